@@ -1,0 +1,16 @@
+-- Library: the clock. Scripts take time from Redis, never from a client.
+
+-- now_us returns the time in microseconds: the test clock in `given` when it is
+-- not empty, else Redis TIME.
+local function now_us(given)
+  if given and given ~= '' then
+    return tonumber(given)
+  end
+  local t = redis.call('TIME')
+  return tonumber(t[1]) * 1000000 + tonumber(t[2])
+end
+
+-- int prints a number without an exponent; tostring() would write 1e+15.
+local function int(n)
+  return string.format('%.0f', n)
+end
