@@ -1,0 +1,139 @@
+// Package keys defines the text form of an API key and the hash that stands
+// for it at rest. It does not know who owns a key or whether it is still good.
+//
+// A key reads lg_live_<30 base62 characters><6 characters of checksum>. The
+// prefix makes it findable by secret scanners, the underscores let a double
+// click select all of it, 30 random characters are 178 bits, and the checksum
+// turns a mistyped key away before any store is asked.
+package keys
+
+import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"strings"
+)
+
+// Class says what a key may be used for; it is part of the key's text.
+type Class string
+
+// The classes. A key of one class is never accepted where another is expected.
+const (
+	Live  Class = "live"  // calls models, spends money
+	Admin Class = "admin" // calls the admin API only, never a model
+	Test  Class = "test"  // calls models, for use outside production
+)
+
+const (
+	scheme      = "lg_"
+	alphabet    = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+	randomLen   = 30
+	checksumLen = 6 // 62^6 > 2^32
+)
+
+// The ways in which a text is not a key. None of them quotes the text.
+var (
+	ErrFormat   = errors.New("not an llmguard key: want lg_live_, lg_test_ or lg_admin_ and 36 letters and digits")
+	ErrChecksum = errors.New("the key's checksum does not match: a character is missing or mistyped")
+)
+
+// New returns a fresh key of the class, drawn from the system's secure random
+// source. It panics on a class other than Live, Admin and Test, which is a
+// mistake in the program.
+func New(class Class) string {
+	if !class.known() {
+		panic(fmt.Sprintf("keys: no such class %q", string(class)))
+	}
+	body := scheme + string(class) + "_" + random(randomLen)
+	return body + checksum(body)
+}
+
+// Check verifies form and checksum of a key and returns its class. The error
+// is ErrFormat or ErrChecksum. A key that passes may still be unknown.
+func Check(text string) (Class, error) {
+	rest, ok := strings.CutPrefix(text, scheme)
+	if !ok {
+		return "", ErrFormat
+	}
+	name, secret, ok := strings.Cut(rest, "_")
+	class := Class(name)
+	if !ok || !class.known() || len(secret) != randomLen+checksumLen {
+		return "", ErrFormat
+	}
+	for i := range len(secret) {
+		if strings.IndexByte(alphabet, secret[i]) < 0 {
+			return "", ErrFormat
+		}
+	}
+	body := text[:len(text)-checksumLen]
+	if checksum(body) != text[len(body):] {
+		return "", ErrChecksum
+	}
+	return class, nil
+}
+
+// Pepper is a secret kept outside the store that key hashes are bound to. ID
+// is written in front of each hash, so that peppers can be rotated. The zero
+// value stands for no pepper.
+type Pepper struct {
+	ID     string
+	Secret []byte
+}
+
+// Hash returns the form in which a key is stored and looked up:
+// "<pepper id>:<hex HMAC-SHA256>", or "sha256:<hex>" for the zero Pepper.
+// A plain fast hash is enough because keys hold 178 random bits.
+func Hash(p Pepper, text string) string {
+	if p.ID == "" {
+		sum := sha256.Sum256([]byte(text))
+		return "sha256:" + hex.EncodeToString(sum[:])
+	}
+	mac := hmac.New(sha256.New, p.Secret)
+	mac.Write([]byte(text))
+	return p.ID + ":" + hex.EncodeToString(mac.Sum(nil))
+}
+
+// Last4 returns the last four characters of a key, which may be shown and
+// logged to tell keys apart. They belong to the checksum, and of a text too
+// short to be a key it returns nothing.
+func Last4(text string) string {
+	if len(text) < randomLen {
+		return ""
+	}
+	return text[len(text)-4:]
+}
+
+func (c Class) known() bool { return c == Live || c == Admin || c == Test }
+
+// random returns n characters of the alphabet, each equally likely: bytes of
+// 248 and above are thrown away, because 248 = 4 x 62.
+func random(n int) string {
+	out := make([]byte, 0, n)
+	var buf [64]byte
+	for {
+		_, _ = rand.Read(buf[:]) // never fails: it ends the program instead
+		for _, b := range buf {
+			if b >= 248 {
+				continue
+			}
+			if out = append(out, alphabet[b%62]); len(out) == n {
+				return string(out)
+			}
+		}
+	}
+}
+
+// checksum is the CRC-32 of the text before it, class included, in base62.
+func checksum(body string) string {
+	sum := crc32.ChecksumIEEE([]byte(body))
+	var out [checksumLen]byte
+	for i := checksumLen - 1; i >= 0; i-- {
+		out[i] = alphabet[sum%62]
+		sum /= 62
+	}
+	return string(out[:])
+}
