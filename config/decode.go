@@ -1,0 +1,345 @@
+package config
+
+import (
+	"fmt"
+	"net/netip"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/goccy/go-yaml/ast"
+)
+
+// maxNodes bounds what aliases can multiply a file into.
+const maxNodes = 5_000_000
+
+// field is one field of a section, as its struct tags describe it.
+type field struct {
+	name     string // in the file
+	index    int    // in the struct
+	typ      reflect.Type
+	required bool
+	def      string   // default, as it would be written
+	enum     []string // allowed texts
+	kind     string   // "id", or the shape of a Raw
+	zero     bool     // 0 is a meaningful number
+}
+
+var fieldCache sync.Map // reflect.Type -> []field
+
+// fieldsOf lists the fields of a section in the order of the struct.
+func fieldsOf(t reflect.Type) []field {
+	if cached, ok := fieldCache.Load(t); ok {
+		return cached.([]field)
+	}
+	var out []field
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name, opts, _ := strings.Cut(f.Tag.Get("yaml"), ",")
+		if name == "-" {
+			continue
+		}
+		fd := field{
+			name: name, index: i, typ: f.Type,
+			required: opts == "required",
+			def:      f.Tag.Get("default"),
+			kind:     f.Tag.Get("kind"),
+			zero:     f.Tag.Get("min") == "0",
+		}
+		if enum := f.Tag.Get("enum"); enum != "" {
+			fd.enum = strings.Split(enum, ",")
+		}
+		out = append(out, fd)
+	}
+	fieldCache.Store(t, out)
+	return out
+}
+
+// isSection reports whether a type is written as a mapping of fields.
+func isSection(t reflect.Type) bool {
+	switch t {
+	case reflect.TypeFor[Quantity](), reflect.TypeFor[Rate](), reflect.TypeFor[Raw](),
+		reflect.TypeFor[netip.Prefix](), reflect.TypeFor[time.Time]():
+		return false
+	}
+	return t.Kind() == reflect.Struct
+}
+
+// setDefaults fills a section and the sections inside it from their tags.
+func setDefaults(v reflect.Value) {
+	for _, f := range fieldsOf(v.Type()) {
+		inner := v.Field(f.index)
+		if isSection(f.typ) {
+			setDefaults(inner)
+			continue
+		}
+		if f.def == "" {
+			continue
+		}
+		if err := setText(inner, f.def); err != nil {
+			panic(fmt.Sprintf("config: default of %s.%s: %v", v.Type(), f.name, err))
+		}
+	}
+}
+
+// value decodes a node into v, which is a field or an element of a list.
+func (d *document) value(path string, n ast.Node, v reflect.Value, f field) {
+	if d.nodes++; d.nodes > maxNodes {
+		if !d.tooBig {
+			d.failAt(path, "the file grows beyond %d values; aliases multiply it", maxNodes)
+		}
+		d.tooBig = true
+		return
+	}
+	n, ok := d.resolve(path, n)
+	if !ok {
+		return
+	}
+	switch {
+	case isSection(v.Type()):
+		d.section(path, n, v)
+	case v.Kind() == reflect.Slice:
+		d.list(path, n, v, f)
+	case v.Kind() == reflect.Map:
+		d.table(path, n, v)
+	default:
+		d.scalar(path, n, v, f)
+	}
+}
+
+// resolve follows anchors, aliases and tags to the value itself.
+func (d *document) resolve(path string, n ast.Node) (ast.Node, bool) {
+	for range 100 {
+		switch t := n.(type) {
+		case *ast.AnchorNode:
+			n = t.Value
+		case *ast.TagNode:
+			n = t.Value
+		case *ast.AliasNode:
+			target, ok := d.anchors[t.Value.GetToken().Value]
+			if !ok {
+				at := markOf(t)
+				at.width = 1 + len(t.Value.GetToken().Value)
+				d.fail(at, path, "no anchor &%s to refer to; a text that begins with * needs quotes", t.Value.GetToken().Value)
+				return nil, false
+			}
+			n = target
+		case nil:
+			d.failAt(path, "has no value")
+			return nil, false
+		default:
+			return n, true
+		}
+	}
+	d.failAt(path, "the alias refers to itself")
+	return nil, false
+}
+
+// entries are the name-value pairs of a mapping; ok is false for other nodes.
+func entries(n ast.Node) (pairs []*ast.MappingValueNode, ok bool) {
+	switch n := n.(type) {
+	case *ast.MappingNode:
+		return n.Values, true
+	case *ast.MappingValueNode:
+		return []*ast.MappingValueNode{n}, true
+	case *ast.NullNode: // "admin:" with everything under it commented out
+		return nil, true
+	}
+	return nil, false
+}
+
+// each calls fn for the pairs of a mapping, after the checks that hold for
+// every mapping: plain names, none twice.
+func (d *document) each(path string, n ast.Node, fn func(i int, name string, pair *ast.MappingValueNode)) {
+	pairs, ok := entries(n)
+	if !ok {
+		d.fail(markOf(n), path, `expected "name: value" lines, got %s`, describe(n))
+		return
+	}
+	seen := map[string]mark{}
+	for i, pair := range pairs {
+		at := markOf(pair.Key)
+		if pair.Key.IsMergeKey() {
+			d.fail(at, path, "merge keys (<<) are not supported; repeat the fields, or alias a whole value")
+			continue
+		}
+		switch pair.Key.(type) {
+		case *ast.StringNode, *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode:
+		default:
+			d.fail(at, path, "expected a name here")
+			continue
+		}
+		name := pair.Key.GetToken().Value
+		if first, dup := seen[name]; dup {
+			d.fail(at, path, "%q is set twice; the first is on line %d", name, first.line)
+			continue
+		}
+		seen[name] = at
+		fn(i, name, pair)
+	}
+}
+
+// section decodes a mapping into a struct.
+func (d *document) section(path string, n ast.Node, v reflect.Value) {
+	fields := fieldsOf(v.Type())
+	before := len(d.errs)
+	d.each(path, n, func(i int, name string, pair *ast.MappingValueNode) {
+		at := slices.IndexFunc(fields, func(f field) bool { return f.name == name })
+		if at < 0 {
+			if path == "" && strings.HasPrefix(name, "x-") { // a place for anchors
+				return
+			}
+			known := make([]string, len(fields))
+			for i, f := range fields {
+				known[i] = f.name
+			}
+			d.fail(markOf(pair.Key), path, "%s", unknownField(name, known))
+			return
+		}
+		f, inner := fields[at], join(path, name)
+		d.marks[inner] = placeOf(pair)
+		if f.typ == reflect.TypeFor[Raw]() {
+			v.Field(f.index).Set(reflect.ValueOf(d.raw(inner, n, i, pair, f)))
+			return
+		}
+		d.value(inner, pair.Value, v.Field(f.index), f)
+	})
+	for _, f := range fields {
+		if f.required && !d.given(join(path, f.name)) && (len(d.errs) == before || !isSectionError(d.errs[before:])) {
+			d.failAt(path, "%s is missing", f.name)
+		}
+	}
+}
+
+// isSectionError reports whether the value was no mapping at all, so that
+// every field would be missing.
+func isSectionError(errs Errors) bool {
+	return slices.ContainsFunc(errs, func(e *Error) bool { return strings.HasPrefix(e.Message, `expected "name: value"`) })
+}
+
+// placeOf is where to point for a pair: at a value that stands on the line of
+// its name, else at the name.
+func placeOf(pair *ast.MappingValueNode) mark {
+	key := markOf(pair.Key)
+	switch pair.Value.(type) {
+	case nil, *ast.NullNode, *ast.MappingNode, *ast.MappingValueNode, *ast.SequenceNode, *ast.LiteralNode:
+		return key
+	}
+	if at := markOf(pair.Value); at.line == key.line {
+		return at
+	}
+	return key
+}
+
+// list decodes a sequence into a slice.
+func (d *document) list(path string, n ast.Node, v reflect.Value, f field) {
+	if _, null := n.(*ast.NullNode); null {
+		return
+	}
+	seq, ok := n.(*ast.SequenceNode)
+	if !ok {
+		d.fail(markOf(n), path, `expected a list, got %s; begin each element with "- "`, describe(n))
+		return
+	}
+	v.Set(reflect.MakeSlice(v.Type(), len(seq.Values), len(seq.Values)))
+	for i, element := range seq.Values {
+		inner := path + "[" + strconv.Itoa(i) + "]"
+		d.marks[inner] = markOf(element)
+		if isSection(v.Type().Elem()) {
+			setDefaults(v.Index(i))
+		}
+		d.value(inner, element, v.Index(i), f)
+	}
+}
+
+// table decodes a mapping with free names into a map of texts.
+func (d *document) table(path string, n ast.Node, v reflect.Value) {
+	v.Set(reflect.MakeMap(v.Type()))
+	d.each(path, n, func(_ int, name string, pair *ast.MappingValueNode) {
+		inner := join(path, name)
+		d.marks[inner] = placeOf(pair)
+		element := reflect.New(v.Type().Elem()).Elem()
+		d.value(inner, pair.Value, element, field{})
+		v.SetMapIndex(reflect.ValueOf(name), element)
+	})
+}
+
+// scalar decodes a single value and checks it against its field's tags.
+func (d *document) scalar(path string, n ast.Node, v reflect.Value, f field) {
+	at := markOf(n)
+	secret := v.Type() == reflect.TypeFor[Secret]()
+	text, ok := d.text(path, n, v)
+	if !ok {
+		return
+	}
+	if err := setText(v, text); err != nil {
+		d.fail(at, path, "%s", err)
+		return
+	}
+	switch {
+	case v.CanInt() && v.Int() == 0 && !f.zero && f.def != "":
+		d.fail(at, path, "must be above 0; leave it out for the default, %s", f.def)
+	case v.CanInt() && v.Int() == 0 && !f.zero:
+		d.fail(at, path, "%s", errZero)
+	case v.Kind() == reflect.String && strings.TrimSpace(text) != text:
+		d.fail(at, path, "has space around it")
+	case v.Kind() == reflect.String && text == "":
+		d.fail(at, path, "is empty; give it a value or remove the line")
+	case v.Kind() == reflect.String && !secret && strings.ContainsAny(text, "\n\r\x00"):
+		d.fail(at, path, "has a line break in it")
+	case len(f.enum) > 0 && !slices.Contains(f.enum, text):
+		d.fail(at, path, "%s", wrongChoice(text, f.enum))
+	case f.kind == "id":
+		if err := checkID(text); err != nil {
+			d.fail(at, path, "%s", err)
+		}
+	}
+}
+
+// text is what a scalar node says, environment filled in.
+func (d *document) text(path string, n ast.Node, v reflect.Value) (string, bool) {
+	switch n := n.(type) {
+	case *ast.StringNode:
+		return d.expand(path, markOf(n), n.Value)
+	case *ast.LiteralNode:
+		return d.expand(path, d.markAt(path), strings.TrimSuffix(n.Value.Value, "\n"))
+	case *ast.NullNode:
+		d.failAt(path, "has no value; give it one or remove the line")
+		return "", false
+	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode, *ast.InfinityNode, *ast.NanNode:
+		text := n.GetToken().Value
+		switch v.Type() {
+		case reflect.TypeFor[Secret]():
+			d.fail(markOf(n), path, "expected text; put the value in quotes")
+			return "", false
+		case reflect.TypeFor[string]():
+			d.fail(markOf(n), path, "expected text, got %s; put it in quotes: %q", describe(n), text)
+			return "", false
+		}
+		return text, true
+	}
+	d.fail(markOf(n), path, "expected a single value, got %s", describe(n))
+	return "", false
+}
+
+// describe names a node in an error.
+func describe(n ast.Node) string {
+	switch n := n.(type) {
+	case *ast.MappingNode, *ast.MappingValueNode:
+		return "a mapping"
+	case *ast.SequenceNode:
+		return "a list"
+	case *ast.NullNode:
+		return "nothing"
+	case *ast.BoolNode:
+		return n.GetToken().Value
+	case *ast.IntegerNode, *ast.FloatNode, *ast.InfinityNode, *ast.NanNode:
+		return "the number " + n.GetToken().Value
+	case *ast.StringNode:
+		return "the text " + mask(quote(n.Value))
+	}
+	return "text"
+}

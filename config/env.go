@@ -1,0 +1,63 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+)
+
+var errBraces = errors.New(`a ${ is never closed; write ${NAME} or ${NAME:-default}, and $$ for a single $`)
+
+var envName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+
+// expand fills in ${NAME} and ${NAME:-default}. Defaults are taken as they
+// are. A variable that is set to nothing counts as not set.
+func (d *document) expand(path string, at mark, text string) (string, bool) {
+	var b strings.Builder
+	for rest := text; ; {
+		before, after, found := strings.Cut(rest, "$")
+		b.WriteString(before)
+		switch {
+		case !found:
+			return b.String(), true
+		case strings.HasPrefix(after, "$"):
+			b.WriteByte('$')
+			rest = after[1:]
+		case !strings.HasPrefix(after, "{"):
+			b.WriteByte('$')
+			rest = after
+		default:
+			inner, tail, closed := strings.Cut(after[1:], "}")
+			if !closed {
+				d.fail(at, path, "%s", errBraces)
+				return "", false
+			}
+			value, err := d.variable(inner)
+			if err != nil {
+				d.fail(at, path, "%s", err)
+				return "", false
+			}
+			b.WriteString(value)
+			rest = tail
+		}
+	}
+}
+
+// variable is the value of NAME or NAME:-default.
+func (d *document) variable(inner string) (string, error) {
+	name, def, hasDefault := strings.Cut(inner, ":-")
+	if !envName.MatchString(name) {
+		return "", fmt.Errorf("%s is not a variable's name; write ${NAME} or ${NAME:-default}, and $$ for a single $", quote(name))
+	}
+	value, set := d.getenv(name)
+	switch {
+	case value != "":
+		return value, nil
+	case hasDefault:
+		return def, nil
+	case set:
+		return "", fmt.Errorf("the environment variable %s is empty; give it a value, or write ${%s:-default}", name, name)
+	}
+	return "", fmt.Errorf("the environment variable %s is not set; set it, or write ${%s:-default}", name, name)
+}

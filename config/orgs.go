@@ -1,0 +1,132 @@
+package config
+
+import (
+	"slices"
+	"time"
+)
+
+// Org is a tenant. Nothing of it is visible to another.
+type Org struct {
+	// ID never changes once used: everything stored for the org is under it.
+	ID string `yaml:"id,required" kind:"id"`
+	// Name is for people.
+	Name string `yaml:"name"`
+	// Models are patterns of the model names the org may use. Left out: all.
+	Models []string `yaml:"models"`
+	// Providers are the ids of providers it may use. Left out: all.
+	Providers []string `yaml:"providers"`
+	// DefaultOutputLimit is put into requests that name no output limit, and
+	// binds them. Left out: such a call is held at the model's own maximum.
+	DefaultOutputLimit int64 `yaml:"default_output_limit"`
+	// OverLimit is what happens to a call that does not fit now. wait: it
+	// queues. refuse: 429.
+	OverLimit string `yaml:"over_limit" default:"wait" enum:"wait,refuse"`
+	// MaxWait is how long the org's calls may wait. Left out: as long as the
+	// pool's max_age, or as the caller is willing.
+	MaxWait time.Duration `yaml:"max_wait"`
+	// OnDisconnect is what happens to a call whose caller is gone. auto: a
+	// stream with visible output is cancelled and charged for what it
+	// produced, any other is read to its end. cancel and finish do the same
+	// for all.
+	OnDisconnect string `yaml:"on_disconnect" default:"auto" enum:"auto,cancel,finish"`
+	// AllowBuiltinTools lets calls use the provider's own tools (web search
+	// and the like) without max_tool_calls; their cost has no bound.
+	AllowBuiltinTools bool `yaml:"allow_builtin_tools"`
+	// RetryStartedJobs runs a job again when its worker died after the call
+	// may have reached the provider and before any byte came back. The first
+	// attempt is charged as estimated.
+	RetryStartedJobs bool `yaml:"retry_started_jobs" default:"true"`
+	// Limits of the org and of its users and keys.
+	Limits []Limit `yaml:"limits"`
+	// Users of the org, with their keys.
+	Users []User `yaml:"users"`
+}
+
+// User is a person or a program in an org.
+type User struct {
+	// ID is unique in the org.
+	ID string `yaml:"id,required" kind:"id"`
+	// Limits are for this user alone. One named like a limit of the org with
+	// subject user takes its place; others are added. Subject may be left out
+	// or be user.
+	Limits []Limit `yaml:"limits"`
+	// Keys the user calls with.
+	Keys []Key `yaml:"keys"`
+}
+
+// Key is an API key, known by its hash only.
+type Key struct {
+	// ID names the key in logs and the ledger; unique in the org.
+	ID string `yaml:"id,required" kind:"id"`
+	// Hash is "<pepper id>:<64 hex digits>" or "sha256:<64 hex digits>".
+	Hash string `yaml:"hash,required"`
+	// Models are patterns of the model names this key may use, within the
+	// org's. Left out: all the org's.
+	Models []string `yaml:"models"`
+	// Expires is a date (2027-01-31: until that day begins, UTC) or a time
+	// (2027-01-31T18:00:00Z). Left out: never.
+	Expires time.Time `yaml:"expires"`
+	// Disabled refuses the key without forgetting it.
+	Disabled bool `yaml:"disabled"`
+}
+
+// Limit bounds one metric of one subject, in exactly one shape: amount with
+// window, amount with calendar, bucket, or amount alone for concurrency.
+type Limit struct {
+	// Name is unique in the org. Usage is kept under it: changing the amount
+	// keeps the usage, changing the name starts anew.
+	Name string `yaml:"name,required" kind:"id"`
+	// Subject is whose usage is summed: all of the org's together, or each
+	// user's, each key's, each caller address's on its own.
+	Subject string `yaml:"subject" default:"org" enum:"org,user,key,ip"`
+	// Only restricts the limit to one user, key or address.
+	Only string `yaml:"only"`
+	// Models and Endpoints are patterns; only matching calls are counted. The
+	// endpoints are chat.completions and embeddings. Left out: all.
+	Models    []string `yaml:"models"`
+	Endpoints []string `yaml:"endpoints"`
+	// Metric is what is counted.
+	Metric string `yaml:"metric" default:"cost" enum:"cost,tokens,requests,concurrency"`
+	// Mode: enforce refuses or queues, shadow only counts and reports, off
+	// does neither.
+	Mode string `yaml:"mode" default:"enforce" enum:"enforce,shadow,off"`
+	// Amount is money for cost ("$5"), a count for the others.
+	Amount Quantity `yaml:"amount"`
+	// Window makes it a sliding window: at most Amount in any such span.
+	Window time.Duration `yaml:"window"`
+	// Exact keeps the window to the microsecond instead of a sixtieth of it;
+	// for windows up to an hour.
+	Exact bool `yaml:"exact"`
+	// Calendar makes it a fixed period, which starts at midnight, on Monday, on
+	// the first of the month, in the zone TZ.
+	Calendar string `yaml:"calendar" enum:"minute,hour,day,week,month"`
+	// TZ is a zone name such as Europe/Berlin.
+	TZ string `yaml:"tz"`
+	// Bucket makes it a token bucket.
+	Bucket Bucket `yaml:"bucket"`
+}
+
+// Bucket fills steadily up to its capacity and is drained by use.
+type Bucket struct {
+	// Capacity is the most that can be used at once: "$10" or a count.
+	Capacity Quantity `yaml:"capacity,required"`
+	// Refill is an amount per time: "$10/1h", "5000/1m".
+	Refill Rate `yaml:"refill,required"`
+}
+
+// UserLimits returns the limits that apply to a user of the org: the org's,
+// those of the user's own that replace them by name, and the user's others.
+func (o *Org) UserLimits(u *User) []Limit {
+	out := slices.Clone(o.Limits)
+	for _, own := range u.Limits {
+		i := slices.IndexFunc(out, func(l Limit) bool { return l.Name == own.Name })
+		if i < 0 {
+			out = append(out, own)
+			continue
+		}
+		out[i] = own
+	}
+	return slices.DeleteFunc(out, func(l Limit) bool {
+		return l.Subject == "user" && l.Only != "" && l.Only != u.ID
+	})
+}

@@ -1,0 +1,69 @@
+package config
+
+import "time"
+
+// Provider is one upstream account.
+type Provider struct {
+	// ID names the provider in metrics, errors and orgs' lists.
+	ID string `yaml:"id,required" kind:"id"`
+	// Kind is the wire the provider speaks. openai serves every
+	// OpenAI-compatible upstream: OpenAI, vLLM, Ollama, OpenRouter, Groq...
+	Kind string `yaml:"kind" default:"openai" enum:"openai"`
+	// BaseURL is the root of the provider's API, with its version segment:
+	// https://api.openai.com/v1. Callers can never choose it.
+	BaseURL string `yaml:"base_url,required"`
+	// APIKey is sent as a bearer token; leave it out for servers without one.
+	APIKey Secret `yaml:"api_key"`
+	// Organization and Project are sent as openai-organization and
+	// openai-project.
+	Organization string `yaml:"organization"`
+	Project      string `yaml:"project"`
+	// Headers are sent with every call, besides llmguard's own.
+	Headers map[string]Secret `yaml:"headers"`
+	// ConnectTimeout covers dialling and the TLS handshake.
+	ConnectTimeout time.Duration `yaml:"connect_timeout" default:"10s"`
+	// HeaderTimeout is how long the provider may take to begin its answer. A
+	// plain answer begins when it is complete, so reasoning takes minutes.
+	HeaderTimeout time.Duration `yaml:"response_header_timeout" default:"15m"`
+	// IdleTimeout is how long an answer that has begun may pause.
+	IdleTimeout time.Duration `yaml:"idle_timeout" default:"5m"`
+	// Models are listed on /v1/models besides those of the price catalogue.
+	Models []string `yaml:"models"`
+	// ModelMap gives callers' names for models: alias to the provider's name.
+	ModelMap map[string]string `yaml:"model_map"`
+	// Pools are the provider's quota groups. A model belongs to the first pool
+	// with a pattern that matches. Left out: one pool named like the provider,
+	// for all models, without quota.
+	Pools []Pool `yaml:"pools"`
+}
+
+// Pool is a set of models that share one quota of the provider. Quotas are
+// kept over all processes, live and queued calls together.
+type Pool struct {
+	// ID is unique over all providers; the queue of the pool is kept under it.
+	ID string `yaml:"id,required" kind:"id"`
+	// Models are patterns of model names as the provider knows them. Left out: all.
+	Models []string `yaml:"models"`
+	// RPM is requests per minute, in every sliding minute. Left out: no bound.
+	RPM int64 `yaml:"rpm"`
+	// TPM is tokens per minute, in every sliding minute. Left out: no bound.
+	TPM int64 `yaml:"tpm"`
+	// TPMCounting is how the provider counts tokens. requested: input and
+	// output limit at the start, nothing given back, as OpenAI does. actual:
+	// corrected by usage at the end.
+	TPMCounting string `yaml:"tpm_counting" default:"requested" enum:"requested,actual"`
+	// Concurrency is how many calls may be open at once. Left out: no bound.
+	Concurrency int `yaml:"concurrency"`
+	// Burst is how many requests may start at the same moment before the pace
+	// of RPM sets in. Left out: llmguard chooses.
+	Burst int `yaml:"burst"`
+	// MaxJobs and MaxBytes bound the jobs waiting for this pool; beyond them
+	// calls that do not fit get 429.
+	MaxJobs  int  `yaml:"max_jobs" default:"100000"`
+	MaxBytes Size `yaml:"max_bytes" default:"1GB"`
+	// MaxAge is how long a job may wait before it expires.
+	MaxAge time.Duration `yaml:"max_age" default:"1d"`
+	// WorkerConcurrency is how many of the pool's jobs one worker process runs
+	// at once.
+	WorkerConcurrency int `yaml:"worker_concurrency" default:"64"`
+}

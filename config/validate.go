@@ -1,0 +1,235 @@
+package config
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// finish fills in what depends on other fields.
+func (d *document) finish(cfg *Config) {
+	for i := range cfg.Providers {
+		p := &cfg.Providers[i]
+		p.BaseURL = strings.TrimRight(p.BaseURL, "/")
+		if len(p.Pools) == 0 {
+			pool := Pool{ID: p.ID}
+			setDefaults(reflect.ValueOf(&pool).Elem())
+			p.Pools = []Pool{pool}
+		}
+		for j := range p.Pools {
+			if len(p.Pools[j].Models) == 0 {
+				p.Pools[j].Models = []string{"*"}
+			}
+		}
+	}
+	for i := range cfg.Orgs {
+		for j := range cfg.Orgs[i].Users {
+			u := &cfg.Orgs[i].Users[j]
+			for k := range u.Limits {
+				if path := fmt.Sprintf("orgs[%d].users[%d].limits[%d]", i, j, k); !d.given(path + ".subject") {
+					u.Limits[k].Subject = "user"
+				}
+				if u.Limits[k].Only == "" {
+					u.Limits[k].Only = u.ID
+				}
+			}
+		}
+	}
+}
+
+// validate checks what single values cannot show.
+func (d *document) validate(cfg *Config) {
+	d.listen("listen", cfg.Listen)
+	d.listen("admin.listen", cfg.Admin.Listen)
+	if cfg.Listen == cfg.Admin.Listen && !strings.HasSuffix(cfg.Listen, ":0") {
+		d.failAt("admin.listen", "is the same as listen; operators need a listener of their own")
+	}
+	d.redis(cfg.Redis)
+	d.peppers(cfg.Auth.Peppers)
+	d.providers(cfg)
+	d.orgs(cfg)
+}
+
+func (d *document) listen(path, addr string) {
+	if err := checkHostPort(addr); err != nil {
+		d.failAt(path, "%s", err)
+	}
+}
+
+// checkHostPort accepts host:port with a numeric port; the host may be empty.
+func checkHostPort(addr string) error {
+	host, port, err := net.SplitHostPort(addr)
+	_, numErr := strconv.ParseUint(port, 10, 16)
+	switch {
+	case err != nil && !strings.Contains(addr, ":"):
+		if _, err := strconv.ParseUint(addr, 10, 16); err == nil {
+			return fmt.Errorf(`expected host:port, got %s; did you mean "127.0.0.1:%s"?`, quote(addr), addr)
+		}
+		return fmt.Errorf("expected host:port, got %s; the port is missing", quote(addr))
+	case err != nil:
+		return fmt.Errorf("expected host:port, got %s; an IPv6 address needs brackets: [::1]:8080", quote(addr))
+	case numErr != nil:
+		return fmt.Errorf("expected host:port, got %s; the port is a number from 0 to 65535", quote(addr))
+	case strings.ContainsAny(host, "/ "):
+		return fmt.Errorf("expected host:port without scheme or path, got %s", quote(addr))
+	}
+	return nil
+}
+
+func (d *document) redis(r Redis) {
+	if r.URL != "" {
+		d.redisURL(r)
+		return
+	}
+	for i, addr := range r.Addresses {
+		if strings.HasPrefix(addr, "/") && r.Mode == "single" {
+			continue // a unix socket
+		}
+		if err := checkHostPort(addr); err != nil {
+			d.failAt(fmt.Sprintf("redis.addresses[%d]", i), "%s", err)
+		}
+	}
+	switch {
+	case len(r.Addresses) == 0 && d.given("redis"):
+		d.failAt("redis", "addresses is missing; name the server (addresses: [127.0.0.1:6379]) or remove the section")
+	case r.Mode == "single" && len(r.Addresses) > 1:
+		d.failAt("redis.addresses", "mode single has one address, got %d; set mode: cluster or mode: sentinel", len(r.Addresses))
+	case r.Mode == "sentinel" && r.MasterName == "":
+		d.failAt("redis.mode", "mode sentinel needs master_name, the name the sentinels know the primary by")
+	case r.Mode != "sentinel" && r.MasterName != "":
+		d.failAt("redis.master_name", "is for mode sentinel only; mode is %s", r.Mode)
+	case r.Mode == "cluster" && r.DB != 0:
+		d.failAt("redis.db", "a cluster has only database 0")
+	}
+	switch t := r.TLS; {
+	case (t.CertFile == "") != (t.KeyFile == ""):
+		d.failAt("redis.tls", "cert_file and key_file go together; one is missing")
+	case !t.Enabled && t != (RedisTLS{}):
+		d.failAt("redis.tls", "has no effect without enabled: true")
+	}
+}
+
+func (d *document) redisURL(r Redis) {
+	for _, other := range []string{"addresses", "username", "password", "db", "tls", "master_name"} {
+		if d.given("redis." + other) {
+			d.failAt("redis."+other, "cannot go with redis.url, which already says it; use url or the single fields")
+		}
+	}
+	if r.Mode != "single" {
+		d.failAt("redis.mode", "mode %s needs addresses instead of url", r.Mode)
+	}
+	u, err := url.Parse(r.URL.Reveal())
+	if err != nil || !slices.Contains([]string{"redis", "rediss", "unix"}, u.Scheme) || u.Host == "" && u.Path == "" {
+		d.failAt("redis.url", "expected redis://user:password@host:6379/0, rediss://... or unix:///path")
+	}
+}
+
+func (d *document) peppers(peppers []Pepper) {
+	ids := names{}
+	for i, p := range peppers {
+		path := fmt.Sprintf("auth.peppers[%d]", i)
+		d.unique(ids, path+".id", p.ID)
+		if p.ID == "sha256" {
+			d.failAt(path+".id", `"sha256" marks hashes made without a pepper; choose another id`)
+		}
+		if n := len(p.Secret); n > 0 && n < 16 {
+			d.failAt(path+".secret", "has %d characters; at least 16 are needed (openssl rand -hex 32)", n)
+		}
+	}
+}
+
+// names remembers where a name was used first.
+type names map[string]string
+
+// unique records an error when a name of its kind is used a second time.
+func (d *document) unique(seen names, path, name string) {
+	if name == "" {
+		return // reported as missing
+	}
+	if first, dup := seen[name]; dup {
+		d.failAt(path, "%q is already used on line %d, by %s", name, d.markAt(first).line, first)
+		return
+	}
+	seen[name] = path
+}
+
+// patterns checks a list of name patterns; an empty list would be taken for
+// "none" by some and "all" by others.
+func (d *document) patterns(path string, list []string) {
+	if d.given(path) && len(list) == 0 {
+		d.failAt(path, "is empty; leave it out for all, or name what is allowed")
+	}
+	for i, p := range list {
+		if strings.ContainsAny(p, " \t?[]{}") {
+			d.failAt(fmt.Sprintf("%s[%d]", path, i), "expected a name or a pattern with * in it, got %s", quote(p))
+		}
+	}
+}
+
+// matches reports whether a pattern, in which * stands for any characters,
+// fits the whole name.
+func matches(pattern, name string) bool {
+	parts := strings.Split(pattern, "*")
+	if len(parts) == 1 {
+		return pattern == name
+	}
+	last := len(parts) - 1
+	if !strings.HasPrefix(name, parts[0]) {
+		return false
+	}
+	name = name[len(parts[0]):]
+	for _, part := range parts[1:last] {
+		i := strings.Index(name, part)
+		if i < 0 {
+			return false
+		}
+		name = name[i+len(part):]
+	}
+	return strings.HasSuffix(name, parts[last])
+}
+
+// refer records an error when name is not one of the known ones.
+func (d *document) refer(path, what, name string, known []string) {
+	if !slices.Contains(known, name) {
+		d.failAt(path, "there is no %s %q%s", what, name, didYouMean(name, known))
+	}
+}
+
+var idForm = regexp.MustCompile(`^[a-z0-9_-]{1,64}$`)
+
+var notIDForm = regexp.MustCompile(`[^a-z0-9_-]+`)
+
+func checkID(text string) error {
+	if idForm.MatchString(text) {
+		return nil
+	}
+	slug := strings.Trim(notIDForm.ReplaceAllString(strings.ToLower(text), "-"), "-")
+	if idForm.MatchString(slug) {
+		return fmt.Errorf("%s is not an id (1 to 64 of a-z, 0-9, _ and -); did you mean %q?", quote(text), slug)
+	}
+	return fmt.Errorf("%s is not an id (1 to 64 of a-z, 0-9, _ and -)", quote(text))
+}
+
+func wrongChoice(text string, enum []string) string {
+	if len(enum) == 1 {
+		return fmt.Sprintf("%s is not supported; the only choice so far is %s", quote(text), enum[0])
+	}
+	hint := ""
+	if h := didYouMean(text, enum); strings.HasPrefix(h, "; did") {
+		hint = h
+	}
+	return fmt.Sprintf("expected one of %s, got %s%s", strings.Join(enum, ", "), quote(text), hint)
+}
+
+// isAddress reports whether text is an IP address or a range of them.
+func isAddress(text string) bool {
+	_, errAddr := netip.ParseAddr(text)
+	_, errRange := netip.ParsePrefix(text)
+	return errAddr == nil || errRange == nil
+}

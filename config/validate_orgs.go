@@ -1,0 +1,213 @@
+package config
+
+import (
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	_ "time/tzdata" // zone names work on machines without a zone database
+
+	"github.com/llmguard/llmguard/keys"
+)
+
+func (d *document) orgs(cfg *Config) {
+	if d.given("orgs") && len(cfg.Orgs) == 0 {
+		d.failAt("orgs", "is empty; at least one is needed, because keys belong to an org's users")
+	}
+	var providers []string
+	for _, p := range cfg.Providers {
+		providers = append(providers, p.ID)
+	}
+	ids, hashes := names{}, names{}
+	for i := range cfg.Orgs {
+		o, path := &cfg.Orgs[i], fmt.Sprintf("orgs[%d]", i)
+		d.unique(ids, path+".id", o.ID)
+		d.patterns(path+".models", o.Models)
+		d.patterns(path+".providers", o.Providers)
+		for j, id := range o.Providers {
+			d.refer(fmt.Sprintf("%s.providers[%d]", path, j), "provider", id, providers)
+		}
+		if o.OverLimit == "refuse" && o.MaxWait > 0 {
+			d.failAt(path+".max_wait", "has no effect with over_limit: refuse")
+		}
+		d.users(path, o, cfg.Auth.Peppers, hashes)
+		d.limits(path, o)
+	}
+}
+
+func (d *document) users(path string, o *Org, peppers []Pepper, hashes names) {
+	userIDs, keyIDs := names{}, names{}
+	for i, u := range o.Users {
+		at := fmt.Sprintf("%s.users[%d]", path, i)
+		d.unique(userIDs, at+".id", u.ID)
+		for j, k := range u.Keys {
+			at := fmt.Sprintf("%s.keys[%d]", at, j)
+			d.unique(keyIDs, at+".id", k.ID)
+			d.patterns(at+".models", k.Models)
+			if k.Hash != "" && d.hash(at+".hash", k.Hash, peppers) {
+				d.unique(hashes, at+".hash", k.Hash)
+			}
+		}
+	}
+}
+
+// hash checks the form of a key's hash. For a key in clear it says what to
+// write instead.
+func (d *document) hash(path, text string, peppers []Pepper) bool {
+	if strings.HasPrefix(text, "lg_") {
+		if _, err := keys.Check(text); err != nil {
+			d.failAt(path, "this is a key, not its hash, and it is damaged: %s", err)
+			return false
+		}
+		var p keys.Pepper
+		if len(peppers) > 0 {
+			p = keys.Pepper{ID: peppers[0].ID, Secret: []byte(peppers[0].Secret.Reveal())}
+		}
+		d.failAt(path, "this is the key itself; write its hash instead: %q", keys.Hash(p, text))
+		return false
+	}
+	id, digits, ok := strings.Cut(text, ":")
+	sum, err := hex.DecodeString(digits)
+	if !ok || err != nil || len(sum) != 32 || strings.ToLower(digits) != digits {
+		d.failAt(path, `expected "sha256:" or "<pepper id>:" and 64 lower-case hex digits, got %s`, mask(quote(text)))
+		return false
+	}
+	known := []string{"sha256"}
+	for _, p := range peppers {
+		known = append(known, p.ID)
+	}
+	if !slices.Contains(known, id) {
+		d.failAt(path, "there is no pepper %q in auth.peppers%s", id, didYouMean(id, known[1:]))
+		return false
+	}
+	return true
+}
+
+// limits checks the org's limits and those of its users.
+func (d *document) limits(path string, o *Org) {
+	var users, keyIDs []string
+	for _, u := range o.Users {
+		users = append(users, u.ID)
+		for _, k := range u.Keys {
+			keyIDs = append(keyIDs, k.ID)
+		}
+	}
+	ids := names{}
+	replaceable := map[string]bool{}
+	for i, l := range o.Limits {
+		at := fmt.Sprintf("%s.limits[%d]", path, i)
+		d.unique(ids, at+".name", l.Name)
+		replaceable[l.Name] = l.Subject == "user"
+		d.limit(at, l)
+		d.only(at+".only", l, users, keyIDs)
+	}
+	for i, u := range o.Users {
+		own := names{}
+		for j, l := range u.Limits {
+			at := fmt.Sprintf("%s.users[%d].limits[%d]", path, i, j)
+			d.unique(own, at+".name", l.Name)
+			d.limit(at, l)
+			if first, taken := ids[l.Name]; taken && !replaceable[l.Name] {
+				d.failAt(at+".name", "%q is a limit of the org on line %d whose subject is not user, so a user cannot replace it", l.Name, d.markAt(first).line)
+			}
+			if l.Subject != "user" {
+				d.failAt(at+".subject", "a limit under a user has subject user")
+			}
+			if l.Only != u.ID {
+				d.failAt(at+".only", "a limit under a user is for that user; leave only out")
+			}
+		}
+	}
+}
+
+func (d *document) only(path string, l Limit, users, keyIDs []string) {
+	switch {
+	case l.Only == "":
+	case l.Subject == "user":
+		d.refer(path, "user", l.Only, users)
+	case l.Subject == "key":
+		d.refer(path, "key", l.Only, keyIDs)
+	case l.Subject == "org":
+		d.failAt(path, "has no effect with subject org; set subject: user to limit one user")
+	case !isAddress(l.Only):
+		d.failAt(path, "expected an address such as 10.0.0.7, got %s", quote(l.Only))
+	}
+}
+
+// endpoints are the names limits can match.
+var endpoints = []string{"chat.completions", "embeddings"}
+
+func (d *document) limit(path string, l Limit) {
+	d.patterns(path+".models", l.Models)
+	d.patterns(path+".endpoints", l.Endpoints)
+	for i, p := range l.Endpoints {
+		if !slices.ContainsFunc(endpoints, func(e string) bool { return matches(p, e) }) {
+			d.failAt(fmt.Sprintf("%s.endpoints[%d]", path, i), "no endpoint is called %q%s", p, didYouMean(p, endpoints))
+		}
+	}
+	if l.TZ != "" {
+		if _, err := time.LoadLocation(l.TZ); err != nil || l.TZ == "Local" {
+			d.failAt(path+".tz", "there is no time zone %q; names look like Europe/Berlin or UTC", l.TZ)
+		}
+	}
+	if d.shape(path, l) {
+		d.quantities(path, l)
+	}
+}
+
+// shape checks that a limit has exactly one shape, complete.
+func (d *document) shape(path string, l Limit) bool {
+	var shapes []string
+	for _, s := range []string{"window", "calendar", "bucket"} {
+		if d.given(path + "." + s) {
+			shapes = append(shapes, s)
+		}
+	}
+	amount := d.given(path + ".amount")
+	before := len(d.errs)
+	switch {
+	case l.Metric == "concurrency" && len(shapes) > 0:
+		d.failAt(path+"."+shapes[0], "concurrency counts open calls; it takes amount alone")
+	case l.Metric == "concurrency" && !amount:
+		d.failAt(path, "amount is missing: how many calls may be open at once")
+	case l.Metric == "concurrency":
+	case len(shapes) > 1:
+		d.failAt(path+"."+shapes[1], "the limit already has a %s; a limit has one shape, so write two limits", shapes[0])
+	case len(shapes) == 0 && amount:
+		d.failAt(path, "amount of what time? add window: 1h (sliding), calendar: month (fixed), or use bucket")
+	case len(shapes) == 0:
+		d.failAt(path, `has no shape; add amount: "$5" and window: 1h, or amount and calendar, or bucket`)
+	case shapes[0] == "bucket" && amount:
+		d.failAt(path+".amount", "a bucket has capacity and refill instead of amount")
+	case shapes[0] != "bucket" && !amount:
+		d.failAt(path, "amount is missing: how much per %s", shapes[0])
+	}
+	switch {
+	case l.TZ != "" && l.Calendar == "":
+		d.failAt(path+".tz", "is for calendar limits only")
+	case l.Exact && !d.given(path+".window"):
+		d.failAt(path+".exact", "is for windows only")
+	case l.Exact && l.Window > time.Hour:
+		d.failAt(path+".exact", "keeps one entry per call, so it is for windows up to 1h; leave it out for %s", l.Window)
+	case l.Window > 0 && (l.Window < time.Second || l.Window > 366*24*time.Hour):
+		d.failAt(path+".window", "must be from 1s to 366d")
+	}
+	return len(d.errs) == before
+}
+
+// quantities checks that amounts are of the metric's kind.
+func (d *document) quantities(path string, l Limit) {
+	check := func(path string, q Quantity) {
+		switch money := l.Metric == "cost"; {
+		case q == Quantity{} || q.Money == money:
+		case money:
+			d.failAt(path, `metric cost is limited in money; did you mean "$%d"?`, q.N)
+		default:
+			d.failAt(path, "metric %s is limited by a count, not by money; leave out the $ or set metric: cost", l.Metric)
+		}
+	}
+	check(path+".amount", l.Amount)
+	check(path+".bucket.capacity", l.Bucket.Capacity)
+	check(path+".bucket.refill", l.Bucket.Refill.Quantity)
+}

@@ -1,0 +1,87 @@
+package config
+
+import (
+	"fmt"
+	"net/textproto"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+func (d *document) providers(cfg *Config) {
+	if d.given("providers") && len(cfg.Providers) == 0 {
+		d.failAt("providers", "is empty; at least one is needed")
+	}
+	ids, pools := names{}, names{}
+	for i, p := range cfg.Providers {
+		path := fmt.Sprintf("providers[%d]", i)
+		d.unique(ids, path+".id", p.ID)
+		if p.BaseURL != "" {
+			d.baseURL(path+".base_url", p.BaseURL)
+		}
+		for name := range p.Headers {
+			d.header(join(path+".headers", name), name)
+		}
+		for alias := range p.ModelMap {
+			if strings.ContainsAny(alias, "* \t") {
+				d.failAt(join(path+".model_map", alias), "%q is not a model name; an alias stands for one model", alias)
+			}
+		}
+		for j, pool := range p.Pools {
+			at := fmt.Sprintf("%s.pools[%d]", path, j)
+			d.unique(pools, at+".id", pool.ID)
+			d.patterns(at+".models", pool.Models)
+		}
+		d.poolless(path, p)
+	}
+}
+
+func (d *document) baseURL(path, text string) {
+	u, err := url.Parse(text)
+	switch {
+	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
+		d.failAt(path, "expected a URL such as https://api.openai.com/v1, got %s", mask(quote(text)))
+	case u.User != nil:
+		d.failAt(path, "has a user or password in it; use api_key or headers")
+	case u.RawQuery != "" || u.Fragment != "":
+		d.failAt(path, "has a query or fragment; use headers for constant parameters")
+	case strings.HasSuffix(u.Path, "/chat/completions"), strings.HasSuffix(u.Path, "/embeddings"):
+		d.failAt(path, "goes too far; end it with the version segment, such as https://api.openai.com/v1")
+	}
+}
+
+var headerName = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")
+
+// ownHeaders are set by llmguard or by the connection.
+var ownHeaders = []string{
+	"Accept-Encoding", "Authorization", "Connection", "Content-Length", "Content-Type", "Host",
+	"Keep-Alive", "Openai-Organization", "Openai-Project", "Te", "Trailer", "Transfer-Encoding", "Upgrade",
+}
+
+func (d *document) header(path, name string) {
+	switch canonical := textproto.CanonicalMIMEHeaderKey(name); {
+	case !headerName.MatchString(name):
+		d.failAt(path, "%s is not a header's name", quote(name))
+	case canonical == "Authorization":
+		d.failAt(path, "the credential goes into api_key")
+	case slices.Contains(ownHeaders, canonical):
+		d.failAt(path, "%s is set by llmguard itself", canonical)
+	}
+}
+
+// poolless refuses models that are offered but that no pool would take.
+func (d *document) poolless(path string, p Provider) {
+	for i, model := range p.Models {
+		name := model
+		if upstream, ok := p.ModelMap[model]; ok {
+			name = upstream
+		}
+		served := slices.ContainsFunc(p.Pools, func(pool Pool) bool {
+			return slices.ContainsFunc(pool.Models, func(pattern string) bool { return matches(pattern, name) })
+		})
+		if !served {
+			d.failAt(fmt.Sprintf("%s.models[%d]", path, i), "no pool of the provider takes the model %q; add it to a pool's models", name)
+		}
+	}
+}
