@@ -1,0 +1,318 @@
+package tokenizer
+
+import (
+	"math/bits"
+	"slices"
+	"sync"
+)
+
+const (
+	scanMax = 48       // longest piece counted by repeated scans
+	window  = 64 << 10 // longest piece counted as a whole
+
+	missSlots = 2048
+	missMax   = 32 // longest piece the miss cache holds
+)
+
+// codec counts text of one encoding. It is safe for concurrent use: what a
+// count writes to is in a scratch, and scratches are pooled per codec because
+// their miss caches hold counts of one encoding only.
+type codec struct {
+	*vocab
+	classes *classTable
+	cl100k  bool
+	pool    sync.Pool // of *scratch
+}
+
+// scratch is the working memory of one count.
+type scratch struct {
+	valid []byte // text with invalid bytes replaced
+	miss  [missSlots]missEntry
+	long  *bucketMerge
+}
+
+// missEntry remembers the count of a short piece that is not one token.
+type missEntry struct {
+	key   [missMax]byte
+	size  uint8
+	count uint8
+}
+
+func newCodec(sp spec) (*codec, error) {
+	v, err := newVocab(sp)
+	if err != nil {
+		return nil, err
+	}
+	c := &codec{vocab: v, classes: loadClasses(), cl100k: sp.cl100k}
+	c.pool.New = func() any { return new(scratch) }
+	return c, nil
+}
+
+func (c *codec) scratch() *scratch { return c.pool.Get().(*scratch) }
+
+// release returns sc to the pool without the buffer of an outsized text.
+func (c *codec) release(sc *scratch) {
+	if cap(sc.valid) > 1<<20 {
+		sc.valid = nil
+	}
+	c.pool.Put(sc)
+}
+
+// next returns the end of the piece that starts at s[i].
+func (c *codec) next(s []byte, i int) (end int, open bool) {
+	if c.cl100k {
+		return c.classes.nextCL100k(s, i)
+	}
+	return c.classes.nextO200k(s, i)
+}
+
+// count counts the tokens and character classes of valid UTF-8.
+func (c *codec) count(s []byte, sc *scratch) Classes {
+	var k Classes
+	for i := 0; i < len(s); {
+		e, _ := c.next(s, i)
+		if class, _ := c.classes.at(s, i); class&number != 0 {
+			k.DigitGroups++
+			k.Digits += runes(s[i:e])
+		}
+		k.Tokens += c.piece(s, i, e, sc)
+		i = e
+	}
+	k.NonASCII = nonASCII(s)
+	return k
+}
+
+// runes counts the characters of valid UTF-8.
+func runes(s []byte) int {
+	n := 0
+	for _, b := range s {
+		if b&0xC0 != 0x80 {
+			n++
+		}
+	}
+	return n
+}
+
+// piece returns the number of tokens of the piece s[i:e].
+func (c *codec) piece(s []byte, i, e int, sc *scratch) int {
+	n := e - i
+	switch {
+	case n == 1 || c.member(s, i, e):
+		return 1
+	case n <= missMax:
+		return c.remembered(s[i:e], sc)
+	case n <= scanMax:
+		return c.scan(s[i:e])
+	case n <= window:
+		return c.merged(s[i:e], sc)
+	}
+	count := 0
+	for ; e-i > window; i += window {
+		count += c.merged(s[i:i+window], sc)
+	}
+	return count + c.merged(s[i:e], sc)
+}
+
+// remembered is scan behind the miss cache.
+func (c *codec) remembered(p []byte, sc *scratch) int {
+	a := word(p, 0, min(8, len(p)))
+	b := word(p, max(0, len(p)-8), len(p))
+	slot := &sc.miss[(a*mixer^b^uint64(len(p)))*0xD6E8FEB86659FD93>>(64-11)]
+	if int(slot.size) == len(p) && string(slot.key[:len(p)]) == string(p) {
+		return int(slot.count)
+	}
+	n := c.scan(p)
+	slot.size, slot.count = uint8(len(p)), uint8(n)
+	copy(slot.key[:], p)
+	return n
+}
+
+// scan counts a piece of 2 to scanMax bytes.
+func (c *codec) scan(p []byte) int {
+	var parts [scanMax]uint64
+	c.seed(parts[:len(p)], p)
+	return c.mergeScan(parts[:len(p)])
+}
+
+// seed fills parts with the bytes of p: each part is the rank of its merge with
+// the next part in the high half, its token in the low half.
+func (v *vocab) seed(parts []uint64, p []byte) {
+	last := len(p) - 1
+	for i := range last {
+		parts[i] = uint64(v.bytePair[int(p[i])<<8|int(p[i+1])])<<32 | uint64(v.byteID[p[i]])
+	}
+	parts[last] = uint64(none)<<32 | uint64(v.byteID[p[last]])
+}
+
+// mergeScan merges the lowest rank, leftmost on ties, until no pair merges, and
+// returns the number of parts left. Whole parts compare like their ranks: pairs
+// of one rank have the same left token.
+func (v *vocab) mergeScan(parts []uint64) int {
+	for {
+		low, at := uint64(none)<<32, -1
+		for i, p := range parts {
+			if p < low {
+				low, at = p, i
+			}
+		}
+		if at < 0 {
+			return len(parts)
+		}
+		token := uint32(low >> 32)
+		parts[at] = uint64(none)<<32 | uint64(token)
+		if at+2 < len(parts) {
+			parts[at] = uint64(v.merge(token, uint32(parts[at+2])))<<32 | uint64(token)
+		}
+		if at > 0 {
+			left := uint32(parts[at-1])
+			parts[at-1] = uint64(v.merge(left, token))<<32 | uint64(left)
+		}
+		copy(parts[at+1:], parts[at+2:])
+		parts = parts[:len(parts)-1]
+	}
+}
+
+// merged counts a piece of at most window bytes by rank buckets.
+func (c *codec) merged(p []byte, sc *scratch) int {
+	if sc.long == nil {
+		sc.long = newBucketMerge()
+	}
+	return sc.long.count(c.vocab, p)
+}
+
+// bucketMerge merges a long piece rank by rank. A merge always outranks its two
+// parts, so ranks are taken in ascending order and buckets, one list of
+// positions per rank, replace a heap: every step costs a constant, but for the
+// sorting of pairs of equal tokens, where order matters (leftmost first).
+type bucketMerge struct {
+	head  []int32     // per rank, first entry of its list, or 0
+	level [3][]uint64 // bitmaps over ranks: bucket in use, word in use, ...
+
+	entries []bucketEntry
+	parts   []part
+	order   []int32 // positions of the bucket in hand
+}
+
+// bucketEntry is one position in the list of a rank. It is stale when the part
+// there has another rank by the time the bucket is drained.
+type bucketEntry struct {
+	at   int32
+	next int32 // entry, or 0
+}
+
+// part is the token that starts at a position.
+type part struct {
+	token uint32
+	rank  uint32 // of the merge with the next part, or none
+	next  int32  // position of the part after, len at the end
+	prev  int32  // position of the part before, -1 at the start
+}
+
+func newBucketMerge() *bucketMerge {
+	b := &bucketMerge{head: make([]int32, 1<<idBits)}
+	for i := range b.level {
+		b.level[i] = make([]uint64, 1<<idBits>>(6*(i+1)))
+	}
+	return b
+}
+
+// count returns the number of tokens p merges into. It leaves every bucket empty.
+func (b *bucketMerge) count(v *vocab, p []byte) int {
+	b.start(v, p)
+	left := len(p)
+	for {
+		rank, ok := b.lowest()
+		if !ok {
+			return left
+		}
+		b.drain(rank)
+		for _, i := range b.order {
+			if b.parts[i].rank == rank {
+				b.merge(v, i)
+				left--
+			}
+		}
+	}
+}
+
+// start sets the lists to the bytes of p.
+func (b *bucketMerge) start(v *vocab, p []byte) {
+	n := len(p)
+	b.entries = append(b.entries[:0], bucketEntry{})
+	b.parts = slices.Grow(b.parts[:0], n)[:n]
+	for i := n - 1; i >= 0; i-- { // backwards, so that lists ascend
+		b.parts[i] = part{v.byteID[p[i]], none, int32(i + 1), int32(i - 1)}
+		if i+1 < n {
+			b.put(int32(i), v.bytePair[int(p[i])<<8|int(p[i+1])])
+		}
+	}
+}
+
+// put records that the part at i merges with the next one into rank.
+func (b *bucketMerge) put(i int32, rank uint32) {
+	b.parts[i].rank = rank
+	if rank == none {
+		return
+	}
+	b.entries = append(b.entries, bucketEntry{i, b.head[rank]})
+	b.head[rank] = int32(len(b.entries) - 1)
+	for l := range b.level {
+		b.level[l][rank>>6] |= 1 << (rank & 63)
+		rank >>= 6
+	}
+}
+
+// lowest returns the lowest rank with a bucket in use.
+func (b *bucketMerge) lowest() (uint32, bool) {
+	var rank uint32
+	for l := len(b.level) - 1; l >= 0; l-- {
+		word := b.level[l][rank]
+		if word == 0 {
+			return 0, false
+		}
+		rank = rank<<6 | uint32(bits.TrailingZeros64(word))
+	}
+	return rank, true
+}
+
+// drain moves the bucket of rank to order, ascending if its pairs can overlap.
+func (b *bucketMerge) drain(rank uint32) {
+	b.order = b.order[:0]
+	overlap := false
+	for e := b.head[rank]; e != 0; e = b.entries[e].next {
+		i := b.entries[e].at
+		if p := b.parts[i]; p.rank == rank {
+			b.order = append(b.order, i)
+			overlap = p.token == b.parts[p.next].token
+		}
+	}
+	b.head[rank] = 0
+	for l := range b.level {
+		b.level[l][rank>>6] &^= 1 << (rank & 63)
+		rank >>= 6
+		if b.level[l][rank] != 0 {
+			break
+		}
+	}
+	if overlap && !slices.IsSorted(b.order) {
+		slices.Sort(b.order)
+	}
+}
+
+// merge joins the part at i with the next one.
+func (b *bucketMerge) merge(v *vocab, i int32) {
+	p := &b.parts[i]
+	gone := &b.parts[p.next]
+	p.token, p.next = p.rank, gone.next
+	gone.rank = none
+	rank := none
+	if int(p.next) < len(b.parts) {
+		after := &b.parts[p.next]
+		after.prev = i
+		rank = v.merge(p.token, after.token)
+	}
+	b.put(i, rank)
+	if p.prev >= 0 {
+		b.put(p.prev, v.merge(b.parts[p.prev].token, p.token))
+	}
+}

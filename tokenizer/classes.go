@@ -1,0 +1,92 @@
+package tokenizer
+
+import (
+	"sync"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Character classes of the pre-tokenizer patterns. A character with no bit set
+// is "other": punctuation, symbols, controls, unassigned.
+const (
+	upper   uint8 = 1 << iota // Lu, Lt
+	lower                     // Ll
+	both                      // Lm, Lo, M: counts as upper and as lower in o200k
+	mark                      // M, always with both
+	number                    // N
+	space                     // White_Space
+	newline                   // CR, LF, always with space
+	wide                      // only in classTable.ascii: not ASCII, decode
+)
+
+const (
+	cased  = upper | lower | both
+	solid  = space | number | upper | lower // with a mark check: not punctuation
+	noHead = newline | number               // cannot stand before a word
+)
+
+// classTable maps characters to their classes.
+type classTable struct {
+	ascii [256]uint8
+	runes [unicode.MaxRune + 1]uint8
+}
+
+// loadClasses builds the table from the unicode package on first use: start-up
+// stays free and the tables are those of the Go release in use.
+var loadClasses = sync.OnceValue(func() *classTable {
+	t := new(classTable)
+	t.add(upper, unicode.Lu, unicode.Lt)
+	t.add(lower, unicode.Ll)
+	t.add(both, unicode.Lm, unicode.Lo, unicode.M)
+	t.add(mark, unicode.M)
+	t.add(number, unicode.N)
+	t.add(space, unicode.White_Space)
+	t.runes['\r'] |= newline
+	t.runes['\n'] |= newline
+	copy(t.ascii[:utf8.RuneSelf], t.runes[:utf8.RuneSelf])
+	for b := utf8.RuneSelf; b < len(t.ascii); b++ {
+		t.ascii[b] = wide
+	}
+	return t
+})
+
+func (t *classTable) add(bits uint8, tables ...*unicode.RangeTable) {
+	for _, table := range tables {
+		for _, r := range table.R16 {
+			for c := rune(r.Lo); c <= rune(r.Hi); c += rune(r.Stride) {
+				t.runes[c] |= bits
+			}
+		}
+		for _, r := range table.R32 {
+			for c := rune(r.Lo); c <= rune(r.Hi); c += rune(r.Stride) {
+				t.runes[c] |= bits
+			}
+		}
+	}
+}
+
+// at returns class and length of the character at s[i]. s must be valid UTF-8
+// and i the start of a character.
+func (t *classTable) at(s []byte, i int) (uint8, int) {
+	if c := t.ascii[s[i]]; c != wide {
+		return c, 1
+	}
+	return t.decode(s, i)
+}
+
+// decode is at for a character that is not ASCII.
+func (t *classTable) decode(s []byte, i int) (uint8, int) {
+	b := s[i]
+	switch {
+	case b < 0xE0:
+		p := s[i : i+2]
+		return t.runes[uint32(b&0x1F)<<6|uint32(p[1]&0x3F)], 2
+	case b < 0xF0:
+		p := s[i : i+3]
+		return t.runes[uint32(b&0x0F)<<12|uint32(p[1]&0x3F)<<6|uint32(p[2]&0x3F)], 3
+	default:
+		p := s[i : i+4]
+		r := uint32(b&0x07)<<18 | uint32(p[1]&0x3F)<<12 | uint32(p[2]&0x3F)<<6 | uint32(p[3]&0x3F)
+		return t.runes[r], 4
+	}
+}

@@ -1,0 +1,216 @@
+package tokenizer
+
+import (
+	"encoding/base64"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/dlclark/regexp2"
+	"github.com/pkoukk/tiktoken-go"
+	"github.com/pkoukk/tiktoken-go-loader/assets"
+)
+
+// long reports whether the long form of the differential tests is asked for.
+var long = os.Getenv("LLMGUARD_LONG") != ""
+
+var ours = []Encoding{O200k, CL100k}
+
+// The oracle: tiktoken-go, one instance per encoding.
+var oracles = map[Encoding]func() (*tiktoken.Tiktoken, error){
+	O200k:  sync.OnceValues(func() (*tiktoken.Tiktoken, error) { return loadLegacy(O200k) }),
+	CL100k: sync.OnceValues(func() (*tiktoken.Tiktoken, error) { return loadLegacy(CL100k) }),
+	P50k:   loadP50k,
+	R50k:   loadR50k,
+}
+
+func oracle(tb testing.TB, enc Encoding) func(text []byte) int {
+	tb.Helper()
+	t, err := oracles[enc]()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return func(text []byte) int { return len(t.EncodeOrdinary(string(text))) }
+}
+
+// The published patterns, openai/tiktoken tiktoken_ext/openai_public.py.
+var patterns = map[Encoding]string{
+	O200k: strings.Join([]string{
+		`[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?`,
+		`[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?`,
+		`\p{N}{1,3}`, ` ?[^\s\p{L}\p{N}]+[\r\n/]*`, `\s*[\r\n]+`, `\s+(?!\S)`, `\s+`,
+	}, "|"),
+	CL100k: `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`,
+}
+
+// vocabulary returns the tokens of an encoding, in rank order.
+func vocabulary(tb testing.TB, enc Encoding) [][]byte {
+	tb.Helper()
+	raw, err := assets.Assets.ReadFile(enc.String() + ".tiktoken")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	var tokens [][]byte
+	for line := range strings.Lines(string(raw)) {
+		code, _, _ := strings.Cut(line, " ")
+		token, err := base64.StdEncoding.DecodeString(code)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		tokens = append(tokens, token)
+	}
+	return tokens
+}
+
+// mixer makes strings that switch between the character classes the patterns
+// know, where splitters go wrong.
+type textMixer struct {
+	*rand.Rand
+	tokens [][]byte
+}
+
+var classSamples = []string{
+	"abcdefghijklmnopqrstuvwxyz", "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "0123456789", " ", " \t\v\f", "\n", "\r\n", " \n", "\r",
+	"'", "'stmdrevlSTMDREVLſK", ".,;:!?-_/\\\"#$%&()*+<=>@[]^`{|}~", "/", "///\n\r", "-", "=*#",
+	"äöüßéèñçøåščžů", "ÄÖÜÉÈÑÇØÅŠČŽ", "ǅǈǋǲᾈᾼ", "ʰʲˠˤॱๆーゝ々ﾞ", "ªºƻǀאבגאשש", "абвгдежзийклмнопрстуфхцчшщъыьэюя", "АБВГДЕЖЗ",
+	"αβγδεζηθικλμνξοπρστυφχψω", "ΑΒΓΔΕ", "漢字仮名交文中国人民日本語的是不了在有", "ひらがなカタカナ", "한국어텍스트", "ภาษาไทยก็", "العربيةفارسی", "हिन्दीमें",
+	"\u0300\u0301\u0302\u0308\u20dd\u0483", "\u093e\u093f\u0bbe", "½¼²³ⅧⅫ٣٤५६𝟘𝟙〇", "\u00a0\u2003\u3000\u2028\u2029\u0085\u1680\u200a",
+	"😀🎉👨‍👩‍👧🇩🇪🏳️‍🌈", "“”‘’–—…€£¥©®™", "\u200b\u200d\ufeff\u00ad", "\x00\x01\x7f", "\ufffd", "\ue000\U000f0000",
+}
+
+func (m textMixer) text() []byte {
+	var b []byte
+	for n := 1 + m.IntN(12); n > 0; n-- {
+		switch m.IntN(20) {
+		case 0:
+			b = append(b, m.tokens[m.IntN(len(m.tokens))]...)
+		case 1:
+			b = utf8.AppendRune(b, m.rune())
+		case 2:
+			b = append(b, byte(m.IntN(256)))
+		case 3: // a run of one character
+			sample := []rune(classSamples[m.IntN(len(classSamples))])
+			b = append(b, strings.Repeat(string(sample[m.IntN(len(sample))]), 1+m.IntN(40))...)
+		default:
+			sample := []rune(classSamples[m.IntN(len(classSamples))])
+			for k := 1 + m.IntN(6); k > 0; k-- {
+				b = utf8.AppendRune(b, sample[m.IntN(len(sample))])
+			}
+		}
+	}
+	return b
+}
+
+// rune returns any assigned or unassigned character outside the surrogates.
+func (m textMixer) rune() rune {
+	if m.IntN(2) == 0 {
+		return rune(m.IntN(0x3000))
+	}
+	for {
+		if r := rune(m.IntN(unicode.MaxRune + 1)); utf8.ValidRune(r) {
+			return r
+		}
+	}
+}
+
+// newMixer returns a source of strings; the seed is new in every run and logged.
+func newMixer(tb testing.TB, enc Encoding) textMixer {
+	seed := uint64(time.Now().UnixNano())
+	tb.Logf("seed %d", seed)
+	return textMixer{rand.New(rand.NewPCG(seed, uint64(enc))), vocabulary(tb, enc)}
+}
+
+func eachOurs(t *testing.T, f func(t *testing.T, enc Encoding)) {
+	for _, enc := range ours {
+		t.Run(enc.String(), func(t *testing.T) { f(t, enc) })
+	}
+}
+
+func TestCountEqualsTiktoken(t *testing.T) {
+	n := 60_000
+	if long {
+		n = 3_000_000
+	}
+	eachOurs(t, func(t *testing.T, enc Encoding) {
+		t.Parallel()
+		want, mix := oracle(t, enc), newMixer(t, enc)
+		for range n {
+			text := mix.text()
+			if got, want := Count(enc, text), want(text); got != want {
+				t.Fatalf("Count(%q) = %d, want %d", text, got, want)
+			}
+		}
+	})
+}
+
+func TestPiecesEqualPattern(t *testing.T) {
+	n := 40_000
+	if long {
+		n = 1_000_000
+	}
+	eachOurs(t, func(t *testing.T, enc Encoding) {
+		t.Parallel()
+		re := regexp2.MustCompile(patterns[enc], regexp2.None)
+		c, err := codecOf(enc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		mix := newMixer(t, enc)
+		for range n {
+			text := appendValid(nil, mix.text())
+			if got, want := pieces(c, text), matches(t, re, text); !equal(got, want) {
+				t.Fatalf("pieces of %q:\n got %q\nwant %q", text, got, want)
+			}
+		}
+	})
+}
+
+func pieces(c *codec, text []byte) []string {
+	var out []string
+	for i := 0; i < len(text); {
+		e, _ := c.next(text, i)
+		out = append(out, string(text[i:e]))
+		i = e
+	}
+	return out
+}
+
+func matches(t *testing.T, re *regexp2.Regexp, text []byte) []string {
+	var out []string
+	m, err := re.FindStringMatch(string(text))
+	for ; m != nil && err == nil; m, err = re.FindNextMatch(m) {
+		out = append(out, m.String())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func equal(a, b []string) bool { return fmt.Sprintf("%q", a) == fmt.Sprintf("%q", b) }
+
+// Every token alone, and every token with a random one after it.
+func TestEveryTokenEqualsTiktoken(t *testing.T) {
+	eachOurs(t, func(t *testing.T, enc Encoding) {
+		t.Parallel()
+		want, mix := oracle(t, enc), newMixer(t, enc)
+		step := 1
+		if !long {
+			step = 1 + mix.IntN(8)
+		}
+		for i := mix.IntN(step); i < len(mix.tokens); i += step {
+			pair := append(append([]byte{}, mix.tokens[i]...), mix.tokens[mix.IntN(len(mix.tokens))]...)
+			for _, text := range [][]byte{mix.tokens[i], pair} {
+				if got, want := Count(enc, text), want(text); got != want {
+					t.Fatalf("Count(%q) = %d, want %d", text, got, want)
+				}
+			}
+		}
+	})
+}

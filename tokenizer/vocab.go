@@ -1,0 +1,281 @@
+package tokenizer
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"strconv"
+
+	"github.com/pkoukk/tiktoken-go-loader/assets"
+)
+
+// spec says where the ranks of an encoding are and how its patterns split.
+type spec struct {
+	file   string
+	sha256 string // as published in openai/tiktoken, tiktoken_ext/openai_public.py
+	tokens int    // ranks 0..tokens-1, the first 256 are the single bytes
+	cl100k bool   // splits by the cl100k_base pattern, else by o200k_base
+}
+
+var (
+	o200kSpec = spec{
+		file:   "o200k_base.tiktoken",
+		sha256: "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d",
+		tokens: 199998,
+	}
+	cl100kSpec = spec{
+		file:   "cl100k_base.tiktoken",
+		sha256: "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7",
+		tokens: 100256,
+		cl100k: true,
+	}
+)
+
+const (
+	idBits  = 18
+	idMask  = 1<<idBits - 1
+	none    = ^uint32(0) // no such merge
+	mixer   = 0x9E3779B97F4A7C15
+	longMin = 16 // tokens from this length are compared in the blob
+)
+
+// vocab answers the two questions counting asks: are these bytes one token, and
+// which token do two neighbours merge into. It is immutable once built.
+//
+// One merge per token suffices: where a token appears by a merge inside any
+// text, no merge crossed its borders before, so the merges inside were those of
+// its bytes alone, and its last merge is always the same pair. Building checks
+// that every token is reached that way.
+type vocab struct {
+	byteID   [256]uint32   // token of a single byte
+	bytePair [65536]uint32 // merge of two bytes (first<<8 | second), or none
+
+	pairs     []uint64 // left<<36 | right<<18 | merged; 0 is empty
+	pairShift uint8
+
+	short      []uint64 // tokens of 2..7 bytes: little-endian | length<<56
+	shortShift uint8
+	mid        [][2]uint64 // tokens of 8..15 bytes: first 8, rest | length<<56
+	midShift   uint8
+	long       []uint64 // tokens of 16 bytes and more: end<<32 | start in blob
+	longShift  uint8
+	blob       []byte
+	longest    int
+}
+
+// newVocab reads the rank file of sp and builds the tables.
+func newVocab(sp spec) (*vocab, error) {
+	raw, err := assets.Assets.ReadFile(sp.file)
+	if err != nil {
+		return nil, err
+	}
+	if sum := sha256.Sum256(raw); hex.EncodeToString(sum[:]) != sp.sha256 {
+		return nil, fmt.Errorf("%s: SHA-256 %x is not the published %s", sp.file, sum, sp.sha256)
+	}
+	blob, ends, err := parseRanks(raw, sp.tokens)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", sp.file, err)
+	}
+	v := &vocab{}
+	v.size(sp.tokens)
+	v.addBytes(blob[:256])
+	start := uint32(256)
+	for rank := 256; rank < sp.tokens; rank++ {
+		token := blob[start:ends[rank]]
+		if err := v.addPair(token, uint32(rank)); err != nil {
+			return nil, fmt.Errorf("%s: rank %d: %w", sp.file, rank, err)
+		}
+		v.addMember(token)
+		start = ends[rank]
+	}
+	return v, nil
+}
+
+// parseRanks reads lines "base64 rank" in rank order into one blob with the end
+// of each token.
+func parseRanks(raw []byte, tokens int) (blob []byte, ends []uint32, err error) {
+	blob = make([]byte, 0, len(raw)/2)
+	ends = make([]uint32, 0, tokens)
+	for len(raw) > 0 {
+		line, rest, _ := bytes.Cut(raw, []byte{'\n'})
+		raw = rest
+		if len(line) == 0 {
+			continue
+		}
+		code, rank, ok := bytes.Cut(line, []byte{' '})
+		if n, err := strconv.Atoi(string(rank)); !ok || err != nil || n != len(ends) {
+			return nil, nil, fmt.Errorf("line %d: want rank %d, have %q", len(ends)+1, len(ends), line)
+		}
+		before := len(blob)
+		if blob, err = base64.StdEncoding.AppendDecode(blob, code); err != nil {
+			return nil, nil, fmt.Errorf("line %d: %w", len(ends)+1, err)
+		}
+		if n := len(blob) - before; n == 0 || (n == 1) != (len(ends) < 256) {
+			return nil, nil, fmt.Errorf("rank %d: token of %d bytes", len(ends), n)
+		}
+		ends = append(ends, uint32(len(blob)))
+	}
+	if len(ends) != tokens {
+		return nil, nil, fmt.Errorf("%d tokens, want %d", len(ends), tokens)
+	}
+	return blob, ends, nil
+}
+
+// size allocates the tables, each at most half full for both vocabularies.
+func (v *vocab) size(tokens int) {
+	bits := uint8(18)
+	if tokens > 1<<17 {
+		bits = 19
+	}
+	v.pairs, v.pairShift = make([]uint64, 1<<bits), 64-bits
+	v.short, v.shortShift = make([]uint64, 1<<(bits-1)), 65-bits
+	v.mid, v.midShift = make([][2]uint64, 1<<(bits-2)), 66-bits
+	v.long, v.longShift = make([]uint64, 1<<(bits-5)), 69-bits
+	for i := range v.bytePair {
+		v.bytePair[i] = none
+	}
+}
+
+// addBytes takes the single-byte tokens, ranks 0 to 255.
+func (v *vocab) addBytes(singles []byte) {
+	for id, b := range singles {
+		v.byteID[b] = uint32(id)
+	}
+}
+
+// addPair records the merge that makes token, whose bytes must merge into two
+// parts with the lower ranks known so far.
+func (v *vocab) addPair(token []byte, rank uint32) error {
+	if len(token) == 2 {
+		v.bytePair[int(token[0])<<8|int(token[1])] = rank
+		v.putPair(v.byteID[token[0]], v.byteID[token[1]], rank)
+		return nil
+	}
+	parts := make([]uint64, len(token))
+	v.seed(parts, token)
+	n := v.mergeScan(parts)
+	if n != 2 {
+		return fmt.Errorf("token %q is not reachable: %d parts", token, n)
+	}
+	v.putPair(uint32(parts[0]), uint32(parts[1]), rank)
+	return nil
+}
+
+func (v *vocab) putPair(left, right, merged uint32) {
+	key := uint64(left)<<idBits | uint64(right)
+	h := key * mixer >> v.pairShift
+	for v.pairs[h] != 0 {
+		h = (h + 1) & uint64(len(v.pairs)-1)
+	}
+	v.pairs[h] = key<<idBits | uint64(merged)
+}
+
+// merge returns the token that left and right merge into, or none.
+func (v *vocab) merge(left, right uint32) uint32 {
+	key := uint64(left)<<idBits | uint64(right)
+	for h := key * mixer >> v.pairShift; ; h++ {
+		slot := v.pairs[h&uint64(len(v.pairs)-1)]
+		if slot>>idBits == key && slot != 0 {
+			return uint32(slot & idMask)
+		}
+		if slot == 0 {
+			return none
+		}
+	}
+}
+
+// addMember makes token a member.
+func (v *vocab) addMember(token []byte) {
+	v.longest = max(v.longest, len(token))
+	switch n := len(token); {
+	case n < 8:
+		key := word(token, 0, n) | uint64(n)<<56
+		h := key * mixer >> v.shortShift
+		for v.short[h] != 0 {
+			h = (h + 1) & uint64(len(v.short)-1)
+		}
+		v.short[h] = key
+	case n < longMin:
+		a, b := word(token, 0, 8), word(token, 8, n)|uint64(n)<<56
+		h := hashMid(a, b) >> v.midShift
+		for v.mid[h] != [2]uint64{} {
+			h = (h + 1) & uint64(len(v.mid)-1)
+		}
+		v.mid[h] = [2]uint64{a, b}
+	default:
+		h := hashLong(token) >> v.longShift
+		for v.long[h] != 0 {
+			h = (h + 1) & uint64(len(v.long)-1)
+		}
+		start := uint64(len(v.blob))
+		v.blob = append(v.blob, token...)
+		v.long[h] = uint64(len(v.blob))<<32 | start
+	}
+}
+
+// member reports whether s[i:e], of two bytes or more, is one token.
+func (v *vocab) member(s []byte, i, e int) bool {
+	switch n := e - i; {
+	case n < 8:
+		key := word(s, i, e) | uint64(n)<<56
+		for h := key * mixer >> v.shortShift; ; h++ {
+			slot := v.short[h&uint64(len(v.short)-1)]
+			if slot == key || slot == 0 {
+				return slot == key
+			}
+		}
+	case n < longMin:
+		a, b := word(s, i, i+8), word(s, i+8, e)|uint64(n)<<56
+		for h := hashMid(a, b) >> v.midShift; ; h++ {
+			slot := &v.mid[h&uint64(len(v.mid)-1)]
+			if slot[0] == a && slot[1] == b {
+				return true
+			}
+			if slot[1] == 0 {
+				return false
+			}
+		}
+	case n > v.longest:
+		return false
+	default:
+		return v.memberLong(s[i:e])
+	}
+}
+
+func (v *vocab) memberLong(piece []byte) bool {
+	for h := hashLong(piece) >> v.longShift; ; h++ {
+		slot := v.long[h&uint64(len(v.long)-1)]
+		if slot == 0 {
+			return false
+		}
+		if bytes.Equal(v.blob[uint32(slot):slot>>32], piece) {
+			return true
+		}
+	}
+}
+
+// word returns s[i:e], at most eight bytes, as a little-endian number.
+func word(s []byte, i, e int) uint64 {
+	n := e - i
+	if i+8 <= len(s) {
+		return binary.LittleEndian.Uint64(s[i:]) & (1<<(uint(n)*8) - 1)
+	}
+	var w uint64
+	for k := e - 1; k >= i; k-- {
+		w = w<<8 | uint64(s[k])
+	}
+	return w
+}
+
+func hashMid(a, b uint64) uint64 { return (a*mixer ^ b) * 0xD6E8FEB86659FD93 }
+
+// hashLong hashes a piece of at least 16 bytes by both ends and the length.
+func hashLong(p []byte) uint64 {
+	a := binary.LittleEndian.Uint64(p)
+	b := binary.LittleEndian.Uint64(p[8:])
+	c := binary.LittleEndian.Uint64(p[len(p)-8:])
+	return ((a*mixer^b)*0xD6E8FEB86659FD93 ^ c ^ uint64(len(p))) * mixer
+}
