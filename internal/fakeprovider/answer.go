@@ -1,0 +1,314 @@
+package fakeprovider
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/json"
+	mrand "math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+)
+
+// answer is a chat completion before it is written in either form.
+type answer struct {
+	id, model, tier string
+	created         int64
+	choices         []*choice
+	usage           Usage
+}
+
+// choice is one of n.
+type choice struct {
+	pieces    []string // content, token by token
+	calls     []toolCall
+	legacy    bool // calls[0] goes into function_call
+	finish    string
+	tokens    int64 // visible, without reasoning
+	reasoning int64
+}
+
+type toolCall struct {
+	Index    *int          `json:"index,omitempty"`
+	ID       string        `json:"id,omitempty"`
+	Type     string        `json:"type,omitempty"`
+	Function *calledFunc   `json:"function,omitempty"`
+	Custom   *calledCustom `json:"custom,omitempty"`
+}
+
+type calledFunc struct {
+	Name      string `json:"name,omitempty"`
+	Arguments string `json:"arguments"`
+}
+
+type calledCustom struct {
+	Name  string `json:"name,omitempty"`
+	Input string `json:"input"`
+}
+
+// newID is a prefix and 26 random letters.
+func newID(prefix string) string { return prefix + rand.Text() }
+
+// answerTo invents the answer.
+func (s *Server) answerTo(q *Request, b *Behaviour) (*answer, error) {
+	a := &answer{
+		id: newID("chatcmpl-"), model: q.Model, tier: q.tier(), created: time.Now().Unix(),
+	}
+	if b.Model != "" {
+		a.model = b.Model
+	}
+	if b.Tier != "" {
+		a.tier = b.Tier
+	}
+	for i := range q.N {
+		c, err := s.choice(q, b, newRand(s.opts.Seed, q.Model, q.UserText, i))
+		if err != nil {
+			return nil, err
+		}
+		a.choices = append(a.choices, c)
+		a.usage.Completion += c.tokens + c.reasoning
+		a.usage.Reasoning += c.reasoning
+	}
+	a.usage.Prompt = q.promptTokens()
+	a.prediction(q)
+	s.cached(q, b, &a.usage)
+	return a, nil
+}
+
+// cached fills in what the prompt cache held, and from GPT-5.6 on what was
+// written to it.
+func (s *Server) cached(q *Request, b *Behaviour, u *Usage) {
+	u.Cached = s.cache.hit(q.Model, q.prompt(), u.Prompt)
+	switch {
+	case b.Cached > 0:
+		u.Cached = min(b.Cached, u.Prompt)
+	case b.Cached < 0:
+		u.Cached = 0
+	}
+	if strings.HasPrefix(q.Model, "gpt-5.6") || strings.HasPrefix(q.Model, "gpt-6") {
+		if whole := u.Prompt / cacheStep * cacheStep; whole >= cacheMinimum {
+			u.CacheWrite = max(whole-u.Cached, 0)
+		}
+	}
+}
+
+// prediction bills half of a predicted text as rejected.
+func (a *answer) prediction(q *Request) {
+	var p struct {
+		Content string `json:"content"`
+	}
+	if !q.has("prediction") || json.Unmarshal(q.fields["prediction"], &p) != nil {
+		return
+	}
+	tokens := countText(q.Model, p.Content)
+	a.usage.Rejected = tokens / 2
+	a.usage.Accepted = min(tokens-tokens/2, a.usage.Completion)
+	a.usage.Completion += a.usage.Rejected
+}
+
+// choice thinks, then writes, within the output limit.
+func (s *Server) choice(q *Request, b *Behaviour, rng *mrand.Rand) (*choice, error) {
+	c := &choice{finish: "stop", reasoning: q.reasoning(b, rng)}
+	room := int64(-1)
+	if q.MaxTokens >= 0 {
+		c.reasoning = min(c.reasoning, q.MaxTokens)
+		room = q.MaxTokens - c.reasoning
+	}
+	err := c.write(q, b, rng, room)
+	if b.Finish != "" {
+		c.finish = b.Finish
+	}
+	return c, err
+}
+
+// reasoning is the number of hidden tokens: multiples of 64, as OpenAI reports.
+func (q *Request) reasoning(b *Behaviour, rng *mrand.Rand) int64 {
+	switch {
+	case b.Reasoning != 0:
+		return max(b.Reasoning, 0)
+	case !reasons(q.Model):
+		return 0
+	}
+	effort := map[string]int64{"none": 0, "minimal": 0, "low": 1, "medium": 3, "high": 8, "xhigh": 16}
+	steps, known := effort[q.Effort]
+	if !known {
+		steps = effort["medium"]
+	}
+	if steps == 0 {
+		return 0
+	}
+	return 64 * (steps + rng.Int64N(steps+1))
+}
+
+// write fills in tool calls or text.
+func (c *choice) write(q *Request, b *Behaviour, rng *mrand.Rand, room int64) error {
+	if q.callsTool(b) {
+		return c.callTools(q, b, rng, room)
+	}
+	text, given := b.Text, b.Text != ""
+	if !given {
+		var err error
+		if text, given, err = q.structured(rng); err != nil {
+			return err
+		}
+	}
+	if given {
+		c.fixed(q.Model, text, room)
+		return nil
+	}
+	n := plausible(rng)
+	switch {
+	case b.Output != 0:
+		n = max(b.Output, 0)
+	case b.Fill && room >= 0:
+		n = room
+	}
+	if room >= 0 && (n > room || b.Fill) {
+		n, c.finish = min(n, room), "length"
+	}
+	c.invent(q.Model, b, rng, n)
+	return nil
+}
+
+// foreign is text whose characters take several bytes.
+const foreign = "Überraschung: 日本語 🙂"
+
+// invent writes n tokens.
+func (c *choice) invent(model string, b *Behaviour, rng *mrand.Rand, n int64) {
+	p := prose{rng: rng}
+	c.tokens = n
+	if k := countText(model, foreign); b.Split != "" && n >= k {
+		p.started = true
+		n -= k
+		c.pieces = append(c.pieces, foreign)
+	}
+	c.pieces = append(c.pieces, p.take(n, c.finish == "stop")...)
+}
+
+// plausible is the length of an answer nobody asked a length of.
+func plausible(rng *mrand.Rand) int64 { return 24 + rng.Int64N(96) }
+
+// fixed writes a given text, cut at the limit.
+func (c *choice) fixed(model, text string, room int64) {
+	c.tokens = countText(model, text)
+	if room >= 0 && c.tokens > room {
+		text = truncate(model, text, room)
+		c.tokens, c.finish = countText(model, text), "length"
+	}
+	c.pieces = split(text, c.tokens)
+}
+
+// structured is the text of a response_format that asks for JSON.
+func (q *Request) structured(rng *mrand.Rand) (text string, asked bool, err error) {
+	switch q.format.Type {
+	case "", "text":
+		return "", false, nil
+	case "json_object":
+		return `{"answer":"` + strings.Join((&prose{rng: rng}).take(8, true), "") + `"}`, true, nil
+	case "json_schema":
+		text, err := instance(rng, q.format.JSONSchema.Schema)
+		if err != nil {
+			return "", true, invalid("response_format", "", "Invalid schema for response_format '%s': %v.", q.format.JSONSchema.Name, err)
+		}
+		return text, true, nil
+	}
+	return "", true, invalid("response_format.type", "invalid_value", "Invalid value: '%s'. Supported values are: 'json_object', 'json_schema', and 'text'.", q.format.Type)
+}
+
+// callsTool: tools are used when offered, but not again after their result,
+// unless the request insists.
+func (q *Request) callsTool(b *Behaviour) bool {
+	if len(q.tools) == 0 && !q.has("functions") || b.Tools < 0 || bytes.Equal(q.toolChoice, []byte(`"none"`)) {
+		return false
+	}
+	insists := len(q.toolChoice) > 0 && !bytes.Equal(q.toolChoice, []byte(`"auto"`))
+	last := q.messages[len(q.messages)-1].Role
+	return insists || b.Tools > 0 || last != "tool" && last != "function"
+}
+
+// callTools calls the named tool, or the first of those offered.
+func (c *choice) callTools(q *Request, b *Behaviour, rng *mrand.Rand, room int64) error {
+	offered := slices.Clone(q.tools)
+	if q.has("functions") {
+		var functions []function
+		if err := q.field("functions", &functions); err != nil {
+			return err
+		}
+		c.legacy = true
+		for _, f := range functions {
+			offered = append(offered, tool{Type: "function", Function: f})
+		}
+	}
+	offered = q.chosen(offered)
+	if len(offered) == 0 {
+		return invalid("tool_choice", "", "Tool choice names a tool that is not in 'tools'.")
+	}
+	c.finish = "tool_calls"
+	if c.legacy {
+		c.finish = "function_call"
+	}
+	for i := range max(b.Tools, 1) {
+		call, err := callOf(offered[i%len(offered)], rng)
+		if err != nil {
+			return err
+		}
+		c.add(q.Model, call, &room)
+	}
+	return nil
+}
+
+// add appends a call, cutting its arguments when the room is used up.
+func (c *choice) add(model string, call toolCall, room *int64) {
+	args, name := callText(&call)
+	tokens := 8 + countText(model, name) + countText(model, *args)
+	if *room >= 0 && tokens > *room {
+		*args = truncate(model, *args, max(*room-8-countText(model, name), 0))
+		tokens, c.finish = *room, "length"
+	}
+	if *room >= 0 {
+		*room -= tokens
+	}
+	c.tokens += tokens
+	c.calls = append(c.calls, call)
+}
+
+// callText is the text of a call that streams, and the name called.
+func callText(call *toolCall) (args *string, name string) {
+	if call.Custom != nil {
+		return &call.Custom.Input, call.Custom.Name
+	}
+	return &call.Function.Arguments, call.Function.Name
+}
+
+// chosen narrows the tools to the one a tool_choice names.
+func (q *Request) chosen(offered []tool) []tool {
+	var named struct {
+		Function, Custom struct {
+			Name string `json:"name"`
+		}
+	}
+	if json.Unmarshal(q.toolChoice, &named) != nil {
+		return offered
+	}
+	name := named.Function.Name + named.Custom.Name
+	return slices.DeleteFunc(offered, func(t tool) bool {
+		return name != "" && t.Function.Name != name && t.Custom.Name != name
+	})
+}
+
+func callOf(t tool, rng *mrand.Rand) (toolCall, error) {
+	call := toolCall{ID: newID("call_"), Type: t.Type}
+	if t.Type == "custom" {
+		call.Custom = &calledCustom{Name: t.Custom.Name, Input: strings.Join((&prose{rng: rng}).take(6, true), "")}
+		return call, nil
+	}
+	args := "{}"
+	if len(t.Function.Parameters) > 0 {
+		var err error
+		if args, err = instance(rng, t.Function.Parameters); err != nil {
+			return call, invalid("tools", "invalid_function_parameters", "Invalid schema for function '%s': %v.", t.Function.Name, err)
+		}
+	}
+	call.Type, call.Function = "function", &calledFunc{Name: t.Function.Name, Arguments: args}
+	return call, nil
+}

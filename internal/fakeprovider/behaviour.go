@@ -1,0 +1,193 @@
+package fakeprovider
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"reflect"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Behaviour is how one request is answered. The zero value is a plain answer.
+type Behaviour struct {
+	// What is produced.
+	Output    int64         // tokens of visible text per choice; 0 plausible, -1 none
+	Fill      bool          // use all of the request's output limit
+	Reasoning int64         // hidden tokens per choice; 0 by model and effort, -1 none
+	Cached    int64         // prompt tokens reported as cached; 0 by prefix, -1 none
+	Text      string        // this text instead of an invented one
+	Tools     int           // tool calls when tools are offered; 0 one, -1 none
+	Finish    string        // finish_reason instead of the true one
+	Model     string        // model named in the answer
+	Tier      string        // service_tier named in the answer
+	Usage     UsageMode     // what becomes of the usage object
+	RawUsage  string        // JSON sent as the usage object
+	Omit      []string      // JSON names left out everywhere, as other vendors do
+	Chunk     int           // tokens per streamed chunk; default 1
+	Delay     time.Duration // before the headers
+	First     time.Duration // before the first token, in place of Cadence.First
+	Gap       time.Duration // between chunks, in place of Cadence.Token
+
+	// Refusals.
+	Status     int         // answer with this error status
+	Type, Code string      // of the error object; default by status
+	Message    string      // of the error object; default by status
+	Body       string      // "html", "empty", "string", "detail" or "number", or sent as it is
+	RetryAfter string      // header value
+	Header     http.Header // added to the answer
+
+	// Faults of the connection and the stream.
+	Cut      Cut           // how the answer breaks off
+	After    int           // chunks before a cut, stall, garbage or long line; 0 half of them
+	Stall    time.Duration // one pause in the middle
+	Endless  bool          // never stops, whatever the limit
+	Garbage  bool          // one event that is not JSON
+	Newline  string        // "lf" (default), "crlf" or "cr" ends lines of a stream
+	Comments bool          // comments between events
+	LongLine int           // bytes of padding in one event
+	Split    string        // "utf8" or "byte": writes end inside characters
+	Gzip     bool          // compress when the request accepts it
+	Times    int           // only the first n times this very body comes
+}
+
+// UsageMode is what becomes of the usage object.
+type UsageMode string
+
+// The usage modes.
+const (
+	UsageNone     UsageMode = "none"     // no usage field, no usage chunk
+	UsageNull     UsageMode = "null"     // usage: null
+	UsageBare     UsageMode = "bare"     // no details objects
+	UsageNegative UsageMode = "negative" // all numbers negated
+	UsageHuge     UsageMode = "huge"     // 1e30
+	UsageString   UsageMode = "string"   // numbers as strings
+	UsageFraction UsageMode = "fraction" // 12.5 tokens
+	UsageZero     UsageMode = "zero"     // all numbers zero
+	UsageEvery    UsageMode = "every"    // cumulative, in every chunk, asked for or not
+)
+
+// Cut is how an answer breaks off.
+type Cut string
+
+// The cuts. A plain answer knows CutHeaders, CutReset and CutAbort.
+const (
+	CutHeaders Cut = "headers" // connection reset before any byte
+	CutReset   Cut = "reset"   // connection reset after After chunks
+	CutAbort   Cut = "abort"   // connection closed inside the body
+	CutEOF     Cut = "eof"     // clean end after After chunks: no finish_reason, no [DONE]
+	CutNoDone  Cut = "nodone"  // everything but [DONE]
+	CutError   Cut = "error"   // error frame after After chunks, then the end
+)
+
+func (b Behaviour) isZero() bool { return reflect.ValueOf(b).IsZero() }
+
+// healed is the behaviour without its faults, for when Times are over.
+func (b Behaviour) healed() Behaviour {
+	b.Status, b.Body, b.RetryAfter, b.Cut, b.Stall, b.Delay = 0, "", "", "", 0, 0
+	b.Endless, b.Garbage, b.LongLine, b.Usage, b.RawUsage = false, false, 0, "", ""
+	return b
+}
+
+var directive = regexp.MustCompile(`\[fake:([^\]]*)\]`)
+
+// directives finds every "[fake: ...]" in a text.
+func directives(text string) []string {
+	var found []string
+	for _, m := range directive.FindAllStringSubmatch(text, -1) {
+		found = append(found, m[1])
+	}
+	return found
+}
+
+// ParseDirectives reads "key=value" words separated by spaces or semicolons,
+// as in the X-Fake header and in "[fake: ...]". A word without "=" is a flag.
+// Values are URL-decoded ("+" is a space); durations are Go durations.
+//
+//	output=N|all reasoning=N cached=N text=T tools=N finish=F model=M tier=T
+//	usage=MODE raw-usage=JSON omit=a,b chunk=N delay=D first=D gap=D
+//	status=N type=T code=C message=M body=B retry-after=V header=Name:value
+//	cut=CUT after=N stall=D endless garbage newline=crlf|cr comments
+//	long=BYTES split=utf8|byte gzip times=N
+//
+// An unknown word is an error, which a Server answers with a 400.
+func ParseDirectives(text string) (Behaviour, error) {
+	var b Behaviour
+	err := b.parse(text)
+	return b, err
+}
+
+func (b *Behaviour) parse(text string) error {
+	isSeparator := func(r rune) bool { return r == ' ' || r == ';' || r == '\n' || r == '\t' }
+	for _, word := range strings.FieldsFunc(text, isSeparator) {
+		name, raw, _ := strings.Cut(word, "=")
+		value, err := url.QueryUnescape(raw)
+		if err != nil {
+			return fmt.Errorf("fake directive %q: %w", word, err)
+		}
+		if err := b.set(name, value); err != nil {
+			return fmt.Errorf("fake directive %q: %w", word, err)
+		}
+	}
+	return nil
+}
+
+// set stores one directive in the field that it names.
+func (b *Behaviour) set(name, value string) error {
+	if name == "output" && value == "all" {
+		b.Fill = true
+		return nil
+	}
+	switch field := b.field(name).(type) {
+	case *int64:
+		return scan(field, value, func(v string) (int64, error) { return strconv.ParseInt(v, 10, 64) })
+	case *int:
+		return scan(field, value, strconv.Atoi)
+	case *time.Duration:
+		return scan(field, value, time.ParseDuration)
+	case *bool:
+		*field = value == "" || value == "true" || value == "1"
+	case *string:
+		*field = value
+	case *UsageMode:
+		*field = UsageMode(value)
+	case *Cut:
+		*field = Cut(value)
+	case *[]string:
+		*field = strings.Split(value, ",")
+	case *http.Header:
+		key, v, _ := strings.Cut(value, ":")
+		if *field == nil {
+			*field = make(http.Header)
+		}
+		field.Add(key, strings.TrimSpace(v))
+	default:
+		return fmt.Errorf("unknown word")
+	}
+	return nil
+}
+
+func scan[T any](field *T, value string, parse func(string) (T, error)) error {
+	v, err := parse(value)
+	if err == nil {
+		*field = v
+	}
+	return err
+}
+
+// field maps a directive to its field, nil when there is none.
+func (b *Behaviour) field(name string) any {
+	return map[string]any{
+		"output": &b.Output, "reasoning": &b.Reasoning, "cached": &b.Cached,
+		"text": &b.Text, "tools": &b.Tools, "finish": &b.Finish, "model": &b.Model,
+		"tier": &b.Tier, "usage": &b.Usage, "raw-usage": &b.RawUsage, "omit": &b.Omit,
+		"chunk": &b.Chunk, "delay": &b.Delay, "first": &b.First, "gap": &b.Gap,
+		"status": &b.Status, "type": &b.Type, "code": &b.Code, "message": &b.Message,
+		"body": &b.Body, "retry-after": &b.RetryAfter, "header": &b.Header,
+		"cut": &b.Cut, "after": &b.After, "stall": &b.Stall, "endless": &b.Endless,
+		"garbage": &b.Garbage, "newline": &b.Newline, "comments": &b.Comments,
+		"long": &b.LongLine, "split": &b.Split, "gzip": &b.Gzip, "times": &b.Times,
+	}[name]
+}

@@ -1,0 +1,190 @@
+package fakeprovider
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// completion is the plain answer.
+type completion struct {
+	ID          string          `json:"id"`
+	Object      string          `json:"object"`
+	Created     int64           `json:"created"`
+	Model       string          `json:"model"`
+	Choices     []plainChoice   `json:"choices"`
+	Usage       json.RawMessage `json:"usage,omitempty"`
+	Tier        string          `json:"service_tier"`
+	Fingerprint string          `json:"system_fingerprint"`
+}
+
+type plainChoice struct {
+	Index   int          `json:"index"`
+	Message plainMessage `json:"message"`
+	Logprob *struct{}    `json:"logprobs"`
+	Finish  string       `json:"finish_reason"`
+}
+
+type plainMessage struct {
+	Role         string      `json:"role"`
+	Content      *string     `json:"content"`
+	ToolCalls    []toolCall  `json:"tool_calls,omitempty"`
+	FunctionCall *calledFunc `json:"function_call,omitempty"`
+	Refusal      *string     `json:"refusal"`
+	Annotations  []string    `json:"annotations"`
+}
+
+const fingerprint = "fp_fake000001"
+
+// chat answers POST /v1/chat/completions.
+func (x *exchange) chat() error {
+	leave, err := x.admit(x.q.chat)
+	defer leave()
+	if err != nil {
+		return err
+	}
+	if x.opening() {
+		return nil
+	}
+	a, err := x.s.answerTo(x.q, &x.b)
+	if err != nil {
+		return err
+	}
+	x.s.log.update(x.rec, func(rec *Record) { rec.AnswerModel, rec.Tier = a.model, a.tier })
+	if x.q.Stream {
+		newStream(x, a).run()
+		return nil
+	}
+	x.plain(a)
+	return nil
+}
+
+// plain writes the answer as one JSON document.
+func (x *exchange) plain(a *answer) {
+	if x.b.Endless {
+		x.endless()
+		return
+	}
+	if !x.s.sleep(x.ctx, x.pace(a.usage.Completion)) {
+		x.used(Usage{Prompt: a.usage.Prompt, Cached: a.usage.Cached})
+		x.abandon()
+		return
+	}
+	x.used(a.usage)
+	body := completion{
+		ID: a.id, Object: "chat.completion", Created: a.created, Model: a.model,
+		Usage: x.usage(chatUsage(a.usage)), Tier: a.tier, Fingerprint: fingerprint,
+	}
+	for i, c := range a.choices {
+		body.Choices = append(body.Choices, plainChoice{Index: i, Message: c.message(), Finish: c.finish})
+	}
+	x.finish(x.b.omit(encode(body)))
+}
+
+func (c *choice) message() plainMessage {
+	m := plainMessage{Role: "assistant", Annotations: []string{}}
+	switch {
+	case c.legacy:
+		m.FunctionCall = c.calls[0].Function
+	case len(c.calls) > 0:
+		m.ToolCalls = c.calls
+	default:
+		text := strings.Join(c.pieces, "")
+		m.Content = &text
+	}
+	return m
+}
+
+// finish sends a plain body, or the part of it that a cut lets through.
+func (x *exchange) finish(body []byte) {
+	if x.b.Garbage {
+		body = body[:len(body)/2]
+	}
+	switch x.b.Cut {
+	case CutReset, CutAbort:
+		x.outcome(WasCut)
+		x.w.Header().Set("Content-Length", "1000000")
+		x.begin(http.StatusOK, "application/json")
+		_, _ = x.w.Write(body[:len(body)/2])
+		_ = http.NewResponseController(x.w).Flush()
+		if x.b.Cut == CutReset {
+			x.s.sleep(x.ctx, 20*time.Millisecond) // a reset overtakes bytes still under way
+			x.reset()
+			return
+		}
+		panic(http.ErrAbortHandler)
+	}
+	x.outcome(OK)
+	x.write(http.StatusOK, "application/json", body)
+}
+
+// endless sends headers and then spaces for ever.
+func (x *exchange) endless() {
+	x.begin(http.StatusOK, "application/json")
+	for x.s.sleep(x.ctx, max(x.b.Gap, 10*time.Millisecond)) {
+		_, _ = x.w.Write([]byte(" "))
+		_ = http.NewResponseController(x.w).Flush()
+	}
+	x.abandon()
+}
+
+// pace is how long a plain answer of so many tokens takes.
+func (x *exchange) pace(tokens int64) time.Duration {
+	first, gap := x.cadence()
+	return first + time.Duration(tokens)*gap
+}
+
+func (x *exchange) cadence() (first, gap time.Duration) {
+	first, gap = x.s.opts.Cadence.First, x.s.opts.Cadence.Token
+	if x.b.First != 0 {
+		first = x.b.First
+	}
+	if x.b.Gap != 0 {
+		gap = x.b.Gap
+	}
+	return first, gap
+}
+
+// encode is json.Marshal without HTML escapes.
+func encode(v any) []byte {
+	var buf bytes.Buffer
+	enc := json.NewEncoder(&buf)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		panic("fake provider: " + err.Error())
+	}
+	return bytes.TrimSuffix(buf.Bytes(), []byte("\n"))
+}
+
+// omit takes the named fields out, at every depth.
+func (b *Behaviour) omit(body []byte) []byte {
+	if len(b.Omit) == 0 {
+		return body
+	}
+	var doc any
+	dec := json.NewDecoder(bytes.NewReader(body))
+	dec.UseNumber()
+	if dec.Decode(&doc) != nil {
+		return body
+	}
+	for _, name := range b.Omit {
+		without(doc, name)
+	}
+	return encode(doc)
+}
+
+func without(doc any, name string) {
+	switch doc := doc.(type) {
+	case map[string]any:
+		delete(doc, name)
+		for _, v := range doc {
+			without(v, name)
+		}
+	case []any:
+		for _, v := range doc {
+			without(v, name)
+		}
+	}
+}

@@ -1,0 +1,212 @@
+package fakeprovider
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/json"
+	"math"
+	"net/http"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// input is one text, or one list of token ids, to embed.
+type input struct {
+	text string
+	ids  []int64
+}
+
+// embeddingFields reads the fields of an embeddings request.
+func (q *Request) embeddingFields() error {
+	format := "float"
+	for name, into := range map[string]any{"dimensions": &q.dimensions, "encoding_format": &format} {
+		if err := q.field(name, into); err != nil {
+			return err
+		}
+	}
+	if format != "float" && format != "base64" {
+		return invalid("encoding_format", "invalid_value", "Invalid value: '%s'. Supported values are: 'float' and 'base64'.", format)
+	}
+	if q.has("dimensions") && (q.dimensions < 1 || q.dimensions > dimensionsOf(q.Model)) {
+		return invalid("dimensions", "integer_out_of_range", "Invalid 'dimensions': expected 1 to %d, but got %d instead.", dimensionsOf(q.Model), q.dimensions)
+	}
+	if q.dimensions == 0 {
+		q.dimensions = dimensionsOf(q.Model)
+	}
+	q.base64 = format == "base64"
+	return q.readInputs()
+}
+
+// readInputs takes string, string[], int[] and int[][].
+func (q *Request) readInputs() error {
+	raw := q.fields["input"]
+	var (
+		one   string
+		many  []string
+		ids   []int64
+		lists [][]int64
+	)
+	switch {
+	case !q.has("input"):
+		return invalid("input", "missing_required_parameter", "Missing required parameter: 'input'.")
+	case json.Unmarshal(raw, &one) == nil:
+		q.inputs = []input{{text: one}}
+	case json.Unmarshal(raw, &many) == nil:
+		for _, t := range many {
+			q.inputs = append(q.inputs, input{text: t})
+		}
+	case json.Unmarshal(raw, &ids) == nil:
+		q.inputs = []input{{ids: ids}}
+	case json.Unmarshal(raw, &lists) == nil:
+		for _, l := range lists {
+			q.inputs = append(q.inputs, input{ids: l})
+		}
+	default:
+		return invalid("input", "invalid_type", "Invalid 'input': expected a string, an array of strings, or token ids.")
+	}
+	return q.checkInputs()
+}
+
+func (q *Request) checkInputs() error {
+	if n := len(q.inputs); n < 1 || n > 2048 {
+		return invalid("input", "", "'$.input' is invalid. Expected 1 to 2048 inputs, but got %d.", n)
+	}
+	chars, ids := 0, 0
+	var text strings.Builder
+	for _, in := range q.inputs {
+		if in.text == "" && len(in.ids) == 0 {
+			return invalid("input", "", "'$.input' is invalid: an input may not be empty.")
+		}
+		chars += utf8.RuneCountInString(in.text)
+		ids += len(in.ids)
+		text.WriteString(in.text)
+		text.WriteByte('\n')
+	}
+	q.UserText = text.String()
+	q.Requested = max(int64(chars+3)/4+int64(ids), 1)
+	return nil
+}
+
+func dimensionsOf(model string) int {
+	if strings.Contains(model, "3-large") {
+		return 3072
+	}
+	return 1536
+}
+
+type embedding struct {
+	Object    string `json:"object"`
+	Index     int    `json:"index"`
+	Embedding any    `json:"embedding"` // floats, or their bytes in base64
+}
+
+// embeddings answers POST /v1/embeddings.
+func (x *exchange) embeddings() error {
+	leave, err := x.admit(x.q.embeddingFields)
+	defer leave()
+	if err != nil {
+		return err
+	}
+	if x.opening() {
+		return nil
+	}
+	model := x.q.Model
+	if x.b.Model != "" {
+		model = x.b.Model
+	}
+	x.s.log.update(x.rec, func(rec *Record) { rec.AnswerModel = model })
+	var used Usage
+	data := make([]embedding, 0, len(x.q.inputs))
+	for i, in := range x.q.inputs {
+		used.Prompt += int64(len(in.ids)) + countText(x.q.Model, in.text)
+		data = append(data, embedding{"embedding", i, x.q.encoded(x.s.vector(x.q, in))})
+	}
+	x.used(used)
+	if !x.s.sleep(x.ctx, x.pace(0)) {
+		x.abandon()
+		return nil
+	}
+	body := map[string]any{"object": "list", "data": data, "model": model}
+	if raw := x.usage(embeddingUsage(used)); raw != nil {
+		body["usage"] = raw
+	}
+	x.finish(x.b.omit(encode(body)))
+	return nil
+}
+
+// vector has length one and depends on the input alone.
+func (s *Server) vector(q *Request, in input) []float32 {
+	rng := newRand(s.opts.Seed, q.Model, in.text, in.ids)
+	v := make([]float64, q.dimensions)
+	var square float64
+	for i := range v {
+		v[i] = rng.NormFloat64()
+		square += v[i] * v[i]
+	}
+	out := make([]float32, len(v))
+	for i := range v {
+		out[i] = float32(v[i] / math.Sqrt(square))
+	}
+	return out
+}
+
+func (q *Request) encoded(v []float32) any {
+	if !q.base64 {
+		return v
+	}
+	raw := make([]byte, 0, 4*len(v))
+	for _, f := range v {
+		raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(f))
+	}
+	return base64.StdEncoding.EncodeToString(raw)
+}
+
+// defaultModels are listed when Options.Models is nil.
+var defaultModels = []string{
+	"gpt-6-sol", "gpt-6-luna", "gpt-5", "gpt-5-mini", "gpt-5-nano", "gpt-4.1", "gpt-4.1-mini",
+	"gpt-4o", "gpt-4o-mini", "o3", "o4-mini", "text-embedding-3-small", "text-embedding-3-large",
+}
+
+type modelJSON struct {
+	ID      string `json:"id"`
+	Object  string `json:"object"`
+	Created int64  `json:"created"`
+	OwnedBy string `json:"owned_by"`
+}
+
+func newModel(id string) modelJSON { return modelJSON{id, "model", 1715367049, "system"} }
+
+func (s *Server) listed() []string {
+	if s.opts.Models != nil {
+		return s.opts.Models
+	}
+	return defaultModels
+}
+
+// knows reports whether a model may be called.
+func (s *Server) knows(model string) bool {
+	return s.opts.Models == nil || slices.Contains(s.opts.Models, model)
+}
+
+// models answers GET /v1/models.
+func (x *exchange) models() error {
+	list := make([]modelJSON, 0, len(x.s.listed()))
+	for _, id := range x.s.listed() {
+		list = append(list, newModel(id))
+	}
+	x.outcome(OK)
+	x.write(http.StatusOK, "application/json", encode(map[string]any{"object": "list", "data": list}))
+	return nil
+}
+
+// model answers GET /v1/models/{id}; an id may contain slashes.
+func (x *exchange) model() error {
+	id := strings.TrimPrefix(x.r.URL.Path, "/v1/models/")
+	if !slices.Contains(x.s.listed(), id) {
+		return noModel(id)
+	}
+	x.outcome(OK)
+	x.write(http.StatusOK, "application/json", encode(newModel(id)))
+	return nil
+}

@@ -1,0 +1,122 @@
+package fakeprovider
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+)
+
+// apiError is an error as OpenAI writes it. A nil Param or Code is null.
+type apiError struct {
+	status  int
+	Message string  `json:"message"`
+	Type    string  `json:"type"`
+	Param   *string `json:"param"`
+	Code    *string `json:"code"`
+	outcome Outcome
+}
+
+// Error makes an apiError travel as an error while a request is read.
+func (e *apiError) Error() string { return e.Message }
+
+func (e *apiError) body() []byte {
+	b, _ := json.Marshal(map[string]*apiError{"error": e})
+	return b
+}
+
+func nullable(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}
+
+// invalid is the 400 of a bad request; empty param and code become null.
+func invalid(param, code, format string, args ...any) *apiError {
+	return &apiError{
+		status: http.StatusBadRequest, Type: "invalid_request_error",
+		Param: nullable(param), Code: nullable(code),
+		Message: fmt.Sprintf(format, args...), outcome: Rejected,
+	}
+}
+
+func notFound(r *http.Request) *apiError {
+	e := invalid("", "unknown_url", "Unknown request URL: %s %s. Please check the URL for typos, or see the docs at https://platform.openai.com/docs/api-reference/.", r.Method, r.URL.Path)
+	e.status = http.StatusNotFound
+	return e
+}
+
+func noModel(model string) *apiError {
+	e := invalid("", "model_not_found", "The model `%s` does not exist or you do not have access to it.", model)
+	e.status = http.StatusNotFound
+	return e
+}
+
+func badKey(key string) *apiError {
+	text := "You didn't provide an API key. You need to provide your API key in an Authorization header using Bearer auth (i.e. Authorization: Bearer YOUR_KEY)."
+	code := ""
+	if key != "" {
+		code = "invalid_api_key"
+		text = "Incorrect API key provided: " + masked(key) + ". You can find your API key at https://platform.openai.com/account/api-keys."
+	}
+	return &apiError{
+		status: http.StatusUnauthorized, Type: "invalid_request_error",
+		Code: nullable(code), Message: text, outcome: Unauthorized,
+	}
+}
+
+func masked(key string) string {
+	if len(key) < 12 {
+		return "****"
+	}
+	return key[:4] + "****" + key[len(key)-4:]
+}
+
+// defaultErrors is what OpenAI says by status.
+var defaultErrors = map[int][3]string{
+	400: {"invalid_request_error", "", "Invalid request."},
+	401: {"invalid_request_error", "invalid_api_key", "Incorrect API key provided."},
+	403: {"request_forbidden", "unsupported_country_region_territory", "Country, region, or territory not supported"},
+	404: {"invalid_request_error", "model_not_found", "The model does not exist or you do not have access to it."},
+	429: {"rate_limit_error", "rate_limit_exceeded", "Rate limit reached. Please try again in 1s."},
+	500: {"server_error", "", "The server had an error while processing your request. Sorry about that!"},
+	503: {"service_unavailable_error", "server_is_overloaded", "That model is currently overloaded with other requests."},
+}
+
+// scripted is the error a Behaviour asks for.
+func (b *Behaviour) scripted() *apiError {
+	d, ok := defaultErrors[b.Status]
+	if !ok {
+		d = [3]string{"server_error", "", http.StatusText(b.Status)}
+	}
+	for i, own := range []string{b.Type, b.Code, b.Message} {
+		if own != "" {
+			d[i] = own
+		}
+	}
+	return &apiError{status: b.Status, Type: d[0], Code: nullable(d[1]), Message: d[2], outcome: Scripted}
+}
+
+// errorBodies are shapes that trap parsers, by name.
+var errorBodies = map[string]string{
+	"html":   "<html><head><title>502 Bad Gateway</title></head><body><center><h1>502 Bad Gateway</h1></center></body></html>",
+	"empty":  "",
+	"string": `{"error":"something went wrong"}`,
+	"detail": `{"detail":"something went wrong"}`,
+	"number": `{"error":{"message":"something went wrong","type":"server_error","param":null,"code":5001}}`,
+}
+
+// errorBody is the body and content type of a scripted refusal.
+func (b *Behaviour) errorBody() ([]byte, string) {
+	if b.Body == "" {
+		return b.scripted().body(), "application/json"
+	}
+	text, known := errorBodies[b.Body]
+	if !known {
+		text = b.Body
+	}
+	if b.Body == "html" || b.Body == "empty" {
+		return []byte(text), "text/html"
+	}
+	return []byte(text), "application/json"
+}

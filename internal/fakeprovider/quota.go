@@ -1,0 +1,209 @@
+package fakeprovider
+
+import (
+	"fmt"
+	"math"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// Quota is a provider's limit. Zero fields are unlimited; headers then name a
+// generous limit.
+//
+// It counts as OpenAI does: a request counts when it arrives, with
+// [Request.Requested] tokens, nothing is given back, and a refused request
+// counts as a request (without tokens). What was admitted within any Window
+// never exceeds the quota, to the nanosecond.
+type Quota struct {
+	RPM, TPM    int64         // requests and tokens per Window
+	Concurrency int           // requests in flight
+	Window      time.Duration // default one minute
+	FreeRefusal bool          // a refused request does not count
+}
+
+func (q Quota) withDefaults() Quota {
+	if q.Window <= 0 {
+		q.Window = time.Minute
+	}
+	return q
+}
+
+// quotas holds one meter per model with an own quota, and "" for all others.
+type quotas struct {
+	meters map[string]*meter // fixed at New
+}
+
+func newQuotas(shared Quota, byModel map[string]Quota) *quotas {
+	q := &quotas{meters: map[string]*meter{"": {quota: shared.withDefaults()}}}
+	for model, own := range byModel {
+		q.meters[model] = &meter{quota: own.withDefaults()}
+	}
+	return q
+}
+
+func (q *quotas) of(model string) *meter {
+	if m, ok := q.meters[model]; ok {
+		return m
+	}
+	return q.meters[""]
+}
+
+func (q *quotas) peaks() (requests, tokens int64) {
+	for _, m := range q.meters {
+		m.mu.Lock()
+		requests, tokens = max(requests, m.peakRequests), max(tokens, m.peakTokens)
+		m.mu.Unlock()
+	}
+	return requests, tokens
+}
+
+// meter counts one quota over a sliding window.
+type meter struct {
+	quota Quota
+
+	mu                       sync.Mutex
+	entries                  []entry // oldest first
+	requests, refused        int64   // sums over entries
+	tokens                   int64
+	inFlight                 int
+	peakRequests, peakTokens int64
+}
+
+type entry struct {
+	at      time.Time
+	tokens  int64
+	refused bool
+}
+
+// verdict is the meter after one request was shown to it.
+type verdict struct {
+	refused                string // "" admitted, else which limit
+	limit, used, requested int64  // of the limit that refused
+	wait                   time.Duration
+	header                 http.Header
+}
+
+// admit counts a request that arrives now, or refuses it.
+func (m *meter) admit(now time.Time, tokens int64) verdict {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.expire(now)
+	v := m.check(now, tokens)
+	if v.refused == "" {
+		m.inFlight++
+		m.add(entry{at: now, tokens: tokens})
+	} else if !m.quota.FreeRefusal {
+		m.add(entry{at: now, refused: true})
+	}
+	v.header = m.header(now)
+	if v.refused != "" {
+		v.header.Set("Retry-After", strconv.FormatInt(int64(math.Ceil(max(v.wait.Seconds(), 1))), 10))
+		v.header.Set("Retry-After-Ms", strconv.FormatInt(max(v.wait.Milliseconds(), 1), 10))
+	}
+	return v
+}
+
+// leave ends an admitted request.
+func (m *meter) leave() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.inFlight--
+}
+
+// expire drops what is a whole window old. It requires m.mu.
+func (m *meter) expire(now time.Time) {
+	edge := now.Add(-m.quota.Window)
+	n := 0
+	for n < len(m.entries) && !m.entries[n].at.After(edge) {
+		e := m.entries[n]
+		m.requests--
+		m.tokens -= e.tokens
+		if e.refused {
+			m.refused--
+		}
+		n++
+	}
+	m.entries = m.entries[n:]
+}
+
+// add requires m.mu.
+func (m *meter) add(e entry) {
+	m.entries = append(m.entries, e)
+	m.requests++
+	m.tokens += e.tokens
+	if e.refused {
+		m.refused++
+	}
+	m.peakRequests = max(m.peakRequests, m.requests-m.refused)
+	m.peakTokens = max(m.peakTokens, m.tokens)
+}
+
+// check requires m.mu and an expired window.
+func (m *meter) check(now time.Time, tokens int64) verdict {
+	q := m.quota
+	switch {
+	case q.Concurrency > 0 && m.inFlight >= q.Concurrency:
+		return verdict{refused: "concurrent requests", limit: int64(q.Concurrency), used: int64(m.inFlight), requested: 1, wait: time.Second}
+	case q.RPM > 0 && m.requests+1 > q.RPM:
+		wait := m.until(now, func(e entry) int64 { return 1 }, m.requests+1-q.RPM)
+		return verdict{refused: "requests per min (RPM)", limit: q.RPM, used: m.requests, requested: 1, wait: wait}
+	case q.TPM > 0 && m.tokens+tokens > q.TPM:
+		wait := m.until(now, func(e entry) int64 { return e.tokens }, m.tokens+tokens-q.TPM)
+		return verdict{refused: "tokens per min (TPM)", limit: q.TPM, used: m.tokens, requested: tokens, wait: wait}
+	}
+	return verdict{}
+}
+
+// until is how long it takes until entries worth need have left the window.
+func (m *meter) until(now time.Time, worth func(entry) int64, need int64) time.Duration {
+	for _, e := range m.entries {
+		if need -= worth(e); need <= 0 {
+			return e.at.Add(m.quota.Window).Sub(now)
+		}
+	}
+	return m.quota.Window
+}
+
+// Limits that the headers name when there is none.
+const (
+	generousRPM = 30_000
+	generousTPM = 150_000_000
+)
+
+// header is x-ratelimit-*; reset is the time until the window is empty again.
+func (m *meter) header(now time.Time) http.Header {
+	h := make(http.Header)
+	var lastRequest, lastTokens time.Duration
+	if n := len(m.entries); n > 0 {
+		lastRequest = m.entries[n-1].at.Add(m.quota.Window).Sub(now)
+	}
+	if m.tokens > 0 {
+		lastTokens = lastRequest
+	}
+	set := func(what string, limit, generous, used int64, reset time.Duration) {
+		if limit <= 0 {
+			limit = generous
+		}
+		h.Set("X-Ratelimit-Limit-"+what, strconv.FormatInt(limit, 10))
+		h.Set("X-Ratelimit-Remaining-"+what, strconv.FormatInt(max(limit-used, 0), 10))
+		h.Set("X-Ratelimit-Reset-"+what, reset.Round(time.Millisecond).String())
+	}
+	set("Requests", m.quota.RPM, generousRPM, m.requests, lastRequest)
+	set("Tokens", m.quota.TPM, generousTPM, m.tokens, lastTokens)
+	return h
+}
+
+// error is the 429 of a refusal, in OpenAI's words.
+func (v verdict) error(model string) *apiError {
+	kind := "tokens"
+	if v.refused != "tokens per min (TPM)" {
+		kind = "requests"
+	}
+	return &apiError{
+		status: http.StatusTooManyRequests, Type: kind, Code: nullable("rate_limit_exceeded"), outcome: Limited,
+		Message: fmt.Sprintf("Rate limit reached for %s in organization org-fake on %s: Limit %d, Used %d, Requested %d. Please try again in %s. Visit https://platform.openai.com/account/rate-limits to learn more.",
+			model, v.refused, v.limit, v.used, v.requested, v.wait.Round(time.Millisecond)),
+	}
+}

@@ -1,0 +1,327 @@
+package fakeprovider
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+)
+
+// schema is the part of JSON Schema that instances are made for.
+type schema struct {
+	Ref         string            `json:"$ref"`
+	Type        typeNames         `json:"type"`
+	Enum        []json.RawMessage `json:"enum"`
+	Const       json.RawMessage   `json:"const"`
+	Properties  properties        `json:"properties"`
+	Required    []string          `json:"required"`
+	Items       *schema           `json:"items"`
+	PrefixItems []*schema         `json:"prefixItems"`
+	MinItems    int               `json:"minItems"`
+	MinLength   int               `json:"minLength"`
+	MaxLength   *int              `json:"maxLength"`
+	Minimum     *float64          `json:"minimum"`
+	Maximum     *float64          `json:"maximum"`
+	ExclMinimum *float64          `json:"exclusiveMinimum"`
+	ExclMaximum *float64          `json:"exclusiveMaximum"`
+	MultipleOf  float64           `json:"multipleOf"`
+	Format      string            `json:"format"`
+	AnyOf       []*schema         `json:"anyOf"`
+	OneOf       []*schema         `json:"oneOf"`
+	AllOf       []*schema         `json:"allOf"`
+	Defs        properties        `json:"$defs"`
+	Definitions properties        `json:"definitions"`
+}
+
+// typeNames is "type": a name or a list of names.
+type typeNames []string
+
+// UnmarshalJSON reads both forms.
+func (t *typeNames) UnmarshalJSON(b []byte) error {
+	var one string
+	if json.Unmarshal(b, &one) == nil {
+		*t = typeNames{one}
+		return nil
+	}
+	return json.Unmarshal(b, (*[]string)(t))
+}
+
+// properties keeps the order in which they are written, as models do.
+type properties []property
+
+type property struct {
+	name   string
+	schema *schema
+}
+
+// UnmarshalJSON reads an object in its order.
+func (p *properties) UnmarshalJSON(b []byte) error {
+	dec := json.NewDecoder(bytes.NewReader(b))
+	if open, err := dec.Token(); err != nil || open != json.Delim('{') {
+		return fmt.Errorf("properties: not an object")
+	}
+	for dec.More() {
+		name, err := dec.Token()
+		if err != nil {
+			return err
+		}
+		prop := property{name: name.(string), schema: &schema{}}
+		var raw json.RawMessage
+		if err := dec.Decode(&raw); err != nil {
+			return err
+		}
+		if err := json.Unmarshal(raw, prop.schema); err != nil && string(raw) != "true" {
+			return err
+		}
+		*p = append(*p, prop)
+	}
+	return nil
+}
+
+func (p properties) get(name string) *schema {
+	for _, prop := range p {
+		if prop.name == name {
+			return prop.schema
+		}
+	}
+	return nil
+}
+
+// instance writes a JSON value that satisfies the schema, compactly. Patterns
+// and conditions are not looked at.
+func instance(rng *rand.Rand, raw json.RawMessage) (string, error) {
+	root := &schema{}
+	if len(raw) > 0 {
+		if err := json.Unmarshal(raw, root); err != nil {
+			return "", err
+		}
+	}
+	g := &generator{rng: rng, root: root}
+	g.value(root, 0)
+	return g.out.String(), nil
+}
+
+type generator struct {
+	rng  *rand.Rand
+	root *schema
+	out  bytes.Buffer
+}
+
+// maxDepth ends recursion: deeper values are as small as they may be.
+const maxDepth = 6
+
+func (g *generator) value(s *schema, depth int) {
+	s = g.resolve(s)
+	if depth > 4*maxDepth { // a schema that must recurse for ever
+		g.out.WriteString("null")
+		return
+	}
+	switch {
+	case len(s.Const) > 0:
+		g.compact(s.Const)
+	case len(s.Enum) > 0:
+		g.compact(s.Enum[g.rng.IntN(len(s.Enum))])
+	case len(s.AnyOf) > 0:
+		g.value(g.choose(s.AnyOf, depth), depth+1)
+	case len(s.OneOf) > 0:
+		g.value(g.choose(s.OneOf, depth), depth+1)
+	default:
+		g.typed(s, depth)
+	}
+}
+
+func (g *generator) compact(raw json.RawMessage) {
+	if err := json.Compact(&g.out, raw); err != nil {
+		g.out.WriteString("null")
+	}
+}
+
+// resolve follows $ref and merges allOf.
+func (g *generator) resolve(s *schema) *schema {
+	for range 16 {
+		switch {
+		case s.Ref != "":
+			s = g.lookup(s.Ref)
+		case len(s.AllOf) > 0:
+			s = g.merge(s)
+		default:
+			return s
+		}
+	}
+	return &schema{}
+}
+
+func (g *generator) lookup(ref string) *schema {
+	if ref == "#" {
+		return g.root
+	}
+	for prefix, defs := range map[string]properties{"#/$defs/": g.root.Defs, "#/definitions/": g.root.Definitions} {
+		if name, ok := strings.CutPrefix(ref, prefix); ok {
+			if found := defs.get(name); found != nil {
+				return found
+			}
+		}
+	}
+	return &schema{}
+}
+
+func (g *generator) merge(s *schema) *schema {
+	out := *s
+	out.AllOf = nil
+	for _, part := range s.AllOf {
+		part = g.resolve(part)
+		if len(out.Type) == 0 {
+			out.Type = part.Type
+		}
+		out.Properties = slices.Concat(out.Properties, part.Properties)
+		out.Required = slices.Concat(out.Required, part.Required)
+	}
+	return &out
+}
+
+// choose takes the first alternative that is not null, and null when deep.
+func (g *generator) choose(list []*schema, depth int) *schema {
+	for _, s := range list {
+		if isNull := slices.Contains(s.Type, "null"); isNull == (depth >= maxDepth) {
+			return s
+		}
+	}
+	return list[0]
+}
+
+func (g *generator) typed(s *schema, depth int) {
+	switch s.kind(depth) {
+	case "object":
+		g.object(s, depth)
+	case "array":
+		g.array(s, depth)
+	case "integer", "number":
+		g.number(s)
+	case "boolean":
+		fmt.Fprint(&g.out, g.rng.IntN(2) == 0)
+	case "null":
+		g.out.WriteString("null")
+	default:
+		text, _ := json.Marshal(g.text(s))
+		g.out.Write(text)
+	}
+}
+
+// kind picks one type, guessing when none is named.
+func (s *schema) kind(depth int) string {
+	if depth >= maxDepth && slices.Contains(s.Type, "null") {
+		return "null"
+	}
+	for _, t := range s.Type {
+		if t != "null" {
+			return t
+		}
+	}
+	switch {
+	case len(s.Type) > 0:
+		return "null"
+	case s.Properties != nil || s.Defs != nil:
+		return "object"
+	case s.Items != nil || s.PrefixItems != nil:
+		return "array"
+	}
+	return "string"
+}
+
+func (g *generator) object(s *schema, depth int) {
+	g.out.WriteByte('{')
+	first := true
+	for _, p := range s.Properties {
+		if depth >= maxDepth && !slices.Contains(s.Required, p.name) {
+			continue
+		}
+		if !first {
+			g.out.WriteByte(',')
+		}
+		first = false
+		name, _ := json.Marshal(p.name)
+		g.out.Write(name)
+		g.out.WriteByte(':')
+		g.value(p.schema, depth+1)
+	}
+	g.out.WriteByte('}')
+}
+
+func (g *generator) array(s *schema, depth int) {
+	n := max(s.MinItems, 1+g.rng.IntN(2), len(s.PrefixItems))
+	if depth >= maxDepth {
+		n = s.MinItems
+	}
+	g.out.WriteByte('[')
+	for i := range n {
+		if i > 0 {
+			g.out.WriteByte(',')
+		}
+		switch {
+		case i < len(s.PrefixItems):
+			g.value(s.PrefixItems[i], depth+1)
+		case s.Items != nil:
+			g.value(s.Items, depth+1)
+		default:
+			g.out.WriteString(`"item"`)
+		}
+	}
+	g.out.WriteByte(']')
+}
+
+// number stays within the bounds; a multiple of multipleOf, or an integer.
+func (g *generator) number(s *schema) {
+	low, high := 1.0, 100.0
+	step := 1.0
+	if s.MultipleOf > 0 {
+		step = s.MultipleOf
+	}
+	switch {
+	case s.Minimum != nil:
+		low, high = *s.Minimum, *s.Minimum+99*step
+	case s.ExclMinimum != nil:
+		low, high = *s.ExclMinimum+step/2, *s.ExclMinimum+99*step
+	}
+	switch {
+	case s.Maximum != nil:
+		high = *s.Maximum
+	case s.ExclMaximum != nil:
+		high = *s.ExclMaximum - step/2
+	}
+	if s.Minimum == nil && s.ExclMinimum == nil && high < low {
+		low = high - 99*step
+	}
+	first, last := math.Ceil(low/step), math.Floor(high/step)
+	v := (low + high) / 2 // nothing of the grid fits: only a fraction can
+	if last >= first {
+		v = (first + float64(g.rng.IntN(int(min(last-first, 1e6))+1))) * step
+	}
+	raw, _ := json.Marshal(v)
+	g.out.Write(raw)
+}
+
+// formats are values for the string formats that matter.
+var formats = map[string]string{
+	"date": "2026-03-14", "date-time": "2026-03-14T15:09:26Z", "time": "15:09:26Z",
+	"duration": "P1DT2H", "email": "ada@example.com", "hostname": "example.com",
+	"uri": "https://example.com/", "uuid": "6f1c2d1e-7a35-4c0e-9b5a-2f1d8c3b4a59",
+	"ipv4": "192.0.2.1", "ipv6": "2001:db8::1",
+}
+
+func (g *generator) text(s *schema) string {
+	if v, ok := formats[s.Format]; ok {
+		return v
+	}
+	p := prose{rng: g.rng}
+	text := strings.Join(p.take(int64(2+g.rng.IntN(4)), false), "")
+	for len(text) < s.MinLength {
+		text += p.next()
+	}
+	if s.MaxLength != nil && len(text) > *s.MaxLength {
+		text = text[:max(*s.MaxLength, 0)]
+	}
+	return text
+}

@@ -1,0 +1,236 @@
+package fakeprovider
+
+import (
+	"compress/gzip"
+	"context"
+	"errors"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// exchange is one request on its way through the server.
+type exchange struct {
+	s     *Server
+	w     http.ResponseWriter
+	r     *http.Request
+	ctx   context.Context
+	q     *Request
+	b     Behaviour
+	rec   *Record
+	start time.Time
+}
+
+// Handler answers like https://api.openai.com, paths with /v1.
+func (s *Server) Handler() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		x := &exchange{s: s, w: w, r: r, ctx: r.Context(), rec: s.log.begin(r), start: time.Now()}
+		stop := context.AfterFunc(x.ctx, func() {
+			s.log.update(x.rec, func(rec *Record) { rec.Gone = time.Now() })
+		})
+		defer s.log.end(x.rec)
+		defer stop()
+		x.serve()
+	})
+}
+
+// serve reads, checks and answers. Refusals come back as errors.
+func (x *exchange) serve() {
+	x.headers()
+	err := x.answer()
+	var refused *apiError
+	switch {
+	case errors.As(err, &refused):
+		x.refuse(refused)
+	case err != nil:
+		x.outcome(ClientGone)
+		panic(http.ErrAbortHandler)
+	}
+}
+
+func (x *exchange) answer() error {
+	body, err := io.ReadAll(http.MaxBytesReader(x.w, x.r.Body, x.s.opts.MaxBody))
+	x.q = newRequest(x.r, x.rec.Seq, body)
+	x.s.log.update(x.rec, func(rec *Record) {
+		rec.BodySHA256, rec.BodyLen = x.q.hash, int64(len(body))
+		if x.s.opts.KeepBodies {
+			rec.Body = body
+		}
+	})
+	var tooLarge *http.MaxBytesError
+	if errors.As(err, &tooLarge) {
+		e := invalid("", "", "Request body is too large.")
+		e.status = http.StatusRequestEntityTooLarge
+		return e
+	}
+	if err != nil {
+		return err
+	}
+	if err := x.authorize(); err != nil {
+		return err
+	}
+	return x.route()
+}
+
+func (x *exchange) authorize() error {
+	if id := x.r.Header.Get("X-Client-Request-Id"); len(id) > 512 || strings.ContainsFunc(id, func(r rune) bool { return r > 126 }) {
+		return invalid("", "", "Invalid X-Client-Request-Id: it must be ASCII and at most 512 characters.")
+	}
+	key, _ := strings.CutPrefix(x.r.Header.Get("Authorization"), "Bearer ")
+	if x.s.opts.Key != "" && (key != x.s.opts.Key || len(x.r.Header.Values("Authorization")) != 1) {
+		return badKey(key)
+	}
+	return nil
+}
+
+func (x *exchange) route() error {
+	path, method := x.r.URL.Path, http.MethodGet
+	var handle func() error
+	switch {
+	case path == "/v1/chat/completions":
+		method, handle = http.MethodPost, x.chat
+	case path == "/v1/embeddings":
+		method, handle = http.MethodPost, x.embeddings
+	case path == "/v1/models":
+		handle = x.models
+	case strings.HasPrefix(path, "/v1/models/"):
+		handle = x.model
+	default:
+		return notFound(x.r)
+	}
+	if x.r.Method != method {
+		e := invalid("", "method_not_supported", "Not allowed to %s on %s. (HINT: Perhaps you meant to use a different HTTP method?)", x.r.Method, path)
+		e.status = http.StatusMethodNotAllowed
+		return e
+	}
+	return handle()
+}
+
+// admit opens the request, finds its behaviour and shows it to the quota. The
+// returned function must be called when the answer is over.
+func (x *exchange) admit(read func() error) (leave func(), err error) {
+	leave = func() {}
+	if err := x.q.open(); err != nil {
+		return leave, err
+	}
+	if !x.s.knows(x.q.Model) {
+		return leave, noModel(x.q.Model)
+	}
+	if err := read(); err != nil {
+		return leave, err
+	}
+	x.s.log.update(x.rec, func(rec *Record) {
+		rec.Model, rec.Stream, rec.Requested = x.q.Model, x.q.Stream, x.q.Requested
+	})
+	m := x.s.quotas.of(x.q.Model)
+	v := m.admit(time.Now(), x.q.Requested)
+	maps.Copy(x.w.Header(), v.header)
+	if v.refused != "" {
+		return leave, v.error(x.q.Model)
+	}
+	if x.b, err = x.s.behaviour(x.q); err != nil {
+		return m.leave, invalid("", "fake_directive", "%v", err)
+	}
+	return m.leave, nil
+}
+
+// opening is what happens before an answer: delay, reset, scripted refusal.
+// done reports that there is nothing more to answer.
+func (x *exchange) opening() (done bool) {
+	if !x.s.sleep(x.ctx, x.b.Delay) {
+		x.abandon()
+		return true
+	}
+	if x.b.Cut == CutHeaders {
+		x.reset()
+		return true
+	}
+	maps.Copy(x.w.Header(), x.b.Header)
+	if x.b.Status == 0 {
+		return false
+	}
+	if x.b.RetryAfter != "" {
+		x.w.Header().Set("Retry-After", x.b.RetryAfter)
+	}
+	body, contentType := x.b.errorBody()
+	x.outcome(Scripted)
+	x.write(x.b.Status, contentType, body)
+	return true
+}
+
+// headers sets what every answer of OpenAI carries, including what a proxy
+// must not pass on.
+func (x *exchange) headers() {
+	h := x.w.Header()
+	id := newID("req_")
+	h.Set("X-Request-Id", id)
+	h.Set("Openai-Version", "2020-10-01")
+	h.Set("Openai-Organization", "org-fake")
+	h.Set("Openai-Project", "proj_fake")
+	h.Set("Set-Cookie", "__cf_bm=fake; path=/; HttpOnly; Secure; SameSite=None")
+	h.Set("Server", "fakeprovider")
+	x.s.log.update(x.rec, func(rec *Record) { rec.RequestID = id })
+}
+
+func (x *exchange) refuse(e *apiError) {
+	x.outcome(e.outcome)
+	x.write(e.status, "application/json", e.body())
+}
+
+// begin sends the status line; processing time is known by then.
+func (x *exchange) begin(status int, contentType string) {
+	x.w.Header().Set("Content-Type", contentType)
+	x.w.Header().Set("Openai-Processing-Ms", strconv.FormatInt(time.Since(x.start).Milliseconds(), 10))
+	x.s.log.update(x.rec, func(rec *Record) { rec.Status, rec.Began = status, time.Now() })
+	x.w.WriteHeader(status)
+}
+
+// write sends a whole answer.
+func (x *exchange) write(status int, contentType string, body []byte) {
+	if x.b.Gzip && strings.Contains(x.r.Header.Get("Accept-Encoding"), "gzip") {
+		x.w.Header().Set("Content-Encoding", "gzip")
+		x.begin(status, contentType)
+		zip := gzip.NewWriter(x.w)
+		_, _ = zip.Write(body)
+		_ = zip.Close()
+		return
+	}
+	x.w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	x.begin(status, contentType)
+	_, _ = x.w.Write(body)
+}
+
+func (x *exchange) outcome(o Outcome) {
+	x.s.log.update(x.rec, func(rec *Record) { rec.Outcome = o })
+}
+
+// used notes what the call consumed so far.
+func (x *exchange) used(u Usage) {
+	x.s.log.update(x.rec, func(rec *Record) { rec.Usage = u })
+}
+
+// abandon ends an answer whose client has gone, or whose server closes.
+func (x *exchange) abandon() {
+	x.outcome(ClientGone)
+	if x.s.closed.Err() != nil {
+		x.outcome(WasCut)
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// reset ends the connection with a TCP reset.
+func (x *exchange) reset() {
+	x.outcome(WasCut)
+	conn, _, err := http.NewResponseController(x.w).Hijack()
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0)
+	}
+	_ = conn.Close()
+}

@@ -1,0 +1,348 @@
+package fakeprovider
+
+import (
+	"compress/gzip"
+	"encoding/json"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// chunk is one chat.completion.chunk.
+type chunk struct {
+	ID          string          `json:"id"`
+	Object      string          `json:"object"`
+	Created     int64           `json:"created"`
+	Model       string          `json:"model"`
+	Tier        string          `json:"service_tier"`
+	Fingerprint string          `json:"system_fingerprint"`
+	Choices     []chunkChoice   `json:"choices"`
+	Usage       json.RawMessage `json:"usage,omitempty"`
+	Obfuscation string          `json:"obfuscation,omitempty"`
+}
+
+type chunkChoice struct {
+	Index   int       `json:"index"`
+	Delta   delta     `json:"delta"`
+	Logprob *struct{} `json:"logprobs"`
+	Finish  *string   `json:"finish_reason"`
+}
+
+type delta struct {
+	Role         string      `json:"role,omitempty"`
+	Content      *string     `json:"content,omitempty"`
+	ToolCalls    []toolCall  `json:"tool_calls,omitempty"`
+	FunctionCall *calledFunc `json:"function_call,omitempty"`
+}
+
+// stream writes one answer as server-sent events.
+type stream struct {
+	x       *exchange
+	a       *answer
+	out     io.Writer
+	flush   func()
+	newline string
+	gap     time.Duration
+	usage   Usage // so far
+	sent    int   // content chunks
+	middle  int   // chunks before the fault
+	over    bool  // nothing more may be written
+}
+
+func newStream(x *exchange, a *answer) *stream {
+	s := &stream{x: x, a: a, out: x.w, newline: "\n"}
+	s.flush = func() { _ = http.NewResponseController(x.w).Flush() }
+	switch x.b.Newline {
+	case "crlf":
+		s.newline = "\r\n"
+	case "cr":
+		s.newline = "\r"
+	}
+	_, s.gap = x.cadence()
+	s.usage = a.usage
+	s.usage.Completion, s.usage.Reasoning, s.usage.Accepted, s.usage.Rejected = 0, 0, 0, 0
+	total := 0
+	for _, c := range a.choices {
+		total += len(c.deltas(x.b.Chunk))
+	}
+	s.middle = total / 2
+	if x.b.After > 0 {
+		s.middle = x.b.After
+	}
+	return s
+}
+
+// run writes the whole stream, faults included.
+func (s *stream) run() {
+	x := s.x
+	x.w.Header().Set("Cache-Control", "no-cache")
+	if x.b.Gzip && strings.Contains(x.r.Header.Get("Accept-Encoding"), "gzip") {
+		x.w.Header().Set("Content-Encoding", "gzip")
+		zip, flush := gzip.NewWriter(x.w), s.flush
+		s.out, s.flush = zip, func() { _ = zip.Flush(); flush() }
+		defer zip.Close()
+	}
+	x.begin(http.StatusOK, "text/event-stream; charset=utf-8")
+	s.flush()
+	x.used(s.usage)
+	if first, _ := x.cadence(); !x.s.sleep(x.ctx, first) {
+		s.gone()
+		return
+	}
+	s.begin()
+	s.body()
+	s.end()
+}
+
+// begin sends the chunks that name the role; hidden thinking is done by then.
+func (s *stream) begin() {
+	for i, c := range s.a.choices {
+		s.usage.Completion += c.reasoning
+		s.usage.Reasoning += c.reasoning
+		d := delta{Role: "assistant"}
+		if len(c.calls) == 0 {
+			empty := ""
+			d.Content = &empty
+		}
+		s.chunk(i, d, nil)
+	}
+	s.x.used(s.usage)
+}
+
+// piece is one delta and the tokens in it.
+type piece struct {
+	delta  delta
+	tokens int64
+}
+
+// deltas are the pieces of a choice, so many tokens of text in each.
+func (c *choice) deltas(perChunk int) []piece {
+	perChunk = max(perChunk, 1)
+	var out []piece
+	for i := range c.calls {
+		out = append(out, c.callDeltas(i)...)
+	}
+	share := int64(1)
+	if n := int64(len(c.pieces)); n > 0 {
+		share = max(1, c.tokens/n)
+	}
+	for i := 0; i < len(c.pieces); i += perChunk {
+		part := c.pieces[i:min(i+perChunk, len(c.pieces))]
+		text := strings.Join(part, "")
+		out = append(out, piece{delta{Content: &text}, share * int64(len(part))})
+	}
+	return out
+}
+
+// callDeltas streams one call: its name, then its arguments in parts.
+func (c *choice) callDeltas(i int) []piece {
+	call := c.calls[i]
+	args, _ := callText(&call)
+	head, parts := call, split(*args, int64(len(*args)/12+1))
+	head.Index = &i
+	wrap := func(t toolCall) delta {
+		if c.legacy {
+			return delta{FunctionCall: t.Function}
+		}
+		return delta{ToolCalls: []toolCall{t}}
+	}
+	if call.Custom != nil {
+		head.Custom = &calledCustom{Name: call.Custom.Name}
+	} else {
+		head.Function = &calledFunc{Name: call.Function.Name}
+	}
+	out := []piece{{wrap(head), 8}}
+	for _, part := range parts {
+		t := toolCall{Index: &i, Function: &calledFunc{Arguments: part}}
+		if call.Custom != nil {
+			t = toolCall{Index: &i, Type: "custom", Custom: &calledCustom{Input: part}}
+		}
+		out = append(out, piece{wrap(t), 3})
+	}
+	return out
+}
+
+// body sends the content of all choices in turn.
+func (s *stream) body() {
+	lists := make([][]piece, len(s.a.choices))
+	longest := 0
+	for i, c := range s.a.choices {
+		lists[i] = c.deltas(s.x.b.Chunk)
+		longest = max(longest, len(lists[i]))
+	}
+	for row := range longest {
+		for i, list := range lists {
+			if row < len(list) && !s.content(i, list[row]) {
+				return
+			}
+		}
+	}
+	if s.x.b.Endless {
+		s.endless()
+	}
+	if s.sent <= s.middle && !s.over {
+		s.fault()
+	}
+}
+
+// endless goes on until somebody ends it.
+func (s *stream) endless() {
+	p := prose{rng: newRand(s.a.id), started: true}
+	for {
+		text := p.next()
+		if !s.content(0, piece{delta{Content: &text}, 1}) {
+			return
+		}
+	}
+}
+
+// content sends one piece, with the fault that is due before it, and reports
+// whether the stream goes on.
+func (s *stream) content(i int, p piece) bool {
+	if s.sent == s.middle {
+		s.fault()
+	}
+	if s.over {
+		return false
+	}
+	s.sent++
+	s.usage.Completion += p.tokens
+	s.chunk(i, p.delta, nil)
+	s.x.used(s.usage)
+	if !s.over && !s.x.s.sleep(s.x.ctx, s.gap) {
+		s.gone()
+	}
+	return !s.over
+}
+
+// fault does what the behaviour wants in the middle of the stream.
+func (s *stream) fault() {
+	b := &s.x.b
+	if b.Garbage {
+		s.raw("data: {\"id\":\"chatcmpl-broken\",\"choices\":[{\"delta\":{\"content\":" + s.newline + s.newline)
+	}
+	if b.LongLine > 0 {
+		c := s.frame()
+		c.Choices = []chunkChoice{{}}
+		c.Obfuscation = strings.Repeat("x", b.LongLine)
+		s.event(encode(c))
+	}
+	if b.Stall > 0 && !s.x.s.sleep(s.x.ctx, b.Stall) {
+		s.gone()
+		return
+	}
+	switch b.Cut {
+	case CutReset:
+		s.over = true
+		s.x.s.sleep(s.x.ctx, 20*time.Millisecond) // a reset overtakes bytes still under way
+		s.x.reset()
+	case CutAbort:
+		s.x.outcome(WasCut)
+		panic(http.ErrAbortHandler)
+	case CutEOF:
+		s.over = true
+		s.x.outcome(WasCut)
+	case CutError:
+		s.over = true
+		s.x.outcome(WasCut)
+		fail := *b
+		fail.Status = 500
+		s.event(fail.scripted().body())
+	}
+}
+
+// gone notes that nobody reads any more.
+func (s *stream) gone() {
+	s.over = true
+	s.x.abandon()
+}
+
+// end sends finish reasons, usage and [DONE].
+func (s *stream) end() {
+	if s.over {
+		return
+	}
+	s.usage = s.a.usage
+	s.x.used(s.usage)
+	for i, c := range s.a.choices {
+		s.chunk(i, delta{}, &c.finish)
+	}
+	if s.x.q.IncludeUsage && s.x.b.Usage != UsageEvery {
+		if raw := s.x.usage(chatUsage(s.usage)); raw != nil {
+			c := s.frame()
+			c.Choices, c.Usage = []chunkChoice{}, raw
+			s.event(s.x.b.omit(encode(c)))
+		}
+	}
+	s.x.outcome(OK)
+	if s.x.b.Cut == CutNoDone {
+		s.x.outcome(WasCut)
+		return
+	}
+	s.event([]byte("[DONE]"))
+}
+
+func (s *stream) frame() chunk {
+	return chunk{
+		ID: s.a.id, Object: "chat.completion.chunk", Created: s.a.created,
+		Model: s.a.model, Tier: s.a.tier, Fingerprint: fingerprint,
+	}
+}
+
+// chunk sends one delta of one choice.
+func (s *stream) chunk(i int, d delta, finish *string) {
+	c := s.frame()
+	c.Choices = []chunkChoice{{Index: i, Delta: d, Finish: finish}}
+	switch {
+	case s.x.b.Usage == UsageEvery:
+		c.Usage = s.x.usage(chatUsage(s.usage))
+	case s.x.q.IncludeUsage && s.x.b.Usage != UsageNone:
+		c.Usage = json.RawMessage("null")
+	}
+	s.event(s.x.b.omit(encode(c)))
+}
+
+// event frames one data line.
+func (s *stream) event(data []byte) {
+	text := "data: " + string(data) + s.newline + s.newline
+	if s.x.b.Comments {
+		text = ": FAKE PROCESSING" + s.newline + s.newline + text
+	}
+	s.raw(text)
+}
+
+// raw writes and flushes, in as many writes as Split asks for.
+func (s *stream) raw(text string) {
+	if s.over {
+		return
+	}
+	for _, part := range s.x.b.writes(text) {
+		if _, err := io.WriteString(s.out, part); err != nil {
+			s.gone()
+			return
+		}
+		s.flush()
+		if len(part) < len(text) {
+			time.Sleep(200 * time.Microsecond) // so that it is a segment of its own
+		}
+	}
+}
+
+// writes cuts a text where Split wants it: after each byte of a character of
+// several bytes, or after every byte.
+func (b *Behaviour) writes(text string) []string {
+	if b.Split == "" {
+		return []string{text}
+	}
+	var parts []string
+	from := 0
+	for i := 1; i < len(text); i++ {
+		if b.Split == "byte" || !utf8.RuneStart(text[i]) {
+			parts = append(parts, text[from:i])
+			from = i
+		}
+	}
+	return append(parts, text[from:])
+}

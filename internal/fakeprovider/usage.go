@@ -1,0 +1,86 @@
+package fakeprovider
+
+import (
+	"encoding/json"
+	"strconv"
+)
+
+// counts is a usage object before it is written: nil details are left out.
+type counts struct {
+	prompt, total int64
+	completion    *int64
+	in, out       map[string]int64
+}
+
+// chatUsage is the usage of a chat completion, as OpenAI names its parts.
+func chatUsage(u Usage) counts {
+	c := counts{
+		prompt: u.Prompt, completion: &u.Completion, total: u.Total(),
+		in: map[string]int64{"cached_tokens": u.Cached, "audio_tokens": 0},
+		out: map[string]int64{
+			"reasoning_tokens": u.Reasoning, "audio_tokens": 0,
+			"accepted_prediction_tokens": u.Accepted, "rejected_prediction_tokens": u.Rejected,
+		},
+	}
+	if u.CacheWrite > 0 {
+		c.in["cache_write_tokens"] = u.CacheWrite
+	}
+	return c
+}
+
+// embeddingUsage knows input only.
+func embeddingUsage(u Usage) counts { return counts{prompt: u.Prompt, total: u.Prompt} }
+
+// usage is the usage object as the behaviour bends it, nil for none, and notes
+// it in the log.
+func (x *exchange) usage(c counts) json.RawMessage {
+	raw := x.b.usage(c)
+	x.s.log.update(x.rec, func(rec *Record) { rec.Reported = string(raw) })
+	return raw
+}
+
+func (b *Behaviour) usage(c counts) json.RawMessage {
+	switch {
+	case b.RawUsage != "":
+		return json.RawMessage(b.RawUsage)
+	case b.Usage == UsageNone:
+		return nil
+	case b.Usage == UsageNull:
+		return json.RawMessage("null")
+	case b.Usage == UsageBare:
+		c.in, c.out = nil, nil
+	}
+	write := func(n int64) json.RawMessage { return b.number(n) }
+	doc := map[string]any{"prompt_tokens": write(c.prompt), "total_tokens": write(c.total)}
+	if c.completion != nil {
+		doc["completion_tokens"] = write(*c.completion)
+	}
+	for name, details := range map[string]map[string]int64{"prompt_tokens_details": c.in, "completion_tokens_details": c.out} {
+		if details == nil {
+			continue
+		}
+		part := make(map[string]any, len(details))
+		for k, n := range details {
+			part[k] = write(n)
+		}
+		doc[name] = part
+	}
+	return encode(doc)
+}
+
+// number writes one count, bent.
+func (b *Behaviour) number(n int64) json.RawMessage {
+	switch b.Usage {
+	case UsageNegative:
+		return encode(-n)
+	case UsageHuge:
+		return json.RawMessage("1e30")
+	case UsageZero:
+		return json.RawMessage("0")
+	case UsageString:
+		return encode(strconv.FormatInt(n, 10))
+	case UsageFraction:
+		return encode(float64(n) + 0.5)
+	}
+	return encode(n)
+}
