@@ -1,0 +1,288 @@
+package pricing
+
+import (
+	"cmp"
+	"crypto/sha256"
+	_ "embed"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Catalogue maps models to prices. It is immutable and safe for concurrent use;
+// [Catalogue.With] makes a new one.
+type Catalogue struct {
+	unit    string
+	version string
+	shared  map[string][]Multiplier
+	// layers hold entries in order of precedence: an operator's entry beats an
+	// embedded one even when it matches less exactly.
+	layers []layer
+}
+
+// layer indexes the entries that were added together.
+type layer struct {
+	entries  []*entry
+	exact    map[string][]*entry
+	prefixes []prefix // longest first
+}
+
+type prefix struct {
+	text  string
+	entry *entry
+}
+
+// UnknownModelError says that a model has no price, so a call to it must not be
+// made: an unknown price is never zero.
+type UnknownModelError struct {
+	Provider, Model string
+	// Providers lists the providers that price this model name differently,
+	// when that is why no price was chosen.
+	Providers []string
+	// NotBefore is when the model's first price begins, when that is later than
+	// the call.
+	NotBefore time.Time
+}
+
+// Error names the model and how an operator adds a price for it.
+func (e *UnknownModelError) Error() string {
+	var why string
+	switch {
+	case len(e.Providers) > 0:
+		why = fmt.Sprintf("the model is priced differently by %s; name one of them as the provider, or", strings.Join(e.Providers, ", "))
+	case !e.NotBefore.IsZero():
+		why = fmt.Sprintf("its first known price begins on %s;", e.NotBefore.UTC().Format(time.DateOnly))
+	default:
+		why = "the operator can"
+	}
+	provider := ""
+	if e.Provider != "" {
+		provider = fmt.Sprintf(" at provider %.60q", e.Provider)
+	}
+	return fmt.Sprintf("no price for model %.100q%s: %s add it under prices in the configuration, in USD per 1M tokens, "+
+		`for example: prices: [{model: NAME, provider: PROVIDER, prices: [{input: "1.25", output: "10"}]}]`, e.Model, provider, why)
+}
+
+//go:embed prices.yaml
+var embeddedYAML []byte
+
+var embedded = sync.OnceValues(func() (*Catalogue, error) { return Parse(embeddedYAML) })
+
+// Embedded returns the catalogue that this module carries. It is parsed once, at
+// the first call.
+func Embedded() (*Catalogue, error) { return embedded() }
+
+// New returns a catalogue of the entries. unit "" means usd.
+func New(unit string, entries []Entry) (*Catalogue, error) {
+	c := &Catalogue{unit: cmp.Or(unit, "usd")}
+	return c.With(entries)
+}
+
+// With returns a catalogue in which the given entries win over those of c
+// wherever they match, whether by exact name or by prefix.
+func (c *Catalogue) With(overrides []Entry) (*Catalogue, error) {
+	l, err := newLayer(overrides, c.shared)
+	if err != nil {
+		return nil, err
+	}
+	n := &Catalogue{unit: c.unit, shared: c.shared, layers: append([]layer{l}, c.layers...)}
+	n.version = n.hash()
+	return n, nil
+}
+
+func newLayer(list []Entry, shared map[string][]Multiplier) (layer, error) {
+	l := layer{exact: make(map[string][]*entry, 2*len(list))}
+	for _, e := range list {
+		c, err := compile(e, shared)
+		if err == nil {
+			err = l.add(c)
+		}
+		if err != nil {
+			return layer{}, fmt.Errorf("pricing: model %.100q of provider %.60q: %w", e.Model, e.Provider, err)
+		}
+	}
+	slices.SortStableFunc(l.prefixes, func(a, b prefix) int { return len(b.text) - len(a.text) })
+	return l, nil
+}
+
+func (l *layer) add(e *entry) error {
+	l.entries = append(l.entries, e)
+	for _, name := range append([]string{e.src.Model}, e.src.Names...) {
+		for _, other := range l.exact[name] {
+			if other.src.Provider == e.src.Provider {
+				return fmt.Errorf("name %.100q is listed twice", name)
+			}
+		}
+		l.exact[name] = append(l.exact[name], e)
+	}
+	for _, text := range e.src.Prefixes {
+		for _, p := range l.prefixes {
+			if p.text == text && p.entry.src.Provider == e.src.Provider {
+				return fmt.Errorf("prefix %.100q is listed twice", text)
+			}
+		}
+		l.prefixes = append(l.prefixes, prefix{text, e})
+	}
+	return nil
+}
+
+// Lookup returns the price of a model for a call admitted at a time; a zero at
+// means now. An exact name beats the longest prefix. A provider that the
+// catalogue does not list, "" included (an own alias of a known vendor, a
+// gateway, Azure), gets the model's price wherever it is listed, if only one
+// provider lists it or all agree. The only error is *[UnknownModelError].
+func (c *Catalogue) Lookup(provider, model string, at time.Time) (*Price, error) {
+	if at.IsZero() {
+		at = time.Now()
+	}
+	e, rivals := c.match(provider, model)
+	if e == nil {
+		return nil, &UnknownModelError{Provider: provider, Model: model, Providers: rivals}
+	}
+	return e.price(c.version, provider, model, at)
+}
+
+func (e *entry) price(version, provider, model string, at time.Time) (*Price, error) {
+	if from := e.periods[0].from; from > at.Unix() {
+		return nil, &UnknownModelError{Provider: provider, Model: model, NotBefore: time.Unix(from, 0).UTC()}
+	}
+	return &Price{
+		Model: e.src.Model, Provider: e.src.Provider, Version: version,
+		MaxOutput: e.src.MaxOutput, Context: e.src.Context, entry: e, at: at,
+	}, nil
+}
+
+func (c *Catalogue) match(provider, model string) (found *entry, rivals []string) {
+	for i := range c.layers {
+		if list := c.layers[i].match(model, func(p string) bool { return p == "" || p == provider }); len(list) > 0 {
+			return prefer(list, provider), nil
+		}
+	}
+	if c.lists(provider) {
+		return nil, nil
+	}
+	for i := range c.layers {
+		list := c.layers[i].match(model, func(string) bool { return true })
+		if len(list) > 0 && sameFacts(list) {
+			return list[0], nil
+		}
+		for _, e := range list {
+			rivals = append(rivals, e.src.Provider)
+		}
+		if rivals != nil {
+			slices.Sort(rivals)
+			return nil, rivals
+		}
+	}
+	return nil, nil
+}
+
+// match returns the entries of the most exact match among wanted providers.
+func (l *layer) match(model string, wanted func(provider string) bool) []*entry {
+	var list []*entry
+	for _, e := range l.exact[model] {
+		if wanted(e.src.Provider) {
+			list = append(list, e)
+		}
+	}
+	length := 0
+	for _, p := range l.prefixes {
+		if len(list) > 0 && len(p.text) < length || length == 0 && len(list) > 0 {
+			break
+		}
+		if strings.HasPrefix(model, p.text) && wanted(p.entry.src.Provider) {
+			list, length = append(list, p.entry), len(p.text)
+		}
+	}
+	return list
+}
+
+// lists reports whether the catalogue's own entries cover the provider. An
+// operator's entries do not count: adding one alias for a gateway must not cut
+// off the models that were found without it.
+func (c *Catalogue) lists(provider string) bool {
+	base := c.layers[len(c.layers)-1]
+	return provider != "" && slices.ContainsFunc(base.entries, func(e *entry) bool { return e.src.Provider == provider })
+}
+
+// prefer picks the entry that names the provider over one for all providers.
+func prefer(list []*entry, provider string) *entry {
+	for _, e := range list {
+		if e.src.Provider == provider {
+			return e
+		}
+	}
+	return list[0]
+}
+
+func sameFacts(list []*entry) bool {
+	for _, e := range list[1:] {
+		if !slices.Equal(facts(e.src), facts(list[0].src)) {
+			return false
+		}
+	}
+	return true
+}
+
+// Entries returns the entries in force: operators' first, and of two for the
+// same model and provider only the one that wins. Multipliers are expanded.
+func (c *Catalogue) Entries() []Entry {
+	type key struct{ provider, model string }
+	seen := make(map[key]bool)
+	var list []Entry
+	for _, l := range c.layers {
+		for _, e := range l.entries {
+			k := key{e.src.Provider, e.src.Model}
+			if !seen[k] {
+				seen[k] = true
+				list = append(list, e.src)
+			}
+		}
+	}
+	return list
+}
+
+// Version is a short hash of every price and rule in the catalogue; it is
+// recorded with each ledger entry.
+func (c *Catalogue) Version() string { return c.version }
+
+// Unit is what one whole unit of the prices is, "usd" unless the catalogue
+// counts something else, such as "credits".
+func (c *Catalogue) Unit() string { return c.unit }
+
+// AsOf is when the stalest entry in force was last checked; zero when unknown.
+func (c *Catalogue) AsOf() time.Time {
+	var oldest time.Time
+	for _, e := range c.Entries() {
+		if !e.AsOf.IsZero() && (oldest.IsZero() || e.AsOf.Before(oldest)) {
+			oldest = e.AsOf
+		}
+	}
+	return oldest
+}
+
+// Age is how long ago [Catalogue.AsOf] was, never negative; 0 when unknown.
+func (c *Catalogue) Age(now time.Time) time.Duration {
+	asOf := c.AsOf()
+	if asOf.IsZero() {
+		return 0
+	}
+	return max(0, now.Sub(asOf))
+}
+
+func (c *Catalogue) hash() string {
+	h := sha256.New()
+	fmt.Fprintf(h, "unit %s\n", c.unit)
+	for i, l := range c.layers {
+		for _, e := range l.entries {
+			fmt.Fprintf(h, "layer %d\n%q %q %q %q %d %d\n", i, e.src.Provider, e.src.Model, e.src.Names, e.src.Prefixes, e.src.Context, e.src.MaxOutput)
+			for _, f := range facts(e.src) {
+				fmt.Fprintln(h, f.name, f.value)
+			}
+		}
+	}
+	return hex.EncodeToString(h.Sum(nil))[:12]
+}

@@ -1,0 +1,98 @@
+package pricing
+
+// factors is the product of the multipliers that apply, as a reduced fraction.
+type factors struct {
+	num, den uint64
+	ok       bool // false when the product does not fit
+}
+
+// factorUnit is a Factor of x1.
+const factorUnit = 10_000
+
+func (f factors) times(x uint64) factors {
+	y := uint64(factorUnit)
+	g := gcd(x, y)
+	x, y = x/g, y/g
+	g = gcd(f.num, y)
+	f.num, y = f.num/g, y/g
+	g = gcd(f.den, x)
+	f.den, x = f.den/g, x/g
+	num, okNum := (wide{lo: f.num}).mul(x)
+	den, okDen := (wide{lo: f.den}).mul(y)
+	ok := f.ok && okNum && okDen && num.hi == 0 && den.hi == 0
+	return factors{num: num.lo, den: den.lo, ok: ok}
+}
+
+func gcd(a, b uint64) uint64 {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
+}
+
+// picoPerNano is how many pico-units make a nano-unit.
+const picoPerNano = 1000
+
+// cost is ceil((tokens x rates x f + fees) / 1000). u must be clamped.
+func (r *rates) cost(u *Usage, f factors) (Nano, error) {
+	in := [5]class{
+		{u.CachedInput, r.cached}, {u.CacheWrite, r.write}, {u.CacheWrite1h, r.write1h},
+		{u.AudioIn, r.audioIn}, {u.ImageIn, r.imageIn},
+	}
+	out := [2]class{{u.AudioOut, r.audioOut}, {u.ImageOut, r.imageOut}}
+	var sum, fees wide
+	a := sum.addClasses(in[:], u.Input, r.input)
+	b := sum.addClasses(out[:], u.Output, r.output)
+	sum, c := sum.mul(f.num)
+	fees, d := fees.addMul(uint64(u.Requests), r.perRequest)
+	fees, e := fees.addMul(uint64(u.ToolCalls), r.perToolCall)
+	fees, g := fees.mul(f.den)
+	sum, h := sum.add(fees)
+	den, i := (wide{lo: f.den}).mul(picoPerNano)
+	if !f.ok || !(a && b && c && d && e && g && h && i) || den.hi != 0 {
+		return 0, ErrOverflow
+	}
+	n, ok := sum.ceilDiv(den.lo)
+	if !ok || n > uint64(MaxNano) {
+		return 0, ErrOverflow
+	}
+	return Nano(n), nil
+}
+
+// class is a number of tokens that have a rate of their own.
+type class struct {
+	tokens int64
+	rate   uint64
+}
+
+// addClasses adds total tokens to w: the classes at their rates, the rest at
+// rate. Classes may overlap (cached audio); when they are more than total, the
+// dearest are counted first and no token is counted twice.
+func (w *wide) addClasses(classes []class, total int64, rate uint64) bool {
+	var named int64
+	for _, c := range classes {
+		named += c.tokens
+	}
+	if named > total {
+		dearestFirst(classes)
+	}
+	ok, left := true, total
+	for _, c := range classes {
+		n := min(c.tokens, left)
+		left -= n
+		var fits bool
+		*w, fits = w.addMul(uint64(n), c.rate)
+		ok = ok && fits
+	}
+	var fits bool
+	*w, fits = w.addMul(uint64(left), rate)
+	return ok && fits
+}
+
+func dearestFirst(classes []class) {
+	for i := 1; i < len(classes); i++ {
+		for j := i; j > 0 && classes[j].rate > classes[j-1].rate; j-- {
+			classes[j], classes[j-1] = classes[j-1], classes[j]
+		}
+	}
+}

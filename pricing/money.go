@@ -1,0 +1,73 @@
+// Package pricing turns token usage into money, exactly.
+//
+// Rates are integers in pico-USD per token, charges are integers in nano-USD,
+// and a charge is rounded up once, at the end of a call. There is no floating
+// point number anywhere, no rate that is zero because nobody wrote it down, and
+// no charge that is negative or wraps around.
+//
+// A [Catalogue] finds the [Price] of a model; a Price is frozen when the call is
+// admitted and knows every service tier, hour and context tier that might apply
+// to it, so that [Price.Ceiling] can hold enough and [Price.Charge] can settle at
+// what the provider says it did. The package does not fetch prices, does not
+// watch the clock (the caller passes times) and does not know which user pays.
+package pricing
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// Nano is an amount of money in nano-USD (1e-9 USD), or in nano-units of the
+// catalogue's own unit when that is not usd. Charges are never negative.
+type Nano int64
+
+// Pico is a rate in pico-USD (1e-12 USD) per token, request or tool call:
+// $1 per million tokens is 1,000,000.
+type Pico int64
+
+const (
+	// NanoPerUSD is one US dollar.
+	NanoPerUSD Nano = 1_000_000_000
+	// MaxNano is the largest amount this package returns or parses, 2^53-1
+	// (about $9.0 million): Redis scripts add amounts up in doubles, which are
+	// exact only below it.
+	MaxNano Nano = 1<<53 - 1
+
+	nanoDigits = 9
+)
+
+// ErrOverflow is returned when a charge would be above [MaxNano]. Such a call
+// must be refused or charged its whole hold, never treated as free.
+var ErrOverflow = errors.New("pricing: amount is too large")
+
+// String writes the amount in USD with all nine decimals: "$0.001234500".
+func (n Nano) String() string {
+	sign, abs := "", uint64(n)
+	if n < 0 {
+		sign, abs = "-", -abs
+	}
+	return fmt.Sprintf("%s$%d.%09d", sign, abs/uint64(NanoPerUSD), abs%uint64(NanoPerUSD))
+}
+
+// ParseUSD reads an amount such as "$5", "5.25", "5 USD" or "0.000001". It
+// refuses signs, more precision than a nano-USD, and anything above [MaxNano].
+func ParseUSD(text string) (Nano, error) {
+	s := strings.TrimSpace(text)
+	dollar := strings.HasPrefix(s, "$")
+	s = strings.TrimSpace(strings.TrimPrefix(s, "$"))
+	if len(s) > 3 && strings.EqualFold(s[len(s)-3:], "usd") {
+		if dollar {
+			return 0, fmt.Errorf("pricing: amount %.40q: write either $ or USD", text)
+		}
+		s = strings.TrimSpace(s[:len(s)-3])
+	}
+	v, err := parseDecimal(s, nanoDigits)
+	if err != nil {
+		return 0, fmt.Errorf("pricing: amount %.40q: %w", text, err)
+	}
+	if v > int64(MaxNano) {
+		return 0, fmt.Errorf("pricing: amount %.40q: above the largest amount, %s", text, MaxNano)
+	}
+	return Nano(v), nil
+}

@@ -1,0 +1,275 @@
+package pricing
+
+import (
+	"slices"
+	"strings"
+	"time"
+)
+
+// Horizon is how far past [Terms.At] a ceiling looks for dearer hours and dates:
+// a call held now may be priced by the provider when it ends.
+const Horizon = time.Hour
+
+// Terms say under which conditions a call is priced.
+type Terms struct {
+	// ServiceTier is what the request asks for (for a ceiling) or what the
+	// answer says it was served at (for a charge). "" and "auto" mean
+	// ProjectTier. "default", "standard", "standard_only", "on_demand" and
+	// "scale" are the default price. A tier the price does not know is taken at
+	// the dearest tier it does know, except flex, which is never dearer than
+	// the default.
+	ServiceTier string
+	// ProjectTier is what the provider account serves requests at that name no
+	// tier: "" is default. Set it when the provider's project is configured to
+	// use priority, so that holds cover it.
+	ProjectTier string
+	// Batch is for calls sent through the provider's own batch API. It replaces
+	// the service tier.
+	Batch bool
+	// At is the time the call is priced at. Zero is the time of [Catalogue.Lookup].
+	At time.Time
+	// Region is the provider's processing region or data residency, "" or
+	// "global" for none.
+	Region string
+}
+
+// Price is what a model costs, frozen when it was looked up: later changes of
+// the catalogue do not reach it, future dates and hours it already knew do. It is
+// immutable and safe for concurrent use.
+type Price struct {
+	// Model and Provider are the catalogue's names, a closed set fit for metric
+	// labels; Version is the catalogue's.
+	Model, Provider, Version string
+	// MaxOutput and Context are in tokens, 0 when unknown.
+	MaxOutput, Context int64
+
+	entry *entry
+	at    time.Time
+}
+
+// Charge returns what the usage costs at the tier, region and time that t names,
+// rounded up once to a nano-USD. The usage is clamped first (see [Usage.Clamp]).
+// The only error is [ErrOverflow].
+func (p *Price) Charge(u Usage, t Terms) (Nano, error) {
+	u, _ = u.Clamp()
+	at := p.instant(t).Unix()
+	var buf [8]string
+	return p.entry.dearest(&u, t, p.entry.chargedTiers(buf[:0], t), at, u.Input, false)
+}
+
+// Ceiling returns the most that a call can be charged if it uses no more than u
+// (Input, CacheWrite1h, AudioIn, ImageIn, Output, AudioOut, ImageOut, Requests
+// and ToolCalls) and is charged at any time from t.At to [Horizon] later. It
+// counts on no cache discount, assumes that input is written to the cache where
+// that is dearer, takes the dearest context tier reachable with u.Input, and
+// never less than the default service tier, because an answer may be served at
+// it whatever the request named. The only error is [ErrOverflow].
+func (p *Price) Ceiling(u Usage, t Terms) (Nano, error) {
+	u, _ = u.Clamp()
+	u.CachedInput, u.CacheWrite, u.Reasoning = 0, 0, 0
+	e := p.entry
+	start := p.instant(t).Unix()
+	end := start + int64(Horizon/time.Second)
+	var buf [8]string
+	tiers := e.chargedTiers(buf[:0], t)
+	if !slices.Contains(tiers, "") {
+		tiers = append(tiers, "")
+	}
+	most, err := e.ceilingAt(&u, t, tiers, start)
+	for _, next := range e.changes(start, end) {
+		n, errNext := e.ceilingAt(&u, t, tiers, next)
+		most, err = max(most, n), firstError(err, errNext)
+	}
+	if err != nil {
+		return 0, err
+	}
+	return most, nil
+}
+
+func firstError(a, b error) error {
+	if a != nil {
+		return a
+	}
+	return b
+}
+
+func (p *Price) instant(t Terms) time.Time {
+	if t.At.IsZero() {
+		return p.at
+	}
+	return t.At
+}
+
+// ceilingAt takes the dearest context tier that u.Input tokens or fewer reach.
+func (e *entry) ceilingAt(u *Usage, t Terms, tiers []string, unix int64) (Nano, error) {
+	most, err := e.dearest(u, t, tiers, unix, u.Input, true)
+	for _, edge := range e.periodAt(unix).edges {
+		if edge >= u.Input || err != nil {
+			break
+		}
+		var n Nano
+		n, err = e.dearest(u, t, tiers, unix, edge, true)
+		most = max(most, n)
+	}
+	return most, err
+}
+
+// changes lists the times in (start, end] at which the price may change.
+func (e *entry) changes(start, end int64) []int64 {
+	var list []int64
+	for _, p := range e.periods {
+		if p.from > start && p.from <= end {
+			list = append(list, p.from)
+		}
+	}
+	const day = 24 * 60 * 60
+	midnight := start - floorMod(start, day)
+	for _, cut := range e.cuts {
+		at := midnight + int64(cut)*60
+		if at <= start {
+			at += day
+		}
+		if at <= end {
+			list = append(list, at)
+		}
+	}
+	return list
+}
+
+func floorMod(a, b int64) int64 { return ((a % b) + b) % b }
+
+// periodAt returns the period in force, the first one before any begins.
+func (e *entry) periodAt(unix int64) *period {
+	i := len(e.periods) - 1
+	for i > 0 && e.periods[i].from > unix {
+		i--
+	}
+	return &e.periods[i]
+}
+
+// dearest returns the cost at the dearest of the tiers, priced as if the input
+// had context tokens.
+func (e *entry) dearest(u *Usage, t Terms, tiers []string, unix, context int64, hold bool) (Nano, error) {
+	var most Nano
+	region := canonicalRegion(t.Region)
+	minute := int(floorMod(unix, 24*60*60) / 60)
+	p := e.periodAt(unix)
+	for _, tier := range tiers {
+		r := p.find(tier, region, minute, context)
+		list := &r.pay
+		if hold {
+			list = &r.hold
+		}
+		n, err := list.cost(u, e.factors(tier, region, minute, t.Batch))
+		if err != nil {
+			return 0, err
+		}
+		most = max(most, n)
+	}
+	return most, nil
+}
+
+// find returns the row that names most of what holds: service tier before region
+// before hours, and of those the highest context tier below context tokens.
+func (p *period) find(tier, region string, minute int, context int64) *row {
+	var best *row
+	bestRank := int64(-1)
+	for i := range p.rows {
+		r := &p.rows[i]
+		if r.over > 0 && context <= r.over || r.tier != "" && r.tier != tier ||
+			!regionHolds(r.region, region) || !inHours(r.hours, minute) {
+			continue
+		}
+		if rank := r.rank(); rank > bestRank || rank == bestRank && r.over > best.over {
+			best, bestRank = r, rank
+		}
+	}
+	return best
+}
+
+func (r *row) rank() int64 {
+	var rank int64
+	if r.tier != "" {
+		rank += 8
+	}
+	switch r.region {
+	case "":
+	case regionAny:
+		rank += 2
+	default:
+		rank += 4
+	}
+	if len(r.hours) > 0 {
+		rank++
+	}
+	return rank
+}
+
+// factors multiplies every multiplier whose conditions hold.
+func (e *entry) factors(tier, region string, minute int, batch bool) factors {
+	f := factors{num: 1, den: 1, ok: true}
+	for i := range e.mults {
+		m := &e.mults[i]
+		if m.tier != "" && m.tier != tier || m.batch && !batch ||
+			!regionHolds(m.region, region) || !inHours(m.hours, minute) {
+			continue
+		}
+		f = f.times(m.times)
+	}
+	return f
+}
+
+const (
+	tierAuto  = "auto"
+	tierFlex  = "flex"
+	regionAny = "any"
+)
+
+// canonicalTier returns "" for the default tier.
+func canonicalTier(name string) string {
+	switch name = lower(name); name {
+	case "default", "standard", "standard_only", "on_demand", "scale":
+		return ""
+	}
+	return name
+}
+
+// canonicalRegion returns "" for processing anywhere.
+func canonicalRegion(name string) string {
+	switch name = lower(name); name {
+	case "global", "default", "not_available":
+		return ""
+	}
+	return name
+}
+
+func lower(s string) string {
+	for i := range len(s) {
+		if c := s[i]; c >= 'A' && c <= 'Z' || c >= 0x80 {
+			return strings.ToLower(s)
+		}
+	}
+	return s
+}
+
+func regionHolds(want, have string) bool {
+	return want == "" || want == have || want == regionAny && have != ""
+}
+
+// chargedTiers appends the tiers a call may be charged at: one when it is known,
+// all of them when the name is not known.
+func (e *entry) chargedTiers(buf []string, t Terms) []string {
+	name := canonicalTier(t.ServiceTier)
+	if t.ServiceTier == "" || name == tierAuto {
+		name = canonicalTier(t.ProjectTier)
+	}
+	switch {
+	case t.Batch, name == "", name == tierAuto:
+		return append(buf, "")
+	case slices.Contains(e.tiers, name):
+		return append(buf, name)
+	case name == tierFlex:
+		return append(buf, "")
+	}
+	return append(buf, e.tiers...)
+}
