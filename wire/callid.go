@@ -1,0 +1,71 @@
+package wire
+
+import (
+	"crypto/rand"
+	"time"
+)
+
+// crockford is the base32 alphabet of ULIDs in lower case, so that ids sort by
+// time as strings and survive systems that fold case.
+const crockford = "0123456789abcdefghjkmnpqrstvwxyz"
+
+const callIDLen = 26
+
+// crockfordValue maps a byte to its value, or to 0xff.
+var crockfordValue = func() (table [256]byte) {
+	for i := range table {
+		table[i] = 0xff
+	}
+	for i := range len(crockford) {
+		table[crockford[i]] = byte(i)
+	}
+	return table
+}()
+
+// NewCallID returns a new id for a call: a ULID in lower case, 26 characters,
+// whose first 48 bits are the current time in milliseconds and whose other 80
+// are random. Ids made in the same millisecond are in no particular order.
+func NewCallID() string { return newCallID(time.Now()) }
+
+func newCallID(now time.Time) string {
+	var raw [16]byte
+	ms := uint64(now.UnixMilli())
+	for i := range 6 {
+		raw[i] = byte(ms >> (40 - 8*i))
+	}
+	rand.Read(raw[6:]) // never fails: the runtime aborts the process instead
+
+	// 26 digits hold 130 bits; the first digit carries only three.
+	var text [callIDLen]byte
+	var acc uint32
+	bits, next := 2, 0
+	for _, b := range raw {
+		acc = acc<<8 | uint32(b)
+		bits += 8
+		for bits >= 5 {
+			bits -= 5
+			text[next] = crockford[acc>>bits&31]
+			next++
+		}
+	}
+	return string(text[:])
+}
+
+// CallTime returns the time in an id made by [NewCallID], to the millisecond,
+// and whether id has the form of one.
+func CallTime(id string) (time.Time, bool) {
+	if len(id) != callIDLen || id[0] > '7' {
+		return time.Time{}, false
+	}
+	var ms int64
+	for i := range callIDLen {
+		v := crockfordValue[id[i]]
+		if v == 0xff {
+			return time.Time{}, false
+		}
+		if i < 10 {
+			ms = ms<<5 | int64(v)
+		}
+	}
+	return time.UnixMilli(ms), true
+}

@@ -1,0 +1,202 @@
+package wire
+
+// chatFields are the members of a chat completion request: those its price
+// depends on with their readers, the others of OpenAI's API with nil.
+var chatFields = newFields(map[string]reader{
+	"model":                 (*scanner).readModel,
+	"messages":              (*scanner).readMessages,
+	"max_completion_tokens": readInt("max_completion_tokens", 1, maxInt, func(s *scanner) *int64 { return &s.maxCompletion }),
+	"max_tokens":            readInt("max_tokens", 1, maxInt, func(s *scanner) *int64 { return &s.maxTokens }),
+	"n":                     readInt("n", 1, 128, func(s *scanner) *int64 { return &s.req.N }),
+	"best_of":               readInt("best_of", 1, 128, func(s *scanner) *int64 { return &s.req.BestOf }),
+	"max_tool_calls":        readInt("max_tool_calls", 0, maxInt, func(s *scanner) *int64 { return &s.req.MaxToolCalls }),
+	"stream":                readBool("stream", func(s *scanner) *bool { return &s.req.Stream }),
+	"stream_options":        (*scanner).readStreamOptions,
+	"service_tier":          readWord("service_tier", func(s *scanner) *string { return &s.req.ServiceTier }),
+	"reasoning_effort":      readWord("reasoning_effort", func(s *scanner) *string { return &s.req.ReasoningEffort }),
+	"inference_geo":         readWord("inference_geo", func(s *scanner) *string { return &s.req.InferenceGeo }),
+	"tools":                 (*scanner).readTools,
+	"functions":             readRaw("functions", '[', func(s *scanner) *Span { return &s.req.Functions }),
+	"response_format":       readRaw("response_format", '{', func(s *scanner) *Span { return &s.req.ResponseFormat }),
+	"prediction":            readRaw("prediction", '{', func(s *scanner) *Span { return &s.req.Prediction }),
+	"audio":                 readRaw("audio", '{', func(s *scanner) *Span { return &s.req.Audio }),
+	"prompt_cache_options":  readRaw("prompt_cache_options", '{', func(s *scanner) *Span { return &s.req.PromptCacheOptions }),
+	"tool_choice":           readAny(func(s *scanner) *Span { return &s.req.ToolChoice }),
+	"moderation":            readAny(func(s *scanner) *Span { return &s.req.Moderation }),
+	"modalities":            (*scanner).readModalities,
+	"web_search_options":    (*scanner).readWebSearch,
+	"logprobs":              readBool("logprobs", func(s *scanner) *bool { return &s.req.Logprobs }),
+	"store":                 readBool("store", func(s *scanner) *bool { return &s.req.Store }),
+	"cache_control":         (*scanner).readCacheControl,
+
+	"frequency_penalty":      nil,
+	"function_call":          nil,
+	"logit_bias":             nil,
+	"metadata":               nil,
+	"parallel_tool_calls":    nil,
+	"presence_penalty":       nil,
+	"prompt_cache_key":       nil,
+	"prompt_cache_retention": nil,
+	"safety_identifier":      nil,
+	"seed":                   nil,
+	"stop":                   nil,
+	"temperature":            nil,
+	"top_logprobs":           nil,
+	"top_p":                  nil,
+	"user":                   nil,
+	"verbosity":              nil,
+}, (*scanner).unknown)
+
+// unknown notes a top-level member OpenAI does not define.
+func (s *scanner) unknown(name []byte) error {
+	s.req.Unknown = append(s.req.Unknown, string(name))
+	return s.skip()
+}
+
+func readInt(param string, lo, hi int64, field func(*scanner) *int64) reader {
+	return func(s *scanner) (err error) {
+		*field(s), err = s.integer(param, lo, hi)
+		return err
+	}
+}
+
+func readBool(param string, field func(*scanner) *bool) reader {
+	return func(s *scanner) (err error) {
+		*field(s), err = s.boolean(param)
+		return err
+	}
+}
+
+func readWord(param string, field func(*scanner) *string) reader {
+	return func(s *scanner) (err error) {
+		*field(s), err = s.word(param)
+		return err
+	}
+}
+
+func readRaw(param string, first byte, field func(*scanner) *Span) reader {
+	return func(s *scanner) (err error) {
+		*field(s), err = s.raw(param, first)
+		return err
+	}
+}
+
+func readAny(field func(*scanner) *Span) reader {
+	return func(s *scanner) (err error) {
+		*field(s), err = s.value()
+		return err
+	}
+}
+
+func (s *scanner) readModel() (err error) {
+	s.req.Model, err = s.word("model")
+	return err
+}
+
+func (s *scanner) readModalities() (err error) {
+	s.req.Modalities, err = s.words("modalities")
+	return err
+}
+
+func (s *scanner) readWebSearch() error {
+	s.req.WebSearch = true
+	_, err := s.raw("web_search_options", '{')
+	return err
+}
+
+var streamFields = newFields(map[string]reader{
+	"include_usage":       readBool("stream_options.include_usage", func(s *scanner) *bool { return &s.req.IncludeUsage }),
+	"include_obfuscation": nil,
+}, nil)
+
+func (s *scanner) readStreamOptions() error {
+	if s.peek() != '{' {
+		return s.wrongType("stream_options", "an object")
+	}
+	return s.members(streamFields)
+}
+
+var cacheFields = newFields(map[string]reader{"ttl": (*scanner).readTTL}, nil)
+
+// readCacheControl reads a cache mark, which only some providers know.
+func (s *scanner) readCacheControl() error {
+	if s.peek() != '{' {
+		return s.skip()
+	}
+	return s.members(cacheFields)
+}
+
+func (s *scanner) readTTL() error {
+	ttl, err := s.word("cache_control.ttl")
+	if ttl != "5m" {
+		s.req.LongCache = true
+	}
+	return err
+}
+
+// tool is what we read of the tool at hand.
+type tool struct {
+	kind, name string
+	first      string // the first member we do not know
+	ours       bool   // has a function or custom member
+}
+
+var toolFields = newFields(map[string]reader{
+	"type":          readWord("tools[].type", func(s *scanner) *string { return &s.tool.kind }),
+	"function":      (*scanner).readToolFunction,
+	"custom":        (*scanner).readToolFunction,
+	"cache_control": (*scanner).readCacheControl,
+}, func(s *scanner, name []byte) error {
+	if s.tool.first == "" {
+		s.tool.first = clip(name)
+	}
+	return s.skip()
+})
+
+var toolFunctionFields = newFields(map[string]reader{
+	"name": readWord("tools[].function.name", func(s *scanner) *string { return &s.tool.name }),
+}, nil)
+
+func (s *scanner) readTools() error {
+	if s.peek() != '[' {
+		return s.wrongType("tools", "an array of objects")
+	}
+	start := s.pos
+	err := s.array(func(i int) error {
+		s.index[0] = i
+		if s.peek() != '{' {
+			return s.wrongType("tools[]", "an object")
+		}
+		s.tool = tool{}
+		if err := s.members(toolFields); err != nil {
+			return err
+		}
+		s.noteTool()
+		return nil
+	})
+	s.req.Tools = Span{start, s.pos}
+	return err
+}
+
+func (s *scanner) readToolFunction() error {
+	if s.peek() != '{' {
+		return s.wrongType("tools[].function", "an object")
+	}
+	s.tool.ours = true
+	return s.members(toolFunctionFields)
+}
+
+// noteTool files the tool just read.
+func (s *scanner) noteTool() {
+	t, r := s.tool, s.req
+	switch {
+	case t.kind == "function", t.kind == "custom", t.kind == "" && t.ours:
+		r.ToolNames = append(r.ToolNames, t.name)
+	case t.kind != "":
+		r.BuiltinTools = append(r.BuiltinTools, t.kind)
+	case t.first != "":
+		r.BuiltinTools = append(r.BuiltinTools, t.first)
+	default:
+		r.BuiltinTools = append(r.BuiltinTools, "unknown")
+	}
+}

@@ -1,0 +1,16 @@
+// Package wire is OpenAI's wire format seen as bytes. It scans a request once
+// without changing it, splices small edits into it, reads ids, usage and text
+// from answers and stream chunks, cuts event streams into events, and builds
+// error bodies and frames.
+//
+// It promises that what [Scan] accepts means the same to every reader: no name
+// appears twice, none differs from a priced one only in spelling, all text is
+// valid UTF-8, and every number we price from is an exact integer. It promises
+// to hand on everything it was not asked to change byte for byte.
+//
+// It does not know what anything costs, does not count tokens, does not judge
+// whether a model exists, and performs no input or output.
+//
+// The JSON reader is our own, because a body is read on every call and jsontext
+// takes twice as long; jsontext is the judge of it in the tests.
+package wire

@@ -1,0 +1,131 @@
+package wire
+
+import (
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// Error is an answer that refuses a request, in OpenAI's shape. All fields but
+// Err are public: they reach the client. An Error is never changed once made
+// and may be shared; its JSON form (encoding/json) keeps everything but Err.
+type Error struct {
+	// Status is the HTTP status.
+	Status int `json:"status"`
+	// Type is OpenAI's error type, for instance "invalid_request_error".
+	Type string `json:"type"`
+	// Code and Param are null on the wire when empty.
+	Code  string `json:"code,omitempty"`
+	Param string `json:"param,omitempty"`
+	// Message is for the person behind the client.
+	Message string `json:"message"`
+	// Header holds what the status needs beside the body: Retry-After,
+	// x-should-retry, Connection, Allow. May be nil.
+	Header http.Header `json:"header,omitempty"`
+	// Err is the cause, for logs only.
+	Err error `json:"-"`
+}
+
+// Error returns status, message and the private cause: it is for logs.
+func (e *Error) Error() string {
+	text := strconv.Itoa(e.Status) + " " + e.Message
+	if e.Err != nil {
+		text += ": " + e.Err.Error()
+	}
+	return text
+}
+
+// Unwrap returns the private cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// JSON returns the error as an answer's body (rule R12).
+func (e *Error) JSON() []byte {
+	dst := make([]byte, 0, 128+len(e.Message))
+	dst = append(dst, `{"error":`...)
+	dst = e.appendObject(dst)
+	return append(dst, '}')
+}
+
+// Frame returns the error as the last event of a stream of ep (rule R14),
+// with its blank line. On Responses its sequence number is 0; see
+// [Error.ResponsesFrame].
+func (e *Error) Frame(ep Endpoint) []byte {
+	if ep == Responses {
+		return e.ResponsesFrame(0)
+	}
+	dst := make([]byte, 0, 160+len(e.Message))
+	dst = append(dst, `data: {"error":`...)
+	dst = e.appendObject(dst)
+	return append(dst, "}\n\n"...)
+}
+
+// ResponsesFrame returns the error as the event number seq of a stream of
+// /responses. It unites the flat shape OpenAI publishes with the nested one,
+// because each alone is overlooked by some client.
+func (e *Error) ResponsesFrame(seq int64) []byte {
+	dst := make([]byte, 0, 256+2*len(e.Message))
+	dst = append(dst, "event: error\ndata: "...)
+	dst = append(dst, `{"type":"error","sequence_number":`...)
+	dst = strconv.AppendInt(dst, seq, 10)
+	dst = append(dst, `,"code":`...)
+	dst = appendNullable(dst, e.Code)
+	dst = append(dst, `,"message":`...)
+	dst = appendQuoted(dst, e.Message)
+	dst = append(dst, `,"param":`...)
+	dst = appendNullable(dst, e.Param)
+	dst = append(dst, `,"error":`...)
+	dst = e.appendObject(dst)
+	return append(dst, "}\n\n"...)
+}
+
+func (e *Error) appendObject(dst []byte) []byte {
+	dst = append(dst, `{"message":`...)
+	dst = appendQuoted(dst, e.Message)
+	dst = append(dst, `,"type":`...)
+	dst = appendQuoted(dst, e.Type)
+	dst = append(dst, `,"param":`...)
+	dst = appendNullable(dst, e.Param)
+	dst = append(dst, `,"code":`...)
+	dst = appendNullable(dst, e.Code)
+	return append(dst, '}')
+}
+
+func appendNullable(dst []byte, s string) []byte {
+	if s == "" {
+		return append(dst, "null"...)
+	}
+	return appendQuoted(dst, s)
+}
+
+// appendQuoted appends s as a JSON string; broken UTF-8 becomes U+FFFD.
+func appendQuoted(dst []byte, s string) []byte {
+	dst, err := jsontext.AppendQuote(dst, strings.ToValidUTF8(s, "\uFFFD"))
+	if err != nil {
+		panic("wire: quoting valid UTF-8: " + err.Error())
+	}
+	return dst
+}
+
+// BadRequest returns a 400. Param names the member at fault ("max_tokens",
+// "messages[0].content") and code is OpenAI's word for the fault; both may be
+// empty.
+func BadRequest(param, code, format string, args ...any) *Error {
+	return &Error{
+		Status:  http.StatusBadRequest,
+		Type:    typeInvalidRequest,
+		Code:    code,
+		Param:   param,
+		Message: fmt.Sprintf(format, args...),
+	}
+}
+
+const (
+	typeInvalidRequest = "invalid_request_error"
+	typeRateLimit      = "rate_limit_error"
+	typeQuota          = "insufficient_quota"
+	typeUnavailable    = "service_unavailable_error"
+	typeServer         = "server_error"
+)

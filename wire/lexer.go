@@ -1,0 +1,405 @@
+package wire
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"hash/maphash"
+	"math/bits"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// lexer reads one JSON document from a byte slice, in place. A strict lexer
+// accepts exactly what jsontext accepts by default, within its bounds: it
+// refuses names that appear twice in an object and unpaired surrogates (its
+// caller checks the UTF-8 of the whole document beforehand). A lenient one
+// takes both; it is for what providers send.
+//
+// Methods leave pos behind what they read, or at the fault when they fail.
+type lexer struct {
+	buf    []byte
+	pos    int
+	depth  int // how much deeper the document may go
+	tokens int // how many more names and values it may have
+	strict bool
+
+	rawName Span // the name read last, with its quotes
+
+	// names are the decoded names seen so far in each object being read,
+	// innermost last.
+	names [][]byte
+}
+
+// Faults of a document. The lexer's pos says where.
+var (
+	errEnd       = errors.New("the document ends too early")
+	errChar      = errors.New("unexpected character")
+	errControl   = errors.New("control character in a string")
+	errEscape    = errors.New("invalid escape in a string")
+	errSurrogate = errors.New("unpaired surrogate escape in a string")
+	errNumber    = errors.New("invalid number")
+	errDuplicate = errors.New("name appears twice in one object")
+	errDepth     = errors.New("too deeply nested")
+	errTokens    = errors.New("too many names and values")
+	errTrailing  = errors.New("data after the document")
+)
+
+// manyNames is the number of names in one object from which on their hashes
+// replace the walk over all names so far.
+const manyNames = 32
+
+// space moves pos over white space.
+func (l *lexer) space() {
+	for l.pos < len(l.buf) {
+		switch l.buf[l.pos] {
+		case ' ', '\t', '\r', '\n':
+			l.pos++
+		default:
+			return
+		}
+	}
+}
+
+// peek returns the byte at pos, or 0 at the end. (A NUL in the document is not
+// valid anywhere, so the two need no telling apart until the error.)
+func (l *lexer) peek() byte {
+	if l.pos < len(l.buf) {
+		return l.buf[l.pos]
+	}
+	return 0
+}
+
+// unexpected returns the fault for the byte at pos.
+func (l *lexer) unexpected() error {
+	if l.pos >= len(l.buf) {
+		return errEnd
+	}
+	return errChar
+}
+
+// count takes one name or value from the allowance.
+func (l *lexer) count() error {
+	l.tokens--
+	if l.tokens < 0 {
+		return errTokens
+	}
+	return nil
+}
+
+// object reads the object at pos and calls field with pos on each value, which
+// field must read. The name is only valid during the call.
+func (l *lexer) object(field func(name []byte) error) error {
+	if err := l.open('{'); err != nil {
+		return err
+	}
+	first := len(l.names)
+	var set map[uint64]struct{}
+	for n := 0; ; n++ {
+		if more, err := l.next(n, '}'); !more {
+			l.names = l.names[:first]
+			return err
+		}
+		name, err := l.name(first, &set)
+		if err != nil {
+			return err
+		}
+		if err := field(name); err != nil {
+			return err
+		}
+	}
+}
+
+// array reads the array at pos and calls item with pos on each element, which
+// item must read.
+func (l *lexer) array(item func(i int) error) error {
+	if err := l.open('['); err != nil {
+		return err
+	}
+	for i := 0; ; i++ {
+		if more, err := l.next(i, ']'); !more {
+			return err
+		}
+		if err := item(i); err != nil {
+			return err
+		}
+	}
+}
+
+// open reads the opening bracket at pos.
+func (l *lexer) open(bracket byte) error {
+	if l.peek() != bracket {
+		return l.unexpected()
+	}
+	if err := l.count(); err != nil {
+		return err
+	}
+	if l.depth == 0 {
+		return errDepth
+	}
+	l.depth--
+	l.pos++
+	return nil
+}
+
+// next moves to the nth element of an object or array, or over its closing
+// bracket: then, and on a fault, more is false.
+func (l *lexer) next(n int, closing byte) (more bool, err error) {
+	l.space()
+	c := l.peek()
+	if c == closing {
+		l.pos++
+		l.depth++
+		return false, nil
+	}
+	if n == 0 {
+		return true, nil
+	}
+	if c != ',' {
+		return false, l.unexpected()
+	}
+	l.pos++
+	l.space()
+	return true, nil
+}
+
+// name reads a member's name and the colon behind it, and checks that the
+// object, whose names start at l.names[first], does not have it yet. Set is
+// the object's own, used once it has many names.
+func (l *lexer) name(first int, set *map[uint64]struct{}) ([]byte, error) {
+	start := l.pos
+	if err := l.string(); err != nil {
+		return nil, err
+	}
+	l.rawName = Span{start, l.pos}
+	name := l.buf[start+1 : l.pos-1]
+	if bytes.IndexByte(name, '\\') >= 0 {
+		name = appendUnquoted(nil, name)
+	}
+	if l.strict && !l.newName(name, first, set) {
+		l.pos = start
+		return nil, errDuplicate
+	}
+	l.space()
+	if l.peek() != ':' {
+		return nil, l.unexpected()
+	}
+	l.pos++
+	l.space()
+	return name, nil
+}
+
+// newName notes name and reports whether the object did not have it yet. An
+// object of many names keeps their hashes, so that the time it takes stays
+// linear; a hash seen before is looked into.
+func (l *lexer) newName(name []byte, first int, set *map[uint64]struct{}) bool {
+	seen := l.names[first:]
+	if *set != nil {
+		hash, before := maphash.Bytes(nameSeed, name), len(*set)
+		(*set)[hash] = struct{}{}
+		if len(*set) > before {
+			seen = nil
+		}
+	}
+	for _, other := range seen {
+		if string(other) == string(name) {
+			return false
+		}
+	}
+	l.names = append(l.names, name)
+	if len(seen)+1 == manyNames && *set == nil {
+		*set = make(map[uint64]struct{}, 2*manyNames)
+		for _, other := range l.names[first:] {
+			(*set)[maphash.Bytes(nameSeed, other)] = struct{}{}
+		}
+	}
+	return true
+}
+
+var nameSeed = maphash.MakeSeed()
+
+// skip reads the value at pos, whatever it is.
+func (l *lexer) skip() error {
+	switch l.peek() {
+	case '"':
+		return l.string()
+	case '{':
+		return l.object(l.skipMember)
+	case '[':
+		return l.array(l.skipItem)
+	case 't':
+		return l.literal("true")
+	case 'f':
+		return l.literal("false")
+	case 'n':
+		return l.literal("null")
+	}
+	return l.number()
+}
+
+func (l *lexer) skipMember([]byte) error { return l.skip() }
+func (l *lexer) skipItem(int) error      { return l.skip() }
+
+// value reads the value at pos, whatever it is, and returns where it stands.
+func (l *lexer) value() (Span, error) {
+	start := l.pos
+	err := l.skip()
+	return Span{start, l.pos}, err
+}
+
+// literal reads true, false or null.
+func (l *lexer) literal(text string) error {
+	if err := l.count(); err != nil {
+		return err
+	}
+	for i := range len(text) {
+		if l.peek() != text[i] {
+			return l.unexpected()
+		}
+		l.pos++
+	}
+	return nil
+}
+
+// number reads a number.
+func (l *lexer) number() error {
+	if err := l.count(); err != nil {
+		return err
+	}
+	return l.digits()
+}
+
+// digits reads a number without counting it.
+func (l *lexer) digits() error {
+	b, i := l.buf, l.pos
+	if i < len(b) && b[i] == '-' {
+		i++
+	}
+	whole := i
+	for i < len(b) && isDigit(b[i]) {
+		i++
+	}
+	if i == whole || b[whole] == '0' && i > whole+1 {
+		return l.badNumber(i, whole)
+	}
+	if i < len(b) && b[i] == '.' {
+		i++
+		start := i
+		for i < len(b) && isDigit(b[i]) {
+			i++
+		}
+		if i == start {
+			return l.badNumber(i, start)
+		}
+	}
+	if i < len(b) && (b[i] == 'e' || b[i] == 'E') {
+		i++
+		if i < len(b) && (b[i] == '+' || b[i] == '-') {
+			i++
+		}
+		start := i
+		for i < len(b) && isDigit(b[i]) {
+			i++
+		}
+		if i == start {
+			return l.badNumber(i, start)
+		}
+	}
+	l.pos = i
+	return nil
+}
+
+// badNumber returns the fault of a number whose digits at start end at i. What
+// does not even begin like a number is an unexpected character.
+func (l *lexer) badNumber(i, start int) error {
+	if i == l.pos {
+		return l.unexpected()
+	}
+	l.pos = i
+	if i >= len(l.buf) && i == start {
+		return errEnd
+	}
+	return errNumber
+}
+
+func isDigit(c byte) bool { return '0' <= c && c <= '9' }
+
+// string reads a string with its quotes.
+func (l *lexer) string() error {
+	if l.peek() != '"' {
+		return l.unexpected()
+	}
+	if err := l.count(); err != nil {
+		return err
+	}
+	i := l.pos + 1
+	for {
+		i = plain(l.buf, i)
+		if i >= len(l.buf) {
+			l.pos = len(l.buf)
+			return errEnd
+		}
+		switch c := l.buf[i]; {
+		case c == '"':
+			l.pos = i + 1
+			return nil
+		case c != '\\':
+			l.pos = i
+			return errControl
+		case i+1 < len(l.buf) && escapes[l.buf[i+1]] != 0:
+			i += 2
+		default:
+			n, err := l.unicodeEscape(i)
+			if err != nil {
+				l.pos = i
+				return err
+			}
+			i += n
+		}
+	}
+}
+
+// unicodeEscape checks the \u escape at i and returns its length.
+func (l *lexer) unicodeEscape(i int) (int, error) {
+	r, ok := hex4(l.buf[i:])
+	if !ok {
+		if len(l.buf)-i < 6 && bytes.IndexByte(l.buf[i:], '"') < 0 {
+			return 0, errEnd
+		}
+		return 0, errEscape
+	}
+	if !l.strict || !utf16.IsSurrogate(r) {
+		return 6, nil
+	}
+	low, ok := hex4(l.buf[i+6:])
+	if !ok || utf16.DecodeRune(r, low) == utf8.RuneError {
+		return 0, errSurrogate
+	}
+	return 12, nil
+}
+
+const (
+	ones  = 0x0101010101010101
+	highs = 0x8080808080808080
+)
+
+// plain returns the first index from i on at which b has a quote, a backslash
+// or a control character, or len(b). It looks at eight bytes at a time: in
+// (w - n*ones) &^ w the high bit of the lowest byte below n is set, and any
+// wrong bit stands above a right one.
+func plain(b []byte, i int) int {
+	for ; i+8 <= len(b); i += 8 {
+		w := binary.LittleEndian.Uint64(b[i:])
+		quote, slash := w^('"'*ones), w^('\\'*ones)
+		hit := ((quote-ones)&^quote | (slash-ones)&^slash | (w-' '*ones)&^w) & highs
+		if hit != 0 {
+			return i + bits.TrailingZeros64(hit)>>3
+		}
+	}
+	for ; i < len(b); i++ {
+		if c := b[i]; c == '"' || c == '\\' || c < ' ' {
+			break
+		}
+	}
+	return i
+}

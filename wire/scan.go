@@ -1,0 +1,225 @@
+package wire
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"unicode/utf8"
+)
+
+// scanner is the state of one Scan.
+type scanner struct {
+	lexer
+	req *Request
+	// index holds the indexes of the arrays being read, outermost first, for
+	// the brackets in a parameter's name.
+	index [2]int
+
+	maxTokens, maxCompletion int64 // -1 when not given
+	tool                     tool
+}
+
+var scanners = sync.Pool{New: func() any { return new(scanner) }}
+
+// maxMembers bounds the members of the document itself; OpenAI has about 40.
+const maxMembers = 1024
+
+// maxNamesKept bounds the memory a pooled scanner holds on to.
+const maxNamesKept = 1024
+
+// Scan reads a request body of ep once and returns what its cost depends on.
+// Body is kept, not copied, and must not be written to while the Request is in
+// use. Every error is an [*Error] with status 400.
+//
+// Refused are documents that two readers could understand differently: broken
+// JSON or UTF-8, a byte order mark, data after the document, a name twice in
+// one object (however escaped), a name that differs from a priced one only in
+// case or in its separators. Refused besides are wrong types of priced members,
+// integers out of range, and documents beyond lim.
+func Scan(ep Endpoint, body []byte, lim Limits) (*Request, error) {
+	var known *fields
+	switch ep {
+	case ChatCompletions:
+		known = chatFields
+	case Embeddings:
+		known = embeddingsFields
+	default:
+		return nil, fmt.Errorf("wire: no scanner for endpoint %q", ep)
+	}
+	if err := checkBytes(body); err != nil {
+		return nil, err
+	}
+	lim = lim.withDefaults()
+	s := scanners.Get().(*scanner)
+	defer s.release()
+	s.lexer = lexer{buf: body, depth: lim.MaxDepth, tokens: lim.MaxTokens, strict: true, names: s.names}
+	s.maxTokens, s.maxCompletion = -1, -1
+	s.req = &Request{
+		Endpoint: ep, Body: body,
+		OutputLimit: -1, N: 1, MaxToolCalls: -1, Dimensions: -1,
+		members: make([]member, 0, 8),
+	}
+	if err := s.document(known); err != nil {
+		return nil, s.refusal(err, lim)
+	}
+	if err := s.finish(); err != nil {
+		return nil, err
+	}
+	return s.req, nil
+}
+
+// release gives s back without what it holds of the request.
+func (s *scanner) release() {
+	names := s.names[:cap(s.names)]
+	clear(names)
+	if len(names) > maxNamesKept {
+		names = nil
+	}
+	*s = scanner{lexer: lexer{names: names[:0]}}
+	scanners.Put(s)
+}
+
+// checkBytes refuses what is not worth reading.
+func checkBytes(body []byte) error {
+	if len(bytes.TrimLeft(body, " \t\r\n")) == 0 {
+		return BadRequest("", "", "The request body is empty; expected a JSON object.")
+	}
+	if bytes.HasPrefix(body, []byte("\xEF\xBB\xBF")) {
+		return BadRequest("", "", "The request body begins with a byte order mark; send plain UTF-8.")
+	}
+	if !utf8.Valid(body) {
+		return BadRequest("", "", "The request body is not valid UTF-8 (at byte %d).", invalidUTF8(body))
+	}
+	return nil
+}
+
+// invalidUTF8 returns the offset of the first byte that is not UTF-8.
+func invalidUTF8(b []byte) int {
+	at := 0
+	for at < len(b) {
+		r, n := utf8.DecodeRune(b[at:])
+		if r == utf8.RuneError && n == 1 {
+			break
+		}
+		at += n
+	}
+	return at
+}
+
+// document reads the whole body.
+func (s *scanner) document(known *fields) error {
+	s.space()
+	if s.peek() != '{' {
+		return s.wrongType("", "an object")
+	}
+	r := s.req
+	r.object.Start = s.pos
+	err := s.object(func(name []byte) error {
+		if len(r.members) == maxMembers {
+			return BadRequest("", "", "The request body has too many members: more than %d.", maxMembers)
+		}
+		m := member{name: s.rawName, value: Span{Start: s.pos}}
+		if err := s.member(known, name); err != nil {
+			return err
+		}
+		m.value.End = s.pos
+		r.members = append(r.members, m)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	r.object.End = s.pos
+	s.space()
+	if s.pos < len(s.buf) {
+		return errTrailing
+	}
+	return nil
+}
+
+// members reads the object at pos.
+func (s *scanner) members(known *fields) error {
+	return s.object(func(name []byte) error { return s.member(known, name) })
+}
+
+// member reads the value of the member called name.
+func (s *scanner) member(known *fields, name []byte) error {
+	read, ok := known.read[string(name)]
+	switch {
+	case !ok:
+		if twin := known.twin(name); twin != "" {
+			return ambiguous(name, twin)
+		}
+		if known.other != nil {
+			return known.other(s, name)
+		}
+		return s.skip()
+	case read == nil:
+		return s.skip()
+	case s.peek() == 'n':
+		return s.literal("null")
+	}
+	return read(s)
+}
+
+// finish checks what only the whole request shows.
+func (s *scanner) finish() error {
+	r := s.req
+	switch {
+	case r.Model == "":
+		return missing("model")
+	case s.maxTokens >= 0 && s.maxCompletion >= 0:
+		return BadRequest("max_tokens", "invalid_parameter_combination",
+			"Setting 'max_tokens' and 'max_completion_tokens' at the same time is not supported.")
+	case s.maxTokens >= 0:
+		r.OutputLimit, r.OutputField = s.maxTokens, "max_tokens"
+	case s.maxCompletion >= 0:
+		r.OutputLimit, r.OutputField = s.maxCompletion, "max_completion_tokens"
+	}
+	if r.Endpoint == ChatCompletions && r.Messages == nil {
+		return missing("messages")
+	}
+	if r.Endpoint == Embeddings && r.InputItems == 0 {
+		return missing("input")
+	}
+	return nil
+}
+
+// refusal turns a fault of the document into an answer.
+func (s *scanner) refusal(err error, lim Limits) *Error {
+	var e *Error
+	switch {
+	case errors.As(err, &e):
+		return e
+	case errors.Is(err, errDepth):
+		return BadRequest("", "", "The request body is nested too deeply: more than %d levels.", lim.MaxDepth)
+	case errors.Is(err, errTokens):
+		return BadRequest("", "", "The request body has too many names and values: more than %d.", lim.MaxTokens)
+	case errors.Is(err, errDuplicate):
+		name := s.buf[s.rawName.Start:s.rawName.End]
+		return BadRequest("", "duplicate_parameter", "The name %s appears twice in one object (at byte %d).", clip(name), s.pos)
+	}
+	return BadRequest("", "", "We could not parse the JSON body of your request: %v (at byte %d).", err, s.pos)
+}
+
+// ambiguous refuses a name that a lax reader takes for another.
+func ambiguous(name []byte, twin string) *Error {
+	return BadRequest(twin, "ambiguous_parameter",
+		"The name '%s' differs from '%s' only in spelling, and some providers would take it for that. Write '%s', or leave it out.",
+		clip(name), twin, twin)
+}
+
+func missing(param string) *Error {
+	return BadRequest(param, "missing_required_parameter", "Missing required parameter: '%s'.", param)
+}
+
+// clip returns text short enough for a message.
+func clip(text []byte) string {
+	const most = 64
+	if len(text) <= most {
+		return string(text)
+	}
+	return strings.ToValidUTF8(string(text[:most]), "") + "..."
+}
