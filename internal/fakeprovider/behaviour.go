@@ -1,11 +1,13 @@
 package fakeprovider
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/url"
 	"reflect"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -82,6 +84,14 @@ const (
 	CutError   Cut = "error"   // error frame after After chunks, then the end
 )
 
+// closedSets are the values of directives that take one of a few.
+var closedSets = map[string][]string{
+	"usage":   {"none", "null", "bare", "negative", "huge", "string", "fraction", "zero", "every"},
+	"cut":     {"headers", "reset", "abort", "eof", "nodone", "error"},
+	"newline": {"lf", "crlf", "cr"},
+	"split":   {"utf8", "byte"},
+}
+
 func (b Behaviour) isZero() bool { return reflect.ValueOf(b).IsZero() }
 
 // healed is the behaviour without its faults, for when Times are over.
@@ -104,7 +114,8 @@ func directives(text string) []string {
 
 // ParseDirectives reads "key=value" words separated by spaces or semicolons,
 // as in the X-Fake header and in "[fake: ...]". A word without "=" is a flag.
-// Values are URL-decoded ("+" is a space); durations are Go durations.
+// Values are URL-decoded ("+" is a space, "%5D" a bracket); durations are Go
+// durations. Closed sets are those of [UsageMode] and [Cut].
 //
 //	output=N|all reasoning=N cached=N text=T tools=N finish=F model=M tier=T
 //	usage=MODE raw-usage=JSON omit=a,b chunk=N delay=D first=D gap=D
@@ -139,6 +150,12 @@ func (b *Behaviour) set(name, value string) error {
 	if name == "output" && value == "all" {
 		b.Fill = true
 		return nil
+	}
+	if allowed, closed := closedSets[name]; closed && !slices.Contains(allowed, value) {
+		return fmt.Errorf("not one of %s", strings.Join(allowed, ", "))
+	}
+	if name == "raw-usage" && !json.Valid([]byte(value)) {
+		return fmt.Errorf("not JSON")
 	}
 	switch field := b.field(name).(type) {
 	case *int64:

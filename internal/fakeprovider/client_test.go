@@ -398,7 +398,9 @@ func TestBadRequests(t *testing.T) {
 		`{"model":"gpt-4o","messages":[{"role":"user","content":{}}]}`,
 		"{\"model\":\"gpt-4o\",\"messages\":[{\"role\":\"user\",\"content\":\"\xff\"}]}",
 	} {
-		var got struct{ Error *struct{ Message, Type string } }
+		var got struct {
+			Error *struct{ Message, Type string }
+		}
 		if err := json.Unmarshal([]byte(post(t, s, body)), &got); err != nil || got.Error == nil || got.Error.Type != "invalid_request_error" {
 			t.Errorf("%s: %+v, %v", body, got, err)
 		}

@@ -74,6 +74,7 @@ type Server struct {
 	opts   Options
 	log    *record
 	quotas *quotas
+	now    func() time.Time // clock of the quotas
 	cache  prefixCache
 	closed context.Context // ends with Close, and with it every hanging answer
 	close  context.CancelFunc
@@ -94,6 +95,7 @@ func New(opts Options) *Server {
 		opts:     opts,
 		log:      newRecord(opts.LogSize),
 		quotas:   newQuotas(opts.Quota, opts.ModelQuota),
+		now:      time.Now,
 		byModel:  make(map[string]Behaviour),
 		attempts: make(map[string]int),
 	}
@@ -104,7 +106,7 @@ func New(opts Options) *Server {
 // Start listens and serves in the background until Close. It returns once the
 // address is bound.
 func (s *Server) Start() error {
-	l, err := net.Listen("tcp", s.opts.Addr)
+	l, err := (&net.ListenConfig{}).Listen(s.closed, "tcp", s.opts.Addr)
 	if err != nil {
 		return fmt.Errorf("fake provider: %w", err)
 	}

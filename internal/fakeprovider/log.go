@@ -66,6 +66,13 @@ type Record struct {
 	Outcome     Outcome
 }
 
+// gone notes when the client went away, the first time it is noticed.
+func (r *Record) gone() {
+	if r.Gone.IsZero() {
+		r.Gone = time.Now()
+	}
+}
+
 // Totals are sums over all requests since New, also those the log has dropped.
 type Totals struct {
 	Requests, InFlight, PeakInFlight int64

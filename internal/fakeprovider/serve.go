@@ -29,9 +29,7 @@ type exchange struct {
 func (s *Server) Handler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		x := &exchange{s: s, w: w, r: r, ctx: r.Context(), rec: s.log.begin(r), start: time.Now()}
-		stop := context.AfterFunc(x.ctx, func() {
-			s.log.update(x.rec, func(rec *Record) { rec.Gone = time.Now() })
-		})
+		stop := context.AfterFunc(x.ctx, func() { s.log.update(x.rec, (*Record).gone) })
 		defer s.log.end(x.rec)
 		defer stop()
 		x.serve()
@@ -127,7 +125,7 @@ func (x *exchange) admit(read func() error) (leave func(), err error) {
 		rec.Model, rec.Stream, rec.Requested = x.q.Model, x.q.Stream, x.q.Requested
 	})
 	m := x.s.quotas.of(x.q.Model)
-	v := m.admit(time.Now(), x.q.Requested)
+	v := m.admit(x.s.now(), x.q.Requested)
 	maps.Copy(x.w.Header(), v.header)
 	if v.refused != "" {
 		return leave, v.error(x.q.Model)
@@ -215,11 +213,12 @@ func (x *exchange) used(u Usage) {
 
 // abandon ends an answer whose client has gone, or whose server closes.
 func (x *exchange) abandon() {
-	x.outcome(ClientGone)
 	if x.s.closed.Err() != nil {
 		x.outcome(WasCut)
 		panic(http.ErrAbortHandler)
 	}
+	x.outcome(ClientGone)
+	x.s.log.update(x.rec, (*Record).gone)
 }
 
 // reset ends the connection with a TCP reset.

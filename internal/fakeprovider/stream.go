@@ -82,7 +82,7 @@ func (s *stream) run() {
 		x.w.Header().Set("Content-Encoding", "gzip")
 		zip, flush := gzip.NewWriter(x.w), s.flush
 		s.out, s.flush = zip, func() { _ = zip.Flush(); flush() }
-		defer zip.Close()
+		defer func() { _ = zip.Close() }()
 	}
 	x.begin(http.StatusOK, "text/event-stream; charset=utf-8")
 	s.flush()
@@ -245,11 +245,11 @@ func (s *stream) fault() {
 		s.over = true
 		s.x.outcome(WasCut)
 	case CutError:
-		s.over = true
-		s.x.outcome(WasCut)
 		fail := *b
 		fail.Status = 500
 		s.event(fail.scripted().body())
+		s.over = true
+		s.x.outcome(WasCut)
 	}
 }
 
@@ -324,8 +324,8 @@ func (s *stream) raw(text string) {
 			return
 		}
 		s.flush()
-		if len(part) < len(text) {
-			time.Sleep(200 * time.Microsecond) // so that it is a segment of its own
+		if len(part) < len(text) && s.x.b.Split == "utf8" {
+			time.Sleep(200 * time.Microsecond) // so that it is read by itself
 		}
 	}
 }
