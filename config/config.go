@@ -24,7 +24,7 @@ import (
 // read-only when sharing it between goroutines.
 type Config struct {
 	// Listen is the address callers reach, host:port.
-	Listen string `yaml:"listen" default:"127.0.0.1:8080"`
+	Listen string `yaml:"listen" default:"127.0.0.1:8080" kind:"address"`
 	// Admin is the listener for operators: health, metrics, administration.
 	Admin Admin `yaml:"admin"`
 	// Redis is where limits, jobs and the ledger live. Without it, `dev` brings
@@ -69,7 +69,7 @@ type Config struct {
 // listener never serves it.
 type Admin struct {
 	// Listen is host:port. Keep it off the internet.
-	Listen string `yaml:"listen" default:"127.0.0.1:9090"`
+	Listen string `yaml:"listen" default:"127.0.0.1:9090" kind:"address"`
 }
 
 // Redis names the store, either by addresses or by url.

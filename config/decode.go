@@ -14,7 +14,7 @@ import (
 )
 
 // maxNodes bounds what aliases can multiply a file into.
-const maxNodes = 5_000_000
+const maxNodes = 1_000_000
 
 // field is one field of a section, as its struct tags describe it.
 type field struct {
@@ -24,7 +24,7 @@ type field struct {
 	required bool
 	def      string   // default, as it would be written
 	enum     []string // allowed texts
-	kind     string   // "id", or the shape of a Raw
+	kind     string   // "id" or "address" of a text, "list" or "mapping" of a Raw
 	zero     bool     // 0 is a meaningful number
 }
 
@@ -152,12 +152,12 @@ func entries(n ast.Node) (pairs []*ast.MappingValueNode, ok bool) {
 }
 
 // each calls fn for the pairs of a mapping, after the checks that hold for
-// every mapping: plain names, none twice.
-func (d *document) each(path string, n ast.Node, fn func(i int, name string, pair *ast.MappingValueNode)) {
+// every mapping: plain names, none twice. It reports whether n is a mapping.
+func (d *document) each(path string, n ast.Node, fn func(i int, name string, pair *ast.MappingValueNode)) bool {
 	pairs, ok := entries(n)
 	if !ok {
 		d.fail(markOf(n), path, `expected "name: value" lines, got %s`, describe(n))
-		return
+		return false
 	}
 	seen := map[string]mark{}
 	for i, pair := range pairs {
@@ -180,13 +180,13 @@ func (d *document) each(path string, n ast.Node, fn func(i int, name string, pai
 		seen[name] = at
 		fn(i, name, pair)
 	}
+	return true
 }
 
 // section decodes a mapping into a struct.
 func (d *document) section(path string, n ast.Node, v reflect.Value) {
 	fields := fieldsOf(v.Type())
-	before := len(d.errs)
-	d.each(path, n, func(i int, name string, pair *ast.MappingValueNode) {
+	ok := d.each(path, n, func(i int, name string, pair *ast.MappingValueNode) {
 		at := slices.IndexFunc(fields, func(f field) bool { return f.name == name })
 		if at < 0 {
 			if path == "" && strings.HasPrefix(name, "x-") { // a place for anchors
@@ -207,17 +207,19 @@ func (d *document) section(path string, n ast.Node, v reflect.Value) {
 		}
 		d.value(inner, pair.Value, v.Field(f.index), f)
 	})
+	var missing []string
 	for _, f := range fields {
-		if f.required && !d.given(join(path, f.name)) && (len(d.errs) == before || !isSectionError(d.errs[before:])) {
-			d.failAt(path, "%s is missing", f.name)
+		if f.required && !d.given(join(path, f.name)) {
+			missing = append(missing, f.name)
 		}
 	}
-}
-
-// isSectionError reports whether the value was no mapping at all, so that
-// every field would be missing.
-func isSectionError(errs Errors) bool {
-	return slices.ContainsFunc(errs, func(e *Error) bool { return strings.HasPrefix(e.Message, `expected "name: value"`) })
+	switch {
+	case !ok || len(missing) == 0:
+	case len(missing) == 1:
+		d.failAt(path, "%s is missing", missing[0])
+	default:
+		d.failAt(path, "%s are missing", strings.Join(missing, " and "))
+	}
 }
 
 // placeOf is where to point for a pair: at a value that stands on the line of
@@ -271,7 +273,7 @@ func (d *document) table(path string, n ast.Node, v reflect.Value) {
 func (d *document) scalar(path string, n ast.Node, v reflect.Value, f field) {
 	at := markOf(n)
 	secret := v.Type() == reflect.TypeFor[Secret]()
-	text, ok := d.text(path, n, v)
+	text, ok := d.text(path, n, v, f)
 	if !ok {
 		return
 	}
@@ -292,15 +294,15 @@ func (d *document) scalar(path string, n ast.Node, v reflect.Value, f field) {
 		d.fail(at, path, "has a line break in it")
 	case len(f.enum) > 0 && !slices.Contains(f.enum, text):
 		d.fail(at, path, "%s", wrongChoice(text, f.enum))
-	case f.kind == "id":
-		if err := checkID(text); err != nil {
+	case f.kind != "":
+		if err := checkKind(f.kind, text); err != nil {
 			d.fail(at, path, "%s", err)
 		}
 	}
 }
 
 // text is what a scalar node says, environment filled in.
-func (d *document) text(path string, n ast.Node, v reflect.Value) (string, bool) {
+func (d *document) text(path string, n ast.Node, v reflect.Value, f field) (string, bool) {
 	switch n := n.(type) {
 	case *ast.StringNode:
 		return d.expand(path, markOf(n), n.Value)
@@ -311,11 +313,11 @@ func (d *document) text(path string, n ast.Node, v reflect.Value) (string, bool)
 		return "", false
 	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode, *ast.InfinityNode, *ast.NanNode:
 		text := n.GetToken().Value
-		switch v.Type() {
-		case reflect.TypeFor[Secret]():
+		switch {
+		case v.Type() == reflect.TypeFor[Secret]():
 			d.fail(markOf(n), path, "expected text; put the value in quotes")
 			return "", false
-		case reflect.TypeFor[string]():
+		case v.Kind() == reflect.String && f.kind == "":
 			d.fail(markOf(n), path, "expected text, got %s; put it in quotes: %q", describe(n), text)
 			return "", false
 		}

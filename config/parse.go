@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -127,6 +128,10 @@ func (a anchors) Visit(n ast.Node) ast.Visitor {
 var syntaxHints = []struct{ in, hint string }{
 	{"found character '\t'", "a tab indents this line; YAML wants spaces"},
 	{"mapping value is not allowed", `a ": " inside plain text; put the text in quotes`},
+	{"unexpected key name", `expected "name: value"; a name needs ": ", with a space, after it`},
+	{"unexpected scalar value", `a text that begins with * needs quotes: "*"`},
+	{"',' or ']' must be specified", `"]" or "," is missing before this`},
+	{"',' or '}' must be specified", `"}" or "," is missing before this`},
 	{"could not find end character of double-quoted", `the quote that opens here is never closed`},
 	{"could not find end character of single-quoted", `the quote that opens here is never closed`},
 	{"is a reserved character", "the character has a meaning in YAML; put the text in quotes"},
@@ -149,10 +154,44 @@ func (d *document) syntax(err error) {
 			break
 		}
 	}
-	if at.line <= len(d.lines) && strings.Contains(d.lines[at.line-1], "${") && strings.Contains(text, "must be specified") {
+	switch line := d.line(at.line); {
+	case d.openQuote(at.line) > 0:
+		at, text = d.quoteMark(d.openQuote(at.line)), "a quote is opened on this line and not closed"
+	case strings.Contains(line, "${") && strings.Contains(text, "is missing before"):
 		text = `braces inside { } or [ ] need quotes: "${NAME}"`
+	case strings.Contains(ye.GetMessage(), "mapping value is not allowed") && indent(d.line(at.line+1)) > indent(line):
+		at = mark{line: at.line + 1, col: indent(d.line(at.line+1)) + 1, width: 1}
+		text = "this line is indented deeper than the one above, which already has a value"
 	}
 	d.fail(at, "", "%s", text)
+}
+
+// line returns a line of the file, or nothing outside of it.
+func (d *document) line(n int) string {
+	if n < 1 || n > len(d.lines) {
+		return ""
+	}
+	return d.lines[n-1]
+}
+
+func indent(line string) int { return len(line) - len(strings.TrimLeft(line, " ")) }
+
+// openQuote finds the first line up to the given one with an odd number of
+// double quotes: when the YAML is broken, that is likely the cause.
+func (d *document) openQuote(upTo int) int {
+	for n := 1; n <= upTo && n <= len(d.lines); n++ {
+		line, _, _ := strings.Cut(d.line(n), " #")
+		if strings.Count(strings.ReplaceAll(line, `\"`, ""), `"`)%2 == 1 {
+			return n
+		}
+	}
+	return 0
+}
+
+// quoteMark is the place of the last double quote on a line.
+func (d *document) quoteMark(n int) mark {
+	before := d.line(n)[:strings.LastIndex(d.line(n), `"`)]
+	return mark{line: n, col: utf8.RuneCountInString(before) + 1, width: 1}
 }
 
 // fail records an error at a place.
@@ -184,6 +223,14 @@ func (d *document) markAt(path string) mark {
 func (d *document) given(path string) bool {
 	_, ok := d.marks[path]
 	return ok
+}
+
+// broken reports whether the value at path, or one in it, could not be read,
+// so that what is missing there need not be reported as well.
+func (d *document) broken(path string) bool {
+	return slices.ContainsFunc(d.errs, func(e *Error) bool {
+		return e.Path == path || strings.HasPrefix(e.Path, path+".") || strings.HasPrefix(e.Path, path+"[")
+	})
 }
 
 // join appends a field's name to a path.

@@ -45,10 +45,12 @@ func (d *document) finish(cfg *Config) {
 
 // validate checks what single values cannot show.
 func (d *document) validate(cfg *Config) {
-	d.listen("listen", cfg.Listen)
-	d.listen("admin.listen", cfg.Admin.Listen)
 	if cfg.Listen == cfg.Admin.Listen && !strings.HasSuffix(cfg.Listen, ":0") {
-		d.failAt("admin.listen", "is the same as listen; operators need a listener of their own")
+		path, other := "admin.listen", "listen"
+		if !d.given(path) {
+			path, other = other, path
+		}
+		d.failAt(path, "%s is also the address of %s; operators need a listener of their own", cfg.Listen, other)
 	}
 	d.redis(cfg.Redis)
 	d.peppers(cfg.Auth.Peppers)
@@ -56,17 +58,13 @@ func (d *document) validate(cfg *Config) {
 	d.orgs(cfg)
 }
 
-func (d *document) listen(path, addr string) {
-	if err := checkHostPort(addr); err != nil {
-		d.failAt(path, "%s", err)
-	}
-}
-
 // checkHostPort accepts host:port with a numeric port; the host may be empty.
 func checkHostPort(addr string) error {
-	host, port, err := net.SplitHostPort(addr)
+	_, port, err := net.SplitHostPort(addr)
 	_, numErr := strconv.ParseUint(port, 10, 16)
 	switch {
+	case strings.ContainsAny(addr, "/ "):
+		return fmt.Errorf("expected host:port without scheme or path, got %s", quote(addr))
 	case err != nil && !strings.Contains(addr, ":"):
 		if _, err := strconv.ParseUint(addr, 10, 16); err == nil {
 			return fmt.Errorf(`expected host:port, got %s; did you mean "127.0.0.1:%s"?`, quote(addr), addr)
@@ -76,8 +74,6 @@ func checkHostPort(addr string) error {
 		return fmt.Errorf("expected host:port, got %s; an IPv6 address needs brackets: [::1]:8080", quote(addr))
 	case numErr != nil:
 		return fmt.Errorf("expected host:port, got %s; the port is a number from 0 to 65535", quote(addr))
-	case strings.ContainsAny(host, "/ "):
-		return fmt.Errorf("expected host:port without scheme or path, got %s", quote(addr))
 	}
 	return nil
 }
@@ -96,6 +92,7 @@ func (d *document) redis(r Redis) {
 		}
 	}
 	switch {
+	case d.broken("redis"):
 	case len(r.Addresses) == 0 && d.given("redis"):
 		d.failAt("redis", "addresses is missing; name the server (addresses: [127.0.0.1:6379]) or remove the section")
 	case r.Mode == "single" && len(r.Addresses) > 1:
@@ -205,7 +202,11 @@ var idForm = regexp.MustCompile(`^[a-z0-9_-]{1,64}$`)
 
 var notIDForm = regexp.MustCompile(`[^a-z0-9_-]+`)
 
-func checkID(text string) error {
+// checkKind checks a text whose form its field's kind tag names.
+func checkKind(kind, text string) error {
+	if kind == "address" {
+		return checkHostPort(text)
+	}
 	if idForm.MatchString(text) {
 		return nil
 	}

@@ -189,7 +189,7 @@ func (d *document) shape(path string, l Limit) bool {
 	case l.Exact && !d.given(path+".window"):
 		d.failAt(path+".exact", "is for windows only")
 	case l.Exact && l.Window > time.Hour:
-		d.failAt(path+".exact", "keeps one entry per call, so it is for windows up to 1h; leave it out for %s", l.Window)
+		d.failAt(path+".exact", "keeps one entry per call, so it is for windows up to 1h; leave it out here")
 	case l.Window > 0 && (l.Window < time.Second || l.Window > 366*24*time.Hour):
 		d.failAt(path+".window", "must be from 1s to 366d")
 	}

@@ -30,7 +30,9 @@ func (d *document) providers(cfg *Config) {
 		}
 		for j, pool := range p.Pools {
 			at := fmt.Sprintf("%s.pools[%d]", path, j)
-			d.unique(pools, at+".id", pool.ID)
+			if d.given(at) || pools[pool.ID] == "" || ids[p.ID] == path+".id" { // else its provider was reported
+				d.unique(pools, at+".id", pool.ID)
+			}
 			d.patterns(at+".models", pool.Models)
 		}
 		d.poolless(path, p)

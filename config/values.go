@@ -197,7 +197,7 @@ func parseQuantity(text string) (Quantity, error) {
 	if !strings.HasPrefix(text, "$") && !strings.HasSuffix(text, "USD") {
 		n, err := parseCount(text)
 		if err != nil && strings.ContainsAny(text, ".,") {
-			return Quantity{}, fmt.Errorf(`expected money such as "$5.25" or a whole number, got %s`, quote(text))
+			return Quantity{}, fmt.Errorf(`expected money such as "$5.25" or a whole number, got %s; money needs its $`, quote(text))
 		}
 		if err == nil && n == 0 {
 			err = errNothing
@@ -205,9 +205,11 @@ func parseQuantity(text string) (Quantity, error) {
 		return Quantity{N: n}, err
 	}
 	nano, err := pricing.ParseUSD(text)
-	switch {
+	switch reason := errors.Unwrap(err); {
+	case reason != nil:
+		return Quantity{}, fmt.Errorf(`expected money such as "$5" or "$0.25", got %s: %w`, quote(text), reason)
 	case err != nil:
-		return Quantity{}, fmt.Errorf(`expected money such as "$5" or "$0.25", got %s`, quote(text))
+		return Quantity{}, fmt.Errorf("%s is too much; the most is $9007199", text)
 	case nano == 0:
 		return Quantity{}, errNothing
 	}
