@@ -3,7 +3,6 @@ package pricing
 import (
 	"cmp"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/goccy/go-yaml"
@@ -11,11 +10,12 @@ import (
 	"github.com/goccy/go-yaml/parser"
 )
 
-// The YAML form mirrors Entry with decimals kept as text.
+// The YAML form mirrors Entry; its scalars are decoded from their source text,
+// so that a decimal never passes through a float.
 type (
 	fileYAML struct {
 		Unit   string                      `yaml:"unit"`
-		AsOf   scalar                      `yaml:"as_of"`
+		AsOf   dateYAML                    `yaml:"as_of"`
 		Shared map[string][]multiplierYAML `yaml:"shared"`
 		Models []entryYAML                 `yaml:"models"`
 	}
@@ -26,62 +26,98 @@ type (
 		Prefixes    []string         `yaml:"prefixes"`
 		Context     int64            `yaml:"context"`
 		MaxOutput   int64            `yaml:"max_output"`
-		AsOf        scalar           `yaml:"as_of"`
+		AsOf        dateYAML         `yaml:"as_of"`
 		Note        string           `yaml:"note"`
 		Use         []string         `yaml:"use"`
 		Multipliers []multiplierYAML `yaml:"multipliers"`
 		Prices      []rowYAML        `yaml:"prices"`
 	}
 	rowYAML struct {
-		EffectiveFrom scalar   `yaml:"effective_from"`
-		UTCHours      []scalar `yaml:"utc_hours"`
-		ServiceTier   string   `yaml:"service_tier"`
-		Region        string   `yaml:"region"`
-		ContextOver   int64    `yaml:"context_over"`
-		Input         scalar   `yaml:"input"`
-		CachedInput   scalar   `yaml:"cached_input"`
-		CacheWrite    scalar   `yaml:"cache_write"`
-		CacheWrite1h  scalar   `yaml:"cache_write_1h"`
-		Output        scalar   `yaml:"output"`
-		ImageIn       scalar   `yaml:"image_in"`
-		ImageOut      scalar   `yaml:"image_out"`
-		AudioIn       scalar   `yaml:"audio_in"`
-		AudioOut      scalar   `yaml:"audio_out"`
-		PerRequest    scalar   `yaml:"per_request"`
-		PerToolCall   scalar   `yaml:"per_tool_call"`
+		EffectiveFrom dateYAML    `yaml:"effective_from"`
+		UTCHours      []hoursYAML `yaml:"utc_hours"`
+		ServiceTier   string      `yaml:"service_tier"`
+		Region        string      `yaml:"region"`
+		ContextOver   int64       `yaml:"context_over"`
+		Input         tokenYAML   `yaml:"input"`
+		CachedInput   tokenYAML   `yaml:"cached_input"`
+		CacheWrite    tokenYAML   `yaml:"cache_write"`
+		CacheWrite1h  tokenYAML   `yaml:"cache_write_1h"`
+		Output        tokenYAML   `yaml:"output"`
+		ImageIn       tokenYAML   `yaml:"image_in"`
+		ImageOut      tokenYAML   `yaml:"image_out"`
+		AudioIn       tokenYAML   `yaml:"audio_in"`
+		AudioOut      tokenYAML   `yaml:"audio_out"`
+		PerRequest    feeYAML     `yaml:"per_request"`
+		PerToolCall   feeYAML     `yaml:"per_tool_call"`
 	}
 	multiplierYAML struct {
-		ServiceTier string   `yaml:"service_tier"`
-		Region      string   `yaml:"region"`
-		UTCHours    []scalar `yaml:"utc_hours"`
-		Batch       bool     `yaml:"batch"`
-		Times       scalar   `yaml:"times"`
+		ServiceTier string      `yaml:"service_tier"`
+		Region      string      `yaml:"region"`
+		UTCHours    []hoursYAML `yaml:"utc_hours"`
+		Batch       bool        `yaml:"batch"`
+		Times       factorYAML  `yaml:"times"`
 	}
 )
 
-// scalar keeps the source text of a value, so that a decimal never passes
-// through a float.
-type scalar struct {
-	text  string
-	given bool
+type (
+	tokenYAML  Rate
+	feeYAML    Rate
+	factorYAML Factor
+	hoursYAML  Hours
+	dateYAML   struct{ time.Time }
+)
+
+// UnmarshalYAML implements yaml.NodeUnmarshaler, as do the four below.
+func (y *tokenYAML) UnmarshalYAML(n ast.Node) error {
+	return scalar(n, func(s string) (err error) { *(*Rate)(y), err = PerMillion(s); return })
 }
 
-// UnmarshalYAML implements yaml.BytesUnmarshaler.
-func (s *scalar) UnmarshalYAML(b []byte) error {
-	text := strings.TrimSpace(string(b))
-	if n := len(text); n >= 2 && (text[0] == '"' || text[0] == '\'') && text[n-1] == text[0] {
-		text = text[1 : n-1]
+func (y *feeYAML) UnmarshalYAML(n ast.Node) error {
+	return scalar(n, func(s string) (err error) { *(*Rate)(y), err = PerCall(s); return })
+}
+
+func (y *factorYAML) UnmarshalYAML(n ast.Node) error {
+	return scalar(n, func(s string) (err error) { *(*Factor)(y), err = ParseFactor(s); return })
+}
+
+func (y *hoursYAML) UnmarshalYAML(n ast.Node) error {
+	return scalar(n, func(s string) (err error) { *(*Hours)(y), err = ParseHours(s); return })
+}
+
+func (y *dateYAML) UnmarshalYAML(n ast.Node) error {
+	return scalar(n, func(s string) (err error) { y.Time, err = parseDate(s); return })
+}
+
+// scalar hands a scalar's text to parse and gives its error a place in the file.
+func scalar(n ast.Node, parse func(string) error) error {
+	if a, ok := n.(*ast.AnchorNode); ok {
+		n = a.Value
 	}
-	if text == "" || text == "~" || text == "null" {
-		return fmt.Errorf("an empty value; leave the line out if there is no price")
+	err := fmt.Errorf("want a single value")
+	if _, ok := n.(ast.ScalarNode); ok && n.Type() != ast.LiteralType {
+		err = parse(n.GetToken().Value)
 	}
-	s.text, s.given = text, true
+	if err != nil {
+		return &yaml.SyntaxError{Message: err.Error(), Token: n.GetToken()}
+	}
 	return nil
+}
+
+// parseDate reads a date (midnight UTC) or an RFC 3339 time.
+func parseDate(text string) (time.Time, error) {
+	if t, err := time.Parse(time.DateOnly, text); err == nil {
+		return t, nil
+	}
+	t, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("%.40q: want a date such as 2026-10-07 or an RFC 3339 time", text)
+	}
+	return t, nil
 }
 
 // Parse reads a whole catalogue file: unit, as_of, shared and models. It is
 // strict: an unknown key, a duplicate key and a price that is not exactly
-// representable are errors.
+// representable are errors that show the line.
 func Parse(text []byte) (*Catalogue, error) {
 	var f fileYAML
 	if err := yaml.UnmarshalWithOptions(text, &f, yaml.Strict()); err != nil {
@@ -89,21 +125,9 @@ func Parse(text []byte) (*Catalogue, error) {
 	}
 	c := &Catalogue{unit: cmp.Or(f.Unit, "usd"), shared: make(map[string][]Multiplier, len(f.Shared))}
 	for name, list := range f.Shared {
-		ms, err := multipliers(list)
-		if err != nil {
-			return nil, fmt.Errorf("pricing: shared %s: %w", name, err)
-		}
-		c.shared[name] = ms
+		c.shared[name] = multipliers(list)
 	}
-	asOf, err := f.AsOf.time()
-	if err != nil {
-		return nil, fmt.Errorf("pricing: as_of: %w", err)
-	}
-	entries, err := entries(f.Models, asOf)
-	if err != nil {
-		return nil, err
-	}
-	return c.With(entries)
+	return c.With(entries(f.Models, f.AsOf.Time))
 }
 
 // ParseEntries reads a list of models, the form used under prices in the
@@ -113,146 +137,80 @@ func ParseEntries(text []byte) ([]Entry, error) {
 	if err != nil {
 		return nil, fmt.Errorf("pricing: %w", err)
 	}
-	isList := false
-	if len(file.Docs) > 0 && file.Docs[0].Body != nil {
-		isList = file.Docs[0].Body.Type() == ast.SequenceType
-	}
 	var f fileYAML
 	into := any(&f)
-	if isList {
+	if len(file.Docs) > 0 && file.Docs[0].Body != nil && file.Docs[0].Body.Type() == ast.SequenceType {
 		into = &f.Models
 	}
 	if err := yaml.UnmarshalWithOptions(text, into, yaml.Strict()); err != nil {
 		return nil, fmt.Errorf("pricing: %w", err)
 	}
-	asOf, err := f.AsOf.time()
-	if err != nil {
-		return nil, fmt.Errorf("pricing: as_of: %w", err)
-	}
-	return entries(f.Models, asOf)
+	return entries(f.Models, f.AsOf.Time), nil
 }
 
-// UnmarshalYAML lets a configuration hold entries directly.
-func (e *Entry) UnmarshalYAML(text []byte) error {
+// UnmarshalYAML lets a configuration hold entries directly. It is as strict as
+// [Parse].
+func (e *Entry) UnmarshalYAML(n ast.Node) error {
 	var y entryYAML
-	if err := yaml.UnmarshalWithOptions(text, &y, yaml.Strict()); err != nil {
+	if err := yaml.NodeToValue(n, &y, yaml.Strict()); err != nil {
 		return err
 	}
-	got, err := y.entry(time.Time{})
-	*e = got
-	return err
+	*e = y.entry(time.Time{})
+	return nil
 }
 
-func entries(list []entryYAML, asOf time.Time) ([]Entry, error) {
+func entries(list []entryYAML, asOf time.Time) []Entry {
 	out := make([]Entry, 0, len(list))
-	for i, y := range list {
-		e, err := y.entry(asOf)
-		if err != nil {
-			return nil, fmt.Errorf("pricing: models[%d] %.100q: %w", i, y.Model, err)
-		}
-		out = append(out, e)
+	for _, y := range list {
+		out = append(out, y.entry(asOf))
 	}
-	return out, nil
+	return out
 }
 
-func (y entryYAML) entry(asOf time.Time) (Entry, error) {
+func (y entryYAML) entry(asOf time.Time) Entry {
 	e := Entry{
 		Model: y.Model, Provider: y.Provider, Names: y.Names, Prefixes: y.Prefixes,
 		Context: y.Context, MaxOutput: y.MaxOutput, AsOf: asOf, Use: y.Use, Note: y.Note,
+		Multipliers: multipliers(y.Multipliers),
 	}
-	var err error
-	if y.AsOf.given {
-		if e.AsOf, err = y.AsOf.time(); err != nil {
-			return Entry{}, fmt.Errorf("as_of: %w", err)
-		}
+	if !y.AsOf.IsZero() {
+		e.AsOf = y.AsOf.Time
 	}
-	for i, r := range y.Prices {
-		row, err := r.row()
-		if err != nil {
-			return Entry{}, fmt.Errorf("prices[%d]: %w", i, err)
-		}
-		e.Prices = append(e.Prices, row)
+	for _, r := range y.Prices {
+		e.Prices = append(e.Prices, r.row())
 	}
-	e.Multipliers, err = multipliers(y.Multipliers)
-	return e, err
+	return e
 }
 
-func (y rowYAML) row() (Row, error) {
-	r := Row{ServiceTier: y.ServiceTier, Region: y.Region, ContextOver: y.ContextOver}
-	var err error
-	if r.EffectiveFrom, err = y.EffectiveFrom.time(); err != nil {
-		return Row{}, fmt.Errorf("effective_from: %w", err)
+func (y rowYAML) row() Row {
+	return Row{
+		EffectiveFrom: y.EffectiveFrom.Time, UTCHours: hoursOf(y.UTCHours),
+		ServiceTier: y.ServiceTier, Region: y.Region, ContextOver: y.ContextOver,
+		Rates: Rates{
+			Input: Rate(y.Input), CachedInput: Rate(y.CachedInput),
+			CacheWrite: Rate(y.CacheWrite), CacheWrite1h: Rate(y.CacheWrite1h),
+			Output: Rate(y.Output), ImageIn: Rate(y.ImageIn), ImageOut: Rate(y.ImageOut),
+			AudioIn: Rate(y.AudioIn), AudioOut: Rate(y.AudioOut),
+			PerRequest: Rate(y.PerRequest), PerToolCall: Rate(y.PerToolCall),
+		},
 	}
-	if r.UTCHours, err = hoursOf(y.UTCHours); err != nil {
-		return Row{}, err
-	}
-	for _, f := range []struct {
-		name  string
-		text  scalar
-		rate  *Rate
-		parse func(string) (Rate, error)
-	}{
-		{"input", y.Input, &r.Rates.Input, PerMillion},
-		{"cached_input", y.CachedInput, &r.Rates.CachedInput, PerMillion},
-		{"cache_write", y.CacheWrite, &r.Rates.CacheWrite, PerMillion},
-		{"cache_write_1h", y.CacheWrite1h, &r.Rates.CacheWrite1h, PerMillion},
-		{"output", y.Output, &r.Rates.Output, PerMillion},
-		{"image_in", y.ImageIn, &r.Rates.ImageIn, PerMillion},
-		{"image_out", y.ImageOut, &r.Rates.ImageOut, PerMillion},
-		{"audio_in", y.AudioIn, &r.Rates.AudioIn, PerMillion},
-		{"audio_out", y.AudioOut, &r.Rates.AudioOut, PerMillion},
-		{"per_request", y.PerRequest, &r.Rates.PerRequest, PerCall},
-		{"per_tool_call", y.PerToolCall, &r.Rates.PerToolCall, PerCall},
-	} {
-		if !f.text.given {
-			continue
-		}
-		if *f.rate, err = f.parse(f.text.text); err != nil {
-			return Row{}, fmt.Errorf("%s: %w", f.name, err)
-		}
-	}
-	return r, nil
 }
 
-func multipliers(list []multiplierYAML) ([]Multiplier, error) {
+func multipliers(list []multiplierYAML) []Multiplier {
 	var out []Multiplier
-	for i, y := range list {
-		hours, err := hoursOf(y.UTCHours)
-		if err != nil {
-			return nil, fmt.Errorf("multipliers[%d]: %w", i, err)
-		}
-		times, err := ParseFactor(y.Times.text)
-		if err != nil {
-			return nil, fmt.Errorf("multipliers[%d]: times: %w", i, err)
-		}
-		out = append(out, Multiplier{ServiceTier: y.ServiceTier, Region: y.Region, UTCHours: hours, Batch: y.Batch, Times: times})
+	for _, y := range list {
+		out = append(out, Multiplier{
+			ServiceTier: y.ServiceTier, Region: y.Region, UTCHours: hoursOf(y.UTCHours),
+			Batch: y.Batch, Times: Factor(y.Times),
+		})
 	}
-	return out, nil
+	return out
 }
 
-func hoursOf(list []scalar) ([]Hours, error) {
+func hoursOf(list []hoursYAML) []Hours {
 	var out []Hours
-	for _, s := range list {
-		h, err := ParseHours(s.text)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, h)
+	for _, h := range list {
+		out = append(out, Hours(h))
 	}
-	return out, nil
-}
-
-// time reads a date (midnight UTC) or an RFC 3339 time; not given is zero.
-func (s scalar) time() (time.Time, error) {
-	if !s.given {
-		return time.Time{}, nil
-	}
-	if t, err := time.Parse(time.DateOnly, s.text); err == nil {
-		return t, nil
-	}
-	t, err := time.Parse(time.RFC3339, s.text)
-	if err != nil {
-		return time.Time{}, fmt.Errorf("%.40q: want a date such as 2026-10-07 or an RFC 3339 time", s.text)
-	}
-	return t, nil
+	return out
 }
