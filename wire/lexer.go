@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"hash/maphash"
+	"math"
 	"math/bits"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -48,6 +49,15 @@ var (
 // manyNames is the number of names in one object from which on their hashes
 // replace the walk over all names so far.
 const manyNames = 32
+
+// maxLenientDepth bounds the nesting, and so our stack, of what providers send.
+const maxLenientDepth = 10_000
+
+// lenient returns a lexer for what a provider sends. Its length is bounded by
+// whoever received it.
+func lenient(b []byte) lexer {
+	return lexer{buf: b, depth: maxLenientDepth, tokens: math.MaxInt}
+}
 
 // space moves pos over white space.
 func (l *lexer) space() {

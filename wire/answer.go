@@ -1,0 +1,78 @@
+package wire
+
+// Answer is what an answer, or the usage chunk of a stream, says of itself.
+type Answer struct {
+	// ID, Model and ServiceTier are as the provider gave them, or "". The call
+	// is billed by this Model and ServiceTier, not by the request's.
+	ID, Model, ServiceTier string
+	// Usage is valid when HasUsage is set. Its numbers are in [0, 2^30], and no
+	// subset is larger than its whole.
+	Usage    Usage
+	HasUsage bool
+	// Fault says what was wrong with the usage, or is "". With HasUsage set the
+	// numbers were clamped or completed and should be taken as an estimate.
+	Fault string
+}
+
+// ParseUsage reads a complete answer of ep that is not a stream. The result
+// equals Answer.HasUsage: false means that the call has to be billed by an
+// estimate. It takes any bytes: it skips members it does not know, takes the
+// last of two members of one name, and accepts details that are missing or
+// null.
+func ParseUsage(ep Endpoint, answer []byte) (Answer, bool) {
+	r := answerReader{lexer: lenient(answer)}
+	r.space()
+	err := r.object(func(name []byte) error { return r.member(name) })
+	a := r.answer(ep)
+	if err != nil {
+		a.HasUsage, a.Usage = false, Usage{}
+		a.Fault = "the answer is not a JSON object"
+	}
+	return a, a.HasUsage
+}
+
+// answerReader reads the members that answers and chunks share.
+type answerReader struct {
+	lexer
+	id, model, tier Span // raw strings
+	usage           usageReader
+}
+
+// member reads the value of a member.
+func (r *answerReader) member(name []byte) error {
+	var at *Span
+	switch string(name) {
+	case "id":
+		at = &r.id
+	case "model":
+		at = &r.model
+	case "service_tier":
+		at = &r.tier
+	case "usage":
+		return r.usage.read(&r.lexer)
+	default:
+		return r.skip()
+	}
+	first := r.peek()
+	v, err := r.value()
+	if first == '"' {
+		*at = v
+	}
+	return err
+}
+
+func (r *answerReader) answer(ep Endpoint) Answer {
+	a := Answer{ID: r.word(r.id), Model: r.word(r.model), ServiceTier: r.word(r.tier)}
+	a.Usage, a.HasUsage = r.usage.usage(ep)
+	a.Fault = r.usage.fault
+	return a
+}
+
+// word decodes a raw string, cut at a length no name has.
+func (r *answerReader) word(at Span) string {
+	if at.Len() < 2 {
+		return ""
+	}
+	raw := r.buf[at.Start+1 : at.End-1]
+	return string(appendUnquoted(nil, raw[:min(len(raw), maxWord)]))
+}

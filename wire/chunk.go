@@ -1,0 +1,140 @@
+package wire
+
+// Chunk is what one chunk of a chat stream says that matters to its price.
+type Chunk struct {
+	// Answer is filled in chunks that carry usage, an error or a finish_reason.
+	// Usage is cumulative: the last of a stream counts.
+	Answer
+	// ChoicesEmpty says that the chunk has no choice.
+	ChoicesEmpty bool
+	// Error says that the chunk is an error.
+	Error bool
+	// Finish says that some choice has its finish_reason.
+	Finish bool
+	// Text is the given buffer with all generated text of the chunk appended,
+	// decoded: content, refusal, reasoning, names and arguments of tool calls.
+	Text []byte
+}
+
+// ScanChunk reads the data of one event of a chat stream and appends the
+// generated text to dst. It is as tolerant as [ParseUsage]. On an error, which
+// means that data is not a JSON object, the chunk says only what was read so
+// far and has no usage.
+func ScanChunk(data, dst []byte) (Chunk, error) {
+	r := chunkReader{
+		answerReader: answerReader{lexer: lenient(data)},
+		chunk:        Chunk{ChoicesEmpty: true, Text: dst},
+	}
+	r.space()
+	err := r.object(func(name []byte) error { return r.member(name) })
+	if err == nil && (r.usage.present || r.chunk.Error || r.chunk.Finish) {
+		r.chunk.Answer = r.answer(ChatCompletions)
+	}
+	return r.chunk, err
+}
+
+type chunkReader struct {
+	answerReader
+	chunk     Chunk
+	reasoning bool // the delta has had its reasoning
+}
+
+func (r *chunkReader) member(name []byte) error {
+	switch string(name) {
+	case "choices":
+		if r.peek() != '[' {
+			return r.skip()
+		}
+		return r.array(func(int) error {
+			r.chunk.ChoicesEmpty = false
+			return r.choice()
+		})
+	case "error":
+		r.chunk.Error = r.chunk.Error || r.peek() != 'n'
+		return r.skip()
+	}
+	return r.answerReader.member(name)
+}
+
+func (r *chunkReader) choice() error {
+	if r.peek() != '{' {
+		return r.skip()
+	}
+	return r.object(func(name []byte) error {
+		switch string(name) {
+		case "delta", "message":
+			return r.delta()
+		case "text":
+			return r.text()
+		case "finish_reason":
+			r.chunk.Finish = r.chunk.Finish || r.peek() == '"'
+		}
+		return r.skip()
+	})
+}
+
+func (r *chunkReader) delta() error {
+	if r.peek() != '{' {
+		return r.skip()
+	}
+	r.reasoning = false
+	return r.object(func(name []byte) error {
+		switch string(name) {
+		case "content", "refusal":
+			return r.text()
+		case "reasoning_content", "reasoning":
+			// Some servers send the same text under both names.
+			if r.reasoning || r.peek() == 'n' {
+				return r.skip()
+			}
+			r.reasoning = true
+			return r.text()
+		case "tool_calls", "function_call", "audio":
+			return r.call()
+		}
+		return r.skip()
+	})
+}
+
+// text reads a string, or the strings in an array of parts, into the text.
+func (r *chunkReader) text() error {
+	switch r.peek() {
+	case '"':
+		start := r.pos + 1
+		if err := r.string(); err != nil {
+			return err
+		}
+		r.chunk.Text = appendUnquoted(r.chunk.Text, r.buf[start:r.pos-1])
+		return nil
+	case '[':
+		return r.array(func(int) error { return r.text() })
+	case '{':
+		return r.object(func(name []byte) error {
+			switch string(name) {
+			case "text", "thinking", "content", "refusal":
+				return r.text()
+			}
+			return r.skip()
+		})
+	}
+	return r.skip()
+}
+
+// call reads the generated text of tool calls and of audio, at any depth.
+func (r *chunkReader) call() error {
+	switch r.peek() {
+	case '[':
+		return r.array(func(int) error { return r.call() })
+	case '{':
+		return r.object(func(name []byte) error {
+			switch string(name) {
+			case "name", "arguments", "input", "transcript":
+				return r.text()
+			case "function", "custom":
+				return r.call()
+			}
+			return r.skip()
+		})
+	}
+	return r.skip()
+}

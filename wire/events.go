@@ -1,0 +1,178 @@
+package wire
+
+import (
+	"bytes"
+	"errors"
+)
+
+// MaxEvent is the size of the largest event [Events] accepts.
+const MaxEvent = 16 << 20
+
+// ErrEventTooLarge says that an event has grown beyond [MaxEvent] without
+// coming to its end.
+var ErrEventTooLarge = errors.New("wire: event of a stream is larger than 16 MB")
+
+// keepBuffer is the capacity up to which an idle Events keeps its buffer.
+const keepBuffer = 64 << 10
+
+// Events cuts an event stream into events without changing a byte: all slices
+// from Next, in order, followed by Rest, are what was fed. Lines may end in
+// LF, CR or CRLF, and the stream may come in any pieces. An event ends behind
+// its blank line. What carries nothing stands alone and is handed on at once: a
+// comment line or a blank line between events, and an LF that comes too late to
+// join the CR in front of it. The zero value is ready for use, by one goroutine
+// at a time.
+type Events struct {
+	buf     []byte
+	start   int  // where the event at hand begins
+	line    int  // where the line at hand begins
+	seen    int  // how far the line at hand has been looked at
+	lf      int  // no LF stands from seen up to here
+	afterCR bool // the byte before line was a CR that an LF may complete
+}
+
+// Feed adds bytes of the stream, which it copies. Next has to be called until
+// it has no more events before bytes are fed again, and slices from it are
+// valid until then. The error is [ErrEventTooLarge]; the bytes are not taken
+// then, and the stream cannot be followed any further.
+func (e *Events) Feed(p []byte) error {
+	if e.start > 0 {
+		e.compact()
+	}
+	if len(e.buf) > MaxEvent {
+		return ErrEventTooLarge
+	}
+	e.buf = append(e.buf, p...)
+	return nil
+}
+
+// compact drops the events already handed out.
+func (e *Events) compact() {
+	rest := e.buf[e.start:]
+	if len(rest) == 0 && cap(e.buf) > keepBuffer {
+		e.buf = nil
+	}
+	e.buf = append(e.buf[:0], rest...)
+	e.line -= e.start
+	e.seen -= e.start
+	e.lf = max(e.lf-e.start, 0)
+	e.start = 0
+}
+
+// Next returns the next event with its blank line, and whether there is one.
+func (e *Events) Next() ([]byte, bool) {
+	if e.afterCR && e.line < len(e.buf) {
+		e.afterCR = false
+		if e.buf[e.line] == '\n' {
+			alone := e.line == e.start
+			e.line++
+			e.seen = e.line
+			if alone {
+				return e.take(), true
+			}
+		}
+	}
+	for {
+		end := lineEnd(e.buf, e.seen, &e.lf)
+		if end < 0 {
+			e.seen = len(e.buf)
+			return nil, false
+		}
+		blank := end == e.line
+		comment := e.line == e.start && e.buf[e.line] == ':'
+		e.line = end + 1
+		if e.buf[end] == '\r' {
+			e.afterCR = e.line == len(e.buf)
+			if !e.afterCR && e.buf[e.line] == '\n' {
+				e.line++
+			}
+		}
+		e.seen = e.line
+		if blank || comment {
+			return e.take(), true
+		}
+	}
+}
+
+// take hands out the bytes up to the line at hand.
+func (e *Events) take() []byte {
+	event := e.buf[e.start:e.line:e.line]
+	e.start = e.line
+	return event
+}
+
+// lineEnd returns the index of the first CR or LF in b from on, or -1. The
+// caller keeps lf, 0 at first, from call to call: it saves looking for the same
+// LF, or for none, again and again.
+func lineEnd(b []byte, from int, lf *int) int {
+	*lf = max(*lf, from)
+	if *lf < len(b) && b[*lf] != '\n' {
+		at := bytes.IndexByte(b[*lf:], '\n')
+		if at < 0 {
+			at = len(b) - *lf
+		}
+		*lf += at
+	}
+	if cr := bytes.IndexByte(b[from:*lf], '\r'); cr >= 0 {
+		return from + cr
+	}
+	if *lf < len(b) {
+		return *lf
+	}
+	return -1
+}
+
+// Rest returns the bytes fed that do not make a complete event yet.
+func (e *Events) Rest() []byte { return e.buf[e.start:] }
+
+// AtBoundary reports whether what was handed out so far is all that was fed,
+// so that an event of our own may follow.
+func (e *Events) AtBoundary() bool { return e.start == len(e.buf) }
+
+// EventData returns the data of an event from [Events]: its data lines, joined
+// by LF, or nil if it has none. As a rule it is a part of event; it is a copy
+// when there is more than one data line.
+func EventData(event []byte) []byte {
+	event = bytes.TrimPrefix(event, []byte("\xEF\xBB\xBF"))
+	var data []byte
+	lines, lf := 0, 0
+	for from := 0; from < len(event); {
+		end := lineEnd(event, from, &lf)
+		if end < 0 {
+			end = len(event)
+		}
+		value, ok := fieldValue(event[from:end])
+		from = end + 1
+		switch {
+		case !ok:
+			continue
+		case lines == 0:
+			data = value
+		case lines == 1:
+			data = append(append(bytes.Clone(data), '\n'), value...)
+		default:
+			data = append(append(data, '\n'), value...)
+		}
+		lines++
+	}
+	return data
+}
+
+// fieldValue returns the value of a data line.
+func fieldValue(line []byte) ([]byte, bool) {
+	const name = "data"
+	if len(line) < len(name) || string(line[:len(name)]) != name {
+		return nil, false
+	}
+	line = line[len(name):]
+	if len(line) == 0 {
+		return line, true
+	}
+	if line[0] != ':' {
+		return nil, false
+	}
+	if len(line) > 1 && line[1] == ' ' {
+		return line[2:], true
+	}
+	return line[1:], true
+}

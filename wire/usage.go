@@ -1,0 +1,229 @@
+package wire
+
+// Usage counts what an answer cost in tokens. It has the fields of
+// pricing.Usage in the same order, so that one converts to the other, and
+// follows its rules: CachedInput, CacheWrite, CacheWrite1h, AudioIn and ImageIn
+// are subsets of Input; Reasoning, AudioOut and ImageOut are subsets of Output.
+// Requests and ToolCalls are not in any answer and stay 0.
+type Usage struct {
+	Input, CachedInput, CacheWrite, CacheWrite1h int64
+	AudioIn, ImageIn                             int64
+	Output, Reasoning, AudioOut, ImageOut        int64
+	Requests, ToolCalls                          int64
+}
+
+// maxCount is the largest count we believe; pricing has the same bound.
+const maxCount = 1 << 30
+
+// counter is one number of a usage object as the provider gave it.
+type counter struct {
+	n     int64
+	given bool
+	bad   bool // not a whole number
+}
+
+// or returns c, or other when c was not given.
+func (c counter) or(other counter) counter {
+	if c.given || c.bad {
+		return c
+	}
+	return other
+}
+
+// usageReader collects the numbers of a usage object.
+type usageReader struct {
+	prompt, completion, total      counter
+	cached, write, write1h         counter
+	otherCached, otherWrite        counter // the spellings of DeepSeek and Anthropic
+	audioIn, imageIn               counter
+	reasoning, audioOut, imageOut  counter
+	fault                          string
+	present, isObject, brokenParts bool
+}
+
+// read reads the value of a member "usage". The last one counts.
+func (u *usageReader) read(l *lexer) error {
+	*u = usageReader{}
+	switch l.peek() {
+	case 'n':
+		return l.literal("null")
+	case '{':
+		u.present, u.isObject = true, true
+		return l.object(func(name []byte) error { return u.member(l, name) })
+	}
+	u.present = true
+	return l.skip()
+}
+
+func (u *usageReader) member(l *lexer, name []byte) error {
+	var c *counter
+	switch string(name) {
+	case "prompt_tokens", "input_tokens":
+		c = &u.prompt
+	case "completion_tokens", "output_tokens":
+		c = &u.completion
+	case "total_tokens":
+		c = &u.total
+	case "prompt_tokens_details", "input_tokens_details":
+		return u.details(l, (*usageReader).inputDetail)
+	case "completion_tokens_details", "output_tokens_details":
+		return u.details(l, (*usageReader).outputDetail)
+	case "prompt_cache_hit_tokens", "cache_read_input_tokens":
+		c = &u.otherCached
+	case "cache_creation_input_tokens":
+		c = &u.otherWrite
+	}
+	return readCounter(l, c)
+}
+
+// details reads an object of counters; anything else is noted and skipped.
+func (u *usageReader) details(l *lexer, find func(*usageReader, []byte) *counter) error {
+	if l.peek() != '{' {
+		u.brokenParts = u.brokenParts || l.peek() != 'n'
+		return l.skip()
+	}
+	return l.object(func(name []byte) error { return readCounter(l, find(u, name)) })
+}
+
+func (u *usageReader) inputDetail(name []byte) *counter {
+	switch string(name) {
+	case "cached_tokens":
+		return &u.cached
+	case "cache_write_tokens", "cache_creation_tokens":
+		return &u.write
+	case "cache_write_1h_tokens":
+		return &u.write1h
+	case "audio_tokens":
+		return &u.audioIn
+	case "image_tokens":
+		return &u.imageIn
+	}
+	return nil
+}
+
+func (u *usageReader) outputDetail(name []byte) *counter {
+	switch string(name) {
+	case "reasoning_tokens":
+		return &u.reasoning
+	case "audio_tokens":
+		return &u.audioOut
+	case "image_tokens":
+		return &u.imageOut
+	}
+	return nil
+}
+
+// readCounter reads any value into c, which may be nil.
+func readCounter(l *lexer, c *counter) error {
+	first := l.peek()
+	at, err := l.value()
+	if err != nil || c == nil || first == 'n' {
+		return err
+	}
+	*c = counter{bad: true}
+	if first == '-' || isDigit(first) {
+		if n, fault := parseInt(l.buf[at.Start:at.End]); fault != intFraction {
+			*c = counter{n: n, given: true}
+		}
+	}
+	return nil
+}
+
+// usage returns what was read, made sane, and whether it can be billed. Every
+// doubt is in u.fault.
+func (u *usageReader) usage(ep Endpoint) (Usage, bool) {
+	switch {
+	case !u.present:
+		return Usage{}, false
+	case !u.isObject:
+		u.doubt("usage is not an object")
+		return Usage{}, false
+	case u.prompt.bad || u.completion.bad:
+		u.doubt("usage has a count that is not a whole number")
+		return Usage{}, false
+	}
+	if !u.derive(ep) {
+		u.doubt("usage lacks prompt_tokens or completion_tokens")
+		return Usage{}, false
+	}
+	out := Usage{
+		Input:  u.clamp(u.prompt, maxCount, "prompt_tokens"),
+		Output: u.clamp(u.completion, maxCount, "completion_tokens"),
+	}
+	u.addHidden(ep, &out)
+	out.CacheWrite1h = u.clamp(u.write1h, out.Input, "cache_write_1h_tokens")
+	out.CacheWrite = u.clamp(u.write.or(u.otherWrite), out.Input-out.CacheWrite1h, "cache_write_tokens")
+	out.CachedInput = u.clamp(u.cached.or(u.otherCached), out.Input-out.CacheWrite1h-out.CacheWrite, "cached_tokens")
+	out.AudioIn = u.clamp(u.audioIn, out.Input, "audio_tokens")
+	out.ImageIn = u.clamp(u.imageIn, out.Input, "image_tokens")
+	out.Reasoning = u.clamp(u.reasoning, out.Output, "reasoning_tokens")
+	out.AudioOut = u.clamp(u.audioOut, out.Output, "audio_tokens")
+	out.ImageOut = u.clamp(u.imageOut, out.Output, "image_tokens")
+	if u.brokenParts {
+		u.doubt("usage details are not an object")
+	}
+	return out, true
+}
+
+// derive fills in a missing count that the total gives away, and reports
+// whether input and output are known.
+func (u *usageReader) derive(ep Endpoint) bool {
+	if ep == Embeddings {
+		u.prompt = u.prompt.or(u.total)
+		return u.prompt.given
+	}
+	switch {
+	case u.prompt.given && u.completion.given:
+		return true
+	case !u.total.given || !u.prompt.given && !u.completion.given:
+		return false
+	case u.prompt.given:
+		u.completion = counter{n: u.total.n - u.prompt.n, given: true}
+	default:
+		u.prompt = counter{n: u.total.n - u.completion.n, given: true}
+	}
+	return true
+}
+
+// addHidden counts tokens that only the total has. Some providers leave
+// reasoning tokens out of completion_tokens; they are billed as output.
+func (u *usageReader) addHidden(ep Endpoint, out *Usage) {
+	hidden := u.total.n - out.Input - out.Output
+	if !u.total.given || u.total.n > maxCount || hidden <= 0 {
+		return
+	}
+	if ep == Embeddings {
+		out.Input += hidden
+	} else {
+		out.Output += hidden
+	}
+	if ep == Embeddings || hidden != u.reasoning.n {
+		u.doubt("total_tokens is more than the counts it is the total of")
+	}
+}
+
+// clamp returns c inside [0, most].
+func (u *usageReader) clamp(c counter, most int64, name string) int64 {
+	switch {
+	case c.bad:
+		u.doubt("usage has a " + name + " that is not a whole number")
+		return 0
+	case c.n < 0:
+		u.doubt("usage has a negative " + name)
+		return 0
+	case c.n > most:
+		u.doubt("usage has an absurd " + name)
+		return most
+	}
+	return c.n
+}
+
+// doubt notes a fault; the first ones are kept.
+func (u *usageReader) doubt(text string) {
+	switch {
+	case u.fault == "":
+		u.fault = text
+	case len(u.fault) < 200:
+		u.fault += "; " + text
+	}
+}
