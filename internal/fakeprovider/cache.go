@@ -49,13 +49,13 @@ func (c *prefixCache) match(model string, prompt []byte) int {
 	var h maphash.Hash
 	h.SetSeed(c.seed)
 	h.WriteString(model)
-	matched, seen := 0, true
+	matched := 0 // the hash runs on, so a block is known only after its prefix
 	for block := range slices.Chunk(prompt, cacheBlock) {
 		h.Write(block)
 		sum := h.Sum64()
 		_, young := c.now[sum]
 		_, aged := c.old[sum]
-		if seen = seen && (young || aged); seen {
+		if young || aged {
 			matched += len(block)
 		}
 		c.now[sum] = struct{}{}
