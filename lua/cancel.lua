@@ -1,0 +1,26 @@
+-- cancel: ends a waiting job, or tells the worker of a running one. Needs
+-- time, flows, jobs.
+-- KEYS 1-20 pool  21 job
+-- ARGV 1 now  2 id  3 why: cancelled (asked), caller_gone, expired  4 org ("" = any)  5 result TTL ms
+--      6 channel of the pool's workers
+-- Reply the state now ("running" when only told) | "missing"
+local P, key, id, why = pool_keys(), KEYS[21], ARGV[2], ARGV[3]
+local job = redis.call('HMGET', key, 'state', 'org', 'class', 'member', 'stream')
+if not job[1] or (ARGV[4] ~= '' and job[2] ~= ARGV[4]) then
+  if ARGV[4] == '' then redis.call('ZREM', P.present, id); redis.call('ZREM', P.due, id) end
+  return 'missing'
+end
+if terminal(job[1]) then return job[1] end
+if flow_drop(P, tonumber(job[3]), job[4]) then
+  local state = why == 'expired' and 'expired' or 'cancelled'
+  job_end(P, key, id, now_us(ARGV[1]), state, ARGV[5], { 'code', why })
+  return state
+end
+if why == 'expired' then redis.call('ZREM', P.due, id); return 'running' end
+if why == 'caller_gone' then
+  redis.call('ZREM', P.present, id)
+  if job[5] ~= '1' then return 'running' end
+end
+redis.call('HSET', P.cancels, id, why == 'cancelled' and 'c' or 'g')
+redis.call('PUBLISH', ARGV[6], id)
+return 'running'

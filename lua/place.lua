@@ -1,0 +1,27 @@
+-- place: how many jobs and tokens a waiting job has before it. Needs time, flows.
+-- In its flow the older jobs are before it. Each turn of its flow costs one
+-- turn of every user of the org, and each turn of the org one of every org; no
+-- more can be before it than wait. Classes above it go first.
+-- KEYS 1-20 pool
+-- ARGV 1 now  2 class  3 member
+-- Reply "<jobs> <tokens> <us parked or blocked>" | "gone" when it does not wait
+local P, c, member = pool_keys(), tonumber(ARGV[2]), ARGV[3]
+if not redis.call('ZSCORE', P.wait[c], member) then return 'gone' end
+local org, user = member_parts(member)
+local flow = org .. ' ' .. user
+local own = redis.call('ZLEXCOUNT', P.wait[c], '[' .. flow .. ' ', '(' .. member)
+local users = math.max(redis.call('ZLEXCOUNT', P.users[c], '[' .. org .. ' ', '(' .. org .. '!'), 1)
+local orgs = math.max(redis.call('ZCARD', P.orgs[c]), 1)
+local waiting = redis.call('ZCARD', P.wait[c])
+local ahead = math.min((own + 1) * users * orgs, waiting) - 1
+local size = redis.call('HMGET', P.size, 't1', 't2', 't3')
+local tokens = tonumber(size[c] or 0) / waiting * ahead
+for k = 1, c - 1 do
+  ahead = ahead + redis.call('ZCARD', P.wait[k])
+  tokens = tokens + tonumber(size[k] or 0)
+end
+local now, till = now_us(ARGV[1]), tonumber(redis.call('HGET', P.quota, 'blk') or 0)
+for _, subject in ipairs({ 'o ' .. org, 'u ' .. flow }) do
+  till = math.max(till, tonumber(redis.call('ZSCORE', P.parked, subject) or 0))
+end
+return int(ahead) .. ' ' .. int(tokens) .. ' ' .. int(math.max(till - now, 0))

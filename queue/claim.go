@@ -1,0 +1,260 @@
+package queue
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/llmguard/llmguard/pricing"
+	"github.com/llmguard/llmguard/wire"
+)
+
+var (
+	// ErrLost tells that the claim has passed to another worker. It is also the
+	// cause of the run's context then.
+	ErrLost = errors.New("queue: claim lost")
+	// ErrGone tells that the job has ended and must not run.
+	ErrGone = errors.New("queue: job has ended")
+	// ErrCancelled is the cause of the context of a run whose job was cancelled,
+	ErrCancelled = errors.New("queue: job cancelled")
+	// ErrCallerGone of one whose caller left an answer that it was reading,
+	ErrCallerGone = errors.New("queue: caller gone")
+	// ErrShutdown of one that outlasts the worker's ShutdownTimeout.
+	ErrShutdown = errors.New("queue: worker shuts down")
+)
+
+// Kind is what becomes of a claimed job.
+type Kind uint8
+
+// The kinds of verdicts. The zero Kind is none: a runner must choose.
+const (
+	// Done: the job succeeded; its output is complete.
+	Done Kind = 1 + iota
+	// Fail: the job failed for good, with Verdict.Error.
+	Fail
+	// Cancel: it was asked for, and the run has stopped.
+	Cancel
+	// Park: a limit refused the job; its org or flow waits Verdict.Wait.
+	Park
+	// Requeue: the job goes back to its place; its flow waits Verdict.Wait.
+	Requeue
+)
+
+// Scope is what a refusal parks.
+type Scope uint8
+
+// The scopes.
+const (
+	ParkFlow Scope = iota
+	ParkOrg
+)
+
+// Verdict is the outcome of a run.
+type Verdict struct {
+	Kind  Kind          `json:"kind"`
+	Wait  time.Duration `json:"wait,omitempty"`  // of Park and Requeue
+	Scope Scope         `json:"scope,omitempty"` // of Park
+	// Charged, Status and Error are recorded as the outcome of Done, Fail and
+	// Cancel. Status is that of the answer.
+	Charged pricing.Nano `json:"charged,omitempty"`
+	Status  int          `json:"status,omitempty"`
+	Error   *wire.Error  `json:"error,omitempty"`
+	// Unused: nothing was written upstream; the pool's quota returns.
+	Unused bool `json:"unused,omitempty"`
+	// Refused: the provider refused the started attempt before any work (429,
+	// 503); it does not count against MaxAttempts.
+	Refused bool `json:"refused,omitempty"`
+}
+
+// Claim is a worker's lease on a job. The worker renews it and cancels the
+// run's context when it is lost. It is for the goroutine of its run.
+type Claim struct {
+	// Job is the job as it was when claimed. Start updates State, Attempt,
+	// Tries and Started.
+	Job  *Job
+	Body []byte
+	// Recovered is set when a dead attempt left a complete answer: its recorded
+	// outcome. The runner settles by it, without Start, and returns Done.
+	Recovered *Verdict
+
+	ctx     context.Context // of the run
+	q       *Queue
+	p       *pool
+	id      string
+	token   string
+	born    time.Time
+	partial bool // the dead attempt left part of an answer
+	started bool
+	closed  bool // ended, lost or gone: nothing to conclude
+	output  *Output
+
+	renewed atomic.Int64 // Unix ns of the last known good lease
+	cancel  context.CancelCauseFunc
+}
+
+// Fresh reports whether the request may still be written upstream: the claim
+// carries a grant of provider quota, which goes stale after 500 ms. A stale
+// claim is returned as Requeue, Unused.
+func (c *Claim) Fresh() bool { return time.Since(c.born) < grantLife }
+
+// Start begins the attempt: from here on it counts, and the request may reach
+// the provider. ErrLost and ErrGone (the job was cancelled, has expired, has no
+// caller, has no attempts left, or died after part of its answer was sent) end
+// the run: the verdict is then ignored. Other errors are of Redis; the runner
+// may try again or return Requeue, Unused. Start is idempotent.
+func (c *Claim) Start(ctx context.Context) error {
+	if c.started {
+		return nil
+	}
+	if c.closed {
+		return ErrGone
+	}
+	if c.partial && c.Job.Class == Interactive && c.Job.Stream {
+		err := c.finish(ctx, Failed, Verdict{Unused: true}, "interrupted")
+		if err == nil {
+			c.closed, err = true, ErrGone
+		}
+		return err
+	}
+	args := append([]any{
+		c.id, c.token, c.q.opts.MaxAttempts, c.q.opts.Lease.Microseconds(), c.p.ResultTTL.Milliseconds(),
+	}, c.p.limits...)
+	reply, err := c.q.eval(ctx, "start", startScript, c.p.with(jobKey(c.p.ID, c.id)), args...)
+	if err != nil {
+		return err
+	}
+	w, err := words("start", reply, 1)
+	if err != nil {
+		return err
+	}
+	switch {
+	case w[0] == "ok" && len(w) == 3:
+		c.started = true
+		c.Job.State, c.Job.Started = Running, instant(w[2])
+		c.Job.Attempt, _ = strconv.Atoi(w[1])
+		c.Job.Tries++
+		c.q.metrics.waited.WithLabelValues(c.p.ID, c.Job.Class.String()).Observe(c.Job.Waited().Seconds())
+		return nil
+	case w[0] == "lost":
+		c.closed = true
+		return ErrLost
+	case w[0] == "gone" && len(w) == 3:
+		c.closed = true
+		if State(w[1]).Terminal() {
+			c.q.metrics.ended.WithLabelValues(c.p.ID, w[1]).Inc()
+		}
+		return fmt.Errorf("%w: %s (%s)", ErrGone, w[1], w[2])
+	}
+	return fmt.Errorf("queue: start replied %q", reply)
+}
+
+// Output returns where the answer of the started attempt is recorded; nil
+// before Start.
+func (c *Claim) Output() *Output {
+	if c.output == nil && c.started {
+		c.output = newOutput(c.ctx, c.q, c.Job, c.Job.Attempt)
+	}
+	return c.output
+}
+
+// finish writes the terminal state.
+func (c *Claim) finish(ctx context.Context, state State, v Verdict, code string) error {
+	text := []byte(nil)
+	if v.Error != nil {
+		var err error
+		if text, err = json.Marshal(v.Error); err != nil {
+			return fmt.Errorf("queue: error of %s: %w", c.id, err)
+		}
+		code = v.Error.Code
+	}
+	args := append([]any{c.id, c.token, string(state), c.p.ResultTTL.Milliseconds(), flag(v.Unused)}, c.p.limits...)
+	args = append(args, "charged", int64(v.Charged), "status", v.Status, "code", code, "error", text)
+	reply, err := c.q.eval(ctx, "finish", finishScript, c.p.with(jobKey(c.p.ID, c.id)), args...)
+	if err != nil {
+		return err
+	}
+	switch {
+	case reply == "ok":
+		c.q.metrics.ended.WithLabelValues(c.p.ID, string(state)).Inc()
+		return nil
+	case reply == "lost":
+		return ErrLost
+	}
+	return fmt.Errorf("%w: %s", ErrGone, reply)
+}
+
+// release puts the job back.
+func (c *Claim) release(ctx context.Context, v Verdict, tries string) error {
+	park := "none"
+	if v.Wait > 0 {
+		park = "flow"
+		if v.Kind == Park && v.Scope == ParkOrg {
+			park = "org"
+		}
+	}
+	args := append([]any{
+		c.id, c.token, park, v.Wait.Microseconds(), flag(v.Unused), tries, c.p.ResultTTL.Milliseconds(),
+	}, c.p.limits...)
+	reply, err := c.q.eval(ctx, "release", releaseScript, c.p.with(jobKey(c.p.ID, c.id)), args...)
+	switch {
+	case err != nil:
+		return err
+	case reply == "ok":
+		return nil
+	case reply == "lost":
+		return ErrLost
+	}
+	return fmt.Errorf("%w: %s", ErrGone, reply)
+}
+
+// conclude carries the verdict out; it tries until it is known, or ctx ends.
+func (c *Claim) conclude(ctx context.Context, v Verdict) error {
+	if c.closed {
+		return nil
+	}
+	for {
+		err := c.concludeOnce(ctx, v)
+		if err == nil || errors.Is(err, ErrLost) || errors.Is(err, ErrGone) {
+			c.closed = true
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w (%w)", context.Cause(ctx), err)
+		case <-time.After(flushRetry):
+		}
+	}
+}
+
+func (c *Claim) concludeOnce(ctx context.Context, v Verdict) error {
+	if c.output != nil {
+		switch {
+		case v.Kind == Done || c.output.Started():
+			if err := c.output.End(ctx, v.Kind == Done, v); err != nil {
+				return err
+			}
+		default:
+			c.output.stop()
+		}
+	}
+	switch v.Kind {
+	case Done:
+		return c.finish(ctx, Succeeded, v, "")
+	case Fail:
+		return c.finish(ctx, Failed, v, "failed")
+	case Cancel:
+		return c.finish(ctx, Cancelled, v, "cancelled")
+	}
+	tries := "0"
+	switch {
+	case v.Refused:
+		tries = "-1"
+	case v.Kind == 0: // the runner panicked or gave no verdict
+		tries = "+1"
+	}
+	return c.release(ctx, v, tries)
+}

@@ -1,0 +1,132 @@
+package queue
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// hub shares one pub/sub connection of the process among all who wait for a
+// message. It promises little: messages are lost while Redis is away, when no
+// hub runs, and when a listener is slow. Every listener also polls.
+type hub struct {
+	rdb redis.UniversalClient
+	log *slog.Logger
+
+	mu        sync.Mutex
+	listeners map[string]map[chan string]struct{}
+	changed   map[string]struct{} // channels to subscribe to or leave
+	kick      chan struct{}
+}
+
+func newHub(rdb redis.UniversalClient, log *slog.Logger) *hub {
+	return &hub{
+		rdb: rdb, log: log, kick: make(chan struct{}, 1),
+		listeners: make(map[string]map[chan string]struct{}),
+		changed:   make(map[string]struct{}),
+	}
+}
+
+// listen returns a Go channel that receives the payloads of a Redis channel,
+// as far as its buffer of `depth` has room, until leave is called.
+func (h *hub) listen(channel string, depth int) (messages chan string, leave func()) {
+	messages = make(chan string, depth)
+	h.mu.Lock()
+	if h.listeners[channel] == nil {
+		h.listeners[channel] = make(map[chan string]struct{})
+	}
+	h.listeners[channel][messages] = struct{}{}
+	h.change(channel)
+	h.mu.Unlock()
+	return messages, func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		delete(h.listeners[channel], messages)
+		if len(h.listeners[channel]) == 0 {
+			delete(h.listeners, channel)
+			h.change(channel)
+		}
+	}
+}
+
+func (h *hub) change(channel string) {
+	h.changed[channel] = struct{}{}
+	select {
+	case h.kick <- struct{}{}:
+	default:
+	}
+}
+
+// run keeps the connection until ctx is done. go-redis reconnects and
+// subscribes again by itself.
+func (h *hub) run(ctx context.Context) {
+	sub := h.rdb.Subscribe(ctx)
+	var receiving sync.WaitGroup
+	receiving.Go(func() {
+		for m := range sub.Channel(redis.WithChannelSize(1000)) {
+			h.deliver(m.Channel, m.Payload)
+		}
+	})
+	h.mu.Lock()
+	for channel := range h.listeners {
+		h.change(channel)
+	}
+	h.mu.Unlock()
+	joined := make(map[string]struct{})
+	for {
+		select {
+		case <-ctx.Done():
+			_ = sub.Close()
+			receiving.Wait()
+			return
+		case <-h.kick:
+			h.apply(ctx, sub, joined)
+		}
+	}
+}
+
+// apply subscribes to what has listeners and leaves what has none.
+func (h *hub) apply(ctx context.Context, sub *redis.PubSub, joined map[string]struct{}) {
+	var join, leave []string
+	h.mu.Lock()
+	for channel := range h.changed {
+		_, in := joined[channel]
+		switch wanted := len(h.listeners[channel]) > 0; {
+		case wanted && !in:
+			join = append(join, channel)
+			joined[channel] = struct{}{}
+		case !wanted && in:
+			leave = append(leave, channel)
+			delete(joined, channel)
+		}
+	}
+	clear(h.changed)
+	h.mu.Unlock()
+	// A failed call is made good by go-redis when it has connected again.
+	if len(join) > 0 {
+		if err := sub.Subscribe(ctx, join...); err != nil {
+			h.log.DebugContext(ctx, "subscribe", "err", err)
+		}
+		for _, channel := range join { // what was published before this is found by looking
+			h.deliver(channel, "")
+		}
+	}
+	if len(leave) > 0 {
+		if err := sub.Unsubscribe(ctx, leave...); err != nil {
+			h.log.DebugContext(ctx, "unsubscribe", "err", err)
+		}
+	}
+}
+
+func (h *hub) deliver(channel, payload string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for messages := range h.listeners[channel] {
+		select {
+		case messages <- payload:
+		default:
+		}
+	}
+}

@@ -1,0 +1,170 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// ErrNotFound is returned for a job that does not exist, has been forgotten
+// after its ResultTTL, or belongs to another org.
+var ErrNotFound = errors.New("queue: no such job")
+
+// Job returns a job of the org.
+func (q *Queue) Job(ctx context.Context, org, id string) (*Job, error) {
+	p := q.codes[idCode(id)]
+	if p == nil {
+		return nil, ErrNotFound
+	}
+	j, err := q.load(ctx, p, id)
+	if err != nil {
+		return nil, err
+	}
+	if j == nil || j.Org != org {
+		return nil, ErrNotFound
+	}
+	return j, nil
+}
+
+// load returns a job, nil when there is none. A job whose worker died waits
+// again although its record still says running.
+func (q *Queue) load(ctx context.Context, p *pool, id string) (*Job, error) {
+	pipe := q.rdb.Pipeline()
+	record := pipe.HGetAll(ctx, jobKey(p.ID, id))
+	claimed := pipe.HExists(ctx, p.keys[3], id)
+	if _, err := pipe.Exec(ctx); err != nil {
+		return nil, fmt.Errorf("queue: read job: %w", err)
+	}
+	j, err := decodeJob(p.ID, id, record.Val())
+	if j != nil && j.State == Running && !claimed.Val() {
+		j.State = Queued
+	}
+	return j, err
+}
+
+// List returns the jobs of an org, newest first, of one user if user is not
+// empty: at most limit of them, older than the job `after` if that is not
+// empty, and whether there are more.
+func (q *Queue) List(ctx context.Context, org, user, after string, limit int) ([]*Job, bool, error) {
+	if !plain(org) || (user != "" && !plain(user)) {
+		return nil, false, nil
+	}
+	index := orgIndex(org)
+	if user != "" {
+		index = userIndex(org, user)
+	}
+	var from int64
+	if after != "" {
+		rank, err := q.rdb.ZRevRank(ctx, index, after).Result()
+		if errors.Is(err, redis.Nil) {
+			return nil, false, ErrNotFound
+		}
+		if err != nil {
+			return nil, false, fmt.Errorf("queue: list: %w", err)
+		}
+		from = rank + 1
+	}
+	limit = min(max(limit, 1), 1000)
+	ids, err := q.rdb.ZRevRange(ctx, index, from, from+int64(limit)).Result()
+	if err != nil {
+		return nil, false, fmt.Errorf("queue: list: %w", err)
+	}
+	more := len(ids) > limit
+	jobs := make([]*Job, 0, min(len(ids), limit))
+	for _, id := range ids[:min(len(ids), limit)] {
+		j, err := q.Job(ctx, org, id)
+		if errors.Is(err, ErrNotFound) { // forgotten, or its put was refused
+			continue
+		}
+		if err != nil {
+			return nil, false, err
+		}
+		jobs = append(jobs, j)
+	}
+	return jobs, more, nil
+}
+
+// Cancel ends a waiting job of the org at once and tells the worker of a
+// running one, which then ends it. It returns the job as it is afterwards; a
+// job that had ended stays as it was.
+func (q *Queue) Cancel(ctx context.Context, org, id string) (*Job, error) {
+	p := q.codes[idCode(id)]
+	if p == nil || org == "" {
+		return nil, ErrNotFound
+	}
+	if _, err := q.cancel(ctx, p, id, "cancelled", org); err != nil {
+		return nil, err
+	}
+	return q.Job(ctx, org, id)
+}
+
+func (q *Queue) cancel(ctx context.Context, p *pool, id, why, org string) (State, error) {
+	reply, err := q.eval(ctx, "cancel", cancelScript, p.with(jobKey(p.ID, id)),
+		id, why, org, p.ResultTTL.Milliseconds(), cancelChannel(p.ID))
+	if err != nil {
+		return "", err
+	}
+	if state := State(reply); state.Terminal() {
+		q.metrics.ended.WithLabelValues(p.ID, reply).Inc()
+	}
+	return State(reply), nil
+}
+
+// endOverdue ends waiting jobs that are past their deadline or whose caller has
+// gone. Every process does it; the script makes it once per job.
+func (q *Queue) endOverdue(ctx context.Context) {
+	for _, p := range q.pools {
+		reply, err := q.eval(ctx, "overdue", overdueScript, []string{p.keys[8], p.keys[9]}, 500)
+		if err != nil {
+			q.log.WarnContext(ctx, "look for overdue jobs", "pool", p.ID, "err", err)
+			continue
+		}
+		w, _ := words("overdue", reply, 0)
+		for _, word := range w {
+			why := "caller_gone"
+			if word[0] == 'e' {
+				why = "expired"
+			}
+			if _, err := q.cancel(ctx, p, word[1:], why, ""); err != nil {
+				q.log.WarnContext(ctx, "end overdue job", "job", word[1:], "err", err)
+				break
+			}
+		}
+	}
+}
+
+// Position estimates how many jobs run before a waiting one, and the time until
+// its turn at the pool's quota (0 when the pool has no rate).
+//
+// Older jobs of its flow go first; each turn of its flow costs one turn of
+// every user of its org, each turn of the org one of every org with waiting
+// jobs: (own ahead + 1) x users x orgs - 1, at most all that wait in its class,
+// plus all that wait in higher classes. The time is that many requests and the
+// mean tokens of waiting jobs over the quota, at least the rest of a park or
+// block. A job that does not wait has position 0.
+func (q *Queue) Position(ctx context.Context, j *Job) (ahead int, eta time.Duration, err error) {
+	p, err := q.pool(j.Pool)
+	if err != nil {
+		return 0, 0, err
+	}
+	if j.member == "" {
+		if j, err = q.Job(ctx, j.Org, j.ID); err != nil {
+			return 0, 0, err
+		}
+	}
+	reply, err := q.eval(ctx, "place", placeScript, p.keys, uint8(j.Class), j.member)
+	if err != nil || reply == "gone" {
+		return 0, 0, err
+	}
+	w, err := words("place", reply, 3)
+	if err != nil {
+		return 0, 0, err
+	}
+	jobs, _ := strconv.ParseInt(w[0], 10, 64)
+	tokens, _ := strconv.ParseInt(w[1], 10, 64)
+	return int(jobs), max(p.drainTime(jobs, tokens), micros(w[2])), nil
+}

@@ -1,0 +1,88 @@
+package queue
+
+import (
+	"crypto/sha256"
+	"encoding/base32"
+	"fmt"
+	"strings"
+)
+
+// poolKeys lists the keys of a pool, in the order of pool_keys in flows.lua.
+//
+//	quota            hash: rings, pace, blocked-until
+//	slots            zset: concurrency, grant or job id by lease end
+//	claims, claimed  zset: job id by lease end; hash: job id -> claim
+//	parked, probes   zset: parked subjects by wake time; set: subjects being probed
+//	fair             hash: virtual times of users, the FIFO sequence
+//	size             hash: jobs and bytes, in all and per org; waiting tokens
+//	present, due     zset: job id by end of presence; by deadline
+//	cancels          hash: running jobs to be cancelled
+//	wait:<class>     zset: waiting jobs, "org user seq id tokens"
+//	orgs:<class>     zset: orgs by virtual time
+//	users:<class>    zset: "org time user"
+//
+// Besides: lg:{pool}:job:<id> the job's hash, lg:{pool}:proc:<process> the last
+// reply of acquire, lg:{<org>}:jobs[:<user>] the index for listing, and in
+// content.go lg:{<id>}:in and lg:{<id>}:out:<attempt>.
+func poolKeys(pool string) []string {
+	names := []string{
+		"quota", "slots", "claims", "claimed", "parked", "probes", "fair", "size", "present", "due", "cancels",
+		"wait:interactive", "wait:async", "wait:batch", "orgs:interactive", "orgs:async", "orgs:batch",
+		"users:interactive", "users:async", "users:batch",
+	}
+	keys := make([]string, len(names), len(names)+1)
+	for i, name := range names {
+		keys[i] = "lg:{" + pool + "}:" + name
+	}
+	return keys
+}
+
+func jobKey(pool, id string) string       { return "lg:{" + pool + "}:job:" + id }
+func procKey(pool, process string) string { return "lg:{" + pool + "}:proc:" + process }
+func orgIndex(org string) string          { return "lg:{" + org + "}:jobs" }
+func userIndex(org, user string) string   { return "lg:{" + org + "}:jobs:" + user }
+
+// Channels: jobChannel carries "s" (state changed) and "o" (more output),
+// cancelChannel the id of a running job to cancel.
+func jobChannel(id string) string      { return "lg:job:" + id }
+func cancelChannel(pool string) string { return "lg:cancel:" + pool }
+
+const (
+	jobPrefix   = "job_"
+	poolCodeLen = 5
+	ulidLen     = 26
+)
+
+// poolCode is what job ids carry of their pool.
+func poolCode(pool string) string {
+	sum := sha256.Sum256([]byte(pool))
+	return strings.ToLower(base32.StdEncoding.EncodeToString(sum[:]))[:poolCodeLen]
+}
+
+// idCode returns the pool code in a job id, "" when it has not the form of one.
+func idCode(id string) string {
+	rest, ok := strings.CutPrefix(id, jobPrefix)
+	if !ok || len(rest) != poolCodeLen+ulidLen || !plain(rest) {
+		return ""
+	}
+	return rest[:poolCodeLen]
+}
+
+// plain reports whether s is a non-empty string of [a-z0-9_-]: what pool, org
+// and user ids are, and what keeps them whole inside keys and members.
+func plain(s string) bool {
+	for i := range len(s) {
+		c := s[i]
+		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '_' && c != '-' {
+			return false
+		}
+	}
+	return s != ""
+}
+
+func checkPlain(what, s string) error {
+	if !plain(s) {
+		return fmt.Errorf("queue: %s %q is not of [a-z0-9_-]", what, s)
+	}
+	return nil
+}

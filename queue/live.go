@@ -1,0 +1,150 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+)
+
+// grantLife is how long a grant may wait before its request is written
+// upstream. The ring in quota.lua covers it: a constant of the proof that no
+// sliding minute exceeds the quota.
+const grantLife = 500 * time.Millisecond
+
+// Flow is who waits together: a user in an org.
+type Flow struct{ Org, User string }
+
+// Grant is the leave to write one request upstream, within 500 ms.
+type Grant struct {
+	// Pool and ID (the call id) name the grant; Tokens is what it booked.
+	Pool, ID string
+	Tokens   int64
+
+	at   string // Redis time of the grant, us
+	born time.Time
+}
+
+// Fresh reports whether the request may still be written upstream. A stale
+// grant is given back unused.
+func (g *Grant) Fresh() bool { return time.Since(g.born) < grantLife }
+
+// BusyError refuses a live call: the quota has no room for it now.
+type BusyError struct {
+	// Wait is a hint when to ask again; 0 when Never.
+	Wait time.Duration
+	// Reason is one of blocked, rpm, tpm, concurrency, flow (its own flow has
+	// waiting jobs, which it may not overtake) and never.
+	Reason string
+	// Never tells that the call alone exceeds the pool's quota.
+	Never bool
+}
+
+func (e *BusyError) Error() string {
+	if e.Never {
+		return "queue: the call alone exceeds the provider quota of a minute"
+	}
+	return fmt.Sprintf("queue: provider quota busy (%s), ask again in %s", e.Reason, e.Wait)
+}
+
+// Take asks for one request of so many tokens from the pool's quota for a live
+// call. It is idempotent on callID. The error is a *BusyError or one of Redis.
+// The grant is open, and renewed by Run, until Give.
+func (q *Queue) Take(ctx context.Context, poolID, callID string, flow Flow, tokens int64) (*Grant, error) {
+	p, err := q.pool(poolID)
+	if err != nil {
+		return nil, err
+	}
+	born := time.Now()
+	keys := []string{p.keys[0], p.keys[1], p.keys[11]}
+	args := append([]any{callID, flow.Org, flow.User, max(tokens, 0), q.opts.Lease.Microseconds()}, p.limits...)
+	reply, err := q.eval(ctx, "take", takeScript, keys, args...)
+	if err != nil {
+		q.metrics.grants.WithLabelValues(p.ID, "error").Inc()
+		return nil, err
+	}
+	w, err := words("take", reply, 2)
+	if err != nil {
+		return nil, err
+	}
+	if w[0] == "ok" {
+		q.metrics.grants.WithLabelValues(p.ID, "granted").Inc()
+		g := &Grant{Pool: p.ID, ID: callID, Tokens: max(tokens, 0), at: w[1], born: born}
+		q.mu.Lock()
+		q.grants[g] = struct{}{}
+		q.mu.Unlock()
+		return g, nil
+	}
+	q.metrics.grants.WithLabelValues(p.ID, w[2]).Inc()
+	if w[2] == "never" {
+		return nil, &BusyError{Reason: w[2], Never: true}
+	}
+	return nil, &BusyError{Reason: w[2], Wait: micros(w[1])}
+}
+
+// Give ends a grant. Unused says that nothing was written upstream: the quota
+// returns. A second Give does nothing. When Redis cannot be reached the grant
+// ends by its lease, and its quota counts as used.
+func (q *Queue) Give(ctx context.Context, g *Grant, unused bool) error {
+	p, err := q.pool(g.Pool)
+	if err != nil {
+		return err
+	}
+	q.mu.Lock()
+	delete(q.grants, g)
+	q.mu.Unlock()
+	args := append([]any{g.ID, g.at, g.Tokens, flag(unused)}, p.limits...)
+	_, err = q.eval(ctx, "give", giveScript, p.keys[:2], args...)
+	return err
+}
+
+// Block stops all grants of a pool for d, after the provider asked for it. The
+// longest block wins.
+func (q *Queue) Block(ctx context.Context, poolID string, d time.Duration) error {
+	p, err := q.pool(poolID)
+	if err != nil {
+		return err
+	}
+	_, err = q.eval(ctx, "block", blockScript, p.keys[:1], max(d, 0).Microseconds())
+	return err
+}
+
+// renewGrants extends the leases of all open live grants, one call per pool.
+func (q *Queue) renewGrants(ctx context.Context) {
+	ids := make(map[string][]any)
+	q.mu.Lock()
+	for g := range q.grants {
+		ids[g.Pool] = append(ids[g.Pool], g.ID, "")
+	}
+	q.mu.Unlock()
+	for id, pairs := range ids {
+		if _, err := q.renew(ctx, q.pools[id], pairs); err != nil {
+			q.log.WarnContext(ctx, "renew grants", "pool", id, "err", err)
+		}
+	}
+}
+
+// renew extends leases of (id, token) pairs and returns one letter per pair.
+func (q *Queue) renew(ctx context.Context, p *pool, pairs []any) (string, error) {
+	keys := []string{p.keys[1], p.keys[2], p.keys[3], p.keys[10]}
+	var letters string
+	for len(pairs) > 0 {
+		n := min(len(pairs), 1000)
+		args := append([]any{q.opts.Lease.Microseconds()}, pairs[:n]...)
+		part, err := q.eval(ctx, "renew", renewScript, keys, args...)
+		if err != nil {
+			return letters, err
+		}
+		letters, pairs = letters+part, pairs[n:]
+	}
+	return letters, nil
+}
+
+func flag(b bool) string {
+	if b {
+		return "1"
+	}
+	return "0"
+}
+
+func itoa(n int64) string { return strconv.FormatInt(n, 10) }

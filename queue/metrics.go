@@ -1,0 +1,150 @@
+package queue
+
+import (
+	"context"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// metrics of the package; label values come from the pools and from sets
+// written in the scripts.
+type metrics struct {
+	grants      *prometheus.CounterVec   // pool, outcome
+	puts        *prometheus.CounterVec   // pool, outcome
+	acquires    *prometheus.CounterVec   // pool, outcome
+	ended       *prometheus.CounterVec   // pool, state
+	reaped      *prometheus.CounterVec   // pool
+	lostTickets *prometheus.CounterVec   // pool
+	waited      *prometheus.HistogramVec // pool, class
+	depth       *depthCollector
+}
+
+func newMetrics(reg prometheus.Registerer, q *Queue) *metrics {
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "llmguard_queue_" + name, Help: help}, labels)
+	}
+	m := &metrics{
+		grants:      counter("grants_total", "Asks of live calls for provider quota, by outcome.", "pool", "outcome"),
+		puts:        counter("puts_total", "Jobs given to the queue, by outcome.", "pool", "outcome"),
+		acquires:    counter("acquires_total", "Asks of workers for jobs, by outcome.", "pool", "outcome"),
+		ended:       counter("jobs_ended_total", "Jobs that ended, by terminal state.", "pool", "state"),
+		reaped:      counter("claims_reaped_total", "Claims of dead workers that were returned.", "pool"),
+		lostTickets: counter("tickets_lost_total", "Tickets that could not be enqueued.", "pool"),
+		waited: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "llmguard_queue_wait_seconds",
+			Help:    "Time from put to the start of an attempt.",
+			Buckets: []float64{.01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300, 900, 3600},
+		}, []string{"pool", "class"}),
+		depth: newDepthCollector(q),
+	}
+	if reg != nil {
+		reg.MustRegister(m.grants, m.puts, m.acquires, m.ended, m.reaped, m.lostTickets, m.waited, m.depth)
+	}
+	return m
+}
+
+// scrapeIn lets scrapes use ctx; before Run there is nothing to scrape.
+func (m *metrics) scrapeIn(ctx context.Context) { m.depth.ctx.Store(&ctx) }
+
+// depthCollector asks Redis for the depth of the pools at scrape time.
+type depthCollector struct {
+	q                                           *Queue
+	ctx                                         atomic.Pointer[context.Context]
+	waiting, waitingTokens, jobs, bytes, claims *prometheus.Desc
+	parked, blocked, used                       *prometheus.Desc
+}
+
+func newDepthCollector(q *Queue) *depthCollector {
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc("llmguard_queue_"+name, help, append([]string{"pool"}, labels...), nil)
+	}
+	return &depthCollector{
+		q:             q,
+		waiting:       desc("waiting_jobs", "Jobs that wait.", "class"),
+		waitingTokens: desc("waiting_tokens", "Tokens of the jobs that wait.", "class"),
+		jobs:          desc("open_jobs", "Jobs that have not ended."),
+		bytes:         desc("open_bytes", "Bytes of the bodies of jobs that have not ended."),
+		claims:        desc("claimed_jobs", "Jobs claimed by workers."),
+		parked:        desc("parked_subjects", "Orgs and flows that a limit parked."),
+		blocked:       desc("blocked_seconds", "Rest of the time for which the provider blocked the pool."),
+		used:          desc("quota_used", "Use of the provider quota in the sliding minute.", "limit"),
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (c *depthCollector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{c.waiting, c.waitingTokens, c.jobs, c.bytes, c.claims, c.parked, c.blocked, c.used} {
+		ch <- d
+	}
+}
+
+// Collect implements prometheus.Collector. A pool that cannot be asked is left out.
+func (c *depthCollector) Collect(ch chan<- prometheus.Metric) {
+	base := c.ctx.Load()
+	if base == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(*base, 2*time.Second)
+	defer cancel()
+	for id := range c.q.pools {
+		d, err := c.q.Depth(ctx, id)
+		if err != nil {
+			continue
+		}
+		gauge := func(desc *prometheus.Desc, v float64, labels ...string) {
+			ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, v, append([]string{id}, labels...)...)
+		}
+		for class := Interactive; class <= Batch; class++ {
+			gauge(c.waiting, float64(d.Waiting[class]), class.String())
+			gauge(c.waitingTokens, float64(d.WaitingTokens[class]), class.String())
+		}
+		gauge(c.jobs, float64(d.Jobs))
+		gauge(c.bytes, float64(d.Bytes))
+		gauge(c.claims, float64(d.Claims))
+		gauge(c.parked, float64(d.Parked))
+		gauge(c.blocked, d.Blocked.Seconds())
+		gauge(c.used, float64(d.Requests), "rpm")
+		gauge(c.used, float64(d.Tokens), "tpm")
+	}
+}
+
+// Depth is what a pool holds at an instant.
+type Depth struct {
+	// Waiting jobs and their tokens, by class; Jobs and Bytes that have not ended.
+	Waiting, WaitingTokens [4]int64
+	Jobs, Bytes            int64
+	Claims, Parked         int64
+	Blocked                time.Duration
+	// Requests and Tokens granted within the sliding minute, as last booked.
+	Requests, Tokens int64
+}
+
+// Depth returns what a pool holds.
+func (q *Queue) Depth(ctx context.Context, poolID string) (Depth, error) {
+	p, err := q.pool(poolID)
+	if err != nil {
+		return Depth{}, err
+	}
+	reply, err := q.eval(ctx, "depth", depthScript, p.keys)
+	if err != nil {
+		return Depth{}, err
+	}
+	w, err := words("depth", reply, 13)
+	if err != nil {
+		return Depth{}, err
+	}
+	var n [14]int64
+	for i := range 13 {
+		n[i+1], _ = strconv.ParseInt(w[i], 10, 64)
+	}
+	d := Depth{
+		Jobs: n[7], Bytes: n[8], Claims: n[9], Parked: n[10],
+		Blocked: time.Duration(n[11]) * time.Microsecond, Requests: n[12], Tokens: n[13],
+	}
+	copy(d.Waiting[1:], n[1:4])
+	copy(d.WaitingTokens[1:], n[4:7])
+	return d, nil
+}

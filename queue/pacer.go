@@ -1,0 +1,264 @@
+package queue
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/llmguard/llmguard/wire"
+)
+
+const (
+	probeEvery = time.Second            // a look for work without a ticket
+	maxSleep   = 250 * time.Millisecond // between two asks for refused quota
+	probeTime  = 2 * time.Second        // a woken subject's first job has this long to be admitted
+)
+
+// pacer asks for claims on behalf of all handlers of this process and pool: one
+// acquire at a time, for as many jobs as handlers wait.
+type pacer struct {
+	q *Queue
+	p *pool
+
+	kick    chan struct{}
+	process string // names this pacer in its calls of acquire
+	seq     int64
+	born    time.Time // when seq was first used
+
+	mu     sync.Mutex
+	asks   []*ask
+	closed bool
+}
+
+// ask is one handler waiting for a claim. It gets the claim, or nil when
+// nothing waits.
+type ask struct{ got chan *Claim }
+
+// acquired is a reply of acquire.
+type acquired struct {
+	wait   time.Duration // negative: nothing waits
+	why    string
+	claims []*Claim
+}
+
+func newPacer(q *Queue, p *pool) *pacer {
+	return &pacer{q: q, p: p, kick: make(chan struct{}, 1), process: wire.NewCallID(), seq: 1}
+}
+
+// next waits for a claim. It returns nil when nothing waits in the pool, ctx is
+// done or the pacer has stopped.
+func (pc *pacer) next(ctx context.Context) *Claim {
+	a := &ask{got: make(chan *Claim, 1)}
+	pc.mu.Lock()
+	if pc.closed {
+		pc.mu.Unlock()
+		return nil
+	}
+	pc.asks = append(pc.asks, a)
+	pc.mu.Unlock()
+	pc.wake()
+	select {
+	case c := <-a.got:
+		return c
+	case <-ctx.Done():
+	}
+	if pc.withdraw(a) {
+		return nil
+	}
+	return <-a.got // answered in the meantime
+}
+
+func (pc *pacer) wake() {
+	select {
+	case pc.kick <- struct{}{}:
+	default:
+	}
+}
+
+// withdraw removes an ask; false when it has been, or is being, answered.
+func (pc *pacer) withdraw(a *ask) bool {
+	pc.mu.Lock()
+	defer pc.mu.Unlock()
+	for i, other := range pc.asks {
+		if other == a {
+			pc.asks = append(pc.asks[:i], pc.asks[i+1:]...)
+			return true
+		}
+	}
+	return false
+}
+
+func (pc *pacer) waiting() int {
+	pc.mu.Lock()
+	defer pc.mu.Unlock()
+	return len(pc.asks)
+}
+
+// run serves asks until ctx is done, and looks for work once a second.
+func (pc *pacer) run(ctx context.Context) {
+	defer pc.close()
+	probe := time.NewTicker(probeEvery)
+	defer probe.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-pc.kick:
+			pc.serve(ctx)
+		case <-probe.C:
+			pc.probe(ctx)
+		}
+	}
+}
+
+// close answers everyone with nothing.
+func (pc *pacer) close() {
+	pc.mu.Lock()
+	defer pc.mu.Unlock()
+	pc.closed = true
+	for _, a := range pc.asks {
+		a.got <- nil
+	}
+	pc.asks = nil
+}
+
+// serve acquires until no handler waits.
+func (pc *pacer) serve(ctx context.Context) {
+	probed := time.Now()
+	for ctx.Err() == nil {
+		n := pc.waiting()
+		if n == 0 {
+			return
+		}
+		got, err := pc.acquire(ctx, min(n, 100))
+		if err != nil {
+			if ctx.Err() == nil {
+				pc.q.log.WarnContext(ctx, "acquire", "pool", pc.p.ID, "err", err)
+			}
+			pc.sleep(ctx, maxSleep, false)
+			continue
+		}
+		pc.deliver(ctx, got.claims, n, got.why == "empty")
+		switch {
+		case got.why == "concurrency": // a slot may come free in this process
+			pc.sleep(ctx, got.wait, true)
+		case got.wait > 0:
+			pc.sleep(ctx, min(got.wait, maxSleep), false)
+		}
+		if time.Since(probed) > probeEvery && got.why == "more" {
+			probed = time.Now()
+			pc.q.enqueueTicket(ctx, pc.p) // there may be more work than handlers
+		}
+	}
+}
+
+// sleep waits; with wakeable a new ask ends it, but not before a millisecond.
+func (pc *pacer) sleep(ctx context.Context, d time.Duration, wakeable bool) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	var kick chan struct{}
+	if wakeable {
+		kick = pc.kick
+	}
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	case <-kick:
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Millisecond):
+		}
+		pc.wake()
+	}
+}
+
+// deliver hands claims to the first asks. If nothing is left in the pool, the
+// rest of the first n asks, which were there before acquire looked, get nil.
+func (pc *pacer) deliver(ctx context.Context, claims []*Claim, n int, empty bool) {
+	pc.mu.Lock()
+	for len(claims) > 0 && len(pc.asks) > 0 {
+		pc.asks[0].got <- claims[0]
+		pc.asks, claims, n = pc.asks[1:], claims[1:], n-1
+	}
+	for ; empty && n > 0 && len(pc.asks) > 0; n-- {
+		pc.asks[0].got <- nil
+		pc.asks = pc.asks[1:]
+	}
+	pc.mu.Unlock()
+	for _, c := range claims { // their handlers have gone
+		if err := c.release(ctx, Verdict{Kind: Requeue, Unused: true}, "0"); err != nil {
+			pc.q.log.WarnContext(ctx, "release claim", "job", c.id, "err", err)
+		}
+	}
+}
+
+// probe looks whether a job could run although no handler asked, because its
+// ticket was lost, a claim expired or a parked subject woke; then it makes a
+// ticket, so that there is one way to run.
+func (pc *pacer) probe(ctx context.Context) {
+	if pc.waiting() > 0 {
+		pc.wake()
+		return
+	}
+	got, err := pc.acquire(ctx, 0)
+	if err != nil {
+		if ctx.Err() == nil {
+			pc.q.log.WarnContext(ctx, "look for work", "pool", pc.p.ID, "err", err)
+		}
+		return
+	}
+	if got.why != "empty" {
+		pc.q.enqueueTicket(ctx, pc.p)
+	}
+}
+
+// acquire asks for n claims; n = 0 only looks. A call whose reply was lost is
+// repeated with its number, and the script repeats the reply.
+func (pc *pacer) acquire(ctx context.Context, n int) (acquired, error) {
+	q, p := pc.q, pc.p
+	if pc.born.IsZero() {
+		pc.born = time.Now()
+	}
+	born := pc.born
+	args := append([]any{
+		pc.process, pc.seq, n, q.opts.Lease.Microseconds(), q.weights, probeTime.Microseconds(),
+	}, p.limits...)
+	reply, err := q.eval(ctx, "acquire", acquireScript, p.with(procKey(p.ID, pc.process)), args...)
+	if err != nil {
+		q.metrics.acquires.WithLabelValues(p.ID, "error").Inc()
+		return acquired{}, err
+	}
+	if n > 0 {
+		pc.seq++
+	}
+	pc.born = time.Time{}
+	lines := strings.Split(reply, "\n")
+	w, err := words("acquire", lines[0], 3)
+	if err != nil {
+		return acquired{}, err
+	}
+	got := acquired{wait: micros(w[0]), why: w[1]}
+	if reaped, _ := strconv.Atoi(w[2]); reaped > 0 {
+		q.metrics.reaped.WithLabelValues(p.ID).Add(float64(reaped))
+		q.log.WarnContext(ctx, "claims of dead workers returned", "pool", p.ID, "jobs", reaped)
+	}
+	for _, line := range lines[1:] {
+		w, err := words("acquire", line, 5)
+		if err != nil {
+			return acquired{}, err
+		}
+		c := &Claim{Job: &Job{ID: w[0], Pool: p.ID}, q: q, p: p, id: w[0], token: w[1], born: born}
+		c.renewed.Store(born.UnixNano())
+		got.claims = append(got.claims, c)
+	}
+	outcome := got.why
+	if len(got.claims) > 0 {
+		outcome = "claimed"
+	}
+	if n > 0 {
+		q.metrics.acquires.WithLabelValues(p.ID, outcome).Inc()
+	}
+	return got, nil
+}

@@ -1,0 +1,79 @@
+package queue
+
+import (
+	"fmt"
+	"time"
+)
+
+// Pool is a provider's quota group and the bounds of its queue.
+type Pool struct {
+	// ID names the pool, of [a-z0-9_-]; it is also the name of its asynq queue.
+	ID string
+	// RPM, TPM and Concurrency are the provider's quota: requests and tokens
+	// per sliding minute, and open requests. 0 is unlimited.
+	RPM, TPM    int64
+	Concurrency int
+	// MaxJobs and MaxBytes bound the jobs that have not ended. 0 is 100,000
+	// jobs and 1 GiB, negative is unbounded.
+	MaxJobs  int
+	MaxBytes int64
+	// MaxAge is how long a job may wait; older ones expire. 0 is 24 h.
+	MaxAge time.Duration
+	// ResultTTL is how long an ended job and its result stay readable. 0 is 24 h.
+	ResultTTL time.Duration
+}
+
+// pool is a Pool with what is derived from it. It is immutable.
+type pool struct {
+	Pool
+	code   string
+	keys   []string
+	limits []any // ARGV of quota_limits in quota.lua
+}
+
+func newPool(p Pool, burst int) (*pool, error) {
+	if err := checkPlain("pool", p.ID); err != nil {
+		return nil, err
+	}
+	if p.RPM < 0 || p.TPM < 0 || p.Concurrency < 0 || p.MaxAge < 0 || p.ResultTTL < 0 {
+		return nil, fmt.Errorf("queue: pool %q has a negative quota or time", p.ID)
+	}
+	if p.MaxJobs == 0 {
+		p.MaxJobs = 100_000
+	}
+	if p.MaxBytes == 0 {
+		p.MaxBytes = 1 << 30
+	}
+	if p.MaxAge == 0 {
+		p.MaxAge = 24 * time.Hour
+	}
+	if p.ResultTTL == 0 {
+		p.ResultTTL = 24 * time.Hour
+	}
+	return &pool{
+		Pool:   p,
+		code:   poolCode(p.ID),
+		keys:   poolKeys(p.ID),
+		limits: []any{p.RPM, p.TPM, p.Concurrency, burst},
+	}, nil
+}
+
+// with returns the pool's keys and one more.
+func (p *pool) with(key string) []string {
+	keys := make([]string, len(p.keys), len(p.keys)+1)
+	copy(keys, p.keys)
+	return append(keys, key)
+}
+
+// drainTime is how long the quota needs for so many requests and tokens; 0
+// when it has no rate.
+func (p *pool) drainTime(jobs, tokens int64) time.Duration {
+	var minutes float64
+	if p.RPM > 0 {
+		minutes = float64(jobs) / float64(p.RPM)
+	}
+	if p.TPM > 0 {
+		minutes = max(minutes, float64(tokens)/float64(p.TPM))
+	}
+	return time.Duration(min(minutes, 60*24*30) * float64(time.Minute))
+}

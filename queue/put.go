@@ -1,0 +1,132 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/llmguard/llmguard/wire"
+)
+
+// FullError refuses a job: the queue holds as many as it may.
+type FullError struct {
+	// Scope is what is full: jobs or bytes of the pool, org_jobs or org_bytes
+	// of the org in it, tokens when the job alone exceeds the minute's quota.
+	Scope string
+	Limit int64
+	// RetryAfter is the time the quota needs for what waits; 0 means never.
+	RetryAfter time.Duration
+}
+
+func (e *FullError) Error() string {
+	return fmt.Sprintf("queue: full (%s, limit %d), retry after %s", e.Scope, e.Limit, e.RetryAfter)
+}
+
+// NewID returns a new job id of a pool, from which the pool can be told; "" for
+// an unknown pool.
+func (q *Queue) NewID(poolID string) string {
+	p := q.pools[poolID]
+	if p == nil {
+		return ""
+	}
+	return jobPrefix + p.code + wire.NewCallID()
+}
+
+// Put stores a job and its body and lets it wait. It is idempotent on j.ID,
+// which comes from NewID. It sets State, Created, Deadline and Bytes of j. The
+// error is a *FullError, about j itself, or of Redis; after one of Redis the
+// job may be waiting, and another Put or Cancel with its id settles that.
+//
+// An interactive job is dropped when no Watch of it has been open for
+// Options.Grace.
+func (q *Queue) Put(ctx context.Context, j *Job, body []byte) error {
+	p, err := q.checkJob(j)
+	if err != nil {
+		return err
+	}
+	if p.TPM > 0 && j.Tokens > p.TPM {
+		return &FullError{Scope: "tokens", Limit: p.TPM}
+	}
+	if err := q.writeBody(ctx, p, j, body); err != nil {
+		return err
+	}
+	given, err := j.given()
+	if err != nil {
+		return err
+	}
+	j.Bytes = int64(len(body))
+	share := func(n int64) int64 {
+		if n < 0 {
+			return 0
+		}
+		return max(n*int64(q.opts.OrgShare)/100, 1)
+	}
+	args := append([]any{
+		j.ID, uint8(j.Class), j.Org, j.User, j.Tokens, j.Bytes,
+		max(p.MaxJobs, 0), max(p.MaxBytes, 0), share(int64(p.MaxJobs)), share(p.MaxBytes),
+		p.MaxAge.Microseconds(), q.opts.Grace.Microseconds(), p.ResultTTL.Milliseconds(),
+	}, given...)
+	reply, err := q.eval(ctx, "put", putScript, p.with(jobKey(p.ID, j.ID)), args...)
+	if err != nil {
+		return err
+	}
+	w, err := words("put", reply, 2)
+	if err != nil {
+		return err
+	}
+	if w[0] != "ok" {
+		q.dropBody(ctx, j)
+		q.metrics.puts.WithLabelValues(p.ID, "full").Inc()
+		return fullError(p, w)
+	}
+	j.State, j.Created = Queued, instant(w[1])
+	j.Deadline = j.Created.Add(p.MaxAge)
+	q.metrics.puts.WithLabelValues(p.ID, "queued").Inc()
+	q.enqueueTicket(ctx, p)
+	return nil
+}
+
+func fullError(p *pool, w []string) error {
+	if len(w) < 5 {
+		return fmt.Errorf("queue: put replied %q", w)
+	}
+	limit, _ := strconv.ParseInt(w[2], 10, 64)
+	tokens, _ := strconv.ParseInt(w[3], 10, 64)
+	jobs, _ := strconv.ParseInt(w[4], 10, 64)
+	after := p.drainTime(jobs, tokens)
+	return &FullError{Scope: w[1], Limit: limit, RetryAfter: min(max(after, time.Second), 10*time.Minute)}
+}
+
+func (q *Queue) checkJob(j *Job) (*pool, error) {
+	p, err := q.pool(j.Pool)
+	if err != nil {
+		return nil, err
+	}
+	if idCode(j.ID) != p.code {
+		return nil, fmt.Errorf("queue: %q is no job id of pool %q; use NewID", j.ID, p.ID)
+	}
+	if j.Class < Interactive || j.Class > Batch {
+		return nil, fmt.Errorf("queue: job %s has no class", j.ID)
+	}
+	if j.Tokens < 0 || j.Tokens > 1<<50 {
+		return nil, fmt.Errorf("queue: job %s has %d tokens", j.ID, j.Tokens)
+	}
+	return p, errors.Join(checkPlain("org", j.Org), checkPlain("user", j.User))
+}
+
+const ticketType = "ticket"
+
+// enqueueTicket wakes a worker of the pool. A ticket that cannot be enqueued is
+// not missed: every worker looks for work once a second.
+func (q *Queue) enqueueTicket(ctx context.Context, p *pool) {
+	_, err := q.tickets.EnqueueContext(ctx, asynq.NewTask(ticketType, nil),
+		asynq.Queue(p.ID), asynq.MaxRetry(1), asynq.Timeout(time.Hour))
+	if err != nil && !errors.Is(err, asynq.ErrTaskIDConflict) { // a conflict is our own, its reply was lost
+		q.metrics.lostTickets.WithLabelValues(p.ID).Inc()
+		q.log.WarnContext(ctx, "ticket not enqueued, the next look finds the job", "pool", p.ID, "err", err)
+	}
+}

@@ -1,0 +1,231 @@
+package queue
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/llmguard/llmguard/lua"
+)
+
+var (
+	takeScript    = lua.Load("take", "time", "quota")
+	giveScript    = lua.Load("give", "time", "quota")
+	blockScript   = lua.Load("block", "time")
+	renewScript   = lua.Load("renew", "time")
+	presentScript = lua.Load("present", "time")
+	overdueScript = lua.Load("overdue", "time")
+	depthScript   = lua.Load("depth", "time", "flows")
+	placeScript   = lua.Load("place", "time", "flows")
+	putScript     = lua.Load("put", "time", "flows", "jobs")
+	cancelScript  = lua.Load("cancel", "time", "flows", "jobs")
+	acquireScript = lua.Load("acquire", "time", "quota", "flows", "jobs")
+	startScript   = lua.Load("start", "time", "quota", "flows", "jobs")
+	releaseScript = lua.Load("release", "time", "quota", "flows", "jobs")
+	finishScript  = lua.Load("finish", "time", "quota", "flows", "jobs")
+)
+
+// Options are the optional settings of a Queue; the zero value is a good one.
+type Options struct {
+	// Logger defaults to slog.Default().
+	Logger *slog.Logger
+	// Registerer receives the metrics; nil leaves them unregistered.
+	Registerer prometheus.Registerer
+	// MaxAttempts is how often a job is started before it fails with code
+	// attempts_exhausted. 0 is 3.
+	MaxAttempts int
+	// OrgShare is the part of a pool's MaxJobs and MaxBytes one org may hold,
+	// in percent. 0 is 25.
+	OrgShare int
+	// Burst is the part of a minute's quota that may go out at once after a
+	// pause, per mille. 0 is 100. It never lifts the cap per sliding minute.
+	Burst int
+	// Weights are the shares of orgs ("org") and of users within their org
+	// ("org user"), in percent of the others'. Who is not named has 100.
+	Weights map[string]int
+	// MaxOutput bounds the recorded output of one attempt, in bytes. 0 is 32 MiB.
+	MaxOutput int64
+	// Lease is how long a grant or claim outlives a silent process; it is
+	// renewed three times as often. 0 is 30 s.
+	Lease time.Duration
+	// Grace is how long a waiting job outlives a silent caller; presence is
+	// renewed three times as often. 0 is 15 s.
+	Grace time.Duration
+}
+
+func (o Options) withDefaults() Options {
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	if o.MaxAttempts == 0 {
+		o.MaxAttempts = 3
+	}
+	if o.OrgShare == 0 {
+		o.OrgShare = 25
+	}
+	if o.Burst == 0 {
+		o.Burst = 100
+	}
+	if o.MaxOutput == 0 {
+		o.MaxOutput = 32 << 20
+	}
+	if o.Lease == 0 {
+		o.Lease = 30 * time.Second
+	}
+	if o.Grace == 0 {
+		o.Grace = 15 * time.Second
+	}
+	return o
+}
+
+func (o Options) validate() error {
+	if o.MaxAttempts < 0 || o.OrgShare < 0 || o.OrgShare > 100 || o.Burst < 0 || o.Burst > 1000 || o.MaxOutput < 0 {
+		return errors.New("queue: MaxAttempts, OrgShare, Burst or MaxOutput is out of range")
+	}
+	if o.Lease < 0 || o.Grace < 0 {
+		return errors.New("queue: Lease and Grace must not be negative")
+	}
+	for who, percent := range o.Weights {
+		if percent < 1 {
+			return fmt.Errorf("queue: weight of %q must be at least 1 percent", who)
+		}
+	}
+	return nil
+}
+
+// Queue holds the pools of a deployment. All methods are safe for concurrent
+// use. Errors of Redis are returned as they are, wrapped.
+type Queue struct {
+	rdb     redis.UniversalClient
+	tickets *asynq.Client
+	opts    Options
+	weights string // JSON for acquire
+	pools   map[string]*pool
+	codes   map[string]*pool
+	log     *slog.Logger
+	metrics *metrics
+	hub     *hub
+	clock   string // test clock in microseconds; empty: Redis TIME
+
+	mu      sync.Mutex
+	grants  map[*Grant]struct{}
+	waiting map[*Watch]struct{} // watches that keep a caller's presence
+}
+
+// New returns a Queue over rdb. It refuses pools whose ids are not plain or
+// share the code that job ids carry. Call Run to keep leases and presence.
+func New(rdb redis.UniversalClient, pools []Pool, opts Options) (*Queue, error) {
+	if err := opts.validate(); err != nil {
+		return nil, err
+	}
+	opts = opts.withDefaults()
+	q := &Queue{
+		rdb:     rdb,
+		tickets: asynq.NewClientFromRedisClient(rdb),
+		opts:    opts,
+		pools:   make(map[string]*pool),
+		codes:   make(map[string]*pool),
+		log:     opts.Logger,
+		hub:     newHub(rdb, opts.Logger),
+		grants:  make(map[*Grant]struct{}),
+		waiting: make(map[*Watch]struct{}),
+	}
+	for _, cfg := range pools {
+		p, err := newPool(cfg, opts.Burst)
+		if err != nil {
+			return nil, err
+		}
+		if other := q.codes[p.code]; other != nil {
+			return nil, fmt.Errorf("queue: pools %q and %q have the same code; rename one", other.ID, p.ID)
+		}
+		q.pools[p.ID], q.codes[p.code] = p, p
+	}
+	if len(opts.Weights) > 0 {
+		text, err := json.Marshal(opts.Weights)
+		if err != nil {
+			return nil, fmt.Errorf("queue: weights: %w", err)
+		}
+		q.weights = string(text)
+	}
+	q.metrics = newMetrics(opts.Registerer, q)
+	return q, nil
+}
+
+// Run renews the leases of this process's grants and the presence of its
+// waiting callers, listens for wake-ups, and ends jobs that are overdue, until
+// ctx is done; it then returns nil. It survives Redis being away.
+func (q *Queue) Run(ctx context.Context) error {
+	q.metrics.scrapeIn(ctx)
+	var wg sync.WaitGroup
+	wg.Go(func() { q.hub.run(ctx) })
+	wg.Go(func() { every(ctx, q.opts.Lease/3, q.renewGrants) })
+	wg.Go(func() { every(ctx, q.opts.Grace/3, q.renewPresence) })
+	wg.Go(func() { every(ctx, q.opts.Grace/3, q.endOverdue) })
+	wg.Wait()
+	return nil
+}
+
+// every calls fn at once per interval until ctx is done.
+func every(ctx context.Context, interval time.Duration, fn func(context.Context)) {
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			fn(ctx)
+		}
+	}
+}
+
+func (q *Queue) pool(id string) (*pool, error) {
+	p := q.pools[id]
+	if p == nil {
+		return nil, fmt.Errorf("queue: unknown pool %q", id)
+	}
+	return p, nil
+}
+
+// eval runs a script; the test clock, usually empty, is its first argument.
+func (q *Queue) eval(ctx context.Context, name string, script *redis.Script, keys []string, args ...any) (string, error) {
+	reply, err := script.Run(ctx, q.rdb, keys, append([]any{q.clock}, args...)...).Text()
+	if err != nil {
+		return "", fmt.Errorf("queue: %s: %w", name, err)
+	}
+	return reply, nil
+}
+
+// words splits a reply and checks that it has at least n words.
+func words(name, reply string, n int) ([]string, error) {
+	w := strings.Fields(reply)
+	if len(w) < n {
+		return nil, fmt.Errorf("queue: %s replied %q", name, reply)
+	}
+	return w, nil
+}
+
+// micros reads a decimal number of microseconds.
+func micros(s string) time.Duration {
+	n, _ := strconv.ParseInt(s, 10, 64)
+	return time.Duration(n) * time.Microsecond
+}
+
+// instant reads a Unix time in microseconds; "" and 0 are the zero time.
+func instant(s string) time.Time {
+	n, _ := strconv.ParseInt(s, 10, 64)
+	if n == 0 {
+		return time.Time{}
+	}
+	return time.UnixMicro(n)
+}

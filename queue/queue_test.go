@@ -1,0 +1,236 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+
+	"github.com/llmguard/llmguard/internal/redistest"
+	"github.com/llmguard/llmguard/wire"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// env is a queue on a real Redis of its own.
+type env struct {
+	*Queue
+	t   testing.TB
+	srv *redistest.Server
+	rdb *redis.Client
+}
+
+func newEnv(t testing.TB, opts Options, pools ...Pool) *env {
+	t.Helper()
+	srv := redistest.Start(t)
+	return envOn(t, srv, opts, pools...)
+}
+
+func envOn(t testing.TB, srv *redistest.Server, opts Options, pools ...Pool) *env {
+	t.Helper()
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
+		if os.Getenv("QUEUE_TEST_LOG") != "" {
+			opts.Logger = slog.New(slog.NewTextHandler(os.Stderr, nil))
+		}
+	}
+	rdb := srv.Client()
+	q, err := New(rdb, pools, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &env{Queue: q, t: t, srv: srv, rdb: rdb}
+}
+
+// run runs the queue and a worker until the returned stop.
+func (e *env) run(runner func(context.Context, *Claim) Verdict, opts WorkerOptions) (stop func()) {
+	e.t.Helper()
+	ctx, cancel := context.WithCancel(e.t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = e.Run(ctx) })
+	if opts.ShutdownTimeout == 0 {
+		opts.ShutdownTimeout = 3 * time.Second
+	}
+	wg.Go(func() {
+		if err := NewWorker(e.Queue, runner, opts).Run(ctx); err != nil {
+			e.t.Error(err)
+		}
+	})
+	var once sync.Once
+	stop = func() { once.Do(func() { cancel(); wg.Wait() }) }
+	e.t.Cleanup(stop)
+	return stop
+}
+
+func (e *env) job(pool, org, user string, class Class, tokens int64) *Job {
+	return &Job{
+		ID: e.NewID(pool), Pool: pool, Org: org, User: user, Class: class, Tokens: tokens,
+		Endpoint: wire.ChatCompletions, Model: "m", CallID: wire.NewCallID(),
+		Header: http.Header{"X-Test": {"yes"}},
+	}
+}
+
+func (e *env) put(j *Job) *Job {
+	e.t.Helper()
+	if err := e.Put(e.t.Context(), j, []byte(`{"n":1}`)); err != nil {
+		e.t.Fatal(err)
+	}
+	return j
+}
+
+// claim acquires up to n claims as a pacer would, without a worker.
+func (e *env) claim(pool string, n int) []*Claim {
+	e.t.Helper()
+	pc := newPacer(e.Queue, e.pools[pool])
+	got, err := pc.acquire(e.t.Context(), n)
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	for _, c := range got.claims {
+		c.ctx = e.t.Context()
+		if err := c.fetch(e.t.Context()); err != nil {
+			e.t.Fatal(err)
+		}
+	}
+	return got.claims
+}
+
+// claimOne acquires the next job and fails when it is not the wanted one.
+func (e *env) claimOne(pool string, want *Job) *Claim {
+	e.t.Helper()
+	claims := e.claim(pool, 1)
+	if len(claims) != 1 {
+		e.t.Fatalf("got %d claims, want 1", len(claims))
+	}
+	if want != nil && claims[0].Job.ID != want.ID {
+		e.t.Fatalf("claimed %s, want %s", claims[0].Job.ID, want.ID)
+	}
+	return claims[0]
+}
+
+func (e *env) state(j *Job) State {
+	e.t.Helper()
+	got, err := e.Job(e.t.Context(), j.Org, j.ID)
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	return got.State
+}
+
+func (e *env) at(now time.Duration) { e.clock = strconv.FormatInt(now.Microseconds(), 10) }
+
+func noop(ctx context.Context, c *Claim) Verdict {
+	if err := c.Start(ctx); err != nil {
+		return Verdict{Kind: Requeue, Unused: true}
+	}
+	if _, err := c.Output().Write([]byte("ok")); err != nil {
+		return Verdict{Kind: Requeue}
+	}
+	return Verdict{Kind: Done, Status: 200, Charged: 7}
+}
+
+func eventually(t testing.TB, what string, cond func() bool) {
+	t.Helper()
+	for range 2000 {
+		if cond() {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatalf("not within 20 s: %s", what)
+}
+
+func TestJobRunsThroughAsynqOnce(t *testing.T) {
+	e := newEnv(t, Options{}, Pool{ID: "p"})
+	ctx := t.Context()
+	e.run(noop, WorkerOptions{})
+	j := e.put(e.job("p", "acme", "ann", Async, 10))
+	w := e.Watch(ctx, j)
+	defer w.Close(ctx, 0)
+	var text string
+	var heads, ends int
+	for {
+		ev, err := w.Next(ctx)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch ev.Kind {
+		case Bytes:
+			text += string(ev.Data)
+		case Head:
+			heads++
+		case End:
+			ends++
+			if !ev.OK {
+				t.Error("end not ok")
+			}
+		}
+	}
+	if text != "ok" || heads != 1 || ends != 1 {
+		t.Errorf("watched %q, %d heads, %d ends", text, heads, ends)
+	}
+	got, err := e.Job(ctx, "acme", j.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.State != Succeeded || got.Charged != 7 || got.Attempt != 1 || got.Header.Get("X-Test") != "yes" || got.Status != 200 {
+		t.Errorf("job is %+v", got)
+	}
+	d, err := e.Depth(ctx, "p")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d.Jobs != 0 || d.Bytes != 0 || d.Claims != 0 || d.Waiting != [4]int64{} || d.WaitingTokens != [4]int64{} {
+		t.Errorf("depth after the end: %+v", d)
+	}
+}
+
+func TestDrain(t *testing.T) {
+	e := newEnv(t, Options{}, Pool{ID: "p"})
+	const jobs = 2000
+	var mu sync.Mutex
+	runs := make(map[string]int)
+	e.run(func(ctx context.Context, c *Claim) Verdict {
+		mu.Lock()
+		runs[c.Job.ID]++
+		mu.Unlock()
+		return noop(ctx, c)
+	}, WorkerOptions{})
+	ids := make([]*Job, jobs)
+	var wg sync.WaitGroup
+	for g := range 8 {
+		wg.Go(func() {
+			for i := g; i < jobs; i += 8 {
+				ids[i] = e.put(e.job("p", fmt.Sprintf("org%d", i%7), fmt.Sprintf("u%d", i%3), Async, 10))
+			}
+		})
+	}
+	wg.Wait()
+	eventually(t, "queue empty", func() bool {
+		d, err := e.Depth(t.Context(), "p")
+		return err == nil && d.Jobs == 0
+	})
+	for _, j := range ids {
+		if s := e.state(j); s != Succeeded {
+			t.Fatalf("%s is %s", j.ID, s)
+		}
+	}
+	for id, n := range runs {
+		if n != 1 {
+			t.Errorf("%s ran %d times", id, n)
+		}
+	}
+}

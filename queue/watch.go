@@ -1,0 +1,196 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// EventKind tells what an Event carries.
+type EventKind uint8
+
+// The kinds of events. A watch yields Changed with the present state first,
+// then per attempt one Head, any number of Bytes and one End, with a Changed
+// at every change of state or attempt, and last the Changed with the terminal
+// state.
+const (
+	Changed EventKind = 1 + iota
+	Head
+	Bytes
+	End
+)
+
+// Event is one step of a watched job.
+type Event struct {
+	Kind EventKind
+	// Attempt is the attempt the event belongs to. When it grows, all output
+	// before it is void.
+	Attempt int
+	State   State       // of Changed
+	Status  int         // of Head
+	Header  http.Header // of Head
+	Data    []byte      // of Bytes
+	OK      bool        // of End: the answer is complete
+}
+
+// pollEvery is how often a watch looks without having been woken.
+const pollEvery = time.Second
+
+// Watch follows one job from its present state, and its output from the
+// beginning of the latest attempt. It is for one goroutine.
+type Watch struct {
+	q       *Queue
+	job     *Job
+	wake    chan string
+	leave   func()
+	queue   []Event
+	state   State
+	attempt int
+	last    string // id of the last entry read
+	ended   bool
+}
+
+// Watch opens a watch of a job. While that of an interactive job is open its
+// caller counts as present. Close it.
+func (q *Queue) Watch(ctx context.Context, j *Job) *Watch {
+	w := &Watch{q: q, job: j, last: "0"}
+	w.wake, w.leave = q.hub.listen(jobChannel(j.ID), 1)
+	if j.Class == Interactive {
+		q.mu.Lock()
+		q.waiting[w] = struct{}{}
+		q.mu.Unlock()
+		q.keep(ctx, q.pools[j.Pool], []any{j.ID}, q.opts.Grace)
+	}
+	return w
+}
+
+// Close ends the watch. The place of an interactive job is kept for another
+// Options.Grace, or for `keep` if that is longer.
+func (w *Watch) Close(ctx context.Context, keep time.Duration) {
+	w.leave()
+	w.q.mu.Lock()
+	_, present := w.q.waiting[w]
+	delete(w.q.waiting, w)
+	w.q.mu.Unlock()
+	if present && keep > w.q.opts.Grace && !w.ended {
+		w.q.keep(ctx, w.q.pools[w.job.Pool], []any{w.job.ID}, keep)
+	}
+}
+
+// Next returns the next event, waiting for it. After the terminal state it
+// returns io.EOF; for a job that is forgotten, ErrNotFound; else the error is
+// that of ctx. An absent Redis is waited for.
+func (w *Watch) Next(ctx context.Context) (Event, error) {
+	timer := time.NewTimer(pollEvery)
+	defer timer.Stop()
+	for {
+		if len(w.queue) > 0 {
+			e := w.queue[0]
+			w.queue = w.queue[1:]
+			return e, nil
+		}
+		if w.ended {
+			return Event{}, io.EOF
+		}
+		err := w.look(ctx)
+		if ctx.Err() != nil {
+			return Event{}, context.Cause(ctx)
+		}
+		if errors.Is(err, ErrNotFound) {
+			return Event{}, err
+		}
+		if len(w.queue) > 0 || w.ended {
+			continue
+		}
+		timer.Reset(pollEvery)
+		select {
+		case <-ctx.Done():
+			return Event{}, context.Cause(ctx)
+		case <-w.wake:
+		case <-timer.C:
+		}
+	}
+}
+
+// look reads state and output. The state is read first: a terminal one is
+// passed on only after all output that came before it.
+func (w *Watch) look(ctx context.Context) error {
+	const most = 256
+	pipe := w.q.rdb.Pipeline()
+	record := pipe.HMGet(ctx, jobKey(w.job.Pool, w.job.ID), "state", "attempt")
+	var output *redis.XMessageSliceCmd
+	if w.attempt > 0 {
+		output = pipe.XRangeN(ctx, outKey(w.job.ID, w.attempt), "("+w.last, "+", most)
+	}
+	if _, err := pipe.Exec(ctx); err != nil {
+		return fmt.Errorf("queue: watch: %w", err)
+	}
+	text, _ := record.Val()[0].(string)
+	if text == "" {
+		return ErrNotFound
+	}
+	number, _ := record.Val()[1].(string)
+	attempt, _ := strconv.Atoi(number)
+	state := State(text)
+	if attempt != w.attempt {
+		w.attempt, w.last = attempt, "0"
+		if !state.Terminal() {
+			w.changed(state)
+		}
+		return w.look(ctx)
+	}
+	if !state.Terminal() && state != w.state {
+		w.changed(state)
+	}
+	full := false
+	if output != nil {
+		events, last, err := outputEvents(w.attempt, output.Val(), w.last)
+		if err != nil {
+			return err
+		}
+		w.queue, w.last = append(w.queue, events...), last
+		full = len(output.Val()) == most
+	}
+	if state.Terminal() && !full {
+		w.changed(state)
+		w.ended = true
+	}
+	return nil
+}
+
+func (w *Watch) changed(state State) {
+	w.state = state
+	w.queue = append(w.queue, Event{Kind: Changed, Attempt: w.attempt, State: state})
+}
+
+// renewPresence tells the pools that this process's callers still wait.
+func (q *Queue) renewPresence(ctx context.Context) {
+	ids := make(map[string][]any)
+	q.mu.Lock()
+	for w := range q.waiting {
+		ids[w.job.Pool] = append(ids[w.job.Pool], w.job.ID)
+	}
+	q.mu.Unlock()
+	for pool, list := range ids {
+		q.keep(ctx, q.pools[pool], list, q.opts.Grace)
+	}
+}
+
+// keep extends the presence of the callers of jobs, a thousand per call.
+func (q *Queue) keep(ctx context.Context, p *pool, ids []any, d time.Duration) {
+	for len(ids) > 0 {
+		n := min(len(ids), 1000)
+		args := append([]any{d.Microseconds()}, ids[:n]...)
+		if _, err := q.eval(ctx, "present", presentScript, p.keys[8:9], args...); err != nil {
+			q.log.WarnContext(ctx, "renew presence", "pool", p.ID, "err", err)
+			return
+		}
+		ids = ids[n:]
+	}
+}

@@ -1,0 +1,306 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/hibiken/asynq"
+)
+
+// WorkerOptions are the settings of a Worker.
+type WorkerOptions struct {
+	// Concurrency is how many jobs of a pool run at once in this process. Pools
+	// not named, or with 0, get 64; negative leaves a pool out.
+	Concurrency map[string]int
+	// ShutdownTimeout is how long running jobs may go on after Run's context is
+	// done, before theirs is cancelled with ErrShutdown. 0 is 30 s.
+	ShutdownTimeout time.Duration
+	// TaskCheckInterval is how often asynq looks for tickets. 0 is 15 ms.
+	TaskCheckInterval time.Duration
+}
+
+const (
+	defaultConcurrency = 64
+	handlerTime        = time.Minute      // a handler then makes way for a fresh ticket
+	concludeTime       = 2 * time.Minute  // for a verdict while Redis is away
+	abortTime          = 10 * time.Second // for runs to end after ErrShutdown
+)
+
+// Worker runs jobs. It has one asynq server, one pacer and one keeper of
+// claims per pool.
+type Worker struct {
+	q      *Queue
+	runner func(context.Context, *Claim) Verdict
+	opts   WorkerOptions
+
+	mu   sync.Mutex
+	live map[*Claim]struct{}
+	done map[string]struct{} // succeeded jobs whose bodies are to be forgotten
+}
+
+// NewWorker returns a worker that carries out claims of q's pools by runner.
+// The runner gets a context that is cancelled when the claim is lost
+// (ErrLost), the job is cancelled (ErrCancelled), its caller has gone from a
+// started stream (ErrCallerGone) or the worker must end (ErrShutdown); see
+// context.Cause. A panic in it counts as a died attempt.
+func NewWorker(q *Queue, runner func(context.Context, *Claim) Verdict, opts WorkerOptions) *Worker {
+	if opts.ShutdownTimeout == 0 {
+		opts.ShutdownTimeout = 30 * time.Second
+	}
+	if opts.TaskCheckInterval == 0 {
+		opts.TaskCheckInterval = 15 * time.Millisecond
+	}
+	return &Worker{
+		q: q, runner: runner, opts: opts,
+		live: make(map[*Claim]struct{}), done: make(map[string]struct{}),
+	}
+}
+
+// Run works until ctx is done, lets running jobs end within ShutdownTimeout,
+// and returns nil. Run the queue's own Run beside it, and for at least as long.
+func (w *Worker) Run(ctx context.Context) error {
+	runCtx, abort := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer abort(nil)
+	var background, servers sync.WaitGroup
+	var started []*asynq.Server
+	for _, id := range slices.Sorted(maps.Keys(w.q.pools)) {
+		p := w.q.pools[id]
+		n := w.opts.Concurrency[id]
+		if n == 0 {
+			n = defaultConcurrency
+		}
+		if n < 0 {
+			continue
+		}
+		pc := newPacer(w.q, p)
+		server := w.newServer(ctx, p, n)
+		if err := server.Start(asynq.HandlerFunc(func(tctx context.Context, _ *asynq.Task) error {
+			w.handle(tctx, runCtx, pc)
+			return nil
+		})); err != nil {
+			abort(ErrShutdown)
+			return fmt.Errorf("queue: start asynq for pool %q: %w", id, err)
+		}
+		started = append(started, server)
+		background.Go(func() { pc.run(ctx) })
+	}
+	keepCtx, stopKeeping := context.WithCancel(runCtx)
+	background.Go(func() { w.keep(keepCtx) })
+
+	<-ctx.Done()
+	late := time.AfterFunc(w.opts.ShutdownTimeout, func() { abort(ErrShutdown) })
+	defer late.Stop()
+	for _, server := range started { // each waits for its handlers
+		servers.Go(server.Shutdown)
+	}
+	servers.Wait()
+	stopKeeping()
+	background.Wait()
+	last, done := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer done()
+	w.forgetBodies(last)
+	return nil
+}
+
+func (w *Worker) newServer(ctx context.Context, p *pool, concurrency int) *asynq.Server {
+	return asynq.NewServerFromRedisClient(patient{w.q.rdb}, asynq.Config{
+		Concurrency:              concurrency,
+		Queues:                   map[string]int{p.ID: 1},
+		TaskCheckInterval:        w.opts.TaskCheckInterval,
+		DelayedTaskCheckInterval: time.Second,
+		ShutdownTimeout:          w.opts.ShutdownTimeout + abortTime,
+		Logger:                   newAsynqLog(ctx, w.q.log, p.ID),
+		LogLevel:                 asynq.WarnLevel,
+		BaseContext:              func() context.Context { return context.WithoutCancel(ctx) }, // the pacer ends handlers
+	})
+}
+
+// handle serves one ticket: it runs jobs until none waits or a minute passed.
+func (w *Worker) handle(ctx, runCtx context.Context, pc *pacer) {
+	limit, cancel := context.WithTimeout(ctx, handlerTime)
+	defer cancel()
+	for {
+		c := pc.next(limit)
+		if c == nil {
+			break
+		}
+		w.run(runCtx, c)
+	}
+	if limit.Err() != nil && ctx.Err() == nil {
+		w.q.enqueueTicket(ctx, pc.p)
+	}
+}
+
+// run carries out one claim.
+func (w *Worker) run(ctx context.Context, c *Claim) {
+	runCtx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	c.ctx, c.cancel = runCtx, cancel
+	w.mu.Lock()
+	w.live[c] = struct{}{}
+	w.mu.Unlock()
+	defer func() {
+		w.mu.Lock()
+		delete(w.live, c)
+		w.mu.Unlock()
+	}()
+	verdict := Verdict{Kind: Requeue, Unused: true}
+	err := c.fetch(runCtx)
+	if err == nil {
+		verdict = w.call(runCtx, c)
+	}
+	end, stop := context.WithTimeout(context.WithoutCancel(ctx), concludeTime)
+	defer stop()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(abortTime/2, stop) })()
+	if err := c.conclude(end, verdict); err != nil {
+		w.q.log.WarnContext(ctx, "verdict not carried out", "job", c.id, "attempt", c.Job.Attempt, "err", err)
+		return
+	}
+	if verdict.Kind == Done {
+		w.mu.Lock()
+		w.done[c.id] = struct{}{}
+		w.mu.Unlock()
+	}
+	if err != nil && !errors.Is(err, ErrGone) {
+		w.q.log.WarnContext(ctx, "claimed job not read", "job", c.id, "err", err)
+	}
+}
+
+// call runs the runner; a panic is logged and leaves no verdict.
+func (w *Worker) call(ctx context.Context, c *Claim) (v Verdict) {
+	defer func() {
+		if r := recover(); r != nil {
+			w.q.log.ErrorContext(ctx, "runner panicked", "job", c.id, "panic", r, "stack", string(debug.Stack()))
+			v = Verdict{Wait: time.Second}
+		}
+	}()
+	return w.runner(ctx, c)
+}
+
+// fetch reads the claimed job, its body, and what a dead attempt left.
+func (c *Claim) fetch(ctx context.Context) error {
+	j, body, err := c.q.loadClaimed(ctx, c.p, c.id)
+	if err != nil {
+		return err
+	}
+	if j == nil {
+		return ErrGone
+	}
+	c.Job, c.Body = j, body
+	if j.State.Terminal() || j.Attempt == 0 {
+		return nil
+	}
+	left, err := c.q.remainsOf(ctx, j.ID, j.Attempt)
+	if err != nil {
+		return err
+	}
+	c.Recovered, c.partial = left.outcome, left.partial
+	return nil
+}
+
+// keep renews the claims of running jobs, cancels the runs whose claims are
+// lost or whose jobs are to be cancelled, and forgets bodies, until ctx is done.
+func (w *Worker) keep(ctx context.Context) {
+	var told sync.WaitGroup
+	defer told.Wait()
+	for id := range w.q.pools {
+		messages, leave := w.q.hub.listen(cancelChannel(id), 1000)
+		defer leave()
+		told.Go(func() { w.obeyCancels(ctx, messages) })
+	}
+	renew := time.NewTicker(w.q.opts.Lease / 3)
+	defer renew.Stop()
+	forget := time.NewTicker(time.Second)
+	defer forget.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-renew.C:
+			w.renewAll(ctx)
+		case <-forget.C:
+			w.forgetBodies(ctx)
+			w.dropExpired()
+		}
+	}
+}
+
+// obeyCancels renews at once when a job of a pool was cancelled: the answer
+// tells which.
+func (w *Worker) obeyCancels(ctx context.Context, messages <-chan string) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-messages:
+		}
+		for len(messages) > 0 {
+			<-messages
+		}
+		w.renewAll(ctx)
+	}
+}
+
+// renewAll renews every live claim, one call per pool, and obeys the answers.
+func (w *Worker) renewAll(ctx context.Context) {
+	byPool := make(map[*pool][]*Claim)
+	w.mu.Lock()
+	for c := range w.live {
+		byPool[c.p] = append(byPool[c.p], c)
+	}
+	w.mu.Unlock()
+	for p, claims := range byPool {
+		pairs := make([]any, 0, 2*len(claims))
+		for _, c := range claims {
+			pairs = append(pairs, c.id, c.token)
+		}
+		asked := time.Now()
+		letters, err := w.q.renew(ctx, p, pairs)
+		if err != nil && ctx.Err() == nil {
+			w.q.log.WarnContext(ctx, "renew claims", "pool", p.ID, "err", err)
+		}
+		for i := range letters {
+			claims[i].obey(letters[i], asked)
+		}
+	}
+}
+
+// obey acts on renew's letter for a claim.
+func (c *Claim) obey(letter byte, asked time.Time) {
+	switch letter {
+	case 'l':
+		c.cancel(ErrLost)
+		return
+	case 'c':
+		c.cancel(ErrCancelled)
+	case 'g':
+		c.cancel(ErrCallerGone)
+	}
+	c.renewed.Store(asked.UnixNano())
+}
+
+// dropExpired cancels runs whose lease ended while Redis could not be asked.
+func (w *Worker) dropExpired() {
+	oldest := time.Now().Add(-w.q.opts.Lease).UnixNano()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for c := range w.live {
+		if c.renewed.Load() < oldest {
+			c.cancel(ErrLost)
+		}
+	}
+}
+
+func (w *Worker) forgetBodies(ctx context.Context) {
+	w.mu.Lock()
+	ids := slices.Collect(maps.Keys(w.done))
+	clear(w.done)
+	w.mu.Unlock()
+	w.q.unlinkBodies(ctx, ids)
+}
