@@ -308,8 +308,8 @@ func TestAliasBomb(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "aliases multiply it") {
 		t.Errorf("%.300v", err)
 	}
-	if n := len(err.(Errors)); n > 10 {
-		t.Errorf("%d errors", n)
+	if all, ok := errors.AsType[Errors](err); !ok || len(all) > 10 {
+		t.Errorf("%d errors", len(all))
 	}
 }
 

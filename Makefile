@@ -1,0 +1,69 @@
+# Targets for people and for CI. `make help` lists them.
+SHELL       := bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+GOLANGCI_VERSION := v2.15.0
+VERSION   ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+LDFLAGS   := -s -w -X main.version=$(VERSION)
+BIN       := $(CURDIR)/.bin
+GOLANGCI  := $(BIN)/golangci-lint-$(GOLANGCI_VERSION)
+PKG       ?= ./...
+FUZZTIME  ?= 20s
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+run: ## Run proxy, worker, store and provider on this machine (llmguard dev)
+	go run ./cmd/llmguard dev
+
+build: ## Build static binaries into dist/
+	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o dist/ ./cmd/...
+
+deps: ## Install what the tests need and say so (redis-server, Node packages)
+	@.ci/deps
+
+test: deps ## Run all tests; PKG=./queue for one package
+	@.ci/gotest $(PKG)
+
+race: deps ## Run all tests with the race detector
+	@.ci/gotest -race $(PKG)
+
+check: deps $(GOLANGCI) ## Everything CI asks for: format, vet, lint, race tests, a clean tree
+	$(GOLANGCI) fmt
+	go vet ./...
+	$(GOLANGCI) run ./...
+	@.ci/gotest -race ./...
+	git diff --exit-code
+
+lint: $(GOLANGCI) ## Format and lint
+	$(GOLANGCI) fmt
+	$(GOLANGCI) run ./...
+
+cover: deps ## Report coverage per function and in total
+	go test -coverpkg=./... -coverprofile=cover.out ./... > /dev/null
+	go tool cover -func=cover.out | tail -40
+
+fuzz: ## Fuzz every target for FUZZTIME (20s) each
+	@for pkg in $$(go list ./...); do \
+	  for target in $$(go test -list '^Fuzz' $$pkg | grep '^Fuzz' || true); do \
+	    echo "== $$pkg $$target"; \
+	    go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 200x $$pkg; \
+	  done; \
+	done
+
+bench: deps ## Measure CPU per call against bare proxies, on loopback
+	go run ./bench
+
+generate: ## Write the generated files anew (dashboards)
+	go generate ./...
+
+clean: ## Remove what the targets above have made
+	rm -rf dist cover.out
+
+$(GOLANGCI):
+	@echo "installing golangci-lint $(GOLANGCI_VERSION) into $(BIN)"
+	@GOBIN=$(BIN) go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)
+	@mv $(BIN)/golangci-lint $@
+
+.PHONY: help run build deps test race check lint cover fuzz bench generate clean
