@@ -41,16 +41,17 @@ type Config struct {
 	Timeouts Timeouts `yaml:"timeouts"`
 	// Store says what happens when Redis cannot be asked.
 	Store Store `yaml:"store"`
-	// KillSwitch overrides all limits at once. off: limits work as written.
-	// shadow: they count and report, and nothing is refused or queued by them.
-	// refuse: every call that costs money is refused.
-	KillSwitch string `yaml:"kill_switch" default:"off" enum:"off,shadow,refuse"`
+	// KillSwitch overrides the modes of all limits at once. off: limits work as
+	// written. shadow: they count and report, and nothing is refused or queued
+	// because of them.
+	KillSwitch string `yaml:"kill_switch" default:"off" enum:"off,shadow"`
 	// UnknownModelPrice, when set, is the price of models the catalogue does
-	// not know. Without it such a model is refused; it is never free. Its
-	// fields are those of a price entry without match rules.
+	// not know. Without it such a model is refused; it is never free. (Not
+	// built yet: refused.)
 	UnknownModelPrice Raw `yaml:"unknown_model_price" kind:"mapping"`
 	// Prices are the operator's own price entries. They go before the built-in
-	// catalogue. Package pricing reads them.
+	// catalogue. Their form is that of the catalogue's models; ${NAME} is not
+	// filled in here.
 	Prices Raw `yaml:"prices" kind:"list"`
 	// Providers are the upstream accounts calls are sent to.
 	Providers []Provider `yaml:"providers,required"`
@@ -152,7 +153,7 @@ type Timeouts struct {
 	Idle time.Duration `yaml:"idle" default:"120s"`
 	// Drain is how long a stopping process still accepts calls after it has
 	// reported itself not ready, so that load balancers can notice.
-	Drain time.Duration `yaml:"drain" default:"5s"`
+	Drain time.Duration `yaml:"drain" default:"5s" min:"0"`
 	// Shutdown is how long calls in flight may then go on. What is left is
 	// cancelled and settled.
 	Shutdown time.Duration `yaml:"shutdown" default:"30s"`

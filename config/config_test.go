@@ -160,19 +160,16 @@ func TestFull(t *testing.T) {
 	check("shutdown", cfg.Timeouts.Shutdown, 90*time.Minute)
 	check("prices", string(cfg.Prices.YAML), `  - model: house-7b
     # A comment between.
-    rates: {input: 0.10, output: 0.20}
+    prices: [{input: 0.10, output: 0.20}]
 
-  - model: house-70b
-    rates: {input: 1, output: 2}
+  - {model: house-70b, prices: [{input: 1, output: 2}]}
 `)
-	check("prices line", cfg.Prices.Line, 33)
-	check("unknown price", strings.TrimSpace(string(cfg.UnknownModelPrice.YAML)), "{input: 100, output: 500}")
-	check("unknown price line", cfg.UnknownModelPrice.Line, 30)
+	check("prices line", cfg.Prices.Line, 31)
 	check("base_url", cfg.Providers[0].BaseURL, "https://api.openai.com/v1")
 	check("api_key", cfg.Providers[0].APIKey.Reveal(), "sk-from-the-environment")
 	check("pool", cfg.Providers[0].Pools[0], Pool{
-		ID: "openai-main", Models: []string{"gpt-6*", "*-mini"}, RPM: 500, TPM: 2_000_000, TPMCounting: "actual",
-		Concurrency: 64, Burst: 5, MaxJobs: 10_000, MaxBytes: 1e9, MaxAge: 180 * time.Hour, WorkerConcurrency: 64,
+		ID: "openai-main", Models: []string{"gpt-6*", "*-mini"}, RPM: 500, TPM: 2_000_000, TPMCounting: "requested",
+		Concurrency: 64, MaxJobs: 10_000, MaxBytes: 1e9, MaxAge: 180 * time.Hour, WorkerConcurrency: 64,
 	})
 	check("default pool", cfg.Providers[1].Pools[0].ID, "house")
 	org := cfg.Orgs[0]

@@ -49,14 +49,11 @@ type Pool struct {
 	// TPM is tokens per minute, in every sliding minute. Left out: no bound.
 	TPM int64 `yaml:"tpm"`
 	// TPMCounting is how the provider counts tokens. requested: input and
-	// output limit at the start, nothing given back, as OpenAI does. actual:
-	// corrected by usage at the end.
-	TPMCounting string `yaml:"tpm_counting" default:"requested" enum:"requested,actual"`
+	// output limit at the start, nothing given back, as OpenAI does. (actual,
+	// corrected by usage at the end, is not built yet.)
+	TPMCounting string `yaml:"tpm_counting" default:"requested" enum:"requested"`
 	// Concurrency is how many calls may be open at once. Left out: no bound.
 	Concurrency int `yaml:"concurrency"`
-	// Burst is how many requests may start at the same moment before the pace
-	// of RPM sets in. Left out: llmguard chooses.
-	Burst int `yaml:"burst"`
 	// MaxJobs and MaxBytes bound the jobs waiting for this pool; beyond them
 	// calls that do not fit get 429.
 	MaxJobs  int  `yaml:"max_jobs" default:"100000"`

@@ -52,6 +52,7 @@ func (d *document) validate(cfg *Config) {
 		}
 		d.failAt(path, "%s is also the address of %s; operators need a listener of their own", cfg.Listen, other)
 	}
+	d.prices(cfg)
 	d.redis(cfg.Redis)
 	d.peppers(cfg.Auth.Peppers)
 	d.providers(cfg)

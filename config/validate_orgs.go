@@ -62,7 +62,7 @@ func (d *document) hash(path, text string, peppers []Pepper) bool {
 		}
 		var p keys.Pepper
 		if len(peppers) > 0 {
-			p = keys.Pepper{ID: peppers[0].ID, Secret: []byte(peppers[0].Secret.Reveal())}
+			p = keys.Pepper{ID: peppers[0].ID, Secret: peppers[0].Secret.Reveal()}
 		}
 		d.failAt(path, "this is the key itself; write its hash instead: %q", keys.Hash(p, text))
 		return false

@@ -81,7 +81,7 @@ func Check(text string) (Class, error) {
 // value stands for no pepper.
 type Pepper struct {
 	ID     string
-	Secret []byte
+	Secret string
 }
 
 // Hash returns the form in which a key is stored and looked up:
@@ -92,7 +92,7 @@ func Hash(p Pepper, text string) string {
 		sum := sha256.Sum256([]byte(text))
 		return "sha256:" + hex.EncodeToString(sum[:])
 	}
-	mac := hmac.New(sha256.New, p.Secret)
+	mac := hmac.New(sha256.New, []byte(p.Secret))
 	mac.Write([]byte(text))
 	return p.ID + ":" + hex.EncodeToString(mac.Sum(nil))
 }

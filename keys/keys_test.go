@@ -89,7 +89,7 @@ func TestHash(t *testing.T) {
 	}{
 		// printf %s <key> | sha256sum; printf %s <key> | openssl dgst -sha256 -hmac secret
 		{Pepper{}, "sha256:752635afd5948160abd3d4040d341ab7177893364e72433e622c722af3932720"},
-		{Pepper{ID: "p1", Secret: []byte("secret")}, "p1:8aaf149ef7113e44981c75bcc84b4b5bc53b8ba336c90933d4ecfd7e7a2ef30e"},
+		{Pepper{ID: "p1", Secret: "secret"}, "p1:8aaf149ef7113e44981c75bcc84b4b5bc53b8ba336c90933d4ecfd7e7a2ef30e"},
 	} {
 		if got := Hash(tc.pepper, known); got != tc.want {
 			t.Errorf("Hash(%q) = %s, want %s", tc.pepper.ID, got, tc.want)
