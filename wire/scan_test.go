@@ -352,11 +352,3 @@ func TestScanMemory(t *testing.T) {
 		}
 	}
 }
-
-func TestCallID(t *testing.T) {
-	id := NewCallID()
-	at, ok := CallTime(id)
-	if !ok || len(id) != 26 || strings.ToLower(id) != id {
-		t.Fatalf("id %q: %v, %v", id, at, ok)
-	}
-}

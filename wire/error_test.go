@@ -1,0 +1,248 @@
+package wire
+
+import (
+	"encoding/json"
+	"errors"
+	"math"
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+// hostile is a word from outside: a limit or model named to spoil a message.
+const hostile = "Daily-QUOTA billing credit balance will reset at out of credits quota exhausted"
+
+// refusals has one error of every constructor.
+func refusals(wait time.Duration) map[string]*Error {
+	cause := errors.New("redis: secret")
+	return map[string]*Error{
+		"BadRequest":          BadRequest("n", "invalid_type", "n is %q", "\x00\xff\n\u2028</script>"),
+		"RateLimited":         RateLimited(hostile, wait),
+		"LimitReached":        LimitReached(Exceeded{For: hostile, On: hostile, Limit: "1", Used: "2", Requested: "3", Wait: wait}),
+		"QuotaExceeded":       QuotaExceeded("The budget is used up."),
+		"Overloaded":          Overloaded(hostile, wait),
+		"ServiceUnavailable":  ServiceUnavailable(hostile, wait, cause),
+		"BadGateway":          BadGateway(hostile, cause),
+		"GatewayTimeout":      GatewayTimeout(hostile, cause),
+		"InvalidKey":          InvalidKey("Incorrect API key provided."),
+		"Forbidden":           Forbidden("model_not_found", "%s", "no"),
+		"NotFound":            NotFound("", "unknown_url", "Unknown URL: %s", "/x"),
+		"MethodNotAllowed":    MethodNotAllowed(strings.Repeat("X", 1000), []string{"GET", "POST"}),
+		"TooLarge":            TooLarge(5),
+		"UnsupportedEncoding": UnsupportedEncoding(strings.Repeat("x", 1000)),
+		"NotFinished":         NotFinished(hostile, wait),
+		"KeyReused":           KeyReused(),
+		"Internal":            Internal(cause),
+	}
+}
+
+// TestErrorBody is rule R12: always an object, code and param strings or null.
+func TestErrorBody(t *testing.T) {
+	for name, e := range refusals(time.Second) {
+		var top map[string]json.RawMessage
+		var inner map[string]any
+		if err := json.Unmarshal(e.JSON(), &top); err != nil || len(top) != 1 {
+			t.Errorf("%s: %s: %v", name, e.JSON(), err)
+			continue
+		}
+		if err := json.Unmarshal(top["error"], &inner); err != nil || len(inner) != 4 {
+			t.Errorf("%s: %s: %v", name, e.JSON(), err)
+			continue
+		}
+		for field, value := range map[string]string{"message": e.Message, "type": e.Type, "param": e.Param, "code": e.Code} {
+			got, present := inner[field]
+			want := any(strings.ToValidUTF8(value, "\ufffd"))
+			if value == "" {
+				want = nil
+			}
+			if !present || got != want {
+				t.Errorf("%s: %s is %v, want %v", name, field, got, want)
+			}
+		}
+		if e.Message == "" || e.Type == "" || e.Status < 400 || strings.Contains(string(e.JSON()), "secret") {
+			t.Errorf("%s: %+v", name, e)
+		}
+	}
+}
+
+// TestErrorRetries is rules R16 to R19.
+func TestErrorRetries(t *testing.T) {
+	spoils := regexp.MustCompile(`(?i)quota|billing|credit balance|out of credits|will reset at`)
+	for _, c := range []struct {
+		wait  time.Duration
+		after string
+		never bool
+	}{
+		{-time.Hour, "1", false}, {0, "1", false}, {time.Millisecond, "1", false}, {time.Second, "1", false}, {1001 * time.Millisecond, "2", false},
+		{59*time.Second + 1, "60", false}, {60 * time.Second, "60", false}, {60*time.Second + 1, "61", true}, {time.Hour, "3600", true},
+	} {
+		for name, e := range refusals(c.wait) {
+			after, should := e.Header.Get("Retry-After"), e.Header.Get("X-Should-Retry")
+			switch name {
+			case "RateLimited", "LimitReached", "Overloaded", "ServiceUnavailable", "NotFinished":
+				if after != c.after || (should == "false") != c.never {
+					t.Errorf("%s, %v: Retry-After %q, x-should-retry %q", name, c.wait, after, should)
+				}
+			case "BadGateway", "GatewayTimeout":
+				if after != "1" || should != "" {
+					t.Errorf("%s: Retry-After %q, x-should-retry %q", name, after, should)
+				}
+			case "QuotaExceeded":
+				if after != "" || should != "false" || e.Status != 429 || e.Type != "insufficient_quota" || e.Code != e.Type {
+					t.Errorf("%s: %+v", name, e)
+				}
+			default:
+				if after != "" || should != "" || e.Status == 429 || e.Status > 500 {
+					t.Errorf("%s: %+v", name, e)
+				}
+			}
+			if after != "" && spoils.MatchString(e.Message) {
+				t.Errorf("%s: a retryable error says %q", name, e.Message)
+			}
+		}
+	}
+}
+
+func TestErrorHeaders(t *testing.T) {
+	all := refusals(time.Second)
+	for _, c := range []struct{ name, header, want string }{
+		{"TooLarge", "Connection", "close"}, {"UnsupportedEncoding", "Connection", "close"}, {"MethodNotAllowed", "Allow", "GET, POST"},
+	} {
+		if got := all[c.name].Header.Get(c.header); got != c.want {
+			t.Errorf("%s: %s %q, want %q", c.name, c.header, got, c.want)
+		}
+	}
+	for name, e := range all {
+		for header := range e.Header {
+			if header != http.CanonicalHeaderKey(header) {
+				t.Errorf("%s: header %q is not canonical", name, header)
+			}
+		}
+	}
+}
+
+func TestLimitReachedIsWordedLikeOpenAI(t *testing.T) {
+	e := LimitReached(Exceeded{"gpt-5 in organization acme", "tokens per min (TPM)", "100", "90", "20", 6500 * time.Millisecond})
+	want := "Rate limit reached for gpt-5 in organization acme on tokens per min (TPM): Limit 100, Used 90, Requested 20. Please try again in 6.5s."
+	if e.Message != want {
+		t.Errorf("message %q\n   want %q", e.Message, want)
+	}
+}
+
+// TestErrorFrame is rule R14.
+func TestErrorFrame(t *testing.T) {
+	e := &Error{Status: 429, Type: "rate_limit_error", Code: "rate_limit_exceeded", Message: "a\n\"b\""}
+	object := `{"message":"a\n\"b\"","type":"rate_limit_error","param":null,"code":"rate_limit_exceeded"}`
+	if got, want := string(e.Frame(ChatCompletions)), "data: {\"error\":"+object+"}\n\n"; got != want {
+		t.Errorf("chat: %q\nwant %q", got, want)
+	}
+	want := "event: error\ndata: {\"type\":\"error\",\"sequence_number\":7,\"code\":\"rate_limit_exceeded\",\"message\":\"a\\n\\\"b\\\"\",\"param\":null,\"error\":" + object + "}\n\n"
+	if got := string(e.ResponsesFrame(7)); got != want {
+		t.Errorf("responses: %q\nwant %q", got, want)
+	}
+	if got := string(e.Frame(Responses)); got != strings.Replace(want, ":7,", ":0,", 1) {
+		t.Errorf("responses: %q", got)
+	}
+	for name, e := range refusals(time.Second) {
+		for _, frame := range [][]byte{e.Frame(ChatCompletions), e.Frame(Responses)} {
+			events, rest := cutStream(t, string(frame), 1)
+			if len(events) != 1 || rest != "" || !json.Valid(EventData(frame)) {
+				t.Errorf("%s: %q is not one event", name, frame)
+			}
+		}
+		if c, err := ScanChunk(EventData(e.Frame(ChatCompletions)), nil); err != nil || !c.Error {
+			t.Errorf("%s: the frame does not read as an error: %v", name, err)
+		}
+	}
+}
+
+func TestErrorKeepsItsFields(t *testing.T) {
+	cause := errors.New("cause")
+	e := ServiceUnavailable("m", time.Second, cause)
+	if !errors.Is(e, cause) || e.Error() != "503 m: cause" || Internal(nil).Error() == "" {
+		t.Errorf("%v", e)
+	}
+	text, err := json.Marshal(e)
+	if err != nil || strings.Contains(string(text), "cause") {
+		t.Fatalf("%s, %v", text, err)
+	}
+	var back Error
+	if err := json.Unmarshal(text, &back); err != nil || string(back.JSON()) != string(e.JSON()) ||
+		back.Status != 503 || back.Header.Get("Retry-After") != "1" {
+		t.Errorf("%s came back as %+v, %v", text, back, err)
+	}
+}
+
+func TestFormatReset(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		-time.Second: "0s", 0: "0s", 1: "1ms", 12 * time.Millisecond: "12ms", time.Second: "1s", 6 * time.Minute: "6m0s",
+		8640 * time.Millisecond: "8.64s", 1500*time.Millisecond + 1: "1.501s", 24 * time.Hour: "24h0m0s", math.MaxInt64: "2562047h47m16.854775807s",
+	} {
+		if got := FormatReset(d); got != want {
+			t.Errorf("%d: %q, want %q", d, got, want)
+		}
+	}
+}
+
+func TestParseRateLimits(t *testing.T) {
+	none := RateLimit{-1, -1, -1}
+	for _, c := range []struct {
+		header map[string]string
+		want   RateLimits
+	}{
+		{nil, RateLimits{none, none}},
+		{map[string]string{
+			"x-ratelimit-limit-requests": "60", "x-ratelimit-remaining-requests": "59", "x-ratelimit-reset-requests": "1s",
+			"x-ratelimit-limit-tokens": "150000", "x-ratelimit-remaining-tokens": "149984", "x-ratelimit-reset-tokens": "6m0s",
+		}, RateLimits{RateLimit{60, 59, time.Second}, RateLimit{150000, 149984, 6 * time.Minute}}},
+		{map[string]string{"x-ratelimit-reset-tokens": "12ms", "x-ratelimit-reset-requests": "0"}, RateLimits{RateLimit{-1, -1, 0}, RateLimit{-1, -1, 12 * time.Millisecond}}},
+		{map[string]string{"x-ratelimit-reset-tokens": "30", "x-ratelimit-remaining-tokens": "-1"}, RateLimits{none, RateLimit{-1, -1, 30 * time.Second}}},
+		{map[string]string{"x-ratelimit-reset-tokens": "soon", "x-ratelimit-limit-tokens": "1e9", "x-ratelimit-reset-requests": "-5s"}, RateLimits{none, none}},
+		{map[string]string{"x-ratelimit-limit-tokens": "99999999999999999999"}, RateLimits{none, none}},
+	} {
+		h := http.Header{}
+		for name, value := range c.header {
+			h.Set(name, value)
+		}
+		if got := ParseRateLimits(h); got != c.want {
+			t.Errorf("%v: %+v, want %+v", c.header, got, c.want)
+		}
+	}
+}
+
+func TestParseRetryAfter(t *testing.T) {
+	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	for _, c := range []struct {
+		ms, after string
+		want      time.Duration
+		ok        bool
+	}{
+		{"", "", 0, false},
+		{"", "5", 5 * time.Second, true},
+		{"", " 5 ", 5 * time.Second, true},
+		{"", "0", 0, true},
+		{"", "1.5", 1500 * time.Millisecond, true},
+		{"250", "5", 250 * time.Millisecond, true},
+		{"0.5", "", 500 * time.Microsecond, true},
+		{"x", "5", 5 * time.Second, true},
+		{"", "-5", 0, false},
+		{"-1", "7", 7 * time.Second, true},
+		{"", "NaN", 0, false},
+		{"", "Inf", maxWait, true},
+		{"", "1e400", maxWait, true},
+		{"", "99999999999999999999", maxWait, true},
+		{"", "Fri, 20 Nov 2026 12:00:30 GMT", 30 * time.Second, true},
+		{"", "Fri, 20 Nov 2026 11:00:00 GMT", 0, true},
+		{"", "Fri, 20 Nov 9026 11:00:00 GMT", maxWait, true},
+		{"", "tomorrow", 0, false},
+	} {
+		h := http.Header{}
+		h.Set("retry-after-ms", c.ms)
+		h.Set("retry-after", c.after)
+		if got, ok := ParseRetryAfter(h, now); got != c.want || ok != c.ok {
+			t.Errorf("%q, %q: %v, %v; want %v, %v", c.ms, c.after, got, ok, c.want, c.ok)
+		}
+	}
+}
