@@ -77,7 +77,7 @@ end
 local function flow_drop(P, c, member)
   if redis.call('ZREM', P.wait[c], member) == 0 then return false end
   local _, _, _, tokens = member_parts(member)
-  redis.call('HINCRBY', P.size, 't' .. c, int(-tokens))
+  redis.call('HINCRBY', P.size, 't' .. c, int(0 - tokens))
   return true
 end
 

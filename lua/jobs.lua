@@ -53,7 +53,7 @@ local function job_end(P, key, id, now, state, ttl_ms, fields)
   local job = redis.call('HMGET', key, 'org', 'user', 'bytes')
   redis.call('HSET', key, 'state', state, 'finished', int(now), unpack(fields))
   redis.call('PEXPIRE', key, ttl_ms)
-  size_add(P, job[1], -1, -tonumber(job[3]))
+  size_add(P, job[1], -1, 0 - tonumber(job[3]))
   admitted(P, job[1], job[2])
   redis.call('PUBLISH', 'lg:job:' .. id, 's')
 end

@@ -137,7 +137,7 @@ local function quota_refund(q, at, tokens)
     local field = m.name .. int(s % SLOTS)
     local have = tonumber(redis.call('HGET', q.key, field) or 0)
     cost = math.min(cost, have)
-    redis.call('HINCRBY', q.key, field, int(-cost))
+    redis.call('HINCRBY', q.key, field, int(0 - cost))
     m.sum = m.sum - cost
     quota_move(m, cost * MICRO)
   end

@@ -86,6 +86,8 @@ type Claim struct {
 	p       *pool
 	id      string
 	token   string
+	tokens  int64         // booked
+	booked  time.Duration // at this Redis time
 	born    time.Time
 	partial bool // the dead attempt left part of an answer
 	started bool

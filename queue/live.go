@@ -131,7 +131,7 @@ func (q *Queue) renew(ctx context.Context, p *pool, pairs []any) (string, error)
 	for len(pairs) > 0 {
 		n := min(len(pairs), 1000)
 		args := append([]any{q.opts.Lease.Microseconds()}, pairs[:n]...)
-		part, err := q.eval(ctx, "renew", renewScript, keys, args...)
+		part, err := q.eval(ctx, "lease", leaseScript, keys, args...)
 		if err != nil {
 			return letters, err
 		}

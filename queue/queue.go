@@ -22,7 +22,7 @@ var (
 	takeScript    = lua.Load("take", "time", "quota")
 	giveScript    = lua.Load("give", "time", "quota")
 	blockScript   = lua.Load("block", "time")
-	renewScript   = lua.Load("renew", "time")
+	leaseScript   = lua.Load("lease", "time")
 	presentScript = lua.Load("present", "time")
 	overdueScript = lua.Load("overdue", "time")
 	depthScript   = lua.Load("depth", "time", "flows")

@@ -271,7 +271,7 @@ func (w *Worker) renewAll(ctx context.Context) {
 	}
 }
 
-// obey acts on renew's letter for a claim.
+// obey acts on lease.lua's letter for a claim.
 func (c *Claim) obey(letter byte, asked time.Time) {
 	switch letter {
 	case 'l':

@@ -1,0 +1,24 @@
+-- lease: extends the leases of one process's grants and claims. Needs time.
+-- KEYS 1 slots  2 claims  3 claimed  4 cancels
+-- ARGV 1 now  2 lease us  then pairs id, token ("" = a live grant, no claim)
+-- Reply one letter per pair: k kept, l lost, c cancelled, g its caller is gone
+local now, lease = now_us(ARGV[1]), tonumber(ARGV[2])
+local till, out = int(now + lease), {}
+for i = 3, #ARGV, 2 do
+  local id, token, letter = ARGV[i], ARGV[i + 1], 'k'
+  if token == '' then
+    if not redis.call('ZSCORE', KEYS[1], id) then letter = 'l' end
+    redis.call('ZADD', KEYS[1], 'XX', till, id)
+  else
+    local rec = redis.call('HGET', KEYS[3], id)
+    if not rec or string.match(rec, '^%S+') ~= token then
+      letter = 'l'
+    else
+      redis.call('ZADD', KEYS[2], till, id)
+      redis.call('ZADD', KEYS[1], till, id)
+      letter = redis.call('HGET', KEYS[4], id) or 'k'
+    end
+  end
+  out[#out + 1] = letter
+end
+return table.concat(out)

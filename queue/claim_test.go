@@ -1,0 +1,433 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/llmguard/llmguard/wire"
+)
+
+func TestPutIsIdempotent(t *testing.T) {
+	e := newEnv(t, Options{}, Pool{ID: "p"})
+	j := e.put(e.job("p", "acme", "ann", Async, 10))
+	created := j.Created
+	e.put(j)
+	if !j.Created.Equal(created) {
+		t.Errorf("second put says created %s, first %s", j.Created, created)
+	}
+	if got := e.claim("p", 5); len(got) != 1 {
+		t.Fatalf("%d claims after two puts, want 1", len(got))
+	}
+	e.put(j) // a late replay must not let a claimed job wait again
+	if got := e.claim("p", 5); len(got) != 0 {
+		t.Fatalf("%d claims after a late put", len(got))
+	}
+	if d, _ := e.Depth(t.Context(), "p"); d.Jobs != 1 {
+		t.Errorf("%d jobs counted", d.Jobs)
+	}
+}
+
+func TestPutBounds(t *testing.T) {
+	e := newEnv(t, Options{OrgShare: 50}, Pool{ID: "p", MaxJobs: 4, MaxBytes: 100, RPM: 60, TPM: 1000})
+	scope := func(j *Job, body string) string {
+		var full *FullError
+		err := e.Put(t.Context(), j, []byte(body))
+		if err == nil {
+			return ""
+		}
+		if !errors.As(err, &full) {
+			t.Fatal(err)
+		}
+		if full.Scope != "tokens" && full.RetryAfter < time.Second {
+			t.Errorf("RetryAfter %s", full.RetryAfter)
+		}
+		return full.Scope
+	}
+	steps := []struct {
+		org, body, want string
+		tokens          int64
+	}{
+		{"a", "x", "", 1}, {"a", "x", "", 1}, {"a", "x", "org_jobs", 1},
+		{"b", "0123456789012345678901234567890123456789012345678901", "org_bytes", 1},
+		{"b", "x", "", 1}, {"c", "x", "", 1}, {"d", "x", "jobs", 1}, {"a", "x", "tokens", 1001},
+	}
+	var first *Job
+	for _, s := range steps {
+		j := e.job("p", s.org, "u", Async, s.tokens)
+		if got := scope(j, s.body); got != s.want {
+			t.Errorf("put for %s of %d bytes: full %q, want %q", s.org, len(s.body), got, s.want)
+		}
+		if first == nil {
+			first = j
+		}
+	}
+	if _, err := e.Cancel(t.Context(), "a", first.ID); err != nil {
+		t.Fatal(err)
+	}
+	if got := scope(e.job("p", "a", "u", Async, 1), "x"); got != "" {
+		t.Errorf("after a cancel: full %q", got)
+	}
+}
+
+func TestAcquireReplaysItsReply(t *testing.T) {
+	e := newEnv(t, Options{}, Pool{ID: "p", RPM: 1000})
+	for range 4 {
+		e.put(e.job("p", "acme", "ann", Async, 10))
+	}
+	pc := newPacer(e.Queue, e.pools["p"])
+	first, err := pc.acquire(t.Context(), 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pc.seq-- // as after a lost reply
+	again, err := pc.acquire(t.Context(), 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range first.claims {
+		if first.claims[i].id != again.claims[i].id || first.claims[i].token != again.claims[i].token {
+			t.Errorf("claim %d differs on replay", i)
+		}
+	}
+	if d, _ := e.Depth(t.Context(), "p"); d.Claims != 2 || d.Requests != 2 || d.Waiting[Async] != 2 {
+		t.Errorf("after the replay: %+v", d)
+	}
+}
+
+func TestStartAndFinishAreIdempotent(t *testing.T) {
+	e := newEnv(t, Options{}, Pool{ID: "p"})
+	ctx := t.Context()
+	j := e.put(e.job("p", "acme", "ann", Async, 10))
+	c := e.claimOne("p", j)
+	for range 2 {
+		c.started = false // the reply was lost
+		if err := c.Start(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if c.Job.Attempt != 1 {
+		t.Errorf("attempt %d after a replayed start", c.Job.Attempt)
+	}
+	for range 2 {
+		if err := c.finish(ctx, Succeeded, Verdict{Charged: 5}, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := c.finish(ctx, Failed, Verdict{}, "x"); err != nil {
+		t.Errorf("a replay with another outcome: %v", err)
+	}
+	got, _ := e.Job(ctx, "acme", j.ID)
+	if got.State != Succeeded || got.Charged != 5 {
+		t.Errorf("job is %s, charged %s", got.State, got.Charged)
+	}
+	if d, _ := e.Depth(ctx, "p"); d.Jobs != 0 || d.Bytes != 0 {
+		t.Errorf("counted twice: %+v", d)
+	}
+	if got, _ := e.Cancel(ctx, "acme", j.ID); got.State != Succeeded {
+		t.Errorf("cancel changed an ended job to %s", got.State)
+	}
+}
+
+func TestReleaseIsIdempotentAndFenced(t *testing.T) {
+	e := newEnv(t, Options{}, Pool{ID: "p", RPM: 100})
+	ctx := t.Context()
+	j := e.put(e.job("p", "acme", "ann", Async, 10))
+	e.put(e.job("p", "acme", "ann", Async, 10))
+	c := e.claimOne("p", j)
+	for range 2 {
+		if err := c.release(ctx, Verdict{Kind: Requeue, Unused: true}, "0"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if d, _ := e.Depth(ctx, "p"); d.Requests != 0 || d.Waiting[Async] != 2 {
+		t.Errorf("after release: %+v", d)
+	}
+	again := e.claimOne("p", j) // back at its place: the head
+	if again.Job.Attempt != 0 || again.Job.Tries != 0 {
+		t.Errorf("an attempt was counted: %+v", again.Job)
+	}
+	if err := c.Start(ctx); !errors.Is(err, ErrLost) {
+		t.Errorf("start with the old token: %v", err)
+	}
+	c.closed = false
+	if err := c.finish(ctx, Succeeded, Verdict{}, ""); !errors.Is(err, ErrLost) {
+		t.Errorf("finish with the old token: %v", err)
+	}
+}
+
+// A worker that dies returns its claims to the head; when it comes back as a
+// zombie it cannot end the job.
+func TestDeadWorkerAndZombie(t *testing.T) {
+	e := newEnv(t, Options{}, Pool{ID: "p", Concurrency: 1})
+	ctx := t.Context()
+	now := simStart
+	e.at(now)
+	first := e.put(e.job("p", "acme", "ann", Async, 10))
+	e.put(e.job("p", "acme", "ann", Async, 10))
+	zombie := e.claimOne("p", first)
+	if err := zombie.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if got := e.claim("p", 1); len(got) != 0 {
+		t.Fatal("claimed beyond the concurrency")
+	}
+	now += e.opts.Lease + time.Second
+	e.at(now)
+	heir := e.claimOne("p", first)
+	if s := e.state(first); s != Running { // claimed again, not yet started
+		t.Errorf("state %s", s)
+	}
+	if err := zombie.finish(ctx, Succeeded, Verdict{Charged: 1}, ""); !errors.Is(err, ErrLost) {
+		t.Errorf("zombie finished: %v", err)
+	}
+	if letters, err := e.renew(ctx, zombie.p, []any{zombie.id, zombie.token, heir.id, heir.token}); err != nil || letters != "lk" {
+		t.Errorf("renewed %q, %v", letters, err)
+	}
+	if err := heir.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if heir.Job.Attempt != 2 {
+		t.Errorf("attempt %d", heir.Job.Attempt)
+	}
+	if err := heir.finish(ctx, Succeeded, Verdict{Charged: 2}, ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := zombie.finish(ctx, Failed, Verdict{}, ""); !errors.Is(err, ErrGone) {
+		t.Errorf("zombie finished an ended job: %v", err)
+	}
+	if got, _ := e.Job(ctx, "acme", first.ID); got.Charged != 2 {
+		t.Errorf("charged %d", got.Charged)
+	}
+}
+
+func TestPoisonEndsAfterItsAttempts(t *testing.T) {
+	e := newEnv(t, Options{MaxAttempts: 2}, Pool{ID: "p", RPM: 100})
+	now := simStart
+	e.at(now)
+	j := e.put(e.job("p", "acme", "ann", Async, 10))
+	for range 2 {
+		if err := e.claimOne("p", j).Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		now += e.opts.Lease + time.Second
+		e.at(now)
+	}
+	if err := e.claimOne("p", j).Start(t.Context()); !errors.Is(err, ErrGone) {
+		t.Fatalf("third start: %v", err)
+	}
+	got, err := e.Job(t.Context(), "acme", j.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.State != Failed || got.Code != "attempts_exhausted" || got.Attempt != 2 || got.Error == nil {
+		t.Errorf("job is %+v", got)
+	}
+	if d, _ := e.Depth(t.Context(), "p"); d.Requests != 1 {
+		t.Errorf("%d requests booked in the last minute, want 1: the third was never made", d.Requests)
+	}
+	jobs, more, err := e.List(t.Context(), "acme", "", "", 10)
+	if err != nil || more || len(jobs) != 1 || jobs[0].ID != j.ID {
+		t.Errorf("listed %v %v %v", jobs, more, err)
+	}
+}
+
+// What a dead attempt left decides: a complete answer is recovered, part of a
+// stream that a caller was reading fails the job, all else is repeated.
+func TestRemainsOfADeadAttempt(t *testing.T) {
+	for _, tc := range []struct {
+		name      string
+		class     Class
+		stream    bool
+		end       bool
+		recovered bool
+		gone      bool
+	}{
+		{"complete", Interactive, true, true, true, false},
+		{"part of a stream", Interactive, true, false, false, true},
+		{"part of an answer", Interactive, false, false, false, false},
+		{"part of a stream nobody reads", Async, true, false, false, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			e := newEnv(t, Options{Lease: time.Minute, Grace: time.Hour}, Pool{ID: "p"})
+			ctx := t.Context()
+			e.at(simStart)
+			j := e.job("p", "acme", "ann", tc.class, 10)
+			j.Stream = tc.stream
+			c := e.claimOne("p", e.put(j))
+			if err := c.Start(ctx); err != nil {
+				t.Fatal(err)
+			}
+			out := c.Output()
+			if _, err := out.Write([]byte("part")); err != nil {
+				t.Fatal(err)
+			}
+			if tc.end {
+				if err := out.End(ctx, true, Verdict{Kind: Done, Charged: 9, Status: 200}); err != nil {
+					t.Fatal(err)
+				}
+			} else if err := out.flush(ctx); err != nil {
+				t.Fatal(err)
+			}
+			out.stop()
+			e.at(simStart + 2*time.Minute)
+			heir := e.claimOne("p", j)
+			if (heir.Recovered != nil) != tc.recovered || tc.recovered && heir.Recovered.Charged != 9 {
+				t.Fatalf("recovered %+v", heir.Recovered)
+			}
+			if tc.recovered {
+				if err := heir.conclude(ctx, *heir.Recovered); err != nil {
+					t.Fatal(err)
+				}
+				if got, _ := e.Job(ctx, "acme", j.ID); got.State != Succeeded || got.Charged != 9 || got.Attempt != 1 {
+					t.Errorf("job is %+v", got)
+				}
+				return
+			}
+			err := heir.Start(ctx)
+			if gone := errors.Is(err, ErrGone); gone != tc.gone {
+				t.Fatalf("start: %v", err)
+			}
+			if got, _ := e.Job(ctx, "acme", j.ID); tc.gone && (got.State != Failed || got.Code != "interrupted") {
+				t.Errorf("job is %s, %s", got.State, got.Code)
+			}
+		})
+	}
+}
+
+func TestCancelWaitingAndRunning(t *testing.T) {
+	e := newEnv(t, Options{}, Pool{ID: "p"})
+	ctx := t.Context()
+	waiting := e.put(e.job("p", "acme", "ann", Async, 10))
+	if _, err := e.Cancel(ctx, "other", waiting.ID); !errors.Is(err, ErrNotFound) {
+		t.Errorf("cancel by another org: %v", err)
+	}
+	if got, err := e.Cancel(ctx, "acme", waiting.ID); err != nil || got.State != Cancelled {
+		t.Fatalf("cancel of a waiting job: %+v, %v", got, err)
+	}
+	if got := e.claim("p", 1); len(got) != 0 {
+		t.Fatal("a cancelled job was claimed")
+	}
+	claimed := e.put(e.job("p", "acme", "ann", Async, 10))
+	c := e.claimOne("p", claimed)
+	if got, err := e.Cancel(ctx, "acme", claimed.ID); err != nil || got.State.Terminal() {
+		t.Fatalf("cancel of a claimed job: %+v, %v", got, err)
+	}
+	if err := c.Start(ctx); !errors.Is(err, ErrGone) || e.state(claimed) != Cancelled {
+		t.Errorf("start of a cancelled job: %v, %s", err, e.state(claimed))
+	}
+
+	began := make(chan struct{})
+	e.run(func(ctx context.Context, c *Claim) Verdict {
+		if err := c.Start(ctx); err != nil {
+			t.Error(err)
+		}
+		close(began)
+		<-ctx.Done()
+		if !errors.Is(context.Cause(ctx), ErrCancelled) {
+			t.Errorf("cause %v", context.Cause(ctx))
+		}
+		return Verdict{Kind: Cancel, Charged: 3}
+	}, WorkerOptions{})
+	running := e.put(e.job("p", "acme", "ann", Async, 10))
+	<-began
+	if _, err := e.Cancel(ctx, "acme", running.ID); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "running job cancelled", func() bool { return e.state(running) == Cancelled })
+	if got, _ := e.Job(ctx, "acme", running.ID); got.Charged != 3 || got.Code != "cancelled" {
+		t.Errorf("job is %+v", got)
+	}
+}
+
+func TestPresenceAndDeadline(t *testing.T) {
+	e := newEnv(t, Options{}, Pool{ID: "p", MaxAge: time.Minute, RPM: 100})
+	ctx := t.Context()
+	now := simStart
+	e.at(now)
+	left := e.put(e.job("p", "acme", "ann", Interactive, 10))
+	watched := e.put(e.job("p", "acme", "ann", Interactive, 10))
+	aged := e.put(e.job("p", "acme", "ann", Async, 10))
+	w := e.Watch(ctx, watched)
+	now += 14 * time.Second
+	e.at(now)
+	e.renewPresence(ctx)
+	now += 3 * time.Second
+	e.at(now)
+	c := e.claimOne("p", left)
+	if err := c.Start(ctx); !errors.Is(err, ErrGone) {
+		t.Errorf("start of a job whose caller left: %v", err)
+	}
+	if got, _ := e.Job(ctx, "acme", left.ID); got.State != Cancelled || got.Code != "caller_gone" {
+		t.Errorf("left job is %s, %s", got.State, got.Code)
+	}
+	w.Close(ctx, 30*time.Second)
+	now += 20 * time.Second
+	e.at(now)
+	e.endOverdue(ctx)
+	if s := e.state(watched); s != Queued {
+		t.Errorf("kept place is %s", s)
+	}
+	now += 15 * time.Second
+	e.at(now)
+	e.endOverdue(ctx)
+	if s := e.state(watched); s != Cancelled {
+		t.Errorf("abandoned job is %s", s)
+	}
+	now += 30 * time.Second
+	e.at(now)
+	e.endOverdue(ctx)
+	if s := e.state(aged); s != Expired {
+		t.Errorf("old job is %s", s)
+	}
+}
+
+func TestListPages(t *testing.T) {
+	e := newEnv(t, Options{}, Pool{ID: "p"}, Pool{ID: "p2"})
+	var ids []string
+	for i := range 5 {
+		pool, user := "p", "ann"
+		if i%2 == 1 {
+			pool, user = "p2", "bob"
+		}
+		ids = append([]string{e.put(e.job(pool, "acme", user, Async, 1)).ID}, ids...)
+		time.Sleep(2 * time.Millisecond)
+	}
+	e.put(e.job("p", "other", "ann", Async, 1))
+	var got []string
+	after := ""
+	for {
+		jobs, more, err := e.List(t.Context(), "acme", "", after, 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, j := range jobs {
+			got = append(got, j.ID)
+			after = j.ID
+		}
+		if !more {
+			break
+		}
+	}
+	if len(got) != 5 {
+		t.Fatalf("listed %d", len(got))
+	}
+	for i := range got {
+		if got[i] != ids[i] {
+			t.Errorf("place %d: %s, want %s", i, got[i], ids[i])
+		}
+	}
+	jobs, _, err := e.List(t.Context(), "acme", "bob", "", 10)
+	if err != nil || len(jobs) != 2 {
+		t.Errorf("bob's: %d jobs, %v", len(jobs), err)
+	}
+	if _, err := e.Job(t.Context(), "other", ids[0]); !errors.Is(err, ErrNotFound) {
+		t.Errorf("foreign job: %v", err)
+	}
+	for _, id := range []string{"", "job_x", "job_" + poolCode("nope") + wire.NewCallID(), ids[0] + "x"} {
+		if _, err := e.Job(t.Context(), "acme", id); !errors.Is(err, ErrNotFound) {
+			t.Errorf("job %q: %v", id, err)
+		}
+	}
+}

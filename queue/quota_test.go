@@ -1,0 +1,183 @@
+package queue
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// booked is one grant as the provider may come to see it.
+type booked struct {
+	at     time.Duration
+	tokens int64
+}
+
+// checkWindows is the oracle: whatever delay up to grantLife each request has,
+// no minute of the provider may hold more than the quota. Two requests whose
+// grants are 60.5 s apart can be seen within 60 s.
+func checkWindows(t interface{ Fatalf(string, ...any) }, log []booked, p Pool) {
+	slices.SortStableFunc(log, func(a, b booked) int { return int(a.at - b.at) })
+	var requests, tokens int64
+	from := 0
+	for _, g := range log {
+		requests, tokens = requests+1, tokens+g.tokens
+		for g.at-log[from].at >= time.Minute+grantLife {
+			requests, tokens = requests-1, tokens-log[from].tokens
+			from++
+		}
+		if (p.RPM > 0 && requests > p.RPM) || (p.TPM > 0 && tokens > p.TPM) {
+			t.Fatalf("at %s: %d requests, %d tokens within 60.5 s; quota %d, %d", g.at, requests, tokens, p.RPM, p.TPM)
+		}
+	}
+}
+
+const simStart = 1_700_000_000 * time.Second
+
+// TestQuotaIsNeverExceeded lets random live calls, jobs, refunds, pauses,
+// blocks and clocks that run backwards at the quota, in simulated time.
+func TestQuotaIsNeverExceeded(t *testing.T) {
+	e := newEnv(t, Options{}, Pool{ID: "a"})
+	runs := 0
+	rapid.Check(t, func(rt *rapid.T) {
+		runs++
+		cfg := Pool{
+			ID: fmt.Sprintf("p%d", runs), MaxJobs: -1,
+			RPM: rapid.SampledFrom([]int64{0, 3, 60, 500}).Draw(rt, "rpm"),
+			TPM: rapid.SampledFrom([]int64{0, 100, 10_000, 1_000_000}).Draw(rt, "tpm"),
+		}
+		p, err := newPool(cfg, rapid.SampledFrom([]int{0, 10, 100, 1000}).Draw(rt, "burst"))
+		if err != nil {
+			rt.Fatal(err)
+		}
+		e.pools[p.ID], e.codes[p.code] = p, p
+		pc := newPacer(e.Queue, p)
+		most := max(p.TPM, 50)
+		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(rt, "seed"), 1))
+		now := simStart + time.Duration(rng.Int64N(1e9))
+		var log []booked
+		for i := range 150 {
+			now += step(rng)
+			e.at(now)
+			tokens := rng.Int64N(most/int64(1+rng.IntN(100))+1) + 1
+			switch rng.IntN(8) {
+			case 0, 1, 2, 3:
+				g, err := e.Take(t.Context(), p.ID, fmt.Sprintf("c%d.%d", runs, i), Flow{"live", "u"}, tokens)
+				var busy *BusyError
+				if err != nil {
+					if !errors.As(err, &busy) {
+						rt.Fatal(err)
+					}
+					continue
+				}
+				unused := rng.IntN(5) == 0
+				if !unused {
+					log = append(log, booked{micros(g.at), tokens})
+				}
+				if err := e.Give(t.Context(), g, unused); err != nil {
+					rt.Fatal(err)
+				}
+			case 4, 5:
+				j := e.job(p.ID, "o", fmt.Sprintf("u%d", rng.IntN(3)), Async, tokens)
+				if err := e.Put(t.Context(), j, nil); err != nil {
+					var full *FullError
+					if !errors.As(err, &full) {
+						rt.Fatal(err)
+					}
+				}
+			case 6:
+				got, err := pc.acquire(t.Context(), 5)
+				if err != nil {
+					rt.Fatal(err)
+				}
+				for _, c := range got.claims {
+					log = append(log, booked{c.booked, c.tokens})
+					if err := c.finish(t.Context(), Succeeded, Verdict{}, ""); err != nil {
+						rt.Fatal(err)
+					}
+				}
+			case 7:
+				if rng.IntN(10) == 0 {
+					if err := e.Block(t.Context(), p.ID, time.Second); err != nil {
+						rt.Fatal(err)
+					}
+				}
+			}
+		}
+		checkWindows(rt, log, cfg)
+	})
+}
+
+// step is a time between calls: mostly short, at times long, seldom negative.
+func step(rng *rand.Rand) time.Duration {
+	switch rng.IntN(20) {
+	case 0:
+		return time.Duration(rng.Int64N(int64(70 * time.Second)))
+	case 1:
+		return -time.Duration(rng.Int64N(int64(5 * time.Second)))
+	case 2, 3, 4:
+		return 0
+	}
+	return time.Duration(rng.Int64N(int64(600 * time.Millisecond)))
+}
+
+// TestQuotaIsUsed drains a backlog for some simulated minutes after a burst and
+// after a pause: at least 97 % of the binding quota, and no long standstill.
+func TestQuotaIsUsed(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		pool Pool
+		size int64
+	}{
+		{"tpm", Pool{TPM: 60_000}, 600},
+		{"rpm", Pool{RPM: 120}, 10},
+		{"both", Pool{RPM: 150, TPM: 60_000}, 500},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			tc.pool.ID, tc.pool.MaxJobs = "p", -1
+			e := newEnv(t, Options{}, tc.pool)
+			now := simStart
+			e.at(now)
+			for i := range 800 {
+				e.put(e.job("p", fmt.Sprintf("o%d", i%5), "u", Async, tc.size))
+			}
+			pc := newPacer(e.Queue, e.pools["p"])
+			var log []booked
+			var longest time.Duration
+			for end := now + 5*time.Minute; now < end; {
+				e.at(now)
+				got, err := pc.acquire(t.Context(), 50)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, c := range got.claims {
+					if len(log) > 0 {
+						longest = max(longest, now-log[len(log)-1].at)
+					}
+					log = append(log, booked{now, c.tokens})
+					if err := c.finish(t.Context(), Succeeded, Verdict{}, ""); err != nil {
+						t.Fatal(err)
+					}
+				}
+				now += min(max(got.wait, 0)+2*time.Millisecond, maxSleep)
+			}
+			checkWindows(t, log, tc.pool)
+			used := float64(len(log)) / 5
+			full := float64(max(tc.pool.RPM, 1))
+			if tc.pool.TPM > 0 {
+				full = float64(tc.pool.TPM / tc.size)
+			}
+			t.Logf("used %.1f %% over 5 minutes, longest standstill %s", 100*used/full, longest)
+			if used/full < 0.97 {
+				t.Errorf("used %.1f %% of the quota", 100*used/full)
+			}
+			if pace := time.Duration(float64(time.Minute) / full); longest > 2*pace+time.Second {
+				t.Errorf("stood still for %s", longest)
+			}
+		})
+	}
+}
