@@ -13,7 +13,7 @@ import (
 )
 
 // Catalogue maps models to prices. It is immutable and safe for concurrent use;
-// [Catalogue.With] makes a new one.
+// [Catalogue.With] makes a new one. The zero value knows no model.
 type Catalogue struct {
 	unit    string
 	version string
@@ -84,6 +84,9 @@ func New(unit string, entries []Entry) (*Catalogue, error) {
 // With returns a catalogue in which the given entries win over those of c
 // wherever they match, whether by exact name or by prefix.
 func (c *Catalogue) With(overrides []Entry) (*Catalogue, error) {
+	if len(overrides) == 0 && len(c.layers) > 0 {
+		return c, nil
+	}
 	l, err := newLayer(overrides, c.shared)
 	if err != nil {
 		return nil, err
@@ -108,22 +111,26 @@ func newLayer(list []Entry, shared map[string][]Multiplier) (layer, error) {
 	return l, nil
 }
 
+// add indexes an entry, or leaves the layer as it was and says what is taken.
 func (l *layer) add(e *entry) error {
-	l.entries = append(l.entries, e)
-	for _, name := range append([]string{e.src.Model}, e.src.Names...) {
-		for _, other := range l.exact[name] {
-			if other.src.Provider == e.src.Provider {
-				return fmt.Errorf("name %.100q is listed twice", name)
-			}
+	names := append([]string{e.src.Model}, e.src.Names...)
+	sameProvider := func(other *entry) bool { return other.src.Provider == e.src.Provider }
+	for i, name := range names {
+		if slices.ContainsFunc(l.exact[name], sameProvider) || slices.Contains(names[:i], name) {
+			return fmt.Errorf("name %.100q is listed twice", name)
 		}
+	}
+	for i, text := range e.src.Prefixes {
+		taken := func(p prefix) bool { return p.text == text && sameProvider(p.entry) }
+		if slices.ContainsFunc(l.prefixes, taken) || slices.Contains(e.src.Prefixes[:i], text) {
+			return fmt.Errorf("prefix %.100q is listed twice", text)
+		}
+	}
+	l.entries = append(l.entries, e)
+	for _, name := range names {
 		l.exact[name] = append(l.exact[name], e)
 	}
 	for _, text := range e.src.Prefixes {
-		for _, p := range l.prefixes {
-			if p.text == text && p.entry.src.Provider == e.src.Provider {
-				return fmt.Errorf("prefix %.100q is listed twice", text)
-			}
-		}
 		l.prefixes = append(l.prefixes, prefix{text, e})
 	}
 	return nil
@@ -143,6 +150,17 @@ func (c *Catalogue) Lookup(provider, model string, at time.Time) (*Price, error)
 		return nil, &UnknownModelError{Provider: provider, Model: model, Providers: rivals}
 	}
 	return e.price(c.version, provider, model, at)
+}
+
+// Price makes a price of the entry alone, for example from what an org pays for
+// unknown models. Its version is that of a catalogue with only this entry; Use
+// must be empty.
+func (e Entry) Price(at time.Time) (*Price, error) {
+	c, err := New("", []Entry{e})
+	if err != nil {
+		return nil, err
+	}
+	return c.layers[0].entries[0].price(c.version, e.Provider, e.Model, at)
 }
 
 func (e *entry) price(version, provider, model string, at time.Time) (*Price, error) {
@@ -204,8 +222,11 @@ func (l *layer) match(model string, wanted func(provider string) bool) []*entry 
 // operator's entries do not count: adding one alias for a gateway must not cut
 // off the models that were found without it.
 func (c *Catalogue) lists(provider string) bool {
+	if provider == "" || len(c.layers) == 0 {
+		return false
+	}
 	base := c.layers[len(c.layers)-1]
-	return provider != "" && slices.ContainsFunc(base.entries, func(e *entry) bool { return e.src.Provider == provider })
+	return slices.ContainsFunc(base.entries, func(e *entry) bool { return e.src.Provider == provider })
 }
 
 // prefer picks the entry that names the provider over one for all providers.

@@ -1,0 +1,336 @@
+package pricing
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/goccy/go-yaml"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+)
+
+func embeddedFor(t testing.TB) *Catalogue {
+	t.Helper()
+	c, err := Embedded()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// with adds entries written in YAML.
+func with(t testing.TB, c *Catalogue, text string) *Catalogue {
+	t.Helper()
+	entries, err := ParseEntries([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := c.With(entries)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func TestLookup(t *testing.T) {
+	c := with(t, embeddedFor(t), `
+- {model: my-llama, provider: my-vllm, prices: [{input: 0.001, output: 0.002}]}
+- {model: anything-else, prefixes: ["gpt-4o-2025", "ft:gpt-4o"], prices: [{input: 9, output: 9}]}
+- {model: gpt-5-nano, provider: openai, prices: [{input: 7, output: 7}]}
+- {model: ft:gpt-4o-mini:acme, prices: [{input: 0.3, output: 1.2}]}
+- {model: shared-name, provider: a, prices: [{input: 1, output: 1}]}
+- {model: shared-name, provider: b, prices: [{input: 2, output: 2}]}
+- {model: same-price, provider: a, prices: [{input: 1, output: 1}]}
+- {model: same-price, provider: b, prices: [{input: 1, output: 1}]}
+`)
+	for _, x := range []struct{ provider, model, want string }{
+		{"openai", "gpt-4o", "openai gpt-4o"},
+		{"openai", "gpt-4o-2024-11-20", "openai gpt-4o"},
+		{"openai", "gpt-4o-mini-2024-07-18", "openai gpt-4o-mini"},
+		{"openai", "gpt-4o-2024-05-13", ""}, // was dearer, so it must not be charged as gpt-4o
+		{"openai", "gpt-5-pro", ""},
+		{"openai", "gpt-5-chat-latest", ""},
+		{"openai", "o3-deep-research", ""},
+		{"openai", "o3-2025-04-16", "openai o3"},
+		{"openai", "gpt-6.1-sol-2026-09-29", "openai gpt-6.1-sol"},
+		{"openai", "GPT-5", ""},
+		{"openai", "claude-sonnet-5", ""}, // a listed provider that does not have the model
+		{"openai", "", ""},
+		{"anthropic", "claude-opus-5-5", "anthropic claude-opus-5-5"},
+		{"anthropic", "claude-opus-5-20260801", "anthropic claude-opus-5"},
+		{"anthropic", "claude-haiku-4-5@20251001", "anthropic claude-haiku-4-5"},
+		{"google", "models/gemini-2.5-flash", "google gemini-2.5-flash"},
+		{"google", "gemini-2.5-flash-image", ""},
+		{"google", "gemini-2.5-flash-preview-tts", ""},
+		{"cerebras", "gpt-oss-120b", "cerebras gpt-oss-120b"},
+		{"groq", "gpt-oss-120b", ""},
+		{"", "gpt-oss-120b", "cerebras gpt-oss-120b"},
+		{"azure", "gpt-5", "openai gpt-5"},
+		{"", "claude-sonnet-4-5-20250929", "anthropic claude-sonnet-4-5"},
+		{"zai", "glm-5.3", "zai GLM-5.3"},
+		// Operators' entries.
+		{"my-vllm", "my-llama", "my-vllm my-llama"},
+		{"my-vllm", "gpt-5", "openai gpt-5"}, // still not a provider of the catalogue
+		{"openai", "gpt-4o-2025-01-01", " anything-else"},
+		{"openai", "ft:gpt-4o-2024-08-06:acme::1", " anything-else"},
+		{"openai", "ft:gpt-4o-mini:acme", " ft:gpt-4o-mini:acme"}, // exact beats prefix
+		{"azure", "gpt-5-nano", "openai gpt-5-nano"},
+		{"a", "shared-name", "a shared-name"},
+		{"b", "shared-name", "b shared-name"},
+		{"c", "shared-name", ""},
+		{"c", "same-price", "a same-price"},
+		{"openai", "ft:gpt-3.5-turbo:x", ""},
+	} {
+		p, err := c.Lookup(x.provider, x.model, november)
+		got := ""
+		if err == nil {
+			got = p.Provider + " " + p.Model
+		}
+		var unknown *UnknownModelError
+		if got != x.want || err != nil && !errors.As(err, &unknown) {
+			t.Errorf("Lookup(%q, %q) = %q, %v; want %q", x.provider, x.model, got, err, x.want)
+		}
+	}
+	p, err := c.Lookup("openai", "gpt-5-nano", november)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, err := p.Charge(Usage{Input: 1}, Terms{}); err != nil || n != 7000 {
+		t.Errorf("the operator's price did not win: %v, %v", n, err)
+	}
+}
+
+func TestUnknownModelSaysHowToAddAPrice(t *testing.T) {
+	_, err := embeddedFor(t).Lookup("openai", "gpt-unheard-of\n"+strings.Repeat("x", 500), november)
+	text := err.Error()
+	for _, want := range []string{"gpt-unheard-of", `provider "openai"`, "prices:", "USD per 1M tokens", "input:", "output:"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in %q", want, text)
+		}
+	}
+	if len(text) > 600 || strings.Contains(text, "\n") {
+		t.Errorf("a hostile name makes the message %q", text)
+	}
+	c := with(t, &Catalogue{}, `
+- {model: x, provider: a, prices: [{input: 1, output: 1}]}
+- {model: x, provider: b, prices: [{input: 2, output: 1}]}
+- {model: later, prices: [{effective_from: 2027-01-01, input: 1, output: 1}]}
+`)
+	if _, err = c.Lookup("", "x", november); !strings.Contains(err.Error(), "a, b") {
+		t.Errorf("rivals not named: %v", err)
+	}
+	if _, err = c.Lookup("", "later", november); !strings.Contains(err.Error(), "2027-01-01") {
+		t.Errorf("start not named: %v", err)
+	}
+	if _, err = c.Lookup("", "later", date("2027-01-01T00:00:00Z")); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestZeroCatalogueKnowsNothing(t *testing.T) {
+	if _, err := new(Catalogue).Lookup("p", "m", november); err == nil {
+		t.Error("a price from nowhere")
+	}
+}
+
+func TestUnknownModelPriceOfAnOrg(t *testing.T) {
+	in, err := PerMillion("20")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := Entry{Model: "unknown", Prices: []Row{{Rates: Rates{Input: in, Output: in}}}}.Price(november)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, err := p.Charge(Usage{Input: 1, Output: 1}, Terms{}); err != nil || n != 40_000 {
+		t.Errorf("charge %v, %v", n, err)
+	}
+	if _, err := (Entry{Model: "unknown"}).Price(november); err == nil {
+		t.Error("an entry without prices has a price")
+	}
+}
+
+func TestPriceIsFrozen(t *testing.T) {
+	c := embeddedFor(t)
+	p := lookup(t, "openai", "gpt-5", november)
+	before, _ := p.Charge(Usage{Input: 1000}, Terms{})
+	with(t, c, `[{model: gpt-5, provider: openai, prices: [{input: 100, output: 100}]}]`)
+	if after, _ := p.Charge(Usage{Input: 1000}, Terms{}); after != before || p.Version != c.Version() {
+		t.Errorf("charge changed from %v to %v, version %s", before, after, p.Version)
+	}
+}
+
+func TestParseIsStrict(t *testing.T) {
+	row := func(s string) string { return "models: [{model: m, prices: [" + s + "]}]" }
+	for name, text := range map[string]string{
+		"unknown key":                    row("{input: 1, output: 1, imput: 2}"),
+		"no output":                      row("{input: 1}"),
+		"no input":                       row("{output: 1}"),
+		"empty input":                    row("{input: , output: 1}"),
+		"negative":                       row("{input: -1, output: 1}"),
+		"too fine":                       row("{input: 0.0000001, output: 1}"),
+		"absurd":                         row("{input: 1000001000000, output: 1}"),
+		"not a number":                   row("{input: .inf, output: 1}"),
+		"hex":                            row("{input: 0x10, output: 1}"),
+		"underscore":                     row("{input: 1_0, output: 1}"),
+		"list":                           row("{input: [1], output: 1}"),
+		"no base":                        row("{context_over: 5, input: 1, output: 1}"),
+		"twice":                          row("{input: 1, output: 1}, {input: 2, output: 2}"),
+		"tier without the context edge":  row("{input: 1, output: 1}, {context_over: 5, input: 2, output: 2}, {service_tier: x, input: 1, output: 1}"),
+		"tier with an edge of its own":   row("{input: 1, output: 1}, {service_tier: x, input: 1, output: 1}, {service_tier: x, context_over: 5, input: 1, output: 1}"),
+		"period without a base":          row("{input: 1, output: 1}, {effective_from: 2027-01-01, service_tier: x, input: 1, output: 1}"),
+		"bad date":                       row("{effective_from: 2027-13-01, input: 1, output: 1}"),
+		"bad hours":                      row("{input: 1, output: 1}, {utc_hours: [1-4], input: 1, output: 1}"),
+		"empty hours":                    row(`{input: 1, output: 1}, {utc_hours: ["04:00-04:00"], input: 1, output: 1}`),
+		"overlapping hours":              row(`{input: 1, output: 1}, {utc_hours: ["01:00-04:00"], input: 1, output: 1}, {utc_hours: ["03:00-05:00"], input: 2, output: 1}`),
+		"negative edge":                  row("{input: 1, output: 1}, {context_over: -5, input: 1, output: 1}"),
+		"tier auto":                      row("{input: 1, output: 1}, {service_tier: auto, input: 1, output: 1}"),
+		"no prices":                      "models: [{model: m}]",
+		"no name":                        "models: [{prices: [{input: 1, output: 1}]}]",
+		"name with a space":              "models: [{model: a b, prices: [{input: 1, output: 1}]}]",
+		"two of a name":                  "models: [{model: m, prices: [{input: 1, output: 1}]}, {model: n, names: [m], prices: [{input: 1, output: 1}]}]",
+		"two of a prefix":                "models: [{model: m, prefixes: [x], prices: [{input: 1, output: 1}]}, {model: n, prefixes: [x], prices: [{input: 1, output: 1}]}]",
+		"empty prefix":                   `models: [{model: m, prefixes: [""], prices: [{input: 1, output: 1}]}]`,
+		"negative context":               "models: [{model: m, context: -1, prices: [{input: 1, output: 1}]}]",
+		"unknown shared list":            "models: [{model: m, use: [x], prices: [{input: 1, output: 1}]}]",
+		"multiplier without a condition": "models: [{model: m, multipliers: [{times: 2}], prices: [{input: 1, output: 1}]}]",
+		"multiplier of 0":                "models: [{model: m, multipliers: [{batch: true, times: 0}], prices: [{input: 1, output: 1}]}]",
+		"multiplier of 101":              "models: [{model: m, multipliers: [{batch: true, times: 101}], prices: [{input: 1, output: 1}]}]",
+		"multiplier without times":       "models: [{model: m, multipliers: [{batch: true}], prices: [{input: 1, output: 1}]}]",
+		"multiplied twice":               "models: [{model: m, multipliers: [{batch: true, times: 2}, {batch: true, times: 2}], prices: [{input: 1, output: 1}]}]",
+		"row and multiplier for a tier":  "models: [{model: m, multipliers: [{service_tier: x, times: 2}], prices: [{input: 1, output: 1}, {service_tier: x, input: 1, output: 1}]}]",
+		"duplicate key":                  "models: [{model: m, model: n, prices: [{input: 1, output: 1}]}]",
+	} {
+		if _, err := Parse([]byte(text)); err == nil {
+			t.Errorf("%s: accepted %s", name, text)
+		}
+	}
+	if _, err := Parse([]byte("models:\n  - model: m\n    prices:\n      - input: 1.23456789\n        output: 2\n")); err == nil || !strings.Contains(err.Error(), "[4:16]") {
+		t.Errorf("no line and column in %v", err)
+	}
+	if _, err := Parse([]byte(row(`{input: "1.50", output: '0'}`))); err != nil {
+		t.Errorf("quoted decimals: %v", err)
+	}
+}
+
+func TestVersionFollowsContent(t *testing.T) {
+	c := embeddedFor(t)
+	again, err := Parse(embeddedYAML)
+	if err != nil {
+		t.Fatal(err)
+	}
+	commented, err := Parse(append([]byte("# a comment\n"), embeddedYAML...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(c.Version()) != 12 || c.Version() != again.Version() || c.Version() != commented.Version() {
+		t.Errorf("versions %s, %s, %s of the same content", c.Version(), again.Version(), commented.Version())
+	}
+	if same, err := c.With(nil); err != nil || same.Version() != c.Version() {
+		t.Errorf("no overrides change the version to %s, %v", same.Version(), err)
+	}
+	seen := map[string]string{c.Version(): "embedded"}
+	for _, text := range []string{
+		"[{model: m, prices: [{input: 1, output: 1}]}]",
+		"[{model: m, prices: [{input: 1, cached_input: 1, output: 1}]}]",
+		"[{model: m, provider: p, prices: [{input: 1, output: 1}]}]",
+		"[{model: m, prefixes: [x], prices: [{input: 1, output: 1}]}]",
+		"[{model: m, max_output: 5, prices: [{input: 1, output: 1}]}]",
+		"[{model: m, use: [openai-batch], prices: [{input: 1, output: 1}]}]",
+		`[{model: m, prices: [{input: 1, output: 1}, {utc_hours: ["01:00-02:00"], input: 1, output: 1}]}]`,
+	} {
+		v := with(t, c, text).Version()
+		if other, dup := seen[v]; dup {
+			t.Errorf("%s and %s have the same version", text, other)
+		}
+		seen[v] = text
+	}
+}
+
+func TestUnit(t *testing.T) {
+	if got := embeddedFor(t).Unit(); got != "usd" {
+		t.Errorf("unit %s", got)
+	}
+	c, err := Parse([]byte("unit: credits\nmodels: [{model: m, prices: [{input: 3, output: 5, per_request: 1}]}]"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := c.Lookup("x", "m", november)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := p.Charge(Usage{Input: 1_000_000, Output: 1_000_000, Requests: 1}, Terms{})
+	if c.Unit() != "credits" || err != nil || n != 9*NanoPerUSD {
+		t.Errorf("%v %s, %v", n, c.Unit(), err)
+	}
+}
+
+func TestAge(t *testing.T) {
+	c := embeddedFor(t)
+	if got := c.AsOf().Format(time.DateOnly); got != "2026-09-23" {
+		t.Errorf("as of %s", got)
+	}
+	if got := c.Age(date("2026-09-24T12:00:00Z")); got != 36*time.Hour {
+		t.Errorf("age %v", got)
+	}
+	if got := c.Age(date("2020-01-01T00:00:00Z")); got != 0 {
+		t.Errorf("age before as_of %v", got)
+	}
+	reg := prometheus.NewRegistry()
+	now := func() time.Time { return date("2026-09-24T00:00:00Z") }
+	if err := Register(reg, func() *Catalogue { return c }, now); err != nil {
+		t.Fatal(err)
+	}
+	want := `
+# HELP llmguard_pricing_age_seconds Time since the stalest price in force was last checked.
+# TYPE llmguard_pricing_age_seconds gauge
+llmguard_pricing_age_seconds 86400
+# HELP llmguard_pricing_models Models that have a price.
+# TYPE llmguard_pricing_models gauge
+llmguard_pricing_models 81
+`
+	if err := testutil.GatherAndCompare(reg, strings.NewReader(want)); err != nil {
+		t.Error(err)
+	}
+	if err := Register(nil, nil, nil); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestEntriesInAConfiguration(t *testing.T) {
+	var config struct {
+		Prices []Entry `yaml:"prices"`
+	}
+	err := yaml.UnmarshalWithOptions([]byte("prices:\n  - model: m # mine\n    prices: [{input: 0.10, output: 2}]\n"), &config, yaml.Strict())
+	if err != nil || len(config.Prices) != 1 || config.Prices[0].Prices[0].Rates.Input.Pico != 100_000 {
+		t.Errorf("%+v, %v", config, err)
+	}
+	err = yaml.UnmarshalWithOptions([]byte("prices:\n  - model: m\n    pices: []\n"), &config, yaml.Strict())
+	if err == nil || !strings.Contains(err.Error(), "pices") {
+		t.Errorf("an unknown key inside an entry: %v", err)
+	}
+}
+
+func FuzzParseEntries(f *testing.F) {
+	f.Add([]byte("- {model: m, prices: [{input: 1, output: 1}]}"))
+	f.Add([]byte("models:\n  - model: m\n    multipliers: [{utc_hours: [\"22:00-02:00\"], times: 2}]\n    prices: [{input: 1, output: 1}]"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		entries, err := ParseEntries(text)
+		if err != nil {
+			return
+		}
+		c, err := New("", entries)
+		if err != nil {
+			return
+		}
+		for _, e := range c.Entries() {
+			if p, err := e.Price(november); err == nil {
+				if n, err := p.Charge(Usage{Input: 5, Output: 5}, Terms{}); n < 0 || err != nil && !errors.Is(err, ErrOverflow) {
+					t.Fatalf("charge %v, %v", n, err)
+				}
+			}
+		}
+	})
+}

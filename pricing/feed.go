@@ -1,0 +1,106 @@
+package pricing
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// Feed is what an importer read from somebody else's price list.
+type Feed struct {
+	// Name is "genai-prices", "litellm" or "models.dev".
+	Name string
+	// Entries pass the checks of [Catalogue.With] together.
+	Entries []Entry
+	// Notes say what was left out and why.
+	Notes []Note
+}
+
+// Note is a remark on one model of a feed.
+type Note struct{ Provider, Model, Text string }
+
+// Catalogue makes a catalogue of the feed's entries alone.
+func (f *Feed) Catalogue() (*Catalogue, error) { return New("usd", f.Entries) }
+
+// maxFeed bounds the size of a feed file in bytes; the largest is under 2 MB.
+const maxFeed = 64 << 20
+
+// feedReader collects entries that are fit for a catalogue.
+type feedReader struct {
+	feed  Feed
+	layer layer
+}
+
+func newFeedReader(name string) *feedReader {
+	return &feedReader{feed: Feed{Name: name}, layer: layer{exact: make(map[string][]*entry)}}
+}
+
+func (r *feedReader) note(provider, model, format string, args ...any) {
+	r.feed.Notes = append(r.feed.Notes, Note{provider, model, fmt.Sprintf(format, args...)})
+}
+
+func (r *feedReader) add(e Entry) {
+	c, err := compile(e, nil)
+	if err == nil {
+		err = r.layer.add(c)
+	}
+	if err != nil {
+		r.note(e.Provider, e.Model, "left out: %v", err)
+		return
+	}
+	r.feed.Entries = append(r.feed.Entries, c.src)
+}
+
+func decodeFeed(name string, from io.Reader, into any) error {
+	limited := &io.LimitedReader{R: from, N: maxFeed}
+	decoder := json.NewDecoder(limited)
+	err := decoder.Decode(into)
+	if _, more := decoder.Token(); err == nil && !errors.Is(more, io.EOF) {
+		err = errors.New("more than one JSON value")
+	}
+	if err != nil && limited.N <= 0 {
+		err = fmt.Errorf("larger than %d bytes", maxFeed)
+	}
+	if err != nil {
+		return fmt.Errorf("pricing: %s: %w", name, err)
+	}
+	return nil
+}
+
+// feedPrice parses a number of a feed that is worth 10^-digits pico-USD. The
+// text is read as a decimal; it never becomes a float.
+func feedPrice(n json.Number, digits int) (Rate, error) {
+	limit := int64(maxTokenRate)
+	if digits != tokenDigits {
+		limit = maxFee
+	}
+	return parseRate(n.String(), digits, limit)
+}
+
+// isEmbedding tells models that have no output price because they have no output.
+func isEmbedding(model string) bool { return strings.Contains(strings.ToLower(model), "embed") }
+
+// canonicalProvider maps the names feeds use to ours.
+func canonicalProvider(name string) string {
+	switch name = strings.ToLower(name); name {
+	case "gemini", "google-ai-studio":
+		return "google"
+	case "xai", "x_ai":
+		return "x-ai"
+	case "together_ai", "togetherai":
+		return "together"
+	case "moonshot", "moonshotai-cn":
+		return "moonshotai"
+	case "mistralai":
+		return "mistral"
+	case "cohere_chat":
+		return "cohere"
+	case "text-completion-openai":
+		return "openai"
+	case "zhipuai", "z-ai", "z.ai":
+		return "zai"
+	}
+	return name
+}
