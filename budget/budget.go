@@ -1,0 +1,158 @@
+// Package budget holds money, tokens and calls against limits, and keeps the
+// ledger of what was charged.
+//
+// A call is held before it is forwarded ([Store.Hold]): one script in Redis
+// checks every limit of the org, the user and the key and takes from all of them
+// or from none. While it runs the hold may grow ([Store.Extend]) and is renewed
+// ([Store.Run]). It ends in exactly one way: [Store.Settle] replaces it by the
+// actual cost, [Store.Void] gives all of it back, or its lease runs out and it
+// stays charged, marked as an estimate, until a late settle corrects it. Every
+// one of these may be repeated any number of times.
+//
+// Charges and open holds inside an enforced limit never exceed it, whichever
+// process asks. The one exception is an actual cost above its hold: it is
+// charged all the same, as an overrun, and the limit stays in debt until time
+// has paid it.
+//
+// The package does not price calls, does not know which limits concern which
+// model, and does not wait: a call that does not fit gets an [ExceededError]
+// that says when it would. It promises what Redis keeps: after a failover that
+// loses writes, those charges are missing until they are settled again.
+package budget
+
+import (
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+)
+
+var (
+	// ErrUnavailable means that the store did not answer in time or cannot take
+	// the write now. The operation may have been applied: repeat it, or give a
+	// hold back with VoidLost.
+	ErrUnavailable = errors.New("budget: the store is unavailable")
+	// ErrEnded means that the hold was settled, voided or has expired.
+	ErrEnded = errors.New("budget: the hold has ended")
+	// ErrTooOld means that a settle came so late that it can no longer be told
+	// from a replay. Its charge stands in the org's reconciliation list.
+	ErrTooOld = errors.New("budget: too late to settle, put on the reconciliation list")
+)
+
+// What an expired hold is charged.
+const (
+	ChargeMax      = "max"
+	ChargeExpected = "expected"
+)
+
+const (
+	chunkSpan  = 10 * time.Minute      // of call ids whose tombstones share a key
+	recordLife = 32 * 24 * time.Hour   // of open holds, renewed with them; longer than any month
+	reachBack  = 10 * time.Minute      // clock skew of call ids that tombstones outlive
+	dayMicros  = 24 * 3600 * 1_000_000 // a UTC day
+)
+
+// Options tune a Store. The zero value is usable.
+type Options struct {
+	// Lease is how long a hold lives without renewal. Default 60 s.
+	Lease time.Duration
+	// Horizon is how long a settled or voided call remembers what became of it,
+	// and how late an unknown one is still charged. Default 1 h.
+	Horizon time.Duration
+	// ExpiredCharge is what a hold whose holder died is charged: ChargeMax
+	// (default) or ChargeExpected.
+	ExpiredCharge string
+	// LedgerLength bounds an org's ledger stream, about. Default 1,000,000
+	// entries. LedgerLife is its lifetime after the last entry (default 90
+	// days), RollupLife that of a day's sums (default 400 days).
+	LedgerLength           int64
+	LedgerLife, RollupLife time.Duration
+
+	Log     *slog.Logger          // nil: discarded
+	Metrics prometheus.Registerer // nil: not registered
+}
+
+func (o Options) withDefaults() Options {
+	set := func(d *time.Duration, value time.Duration) {
+		if *d <= 0 {
+			*d = value
+		}
+	}
+	set(&o.Lease, time.Minute)
+	set(&o.Horizon, time.Hour)
+	set(&o.LedgerLife, 90*24*time.Hour)
+	set(&o.RollupLife, 400*24*time.Hour)
+	if o.LedgerLength <= 0 {
+		o.LedgerLength = 1_000_000
+	}
+	if o.ExpiredCharge == "" {
+		o.ExpiredCharge = ChargeMax
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return o
+}
+
+// Store keeps holds, limits and ledger in Redis. It is safe for concurrent use;
+// so are several Stores on one Redis.
+type Store struct {
+	rdb     redis.UniversalClient
+	opts    Options
+	metrics *metrics
+
+	// clock is the tests' time in microseconds; nil: Redis TIME.
+	clock func() int64
+	// ahead is how far Redis's clock was ahead of ours at the last answer.
+	ahead atomic.Int64
+
+	mu   sync.Mutex
+	orgs map[string]*openHolds // those this process has or had holds in
+}
+
+// New returns a Store on rdb. To have ctx deadlines bind, rdb must be built
+// with ContextTimeoutEnabled; retries of the client are harmless.
+func New(rdb redis.UniversalClient, o Options) *Store {
+	o = o.withDefaults()
+	return &Store{rdb: rdb, opts: o, metrics: newMetrics(o.Metrics), orgs: map[string]*openHolds{}}
+}
+
+// now returns Redis's time as well as this process knows it: right within the
+// skew that scripts allow for, which report it when it is not.
+func (s *Store) now() time.Time {
+	if s.clock != nil {
+		return time.UnixMicro(s.clock())
+	}
+	return time.Now().Add(time.Duration(s.ahead.Load()))
+}
+
+// seen takes Redis's time from an answer.
+func (s *Store) seen(at time.Time) {
+	if s.clock == nil {
+		s.ahead.Store(int64(time.Until(at)))
+	}
+}
+
+// given is the time passed to scripts: empty, except in tests.
+func (s *Store) given() any {
+	if s.clock != nil {
+		return s.clock()
+	}
+	return ""
+}
+
+// key returns the Redis key of an org's record. All keys of an org share a hash
+// tag, so that one script may touch them on a cluster.
+func key(org, name string) string {
+	return "lg:{" + org + "}:" + name
+}
+
+// validOrg keeps hash tags whole.
+func validOrg(org string) bool {
+	return org != "" && !strings.ContainsAny(org, "{}")
+}

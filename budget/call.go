@@ -1,0 +1,139 @@
+package budget
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/llmguard/llmguard/pricing"
+)
+
+// Call is one paid call and who makes it.
+type Call struct {
+	ID      string `json:"id"`                // begins with 48 bits of Unix milliseconds in base32
+	Attempt int    `json:"attempt,omitempty"` // a later attempt is another hold
+
+	Org          string `json:"org"` // without braces
+	User         string `json:"user,omitempty"`
+	Key          string `json:"key,omitempty"`
+	IP           string `json:"ip,omitempty"`
+	Model        string `json:"model,omitempty"`
+	Provider     string `json:"provider,omitempty"`
+	Endpoint     string `json:"endpoint,omitempty"`
+	PriceVersion string `json:"price,omitempty"`
+	JobID        string `json:"job,omitempty"`
+}
+
+// holdID fences attempts off from one another.
+func (c Call) holdID() string { return c.ID + "/" + strconv.Itoa(c.Attempt) }
+
+func (c Call) validate() error {
+	if !validOrg(c.Org) {
+		return fmt.Errorf("budget: org id %q is empty or has braces", c.Org)
+	}
+	if _, ok := idTime(c.ID); !ok {
+		return fmt.Errorf("budget: call id %.40q does not begin with a time", c.ID)
+	}
+	return nil
+}
+
+const idDigits = "0123456789abcdefghjkmnpqrstvwxyz"
+
+// idTime reads the time in a call id's first ten characters.
+func idTime(id string) (time.Time, bool) {
+	if len(id) < 10 || id[0] > '7' || strings.ContainsAny(id, "|,;") {
+		return time.Time{}, false
+	}
+	var ms int64
+	for i := range 10 {
+		v := strings.IndexByte(idDigits, id[i])
+		if v < 0 {
+			return time.Time{}, false
+		}
+		ms = ms<<5 | int64(v)
+	}
+	return time.UnixMilli(ms), true
+}
+
+// Amounts is what a call takes of the limits by metric; each is one request.
+type Amounts struct {
+	Cost   pricing.Nano
+	Tokens int64
+}
+
+func (a Amounts) validate(what string) error {
+	if a.Cost < 0 || a.Cost > MaxAmount || a.Tokens < 0 || a.Tokens > MaxAmount {
+		return fmt.Errorf("budget: %s of %d nano-USD and %d tokens is not in 0..%d", what, a.Cost, a.Tokens, int64(MaxAmount))
+	}
+	return nil
+}
+
+func (a Amounts) add(b Amounts) Amounts {
+	return Amounts{Cost: a.Cost + b.Cost, Tokens: a.Tokens + b.Tokens}
+}
+
+// Hold is what a call has taken of its limits until it ends. Its methods and
+// the Store's on it are for one goroutine at a time.
+type Hold struct {
+	ID            string // call id / attempt
+	Call          Call
+	Max, Expected Amounts // grown by Extend
+	At            time.Time
+	Statuses      []Status // of the limits after the hold, or after the last Extend
+
+	limits []Limit
+	states []state
+}
+
+// bind picks the limits that concern the call and names their states.
+func (s *Store) bind(limits []Limit, c Call) ([]Limit, []state, error) {
+	own := make([]Limit, 0, len(limits))
+	states := make([]state, 0, len(limits))
+	for _, l := range limits {
+		if !l.concerns(c) {
+			continue
+		}
+		if err := l.Validate(); err != nil {
+			return nil, nil, err
+		}
+		st := l.stateFor(c, s.opts.Lease)
+		for _, other := range states {
+			if other.Key == st.Key {
+				return nil, nil, fmt.Errorf("budget: limit %q is given twice", l.ID)
+			}
+		}
+		own, states = append(own, l), append(states, st)
+	}
+	return own, states, nil
+}
+
+// meta is what the record of a hold says about it, for whoever has to expire it.
+type meta struct {
+	Call   Call    `json:"c"`
+	States []state `json:"l"`
+}
+
+func encodeMeta(c Call, states []state) (string, error) {
+	text, err := json.Marshal(meta{c, states})
+	if err != nil {
+		return "", fmt.Errorf("budget: encode hold: %w", err)
+	}
+	return string(text), nil
+}
+
+// chunk names the tombstones of the call ids of ten minutes.
+func (c Call) chunk() string {
+	at, _ := idTime(c.ID)
+	return "done:" + strconv.FormatInt(at.Unix()/int64(chunkSpan/time.Second), 10)
+}
+
+// amountsText is the part of the record that scripts read.
+func amountsText(max, expected Amounts) string {
+	b := strconv.AppendInt(nil, int64(max.Cost), 10)
+	for _, n := range []int64{int64(expected.Cost), max.Tokens, expected.Tokens} {
+		b = strconv.AppendInt(append(b, ','), n, 10)
+	}
+	return string(b)
+}

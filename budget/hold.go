@@ -1,0 +1,203 @@
+package budget
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// Hold takes most from every limit that concerns the call, or from none, and
+// keeps it until the hold ends. Expected is what the call will probably cost,
+// for Options.ExpiredCharge. Limits that are Off, or whose Only names another
+// subject, are not touched; Models and Endpoints are the caller's to match.
+//
+// A call that does not fit gets *ExceededError. ErrEnded means that this
+// attempt has already been settled or voided. When an error wraps
+// ErrUnavailable the hold may have been taken: give it back with VoidLost.
+// Repeating a hold takes nothing twice.
+func (s *Store) Hold(ctx context.Context, limits []Limit, c Call, most, expected Amounts) (*Hold, error) {
+	h, err := s.hold(ctx, limits, c, most, expected)
+	s.metrics.held(err)
+	return h, err
+}
+
+func (s *Store) hold(ctx context.Context, limits []Limit, c Call, most, expected Amounts) (*Hold, error) {
+	h, about, err := s.prepare(limits, c, most, expected)
+	if err != nil {
+		return nil, err
+	}
+	announced := s.announce(ctx, c.Org)
+	a, err := s.ask(ctx, holdScript, func(now time.Time) ([]string, []any, error) {
+		args := []any{
+			s.given(), h.ID, s.opts.Lease.Microseconds(), recordLife.Milliseconds(),
+			amountsText(h.Max, h.Expected), about,
+		}
+		args, err := h.limitArgs(args, now, h.Max)
+		return h.keys("holds", "leases", c.chunk()), args, err
+	})
+	announced()
+	if err != nil {
+		return nil, err
+	}
+	switch a.verdict {
+	case "held", "again":
+		h.At = a.at()
+		s.track(h, a.head[1])
+		h.Statuses, err = s.statuses(h, a, h.Max)
+		s.metrics.refused(h.Statuses) // by limits in the shadow
+		return h, err
+	case "refused":
+		return nil, s.refusal(h, a, h.Max)
+	case "done":
+		return nil, fmt.Errorf("hold %s: %w", h.ID, ErrEnded)
+	default:
+		return nil, fmt.Errorf("budget: hold: unknown verdict %q", a.verdict)
+	}
+}
+
+// prepare checks what is asked, and returns the hold that would be and what its
+// record says about it.
+func (s *Store) prepare(limits []Limit, c Call, most, expected Amounts) (*Hold, string, error) {
+	if err := c.validate(); err != nil {
+		return nil, "", err
+	}
+	if err := most.validate("hold"); err != nil {
+		return nil, "", err
+	}
+	if err := expected.validate("expected amount"); err != nil {
+		return nil, "", err
+	}
+	expected = Amounts{Cost: min(expected.Cost, most.Cost), Tokens: min(expected.Tokens, most.Tokens)}
+	h := &Hold{ID: c.holdID(), Call: c, Max: most, Expected: expected}
+	var err error
+	if h.limits, h.states, err = s.bind(limits, c); err != nil {
+		return nil, "", err
+	}
+	about, err := encodeMeta(c, h.states)
+	return h, about, err
+}
+
+// keys returns the org's keys of these names and those of the hold's limits.
+func (h *Hold) keys(names ...string) []string {
+	return stateKeys(h.Call.Org, h.states, names...)
+}
+
+func stateKeys(org string, states []state, names ...string) []string {
+	keys := make([]string, 0, len(names)+len(states))
+	for _, name := range names {
+		keys = append(keys, key(org, name))
+	}
+	for _, st := range states {
+		keys = append(keys, key(org, st.Key))
+	}
+	return keys
+}
+
+// limitArgs appends what hold and extend take per limit.
+func (h *Hold) limitArgs(args []any, now time.Time, a Amounts) ([]any, error) {
+	for i, st := range h.states {
+		l := h.limits[i]
+		p1, p2, err := st.params(now)
+		if err != nil {
+			return nil, err
+		}
+		enforce := 1
+		if l.Mode == Shadow {
+			enforce = 0
+		}
+		args = append(args, st.Kind, enforce, l.Shape.Amount, l.Metric.amountOf(a), p1, p2)
+	}
+	return args, nil
+}
+
+// refusal decodes a refused hold or extension that wanted these amounts.
+func (s *Store) refusal(h *Hold, a answer, want Amounts) error {
+	statuses, err := s.statuses(h, a, want)
+	if err != nil {
+		return err
+	}
+	s.metrics.refused(statuses)
+	return exceeded(h.limits, statuses, want)
+}
+
+// Extend grows an open hold by more, in all its limits or in none; what is added
+// counts from now. A call that no longer fits gets *ExceededError and keeps what
+// it has. ErrEnded means that the hold has expired or was ended. Repeating an
+// Extend that failed adds nothing twice.
+func (s *Store) Extend(ctx context.Context, h *Hold, more Amounts) ([]Status, error) {
+	if err := more.validate("extension"); err != nil {
+		return nil, err
+	}
+	most, expected := h.Max.add(more), h.Expected.add(more)
+	if err := most.validate("hold"); err != nil {
+		return nil, err
+	}
+	a, err := s.ask(ctx, extendScript, func(now time.Time) ([]string, []any, error) {
+		args, err := h.limitArgs([]any{s.given(), h.ID, amountsText(most, expected)}, now, most)
+		return h.keys("holds"), args, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	switch a.verdict {
+	case "held":
+		h.Max, h.Expected = most, expected
+		h.Statuses, err = s.statuses(h, a, more)
+		return h.Statuses, err
+	case "refused":
+		return nil, s.refusal(h, a, more)
+	case "gone":
+		return nil, fmt.Errorf("extend %s: %w", h.ID, ErrEnded)
+	default:
+		return nil, fmt.Errorf("budget: extend: unknown verdict %q", a.verdict)
+	}
+}
+
+// Peek tells where the limits that concern the call stand, and changes nothing.
+// The call needs no id.
+func (s *Store) Peek(ctx context.Context, limits []Limit, c Call) ([]Status, error) {
+	h, err := s.unheld(limits, c)
+	if err != nil || len(h.states) == 0 {
+		return nil, err
+	}
+	a, err := s.ask(ctx, peekScript, func(now time.Time) ([]string, []any, error) {
+		args := []any{s.given()}
+		for _, st := range h.states {
+			p1, p2, err := st.params(now)
+			if err != nil {
+				return nil, nil, err
+			}
+			args = append(args, st.Kind, p1, p2)
+		}
+		return h.keys(), args, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return s.statuses(h, a, Amounts{})
+}
+
+// Reset forgets what was charged to the limit for the call's subject. Open holds
+// stay counted: their calls may still cost that much.
+func (s *Store) Reset(ctx context.Context, limit Limit, c Call) error {
+	h, err := s.unheld([]Limit{limit}, c)
+	if err != nil || len(h.states) == 0 {
+		return err
+	}
+	_, err = s.ask(ctx, resetScript, func(now time.Time) ([]string, []any, error) {
+		p1, p2, err := h.states[0].params(now)
+		return h.keys(), []any{s.given(), h.states[0].Kind, p1, p2}, err
+	})
+	return err
+}
+
+// unheld binds limits to a call that holds nothing.
+func (s *Store) unheld(limits []Limit, c Call) (*Hold, error) {
+	if !validOrg(c.Org) {
+		return nil, fmt.Errorf("budget: org id %q is empty or has braces", c.Org)
+	}
+	h := &Hold{Call: c}
+	var err error
+	h.limits, h.states, err = s.bind(limits, c)
+	return h, err
+}

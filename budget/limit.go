@@ -1,0 +1,262 @@
+package budget
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Metric is what a limit counts.
+type Metric string
+
+// Metrics. Cost is in nano-USD.
+const (
+	Cost        Metric = "cost"
+	Tokens      Metric = "tokens"
+	Requests    Metric = "requests"
+	Concurrency Metric = "concurrency"
+)
+
+// Subject is whose calls a limit counts: the org as a whole, or each user, API
+// key or client address on its own.
+type Subject string
+
+// Subjects.
+const (
+	Org  Subject = "org"
+	User Subject = "user"
+	Key  Subject = "key"
+	IP   Subject = "ip"
+)
+
+// Mode says what a limit does.
+type Mode string
+
+// Modes. Shadow limits count and report that they would have refused; limits
+// that are Off are not touched. The zero value is Enforce.
+const (
+	Enforce Mode = "enforce"
+	Shadow  Mode = "shadow"
+	Off     Mode = "off"
+)
+
+// ShapeKind is how a limit's room comes back with time.
+type ShapeKind string
+
+// Shapes.
+const (
+	Window      ShapeKind = "window"     // sliding, in 61 slots: never admits too much, frees up to 1/60 late
+	ExactWindow ShapeKind = "exact"      // sliding, to the microsecond; for small windows
+	Bucket      ShapeKind = "bucket"     // Amount is the capacity, Refill comes back every Per
+	Calendar    ShapeKind = "calendar"   // fixed periods in a time zone
+	Concurrent  ShapeKind = "concurrent" // open holds at one time
+)
+
+const (
+	// MaxAmount is the largest amount of a limit or a hold: 2^52-1, about $4.5
+	// million. The sum of two stays exact in Redis scripts.
+	MaxAmount = 1<<52 - 1
+
+	maxWindow = 366 * 24 * time.Hour
+	maxExact  = time.Hour
+	maxPer    = 100 * 24 * time.Hour
+	slots     = 60 // a ring has one more
+)
+
+// Shape is a limit's amount and how its room comes back.
+type Shape struct {
+	Kind   ShapeKind
+	Amount int64 // in the metric's unit; nano-USD for cost; >= 0
+
+	Window time.Duration // Window, ExactWindow
+
+	Refill int64         // Bucket: comes back every Per, evenly; 0: never
+	Per    time.Duration // Bucket
+
+	Calendar string         // Calendar: month, week (from Monday), day, hour or minute
+	Location *time.Location // Calendar: nil is UTC; must have an IANA name
+}
+
+// Limit bounds one metric of one subject. Its usage belongs to ID, Subject,
+// Metric and the shape; a new amount keeps it, another window or time zone
+// starts anew.
+type Limit struct {
+	ID      string  // [A-Za-z0-9._-]{1,64}
+	Subject Subject // whose calls it counts
+	Only    string  // when set, the only user, key or address it applies to
+
+	// Models and Endpoints are patterns; the caller of this package matches
+	// them and passes only the limits that concern a call.
+	Models, Endpoints []string
+
+	Metric Metric
+	Shape  Shape
+	Mode   Mode
+}
+
+// Validate reports what makes the limit unusable.
+func (l Limit) Validate() error {
+	if err := l.validate(); err != nil {
+		return fmt.Errorf("budget: limit %q: %w", l.ID, err)
+	}
+	return nil
+}
+
+func (l Limit) validate() error {
+	if !validID(l.ID) {
+		return fmt.Errorf("id must be 1 to 64 letters, digits, dots, dashes or underscores")
+	}
+	switch l.Subject {
+	case Org, User, Key, IP:
+	default:
+		return fmt.Errorf("unknown subject %q", l.Subject)
+	}
+	switch l.Mode {
+	case Enforce, Shadow, Off, "":
+	default:
+		return fmt.Errorf("unknown mode %q", l.Mode)
+	}
+	switch l.Metric {
+	case Cost, Tokens, Requests, Concurrency:
+	default:
+		return fmt.Errorf("unknown metric %q", l.Metric)
+	}
+	if (l.Metric == Concurrency) != (l.Shape.Kind == Concurrent) {
+		return fmt.Errorf("metric concurrency and shape concurrent go together, not %q and %q", l.Metric, l.Shape.Kind)
+	}
+	return l.Shape.validate()
+}
+
+func (s Shape) validate() error {
+	if s.Amount < 0 || s.Amount > MaxAmount {
+		return fmt.Errorf("amount %d is not in 0..%d", s.Amount, int64(MaxAmount))
+	}
+	switch s.Kind {
+	case Window:
+		return inRange("window", s.Window, slots*time.Microsecond, maxWindow)
+	case ExactWindow:
+		return inRange("exact window", s.Window, time.Microsecond, maxExact)
+	case Bucket:
+		if s.Refill < 0 || s.Refill > MaxAmount {
+			return fmt.Errorf("refill %d is not in 0..%d", s.Refill, int64(MaxAmount))
+		}
+		if s.Refill == 0 {
+			return nil
+		}
+		return inRange("refill time", s.Per, time.Microsecond, maxPer)
+	case Calendar:
+		return s.validateCalendar()
+	case Concurrent:
+		return nil
+	default:
+		return fmt.Errorf("unknown shape %q", s.Kind)
+	}
+}
+
+func inRange(what string, d, low, high time.Duration) error {
+	if d < low || d > high || d%time.Microsecond != 0 {
+		return fmt.Errorf("%s %s is not a whole number of microseconds in %s..%s", what, d, low, high)
+	}
+	return nil
+}
+
+func validID(id string) bool {
+	if id == "" || len(id) > 64 {
+		return false
+	}
+	return strings.IndexFunc(id, func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("._-", r)
+	}) < 0
+}
+
+// concerns reports whether the limit counts calls of this subject at all.
+func (l Limit) concerns(c Call) bool {
+	return l.Mode != Off && (l.Only == "" || l.Only == l.subjectOf(c))
+}
+
+// subjectOf returns the id whose usage the call adds to. Calls that lack it
+// share one, so that leaving it out escapes nothing.
+func (l Limit) subjectOf(c Call) string {
+	switch l.Subject {
+	case User:
+		return c.User
+	case Key:
+		return c.Key
+	case IP:
+		return c.IP
+	default:
+		return ""
+	}
+}
+
+// amountOf returns what a call with these amounts adds to the limit.
+func (m Metric) amountOf(a Amounts) int64 {
+	switch m {
+	case Cost:
+		return int64(a.Cost)
+	case Tokens:
+		return a.Tokens
+	default:
+		return 1
+	}
+}
+
+// state names one limit's state in Redis and tells the scripts how to read it.
+// It is kept with the hold, so that any process can end it.
+type state struct {
+	Key    string `json:"k"` // below the org's prefix
+	Kind   string `json:"t"` // of lua/shapes.lua
+	Metric Metric `json:"m"`
+	P1     string `json:"1,omitempty"`
+	P2     string `json:"2,omitempty"`
+}
+
+// stateFor returns the state of a limit for the call's subject.
+func (l Limit) stateFor(c Call, lease time.Duration) state {
+	s := l.Shape
+	st := state{Metric: l.Metric}
+	tag := ""
+	switch s.Kind {
+	case Window:
+		slot := (s.Window.Microseconds() + slots - 1) / slots
+		st.Kind, st.P1 = "w", strconv.FormatInt(slot, 10)
+		tag = "w" + strconv.FormatInt(s.Window.Microseconds(), 10)
+	case ExactWindow:
+		st.Kind, st.P1 = "x", strconv.FormatInt(s.Window.Microseconds(), 10)
+		tag = "x" + st.P1
+	case Bucket:
+		refill, per := s.rate()
+		st.Kind, st.P1, st.P2 = "b", strconv.FormatInt(refill, 10), strconv.FormatInt(per, 10)
+		tag = "b"
+	case Calendar:
+		st.Kind, st.P1, st.P2 = "c", s.Calendar, s.zone()
+		tag = "c" + s.Calendar + "-" + st.P2
+	default:
+		st.Kind, st.P1 = "n", strconv.FormatInt(lease.Microseconds(), 10)
+		tag = "n"
+	}
+	st.Key = "l:" + l.ID + ":" + string(l.Subject) + "-" + string(l.Metric) + "-" + tag + ":" + l.subjectOf(c)
+	return st
+}
+
+// rate returns the refill as units per microseconds in lowest terms.
+func (s Shape) rate() (units, micros int64) {
+	if s.Refill == 0 {
+		return 0, 1
+	}
+	a, b := s.Refill, s.Per.Microseconds()
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return s.Refill / a, s.Per.Microseconds() / a
+}
+
+// params returns p1 and p2 as the scripts take them at `now`.
+func (st state) params(now time.Time) (p1, p2 string, err error) {
+	if st.Kind != "c" {
+		return st.P1, st.P2, nil
+	}
+	bounds, err := boundaries(st.P1, st.P2, now)
+	return bounds, "", err
+}

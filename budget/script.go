@@ -1,0 +1,158 @@
+package budget
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/llmguard/llmguard/lua"
+)
+
+// script is a Lua script and its name in metrics.
+type script struct {
+	*redis.Script
+	name string
+}
+
+func load(name string, libs ...string) script {
+	return script{lua.Load(name, libs...), name}
+}
+
+var (
+	holdScript   = load("hold", "time", "shapes")
+	extendScript = load("extend", "time", "shapes")
+	settleScript = load("settle", "time", "shapes", "ending")
+	voidScript   = load("void", "time", "shapes", "ending")
+	expireScript = load("expire", "time", "shapes", "ending")
+	renewScript  = load("renew", "time")
+	peekScript   = load("peek", "time", "shapes")
+	resetScript  = load("reset", "time", "shapes")
+)
+
+// run runs a script and returns its reply.
+func (s *Store) run(ctx context.Context, sc script, keys []string, args []any) (string, error) {
+	began := time.Now()
+	reply, err := sc.Run(ctx, s.rdb, keys, args...).Text()
+	s.metrics.seconds.WithLabelValues(sc.name).Observe(time.Since(began).Seconds())
+	if err != nil {
+		return "", storeError(sc.name, err)
+	}
+	return reply, nil
+}
+
+// refusing are the error codes with which a store says that it cannot serve
+// now.
+var refusing = []string{
+	"LOADING", "OOM", "READONLY", "CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN", "BUSY", "MISCONF", "NOREPLICAS",
+	"MOVED", "ASK", "UNBLOCKED", "NOAUTH", "ERR max number of clients",
+}
+
+// storeError wraps ErrUnavailable when the store could not be reached or could
+// not serve; anything else is a fault of ours, or the caller's cancellation.
+func storeError(what string, err error) error {
+	if unavailable(err) {
+		return fmt.Errorf("%w: %s: %w", ErrUnavailable, what, err)
+	}
+	return fmt.Errorf("budget: %s: %w", what, err)
+}
+
+func unavailable(err error) bool {
+	var netErr net.Error
+	if errors.Is(err, context.Canceled) {
+		return false
+	}
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+		errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted) || errors.Is(err, redis.ErrClosed) ||
+		errors.Is(err, net.ErrClosed) || errors.As(err, &netErr) {
+		return true
+	}
+	var reply redis.Error
+	if !errors.As(err, &reply) {
+		return true // a connection that broke in a way of its own
+	}
+	text := reply.Error()
+	for _, code := range refusing {
+		if strings.HasPrefix(text, code) || strings.Contains(text, ": "+code+" ") {
+			return true
+		}
+	}
+	return false
+}
+
+// answer is a reply of numbers: "<verdict>,<n>,..;<n>,..;..".
+type answer struct {
+	verdict string
+	head    []int64   // numbers after the verdict; the first is Redis's time
+	rows    [][]int64 // one per limit
+}
+
+func (a answer) at() time.Time { return time.UnixMicro(a.head[0]) }
+
+// decode is the one decoder of replies.
+func decode(reply string) (answer, error) {
+	var a answer
+	head, rest, more := strings.Cut(reply, ";")
+	verdict, numbers, _ := strings.Cut(head, ",")
+	a.verdict = verdict
+	var err error
+	if a.head, err = integers(numbers); err != nil || len(a.head) == 0 {
+		return a, fmt.Errorf("budget: reply %.80q is not understood", reply)
+	}
+	for more {
+		var row string
+		row, rest, more = strings.Cut(rest, ";")
+		n, err := integers(row)
+		if err != nil || len(n) != 5 {
+			return a, fmt.Errorf("budget: reply %.80q is not understood", reply)
+		}
+		a.rows = append(a.rows, n)
+	}
+	return a, nil
+}
+
+func integers(text string) ([]int64, error) {
+	out := make([]int64, 0, 5)
+	for field := range strings.SplitSeq(text, ",") {
+		n, err := strconv.ParseInt(field, 10, 64)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, n)
+	}
+	return out, nil
+}
+
+// ask runs a script whose arguments depend on the time, and once more with
+// Redis's own time when ours was too far off.
+func (s *Store) ask(ctx context.Context, sc script, keysAndArgs func(now time.Time) ([]string, []any, error)) (answer, error) {
+	now := s.now()
+	for try := 0; ; try++ {
+		keys, args, err := keysAndArgs(now)
+		if err != nil {
+			return answer{}, err
+		}
+		reply, err := s.run(ctx, sc, keys, args)
+		if err != nil {
+			return answer{}, err
+		}
+		a, err := decode(reply)
+		if err != nil {
+			return answer{}, err
+		}
+		s.seen(a.at())
+		if a.verdict != "skew" {
+			return a, nil
+		}
+		if try == 2 {
+			return a, fmt.Errorf("budget: %s: the clock of the store jumps", sc.name)
+		}
+		now = a.at()
+	}
+}

@@ -1,0 +1,194 @@
+package budget
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/llmguard/llmguard/pricing"
+)
+
+// Settlement is how a call ended and what it cost.
+type Settlement struct {
+	Actual      Amounts
+	Usage       pricing.Usage
+	Estimated   bool // Actual is our estimate, not the provider's word
+	Outcome     string
+	Status      int // HTTP status of the provider, 0 if there was none
+	UpstreamID  string
+	ServiceTier string
+
+	Waited, Took time.Duration
+}
+
+// Receipt is what the ledger says of a settled call.
+type Receipt struct {
+	Charged  pricing.Nano
+	Overrun  pricing.Nano // the part of Charged above what was held
+	Replayed bool         // it was settled before; Charged is what was charged then
+	Late     bool         // its hold had expired, was voided or lost; the difference is charged
+	At       time.Time
+}
+
+// Settle replaces the hold by what the call cost, and writes the ledger. What
+// was held too much goes back to where it was taken, newest first, unless that
+// place has left its window; what the call cost beyond the hold is charged now,
+// even over the limit. A repeated Settle charges nothing and returns the first
+// one's receipt.
+//
+// A hold the store no longer knows is charged in full within Options.Horizon of
+// its admission, and put on the reconciliation list later (ErrTooOld).
+func (s *Store) Settle(ctx context.Context, h *Hold, st Settlement) (Receipt, error) {
+	if err := st.Actual.validate("charge"); err != nil {
+		return Receipt{}, err
+	}
+	s.untrack(h.Call.Org, h.ID)
+	e := ending{
+		call: h.Call, states: h.states, cost: int64(st.Actual.Cost), most: int64(h.Max.Cost),
+		since: h.At, details: st.details(),
+		want: func(m Metric) any { return m.settled(st.Actual) },
+	}
+	a, err := s.end(ctx, settleScript, e)
+	if err != nil {
+		return Receipt{}, err
+	}
+	if a.verdict == "old" {
+		s.metrics.reconciled.Inc()
+		return Receipt{}, fmt.Errorf("settle %s: %w", h.ID, ErrTooOld)
+	}
+	r := Receipt{
+		Charged: pricing.Nano(a.head[1]), Overrun: pricing.Nano(a.head[2]),
+		Replayed: a.verdict == "replayed", Late: a.head[3] == 1, At: time.UnixMicro(a.head[4]),
+	}
+	s.metrics.settled(r, st.Estimated)
+	return r, nil
+}
+
+// settled is what stays charged of a metric after a call with these amounts.
+func (m Metric) settled(a Amounts) int64 {
+	if m == Concurrency {
+		return 0
+	}
+	return m.amountOf(a)
+}
+
+// Void gives all of the hold back: the call leaves no trace in any limit. For
+// calls that did no work at the provider. A call that was settled stays so; one
+// whose hold expired gets the charge back. Repeating it does no harm.
+func (s *Store) Void(ctx context.Context, h *Hold) error {
+	s.untrack(h.Call.Org, h.ID)
+	_, err := s.end(ctx, voidScript, voiding(h.Call, h.states))
+	return err
+}
+
+// VoidLost voids a call's hold of which only the Call is known, because the
+// answer to Hold was lost. If the hold was never taken, it cannot be any more.
+func (s *Store) VoidLost(ctx context.Context, c Call) error {
+	if err := c.validate(); err != nil {
+		return err
+	}
+	s.untrack(c.Org, c.holdID())
+	_, err := s.end(ctx, voidScript, voiding(c, nil))
+	return err
+}
+
+func voiding(c Call, states []state) ending {
+	return ending{
+		call: c, states: states, cost: 0, details: Details{Outcome: "void"},
+		want: func(Metric) any { return 0 },
+	}
+}
+
+// ending is what settle, void and expire are told.
+type ending struct {
+	call    Call
+	states  []state
+	cost    any // nano-USD, or an ExpiredCharge
+	most    int64
+	since   time.Time // of the admission; zero: as the call id says
+	details Details
+	want    func(Metric) any
+}
+
+// end runs an ending script. When the hold has other limits than the caller
+// knows, it asks the store for them and tries again.
+func (s *Store) end(ctx context.Context, sc script, e ending) (answer, error) {
+	for try := 0; ; try++ {
+		a, err := s.ask(ctx, sc, func(now time.Time) ([]string, []any, error) { return s.endingArgs(e, now) })
+		if err != nil || a.verdict != "keys" {
+			return a, err
+		}
+		if try == 2 {
+			return a, fmt.Errorf("budget: %s %s: its limits change under it", sc.name, e.call.holdID())
+		}
+		if e.states, err = s.statesOf(ctx, e.call); err != nil {
+			return a, err
+		}
+	}
+}
+
+// endingArgs builds the KEYS and ARGV that lua/ending.lua lists.
+func (s *Store) endingArgs(e ending, now time.Time) ([]string, []any, error) {
+	day := now.UnixMicro()/dayMicros - 1
+	keys := stateKeys(e.call.Org, e.states, "leases", "holds", e.call.chunk(), "ledger", "reconcile",
+		"day:"+dayName(day), "day:"+dayName(day+1), "day:"+dayName(day+2))
+	entry, err := openEntry(e.call, e.details)
+	if err != nil {
+		return nil, nil, err
+	}
+	since := e.since
+	if since.IsZero() {
+		since, _ = idTime(e.call.ID)
+	}
+	estimated := 0
+	if e.details.Estimated {
+		estimated = 1
+	}
+	args := []any{
+		s.given(), e.call.holdID(), e.cost, e.most, estimated, since.UnixMicro(), s.opts.Horizon.Microseconds(),
+		(s.opts.Horizon + chunkSpan + reachBack).Milliseconds(), day, rollupPrefix(e.call),
+		e.details.Usage.Input, e.details.Usage.CachedInput, e.details.Usage.Output, entry, s.opts.LedgerLength,
+		s.opts.LedgerLife.Milliseconds(), s.opts.RollupLife.Milliseconds(),
+	}
+	for _, st := range e.states {
+		p1, p2, err := st.params(now)
+		if err != nil {
+			return nil, nil, err
+		}
+		args = append(args, st.Kind, e.want(st.Metric), p1, p2)
+	}
+	return keys, args, nil
+}
+
+// statesOf reads the limits of a hold from its record or its tombstone; none if
+// the store knows neither.
+func (s *Store) statesOf(ctx context.Context, c Call) ([]state, error) {
+	for _, name := range []string{"holds", c.chunk()} {
+		text, err := s.rdb.HGet(ctx, key(c.Org, name), c.holdID()).Result()
+		if errors.Is(err, redis.Nil) {
+			continue
+		}
+		if err != nil {
+			return nil, storeError("read hold", err)
+		}
+		if m, ok := decodeMeta(text); ok {
+			return m.States, nil
+		}
+	}
+	return nil, nil
+}
+
+// decodeMeta reads the last part of "<amounts>|<limits>|<meta>".
+func decodeMeta(record string) (meta, bool) {
+	var m meta
+	parts := strings.SplitN(record, "|", 3)
+	if len(parts) < 3 {
+		return m, false
+	}
+	return m, json.Unmarshal([]byte(parts[2]), &m) == nil
+}

@@ -1,0 +1,157 @@
+package budget
+
+import (
+	"fmt"
+	"math"
+	"math/bits"
+	"time"
+)
+
+// Status is where one limit stands.
+type Status struct {
+	LimitID string
+	Subject Subject
+	Metric  Metric
+	Mode    Mode
+
+	Used      int64 // charged and held inside the limit now; may exceed Amount
+	Held      int64 // the part of Used that open holds may still give back
+	Amount    int64 // the limit, or the bucket's capacity
+	Remaining int64 // Amount - Used, never negative
+
+	Reset time.Duration // until nothing is used, if no more is
+	// Wait is, for a limit that refused, how long until the call fits, if
+	// nobody else takes the room. For concurrency, and for a bucket without
+	// refill, it is no more than the lease of a hold.
+	Wait    time.Duration
+	Never   bool // refused, and time alone will not help
+	Refused bool // it did not fit; a Shadow limit says so and lets it pass
+}
+
+// ExceededError says that a call does not fit. Nothing was held.
+type ExceededError struct {
+	Binding   Status   // the refusing limit with the longest wait
+	Statuses  []Status // of all limits, without the call
+	Requested int64    // what the call wanted of Binding
+	Soon      bool     // it would fit if the open holds ended at no cost
+}
+
+// Error names the limit and the wait.
+func (e *ExceededError) Error() string {
+	b := e.Binding
+	when := fmt.Sprintf("fits in %s", b.Wait)
+	if b.Never {
+		when = "can never fit"
+	}
+	return fmt.Sprintf("budget: limit %s: %d %s wanted, %d of %d used: %s", b.LimitID, e.Requested, b.Metric, b.Used, b.Amount, when)
+}
+
+// statusOf turns a script's row (used, held, resets, frees, refused) into a
+// Status. Amount is what the call wanted.
+func (s *Store) statusOf(l Limit, st state, wanted, now int64, row []int64) Status {
+	used := row[0]
+	held := max(0, min(row[1], used))
+	out := Status{
+		LimitID: l.ID, Subject: l.Subject, Metric: l.Metric, Mode: l.mode(),
+		Used: used, Held: held, Amount: l.Shape.Amount, Remaining: max(0, l.Shape.Amount-used), Refused: row[4] == 1,
+	}
+	excess := used + wanted - l.Shape.Amount
+	if out.Refused && l.Mode == Shadow {
+		excess = used - l.Shape.Amount // it was charged all the same
+	}
+	resets, frees := row[2], row[3]
+	if st.Kind == "b" {
+		fraction, clock := row[2], row[3]
+		units, micros := l.Shape.rate()
+		resets, frees = drained(used, fraction, units, micros, clock), drained(excess, fraction, units, micros, clock)
+	}
+	out.Reset = span(resets - now)
+	if !out.Refused {
+		return out
+	}
+	soon := excess-held <= 0
+	switch {
+	case wanted > l.Shape.Amount:
+		out.Never = true
+	case frees == math.MaxInt64:
+		out.Never = !soon
+		out.Wait = s.opts.Lease
+	default:
+		out.Wait = span(frees - now)
+	}
+	if out.Never {
+		out.Wait = 0
+	}
+	return out
+}
+
+func (l Limit) mode() Mode {
+	if l.Mode == "" {
+		return Enforce
+	}
+	return l.Mode
+}
+
+// drained returns the instant, in microseconds, when n units of a bucket have
+// drained: the smallest whole e with e*units + fraction >= n*micros after
+// clock. It is math.MaxInt64 when that never happens.
+func drained(n, fraction, units, micros, clock int64) int64 {
+	if n <= 0 {
+		return clock
+	}
+	if units == 0 {
+		return math.MaxInt64
+	}
+	hi, lo := bits.Mul64(uint64(n), uint64(micros))
+	lo, borrow := bits.Sub64(lo, uint64(fraction), 0)
+	hi -= borrow
+	lo, carry := bits.Add64(lo, uint64(units-1), 0)
+	hi += carry
+	if hi >= uint64(units) {
+		return math.MaxInt64
+	}
+	e, _ := bits.Div64(hi, lo, uint64(units))
+	if e > uint64(math.MaxInt64-clock) {
+		return math.MaxInt64
+	}
+	return clock + int64(e)
+}
+
+// span turns microseconds into a duration, at most the longest there is.
+func span(micros int64) time.Duration {
+	if micros > math.MaxInt64/1000 {
+		return math.MaxInt64
+	}
+	return time.Duration(max(0, micros)) * time.Microsecond
+}
+
+// statuses decodes the rows of an answer to a call that wanted these amounts.
+func (s *Store) statuses(h *Hold, a answer, want Amounts) ([]Status, error) {
+	if len(a.rows) != len(h.limits) {
+		return nil, fmt.Errorf("budget: reply has %d limits, not %d", len(a.rows), len(h.limits))
+	}
+	out := make([]Status, len(h.limits))
+	for i, l := range h.limits {
+		out[i] = s.statusOf(l, h.states[i], l.Metric.amountOf(want), a.head[0], a.rows[i])
+	}
+	return out, nil
+}
+
+// exceeded builds the error of a refusal.
+func exceeded(limits []Limit, statuses []Status, want Amounts) *ExceededError {
+	e := &ExceededError{Statuses: statuses, Soon: true}
+	found := false
+	for i, s := range statuses {
+		if !s.Refused || s.Mode == Shadow {
+			continue
+		}
+		n := limits[i].Metric.amountOf(want)
+		if s.Used-s.Held+n > s.Amount {
+			e.Soon = false
+		}
+		if !found || s.Never && !e.Binding.Never || s.Never == e.Binding.Never && s.Wait > e.Binding.Wait {
+			found, e.Binding, e.Requested = true, s, n
+		}
+	}
+	return e
+}

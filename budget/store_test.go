@@ -1,0 +1,119 @@
+package budget
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/llmguard/llmguard/internal/redistest"
+	"github.com/llmguard/llmguard/pricing"
+)
+
+// start is the tests' first instant: a Wednesday, in the middle of a slot.
+var start = time.Date(2026, 11, 18, 10, 20, 30, 123_456_000, time.UTC)
+
+// fixture is a Store with a clock that only the test moves.
+type fixture struct {
+	*Store
+	t   testing.TB
+	rdb *redis.Client
+	now atomic.Int64
+	seq int
+	org string
+}
+
+var fixtures atomic.Int64
+
+// newFixture returns a store of a fresh org on rdb.
+func newFixture(t testing.TB, rdb *redis.Client, o Options) *fixture {
+	f := &fixture{Store: New(rdb, o), t: t, rdb: rdb, org: fmt.Sprintf("org%d", fixtures.Add(1))}
+	f.now.Store(start.UnixMicro())
+	f.clock = f.now.Load
+	return f
+}
+
+func (f *fixture) pass(d time.Duration) { f.now.Add(d.Microseconds()) }
+
+// call returns a new call of the fixture's org and of user ann.
+func (f *fixture) call() Call {
+	f.seq++
+	return Call{
+		ID: idAt(time.UnixMicro(f.now.Load()), f.seq), Org: f.org, User: "ann", Key: "k1",
+		Model: "gpt-x", Provider: "openai", Endpoint: "chat.completions",
+	}
+}
+
+// idAt makes a call id of a time.
+func idAt(at time.Time, n int) string {
+	ms := at.UnixMilli()
+	var text [10]byte
+	for i := 9; i >= 0; i-- {
+		text[i] = idDigits[ms&31]
+		ms >>= 5
+	}
+	return fmt.Sprintf("%s%016d", text[:], n)
+}
+
+// both runs a test on a real Redis and on miniredis.
+func both(t *testing.T, test func(t *testing.T, rdb *redis.Client)) {
+	t.Run("redis", func(t *testing.T) { test(t, shared(t)) })
+	t.Run("miniredis", func(t *testing.T) {
+		mini := miniredis.RunT(t)
+		rdb := redis.NewClient(&redis.Options{Addr: mini.Addr()})
+		t.Cleanup(func() { _ = rdb.Close() })
+		test(t, rdb)
+	})
+}
+
+// shared returns a client of a redis-server for the test.
+func shared(t testing.TB) *redis.Client {
+	t.Helper()
+	rdb := redis.NewClient(&redis.Options{Addr: redistest.Start(t).Addr, ContextTimeoutEnabled: true})
+	t.Cleanup(func() { _ = rdb.Close() })
+	return rdb
+}
+
+func cost(n int64) Amounts { return Amounts{Cost: pricing.Nano(n)} }
+
+func costLimit(id string, s Subject, shape Shape) Limit {
+	return Limit{ID: id, Subject: s, Metric: Cost, Shape: shape}
+}
+
+func hour(amount int64) Shape { return Shape{Kind: Window, Amount: amount, Window: time.Hour} }
+
+func (f *fixture) hold(ctx context.Context, limits []Limit, n int64) *Hold {
+	f.t.Helper()
+	h, err := f.Hold(ctx, limits, f.call(), cost(n), cost(n))
+	if err != nil {
+		f.t.Fatalf("hold %d: %v", n, err)
+	}
+	return h
+}
+
+func (f *fixture) settle(ctx context.Context, h *Hold, n int64) Receipt {
+	f.t.Helper()
+	r, err := f.Settle(ctx, h, Settlement{Actual: cost(n), Outcome: "ok"})
+	if err != nil {
+		f.t.Fatalf("settle %s: %v", h.ID, err)
+	}
+	return r
+}
+
+// used checks what a limit counts and how much of it is held.
+func (f *fixture) used(ctx context.Context, limits []Limit, want ...[2]int64) {
+	f.t.Helper()
+	list, err := f.Peek(ctx, limits, f.call())
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	for i, s := range list {
+		if got := [2]int64{s.Used, s.Held}; got != want[i] {
+			f.t.Fatalf("limit %s: used, held = %v, want %v", s.LimitID, got, want[i])
+		}
+	}
+}

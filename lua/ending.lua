@@ -1,0 +1,118 @@
+-- Library: how a hold ends (needs time, shapes). settle, void and expire take the
+-- same KEYS and ARGV:
+--
+-- KEYS  1 leases  2 holds  3 done (HASH id -> tombstone)  4 ledger (STREAM)
+--       5 reconcile (LIST)  6 7 8 roll-ups of three UTC days in a row (HASH)
+--       9.. one state key per limit, in the order of the hold
+-- ARGV  1 now (empty: Redis TIME)  2 id  3 cost  4 max cost as the holder knows it
+--       5 estimated 0|1  6 since: us of the admission  7 horizon us
+--       8 lifetime of KEYS 3 in ms  9 day number of KEYS 6  10 roll-up prefix
+--       "user|key|model|"  11 input 12 cached 13 output tokens
+--       14 ledger entry: JSON without its closing brace  15 ledger length
+--       16 lifetime of KEYS 4, 5 in ms  17 lifetime of KEYS 6-8 in ms
+--       18.. per limit: kind, want, p1, p2
+-- Tombstones: "S,<charged>,<overrun>,<at>" settled, "V" voided,
+--       "X,<charged>,<max>,<at>|<limits>|<meta>" expired, open to a late settle.
+-- Reply "<verdict>,<now>,<charged>,<overrun>,<late 0|1>,<at>", `at` the time of the
+--       settle that is replayed; verdict keys: the hold has other limits than those
+--       declared, nothing was done
+
+local RECONCILE_MAX = 100000
+
+local function reply(verdict, now, charged, overrun, late, at)
+  return fmt('%s,%.0f,%.0f,%.0f,%d,%.0f', verdict, now, charged or 0, overrun or 0, late and 1 or 0, at or now)
+end
+
+-- read_limits returns shapes and states by KEYS index; nil: Go's days or calendar
+-- do not reach now.
+local function read_limits(now)
+  local day = floor(now / 86400000000) - ARGV[9]
+  if day < 0 or day > 2 then return nil end
+  local shapes, states = {}, {}
+  for i = 9, #KEYS do
+    local a = i * 4 - 18
+    shapes[i] = shape_of(ARGV[a])
+    states[i] = shapes[i].read(KEYS[i], ARGV[a + 2], ARGV[a + 3], now)
+    if not states[i] then return nil end
+  end
+  return shapes, states
+end
+
+-- declared reports whether KEYS has the limits of a hold's text.
+local function declared(text)
+  local _, more = text:gsub(';', '')
+  return (text == '' and 0 or more + 1) == #KEYS - 8
+end
+
+-- regrade moves one limit of a hold from what it has charged to `want`: too much
+-- goes back, newest part first; too little is charged now, over the limit if need
+-- be. It returns the limit's text with what stays charged at each place.
+local function regrade(s, st, text, want, open, id)
+  local had = tonumber(text:match('^%d+') or 0)
+  local places, amounts = {}, {}
+  for place, n in text:gmatch('(%S+):(%d+)') do
+    places[#places + 1], amounts[#amounts + 1] = place, tonumber(n)
+  end
+  local back = max(had - want, 0)
+  for k = #places, 1, -1 do
+    local from = amounts[k]
+    local to = max(from - back, 0)
+    back = back - (from - to)
+    if open or to < from then
+      amounts[k] = from - s.change(st, places[k], from, to, open, id, k)
+    end
+  end
+  if want > had then s.charge(st, want - had, id, 'o', false) end
+  for k = 1, #places do places[k] = places[k] .. ':' .. int(amounts[k]) end
+  return int(want) .. ' ' .. table.concat(places, ' ')
+end
+
+local function as_given(want) return tonumber(want) end
+
+-- regrade_all regrades every limit, writes the states and returns the new texts.
+local function regrade_all(shapes, states, text, want_of, open, id)
+  local texts, parts = {}, {}
+  for part in (text .. ';'):gmatch('([^;]*);') do parts[#parts + 1] = part end
+  for i = 9, #KEYS do
+    local part = parts[i - 8] or ''
+    texts[#texts + 1] = regrade(shapes[i], states[i], part, want_of(ARGV[i * 4 - 17], part), open, id)
+    shapes[i].write(states[i])
+  end
+  return table.concat(texts, ';')
+end
+
+-- bury leaves the tombstone and closes the record.
+local function bury(id, text)
+  call('HDEL', KEYS[2], id)
+  call('HSET', KEYS[3], id, text)
+  call('PEXPIRE', KEYS[3], ARGV[8])
+end
+
+-- book appends to the ledger and adds to the day. `cost` is what this entry adds
+-- to the bill, negative when a late settle corrects an expiry.
+local function book(kind, now, cost, total, overrun, calls, estimated)
+  local entry = fmt('%s,"kind":"%s","at_us":%.0f,"cost_nano":%.0f,"total_nano":%.0f,"overrun_nano":%.0f}',
+    ARGV[14], kind, now, cost, total, overrun)
+  call('XADD', KEYS[4], 'MAXLEN', '~', ARGV[15], '*', 'e', entry)
+  call('PEXPIRE', KEYS[4], ARGV[16])
+  local day = KEYS[6 + floor(now / 86400000000) - ARGV[9]]
+  local function add(measure, n)
+    n = tonumber(n)
+    if n ~= 0 then call('HINCRBY', day, ARGV[10] .. measure, int(n)) end
+  end
+  add('cost', cost)
+  add('calls', calls)
+  add('input', ARGV[11])
+  add('cached', ARGV[12])
+  add('output', ARGV[13])
+  add('estimated', estimated)
+  add('overrun', overrun)
+  call('PEXPIRE', day, ARGV[17])
+end
+
+-- reconcile sets a charge aside that can no longer be told from a replay.
+local function reconcile(now)
+  call('RPUSH', KEYS[5], fmt('%s,"at_us":%.0f,"cost_nano":%s}', ARGV[14], now, ARGV[3]))
+  call('LTRIM', KEYS[5], -RECONCILE_MAX, -1)
+  call('PEXPIRE', KEYS[5], ARGV[16])
+end

@@ -1,0 +1,41 @@
+-- expire: ends a hold whose lease has run out. What it held stays charged (its
+-- maximum, or what was expected), marked estimated, and its tombstone lets a late
+-- settle apply the difference. Idempotent; a lease renewed meanwhile is left alone.
+-- Libraries: time, shapes, ending (KEYS, ARGV and reply stand there, but 3 = max |
+-- expected, and want = the limit's metric: cost | tokens | requests | concurrency).
+-- verdict: expired | renewed | gone | keys | skew
+
+local now = now_us(ARGV[1])
+local id = ARGV[2]
+
+local ends = call('ZSCORE', KEYS[1], id)
+if not ends then return reply('gone', now) end
+if tonumber(ends) > now then return reply('renewed', now) end
+
+local shapes, states = read_limits(now)
+if not shapes then return reply('skew', now) end
+
+local record = call('HGET', KEYS[2], id)
+if not record then
+  call('ZREM', KEYS[1], id)
+  return reply('gone', now)
+end
+local most, expected, most_tokens, expected_tokens, text, meta =
+  record:match('^%d+,(%d+),(%d+),(%d+),(%d+)|([^|]*)|(.*)$')
+if not declared(text) then return reply('keys', now) end
+
+call('ZREM', KEYS[1], id) -- first write, never refused for memory
+local charge, tokens = most, most_tokens
+if ARGV[3] == 'expected' then charge, tokens = expected, expected_tokens end
+
+local function want_of(metric, part)
+  if metric == 'cost' then return tonumber(charge) end
+  if metric == 'tokens' then return tonumber(tokens) end
+  if metric == 'requests' then return tonumber(part:match('^%d+')) end
+  return 0
+end
+
+text = regrade_all(shapes, states, text, want_of, true, id)
+bury(id, fmt('X,%s,%s,%.0f|%s|', charge, most, now, text) .. meta)
+book('expire', now, charge, charge, 0, 1, charge)
+return reply('expired', now, charge)

@@ -1,0 +1,63 @@
+-- extend: grows an open hold to new totals, all limits or none. Idempotent: a
+-- total that is already held changes nothing. What is added counts from now.
+-- Libraries: time, shapes.
+--
+-- KEYS  1 holds  2.. one state key per limit, as in hold
+-- ARGV  1 now  2 id  3 "max cost,expected cost,max tokens,expected tokens"
+--       4.. per limit: kind, enforce 0|1, amount, new total, p1, p2
+-- Reply as hold; verdict: held | refused | gone (no such open hold) | skew
+
+local now = now_us(ARGV[1])
+local id, n = ARGV[2], #KEYS - 1
+
+local record = call('HGET', KEYS[1], id)
+if not record then return 'gone,' .. int(now) .. ',0' end
+local at, parts, meta = record:match('^(%d+)[^|]*|([^|]*)|(.*)$')
+
+local shapes, states, more, texts, refused = {}, {}, {}, {}, false
+local i = 0
+for text in (parts .. ';'):gmatch('([^;]*);') do
+  i = i + 1
+  if i > n then break end
+  local a = i * 6 - 2
+  local s = shape_of(ARGV[a])
+  local st = s.read(KEYS[i + 1], ARGV[a + 4], ARGV[a + 5], now)
+  if not st then return 'skew,' .. int(now) .. ',0' end
+  more[i] = max(ARGV[a + 3] - (text:match('^%d+') or 0), 0)
+  st.over = st.used + more[i] - ARGV[a + 2]
+  if more[i] > 0 and st.over > 0 and ARGV[a + 1] == '1' then refused = true end
+  shapes[i], states[i], texts[i] = s, st, text
+end
+if i < n then return redis.error_reply('ERR extend: the hold has fewer limits than the call') end
+
+-- grow adds `n` to a limit's parts, to the last part when it is the same place.
+local function grow(s, st, text, n)
+  local had, list = text:match('^(%d+)(.*)$')
+  local head, place, amount = list:match('^(.*) (%S+):(%d+)$')
+  local _, nth = list:gsub(':', '')
+  local merged = s.merge and s.merge(st, place, n)
+  if merged then
+    list = head .. ' ' .. merged .. ':' .. int(amount + n)
+  else
+    list = list .. ' ' .. s.charge(st, n, id, nth + 1, true) .. ':' .. int(n)
+  end
+  return int(had + n) .. list
+end
+
+local grown = {}
+for i = 1, n do
+  if more[i] > 0 then grown[i] = true end
+end
+if not refused and next(grown) then
+  for i in pairs(grown) do texts[i] = grow(shapes[i], states[i], texts[i], more[i]) end
+  call('HSET', KEYS[1], id, at .. ',' .. ARGV[3] .. '|' .. table.concat(texts, ';') .. '|' .. meta)
+  for i in pairs(grown) do shapes[i].write(states[i]) end
+end
+
+local out = { (refused and 'refused,' or 'held,') .. int(now) .. ',0' }
+for i = 1, n do
+  local st = states[i]
+  local resets, frees = shapes[i].look(st, more[i] > 0 and max(st.over, 0) or 0)
+  out[i + 1] = fmt('%.0f,%.0f,%.0f,%.0f,%d', st.used, st.held, resets, frees, (more[i] > 0 and st.over > 0) and 1 or 0)
+end
+return table.concat(out, ';')

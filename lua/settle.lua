@@ -1,0 +1,48 @@
+-- settle: replaces a hold by the actual cost, writes ledger and roll-ups, leaves a
+-- tombstone. Idempotent: a replay returns the stored charge.
+-- Libraries: time, shapes, ending (KEYS, ARGV and reply stand there; want = the
+-- actual amount of the limit's metric).
+--
+-- A hold that expired is corrected by the difference. An unknown id is charged in
+-- full within the horizon; an older one goes to the reconciliation list.
+-- verdict: settled | replayed | old | keys | skew
+
+local now = now_us(ARGV[1])
+local id, cost = ARGV[2], tonumber(ARGV[3])
+
+local tomb = call('HGET', KEYS[3], id)
+if tomb and tomb:sub(1, 1) == 'S' then
+  local charged, overrun, at = tomb:match('^S,(%d+),(%d+),(%d+)$')
+  return reply('replayed', now, charged, overrun, false, at)
+end
+
+local shapes, states = read_limits(now)
+if not shapes then return reply('skew', now) end
+
+local record = call('HGET', KEYS[2], id)
+local text, most, before = '', ARGV[4], 0
+local expired = tomb and tomb:sub(1, 1) == 'X'
+if record then
+  most, text = record:match('^%d+,(%d+)[^|]*|([^|]*)|')
+elseif expired then
+  before, most, text = tomb:match('^X,(%d+),(%d+),%d+|([^|]*)|')
+  before = tonumber(before)
+end
+if (record or expired) and not declared(text) then return reply('keys', now) end
+
+call('ZREM', KEYS[1], id) -- first write, never refused for memory
+if not record and not tomb then
+  local age = now - ARGV[6]
+  if age > tonumber(ARGV[7]) or age < -600000000 then
+    reconcile(now)
+    return reply('old', now)
+  end
+end
+
+local overrun = max(cost - most, 0)
+regrade_all(shapes, states, text, as_given, record, id)
+bury(id, fmt('S,%.0f,%.0f,%.0f', cost, overrun, now))
+
+local estimated = (ARGV[5] == '1' and cost or 0) - before
+book(record and 'settle' or 'late', now, cost - before, cost, overrun, expired and 0 or 1, estimated)
+return reply('settled', now, cost, overrun, not record)
