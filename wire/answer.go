@@ -22,7 +22,7 @@ type Answer struct {
 func ParseUsage(ep Endpoint, answer []byte) (Answer, bool) {
 	r := answerReader{lexer: lenient(answer)}
 	r.space()
-	err := r.object(func(name []byte) error { return r.member(name) })
+	err := r.object(r.member)
 	a := r.answer(ep)
 	if err != nil {
 		a.HasUsage, a.Usage = false, Usage{}

@@ -1,5 +1,7 @@
 package wire
 
+import "sync"
+
 // Chunk is what one chunk of a chat stream says that matters to its price.
 type Chunk struct {
 	// Answer is filled in chunks that carry usage, an error or a finish_reason.
@@ -21,17 +23,22 @@ type Chunk struct {
 // means that data is not a JSON object, the chunk says only what was read so
 // far and has no usage.
 func ScanChunk(data, dst []byte) (Chunk, error) {
-	r := chunkReader{
-		answerReader: answerReader{lexer: lenient(data)},
-		chunk:        Chunk{ChoicesEmpty: true, Text: dst},
-	}
+	r := chunkReaders.Get().(*chunkReader)
+	r.lexer = lenient(data)
+	r.chunk = Chunk{ChoicesEmpty: true, Text: dst}
 	r.space()
-	err := r.object(func(name []byte) error { return r.member(name) })
+	err := r.object(r.member)
 	if err == nil && (r.usage.present || r.chunk.Error || r.chunk.Finish) {
 		r.chunk.Answer = r.answer(ChatCompletions)
 	}
-	return r.chunk, err
+	chunk := r.chunk
+	*r = chunkReader{}
+	chunkReaders.Put(r)
+	return chunk, err
 }
+
+// chunkReaders saves an allocation per chunk.
+var chunkReaders = sync.Pool{New: func() any { return new(chunkReader) }}
 
 type chunkReader struct {
 	answerReader

@@ -11,6 +11,8 @@
 // It does not know what anything costs, does not count tokens, does not judge
 // whether a model exists, and performs no input or output.
 //
-// The JSON reader is our own, because a body is read on every call and jsontext
-// takes twice as long; jsontext is the judge of it in the tests.
+// The JSON reader is our own: over bodies of 200 KB it takes half of jsontext's
+// time on prose, base64 and text beyond ASCII, and the same on text where every
+// tenth character is escaped. jsontext is the judge of it in the tests: both
+// accept the same documents.
 package wire

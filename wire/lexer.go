@@ -394,14 +394,14 @@ const (
 )
 
 // plain returns the first index from i on at which b has a quote, a backslash
-// or a control character, or len(b). It looks at eight bytes at a time: in
-// (w - n*ones) &^ w the high bit of the lowest byte below n is set, and any
-// wrong bit stands above a right one.
+// or a control character, or len(b). It looks at eight bytes at a time:
+// subtracting n from each byte sets the high bit of the lowest byte below n,
+// and any wrong bit stands above a right one. Flipping bit 1 puts the quote
+// just above the control characters and space out of the way.
 func plain(b []byte, i int) int {
 	for ; i+8 <= len(b); i += 8 {
 		w := binary.LittleEndian.Uint64(b[i:])
-		quote, slash := w^('"'*ones), w^('\\'*ones)
-		hit := ((quote-ones)&^quote | (slash-ones)&^slash | (w-' '*ones)&^w) & highs
+		hit := (((w ^ 2*ones) - '!'*ones) | ((w ^ '\\'*ones) - ones)) &^ w & highs
 		if hit != 0 {
 			return i + bits.TrailingZeros64(hit)>>3
 		}
