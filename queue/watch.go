@@ -16,9 +16,9 @@ import (
 type EventKind uint8
 
 // The kinds of events. A watch yields Changed with the present state first,
-// then per attempt one Head, any number of Bytes and one End, with a Changed
-// at every change of state or attempt, and last the Changed with the terminal
-// state.
+// unless the job has ended; then per attempt one Head, any number of Bytes and
+// one End, with a Changed at every change of state that it sees, and last the
+// Changed with the terminal state.
 const (
 	Changed EventKind = 1 + iota
 	Head

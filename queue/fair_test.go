@@ -1,0 +1,207 @@
+package queue
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+// drain claims n jobs one at a time, ends each, and counts what each user got
+// of jobs and tokens.
+func (e *env) drain(pool string, n int) (jobs, tokens map[string]int64) {
+	e.t.Helper()
+	jobs, tokens = make(map[string]int64), make(map[string]int64)
+	pc := newPacer(e.Queue, e.pools[pool])
+	for range n {
+		got, err := pc.acquire(e.t.Context(), 1)
+		if err != nil {
+			e.t.Fatal(err)
+		}
+		if len(got.claims) == 0 {
+			break
+		}
+		c := got.claims[0]
+		j, err := e.load(e.t.Context(), c.p, c.id)
+		if err != nil {
+			e.t.Fatal(err)
+		}
+		for _, who := range []string{j.Org, j.Org + " " + j.User} {
+			jobs[who]++
+			tokens[who] += j.Tokens
+		}
+		if err := c.finish(e.t.Context(), Succeeded, Verdict{}, ""); err != nil {
+			e.t.Fatal(err)
+		}
+	}
+	return jobs, tokens
+}
+
+func TestOrgsShareThenUsers(t *testing.T) {
+	e := newEnv(t, Options{Weights: map[string]int{"gold": 200, "big u0": 300}}, Pool{ID: "p"})
+	for i := range 60 { // the hog splits into users; that gives it no more
+		for u := range 3 {
+			e.put(e.job("p", "big", fmt.Sprintf("u%d", u), Async, 1000))
+		}
+		if i < 60 {
+			e.put(e.job("p", "small", "u", Async, 100))
+			e.put(e.job("p", "gold", "u", Async, 1000))
+		}
+	}
+	_, tokens := e.drain("p", 100)
+	if tokens["gold"] < 2*tokens["big"]-3000 || tokens["gold"] > 2*tokens["big"]+3000 {
+		t.Errorf("gold got %d tokens, big %d: want twice as many", tokens["gold"], tokens["big"])
+	}
+	if tokens["small"] != 6000 && tokens["small"] < tokens["big"]-2000 {
+		t.Errorf("small got %d tokens, big %d", tokens["small"], tokens["big"])
+	}
+	u0, u1 := tokens["big u0"], tokens["big u1"]
+	if u0 < 3*u1-3000 || u0 > 3*u1+3000 {
+		t.Errorf("big u0 got %d tokens, u1 %d: want three times as many", u0, u1)
+	}
+}
+
+func TestTokenShares(t *testing.T) {
+	e := newEnv(t, Options{OrgShare: 100}, Pool{ID: "p", MaxJobs: -1})
+	for range 60 {
+		e.put(e.job("p", "heavy", "u", Async, 8000))
+		for range 8 {
+			e.put(e.job("p", "light", "u", Async, 1000))
+		}
+	}
+	_, tokens := e.drain("p", 400)
+	if ratio := float64(tokens["heavy"]) / float64(tokens["light"]); ratio < 0.95 || ratio > 1.05 {
+		t.Errorf("heavy got %d tokens, light %d", tokens["heavy"], tokens["light"])
+	}
+}
+
+// One who always comes back with a single job must not get ahead of those
+// whose jobs wait, as it would if its past were forgotten when it has none.
+func TestComingBackGainsNothing(t *testing.T) {
+	e := newEnv(t, Options{}, Pool{ID: "p"})
+	for range 100 {
+		e.put(e.job("p", "patient", "u", Async, 1000))
+	}
+	pc := newPacer(e.Queue, e.pools["p"])
+	got := make(map[string]int64)
+	e.put(e.job("p", "again", "u", Async, 8000))
+	for range 60 {
+		a, err := pc.acquire(t.Context(), 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := a.claims[0]
+		j, _ := e.load(t.Context(), c.p, c.id)
+		got[j.Org] += j.Tokens
+		if err := c.finish(t.Context(), Succeeded, Verdict{}, ""); err != nil {
+			t.Fatal(err)
+		}
+		if j.Org == "again" {
+			e.put(e.job("p", "again", "u", Async, 8000))
+		}
+	}
+	if got["again"] > got["patient"]+9000 {
+		t.Errorf("again got %d tokens, patient %d", got["again"], got["patient"])
+	}
+}
+
+func TestClassesHaveTheirShare(t *testing.T) {
+	e := newEnv(t, Options{Grace: time.Hour}, Pool{ID: "p"})
+	for range 40 {
+		for class := Interactive; class <= Batch; class++ {
+			e.put(e.job("p", class.String(), "u", class, 10))
+		}
+	}
+	jobs, _ := e.drain("p", 40)
+	if jobs["interactive"] != 36 || jobs["async"] != 2 || jobs["batch"] != 2 {
+		t.Errorf("got %v of 40 picks", jobs)
+	}
+}
+
+func TestLiveCallsDoNotOvertakeTheirFlow(t *testing.T) {
+	e := newEnv(t, Options{}, Pool{ID: "p", RPM: 1000})
+	e.put(e.job("p", "acme", "ann", Interactive, 10))
+	if _, err := e.Take(t.Context(), "p", "c1", Flow{"acme", "ann"}, 1); err == nil {
+		t.Error("overtook its own flow")
+	}
+	if _, err := e.Take(t.Context(), "p", "c2", Flow{"acme", "an"}, 1); err != nil {
+		t.Errorf("another flow: %v", err)
+	}
+}
+
+func TestParkAndProbe(t *testing.T) {
+	for _, scope := range []Scope{ParkFlow, ParkOrg} {
+		e := newEnv(t, Options{}, Pool{ID: "p"})
+		ctx := t.Context()
+		now := simStart
+		e.at(now)
+		var ann []*Job
+		for range 3 {
+			ann = append(ann, e.put(e.job("p", "acme", "ann", Async, 10)))
+			now += time.Millisecond
+			e.at(now)
+		}
+		var bob *Job
+		if scope == ParkFlow {
+			bob = e.put(e.job("p", "acme", "bob", Async, 10))
+		}
+		c := e.claimOne("p", ann[0])
+		if err := c.release(ctx, Verdict{Kind: Park, Wait: 10 * time.Second, Scope: scope, Unused: true}, "0"); err != nil {
+			t.Fatal(err)
+		}
+		got := e.claim("p", 5)
+		if scope == ParkFlow {
+			if len(got) != 1 || got[0].id != bob.ID {
+				t.Fatalf("flow parked, %d claims", len(got))
+			}
+		} else if len(got) != 0 {
+			t.Fatalf("org parked, %d claims", len(got))
+		}
+		e.put(e.job("p", "acme", "ann", Async, 10)) // a put does not wake it
+		if got := e.claim("p", 5); len(got) != 0 {
+			t.Fatalf("%d claims after a put", len(got))
+		}
+		now += 10 * time.Second
+		e.at(now)
+		got = e.claim("p", 5) // one probe
+		if len(got) != 1 || got[0].id != ann[0].ID {
+			t.Fatalf("%d claims at the wake, want the first job alone", len(got))
+		}
+		if err := got[0].release(ctx, Verdict{Kind: Park, Wait: 10 * time.Second, Scope: scope, Unused: true}, "0"); err != nil {
+			t.Fatal(err)
+		}
+		if got := e.claim("p", 5); len(got) != 0 {
+			t.Fatalf("%d claims after the probe was refused", len(got))
+		}
+		now += 10 * time.Second
+		e.at(now)
+		if err := e.claimOne("p", ann[0]).Start(ctx); err != nil { // admitted
+			t.Fatal(err)
+		}
+		if got := e.claim("p", 9); len(got) != 3 {
+			t.Errorf("%d claims after the probe was admitted, want the other 3", len(got))
+		}
+	}
+}
+
+func TestPosition(t *testing.T) {
+	e := newEnv(t, Options{OrgShare: 100}, Pool{ID: "p", RPM: 60})
+	var mine *Job
+	for i := range 5 {
+		j := e.put(e.job("p", "a", "u", Async, 10))
+		if i == 2 {
+			mine = j
+		}
+		e.put(e.job("p", "b", "u", Async, 10))
+		e.put(e.job("p", "b", "v", Async, 10))
+	}
+	ahead, eta, err := e.Position(t.Context(), mine)
+	if err != nil || ahead != 5 || eta != 5*time.Second {
+		t.Errorf("ahead %d, eta %s, %v; want (2+1) x 1 user x 2 orgs - 1 = 5", ahead, eta, err)
+	}
+	if err := e.Block(t.Context(), "p", time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	if _, eta, _ := e.Position(t.Context(), mine); eta < 59*time.Second || eta > time.Minute {
+		t.Errorf("eta %s while blocked for a minute", eta)
+	}
+}

@@ -1,0 +1,196 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/llmguard/llmguard/internal/redistest"
+)
+
+// A worker that vanishes with its claims is replaced by another one's.
+func TestClaimsOfADeadWorkerRunOnceMore(t *testing.T) {
+	e := newEnv(t, Options{Lease: 1500 * time.Millisecond}, Pool{ID: "p"})
+	var jobs []*Job
+	for range 4 {
+		jobs = append(jobs, e.put(e.job("p", "acme", "ann", Async, 10)))
+	}
+	dead := e.claim("p", 2) // never released
+	if err := dead[0].Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	runs := make(map[string]int)
+	e.run(func(ctx context.Context, c *Claim) Verdict {
+		mu.Lock()
+		runs[c.Job.ID]++
+		mu.Unlock()
+		return noop(ctx, c)
+	}, WorkerOptions{})
+	for i, j := range jobs {
+		eventually(t, "job succeeded", func() bool { return e.state(j) == Succeeded })
+		got, _ := e.Job(t.Context(), "acme", j.ID)
+		want := 1
+		if i == 0 {
+			want = 2 // the dead attempt had started
+		}
+		if got.Attempt != want || got.Tries != want {
+			t.Errorf("job %d: attempt %d, tries %d, want %d", i, got.Attempt, got.Tries, want)
+		}
+	}
+	for id, n := range runs {
+		if n != 1 {
+			t.Errorf("%s ran %d times", id, n)
+		}
+	}
+}
+
+// A run whose claim another worker took over is cancelled.
+func TestLostClaimCancelsTheRun(t *testing.T) {
+	e := newEnv(t, Options{Lease: 900 * time.Millisecond}, Pool{ID: "p"})
+	causes := make(chan error, 1)
+	e.run(func(ctx context.Context, c *Claim) Verdict {
+		if err := c.Start(ctx); err != nil {
+			return Verdict{Kind: Requeue}
+		}
+		e.rdb.HDel(ctx, c.p.keys[3], c.id) // as after a reap
+		<-ctx.Done()
+		causes <- context.Cause(ctx)
+		return Verdict{Kind: Done}
+	}, WorkerOptions{})
+	j := e.put(e.job("p", "acme", "ann", Async, 10))
+	if err := <-causes; !errors.Is(err, ErrLost) {
+		t.Errorf("cause %v", err)
+	}
+	if s := e.state(j); s.Terminal() {
+		t.Errorf("the loser ended the job: %s", s)
+	}
+}
+
+func TestLostTicketsAreHealed(t *testing.T) {
+	e := newEnv(t, Options{}, Pool{ID: "p"})
+	var jobs []*Job
+	for range 10 {
+		jobs = append(jobs, e.put(e.job("p", "acme", "ann", Async, 10)))
+	}
+	if err := e.rdb.Del(t.Context(), "asynq:{p}:pending").Err(); err != nil {
+		t.Fatal(err)
+	}
+	e.run(noop, WorkerOptions{})
+	for _, j := range jobs {
+		eventually(t, "job succeeded", func() bool { return e.state(j) == Succeeded })
+	}
+}
+
+func TestPanicCountsAsAttempt(t *testing.T) {
+	e := newEnv(t, Options{MaxAttempts: 2}, Pool{ID: "p"})
+	var runs atomic.Int32
+	e.run(func(ctx context.Context, c *Claim) Verdict {
+		if runs.Add(1) > 1 {
+			if err := c.Start(ctx); err != nil {
+				return Verdict{}
+			}
+		}
+		panic("poison")
+	}, WorkerOptions{})
+	poison := e.put(e.job("p", "acme", "ann", Async, 10))
+	eventually(t, "poison ended", func() bool { return e.state(poison) == Failed })
+	got, _ := e.Job(t.Context(), "acme", poison.ID)
+	if got.Code != "attempts_exhausted" || got.Tries != 2 {
+		t.Errorf("job is %+v", got)
+	}
+}
+
+func TestShutdownLetsJobsEndThenCancels(t *testing.T) {
+	e := newEnv(t, Options{}, Pool{ID: "p"})
+	began, release := make(chan struct{}, 2), make(chan struct{})
+	stop := e.run(func(ctx context.Context, c *Claim) Verdict {
+		if err := c.Start(ctx); err != nil {
+			return Verdict{Kind: Requeue}
+		}
+		began <- struct{}{}
+		if c.Job.User == "quick" {
+			<-release
+			return Verdict{Kind: Done}
+		}
+		<-ctx.Done()
+		if !errors.Is(context.Cause(ctx), ErrShutdown) {
+			t.Errorf("cause %v", context.Cause(ctx))
+		}
+		return Verdict{Kind: Requeue}
+	}, WorkerOptions{ShutdownTimeout: time.Second})
+	quick := e.put(e.job("p", "acme", "quick", Async, 10))
+	slow := e.put(e.job("p", "acme", "slow", Async, 10))
+	<-began
+	<-began
+	go func() { time.Sleep(100 * time.Millisecond); close(release) }()
+	stop()
+	if s := e.state(quick); s != Succeeded {
+		t.Errorf("quick job is %s", s)
+	}
+	if s := e.state(slow); s != Queued {
+		t.Errorf("slow job is %s", s)
+	}
+}
+
+// Redis dies by SIGKILL and comes back while jobs are put and drained; with
+// AOF every job put ends once.
+func TestRedisRestartMidDrain(t *testing.T) {
+	srv := redistest.Start(t, redistest.WithAOF())
+	e := envOn(t, srv, Options{}, Pool{ID: "p", MaxJobs: -1, RPM: 100_000})
+	var mu sync.Mutex
+	finished := make(map[string]int)
+	e.run(func(ctx context.Context, c *Claim) Verdict {
+		v := Verdict{Kind: Requeue, Unused: true}
+		if c.Recovered != nil {
+			v = *c.Recovered
+		} else if err := c.Start(ctx); err == nil {
+			time.Sleep(5 * time.Millisecond)
+			_, _ = c.Output().Write([]byte("x"))
+			v = Verdict{Kind: Done}
+		}
+		if v.Kind == Done {
+			mu.Lock()
+			finished[c.Job.ID]++
+			mu.Unlock()
+		}
+		return v
+	}, WorkerOptions{Concurrency: map[string]int{"p": 16}})
+	var put []*Job
+	for i := range 600 {
+		if i == 150 || i == 400 {
+			srv.Kill()
+			time.Sleep(300 * time.Millisecond)
+			srv.Restart()
+		}
+		j := e.job("p", fmt.Sprintf("o%d", i%3), "u", Async, 1)
+		for {
+			if err := e.Put(t.Context(), j, []byte("{}")); err == nil {
+				break
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+		put = append(put, j)
+	}
+	for _, j := range put {
+		eventually(t, "job succeeded", func() bool {
+			got, err := e.Job(t.Context(), j.Org, j.ID)
+			return err == nil && got.State == Succeeded
+		})
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	for _, j := range put {
+		if finished[j.ID] != 1 {
+			t.Errorf("%s was done %d times", j.ID, finished[j.ID])
+		}
+	}
+	d, err := e.Depth(t.Context(), "p")
+	if err != nil || d.Jobs != 0 || d.Claims != 0 || d.Waiting != [4]int64{} || d.WaitingTokens != [4]int64{} {
+		t.Errorf("left behind: %+v, %v", d, err)
+	}
+}
