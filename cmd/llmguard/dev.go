@@ -1,0 +1,179 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"text/template"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/spf13/cobra"
+
+	"github.com/llmguard/llmguard/config"
+	"github.com/llmguard/llmguard/internal/app"
+	"github.com/llmguard/llmguard/internal/devstore"
+	"github.com/llmguard/llmguard/internal/fakeprovider"
+	"github.com/llmguard/llmguard/keys"
+)
+
+type devOptions struct {
+	listen, admin, redis, data string
+	fake                       bool
+}
+
+func devCommand() *cobra.Command {
+	var o devOptions
+	c := &cobra.Command{
+		Use: "dev", Short: "Run everything on this machine, with a key ready to use", Args: cobra.NoArgs,
+		Long: "Runs proxy and worker with two example users, on a Redis given by --redis or REDIS_URL, else on a child\n" +
+			"redis-server, else in memory. Calls go to OpenAI when OPENAI_API_KEY is set, else to a built-in fake provider.",
+		RunE: func(c *cobra.Command, _ []string) error {
+			return runDev(c.Context(), o, c.OutOrStdout(), c.ErrOrStderr())
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&o.listen, "listen", "127.0.0.1:8080", "address for callers")
+	f.StringVar(&o.admin, "admin", "127.0.0.1:9090", "address for health and metrics")
+	f.StringVar(&o.redis, "redis", os.Getenv("REDIS_URL"), "Redis URL; default: a child redis-server")
+	f.StringVar(&o.data, "data", "", "directory for the child server's data; default: a new one, removed at the end")
+	f.BoolVar(&o.fake, "fake", false, "use the fake provider even when OPENAI_API_KEY is set")
+	return c
+}
+
+// devConfig is an ordinary configuration, so that what dev shows is what a
+// file can do.
+var devConfig = template.Must(template.New("dev").Parse(`
+listen: {{.Listen}}
+admin: {listen: "{{.Admin}}"}
+timeouts: {drain: 0s, shutdown: 10s}
+log: {format: text}
+providers:
+  - id: openai
+    base_url: {{.BaseURL}}
+    api_key: ${DEV_PROVIDER_KEY}
+    pools:
+      - {id: openai, rpm: 500, tpm: 2M, concurrency: 100}
+orgs:
+  - id: dev
+    default_output_limit: 4096
+    limits:
+      - {name: org-bucket, subject: org, metric: cost, bucket: {capacity: $10, refill: $10/1h}}
+      - {name: user-window, subject: user, metric: cost, amount: $2, window: 1h}
+    users:
+      - id: alice
+        keys: [{id: alice-dev, hash: "{{.Alice}}"}]
+      - id: bob
+        limits:
+          - {name: user-window, subject: user, metric: cost, amount: $0.0001, window: 10s}
+        keys: [{id: bob-dev, hash: "{{.Bob}}"}]
+`))
+
+func runDev(ctx context.Context, o devOptions, stdout, stderr io.Writer) (err error) {
+	base, key, provider, stop, err := devProvider(o)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	alice, bob := keys.New(keys.Live), keys.New(keys.Live)
+	cfg, err := parseDev(o, base, key, alice, bob)
+	if err != nil {
+		return err
+	}
+	log := app.Logger(cfg.Log, stderr)
+	rdb, kind, closeStore, err := devStore(ctx, o, cfg)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, closeStore()) }()
+	if err := app.CheckRedis(ctx, rdb, log); err != nil && o.redis != "" {
+		return err
+	}
+	a, err := app.New(app.Options{Config: cfg, Redis: rdb, Roles: app.Proxy | app.Worker, Log: log})
+	if err != nil {
+		return fmt.Errorf("%w (other addresses: --listen, --admin)", err)
+	}
+	welcome(stdout, a, kind, provider, alice, bob)
+	return a.Run(ctx)
+}
+
+func devProvider(o devOptions) (base, key, text string, stop func(), err error) {
+	if real := os.Getenv("OPENAI_API_KEY"); real != "" && !o.fake {
+		return "https://api.openai.com/v1", real, "OpenAI, with the key in OPENAI_API_KEY: calls cost real money", func() {}, nil
+	}
+	fake := fakeprovider.New(fakeprovider.Options{Cadence: fakeprovider.DevCadence()})
+	if err := fake.Start(); err != nil {
+		return "", "", "", nil, err
+	}
+	return fake.BaseURL(), "fake", "built-in fake (set OPENAI_API_KEY to use OpenAI): nothing costs money", func() { _ = fake.Close() }, nil
+}
+
+func parseDev(o devOptions, base, key, alice, bob string) (*config.Config, error) {
+	var text strings.Builder
+	if err := devConfig.Execute(&text, map[string]string{
+		"Listen": o.listen, "Admin": o.admin, "BaseURL": base,
+		"Alice": keys.Hash(keys.Pepper{}, alice), "Bob": keys.Hash(keys.Pepper{}, bob),
+	}); err != nil {
+		return nil, err
+	}
+	return config.Parse("dev configuration", []byte(text.String()), func(name string) (string, bool) {
+		if name == "DEV_PROVIDER_KEY" {
+			return key, true
+		}
+		return os.LookupEnv(name)
+	})
+}
+
+func devStore(ctx context.Context, o devOptions, cfg *config.Config) (redis.UniversalClient, string, func() error, error) {
+	if o.redis != "" {
+		cfg.Redis.URL = config.Secret(o.redis)
+		rdb, err := app.Connect(cfg.Redis)
+		if err != nil {
+			return nil, "", nil, err
+		}
+		return rdb, "the given Redis", rdb.Close, nil
+	}
+	dir, clean := o.data, func() error { return nil }
+	if dir == "" {
+		var err error
+		if dir, err = os.MkdirTemp("", "llmguard-data-"); err != nil {
+			return nil, "", nil, err
+		}
+		clean = func() error { return os.RemoveAll(dir) }
+	}
+	store, err := devstore.Start(ctx, dir)
+	if err != nil {
+		return nil, "", nil, errors.Join(err, clean())
+	}
+	kind := store.Kind
+	if !store.Durable {
+		kind += ". WARNING: budgets and jobs are forgotten when this process ends; install redis-server to keep them"
+	}
+	rdb := redis.NewClient(store.Options)
+	return rdb, kind, func() error { return errors.Join(rdb.Close(), store.Close(), clean()) }, nil
+}
+
+func welcome(w io.Writer, a *app.App, store, provider, alice, bob string) {
+	url := a.URL() + "/v1"
+	fmt.Fprintf(w, `llmguard is ready
+  base URL   %[1]s
+  API key    %[2]s
+  provider   %[3]s
+  store      %[4]s
+  metrics    %[5]s/metrics
+
+One call, with its cost and what is left in the headers:
+  curl -i %[1]s/chat/completions -H 'Authorization: Bearer %[2]s' -H 'Content-Type: application/json' -d '{"model":"gpt-4o-mini","max_tokens":100,"messages":[{"role":"user","content":"Say hello"}]}'
+
+A stream:
+  curl -N %[1]s/chat/completions -H 'Authorization: Bearer %[2]s' -H 'Content-Type: application/json' -d '{"model":"gpt-4o-mini","stream":true,"messages":[{"role":"user","content":"Tell me a story"}]}'
+
+Over the limit: bob may spend $0.0001 in 10 s, so his calls wait in the queue instead of failing:
+  for i in 1 2 3; do curl -s -o /dev/null -w '%%{http_code} after %%{time_total}s\n' %[1]s/chat/completions -H 'Authorization: Bearer %[6]s' -H 'Content-Type: application/json' -d '{"model":"gpt-4o-mini","max_tokens":100,"messages":[{"role":"user","content":"Say hello"}]}'; done
+
+Ctrl-C ends it.
+
+`, url, alice, provider, store, a.AdminURL(), bob)
+}

@@ -1,0 +1,101 @@
+// Command llmguard is an OpenAI-compatible proxy that holds the money: every
+// call is priced before it leaves, held against budgets in Redis, and billed
+// exactly; a call that does not fit waits in a durable queue.
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/llmguard/llmguard/internal/app"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil {
+		fmt.Fprintln(os.Stderr, "llmguard:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	root := &cobra.Command{
+		Use:           "llmguard",
+		Short:         "An LLM cost guard: budgets that hold, and a queue instead of a refusal",
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	root.AddCommand(devCommand(), roleCommand("serve", app.Proxy), roleCommand("worker", app.Worker),
+		checkCommand(), keysCommand(), usageCommand(), versionCommand())
+	return root.ExecuteContext(ctx)
+}
+
+var roleText = map[string]string{
+	"serve":  "Serve callers: authenticate, hold, forward, settle, queue",
+	"worker": "Drain the queues at the providers' quota rate",
+}
+
+func roleCommand(name string, role app.Role) *cobra.Command {
+	var path string
+	c := &cobra.Command{
+		Use: name, Short: roleText[name], Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			return app.RunFile(c.Context(), path, role, c.ErrOrStderr())
+		},
+	}
+	configFlag(c, &path)
+	return c
+}
+
+func configFlag(c *cobra.Command, path *string) {
+	c.Flags().StringVarP(path, "config", "c", "llmguard.yaml", "the configuration file")
+}
+
+func checkCommand() *cobra.Command {
+	var path string
+	c := &cobra.Command{
+		Use: "check", Short: "Check a configuration file and say all that is wrong with it", Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			cfg, err := app.Check(path)
+			if err != nil {
+				return err
+			}
+			users := 0
+			for _, o := range cfg.Orgs {
+				users += len(o.Users)
+			}
+			fmt.Fprintf(c.OutOrStdout(), "%s is valid: %d providers, %d orgs, %d users\n", path, len(cfg.Providers), len(cfg.Orgs), users)
+			return nil
+		},
+	}
+	configFlag(c, &path)
+	return c
+}
+
+// version is stamped by release builds.
+var version = ""
+
+func versionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "version", Short: "Print the version", Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			v := version
+			if info, ok := debug.ReadBuildInfo(); ok && v == "" {
+				v = info.Main.Version
+			}
+			fmt.Fprintln(c.OutOrStdout(), "llmguard", v)
+			return nil
+		},
+	}
+}

@@ -1,0 +1,274 @@
+package guard
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"time"
+
+	"github.com/llmguard/llmguard/providers"
+	"github.com/llmguard/llmguard/wire"
+)
+
+// maxAnswer bounds a plain answer, which is kept whole so that its cost can
+// stand in its header: 2,048 embeddings of 3,072 floats need about 90 MB.
+const maxAnswer = 128 << 20
+
+// maxErrorAnswer bounds what is relayed of a provider's error.
+const maxErrorAnswer = 64 << 10
+
+// Forwarding is what a request takes along.
+type Forwarding struct {
+	Header http.Header // the caller's; only an allow-list goes on
+	Query  string
+	// Fresh says whether the quota grant still holds.
+	Fresh func() bool
+	// OnHead adds headers to the answer just before they are written.
+	OnHead func(http.Header)
+}
+
+// BusyError is a provider's 429 or 503: nothing was done and nothing is
+// charged. Answer is what it said.
+type BusyError struct {
+	Status     int
+	RetryAfter time.Duration // 0 when it did not say
+	Header     http.Header
+	Answer     []byte
+}
+
+func (e *BusyError) Error() string { return fmt.Sprintf("the provider answered %d", e.Status) }
+
+// ErrCancelled is the cause of a context whose call was cancelled on purpose:
+// the provider's answer is not awaited then.
+var ErrCancelled = errors.New("the call was cancelled")
+
+// ErrGone says that the caller left before the end of the answer.
+var ErrGone = errors.New("the caller left")
+
+// Forward sends the request and relays the answer to w. Result is final
+// afterwards. With *BusyError, providers.ErrStale (nothing was sent) and
+// *wire.Error nothing was written to w. ErrGone means that the caller left;
+// what was written may be incomplete. A stream the provider broke off ends in
+// an error event and returns nil: Result tells.
+//
+// The end of ctx means that the caller left. Whether the provider is then
+// cancelled or read to its end follows from the org's policy and from whether
+// the bill can be told from what came through.
+func (c *Call) Forward(ctx context.Context, w http.ResponseWriter, f Forwarding) error {
+	start := time.Now()
+	defer func() {
+		c.Result.Took = time.Since(start)
+		c.guard.metrics.ended(c)
+	}()
+	up, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cancel(nil)
+	stop := context.AfterFunc(ctx, func() {
+		if c.cancels(ctx) {
+			cancel(ErrGone)
+		}
+	})
+	defer stop()
+
+	body := c.Request.Rewrite(c.edits...)
+	resp, err := c.Target.Provider.Send(up, providers.Request{
+		Path: c.Request.Endpoint.Path(), Query: f.Query, Header: f.Header,
+		Body: body.Reader, Length: body.Len(), Fresh: f.Fresh,
+	})
+	if err != nil {
+		return c.sendFailed(ctx, err)
+	}
+	defer resp.Body.Close()
+	c.Result.FirstByte = time.Since(start)
+	c.Result.Status, c.Result.UpstreamID = resp.StatusCode, resp.Header.Get("X-Request-Id")
+	switch {
+	case resp.StatusCode >= 300:
+		return c.relayError(w, resp, f)
+	case c.Request.Stream && isEventStream(resp.Header):
+		return c.relayStream(ctx, w, resp, f)
+	default:
+		return c.relayPlain(ctx, w, resp, f)
+	}
+}
+
+// cancels reports whether the provider is cancelled when the caller is gone.
+func (c *Call) cancels(ctx context.Context) bool {
+	switch {
+	case errors.Is(context.Cause(ctx), ErrCancelled), c.Caller.Org.OnDisconnect == Cancel:
+		return true
+	case c.Caller.Org.OnDisconnect == Finish:
+		return false
+	default:
+		return c.Request.Stream && !hidesOutput(c.Target.Model)
+	}
+}
+
+// sendFailed charges by how far the request got.
+func (c *Call) sendFailed(ctx context.Context, err error) error {
+	var failed *providers.SendError
+	sent := !errors.As(err, &failed) || failed.Sent
+	switch {
+	case errors.Is(err, providers.ErrStale):
+		return err
+	case !sent && ctx.Err() != nil:
+		return ErrGone
+	case !sent:
+		return wire.BadGateway("The provider cannot be reached. Nothing was charged", err)
+	case ctx.Err() != nil:
+		c.left(0)
+		return ErrGone
+	default:
+		c.chargeHold(Broken)
+		return wire.BadGateway("The provider broke off before answering. The call may have been billed", err)
+	}
+}
+
+// left charges a call that was cancelled because its caller is gone, after
+// output visible tokens. What a provider hides is not known: then the hold.
+func (c *Call) left(output int64) {
+	if c.Request.Stream && !hidesOutput(c.Target.Model) {
+		c.chargeEstimate(ClientGone, output)
+		return
+	}
+	c.chargeHold(ClientGone)
+}
+
+func isEventStream(h http.Header) bool {
+	kind, _, err := mime.ParseMediaType(h.Get("Content-Type"))
+	return err == nil && kind == "text/event-stream"
+}
+
+// relayPlain reads a whole answer, prices it, and hands it on unchanged.
+func (c *Call) relayPlain(ctx context.Context, w http.ResponseWriter, resp *http.Response, f Forwarding) error {
+	body, err := readAnswer(resp)
+	if err != nil {
+		if ctx.Err() != nil {
+			c.left(0)
+			return ErrGone
+		}
+		c.chargeHold(Broken)
+		return wire.BadGateway("The provider's answer broke off. The call may have been billed", err)
+	}
+	if answer, ok := wire.ParseUsage(c.Request.Endpoint, body); ok && answer.Fault == "" {
+		c.charge(answer)
+	} else { // absurd usage is as good as none: it must neither bill too little nor too much
+		c.chargeHold(NoUsage)
+		c.Result.Fault = answer.Fault
+	}
+	if ctx.Err() != nil {
+		return ErrGone
+	}
+	c.head(w, resp, f)
+	w.Header().Set("Content-Length", fmt.Sprint(len(body)))
+	w.WriteHeader(resp.StatusCode)
+	if _, err := w.Write(body); err != nil {
+		return ErrGone
+	}
+	return nil
+}
+
+func readAnswer(resp *http.Response) ([]byte, error) {
+	var buf bytes.Buffer
+	if n := resp.ContentLength; n > 0 && n <= maxAnswer {
+		buf.Grow(int(n) + bytes.MinRead)
+	}
+	n, err := buf.ReadFrom(io.LimitReader(resp.Body, maxAnswer+1))
+	if err == nil && n > maxAnswer {
+		err = fmt.Errorf("the answer is larger than %d bytes", maxAnswer)
+	}
+	return buf.Bytes(), err
+}
+
+// head sets the answer's headers: what the provider said and what we add.
+func (c *Call) head(w http.ResponseWriter, resp *http.Response, f Forwarding) {
+	providers.CopyHeaders(w.Header(), resp.Header)
+	c.tell(w.Header())
+	if f.OnHead != nil {
+		f.OnHead(w.Header())
+	}
+}
+
+// relayError deals with an answer that is no success.
+func (c *Call) relayError(w http.ResponseWriter, resp *http.Response, f Forwarding) error {
+	answer, readErr := io.ReadAll(io.LimitReader(resp.Body, maxErrorAnswer))
+	status := resp.StatusCode
+	switch {
+	case status == http.StatusTooManyRequests, status == http.StatusServiceUnavailable:
+		c.Result.Outcome = Busy
+		wait, _ := wire.ParseRetryAfter(resp.Header, time.Now())
+		c.Result.RetryAfter = wait
+		return &BusyError{Status: status, RetryAfter: wait, Header: resp.Header, Answer: answer}
+	case status >= 500:
+		c.chargeEstimate(UpstreamError, 0)
+	case status == http.StatusUnauthorized:
+		c.Result.Outcome = Rejected
+		c.guard.log.Error("the provider refuses our credential", "provider", c.Target.Provider.ID, "status", status)
+		return wire.BadGateway("The provider refuses this proxy's credential; its operator has been told", nil)
+	case status < 400:
+		c.Result.Outcome = Rejected
+		return wire.BadGateway(fmt.Sprintf("The provider answered with an unexpected status %d", status), nil)
+	default:
+		c.Result.Outcome = Rejected
+	}
+	refusal := parseError(status, answer)
+	if readErr != nil || refusal == nil {
+		return &wire.Error{Status: status, Type: errorType(status), Code: "upstream_error",
+			Message: fmt.Sprintf("The provider answered %d without an error this proxy can relay", status)}
+	}
+	c.Result.Refusal = refusal
+	c.head(w, resp, f)
+	copyRetryHeaders(w.Header(), resp.Header)
+	w.Header().Set("Content-Length", fmt.Sprint(len(answer)))
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	if _, err := w.Write(answer); err != nil {
+		return ErrGone
+	}
+	return nil
+}
+
+func errorType(status int) string {
+	if status >= 500 {
+		return "server_error"
+	}
+	return "invalid_request_error"
+}
+
+// copyRetryHeaders hands on a provider's advice on retrying, which only makes
+// sense with its own error (contract R5).
+func copyRetryHeaders(dst, src http.Header) {
+	for _, name := range []string{"Retry-After", "Retry-After-Ms", "X-Should-Retry"} {
+		if v := src.Values(name); len(v) > 0 {
+			dst[name] = v
+		}
+	}
+}
+
+// parseError reads an error answer of the shape every SDK parses (contract
+// R12): error an object, message and type strings, code and param strings or
+// null. Any other answer is nil.
+func parseError(status int, answer []byte) *wire.Error {
+	var e struct {
+		Error *struct {
+			Message *string `json:"message"`
+			Type    *string `json:"type"`
+			Param   *string `json:"param"`
+			Code    *string `json:"code"`
+		} `json:"error"`
+	}
+	if json.Unmarshal(answer, &e) != nil || e.Error == nil || e.Error.Message == nil || e.Error.Type == nil {
+		return nil
+	}
+	out := &wire.Error{Status: status, Type: *e.Error.Type, Message: *e.Error.Message}
+	if e.Error.Param != nil {
+		out.Param = *e.Error.Param
+	}
+	if e.Error.Code != nil {
+		out.Code = *e.Error.Code
+	}
+	return out
+}

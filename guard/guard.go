@@ -1,0 +1,157 @@
+// Package guard is one paid call: priced before it leaves, held against every
+// limit of its org, forwarded, observed, and settled to what it really cost.
+//
+// The life of a call is Prepare (price it, no I/O), Begin (hold), Forward
+// (send, relay, watch usage) and End (settle or void). A Call that was begun
+// must be ended; End on a call that never reached the provider gives the whole
+// hold back. If the process dies in between, the hold expires and is charged.
+//
+// Guard does not wait, queue or pace; package queue does.
+package guard
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/pricing"
+	"github.com/llmguard/llmguard/providers"
+	"github.com/llmguard/llmguard/tokenizer"
+)
+
+// Org is what the configuration says of one organisation.
+type Org struct {
+	ID string
+	// Limits are the org's own; UserLimits, by user id, replace them for users
+	// who have limits of their own.
+	Limits     []budget.Limit
+	UserLimits map[string][]budget.Limit
+	// Models and Providers restrict what the org may use; empty means all.
+	Models, Providers []string
+	// DefaultOutputLimit, in tokens, is spliced into requests that name no
+	// output limit; 0 means the model's own maximum is held instead.
+	DefaultOutputLimit int64
+	// AllowBuiltinTools admits provider-run tools whose cost is not bounded by
+	// the request.
+	AllowBuiltinTools bool
+	// OnDisconnect says what becomes of a call whose caller is gone.
+	OnDisconnect Disconnect
+	// RefuseOverLimit answers 429 at once instead of queueing.
+	RefuseOverLimit bool
+	// MaxWait bounds how long a call may wait; 0 means as long as its caller
+	// and the pool allow.
+	MaxWait time.Duration
+	// KeepStarted fails a job whose worker died after the request may have
+	// reached the provider, instead of running it again.
+	KeepStarted bool
+}
+
+// Disconnect is what becomes of a call whose caller is gone.
+type Disconnect string
+
+// The choices for a call whose caller is gone.
+const (
+	Auto   Disconnect = "auto"   // cancel streams with visible output, finish all others
+	Cancel Disconnect = "cancel" // cancel all
+	Finish Disconnect = "finish" // read every answer to its end
+)
+
+// LimitsFor returns the limits a user of the org stands under.
+func (o *Org) LimitsFor(user string) []budget.Limit {
+	if own, ok := o.UserLimits[user]; ok {
+		return own
+	}
+	return o.Limits
+}
+
+// Caller is who makes a call.
+type Caller struct {
+	Org       *Org
+	User, Key string
+	IP        string
+	Models    []string // the key's allow-list; empty means all
+}
+
+// Policy is one consistent view of the configuration.
+type Policy struct {
+	Orgs      map[string]*Org
+	Catalogue *pricing.Catalogue
+	Providers *providers.Set
+}
+
+// Options are what a Guard is built from. Budget and Policy are required.
+type Options struct {
+	Budget *budget.Store
+	Policy *Policy
+	// StoreDeadline bounds every decision that waits for Redis; default 250 ms.
+	StoreDeadline time.Duration
+	Log           *slog.Logger
+	Metrics       prometheus.Registerer
+}
+
+// Guard admits, forwards and settles calls. It is safe for concurrent use.
+type Guard struct {
+	budget   *budget.Store
+	policy   atomic.Pointer[Policy]
+	counts   *tokenizer.Cache
+	deadline time.Duration
+	log      *slog.Logger
+	metrics  *metrics
+	settling sync.WaitGroup
+}
+
+// New returns a Guard; Close it to wait for settlements under way.
+func New(o Options) *Guard {
+	if o.StoreDeadline <= 0 {
+		o.StoreDeadline = 250 * time.Millisecond
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	g := &Guard{
+		budget: o.Budget, counts: tokenizer.NewCache(), deadline: o.StoreDeadline,
+		log: o.Log, metrics: newMetrics(o.Metrics),
+	}
+	g.policy.Store(o.Policy)
+	return g
+}
+
+// Policy returns the configuration in force.
+func (g *Guard) Policy() *Policy { return g.policy.Load() }
+
+// SetPolicy replaces the configuration; calls already begun keep theirs.
+func (g *Guard) SetPolicy(p *Policy) { g.policy.Store(p) }
+
+// Caller finds the org a queued job belongs to, as configured now.
+func (g *Guard) Caller(org, user, key string) (Caller, error) {
+	o, ok := g.Policy().Orgs[org]
+	if !ok {
+		return Caller{}, errors.New("the org of this job is no longer configured")
+	}
+	return Caller{Org: o, User: user, Key: key}, nil
+}
+
+// Status reports the limits that apply to a caller, without a hold.
+func (g *Guard) Status(ctx context.Context, c Caller) ([]budget.Status, error) {
+	ctx, cancel := context.WithTimeout(ctx, g.deadline)
+	defer cancel()
+	return g.budget.Peek(ctx, c.Org.LimitsFor(c.User), budget.Call{Org: c.Org.ID, User: c.User, Key: c.Key, IP: c.IP})
+}
+
+// Close waits until every settlement has been written or ctx ends.
+func (g *Guard) Close(ctx context.Context) error {
+	done := make(chan struct{})
+	go func() { g.settling.Wait(); close(done) }()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,79 @@
+package guard
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/llmguard/llmguard/providers"
+)
+
+// Model is one model a caller may name.
+type Model struct{ ID, Provider string }
+
+// Models lists what a caller may call and we can route and price, sorted by
+// name: catalogue entries of the providers' own models, and the names and
+// aliases the configuration gives.
+func (g *Guard) Models(c Caller) []Model {
+	policy := g.Policy()
+	vendors := map[string]bool{}
+	for _, e := range policy.Catalogue.Entries() {
+		vendors[e.Provider] = true
+	}
+	found := map[string]Model{}
+	add := func(name, vendor string) {
+		if allowed(c, name) != nil {
+			return
+		}
+		t, err := policy.Providers.Resolve(name, c.Org.Providers)
+		if err == nil && (vendor == "" || sells(t, name, vendor, vendors)) {
+			found[name] = Model{ID: name, Provider: t.Provider.ID}
+		}
+	}
+	for _, e := range policy.Catalogue.Entries() {
+		add(e.Model, e.Provider)
+	}
+	for _, p := range policy.Providers.All() {
+		for _, name := range p.Names() {
+			add(name, "")
+		}
+	}
+	out := make([]Model, 0, len(found))
+	for _, m := range found {
+		out = append(out, m)
+	}
+	slices.SortFunc(out, func(a, b Model) int { return strings.Compare(a.ID, b.ID) })
+	return out
+}
+
+// Model finds one model by name; the error is the caller's 404.
+func (g *Guard) Model(c Caller, name string) (Model, error) {
+	if err := allowed(c, name); err != nil {
+		return Model{}, err
+	}
+	t, err := g.Policy().Providers.Resolve(name, c.Org.Providers)
+	if err != nil {
+		return Model{}, notFound(name)
+	}
+	if _, err := g.Policy().Catalogue.Lookup(t.Provider.ID, t.Model, now()); err != nil {
+		return Model{}, notFound(name)
+	}
+	return Model{ID: name, Provider: t.Provider.ID}, nil
+}
+
+// sells reports whether a catalogue entry of a vendor is offered at a target:
+// by the vendor itself, or by a provider the catalogue does not know whose
+// pool asks for names like it.
+func sells(t providers.Target, name, vendor string, vendors map[string]bool) bool {
+	if t.Provider.ID == vendor {
+		return true
+	}
+	if vendors[t.Provider.ID] {
+		return false
+	}
+	for _, pool := range t.Provider.Pools {
+		if pool.ID == t.Pool {
+			return len(pool.Models) > 0 && providers.MatchAny(pool.Models, name)
+		}
+	}
+	return false
+}

@@ -1,0 +1,24 @@
+package guard
+
+import "strings"
+
+// visible lists the model families whose output is all in the answer. Every
+// other model may spend tokens nobody sees before it writes: its streams
+// cannot be billed by what came through, and are read to their end.
+var visible = []string{
+	"gpt-4", "chatgpt-4o", "gpt-3.5", "gpt-35", "text-embedding", "llama", "meta-llama/",
+	"mistral-large", "mistral-small", "mistral-embed", "codestral", "ministral", "command",
+	"gemini-embedding", "moonshotai/kimi-k2-instruct",
+}
+
+// hidesOutput reports whether a model may produce output tokens that do not
+// show in its stream. Unknown models do.
+func hidesOutput(model string) bool {
+	name := strings.ToLower(strings.TrimPrefix(model, "ft:"))
+	for _, family := range visible {
+		if strings.HasPrefix(name, family) {
+			return false
+		}
+	}
+	return true
+}

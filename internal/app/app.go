@@ -1,0 +1,227 @@
+// Package app turns a configuration into a running proxy, worker or both. It
+// is the wiring that the commands and the end-to-end tests share; it decides
+// nothing about calls.
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/config"
+	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/providers"
+	"github.com/llmguard/llmguard/proxy"
+	"github.com/llmguard/llmguard/queue"
+	"github.com/llmguard/llmguard/wire"
+)
+
+// Role is what a process does.
+type Role uint8
+
+// The roles; dev has both.
+const (
+	Proxy Role = 1 << iota
+	Worker
+)
+
+// Options are what an App is built from.
+type Options struct {
+	Config *config.Config
+	Redis  redis.UniversalClient // checked, and closed by the caller
+	Roles  Role
+	Log    *slog.Logger
+}
+
+// App is one process of llmguard, listening but not yet serving.
+type App struct {
+	cfg      *config.Config
+	log      *slog.Logger
+	rdb      redis.UniversalClient
+	registry *prometheus.Registry
+	budget   *budget.Store
+	queue    *queue.Queue
+	guard    *guard.Guard
+	set      *providers.Set
+	proxy    *proxy.Server
+	worker   *queue.Worker
+	calls    net.Listener // nil without the Proxy role
+	admin    net.Listener
+	ready    atomic.Bool
+}
+
+// New builds everything and binds the listeners, so that a port in use is an
+// error here and not later.
+func New(o Options) (*App, error) {
+	set, err := convert(o.Config)
+	if err != nil {
+		return nil, err
+	}
+	a := &App{cfg: o.Config, log: o.Log, rdb: o.Redis, registry: prometheus.NewRegistry(), set: set.policy.Providers}
+	a.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	a.budget = budget.New(o.Redis, budget.Options{Log: o.Log, Metrics: a.registry})
+	a.guard = guard.New(guard.Options{
+		Budget: a.budget, Policy: set.policy, StoreDeadline: o.Config.Store.Deadline, Log: o.Log, Metrics: a.registry,
+	})
+	if a.queue, err = queue.New(o.Redis, set.pools, queue.Options{Logger: o.Log, Registerer: a.registry, Lease: o.Config.Queue.Lease}); err != nil {
+		return nil, err
+	}
+	if o.Roles&Worker != 0 {
+		a.worker = queue.NewWorker(a.queue, queue.NewRunner(a.queue, a.guard, o.Log), queue.WorkerOptions{
+			Concurrency: set.workers, ShutdownTimeout: o.Config.Queue.Shutdown,
+		})
+	}
+	if o.Roles&Proxy != 0 {
+		a.proxy = proxy.New(a.proxyOptions(set.directory))
+		if a.calls, err = net.Listen("tcp", o.Config.Listen); err != nil {
+			return nil, fmt.Errorf("listen: %w", err)
+		}
+	}
+	if a.admin, err = net.Listen("tcp", o.Config.Admin.Listen); err != nil {
+		if a.calls != nil {
+			a.calls.Close()
+		}
+		return nil, fmt.Errorf("admin.listen: %w", err)
+	}
+	return a, nil
+}
+
+func (a *App) proxyOptions(d *proxy.Directory) proxy.Options {
+	c := a.cfg
+	return proxy.Options{
+		Guard: a.guard, Queue: a.queue, Directory: d, TrustedProxies: c.TrustedProxies,
+		MaxBody: int64(c.Requests.MaxBody), ReadBody: c.Timeouts.ReadBody, Write: c.Timeouts.Write,
+		Scan:    wire.Limits{MaxDepth: c.Requests.MaxDepth, MaxTokens: c.Requests.MaxJSONTokens},
+		HoldFor: c.Queue.Hold, KeepAlive: c.Queue.KeepAlive, Log: a.log, Metrics: a.registry,
+	}
+}
+
+// URL is the base URL callers use, without /v1; empty without the Proxy role.
+func (a *App) URL() string {
+	if a.calls == nil {
+		return ""
+	}
+	return "http://" + a.calls.Addr().String()
+}
+
+// AdminURL is where health and metrics are.
+func (a *App) AdminURL() string { return "http://" + a.admin.Addr().String() }
+
+// Run serves until ctx ends, then shuts down in order: not ready, a pause for
+// load balancers, no new connections, a bounded time for calls in flight, the
+// rest cancelled, everything settled.
+func (a *App) Run(ctx context.Context) error {
+	background, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	// The parts that keep leases alive outlive the calls that hold them.
+	keepers, keeping := errgroup.WithContext(background)
+	keepers.Go(func() error { return quiet(a.budget.Run(keeping)) })
+	keepers.Go(func() error { return quiet(a.queue.Run(keeping)) })
+
+	servers, serving := errgroup.WithContext(ctx)
+	servers.Go(func() error { return a.serveAdmin(serving, background) })
+	if a.proxy != nil {
+		servers.Go(func() error { return a.serveCalls(serving) })
+	}
+	if a.worker != nil {
+		servers.Go(func() error { return quiet(a.worker.Run(serving)) })
+	}
+	servers.Go(func() error {
+		select {
+		case <-keeping.Done():
+			return errors.New("a keeper of leases stopped")
+		case <-serving.Done():
+			return nil
+		}
+	})
+	a.ready.Store(true)
+	err := servers.Wait()
+	a.ready.Store(false)
+
+	settle, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
+	defer cancel()
+	if closeErr := a.guard.Close(settle); closeErr != nil {
+		a.log.Error("not every call could be settled; the rest expires and is charged in full", "error", closeErr)
+	}
+	stop()
+	err = errors.Join(err, keepers.Wait())
+	a.set.Close()
+	return err
+}
+
+// settleTime bounds the wait for settlements at shutdown.
+const settleTime = 10 * time.Second
+
+// quiet drops the error of a context that ended on purpose.
+func quiet(err error) error {
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+func (a *App) serveCalls(ctx context.Context) error {
+	t := a.cfg.Timeouts
+	calls, cancelCalls := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancelCalls()
+	srv := &http.Server{
+		Handler: a.proxy, ReadHeaderTimeout: t.ReadHeader, IdleTimeout: t.Idle, MaxHeaderBytes: 64 << 10,
+		BaseContext: func(net.Listener) context.Context { return calls },
+		ErrorLog:    slog.NewLogLogger(a.log.Handler(), slog.LevelWarn),
+	}
+	failed := make(chan error, 1)
+	go func() { failed <- srv.Serve(a.calls) }()
+	select {
+	case err := <-failed:
+		return err
+	case <-ctx.Done():
+	}
+	a.ready.Store(false)
+	a.log.Info("shutting down: not ready any more", "drain", t.Drain)
+	pause(t.Drain)
+	// Cancelled calls still have to write their last bytes and settle.
+	stop := time.AfterFunc(t.Shutdown, cancelCalls)
+	defer stop.Stop()
+	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.Shutdown+unwindTime)
+	defer cancel()
+	if err := srv.Shutdown(end); err != nil {
+		a.log.Warn("calls were still open at the end of shutdown", "error", err)
+		return srv.Close()
+	}
+	return nil
+}
+
+// unwindTime is what cancelled calls get to end in.
+const unwindTime = 3 * time.Second
+
+func pause(d time.Duration) {
+	if d > 0 {
+		time.Sleep(d)
+	}
+}
+
+// serveAdmin stays up until everything else has ended, so that the last
+// metrics can be scraped and readiness says no meanwhile.
+func (a *App) serveAdmin(ctx, background context.Context) error {
+	srv := &http.Server{Handler: a.adminHandler(), ReadHeaderTimeout: 5 * time.Second}
+	failed := make(chan error, 1)
+	go func() { failed <- srv.Serve(a.admin) }()
+	select {
+	case err := <-failed:
+		return err
+	case <-ctx.Done():
+		context.AfterFunc(background, func() { _ = srv.Close() })
+		return nil
+	}
+}

@@ -1,0 +1,177 @@
+package app
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/config"
+	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/keys"
+	"github.com/llmguard/llmguard/pricing"
+	"github.com/llmguard/llmguard/providers"
+	"github.com/llmguard/llmguard/proxy"
+	"github.com/llmguard/llmguard/queue"
+)
+
+// settings is a configuration in the terms of the packages that obey it.
+type settings struct {
+	policy    *guard.Policy
+	directory *proxy.Directory
+	pools     []queue.Pool
+	workers   map[string]int // by pool
+}
+
+// convert maps the file onto the packages' own options.
+func convert(c *config.Config) (*settings, error) {
+	catalogue, err := catalogue(c)
+	if err != nil {
+		return nil, err
+	}
+	set, err := upstreams(c.Providers)
+	if err != nil {
+		return nil, err
+	}
+	s := &settings{
+		policy:    &guard.Policy{Orgs: map[string]*guard.Org{}, Catalogue: catalogue, Providers: set},
+		directory: &proxy.Directory{ByHash: map[string]proxy.Principal{}},
+		workers:   map[string]int{},
+	}
+	for _, p := range c.Auth.Peppers {
+		s.directory.Peppers = append(s.directory.Peppers, keys.Pepper{ID: p.ID, Secret: p.Secret.Reveal()})
+	}
+	for i := range c.Orgs {
+		if err := s.addOrg(c, &c.Orgs[i]); err != nil {
+			return nil, err
+		}
+	}
+	s.addPools(c)
+	return s, nil
+}
+
+func catalogue(c *config.Config) (*pricing.Catalogue, error) {
+	base, err := pricing.Embedded()
+	if err != nil {
+		return nil, fmt.Errorf("the built-in price catalogue: %w", err)
+	}
+	if len(c.Prices.YAML) == 0 {
+		return base, nil
+	}
+	own, err := pricing.ParseEntries(c.Prices.YAML)
+	if err != nil {
+		return nil, fmt.Errorf("%s:%d: prices: %w", c.Name, c.Prices.Line, err)
+	}
+	return base.With(own)
+}
+
+func upstreams(list []config.Provider) (*providers.Set, error) {
+	out := make([]*providers.Provider, 0, len(list))
+	for i := range list {
+		p := &list[i]
+		base, err := url.Parse(p.BaseURL)
+		if err != nil {
+			return nil, fmt.Errorf("provider %s: base_url: %w", p.ID, err)
+		}
+		up := &providers.Provider{
+			ID: p.ID, BaseURL: base, APIKey: p.APIKey.Reveal(), Headers: http.Header{},
+			Aliases: p.ModelMap, Models: p.Models,
+			ConnectTimeout: p.ConnectTimeout, HeaderTimeout: p.HeaderTimeout, IdleTimeout: p.IdleTimeout,
+		}
+		for name, value := range p.Headers {
+			up.Headers.Set(name, value.Reveal())
+		}
+		if p.Organization != "" {
+			up.Headers.Set("OpenAI-Organization", p.Organization)
+		}
+		if p.Project != "" {
+			up.Headers.Set("OpenAI-Project", p.Project)
+		}
+		for _, pool := range p.Pools {
+			up.Pools = append(up.Pools, providers.Pool{ID: pool.ID, Models: pool.Models})
+		}
+		out = append(out, up)
+	}
+	return providers.NewSet(out)
+}
+
+func (s *settings) addPools(c *config.Config) {
+	for _, p := range c.Providers {
+		for _, pool := range p.Pools {
+			s.pools = append(s.pools, queue.Pool{
+				ID: pool.ID, RPM: pool.RPM, TPM: pool.TPM, Concurrency: pool.Concurrency,
+				MaxJobs: pool.MaxJobs, MaxBytes: int64(pool.MaxBytes), MaxAge: pool.MaxAge,
+				ResultTTL: c.Queue.ResultTTL,
+			})
+			s.workers[pool.ID] = pool.WorkerConcurrency
+		}
+	}
+}
+
+func (s *settings) addOrg(c *config.Config, o *config.Org) error {
+	org := &guard.Org{
+		ID: o.ID, Models: o.Models, Providers: o.Providers, UserLimits: map[string][]budget.Limit{},
+		DefaultOutputLimit: o.DefaultOutputLimit, AllowBuiltinTools: o.AllowBuiltinTools,
+		OnDisconnect: guard.Disconnect(o.OnDisconnect), RefuseOverLimit: o.OverLimit == "refuse",
+		MaxWait: o.MaxWait, KeepStarted: !o.RetryStartedJobs,
+	}
+	var err error
+	if org.Limits, err = limits(c, o.Limits, ""); err != nil {
+		return fmt.Errorf("org %s: %w", o.ID, err)
+	}
+	for i := range o.Users {
+		u := &o.Users[i]
+		if len(u.Limits) > 0 {
+			if org.UserLimits[u.ID], err = limits(c, o.UserLimits(u), u.ID); err != nil {
+				return fmt.Errorf("org %s, user %s: %w", o.ID, u.ID, err)
+			}
+		}
+		for _, k := range u.Keys {
+			s.directory.ByHash[k.Hash] = proxy.Principal{
+				Org: org, User: u.ID, Key: k.ID, Models: k.Models, Expires: k.Expires, Disabled: k.Disabled,
+			}
+		}
+	}
+	s.policy.Orgs[o.ID] = org
+	return nil
+}
+
+// limits converts limits; user is whose own list they are part of, if any.
+func limits(c *config.Config, list []config.Limit, user string) ([]budget.Limit, error) {
+	out := make([]budget.Limit, 0, len(list))
+	for _, l := range list {
+		shape, err := shapeOf(l)
+		if err != nil {
+			return nil, fmt.Errorf("limit %s: %w", l.Name, err)
+		}
+		limit := budget.Limit{
+			ID: l.Name, Subject: budget.Subject(l.Subject), Only: l.Only, Models: l.Models, Endpoints: l.Endpoints,
+			Metric: budget.Metric(l.Metric), Mode: budget.Mode(l.Mode), Shape: shape,
+		}
+		if c.KillSwitch == "shadow" && limit.Mode == budget.Enforce {
+			limit.Mode = budget.Shadow
+		}
+		if err := limit.Validate(); err != nil {
+			return nil, err
+		}
+		out = append(out, limit)
+	}
+	return out, nil
+}
+
+func shapeOf(l config.Limit) (budget.Shape, error) {
+	switch {
+	case l.Bucket.Capacity.N > 0:
+		return budget.Shape{Kind: budget.Bucket, Amount: l.Bucket.Capacity.N, Refill: l.Bucket.Refill.N, Per: l.Bucket.Refill.Per}, nil
+	case l.Window > 0 && l.Exact:
+		return budget.Shape{Kind: budget.ExactWindow, Amount: l.Amount.N, Window: l.Window}, nil
+	case l.Window > 0:
+		return budget.Shape{Kind: budget.Window, Amount: l.Amount.N, Window: l.Window}, nil
+	case l.Calendar != "":
+		zone, err := time.LoadLocation(l.TZ)
+		return budget.Shape{Kind: budget.Calendar, Amount: l.Amount.N, Calendar: l.Calendar, Location: zone}, err
+	default:
+		return budget.Shape{Kind: budget.Concurrent, Amount: l.Amount.N}, nil
+	}
+}

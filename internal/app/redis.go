@@ -1,0 +1,137 @@
+package app
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/llmguard/llmguard/config"
+)
+
+// Connect opens the configured Redis. It does not wait for it to answer.
+func Connect(c config.Redis) (redis.UniversalClient, error) {
+	o, err := redisOptions(c)
+	if err != nil {
+		return nil, err
+	}
+	switch c.Mode {
+	case "cluster":
+		cluster := o.Cluster()
+		cluster.ClusterStateReloadInterval = time.Second
+		return redis.NewClusterClient(cluster), nil
+	case "sentinel":
+		return redis.NewFailoverClient(o.Failover()), nil
+	default:
+		return redis.NewClient(o.Simple()), nil
+	}
+}
+
+func redisOptions(c config.Redis) (*redis.UniversalOptions, error) {
+	if c.URL != "" {
+		u, err := redis.ParseURL(c.URL.Reveal())
+		if err != nil {
+			return nil, errors.New("redis.url is not a Redis URL; expected redis://user:password@host:6379/0, rediss://... or unix:///path")
+		}
+		o := base([]string{u.Addr})
+		o.Username, o.Password, o.DB, o.TLSConfig = u.Username, u.Password, u.DB, u.TLSConfig
+		return o, nil
+	}
+	o := base(c.Addresses)
+	o.MasterName = c.MasterName
+	o.Username, o.Password, o.DB = c.Username, c.Password.Reveal(), c.DB
+	o.SentinelUsername, o.SentinelPassword = c.SentinelUsername, c.SentinelPassword.Reveal()
+	if c.TLS.Enabled {
+		var err error
+		if o.TLSConfig, err = tlsConfig(c.TLS); err != nil {
+			return nil, err
+		}
+	}
+	return o, nil
+}
+
+// base holds what measured failovers taught: one dial attempt a command and a
+// cluster map that is re-read every second recover in seconds, the library's
+// defaults in about a minute.
+func base(addrs []string) *redis.UniversalOptions {
+	return &redis.UniversalOptions{
+		Addrs: addrs, ClientName: "llmguard",
+		DialTimeout: time.Second, DialerRetries: 1, ReadTimeout: 2 * time.Second, WriteTimeout: 2 * time.Second,
+		PoolSize: 64, MinIdleConns: 2, ContextTimeoutEnabled: true, MaxRetries: 2,
+	}
+}
+
+func tlsConfig(c config.RedisTLS) (*tls.Config, error) {
+	t := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: c.ServerName}
+	if c.CAFile != "" {
+		pem, err := os.ReadFile(c.CAFile)
+		if err != nil {
+			return nil, fmt.Errorf("redis.tls.ca_file: %w", err)
+		}
+		t.RootCAs = x509.NewCertPool()
+		if !t.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("redis.tls.ca_file: %s holds no certificate", c.CAFile)
+		}
+	}
+	if c.CertFile != "" {
+		pair, err := tls.LoadX509KeyPair(c.CertFile, c.KeyFile)
+		if err != nil {
+			return nil, fmt.Errorf("redis.tls.cert_file: %w", err)
+		}
+		t.Certificates = []tls.Certificate{pair}
+	}
+	return t, nil
+}
+
+// CheckRedis refuses a Redis that would lose money or jobs, and warns of one
+// that might. Servers that hide CONFIG (most managed ones) are taken at their
+// word, with a warning.
+func CheckRedis(ctx context.Context, rdb redis.UniversalClient, log *slog.Logger) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	info, err := rdb.Info(ctx, "server", "memory", "persistence").Result()
+	if err != nil {
+		return fmt.Errorf("redis does not answer: %w", err)
+	}
+	facts := parseInfo(info)
+	if v := facts["redis_version"]; v != "" && older(v, 6, 2) {
+		return fmt.Errorf("redis %s is too old: 6.2 or newer is needed", v)
+	}
+	policy := facts["maxmemory_policy"]
+	if strings.HasPrefix(policy, "allkeys-") {
+		return fmt.Errorf("redis evicts keys (maxmemory-policy %s): it would forget spending and lose jobs without a word. Set maxmemory-policy noeviction", policy)
+	}
+	if policy != "" && policy != "noeviction" {
+		log.Warn("redis may evict limit state when memory runs out; set maxmemory-policy noeviction", "policy", policy)
+	}
+	if facts["aof_enabled"] == "0" {
+		log.Warn("redis keeps no append-only file: a restart forgets spending and loses jobs; set appendonly yes")
+	}
+	return nil
+}
+
+func parseInfo(text string) map[string]string {
+	facts := map[string]string{}
+	for line := range strings.Lines(text) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
+			facts[name] = value
+		}
+	}
+	return facts
+}
+
+// older reports whether a version "7.0.15" is below major.minor.
+func older(version string, major, minor int) bool {
+	var a, b int
+	if n, _ := fmt.Sscanf(version, "%d.%d", &a, &b); n < 2 {
+		return false
+	}
+	return a < major || (a == major && b < minor)
+}

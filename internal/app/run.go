@@ -1,0 +1,71 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+
+	"github.com/llmguard/llmguard/config"
+)
+
+// ErrNoStore says that the configuration names no Redis.
+var ErrNoStore = errors.New("the configuration names no redis, and without one nothing would be remembered: " +
+	"set redis.addresses or redis.url (`llmguard dev` brings a store along for trying things out)")
+
+// RunFile loads a configuration and runs the roles until ctx ends. It is what
+// `llmguard serve` and `worker` do.
+func RunFile(ctx context.Context, path string, roles Role, stderr io.Writer) error {
+	cfg, err := config.Load(path)
+	if err != nil {
+		return err
+	}
+	if !cfg.Redis.Configured() {
+		return ErrNoStore
+	}
+	log := Logger(cfg.Log, stderr)
+	rdb, err := Connect(cfg.Redis)
+	if err != nil {
+		return err
+	}
+	defer rdb.Close()
+	if err := CheckRedis(ctx, rdb, log); err != nil {
+		return err
+	}
+	a, err := New(Options{Config: cfg, Redis: rdb, Roles: roles, Log: log})
+	if err != nil {
+		return err
+	}
+	if url := a.URL(); url != "" {
+		log.Info("serving calls", "url", url+"/v1")
+	}
+	log.Info("serving health and metrics", "url", a.AdminURL())
+	return a.Run(ctx)
+}
+
+// Logger builds the process's logger.
+func Logger(c config.Log, w io.Writer) *slog.Logger {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(c.Level)); err != nil {
+		level = slog.LevelInfo
+	}
+	o := &slog.HandlerOptions{Level: level}
+	if c.Format == "text" {
+		return slog.New(slog.NewTextHandler(w, o))
+	}
+	return slog.New(slog.NewJSONHandler(w, o))
+}
+
+// Check validates a configuration file as far as that is possible without
+// opening a connection.
+func Check(path string) (*config.Config, error) {
+	cfg, err := config.Load(path)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := convert(cfg); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return cfg, nil
+}

@@ -1,0 +1,126 @@
+// Package devstore brings a Redis along for a process that was given none: a
+// child redis-server or valkey-server when one is installed, else an in-process
+// imitation that forgets everything. It is for one machine and one process,
+// never for production.
+package devstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+)
+
+// Store is a running store. Close ends it.
+type Store struct {
+	// Options reach it.
+	Options *redis.Options
+	// Kind is what runs, for people: "redis-server (child process)".
+	Kind string
+	// Durable says whether data survives the process.
+	Durable bool
+
+	close func() error
+}
+
+// Close ends the store; a child server writes its data first.
+func (s *Store) Close() error { return s.close() }
+
+// Start runs a child server with its data in dir, or the in-process store when
+// no server is installed. Dir is made, readable by the owner only.
+func Start(ctx context.Context, dir string) (*Store, error) {
+	for _, name := range []string{"redis-server", "valkey-server"} {
+		if path, err := exec.LookPath(name); err == nil {
+			return startChild(ctx, name, path, dir)
+		}
+	}
+	return StartInProcess()
+}
+
+func startChild(ctx context.Context, name, path, dir string) (*Store, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	// A socket path has about 100 bytes, so it does not live below dir.
+	run, err := os.MkdirTemp("", "llmguard-")
+	if err != nil {
+		return nil, err
+	}
+	socket := filepath.Join(run, "redis.sock")
+	cmd := exec.Command(path, "--port", "0", "--unixsocket", socket, "--unixsocketperm", "700",
+		"--dir", dir, "--appendonly", "yes", "--appendfsync", "everysec", "--save", "",
+		"--maxmemory-policy", "noeviction", "--logfile", filepath.Join(dir, "redis.log"))
+	ownGroup(cmd) // Ctrl-C reaches us first; the server ends after our last write
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start %s: %w", name, err)
+	}
+	s := &Store{
+		Options: &redis.Options{Network: "unix", Addr: socket, PoolSize: 64, ContextTimeoutEnabled: true},
+		Kind:    name + " (child process, data in " + dir + ")", Durable: true,
+		close: func() error { return endChild(cmd, run) },
+	}
+	if err := s.await(ctx); err != nil {
+		_ = s.close()
+		return nil, fmt.Errorf("%s did not come up (see %s): %w", name, filepath.Join(dir, "redis.log"), err)
+	}
+	return s, nil
+}
+
+func endChild(cmd *exec.Cmd, run string) error {
+	err := cmd.Process.Signal(os.Interrupt)
+	done := make(chan error, 1)
+	go func() { done <- cmd.Wait() }()
+	select {
+	case <-done:
+	case <-time.After(5 * time.Second):
+		err = errors.Join(err, cmd.Process.Kill())
+		<-done
+	}
+	return errors.Join(err, os.RemoveAll(run))
+}
+
+func (s *Store) await(ctx context.Context) error {
+	rdb := redis.NewClient(s.Options)
+	defer rdb.Close()
+	var err error
+	for range 500 {
+		if err = rdb.Ping(ctx).Err(); err == nil || ctx.Err() != nil {
+			return err
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return err
+}
+
+// StartInProcess runs the imitation. Its keys expire by a ticker, because it
+// has no clock of its own.
+func StartInProcess() (*Store, error) {
+	m := miniredis.NewMiniRedis()
+	if err := m.Start(); err != nil {
+		return nil, fmt.Errorf("in-process store: %w", err)
+	}
+	stop := make(chan struct{})
+	go func() {
+		tick := time.NewTicker(time.Second)
+		defer tick.Stop()
+		for {
+			select {
+			case <-stop:
+				return
+			case <-tick.C:
+				m.FastForward(time.Second)
+			}
+		}
+	}()
+	return &Store{
+		Options: &redis.Options{Addr: m.Addr(), PoolSize: 64, ContextTimeoutEnabled: true},
+		Kind:    "in-process store",
+		close:   func() error { close(stop); m.Close(); return nil },
+	}, nil
+}

@@ -1,0 +1,331 @@
+package e2e
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/llmguard/llmguard/internal/fakeprovider"
+	"github.com/llmguard/llmguard/pricing"
+)
+
+// tight allows one call of about 50 output tokens of gpt-4o in 3 s.
+const tight = "[{name: small, subject: user, amount: $0.0006, window: 3s}]"
+
+const oneCall = `"max_tokens":50`
+
+// TestWaitPlain: a call over the limit is answered late, not refused.
+func TestWaitPlain(t *testing.T) {
+	s := newStack(t, fakeprovider.Options{}, simple(tight))
+	s.fake.Script(func(*fakeprovider.Request) fakeprovider.Behaviour { return fakeprovider.Behaviour{Fill: true} })
+	p := s.proxy()
+	s.worker()
+	for i := range 2 {
+		a := post(p.URL+"/chat/completions", s.keys["alice"], chat("gpt-4o", "hi", oneCall))
+		if a.status != 200 || !strings.Contains(a.body, `"choices"`) {
+			t.Fatalf("call %d: status %d: %s", i, a.status, a.body)
+		}
+		if waited := a.header.Get("X-Llmguard-Waited-Ms"); (waited != "") != (i == 1) {
+			t.Errorf("call %d: X-Llmguard-Waited-Ms %q", i, waited)
+		}
+		if a.header.Get("X-Llmguard-Cost-Usd") == "" || a.header.Get("X-Request-Id") == "" {
+			t.Errorf("call %d: headers %v", i, a.header)
+		}
+	}
+}
+
+// TestWaitStream: a waiting stream gets bare newlines, then the worker's bytes.
+func TestWaitStream(t *testing.T) {
+	s := newStack(t, fakeprovider.Options{}, simple(tight)+"queue: {keep_alive: 300ms}\n")
+	s.fake.Script(func(*fakeprovider.Request) fakeprovider.Behaviour { return fakeprovider.Behaviour{Fill: true} })
+	p := s.proxy()
+	s.worker()
+	body := chat("gpt-4o", "hi", oneCall+`,"stream":true`)
+	if a := post(p.URL+"/chat/completions", s.keys["alice"], body); a.status != 200 || strings.HasPrefix(a.body, "\n") {
+		t.Fatalf("first call: status %d: %q", a.status, a.body)
+	}
+	a := post(p.URL+"/chat/completions", s.keys["alice"], body)
+	if a.status != 200 || a.err != nil {
+		t.Fatalf("status %d, %v: %s", a.status, a.err, a.body)
+	}
+	rest := strings.TrimLeft(a.body, "\n")
+	if len(a.body)-len(rest) < 2 || !strings.HasPrefix(rest, "data: ") || !strings.HasSuffix(rest, "data: [DONE]\n\n") {
+		t.Errorf("want newlines and then the stream, got %q", a.body)
+	}
+}
+
+// TestWaitEnds: a wait longer than the caller's patience is refused, at once
+// when it can be foreseen.
+func TestWaitEnds(t *testing.T) {
+	s := newStack(t, fakeprovider.Options{}, simple("[{name: slow, subject: user, amount: $0.0006, window: 1h}]"))
+	s.fake.Script(func(*fakeprovider.Request) fakeprovider.Behaviour { return fakeprovider.Behaviour{Fill: true} })
+	p := s.proxy()
+	s.worker()
+	body := chat("gpt-4o", "hi", oneCall)
+	if a := post(p.URL+"/chat/completions", s.keys["alice"], body); a.status != 200 {
+		t.Fatalf("status %d: %s", a.status, a.body)
+	}
+	a := post(p.URL+"/chat/completions", s.keys["alice"], body)
+	_, code, message := errorOf(t, a)
+	if a.status != 429 || code != "rate_limit_exceeded" || !strings.Contains(message, `"slow"`) {
+		t.Errorf("status %d, code %q: %s", a.status, code, message)
+	}
+	if a.header.Get("X-Should-Retry") != "false" || a.header.Get("Retry-After") == "" {
+		t.Errorf("headers %v", a.header)
+	}
+	never := post(p.URL+"/chat/completions", s.keys["alice"], chat("gpt-4o", "hi", `"max_tokens":5000`))
+	_, code, message = errorOf(t, never)
+	if never.status != 429 || code != "insufficient_quota" || never.header.Get("Retry-After") != "" || never.header.Get("X-Should-Retry") != "false" {
+		t.Errorf("status %d, code %q, headers %v", never.status, code, never.header)
+	}
+	if !strings.Contains(message, `"slow"`) || !strings.Contains(message, "max_completion_tokens") {
+		t.Errorf("the refusal does not say which limit and what would fit: %s", message)
+	}
+	if n := len(s.fake.Log()); n != 1 {
+		t.Errorf("%d calls reached the provider, want 1", n)
+	}
+}
+
+// TestJobs: submit, watch, read, list, cancel; and nothing for strangers.
+func TestJobs(t *testing.T) {
+	s := newStack(t, fakeprovider.Options{}, `
+providers:
+  - {id: openai, base_url: "${provider}", api_key: "${provider_key}"}
+orgs:
+  - id: acme
+    limits: [{name: small, subject: user, amount: $0.0006, window: 1h}]
+    users:
+      - {id: alice, keys: [{id: k1, hash: "${key:alice}"}]}
+      - {id: anna, keys: [{id: k2, hash: "${key:anna}"}]}
+  - id: other
+    users:
+      - {id: alice, keys: [{id: k3, hash: "${key:eve}"}]}
+`)
+	s.fake.Script(func(*fakeprovider.Request) fakeprovider.Behaviour { return fakeprovider.Behaviour{Fill: true} })
+	p := s.proxy()
+	s.worker()
+	key := s.keys["alice"]
+	a := post(p.URL+"/chat/completions", key, chat("gpt-4o", "hi", oneCall), "Prefer", "respond-async")
+	var j job
+	if err := json.Unmarshal([]byte(a.body), &j); err != nil || a.status != 202 {
+		t.Fatalf("status %d: %s", a.status, a.body)
+	}
+	if a.header.Get("Location") != "/v1/jobs/"+j.ID || a.header.Get("Preference-Applied") != "respond-async" {
+		t.Errorf("headers %v", a.header)
+	}
+	if done := awaitJob(t, p.URL, key, j.ID, 20*time.Second); done.Status != "succeeded" || done.Charged == nil || *done.Charged == "0" {
+		t.Errorf("job %+v", done)
+	}
+	if r := get(p.URL+"/jobs/"+j.ID+"/result", key); r.status != 200 || !strings.Contains(r.body, `"choices"`) {
+		t.Errorf("result: status %d: %s", r.status, r.body)
+	}
+	// The window is used up now: the next job waits, and can be cancelled.
+	second := submit(t, func() string { return p.URL }, key, chat("gpt-4o", "again", oneCall))
+	if r := get(p.URL+"/jobs/"+second.ID+"/result", key); r.status != 409 {
+		t.Errorf("result of a waiting job: status %d: %s", r.status, r.body)
+	}
+	if list := get(p.URL+"/jobs?limit=1", key); !strings.Contains(list.body, second.ID) || !strings.Contains(list.body, `"has_more":true`) {
+		t.Errorf("list: %s", list.body)
+	}
+	for _, who := range []string{"anna", "eve"} {
+		for _, path := range []string{"", "/result"} {
+			if r := get(p.URL+"/jobs/"+j.ID+path, s.keys[who]); r.status != 404 {
+				t.Errorf("%s reads alice's job%s: status %d", who, path, r.status)
+			}
+		}
+		if r := post(p.URL+"/jobs/"+second.ID+"/cancel", s.keys[who], ""); r.status != 404 {
+			t.Errorf("%s cancels alice's job: status %d", who, r.status)
+		}
+		if list := get(p.URL+"/jobs", s.keys[who]); strings.Contains(list.body, "job_") {
+			t.Errorf("%s lists alice's jobs: %s", who, list.body)
+		}
+	}
+	if r := post(p.URL+"/jobs/"+second.ID+"/cancel", key, ""); r.status != 200 || !strings.Contains(r.body, `"cancelled"`) {
+		t.Errorf("cancel: status %d: %s", r.status, r.body)
+	}
+	if n := len(s.fake.Log()); n != 1 {
+		t.Errorf("%d calls reached the provider, want 1", n)
+	}
+}
+
+// TestLeft: a caller who hangs up while waiting is dropped; one who hangs up
+// on a stream has the provider cancelled and pays for what came.
+func TestLeft(t *testing.T) {
+	s := newStack(t, fakeprovider.Options{Cadence: fakeprovider.Cadence{Token: 50 * time.Millisecond}}, simple(roomy))
+	p := s.proxy()
+	ctx, cancel := context.WithCancel(context.Background())
+	req, _ := http.NewRequestWithContext(ctx, http.MethodPost, p.URL+"/chat/completions",
+		strings.NewReader(chat("gpt-4o", "[fake: output=2000]", `"stream":true,"max_tokens":4000`)))
+	req.Header.Set("Authorization", "Bearer "+s.keys["alice"])
+	resp, err := http.DefaultTransport.RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	held, err := pricing.ParseUSD(resp.Header.Get("X-Llmguard-Held-Usd"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(resp.Body)
+	for range 20 {
+		lines.Scan()
+	}
+	cancel()
+	resp.Body.Close()
+	entry := s.settled("acme", 1)[0]
+	if !entry.Estimated || entry.Cost <= 0 || entry.Cost >= held/2 {
+		t.Errorf("want a small estimated charge, got %+v", entry)
+	}
+	if err := s.fake.Quiet(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if r := s.fake.Log()[0]; r.Outcome != fakeprovider.ClientGone {
+		t.Errorf("the provider was not cancelled: %+v", r.Outcome)
+	}
+}
+
+// TestUpstreamFailures: DESIGN's table of failures, by what the ledger says.
+func TestUpstreamFailures(t *testing.T) {
+	s := newStack(t, fakeprovider.Options{}, simple(roomy))
+	p := s.proxy()
+	cases := []struct {
+		directive, extra string
+		status           int
+		charged          string // "nothing", "input", "hold", "exact", "some"
+	}{
+		{"status=400", "", 400, "nothing"},
+		{"status=401", "", 502, "nothing"},
+		{"status=404 body=string", "", 404, "nothing"},
+		{"status=500", "", 500, "input"},
+		{"status=502 body=html", "", 502, "input"},
+		{"cut=headers", "", 502, "hold"},
+		{"cut=abort", "", 502, "hold"},
+		{"usage=none", "", 200, "hold"},
+		{"usage=negative", "", 200, "hold"},
+		{"cut=reset", `,"stream":true`, 200, "hold"},
+		{"cut=eof", `,"stream":true`, 200, "hold"},
+		{"usage=none", `,"stream":true`, 200, "some"},
+		{"cut=nodone", `,"stream":true`, 200, "exact"},
+	}
+	n := 0
+	for _, c := range cases {
+		t.Run(c.directive+c.extra, func(t *testing.T) {
+			a := post(p.URL+"/chat/completions", s.keys["alice"], chat("gpt-4o", "[fake: output=40 "+c.directive+"]", `"max_tokens":100`+c.extra))
+			if a.status != c.status {
+				t.Errorf("status %d, want %d: %s", a.status, c.status, a.body)
+			}
+			if a.status >= 400 {
+				errorOf(t, a)
+			}
+			broken := strings.Contains(c.directive, "reset") || strings.Contains(c.directive, "eof")
+			if broken && a.err == nil && !strings.Contains(a.body, `data: {"error":`) {
+				t.Errorf("a broken stream ended like a whole one: %q", a.body)
+			}
+			if c.charged == "nothing" {
+				return
+			}
+			n++
+			entries := s.settled("acme", n)
+			e := entries[len(entries)-1]
+			if (c.charged == "exact") == e.Estimated && c.charged != "some" {
+				t.Errorf("estimated is %v: %+v", e.Estimated, e)
+			}
+			if (c.charged == "hold") != (e.Usage.Output == 100) || e.Cost <= 0 {
+				t.Errorf("charged %v for %+v, want %s", e.Cost, e.Usage, c.charged)
+			}
+		})
+	}
+	if got := len(s.entries("acme")); got != n {
+		t.Errorf("%d entries in the ledger, want %d", got, n)
+	}
+}
+
+// TestProviderBusy: a provider's 429 makes the call wait, not fail.
+func TestProviderBusy(t *testing.T) {
+	s := newStack(t, fakeprovider.Options{}, simple(roomy))
+	p := s.proxy()
+	s.worker()
+	a := post(p.URL+"/chat/completions", s.keys["alice"], chat("gpt-4o", "[fake: status=429 retry-after=1 times=1]", `"max_tokens":10`))
+	if a.status != 200 || a.header.Get("X-Llmguard-Waited-Ms") == "" {
+		t.Errorf("status %d, headers %v: %s", a.status, a.header, a.body)
+	}
+	if n := len(s.settled("acme", 1)); n != 1 {
+		t.Errorf("%d charges, want 1", n)
+	}
+}
+
+// TestQuota: two proxies share a pool's RPM; the provider never sees more in a
+// sliding minute, and concurrency stays bounded.
+func TestQuota(t *testing.T) {
+	s := newStack(t, fakeprovider.Options{}, strings.Replace(simple(roomy), `api_key: "${provider_key}"`,
+		`api_key: "${provider_key}", pools: [{id: p, rpm: 30, concurrency: 4}]`, 1))
+	s.fake.Script(func(*fakeprovider.Request) fakeprovider.Behaviour {
+		return fakeprovider.Behaviour{Delay: 100 * time.Millisecond}
+	})
+	proxies := []*process{s.proxy(), s.proxy()}
+	s.worker()
+	var wg sync.WaitGroup
+	for i := range 60 {
+		wg.Go(func() {
+			post(proxies[i%2].URL+"/chat/completions", s.keys["alice"], chat("gpt-4o", fmt.Sprint(i), `"max_tokens":5`), "Prefer", "wait=8")
+		})
+	}
+	wg.Wait()
+	totals := s.fake.Totals()
+	if totals.PeakRequests > 30 || totals.PeakInFlight > 4 || totals.Requests < 4 {
+		t.Errorf("the provider saw %d requests in a minute and %d at once, of %d", totals.PeakRequests, totals.PeakInFlight, totals.Requests)
+	}
+}
+
+// TestStoreDown: with Redis away nothing is let through, and quickly; back, it
+// works again.
+func TestStoreDown(t *testing.T) {
+	s := newStack(t, fakeprovider.Options{}, simple(roomy))
+	p := s.proxy()
+	body := chat("gpt-4o", "x", `"max_tokens":5`)
+	s.redis.Kill()
+	a := post(p.URL+"/chat/completions", s.keys["alice"], body)
+	if errorOf(t, a); a.status != 503 || a.header.Get("Retry-After") == "" {
+		t.Errorf("status %d, headers %v: %s", a.status, a.header, a.body)
+	}
+	if len(s.fake.Log()) != 0 {
+		t.Error("a call went out without a hold")
+	}
+	s.redis.Restart()
+	for range 50 {
+		if a = post(p.URL+"/chat/completions", s.keys["alice"], body); a.status == 200 {
+			return
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	t.Errorf("still status %d after Redis came back: %s", a.status, a.body)
+}
+
+// TestShutdown: SIGTERM lets a stream finish and settles it.
+func TestShutdown(t *testing.T) {
+	s := newStack(t, fakeprovider.Options{Cadence: fakeprovider.Cadence{Token: 20 * time.Millisecond}}, simple(roomy))
+	p := s.proxy()
+	got := make(chan answer, 1)
+	go func() {
+		got <- post(p.URL+"/chat/completions", s.keys["alice"], chat("gpt-4o", "[fake: output=60]", `"stream":true,"max_tokens":100`))
+	}()
+	for len(s.fake.Log()) == 0 {
+		time.Sleep(10 * time.Millisecond)
+	}
+	if err := p.cmd.Process.Signal(syscall.Signal(0)); err != nil {
+		t.Fatal(err)
+	}
+	p.terminate()
+	if a := <-got; !strings.HasSuffix(a.body, "data: [DONE]\n\n") {
+		t.Errorf("the stream was cut: %v %q", a.err, a.body)
+	}
+	if e := s.settled("acme", 1)[0]; e.Estimated {
+		t.Errorf("the stream was not settled by its usage: %+v", e)
+	}
+}

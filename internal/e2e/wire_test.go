@@ -1,0 +1,256 @@
+package e2e
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/llmguard/llmguard/internal/fakeprovider"
+)
+
+const roomy = "[{name: w, subject: user, amount: $1000, window: 1h}]"
+
+// TestBytes: what no rule changes reaches the provider byte for byte, and what
+// a rule changes is changed there only.
+func TestBytes(t *testing.T) {
+	s := newStack(t, fakeprovider.Options{KeepBodies: true}, simple(roomy))
+	p := s.proxy()
+	same := []string{
+		"{ \"seed\":9007199254740993 ,\"max_tokens\" : 5,\n\t\"messages\":[{\"content\":\"\\u00e9\\uD83D\\uDE00 <&>\",\"role\":\"user\"}], \"model\":\"gpt-4o\",\"x_future\":{\"a\":1.50e+00}}",
+		chat("gpt-4o", "stream", `"max_tokens":5,"stream":true,"stream_options":{"include_usage":true,"other":1}`),
+		chat("gpt-4o", "tools", `"max_tokens":5,"tools":[{"type":"function","function":{"name":"f","parameters":{"b":1,"a":2}}}]`),
+		`{"input":"embed me","model":"text-embedding-3-small","encoding_format":"base64"}`,
+	}
+	for _, body := range same {
+		path := "/chat/completions"
+		if strings.Contains(body, "embedding") {
+			path = "/embeddings"
+		}
+		if a := post(p.URL+path+"?beta=true&x=%2F", s.keys["alice"], body); a.status != http.StatusOK {
+			t.Fatalf("status %d: %s", a.status, a.body)
+		}
+		log := s.fake.Log()
+		last := log[len(log)-1]
+		sum := sha256.Sum256([]byte(body))
+		if last.BodySHA256 != hex.EncodeToString(sum[:]) {
+			t.Errorf("the body was changed:\n sent %s\n got  %s", body, last.Body)
+		}
+		if last.Query != "beta=true&x=%2F" || last.Path != "/v1"+path {
+			t.Errorf("forwarded to %s?%s", last.Path, last.Query)
+		}
+	}
+	body := chat("gpt-4o", "spliced", `"stream":true,"max_tokens":5`)
+	post(p.URL+"/chat/completions", s.keys["alice"], body)
+	log := s.fake.Log()
+	got := string(log[len(log)-1].Body)
+	if rest := strings.Replace(got, `,"stream_options":{"include_usage":true}`, "", 1); rest != body || got == body {
+		t.Errorf("splice changed more than stream_options:\n sent %s\n got  %s", body, got)
+	}
+}
+
+// TestUsageChunk: include_usage is forced upstream and its chunk removed
+// unless asked for (contract R21).
+func TestUsageChunk(t *testing.T) {
+	s := newStack(t, fakeprovider.Options{}, simple(roomy))
+	p := s.proxy()
+	for _, asked := range []bool{false, true} {
+		extra := `"stream":true,"max_tokens":5`
+		if asked {
+			extra += `,"stream_options":{"include_usage":true}`
+		}
+		a := post(p.URL+"/chat/completions", s.keys["alice"], chat("gpt-4o", "hello", extra))
+		if got := strings.Contains(a.body, `"choices":[]`); got != asked {
+			t.Errorf("asked %v: the stream holds a usage chunk: %v\n%s", asked, got, a.body)
+		}
+		if !strings.HasSuffix(a.body, "data: [DONE]\n\n") {
+			t.Errorf("the stream does not end in [DONE]: %q", a.body)
+		}
+	}
+}
+
+// TestSecrets: neither key crosses over, and nothing of the provider's account
+// comes back.
+func TestSecrets(t *testing.T) {
+	s := newStack(t, fakeprovider.Options{}, simple(roomy))
+	p := s.proxy()
+	key := s.keys["alice"]
+	a := post(p.URL+"/chat/completions", key, chat("gpt-4o", "prompt-canary-93f1", `"max_tokens":5`),
+		"OpenAI-Organization", "org-mine", "OpenAI-Project", "proj", "Cookie", "a=b", "Idempotency-Key", "idem", "X-Forwarded-For", "9.9.9.9")
+	if a.status != http.StatusOK {
+		t.Fatalf("status %d: %s", a.status, a.body)
+	}
+	for name, values := range s.fake.Log()[0].Header {
+		if strings.Contains(fmt.Sprint(values), key) {
+			t.Errorf("the caller's key reached the provider in %s", name)
+		}
+		switch name {
+		case "Openai-Organization", "Openai-Project", "Cookie", "Idempotency-Key", "X-Forwarded-For":
+			t.Errorf("%s reached the provider", name)
+		}
+	}
+	for name := range a.header {
+		if name == "Openai-Organization" || name == "Openai-Project" {
+			t.Errorf("%s came back", name)
+		}
+	}
+	for what, text := range map[string]string{"log": p.log(), "metrics": p.metrics()} {
+		for _, canary := range []string{key, providerKey, "prompt-canary-93f1"} {
+			if strings.Contains(text, canary) {
+				t.Errorf("%s holds the secret %q", what, canary)
+			}
+		}
+	}
+}
+
+// TestTells: answers carry cost, limits and an id.
+func TestTells(t *testing.T) {
+	s := newStack(t, fakeprovider.Options{}, simple(roomy))
+	p := s.proxy()
+	for _, extra := range []string{`"max_tokens":5`, `"max_tokens":5,"stream":true`} {
+		a := post(p.URL+"/chat/completions", s.keys["alice"], chat("gpt-4o", "hello", extra))
+		for _, name := range []string{
+			"X-Request-Id", "X-Llmguard-Call-Id", "X-Llmguard-Held-Usd", "X-Llmguard-Limits",
+			"X-Ratelimit-Limit-Requests", "X-Ratelimit-Remaining-Requests", "X-Ratelimit-Reset-Requests",
+			"X-Ratelimit-Limit-Tokens", "X-Ratelimit-Remaining-Tokens", "X-Ratelimit-Reset-Tokens",
+		} {
+			if a.header.Get(name) == "" {
+				t.Errorf("%s: no %s in %v", extra, name, a.header)
+			}
+		}
+		if !strings.Contains(extra, "stream") && a.header.Get("X-Llmguard-Cost-Usd") == "" {
+			t.Errorf("no X-Llmguard-Cost-Usd in %v", a.header)
+		}
+	}
+}
+
+// TestRefused: malformed and unknown requests get a clear error of OpenAI's
+// shape and never reach the provider.
+func TestRefused(t *testing.T) {
+	s := newStack(t, fakeprovider.Options{}, simple(roomy)+"requests: {max_body: 100KB}\n")
+	p := s.proxy()
+	good := chat("gpt-4o", "x", `"max_tokens":5`)
+	cases := []struct {
+		name, path, body string
+		status           int
+		says             string
+	}{
+		{"unknown route", "/assistants", good, 404, "POST /v1/chat/completions"},
+		{"traversal", "/../admin/keys", good, 404, "serves"},
+		{"encoded traversal", "/chat/completions/%2e%2e/%2e%2e/files", good, 404, "serves"},
+		{"duplicate name", "/chat/completions", `{"model":"gpt-4o-mini","model":"gpt-4o","messages":[]}`, 400, "model"},
+		{"escaped duplicate", "/chat/completions", `{"model":"gpt-4o-mini","mod\u0065l":"gpt-4o","messages":[]}`, 400, "model"},
+		{"case variant", "/chat/completions", `{"model":"gpt-4o-mini","MODEL":"gpt-4o","messages":[{"role":"user","content":"x"}]}`, 400, "MODEL"},
+		{"bad UTF-8", "/chat/completions", chat("gpt-4o", "x", "\"user\":\"\xff\""), 400, "UTF-8"},
+		{"trailing data", "/chat/completions", good + "{}", 400, ""},
+		{"not JSON", "/chat/completions", "hello", 400, ""},
+		{"empty", "/chat/completions", "", 400, ""},
+		{"array", "/chat/completions", "[]", 400, ""},
+		{"no model", "/chat/completions", `{"messages":[{"role":"user","content":"x"}]}`, 400, "model"},
+		{"unknown model", "/chat/completions", chat("gpt-99-secret", "x", ""), 400, "price"},
+		{"negative limit", "/chat/completions", chat("gpt-4o", "x", `"max_tokens":-5`), 400, "max_tokens"},
+		{"huge limit", "/chat/completions", chat("gpt-4o", "x", `"max_tokens":99999999999999999999`), 400, "max_tokens"},
+		{"n zero", "/chat/completions", chat("gpt-4o", "x", `"n":0`), 400, "n"},
+		{"string n", "/chat/completions", chat("gpt-4o", "x", `"n":"2"`), 400, "n"},
+		{"built-in tool", "/chat/completions", chat("gpt-4o", "x", `"web_search_options":{}`), 400, "allow_builtin_tools"},
+		{"too large", "/chat/completions", chat("gpt-4o", strings.Repeat("x", 200_000), ""), 413, ""},
+		{"deep", "/chat/completions", chat("gpt-4o", "x", `"metadata":`+strings.Repeat("[", 5000)+strings.Repeat("]", 5000)), 400, ""},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			a := post(p.URL+c.path, s.keys["alice"], c.body)
+			_, _, message := errorOf(t, a)
+			if a.status != c.status || !strings.Contains(message, c.says) {
+				t.Errorf("status %d, want %d; message %q should mention %q", a.status, c.status, message, c.says)
+			}
+		})
+	}
+	t.Run("upgrade", func(t *testing.T) {
+		a := post(p.URL+"/responses", s.keys["alice"], "", "Connection", "Upgrade", "Upgrade", "websocket")
+		if a.status != 400 {
+			t.Errorf("status %d: %s", a.status, a.body)
+		}
+	})
+	t.Run("keys", func(t *testing.T) {
+		for _, key := range []string{"", "sk-wrong", s.keys["alice"] + "x", providerKey} {
+			a := post(p.URL+"/chat/completions", key, good)
+			if _, code, _ := errorOf(t, a); a.status != 401 || code != "invalid_api_key" {
+				t.Errorf("key %q: status %d, code %q", key, a.status, code)
+			}
+		}
+	})
+	if n := len(s.fake.Log()); n != 0 {
+		t.Errorf("%d refused requests reached the provider", n)
+	}
+}
+
+// TestSmuggling sends requests no HTTP library would, and expects each to be
+// refused or to reach the provider once and whole.
+func TestSmuggling(t *testing.T) {
+	s := newStack(t, fakeprovider.Options{}, simple(roomy))
+	p := s.proxy()
+	addr := strings.TrimSuffix(strings.TrimPrefix(p.URL, "http://"), "/v1")
+	body := chat("gpt-4o", "x", `"max_tokens":5`)
+	head := "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + s.keys["alice"] + "\r\n"
+	n := fmt.Sprint(len(body))
+	cases := []struct {
+		name, raw string
+		status    int
+	}{
+		{"two lengths", head + "Content-Length: " + n + "\r\nContent-Length: 5\r\n\r\n" + body, 400},
+		{"unknown coding", head + "Transfer-Encoding: xchunked\r\n\r\n" + body, 501},
+		{"two keys", head + "Authorization: Bearer other\r\nContent-Length: " + n + "\r\n\r\n" + body, 401},
+		{"bad chunk", head + "Transfer-Encoding: chunked\r\n\r\nzz\r\n" + body, 400},
+		{"space before colon", head + "Content-Length : " + n + "\r\n\r\n" + body, 400},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			conn, err := net.Dial("tcp", addr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			if _, err := io.Copy(conn, bytes.NewBufferString(c.raw)); err != nil {
+				t.Fatal(err)
+			}
+			resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			if resp.StatusCode != c.status {
+				t.Errorf("status %d, want %d", resp.StatusCode, c.status)
+			}
+		})
+	}
+	if got := len(s.fake.Log()); got != 0 {
+		t.Errorf("%d of them reached the provider", got)
+	}
+}
+
+// TestUnprefixed: both base URLs work, with and without /v1.
+func TestUnprefixed(t *testing.T) {
+	s := newStack(t, fakeprovider.Options{}, simple(roomy))
+	p := s.proxy()
+	bare := strings.TrimSuffix(p.URL, "/v1")
+	for _, url := range []string{p.URL, bare} {
+		if a := post(url+"/chat/completions", s.keys["alice"], chat("gpt-4o", "x", `"max_tokens":5`)); a.status != 200 {
+			t.Errorf("%s: status %d: %s", url, a.status, a.body)
+		}
+		if a := get(url+"/models/gpt-4o", s.keys["alice"]); a.status != 200 || !strings.Contains(a.body, `"gpt-4o"`) {
+			t.Errorf("%s: status %d: %s", url, a.status, a.body)
+		}
+		if a := get(url+"/models", s.keys["alice"]); a.status != 200 || !strings.Contains(a.body, `"gpt-4o-mini"`) {
+			t.Errorf("%s: status %d: %s", url, a.status, a.body)
+		}
+	}
+	if a := get(bare+"/", ""); a.status != 200 {
+		t.Errorf("health probe of the base URL: status %d", a.status)
+	}
+}

@@ -1,0 +1,167 @@
+// Package providers knows the upstream accounts: which models each serves, the
+// quota pool a model draws on, and how a request is sent with the account's
+// own credential.
+//
+// It never retries: a second send could be billed twice. It never follows a
+// redirect and never takes a host, path or credential from a caller.
+package providers
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Pool is a provider's quota group: the models that share RPM and TPM.
+type Pool struct {
+	ID     string
+	Models []string // names as the provider knows them, or patterns with *; empty means all
+}
+
+// Provider is one upstream account. It is immutable after NewSet.
+type Provider struct {
+	ID      string
+	BaseURL *url.URL // up to and including the version segment, such as https://api.openai.com/v1
+	APIKey  string   // sent as a bearer token; empty sends none
+	Headers http.Header
+	Pools   []Pool
+	// Aliases maps a model name callers use to the name this provider knows.
+	Aliases map[string]string
+	// Models names what /v1/models lists besides catalogue entries.
+	Models []string
+
+	ConnectTimeout time.Duration // default 10 s
+	HeaderTimeout  time.Duration // until the first response header; default 15 min
+	IdleTimeout    time.Duration // between body bytes; default 5 min
+
+	transport http.RoundTripper
+}
+
+// Target is where a model goes.
+type Target struct {
+	Provider *Provider
+	Pool     string
+	Model    string // the name the provider knows
+}
+
+// UnknownModelError says that no pool serves a model.
+type UnknownModelError struct{ Model string }
+
+func (e *UnknownModelError) Error() string {
+	return fmt.Sprintf("no provider pool serves the model %q", e.Model)
+}
+
+// Set is the configured providers. It is immutable and safe for concurrent use.
+type Set struct{ list []*Provider }
+
+// NewSet checks the providers and gives each its connection pool.
+func NewSet(list []*Provider) (*Set, error) {
+	pools := map[string]bool{}
+	for _, p := range list {
+		if p.BaseURL == nil || p.BaseURL.Host == "" {
+			return nil, fmt.Errorf("provider %s: base_url needs a scheme and a host", p.ID)
+		}
+		for _, pool := range p.Pools {
+			if pools[pool.ID] {
+				return nil, fmt.Errorf("provider %s: pool %q is defined twice", p.ID, pool.ID)
+			}
+			pools[pool.ID] = true
+		}
+		if p.transport == nil {
+			p.transport = newTransport(p)
+		}
+	}
+	return &Set{list: list}, nil
+}
+
+// Resolve finds where a model goes: the first pool, in configured order, with
+// a pattern that matches the provider's name for it. Only the named providers
+// are looked at when any are named.
+func (s *Set) Resolve(model string, only []string) (Target, error) {
+	for _, p := range s.list {
+		if len(only) > 0 && !slices.Contains(only, p.ID) {
+			continue
+		}
+		name := p.upstreamName(model)
+		for _, pool := range p.Pools {
+			if MatchAny(pool.Models, name) {
+				return Target{Provider: p, Pool: pool.ID, Model: name}, nil
+			}
+		}
+	}
+	return Target{}, &UnknownModelError{Model: model}
+}
+
+// All returns the providers in configured order.
+func (s *Set) All() []*Provider { return s.list }
+
+// Close drops idle connections.
+func (s *Set) Close() {
+	for _, p := range s.list {
+		if t, ok := p.transport.(interface{ CloseIdleConnections() }); ok {
+			t.CloseIdleConnections()
+		}
+	}
+}
+
+func (p *Provider) upstreamName(model string) string {
+	if name, ok := p.Aliases[model]; ok {
+		return name
+	}
+	return model
+}
+
+// Names lists the model names the configuration spells out: listed models,
+// aliases, and pool entries without a *.
+func (p *Provider) Names() []string {
+	names := slices.Clone(p.Models)
+	for alias := range p.Aliases {
+		names = append(names, alias)
+	}
+	for _, pool := range p.Pools {
+		for _, name := range pool.Models {
+			if !strings.Contains(name, "*") {
+				names = append(names, name)
+			}
+		}
+	}
+	return names
+}
+
+// Match reports whether a model name fits a pattern, in which * stands for any
+// run of characters, slashes included.
+func Match(pattern, name string) bool {
+	head, rest, found := strings.Cut(pattern, "*")
+	if !found {
+		return pattern == name
+	}
+	if !strings.HasPrefix(name, head) {
+		return false
+	}
+	name = name[len(head):]
+	for {
+		part, tail, more := strings.Cut(rest, "*")
+		if !more {
+			return strings.HasSuffix(name, part)
+		}
+		i := strings.Index(name, part)
+		if i < 0 {
+			return false
+		}
+		name, rest = name[i+len(part):], tail
+	}
+}
+
+// MatchAny reports whether a name fits one of the patterns; no patterns fit
+// every name.
+func MatchAny(patterns []string, name string) bool {
+	return len(patterns) == 0 || slices.ContainsFunc(patterns, func(p string) bool { return Match(p, name) })
+}
+
+// ErrStale is returned by Send when the quota grant grew too old before the
+// request could be written; nothing was sent.
+var ErrStale = errors.New("the quota grant expired before the request was written")

@@ -1,0 +1,218 @@
+package providers
+
+import (
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+// Request is one call to a provider.
+type Request struct {
+	Path   string // below the base URL, from our own fixed table
+	Query  string // the caller's query string, verbatim
+	Header http.Header
+	Body   func() io.Reader // a new reader of the same bytes at each call
+	Length int64
+	// Fresh, when set, is asked right before the first byte is written; false
+	// stops the call unsent with ErrStale.
+	Fresh func() bool
+}
+
+// SendError says how far a failed call got.
+type SendError struct {
+	Err error
+	// Sent is false only when it is certain that no byte of the request
+	// reached the provider.
+	Sent bool
+}
+
+func (e *SendError) Error() string { return e.Err.Error() }
+func (e *SendError) Unwrap() error { return e.Err }
+
+// forwarded names the request headers passed on; all others stay here.
+var forwarded = []string{"Openai-Beta", "X-Client-Request-Id"}
+
+// relayed names the response headers passed back, besides openai-*.
+var relayed = []string{"Content-Type", "X-Request-Id"}
+
+// withheld names openai-* response headers that say whose account it is.
+var withheld = map[string]bool{"Openai-Organization": true, "Openai-Project": true}
+
+// Send writes the request and returns the provider's answer, whose body the
+// caller must close. Errors are *SendError. A request is sent at most once:
+// only when a kept-alive connection turns out dead before a byte was written
+// is another one tried.
+func (p *Provider) Send(ctx context.Context, r Request) (*http.Response, error) {
+	for try := 1; ; try++ {
+		resp, conn, err := p.sendOnce(ctx, r)
+		if err == nil {
+			return resp, nil
+		}
+		sent := conn.wrote()
+		if sent || !conn.reused || try == 3 || ctx.Err() != nil || errors.Is(err, ErrStale) {
+			return nil, &SendError{Err: err, Sent: sent}
+		}
+	}
+}
+
+func (p *Provider) sendOnce(ctx context.Context, r Request) (*http.Response, *usedConn, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	conn := &usedConn{}
+	body := &onceBody{r: r.Body(), fresh: r.Fresh}
+	url := *p.BaseURL
+	url.Path = strings.TrimSuffix(url.Path, "/") + r.Path
+	url.RawQuery = r.Query
+	req, err := http.NewRequestWithContext(httptrace.WithClientTrace(ctx, conn.trace()), http.MethodPost, url.String(), body)
+	if err != nil {
+		cancel(nil)
+		return nil, conn, err
+	}
+	req.ContentLength = r.Length
+	p.setHeaders(req.Header, r.Header)
+	resp, err := p.transport.RoundTrip(req)
+	if err == nil {
+		err = decode(resp)
+	}
+	if err != nil {
+		if resp != nil {
+			resp.Body.Close()
+		}
+		if body.stale.Load() {
+			err = ErrStale
+		}
+		cancel(nil)
+		return nil, conn, err
+	}
+	resp.Body = &idleBody{body: resp.Body, cancel: cancel, idle: p.idleTimeout()}
+	return resp, conn, nil
+}
+
+func (p *Provider) setHeaders(dst, src http.Header) {
+	for _, name := range forwarded {
+		if v := src.Values(name); len(v) > 0 {
+			dst[name] = v
+		}
+	}
+	for name, v := range p.Headers {
+		dst[name] = v
+	}
+	dst.Set("Content-Type", "application/json")
+	dst.Set("Accept-Encoding", "identity")
+	dst.Set("User-Agent", "llmguard")
+	if p.APIKey != "" {
+		dst.Set("Authorization", "Bearer "+p.APIKey)
+	}
+}
+
+// CopyHeaders copies the response headers a caller may see.
+func CopyHeaders(dst, src http.Header) {
+	for _, name := range relayed {
+		if v := src.Values(name); len(v) > 0 {
+			dst[name] = v
+		}
+	}
+	for name, v := range src {
+		if strings.HasPrefix(name, "Openai-") && !withheld[name] {
+			dst[name] = v
+		}
+	}
+}
+
+func (p *Provider) idleTimeout() time.Duration {
+	if p.IdleTimeout > 0 {
+		return p.IdleTimeout
+	}
+	return 5 * time.Minute
+}
+
+func newTransport(p *Provider) *http.Transport {
+	connect, header := p.ConnectTimeout, p.HeaderTimeout
+	if connect <= 0 {
+		connect = 10 * time.Second
+	}
+	if header <= 0 {
+		header = 15 * time.Minute
+	}
+	return &http.Transport{
+		Proxy:                 http.ProxyFromEnvironment,
+		DialContext:           countWrites((&net.Dialer{Timeout: connect, KeepAlive: 30 * time.Second}).DialContext),
+		TLSHandshakeTimeout:   connect,
+		ResponseHeaderTimeout: header,
+		MaxIdleConns:          0,
+		MaxIdleConnsPerHost:   1024,
+		IdleConnTimeout:       55 * time.Second, // below the usual 60 s of load balancers
+		ForceAttemptHTTP2:     true,
+		DisableCompression:    true,
+		WriteBufferSize:       32 << 10,
+		ReadBufferSize:        32 << 10,
+	}
+}
+
+// decode undoes a gzip encoding that was not asked for, so that usage can be
+// read and the client, which did not ask either, gets plain bytes.
+func decode(resp *http.Response) error {
+	switch enc := resp.Header.Get("Content-Encoding"); strings.ToLower(enc) {
+	case "", "identity":
+		return nil
+	case "gzip":
+		z, err := gzip.NewReader(resp.Body)
+		if err != nil {
+			return fmt.Errorf("gzip answer: %w", err)
+		}
+		resp.Body = &gzipBody{Reader: z, body: resp.Body}
+		resp.ContentLength = -1
+		resp.Header.Del("Content-Length")
+		return nil
+	default:
+		return fmt.Errorf("the provider answered with Content-Encoding %q although identity was asked for", enc)
+	}
+}
+
+type gzipBody struct {
+	*gzip.Reader
+	body io.Closer
+}
+
+func (b *gzipBody) Close() error { return errors.Join(b.Reader.Close(), b.body.Close()) }
+
+// ErrIdle ends a body that sent nothing for the provider's idle timeout.
+var ErrIdle = errors.New("the provider sent nothing for too long")
+
+// idleBody cancels the call when a read waits longer than idle.
+type idleBody struct {
+	body   io.ReadCloser
+	cancel context.CancelCauseFunc
+	idle   time.Duration
+	timer  *time.Timer
+	fired  atomic.Bool
+}
+
+func (b *idleBody) Read(p []byte) (int, error) {
+	if b.timer == nil {
+		b.timer = time.AfterFunc(b.idle, func() { b.fired.Store(true); b.cancel(ErrIdle) })
+	} else {
+		b.timer.Reset(b.idle)
+	}
+	n, err := b.body.Read(p)
+	b.timer.Stop()
+	if err != nil && err != io.EOF && b.fired.Load() {
+		err = ErrIdle
+	}
+	return n, err
+}
+
+func (b *idleBody) Close() error {
+	if b.timer != nil {
+		b.timer.Stop()
+	}
+	b.cancel(nil)
+	return b.body.Close()
+}

@@ -1,0 +1,55 @@
+package proxy
+
+import (
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/pricing"
+	"github.com/llmguard/llmguard/providers"
+	"github.com/llmguard/llmguard/queue"
+	"github.com/llmguard/llmguard/wire"
+)
+
+// refusal turns any error into the answer a caller gets. Errors that are not
+// meant for callers become "internal error"; the access record has the cause.
+func (s *Server) refusal(err error) *wire.Error {
+	var public *wire.Error
+	var exceeded *guard.Refusal
+	var noQuota *queue.BusyError
+	var full *queue.FullError
+	var busy *guard.BusyError
+	switch {
+	case errors.As(err, &public):
+		return public
+	case errors.As(err, &exceeded):
+		return exceeded.Public()
+	case errors.As(err, &noQuota):
+		return wire.RateLimited("The provider's rate limit is used up for the moment", noQuota.Wait)
+	case errors.As(err, &full):
+		return wire.Overloaded(full.Error(), full.RetryAfter)
+	case errors.As(err, &busy):
+		return wire.RateLimited("The provider is busy", max(busy.RetryAfter, time.Second))
+	case errors.Is(err, providers.ErrStale):
+		return wire.RateLimited("The provider's rate limit is used up for the moment", time.Second)
+	case errors.Is(err, budget.ErrUnavailable):
+		return wire.ServiceUnavailable("The limits cannot be checked at the moment, so nothing is let through", time.Second, err)
+	default:
+		return wire.Internal(err)
+	}
+}
+
+func usd(n int64) string { return strings.TrimPrefix(pricing.Nano(n).String(), "$") }
+
+// unavailable is the answer to a failure of the queue's store. The queue's own
+// refusals stay as they are.
+func unavailable(err error) error {
+	var busy *queue.BusyError
+	var full *queue.FullError
+	if err == nil || errors.As(err, &busy) || errors.As(err, &full) {
+		return err
+	}
+	return wire.ServiceUnavailable("The queue cannot be reached at the moment", time.Second, err)
+}

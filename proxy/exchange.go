@@ -1,0 +1,146 @@
+package proxy
+
+import (
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"time"
+
+	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/wire"
+)
+
+// exchange is one request and its answer. It is the ResponseWriter handlers
+// write to, and it leaves the access record. It belongs to one goroutine.
+type exchange struct {
+	http.ResponseWriter
+	server  *Server
+	control *http.ResponseController
+	request *http.Request
+	id      string
+	ip      netip.Addr
+	start   time.Time
+	caller  guard.Caller
+	route   string
+
+	status   int // 0 until the header is written
+	bytes    int64
+	deadline time.Time // of the current write
+	call     *guard.Call
+	job      string
+	waited   time.Duration
+	err      error
+}
+
+func (s *Server) newExchange(w http.ResponseWriter, r *http.Request) *exchange {
+	return &exchange{
+		ResponseWriter: w, server: s, control: http.NewResponseController(w), request: r,
+		id: wire.NewCallID(), ip: s.clientIP(r), start: time.Now(), route: "unknown",
+	}
+}
+
+// Unwrap lets http.ResponseController reach the connection.
+func (x *exchange) Unwrap() http.ResponseWriter { return x.ResponseWriter }
+
+// WriteHeader remembers the status.
+func (x *exchange) WriteHeader(status int) {
+	if x.status == 0 {
+		x.status = status
+	}
+	x.ResponseWriter.WriteHeader(status)
+}
+
+// Write gives the caller a bounded time to take the bytes, so that one that
+// does not read cannot hold a call open for ever.
+func (x *exchange) Write(p []byte) (int, error) {
+	if x.status == 0 {
+		x.status = http.StatusOK
+	}
+	x.extend()
+	n, err := x.ResponseWriter.Write(p)
+	x.bytes += int64(n)
+	return n, err
+}
+
+// extend moves the write deadline, at most once a second.
+func (x *exchange) extend() {
+	now := time.Now()
+	if deadline := now.Add(x.server.opts.Write); deadline.Sub(x.deadline) > time.Second {
+		x.deadline = deadline
+		_ = x.control.SetWriteDeadline(deadline) // not supported by test recorders
+	}
+}
+
+func (x *exchange) flush() error {
+	x.extend()
+	return x.control.Flush()
+}
+
+// json writes a whole JSON answer.
+func (x *exchange) json(status int, v any) error {
+	body, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	x.Header().Set("Content-Type", "application/json")
+	x.Header().Set("Content-Length", strconv.Itoa(len(body)+1))
+	x.WriteHeader(status)
+	_, err = x.Write(append(body, '\n'))
+	return err
+}
+
+// fail answers with an error. Once bytes are out the only honest end is a
+// broken connection: a clean end would pass for success.
+func (x *exchange) fail(err error) {
+	x.err = err
+	if errors.Is(err, guard.ErrGone) || x.request.Context().Err() != nil {
+		panic(http.ErrAbortHandler)
+	}
+	if x.status != 0 {
+		panic(http.ErrAbortHandler)
+	}
+	e := x.server.refusal(err)
+	for name, values := range e.Header {
+		x.Header()[name] = values
+	}
+	body := append(e.JSON(), '\n')
+	x.Header().Set("Content-Type", "application/json")
+	x.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	x.WriteHeader(e.Status)
+	_, _ = x.Write(body)
+}
+
+// record writes the access record: one line a request, with no body, no key
+// and no text of the caller's.
+func (x *exchange) record() {
+	took := time.Since(x.start)
+	status := x.status
+	if status == 0 {
+		status = 499 // the caller left before an answer
+	}
+	attrs := []slog.Attr{
+		slog.String("id", x.id), slog.String("route", x.route), slog.String("method", x.request.Method),
+		slog.Int("status", status), slog.Int64("bytes", x.bytes), slog.Duration("took", took),
+		slog.String("ip", x.ip.String()),
+	}
+	if x.caller.Org != nil {
+		attrs = append(attrs, slog.String("org", x.caller.Org.ID), slog.String("user", x.caller.User), slog.String("key", x.caller.Key))
+	}
+	if c := x.call; c != nil {
+		attrs = append(attrs, slog.String("model", c.Request.Model), slog.String("pool", c.Target.Pool),
+			slog.String("outcome", string(c.Result.Outcome)), slog.Int64("held_nano_usd", int64(c.Max.Cost)),
+			slog.Int64("cost_nano_usd", int64(c.Result.Cost)), slog.Bool("estimated", c.Result.Estimated),
+			slog.String("upstream_id", c.Result.UpstreamID))
+	}
+	if x.job != "" {
+		attrs = append(attrs, slog.String("job", x.job), slog.Duration("waited", x.waited))
+	}
+	if x.err != nil {
+		attrs = append(attrs, slog.String("error", x.err.Error()))
+	}
+	x.server.log.LogAttrs(x.request.Context(), slog.LevelInfo, "call", attrs...)
+	x.server.metrics.answered(x.route, status, took)
+}

@@ -1,0 +1,193 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/queue"
+	"github.com/llmguard/llmguard/wire"
+)
+
+// jobView is a job as its owner sees it. Times are Unix seconds.
+type jobView struct {
+	ID         string      `json:"id"`
+	Object     string      `json:"object"`
+	Status     queue.State `json:"status"`
+	Endpoint   string      `json:"endpoint"`
+	Model      string      `json:"model"`
+	Created    int64       `json:"created_at"`
+	Started    *int64      `json:"started_at"`
+	Finished   *int64      `json:"finished_at"`
+	Expires    *int64      `json:"expires_at,omitempty"`
+	Attempts   int         `json:"attempts"`
+	Ahead      *int        `json:"ahead,omitempty"`
+	ETA        *int64      `json:"eta_seconds,omitempty"`
+	Estimate   string      `json:"estimated_cost_usd"`
+	Charged    *string     `json:"charged_cost_usd"`
+	HTTPStatus *int        `json:"status_code,omitempty"`
+	Error      *viewError  `json:"error,omitempty"`
+	ResultURL  string      `json:"result_url,omitempty"`
+}
+
+type viewError struct {
+	Type    string `json:"type"`
+	Code    string `json:"code,omitempty"`
+	Message string `json:"message"`
+}
+
+// view describes a job, with its place in the queue while it waits.
+func (s *Server) view(ctx context.Context, j *queue.Job) jobView {
+	v := jobView{
+		ID: j.ID, Object: "job", Status: j.State, Endpoint: "/v1" + j.Endpoint.Path(), Model: j.Model,
+		Created: j.Created.Unix(), Started: unix(j.Started), Finished: unix(j.Finished), Expires: unix(j.Deadline),
+		Attempts: j.Attempt, Estimate: usd(int64(j.Cost)),
+	}
+	if j.State == queue.Queued {
+		if ahead, eta, err := s.queue.Position(ctx, j); err == nil {
+			seconds := int64(eta.Round(time.Second) / time.Second)
+			v.Ahead, v.ETA = &ahead, &seconds
+		}
+	}
+	if j.State.Terminal() {
+		charged := usd(int64(j.Charged))
+		v.Charged = &charged
+	}
+	if j.Status != 0 {
+		v.HTTPStatus = &j.Status
+		v.ResultURL = "/v1/jobs/" + j.ID + "/result"
+	}
+	if e := j.Error; e != nil {
+		v.Error = &viewError{Type: e.Type, Code: e.Code, Message: e.Message}
+	}
+	return v
+}
+
+func unix(t time.Time) *int64 {
+	if t.IsZero() {
+		return nil
+	}
+	n := t.Unix()
+	return &n
+}
+
+// ownJob finds a job of the caller's org and user. Foreign jobs do not exist.
+func (s *Server) ownJob(ctx context.Context, x *exchange, id string) (*queue.Job, error) {
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	job, err := s.queue.Job(ctx, x.caller.Org.ID, id)
+	if errors.Is(err, queue.ErrNotFound) || (err == nil && job.User != x.caller.User) {
+		return nil, wire.NotFound("id", "job_not_found", "No such job: %s", shorten(id))
+	}
+	return job, unavailable(err)
+}
+
+const storeTimeout = 2 * time.Second
+
+func (s *Server) oneJob(x *exchange, r *http.Request, id string) error {
+	if r.Method == http.MethodDelete {
+		return s.cancelJob(x, r, id)
+	}
+	job, err := s.ownJob(r.Context(), x, id)
+	if err != nil {
+		return err
+	}
+	return x.json(http.StatusOK, s.view(r.Context(), job))
+}
+
+// jobList is a page of jobs, newest first, in the form SDKs page through.
+type jobList struct {
+	Object  string    `json:"object"`
+	Data    []jobView `json:"data"`
+	FirstID *string   `json:"first_id"`
+	LastID  *string   `json:"last_id"`
+	HasMore bool      `json:"has_more"`
+}
+
+func (s *Server) listJobs(x *exchange, r *http.Request, _ string) error {
+	limit := 20
+	if text := r.URL.Query().Get("limit"); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 1 || n > 100 {
+			return wire.BadRequest("limit", "invalid_value", "limit must be a whole number from 1 to 100, not %q", shorten(text))
+		}
+		limit = n
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), storeTimeout)
+	defer cancel()
+	jobs, more, err := s.queue.List(ctx, x.caller.Org.ID, x.caller.User, r.URL.Query().Get("after"), limit)
+	if errors.Is(err, queue.ErrNotFound) {
+		return wire.BadRequest("after", "invalid_value", "after names no job of yours")
+	}
+	if err != nil {
+		return unavailable(err)
+	}
+	list := jobList{Object: "list", Data: []jobView{}, HasMore: more}
+	for _, j := range jobs {
+		list.Data = append(list.Data, s.view(ctx, j))
+	}
+	if n := len(jobs); n > 0 {
+		list.FirstID, list.LastID = &jobs[0].ID, &jobs[n-1].ID
+	}
+	return x.json(http.StatusOK, list)
+}
+
+// cancelJob cancels a waiting job at once and asks a running one to stop.
+// A job that has ended already is returned as it is.
+func (s *Server) cancelJob(x *exchange, r *http.Request, id string) error {
+	job, err := s.ownJob(r.Context(), x, id)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), storeTimeout)
+	defer cancel()
+	if job, err = s.queue.Cancel(ctx, job.Org, job.ID); err != nil {
+		return unavailable(err)
+	}
+	return x.json(http.StatusOK, s.view(ctx, job))
+}
+
+// jobResult hands out the stored answer, as the caller would have got it live.
+func (s *Server) jobResult(x *exchange, r *http.Request, id string) error {
+	job, err := s.ownJob(r.Context(), x, id)
+	if err != nil {
+		return err
+	}
+	x.job = job.ID
+	if !job.State.Terminal() {
+		return wire.NotFinished("The job is "+string(job.State)+": ask again later, or watch GET /v1/jobs/"+job.ID, 2*time.Second)
+	}
+	return s.replay(r.Context(), x, job)
+}
+
+// replay writes a finished job's output from the store.
+func (s *Server) replay(ctx context.Context, x *exchange, job *queue.Job) error {
+	watch := s.queue.Watch(ctx, job)
+	defer watch.Close(context.WithoutCancel(ctx), 0)
+	for {
+		next, cancel := context.WithTimeout(ctx, storeTimeout)
+		e, err := watch.Next(next)
+		cancel()
+		switch {
+		case errors.Is(err, io.EOF) && x.status == 0:
+			return jobError(job)
+		case err != nil:
+			return err
+		case e.Kind == queue.Head:
+			for name, values := range e.Header {
+				x.Header()[name] = values
+			}
+			x.WriteHeader(e.Status)
+		case e.Kind == queue.Bytes:
+			if _, err := x.Write(e.Data); err != nil {
+				return guard.ErrGone
+			}
+		case e.Kind == queue.End:
+			return nil
+		}
+	}
+}

@@ -1,0 +1,112 @@
+// Package proxy is the HTTP side callers see: it authenticates, reads and
+// refuses requests, runs live calls through guard, and lets those that do not
+// fit wait in queue. It holds no state that another process would need.
+package proxy
+
+import (
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/queue"
+	"github.com/llmguard/llmguard/wire"
+)
+
+// Options are what a Server is built from. Guard, Queue and Directory are
+// required; zero values of the others mean the defaults given.
+type Options struct {
+	Guard     *guard.Guard
+	Queue     *queue.Queue
+	Directory *Directory
+
+	TrustedProxies []netip.Prefix
+	MaxBody        int64         // bytes; default 32 MB
+	Scan           wire.Limits   // JSON bounds
+	ReadBody       time.Duration // for a whole body; default 60 s
+	Write          time.Duration // for the caller to take bytes; default 60 s
+	HoldFor        time.Duration // silent wait of plain callers; default 280 s
+	KeepAlive      time.Duration // pause before and between newlines; default 15 s
+
+	Log     *slog.Logger
+	Metrics prometheus.Registerer
+}
+
+func (o *Options) withDefaults() {
+	setDefault(&o.MaxBody, 32_000_000)
+	setDefault(&o.ReadBody, time.Minute)
+	setDefault(&o.Write, time.Minute)
+	setDefault(&o.HoldFor, 280*time.Second)
+	setDefault(&o.KeepAlive, 15*time.Second)
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+}
+
+func setDefault[T int64 | time.Duration](v *T, def T) {
+	if *v <= 0 {
+		*v = def
+	}
+}
+
+// Server answers callers. It is safe for concurrent use.
+type Server struct {
+	opts      Options
+	guard     *guard.Guard
+	queue     *queue.Queue
+	directory atomic.Pointer[Directory]
+	failures  failures
+	routes    map[string]route
+	metrics   *metrics
+	log       *slog.Logger
+}
+
+// New returns a Server; it opens nothing.
+func New(o Options) *Server {
+	o.withDefaults()
+	s := &Server{
+		opts: o, guard: o.Guard, queue: o.Queue, log: o.Log,
+		failures: failures{ips: map[netip.Addr]*failure{}},
+		metrics:  newMetrics(o.Metrics),
+	}
+	s.directory.Store(o.Directory)
+	s.routes = s.table()
+	return s
+}
+
+// SetDirectory replaces the known keys.
+func (s *Server) SetDirectory(d *Directory) { s.directory.Store(d) }
+
+// ServeHTTP runs one request and leaves one access record.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	x := s.newExchange(w, r)
+	defer x.record()
+	x.Header().Set("X-Request-Id", x.id)
+	err := s.dispatch(x, r)
+	if err != nil {
+		x.fail(err)
+	}
+}
+
+// dispatch finds the route and, except for the greeting, the caller.
+func (s *Server) dispatch(x *exchange, r *http.Request) error {
+	if r.Header.Get("Upgrade") != "" {
+		return wire.BadRequest("", "upgrade_not_supported", "This proxy serves no WebSocket or other upgrade: use HTTP requests")
+	}
+	route, arg, err := s.match(r)
+	if err != nil {
+		return err
+	}
+	x.route = route.name
+	if route.open {
+		return route.serve(x, r, arg)
+	}
+	if x.caller, err = s.authenticate(r, x.ip); err != nil {
+		return err
+	}
+	return route.serve(x, r, arg)
+}

@@ -1,0 +1,214 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/queue"
+	"github.com/llmguard/llmguard/wire"
+)
+
+// visitor is one connected caller in the queue: it hands the job's output on
+// as it comes and keeps the connection alive until then.
+type visitor struct {
+	server   *Server
+	exchange *exchange
+	job      *queue.Job
+	watch    *queue.Watch
+	stream   bool
+	deadline time.Time // of the caller's patience; zero once the job runs
+
+	attempt int // the attempt head and body belong to
+	status  int // of the answer; 0 until it is known
+	header  http.Header
+	body    []byte // of a plain answer, or of an error that came after 200
+	ended   bool   // the answer is complete
+}
+
+// run relays until the answer is complete, the job has ended without one, the
+// caller's patience is at its end, or the caller is gone.
+func (v *visitor) run(ctx context.Context) error {
+	tick := time.Now().Add(v.server.opts.KeepAlive)
+	for {
+		event, err := v.next(ctx, tick)
+		switch {
+		case ctx.Err() != nil:
+			return v.leave(ctx)
+		case errors.Is(err, io.EOF):
+			return v.finish()
+		case errors.Is(err, context.DeadlineExceeded):
+			if v.late() {
+				return v.giveUp(ctx)
+			}
+			if v.newline() != nil {
+				return v.leave(ctx)
+			}
+			tick = time.Now().Add(v.server.opts.KeepAlive)
+		case err != nil:
+			return v.end(wire.ServiceUnavailable("The queue cannot be read at the moment", time.Second, err))
+		default:
+			if err := v.take(event); err != nil {
+				return v.leave(ctx)
+			}
+			if v.ended && v.status < 400 {
+				return v.finish()
+			}
+		}
+	}
+}
+
+// next waits for the next event, no longer than to the next newline or the end
+// of the caller's patience.
+func (v *visitor) next(ctx context.Context, tick time.Time) (queue.Event, error) {
+	until := v.deadline
+	if v.silent() && (until.IsZero() || tick.Before(until)) {
+		until = tick
+	}
+	if until.IsZero() {
+		return v.watch.Next(ctx)
+	}
+	ctx, cancel := context.WithDeadline(ctx, until)
+	defer cancel()
+	return v.watch.Next(ctx)
+}
+
+// silent reports whether a stream's connection has to be kept alive by us.
+func (v *visitor) silent() bool { return v.stream && v.status == 0 }
+
+func (v *visitor) late() bool { return !v.deadline.IsZero() && !time.Now().Before(v.deadline) }
+
+// newline keeps the connection alive with what every SSE client skips
+// (contract R8). The first one commits to status 200.
+func (v *visitor) newline() error {
+	x := v.exchange
+	if x.status == 0 {
+		h := x.Header()
+		h.Set("Content-Type", "text/event-stream; charset=utf-8")
+		h.Set("Cache-Control", "no-cache")
+		h.Set("X-Accel-Buffering", "no")
+		h.Set(headerJob, v.job.ID)
+		x.WriteHeader(http.StatusOK)
+	}
+	if _, err := x.Write([]byte("\n")); err != nil {
+		return err
+	}
+	return x.flush()
+}
+
+// headerJob names the job a waiting call became.
+const headerJob = "X-Llmguard-Job-Id"
+
+// take handles one event. The error is that of writing to the caller.
+func (v *visitor) take(e queue.Event) error {
+	if e.Attempt > v.attempt { // what a dead attempt left of a plain answer is void
+		v.attempt, v.status, v.body, v.ended = e.Attempt, 0, nil, false
+	}
+	switch e.Kind {
+	case queue.Changed:
+		if e.State == queue.Running {
+			v.deadline = time.Time{} // it costs money now: its answer is waited for
+		}
+	case queue.Head:
+		v.status, v.header = e.Status, e.Header
+		if v.stream && v.status < 400 && v.exchange.status == 0 {
+			v.copyHeader()
+			v.exchange.WriteHeader(v.status)
+		}
+	case queue.Bytes:
+		if !v.stream || v.status >= 400 {
+			v.body = append(v.body, e.Data...)
+			return nil
+		}
+		if _, err := v.exchange.Write(e.Data); err != nil {
+			return err
+		}
+		return v.exchange.flush()
+	case queue.End:
+		v.ended = true
+	}
+	return nil
+}
+
+func (v *visitor) copyHeader() {
+	h := v.exchange.Header()
+	for name, values := range v.header {
+		h[name] = values
+	}
+	h.Set(headerJob, v.job.ID)
+}
+
+// finish completes the answer, or tells why there is none.
+func (v *visitor) finish() error {
+	x := v.exchange
+	switch {
+	case v.ended && x.status == 0: // a plain answer, or an error before anything was written
+		v.copyHeader()
+		x.Header().Set("Content-Length", strconv.Itoa(len(v.body)))
+		x.WriteHeader(v.status)
+		_, err := x.Write(v.body)
+		return err
+	case v.ended && v.status < 400: // a stream, relayed to its end
+		return nil
+	default:
+		ctx, cancel := context.WithTimeout(x.request.Context(), storeTimeout)
+		defer cancel()
+		job, err := v.server.queue.Job(ctx, v.job.Org, v.job.ID)
+		if err != nil {
+			return v.end(wire.ServiceUnavailable("The queue cannot be read at the moment", time.Second, err))
+		}
+		return v.end(jobError(job))
+	}
+}
+
+// end tells the caller of a failure: as a status while that is possible, as an
+// in-stream error once 200 is out.
+func (v *visitor) end(e *wire.Error) error {
+	x := v.exchange
+	if x.status == 0 || !v.stream {
+		return e
+	}
+	x.err = e
+	if _, err := x.Write(e.Frame(v.job.Endpoint)); err != nil {
+		return guard.ErrGone
+	}
+	return x.flush()
+}
+
+// giveUp ends a wait that outlasted the caller's patience.
+func (v *visitor) giveUp(ctx context.Context) error {
+	job, err := v.drop(ctx)
+	if err == nil && job.State == queue.Running { // it started this moment
+		v.deadline = time.Time{}
+		return v.run(ctx)
+	}
+	return v.end(wire.RateLimited("The call waited as long as its caller allowed and does not fit under the limit yet", time.Second))
+}
+
+// leave is called when the caller is gone.
+func (v *visitor) leave(ctx context.Context) error {
+	if _, err := v.drop(context.WithoutCancel(ctx)); err != nil {
+		v.server.log.Warn("job of a caller who left is not dropped; the queue will", "job", v.job.ID, "error", err)
+	}
+	return guard.ErrGone
+}
+
+// drop gives the job up on the caller's behalf: a waiting one is cancelled, a
+// running one ends as a live call without its caller would.
+func (v *visitor) drop(ctx context.Context) (*queue.Job, error) {
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	return v.server.queue.Leave(ctx, v.job.Org, v.job.ID)
+}
+
+// jobError is the answer for a job that ended without one.
+func jobError(j *queue.Job) *wire.Error {
+	if j.Error != nil {
+		return j.Error
+	}
+	return wire.ServiceUnavailable("The queued call ended as "+string(j.State), time.Second, nil)
+}

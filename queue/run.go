@@ -1,0 +1,172 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/providers"
+	"github.com/llmguard/llmguard/wire"
+)
+
+const (
+	// soonPark is how long a refused flow rests when money in flight may come
+	// back to its limit at any moment; latePark bounds all other rests, so that
+	// a raised limit is noticed.
+	soonPark = time.Second
+	latePark = 30 * time.Second
+	// storeRest and reachRest are the rests after Redis or the provider could
+	// not be reached.
+	storeRest = time.Second
+	reachRest = 2 * time.Second
+	// busyRest is how long a pool rests after a 429 or 503 that does not say.
+	busyRest = time.Second
+)
+
+// NewRunner returns the runner that carries jobs out as paid calls: hold,
+// start, forward into the job's output, settle. The money is settled before
+// the job is called done.
+func NewRunner(q *Queue, g *guard.Guard, log *slog.Logger) func(context.Context, *Claim) Verdict {
+	return (&runner{q: q, g: g, log: log}).run
+}
+
+type runner struct {
+	q   *Queue
+	g   *guard.Guard
+	log *slog.Logger
+}
+
+func (r *runner) run(ctx context.Context, c *Claim) Verdict {
+	if c.Recovered != nil {
+		return *c.Recovered
+	}
+	plan, err := r.plan(c)
+	if err != nil {
+		return failed(err)
+	}
+	if plan.Caller.Org.KeepStarted && c.Job.Tries > 0 {
+		return failed(endError("interrupted"))
+	}
+	// Every claim holds under an id of its own, so that a worker that lost its
+	// claim can neither settle nor void its successor's hold.
+	call, err := r.g.Begin(ctx, plan, wire.NewCallID(), c.Job.Attempt+1, c.Job.ID)
+	if err != nil {
+		return r.refused(err)
+	}
+	call.Waited = c.Job.Waited()
+	defer call.EndNow(ctx)
+	if err := c.Start(ctx); err != nil {
+		return Verdict{Kind: Requeue, Wait: storeRest, Unused: true} // ignored when the claim is lost or the job gone
+	}
+	ctx, stop := stoppable(ctx)
+	defer stop()
+	err = call.Forward(ctx, c.Output(), guard.Forwarding{Header: c.Job.Header, Query: c.Job.Query, Fresh: c.Fresh})
+	return r.verdict(ctx, c, call, err)
+}
+
+// plan prices the job anew, under the configuration in force now.
+func (r *runner) plan(c *Claim) (*guard.Plan, error) {
+	caller, err := r.g.Caller(c.Job.Org, c.Job.User, c.Job.Key)
+	if err != nil {
+		return nil, wire.Forbidden("org_gone", "%v", err)
+	}
+	req, err := wire.Scan(c.Job.Endpoint, c.Body, wire.Limits{})
+	if err != nil {
+		return nil, err
+	}
+	return r.g.Prepare(caller, req)
+}
+
+// refused says what becomes of a job whose hold was refused.
+func (r *runner) refused(err error) Verdict {
+	var exceeded *guard.Refusal
+	if !errors.As(err, &exceeded) {
+		return Verdict{Kind: Requeue, Wait: storeRest, Unused: true}
+	}
+	if exceeded.Final() {
+		return failed(exceeded.Public())
+	}
+	v := Verdict{Kind: Park, Wait: min(exceeded.Binding.Wait, latePark), Unused: true}
+	if exceeded.Soon {
+		v.Wait = min(v.Wait, soonPark)
+		if v.Wait <= 0 {
+			v.Wait = soonPark
+		}
+	}
+	v.Wait = max(v.Wait, time.Millisecond)
+	if exceeded.Binding.Subject == budget.Org {
+		v.Scope = ParkOrg
+	}
+	return v
+}
+
+// failed is the verdict for an error that no repetition mends.
+func failed(err error) Verdict {
+	var public *wire.Error
+	if !errors.As(err, &public) {
+		public = wire.Internal(err)
+	}
+	return Verdict{Kind: Fail, Error: public, Unused: true}
+}
+
+// stoppable maps the ways a run can be stopped onto guard's two: the caller
+// left (the org's policy decides), or the call must end now.
+func stoppable(ctx context.Context) (context.Context, func()) {
+	out, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		if errors.Is(context.Cause(ctx), ErrCallerGone) {
+			cancel(ErrCallerGone)
+			return
+		}
+		cancel(guard.ErrCancelled)
+	})
+	return out, func() { stop(); cancel(nil) }
+}
+
+// verdict judges a started attempt by how its call ended.
+func (r *runner) verdict(ctx context.Context, c *Claim, call *guard.Call, err error) Verdict {
+	result := &call.Result
+	v := Verdict{Charged: result.Cost, Status: result.Status}
+	var busy *guard.BusyError
+	var public *wire.Error
+	switch {
+	case err == nil && result.Refusal != nil:
+		v.Kind, v.Error = Fail, result.Refusal
+	case err == nil:
+		v.Kind = Done
+	case errors.Is(err, providers.ErrStale):
+		return Verdict{Kind: Requeue, Unused: true, Refused: true}
+	case errors.As(err, &busy):
+		r.block(ctx, c.Job.Pool, busy.RetryAfter)
+		return Verdict{Kind: Requeue, Refused: true}
+	case errors.Is(err, guard.ErrGone):
+		v.Kind = Cancel
+		if cause := context.Cause(c.ctx); errors.Is(cause, ErrShutdown) {
+			v.Kind = Requeue
+		}
+	case errors.As(err, &public) && result.Outcome == guard.Unsent:
+		return Verdict{Kind: Requeue, Wait: reachRest, Unused: true, Refused: true}
+	case errors.As(err, &public) && result.Outcome == guard.Broken && !call.Caller.Org.KeepStarted && !c.Output().Started():
+		return Verdict{Kind: Requeue, Wait: reachRest}
+	default:
+		v.Kind = Fail
+		if !errors.As(err, &v.Error) {
+			v.Error = wire.Internal(err)
+		}
+	}
+	return v
+}
+
+func (r *runner) block(ctx context.Context, pool string, d time.Duration) {
+	if d <= 0 {
+		d = busyRest
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	if err := r.q.Block(ctx, pool, d); err != nil {
+		r.log.Warn("pool not blocked after the provider refused", "pool", pool, "error", err)
+	}
+}
