@@ -1,0 +1,104 @@
+package tokenizer
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+)
+
+func TestCacheEqualsCount(t *testing.T) {
+	c := NewCache()
+	r := rand.New(rand.NewPCG(3, 4))
+	var texts [][]byte
+	for _, k := range kinds {
+		texts = append(texts, k.text(100+r.IntN(2_000)))
+	}
+	for round := range 3 {
+		for _, text := range texts {
+			for _, enc := range ours { // the same text under both
+				if got, want := c.CountClasses(enc, text), CountClasses(enc, text); got != want {
+					t.Fatalf("round %d %v: %+v, want %+v", round, enc, got, want)
+				}
+			}
+		}
+	}
+}
+
+func TestCacheRemembers(t *testing.T) {
+	c := NewCache()
+	text := kinds[0].text(300)
+	calls := 0
+	for range 3 {
+		c.remember(0, text, func() Classes { calls++; return Classes{Tokens: 7, Bytes: len(text)} })
+	}
+	if calls != 1 {
+		t.Errorf("counted %d times, want 1", calls)
+	}
+	text[0]++
+	if k := c.remember(0, text, func() Classes { return Classes{Tokens: 8} }); k.Tokens != 8 {
+		t.Errorf("another text was taken for it: %+v", k)
+	}
+	if n := c.Count(O200k, []byte("short")); n != 1 {
+		t.Errorf("short text: %d", n)
+	}
+	if n := (*Cache)(nil).Count(O200k, text); n != Count(O200k, text) {
+		t.Errorf("nil cache: %d", n)
+	}
+}
+
+func TestCacheTools(t *testing.T) {
+	tools := []byte(`[{"type":"function","function":{"name":"f","description":"` + strings.Repeat("long ", 60) + `"}}]`)
+	c := NewCache()
+	for range 2 {
+		if got, want := c.ToolsTokens(O200k, tools), ToolsTokens(O200k, tools); got != want {
+			t.Errorf("ToolsTokens = %d, want %d", got, want)
+		}
+		if got, want := c.Count(O200k, tools), Count(O200k, tools); got != want {
+			t.Errorf("Count of the same bytes = %d, want %d", got, want)
+		}
+	}
+	if got, want := (*Cache)(nil).ToolsTokens(O200k, tools), ToolsTokens(O200k, tools); got != want {
+		t.Errorf("nil cache: %d, want %d", got, want)
+	}
+}
+
+// Many writers on few slots: a value read is one that was stored for its key.
+func TestCacheConcurrent(t *testing.T) {
+	c := NewCache()
+	c.slots = c.slots[:cacheSlots]
+	var texts [32][]byte
+	for i := range texts {
+		texts[i] = bytes.Repeat([]byte(fmt.Sprint(i)), 200)
+	}
+	var wg sync.WaitGroup
+	for g := range 4 {
+		wg.Go(func() {
+			r := rand.New(rand.NewPCG(uint64(g), 0))
+			for range 20_000 {
+				i := r.IntN(len(texts))
+				want := Classes{Tokens: i, NonASCII: i * 3, Digits: i * 5, DigitGroups: i * 7, Bytes: len(texts[i])}
+				if got := c.remember(0, texts[i], func() Classes { return want }); got != want {
+					t.Errorf("text %d: %+v", i, got)
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func BenchmarkCache(b *testing.B) {
+	c := NewCache()
+	for _, size := range []int{200, 2_000, 20_000, 200_000} {
+		text := kinds[0].text(size)
+		b.Run(fmt.Sprint(size), func(b *testing.B) {
+			b.SetBytes(int64(size))
+			b.ReportAllocs()
+			for b.Loop() {
+				c.Count(O200k, text)
+			}
+		})
+	}
+}

@@ -1,0 +1,202 @@
+package tokenizer
+
+import (
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// Ordinary text in 13 languages, code, JSON, logs, base64 against tiktoken-go.
+func TestTextsEqualTiktoken(t *testing.T) {
+	size := 20_000
+	if long {
+		size = 1_000_000
+	}
+	eachOurs(t, func(t *testing.T, enc Encoding) {
+		t.Parallel()
+		want := oracle(t, enc)
+		for _, k := range kinds {
+			text := k.text(size)
+			if got, want := Count(enc, text), want(text); got != want {
+				t.Errorf("%s: %d, want %d", k.name, got, want)
+			}
+		}
+	})
+}
+
+// Hostile text up to the size tiktoken-go bears, and around scanMax.
+func TestHostileEqualsTiktoken(t *testing.T) {
+	eachOurs(t, func(t *testing.T, enc Encoding) {
+		t.Parallel()
+		want := oracle(t, enc)
+		for _, h := range hostile {
+			for _, size := range []int{2, 3, 7, 8, 15, 16, 31, 32, 33, 47, 48, 49, 50, 127, 128, 129, 1000, 4000} {
+				text := h.text(size)
+				if got, want := Count(enc, text), want(text); got != want {
+					t.Errorf("%s, %d bytes: %d, want %d", h.name, size, got, want)
+				}
+			}
+		}
+	})
+}
+
+// Pieces above 64 KB are counted in windows: off by a token or so per window.
+func TestHugePieces(t *testing.T) {
+	const size = 1_000_000
+	for _, enc := range ours {
+		c, err := codecOf(enc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, h := range hostile {
+			text := appendValid(nil, h.text(size))
+			exact, b := 0, newBucketMerge()
+			for i := 0; i < len(text); {
+				e, _ := c.next(text, i)
+				exact += b.count(c.vocab, text[i:e])
+				i = e
+			}
+			got := Count(enc, text)
+			if slack := 2 * (1 + len(text)/window); got < exact-slack || got > exact+slack {
+				t.Errorf("%v %s: %d, whole pieces %d", enc, h.name, got, exact)
+			}
+		}
+	}
+}
+
+// The two ways to merge a piece agree, also where only one is used.
+func TestMergesAgree(t *testing.T) {
+	c, err := codecOf(O200k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := newBucketMerge()
+	r := rand.New(rand.NewPCG(5, 6))
+	for range 2_000 {
+		p := hostile[r.IntN(len(hostile))].text(2 + r.IntN(scanMax-1))
+		if scan, buckets := c.scan(p), b.count(c.vocab, p); scan != buckets {
+			t.Fatalf("%q: scan %d, buckets %d", p, scan, buckets)
+		}
+	}
+	if slices.IndexFunc(b.head, func(e int32) bool { return e != 0 }) >= 0 || b.level[2][0] != 0 {
+		t.Error("buckets are not empty after a count")
+	}
+}
+
+func TestInvalidUTF8(t *testing.T) {
+	for _, text := range []string{"\xff", "a\xe2\x82", "\xed\xa0\x80", "\xc0\xafx", "\xf8\x88\x80\x80\x80", "ok\x80\x80 ok", "\xf4\x90\x80\x80"} {
+		for _, enc := range ours {
+			got := CountClasses(enc, []byte(text))
+			want := CountClasses(enc, []byte(string([]rune(text)))) // U+FFFD per bad byte
+			if want.Bytes = len(text); got != want {
+				t.Errorf("%v %q: %+v, want %+v", enc, text, got, want)
+			}
+		}
+	}
+}
+
+func TestEmpty(t *testing.T) {
+	for _, enc := range []Encoding{O200k, CL100k, P50k, R50k} {
+		if n := Count(enc, nil); n != 0 {
+			t.Errorf("%v: %d", enc, n)
+		}
+	}
+}
+
+// The encodings of tiktoken-go: right, and cut into chunks on long runs.
+func TestLegacy(t *testing.T) {
+	for _, enc := range []Encoding{P50k, R50k} {
+		want := oracle(t, enc)
+		for _, k := range kinds {
+			text := k.text(900)
+			if got, want := Count(enc, text), want(text); got != want {
+				t.Errorf("%v %s: %d, want %d", enc, k.name, got, want)
+			}
+		}
+		text := []byte(strings.Repeat("a", 20*legacyChunk))
+		got, whole := Count(enc, text), want(text[:8*legacyChunk])*20/8
+		if got < whole || got > whole+20 {
+			t.Errorf("%v: %d in chunks, about %d whole", enc, got, whole)
+		}
+	}
+}
+
+func TestWarm(t *testing.T) {
+	for _, enc := range []Encoding{O200k, CL100k, P50k, R50k} {
+		if err := Warm(enc); err != nil {
+			t.Error(err)
+		}
+		if enc.String() == "" {
+			t.Error("no name")
+		}
+	}
+	if err := Warm(R50k + 1); err == nil {
+		t.Error("an unknown encoding is warm")
+	}
+}
+
+// Rank data that is not the published file is refused, not counted with.
+func TestRankDataIsChecked(t *testing.T) {
+	other := o200kSpec
+	other.file = cl100kSpec.file
+	if _, err := newVocab(other); err == nil || !strings.Contains(err.Error(), "SHA-256") {
+		t.Errorf("wrong file: %v", err)
+	}
+	for name, raw := range map[string]string{
+		"rank out of order": "IQ== 1\n", "no rank": "IQ==\n", "not base64": "!! 0\n", "empty token": " 0\n", "long first token": "ISE= 0\n", "too few": "IQ== 0\n",
+	} {
+		if _, _, err := parseRanks([]byte(raw), 2); err == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+	v := &vocab{}
+	v.size(300)
+	v.addBytes([]byte("abc"))
+	if err := v.addPair([]byte("abc"), 256); err == nil {
+		t.Error("a token no merge leads to is accepted")
+	}
+}
+
+func TestCountDoesNotAllocate(t *testing.T) {
+	texts := [][]byte{kinds[0].text(16_000), kinds[6].text(4_000), hostileText("a", 100_000), []byte("bad \xff byte")}
+	for _, enc := range ours {
+		for _, text := range texts {
+			Count(enc, text)
+			if n := testing.AllocsPerRun(20, func() { Count(enc, text) }); n >= 1 {
+				t.Errorf("%v %.10q: %v allocations", enc, text, n)
+			}
+		}
+	}
+	c := NewCache()
+	if n := testing.AllocsPerRun(20, func() { c.Count(O200k, texts[0]) }); n >= 1 {
+		t.Errorf("cache: %v allocations", n)
+	}
+}
+
+// Goroutines that switch between encodings: scratches must not mix them.
+func TestConcurrentEncodings(t *testing.T) {
+	texts := make([][]byte, 0, len(kinds))
+	want := map[Encoding][]int{}
+	for _, k := range kinds {
+		texts = append(texts, k.text(700))
+	}
+	for _, enc := range ours {
+		for _, text := range texts {
+			want[enc] = append(want[enc], oracle(t, enc)(text))
+		}
+	}
+	var wg sync.WaitGroup
+	for g := range 8 {
+		wg.Go(func() {
+			for i := range 300 {
+				enc, k := ours[(g+i)%2], (g*7+i)%len(texts)
+				if got := Count(enc, texts[k]); got != want[enc][k] {
+					t.Errorf("%v %s: %d, want %d", enc, kinds[k].name, got, want[enc][k])
+				}
+			}
+		})
+	}
+	wg.Wait()
+}

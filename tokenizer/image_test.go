@@ -1,0 +1,122 @@
+package tokenizer
+
+import (
+	"bytes"
+	"image"
+	"image/color/palette"
+	"image/gif"
+	"image/jpeg"
+	"image/png"
+	"testing"
+)
+
+func TestImageTokens(t *testing.T) {
+	for _, c := range []struct {
+		model  string
+		w, h   int
+		detail string
+		want   int
+	}{
+		// pamelafox/openai-messages-token-helper tests/image_messages.py, API-verified:
+		// 266 and 8,511 tokens with 11 of text.
+		{"gpt-4o", 1, 1, "auto", 266 - 11},
+		{"gpt-4o", 1, 1, "low", 96 - 11},
+		{"gpt-4o-mini", 1, 1, "auto", 8511 - 11},
+		{"gpt-4o-mini", 1, 1, "low", 2844 - 11},
+		// OpenAI's vision guide.
+		{"gpt-4o", 1024, 1024, "high", 765},
+		{"gpt-4o", 2048, 4096, "high", 1105},
+		{"gpt-4o", 0, 0, "", 1445},
+		{"gpt-4o", 1 << 30, 1, "", 85 + 4*170},
+		{"gpt-4-turbo", 512, 512, "", 255},
+		{"o3", 0, 0, "", 1275},
+		{"gpt-5", 0, 0, "", 1190},
+		{"gpt-5.1", 512, 512, "", 210},
+		{"gpt-4.1-mini", 1024, 1024, "", 1659}, // 1,024 patches x 1.62
+		{"gpt-4.1-mini", 0, 0, "", 2489},
+		{"gpt-4.1-nano", 4000, 4000, "", 3779},
+		{"o4-mini", 0, 0, "", 2642},
+		{"gpt-5-mini", 0, 0, "", 1844},
+		{"gpt-6-sol", 4032, 3024, "", 14364}, // as billed for a 12 MP photo
+		{"gpt-5.5", 4032, 3024, "", 12000},
+		{"gpt-5.5", 4032, 3024, "high", 3000},
+		// Anthropic, 28-pixel patches.
+		{"claude-sonnet-4-5", 1092, 1092, "", 1521},
+		{"claude-sonnet-4-5", 0, 0, "", 1600},
+		{"claude-opus-5", 0, 0, "", 4784},
+		// Google.
+		{"gemini-2.5-flash", 384, 384, "", 258},
+		{"gemini-2.5-flash", 1000, 700, "", 516},
+		{"gemini-3.1-pro-preview", 10, 10, "", 1120},
+		{"something-new", 64, 64, "", 16},
+	} {
+		if got := ImageTokens(c.model, c.w, c.h, c.detail); got != c.want {
+			t.Errorf("ImageTokens(%q, %d, %d, %q) = %d, want %d", c.model, c.w, c.h, c.detail, got, c.want)
+		}
+	}
+}
+
+// No image of a known size costs more than one of an unknown size.
+func TestImageTokensMaximum(t *testing.T) {
+	for _, model := range []string{"gpt-4o", "gpt-4o-mini", "o3", "gpt-5", "gpt-5-nano", "gpt-5.3", "gpt-5.4-nano", "gpt-5.5", "gpt-6-sol", "claude-opus-5", "claude-haiku-4-5", "gemini-2.5-pro", "gemini-3.5-flash", "x"} {
+		for _, detail := range []string{"", "low", "high"} {
+			most := ImageTokens(model, 0, 0, detail)
+			for _, size := range [][2]int{{1, 1}, {512, 512}, {768, 2048}, {5000, 5000}, {1, 1 << 31}, {1 << 31, 1 << 31}} {
+				if got := ImageTokens(model, size[0], size[1], detail); got > most || got <= 0 {
+					t.Errorf("ImageTokens(%q, %v, %q) = %d, maximum %d", model, size, detail, got, most)
+				}
+			}
+		}
+	}
+}
+
+// imageFiles returns files of 300 x 170 pixels: three encoded by the standard
+// library, WebP headers put together by hand from the format's specification.
+func imageFiles(tb testing.TB) map[string][]byte {
+	tb.Helper()
+	img := image.NewPaletted(image.Rect(0, 0, 300, 170), palette.Plan9)
+	var p, g, j bytes.Buffer
+	for _, err := range []error{png.Encode(&p, img), gif.Encode(&g, img, nil), jpeg.Encode(&j, img, nil)} {
+		if err != nil {
+			tb.Fatal(err)
+		}
+	}
+	exif := append([]byte("\xFF\xD8\xFF\xFF\xE1\x01\x02"), make([]byte, 256)...) // with a fill byte
+	return map[string][]byte{
+		"png": p.Bytes(), "gif": g.Bytes(), "jpeg": j.Bytes(),
+		"jpeg exif": append(exif, j.Bytes()[2:]...),
+		"webp lossy": []byte("RIFF\x00\x00\x00\x00WEBPVP8 \x00\x00\x00\x00\x10\x00\x00\x9D\x01\x2A" +
+			"\x2C\x41\xAA\x40"), // scale bits set
+		"webp lossless": []byte("RIFF\x00\x00\x00\x00WEBPVP8L\x00\x00\x00\x00\x2F\x2B\x41\x2A\x10"),
+		"webp extended": []byte("RIFF\x00\x00\x00\x00WEBPVP8X\x0A\x00\x00\x00\x10\x00\x00\x00\x2B\x01\x00\xA9\x00\x00"),
+	}
+}
+
+func TestImageSize(t *testing.T) {
+	for name, file := range imageFiles(t) {
+		if w, h, ok := ImageSize(file); w != 300 || h != 170 || !ok {
+			t.Errorf("%s: %d x %d %v, want 300 x 170", name, w, h, ok)
+		}
+		for n := range min(len(file), 700) { // cut anywhere: the size or nothing
+			if w, h, ok := ImageSize(file[:n]); ok && (w != 300 || h != 170) {
+				t.Errorf("%s cut at %d: %d x %d", name, n, w, h)
+			}
+		}
+	}
+	for _, other := range []string{"", "BM", "\x89PNG\r\n\x1a\n", "RIFF\x00\x00\x00\x00WAVEfmt \x00", "<svg width='300'>", "\xFF\xD8\xFF\xD9", "\xFF\xD8\xFF\xE0\x00\x00\xFF"} {
+		if w, h, ok := ImageSize([]byte(other)); ok {
+			t.Errorf("ImageSize(%q) = %d x %d", other, w, h)
+		}
+	}
+}
+
+func FuzzImageSize(f *testing.F) {
+	for _, file := range imageFiles(f) {
+		f.Add(file[:min(len(file), 400)])
+	}
+	f.Fuzz(func(t *testing.T, header []byte) {
+		if w, h, ok := ImageSize(header); ok != (w > 0 && h > 0) || w < 0 || h < 0 {
+			t.Errorf("%d x %d %v", w, h, ok)
+		}
+	})
+}
