@@ -38,6 +38,8 @@ func TestLookup(t *testing.T) {
 	c := with(t, embeddedFor(t), `
 - {model: my-llama, provider: my-vllm, prices: [{input: 0.001, output: 0.002}]}
 - {model: anything-else, prefixes: ["gpt-4o-2025", "ft:gpt-4o"], prices: [{input: 9, output: 9}]}
+- {model: short, prefixes: ["org/"], prices: [{input: 1, output: 1}]}
+- {model: long, prefixes: ["org/team/"], prices: [{input: 2, output: 2}]}
 - {model: gpt-5-nano, provider: openai, prices: [{input: 7, output: 7}]}
 - {model: ft:gpt-4o-mini:acme, prices: [{input: 0.3, output: 1.2}]}
 - {model: shared-name, provider: a, prices: [{input: 1, output: 1}]}
@@ -80,6 +82,8 @@ func TestLookup(t *testing.T) {
 		{"a", "shared-name", "a shared-name"},
 		{"b", "shared-name", "b shared-name"},
 		{"c", "shared-name", ""},
+		{"openai", "org/x", " short"},
+		{"openai", "org/team/x", " long"}, // the longest prefix, in whatever order they stand
 		{"c", "same-price", "a same-price"},
 		{"openai", "ft:gpt-3.5-turbo:x", ""},
 	} {
@@ -99,6 +103,43 @@ func TestLookup(t *testing.T) {
 	}
 	if n, err := p.Charge(Usage{Input: 1}, Terms{}); err != nil || n != 7000 {
 		t.Errorf("the operator's price did not win: %v, %v", n, err)
+	}
+}
+
+// TestMostSpecificRow: of the rows that hold, the one that names a service tier
+// wins over one that names a region, and that over one that names hours.
+func TestMostSpecificRow(t *testing.T) {
+	c := with(t, &Catalogue{}, `
+- model: m
+  prices:
+    - {input: 1, output: 1}
+    - {utc_hours: ["22:00-02:00"], input: 2, output: 2}
+    - {region: any, input: 3, output: 3}
+    - {region: eu, input: 4, output: 4}
+    - {service_tier: fast, input: 5, output: 5}
+    - {service_tier: fast, region: eu, input: 6, output: 6}
+`)
+	for _, x := range []struct {
+		when  string
+		terms Terms
+		want  Nano
+	}{
+		{"2026-11-20T12:00:00Z", Terms{}, 1},
+		{"2026-11-20T22:00:00Z", Terms{}, 2},
+		{"2026-11-20T01:59:59Z", Terms{}, 2},
+		{"2026-11-20T02:00:00Z", Terms{}, 1},
+		{"2026-11-20T23:00:00Z", Terms{Region: "apac"}, 3},
+		{"2026-11-20T23:00:00Z", Terms{Region: "EU"}, 4},
+		{"2026-11-20T23:00:00Z", Terms{ServiceTier: "fast", Region: "apac"}, 5},
+		{"2026-11-20T12:00:00Z", Terms{ServiceTier: "fast", Region: "eu"}, 6},
+	} {
+		p, err := c.Lookup("", "m", date(x.when))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := p.Charge(Usage{Input: 1}, x.terms); err != nil || got != x.want*1000 {
+			t.Errorf("%s %+v: %v, %v; want %d000", x.when, x.terms, got, err, x.want)
+		}
 	}
 }
 

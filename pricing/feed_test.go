@@ -111,6 +111,11 @@ func TestImportLiteLLM(t *testing.T) {
 	})
 	wantNotes(t, feed, "artefact left out: input_cost_per_token", "publicai free left out: every price is 0", "odd-batch batch prices left out")
 	for _, e := range feed.Entries {
+		for _, r := range e.Prices {
+			if r.ServiceTier == "batches" {
+				t.Errorf("%s has a service tier for batches", e.Model)
+			}
+		}
 		if e.Model == "gpt-6.1-sol" && (e.Context != 922000 || e.MaxOutput != 128000) {
 			t.Errorf("limits %d, %d", e.Context, e.MaxOutput)
 		}

@@ -174,6 +174,7 @@ func TestGoldenCharges(t *testing.T) {
 
 		// Fees: $10 per 1,000 searches, not discounted.
 		{"web search", "openai", "gpt-5", "", Usage{Input: 10, Output: 1, ToolCalls: 3}, Terms{}, "1", []at{{10, "1.25"}, {1, "10"}, {3, "10000"}}},
+		{"web search in a batch", "openai", "gpt-5", "", Usage{ToolCalls: 3}, Terms{Batch: true}, "1", []at{{3, "10000"}}},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			when := november

@@ -41,7 +41,12 @@ func drawEntry(t *rapid.T) Entry {
 	for _, from := range froms[:rapid.IntRange(1, 3).Draw(t, "periods")] {
 		for _, tier := range []string{"", "slow", "quick"}[:rapid.IntRange(1, 3).Draw(t, "tiers")] {
 			for _, edge := range edges {
-				e.Prices = append(e.Prices, Row{EffectiveFrom: from, ServiceTier: tier, ContextOver: edge, Rates: drawRates(t)})
+				row := Row{EffectiveFrom: from, ServiceTier: tier, ContextOver: edge, Rates: drawRates(t)}
+				e.Prices = append(e.Prices, row)
+				if tier == "" {
+					row.UTCHours, row.Rates = []Hours{{11 * 60, 13 * 60}}, drawRates(t)
+					e.Prices = append(e.Prices, row)
+				}
 			}
 		}
 	}
