@@ -1,0 +1,65 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	"github.com/llmguard/llmguard/bench/child"
+	"github.com/llmguard/llmguard/keys"
+)
+
+// guardConfig has what a real deployment has (a sliding window per user, a
+// bucket of the org, a quota of the provider), all too large to refuse.
+const guardConfig = `listen: %[1]s
+admin: {listen: "%[2]s"}
+redis: {addresses: ["%[3]s"]}
+log: {level: info, format: json}
+providers:
+  - id: upstream
+    base_url: http://%[4]s/v1
+    api_key: upstream
+    pools:
+      - {id: all, rpm: 60_000_000, tpm: 1_000_000M, concurrency: 100_000}
+orgs:
+  - id: bench
+    over_limit: refuse
+    limits:
+      - {name: user-hour, subject: user, amount: $1000000, window: 1h}
+      - {name: org-bucket, bucket: {capacity: $1000000, refill: $1000000/1h}}
+    users:
+      - id: caller
+        keys: [{id: main, hash: "%[5]s"}]
+`
+
+// startGuard builds and starts llmguard, and returns the key it accepts.
+func (b *bench) startGuard(ctx context.Context) (p *child.Process, key string, err error) {
+	path := b.guard
+	if path == "" {
+		path = filepath.Join(b.dir, "llmguard")
+		build := exec.CommandContext(ctx, "go", "build", "-o", path, "./cmd/llmguard")
+		if text, err := build.CombinedOutput(); err != nil {
+			return nil, "", fmt.Errorf("%w: ./cmd/llmguard does not build here: %w\n%s", errSkip, err, text)
+		}
+	}
+	addr, err := child.FreeAddr(ctx)
+	if err != nil {
+		return nil, "", err
+	}
+	admin, err := child.FreeAddr(ctx)
+	if err != nil {
+		return nil, "", err
+	}
+	key = keys.New(keys.Live)
+	conf := filepath.Join(b.dir, "llmguard.yaml")
+	text := fmt.Sprintf(guardConfig, addr, admin, b.redis.Addr, b.upstream.Addr, keys.Hash(keys.Pepper{}, key))
+	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
+		return nil, "", err
+	}
+	p, err = child.Start(ctx, child.Command{
+		Name: guardTarget, Path: path, Args: []string{"serve", "-c", conf}, Addr: addr, Dir: b.dir,
+	})
+	return p, key, err
+}
