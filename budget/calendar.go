@@ -48,26 +48,26 @@ type around struct {
 // lists keeps the newest boundaries of each period and zone.
 var lists sync.Map
 
-// boundaries lists the starts of the periods around now, in microseconds: the
+// periodsAround lists the starts of the periods around now, in microseconds: the
 // one before, the current one and two to come. The script picks by its own
 // clock and says so when it stands outside of them.
-func boundaries(period, zone string, now time.Time) (string, error) {
+func periodsAround(period, zone string, now time.Time) (around, error) {
 	name := period + " " + zone
 	if known, ok := lists.Load(name); ok {
 		if a := known.(around); !now.Before(a.from) && now.Before(a.to) {
-			return a.text, nil
+			return a, nil
 		}
 	}
 	loc, err := zoneNamed(zone)
 	if err != nil {
-		return "", err
+		return around{}, err
 	}
-	a := boundariesAround(period, loc, now)
+	a := boundaries(period, loc, now)
 	lists.Store(name, a)
-	return a.text, nil
+	return a, nil
 }
 
-func boundariesAround(period string, loc *time.Location, now time.Time) around {
+func boundaries(period string, loc *time.Location, now time.Time) around {
 	start := periodStart(period, now.In(loc))
 	list := []time.Time{periodStart(period, start.Add(-time.Nanosecond)), start}
 	for range 2 {

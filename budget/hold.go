@@ -26,10 +26,10 @@ func (s *Store) hold(ctx context.Context, limits []Limit, c Call, most, expected
 	if err != nil {
 		return nil, err
 	}
-	announced := s.announce(ctx, c.Org)
+	life, announced := s.announce(ctx, c.Org)
 	a, err := s.ask(ctx, holdScript, func(now time.Time) ([]string, []any, error) {
 		args := []any{
-			s.given(), h.ID, s.opts.Lease.Microseconds(), recordLife.Milliseconds(),
+			s.given(), h.ID, s.opts.Lease.Microseconds(), life,
 			amountsText(h.Max, h.Expected), about,
 		}
 		args, err := h.limitArgs(args, now, h.Max)

@@ -219,8 +219,7 @@ func (l Limit) stateFor(c Call, lease time.Duration) state {
 	tag := ""
 	switch s.Kind {
 	case Window:
-		slot := (s.Window.Microseconds() + slots - 1) / slots
-		st.Kind, st.P1 = "w", strconv.FormatInt(slot, 10)
+		st.Kind, st.P1 = "w", strconv.FormatInt(ringSlot(s.Window), 10)
 		tag = "w" + strconv.FormatInt(s.Window.Microseconds(), 10)
 	case ExactWindow:
 		st.Kind, st.P1 = "x", strconv.FormatInt(s.Window.Microseconds(), 10)
@@ -240,6 +239,11 @@ func (l Limit) stateFor(c Call, lease time.Duration) state {
 	return st
 }
 
+// ringSlot returns the width of a window's slots in microseconds.
+func ringSlot(window time.Duration) int64 {
+	return (window.Microseconds() + slots - 1) / slots
+}
+
 // rate returns the refill as units per microseconds in lowest terms.
 func (s Shape) rate() (units, micros int64) {
 	if s.Refill == 0 {
@@ -257,6 +261,6 @@ func (st state) params(now time.Time) (p1, p2 string, err error) {
 	if st.Kind != "c" {
 		return st.P1, st.P2, nil
 	}
-	bounds, err := boundaries(st.P1, st.P2, now)
-	return bounds, "", err
+	a, err := periodsAround(st.P1, st.P2, now)
+	return a.text, "", err
 }

@@ -90,7 +90,7 @@ func unavailable(err error) bool {
 type answer struct {
 	verdict string
 	head    []int64   // numbers after the verdict; the first is Redis's time
-	rows    [][]int64 // one per limit
+	rows    [][]int64 // one per limit: used, held, and maybe resets, frees, refused
 }
 
 func (a answer) at() time.Time { return time.UnixMicro(a.head[0]) }
@@ -109,7 +109,7 @@ func decode(reply string) (answer, error) {
 		var row string
 		row, rest, more = strings.Cut(rest, ";")
 		n, err := integers(row)
-		if err != nil || len(n) != 5 {
+		if err != nil || len(n) != 2 && len(n) != 5 {
 			return a, fmt.Errorf("budget: reply %.80q is not understood", reply)
 		}
 		a.rows = append(a.rows, n)

@@ -46,15 +46,19 @@ func (e *ExceededError) Error() string {
 	return fmt.Sprintf("budget: limit %s: %d %s wanted, %d of %d used: %s", b.LimitID, e.Requested, b.Metric, b.Used, b.Amount, when)
 }
 
-// statusOf turns a script's row (used, held, resets, frees, refused) into a
-// Status. Amount is what the call wanted.
+// statusOf turns a script's row (used, held, and resets, frees, refused when the
+// call did not just fit) into a Status. Wanted is what the call asked of l.
 func (s *Store) statusOf(l Limit, st state, wanted, now int64, row []int64) Status {
 	used := row[0]
-	held := max(0, min(row[1], used))
 	out := Status{
 		LimitID: l.ID, Subject: l.Subject, Metric: l.Metric, Mode: l.mode(),
-		Used: used, Held: held, Amount: l.Shape.Amount, Remaining: max(0, l.Shape.Amount-used), Refused: row[4] == 1,
+		Used: used, Held: max(0, min(row[1], used)), Amount: l.Shape.Amount, Remaining: max(0, l.Shape.Amount-used),
 	}
+	if len(row) == 2 {
+		out.Reset = span(s.resets(l, st, used, now) - now)
+		return out
+	}
+	out.Refused = row[4] == 1
 	excess := used + wanted - l.Shape.Amount
 	if out.Refused && l.Mode == Shadow {
 		excess = used - l.Shape.Amount // it was charged all the same
@@ -66,23 +70,46 @@ func (s *Store) statusOf(l Limit, st state, wanted, now int64, row []int64) Stat
 		resets, frees = drained(used, fraction, units, micros, clock), drained(excess, fraction, units, micros, clock)
 	}
 	out.Reset = span(resets - now)
-	if !out.Refused {
-		return out
-	}
-	soon := excess-held <= 0
-	switch {
-	case wanted > l.Shape.Amount:
-		out.Never = true
-	case frees == math.MaxInt64:
-		out.Never = !soon
-		out.Wait = s.opts.Lease
-	default:
-		out.Wait = span(frees - now)
-	}
-	if out.Never {
-		out.Wait = 0
+	if out.Refused {
+		out.Wait, out.Never = s.wait(wanted > l.Shape.Amount, excess-out.Held <= 0, frees, now)
 	}
 	return out
+}
+
+// wait says when a refused call fits.
+func (s *Store) wait(tooLarge, soon bool, frees, now int64) (time.Duration, bool) {
+	switch {
+	case tooLarge:
+		return 0, true
+	case frees < math.MaxInt64:
+		return span(frees - now), false
+	case soon: // only other calls can make room
+		return s.opts.Lease, false
+	default:
+		return 0, true
+	}
+}
+
+// resets returns when a limit that was charged at now will count nothing.
+func (s *Store) resets(l Limit, st state, used, now int64) int64 {
+	switch st.Kind {
+	case "w":
+		slot := ringSlot(l.Shape.Window)
+		return (now/slot + slots + 1) * slot
+	case "x":
+		return now + l.Shape.Window.Microseconds()
+	case "b":
+		units, micros := l.Shape.rate()
+		return drained(used, 0, units, micros, now)
+	case "c":
+		a, err := periodsAround(st.P1, st.P2, time.UnixMicro(now))
+		if err != nil {
+			return now // the zone was found when the hold was made
+		}
+		return a.to.UnixMicro()
+	default:
+		return now + s.opts.Lease.Microseconds()
+	}
 }
 
 func (l Limit) mode() Mode {

@@ -1,0 +1,93 @@
+package budget
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// bareBucket is the measure of how much a hold costs: a token bucket and
+// nothing else.
+var bareBucket = redis.NewScript(`
+local t = redis.call('TIME')
+local now = tonumber(t[1]) * 1000000 + tonumber(t[2])
+local s = redis.call('HMGET', KEYS[1], 'level', 'ts')
+local cap, rate, cost = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
+local level, ts = tonumber(s[1] or cap), tonumber(s[2] or now)
+level = math.min(cap, level + math.floor((now - ts) * rate / 1000000))
+local ok = level >= cost
+if ok then level = level - cost end
+redis.call('HSET', KEYS[1], 'level', string.format('%.0f', level), 'ts', string.format('%.0f', now))
+redis.call('PEXPIRE', KEYS[1], 3600000)
+return { ok and 1 or 0, string.format('%.0f', level) }
+`)
+
+var usecPerCall = regexp.MustCompile(`cmdstat_evalsha:calls=\d+,usec=\d+,usec_per_call=([\d.]+)`)
+
+// serverTime runs do n times and returns Redis's own time per script in us.
+func serverTime(b *testing.B, rdb *redis.Client, n int, do func(i int)) float64 {
+	b.Helper()
+	ctx := b.Context()
+	do(-1) // loads the script
+	if err := rdb.ConfigResetStat(ctx).Err(); err != nil {
+		b.Fatal(err)
+	}
+	for i := range n {
+		do(i)
+	}
+	info := rdb.Info(ctx, "commandstats").Val()
+	m := usecPerCall.FindStringSubmatch(info)
+	if m == nil {
+		b.Fatalf("no evalsha in %s", info)
+	}
+	us, _ := strconv.ParseFloat(m[1], 64)
+	return us
+}
+
+// BenchmarkServerTime measures Redis's time for one operation on two limits (a
+// window and a bucket), beside that of a bare token bucket, in interleaved
+// rounds. Run it with -benchtime=5x and take the medians.
+func BenchmarkServerTime(b *testing.B) {
+	const n = 3000
+	ctx := b.Context()
+	rdb := shared(b)
+	sums := map[string]float64{}
+	for b.Loop() {
+		f := newFixture(b, rdb, Options{})
+		f.clock = nil
+		f.now.Store(time.Now().UnixMicro())
+		limits := []Limit{
+			costLimit("hour", User, hour(1e15)),
+			costLimit("org", Org, Shape{Kind: Bucket, Amount: 1e15, Refill: 5e9, Per: time.Minute}),
+		}
+		holds := make([]*Hold, n+1)
+		sums["bare"] += serverTime(b, rdb, n, func(i int) {
+			if err := bareBucket.Run(ctx, rdb, []string{"bare" + strconv.Itoa(i%100)}, 1e12, 5e6, 1000).Err(); err != nil {
+				b.Fatal(err)
+			}
+		})
+		sums["hold"] += serverTime(b, rdb, n, func(i int) { holds[i+1] = f.hold(ctx, limits, 1234567) })
+		sums["settle"] += serverTime(b, rdb, n, func(i int) { f.settle(ctx, holds[i+1], 234567) })
+		sums["void"] += serverTime(b, rdb, n, func(i int) {
+			h := f.hold(ctx, limits, 1234567)
+			if err := f.Void(ctx, h); err != nil {
+				b.Fatal(err)
+			}
+		})*2 - 0
+		limits[0].Shape.Amount = 1
+		sums["refused"] += serverTime(b, rdb, n, func(int) {
+			if _, err := f.Hold(ctx, limits, f.call(), cost(1234567), cost(0)); err == nil {
+				b.Fatal("held beyond the limit")
+			}
+		})
+	}
+	for name, sum := range sums {
+		b.ReportMetric(sum/float64(b.N), name+"-us")
+	}
+	b.ReportMetric(sums["hold"]/sums["bare"], "hold/bare")
+	_ = fmt.Sprint
+}
