@@ -30,11 +30,11 @@ func TestNewPassesCheck(t *testing.T) {
 }
 
 func TestRandomUsesTheWholeAlphabet(t *testing.T) {
-	text := random(20_000)
+	text := random(200_000)
 	for _, c := range alphabet {
-		// 322 expected; 200 is more than six standard deviations below.
-		if n := strings.Count(text, string(c)); n < 200 || n > 450 {
-			t.Errorf("%q came %d times of 20000", c, n)
+		// 3,226 expected; the bounds are six standard deviations away.
+		if n := strings.Count(text, string(c)); n < 2890 || n > 3560 {
+			t.Errorf("%q came %d times of 200000", c, n)
 		}
 	}
 }
