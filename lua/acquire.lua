@@ -1,6 +1,6 @@
 -- acquire: up to n claims on the next jobs, as far as the provider quota allows.
 -- Needs time, quota, flows, jobs. First reaps dead claims and wakes parked
--- subjects. The same (process, seq) replays its reply; n = 0 only looks.
+-- subjects. The same (process, seq) replays its reply; n = 0 only looks; n is at most 1000.
 -- KEYS 1-20 pool  21 record of the process
 -- ARGV 1 now  2 process  3 seq  4 n  5 lease us  6 weights (JSON, percent, "" = none)
 --      7 probe us  8-11 rpm tpm concurrency burst
@@ -31,36 +31,53 @@ end
 -- Interactive before async before batch, but one turn in ten goes to async
 -- first and one in twenty to batch first: their guaranteed minimum.
 local turn = tonumber(redis.call('HGET', P.fair, 'turn') or 0)
+local empty = {}
 local function next_job()
   local order = { 1, 2, 3 }
   if turn % 20 == 19 then order = { 3, 1, 2 } elseif turn % 10 == 9 then order = { 2, 1, 3 } end
   for _, c in ipairs(order) do
-    local member, org, user = flow_next(P, c)
-    if member then return c, member, org, user end
+    if not empty[c] then
+      local member, org, user, vt = flow_next(P, c)
+      if member then return c, member, org, user, vt end
+      empty[c] = true
+    end
   end
 end
 
 local out, wait, why = {}, 0, 'more'
+local till = int(now + lease)
+local leases, records, taken = {}, {}, { 0, 0, 0 }
+local open = limits.conc > 0 and slots_open(P.slots, now) or 0
 while true do
-  local c, member, org, user = next_job()
+  local c, member, org, user, vt = next_job()
   if not c then wait, why = -1, 'empty'; break end
   local _, _, id, tokens = member_parts(member)
   wait, why = quota_wait(q, tokens)
   if wait > 0 then break end
-  if slots_full(P.slots, now, limits.conc) then wait, why = 50000, 'concurrency'; break end
+  if limits.conc > 0 and open + #out >= limits.conc then wait, why = 50000, 'concurrency'; break end
   if #out >= n then why = 'more'; break end
   quota_charge(q, tokens)
-  flow_drop(P, c, member)
-  flow_charge(P, c, org, user, cost_of(tokens), weights)
+  redis.call('ZREM', P.wait[c], member)
+  taken[c] = taken[c] + tokens
+  flow_charge(P, c, org, user, vt, cost_of(tokens), weights)
   probe(P, org, user, now + tonumber(ARGV[7]))
-  local claim = { token = ARGV[2] .. '.' .. ARGV[3] .. '.' .. #out, class = c, at = now, started = false, member = member }
-  claim_save(P, id, claim)
-  redis.call('ZADD', P.claims, int(now + lease), id)
-  redis.call('ZADD', P.slots, int(now + lease), id)
+  local token = ARGV[2] .. '.' .. ARGV[3] .. '.' .. #out
+  records[#records + 1] = id
+  records[#records + 1] = claim_text({ token = token, class = c, at = now, member = member })
+  leases[#leases + 1] = till
+  leases[#leases + 1] = id
   turn = turn + 1
-  out[#out + 1] = table.concat({ id, claim.token, c, int(now), int(tokens) }, ' ')
+  out[#out + 1] = table.concat({ id, token, c, int(now), int(tokens) }, ' ')
 end
-if #out > 0 then redis.call('HSET', P.fair, 'turn', int(turn % 20)) end
+if #out > 0 then
+  redis.call('HSET', P.claimed, unpack(records))
+  redis.call('ZADD', P.claims, unpack(leases))
+  redis.call('ZADD', P.slots, unpack(leases))
+  redis.call('HSET', P.fair, 'turn', int(turn % 20))
+  for c, tokens in ipairs(taken) do
+    if tokens > 0 then redis.call('HINCRBY', P.size, 't' .. c, int(0 - tokens)) end
+  end
+end
 quota_close(q)
 if wait == -1 then
   local soon = redis.call('ZRANGE', P.parked, 0, 0, 'WITHSCORES')[2]

@@ -81,7 +81,8 @@ local function flow_drop(P, c, member)
   return true
 end
 
--- flow_next returns the class's next job without taking it: member, org, user.
+-- flow_next returns the class's next job without taking it: member, org, user,
+-- the user's virtual time.
 local function flow_next(P, c)
   for _ = 1, 10000 do
     local org = redis.call('ZRANGE', P.orgs[c], 0, 0)[1]
@@ -90,24 +91,22 @@ local function flow_next(P, c)
     if not entry then
       redis.call('ZREM', P.orgs[c], org)
     else
-      local user = string.match(entry, '(%S+)$')
+      local vt, user = string.match(entry, '^%S+ (%d+) (%S+)$')
       local member = first_with(P.wait[c], org .. ' ' .. user)
-      if member then return member, org, user end
+      if member then return member, org, user, tonumber(vt) end
       flow_leave(P, c, org, user)
     end
   end
 end
 
--- flow_charge moves the virtual times of an org and its user on.
-local function flow_charge(P, c, org, user, cost, weights)
-  local share = math.ceil(cost * 100 / (weights[org] or 100))
-  redis.call('ZINCRBY', P.orgs[c], int(share), org)
-  local field = c .. ' ' .. org .. ' ' .. user
-  local vt = tonumber(redis.call('HGET', P.fair, field) or 0)
+-- flow_charge moves the virtual times of an org and its user on; `vt` is the
+-- user's.
+local function flow_charge(P, c, org, user, vt, cost, weights)
+  redis.call('ZINCRBY', P.orgs[c], int(math.ceil(cost * 100 / (weights[org] or 100))), org)
   local to = vt + math.ceil(cost * 100 / (weights[org .. ' ' .. user] or 100))
   redis.call('ZREM', P.users[c], user_entry(org, vt, user))
   redis.call('ZADD', P.users[c], 0, user_entry(org, to, user))
-  redis.call('HSET', P.fair, field, int(to))
+  redis.call('HSET', P.fair, c .. ' ' .. org .. ' ' .. user, int(to))
 end
 
 local function subject_leave(P, subject)
@@ -154,6 +153,7 @@ end
 
 -- probe parks the probing subjects of a flow that has just been picked.
 local function probe(P, org, user, till)
+  if redis.call('EXISTS', P.probes) == 0 then return end
   for _, subject in ipairs({ 'o ' .. org, 'u ' .. org .. ' ' .. user }) do
     if redis.call('SISMEMBER', P.probes, subject) == 1 then park(P, subject, till) end
   end
@@ -161,6 +161,7 @@ end
 
 -- admitted ends the probing of a flow: a job of it may run.
 local function admitted(P, org, user)
+  if redis.call('EXISTS', P.probes) == 0 then return end
   for _, subject in ipairs({ 'o ' .. org, 'u ' .. org .. ' ' .. user }) do
     if redis.call('SREM', P.probes, subject) == 1 and redis.call('ZREM', P.parked, subject) == 1 then
       subject_enter(P, subject)

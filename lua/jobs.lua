@@ -10,9 +10,8 @@ local function claim_of(P, id)
   return { token = token, class = tonumber(class), at = tonumber(at), started = started == '1', member = member }
 end
 
-local function claim_save(P, id, claim)
-  redis.call('HSET', P.claimed, id, claim.token .. ' ' .. claim.class .. ' ' .. int(claim.at) ..
-    ' ' .. (claim.started and '1' or '0') .. ' ' .. claim.member)
+local function claim_text(claim)
+  return table.concat({ claim.token, claim.class, int(claim.at), claim.started and '1' or '0', claim.member }, ' ')
 end
 
 -- claim_drop begins with ZREM, which works when memory is full.
@@ -33,6 +32,11 @@ local function claims_reap(P, now, most)
   return #ids
 end
 
+-- cancel_code says why a running job is to be cancelled.
+local function cancel_code(P, id)
+  return redis.call('HGET', P.cancels, id) == 'g' and 'caller_gone' or 'cancelled'
+end
+
 local function terminal(state)
   return state == 'succeeded' or state == 'failed' or state == 'cancelled' or state == 'expired'
 end
@@ -47,10 +51,10 @@ end
 -- job_end writes the one terminal state of a job. `fields` is a flat list.
 local function job_end(P, key, id, now, state, ttl_ms, fields)
   claim_drop(P, id)
-  redis.call('ZREM', P.present, id)
   redis.call('ZREM', P.due, id)
   redis.call('HDEL', P.cancels, id)
-  local job = redis.call('HMGET', key, 'org', 'user', 'bytes')
+  local job = redis.call('HMGET', key, 'org', 'user', 'bytes', 'class')
+  if job[4] == '1' then redis.call('ZREM', P.present, id) end
   redis.call('HSET', key, 'state', state, 'finished', int(now), unpack(fields))
   redis.call('PEXPIRE', key, ttl_ms)
   size_add(P, job[1], -1, 0 - tonumber(job[3]))

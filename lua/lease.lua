@@ -7,8 +7,7 @@ local till, out = int(now + lease), {}
 for i = 3, #ARGV, 2 do
   local id, token, letter = ARGV[i], ARGV[i + 1], 'k'
   if token == '' then
-    if not redis.call('ZSCORE', KEYS[1], id) then letter = 'l' end
-    redis.call('ZADD', KEYS[1], 'XX', till, id)
+    redis.call('ZADD', KEYS[1], till, id) -- even if lost: the call is open
   else
     local rec = redis.call('HGET', KEYS[3], id)
     if not rec or string.match(rec, '^%S+') ~= token then

@@ -158,8 +158,8 @@ local function quota_close(q)
   redis.call('PEXPIRE', q.key, int(120000 + math.ceil(math.max(q.blk - q.now, 0) / 1000)))
 end
 
--- slots_full purges dead slots and tells whether `limit` are open (0: no limit).
-local function slots_full(key, now, limit)
+-- slots_open purges dead slots and counts the open ones.
+local function slots_open(key, now)
   redis.call('ZREMRANGEBYSCORE', key, '-inf', int(now))
-  return limit > 0 and redis.call('ZCARD', key) >= limit
+  return redis.call('ZCARD', key)
 end

@@ -20,7 +20,7 @@ if not job[1] then return 'gone missing' end
 if terminal(job[1]) then return 'gone ' .. job[1] end
 local now = now_us(ARGV[1])
 if redis.call('HEXISTS', P.cancels, id) == 1 then
-  job_end(P, key, id, now, 'cancelled', ARGV[8], { 'code', 'cancelled', 'token', ARGV[3] })
+  job_end(P, key, id, now, 'cancelled', ARGV[8], { 'code', cancel_code(P, id), 'token', ARGV[3] })
   return 'gone cancelled'
 end
 local tries = tonumber(job[3])

@@ -16,11 +16,10 @@ if not job[1] then claim_drop(P, id); return 'gone missing -' end
 if claim.started then return 'ok ' .. job[2] .. ' ' .. job[7] end
 
 local now = now_us(ARGV[1])
-local present = tonumber(redis.call('ZSCORE', P.present, id) or 0)
 local state, code
-if redis.call('HEXISTS', P.cancels, id) == 1 then state, code = 'cancelled', 'cancelled'
+if redis.call('HEXISTS', P.cancels, id) == 1 then state, code = 'cancelled', cancel_code(P, id)
 elseif tonumber(job[4]) < now then state, code = 'expired', 'expired'
-elseif claim.class == 1 and present < now then state, code = 'cancelled', 'caller_gone'
+elseif claim.class == 1 and tonumber(redis.call('ZSCORE', P.present, id) or 0) < now then state, code = 'cancelled', 'caller_gone'
 elseif tonumber(job[3]) >= tonumber(ARGV[4]) then state, code = 'failed', 'attempts_exhausted'
 end
 local org, user, _, tokens = member_parts(claim.member)
@@ -34,7 +33,7 @@ end
 
 local attempt = tonumber(job[2]) + 1
 claim.started = true
-claim_save(P, id, claim)
+redis.call('HSET', P.claimed, id, claim_text(claim))
 local till = int(now + tonumber(ARGV[5]))
 redis.call('ZADD', P.claims, till, id)
 redis.call('ZADD', P.slots, till, id)

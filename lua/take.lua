@@ -6,7 +6,7 @@
 local id, tokens = ARGV[2], tonumber(ARGV[5])
 local limits = quota_limits(7)
 local q = quota_open(KEYS[1], ARGV[1], limits)
-local full = slots_full(KEYS[2], q.now, limits.conc)
+local full = slots_open(KEYS[2], q.now) >= limits.conc and limits.conc > 0
 local lease = tonumber(ARGV[6])
 local held = redis.call('ZSCORE', KEYS[2], id)
 if held then return 'ok ' .. int(tonumber(held) - lease) end

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"strconv"
 	"strings"
@@ -23,8 +24,12 @@ func outKey(id string, attempt int) string {
 	return "lg:{" + id + "}:out:" + strconv.Itoa(attempt)
 }
 
-// indexCap bounds the index of an org and of a user.
-const indexCap = 100_000
+// indexCap bounds the index of an org and of a user; one put in indexTrim
+// cuts it.
+const (
+	indexCap  = 100_000
+	indexTrim = 64
+)
 
 // writeBody stores the body and lists the job, before the job exists: a job
 // that exists always has both.
@@ -35,9 +40,11 @@ func (q *Queue) writeBody(ctx context.Context, p *pool, j *Job, body []byte) err
 	pipe.Set(ctx, bodyKey(j.ID), body, p.MaxAge+p.ResultTTL)
 	for _, index := range []string{orgIndex(j.Org), userIndex(j.Org, j.User)} {
 		pipe.ZAddNX(ctx, index, redis.Z{Score: float64(now.UnixMilli()), Member: j.ID})
-		pipe.ZRemRangeByScore(ctx, index, "-inf", "("+oldest)
-		pipe.ZRemRangeByRank(ctx, index, 0, -indexCap-1)
 		pipe.PExpire(ctx, index, p.MaxAge+p.ResultTTL)
+		if rand.N(indexTrim) == 0 {
+			pipe.ZRemRangeByScore(ctx, index, "-inf", "("+oldest)
+			pipe.ZRemRangeByRank(ctx, index, 0, -indexCap-1)
+		}
 	}
 	if _, err := pipe.Exec(ctx); err != nil {
 		return fmt.Errorf("queue: write body: %w", err)
