@@ -47,16 +47,19 @@ type message struct {
 	ToolCalls []toolCall      `json:"tool_calls"`
 
 	texts  []string
-	images []string // detail of each
+	images []image
 }
 
 type part struct {
 	Type     string `json:"type"`
 	Text     string `json:"text"`
 	Refusal  string `json:"refusal"`
-	ImageURL struct {
-		Detail string `json:"detail"`
-	} `json:"image_url"`
+	ImageURL image  `json:"image_url"`
+}
+
+type image struct {
+	URL    string `json:"url"`
+	Detail string `json:"detail"`
 }
 
 type tool struct {
@@ -244,7 +247,7 @@ func (m *message) read() error {
 		case "refusal":
 			m.texts = append(m.texts, p.Refusal)
 		case "image_url":
-			m.images = append(m.images, p.ImageURL.Detail)
+			m.images = append(m.images, p.ImageURL)
 		}
 	}
 	return nil

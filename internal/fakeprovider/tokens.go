@@ -1,6 +1,13 @@
 package fakeprovider
 
-import "github.com/llmguard/llmguard/tokenizer"
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"strings"
+
+	"github.com/llmguard/llmguard/tokenizer"
+)
 
 // countText is the number of tokens of a text for a model.
 func countText(model, text string) int64 {
@@ -8,9 +15,8 @@ func countText(model, text string) int64 {
 }
 
 // promptTokens is what a chat request costs as input: OpenAI's formula for
-// messages, the JSON of tools and schemas for what it renders of them, and a
-// small flat number for an image: at most what anybody who prices the request
-// beforehand should expect.
+// messages, tools as they are rendered, a schema as its JSON. It is what the
+// tokenizer expects, not what it would hold: never above a sound estimate.
 func (q *Request) promptTokens() int64 {
 	perRequest, perMessage, perName := tokenizer.ChatOverhead(q.Model)
 	total := int64(perRequest)
@@ -25,25 +31,32 @@ func (q *Request) promptTokens() int64 {
 		for _, c := range m.ToolCalls {
 			if c.Function != nil || c.Custom != nil {
 				args, name := callText(&c)
-				total += 8 + countText(q.Model, name) + countText(q.Model, *args)
+				total += tokenizer.ToolCallOverhead + countText(q.Model, name) + countText(q.Model, *args)
 			}
 		}
-		for _, detail := range m.images {
-			total += imageTokens(detail)
+		for _, img := range m.images {
+			total += imageTokens(q.Model, img)
 		}
 	}
 	for _, name := range []string{"tools", "functions"} {
-		if q.has(name) {
-			total += 9 + countText(q.Model, string(q.fields[name]))
-		}
+		tools, _ := tokenizer.ToolsRendered(tokenizer.EncodingFor(q.Model), q.fields[name])
+		total += int64(tools)
 	}
-	return total + countText(q.Model, string(q.format.JSONSchema.Schema))
+	var schema bytes.Buffer
+	_ = json.Compact(&schema, q.format.JSONSchema.Schema) // an absent one stays empty
+	return total + countText(q.Model, schema.String())
 }
 
-// imageTokens takes every image for 512 x 512 in gpt-4o's tiles.
-func imageTokens(detail string) int64 {
-	if detail == "low" {
-		return 85
+// imageTokens knows the size of images that are in the request, and takes all
+// others for 512 x 512.
+func imageTokens(model string, img image) int64 {
+	w, h := 512, 512
+	if _, data, ok := strings.Cut(img.URL, ";base64,"); ok {
+		data = data[:min(len(data), 64<<10)&^3]
+		head, _ := base64.StdEncoding.DecodeString(data)
+		if dw, dh, known := tokenizer.ImageSize(head); known {
+			w, h = dw, dh
+		}
 	}
-	return 85 + 170
+	return int64(tokenizer.ImageTokens(model, w, h, img.Detail))
 }
