@@ -98,6 +98,13 @@ func TestParseUsageTakesAnything(t *testing.T) {
 	if !ok || a.ID != "1" || a.Model != "" || a.ServiceTier != "" {
 		t.Errorf("%+v, %v", a, ok)
 	}
+	const first = `{"usage":{"prompt_tokens":9,"completion_tokens":9,"prompt_tokens_details":{"cached_tokens":5}},"usage":`
+	if a, ok := ParseUsage(ChatCompletions, []byte(first+`{"prompt_tokens":1,"completion_tokens":1}}`)); !ok || a.Usage != (Usage{Input: 1, Output: 1}) {
+		t.Errorf("usage twice: %+v", a)
+	}
+	if a, ok := ParseUsage(ChatCompletions, []byte(first+`null}`)); ok || a.Usage != (Usage{}) {
+		t.Errorf("usage, then null: %+v", a)
+	}
 	for n := range len(whole) {
 		if a, ok := ParseUsage(ChatCompletions, []byte(whole[:n])); ok || a.Fault == "" {
 			t.Errorf("%s: %+v", whole[:n], a)

@@ -36,8 +36,12 @@ func cutStream(t testing.TB, stream string, sizes ...int) (events []string, rest
 // payloads returns the data of all events.
 func payloads(events []string, rest string) (list []string) {
 	for _, event := range append(events, rest) {
-		if data := EventData([]byte(event)); data != nil {
+		raw := []byte(event)
+		if data := EventData(raw); data != nil {
 			list = append(list, string(data))
+		}
+		if string(raw) != event {
+			panic("EventData wrote into the event")
 		}
 	}
 	return list

@@ -56,11 +56,11 @@ func fold(dst, name []byte) ([]byte, bool) {
 			continue
 		case 'A' <= r && r <= 'Z':
 			r += 'a' - 'A'
-		case r == 'K':
+		case r == '\u212A':
 			r = 'k'
-		case r == 'ſ':
+		case r == '\u017F':
 			r = 's'
-		case r == 'İ' || r == 'ı':
+		case r == '\u0130' || r == '\u0131':
 			r = 'i'
 		case r >= 0x80:
 			return nil, false

@@ -4,6 +4,9 @@ import (
 	"encoding/json"
 	"errors"
 	"math/big"
+	"math/rand/v2"
+	"strconv"
+	"strings"
 	"testing"
 )
 
@@ -97,5 +100,65 @@ func checkMeaning(t *testing.T, r *Request) {
 				t.Errorf("message %d: content %q, encoding/json reads %q", i, r.Unquote(nil, text), content)
 			}
 		}
+	}
+}
+
+// TestScanMeaning does what FuzzScan does on documents put together from
+// members that matter, in all spellings.
+func TestScanMeaning(t *testing.T) {
+	names := []string{
+		"model", "messages", "max_tokens", "max_completion_tokens", "n", "best_of", "stream", "stream_options", "service_tier", "tools",
+		"role", "content", "include_usage", "type", "text", "metadata", "seed",
+	}
+	respell := []func(string) string{
+		strings.ToUpper,
+		func(s string) string { return strings.ToUpper(s[:1]) + s[1:] },
+		func(s string) string { return strings.ReplaceAll(s, "_", "") },
+		func(s string) string { return strings.ReplaceAll(s, "s", "\u017F") },
+		func(s string) string { return strings.ReplaceAll(s, "k", "\u212A") },
+		func(s string) string { return `\u00` + strconv.FormatInt(int64(s[0]), 16) + s[1:] },
+	}
+	words := []string{
+		"null", "true", "false", "0", "1", "-1", "2.0", "1e2", "1.5", "128", "129", "1e99", "18446744073709551617", `""`, `"m"`, `"flex"`, `"a\n\u0062"`,
+		"[]", "{}", "[{}]", `[{"role":"user","content":"x"}]`, `{"include_usage":true}`, `[{"type":"web_search"}]`, `[{"type":"text","text":"y"}]`,
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	pick := func(list []string) string { return list[random.IntN(len(list))] }
+	var value func(depth int) string
+	object := func(members []string, depth int) string {
+		for range random.IntN(4) {
+			name := pick(names)
+			if random.IntN(8) == 0 {
+				name = respell[random.IntN(len(respell))](name)
+			}
+			members = append(members, `"`+name+`":`+value(depth+1))
+		}
+		random.Shuffle(len(members), func(i, j int) { members[i], members[j] = members[j], members[i] })
+		return "{" + strings.Join(members, " , ") + "}"
+	}
+	value = func(depth int) string {
+		switch k := random.IntN(10); {
+		case k == 0 && depth < 4:
+			return object(nil, depth)
+		case k == 1 && depth < 4:
+			return "[" + value(depth+1) + "," + value(depth+1) + "]"
+		}
+		return pick(words)
+	}
+	accepted := 0
+	for range 50_000 {
+		message := object([]string{`"role":"user"`}, 1)
+		body := object([]string{`"model":"m"`, `"messages":[` + message + `]`}, 0)
+		r, err := Scan(ChatCompletions, []byte(body), Limits{})
+		if err != nil {
+			continue
+		}
+		accepted++
+		if checkMeaning(t, r); t.Failed() {
+			t.Fatalf("body %s", body)
+		}
+	}
+	if accepted < 5_000 {
+		t.Errorf("only %d documents were accepted", accepted)
 	}
 }
