@@ -1,0 +1,79 @@
+// Command go-openai calls llmguard with github.com/sashabaranov/go-openai: a
+// completion with its cost, a stream, and the two kinds of refusal.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"os"
+	"os/signal"
+	"time"
+
+	"github.com/sashabaranov/go-openai"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	cfg := openai.DefaultConfig(os.Getenv("LLMGUARD_KEY"))
+	cfg.BaseURL = "http://127.0.0.1:8080/v1"
+	if url := os.Getenv("LLMGUARD_URL"); url != "" {
+		cfg.BaseURL = url
+	}
+	// A call over the limit waits: for up to 280 s while nothing is sent.
+	cfg.HTTPClient = &http.Client{Timeout: 5 * time.Minute}
+	if err := run(ctx, openai.NewClientWithConfig(cfg)); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run(ctx context.Context, client *openai.Client) error {
+	request := openai.ChatCompletionRequest{
+		Model:               openai.GPT4oMini,
+		MaxCompletionTokens: 60,
+		Messages:            []openai.ChatCompletionMessage{{Role: openai.ChatMessageRoleUser, Content: "Say hello"}},
+	}
+
+	answer, err := client.CreateChatCompletion(ctx, request)
+	if err != nil {
+		return explain(err)
+	}
+	fmt.Println(answer.Choices[0].Message.Content)
+	fmt.Println("cost $", answer.Header().Get("x-llmguard-cost-usd"))
+	fmt.Println("limits", answer.Header().Get("x-llmguard-limits"))
+	fmt.Println("waited ms", answer.Header().Get("x-llmguard-waited-ms"))
+
+	stream, err := client.CreateChatCompletionStream(ctx, request)
+	if err != nil {
+		return explain(err)
+	}
+	defer stream.Close()
+	for {
+		chunk, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			fmt.Println()
+			return nil
+		}
+		if err != nil {
+			return explain(err)
+		}
+		fmt.Print(chunk.Choices[0].Delta.Content)
+	}
+}
+
+// explain tells a refusal for good from one that passes. go-openai does not
+// retry by itself; a program that should can do it on the second kind.
+func explain(err error) error {
+	var api *openai.APIError
+	if !errors.As(err, &api) || api.HTTPStatusCode != http.StatusTooManyRequests {
+		return err
+	}
+	if api.Code == "insufficient_quota" {
+		return fmt.Errorf("can never fit, so do not try again: %s", api.Message)
+	}
+	return fmt.Errorf("did not get its turn in time, try again later: %s", api.Message)
+}

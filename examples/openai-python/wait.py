@@ -1,0 +1,27 @@
+"""Over the limit: calls wait instead of failing. What can never fit is refused."""
+
+import os
+import time
+
+from openai import OpenAI, RateLimitError
+
+client = OpenAI(
+    base_url=os.environ.get("LLMGUARD_URL", "http://127.0.0.1:8080/v1"),
+    api_key=os.environ["LLMGUARD_KEY"],  # Bob's of `llmguard dev`
+    timeout=300,  # llmguard holds a plain call for up to 280 s, then says when to come back
+    max_retries=10,  # and the SDK comes back by itself
+)
+messages = [{"role": "user", "content": "Say hello"}]
+
+for i in range(3):
+    start = time.monotonic()
+    raw = client.chat.completions.with_raw_response.create(model="gpt-4o-mini", messages=messages, max_tokens=100)
+    waited = int(raw.headers.get("x-llmguard-waited-ms", 0)) / 1000
+    print(f"call {i + 1}: {time.monotonic() - start:.1f} s, of which {waited:.1f} s in the queue")
+
+# More than the whole limit: no waiting would help, so it is refused at once,
+# with the limit's name and the largest max_tokens that would fit.
+try:
+    client.chat.completions.create(model="gpt-4o-mini", messages=messages, max_tokens=16000)
+except RateLimitError as e:
+    print(e.code, "-", e.message)
