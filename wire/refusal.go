@@ -20,7 +20,7 @@ func SetRetryAfter(h http.Header, wait time.Duration) {
 	if wait > maxRetryAfter {
 		h.Set("X-Should-Retry", "false")
 	}
-	seconds := max(1, int64((wait+time.Second-1)/time.Second))
+	seconds := max(1, int64((wait-1)/time.Second)+1)
 	h.Set("Retry-After", strconv.FormatInt(seconds, 10))
 }
 

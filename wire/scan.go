@@ -31,7 +31,8 @@ const maxNamesKept = 1024
 
 // Scan reads a request body of ep once and returns what its cost depends on.
 // Body is kept, not copied, and must not be written to while the Request is in
-// use. Every error is an [*Error] with status 400.
+// use. Every error is an [*Error] with status 400, except that there is no scanner
+// for endpoints other than ChatCompletions and Embeddings.
 //
 // Refused are documents that two readers could understand differently: broken
 // JSON or UTF-8, a byte order mark, data after the document, a name twice in
