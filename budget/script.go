@@ -86,11 +86,18 @@ func unavailable(err error) bool {
 	return false
 }
 
-// answer is a reply of numbers: "<verdict>,<n>,..;<n>,..;..".
+// answer is a reply: "<verdict>,<n>,..;<row>;<row>.." with a row per limit.
 type answer struct {
 	verdict string
-	head    []int64   // numbers after the verdict; the first is Redis's time
-	rows    [][]int64 // one per limit: used, held, and maybe resets, frees, refused
+	head    []int64 // numbers after the verdict; the first is Redis's time
+	rows    []row
+}
+
+// row is where a limit stands: used, held, resets, frees and refused when told
+// is set, else the numbers of the state as the script wrote it.
+type row struct {
+	told    bool
+	numbers []int64
 }
 
 func (a answer) at() time.Time { return time.UnixMicro(a.head[0]) }
@@ -106,20 +113,29 @@ func decode(reply string) (answer, error) {
 		return a, fmt.Errorf("budget: reply %.80q is not understood", reply)
 	}
 	for more {
-		var row string
-		row, rest, more = strings.Cut(rest, ";")
-		n, err := integers(row)
-		if err != nil || len(n) != 2 && len(n) != 5 {
+		var text string
+		text, rest, more = strings.Cut(rest, ";")
+		text, told := strings.CutPrefix(text, "=")
+		n, err := integers(text)
+		if err != nil || len(n) < 2 || told && len(n) != 5 {
 			return a, fmt.Errorf("budget: reply %.80q is not understood", reply)
 		}
-		a.rows = append(a.rows, n)
+		a.rows = append(a.rows, row{told, n})
 	}
 	return a, nil
 }
 
+// integers reads numbers between commas or slashes.
 func integers(text string) ([]int64, error) {
-	out := make([]int64, 0, 5)
-	for field := range strings.SplitSeq(text, ",") {
+	out := make([]int64, 0, 8)
+	for len(text) > 0 {
+		end := strings.IndexAny(text, ",/")
+		field := text
+		if end >= 0 {
+			field, text = text[:end], text[end+1:]
+		} else {
+			text = ""
+		}
 		n, err := strconv.ParseInt(field, 10, 64)
 		if err != nil {
 			return nil, err

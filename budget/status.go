@@ -46,26 +46,24 @@ func (e *ExceededError) Error() string {
 	return fmt.Sprintf("budget: limit %s: %d %s wanted, %d of %d used: %s", b.LimitID, e.Requested, b.Metric, b.Used, b.Amount, when)
 }
 
-// statusOf turns a script's row (used, held, and resets, frees, refused when the
-// call did not just fit) into a Status. Wanted is what the call asked of l.
-func (s *Store) statusOf(l Limit, st state, wanted, now int64, row []int64) Status {
-	used := row[0]
+// statusOf turns a script's row into a Status. Wanted is what the call asked of
+// the limit.
+func (s *Store) statusOf(l Limit, st state, wanted, now int64, r row) Status {
+	n := r.numbers
+	if !r.told {
+		n = s.fromState(l, st, now, n)
+	}
+	used, resets, frees := n[0], n[2], n[3]
 	out := Status{
-		LimitID: l.ID, Subject: l.Subject, Metric: l.Metric, Mode: l.mode(),
-		Used: used, Held: max(0, min(row[1], used)), Amount: l.Shape.Amount, Remaining: max(0, l.Shape.Amount-used),
+		LimitID: l.ID, Subject: l.Subject, Metric: l.Metric, Mode: l.mode(), Refused: n[4] == 1,
+		Used: used, Held: max(0, min(n[1], used)), Amount: l.Shape.Amount, Remaining: max(0, l.Shape.Amount-used),
 	}
-	if len(row) == 2 {
-		out.Reset = span(s.resets(l, st, used, now) - now)
-		return out
-	}
-	out.Refused = row[4] == 1
 	excess := used + wanted - l.Shape.Amount
 	if out.Refused && l.Mode == Shadow {
 		excess = used - l.Shape.Amount // it was charged all the same
 	}
-	resets, frees := row[2], row[3]
 	if st.Kind == "b" {
-		fraction, clock := row[2], row[3]
+		fraction, clock := n[2], n[3]
 		units, micros := l.Shape.rate()
 		resets, frees = drained(used, fraction, units, micros, clock), drained(excess, fraction, units, micros, clock)
 	}
@@ -74,6 +72,23 @@ func (s *Store) statusOf(l Limit, st state, wanted, now int64, row []int64) Stat
 		out.Wait, out.Never = s.wait(wanted > l.Shape.Amount, excess-out.Held <= 0, frees, now)
 	}
 	return out
+}
+
+// fromState turns the numbers of a state that was just charged into those of a
+// row that tells. lua/shapes.lua lists them.
+func (s *Store) fromState(l Limit, st state, now int64, n []int64) []int64 {
+	switch {
+	case st.Kind == "b" && len(n) == 7: // held, fraction, clock, used, ...
+		return []int64{n[3], n[0], n[1], n[2], 0}
+	case st.Kind == "w" && len(n) == 5: // used, held, newest slot, ...
+		return []int64{n[0], n[1], (n[2] + slots + 1) * ringSlot(l.Shape.Window), now, 0}
+	case st.Kind == "c" && len(n) == 4: // used, held, start, end
+		return []int64{n[0], n[1], n[3], now, 0}
+	case st.Kind == "x":
+		return []int64{n[0], n[1], now + l.Shape.Window.Microseconds(), now, 0}
+	default:
+		return []int64{n[0], n[1], now + s.opts.Lease.Microseconds(), now, 0}
+	}
 }
 
 // wait says when a refused call fits.
@@ -87,28 +102,6 @@ func (s *Store) wait(tooLarge, soon bool, frees, now int64) (time.Duration, bool
 		return s.opts.Lease, false
 	default:
 		return 0, true
-	}
-}
-
-// resets returns when a limit that was charged at now will count nothing.
-func (s *Store) resets(l Limit, st state, used, now int64) int64 {
-	switch st.Kind {
-	case "w":
-		slot := ringSlot(l.Shape.Window)
-		return (now/slot + slots + 1) * slot
-	case "x":
-		return now + l.Shape.Window.Microseconds()
-	case "b":
-		units, micros := l.Shape.rate()
-		return drained(used, 0, units, micros, now)
-	case "c":
-		a, err := periodsAround(st.P1, st.P2, time.UnixMicro(now))
-		if err != nil {
-			return now // the zone was found when the hold was made
-		}
-		return a.to.UnixMicro()
-	default:
-		return now + s.opts.Lease.Microseconds()
 	}
 }
 

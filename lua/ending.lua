@@ -31,7 +31,7 @@ local function read_limits(now)
   local shapes, states = {}, {}
   for i = 9, #KEYS do
     local a = i * 4 - 18
-    shapes[i] = shape_of(ARGV[a])
+    shapes[i] = whole(ARGV[a])
     states[i] = shapes[i].read(KEYS[i], ARGV[a + 2], ARGV[a + 3], now)
     if not states[i] then return nil end
   end

@@ -20,7 +20,7 @@ for text in (parts .. ';'):gmatch('([^;]*);') do
   i = i + 1
   if i > n then break end
   local a = i * 6 - 2
-  local s = shape_of(ARGV[a])
+  local s = whole(ARGV[a])
   local st = s.read(KEYS[i + 1], ARGV[a + 4], ARGV[a + 5], now)
   if not st then return 'skew,' .. int(now) .. ',0' end
   more[i] = max(ARGV[a + 3] - (text:match('^%d+') or 0), 0)
@@ -58,6 +58,6 @@ local out = { (refused and 'refused,' or 'held,') .. int(now) .. ',0' }
 for i = 1, n do
   local st = states[i]
   local resets, frees = shapes[i].look(st, more[i] > 0 and max(st.over, 0) or 0)
-  out[i + 1] = fmt('%.0f,%.0f,%.0f,%.0f,%d', st.used, st.held, resets, frees, (more[i] > 0 and st.over > 0) and 1 or 0)
+  out[i + 1] = fmt('=%d,%d,%d,%d,%d', st.used, st.held, resets, frees, (more[i] > 0 and st.over > 0) and 1 or 0)
 end
 return table.concat(out, ';')

@@ -2,17 +2,17 @@
 --
 -- KEYS  one state key per limit
 -- ARGV  1 now  2.. per limit: kind, p1, p2
--- Reply as hold: "held,<at>,0" and ";<used>,<held>,<resets>,<frees>,0" per limit,
+-- Reply as hold: "held,<at>,0" and ";=<used>,<held>,<resets>,<frees>,0" per limit,
 -- or "skew,<at>,0"
 
 local now = now_us(ARGV[1])
 local out = { 'held,' .. int(now) .. ',0' }
 for i = 1, #KEYS do
   local a = i * 3 - 1
-  local s = shape_of(ARGV[a])
+  local s = whole(ARGV[a])
   local st = s.read(KEYS[i], ARGV[a + 1], ARGV[a + 2], now)
   if not st then return 'skew,' .. int(now) .. ',0' end
   local resets, frees = s.look(st, 0)
-  out[i + 1] = fmt('%.0f,%.0f,%.0f,%.0f,0', st.used, st.held, resets, frees)
+  out[i + 1] = fmt('=%d,%d,%d,%d,0', st.used, st.held, resets, frees)
 end
 return table.concat(out, ';')

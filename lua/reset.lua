@@ -6,10 +6,10 @@
 -- Reply as peek.
 
 local now = now_us(ARGV[1])
-local s = shape_of(ARGV[2])
+local s = whole(ARGV[2])
 local st = s.read(KEYS[1], ARGV[3], ARGV[4], now)
 if not st then return 'skew,' .. int(now) .. ',0' end
 redis.call('PERSIST', KEYS[1]) -- first write, never refused for memory
 s.forget(st)
 s.write(st)
-return fmt('held,%.0f,0;%.0f,%.0f,%.0f,%.0f,0', now, st.used, st.held, now, now)
+return fmt('held,%d,0;=%d,%d,%d,%d,0', now, st.used, st.held, now, now)

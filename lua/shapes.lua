@@ -5,13 +5,14 @@
 --                            calendar does not reach `now`
 --   charge(st, n, id, nth, held)
 --                            adds n, returns its place; held: part of an open hold
+--   write(st)                stores the state, returns its text
+--   rest(s)                  adds the others to s; whole() does it:
 --   merge(st, place, n)      adds n held to a part at its place when that is where a
 --                            charge would go; returns the new place. Optional.
 --   change(st, place, from, to, open, id, nth)
 --                            the part at place becomes `to` <= from and stops being
 --                            held when open; returns what was given back, 0 when
 --                            the place has left the limit
---   write(st)                stores the state
 --   look(st, excess)         resets_at, frees_at: the instants when nothing is left
 --                            and when `excess` has gone (the bucket returns its
 --                            fraction and its clock instead; Go does the division)
@@ -20,10 +21,11 @@
 -- st.used is all that counts now, st.held the open holds in it, st.now the
 -- time used: a state never goes back in time, it waits for the clock.
 --
--- These run inside every call, and printing numbers is most of their time: '%d'
--- is three times as fast as '%.0f' and as exact (hold.lua checks that the server
--- has 64 bits), and a number given to redis.call is printed with '%.17g', slower
--- than both. Numbers stay well below 2^53.
+-- These run inside every call, so they are written for time. A function costs
+-- 50 ns to define, in every run: what a hold does not need is in rest(). Printing
+-- numbers costs most: '%d' is three times as fast as '%.0f' and as exact on the 64
+-- bit servers that hold.lua insists on, and a number given to redis.call is printed
+-- with '%.17g', slower than both. Numbers stay well below 2^53.
 
 local call, floor, max, min, fmt = redis.call, math.floor, math.max, math.min, string.format
 
@@ -45,84 +47,43 @@ local function ring_shape()
     st.v[k], st.h[k] = tonumber(v or 0), tonumber(h or 0)
   end
 
-  -- touch returns the field of slot i, older than the newest and in the window.
-  local function touch(st, i)
-    local k = num(i % 61)
-    if not st.v then st.v, st.h = {}, {} end
-    if not st.v[k] then put(st, k, call('HGET', st.key, k)) end
-    return k
-  end
-
-  -- advance makes n the newest slot and empties those it overtakes.
-  local function advance(st, n)
-    local fields, last = {}, st.cur
-    for i = last + 1, n do fields[i - last] = num(i % 61) end
-    local got = call('HMGET', st.key, unpack(fields))
-    st.v, st.h = {}, {}
-    for i, k in ipairs(fields) do
-      put(st, k, got[i])
-      st.used, st.held = st.used - st.v[k], st.held - st.h[k]
-      st.v[k], st.h[k] = 0, 0
-    end
-    last = num(last % 61)
-    st.v[last], st.h[last] = st.cv, st.ch
-    st.cur, st.cv, st.ch, st.new = n, 0, 0, true
-  end
-
-  local function touch_all(st)
-    local fields = {}
-    for i = st.cur - 60, st.cur - 1 do fields[#fields + 1] = num(i % 61) end
-    local got = call('HMGET', st.key, unpack(fields))
-    if not st.v then st.v, st.h = {}, {} end
-    for i, k in ipairs(fields) do
-      if not st.v[k] then put(st, k, not st.wipe and got[i]) end
-    end
-  end
-
-  local function charge(st, n, _, _, held)
-    st.cv, st.used = st.cv + n, st.used + n
-    if held then st.ch, st.held = st.ch + n, st.held + n end
-    return num(st.cur)
-  end
-
   return {
-    charge = charge,
-
     read = function(key, slot, _, now)
       local n = floor(now / slot)
       local text = call('HGET', key, '_')
-      if not text then
-        return { key = key, slot = slot, used = 0, held = 0, now = now, cur = n, cv = 0, ch = 0, new = true }
+      local used, held, cur, cv, ch
+      if text then
+        used, held, cur, cv, ch = text:match('^(%d+),(%d+),(%d+),(%d+),(%d+)$')
+        cur = tonumber(cur)
       end
-      local used, held, cur, cv, ch = text:match('^(%d+),(%d+),(%d+),(%d+),(%d+)$')
-      cur = tonumber(cur)
-      if n - cur > 60 then
-        return { key = key, slot = slot, used = 0, held = 0, now = now, cur = n, cv = 0, ch = 0, new = true, wipe = true }
+      if not cur or n - cur > 60 then
+        return { key = key, slot = slot, used = 0, held = 0, now = now, cur = n, cv = 0, ch = 0,
+          over = 0, new = true, wipe = cur }
       end
       local st = { key = key, slot = slot, used = tonumber(used), held = tonumber(held), now = now,
-        cur = cur, cv = tonumber(cv), ch = tonumber(ch) }
-      if n > cur then advance(st, n) end
+        cur = cur, cv = tonumber(cv), ch = tonumber(ch), over = 0 }
+      if n <= cur then return st end
+
+      -- n becomes the newest slot; those it overtakes are emptied.
+      local fields = {}
+      for i = cur + 1, n do fields[i - cur] = num(i % 61) end
+      local got = call('HMGET', key, unpack(fields))
+      st.v, st.h = {}, {}
+      for i, k in ipairs(fields) do
+        put(st, k, got[i])
+        st.used, st.held = st.used - st.v[k], st.held - st.h[k]
+        st.v[k], st.h[k] = 0, 0
+      end
+      local k = num(cur % 61)
+      st.v[k], st.h[k] = st.cv, st.ch
+      st.cur, st.cv, st.ch, st.new = n, 0, 0, true
       return st
     end,
 
-    merge = function(st, place, n)
-      return tonumber(place) == st.cur and charge(st, n, nil, nil, true)
-    end,
-
-    change = function(st, place, from, to, open)
-      local i = tonumber(place)
-      if i > st.cur or st.cur - i > 60 or st.wipe then return 0 end
-      local back, h = 0, 0
-      if i == st.cur then
-        back, h = min(from - to, st.cv), open and min(from, st.ch) or 0
-        st.cv, st.ch = st.cv - back, st.ch - h
-      else
-        local k = touch(st, i)
-        back, h = min(from - to, st.v[k]), open and min(from, st.h[k]) or 0
-        st.v[k], st.h[k] = st.v[k] - back, st.h[k] - h
-      end
-      st.used, st.held = st.used - back, st.held - h
-      return back
+    charge = function(st, n, _, _, held)
+      st.cv, st.used = st.cv + n, st.used + n
+      if held then st.ch, st.held = st.ch + n, st.held + n end
+      return num(st.cur)
     end,
 
     write = function(st)
@@ -138,28 +99,69 @@ local function ring_shape()
         call('HSET', st.key, '_', head)
       end
       if st.new then call('PEXPIRE', st.key, num(floor(st.slot * 61 / 1000) + GRACE_MS)) end
+      return head
     end,
 
-    look = function(st, excess)
-      local resets, frees, gone = st.now, st.now, 0
-      if st.used == 0 then return resets, frees end
-      touch_all(st)
-      for i = st.cur - 60, st.cur do
-        local v = i == st.cur and st.cv or st.v[num(i % 61)]
-        if v > 0 then
-          resets = (i + 61) * st.slot
-          if gone < excess then frees = resets end
-          gone = gone + v
+    rest = function(s)
+      -- touch loads slot i, older than the newest and in the window.
+      local function touch(st, i)
+        local k = num(i % 61)
+        if not st.v then st.v, st.h = {}, {} end
+        if not st.v[k] then put(st, k, not st.wipe and call('HGET', st.key, k)) end
+        return k
+      end
+
+      local function touch_all(st)
+        local fields = {}
+        for i = st.cur - 60, st.cur - 1 do fields[#fields + 1] = num(i % 61) end
+        local got = call('HMGET', st.key, unpack(fields))
+        if not st.v then st.v, st.h = {}, {} end
+        for i, k in ipairs(fields) do
+          if not st.v[k] then put(st, k, not st.wipe and got[i]) end
         end
       end
-      return resets, frees
-    end,
 
-    forget = function(st)
-      touch_all(st)
-      for k in pairs(st.v) do st.v[k] = st.h[k] end
-      st.cv = st.ch
-      st.used = st.held
+      function s.merge(st, place, n)
+        return tonumber(place) == st.cur and s.charge(st, n, nil, nil, true)
+      end
+
+      function s.change(st, place, from, to, open)
+        local i = tonumber(place)
+        if i > st.cur or st.cur - i > 60 or st.wipe then return 0 end
+        local back, h = 0, 0
+        if i == st.cur then
+          back, h = min(from - to, st.cv), open and min(from, st.ch) or 0
+          st.cv, st.ch = st.cv - back, st.ch - h
+        else
+          local k = touch(st, i)
+          back, h = min(from - to, st.v[k]), open and min(from, st.h[k]) or 0
+          st.v[k], st.h[k] = st.v[k] - back, st.h[k] - h
+        end
+        st.used, st.held = st.used - back, st.held - h
+        return back
+      end
+
+      function s.look(st, excess)
+        local resets, frees, gone = st.now, st.now, 0
+        if st.used == 0 then return resets, frees end
+        touch_all(st)
+        for i = st.cur - 60, st.cur do
+          local v = i == st.cur and st.cv or st.v[num(i % 61)]
+          if v > 0 then
+            resets = (i + 61) * st.slot
+            if gone < excess then frees = resets end
+            gone = gone + v
+          end
+        end
+        return resets, frees
+      end
+
+      function s.forget(st)
+        touch_all(st)
+        for k in pairs(st.v) do st.v[k] = st.h[k] end
+        st.cv = st.ch
+        st.used = st.held
+      end
     end,
   }
 end
@@ -174,7 +176,7 @@ local function log_shape()
 
   return {
     read = function(key, width, _, now)
-      local st = { key = key, width = tonumber(width), used = 0, held = 0, now = now, rem = {}, add = {} }
+      local st = { key = key, width = tonumber(width), used = 0, held = 0, now = now, over = 0, rem = {}, add = {} }
       local got = call('ZMSCORE', key, '!used', '!held', '!time')
       if not got[1] then return st end
       st.used, st.held = -1 - tonumber(got[1]), -1 - tonumber(got[2])
@@ -205,90 +207,79 @@ local function log_shape()
       return place
     end,
 
-    change = function(st, place, from, to, open, id, nth)
-      if from == 0 or not st.cut or tonumber(place) <= st.cut then return 0 end
-      local was = member(open and 'h' or 's', from, id, nth)
-      if not call('ZSCORE', st.key, was) then return 0 end
-      st.rem[#st.rem + 1] = was
-      if to > 0 then
-        local i = #st.add
-        st.add[i + 1], st.add[i + 2] = place, member('s', to, id, nth)
-      end
-      st.used = st.used - (from - to)
-      if open then st.held = st.held - from end
-      return from - to
-    end,
-
     write = function(st)
       if (st.stale or 0) > 0 then call('ZREMRANGEBYSCORE', st.key, '0', num(st.cut)) end
       if #st.rem > 0 then call('ZREM', st.key, unpack(st.rem)) end
       call('ZADD', st.key, num(-1 - st.used), '!used', num(-1 - st.held), '!held',
         num(-1 - st.now), '!time', unpack(st.add))
       call('PEXPIRE', st.key, num(floor(st.width / 1000) + GRACE_MS))
+      return fmt('%d,%d', st.used, st.held)
     end,
 
-    -- Walks at most 1,000 entries; beyond them frees_at is too early, never too late.
-    look = function(st, excess)
-      local resets, frees, gone = st.now, st.now, 0
-      if st.used == 0 then return resets, frees end
-      local last = call('ZREVRANGE', st.key, '0', '0', 'WITHSCORES')
-      resets = tonumber(last[2]) + st.width
-      local after = '(' .. num(st.cut or 0)
-      for from = 0, 900, 100 do
-        if gone >= excess then break end
-        local page = call('ZRANGEBYSCORE', st.key, after, '+inf', 'WITHSCORES', 'LIMIT', num(from), '100')
-        for i = 1, #page, 2 do
-          if gone >= excess then break end
-          gone = gone + page[i]:match('^%a:(%d+):')
-          frees = tonumber(page[i + 1]) + st.width
+    rest = function(s)
+      function s.change(st, place, from, to, open, id, nth)
+        if from == 0 or not st.cut or tonumber(place) <= st.cut then return 0 end
+        local was = member(open and 'h' or 's', from, id, nth)
+        if not call('ZSCORE', st.key, was) then return 0 end
+        st.rem[#st.rem + 1] = was
+        if to > 0 then
+          local i = #st.add
+          st.add[i + 1], st.add[i + 2] = place, member('s', to, id, nth)
         end
-        if #page < 200 then break end
+        st.used = st.used - (from - to)
+        if open then st.held = st.held - from end
+        return from - to
       end
-      return resets, frees
-    end,
 
-    forget = function(st)
-      if not st.cut then return end
-      local all = call('ZRANGEBYSCORE', st.key, '(' .. num(st.cut), '+inf')
-      for i = 1, #all do
-        if all[i]:sub(1, 2) == 's:' then call('ZREM', st.key, all[i]) end
+      -- Walks at most 1,000 entries; beyond them frees_at is too early, never too late.
+      function s.look(st, excess)
+        local resets, frees, gone = st.now, st.now, 0
+        if st.used == 0 then return resets, frees end
+        local last = call('ZREVRANGE', st.key, '0', '0', 'WITHSCORES')
+        resets = tonumber(last[2]) + st.width
+        local after = '(' .. num(st.cut or 0)
+        for from = 0, 900, 100 do
+          if gone >= excess then break end
+          local page = call('ZRANGEBYSCORE', st.key, after, '+inf', 'WITHSCORES', 'LIMIT', num(from), '100')
+          for i = 1, #page, 2 do
+            if gone >= excess then break end
+            gone = gone + page[i]:match('^%a:(%d+):')
+            frees = tonumber(page[i + 1]) + st.width
+          end
+          if #page < 200 then break end
+        end
+        return resets, frees
       end
-      st.used = st.held
+
+      function s.forget(st)
+        if not st.cut then return end
+        local all = call('ZRANGEBYSCORE', st.key, '(' .. num(st.cut), '+inf')
+        for i = 1, #all do
+          if all[i]:sub(1, 2) == 's:' then call('ZREM', st.key, all[i]) end
+        end
+        st.used = st.held
+      end
     end,
   }
 end
 
 -- Token bucket (p1 units drain every p2 us, lowest terms). The state counts what
 -- is used, not what is left, so that a new capacity keeps the usage, and debt is
--- used > capacity. STRING "used,fraction,time,held,volume,given/busy": beyond used,
--- fraction/p2 of a unit has drained; since `busy`, when the bucket was last empty,
--- `volume` was charged and `given` was given back, so volume - given - used has
--- drained.
+-- used > capacity. STRING "held,fraction,time,<place>", the place "used/volume/given/
+-- busy": beyond used, fraction/p2 of a unit has drained; since `busy`, when the
+-- bucket was last empty, `volume` was charged and `given` was given back, so
+-- volume - given - used has drained.
 --
--- What has drained cannot be given back: it has made room for others. A part's
--- place is "busy/volume/drained" as of right after its charge. First in, first out,
--- what remains of a part is at least
+-- What has drained cannot be given back: it has made room for others. A part keeps
+-- the place as of right after its charge. First in, first out, what remains of a
+-- part is at least
 --   its volume - given - drained now  (all that was given back counted as ahead of
 --                                      it), and
 --   amount - drained since            (nothing was ahead of it),
 -- so the larger of the two can go back.
 local function bucket_shape()
-  -- Quotient and rest of (m * r + f) / p for m, r, f < p < 2^44.
-  local function muldiv(m, r, f, p)
-    local q, rest, base = 0, 0, 1099511627776
-    while base >= 1 do
-      local digit = floor(m / base)
-      m = m - digit * base
-      local x = rest * 256 + digit * r
-      local k = floor(x / p)
-      q, rest, base = q * 256 + k, x - k * p, base / 256
-    end
-    local x = rest + f
-    local k = floor(x / p)
-    return q + k, x - k * p
-  end
-
-  -- What drains in e us, exactly, and the new fraction; nil: all of `used`.
+  -- What drains in e us, exactly, and the new fraction; nil: all of `used`. For
+  -- products beyond 2^53 it divides digit by digit (base 256; p < 2^44).
   local function drain(e, r, p, f, used)
     local x = e * r + f
     if x < 9007199254740992 then
@@ -297,114 +288,120 @@ local function bucket_shape()
     end
     if x > (used + 1) * p * 1.000001 then return nil end
     local q, n = floor(r / p), floor(e / p)
-    local m, s = e - n * p, r - q * p
-    local c, rest = muldiv(m, s, f, p)
-    return e * q + n * s + c, rest
+    local m, s = e - n * p, r - q * p -- left to do: (m * s + f) / p
+    local c, rest, base = 0, 0, 1099511627776
+    while base >= 1 do
+      local digit = floor(m / base)
+      m = m - digit * base
+      x = rest * 256 + digit * s
+      local k = floor(x / p)
+      c, rest, base = c * 256 + k, x - k * p, base / 256
+    end
+    x = rest + f
+    local k = floor(x / p)
+    return e * q + n * s + c + k, x - k * p
   end
 
-  local function charge(st, n, _, _, held)
-    st.used, st.volume = st.used + n, st.volume + n
-    if held then st.held = st.held + n end
-    return st.busy .. '/' .. fmt('%d/%d', st.volume, st.volume - st.given - st.used)
+  local function place_of(st)
+    return fmt('%d/%d/', st.used, st.volume) .. st.given .. '/' .. st.busy
   end
 
   return {
-    charge = charge,
-
     read = function(key, r, p, now)
-      local st = { key = key, r = tonumber(r), p = tonumber(p), now = now, used = 0, f = 0, held = 0, volume = 0, given = 0 }
       local text = call('GET', key)
+      local t = now
       if text then
-        local used, f, t, held, volume, given, busy = text:match('^(%d+),(%d+),(%d+),(%d+),(%d+),(%d+)/(%d+)$')
-        used, f, t = tonumber(used), tonumber(f), tonumber(t)
+        local held, f, clock, used, volume, given, busy = text:match('^(%d+),(%d+),(%d+),(%d+)/(%d+)/(%d+)/(%d+)$')
+        used, f, clock = tonumber(used), tonumber(f), tonumber(clock)
         local c = 0
-        if t > now then
-          st.now = t
+        if clock > now then
+          t = clock
         elseif r ~= '0' and used > 0 then
-          if f >= st.p then f = 0 end -- the refill was changed
-          c, f = drain(now - t, st.r, st.p, f, used)
+          p = tonumber(p)
+          if f >= p then f = 0 end -- the refill was changed
+          c, f = drain(now - clock, tonumber(r), p, f, used)
         end
         if c and c < used then
-          st.used, st.f = used - c, f
           volume = tonumber(volume)
           if volume < 4503599627370496 then
-            st.held, st.volume, st.given, st.busy = tonumber(held), volume, tonumber(given), busy
-            return st
+            return { key = key, r = r, p = p, now = t, used = used - c, f = f, held = tonumber(held),
+              volume = volume, given = given, busy = busy, over = 0 }
           end
+          used = used - c -- the count begins anew, nothing older can be given back
+          return { key = key, r = r, p = p, now = t, used = used, f = f, held = 0,
+            volume = used, given = '0', busy = num(t), over = 0 }
         end
       end
-      st.busy = num(st.now) -- a new count begins, nothing older can be given back
-      st.volume = st.used
-      return st
+      return { key = key, r = r, p = p, now = t, used = 0, f = 0, held = 0, volume = 0, given = '0', busy = num(t), over = 0 }
     end,
 
-    merge = function(st, place, n)
-      -- The added volume counts as if it stood right behind the part: not later
-      -- than it does.
-      local busy, volume, drained = place:match('^(%d+)/(%d+)/(%d+)$')
-      if busy ~= st.busy then return nil end
-      charge(st, n, nil, nil, true)
-      return busy .. '/' .. num(volume + n) .. '/' .. drained
-    end,
-
-    change = function(st, place, from, to, open)
-      local busy, volume, drained = place:match('^(%d+)/(%d+)/(%d+)$')
-      if busy ~= st.busy then return 0 end
-      if open then st.held = max(st.held - from, 0) end
-      local now_drained = st.volume - st.given - st.used
-      local left = max(volume - st.given - now_drained, from - (now_drained - drained))
-      local back = max(min(from - to, left, st.used), 0)
-      st.used, st.given = st.used - back, st.given + back
-      if st.used == 0 then st.f = 0 end
-      return back
+    charge = function(st, n, _, _, held)
+      st.used, st.volume = st.used + n, st.volume + n
+      if held then st.held = st.held + n end
+      st.place = place_of(st)
+      return st.place
     end,
 
     write = function(st)
       local ms = LONG_MS
-      if st.r > 0 then ms = min(ms, floor(st.used / st.r * st.p / 1000) + GRACE_MS) end
-      call('SET', st.key, fmt('%d,%d,%d,%d,%d,%d/', st.used, st.f, st.now, st.held, st.volume, st.given) .. st.busy,
-        'PX', num(ms))
+      if st.r ~= '0' then ms = min(ms, floor(st.used / st.r * st.p / 1000) + GRACE_MS) end
+      local text = fmt('%d,%d,%d,', st.held, st.f, st.now) .. (st.place or place_of(st))
+      call('SET', st.key, text, 'PX', num(ms))
+      return text
     end,
 
-    look = function(st)
-      return st.f, st.now
-    end,
+    rest = function(s)
+      function s.merge(st, place, n)
+        -- The added volume counts as if it stood right behind the part: not later
+        -- than it does. Drained = volume - given - used stays the part's.
+        local used, volume, given, busy = place:match('^(%d+)/(%d+)/(%d+)/(%d+)$')
+        if busy ~= st.busy then return nil end
+        s.charge(st, n, nil, nil, true)
+        return fmt('%d/%d/', used + n, volume + n) .. given .. '/' .. busy
+      end
 
-    forget = function(st)
-      local keep = min(st.used, st.held)
-      st.given, st.used = st.given + st.used - keep, keep
-      if keep == 0 then st.f = 0 end
+      function s.change(st, place, from, to, open)
+        local used, volume, given, busy = place:match('^(%d+)/(%d+)/(%d+)/(%d+)$')
+        if busy ~= st.busy then return 0 end
+        if open then st.held = max(st.held - from, 0) end
+        local drained = st.volume - st.given - st.used
+        local left = max(volume - st.given - drained, from - (drained - (volume - given - used)))
+        local back = max(min(from - to, left, st.used), 0)
+        st.used, st.given, st.place = st.used - back, num(st.given + back), nil
+        if st.used == 0 then st.f = 0 end
+        return back
+      end
+
+      function s.look(st)
+        return st.f, st.now
+      end
+
+      function s.forget(st)
+        local keep = min(st.used, st.held)
+        st.given, st.used = num(st.given + st.used - keep), keep
+        if keep == 0 then st.f = 0 end
+      end
     end,
   }
 end
 
 -- Calendar period (p1 = "b0,b1,b2,b3", period boundaries in us around Go's clock).
--- STRING "start,end,used,held"; a new period starts at zero.
+-- STRING "used,held,start,end"; a new period starts at zero.
 local function period_shape()
-  local function charge(st, n, _, _, held)
-    st.used = st.used + n
-    if held then st.held = st.held + n end
-    return num(st.from)
-  end
-
   return {
-    charge = charge,
-
     read = function(key, bounds, _, now)
-      local st = { key = key, used = 0, held = 0, now = now }
       local text = call('GET', key)
       if text then
-        local from, to, used, held = text:match('^(%d+),(%d+),(%d+),(%d+)$')
+        local used, held, from, to = text:match('^(%d+),(%d+),(%d+),(%d+)$')
         if now < tonumber(to) then
-          st.from, st.to, st.used, st.held = tonumber(from), tonumber(to), tonumber(used), tonumber(held)
-          st.now = max(now, st.from)
-          return st
+          return { key = key, used = tonumber(used), held = tonumber(held), from = from, to = tonumber(to), over = 0,
+            now = max(now, tonumber(from)) }
         end
       end
+      local st = { key = key, used = 0, held = 0, now = now, over = 0 }
       for b in bounds:gmatch('%d+') do
-        b = tonumber(b)
-        if b > now then
-          st.to = b
+        if tonumber(b) > now then
+          st.to = tonumber(b)
           break
         end
         st.from = b
@@ -413,29 +410,38 @@ local function period_shape()
       return nil
     end,
 
-    merge = function(st, place, n)
-      return tonumber(place) == st.from and charge(st, n, nil, nil, true)
-    end,
-
-    change = function(st, place, from, to, open)
-      if tonumber(place) ~= st.from then return 0 end
-      local back = min(from - to, st.used)
-      st.used = st.used - back
-      if open then st.held = max(st.held - from, 0) end
-      return back
+    charge = function(st, n, _, _, held)
+      st.used = st.used + n
+      if held then st.held = st.held + n end
+      return st.from
     end,
 
     write = function(st)
-      call('SET', st.key, fmt('%d,%d,%d,%d', st.from, st.to, st.used, st.held),
-        'PX', num(floor((st.to - st.now) / 1000) + GRACE_MS))
+      local text = fmt('%d,%d,%s,%d', st.used, st.held, st.from, st.to)
+      call('SET', st.key, text, 'PX', num(floor((st.to - st.now) / 1000) + GRACE_MS))
+      return text
     end,
 
-    look = function(st)
-      return st.to, st.to
-    end,
+    rest = function(s)
+      function s.merge(st, place, n)
+        return place == st.from and s.charge(st, n, nil, nil, true)
+      end
 
-    forget = function(st)
-      st.used = st.held
+      function s.change(st, place, from, to, open)
+        if place ~= st.from then return 0 end
+        local back = min(from - to, st.used)
+        st.used = st.used - back
+        if open then st.held = max(st.held - from, 0) end
+        return back
+      end
+
+      function s.look(st)
+        return st.to, st.to
+      end
+
+      function s.forget(st)
+        st.used = st.held
+      end
     end,
   }
 end
@@ -445,7 +451,7 @@ local function concurrency_shape()
   return {
     read = function(key, lease, _, now)
       local n = call('ZCOUNT', key, '(' .. num(now), '+inf')
-      return { key = key, lease = tonumber(lease), used = n, held = n, now = now }
+      return { key = key, lease = tonumber(lease), used = n, held = n, now = now, over = 0 }
     end,
 
     charge = function(st, _, id)
@@ -453,26 +459,30 @@ local function concurrency_shape()
       return '0'
     end,
 
-    change = function(st, _, _, _, _, id)
-      st.leave = id
-      return 0
-    end,
-
     write = function(st)
       if st.leave then call('ZREM', st.key, st.leave) end
-      if not st.enter then return end
-      call('ZREMRANGEBYSCORE', st.key, '-inf', num(st.now))
-      call('ZADD', st.key, num(st.now + st.lease), st.enter)
-      call('PEXPIRE', st.key, num(floor(st.lease / 1000) + GRACE_MS))
+      if st.enter then
+        call('ZREMRANGEBYSCORE', st.key, '-inf', num(st.now))
+        call('ZADD', st.key, num(st.now + st.lease), st.enter)
+        call('PEXPIRE', st.key, num(floor(st.lease / 1000) + GRACE_MS))
+      end
+      return fmt('%d,%d', st.used, st.held)
     end,
 
-    look = function(st)
-      local one = call('ZRANGEBYSCORE', st.key, '(' .. num(st.now), '+inf', 'WITHSCORES', 'LIMIT', '0', '1')
-      local last = call('ZREVRANGE', st.key, '0', '0', 'WITHSCORES')
-      return max(tonumber(last[2] or st.now), st.now), tonumber(one[2] or st.now)
-    end,
+    rest = function(s)
+      function s.change(st, _, _, _, _, id)
+        st.leave = id
+        return 0
+      end
 
-    forget = function() end,
+      function s.look(st)
+        local one = call('ZRANGEBYSCORE', st.key, '(' .. num(st.now), '+inf', 'WITHSCORES', 'LIMIT', '0', '1')
+        local last = call('ZREVRANGE', st.key, '0', '0', 'WITHSCORES')
+        return max(tonumber(last[2] or st.now), st.now), tonumber(one[2] or st.now)
+      end
+
+      function s.forget() end
+    end,
   }
 end
 
@@ -493,5 +503,15 @@ local function shape_of(kind)
     s = concurrency_shape()
   end
   built[kind] = s
+  return s
+end
+
+-- whole returns all functions of a kind.
+local function whole(kind)
+  local s = shape_of(kind)
+  if s.rest then
+    s.rest(s)
+    s.rest = nil
+  end
   return s
 end
