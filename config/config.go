@@ -179,11 +179,9 @@ type Queue struct {
 	// puts them back.
 	Shutdown time.Duration `yaml:"shutdown" default:"30s"`
 	// Hold is how long a plain (not streaming) caller's connection is kept
-	// silent before it gets 429 with its place kept. Node clients give up at
-	// 300 s on their own.
+	// silent before it gets 429 with Retry-After. Node clients give up at 300 s
+	// on their own.
 	Hold time.Duration `yaml:"hold" default:"280s"`
-	// KeepPlace is how long such a place is kept for the caller's retry.
-	KeepPlace time.Duration `yaml:"keep_place" default:"90s"`
 	// KeepAlive is the pause between the newlines a waiting stream gets.
 	KeepAlive time.Duration `yaml:"keep_alive" default:"15s"`
 }

@@ -118,7 +118,7 @@ func TestDefaults(t *testing.T) {
 		},
 		Queue: Queue{
 			ResultTTL: 24 * time.Hour, Lease: 30 * time.Second, Shutdown: 30 * time.Second,
-			Hold: 280 * time.Second, KeepPlace: 90 * time.Second, KeepAlive: 15 * time.Second,
+			Hold: 280 * time.Second, KeepAlive: 15 * time.Second,
 		},
 		Providers: []Provider{{
 			ID: "openai", Kind: "openai", BaseURL: "https://api.openai.com/v1",

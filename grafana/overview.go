@@ -35,11 +35,11 @@ func headline(b *builder) {
 	b.stat("Requests per second", "Answered requests of all routes.", "reqps",
 		`sum(rate(llmguard_proxy_requests_total`+from+`[$__rate_interval]))`)
 	b.stat("Server errors", "Share of answers with status 500 and above, the provider's included.", "percentunit",
-		`sum(rate(llmguard_proxy_requests_total{job=~"$job", instance=~"$instance", status=~"5.."}[$__rate_interval])) / sum(rate(llmguard_proxy_requests_total`+from+`[$__rate_interval]))`, 0.01, 0.05)
+		`(sum(rate(llmguard_proxy_requests_total{job=~"$job", instance=~"$instance", status=~"5.."}[$__rate_interval])) or vector(0)) / sum(rate(llmguard_proxy_requests_total`+from+`[$__rate_interval]))`, 0.01, 0.05)
 	b.stat("Jobs waiting", "Jobs in the queues of all pools.", "short",
 		`sum(max by (pool, class) (llmguard_queue_waiting_jobs`+from+`))`)
 	b.stat("Estimated share", "Part of the cost that is an estimate, because no usage came. Every such call is marked in the ledger.", "percentunit",
-		`sum(rate(llmguard_guard_cost_nano_usd_total{job=~"$job", instance=~"$instance", kind="estimated"}[$__rate_interval])) / sum(rate(llmguard_guard_cost_nano_usd_total`+from+`[$__rate_interval]))`, 0.02, 0.1)
+		`(sum(rate(llmguard_guard_cost_nano_usd_total{job=~"$job", instance=~"$instance", kind="estimated"}[$__rate_interval])) or vector(0)) / sum(rate(llmguard_guard_cost_nano_usd_total`+from+`[$__rate_interval]))`, 0.02, 0.1)
 }
 
 func money(b *builder) {
@@ -106,8 +106,8 @@ func health(b *builder) {
 		query{`sum(rate(llmguard_budget_expired_holds_total` + from + `[$__rate_interval]))`, "expired holds"},
 		query{`sum(rate(llmguard_budget_lost_holds_total` + from + `[$__rate_interval]))`, "lost holds"},
 		query{`sum(rate(llmguard_guard_settle_errors_total` + from + `[$__rate_interval]))`, "failed settlements"},
-		query{`sum(rate(llmguard_queue_claims_reaped_total` + from + `[$__rate_interval]))`, "claims of dead workers"},
-		query{`sum(rate(llmguard_queue_tickets_lost_total` + from + `[$__rate_interval]))`, "lost tickets"},
+		query{`sum(rate(llmguard_queue_claims_reaped_total` + from + `[$__rate_interval])) or vector(0)`, "claims of dead workers"},
+		query{`sum(rate(llmguard_queue_tickets_lost_total` + from + `[$__rate_interval])) or vector(0)`, "lost tickets"},
 		query{`sum(rate(llmguard_guard_usage_faults_total` + from + `[$__rate_interval]))`, "faulty usage"})
 	b.graph("Processes", "Processes that answer Prometheus.", "short", false,
 		query{`sum by (job) (up` + from + `)`, "{{job}}"})

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log"
 	"net/http"
 	"os"
 	"os/signal"
@@ -18,7 +17,6 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
 	cfg := openai.DefaultConfig(os.Getenv("LLMGUARD_KEY"))
 	cfg.BaseURL = "http://127.0.0.1:8080/v1"
 	if url := os.Getenv("LLMGUARD_URL"); url != "" {
@@ -26,8 +24,11 @@ func main() {
 	}
 	// A call over the limit waits: for up to 280 s while nothing is sent.
 	cfg.HTTPClient = &http.Client{Timeout: 5 * time.Minute}
-	if err := run(ctx, openai.NewClientWithConfig(cfg)); err != nil {
-		log.Fatal(err)
+	err := run(ctx, openai.NewClientWithConfig(cfg))
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
 	}
 }
 
