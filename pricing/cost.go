@@ -35,11 +35,7 @@ const picoPerNano = 1000
 
 // cost is ceil((tokens x rates x f + fees) / 1000). u must be clamped.
 func (r *rates) cost(u *Usage, f factors) (Nano, error) {
-	in := [5]class{
-		{u.CachedInput, r.cached}, {u.CacheWrite, r.write}, {u.CacheWrite1h, r.write1h},
-		{u.AudioIn, r.audioIn}, {u.ImageIn, r.imageIn},
-	}
-	out := [2]class{{u.AudioOut, r.audioOut}, {u.ImageOut, r.imageOut}}
+	in, out := r.classes(u)
 	var sum, fees wide
 	a := sum.addClasses(in[:], u.Input, r.input)
 	b := sum.addClasses(out[:], u.Output, r.output)
@@ -57,6 +53,15 @@ func (r *rates) cost(u *Usage, f factors) (Nano, error) {
 		return 0, ErrOverflow
 	}
 	return Nano(n), nil
+}
+
+// classes lists the subsets of input and output.
+func (r *rates) classes(u *Usage) (in [5]class, out [2]class) {
+	in = [5]class{
+		{u.CachedInput, r.cached}, {u.CacheWrite, r.write}, {u.CacheWrite1h, r.write1h},
+		{u.AudioIn, r.audioIn}, {u.ImageIn, r.imageIn},
+	}
+	return in, [2]class{{u.AudioOut, r.audioOut}, {u.ImageOut, r.imageOut}}
 }
 
 // class is a number of tokens that have a rate of their own.

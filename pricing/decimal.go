@@ -79,7 +79,11 @@ func allDigits(s string) bool {
 // formatDecimal is the inverse of parseDecimal: v / 10^shift without trailing
 // zeros. v must not be negative.
 func formatDecimal(v int64, shift int) string {
-	s := strconv.FormatInt(v, 10)
+	return formatDigits(strconv.FormatInt(v, 10), shift)
+}
+
+// formatDigits does the same for an integer that is already a text.
+func formatDigits(s string, shift int) string {
 	if len(s) <= shift {
 		s = strings.Repeat("0", shift-len(s)+1) + s
 	}

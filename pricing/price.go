@@ -210,13 +210,15 @@ func (e *entry) factors(tier, region string, minute int, batch bool) factors {
 	f := factors{num: 1, den: 1, ok: true}
 	for i := range e.mults {
 		m := &e.mults[i]
-		if m.tier != "" && m.tier != tier || m.batch && !batch ||
-			!regionHolds(m.region, region) || !inHours(m.hours, minute) {
-			continue
+		if m.holds(tier, region, minute, batch) {
+			f = f.times(m.times)
 		}
-		f = f.times(m.times)
 	}
 	return f
+}
+
+func (m *multiplier) holds(tier, region string, minute int, batch bool) bool {
+	return (m.tier == "" || m.tier == tier) && (!m.batch || batch) && regionHolds(m.region, region) && inHours(m.hours, minute)
 }
 
 const (

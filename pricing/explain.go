@@ -1,0 +1,170 @@
+package pricing
+
+import (
+	"math/big"
+	"slices"
+	"time"
+)
+
+// Bill shows how a charge comes about. Its texts are exact decimals in USD, or
+// in the catalogue's own unit, before the one rounding at the end.
+type Bill struct {
+	// Row is the price list that applied; Tier is the service tier it was chosen
+	// for, "" for the default.
+	Row  Row
+	Tier string
+	// Tokens are what was counted, in classes that do not overlap; Subtotal is
+	// their sum.
+	Tokens   []Line
+	Subtotal string
+	// Multipliers applied to the subtotal and made it Scaled.
+	Multipliers []Multiplier
+	Scaled      string
+	// Fees are added unscaled.
+	Fees []Line
+	// Exact is what was rounded up to Charge.
+	Exact  string
+	Charge Nano
+}
+
+// Line is a number of tokens or calls at one rate.
+type Line struct {
+	// Name is the class as the YAML form writes it, such as "cached_input".
+	Name  string
+	Count int64
+	Rate  Pico
+	// USD is Count x Rate.
+	USD string
+}
+
+// NamedRate is a given rate of a [Rates] list under its YAML name, as a decimal:
+// USD per 1M tokens, or per call where Fee is set.
+type NamedRate struct {
+	Name, USD string
+	Fee       bool
+}
+
+// Named lists the rates that are given, in the order of the YAML form.
+func (r Rates) Named() []NamedRate {
+	var list []NamedRate
+	for _, f := range r.fields() {
+		if f.rate.Given {
+			list = append(list, NamedRate{f.name, formatDecimal(int64(f.rate.Pico), f.digits), f.digits == feeDigits})
+		}
+	}
+	return list
+}
+
+// Entry returns the entry that the price was made from, for display.
+func (p *Price) Entry() Entry { return p.entry.src }
+
+// Explain returns what [Price.Charge] would and how it gets there. It is for
+// people, not for the path of a call.
+func (p *Price) Explain(u Usage, t Terms) (Bill, error) {
+	u, _ = u.Clamp()
+	e, unix, region := p.entry, p.instant(t).Unix(), canonicalRegion(t.Region)
+	minute := int(floorMod(unix, 24*60*60) / 60)
+	var b Bill
+	var list *rates
+	for _, tier := range e.chargedTiers(nil, t) {
+		r := e.periodAt(unix).find(tier, region, minute, u.Input)
+		n, err := r.pay.cost(&u, e.factors(tier, region, minute, t.Batch))
+		if err != nil {
+			return Bill{}, err
+		}
+		if list == nil || n > b.Charge {
+			list = &r.pay
+			b.Row, b.Tier, b.Charge = e.source(r, e.periodAt(unix).from), tier, n
+		}
+	}
+	for i, m := range e.mults {
+		if m.holds(b.Tier, region, minute, t.Batch) {
+			b.Multipliers = append(b.Multipliers, e.src.Multipliers[i])
+		}
+	}
+	b.add(list, &u)
+	return b, nil
+}
+
+// source finds the row as it was written.
+func (e *entry) source(r *row, from int64) Row {
+	i := slices.IndexFunc(e.src.Prices, func(s Row) bool {
+		start := int64(minTime)
+		if !s.EffectiveFrom.IsZero() {
+			start = s.EffectiveFrom.Unix()
+		}
+		return start == from && canonicalTier(s.ServiceTier) == r.tier && canonicalRegion(s.Region) == r.region &&
+			s.ContextOver == r.over && slices.Equal(s.UTCHours, r.hours)
+	})
+	return e.src.Prices[i]
+}
+
+// add fills in the lines and sums.
+func (b *Bill) add(r *rates, u *Usage) {
+	in, out := r.classes(u)
+	b.Tokens = slices.Concat(
+		split("input", r.input, u.Input, in[:], []string{"cached_input", "cache_write", "cache_write_1h", "audio_in", "image_in"}),
+		split("output", r.output, u.Output, out[:], []string{"audio_out", "image_out"}))
+	sum, scale := new(big.Int), feeDigits
+	for _, l := range b.Tokens {
+		sum.Add(sum, product(l))
+	}
+	b.Subtotal = formatDigits(sum.String(), scale)
+	for _, m := range b.Multipliers {
+		sum.Mul(sum, big.NewInt(int64(m.Times)))
+		scale += factorDigits
+	}
+	b.Scaled = formatDigits(sum.String(), scale)
+	shift := new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(scale-feeDigits)), nil)
+	for _, l := range []Line{
+		{Name: "per_request", Count: u.Requests, Rate: Pico(r.perRequest)},
+		{Name: "per_tool_call", Count: u.ToolCalls, Rate: Pico(r.perToolCall)},
+	} {
+		if n := product(l); n.Sign() > 0 {
+			l.USD = formatDigits(n.String(), feeDigits)
+			b.Fees = append(b.Fees, l)
+			sum.Add(sum, n.Mul(n, shift))
+		}
+	}
+	b.Exact = formatDigits(sum.String(), scale)
+}
+
+// split counts like [wide.addClasses] and names what it counted.
+func split(whole string, rate uint64, total int64, classes []class, names []string) []Line {
+	lines := make([]Line, 0, len(classes)+1)
+	var named int64
+	for i, c := range classes {
+		named += c.tokens
+		lines = append(lines, Line{Name: names[i], Count: c.tokens, Rate: Pico(c.rate)})
+	}
+	if named > total {
+		slices.SortStableFunc(lines, func(a, b Line) int { return int(min(max(b.Rate-a.Rate, -1), 1)) })
+	}
+	left := total
+	for i := range lines {
+		lines[i].Count = min(lines[i].Count, left)
+		left -= lines[i].Count
+	}
+	lines = append([]Line{{Name: whole, Count: left, Rate: Pico(rate)}}, lines...)
+	lines = slices.DeleteFunc(lines, func(l Line) bool { return l.Count == 0 })
+	for i := range lines {
+		lines[i].USD = formatDigits(product(lines[i]).String(), feeDigits)
+	}
+	return lines
+}
+
+func product(l Line) *big.Int {
+	return new(big.Int).Mul(big.NewInt(l.Count), big.NewInt(int64(l.Rate)))
+}
+
+// InForce returns the rows of the period that is in force at a time: those that
+// apply then at some tier, region, hour or context size.
+func (e Entry) InForce(at time.Time) []Row {
+	var from time.Time
+	for _, r := range e.Prices {
+		if r.EffectiveFrom.After(from) && !r.EffectiveFrom.After(at) {
+			from = r.EffectiveFrom
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(e.Prices), func(r Row) bool { return !r.EffectiveFrom.Equal(from) })
+}
