@@ -105,6 +105,7 @@ type Store struct {
 	rdb     redis.UniversalClient
 	opts    Options
 	metrics *metrics
+	scripts scripts
 
 	// clock is the tests' time in microseconds; nil: Redis TIME.
 	clock func() int64
@@ -119,7 +120,7 @@ type Store struct {
 // with ContextTimeoutEnabled; retries of the client are harmless.
 func New(rdb redis.UniversalClient, o Options) *Store {
 	o = o.withDefaults()
-	return &Store{rdb: rdb, opts: o, metrics: newMetrics(o.Metrics), orgs: map[string]*openHolds{}}
+	return &Store{rdb: rdb, opts: o, metrics: newMetrics(o.Metrics), scripts: loaded, orgs: map[string]*openHolds{}}
 }
 
 // now returns Redis's time as well as this process knows it: right within the

@@ -27,7 +27,7 @@ func (s *Store) hold(ctx context.Context, limits []Limit, c Call, most, expected
 		return nil, err
 	}
 	life, announced := s.announce(ctx, c.Org)
-	a, err := s.ask(ctx, holdScript, func(now time.Time) ([]string, []any, error) {
+	a, err := s.ask(ctx, s.scripts.hold, func(now time.Time) ([]string, []any, error) {
 		args := []any{
 			s.given(), h.ID, s.opts.Lease.Microseconds(), life,
 			amountsText(h.Max, h.Expected), about,
@@ -132,7 +132,7 @@ func (s *Store) Extend(ctx context.Context, h *Hold, more Amounts) ([]Status, er
 	if err := most.validate("hold"); err != nil {
 		return nil, err
 	}
-	a, err := s.ask(ctx, extendScript, func(now time.Time) ([]string, []any, error) {
+	a, err := s.ask(ctx, s.scripts.extend, func(now time.Time) ([]string, []any, error) {
 		args, err := h.limitArgs([]any{s.given(), h.ID, amountsText(most, expected)}, now, most)
 		return h.keys("holds"), args, err
 	})
@@ -160,7 +160,7 @@ func (s *Store) Peek(ctx context.Context, limits []Limit, c Call) ([]Status, err
 	if err != nil || len(h.states) == 0 {
 		return nil, err
 	}
-	a, err := s.ask(ctx, peekScript, func(now time.Time) ([]string, []any, error) {
+	a, err := s.ask(ctx, s.scripts.peek, func(now time.Time) ([]string, []any, error) {
 		args := []any{s.given()}
 		for _, st := range h.states {
 			p1, p2, err := st.params(now)
@@ -184,7 +184,7 @@ func (s *Store) Reset(ctx context.Context, limit Limit, c Call) error {
 	if err != nil || len(h.states) == 0 {
 		return err
 	}
-	_, err = s.ask(ctx, resetScript, func(now time.Time) ([]string, []any, error) {
+	_, err = s.ask(ctx, s.scripts.reset, func(now time.Time) ([]string, []any, error) {
 		p1, p2, err := h.states[0].params(now)
 		return h.keys(), []any{s.given(), h.states[0].Kind, p1, p2}, err
 	})

@@ -178,7 +178,7 @@ func (s *Store) renew(ctx context.Context, org string, holds []*Hold) error {
 		}
 		args = append(args, h.ID, n)
 	}
-	reply, err := s.run(ctx, renewScript, keys, args)
+	reply, err := s.run(ctx, s.scripts.renew, keys, args)
 	if err != nil {
 		return err
 	}
@@ -265,7 +265,7 @@ func (s *Store) expire(ctx context.Context, org string, ids []string) (int, erro
 			}
 			continue
 		}
-		a, err := s.end(ctx, expireScript, ending{
+		a, err := s.end(ctx, s.scripts.expire, ending{
 			call: m.Call, states: m.States, cost: s.opts.ExpiredCharge,
 			details: Details{Estimated: true, Outcome: "expired"},
 			want:    func(m Metric) any { return string(m) },

@@ -25,16 +25,21 @@ func load(name string, libs ...string) script {
 	return script{lua.Load(name, libs...), name}
 }
 
-var (
-	holdScript   = load("hold", "time", "shapes")
-	extendScript = load("extend", "time", "shapes")
-	settleScript = load("settle", "time", "shapes", "ending")
-	voidScript   = load("void", "time", "shapes", "ending")
-	expireScript = load("expire", "time", "shapes", "ending")
-	renewScript  = load("renew", "time")
-	peekScript   = load("peek", "time", "shapes")
-	resetScript  = load("reset", "time", "shapes")
-)
+// scripts are a Store's; tests put broken ones in to see that they notice.
+type scripts struct {
+	hold, extend, settle, void, expire, renew, peek, reset script
+}
+
+var loaded = scripts{
+	hold:   load("hold", "time", "shapes"),
+	extend: load("extend", "time", "shapes"),
+	settle: load("settle", "time", "shapes", "ending"),
+	void:   load("void", "time", "shapes", "ending"),
+	expire: load("expire", "time", "shapes", "ending"),
+	renew:  load("renew", "time"),
+	peek:   load("peek", "time", "shapes"),
+	reset:  load("reset", "time", "shapes"),
+}
 
 // run runs a script and returns its reply.
 func (s *Store) run(ctx context.Context, sc script, keys []string, args []any) (string, error) {

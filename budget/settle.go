@@ -53,7 +53,7 @@ func (s *Store) Settle(ctx context.Context, h *Hold, st Settlement) (Receipt, er
 		since: h.At, details: st.details(),
 		want: func(m Metric) any { return m.settled(st.Actual) },
 	}
-	a, err := s.end(ctx, settleScript, e)
+	a, err := s.end(ctx, s.scripts.settle, e)
 	if err != nil {
 		return Receipt{}, err
 	}
@@ -82,7 +82,7 @@ func (m Metric) settled(a Amounts) int64 {
 // whose hold expired gets the charge back. Repeating it does no harm.
 func (s *Store) Void(ctx context.Context, h *Hold) error {
 	s.untrack(h.Call.Org, h.ID)
-	_, err := s.end(ctx, voidScript, voiding(h.Call, h.states))
+	_, err := s.end(ctx, s.scripts.void, voiding(h.Call, h.states))
 	return err
 }
 
@@ -93,7 +93,7 @@ func (s *Store) VoidLost(ctx context.Context, c Call) error {
 		return err
 	}
 	s.untrack(c.Org, c.holdID())
-	_, err := s.end(ctx, voidScript, voiding(c, nil))
+	_, err := s.end(ctx, s.scripts.void, voiding(c, nil))
 	return err
 }
 

@@ -16,7 +16,7 @@ for a = 4, #ARGV, 2 do
   if alive then
     redis.call('ZADD', KEYS[2], ends, id)
     for k = key, key + keys - 1 do
-      redis.call('ZADD', KEYS[k], ends, id)
+      redis.call('ZADD', KEYS[k], 'XX', ends, id) -- not when it made room already
       redis.call('PEXPIRE', KEYS[k], math.floor(ARGV[2] / 1000) + 60000)
     end
   end

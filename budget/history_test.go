@@ -1,0 +1,509 @@
+package budget
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/llmguard/llmguard/pricing"
+)
+
+// history drives a Store and the oracle through the same calls and compares
+// them after each.
+type history struct {
+	*fixture
+	ctx    context.Context
+	choose func(n int) int // 0 <= result < n
+	users  []string
+	limits []Limit
+	models map[string]*model // by state key
+	holds  []*modelHold
+	billed int64 // what the ledger must add up to
+	trace  []string
+}
+
+type modelHold struct {
+	call     Call
+	limits   []Limit
+	hold     *Hold // nil before it was admitted
+	marks    [][]*mark
+	had      []int64 // per limit
+	max      Amounts
+	expected Amounts
+	ends     int64  // of the lease
+	state    string // "", open, settled, voided, expired
+	charged  int64
+}
+
+func newHistory(ctx context.Context, f *fixture, choose func(int) int) *history {
+	h := &history{fixture: f, ctx: ctx, choose: choose, users: []string{"ann", "bob"}, models: map[string]*model{}}
+	berlin, _ := time.LoadLocation("Europe/Berlin")
+	pick := func(list ...time.Duration) time.Duration { return list[choose(len(list))] }
+	h.limits = []Limit{
+		{ID: "win", Subject: User, Metric: Cost, Shape: Shape{Kind: Window, Amount: 1000, Window: pick(time.Minute, time.Second, 7*time.Millisecond)}},
+		{ID: "org", Subject: Org, Metric: Cost, Shape: Shape{
+			Kind: Bucket, Amount: 2000, Refill: []int64{0, 7, 100_003, 999_999_999_989}[choose(4)], Per: pick(time.Second, time.Minute, 24*time.Hour)}},
+		{ID: "exact", Subject: User, Metric: Tokens, Shape: Shape{Kind: ExactWindow, Amount: 700, Window: pick(time.Second, time.Minute)}},
+		{ID: "cal", Subject: Org, Metric: Tokens, Shape: Shape{Kind: Calendar, Amount: 2500, Calendar: []string{"minute", "hour", "day"}[choose(3)], Location: berlin}},
+		{ID: "par", Subject: Org, Metric: Concurrency, Shape: Shape{Kind: Concurrent, Amount: 4}},
+		{ID: "rpm", Subject: User, Metric: Requests, Shape: Shape{Kind: Window, Amount: 9, Window: time.Minute}},
+		{ID: "shadow", Subject: Org, Metric: Cost, Mode: Shadow, Shape: Shape{Kind: Window, Amount: 300, Window: time.Minute}},
+	}
+	return h
+}
+
+func (h *history) at() int64 { return h.now.Load() }
+
+func (h *history) model(l Limit, c Call) *model {
+	st := l.stateFor(c, h.opts.Lease)
+	m := h.models[st.Key]
+	if m == nil {
+		m = newModel(l.Shape, h.opts.Lease)
+		h.models[st.Key] = m
+	}
+	m.shape.Amount = l.Shape.Amount
+	return m
+}
+
+func (h *history) note(format string, args ...any) {
+	h.trace = append(h.trace, fmt.Sprintf(format, args...))
+}
+
+// step does one random thing and compares.
+func (h *history) step() error {
+	steps := []func() error{
+		h.stepHold, h.stepHold, h.stepHold, h.stepHold, h.stepSettle, h.stepSettle, h.stepVoid, h.stepExtend,
+		h.stepTime, h.stepTime, h.stepSweep, h.stepRenew, h.stepAgain, h.stepLost, h.stepAmount,
+	}
+	if err := steps[h.choose(len(steps))](); err != nil {
+		return err
+	}
+	return h.compare()
+}
+
+func (h *history) stepTime() error {
+	base := []int64{1, 1000, 100_000, 1_000_000, 20_000_000, 61_000_000, 3_600_000_000, -1_000, -1_500_000, -90_000_000}
+	d := base[h.choose(len(base))]
+	d += d * int64(h.choose(1000)) / 1000
+	h.now.Add(d)
+	h.note("time %+dus -> %d", d, h.at())
+	return nil
+}
+
+func (h *history) amounts() Amounts {
+	scale := []int{1, 60, 400, 1100}[h.choose(4)]
+	return Amounts{Cost: pricing.Nano(h.choose(scale + 1)), Tokens: int64(h.choose(scale + 1))}
+}
+
+func (h *history) stepHold() error {
+	m := &modelHold{call: h.call(), max: h.amounts()}
+	m.call.User = h.users[h.choose(2)]
+	m.expected = Amounts{Cost: m.max.Cost / 2, Tokens: m.max.Tokens / 3}
+	m.limits = slices.Clone(h.limits)
+	if h.choose(4) == 0 {
+		m.limits = m.limits[:h.choose(len(m.limits))+1]
+	}
+	h.holds = append(h.holds, m)
+	return h.tryHold(m)
+}
+
+// stepAgain repeats a hold that was asked before, whatever became of it.
+func (h *history) stepAgain() error {
+	if len(h.holds) == 0 {
+		return nil
+	}
+	return h.tryHold(h.holds[h.choose(len(h.holds))])
+}
+
+func (h *history) tryHold(m *modelHold) error {
+	h.note("hold %s user %s %v limits %d (%s)", m.call.ID[20:], m.call.User, m.max, len(m.limits), m.state)
+	got, err := h.Hold(h.ctx, m.limits, m.call, m.max, m.expected)
+	if m.state != "" && m.state != "open" {
+		if !errors.Is(err, ErrEnded) {
+			return fmt.Errorf("hold of a %s id: %v, want ErrEnded", m.state, err)
+		}
+		return nil
+	}
+	var refused bool
+	if m.state == "" {
+		refused = h.wouldRefuse(m)
+	}
+	var exceeded *ExceededError
+	if refused != errors.As(err, &exceeded) || !refused && err != nil {
+		return fmt.Errorf("hold: %v, oracle says refused = %v", err, refused)
+	}
+	if refused {
+		return h.compareRefusal(m, exceeded)
+	}
+	if m.state == "open" {
+		return nil
+	}
+	m.hold, m.state, m.ends = got, "open", h.at()+h.opts.Lease.Microseconds()
+	for i, l := range m.limits {
+		mod := h.model(l, m.call)
+		n := l.Metric.amountOf(m.max)
+		c := mod.charge(h.at(), got.ID, n, true)
+		m.marks = append(m.marks, nil)
+		if c != nil {
+			m.marks[i] = []*mark{c}
+		}
+		m.had = append(m.had, n)
+		if err := h.admitted(l, mod); err != nil {
+			return err
+		}
+	}
+	for i, s := range got.Statuses {
+		used, held := h.model(m.limits[i], m.call).sums(h.at())
+		if s.Used != used || s.Held != held {
+			return fmt.Errorf("hold: %s used %d held %d, oracle %d %d", s.LimitID, s.Used, s.Held, used, held)
+		}
+	}
+	return nil
+}
+
+func (h *history) wouldRefuse(m *modelHold) bool {
+	refused := false
+	for _, l := range m.limits {
+		used, _ := h.model(l, m.call).sums(h.at())
+		if l.Mode != Shadow && used+l.Metric.amountOf(m.max) > l.Shape.Amount {
+			refused = true
+		}
+	}
+	return refused
+}
+
+// admitted checks I1 and I2 right after a limit let something in.
+func (h *history) admitted(l Limit, m *model) error {
+	if l.Mode == Shadow {
+		return nil
+	}
+	if sum := m.realSum(h.at()); sum > l.Shape.Amount {
+		return fmt.Errorf("limit %s let in %d of %d", l.ID, sum, l.Shape.Amount)
+	}
+	return nil
+}
+
+func (h *history) compareRefusal(m *modelHold, e *ExceededError) error {
+	longest := int64(0)
+	for i, s := range e.Statuses {
+		l := m.limits[i]
+		mod := h.model(l, m.call)
+		used, held := mod.sums(h.at())
+		n := l.Metric.amountOf(m.max)
+		over := used+n > l.Shape.Amount
+		if s.Used != used || s.Held != held || s.Refused != over {
+			return fmt.Errorf("refusal: %s used %d held %d refused %v, oracle %d %d %v", l.ID, s.Used, s.Held, s.Refused, used, held, over)
+		}
+		if !over {
+			continue
+		}
+		wait := mod.wait(h.at(), n)
+		never := wait == math.MaxInt64
+		if never && used+n-held <= l.Shape.Amount {
+			never, wait = false, h.opts.Lease.Microseconds()
+		}
+		if s.Never != never || !never && s.Wait.Microseconds() != max(wait, 0) {
+			return fmt.Errorf("refusal: %s wait %v never %v, oracle %dus %v", l.ID, s.Wait, s.Never, wait, never)
+		}
+		if l.Mode != Shadow {
+			longest = max(longest, wait)
+		}
+	}
+	if e.Binding.Mode == Shadow || !e.Binding.Refused || !e.Binding.Never && e.Binding.Wait.Microseconds() != longest {
+		return fmt.Errorf("binding limit %+v, longest wait %dus", e.Binding, longest)
+	}
+	return nil
+}
+
+// some returns a random hold that was admitted.
+func (h *history) some() *modelHold {
+	var list []*modelHold
+	for _, m := range h.holds {
+		if m.hold != nil {
+			list = append(list, m)
+		}
+	}
+	if len(list) == 0 {
+		return nil
+	}
+	return list[h.choose(len(list))]
+}
+
+func (h *history) stepSettle() error {
+	m := h.some()
+	if m == nil {
+		return nil
+	}
+	actual := h.amounts()
+	if h.choose(3) == 0 {
+		actual = m.max
+	}
+	h.note("settle %s (%s) %v", m.call.ID[20:], m.state, actual)
+	r, err := h.Settle(h.ctx, m.hold, Settlement{Actual: actual})
+	if err != nil {
+		return err
+	}
+	if m.state == "settled" {
+		if !r.Replayed || int64(r.Charged) != m.charged {
+			return fmt.Errorf("settle again: %+v, want %d replayed", r, m.charged)
+		}
+		return nil
+	}
+	late := m.state != "open"
+	if r.Replayed || r.Charged != actual.Cost || r.Late != late || r.Overrun != max(0, actual.Cost-m.max.Cost) {
+		return fmt.Errorf("settle of a %s hold: %+v", m.state, r)
+	}
+	h.end(m, "settled", func(metric Metric) int64 { return metric.settled(actual) }, int64(actual.Cost))
+	return nil
+}
+
+// end regrades all limits of a hold.
+func (h *history) end(m *modelHold, state string, want func(Metric) int64, bill int64) {
+	for i, l := range m.limits {
+		had, marks := m.had[i], m.marks[i]
+		if m.state == "voided" {
+			had, marks = 0, nil
+		}
+		mod := h.model(l, m.call)
+		if c := mod.regrade(h.at(), m.hold.ID, marks, had, want(l.Metric)); c != nil {
+			m.marks[i] = append(m.marks[i], c)
+		}
+		m.had[i] = want(l.Metric)
+	}
+	h.billed += bill - m.charged
+	m.charged, m.state = bill, state
+}
+
+func (h *history) stepVoid() error {
+	m := h.some()
+	if m == nil {
+		return nil
+	}
+	h.note("void %s (%s)", m.call.ID[20:], m.state)
+	if err := h.Void(h.ctx, m.hold); err != nil {
+		return err
+	}
+	if m.state == "open" || m.state == "expired" {
+		h.end(m, "voided", func(Metric) int64 { return 0 }, 0)
+	}
+	return nil
+}
+
+// stepLost voids a hold as if its answer had been lost: known or not.
+func (h *history) stepLost() error {
+	m := &modelHold{call: h.call(), state: "voided", limits: h.limits}
+	if len(h.holds) > 0 && h.choose(2) == 0 {
+		m = h.holds[h.choose(len(h.holds))]
+	} else {
+		h.holds = append(h.holds, m)
+	}
+	h.note("void lost %s (%s)", m.call.ID[20:], m.state)
+	if err := h.VoidLost(h.ctx, m.call); err != nil {
+		return err
+	}
+	switch m.state {
+	case "open", "expired":
+		h.end(m, "voided", func(Metric) int64 { return 0 }, 0)
+	case "":
+		m.state = "voided"
+	}
+	return nil
+}
+
+func (h *history) stepExtend() error {
+	m := h.some()
+	if m == nil {
+		return nil
+	}
+	more := h.amounts()
+	h.note("extend %s (%s) by %v", m.call.ID[20:], m.state, more)
+	_, err := h.Extend(h.ctx, m.hold, more)
+	if m.state != "open" {
+		if !errors.Is(err, ErrEnded) {
+			return fmt.Errorf("extend of a %s hold: %v", m.state, err)
+		}
+		return nil
+	}
+	refused := false
+	grow := func(l Limit) int64 {
+		if l.Metric == Cost || l.Metric == Tokens {
+			return l.Metric.amountOf(more)
+		}
+		return 0
+	}
+	for _, l := range m.limits {
+		used, _ := h.model(l, m.call).sums(h.at())
+		if n := grow(l); l.Mode != Shadow && n > 0 && used+n > l.Shape.Amount {
+			refused = true
+		}
+	}
+	var e *ExceededError
+	if refused != errors.As(err, &e) || !refused && err != nil {
+		return fmt.Errorf("extend: %v, oracle says refused = %v", err, refused)
+	}
+	if refused {
+		return nil
+	}
+	for i, l := range m.limits {
+		n := grow(l)
+		if n == 0 {
+			continue
+		}
+		mod := h.model(l, m.call)
+		h.extend(m, i, mod, n)
+		if err := h.admitted(l, mod); err != nil {
+			return err
+		}
+	}
+	m.max, m.expected = m.max.add(more), m.expected.add(more)
+	return nil
+}
+
+// extend adds to a hold in one limit; in a bucket what stands behind the last
+// part is counted as a piece of it.
+func (h *history) extend(m *modelHold, i int, mod *model, n int64) {
+	m.had[i] += n
+	c := mod.charge(h.at(), m.hold.ID, n, true)
+	last := m.marks[i][len(m.marks[i])-1]
+	if mod.shape.Kind == Bucket && last.place.busy == c.place.busy {
+		// The log needs both, for the real sums; the state sees one part.
+		last.place = place{last.place.busy, last.place.volume + n, last.place.given, last.place.used + n}
+		last.amount += n
+		last.real += n
+		mod.log = mod.log[:len(mod.log)-1]
+		return
+	}
+	m.marks[i] = append(m.marks[i], c)
+}
+
+func (h *history) stepSweep() error {
+	n, err := h.Sweep(h.ctx, h.org)
+	if err != nil {
+		return err
+	}
+	h.note("sweep: %d", n)
+	var due []*modelHold
+	for _, m := range h.holds {
+		if m.state == "open" && m.ends <= h.at() {
+			due = append(due, m)
+		}
+	}
+	slices.SortFunc(due, func(a, b *modelHold) int {
+		return cmp.Or(cmp.Compare(a.ends, b.ends), cmp.Compare(a.hold.ID, b.hold.ID))
+	})
+	for _, m := range due {
+		charge := m.max
+		if h.opts.ExpiredCharge == ChargeExpected {
+			charge = m.expected
+		}
+		h.end(m, "expired", func(metric Metric) int64 { return metric.settled(charge) }, int64(charge.Cost))
+	}
+	if n != len(due) {
+		return fmt.Errorf("sweep expired %d holds, oracle %d", n, len(due))
+	}
+	return nil
+}
+
+func (h *history) stepRenew() error {
+	m := h.some()
+	if m == nil {
+		return nil
+	}
+	h.note("renew %s (%s)", m.call.ID[20:], m.state)
+	if err := h.renew(h.ctx, h.org, []*Hold{m.hold}); err != nil {
+		return err
+	}
+	if m.state == "open" && m.ends > h.at() {
+		m.ends = h.at() + h.opts.Lease.Microseconds()
+		for _, l := range m.limits {
+			if open := h.model(l, m.call).open; open[m.hold.ID] > 0 {
+				open[m.hold.ID] = m.ends
+			}
+		}
+	}
+	return nil
+}
+
+// stepAmount changes a limit's amount: the usage stays.
+func (h *history) stepAmount() error {
+	i := h.choose(len(h.limits))
+	l := &h.limits[i]
+	l.Shape.Amount = max(1, l.Shape.Amount*int64(50+h.choose(150))/100)
+	h.limits = slices.Clone(h.limits)
+	h.note("limit %s now %d", l.ID, l.Shape.Amount)
+	return nil
+}
+
+// compare checks every limit of every user: equal sums, and never less than
+// what was really charged.
+func (h *history) compare() error {
+	for _, user := range h.users {
+		c := Call{Org: h.org, User: user}
+		list, err := h.Peek(h.ctx, h.limits, c)
+		if err != nil {
+			return err
+		}
+		for i, s := range list {
+			m := h.model(h.limits[i], c)
+			used, held := m.sums(h.at())
+			if s.Used != used || s.Held != held {
+				return fmt.Errorf("%s of %s: used %d held %d, oracle %d %d", s.LimitID, user, s.Used, s.Held, used, held)
+			}
+			if sum := m.realSum(h.at()); sum > used {
+				return fmt.Errorf("%s of %s: counts %d, but %d was charged", s.LimitID, user, used, sum)
+			}
+		}
+	}
+	return nil
+}
+
+// finish ends everything and checks that nothing is held and the ledger adds up.
+func (h *history) finish() error {
+	for _, m := range h.holds {
+		if m.state == "open" && h.choose(2) == 0 {
+			if _, err := h.Settle(h.ctx, m.hold, Settlement{Actual: m.max}); err != nil {
+				return err
+			}
+			h.end(m, "settled", func(metric Metric) int64 { return metric.settled(m.max) }, int64(m.max.Cost))
+		}
+	}
+	h.pass(2 * h.opts.Lease)
+	if latest := h.latestLease(); latest > h.at() {
+		h.now.Store(latest)
+	}
+	if err := errors.Join(h.stepSweep(), h.compare()); err != nil {
+		return err
+	}
+	for key, m := range h.models {
+		if _, held := m.sums(h.at()); held != 0 {
+			return fmt.Errorf("%s: %d still held", key, held)
+		}
+	}
+	open := h.rdb.HLen(h.ctx, key(h.org, "holds")).Val() + h.rdb.ZCard(h.ctx, key(h.org, "leases")).Val()
+	if open != 0 {
+		return fmt.Errorf("%d records of open holds are left", open)
+	}
+	var sum int64
+	err := h.Entries(h.ctx, h.org, time.Time{}, time.Time{}, func(e Entry) error {
+		sum += int64(e.Cost)
+		return nil
+	})
+	if err != nil || sum != h.billed {
+		return fmt.Errorf("ledger adds up to %d, want %d (%v)", sum, h.billed, err)
+	}
+	return nil
+}
+
+func (h *history) latestLease() int64 {
+	var latest int64
+	for _, m := range h.holds {
+		if m.state == "open" {
+			latest = max(latest, m.ends)
+		}
+	}
+	return latest
+}
