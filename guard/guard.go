@@ -82,7 +82,28 @@ type Caller struct {
 type Policy struct {
 	Orgs      map[string]*Org
 	Catalogue *pricing.Catalogue
-	Providers *providers.Set
+	// UnknownPrice, when set, prices the models that the catalogue does not
+	// know; nil refuses them. Its Model is what they are called in metrics; its
+	// Provider is ignored and its Use must be empty.
+	UnknownPrice *pricing.Entry
+	Providers    *providers.Set
+}
+
+// price finds what a call to a target costs. The price of unknown models does
+// not stand in for one that is known and not clear: several vendors' prices
+// for one name, or a price that begins later.
+func (p *Policy) price(t providers.Target, at time.Time) (*pricing.Price, error) {
+	price, err := p.Catalogue.Lookup(t.Provider.ID, t.Model, at)
+	var unknown *pricing.UnknownModelError
+	if p.UnknownPrice == nil || !errors.As(err, &unknown) || len(unknown.Providers) > 0 || !unknown.NotBefore.IsZero() {
+		return price, err
+	}
+	e := *p.UnknownPrice
+	e.Provider = t.Provider.ID
+	if price, errPrice := e.Price(at); errPrice == nil {
+		return price, nil
+	}
+	return nil, err // the caller's model is what has no price, not the entry
 }
 
 // Options are what a Guard is built from. Budget and Policy are required.

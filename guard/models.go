@@ -54,7 +54,7 @@ func (g *Guard) Model(c Caller, name string) (Model, error) {
 	if err != nil {
 		return Model{}, notFound(name)
 	}
-	if _, err := g.Policy().Catalogue.Lookup(t.Provider.ID, t.Model, now()); err != nil {
+	if _, err := g.Policy().price(t, now()); err != nil {
 		return Model{}, notFound(name)
 	}
 	return Model{ID: name, Provider: t.Provider.ID}, nil

@@ -42,7 +42,7 @@ func (g *Guard) Prepare(c Caller, r *wire.Request) (*Plan, error) {
 		return nil, notFound(r.Model)
 	}
 	at := now()
-	price, err := policy.Catalogue.Lookup(target.Provider.ID, target.Model, at)
+	price, err := policy.price(target, at)
 	if err != nil {
 		return nil, unpriced(err)
 	}
