@@ -66,6 +66,7 @@ func (s *Server) wait(x *exchange, r *http.Request, plan *guard.Plan, wish wish,
 		return why
 	}
 	job := s.newJob(x, r, plan, queue.Interactive)
+	job.Deadline = time.Now().Add(patience + deadlineSlack)
 	if err := s.put(r.Context(), job, plan.Request.Body); err != nil {
 		return err
 	}
@@ -83,6 +84,10 @@ func (s *Server) wait(x *exchange, r *http.Request, plan *guard.Plan, wish wish,
 	v := &visitor{server: s, exchange: x, job: job, watch: watch, stream: plan.Request.Stream, deadline: started.Add(patience)}
 	return v.run(r.Context())
 }
+
+// deadlineSlack lets the caller's own end of patience come before the job's,
+// so that the caller is told by its proxy and not by the queue.
+const deadlineSlack = 5 * time.Second
 
 // foreseen is the wait a refusal announces; held money may come back sooner.
 func foreseen(err error) time.Duration {

@@ -37,7 +37,8 @@ func (q *Queue) NewID(poolID string) string {
 }
 
 // Put stores a job and its body and lets it wait. It is idempotent on j.ID,
-// which comes from NewID. It sets State, Created, Deadline and Bytes of j. The
+// which comes from NewID. It sets State, Created, Deadline (an earlier one than
+// the pool's is kept) and Bytes of j. The
 // error is a *FullError, about j itself, or of Redis; after one of Redis the
 // job may be waiting, and another Put or Cancel with its id settles that.
 //
@@ -59,6 +60,10 @@ func (q *Queue) Put(ctx context.Context, j *Job, body []byte) error {
 		return err
 	}
 	j.Bytes = int64(len(body))
+	age := p.MaxAge
+	if !j.Deadline.IsZero() {
+		age = min(age, max(time.Until(j.Deadline), time.Millisecond))
+	}
 	share := func(n int64) int64 {
 		if n < 0 {
 			return 0
@@ -68,7 +73,7 @@ func (q *Queue) Put(ctx context.Context, j *Job, body []byte) error {
 	args := append([]any{
 		j.ID, uint8(j.Class), j.Org, j.User, j.Tokens, j.Bytes,
 		max(p.MaxJobs, 0), max(p.MaxBytes, 0), share(int64(p.MaxJobs)), share(p.MaxBytes),
-		p.MaxAge.Microseconds(), q.opts.Grace.Microseconds(), p.ResultTTL.Milliseconds(),
+		age.Microseconds(), q.opts.Grace.Microseconds(), p.ResultTTL.Milliseconds(),
 	}, given...)
 	reply, err := q.eval(ctx, "put", putScript, p.with(jobKey(p.ID, j.ID)), args...)
 	if err != nil {
@@ -84,7 +89,7 @@ func (q *Queue) Put(ctx context.Context, j *Job, body []byte) error {
 		return fullError(p, w)
 	}
 	j.State, j.Created = Queued, instant(w[1])
-	j.Deadline = j.Created.Add(p.MaxAge)
+	j.Deadline = j.Created.Add(age)
 	q.metrics.puts.WithLabelValues(p.ID, "queued").Inc()
 	q.enqueueTicket(ctx, p)
 	return nil

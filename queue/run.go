@@ -54,7 +54,7 @@ func (r *runner) run(ctx context.Context, c *Claim) Verdict {
 	// claim can neither settle nor void its successor's hold.
 	call, err := r.g.Begin(ctx, plan, wire.NewCallID(), c.Job.Attempt+1, c.Job.ID)
 	if err != nil {
-		return r.refused(err)
+		return r.refused(c.Job, err)
 	}
 	call.Waited = c.Job.Waited()
 	defer call.EndNow(ctx)
@@ -80,13 +80,15 @@ func (r *runner) plan(c *Claim) (*guard.Plan, error) {
 	return r.g.Prepare(caller, req)
 }
 
-// refused says what becomes of a job whose hold was refused.
-func (r *runner) refused(err error) Verdict {
+// refused says what becomes of a job whose hold was refused. A connected
+// caller who would have to wait longer than it is willing is told at once.
+func (r *runner) refused(j *Job, err error) Verdict {
 	var exceeded *guard.Refusal
 	if !errors.As(err, &exceeded) {
 		return Verdict{Kind: Requeue, Wait: storeRest, Unused: true}
 	}
-	if exceeded.Final() {
+	outlasts := j.Class == Interactive && !exceeded.Soon && exceeded.Binding.Wait > time.Until(j.Deadline)
+	if exceeded.Final() || outlasts {
 		return failed(exceeded.Public())
 	}
 	v := Verdict{Kind: Park, Wait: min(exceeded.Binding.Wait, latePark), Unused: true}

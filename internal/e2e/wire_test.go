@@ -145,7 +145,7 @@ func TestRefused(t *testing.T) {
 		{"traversal", "/../admin/keys", good, 404, "serves"},
 		{"encoded traversal", "/chat/completions/%2e%2e/%2e%2e/files", good, 404, "serves"},
 		{"duplicate name", "/chat/completions", `{"model":"gpt-4o-mini","model":"gpt-4o","messages":[]}`, 400, "model"},
-		{"escaped duplicate", "/chat/completions", `{"model":"gpt-4o-mini","mod\u0065l":"gpt-4o","messages":[]}`, 400, "model"},
+		{"escaped duplicate", "/chat/completions", `{"model":"gpt-4o-mini","mod\u0065l":"gpt-4o","messages":[]}`, 400, "twice"},
 		{"case variant", "/chat/completions", `{"model":"gpt-4o-mini","MODEL":"gpt-4o","messages":[{"role":"user","content":"x"}]}`, 400, "MODEL"},
 		{"bad UTF-8", "/chat/completions", chat("gpt-4o", "x", "\"user\":\"\xff\""), 400, "UTF-8"},
 		{"trailing data", "/chat/completions", good + "{}", 400, ""},
