@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -55,7 +57,7 @@ func BenchmarkDrain(b *testing.B) {
 			if !overlap {
 				put()
 			}
-			before := commands(b, e)
+			before, ourCPU, redisCPU := stat(b, e, "stats", "total_commands_processed"), cpu(), redisTime(b, e)
 			b.ResetTimer()
 			stop := e.run(runner, WorkerOptions{})
 			if overlap {
@@ -64,21 +66,42 @@ func BenchmarkDrain(b *testing.B) {
 			<-all
 			b.StopTimer()
 			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "jobs/s")
-			b.ReportMetric(float64(commands(b, e)-before)/float64(b.N), "cmds/job")
+			b.ReportMetric((stat(b, e, "stats", "total_commands_processed")-before)/float64(b.N), "cmds/job")
+			b.ReportMetric(1e6*(cpu()-ourCPU)/float64(b.N), "cpu-us/job")
+			b.ReportMetric(1e6*(redisTime(b, e)-redisCPU)/float64(b.N), "redis-us/job")
 			stop()
 		})
 	}
 }
 
-// commands counts what Redis has processed.
-func commands(b *testing.B, e *env) int64 {
-	info, err := e.rdb.InfoMap(b.Context(), "stats").Result()
+// stat reads a number from Redis's INFO.
+func stat(b *testing.B, e *env, section, name string) float64 {
+	info, err := e.rdb.InfoMap(b.Context(), section).Result()
 	if err != nil {
 		b.Fatal(err)
 	}
-	var n int64
-	_, _ = fmt.Sscan(info["Stats"]["total_commands_processed"], &n)
-	return n
+	for _, fields := range info {
+		if text, ok := fields[name]; ok {
+			n, err := strconv.ParseFloat(text, 64)
+			if err != nil {
+				b.Fatal(err)
+			}
+			return n
+		}
+	}
+	b.Fatalf("INFO %s has no %s", section, name)
+	return 0
+}
+
+// redisTime and cpu are the CPU seconds of Redis and of this process.
+func redisTime(b *testing.B, e *env) float64 {
+	return stat(b, e, "cpu", "used_cpu_user") + stat(b, e, "cpu", "used_cpu_sys")
+}
+
+func cpu() float64 {
+	var u syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
+	return float64(u.Utime.Nano()+u.Stime.Nano()) / 1e9
 }
 
 // BenchmarkIdleLatency measures put to the start of the runner on a pool that
@@ -120,4 +143,44 @@ func BenchmarkTake(b *testing.B) {
 			}
 		}
 	})
+}
+
+// BenchmarkFairness drains a hog's and twenty heavy orgs' backlogs at 100
+// requests a second for half a minute beside five light orgs that put a job a
+// second each. It reports the light ones' wait and the use of the quota.
+func BenchmarkFairness(b *testing.B) {
+	e := newEnv(b, Options{OrgShare: 100, Burst: 10}, Pool{ID: "p", RPM: 6000, MaxJobs: -1})
+	const seconds = 30
+	for i := range 3000 {
+		e.put(e.job("p", "hog", "u", Async, 100))
+		e.put(e.job("p", fmt.Sprintf("heavy%d", i%20), "u", Async, 100))
+	}
+	var mu sync.Mutex
+	var waits []time.Duration
+	var started []booked
+	stop := e.run(func(ctx context.Context, c *Claim) Verdict {
+		if c.Start(ctx) != nil {
+			return Verdict{Kind: Requeue}
+		}
+		mu.Lock()
+		started = append(started, booked{time.Duration(c.Job.Started.UnixNano()), 1})
+		if c.Job.Class == Async && c.Job.User == "light" {
+			waits = append(waits, c.Job.Waited())
+		}
+		mu.Unlock()
+		return Verdict{Kind: Done}
+	}, WorkerOptions{})
+	b.ResetTimer()
+	for i := range seconds * 5 {
+		e.put(e.job("p", fmt.Sprintf("light%d", i%5), "light", Async, 100))
+		time.Sleep(200 * time.Millisecond)
+	}
+	b.StopTimer()
+	used := float64(len(started)) / (100 * b.Elapsed().Seconds())
+	stop()
+	slices.Sort(waits)
+	b.ReportMetric(float64(waits[len(waits)/2].Milliseconds()), "light-p50-ms")
+	b.ReportMetric(float64(waits[len(waits)*95/100].Milliseconds()), "light-p95-ms")
+	b.ReportMetric(100*used, "%quota")
+	checkWindows(b, started, Pool{RPM: 6000})
 }

@@ -182,6 +182,9 @@ func TestDeadWorkerAndZombie(t *testing.T) {
 	if err := zombie.finish(ctx, Succeeded, Verdict{Charged: 1}, ""); !errors.Is(err, ErrLost) {
 		t.Errorf("zombie finished: %v", err)
 	}
+	if err := zombie.release(ctx, Verdict{Kind: Requeue}, "0"); !errors.Is(err, ErrLost) {
+		t.Errorf("zombie released: %v", err)
+	}
 	if letters, err := e.renew(ctx, zombie.p, []any{zombie.id, zombie.token, heir.id, heir.token}); err != nil || letters != "lk" {
 		t.Errorf("renewed %q, %v", letters, err)
 	}
@@ -297,11 +300,14 @@ func TestRemainsOfADeadAttempt(t *testing.T) {
 }
 
 func TestCancelWaitingAndRunning(t *testing.T) {
-	e := newEnv(t, Options{}, Pool{ID: "p"})
+	e := newEnv(t, Options{Lease: 10 * time.Minute}, Pool{ID: "p"}) // told, not found by a renewal
 	ctx := t.Context()
 	waiting := e.put(e.job("p", "acme", "ann", Async, 10))
 	if _, err := e.Cancel(ctx, "other", waiting.ID); !errors.Is(err, ErrNotFound) {
 		t.Errorf("cancel by another org: %v", err)
+	}
+	if s := e.state(waiting); s != Queued {
+		t.Errorf("another org's cancel left it %s", s)
 	}
 	if got, err := e.Cancel(ctx, "acme", waiting.ID); err != nil || got.State != Cancelled {
 		t.Fatalf("cancel of a waiting job: %+v, %v", got, err)

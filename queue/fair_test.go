@@ -104,6 +104,26 @@ func TestComingBackGainsNothing(t *testing.T) {
 	}
 }
 
+// Who comes late starts level with the others, not with all that they have had.
+func TestLatecomersStartLevel(t *testing.T) {
+	e := newEnv(t, Options{}, Pool{ID: "p"})
+	for range 60 {
+		e.put(e.job("p", "early", "a", Async, 100))
+	}
+	e.drain("p", 30)
+	for range 30 {
+		e.put(e.job("p", "late", "a", Async, 100))
+		e.put(e.job("p", "early", "b", Async, 100))
+	}
+	jobs, _ := e.drain("p", 40)
+	if jobs["late"] < 19 || jobs["late"] > 21 {
+		t.Errorf("late got %d of 40 picks", jobs["late"])
+	}
+	if a, b := jobs["early a"], jobs["early b"]; a < 8 || b < 8 {
+		t.Errorf("of early, a got %d and b %d picks", a, b)
+	}
+}
+
 func TestClassesHaveTheirShare(t *testing.T) {
 	e := newEnv(t, Options{Grace: time.Hour}, Pool{ID: "p"})
 	for range 40 {

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"pgregory.net/rapid"
@@ -179,5 +180,98 @@ func TestQuotaIsUsed(t *testing.T) {
 				t.Errorf("stood still for %s", longest)
 			}
 		})
+	}
+}
+
+func TestTakeAndGiveAreIdempotent(t *testing.T) {
+	e := newEnv(t, Options{}, Pool{ID: "p", RPM: 10, TPM: 1000, Concurrency: 2})
+	ctx := t.Context()
+	e.at(simStart)
+	take := func(id string, tokens int64) (*Grant, error) {
+		return e.Take(ctx, "p", id, Flow{"acme", "ann"}, tokens)
+	}
+	refused := func(id string, tokens int64, reason string) {
+		t.Helper()
+		var busy *BusyError
+		if _, err := take(id, tokens); !errors.As(err, &busy) || busy.Reason != reason {
+			t.Errorf("take %s: %v, want %s", id, err, reason)
+		}
+	}
+	a, err := take("a", 50)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := take("a", 50)
+	if err != nil || again.at != a.at {
+		t.Errorf("replay: %+v, %v", again, err)
+	}
+	if d, _ := e.Depth(ctx, "p"); d.Requests != 1 || d.Tokens != 50 {
+		t.Errorf("booked twice: %+v", d)
+	}
+	refused("huge", 1001, "never")
+	refused("b", 50, "rpm") // the burst of one request is used
+	for range 2 {
+		if err := e.Give(ctx, a, true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if d, _ := e.Depth(ctx, "p"); d.Requests != 0 || d.Tokens != 0 {
+		t.Errorf("after the return of an unused grant: %+v", d)
+	}
+	for i, id := range []string{"c", "d"} {
+		e.at(simStart + time.Duration(i+1)*10*time.Second)
+		if _, err := take(id, 50); err != nil {
+			t.Fatal(err)
+		}
+	}
+	e.at(simStart + 25*time.Second)
+	e.renewGrants(ctx)
+	e.at(simStart + 50*time.Second) // beyond the first lease
+	refused("e", 50, "concurrency")
+	e.at(simStart + 60*time.Second)
+	if _, err := take("f", 50); err != nil {
+		t.Errorf("after the leases ended: %v", err)
+	}
+	if err := e.Block(ctx, "p", time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Block(ctx, "p", time.Second); err != nil {
+		t.Fatal(err)
+	}
+	e.at(simStart + 100*time.Second)
+	refused("g", 50, "blocked")
+}
+
+func TestGrantGoesStale(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := &Grant{born: time.Now()}
+		time.Sleep(grantLife - 1)
+		if !g.Fresh() {
+			t.Error("stale too early")
+		}
+		time.Sleep(1)
+		if g.Fresh() {
+			t.Error("fresh after 500 ms")
+		}
+	})
+}
+
+func TestSecondGiveReturnsNothing(t *testing.T) {
+	e := newEnv(t, Options{Burst: 1000}, Pool{ID: "p", RPM: 10})
+	e.at(simStart)
+	a, err := e.Take(t.Context(), "p", "a", Flow{"acme", "ann"}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.Take(t.Context(), "p", "b", Flow{"acme", "ann"}, 1); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := e.Give(t.Context(), a, true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if d, _ := e.Depth(t.Context(), "p"); d.Requests != 1 {
+		t.Errorf("%d requests booked, want b's", d.Requests)
 	}
 }

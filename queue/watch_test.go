@@ -157,3 +157,29 @@ func TestAppendIsIdempotent(t *testing.T) {
 		t.Errorf("%d entries, %v", n, err)
 	}
 }
+
+// An output of more entries than one look reads comes whole, before the end.
+func TestWatchOfALongOutput(t *testing.T) {
+	e := newEnv(t, Options{}, Pool{ID: "p"})
+	ctx := t.Context()
+	j := e.put(e.job("p", "acme", "ann", Async, 10))
+	c := e.claimOne("p", j)
+	if err := c.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	var batch []entry
+	for i := range 600 {
+		batch = append(batch, entry{int64(i + 1), bytesEntry([]byte("x"))})
+	}
+	if err := e.appendOutput(ctx, j.ID, 1, time.Minute, batch); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.finish(ctx, Succeeded, Verdict{}, ""); err != nil {
+		t.Fatal(err)
+	}
+	w := e.Watch(ctx, j)
+	defer w.Close(ctx, 0)
+	if got := script(t, w); got != "bytes "+strings.Repeat("x", 600)+", succeeded 1" {
+		t.Errorf("watched %d characters: %.60s", len(got), got)
+	}
+}

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/llmguard/llmguard/internal/redistest"
 )
 
@@ -100,7 +102,7 @@ func TestPanicCountsAsAttempt(t *testing.T) {
 	poison := e.put(e.job("p", "acme", "ann", Async, 10))
 	eventually(t, "poison ended", func() bool { return e.state(poison) == Failed })
 	got, _ := e.Job(t.Context(), "acme", poison.ID)
-	if got.Code != "attempts_exhausted" || got.Tries != 2 {
+	if got.Code != "attempts_exhausted" || got.Tries != 2 || got.Attempt != 1 {
 		t.Errorf("job is %+v", got)
 	}
 }
@@ -193,4 +195,62 @@ func TestRedisRestartMidDrain(t *testing.T) {
 	if err != nil || d.Jobs != 0 || d.Claims != 0 || d.Waiting != [4]int64{} || d.WaitingTokens != [4]int64{} {
 		t.Errorf("left behind: %+v, %v", d, err)
 	}
+}
+
+// While Redis is away, a worker asks seldom instead of as fast as it can.
+func TestAbsentRedisIsNotHammered(t *testing.T) {
+	srv := redistest.Start(t)
+	e := envOn(t, srv, Options{}, Pool{ID: "p"})
+	rdb := redis.NewClient(&redis.Options{Addr: srv.Addr, MaxRetries: -1, DialerRetries: 1})
+	t.Cleanup(func() { _ = rdb.Close() })
+	var asked atomic.Int64
+	rdb.AddHook(counting{&asked})
+	e.Queue.rdb = rdb
+	e.run(noop, WorkerOptions{Concurrency: map[string]int{"p": 8}})
+	j := e.put(e.job("p", "acme", "ann", Async, 1))
+	eventually(t, "job succeeded", func() bool { return e.state(j) == Succeeded })
+	srv.Kill()
+	asked.Store(0)
+	time.Sleep(2 * time.Second)
+	if n := asked.Load(); n > 100 {
+		t.Errorf("asked an absent Redis %d times in 2 s", n)
+	}
+	srv.Restart()
+	j = e.job("p", "acme", "ann", Async, 1)
+	eventually(t, "put", func() bool { return e.Put(t.Context(), j, nil) == nil })
+	eventually(t, "job succeeded", func() bool { return e.state(j) == Succeeded })
+}
+
+// counting counts what is sent.
+type counting struct{ n *atomic.Int64 }
+
+func (c counting) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (c counting) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error { c.n.Add(1); return next(ctx, cmd) }
+}
+
+func (c counting) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error { c.n.Add(1); return next(ctx, cmds) }
+}
+
+// A worker that cannot reach Redis for a whole lease must stop its runs: other
+// workers may have its jobs.
+func TestAbsentRedisEndsRunsWithTheirLease(t *testing.T) {
+	e := newEnv(t, Options{Lease: 900 * time.Millisecond}, Pool{ID: "p"})
+	causes := make(chan error, 1)
+	stop := e.run(func(ctx context.Context, c *Claim) Verdict {
+		if c.Start(ctx) != nil {
+			return Verdict{Kind: Requeue}
+		}
+		e.srv.Kill()
+		<-ctx.Done()
+		causes <- context.Cause(ctx)
+		return Verdict{Kind: Requeue}
+	}, WorkerOptions{ShutdownTimeout: 100 * time.Millisecond})
+	e.put(e.job("p", "acme", "ann", Async, 10))
+	if err := <-causes; !errors.Is(err, ErrLost) {
+		t.Errorf("cause %v", err)
+	}
+	e.srv.Restart()
+	stop()
 }
