@@ -370,11 +370,9 @@ func (h *history) extend(m *modelHold, i int, mod *model, n int64) {
 	c := mod.charge(h.at(), m.hold.ID, n, true)
 	last := m.marks[i][len(m.marks[i])-1]
 	if mod.shape.Kind == Bucket && last.place.busy == c.place.busy {
-		// The log needs both, for the real sums; the state sees one part.
-		last.place = place{last.place.busy, last.place.volume + n, last.place.given, last.place.used + n}
+		last.place.volume, last.place.used = last.place.volume+n, last.place.used+n
 		last.amount += n
-		last.real += n
-		mod.log = mod.log[:len(mod.log)-1]
+		last.pours = append(last.pours, c.pours...)
 		return
 	}
 	m.marks[i] = append(m.marks[i], c)

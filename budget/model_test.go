@@ -11,8 +11,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"pgregory.net/rapid"
-
-	"github.com/llmguard/llmguard/lua"
 )
 
 // runHistory does steps random things; an error comes with the way there.
@@ -81,4 +79,60 @@ func TestHistoriesOnMiniredis(t *testing.T) {
 	})
 }
 
-var _ = lua.Load
+// broken loads the scripts with one piece of their text replaced.
+func broken(t *testing.T, old, replacement string) scripts {
+	found := false
+	load := func(name string, libs ...string) script {
+		var src strings.Builder
+		for _, file := range append(libs, name) {
+			text, err := os.ReadFile("../lua/" + file + ".lua")
+			if err != nil {
+				t.Fatal(err)
+			}
+			found = found || strings.Contains(string(text), old)
+			src.WriteString(strings.ReplaceAll(string(text), old, replacement) + "\n")
+		}
+		return script{redis.NewScript(src.String()), name}
+	}
+	sc := loadAll(load)
+	if !found {
+		t.Fatalf("no script has %q", old)
+	}
+	return sc
+}
+
+// TestOracleNotices proves that the oracle test can fail: every one of these
+// mistakes must be found within 200 histories.
+func TestOracleNotices(t *testing.T) {
+	rdb := shared(t)
+	for _, mistake := range []struct{ name, old, new string }{
+		{"ring of 60 slots", "n - cur > 60", "n - cur > 59"},
+		{"slots freed one early", "for i = cur + 1, n do fields[i - cur]", "for i = cur + 2, n + 1 do fields[i - cur - 1]"},
+		{"one too many", "st.over > 0 and A[", "st.over > 1 and A["},
+		{"counted twice when repeated", "if call('HSETNX', K[1], id, record .. '|' .. A[6]) == 0 then", "if call('HSET', K[1], id, record .. '|' .. A[6]) == 9 then"},
+		{"refund from a slot that left", "if i > st.cur or st.cur - i > 60 or st.wipe then return 0 end", ""},
+		{"refund of what has drained", "local left = max(", "local left = max(from,"},
+		{"fraction of the refill lost", "return c, x - c * p\n    end", "return c, 0\n    end"},
+		{"refill counted twice when time stands still", "elseif r ~= '0' and used > 0 then", "elseif r ~= '0' and used > 0 then\n          clock = clock - 3000"},
+		{"debt forgotten", "if want > had then", "if want > had and st.used < 0 then"},
+		{"exact window one microsecond short", "st.cut = st.now - st.width", "st.cut = st.now - st.width + 1000"},
+		{"time goes back in the exact window", "st.now = max(now, -1 - tonumber(got[3]))", "st.now = now"},
+		{"period ends when the clock goes back", "if now < tonumber(to) then", "if now < tonumber(to) and now >= tonumber(from) then"},
+		{"no tombstone", "call('HSET', KEYS[3], id, text)", ""},
+		{"expired holds stay held", "text = regrade_all(shapes, states, text, want_of, true, id)", ""},
+		{"concurrency counts the dead", "'(' .. num(now), '+inf')", "'-inf', '+inf')"},
+	} {
+		t.Run(mistake.name, func(t *testing.T) {
+			sc := broken(t, mistake.old, mistake.new)
+			for i := range 200 {
+				rng := rand.New(rand.NewPCG(11, uint64(i)))
+				if err := runHistory(t, rdb, sc, 80, rng.IntN); err != nil {
+					first, _, _ := strings.Cut(err.Error(), "\n")
+					t.Logf("history %d: %s", i, first)
+					return
+				}
+			}
+			t.Error("not noticed")
+		})
+	}
+}

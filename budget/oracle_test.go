@@ -16,13 +16,20 @@ import (
 type mark struct {
 	at     int64 // the shape's time, us
 	amount int64 // what the limit must count
-	real   int64 // what the call is charged there: never more than amount
 	held   bool
 	place  place // bucket only
+	pours  []*pour
 }
 
+// pour is what a call took at one instant, and what of it it was really charged:
+// the oldest first, as a call uses up what it took first.
+type pour struct{ at, took, real int64 }
+
 // place is a bucket's counts as of right after a charge.
-type place struct{ busy, volume, given, used int64 }
+type place struct {
+	busy, volume, given, used int64
+	fraction                  *big.Int
+}
 
 // model is one limit for one subject.
 type model struct {
@@ -30,6 +37,7 @@ type model struct {
 	lease int64
 	last  int64 // time of the last write
 	log   []*mark
+	pours []*pour
 	open  map[string]int64 // concurrency: hold id -> lease end
 
 	// bucket
@@ -122,27 +130,27 @@ func (m *model) realSum(now int64) int64 {
 	t := m.clock(now)
 	if m.shape.Kind != Bucket {
 		var sum int64
-		for _, c := range m.log {
-			if m.counts(c.at, t) {
-				sum += c.real
+		for _, p := range m.pours {
+			if m.counts(p.at, t) {
+				sum += p.real
 			}
 		}
 		return sum
 	}
 	per := big.NewInt(max(1, m.shape.Per.Microseconds()))
 	level, then := new(big.Int), int64(0) // in 1/per
-	pour := func(at int64) {
+	drainTo := func(at int64) {
 		level.Sub(level, new(big.Int).Mul(big.NewInt(at-then), big.NewInt(m.shape.Refill)))
 		if level.Sign() < 0 {
 			level.SetInt64(0)
 		}
 		then = at
 	}
-	for _, c := range m.log {
-		pour(c.at)
-		level.Add(level, new(big.Int).Mul(big.NewInt(c.real), per))
+	for _, p := range m.pours {
+		drainTo(p.at)
+		level.Add(level, new(big.Int).Mul(big.NewInt(p.real), per))
 	}
-	pour(t)
+	drainTo(t)
 	whole, rest := new(big.Int).DivMod(level, per, new(big.Int))
 	if rest.Sign() > 0 {
 		return whole.Int64() + 1
@@ -167,15 +175,16 @@ func (m *model) charge(now int64, id string, n int64, held bool) *mark {
 		return nil
 	}
 	m.touch(now)
-	c := &mark{at: m.last, amount: n, real: n, held: held}
+	p := &pour{m.last, n, n}
+	c := &mark{at: m.last, amount: n, held: held, pours: []*pour{p}}
 	if m.shape.Kind == Bucket {
 		m.used, m.volume = m.used+n, m.volume+n
 		if held {
 			m.heldSum += n
 		}
-		c.place = place{m.busy, m.volume, m.given, m.used}
+		c.place = place{m.busy, m.volume, m.given, m.used, new(big.Int).Set(m.fraction)}
 	}
-	m.log = append(m.log, c)
+	m.log, m.pours = append(m.log, c), append(m.pours, p)
 	return c
 }
 
@@ -194,10 +203,12 @@ func (m *model) regrade(now int64, id string, marks []*mark, had, want int64) *m
 		c.amount -= m.giveBack(c, c.amount-to)
 		c.held = false
 	}
-	left := want
-	for _, c := range marks { // a call uses up its oldest part first
-		c.real = min(c.amount, left)
-		left -= c.real
+	left := min(want, had) // what is missing is charged now
+	for _, c := range marks {
+		for _, p := range c.pours {
+			p.real = min(p.took, left)
+			left -= p.real
+		}
 	}
 	if want > had {
 		return m.charge(now, id, want-had, false)
@@ -220,7 +231,15 @@ func (m *model) giveBack(c *mark, n int64) int64 {
 		m.heldSum = max(0, m.heldSum-c.amount)
 	}
 	drained := m.volume - m.given - m.used
-	left := max(p.volume-m.given-drained, c.amount-(drained-(p.volume-p.given-p.used)))
+	ahead := p.volume - m.given - drained
+	if m.fraction.Sign() > 0 {
+		ahead--
+	}
+	alone := c.amount - (drained - (p.volume - p.given - p.used))
+	if m.fraction.Cmp(p.fraction) != 0 {
+		alone--
+	}
+	left := max(ahead, alone)
 	n = max(0, min(n, left, m.used))
 	m.used, m.given = m.used-n, m.given+n
 	if m.used == 0 {

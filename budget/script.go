@@ -30,15 +30,19 @@ type scripts struct {
 	hold, extend, settle, void, expire, renew, peek, reset script
 }
 
-var loaded = scripts{
-	hold:   load("hold", "time", "shapes"),
-	extend: load("extend", "time", "shapes"),
-	settle: load("settle", "time", "shapes", "ending"),
-	void:   load("void", "time", "shapes", "ending"),
-	expire: load("expire", "time", "shapes", "ending"),
-	renew:  load("renew", "time"),
-	peek:   load("peek", "time", "shapes"),
-	reset:  load("reset", "time", "shapes"),
+var loaded = loadAll(load)
+
+func loadAll(load func(name string, libs ...string) script) scripts {
+	return scripts{
+		hold:   load("hold", "time", "shapes"),
+		extend: load("extend", "time", "shapes"),
+		settle: load("settle", "time", "shapes", "ending"),
+		void:   load("void", "time", "shapes", "ending"),
+		expire: load("expire", "time", "shapes", "ending"),
+		renew:  load("renew", "time"),
+		peek:   load("peek", "time", "shapes"),
+		reset:  load("reset", "time", "shapes"),
+	}
 }
 
 // run runs a script and returns its reply.

@@ -20,7 +20,8 @@
 local RECONCILE_MAX = 100000
 
 local function reply(verdict, now, charged, overrun, late, at)
-  return fmt('%s,%.0f,%.0f,%.0f,%d,%.0f', verdict, now, charged or 0, overrun or 0, late and 1 or 0, at or now)
+  return fmt('%s,%d,%d,%d,%d,%d', verdict, now, tonumber(charged or 0), tonumber(overrun or 0), late and 1 or 0,
+    tonumber(at or now))
 end
 
 -- read_limits returns shapes and states by KEYS index; nil: Go's days or calendar
@@ -63,8 +64,8 @@ local function regrade(s, st, text, want, open, id)
     end
   end
   if want > had then s.charge(st, want - had, id, 'o', false) end
-  for k = 1, #places do places[k] = places[k] .. ':' .. int(amounts[k]) end
-  return int(want) .. ' ' .. table.concat(places, ' ')
+  for k = 1, #places do places[k] = places[k] .. ':' .. num(amounts[k]) end
+  return num(want) .. ' ' .. table.concat(places, ' ')
 end
 
 local function as_given(want) return tonumber(want) end
@@ -91,14 +92,14 @@ end
 -- book appends to the ledger and adds to the day. `cost` is what this entry adds
 -- to the bill, negative when a late settle corrects an expiry.
 local function book(kind, now, cost, total, overrun, calls, estimated)
-  local entry = fmt('%s,"kind":"%s","at_us":%.0f,"cost_nano":%.0f,"total_nano":%.0f,"overrun_nano":%.0f}',
-    ARGV[14], kind, now, cost, total, overrun)
+  local entry = ARGV[14] .. fmt(',"kind":"%s","at_us":%d,"cost_nano":%d,"total_nano":%d,"overrun_nano":%d}',
+    kind, now, cost, total, overrun)
   call('XADD', KEYS[4], 'MAXLEN', '~', ARGV[15], '*', 'e', entry)
   call('PEXPIRE', KEYS[4], ARGV[16])
   local day = KEYS[6 + floor(now / 86400000000) - ARGV[9]]
   local function add(measure, n)
     n = tonumber(n)
-    if n ~= 0 then call('HINCRBY', day, ARGV[10] .. measure, int(n)) end
+    if n ~= 0 then call('HINCRBY', day, ARGV[10] .. measure, num(n)) end
   end
   add('cost', cost)
   add('calls', calls)
@@ -112,7 +113,7 @@ end
 
 -- reconcile sets a charge aside that can no longer be told from a replay.
 local function reconcile(now)
-  call('RPUSH', KEYS[5], fmt('%s,"at_us":%.0f,"cost_nano":%s}', ARGV[14], now, ARGV[3]))
-  call('LTRIM', KEYS[5], -RECONCILE_MAX, -1)
+  call('RPUSH', KEYS[5], ARGV[14] .. fmt(',"at_us":%d,"cost_nano":%s}', now, ARGV[3]))
+  call('LTRIM', KEYS[5], num(-RECONCILE_MAX), '-1')
   call('PEXPIRE', KEYS[5], ARGV[16])
 end

@@ -25,17 +25,17 @@ local most, expected, most_tokens, expected_tokens, text, meta =
 if not declared(text) then return reply('keys', now) end
 
 call('ZREM', KEYS[1], id) -- first write, never refused for memory
-local charge, tokens = most, most_tokens
-if ARGV[3] == 'expected' then charge, tokens = expected, expected_tokens end
+local charge, tokens = tonumber(most), tonumber(most_tokens)
+if ARGV[3] == 'expected' then charge, tokens = tonumber(expected), tonumber(expected_tokens) end
 
 local function want_of(metric, part)
-  if metric == 'cost' then return tonumber(charge) end
-  if metric == 'tokens' then return tonumber(tokens) end
+  if metric == 'cost' then return charge end
+  if metric == 'tokens' then return tokens end
   if metric == 'requests' then return tonumber(part:match('^%d+')) end
   return 0
 end
 
 text = regrade_all(shapes, states, text, want_of, true, id)
-bury(id, fmt('X,%s,%s,%.0f|%s|', charge, most, now, text) .. meta)
+bury(id, 'X,' .. num(charge) .. ',' .. most .. ',' .. num(now) .. '|' .. text .. '|' .. meta)
 book('expire', now, charge, charge, 0, 1, charge)
 return reply('expired', now, charge)

@@ -6,12 +6,12 @@
 -- or "skew,<at>,0"
 
 local now = now_us(ARGV[1])
-local out = { 'held,' .. int(now) .. ',0' }
+local out = { 'held,' .. num(now) .. ',0' }
 for i = 1, #KEYS do
   local a = i * 3 - 1
   local s = whole(ARGV[a])
   local st = s.read(KEYS[i], ARGV[a + 1], ARGV[a + 2], now)
-  if not st then return 'skew,' .. int(now) .. ',0' end
+  if not st then return 'skew,' .. num(now) .. ',0' end
   local resets, frees = s.look(st, 0)
   out[i + 1] = fmt('=%d,%d,%d,%d,0', st.used, st.held, resets, frees)
 end

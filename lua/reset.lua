@@ -8,7 +8,7 @@
 local now = now_us(ARGV[1])
 local s = whole(ARGV[2])
 local st = s.read(KEYS[1], ARGV[3], ARGV[4], now)
-if not st then return 'skew,' .. int(now) .. ',0' end
+if not st then return 'skew,' .. num(now) .. ',0' end
 redis.call('PERSIST', KEYS[1]) -- first write, never refused for memory
 s.forget(st)
 s.write(st)

@@ -41,7 +41,7 @@ end
 
 local overrun = max(cost - most, 0)
 regrade_all(shapes, states, text, as_given, record, id)
-bury(id, fmt('S,%.0f,%.0f,%.0f', cost, overrun, now))
+bury(id, fmt('S,%d,%d,%d', cost, overrun, now))
 
 local estimated = (ARGV[5] == '1' and cost or 0) - before
 book(record and 'settle' or 'late', now, cost - before, cost, overrun, expired and 0 or 1, estimated)

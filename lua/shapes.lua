@@ -265,7 +265,7 @@ end
 
 -- Token bucket (p1 units drain every p2 us, lowest terms). The state counts what
 -- is used, not what is left, so that a new capacity keeps the usage, and debt is
--- used > capacity. STRING "held,fraction,time,<place>", the place "used/volume/given/
+-- used > capacity. STRING "held,time,<place>", the place "used/volume/fraction/given/
 -- busy": beyond used, fraction/p2 of a unit has drained; since `busy`, when the
 -- bucket was last empty, `volume` was charged and `given` was given back, so
 -- volume - given - used has drained.
@@ -276,7 +276,8 @@ end
 --   its volume - given - drained now  (all that was given back counted as ahead of
 --                                      it), and
 --   amount - drained since            (nothing was ahead of it),
--- so the larger of the two can go back.
+-- so the larger of the two can go back; a unit that has drained in part counts as
+-- drained.
 local function bucket_shape()
   -- What drains in e us, exactly, and the new fraction; nil: all of `used`. For
   -- products beyond 2^53 it divides digit by digit (base 256; p < 2^44).
@@ -303,7 +304,7 @@ local function bucket_shape()
   end
 
   local function place_of(st)
-    return fmt('%d/%d/', st.used, st.volume) .. st.given .. '/' .. st.busy
+    return fmt('%d/%d/%d/', st.used, st.volume, st.f) .. st.given .. '/' .. st.busy
   end
 
   return {
@@ -311,7 +312,7 @@ local function bucket_shape()
       local text = call('GET', key)
       local t = now
       if text then
-        local held, f, clock, used, volume, given, busy = text:match('^(%d+),(%d+),(%d+),(%d+)/(%d+)/(%d+)/(%d+)$')
+        local held, clock, used, volume, f, given, busy = text:match('^(%d+),(%d+),(%d+)/(%d+)/(%d+)/(%d+)/(%d+)$')
         used, f, clock = tonumber(used), tonumber(f), tonumber(clock)
         local c = 0
         if clock > now then
@@ -345,7 +346,7 @@ local function bucket_shape()
     write = function(st)
       local ms = LONG_MS
       if st.r ~= '0' then ms = min(ms, floor(st.used / st.r * st.p / 1000) + GRACE_MS) end
-      local text = fmt('%d,%d,%d,', st.held, st.f, st.now) .. (st.place or place_of(st))
+      local text = fmt('%d,%d,', st.held, st.now) .. (st.place or place_of(st))
       call('SET', st.key, text, 'PX', num(ms))
       return text
     end,
@@ -354,18 +355,19 @@ local function bucket_shape()
       function s.merge(st, place, n)
         -- The added volume counts as if it stood right behind the part: not later
         -- than it does. Drained = volume - given - used stays the part's.
-        local used, volume, given, busy = place:match('^(%d+)/(%d+)/(%d+)/(%d+)$')
+        local used, volume, rest, busy = place:match('^(%d+)/(%d+)/(.*/(%d+))$')
         if busy ~= st.busy then return nil end
         s.charge(st, n, nil, nil, true)
-        return fmt('%d/%d/', used + n, volume + n) .. given .. '/' .. busy
+        return fmt('%d/%d/', used + n, volume + n) .. rest
       end
 
       function s.change(st, place, from, to, open)
-        local used, volume, given, busy = place:match('^(%d+)/(%d+)/(%d+)/(%d+)$')
+        local used, volume, f, given, busy = place:match('^(%d+)/(%d+)/(%d+)/(%d+)/(%d+)$')
         if busy ~= st.busy then return 0 end
         if open then st.held = max(st.held - from, 0) end
-        local drained = st.volume - st.given - st.used
-        local left = max(volume - st.given - drained, from - (drained - (volume - given - used)))
+        local drained, since = st.volume - st.given - st.used, volume - given - used
+        local left = max(volume - st.given - drained - (st.f > 0 and 1 or 0),
+          from - (drained - since) - (st.f ~= tonumber(f) and 1 or 0))
         local back = max(min(from - to, left, st.used), 0)
         st.used, st.given, st.place = st.used - back, num(st.given + back), nil
         if st.used == 0 then st.f = 0 end
