@@ -46,8 +46,11 @@ type Config struct {
 	// because of them.
 	KillSwitch string `yaml:"kill_switch" default:"off" enum:"off,shadow"`
 	// UnknownModelPrice, when set, is the price of models the catalogue does
-	// not know. Without it such a model is refused; it is never free. (Not
-	// built yet: refused.)
+	// not know: an entry as under Prices, without model, provider, names and
+	// prefixes. Make it dear, because it is what an unknown model is held and
+	// charged at: {max_output: 128000, prices: [{input: 15, output: 75}]}.
+	// Without max_output only requests that set an output limit are taken.
+	// Left out: such a model is refused; it is never free.
 	UnknownModelPrice Raw `yaml:"unknown_model_price" kind:"mapping"`
 	// Prices are the operator's own price entries. They go before the built-in
 	// catalogue. Their form is that of the catalogue's models; ${NAME} is not

@@ -3,6 +3,8 @@ package config
 import (
 	"errors"
 	"slices"
+	"sort"
+	"strconv"
 	"strings"
 
 	"github.com/goccy/go-yaml"
@@ -26,9 +28,10 @@ func (d *document) raw(path string, parent ast.Node, i int, pair *ast.MappingVal
 		d.fail(markOf(value), path, "expected a %s, got %s", f.kind, describe(value))
 		return Raw{}
 	}
+	d.markElements(path, value)
 	root, _ := parent.(*ast.MappingNode)
 	if root == nil || root.IsFlowStyle || value != pair.Value {
-		return Raw{YAML: []byte(value.String()), Line: markOf(value).line}
+		return Raw{YAML: []byte(value.String()), Line: markOf(value).line, rendered: true}
 	}
 	first, last := markOf(value), len(d.lines)
 	if i+1 < len(root.Values) {
@@ -36,35 +39,124 @@ func (d *document) raw(path string, parent ast.Node, i int, pair *ast.MappingVal
 	}
 	lines := slices.Clone(d.lines[first.line-1 : last])
 	if runes := []rune(lines[0]); strings.TrimSpace(string(runes[:first.col-1])) != "" && !strings.HasPrefix(strings.TrimSpace(lines[0]), "-") {
-		lines[0] = string(runes[first.col-1:]) // on the line of its name
+		// On the line of its name, which gives way to as many spaces: errors
+		// keep their column.
+		lines[0] = strings.Repeat(" ", first.col-1) + string(runes[first.col-1:])
 	}
 	return Raw{YAML: []byte(strings.Join(lines, "\n")), Line: first.line}
 }
 
-// prices lets package pricing read its part, and points at what it refuses.
-func (d *document) prices(cfg *Config) {
-	if d.given("unknown_model_price") && !d.broken("unknown_model_price") {
-		d.failAt("unknown_model_price", "is not built yet; write an entry for the model under prices")
-	}
-	raw := cfg.Prices
-	if len(raw.YAML) == 0 {
-		return
-	}
-	entries, err := pricing.ParseEntries(raw.YAML)
-	var ye yaml.Error
-	if errors.As(err, &ye) && ye.GetToken() != nil && ye.GetToken().Position != nil {
-		at := markOfToken(ye.GetToken())
-		at.line += raw.Line - 1
-		d.fail(at, "prices", "%s", ye.GetMessage())
-		return
-	}
-	if err == nil {
-		var base *pricing.Catalogue
-		if base, err = pricing.Embedded(); err == nil {
-			_, err = base.With(entries)
+// markElements remembers where the parts of a raw value stand.
+func (d *document) markElements(path string, value ast.Node) {
+	if seq, ok := value.(*ast.SequenceNode); ok {
+		for i, element := range seq.Values {
+			d.marks[path+"["+strconv.Itoa(i)+"]"] = markOf(element)
 		}
 	}
-	if err != nil {
-		d.failAt("prices", "%s", strings.TrimPrefix(err.Error(), "pricing: "))
+	pairs, _ := entries(value)
+	for _, pair := range pairs {
+		d.marks[join(path, pair.Key.GetToken().Value)] = placeOf(pair)
 	}
+}
+
+// prices lets package pricing read its parts, and points at what it refuses.
+func (d *document) prices(cfg *Config) {
+	base, err := pricing.Embedded()
+	if err != nil {
+		d.failAt("prices", "the built-in catalogue: %s", err)
+		return
+	}
+	if list, err := pricing.ParseEntries(cfg.Prices.YAML); err != nil {
+		d.failRaw("prices", cfg.Prices, err)
+	} else {
+		d.overrides(base, list)
+	}
+	if _, err := cfg.UnknownModelEntry(); err != nil {
+		path := "unknown_model_price"
+		var rule *matchRuleError
+		if errors.As(err, &rule) {
+			path = join(path, rule.field)
+		}
+		d.failRaw(path, cfg.UnknownModelPrice, err)
+	}
+}
+
+// overrides checks every entry against the catalogue and those before it.
+func (d *document) overrides(base *pricing.Catalogue, list []pricing.Entry) {
+	index := make([]int, len(list)) // of what is left of the list
+	for i := range list {
+		index[i] = i
+	}
+	const most = 20
+	for range most {
+		if _, err := base.With(list); err == nil {
+			return
+		}
+		i := sort.Search(len(list)-1, func(i int) bool {
+			_, err := base.With(list[:i+1])
+			return err != nil
+		})
+		_, why := base.With(list[:i+1])
+		d.failAt("prices["+strconv.Itoa(index[i])+"]", "%s", plain(why))
+		list, index = slices.Delete(list, i, i+1), slices.Delete(index, i, i+1)
+	}
+}
+
+// failRaw records an error of package pricing at the place that it names.
+func (d *document) failRaw(path string, raw Raw, err error) {
+	var ye yaml.Error
+	if raw.rendered || !errors.As(err, &ye) || ye.GetToken() == nil || ye.GetToken().Position == nil {
+		d.failAt(path, "%s", plain(err))
+		return
+	}
+	at := markOfToken(ye.GetToken())
+	at.line += raw.Line - 1
+	d.fail(at, path, "%s", ye.GetMessage())
+}
+
+func plain(err error) string {
+	var ye yaml.Error
+	if errors.As(err, &ye) {
+		return ye.GetMessage() // without its own picture of the source
+	}
+	return strings.TrimPrefix(err.Error(), "pricing: ")
+}
+
+// UnknownModel is what models priced by unknown_model_price are called in
+// metrics, where every caller's spelling would be one series too many.
+const UnknownModel = "unknown"
+
+// matchRuleError is a match rule where there is nothing to match.
+type matchRuleError struct{ field string }
+
+func (e *matchRuleError) Error() string {
+	return e.field + " has no place here: the price is for every model the catalogue does not know; for a model of your own write an entry under prices"
+}
+
+// UnknownModelEntry reads UnknownModelPrice; nil when the file has none. After
+// Parse it returns no error.
+func (c *Config) UnknownModelEntry() (*pricing.Entry, error) {
+	if len(c.UnknownModelPrice.YAML) == 0 {
+		return nil, nil
+	}
+	var e pricing.Entry
+	if err := yaml.Unmarshal(c.UnknownModelPrice.YAML, &e); err != nil {
+		return nil, err
+	}
+	for _, rule := range []struct {
+		field string
+		given bool
+	}{
+		{"model", e.Model != ""}, {"provider", e.Provider != ""},
+		{"names", len(e.Names) > 0}, {"prefixes", len(e.Prefixes) > 0},
+	} {
+		if rule.given {
+			return nil, &matchRuleError{rule.field}
+		}
+	}
+	e.Model = UnknownModel
+	if _, err := pricing.New("", []pricing.Entry{e}); err != nil {
+		return nil, errors.Unwrap(err) // without the name that nobody wrote
+	}
+	return &e, nil
 }

@@ -62,6 +62,8 @@ type Rate struct {
 type Raw struct {
 	YAML []byte // the value alone, with the indentation it has in the file
 	Line int    // line of the file at which YAML begins, from 1
+
+	rendered bool // YAML is not a piece of the file, so its places are not the file's
 }
 
 // setText gives a scalar the value that a text stands for.

@@ -21,6 +21,7 @@ import (
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/providers"
 	"github.com/llmguard/llmguard/proxy"
 	"github.com/llmguard/llmguard/queue"
@@ -74,6 +75,10 @@ func New(o Options) (*App, error) {
 	a.guard = guard.New(guard.Options{
 		Budget: a.budget, Policy: set.policy, StoreDeadline: o.Config.Store.Deadline, Log: o.Log, Metrics: a.registry,
 	})
+	if err = pricing.Register(a.registry, func() *pricing.Catalogue { return a.guard.Policy().Catalogue }, time.Now); err != nil {
+		return nil, err
+	}
+	warnOldPrices(set.policy.Catalogue, time.Now(), o.Log)
 	if a.queue, err = queue.New(o.Redis, set.pools, queue.Options{Logger: o.Log, Registerer: a.registry, Lease: o.Config.Queue.Lease}); err != nil {
 		return nil, err
 	}

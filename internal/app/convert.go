@@ -10,7 +10,6 @@ import (
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/keys"
-	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/providers"
 	"github.com/llmguard/llmguard/proxy"
 	"github.com/llmguard/llmguard/queue"
@@ -26,7 +25,7 @@ type settings struct {
 
 // convert maps the file onto the packages' own options.
 func convert(c *config.Config) (*settings, error) {
-	catalogue, err := catalogue(c)
+	prices, err := ReadPrices(c)
 	if err != nil {
 		return nil, err
 	}
@@ -35,7 +34,9 @@ func convert(c *config.Config) (*settings, error) {
 		return nil, err
 	}
 	s := &settings{
-		policy:    &guard.Policy{Orgs: map[string]*guard.Org{}, Catalogue: catalogue, Providers: set},
+		policy: &guard.Policy{
+			Orgs: map[string]*guard.Org{}, Catalogue: prices.Catalogue, UnknownPrice: prices.Unknown, Providers: set,
+		},
 		directory: &proxy.Directory{ByHash: map[string]proxy.Principal{}},
 		workers:   map[string]int{},
 	}
@@ -49,21 +50,6 @@ func convert(c *config.Config) (*settings, error) {
 	}
 	s.addPools(c)
 	return s, nil
-}
-
-func catalogue(c *config.Config) (*pricing.Catalogue, error) {
-	base, err := pricing.Embedded()
-	if err != nil {
-		return nil, fmt.Errorf("the built-in price catalogue: %w", err)
-	}
-	if len(c.Prices.YAML) == 0 {
-		return base, nil
-	}
-	own, err := pricing.ParseEntries(c.Prices.YAML)
-	if err != nil {
-		return nil, fmt.Errorf("%s:%d: prices: %w", c.Name, c.Prices.Line, err)
-	}
-	return base.With(own)
 }
 
 func upstreams(list []config.Provider) (*providers.Set, error) {

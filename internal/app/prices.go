@@ -1,0 +1,56 @@
+package app
+
+import (
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/llmguard/llmguard/config"
+	"github.com/llmguard/llmguard/pricing"
+)
+
+// Prices are what a configuration says calls cost.
+type Prices struct {
+	// Catalogue is the built-in one with the operator's entries, Own, before it.
+	Catalogue *pricing.Catalogue
+	Own       []pricing.Entry
+	// Unknown is the price of models the catalogue does not know; nil when
+	// they are refused.
+	Unknown *pricing.Entry
+}
+
+// ReadPrices reads the prices of a configuration; nil stands for one that says
+// nothing of them.
+func ReadPrices(c *config.Config) (*Prices, error) {
+	base, err := pricing.Embedded()
+	if err != nil {
+		return nil, fmt.Errorf("the built-in price catalogue: %w", err)
+	}
+	p := &Prices{Catalogue: base}
+	if c == nil {
+		return p, nil
+	}
+	if p.Own, err = pricing.ParseEntries(c.Prices.YAML); err == nil {
+		p.Catalogue, err = base.With(p.Own)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s:%d: prices: %w", c.Name, c.Prices.Line, err)
+	}
+	if p.Unknown, err = c.UnknownModelEntry(); err != nil {
+		return nil, fmt.Errorf("%s:%d: unknown_model_price: %w", c.Name, c.UnknownModelPrice.Line, err)
+	}
+	return p, nil
+}
+
+// maxPriceAge is when prices count as old; alert on
+// llmguard_pricing_age_seconds above it.
+const maxPriceAge = 45 * 24 * time.Hour
+
+// warnOldPrices says so when nobody has checked a price for long: providers
+// change them without notice, and a hold is only as good as its price.
+func warnOldPrices(c *pricing.Catalogue, now time.Time, log *slog.Logger) {
+	if age := c.Age(now); age > maxPriceAge {
+		log.Warn("prices have not been checked for long; compare them with `llmguard prices verify`, and update llmguard or set your own under prices",
+			"oldest", c.AsOf().Format(time.DateOnly), "days", int(age/(24*time.Hour)))
+	}
+}
