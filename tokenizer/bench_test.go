@@ -1,14 +1,22 @@
+//go:build unix
+
 package tokenizer
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
+	"syscall"
 	"testing"
+	"time"
 )
 
-// Benchmarks print MB/s; compare runs with benchstat. BenchmarkCorpus counts
-// the files of $LLMGUARD_CORPUS with this package and with tiktoken-go.
+// Besides time, benchmarks print the CPU time of their thread where the system
+// tells (Linux): cpu-ns/op and MB per second of it, which a busy machine does
+// not distort. BenchmarkCorpus counts the files of $LLMGUARD_CORPUS with this
+// package and with tiktoken-go.
 
 func BenchmarkCount(b *testing.B) {
 	for _, kind := range kinds {
@@ -58,22 +66,66 @@ func BenchmarkCorpus(b *testing.B) {
 	}
 }
 
+func BenchmarkStream(b *testing.B) {
+	for _, k := range append(kinds, kind{"random-lower", hostile[4].make}) {
+		text := k.text(100_000)
+		b.Run(k.name, func(b *testing.B) {
+			s, i := NewStream(O200k), 0
+			bench(b, 5, func() { // one delta
+				if i+5 > len(text) {
+					s, i = NewStream(O200k), 0
+				}
+				s.Write(text[i : i+5])
+				i += 5
+			})
+		})
+	}
+}
+
+func BenchmarkCache(b *testing.B) {
+	c := NewCache()
+	for _, size := range []int{200, 2_000, 20_000, 200_000} {
+		text := kinds[0].text(size)
+		b.Run(fmt.Sprint(size), func(b *testing.B) {
+			bench(b, size, func() { c.Count(O200k, text) })
+		})
+	}
+}
+
 func benchCount(b *testing.B, enc Encoding, text []byte) {
 	if err := Warm(enc); err != nil {
 		b.Fatal(err)
 	}
-	b.SetBytes(int64(len(text)))
-	b.ReportAllocs()
-	for b.Loop() {
-		Count(enc, text)
-	}
+	Count(enc, text) // fills the pool
+	bench(b, len(text), func() { Count(enc, text) })
 }
 
 func benchOracle(b *testing.B, enc Encoding, text []byte) {
 	count := oracle(b, enc)
-	b.SetBytes(int64(len(text)))
+	bench(b, len(text), func() { count(text) })
+}
+
+func bench(b *testing.B, size int, f func()) {
 	b.ReportAllocs()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	n, start := 0, threadCPU()
 	for b.Loop() {
-		count(text)
+		f()
+		n++
 	}
+	if used := threadCPU() - start; used > 0 {
+		b.ReportMetric(float64(used.Nanoseconds())/float64(n), "cpu-ns/op")
+		b.ReportMetric(float64(size*n)/1e6/used.Seconds(), "MB/cpu-s")
+	}
+}
+
+// threadCPU returns the CPU time this thread has used, 0 if not known.
+func threadCPU() time.Duration {
+	const thread = 1 // RUSAGE_THREAD
+	var u syscall.Rusage
+	if runtime.GOOS != "linux" || syscall.Getrusage(thread, &u) != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

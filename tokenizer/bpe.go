@@ -7,10 +7,11 @@ import (
 )
 
 const (
-	scanMax = 48       // longest piece counted by repeated scans
+	scanMax = 80       // longest piece counted by repeated scans
 	window  = 64 << 10 // longest piece counted as a whole
 
-	missSlots = 2048
+	knownBits = 12
+	missBits  = 13
 	missMax   = 32 // longest piece the miss cache holds
 )
 
@@ -27,7 +28,9 @@ type codec struct {
 // scratch is the working memory of one count.
 type scratch struct {
 	valid []byte // text with invalid bytes replaced
-	miss  [missSlots]missEntry
+	parts [scanMax]uint64
+	known [1 << knownBits]uint64 // keys of short tokens seen lately
+	miss  [1 << missBits]missEntry
 	long  *bucketMerge
 }
 
@@ -93,16 +96,62 @@ func runes(s []byte) int {
 	return n
 }
 
-// piece returns the number of tokens of the piece s[i:e].
+// piece returns the number of tokens of the piece s[i:e]. Nine pieces of ten
+// are one token of less than eight bytes.
 func (c *codec) piece(s []byte, i, e int, sc *scratch) int {
-	n := e - i
-	switch {
-	case n == 1 || c.member(s, i, e):
+	if n := e - i; n < 8 {
+		if n == 1 {
+			return 1
+		}
+		key := word(s, i, e) | uint64(n)<<56
+		slot := &sc.known[key*mixer>>(64-knownBits)]
+		if *slot == key {
+			return 1
+		}
+		if c.memberShort(key) {
+			*slot = key
+			return 1
+		}
+	} else if c.member(s, i, e) {
 		return 1
+	}
+	if e-i > 6 && s[e-3] >= 0xE0 { // ends in a character of three bytes
+		return c.seamed(s, i, e, sc)
+	}
+	return c.unit(s, i, e, sc)
+}
+
+// seamed counts a piece in parts between which no token can stand.
+func (c *codec) seamed(s []byte, i, e int, sc *scratch) int {
+	count := 0
+	a, w := runeAt(s, i)
+	for k := i + w; k < e; k += w {
+		var b uint32
+		b, w = runeAt(s, k)
+		if c.seams.between(a, b) {
+			count += c.part(s, i, k, sc)
+			i = k
+		}
+		a = b
+	}
+	return count + c.part(s, i, e, sc)
+}
+
+// part is piece without looking for seams.
+func (c *codec) part(s []byte, i, e int, sc *scratch) int {
+	if e-i == 1 || c.member(s, i, e) {
+		return 1
+	}
+	return c.unit(s, i, e, sc)
+}
+
+// unit counts s[i:e], which is not a token.
+func (c *codec) unit(s []byte, i, e int, sc *scratch) int {
+	switch n := e - i; {
 	case n <= missMax:
 		return c.remembered(s[i:e], sc)
 	case n <= scanMax:
-		return c.scan(s[i:e])
+		return c.scan(s[i:e], sc)
 	case n <= window:
 		return c.merged(s[i:e], sc)
 	}
@@ -117,31 +166,46 @@ func (c *codec) piece(s []byte, i, e int, sc *scratch) int {
 func (c *codec) remembered(p []byte, sc *scratch) int {
 	a := word(p, 0, min(8, len(p)))
 	b := word(p, max(0, len(p)-8), len(p))
-	slot := &sc.miss[(a*mixer^b^uint64(len(p)))*0xD6E8FEB86659FD93>>(64-11)]
+	slot := &sc.miss[(a*mixer^b^uint64(len(p)))*0xD6E8FEB86659FD93>>(64-missBits)]
 	if int(slot.size) == len(p) && string(slot.key[:len(p)]) == string(p) {
 		return int(slot.count)
 	}
-	n := c.scan(p)
+	n := c.scan(p, sc)
 	slot.size, slot.count = uint8(len(p)), uint8(n)
 	copy(slot.key[:], p)
 	return n
 }
 
 // scan counts a piece of 2 to scanMax bytes.
-func (c *codec) scan(p []byte) int {
-	var parts [scanMax]uint64
-	c.seed(parts[:len(p)], p)
-	return c.mergeScan(parts[:len(p)])
+func (c *codec) scan(p []byte, sc *scratch) int {
+	return c.mergeScan(sc.parts[:c.seed(sc.parts[:], p)])
 }
 
-// seed fills parts with the bytes of p: each part is the rank of its merge with
-// the next part in the high half, its token in the low half.
-func (v *vocab) seed(parts []uint64, p []byte) {
-	last := len(p) - 1
-	for i := range last {
-		parts[i] = uint64(v.bytePair[int(p[i])<<8|int(p[i+1])])<<32 | uint64(v.byteID[p[i]])
+// seed fills parts with the tokens p starts from and returns their number. Each
+// part is the rank of its merge with the next part in the high half, its token
+// in the low half. Two bytes whose merge outranks every merge that could take
+// one of them away are joined at once, which halves the work on scripts whose
+// characters have two bytes.
+func (v *vocab) seed(parts []uint64, p []byte) int {
+	n := 0
+	for i := 0; i < len(p); n++ {
+		token := v.byteID[p[i]]
+		if i++; i < len(p) {
+			rank := v.bytePair[int(p[i-1])<<8|int(p[i])]
+			if rank != none &&
+				(i < 2 || rank < v.leftMin[int(p[i-2])<<8|int(p[i-1])]) &&
+				(i+1 == len(p) || rank < v.rightMin[int(p[i])<<8|int(p[i+1])]) {
+				token = rank
+				i++
+			}
+		}
+		parts[n] = uint64(token)
 	}
-	parts[last] = uint64(none)<<32 | uint64(v.byteID[p[last]])
+	for i := range n - 1 {
+		parts[i] |= uint64(v.merge(uint32(parts[i]), uint32(parts[i+1]))) << 32
+	}
+	parts[n-1] |= uint64(none) << 32
+	return n
 }
 
 // mergeScan merges the lowest rank, leftmost on ties, until no pair merges, and

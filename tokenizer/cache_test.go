@@ -88,17 +88,3 @@ func TestCacheConcurrent(t *testing.T) {
 	}
 	wg.Wait()
 }
-
-func BenchmarkCache(b *testing.B) {
-	c := NewCache()
-	for _, size := range []int{200, 2_000, 20_000, 200_000} {
-		text := kinds[0].text(size)
-		b.Run(fmt.Sprint(size), func(b *testing.B) {
-			b.SetBytes(int64(size))
-			b.ReportAllocs()
-			for b.Loop() {
-				c.Count(O200k, text)
-			}
-		})
-	}
-}

@@ -76,17 +76,6 @@ func (t *classTable) at(s []byte, i int) (uint8, int) {
 
 // decode is at for a character that is not ASCII.
 func (t *classTable) decode(s []byte, i int) (uint8, int) {
-	b := s[i]
-	switch {
-	case b < 0xE0:
-		p := s[i : i+2]
-		return t.runes[uint32(b&0x1F)<<6|uint32(p[1]&0x3F)], 2
-	case b < 0xF0:
-		p := s[i : i+3]
-		return t.runes[uint32(b&0x0F)<<12|uint32(p[1]&0x3F)<<6|uint32(p[2]&0x3F)], 3
-	default:
-		p := s[i : i+4]
-		r := uint32(b&0x07)<<18 | uint32(p[1]&0x3F)<<12 | uint32(p[2]&0x3F)<<6 | uint32(p[3]&0x3F)
-		return t.runes[r], 4
-	}
+	r, size := runeAt(s, i)
+	return t.runes[r], size
 }

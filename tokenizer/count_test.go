@@ -10,10 +10,7 @@ import (
 
 // Ordinary text in 13 languages, code, JSON, logs, base64 against tiktoken-go.
 func TestTextsEqualTiktoken(t *testing.T) {
-	size := 20_000
-	if long {
-		size = 1_000_000
-	}
+	size := rounds(20_000, 1_000_000)
 	eachOurs(t, func(t *testing.T, enc Encoding) {
 		t.Parallel()
 		want := oracle(t, enc)
@@ -32,7 +29,7 @@ func TestHostileEqualsTiktoken(t *testing.T) {
 		t.Parallel()
 		want := oracle(t, enc)
 		for _, h := range hostile {
-			for _, size := range []int{2, 3, 7, 8, 15, 16, 31, 32, 33, 47, 48, 49, 50, 127, 128, 129, 1000, 4000} {
+			for _, size := range []int{2, 3, 7, 8, 15, 16, 31, 32, 33, 79, 80, 81, 82, 127, 128, 129, 1000, rounds(4000, 8000)} {
 				text := h.text(size)
 				if got, want := Count(enc, text), want(text); got != want {
 					t.Errorf("%s, %d bytes: %d, want %d", h.name, size, got, want)
@@ -44,7 +41,7 @@ func TestHostileEqualsTiktoken(t *testing.T) {
 
 // Pieces above 64 KB are counted in windows: off by a token or so per window.
 func TestHugePieces(t *testing.T) {
-	const size = 1_000_000
+	size := rounds(200_000, 2_000_000)
 	for _, enc := range ours {
 		c, err := codecOf(enc)
 		if err != nil {
@@ -76,7 +73,7 @@ func TestMergesAgree(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	for range 2_000 {
 		p := hostile[r.IntN(len(hostile))].text(2 + r.IntN(scanMax-1))
-		if scan, buckets := c.scan(p), b.count(c.vocab, p); scan != buckets {
+		if scan, buckets := c.scan(p, new(scratch)), b.count(c.vocab, p); scan != buckets {
 			t.Fatalf("%q: scan %d, buckets %d", p, scan, buckets)
 		}
 	}
@@ -160,6 +157,9 @@ func TestRankDataIsChecked(t *testing.T) {
 }
 
 func TestCountDoesNotAllocate(t *testing.T) {
+	if raceOn {
+		t.Skip("sync.Pool drops at random under the race detector")
+	}
 	texts := [][]byte{kinds[0].text(16_000), kinds[6].text(4_000), hostileText("a", 100_000), []byte("bad \xff byte")}
 	for _, enc := range ours {
 		for _, text := range texts {

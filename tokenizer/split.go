@@ -51,7 +51,10 @@ func (t *classTable) wordO200k(s []byte, j int) (end int, open bool) {
 		return k, true
 	case c&lower != 0:
 		for k += w; k < len(s); k += w {
-			if c, w = t.at(s, k); c&(lower|both) == 0 {
+			if c, w = t.ascii[s[k]], 1; c == wide {
+				c, w = t.decode(s, k)
+			}
+			if c&(lower|both) == 0 {
 				break
 			}
 		}
@@ -92,7 +95,10 @@ func (t *classTable) nextCL100k(s []byte, i int) (end int, open bool) {
 // wordCL100k returns the end of the run of letters that goes on at s[k].
 func (t *classTable) wordCL100k(s []byte, k int) (end int, open bool) {
 	for k < len(s) {
-		c, w := t.at(s, k)
+		c, w := t.ascii[s[k]], 1
+		if c == wide {
+			c, w = t.decode(s, k)
+		}
 		if !letter(c) {
 			return k, false
 		}

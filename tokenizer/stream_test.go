@@ -7,10 +7,7 @@ import (
 
 // A stream cut anywhere, also inside characters, counts like the whole so far.
 func TestStreamEqualsWhole(t *testing.T) {
-	n := 4_000
-	if long {
-		n = 200_000
-	}
+	n := rounds(4_000, 200_000)
 	eachOurs(t, func(t *testing.T, enc Encoding) {
 		t.Parallel()
 		mix := newMixer(t, enc)
@@ -103,21 +100,4 @@ func hostileText(name string, size int) []byte {
 		}
 	}
 	panic("no hostile text " + name)
-}
-
-func BenchmarkStream(b *testing.B) {
-	for _, k := range append(kinds, kind{"random-lower", hostile[4].make}) {
-		text := k.text(100_000)
-		b.Run(k.name, func(b *testing.B) {
-			b.ReportAllocs()
-			s, i := NewStream(O200k), 0
-			for b.Loop() { // one delta of 5 bytes
-				if i+5 > len(text) {
-					s, i = NewStream(O200k), 0
-				}
-				s.Write(text[i : i+5])
-				i += 5
-			}
-		})
-	}
 }

@@ -20,6 +20,7 @@ package tokenizer
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"unicode/utf8"
 )
@@ -137,10 +138,16 @@ func nonASCII(text []byte) int {
 
 // appendValid appends text with every invalid byte replaced by U+FFFD.
 func appendValid(dst, text []byte) []byte {
-	for len(text) > 0 {
-		r, size := utf8.DecodeRune(text)
-		dst = utf8.AppendRune(dst, r)
-		text = text[size:]
+	dst = slices.Grow(dst, len(text)+utf8.UTFMax)
+	start, i := 0, 0
+	for i < len(text) {
+		r, size := utf8.DecodeRune(text[i:])
+		if r == utf8.RuneError && size == 1 {
+			dst = append(dst, text[start:i]...)
+			dst = utf8.AppendRune(dst, utf8.RuneError)
+			start = i + 1
+		}
+		i += size
 	}
-	return dst
+	return append(dst, text[start:]...)
 }

@@ -35,11 +35,13 @@ var (
 )
 
 const (
-	idBits  = 18
-	idMask  = 1<<idBits - 1
-	none    = ^uint32(0) // no such merge
-	mixer   = 0x9E3779B97F4A7C15
-	longMin = 16 // tokens from this length are compared in the blob
+	idBits = 18
+	idMask = 1<<idBits - 1
+	none   = ^uint32(0) // no such merge
+
+	maybeBits = 20
+	mixer     = 0x9E3779B97F4A7C15
+	longMin   = 16 // tokens from this length are compared in the blob
 )
 
 // vocab answers the two questions counting asks: are these bytes one token, and
@@ -53,7 +55,13 @@ type vocab struct {
 	byteID   [256]uint32   // token of a single byte
 	bytePair [65536]uint32 // merge of two bytes (first<<8 | second), or none
 
-	pairs     []uint64 // left<<36 | right<<18 | merged; 0 is empty
+	// Lowest rank of a merge whose right part is the single byte second and
+	// whose left part ends in first, and of one whose left part is the single
+	// byte first and whose right part starts with second; none without one.
+	leftMin, rightMin [65536]uint32
+
+	maybe     [1 << (maybeBits - 6)]uint64 // bitmap: hashes of the pairs
+	pairs     []uint64                     // left<<36 | right<<18 | merged; 0 is empty
 	pairShift uint8
 
 	short      []uint64 // tokens of 2..7 bytes: little-endian | length<<56
@@ -64,6 +72,8 @@ type vocab struct {
 	longShift  uint8
 	blob       []byte
 	longest    int
+
+	seams seams
 }
 
 // newVocab reads the rank file of sp and builds the tables.
@@ -86,6 +96,9 @@ func newVocab(sp spec) (*vocab, error) {
 	for rank := 256; rank < sp.tokens; rank++ {
 		token := blob[start:ends[rank]]
 		if err := v.addPair(token, uint32(rank)); err != nil {
+			return nil, fmt.Errorf("%s: rank %d: %w", sp.file, rank, err)
+		}
+		if err := v.seams.add(token); err != nil {
 			return nil, fmt.Errorf("%s: rank %d: %w", sp.file, rank, err)
 		}
 		v.addMember(token)
@@ -135,7 +148,7 @@ func (v *vocab) size(tokens int) {
 	v.mid, v.midShift = make([][2]uint64, 1<<(bits-2)), 66-bits
 	v.long, v.longShift = make([]uint64, 1<<(bits-5)), 69-bits
 	for i := range v.bytePair {
-		v.bytePair[i] = none
+		v.bytePair[i], v.leftMin[i], v.rightMin[i] = none, none, none
 	}
 }
 
@@ -149,18 +162,25 @@ func (v *vocab) addBytes(singles []byte) {
 // addPair records the merge that makes token, whose bytes must merge into two
 // parts with the lower ranks known so far.
 func (v *vocab) addPair(token []byte, rank uint32) error {
-	if len(token) == 2 {
-		v.bytePair[int(token[0])<<8|int(token[1])] = rank
-		v.putPair(v.byteID[token[0]], v.byteID[token[1]], rank)
-		return nil
-	}
 	parts := make([]uint64, len(token))
-	v.seed(parts, token)
-	n := v.mergeScan(parts)
-	if n != 2 {
+	parts = parts[:v.seed(parts, token)]
+	if n := v.mergeScan(parts); n != 2 {
 		return fmt.Errorf("token %q is not reachable: %d parts", token, n)
 	}
-	v.putPair(uint32(parts[0]), uint32(parts[1]), rank)
+	left, right := uint32(parts[0]), uint32(parts[1])
+	v.putPair(left, right, rank)
+	first, last := token[0], token[len(token)-1]
+	if len(token) == 2 {
+		v.bytePair[int(first)<<8|int(last)] = rank
+	}
+	if right == v.byteID[last] {
+		at := int(token[len(token)-2])<<8 | int(last)
+		v.leftMin[at] = min(v.leftMin[at], rank)
+	}
+	if left == v.byteID[first] {
+		at := int(first)<<8 | int(token[1])
+		v.rightMin[at] = min(v.rightMin[at], rank)
+	}
 	return nil
 }
 
@@ -171,12 +191,18 @@ func (v *vocab) putPair(left, right, merged uint32) {
 		h = (h + 1) & uint64(len(v.pairs)-1)
 	}
 	v.pairs[h] = key<<idBits | uint64(merged)
+	m := key * mixer >> (64 - maybeBits)
+	v.maybe[m>>6] |= 1 << (m & 63)
 }
 
 // merge returns the token that left and right merge into, or none.
 func (v *vocab) merge(left, right uint32) uint32 {
 	key := uint64(left)<<idBits | uint64(right)
-	for h := key * mixer >> v.pairShift; ; h++ {
+	m := key * mixer
+	if f := m >> (64 - maybeBits); v.maybe[f>>6]&(1<<(f&63)) == 0 {
+		return none
+	}
+	for h := m >> v.pairShift; ; h++ {
 		slot := v.pairs[h&uint64(len(v.pairs)-1)]
 		if slot>>idBits == key && slot != 0 {
 			return uint32(slot & idMask)
@@ -220,13 +246,7 @@ func (v *vocab) addMember(token []byte) {
 func (v *vocab) member(s []byte, i, e int) bool {
 	switch n := e - i; {
 	case n < 8:
-		key := word(s, i, e) | uint64(n)<<56
-		for h := key * mixer >> v.shortShift; ; h++ {
-			slot := v.short[h&uint64(len(v.short)-1)]
-			if slot == key || slot == 0 {
-				return slot == key
-			}
-		}
+		return v.memberShort(word(s, i, e) | uint64(n)<<56)
 	case n < longMin:
 		a, b := word(s, i, i+8), word(s, i+8, e)|uint64(n)<<56
 		for h := hashMid(a, b) >> v.midShift; ; h++ {
@@ -242,6 +262,15 @@ func (v *vocab) member(s []byte, i, e int) bool {
 		return false
 	default:
 		return v.memberLong(s[i:e])
+	}
+}
+
+func (v *vocab) memberShort(key uint64) bool {
+	for h := key * mixer >> v.shortShift; ; h++ {
+		slot := v.short[h&uint64(len(v.short)-1)]
+		if slot == key || slot == 0 {
+			return slot == key
+		}
 	}
 }
 
