@@ -1,7 +1,6 @@
 package budget
 
 import (
-	"fmt"
 	"regexp"
 	"strconv"
 	"testing"
@@ -72,12 +71,12 @@ func BenchmarkServerTime(b *testing.B) {
 		})
 		sums["hold"] += serverTime(b, rdb, n, func(i int) { holds[i+1] = f.hold(ctx, limits, 1234567) })
 		sums["settle"] += serverTime(b, rdb, n, func(i int) { f.settle(ctx, holds[i+1], 234567) })
-		sums["void"] += serverTime(b, rdb, n, func(i int) {
+		sums["hold+void/2"] += serverTime(b, rdb, n, func(i int) {
 			h := f.hold(ctx, limits, 1234567)
 			if err := f.Void(ctx, h); err != nil {
 				b.Fatal(err)
 			}
-		})*2 - 0
+		})
 		limits[0].Shape.Amount = 1
 		sums["refused"] += serverTime(b, rdb, n, func(int) {
 			if _, err := f.Hold(ctx, limits, f.call(), cost(1234567), cost(0)); err == nil {
@@ -89,5 +88,4 @@ func BenchmarkServerTime(b *testing.B) {
 		b.ReportMetric(sum/float64(b.N), name+"-us")
 	}
 	b.ReportMetric(sums["hold"]/sums["bare"], "hold/bare")
-	_ = fmt.Sprint
 }

@@ -26,10 +26,10 @@ func (s *Store) hold(ctx context.Context, limits []Limit, c Call, most, expected
 	if err != nil {
 		return nil, err
 	}
-	life, announced := s.announce(ctx, c.Org)
+	announced := s.announce(ctx, c.Org)
 	a, err := s.ask(ctx, s.scripts.hold, func(now time.Time) ([]string, []any, error) {
 		args := []any{
-			s.given(), h.ID, s.opts.Lease.Microseconds(), life,
+			s.given(), h.ID, s.opts.Lease.Microseconds(), recordLife.Milliseconds(),
 			amountsText(h.Max, h.Expected), about,
 		}
 		args, err := h.limitArgs(args, now, h.Max)
@@ -42,7 +42,7 @@ func (s *Store) hold(ctx context.Context, limits []Limit, c Call, most, expected
 	switch a.verdict {
 	case "held", "again":
 		h.At = a.at()
-		s.track(h, a.head[1])
+		s.track(h)
 		h.Statuses, err = s.statuses(h, a, h.Max)
 		s.metrics.refused(h.Statuses) // by limits in the shadow
 		return h, err

@@ -37,17 +37,13 @@ func (s *Store) orgOf(org string) *openHolds {
 	return o
 }
 
-// track has the hold renewed until it ends. Due is the org's earliest lease end
-// in microseconds, 0 when the script did not look.
-func (s *Store) track(h *Hold, due int64) {
+// track has the hold renewed until it ends.
+func (s *Store) track(h *Hold) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	o := s.orgOf(h.Call.Org)
 	o.holds[h.ID] = h
-	switch {
-	case due > 0:
-		o.due = due
-	case o.due == 0:
+	if o.due == 0 {
 		o.due = h.At.Add(s.opts.Lease).UnixMicro()
 	}
 }
@@ -61,11 +57,9 @@ func (s *Store) untrack(org, id string) {
 }
 
 // announce enters the org in the registry once per third of a lease, beside the
-// hold, so that its holds expire even when every process dies. It returns the
-// lifetime that the hold must give the org's records, in ms, empty in between;
-// and a function that waits for the registry. A failure leaves the org to the
-// next hold.
-func (s *Store) announce(ctx context.Context, org string) (life any, wait func()) {
+// hold, so that its holds expire even when every process dies. The function it
+// returns waits for that; a failure leaves the org to the next hold.
+func (s *Store) announce(ctx context.Context, org string) (wait func()) {
 	now := time.Now()
 	s.mu.Lock()
 	o := s.orgOf(org)
@@ -75,7 +69,7 @@ func (s *Store) announce(ctx context.Context, org string) (life any, wait func()
 	}
 	s.mu.Unlock()
 	if fresh {
-		return "", func() {}
+		return func() {}
 	}
 	done := make(chan struct{})
 	go func() {
@@ -87,7 +81,7 @@ func (s *Store) announce(ctx context.Context, org string) (life any, wait func()
 			s.mu.Unlock()
 		}
 	}()
-	return recordLife.Milliseconds(), func() { <-done }
+	return func() { <-done }
 }
 
 func (s *Store) register(ctx context.Context, until time.Time, orgs ...string) error {

@@ -11,7 +11,7 @@ local now = now_us(ARGV[1])
 local id, n = ARGV[2], #KEYS - 1
 
 local record = call('HGET', KEYS[1], id)
-if not record then return 'gone,' .. num(now) .. ',0' end
+if not record then return 'gone,' .. num(now) end
 local at, parts, meta = record:match('^(%d+)[^|]*|([^|]*)|(.*)$')
 
 local shapes, states, more, texts, refused = {}, {}, {}, {}, false
@@ -22,7 +22,7 @@ for text in (parts .. ';'):gmatch('([^;]*);') do
   local a = i * 6 - 2
   local s = whole(ARGV[a])
   local st = s.read(KEYS[i + 1], ARGV[a + 4], ARGV[a + 5], now)
-  if not st then return 'skew,' .. num(now) .. ',0' end
+  if not st then return 'skew,' .. num(now) end
   more[i] = max(ARGV[a + 3] - (text:match('^%d+') or 0), 0)
   st.over = st.used + more[i] - ARGV[a + 2]
   if more[i] > 0 and st.over > 0 and ARGV[a + 1] == '1' then refused = true end
@@ -54,7 +54,7 @@ if not refused and next(grown) then
   for i in pairs(grown) do shapes[i].write(states[i]) end
 end
 
-local out = { (refused and 'refused,' or 'held,') .. num(now) .. ',0' }
+local out = { (refused and 'refused,' or 'held,') .. num(now) }
 for i = 1, n do
   local st = states[i]
   local resets, frees = shapes[i].look(st, more[i] > 0 and max(st.over, 0) or 0)

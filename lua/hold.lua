@@ -3,24 +3,19 @@
 --
 -- KEYS  1 holds (HASH id -> record)   2 leases (ZSET id by end)
 --       3 done (HASH id -> tombstone) 4.. one state key per limit
--- ARGV  1 now (empty: Redis TIME)  2 id  3 lease us
---       4 lifetime of KEYS 1, 2 in ms, or empty: it was set within the lease
+-- ARGV  1 now (empty: Redis TIME)  2 id  3 lease us  4 lifetime of KEYS 1, 2 in ms
 --       5 "max cost,expected cost,max tokens,expected tokens"  6 meta (opaque)
 --       7.. per limit: kind, enforce 0|1, amount, cost, p1, p2
 -- Record: "<at>,<ARGV 5>|<limit>;<limit>..|<meta>", a limit "<charged> <place>:<amount>.."
--- Reply "<verdict>,<at>,<earliest lease end, 0 when ARGV 4 is empty>" and per limit
---       ";<state as written>"; or, when it did not fit or was held before,
---       ";=<used>,<held>,<resets>,<frees>,<refused 0|1>".
+-- Reply "<verdict>,<at>" and per limit ";<state as written>"; or, when it did not fit
+--       or was held before, ";=<used>,<held>,<resets>,<frees>,<refused 0|1>".
 --       verdict: held | again (it was held before) | refused | done | skew
 
 local K, A = KEYS, ARGV
 local now = now_us(A[1])
 local at, id, n = num(now), A[2], #K - 3
 
-if call('HEXISTS', K[3], id) == 1 then return 'done,' .. at .. ',0' end
-if A[4] ~= '' and num(4503599627370497) ~= '4503599627370497' then
-  return redis.error_reply('ERR llmguard needs a 64 bit redis-server')
-end
+if call('HEXISTS', K[3], id) == 1 then return 'done,' .. at end
 
 local states, refused = {}, false
 local function read_all()
@@ -43,7 +38,7 @@ end
 -- unheld replies without having held. What was held before is not in the way of
 -- itself.
 local function unheld(verdict)
-  local out = verdict .. ',' .. at .. ',0'
+  local out = verdict .. ',' .. at
   if verdict == 'again' then read_all() end
   for i = 1, n do
     if verdict == 'again' then states[i].over = 0 end
@@ -53,7 +48,7 @@ local function unheld(verdict)
   return out
 end
 
-if not read_all() then return 'skew,' .. at .. ',0' end
+if not read_all() then return 'skew,' .. at end
 if refused then return unheld(call('HEXISTS', K[1], id) == 1 and 'again' or 'refused') end
 
 local record = at .. ',' .. A[5] .. '|'
@@ -67,13 +62,11 @@ end
 if call('HSETNX', K[1], id, record .. '|' .. A[6]) == 0 then return unheld('again') end
 call('ZADD', K[2], num(now + A[3]), id)
 
-local first = '0'
-if A[4] ~= '' then
+if call('HLEN', K[1]) == 1 then -- a new key; renew prolongs its life
   call('PEXPIRE', K[1], A[4])
   call('PEXPIRE', K[2], A[4])
-  first = num(call('ZRANGE', K[2], '0', '0', 'WITHSCORES')[2])
 end
-local out = 'held,' .. at .. ',' .. first
+local out = 'held,' .. at
 for i = 1, n do
   local st = states[i]
   local text = shape_of(A[1 + i * 6]).write(st)

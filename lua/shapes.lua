@@ -23,8 +23,8 @@
 --
 -- These run inside every call, so they are written for time. A function costs
 -- 50 ns to define, in every run: what a hold does not need is in rest(). Printing
--- numbers costs most: '%d' is three times as fast as '%.0f' and as exact on the 64
--- bit servers that hold.lua insists on, and a number given to redis.call is printed
+-- numbers costs most: '%d' is three times as fast as '%.0f' and as exact on a 64 bit
+-- server, and a number given to redis.call is printed
 -- with '%.17g', slower than both. Numbers stay well below 2^53.
 
 local call, floor, max, min, fmt = redis.call, math.floor, math.max, math.min, string.format

@@ -1,0 +1,211 @@
+package budget
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+)
+
+// until waits for a condition that another goroutine brings about.
+func until(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	for range 500 {
+		if done() {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatalf("%s did not happen", what)
+}
+
+// live returns a store with a short lease on Redis's own clock.
+func live(t *testing.T, rdb *redis.Client, org string) *fixture {
+	f := newFixture(t, rdb, Options{Lease: 400 * time.Millisecond})
+	f.clock = nil
+	f.now.Store(time.Now().UnixMicro())
+	if org != "" {
+		f.org = org
+	}
+	return f
+}
+
+// run runs f until the returned function is called.
+func (f *fixture) run(t *testing.T) (stop func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- f.Run(ctx) }()
+	return func() {
+		cancel()
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			t.Errorf("run ended with %v", err)
+		}
+	}
+}
+
+// A hold lives as long as its process, and no longer: when the process dies, any
+// other one expires it, though it never heard of the org.
+func TestRunRenewsAndExpires(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	rdb := shared(t)
+	ctx := t.Context()
+	limits := []Limit{
+		costLimit("win", User, hour(1000)),
+		{ID: "par", Subject: Org, Metric: Concurrency, Shape: Shape{Kind: Concurrent, Amount: 1}},
+	}
+	a := live(t, rdb, "")
+	stop := a.run(t)
+	h := a.hold(ctx, limits, 100)
+	time.Sleep(3 * a.opts.Lease)
+	a.used(ctx, limits, [2]int64{100, 100}, [2]int64{1, 1})
+	stop() // the process dies
+
+	b := live(t, rdb, "elsewhere")
+	defer b.run(t)()
+	until(t, "expiry by another process", func() bool {
+		list, err := b.Peek(ctx, limits, h.Call)
+		return err == nil && list[0].Held == 0 && list[1].Used == 0
+	})
+	a.used(ctx, limits, [2]int64{100, 0}, [2]int64{0, 0})
+
+	r := a.settle(ctx, h, 30) // it was only slow
+	if !r.Late || r.Charged != 30 {
+		t.Fatalf("late settle: %+v", r)
+	}
+	a.used(ctx, limits, [2]int64{30, 0}, [2]int64{0, 0})
+	until(t, "the org off the registry", func() bool {
+		return errors.Is(rdb.ZScore(ctx, registry, a.org).Err(), redis.Nil)
+	})
+}
+
+// One process's dead hold expires although another keeps the org busy.
+func TestExpiresBesideLiveHolds(t *testing.T) {
+	rdb := shared(t)
+	ctx := t.Context()
+	limits := []Limit{costLimit("win", User, hour(1000))}
+	dead := live(t, rdb, "")
+	dead.hold(ctx, limits, 100)
+	alive := live(t, rdb, dead.org)
+	defer alive.run(t)()
+	alive.seq = 1000
+	h := alive.hold(ctx, limits, 10)
+	until(t, "expiry", func() bool {
+		list, err := alive.Peek(ctx, limits, h.Call)
+		return err == nil && list[0].Held == 10
+	})
+	alive.settle(ctx, h, 10)
+	alive.used(ctx, limits, [2]int64{110, 0})
+}
+
+func TestEveryKeyHasALifetime(t *testing.T) {
+	both(t, func(t *testing.T, rdb *redis.Client) {
+		ctx := t.Context()
+		f := newFixture(t, rdb, Options{Lease: time.Minute})
+		limits := newHistory(ctx, f, func(int) int { return 0 }).limits
+		h := f.hold(ctx, limits, 10)
+		f.hold(ctx, limits, 10)
+		f.settle(ctx, h, 20)
+		f.pass(3 * time.Minute)
+		if _, err := f.Sweep(ctx, f.org); err != nil {
+			t.Fatal(err)
+		}
+		f.pass(3 * time.Hour)
+		old := f.call()
+		f.hold(ctx, limits, 1)
+		f.pass(3 * time.Hour)
+		_, err := f.Settle(ctx, &Hold{ID: old.holdID(), Call: old}, Settlement{Actual: cost(5)})
+		if !errors.Is(err, ErrTooOld) {
+			t.Fatalf("settle after the horizon: %v", err)
+		}
+		list, err := f.Reconcile(ctx, f.org, 10)
+		if err != nil || len(list) != 1 || list[0].ID != old.ID || list[0].Cost != 5 {
+			t.Fatalf("reconciliation list: %+v, %v", list, err)
+		}
+		keys := rdb.Keys(ctx, "*").Val()
+		if len(keys) < 10 {
+			t.Fatalf("only %d keys: %v", len(keys), keys)
+		}
+		for _, k := range keys {
+			if ttl := rdb.PTTL(ctx, k).Val(); ttl <= 0 {
+				t.Errorf("%s lives for ever", k)
+			}
+		}
+	})
+}
+
+// A hold the store has lost is charged in full, once.
+func TestSettleOfLostHold(t *testing.T) {
+	rdb := shared(t)
+	ctx := t.Context()
+	f := newFixture(t, rdb, Options{})
+	limits := []Limit{costLimit("win", User, hour(1000)), costLimit("org", Org, Shape{Kind: Bucket, Amount: 1000})}
+	h := f.hold(ctx, limits, 100)
+	if err := rdb.FlushAll(ctx).Err(); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 2 {
+		r := f.settle(ctx, h, 70)
+		if r.Charged != 70 || r.Overrun != 0 || r.Replayed != (i == 1) {
+			t.Fatalf("settle %d: %+v", i, r)
+		}
+	}
+	f.used(ctx, limits, [2]int64{70, 0}, [2]int64{70, 0})
+	if _, err := f.Hold(ctx, limits, h.Call, cost(1), cost(1)); !errors.Is(err, ErrEnded) {
+		t.Fatalf("hold after its settle: %v", err)
+	}
+}
+
+// Reset forgets charges and keeps holds: nothing can be given back twice.
+func TestReset(t *testing.T) {
+	both(t, func(t *testing.T, rdb *redis.Client) {
+		ctx := t.Context()
+		f := newFixture(t, rdb, Options{})
+		for _, l := range []Limit{
+			costLimit("win", User, hour(1000)),
+			costLimit("exact", User, Shape{Kind: ExactWindow, Amount: 1000, Window: time.Minute}),
+			costLimit("buck", User, Shape{Kind: Bucket, Amount: 1000, Refill: 1, Per: time.Hour}),
+			costLimit("cal", User, Shape{Kind: Calendar, Amount: 1000, Calendar: "week"}),
+		} {
+			limits := []Limit{l}
+			f.settle(ctx, f.hold(ctx, limits, 300), 300)
+			h := f.hold(ctx, limits, 200)
+			f.used(ctx, limits, [2]int64{500, 200})
+			if err := f.Reset(ctx, l, h.Call); err != nil {
+				t.Fatal(err)
+			}
+			f.used(ctx, limits, [2]int64{200, 200})
+			f.settle(ctx, h, 50)
+			f.used(ctx, limits, [2]int64{50, 0})
+		}
+	})
+}
+
+// Attempts of one call are holds of their own: the late end of the first leaves
+// the second alone.
+func TestAttemptsAreFenced(t *testing.T) {
+	rdb := shared(t)
+	ctx := t.Context()
+	f := newFixture(t, rdb, Options{})
+	limits := []Limit{costLimit("win", User, hour(1000))}
+	c := f.call()
+	first, err := f.Hold(ctx, limits, c, cost(100), cost(100))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Attempt = 1
+	second, err := f.Hold(ctx, limits, c, cost(100), cost(100))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Void(ctx, first); err != nil {
+		t.Fatal(err)
+	}
+	f.used(ctx, limits, [2]int64{100, 100})
+	if r := f.settle(ctx, second, 60); r.Replayed {
+		t.Fatalf("receipt %+v", r)
+	}
+	f.used(ctx, limits, [2]int64{60, 0})
+}

@@ -1,0 +1,105 @@
+package budget
+
+import (
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/llmguard/llmguard/pricing"
+)
+
+func TestLedger(t *testing.T) {
+	both(t, func(t *testing.T, rdb *redis.Client) {
+		ctx := t.Context()
+		f := newFixture(t, rdb, Options{Lease: time.Minute})
+		f.now.Store(time.Date(2026, 11, 18, 23, 59, 0, 0, time.UTC).UnixMicro())
+		usage := pricing.Usage{Input: 1200, CachedInput: 1000, Output: 34, Reasoning: 30, Requests: 1}
+		settle := func(h *Hold, n int64, estimated bool) {
+			t.Helper()
+			_, err := f.Settle(ctx, h, Settlement{
+				Actual: cost(n), Usage: usage, Estimated: estimated, Outcome: "completed", Status: 200,
+				UpstreamID: "chatcmpl-1", ServiceTier: "default", Took: 1500 * time.Millisecond,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		big := int64(1<<52 - 5)
+		settle(f.hold(ctx, nil, big), big, false) // must not be printed as 4.5e+15
+		settle(f.hold(ctx, nil, 100), 130, true)
+		dead := f.hold(ctx, nil, 500)
+		if err := f.Void(ctx, f.hold(ctx, nil, 7)); err != nil {
+			t.Fatal(err)
+		}
+		f.pass(2 * time.Minute) // the next day
+		if n, err := f.Sweep(ctx, f.org); n != 1 || err != nil {
+			t.Fatal(n, err)
+		}
+		settle(dead, 200, false)
+
+		var got []Entry
+		err := f.Entries(ctx, f.org, time.Time{}, time.Time{}, func(e Entry) error {
+			got = append(got, e)
+			return nil
+		})
+		if err != nil || len(got) != 4 {
+			t.Fatalf("%d entries, %v", len(got), err)
+		}
+		for i, want := range []struct {
+			kind                 string
+			cost, total, overrun pricing.Nano
+			estimated            bool
+		}{
+			{KindSettle, pricing.Nano(big), pricing.Nano(big), 0, false},
+			{KindSettle, 130, 130, 30, true},
+			{KindExpire, 500, 500, 0, true},
+			{KindLate, -300, 200, 0, false},
+		} {
+			e := got[i]
+			if e.Kind != want.kind || e.Cost != want.cost || e.Total != want.total || e.Overrun != want.overrun || e.Estimated != want.estimated {
+				t.Errorf("entry %d = %+v, want %+v", i, e, want)
+			}
+		}
+		e := got[1]
+		if pricing.Usage(e.Usage) != usage || e.User != "ann" || e.Key != "k1" || e.Model != "gpt-x" || e.Status != 200 ||
+			e.UpstreamID != "chatcmpl-1" || e.TookMS != 1500 || e.At.IsZero() || e.ID == "" {
+			t.Errorf("entry = %+v", e)
+		}
+
+		days, err := f.Rollups(ctx, f.org, time.Date(2026, 11, 18, 5, 0, 0, 0, time.UTC), time.Date(2026, 11, 19, 5, 0, 0, 0, time.UTC))
+		if err != nil || len(days) != 2 {
+			t.Fatalf("roll-ups %+v, %v", days, err)
+		}
+		first := Rollup{
+			Day: time.Date(2026, 11, 18, 0, 0, 0, 0, time.UTC), User: "ann", Key: "k1", Model: "gpt-x",
+			Cost: pricing.Nano(big) + 130, Estimated: 130, Overrun: 30, Calls: 2, Input: 2400, Cached: 2000, Output: 68,
+		}
+		second := Rollup{
+			Day: first.Day.Add(24 * time.Hour), User: "ann", Key: "k1", Model: "gpt-x",
+			Cost: 200, Estimated: 0, Calls: 1, Input: 1200, Cached: 1000, Output: 34,
+		}
+		if days[0] != first || days[1] != second {
+			t.Errorf("roll-ups\n%+v\n%+v, want\n%+v\n%+v", days[0], days[1], first, second)
+		}
+	})
+}
+
+func TestLedgerPages(t *testing.T) {
+	rdb := shared(t)
+	f := newFixture(t, rdb, Options{})
+	pipe := rdb.Pipeline()
+	for range 2345 {
+		pipe.XAdd(t.Context(), &redis.XAddArgs{Stream: key(f.org, "ledger"), Values: []string{"e", `{"cost_nano":2,"at_us":5}`}})
+	}
+	if _, err := pipe.Exec(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var sum pricing.Nano
+	if err := f.Entries(t.Context(), f.org, time.Now().Add(-time.Hour), time.Now().Add(time.Hour), func(e Entry) error {
+		sum += e.Cost
+		return nil
+	}); err != nil || sum != 4690 {
+		t.Fatalf("sum %d, %v", sum, err)
+	}
+}

@@ -1,0 +1,132 @@
+package budget
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestLimitValidate(t *testing.T) {
+	good := costLimit("a.b-c_1", User, hour(5))
+	if err := good.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	for want, change := range map[string]func(*Limit){
+		"id must":          func(l *Limit) { l.ID = "a:b" },
+		"unknown subject":  func(l *Limit) { l.Subject = "team" },
+		"unknown mode":     func(l *Limit) { l.Mode = "maybe" },
+		"unknown metric":   func(l *Limit) { l.Metric = "bytes" },
+		"go together":      func(l *Limit) { l.Metric = Concurrency },
+		"amount -1":        func(l *Limit) { l.Shape.Amount = -1 },
+		"amount 45":        func(l *Limit) { l.Shape.Amount = 1 << 52 },
+		"window 1ns":       func(l *Limit) { l.Shape.Window = 1 },
+		"exact window 2h":  func(l *Limit) { l.Shape = Shape{Kind: ExactWindow, Window: 2 * time.Hour} },
+		"refill time 0s":   func(l *Limit) { l.Shape = Shape{Kind: Bucket, Refill: 1} },
+		"refill -1":        func(l *Limit) { l.Shape = Shape{Kind: Bucket, Refill: -1} },
+		"unknown calendar": func(l *Limit) { l.Shape = Shape{Kind: Calendar, Calendar: "year"} },
+		"unknown shape":    func(l *Limit) { l.Shape.Kind = "cube" },
+		"time zone \"Custom\"": func(l *Limit) {
+			l.Shape = Shape{Kind: Calendar, Calendar: "day", Location: time.FixedZone("Custom", 60)}
+		},
+	} {
+		l := good
+		change(&l)
+		if err := l.Validate(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("limit %+v: %v, want %q", l, err, want)
+		}
+	}
+}
+
+// What must not reach a script is refused before.
+func TestBadInput(t *testing.T) {
+	f := newFixture(t, shared(t), Options{})
+	ctx := t.Context()
+	limits := []Limit{costLimit("win", User, hour(1000))}
+	for name, do := range map[string]func(c Call) error{
+		"org with braces": func(c Call) error {
+			c.Org = "a}{b"
+			_, err := f.Hold(ctx, limits, c, cost(1), cost(1))
+			return err
+		},
+		"id without time": func(c Call) error {
+			c.ID = "x"
+			_, err := f.Hold(ctx, limits, c, cost(1), cost(1))
+			return err
+		},
+		"negative hold": func(c Call) error {
+			_, err := f.Hold(ctx, limits, c, cost(-1), cost(-1))
+			return err
+		},
+		"huge hold": func(c Call) error {
+			_, err := f.Hold(ctx, limits, c, cost(MaxAmount+1), cost(1))
+			return err
+		},
+		"negative charge": func(c Call) error {
+			_, err := f.Settle(ctx, &Hold{ID: c.holdID(), Call: c}, Settlement{Actual: cost(-5)})
+			return err
+		},
+		"limit given twice": func(c Call) error {
+			_, err := f.Hold(ctx, append(limits, limits[0]), c, cost(1), cost(1))
+			return err
+		},
+	} {
+		if err := do(f.call()); err == nil || errors.Is(err, ErrUnavailable) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	f.used(ctx, limits, [2]int64{0, 0})
+}
+
+// Which state a call's limit is: what separates usage, and what keeps it.
+func TestWhoseUsage(t *testing.T) {
+	ctx := context.Background()
+	f := newFixture(t, shared(t), Options{})
+	base := costLimit("l", User, hour(1000))
+	hold := func(l Limit, change func(*Call)) {
+		t.Helper()
+		c := f.call()
+		change(&c)
+		if _, err := f.Hold(ctx, []Limit{l}, c, cost(100), cost(100)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	same := func(*Call) {}
+	hold(base, same)
+	hold(base, func(c *Call) { c.User = "bob" })
+	hold(base, func(c *Call) { c.Key = "k2" })
+	only := base
+	only.Only = "bob"
+	hold(only, same) // does not concern ann
+	off := base
+	off.Mode = Off
+	hold(off, same)
+	f.used(ctx, []Limit{base}, [2]int64{200, 200})
+
+	more := base
+	more.Shape.Amount = 5000
+	f.used(ctx, []Limit{more}, [2]int64{200, 200})
+	longer := base
+	longer.Shape.Window = 2 * time.Hour
+	f.used(ctx, []Limit{longer}, [2]int64{0, 0})
+	byKey := base
+	byKey.Subject = Key
+	f.used(ctx, []Limit{byKey}, [2]int64{0, 0})
+	if list, err := f.Peek(ctx, []Limit{off}, f.call()); err != nil || len(list) != 0 {
+		t.Fatalf("a limit that is off: %+v, %v", list, err)
+	}
+}
+
+// A shadow limit counts, tells and lets pass.
+func TestShadow(t *testing.T) {
+	f := newFixture(t, shared(t), Options{})
+	l := costLimit("l", User, hour(100))
+	l.Mode = Shadow
+	f.hold(t.Context(), []Limit{l}, 80)
+	h := f.hold(t.Context(), []Limit{l}, 80)
+	s := h.Statuses[0]
+	if !s.Refused || s.Used != 160 || s.Remaining != 0 || s.Never || s.Wait <= 0 || s.Wait > 62*time.Minute {
+		t.Fatalf("status %+v", s)
+	}
+}
