@@ -3,7 +3,7 @@
 -- KEYS 1-20 pool  21 job
 -- ARGV 1 now  2 id  3 why: cancelled (asked), caller_gone, expired  4 org ("" = any)  5 result TTL ms
 --      6 channel of the pool's workers
--- Reply the state now ("running" when only told) | "missing"
+-- Reply "ended <state>" by this call | the state it has ("running" when only told) | "missing"
 local P, key, id, why = pool_keys(), KEYS[21], ARGV[2], ARGV[3]
 local job = redis.call('HMGET', key, 'state', 'org', 'class', 'member', 'stream')
 if not job[1] or (ARGV[4] ~= '' and job[2] ~= ARGV[4]) then
@@ -14,7 +14,7 @@ if terminal(job[1]) then return job[1] end
 if flow_drop(P, tonumber(job[3]), job[4]) then
   local state = why == 'expired' and 'expired' or 'cancelled'
   job_end(P, key, id, now_us(ARGV[1]), state, ARGV[5], { 'code', why })
-  return state
+  return 'ended ' .. state
 end
 if why == 'expired' then redis.call('ZREM', P.due, id); return 'running' end
 if why == 'caller_gone' then

@@ -3,7 +3,7 @@
 -- and the quota taken for it goes back.
 -- KEYS 1-20 pool  21 job
 -- ARGV 1 now  2 id  3 token  4 most tries  5 lease us  6 result TTL ms  7-10 rpm tpm concurrency burst
--- Reply "ok <attempt> <started us>" | "lost" | "gone <state> <code>"
+-- Reply "ok <attempt> <started us>" | "lost" | "gone <state> <code>" | "ended <state> <code>" by this call
 local P, key, id = pool_keys(), KEYS[21], ARGV[2]
 local claim = claim_of(P, id)
 local job = redis.call('HMGET', key, 'state', 'attempt', 'tries', 'deadline', 'code', 'token', 'started')
@@ -28,7 +28,7 @@ if state then
   local q = quota_open(P.quota, ARGV[1], quota_limits(7))
   quota_refund(q, claim.at, tokens)
   quota_close(q)
-  return 'gone ' .. state .. ' ' .. code
+  return 'ended ' .. state .. ' ' .. code
 end
 
 local attempt = tonumber(job[2]) + 1

@@ -144,9 +144,9 @@ func (c *Claim) Start(ctx context.Context) error {
 	case w[0] == "lost":
 		c.closed = true
 		return ErrLost
-	case w[0] == "gone" && len(w) == 3:
+	case len(w) == 3: // gone, or ended by this call
 		c.closed = true
-		if State(w[1]).Terminal() {
+		if w[0] == "ended" {
 			c.q.metrics.ended.WithLabelValues(c.p.ID, w[1]).Inc()
 		}
 		return fmt.Errorf("%w: %s (%s)", ErrGone, w[1], w[2])
@@ -209,6 +209,8 @@ func (c *Claim) release(ctx context.Context, v Verdict, tries string) error {
 		return nil
 	case reply == "lost":
 		return ErrLost
+	case reply == "ended cancelled":
+		c.q.metrics.ended.WithLabelValues(c.p.ID, string(Cancelled)).Inc()
 	}
 	return fmt.Errorf("%w: %s", ErrGone, reply)
 }

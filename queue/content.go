@@ -20,6 +20,7 @@ import (
 //
 //	k=head s=<status> h=<header JSON>   k=b d=<bytes>   k=end ok=1|0 v=<outcome JSON>
 func bodyKey(id string) string { return "lg:{" + id + "}:in" }
+
 func outKey(id string, attempt int) string {
 	return "lg:{" + id + "}:out:" + strconv.Itoa(attempt)
 }

@@ -1,7 +1,6 @@
 package queue
 
 import (
-	"io"
 	"log/slog"
 	"net"
 	"testing"
@@ -21,7 +20,8 @@ func TestOtherStores(t *testing.T) {
 			rdb := srv.Client()
 			host, port, _ := net.SplitHostPort(srv.Addr)
 			for _, cmd := range [][]any{
-				{"config", "set", "cluster-announce-ip", host}, {"config", "set", "cluster-announce-port", port},
+				{"config", "set", "cluster-announce-ip", host},
+				{"config", "set", "cluster-announce-port", port},
 				{"cluster", "addslotsrange", 0, 16383},
 			} {
 				if err := rdb.Do(t.Context(), cmd...).Err(); err != nil {
@@ -40,7 +40,7 @@ func TestOtherStores(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			rdb := connect(t)
 			t.Cleanup(func() { _ = rdb.Close() })
-			q, err := New(rdb, []Pool{{ID: "p", RPM: 6000, TPM: 1e6, Concurrency: 8}}, Options{Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
+			q, err := New(rdb, []Pool{{ID: "p", RPM: 6000, TPM: 1e6, Concurrency: 8}}, Options{Logger: slog.New(slog.DiscardHandler)})
 			if err != nil {
 				t.Fatal(err)
 			}

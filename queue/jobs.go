@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -96,22 +97,21 @@ func (q *Queue) Cancel(ctx context.Context, org, id string) (*Job, error) {
 	if p == nil || org == "" {
 		return nil, ErrNotFound
 	}
-	if _, err := q.cancel(ctx, p, id, "cancelled", org); err != nil {
+	if err := q.cancel(ctx, p, id, "cancelled", org); err != nil {
 		return nil, err
 	}
 	return q.Job(ctx, org, id)
 }
 
-func (q *Queue) cancel(ctx context.Context, p *pool, id, why, org string) (State, error) {
+// cancel ends a waiting job, or tells the worker of a running one, for a reason
+// of cancel.lua; of any org if org is empty.
+func (q *Queue) cancel(ctx context.Context, p *pool, id, why, org string) error {
 	reply, err := q.eval(ctx, "cancel", cancelScript, p.with(jobKey(p.ID, id)),
 		id, why, org, p.ResultTTL.Milliseconds(), cancelChannel(p.ID))
-	if err != nil {
-		return "", err
+	if state, ok := strings.CutPrefix(reply, "ended "); ok {
+		q.metrics.ended.WithLabelValues(p.ID, state).Inc()
 	}
-	if state := State(reply); state.Terminal() {
-		q.metrics.ended.WithLabelValues(p.ID, reply).Inc()
-	}
-	return State(reply), nil
+	return err
 }
 
 // endOverdue ends waiting jobs that are past their deadline or whose caller has
@@ -129,7 +129,7 @@ func (q *Queue) endOverdue(ctx context.Context) {
 			if word[0] == 'e' {
 				why = "expired"
 			}
-			if _, err := q.cancel(ctx, p, word[1:], why, ""); err != nil {
+			if err := q.cancel(ctx, p, word[1:], why, ""); err != nil {
 				q.log.WarnContext(ctx, "end overdue job", "job", word[1:], "err", err)
 				break
 			}

@@ -10,7 +10,7 @@ func (q *Queue) Leave(ctx context.Context, org, id string) (*Job, error) {
 	if p == nil || org == "" {
 		return nil, ErrNotFound
 	}
-	if _, err := q.cancel(ctx, p, id, "caller_gone", org); err != nil {
+	if err := q.cancel(ctx, p, id, "caller_gone", org); err != nil {
 		return nil, err
 	}
 	return q.Job(ctx, org, id)

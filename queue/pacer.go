@@ -1,10 +1,12 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/llmguard/llmguard/wire"
@@ -23,9 +25,12 @@ type pacer struct {
 	p *pool
 
 	kick    chan struct{}
-	process string // names this pacer in its calls of acquire
+	most    int          // handlers there can be
+	busy    atomic.Int64 // handlers there are
+	process string       // names this pacer in its calls of acquire
 	seq     int64
-	born    time.Time // when seq was first used
+	born    time.Time     // when seq was first used
+	soon    time.Duration // until a parked subject wakes; 0: none soon
 
 	mu     sync.Mutex
 	asks   []*ask
@@ -43,8 +48,8 @@ type acquired struct {
 	claims []*Claim
 }
 
-func newPacer(q *Queue, p *pool) *pacer {
-	return &pacer{q: q, p: p, kick: make(chan struct{}, 1), process: wire.NewCallID(), seq: 1}
+func newPacer(q *Queue, p *pool, most int) *pacer {
+	return &pacer{q: q, p: p, most: most, kick: make(chan struct{}, 1), process: wire.NewCallID(), seq: 1}
 }
 
 // next waits for a claim. It returns nil when nothing waits in the pool, ctx is
@@ -96,10 +101,11 @@ func (pc *pacer) waiting() int {
 	return len(pc.asks)
 }
 
-// run serves asks until ctx is done, and looks for work once a second.
+// run serves asks until ctx is done, and looks for work once a second and when
+// a parked subject wakes.
 func (pc *pacer) run(ctx context.Context) {
 	defer pc.close()
-	probe := time.NewTicker(probeEvery)
+	probe := time.NewTimer(probeEvery)
 	defer probe.Stop()
 	for {
 		select {
@@ -107,8 +113,12 @@ func (pc *pacer) run(ctx context.Context) {
 			return
 		case <-pc.kick:
 			pc.serve(ctx)
+			if pc.soon > 0 {
+				probe.Reset(pc.soon)
+			}
 		case <-probe.C:
 			pc.probe(ctx)
+			probe.Reset(cmp.Or(pc.soon, probeEvery))
 		}
 	}
 }
@@ -144,12 +154,12 @@ func (pc *pacer) serve(ctx context.Context) {
 		switch {
 		case got.why == "concurrency": // a slot may come free in this process
 			pc.sleep(ctx, got.wait, true)
-		case got.wait > 0:
+		case got.wait > 0 && got.why != "empty":
 			pc.sleep(ctx, min(got.wait, maxSleep), false)
 		}
 		if time.Since(probed) > probeEvery && got.why == "more" {
 			probed = time.Now()
-			pc.q.enqueueTicket(ctx, pc.p) // there may be more work than handlers
+			pc.ticket(ctx) // there is more work than handlers
 		}
 	}
 }
@@ -210,6 +220,14 @@ func (pc *pacer) probe(ctx context.Context) {
 		return
 	}
 	if got.why != "empty" {
+		pc.ticket(ctx)
+	}
+}
+
+// ticket wakes another handler, here or elsewhere, unless all here are busy:
+// then each looks for work when it has done its own.
+func (pc *pacer) ticket(ctx context.Context) {
+	if int(pc.busy.Load()) < pc.most {
 		pc.q.enqueueTicket(ctx, pc.p)
 	}
 }
@@ -240,6 +258,10 @@ func (pc *pacer) acquire(ctx context.Context, n int) (acquired, error) {
 		return acquired{}, err
 	}
 	got := acquired{wait: micros(w[0]), why: w[1]}
+	pc.soon = 0
+	if got.why == "empty" && got.wait > 0 && got.wait < probeEvery {
+		pc.soon = got.wait
+	}
 	if reaped, _ := strconv.Atoi(w[2]); reaped > 0 {
 		q.metrics.reaped.WithLabelValues(p.ID).Add(float64(reaped))
 		q.log.WarnContext(ctx, "claims of dead workers returned", "pool", p.ID, "jobs", reaped)

@@ -39,7 +39,7 @@ func newEnv(t testing.TB, opts Options, pools ...Pool) *env {
 func envOn(t testing.TB, srv *redistest.Server, opts Options, pools ...Pool) *env {
 	t.Helper()
 	if opts.Logger == nil {
-		opts.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
+		opts.Logger = slog.New(slog.DiscardHandler)
 		if os.Getenv("QUEUE_TEST_LOG") != "" {
 			opts.Logger = slog.New(slog.NewTextHandler(os.Stderr, nil))
 		}
@@ -91,7 +91,7 @@ func (e *env) put(j *Job) *Job {
 // claim acquires up to n claims as a pacer would, without a worker.
 func (e *env) claim(pool string, n int) []*Claim {
 	e.t.Helper()
-	pc := newPacer(e.Queue, e.pools[pool])
+	pc := newPacer(e.Queue, e.pools[pool], 1)
 	got, err := pc.acquire(e.t.Context(), n)
 	if err != nil {
 		e.t.Fatal(err)

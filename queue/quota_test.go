@@ -56,7 +56,7 @@ func TestQuotaIsNeverExceeded(t *testing.T) {
 			rt.Fatal(err)
 		}
 		e.pools[p.ID], e.codes[p.code] = p, p
-		pc := newPacer(e.Queue, p)
+		pc := newPacer(e.Queue, p, 1)
 		most := max(p.TPM, 50)
 		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(rt, "seed"), 1))
 		now := simStart + time.Duration(rng.Int64N(1e9))
@@ -146,7 +146,7 @@ func TestQuotaIsUsed(t *testing.T) {
 			for i := range 800 {
 				e.put(e.job("p", fmt.Sprintf("o%d", i%5), "u", Async, tc.size))
 			}
-			pc := newPacer(e.Queue, e.pools["p"])
+			pc := newPacer(e.Queue, e.pools["p"], 1)
 			var log []booked
 			var longest time.Duration
 			for end := now + 5*time.Minute; now < end; {
@@ -249,7 +249,7 @@ func TestGrantGoesStale(t *testing.T) {
 		if !g.Fresh() {
 			t.Error("stale too early")
 		}
-		time.Sleep(1)
+		time.Sleep(1 * time.Nanosecond)
 		if g.Fresh() {
 			t.Error("fresh after 500 ms")
 		}

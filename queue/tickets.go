@@ -39,12 +39,12 @@ type asynqLog struct {
 }
 
 func newAsynqLog(ctx context.Context, log *slog.Logger, pool string) *asynqLog {
-	return &asynqLog{ctx: ctx, log: log.With("from", "asynq", "pool", pool), limit: rate.NewLimiter(1, 5)}
+	return &asynqLog{ctx: ctx, log: log.With("pool", pool), limit: rate.NewLimiter(1, 5)}
 }
 
 func (l *asynqLog) pass(level slog.Level, args []any) {
 	if l.limit.Allow() {
-		l.log.Log(l.ctx, level, fmt.Sprint(args...))
+		l.log.Log(l.ctx, level, "asynq says", "text", fmt.Sprint(args...))
 	}
 }
 

@@ -78,7 +78,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		if n < 0 {
 			continue
 		}
-		pc := newPacer(w.q, p)
+		pc := newPacer(w.q, p, n)
 		server := w.newServer(ctx, p, n)
 		if err := server.Start(asynq.HandlerFunc(func(tctx context.Context, _ *asynq.Task) error {
 			w.handle(tctx, runCtx, pc)
@@ -123,6 +123,8 @@ func (w *Worker) newServer(ctx context.Context, p *pool, concurrency int) *asynq
 
 // handle serves one ticket: it runs jobs until none waits or a minute passed.
 func (w *Worker) handle(ctx, runCtx context.Context, pc *pacer) {
+	pc.busy.Add(1)
+	defer pc.busy.Add(-1)
 	limit, cancel := context.WithTimeout(ctx, handlerTime)
 	defer cancel()
 	for {

@@ -254,3 +254,20 @@ func TestAbsentRedisEndsRunsWithTheirLease(t *testing.T) {
 	e.srv.Restart()
 	stop()
 }
+
+// A parked job runs soon after its wake, not at the next look of every second.
+func TestParkedJobRunsAtItsWake(t *testing.T) {
+	e := newEnv(t, Options{}, Pool{ID: "p"})
+	var runs atomic.Int32
+	e.run(func(ctx context.Context, c *Claim) Verdict {
+		if runs.Add(1) < 8 {
+			return Verdict{Kind: Park, Wait: 20 * time.Millisecond, Scope: ParkOrg, Unused: true}
+		}
+		return noop(ctx, c)
+	}, WorkerOptions{})
+	j := e.put(e.job("p", "acme", "ann", Async, 10))
+	eventually(t, "job succeeded", func() bool { return e.state(j) == Succeeded })
+	if got, _ := e.Job(t.Context(), "acme", j.ID); got.Waited() > 6*time.Second {
+		t.Errorf("eight turns took %s", got.Waited())
+	}
+}
