@@ -2,6 +2,7 @@ package budget
 
 import (
 	"math/big"
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -9,42 +10,54 @@ import (
 )
 
 // A bucket's refill is exact where products are far beyond 2^53, in one step or
-// in many.
+// in many. Sizes are drawn by their number of bits.
 func TestRefillIsExact(t *testing.T) {
 	rdb := shared(t)
 	ctx := t.Context()
-	rapid.Check(t, func(rt *rapid.T) {
+	beyond := 0
+	for seed := range uint64(400) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		draw := func(limit int64) int64 {
+			return 1 + rng.Int64N(min(limit, 1<<(1+rng.IntN(52))))
+		}
 		f := newFixture(t, rdb, Options{})
 		shape := Shape{
-			Kind: Bucket, Amount: MaxAmount,
-			Refill: rapid.Int64Range(1, 1<<rapid.IntRange(1, 51).Draw(rt, "refill bits")).Draw(rt, "refill"),
-			Per:    time.Duration(rapid.Int64Range(1, maxPer.Microseconds()).Draw(rt, "per")) * time.Microsecond,
-		}
-		if rapid.Bool().Draw(rt, "whole days") {
-			shape.Per = shape.Per.Truncate(24*time.Hour) + 24*time.Hour
-			shape.Per = min(shape.Per, maxPer)
+			Kind: Bucket, Amount: MaxAmount, Refill: draw(MaxAmount),
+			Per: time.Duration(draw(maxPer.Microseconds())) * time.Microsecond,
 		}
 		limits := []Limit{costLimit("b", Org, shape)}
 		m := newModel(shape, f.opts.Lease)
-		used := rapid.Int64Range(1, MaxAmount/2).Draw(rt, "used")
-		f.hold(ctx, limits, used)
-		m.charge(f.now.Load(), "", used, true)
-		// Time in which about `used` drains, in pieces.
-		whole := new(big.Int).Mul(big.NewInt(used), big.NewInt(shape.Per.Microseconds()))
-		whole.Div(whole, big.NewInt(shape.Refill))
-		span := int64(1 << 40)
-		if whole.IsInt64() {
-			span = min(span, whole.Int64())
-		}
-		for i := range rapid.IntRange(1, 6).Draw(rt, "steps") {
-			f.now.Add(rapid.Int64Range(0, span/2+1).Draw(rt, "elapsed"))
-			f.used(ctx, limits, pair(m.sums(f.now.Load())))
-			n := int64(i)
-			f.hold(ctx, limits, n) // writes the fraction
+		hold := func(n int64) {
+			t.Helper()
+			f.hold(ctx, limits, n)
 			m.charge(f.now.Load(), "", n, true)
 			f.used(ctx, limits, pair(m.sums(f.now.Load())))
 		}
-	})
+		hold(draw(MaxAmount / 2))
+		for i := range 6 {
+			// Part of the time in which all of it drains, or nearly all.
+			used, _ := m.sums(f.now.Load())
+			all := new(big.Int).Mul(big.NewInt(used), big.NewInt(shape.Per.Microseconds()))
+			all.Div(all, big.NewInt(shape.Refill))
+			span := int64(1 << 47) // four years
+			if all.IsInt64() {
+				span = min(span, all.Int64())
+			}
+			e := rng.Int64N(span/3 + 2)
+			if rng.IntN(3) == 0 {
+				e = span - e/8
+			}
+			if units, _ := shape.rate(); float64(e)*float64(units) > 1<<53 {
+				beyond++
+			}
+			f.now.Add(e)
+			f.used(ctx, limits, pair(m.sums(f.now.Load())))
+			hold(int64(i)) // writes the fraction
+		}
+	}
+	if beyond < 400 {
+		t.Fatalf("only %d refills had products beyond 2^53", beyond)
+	}
 }
 
 func pair(a, b int64) [2]int64 { return [2]int64{a, b} }
