@@ -5,22 +5,38 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"os/signal"
 	"syscall"
 
+	"github.com/redis/go-redis/v9/logging"
+
+	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/internal/app"
 )
 
 func main() {
+	logging.Disable() // go-redis prints lines of its own; what it says also comes back as errors
 	path := flag.String("config", "llmguard.yaml", "the configuration file")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	if err := app.RunFile(ctx, *path, app.Worker, os.Stderr); err != nil {
-		fmt.Fprintln(os.Stderr, "worker:", err)
+		complain(err)
 		os.Exit(1)
 	}
+}
+
+// complain prints why the worker ended. What is wrong in the configuration
+// stands on lines of its own that begin with the file's name.
+func complain(err error) {
+	var wrong config.Errors
+	if errors.As(err, &wrong) {
+		fmt.Fprintln(os.Stderr, wrong)
+		return
+	}
+	fmt.Fprintln(os.Stderr, "worker:", err)
 }

@@ -1,0 +1,44 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/llmguard/llmguard/config"
+)
+
+// complain prints why a command failed. What is wrong in a configuration
+// stands on lines of its own that begin with the file's name, where editors and
+// people look for it.
+func complain(w io.Writer, err error) {
+	var wrong config.Errors
+	if errors.As(err, &wrong) {
+		fmt.Fprintln(w, wrong)
+		return
+	}
+	fmt.Fprintln(w, "llmguard:", err)
+}
+
+// wantFile makes a command say what to do when its configuration file does not
+// exist.
+func wantFile(c *cobra.Command, path *string) {
+	c.PreRunE = func(*cobra.Command, []string) error {
+		if _, err := os.Stat(*path); errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("there is no configuration file %s; name yours with --config (`llmguard dev` needs none)", *path)
+		}
+		return nil
+	}
+}
+
+// plural words a number of things: "1 org", "2 orgs".
+func plural(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}
