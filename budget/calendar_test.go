@@ -14,30 +14,54 @@ func TestPeriods(t *testing.T) {
 		name, zone, period, at string
 		want                   []string // starts: of this period and the next two
 	}{
-		{"spring day of 23 h", "Europe/Berlin", "day", "2026-03-29T12:00:00Z",
-			[]string{"2026-03-28T23:00:00Z", "2026-03-29T22:00:00Z", "2026-03-30T22:00:00Z"}},
-		{"autumn day of 25 h", "Europe/Berlin", "day", "2026-10-25T12:00:00Z",
-			[]string{"2026-10-24T22:00:00Z", "2026-10-25T23:00:00Z", "2026-10-26T23:00:00Z"}},
-		{"repeated hour is two periods", "Europe/Berlin", "hour", "2026-10-25T00:30:00Z",
-			[]string{"2026-10-25T00:00:00Z", "2026-10-25T01:00:00Z", "2026-10-25T02:00:00Z"}},
-		{"repeated half hour", "Australia/Lord_Howe", "hour", "2026-04-04T14:40:00Z",
-			[]string{"2026-04-04T14:00:00Z", "2026-04-04T15:00:00Z", "2026-04-04T15:30:00Z"}},
-		{"skipped half hour", "Australia/Lord_Howe", "hour", "2026-10-03T14:40:00Z",
-			[]string{"2026-10-03T14:30:00Z", "2026-10-03T15:30:00Z", "2026-10-03T16:00:00Z"}},
-		{"hours of India", "Asia/Kolkata", "hour", "2026-05-05T05:45:00Z",
-			[]string{"2026-05-05T05:30:00Z", "2026-05-05T06:30:00Z", "2026-05-05T07:30:00Z"}},
-		{"skipped midnight", "America/Sao_Paulo", "day", "2018-11-04T12:00:00Z",
-			[]string{"2018-11-04T03:00:00Z", "2018-11-05T02:00:00Z", "2018-11-06T02:00:00Z"}},
-		{"midnight twice", "America/Havana", "day", "2026-11-01T12:00:00Z",
-			[]string{"2026-11-01T04:00:00Z", "2026-11-02T05:00:00Z", "2026-11-03T05:00:00Z"}},
-		{"skipped day", "Pacific/Apia", "day", "2011-12-30T09:00:00Z",
-			[]string{"2011-12-29T10:00:00Z", "2011-12-30T10:00:00Z", "2011-12-31T10:00:00Z"}},
-		{"week from Monday", "UTC", "week", "2026-11-15T12:00:00Z",
-			[]string{"2026-11-09T00:00:00Z", "2026-11-16T00:00:00Z", "2026-11-23T00:00:00Z"}},
-		{"month over the year", "America/New_York", "month", "2026-12-31T23:00:00Z",
-			[]string{"2026-12-01T05:00:00Z", "2027-01-01T05:00:00Z", "2027-02-01T05:00:00Z"}},
-		{"minute", "UTC", "minute", "2026-12-31T23:59:59Z",
-			[]string{"2026-12-31T23:59:00Z", "2027-01-01T00:00:00Z", "2027-01-01T00:01:00Z"}},
+		{
+			"spring day of 23 h", "Europe/Berlin", "day", "2026-03-29T12:00:00Z",
+			[]string{"2026-03-28T23:00:00Z", "2026-03-29T22:00:00Z", "2026-03-30T22:00:00Z"},
+		},
+		{
+			"autumn day of 25 h", "Europe/Berlin", "day", "2026-10-25T12:00:00Z",
+			[]string{"2026-10-24T22:00:00Z", "2026-10-25T23:00:00Z", "2026-10-26T23:00:00Z"},
+		},
+		{
+			"repeated hour is two periods", "Europe/Berlin", "hour", "2026-10-25T00:30:00Z",
+			[]string{"2026-10-25T00:00:00Z", "2026-10-25T01:00:00Z", "2026-10-25T02:00:00Z"},
+		},
+		{
+			"repeated half hour", "Australia/Lord_Howe", "hour", "2026-04-04T14:40:00Z",
+			[]string{"2026-04-04T14:00:00Z", "2026-04-04T15:00:00Z", "2026-04-04T15:30:00Z"},
+		},
+		{
+			"skipped half hour", "Australia/Lord_Howe", "hour", "2026-10-03T14:40:00Z",
+			[]string{"2026-10-03T14:30:00Z", "2026-10-03T15:30:00Z", "2026-10-03T16:00:00Z"},
+		},
+		{
+			"hours of India", "Asia/Kolkata", "hour", "2026-05-05T05:45:00Z",
+			[]string{"2026-05-05T05:30:00Z", "2026-05-05T06:30:00Z", "2026-05-05T07:30:00Z"},
+		},
+		{
+			"skipped midnight", "America/Sao_Paulo", "day", "2018-11-04T12:00:00Z",
+			[]string{"2018-11-04T03:00:00Z", "2018-11-05T02:00:00Z", "2018-11-06T02:00:00Z"},
+		},
+		{
+			"midnight twice", "America/Havana", "day", "2026-11-01T12:00:00Z",
+			[]string{"2026-11-01T04:00:00Z", "2026-11-02T05:00:00Z", "2026-11-03T05:00:00Z"},
+		},
+		{
+			"skipped day", "Pacific/Apia", "day", "2011-12-30T09:00:00Z",
+			[]string{"2011-12-29T10:00:00Z", "2011-12-30T10:00:00Z", "2011-12-31T10:00:00Z"},
+		},
+		{
+			"week from Monday", "UTC", "week", "2026-11-15T12:00:00Z",
+			[]string{"2026-11-09T00:00:00Z", "2026-11-16T00:00:00Z", "2026-11-23T00:00:00Z"},
+		},
+		{
+			"month over the year", "America/New_York", "month", "2026-12-31T23:00:00Z",
+			[]string{"2026-12-01T05:00:00Z", "2027-01-01T05:00:00Z", "2027-02-01T05:00:00Z"},
+		},
+		{
+			"minute", "UTC", "minute", "2026-12-31T23:59:59Z",
+			[]string{"2026-12-31T23:59:00Z", "2027-01-01T00:00:00Z", "2027-01-01T00:01:00Z"},
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			loc, err := time.LoadLocation(c.zone)

@@ -46,7 +46,9 @@ func newHistory(ctx context.Context, f *fixture, choose func(int) int) *history 
 	h.limits = []Limit{
 		{ID: "win", Subject: User, Metric: Cost, Shape: Shape{Kind: Window, Amount: 1000, Window: pick(time.Minute, time.Second, 7*time.Millisecond)}},
 		{ID: "org", Subject: Org, Metric: Cost, Shape: Shape{
-			Kind: Bucket, Amount: 2000, Refill: []int64{0, 7, 100_003, 999_999_999_989}[choose(4)], Per: pick(time.Second, time.Minute, 24*time.Hour)}},
+			Kind: Bucket, Amount: 2000,
+			Refill: []int64{0, 7, 100_003, 999_999_999_989}[choose(4)], Per: pick(time.Second, time.Minute, 24*time.Hour),
+		}},
 		{ID: "exact", Subject: User, Metric: Tokens, Shape: Shape{Kind: ExactWindow, Amount: 700, Window: pick(time.Second, time.Minute)}},
 		{ID: "cal", Subject: Org, Metric: Tokens, Shape: Shape{Kind: Calendar, Amount: 2500, Calendar: []string{"minute", "hour", "day"}[choose(3)], Location: berlin}},
 		{ID: "par", Subject: Org, Metric: Concurrency, Shape: Shape{Kind: Concurrent, Amount: 4}},
@@ -89,9 +91,28 @@ func (h *history) stepTime() error {
 	base := []int64{1, 1000, 100_000, 1_000_000, 20_000_000, 61_000_000, 3_600_000_000, -1_000, -1_500_000, -90_000_000}
 	d := base[h.choose(len(base))]
 	d += d * int64(h.choose(1000)) / 1000
+	if edges := h.edges(); len(edges) > 0 && h.choose(3) == 0 {
+		d = edges[h.choose(len(edges))] - h.at() + int64(h.choose(3)) - 1
+	}
 	h.now.Add(d)
 	h.note("time %+dus -> %d", d, h.at())
 	return nil
+}
+
+// edges lists instants at which something leaves a limit or a lease ends.
+func (h *history) edges() []int64 {
+	var out []int64
+	for _, m := range h.holds {
+		if m.state == "open" {
+			out = append(out, m.ends)
+		}
+		for i, marks := range m.marks {
+			for _, c := range marks {
+				out = append(out, h.model(m.limits[i], m.call).leaves(c.at))
+			}
+		}
+	}
+	return out
 }
 
 func (h *history) amounts() Amounts {
@@ -124,7 +145,7 @@ func (h *history) tryHold(m *modelHold) error {
 	got, err := h.Hold(h.ctx, m.limits, m.call, m.max, m.expected)
 	if m.state != "" && m.state != "open" {
 		if !errors.Is(err, ErrEnded) {
-			return fmt.Errorf("hold of a %s id: %v, want ErrEnded", m.state, err)
+			return fmt.Errorf("hold of a %s id: %w, want ErrEnded", m.state, err)
 		}
 		return nil
 	}
@@ -134,7 +155,7 @@ func (h *history) tryHold(m *modelHold) error {
 	}
 	var exceeded *ExceededError
 	if refused != errors.As(err, &exceeded) || !refused && err != nil {
-		return fmt.Errorf("hold: %v, oracle says refused = %v", err, refused)
+		return fmt.Errorf("hold: %w, oracle says refused = %v", err, refused)
 	}
 	if refused {
 		return h.compareRefusal(m, exceeded)
@@ -219,101 +240,6 @@ func (h *history) compareRefusal(m *modelHold, e *ExceededError) error {
 	return nil
 }
 
-// some returns a random hold that was admitted.
-func (h *history) some() *modelHold {
-	var list []*modelHold
-	for _, m := range h.holds {
-		if m.hold != nil {
-			list = append(list, m)
-		}
-	}
-	if len(list) == 0 {
-		return nil
-	}
-	return list[h.choose(len(list))]
-}
-
-func (h *history) stepSettle() error {
-	m := h.some()
-	if m == nil {
-		return nil
-	}
-	actual := h.amounts()
-	if h.choose(3) == 0 {
-		actual = m.max
-	}
-	h.note("settle %s (%s) %v", m.call.ID[20:], m.state, actual)
-	r, err := h.Settle(h.ctx, m.hold, Settlement{Actual: actual})
-	if err != nil {
-		return err
-	}
-	if m.state == "settled" {
-		if !r.Replayed || int64(r.Charged) != m.charged {
-			return fmt.Errorf("settle again: %+v, want %d replayed", r, m.charged)
-		}
-		return nil
-	}
-	late := m.state != "open"
-	if r.Replayed || r.Charged != actual.Cost || r.Late != late || r.Overrun != max(0, actual.Cost-m.max.Cost) {
-		return fmt.Errorf("settle of a %s hold: %+v", m.state, r)
-	}
-	h.end(m, "settled", func(metric Metric) int64 { return metric.settled(actual) }, int64(actual.Cost))
-	return nil
-}
-
-// end regrades all limits of a hold.
-func (h *history) end(m *modelHold, state string, want func(Metric) int64, bill int64) {
-	for i, l := range m.limits {
-		had, marks := m.had[i], m.marks[i]
-		if m.state == "voided" {
-			had, marks = 0, nil
-		}
-		mod := h.model(l, m.call)
-		if c := mod.regrade(h.at(), m.hold.ID, marks, had, want(l.Metric)); c != nil {
-			m.marks[i] = append(m.marks[i], c)
-		}
-		m.had[i] = want(l.Metric)
-	}
-	h.billed += bill - m.charged
-	m.charged, m.state = bill, state
-}
-
-func (h *history) stepVoid() error {
-	m := h.some()
-	if m == nil {
-		return nil
-	}
-	h.note("void %s (%s)", m.call.ID[20:], m.state)
-	if err := h.Void(h.ctx, m.hold); err != nil {
-		return err
-	}
-	if m.state == "open" || m.state == "expired" {
-		h.end(m, "voided", func(Metric) int64 { return 0 }, 0)
-	}
-	return nil
-}
-
-// stepLost voids a hold as if its answer had been lost: known or not.
-func (h *history) stepLost() error {
-	m := &modelHold{call: h.call(), state: "voided", limits: h.limits}
-	if len(h.holds) > 0 && h.choose(2) == 0 {
-		m = h.holds[h.choose(len(h.holds))]
-	} else {
-		h.holds = append(h.holds, m)
-	}
-	h.note("void lost %s (%s)", m.call.ID[20:], m.state)
-	if err := h.VoidLost(h.ctx, m.call); err != nil {
-		return err
-	}
-	switch m.state {
-	case "open", "expired":
-		h.end(m, "voided", func(Metric) int64 { return 0 }, 0)
-	case "":
-		m.state = "voided"
-	}
-	return nil
-}
-
 func (h *history) stepExtend() error {
 	m := h.some()
 	if m == nil {
@@ -324,7 +250,7 @@ func (h *history) stepExtend() error {
 	_, err := h.Extend(h.ctx, m.hold, more)
 	if m.state != "open" {
 		if !errors.Is(err, ErrEnded) {
-			return fmt.Errorf("extend of a %s hold: %v", m.state, err)
+			return fmt.Errorf("extend of a %s hold: %w", m.state, err)
 		}
 		return nil
 	}
@@ -343,7 +269,7 @@ func (h *history) stepExtend() error {
 	}
 	var e *ExceededError
 	if refused != errors.As(err, &e) || !refused && err != nil {
-		return fmt.Errorf("extend: %v, oracle says refused = %v", err, refused)
+		return fmt.Errorf("extend: %w, oracle says refused = %v", err, refused)
 	}
 	if refused {
 		return nil
@@ -434,74 +360,4 @@ func (h *history) stepAmount() error {
 	h.limits = slices.Clone(h.limits)
 	h.note("limit %s now %d", l.ID, l.Shape.Amount)
 	return nil
-}
-
-// compare checks every limit of every user: equal sums, and never less than
-// what was really charged.
-func (h *history) compare() error {
-	for _, user := range h.users {
-		c := Call{Org: h.org, User: user}
-		list, err := h.Peek(h.ctx, h.limits, c)
-		if err != nil {
-			return err
-		}
-		for i, s := range list {
-			m := h.model(h.limits[i], c)
-			used, held := m.sums(h.at())
-			if s.Used != used || s.Held != held {
-				return fmt.Errorf("%s of %s: used %d held %d, oracle %d %d", s.LimitID, user, s.Used, s.Held, used, held)
-			}
-			if sum := m.realSum(h.at()); sum > used {
-				return fmt.Errorf("%s of %s: counts %d, but %d was charged", s.LimitID, user, used, sum)
-			}
-		}
-	}
-	return nil
-}
-
-// finish ends everything and checks that nothing is held and the ledger adds up.
-func (h *history) finish() error {
-	for _, m := range h.holds {
-		if m.state == "open" && h.choose(2) == 0 {
-			if _, err := h.Settle(h.ctx, m.hold, Settlement{Actual: m.max}); err != nil {
-				return err
-			}
-			h.end(m, "settled", func(metric Metric) int64 { return metric.settled(m.max) }, int64(m.max.Cost))
-		}
-	}
-	h.pass(2 * h.opts.Lease)
-	if latest := h.latestLease(); latest > h.at() {
-		h.now.Store(latest)
-	}
-	if err := errors.Join(h.stepSweep(), h.compare()); err != nil {
-		return err
-	}
-	for key, m := range h.models {
-		if _, held := m.sums(h.at()); held != 0 {
-			return fmt.Errorf("%s: %d still held", key, held)
-		}
-	}
-	open := h.rdb.HLen(h.ctx, key(h.org, "holds")).Val() + h.rdb.ZCard(h.ctx, key(h.org, "leases")).Val()
-	if open != 0 {
-		return fmt.Errorf("%d records of open holds are left", open)
-	}
-	var sum int64
-	err := h.Entries(h.ctx, h.org, time.Time{}, time.Time{}, func(e Entry) error {
-		sum += int64(e.Cost)
-		return nil
-	})
-	if err != nil || sum != h.billed {
-		return fmt.Errorf("ledger adds up to %d, want %d (%v)", sum, h.billed, err)
-	}
-	return nil
-}
-
-func (h *history) latestLease() int64 {
-	var latest int64
-	for _, m := range h.holds {
-		if m.state == "open" {
-			latest = max(latest, m.ends)
-		}
-	}
-	return latest
 }

@@ -68,6 +68,22 @@ func (m *model) counts(at, t int64) bool {
 	}
 }
 
+// leaves returns when a charge at `at` no longer counts.
+func (m *model) leaves(at int64) int64 {
+	switch m.shape.Kind {
+	case Window:
+		slot := (m.shape.Window.Microseconds() + 59) / 60
+		return (at/slot + 61) * slot
+	case ExactWindow:
+		return at + m.shape.Window.Microseconds()
+	case Calendar:
+		start := periodStart(m.shape.Calendar, time.UnixMicro(at).In(m.shape.Location))
+		return nextPeriod(m.shape.Calendar, start).UnixMicro()
+	default:
+		return at
+	}
+}
+
 // drain brings the bucket to time t.
 func (m *model) drain(t int64) {
 	elapsed := t - m.last
@@ -275,17 +291,11 @@ func (m *model) wait(now, n int64) int64 {
 		}
 		return first
 	case Calendar:
-		t := time.UnixMicro(m.clock(now)).In(m.shape.Location)
-		return nextPeriod(m.shape.Calendar, periodStart(m.shape.Calendar, t)).UnixMicro() - now
+		return m.leaves(m.clock(now)) - now
 	}
 	var leave []int64
-	slot := (m.shape.Window.Microseconds() + 59) / 60
 	for _, c := range m.log {
-		if m.shape.Kind == Window {
-			leave = append(leave, (c.at/slot+61)*slot)
-		} else {
-			leave = append(leave, c.at+m.shape.Window.Microseconds())
-		}
+		leave = append(leave, m.leaves(c.at))
 	}
 	slices.Sort(leave)
 	for _, t := range leave {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -33,15 +34,19 @@ type scripts struct {
 var loaded = loadAll(load)
 
 func loadAll(load func(name string, libs ...string) script) scripts {
+	shapes := []string{
+		"time", "shapes", "shape_ring", "shape_log", "shape_bucket", "shape_period", "shape_concurrency", "shape_of",
+	}
+	ending := append(slices.Clone(shapes), "ending")
 	return scripts{
-		hold:   load("hold", "time", "shapes"),
-		extend: load("extend", "time", "shapes"),
-		settle: load("settle", "time", "shapes", "ending"),
-		void:   load("void", "time", "shapes", "ending"),
-		expire: load("expire", "time", "shapes", "ending"),
+		hold:   load("hold", shapes...),
+		extend: load("extend", shapes...),
+		settle: load("settle", ending...),
+		void:   load("void", ending...),
+		expire: load("expire", ending...),
 		renew:  load("renew", "time"),
-		peek:   load("peek", "time", "shapes"),
-		reset:  load("reset", "time", "shapes"),
+		peek:   load("peek", shapes...),
+		reset:  load("reset", shapes...),
 	}
 }
 

@@ -1,0 +1,132 @@
+-- Library: the shape of kind w (needs shapes).
+--
+-- Sliding window as a ring of 61 slots (p1 = slot width in us). The oldest slot
+-- counts whole, so the ring never admits too much. HASH: `_` = "used,held,slot,
+-- charged,held" with the newest slot's number and amounts, and the fields 0..60 =
+-- "charged,held" of the older ones by their number modulo 61. st.v and st.h have
+-- the older slots that were touched, by field.
+local function ring_shape()
+  local function put(st, k, text)
+    local v, h
+    if text then v, h = text:match('^(%d+),(%d+)$') end
+    st.v[k], st.h[k] = tonumber(v or 0), tonumber(h or 0)
+  end
+
+  return {
+    read = function(key, slot, _, now)
+      local n = floor(now / slot)
+      local text = call('HGET', key, '_')
+      local used, held, cur, cv, ch
+      if text then
+        used, held, cur, cv, ch = text:match('^(%d+),(%d+),(%d+),(%d+),(%d+)$')
+        cur = tonumber(cur)
+      end
+      if not cur or n - cur > 60 then
+        return { key = key, slot = slot, used = 0, held = 0, now = now, cur = n, cv = 0, ch = 0,
+          over = 0, new = true, wipe = cur }
+      end
+      local st = { key = key, slot = slot, used = tonumber(used), held = tonumber(held), now = now,
+        cur = cur, cv = tonumber(cv), ch = tonumber(ch), over = 0 }
+      if n <= cur then return st end
+
+      -- n becomes the newest slot; those it overtakes are emptied.
+      local fields = {}
+      for i = cur + 1, n do fields[i - cur] = num(i % 61) end
+      local got = call('HMGET', key, unpack(fields))
+      st.v, st.h = {}, {}
+      for i, k in ipairs(fields) do
+        put(st, k, got[i])
+        st.used, st.held = st.used - st.v[k], st.held - st.h[k]
+        st.v[k], st.h[k] = 0, 0
+      end
+      local k = num(cur % 61)
+      st.v[k], st.h[k] = st.cv, st.ch
+      st.cur, st.cv, st.ch, st.new = n, 0, 0, true
+      return st
+    end,
+
+    charge = function(st, n, _, _, held)
+      st.cv, st.used = st.cv + n, st.used + n
+      if held then st.ch, st.held = st.ch + n, st.held + n end
+      return num(st.cur)
+    end,
+
+    write = function(st)
+      if st.wipe then call('DEL', st.key) end
+      local head = fmt('%d,%d,%d,%d,%d', st.used, st.held, st.cur, st.cv, st.ch)
+      if st.v then
+        local args, i = { '_', head }, 2
+        for k, v in pairs(st.v) do
+          args[i + 1], args[i + 2], i = k, fmt('%d,%d', v, st.h[k]), i + 2
+        end
+        call('HSET', st.key, unpack(args))
+      else
+        call('HSET', st.key, '_', head)
+      end
+      if st.new then call('PEXPIRE', st.key, num(floor(st.slot * 61 / 1000) + GRACE_MS)) end
+      return head
+    end,
+
+    rest = function(s)
+      -- touch loads slot i, older than the newest and in the window.
+      local function touch(st, i)
+        local k = num(i % 61)
+        if not st.v then st.v, st.h = {}, {} end
+        if not st.v[k] then put(st, k, not st.wipe and call('HGET', st.key, k)) end
+        return k
+      end
+
+      local function touch_all(st)
+        local fields = {}
+        for i = st.cur - 60, st.cur - 1 do fields[#fields + 1] = num(i % 61) end
+        local got = call('HMGET', st.key, unpack(fields))
+        if not st.v then st.v, st.h = {}, {} end
+        for i, k in ipairs(fields) do
+          if not st.v[k] then put(st, k, not st.wipe and got[i]) end
+        end
+      end
+
+      function s.merge(st, place, n)
+        return tonumber(place) == st.cur and s.charge(st, n, nil, nil, true)
+      end
+
+      function s.change(st, place, from, to, open)
+        local i = tonumber(place)
+        if i > st.cur or st.cur - i > 60 or st.wipe then return 0 end
+        local back, h = 0, 0
+        if i == st.cur then
+          back, h = min(from - to, st.cv), open and min(from, st.ch) or 0
+          st.cv, st.ch = st.cv - back, st.ch - h
+        else
+          local k = touch(st, i)
+          back, h = min(from - to, st.v[k]), open and min(from, st.h[k]) or 0
+          st.v[k], st.h[k] = st.v[k] - back, st.h[k] - h
+        end
+        st.used, st.held = st.used - back, st.held - h
+        return back
+      end
+
+      function s.look(st, excess)
+        local resets, frees, gone = st.now, st.now, 0
+        if st.used == 0 then return resets, frees end
+        touch_all(st)
+        for i = st.cur - 60, st.cur do
+          local v = i == st.cur and st.cv or st.v[num(i % 61)]
+          if v > 0 then
+            resets = (i + 61) * st.slot
+            if gone < excess then frees = resets end
+            gone = gone + v
+          end
+        end
+        return resets, frees
+      end
+
+      function s.forget(st)
+        touch_all(st)
+        for k in pairs(st.v) do st.v[k] = st.h[k] end
+        st.cv = st.ch
+        st.used = st.held
+      end
+    end,
+  }
+end
