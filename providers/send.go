@@ -56,8 +56,9 @@ func (p *Provider) Send(ctx context.Context, r Request) (*http.Response, error) 
 		if err == nil {
 			return resp, nil
 		}
-		sent := conn.wrote()
-		if sent || !conn.reused || try == 3 || ctx.Err() != nil || errors.Is(err, ErrStale) {
+		stale := errors.Is(err, ErrStale)
+		sent := !stale && conn.wrote(ctx.Err() != nil)
+		if stale || sent || !conn.reused || try == 3 || ctx.Err() != nil {
 			return nil, &SendError{Err: err, Sent: sent}
 		}
 	}
@@ -65,33 +66,36 @@ func (p *Provider) Send(ctx context.Context, r Request) (*http.Response, error) 
 
 func (p *Provider) sendOnce(ctx context.Context, r Request) (*http.Response, *usedConn, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	conn := &usedConn{}
-	body := &onceBody{r: r.Body(), fresh: r.Fresh}
+	grant := &gate{fresh: r.Fresh}
+	conn := &usedConn{grant: grant, stop: func() { cancel(ErrStale) }}
 	url := *p.BaseURL
 	url.Path = strings.TrimSuffix(url.Path, "/") + r.Path
+	if url.RawPath != "" {
+		url.RawPath = strings.TrimSuffix(url.RawPath, "/") + r.Path
+	}
 	url.RawQuery = r.Query
-	req, err := http.NewRequestWithContext(httptrace.WithClientTrace(ctx, conn.trace()), http.MethodPost, url.String(), body)
+	req, err := http.NewRequestWithContext(httptrace.WithClientTrace(ctx, conn.trace()), http.MethodPost, url.String(), nil)
 	if err != nil {
 		cancel(nil)
 		return nil, conn, err
 	}
-	req.ContentLength = r.Length
+	req.Body, req.ContentLength = bodyOf(r), r.Length
 	p.setHeaders(req.Header, r.Header)
 	resp, err := p.transport.RoundTrip(req)
 	if err == nil {
+		resp.Body = &idleBody{body: resp.Body, cancel: cancel, idle: p.idleTimeout()}
 		err = decode(resp)
 	}
 	if err != nil {
 		if resp != nil {
 			resp.Body.Close()
 		}
-		if body.stale.Load() {
+		if grant.stale.Load() {
 			err = ErrStale
 		}
 		cancel(nil)
 		return nil, conn, err
 	}
-	resp.Body = &idleBody{body: resp.Body, cancel: cancel, idle: p.idleTimeout()}
 	return resp, conn, nil
 }
 
@@ -162,26 +166,36 @@ func decode(resp *http.Response) error {
 	switch enc := resp.Header.Get("Content-Encoding"); strings.ToLower(enc) {
 	case "", "identity":
 		return nil
-	case "gzip":
-		z, err := gzip.NewReader(resp.Body)
-		if err != nil {
-			return fmt.Errorf("gzip answer: %w", err)
-		}
-		resp.Body = &gzipBody{Reader: z, body: resp.Body}
+	case "gzip", "x-gzip":
+		resp.Body = &gzipBody{body: resp.Body}
 		resp.ContentLength = -1
 		resp.Header.Del("Content-Length")
+		resp.Header.Del("Content-Encoding")
 		return nil
 	default:
 		return fmt.Errorf("the provider answered with Content-Encoding %q although identity was asked for", enc)
 	}
 }
 
+// gzipBody begins to decode at the first read, so that an empty body is empty
+// and a slow one falls under the idle timeout.
 type gzipBody struct {
-	*gzip.Reader
-	body io.Closer
+	body  io.ReadCloser
+	plain *gzip.Reader
 }
 
-func (b *gzipBody) Close() error { return errors.Join(b.Reader.Close(), b.body.Close()) }
+func (b *gzipBody) Read(p []byte) (int, error) {
+	if b.plain == nil {
+		z, err := gzip.NewReader(b.body)
+		if err != nil {
+			return 0, err // io.EOF for an empty body
+		}
+		b.plain = z
+	}
+	return b.plain.Read(p)
+}
+
+func (b *gzipBody) Close() error { return b.body.Close() }
 
 // ErrIdle ends a body that sent nothing for the provider's idle timeout.
 var ErrIdle = errors.New("the provider sent nothing for too long")

@@ -1,6 +1,7 @@
 package providers
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"io"
@@ -10,17 +11,46 @@ import (
 )
 
 // net/http does not tell whether a failed request reached the wire, and money
-// hangs on it. So connections count what is written to them.
+// hangs on it. So connections count what is written to them. They also ask for
+// the grant before the first byte: net/http flushes the header of a request
+// before it has read the body.
+
+// gate lets a request out while its grant is fresh. Once it has said yes or no
+// it keeps to that.
+type gate struct {
+	fresh  func() bool // nil: always
+	passed atomic.Bool
+	stale  atomic.Bool
+}
+
+func (g *gate) open() bool {
+	switch {
+	case g.passed.Load():
+		return true
+	case g.stale.Load():
+		return false
+	case g.fresh != nil && !g.fresh():
+		g.stale.Store(true)
+		return false
+	}
+	g.passed.Store(true)
+	return true
+}
 
 type countingConn struct {
 	net.Conn
 	written atomic.Int64
+	grant   atomic.Pointer[gate] // of the request that has the connection
 }
 
+// Write counts first: a call that is cancelled meanwhile must not pass for
+// unsent while its bytes are leaving.
 func (c *countingConn) Write(p []byte) (int, error) {
-	n, err := c.Conn.Write(p)
-	c.written.Add(int64(n))
-	return n, err
+	if g := c.grant.Load(); g != nil && !g.open() {
+		return 0, ErrStale
+	}
+	c.written.Add(int64(len(p)))
+	return c.Conn.Write(p)
 }
 
 type dialFunc func(ctx context.Context, network, addr string) (net.Conn, error)
@@ -38,52 +68,72 @@ func countWrites(dial dialFunc) dialFunc {
 // usedConn remembers the connection a request got and how much had been
 // written to it before.
 type usedConn struct {
+	grant  *gate
+	stop   func() // ends the request unsent
 	conn   *countingConn
 	before int64
 	got    bool
 	reused bool
+	shared bool        // HTTP/2: other requests write to the connection too
+	head   atomic.Bool // a header field of the request was encoded
 }
 
 func (u *usedConn) trace() *httptrace.ClientTrace {
-	return &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
-		u.got, u.reused = true, info.Reused
-		conn := info.Conn
-		if t, ok := conn.(*tls.Conn); ok {
-			conn = t.NetConn()
-		}
-		if c, ok := conn.(*countingConn); ok {
-			u.conn, u.before = c, c.written.Load()
-		}
-	}}
+	return &httptrace.ClientTrace{
+		GotConn: func(info httptrace.GotConnInfo) {
+			u.got, u.reused = true, info.Reused
+			conn := info.Conn
+			if t, ok := conn.(*tls.Conn); ok {
+				u.shared = t.ConnectionState().NegotiatedProtocol == "h2"
+				conn = t.NetConn()
+			}
+			if c, ok := conn.(*countingConn); ok {
+				u.conn, u.before = c, c.written.Load()
+			}
+			switch {
+			case u.conn != nil && !u.shared:
+				u.conn.grant.Store(u.grant)
+			case !u.grant.open(): // others write there too; HTTP/2 looks at the context before it writes
+				u.stop()
+			}
+		},
+		WroteHeaderField: func(string, []string) { u.head.Store(true) },
+	}
 }
 
-// wrote reports whether a byte of the request may have left. On HTTP/2 other
-// requests share the connection, so the answer there is yes too often, never
-// no too often.
-func (u *usedConn) wrote() bool {
-	if u.conn == nil {
+// wrote reports whether a byte of the request may have left: yes too often,
+// such as for the farewell of a TLS connection, never no too often. A cancelled
+// HTTP/2 request may still be on its way out when its error is returned.
+func (u *usedConn) wrote(cancelled bool) bool {
+	switch {
+	case u.shared:
+		return cancelled || u.head.Load()
+	case u.conn == nil:
 		return u.got
+	default:
+		return u.conn.written.Load() > u.before
 	}
-	return u.conn.written.Load() > u.before
 }
 
-// onceBody hides every method but Read, so that net/http sees no way to
-// rewind the body and replay a POST. It refuses to be read when the grant is
-// stale: headers are still in the write buffer then.
-type onceBody struct {
-	r     io.Reader
-	fresh func() bool
-	begun bool
-	stale atomic.Bool
+// joined is the size up to which a body is copied into one piece, so that its
+// header and it leave in one write.
+const joined = 64 << 10
+
+// bodyOf returns the body without any means to rewind it, so that net/http
+// cannot replay a POST.
+func bodyOf(r Request) io.ReadCloser {
+	body := r.Body()
+	if r.Length > joined {
+		return io.NopCloser(struct{ io.Reader }{body})
+	}
+	whole := bytes.NewBuffer(make([]byte, 0, r.Length+bytes.MinRead))
+	if _, err := whole.ReadFrom(body); err != nil {
+		return io.NopCloser(io.MultiReader(whole, broken{err}))
+	}
+	return io.NopCloser(whole)
 }
 
-func (b *onceBody) Read(p []byte) (int, error) {
-	if !b.begun {
-		b.begun = true
-		if b.fresh != nil && !b.fresh() {
-			b.stale.Store(true)
-			return 0, ErrStale
-		}
-	}
-	return b.r.Read(p)
-}
+// broken is a reader that fails.
+type broken struct{ err error }
+
+func (b broken) Read([]byte) (int, error) { return 0, b.err }
