@@ -6,8 +6,9 @@ import "unicode/utf8"
 // cut anywhere, also inside a character. At every moment Count is what the
 // package function Count returns for all the text written so far.
 //
-// It keeps only the part of the text whose tokens later text may change. A
-// Stream is not safe for concurrent use; create it with NewStream.
+// It keeps only the part of the text whose tokens later text may change: a word,
+// or all of a run without a split point. A Stream is not safe for concurrent
+// use; create it with NewStream.
 type Stream struct {
 	enc    Encoding
 	codec  *codec // nil for encodings left to tiktoken-go
@@ -93,7 +94,8 @@ func (s *Stream) close() {
 }
 
 // Count returns the exact number of tokens so far. Its cost grows with the text
-// that is still open, usually a word, and is nothing when called again.
+// that is still open, so ask when it matters, not after every delta: Upper is
+// free.
 func (s *Stream) Count() int {
 	if s.whole < 0 {
 		s.close()
