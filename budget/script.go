@@ -53,7 +53,7 @@ func loadAll(load func(name string, libs ...string) script) scripts {
 // run runs a script and returns its reply.
 func (s *Store) run(ctx context.Context, sc script, keys []string, args []any) (string, error) {
 	began := time.Now()
-	reply, err := sc.Run(ctx, s.rdb, keys, args...).Text()
+	reply, err := sc.Run(ctx, s.opts.Scripts, keys, args...).Text()
 	s.metrics.seconds.WithLabelValues(sc.name).Observe(time.Since(began).Seconds())
 	if err != nil {
 		return "", storeError(sc.name, err)

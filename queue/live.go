@@ -92,10 +92,35 @@ func (q *Queue) Give(ctx context.Context, g *Grant, unused bool) error {
 	}
 	q.mu.Lock()
 	delete(q.grants, g)
+	later := !unused && p.Concurrency == 0
+	if later { // nobody waits for the place: it is taken off with many others
+		q.used[p] = append(q.used[p], g.ID)
+	}
 	q.mu.Unlock()
+	if later {
+		return nil
+	}
 	args := append([]any{g.ID, g.at, g.Tokens, flag(unused)}, p.limits...)
 	_, err = q.eval(ctx, "give", giveScript, p.keys[:2], args...)
 	return err
+}
+
+// usedEvery is how often ended grants of pools without a concurrency limit are
+// taken off the books.
+const usedEvery = 100 * time.Millisecond
+
+// forgetUsed takes ended grants off the books, one command a pool. What cannot
+// be written ends by its lease.
+func (q *Queue) forgetUsed(ctx context.Context) {
+	q.mu.Lock()
+	used := q.used
+	q.used = make(map[*pool][]any)
+	q.mu.Unlock()
+	for p, ids := range used {
+		if err := q.rdb.ZRem(ctx, p.keys[1], ids...).Err(); err != nil {
+			q.log.WarnContext(ctx, "forget ended grants", "pool", p.ID, "err", err)
+		}
+	}
 }
 
 // Block stops all grants of a pool for d, after the provider asked for it. The

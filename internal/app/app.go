@@ -71,7 +71,11 @@ func New(o Options) (*App, error) {
 	}
 	a := &App{cfg: o.Config, log: o.Log, rdb: o.Redis, registry: prometheus.NewRegistry(), set: set.policy.Providers}
 	a.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	a.budget = budget.New(o.Redis, budget.Options{Log: o.Log, Metrics: a.registry})
+	scripts, err := pipelined(o.Redis)
+	if err != nil {
+		return nil, err
+	}
+	a.budget = budget.New(o.Redis, budget.Options{Scripts: scripts, Log: o.Log, Metrics: a.registry})
 	a.guard = guard.New(guard.Options{
 		Budget: a.budget, Policy: set.policy, StoreDeadline: o.Config.Store.Deadline, Log: o.Log, Metrics: a.registry,
 	})
@@ -79,7 +83,7 @@ func New(o Options) (*App, error) {
 		return nil, err
 	}
 	warnOldPrices(set.policy.Catalogue, time.Now(), o.Log)
-	if a.queue, err = queue.New(o.Redis, set.pools, queue.Options{Logger: o.Log, Registerer: a.registry, Lease: o.Config.Queue.Lease}); err != nil {
+	if a.queue, err = queue.New(o.Redis, set.pools, queue.Options{Scripts: scripts, Logger: o.Log, Registerer: a.registry, Lease: o.Config.Queue.Lease}); err != nil {
 		return nil, err
 	}
 	if o.Roles&Worker != 0 {
