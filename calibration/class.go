@@ -1,0 +1,48 @@
+package calibration
+
+import "github.com/llmguard/llmguard/tokenizer"
+
+// Class is a coarse kind of text. Other vocabularies differ from OpenAI's by a
+// factor that depends mostly on it.
+type Class uint8
+
+// The classes of text.
+const (
+	Prose    Class = iota // words in the Latin alphabet
+	Code                  // programs, markup, tables: digits and punctuation
+	NonLatin              // other scripts, and heavily accented Latin
+	classes
+)
+
+var classNames = [classes]string{"prose", "code", "non-latin"}
+
+// String returns "prose", "code" or "non-latin".
+func (c Class) String() string { return classNames[min(c, classes-1)] }
+
+// classOf is the reverse of String.
+func classOf(name string) (Class, bool) {
+	for c, n := range classNames {
+		if n == name {
+			return Class(c), true
+		}
+	}
+	return 0, false
+}
+
+// Classify returns the class of a text from its counts. Thresholds, measured
+// under o200k_base: English has more than 4.2 bytes a token and source code,
+// markup and JSON fewer than 4; Cyrillic, Arabic and CJK texts are above 80 %
+// non-ASCII bytes, German and French below 10.
+func Classify(k tokenizer.Classes) Class {
+	const short = 200 // bytes; too few to tell code by its tokens
+	switch {
+	case k.NonASCII*3 > k.Bytes:
+		return NonLatin
+	case k.Digits*20 > k.Bytes:
+		return Code
+	case k.Bytes >= short && k.NonASCII*200 < k.Bytes && k.Tokens*4 > k.Bytes:
+		return Code
+	default:
+		return Prose
+	}
+}

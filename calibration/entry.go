@@ -1,0 +1,167 @@
+package calibration
+
+import (
+	"math"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const (
+	micro = 1e6 // logarithms and ratios are kept in millionths
+
+	// priorWeight is how many observations the prior counts for.
+	priorWeight = 20
+	// trusted is from how many observations on the learned quantile raises a
+	// hold without waiting for the prior to fade: too low a hold is what an
+	// overrun is made of.
+	trusted = 8
+
+	lowRatio, highRatio = 0.3, 4 // of billed to estimated; others are outliers
+	maxBase             = 1000   // tokens a provider may add to a prompt
+	minBase             = 8      // below that it is noise
+	minSpread           = 0.25   // of 1/estimate, by its mean, to tell base and ratio apart
+)
+
+// entry is one running estimate as lua/calibrate.lua keeps it.
+type entry struct {
+	text           string // as read
+	alias          string // for a model name: the version it was last answered with
+	since, updated time.Time
+	n              int64   // observations of x, at most a cap
+	mean, dev, q   float64 // of x: average, mean deviation, high quantile
+	m              int64   // observations of moments
+	moments        []float64
+}
+
+// parseEntry reads "=<alias>" or "since,updated,n,mean,dev,q,m,moments..".
+func parseEntry(text string) (entry, bool) {
+	if alias, ok := strings.CutPrefix(text, "="); ok {
+		return entry{text: text, alias: alias}, true
+	}
+	fields := strings.Split(text, ",")
+	numbers := make([]int64, len(fields))
+	for i, f := range fields {
+		n, err := strconv.ParseInt(f, 10, 64)
+		if err != nil {
+			return entry{}, false
+		}
+		numbers[i] = n
+	}
+	if len(numbers) < 7 {
+		return entry{}, false
+	}
+	e := entry{
+		text: text, since: time.UnixMilli(numbers[0]), updated: time.UnixMilli(numbers[1]), n: numbers[2],
+		mean: float64(numbers[3]), dev: float64(numbers[4]), q: float64(numbers[5]), m: numbers[6],
+	}
+	for _, v := range numbers[7:] {
+		e.moments = append(e.moments, float64(v))
+	}
+	return e, true
+}
+
+// factors turn an estimate into what to expect and what to hold.
+type factors struct {
+	mean, hold int // per mille
+	base       int64
+	entry      *entry // nil: prior only
+}
+
+// factorsOf blends what was learned into the prior of a model.
+func factorsOf(prior factors, e *entry, limit int) factors {
+	if prior.mean == 1000 && prior.hold == 1000 { // counted exactly
+		return factors{mean: 1000, hold: 1000, entry: e}
+	}
+	f := factors{mean: prior.mean, hold: prior.hold, base: e.base(prior.mean, limit), entry: e}
+	if e.n == 0 {
+		return f
+	}
+	blend := func(prior int, x float64) float64 {
+		return (priorWeight*float64(prior) + float64(e.n)*1000*math.Exp(x/micro)) / float64(priorWeight+e.n)
+	}
+	mean, hold := blend(prior.mean, e.mean), blend(prior.hold, e.q)
+	if e.n >= trusted {
+		hold = max(hold, 1000*math.Exp(e.q/micro))
+	}
+	f.mean = min(int(math.Round(mean)), limit)
+	f.hold = max(f.mean, min(int(math.Ceil(hold)), limit))
+	return f
+}
+
+// ratio is the observed mean, per mille.
+func (e *entry) ratio() int { return int(math.Round(1000 * math.Exp(e.mean/micro))) }
+
+// base is what the provider adds to every prompt. Dividing tokens = base +
+// ratio * estimate by the estimate makes it the slope of the observed ratio over
+// 1/estimate, with noise of one size for all prompts. Only a slope that stands
+// out of the noise counts, from prompts of different sizes. Prompts of one size
+// cannot tell base and ratio apart, unless the ratio alone would be absurd: then
+// what is above the prior is base.
+func (e *entry) base(priorMean, limit int) int64 {
+	if e.m < trusted || len(e.moments) < 4 {
+		return 0
+	}
+	u, r := e.moments[0]/micro, e.moments[1]/micro
+	variance := e.moments[2]/(micro*micro) - u*u
+	covariance := e.moments[3]/(micro*micro) - u*r
+	noise := math.Max(e.dev/micro, 0.02) * r
+	evidence := math.Min(float64(e.m), 50)
+	b := 0.0
+	switch {
+	case variance > minSpread*minSpread*u*u && covariance*math.Sqrt(evidence/variance) > 3*noise:
+		b = covariance / variance
+	case 1000*r > float64(limit):
+		b = (r - float64(priorMean)/1000) / u
+	}
+	if b < minBase {
+		return 0
+	}
+	return int64(math.Min(b, maxBase))
+}
+
+// observation is one call's input as lua/calibrate.lua takes it: the logarithm
+// of the ratio unless that is an outlier, and the moments of the base. Not ok
+// means that the call is left out.
+func observation(estimated, actual, base int64) (text string, ratio, ok bool) {
+	if estimated <= 0 || actual <= 0 {
+		return "", false, false
+	}
+	x, y := float64(estimated), float64(actual)
+	r := y / x
+	if r < lowRatio || y-highRatio*x > maxBase {
+		return "", false, false
+	}
+	b := make([]byte, 0, 64)
+	if own := float64(actual-base) / x; lowRatio <= own && own <= highRatio {
+		b = strconv.AppendInt(b, int64(math.Round(math.Log(own)*micro)), 10)
+		ratio = true
+	}
+	u, rm := micro/x, r*micro
+	for _, v := range [4]float64{u, rm, u * u, u * rm} {
+		b = strconv.AppendInt(append(b, ','), int64(math.Round(v)), 10)
+	}
+	return string(b), ratio, true
+}
+
+// produced is what calls produce.
+type produced struct{ expected, high int64 }
+
+// enoughCalls is how many calls make a mean of their output worth more than
+// that of a larger group.
+const enoughCalls = 5
+
+// produced reads an output entry: x is the logarithm of 1 + tokens, the one
+// moment is thousandths of tokens.
+func (e *entry) produced() (produced, bool) {
+	if e.n < enoughCalls || len(e.moments) < 1 {
+		return produced{}, false
+	}
+	expected := int64(math.Ceil(e.moments[0] / 1000))
+	return produced{expected, max(expected, int64(math.Ceil(math.Expm1(e.q/micro))))}, true
+}
+
+func outputText(tokens int64) string {
+	b := strconv.AppendInt(nil, int64(math.Round(math.Log1p(float64(tokens))*micro)), 10)
+	return string(strconv.AppendInt(append(b, ','), tokens*1000, 10))
+}

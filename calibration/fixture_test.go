@@ -1,0 +1,101 @@
+package calibration
+
+import (
+	"context"
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/llmguard/llmguard/internal/redistest"
+)
+
+const claude = "claude-opus-4-8" // prior 1550 and 1900
+
+// fixture is a Calibration with a clock that only the test moves.
+type fixture struct {
+	*Calibration
+	t   *testing.T
+	at  time.Time
+	rnd *rand.Rand
+}
+
+func newFixture(t *testing.T, rdb redis.UniversalClient, o Options) *fixture {
+	f := &fixture{
+		Calibration: New(rdb, o), t: t, rnd: rand.New(rand.NewPCG(1, 2)),
+		at: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC),
+	}
+	f.now = func() any { return f.at.UnixMicro() }
+	return f
+}
+
+// sync passes ten seconds and shares what was observed.
+func (f *fixture) sync() {
+	f.t.Helper()
+	f.at = f.at.Add(10 * time.Second)
+	if err := f.Sync(context.Background()); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+func (f *fixture) observe(model, version string, class Class, estimated, actual int64) {
+	f.ObserveInput(Sample{Model: model, Version: version, Name: model, Class: class, Estimated: estimated, Actual: actual})
+}
+
+// tokenizer is a synthetic one: actual = base + ratio * estimated, with noise.
+type synthetic struct {
+	ratio, noise float64
+	base         float64
+	least, most  float64 // sizes, evenly in their logarithm
+}
+
+func (s synthetic) draw(r *rand.Rand) (estimated, actual int64) {
+	x := math.Round(s.least * math.Pow(s.most/s.least, r.Float64()))
+	y := s.base + s.ratio*x*math.Exp(s.noise*r.NormFloat64())
+	return int64(x), int64(math.Round(y))
+}
+
+// learn observes n calls in rounds of 50.
+func (f *fixture) learn(version string, s synthetic, n int) {
+	f.t.Helper()
+	for i := range n {
+		x, y := s.draw(f.rnd)
+		f.observe(claude, version, Prose, x, y)
+		if i%50 == 49 || i == n-1 {
+			f.sync()
+		}
+	}
+}
+
+// covered returns the share of further calls whose hold suffices.
+func (f *fixture) covered(s synthetic, n int) float64 {
+	ok := 0
+	for range n {
+		x, y := s.draw(f.rnd)
+		if _, hold := f.Tokens(claude, Prose, x); hold >= y {
+			ok++
+		}
+	}
+	return float64(ok) / float64(n)
+}
+
+// near fails unless got is within a share of want.
+func near(t *testing.T, what string, got, want, share float64) {
+	t.Helper()
+	if math.Abs(got-want) > share*want {
+		t.Errorf("%s is %.4g, want %.4g within %.0f %%", what, got, want, 100*share)
+	}
+}
+
+// both runs a test on a real Redis and on miniredis.
+func both(t *testing.T, test func(t *testing.T, rdb *redis.Client)) {
+	t.Run("redis", func(t *testing.T) { test(t, redistest.Start(t).Client()) })
+	t.Run("miniredis", func(t *testing.T) {
+		rdb := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
+		t.Cleanup(func() { _ = rdb.Close() })
+		test(t, rdb)
+	})
+}

@@ -1,0 +1,183 @@
+package calibration
+
+import (
+	"strings"
+	"sync"
+	"unicode/utf8"
+)
+
+// Sample is the input of one settled call whose whole prompt was text: with
+// images, files, tools or cached tokens the ratio says nothing.
+type Sample struct {
+	Model     string // as it was asked for at the provider
+	Version   string // as the answer names it; empty: as asked for
+	Name      string // as the price catalogue has it, for metrics
+	Class     Class
+	Estimated int64 // tokens, before any factor
+	Actual    int64 // tokens billed
+}
+
+const (
+	separator = "\x1f" // between the parts of an entry's name
+	maxName   = 200    // bytes of a part
+
+	// perRound bounds the observations of one entry in a round: more would only
+	// push each other out of the average. Later ones are dropped.
+	perRound = 64
+	// roundEntries bounds the entries of a round.
+	roundEntries = 4000
+)
+
+type inputKey struct {
+	version string
+	class   Class
+}
+
+type outputKey struct{ org, user, model string }
+
+// group is the observations of one entry since the last round.
+type group struct {
+	text  strings.Builder
+	count int
+}
+
+// pending is what has been observed since the last round.
+type pending struct {
+	mu      sync.Mutex
+	aliases map[string]string // model: version
+	inputs  map[inputKey]*group
+	outputs map[outputKey]*group
+	names   map[string]string // catalogue name: model; kept
+}
+
+// named reports whether a name can be part of an entry's.
+func named(s string) bool {
+	return len(s) <= maxName && utf8.ValidString(s) && strings.IndexFunc(s, func(r rune) bool { return r < ' ' }) < 0
+}
+
+// ObserveInput takes the bill of a call. It does no I/O.
+func (c *Calibration) ObserveInput(s Sample) {
+	if c == nil || s.Model == "" || !named(s.Model) {
+		return
+	}
+	if s.Version == "" || !named(s.Version) {
+		s.Version = s.Model
+	}
+	text, ratio, ok := observation(s.Estimated, s.Actual, c.baseOf(s))
+	if !ok {
+		c.metrics.observed("input", "outlier")
+		return
+	}
+	p := &c.pending
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if s.Name != "" && named(s.Name) {
+		set(&p.names, s.Name, s.Model)
+	}
+	set(&p.aliases, s.Model, s.Version)
+	c.metrics.observed("input", outcome(ratio, add(&p.inputs, inputKey{s.Version, s.Class}, text)))
+}
+
+// baseOf is the base in force for the version that answered, which may not be
+// the one expected.
+func (c *Calibration) baseOf(s Sample) int64 {
+	m := c.state.Load().inputs[s.Model]
+	if m == nil || m.version != s.Version {
+		m = c.state.Load().inputs[s.Version]
+	}
+	if m == nil || m.version != s.Version {
+		return 0
+	}
+	return m.classes[min(s.Class, classes-1)].base
+}
+
+// ObserveOutput takes the output tokens of a complete answer. It does no I/O.
+func (c *Calibration) ObserveOutput(org, user, model string, tokens int64) {
+	const most = 1 << 30 // as for usage everywhere
+	if c == nil || tokens < 0 || tokens > most || model == "" || !named(org) || !named(user) || !named(model) {
+		return
+	}
+	text := outputText(tokens)
+	p := &c.pending
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	kept := add(&p.outputs, outputKey{"", "", model}, text)
+	if org != "" {
+		kept = add(&p.outputs, outputKey{org, "", model}, text)
+		if user != "" {
+			kept = add(&p.outputs, outputKey{org, user, model}, text)
+		}
+	}
+	c.metrics.observed("output", outcome(true, kept))
+}
+
+func outcome(ratio, kept bool) string {
+	switch {
+	case !kept:
+		return "dropped"
+	case !ratio:
+		return "base_only"
+	default:
+		return "taken"
+	}
+}
+
+// add appends an observation to its group and reports whether there was room.
+func add[K comparable](groups *map[K]*group, key K, text string) bool {
+	g := (*groups)[key]
+	if g == nil {
+		if len(*groups) >= roundEntries {
+			return false
+		}
+		g = &group{}
+		set(groups, key, g)
+	}
+	if g.count == perRound {
+		return false
+	}
+	if g.count > 0 {
+		g.text.WriteByte(';')
+	}
+	g.text.WriteString(text)
+	g.count++
+	return true
+}
+
+func set[K comparable, V any](m *map[K]V, key K, value V) {
+	if *m == nil {
+		*m = map[K]V{}
+	}
+	if _, known := (*m)[key]; known || len(*m) < roundEntries {
+		(*m)[key] = value
+	}
+}
+
+// update is a change to one entry: "=<alias>", or observations.
+type update struct{ entry, text string }
+
+// take empties pending into the updates of both tables.
+func (p *pending) take() (inputs, outputs []update) {
+	p.mu.Lock()
+	aliases, in, out := p.aliases, p.inputs, p.outputs
+	p.aliases, p.inputs, p.outputs = nil, nil, nil
+	p.mu.Unlock()
+	for k, g := range in {
+		inputs = append(inputs, update{inputEntry(k), g.text.String()})
+	}
+	for model, version := range aliases {
+		inputs = append(inputs, update{aliasEntry(model), "=" + version})
+	}
+	for k, g := range out {
+		outputs = append(outputs, update{outputEntry(k), g.text.String()})
+	}
+	return inputs, outputs
+}
+
+// Names of entries in Redis: kind and parts.
+func inputEntry(k inputKey) string {
+	return "v" + separator + k.version + separator + k.class.String()
+}
+func aliasEntry(model string) string { return "a" + separator + model }
+func outputEntry(k outputKey) string {
+	return "o" + separator + k.org + separator + k.user + separator + k.model
+}

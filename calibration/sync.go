@@ -1,0 +1,172 @@
+package calibration
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/llmguard/llmguard/lua"
+)
+
+const (
+	batchEntries = 200 // of one script: under a millisecond of Redis
+	batchTries   = 3   // rounds until a batch is given up
+	batchLife    = time.Hour
+	readEntries  = 500 // of one HMGET
+	maxN         = 2000
+
+	// fullEvery is after how many rounds everything is read anew, so that what
+	// Redis has dropped is forgotten here too.
+	fullEvery = 60
+	// overlap of rounds: entries written in the millisecond of the last read.
+	overlap = time.Second
+)
+
+var calibrate = lua.Load("calibrate", "time")
+
+// key names a Redis key; all are of one slot.
+func key(name string) string { return "lg:{calib}:" + name }
+
+// batches are the writes under way, in order. A batch keeps its number until it
+// is known to be written or given up; Redis ignores numbers it has seen.
+type batches struct {
+	process string // random
+	number  int64
+	open    []batch
+	tries   int // of the first one
+}
+
+type batch struct {
+	number  int64
+	table   *table
+	updates []update
+}
+
+// add cuts updates into batches.
+func (b *batches) add(t *table, updates []update) {
+	for len(updates) > 0 {
+		n := min(len(updates), batchEntries)
+		b.number++
+		b.open = append(b.open, batch{b.number, t, updates[:n]})
+		updates = updates[n:]
+	}
+}
+
+// Sync writes what was observed, reads what any process has learned and puts it
+// in force. Run calls it; it is exported for commands and tests. After an error
+// the same observations are tried again next time, and counted once.
+func (c *Calibration) Sync(ctx context.Context) error {
+	c.syncing.Lock()
+	defer c.syncing.Unlock()
+	err := c.write(ctx)
+	if err == nil {
+		err = c.read(ctx)
+	}
+	if err != nil {
+		c.metrics.errors.Inc()
+	}
+	return err
+}
+
+func (c *Calibration) write(ctx context.Context) error {
+	b := &c.batches
+	if len(b.open) == 0 { // else pending goes on gathering, within its bounds
+		inputs, outputs := c.pending.take()
+		b.add(&c.inputs, inputs)
+		b.add(&c.outputs, outputs)
+	}
+	for len(b.open) > 0 {
+		if err := c.send(ctx, b.open[0]); err != nil {
+			if b.tries++; b.tries == batchTries {
+				b.open, b.tries = b.open[1:], 0
+			}
+			return fmt.Errorf("calibration: write: %w", err)
+		}
+		b.open, b.tries = b.open[1:], 0
+	}
+	return nil
+}
+
+func (c *Calibration) send(ctx context.Context, b batch) error {
+	keys := []string{key(b.table.name), key(b.table.name + ":recent"), key("batch:" + c.batches.process)}
+	args := []any{
+		c.now(), b.number, batchLife.Milliseconds(), c.opts.Life.Milliseconds(), b.table.most, maxN,
+	}
+	for _, u := range b.updates {
+		args = append(args, u.entry, u.text)
+	}
+	return calibrate.Run(ctx, c.rdb, keys, args...).Err()
+}
+
+// table is this process's copy of one kind of entries.
+type table struct {
+	name   string
+	most   int
+	known  map[string]entry
+	seen   int64 // ms: the newest update read
+	rounds int
+}
+
+// read refreshes both tables and puts them in force.
+func (c *Calibration) read(ctx context.Context) error {
+	changed := false
+	for _, t := range []*table{&c.inputs, &c.outputs} {
+		more, err := t.read(ctx, c.rdb)
+		if err != nil {
+			return fmt.Errorf("calibration: read: %w", err)
+		}
+		changed = changed || more
+	}
+	if changed {
+		s := newSnapshot(c.inputs.known, c.outputs.known, c.opts.Cap)
+		c.state.Store(s)
+		c.pending.show(c.metrics, s)
+	}
+	return nil
+}
+
+// read takes over the entries updated since the last time, or all of them, and
+// reports whether there were any.
+func (t *table) read(ctx context.Context, rdb redis.UniversalClient) (bool, error) {
+	from, into := "-inf", map[string]entry{}
+	changed := t.known == nil || t.rounds >= fullEvery
+	if !changed {
+		from, into = strconv.FormatInt(t.seen-overlap.Milliseconds(), 10), t.known
+		t.known = nil // until all is well: half of a round would not be seen as a change later
+	}
+	recent, err := rdb.ZRangeArgsWithScores(ctx, redis.ZRangeArgs{
+		Key: key(t.name + ":recent"), Start: from, Stop: "+inf", ByScore: true,
+	}).Result()
+	if err != nil {
+		return false, err
+	}
+	seen := t.seen
+	for len(recent) > 0 {
+		n := min(len(recent), readEntries)
+		names := make([]string, n)
+		for i, z := range recent[:n] {
+			names[i] = z.Member.(string)
+			seen = max(seen, int64(z.Score))
+		}
+		values, err := rdb.HMGet(ctx, key(t.name), names...).Result()
+		if err != nil {
+			return false, err
+		}
+		for i, v := range values {
+			text, _ := v.(string)
+			if e, ok := parseEntry(text); ok && into[names[i]].text != text {
+				into[names[i]] = e
+				changed = true
+			}
+		}
+		recent = recent[n:]
+	}
+	t.seen, t.known = seen, into
+	if t.rounds++; t.rounds > fullEvery {
+		t.rounds = 1
+	}
+	return changed, nil
+}
