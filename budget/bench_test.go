@@ -3,15 +3,17 @@ package budget
 import (
 	"regexp"
 	"strconv"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 )
 
-// bareBucket is the measure of how much a hold costs: a token bucket and
-// nothing else.
-var bareBucket = redis.NewScript(`
+// bareText is the measure of how much a hold costs: a token bucket and nothing
+// else.
+const bareText = `
 local t = redis.call('TIME')
 local now = tonumber(t[1]) * 1000000 + tonumber(t[2])
 local s = redis.call('HMGET', KEYS[1], 'level', 'ts')
@@ -23,7 +25,15 @@ if ok then level = level - cost end
 redis.call('HSET', KEYS[1], 'level', string.format('%.0f', level), 'ts', string.format('%.0f', now))
 redis.call('PEXPIRE', KEYS[1], 3600000)
 return { ok and 1 or 0, string.format('%.0f', level) }
-`)
+`
+
+// bareBucket is written as tersely as our own scripts, plainBucket as limiters
+// usually are: it passes numbers to redis.call.
+var (
+	bareBucket  = redis.NewScript(bareText)
+	plainBucket = redis.NewScript(strings.NewReplacer(
+		"string.format('%.0f', level), 'ts', string.format('%.0f', now)", "level, 'ts', now").Replace(bareText))
+)
 
 var usecPerCall = regexp.MustCompile(`cmdstat_evalsha:calls=\d+,usec=\d+,usec_per_call=([\d.]+)`)
 
@@ -69,6 +79,11 @@ func BenchmarkServerTime(b *testing.B) {
 				b.Fatal(err)
 			}
 		})
+		sums["plain"] += serverTime(b, rdb, n, func(i int) {
+			if err := plainBucket.Run(ctx, rdb, []string{"plain" + strconv.Itoa(i%100)}, 1e12, 5e6, 1000).Err(); err != nil {
+				b.Fatal(err)
+			}
+		})
 		sums["hold"] += serverTime(b, rdb, n, func(i int) { holds[i+1] = f.hold(ctx, limits, 1234567) })
 		sums["settle"] += serverTime(b, rdb, n, func(i int) { f.settle(ctx, holds[i+1], 234567) })
 		sums["hold+void/2"] += serverTime(b, rdb, n, func(i int) {
@@ -88,4 +103,39 @@ func BenchmarkServerTime(b *testing.B) {
 		b.ReportMetric(sum/float64(b.N), name+"-us")
 	}
 	b.ReportMetric(sums["hold"]/sums["bare"], "hold/bare")
+	b.ReportMetric(sums["hold"]/sums["plain"], "hold/plain")
+}
+
+// BenchmarkClient measures our own side: CPU time of this process per call, of
+// a hold on two limits and of a bare EVALSHA.
+func BenchmarkClient(b *testing.B) {
+	rdb := shared(b)
+	ctx := b.Context()
+	f := newFixture(b, rdb, Options{})
+	f.clock = nil
+	f.now.Store(time.Now().UnixMicro())
+	limits := []Limit{
+		costLimit("hour", User, hour(1e15)),
+		costLimit("org", Org, Shape{Kind: Bucket, Amount: 1e15, Refill: 5e9, Per: time.Minute}),
+	}
+	cpu := func() time.Duration {
+		var u syscall.Rusage
+		if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+			b.Fatal(err)
+		}
+		return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+	}
+	for name, do := range map[string]func(){
+		"bare": func() { _ = bareBucket.Run(ctx, rdb, []string{"bare"}, 1e12, 5e6, 1000).Err() },
+		"hold": func() { f.hold(ctx, limits, 1234567) },
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			before := cpu()
+			for b.Loop() {
+				do()
+			}
+			b.ReportMetric(float64((cpu()-before).Nanoseconds())/float64(b.N)/1000, "cpu-us/op")
+		})
+	}
 }
