@@ -147,8 +147,10 @@ func (c *Config) UnknownModelEntry() (*pricing.Entry, error) {
 		field string
 		given bool
 	}{
-		{"model", e.Model != ""}, {"provider", e.Provider != ""},
-		{"names", len(e.Names) > 0}, {"prefixes", len(e.Prefixes) > 0},
+		{"model", e.Model != ""},
+		{"provider", e.Provider != ""},
+		{"names", len(e.Names) > 0},
+		{"prefixes", len(e.Prefixes) > 0},
 	} {
 		if rule.given {
 			return nil, &matchRuleError{rule.field}

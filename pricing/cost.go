@@ -58,8 +58,11 @@ func (r *rates) cost(u *Usage, f factors) (Nano, error) {
 // classes lists the subsets of input and output.
 func (r *rates) classes(u *Usage) (in [5]class, out [2]class) {
 	in = [5]class{
-		{u.CachedInput, r.cached}, {u.CacheWrite, r.write}, {u.CacheWrite1h, r.write1h},
-		{u.AudioIn, r.audioIn}, {u.ImageIn, r.imageIn},
+		{u.CachedInput, r.cached},
+		{u.CacheWrite, r.write},
+		{u.CacheWrite1h, r.write1h},
+		{u.AudioIn, r.audioIn},
+		{u.ImageIn, r.imageIn},
 	}
 	return in, [2]class{{u.AudioOut, r.audioOut}, {u.ImageOut, r.imageOut}}
 }

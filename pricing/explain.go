@@ -10,9 +10,11 @@ import (
 // in the catalogue's own unit, before the one rounding at the end.
 type Bill struct {
 	// Row is the price list that applied; Tier is the service tier it was chosen
-	// for, "" for the default.
-	Row  Row
-	Tier string
+	// for, "" for the default. Assumed is set when the price does not know the
+	// tier that was named, and Tier is the dearest of those it knows.
+	Row     Row
+	Tier    string
+	Assumed bool
 	// Tokens are what was counted, in classes that do not overlap; Subtotal is
 	// their sum.
 	Tokens   []Line
@@ -64,9 +66,10 @@ func (p *Price) Explain(u Usage, t Terms) (Bill, error) {
 	u, _ = u.Clamp()
 	e, unix, region := p.entry, p.instant(t).Unix(), canonicalRegion(t.Region)
 	minute := int(floorMod(unix, 24*60*60) / 60)
-	var b Bill
+	tiers := e.chargedTiers(nil, t)
+	b := Bill{Assumed: len(tiers) > 1}
 	var list *rates
-	for _, tier := range e.chargedTiers(nil, t) {
+	for _, tier := range tiers {
 		r := e.periodAt(unix).find(tier, region, minute, u.Input)
 		n, err := r.pay.cost(&u, e.factors(tier, region, minute, t.Batch))
 		if err != nil {

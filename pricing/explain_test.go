@@ -96,6 +96,13 @@ func TestExplain(t *testing.T) {
 	if got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
+	if b, err := p.Explain(Usage{Output: 1}, Terms{ServiceTier: "turbo"}); err != nil || b.Assumed {
+		t.Errorf("one tier is no choice: %+v, %v", b, err)
+	}
+	sol := lookup(t, "openai", "gpt-6.1-sol", november)
+	if b, err := sol.Explain(Usage{Output: 1}, Terms{ServiceTier: "turbo"}); err != nil || !b.Assumed || b.Tier != "priority" {
+		t.Errorf("unknown tier: %+v, %v", b, err)
+	}
 	if rows := p.Entry().InForce(november); len(rows) != 2 || rows[0].EffectiveFrom.IsZero() {
 		t.Errorf("in force: %v", rows)
 	}

@@ -3,7 +3,6 @@ package app
 import (
 	"bytes"
 	"context"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -93,5 +92,5 @@ func TestWarnOldPrices(t *testing.T) {
 			t.Errorf("after %d days: %q", days, logged.String())
 		}
 	}
-	warnOldPrices(new(pricing.Catalogue), checked, slog.New(slog.NewTextHandler(io.Discard, nil)))
+	warnOldPrices(new(pricing.Catalogue), checked, slog.New(slog.DiscardHandler))
 }
