@@ -37,7 +37,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	root.AddCommand(devCommand(), roleCommand("serve", app.Proxy), roleCommand("worker", app.Worker),
-		checkCommand(), keysCommand(), usageCommand(), versionCommand())
+		checkCommand(), keysCommand(), pricesCommand(), usageCommand(), versionCommand())
 	return root.ExecuteContext(ctx)
 }
 
