@@ -81,7 +81,7 @@ func (g *Guard) Begin(ctx context.Context, p *Plan, id string, attempt int, jobI
 		IP: p.Caller.IP, Model: p.Request.Model, Provider: p.Target.Provider.ID,
 		Endpoint: string(p.Request.Endpoint), PriceVersion: p.Price.Version, JobID: jobID,
 	}
-	hold, err := g.budget.Hold(ctx, p.Limits, who, p.Max, p.Max)
+	hold, err := g.budget.Hold(ctx, p.Limits, who, p.Max, g.expected(p))
 	g.metrics.held(err)
 	if err != nil {
 		if errors.Is(err, budget.ErrUnavailable) {
@@ -181,6 +181,7 @@ func (c *Call) charge(a wire.Answer) {
 		return
 	}
 	r.Cost = cost
+	c.learn()
 }
 
 // priceOf prices by the model the answer names (contract R20) when that is

@@ -88,7 +88,7 @@ func (g *Guard) input(p *Plan) (int64, error) {
 		for _, t := range r.Inputs {
 			c.text(t)
 		}
-		return c.total(model) + r.InputTokens, nil
+		return g.total(p, &c) + r.InputTokens, nil
 	}
 	perRequest, perMessage, perName := tokenizer.ChatOverhead(model)
 	c.tokens += int64(perRequest)
@@ -103,7 +103,7 @@ func (g *Guard) input(p *Plan) (int64, error) {
 	c.schema(r.Tools)
 	c.schema(r.Functions)
 	c.json(r.ResponseFormat)
-	return c.total(model), nil
+	return g.total(p, &c), nil
 }
 
 // boundedTools refuses tools the provider runs, whose calls and input the
@@ -130,13 +130,16 @@ type counter struct {
 	enc     tokenizer.Encoding
 	request *wire.Request
 	scratch []byte
-	tokens  int64 // text, subject to the family's multiplier
-	fixed   int64 // images and the like
+	tokens  int64             // text, subject to the model's factor
+	classes tokenizer.Classes // of the texts among them
+	fixed   int64             // images and the like
 }
 
 func (c *counter) text(t wire.Text) {
 	c.scratch = c.request.Unquote(c.scratch[:0], t)
-	c.tokens += int64(c.cache.Count(c.enc, c.scratch))
+	k := c.cache.CountClasses(c.enc, c.scratch)
+	c.tokens += int64(k.Tokens)
+	c.classes = c.classes.Plus(k)
 }
 
 func (c *counter) message(m *wire.Message, perMessage, perName int) {
@@ -167,12 +170,6 @@ func (c *counter) json(s wire.Span) {
 	if !s.IsZero() {
 		c.tokens += int64(tokenizer.Count(c.enc, c.request.Raw(s))) + toolsMargin
 	}
-}
-
-// total applies the multiplier for families whose tokenizer is not public.
-func (c *counter) total(model string) int64 {
-	_, hold := tokenizer.Multiplier(model)
-	return (c.tokens*int64(hold)+999)/1000 + c.fixed
 }
 
 // media counts images, audio and files, none of which is ever counted as text.

@@ -20,6 +20,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/calibration"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/providers"
 	"github.com/llmguard/llmguard/tokenizer"
@@ -110,6 +111,8 @@ func (p *Policy) price(t providers.Target, at time.Time) (*pricing.Price, error)
 type Options struct {
 	Budget *budget.Store
 	Policy *Policy
+	// Calibration learns how far estimates are off; nil: they stay as they are.
+	Calibration *calibration.Calibration
 	// StoreDeadline bounds every decision that waits for Redis; default 250 ms.
 	StoreDeadline time.Duration
 	Log           *slog.Logger
@@ -118,13 +121,14 @@ type Options struct {
 
 // Guard admits, forwards and settles calls. It is safe for concurrent use.
 type Guard struct {
-	budget   *budget.Store
-	policy   atomic.Pointer[Policy]
-	counts   *tokenizer.Cache
-	deadline time.Duration
-	log      *slog.Logger
-	metrics  *metrics
-	settling sync.WaitGroup
+	budget      *budget.Store
+	policy      atomic.Pointer[Policy]
+	counts      *tokenizer.Cache
+	calibration *calibration.Calibration
+	deadline    time.Duration
+	log         *slog.Logger
+	metrics     *metrics
+	settling    sync.WaitGroup
 }
 
 // New returns a Guard; Close it to wait for settlements under way.
@@ -136,7 +140,7 @@ func New(o Options) *Guard {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	g := &Guard{
-		budget: o.Budget, counts: tokenizer.NewCache(), deadline: o.StoreDeadline,
+		budget: o.Budget, counts: tokenizer.NewCache(), calibration: o.Calibration, deadline: o.StoreDeadline,
 		log: o.Log, metrics: newMetrics(o.Metrics),
 	}
 	g.policy.Store(o.Policy)

@@ -26,6 +26,8 @@ type Plan struct {
 	Max    budget.Amounts
 	Quota  int64 // tokens charged to the provider's TPM
 
+	text textPart
+
 	at    time.Time
 	terms pricing.Terms
 	edits []wire.Edit

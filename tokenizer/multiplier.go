@@ -31,12 +31,18 @@ func Multiplier(model string) (mean, hold int) {
 // Estimate returns the tokens a model makes of a text counted as k under
 // EncodingFor(model): expected, and to hold.
 func Estimate(model string, k Classes) (expected, hold int) {
-	tokens := k.Tokens
-	if isGemini(baseName(model)) {
-		tokens += k.Digits - k.DigitGroups // every digit is a token there
-	}
+	tokens := Basis(model, k)
 	mean, high := Multiplier(model)
 	return scale(tokens, mean), scale(tokens, high)
+}
+
+// Basis returns the count that the factors of a model apply to: k.Tokens, and
+// for Gemini, where every digit is a token, the digit-adjusted count.
+func Basis(model string, k Classes) int {
+	if isGemini(baseName(model)) {
+		return k.Tokens + k.Digits - k.DigitGroups
+	}
+	return k.Tokens
 }
 
 // scale returns tokens * perMille / 1000, rounded up.

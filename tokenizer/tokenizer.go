@@ -101,6 +101,15 @@ type Classes struct {
 	Bytes       int // length of the text as given
 }
 
+// Plus returns the counts of two texts counted apart.
+func (k Classes) Plus(other Classes) Classes {
+	return Classes{
+		Tokens: k.Tokens + other.Tokens, Digits: k.Digits + other.Digits,
+		DigitGroups: k.DigitGroups + other.DigitGroups, NonASCII: k.NonASCII + other.NonASCII,
+		Bytes: k.Bytes + other.Bytes,
+	}
+}
+
 // CountClasses counts tokens together with digits and non-ASCII bytes. The
 // digit counters are those of the splitter of O200k and CL100k; for P50k and
 // R50k they are zero.

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/calibration"
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/pricing"
@@ -47,19 +48,20 @@ type Options struct {
 
 // App is one process of llmguard, listening but not yet serving.
 type App struct {
-	cfg      *config.Config
-	log      *slog.Logger
-	rdb      redis.UniversalClient
-	registry *prometheus.Registry
-	budget   *budget.Store
-	queue    *queue.Queue
-	guard    *guard.Guard
-	set      *providers.Set
-	proxy    *proxy.Server
-	worker   *queue.Worker
-	calls    net.Listener // nil without the Proxy role
-	admin    net.Listener
-	ready    atomic.Bool
+	cfg         *config.Config
+	log         *slog.Logger
+	rdb         redis.UniversalClient
+	registry    *prometheus.Registry
+	budget      *budget.Store
+	calibration *calibration.Calibration
+	queue       *queue.Queue
+	guard       *guard.Guard
+	set         *providers.Set
+	proxy       *proxy.Server
+	worker      *queue.Worker
+	calls       net.Listener // nil without the Proxy role
+	admin       net.Listener
+	ready       atomic.Bool
 }
 
 // New builds everything and binds the listeners, so that a port in use is an
@@ -76,8 +78,9 @@ func New(o Options) (*App, error) {
 		return nil, err
 	}
 	a.budget = budget.New(o.Redis, budget.Options{Scripts: scripts, Log: o.Log, Metrics: a.registry})
+	a.calibration = calibration.New(o.Redis, calibration.Options{Log: o.Log, Metrics: a.registry})
 	a.guard = guard.New(guard.Options{
-		Budget: a.budget, Policy: set.policy, StoreDeadline: o.Config.Store.Deadline, Log: o.Log, Metrics: a.registry,
+		Budget: a.budget, Calibration: a.calibration, Policy: set.policy, StoreDeadline: o.Config.Store.Deadline, Log: o.Log, Metrics: a.registry,
 	})
 	if err = pricing.Register(a.registry, func() *pricing.Catalogue { return a.guard.Policy().Catalogue }, time.Now); err != nil {
 		return nil, err
@@ -136,6 +139,7 @@ func (a *App) Run(ctx context.Context) error {
 	// The parts that keep leases alive outlive the calls that hold them.
 	keepers, keeping := errgroup.WithContext(background)
 	keepers.Go(func() error { return quiet(a.budget.Run(keeping)) })
+	keepers.Go(func() error { return quiet(a.calibration.Run(keeping)) })
 	keepers.Go(func() error { return quiet(a.queue.Run(keeping)) })
 
 	servers, serving := errgroup.WithContext(ctx)
