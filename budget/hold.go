@@ -40,11 +40,16 @@ func (s *Store) hold(ctx context.Context, limits []Limit, c Call, most, expected
 		return nil, err
 	}
 	switch a.verdict {
-	case "held", "again":
+	case "held":
 		h.At = a.at()
 		s.track(h)
 		h.Statuses, err = s.statuses(h, a, h.Max)
 		s.metrics.refused(h.Statuses) // by limits in the shadow
+		return h, err
+	case "again":
+		h.At = a.at()
+		s.track(h)
+		h.Statuses, err = s.Peek(ctx, limits, c)
 		return h, err
 	case "refused":
 		return nil, s.refusal(h, a, h.Max)

@@ -48,7 +48,7 @@ end
 -- regrade moves one limit of a hold from what it has charged to `want`: too much
 -- goes back, newest part first; too little is charged now, over the limit if need
 -- be. It returns the limit's text with what stays charged at each place.
-local function regrade(s, st, text, want, open, id)
+local function regrade(s, st, key, text, want, open, id)
   local had = tonumber(text:match('^%d+') or 0)
   local places, amounts = {}, {}
   for place, n in text:gmatch('(%S+):(%d+)') do
@@ -60,7 +60,7 @@ local function regrade(s, st, text, want, open, id)
     local to = max(from - back, 0)
     back = back - (from - to)
     if open or to < from then
-      amounts[k] = from - s.change(st, places[k], from, to, open, id, k)
+      amounts[k] = from - s.change(st, key, places[k], from, to, open, id, k)
     end
   end
   if want > had then s.charge(st, want - had, id, 'o', false) end
@@ -76,8 +76,8 @@ local function regrade_all(shapes, states, text, want_of, open, id)
   for part in (text .. ';'):gmatch('([^;]*);') do parts[#parts + 1] = part end
   for i = 9, #KEYS do
     local part = parts[i - 8] or ''
-    texts[#texts + 1] = regrade(shapes[i], states[i], part, want_of(ARGV[i * 4 - 17], part), open, id)
-    shapes[i].write(states[i])
+    texts[#texts + 1] = regrade(shapes[i], states[i], KEYS[i], part, want_of(ARGV[i * 4 - 17], part), open, id)
+    shapes[i].write(states[i], KEYS[i], ARGV[i * 4 - 16], ARGV[i * 4 - 15])
   end
   return table.concat(texts, ';')
 end

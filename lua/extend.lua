@@ -51,13 +51,15 @@ end
 if not refused and next(grown) then
   for i in pairs(grown) do texts[i] = grow(shapes[i], states[i], texts[i], more[i]) end
   call('HSET', KEYS[1], id, at .. ',' .. ARGV[3] .. '|' .. table.concat(texts, ';') .. '|' .. meta)
-  for i in pairs(grown) do shapes[i].write(states[i]) end
+  for i in pairs(grown) do
+    shapes[i].write(states[i], KEYS[i + 1], ARGV[i * 6 + 2], ARGV[i * 6 + 3])
+  end
 end
 
-local out = { (refused and 'refused,' or 'held,') .. num(now) }
+local out = (refused and 'refused,' or 'held,') .. num(now)
 for i = 1, n do
   local st = states[i]
-  local resets, frees = shapes[i].look(st, more[i] > 0 and max(st.over, 0) or 0)
-  out[i + 1] = fmt('=%d,%d,%d,%d,%d', st.used, st.held, resets, frees, (more[i] > 0 and st.over > 0) and 1 or 0)
+  if more[i] == 0 then st.over = 0 end
+  out = out .. row(st, shapes[i].look(st, KEYS[i + 1], ARGV[i * 6 + 2], max(st.over, 0)))
 end
-return table.concat(out, ';')
+return out

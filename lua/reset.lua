@@ -9,7 +9,7 @@ local now = now_us(ARGV[1])
 local s = whole(ARGV[2])
 local st = s.read(KEYS[1], ARGV[3], ARGV[4], now)
 if not st then return 'skew,' .. num(now) end
-redis.call('PERSIST', KEYS[1]) -- first write, never refused for memory
-s.forget(st)
-s.write(st)
-return fmt('held,%d;=%d,%d,%d,%d,0', now, st.used, st.held, now, now)
+call('PERSIST', KEYS[1]) -- first write, never refused for memory
+s.forget(st, KEYS[1])
+s.write(st, KEYS[1], ARGV[3], ARGV[4])
+return 'held,' .. num(now) .. row(st, 0, 0)

@@ -16,75 +16,61 @@
 -- so the larger of the two can go back; a unit that has drained in part counts as
 -- drained.
 local function bucket_shape()
-  -- What drains in e us, exactly, and the new fraction; nil: all of `used`. For
-  -- products beyond 2^53 it divides digit by digit (base 256; p < 2^44).
-  local function drain(e, r, p, f, used)
-    local x = e * r + f
-    if x < 9007199254740992 then
-      local c = floor(x / p)
-      return c, x - c * p
-    end
-    if x > (used + 1) * p * 1.000001 then return nil end
-    local q, n = floor(r / p), floor(e / p)
-    local m, s = e - n * p, r - q * p -- left to do: (m * s + f) / p
-    local c, rest, base = 0, 0, 1099511627776
-    while base >= 1 do
-      local digit = floor(m / base)
-      m = m - digit * base
-      x = rest * 256 + digit * s
-      local k = floor(x / p)
-      c, rest, base = c * 256 + k, x - k * p, base / 256
-    end
-    x = rest + f
-    local k = floor(x / p)
-    return e * q + n * s + c + k, x - k * p
-  end
-
-  local function place_of(st)
-    return fmt('%d/%d/%d/', st.used, st.volume, st.f) .. st.given .. '/' .. st.busy
-  end
-
   return {
     read = function(key, r, p, now)
       local text = call('GET', key)
-      local t = now
-      if text then
-        local held, clock, used, volume, f, given, busy = text:match('^(%d+),(%d+),(%d+)/(%d+)/(%d+)/(%d+)/(%d+)$')
-        used, f, clock = tonumber(used), tonumber(f), tonumber(clock)
-        local c = 0
-        if clock > now then
-          t = clock
-        elseif r ~= '0' and used > 0 then
-          p = tonumber(p)
-          if f >= p then f = 0 end -- the refill was changed
-          c, f = drain(now - clock, tonumber(r), p, f, used)
-        end
-        if c and c < used then
-          volume = tonumber(volume)
-          if volume < 4503599627370496 then
-            return { key = key, r = r, p = p, now = t, used = used - c, f = f, held = tonumber(held),
-              volume = volume, given = given, busy = busy, over = 0 }
+      if not text then
+        return { now = now, used = 0, f = 0, held = 0, volume = 0, given = '0', busy = num(now), over = 0 }
+      end
+      local held, clock, used, volume, f, given, busy = text:match('^(%d+),(%d+),(%d+)/(%d+)/(%d+)/(%d+)/(%d+)$')
+      local c, e = 0, now - clock
+      used, f, volume = used + 0, f + 0, volume + 0
+      if e < 0 then
+        now = clock + 0
+      elseif r ~= '0' and used > 0 then
+        r, p = r + 0, p + 0
+        if f >= p then f = 0 end -- the refill was changed
+        -- c units drain in e us, exactly: (e * r + f) / p with the rest in f.
+        local x = e * r + f
+        if x < 9007199254740992 then
+          c = floor(x / p)
+          f = x - c * p
+        elseif x > (used + 1) * p * 1.000001 then
+          c = used
+        else -- digit by digit, base 256; p < 2^44
+          local q, n = floor(r / p), floor(e / p)
+          local m, s, rest, base = e - n * p, r - q * p, 0, 1099511627776
+          while base >= 1 do
+            local digit = floor(m / base)
+            m = m - digit * base
+            x = rest * 256 + digit * s
+            local k = floor(x / p)
+            c, rest, base = c * 256 + k, x - k * p, base / 256
           end
-          used = used - c -- the count begins anew, nothing older can be given back
-          return { key = key, r = r, p = p, now = t, used = used, f = f, held = 0,
-            volume = used, given = '0', busy = num(t), over = 0 }
+          local k = floor((rest + f) / p)
+          c, f = c + k + e * q + n * s, rest + f - k * p
         end
       end
-      return { key = key, r = r, p = p, now = t, used = 0, f = 0, held = 0, volume = 0, given = '0', busy = num(t), over = 0 }
+      if c < used and volume < 4503599627370496 then
+        return { now = now, used = used - c, f = f, held = held + 0, volume = volume, given = given, busy = busy, over = 0 }
+      end
+      -- The count begins anew: nothing older can be given back.
+      used = max(used - c, 0)
+      if used == 0 then f = 0 end
+      return { now = now, used = used, f = f, held = 0, volume = used, given = '0', busy = num(now), over = 0 }
     end,
 
     charge = function(st, n, _, _, held)
       st.used, st.volume = st.used + n, st.volume + n
       if held then st.held = st.held + n end
-      st.place = place_of(st)
-      return st.place
+      return fmt('%d/%d/%d/', st.used, st.volume, st.f) .. st.given .. '/' .. st.busy
     end,
 
-    write = function(st)
+    write = function(st, key, r, p)
       local ms = LONG_MS
-      if st.r ~= '0' then ms = min(ms, floor(st.used / st.r * st.p / 1000) + GRACE_MS) end
-      local text = fmt('%d,%d,', st.held, st.now) .. (st.place or place_of(st))
-      call('SET', st.key, text, 'PX', num(ms))
+      if r ~= '0' then ms = min(ms, floor(st.used / r * p / 1000) + GRACE_MS) end
+      local text = fmt('%d,%d,%d/%d/%d/', st.held, st.now, st.used, st.volume, st.f) .. st.given .. '/' .. st.busy
+      call('SET', key, text, 'PX', num(ms))
       return text
     end,
 
@@ -98,7 +84,7 @@ local function bucket_shape()
         return fmt('%d/%d/', used + n, volume + n) .. rest
       end
 
-      function s.change(st, place, from, to, open)
+      function s.change(st, _, place, from, to, open)
         local used, volume, f, given, busy = place:match('^(%d+)/(%d+)/(%d+)/(%d+)/(%d+)$')
         if busy ~= st.busy then return 0 end
         if open then st.held = max(st.held - from, 0) end
@@ -106,7 +92,7 @@ local function bucket_shape()
         local left = max(volume - st.given - drained - (st.f > 0 and 1 or 0),
           from - (drained - since) - (st.f ~= tonumber(f) and 1 or 0))
         local back = max(min(from - to, left, st.used), 0)
-        st.used, st.given, st.place = st.used - back, num(st.given + back), nil
+        st.used, st.given = st.used - back, num(st.given + back)
         if st.used == 0 then st.f = 0 end
         return back
       end

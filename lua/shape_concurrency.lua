@@ -3,9 +3,9 @@
 -- Concurrency (p1 = lease in us). ZSET: hold ids by the end of their lease.
 local function concurrency_shape()
   return {
-    read = function(key, lease, _, now)
+    read = function(key, _, _, now)
       local n = call('ZCOUNT', key, '(' .. num(now), '+inf')
-      return { key = key, lease = tonumber(lease), used = n, held = n, now = now, over = 0 }
+      return { used = n, held = n, now = now, over = 0 }
     end,
 
     charge = function(st, _, id)
@@ -13,26 +13,26 @@ local function concurrency_shape()
       return '0'
     end,
 
-    write = function(st)
-      if st.leave then call('ZREM', st.key, st.leave) end
+    write = function(st, key, lease)
+      if st.leave then call('ZREM', key, st.leave) end
       if st.enter then
-        call('ZREMRANGEBYSCORE', st.key, '-inf', num(st.now))
-        call('ZADD', st.key, num(st.now + st.lease), st.enter)
-        call('PEXPIRE', st.key, num(floor(st.lease / 1000) + GRACE_MS))
+        call('ZREMRANGEBYSCORE', key, '-inf', num(st.now))
+        call('ZADD', key, num(st.now + lease), st.enter)
+        call('PEXPIRE', key, num(floor(lease / 1000) + GRACE_MS))
       end
       return fmt('%d,%d', st.used, st.held)
     end,
 
     rest = function(s)
-      function s.change(st, _, _, _, _, id)
+      function s.change(st, _, _, _, _, _, id)
         st.leave = id
         return 0
       end
 
-      function s.look(st)
-        local one = call('ZRANGEBYSCORE', st.key, '(' .. num(st.now), '+inf', 'WITHSCORES', 'LIMIT', '0', '1')
-        local last = call('ZREVRANGE', st.key, '0', '0', 'WITHSCORES')
-        return max(tonumber(last[2] or st.now), st.now), tonumber(one[2] or st.now)
+      function s.look(st, key)
+        local one = call('ZRANGEBYSCORE', key, '(' .. num(st.now), '+inf', 'WITHSCORES', 'LIMIT', '0', '1')
+        local last = call('ZREVRANGE', key, '0', '0', 'WITHSCORES')
+        return tonumber(last[2] or 0), tonumber(one[2] or 0)
       end
 
       function s.forget() end

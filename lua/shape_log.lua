@@ -10,12 +10,12 @@ local function log_shape()
 
   return {
     read = function(key, width, _, now)
-      local st = { key = key, width = tonumber(width), used = 0, held = 0, now = now, over = 0, rem = {}, add = {} }
+      local st = { used = 0, held = 0, now = now, over = 0, rem = {}, add = {} }
       local got = call('ZMSCORE', key, '!used', '!held', '!time')
       if not got[1] then return st end
       st.used, st.held = -1 - tonumber(got[1]), -1 - tonumber(got[2])
       st.now = max(now, -1 - tonumber(got[3]))
-      st.cut = st.now - st.width
+      st.cut = st.now - width
       local from = 0
       repeat
         local gone = call('ZRANGEBYSCORE', key, '0', num(st.cut), 'LIMIT', num(from), '1000')
@@ -41,20 +41,20 @@ local function log_shape()
       return place
     end,
 
-    write = function(st)
-      if (st.stale or 0) > 0 then call('ZREMRANGEBYSCORE', st.key, '0', num(st.cut)) end
-      if #st.rem > 0 then call('ZREM', st.key, unpack(st.rem)) end
-      call('ZADD', st.key, num(-1 - st.used), '!used', num(-1 - st.held), '!held',
+    write = function(st, key, width)
+      if (st.stale or 0) > 0 then call('ZREMRANGEBYSCORE', key, '0', num(st.cut)) end
+      if #st.rem > 0 then call('ZREM', key, unpack(st.rem)) end
+      call('ZADD', key, num(-1 - st.used), '!used', num(-1 - st.held), '!held',
         num(-1 - st.now), '!time', unpack(st.add))
-      call('PEXPIRE', st.key, num(floor(st.width / 1000) + GRACE_MS))
+      call('PEXPIRE', key, num(floor(width / 1000) + GRACE_MS))
       return fmt('%d,%d', st.used, st.held)
     end,
 
     rest = function(s)
-      function s.change(st, place, from, to, open, id, nth)
+      function s.change(st, key, place, from, to, open, id, nth)
         if from == 0 or not st.cut or tonumber(place) <= st.cut then return 0 end
         local was = member(open and 'h' or 's', from, id, nth)
-        if not call('ZSCORE', st.key, was) then return 0 end
+        if not call('ZSCORE', key, was) then return 0 end
         st.rem[#st.rem + 1] = was
         if to > 0 then
           local i = #st.add
@@ -66,30 +66,30 @@ local function log_shape()
       end
 
       -- Walks at most 1,000 entries; beyond them frees_at is too early, never too late.
-      function s.look(st, excess)
-        local resets, frees, gone = st.now, st.now, 0
+      function s.look(st, key, width, excess)
+        local resets, frees, gone = 0, 0, 0
         if st.used == 0 then return resets, frees end
-        local last = call('ZREVRANGE', st.key, '0', '0', 'WITHSCORES')
-        resets = tonumber(last[2]) + st.width
+        local last = call('ZREVRANGE', key, '0', '0', 'WITHSCORES')
+        resets = tonumber(last[2]) + width
         local after = '(' .. num(st.cut or 0)
         for from = 0, 900, 100 do
           if gone >= excess then break end
-          local page = call('ZRANGEBYSCORE', st.key, after, '+inf', 'WITHSCORES', 'LIMIT', num(from), '100')
+          local page = call('ZRANGEBYSCORE', key, after, '+inf', 'WITHSCORES', 'LIMIT', num(from), '100')
           for i = 1, #page, 2 do
             if gone >= excess then break end
             gone = gone + page[i]:match('^%a:(%d+):')
-            frees = tonumber(page[i + 1]) + st.width
+            frees = tonumber(page[i + 1]) + width
           end
           if #page < 200 then break end
         end
         return resets, frees
       end
 
-      function s.forget(st)
+      function s.forget(st, key)
         if not st.cut then return end
-        local all = call('ZRANGEBYSCORE', st.key, '(' .. num(st.cut), '+inf')
+        local all = call('ZRANGEBYSCORE', key, '(' .. num(st.cut), '+inf')
         for i = 1, #all do
-          if all[i]:sub(1, 2) == 's:' then call('ZREM', st.key, all[i]) end
+          if all[i]:sub(1, 2) == 's:' then call('ZREM', key, all[i]) end
         end
         st.used = st.held
       end

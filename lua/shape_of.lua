@@ -1,4 +1,5 @@
--- Library: which shape a kind is (needs shapes and all shape_ libraries).
+-- Library: which shape a kind is, and how a limit is told (needs shapes and all
+-- shape_ libraries).
 
 -- shape_of returns the functions of a kind; only the kinds in use are built.
 local built = {}
@@ -28,4 +29,9 @@ local function whole(kind)
     s.rest = nil
   end
   return s
+end
+
+-- row tells where a limit stands, in the form that Go reads.
+local function row(st, resets, frees)
+  return fmt(';=%d,%d,%d,%d,%d', st.used, st.held, resets, frees, st.over > 0 and 1 or 0)
 end

@@ -9,11 +9,10 @@ local function period_shape()
       if text then
         local used, held, from, to = text:match('^(%d+),(%d+),(%d+),(%d+)$')
         if now < tonumber(to) then
-          return { key = key, used = tonumber(used), held = tonumber(held), from = from, to = tonumber(to), over = 0,
-            now = max(now, tonumber(from)) }
+          return { used = used + 0, held = held + 0, from = from, to = to + 0, over = 0, now = max(now, from + 0) }
         end
       end
-      local st = { key = key, used = 0, held = 0, now = now, over = 0 }
+      local st = { used = 0, held = 0, now = now, over = 0 }
       for b in bounds:gmatch('%d+') do
         if tonumber(b) > now then
           st.to = tonumber(b)
@@ -31,9 +30,9 @@ local function period_shape()
       return st.from
     end,
 
-    write = function(st)
+    write = function(st, key)
       local text = fmt('%d,%d,%s,%d', st.used, st.held, st.from, st.to)
-      call('SET', st.key, text, 'PX', num(floor((st.to - st.now) / 1000) + GRACE_MS))
+      call('SET', key, text, 'PX', num(floor((st.to - st.now) / 1000) + GRACE_MS))
       return text
     end,
 
@@ -42,7 +41,7 @@ local function period_shape()
         return place == st.from and s.charge(st, n, nil, nil, true)
       end
 
-      function s.change(st, place, from, to, open)
+      function s.change(st, _, place, from, to, open)
         if place ~= st.from then return 0 end
         local back = min(from - to, st.used)
         st.used = st.used - back

@@ -5,24 +5,27 @@
 --                            calendar does not reach `now`
 --   charge(st, n, id, nth, held)
 --                            adds n, returns its place; held: part of an open hold
---   write(st)                stores the state, returns its text
+--   write(st, key, p1, p2)   stores the state, returns its text
 --   rest(s)                  adds the others to s; whole() does it:
 --   merge(st, place, n)      adds n held to a part at its place when that is where a
 --                            charge would go; returns the new place. Optional.
---   change(st, place, from, to, open, id, nth)
+--   change(st, key, place, from, to, open, id, nth)
 --                            the part at place becomes `to` <= from and stops being
 --                            held when open; returns what was given back, 0 when
 --                            the place has left the limit
---   look(st, excess)         resets_at, frees_at: the instants when nothing is left
---                            and when `excess` has gone (the bucket returns its
---                            fraction and its clock instead; Go does the division)
---   forget(st)               drops what was charged, keeps what is held
+--   look(st, key, p1, excess)
+--                            resets_at, frees_at: the instants when nothing is left
+--                            and when `excess` has gone, 0 for now (the bucket
+--                            returns its fraction and its clock; Go divides)
+--   forget(st, key)          drops what was charged, keeps what is held
 --
--- st.used is all that counts now, st.held the open holds in it, st.now the
--- time used: a state never goes back in time, it waits for the clock.
+-- st.used is all that counts now, st.held the open holds in it, st.over is for the
+-- caller. A state never goes back in time, it waits for the clock.
 --
 -- These run inside every call, so they are written for time. A function costs
--- 50 ns to define, in every run: what a hold does not need is in rest(). Printing
+-- 50 ns to define, in every run: what a hold does not need is in rest(). A table
+-- of more than eight fields costs as much as a command, and its garbage again.
+-- Strings turn into numbers by arithmetic, faster than by tonumber(). Printing
 -- numbers costs most: '%d' is three times as fast as '%.0f' and as exact on a 64 bit
 -- server, and a number given to redis.call is printed
 -- with '%.17g', slower than both. Numbers stay well below 2^53.
