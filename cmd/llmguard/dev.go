@@ -82,7 +82,8 @@ func runDev(ctx context.Context, o devOptions, stdout, stderr io.Writer) (err er
 	if err != nil {
 		return err
 	}
-	log := app.Logger(cfg.Log, stderr)
+	log, flush := app.Logger(cfg.Log, stderr)
+	defer flush()
 	rdb, kind, closeStore, err := devStore(ctx, o, cfg)
 	if err != nil {
 		return err

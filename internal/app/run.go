@@ -24,7 +24,8 @@ func RunFile(ctx context.Context, path string, roles Role, stderr io.Writer) err
 	if !cfg.Redis.Configured() {
 		return ErrNoStore
 	}
-	log := Logger(cfg.Log, stderr)
+	log, flush := Logger(cfg.Log, stderr)
+	defer flush()
 	rdb, err := Connect(cfg.Redis)
 	if err != nil {
 		return err
@@ -44,17 +45,20 @@ func RunFile(ctx context.Context, path string, roles Role, stderr io.Writer) err
 	return a.Run(ctx)
 }
 
-// Logger builds the process's logger.
-func Logger(c config.Log, w io.Writer) *slog.Logger {
+// Logger builds the process's logger, and the function that writes out what it
+// still has gathered at the end.
+func Logger(c config.Log, w io.Writer) (*slog.Logger, func()) {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(c.Level)); err != nil {
 		level = slog.LevelInfo
 	}
+	out := newLogWriter(w)
 	o := &slog.HandlerOptions{Level: level}
+	var h slog.Handler = slog.NewJSONHandler(out, o)
 	if c.Format == "text" {
-		return slog.New(slog.NewTextHandler(w, o))
+		h = slog.NewTextHandler(out, o)
 	}
-	return slog.New(slog.NewJSONHandler(w, o))
+	return slog.New(promptHandler{h, out}), out.flush
 }
 
 // Check validates a configuration file as far as that is possible without

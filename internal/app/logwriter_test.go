@@ -1,0 +1,65 @@
+package app
+
+import (
+	"bytes"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/llmguard/llmguard/config"
+)
+
+// writes counts the writes that reach it.
+type writes struct {
+	mu   sync.Mutex
+	n    int
+	text bytes.Buffer
+}
+
+func (w *writes) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.n++
+	return w.text.Write(p)
+}
+
+func (w *writes) state() (int, string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.n, w.text.String()
+}
+
+func TestLoggerGathersLines(t *testing.T) {
+	var out writes
+	log, flush := Logger(config.Log{Level: "info", Format: "json"}, &out)
+	for range 100 {
+		log.Info("call")
+	}
+	log.With(slog.Int("a", 1)).Error("trouble")
+	n, text := out.state()
+	if n != 1 || strings.Count(text, "\n") != 101 || !strings.Contains(text, "trouble") {
+		t.Errorf("an error came with %d writes and %d lines, want all lines in one write", n, strings.Count(text, "\n"))
+	}
+	log.Info("later")
+	for range 500 {
+		if _, text = out.state(); strings.Contains(text, "later") {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	if !strings.Contains(text, "later") {
+		t.Error("a line was never written without a flush")
+	}
+	log.Info("last")
+	flush()
+	if _, text = out.state(); !strings.Contains(text, "last") {
+		t.Error("flush left a line behind")
+	}
+	log.Info(strings.Repeat("x", 2*logBuffer))
+	flush()
+	if _, text = out.state(); strings.Count(text, "\n") != 104 {
+		t.Errorf("%d lines, want 104", strings.Count(text, "\n"))
+	}
+}
