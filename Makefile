@@ -55,7 +55,7 @@ fuzz: ## Fuzz every target for FUZZTIME (20s) each
 bench: deps ## Measure CPU per call against bare proxies, on loopback
 	go run ./bench
 
-generate: ## Write the generated files anew (dashboards)
+generate: ## Write the generated files anew (dashboards, configuration reference)
 	go generate ./...
 
 clean: ## Remove what the targets above have made

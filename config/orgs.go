@@ -30,7 +30,7 @@ type Org struct {
 	// for all.
 	OnDisconnect string `yaml:"on_disconnect" default:"auto" enum:"auto,cancel,finish"`
 	// AllowBuiltinTools lets calls use the provider's own tools (web search
-	// and the like) without max_tool_calls; their cost has no bound.
+	// and the like); what those cost has no bound that a hold could cover.
 	AllowBuiltinTools bool `yaml:"allow_builtin_tools"`
 	// RetryStartedJobs runs a job again when its worker died after the call
 	// may have reached the provider and before any byte came back. The first

@@ -55,7 +55,7 @@ type Pool struct {
 	// Concurrency is how many calls may be open at once. Left out: no bound.
 	Concurrency int `yaml:"concurrency"`
 	// MaxJobs and MaxBytes bound the jobs waiting for this pool; beyond them
-	// calls that do not fit get 429.
+	// calls that do not fit get 503.
 	MaxJobs  int  `yaml:"max_jobs" default:"100000"`
 	MaxBytes Size `yaml:"max_bytes" default:"1GB"`
 	// MaxAge is how long a job may wait before it expires.

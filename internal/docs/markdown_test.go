@@ -1,0 +1,148 @@
+package docs
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/llmguard/llmguard/config"
+)
+
+// root is the repository.
+const root = "../.."
+
+// files lists the repository's files with a suffix, without what others wrote.
+func files(t *testing.T, suffix string) []string {
+	t.Helper()
+	var out []string
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && (d.Name() == "node_modules" || len(d.Name()) > 2 && d.Name()[0] == '.'):
+			return fs.SkipDir
+		case !d.IsDir() && strings.HasSuffix(path, suffix):
+			out = append(out, path)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+var fence = regexp.MustCompile("(?ms)^```(\\w*)\n(.*?)^```")
+
+// TestConfigurations parses every whole configuration shown.
+func TestConfigurations(t *testing.T) {
+	getenv := func(name string) (string, bool) {
+		if strings.HasSuffix(name, "URL") {
+			return "redis://127.0.0.1:6379/0", true
+		}
+		return "0123456789abcdef", true
+	}
+	for _, path := range files(t, ".md") {
+		for _, m := range fence.FindAllStringSubmatch(read(t, path), -1) {
+			if m[1] != "yaml" || !strings.Contains(m[2], "providers:\n") || !strings.Contains(m[2], "orgs:\n") {
+				continue
+			}
+			text := strings.ReplaceAll(m[2], "sha256:...", "sha256:"+strings.Repeat("0", 64))
+			if _, err := config.Parse(path, []byte(text), getenv); err != nil {
+				t.Errorf("the configuration is wrong:\n%v", err)
+			}
+		}
+	}
+}
+
+var (
+	testName   = regexp.MustCompile("`((?:Test|Fuzz)[A-Z]\\w+)`")
+	testFunc   = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)[A-Z]\w+)\(`)
+	metricName = regexp.MustCompile("`(llmguard_[a-z_]+)")
+	metricPart = regexp.MustCompile(`"(?:llmguard_(?:budget|guard|proxy|queue|pricing)_)?([a-z]+(?:_[a-z]+)*)"`)
+)
+
+// TestNames looks for every test and metric that the documents name.
+func TestNames(t *testing.T) {
+	tests, metrics := map[string]bool{}, map[string]bool{}
+	for _, path := range files(t, ".go") {
+		text := read(t, path)
+		if strings.HasSuffix(path, "_test.go") {
+			for _, m := range testFunc.FindAllStringSubmatch(text, -1) {
+				tests[m[1]] = true
+			}
+		}
+		if name := filepath.Base(path); name == "metrics.go" {
+			for _, m := range metricPart.FindAllStringSubmatch(text, -1) {
+				metrics[filepath.Base(filepath.Dir(path))+"_"+m[1]] = true
+			}
+		}
+	}
+	for _, path := range files(t, ".md") {
+		text := read(t, path)
+		for _, m := range testName.FindAllStringSubmatch(text, -1) {
+			if !tests[m[1]] {
+				t.Errorf("%s: there is no test %s", path, m[1])
+			}
+		}
+		for _, m := range metricName.FindAllStringSubmatch(text, -1) {
+			if !metrics[strings.TrimPrefix(m[1], "llmguard_")] {
+				t.Errorf("%s: there is no metric %s", path, m[1])
+			}
+		}
+	}
+}
+
+var (
+	errorCode = regexp.MustCompile(`(?:Code: |NotFound\("[^"]*", |BadRequest\((?:"[^"]*"|[a-zA-Z.]+), |Forbidden\()"([a-z_]+)"`)
+	endCode   = regexp.MustCompile(`(?m)^\t\t"([a-z_]+)":\s+\{http\.`) // of queue's endError
+	ownHeader = regexp.MustCompile(`"((?i:X-Llmguard)-[A-Za-z-]+)"`)
+)
+
+// TestWireIsComplete looks in docs/wire.md for every error code and every
+// header of ours that the code can send.
+func TestWireIsComplete(t *testing.T) {
+	text := read(t, filepath.Join(root, "docs", "wire.md"))
+	found := 0
+	for _, dir := range []string{"proxy", "guard", "wire", "queue", "providers"} {
+		for _, path := range files(t, ".go") {
+			if filepath.Dir(path) != filepath.Join(root, dir) || strings.HasSuffix(path, "_test.go") {
+				continue
+			}
+			source := read(t, path)
+			for _, re := range []*regexp.Regexp{errorCode, endCode, ownHeader} {
+				for _, m := range re.FindAllStringSubmatch(source, -1) {
+					found++
+					if !strings.Contains(text, "`"+m[1]+"`") {
+						t.Errorf("docs/wire.md does not explain %s of %s", m[1], path)
+					}
+				}
+			}
+		}
+	}
+	if found < 30 {
+		t.Errorf("only %d codes and headers found in the code", found)
+	}
+}
+
+// TestAlertsAreExplained looks in docs/operations.md for every alert.
+func TestAlertsAreExplained(t *testing.T) {
+	text := read(t, filepath.Join(root, "docs", "operations.md"))
+	for _, m := range regexp.MustCompile(`alert: (\w+)`).FindAllStringSubmatch(read(t, filepath.Join(root, "grafana", "alerts.yaml")), -1) {
+		if !strings.Contains(text, "`"+m[1]+"`") {
+			t.Errorf("docs/operations.md gives no advice on the alert %s", m[1])
+		}
+	}
+}

@@ -1,0 +1,284 @@
+package docs
+
+import (
+	"flag"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "write docs/config.md anew")
+
+// generatedBelow parts docs/config.md: above it people write, below it this
+// test does.
+const generatedBelow = "<!-- Generated from the comments of package config by `make generate`. Do not edit below. -->\n"
+
+// TestConfigReference compares docs/config.md with the structs of package
+// config; go generate writes it.
+func TestConfigReference(t *testing.T) {
+	path := filepath.Join(root, "docs", "config.md")
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	head, _, found := strings.Cut(string(text), generatedBelow)
+	if !found {
+		t.Fatalf("%s has lost its line %q", path, generatedBelow)
+	}
+	want := head + generatedBelow + newReference(t).write()
+	if *update {
+		if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if string(text) != want {
+		t.Errorf("%s is not what package config says; run make generate", path)
+	}
+}
+
+// reference writes the manual of a configuration from its source.
+type reference struct {
+	structs map[string]*ast.StructType
+	texts   map[string]string // comments of the types
+	words   string            // the package comment's list of words
+	out     strings.Builder
+	done    map[string]string // type: the heading that describes it
+}
+
+func newReference(t *testing.T) *reference {
+	t.Helper()
+	r := &reference{structs: map[string]*ast.StructType{}, texts: map[string]string{}, done: map[string]string{}}
+	fset := token.NewFileSet()
+	files, err := filepath.Glob(filepath.Join(root, "config", "*.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		f, err := parser.ParseFile(fset, file, nil, parser.ParseComments)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, list, ok := strings.Cut(f.Doc.Text(), "Words used by all fields:\n"); ok {
+			r.words = list
+		}
+		r.read(f)
+	}
+	if r.structs["Config"] == nil || r.words == "" {
+		t.Fatal("package config has no type Config or no list of words")
+	}
+	return r
+}
+
+func (r *reference) read(f *ast.File) {
+	for _, decl := range f.Decls {
+		g, ok := decl.(*ast.GenDecl)
+		if !ok {
+			continue
+		}
+		for _, spec := range g.Specs {
+			ts, ok := spec.(*ast.TypeSpec)
+			if !ok {
+				continue
+			}
+			if st, ok := ts.Type.(*ast.StructType); ok {
+				r.structs[ts.Name.Name] = st
+				r.texts[ts.Name.Name] = g.Doc.Text()
+			}
+		}
+	}
+}
+
+func (r *reference) write() string {
+	r.out.WriteString("\n## How values are written\n" + escape(r.words))
+	r.section("Config", "")
+	return strings.TrimSpace(r.out.String()) + "\n"
+}
+
+// section writes one struct, then those inside it.
+func (r *reference) section(name, path string) {
+	title := "The file"
+	if path != "" {
+		title = "`" + path + "`"
+	}
+	r.done[name] = path
+	fmt.Fprintf(&r.out, "\n## %s\n\n", title)
+	fields := fieldsOf(r.structs[name])
+	if path != "" {
+		r.out.WriteString(predicate(named(r.texts[name], fields), name) + "\n\n")
+	}
+	var inner []func()
+	for i, f := range fields {
+		r.out.WriteString(f.line(fields, i) + r.goesTo(f, path, &inner) + "\n")
+	}
+	for _, fn := range inner {
+		fn()
+	}
+}
+
+// goesTo links a field to the section of its type, and has that written later.
+func (r *reference) goesTo(f field, path string, inner *[]func()) string {
+	if r.structs[f.elem] == nil || f.kind() != "" {
+		return ""
+	}
+	below := strings.TrimPrefix(path+"."+f.name, ".")
+	if f.list {
+		below += "[]"
+	}
+	if at, ok := r.done[f.elem]; ok {
+		return " See [`" + at + "`](#" + anchor(at) + ")."
+	}
+	r.done[f.elem] = below
+	*inner = append(*inner, func() { r.section(f.elem, below) })
+	return " See [`" + below + "`](#" + anchor(below) + ")."
+}
+
+// field is one setting.
+type field struct {
+	name, goName, text string
+	elem               string // its type, or that of its elements
+	list, table        bool
+	tag                reflect.StructTag
+}
+
+func fieldsOf(st *ast.StructType) []field {
+	var out []field
+	for _, f := range st.Fields.List {
+		if f.Tag == nil || len(f.Names) != 1 {
+			continue
+		}
+		tag, _ := strconv.Unquote(f.Tag.Value)
+		fd := field{goName: f.Names[0].Name, text: f.Doc.Text(), tag: reflect.StructTag(tag)}
+		fd.name, _, _ = strings.Cut(fd.tag.Get("yaml"), ",")
+		if fd.name == "-" {
+			continue
+		}
+		typ := f.Type
+		switch t := typ.(type) {
+		case *ast.ArrayType:
+			fd.list, typ = true, t.Elt
+		case *ast.MapType:
+			fd.table, typ = true, t.Value
+		}
+		switch t := typ.(type) {
+		case *ast.Ident:
+			fd.elem = t.Name
+		case *ast.SelectorExpr:
+			fd.elem = t.Sel.Name
+		}
+		out = append(out, fd)
+	}
+	return out
+}
+
+var kinds = map[string]string{
+	"string": "text", "Secret": "secret text", "bool": "true or false", "int": "count", "int64": "count",
+	"Size": "size", "Duration": "duration", "Quantity": "money or count", "Rate": "money or count per time",
+	"Prefix": "address or range", "Time": "date or time",
+}
+
+// kind is what one value looks like; empty for a section.
+func (f field) kind() string {
+	switch enum := f.tag.Get("enum"); {
+	case enum != "":
+		return "`" + strings.ReplaceAll(enum, ",", "` or `") + "`"
+	case f.elem == "Raw":
+		return map[string]string{"list": "list", "mapping": "section"}[f.tag.Get("kind")]
+	case f.tag.Get("kind") == "id":
+		return "id"
+	case f.tag.Get("kind") == "address":
+		return "host:port"
+	}
+	return kinds[f.elem]
+}
+
+// line describes a field. One without a comment of its own is described by the
+// comment of a field before it that names it.
+func (f field) line(all []field, i int) string {
+	kind := f.kind()
+	switch {
+	case f.table:
+		kind = "names with " + kind
+	case kind == "" && f.list:
+		kind = "list"
+	case kind == "":
+		kind = "section"
+	case f.list:
+		kind = "list of " + kind
+	}
+	facts := []string{kind}
+	if strings.HasSuffix(f.tag.Get("yaml"), ",required") {
+		facts = append(facts, "required")
+	}
+	if def := f.tag.Get("default"); def != "" {
+		facts = append(facts, "default `"+def+"`")
+	}
+	text := predicate(named(f.text, all), "`"+f.name+"`")
+	for k := i - 1; text == "" && k >= 0; k-- {
+		if word(f.goName).MatchString(all[k].text) {
+			text = "See `" + all[k].name + "`."
+		}
+	}
+	return strings.TrimSuffix(fmt.Sprintf("- **`%s`** (%s): %s", f.name, strings.Join(facts, ", "), text), ": ")
+}
+
+func word(name string) *regexp.Regexp { return regexp.MustCompile(`\b` + name + `\b`) }
+
+// named writes a comment in the words of the file: fields by their names in it.
+func named(text string, fields []field) string {
+	text = escape(strings.Join(strings.Fields(text), " "))
+	for _, f := range fields {
+		name := "`" + f.name + "`"
+		if after, ok := strings.CutPrefix(text, f.goName+" "); ok {
+			text = name + " " + after
+		}
+		if !otherwiseWords[f.goName] {
+			text = word(f.goName).ReplaceAllLiteralString(text, name)
+		}
+	}
+	return text
+}
+
+// otherwiseWords are field names that mean something else inside a sentence.
+var otherwiseWords = map[string]bool{"Redis": true, "TLS": true}
+
+// predicate drops the subject of "x is the ...", where x stands before it.
+func predicate(text, subject string) string {
+	for _, verb := range []string{" is ", " are "} {
+		if after, ok := strings.CutPrefix(text, subject+verb); ok {
+			return strings.ToUpper(after[:1]) + after[1:]
+		}
+	}
+	return text
+}
+
+// escape keeps Markdown from reading marks into a comment.
+func escape(text string) string {
+	return strings.NewReplacer("<", "&lt;", "*", `\*`).Replace(text)
+}
+
+// anchor is GitHub's for a heading.
+func anchor(heading string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == ' ':
+			return '-'
+		case r == '-', r == '_', 'a' <= r && r <= 'z', '0' <= r && r <= '9':
+			return r
+		case 'A' <= r && r <= 'Z':
+			return r + 'a' - 'A'
+		}
+		return -1
+	}, heading)
+}
