@@ -12,16 +12,18 @@ import (
 	"runtime/debug"
 	"syscall"
 
+	"github.com/redis/go-redis/v9/logging"
 	"github.com/spf13/cobra"
 
 	"github.com/llmguard/llmguard/internal/app"
 )
 
 func main() {
+	logging.Disable() // go-redis prints lines of its own; what it says also comes back as errors
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil {
-		fmt.Fprintln(os.Stderr, "llmguard:", err)
+		complain(os.Stderr, err)
 		os.Exit(1)
 	}
 }
@@ -60,6 +62,7 @@ func roleCommand(name string, role app.Role) *cobra.Command {
 
 func configFlag(c *cobra.Command, path *string) {
 	c.Flags().StringVarP(path, "config", "c", "llmguard.yaml", "the configuration file")
+	wantFile(c, path)
 }
 
 func checkCommand() *cobra.Command {
@@ -75,7 +78,8 @@ func checkCommand() *cobra.Command {
 			for _, o := range cfg.Orgs {
 				users += len(o.Users)
 			}
-			fmt.Fprintf(c.OutOrStdout(), "%s is valid: %d providers, %d orgs, %d users\n", path, len(cfg.Providers), len(cfg.Orgs), users)
+			fmt.Fprintf(c.OutOrStdout(), "%s is valid: %s, %s, %s\n", path,
+				plural(len(cfg.Providers), "provider"), plural(len(cfg.Orgs), "org"), plural(users, "user"))
 			return nil
 		},
 	}
