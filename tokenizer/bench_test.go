@@ -83,6 +83,9 @@ func BenchmarkStream(b *testing.B) {
 }
 
 func BenchmarkCache(b *testing.B) {
+	if err := Warm(O200k); err != nil {
+		b.Fatal(err)
+	}
 	c := NewCache()
 	for _, size := range []int{200, 2_000, 20_000, 200_000} {
 		text := kinds[0].text(size)
