@@ -100,6 +100,16 @@ func TestUnknownModelPrice(t *testing.T) {
 			}
 		})
 	}
+	g, caller := planner(t, own, dear)
+	p, err := g.Prepare(caller, chat(t, "gpt-77-nova"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for answered, label := range map[string]string{"gpt-4o": "gpt-4o", "gpt-77-nova-2027-01-01": "unknown", "": "unknown"} {
+		if got := (&Call{Plan: p, guard: g}).priceOf(answered); got.Model != label {
+			t.Errorf("an answer of %q is charged as %s", answered, got.Model)
+		}
+	}
 	if dear.Provider != "" {
 		t.Error("pricing a call changed the policy")
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -270,5 +271,28 @@ func TestDidYouMeanPrefersTheNearest(t *testing.T) {
 	}
 	if likeness("x", "xy") != 0 || likeness("", "") != 0 {
 		t.Error("names of one letter are like nothing")
+	}
+}
+
+// TestPricesInDocs gives every example of docs/prices.md to the command.
+func TestPricesInDocs(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "prices.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := regexp.MustCompile("(?ms)^```yaml\n(.*?)^```").FindAllStringSubmatch(string(text), -1)
+	if len(blocks) < 4 {
+		t.Fatalf("%d examples", len(blocks))
+	}
+	for _, b := range blocks {
+		c := write(t, "llmguard.yaml", b[1]+"providers: [{id: house, base_url: \"http://127.0.0.1:1\"}]\norgs: [{id: acme}]\n")
+		if out := mustPrices(t, "list", "-c", c, "--at", "2027-01-01"); !strings.Contains(out, "config") && !strings.Contains(out, "unknown_model_price") {
+			t.Errorf("nothing came of\n%s", b[1])
+		}
+	}
+	shown := mustPrices(t, "show", "gpt-5.6", "--input", "300000", "--cached", "200000", "--output", "1000", "--tier", "flex", "--at", "2026-08-01")
+	_, call, _ := strings.Cut(shown, "\n\na call ")
+	if call == "" || !strings.Contains(string(text), call) {
+		t.Errorf("docs/prices.md does not show\n%s", call)
 	}
 }
