@@ -18,8 +18,8 @@ import (
 func pricesCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "prices", Short: "What models cost: look prices up and compare them with other lists", Args: cobra.NoArgs,
-		Long: "Token prices are in USD per 1M tokens, fees in USD per call. No command reaches the network: price lists\n" +
-			"of other projects are read from files.",
+		Long: "Token prices are in USD per 1M tokens, fees in USD per call. Price lists of other projects are read from files;\n" +
+			"nothing is fetched.",
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	c.AddCommand(listPricesCommand(), showPriceCommand(), diffPricesCommand(), importPricesCommand(), verifyPricesCommand())
