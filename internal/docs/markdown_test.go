@@ -71,7 +71,7 @@ var (
 	testName   = regexp.MustCompile("`((?:Test|Fuzz)[A-Z]\\w+)`")
 	testFunc   = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)[A-Z]\w+)\(`)
 	metricName = regexp.MustCompile("`(llmguard_[a-z_]+)")
-	metricPart = regexp.MustCompile(`"(?:llmguard_(?:budget|guard|proxy|queue|pricing)_)?([a-z]+(?:_[a-z]+)*)"`)
+	metricDef  = regexp.MustCompile(`(?:Name:\s+|counter\(|desc\()"(?:llmguard_[a-z]+_)?([a-z_]*[a-z])"`)
 )
 
 // TestNames looks for every test and metric that the documents name.
@@ -85,7 +85,7 @@ func TestNames(t *testing.T) {
 			}
 		}
 		if name := filepath.Base(path); name == "metrics.go" {
-			for _, m := range metricPart.FindAllStringSubmatch(text, -1) {
+			for _, m := range metricDef.FindAllStringSubmatch(text, -1) {
 				metrics[filepath.Base(filepath.Dir(path))+"_"+m[1]] = true
 			}
 		}
@@ -144,5 +144,23 @@ func TestAlertsAreExplained(t *testing.T) {
 		if !strings.Contains(text, "`"+m[1]+"`") {
 			t.Errorf("docs/operations.md gives no advice on the alert %s", m[1])
 		}
+	}
+}
+
+// TestMetricsAreExplained looks in docs/operations.md for every metric.
+func TestMetricsAreExplained(t *testing.T) {
+	text := read(t, filepath.Join(root, "docs", "operations.md"))
+	found := 0
+	for _, path := range files(t, "metrics.go") {
+		for _, m := range metricDef.FindAllStringSubmatch(read(t, path), -1) {
+			found++
+			name := "llmguard_" + filepath.Base(filepath.Dir(path)) + "_" + m[1]
+			if !strings.Contains(text, "`"+name+"`") {
+				t.Errorf("docs/operations.md does not explain %s", name)
+			}
+		}
+	}
+	if found < 30 {
+		t.Errorf("only %d metrics found in the code", found)
 	}
 }

@@ -1,0 +1,53 @@
+package docs
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+var (
+	link    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	heading = regexp.MustCompile(`(?m)^#+ (.+)$`)
+)
+
+// TestLinks follows every relative link, to its file and to its heading.
+func TestLinks(t *testing.T) {
+	for _, path := range files(t, ".md") {
+		prose := fence.ReplaceAllString(read(t, path), "")
+		for _, m := range link.FindAllStringSubmatch(prose, -1) {
+			if err := follow(t, path, m[1]); err != nil {
+				t.Errorf("%s: link to %s: %v", path, m[1], err)
+			}
+		}
+	}
+}
+
+func follow(t *testing.T, from, to string) error {
+	if strings.Contains(to, "://") || strings.HasPrefix(to, "mailto:") {
+		return nil
+	}
+	name, at, _ := strings.Cut(to, "#")
+	path := from
+	if name != "" {
+		path = filepath.Join(filepath.Dir(from), name)
+	}
+	if _, err := os.Stat(path); err != nil {
+		return err
+	}
+	if at == "" || !strings.HasSuffix(path, ".md") {
+		return nil
+	}
+	var known []string
+	for _, m := range heading.FindAllStringSubmatch(fence.ReplaceAllString(read(t, path), ""), -1) {
+		known = append(known, anchor(m[1]))
+	}
+	if !slices.Contains(known, at) {
+		return fmt.Errorf("no such heading; there are %s", strings.Join(known, ", "))
+	}
+	return nil
+}
