@@ -22,7 +22,7 @@ func pricesCommand() *cobra.Command {
 			"nothing is fetched.",
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.AddCommand(listPricesCommand(), showPriceCommand(), diffPricesCommand(), importPricesCommand(), verifyPricesCommand())
+	c.AddCommand(listPricesCommand(), showPriceCommand(), diffPricesCommand(), importPricesCommand(), verifyPricesCommand(), calibrationCommand())
 	return c
 }
 
