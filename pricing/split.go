@@ -1,0 +1,119 @@
+package pricing
+
+// Split is a charge by what was paid for. Its parts are never negative and add
+// up to the charge, to the nano-unit.
+//
+// A charge is rounded up once, so its parts cannot all be exact. They are
+// rounded as a running sum: what the parts up to and including one cost is
+// rounded up, and the part is what that adds. The order is that of the fields.
+// Each part is therefore less than a nano-unit away from its exact value, one
+// that consumed nothing is 0, and the only part of a charge is all of it.
+type Split struct {
+	Input       Nano // input at no special rate; image and audio input too
+	CachedInput Nano
+	CacheWrite  Nano // for the default time and for an hour
+	Output      Nano // reasoning, image and audio output too
+	Fees        Nano // per request and per tool call
+}
+
+// Total is the charge.
+func (s Split) Total() Nano { return s.Input + s.CachedInput + s.CacheWrite + s.Output + s.Fees }
+
+// Split returns what [Price.Charge] would, by class. The only error is
+// [ErrOverflow].
+func (p *Price) Split(u Usage, t Terms) (Split, error) {
+	u, _ = u.Clamp()
+	e, unix, region := p.entry, p.instant(t).Unix(), canonicalRegion(t.Region)
+	minute := int(floorMod(unix, 24*60*60) / 60)
+	var buf [8]string
+	var best Split
+	for i, tier := range e.chargedTiers(buf[:0], t) {
+		list := &e.periodAt(unix).find(tier, region, minute, u.Input).pay
+		s, err := list.split(&u, e.factors(tier, region, minute, t.Batch))
+		if err != nil {
+			return Split{}, err
+		}
+		if i == 0 || s.Total() > best.Total() {
+			best = s
+		}
+	}
+	return best, nil
+}
+
+// split is [rates.cost] with the sum rounded up after every class.
+func (r *rates) split(u *Usage, f factors) (Split, error) {
+	classIn, classOut := r.classes(u)
+	in, restIn := portions(classIn[:], u.Input)
+	out, restOut := portions(classOut[:], u.Output)
+	run := running{f: f, ok: f.ok}
+	var s Split
+	s.Input = run.next([]class{{restIn, r.input}, {in[3], r.audioIn}, {in[4], r.imageIn}})
+	s.CachedInput = run.next([]class{{in[0], r.cached}})
+	s.CacheWrite = run.next([]class{{in[1], r.write}, {in[2], r.write1h}})
+	s.Output = run.next([]class{{restOut, r.output}, {out[0], r.audioOut}, {out[1], r.imageOut}})
+	run.fees(u.Requests, r.perRequest)
+	run.fees(u.ToolCalls, r.perToolCall)
+	s.Fees = run.next(nil)
+	if !run.ok {
+		return Split{}, ErrOverflow
+	}
+	return s, nil
+}
+
+// portions counts like [wide.addClasses]: how many of total tokens fall to each
+// class, and how many are left.
+func portions(classes []class, total int64) (taken [5]int64, left int64) {
+	var named int64
+	var order [5]int
+	for i, c := range classes {
+		named += c.tokens
+		order[i] = i
+	}
+	if named > total {
+		for i := 1; i < len(classes); i++ {
+			for j := i; j > 0 && classes[order[j]].rate > classes[order[j-1]].rate; j-- {
+				order[j], order[j-1] = order[j-1], order[j]
+			}
+		}
+	}
+	left = total
+	for _, i := range order[:len(classes)] {
+		taken[i] = min(classes[i].tokens, left)
+		left -= taken[i]
+	}
+	return taken, left
+}
+
+// running is a sum of costs that is rounded up after every step.
+type running struct {
+	f       factors
+	tokens  wide // before the factors
+	perCall wide
+	before  uint64 // nano-units that earlier steps came to
+	ok      bool   // nothing overflowed
+}
+
+// next adds classes and returns what they add to the rounded sum.
+func (r *running) next(classes []class) Nano {
+	for _, c := range classes {
+		var ok bool
+		r.tokens, ok = r.tokens.addMul(uint64(c.tokens), c.rate)
+		r.ok = r.ok && ok
+	}
+	sum, a := r.tokens.mul(r.f.num)
+	fees, b := r.perCall.mul(r.f.den)
+	sum, c := sum.add(fees)
+	den, d := (wide{lo: r.f.den}).mul(picoPerNano)
+	n, e := sum.ceilDiv(den.lo)
+	r.ok = r.ok && a && b && c && d && e && den.hi == 0 && n <= uint64(MaxNano)
+	added := n - r.before
+	r.before = n
+	return Nano(added)
+}
+
+// fees adds calls at a rate of their own, which no factor scales.
+func (r *running) fees(n int64, rate uint64) {
+	var ok bool
+	r.perCall, ok = r.perCall.addMul(uint64(n), rate)
+	r.ok = r.ok && ok
+}
