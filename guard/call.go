@@ -74,14 +74,15 @@ type Call struct {
 // Errors are *Refusal, or wrap budget.ErrUnavailable.
 func (g *Guard) Begin(ctx context.Context, p *Plan, id string, attempt int, jobID string) (*Call, error) {
 	c := &Call{Plan: p, ID: id, Attempt: attempt, JobID: jobID, guard: g, begun: time.Now()}
-	ctx, cancel := context.WithTimeout(ctx, g.deadline)
+	// A caller that hangs up must not cut off a hold that may have been applied.
+	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.deadline)
 	defer cancel()
 	who := budget.Call{
 		ID: id, Attempt: attempt, Org: p.Caller.Org.ID, User: p.Caller.User, Key: p.Caller.Key,
 		IP: p.Caller.IP, Model: p.Request.Model, Provider: p.Target.Provider.ID,
 		Endpoint: string(p.Request.Endpoint), PriceVersion: p.Price.Version, JobID: jobID,
 	}
-	hold, err := g.budget.Hold(ctx, p.Limits, who, p.Max, g.expected(p))
+	hold, err := g.budget.Hold(bounded, p.Limits, who, p.Max, g.expected(p))
 	g.metrics.held(err)
 	if err != nil {
 		if errors.Is(err, budget.ErrUnavailable) {
@@ -167,6 +168,15 @@ func (g *Guard) retry(ctx context.Context, what, id string, write func(context.C
 	}
 }
 
+// faultOf says why an answer's usage cannot be billed, or nothing. Some servers
+// report zeros for what they did not count.
+func (c *Call) faultOf(a wire.Answer) string {
+	if a.Fault == "" && a.HasUsage && a.Usage.Input == 0 && a.Usage.Output == 0 && c.Input > 0 {
+		return "usage is all zero"
+	}
+	return a.Fault
+}
+
 // charge sets the result from the provider's usage, which must be without
 // fault.
 func (c *Call) charge(a wire.Answer) {
@@ -209,7 +219,7 @@ func (c *Call) settleTerms(tier string) pricing.Terms {
 func (c *Call) chargeEstimate(o Outcome, output int64) {
 	r := &c.Result
 	r.Outcome, r.Estimated = o, true
-	r.Usage = pricing.Usage{Input: c.Input, Output: min(output, c.Output), Requests: 1}
+	r.Usage = c.usage(min(output, c.Output))
 	cost, err := c.Price.Charge(r.Usage, c.terms)
 	if err != nil || cost > c.Max.Cost {
 		cost = c.Max.Cost
@@ -222,6 +232,6 @@ func (c *Call) chargeEstimate(o Outcome, output int64) {
 func (c *Call) chargeHold(o Outcome) {
 	r := &c.Result
 	r.Outcome, r.Estimated = o, true
-	r.Usage = pricing.Usage{Input: c.Input, Output: c.Output, Requests: 1}
+	r.Usage = c.usage(c.Output)
 	r.Cost = c.Max.Cost
 }

@@ -3,6 +3,7 @@ package guard
 import (
 	"encoding/base64"
 	"math"
+	"slices"
 
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/tokenizer"
@@ -31,14 +32,36 @@ func (g *Guard) estimate(p *Plan) error {
 	if p.Output, err = p.outputBound(); err != nil {
 		return err
 	}
-	usage := pricing.Usage{Input: p.Input, Output: p.Output, Requests: 1}
-	cost, err := p.Price.Ceiling(usage, p.terms)
+	cost, err := p.ceiling(p.Output)
 	if err != nil {
 		return wire.BadRequest("model", "request_not_priced", "This request cannot be priced: %v", err)
 	}
 	p.Max.Cost, p.Max.Tokens = cost, p.Input+p.Output
 	p.Quota = p.quotaTokens()
 	return nil
+}
+
+// usage is what the call consumes with so much output.
+func (p *Plan) usage(output int64) pricing.Usage {
+	u := pricing.Usage{Input: p.Input, AudioIn: p.audioIn, ImageIn: p.imageIn, Output: output, Requests: 1}
+	if p.speaks() {
+		u.AudioOut = output
+	}
+	return u
+}
+
+// speaks reports whether the answer may be audio.
+func (p *Plan) speaks() bool {
+	return !p.Request.Audio.IsZero() || slices.Contains(p.Request.Modalities, "audio")
+}
+
+// ceiling is the most the call can cost with so much output.
+func (p *Plan) ceiling(output int64) (pricing.Nano, error) {
+	u := p.usage(output)
+	if p.Request.LongCache {
+		u.CacheWrite1h = u.Input
+	}
+	return p.Price.Ceiling(u, p.terms)
 }
 
 // outputBound is the most tokens the provider may bill as output.
@@ -49,7 +72,7 @@ func (p *Plan) outputBound() (int64, error) {
 	}
 	limit := r.OutputLimit
 	if limit < 0 {
-		limit = p.Caller.Org.DefaultOutputLimit
+		limit = p.defaultLimit()
 	}
 	if limit <= 0 {
 		limit = p.Price.MaxOutput
@@ -64,14 +87,26 @@ func (p *Plan) outputBound() (int64, error) {
 	if limit > math.MaxInt32 {
 		return 0, wire.BadRequest(r.OutputField, "invalid_value", "%s is too large: %d", r.OutputField, limit)
 	}
-	bound := limit * r.Choices()
-	bound += int64(r.Prediction.Len()) // rejected prediction tokens are billed as output; a token is at least a byte
-	return bound, nil
+	return limit*r.Choices() + p.predicted(), nil
+}
+
+// predicted bounds the rejected prediction tokens, which are billed as output;
+// a token is at least a byte.
+func (p *Plan) predicted() int64 { return int64(p.Request.Prediction.Len()) }
+
+// defaultLimit is the org's default output limit for this call, 0 for none. A
+// model that cannot reach it refuses a request that names it.
+func (p *Plan) defaultLimit() int64 {
+	limit := p.Caller.Org.DefaultOutputLimit
+	if most := p.Price.MaxOutput; most > 0 && limit >= most {
+		return 0
+	}
+	return limit
 }
 
 // quotaTokens is what the provider counts against TPM at admission.
 func (p *Plan) quotaTokens() int64 {
-	if p.Request.OutputLimit < 0 && p.Caller.Org.DefaultOutputLimit == 0 {
+	if p.Request.OutputLimit < 0 && p.defaultLimit() == 0 {
 		return p.Input + min(p.Output, unlimitedQuota)
 	}
 	return p.Input + p.Output
@@ -94,11 +129,9 @@ func (g *Guard) input(p *Plan) (int64, error) {
 	c.tokens += int64(perRequest)
 	for i := range r.Messages {
 		c.message(&r.Messages[i], perMessage, perName)
-		n, err := p.media(&r.Messages[i])
-		if err != nil {
+		if err := p.media(&c, &r.Messages[i]); err != nil {
 			return 0, err
 		}
-		c.fixed += n
 	}
 	c.schema(r.Tools)
 	c.schema(r.Functions)
@@ -173,26 +206,29 @@ func (c *counter) json(s wire.Span) {
 }
 
 // media counts images, audio and files, none of which is ever counted as text.
-func (p *Plan) media(m *wire.Message) (int64, error) {
-	var n int64
+func (p *Plan) media(c *counter, m *wire.Message) error {
 	for _, img := range m.Images {
 		w, h := imageSize(p.Request.Raw(img.URL))
-		n += int64(tokenizer.ImageTokens(p.Target.Model, w, h, img.Detail))
+		n := int64(tokenizer.ImageTokens(p.Target.Model, w, h, img.Detail))
+		p.imageIn += n
+		c.fixed += n
 	}
 	for _, a := range m.Audio {
 		if a.ID != "" {
-			return 0, wire.NotFound("messages", "audio_not_found", "No such audio: send the recording itself as input_audio")
+			return wire.NotFound("messages", "audio_not_found", "No such audio: send the recording itself as input_audio")
 		}
-		n += mediaTokens(a)
+		n := mediaTokens(a)
+		p.audioIn += n
+		c.fixed += n
 	}
 	for _, f := range m.Files {
 		if f.ID != "" {
-			return 0, wire.NotFound("messages", "file_not_found",
+			return wire.NotFound("messages", "file_not_found",
 				"No such file: a file must have been uploaded through this proxy by the same org. Send its content as file_data instead")
 		}
-		n += mediaTokens(f)
+		c.fixed += mediaTokens(f)
 	}
-	return n, nil
+	return nil
 }
 
 // mediaTokens is a bound for audio and documents: one token per two base64

@@ -28,8 +28,6 @@ type Forwarding struct {
 	Query  string
 	// Fresh says whether the quota grant still holds.
 	Fresh func() bool
-	// OnHead adds headers to the answer just before they are written.
-	OnHead func(http.Header)
 }
 
 // BusyError is a provider's 429 or 503: nothing was done and nothing is
@@ -65,34 +63,61 @@ func (c *Call) Forward(ctx context.Context, w http.ResponseWriter, f Forwarding)
 		c.Result.Took = time.Since(start)
 		c.guard.metrics.ended(c)
 	}()
-	up, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	defer cancel(nil)
-	stop := context.AfterFunc(ctx, func() {
-		if c.cancels(ctx) {
-			cancel(ErrGone)
-		}
-	})
-	defer stop()
+	e := &errand{call: c, caller: ctx}
+	e.upstream, e.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+	defer e.cancel(nil)
+	defer context.AfterFunc(ctx, e.hangUp)()
 
 	body := c.Request.Rewrite(c.edits...)
-	resp, err := c.Target.Provider.Send(up, providers.Request{
+	resp, err := c.Target.Provider.Send(e.upstream, providers.Request{
 		Path: c.Request.Endpoint.Path(), Query: f.Query, Header: f.Header,
 		Body: body.Reader, Length: body.Len(), Fresh: f.Fresh,
 	})
 	if err != nil {
-		return c.sendFailed(ctx, err)
+		return e.sendFailed(err)
 	}
 	defer resp.Body.Close()
 	c.Result.FirstByte = time.Since(start)
 	c.Result.Status, c.Result.UpstreamID = resp.StatusCode, resp.Header.Get("X-Request-Id")
 	switch {
 	case resp.StatusCode >= 300:
-		return c.relayError(w, resp, f)
+		return c.relayError(w, resp)
 	case c.Request.Stream && isEventStream(resp.Header):
-		return c.relayStream(ctx, w, resp, f)
+		return e.relayStream(w, resp)
 	default:
-		return c.relayPlain(ctx, w, resp, f)
+		return e.relayPlain(w, resp)
 	}
+}
+
+// errand is one request under way between its caller and the provider.
+type errand struct {
+	call     *Call
+	caller   context.Context // ends when the caller leaves
+	upstream context.Context
+	cancel   context.CancelCauseFunc
+}
+
+// hangUp deals with a caller who is gone: the provider is cancelled, or read
+// to its end.
+func (e *errand) hangUp() {
+	if e.call.cancels(e.caller) {
+		e.cancel(ErrGone)
+	}
+}
+
+// cut reports whether it is us who broke off.
+func (e *errand) cut() bool { return errors.Is(context.Cause(e.upstream), ErrGone) }
+
+func (e *errand) gone() bool { return e.caller.Err() != nil }
+
+// broke charges a call that ended without an answer, after so many visible
+// tokens of output.
+func (e *errand) broke(output int64) {
+	if e.cut() {
+		e.call.left(output)
+		return
+	}
+	e.call.chargeHold(Broken)
 }
 
 // cancels reports whether the provider is cancelled when the caller is gone.
@@ -103,34 +128,33 @@ func (c *Call) cancels(ctx context.Context) bool {
 	case c.Caller.Org.OnDisconnect == Finish:
 		return false
 	default:
-		return c.Request.Stream && !hidesOutput(c.Target.Model)
+		return c.Request.Stream && !c.hidesOutput()
 	}
 }
 
 // sendFailed charges by how far the request got.
-func (c *Call) sendFailed(ctx context.Context, err error) error {
+func (e *errand) sendFailed(err error) error {
 	var failed *providers.SendError
 	sent := !errors.As(err, &failed) || failed.Sent
 	switch {
 	case errors.Is(err, providers.ErrStale):
 		return err
-	case !sent && ctx.Err() != nil:
+	case !sent && e.gone():
 		return ErrGone
 	case !sent:
 		return wire.BadGateway("The provider cannot be reached. Nothing was charged", err)
-	case ctx.Err() != nil:
-		c.left(0)
-		return ErrGone
-	default:
-		c.chargeHold(Broken)
-		return wire.BadGateway("The provider broke off before answering. The call may have been billed", err)
 	}
+	e.broke(0)
+	if e.gone() {
+		return ErrGone
+	}
+	return wire.BadGateway("The provider broke off before answering. The call may have been billed", err)
 }
 
 // left charges a call that was cancelled because its caller is gone, after
 // output visible tokens. What a provider hides is not known: then the hold.
 func (c *Call) left(output int64) {
-	if c.Request.Stream && !hidesOutput(c.Target.Model) {
+	if c.Request.Stream && !c.hidesOutput() {
 		c.chargeEstimate(ClientGone, output)
 		return
 	}
@@ -143,30 +167,35 @@ func isEventStream(h http.Header) bool {
 }
 
 // relayPlain reads a whole answer, prices it, and hands it on unchanged.
-func (c *Call) relayPlain(ctx context.Context, w http.ResponseWriter, resp *http.Response, f Forwarding) error {
+func (e *errand) relayPlain(w http.ResponseWriter, resp *http.Response) error {
+	c := e.call
 	body, err := readAnswer(resp)
 	if err != nil {
-		if ctx.Err() != nil {
-			c.left(0)
+		if e.broke(0); e.gone() {
 			return ErrGone
 		}
-		c.chargeHold(Broken)
 		return wire.BadGateway("The provider's answer broke off. The call may have been billed", err)
 	}
-	if answer, ok := wire.ParseUsage(c.Request.Endpoint, body); ok && answer.Fault == "" {
+	answer, ok := wire.ParseUsage(c.Request.Endpoint, body)
+	if fault := c.faultOf(answer); ok && fault == "" {
 		c.charge(answer)
 	} else { // absurd usage is as good as none: it must neither bill too little nor too much
 		c.chargeHold(NoUsage)
-		c.Result.Fault = answer.Fault
+		c.Result.Fault = fault
 	}
-	if ctx.Err() != nil {
+	if e.gone() {
 		return ErrGone
 	}
-	c.head(w, resp, f)
+	c.head(w, resp)
 	w.Header().Set("Content-Length", fmt.Sprint(len(body)))
 	w.WriteHeader(resp.StatusCode)
-	if _, err := w.Write(body); err != nil {
-		return ErrGone
+	return written(w.Write(body))
+}
+
+// written says that the caller is gone when it did not take what was written.
+func written(_ int, err error) error {
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrGone, err)
 	}
 	return nil
 }
@@ -184,16 +213,13 @@ func readAnswer(resp *http.Response) ([]byte, error) {
 }
 
 // head sets the answer's headers: what the provider said and what we add.
-func (c *Call) head(w http.ResponseWriter, resp *http.Response, f Forwarding) {
+func (c *Call) head(w http.ResponseWriter, resp *http.Response) {
 	providers.CopyHeaders(w.Header(), resp.Header)
 	c.tell(w.Header())
-	if f.OnHead != nil {
-		f.OnHead(w.Header())
-	}
 }
 
 // relayError deals with an answer that is no success.
-func (c *Call) relayError(w http.ResponseWriter, resp *http.Response, f Forwarding) error {
+func (c *Call) relayError(w http.ResponseWriter, resp *http.Response) error {
 	answer, readErr := io.ReadAll(io.LimitReader(resp.Body, maxErrorAnswer))
 	status := resp.StatusCode
 	switch {
@@ -220,15 +246,12 @@ func (c *Call) relayError(w http.ResponseWriter, resp *http.Response, f Forwardi
 			Message: fmt.Sprintf("The provider answered %d without an error this proxy can relay", status)}
 	}
 	c.Result.Refusal = refusal
-	c.head(w, resp, f)
+	c.head(w, resp)
 	copyRetryHeaders(w.Header(), resp.Header)
 	w.Header().Set("Content-Length", fmt.Sprint(len(answer)))
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	if _, err := w.Write(answer); err != nil {
-		return ErrGone
-	}
-	return nil
+	return written(w.Write(answer))
 }
 
 func errorType(status int) string {

@@ -15,12 +15,11 @@ import (
 // USD, times are Go durations as in OpenAI's x-ratelimit-reset-*.
 const (
 	HeaderCall     = "X-Llmguard-Call-Id"
-	HeaderHeld     = "X-Llmguard-Held-Usd"    // the most this call can cost
-	HeaderCost     = "X-Llmguard-Cost-Usd"    // what it cost; a trailer on streams
-	HeaderEstimate = "X-Llmguard-Estimated"   // "true" when the cost is an estimate
-	HeaderLimits   = "X-Llmguard-Limits"      // every limit: name;metric;limit;remaining;reset
-	HeaderWaited   = "X-Llmguard-Waited-Ms"   // time in the queue
-	HeaderPosition = "X-Llmguard-Queue-Ahead" // jobs ahead when it was queued
+	HeaderHeld     = "X-Llmguard-Held-Usd"  // the most this call can cost
+	HeaderCost     = "X-Llmguard-Cost-Usd"  // what it cost; a trailer on streams
+	HeaderEstimate = "X-Llmguard-Estimated" // "true" when the cost is an estimate
+	HeaderLimits   = "X-Llmguard-Limits"    // every limit: name;metric;limit;remaining;reset
+	HeaderWaited   = "X-Llmguard-Waited-Ms" // time in the queue
 )
 
 // tell adds our headers to an answer. The remaining amounts are those after
@@ -79,7 +78,9 @@ func TellLimits(h http.Header, statuses []budget.Status, price *pricing.Price, h
 			requests = tighter(requests, s)
 		}
 	}
-	h.Set(HeaderLimits, line.String())
+	if line.Len() > 0 {
+		h.Set(HeaderLimits, line.String())
+	}
 	if tokens == nil && cost != nil {
 		tokens = buys(cost, perMillionOutput(price), 1_000_000)
 	}

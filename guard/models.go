@@ -19,13 +19,16 @@ func (g *Guard) Models(c Caller) []Model {
 	for _, e := range policy.Catalogue.Entries() {
 		vendors[e.Provider] = true
 	}
-	found := map[string]Model{}
+	found, at := map[string]Model{}, now()
 	add := func(name, vendor string) {
 		if allowed(c, name) != nil {
 			return
 		}
 		t, err := policy.Providers.Resolve(name, c.Org.Providers)
-		if err == nil && (vendor == "" || sells(t, name, vendor, vendors)) {
+		if err != nil || vendor != "" && !sells(t, name, vendor, vendors) {
+			return
+		}
+		if _, err := policy.price(t, at); err == nil {
 			found[name] = Model{ID: name, Provider: t.Provider.ID}
 		}
 	}

@@ -28,6 +28,8 @@ type Plan struct {
 
 	text textPart
 
+	audioIn, imageIn int64 // tokens, parts of Input
+
 	at    time.Time
 	terms pricing.Terms
 	edits []wire.Edit
@@ -90,7 +92,9 @@ func applying(c Caller, r *wire.Request, t providers.Target) []budget.Limit {
 		if l.Mode == budget.Off || !concerns(l, c) {
 			continue
 		}
-		if providers.MatchAny(l.Models, r.Model) && providers.MatchAny(l.Endpoints, string(r.Endpoint)) {
+		// Under either name: an alias is no way around a limit.
+		named := providers.MatchAny(l.Models, r.Model) || providers.MatchAny(l.Models, t.Model)
+		if named && providers.MatchAny(l.Endpoints, string(r.Endpoint)) {
 			out = append(out, l)
 		}
 	}
@@ -120,7 +124,7 @@ func (p *Plan) edit() {
 	if r.Endpoint == wire.ChatCompletions && r.Stream && !r.IncludeUsage {
 		p.edits = append(p.edits, wire.Edit{Name: "stream_options.include_usage", JSON: []byte("true")})
 	}
-	if limit := p.Caller.Org.DefaultOutputLimit; p.splices(limit) {
+	if limit := p.defaultLimit(); p.splices(limit) {
 		p.edits = append(p.edits, wire.Edit{Name: p.limitField(), JSON: strconv.AppendInt(nil, limit, 10)})
 	}
 }

@@ -11,10 +11,22 @@ var visible = []string{
 	"gemini-embedding", "moonshotai/kimi-k2-instruct",
 }
 
+// hidesOutput reports whether the call may be billed for output that does not
+// show as text in its stream: reasoning, speech, rejected predictions, answers
+// that were not the best.
+func (p *Plan) hidesOutput() bool {
+	r := p.Request
+	effort := r.ReasoningEffort != "" && r.ReasoningEffort != "none"
+	return effort || p.speaks() || !r.Prediction.IsZero() || r.BestOf > r.N || hidesOutput(p.Target.Model)
+}
+
 // hidesOutput reports whether a model may produce output tokens that do not
 // show in its stream. Unknown models do.
 func hidesOutput(model string) bool {
 	name := strings.ToLower(strings.TrimPrefix(model, "ft:"))
+	if strings.Contains(name, "reason") || strings.Contains(name, "think") {
+		return true
+	}
 	for _, family := range visible {
 		if strings.HasPrefix(name, family) {
 			return false

@@ -3,6 +3,7 @@ package guard
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
@@ -16,6 +17,8 @@ type Refusal struct {
 	*budget.ExceededError
 	// Advice is a sentence for the caller, or empty.
 	Advice string
+
+	plan *Plan
 }
 
 // Unwrap returns the refusal of the store.
@@ -36,13 +39,20 @@ func (e *Refusal) Public() *wire.Error {
 	return wire.RateLimited(fmt.Sprintf("Rate limit reached for %s Please try again in %s.%s", text, round(b.Wait), e.Advice), b.Wait)
 }
 
+// Tell adds the state of the limits to the headers of a refusal.
+func (e *Refusal) Tell(h http.Header) {
+	if e.plan != nil {
+		TellLimits(h, e.Statuses, e.plan.Price, e.plan.Max.Cost, budget.Amounts{})
+	}
+}
+
 // refusal adds advice to a hold's error when it is a refusal.
 func (p *Plan) refusal(err error) error {
 	var e *budget.ExceededError
 	if !errors.As(err, &e) {
 		return err
 	}
-	return &Refusal{ExceededError: e, Advice: p.advice(e)}
+	return &Refusal{ExceededError: e, Advice: p.advice(e), plan: p}
 }
 
 func amount(m budget.Metric, n int64) string {
@@ -52,11 +62,13 @@ func amount(m budget.Metric, n int64) string {
 	return fmt.Sprint(n)
 }
 
+// round rounds a wait up, so that nobody comes too early.
 func round(d time.Duration) time.Duration {
+	unit := time.Second
 	if d < time.Second {
-		return max(d.Round(time.Millisecond), time.Millisecond)
+		unit = time.Millisecond
 	}
-	return d.Round(time.Second)
+	return max(d.Truncate(unit)+unit*time.Duration(min(d%unit, 1)), time.Millisecond)
 }
 
 // Check refuses a plan that no waiting could make fit, without a hold and
@@ -64,7 +76,7 @@ func round(d time.Duration) time.Duration {
 func (p *Plan) Check() error {
 	for i := range p.Limits {
 		l := &p.Limits[i]
-		if l.Mode == budget.Enforce && p.needs(l.Metric) > l.Shape.Amount {
+		if enforced(l.Mode) && p.needs(l.Metric) > l.Shape.Amount {
 			return p.refusal(&budget.ExceededError{Requested: p.needs(l.Metric), Binding: budget.Status{
 				LimitID: l.ID, Subject: l.Subject, Metric: l.Metric, Mode: l.Mode, Amount: l.Shape.Amount,
 				Remaining: l.Shape.Amount, Never: true, Refused: true,
@@ -85,19 +97,45 @@ func (p *Plan) needs(m budget.Metric) int64 {
 	}
 }
 
-// advice names the output limit that would fit instead, found by bisection
-// over the price.
-func (p *Plan) advice(e *budget.ExceededError) string {
-	room := e.Binding.Remaining
-	if e.Binding.Never {
-		room = e.Binding.Amount
+func enforced(m budget.Mode) bool { return m == budget.Enforce || m == "" }
+
+// room is what a limit has left for the call.
+type room struct {
+	metric budget.Metric
+	amount int64
+}
+
+// rooms lists what the call would have to fit into: the whole limits when no
+// waiting helps, what is left of them now otherwise. None when another output
+// limit would not help.
+func (p *Plan) rooms(e *budget.ExceededError) []room {
+	var out []room
+	for _, l := range p.Limits {
+		if e.Binding.Never && enforced(l.Mode) {
+			out = append(out, room{l.Metric, l.Shape.Amount})
+		}
 	}
-	if p.Request.Endpoint != wire.ChatCompletions || p.with(e.Binding.Metric, 1) > room {
+	for _, s := range e.Statuses {
+		if !e.Binding.Never && enforced(s.Mode) {
+			out = append(out, room{s.Metric, s.Remaining})
+		}
+	}
+	return out
+}
+
+// advice names the largest output limit that would fit instead, found by
+// bisection over the price.
+func (p *Plan) advice(e *budget.ExceededError) string {
+	rooms := p.rooms(e)
+	if p.Request.Endpoint != wire.ChatCompletions || len(rooms) == 0 || !p.fits(rooms, 1) {
 		return ""
 	}
-	lo, hi := int64(1), p.Output/p.Request.Choices()
+	lo, hi := int64(1), (p.Output-p.predicted())/p.Request.Choices()
+	if p.fits(rooms, hi) {
+		return ""
+	}
 	for lo+1 < hi {
-		if mid := lo + (hi-lo)/2; p.with(e.Binding.Metric, mid) <= room {
+		if mid := lo + (hi-lo)/2; p.fits(rooms, mid) {
 			lo = mid
 		} else {
 			hi = mid
@@ -106,19 +144,24 @@ func (p *Plan) advice(e *budget.ExceededError) string {
 	return fmt.Sprintf(" It would fit with max_completion_tokens (or max_tokens) of %d.", lo)
 }
 
-// with is what the plan would need of a metric at another output limit.
-func (p *Plan) with(m budget.Metric, limit int64) int64 {
-	out := limit * p.Request.Choices()
-	switch m {
-	case budget.Cost:
-		cost, err := p.Price.Ceiling(pricing.Usage{Input: p.Input, Output: out, Requests: 1}, p.terms)
-		if err != nil {
-			return 1 << 62
-		}
-		return int64(cost)
-	case budget.Tokens:
-		return p.Input + out
-	default:
-		return 1 << 62
+// fits reports whether the call would fit at another output limit.
+func (p *Plan) fits(rooms []room, limit int64) bool {
+	output := limit*p.Request.Choices() + p.predicted()
+	cost, err := p.ceiling(output)
+	if err != nil {
+		return false
 	}
+	for _, r := range rooms {
+		need := int64(1)
+		switch r.metric {
+		case budget.Cost:
+			need = int64(cost)
+		case budget.Tokens:
+			need = p.Input + output
+		}
+		if need > r.amount {
+			return false
+		}
+	}
+	return true
 }

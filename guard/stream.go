@@ -1,7 +1,6 @@
 package guard
 
 import (
-	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -13,6 +12,7 @@ import (
 
 // relay carries one event stream from the provider to the caller.
 type relay struct {
+	errand *errand
 	call   *Call
 	out    http.ResponseWriter
 	flush  func() error
@@ -20,23 +20,28 @@ type relay struct {
 	count  *tokenizer.Stream // visible output; nil when it cannot tell the bill
 	text   []byte
 
-	gone     bool // the caller takes no more bytes
-	answer   wire.Answer
-	usage    bool // answer holds usage
-	finished bool // a finish_reason or [DONE] was seen
-	failed   bool // the provider sent an error event
+	gone   bool // the caller takes no more bytes
+	answer wire.Answer
+	usage  bool  // answer holds usage
+	ends   int64 // chunks with a finish_reason; each choice has one
+	done   bool  // [DONE] was seen
+	failed bool  // the provider sent an error event
 }
+
+// whole reports whether all choices have come to their end.
+func (r *relay) whole() bool { return r.done || r.ends >= r.call.Request.N }
 
 var readBuffers = sync.Pool{New: func() any { b := make([]byte, 32<<10); return &b }}
 
 // relayStream hands the provider's events on as they come, byte for byte,
 // drops the usage chunk the caller did not ask for, and settles the result.
-func (c *Call) relayStream(ctx context.Context, w http.ResponseWriter, resp *http.Response, f Forwarding) error {
-	r := &relay{call: c, out: w, flush: http.NewResponseController(w).Flush}
-	if !hidesOutput(c.Target.Model) {
+func (e *errand) relayStream(w http.ResponseWriter, resp *http.Response) error {
+	c := e.call
+	r := &relay{errand: e, call: c, out: w, flush: http.NewResponseController(w).Flush}
+	if !c.hidesOutput() {
 		r.count = tokenizer.NewStream(tokenizer.EncodingFor(c.Target.Model))
 	}
-	c.head(w, resp, f)
+	c.head(w, resp)
 	w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
 	w.Header().Set("Cache-Control", "no-cache")
 	w.Header().Set("X-Accel-Buffering", "no")
@@ -52,7 +57,7 @@ func (c *Call) relayStream(ctx context.Context, w http.ResponseWriter, resp *htt
 			}
 		}
 		if err != nil {
-			return r.close(ctx, err)
+			return r.close(err)
 		}
 	}
 }
@@ -74,16 +79,24 @@ func (r *relay) take(p []byte) error {
 			wrote = true
 		}
 	}
-	if wrote && !r.gone {
-		r.gone = r.flush() != nil
+	if wrote && !r.gone && r.flush() != nil {
+		r.lost()
 	}
 	return nil
 }
 
+// lost notes that the caller takes no more bytes, which is as good as gone.
+func (r *relay) lost() {
+	r.gone = true
+	r.errand.hangUp()
+}
+
 func (r *relay) write(p []byte) {
-	if !r.gone {
-		_, err := r.out.Write(p)
-		r.gone = err != nil
+	if r.gone {
+		return
+	}
+	if _, err := r.out.Write(p); err != nil {
+		r.lost()
 	}
 }
 
@@ -95,7 +108,7 @@ func (r *relay) inspect(event []byte) bool {
 		return true
 	}
 	if string(data) == "[DONE]" {
-		r.finished = true
+		r.done = true
 		return true
 	}
 	chunk, err := wire.ScanChunk(data, r.text[:0])
@@ -106,56 +119,63 @@ func (r *relay) inspect(event []byte) bool {
 	if r.count != nil && len(chunk.Text) > 0 {
 		r.count.Write(chunk.Text)
 	}
-	r.finished = r.finished || chunk.Finish
-	r.failed = r.failed || chunk.Error
-	if chunk.HasUsage {
-		r.answer, r.usage = chunk.Answer, chunk.Fault == ""
-		r.call.Result.Fault = chunk.Fault
+	if chunk.Finish {
+		r.ends++
 	}
-	return !chunk.HasUsage || !chunk.ChoicesEmpty || r.call.Request.IncludeUsage
+	r.failed = r.failed || chunk.Error
+	if !chunk.HasUsage && chunk.Fault == "" {
+		return true
+	}
+	fault := r.call.faultOf(chunk.Answer)
+	r.answer, r.usage = chunk.Answer, chunk.HasUsage && fault == ""
+	r.call.Result.Fault = fault
+	return chunk.Error || !chunk.ChoicesEmpty || r.call.Request.IncludeUsage
 }
 
 // close settles the stream after the provider's last byte or a failure, and
 // tells the caller of a failure in a way no client takes for success.
-func (r *relay) close(ctx context.Context, err error) error {
+func (r *relay) close(err error) error {
 	rest := r.events.Rest()
-	if len(rest) > 0 && r.inspect(rest) {
-		r.write(rest)
-	}
+	pass := len(rest) > 0 && err == io.EOF && r.inspect(rest)
 	c := r.call
-	complete := err == io.EOF && (r.finished || r.failed)
+	complete := err == io.EOF && (r.whole() || r.failed)
 	switch {
-	case r.usage && (complete || r.finished):
+	case r.usage && (complete || r.whole()):
 		c.charge(r.answer)
 	case complete && r.count != nil:
-		c.chargeEstimate(NoUsage, int64(r.count.Count()))
+		c.chargeEstimate(NoUsage, r.visible())
 	case complete:
 		c.chargeHold(NoUsage)
-	case ctx.Err() != nil:
-		c.left(r.visible())
 	default:
-		c.chargeHold(Broken)
+		r.errand.broke(r.visible())
 	}
-	if ctx.Err() != nil || r.gone {
+	if r.errand.gone() || r.gone {
 		return ErrGone
 	}
-	if complete || r.finished {
-		return r.finish()
+	if !complete && !r.whole() {
+		return r.fail(err) // half an event would spoil the error's frame: it is dropped
 	}
-	return r.fail(err)
+	if pass {
+		r.write(rest)
+		r.write([]byte("\n\n")) // without it most clients drop the event
+	}
+	return r.finish()
 }
 
+// visible is how many tokens of output the caller was sent, 0 when that does
+// not tell the bill. Tokenizers that are not public count more than ours.
 func (r *relay) visible() int64 {
 	if r.count == nil {
 		return 0
 	}
-	return int64(r.count.Count())
+	_, most := tokenizer.Multiplier(r.call.Target.Model)
+	return (int64(r.count.Count())*int64(most) + 999) / 1000
 }
 
 // finish puts the exact cost in a trailer: the header was long gone.
 func (r *relay) finish() error {
 	r.call.trail(r.out.Header())
-	if r.flush() != nil {
+	if r.gone || r.flush() != nil {
 		return ErrGone
 	}
 	return nil
@@ -167,12 +187,8 @@ func (r *relay) fail(err error) error {
 	if !errors.Is(err, io.EOF) {
 		text = "The provider's stream broke off"
 	}
-	frame := wire.BadGateway(text+". The answer above is incomplete", err).Frame(r.call.Request.Endpoint)
-	if !r.events.AtBoundary() {
-		r.write([]byte("\n\n"))
-	}
-	r.write(frame)
-	if r.flush() != nil {
+	r.write(wire.BadGateway(text+". The answer above is incomplete", err).Frame(r.call.Request.Endpoint))
+	if r.gone || r.flush() != nil {
 		return ErrGone
 	}
 	return nil
