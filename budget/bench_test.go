@@ -4,6 +4,8 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -37,7 +39,8 @@ var (
 
 var usecPerCall = regexp.MustCompile(`cmdstat_evalsha:calls=\d+,usec=\d+,usec_per_call=([\d.]+)`)
 
-// serverTime runs do n times and returns Redis's own time per script in us.
+// serverTime runs do n times from 50 goroutines and returns Redis's own time per
+// script in us.
 func serverTime(b *testing.B, rdb *redis.Client, n int, do func(i int)) float64 {
 	b.Helper()
 	ctx := b.Context()
@@ -45,9 +48,16 @@ func serverTime(b *testing.B, rdb *redis.Client, n int, do func(i int)) float64 
 	if err := rdb.ConfigResetStat(ctx).Err(); err != nil {
 		b.Fatal(err)
 	}
-	for i := range n {
-		do(i)
+	var next atomic.Int64
+	var all sync.WaitGroup
+	for range 50 {
+		all.Go(func() {
+			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
+				do(i)
+			}
+		})
 	}
+	all.Wait()
 	info := rdb.Info(ctx, "commandstats").Val()
 	m := usecPerCall.FindStringSubmatch(info)
 	if m == nil {
@@ -61,7 +71,7 @@ func serverTime(b *testing.B, rdb *redis.Client, n int, do func(i int)) float64 
 // window and a bucket), beside that of a bare token bucket, in interleaved
 // rounds. Run it with -benchtime=5x and take the medians.
 func BenchmarkServerTime(b *testing.B) {
-	const n = 3000
+	const n = 5000
 	ctx := b.Context()
 	rdb := shared(b)
 	sums := map[string]float64{}

@@ -1,7 +1,6 @@
 package budget
 
 import (
-	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
@@ -35,6 +34,11 @@ func (c Call) validate() error {
 	}
 	if _, ok := idTime(c.ID); !ok {
 		return fmt.Errorf("budget: call id %.40q does not begin with a time", c.ID)
+	}
+	for _, text := range []string{c.User, c.Key, c.IP, c.Model, c.Provider, c.Endpoint, c.PriceVersion, c.JobID} {
+		if strings.Contains(text, fieldSep) {
+			return fmt.Errorf("budget: call %s: %q has a control character", c.ID, text)
+		}
 	}
 	return nil
 }
@@ -109,18 +113,43 @@ func (s *Store) bind(limits []Limit, c Call) ([]Limit, []state, error) {
 	return own, states, nil
 }
 
-// meta is what the record of a hold says about it, for whoever has to expire it.
-type meta struct {
-	Call   Call    `json:"c"`
-	States []state `json:"l"`
+// fieldSep separates the fields of a record's last part; it is in no id.
+const fieldSep = "\x1f"
+
+// about is what the record of a hold says about it, for whoever has to expire
+// it: the call but for its id and org, then the states of its limits.
+func (h *Hold) about() string {
+	c := h.Call
+	fields := make([]string, 0, 8+5*len(h.states))
+	fields = append(fields, c.User, c.Key, c.IP, c.Model, c.Provider, c.Endpoint, c.PriceVersion, c.JobID)
+	for _, st := range h.states {
+		fields = append(fields, st.Key, st.Kind, string(st.Metric), st.P1, st.P2)
+	}
+	return strings.Join(fields, fieldSep)
 }
 
-func encodeMeta(c Call, states []state) (string, error) {
-	text, err := json.Marshal(meta{c, states})
-	if err != nil {
-		return "", fmt.Errorf("budget: encode hold: %w", err)
+// decodeRecord reads a hold back from "<amounts>|<limits>|<about>", a record or
+// the tombstone of an expired hold, and its id.
+func decodeRecord(org, id, record string) (Call, []state, bool) {
+	callID, attempt, ok := strings.Cut(id, "/")
+	n, err := strconv.Atoi(attempt)
+	parts := strings.SplitN(record, "|", 3)
+	if !ok || err != nil || len(parts) < 3 {
+		return Call{}, nil, false
 	}
-	return string(text), nil
+	f := strings.Split(parts[2], fieldSep)
+	if len(f) < 8 || (len(f)-8)%5 != 0 {
+		return Call{}, nil, false
+	}
+	c := Call{
+		ID: callID, Attempt: n, Org: org, User: f[0], Key: f[1], IP: f[2], Model: f[3], Provider: f[4],
+		Endpoint: f[5], PriceVersion: f[6], JobID: f[7],
+	}
+	var states []state
+	for f = f[8:]; len(f) > 0; f = f[5:] {
+		states = append(states, state{Key: f[0], Kind: f[1], Metric: Metric(f[2]), P1: f[3], P2: f[4]})
+	}
+	return c, states, true
 }
 
 // chunk names the tombstones of the call ids of ten minutes.

@@ -22,7 +22,7 @@ func (s *Store) Hold(ctx context.Context, limits []Limit, c Call, most, expected
 }
 
 func (s *Store) hold(ctx context.Context, limits []Limit, c Call, most, expected Amounts) (*Hold, error) {
-	h, about, err := s.prepare(limits, c, most, expected)
+	h, err := s.prepare(limits, c, most, expected)
 	if err != nil {
 		return nil, err
 	}
@@ -30,7 +30,7 @@ func (s *Store) hold(ctx context.Context, limits []Limit, c Call, most, expected
 	a, err := s.ask(ctx, s.scripts.hold, func(now time.Time) ([]string, []any, error) {
 		args := []any{
 			s.given(), h.ID, s.opts.Lease.Microseconds(), recordLife.Milliseconds(),
-			amountsText(h.Max, h.Expected), about,
+			amountsText(h.Max, h.Expected), h.about(),
 		}
 		args, err := h.limitArgs(args, now, h.Max)
 		return h.keys("holds", "leases", c.chunk()), args, err
@@ -60,26 +60,22 @@ func (s *Store) hold(ctx context.Context, limits []Limit, c Call, most, expected
 	}
 }
 
-// prepare checks what is asked, and returns the hold that would be and what its
-// record says about it.
-func (s *Store) prepare(limits []Limit, c Call, most, expected Amounts) (*Hold, string, error) {
+// prepare checks what is asked and returns the hold that would be.
+func (s *Store) prepare(limits []Limit, c Call, most, expected Amounts) (*Hold, error) {
 	if err := c.validate(); err != nil {
-		return nil, "", err
+		return nil, err
 	}
 	if err := most.validate("hold"); err != nil {
-		return nil, "", err
+		return nil, err
 	}
 	if err := expected.validate("expected amount"); err != nil {
-		return nil, "", err
+		return nil, err
 	}
 	expected = Amounts{Cost: min(expected.Cost, most.Cost), Tokens: min(expected.Tokens, most.Tokens)}
 	h := &Hold{ID: c.holdID(), Call: c, Max: most, Expected: expected}
 	var err error
-	if h.limits, h.states, err = s.bind(limits, c); err != nil {
-		return nil, "", err
-	}
-	about, err := encodeMeta(c, h.states)
-	return h, about, err
+	h.limits, h.states, err = s.bind(limits, c)
+	return h, err
 }
 
 // keys returns the org's keys of these names and those of the hold's limits.

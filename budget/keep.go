@@ -252,7 +252,7 @@ func (s *Store) expire(ctx context.Context, org string, ids []string) (int, erro
 	n := 0
 	for i, id := range ids {
 		text, _ := records[i].(string)
-		m, ok := decodeMeta(text)
+		c, states, ok := decodeRecord(org, id, text)
 		if !ok { // a lease without a record holds nothing
 			if err := s.rdb.ZRem(ctx, key(org, "leases"), id).Err(); err != nil {
 				return n, storeError("sweep", err)
@@ -260,7 +260,7 @@ func (s *Store) expire(ctx context.Context, org string, ids []string) (int, erro
 			continue
 		}
 		a, err := s.end(ctx, s.scripts.expire, ending{
-			call: m.Call, states: m.States, cost: s.opts.ExpiredCharge,
+			call: c, states: states, cost: s.opts.ExpiredCharge,
 			details: Details{Estimated: true, Outcome: "expired"},
 			want:    func(m Metric) any { return string(m) },
 		})
@@ -270,8 +270,8 @@ func (s *Store) expire(ctx context.Context, org string, ids []string) (int, erro
 		if a.verdict == "expired" {
 			n++
 			s.metrics.expire(a.head[1])
-			s.opts.Log.Warn("hold expired and is charged as an estimate", "org", org, "call", m.Call.ID,
-				"attempt", m.Call.Attempt, "charged_nano", a.head[1])
+			s.opts.Log.Warn("hold expired and is charged as an estimate", "org", org, "call", c.ID,
+				"attempt", c.Attempt, "charged_nano", a.head[1])
 		}
 	}
 	return n, nil

@@ -90,7 +90,7 @@ func TestExpiresBesideLiveHolds(t *testing.T) {
 	dead.hold(ctx, limits, 100)
 	alive := live(t, rdb, dead.org)
 	defer alive.run(t)()
-	alive.seq = 1000
+	alive.seq.Store(1000)
 	h := alive.hold(ctx, limits, 10)
 	until(t, "expiry", func() bool {
 		list, err := alive.Peek(ctx, limits, h.Call)

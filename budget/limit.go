@@ -205,11 +205,10 @@ func (m Metric) amountOf(a Amounts) int64 {
 // state names one limit's state in Redis and tells the scripts how to read it.
 // It is kept with the hold, so that any process can end it.
 type state struct {
-	Key    string `json:"k"` // below the org's prefix
-	Kind   string `json:"t"` // of lua/shapes.lua
-	Metric Metric `json:"m"`
-	P1     string `json:"1,omitempty"`
-	P2     string `json:"2,omitempty"`
+	Key    string // below the org's prefix
+	Kind   string // of lua/shape_of.lua
+	Metric Metric
+	P1, P2 string
 }
 
 // stateFor returns the state of a limit for the call's subject.

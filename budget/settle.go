@@ -2,10 +2,8 @@ package budget
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -176,19 +174,9 @@ func (s *Store) statesOf(ctx context.Context, c Call) ([]state, error) {
 		if err != nil {
 			return nil, storeError("read hold", err)
 		}
-		if m, ok := decodeMeta(text); ok {
-			return m.States, nil
+		if _, states, ok := decodeRecord(c.Org, c.holdID(), text); ok {
+			return states, nil
 		}
 	}
 	return nil, nil
-}
-
-// decodeMeta reads the last part of "<amounts>|<limits>|<meta>".
-func decodeMeta(record string) (meta, bool) {
-	var m meta
-	parts := strings.SplitN(record, "|", 3)
-	if len(parts) < 3 {
-		return m, false
-	}
-	return m, json.Unmarshal([]byte(parts[2]), &m) == nil
 }

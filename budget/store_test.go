@@ -23,7 +23,7 @@ type fixture struct {
 	t   testing.TB
 	rdb *redis.Client
 	now atomic.Int64
-	seq int
+	seq atomic.Int64
 	org string
 }
 
@@ -41,9 +41,9 @@ func (f *fixture) pass(d time.Duration) { f.now.Add(d.Microseconds()) }
 
 // call returns a new call of the fixture's org and of user ann.
 func (f *fixture) call() Call {
-	f.seq++
+	n := int(f.seq.Add(1))
 	return Call{
-		ID: idAt(time.UnixMicro(f.now.Load()), f.seq), Org: f.org, User: "ann", Key: "k1",
+		ID: idAt(time.UnixMicro(f.now.Load()), n), Org: f.org, User: "ann", Key: "k1",
 		Model: "gpt-x", Provider: "openai", Endpoint: "chat.completions",
 	}
 }
