@@ -110,8 +110,9 @@ type Limit struct {
 type Bucket struct {
 	// Capacity is the most that can be used at once: "$10" or a count.
 	Capacity Quantity `yaml:"capacity,required"`
-	// Refill is an amount per time: "$10/1h", "5000/1m".
-	Refill Rate `yaml:"refill,required"`
+	// Refill is an amount per time: "$10/1h", "5000/1m". Left out: the bucket is
+	// never refilled, like prepaid money.
+	Refill Rate `yaml:"refill"`
 }
 
 // UserLimits returns the limits that apply to a user of the org: the org's,

@@ -107,6 +107,7 @@ func setText(v reflect.Value, text string) (err error) {
 var (
 	errZero    = errors.New("must be above 0; leave it out for no bound")
 	errNothing = errors.New("must be above 0; to switch a limit off set mode: off")
+	errNever   = errors.New("must be above 0; leave it out for a bucket that is never refilled")
 )
 
 // parseCount reads 150000, 150_000, 150k and 2M.
@@ -225,6 +226,9 @@ func parseRate(text string) (Rate, error) {
 		return Rate{}, fmt.Errorf(`expected an amount per time such as "$10/1h" or "5000/1m", got %s`, quote(text))
 	}
 	q, err := parseQuantity(strings.TrimSpace(amount))
+	if errors.Is(err, errNothing) {
+		err = errNever
+	}
 	if err != nil {
 		return Rate{}, err
 	}

@@ -94,7 +94,7 @@ func overspend(t *testing.T, shape string, stream bool) {
 	price := costOfOne(t)
 	limit := fmt.Sprintf("[{name: w, subject: user, amount: %q, window: 1h}]", (10 * price).String())
 	if shape == "bucket" {
-		limit = fmt.Sprintf("[{name: b, subject: org, bucket: {capacity: %q, refill: $0.000001/30d}}]", (10 * price).String())
+		limit = fmt.Sprintf("[{name: b, subject: org, bucket: {capacity: %q}}]", (10 * price).String())
 	}
 	s := newStack(t, fakeprovider.Options{}, simple(limit))
 	s.fake.Script(func(*fakeprovider.Request) fakeprovider.Behaviour {
