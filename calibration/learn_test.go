@@ -2,11 +2,14 @@ package calibration
 
 import (
 	"fmt"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/llmguard/llmguard/internal/redistest"
+	"github.com/llmguard/llmguard/tokenizer"
 )
 
 func TestConverges(t *testing.T) {
@@ -57,10 +60,48 @@ func TestBaseOfSmallPrompts(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestNoBase sees none where there is only noise.
+func TestNoBase(t *testing.T) {
 	f := newFixture(t, redistest.Start(t).Client(), Options{})
-	f.learn("v1", synthetic{ratio: 1.55, noise: 0.1, least: 20, most: 20_000}, 1000)
-	if b := f.Base(claude, Prose); b > 20 {
-		t.Errorf("a base of %d tokens where there is none", b)
+	wrong := 0
+	for range 100 {
+		f.learn("v1", synthetic{ratio: 1.55, noise: 0.15, least: 300, most: 3000}, 20)
+		if f.Base(claude, Prose) > 0 {
+			wrong++
+		}
+	}
+	if wrong > 5 {
+		t.Errorf("a base in %d rounds of 100", wrong)
+	}
+}
+
+// TestBaseStaysWithVersion does not take one version's base off another's bill.
+func TestBaseStaysWithVersion(t *testing.T) {
+	f := newFixture(t, redistest.Start(t).Client(), Options{})
+	f.learn("v1", synthetic{ratio: 1.55, noise: 0.02, base: 450, least: 20, most: 20_000}, 500)
+	f.learn("v2", synthetic{ratio: 1.55, least: 1000, most: 1001}, 50)
+	if r := f.find(claude); r.Version != "v2" || r.Seen < 1545 || r.Seen > 1555 {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestClassify(t *testing.T) {
+	for text, want := range map[string]Class{
+		"":   Prose,
+		"hi": Prose,
+		"What is the capital of France, and how many people live there?":                                                  Prose,
+		"Der schnelle braune Fuchs springt \u00fcber den faulen Hund.":                                                    Prose,
+		"2024-01-01,12.5,33\n2024-01-02,13.5,34\n":                                                                        Code,
+		`{"id":123,"name":"foo","tags":["a","b"],"price":12.5}`:                                                           Code,
+		strings.Repeat("if (a[i] != b->c) { x += f(y, &z); }\n", 10):                                                      Code,
+		"\u041a\u0430\u043a\u0430\u044f \u0441\u0435\u0433\u043e\u0434\u043d\u044f \u043f\u043e\u0433\u043e\u0434\u0430?": NonLatin,
+		"Translate: \u4eca\u5929\u5929\u6c14\u5f88\u597d":                                                                 NonLatin,
+	} {
+		if got := Classify(tokenizer.CountClasses(tokenizer.O200k, []byte(text))); got != want {
+			t.Errorf("%q is %s, want %s", text, got, want)
+		}
 	}
 }
 
@@ -83,6 +124,65 @@ func TestFirstObservations(t *testing.T) {
 	}
 	if mean, hold := f.Input(claude, Code); mean != 1550 || hold != 1900 {
 		t.Errorf("another class learned %d and %d", mean, hold)
+	}
+	for n := range trusted {
+		f.observe(claude, "v1", NonLatin, 1000, 2500)
+		f.sync()
+		if _, hold := f.Input(claude, NonLatin); (hold >= 2500) != (n+1 == trusted) {
+			t.Errorf("%d calls at 2.5 hold %d", n+1, hold)
+		}
+	}
+}
+
+// TestOldEvidence keeps the prior's weight from vanishing and ends with time.
+func TestOldEvidence(t *testing.T) {
+	f := newFixture(t, redistest.Start(t).Client(), Options{})
+	f.learn("v1", synthetic{ratio: 1.2, noise: 0.02, least: 100, most: 5000}, maxN+100)
+	if n := f.rows()[0].N; n != maxN {
+		t.Errorf("%d observations count", n)
+	}
+	f.at = f.at.Add(31 * 24 * time.Hour)
+	f.observe(claude, "v1", Prose, 1000, 1200)
+	f.sync()
+	if r := f.rows()[0]; r.N != 1 || !r.Since.Equal(f.at) {
+		t.Errorf("a month later %+v", r)
+	}
+}
+
+// TestFactorsOf keeps the order of the factors whatever an entry says.
+func TestFactorsOf(t *testing.T) {
+	prior := factors{mean: 1150, hold: 1600}
+	for _, e := range []entry{
+		{n: 2000, mean: 9e6, q: 9e6}, {n: 2000, mean: 1e6, q: -1e6}, {n: 1, mean: -9e6, q: -9e6}, {n: 2000, mean: 9e6, q: 0},
+	} {
+		if f := factorsOf(prior, &e, 3000); f.mean > f.hold || f.hold > 3000 || f.mean < 0 {
+			t.Errorf("%+v of %+v", f, e)
+		}
+	}
+}
+
+func TestObservation(t *testing.T) {
+	for _, c := range []struct {
+		estimated, actual, base int64
+		ratio, ok               bool
+	}{
+		{1000, 1000, 0, true, true},
+		{1000, 300, 0, true, true},
+		{1000, 299, 0, false, false},
+		{1000, 4000, 0, true, true},
+		{1000, 4001, 0, false, true},
+		{1000, 5000, 0, false, true}, // may have a base of 1,000
+		{1000, 5001, 0, false, false},
+		{20, 180, 0, false, true},
+		{20, 180, 160, true, true},
+		{20, 180, 180, false, true},
+		{0, 5, 0, false, false},
+		{5, 0, 0, false, false},
+	} {
+		text, ratio, ok := observation(c.estimated, c.actual, c.base)
+		if ratio != c.ratio || ok != c.ok || (text != "") != ok {
+			t.Errorf("%d of %d, base %d: %q %v %v", c.actual, c.estimated, c.base, text, ratio, ok)
+		}
 	}
 }
 
@@ -200,4 +300,19 @@ func TestOutput(t *testing.T) {
 			t.Errorf("another model: %d and %d", e, h)
 		}
 	})
+}
+
+// TestOutputWithoutOrg falls back when an org's own entry was dropped.
+func TestOutputWithoutOrg(t *testing.T) {
+	c := New(nil, Options{})
+	user, _ := parseEntry("1,1,9,3000000,0,3000000,9,20000")
+	all, _ := parseEntry("1,1,9,5000000,0,5000000,9,150000")
+	c.state.Store(newSnapshot(nil, map[string]entry{
+		outputEntry(outputKey{"acme", "ann", "m"}): user, outputEntry(outputKey{"", "", "m"}): all,
+	}, 3000))
+	for name, want := range map[string]int64{"ann": 20, "bob": 150} {
+		if e, _ := c.Output("acme", name, "m"); e != want {
+			t.Errorf("%s: %d, want %d", name, e, want)
+		}
+	}
 }

@@ -85,10 +85,14 @@ func (l *learner) plan(model string, words int, rest string) *Plan {
 // and returns it.
 func (l *learner) call(p *Plan, permille int64, output int) *Call {
 	l.t.Helper()
+	return l.billed(p, fmt.Sprintf(`{"prompt_tokens":%d,"completion_tokens":%d}`, (p.text.tokens*permille+999)/1000, output))
+}
+
+// billed makes a call that is answered with this usage.
+func (l *learner) billed(p *Plan, usage string) *Call {
+	l.t.Helper()
 	ctx := l.t.Context()
-	l.fake.ScriptModel(p.Target.Model, fakeprovider.Behaviour{
-		RawUsage: fmt.Sprintf(`{"prompt_tokens":%d,"completion_tokens":%d}`, (p.text.tokens*permille+999)/1000, output),
-	})
+	l.fake.ScriptModel(p.Target.Model, fakeprovider.Behaviour{RawUsage: usage})
 	c, err := l.Begin(ctx, p, wire.NewCallID(), 0, "")
 	if err != nil {
 		l.t.Fatal(err)
@@ -190,6 +194,7 @@ func TestPureTextTeaches(t *testing.T) {
 	for range 10 {
 		l.call(l.plan(opus, 400, tool), 3000, 10)
 		l.call(l.plan(opus, 400, `,"response_format":{"type":"json_object"}`), 3000, 10)
+		l.billed(l.plan(opus, 400, ""), `{"prompt_tokens":1000,"completion_tokens":5,"prompt_tokens_details":{"cached_tokens":900}}`)
 	}
 	l.sync()
 	rows, err := l.calibration.List(t.Context())
