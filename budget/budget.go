@@ -111,6 +111,8 @@ type Store struct {
 	metrics *metrics
 	scripts scripts
 
+	rollupFields int // how many lines a day has before new models share one
+
 	// clock is the tests' time in microseconds; nil: Redis TIME.
 	clock func() int64
 	// ahead is how far Redis's clock was ahead of ours at the last answer.
@@ -127,7 +129,8 @@ func New(rdb redis.UniversalClient, o Options) *Store {
 	if o.Scripts == nil {
 		o.Scripts = rdb
 	}
-	return &Store{rdb: rdb, opts: o, metrics: newMetrics(o.Metrics), scripts: loaded, orgs: map[string]*openHolds{}}
+	return &Store{rdb: rdb, opts: o, metrics: newMetrics(o.Metrics), scripts: loaded,
+		rollupFields: rollupFields, orgs: map[string]*openHolds{}}
 }
 
 // now returns Redis's time as well as this process knows it: right within the

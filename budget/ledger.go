@@ -1,11 +1,9 @@
 package budget
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -44,6 +42,7 @@ type Details struct {
 	WaitedMS    int64  `json:"waited_ms,omitempty"`
 	TookMS      int64  `json:"took_ms,omitempty"`
 	Usage       Usage  `json:"usage,omitzero"`
+	Costs       Costs  `json:"costs_nano,omitzero"`
 }
 
 // Usage is [pricing.Usage] with names for JSON.
@@ -62,11 +61,25 @@ type Usage struct {
 	ToolCalls    int64 `json:"tool_calls,omitempty"`
 }
 
+// Costs is [pricing.Split] with names for JSON: what of Entry.Total was paid for
+// which tokens. It is zero when that is not known.
+type Costs struct {
+	Input       pricing.Nano `json:"input,omitempty"`
+	CachedInput pricing.Nano `json:"cached_input,omitempty"`
+	CacheWrite  pricing.Nano `json:"cache_write,omitempty"`
+	Output      pricing.Nano `json:"output,omitempty"`
+	Fees        pricing.Nano `json:"fees,omitempty"`
+}
+
 func (st Settlement) details() Details {
+	split := st.Split
+	if split.Total() != st.Actual.Cost {
+		split = pricing.Split{}
+	}
 	return Details{
 		Estimated: st.Estimated, Outcome: st.Outcome, Status: st.Status, UpstreamID: st.UpstreamID,
 		ServiceTier: st.ServiceTier, WaitedMS: st.Waited.Milliseconds(), TookMS: st.Took.Milliseconds(),
-		Usage: Usage(st.Usage),
+		Usage: Usage(st.Usage), Costs: Costs(split),
 	}
 }
 
@@ -127,88 +140,6 @@ func (s *Store) Entries(ctx context.Context, org string, from, to time.Time, fn 
 			return nil
 		}
 	}
-}
-
-// Rollup is what one user spent through one key on one model in one UTC day.
-type Rollup struct {
-	Day                   time.Time
-	User, Key, Model      string
-	Cost                  pricing.Nano
-	Estimated, Overrun    pricing.Nano // parts of Cost
-	Calls                 int64
-	Input, Cached, Output int64 // tokens; Cached is a part of Input
-}
-
-// Rollups returns the org's daily sums for the UTC days that [from, to) touches,
-// by day, then user, key and model.
-func (s *Store) Rollups(ctx context.Context, org string, from, to time.Time) ([]Rollup, error) {
-	var out []Rollup
-	for day := from.UTC().Truncate(24 * time.Hour); day.Before(to); day = day.Add(24 * time.Hour) {
-		fields, err := s.rdb.HGetAll(ctx, key(org, "day:"+dayName(day.Unix()/86400))).Result()
-		if err != nil {
-			return nil, storeError("read roll-ups", err)
-		}
-		sums, err := rollupsOf(day, fields)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, sums...)
-	}
-	return out, nil
-}
-
-// rollupsOf decodes the fields "user|key|model|measure" of one day. Only the
-// model may contain a bar.
-func rollupsOf(day time.Time, fields map[string]string) ([]Rollup, error) {
-	found := map[[3]string]*Rollup{}
-	for field, text := range fields {
-		n, err := strconv.ParseInt(text, 10, 64)
-		user, rest, ok1 := strings.Cut(field, "|")
-		keyID, rest, ok2 := strings.Cut(rest, "|")
-		at := strings.LastIndexByte(rest, '|')
-		if err != nil || !ok1 || !ok2 || at < 0 {
-			return nil, fmt.Errorf("budget: roll-up field %q = %q is not understood", field, text)
-		}
-		id := [3]string{user, keyID, rest[:at]}
-		if found[id] == nil {
-			found[id] = &Rollup{Day: day, User: user, Key: keyID, Model: rest[:at]}
-		}
-		found[id].set(rest[at+1:], n)
-	}
-	out := make([]Rollup, 0, len(found))
-	for _, r := range found {
-		out = append(out, *r)
-	}
-	slices.SortFunc(out, func(a, b Rollup) int {
-		return cmp.Or(cmp.Compare(a.User, b.User), cmp.Compare(a.Key, b.Key), cmp.Compare(a.Model, b.Model))
-	})
-	return out, nil
-}
-
-func (r *Rollup) set(measure string, n int64) {
-	switch measure {
-	case "cost":
-		r.Cost = pricing.Nano(n)
-	case "estimated":
-		r.Estimated = pricing.Nano(n)
-	case "overrun":
-		r.Overrun = pricing.Nano(n)
-	case "calls":
-		r.Calls = n
-	case "input":
-		r.Input = n
-	case "cached":
-		r.Cached = n
-	case "output":
-		r.Output = n
-	}
-}
-
-func rollupPrefix(c Call) string { return c.User + "|" + c.Key + "|" + c.Model + "|" }
-
-// dayName returns the name of a UTC day given as days since 1970.
-func dayName(day int64) string {
-	return time.Unix(day*86400, 0).UTC().Format("20060102")
 }
 
 // Reconcile returns up to n of the org's charges that came too late to be told

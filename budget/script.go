@@ -37,7 +37,7 @@ func loadAll(load func(name string, libs ...string) script) scripts {
 	shapes := []string{
 		"time", "shapes", "shape_ring", "shape_log", "shape_bucket", "shape_period", "shape_concurrency", "shape_of",
 	}
-	ending := append(slices.Clone(shapes), "ending")
+	ending := append(slices.Clone(shapes), "roll", "ending")
 	return scripts{
 		hold:   load("hold", shapes...),
 		extend: load("extend", shapes...),

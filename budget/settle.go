@@ -15,7 +15,8 @@ import (
 type Settlement struct {
 	Actual      Amounts
 	Usage       pricing.Usage
-	Estimated   bool // Actual is our estimate, not the provider's word
+	Split       pricing.Split // of Actual.Cost; ignored when it adds up to something else
+	Estimated   bool          // Actual is our estimate, not the provider's word
 	Outcome     string
 	Status      int // HTTP status of the provider, 0 if there was none
 	UpstreamID  string
@@ -134,7 +135,7 @@ func (s *Store) end(ctx context.Context, sc script, e ending) (answer, error) {
 func (s *Store) endingArgs(e ending, now time.Time) ([]string, []any, error) {
 	day := now.UnixMicro()/dayMicros - 1
 	keys := stateKeys(e.call.Org, e.states, "leases", "holds", e.call.chunk(), "ledger", "reconcile",
-		"day:"+dayName(day), "day:"+dayName(day+1), "day:"+dayName(day+2))
+		rollupKey(day), rollupKey(day+1), rollupKey(day+2))
 	entry, err := openEntry(e.call, e.details)
 	if err != nil {
 		return nil, nil, err
@@ -147,10 +148,13 @@ func (s *Store) endingArgs(e ending, now time.Time) ([]string, []any, error) {
 	if e.details.Estimated {
 		estimated = 1
 	}
+	u, c := e.details.Usage, e.details.Costs
 	args := []any{
 		s.given(), e.call.holdID(), e.cost, e.most, estimated, since.UnixMicro(), s.opts.Horizon.Microseconds(),
-		(s.opts.Horizon + chunkSpan + reachBack).Milliseconds(), day, rollupPrefix(e.call),
-		e.details.Usage.Input, e.details.Usage.CachedInput, e.details.Usage.Output, entry, s.opts.LedgerLength,
+		(s.opts.Horizon + chunkSpan + reachBack).Milliseconds(), day, rollupField(e.call),
+		u.Input, u.CachedInput, u.CacheWrite + u.CacheWrite1h, u.Output,
+		int64(c.Input), int64(c.CachedInput), int64(c.CacheWrite), int64(c.Output), int64(c.Fees),
+		s.rollupFields, entry, s.opts.LedgerLength,
 		s.opts.LedgerLife.Milliseconds(), s.opts.RollupLife.Milliseconds(),
 	}
 	for _, st := range e.states {

@@ -1,4 +1,4 @@
--- Library: how a hold ends (needs time, shapes). settle, void and expire take the
+-- Library: how a hold ends (needs time, shapes, roll). settle, void and expire take the
 -- same KEYS and ARGV:
 --
 -- KEYS  1 leases  2 holds  3 done (HASH id -> tombstone)  4 ledger (STREAM)
@@ -6,11 +6,11 @@
 --       9.. one state key per limit, in the order of the hold
 -- ARGV  1 now (empty: Redis TIME)  2 id  3 cost  4 max cost as the holder knows it
 --       5 estimated 0|1  6 since: us of the admission  7 horizon us
---       8 lifetime of KEYS 3 in ms  9 day number of KEYS 6  10 roll-up prefix
---       "user|key|model|"  11 input 12 cached 13 output tokens
---       14 ledger entry: JSON without its closing brace  15 ledger length
---       16 lifetime of KEYS 4, 5 in ms  17 lifetime of KEYS 6-8 in ms
---       18.. per limit: kind, want, p1, p2
+--       8 lifetime of KEYS 3 in ms  9 day number of KEYS 6  10 roll-up field
+--       11-19 tokens and costs by class, as in roll  20 most fields of a day
+--       21 ledger entry: JSON without its closing brace  22 ledger length
+--       23 lifetime of KEYS 4, 5 in ms  24 lifetime of KEYS 6-8 in ms
+--       25.. per limit: kind, want, p1, p2
 -- Tombstones: "S,<charged>,<overrun>,<at>" settled, "V" voided,
 --       "X,<charged>,<max>,<at>|<limits>|<meta>" expired, open to a late settle.
 -- Reply "<verdict>,<now>,<charged>,<overrun>,<late 0|1>,<at>", `at` the time of the
@@ -31,7 +31,7 @@ local function read_limits(now)
   if day < 0 or day > 2 then return nil end
   local shapes, states = {}, {}
   for i = 9, #KEYS do
-    local a = i * 4 - 18
+    local a = i * 4 - 11
     shapes[i] = whole(ARGV[a])
     states[i] = shapes[i].read(KEYS[i], ARGV[a + 2], ARGV[a + 3], now)
     if not states[i] then return nil end
@@ -76,8 +76,8 @@ local function regrade_all(shapes, states, text, want_of, open, id)
   for part in (text .. ';'):gmatch('([^;]*);') do parts[#parts + 1] = part end
   for i = 9, #KEYS do
     local part = parts[i - 8] or ''
-    texts[#texts + 1] = regrade(shapes[i], states[i], KEYS[i], part, want_of(ARGV[i * 4 - 17], part), open, id)
-    shapes[i].write(states[i], KEYS[i], ARGV[i * 4 - 16], ARGV[i * 4 - 15])
+    texts[#texts + 1] = regrade(shapes[i], states[i], KEYS[i], part, want_of(ARGV[i * 4 - 10], part), open, id)
+    shapes[i].write(states[i], KEYS[i], ARGV[i * 4 - 9], ARGV[i * 4 - 8])
   end
   return table.concat(texts, ';')
 end
@@ -92,28 +92,18 @@ end
 -- book appends to the ledger and adds to the day. `cost` is what this entry adds
 -- to the bill, negative when a late settle corrects an expiry.
 local function book(kind, now, cost, total, overrun, calls, estimated)
-  local entry = ARGV[14] .. fmt(',"kind":"%s","at_us":%d,"cost_nano":%d,"total_nano":%d,"overrun_nano":%d}',
+  local entry = ARGV[21] .. fmt(',"kind":"%s","at_us":%d,"cost_nano":%d,"total_nano":%d,"overrun_nano":%d}',
     kind, now, cost, total, overrun)
-  call('XADD', KEYS[4], 'MAXLEN', '~', ARGV[15], '*', 'e', entry)
-  call('PEXPIRE', KEYS[4], ARGV[16])
+  call('XADD', KEYS[4], 'MAXLEN', '~', ARGV[22], '*', 'e', entry)
   local day = KEYS[6 + floor(now / 86400000000) - ARGV[9]]
-  local function add(measure, n)
-    n = tonumber(n)
-    if n ~= 0 then call('HINCRBY', day, ARGV[10] .. measure, num(n)) end
+  if roll(day, ARGV[10], ARGV[20], ARGV[24], 11, cost, calls, estimated, overrun, 0) then
+    call('PEXPIRE', KEYS[4], ARGV[23]) -- once a day at least
   end
-  add('cost', cost)
-  add('calls', calls)
-  add('input', ARGV[11])
-  add('cached', ARGV[12])
-  add('output', ARGV[13])
-  add('estimated', estimated)
-  add('overrun', overrun)
-  call('PEXPIRE', day, ARGV[17])
 end
 
 -- reconcile sets a charge aside that can no longer be told from a replay.
 local function reconcile(now)
-  call('RPUSH', KEYS[5], ARGV[14] .. fmt(',"at_us":%d,"cost_nano":%s}', now, ARGV[3]))
+  call('RPUSH', KEYS[5], ARGV[21] .. fmt(',"at_us":%d,"cost_nano":%s}', now, ARGV[3]))
   call('LTRIM', KEYS[5], num(-RECONCILE_MAX), '-1')
-  call('PEXPIRE', KEYS[5], ARGV[16])
+  call('PEXPIRE', KEYS[5], ARGV[23])
 end
