@@ -41,6 +41,12 @@ func TestCacheRemembers(t *testing.T) {
 	if k := c.remember(0, text, func() Classes { return Classes{Tokens: 8} }); k.Tokens != 8 {
 		t.Errorf("another text was taken for it: %+v", k)
 	}
+	for i := range c.slots { // a slot half written is not believed
+		c.slots[i].keys[1].Add(1)
+	}
+	if k := c.remember(0, text, func() Classes { return Classes{Tokens: 9} }); k.Tokens != 9 {
+		t.Errorf("a damaged slot was believed: %+v", k)
+	}
 	if n := c.Count(O200k, []byte("short")); n != 1 {
 		t.Errorf("short text: %d", n)
 	}

@@ -82,8 +82,10 @@ func imageFiles(tb testing.TB) map[string][]byte {
 		}
 	}
 	exif := append([]byte("\xFF\xD8\xFF\xFF\xE1\x01\x02"), make([]byte, 256)...) // with a fill byte
+	tables := append([]byte("\xFF\xD8\xFF\xC4\x00\x0C"), make([]byte, 10)...)    // Huffman tables first
 	return map[string][]byte{
-		"png": p.Bytes(), "gif": g.Bytes(), "jpeg": j.Bytes(),
+		"jpeg tables": append(tables, j.Bytes()[2:]...),
+		"png":         p.Bytes(), "gif": g.Bytes(), "jpeg": j.Bytes(),
 		"jpeg exif": append(exif, j.Bytes()[2:]...),
 		"webp lossy": []byte("RIFF\x00\x00\x00\x00WEBPVP8 \x00\x00\x00\x00\x10\x00\x00\x9D\x01\x2A" +
 			"\x2C\x41\xAA\x40"), // scale bits set

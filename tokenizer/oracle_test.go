@@ -248,3 +248,38 @@ func TestEveryTokenEqualsTiktoken(t *testing.T) {
 		}
 	})
 }
+
+// Every token that starts or ends inside a character, with the rest of those
+// characters around it: what a cut between characters must not miss.
+func TestCutCharactersEqualTiktoken(t *testing.T) {
+	eachOurs(t, func(t *testing.T, enc Encoding) {
+		t.Parallel()
+		want, mix := oracle(t, enc), newMixer(t, enc)
+		for _, token := range mix.tokens {
+			if len(token) < 2 || utf8.Valid(token) {
+				continue
+			}
+			for range rounds(8, 200) {
+				text := mix.whole(token)
+				text = append(append([]byte("的"), text...), "中"...)
+				if got, want := Count(enc, text), want(text); got != want {
+					t.Fatalf("Count(%q) = %d, want %d", text, got, want)
+				}
+			}
+		}
+	})
+}
+
+// whole returns token with random bytes before and after it that make its cut
+// characters whole, if a few tries find such bytes.
+func (m textMixer) whole(token []byte) []byte {
+	var text []byte
+	for try := 0; try < 100 && (text == nil || !utf8.Valid(text)); try++ {
+		before := []string{"", "\xc3", "\xd0", "\xe0\xb8", "\xe0", "\xe3\x81", "\xe4\xb8", "\xe5", "\xf0\x9f\x98"}[m.IntN(9)]
+		text = append([]byte(before), token...)
+		for n := m.IntN(3); n > 0; n-- {
+			text = append(text, byte(0x80+m.IntN(0x40)))
+		}
+	}
+	return text
+}

@@ -85,6 +85,16 @@ func TestStreamLong(t *testing.T) {
 	}
 }
 
+// A stream of prose keeps a word, not the text.
+func TestStreamForgets(t *testing.T) {
+	s, text := NewStream(O200k), kinds[0].text(50_000)
+	for i := 0; i+5 <= len(text); i += 5 {
+		if s.Write(text[i : i+5]); len(s.tail) > 100 {
+			t.Fatalf("keeps %d bytes after %d", len(s.tail), i)
+		}
+	}
+}
+
 func TestStreamEmpty(t *testing.T) {
 	s := NewStream(O200k)
 	s.Write(nil)

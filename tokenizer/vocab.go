@@ -71,7 +71,6 @@ type vocab struct {
 	long       []uint64 // tokens of 16 bytes and more: end<<32 | start in blob
 	longShift  uint8
 	blob       []byte
-	longest    int
 
 	seams seams
 }
@@ -215,7 +214,6 @@ func (v *vocab) merge(left, right uint32) uint32 {
 
 // addMember makes token a member.
 func (v *vocab) addMember(token []byte) {
-	v.longest = max(v.longest, len(token))
 	switch n := len(token); {
 	case n < 8:
 		key := word(token, 0, n) | uint64(n)<<56
@@ -258,8 +256,6 @@ func (v *vocab) member(s []byte, i, e int) bool {
 				return false
 			}
 		}
-	case n > v.longest:
-		return false
 	default:
 		return v.memberLong(s[i:e])
 	}
