@@ -212,6 +212,8 @@ func TestStreamEnds(t *testing.T) {
 	// Errors the provider sends are handed on and end the stream.
 	failed := event(`{"error":{"message":"x","type":"server_error","param":null,"code":null}}`)
 	f(1, event(delta)+failed, event(delta)+"ERROR", NoUsage)
+	billed := event(`{"error":{"message":"x"},"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":5}}`)
+	f(1, event(delta)+billed, event(delta)+"ERROR", Completed)
 	// Usage whose numbers are no numbers is still our chunk, not the caller's.
 	f(1, event(delta)+event(first)+event(`{"choices":[],"usage":{"prompt_tokens":"9"}}`)+done, event(delta)+event(first)+done, NoUsage)
 }

@@ -197,5 +197,3 @@ func (r *rig) charged(before map[string]int64, c *Call) {
 		}
 	}
 }
-
-
