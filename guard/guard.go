@@ -153,13 +153,13 @@ func (g *Guard) Policy() *Policy { return g.policy.Load() }
 // SetPolicy replaces the configuration; calls already begun keep theirs.
 func (g *Guard) SetPolicy(p *Policy) { g.policy.Store(p) }
 
-// Caller finds the org a queued job belongs to, as configured now.
-func (g *Guard) Caller(org, user, key string) (Caller, error) {
+// Caller is who a queued job belongs to, with the org as configured now.
+func (g *Guard) Caller(org, user, key, ip string) (Caller, error) {
 	o, ok := g.Policy().Orgs[org]
 	if !ok {
 		return Caller{}, errors.New("the org of this job is no longer configured")
 	}
-	return Caller{Org: o, User: user, Key: key}, nil
+	return Caller{Org: o, User: user, Key: key, IP: ip}, nil
 }
 
 // Status reports the limits that apply to a caller, without a hold.

@@ -44,6 +44,24 @@ const (
 	Requeue
 )
 
+// String is the word for logs.
+func (k Kind) String() string {
+	switch k {
+	case Done:
+		return "done"
+	case Fail:
+		return "fail"
+	case Cancel:
+		return "cancel"
+	case Park:
+		return "park"
+	case Requeue:
+		return "requeue"
+	default:
+		return "none"
+	}
+}
+
 // Scope is what a refusal parks.
 type Scope uint8
 

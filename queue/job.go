@@ -65,6 +65,8 @@ type Job struct {
 	// Tokens is the call's estimate, booked on the pool's TPM; Cost its hold.
 	Tokens int64
 	Cost   pricing.Nano
+	// IP is the caller's address, for limits per address.
+	IP string
 	// Header holds the few request headers to forward, Query the raw query.
 	Header http.Header
 	Query  string
@@ -115,7 +117,7 @@ func (j *Job) given() ([]any, error) {
 	return []any{
 		"key", j.Key, "call", j.CallID, "endpoint", string(j.Endpoint), "model", j.Model,
 		"stream", flag(j.Stream), "cost", int64(j.Cost), "header", header,
-		"query", j.Query,
+		"query", j.Query, "ip", j.IP,
 	}, nil
 }
 
@@ -128,7 +130,7 @@ func decodeJob(pool, id string, h map[string]string) (*Job, error) {
 	j := &Job{
 		ID: id, Pool: pool, Org: h["org"], User: h["user"], Key: h["key"], CallID: h["call"],
 		Class: Class(n("class")), Endpoint: wire.Endpoint(h["endpoint"]), Model: h["model"], Stream: h["stream"] == "1",
-		Tokens: n("tokens"), Cost: pricing.Nano(n("cost")), Query: h["query"],
+		Tokens: n("tokens"), Cost: pricing.Nano(n("cost")), Query: h["query"], IP: h["ip"],
 		State: State(h["state"]), Code: h["code"], Attempt: int(n("attempt")), Tries: int(n("tries")),
 		Created: instant(h["created"]), Deadline: instant(h["deadline"]),
 		Started: instant(h["started"]), Finished: instant(h["finished"]),

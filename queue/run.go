@@ -28,15 +28,16 @@ const (
 
 // NewRunner returns the runner that carries jobs out as paid calls: hold,
 // start, forward into the job's output, settle. The money is settled before
-// the job is called done.
-func NewRunner(q *Queue, g *guard.Guard, log *slog.Logger) func(context.Context, *Claim) Verdict {
-	return (&runner{q: q, g: g, log: log}).run
+// the job is called done. Scan holds the bounds requests were accepted under.
+func NewRunner(q *Queue, g *guard.Guard, scan wire.Limits, log *slog.Logger) func(context.Context, *Claim) Verdict {
+	return (&runner{q: q, g: g, scan: scan, log: log}).run
 }
 
 type runner struct {
-	q   *Queue
-	g   *guard.Guard
-	log *slog.Logger
+	q    *Queue
+	g    *guard.Guard
+	scan wire.Limits
+	log  *slog.Logger
 }
 
 func (r *runner) run(ctx context.Context, c *Claim) Verdict {
@@ -64,16 +65,35 @@ func (r *runner) run(ctx context.Context, c *Claim) Verdict {
 	ctx, stop := stoppable(ctx)
 	defer stop()
 	err = call.Forward(ctx, c.Output(), guard.Forwarding{Header: c.Job.Header, Query: c.Job.Query, Fresh: c.Fresh})
-	return r.verdict(ctx, c, call, err)
+	v := r.verdict(ctx, c, call, err)
+	r.record(ctx, c, call, v, err)
+	return v
+}
+
+// record leaves one line a run, like a live call's access record.
+func (r *runner) record(ctx context.Context, c *Claim, call *guard.Call, v Verdict, err error) {
+	j, result := c.Job, &call.Result
+	attrs := []slog.Attr{
+		slog.String("id", call.ID), slog.String("job", j.ID), slog.Int("attempt", j.Attempt), slog.String("verdict", v.Kind.String()),
+		slog.String("org", j.Org), slog.String("user", j.User), slog.String("key", j.Key),
+		slog.String("model", j.Model), slog.String("pool", j.Pool), slog.String("outcome", string(result.Outcome)),
+		slog.Int("status", result.Status), slog.Int64("held_nano_usd", int64(call.Max.Cost)),
+		slog.Int64("cost_nano_usd", int64(result.Cost)), slog.Bool("estimated", result.Estimated),
+		slog.Duration("waited", call.Waited), slog.Duration("took", result.Took), slog.String("upstream_id", result.UpstreamID),
+	}
+	if err != nil {
+		attrs = append(attrs, slog.String("error", err.Error()))
+	}
+	r.log.LogAttrs(ctx, slog.LevelInfo, "job", attrs...)
 }
 
 // plan prices the job anew, under the configuration in force now.
 func (r *runner) plan(c *Claim) (*guard.Plan, error) {
-	caller, err := r.g.Caller(c.Job.Org, c.Job.User, c.Job.Key)
+	caller, err := r.g.Caller(c.Job.Org, c.Job.User, c.Job.Key, c.Job.IP)
 	if err != nil {
 		return nil, wire.Forbidden("org_gone", "%v", err)
 	}
-	req, err := wire.Scan(c.Job.Endpoint, c.Body, wire.Limits{})
+	req, err := wire.Scan(c.Job.Endpoint, c.Body, r.scan)
 	if err != nil {
 		return nil, err
 	}
@@ -137,6 +157,12 @@ func (r *runner) verdict(ctx context.Context, c *Claim, call *guard.Call, err er
 	switch {
 	case err == nil && result.Refusal != nil:
 		v.Kind, v.Error = Fail, result.Refusal
+	case err == nil && result.Outcome == guard.Broken:
+		// The answer is as complete as it gets: it ends in an error event.
+		v.Kind, v.Error = Fail, wire.BadGateway("The provider's stream ended before the answer was complete", nil)
+		if endErr := c.Output().End(ctx, true, v); endErr != nil {
+			r.log.Warn("end of a broken answer not recorded", "job", c.Job.ID, "error", endErr)
+		}
 	case err == nil:
 		v.Kind = Done
 	case errors.Is(err, providers.ErrStale):

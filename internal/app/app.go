@@ -90,7 +90,7 @@ func New(o Options) (*App, error) {
 		return nil, err
 	}
 	if o.Roles&Worker != 0 {
-		a.worker = queue.NewWorker(a.queue, queue.NewRunner(a.queue, a.guard, o.Log), queue.WorkerOptions{
+		a.worker = queue.NewWorker(a.queue, queue.NewRunner(a.queue, a.guard, scanLimits(o.Config), o.Log), queue.WorkerOptions{
 			Concurrency: set.workers, ShutdownTimeout: o.Config.Queue.Shutdown,
 		})
 	}
@@ -114,9 +114,13 @@ func (a *App) proxyOptions(d *proxy.Directory) proxy.Options {
 	return proxy.Options{
 		Guard: a.guard, Queue: a.queue, Directory: d, TrustedProxies: c.TrustedProxies,
 		MaxBody: int64(c.Requests.MaxBody), ReadBody: c.Timeouts.ReadBody, Write: c.Timeouts.Write,
-		Scan:    wire.Limits{MaxDepth: c.Requests.MaxDepth, MaxTokens: c.Requests.MaxJSONTokens},
+		Scan:    scanLimits(c),
 		HoldFor: c.Queue.Hold, KeepAlive: c.Queue.KeepAlive, Log: a.log, Metrics: a.registry,
 	}
+}
+
+func scanLimits(c *config.Config) wire.Limits {
+	return wire.Limits{MaxDepth: c.Requests.MaxDepth, MaxTokens: c.Requests.MaxJSONTokens}
 }
 
 // URL is the base URL callers use, without /v1; empty without the Proxy role.
