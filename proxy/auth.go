@@ -25,7 +25,7 @@ type Principal struct {
 
 // Directory finds the owner of a key. It is immutable.
 type Directory struct {
-	Peppers []keys.Pepper        // tried in order; none means plain hashes
+	Peppers []keys.Pepper        // tried in order, and no pepper last
 	ByHash  map[string]Principal // by keys.Hash
 }
 
@@ -35,22 +35,26 @@ func (d *Directory) find(text string, now time.Time) (Principal, bool) {
 	if class, err := keys.Check(text); err != nil || class == keys.Admin {
 		return Principal{}, false
 	}
-	peppers := d.Peppers
-	if len(peppers) == 0 {
-		peppers = []keys.Pepper{{}}
-	}
-	for _, pepper := range peppers {
-		p, ok := d.ByHash[keys.Hash(pepper, text)]
-		if ok {
-			expired := !p.Expires.IsZero() && !now.Before(p.Expires)
-			return p, !p.Disabled && !expired
+	p, ok := d.lookUp(text)
+	expired := !p.Expires.IsZero() && !now.Before(p.Expires)
+	return p, ok && !p.Disabled && !expired
+}
+
+// lookUp tries the hashes a key may be stored under: keys made before the
+// first pepper have none.
+func (d *Directory) lookUp(text string) (Principal, bool) {
+	for _, pepper := range d.Peppers {
+		if p, ok := d.ByHash[keys.Hash(pepper, text)]; ok {
+			return p, true
 		}
 	}
-	return Principal{}, false
+	p, ok := d.ByHash[keys.Hash(keys.Pepper{}, text)]
+	return p, ok
 }
 
 // failures limits failed authentications per address, in memory, so that it
-// works with Redis down. It forgets addresses that have been quiet.
+// works with Redis down. It forgets addresses that have been quiet. An IPv6
+// host has a whole /64 to call from, so that counts as one address.
 type failures struct {
 	mu  sync.Mutex
 	ips map[netip.Addr]*failure
@@ -72,12 +76,21 @@ const (
 func (f *failures) blocked(ip netip.Addr, now time.Time) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	e := f.ips[ip]
+	e := f.ips[network(ip)]
 	return e != nil && e.limiter.TokensAt(now) < 1
+}
+
+func network(ip netip.Addr) netip.Addr {
+	if !ip.Is6() {
+		return ip
+	}
+	p, _ := ip.WithZone("").Prefix(64) // 64 fits every IPv6 address
+	return p.Addr()
 }
 
 // failed counts a failed attempt.
 func (f *failures) failed(ip netip.Addr, now time.Time) {
+	ip = network(ip)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	e := f.ips[ip]

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 
@@ -26,10 +27,14 @@ func (s *Server) refusal(err error) *wire.Error {
 		return public
 	case errors.As(err, &exceeded):
 		return exceeded.Public()
+	case errors.As(err, &noQuota) && noQuota.Never:
+		return tooLarge
 	case errors.As(err, &noQuota):
 		return wire.RateLimited("The provider's rate limit is used up for the moment", noQuota.Wait)
+	case errors.As(err, &full) && full.RetryAfter <= 0:
+		return tooLarge
 	case errors.As(err, &full):
-		return wire.Overloaded(full.Error(), full.RetryAfter)
+		return wire.Overloaded(fmt.Sprintf("The queue takes no more calls at the moment (%s: at most %d)", full.Scope, full.Limit), full.RetryAfter)
 	case errors.As(err, &busy):
 		return wire.RateLimited("The provider is busy", max(busy.RetryAfter, time.Second))
 	case errors.Is(err, providers.ErrStale):
@@ -40,6 +45,10 @@ func (s *Server) refusal(err error) *wire.Error {
 		return wire.Internal(err)
 	}
 }
+
+// tooLarge refuses a call that no waiting helps, because it alone is more than
+// the provider takes in a minute.
+var tooLarge = wire.QuotaExceeded("The call alone exceeds the provider's tokens per minute: shorten the prompt or lower max_completion_tokens (or max_tokens)")
 
 func usd(n int64) string { return strings.TrimPrefix(pricing.Nano(n).String(), "$") }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/queue"
 	"github.com/llmguard/llmguard/wire"
 )
 
@@ -28,9 +29,11 @@ type exchange struct {
 
 	status   int // 0 until the header is written
 	bytes    int64
-	deadline time.Time // of the current write
-	call     *guard.Call
+	deadline time.Time   // of the current write
+	plan     *guard.Plan // nil until the call has a price
+	call     *guard.Call // of a live call
 	job      string
+	ended    *queue.Job // the job at its end, for a call that waited
 	waited   time.Duration
 	err      error
 }
@@ -102,6 +105,10 @@ func (x *exchange) fail(err error) {
 	if x.status != 0 {
 		panic(http.ErrAbortHandler)
 	}
+	var exceeded *guard.Refusal
+	if errors.As(err, &exceeded) {
+		exceeded.Tell(x.Header())
+	}
 	e := x.server.refusal(err)
 	for name, values := range e.Header {
 		x.Header()[name] = values
@@ -129,11 +136,17 @@ func (x *exchange) record() {
 	if x.caller.Org != nil {
 		attrs = append(attrs, slog.String("org", x.caller.Org.ID), slog.String("user", x.caller.User), slog.String("key", x.caller.Key))
 	}
+	if p := x.plan; p != nil {
+		attrs = append(attrs, slog.String("model", p.Request.Model), slog.String("pool", p.Target.Pool),
+			slog.Int64("held_nano_usd", int64(p.Max.Cost)))
+	}
 	if c := x.call; c != nil {
-		attrs = append(attrs, slog.String("model", c.Request.Model), slog.String("pool", c.Target.Pool),
-			slog.String("outcome", string(c.Result.Outcome)), slog.Int64("held_nano_usd", int64(c.Max.Cost)),
+		attrs = append(attrs, slog.String("outcome", string(c.Result.Outcome)),
 			slog.Int64("cost_nano_usd", int64(c.Result.Cost)), slog.Bool("estimated", c.Result.Estimated),
 			slog.String("upstream_id", c.Result.UpstreamID))
+	}
+	if j := x.ended; j != nil {
+		attrs = append(attrs, slog.String("outcome", string(j.State)), slog.Int64("cost_nano_usd", int64(j.Charged)))
 	}
 	if x.job != "" {
 		attrs = append(attrs, slog.String("job", x.job), slog.Duration("waited", x.waited))

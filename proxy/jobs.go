@@ -175,8 +175,10 @@ func (s *Server) replay(ctx context.Context, x *exchange, job *queue.Job) error 
 		switch {
 		case errors.Is(err, io.EOF) && x.status == 0:
 			return jobError(job)
-		case err != nil:
-			return err
+		case errors.Is(err, queue.ErrNotFound):
+			return wire.NotFound("id", "job_not_found", "The job's result has been forgotten: %s", shorten(job.ID))
+		case err != nil: // also the end of an answer that broke off
+			return unavailable(err)
 		case e.Kind == queue.Head:
 			for name, values := range e.Header {
 				x.Header()[name] = values
@@ -186,7 +188,7 @@ func (s *Server) replay(ctx context.Context, x *exchange, job *queue.Job) error 
 			if _, err := x.Write(e.Data); err != nil {
 				return guard.ErrGone
 			}
-		case e.Kind == queue.End:
+		case e.Kind == queue.End && (e.OK || x.status >= 400):
 			return nil
 		}
 	}

@@ -30,6 +30,7 @@ func (s *Server) metered(ep wire.Endpoint) func(*exchange, *http.Request, string
 		if err != nil {
 			return err
 		}
+		x.plan = plan
 		wish, err := parseWish(r.Header)
 		if err != nil {
 			return err
@@ -94,7 +95,7 @@ func (s *Server) live(x *exchange, r *http.Request, plan *guard.Plan) error {
 	}
 	defer call.End(ctx)
 	x.call = call
-	grant, err := s.queue.Take(ctx, plan.Target.Pool, x.id, flow(plan.Caller), plan.Quota)
+	grant, err := s.take(ctx, plan, x.id)
 	if err != nil {
 		return unavailable(err)
 	}
@@ -105,6 +106,13 @@ func (s *Server) live(x *exchange, r *http.Request, plan *guard.Plan) error {
 		s.blockPool(ctx, plan.Target.Pool, busy.RetryAfter)
 	}
 	return err
+}
+
+// take asks for provider quota; Redis has no longer for it than for a hold.
+func (s *Server) take(ctx context.Context, plan *guard.Plan, id string) (*queue.Grant, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.opts.StoreDeadline)
+	defer cancel()
+	return s.queue.Take(ctx, plan.Target.Pool, id, flow(plan.Caller), plan.Quota)
 }
 
 func flow(c guard.Caller) queue.Flow { return queue.Flow{Org: c.Org.ID, User: c.User} }
@@ -139,6 +147,9 @@ func waits(err error) bool {
 		return !exceeded.Final()
 	}
 	var noQuota *queue.BusyError
+	if errors.As(err, &noQuota) {
+		return !noQuota.Never
+	}
 	var busy *guard.BusyError
-	return errors.As(err, &noQuota) || errors.As(err, &busy) || errors.Is(err, providers.ErrStale)
+	return errors.As(err, &busy) || errors.Is(err, providers.ErrStale)
 }

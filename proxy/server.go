@@ -29,6 +29,7 @@ type Options struct {
 	Scan           wire.Limits   // JSON bounds
 	ReadBody       time.Duration // for a whole body; default 60 s
 	Write          time.Duration // for the caller to take bytes; default 60 s
+	StoreDeadline  time.Duration // for a quota decision by Redis; default 250 ms
 	HoldFor        time.Duration // silent wait of plain callers; default 280 s
 	KeepAlive      time.Duration // pause before and between newlines; default 15 s
 
@@ -40,6 +41,7 @@ func (o *Options) withDefaults() {
 	setDefault(&o.MaxBody, 32_000_000)
 	setDefault(&o.ReadBody, time.Minute)
 	setDefault(&o.Write, time.Minute)
+	setDefault(&o.StoreDeadline, 250*time.Millisecond)
 	setDefault(&o.HoldFor, 280*time.Second)
 	setDefault(&o.KeepAlive, 15*time.Second)
 	if o.Log == nil {
@@ -86,6 +88,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x := s.newExchange(w, r)
 	defer x.record()
 	x.Header().Set("X-Request-Id", x.id)
+	x.extend() // the deadline of the answer before may be past, and 100 Continue is a write
 	err := s.dispatch(x, r)
 	if err != nil {
 		x.fail(err)

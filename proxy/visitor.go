@@ -21,13 +21,15 @@ type visitor struct {
 	job      *queue.Job
 	watch    *queue.Watch
 	stream   bool
-	deadline time.Time // of the caller's patience; zero once the job runs
+	patience time.Time // how long the caller waits for the job to run
+	deadline time.Time // patience while the job waits; zero while it runs
 
 	attempt int // the attempt head and body belong to
 	status  int // of the answer; 0 until it is known
 	header  http.Header
 	body    []byte // of a plain answer, or of an error that came after 200
 	ended   bool   // the answer is complete
+	over    bool   // the job has ended
 }
 
 // run relays until the answer is complete, the job has ended without one, the
@@ -40,6 +42,7 @@ func (v *visitor) run(ctx context.Context) error {
 		case ctx.Err() != nil:
 			return v.leave(ctx)
 		case errors.Is(err, io.EOF):
+			v.over = true
 			return v.finish()
 		case errors.Is(err, context.DeadlineExceeded):
 			if v.late() {
@@ -110,8 +113,11 @@ func (v *visitor) take(e queue.Event) error {
 	}
 	switch e.Kind {
 	case queue.Changed:
-		if e.State == queue.Running {
+		switch e.State {
+		case queue.Running:
 			v.deadline = time.Time{} // it costs money now: its answer is waited for
+		case queue.Queued:
+			v.deadline = v.patience // for the first time, or again
 		}
 	case queue.Head:
 		v.status, v.header = e.Status, e.Header
@@ -128,8 +134,8 @@ func (v *visitor) take(e queue.Event) error {
 			return err
 		}
 		return v.exchange.flush()
-	case queue.End:
-		v.ended = true
+	case queue.End: // an error's answer is whole although its job failed
+		v.ended = v.status != 0 && (e.OK || v.status >= 400)
 	}
 	return nil
 }
@@ -182,8 +188,8 @@ func (v *visitor) end(e *wire.Error) error {
 // giveUp ends a wait that outlasted the caller's patience.
 func (v *visitor) giveUp(ctx context.Context) error {
 	job, err := v.drop(ctx)
-	if err == nil && job.State == queue.Running { // it started this moment
-		v.deadline = time.Time{}
+	if err == nil && job.State != queue.Cancelled { // it started, or even ended, this moment
+		v.patience, v.deadline = time.Time{}, time.Time{}
 		return v.run(ctx)
 	}
 	return v.end(wire.RateLimited("The call waited as long as its caller allowed and does not fit under the limit yet", time.Second))
@@ -203,6 +209,29 @@ func (v *visitor) drop(ctx context.Context) (*queue.Job, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	return v.server.queue.Leave(ctx, v.job.Org, v.job.ID)
+}
+
+// bill notes what the call cost, once its job is over: in the access record
+// and, for a stream, in a trailer.
+func (v *visitor) bill(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
+	defer cancel()
+	if !v.ended && !v.over {
+		return
+	}
+	for !v.over { // the answer's end comes a moment before the job's
+		if _, err := v.watch.Next(ctx); err != nil {
+			v.over = true
+		}
+	}
+	job, err := v.server.queue.Job(ctx, v.job.Org, v.job.ID)
+	if err != nil || !job.State.Terminal() {
+		return
+	}
+	v.exchange.ended = job
+	if v.stream && v.exchange.status == http.StatusOK {
+		v.exchange.Header().Set(http.TrailerPrefix+guard.HeaderCost, usd(int64(job.Charged)))
+	}
 }
 
 // jobError is the answer for a job that ended without one.

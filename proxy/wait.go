@@ -38,6 +38,9 @@ func (s *Server) accept(x *exchange, r *http.Request, plan *guard.Plan) error {
 		return err
 	}
 	job := s.newJob(x, r, plan, queue.Async)
+	if most := plan.Caller.Org.MaxWait; most > 0 {
+		job.Deadline = time.Now().Add(most)
+	}
 	if err := s.put(r.Context(), job, plan.Request.Body); err != nil {
 		return err
 	}
@@ -81,8 +84,11 @@ func (s *Server) wait(x *exchange, r *http.Request, plan *guard.Plan, wish wish,
 	if len(wish.applied) > 0 {
 		x.Header().Set("Preference-Applied", strings.Join(wish.applied, ", "))
 	}
-	v := &visitor{server: s, exchange: x, job: job, watch: watch, stream: plan.Request.Stream, deadline: started.Add(patience)}
-	return v.run(r.Context())
+	v := &visitor{server: s, exchange: x, job: job, watch: watch, stream: plan.Request.Stream, patience: started.Add(patience)}
+	v.deadline = v.patience
+	err := v.run(r.Context())
+	v.bill(r.Context())
+	return err
 }
 
 // deadlineSlack lets the caller's own end of patience come before the job's,

@@ -1,0 +1,167 @@
+package proxy
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/keys"
+	"github.com/llmguard/llmguard/queue"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m)
+}
+
+// TestAuth: who gets in, and that all who do not are told the same.
+func TestAuth(t *testing.T) {
+	pepper, old := keys.Pepper{ID: "p2", Secret: "second-pepper-secret"}, keys.Pepper{ID: "p1", Secret: "first-pepper-secret-"}
+	text := map[string]string{}
+	for _, name := range []string{"plain", "new", "old", "expired", "soon", "disabled", "unknown"} {
+		text[name] = keys.New(keys.Live)
+	}
+	text["admin"], text["test"] = keys.New(keys.Admin), keys.New(keys.Test)
+	org := &guard.Org{ID: "acme"}
+	d := &Directory{Peppers: []keys.Pepper{pepper, old}, ByHash: map[string]Principal{
+		keys.Hash(keys.Pepper{}, text["plain"]): {Org: org, User: "u", Key: "plain"},
+		keys.Hash(pepper, text["new"]):          {Org: org, User: "u", Key: "new", Models: []string{"gpt-4o"}},
+		keys.Hash(old, text["old"]):             {Org: org, User: "u", Key: "old"},
+		keys.Hash(pepper, text["expired"]):      {Org: org, User: "u", Key: "expired", Expires: time.Now().Add(-time.Second)},
+		keys.Hash(pepper, text["soon"]):         {Org: org, User: "u", Key: "soon", Expires: time.Now().Add(time.Hour)},
+		keys.Hash(pepper, text["disabled"]):     {Org: org, User: "u", Key: "disabled", Disabled: true},
+		keys.Hash(pepper, text["admin"]):        {Org: org, User: "u", Key: "admin"},
+		keys.Hash(pepper, text["test"]):         {Org: org, User: "u", Key: "test"},
+		keys.Hash(keys.Pepper{}, "sk-other"):    {Org: org, User: "u", Key: "other"},
+	}}
+	s := New(Options{Directory: d})
+	n := 0
+	try := func(h http.Header) (guard.Caller, error) {
+		n++
+		ip := netip.AddrFrom4([4]byte{10, 0, byte(n >> 8), byte(n)})
+		return s.authenticate(&http.Request{Header: h}, ip)
+	}
+	refusals := map[string]bool{}
+	f := func(name string, h http.Header, in bool) {
+		t.Helper()
+		c, err := try(h)
+		if in != (err == nil) || in && (c.Key != name || c.User != "u" || c.Org != org || c.IP == "") {
+			t.Errorf("%s %v: %+v, %v", name, h, c, err)
+		}
+		if !in && err != nil && len(h["Authorization"])+len(h["Api-Key"]) == 1 && strings.Count(fmt.Sprint(h), " ") == 1 {
+			refusals[err.Error()] = true
+		}
+		for _, secret := range text {
+			if err != nil && strings.Contains(err.Error(), secret) {
+				t.Errorf("the refusal of %s repeats the key", name)
+			}
+		}
+	}
+	bearer := func(key string) http.Header { return http.Header{"Authorization": {"Bearer " + key}} }
+	for _, name := range []string{"plain", "new", "old", "soon", "test"} {
+		f(name, bearer(text[name]), true)
+		f(name, http.Header{"Authorization": {"bearer  " + text[name] + " "}}, true)
+		f(name, http.Header{"Api-Key": {text[name]}}, true)
+	}
+	for _, name := range []string{"expired", "disabled", "unknown", "admin"} {
+		f(name, bearer(text[name]), false)
+	}
+	if len(refusals) != 1 {
+		t.Errorf("refusals tell keys apart: %v", refusals)
+	}
+	good := text["new"]
+	f("damaged", bearer(good[:len(good)-1]+"!"), false)
+	f("foreign", bearer("sk-other"), false)
+	f("empty", bearer(""), false)
+	f("none", http.Header{}, false)
+	f("basic", http.Header{"Authorization": {"Basic " + good}}, false)
+	f("bare", http.Header{"Authorization": {good}}, false)
+	f("two", http.Header{"Authorization": {"Bearer " + good, "Bearer " + good}}, false)
+	f("both", http.Header{"Authorization": {"Bearer " + good}, "Api-Key": {good}}, false)
+	if c, _ := try(bearer(good)); len(c.Models) != 1 {
+		t.Error("the key's own models are lost")
+	}
+	s.SetDirectory(&Directory{})
+	f("new", bearer(good), false)
+}
+
+// TestFailures: an address that guesses is stopped for a while, also when it
+// then has a good key; others are not.
+func TestFailures(t *testing.T) {
+	f := failures{ips: map[netip.Addr]*failure{}}
+	now := time.Unix(1e9, 0)
+	addr := netip.MustParseAddr
+	for range failureBurst {
+		if f.blocked(addr("10.0.0.1"), now) {
+			t.Fatal("blocked too early")
+		}
+		f.failed(addr("10.0.0.1"), now)
+	}
+	if !f.blocked(addr("10.0.0.1"), now) || f.blocked(addr("10.0.0.2"), now) {
+		t.Error("the wrong address is blocked")
+	}
+	if f.blocked(addr("10.0.0.1"), now.Add(time.Minute/failuresPerMinute)) {
+		t.Error("blocked for longer than its rate says")
+	}
+	for i := range failureBurst {
+		f.failed(addr(fmt.Sprintf("2001:db8:1:2::%x", i+1)), now)
+	}
+	if !f.blocked(addr("2001:db8:1:2:ffff::"), now) || f.blocked(addr("2001:db8:1:3::1"), now) {
+		t.Error("an IPv6 host escapes within its network")
+	}
+	for i := range maxFailureEntries {
+		f.failed(netip.AddrFrom4([4]byte{11, byte(i >> 16), byte(i >> 8), byte(i)}), now)
+	}
+	if n := len(f.ips); n > maxFailureEntries {
+		t.Errorf("%d addresses are remembered", n)
+	}
+	f.failed(addr("12.0.0.1"), now.Add(failureMemory+time.Second))
+	f.forgetLocked(now.Add(failureMemory + time.Second))
+	if len(f.ips) != 1 {
+		t.Errorf("%d addresses are remembered after all but one were quiet", len(f.ips))
+	}
+}
+
+func TestFailuresBlock(t *testing.T) {
+	r := newRig(t, queue.Pool{}, nil)
+	for range failureBurst {
+		r.call("GET", "/v1/models", "", "Authorization", "Bearer wrong").fails(t, 401, "invalid_api_key")
+	}
+	a := r.call("GET", "/v1/models", "")
+	if a.fails(t, 429, "rate_limit_exceeded"); a.header.Get("Retry-After") == "" {
+		t.Errorf("headers %v", a.header)
+	}
+	if a := r.call("GET", "/", "", "Authorization", ""); a.status != 200 {
+		t.Errorf("the greeting answers %d", a.status)
+	}
+}
+
+func TestClientIP(t *testing.T) {
+	s := New(Options{Directory: &Directory{}, TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8")}})
+	f := func(remote, want string, forwarded ...string) {
+		t.Helper()
+		r := httptest.NewRequest("GET", "/", nil)
+		r.RemoteAddr = remote
+		r.Header["X-Forwarded-For"] = forwarded
+		if got := s.clientIP(r).String(); got != want {
+			t.Errorf("%s with %q is %s, want %s", remote, forwarded, got, want)
+		}
+	}
+	f("9.9.9.9:1", "9.9.9.9", "1.1.1.1") // nobody we trust says so
+	f("10.0.0.1:1", "10.0.0.1")
+	f("10.0.0.1:1", "1.1.1.1", "1.1.1.1")
+	f("10.0.0.1:1", "2.2.2.2", "1.1.1.1, 2.2.2.2") // what it was told itself is the last
+	f("10.0.0.1:1", "2.2.2.2", "1.1.1.1", "2.2.2.2, 10.0.0.9")
+	f("10.0.0.1:1", "10.0.0.8", "10.0.0.8, 10.0.0.9") // all trusted: the farthest
+	f("10.0.0.1:1", "10.0.0.9", "1.1.1.1, rubbish, 10.0.0.9")
+	f("10.0.0.1:1", "10.0.0.1", "")
+	f("[fd00::1]:1", "2001:db8::1", "2001:db8::1")
+	f("[::ffff:10.0.0.1]:1", "1.1.1.1", "::ffff:1.1.1.1")
+	f("@", "invalid IP", "1.1.1.1")
+}

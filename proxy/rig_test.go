@@ -1,0 +1,221 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/fakeprovider"
+	"github.com/llmguard/llmguard/internal/redistest"
+	"github.com/llmguard/llmguard/keys"
+	"github.com/llmguard/llmguard/pricing"
+	"github.com/llmguard/llmguard/providers"
+	"github.com/llmguard/llmguard/queue"
+	"github.com/llmguard/llmguard/wire"
+)
+
+// rig is a proxy with real parts: Redis, a provider, a queue, and a worker when
+// one is started.
+type rig struct {
+	t     *testing.T
+	redis *redistest.Server
+	fake  *fakeprovider.Server
+	guard *guard.Guard
+	queue *queue.Queue
+	org   *guard.Org
+	proxy *Server
+	http  *httptest.Server
+	key   string // alice's
+
+	mu  sync.Mutex
+	log bytes.Buffer
+}
+
+// Write takes the log.
+func (r *rig) Write(p []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.log.Write(p)
+}
+
+// newRig starts one; change has the last word on the options.
+func newRig(t *testing.T, pool queue.Pool, change func(*Options), limits ...budget.Limit) *rig {
+	t.Helper()
+	r := &rig{t: t, redis: redistest.Start(t), fake: fakeprovider.New(fakeprovider.Options{}), key: keys.New(keys.Live)}
+	if err := r.fake.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = r.fake.Close() })
+	r.org = &guard.Org{ID: "acme", Limits: limits}
+	other := &guard.Org{ID: "other"}
+	pool.ID = "main"
+	base, err := url.Parse(r.fake.BaseURL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := providers.NewSet([]*providers.Provider{{ID: "openai", BaseURL: base, Pools: []providers.Pool{{ID: "main"}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(set.Close)
+	catalogue, err := pricing.Embedded()
+	if err != nil {
+		t.Fatal(err)
+	}
+	rdb := r.redis.Client()
+	log := slog.New(slog.NewJSONHandler(r, nil))
+	r.guard = guard.New(guard.Options{
+		Budget: budget.New(rdb, budget.Options{}), StoreDeadline: 5 * time.Second, Log: log,
+		Policy: &guard.Policy{Orgs: map[string]*guard.Org{"acme": r.org, "other": other}, Catalogue: catalogue, Providers: set},
+	})
+	if r.queue, err = queue.New(rdb, []queue.Pool{pool}, queue.Options{Logger: log}); err != nil {
+		t.Fatal(err)
+	}
+	r.background(r.queue.Run)
+	o := Options{
+		Guard: r.guard, Queue: r.queue, Log: log, StoreDeadline: 5 * time.Second,
+		Directory: &Directory{ByHash: map[string]Principal{keys.Hash(keys.Pepper{}, r.key): {Org: r.org, User: "alice", Key: "k1"}}},
+	}
+	if change != nil {
+		change(&o)
+	}
+	r.proxy = New(o)
+	r.http = httptest.NewServer(r.proxy)
+	t.Cleanup(func() {
+		r.http.CloseClientConnections()
+		r.http.Close()
+		if err := r.guard.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return r
+}
+
+// background runs something until the end of the test.
+func (r *rig) background(run func(context.Context) error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); _ = run(ctx) }()
+	r.t.Cleanup(func() { cancel(); <-done })
+}
+
+// worker starts a worker with guard's runner, or another.
+func (r *rig) worker(run func(context.Context, *queue.Claim) queue.Verdict) {
+	if run == nil {
+		run = queue.NewRunner(r.queue, r.guard, wire.Limits{}, slog.New(slog.DiscardHandler))
+	}
+	w := queue.NewWorker(r.queue, run, queue.WorkerOptions{ShutdownTimeout: 100 * time.Millisecond, Concurrency: map[string]int{"main": 4}})
+	r.background(w.Run)
+}
+
+// answer is what a caller got.
+type answer struct {
+	status  int
+	header  http.Header
+	trailer http.Header
+	body    string
+	err     error
+}
+
+// call sends a request with alice's key; header lists names and values.
+func (r *rig) call(method, path, body string, header ...string) answer {
+	r.t.Helper()
+	return r.do(r.t.Context(), method, path, body, header...)
+}
+
+func (r *rig) do(ctx context.Context, method, path, body string, header ...string) answer {
+	req, err := http.NewRequestWithContext(ctx, method, r.http.URL+path, strings.NewReader(body))
+	if err != nil {
+		return answer{err: err}
+	}
+	req.Header.Set("Authorization", "Bearer "+r.key)
+	for i := 0; i < len(header); i += 2 {
+		req.Header.Del(header[i])
+		if header[i+1] != "" {
+			req.Header.Set(header[i], header[i+1])
+		}
+	}
+	resp, err := r.http.Client().Do(req)
+	if err != nil {
+		return answer{err: err}
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	return answer{status: resp.StatusCode, header: resp.Header, trailer: resp.Trailer, body: string(text), err: err}
+}
+
+func (r *rig) chat(body string, header ...string) answer {
+	r.t.Helper()
+	return r.call(http.MethodPost, "/v1/chat/completions", body, header...)
+}
+
+// prompt is a chat request with one message and more members.
+func prompt(text, extra string) string {
+	quoted, _ := json.Marshal(text)
+	return fmt.Sprintf(`{"model":"gpt-4o","messages":[{"role":"user","content":%s}],%s}`, quoted, extra)
+}
+
+// fails asserts an error answer of OpenAI's shape and returns its message.
+func (a answer) fails(t *testing.T, status int, code string) string {
+	t.Helper()
+	var e struct {
+		Error *struct {
+			Message string  `json:"message"`
+			Type    string  `json:"type"`
+			Param   *string `json:"param"`
+			Code    *string `json:"code"`
+		} `json:"error"`
+	}
+	if err := json.Unmarshal([]byte(a.body), &e); err != nil || e.Error == nil || e.Error.Message == "" || e.Error.Type == "" {
+		t.Fatalf("%v: status %d, body %q", a.err, a.status, a.body)
+	}
+	got := ""
+	if e.Error.Code != nil {
+		got = *e.Error.Code
+	}
+	if a.status != status || got != code {
+		t.Errorf("status %d, code %q (%s); want %d, %q", a.status, got, e.Error.Message, status, code)
+	}
+	return e.Error.Message
+}
+
+// records waits for n access records and returns all.
+func (r *rig) records(n int) []map[string]any {
+	r.t.Helper()
+	for range 2000 {
+		var out []map[string]any
+		r.mu.Lock()
+		for line := range strings.Lines(r.log.String()) {
+			var m map[string]any
+			if json.Unmarshal([]byte(line), &m) == nil && m["msg"] == "call" {
+				out = append(out, m)
+			}
+		}
+		r.mu.Unlock()
+		if len(out) >= n {
+			return out
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	r.t.Fatalf("fewer than %d access records", n)
+	return nil
+}
+
+// window limits alice's spending per hour, in nano-USD.
+func window(amount int64, span time.Duration) budget.Limit {
+	return budget.Limit{ID: "w", Subject: budget.User, Metric: budget.Cost, Shape: budget.Shape{Kind: budget.ExactWindow, Amount: amount, Window: span}}
+}
+
+const roomy = 1 << 50
