@@ -35,6 +35,7 @@ type exchange struct {
 	job      string
 	ended    *queue.Job // the job at its end, for a call that waited
 	waited   time.Duration
+	slow     bool // the body did not come in time, which net/http takes for a caller who left
 	err      error
 }
 
@@ -99,7 +100,7 @@ func (x *exchange) json(status int, v any) error {
 // broken connection: a clean end would pass for success.
 func (x *exchange) fail(err error) {
 	x.err = err
-	if errors.Is(err, guard.ErrGone) || x.request.Context().Err() != nil {
+	if errors.Is(err, guard.ErrGone) || x.request.Context().Err() != nil && !x.slow {
 		panic(http.ErrAbortHandler)
 	}
 	if x.status != 0 {

@@ -1,0 +1,268 @@
+package proxy
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/fakeprovider"
+	"github.com/llmguard/llmguard/queue"
+	"github.com/llmguard/llmguard/wire"
+)
+
+func TestRoutes(t *testing.T) {
+	s := New(Options{Directory: &Directory{}})
+	f := func(method, path, route, arg string) {
+		t.Helper()
+		req, err := http.NewRequest(method, "http://x"+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, gotArg, err := s.match(req)
+		var e *wire.Error
+		if errors.As(err, &e) {
+			got.name = fmt.Sprint(e.Status)
+		}
+		if got.name != route || gotArg != arg {
+			t.Errorf("%s %s goes to %s with %q, want %s with %q", method, path, got.name, gotArg, route, arg)
+		}
+	}
+	for _, prefix := range []string{"", "/v1"} {
+		f("POST", prefix+"/chat/completions", "chat.completions", "")
+		f("POST", prefix+"/chat/completions/", "chat.completions", "")
+		f("POST", prefix+"/embeddings?beta=true", "embeddings", "")
+		f("GET", prefix+"/models", "models", "")
+		f("GET", prefix+"/models/gpt-4o", "models.get", "gpt-4o")
+		f("GET", prefix+"/models/org/model:free", "models.get", "org/model:free")
+		f("GET", prefix+"/jobs", "jobs", "")
+		f("GET", prefix+"/jobs/job_1", "jobs.get", "job_1")
+		f("DELETE", prefix+"/jobs/job_1", "jobs.get", "job_1")
+		f("POST", prefix+"/jobs/job_1/cancel", "jobs.cancel", "job_1")
+		f("GET", prefix+"/jobs/job_1/result", "jobs.result", "job_1")
+		f("GET", prefix+"/", "root", "")
+		f("HEAD", prefix, "root", "")
+		f("GET", prefix+"/chat/completions", "405", "")
+		f("PUT", prefix+"/jobs/job_1", "405", "")
+		f("POST", prefix+"/models", "405", "")
+		f("POST", prefix+"/", "405", "")
+		f("POST", prefix+"/responses", "404", "")
+		f("POST", prefix+"/completions", "404", "")
+		f("GET", prefix+"/jobs/job_1/result/more", "404", "")
+		f("GET", prefix+"/jobs/job_1/other", "404", "")
+		f("POST", prefix+"/chat/completions/../../admin", "404", "")
+		f("POST", prefix+"/chat/completions/x", "404", "")
+	}
+	f("POST", "/v1x/chat/completions", "404", "")
+	f("POST", "/v1/v1/chat/completions", "404", "")
+	f("POST", "/V1/chat/completions", "404", "")
+}
+
+func TestParseWish(t *testing.T) {
+	f := func(async bool, patience time.Duration, applied string, prefer ...string) {
+		t.Helper()
+		w, err := parseWish(http.Header{"Prefer": prefer})
+		if err != nil || w.async != async || w.patience != patience || strings.Join(w.applied, ",") != applied {
+			t.Errorf("Prefer %q: %+v, %v", prefer, w, err)
+		}
+	}
+	f(false, 0, "")
+	f(false, 0, "", "")
+	f(true, 0, "respond-async", "respond-async")
+	f(true, 0, "respond-async", "Respond-Async; foo=bar")
+	f(true, 10*time.Second, "respond-async,wait=10", "respond-async, wait=10")
+	f(true, 10*time.Second, "wait=10,respond-async", "wait = 10", "respond-async")
+	f(false, 10*time.Second, "wait=10", `WAIT="10"`)
+	f(false, time.Millisecond, "wait=0", "wait=0")
+	f(false, maxWish, "wait=99999999", "wait=99999999")
+	f(false, 5*time.Second, "wait=5", "return=minimal, handling=lenient; x, wait=5")
+	f(false, 0, "", "respond-asyncx, waiting=5, async")
+	for _, bad := range []string{"wait", "wait=", "wait=-1", "wait=1.5", "wait=x", "wait=99999999999999999999"} {
+		if _, err := parseWish(http.Header{"Prefer": {bad}}); err == nil {
+			t.Errorf("Prefer %q was taken", bad)
+		}
+	}
+}
+
+func TestPatience(t *testing.T) {
+	s := New(Options{Directory: &Directory{}})
+	f := func(stream bool, wished, most time.Duration, announced string, want time.Duration) {
+		t.Helper()
+		x := &exchange{caller: guard.Caller{Org: &guard.Org{MaxWait: most}}}
+		r := &http.Request{Header: http.Header{}}
+		if announced != "" {
+			r.Header.Set("X-Stainless-Read-Timeout", announced)
+		}
+		if got := s.patience(x, r, stream, wish{patience: wished}); got != want {
+			t.Errorf("stream %v, wished %v, at most %v, announced %q: %v, want %v", stream, wished, most, announced, got, want)
+		}
+	}
+	f(false, 0, 0, "", 280*time.Second)
+	f(false, 0, 0, "600", 280*time.Second)
+	f(false, 0, 0, "60", 58*time.Second)
+	f(false, 0, 0, "3", 1500*time.Millisecond) // half of a short one
+	f(false, 10*time.Second, 0, "60", 10*time.Second)
+	f(false, time.Hour, 0, "", 280*time.Second)
+	f(false, 0, 5*time.Second, "60", 5*time.Second)
+	for _, odd := range []string{"0", "-5", "NaN", "Inf", "x", "1e99"} {
+		f(false, 0, 0, odd, 280*time.Second)
+	}
+	f(true, 0, 0, "60", 10*time.Minute) // a stream is kept alive
+	f(true, time.Minute, 0, "", time.Minute)
+	f(true, time.Hour, time.Minute, "", time.Minute)
+}
+
+// TestBody: bodies up to the limit are taken, others refused, however they come.
+func TestBody(t *testing.T) {
+	const most = 2 << 20
+	r := newRig(t, queue.Pool{}, func(o *Options) { o.MaxBody, o.ReadBody = most, 300*time.Millisecond })
+	sized := func(n int) string {
+		empty := len(prompt("hi", `"max_tokens":5,"user":""`))
+		return prompt("hi", `"max_tokens":5,"user":"`+strings.Repeat("x", n-empty)+`"`)
+	}
+	for _, n := range []int{200, most} {
+		if a := r.chat(sized(n)); a.status != 200 {
+			t.Errorf("%d bytes: status %d: %.200s", n, a.status, a.body)
+		}
+	}
+	if a := r.chat(sized(most + 1)); a.fails(t, 413, "request_too_large") == "" || a.header.Get("Connection") != "" {
+		t.Logf("headers %v", a.header) // net/http's client hides Connection
+	}
+	r.chat("{}", "Content-Encoding", "gzip").fails(t, 415, "unsupported_content_encoding")
+	r.chat("", "Content-Encoding", "identity").fails(t, 400, "")
+
+	head := "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + r.key + "\r\n"
+	raw := func(name, text string, hangUp bool, want string) {
+		t.Helper()
+		conn, err := net.Dial("tcp", r.http.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		go func() {
+			_, _ = io.WriteString(conn, text)
+			if hangUp {
+				_ = conn.(*net.TCPConn).CloseWrite()
+			}
+		}()
+		line, _ := bufio.NewReader(conn).ReadString('\n')
+		if strings.TrimSpace(line) != want {
+			t.Errorf("%s: %q, want %q", name, line, want)
+		}
+	}
+	chunk := fmt.Sprintf("%x\r\n%s\r\n", 64<<10, strings.Repeat(" ", 64<<10))
+	small := prompt("hi", `"max_tokens":5`)
+	raw("chunked", head+"Transfer-Encoding: chunked\r\n\r\n"+fmt.Sprintf("%x\r\n%s\r\n0\r\n\r\n", len(small), small), false, "HTTP/1.1 200 OK")
+	raw("endless chunks", head+"Transfer-Encoding: chunked\r\n\r\n"+strings.Repeat(chunk, most/(64<<10)+2), false, "HTTP/1.1 413 Request Entity Too Large")
+	raw("announced too large", head+"Content-Length: 99999999999\r\n\r\n", false, "HTTP/1.1 413 Request Entity Too Large")
+	raw("shorter than announced", head+"Content-Length: 500\r\n\r\n"+small, false, "HTTP/1.1 408 Request Timeout")
+	raw("much shorter", head+fmt.Sprintf("Content-Length: %d\r\n\r\n{", most), false, "HTTP/1.1 408 Request Timeout")
+	raw("cut off", head+"Content-Length: 500\r\n\r\n"+small, true, "")
+	raw("no body", head+"\r\n", false, "HTTP/1.1 400 Bad Request")
+	if n := len(r.fake.Log()); n != 3 {
+		t.Errorf("%d calls reached the provider, want 3", n)
+	}
+}
+
+// TestContinue: a connection that was idle for longer than an answer may take
+// still serves a client that waits for 100 Continue.
+func TestContinue(t *testing.T) {
+	r := newRig(t, queue.Pool{}, func(o *Options) { o.Write = 150 * time.Millisecond })
+	conn, err := net.Dial("tcp", r.http.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	in := bufio.NewReader(conn)
+	body := prompt("hi", `"max_tokens":5`)
+	head := fmt.Sprintf("POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n", r.key, len(body))
+	for i := range 2 {
+		_, _ = io.WriteString(conn, head+"Expect: 100-continue\r\n\r\n")
+		line, err := in.ReadString('\n')
+		if err != nil || !strings.Contains(line, "100 Continue") {
+			t.Fatalf("request %d: %q, %v", i, line, err)
+		}
+		_, _ = in.ReadString('\n')
+		_, _ = io.WriteString(conn, body)
+		resp, err := http.ReadResponse(in, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, resp.Body)
+		if resp.Body.Close(); resp.StatusCode != 200 {
+			t.Fatalf("request %d: status %d", i, resp.StatusCode)
+		}
+		time.Sleep(300 * time.Millisecond)
+	}
+}
+
+// TestRecords: one access record a request, with what an operator needs and
+// nothing that is the caller's.
+func TestRecords(t *testing.T) {
+	r := newRig(t, queue.Pool{}, nil, window(roomy, time.Hour))
+	r.fake.Script(func(*fakeprovider.Request) fakeprovider.Behaviour { return fakeprovider.Behaviour{Output: 3} })
+	r.chat(prompt("secret-prompt", `"max_tokens":5`))
+	r.chat(prompt("secret-prompt", `"max_tokens":5,"stream":true`))
+	r.chat(`{"secret-prompt":`)
+	r.call("GET", "/v1/models", "", "Authorization", "Bearer "+r.key+"x")
+	r.call("GET", "/secret-path", "")
+	ctx, cancel := context.WithCancel(t.Context())
+	r.fake.Script(func(*fakeprovider.Request) fakeprovider.Behaviour {
+		cancel()
+		return fakeprovider.Behaviour{Delay: 50 * time.Millisecond}
+	})
+	r.do(ctx, "POST", "/v1/chat/completions", prompt("secret-prompt", `"max_tokens":5`))
+	list := r.records(6)
+	f := func(i int, route string, status float64, more ...any) {
+		t.Helper()
+		m := list[i]
+		if m["route"] != route || m["status"] != status || m["id"] == "" || m["ip"] != "127.0.0.1" || m["method"] == "" {
+			t.Errorf("record %d: %v", i, m)
+		}
+		for j := 0; j < len(more); j += 2 {
+			if m[more[j].(string)] != more[j+1] {
+				t.Errorf("record %d: %v is %v, want %v", i, more[j], m[more[j].(string)], more[j+1])
+			}
+		}
+	}
+	for i := range 2 {
+		f(i, "chat.completions", 200, "org", "acme", "user", "alice", "key", "k1", "model", "gpt-4o", "pool", "main", "outcome", "completed", "estimated", false)
+		if list[i]["cost_nano_usd"].(float64) <= 0 || list[i]["held_nano_usd"].(float64) < list[i]["cost_nano_usd"].(float64) || list[i]["bytes"].(float64) < 100 || list[i]["upstream_id"] == "" {
+			t.Errorf("record %d: %v", i, list[i])
+		}
+	}
+	f(2, "chat.completions", 400, "org", "acme", "model", nil)
+	f(3, "models", 401, "org", nil, "key", nil)
+	f(4, "unknown", 404)
+	f(5, "chat.completions", 499, "outcome", "completed")
+	for _, secret := range []string{r.key, "secret-prompt", "secret-path"} {
+		if strings.Contains(r.log.String(), secret) && secret != "secret-path" {
+			t.Errorf("the log holds %q", secret)
+		}
+	}
+}
+
+// TestUpgrade: nothing but plain HTTP.
+func TestUpgrade(t *testing.T) {
+	r := newRig(t, queue.Pool{}, nil)
+	r.call("GET", "/v1/responses", "", "Connection", "Upgrade", "Upgrade", "websocket").fails(t, 400, "upgrade_not_supported")
+	r.call("GET", "/", "", "Upgrade", "h2c").fails(t, 400, "upgrade_not_supported")
+}
+
+func TestModelsRoute(t *testing.T) {
+	r := newRig(t, queue.Pool{}, nil)
+	if a := r.call("GET", "/v1/models", ""); a.status != 200 || !strings.Contains(a.body, `{"id":"gpt-4o","object":"model","created":0,"owned_by":"openai"}`) {
+		t.Errorf("%d %.300s", a.status, a.body)
+	}
+	if a := r.call("GET", "/v1/models/gpt-4o", ""); a.status != 200 {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	r.call("GET", "/v1/models/no-such", "").fails(t, 404, "model_not_found")
+}
