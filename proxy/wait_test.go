@@ -1,0 +1,360 @@
+package proxy
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/fakeprovider"
+	"github.com/llmguard/llmguard/keys"
+	"github.com/llmguard/llmguard/queue"
+	"github.com/llmguard/llmguard/wire"
+)
+
+// full makes every live call wait: the provider's quota is blocked for d.
+func (r *rig) full(d time.Duration) {
+	r.t.Helper()
+	if err := r.queue.Block(r.t.Context(), "main", d); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// started is a runner that starts its job and hands it over.
+func started(r *rig, run func(ctx context.Context, c *queue.Claim) queue.Verdict) {
+	r.worker(func(ctx context.Context, c *queue.Claim) queue.Verdict {
+		if err := c.Start(ctx); err != nil {
+			return queue.Verdict{Kind: queue.Requeue, Unused: true}
+		}
+		return run(ctx, c)
+	})
+}
+
+const streamed = `"max_tokens":5,"stream":true`
+
+// TestWaitPlain: a call that waits is answered as if it had not, and recorded
+// with what it cost.
+func TestWaitPlain(t *testing.T) {
+	r := newRig(t, queue.Pool{}, nil, window(roomy, time.Hour))
+	r.worker(nil)
+	r.full(300 * time.Millisecond)
+	a := r.chat(prompt("hi", `"max_tokens":5`), "Prefer", "wait=60")
+	if a.status != 200 || !strings.Contains(a.body, `"choices"`) || a.header.Get("X-Llmguard-Job-Id") == "" || a.header.Get("Preference-Applied") != "wait=60" || a.header.Get(guard.HeaderCost) == "" {
+		t.Errorf("%d %v %s", a.status, a.header, a.body)
+	}
+	m := r.records(1)[0]
+	if m["model"] != "gpt-4o" || m["pool"] != "main" || m["outcome"] != "succeeded" || m["job"] != a.header.Get("X-Llmguard-Job-Id") || m["cost_nano_usd"].(float64) <= 0 || m["waited"] == nil {
+		t.Errorf("record %v", m)
+	}
+}
+
+// TestWaitStream: newlines keep a waiting stream alive and commit its status;
+// its cost comes in a trailer.
+func TestWaitStream(t *testing.T) {
+	r := newRig(t, queue.Pool{}, func(o *Options) { o.KeepAlive = 50 * time.Millisecond }, window(roomy, time.Hour))
+	r.worker(nil)
+	r.full(time.Second)
+	a := r.chat(prompt("hi", streamed))
+	rest := strings.TrimLeft(a.body, "\n")
+	if a.status != 200 || len(a.body)-len(rest) < 2 || !strings.HasPrefix(rest, "data: ") || !strings.HasSuffix(rest, "data: [DONE]\n\n") {
+		t.Errorf("%d %q", a.status, a.body)
+	}
+	if a.header.Get("Content-Type") != "text/event-stream; charset=utf-8" || a.trailer.Get(guard.HeaderCost) == "" {
+		t.Errorf("header %v, trailer %v", a.header, a.trailer)
+	}
+}
+
+// TestWaitErrors: a failure keeps its status until the first newline is out,
+// and is an error event from then on.
+func TestWaitErrors(t *testing.T) {
+	r := newRig(t, queue.Pool{}, func(o *Options) { o.KeepAlive = 300 * time.Millisecond })
+	r.fake.Script(func(*fakeprovider.Request) fakeprovider.Behaviour {
+		return fakeprovider.Behaviour{Status: 400, Code: "bad_thing"}
+	})
+	r.worker(nil)
+	for _, body := range []string{prompt("hi", `"max_tokens":5`), prompt("hi", streamed)} {
+		r.full(50 * time.Millisecond)
+		r.chat(body).fails(t, 400, "bad_thing")
+	}
+	r.full(1500 * time.Millisecond)
+	a := r.chat(prompt("hi", streamed))
+	rest := strings.TrimLeft(a.body, "\n")
+	if a.status != 200 || len(rest) == len(a.body) || !strings.HasPrefix(rest, `data: {"error":`) || !strings.Contains(rest, "bad_thing") || !strings.HasSuffix(rest, "\n\n") {
+		t.Errorf("%d %q", a.status, a.body)
+	}
+	if list := r.records(3); list[0]["outcome"] != "failed" || list[0]["model"] != "gpt-4o" {
+		t.Errorf("record %v", list[0])
+	}
+}
+
+// TestWaitBroken: an answer that breaks off in the worker never passes for
+// whole.
+func TestWaitBroken(t *testing.T) {
+	r := newRig(t, queue.Pool{}, nil)
+	const begun = "data: {\"choices\":[]}\n\n"
+	started(r, func(_ context.Context, c *queue.Claim) queue.Verdict {
+		c.Output().Header().Set("Content-Type", "text/event-stream")
+		_, _ = io.WriteString(c.Output(), begun)
+		return queue.Verdict{Kind: queue.Fail, Error: wire.BadGateway("The provider broke off", nil)}
+	})
+	r.full(20 * time.Millisecond)
+	if a := r.chat(prompt("hi", streamed)); !strings.HasPrefix(a.body, begun+`data: {"error":{"message":"The provider broke off"`) {
+		t.Errorf("stream: %d %q", a.status, a.body)
+	}
+	r.full(20 * time.Millisecond)
+	r.chat(prompt("hi", `"max_tokens":5`)).fails(t, 502, "upstream_error")
+	id := r.records(2)[1]["job"].(string)
+	if a := r.call("GET", "/v1/jobs/"+id+"/result", ""); a.err == nil {
+		t.Errorf("half an answer was handed out as a whole one: %d %q", a.status, a.body)
+	}
+}
+
+// TestWaitAttempts: what a dead attempt left of a plain answer is void.
+func TestWaitAttempts(t *testing.T) {
+	r := newRig(t, queue.Pool{}, nil)
+	var n atomic.Int64
+	started(r, func(_ context.Context, c *queue.Claim) queue.Verdict {
+		c.Output().Header().Set("X-Attempt", string(rune('0'+n.Add(1))))
+		if n.Load() == 1 {
+			_, _ = io.WriteString(c.Output(), `{"half":`)
+			return queue.Verdict{Kind: queue.Requeue, Wait: 50 * time.Millisecond}
+		}
+		_, _ = io.WriteString(c.Output(), `{"whole":1}`)
+		return queue.Verdict{Kind: queue.Done, Status: 200}
+	})
+	r.full(20 * time.Millisecond)
+	if a := r.chat(prompt("hi", `"max_tokens":5`)); a.status != 200 || a.body != `{"whole":1}` || a.header.Get("X-Attempt") != "2" {
+		t.Errorf("%d %q", a.status, a.body)
+	}
+}
+
+// TestWaitPutBack: a call that is put back into the queue goes back to its
+// caller's patience.
+func TestWaitPutBack(t *testing.T) {
+	r := newRig(t, queue.Pool{}, nil)
+	started(r, func(context.Context, *queue.Claim) queue.Verdict {
+		return queue.Verdict{Kind: queue.Requeue, Wait: time.Hour, Refused: true}
+	})
+	r.full(20 * time.Millisecond)
+	r.chat(prompt("hi", `"max_tokens":5`), "Prefer", "wait=1").fails(t, 429, "rate_limit_exceeded")
+}
+
+// TestWaitPatience: patience ends in 429 and a cancelled job; what started in
+// time is waited for.
+func TestWaitPatience(t *testing.T) {
+	r := newRig(t, queue.Pool{}, func(o *Options) { o.KeepAlive = 100 * time.Millisecond })
+	r.full(500 * time.Millisecond) // foreseen to be soon enough
+	if a := r.chat(prompt("hi", `"max_tokens":5`), "Prefer", "wait=1"); a.fails(t, 429, "rate_limit_exceeded") != "" && a.header.Get("Retry-After") == "" {
+		t.Errorf("headers %v", a.header)
+	}
+	r.full(500 * time.Millisecond)
+	if a := r.chat(prompt("hi", streamed), "Prefer", "wait=1"); a.status != 200 || !strings.Contains(a.body, "\ndata: {\"error\":") {
+		t.Errorf("%d %q", a.status, a.body)
+	}
+	for _, m := range r.records(2) {
+		job, err := r.queue.Job(t.Context(), "acme", m["job"].(string))
+		if err != nil || job.State != queue.Cancelled {
+			t.Errorf("job %+v, %v", job, err)
+		}
+	}
+	r.full(time.Hour)
+	if a := r.chat(prompt("hi", `"max_tokens":5`), "Prefer", "wait=5"); a.fails(t, 429, "rate_limit_exceeded") != "" && r.records(3)[2]["job"] != nil {
+		t.Error("a wait that is foreseen to be too long was begun")
+	}
+}
+
+// TestWaitStarted: a job that runs when patience ends is waited for.
+func TestWaitStarted(t *testing.T) {
+	r := newRig(t, queue.Pool{}, nil)
+	started(r, func(_ context.Context, c *queue.Claim) queue.Verdict {
+		time.Sleep(1500 * time.Millisecond)
+		_, _ = io.WriteString(c.Output(), "late")
+		return queue.Verdict{Kind: queue.Done, Status: 200}
+	})
+	r.full(20 * time.Millisecond)
+	if a := r.chat(prompt("hi", `"max_tokens":5`), "Prefer", "wait=1"); a.status != 200 || a.body != "late" {
+		t.Errorf("%d %q", a.status, a.body)
+	}
+}
+
+// TestLeave: a waiting job is dropped with its caller; a running plain one goes
+// on to its end.
+func TestLeave(t *testing.T) {
+	r := newRig(t, queue.Pool{}, nil)
+	r.full(200 * time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if a := r.do(ctx, "POST", "/v1/chat/completions", prompt("hi", `"max_tokens":5`)); a.err == nil {
+		t.Fatalf("%d %s", a.status, a.body)
+	}
+	m := r.records(1)[0]
+	job, err := r.queue.Job(t.Context(), "acme", m["job"].(string))
+	if err != nil || job.State != queue.Cancelled || m["status"] != 499.0 {
+		t.Errorf("record %v, job %+v, %v", m, job, err)
+	}
+	ctx, cancel = context.WithCancel(t.Context())
+	defer cancel()
+	ended := make(chan struct{})
+	started(r, func(_ context.Context, c *queue.Claim) queue.Verdict {
+		cancel()
+		r.records(2) // the caller has left by now
+		_, _ = io.WriteString(c.Output(), "whole")
+		defer close(ended)
+		return queue.Verdict{Kind: queue.Done, Status: 200}
+	})
+	r.full(20 * time.Millisecond)
+	r.do(ctx, "POST", "/v1/chat/completions", prompt("hi", `"max_tokens":5`))
+	<-ended
+	id := r.records(2)[1]["job"].(string)
+	for range 500 {
+		if job, err = r.queue.Job(t.Context(), "acme", id); err == nil && job.State == queue.Succeeded {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Errorf("job %+v, %v", job, err)
+}
+
+// TestJobsAPI: submit, look, list, cancel, fetch; strangers see nothing.
+func TestJobsAPI(t *testing.T) {
+	bob, eve := keys.New(keys.Live), keys.New(keys.Live)
+	r := newRig(t, queue.Pool{}, func(o *Options) {
+		p := o.Directory.ByHash
+		for _, alice := range p {
+			p[keys.Hash(keys.Pepper{}, bob)] = Principal{Org: alice.Org, User: "bob", Key: "k2"}
+		}
+		p[keys.Hash(keys.Pepper{}, eve)] = Principal{Org: &guard.Org{ID: "other"}, User: "alice", Key: "k3"}
+	}, window(40_000_000, time.Hour))
+	submit := func(extra string) (jobView, answer) {
+		a := r.chat(prompt("hi", `"max_tokens":5`+extra), "Prefer", "respond-async")
+		var v jobView
+		if err := json.Unmarshal([]byte(a.body), &v); err != nil || a.status != 202 {
+			t.Fatalf("%d %s", a.status, a.body)
+		}
+		return v, a
+	}
+	first, a := submit("")
+	if a.header.Get("Location") != "/v1/jobs/"+first.ID || a.header.Get("Preference-Applied") != "respond-async" || a.header.Get("Vary") != "Prefer" {
+		t.Errorf("headers %v", a.header)
+	}
+	if first.Object != "job" || first.Status != queue.Queued || first.Model != "gpt-4o" || first.Endpoint != "/v1/chat/completions" || first.Ahead == nil || first.Charged != nil || first.ResultURL != "" || first.Estimate == "" {
+		t.Errorf("%+v", first)
+	}
+	second, _ := submit("")
+	path := "/v1/jobs/" + first.ID
+	if a := r.call("GET", path+"/result", ""); a.fails(t, 409, "not_finished") != "" && a.header.Get("Retry-After") == "" {
+		t.Errorf("headers %v", a.header)
+	}
+	for who, key := range map[string]string{"bob": bob, "eve": eve} {
+		auth := []string{"Authorization", "Bearer " + key}
+		for _, try := range [][2]string{{"GET", path}, {"DELETE", path}, {"GET", path + "/result"}, {"POST", path + "/cancel"}} {
+			if r.call(try[0], try[1], "", auth...).fails(t, 404, "job_not_found"); t.Failed() {
+				t.Fatalf("%s did %v", who, try)
+			}
+		}
+		if a := r.call("GET", "/v1/jobs", "", auth...); a.status != 200 || strings.Contains(a.body, "job_") {
+			t.Errorf("%s lists %s", who, a.body)
+		}
+		r.call("GET", "/v1/jobs?after="+first.ID, "", auth...).fails(t, 400, "invalid_value")
+	}
+	var list jobList
+	page := func(query string) []string {
+		t.Helper()
+		a := r.call("GET", "/v1/jobs"+query, "")
+		if err := json.Unmarshal([]byte(a.body), &list); err != nil || a.status != 200 {
+			t.Fatalf("%d %s", a.status, a.body)
+		}
+		var ids []string
+		for _, j := range list.Data {
+			ids = append(ids, j.ID)
+		}
+		return ids
+	}
+	if ids := page("?limit=1"); len(ids) != 1 || ids[0] != second.ID || !list.HasMore || *list.LastID != second.ID {
+		t.Errorf("page %v, %+v", ids, list)
+	}
+	if ids := page("?limit=1&after=" + second.ID); len(ids) != 1 || ids[0] != first.ID || list.HasMore {
+		t.Errorf("page %v, %+v", ids, list)
+	}
+	for _, bad := range []string{"0", "-1", "101", "x", "1.5"} {
+		r.call("GET", "/v1/jobs?limit="+bad, "").fails(t, 400, "invalid_value")
+	}
+	if a := r.call("DELETE", "/v1/jobs/"+second.ID, ""); a.status != 200 || !strings.Contains(a.body, `"cancelled"`) {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	r.call("GET", "/v1/jobs/"+second.ID+"/result", "").fails(t, 409, "cancelled")
+	r.call("GET", "/v1/jobs/nonsense", "").fails(t, 404, "job_not_found")
+	r.call("GET", "/v1/jobs//result", "").fails(t, 404, "job_not_found")
+
+	r.worker(nil)
+	var done jobView
+	for range 1000 {
+		if err := json.Unmarshal([]byte(r.call("GET", path, "").body), &done); err != nil {
+			t.Fatal(err)
+		}
+		if done.Status.Terminal() {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	if done.Status != queue.Succeeded || done.Charged == nil || *done.Charged == "0.000000000" || *done.HTTPStatus != 200 || done.ResultURL != path+"/result" || done.Finished == nil {
+		t.Errorf("%+v", done)
+	}
+	if a := r.call("GET", path+"/result", ""); a.status != 200 || !strings.Contains(a.body, `"choices"`) || a.header.Get(guard.HeaderCost) == "" {
+		t.Errorf("%d %v %s", a.status, a.header, a.body)
+	}
+	r.chat(prompt("hi", `"max_tokens":5000`), "Prefer", "respond-async").fails(t, 429, "insufficient_quota") // can never fit
+}
+
+// TestRefusals: what a call gets that may not wait, or cannot.
+func TestRefusals(t *testing.T) {
+	r := newRig(t, queue.Pool{TPM: 1000, MaxJobs: 1}, nil, window(10_000_000, time.Hour))
+	if a := r.chat(prompt("hi", `"max_tokens":990`)); a.status != 200 {
+		t.Fatalf("%d %s", a.status, a.body)
+	}
+	a := r.chat(prompt("hi", `"max_tokens":990`))
+	if a.fails(t, 429, "rate_limit_exceeded"); a.header.Get("X-Should-Retry") != "false" || a.header.Get(guard.HeaderLimits) == "" || a.header.Get("X-Ratelimit-Remaining-Tokens") == "" || a.header.Get("X-Ratelimit-Reset-Requests") == "" {
+		t.Errorf("a refusal without the limits' state: %v", a.header)
+	}
+	r.org.Limits = nil
+	for _, async := range []string{"", "respond-async"} {
+		a = r.chat(prompt("hi", `"max_tokens":1001`), "Prefer", async)
+		if a.fails(t, 429, "insufficient_quota"); a.header.Get("X-Should-Retry") != "false" || a.header.Get("Retry-After") != "" {
+			t.Errorf("a call larger than the quota: %v", a.header)
+		}
+	}
+	if a := r.chat(prompt("hi", `"max_tokens":5`), "Prefer", "respond-async"); a.status != 202 {
+		t.Fatalf("%d %s", a.status, a.body)
+	}
+	a = r.chat(prompt("hi", `"max_tokens":5`), "Prefer", "respond-async")
+	if a.fails(t, 503, "server_is_overloaded"); a.header.Get("Retry-After") == "" {
+		t.Errorf("a full queue: %v", a.header)
+	}
+	r.org.RefuseOverLimit = true
+	r.chat(prompt("hi", `"max_tokens":990`)).fails(t, 429, "rate_limit_exceeded")
+	r.redis.Kill()
+	a = r.chat(prompt("hi", `"max_tokens":5`))
+	if a.fails(t, 503, "server_is_overloaded"); a.header.Get("Retry-After") == "" {
+		t.Errorf("a store that is down: %v", a.header)
+	}
+	r.redis.Restart()
+}
+
+// TestErrorTable: errors that are nobody's business tell nothing.
+func TestErrorTable(t *testing.T) {
+	s := New(Options{Directory: &Directory{}})
+	for _, err := range []error{errors.New("secret"), io.ErrUnexpectedEOF, context.Canceled} {
+		if e := s.refusal(err); e.Status != http.StatusInternalServerError || strings.Contains(string(e.JSON()), err.Error()) {
+			t.Errorf("%v: %s", err, e.JSON())
+		}
+	}
+	if e := s.refusal(&guard.BusyError{Status: 429}); e.Status != 429 || e.Header.Get("Retry-After") != "1" {
+		t.Errorf("%+v", e)
+	}
+}
