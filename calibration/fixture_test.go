@@ -58,13 +58,13 @@ func (s synthetic) draw(r *rand.Rand) (estimated, actual int64) {
 	return int64(x), int64(math.Round(y))
 }
 
-// learn observes n calls in rounds of 50.
+// learn observes n calls in rounds.
 func (f *fixture) learn(version string, s synthetic, n int) {
 	f.t.Helper()
 	for i := range n {
 		x, y := s.draw(f.rnd)
 		f.observe(claude, version, Prose, x, y)
-		if i%50 == 49 || i == n-1 {
+		if (i+1)%perRound == 0 || i == n-1 {
 			f.sync()
 		}
 	}

@@ -26,8 +26,13 @@ func TestConverges(t *testing.T) {
 				f := newFixture(t, rdb, Options{})
 				f.learn("v1", s, 1500)
 				mean, hold := f.Input(claude, Prose)
-				near(t, "mean", float64(mean), 1000*s.ratio, 0.03)
-				if share := f.covered(s, 2000); share < 0.95 {
+				near(t, "mean", float64(mean), 1000*s.ratio, max(0.03, 0.3*s.noise))
+				share := 0.0
+				for range 20 { // the estimates move on while they are measured
+					f.learn("v1", s, perRound)
+					share += f.covered(s, 500) / 20
+				}
+				if share < 0.965 {
 					t.Errorf("mean %d hold %d cover %.3f of further calls", mean, hold, share)
 				}
 				if limit := 1000 * s.ratio * (1 + 4*s.noise); float64(hold) > limit {
@@ -277,7 +282,7 @@ func TestOutput(t *testing.T) {
 				f.ObserveOutput("acme", "bob", "m", 2000)
 			}
 			f.ObserveOutput("zeta", "zoe", "m", int64(300+f.rnd.IntN(400)))
-			if i%50 == 49 {
+			if i%5 == 4 {
 				f.sync()
 			}
 		}

@@ -277,7 +277,7 @@ func TestRunAndMetrics(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() { done <- c.Run(ctx) }()
-	for range 30 {
+	for range perRound {
 		c.ObserveInput(Sample{Model: "prod", Version: "claude-opus-4-8", Name: claude, Class: Code, Estimated: 1000, Actual: 1400})
 	}
 	cancel()
@@ -290,7 +290,7 @@ func TestRunAndMetrics(t *testing.T) {
 			t.Errorf("%s is %v, want %v", kind, got, want)
 		}
 	}
-	if got := testutil.ToFloat64(c.metrics.observations.WithLabelValues("input", "taken")); got != 30 || mean == 1150 {
+	if got := testutil.ToFloat64(c.metrics.observations.WithLabelValues("input", "taken")); got != perRound || mean == 1150 {
 		t.Errorf("%v observations taken, mean %d", got, mean)
 	}
 	if problems, err := testutil.GatherAndLint(reg); err != nil || len(problems) > 0 {

@@ -12,11 +12,11 @@ import (
 )
 
 const (
-	batchEntries = 200 // of one script: under a millisecond of Redis
-	batchTries   = 3   // rounds until a batch is given up
-	batchLife    = time.Hour
-	readEntries  = 500 // of one HMGET
-	maxN         = 2000
+	batchWork   = 1000 // microseconds of one script: nobody's hold waits longer for it
+	batchTries  = 3    // rounds until a batch is given up
+	batchLife   = time.Hour
+	readEntries = 500 // of one HMGET
+	maxN        = 2000
 
 	// fullEvery is after how many rounds everything is read anew, so that what
 	// Redis has dropped is forgotten here too.
@@ -48,7 +48,11 @@ type batch struct {
 // add cuts updates into batches.
 func (b *batches) add(t *table, updates []update) {
 	for len(updates) > 0 {
-		n := min(len(updates), batchEntries)
+		n, work := 0, 0
+		for n < len(updates) && work < batchWork {
+			work += updates[n].work
+			n++
+		}
 		b.number++
 		b.open = append(b.open, batch{b.number, t, updates[:n]})
 		updates = updates[n:]

@@ -35,9 +35,13 @@ local function learn(e, x)
   if e.n <= START then
     e.q = e.mean + math.floor(2.5 * e.dev)
   else
-    local step = math.max(e.dev / 2, STEP)
+    -- Steps small enough not to stray, and bounds for what spreads out or
+    -- narrows faster than they go: 2 deviations are the 94th percentile of
+    -- normal noise, 12 are beyond a tail of one in twenty.
+    local step = math.max(e.dev / 4, STEP)
     if x >= e.q then e.q = e.q + P * step else e.q = e.q - (1 - P) * step end
-    e.q = math.max(math.floor(e.q + 0.5), e.mean)
+    local above = math.max(2 * e.dev, math.min(e.q - e.mean, 12 * e.dev + STEP))
+    e.q = math.floor(e.mean + above + 0.5)
   end
   if e.n > most_n then e.n = most_n end
 end
