@@ -22,10 +22,12 @@ import (
 	"github.com/llmguard/llmguard/calibration"
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/redisconn"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/providers"
 	"github.com/llmguard/llmguard/proxy"
 	"github.com/llmguard/llmguard/queue"
+	"github.com/llmguard/llmguard/tokenizer"
 	"github.com/llmguard/llmguard/wire"
 )
 
@@ -73,7 +75,7 @@ func New(o Options) (*App, error) {
 	}
 	a := &App{cfg: o.Config, log: o.Log, rdb: o.Redis, registry: prometheus.NewRegistry(), set: set.policy.Providers}
 	a.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	scripts, err := pipelined(o.Redis)
+	scripts, err := redisconn.Pipelined(o.Redis)
 	if err != nil {
 		return nil, err
 	}
@@ -162,6 +164,7 @@ func (a *App) Run(ctx context.Context) error {
 			return nil
 		}
 	})
+	servers.Go(a.warm)
 	a.ready.Store(true)
 	err := servers.Wait()
 	a.ready.Store(false)
@@ -175,6 +178,17 @@ func (a *App) Run(ctx context.Context) error {
 	err = errors.Join(err, keepers.Wait())
 	a.set.Close()
 	return err
+}
+
+// warm loads the token tables, so that the first calls need not wait for them
+// and damaged ones are noticed now.
+func (a *App) warm() error {
+	for _, enc := range []tokenizer.Encoding{tokenizer.O200k, tokenizer.CL100k} {
+		if err := tokenizer.Warm(enc); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // settleTime bounds the wait for settlements at shutdown.
@@ -207,6 +221,7 @@ func (a *App) serveCalls(ctx context.Context) error {
 	a.ready.Store(false)
 	a.log.Info("shutting down: not ready any more", "drain", t.Drain)
 	pause(t.Drain)
+	a.proxy.Drain()
 	// Cancelled calls still have to write their last bytes and settle.
 	stop := time.AfterFunc(t.Shutdown, cancelCalls)
 	defer stop.Stop()

@@ -24,6 +24,7 @@ type Server struct {
 	dir  string
 	args []string
 	cmd  *exec.Cmd
+	own  *redis.Client
 }
 
 // Option adds command line arguments to redis-server.
@@ -100,6 +101,15 @@ func (s *Server) Client() *redis.Client {
 	rdb := redis.NewClient(&redis.Options{Addr: s.Addr})
 	s.tb.Cleanup(func() { _ = rdb.Close() })
 	return rdb
+}
+
+// direct returns the client that this package itself talks to the server with.
+func (s *Server) direct() *redis.Client {
+	if s.own == nil {
+		s.own = redis.NewClient(&redis.Options{Addr: s.Addr, MaxRetries: -1, Protocol: 2})
+		s.tb.Cleanup(func() { _ = s.own.Close() })
+	}
+	return s.own
 }
 
 // FlushAll empties the server.

@@ -1,0 +1,108 @@
+package redisconn_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/llmguard/llmguard/internal/redisconn"
+	"github.com/llmguard/llmguard/internal/redistest"
+)
+
+var count = redis.NewScript("return redis.call('INCR', KEYS[1])")
+
+func pipelined(tb testing.TB, s *redistest.Server) (redis.UniversalClient, redis.Scripter) {
+	rdb := redisconn.Open(redisconn.Single, redisconn.Options(s.Addr))
+	tb.Cleanup(func() { _ = rdb.Close() })
+	scripts, err := redisconn.Pipelined(rdb)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return rdb, scripts
+}
+
+// A caller waits as long as its context says, however silent Redis is, and the
+// line works on when Redis does.
+func TestPipelinedObeysTheContext(t *testing.T) {
+	server := redistest.Start(t)
+	_, scripts := pipelined(t, server)
+	if n, err := count.Run(t.Context(), scripts, []string{"n"}).Int(); n != 1 || err != nil {
+		t.Fatal(n, err) // NOSCRIPT, then EVAL
+	}
+	if err := server.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for range 50 {
+		wg.Go(func() {
+			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			defer cancel()
+			done := make(chan error, 1)
+			go func() { done <- count.Run(ctx, scripts, []string{"n"}).Err() }()
+			select {
+			case err := <-done:
+				if !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("a stopped Redis: %v", err)
+				}
+			case <-time.After(1500 * time.Millisecond): // below the client's own timeouts
+				t.Error("waits longer than its context")
+			}
+		})
+	}
+	wg.Wait()
+	if err := server.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if err := count.Run(ctx, scripts, []string{"n"}).Err(); err != nil {
+		t.Fatalf("Redis is back: %v", err)
+	}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := count.Run(gone, scripts, []string{"never"}).Err(); !errors.Is(err, context.Canceled) {
+		t.Fatalf("a caller that left: %v", err)
+	}
+}
+
+// BenchmarkScripts measures our own CPU time per script with 16 callers.
+func BenchmarkScripts(b *testing.B) {
+	server := redistest.Start(b)
+	rdb, line := pipelined(b, server)
+	for name, scripts := range map[string]redis.Scripter{"one by one": rdb, "pipelined": line} {
+		b.Run(name, func(b *testing.B) {
+			before := cpu(b)
+			var left atomic.Int64
+			left.Store(int64(b.N))
+			b.ResetTimer()
+			var wg sync.WaitGroup
+			for range 16 {
+				wg.Go(func() {
+					for left.Add(-1) >= 0 {
+						ctx, cancel := context.WithTimeout(b.Context(), time.Second)
+						if err := count.Run(ctx, scripts, []string{"n"}).Err(); err != nil {
+							b.Error(err)
+						}
+						cancel()
+					}
+				})
+			}
+			wg.Wait()
+			b.ReportMetric(float64((cpu(b)-before).Nanoseconds())/float64(b.N)/1000, "cpu-us/op")
+		})
+	}
+}
+
+func cpu(b *testing.B) time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}

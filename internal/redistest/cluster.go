@@ -1,0 +1,229 @@
+package redistest
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/llmguard/llmguard/internal/redisconn"
+)
+
+const allSlots = 16384
+
+// Group is several servers that make one store: a cluster, or a primary with
+// replicas that sentinels watch. Its methods are for one goroutine.
+type Group struct {
+	Nodes     []*Server // primaries first
+	Sentinels []*Server // none in a cluster
+	Links     []*Link   // of a sentinel group: the replicas' ways to the primary
+
+	tb   testing.TB
+	mode redisconn.Mode
+}
+
+// StartCluster runs a Redis Cluster and waits until it serves. A node counts as
+// dead after 2 s.
+func StartCluster(tb testing.TB, masters, replicasEach int, opts ...Option) *Group {
+	tb.Helper()
+	g := &Group{tb: tb, mode: redisconn.Cluster}
+	opts = append([]Option{WithArgs("--cluster-enabled", "yes", "--cluster-node-timeout", "2000",
+		"--repl-diskless-sync-delay", "0"), withBusPort}, opts...)
+	for range masters * (1 + replicasEach) {
+		g.Nodes = append(g.Nodes, Start(tb, opts...))
+	}
+	host, port, _ := net.SplitHostPort(g.Nodes[0].Addr)
+	for i, n := range g.Nodes {
+		g.do(n, "cluster", "set-config-epoch", i+1)
+		if i < masters {
+			args := []any{"cluster", "addslots"}
+			for slot := i * allSlots / masters; slot < (i+1)*allSlots/masters; slot++ {
+				args = append(args, slot)
+			}
+			g.do(n, args...)
+		}
+		if i > 0 {
+			g.do(n, "cluster", "meet", host, port)
+		}
+	}
+	g.wait("all nodes to know each other", func() bool {
+		for _, n := range g.Nodes {
+			if strings.Count(g.text(n, "cluster", "nodes"), "connected") != len(g.Nodes) {
+				return false
+			}
+		}
+		return true
+	})
+	for i, n := range g.Nodes[masters:] {
+		g.do(n, "cluster", "replicate", g.ID(g.Nodes[i%masters]))
+	}
+	g.Healthy()
+	return g
+}
+
+// withBusPort moves a server to a port that leaves room for the cluster's bus,
+// 10000 above it.
+func withBusPort(s *Server) {
+	s.tb.Helper()
+	for range 200 {
+		port := 11000 + rand.IntN(19000)
+		if !free(port) || !free(port+10000) {
+			continue
+		}
+		s.Addr = net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+		s.args = append(s.args, "--port", strconv.Itoa(port))
+		return
+	}
+	s.tb.Fatal("no two free ports 10000 apart")
+}
+
+func free(port int) bool {
+	l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	if err != nil {
+		return false
+	}
+	l.Close()
+	return true
+}
+
+// Healthy waits until all of a cluster's living nodes see it whole and every
+// replica follows its primary.
+func (g *Group) Healthy() {
+	g.tb.Helper()
+	g.wait("the cluster to be whole", func() bool {
+		for _, n := range g.Nodes {
+			if n.cmd == nil {
+				continue
+			}
+			if !strings.Contains(g.text(n, "cluster", "info"), "cluster_state:ok") ||
+				strings.Contains(g.text(n, "info", "replication"), "master_link_status:down") {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// ID returns a cluster node's name.
+func (g *Group) ID(n *Server) string {
+	return g.text(n, "cluster", "myid")
+}
+
+// Owner returns the living node that a cluster's slot belongs to.
+func (g *Group) Owner(key string) *Server {
+	g.tb.Helper()
+	slot, _ := strconv.Atoi(g.text(g.living(), "cluster", "keyslot", key))
+	for line := range strings.Lines(g.text(g.living(), "cluster", "nodes")) {
+		f := strings.Fields(line)
+		for _, span := range f[8:] {
+			from, to, several := strings.Cut(span, "-")
+			if !several {
+				to = from
+			}
+			a, err1 := strconv.Atoi(from)
+			b, err2 := strconv.Atoi(to)
+			if err1 != nil || err2 != nil || slot < a || slot > b {
+				continue
+			}
+			for _, n := range g.Nodes {
+				if strings.HasPrefix(f[1], n.Addr+"@") {
+					return n
+				}
+			}
+		}
+	}
+	g.tb.Fatalf("nobody owns the slot of %q", key)
+	return nil
+}
+
+func (g *Group) living() *Server {
+	for _, n := range g.Nodes {
+		if n.cmd != nil {
+			return n
+		}
+	}
+	g.tb.Fatal("no node lives")
+	return nil
+}
+
+// MoveSlot moves the slot of a key to another primary, as an operator's tools
+// do: the slot is open in both while its keys move one by one, with a pause
+// after each. It returns how many keys moved.
+func (g *Group) MoveSlot(key string, to *Server, pause time.Duration) int {
+	g.tb.Helper()
+	from := g.Owner(key)
+	slot := g.text(from, "cluster", "keyslot", key)
+	g.do(to, "cluster", "setslot", slot, "importing", g.ID(from))
+	g.do(from, "cluster", "setslot", slot, "migrating", g.ID(to))
+	host, port, _ := net.SplitHostPort(to.Addr)
+	moved := 0
+	for {
+		keys := g.do(from, "cluster", "getkeysinslot", slot, 1).([]any)
+		if len(keys) == 0 {
+			break
+		}
+		g.do(from, "migrate", host, port, keys[0], 0, 5000)
+		moved++
+		time.Sleep(pause)
+	}
+	for _, n := range []*Server{to, from} {
+		g.do(n, "cluster", "setslot", slot, "node", g.ID(to))
+	}
+	return moved
+}
+
+// Client returns a client with the program's own options, closed when the test
+// ends. An address that is given replaces those of the group.
+func (g *Group) Client(addrs ...string) redis.UniversalClient {
+	list := g.Nodes
+	if g.mode == redisconn.Sentinel {
+		list = g.Sentinels
+	}
+	for _, n := range list {
+		addrs = append(addrs, n.Addr)
+	}
+	o := redisconn.Options(addrs...)
+	if g.mode == redisconn.Sentinel {
+		o.MasterName = masterName
+	}
+	rdb := redisconn.Open(g.mode, o)
+	g.tb.Cleanup(func() { _ = rdb.Close() })
+	return rdb
+}
+
+// do runs a command on one node.
+func (g *Group) do(n *Server, args ...any) any {
+	g.tb.Helper()
+	out, err := n.direct().Do(context.Background(), args...).Result()
+	if err != nil {
+		g.tb.Fatalf("%s: %v: %v", n.Addr, args[:min(len(args), 4)], err)
+	}
+	return out
+}
+
+// text is do for answers that are one string; empty when the node does not
+// answer.
+func (g *Group) text(n *Server, args ...any) string {
+	out, err := n.direct().Do(context.Background(), args...).Result()
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(fmt.Sprint(out))
+}
+
+func (g *Group) wait(what string, done func() bool) {
+	g.tb.Helper()
+	for range 1500 {
+		if done() {
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	g.tb.Fatalf("waited 30 s for %s", what)
+}
