@@ -41,6 +41,7 @@ type Result struct {
 	Status     int // HTTP status of the provider; 0 when there was none
 	Usage      pricing.Usage
 	Cost       pricing.Nano
+	Split      pricing.Split // of Cost; zero when it is not made up of Usage
 	Estimated  bool
 	Fault      string      // what was wrong with the provider's usage, if anything
 	Refusal    *wire.Error // the provider's error, when that is what was relayed
@@ -137,7 +138,7 @@ func (c *Call) write(ctx context.Context) error {
 	}
 	receipt, err := c.guard.budget.Settle(ctx, c.Hold, budget.Settlement{
 		Actual: budget.Amounts{Cost: r.Cost, Tokens: r.Usage.Input + r.Usage.Output},
-		Usage:  r.Usage, Estimated: r.Estimated, Outcome: string(r.Outcome), Status: r.Status,
+		Usage:  r.Usage, Split: r.Split, Estimated: r.Estimated, Outcome: string(r.Outcome), Status: r.Status,
 		UpstreamID: r.UpstreamID, ServiceTier: r.Tier, Waited: c.Waited, Took: r.Took,
 	})
 	if err == nil {
@@ -184,13 +185,13 @@ func (c *Call) charge(a wire.Answer) {
 	r.Outcome, r.Usage = Completed, pricing.Usage(a.Usage)
 	r.Model, r.Tier = a.Model, a.ServiceTier
 	r.Usage.Requests = 1
-	cost, err := c.priceOf(a.Model).Charge(r.Usage, c.settleTerms(a.ServiceTier))
+	split, err := c.priceOf(a.Model).Split(r.Usage, c.settleTerms(a.ServiceTier))
 	if err != nil { // a tier the catalogue does not know: never below the hold
 		c.chargeHold(Completed)
 		r.Fault = err.Error()
 		return
 	}
-	r.Cost = cost
+	r.Cost, r.Split = split.Total(), split
 	c.learn()
 }
 
@@ -220,11 +221,11 @@ func (c *Call) chargeEstimate(o Outcome, output int64) {
 	r := &c.Result
 	r.Outcome, r.Estimated = o, true
 	r.Usage = c.usage(min(output, c.Output))
-	cost, err := c.Price.Charge(r.Usage, c.terms)
-	if err != nil || cost > c.Max.Cost {
-		cost = c.Max.Cost
+	split, err := c.Price.Split(r.Usage, c.terms)
+	r.Cost, r.Split = split.Total(), split
+	if err != nil || r.Cost > c.Max.Cost {
+		r.Cost, r.Split = c.Max.Cost, pricing.Split{}
 	}
-	r.Cost = cost
 }
 
 // chargeHold charges the whole hold, marked estimated: nothing is known of
@@ -233,5 +234,5 @@ func (c *Call) chargeHold(o Outcome) {
 	r := &c.Result
 	r.Outcome, r.Estimated = o, true
 	r.Usage = c.usage(c.Output)
-	r.Cost = c.Max.Cost
+	r.Cost, r.Split = c.Max.Cost, pricing.Split{}
 }
