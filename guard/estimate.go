@@ -14,12 +14,6 @@ const (
 	// unlimitedQuota stands in for the TPM estimate of a request that names no
 	// output limit; OpenAI makes its own estimate there and does not publish it.
 	unlimitedQuota = 4096
-	// perToolCall covers the frame of one assistant tool call (TypeScript
-	// rendering, community-measured: at most 8).
-	perToolCall = 8
-	// toolsMargin covers nested schemas, where the rendering formula has been
-	// seen up to 7 tokens low.
-	toolsMargin = 16
 )
 
 // estimate fills in the tokens and the money a plan has to hold.
@@ -135,7 +129,8 @@ func (g *Guard) input(p *Plan) (int64, error) {
 	}
 	c.schema(r.Tools)
 	c.schema(r.Functions)
-	c.json(r.ResponseFormat)
+	c.choice(r.ToolChoice)
+	c.format(r.ResponseFormat)
 	return g.total(p, &c), nil
 }
 
@@ -183,25 +178,29 @@ func (c *counter) message(m *wire.Message, perMessage, perName int) {
 		case wire.KindName:
 			c.tokens += int64(perName)
 		case wire.KindToolCall:
-			c.tokens += perToolCall
+			c.tokens += tokenizer.ToolCallOverhead
 		}
 	}
 }
 
-// schema counts tool definitions by the larger of the rendered form and the
-// JSON itself.
+// schema counts tool definitions.
 func (c *counter) schema(s wire.Span) {
-	if s.IsZero() {
-		return
+	if !s.IsZero() {
+		c.tokens += int64(c.cache.ToolsTokens(c.enc, c.request.Raw(s)))
 	}
-	raw := c.request.Raw(s)
-	rendered := tokenizer.ToolsTokens(c.enc, raw)
-	c.tokens += int64(max(rendered, tokenizer.Count(c.enc, raw))) + toolsMargin
 }
 
-func (c *counter) json(s wire.Span) {
+// choice and format count what tool_choice and response_format put into the
+// prompt.
+func (c *counter) choice(s wire.Span) {
 	if !s.IsZero() {
-		c.tokens += int64(tokenizer.Count(c.enc, c.request.Raw(s))) + toolsMargin
+		c.tokens += int64(tokenizer.ToolChoiceTokens(c.enc, c.request.Raw(s)))
+	}
+}
+
+func (c *counter) format(s wire.Span) {
+	if !s.IsZero() {
+		c.tokens += int64(tokenizer.ResponseFormatTokens(c.enc, c.request.Raw(s)))
 	}
 }
 

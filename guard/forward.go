@@ -222,7 +222,11 @@ func (c *Call) head(w http.ResponseWriter, resp *http.Response) {
 func (c *Call) relayError(w http.ResponseWriter, resp *http.Response) error {
 	answer, readErr := io.ReadAll(io.LimitReader(resp.Body, maxErrorAnswer))
 	status := resp.StatusCode
+	refusal := parseError(status, answer)
 	switch {
+	case status == http.StatusTooManyRequests && refusal != nil && moneyGone[refusal.Code]:
+		c.Result.Outcome = Rejected
+		c.guard.log.Error("the provider account is out of money", "provider", c.Target.Provider.ID, "code", refusal.Code)
 	case status == http.StatusTooManyRequests, status == http.StatusServiceUnavailable:
 		c.Result.Outcome = Busy
 		wait, _ := wire.ParseRetryAfter(resp.Header, time.Now())
@@ -240,7 +244,6 @@ func (c *Call) relayError(w http.ResponseWriter, resp *http.Response) error {
 	default:
 		c.Result.Outcome = Rejected
 	}
-	refusal := parseError(status, answer)
 	if readErr != nil || refusal == nil {
 		return &wire.Error{Status: status, Type: errorType(status), Code: "upstream_error",
 			Message: fmt.Sprintf("The provider answered %d without an error this proxy can relay", status)}
@@ -252,6 +255,12 @@ func (c *Call) relayError(w http.ResponseWriter, resp *http.Response) error {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	return written(w.Write(answer))
+}
+
+// moneyGone are the codes of a 429 that no waiting mends (contract 5.2).
+var moneyGone = map[string]bool{
+	"insufficient_quota": true, "credit_balance_exhausted": true, "organization_spend_limit_exceeded": true,
+	"project_spend_limit_exceeded": true, "organization_usage_limit_exceeded": true,
 }
 
 func errorType(status int) string {

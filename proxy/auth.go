@@ -117,24 +117,26 @@ func (f *failures) forgetLocked(now time.Time) {
 	}
 }
 
-// authenticate finds who is calling. Every refusal reads the same.
+// authenticate finds who is calling. Every refusal reads the same. An address
+// with too many wrong keys gets 429 for further ones; a right key behind the
+// same address is never locked out.
 func (s *Server) authenticate(r *http.Request, ip netip.Addr) (guard.Caller, error) {
 	now := time.Now()
-	if s.failures.blocked(ip, now) {
-		return guard.Caller{}, wire.RateLimited("Too many requests with a wrong API key from this address", time.Minute)
+	text, sent := bearer(r.Header)
+	if sent {
+		if p, ok := s.directory.Load().find(text, now); ok {
+			return guard.Caller{Org: p.Org, User: p.User, Key: p.Key, Models: p.Models, IP: ip.String()}, nil
+		}
+		s.metrics.authFailures.Inc()
 	}
-	text, ok := bearer(r.Header)
-	if !ok {
-		s.failures.failed(ip, now)
+	if s.failures.blocked(ip, now) {
+		return guard.Caller{}, wire.RateLimited("Too many requests with a wrong API key from this address", time.Minute/failuresPerMinute)
+	}
+	s.failures.failed(ip, now)
+	if !sent {
 		return guard.Caller{}, wire.InvalidKey("Send one API key, as `Authorization: Bearer lg_live_...`")
 	}
-	p, ok := s.directory.Load().find(text, now)
-	if !ok {
-		s.failures.failed(ip, now)
-		s.metrics.authFailures.Inc()
-		return guard.Caller{}, wire.InvalidKey("Incorrect API key provided. Keys are made with `llmguard keys new`")
-	}
-	return guard.Caller{Org: p.Org, User: p.User, Key: p.Key, Models: p.Models, IP: ip.String()}, nil
+	return guard.Caller{}, wire.InvalidKey("Incorrect API key provided. Keys are made with `llmguard keys new`")
 }
 
 // bearer returns the key of the one Authorization header, or of Azure's

@@ -133,9 +133,12 @@ func TestFailuresBlock(t *testing.T) {
 	for range failureBurst {
 		r.call("GET", "/v1/models", "", "Authorization", "Bearer wrong").fails(t, 401, "invalid_api_key")
 	}
-	a := r.call("GET", "/v1/models", "")
+	a := r.call("GET", "/v1/models", "", "Authorization", "Bearer wrong")
 	if a.fails(t, 429, "rate_limit_exceeded"); a.header.Get("Retry-After") == "" {
 		t.Errorf("headers %v", a.header)
+	}
+	if a := r.call("GET", "/v1/models", ""); a.status != 200 {
+		t.Errorf("a right key behind the same address is locked out: %d", a.status)
 	}
 	if a := r.call("GET", "/", "", "Authorization", ""); a.status != 200 {
 		t.Errorf("the greeting answers %d", a.status)

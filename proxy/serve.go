@@ -37,7 +37,7 @@ func (s *Server) metered(ep wire.Endpoint) func(*exchange, *http.Request, string
 		if err != nil {
 			return err
 		}
-		if wish.async {
+		if wish.async && !plan.Caller.Org.RefuseOverLimit { // RFC 7240: a preference may be ignored
 			return s.accept(x, r, plan)
 		}
 		err = s.live(x, r, plan)

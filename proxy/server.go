@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -63,6 +64,8 @@ type Server struct {
 	directory atomic.Pointer[Directory]
 	failures  failures
 	routes    map[string]route
+	draining  chan struct{}
+	drainOnce sync.Once
 	metrics   *metrics
 	log       *slog.Logger
 }
@@ -72,8 +75,8 @@ func New(o Options) *Server {
 	o.withDefaults()
 	s := &Server{
 		opts: o, guard: o.Guard, queue: o.Queue, log: o.Log,
-		failures: failures{ips: map[netip.Addr]*failure{}},
-		metrics:  newMetrics(o.Metrics),
+		failures: failures{ips: map[netip.Addr]*failure{}}, draining: make(chan struct{}),
+		metrics: newMetrics(o.Metrics),
 	}
 	s.directory.Store(o.Directory)
 	s.routes = s.table()
@@ -82,6 +85,10 @@ func New(o Options) *Server {
 
 // SetDirectory replaces the known keys.
 func (s *Server) SetDirectory(d *Directory) { s.directory.Store(d) }
+
+// Drain sends callers who wait in the queue away, with an answer that makes
+// them try again; calls that run go on. It is for shutting down.
+func (s *Server) Drain() { s.drainOnce.Do(func() { close(s.draining) }) }
 
 // ServeHTTP runs one request and leaves one access record.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {

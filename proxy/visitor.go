@@ -21,8 +21,9 @@ type visitor struct {
 	job      *queue.Job
 	watch    *queue.Watch
 	stream   bool
-	patience time.Time // how long the caller waits for the job to run
-	deadline time.Time // patience while the job waits; zero while it runs
+	draining <-chan struct{} // closed when the process shuts down
+	patience time.Time       // how long the caller waits for the job to run
+	deadline time.Time       // patience while the job waits; zero while it runs
 
 	attempt int // the attempt head and body belong to
 	status  int // of the answer; 0 until it is known
@@ -44,6 +45,8 @@ func (v *visitor) run(ctx context.Context) error {
 		case errors.Is(err, io.EOF):
 			v.over = true
 			return v.finish()
+		case errors.Is(err, errDraining):
+			return v.sendAway(ctx)
 		case errors.Is(err, context.DeadlineExceeded):
 			if v.late() {
 				return v.giveUp(ctx)
@@ -65,18 +68,35 @@ func (v *visitor) run(ctx context.Context) error {
 	}
 }
 
-// next waits for the next event, no longer than to the next newline or the end
-// of the caller's patience.
+// errDraining ends the wait for an event when the process shuts down.
+var errDraining = errors.New("the process shuts down")
+
+// next waits for the next event, no longer than to the next newline, the end
+// of the caller's patience, or the beginning of a shutdown while the job waits.
 func (v *visitor) next(ctx context.Context, tick time.Time) (queue.Event, error) {
 	until := v.deadline
 	if v.silent() && (until.IsZero() || tick.Before(until)) {
 		until = tick
 	}
-	if until.IsZero() {
+	if !until.IsZero() {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, until)
+		defer cancel()
+	}
+	if v.deadline.IsZero() || v.draining == nil {
 		return v.watch.Next(ctx)
 	}
-	ctx, cancel := context.WithDeadline(ctx, until)
-	defer cancel()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	done := make(chan struct{})
+	defer close(done)
+	go func() {
+		select {
+		case <-v.draining:
+			cancel(errDraining)
+		case <-done:
+		}
+	}()
 	return v.watch.Next(ctx)
 }
 
@@ -185,14 +205,28 @@ func (v *visitor) end(e *wire.Error) error {
 	return x.flush()
 }
 
-// giveUp ends a wait that outlasted the caller's patience.
+// giveUp ends a wait that outlasted the caller's patience. A call that has
+// started this very moment is waited for: it costs money now.
 func (v *visitor) giveUp(ctx context.Context) error {
-	job, err := v.drop(ctx)
-	if err == nil && job.State != queue.Cancelled { // it started, or even ended, this moment
+	bounded, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	job, err := v.server.queue.Expire(bounded, v.job.Org, v.job.ID)
+	if err == nil && job.State != queue.Expired && job.State != queue.Cancelled {
 		v.patience, v.deadline = time.Time{}, time.Time{}
 		return v.run(ctx)
 	}
 	return v.end(wire.RateLimited("The call waited as long as its caller allowed and does not fit under the limit yet", time.Second))
+}
+
+// sendAway ends a wait because this process shuts down. The caller's retry
+// reaches another one.
+func (v *visitor) sendAway(ctx context.Context) error {
+	job, err := v.drop(ctx)
+	if err == nil && job.State == queue.Running {
+		v.draining = nil // it costs money now: shutting down waits for it
+		return v.run(ctx)
+	}
+	return v.end(wire.ServiceUnavailable("This proxy shuts down; try again", time.Second, nil))
 }
 
 // leave is called when the caller is gone.

@@ -17,7 +17,7 @@ func (s *Server) newJob(x *exchange, r *http.Request, plan *guard.Plan, class qu
 		ID: s.queue.NewID(plan.Target.Pool), Pool: plan.Target.Pool, CallID: x.id,
 		Org: x.caller.Org.ID, User: x.caller.User, Key: x.caller.Key, Class: class,
 		Endpoint: plan.Request.Endpoint, Model: plan.Request.Model, Stream: plan.Request.Stream,
-		Tokens: plan.Quota, Cost: plan.Max.Cost, Header: kept(r.Header), Query: r.URL.RawQuery,
+		Tokens: plan.Quota, Cost: plan.Max.Cost, Header: kept(r.Header), Query: r.URL.RawQuery, IP: x.caller.IP,
 	}
 }
 
@@ -84,7 +84,7 @@ func (s *Server) wait(x *exchange, r *http.Request, plan *guard.Plan, wish wish,
 	if len(wish.applied) > 0 {
 		x.Header().Set("Preference-Applied", strings.Join(wish.applied, ", "))
 	}
-	v := &visitor{server: s, exchange: x, job: job, watch: watch, stream: plan.Request.Stream, patience: started.Add(patience)}
+	v := &visitor{server: s, exchange: x, job: job, watch: watch, stream: plan.Request.Stream, patience: started.Add(patience), draining: s.draining}
 	v.deadline = v.patience
 	err := v.run(r.Context())
 	v.bill(r.Context())

@@ -159,7 +159,7 @@ func TestWaitPatience(t *testing.T) {
 	}
 	for _, m := range r.records(2) {
 		job, err := r.queue.Job(t.Context(), "acme", m["job"].(string))
-		if err != nil || job.State != queue.Cancelled {
+		if err != nil || job.State != queue.Expired {
 			t.Errorf("job %+v, %v", job, err)
 		}
 	}

@@ -329,3 +329,38 @@ func TestShutdown(t *testing.T) {
 		t.Errorf("the stream was not settled by its usage: %+v", e)
 	}
 }
+
+// TestShutdownWaiting: callers who wait are sent away with an answer that makes
+// them try again, plain ones by a status, streams by an error event.
+func TestShutdownWaiting(t *testing.T) {
+	s := newStack(t, fakeprovider.Options{}, simple("[{name: small, subject: user, amount: $0.0006, window: 60s}]")+"queue: {keep_alive: 200ms}\n")
+	s.fake.Script(func(*fakeprovider.Request) fakeprovider.Behaviour { return fakeprovider.Behaviour{Fill: true} })
+	p := s.proxy()
+	s.worker()
+	if a := post(p.URL+"/chat/completions", s.keys["alice"], chat("gpt-4o", "hi", oneCall)); a.status != 200 {
+		t.Fatalf("status %d: %s", a.status, a.body)
+	}
+	got := make(chan answer, 2)
+	for _, extra := range []string{oneCall, oneCall + `,"stream":true`} {
+		go func() { got <- post(p.URL+"/chat/completions", s.keys["alice"], chat("gpt-4o", "hi", extra)) }()
+	}
+	for range 500 {
+		if strings.Contains(p.metrics(), "llmguard_proxy_waiting_callers 2") {
+			break
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	time.Sleep(500 * time.Millisecond) // the stream is committed to 200 by its first newline
+	p.terminate()
+	for range 2 {
+		a := <-got
+		switch {
+		case a.err != nil:
+			t.Errorf("a waiting caller was cut off: %v", a.err)
+		case a.status == 503 && a.header.Get("Retry-After") != "":
+		case a.status == 200 && strings.Contains(a.body, `data: {"error":`):
+		default:
+			t.Errorf("status %d, headers %v: %q", a.status, a.header, a.body)
+		}
+	}
+}
