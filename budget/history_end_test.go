@@ -113,6 +113,12 @@ func (h *history) compare() error {
 		for i, s := range list {
 			m := h.model(h.limits[i], c)
 			used, held := m.sums(h.at())
+			if m.coarse {
+				h.coarse = true
+				if s.Used >= used {
+					continue
+				}
+			}
 			if s.Used != used || s.Held != held {
 				return fmt.Errorf("%s of %s: used %d held %d, oracle %d %d", s.LimitID, user, s.Used, s.Held, used, held)
 			}

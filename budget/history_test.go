@@ -23,6 +23,7 @@ type history struct {
 	models map[string]*model // by state key
 	holds  []*modelHold
 	billed int64 // what the ledger must add up to
+	coarse bool  // a bucket may count more than the oracle from here on
 	trace  []string
 }
 
@@ -289,19 +290,10 @@ func (h *history) stepExtend() error {
 	return nil
 }
 
-// extend adds to a hold in one limit; in a bucket what stands behind the last
-// part is counted as a piece of it.
+// extend adds to a hold in one limit.
 func (h *history) extend(m *modelHold, i int, mod *model, n int64) {
 	m.had[i] += n
-	c := mod.charge(h.at(), m.hold.ID, n, true)
-	last := m.marks[i][len(m.marks[i])-1]
-	if mod.shape.Kind == Bucket && last.place.busy == c.place.busy {
-		last.place.volume, last.place.used = last.place.volume+n, last.place.used+n
-		last.amount += n
-		last.pours = append(last.pours, c.pours...)
-		return
-	}
-	m.marks[i] = append(m.marks[i], c)
+	m.marks[i] = append(m.marks[i], mod.charge(h.at(), m.hold.ID, n, true))
 }
 
 func (h *history) stepSweep() error {

@@ -24,6 +24,9 @@ func runHistory(t testing.TB, rdb *redis.Client, sc scripts, steps int, choose f
 		if err := h.step(); err != nil {
 			return fmt.Errorf("%w\n%s", err, strings.Join(h.trace, "\n"))
 		}
+		if h.coarse {
+			return nil
+		}
 	}
 	if err := h.finish(); err != nil {
 		return fmt.Errorf("at the end: %w\n%s", err, strings.Join(h.trace, "\n"))
@@ -112,7 +115,9 @@ func TestOracleNotices(t *testing.T) {
 		{"one too many", "if st.over > 0 and A[", "if st.over > 1 and A["},
 		{"counted twice when repeated", "if call('HSETNX', K[1], id, record .. '|' .. A[6]) == 0 then", "if call('HSET', K[1], id, record .. '|' .. A[6]) == 9 then"},
 		{"refund from a slot that left", "if i > st.cur or st.cur - i > 60 or st.wipe then return 0 end", ""},
-		{"refund of what has drained", "local left = max(", "local left = max(from,"},
+		{"refund of what has drained", "n, least, g = n + 1, whole, frac + 0", "n = n + 1"},
+		{"refund down to a fraction", "minus, less, back = least, g,", "minus, less, back = least, 0,"},
+		{"refund that leaves the dips", "later[i] = later[i][1] .. fmt('%d,%d;', fall(later[i][2], later[i][3]))", "later[i] = later[i][1] .. fmt('%d,%d;', later[i][2], later[i][3])"},
 		{"fraction of the refill lost", "f = x - c * p", "f = 0"},
 		{"refill counted twice when time stands still", "elseif r ~= '0' and used > 0 then", "elseif r ~= '0' and used > 0 then\n        e = e + 3000"},
 		{"debt forgotten", "if want > had then", "if want > had and st.used < 0 then"},

@@ -9,27 +9,20 @@ import (
 )
 
 // The oracle says what every limit must count, from a plain log of all charges
-// that nothing is ever removed from. Only the bucket keeps a state, in exact
-// fractions.
+// that nothing is ever removed from. A bucket is replayed from its first charge on,
+// in exact fractions, as if every call had cost from the start what it costs now.
 
 // mark is one charge in the log of a limit.
 type mark struct {
 	at     int64 // the shape's time, us
 	amount int64 // what the limit must count
 	held   bool
-	place  place // bucket only
 	pours  []*pour
 }
 
 // pour is what a call took at one instant, and what of it it was really charged:
 // the oldest first, as a call uses up what it took first.
 type pour struct{ at, took, real int64 }
-
-// place is a bucket's counts as of right after a charge.
-type place struct {
-	busy, volume, given, used int64
-	fraction                  *big.Int
-}
 
 // model is one limit for one subject.
 type model struct {
@@ -41,13 +34,13 @@ type model struct {
 	open  map[string]int64 // concurrency: hold id -> lease end
 
 	// bucket
-	used, volume, given, busy int64
-	fraction                  *big.Int // of per, drained beyond used
-	heldSum                   int64
+	busy    int64 // when it was last empty
+	heldSum int64
+	coarse  bool // it had more dips than the scripts keep
 }
 
 func newModel(s Shape, lease time.Duration) *model {
-	return &model{shape: s, lease: lease.Microseconds(), open: map[string]int64{}, fraction: new(big.Int)}
+	return &model{shape: s, lease: lease.Microseconds(), open: map[string]int64{}}
 }
 
 func (m *model) clock(now int64) int64 { return max(now, m.last) }
@@ -84,33 +77,38 @@ func (m *model) leaves(at int64) int64 {
 	}
 }
 
-// drain brings the bucket to time t.
-func (m *model) drain(t int64) {
-	elapsed := t - m.last
-	if m.used > 0 && m.shape.Refill > 0 && elapsed > 0 {
-		per := big.NewInt(m.shape.Per.Microseconds())
-		x := new(big.Int).Mul(big.NewInt(elapsed), big.NewInt(m.shape.Refill))
-		x.Add(x, m.fraction)
-		whole, rest := new(big.Int).DivMod(x, per, new(big.Int))
-		if whole.Cmp(big.NewInt(m.used)) >= 0 {
-			m.used = 0
-		} else {
-			m.used -= whole.Int64()
-			m.fraction = rest
-		}
-	}
-	m.last = t
-	if m.used == 0 {
-		m.fraction, m.volume, m.given, m.heldSum, m.busy = new(big.Int), 0, 0, 0, t
-	}
-}
+// keptDips is how many dips of a bucket the scripts keep exactly, at least.
+const keptDips = 12
 
-// at returns a copy of a bucket as it is at now; other shapes need none.
-func (m *model) at(now int64) *model {
-	c := *m
-	c.fraction = new(big.Int).Set(m.fraction)
-	c.drain(c.clock(now))
-	return &c
+// replay returns what is used of a bucket at t, rounded up, the fraction of a unit
+// that has drained beyond it in 1/per, and how many dips decide what goes back.
+func (m *model) replay(t int64) (used int64, fraction *big.Int, dips int) {
+	per := big.NewInt(max(1, m.shape.Per.Microseconds()))
+	level, then := new(big.Int), int64(0) // in 1/per
+	var low []*big.Int
+	dip := func(at int64) {
+		level.Sub(level, new(big.Int).Mul(big.NewInt(at-then), big.NewInt(m.shape.Refill)))
+		if level.Sign() < 0 {
+			level.SetInt64(0)
+		}
+		for len(low) > 0 && low[len(low)-1].Cmp(level) >= 0 {
+			low = low[:len(low)-1]
+		}
+		then = at
+	}
+	for _, p := range m.pours {
+		if p.at != then {
+			dip(p.at)
+			low = append(low, new(big.Int).Set(level))
+		}
+		level.Add(level, new(big.Int).Mul(big.NewInt(p.real), per))
+	}
+	dip(t)
+	whole, rest := new(big.Int).DivMod(level, per, new(big.Int))
+	if rest.Sign() > 0 {
+		return whole.Int64() + 1, rest.Sub(per, rest), len(low)
+	}
+	return whole.Int64(), rest, len(low)
 }
 
 // sums returns used and held at now.
@@ -118,8 +116,8 @@ func (m *model) sums(now int64) (used, held int64) {
 	t := m.clock(now)
 	switch m.shape.Kind {
 	case Bucket:
-		b := m.at(now)
-		return b.used, min(b.heldSum, b.used)
+		used, _, _ = m.replay(t)
+		return used, min(m.heldSum, used)
 	case Concurrent:
 		for _, end := range m.open {
 			if end > now {
@@ -139,48 +137,34 @@ func (m *model) sums(now int64) (used, held int64) {
 	return used, held
 }
 
-// real returns the most that the limit may admit to have been charged at now:
-// for windows the sum inside, for a bucket the level if every call had been
-// charged its real cost from the start, rounded up.
+// realSum returns how much of what was really charged counts at now, for a bucket
+// rounded up.
 func (m *model) realSum(now int64) int64 {
 	t := m.clock(now)
-	if m.shape.Kind != Bucket {
-		var sum int64
-		for _, p := range m.pours {
-			if m.counts(p.at, t) {
-				sum += p.real
-			}
-		}
-		return sum
+	if m.shape.Kind == Bucket {
+		used, _, _ := m.replay(t)
+		return used
 	}
-	per := big.NewInt(max(1, m.shape.Per.Microseconds()))
-	level, then := new(big.Int), int64(0) // in 1/per
-	drainTo := func(at int64) {
-		level.Sub(level, new(big.Int).Mul(big.NewInt(at-then), big.NewInt(m.shape.Refill)))
-		if level.Sign() < 0 {
-			level.SetInt64(0)
-		}
-		then = at
-	}
+	var sum int64
 	for _, p := range m.pours {
-		drainTo(p.at)
-		level.Add(level, new(big.Int).Mul(big.NewInt(p.real), per))
+		if m.counts(p.at, t) {
+			sum += p.real
+		}
 	}
-	drainTo(t)
-	whole, rest := new(big.Int).DivMod(level, per, new(big.Int))
-	if rest.Sign() > 0 {
-		return whole.Int64() + 1
-	}
-	return whole.Int64()
+	return sum
 }
 
 // touch is what any write does to the limit's clock.
 func (m *model) touch(now int64) {
-	t := m.clock(now)
-	if m.shape.Kind == Bucket {
-		m.drain(t)
+	m.last = m.clock(now)
+	if m.shape.Kind != Bucket {
+		return
 	}
-	m.last = t
+	used, _, dips := m.replay(m.last)
+	m.coarse = m.coarse || dips > keptDips
+	if used == 0 {
+		m.busy, m.heldSum, m.coarse = m.last, 0, false
+	}
 }
 
 // charge adds n and returns the mark, nil for concurrency.
@@ -193,12 +177,8 @@ func (m *model) charge(now int64, id string, n int64, held bool) *mark {
 	m.touch(now)
 	p := &pour{m.last, n, n}
 	c := &mark{at: m.last, amount: n, held: held, pours: []*pour{p}}
-	if m.shape.Kind == Bucket {
-		m.used, m.volume = m.used+n, m.volume+n
-		if held {
-			m.heldSum += n
-		}
-		c.place = place{m.busy, m.volume, m.given, m.used, new(big.Int).Set(m.fraction)}
+	if held {
+		m.heldSum += n
 	}
 	m.log, m.pours = append(m.log, c), append(m.pours, p)
 	return c
@@ -216,7 +196,12 @@ func (m *model) regrade(now int64, id string, marks []*mark, had, want int64) *m
 	for _, c := range slices.Backward(marks) {
 		to := max(c.amount-back, 0)
 		back -= c.amount - to
-		c.amount -= m.giveBack(c, c.amount-to)
+		if c.held && c.at >= m.busy {
+			m.heldSum -= c.amount
+		}
+		if m.shape.Kind == Bucket || m.counts(c.at, m.last) {
+			c.amount = to
+		}
 		c.held = false
 	}
 	left := min(want, had) // what is missing is charged now
@@ -232,38 +217,6 @@ func (m *model) regrade(now int64, id string, marks []*mark, had, want int64) *m
 	return nil
 }
 
-func (m *model) giveBack(c *mark, n int64) int64 {
-	if m.shape.Kind != Bucket {
-		if m.counts(c.at, m.last) {
-			return n
-		}
-		return 0
-	}
-	p := c.place
-	if p.busy != m.busy {
-		return 0
-	}
-	if c.held {
-		m.heldSum = max(0, m.heldSum-c.amount)
-	}
-	drained := m.volume - m.given - m.used
-	ahead := p.volume - m.given - drained
-	if m.fraction.Sign() > 0 {
-		ahead--
-	}
-	alone := c.amount - (drained - (p.volume - p.given - p.used))
-	if m.fraction.Cmp(p.fraction) != 0 {
-		alone--
-	}
-	left := max(ahead, alone)
-	n = max(0, min(n, left, m.used))
-	m.used, m.given = m.used-n, m.given+n
-	if m.used == 0 {
-		m.fraction.SetInt64(0)
-	}
-	return n
-}
-
 // wait returns how long after now a call of n first fits, never is MaxInt64. It
 // tries the instants at which something leaves.
 func (m *model) wait(now, n int64) int64 {
@@ -272,16 +225,16 @@ func (m *model) wait(now, n int64) int64 {
 	}
 	switch m.shape.Kind {
 	case Bucket:
-		b := m.at(now)
 		if m.shape.Refill == 0 {
 			return math.MaxInt64
 		}
-		need := big.NewInt(b.used + n - m.shape.Amount)
+		used, fraction, _ := m.replay(m.clock(now))
+		need := big.NewInt(used + n - m.shape.Amount)
 		need.Mul(need, big.NewInt(m.shape.Per.Microseconds()))
-		need.Sub(need, b.fraction)
+		need.Sub(need, fraction)
 		refill := big.NewInt(m.shape.Refill)
 		need.Add(need, refill).Sub(need, big.NewInt(1)).Div(need, refill)
-		return b.last + need.Int64() - now
+		return m.clock(now) + need.Int64() - now
 	case Concurrent:
 		first := int64(math.MaxInt64)
 		for _, end := range m.open {

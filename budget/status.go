@@ -78,8 +78,8 @@ func (s *Store) statusOf(l Limit, st state, wanted, now int64, r row) Status {
 // row that tells. lua/shapes.lua lists them.
 func (s *Store) fromState(l Limit, st state, now int64, n []int64) []int64 {
 	switch {
-	case st.Kind == "b" && len(n) == 7: // held, clock, used, volume, fraction, ...
-		return []int64{n[2], n[0], n[4], n[1], 0}
+	case st.Kind == "b" && len(n) == 4: // held, clock, used, fraction
+		return []int64{n[2], n[0], n[3], n[1], 0}
 	case st.Kind == "w" && len(n) == 5: // used, held, newest slot, ...
 		return []int64{n[0], n[1], (n[2] + slots + 1) * ringSlot(l.Shape.Window), now, 0}
 	case st.Kind == "c" && len(n) == 4: // used, held, start, end

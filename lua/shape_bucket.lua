@@ -2,34 +2,134 @@
 --
 -- Token bucket (p1 units drain every p2 us, lowest terms). The state counts what
 -- is used, not what is left, so that a new capacity keeps the usage, and debt is
--- used > capacity. STRING "held,time,<place>", the place "used/volume/fraction/given/
--- busy": beyond used, fraction/p2 of a unit has drained; since `busy`, when the
--- bucket was last empty, `volume` was charged and `given` was given back, so
--- volume - given - used has drained.
+-- used > capacity. A value is a pair: whole units less fraction/p2 of one.
+-- STRING "held,clock,used,fraction,busy,p1:p2;<dip>;<dip>;..", newest dip first;
+-- the place of a part is the time of its charge.
 --
--- What has drained cannot be given back: it has made room for others. A part keeps
--- the place as of right after its charge. First in, first out, what remains of a
--- part is at least
---   its volume - given - drained now  (all that was given back counted as ahead of
---                                      it), and
---   amount - drained since            (nothing was ahead of it),
--- so the larger of the two can go back; a unit that has drained in part counts as
--- drained.
+-- Giving b back must leave what would be used had b never been charged: all
+-- that is used since falls by b, but not below 0, where nothing drains. So what
+-- goes back is min(b, m), m the least that was used from the charge until now. The
+-- least is used now or just before a later charge, in a dip "time,until,whole,
+-- fraction". A dip counts for the parts charged before it. One that is not below
+-- all later ones never decides again and goes. Giving back lowers the dips after
+-- the part. `busy` is when the bucket was last empty: older parts give nothing.
+--
+-- Many calls at once make many dips. From SOFT bytes on two neighbours become one,
+-- at the time of the first and lowered by what drained until the second: what lies
+-- between was only charged, so the second is never lower than that. This counts a
+-- drain too early, once for all calls: what is used ends too high by no more than
+-- drained between two dips. `until` is that of the last dip taken in, empty: time,
+-- 0: not known, as the refill was changed.
+local SOFT, HARD, DIPS, NEAR = 640, 1000, 12, 10000
+
+-- above drops the first dips of a list that are not below a value.
+local function above(list, used, f)
+  local from = 1
+  while true do
+    local whole, g, after = list:match('^%d+,%d*,(%d+),(%d+);()', from)
+    if not whole then return from > 1 and '' or list end
+    whole = whole + 0
+    if whole < used or whole == used and g + 0 > f then break end
+    from = after
+  end
+  return from > 1 and list:sub(from) or list
+end
+
+-- squeeze shortens a long list.
+local function squeeze(list, now, r, p)
+  local time, till, whole, frac, n = {}, {}, {}, {}, 0
+  for t, u, w, g in list:gmatch('(%d+),(%d*),(%d+),(%d+);') do
+    n = n + 1
+    time[n], whole[n], frac[n] = t + 0, w + 0, g + 0
+    till[n] = u == '' and t + 0 or u + 0
+    if n == 2 and #list <= HARD then break end
+  end
+  r, p = r + 0, p + 0
+
+  -- join lowers dip i by what drained until dip j, unless it would be below 0.
+  local function join(i, j)
+    if till[i] == 0 then return false end
+    local x = (till[j] - till[i]) * r
+    local low = whole[i]
+    if x < 9007199254740992 then
+      low = low + floor(-x / p)
+    else
+      low = low - floor(x / p * 1.000000000000001) - 2
+    end
+    if low < (frac[i] > 0 and 1 or 0) then return false end
+    whole[i], till[i] = low, till[j]
+    return true
+  end
+
+  local function text(i)
+    return fmt('%d,', time[i]) .. (till[i] == time[i] and '' or num(till[i])) .. fmt(',%d,%d;', whole[i], frac[i])
+  end
+
+  if #list <= HARD then
+    if time[1] - time[2] > NEAR or not join(2, 1) then return list end
+    return text(2) .. list:match('^[^;]*;[^;]*;(.*)$')
+  end
+
+  local function copy(i, j) time[i], till[i], whole[i], frac[i] = time[j], till[j], whole[j], frac[j] end
+  local function lower(i, j) return whole[i] < whole[j] or whole[i] == whole[j] and frac[i] > frac[j] end
+  for i = 1, floor(n / 2) do -- oldest first
+    copy(0, i)
+    copy(i, n + 1 - i)
+    copy(n + 1 - i, 0)
+  end
+  -- The older a dip, the longer may be what it stands for.
+  local share = 0.0625
+  repeat
+    local k = 0
+    for i = 1, n do
+      while k > 0 and not lower(k, i) do k = k - 1 end
+      if k > 0 and till[i] - time[k] <= (now - time[k]) * share and join(k, i) then
+        while k > 1 and not lower(k - 1, k) do
+          copy(k - 1, k)
+          k = k - 1
+        end
+      else
+        k = k + 1
+        copy(k, i)
+      end
+    end
+    n, share = k, share * 2
+  until n <= DIPS or share > 1
+  -- Dips near 0 cannot be lowered: the later of two falls to the earlier.
+  while n > DIPS do
+    local at = 1
+    for i = 2, n - 1 do
+      if whole[i + 1] - whole[i] < whole[at + 1] - whole[at] then at = i end
+    end
+    whole[at + 1], frac[at + 1] = whole[at], frac[at]
+    for i = at, n - 1 do copy(i, i + 1) end
+    n = n - 1
+  end
+  list = ''
+  for i = 1, n do list = text(i) .. list end
+  return list
+end
+
 local function bucket_shape()
   return {
     read = function(key, r, p, now)
       local text = call('GET', key)
       if not text then
-        return { now = now, used = 0, f = 0, held = 0, volume = 0, given = '0', busy = num(now), over = 0 }
+        return { now = now, used = 0, f = 0, held = 0, busy = num(now), dips = '', p = p, over = 0 }
       end
-      local held, clock, used, volume, f, given, busy = text:match('^(%d+),(%d+),(%d+)/(%d+)/(%d+)/(%d+)/(%d+)$')
+      local held, clock, used, f, busy, rate, dips = text:match('^(%d+),(%d+),(%d+),(%d+),(%d+),([%d:]+);(.*)$')
+      used, f = used + 0, f + 0
+      if rate ~= r .. ':' .. p then -- the refill was changed: drop all fractions
+        f = 0
+        dips = dips:gsub('(%d+),%d*,(%d+),(%d+);', function(t, whole, g)
+          return t .. ',0,' .. num(max(whole - (g == '0' and 0 or 1), 0)) .. ',0;'
+        end)
+      end
       local c, e = 0, now - clock
-      used, f, volume = used + 0, f + 0, volume + 0
       if e < 0 then
         now = clock + 0
       elseif r ~= '0' and used > 0 then
         r, p = r + 0, p + 0
-        if f >= p then f = 0 end -- the refill was changed
         -- c units drain in e us, exactly: (e * r + f) / p with the rest in f.
         local x = e * r + f
         if x < 9007199254740992 then
@@ -51,49 +151,76 @@ local function bucket_shape()
           c, f = c + k + e * q + n * s, rest + f - k * p
         end
       end
-      if c < used and volume < 4503599627370496 then
-        return { now = now, used = used - c, f = f, held = held + 0, volume = volume, given = given, busy = busy, over = 0 }
+      if c < used then
+        return { now = now, used = used - c, f = f, held = held + 0, busy = busy, dips = dips, p = p, over = 0 }
       end
-      -- The count begins anew: nothing older can be given back.
-      used = max(used - c, 0)
-      if used == 0 then f = 0 end
-      return { now = now, used = used, f = f, held = 0, volume = used, given = '0', busy = num(now), over = 0 }
+      return { now = now, used = 0, f = 0, held = 0, busy = num(now), dips = '', p = p, over = 0 }
     end,
 
     charge = function(st, n, _, _, held)
-      st.used, st.volume = st.used + n, st.volume + n
+      local at = num(st.now)
+      if at ~= st.busy then -- else nothing has drained yet
+        local dips = above(st.dips, st.used, st.f)
+        if dips:match('^%d+') ~= at then dips = fmt('%s,,%d,%d;', at, st.used, st.f) .. dips end
+        st.dips = dips
+      end
+      st.used = st.used + n
       if held then st.held = st.held + n end
-      return fmt('%d/%d/%d/', st.used, st.volume, st.f) .. st.given .. '/' .. st.busy
+      return at
     end,
 
     write = function(st, key, r, p)
       local ms = LONG_MS
       if r ~= '0' then ms = min(ms, floor(st.used / r * p / 1000) + GRACE_MS) end
-      local text = fmt('%d,%d,%d/%d/%d/', st.held, st.now, st.used, st.volume, st.f) .. st.given .. '/' .. st.busy
-      call('SET', key, text, 'PX', num(ms))
+      if #st.dips > SOFT then st.dips = squeeze(st.dips, st.now, r, p) end
+      local text = fmt('%d,%d,%d,%d', st.held, st.now, st.used, st.f)
+      call('SET', key, text .. ',' .. st.busy .. ',' .. r .. ':' .. p .. ';' .. st.dips, 'PX', num(ms))
       return text
     end,
 
     rest = function(s)
       function s.merge(st, place, n)
-        -- The added volume counts as if it stood right behind the part: not later
-        -- than it does. Drained = volume - given - used stays the part's.
-        local used, volume, rest, busy = place:match('^(%d+)/(%d+)/(.*/(%d+))$')
-        if busy ~= st.busy then return nil end
+        if place ~= num(st.now) then return nil end
         s.charge(st, n, nil, nil, true)
-        return fmt('%d/%d/', used + n, volume + n) .. rest
+        return place
       end
 
       function s.change(st, _, place, from, to, open)
-        local used, volume, f, given, busy = place:match('^(%d+)/(%d+)/(%d+)/(%d+)/(%d+)$')
-        if busy ~= st.busy then return 0 end
+        place = place + 0
+        if place < st.busy + 0 then return 0 end
         if open then st.held = max(st.held - from, 0) end
-        local drained, since = st.volume - st.given - st.used, volume - given - used
-        local left = max(volume - st.given - drained - (st.f > 0 and 1 or 0),
-          from - (drained - since) - (st.f ~= tonumber(f) and 1 or 0))
-        local back = max(min(from - to, left, st.used), 0)
-        st.used, st.given = st.used - back, num(st.given + back)
-        if st.used == 0 then st.f = 0 end
+        local back = from - to
+        if back <= 0 then return 0 end
+
+        -- The dips after the part, and the least that was used since.
+        local dips, later, n, at = above(st.dips, st.used, st.f), {}, 0, 1
+        local least, g = st.used, st.f
+        while true do
+          local t, u, whole, frac, after = dips:match('^(%d+),(%d*),(%d+),(%d+);()', at)
+          if not t or t + 0 <= place then break end
+          at, whole = after, whole + 0
+          if whole < least or whole == least and frac + 0 > g then
+            n, least, g = n + 1, whole, frac + 0
+            later[n] = { t .. ',' .. u .. ',', whole, g }
+          end
+        end
+
+        local minus, less, rest = back, 0, ''
+        if least - (g > 0 and 1 or 0) >= back then
+          rest = above(dips:sub(at), least - back, g)
+        else -- down to nothing, with the fraction
+          minus, less, back = least, g, max(least - (g > 0 and 1 or 0), 0)
+        end
+        local function fall(whole, frac)
+          whole, frac = whole - minus, frac - less
+          if frac < 0 then return whole + 1, frac + st.p end
+          return whole, frac
+        end
+        for i = 1, n do
+          later[i] = later[i][1] .. fmt('%d,%d;', fall(later[i][2], later[i][3]))
+        end
+        st.dips = table.concat(later) .. rest
+        st.used, st.f = fall(st.used, st.f)
         return back
       end
 
@@ -102,9 +229,7 @@ local function bucket_shape()
       end
 
       function s.forget(st)
-        local keep = min(st.used, st.held)
-        st.given, st.used = num(st.given + st.used - keep), keep
-        if keep == 0 then st.f = 0 end
+        if st.held < st.used then st.used, st.f = st.held, 0 end
       end
     end,
   }

@@ -1,0 +1,180 @@
+package budget
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/llmguard/llmguard/pricing"
+)
+
+const usd = 1_000_000_000 // nano-USD
+
+func bucket(amount, refill int64, per time.Duration) []Limit {
+	return []Limit{costLimit("b", Org, Shape{Kind: Bucket, Amount: amount, Refill: refill, Per: per})}
+}
+
+// A hundred concurrent calls that hold a hundred times what they cost are counted
+// at what they cost. Those that start far apart, in a bucket that was empty, may
+// together be counted too high by what drains in 3 s; each for itself would be 10 s.
+func TestBucketOfConcurrentCalls(t *testing.T) {
+	both(t, func(t *testing.T, rdb *redis.Client) {
+		for _, apart := range []time.Duration{0, time.Millisecond, 100 * time.Millisecond, time.Second} {
+			ctx := t.Context()
+			f := newFixture(t, rdb, Options{})
+			limits := bucket(1000*usd, 50*usd, time.Hour)
+			m := newModel(limits[0].Shape, f.opts.Lease)
+			calls := int(min(100, 1+10*time.Second/max(1, apart)))
+			var holds []*Hold
+			var marks []*mark
+			settle := func(i int) {
+				f.settle(ctx, holds[i], usd/100)
+				m.regrade(f.now.Load(), "", marks[i:i+1], usd, usd/100)
+			}
+			for i := range 200 {
+				if i >= calls {
+					settle(i - calls)
+				}
+				holds = append(holds, f.hold(ctx, limits, usd))
+				marks = append(marks, m.charge(f.now.Load(), "", usd, true))
+				f.pass(apart)
+			}
+			f.pass(10*time.Second - time.Duration(calls)*apart)
+			for i := 200 - calls; i < 200; i++ {
+				settle(i)
+			}
+			list, err := f.Peek(ctx, limits, f.call())
+			if err != nil {
+				t.Fatal(err)
+			}
+			used, _ := m.sums(f.now.Load())
+			t.Logf("%v apart: used %v, exactly %v", apart, pricing.Nano(list[0].Used), pricing.Nano(used))
+			most := used + keptDips
+			if apart == 100*time.Millisecond {
+				most += 3 * 50 * usd / 3600
+			}
+			if got := list[0].Used; got < used || got > most || list[0].Held != 0 {
+				t.Errorf("%v apart: used %d held %d, exactly %d", apart, got, list[0].Held, used)
+			}
+		}
+	})
+}
+
+// What was held and voided leaves no trace, however little has drained.
+func TestBucketVoidLeavesNoTrace(t *testing.T) {
+	both(t, func(t *testing.T, rdb *redis.Client) {
+		ctx := t.Context()
+		f := newFixture(t, rdb, Options{})
+		limits := bucket(10*777, 1, 30*24*time.Hour)
+		for range 20 {
+			h := f.hold(ctx, limits, 777)
+			f.pass(3 * time.Second)
+			if err := f.Void(ctx, h); err != nil {
+				t.Fatal(err)
+			}
+			f.used(ctx, limits, [2]int64{0, 0})
+		}
+		var holds []*Hold
+		for i := range 10 {
+			holds = append(holds, f.hold(ctx, limits, 777))
+			f.used(ctx, limits, [2]int64{int64(i+1) * 777, int64(i+1) * 777})
+		}
+		f.pass(time.Hour)
+		for i, h := range holds {
+			if err := f.Void(ctx, h); err != nil {
+				t.Fatal(err)
+			}
+			left := int64(9-i) * 777
+			f.used(ctx, limits, [2]int64{left, left})
+		}
+	})
+}
+
+// manyCalls lets up to `most` calls of a bucket be open at a time and compares it
+// with the replay after each step: exactly while `exact`, else it must never count
+// less. It returns by how much it counted too much at most.
+func manyCalls(t *testing.T, rdb *redis.Client, sc scripts, seed uint64, most, steps int) (over int64, err error) {
+	type call struct {
+		h *Hold
+		m *mark
+		n int64
+	}
+	ctx := t.Context()
+	rng := rand.New(rand.NewPCG(seed, 5))
+	f := newFixture(t, rdb, Options{})
+	f.scripts = sc
+	limits := bucket(MaxAmount, 1+rng.Int64N(3000), time.Second)
+	m := newModel(limits[0].Shape, f.opts.Lease)
+	var open []call
+	for step := range steps {
+		f.now.Add(rng.Int64N(20_000))
+		at := f.now.Load()
+		switch k := rng.IntN(max(1, len(open))); {
+		case len(open) < most && rng.IntN(2) == 0:
+			n := 1 + rng.Int64N(300)
+			open = append(open, call{f.hold(ctx, limits, n), m.charge(at, "", n, true), n})
+		case len(open) > 0:
+			if rng.IntN(2) == 0 {
+				k = 0 // the oldest
+			}
+			c := open[k]
+			open = append(open[:k], open[k+1:]...)
+			want := rng.Int64N(1 + c.n/[]int64{1, 10, 100}[rng.IntN(3)])
+			f.settle(ctx, c.h, want)
+			m.regrade(at, "", []*mark{c.m}, c.n, want)
+		}
+		list, err := f.Peek(ctx, limits, f.call())
+		if err != nil {
+			return 0, err
+		}
+		used, held := m.sums(at)
+		got := list[0]
+		if got.Used < used || got.Used > used && !m.coarse {
+			return 0, fmt.Errorf("step %d: used %d, exactly %d", step, got.Used, used)
+		}
+		if !m.coarse && got.Held != held {
+			return 0, fmt.Errorf("step %d: held %d, exactly %d", step, got.Held, held)
+		}
+		over = max(over, got.Used-used)
+	}
+	return over, nil
+}
+
+func TestBucketOfManyCalls(t *testing.T) {
+	rdb := shared(t)
+	for _, most := range []int{6, 12, 40, 150} {
+		var worst int64
+		for seed := range uint64(8) {
+			over, err := manyCalls(t, rdb, loaded, seed, most, 400)
+			if err != nil {
+				t.Fatalf("%d calls at once, seed %d: %v", most, seed, err)
+			}
+			worst = max(worst, over)
+		}
+		t.Logf("%d calls at once: %d too much at most", most, worst)
+	}
+}
+
+// Mistakes that short histories of few calls do not show.
+func TestManyCallsNotice(t *testing.T) {
+	rdb := shared(t)
+	for _, mistake := range []struct{ name, old, new string }{
+		{"refund of all", "n, least, g = n + 1, whole, frac + 0", "n = n + 1"},
+		{"charges that leave no dip", "if dips:match('^%d+') ~= at then", "if dips == '' then"},
+		{"dips joined for nothing", "whole[i], till[i] = low, till[j]", "till[i] = till[j]"},
+	} {
+		t.Run(mistake.name, func(t *testing.T) {
+			sc := broken(t, mistake.old, mistake.new)
+			for seed := range uint64(40) {
+				if _, err := manyCalls(t, rdb, sc, seed, []int{6, 40, 150}[seed%3], 400); err != nil {
+					t.Logf("seed %d: %v", seed, err)
+					return
+				}
+			}
+			t.Error("not noticed")
+		})
+	}
+}
