@@ -11,8 +11,10 @@ import (
 // On a cluster of three primaries and their replicas, an org's slot moves to
 // another node and then that node dies, all under load.
 func TestCluster(t *testing.T) {
+	t.Parallel()
 	group := redistest.StartCluster(t, 3, 1)
 	l := newCallers(t, 2*time.Second, 4, group.Client(), group.Client())
+	l.forgets = true
 	l.start(8)
 	time.Sleep(forLong(500*time.Millisecond, 10*time.Second))
 
@@ -57,6 +59,7 @@ func TestCluster(t *testing.T) {
 // Every script keeps to one slot and to the keys it declares: each node holds
 // some of the orgs.
 func TestClusterScripts(t *testing.T) {
+	t.Parallel()
 	group := redistest.StartCluster(t, 3, 0)
 	rdb := group.Client()
 	ctx := t.Context()

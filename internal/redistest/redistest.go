@@ -68,7 +68,7 @@ func (s *Server) Restart() {
 	}
 	rdb := redis.NewClient(&redis.Options{Addr: s.Addr, MaxRetries: -1})
 	defer rdb.Close()
-	for range 400 {
+	for range 3000 { // a large append-only file takes its time
 		if rdb.Ping(context.Background()).Err() == nil {
 			return
 		}
