@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/llmguard/llmguard/pricing"
 )
 
@@ -17,19 +19,27 @@ const (
 	KindExpire = "expire" // a hold whose holder died; always estimated
 	KindLate   = "late"   // a settle after the hold had expired, was voided or lost
 	KindVoid   = "void"   // an expired hold whose charge was taken back
+	KindAdjust = "adjust" // a correction by hand; its ID is its own
+	KindCharge = "charge" // a charge of the reconciliation list, made by hand
 )
 
 // Entry is one line of an org's ledger. The sum of Cost over all entries is what
 // the org was charged: entries never change, later ones correct them.
 type Entry struct {
+	// LedgerID is the entry's place in the org's ledger, "<Unix ms>-<n>". It
+	// grows from entry to entry.
+	LedgerID string `json:"ledger_id,omitempty"`
 	Call
 	Details
+	Correction
 
 	Kind    string       `json:"kind"`
 	At      time.Time    `json:"at"`
 	Cost    pricing.Nano `json:"cost_nano"`    // what this entry adds to the bill; negative when it corrects
 	Total   pricing.Nano `json:"total_nano"`   // what the call is charged in all
 	Overrun pricing.Nano `json:"overrun_nano"` // the part of Total above the hold
+
+	listed string // as it stands on the reconciliation list
 }
 
 // Details is what the holder knows of how a call went.
@@ -112,38 +122,84 @@ func decodeEntry(text string) (Entry, error) {
 // first, until fn returns an error. A zero time is no bound. The stream is
 // bounded (Options.LedgerLength): what was trimmed is gone.
 func (s *Store) Entries(ctx context.Context, org string, from, to time.Time, fn func(Entry) error) error {
-	const page = 1000
-	start, end := "-", "+"
-	if !from.IsZero() {
-		start = strconv.FormatInt(from.UnixMilli(), 10)
-	}
-	if !to.IsZero() {
-		end = "(" + strconv.FormatInt(to.UnixMilli(), 10)
-	}
+	return s.stream(ctx, key(org, "ledger"), streamFrom(from), streamTo(to), eachEntry(fn))
+}
+
+// Recent is Entries with the newest first.
+func (s *Store) Recent(ctx context.Context, org string, from, to time.Time, fn func(Entry) error) error {
+	start, end := streamFrom(from), streamTo(to)
 	for {
-		list, err := s.rdb.XRangeN(ctx, key(org, "ledger"), start, end, page).Result()
+		list, err := s.rdb.XRevRangeN(ctx, key(org, "ledger"), end, start, streamPage).Result()
 		if err != nil {
 			return storeError("read ledger", err)
 		}
 		for _, m := range list {
-			text, _ := m.Values["e"].(string)
-			e, err := decodeEntry(text)
-			if err != nil {
+			if err := eachEntry(fn)(m); err != nil {
 				return err
 			}
-			if err := fn(e); err != nil {
+			end = "(" + m.ID
+		}
+		if len(list) < streamPage {
+			return nil
+		}
+	}
+}
+
+func eachEntry(fn func(Entry) error) func(redis.XMessage) error {
+	return func(m redis.XMessage) error {
+		e, err := entryOf(m)
+		if err != nil {
+			return err
+		}
+		return fn(e)
+	}
+}
+
+func entryOf(m redis.XMessage) (Entry, error) {
+	text, _ := m.Values["e"].(string)
+	e, err := decodeEntry(text)
+	e.LedgerID = m.ID
+	return e, err
+}
+
+// streamPage is how many entries are read at once.
+const streamPage = 1000
+
+func streamFrom(t time.Time) string {
+	if t.IsZero() {
+		return "-"
+	}
+	return strconv.FormatInt(t.UnixMilli(), 10)
+}
+
+func streamTo(t time.Time) string {
+	if t.IsZero() {
+		return "+"
+	}
+	return "(" + strconv.FormatInt(t.UnixMilli(), 10)
+}
+
+// stream calls fn for the entries of a stream from start to end, in pages.
+func (s *Store) stream(ctx context.Context, key, start, end string, fn func(redis.XMessage) error) error {
+	for {
+		list, err := s.rdb.XRangeN(ctx, key, start, end, streamPage).Result()
+		if err != nil {
+			return storeError("read ledger", err)
+		}
+		for _, m := range list {
+			if err := fn(m); err != nil {
 				return err
 			}
 			start = "(" + m.ID
 		}
-		if len(list) < page {
+		if len(list) < streamPage {
 			return nil
 		}
 	}
 }
 
 // Reconcile returns up to n of the org's charges that came too late to be told
-// from replays, oldest first, as entries without a kind.
+// from replays, oldest first, as entries without a kind. Resolve takes them off.
 func (s *Store) Reconcile(ctx context.Context, org string, n int) ([]Entry, error) {
 	list, err := s.rdb.LRange(ctx, key(org, "reconcile"), 0, int64(n)-1).Result()
 	if err != nil {
@@ -155,6 +211,7 @@ func (s *Store) Reconcile(ctx context.Context, org string, n int) ([]Entry, erro
 		if err != nil {
 			return nil, err
 		}
+		e.listed = text
 		out = append(out, e)
 	}
 	return out, nil

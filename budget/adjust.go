@@ -1,0 +1,263 @@
+package budget
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/llmguard/llmguard/pricing"
+)
+
+var (
+	// ErrConflict means that an adjustment of another content has the same id.
+	ErrConflict = errors.New("budget: another adjustment has this id")
+	// ErrNotListed means that a charge is no longer on the reconciliation list.
+	ErrNotListed = errors.New("budget: not on the reconciliation list")
+)
+
+const (
+	adjustPeriod = 64 * 24 * time.Hour // for which an adjustment's id is remembered at least
+	auditLength  = 1_000_000
+	auditLife    = 10 * 365 * 24 * time.Hour // after the last record
+)
+
+// Correction is who changed the books by hand, and why.
+type Correction struct {
+	Corrects string `json:"corrects,omitempty"` // the id of the call that is corrected
+	By       string `json:"by,omitempty"`
+	Reason   string `json:"reason,omitempty"`
+}
+
+// maxReason and maxBy are lengths in bytes.
+const (
+	maxReason = 1000
+	maxBy     = 200
+)
+
+func (c Correction) validate() error {
+	for _, f := range []struct {
+		what, text string
+		most       int
+	}{{"who", c.By, maxBy}, {"a reason", c.Reason, maxReason}} {
+		if strings.TrimSpace(f.text) == "" {
+			return fmt.Errorf("budget: a correction needs %s", f.what)
+		}
+		if len(f.text) > f.most || !utf8.ValidString(f.text) || strings.ContainsFunc(f.text, unicode.IsControl) {
+			return fmt.Errorf("budget: %s of a correction must be one line of at most %d bytes", f.what, f.most)
+		}
+	}
+	return nil
+}
+
+// Adjustment corrects what an org was charged. The ledger is not changed: an
+// entry of kind adjust is added, today.
+type Adjustment struct {
+	// ID makes a repetition harmless for 64 days or more; 1 to 64 letters,
+	// digits, dots, dashes and underscores.
+	ID string
+	// Call says whose bill is corrected. Org is needed; its ID, when given, is
+	// the call that was charged wrongly.
+	Call   Call
+	Amount pricing.Nano // added to the bill: negative gives back
+	By     string
+	Reason string
+	// Limits are those whose use is corrected as well, now. Only limits on cost
+	// are; what is given back is taken from what leaves a window first.
+	Limits []Limit
+}
+
+// Adjusted is what became of an adjustment.
+type Adjusted struct {
+	Replayed bool // it had been made before, and was not made again
+	At       time.Time
+}
+
+// Adjust makes an adjustment, in the ledger, the day's sums, the limits if they
+// are given, and the audit, all or nothing. ErrConflict means that the ID was
+// used for something else.
+func (s *Store) Adjust(ctx context.Context, a Adjustment) (Adjusted, error) {
+	corrects := a.Call.ID
+	call := a.Call
+	call.ID, call.Attempt = a.ID, 0
+	c := correcting{
+		id: a.ID, call: call, amount: a.Amount, kind: KindAdjust, adjusted: a.Amount, limits: a.Limits,
+		correction: Correction{Corrects: corrects, By: a.By, Reason: a.Reason}, action: "usage.adjust",
+	}
+	if !validID(a.ID) {
+		return Adjusted{}, fmt.Errorf("budget: adjustment id %.80q must be 1 to 64 letters, digits, dots, dashes or underscores", a.ID)
+	}
+	if a.Amount == 0 || a.Amount < -MaxAmount || a.Amount > MaxAmount {
+		return Adjusted{}, fmt.Errorf("budget: an adjustment of %s is not possible", a.Amount)
+	}
+	return s.correct(ctx, c)
+}
+
+// Resolution is what becomes of a charge on the reconciliation list.
+type Resolution struct {
+	Charge bool // else it is dropped
+	By     string
+	Reason string
+	Limits []Limit // charged as well, as in an Adjustment
+}
+
+// Resolve takes an entry that Reconcile returned off the list, and charges or
+// drops it. ErrNotListed means that somebody else did.
+func (s *Store) Resolve(ctx context.Context, e Entry, r Resolution) (Adjusted, error) {
+	if e.listed == "" {
+		return Adjusted{}, ErrNotListed
+	}
+	c := correcting{
+		id: "reconcile:" + e.Call.holdID() + "@" + strconv.FormatInt(e.At.UnixMicro(), 10), call: e.Call, amount: e.Cost,
+		correction: Correction{By: r.By, Reason: r.Reason}, action: "usage.reconcile.drop", listed: e.listed,
+	}
+	if r.Charge {
+		c.kind, c.action, c.details, c.calls, c.limits = KindCharge, "usage.reconcile.charge", e.Details, 1, r.Limits
+		if e.Estimated {
+			c.estimated = e.Cost
+		}
+	}
+	return s.correct(ctx, c)
+}
+
+// correcting is what lua/adjust.lua is told.
+type correcting struct {
+	id         string
+	call       Call
+	amount     pricing.Nano
+	kind       string // of the ledger entry; empty: none
+	calls      int
+	estimated  pricing.Nano
+	adjusted   pricing.Nano
+	details    Details
+	correction Correction
+	action     string
+	listed     string
+	limits     []Limit
+}
+
+func (s *Store) correct(ctx context.Context, c correcting) (Adjusted, error) {
+	if err := c.correction.validate(); err != nil {
+		return Adjusted{}, err
+	}
+	var costs []Limit
+	for _, l := range c.limits {
+		if l.Metric == Cost {
+			costs = append(costs, l)
+		}
+	}
+	h, err := s.unheld(costs, c.call)
+	if err != nil {
+		return Adjusted{}, err
+	}
+	a, err := s.ask(ctx, s.scripts.adjust, func(now time.Time) ([]string, []any, error) { return s.correctArgs(c, h, now) })
+	if err != nil {
+		return Adjusted{}, err
+	}
+	switch a.verdict {
+	case "adjusted", "replayed":
+		return Adjusted{Replayed: a.verdict == "replayed", At: time.UnixMicro(a.head[1])}, nil
+	case "conflict":
+		return Adjusted{}, fmt.Errorf("%w: %s, made at %s", ErrConflict, c.id, time.UnixMicro(a.head[1]).UTC().Format(time.RFC3339))
+	case "gone":
+		return Adjusted{}, ErrNotListed
+	default:
+		return Adjusted{}, fmt.Errorf("budget: adjust: unknown verdict %q", a.verdict)
+	}
+}
+
+// correctArgs builds the KEYS and ARGV that lua/adjust.lua lists.
+func (s *Store) correctArgs(c correcting, h *Hold, now time.Time) ([]string, []any, error) {
+	day, period := now.UnixMicro()/dayMicros-1, now.Unix()/int64(adjustPeriod/time.Second)
+	keys := h.keys("ledger", "audit", "adjusted:"+strconv.FormatInt(period, 10), "adjusted:"+strconv.FormatInt(period-1, 10),
+		"reconcile", rollupKey(day), rollupKey(day+1), rollupKey(day+2))
+	entry, audit, err := c.texts(h.limits)
+	if err != nil {
+		return nil, nil, err
+	}
+	u, costs := c.details.Usage, c.details.Costs
+	args := []any{
+		s.given(), c.id, c.what(), int64(c.amount), c.kind, c.calls, int64(c.estimated), int64(c.adjusted), day,
+		rollupField(c.call), u.Input, u.CachedInput, u.CacheWrite + u.CacheWrite1h, u.Output,
+		int64(costs.Input), int64(costs.CachedInput), int64(costs.CacheWrite), int64(costs.Output), int64(costs.Fees),
+		s.rollupFields, entry, s.opts.LedgerLength, s.opts.LedgerLife.Milliseconds(), s.opts.RollupLife.Milliseconds(),
+		audit, auditLength, auditLife.Milliseconds(), (2*adjustPeriod + 24*time.Hour).Milliseconds(), c.listed,
+	}
+	for _, st := range h.states {
+		p1, p2, err := st.params(now)
+		if err != nil {
+			return nil, nil, err
+		}
+		args = append(args, st.Kind, p1, p2)
+	}
+	return keys, args, nil
+}
+
+// what tells a repetition of an adjustment from another one with its id.
+func (c correcting) what() string {
+	return strings.Join([]string{
+		c.action, strconv.FormatInt(int64(c.amount), 10), c.call.User, c.call.Key, c.call.Model, c.correction.Corrects,
+	}, "|")
+}
+
+// texts are the ledger entry and the audit record, without closing braces.
+func (c correcting) texts(limits []Limit) (entry, audit string, err error) {
+	e, err := json.Marshal(struct {
+		Call
+		Details
+		Correction
+	}{c.call, c.details, c.correction})
+	if err != nil {
+		return "", "", fmt.Errorf("budget: encode ledger entry: %w", err)
+	}
+	r := AuditRecord{
+		Action: c.action, ID: c.id, Correction: c.correction, Org: c.call.Org, User: c.call.User, Key: c.call.Key,
+		Model: c.call.Model, Amount: c.amount,
+	}
+	for _, l := range limits {
+		r.Limits = append(r.Limits, l.ID)
+	}
+	a, err := json.Marshal(r)
+	if err != nil {
+		return "", "", fmt.Errorf("budget: encode audit record: %w", err)
+	}
+	return strings.TrimSuffix(string(e), "}"), strings.TrimSuffix(string(a), "}"), nil
+}
+
+// AuditRecord is one line of an org's audit: what somebody did by hand.
+type AuditRecord struct {
+	Action string `json:"action"` // usage.adjust, usage.reconcile.charge, usage.reconcile.drop
+	ID     string `json:"id"`
+	Correction
+	Org    string       `json:"org"`
+	User   string       `json:"user,omitempty"`
+	Key    string       `json:"key,omitempty"`
+	Model  string       `json:"model,omitempty"`
+	Amount pricing.Nano `json:"amount_nano"`
+	Limits []string     `json:"limits,omitempty"` // whose use was corrected as well
+	At     time.Time    `json:"at,omitzero"`
+}
+
+// Audit calls fn for the org's audit records of [from, to), oldest first, until
+// fn returns an error. A zero time is no bound.
+func (s *Store) Audit(ctx context.Context, org string, from, to time.Time, fn func(AuditRecord) error) error {
+	return s.stream(ctx, key(org, "audit"), streamFrom(from), streamTo(to), func(m redis.XMessage) error {
+		var stored struct {
+			AuditRecord
+			AtUS int64 `json:"at_us"`
+		}
+		text, _ := m.Values["e"].(string)
+		if err := json.Unmarshal([]byte(text), &stored); err != nil {
+			return fmt.Errorf("budget: audit record %.200q: %w", text, err)
+		}
+		stored.At = time.UnixMicro(stored.AtUS)
+		return fn(stored.AuditRecord)
+	})
+}
