@@ -27,7 +27,7 @@ func TestRedisKilled(t *testing.T) {
 			l.forgets = sync != "always"
 			l.start(8)
 			var kills []time.Time
-			for end := time.Now().Add(forLong(2700*time.Millisecond, 2*time.Minute)); time.Now().Before(end); {
+			for end := time.Now().Add(forLong(1700*time.Millisecond, 2*time.Minute)); time.Now().Before(end); {
 				time.Sleep(900 * time.Millisecond)
 				kills = append(kills, time.Now())
 				server.Restart()

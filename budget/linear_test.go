@@ -200,7 +200,7 @@ var linearShapes = []Shape{hour(linearBudget), {Kind: Bucket, Amount: linearBudg
 // each was answered as if it were alone.
 func TestLinearizable(t *testing.T) {
 	rdb := shared(t)
-	rounds := 200
+	rounds := 100
 	if long {
 		rounds = 20_000
 	}
