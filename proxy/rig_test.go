@@ -50,7 +50,7 @@ func (r *rig) Write(p []byte) (int, error) {
 	return r.log.Write(p)
 }
 
-// newRig starts one; change has the last word on the options.
+// newRig starts one, whose pool takes one call at a time; change has the last word on the options.
 func newRig(t *testing.T, pool queue.Pool, change func(*Options), limits ...budget.Limit) *rig {
 	t.Helper()
 	r := &rig{t: t, redis: redistest.Start(t), fake: fakeprovider.New(fakeprovider.Options{}), key: keys.New(keys.Live)}
@@ -60,7 +60,7 @@ func newRig(t *testing.T, pool queue.Pool, change func(*Options), limits ...budg
 	t.Cleanup(func() { _ = r.fake.Close() })
 	r.org = &guard.Org{ID: "acme", Limits: limits}
 	other := &guard.Org{ID: "other"}
-	pool.ID = "main"
+	pool.ID, pool.Concurrency = "main", 1
 	base, err := url.Parse(r.fake.BaseURL())
 	if err != nil {
 		t.Fatal(err)

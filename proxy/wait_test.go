@@ -18,12 +18,58 @@ import (
 	"github.com/llmguard/llmguard/wire"
 )
 
-// full makes every live call wait: the provider's quota is blocked for d.
-func (r *rig) full(d time.Duration) {
+// block makes the provider's quota unavailable for d.
+func (r *rig) block(d time.Duration) {
 	r.t.Helper()
 	if err := r.queue.Block(r.t.Context(), "main", d); err != nil {
 		r.t.Fatal(err)
 	}
+}
+
+// occupy takes the pool's only slot, so that calls have to wait for it.
+func (r *rig) occupy() (release func()) {
+	r.t.Helper()
+	var g *queue.Grant
+	for g == nil { // the call before may hold it for a moment longer
+		var err error
+		var busy *queue.BusyError
+		if g, err = r.queue.Take(r.t.Context(), "main", wire.NewCallID(), queue.Flow{Org: "acme", User: "tester"}, 0); err != nil && !errors.As(err, &busy) {
+			r.t.Fatal(err)
+		}
+	}
+	return func() {
+		if err := r.queue.Give(context.Background(), g, true); err != nil {
+			r.t.Error(err)
+		}
+	}
+}
+
+// jobs counts the org's jobs.
+func (r *rig) jobs() int {
+	list, _, err := r.queue.List(context.Background(), "acme", "", "", 100)
+	if err != nil {
+		r.t.Error(err)
+	}
+	return len(list)
+}
+
+// onPut runs fn once the next job has been put.
+func (r *rig) onPut(fn func()) {
+	n := r.jobs()
+	r.background(func(ctx context.Context) error {
+		for r.jobs() == n && ctx.Err() == nil {
+			time.Sleep(2 * time.Millisecond)
+		}
+		fn()
+		return nil
+	})
+}
+
+// busy makes the next call wait, for as long as it takes to put it and a while.
+func (r *rig) busy(while time.Duration) {
+	r.t.Helper()
+	release := r.occupy()
+	r.onPut(func() { time.Sleep(while); release() })
 }
 
 // started is a runner that starts its job and hands it over.
@@ -43,7 +89,7 @@ const streamed = `"max_tokens":5,"stream":true`
 func TestWaitPlain(t *testing.T) {
 	r := newRig(t, queue.Pool{}, nil, window(roomy, time.Hour))
 	r.worker(nil)
-	r.full(300 * time.Millisecond)
+	r.busy(0)
 	a := r.chat(prompt("hi", `"max_tokens":5`), "Prefer", "wait=60")
 	if a.status != 200 || !strings.Contains(a.body, `"choices"`) || a.header.Get("X-Llmguard-Job-Id") == "" || a.header.Get("Preference-Applied") != "wait=60" || a.header.Get(guard.HeaderCost) == "" {
 		t.Errorf("%d %v %s", a.status, a.header, a.body)
@@ -59,7 +105,7 @@ func TestWaitPlain(t *testing.T) {
 func TestWaitStream(t *testing.T) {
 	r := newRig(t, queue.Pool{}, func(o *Options) { o.KeepAlive = 50 * time.Millisecond }, window(roomy, time.Hour))
 	r.worker(nil)
-	r.full(time.Second)
+	r.busy(300 * time.Millisecond)
 	a := r.chat(prompt("hi", streamed))
 	rest := strings.TrimLeft(a.body, "\n")
 	if a.status != 200 || len(a.body)-len(rest) < 2 || !strings.HasPrefix(rest, "data: ") || !strings.HasSuffix(rest, "data: [DONE]\n\n") {
@@ -73,23 +119,28 @@ func TestWaitStream(t *testing.T) {
 // TestWaitErrors: a failure keeps its status until the first newline is out,
 // and is an error event from then on.
 func TestWaitErrors(t *testing.T) {
-	r := newRig(t, queue.Pool{}, func(o *Options) { o.KeepAlive = 300 * time.Millisecond })
-	r.fake.Script(func(*fakeprovider.Request) fakeprovider.Behaviour {
-		return fakeprovider.Behaviour{Status: 400, Code: "bad_thing"}
-	})
-	r.worker(nil)
+	f := func(keepAlive time.Duration) *rig {
+		r := newRig(t, queue.Pool{}, func(o *Options) { o.KeepAlive = keepAlive })
+		r.fake.Script(func(*fakeprovider.Request) fakeprovider.Behaviour {
+			return fakeprovider.Behaviour{Status: 400, Code: "bad_thing"}
+		})
+		r.worker(nil)
+		return r
+	}
+	r := f(time.Hour)
 	for _, body := range []string{prompt("hi", `"max_tokens":5`), prompt("hi", streamed)} {
-		r.full(50 * time.Millisecond)
+		r.busy(0)
 		r.chat(body).fails(t, 400, "bad_thing")
 	}
-	r.full(1500 * time.Millisecond)
+	if list := r.records(2); list[0]["outcome"] != "failed" || list[0]["model"] != "gpt-4o" {
+		t.Errorf("record %v", list[0])
+	}
+	r = f(50 * time.Millisecond)
+	r.busy(300 * time.Millisecond)
 	a := r.chat(prompt("hi", streamed))
 	rest := strings.TrimLeft(a.body, "\n")
 	if a.status != 200 || len(rest) == len(a.body) || !strings.HasPrefix(rest, `data: {"error":`) || !strings.Contains(rest, "bad_thing") || !strings.HasSuffix(rest, "\n\n") {
 		t.Errorf("%d %q", a.status, a.body)
-	}
-	if list := r.records(3); list[0]["outcome"] != "failed" || list[0]["model"] != "gpt-4o" {
-		t.Errorf("record %v", list[0])
 	}
 }
 
@@ -103,11 +154,11 @@ func TestWaitBroken(t *testing.T) {
 		_, _ = io.WriteString(c.Output(), begun)
 		return queue.Verdict{Kind: queue.Fail, Error: wire.BadGateway("The provider broke off", nil)}
 	})
-	r.full(20 * time.Millisecond)
+	r.busy(0)
 	if a := r.chat(prompt("hi", streamed)); !strings.HasPrefix(a.body, begun+`data: {"error":{"message":"The provider broke off"`) {
 		t.Errorf("stream: %d %q", a.status, a.body)
 	}
-	r.full(20 * time.Millisecond)
+	r.busy(0)
 	r.chat(prompt("hi", `"max_tokens":5`)).fails(t, 502, "upstream_error")
 	id := r.records(2)[1]["job"].(string)
 	if a := r.call("GET", "/v1/jobs/"+id+"/result", ""); a.err == nil {
@@ -128,7 +179,7 @@ func TestWaitAttempts(t *testing.T) {
 		_, _ = io.WriteString(c.Output(), `{"whole":1}`)
 		return queue.Verdict{Kind: queue.Done, Status: 200}
 	})
-	r.full(20 * time.Millisecond)
+	r.busy(0)
 	if a := r.chat(prompt("hi", `"max_tokens":5`)); a.status != 200 || a.body != `{"whole":1}` || a.header.Get("X-Attempt") != "2" {
 		t.Errorf("%d %q", a.status, a.body)
 	}
@@ -141,7 +192,7 @@ func TestWaitPutBack(t *testing.T) {
 	started(r, func(context.Context, *queue.Claim) queue.Verdict {
 		return queue.Verdict{Kind: queue.Requeue, Wait: time.Hour, Refused: true}
 	})
-	r.full(20 * time.Millisecond)
+	r.busy(0)
 	r.chat(prompt("hi", `"max_tokens":5`), "Prefer", "wait=1").fails(t, 429, "rate_limit_exceeded")
 }
 
@@ -149,11 +200,10 @@ func TestWaitPutBack(t *testing.T) {
 // time is waited for.
 func TestWaitPatience(t *testing.T) {
 	r := newRig(t, queue.Pool{}, func(o *Options) { o.KeepAlive = 100 * time.Millisecond })
-	r.full(500 * time.Millisecond) // foreseen to be soon enough
+	release := r.occupy()
 	if a := r.chat(prompt("hi", `"max_tokens":5`), "Prefer", "wait=1"); a.fails(t, 429, "rate_limit_exceeded") != "" && a.header.Get("Retry-After") == "" {
 		t.Errorf("headers %v", a.header)
 	}
-	r.full(500 * time.Millisecond)
 	if a := r.chat(prompt("hi", streamed), "Prefer", "wait=1"); a.status != 200 || !strings.Contains(a.body, "\ndata: {\"error\":") {
 		t.Errorf("%d %q", a.status, a.body)
 	}
@@ -163,7 +213,8 @@ func TestWaitPatience(t *testing.T) {
 			t.Errorf("job %+v, %v", job, err)
 		}
 	}
-	r.full(time.Hour)
+	release()
+	r.block(time.Hour)
 	if a := r.chat(prompt("hi", `"max_tokens":5`), "Prefer", "wait=5"); a.fails(t, 429, "rate_limit_exceeded") != "" && r.records(3)[2]["job"] != nil {
 		t.Error("a wait that is foreseen to be too long was begun")
 	}
@@ -173,12 +224,12 @@ func TestWaitPatience(t *testing.T) {
 func TestWaitStarted(t *testing.T) {
 	r := newRig(t, queue.Pool{}, nil)
 	started(r, func(_ context.Context, c *queue.Claim) queue.Verdict {
-		time.Sleep(1500 * time.Millisecond)
+		time.Sleep(2500 * time.Millisecond)
 		_, _ = io.WriteString(c.Output(), "late")
 		return queue.Verdict{Kind: queue.Done, Status: 200}
 	})
-	r.full(20 * time.Millisecond)
-	if a := r.chat(prompt("hi", `"max_tokens":5`), "Prefer", "wait=1"); a.status != 200 || a.body != "late" {
+	r.busy(0)
+	if a := r.chat(prompt("hi", `"max_tokens":5`), "Prefer", "wait=2"); a.status != 200 || a.body != "late" {
 		t.Errorf("%d %q", a.status, a.body)
 	}
 }
@@ -187,9 +238,10 @@ func TestWaitStarted(t *testing.T) {
 // on to its end.
 func TestLeave(t *testing.T) {
 	r := newRig(t, queue.Pool{}, nil)
-	r.full(200 * time.Millisecond)
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	release := r.occupy()
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
+	r.onPut(cancel)
 	if a := r.do(ctx, "POST", "/v1/chat/completions", prompt("hi", `"max_tokens":5`)); a.err == nil {
 		t.Fatalf("%d %s", a.status, a.body)
 	}
@@ -198,6 +250,7 @@ func TestLeave(t *testing.T) {
 	if err != nil || job.State != queue.Cancelled || m["status"] != 499.0 {
 		t.Errorf("record %v, job %+v, %v", m, job, err)
 	}
+	release()
 	ctx, cancel = context.WithCancel(t.Context())
 	defer cancel()
 	ended := make(chan struct{})
@@ -208,7 +261,7 @@ func TestLeave(t *testing.T) {
 		defer close(ended)
 		return queue.Verdict{Kind: queue.Done, Status: 200}
 	})
-	r.full(20 * time.Millisecond)
+	r.busy(0)
 	r.do(ctx, "POST", "/v1/chat/completions", prompt("hi", `"max_tokens":5`))
 	<-ended
 	id := r.records(2)[1]["job"].(string)
