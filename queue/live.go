@@ -83,7 +83,8 @@ func (q *Queue) Take(ctx context.Context, poolID, callID string, flow Flow, toke
 }
 
 // Give ends a grant. Unused says that nothing was written upstream: the quota
-// returns. A second Give does nothing. When Redis cannot be reached the grant
+// returns. A used one is written a few milliseconds later with others, while
+// Run runs. A second Give does nothing. When Redis cannot be reached the grant
 // ends by its lease, and its quota counts as used.
 func (q *Queue) Give(ctx context.Context, g *Grant, unused bool) error {
 	p, err := q.pool(g.Pool)
@@ -92,12 +93,15 @@ func (q *Queue) Give(ctx context.Context, g *Grant, unused bool) error {
 	}
 	q.mu.Lock()
 	delete(q.grants, g)
-	later := !unused && p.Concurrency == 0
-	if later { // nobody waits for the place: it is taken off with many others
+	later := !unused && q.keeping.Load()
+	if later { // it is taken off the books with many others
 		q.used[p] = append(q.used[p], g.ID)
 	}
 	q.mu.Unlock()
 	if later {
+		if p.Concurrency > 0 {
+			q.wakeForget()
+		}
 		return nil
 	}
 	args := append([]any{g.ID, g.at, g.Tokens, flag(unused)}, p.limits...)
@@ -105,9 +109,40 @@ func (q *Queue) Give(ctx context.Context, g *Grant, unused bool) error {
 	return err
 }
 
-// usedEvery is how often ended grants of pools without a concurrency limit are
-// taken off the books.
-const usedEvery = 100 * time.Millisecond
+// Ended grants are taken off the books together: of pools with a concurrency
+// limit after usedSoon, because others may wait for the place, of the others
+// after usedEvery.
+const (
+	usedSoon  = 5 * time.Millisecond
+	usedEvery = 100 * time.Millisecond
+)
+
+// wakeForget makes forgetting happen soon.
+func (q *Queue) wakeForget() {
+	select {
+	case q.soon <- struct{}{}:
+	default: // it is under way already
+	}
+}
+
+// keepForgetting takes ended grants off the books until ctx is done.
+func (q *Queue) keepForgetting(ctx context.Context) {
+	q.keeping.Store(true)
+	defer q.keeping.Store(false)
+	tick := time.NewTicker(usedEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			q.forgetUsed(context.WithoutCancel(ctx))
+			return
+		case <-q.soon:
+			time.Sleep(usedSoon)
+		case <-tick.C:
+		}
+		q.forgetUsed(ctx)
+	}
+}
 
 // forgetUsed takes ended grants off the books, one command a pool. What cannot
 // be written ends by its lease.

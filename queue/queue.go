@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -120,6 +121,9 @@ type Queue struct {
 	hub     *hub
 	clock   string // test clock in microseconds; empty: Redis TIME
 
+	keeping atomic.Bool   // somebody takes ended grants off the books
+	soon    chan struct{} // asks for that to happen soon
+
 	mu      sync.Mutex
 	grants  map[*Grant]struct{}
 	used    map[*pool][]any     // ids of ended grants not yet taken off the books
@@ -146,6 +150,7 @@ func New(rdb redis.UniversalClient, pools []Pool, opts Options) (*Queue, error) 
 		hub:     newHub(rdb, opts.Logger),
 		grants:  make(map[*Grant]struct{}),
 		used:    make(map[*pool][]any),
+		soon:    make(chan struct{}, 1),
 		waiting: make(map[*Watch]struct{}),
 	}
 	for _, cfg := range pools {
@@ -177,7 +182,7 @@ func (q *Queue) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	wg.Go(func() { q.hub.run(ctx) })
 	wg.Go(func() { every(ctx, q.opts.Lease/3, q.renewGrants) })
-	wg.Go(func() { every(ctx, usedEvery, q.forgetUsed) })
+	wg.Go(func() { q.keepForgetting(ctx) })
 	wg.Go(func() { every(ctx, q.opts.Grace/3, q.renewPresence) })
 	wg.Go(func() { every(ctx, q.opts.Grace/3, q.endOverdue) })
 	wg.Wait()
