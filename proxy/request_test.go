@@ -171,38 +171,6 @@ func TestBody(t *testing.T) {
 	}
 }
 
-// TestContinue: a connection that was idle for longer than an answer may take
-// still serves a client that waits for 100 Continue.
-func TestContinue(t *testing.T) {
-	r := newRig(t, queue.Pool{}, func(o *Options) { o.Write = 150 * time.Millisecond })
-	conn, err := net.Dial("tcp", r.http.Listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	in := bufio.NewReader(conn)
-	body := prompt("hi", `"max_tokens":5`)
-	head := fmt.Sprintf("POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n", r.key, len(body))
-	for i := range 2 {
-		_, _ = io.WriteString(conn, head+"Expect: 100-continue\r\n\r\n")
-		line, err := in.ReadString('\n')
-		if err != nil || !strings.Contains(line, "100 Continue") {
-			t.Fatalf("request %d: %q, %v", i, line, err)
-		}
-		_, _ = in.ReadString('\n')
-		_, _ = io.WriteString(conn, body)
-		resp, err := http.ReadResponse(in, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, _ = io.Copy(io.Discard, resp.Body)
-		if resp.Body.Close(); resp.StatusCode != 200 {
-			t.Fatalf("request %d: status %d", i, resp.StatusCode)
-		}
-		time.Sleep(300 * time.Millisecond)
-	}
-}
-
 // TestRecords: one access record a request, with what an operator needs and
 // nothing that is the caller's.
 func TestRecords(t *testing.T) {

@@ -95,7 +95,6 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x := s.newExchange(w, r)
 	defer x.record()
 	x.Header().Set("X-Request-Id", x.id)
-	x.extend() // the deadline of the answer before may be past, and 100 Continue is a write
 	err := s.dispatch(x, r)
 	if err != nil {
 		x.fail(err)
