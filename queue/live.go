@@ -134,7 +134,7 @@ func (q *Queue) keepForgetting(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
-			q.forgetUsed(context.WithoutCancel(ctx))
+			q.forgetUsed(ctx)
 			return
 		case <-q.soon:
 			time.Sleep(usedSoon)
@@ -147,6 +147,7 @@ func (q *Queue) keepForgetting(ctx context.Context) {
 // forgetUsed takes ended grants off the books, one command a pool. What cannot
 // be written ends by its lease.
 func (q *Queue) forgetUsed(ctx context.Context) {
+	ctx = context.WithoutCancel(ctx) // at the end of Run too; the client's timeouts bound it
 	q.mu.Lock()
 	used := q.used
 	q.used = make(map[*pool][]any)
