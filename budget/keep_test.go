@@ -24,7 +24,7 @@ func until(t *testing.T, what string, done func() bool) {
 
 // live returns a store with a short lease on Redis's own clock.
 func live(t *testing.T, rdb *redis.Client, org string) *fixture {
-	f := newFixture(t, rdb, Options{Lease: 400 * time.Millisecond})
+	f := newFixture(t, rdb, Options{Lease: time.Second})
 	f.clock = nil
 	f.now.Store(time.Now().UnixMicro())
 	if org != "" {

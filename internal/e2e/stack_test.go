@@ -64,7 +64,7 @@ func newStack(t *testing.T, fake fakeprovider.Options, text string) *stack {
 	t.Helper()
 	fake.Key = providerKey
 	s := &stack{
-		t: t, redis: redistest.Start(t, redistest.WithAOF()), fake: fakeprovider.New(fake),
+		t: t, redis: redistest.Start(t, redistest.WithAOF(), redistest.WithArgs("--appendfsync", "always")), fake: fakeprovider.New(fake),
 		path: filepath.Join(t.TempDir(), "llmguard.yaml"), keys: map[string]string{},
 	}
 	if err := s.fake.Start(); err != nil {
