@@ -75,7 +75,7 @@ func sells(t providers.Target, name, vendor string, vendors map[string]bool) boo
 	}
 	for _, pool := range t.Provider.Pools {
 		if pool.ID == t.Pool {
-			return len(pool.Models) > 0 && providers.MatchAny(pool.Models, name)
+			return slices.ContainsFunc(pool.Models, func(p string) bool { return p != "*" && providers.Match(p, name) })
 		}
 	}
 	return false

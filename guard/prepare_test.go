@@ -222,6 +222,18 @@ func TestModels(t *testing.T) {
 			t.Errorf("%s is listed, but cannot be called", name)
 		}
 	}
+	// An account the catalogue does not know offers what its pools name, but a
+	// pool for everything names nothing.
+	ours := r.guard.Policy().Providers.All()[0]
+	ours.ID, ours.Pools[0].Models = "gateway", []string{"*"}
+	if list := r.guard.Models(r.caller()); len(list) != 1 || list[0].ID != "smart" {
+		t.Errorf("a gateway offers %d models, %v", len(list), list[:1])
+	}
+	ours.Pools[0].Models = []string{"gpt-4o*", "grok-*"}
+	if list := r.guard.Models(r.caller()); len(list) < 4 {
+		t.Errorf("a gateway with patterns offers %v", list)
+	}
+	ours.ID, ours.Pools[0].Models = "openai", nil
 	for name := range names {
 		if _, err := r.prepare(prompt(name, "hi", `"max_tokens":5`)); err != nil && !strings.HasPrefix(name, "text-embedding") {
 			t.Errorf("%s is listed, but refused: %v", name, err)
