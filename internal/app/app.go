@@ -116,8 +116,9 @@ func (a *App) proxyOptions(d *proxy.Directory) proxy.Options {
 	return proxy.Options{
 		Guard: a.guard, Queue: a.queue, Directory: d, TrustedProxies: c.TrustedProxies,
 		MaxBody: int64(c.Requests.MaxBody), ReadBody: c.Timeouts.ReadBody, Write: c.Timeouts.Write,
-		Scan:    scanLimits(c),
-		HoldFor: c.Queue.Hold, KeepAlive: c.Queue.KeepAlive, Log: a.log, Metrics: a.registry,
+		StoreDeadline: c.Store.Deadline,
+		Scan:          scanLimits(c),
+		HoldFor:       c.Queue.Hold, KeepAlive: c.Queue.KeepAlive, Log: a.log, Metrics: a.registry,
 	}
 }
 
@@ -166,6 +167,7 @@ func (a *App) Run(ctx context.Context) error {
 	})
 	servers.Go(a.warm)
 	a.ready.Store(true)
+	defer context.AfterFunc(serving, func() { a.ready.Store(false) })()
 	err := servers.Wait()
 	a.ready.Store(false)
 
@@ -204,8 +206,10 @@ func quiet(err error) error {
 
 func (a *App) serveCalls(ctx context.Context) error {
 	t := a.cfg.Timeouts
-	calls, cancelCalls := context.WithCancel(context.WithoutCancel(ctx))
-	defer cancelCalls()
+	// Cancelled means that the provider is not awaited, whatever the org's policy
+	// for callers who leave: that could take longer than there is time.
+	calls, cancelCalls := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cancelCalls(nil)
 	srv := &http.Server{
 		Handler: a.proxy, ReadHeaderTimeout: t.ReadHeader, IdleTimeout: t.Idle, MaxHeaderBytes: 64 << 10,
 		BaseContext: func(net.Listener) context.Context { return calls },
@@ -218,12 +222,11 @@ func (a *App) serveCalls(ctx context.Context) error {
 		return err
 	case <-ctx.Done():
 	}
-	a.ready.Store(false)
 	a.log.Info("shutting down: not ready any more", "drain", t.Drain)
 	pause(t.Drain)
 	a.proxy.Drain()
 	// Cancelled calls still have to write their last bytes and settle.
-	stop := time.AfterFunc(t.Shutdown, cancelCalls)
+	stop := time.AfterFunc(t.Shutdown, func() { cancelCalls(guard.ErrCancelled) })
 	defer stop.Stop()
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.Shutdown+unwindTime)
 	defer cancel()

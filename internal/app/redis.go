@@ -72,12 +72,12 @@ func tlsConfig(c config.RedisTLS) (*tls.Config, error) {
 }
 
 // CheckRedis refuses a Redis that would lose money or jobs, and warns of one
-// that might. Servers that hide CONFIG (most managed ones) are taken at their
+// that might. Servers that do not tell (some managed ones) are taken at their
 // word, with a warning.
 func CheckRedis(ctx context.Context, rdb redis.UniversalClient, log *slog.Logger) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	info, err := rdb.Info(ctx, "server", "memory", "persistence").Result()
+	info, err := rdb.Info(ctx).Result() // several sections at once are new in 7.0
 	if err != nil {
 		return fmt.Errorf("redis does not answer: %w", err)
 	}
@@ -89,7 +89,11 @@ func CheckRedis(ctx context.Context, rdb redis.UniversalClient, log *slog.Logger
 	if strings.HasPrefix(policy, "allkeys-") {
 		return fmt.Errorf("redis evicts keys (maxmemory-policy %s): it would forget spending and lose jobs without a word. Set maxmemory-policy noeviction", policy)
 	}
-	if policy != "" && policy != "noeviction" {
+	switch policy {
+	case "noeviction":
+	case "":
+		log.Warn("redis does not tell its eviction policy; make sure that it is noeviction")
+	default:
 		log.Warn("redis may evict limit state when memory runs out; set maxmemory-policy noeviction", "policy", policy)
 	}
 	if facts["aof_enabled"] == "0" {

@@ -58,7 +58,7 @@ func startChild(ctx context.Context, name, path, dir string) (*Store, error) {
 		"--maxmemory-policy", "noeviction", "--logfile", filepath.Join(dir, "redis.log"))
 	ownGroup(cmd) // Ctrl-C reaches us first; the server ends after our last write
 	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start %s: %w", name, err)
+		return nil, errors.Join(fmt.Errorf("start %s: %w", name, err), os.RemoveAll(run))
 	}
 	s := &Store{
 		Options: &redis.Options{Network: "unix", Addr: socket, PoolSize: 64, ContextTimeoutEnabled: true},
