@@ -28,7 +28,7 @@ func load(name string, libs ...string) script {
 
 // scripts are a Store's; tests put broken ones in to see that they notice.
 type scripts struct {
-	hold, extend, settle, void, expire, renew, peek, reset, adjust script
+	hold, extend, settle, void, expire, renew, peek, reset, adjust, export script
 }
 
 var loaded = loadAll(load)
@@ -48,6 +48,7 @@ func loadAll(load func(name string, libs ...string) script) scripts {
 		peek:   load("peek", shapes...),
 		reset:  load("reset", shapes...),
 		adjust: load("adjust", append(slices.Clone(shapes), "roll")...),
+		export: load("export", "time"),
 	}
 }
 

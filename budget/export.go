@@ -1,0 +1,217 @@
+package budget
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// ExporterOptions tune an Exporter.
+type ExporterOptions struct {
+	// Dir gets a folder per org and in it a file per UTC day, <org>/2026-11-20.jsonl.
+	// All processes that export an org must see the same Dir.
+	Dir string
+	// Orgs returns the orgs to export; it is called in every round.
+	Orgs func() []string
+	// Keep is how many entries stay in Redis once they are exported, about. 0:
+	// the ledger is trimmed by Options.LedgerLength only.
+	Keep int64
+	// Interval is the time between rounds (default 10 s); Lease is how long
+	// another process waits for one that has died (default 1 min).
+	Interval, Lease time.Duration
+}
+
+// Exporter appends ledger entries to files, each exactly once, before they are
+// trimmed from Redis: a line is an [Entry] as JSON, and begins with its LedgerID.
+//
+// The files are the truth. How far they are written also stands in Redis, after
+// the fact; whoever takes over looks at the end of the file for lines that Redis
+// does not know of, and cuts off a line that was not finished. One process at a
+// time exports an org: it holds a lease in Redis and a lock on a file in the
+// org's folder. An Exporter is for one goroutine.
+type Exporter struct {
+	store *Store
+	o     ExporterOptions
+	owner string
+	waits map[string]time.Time // until when another process has the org
+
+	// died stands in for a crash in tests.
+	died func(where string) error
+}
+
+// NewExporter returns an Exporter of a Store's ledgers; Run starts it.
+func NewExporter(s *Store, o ExporterOptions) (*Exporter, error) {
+	if o.Dir == "" || o.Orgs == nil {
+		return nil, errors.New("budget: an exporter needs a directory and orgs")
+	}
+	if o.Interval <= 0 {
+		o.Interval = 10 * time.Second
+	}
+	if o.Lease <= 0 {
+		o.Lease = time.Minute
+	}
+	return &Exporter{
+		store: s, o: o, owner: rand.Text(), waits: map[string]time.Time{},
+		died: func(string) error { return nil },
+	}, nil
+}
+
+// Run exports until ctx ends, then lets go of what it exports. A failure is
+// logged and tried again.
+func (x *Exporter) Run(ctx context.Context) error {
+	tick := time.NewTicker(x.o.Interval)
+	defer tick.Stop()
+	for {
+		for _, org := range x.o.Orgs() {
+			if _, err := x.Export(ctx, org); err != nil && ctx.Err() == nil {
+				x.store.metrics.exportErrors.Inc()
+				x.store.opts.Log.Error("ledger not exported, trying again", "org", org, "error", err)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			x.release(context.WithoutCancel(ctx))
+			return ctx.Err()
+		case <-tick.C:
+		}
+	}
+}
+
+// release lets go of all orgs at once, so that another process need not wait.
+func (x *Exporter) release(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	for _, org := range x.o.Orgs() {
+		if !x.elsewhere(org) {
+			_, _, _ = x.own(ctx, org, 0, "", 0)
+		}
+	}
+}
+
+func (x *Exporter) elsewhere(org string) bool { return time.Now().Before(x.waits[org]) }
+
+// errNotOurs ends a round whose org another process has.
+var errNotOurs = errors.New("another process exports the org")
+
+// Export writes the org's new entries and returns how many; 0 also when another
+// process exports the org. Run does it by itself.
+func (x *Exporter) Export(ctx context.Context, org string) (int, error) {
+	if x.elsewhere(org) {
+		return 0, nil
+	}
+	n, err := x.export(ctx, org)
+	if errors.Is(err, errNotOurs) {
+		x.waits[org] = time.Now().Add(x.o.Lease / 2)
+		return n, nil
+	}
+	return n, err
+}
+
+func (x *Exporter) export(ctx context.Context, org string) (int, error) {
+	position, mine, err := x.own(ctx, org, x.o.Lease, "", 0)
+	if err != nil {
+		return 0, err
+	}
+	if !mine {
+		return 0, errNotOurs
+	}
+	var files *exportFiles
+	written := 0
+	for {
+		list, err := x.after(ctx, org, position)
+		if err != nil || len(list) == 0 {
+			return written, err
+		}
+		if files == nil {
+			if files, err = openExport(x.o.Dir, org); err != nil {
+				return written, err
+			}
+			defer files.close()
+		}
+		n, err := files.append(list, x.died)
+		written += n
+		x.store.metrics.exported.Add(float64(n))
+		if err != nil {
+			return written, err
+		}
+		if err := x.died("written"); err != nil {
+			return written, err
+		}
+		position = list[len(list)-1].LedgerID
+		done, keep := len(list) < streamPage, int64(0)
+		if done {
+			keep = x.o.Keep
+		}
+		if _, mine, err = x.own(ctx, org, x.o.Lease, position, keep); err != nil {
+			return written, err
+		}
+		if !mine {
+			return written, errNotOurs
+		}
+		if done {
+			return written, nil
+		}
+	}
+}
+
+// after reads a page of entries behind a position. The entry at the position
+// itself must still be there, because trimming keeps what is newest.
+func (x *Exporter) after(ctx context.Context, org, position string) ([]Entry, error) {
+	list, err := x.store.rdb.XRangeN(ctx, key(org, "ledger"), position, "+", streamPage+1).Result()
+	if err != nil {
+		return nil, storeError("export ledger", err)
+	}
+	switch {
+	case len(list) > 0 && list[0].ID == position:
+		list = list[1:]
+	case position != noPosition && len(list) > 0:
+		x.store.metrics.exportGaps.Inc()
+		x.store.opts.Log.Error("ledger entries may have been trimmed before they were exported: raise ledger.max_entries",
+			"org", org, "after", position, "before", list[0].ID)
+	}
+	list = list[:min(len(list), streamPage)]
+	out := make([]Entry, len(list))
+	for i, m := range list {
+		if out[i], err = entryOf(m); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// noPosition is where nothing has been exported.
+const noPosition = "0-0"
+
+// own takes or keeps the org's lease. When position is given it notes it; when
+// keep is, it trims what is in the files down to about so many entries.
+func (x *Exporter) own(ctx context.Context, org string, lease time.Duration, position string, keep int64) (at string, mine bool, err error) {
+	reply, err := x.store.run(ctx, x.store.scripts.export, []string{key(org, "export"), key(org, "ledger")}, []any{
+		x.store.given(), x.owner, lease.Microseconds(), position, (2 * x.store.opts.LedgerLife).Milliseconds(), keep,
+	})
+	if err != nil {
+		return "", false, err
+	}
+	verdict, at, ok := strings.Cut(reply, ",")
+	if !ok || verdict != "mine" && verdict != "busy" {
+		return "", false, fmt.Errorf("budget: export: reply %.80q is not understood", reply)
+	}
+	return at, verdict == "mine", nil
+}
+
+// Exported returns the LedgerID up to which the org's ledger is in the files;
+// empty when nothing was exported.
+func (s *Store) Exported(ctx context.Context, org string) (string, error) {
+	position, err := s.rdb.HGet(ctx, key(org, "export"), "position").Result()
+	if errors.Is(err, redis.Nil) || position == noPosition {
+		return "", nil
+	}
+	if err != nil {
+		return "", storeError("read export", err)
+	}
+	return position, nil
+}

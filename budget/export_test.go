@@ -1,0 +1,317 @@
+package budget
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/llmguard/llmguard/internal/redistest"
+)
+
+// TestMain lets the test binary be the exporter that TestExportKilled kills.
+func TestMain(m *testing.M) {
+	if addr := os.Getenv("BUDGET_TEST_EXPORT"); addr != "" {
+		exportUntilKilled(addr, os.Getenv("BUDGET_TEST_DIR"), os.Getenv("BUDGET_TEST_ORG"))
+	}
+	os.Exit(m.Run())
+}
+
+func exportUntilKilled(addr, dir, org string) {
+	s := New(redis.NewClient(&redis.Options{Addr: addr}), Options{})
+	x, err := NewExporter(s, ExporterOptions{
+		Dir: dir, Orgs: func() []string { return []string{org} }, Interval: time.Millisecond, Lease: 20 * time.Millisecond, Keep: 100,
+	})
+	if err == nil {
+		err = x.Run(context.Background())
+	}
+	fmt.Fprintln(os.Stderr, err)
+	os.Exit(1)
+}
+
+// exported reads all lines of an org's files; any that is not whole is an error.
+func exported(t *testing.T, dir, org string) []Entry {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, org, "*.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []Entry
+	for _, name := range files {
+		file, err := os.Open(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer file.Close()
+		for lines := bufio.NewScanner(file); lines.Scan(); {
+			var e Entry
+			if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+				t.Fatalf("%s: %q: %v", name, lines.Text(), err)
+			}
+			out = append(out, e)
+			if day := dayOf(e) + ".jsonl"; day != filepath.Base(name) {
+				t.Fatalf("entry of %s in %s", day, name)
+			}
+		}
+	}
+	return out
+}
+
+// wantOnce checks that the files have these entries, each once and in order.
+func wantOnce(t *testing.T, got []Entry, want []string) {
+	t.Helper()
+	ids := make([]string, len(got))
+	for i, e := range got {
+		ids[i] = e.ID
+	}
+	if !slices.Equal(ids, want) {
+		seen := map[string]int{}
+		for _, id := range ids {
+			seen[id]++
+		}
+		for _, id := range want {
+			if seen[id] != 1 {
+				t.Errorf("entry %s is there %d times", id, seen[id])
+			}
+		}
+		t.Fatalf("%d lines, want %d", len(ids), len(want))
+	}
+}
+
+func (f *fixture) exporter(dir string, keep int64) *Exporter {
+	f.t.Helper()
+	x, err := NewExporter(f.Store, ExporterOptions{Dir: dir, Orgs: func() []string { return []string{f.org} }, Keep: keep})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return x
+}
+
+// charge puts n entries in the ledger and returns their ids.
+func (f *fixture) charge(n int) []string {
+	f.t.Helper()
+	var ids []string
+	for range n {
+		h := f.hold(f.t.Context(), nil, 5)
+		f.settle(f.t.Context(), h, 5)
+		ids = append(ids, h.Call.ID)
+	}
+	return ids
+}
+
+// TestExport: wherever a process dies, the next one writes what is missing and
+// nothing twice.
+func TestExport(t *testing.T) {
+	both(t, func(t *testing.T, rdb *redis.Client) {
+		ctx := t.Context()
+		f, dir := newFixture(t, rdb, Options{}), t.TempDir()
+		var want []string
+		for round, crash := range []string{"", "writing", "written", "", "writing", "lost"} {
+			want = append(want, f.charge(7)...)
+			x := f.exporter(dir, 1000)
+			x.died = func(where string) error {
+				if where == crash {
+					return errors.New("killed")
+				}
+				return nil
+			}
+			if n, err := x.Export(ctx, f.org); (err != nil) != (crash == "writing" || crash == "written") {
+				t.Fatalf("round %d: %d, %v", round, n, err)
+			}
+			if crash == "lost" { // Redis forgets where it was, say in a failover
+				rdb.HSet(ctx, key(f.org, "export"), "position", noPosition)
+			}
+			f.pass(2 * time.Minute) // its lease runs out
+			x = f.exporter(dir, 1000)
+			if _, err := x.Export(ctx, f.org); err != nil {
+				t.Fatalf("round %d, the next process: %v", round, err)
+			}
+			wantOnce(t, exported(t, dir, f.org), want)
+			x.release(ctx)
+		}
+		position, err := f.Exported(ctx, f.org)
+		if lines := exported(t, dir, f.org); err != nil || position != lines[len(lines)-1].LedgerID {
+			t.Errorf("position %s, %v", position, err)
+		}
+	})
+}
+
+// TestExportOneAtATime: a second process waits for the first one's lease, and a
+// first that has only slept does not write over the second.
+func TestExportOneAtATime(t *testing.T) {
+	ctx := t.Context()
+	f, dir := newFixture(t, shared(t), Options{}), t.TempDir()
+	want := f.charge(3)
+	first, second := f.exporter(dir, 0), f.exporter(dir, 0)
+	step := func(x *Exporter, wantN int) {
+		t.Helper()
+		if n, err := x.Export(ctx, f.org); n != wantN || err != nil {
+			t.Fatalf("exported %d, %v, want %d", n, err, wantN)
+		}
+	}
+	step(first, 3)
+	want = append(want, f.charge(2)...)
+	step(second, 0)
+	f.pass(2 * time.Minute)
+	clear(second.waits)
+	first.died = func(where string) error { // sleeps with its hand on the file
+		if where == "writing" {
+			second.waits = map[string]time.Time{}
+			f.pass(2 * time.Minute)
+			step(second, 0)
+		}
+		return nil
+	}
+	step(first, 2)
+	f.pass(2 * time.Minute)
+	clear(second.waits)
+	want = append(want, f.charge(1)...)
+	step(second, 1)
+	clear(first.waits)
+	first.died = func(string) error { return nil }
+	step(first, 0)
+	wantOnce(t, exported(t, dir, f.org), want)
+}
+
+// TestExportTrims: entries leave Redis only when they are in the files, and a
+// ledger that was trimmed too early is noticed.
+func TestExportTrims(t *testing.T) {
+	ctx := t.Context()
+	f, dir := newFixture(t, shared(t), Options{}), t.TempDir()
+	x := f.exporter(dir, 200)
+	want := f.charge(1500)
+	if n, err := x.Export(ctx, f.org); n != 1500 || err != nil {
+		t.Fatal(n, err)
+	}
+	if n := f.rdb.XLen(ctx, key(f.org, "ledger")).Val(); n < 200 || n > 400 {
+		t.Errorf("%d entries are left of 1500, want about 200", n)
+	}
+	want = append(want, f.charge(10)...)
+	if n, err := x.Export(ctx, f.org); n != 10 || err != nil {
+		t.Fatal(n, err)
+	}
+	wantOnce(t, exported(t, dir, f.org), want)
+	if n := testutil.ToFloat64(x.store.metrics.exportGaps); n != 0 {
+		t.Errorf("%v gaps", n)
+	}
+	f.charge(5)
+	f.rdb.XTrimMaxLen(ctx, key(f.org, "ledger"), 2)
+	if _, err := x.Export(ctx, f.org); err != nil {
+		t.Fatal(err)
+	}
+	if n := testutil.ToFloat64(x.store.metrics.exportGaps); n != 1 {
+		t.Errorf("%v gaps noticed, want 1", n)
+	}
+}
+
+func TestExportNames(t *testing.T) {
+	for _, org := range []string{"..", ".", "a/b", "/etc", `a\b`, ""} {
+		if f, err := openExport(t.TempDir(), org); err == nil {
+			f.close()
+			t.Errorf("org %q has a folder", org)
+		}
+	}
+	for _, test := range [][2]string{{"1-0", "1-1"}, {"9-5", "10-0"}, {"1-9", "1-10"}} {
+		if !earlier(test[0], test[1]) || earlier(test[1], test[0]) || earlier(test[0], test[0]) {
+			t.Errorf("%s does not come before %s", test[0], test[1])
+		}
+	}
+}
+
+// TestExportKilled kills exporting processes while calls settle.
+func TestExportKilled(t *testing.T) {
+	rounds := 12
+	if long {
+		rounds = 300
+	}
+	server := redistest.Start(t)
+	f, dir := newFixture(t, server.Client(), Options{}), t.TempDir()
+	f.clock = nil
+	f.now.Store(time.Now().UnixMicro())
+	var want []string
+	for round := range rounds {
+		child := exec.Command(os.Args[0], "-test.run=^$")
+		child.Env = append(os.Environ(), "BUDGET_TEST_EXPORT="+server.Addr, "BUDGET_TEST_DIR="+dir, "BUDGET_TEST_ORG="+f.org)
+		if err := child.Start(); err != nil {
+			t.Fatal(err)
+		}
+		end := time.Now().Add(time.Duration(60+37*round%90) * time.Millisecond)
+		for time.Now().Before(end) {
+			want = append(want, f.charge(20)...)
+		}
+		_ = child.Process.Kill()
+		_ = child.Wait()
+	}
+	before := len(exported(t, dir, f.org))
+	time.Sleep(30 * time.Millisecond)
+	x := f.exporter(dir, 0)
+	for range 3 {
+		if _, err := x.Export(t.Context(), f.org); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Logf("%d entries, %d of them by processes that were killed", len(want), before)
+	if before == 0 {
+		t.Error("no process lived long enough")
+	}
+	wantOnce(t, exported(t, dir, f.org), want)
+}
+
+// TestExportLongLine: a line of any length can be the last one.
+func TestExportLongLine(t *testing.T) {
+	f, dir := newFixture(t, shared(t), Options{}), t.TempDir()
+	x := f.exporter(dir, 0)
+	var want []string
+	for i := range 3 {
+		c := f.call()
+		c.Model = strings.Repeat(strconv.Itoa(i), 5*tailSize)
+		h, err := f.Hold(t.Context(), nil, c, cost(5), cost(5))
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.settle(t.Context(), h, 5)
+		want = append(want, c.ID)
+		if _, err := x.Export(t.Context(), f.org); err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(dir, f.org, dayOf(Entry{LedgerID: strconv.FormatInt(time.Now().UnixMilli(), 10) + "-0"})+".jsonl")
+		file, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := file.WriteString(strings.Repeat("x", 3*tailSize)); err != nil {
+			t.Fatal(err)
+		}
+		file.Close()
+	}
+	if _, err := x.Export(t.Context(), f.org); err != nil {
+		t.Fatal(err)
+	}
+	want = append(want, f.charge(1)...)
+	if _, err := x.Export(t.Context(), f.org); err != nil {
+		t.Fatal(err)
+	}
+	files, _ := filepath.Glob(filepath.Join(dir, f.org, "*.jsonl"))
+	for _, name := range files {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines := strings.Count(string(text), "\n")
+		if lines != len(want) || !strings.HasSuffix(string(text), "\n") {
+			t.Errorf("%d lines, want %d", lines, len(want))
+		}
+	}
+}
