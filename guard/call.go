@@ -65,16 +65,14 @@ type Call struct {
 	Hold   *budget.Hold
 	Result Result
 
-	guard  *Guard
-	begun  time.Time
-	answer wire.Answer
-	end    sync.Once
+	guard *Guard
+	end   sync.Once
 }
 
 // Begin holds the plan's cost against every applying limit, all or nothing.
 // Errors are *Refusal, or wrap budget.ErrUnavailable.
 func (g *Guard) Begin(ctx context.Context, p *Plan, id string, attempt int, jobID string) (*Call, error) {
-	c := &Call{Plan: p, ID: id, Attempt: attempt, JobID: jobID, guard: g, begun: time.Now()}
+	c := &Call{Plan: p, ID: id, Attempt: attempt, JobID: jobID, guard: g}
 	// A caller that hangs up must not cut off a hold that may have been applied.
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.deadline)
 	defer cancel()

@@ -68,7 +68,7 @@ func round(d time.Duration) time.Duration {
 	if d < time.Second {
 		unit = time.Millisecond
 	}
-	return max(d.Truncate(unit)+unit*time.Duration(min(d%unit, 1)), time.Millisecond)
+	return max(d.Truncate(unit)+unit*min(d%unit, 1), time.Millisecond)
 }
 
 // Check refuses a plan that no waiting could make fit, without a hold and

@@ -135,10 +135,10 @@ func (r *relay) inspect(event []byte) bool {
 // close settles the stream after the provider's last byte or a failure, and
 // tells the caller of a failure in a way no client takes for success.
 func (r *relay) close(err error) error {
-	rest := r.events.Rest()
-	pass := len(rest) > 0 && err == io.EOF && r.inspect(rest)
+	rest, ended := r.events.Rest(), errors.Is(err, io.EOF)
+	pass := len(rest) > 0 && ended && r.inspect(rest)
 	c := r.call
-	complete := err == io.EOF && (r.whole() || r.failed)
+	complete := ended && (r.whole() || r.failed)
 	switch {
 	case r.usage && (complete || r.whole()):
 		c.charge(r.answer)

@@ -3,6 +3,7 @@ package wire
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"io"
 	"math"
 	"math/big"
@@ -35,7 +36,7 @@ func jsontextAccepts(b []byte, strict bool) bool {
 		return false
 	}
 	_, err := d.ReadToken()
-	return err == io.EOF
+	return errors.Is(err, io.EOF)
 }
 
 var documents = []string{

@@ -3,6 +3,7 @@ package wire
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -71,7 +72,7 @@ func BenchmarkJSONText(b *testing.B) {
 			for b.Loop() {
 				d.Reset(bytes.NewBuffer(body))
 				for {
-					if _, err := d.ReadToken(); err == io.EOF {
+					if _, err := d.ReadToken(); errors.Is(err, io.EOF) {
 						break
 					} else if err != nil {
 						b.Fatal(err)

@@ -57,7 +57,7 @@ func TestLoggerGathersLines(t *testing.T) {
 	if _, text = out.state(); !strings.Contains(text, "last") {
 		t.Error("flush left a line behind")
 	}
-	log.Info(strings.Repeat("x", 2*logBuffer))
+	log.Info("long", slog.String("text", strings.Repeat("x", 2*logBuffer)))
 	flush()
 	if _, text = out.state(); strings.Count(text, "\n") != 104 {
 		t.Errorf("%d lines, want 104", strings.Count(text, "\n"))
