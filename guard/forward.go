@@ -245,8 +245,10 @@ func (c *Call) relayError(w http.ResponseWriter, resp *http.Response) error {
 		c.Result.Outcome = Rejected
 	}
 	if readErr != nil || refusal == nil {
-		return &wire.Error{Status: status, Type: errorType(status), Code: "upstream_error",
-			Message: fmt.Sprintf("The provider answered %d without an error this proxy can relay", status)}
+		return &wire.Error{
+			Status: status, Type: errorType(status), Code: "upstream_error",
+			Message: fmt.Sprintf("The provider answered %d without an error this proxy can relay", status),
+		}
 	}
 	c.Result.Refusal = refusal
 	c.head(w, resp)

@@ -80,8 +80,10 @@ func TestGone(t *testing.T) {
 			if c.when == mid || c.when == deaf {
 				directive = "gap=8ms"
 			}
-			w := &quitter{ResponseWriter: httptest.NewRecorder(), leave: cancel, refuse: c.when == deaf,
-				events: map[int]int{mid: 10, deaf: 10, last: 43}[c.when]}
+			w := &quitter{
+				ResponseWriter: httptest.NewRecorder(), leave: cancel, refuse: c.when == deaf,
+				events: map[int]int{mid: 10, deaf: 10, last: 43}[c.when],
+			}
 			if c.when == head {
 				w.events = 1 << 30
 				go func() {

@@ -50,8 +50,10 @@ func (g *Guard) Prepare(c Caller, r *wire.Request) (*Plan, error) {
 	if err != nil {
 		return nil, unpriced(err)
 	}
-	p := &Plan{Caller: c, Request: r, Target: target, Price: price, at: at,
-		terms: pricing.Terms{ServiceTier: r.ServiceTier, Region: r.InferenceGeo, At: at}}
+	p := &Plan{
+		Caller: c, Request: r, Target: target, Price: price, at: at,
+		terms: pricing.Terms{ServiceTier: r.ServiceTier, Region: r.InferenceGeo, At: at},
+	}
 	if err := g.estimate(p); err != nil {
 		return nil, err
 	}

@@ -38,12 +38,17 @@ type rateField struct {
 // fields lists the rates under their YAML names.
 func (r Rates) fields() []rateField {
 	return []rateField{
-		{"input", r.Input, tokenDigits}, {"cached_input", r.CachedInput, tokenDigits},
-		{"cache_write", r.CacheWrite, tokenDigits}, {"cache_write_1h", r.CacheWrite1h, tokenDigits},
+		{"input", r.Input, tokenDigits},
+		{"cached_input", r.CachedInput, tokenDigits},
+		{"cache_write", r.CacheWrite, tokenDigits},
+		{"cache_write_1h", r.CacheWrite1h, tokenDigits},
 		{"output", r.Output, tokenDigits},
-		{"image_in", r.ImageIn, tokenDigits}, {"image_out", r.ImageOut, tokenDigits},
-		{"audio_in", r.AudioIn, tokenDigits}, {"audio_out", r.AudioOut, tokenDigits},
-		{"per_request", r.PerRequest, feeDigits}, {"per_tool_call", r.PerToolCall, feeDigits},
+		{"image_in", r.ImageIn, tokenDigits},
+		{"image_out", r.ImageOut, tokenDigits},
+		{"audio_in", r.AudioIn, tokenDigits},
+		{"audio_out", r.AudioOut, tokenDigits},
+		{"per_request", r.PerRequest, feeDigits},
+		{"per_tool_call", r.PerToolCall, feeDigits},
 	}
 }
 

@@ -216,8 +216,10 @@ func TestWriteEntriesReadsBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sets := [][]Entry{c.Entries(), nil, {{Model: "x:y #1"[:3], Provider: "true", Note: "a \"b\"\n\u00e9: # c", Prefixes: []string{"-", "1", "ft:x"},
-		AsOf: date("2026-01-02T03:04:05Z"), Prices: []Row{{EffectiveFrom: date("2026-01-02T03:04:05Z"), Rates: Rates{Input: Rate{Given: true}, Output: Rate{1, true}}}}}}}
+	sets := [][]Entry{c.Entries(), nil, {{
+		Model: "x:y #1"[:3], Provider: "true", Note: "a \"b\"\n\u00e9: # c", Prefixes: []string{"-", "1", "ft:x"},
+		AsOf: date("2026-01-02T03:04:05Z"), Prices: []Row{{EffectiveFrom: date("2026-01-02T03:04:05Z"), Rates: Rates{Input: Rate{Given: true}, Output: Rate{1, true}}}},
+	}}}
 	for file, imp := range importers {
 		sets = append(sets, readFeed(t, file, imp).Entries)
 	}

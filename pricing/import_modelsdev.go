@@ -148,9 +148,12 @@ func (c *modelsDevCost) rates(base Rates) (Rates, error) {
 		price json.Number
 		rate  *Rate
 	}{
-		{c.Input, &base.Input}, {c.Output, &base.Output},
-		{c.CacheRead, &base.CachedInput}, {c.CacheWrite, &base.CacheWrite},
-		{c.InputAudio, &base.AudioIn}, {c.OutputAudio, &base.AudioOut},
+		{c.Input, &base.Input},
+		{c.Output, &base.Output},
+		{c.CacheRead, &base.CachedInput},
+		{c.CacheWrite, &base.CacheWrite},
+		{c.InputAudio, &base.AudioIn},
+		{c.OutputAudio, &base.AudioOut},
 	} {
 		if f.price == "" {
 			continue

@@ -13,8 +13,10 @@ func TestParseUSD(t *testing.T) {
 			t.Errorf("ParseUSD(%q) = %d, %v; want %d", text, got, err, want)
 		}
 	}
-	for _, text := range []string{"", "$", "-1", "+1", "1.", ".5", "1,000", "0.0000000001", "9007199.254740992",
-		"1e30", "NaN", "Inf", "0x10", "$5 USD", "USD", "1e", "1e+-3", "5 EUR", "1_000", "١"} {
+	for _, text := range []string{
+		"", "$", "-1", "+1", "1.", ".5", "1,000", "0.0000000001", "9007199.254740992",
+		"1e30", "NaN", "Inf", "0x10", "$5 USD", "USD", "1e", "1e+-3", "5 EUR", "1_000", "١",
+	} {
 		if got, err := ParseUSD(text); err == nil {
 			t.Errorf("ParseUSD(%q) = %d, want an error", text, got)
 		}

@@ -68,11 +68,15 @@ func (s *Server) readBody(x *exchange, r *http.Request) ([]byte, error) {
 		}
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			x.slow = true
-			return nil, &wire.Error{Status: http.StatusRequestTimeout, Type: "invalid_request_error", Code: "body_too_slow",
-				Message: fmt.Sprintf("The request body did not arrive within %s", s.opts.ReadBody), Header: http.Header{"Connection": {"close"}}, Err: err}
+			return nil, &wire.Error{
+				Status: http.StatusRequestTimeout, Type: "invalid_request_error", Code: "body_too_slow",
+				Message: fmt.Sprintf("The request body did not arrive within %s", s.opts.ReadBody), Header: http.Header{"Connection": {"close"}}, Err: err,
+			}
 		}
-		return nil, &wire.Error{Status: http.StatusBadRequest, Type: "invalid_request_error", Code: "body_unreadable",
-			Message: "The request body could not be read to its end", Header: http.Header{"Connection": {"close"}}, Err: err}
+		return nil, &wire.Error{
+			Status: http.StatusBadRequest, Type: "invalid_request_error", Code: "body_unreadable",
+			Message: "The request body could not be read to its end", Header: http.Header{"Connection": {"close"}}, Err: err,
+		}
 	}
 	_ = x.control.SetReadDeadline(time.Time{})
 	return body, nil

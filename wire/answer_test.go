@@ -17,21 +17,39 @@ func TestParseUsage(t *testing.T) {
 		fault       string
 	}{
 		{"plain", `{"prompt_tokens":10,"completion_tokens":20,"total_tokens":30}`, Usage{Input: 10, Output: 20}, true, ""},
-		{"details", `{"prompt_tokens":100,"completion_tokens":50,"total_tokens":150,
+		{
+			"details", `{"prompt_tokens":100,"completion_tokens":50,"total_tokens":150,
 			"prompt_tokens_details":{"cached_tokens":40,"cache_write_tokens":20,"audio_tokens":3,"image_tokens":4,"text_tokens":9},
 			"completion_tokens_details":{"reasoning_tokens":30,"audio_tokens":5,"image_tokens":1,"accepted_prediction_tokens":1,"rejected_prediction_tokens":2}}`,
-			Usage{Input: 100, CachedInput: 40, CacheWrite: 20, AudioIn: 3, ImageIn: 4, Output: 50, Reasoning: 30, AudioOut: 5, ImageOut: 1}, true, ""},
-		{"null details", `{"prompt_tokens":1,"completion_tokens":2,"prompt_tokens_details":null,"completion_tokens_details":{"reasoning_tokens":null}}`,
-			Usage{Input: 1, Output: 2}, true, ""},
-		{"names of /responses", `{"input_tokens":1,"output_tokens":2,"input_tokens_details":{"cached_tokens":1},"output_tokens_details":{"reasoning_tokens":1}}`,
-			Usage{Input: 1, CachedInput: 1, Output: 2, Reasoning: 1}, true, ""},
-		{"DeepSeek", `{"prompt_tokens":10,"completion_tokens":2,"prompt_cache_hit_tokens":8,"prompt_cache_miss_tokens":2}`,
-			Usage{Input: 10, CachedInput: 8, Output: 2}, true, ""},
-		{"Anthropic", `{"prompt_tokens":10,"completion_tokens":2,"cache_read_input_tokens":3,"cache_creation_input_tokens":4}`,
-			Usage{Input: 10, CachedInput: 3, CacheWrite: 4, Output: 2}, true, ""},
+			Usage{Input: 100, CachedInput: 40, CacheWrite: 20, AudioIn: 3, ImageIn: 4, Output: 50, Reasoning: 30, AudioOut: 5, ImageOut: 1},
+			true, "",
+		},
+		{
+			"null details", `{"prompt_tokens":1,"completion_tokens":2,"prompt_tokens_details":null,"completion_tokens_details":{"reasoning_tokens":null}}`,
+			Usage{Input: 1, Output: 2},
+			true, "",
+		},
+		{
+			"names of /responses", `{"input_tokens":1,"output_tokens":2,"input_tokens_details":{"cached_tokens":1},"output_tokens_details":{"reasoning_tokens":1}}`,
+			Usage{Input: 1, CachedInput: 1, Output: 2, Reasoning: 1},
+			true, "",
+		},
+		{
+			"DeepSeek", `{"prompt_tokens":10,"completion_tokens":2,"prompt_cache_hit_tokens":8,"prompt_cache_miss_tokens":2}`,
+			Usage{Input: 10, CachedInput: 8, Output: 2},
+			true, "",
+		},
+		{
+			"Anthropic", `{"prompt_tokens":10,"completion_tokens":2,"cache_read_input_tokens":3,"cache_creation_input_tokens":4}`,
+			Usage{Input: 10, CachedInput: 3, CacheWrite: 4, Output: 2},
+			true, "",
+		},
 		{"floats that are whole", `{"prompt_tokens":10.0,"completion_tokens":2e1}`, Usage{Input: 10, Output: 20}, true, ""},
-		{"reasoning beside the output", `{"prompt_tokens":10,"completion_tokens":5,"total_tokens":35,"completion_tokens_details":{"reasoning_tokens":20}}`,
-			Usage{Input: 10, Output: 25, Reasoning: 20}, true, ""},
+		{
+			"reasoning beside the output", `{"prompt_tokens":10,"completion_tokens":5,"total_tokens":35,"completion_tokens_details":{"reasoning_tokens":20}}`,
+			Usage{Input: 10, Output: 25, Reasoning: 20},
+			true, "",
+		},
 		{"unexplained total", `{"prompt_tokens":10,"completion_tokens":5,"total_tokens":35}`, Usage{Input: 10, Output: 25}, true, "total_tokens"},
 		{"small total", `{"prompt_tokens":10,"completion_tokens":5,"total_tokens":0}`, Usage{Input: 10, Output: 5}, true, ""},
 		{"absurd total", `{"prompt_tokens":10,"completion_tokens":5,"total_tokens":1e30}`, Usage{Input: 10, Output: 5}, true, ""},
@@ -51,15 +69,27 @@ func TestParseUsage(t *testing.T) {
 		{"negative", `{"prompt_tokens":-1,"completion_tokens":2}`, Usage{Output: 2}, true, "negative prompt_tokens"},
 		{"huge", `{"prompt_tokens":1e30,"completion_tokens":99999999999999999999}`, Usage{Input: 1 << 30, Output: 1 << 30}, true, "absurd completion_tokens"},
 		{"total below the prompt", `{"prompt_tokens":10,"total_tokens":5}`, Usage{Input: 10}, true, "negative completion_tokens"},
-		{"more cached than sent", `{"prompt_tokens":10,"completion_tokens":2,"prompt_tokens_details":{"cached_tokens":11}}`,
-			Usage{Input: 10, CachedInput: 10, Output: 2}, true, "absurd cached_tokens"},
-		{"classes that overlap", `{"prompt_tokens":10,"completion_tokens":2,"prompt_tokens_details":{"cached_tokens":8,"cache_write_tokens":4}}`,
-			Usage{Input: 10, CachedInput: 6, CacheWrite: 4, Output: 2}, true, "absurd cached_tokens"},
-		{"negative detail", `{"prompt_tokens":10,"completion_tokens":2,"completion_tokens_details":{"reasoning_tokens":-5}}`,
-			Usage{Input: 10, Output: 2}, true, "negative reasoning_tokens"},
+		{
+			"more cached than sent", `{"prompt_tokens":10,"completion_tokens":2,"prompt_tokens_details":{"cached_tokens":11}}`,
+			Usage{Input: 10, CachedInput: 10, Output: 2},
+			true, "absurd cached_tokens",
+		},
+		{
+			"classes that overlap", `{"prompt_tokens":10,"completion_tokens":2,"prompt_tokens_details":{"cached_tokens":8,"cache_write_tokens":4}}`,
+			Usage{Input: 10, CachedInput: 6, CacheWrite: 4, Output: 2},
+			true, "absurd cached_tokens",
+		},
+		{
+			"negative detail", `{"prompt_tokens":10,"completion_tokens":2,"completion_tokens_details":{"reasoning_tokens":-5}}`,
+			Usage{Input: 10, Output: 2},
+			true, "negative reasoning_tokens",
+		},
 		{"details of another type", `{"prompt_tokens":10,"completion_tokens":2,"prompt_tokens_details":"x"}`, Usage{Input: 10, Output: 2}, true, "details"},
-		{"detail of another type", `{"prompt_tokens":10,"completion_tokens":2,"prompt_tokens_details":{"cached_tokens":"x"}}`,
-			Usage{Input: 10, Output: 2}, true, "cached_tokens"},
+		{
+			"detail of another type", `{"prompt_tokens":10,"completion_tokens":2,"prompt_tokens_details":{"cached_tokens":"x"}}`,
+			Usage{Input: 10, Output: 2},
+			true, "cached_tokens",
+		},
 	} {
 		body := `{"id":"chatcmpl-1","object":"chat.completion","model":"gpt-\u0035","service_tier":"default","choices":[{"message":{"content":"\ud800 \"usage\""}}],"usage":` + c.usage + `,"x":1}`
 		a, ok := ParseUsage(ChatCompletions, []byte(body))

@@ -75,9 +75,17 @@ func TestErrorRetries(t *testing.T) {
 		after string
 		never bool
 	}{
-		{-time.Hour, "1", false}, {0, "1", false}, {time.Millisecond, "1", false}, {time.Second, "1", false}, {1001 * time.Millisecond, "2", false},
-		{59*time.Second + 1, "60", false}, {60 * time.Second, "60", false}, {60*time.Second + 1, "61", true}, {time.Hour, "3600", true},
-		{math.MaxInt64, "9223372037", true}, {math.MinInt64 + 1, "1", false},
+		{-time.Hour, "1", false},
+		{0, "1", false},
+		{time.Millisecond, "1", false},
+		{time.Second, "1", false},
+		{1001 * time.Millisecond, "2", false},
+		{59*time.Second + 1, "60", false},
+		{60 * time.Second, "60", false},
+		{60*time.Second + 1, "61", true},
+		{time.Hour, "3600", true},
+		{math.MaxInt64, "9223372037", true},
+		{math.MinInt64 + 1, "1", false},
 	} {
 		for name, e := range refusals(c.wait) {
 			after, should := e.Header.Get("Retry-After"), e.Header.Get("X-Should-Retry")

@@ -45,8 +45,11 @@ func BenchmarkScan(b *testing.B) {
 		name string
 		body []byte
 	}{
-		{"300B", chatBody(300, prompt)}, {"8KB", chatBody(8<<10, prompt)}, {"200KB", chatBody(200<<10, prompt)},
-		{"200KB-chinese", chatBody(200<<10, chinese)}, {"200KB-base64", chatBody(200<<10, base64)},
+		{"300B", chatBody(300, prompt)},
+		{"8KB", chatBody(8<<10, prompt)},
+		{"200KB", chatBody(200<<10, prompt)},
+		{"200KB-chinese", chatBody(200<<10, chinese)},
+		{"200KB-base64", chatBody(200<<10, base64)},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			b.SetBytes(int64(len(c.body)))

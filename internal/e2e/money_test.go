@@ -69,8 +69,10 @@ func bill(t *testing.T, records []fakeprovider.Record) pricing.Nano {
 		if err != nil {
 			t.Fatal(err)
 		}
-		u := pricing.Usage{Input: r.Usage.Prompt, CachedInput: r.Usage.Cached, CacheWrite: r.Usage.CacheWrite,
-			Output: r.Usage.Completion, Reasoning: r.Usage.Reasoning, Requests: 1}
+		u := pricing.Usage{
+			Input: r.Usage.Prompt, CachedInput: r.Usage.Cached, CacheWrite: r.Usage.CacheWrite,
+			Output: r.Usage.Completion, Reasoning: r.Usage.Reasoning, Requests: 1,
+		}
 		cost, err := price.Charge(u, pricing.Terms{ServiceTier: r.Tier, At: r.At})
 		if err != nil {
 			t.Fatal(err)

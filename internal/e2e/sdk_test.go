@@ -94,9 +94,13 @@ func TestSDKGo(t *testing.T) {
 	})
 	t.Run("structured output", func(t *testing.T) {
 		r := request
-		r.ResponseFormat = &openai.ChatCompletionResponseFormat{Type: openai.ChatCompletionResponseFormatTypeJSONSchema,
-			JSONSchema: &openai.ChatCompletionResponseFormatJSONSchema{Name: "p", Strict: true,
-				Schema: json.RawMessage(`{"type":"object","properties":{"name":{"type":"string"}},"required":["name"],"additionalProperties":false}`)}}
+		r.ResponseFormat = &openai.ChatCompletionResponseFormat{
+			Type: openai.ChatCompletionResponseFormatTypeJSONSchema,
+			JSONSchema: &openai.ChatCompletionResponseFormatJSONSchema{
+				Name: "p", Strict: true,
+				Schema: json.RawMessage(`{"type":"object","properties":{"name":{"type":"string"}},"required":["name"],"additionalProperties":false}`),
+			},
+		}
 		resp, err := c.CreateChatCompletion(ctx, r)
 		if err != nil || !json.Valid([]byte(resp.Choices[0].Message.Content)) {
 			t.Fatalf("%v: %+v", err, resp)
