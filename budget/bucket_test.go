@@ -162,9 +162,9 @@ func TestBucketOfManyCalls(t *testing.T) {
 func TestManyCallsNotice(t *testing.T) {
 	rdb := shared(t)
 	for _, mistake := range []struct{ name, old, new string }{
-		{"refund of all", "n, least, g = n + 1, whole, frac + 0", "n = n + 1"},
-		{"charges that leave no dip", "if dips:match('^%d+') ~= at then", "if dips == '' then"},
-		{"dips joined for nothing", "whole[i], till[i] = low, till[j]", "till[i] = till[j]"},
+		{"refund of all", "n, least, g = n + 1, whole, frac", "n = n + 1"},
+		{"charges that leave no dip", "if t ~= at then", "if not t then"},
+		{"dips joined for nothing", "return whole + floor(-x / p)", "return whole + 0"},
 	} {
 		t.Run(mistake.name, func(t *testing.T) {
 			sc := broken(t, mistake.old, mistake.new)

@@ -18,9 +18,9 @@
 -- at the time of the first and lowered by what drained until the second: what lies
 -- between was only charged, so the second is never lower than that. This counts a
 -- drain too early, once for all calls: what is used ends too high by no more than
--- drained between two dips. `until` is that of the last dip taken in, empty: time,
--- 0: not known, as the refill was changed.
-local SOFT, HARD, DIPS, NEAR = 640, 1000, 12, 10000
+-- drained between two dips. `until` is the time from there to the last dip taken
+-- in; 0: not known, as the refill was changed. From HARD bytes on it is done again.
+local SOFT, HARD, DIPS, NEAR = 600, 800, 12, 10000
 
 -- above drops the first dips of a list that are not below a value.
 local function above(list, used, f)
@@ -35,39 +35,29 @@ local function above(list, used, f)
   return from > 1 and list:sub(from) or list
 end
 
--- squeeze shortens a long list.
+-- lowered returns a whole part less what drains in e us, rounded down.
+local function lowered(whole, e, r, p)
+  local x = e * r
+  if x < 9007199254740992 then return whole + floor(-x / p) end
+  return whole - floor(x / p * 1.000000000000001) - 2
+end
+
+-- squeeze shortens a list to DIPS.
 local function squeeze(list, now, r, p)
   local time, till, whole, frac, n = {}, {}, {}, {}, 0
   for t, u, w, g in list:gmatch('(%d+),(%d*),(%d+),(%d+);') do
     n = n + 1
     time[n], whole[n], frac[n] = t + 0, w + 0, g + 0
-    till[n] = u == '' and t + 0 or u + 0
-    if n == 2 and #list <= HARD then break end
+    till[n] = u == '0' and 0 or t + (u == '' and 0 or u)
   end
-  r, p = r + 0, p + 0
 
   -- join lowers dip i by what drained until dip j, unless it would be below 0.
   local function join(i, j)
     if till[i] == 0 then return false end
-    local x = (till[j] - till[i]) * r
-    local low = whole[i]
-    if x < 9007199254740992 then
-      low = low + floor(-x / p)
-    else
-      low = low - floor(x / p * 1.000000000000001) - 2
-    end
+    local low = lowered(whole[i], till[j] - till[i], r, p)
     if low < (frac[i] > 0 and 1 or 0) then return false end
     whole[i], till[i] = low, till[j]
     return true
-  end
-
-  local function text(i)
-    return fmt('%d,', time[i]) .. (till[i] == time[i] and '' or num(till[i])) .. fmt(',%d,%d;', whole[i], frac[i])
-  end
-
-  if #list <= HARD then
-    if time[1] - time[2] > NEAR or not join(2, 1) then return list end
-    return text(2) .. list:match('^[^;]*;[^;]*;(.*)$')
   end
 
   local function copy(i, j) time[i], till[i], whole[i], frac[i] = time[j], till[j], whole[j], frac[j] end
@@ -106,23 +96,27 @@ local function squeeze(list, now, r, p)
     n = n - 1
   end
   list = ''
-  for i = 1, n do list = text(i) .. list end
+  for i = 1, n do
+    local u = till[i] == time[i] and '' or num(max(till[i] - time[i], 0))
+    list = fmt('%d,%s,%d,%d;', time[i], u, whole[i], frac[i]) .. list
+  end
   return list
 end
 
 local function bucket_shape()
   return {
     read = function(key, r, p, now)
-      local text = call('GET', key)
+      local text, rate = call('GET', key), r .. ':' .. p
       if not text then
-        return { now = now, used = 0, f = 0, held = 0, busy = num(now), dips = '', p = p, over = 0 }
+        return { now = now, used = 0, f = 0, held = 0, busy = num(now), dips = '', rate = rate, over = 0 }
       end
-      local held, clock, used, f, busy, rate, dips = text:match('^(%d+),(%d+),(%d+),(%d+),(%d+),([%d:]+);(.*)$')
+      local held, clock, used, f, busy, old, dips = text:match('^(%d+),(%d+),(%d+),(%d+),(%d+),([%d:]+);()')
+      dips = text:sub(dips)
       used, f = used + 0, f + 0
-      if rate ~= r .. ':' .. p then -- the refill was changed: drop all fractions
+      if old ~= rate then -- the refill was changed: drop all fractions
         f = 0
         dips = dips:gsub('(%d+),%d*,(%d+),(%d+);', function(t, whole, g)
-          return t .. ',0,' .. num(max(whole - (g == '0' and 0 or 1), 0)) .. ',0;'
+          return t .. ',0,' .. num(whole - (g == '0' and 0 or 1)) .. ',0;'
         end)
       end
       local c, e = 0, now - clock
@@ -152,17 +146,32 @@ local function bucket_shape()
         end
       end
       if c < used then
-        return { now = now, used = used - c, f = f, held = held + 0, busy = busy, dips = dips, p = p, over = 0 }
+        return { now = now, used = used - c, f = f, held = held + 0, busy = busy, dips = dips, rate = rate, over = 0 }
       end
-      return { now = now, used = 0, f = 0, held = 0, busy = num(now), dips = '', p = p, over = 0 }
+      return { now = now, used = 0, f = 0, held = 0, busy = num(now), dips = '', rate = rate, over = 0 }
     end,
 
     charge = function(st, n, _, _, held)
       local at = num(st.now)
       if at ~= st.busy then -- else nothing has drained yet
-        local dips = above(st.dips, st.used, st.f)
-        if dips:match('^%d+') ~= at then dips = fmt('%s,,%d,%d;', at, st.used, st.f) .. dips end
-        st.dips = dips
+        local dips, used, f = st.dips, st.used, st.f
+        local t, u, whole, g, after = dips:match('^(%d+),(%d*),(%d+),(%d+);()')
+        if t and whole + 0 >= used and (whole + 0 > used or g + 0 <= f) then
+          dips = above(dips, used, f)
+          t, u, whole, g, after = dips:match('^(%d+),(%d*),(%d+),(%d+);()')
+        end
+        if t ~= at then
+          local low = -1
+          if #dips > SOFT and at - t <= NEAR and u ~= '0' then
+            local r, p = st.rate:match('(%d+):(%d+)')
+            low = lowered(whole, at - t - (u == '' and 0 or u), r, p + 0) - (g == '0' and 0 or 1)
+          end
+          if low >= 0 then
+            st.dips = fmt('%s,%d,%d,%s;', t, at - t, low + (g == '0' and 0 or 1), g) .. dips:sub(after)
+          else
+            st.dips = fmt('%s,,%d,%d;', at, used, f) .. dips
+          end
+        end
       end
       st.used = st.used + n
       if held then st.held = st.held + n end
@@ -172,9 +181,9 @@ local function bucket_shape()
     write = function(st, key, r, p)
       local ms = LONG_MS
       if r ~= '0' then ms = min(ms, floor(st.used / r * p / 1000) + GRACE_MS) end
-      if #st.dips > SOFT then st.dips = squeeze(st.dips, st.now, r, p) end
+      if #st.dips > HARD then st.dips = squeeze(st.dips, st.now, r, p) end
       local text = fmt('%d,%d,%d,%d', st.held, st.now, st.used, st.f)
-      call('SET', key, text .. ',' .. st.busy .. ',' .. r .. ':' .. p .. ';' .. st.dips, 'PX', num(ms))
+      call('SET', key, text .. ',' .. st.busy .. ',' .. st.rate .. ';' .. st.dips, 'PX', num(ms))
       return text
     end,
 
@@ -193,15 +202,15 @@ local function bucket_shape()
         if back <= 0 then return 0 end
 
         -- The dips after the part, and the least that was used since.
-        local dips, later, n, at = above(st.dips, st.used, st.f), {}, 0, 1
+        local dips, heads, wholes, fracs, n, at = above(st.dips, st.used, st.f), {}, {}, {}, 0, 1
         local least, g = st.used, st.f
         while true do
-          local t, u, whole, frac, after = dips:match('^(%d+),(%d*),(%d+),(%d+);()', at)
+          local head, t, whole, frac, after = dips:match('^((%d+),%d*,)(%d+),(%d+);()', at)
           if not t or t + 0 <= place then break end
-          at, whole = after, whole + 0
-          if whole < least or whole == least and frac + 0 > g then
-            n, least, g = n + 1, whole, frac + 0
-            later[n] = { t .. ',' .. u .. ',', whole, g }
+          at, whole, frac = after, whole + 0, frac + 0
+          if whole < least or whole == least and frac > g then
+            n, least, g = n + 1, whole, frac
+            heads[n], wholes[n], fracs[n] = head, whole, frac
           end
         end
 
@@ -211,16 +220,15 @@ local function bucket_shape()
         else -- down to nothing, with the fraction
           minus, less, back = least, g, max(least - (g > 0 and 1 or 0), 0)
         end
-        local function fall(whole, frac)
-          whole, frac = whole - minus, frac - less
-          if frac < 0 then return whole + 1, frac + st.p end
-          return whole, frac
-        end
+        local p = st.rate:match('%d+$') + 0
         for i = 1, n do
-          later[i] = later[i][1] .. fmt('%d,%d;', fall(later[i][2], later[i][3]))
+          local whole, frac = wholes[i] - minus, fracs[i] - less
+          if frac < 0 then whole, frac = whole + 1, frac + p end
+          heads[i] = heads[i] .. fmt('%d,%d;', whole, frac)
         end
-        st.dips = table.concat(later) .. rest
-        st.used, st.f = fall(st.used, st.f)
+        st.dips = table.concat(heads) .. rest
+        st.used, st.f = st.used - minus, st.f - less
+        if st.f < 0 then st.used, st.f = st.used + 1, st.f + p end
         return back
       end
 
