@@ -60,6 +60,8 @@ type Config struct {
 	Providers []Provider `yaml:"providers,required"`
 	// Orgs are the tenants, with their limits, users and keys.
 	Orgs []Org `yaml:"orgs,required"`
+	// Ledger is the record of what every call was charged.
+	Ledger Ledger `yaml:"ledger"`
 	// Queue bounds the calls that wait.
 	Queue Queue `yaml:"queue"`
 	// Log is what is written to standard error.
@@ -170,6 +172,21 @@ type Store struct {
 	OnFailure string `yaml:"on_failure" default:"deny" enum:"deny"`
 	// Deadline is how long one call waits for Redis before OnFailure applies.
 	Deadline time.Duration `yaml:"deadline" default:"250ms"`
+}
+
+// Ledger says where the ledger's entries go. They are in Redis for up to 90 days
+// after an org's last one, its daily sums for 400 days.
+type Ledger struct {
+	// ExportDir is a directory to which every entry is appended before it is
+	// trimmed from Redis, once: a file of JSON lines per org and UTC day. All
+	// processes may have it, one of them writes for an org; then it must be
+	// the same directory for all, such as a shared mount that keeps locks.
+	// Left out: nothing is exported.
+	ExportDir string `yaml:"export_dir"`
+	// MaxEntries is about how many entries of an org stay in Redis, at some
+	// 700 bytes each. With ExportDir what is not exported yet stays too, up to
+	// ten times as many: what a long failure of the disk can take.
+	MaxEntries int64 `yaml:"max_entries" default:"1000000"`
 }
 
 // Queue bounds waiting, for all pools.

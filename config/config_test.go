@@ -116,6 +116,7 @@ func TestDefaults(t *testing.T) {
 			ReadHeader: 10 * time.Second, ReadBody: time.Minute, Write: time.Minute,
 			Idle: 2 * time.Minute, Drain: 5 * time.Second, Shutdown: 30 * time.Second,
 		},
+		Ledger: Ledger{MaxEntries: 1_000_000},
 		Queue: Queue{
 			ResultTTL: 24 * time.Hour, Lease: 30 * time.Second, Shutdown: 30 * time.Second,
 			Hold: 280 * time.Second, KeepAlive: 15 * time.Second,

@@ -55,6 +55,7 @@ type App struct {
 	rdb         redis.UniversalClient
 	registry    *prometheus.Registry
 	budget      *budget.Store
+	exporter    *budget.Exporter // nil without ledger.export_dir
 	calibration *calibration.Calibration
 	queue       *queue.Queue
 	guard       *guard.Guard
@@ -79,7 +80,12 @@ func New(o Options) (*App, error) {
 	if err != nil {
 		return nil, err
 	}
-	a.budget = budget.New(o.Redis, budget.Options{Scripts: scripts, Log: o.Log, Metrics: a.registry})
+	a.budget = budget.New(o.Redis, budget.Options{
+		Scripts: scripts, LedgerLength: ledgerLength(o.Config.Ledger), Log: o.Log, Metrics: a.registry,
+	})
+	if a.exporter, err = exporter(o.Config, a.budget); err != nil {
+		return nil, err
+	}
 	a.calibration = calibration.New(o.Redis, calibration.Options{Log: o.Log, Metrics: a.registry})
 	a.guard = guard.New(guard.Options{
 		Budget: a.budget, Calibration: a.calibration, Policy: set.policy, StoreDeadline: o.Config.Store.Deadline, Log: o.Log, Metrics: a.registry,
@@ -146,6 +152,9 @@ func (a *App) Run(ctx context.Context) error {
 	// The parts that keep leases alive outlive the calls that hold them.
 	keepers, keeping := errgroup.WithContext(background)
 	keepers.Go(func() error { return quiet(a.budget.Run(keeping)) })
+	if a.exporter != nil {
+		keepers.Go(func() error { return quiet(a.exporter.Run(keeping)) })
+	}
 	keepers.Go(func() error { return quiet(a.calibration.Run(keeping)) })
 	keepers.Go(func() error { return quiet(a.queue.Run(keeping)) })
 

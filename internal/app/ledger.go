@@ -1,0 +1,82 @@
+package app
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/config"
+	"github.com/llmguard/llmguard/providers"
+)
+
+// unexported is how many times ledger.max_entries a ledger may hold while its
+// export does not get on.
+const unexported = 10
+
+// ledgerLength is the bound that settling itself puts on a ledger. The exporter
+// trims before that, what it has written.
+func ledgerLength(c config.Ledger) int64 {
+	if c.ExportDir != "" {
+		return unexported * c.MaxEntries
+	}
+	return c.MaxEntries
+}
+
+// exporter returns what exports the ledgers, or nil when the file says nowhere.
+func exporter(c *config.Config, s *budget.Store) (*budget.Exporter, error) {
+	if c.Ledger.ExportDir == "" {
+		return nil, nil
+	}
+	if err := os.MkdirAll(c.Ledger.ExportDir, 0o750); err != nil {
+		return nil, fmt.Errorf("ledger.export_dir: %w", err)
+	}
+	orgs := make([]string, len(c.Orgs))
+	for i, o := range c.Orgs {
+		orgs[i] = o.ID
+	}
+	return budget.NewExporter(s, budget.ExporterOptions{
+		Dir: c.Ledger.ExportDir, Orgs: func() []string { return orgs }, Keep: c.Ledger.MaxEntries,
+	})
+}
+
+// LimitsOf returns the limits of a configuration that a call of the ledger stood
+// under. Of limits per address only those of a call whose address is known.
+func LimitsOf(c *config.Config, call budget.Call) ([]budget.Limit, error) {
+	s, err := convert(c)
+	if err != nil {
+		return nil, err
+	}
+	org := s.policy.Orgs[call.Org]
+	if org == nil {
+		return nil, fmt.Errorf("the configuration has no org %s any more, so none of its limits", call.Org)
+	}
+	models := []string{call.Model}
+	for _, p := range c.Providers {
+		if to := p.ModelMap[call.Model]; p.ID == call.Provider && to != "" {
+			models = append(models, to)
+		}
+	}
+	var out []budget.Limit
+	for _, l := range org.LimitsFor(call.User) {
+		if stoodUnder(l, call, models) {
+			out = append(out, l)
+		}
+	}
+	return out, nil
+}
+
+// stoodUnder is the choice that package guard makes of limits, for a call that is over. What the
+// call does not say matches only limits that do not ask.
+func stoodUnder(l budget.Limit, call budget.Call, models []string) bool {
+	subject := map[budget.Subject]string{budget.User: call.User, budget.Key: call.Key, budget.IP: call.IP}
+	id, of := subject[l.Subject]
+	if l.Mode == budget.Off || of && (id == "" || l.Only != "" && l.Only != id) || !providers.MatchAny(l.Endpoints, call.Endpoint) {
+		return false
+	}
+	for _, m := range models {
+		if providers.MatchAny(l.Models, m) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,81 @@
+package app
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/config"
+)
+
+func TestLimitsOf(t *testing.T) {
+	cfg, err := config.Parse("c.yaml", []byte(`
+providers: [{id: house, base_url: "http://127.0.0.1:1", model_map: {smart: gpt-4o}}]
+orgs:
+  - id: acme
+    limits:
+      - {name: all, amount: "$1", window: 1h}
+      - {name: per-user, subject: user, amount: "$1", window: 1h}
+      - {name: bobs, subject: user, only: bob, amount: "$1", window: 1h}
+      - {name: per-key, subject: key, amount: "$1", window: 1h}
+      - {name: per-address, subject: ip, amount: "$1", window: 1h}
+      - {name: big, models: ["gpt-4*"], amount: "$1", window: 1h}
+      - {name: embed, endpoints: [embeddings], amount: "$1", window: 1h}
+      - {name: none, mode: "off", amount: "$1", window: 1h}
+    users: [{id: bob}, {id: ann, limits: [{name: per-user, amount: "$2", window: 1h}]}]
+`), func(string) (string, bool) { return "", false })
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := func(c budget.Call, want ...string) {
+		t.Helper()
+		c.Org = "acme"
+		list, err := LimitsOf(cfg, c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, l := range list {
+			got = append(got, l.ID)
+			if l.ID == "per-user" && (l.Shape.Amount == 2e9) != (c.User == "ann") {
+				t.Errorf("%s of %s: %d", l.ID, c.User, l.Shape.Amount)
+			}
+		}
+		slices.Sort(got)
+		if !slices.Equal(got, want) {
+			t.Errorf("%+v stood under %v, want %v", c, got, want)
+		}
+	}
+	f(budget.Call{User: "ann"}, "all", "per-user")
+	f(budget.Call{User: "bob", Key: "k"}, "all", "bobs", "per-key", "per-user")
+	f(budget.Call{User: "ann", IP: "10.0.0.1", Model: "smart", Provider: "house", Endpoint: "chat.completions"},
+		"all", "big", "per-address", "per-user")
+	f(budget.Call{User: "ann", Model: "ada", Endpoint: "embeddings"}, "all", "embed", "per-user")
+	if _, err := LimitsOf(cfg, budget.Call{Org: "gone"}); err == nil {
+		t.Error("an org that is not in the file has limits")
+	}
+}
+
+func TestExporterOfConfig(t *testing.T) {
+	store := budget.New(nil, budget.Options{})
+	if x, err := exporter(parse(t, ""), store); x != nil || err != nil {
+		t.Errorf("an exporter without a directory: %v, %v", x, err)
+	}
+	cfg := parse(t, "ledger: {max_entries: 5000}\n")
+	if n := ledgerLength(cfg.Ledger); n != 5000 {
+		t.Errorf("%d entries stay, want 5000", n)
+	}
+	cfg.Ledger.ExportDir = filepath.Join(t.TempDir(), "a", "b")
+	if x, err := exporter(cfg, store); x == nil || err != nil || ledgerLength(cfg.Ledger) != 50_000 {
+		t.Errorf("%v, %v, %d entries", x, err, ledgerLength(cfg.Ledger))
+	}
+	if err := os.WriteFile(filepath.Join(cfg.Ledger.ExportDir, "file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cfg.Ledger.ExportDir = filepath.Join(cfg.Ledger.ExportDir, "file", "c")
+	if _, err := exporter(cfg, store); err == nil {
+		t.Error("a directory that cannot be made is accepted")
+	}
+}
