@@ -54,8 +54,7 @@ var obeyed = map[string]string{
 	"Limits.Window": "shapeOf", "Limits.Exact": "shapeOf", "Limits.Calendar": "shapeOf", "Limits.TZ": "shapeOf",
 	"Limits.Bucket.Capacity": "shapeOf", "Limits.Bucket.Refill": "shapeOf",
 	"Queue.ResultTTL": "addPools", "Queue.Lease": "New", "Queue.Shutdown": "New", "Queue.Hold": "proxyOptions", "Queue.KeepAlive": "proxyOptions",
-	"Ledger.ExportDir": "exporter", "Ledger.MaxEntries": "ledgerLength",
-	"Ledger.ExportDir": "ledger.go", "Ledger.MaxEntries": "ledger.go",
+	"Ledger.ExportDir": "exporter", "Ledger.MaxEntries": "LedgerLength",
 	"Log.Level": "Logger", "Log.Format": "Logger",
 }
 
