@@ -81,7 +81,7 @@ func New(o Options) (*App, error) {
 		return nil, err
 	}
 	a.budget = budget.New(o.Redis, budget.Options{
-		Scripts: scripts, LedgerLength: ledgerLength(o.Config.Ledger), Log: o.Log, Metrics: a.registry,
+		Scripts: scripts, LedgerLength: LedgerLength(o.Config.Ledger), Log: o.Log, Metrics: a.registry,
 	})
 	if a.exporter, err = exporter(o.Config, a.budget); err != nil {
 		return nil, err
@@ -174,8 +174,11 @@ func (a *App) Run(ctx context.Context) error {
 			return nil
 		}
 	})
-	servers.Go(a.warm)
-	a.ready.Store(true)
+	servers.Go(func() error {
+		err := a.warm()
+		a.ready.Store(err == nil && serving.Err() == nil)
+		return err
+	})
 	defer context.AfterFunc(serving, func() { a.ready.Store(false) })()
 	err := servers.Wait()
 	a.ready.Store(false)

@@ -13,9 +13,9 @@ import (
 // export does not get on.
 const unexported = 10
 
-// ledgerLength is the bound that settling itself puts on a ledger. The exporter
+// LedgerLength is the bound that settling itself puts on a ledger. The exporter
 // trims before that, what it has written.
-func ledgerLength(c config.Ledger) int64 {
+func LedgerLength(c config.Ledger) int64 {
 	if c.ExportDir != "" {
 		return unexported * c.MaxEntries
 	}

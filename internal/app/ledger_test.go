@@ -1,13 +1,19 @@
 package app
 
 import (
+	"context"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/config"
+	"github.com/llmguard/llmguard/internal/redistest"
+	"github.com/llmguard/llmguard/wire"
 )
 
 func TestLimitsOf(t *testing.T) {
@@ -58,18 +64,54 @@ orgs:
 	}
 }
 
+// TestAppExports: a running process writes the ledgers of its orgs to files.
+func TestAppExports(t *testing.T) {
+	rdb := redistest.Start(t).Client()
+	store := budget.New(rdb, budget.Options{})
+	who := budget.Call{ID: wire.NewCallID(), Org: "acme", User: "ann"}
+	if _, err := store.Adjust(t.Context(), budget.Adjustment{ID: "x", Call: who, Amount: -5, By: "carla", Reason: "test"}); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	cfg := parse(t, "timeouts: {drain: 0s}\nledger: {export_dir: "+dir+"}\n")
+	a, err := New(Options{Config: cfg, Redis: rdb, Roles: Worker, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- a.Run(ctx) }()
+	var text []byte
+	for range 500 {
+		files, _ := filepath.Glob(filepath.Join(dir, "acme", "*.jsonl"))
+		if len(files) == 1 {
+			if text, _ = os.ReadFile(files[0]); len(text) > 0 {
+				break
+			}
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if !strings.Contains(string(text), `"corrects":"`+who.ID+`"`) {
+		t.Errorf("the file has %q", text)
+	}
+}
+
 func TestExporterOfConfig(t *testing.T) {
 	store := budget.New(nil, budget.Options{})
 	if x, err := exporter(parse(t, ""), store); x != nil || err != nil {
 		t.Errorf("an exporter without a directory: %v, %v", x, err)
 	}
 	cfg := parse(t, "ledger: {max_entries: 5000}\n")
-	if n := ledgerLength(cfg.Ledger); n != 5000 {
+	if n := LedgerLength(cfg.Ledger); n != 5000 {
 		t.Errorf("%d entries stay, want 5000", n)
 	}
 	cfg.Ledger.ExportDir = filepath.Join(t.TempDir(), "a", "b")
-	if x, err := exporter(cfg, store); x == nil || err != nil || ledgerLength(cfg.Ledger) != 50_000 {
-		t.Errorf("%v, %v, %d entries", x, err, ledgerLength(cfg.Ledger))
+	if x, err := exporter(cfg, store); x == nil || err != nil || LedgerLength(cfg.Ledger) != 50_000 {
+		t.Errorf("%v, %v, %d entries", x, err, LedgerLength(cfg.Ledger))
 	}
 	if err := os.WriteFile(filepath.Join(cfg.Ledger.ExportDir, "file"), nil, 0o600); err != nil {
 		t.Fatal(err)
