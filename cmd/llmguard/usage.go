@@ -2,89 +2,87 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/internal/app"
-	"github.com/llmguard/llmguard/pricing"
 )
 
-type usageOptions struct {
-	path, org, by, output string
-	days                  int
+// usageFlags are what the commands on the ledger share.
+type usageFlags struct {
+	path, org, output string
+	period            period
 }
 
 func usageCommand() *cobra.Command {
-	var o usageOptions
+	var f usageFlags
+	var by, sorted string
 	c := &cobra.Command{
-		Use: "usage", Short: "What an org spent, from the ledger's daily sums", Args: cobra.NoArgs,
-		Example: "  llmguard usage --org acme --by user,model --days 7",
+		Use: "usage", Short: "Show what was spent, by any dimension, from the ledger's daily sums", Args: cobra.NoArgs,
+		Long: "Adds up the ledger's daily sums. The days are UTC, and a period of hours counts the days it touches.\n" +
+			"With --by class the lines are what was paid for which class of tokens; they add up to the cost exactly.\n" +
+			"\"unmetered\" was charged without the provider's usage: expired holds, and calls charged their whole hold.",
+		Example: "  llmguard usage --by user,model --days 7\n" +
+			"  llmguard usage --org all --by org,class --from 2026-11 --to 2026-11 -o csv",
 		RunE: func(c *cobra.Command, _ []string) error {
-			return printUsage(c.Context(), o, c.OutOrStdout())
+			return showUsage(c.Context(), &f, by, sorted, c.OutOrStdout(), c.ErrOrStderr())
 		},
 	}
-	configFlag(c, &o.path)
-	f := c.Flags()
-	f.StringVar(&o.org, "org", "", "the org (default: the only one of the configuration)")
-	f.StringVar(&o.by, "by", "user,model", "what to sum by: any of day, user, key, model")
-	f.IntVar(&o.days, "days", 1, "how many UTC days, today included")
-	f.StringVarP(&o.output, "output", "o", "table", "table or json")
+	f.add(c, "table", "json", "csv")
+	f.period.add(c)
+	c.Flags().StringVar(&by, "by", "user,model", "what to sum by: any of "+strings.Join(dimensions, ", "))
+	c.Flags().StringVar(&sorted, "sort", "", "by a column: cost, calls, tokens, estimated or overrun, largest first, or a name of --by\n"+
+		"(default: by time if --by has day or month, else by cost)")
+	c.AddCommand(entriesCommand(), exportCommand(), adjustCommand(), reconcileCommand(), auditCommand())
 	return c
 }
 
-// spent is one line of the answer.
-type spent struct {
-	By        []string     `json:"by"`
-	Calls     int64        `json:"calls"`
-	Cost      pricing.Nano `json:"cost_nano_usd"`
-	Estimated pricing.Nano `json:"estimated_nano_usd"`
-	Overrun   pricing.Nano `json:"overrun_nano_usd"`
-	Input     int64        `json:"input_tokens"`
-	Output    int64        `json:"output_tokens"`
-}
-
-func printUsage(ctx context.Context, o usageOptions, w io.Writer) error {
-	dimensions := strings.Split(o.by, ",")
-	for _, d := range dimensions {
-		if !slices.Contains([]string{"day", "user", "key", "model"}, d) {
-			return fmt.Errorf("--by %s: expected day, user, key or model, separated by commas", d)
+// add gives a command the flags for where the ledger is, and for its output when
+// there is a choice.
+func (f *usageFlags) add(c *cobra.Command, formats ...string) {
+	configFlag(c, &f.path)
+	c.Flags().StringVar(&f.org, "org", "", "one org, several with commas between, or all (default: the only one of the configuration)")
+	if len(formats) == 0 {
+		return
+	}
+	c.Flags().StringVarP(&f.output, "output", "o", formats[0], strings.Join(formats, ", "))
+	check := c.PreRunE
+	c.PreRunE = func(c *cobra.Command, args []string) error {
+		if !slices.Contains(formats, f.output) {
+			return fmt.Errorf("--output %s: expected one of %s", f.output, strings.Join(formats, ", "))
 		}
+		return check(c, args)
 	}
-	if o.days < 1 || (o.output != "table" && o.output != "json") {
-		return errors.New("--days must be at least 1 and --output table or json")
-	}
-	rollups, err := readUsage(ctx, o)
-	if err != nil {
-		return err
-	}
-	lines := sumBy(rollups, dimensions)
-	if o.output == "json" {
-		enc := json.NewEncoder(w)
-		enc.SetIndent("", "  ")
-		return enc.Encode(lines)
-	}
-	return usageTable(w, dimensions, lines)
 }
 
-func readUsage(ctx context.Context, o usageOptions) ([]budget.Rollup, error) {
-	cfg, err := config.Load(o.path)
+// ledgers is an open store and the orgs that were asked for.
+type ledgers struct {
+	*budget.Store
+	cfg  *config.Config
+	orgs []string
+	rdb  redis.UniversalClient
+}
+
+func (l *ledgers) Close() { _ = l.rdb.Close() }
+
+func (f *usageFlags) open() (*ledgers, error) {
+	cfg, err := config.Load(f.path)
 	if err != nil {
 		return nil, err
 	}
 	if !cfg.Redis.Configured() {
 		return nil, app.ErrNoStore
 	}
-	org, err := pickOrg(cfg, o.org)
+	orgs, err := pickOrgs(cfg, f.org)
 	if err != nil {
 		return nil, err
 	}
@@ -92,76 +90,84 @@ func readUsage(ctx context.Context, o usageOptions) ([]budget.Rollup, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer rdb.Close()
-	now := time.Now().UTC()
-	from := now.Truncate(24*time.Hour).AddDate(0, 0, 1-o.days)
-	return budget.New(rdb, budget.Options{}).Rollups(ctx, org, from, now)
+	return &ledgers{Store: budget.New(rdb, budget.Options{LedgerLength: app.LedgerLength(cfg.Ledger)}), cfg: cfg, orgs: orgs, rdb: rdb}, nil
 }
 
-func pickOrg(cfg *config.Config, id string) (string, error) {
-	ids := make([]string, 0, len(cfg.Orgs))
+// openOne is open for what concerns one org.
+func (f *usageFlags) openOne() (*ledgers, string, error) {
+	l, err := f.open()
+	if err != nil {
+		return nil, "", err
+	}
+	if len(l.orgs) != 1 {
+		l.Close()
+		return nil, "", errors.New("--org: this is done for one org at a time")
+	}
+	return l, l.orgs[0], nil
+}
+
+func pickOrgs(cfg *config.Config, list string) ([]string, error) {
+	known := make([]string, 0, len(cfg.Orgs))
 	for _, o := range cfg.Orgs {
-		ids = append(ids, o.ID)
+		known = append(known, o.ID)
 	}
 	switch {
-	case slices.Contains(ids, id):
-		return id, nil
-	case id == "" && len(ids) == 1:
-		return ids[0], nil
-	case id == "":
-		return "", fmt.Errorf("--org is needed: one of %s", strings.Join(ids, ", "))
+	case list == "" && len(known) == 1, list == "all" && !slices.Contains(known, "all"):
+		return known, nil
+	case list == "":
+		return nil, fmt.Errorf("--org is needed: all, or one of %s", strings.Join(known, ", "))
+	}
+	var orgs []string
+	for id := range strings.SplitSeq(list, ",") {
+		id = strings.TrimSpace(id)
+		if !slices.Contains(known, id) {
+			return nil, fmt.Errorf("--org %s: no such org; the configuration has %s", id, strings.Join(known, ", "))
+		}
+		if !slices.Contains(orgs, id) {
+			orgs = append(orgs, id)
+		}
+	}
+	return orgs, nil
+}
+
+func showUsage(ctx context.Context, f *usageFlags, by, sorted string, w, notes io.Writer) error {
+	r := report{by: strings.Split(by, ",")}
+	for _, d := range r.by {
+		if !slices.Contains(dimensions, d) {
+			return fmt.Errorf("--by %s: expected %s, separated by commas", d, strings.Join(dimensions, ", "))
+		}
+	}
+	if err := r.checkSort(sorted); err != nil {
+		return err
+	}
+	from, to, err := f.period.days(time.Now())
+	if err != nil {
+		return err
+	}
+	l, err := f.open()
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	r.from, r.to = from, to
+	sums := map[string]*line{}
+	for _, org := range l.orgs {
+		list, err := l.Rollups(ctx, org, from, to)
+		if err != nil {
+			return err
+		}
+		for _, one := range list {
+			r.count(sums, org, one)
+		}
+	}
+	r.collect(sums)
+	if len(r.lines) == 0 {
+		fmt.Fprintf(notes, "nothing was spent %s\n", r.span())
+	}
+	switch f.output {
+	case "csv":
+		return r.writeCSV(w)
 	default:
-		return "", fmt.Errorf("--org %s: no such org; the configuration has %s", id, strings.Join(ids, ", "))
+		return render(w, f.output, r.json(), r.writeTable)
 	}
-}
-
-// sumBy adds roll-ups up by the dimensions, dearest first.
-func sumBy(rollups []budget.Rollup, dimensions []string) []spent {
-	sums := map[string]*spent{}
-	for _, r := range rollups {
-		by := make([]string, len(dimensions))
-		for i, d := range dimensions {
-			by[i] = map[string]string{"day": r.Day.Format(time.DateOnly), "user": r.User, "key": r.Key, "model": r.Model}[d]
-		}
-		key := strings.Join(by, "\x00")
-		s := sums[key]
-		if s == nil {
-			s = &spent{By: by}
-			sums[key] = s
-		}
-		s.Calls += r.Calls
-		s.Cost += r.Cost
-		s.Estimated += r.Estimated
-		s.Overrun += r.Overrun
-		s.Input += r.Input
-		s.Output += r.Output
-	}
-	out := make([]spent, 0, len(sums))
-	for _, s := range sums {
-		out = append(out, *s)
-	}
-	slices.SortFunc(out, func(a, b spent) int {
-		if a.Cost != b.Cost {
-			return int(min(max(b.Cost-a.Cost, -1), 1))
-		}
-		return slices.Compare(a.By, b.By)
-	})
-	return out
-}
-
-func usageTable(w io.Writer, dimensions []string, lines []spent) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintf(t, "%s\tcalls\tinput\toutput\tcost\testimated\toverrun\t\n", strings.Join(dimensions, "\t"))
-	var total spent
-	for _, l := range lines {
-		fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%s\t%s\t%s\t\n", strings.Join(l.By, "\t"), l.Calls, l.Input, l.Output, l.Cost, l.Estimated, l.Overrun)
-		total.Calls += l.Calls
-		total.Input += l.Input
-		total.Output += l.Output
-		total.Cost += l.Cost
-		total.Estimated += l.Estimated
-		total.Overrun += l.Overrun
-	}
-	fmt.Fprintf(t, "total%s\t%d\t%d\t%d\t%s\t%s\t%s\t\n", strings.Repeat("\t", len(dimensions)-1), total.Calls, total.Input, total.Output, total.Cost, total.Estimated, total.Overrun)
-	return t.Flush()
 }
