@@ -80,10 +80,14 @@ func TestLedger(t *testing.T) {
 		}
 		second := first
 		second.Day = first.Day.Add(24 * time.Hour)
-		first.Sums = Sums{Cost: pricing.Nano(big) + 130, Estimated: 130, Overrun: 30, Calls: 2, Input: 2400, Cached: 2000, Output: 68,
-			Split: pricing.Split{Input: pricing.Nano(big) + 10, CachedInput: 20, CacheWrite: 40, Output: 50, Fees: 10}}
-		second.Sums = Sums{Cost: 200, Estimated: 0, Calls: 1, Input: 1200, Cached: 1000, Output: 34,
-			Split: pricing.Split{Input: 140, CachedInput: 10, CacheWrite: 20, Output: 25, Fees: 5}}
+		first.Sums = Sums{
+			Cost: pricing.Nano(big) + 130, Estimated: 130, Overrun: 30, Calls: 2, Input: 2400, Cached: 2000, Output: 68,
+			Split: pricing.Split{Input: pricing.Nano(big) + 10, CachedInput: 20, CacheWrite: 40, Output: 50, Fees: 10},
+		}
+		second.Sums = Sums{
+			Cost: 200, Estimated: 0, Calls: 1, Input: 1200, Cached: 1000, Output: 34,
+			Split: pricing.Split{Input: 140, CachedInput: 10, CacheWrite: 20, Output: 25, Fees: 5},
+		}
 		if days[0] != first || days[1] != second {
 			t.Errorf("roll-ups\n%+v\n%+v, want\n%+v\n%+v", days[0], days[1], first, second)
 		}

@@ -123,7 +123,9 @@ func showEntries(ctx context.Context, f *usageFlags, only *filter, limit int, w,
 	if f.output == "csv" {
 		out := newEntryCSV(w)
 		for _, e := range list {
-			out.write(e)
+			if err := out.write(e); err != nil {
+				return err
+			}
 		}
 		return out.flush()
 	}
