@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/fakeprovider"
 	"github.com/llmguard/llmguard/keys"
 	"github.com/llmguard/llmguard/queue"
 )
@@ -109,6 +110,7 @@ func TestJobsAPI(t *testing.T) {
 // TestRefusals: what a call gets that may not wait, or cannot.
 func TestRefusals(t *testing.T) {
 	r := newRig(t, queue.Pool{TPM: 1000, MaxJobs: 1}, nil, window(10_000_000, time.Hour))
+	r.fake.Script(func(*fakeprovider.Request) fakeprovider.Behaviour { return fakeprovider.Behaviour{Fill: true} })
 	if a := r.chat(prompt("hi", `"max_tokens":990`)); a.status != 200 {
 		t.Fatalf("%d %s", a.status, a.body)
 	}

@@ -50,7 +50,10 @@ func (r *rig) Write(p []byte) (int, error) {
 	return r.log.Write(p)
 }
 
-// newRig starts one, whose pool takes one call at a time; change has the last word on the options.
+// single is a pool for one call at a time, see occupy.
+var single = queue.Pool{Concurrency: 1}
+
+// newRig starts one; change has the last word on the options.
 func newRig(t *testing.T, pool queue.Pool, change func(*Options), limits ...budget.Limit) *rig {
 	t.Helper()
 	r := &rig{t: t, redis: redistest.Start(t), fake: fakeprovider.New(fakeprovider.Options{}), key: keys.New(keys.Live)}
@@ -60,7 +63,7 @@ func newRig(t *testing.T, pool queue.Pool, change func(*Options), limits ...budg
 	t.Cleanup(func() { _ = r.fake.Close() })
 	r.org = &guard.Org{ID: "acme", Limits: limits}
 	other := &guard.Org{ID: "other"}
-	pool.ID, pool.Concurrency = "main", 1
+	pool.ID = "main"
 	base, err := url.Parse(r.fake.BaseURL())
 	if err != nil {
 		t.Fatal(err)
@@ -136,6 +139,8 @@ func (r *rig) call(method, path, body string, header ...string) answer {
 }
 
 func (r *rig) do(ctx context.Context, method, path, body string, header ...string) answer {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute) // a test that hangs says where
+	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, method, r.http.URL+path, strings.NewReader(body))
 	if err != nil {
 		return answer{err: err}

@@ -106,17 +106,32 @@ func (s *Server) live(x *exchange, r *http.Request, plan *guard.Plan) error {
 	}
 	defer call.End(ctx)
 	x.call = call
-	grant, err := s.take(ctx, plan, x.id)
-	if err != nil {
-		return unavailable(err)
-	}
-	err = call.Forward(ctx, x, guard.Forwarding{Header: r.Header, Query: r.URL.RawQuery, Fresh: grant.Fresh})
-	s.giveBack(ctx, grant, call.Result.Outcome == guard.Unsent)
+	err = s.forward(x, r, call)
 	var busy *guard.BusyError
 	if errors.As(err, &busy) {
 		s.blockPool(ctx, plan.Target.Pool, busy.RetryAfter)
 	}
 	return err
+}
+
+// staleTries is how often a call asks for quota again because its grant grew
+// stale before the request could be written: this process was too busy.
+const staleTries = 3
+
+// forward takes quota and sends the call within the life of the grant.
+func (s *Server) forward(x *exchange, r *http.Request, call *guard.Call) error {
+	ctx := r.Context()
+	for try := 1; ; try++ {
+		grant, err := s.take(ctx, call.Plan, x.id)
+		if err != nil {
+			return unavailable(err)
+		}
+		err = call.Forward(ctx, x, guard.Forwarding{Header: r.Header, Query: r.URL.RawQuery, Fresh: grant.Fresh})
+		s.giveBack(ctx, grant, call.Result.Outcome == guard.Unsent)
+		if try == staleTries || !errors.Is(err, providers.ErrStale) {
+			return err
+		}
+	}
 }
 
 // take asks for provider quota; Redis has no longer for it than for a hold.

@@ -23,7 +23,7 @@ func (r *rig) block(d time.Duration) {
 	}
 }
 
-// occupy takes the pool's only slot, so that calls have to wait for it.
+// occupy takes a single pool's only slot, so that calls have to wait for it.
 func (r *rig) occupy() (release func()) {
 	r.t.Helper()
 	var g *queue.Grant
@@ -84,7 +84,7 @@ const streamed = `"max_tokens":5,"stream":true`
 // TestWaitPlain: a call that waits is answered as if it had not, and recorded
 // with what it cost.
 func TestWaitPlain(t *testing.T) {
-	r := newRig(t, queue.Pool{}, nil, window(roomy, time.Hour))
+	r := newRig(t, single, nil, window(roomy, time.Hour))
 	r.worker(nil)
 	r.busy(0)
 	a := r.chat(prompt("hi", `"max_tokens":5`), "Prefer", "wait=60")
@@ -100,7 +100,7 @@ func TestWaitPlain(t *testing.T) {
 // TestWaitStream: newlines keep a waiting stream alive and commit its status;
 // its cost comes in a trailer.
 func TestWaitStream(t *testing.T) {
-	r := newRig(t, queue.Pool{}, func(o *Options) { o.KeepAlive = 50 * time.Millisecond }, window(roomy, time.Hour))
+	r := newRig(t, single, func(o *Options) { o.KeepAlive = 50 * time.Millisecond }, window(roomy, time.Hour))
 	r.worker(nil)
 	r.busy(300 * time.Millisecond)
 	a := r.chat(prompt("hi", streamed))
@@ -117,7 +117,7 @@ func TestWaitStream(t *testing.T) {
 // and is an error event from then on.
 func TestWaitErrors(t *testing.T) {
 	f := func(keepAlive time.Duration) *rig {
-		r := newRig(t, queue.Pool{}, func(o *Options) { o.KeepAlive = keepAlive })
+		r := newRig(t, single, func(o *Options) { o.KeepAlive = keepAlive })
 		r.fake.Script(func(*fakeprovider.Request) fakeprovider.Behaviour {
 			return fakeprovider.Behaviour{Status: 400, Code: "bad_thing"}
 		})
@@ -144,7 +144,7 @@ func TestWaitErrors(t *testing.T) {
 // TestWaitBroken: an answer that breaks off in the worker never passes for
 // whole.
 func TestWaitBroken(t *testing.T) {
-	r := newRig(t, queue.Pool{}, nil)
+	r := newRig(t, single, nil)
 	const begun = "data: {\"choices\":[]}\n\n"
 	started(r, func(_ context.Context, c *queue.Claim) queue.Verdict {
 		c.Output().Header().Set("Content-Type", "text/event-stream")
@@ -165,7 +165,7 @@ func TestWaitBroken(t *testing.T) {
 
 // TestWaitAttempts: what a dead attempt left of a plain answer is void.
 func TestWaitAttempts(t *testing.T) {
-	r := newRig(t, queue.Pool{}, nil)
+	r := newRig(t, single, nil)
 	var n atomic.Int64
 	started(r, func(_ context.Context, c *queue.Claim) queue.Verdict {
 		c.Output().Header().Set("X-Attempt", string(rune('0'+n.Add(1))))
@@ -185,7 +185,7 @@ func TestWaitAttempts(t *testing.T) {
 // TestWaitPutBack: a call that is put back into the queue goes back to its
 // caller's patience.
 func TestWaitPutBack(t *testing.T) {
-	r := newRig(t, queue.Pool{}, nil)
+	r := newRig(t, single, nil)
 	started(r, func(context.Context, *queue.Claim) queue.Verdict {
 		return queue.Verdict{Kind: queue.Requeue, Wait: time.Hour, Refused: true}
 	})
@@ -196,7 +196,7 @@ func TestWaitPutBack(t *testing.T) {
 // TestWaitPatience: patience ends in 429 and a cancelled job; what started in
 // time is waited for.
 func TestWaitPatience(t *testing.T) {
-	r := newRig(t, queue.Pool{}, func(o *Options) { o.KeepAlive = 100 * time.Millisecond })
+	r := newRig(t, single, func(o *Options) { o.KeepAlive = 100 * time.Millisecond })
 	release := r.occupy()
 	if a := r.chat(prompt("hi", `"max_tokens":5`), "Prefer", "wait=1"); a.fails(t, 429, "rate_limit_exceeded") != "" && a.header.Get("Retry-After") == "" {
 		t.Errorf("headers %v", a.header)
@@ -219,7 +219,7 @@ func TestWaitPatience(t *testing.T) {
 
 // TestWaitStarted: a job that runs when patience ends is waited for.
 func TestWaitStarted(t *testing.T) {
-	r := newRig(t, queue.Pool{}, nil)
+	r := newRig(t, single, nil)
 	started(r, func(_ context.Context, c *queue.Claim) queue.Verdict {
 		time.Sleep(2500 * time.Millisecond)
 		_, _ = io.WriteString(c.Output(), "late")
@@ -234,7 +234,7 @@ func TestWaitStarted(t *testing.T) {
 // TestLeave: a waiting job is dropped with its caller; a running plain one goes
 // on to its end.
 func TestLeave(t *testing.T) {
-	r := newRig(t, queue.Pool{}, nil)
+	r := newRig(t, single, nil)
 	release := r.occupy()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
