@@ -72,7 +72,7 @@ func TestGone(t *testing.T) {
 	}
 	for _, c := range cases {
 		t.Run(c.name+" "+string(c.policy)+" "+[]string{"head", "mid", "last", "deaf"}[c.when], func(t *testing.T) {
-			r.org.OnDisconnect = c.policy
+			r.org = &Org{ID: "acme", Limits: r.org.Limits, OnDisconnect: c.policy}
 			before, seen := r.used(), len(r.fake.Log())
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
