@@ -83,8 +83,8 @@ func (q *Queue) Take(ctx context.Context, poolID, callID string, flow Flow, toke
 }
 
 // Give ends a grant. Unused says that nothing was written upstream: the quota
-// returns. A used one is written a few milliseconds later with others, while
-// Run runs. A second Give does nothing. When Redis cannot be reached the grant
+// returns. In pools with plenty of places a used one is written a few
+// milliseconds later with others, while Run runs. A second Give does nothing. When Redis cannot be reached the grant
 // ends by its lease, and its quota counts as used.
 func (q *Queue) Give(ctx context.Context, g *Grant, unused bool) error {
 	p, err := q.pool(g.Pool)
@@ -93,7 +93,7 @@ func (q *Queue) Give(ctx context.Context, g *Grant, unused bool) error {
 	}
 	q.mu.Lock()
 	delete(q.grants, g)
-	later := !unused && q.keeping.Load()
+	later := !unused && q.keeping.Load() && (p.Concurrency == 0 || p.Concurrency >= plenty)
 	if later { // it is taken off the books with many others
 		q.used[p] = append(q.used[p], g.ID)
 	}
@@ -109,10 +109,12 @@ func (q *Queue) Give(ctx context.Context, g *Grant, unused bool) error {
 	return err
 }
 
-// Ended grants are taken off the books together: of pools with a concurrency
-// limit after usedSoon, because others may wait for the place, of the others
-// after usedEvery.
+// Ended grants are taken off the books together: after usedEvery those of pools
+// without a concurrency limit, after usedSoon those of pools with plenty of
+// places. Where places are few each comes back at once: the next call of the
+// same caller may need it.
 const (
+	plenty    = 1000
 	usedSoon  = 5 * time.Millisecond
 	usedEvery = 100 * time.Millisecond
 )
