@@ -129,8 +129,10 @@ func New(rdb redis.UniversalClient, o Options) *Store {
 	if o.Scripts == nil {
 		o.Scripts = rdb
 	}
-	return &Store{rdb: rdb, opts: o, metrics: newMetrics(o.Metrics), scripts: loaded,
-		rollupFields: rollupFields, orgs: map[string]*openHolds{}}
+	return &Store{
+		rdb: rdb, opts: o, metrics: newMetrics(o.Metrics), scripts: loaded,
+		rollupFields: rollupFields, orgs: map[string]*openHolds{},
+	}
 }
 
 // now returns Redis's time as well as this process knows it: right within the
