@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/http"
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
@@ -170,6 +171,10 @@ func (r *runner) verdict(ctx context.Context, c *Claim, call *guard.Call, err er
 	case errors.As(err, &busy):
 		r.block(ctx, c.Job.Pool, busy.RetryAfter)
 		return Verdict{Kind: Requeue, Refused: true}
+	case errors.Is(err, ErrOutputFull):
+		v.Kind = Fail
+		v.Error = &wire.Error{Status: http.StatusBadGateway, Type: "server_error", Code: "answer_too_large",
+			Message: "The answer is larger than the queue keeps; it was billed. Send the call without waiting, or ask for less"}
 	case errors.Is(err, guard.ErrGone):
 		v.Kind = Cancel
 		if cause := context.Cause(c.ctx); errors.Is(cause, ErrShutdown) {

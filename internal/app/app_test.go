@@ -37,7 +37,7 @@ func TestCheckRedis(t *testing.T) {
 	f("", "appendonly yes")
 	f("maxmemory-policy noeviction", "", "--appendonly", "yes", "--maxmemory-policy", "allkeys-lru")
 	f("maxmemory-policy noeviction", "", "--appendonly", "yes", "--maxmemory-policy", "allkeys-random")
-	f("", "volatile-ttl", "--appendonly", "yes", "--maxmemory-policy", "volatile-ttl")
+	f("maxmemory-policy noeviction", "", "--appendonly", "yes", "--maxmemory-policy", "volatile-ttl")
 }
 
 func TestCheckRedisAway(t *testing.T) {

@@ -86,15 +86,12 @@ func CheckRedis(ctx context.Context, rdb redis.UniversalClient, log *slog.Logger
 		return fmt.Errorf("redis %s is too old: 6.2 or newer is needed", v)
 	}
 	policy := facts["maxmemory_policy"]
-	if strings.HasPrefix(policy, "allkeys-") {
-		return fmt.Errorf("redis evicts keys (maxmemory-policy %s): it would forget spending and lose jobs without a word. Set maxmemory-policy noeviction", policy)
-	}
 	switch policy {
 	case "noeviction":
 	case "":
 		log.Warn("redis does not tell its eviction policy; make sure that it is noeviction")
-	default:
-		log.Warn("redis may evict limit state when memory runs out; set maxmemory-policy noeviction", "policy", policy)
+	default: // volatile-* too: all our keys have a lifetime
+		return fmt.Errorf("redis evicts keys (maxmemory-policy %s): it would forget spending and lose jobs without a word. Set maxmemory-policy noeviction", policy)
 	}
 	if facts["aof_enabled"] == "0" {
 		log.Warn("redis keeps no append-only file: a restart forgets spending and loses jobs; set appendonly yes")
