@@ -173,8 +173,10 @@ func (r *runner) verdict(ctx context.Context, c *Claim, call *guard.Call, err er
 		return Verdict{Kind: Requeue, Refused: true}
 	case errors.Is(err, ErrOutputFull):
 		v.Kind = Fail
-		v.Error = &wire.Error{Status: http.StatusBadGateway, Type: "server_error", Code: "answer_too_large",
-			Message: "The answer is larger than the queue keeps; it was billed. Send the call without waiting, or ask for less"}
+		v.Error = &wire.Error{
+			Status: http.StatusBadGateway, Type: "server_error", Code: "answer_too_large",
+			Message: "The answer is larger than the queue keeps; it was billed. Send the call without waiting, or ask for less",
+		}
 	case errors.Is(err, guard.ErrGone):
 		v.Kind = Cancel
 		if cause := context.Cause(c.ctx); errors.Is(cause, ErrShutdown) {
