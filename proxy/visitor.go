@@ -21,7 +21,7 @@ type visitor struct {
 	job      *queue.Job
 	watch    *queue.Watch
 	stream   bool
-	draining <-chan struct{} // closed when the process shuts down
+	waiting  context.Context // the request's, until the process shuts down; nil once that is over
 	patience time.Time       // how long the caller waits for the job to run
 	deadline time.Time       // patience while the job waits; zero while it runs
 
@@ -71,32 +71,34 @@ func (v *visitor) run(ctx context.Context) error {
 // errDraining ends the wait for an event when the process shuts down.
 var errDraining = errors.New("the process shuts down")
 
+// untilDrained returns ctx, ended with errDraining when the process shuts down.
+func (s *Server) untilDrained(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	go func() {
+		select {
+		case <-s.draining:
+			cancel(errDraining)
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() { cancel(nil) }
+}
+
 // next waits for the next event, no longer than to the next newline, the end
 // of the caller's patience, or the beginning of a shutdown while the job waits.
 func (v *visitor) next(ctx context.Context, tick time.Time) (queue.Event, error) {
 	until := v.deadline
+	if !until.IsZero() && v.waiting != nil {
+		ctx = v.waiting
+	}
 	if v.silent() && (until.IsZero() || tick.Before(until)) {
 		until = tick
 	}
-	if !until.IsZero() {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadline(ctx, until)
-		defer cancel()
-	}
-	if v.deadline.IsZero() || v.draining == nil {
+	if until.IsZero() {
 		return v.watch.Next(ctx)
 	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	done := make(chan struct{})
-	defer close(done)
-	go func() {
-		select {
-		case <-v.draining:
-			cancel(errDraining)
-		case <-done:
-		}
-	}()
+	ctx, cancel := context.WithDeadline(ctx, until)
+	defer cancel()
 	return v.watch.Next(ctx)
 }
 
@@ -223,7 +225,7 @@ func (v *visitor) giveUp(ctx context.Context) error {
 func (v *visitor) sendAway(ctx context.Context) error {
 	job, err := v.drop(ctx)
 	if err == nil && job.State == queue.Running {
-		v.draining = nil // it costs money now: shutting down waits for it
+		v.waiting = nil // it costs money now: shutting down waits for it
 		return v.run(ctx)
 	}
 	return v.end(wire.ServiceUnavailable("This proxy shuts down; try again", time.Second, nil))

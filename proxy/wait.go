@@ -84,7 +84,12 @@ func (s *Server) wait(x *exchange, r *http.Request, plan *guard.Plan, wish wish,
 	if len(wish.applied) > 0 {
 		x.Header().Set("Preference-Applied", strings.Join(wish.applied, ", "))
 	}
-	v := &visitor{server: s, exchange: x, job: job, watch: watch, stream: plan.Request.Stream, patience: started.Add(patience), draining: s.draining}
+	waiting, stop := s.untilDrained(r.Context())
+	defer stop()
+	v := &visitor{
+		server: s, exchange: x, job: job, watch: watch, stream: plan.Request.Stream,
+		patience: started.Add(patience), waiting: waiting,
+	}
 	v.deadline = v.patience
 	err := v.run(r.Context())
 	v.bill(r.Context())

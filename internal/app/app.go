@@ -235,7 +235,7 @@ func (a *App) serveCalls(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	a.log.Info("shutting down: not ready any more", "drain", t.Drain)
-	pause(t.Drain)
+	time.Sleep(t.Drain)
 	a.proxy.Drain()
 	// Cancelled calls still have to write their last bytes and settle.
 	stop := time.AfterFunc(t.Shutdown, func() { cancelCalls(guard.ErrCancelled) })
@@ -251,12 +251,6 @@ func (a *App) serveCalls(ctx context.Context) error {
 
 // unwindTime is what cancelled calls get to end in.
 const unwindTime = 3 * time.Second
-
-func pause(d time.Duration) {
-	if d > 0 {
-		time.Sleep(d)
-	}
-}
 
 // serveAdmin stays up until everything else has ended, so that the last
 // metrics can be scraped and readiness says no meanwhile.
