@@ -64,6 +64,18 @@ func TestBenchmark(t *testing.T) {
 	}
 }
 
+// The queue's part in small: every job ends, and its times are told.
+func TestDrain(t *testing.T) {
+	b := &bench{dir: t.TempDir(), rounds: 1, jobs: 20, log: t.Output()}
+	var out strings.Builder
+	if err := b.drains(t.Context(), &out); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(out.String(), "| round 1 | ") {
+		t.Errorf("told %q", out.String())
+	}
+}
+
 // A target that cannot run here is left out with its reason.
 func TestSkip(t *testing.T) {
 	var log strings.Builder

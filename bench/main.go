@@ -20,6 +20,9 @@ import (
 	"github.com/llmguard/llmguard/bench/report"
 )
 
+// queueOnly is what -targets says to leave the calls out.
+const queueOnly = "queue"
+
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -31,6 +34,9 @@ func main() {
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	if len(args) > 0 && args[0] == "population" {
+		return populate(ctx, args[1:], stdout, stderr)
+	}
 	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
 		return serve(ctx, args, stdout) // a child of our own
 	}
@@ -44,13 +50,21 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	defer os.RemoveAll(dir)
 	b.dir = dir
-	table, err := b.run(ctx)
-	if table != nil {
-		if writeErr := write(table, out, stdout); writeErr != nil {
-			return writeErr
+	if b.only != queueOnly {
+		table, err := b.run(ctx)
+		if table != nil {
+			if writeErr := write(table, out, stdout); writeErr != nil {
+				return writeErr
+			}
+		}
+		if err != nil {
+			return err
 		}
 	}
-	return err
+	if b.jobs == 0 {
+		return nil
+	}
+	return b.drains(ctx, stdout)
 }
 
 // parse reads the flags.
@@ -65,7 +79,8 @@ func parse(args []string, stderr io.Writer) (b *bench, out string, err error) {
 	fs.Float64Var(&b.rate, "rate", 0, "calls per second of the open loop; 0 is 40 % of what the slowest target reached")
 	fs.BoolVar(&b.noOpen, "closed", false, "leave the open loop out")
 	fs.DurationVar(&b.delay, "delay", 0, "how long the upstream takes to answer")
-	fs.StringVar(&b.only, "targets", "", "comma-separated targets to measure; default all")
+	fs.StringVar(&b.only, "targets", "", "comma-separated targets to measure; default all; "+queueOnly+" measures the queue only")
+	fs.IntVar(&b.jobs, "jobs", 20_000, "jobs of one run of the queue; 0 leaves it out")
 	fs.BoolVar(&b.memory, "memory", false, "run Redis without its append-only file")
 	fs.StringVar(&b.guard, "llmguard", "", "llmguard binary to measure; default builds ./cmd/llmguard")
 	prompts := fs.String("prompts", "300,8192,8192r,204800,204800r,300s", "sizes in bytes; r repeats the conversation, s streams")

@@ -162,8 +162,8 @@ func TestBucketOfManyCalls(t *testing.T) {
 func TestManyCallsNotice(t *testing.T) {
 	rdb := shared(t)
 	for _, mistake := range []struct{ name, old, new string }{
-		{"refund of all", "n, least, g = n + 1, whole, frac", "n = n + 1"},
-		{"charges that leave no dip", "if t ~= at then", "if not t then"},
+		{"refund of all", "local i, least, g = first(st, place)", "local i, least, g = first(st, place)\n        least = st.used"},
+		{"charges that leave no dip", "if t ~= place then", "if t == '0' then"},
 		{"dips joined for nothing", "return whole + floor(-x / p)", "return whole + 0"},
 	} {
 		t.Run(mistake.name, func(t *testing.T) {

@@ -30,6 +30,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/llmguard/llmguard/budget/journal"
 )
 
 var (
@@ -73,6 +75,15 @@ type Options struct {
 	LedgerLength           int64
 	LedgerLife, RollupLife time.Duration
 
+	// Journal keeps the ends of calls that the store does not take (Later). Nil:
+	// they are kept in memory. The caller closes it after Run has ended.
+	Journal *journal.Journal
+
+	// Tail is how long ended calls are remembered, to be written again by Run
+	// when a failover or a restart made the store forget what it had answered.
+	// Default 60 s, and no more than 100,000 calls; negative: not at all.
+	Tail time.Duration
+
 	// Scripts runs the scripts; nil: the client given to New. An auto-pipelining
 	// face of it saves system calls under load.
 	Scripts redis.Scripter
@@ -91,6 +102,9 @@ func (o Options) withDefaults() Options {
 	set(&o.Horizon, time.Hour)
 	set(&o.LedgerLife, 90*24*time.Hour)
 	set(&o.RollupLife, 400*24*time.Hour)
+	if o.Tail == 0 {
+		o.Tail = time.Minute
+	}
 	if o.LedgerLength <= 0 {
 		o.LedgerLength = 1_000_000
 	}
@@ -110,6 +124,7 @@ type Store struct {
 	opts    Options
 	metrics *metrics
 	scripts scripts
+	lease   any // opts.Lease in us, as an argument of scripts
 
 	rollupFields int // how many lines a day has before new models share one
 
@@ -117,6 +132,13 @@ type Store struct {
 	clock func() int64
 	// ahead is how far Redis's clock was ahead of ours at the last answer.
 	ahead atomic.Int64
+
+	later later
+	tail  tail
+
+	epoch string // of the store, as Run last saw it
+
+	without without
 
 	mu   sync.Mutex
 	orgs map[string]*openHolds // those this process has or had holds in
@@ -129,10 +151,16 @@ func New(rdb redis.UniversalClient, o Options) *Store {
 	if o.Scripts == nil {
 		o.Scripts = rdb
 	}
-	return &Store{
-		rdb: rdb, opts: o, metrics: newMetrics(o.Metrics), scripts: loaded,
-		rollupFields: rollupFields, orgs: map[string]*openHolds{},
+	s := &Store{
+		rdb: rdb, opts: o, lease: o.Lease.Microseconds(), scripts: loaded, rollupFields: rollupFields, orgs: map[string]*openHolds{}, later: newLater(), tail: tail{span: o.Tail},
+		without: without{start: time.Now(), uses: map[string]*use{}},
 	}
+	if o.Journal == nil {
+		s.opts.Journal = s.later.memory
+	}
+	s.metrics = newMetrics(o.Metrics)
+	s.later.metrics = newLaterMetrics(o.Metrics, s.kept)
+	return s
 }
 
 // now returns Redis's time as well as this process knows it: right within the

@@ -89,7 +89,15 @@ type Hold struct {
 
 	limits []Limit
 	states []state
+
+	without bool    // admitted without the store
+	taken   []taken // of this process's shares; nil once given back
+
+	caps []*Hold // what spend caps hold for the call
 }
+
+// maxLimits is how many limits may concern one call.
+const maxLimits = 50
 
 // bind picks the limits that concern the call and names their states.
 func (s *Store) bind(limits []Limit, c Call) ([]Limit, []state, error) {
@@ -110,6 +118,9 @@ func (s *Store) bind(limits []Limit, c Call) ([]Limit, []state, error) {
 		}
 		own, states = append(own, l), append(states, st)
 	}
+	if len(own) > maxLimits {
+		return nil, nil, fmt.Errorf("budget: %d limits for one call, at most %d", len(own), maxLimits)
+	}
 	return own, states, nil
 }
 
@@ -119,13 +130,19 @@ const fieldSep = "\x1f"
 // about is what the record of a hold says about it, for whoever has to expire
 // it: the call but for its id and org, then the states of its limits.
 func (h *Hold) about() string {
-	c := h.Call
-	fields := make([]string, 0, 8+5*len(h.states))
-	fields = append(fields, c.User, c.Key, c.IP, c.Model, c.Provider, c.Endpoint, c.PriceVersion, c.JobID)
-	for _, st := range h.states {
-		fields = append(fields, st.Key, st.Kind, string(st.Metric), st.P1, st.P2)
+	c := &h.Call
+	b := make([]byte, 0, 256)
+	b = append(b, c.User...)
+	for _, text := range [...]string{c.Key, c.IP, c.Model, c.Provider, c.Endpoint, c.PriceVersion, c.JobID} {
+		b = append(append(b, fieldSep...), text...)
 	}
-	return strings.Join(fields, fieldSep)
+	for i := range h.states {
+		st := &h.states[i]
+		for _, text := range [...]string{st.Key, st.Kind, string(st.Metric), st.P1, st.P2} {
+			b = append(append(b, fieldSep...), text...)
+		}
+	}
+	return string(b)
 }
 
 // decodeRecord reads a hold back from "<amounts>|<limits>|<about>", a record or
@@ -160,8 +177,8 @@ func (c Call) chunk() string {
 
 // amountsText is the part of the record that scripts read.
 func amountsText(max, expected Amounts) string {
-	b := strconv.AppendInt(nil, int64(max.Cost), 10)
-	for _, n := range []int64{int64(expected.Cost), max.Tokens, expected.Tokens} {
+	b := strconv.AppendInt(make([]byte, 0, 68), int64(max.Cost), 10)
+	for _, n := range [...]int64{int64(expected.Cost), max.Tokens, expected.Tokens} {
 		b = strconv.AppendInt(append(b, ','), n, 10)
 	}
 	return string(b)

@@ -127,7 +127,7 @@ func (h *history) stepHold() error {
 	m.expected = Amounts{Cost: m.max.Cost / 2, Tokens: m.max.Tokens / 3}
 	m.limits = slices.Clone(h.limits)
 	if h.choose(4) == 0 {
-		m.limits = m.limits[:h.choose(len(m.limits))+1]
+		m.limits = m.limits[:h.choose(len(m.limits)+1)] // or none: the record alone tells what is held
 	}
 	h.holds = append(h.holds, m)
 	return h.tryHold(m)

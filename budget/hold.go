@@ -3,6 +3,7 @@ package budget
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -27,13 +28,8 @@ func (s *Store) hold(ctx context.Context, limits []Limit, c Call, most, expected
 		return nil, err
 	}
 	announced := s.announce(ctx, c.Org)
-	a, err := s.ask(ctx, s.scripts.hold, func(now time.Time) ([]string, []any, error) {
-		args := []any{
-			s.given(), h.ID, s.opts.Lease.Microseconds(), recordLife.Milliseconds(),
-			amountsText(h.Max, h.Expected), h.about(),
-		}
-		args, err := h.limitArgs(args, now, h.Max)
-		return h.keys("holds", "leases", c.chunk()), args, err
+	a, err := s.ask(ctx, s.scripts.hold.of(h.states), func(now time.Time) ([]string, []any, error) {
+		return s.holdArgs(h, now)
 	})
 	announced()
 	if err != nil {
@@ -44,7 +40,7 @@ func (s *Store) hold(ctx context.Context, limits []Limit, c Call, most, expected
 		h.At = a.at()
 		s.track(h)
 		h.Statuses, err = s.statuses(h, a, h.Max)
-		s.metrics.refused(h.Statuses) // by limits in the shadow
+		s.metrics.refused(c.Org, h.Statuses) // by limits in the shadow
 		return h, err
 	case "again":
 		h.At = a.at()
@@ -58,6 +54,16 @@ func (s *Store) hold(ctx context.Context, limits []Limit, c Call, most, expected
 	default:
 		return nil, fmt.Errorf("budget: hold: unknown verdict %q", a.verdict)
 	}
+}
+
+var recordLifeArg any = recordLife.Milliseconds()
+
+// holdArgs builds the KEYS and ARGV that lua/hold.lua lists.
+func (s *Store) holdArgs(h *Hold, now time.Time) ([]string, []any, error) {
+	args := make([]any, 0, 6+6*len(h.states))
+	args = append(args, s.given(), &h.ID, s.lease, recordLifeArg, amountsText(h.Max, h.Expected), h.about())
+	args, err := h.limitArgs(args, now, h.Max)
+	return h.keys("holds", "leases", h.Call.chunk()), args, err
 }
 
 // prepare checks what is asked and returns the hold that would be.
@@ -84,29 +90,55 @@ func (h *Hold) keys(names ...string) []string {
 }
 
 func stateKeys(org string, states []state, names ...string) []string {
-	keys := make([]string, 0, len(names)+len(states))
+	size := (len(names) + len(states)) * len(key(org, ""))
 	for _, name := range names {
-		keys = append(keys, key(org, name))
+		size += len(name)
 	}
-	for _, st := range states {
-		keys = append(keys, key(org, st.Key))
+	for i := range states {
+		size += len(states[i].Key)
+	}
+	var all strings.Builder // one piece of memory for all keys
+	all.Grow(size)
+	keys := make([]string, 0, len(names)+len(states))
+	add := func(name string) {
+		from := all.Len()
+		all.WriteString("lg:{")
+		all.WriteString(org)
+		all.WriteString("}:")
+		all.WriteString(name)
+		keys = append(keys, all.String()[from:])
+	}
+	for _, name := range names {
+		add(name)
+	}
+	for i := range states {
+		add(states[i].Key)
 	}
 	return keys
 }
 
-// limitArgs appends what hold and extend take per limit.
+var enforced, notEnforced any = 1, 0
+
+// limitArgs appends what hold and extend take per limit: pointers, where an
+// interface of the value would be another piece of memory.
 func (h *Hold) limitArgs(args []any, now time.Time, a Amounts) ([]any, error) {
-	for i, st := range h.states {
-		l := h.limits[i]
-		p1, p2, err := st.params(now)
-		if err != nil {
-			return nil, err
+	wants := make([]int64, len(h.states))
+	for i := range h.states {
+		st, l := &h.states[i], &h.limits[i]
+		p1, p2 := &st.P1, &st.P2
+		if st.Kind == "c" {
+			text, _, err := st.params(now)
+			if err != nil {
+				return nil, err
+			}
+			p1, p2 = &text, new(string)
 		}
-		enforce := 1
+		enforce := enforced
 		if l.Mode == Shadow {
-			enforce = 0
+			enforce = notEnforced
 		}
-		args = append(args, st.Kind, enforce, l.Shape.Amount, l.Metric.amountOf(a), p1, p2)
+		wants[i] = l.Metric.amountOf(a)
+		args = append(args, &st.Kind, enforce, &l.Shape.Amount, &wants[i], p1, p2)
 	}
 	return args, nil
 }
@@ -117,7 +149,7 @@ func (s *Store) refusal(h *Hold, a answer, want Amounts) error {
 	if err != nil {
 		return err
 	}
-	s.metrics.refused(statuses)
+	s.metrics.refused(h.Call.Org, statuses)
 	return exceeded(h.limits, statuses, want)
 }
 
@@ -131,6 +163,9 @@ func (s *Store) Extend(ctx context.Context, h *Hold, more Amounts) ([]Status, er
 	}
 	most, expected := h.Max.add(more), h.Expected.add(more)
 	if err := most.validate("hold"); err != nil {
+		return nil, err
+	}
+	if err := s.extendCaps(ctx, h, most); err != nil {
 		return nil, err
 	}
 	a, err := s.ask(ctx, s.scripts.extend, func(now time.Time) ([]string, []any, error) {

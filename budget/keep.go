@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -98,9 +99,15 @@ func (s *Store) register(ctx context.Context, until time.Time, orgs ...string) e
 	return nil
 }
 
-// Run renews the open holds of this process every third of a lease and expires
-// those of dead ones, until ctx ends. Every process that holds must run it.
+// Run renews the open holds of this process every third of a lease, expires
+// those of dead ones, writes the endings that Later keeps, and again those that
+// a failover made the store forget, until ctx ends.
+// Every process that holds must run it.
 func (s *Store) Run(ctx context.Context) error {
+	var work sync.WaitGroup
+	work.Go(func() { s.keepWriting(ctx) })
+	work.Go(func() { s.watch(ctx) })
+	defer work.Wait()
 	tick := time.NewTicker(max(s.opts.Lease/20, time.Millisecond))
 	defer tick.Stop()
 	for {
@@ -269,7 +276,9 @@ func (s *Store) expire(ctx context.Context, org string, ids []string) (int, erro
 		}
 		if a.verdict == "expired" {
 			n++
-			s.metrics.expire(a.head[1])
+			if !isCap(org) {
+				s.metrics.expire(a.head[1])
+			}
 			s.opts.Log.Warn("hold expired and is charged as an estimate", "org", org, "call", c.ID,
 				"attempt", c.Attempt, "charged_nano", a.head[1])
 		}

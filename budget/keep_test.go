@@ -176,6 +176,11 @@ func TestReset(t *testing.T) {
 			if err := f.Reset(ctx, l, h.Call); err != nil {
 				t.Fatal(err)
 			}
+			for _, k := range rdb.Keys(ctx, key(f.org, "l:*")).Val() {
+				if ttl := rdb.PTTL(ctx, k).Val(); ttl <= 0 {
+					t.Errorf("%s lives for ever after a reset", k)
+				}
+			}
 			f.used(ctx, limits, [2]int64{200, 200})
 			f.settle(ctx, h, 50)
 			f.used(ctx, limits, [2]int64{50, 0})

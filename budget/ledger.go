@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -69,6 +68,9 @@ type Usage struct {
 	ImageOut     int64 `json:"image_out,omitempty"`
 	Requests     int64 `json:"requests,omitempty"`
 	ToolCalls    int64 `json:"tool_calls,omitempty"`
+	Images       int64 `json:"images,omitempty"`
+	Characters   int64 `json:"characters,omitempty"`
+	AudioMillis  int64 `json:"audio_ms,omitempty"`
 }
 
 // Costs is [pricing.Split] with names for JSON: what of Entry.Total was paid for
@@ -91,19 +93,6 @@ func (st Settlement) details() Details {
 		ServiceTier: st.ServiceTier, WaitedMS: st.Waited.Milliseconds(), TookMS: st.Took.Milliseconds(),
 		Usage: Usage(st.Usage), Costs: Costs(split),
 	}
-}
-
-// openEntry encodes the caller's part of an entry without its closing brace: the
-// script adds what it decides.
-func openEntry(c Call, d Details) (string, error) {
-	text, err := json.Marshal(struct {
-		Call
-		Details
-	}{c, d})
-	if err != nil {
-		return "", fmt.Errorf("budget: encode ledger entry: %w", err)
-	}
-	return strings.TrimSuffix(string(text), "}"), nil
 }
 
 func decodeEntry(text string) (Entry, error) {

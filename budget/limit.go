@@ -215,26 +215,28 @@ type state struct {
 func (l Limit) stateFor(c Call, lease time.Duration) state {
 	s := l.Shape
 	st := state{Metric: l.Metric}
-	tag := ""
+	var buf [160]byte
+	b := append(append(append(buf[:0], "l:"...), l.ID...), ':')
+	b = append(append(append(append(b, l.Subject...), '-'), l.Metric...), '-')
 	switch s.Kind {
 	case Window:
 		st.Kind, st.P1 = "w", strconv.FormatInt(ringSlot(s.Window), 10)
-		tag = "w" + strconv.FormatInt(s.Window.Microseconds(), 10)
+		b = strconv.AppendInt(append(b, 'w'), s.Window.Microseconds(), 10)
 	case ExactWindow:
 		st.Kind, st.P1 = "x", strconv.FormatInt(s.Window.Microseconds(), 10)
-		tag = "x" + st.P1
+		b = append(append(b, 'x'), st.P1...)
 	case Bucket:
 		refill, per := s.rate()
 		st.Kind, st.P1, st.P2 = "b", strconv.FormatInt(refill, 10), strconv.FormatInt(per, 10)
-		tag = "b"
+		b = append(b, 'b')
 	case Calendar:
 		st.Kind, st.P1, st.P2 = "c", s.Calendar, s.zone()
-		tag = "c" + s.Calendar + "-" + st.P2
+		b = append(append(append(append(b, 'c'), s.Calendar...), '-'), st.P2...)
 	default:
 		st.Kind, st.P1 = "n", strconv.FormatInt(lease.Microseconds(), 10)
-		tag = "n"
+		b = append(b, 'n')
 	}
-	st.Key = "l:" + l.ID + ":" + string(l.Subject) + "-" + string(l.Metric) + "-" + tag + ":" + l.subjectOf(c)
+	st.Key = string(append(append(b, ':'), l.subjectOf(c)...))
 	return st
 }
 

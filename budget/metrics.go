@@ -1,9 +1,12 @@
 package budget
 
 import (
+	"context"
 	"errors"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
 // metrics counts money in nano-USD as floats: enough for graphs, the ledger is
@@ -11,6 +14,7 @@ import (
 type metrics struct {
 	holds      *prometheus.CounterVec // by outcome
 	refusals   *prometheus.CounterVec // by limit and mode
+	caps       *prometheus.CounterVec // refusals by provider, limit and mode
 	cost       prometheus.Counter
 	overrun    prometheus.Counter
 	estimated  prometheus.Counter
@@ -21,7 +25,7 @@ type metrics struct {
 
 	exported, exportErrors, exportGaps prometheus.Counter
 
-	seconds *prometheus.HistogramVec // by script
+	seconds map[string]prometheus.Observer // by script
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
@@ -35,6 +39,10 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		refusals: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "llmguard_budget_refusals_total", Help: "Calls that did not fit a limit; in mode shadow they passed.",
 		}, []string{"limit", "mode"}),
+		caps: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "llmguard_budget_cap_refusals_total",
+			Help: "Calls that did not fit a spend cap, of a provider or (no provider) of the deployment; in mode shadow they passed.",
+		}, []string{"provider", "limit", "mode"}),
 		cost:         counter("settled_nanodollars_total", "Cost of settled calls, in nano-USD."),
 		overrun:      counter("overrun_nanodollars_total", "Cost of settled calls above their holds, in nano-USD."),
 		estimated:    counter("estimated_nanodollars_total", "Cost charged by estimate, in nano-USD, expired holds included."),
@@ -45,17 +53,24 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		exported:     counter("exported_entries_total", "Ledger entries written to export files."),
 		exportErrors: counter("export_errors_total", "Rounds in which an org's ledger could not be exported."),
 		exportGaps:   counter("export_gaps_total", "Times that entries may have been trimmed before they were exported."),
-		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "llmguard_budget_script_seconds", Help: "Time of one script, with the way to Redis and back.",
-			Buckets: []float64{.0001, .0002, .0005, .001, .002, .005, .01, .025, .05, .1, .25, 1},
-		}, []string{"script"}),
+		seconds:      map[string]prometheus.Observer{},
+	}
+	seconds := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "llmguard_budget_script_seconds", Help: "Time of one script, with the way to Redis and back.",
+		Buckets: []float64{.0001, .0002, .0005, .001, .002, .005, .01, .025, .05, .1, .25, 1},
+	}, []string{"script"})
+	for _, name := range loaded.names() {
+		m.seconds[name] = seconds.WithLabelValues(name)
 	}
 	if reg != nil {
-		reg.MustRegister(m.holds, m.refusals, m.cost, m.overrun, m.estimated, m.expired, m.lost, m.late, m.reconciled, m.seconds,
+		reg.MustRegister(m.holds, m.refusals, m.caps, m.cost, m.overrun, m.estimated, m.expired, m.lost, m.late, m.reconciled, seconds,
 			m.exported, m.exportErrors, m.exportGaps)
 	}
 	return m
 }
+
+// took notes the seconds a script took.
+func (m *metrics) took(script string, seconds float64) { m.seconds[script].Observe(seconds) }
 
 func (m *metrics) held(err error) {
 	outcome := "held"
@@ -75,10 +90,23 @@ func (m *metrics) held(err error) {
 }
 
 // refused counts each limit that a call did not fit, also in the shadow.
-func (m *metrics) refused(statuses []Status) {
+// Those of caps are counted by capped.
+func (m *metrics) refused(org string, statuses []Status) {
+	if isCap(org) {
+		return
+	}
 	for _, s := range statuses {
 		if s.Refused {
 			m.refusals.WithLabelValues(s.LimitID, string(s.Mode)).Inc()
+		}
+	}
+}
+
+// capped counts each limit of a cap that a call did not fit, also in the shadow.
+func (m *metrics) capped(c Cap, statuses []Status) {
+	for _, s := range statuses {
+		if s.Refused {
+			m.caps.WithLabelValues(c.Provider, s.LimitID, string(s.Mode)).Inc()
 		}
 	}
 }
@@ -100,4 +128,89 @@ func (m *metrics) settled(r Receipt, estimated bool) {
 func (m *metrics) expire(nano int64) {
 	m.expired.Inc()
 	m.estimated.Add(float64(nano))
+}
+
+// laterMetrics are those of endings that wait for the store.
+type laterMetrics struct {
+	kept     prometheus.Counter
+	emptied  prometheus.Counter
+	replayed *prometheus.CounterVec // by where from and what the store made of it
+}
+
+func newLaterMetrics(reg prometheus.Registerer, kept func() (int, int64)) laterMetrics {
+	f := promauto.With(reg)
+	f.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "llmguard_budget_journal_records",
+		Help: "Ends of calls, and calls admitted without the store, that are not written to it yet.",
+	}, func() float64 { n, _ := kept(); return float64(n) })
+	f.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "llmguard_budget_journal_bytes", Help: "Size of llmguard_budget_journal_records.",
+	}, func() float64 { _, size := kept(); return float64(size) })
+	return laterMetrics{
+		kept: f.NewCounter(prometheus.CounterOpts{
+			Name: "llmguard_budget_journaled_total", Help: "Ends of calls that the store did not take at once.",
+		}),
+		emptied: f.NewCounter(prometheus.CounterOpts{
+			Name: "llmguard_budget_store_emptied_total", Help: "Times that this process found the store emptied.",
+		}),
+		replayed: f.NewCounterVec(prometheus.CounterOpts{
+			Name: "llmguard_budget_replayed_total",
+			Help: "Ends of calls written again, from the journal or after a failover (tail), by what the store made of them: new, known, listed for reconciliation.",
+		}, []string{"from", "result"}),
+	}
+}
+
+// capsTimeout bounds asking for all caps at a scrape.
+const capsTimeout = 2 * time.Second
+
+// capCollector asks Redis at scrape time, so every process reports the same.
+type capCollector struct {
+	ctx                context.Context
+	store              *Store
+	caps               func() []Cap
+	used, held, amount *prometheus.Desc
+}
+
+// RegisterCaps reports what each limit of the caps that are in force counts and
+// allows, until ctx ends. Money is in nano-USD, as floats: enough for graphs.
+func RegisterCaps(ctx context.Context, reg prometheus.Registerer, s *Store, caps func() []Cap) error {
+	desc := func(name, help string) *prometheus.Desc {
+		return prometheus.NewDesc("llmguard_budget_"+name, help+
+			" No provider: the deployment's. In the metric's unit; cost in nano-USD.", []string{"provider", "limit", "metric"}, nil)
+	}
+	return reg.Register(&capCollector{
+		ctx: ctx, store: s, caps: caps,
+		used:   desc("cap_used", "What a spend cap counts now, open holds included."),
+		held:   desc("cap_held", "The part of a spend cap's use that open holds may give back."),
+		amount: desc("cap_amount", "What a spend cap allows."),
+	})
+}
+
+// Describe implements prometheus.Collector.
+func (c *capCollector) Describe(ch chan<- *prometheus.Desc) {
+	ch <- c.used
+	ch <- c.held
+	ch <- c.amount
+}
+
+// Collect implements prometheus.Collector. A cap that cannot be asked is left
+// out.
+func (c *capCollector) Collect(ch chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(c.ctx, capsTimeout)
+	defer cancel()
+	for _, spend := range c.caps() {
+		list, err := c.store.PeekCap(ctx, spend)
+		if err != nil {
+			c.store.opts.Log.Warn("spend cap not read for a scrape", "cap", spend.String(), "error", err)
+			continue
+		}
+		for _, s := range list {
+			gauge := func(d *prometheus.Desc, n int64) {
+				ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(n), spend.Provider, s.LimitID, string(s.Metric))
+			}
+			gauge(c.used, s.Used)
+			gauge(c.held, s.Held)
+			gauge(c.amount, s.Amount)
+		}
+	}
 }

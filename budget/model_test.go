@@ -2,16 +2,19 @@ package budget
 
 import (
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"testing/fstest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"pgregory.net/rapid"
+
+	"github.com/llmguard/llmguard/lua"
 )
 
 // runHistory does steps random things; an error comes with the way there.
@@ -85,24 +88,24 @@ func TestHistoriesOnMiniredis(t *testing.T) {
 
 // broken loads the scripts with one piece of their text replaced.
 func broken(t *testing.T, old, replacement string) scripts {
+	files := fstest.MapFS{}
 	found := false
-	load := func(name string, libs ...string) script {
-		var src strings.Builder
-		for _, file := range append(slices.Clone(libs), name) {
-			text, err := os.ReadFile("../lua/" + file + ".lua")
-			if err != nil {
-				t.Fatal(err)
-			}
-			found = found || strings.Contains(string(text), old)
-			src.WriteString(strings.ReplaceAll(string(text), old, replacement) + "\n")
-		}
-		return script{redis.NewScript(src.String()), name}
+	entries, err := fs.ReadDir(lua.Files(), ".")
+	if err != nil {
+		t.Fatal(err)
 	}
-	sc := loadAll(load)
+	for _, e := range entries {
+		text, err := fs.ReadFile(lua.Files(), e.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		found = found || strings.Contains(string(text), old)
+		files[e.Name()] = &fstest.MapFile{Data: []byte(strings.ReplaceAll(string(text), old, replacement))}
+	}
 	if !found {
 		t.Fatalf("no script has %q", old)
 	}
-	return sc
+	return loadAll(files)
 }
 
 // TestOracleNotices proves that the oracle test can fail: every one of these
@@ -110,20 +113,20 @@ func broken(t *testing.T, old, replacement string) scripts {
 func TestOracleNotices(t *testing.T) {
 	rdb := shared(t)
 	for _, mistake := range []struct{ name, old, new string }{
-		{"ring of 60 slots", "n - cur > 60", "n - cur > 59"},
-		{"slots freed one early", "for i = cur + 1, n do fields[i - cur]", "for i = cur + 2, n + 1 do fields[i - cur - 1]"},
-		{"one too many", "if st.over > 0 and A[", "if st.over > 1 and A["},
-		{"counted twice when repeated", "if call('HSETNX', K[1], id, record .. '|' .. A[6]) == 0 then", "if call('HSET', K[1], id, record .. '|' .. A[6]) == 9 then"},
+		{"ring of 60 slots", "slot - cur > 60", "slot - cur > 59"},
+		{"slots freed one early", "for i = cur + 1, slot do fields[i - cur]", "for i = cur + 2, slot + 1 do fields[i - cur - 1]"},
+		{"one too many", "if over > 0 then", "if over > 1 then"},
+		{"counted twice when repeated", "call('HSETNX', K[1], id, record .. '|' .. A[6]) == 0", "call('HSET', K[1], id, record .. '|' .. A[6]) == 9"},
 		{"refund from a slot that left", "if i > st.cur or st.cur - i > 60 or st.wipe then return 0 end", ""},
-		{"refund of what has drained", "n, least, g = n + 1, whole, frac", "n = n + 1"},
-		{"refund down to a fraction", "minus, less, back = least, g,", "minus, less, back = least, 0,"},
-		{"refund that leaves the dips", "local whole, frac = wholes[i] - minus, fracs[i] - less", "local whole, frac = wholes[i], fracs[i]"},
+		{"refund of what has drained", "local i, least, g = first(st, place)", "local i, least, g = first(st, place)\n        least = st.used"},
+		{"refund down to a fraction", "if g > 0 then finer(", "if g < 0 then finer("},
+		{"refund that leaves the dips", "lower(st, i, minus, least)", "if low < back then lower(st, i, minus, least) end"},
 		{"fraction of the refill lost", "f = x - c * p", "f = 0"},
-		{"refill counted twice when time stands still", "elseif r ~= '0' and used > 0 then", "elseif r ~= '0' and used > 0 then\n        e = e + 3000"},
+		{"refill counted twice when time stands still", "elseif p1 ~= '0' and used > 0 then", "elseif p1 ~= '0' and used > 0 then\n        e = e + 3000"},
 		{"debt forgotten", "if want > had then", "if want > had and st.used < 0 then"},
-		{"exact window one microsecond short", "st.cut = st.now - width", "st.cut = st.now - width + 1"},
+		{"exact window one microsecond short", "st.cut = st.now - p1", "st.cut = st.now - p1 + 1"},
 		{"time goes back in the exact window", "st.now = max(now, -1 - tonumber(got[3]))", "st.now = now"},
-		{"period ends when the clock goes back", "if now < tonumber(to) then", "if now < tonumber(to) and now >= tonumber(from) then"},
+		{"period ends when the clock goes back", "if now < to + 0 then", "if now < to + 0 and now >= from + 0 then"},
 		{"no tombstone", "call('HSET', KEYS[3], id, text)", ""},
 		{"expired holds stay held", "text = regrade_all(shapes, states, text, want_of, true, id)", ""},
 		{"concurrency counts the dead", "'(' .. num(now), '+inf')", "'-inf', '+inf')"},

@@ -78,7 +78,7 @@ func (m *model) leaves(at int64) int64 {
 }
 
 // keptDips is how many dips of a bucket the scripts keep exactly, at least.
-const keptDips = 12
+const keptDips = 16
 
 // replay returns what is used of a bucket at t, rounded up, the fraction of a unit
 // that has drained beyond it in 1/per, and how many dips decide what goes back.

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -22,24 +24,22 @@ type script struct {
 	name string
 }
 
-func load(name string, libs ...string) script {
-	return script{lua.Load(name, libs...), name}
-}
-
 // scripts are a Store's; tests put broken ones in to see that they notice.
 type scripts struct {
-	hold, extend, settle, void, expire, renew, peek, reset, adjust, export script
+	hold                                                             *holdScripts
+	extend, settle, void, expire, renew, peek, reset, adjust, export script
 }
 
-var loaded = loadAll(load)
+var loaded = loadAll(lua.Files())
 
-func loadAll(load func(name string, libs ...string) script) scripts {
+func loadAll(files fs.FS) scripts {
 	shapes := []string{
 		"time", "shapes", "shape_ring", "shape_log", "shape_bucket", "shape_period", "shape_concurrency", "shape_of",
 	}
 	ending := append(slices.Clone(shapes), "roll", "ending")
+	load := func(name string, libs ...string) script { return script{lua.LoadFrom(files, name, libs...), name} }
 	return scripts{
-		hold:   load("hold", shapes...),
+		hold:   &holdScripts{files: files},
 		extend: load("extend", shapes...),
 		settle: load("settle", ending...),
 		void:   load("void", ending...),
@@ -52,11 +52,41 @@ func loadAll(load func(name string, libs ...string) script) scripts {
 	}
 }
 
+// names lists the scripts, for metrics.
+func (s scripts) names() []string {
+	all := []script{s.extend, s.settle, s.void, s.expire, s.renew, s.peek, s.reset, s.adjust, s.export}
+	out := []string{"hold"}
+	for _, sc := range all {
+		out = append(out, sc.name)
+	}
+	return out
+}
+
+// holdScripts makes the hold script for each combination of limits, when it is
+// first needed. There are as many as there are kinds of callers.
+type holdScripts struct {
+	files fs.FS
+	made  sync.Map // kinds -> script
+}
+
+func (h *holdScripts) of(states []state) script {
+	var buf [maxLimits]byte
+	kinds := buf[:0]
+	for _, st := range states {
+		kinds = append(kinds, st.Kind...)
+	}
+	if sc, ok := h.made.Load(string(kinds)); ok {
+		return sc.(script)
+	}
+	sc, _ := h.made.LoadOrStore(string(kinds), script{lua.Unroll(h.files, "hold", string(kinds)), "hold"})
+	return sc.(script)
+}
+
 // run runs a script and returns its reply.
 func (s *Store) run(ctx context.Context, sc script, keys []string, args []any) (string, error) {
 	began := time.Now()
 	reply, err := sc.Run(ctx, s.opts.Scripts, keys, args...).Text()
-	s.metrics.seconds.WithLabelValues(sc.name).Observe(time.Since(began).Seconds())
+	s.metrics.took(sc.name, time.Since(began).Seconds())
 	if err != nil {
 		return "", storeError(sc.name, err)
 	}
@@ -124,15 +154,23 @@ func decode(reply string) (answer, error) {
 	head, rest, more := strings.Cut(reply, ";")
 	verdict, numbers, _ := strings.Cut(head, ",")
 	a.verdict = verdict
+	rows := strings.Count(rest, ";") + 1
+	all := make([]int64, 0, 8+5*rows)
 	var err error
-	if a.head, err = integers(numbers); err != nil || len(a.head) == 0 {
+	if all, err = appendIntegers(all, numbers); err != nil || len(all) == 0 {
 		return a, fmt.Errorf("budget: reply %.80q is not understood", reply)
+	}
+	a.head = all[:len(all):len(all)]
+	if more {
+		a.rows = make([]row, 0, rows)
 	}
 	for more {
 		var text string
 		text, rest, more = strings.Cut(rest, ";")
 		text, told := strings.CutPrefix(text, "=")
-		n, err := integers(text)
+		from := len(all)
+		all, err = appendIntegers(all, text)
+		n := all[from:len(all):len(all)]
 		if err != nil || len(n) < 2 || told && len(n) != 5 {
 			return a, fmt.Errorf("budget: reply %.80q is not understood", reply)
 		}
@@ -142,8 +180,9 @@ func decode(reply string) (answer, error) {
 }
 
 // integers reads numbers between commas or slashes.
-func integers(text string) ([]int64, error) {
-	out := make([]int64, 0, 8)
+func integers(text string) ([]int64, error) { return appendIntegers(make([]int64, 0, 8), text) }
+
+func appendIntegers(out []int64, text string) ([]int64, error) {
 	for len(text) > 0 {
 		end := strings.IndexAny(text, ",/")
 		field := text
@@ -154,7 +193,7 @@ func integers(text string) ([]int64, error) {
 		}
 		n, err := strconv.ParseInt(field, 10, 64)
 		if err != nil {
-			return nil, err
+			return out, err
 		}
 		out = append(out, n)
 	}

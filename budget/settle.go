@@ -41,30 +41,52 @@ type Receipt struct {
 // one's receipt.
 //
 // A hold the store no longer knows is charged in full within Options.Horizon of
-// its admission, and put on the reconciliation list later (ErrTooOld).
+// its admission, and put on the reconciliation list later (ErrTooOld). An error
+// with a receipt says that only a spend cap has still to be settled: try again.
 func (s *Store) Settle(ctx context.Context, h *Hold, st Settlement) (Receipt, error) {
 	if err := st.Actual.validate("charge"); err != nil {
 		return Receipt{}, err
 	}
 	s.untrack(h.Call.Org, h.ID)
-	e := ending{
+	e := Ending{h, &st}
+	r, err := s.settle(ctx, e)
+	done := s.endCaps(ctx, []Ending{e}, []Ended{{r, err}})[0]
+	s.answered(e, done.Err)
+	return done.Receipt, done.Err
+}
+
+// settle settles the hold itself, without the caps.
+func (s *Store) settle(ctx context.Context, e Ending) (Receipt, error) {
+	a, err := s.end(ctx, s.scripts.settle, e.ending())
+	if err != nil {
+		return Receipt{}, err
+	}
+	return s.receipt(a, e.Hold, e.Settlement.Estimated)
+}
+
+func settling(h *Hold, st Settlement) ending {
+	return ending{
 		call: h.Call, states: h.states, cost: int64(st.Actual.Cost), most: int64(h.Max.Cost),
 		since: h.At, details: st.details(),
 		want: func(m Metric) any { return m.settled(st.Actual) },
 	}
-	a, err := s.end(ctx, s.scripts.settle, e)
-	if err != nil {
-		return Receipt{}, err
-	}
+}
+
+// receipt reads the answer of the settle script.
+func (s *Store) receipt(a answer, h *Hold, estimated bool) (Receipt, error) {
 	if a.verdict == "old" {
-		s.metrics.reconciled.Inc()
+		if !isCap(h.Call.Org) { // caps have no list
+			s.metrics.reconciled.Inc()
+		}
 		return Receipt{}, fmt.Errorf("settle %s: %w", h.ID, ErrTooOld)
 	}
 	r := Receipt{
 		Charged: pricing.Nano(a.head[1]), Overrun: pricing.Nano(a.head[2]),
 		Replayed: a.verdict == "replayed", Late: a.head[3] == 1, At: time.UnixMicro(a.head[4]),
 	}
-	s.metrics.settled(r, st.Estimated)
+	if !isCap(h.Call.Org) { // the money is the org's
+		s.metrics.settled(r, estimated)
+	}
 	return r, nil
 }
 
@@ -82,18 +104,20 @@ func (m Metric) settled(a Amounts) int64 {
 func (s *Store) Void(ctx context.Context, h *Hold) error {
 	s.untrack(h.Call.Org, h.ID)
 	_, err := s.end(ctx, s.scripts.void, voiding(h.Call, h.states))
+	e := Ending{Hold: h}
+	err = s.endCaps(ctx, []Ending{e}, []Ended{{Err: err}})[0].Err
+	s.answered(e, err)
 	return err
 }
 
 // VoidLost voids a call's hold of which only the Call is known, because the
-// answer to Hold was lost. If the hold was never taken, it cannot be any more.
-func (s *Store) VoidLost(ctx context.Context, c Call) error {
+// answer to Hold was lost, and what these caps hold for it. If a hold was never
+// taken, it cannot be any more.
+func (s *Store) VoidLost(ctx context.Context, c Call, caps ...Cap) error {
 	if err := c.validate(); err != nil {
 		return err
 	}
-	s.untrack(c.Org, c.holdID())
-	_, err := s.end(ctx, s.scripts.void, voiding(c, nil))
-	return err
+	return s.Void(ctx, Lost(c, caps...))
 }
 
 func voiding(c Call, states []state) ending {
@@ -136,9 +160,9 @@ func (s *Store) endingArgs(e ending, now time.Time) ([]string, []any, error) {
 	day := now.UnixMicro()/dayMicros - 1
 	keys := stateKeys(e.call.Org, e.states, "leases", "holds", e.call.chunk(), "ledger", "reconcile",
 		rollupKey(day), rollupKey(day+1), rollupKey(day+2))
-	entry, err := openEntry(e.call, e.details)
-	if err != nil {
-		return nil, nil, err
+	entry := "" // caps have no ledger
+	if !isCap(e.call.Org) {
+		entry = openEntry(e.call, e.details)
 	}
 	since := e.since
 	if since.IsZero() {

@@ -34,6 +34,9 @@ type ExceededError struct {
 	Statuses  []Status // of all limits, without the call
 	Requested int64    // what the call wanted of Binding
 	Soon      bool     // it would fit if the open holds ended at no cost
+	// Cap is set when a spend cap refused. Binding then tells of all orgs
+	// together, and is for operators only; Statuses are the org's own.
+	Cap *Cap
 }
 
 // Error names the limit and the wait.
@@ -43,16 +46,17 @@ func (e *ExceededError) Error() string {
 	if b.Never {
 		when = "can never fit"
 	}
-	return fmt.Sprintf("budget: limit %s: %d %s wanted, %d of %d used: %s", b.LimitID, e.Requested, b.Metric, b.Used, b.Amount, when)
+	who := ""
+	if e.Cap != nil {
+		who = "cap of " + e.Cap.String() + ": "
+	}
+	return fmt.Sprintf("budget: %slimit %s: %d %s wanted, %d of %d used: %s", who, b.LimitID, e.Requested, b.Metric, b.Used, b.Amount, when)
 }
 
 // statusOf turns a script's row into a Status. Wanted is what the call asked of
 // the limit.
 func (s *Store) statusOf(l Limit, st state, wanted, now int64, r row) Status {
-	n := r.numbers
-	if !r.told {
-		n = s.fromState(l, st, now, n)
-	}
+	n := s.numbers(l, st, now, r)
 	used, resets, frees := n[0], n[2], n[3]
 	out := Status{
 		LimitID: l.ID, Subject: l.Subject, Metric: l.Metric, Mode: l.mode(), Refused: n[4] == 1,
@@ -74,20 +78,23 @@ func (s *Store) statusOf(l Limit, st state, wanted, now int64, r row) Status {
 	return out
 }
 
-// fromState turns the numbers of a state that was just charged into those of a
-// row that tells. lua/shapes.lua lists them.
-func (s *Store) fromState(l Limit, st state, now int64, n []int64) []int64 {
+// numbers returns used, held, resets, frees and refused of a row. One that does not
+// tell has the numbers of the state that was just charged; lua/shapes.lua lists them.
+func (s *Store) numbers(l Limit, st state, now int64, r row) [5]int64 {
+	n := r.numbers
 	switch {
+	case r.told:
+		return [5]int64(n)
 	case st.Kind == "b" && len(n) == 4: // held, clock, used, fraction
-		return []int64{n[2], n[0], n[3], n[1], 0}
+		return [5]int64{n[2], n[0], n[3], n[1], 0}
 	case st.Kind == "w" && len(n) == 5: // used, held, newest slot, ...
-		return []int64{n[0], n[1], (n[2] + slots + 1) * ringSlot(l.Shape.Window), now, 0}
+		return [5]int64{n[0], n[1], (n[2] + slots + 1) * ringSlot(l.Shape.Window), now, 0}
 	case st.Kind == "c" && len(n) == 4: // used, held, start, end
-		return []int64{n[0], n[1], n[3], now, 0}
+		return [5]int64{n[0], n[1], n[3], now, 0}
 	case st.Kind == "x":
-		return []int64{n[0], n[1], now + l.Shape.Window.Microseconds(), now, 0}
+		return [5]int64{n[0], n[1], now + l.Shape.Window.Microseconds(), now, 0}
 	default:
-		return []int64{n[0], n[1], now + s.opts.Lease.Microseconds(), now, 0}
+		return [5]int64{n[0], n[1], now + s.opts.Lease.Microseconds(), now, 0}
 	}
 }
 

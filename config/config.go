@@ -41,10 +41,13 @@ type Config struct {
 	Timeouts Timeouts `yaml:"timeouts"`
 	// Store says what happens when Redis cannot be asked.
 	Store Store `yaml:"store"`
-	// KillSwitch overrides the modes of all limits at once. off: limits work as
+	// KillSwitch overrides the modes of all limits and spend caps at once. off: limits work as
 	// written. shadow: they count and report, and nothing is refused or queued
 	// because of them.
 	KillSwitch string `yaml:"kill_switch" default:"off" enum:"off,shadow"`
+	// SpendCaps bound what all orgs together spend through this deployment, at
+	// whichever provider.
+	SpendCaps []SpendCap `yaml:"spend_caps"`
 	// UnknownModelPrice, when set, is the price of models the catalogue does
 	// not know: an entry as under Prices, without model, provider, names and
 	// prefixes. Make it dear, because it is what an unknown model is held and
@@ -64,6 +67,13 @@ type Config struct {
 	Ledger Ledger `yaml:"ledger"`
 	// Queue bounds the calls that wait.
 	Queue Queue `yaml:"queue"`
+	// Files are what callers upload and batches put out. Without a place for them
+	// neither the Files nor the Batch API is served.
+	Files Files `yaml:"files"`
+	// Batches bounds the Batch API.
+	Batches Batches `yaml:"batches"`
+	// Webhooks bounds what may be told to whom, for all orgs.
+	Webhooks Webhooks `yaml:"webhooks"`
 	// Log is what is written to standard error.
 	Log Log `yaml:"log"`
 
@@ -166,12 +176,33 @@ type Timeouts struct {
 
 // Store is the behaviour towards Redis.
 type Store struct {
-	// OnFailure is what a call meets when Redis cannot be asked in time. deny:
-	// 503 with Retry-After, so no money is spent unseen. (local and allow are
-	// not built yet.)
-	OnFailure string `yaml:"on_failure" default:"deny" enum:"deny"`
+	// OnFailure is what a live call meets when Redis cannot be asked in time,
+	// for orgs that do not say otherwise. deny: 503 with Retry-After, so no
+	// money is spent unseen. local: it is admitted if it fits into LocalShare of
+	// every limit. allow: it is admitted. Calls that were admitted so are on
+	// disk before they are sent, and charged when Redis is back; both need
+	// JournalDir. Nothing waits meanwhile, and jobs do not run.
+	OnFailure string `yaml:"on_failure" default:"deny" enum:"deny,local,allow"`
+	// LocalShare is what one process lets through by itself while Redis is
+	// away, of each limit of orgs with local, and of each pool's quota: 10%.
+	// With at most 100% divided by the number of proxies, all of them together
+	// let through no more than a limit; what was used before they do not know.
+	LocalShare Percent `yaml:"local_share" default:"10%"`
 	// Deadline is how long one call waits for Redis before OnFailure applies.
 	Deadline time.Duration `yaml:"deadline" default:"250ms"`
+	// HoldLease is how long the money of a call stays held after its process
+	// died; then it is charged in full, as an estimate. At least 3s. Give all
+	// processes the same.
+	HoldLease time.Duration `yaml:"hold_lease" default:"60s"`
+	// JournalDir is a directory on a disk that outlives the process, for what
+	// cannot be written to Redis just now: ends of calls, and calls admitted
+	// without it. It is made with mode 0700; processes may share it. Left out:
+	// they are kept in memory, and calls whose process dies too are charged
+	// what was held.
+	JournalDir string `yaml:"journal_dir"`
+	// JournalMax bounds the journal of each process; one call takes about 1 KB.
+	// The file may take twice as much.
+	JournalMax Size `yaml:"journal_max" default:"64MiB"`
 }
 
 // Ledger says where the ledger's entries go. They are in Redis for up to 90 days
@@ -191,7 +222,8 @@ type Ledger struct {
 
 // Queue bounds waiting, for all pools.
 type Queue struct {
-	// ResultTTL is how long a finished job and its result stay readable.
+	// ResultTTL is how long a finished job and its result stay readable, and
+	// an Idempotency-Key leads to its answer.
 	ResultTTL time.Duration `yaml:"result_ttl" default:"1d"`
 	// Lease is how long a job stays with a worker that has stopped answering.
 	Lease time.Duration `yaml:"lease" default:"30s"`
@@ -204,6 +236,77 @@ type Queue struct {
 	Hold time.Duration `yaml:"hold" default:"280s"`
 	// KeepAlive is the pause between the newlines a waiting stream gets.
 	KeepAlive time.Duration `yaml:"keep_alive" default:"15s"`
+	// SealKeys encrypt the bodies and answers of jobs in Redis (AES-256-GCM). The
+	// first seals, all open: put a new one in front, and drop an old one when
+	// max_age and result_ttl have passed. Left out: they are kept as they are.
+	SealKeys []SealKey `yaml:"seal_keys"`
+	// OrgShare and UserShare are the most of a pool's max_jobs and max_bytes
+	// that one org and one user may hold, in percent.
+	OrgShare  int `yaml:"org_share" default:"25"`
+	UserShare int `yaml:"user_share" default:"25"`
+	// MemoryShare is the part of Redis's maxmemory, in percent, beyond which no
+	// job is taken in, so that what runs can end.
+	MemoryShare int `yaml:"memory_share" default:"80"`
+	// Shares guarantee each class of waiting jobs a part of a pool's quota.
+	Shares Shares `yaml:"shares"`
+	// MaxAttempts is how often a job is started before it fails and becomes a
+	// dead letter: one that crashes its worker does no harm for ever.
+	MaxAttempts int `yaml:"max_attempts" default:"3"`
+	// DeadLetters is how many failed jobs of a pool can be replayed; the oldest
+	// make way. DeadTTL is for how long.
+	DeadLetters int           `yaml:"dead_letters" default:"1000"`
+	DeadTTL     time.Duration `yaml:"dead_ttl" default:"7d"`
+}
+
+// SealKey is one such key.
+type SealKey struct {
+	// ID is written beside what the key seals.
+	ID string `yaml:"id,required" kind:"id"`
+	// Secret is at least 16 characters, from the environment in production:
+	// openssl rand -hex 32.
+	Secret Secret `yaml:"secret,required"`
+}
+
+// Shares are percentages of a pool's quota, 100 at most together. A class has its
+// share while jobs of it wait; live calls leave all of them.
+type Shares struct {
+	// Interactive jobs have a connected caller.
+	Interactive int `yaml:"interactive" default:"20"`
+	// Async jobs were asked for with Prefer: respond-async.
+	Async int `yaml:"async" default:"10"`
+	// Batch jobs are those of batches.
+	Batch int `yaml:"batch" default:"5"`
+}
+
+// Files says where files are and how many there may be. Nothing of them is in
+// Redis but a record each.
+type Files struct {
+	// Store is a directory, or s3://bucket?region=...; with an endpoint of one's
+	// own: s3://bucket?region=us-east-1&endpoint=https://minio:9000&s3ForcePathStyle=true,
+	// credentials as in AWS's own tools. All proxies and workers need the same
+	// one: a directory must be a shared mount. They compare it at start, and
+	// refuse to run with another.
+	Store string `yaml:"store"`
+	// MaxFile is the largest upload.
+	MaxFile Size `yaml:"max_file" default:"200MB"`
+	// TTL is how long a file is kept whose owner does not say.
+	TTL time.Duration `yaml:"ttl" default:"30d"`
+	// MaxOrgBytes is how much the files of an org may take before uploads are
+	// refused; the output of batches still is written.
+	MaxOrgBytes Size `yaml:"max_org_bytes" default:"100GB"`
+}
+
+// Batches bounds batches, whose lines are jobs of class batch.
+type Batches struct {
+	// MaxLines is how many requests a batch may have.
+	MaxLines int `yaml:"max_lines" default:"50000"`
+	// InQueue is how many lines of one batch are in Redis at a time.
+	InQueue int `yaml:"in_queue" default:"1000"`
+	// OverBudget is what becomes of a batch whose lines together may cost more
+	// than a limit lets through in 24 hours. warn: it runs, the batch object says
+	// so, and lines that do not fit in time end as batch_expired. refuse: it
+	// fails. One whose input alone costs more fails in both cases.
+	OverBudget string `yaml:"over_budget" default:"warn" enum:"warn,refuse"`
 }
 
 // Log is the log's level and form. Prompts, answers and keys are never logged.

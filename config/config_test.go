@@ -109,27 +109,32 @@ func TestDefaults(t *testing.T) {
 		Admin:      Admin{Listen: "127.0.0.1:9090"},
 		Redis:      Redis{Mode: "single"},
 		Requests:   Requests{MaxBody: 32_000_000, MaxDepth: 1000, MaxJSONTokens: 200_000},
-		Store:      Store{OnFailure: "deny", Deadline: 250 * time.Millisecond},
+		Store:      Store{OnFailure: "deny", LocalShare: 10, Deadline: 250 * time.Millisecond, HoldLease: time.Minute, JournalMax: 64 << 20},
 		KillSwitch: "off",
+		Webhooks:   Webhooks{Timeout: 15 * time.Second, GiveUp: 72 * time.Hour},
 		Log:        Log{Level: "info", Format: "json"},
 		Timeouts: Timeouts{
 			ReadHeader: 10 * time.Second, ReadBody: time.Minute, Write: time.Minute,
 			Idle: 2 * time.Minute, Drain: 5 * time.Second, Shutdown: 30 * time.Second,
 		},
-		Ledger: Ledger{MaxEntries: 1_000_000},
+		Ledger:  Ledger{MaxEntries: 1_000_000},
+		Files:   Files{MaxFile: 200_000_000, TTL: 30 * 24 * time.Hour, MaxOrgBytes: 100_000_000_000},
+		Batches: Batches{MaxLines: 50_000, InQueue: 1000, OverBudget: "warn"},
 		Queue: Queue{
 			ResultTTL: 24 * time.Hour, Lease: 30 * time.Second, Shutdown: 30 * time.Second,
 			Hold: 280 * time.Second, KeepAlive: 15 * time.Second,
+			OrgShare: 25, UserShare: 25, MemoryShare: 80, Shares: Shares{Interactive: 20, Async: 10, Batch: 5},
+			MaxAttempts: 3, DeadLetters: 1000, DeadTTL: 7 * 24 * time.Hour,
 		},
 		Providers: []Provider{{
-			ID: "openai", Kind: "openai", BaseURL: "https://api.openai.com/v1",
+			ID: "openai", Kind: "openai", BaseURL: "https://api.openai.com/v1", ServiceTier: "default",
 			ConnectTimeout: 10 * time.Second, HeaderTimeout: 15 * time.Minute, IdleTimeout: 5 * time.Minute,
 			Pools: []Pool{{
-				ID: "openai", Models: []string{"*"}, TPMCounting: "requested",
+				ID: "openai", Models: []string{"*"}, TPMCounting: "requested", LearnQuota: true,
 				MaxJobs: 100_000, MaxBytes: 1e9, MaxAge: 24 * time.Hour, WorkerConcurrency: 64,
 			}},
 		}},
-		Orgs: []Org{{ID: "acme", OverLimit: "wait", OnDisconnect: "auto", RetryStartedJobs: true}},
+		Orgs: []Org{{ID: "acme", Hold: "max", GrowStep: 800, OverLimit: "wait", OnStoreFailure: "deny", OnDisconnect: "auto", RetryStartedJobs: true, Weight: 100}},
 	}
 	if !reflect.DeepEqual(cfg, want) {
 		t.Errorf("got  %+v\nwant %+v", cfg, want)
@@ -169,12 +174,14 @@ func TestFull(t *testing.T) {
 	check("base_url", cfg.Providers[0].BaseURL, "https://api.openai.com/v1")
 	check("api_key", cfg.Providers[0].APIKey.Reveal(), "sk-from-the-environment")
 	check("pool", cfg.Providers[0].Pools[0], Pool{
-		ID: "openai-main", Models: []string{"gpt-6*", "*-mini"}, RPM: 500, TPM: 2_000_000, TPMCounting: "requested",
+		ID: "openai-main", Models: []string{"gpt-6*", "*-mini"}, RPM: 500, TPM: 2_000_000, TPMCounting: "requested", LearnQuota: true,
 		Concurrency: 64, MaxJobs: 10_000, MaxBytes: 1e9, MaxAge: 180 * time.Hour, WorkerConcurrency: 64,
 	})
 	check("default pool", cfg.Providers[1].Pools[0].ID, "house")
 	org := cfg.Orgs[0]
 	check("output limit", org.DefaultOutputLimit, int64(4000))
+	check("hold", org.Hold, "grow")
+	check("grow step", org.GrowStep, int64(2000))
 	check("bucket", org.Limits[0].Bucket, Bucket{Capacity: usd(50), Refill: Rate{Quantity: usd(10), Per: time.Hour}})
 	check("subject", org.Limits[0].Subject, "org")
 	check("calendar", org.Limits[3], Limit{

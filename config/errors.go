@@ -107,7 +107,8 @@ func caret(source string, column, width int) string {
 // however misspelt, and texts in the form of keys or of passwords in URLs.
 var (
 	secretField = regexp.MustCompile(`(?i)[a-z_-]*(?:secret|passw|api_?k|token|authorization)[a-z_-]*["']?\s*:\s+["']?`)
-	secretText  = regexp.MustCompile(`\b(?:sk|gsk|lg_live|lg_admin|lg_test)[-_][\w-]{8,}`)
+	secretText  = regexp.MustCompile(`\b(?:sk|gsk|lg_live|lg_admin|lg_test|whsec)[-_][\w+/=-]{8,}`)
+	secretList  = regexp.MustCompile(`(?i)(secrets["']?\s*:\s+\[)[^\]{]+`)
 	urlPassword = regexp.MustCompile(`(://[^\s:/@]*:)[^\s/@]+@`)
 )
 
@@ -119,6 +120,7 @@ func mask(line string) string {
 			line = line[:m[1]] + "****"
 		}
 	}
+	line = secretList.ReplaceAllString(line, "${1}****")
 	line = secretText.ReplaceAllString(line, "****")
 	return urlPassword.ReplaceAllString(line, "${1}****@")
 }

@@ -18,12 +18,25 @@ type Org struct {
 	// DefaultOutputLimit is put into requests that name no output limit, and
 	// binds them. Left out: such a call is held at the model's own maximum.
 	DefaultOutputLimit int64 `yaml:"default_output_limit"`
+	// Hold is how much of a call's cost is held before it is sent. max: all it
+	// can cost. grow: of a stream that names no output limit and shows all of
+	// its output while it comes, only a beginning. Its hold grows with the
+	// output, up to DefaultOutputLimit or the model's maximum; when a limit has
+	// no room for that, the stream is cut off with an error.
+	Hold string `yaml:"hold" default:"max" enum:"max,grow"`
+	// GrowStep is how many tokens a growing hold is ahead of the output, per
+	// answer. It is extended at half of that, so half must cover what the
+	// provider produces in 1.25 s: 800 is enough for 300 tokens a second.
+	GrowStep int64 `yaml:"grow_step" default:"800"`
 	// OverLimit is what happens to a call that does not fit now. wait: it
 	// queues. refuse: 429.
 	OverLimit string `yaml:"over_limit" default:"wait" enum:"wait,refuse"`
 	// MaxWait is how long the org's calls may wait. Left out: as long as the
 	// pool's max_age, or as the caller is willing.
 	MaxWait time.Duration `yaml:"max_wait"`
+	// OnStoreFailure is what happens to the org's live calls when Redis cannot
+	// be asked: see store.on_failure, which it replaces for this org.
+	OnStoreFailure string `yaml:"on_store_failure" enum:"deny,local,allow"`
 	// OnDisconnect is what happens to a call whose caller is gone. auto: a
 	// stream with visible output is cancelled and charged for what it
 	// produced, any other is read to its end. cancel and finish do the same
@@ -36,6 +49,14 @@ type Org struct {
 	// may have reached the provider and before any byte came back. The first
 	// attempt is charged as estimated.
 	RetryStartedJobs bool `yaml:"retry_started_jobs" default:"true"`
+	// Weight is the org's part of a pool's queue against the other orgs': one of
+	// 200 gets twice as much as one of 100.
+	Weight int `yaml:"weight" default:"100"`
+	// Webhooks are the org's own servers that are told of what has ended.
+	Webhooks []Webhook `yaml:"webhooks"`
+	// RequestWebhooks lets single requests and batches of the org name whom to
+	// tell of their end. Left out: they may not.
+	RequestWebhooks RequestWebhooks `yaml:"request_webhooks"`
 	// Limits of the org and of its users and keys.
 	Limits []Limit `yaml:"limits"`
 	// Users of the org, with their keys.
@@ -46,6 +67,8 @@ type Org struct {
 type User struct {
 	// ID is unique in the org.
 	ID string `yaml:"id,required" kind:"id"`
+	// Weight is the user's part of the org's turns against its other users'.
+	Weight int `yaml:"weight" default:"100"`
 	// Limits are for this user alone. One named like a limit of the org with
 	// subject user takes its place; others are added. Subject may be left out
 	// or be user.
@@ -82,7 +105,10 @@ type Limit struct {
 	// Only restricts the limit to one user, key or address.
 	Only string `yaml:"only"`
 	// Models and Endpoints are patterns; only matching calls are counted. The
-	// endpoints are chat.completions and embeddings. Left out: all.
+	// endpoints are chat.completions, completions, embeddings, moderations,
+	// responses, responses.compact, responses.input_tokens, images.generations,
+	// images.edits, images.variations, audio.speech, audio.transcriptions and
+	// audio.translations. Left out: all.
 	Models    []string `yaml:"models"`
 	Endpoints []string `yaml:"endpoints"`
 	// Metric is what is counted.

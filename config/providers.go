@@ -8,9 +8,19 @@ type Provider struct {
 	ID string `yaml:"id,required" kind:"id"`
 	// Kind is the wire the provider speaks. openai serves every
 	// OpenAI-compatible upstream: OpenAI, vLLM, Ollama, OpenRouter, Groq...
-	Kind string `yaml:"kind" default:"openai" enum:"openai"`
+	// azure takes the key as api-key and has its own paths; mistral refuses some
+	// fields of OpenAI's, which are taken out; gemini counts its thoughts in the
+	// total of its usage alone.
+	Kind string `yaml:"kind" default:"openai" enum:"openai,azure,mistral,gemini"`
+	// APIVersion is the api-version of Azure calls. Left out: Azure's v1 API, which
+	// needs none. Only for kind azure.
+	APIVersion string `yaml:"api_version"`
+	// Deployments names the deployment of a model at Azure, where that is not called
+	// like the model. Only for kind azure with api_version.
+	Deployments map[string]string `yaml:"deployments"`
 	// BaseURL is the root of the provider's API, with its version segment:
-	// https://api.openai.com/v1. Callers can never choose it.
+	// https://api.openai.com/v1. Of Azure it is the resource alone:
+	// https://NAME.openai.azure.com. Callers can never choose it.
 	BaseURL string `yaml:"base_url,required"`
 	// APIKey is sent as a bearer token; leave it out for servers without one.
 	APIKey Secret `yaml:"api_key"`
@@ -20,6 +30,10 @@ type Provider struct {
 	Project      string `yaml:"project"`
 	// Headers are sent with every call, besides llmguard's own.
 	Headers map[string]Secret `yaml:"headers"`
+	// ServiceTier is the tier the account serves calls at that name none, or
+	// "auto": what its project is set to. Such calls are held and, where the
+	// answer names no tier, charged at it.
+	ServiceTier string `yaml:"service_tier" default:"default" enum:"default,flex,priority"`
 	// ConnectTimeout covers dialling and the TLS handshake.
 	ConnectTimeout time.Duration `yaml:"connect_timeout" default:"10s"`
 	// HeaderTimeout is how long the provider may take to begin its answer. A
@@ -31,6 +45,8 @@ type Provider struct {
 	Models []string `yaml:"models"`
 	// ModelMap gives callers' names for models: alias to the provider's name.
 	ModelMap map[string]string `yaml:"model_map"`
+	// SpendCaps bound what all orgs together spend at this provider.
+	SpendCaps []SpendCap `yaml:"spend_caps"`
 	// Pools are the provider's quota groups. A model belongs to the first pool
 	// with a pattern that matches. Left out: one pool named like the provider,
 	// for all models, without quota.
@@ -49,13 +65,17 @@ type Pool struct {
 	// TPM is tokens per minute, in every sliding minute. Left out: no bound.
 	TPM int64 `yaml:"tpm"`
 	// TPMCounting is how the provider counts tokens. requested: input and
-	// output limit at the start, nothing given back, as OpenAI does. (actual,
-	// corrected by usage at the end, is not built yet.)
-	TPMCounting string `yaml:"tpm_counting" default:"requested" enum:"requested"`
+	// output limit at the start, nothing given back, as OpenAI does. actual: the
+	// tokens used, when the call ends.
+	TPMCounting string `yaml:"tpm_counting" default:"requested" enum:"requested,actual"`
+	// LearnQuota lets the limits that the provider names in its answers bound the
+	// pool too: the smaller one counts. Models with limits of their own then
+	// belong in pools of their own.
+	LearnQuota bool `yaml:"learn_quota" default:"true"`
 	// Concurrency is how many calls may be open at once. Left out: no bound.
 	Concurrency int `yaml:"concurrency"`
 	// MaxJobs and MaxBytes bound the jobs waiting for this pool; beyond them
-	// calls that do not fit get 503.
+	// calls that do not fit get 429.
 	MaxJobs  int  `yaml:"max_jobs" default:"100000"`
 	MaxBytes Size `yaml:"max_bytes" default:"1GB"`
 	// MaxAge is how long a job may wait before it expires.

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // finish fills in what depends on other fields.
@@ -29,6 +30,9 @@ func (d *document) finish(cfg *Config) {
 		}
 	}
 	for i := range cfg.Orgs {
+		if cfg.Orgs[i].OnStoreFailure == "" {
+			cfg.Orgs[i].OnStoreFailure = cfg.Store.OnFailure
+		}
 		for j := range cfg.Orgs[i].Users {
 			u := &cfg.Orgs[i].Users[j]
 			for k := range u.Limits {
@@ -52,11 +56,35 @@ func (d *document) validate(cfg *Config) {
 		}
 		d.failAt(path, "%s is also the address of %s; operators need a listener of their own", cfg.Listen, other)
 	}
+	if lease := cfg.Store.HoldLease; lease < 3*time.Second {
+		d.failAt("store.hold_lease", "%s is too short: holds are renewed every third of it, and Redis may be slow for a second; at least 3s", lease)
+	}
 	d.prices(cfg)
 	d.redis(cfg.Redis)
 	d.peppers(cfg.Auth.Peppers)
 	d.providers(cfg)
+	d.spendCaps("spend_caps", cfg.SpendCaps)
 	d.orgs(cfg)
+	d.queue(cfg.Queue)
+	d.webhookBounds(cfg.Webhooks)
+}
+
+// queue checks the percentages.
+func (d *document) queue(q Queue) {
+	for name, percent := range map[string]int{"org_share": q.OrgShare, "user_share": q.UserShare, "memory_share": q.MemoryShare} {
+		if percent > 100 {
+			d.failAt("queue."+name, "is a percentage; %d is more than 100", percent)
+		}
+	}
+	ids := names{}
+	for i, k := range q.SealKeys {
+		path := fmt.Sprintf("queue.seal_keys[%d]", i)
+		d.unique(ids, path+".id", k.ID)
+		d.longEnough(path+".secret", k.Secret)
+	}
+	if s := q.Shares; s.Interactive+s.Async+s.Batch > 100 {
+		d.failAt("queue.shares", "are %d percent together, more than 100", s.Interactive+s.Async+s.Batch)
+	}
 }
 
 // checkHostPort accepts host:port with a numeric port; the host may be empty.
@@ -136,9 +164,14 @@ func (d *document) peppers(peppers []Pepper) {
 		if p.ID == "sha256" {
 			d.failAt(path+".id", `"sha256" marks hashes made without a pepper; choose another id`)
 		}
-		if n := len(p.Secret); n > 0 && n < 16 {
-			d.failAt(path+".secret", "has %d characters; at least 16 are needed (openssl rand -hex 32)", n)
-		}
+		d.longEnough(path+".secret", p.Secret)
+	}
+}
+
+// longEnough refuses secrets that can be guessed.
+func (d *document) longEnough(path string, s Secret) {
+	if n := len(s); n > 0 && n < 16 {
+		d.failAt(path, "has %d characters; at least 16 are needed (openssl rand -hex 32)", n)
 	}
 }
 

@@ -31,9 +31,29 @@ func (d *document) orgs(cfg *Config) {
 		if o.OverLimit == "refuse" && o.MaxWait > 0 {
 			d.failAt(path+".max_wait", "has no effect with over_limit: refuse")
 		}
+		switch {
+		case d.given(path+".grow_step") && o.Hold != "grow":
+			d.failAt(path+".grow_step", "has no effect without hold: grow")
+		case o.GrowStep < 20 || o.GrowStep > 1_000_000:
+			d.failAt(path+".grow_step", "must be from 20 to 1000000 tokens")
+		}
+		d.journal(path, o, cfg.Store)
+		d.webhooks(path, o, cfg.Webhooks)
 		d.users(path, o, cfg.Auth.Peppers, hashes)
 		d.limits(path, o)
 	}
+}
+
+// journal checks that calls which are admitted without Redis can be kept.
+func (d *document) journal(path string, o *Org, s Store) {
+	if o.OnStoreFailure == "deny" || o.OnStoreFailure == "" || s.JournalDir != "" {
+		return
+	}
+	path += ".on_store_failure"
+	if !d.given(path) {
+		path = "store.on_failure"
+	}
+	d.failAt(path, "%s needs store.journal_dir, a directory on disk: calls are kept there until Redis can charge them", o.OnStoreFailure)
 }
 
 func (d *document) users(path string, o *Org, peppers []Pepper, hashes names) {
@@ -136,7 +156,10 @@ func (d *document) only(path string, l Limit, users, keyIDs []string) {
 }
 
 // endpoints are the names limits can match.
-var endpoints = []string{"chat.completions", "embeddings"}
+var endpoints = []string{
+	"audio.speech", "audio.transcriptions", "audio.translations", "chat.completions", "completions", "embeddings",
+	"images.edits", "images.generations", "images.variations", "moderations", "responses", "responses.compact", "responses.input_tokens",
+}
 
 func (d *document) limit(path string, l Limit) {
 	d.patterns(path+".models", l.Models)

@@ -35,9 +35,37 @@ func (d *document) providers(cfg *Config) {
 			}
 			d.patterns(at+".models", pool.Models)
 		}
+		d.azure(path, p)
 		d.poolless(path, p)
+		d.spendCaps(path+".spend_caps", p.SpendCaps)
 	}
 }
+
+// azure checks what only Azure providers have.
+func (d *document) azure(path string, p Provider) {
+	if p.Kind != "azure" {
+		if p.APIVersion != "" {
+			d.failAt(path+".api_version", "is only for kind azure")
+		}
+		if len(p.Deployments) > 0 {
+			d.failAt(path+".deployments", "is only for kind azure")
+		}
+		return
+	}
+	if p.APIVersion == "" && len(p.Deployments) > 0 {
+		d.failAt(path+".deployments", "needs api_version; without it calls go to Azure's v1 API, which takes the deployment as model: use model_map")
+	}
+	if u, err := url.Parse(p.BaseURL); err == nil && strings.Contains(u.Path, "/openai") {
+		d.failAt(path+".base_url", "goes too far; end it with the resource, such as https://NAME.openai.azure.com")
+	}
+	for model, name := range p.Deployments {
+		if !deploymentName.MatchString(name) {
+			d.failAt(join(path+".deployments", model), "%s is not a deployment's name", quote(name))
+		}
+	}
+}
+
+var deploymentName = regexp.MustCompile(`^[A-Za-z0-9._-]+$`)
 
 func (d *document) baseURL(path, text string) {
 	u, err := url.Parse(text)
@@ -48,7 +76,7 @@ func (d *document) baseURL(path, text string) {
 		d.failAt(path, "has a user or password in it; use api_key or headers")
 	case u.RawQuery != "" || u.Fragment != "":
 		d.failAt(path, "has a query or fragment; use headers for constant parameters")
-	case strings.HasSuffix(u.Path, "/chat/completions"), strings.HasSuffix(u.Path, "/embeddings"):
+	case strings.HasSuffix(u.Path, "/chat/completions"), strings.HasSuffix(u.Path, "/embeddings"), strings.HasSuffix(u.Path, "/responses"):
 		d.failAt(path, "goes too far; end it with the version segment, such as https://api.openai.com/v1")
 	}
 }

@@ -38,6 +38,9 @@ func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 // LogValue is String, for slog.
 func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
+// Percent is a part of something, 1 to 100.
+type Percent int
+
 // Size is a number of bytes.
 type Size int64
 
@@ -88,6 +91,8 @@ func setText(v reflect.Value, text string) (err error) {
 		*p = int(n)
 	case *time.Duration:
 		*p, err = parseDuration(text)
+	case *Percent:
+		*p, err = parsePercent(text)
 	case *Size:
 		*p, err = parseSize(text)
 	case *Quantity:
@@ -174,6 +179,16 @@ var sizeUnits = []struct {
 	{"GB", 1e9},
 	{"B", 1},
 	{"", 1},
+}
+
+// parsePercent reads 10%.
+func parsePercent(text string) (Percent, error) {
+	digits, ok := strings.CutSuffix(text, "%")
+	n, err := strconv.ParseUint(strings.TrimSpace(digits), 10, 8)
+	if !ok || err != nil || n < 1 || n > 100 {
+		return 0, fmt.Errorf("expected a percentage from 1%% to 100%%, got %s", quote(text))
+	}
+	return Percent(n), nil
 }
 
 // parseSize reads 500KB, 32MB, 32MiB and plain bytes.

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/goccy/go-yaml"
 	"github.com/prometheus/client_golang/prometheus"
@@ -19,8 +20,10 @@ import (
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/proxy"
 	"github.com/llmguard/llmguard/queue"
+	"github.com/llmguard/llmguard/webhook"
 )
 
 var update = flag.Bool("update", false, "write dashboards/*.json anew")
@@ -162,9 +165,18 @@ func metrics(t *testing.T) map[string][]string {
 	t.Cleanup(func() { _ = rdb.Close() })
 	d := described{map[string][]string{}}
 	store := budget.New(rdb, budget.Options{Metrics: d})
+	if err := budget.RegisterCaps(t.Context(), d, store, func() []budget.Cap { return nil }); err != nil {
+		t.Fatal(err)
+	}
 	g := guard.New(guard.Options{Budget: store, Policy: &guard.Policy{}, Metrics: d})
 	q, err := queue.New(rdb, []queue.Pool{{ID: "p"}}, queue.Options{Registerer: d})
 	if err != nil {
+		t.Fatal(err)
+	}
+	if err := pricing.Register(d, func() *pricing.Catalogue { return nil }, time.Now); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := webhook.New(rdb, webhook.Options{Metrics: d}); err != nil {
 		t.Fatal(err)
 	}
 	proxy.New(proxy.Options{Guard: g, Queue: q, Directory: &proxy.Directory{}, Metrics: d})

@@ -57,6 +57,8 @@ func limits(b *builder) {
 	b.row("Limits")
 	b.graph("Calls that did not fit, by limit", "Refused or sent to the queue by a limit. Limits in mode shadow only counted them.", "reqps", false,
 		query{`sum by (limit, mode) (rate(llmguard_budget_refusals_total` + from + `[$__rate_interval]))`, "{{limit}} ({{mode}})"})
+	b.graph("Spend caps used", "Share of each spend cap that is used, of a provider or, without one, of the deployment. At 100 % calls of all orgs wait.", "percentunit", false,
+		query{`max by (provider, limit, metric) (llmguard_budget_cap_used` + from + `) / max by (provider, limit, metric) (llmguard_budget_cap_amount` + from + `)`, "{{provider}} {{limit}}"})
 	b.graph("Holds by outcome", "What became of holds asked for. Unavailable: Redis did not answer in time, and the call was refused.", "reqps", true,
 		query{`sum by (outcome) (rate(llmguard_budget_holds_total` + from + `[$__rate_interval]))`, "{{outcome}}"})
 	b.graph("Failed authentication", "Requests with an unknown, expired or disabled key.", "reqps", false,
@@ -92,6 +94,9 @@ func waiting(b *builder) {
 		query{`max by (pool, limit) (llmguard_queue_quota_used` + from + `)`, "{{pool}} {{limit}}"})
 	b.graph("Jobs ended", "By terminal state.", "reqps", true,
 		query{`sum by (state) (rate(llmguard_queue_jobs_ended_total` + from + `[$__rate_interval]))`, "{{state}}"})
+	b.graph("Webhooks", "Attempts to deliver by outcome, and deliveries that were given up.", "reqps", false,
+		query{`sum by (outcome) (rate(llmguard_webhook_attempts_total` + from + `[$__rate_interval])) or vector(0)`, "{{outcome}}"},
+		query{`sum by (reason) (rate(llmguard_webhook_dead_total` + from + `[$__rate_interval])) or vector(0)`, "given up: {{reason}}"})
 	b.graph("Callers waiting", "Connected callers whose call waits in the queue or runs from it.", "short", true,
 		query{`sum by (instance) (llmguard_proxy_waiting_callers` + from + `)`, "{{instance}}"})
 	b.graph("Pools blocked by the provider", "Rest of the time for which a provider's 429 or 503 keeps a pool closed.", "s", false,
@@ -106,6 +111,8 @@ func health(b *builder) {
 		query{`sum(rate(llmguard_budget_expired_holds_total` + from + `[$__rate_interval]))`, "expired holds"},
 		query{`sum(rate(llmguard_budget_lost_holds_total` + from + `[$__rate_interval]))`, "lost holds"},
 		query{`sum(rate(llmguard_guard_settle_errors_total` + from + `[$__rate_interval]))`, "failed settlements"},
+		query{`sum(llmguard_budget_journal_records` + from + `)`, "waiting in journals"},
+		query{`sum(rate(llmguard_guard_without_store_total` + from + `[$__rate_interval]))`, "calls without Redis"},
 		query{`sum(rate(llmguard_queue_claims_reaped_total` + from + `[$__rate_interval])) or vector(0)`, "claims of dead workers"},
 		query{`sum(rate(llmguard_queue_tickets_lost_total` + from + `[$__rate_interval])) or vector(0)`, "lost tickets"},
 		query{`sum(rate(llmguard_guard_usage_faults_total` + from + `[$__rate_interval]))`, "faulty usage"})

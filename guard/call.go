@@ -8,6 +8,7 @@ import (
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/pricing"
+	"github.com/llmguard/llmguard/providers"
 	"github.com/llmguard/llmguard/wire"
 )
 
@@ -24,16 +25,10 @@ const (
 	UpstreamError Outcome = "upstream_error" // a complete 5xx answer
 	Broken        Outcome = "broken"         // reset, timeout or truncation
 	ClientGone    Outcome = "client_gone"    // cancelled because the caller left
+	Cut           Outcome = "cut"            // cancelled because its hold could not grow
 )
 
-// settleTimeout bounds one attempt to settle; settleTries attempts are made
-// with growing pauses, about two minutes in all. After that the hold expires
-// and is charged in full.
-const (
-	settleTimeout = 3 * time.Second
-	settleTries   = 30
-	settlePause   = 4 * time.Second
-)
+var outcomes = []Outcome{Completed, NoUsage, Rejected, Busy, Unsent, UpstreamError, Broken, ClientGone, Cut}
 
 // Result is what became of a call. Cost is final as soon as Forward returns.
 type Result struct {
@@ -43,14 +38,28 @@ type Result struct {
 	Cost       pricing.Nano
 	Split      pricing.Split // of Cost; zero when it is not made up of Usage
 	Estimated  bool
+	Failed     bool        // the stream carried an error event of the provider's
 	Fault      string      // what was wrong with the provider's usage, if anything
 	Refusal    *wire.Error // the provider's error, when that is what was relayed
+	Ending     *wire.Error // our error that a stream ended in, if it did
 	UpstreamID string      // the provider's x-request-id
 	Model      string      // as the answer names it
 	Tier       string      // as the answer names it
 	RetryAfter time.Duration
 	FirstByte  time.Duration
 	Took       time.Duration
+}
+
+// Counted is how many tokens a provider that counts actual ones has counted
+// after Forward; -1 when that is not known.
+func (c *Call) Counted() int64 {
+	switch r := &c.Result; {
+	case r.Outcome == Busy, r.Outcome == Rejected:
+		return 0
+	case r.Outcome == Completed:
+		return r.Usage.Input + r.Usage.Output
+	}
+	return -1
 }
 
 // Call is one admitted call. Its methods are for one goroutine; End may be
@@ -64,114 +73,67 @@ type Call struct {
 
 	Hold   *budget.Hold
 	Result Result
+	// Alias is what the caller knows the response by, if not by the provider's id.
+	Alias string
+	// Without is set when the call was admitted without the store.
+	Without StoreFailure
 
 	guard *Guard
+	held  int64 // tokens of output the hold covers
 	end   sync.Once
 }
 
-// Begin holds the plan's cost against every applying limit, all or nothing.
+// Begin holds what the plan holds first against every applying limit and spend
+// cap, all or nothing. While the store is away it does as the org's
+// OnStoreFailure says.
 // Errors are *Refusal, or wrap budget.ErrUnavailable.
 func (g *Guard) Begin(ctx context.Context, p *Plan, id string, attempt int, jobID string) (*Call, error) {
 	c := &Call{Plan: p, ID: id, Attempt: attempt, JobID: jobID, guard: g}
-	// A caller that hangs up must not cut off a hold that may have been applied.
-	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.deadline)
-	defer cancel()
 	who := budget.Call{
 		ID: id, Attempt: attempt, Org: p.Caller.Org.ID, User: p.Caller.User, Key: p.Caller.Key,
 		IP: p.Caller.IP, Model: p.Request.Model, Provider: p.Target.Provider.ID,
 		Endpoint: string(p.Request.Endpoint), PriceVersion: p.Price.Version, JobID: jobID,
 	}
-	hold, err := g.budget.Hold(bounded, p.Limits, who, p.Max, g.expected(p))
+	// A caller that hangs up must not cut off a hold that may have been applied.
+	ctx = context.WithoutCancel(ctx)
+	hold, asked, err := g.hold(ctx, p, who)
 	g.metrics.held(err)
 	if err != nil {
-		if errors.Is(err, budget.ErrUnavailable) {
-			g.voidLate(ctx, who)
+		gone := errors.Is(err, budget.ErrUnavailable)
+		if gone && p.Caller.Org.WithoutStore() && jobID == "" { // jobs are in the store themselves
+			return g.beginWithout(ctx, c, who, asked)
+		}
+		if gone && asked {
+			g.voidLate(ctx, who, p.Caps)
 		}
 		return nil, p.refusal(err)
 	}
-	c.Hold = hold
+	c.Hold, c.held = hold, p.start
 	c.Result.Outcome = Unsent
 	return c, nil
 }
 
 // voidLate gives back a hold whose reply was lost; it may have been applied.
-func (g *Guard) voidLate(ctx context.Context, who budget.Call) {
+func (g *Guard) voidLate(ctx context.Context, who budget.Call, caps []budget.Cap) {
 	ctx = context.WithoutCancel(ctx)
 	g.settling.Go(func() {
-		g.retry(ctx, "void", who.ID, func(ctx context.Context) error {
-			return g.budget.VoidLost(ctx, who)
-		})
-	})
-}
-
-// End settles the call, or voids it when the provider did no work. It returns
-// at once; Close waits for the write. A failed write is tried again until the
-// hold's expiry has long charged it.
-func (c *Call) End(ctx context.Context) {
-	c.end.Do(func() {
-		ctx = context.WithoutCancel(ctx)
-		c.guard.settling.Go(func() {
-			c.guard.retry(ctx, "settle", c.ID, c.write)
-		})
-	})
-}
-
-// EndNow settles like End but waits for the first attempt, so that a job is
-// not called done before its money is. Further attempts go on behind it.
-func (c *Call) EndNow(ctx context.Context) {
-	c.end.Do(func() {
-		ctx = context.WithoutCancel(ctx)
 		once, cancel := context.WithTimeout(ctx, settleTimeout)
 		defer cancel()
-		if err := c.write(once); err != nil {
-			c.guard.settling.Go(func() { c.guard.retry(ctx, "settle", c.ID, c.write) })
+		if err := g.budget.VoidLost(once, who, caps...); err != nil {
+			g.metrics.settleErrors.Inc()
+			g.later(ctx, []budget.Ending{{Hold: budget.Lost(who, caps...)}}, nil)
 		}
 	})
-}
-
-func (c *Call) write(ctx context.Context) error {
-	r := &c.Result
-	if r.void() {
-		return c.guard.budget.Void(ctx, c.Hold)
-	}
-	receipt, err := c.guard.budget.Settle(ctx, c.Hold, budget.Settlement{
-		Actual: budget.Amounts{Cost: r.Cost, Tokens: r.Usage.Input + r.Usage.Output},
-		Usage:  r.Usage, Split: r.Split, Estimated: r.Estimated, Outcome: string(r.Outcome), Status: r.Status,
-		UpstreamID: r.UpstreamID, ServiceTier: r.Tier, Waited: c.Waited, Took: r.Took,
-	})
-	if err == nil {
-		c.guard.metrics.settled(c, receipt)
-	}
-	return err
-}
-
-func (r *Result) void() bool {
-	return r.Outcome == Unsent || r.Outcome == Rejected || r.Outcome == Busy
-}
-
-// retry runs a write to the store until it succeeds or the tries are used up.
-func (g *Guard) retry(ctx context.Context, what, id string, write func(context.Context) error) {
-	for try := 1; ; try++ {
-		once, cancel := context.WithTimeout(ctx, settleTimeout)
-		err := write(once)
-		cancel()
-		if err == nil {
-			return
-		}
-		g.metrics.settleErrors.Inc()
-		if try == settleTries || !errors.Is(err, budget.ErrUnavailable) {
-			g.log.Error("call left to expire: its hold will be charged in full", "what", what, "call", id, "error", err)
-			return
-		}
-		time.Sleep(min(time.Duration(try)*100*time.Millisecond, settlePause))
-	}
 }
 
 // faultOf says why an answer's usage cannot be billed, or nothing. Some servers
 // report zeros for what they did not count.
 func (c *Call) faultOf(a wire.Answer) string {
-	if a.Fault == "" && a.HasUsage && a.Usage.Input == 0 && a.Usage.Output == 0 && c.Input > 0 {
+	if a.Fault == "" && a.HasUsage && a.Usage.Input == 0 && a.Usage.Output == 0 && a.Usage.AudioMillis == 0 && c.Input > 0 {
 		return "usage is all zero"
+	}
+	if a.Hidden && (c.Target.Provider.Kind == providers.Gemini || c.Price.Provider == "google") {
+		return "" // its thoughts, which are billed as output
 	}
 	return a.Fault
 }
@@ -231,6 +193,6 @@ func (c *Call) chargeEstimate(o Outcome, output int64) {
 func (c *Call) chargeHold(o Outcome) {
 	r := &c.Result
 	r.Outcome, r.Estimated = o, true
-	r.Usage = c.usage(c.Output)
-	r.Cost, r.Split = c.Max.Cost, pricing.Split{}
+	r.Usage = c.usage(c.held)
+	r.Cost, r.Split = c.Hold.Max.Cost, pricing.Split{}
 }

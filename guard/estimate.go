@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"cmp"
 	"encoding/base64"
 	"math"
 	"slices"
@@ -32,15 +33,19 @@ func (g *Guard) estimate(p *Plan) error {
 	}
 	p.Max.Cost, p.Max.Tokens = cost, p.Input+p.Output
 	p.Quota = p.quotaTokens()
-	return nil
+	return g.first(p)
 }
 
 // usage is what the call consumes with so much output.
 func (p *Plan) usage(output int64) pricing.Usage {
 	u := pricing.Usage{Input: p.Input, AudioIn: p.audioIn, ImageIn: p.imageIn, Output: output, Requests: 1}
+	if len(p.Request.BuiltinTools) > 0 {
+		u.ToolCalls = max(p.Request.MaxToolCalls, 0)
+	}
 	if p.speaks() {
 		u.AudioOut = output
 	}
+	p.created(&u)
 	return u
 }
 
@@ -61,12 +66,18 @@ func (p *Plan) ceiling(output int64) (pricing.Nano, error) {
 // outputBound is the most tokens the provider may bill as output.
 func (p *Plan) outputBound() (int64, error) {
 	r := p.Request
-	if r.Endpoint == wire.Embeddings {
+	if r.Endpoint == wire.Embeddings || r.Endpoint.Free() {
 		return 0, nil
+	}
+	if r.Creation != nil {
+		return p.creationOutput()
 	}
 	limit := r.OutputLimit
 	if limit < 0 {
 		limit = p.defaultLimit()
+	}
+	if limit == 0 && r.Endpoint == wire.Completions && r.OutputLimit == 0 {
+		return 0, nil // it asks for an echo
 	}
 	if limit <= 0 {
 		limit = p.Price.MaxOutput
@@ -75,8 +86,8 @@ func (p *Plan) outputBound() (int64, error) {
 		limit = p.Price.Context
 	}
 	if limit <= 0 {
-		return 0, wire.BadRequest("max_completion_tokens", "output_limit_required",
-			"The output of %q has no known bound, so its cost cannot be held: set max_completion_tokens", r.Model)
+		return 0, wire.BadRequest(p.limitName(), "output_limit_required",
+			"The output of %q has no known bound, so its cost cannot be held: set %s", r.Model, p.limitName())
 	}
 	if limit > math.MaxInt32 {
 		return 0, wire.BadRequest(r.OutputField, "invalid_value", "%s is too large: %d", r.OutputField, limit)
@@ -92,6 +103,13 @@ func (p *Plan) predicted() int64 { return int64(p.Request.Prediction.Len()) }
 // model that cannot reach it refuses a request that names it.
 func (p *Plan) defaultLimit() int64 {
 	limit := p.Caller.Org.DefaultOutputLimit
+	switch p.Request.Endpoint {
+	case wire.Completions: // other vendors than OpenAI may have another default
+		return wire.DefaultCompletionLimit
+	case wire.ChatCompletions, wire.Responses:
+	default:
+		return 0
+	}
 	if most := p.Price.MaxOutput; most > 0 && limit >= most {
 		return 0
 	}
@@ -109,16 +127,28 @@ func (p *Plan) quotaTokens() int64 {
 // input counts the request's tokens as the model's family does.
 func (g *Guard) input(p *Plan) (int64, error) {
 	r, model := p.Request, p.Target.Model
+	switch {
+	case r.Endpoint.Free():
+		return 0, nil
+	case r.Creation != nil:
+		return g.creationInput(p), nil
+	}
 	if err := p.boundedTools(); err != nil {
 		return 0, err
 	}
 	c := counter{cache: g.counts, enc: tokenizer.EncodingFor(model), request: r}
-	if r.Endpoint == wire.Embeddings {
+	if r.Endpoint == wire.Embeddings || r.Endpoint == wire.Completions {
 		for _, t := range r.Inputs {
 			c.text(t)
 		}
+		if !r.Suffix.IsZero() {
+			before := c.tokens
+			c.text(wire.Text{Kind: wire.KindInput, Span: r.Suffix})
+			c.fixed += (c.tokens - before) * int64(max(r.InputItems-1, 0)) // with every prompt
+		}
 		return g.total(p, &c) + r.InputTokens, nil
 	}
+	c.fixed += p.kept.tokens
 	perRequest, perMessage, perName := tokenizer.ChatOverhead(model)
 	c.tokens += int64(perRequest)
 	for i := range r.Messages {
@@ -225,10 +255,22 @@ func (p *Plan) media(c *counter, m *wire.Message) error {
 			return wire.NotFound("messages", "file_not_found",
 				"No such file: a file must have been uploaded through this proxy by the same org. Send its content as file_data instead")
 		}
-		c.fixed += mediaTokens(f)
+		c.fixed += p.fileTokens(f)
 	}
 	return nil
 }
+
+// fileTokens bounds a document. One that the provider fetches itself may fill
+// the model's context.
+func (p *Plan) fileTokens(f wire.Media) int64 {
+	if f.Remote {
+		return cmp.Or(p.Price.Context, unknownContext)
+	}
+	return mediaTokens(f)
+}
+
+// unknownContext stands in for the context of a model nobody wrote down.
+const unknownContext = 128_000
 
 // mediaTokens is a bound for audio and documents: one token per two base64
 // characters is above every documented rate (audio at 10 tokens a second,

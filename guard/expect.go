@@ -31,7 +31,8 @@ func (g *Guard) total(p *Plan, c *counter) int64 {
 	return hold + c.fixed
 }
 
-// expected is what the call will probably take of its limits.
+// expected is what the call will probably take of its limits; a hold takes no
+// more of it than there is held.
 func (g *Guard) expected(p *Plan) budget.Amounts {
 	u := pricing.Usage{Input: min(p.text.expected, p.Input), Output: p.Output, Requests: 1}
 	if known, _ := g.calibration.Output(p.Caller.Org.ID, p.Caller.User, p.Target.Model); known > 0 {
@@ -48,7 +49,7 @@ func (g *Guard) expected(p *Plan) budget.Amounts {
 // is left out: vendors do not agree on what its count includes.
 func (c *Call) learn() {
 	r, learned := &c.Result, c.guard.calibration
-	if c.Request.Endpoint == wire.ChatCompletions {
+	if c.Request.Endpoint == wire.ChatCompletions || c.Request.Endpoint == wire.Responses {
 		learned.ObserveOutput(c.Caller.Org.ID, c.Caller.User, c.Target.Model, r.Usage.Output)
 	}
 	if c.text.pure && r.Usage.CachedInput+r.Usage.CacheWrite+r.Usage.CacheWrite1h == 0 {

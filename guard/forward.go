@@ -2,6 +2,7 @@ package guard
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/llmguard/llmguard/providers"
@@ -52,7 +54,9 @@ var ErrGone = errors.New("the caller left")
 // afterwards. With *BusyError, providers.ErrStale (nothing was sent) and
 // *wire.Error nothing was written to w. ErrGone means that the caller left;
 // what was written may be incomplete. A stream the provider broke off ends in
-// an error event and returns nil: Result tells.
+// an error event and returns nil, and so does one that was cut off because its
+// hold could not grow: Result tells. An answer that is read to its end without a
+// caller is written to w all the same: w may keep it.
 //
 // The end of ctx means that the caller left. Whether the provider is then
 // cancelled or read to its end follows from the org's policy and from whether
@@ -70,8 +74,8 @@ func (c *Call) Forward(ctx context.Context, w http.ResponseWriter, f Forwarding)
 
 	body := c.Request.Rewrite(c.edits...)
 	resp, err := c.Target.Provider.Send(e.upstream, providers.Request{
-		Path: c.Request.Endpoint.Path(), Query: f.Query, Header: f.Header,
-		Body: body.Reader, Length: body.Len(), Fresh: f.Fresh,
+		Path: c.Request.Endpoint.Path(), Model: c.Target.Model, Query: f.Query, Header: f.Header,
+		Type: body.Type(), Body: body.Reader, Length: body.Len(), Fresh: f.Fresh,
 	})
 	if err != nil {
 		return e.sendFailed(err)
@@ -79,14 +83,32 @@ func (c *Call) Forward(ctx context.Context, w http.ResponseWriter, f Forwarding)
 	defer resp.Body.Close()
 	c.Result.FirstByte = time.Since(start)
 	c.Result.Status, c.Result.UpstreamID = resp.StatusCode, resp.Header.Get("X-Request-Id")
+	rest := c.observed(ctx, resp, start)
 	switch {
 	case resp.StatusCode >= 300:
-		return c.relayError(w, resp)
+		return c.relayError(w, resp, rest)
 	case c.Request.Stream && isEventStream(resp.Header):
 		return e.relayStream(w, resp)
-	default:
-		return e.relayPlain(w, resp)
+	case c.Request.Endpoint == wire.Speech:
+		return e.relaySpeech(w, resp)
 	}
+	if err := e.cover(); err != nil {
+		return err
+	}
+	return e.relayPlain(w, resp)
+}
+
+// observed tells what the answer's head says of the provider's limits. For a
+// refusal it returns how long the provider is to be left alone.
+func (c *Call) observed(ctx context.Context, resp *http.Response, sent time.Time) time.Duration {
+	g := c.guard
+	if g.observe == nil {
+		return 0
+	}
+	h := Head{Pool: c.Target.Pool, Model: c.Target.Model, Status: resp.StatusCode, Header: resp.Header, Sent: sent}
+	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.deadline)
+	defer cancel()
+	return g.observe(bounded, h)
 }
 
 // errand is one request under way between its caller and the provider.
@@ -105,15 +127,15 @@ func (e *errand) hangUp() {
 	}
 }
 
-// cut reports whether it is us who broke off.
-func (e *errand) cut() bool { return errors.Is(context.Cause(e.upstream), ErrGone) }
+// left reports whether the provider was cancelled because the caller left.
+func (e *errand) left() bool { return errors.Is(context.Cause(e.upstream), ErrGone) }
 
 func (e *errand) gone() bool { return e.caller.Err() != nil }
 
 // broke charges a call that ended without an answer, after so many visible
 // tokens of output.
 func (e *errand) broke(output int64) {
-	if e.cut() {
+	if e.left() {
 		e.call.left(output)
 		return
 	}
@@ -176,20 +198,36 @@ func (e *errand) relayPlain(w http.ResponseWriter, resp *http.Response) error {
 		}
 		return wire.BadGateway("The provider's answer broke off. The call may have been billed", err)
 	}
-	answer, ok := wire.ParseUsage(c.Request.Endpoint, body)
+	e.settlePlain(body)
+	c.head(w, resp)
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(resp.StatusCode)
+	if err := written(w.Write(body)); err != nil || e.gone() {
+		return cmp.Or(err, ErrGone)
+	}
+	return nil
+}
+
+// settlePlain bills a whole answer by its usage. There is none to expect of what
+// is free.
+func (e *errand) settlePlain(body []byte) {
+	c := e.call
+	if c.Request.Creation != nil {
+		c.chargeCreated(wire.ParseCreated(c.Request.Endpoint, body))
+		return
+	}
+	answer, ok := wire.Answer{HasUsage: true}, true
+	if !c.Request.Endpoint.Free() {
+		answer, ok = wire.ParseUsage(c.Request.Endpoint, body)
+	}
 	if fault := c.faultOf(answer); ok && fault == "" {
 		c.charge(answer)
 	} else { // absurd usage is as good as none: it must neither bill too little nor too much
 		c.chargeHold(NoUsage)
 		c.Result.Fault = fault
+		answer.HasUsage = false
 	}
-	if e.gone() {
-		return ErrGone
-	}
-	c.head(w, resp)
-	w.Header().Set("Content-Length", fmt.Sprint(len(body)))
-	w.WriteHeader(resp.StatusCode)
-	return written(w.Write(body))
+	e.note(answer)
 }
 
 // written says that the caller is gone when it did not take what was written.
@@ -218,18 +256,23 @@ func (c *Call) head(w http.ResponseWriter, resp *http.Response) {
 	c.tell(w.Header())
 }
 
-// relayError deals with an answer that is no success.
-func (c *Call) relayError(w http.ResponseWriter, resp *http.Response) error {
+// relayError deals with an answer that is no success. Rest is how long the
+// provider is to be left alone, as far as somebody said so.
+func (c *Call) relayError(w http.ResponseWriter, resp *http.Response, rest time.Duration) error {
 	answer, readErr := io.ReadAll(io.LimitReader(resp.Body, maxErrorAnswer))
 	status := resp.StatusCode
 	refusal := parseError(status, answer)
 	switch {
-	case status == http.StatusTooManyRequests && refusal != nil && moneyGone[refusal.Code]:
+	case status == http.StatusPaymentRequired, // DeepSeek, OpenRouter
+		status == http.StatusTooManyRequests && refusal != nil && moneyGone[refusal.Code]:
 		c.Result.Outcome = Rejected
-		c.guard.log.Error("the provider account is out of money", "provider", c.Target.Provider.ID, "code", refusal.Code)
+		c.guard.log.Error("the provider account is out of money", "provider", c.Target.Provider.ID, "status", status)
 	case status == http.StatusTooManyRequests, status == http.StatusServiceUnavailable:
 		c.Result.Outcome = Busy
-		wait, _ := wire.ParseRetryAfter(resp.Header, time.Now())
+		wait := rest
+		if c.guard.observe == nil {
+			wait, _ = wire.ParseRetryAfter(resp.Header, time.Now())
+		}
 		c.Result.RetryAfter = wait
 		return &BusyError{Status: status, RetryAfter: wait, Header: resp.Header, Answer: answer}
 	case status >= 500:
@@ -245,15 +288,12 @@ func (c *Call) relayError(w http.ResponseWriter, resp *http.Response) error {
 		c.Result.Outcome = Rejected
 	}
 	if readErr != nil || refusal == nil {
-		return &wire.Error{
-			Status: status, Type: errorType(status), Code: "upstream_error",
-			Message: fmt.Sprintf("The provider answered %d without an error this proxy can relay", status),
-		}
+		return foreignError(status, answer)
 	}
 	c.Result.Refusal = refusal
 	c.head(w, resp)
 	copyRetryHeaders(w.Header(), resp.Header)
-	w.Header().Set("Content-Length", fmt.Sprint(len(answer)))
+	w.Header().Set("Content-Length", strconv.Itoa(len(answer)))
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	return written(w.Write(answer))

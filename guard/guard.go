@@ -13,6 +13,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,6 +22,7 @@ import (
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/calibration"
+	"github.com/llmguard/llmguard/owned"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/providers"
 	"github.com/llmguard/llmguard/tokenizer"
@@ -38,6 +40,13 @@ type Org struct {
 	// DefaultOutputLimit, in tokens, is spliced into requests that name no
 	// output limit; 0 means the model's own maximum is held instead.
 	DefaultOutputLimit int64
+	// Grow lets the hold of a stream whose output all shows, and whose request
+	// names no output limit, begin small and grow with the output. A stream whose
+	// hold cannot grow is cut off. Otherwise the whole bound is held before.
+	Grow bool
+	// GrowStep is how many tokens of output such a hold is ahead of each answer;
+	// 0 is DefaultGrowStep.
+	GrowStep int64
 	// AllowBuiltinTools admits provider-run tools whose cost is not bounded by
 	// the request.
 	AllowBuiltinTools bool
@@ -51,6 +60,8 @@ type Org struct {
 	// KeepStarted fails a job whose worker died after the request may have
 	// reached the provider, instead of running it again.
 	KeepStarted bool
+	// OnStoreFailure is what becomes of live calls while the store is away.
+	OnStoreFailure StoreFailure
 }
 
 // Disconnect is what becomes of a call whose caller is gone.
@@ -88,6 +99,8 @@ type Policy struct {
 	// Provider is ignored and its Use must be empty.
 	UnknownPrice *pricing.Entry
 	Providers    *providers.Set
+	// Caps bound what all orgs together spend.
+	Caps []budget.Cap
 }
 
 // price finds what a call to a target costs. The price of unknown models does
@@ -113,10 +126,28 @@ type Options struct {
 	Policy *Policy
 	// Calibration learns how far estimates are off; nil: they stay as they are.
 	Calibration *calibration.Calibration
+	// Observe, when set, is told the head of every answer. For a 429 or 503 it
+	// returns how long the provider is to be left alone. The answer waits for it,
+	// at most StoreDeadline.
+	Observe func(ctx context.Context, h Head) time.Duration
+	// Owned knows what providers keep for the orgs; nil: nothing that is kept
+	// can be referred to.
+	Owned *owned.Store
 	// StoreDeadline bounds every decision that waits for Redis; default 250 ms.
 	StoreDeadline time.Duration
-	Log           *slog.Logger
-	Metrics       prometheus.Registerer
+	// LocalShare is the percentage of each limit that this process lets through
+	// by itself while the store is away, for orgs with Local; default 10.
+	LocalShare int
+	Log        *slog.Logger
+	Metrics    prometheus.Registerer
+}
+
+// Head is the head of a provider's answer.
+type Head struct {
+	Pool, Model string // the model as the provider knows it
+	Status      int
+	Header      http.Header
+	Sent        time.Time // when the request was written, or a little before
 }
 
 // Guard admits, forwards and settles calls. It is safe for concurrent use.
@@ -125,10 +156,18 @@ type Guard struct {
 	policy      atomic.Pointer[Policy]
 	counts      *tokenizer.Cache
 	calibration *calibration.Calibration
+	observe     func(context.Context, Head) time.Duration
+	owned       *owned.Store
 	deadline    time.Duration
+	share       int // percent
+	circuit     circuit
 	log         *slog.Logger
 	metrics     *metrics
 	settling    sync.WaitGroup
+
+	endingMu sync.Mutex
+	ending   []*Call // that wait to be settled or voided
+	flying   bool    // a goroutine is ending them
 }
 
 // New returns a Guard; Close it to wait for settlements under way.
@@ -136,13 +175,18 @@ func New(o Options) *Guard {
 	if o.StoreDeadline <= 0 {
 		o.StoreDeadline = 250 * time.Millisecond
 	}
+	if o.LocalShare <= 0 {
+		o.LocalShare = 10
+	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	g := &Guard{
-		budget: o.Budget, counts: tokenizer.NewCache(), calibration: o.Calibration, deadline: o.StoreDeadline,
-		log: o.Log, metrics: newMetrics(o.Metrics),
+		budget: o.Budget, counts: tokenizer.NewCache(), calibration: o.Calibration, observe: o.Observe, owned: o.Owned, deadline: o.StoreDeadline, share: o.LocalShare,
+		circuit: circuit{log: o.Log, orgs: map[string]*outage{}},
+		log:     o.Log, metrics: newMetrics(o.Metrics),
 	}
+	g.metrics.watch(o.Metrics, g.StoreAway)
 	g.policy.Store(o.Policy)
 	return g
 }
@@ -175,6 +219,9 @@ func (g *Guard) Close(ctx context.Context) error {
 	go func() { g.settling.Wait(); close(done) }()
 	select {
 	case <-done:
+		if g.owned != nil {
+			return g.owned.Close(ctx)
+		}
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()

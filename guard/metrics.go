@@ -2,11 +2,13 @@ package guard
 
 import (
 	"errors"
+	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/pricing"
 )
 
 type metrics struct {
@@ -16,12 +18,18 @@ type metrics struct {
 	tokens       *prometheus.CounterVec
 	faults       prometheus.Counter
 	settleErrors prometheus.Counter
+	without      *prometheus.CounterVec
+	extensions   *prometheus.CounterVec
 	firstByte    *prometheus.HistogramVec
+
+	mu     sync.RWMutex
+	series map[seriesKey]*series
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
 	f := promauto.With(reg)
 	return &metrics{
+		series: map[seriesKey]*series{},
 		holds: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "llmguard_guard_admissions_total",
 			Help: "Holds asked for, by outcome: admitted, refused, never (cannot fit at all), store_error.",
@@ -40,13 +48,28 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Name: "llmguard_guard_usage_faults_total", Help: "Answers whose usage was negative, absurd or of the wrong type, and was clamped.",
 		}),
 		settleErrors: f.NewCounter(prometheus.CounterOpts{
-			Name: "llmguard_guard_settle_errors_total", Help: "Failed attempts to write a settlement; each is tried again.",
+			Name: "llmguard_guard_settle_errors_total", Help: "Ends of calls that were not written at once and went to the journal.",
 		}),
+		without: f.NewCounterVec(prometheus.CounterOpts{
+			Name: "llmguard_guard_without_store_total",
+			Help: "Calls while the store was away that on_store_failure local or allow decided on, by mode and outcome: admitted, refused.",
+		}, []string{"mode", "outcome"}),
+		extensions: f.NewCounterVec(prometheus.CounterOpts{
+			Name: "llmguard_guard_extensions_total",
+			Help: "Extensions of holds that grow with their stream, by outcome: extended, refused, store_error, ended (the hold had expired).",
+		}, []string{"outcome"}),
 		firstByte: f.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "llmguard_guard_upstream_first_byte_seconds", Help: "Time from sending a request to the provider's response header, by pool.",
 			Buckets: []float64{.05, .1, .25, .5, 1, 2, 4, 8, 15, 30, 60, 120, 300},
 		}, []string{"pool"}),
 	}
+}
+
+// watch registers what is counted elsewhere.
+func (m *metrics) watch(reg prometheus.Registerer, away func() int) {
+	promauto.With(reg).NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "llmguard_guard_store_away_orgs", Help: "Orgs for which this process knows the store to be away.",
+	}, func() float64 { return float64(away()) })
 }
 
 func (m *metrics) held(err error) {
@@ -63,12 +86,62 @@ func (m *metrics) held(err error) {
 	}
 }
 
+func (m *metrics) extended(err error) {
+	var exceeded *budget.ExceededError
+	outcome := "store_error"
+	switch {
+	case err == nil:
+		outcome = "extended"
+	case errors.As(err, &exceeded):
+		outcome = "refused"
+	case errors.Is(err, budget.ErrEnded):
+		outcome = "ended"
+	}
+	m.extensions.WithLabelValues(outcome).Inc()
+}
+
+// series are the metrics of the calls of one pool and model, looked up once.
+type series struct {
+	firstByte prometheus.Observer
+	calls     map[Outcome]prometheus.Counter
+
+	exact, estimated                      prometheus.Counter // cost
+	input, cachedInput, output, reasoning prometheus.Counter // tokens
+}
+
+type seriesKey struct{ pool, model string }
+
+// of returns the series of a call's pool and model.
+func (m *metrics) of(c *Call) *series {
+	key := seriesKey{c.Target.Pool, c.Price.Model}
+	m.mu.RLock()
+	s := m.series[key]
+	m.mu.RUnlock()
+	if s != nil {
+		return s
+	}
+	tokens := func(class string) prometheus.Counter { return m.tokens.WithLabelValues(key.model, class) }
+	s = &series{
+		calls:     map[Outcome]prometheus.Counter{},
+		firstByte: m.firstByte.WithLabelValues(key.pool),
+		exact:     m.cost.WithLabelValues(key.model, "exact"), estimated: m.cost.WithLabelValues(key.model, "estimated"),
+		input: tokens("input"), cachedInput: tokens("cached_input"), output: tokens("output"), reasoning: tokens("reasoning"),
+	}
+	for _, o := range outcomes {
+		s.calls[o] = m.calls.WithLabelValues(key.pool, key.model, string(o))
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.series[key] = s
+	return s
+}
+
 // ended counts a call once its result is known.
 func (m *metrics) ended(c *Call) {
-	r := &c.Result
-	m.calls.WithLabelValues(c.Target.Pool, c.Price.Model, string(r.Outcome)).Inc()
+	r, s := &c.Result, m.of(c)
+	s.calls[r.Outcome].Inc()
 	if r.FirstByte > 0 {
-		m.firstByte.WithLabelValues(c.Target.Pool).Observe(r.FirstByte.Seconds())
+		s.firstByte.Observe(r.FirstByte.Seconds())
 	}
 	if r.Fault != "" {
 		m.faults.Inc()
@@ -77,18 +150,17 @@ func (m *metrics) ended(c *Call) {
 
 // settled counts money once it is in the ledger, so that metrics and ledger
 // agree.
-func (m *metrics) settled(c *Call, receipt budget.Receipt) {
+func (s *series) settled(u pricing.Usage, estimated bool, receipt budget.Receipt) {
 	if receipt.Replayed {
 		return
 	}
-	kind := "exact"
-	if c.Result.Estimated {
-		kind = "estimated"
+	cost := s.exact
+	if estimated {
+		cost = s.estimated
 	}
-	u, model := &c.Result.Usage, c.Price.Model
-	m.cost.WithLabelValues(model, kind).Add(float64(receipt.Charged)) // a metric, not the ledger
-	m.tokens.WithLabelValues(model, "input").Add(float64(u.Input))
-	m.tokens.WithLabelValues(model, "cached_input").Add(float64(u.CachedInput))
-	m.tokens.WithLabelValues(model, "output").Add(float64(u.Output))
-	m.tokens.WithLabelValues(model, "reasoning").Add(float64(u.Reasoning))
+	cost.Add(float64(receipt.Charged)) // a metric, not the ledger
+	s.input.Add(float64(u.Input))
+	s.cachedInput.Add(float64(u.CachedInput))
+	s.output.Add(float64(u.Output))
+	s.reasoning.Add(float64(u.Reasoning))
 }

@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strconv"
@@ -20,44 +21,70 @@ type Plan struct {
 	Target  providers.Target
 	Price   *pricing.Price
 	Limits  []budget.Limit // those of the org that apply to this call
+	Caps    []budget.Cap   // those that apply to this call, with the limits that do
 
 	Input  int64 // tokens, never below what the provider will bill for known tokenizers
 	Output int64 // tokens, the most the provider may produce
 	Max    budget.Amounts
-	Quota  int64 // tokens charged to the provider's TPM
+	First  budget.Amounts // what is held before it is sent: Max, or less when the hold grows
+	Quota  int64          // tokens charged to the provider's TPM
 
 	text textPart
 
 	audioIn, imageIn int64 // tokens, parts of Input
+	made             made
+	start, step      int64 // tokens of output held at first, and to be ahead by; see first
 
 	at    time.Time
 	terms pricing.Terms
 	edits []wire.Edit
+	kept  kept // what the request refers to
 }
 
-// Prepare prices a request. Errors are *wire.Error and meant for the caller.
+// Prepare prices a request that refers to nothing kept elsewhere, without I/O.
+// Errors are *wire.Error and meant for the caller.
 func (g *Guard) Prepare(c Caller, r *wire.Request) (*Plan, error) {
+	if len(r.Refs) > 0 {
+		return nil, notOwned(r.Refs[0])
+	}
+	return g.prepare(c, r, kept{})
+}
+
+// PrepareKept is Prepare after a look at what the request refers to, if
+// anything. The error may also wrap budget.ErrUnavailable.
+func (g *Guard) PrepareKept(ctx context.Context, c Caller, r *wire.Request) (*Plan, error) {
+	kept, err := g.resolve(ctx, c, r)
+	if err != nil {
+		return nil, err
+	}
+	return g.prepare(c, r, kept)
+}
+
+func (g *Guard) prepare(c Caller, r *wire.Request, kept kept) (*Plan, error) {
 	policy := g.Policy()
 	if err := allowed(c, r.Model); err != nil {
 		return nil, err
 	}
-	target, err := policy.Providers.Resolve(r.Model, c.Org.Providers)
+	target, err := policy.Providers.Resolve(r.Model, kept.only(c.Org.Providers))
 	if err != nil {
 		return nil, notFound(r.Model)
 	}
 	at := now()
-	price, err := policy.price(target, at)
+	price, err := policy.priceOf(r.Endpoint, target, at)
 	if err != nil {
 		return nil, unpriced(err)
 	}
 	p := &Plan{
-		Caller: c, Request: r, Target: target, Price: price, at: at,
-		terms: pricing.Terms{ServiceTier: r.ServiceTier, Region: r.InferenceGeo, At: at},
+		Caller: c, Request: r, Target: target, Price: price, at: at, kept: kept,
+		terms: pricing.Terms{
+			ServiceTier: r.ServiceTier, ProjectTier: target.Provider.ServiceTier, Region: r.InferenceGeo, At: at,
+		},
 	}
 	if err := g.estimate(p); err != nil {
 		return nil, err
 	}
 	p.Limits = applying(c, r, target)
+	p.Caps = p.capping(policy.Caps)
 	p.edit()
 	return p, nil
 }
@@ -94,13 +121,18 @@ func applying(c Caller, r *wire.Request, t providers.Target) []budget.Limit {
 		if l.Mode == budget.Off || !concerns(l, c) {
 			continue
 		}
-		// Under either name: an alias is no way around a limit.
-		named := providers.MatchAny(l.Models, r.Model) || providers.MatchAny(l.Models, t.Model)
-		if named && providers.MatchAny(l.Endpoints, string(r.Endpoint)) {
+		if covers(l, r, t) {
 			out = append(out, l)
 		}
 	}
 	return out
+}
+
+// covers reports whether the call is among a limit's models and endpoints, the
+// model under either name: an alias is no way around a limit.
+func covers(l budget.Limit, r *wire.Request, t providers.Target) bool {
+	named := providers.MatchAny(l.Models, r.Model) || providers.MatchAny(l.Models, t.Model)
+	return named && providers.MatchAny(l.Endpoints, string(r.Endpoint))
 }
 
 func concerns(l budget.Limit, c Caller) bool {
@@ -123,25 +155,61 @@ func (p *Plan) edit() {
 	if p.Target.Model != r.Model {
 		p.edits = append(p.edits, wire.Edit{Name: "model", JSON: strconv.AppendQuote(nil, p.Target.Model)})
 	}
-	if r.Endpoint == wire.ChatCompletions && r.Stream && !r.IncludeUsage {
+	asks := r.Endpoint == wire.ChatCompletions || r.Endpoint == wire.Completions
+	if asks && p.Target.Provider.Kind == providers.Mistral {
+		p.edits, asks = append(p.edits, mistralEdits(r)...), false
+	}
+	if asks && r.Stream && !r.IncludeUsage {
 		p.edits = append(p.edits, wire.Edit{Name: "stream_options.include_usage", JSON: []byte("true")})
 	}
+	if r.Background { // what runs without its caller is ours to keep
+		p.edits = append(p.edits, wire.Edit{Name: "background", JSON: []byte("false")})
+	}
+	p.edits = append(p.edits, p.kept.edits...)
 	if limit := p.defaultLimit(); p.splices(limit) {
 		p.edits = append(p.edits, wire.Edit{Name: p.limitField(), JSON: strconv.AppendInt(nil, limit, 10)})
 	}
 }
 
+// mistralEdits takes out what Mistral refuses, and gives the output limit the
+// name it knows.
+func mistralEdits(r *wire.Request) []wire.Edit {
+	edits := []wire.Edit{{Name: "stream_options"}}
+	if r.OutputField == "max_completion_tokens" {
+		edits = append(edits, wire.Edit{Name: r.OutputField},
+			wire.Edit{Name: "max_tokens", JSON: strconv.AppendInt(nil, r.OutputLimit, 10)})
+	}
+	return edits
+}
+
 // splices reports whether the org's default output limit has to be written
 // into the request so that it binds.
 func (p *Plan) splices(limit int64) bool {
-	return limit > 0 && p.Request.Endpoint == wire.ChatCompletions && p.Request.OutputLimit < 0
+	own := p.Request.Endpoint == wire.Completions && p.Price.Provider == "openai" // whose default it is
+	return limit > 0 && p.Request.OutputLimit < 0 && !own
 }
 
 // limitField is the name a provider takes: OpenAI's reasoning models refuse
 // max_tokens, other vendors may not know max_completion_tokens.
 func (p *Plan) limitField() string {
+	switch p.Request.Endpoint {
+	case wire.Responses:
+		return "max_output_tokens"
+	case wire.Completions:
+		return "max_tokens"
+	}
 	if hidesOutput(p.Target.Model) && p.Price.Provider == "openai" {
 		return "max_completion_tokens"
 	}
 	return "max_tokens"
+}
+
+// Least is what the call costs when nothing of it is cached and nothing comes
+// back, as far as that can be told before.
+func (p *Plan) Least() pricing.Nano {
+	cost, err := p.Price.Charge(p.usage(0), p.terms)
+	if err != nil {
+		return 0
+	}
+	return cost
 }

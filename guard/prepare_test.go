@@ -74,6 +74,43 @@ func TestPrepareCost(t *testing.T) {
 	f(prompt("gpt-4o", "hi", `"max_tokens":10,"service_tier":"flex"`), 8*2500+10*10_000)
 }
 
+// TestProjectTier: a call that names no tier is held, and charged when the
+// answer names none either, at the tier of the provider's account.
+func TestProjectTier(t *testing.T) {
+	r := newRig(t, roomy()...)
+	provider := r.guard.Policy().Providers.All()[0]
+	f := func(account, asked, answered string, held, charged int64) {
+		t.Helper()
+		provider.ServiceTier = account
+		extra := `"max_completion_tokens":40`
+		if asked != "" {
+			extra += `,"service_tier":"` + asked + `"`
+		}
+		c, _, err := r.run(t.Context(), prompt("gpt-5", "[fake: output=40 cached=-1 tier="+answered+"]", extra))
+		if err != nil {
+			t.Fatal(err)
+		}
+		// gpt-5: $1.25 and $10 a million tokens, in thousandths of a nano-USD.
+		full := c.Input*1250 + 40*10_000
+		bill := c.Result.Usage.Input*1250 + 40*10_000
+		if want := full * held / 1000; int64(c.Max.Cost) != want {
+			t.Errorf("%q in a %s account is held at %d, want %d", asked, account, c.Max.Cost, want)
+		}
+		if want := bill * charged / 1000; int64(c.Result.Cost) != want {
+			t.Errorf("%q in a %s account, answered %q, costs %d, want %d", asked, account, answered, c.Result.Cost, want)
+		}
+	}
+	const flex, whole, priority = 500, 1000, 2500
+	f("", "", "auto", whole, whole)
+	f("default", "auto", "auto", whole, whole)
+	f("priority", "", "auto", priority, priority)
+	f("priority", "auto", "auto", priority, priority)
+	f("priority", "", "default", priority, whole)
+	f("priority", "default", "default", whole, whole)
+	f("flex", "", "auto", whole, flex) // the default tier may serve it all the same
+	f("flex", "", "default", whole, whole)
+}
+
 // TestPrepareSpeech: recordings and spoken answers are held at their own rates.
 func TestPrepareSpeech(t *testing.T) {
 	r := newRig(t)

@@ -16,6 +16,9 @@ var visible = []string{
 // that were not the best.
 func (p *Plan) hidesOutput() bool {
 	r := p.Request
+	if r.Creation != nil {
+		return true
+	}
 	effort := r.ReasoningEffort != "" && r.ReasoningEffort != "none"
 	return effort || p.speaks() || !r.Prediction.IsZero() || r.BestOf > r.N || hidesOutput(p.Target.Model)
 }

@@ -17,6 +17,9 @@ type Refusal struct {
 	*budget.ExceededError
 	// Advice is a sentence for the caller, or empty.
 	Advice string
+	// Away says that the store was away, and what refused is this process's share
+	// of the limit: there is no queue to wait in either.
+	Away bool
 
 	plan *Plan
 }
@@ -30,6 +33,9 @@ func (e *Refusal) Final() bool { return e.Binding.Never && !e.Soon }
 // Public words the refusal for the caller: which limit, how much, when, and
 // what output limit would fit.
 func (e *Refusal) Public() *wire.Error {
+	if e.Cap != nil {
+		return e.capped()
+	}
 	b := e.Binding
 	text := fmt.Sprintf("limit %q of this %s (%s): Limit %s, Used %s, Requested %s.",
 		b.LimitID, b.Subject, b.Metric, amount(b.Metric, b.Amount), amount(b.Metric, b.Used), amount(b.Metric, e.Requested))
@@ -42,7 +48,7 @@ func (e *Refusal) Public() *wire.Error {
 // Tell adds the state of the limits to the headers of a refusal.
 func (e *Refusal) Tell(h http.Header) {
 	if e.plan != nil {
-		TellLimits(h, e.Statuses, e.plan.Price, e.plan.Max.Cost, budget.Amounts{})
+		TellLimits(h, e.Statuses, e.plan.Price, e.plan.First.Cost, budget.Amounts{})
 	}
 }
 
@@ -74,13 +80,13 @@ func round(d time.Duration) time.Duration {
 // Check refuses a plan that no waiting could make fit, without a hold and
 // without asking Redis. The error is a *Refusal.
 func (p *Plan) Check() error {
-	for i := range p.Limits {
-		l := &p.Limits[i]
-		if enforced(l.Mode) && p.needs(l.Metric) > l.Shape.Amount {
-			return p.refusal(&budget.ExceededError{Requested: p.needs(l.Metric), Binding: budget.Status{
-				LimitID: l.ID, Subject: l.Subject, Metric: l.Metric, Mode: l.Mode, Amount: l.Shape.Amount,
-				Remaining: l.Shape.Amount, Never: true, Refused: true,
-			}})
+	if e := p.tooLarge(p.Limits); e != nil {
+		return p.refusal(e)
+	}
+	for _, c := range p.Caps {
+		if e := p.tooLarge(c.Limits); e != nil {
+			e.Cap = &c
+			return p.refusal(e)
 		}
 	}
 	return nil
@@ -89,9 +95,9 @@ func (p *Plan) Check() error {
 func (p *Plan) needs(m budget.Metric) int64 {
 	switch m {
 	case budget.Cost:
-		return int64(p.Max.Cost)
+		return int64(p.First.Cost)
 	case budget.Tokens:
-		return p.Max.Tokens
+		return p.First.Tokens
 	default:
 		return 1
 	}
@@ -123,11 +129,22 @@ func (p *Plan) rooms(e *budget.ExceededError) []room {
 	return out
 }
 
-// advice names the largest output limit that would fit instead, found by
-// bisection over the price.
+// advice names the largest output limit that would fit instead.
 func (p *Plan) advice(e *budget.ExceededError) string {
-	rooms := p.rooms(e)
-	if p.Request.Endpoint != wire.ChatCompletions || len(rooms) == 0 || !p.fits(rooms, 1) {
+	if e.Cap != nil { // it would tell what others spend
+		return ""
+	}
+	return p.largest(p.rooms(e))
+}
+
+// Advice is a sentence, after a space, that names the largest output limit with
+// which the call counts at most so many tokens; empty when none does.
+func (p *Plan) Advice(tokens int64) string { return p.largest([]room{{budget.Tokens, tokens}}) }
+
+// largest names the largest output limit that fits, found by bisection over the
+// price.
+func (p *Plan) largest(rooms []room) string {
+	if p.Output == 0 || p.Request.Endpoint == wire.ResponsesCompact || len(rooms) == 0 || !p.fits(rooms, 1) {
 		return ""
 	}
 	lo, hi := int64(1), (p.Output-p.predicted())/p.Request.Choices()
@@ -141,7 +158,22 @@ func (p *Plan) advice(e *budget.ExceededError) string {
 			hi = mid
 		}
 	}
-	return fmt.Sprintf(" It would fit with max_completion_tokens (or max_tokens) of %d.", lo)
+	return fmt.Sprintf(" It would fit with %s of %d.", p.limitNames(), lo)
+}
+
+// limitName and limitNames are what callers write an output limit into.
+func (p *Plan) limitName() string {
+	if p.Request.Endpoint == wire.ChatCompletions {
+		return "max_completion_tokens"
+	}
+	return p.limitField()
+}
+
+func (p *Plan) limitNames() string {
+	if p.Request.Endpoint == wire.ChatCompletions {
+		return "max_completion_tokens (or max_tokens)"
+	}
+	return p.limitField()
 }
 
 // fits reports whether the call would fit at another output limit.

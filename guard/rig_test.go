@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
 	"github.com/llmguard/llmguard/budget"
@@ -78,7 +79,9 @@ func newRig(t *testing.T, limits ...budget.Limit) *rig {
 	o := Options{Policy: &Policy{Orgs: map[string]*Org{"acme": r.org}, Catalogue: catalogue, Providers: set}, StoreDeadline: 5 * time.Second}
 	if len(limits) > 0 {
 		r.redis = redistest.Start(t)
-		r.store = budget.New(r.redis.Client(), budget.Options{})
+		rdb := redis.NewClient(&redis.Options{Addr: r.redis.Addr, ContextTimeoutEnabled: true}) // as in production: deadlines bind
+		t.Cleanup(func() { _ = rdb.Close() })
+		r.store = budget.New(rdb, budget.Options{})
 		o.Budget = r.store
 	}
 	r.guard = New(o)
@@ -90,10 +93,16 @@ func (r *rig) caller() Caller {
 	return Caller{Org: r.org, User: "alice", Key: "k1", IP: "10.0.0.1"}
 }
 
-// settle waits for all settlements.
+// settle waits for all settlements, and writes those that had to be kept.
 func (r *rig) settle() {
 	if err := r.guard.Close(context.Background()); err != nil {
 		r.t.Error(err)
+	}
+	if r.store == nil {
+		return
+	}
+	if left, err := r.store.Replay(context.Background()); left > 0 {
+		r.t.Errorf("%d ends of calls are not written: %v", left, err)
 	}
 }
 

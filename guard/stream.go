@@ -18,18 +18,27 @@ type relay struct {
 	flush  func() error
 	events wire.Events
 	count  *tokenizer.Stream // visible output; nil when it cannot tell the bill
+	apart  int64             // tokens of output counted a chunk at a time
+	factor int64             // what may be billed for a token of ours, in thousandths
 	text   []byte
 
-	gone   bool // the caller takes no more bytes
-	answer wire.Answer
-	usage  bool  // answer holds usage
-	ends   int64 // chunks with a finish_reason; each choice has one
-	done   bool  // [DONE] was seen
-	failed bool  // the provider sent an error event
+	gone    bool // the caller takes no more bytes
+	answer  wire.Answer
+	usage   bool         // answer holds usage
+	created wire.Created // of a creation, in place of answer
+	ends    int64        // chunks with a finish_reason; each choice has one
+	done    bool         // [DONE] was seen
+	failed  bool         // the provider sent an error event
+
+	sequence int64 // of the next event of Responses
+	noted    bool  // the response's id
+
+	refused *wire.Error // why the hold could not grow
+	dropped bool        // an event was not passed on because its cost is not held
 }
 
 // whole reports whether all choices have come to their end.
-func (r *relay) whole() bool { return r.done || r.ends >= r.call.Request.N }
+func (r *relay) whole() bool { return r.done || r.ends >= r.call.Request.Answers() }
 
 var readBuffers = sync.Pool{New: func() any { b := make([]byte, 32<<10); return &b }}
 
@@ -40,6 +49,8 @@ func (e *errand) relayStream(w http.ResponseWriter, resp *http.Response) error {
 	r := &relay{errand: e, call: c, out: w, flush: http.NewResponseController(w).Flush}
 	if !c.hidesOutput() {
 		r.count = tokenizer.NewStream(tokenizer.EncodingFor(c.Target.Model))
+		_, most := tokenizer.Multiplier(c.Target.Model)
+		r.factor = int64(most)
 	}
 	c.head(w, resp)
 	w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
@@ -52,8 +63,8 @@ func (e *errand) relayStream(w http.ResponseWriter, resp *http.Response) error {
 	for {
 		n, err := resp.Body.Read(*buf)
 		if n > 0 {
-			if tooLong := r.take((*buf)[:n]); tooLong != nil {
-				err = tooLong
+			if stop := r.take((*buf)[:n]); stop != nil {
+				err = stop
 			}
 		}
 		if err != nil {
@@ -63,7 +74,7 @@ func (e *errand) relayStream(w http.ResponseWriter, resp *http.Response) error {
 }
 
 // take passes on the events completed by p. The error is that of an event
-// without end.
+// without end, or errCut.
 func (r *relay) take(p []byte) error {
 	if err := r.events.Feed(p); err != nil {
 		return err
@@ -74,13 +85,21 @@ func (r *relay) take(p []byte) error {
 		if !ok {
 			break
 		}
-		if r.inspect(event) {
+		pass := r.inspect(event)
+		r.ahead()
+		if !r.covered() { // what came is counted to its end all the same
+			r.dropped = true
+		}
+		if pass && !r.dropped {
 			r.write(event)
 			wrote = true
 		}
 	}
 	if wrote && !r.gone && r.flush() != nil {
 		r.lost()
+	}
+	if r.refused != nil && (r.dropped || !r.whole()) {
+		return errCut
 	}
 	return nil
 }
@@ -111,13 +130,21 @@ func (r *relay) inspect(event []byte) bool {
 		r.done = true
 		return true
 	}
-	chunk, err := wire.ScanChunk(data, r.text[:0])
+	if r.call.Request.Creation != nil {
+		r.inspectCreated(data)
+		return true
+	}
+	ep := r.call.Request.Endpoint
+	chunk, err := wire.ScanEvent(ep, data, r.text[:0])
 	if err != nil {
 		return true // not ours to judge; the missing usage will tell
 	}
 	r.text = chunk.Text
+	if ep == wire.Responses {
+		r.follow(chunk)
+	}
 	if r.count != nil && len(chunk.Text) > 0 {
-		r.count.Write(chunk.Text)
+		r.tally(chunk.Text)
 	}
 	if chunk.Finish {
 		r.ends++
@@ -129,17 +156,41 @@ func (r *relay) inspect(event []byte) bool {
 	fault := r.call.faultOf(chunk.Answer)
 	r.answer, r.usage = chunk.Answer, chunk.HasUsage && fault == ""
 	r.call.Result.Fault = fault
-	return chunk.Error || !chunk.ChoicesEmpty || r.call.Request.IncludeUsage
+	return ep == wire.Responses || chunk.Error || !chunk.ChoicesEmpty || r.call.Request.IncludeUsage
+}
+
+// follow notes what an event of Responses tells beside the bill.
+func (r *relay) follow(chunk wire.Chunk) {
+	r.sequence = max(r.sequence, chunk.Sequence+1)
+	if chunk.ID != "" && (!r.noted || chunk.HasUsage) { // at once, so that it can be asked for while it is made
+		r.noted = true
+		r.errand.note(chunk.Answer)
+	}
+}
+
+// tally counts text. That of several choices comes interleaved, so there each
+// chunk is counted by itself, which is never less.
+func (r *relay) tally(text []byte) {
+	if r.call.Request.Choices() > 1 {
+		r.apart += int64(tokenizer.Count(tokenizer.EncodingFor(r.call.Target.Model), text))
+		return
+	}
+	r.count.Write(text)
 }
 
 // close settles the stream after the provider's last byte or a failure, and
 // tells the caller of a failure in a way no client takes for success.
 func (r *relay) close(err error) error {
+	if errors.Is(err, errCut) {
+		return r.sever()
+	}
 	rest, ended := r.events.Rest(), errors.Is(err, io.EOF)
 	pass := len(rest) > 0 && ended && r.inspect(rest)
 	c := r.call
 	complete := ended && (r.whole() || r.failed)
 	switch {
+	case c.Request.Creation != nil && r.whole():
+		c.chargeCreated(r.created)
 	case r.usage && (complete || r.whole()):
 		c.charge(r.answer)
 	case complete && r.count != nil:
@@ -149,11 +200,12 @@ func (r *relay) close(err error) error {
 	default:
 		r.errand.broke(r.visible())
 	}
-	if r.errand.gone() || r.gone {
-		return ErrGone
-	}
+	c.Result.Failed = r.failed
 	if !complete && !r.whole() {
-		return r.fail(err) // half an event would spoil the error's frame: it is dropped
+		if r.errand.gone() {
+			return ErrGone
+		}
+		return r.fail(brokenOff(err)) // half an event would spoil the error's frame: it is dropped
 	}
 	if pass {
 		r.write(rest)
@@ -168,28 +220,47 @@ func (r *relay) visible() int64 {
 	if r.count == nil {
 		return 0
 	}
-	_, most := tokenizer.Multiplier(r.call.Target.Model)
-	return (int64(r.count.Count())*int64(most) + 999) / 1000
+	return r.billed(int64(r.count.Count()) + r.apart)
 }
+
+// most is a bound of produced that costs nothing.
+func (r *relay) most() int64 {
+	n := r.billed(int64(r.count.Upper()) + r.apart)
+	if r.usage {
+		n = max(n, r.answer.Usage.Output)
+	}
+	return n
+}
+
+// billed is how many tokens a provider may bill for a count of ours.
+func (r *relay) billed(count int64) int64 { return (count*r.factor + 999) / 1000 }
 
 // finish puts the exact cost in a trailer: the header was long gone.
 func (r *relay) finish() error {
 	r.call.trail(r.out.Header())
-	if r.gone || r.flush() != nil {
+	if r.gone || r.errand.gone() || r.flush() != nil {
 		return ErrGone
 	}
 	return nil
 }
 
-// fail ends the stream with an error frame (contract R14, R15).
-func (r *relay) fail(err error) error {
+// brokenOff is what the caller is told of a stream the provider broke off.
+func brokenOff(err error) *wire.Error {
 	text := "The provider's stream ended before the answer was complete"
 	if !errors.Is(err, io.EOF) {
 		text = "The provider's stream broke off"
 	}
-	r.write(wire.BadGateway(text+". The answer above is incomplete", err).Frame(r.call.Request.Endpoint))
-	if r.gone || r.flush() != nil {
-		return ErrGone
+	return wire.BadGateway(text+". The answer above is incomplete", err)
+}
+
+// fail ends the stream with an error frame (contract R14, R15), and tells its
+// cost in a trailer.
+func (r *relay) fail(e *wire.Error) error {
+	r.call.Result.Ending = e
+	if r.call.Request.Endpoint == wire.Responses {
+		r.write(e.ResponsesFrame(r.sequence))
+	} else {
+		r.write(e.Frame(r.call.Request.Endpoint))
 	}
-	return nil
+	return r.finish()
 }

@@ -1,47 +1,75 @@
 -- acquire: up to n claims on the next jobs, as far as the provider quota allows.
 -- Needs time, quota, flows, jobs. First reaps dead claims and wakes parked
 -- subjects. The same (process, seq) replays its reply; n = 0 only looks; n is at most 1000.
--- KEYS 1-20 pool  21 record of the process
+-- KEYS 1-23 pool  24 record of the process
 -- ARGV 1 now  2 process  3 seq  4 n  5 lease us  6 weights (JSON, percent, "" = none)
---      7 probe us  8-11 rpm tpm concurrency burst
+--      7 probe us  8-10 shares of the classes, percent  11-14 rpm tpm concurrency burst
 -- Reply lines: "<wait us> <why> <reaped>", then per claim "<id> <token> <class> <at us> <tokens>".
 -- wait 0: ask again at once; -1: nothing waits. why: more, empty, or what refuses.
 local P = pool_keys()
 local n, lease = tonumber(ARGV[4]), tonumber(ARGV[5])
 if n > 0 then
-  local last = redis.call('HMGET', KEYS[21], 'seq', 'reply')
+  local last = redis.call('HMGET', KEYS[24], 'seq', 'reply')
   if last[1] == ARGV[3] then return last[2] end
 end
-local limits = quota_limits(8)
+local limits = quota_limits(11)
 local q = quota_open(P.quota, ARGV[1], limits)
 local now = q.now
 local reaped = claims_reap(P, now, 100)
 wake(P, now)
 local weights = ARGV[6] ~= '' and cjson.decode(ARGV[6]) or {}
 
--- A job costs its dominant share of the minute's quota, in billionths.
-local function cost_of(tokens)
-  local cost = tokens
-  if limits.t > 0 or limits.r > 0 then
-    cost = math.max(limits.t > 0 and tokens / limits.t or 0, limits.r > 0 and 1 / limits.r or 0) * 1e9
-  end
-  return math.max(math.ceil(cost), 1)
-end
-
--- Interactive before async before batch, but one turn in ten goes to async
--- first and one in twenty to batch first: their guaranteed minimum.
-local turn = tonumber(redis.call('HGET', P.fair, 'turn') or 0)
-local empty = {}
-local function next_job()
-  local order = { 1, 2, 3 }
-  if turn % 20 == 19 then order = { 3, 1, 2 } elseif turn % 10 == 9 then order = { 2, 1, 3 } end
-  for _, c in ipairs(order) do
-    if not empty[c] then
-      local member, org, user, vt = flow_next(P, c)
-      if member then return c, member, org, user, vt end
-      empty[c] = true
+-- The cost of requests and tokens is their dominant share of the minute's
+-- quota, in billionths; without a quota it is the tokens.
+local function cost_of(requests, tokens)
+  local share, bounded = 0, false
+  for _, m in ipairs(q.metrics) do
+    if m.limit < math.huge then
+      share, bounded = math.max(share, (m.name == 'r' and requests or tokens) / m.limit), true
     end
   end
+  return math.max(math.ceil(bounded and share * 1e9 or tokens), 1)
+end
+
+-- Interactive goes before async before batch; but whatever runs, live calls
+-- too, earns each waiting class its share in credit (kept in hundredths of cost),
+-- and the class whose credit pays for its next job goes first.
+local shares, credit, heads, waiting = {}, {}, {}, 0
+local fair = redis.call('HMGET', P.fair, 'w1', 'w2', 'w3')
+for c = 1, 3 do
+  shares[c] = redis.call('EXISTS', P.wait[c]) == 1 and tonumber(ARGV[7 + c]) or 0
+  credit[c], waiting = tonumber(fair[c]) or 0, waiting + shares[c]
+end
+local function earn(cost)
+  for c = 2, 3 do credit[c] = credit[c] + cost * shares[c] end
+end
+local live = { r = 0, t = 0 }
+for _, m in ipairs(q.metrics) do live[m.name], m.live = m.live, 0 end
+if live.r + live.t > 0 then earn(cost_of(live.r, live.t)) end
+
+local function head_of(c)
+  if heads[c] == nil then
+    local member, org, user, vt = flow_next(P, c)
+    heads[c] = false
+    if member then
+      local _, _, id, tokens, lane = member_parts(member)
+      heads[c] = { c = c, member = member, org = org, user = user, vt = vt, id = id, tokens = tokens, lane = lane, cost = cost_of(1, tokens) }
+    end
+  end
+  return heads[c]
+end
+local function next_job()
+  for c = 3, 2, -1 do
+    if credit[c] > 0 and head_of(c) then
+      if credit[c] >= 100 * heads[c].cost then
+        credit[c] = 100 * heads[c].cost
+        return heads[c]
+      end
+    elseif heads[c] == false then
+      credit[c] = 0 -- nobody saves up while there is nothing to run
+    end
+  end
+  return head_of(1) or head_of(2) or head_of(3)
 end
 
 local out, wait, why = {}, 0, 'more'
@@ -49,34 +77,40 @@ local till = int(now + lease)
 local leases, records, taken = {}, {}, { 0, 0, 0 }
 local open = limits.conc > 0 and slots_open(P.slots, now) or 0
 while true do
-  local c, member, org, user, vt = next_job()
-  if not c then wait, why = -1, 'empty'; break end
-  local _, _, id, tokens = member_parts(member)
-  wait, why = quota_wait(q, tokens)
-  if wait > 0 then break end
-  if limits.conc > 0 and open + #out >= limits.conc then wait, why = 50000, 'concurrency'; break end
+  local job = next_job()
+  if not job then wait, why = -1, 'empty'; break end
+  wait, why = quota_wait(q, job.tokens)
+  if wait == 0 and limits.conc > 0 and open + #out >= limits.conc then wait, why = 50000, 'concurrency' end
+  if wait > 0 then
+    q.till, q.share, q.head = now + 1000000, waiting * 10, job.tokens
+    break
+  end
   if #out >= n then why = 'more'; break end
-  quota_charge(q, tokens)
-  redis.call('ZREM', P.wait[c], member)
-  taken[c] = taken[c] + tokens
-  flow_charge(P, c, org, user, vt, cost_of(tokens), weights)
-  probe(P, org, user, now + tonumber(ARGV[7]))
+  quota_charge(q, job.tokens)
+  redis.call('ZREM', P.wait[job.c], job.member)
+  taken[job.c] = taken[job.c] + job.tokens
+  flow_charge(P, job.c, job.org, job.user, job.vt, job.cost, weights)
+  credit[job.c] = math.max(credit[job.c] - 100 * job.cost, 0)
+  earn(job.cost)
+  heads[job.c] = nil
+  if probe(P, job.org, job.user, job.lane, now + tonumber(ARGV[7])) then heads = {} end
   local token = ARGV[2] .. '.' .. ARGV[3] .. '.' .. #out
-  records[#records + 1] = id
-  records[#records + 1] = claim_text({ token = token, class = c, at = now, member = member })
+  records[#records + 1] = job.id
+  records[#records + 1] = claim_text({ token = token, class = job.c, at = now, member = job.member })
   leases[#leases + 1] = till
-  leases[#leases + 1] = id
-  turn = turn + 1
-  out[#out + 1] = table.concat({ id, token, c, int(now), int(tokens) }, ' ')
+  leases[#leases + 1] = job.id
+  out[#out + 1] = table.concat({ job.id, token, job.c, int(now), int(job.tokens) }, ' ')
 end
 if #out > 0 then
   redis.call('HSET', P.claimed, unpack(records))
   redis.call('ZADD', P.claims, unpack(leases))
   redis.call('ZADD', P.slots, unpack(leases))
-  redis.call('HSET', P.fair, 'turn', int(turn % 20))
   for c, tokens in ipairs(taken) do
     if tokens > 0 then redis.call('HINCRBY', P.size, 't' .. c, int(0 - tokens)) end
   end
+end
+for c = 2, 3 do
+  if credit[c] ~= (tonumber(fair[c]) or 0) then redis.call('HSET', P.fair, 'w' .. c, int(credit[c])) end
 end
 quota_close(q)
 if wait == -1 then
@@ -86,7 +120,7 @@ end
 table.insert(out, 1, int(wait) .. ' ' .. why .. ' ' .. int(reaped))
 local reply = table.concat(out, '\n')
 if n > 0 then
-  redis.call('HSET', KEYS[21], 'seq', ARGV[3], 'reply', reply)
-  redis.call('PEXPIRE', KEYS[21], 60000)
+  redis.call('HSET', KEYS[24], 'seq', ARGV[3], 'reply', reply)
+  redis.call('PEXPIRE', KEYS[24], 60000)
 end
 return reply

@@ -1,17 +1,17 @@
 -- cancel: ends a waiting job, or tells the worker of a running one. Needs
 -- time, flows, jobs.
--- KEYS 1-20 pool  21 job
+-- KEYS 1-23 pool  24 job
 -- ARGV 1 now  2 id  3 why: cancelled (asked), caller_gone, expired  4 org ("" = any)  5 result TTL ms
 --      6 channel of the pool's workers
 -- Reply "ended <state>" by this call | the state it has ("running" when only told) | "missing"
-local P, key, id, why = pool_keys(), KEYS[21], ARGV[2], ARGV[3]
-local job = redis.call('HMGET', key, 'state', 'org', 'class', 'member', 'stream')
+local P, key, id, why = pool_keys(), KEYS[24], ARGV[2], ARGV[3]
+local job = redis.call('HMGET', key, 'state', 'org', 'class', 'stream', 'user', 'lane', 'seq', 'tokens')
 if not job[1] or (ARGV[4] ~= '' and job[2] ~= ARGV[4]) then
   if ARGV[4] == '' then redis.call('ZREM', P.present, id); redis.call('ZREM', P.due, id) end
   return 'missing'
 end
 if terminal(job[1]) then return job[1] end
-if flow_drop(P, tonumber(job[3]), job[4]) then
+if flow_drop(P, tonumber(job[3]), member_of(id, job[2], job[5], job[6], job[7], job[8])) then
   local state = why == 'expired' and 'expired' or 'cancelled'
   job_end(P, key, id, now_us(ARGV[1]), state, ARGV[5], { 'code', why })
   return 'ended ' .. state
@@ -19,7 +19,7 @@ end
 if why == 'expired' then redis.call('ZREM', P.due, id); return 'running' end
 if why == 'caller_gone' then
   redis.call('ZREM', P.present, id)
-  if job[5] ~= '1' then return 'running' end
+  if job[4] ~= '1' then return 'running' end
 end
 redis.call('HSET', P.cancels, id, why == 'cancelled' and 'c' or 'g')
 redis.call('PUBLISH', ARGV[6], id)

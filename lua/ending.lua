@@ -8,7 +8,7 @@
 --       5 estimated 0|1  6 since: us of the admission  7 horizon us
 --       8 lifetime of KEYS 3 in ms  9 day number of KEYS 6  10 roll-up field
 --       11-19 tokens and costs by class, as in roll  20 most fields of a day
---       21 ledger entry: JSON without its closing brace  22 ledger length
+--       21 ledger entry: JSON without its closing brace; empty: no books are kept  22 ledger length
 --       23 lifetime of KEYS 4, 5 in ms  24 lifetime of KEYS 6-8 in ms
 --       25.. per limit: kind, want, p1, p2
 -- Tombstones: "S,<charged>,<overrun>,<at>" settled, "V" voided,
@@ -51,7 +51,7 @@ end
 local function regrade(s, st, key, text, want, open, id)
   local had = tonumber(text:match('^%d+') or 0)
   local places, amounts = {}, {}
-  for place, n in text:gmatch('(%S+):(%d+)') do
+  for place, n in text:gmatch('([^ ]+):([^ ]+)') do
     places[#places + 1], amounts[#amounts + 1] = place, tonumber(n)
   end
   local back = max(had - want, 0)
@@ -92,6 +92,7 @@ end
 -- book appends to the ledger and adds to the day. `cost` is what this entry adds
 -- to the bill, negative when a late settle corrects an expiry.
 local function book(kind, now, cost, total, overrun, calls, estimated)
+  if ARGV[21] == '' then return end
   local entry = ARGV[21] .. fmt(',"kind":"%s","at_us":%d,"cost_nano":%d,"total_nano":%d,"overrun_nano":%d}',
     kind, now, cost, total, overrun)
   call('XADD', KEYS[4], 'MAXLEN', '~', ARGV[22], '*', 'e', entry)
@@ -103,6 +104,7 @@ end
 
 -- reconcile sets a charge aside that can no longer be told from a replay.
 local function reconcile(now)
+  if ARGV[21] == '' then return end
   call('RPUSH', KEYS[5], ARGV[21] .. fmt(',"at_us":%d,"cost_nano":%s}', now, ARGV[3]))
   call('LTRIM', KEYS[5], num(-RECONCILE_MAX), '-1')
   call('PEXPIRE', KEYS[5], ARGV[23])

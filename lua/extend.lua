@@ -12,9 +12,9 @@ local id, n = ARGV[2], #KEYS - 1
 
 local record = call('HGET', KEYS[1], id)
 if not record then return 'gone,' .. num(now) end
-local at, parts, meta = record:match('^(%d+)[^|]*|([^|]*)|(.*)$')
+local at, amounts, parts, meta = record:match('^(%d+),([^|]*)|([^|]*)|(.*)$')
 
-local shapes, states, more, texts, refused = {}, {}, {}, {}, false
+local shapes, states, more, over, texts, refused = {}, {}, {}, {}, {}, false
 local i = 0
 for text in (parts .. ';'):gmatch('([^;]*);') do
   i = i + 1
@@ -24,8 +24,8 @@ for text in (parts .. ';'):gmatch('([^;]*);') do
   local st = s.read(KEYS[i + 1], ARGV[a + 4], ARGV[a + 5], now)
   if not st then return 'skew,' .. num(now) end
   more[i] = max(ARGV[a + 3] - (text:match('^%d+') or 0), 0)
-  st.over = st.used + more[i] - ARGV[a + 2]
-  if more[i] > 0 and st.over > 0 and ARGV[a + 1] == '1' then refused = true end
+  over[i] = more[i] > 0 and st.used + more[i] - ARGV[a + 2] or 0
+  if over[i] > 0 and ARGV[a + 1] == '1' then refused = true end
   shapes[i], states[i], texts[i] = s, st, text
 end
 if i < n then return redis.error_reply('ERR extend: the hold has fewer limits than the call') end
@@ -44,11 +44,14 @@ local function grow(s, st, text, n)
   return num(had + n) .. list
 end
 
-local grown = {}
+-- A hold none of whose limits counts cost or tokens grows in its record alone.
+local cost, tokens = amounts:match('^(%d+),%d+,(%d+)')
+local new_cost, new_tokens = ARGV[3]:match('^(%d+),%d+,(%d+)')
+local grown, any = {}, new_cost - cost > 0 or new_tokens - tokens > 0
 for i = 1, n do
-  if more[i] > 0 then grown[i] = true end
+  if more[i] > 0 then grown[i], any = true, true end
 end
-if not refused and next(grown) then
+if not refused and any then
   for i in pairs(grown) do texts[i] = grow(shapes[i], states[i], texts[i], more[i]) end
   call('HSET', KEYS[1], id, at .. ',' .. ARGV[3] .. '|' .. table.concat(texts, ';') .. '|' .. meta)
   for i in pairs(grown) do
@@ -59,7 +62,6 @@ end
 local out = (refused and 'refused,' or 'held,') .. num(now)
 for i = 1, n do
   local st = states[i]
-  if more[i] == 0 then st.over = 0 end
-  out = out .. row(st, shapes[i].look(st, KEYS[i + 1], ARGV[i * 6 + 2], max(st.over, 0)))
+  out = out .. row(st, over[i], shapes[i].look(st, KEYS[i + 1], ARGV[i * 6 + 2], max(over[i], 0)))
 end
 return out

@@ -1,8 +1,10 @@
 -- Library: waiting jobs and whose turn it is. Needs time.lua.
 --
--- A waiting job is one member "org user seq id tokens" of a sorted set of its
--- class with score 0, so that it sorts by flow (org, user), then by age: the
--- first member of a flow is its head, and a job put back is where it was.
+-- A waiting job is one member "org user lane seq id tokens" of a sorted set of
+-- its class with score 0, so that it sorts by flow (org, user), then by lane,
+-- then by age. A lane is a flow's key and model, three letters of each: what a
+-- limit can refuse by itself. The head of a flow is the oldest of its lanes'
+-- first jobs; a job put back is where it was.
 -- Fairness is start-time fair queuing at two levels, the form of weighted
 -- deficit round robin that needs no rounds: the org with the lowest virtual
 -- time is next, then its user with the lowest; a pick moves both on by the
@@ -10,9 +12,14 @@
 -- Orgs are a sorted set by time, users one sorted set of members
 -- "org time16 user" with score 0. Who has nothing left to run leaves when its
 -- turn comes, not before: leaving and rejoining gains nothing.
+-- While the pool itself is parked ("p pool") nothing is picked, and nothing moves.
 -- A parked org ("o org") or flow ("u org user") is out of its ring until woken.
+-- Parked lanes are passed over: those of a model in an org ("O org m") or flow
+-- ("U org user m"), of a key ("K org user k") or of both ("L org user k m"). A
+-- flow whose lanes are all parked leaves its ring; what brings it back when an
+-- org's model wakes is a member "O org m user" of shut.
 
--- pool_keys names KEYS[1..20]; Go lists them in the same order.
+-- pool_keys names KEYS[1..23]; Go lists them in the same order.
 local function pool_keys()
   return {
     quota = KEYS[1], slots = KEYS[2], claims = KEYS[3], claimed = KEYS[4],
@@ -21,6 +28,7 @@ local function pool_keys()
     wait = { KEYS[12], KEYS[13], KEYS[14] },
     orgs = { KEYS[15], KEYS[16], KEYS[17] },
     users = { KEYS[18], KEYS[19], KEYS[20] },
+    shut = KEYS[21], dead = KEYS[22], ended = KEYS[23],
   }
 end
 
@@ -29,8 +37,51 @@ local function first_with(key, prefix)
 end
 
 local function member_parts(member)
-  local org, user, seq, id, tokens = string.match(member, '^(%S+) (%S+) (%S+) (%S+) (%S+)$')
-  return org, user, id, tonumber(tokens), seq
+  local org, user, lane, seq, id, tokens = string.match(member, '^(%S+) (%S+) (%S+) (%S+) (%S+) (%S+)$')
+  return org, user, id, tonumber(tokens), lane, seq
+end
+
+-- subjects_of are all that a job can be parked by.
+local function subjects_of(org, user, lane)
+  local k, m, flow = string.sub(lane, 1, 3), string.sub(lane, 4), org .. ' ' .. user
+  return { 'o ' .. org, 'u ' .. flow, 'O ' .. org .. ' ' .. m, 'U ' .. flow .. ' ' .. m,
+    'K ' .. flow .. ' ' .. k, 'L ' .. flow .. ' ' .. k .. ' ' .. m, 'p pool' }
+end
+
+local function any_parked(P)
+  if P.parks == nil then P.parks = redis.call('EXISTS', P.parked) == 1 end
+  return P.parks
+end
+
+-- lane_parked reports whether a lane is passed over.
+local function lane_parked(P, org, user, lane)
+  if not any_parked(P) then return false end
+  for _, score in ipairs(redis.call('ZMSCORE', P.parked, unpack(subjects_of(org, user, lane), 3))) do
+    if score then return true end
+  end
+  return false
+end
+
+-- flow_lanes calls fn(first member, lane, seq) for the lanes of a flow, at most 32.
+local function flow_lanes(P, c, org, user, fn)
+  local flow = org .. ' ' .. user
+  local from = '[' .. flow .. ' '
+  for _ = 1, 32 do
+    local member = redis.call('ZRANGEBYLEX', P.wait[c], from, '(' .. flow .. '!', 'LIMIT', 0, 1)[1]
+    if not member then return end
+    local lane, seq = string.match(member, '^%S+ %S+ (%S+) (%S+)')
+    fn(member, lane, seq)
+    from = '(' .. flow .. ' ' .. lane .. '!'
+  end
+end
+
+-- flow_head is the oldest job of a flow that may run; nil when none may.
+local function flow_head(P, c, org, user)
+  local best, age
+  flow_lanes(P, c, org, user, function(member, lane, seq)
+    if (not age or seq < age) and not lane_parked(P, org, user, lane) then best, age = member, seq end
+  end)
+  return best
 end
 
 local function user_entry(org, vt, user)
@@ -84,6 +135,7 @@ end
 -- flow_next returns the class's next job without taking it: member, org, user,
 -- the user's virtual time.
 local function flow_next(P, c)
+  if any_parked(P) and redis.call('ZSCORE', P.parked, 'p pool') then return nil end
   for _ = 1, 10000 do
     local org = redis.call('ZRANGE', P.orgs[c], 0, 0)[1]
     if not org then return nil end
@@ -92,9 +144,13 @@ local function flow_next(P, c)
       redis.call('ZREM', P.orgs[c], org)
     else
       local vt, user = string.match(entry, '^%S+ (%d+) (%S+)$')
-      local member = first_with(P.wait[c], org .. ' ' .. user)
+      local member = flow_head(P, c, org, user)
       if member then return member, org, user, tonumber(vt) end
       flow_leave(P, c, org, user)
+      flow_lanes(P, c, org, user, function(_, lane)
+        local subject = subjects_of(org, user, lane)[3]
+        if redis.call('ZSCORE', P.parked, subject) then redis.call('ZADD', P.shut, 0, subject .. ' ' .. user) end
+      end)
     end
   end
 end
@@ -110,19 +166,18 @@ local function flow_charge(P, c, org, user, vt, cost, weights)
 end
 
 local function subject_leave(P, subject)
-  local org, user = string.match(subject, '^%S (%S+) ?(%S*)$')
+  local kind, org, user = string.match(subject, '^(%S) (%S+) ?(%S*)')
   for c = 1, 3 do
-    if user == '' then redis.call('ZREM', P.orgs[c], org) else flow_leave(P, c, org, user) end
+    if kind == 'o' then redis.call('ZREM', P.orgs[c], org) end
+    if kind == 'u' then flow_leave(P, c, org, user) end
   end
 end
 
-local function subject_enter(P, subject)
-  local org, user, found = string.match(subject, '^%S (%S+) ?(%S*)$')
-  found = false
+-- flow_back lets a flow with waiting jobs into its rings again.
+local function flow_back(P, org, user)
+  local found = false
   for c = 1, 3 do
-    if user == '' then
-      if first_with(P.users[c], org) then org_enter(P, c, org); found = true end
-    elseif first_with(P.wait[c], org .. ' ' .. user) then
+    if first_with(P.wait[c], org .. ' ' .. user) then
       flow_enter(P, c, org, user)
       found = true
     end
@@ -130,10 +185,32 @@ local function subject_enter(P, subject)
   return found
 end
 
+-- subject_enter lets in what a subject kept out: at most `most` flows, where it
+-- is many. It returns whether there were any, and whether there may be more.
+local function subject_enter(P, subject, most)
+  local kind, org, user = string.match(subject, '^(%S) (%S+) ?(%S*)')
+  if kind == 'p' then return redis.call('EXISTS', P.wait[1], P.wait[2], P.wait[3]) > 0, false end
+  if kind == 'O' then
+    local shut = redis.call('ZRANGEBYLEX', P.shut, '[' .. subject .. ' ', '(' .. subject .. '!', 'LIMIT', 0, most)
+    for _, member in ipairs(shut) do
+      redis.call('ZREM', P.shut, member)
+      flow_back(P, org, string.match(member, '(%S+)$'))
+    end
+    return true, #shut == most
+  end
+  if kind ~= 'o' then return flow_back(P, org, user), false end
+  local found = false
+  for c = 1, 3 do
+    if first_with(P.users[c], org) then org_enter(P, c, org); found = true end
+  end
+  return found, false
+end
+
 -- park takes a subject out of the rings until a time; the longest park wins.
 local function park(P, subject, till)
   local old = tonumber(redis.call('ZSCORE', P.parked, subject) or 0)
   redis.call('ZADD', P.parked, int(math.max(till, old)), subject)
+  P.parks = true
   subject_leave(P, subject)
 end
 
@@ -142,7 +219,7 @@ end
 local function wake(P, now)
   for _, subject in ipairs(redis.call('ZRANGEBYSCORE', P.parked, '-inf', int(now), 'LIMIT', 0, 100)) do
     redis.call('ZREM', P.parked, subject)
-    if subject_enter(P, subject) then
+    if subject_enter(P, subject, 1) then
       redis.call('SADD', P.probes, subject)
       redis.call('EXPIRE', P.probes, 3600)
     else
@@ -151,20 +228,26 @@ local function wake(P, now)
   end
 end
 
--- probe parks the probing subjects of a flow that has just been picked.
-local function probe(P, org, user, till)
-  if redis.call('EXISTS', P.probes) == 0 then return end
-  for _, subject in ipairs({ 'o ' .. org, 'u ' .. org .. ' ' .. user }) do
-    if redis.call('SISMEMBER', P.probes, subject) == 1 then park(P, subject, till) end
+-- probe parks the probing subjects of a job that has just been picked; it
+-- reports whether there were any.
+local function probe(P, org, user, lane, till)
+  if redis.call('EXISTS', P.probes) == 0 then return false end
+  local found = false
+  for _, subject in ipairs(subjects_of(org, user, lane)) do
+    if redis.call('SISMEMBER', P.probes, subject) == 1 then park(P, subject, till); found = true end
   end
+  return found
 end
 
--- admitted ends the probing of a flow: a job of it may run.
-local function admitted(P, org, user)
-  if redis.call('EXISTS', P.probes) == 0 then return end
-  for _, subject in ipairs({ 'o ' .. org, 'u ' .. org .. ' ' .. user }) do
-    if redis.call('SREM', P.probes, subject) == 1 and redis.call('ZREM', P.parked, subject) == 1 then
-      subject_enter(P, subject)
+-- admitted ends the probing of a job's subjects: it may run. `but` is one that
+-- is about to be parked anew.
+local function admitted(P, now, org, user, lane, but)
+  if P.probing == nil then P.probing = redis.call('EXISTS', P.probes) == 1 end
+  if not P.probing then return end
+  for _, subject in ipairs(subjects_of(org, user, lane)) do
+    if redis.call('SREM', P.probes, subject) == 1 and redis.call('ZREM', P.parked, subject) == 1 and subject ~= but then
+      local _, more = subject_enter(P, subject, 200)
+      if more then redis.call('ZADD', P.parked, int(now), subject) end
     end
   end
 end

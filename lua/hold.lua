@@ -1,5 +1,6 @@
 -- hold: all limits of one call at once, all or nothing, idempotent on the id.
--- Libraries: time, shapes.
+-- Libraries: time, shapes. Lines after "--@ each" are written out for each limit,
+-- with its number for $ (see lua.go): a function or a loop costs what a command costs.
 --
 -- KEYS  1 holds (HASH id -> record)   2 leases (ZSET id by end)
 --       3 done (HASH id -> tombstone) 4.. one state key per limit
@@ -14,56 +15,69 @@
 
 local K, A = KEYS, ARGV
 local now = now_us(A[1])
-local at, id, n = num(now), A[2], #K - 3
+local at, id = num(now), A[2]
+local refused, told = false, false
 
 if call('HEXISTS', K[3], id) == 1 then return 'done,' .. at end
 
-local states, refused = {}, false
-for i = 1, n do
-  local a = 1 + i * 6
-  local st = shape_of(A[a]).read(K[i + 3], A[a + 4], A[a + 5], now)
+--@ each
+local st$, over$, text$
+do
+  local key, p1, p2, st = K[3 + $], A[5 + 6 * $], A[6 + 6 * $], nil
+  --@ read
   if not st then return 'skew,' .. at end
-  st.over = st.used + A[a + 3] - A[a + 2]
-  if st.over > 0 and A[a + 1] == '1' then refused = true end
-  states[i] = st
-end
-
-if refused then
-  -- What was held before is not in the way of itself.
-  if call('HEXISTS', K[1], id) == 1 then return 'again,' .. at end
-  local out = 'refused,' .. at
-  for i = 1, n do
-    local a, st = 1 + i * 6, states[i]
-    local s = whole(A[a])
-    if (st.stale or 0) > 100 then s.write(st, K[i + 3], A[a + 4], A[a + 5]) end
-    out = out .. row(st, s.look(st, K[i + 3], A[a + 4], max(st.over, 0)))
+  local over = st.used + A[4 + 6 * $] - A[3 + 6 * $]
+  if over > 0 then
+    told = true
+    if A[2 + 6 * $] == '1' then refused = true end
   end
-  return out
+  st$, over$ = st, over
 end
+--@ end
 
-local record = at .. ',' .. A[5] .. '|'
-for i = 1, n do
-  local cost = A[4 + i * 6]
-  if i > 1 then record = record .. ';' end
-  record = record .. cost .. ' ' .. shape_of(A[1 + i * 6]).charge(states[i], cost + 0, id, 1, true) .. ':' .. cost
-end
-
--- First write, refused by Redis when memory is full: then nothing is held.
-if call('HSETNX', K[1], id, record .. '|' .. A[6]) == 0 then return 'again,' .. at end
-call('ZADD', K[2], num(now + A[3]), id)
-if call('HLEN', K[1]) == 1 then -- a new key; renew prolongs its life
-  call('PEXPIRE', K[1], A[4])
-  call('PEXPIRE', K[2], A[4])
-end
-
-local out = 'held,' .. at
-for i = 1, n do
-  local a, st = 1 + i * 6, states[i]
-  local text = shape_of(A[a]).write(st, K[i + 3], A[a + 4], A[a + 5])
-  if st.over > 0 then
-    out = out .. row(st, whole(A[a]).look(st, K[i + 3], A[a + 4], st.over))
-  else
-    out = out .. ';' .. text
+if not refused then
+  local record = at .. ',' .. A[5] .. '|'
+  --@ each
+  do
+    local st, p1, p2, n, nth, held, place = st$, A[5 + 6 * $], A[6 + 6 * $], A[4 + 6 * $] + 0, 1, true, nil
+    --@ charge
+    record = record .. (num($) == '1' and '' or ';') .. A[4 + 6 * $] .. ' ' .. place .. ':' .. A[4 + 6 * $]
   end
+  --@ end
+
+  -- First write, refused by Redis when memory is full: then nothing is held.
+  if call('HSETNX', K[1], id, record .. '|' .. A[6]) == 0 then return 'again,' .. at end
+  call('ZADD', K[2], num(now + A[3]), id)
+  if call('HLEN', K[1]) == 1 then -- a new key; renew prolongs its life
+    call('PEXPIRE', K[1], A[4])
+    call('PEXPIRE', K[2], A[4])
+  end
+  --@ each
+  do
+    local key, p1, p2, st, text = K[3 + $], A[5 + 6 * $], A[6 + 6 * $], st$, nil
+    --@ write
+    text$ = ';' .. text
+  end
+  --@ end
+  if not told then
+    local out = 'held,' .. at
+    --@ each
+    out = out .. text$
+    --@ end
+    return out
+  end
+elseif call('HEXISTS', K[1], id) == 1 then
+  return 'again,' .. at -- what was held before is not in the way of itself
 end
+
+--@ shapes
+local out = (refused and 'refused,' or 'held,') .. at
+--@ each
+if refused or over$ > 0 then
+  local key, p1, s = K[3 + $], A[5 + 6 * $], whole(A[1 + 6 * $])
+  if refused and (st$.stale or 0) > 100 then s.write(st$, key, p1, A[6 + 6 * $]) end
+  text$ = row(st$, over$, s.look(st$, key, p1, max(over$, 0)))
+end
+out = out .. text$
+--@ end
 return out

@@ -9,6 +9,7 @@ package lua
 import (
 	"embed"
 	"fmt"
+	"io/fs"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -17,18 +18,34 @@ import (
 //go:embed *.lua
 var files embed.FS
 
+// Files are the scripts and libraries as they stand in the files.
+func Files() fs.FS { return files }
+
 // Load returns the script in <name>.lua with the library files prepended in
 // the order given. It panics when a file is missing: names are constants of
 // this module, so that is a build mistake.
-func Load(name string, libs ...string) *redis.Script {
-	var src strings.Builder
+func Load(name string, libs ...string) *redis.Script { return LoadFrom(files, name, libs...) }
+
+// LoadFrom is Load from other files than those of this package.
+func LoadFrom(from fs.FS, name string, libs ...string) *redis.Script {
+	var text string
 	for _, file := range append(libs, name) {
-		text, err := files.ReadFile(file + ".lua")
-		if err != nil {
-			panic(fmt.Sprintf("lua: script %q: %v", name, err))
-		}
-		src.Write(text)
-		src.WriteByte('\n')
+		text += shapeFunctions(read(from, file)) + "\n"
 	}
-	return redis.NewScript(src.String())
+	return redis.NewScript(text)
+}
+
+func read(from fs.FS, name string) string {
+	text, err := fs.ReadFile(from, name+".lua")
+	if err != nil {
+		panic(fmt.Sprintf("lua: script %q: %v", name, err))
+	}
+	var out strings.Builder
+	for line := range strings.Lines(string(text)) {
+		if file, ok := strings.CutPrefix(strings.TrimSpace(line), include); ok {
+			line = read(from, file)
+		}
+		out.WriteString(line)
+	}
+	return out.String()
 }

@@ -11,6 +11,6 @@ for i = 1, #KEYS do
   local s = whole(ARGV[a])
   local st = s.read(KEYS[i], ARGV[a + 1], ARGV[a + 2], now)
   if not st then return 'skew,' .. num(now) end
-  out = out .. row(st, s.look(st, KEYS[i], ARGV[a + 1], 0))
+  out = out .. row(st, 0, s.look(st, KEYS[i], ARGV[a + 1], 0))
 end
 return out

@@ -2,14 +2,17 @@
 -- In its flow the older jobs are before it. Each turn of its flow costs one
 -- turn of every user of the org, and each turn of the org one of every org; no
 -- more can be before it than wait. Classes above it go first.
--- KEYS 1-20 pool
+-- KEYS 1-23 pool
 -- ARGV 1 now  2 class  3 member
 -- Reply "<jobs> <tokens> <us parked or blocked>" | "gone" when it does not wait
 local P, c, member = pool_keys(), tonumber(ARGV[2]), ARGV[3]
 if not redis.call('ZSCORE', P.wait[c], member) then return 'gone' end
-local org, user = member_parts(member)
-local flow = org .. ' ' .. user
-local own = redis.call('ZLEXCOUNT', P.wait[c], '[' .. flow .. ' ', '(' .. member)
+local org, user, _, _, lane, age = member_parts(member)
+local flow, own = org .. ' ' .. user, 0
+flow_lanes(P, c, org, user, function(_, other)
+  local prefix = flow .. ' ' .. other .. ' '
+  own = own + redis.call('ZLEXCOUNT', P.wait[c], '[' .. prefix, '(' .. prefix .. age)
+end)
 local users = math.max(redis.call('ZLEXCOUNT', P.users[c], '[' .. org .. ' ', '(' .. org .. '!'), 1)
 local orgs = math.max(redis.call('ZCARD', P.orgs[c]), 1)
 local waiting = redis.call('ZCARD', P.wait[c])
@@ -21,7 +24,7 @@ for k = 1, c - 1 do
   tokens = tokens + tonumber(size[k] or 0)
 end
 local now, till = now_us(ARGV[1]), tonumber(redis.call('HGET', P.quota, 'blk') or 0)
-for _, subject in ipairs({ 'o ' .. org, 'u ' .. flow }) do
+for _, subject in ipairs(subjects_of(org, user, lane)) do
   till = math.max(till, tonumber(redis.call('ZSCORE', P.parked, subject) or 0))
 end
 return int(ahead) .. ' ' .. int(tokens) .. ' ' .. int(math.max(till - now, 0))

@@ -1,38 +1,101 @@
--- put: a new waiting job, once per id. Needs time, flows, jobs.
--- KEYS 1-20 pool  21 job
--- ARGV 1 now  2 id  3 class (1-3)  4 org  5 user  6 tokens  7 bytes
---      8 most jobs  9 most bytes  10 most jobs of an org  11 most bytes of an org (0 = no bound)
---      12 max age us  13 presence grace us  14 TTL ms  then field, value pairs of the job hash
--- Reply "ok <created us>" | "full <scope> <limit> <waiting tokens> <jobs>", scope
--- in jobs, bytes, org_jobs, org_bytes
-local P, key, id = pool_keys(), KEYS[21], ARGV[2]
-local class, org, user = tonumber(ARGV[3]), ARGV[4], ARGV[5]
-local tokens, bytes = ARGV[6], tonumber(ARGV[7])
-local created = redis.call('HGET', key, 'created')
-if created then return 'ok ' .. created end
-
-local have = redis.call('HMGET', P.size, 'jobs', 'bytes', 'j ' .. org, 'b ' .. org, 't1', 't2', 't3')
-local scopes = { 'jobs', 'bytes', 'org_jobs', 'org_bytes' }
-for k, add in ipairs({ 1, bytes, 1, bytes }) do
-  local most = tonumber(ARGV[7 + k])
-  if most > 0 and tonumber(have[k] or 0) + add > most then
-    local waiting = tonumber(have[5] or 0) + tonumber(have[6] or 0) + tonumber(have[7] or 0)
-    return 'full ' .. scopes[k] .. ' ' .. ARGV[7 + k] .. ' ' .. int(waiting) .. ' ' .. int(tonumber(have[1] or 0))
+-- put: new waiting jobs, each once per id. Needs time, quota, flows, jobs.
+-- KEYS 1-23 pool  24... jobs
+-- ARGV 1 now  2 presence grace us  3 TTL ms  4 schema version
+--      5-10 most jobs and bytes of the pool, of an org, of a flow (0 = no bound)
+--      11-14 rpm tpm concurrency burst  then per job its number of arguments and these:
+--      id, class (1-3), org, user, tokens, bytes, max age us, lane, and field, value pairs of its hash
+-- Reply a line per job: "ok <created us> <jobs of the class that wait>"
+--      | "full <scope> <limit> <us until the quota has taken what waits>",
+-- scope in jobs, bytes, org_jobs, org_bytes, flow_jobs, flow_bytes
+local P, now = pool_keys(), now_us(ARGV[1])
+local jobs, out, sizes, fields, from = {}, {}, {}, { 'jobs', 'bytes', 't1', 't2', 't3' }, 15
+for k = 24, #KEYS do
+  local job = { key = KEYS[k] }
+  for i = 1, tonumber(ARGV[from]) do job[i] = ARGV[from + i] end
+  from = from + #job + 1
+  local org, flow = job[3], job[3] .. ' ' .. job[4]
+  job.flow, job.bytes = flow, tonumber(job[6])
+  job.count = { 'jobs', 'bytes', 'j ' .. org, 'b ' .. org, 'j ' .. flow, 'b ' .. flow }
+  for i = 3, 6 do
+    local field = job.count[i]
+    if not sizes[field] then sizes[field] = 0; fields[#fields + 1] = field end
   end
+  jobs[#jobs + 1] = job
+end
+for k, n in ipairs(redis.call('HMGET', P.size, unpack(fields))) do sizes[fields[k]] = tonumber(n or 0) end
+
+-- full says what refuses a job. The time is that of the quota in force, or of
+-- the last minute's rate.
+local function full(job, scope, limit)
+  local q, took = quota_open(P.quota, ARGV[1], quota_limits(11)), 0
+  quota_close(q)
+  for _, m in ipairs(q.metrics) do
+    local rate = m.pace or m.sum
+    if rate > 0 then took = math.max(took, (m.name == 'r' and sizes.jobs or sizes.t1 + sizes.t2 + sizes.t3) / rate) end
+  end
+  return 'full ' .. scope .. ' ' .. limit .. ' ' .. int(math.max(took * 60000000, q.blk - q.now))
 end
 
-local now = now_us(ARGV[1])
-local seq = redis.call('HINCRBY', P.fair, 'seq', 1)
-local member = table.concat({ org, user, string.format('%016.0f', seq), id, tokens }, ' ')
-local fields = {}
-for i = 15, #ARGV do fields[#fields + 1] = ARGV[i] end
-local deadline = now + tonumber(ARGV[12])
-redis.call('HSET', key, 'v', '1', 'state', 'queued', 'class', ARGV[3], 'org', org, 'user', user, 'tokens', tokens,
-  'bytes', ARGV[7], 'created', int(now), 'deadline', int(deadline), 'attempt', '0', 'tries', '0', 'member', member,
-  unpack(fields))
-redis.call('PEXPIRE', key, int(math.ceil(tonumber(ARGV[12]) / 1000) + tonumber(ARGV[14])))
-size_add(P, org, 1, bytes)
-redis.call('ZADD', P.due, int(deadline), id)
-if class == 1 then redis.call('ZADD', P.present, int(now + tonumber(ARGV[13])), id) end
-flow_put(P, class, member)
-return 'ok ' .. int(now)
+local scopes, fresh, seen, changed = { 'jobs', 'bytes', 'org_jobs', 'org_bytes', 'flow_jobs', 'flow_bytes' }, {}, {}, {}
+for n, job in ipairs(jobs) do
+  local created = seen[job.key] and int(now) or redis.call('HGET', job.key, 'created')
+  if created then out[n] = 'ok ' .. created .. ' 0' end
+  for k = 1, created and 0 or 6 do
+    local most, add = tonumber(ARGV[4 + k]), k % 2 == 1 and 1 or job.bytes
+    if most > 0 and sizes[job.count[k]] + add > most then
+      out[n] = full(job, scopes[k], ARGV[4 + k])
+      break
+    end
+  end
+  if not out[n] then
+    for k, field in ipairs(job.count) do
+      sizes[field] = sizes[field] + (k % 2 == 1 and 1 or job.bytes)
+      changed[field] = true
+    end
+    local t = 't' .. job[2]
+    sizes[t] = sizes[t] + tonumber(job[5])
+    changed[t] = true
+    seen[job.key], job.n = true, n
+    fresh[#fresh + 1] = job
+  end
+end
+if #fresh == 0 then return table.concat(out, '\n') end
+
+local seq = redis.call('HINCRBY', P.fair, 'seq', #fresh) - #fresh
+local due, present, members, flows = {}, {}, { {}, {}, {} }, {}
+for k, job in ipairs(fresh) do
+  local id, class, place = job[1], tonumber(job[2]), string.format('%016.0f', seq + k)
+  local deadline = int(now + tonumber(job[7]))
+  redis.call('HSET', job.key, 'v', ARGV[4], 'state', 'queued', 'class', job[2], 'org', job[3], 'user', job[4],
+    'tokens', job[5], 'bytes', job[6], 'created', int(now), 'deadline', deadline, 'attempt', '0', 'tries', '0',
+    'lane', job[8], 'seq', place, unpack(job, 9))
+  redis.call('PEXPIRE', job.key, int(math.ceil(tonumber(job[7]) / 1000) + tonumber(ARGV[3])))
+  due[#due + 1], due[#due + 2] = deadline, id
+  if class == 1 then present[#present + 1], present[#present + 2] = int(now + tonumber(ARGV[2])), id end
+  local list = members[class]
+  list[#list + 1], list[#list + 2] = '0', table.concat({ job.flow, job[8], place, id, job[5] }, ' ')
+  flows[job[2] .. ' ' .. job.flow] = job
+end
+local pairs_of = {}
+for field in pairs(changed) do
+  pairs_of[#pairs_of + 1], pairs_of[#pairs_of + 2] = field, int(sizes[field])
+end
+redis.call('HSET', P.size, unpack(pairs_of))
+redis.call('ZADD', P.due, unpack(due))
+if #present > 0 then redis.call('ZADD', P.present, unpack(present)) end
+local waiting = {}
+for c = 1, 3 do
+  if #members[c] > 0 then
+    redis.call('ZADD', P.wait[c], unpack(members[c]))
+    waiting[c] = int(redis.call('ZCARD', P.wait[c]))
+  end
+end
+for _, job in ipairs(fresh) do
+  local flow = job[2] .. ' ' .. job.flow
+  if flows[flow] then
+    flows[flow] = nil
+    flow_enter(P, tonumber(job[2]), job[3], job[4])
+  end
+  out[job.n] = 'ok ' .. int(now) .. ' ' .. waiting[tonumber(job[2])]
+end
+return table.concat(out, '\n')

@@ -8,10 +8,21 @@
 -- bucket within the last window slows the filling by as much, so that a burst
 -- is repaid smoothly and the ring does not stop everyone when it is full.
 --
--- Hash: now, blk (blocked until), slot (newest ring slot), and per metric m in
--- {r, t}: m..'s' sum, m..'l' bucket level in millionths (negative: debt),
--- m..'d' sum of draws in millionths, m..<i> ring of amounts, m..'d'..<i> ring
--- of draws. Times are microseconds.
+-- The quota is the smaller of the configured and the learned one (observe.lua).
+-- After a refusal of the provider the pace is a part of it, the factor, which
+-- grows back by 2 % of the quota a second. A pool without any quota only counts
+-- its requests, so that a first refusal has a pace to go below.
+--
+-- While jobs wait for quota (bk), a part of what flows in is set aside for them
+-- (..v): live calls leave it.
+--
+-- Hash: now, blk (blocked until), slot (newest ring slot), bk (jobs wait until),
+-- bs (their share, per mille), bt (tokens of their first), f and fa (factor per
+-- mille, from when), k (refusals in a row), rq (pace without a quota), and per
+-- metric m in {r, t}: m..'s' sum, m..'l' bucket level in millionths (negative:
+-- debt), m..'d' sum of draws in millionths, m..'v' set aside, in millionths,
+-- m..'x' used by live calls since acquire looked, m..<i> ring of amounts,
+-- m..'d'..<i> ring of draws, m..'n' learned quota. Times are microseconds.
 
 local SLOT, SLOTS = 100000, 606
 local WINDOW = SLOT * SLOTS
@@ -57,35 +68,74 @@ local function quota_move(m, delta)
 end
 
 -- The filling rate in millionths per microsecond, never below 1 % of the quota.
-local function quota_rate(m)
-  local free = m.limit * MICRO - math.max(m.draw + m.drawn, 0)
-  return math.max(free, m.limit * MICRO / 100) / WINDOW
+local function quota_rate(q, m)
+  local free = m.pace * MICRO - math.max(m.draw + m.drawn, 0)
+  return math.max(free, m.pace * MICRO / 100) / WINDOW * q.factor / 1000
 end
 
--- quota_open reads the state, moves it to now and returns it.
-local function quota_open(key, given, limits)
-  local h = redis.call('HMGET', key, 'now', 'blk', 'slot', 'rs', 'rl', 'rd', 'ts', 'tl', 'td')
+-- quota_fill lets time flow into the buckets and into what is set aside.
+local function quota_fill(q, took)
+  for _, m in ipairs(q.metrics) do
+    if m.pace then
+      local inflow = math.floor(took * quota_rate(q, m))
+      quota_move(m, inflow)
+      if q.waiting then
+        local head = (m.name == 'r' and 1 or q.head) * MICRO
+        m.aside = math.min(m.aside + inflow * q.share / 1000, m.cap, math.max(m.cap * q.share / 1000, head))
+      end
+    end
+    if not q.waiting then m.aside = 0 end
+  end
+end
+
+-- quota_read makes the state of now from the hash's fields.
+local function quota_read(key, given)
+  local h = redis.call('HMGET', key, 'now', 'blk', 'slot', 'bk', 'bs', 'bt', 'f', 'fa', 'rq',
+    'rs', 'rl', 'rd', 'rv', 'rx', 'rn', 'ts', 'tl', 'td', 'tv', 'tx', 'tn')
   local last = tonumber(h[1]) or 0
-  local q = { key = key, now = math.max(now_us(given), last), blk = tonumber(h[2]) or 0, metrics = {} }
+  local q = { key = key, last = last, now = math.max(now_us(given), last), blk = tonumber(h[2]) or 0,
+    from = tonumber(h[3]), share = tonumber(h[5]) or 0, head = tonumber(h[6]) or 0,
+    factor = tonumber(h[7]) or 1000, since = tonumber(h[8]) or 0, soft = tonumber(h[9]), metrics = {}, old = h }
   q.slot = math.floor(q.now / SLOT)
+  q.waiting = (tonumber(h[4]) or 0) > q.now
+  if q.since > 0 then
+    q.factor = q.factor + math.max(q.now - q.since, 0) / 50000
+    if q.soft and q.factor >= 10000 then q.soft = nil end
+    if not q.soft then q.factor = math.min(q.factor, 1000) end
+  end
+  return q
+end
+
+-- quota_open reads the state, moves it to now and returns it. A metric without
+-- quota has limit math.huge; without pace its bucket is not looked at.
+local function quota_open(key, given, limits)
+  local q = quota_read(key, given)
   for k, name in ipairs({ 'r', 't' }) do
-    local limit = limits[name]
-    if limit > 0 then
-      local cap = math.max(math.floor(limit * limits.burst / 1000), 1) * MICRO
-      local at = 1 + k * 3
+    local at = 4 + k * 6
+    local limit, learned = limits[name], tonumber(q.old[at + 5]) or 0
+    if learned > 0 and (limit == 0 or learned < limit) then limit = learned end
+    if limit > 0 or name == 'r' then
+      local pace = limit > 0 and limit or q.soft
+      local factor = limit > 0 and math.min(q.factor, 1000) or q.factor
+      local cap = pace and math.max(math.floor(pace * limits.burst * factor / 1000000), 1) * MICRO
       q.metrics[#q.metrics + 1] = {
-        name = name, limit = limit, cap = cap, drawn = 0, added = 0,
-        sum = tonumber(h[at]) or 0, level = tonumber(h[at + 1]) or cap, draw = tonumber(h[at + 2]) or 0,
+        name = name, limit = limit > 0 and limit or math.huge, pace = pace, cap = cap, drawn = 0, added = 0,
+        sum = tonumber(q.old[at]) or 0, level = cap and math.min(tonumber(q.old[at + 1]) or cap, cap), draw = tonumber(q.old[at + 2]) or 0,
+        aside = tonumber(q.old[at + 3]) or 0, live = tonumber(q.old[at + 4]) or 0,
       }
     end
   end
-  local from = tonumber(h[3])
-  if from and q.slot - from >= SLOTS then
+  if q.from and q.slot - q.from >= SLOTS then
+    local learned = redis.call('HMGET', key, 'rn', 'rm', 'ra', 'tn', 'tm', 'ta', 'f', 'fa', 'rq')
+    q.kept = {}
+    for k, field in ipairs({ 'rn', 'rm', 'ra', 'tn', 'tm', 'ta', 'f', 'fa', 'rq' }) do
+      if learned[k] then q.kept[#q.kept + 1] = field; q.kept[#q.kept + 1] = learned[k] end
+    end
     redis.call('DEL', key)
     for _, m in ipairs(q.metrics) do m.sum, m.level, m.draw = 0, m.cap, 0 end
-  elseif from then
-    quota_expire(q, from + 1, q.slot)
-    for _, m in ipairs(q.metrics) do quota_move(m, math.floor((q.now - last) * quota_rate(m))) end
+  elseif q.from then
+    quota_expire(q, q.from + 1, q.slot)
+    quota_fill(q, q.now - q.last)
   end
   return q
 end
@@ -104,58 +154,92 @@ local function quota_ring_wait(q, m, need)
 end
 
 -- quota_wait returns 0, or the microseconds until a grant of `tokens` may fit
--- and what refuses it. Concurrency comes last: the caller counts its slots.
-local function quota_wait(q, tokens)
+-- and what refuses it. A live call leaves what is set aside for jobs.
+-- Concurrency comes last: the caller counts its slots.
+local function quota_wait(q, tokens, live)
   if q.now < q.blk then return q.blk - q.now, 'blocked' end
   for _, m in ipairs(q.metrics) do
     local cost = m.name == 'r' and 1 or math.min(tokens, m.limit)
     local why = m.name == 'r' and 'rpm' or 'tpm'
-    if m.sum + cost > m.limit then
-      return math.max(quota_ring_wait(q, m, m.sum + cost - m.limit), 1), why
-    end
-    local short = math.min(cost * MICRO, m.cap) - m.level
-    if short > 0 then return math.max(math.ceil(short / quota_rate(m)), 1), why end
+    local aside = live and m.aside or 0
+    local over = m.sum + cost + math.min(math.floor(aside / MICRO), m.limit - cost) - m.limit
+    if over > 0 then return math.max(quota_ring_wait(q, m, over), 1), why end
+    local short = m.pace and math.min(cost * MICRO + aside, m.cap) - m.level or 0
+    if short > 0 then return math.max(math.ceil(short / quota_rate(q, m)), 1), why end
   end
   return 0, ''
 end
 
 -- quota_charge books one request of `tokens` now.
-local function quota_charge(q, tokens)
+local function quota_charge(q, tokens, live)
   for _, m in ipairs(q.metrics) do
     local cost = m.name == 'r' and 1 or math.min(tokens, m.limit)
     m.sum, m.added = m.sum + cost, m.added + cost
-    quota_move(m, -cost * MICRO)
+    if m.pace then quota_move(m, -cost * MICRO) end
+    if live then m.live = m.live + cost else m.aside = math.max(m.aside - cost * MICRO, 0) end
   end
 end
 
--- quota_refund takes back what was charged at time `at`, if still in the ring.
-local function quota_refund(q, at, tokens)
+-- quota_return takes `cost` of a metric, charged at time `at`, back, if it is
+-- still in the ring.
+local function quota_return(q, m, at, cost)
   local s = math.floor(at / SLOT)
   if q.slot - s >= SLOTS or s > q.slot then return end
+  local field = m.name .. int(s % SLOTS)
+  cost = math.min(cost, tonumber(redis.call('HGET', q.key, field) or 0))
+  redis.call('HINCRBY', q.key, field, int(0 - cost))
+  m.sum = m.sum - cost
+  if m.pace then quota_move(m, cost * MICRO) end
+end
+
+-- quota_refund takes back what was charged at time `at` for an unused grant.
+local function quota_refund(q, at, tokens)
   for _, m in ipairs(q.metrics) do
-    local cost = m.name == 'r' and 1 or math.min(tokens, m.limit)
-    local field = m.name .. int(s % SLOTS)
-    local have = tonumber(redis.call('HGET', q.key, field) or 0)
-    cost = math.min(cost, have)
-    redis.call('HINCRBY', q.key, field, int(0 - cost))
-    m.sum = m.sum - cost
-    quota_move(m, cost * MICRO)
+    quota_return(q, m, at, m.name == 'r' and 1 or math.min(tokens, m.limit))
   end
 end
 
--- quota_close writes the state back.
+-- quota_correct replaces the tokens charged at time `at` by those used, which
+-- the provider counts now.
+local function quota_correct(q, at, tokens, used)
+  for _, m in ipairs(q.metrics) do
+    if m.name == 't' then
+      quota_return(q, m, at, math.min(tokens, m.limit))
+      m.sum, m.added = m.sum + used, m.added + used
+      if m.pace then quota_move(m, -used * MICRO) end
+    end
+  end
+end
+
+-- quota_close writes the state back. What was learned outlives a quiet week.
 local function quota_close(q)
-  local set = { 'now', int(q.now), 'slot', int(q.slot) }
+  local set = q.kept or {}
   local function put(field, value) set[#set + 1] = field; set[#set + 1] = value end
+  put('now', int(q.now)); put('slot', int(q.slot))
   if q.now < q.blk then put('blk', int(q.blk)) end
+  if q.till then put('bk', int(q.till)); put('bs', int(q.share)); put('bt', int(q.head)) end
   local i = int(q.slot % SLOTS)
   for _, m in ipairs(q.metrics) do
     if m.added > 0 then redis.call('HINCRBY', q.key, m.name .. i, int(m.added)) end
     if m.drawn ~= 0 then redis.call('HINCRBY', q.key, m.name .. 'd' .. i, int(m.drawn)) end
-    put(m.name .. 's', int(m.sum)); put(m.name .. 'l', int(m.level)); put(m.name .. 'd', int(m.draw + m.drawn))
+    put(m.name .. 's', int(m.sum))
+    if m.pace then
+      put(m.name .. 'l', int(m.level)); put(m.name .. 'd', int(m.draw + m.drawn))
+      put(m.name .. 'v', int(m.aside)); put(m.name .. 'x', int(m.live))
+    end
   end
   redis.call('HSET', q.key, unpack(set))
-  redis.call('PEXPIRE', q.key, int(120000 + math.ceil(math.max(q.blk - q.now, 0) / 1000)))
+  local learned = q.old[15] or q.old[21] or q.since > 0
+  redis.call('PEXPIRE', q.key, int((learned and 604800000 or 120000) + math.ceil(math.max(q.blk - q.now, 0) / 1000)))
+end
+
+-- quota_settle ends a grant of `tokens` at time `at`: how is 'unused' (all of
+-- it returns), 'booked' (all of it counts), or the tokens used. Limits are at ARGV[from...].
+local function quota_settle(key, given, from, how, at, tokens)
+  if how == 'booked' then return end
+  local q = quota_open(key, given, quota_limits(from))
+  if how == 'unused' then quota_refund(q, at, tokens) else quota_correct(q, at, tokens, tonumber(how)) end
+  quota_close(q)
 end
 
 -- slots_open purges dead slots and counts the open ones.

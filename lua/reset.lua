@@ -9,7 +9,8 @@ local now = now_us(ARGV[1])
 local s = whole(ARGV[2])
 local st = s.read(KEYS[1], ARGV[3], ARGV[4], now)
 if not st then return 'skew,' .. num(now) end
-call('PERSIST', KEYS[1]) -- first write, never refused for memory
+-- First write, never refused for memory; PERSIST would leave windows without end.
+call('PEXPIRE', KEYS[1], num(LONG_MS))
 s.forget(st, KEYS[1])
 s.write(st, KEYS[1], ARGV[3], ARGV[4])
-return 'held,' .. num(now) .. row(st, 0, 0)
+return 'held,' .. num(now) .. row(st, 0, 0, 0)

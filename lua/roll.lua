@@ -6,7 +6,7 @@
 -- write, output and fees cost. What of the cost is in none of them was charged
 -- without usage, or adjusted.
 
-local SUMS = '^(%-?%d+),(%-?%d+),(%-?%d+),(%-?%d+),(%-?%d+),(%-?%d+),(%-?%d+),(%-?%d+),(%-?%d+),(%-?%d+),(%-?%d+),(%-?%d+),(%-?%d+),(%-?%d+)$'
+local SUMS = '^([^,]+),([^,]+),([^,]+),([^,]+),([^,]+),([^,]+),([^,]+),([^,]+),([^,]+),([^,]+),([^,]+),([^,]+),([^,]+),(.+)$'
 local SUMS_FORMAT = '%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d'
 
 -- roll adds to a field of a day: the tokens and costs are ARGV[u] to ARGV[u + 8]. It

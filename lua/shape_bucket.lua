@@ -3,242 +3,162 @@
 -- Token bucket (p1 units drain every p2 us, lowest terms). The state counts what
 -- is used, not what is left, so that a new capacity keeps the usage, and debt is
 -- used > capacity. A value is a pair: whole units less fraction/p2 of one.
--- STRING "held,clock,used,fraction,busy,p1:p2;<dip>;<dip>;..", newest dip first;
--- the place of a part is the time of its charge.
+-- HASH: `_` = "held,clock,used,fraction,busy,p1:p2,<expiry ms>;oldest,newest,<last
+-- dip>,whole", and older dips in the fields oldest..newest; fields above are rubbish.
+-- The place of a part is the time of its charge.
 --
 -- Giving b back must leave what would be used had b never been charged: all
 -- that is used since falls by b, but not below 0, where nothing drains. So what
 -- goes back is min(b, m), m the least that was used from the charge until now. The
--- least is used now or just before a later charge, in a dip "time,until,whole,
+-- least is used now or just before a later charge, in a dip "time,until,more,
 -- fraction". A dip counts for the parts charged before it. One that is not below
 -- all later ones never decides again and goes. Giving back lowers the dips after
 -- the part. `busy` is when the bucket was last empty: older parts give nothing.
+-- The last dip stands in `_` (time 0: none) and, like the fields, how many whole
+-- units it has more than the dip before it: lowering all dips after a part then
+-- changes one field, and only the last dip needs to know its whole units.
 --
--- Many calls at once make many dips. From SOFT bytes on two neighbours become one,
+-- Many calls at once make many dips. When there are
+-- more than 22, two neighbours become one,
 -- at the time of the first and lowered by what drained until the second: what lies
 -- between was only charged, so the second is never lower than that. This counts a
 -- drain too early, once for all calls: what is used ends too high by no more than
 -- drained between two dips. `until` is the time from there to the last dip taken
--- in; 0: not known, as the refill was changed. From HARD bytes on it is done again.
-local SOFT, HARD, DIPS, NEAR = 600, 800, 12, 10000
+-- in; 0: not known, as the refill was changed. From 31 dips on it is done
+-- again, until 16 are left.
 
--- above drops the first dips of a list that are not below a value.
-local function above(list, used, f)
-  local from = 1
-  while true do
-    local whole, g, after = list:match('^%d+,%d*,(%d+),(%d+);()', from)
-    if not whole then return from > 1 and '' or list end
-    whole = whole + 0
-    if whole < used or whole == used and g + 0 > f then break end
-    from = after
-  end
-  return from > 1 and list:sub(from) or list
+--@ with
+-- field reads a dip; all of them stand in st.all when the refill was changed.
+local function field(st, i)
+  local text = st.all and st.all[i] or call('HGET', st.key, num(i))
+  return text:match('^([^,]+),([^,]*),([^,]+),(.+)$')
 end
 
--- lowered returns a whole part less what drains in e us, rounded down.
-local function lowered(whole, e, r, p)
-  local x = e * r
-  if x < 9007199254740992 then return whole + floor(-x / p) end
-  return whole - floor(x / p * 1.000000000000001) - 2
+-- above drops the last dips that are not below what is used.
+local function above(st)
+  while st.whole > st.used or st.whole == st.used and st.g + 0 <= st.f do
+    if st.hi - st.lo < 0 then
+      st.t, st.u, st.more, st.g, st.whole = '0', '', 0, 0, -1
+      return
+    end
+    st.whole = st.whole - st.more
+    st.t, st.u, st.more, st.g = field(st, st.hi)
+    st.hi = st.hi - 1
+  end
 end
 
--- squeeze shortens a list to DIPS.
-local function squeeze(list, now, r, p)
-  local time, till, whole, frac, n = {}, {}, {}, {}, 0
-  for t, u, w, g in list:gmatch('(%d+),(%d*),(%d+),(%d+);') do
-    n = n + 1
-    time[n], whole[n], frac[n] = t + 0, w + 0, g + 0
-    till[n] = u == '0' and 0 or t + (u == '' and 0 or u)
+--@ read
+local text = call('HGET', key, '_')
+if not text then
+  st = { now = now, used = 0, f = 0, held = 0, busy = num(now), till = '0', key = key, lo = 1, hi = 0,
+    t = '0', u = '', more = 0, g = 0, whole = -1, rate = p1 .. ':' .. p2, push = false }
+else
+  local held, clock, used, f, busy, rate, till, lo, hi, t, u, more, g, whole = text:match(
+    '^([^,]+),([^,]+),([^,]+),([^,]+),([^,]+),([^,]+),([^;]+);([^,]+),([^,]+),([^,]+),([^,]*),([^,]+),([^,]+),(.+)$')
+  used, f = used + 0, f + 0
+  st = { now = now, used = used, f = f, held = held, busy = busy, till = till, key = key, lo = lo + 0,
+    hi = hi + 0, t = t, u = u, more = more, g = g, whole = whole + 0, rate = rate, push = false }
+  if rate ~= p1 .. ':' .. p2 then
+    --+ bucket_near
+    --+ bucket_all
+    changed(st, p1 .. ':' .. p2)
+    f = 0
   end
+  local c, e = 0, now - clock
+  if e < 0 then
+    st.now = clock + 0
+  elseif p1 ~= '0' and used > 0 then
+    local r, p = p1 + 0, p2 + 0
+    -- c units drain in e us, exactly: (e * r + f) / p with the rest in f.
+    local x = e * r + f
+    if x < 9007199254740992 then
+      c = floor(x / p)
+      f = x - c * p
+    elseif x > (used + 1) * p * 1.000001 then
+      c = used
+    else -- digit by digit, base 256; p < 2^44
+      local q, n = floor(r / p), floor(e / p)
+      local m, s, rest, base = e - n * p, r - q * p, 0, 1099511627776
+      while base >= 1 do
+        local digit = floor(m / base)
+        m = m - digit * base
+        x = rest * 256 + digit * s
+        local k = floor(x / p)
+        c, rest, base = c * 256 + k, x - k * p, base / 256
+      end
+      local k = floor((rest + f) / p)
+      c, f = c + k + e * q + n * s, rest + f - k * p
+    end
+  end
+  if c < used then
+    st.used, st.f = used - c, f
+  else
+    st.used, st.f, st.held, st.busy, st.all = 0, 0, 0, num(st.now), nil
+    st.hi, st.t, st.u, st.more, st.g, st.whole = st.lo - 1, '0', '', 0, 0, -1
+  end
+end
 
-  -- join lowers dip i by what drained until dip j, unless it would be below 0.
-  local function join(i, j)
-    if till[i] == 0 then return false end
-    local low = lowered(whole[i], till[j] - till[i], r, p)
-    if low < (frac[i] > 0 and 1 or 0) then return false end
-    whole[i], till[i] = low, till[j]
-    return true
-  end
-
-  local function copy(i, j) time[i], till[i], whole[i], frac[i] = time[j], till[j], whole[j], frac[j] end
-  local function lower(i, j) return whole[i] < whole[j] or whole[i] == whole[j] and frac[i] > frac[j] end
-  for i = 1, floor(n / 2) do -- oldest first
-    copy(0, i)
-    copy(i, n + 1 - i)
-    copy(n + 1 - i, 0)
-  end
-  -- The older a dip, the longer may be what it stands for.
-  local share = 0.0625
-  repeat
-    local k = 0
-    for i = 1, n do
-      while k > 0 and not lower(k, i) do k = k - 1 end
-      if k > 0 and till[i] - time[k] <= (now - time[k]) * share and join(k, i) then
-        while k > 1 and not lower(k - 1, k) do
-          copy(k - 1, k)
-          k = k - 1
-        end
+--@ charge
+place = num(st.now)
+if place ~= st.busy then -- else nothing has drained yet
+  above(st)
+  local t = st.t
+  if t ~= place then
+    local low = -1
+    if st.hi - st.lo > 20 and place - t <= 10000 and st.u ~= '0' then
+      --+ bucket_near
+      local r, p = st.rate:match('^(.*):(.*)$')
+      local bit = st.g + 0 == 0 and 0 or 1
+      low = lowered(st.whole, place - t - (st.u == '' and 0 or st.u), r, p + 0) - bit
+      if low >= 0 then
+        st.u = num(place - t)
+        sink(st, low + bit)
+      end
+    end
+    if low < 0 then
+      if t ~= '0' then
+        st.push = t .. ',' .. st.u .. fmt(',%d,%d', st.more, st.g)
+        st.hi, st.more = st.hi + 1, st.used - st.whole
       else
-        k = k + 1
-        copy(k, i)
+        st.more = st.used
       end
+      st.t, st.u, st.g, st.whole = place, '', st.f, st.used
     end
-    n, share = k, share * 2
-  until n <= DIPS or share > 1
-  -- Dips near 0 cannot be lowered: the later of two falls to the earlier.
-  while n > DIPS do
-    local at = 1
-    for i = 2, n - 1 do
-      if whole[i + 1] - whole[i] < whole[at + 1] - whole[at] then at = i end
-    end
-    whole[at + 1], frac[at + 1] = whole[at], frac[at]
-    for i = at, n - 1 do copy(i, i + 1) end
-    n = n - 1
   end
-  list = ''
-  for i = 1, n do
-    local u = till[i] == time[i] and '' or num(max(till[i] - time[i], 0))
-    list = fmt('%d,%s,%d,%d;', time[i], u, whole[i], frac[i]) .. list
+end
+st.used = st.used + n
+if held then st.held = st.held + n end
+
+--@ write
+if st.hi - st.lo > 28 then
+  --+ bucket_near
+  --+ bucket_all
+  squeeze(st, p1, p2)
+  call('DEL', key) -- with the rubbish
+  st.till = '0'
+end
+if st.all then
+  for i = st.lo, st.hi do
+    if st.all[i] then call('HSET', key, num(i), st.all[i]) end
   end
-  return list
 end
-
-local function bucket_shape()
-  return {
-    read = function(key, r, p, now)
-      local text, rate = call('GET', key), r .. ':' .. p
-      if not text then
-        return { now = now, used = 0, f = 0, held = 0, busy = num(now), dips = '', rate = rate, over = 0 }
-      end
-      local held, clock, used, f, busy, old, dips = text:match('^(%d+),(%d+),(%d+),(%d+),(%d+),([%d:]+);()')
-      dips = text:sub(dips)
-      used, f = used + 0, f + 0
-      if old ~= rate then -- the refill was changed: drop all fractions
-        f = 0
-        dips = dips:gsub('(%d+),%d*,(%d+),(%d+);', function(t, whole, g)
-          return t .. ',0,' .. num(whole - (g == '0' and 0 or 1)) .. ',0;'
-        end)
-      end
-      local c, e = 0, now - clock
-      if e < 0 then
-        now = clock + 0
-      elseif r ~= '0' and used > 0 then
-        r, p = r + 0, p + 0
-        -- c units drain in e us, exactly: (e * r + f) / p with the rest in f.
-        local x = e * r + f
-        if x < 9007199254740992 then
-          c = floor(x / p)
-          f = x - c * p
-        elseif x > (used + 1) * p * 1.000001 then
-          c = used
-        else -- digit by digit, base 256; p < 2^44
-          local q, n = floor(r / p), floor(e / p)
-          local m, s, rest, base = e - n * p, r - q * p, 0, 1099511627776
-          while base >= 1 do
-            local digit = floor(m / base)
-            m = m - digit * base
-            x = rest * 256 + digit * s
-            local k = floor(x / p)
-            c, rest, base = c * 256 + k, x - k * p, base / 256
-          end
-          local k = floor((rest + f) / p)
-          c, f = c + k + e * q + n * s, rest + f - k * p
-        end
-      end
-      if c < used then
-        return { now = now, used = used - c, f = f, held = held + 0, busy = busy, dips = dips, rate = rate, over = 0 }
-      end
-      return { now = now, used = 0, f = 0, held = 0, busy = num(now), dips = '', rate = rate, over = 0 }
-    end,
-
-    charge = function(st, n, _, _, held)
-      local at = num(st.now)
-      if at ~= st.busy then -- else nothing has drained yet
-        local dips, used, f = st.dips, st.used, st.f
-        local t, u, whole, g, after = dips:match('^(%d+),(%d*),(%d+),(%d+);()')
-        if t and whole + 0 >= used and (whole + 0 > used or g + 0 <= f) then
-          dips = above(dips, used, f)
-          t, u, whole, g, after = dips:match('^(%d+),(%d*),(%d+),(%d+);()')
-        end
-        if t ~= at then
-          local low = -1
-          if #dips > SOFT and at - t <= NEAR and u ~= '0' then
-            local r, p = st.rate:match('(%d+):(%d+)')
-            low = lowered(whole, at - t - (u == '' and 0 or u), r, p + 0) - (g == '0' and 0 or 1)
-          end
-          if low >= 0 then
-            st.dips = fmt('%s,%d,%d,%s;', t, at - t, low + (g == '0' and 0 or 1), g) .. dips:sub(after)
-          else
-            st.dips = fmt('%s,,%d,%d;', at, used, f) .. dips
-          end
-        end
-      end
-      st.used = st.used + n
-      if held then st.held = st.held + n end
-      return at
-    end,
-
-    write = function(st, key, r, p)
-      local ms = LONG_MS
-      if r ~= '0' then ms = min(ms, floor(st.used / r * p / 1000) + GRACE_MS) end
-      if #st.dips > HARD then st.dips = squeeze(st.dips, st.now, r, p) end
-      local text = fmt('%d,%d,%d,%d', st.held, st.now, st.used, st.f)
-      call('SET', key, text .. ',' .. st.busy .. ',' .. st.rate .. ';' .. st.dips, 'PX', num(ms))
-      return text
-    end,
-
-    rest = function(s)
-      function s.merge(st, place, n)
-        if place ~= num(st.now) then return nil end
-        s.charge(st, n, nil, nil, true)
-        return place
-      end
-
-      function s.change(st, _, place, from, to, open)
-        place = place + 0
-        if place < st.busy + 0 then return 0 end
-        if open then st.held = max(st.held - from, 0) end
-        local back = from - to
-        if back <= 0 then return 0 end
-
-        -- The dips after the part, and the least that was used since.
-        local dips, heads, wholes, fracs, n, at = above(st.dips, st.used, st.f), {}, {}, {}, 0, 1
-        local least, g = st.used, st.f
-        while true do
-          local head, t, whole, frac, after = dips:match('^((%d+),%d*,)(%d+),(%d+);()', at)
-          if not t or t + 0 <= place then break end
-          at, whole, frac = after, whole + 0, frac + 0
-          if whole < least or whole == least and frac > g then
-            n, least, g = n + 1, whole, frac
-            heads[n], wholes[n], fracs[n] = head, whole, frac
-          end
-        end
-
-        local minus, less, rest = back, 0, ''
-        if least - (g > 0 and 1 or 0) >= back then
-          rest = above(dips:sub(at), least - back, g)
-        else -- down to nothing, with the fraction
-          minus, less, back = least, g, max(least - (g > 0 and 1 or 0), 0)
-        end
-        local p = st.rate:match('%d+$') + 0
-        for i = 1, n do
-          local whole, frac = wholes[i] - minus, fracs[i] - less
-          if frac < 0 then whole, frac = whole + 1, frac + p end
-          heads[i] = heads[i] .. fmt('%d,%d;', whole, frac)
-        end
-        st.dips = table.concat(heads) .. rest
-        st.used, st.f = st.used - minus, st.f - less
-        if st.f < 0 then st.used, st.f = st.used + 1, st.f + p end
-        return back
-      end
-
-      function s.look(st)
-        return st.f, st.now
-      end
-
-      function s.forget(st)
-        if st.held < st.used then st.used, st.f = st.held, 0 end
-      end
-    end,
-  }
+-- The key outlives what it counts by a minute at least; its life is changed when
+-- it is too short, or longer than need be.
+local ms, till = LONG_MS, st.till
+if p1 ~= '0' then ms = min(ms, floor(st.used / p1 * p2 / 1000) + GRACE_MS) end
+local wanted, slack = floor(st.now / 1000) + ms, floor(ms / 4)
+local renew = till - wanted < 0 or till - wanted > slack * 2
+if renew then till = num(wanted + slack) end
+text = fmt('%d,%d,%d,%d', st.held, st.now, st.used, st.f)
+local head = text .. ',' .. st.busy .. ',' .. st.rate .. ',' .. till .. fmt(';%d,%d,', st.lo, st.hi) ..
+  st.t .. ',' .. st.u .. fmt(',%d,%d,%d', st.more, st.g, st.whole)
+if st.push then
+  call('HSET', key, '_', head, num(st.hi), st.push)
+else
+  call('HSET', key, '_', head)
 end
+if renew then call('PEXPIRE', key, num(ms + slack)) end
+
+--@ rest
+--+ bucket_near
+--+ bucket_rest

@@ -3,96 +3,89 @@
 -- Exact window (p1 = width in us). ZSET: one member "f:amount:id/nth" per part
 -- scored by its time (f = h while held, s when settled), and three members whose
 -- negative scores carry the sums: -1-used, -1-held, -1-last time.
-local function log_shape()
-  local function member(flag, n, id, nth)
-    return flag .. ':' .. num(n) .. ':' .. id .. '/' .. nth
+
+--@ with
+local function member(flag, n, id, nth)
+  return flag .. ':' .. num(n) .. ':' .. id .. '/' .. nth
+end
+
+--@ read
+st = { used = 0, held = 0, now = now, rem = {}, add = {} }
+local got = call('ZMSCORE', key, '!used', '!held', '!time')
+if got[1] then
+  st.used, st.held = -1 - tonumber(got[1]), -1 - tonumber(got[2])
+  st.now = max(now, -1 - tonumber(got[3]))
+  st.cut = st.now - p1
+  local from = 0
+  repeat
+    local gone = call('ZRANGEBYSCORE', key, '0', num(st.cut), 'LIMIT', num(from), '1000')
+    for i = 1, #gone do
+      local f, v = gone[i]:match('^(%a):(%d+):')
+      st.used = st.used - v
+      if f == 'h' then st.held = st.held - v end
+    end
+    from = from + #gone
+  until #gone < 1000
+  st.stale = from
+end
+
+--@ charge
+place = num(st.now)
+if n > 0 then
+  local i = #st.add
+  st.add[i + 1], st.add[i + 2] = place, member(held and 'h' or 's', n, id, nth)
+end
+st.used = st.used + n
+if held then st.held = st.held + n end
+
+--@ write
+if (st.stale or 0) > 0 then call('ZREMRANGEBYSCORE', key, '0', num(st.cut)) end
+if #st.rem > 0 then call('ZREM', key, unpack(st.rem)) end
+call('ZADD', key, num(-1 - st.used), '!used', num(-1 - st.held), '!held',
+  num(-1 - st.now), '!time', unpack(st.add))
+call('PEXPIRE', key, num(floor(p1 / 1000) + GRACE_MS))
+text = fmt('%d,%d', st.used, st.held)
+
+--@ rest
+function s.change(st, key, place, from, to, open, id, nth)
+  if from == 0 or not st.cut or tonumber(place) <= st.cut then return 0 end
+  local was = member(open and 'h' or 's', from, id, nth)
+  if not call('ZSCORE', key, was) then return 0 end
+  st.rem[#st.rem + 1] = was
+  if to > 0 then
+    local i = #st.add
+    st.add[i + 1], st.add[i + 2] = place, member('s', to, id, nth)
   end
+  st.used = st.used - (from - to)
+  if open then st.held = st.held - from end
+  return from - to
+end
 
-  return {
-    read = function(key, width, _, now)
-      local st = { used = 0, held = 0, now = now, over = 0, rem = {}, add = {} }
-      local got = call('ZMSCORE', key, '!used', '!held', '!time')
-      if not got[1] then return st end
-      st.used, st.held = -1 - tonumber(got[1]), -1 - tonumber(got[2])
-      st.now = max(now, -1 - tonumber(got[3]))
-      st.cut = st.now - width
-      local from = 0
-      repeat
-        local gone = call('ZRANGEBYSCORE', key, '0', num(st.cut), 'LIMIT', num(from), '1000')
-        for i = 1, #gone do
-          local f, v = gone[i]:match('^(%a):(%d+):')
-          st.used = st.used - v
-          if f == 'h' then st.held = st.held - v end
-        end
-        from = from + #gone
-      until #gone < 1000
-      st.stale = from
-      return st
-    end,
+-- Walks at most 1,000 entries; beyond them frees_at is too early, never too late.
+function s.look(st, key, width, excess)
+  local resets, frees, gone = 0, 0, 0
+  if st.used == 0 then return resets, frees end
+  local last = call('ZREVRANGE', key, '0', '0', 'WITHSCORES')
+  resets = tonumber(last[2]) + width
+  local after = '(' .. num(st.cut or 0)
+  for from = 0, 900, 100 do
+    if gone >= excess then break end
+    local page = call('ZRANGEBYSCORE', key, after, '+inf', 'WITHSCORES', 'LIMIT', num(from), '100')
+    for i = 1, #page, 2 do
+      if gone >= excess then break end
+      gone = gone + page[i]:match('^%a:(%d+):')
+      frees = tonumber(page[i + 1]) + width
+    end
+    if #page < 200 then break end
+  end
+  return resets, frees
+end
 
-    charge = function(st, n, id, nth, held)
-      local place = num(st.now)
-      if n > 0 then
-        local i = #st.add
-        st.add[i + 1], st.add[i + 2] = place, member(held and 'h' or 's', n, id, nth)
-      end
-      st.used = st.used + n
-      if held then st.held = st.held + n end
-      return place
-    end,
-
-    write = function(st, key, width)
-      if (st.stale or 0) > 0 then call('ZREMRANGEBYSCORE', key, '0', num(st.cut)) end
-      if #st.rem > 0 then call('ZREM', key, unpack(st.rem)) end
-      call('ZADD', key, num(-1 - st.used), '!used', num(-1 - st.held), '!held',
-        num(-1 - st.now), '!time', unpack(st.add))
-      call('PEXPIRE', key, num(floor(width / 1000) + GRACE_MS))
-      return fmt('%d,%d', st.used, st.held)
-    end,
-
-    rest = function(s)
-      function s.change(st, key, place, from, to, open, id, nth)
-        if from == 0 or not st.cut or tonumber(place) <= st.cut then return 0 end
-        local was = member(open and 'h' or 's', from, id, nth)
-        if not call('ZSCORE', key, was) then return 0 end
-        st.rem[#st.rem + 1] = was
-        if to > 0 then
-          local i = #st.add
-          st.add[i + 1], st.add[i + 2] = place, member('s', to, id, nth)
-        end
-        st.used = st.used - (from - to)
-        if open then st.held = st.held - from end
-        return from - to
-      end
-
-      -- Walks at most 1,000 entries; beyond them frees_at is too early, never too late.
-      function s.look(st, key, width, excess)
-        local resets, frees, gone = 0, 0, 0
-        if st.used == 0 then return resets, frees end
-        local last = call('ZREVRANGE', key, '0', '0', 'WITHSCORES')
-        resets = tonumber(last[2]) + width
-        local after = '(' .. num(st.cut or 0)
-        for from = 0, 900, 100 do
-          if gone >= excess then break end
-          local page = call('ZRANGEBYSCORE', key, after, '+inf', 'WITHSCORES', 'LIMIT', num(from), '100')
-          for i = 1, #page, 2 do
-            if gone >= excess then break end
-            gone = gone + page[i]:match('^%a:(%d+):')
-            frees = tonumber(page[i + 1]) + width
-          end
-          if #page < 200 then break end
-        end
-        return resets, frees
-      end
-
-      function s.forget(st, key)
-        if not st.cut then return end
-        local all = call('ZRANGEBYSCORE', key, '(' .. num(st.cut), '+inf')
-        for i = 1, #all do
-          if all[i]:sub(1, 2) == 's:' then call('ZREM', key, all[i]) end
-        end
-        st.used = st.held
-      end
-    end,
-  }
+function s.forget(st, key)
+  if not st.cut then return end
+  local all = call('ZRANGEBYSCORE', key, '(' .. num(st.cut), '+inf')
+  for i = 1, #all do
+    if all[i]:sub(1, 2) == 's:' then call('ZREM', key, all[i]) end
+  end
+  st.used = st.held
 end

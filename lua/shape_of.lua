@@ -1,24 +1,24 @@
--- Library: which shape a kind is, and how a limit is told (needs shapes and all
--- shape_ libraries).
+-- Library: which shape a kind is, and how a limit is told (needs shapes and the
+-- shape_ libraries of the kinds in use).
 
 -- shape_of returns the functions of a kind; only the kinds in use are built.
-local built = {}
+local ring, bucket, log, period, concurrency
 local function shape_of(kind)
-  local s = built[kind]
-  if s then return s end
   if kind == 'w' then
-    s = ring_shape()
+    ring = ring or ring_shape()
+    return ring
   elseif kind == 'b' then
-    s = bucket_shape()
+    bucket = bucket or bucket_shape()
+    return bucket
   elseif kind == 'x' then
-    s = log_shape()
+    log = log or log_shape()
+    return log
   elseif kind == 'c' then
-    s = period_shape()
-  else
-    s = concurrency_shape()
+    period = period or period_shape()
+    return period
   end
-  built[kind] = s
-  return s
+  concurrency = concurrency or concurrency_shape()
+  return concurrency
 end
 
 -- whole returns all functions of a kind.
@@ -32,6 +32,6 @@ local function whole(kind)
 end
 
 -- row tells where a limit stands, in the form that Go reads.
-local function row(st, resets, frees)
-  return fmt(';=%d,%d,%d,%d,%d', st.used, st.held, resets, frees, st.over > 0 and 1 or 0)
+local function row(st, over, resets, frees)
+  return fmt(';=%d,%d,%d,%d,%d', st.used, st.held, resets, frees, over > 0 and 1 or 0)
 end

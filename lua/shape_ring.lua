@@ -5,128 +5,119 @@
 -- charged,held" with the newest slot's number and amounts, and the fields 0..60 =
 -- "charged,held" of the older ones by their number modulo 61. st.v and st.h have
 -- the older slots that were touched, by field.
-local function ring_shape()
-  return {
-    read = function(key, slot, _, now)
-      local n = floor(now / slot)
-      local text = call('HGET', key, '_')
-      local used, held, cur, cv, ch
-      if text then
-        used, held, cur, cv, ch = text:match('^(%d+),(%d+),(%d+),(%d+),(%d+)$')
-        cur = cur + 0
-      end
-      if not cur or n - cur > 60 then
-        return { used = 0, held = 0, cur = n, cv = 0, ch = 0, over = 0, new = true, wipe = cur }
-      end
-      local st = { used = used + 0, held = held + 0, cur = cur, cv = cv + 0, ch = ch + 0, over = 0 }
-      if n <= cur then return st end
 
-      -- n becomes the newest slot; those it overtakes are emptied.
-      local fields = {}
-      for i = cur + 1, n do fields[i - cur] = num(i % 61) end
-      local got = call('HMGET', key, unpack(fields))
-      st.v, st.h = {}, {}
-      for i, k in ipairs(fields) do
-        if got[i] then
-          local v, h = got[i]:match('^(%d+),(%d+)$')
-          st.used, st.held = st.used - v, st.held - h
-        end
-        st.v[k], st.h[k] = 0, 0
+--@ read
+local slot = floor(now / p1)
+local used, held, cur, cv, ch
+local text = call('HGET', key, '_')
+if text then
+  used, held, cur, cv, ch = text:match('^([^,]+),([^,]+),([^,]+),([^,]+),(.+)$')
+  cur = cur + 0
+end
+if not cur or slot - cur > 60 then
+  st = { used = 0, held = 0, cur = slot, cv = 0, ch = 0, new = true, wipe = cur }
+else
+  st = { used = used + 0, held = held + 0, cur = cur, cv = cv + 0, ch = ch + 0 }
+  if slot > cur then -- it becomes the newest; those it overtakes are emptied
+    local fields = {}
+    for i = cur + 1, slot do fields[i - cur] = num(i % 61) end
+    local got = call('HMGET', key, unpack(fields))
+    st.v, st.h = {}, {}
+    for i, k in ipairs(fields) do
+      if got[i] then
+        local v, h = got[i]:match('^([^,]+),(.+)$')
+        st.used, st.held = st.used - v, st.held - h
       end
-      local k = num(cur % 61)
-      st.v[k], st.h[k] = st.cv, st.ch
-      st.cur, st.cv, st.ch, st.new = n, 0, 0, true
-      return st
-    end,
+      st.v[k], st.h[k] = 0, 0
+    end
+    local k = num(cur % 61)
+    st.v[k], st.h[k] = st.cv, st.ch
+    st.cur, st.cv, st.ch, st.new = slot, 0, 0, true
+  end
+end
 
-    charge = function(st, n, _, _, held)
-      st.cv, st.used = st.cv + n, st.used + n
-      if held then st.ch, st.held = st.ch + n, st.held + n end
-      return num(st.cur)
-    end,
+--@ charge
+st.cv, st.used = st.cv + n, st.used + n
+if held then st.ch, st.held = st.ch + n, st.held + n end
+place = num(st.cur)
 
-    write = function(st, key, slot)
-      if st.wipe then call('DEL', key) end
-      local head = fmt('%d,%d,%d,%d,%d', st.used, st.held, st.cur, st.cv, st.ch)
-      if st.v then
-        local args, i = { '_', head }, 2
-        for k, v in pairs(st.v) do
-          args[i + 1], args[i + 2], i = k, fmt('%d,%d', v, st.h[k]), i + 2
-        end
-        call('HSET', key, unpack(args))
-      else
-        call('HSET', key, '_', head)
-      end
-      if st.new then call('PEXPIRE', key, num(floor(slot * 61 / 1000) + GRACE_MS)) end
-      return head
-    end,
+--@ write
+if st.wipe then call('DEL', key) end
+text = fmt('%d,%d,%d,%d,%d', st.used, st.held, st.cur, st.cv, st.ch)
+if st.v then
+  local args, i = { '_', text }, 2
+  for k, v in pairs(st.v) do
+    args[i + 1], args[i + 2], i = k, fmt('%d,%d', v, st.h[k]), i + 2
+  end
+  call('HSET', key, unpack(args))
+else
+  call('HSET', key, '_', text)
+end
+if st.new then call('PEXPIRE', key, num(floor(p1 * 61 / 1000) + GRACE_MS)) end
 
-    rest = function(s)
-      local function put(st, k, text)
-        local v, h
-        if text then v, h = text:match('^(%d+),(%d+)$') end
-        st.v[k], st.h[k] = (v or 0) + 0, (h or 0) + 0
-      end
+--@ rest
+local function put(st, k, text)
+  local v, h
+  if text then v, h = text:match('^([^,]+),(.+)$') end
+  st.v[k], st.h[k] = (v or 0) + 0, (h or 0) + 0
+end
 
-      -- touch loads slot i, older than the newest and in the window.
-      local function touch(st, key, i)
-        local k = num(i % 61)
-        if not st.v then st.v, st.h = {}, {} end
-        if not st.v[k] then put(st, k, not st.wipe and call('HGET', key, k)) end
-        return k
-      end
+-- touch loads slot i, older than the newest and in the window.
+local function touch(st, key, i)
+  local k = num(i % 61)
+  if not st.v then st.v, st.h = {}, {} end
+  if not st.v[k] then put(st, k, not st.wipe and call('HGET', key, k)) end
+  return k
+end
 
-      local function touch_all(st, key)
-        local fields = {}
-        for i = st.cur - 60, st.cur - 1 do fields[#fields + 1] = num(i % 61) end
-        local got = call('HMGET', key, unpack(fields))
-        if not st.v then st.v, st.h = {}, {} end
-        for i, k in ipairs(fields) do
-          if not st.v[k] then put(st, k, not st.wipe and got[i]) end
-        end
-      end
+local function touch_all(st, key)
+  local fields = {}
+  for i = st.cur - 60, st.cur - 1 do fields[#fields + 1] = num(i % 61) end
+  local got = call('HMGET', key, unpack(fields))
+  if not st.v then st.v, st.h = {}, {} end
+  for i, k in ipairs(fields) do
+    if not st.v[k] then put(st, k, not st.wipe and got[i]) end
+  end
+end
 
-      function s.merge(st, place, n)
-        return tonumber(place) == st.cur and s.charge(st, n, nil, nil, true)
-      end
+function s.merge(st, place, n)
+  return tonumber(place) == st.cur and s.charge(st, n, nil, nil, true)
+end
 
-      function s.change(st, key, place, from, to, open)
-        local i = tonumber(place)
-        if i > st.cur or st.cur - i > 60 or st.wipe then return 0 end
-        local back, h = 0, 0
-        if i == st.cur then
-          back, h = min(from - to, st.cv), open and min(from, st.ch) or 0
-          st.cv, st.ch = st.cv - back, st.ch - h
-        else
-          local k = touch(st, key, i)
-          back, h = min(from - to, st.v[k]), open and min(from, st.h[k]) or 0
-          st.v[k], st.h[k] = st.v[k] - back, st.h[k] - h
-        end
-        st.used, st.held = st.used - back, st.held - h
-        return back
-      end
+function s.change(st, key, place, from, to, open)
+  local i = tonumber(place)
+  if i > st.cur or st.cur - i > 60 or st.wipe then return 0 end
+  local back, h = 0, 0
+  if i == st.cur then
+    back, h = min(from - to, st.cv), open and min(from, st.ch) or 0
+    st.cv, st.ch = st.cv - back, st.ch - h
+  else
+    local k = touch(st, key, i)
+    back, h = min(from - to, st.v[k]), open and min(from, st.h[k]) or 0
+    st.v[k], st.h[k] = st.v[k] - back, st.h[k] - h
+  end
+  st.used, st.held = st.used - back, st.held - h
+  return back
+end
 
-      function s.look(st, key, slot, excess)
-        local resets, frees, gone = 0, 0, 0
-        if st.used == 0 then return resets, frees end
-        touch_all(st, key)
-        for i = st.cur - 60, st.cur do
-          local v = i == st.cur and st.cv or st.v[num(i % 61)]
-          if v > 0 then
-            resets = (i + 61) * slot
-            if gone < excess then frees = resets end
-            gone = gone + v
-          end
-        end
-        return resets, frees
-      end
+function s.look(st, key, slot, excess)
+  local resets, frees, gone = 0, 0, 0
+  if st.used == 0 then return resets, frees end
+  touch_all(st, key)
+  for i = st.cur - 60, st.cur do
+    local v = i == st.cur and st.cv or st.v[num(i % 61)]
+    if v > 0 then
+      resets = (i + 61) * slot
+      if gone < excess then frees = resets end
+      gone = gone + v
+    end
+  end
+  return resets, frees
+end
 
-      function s.forget(st, key)
-        touch_all(st, key)
-        for k in pairs(st.v) do st.v[k] = st.h[k] end
-        st.cv = st.ch
-        st.used = st.held
-      end
-    end,
-  }
+function s.forget(st, key)
+  touch_all(st, key)
+  for k in pairs(st.v) do st.v[k] = st.h[k] end
+  st.cv = st.ch
+  st.used = st.held
 end

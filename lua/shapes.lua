@@ -19,8 +19,7 @@
 --                            returns its fraction and its clock; Go divides)
 --   forget(st, key)          drops what was charged, keeps what is held
 --
--- st.used is all that counts now, st.held the open holds in it, st.over is for the
--- caller. A state never goes back in time, it waits for the clock.
+-- st.used is all that counts now, st.held the open holds in it. A state never goes back in time, it waits for the clock.
 --
 -- These run inside every call, so they are written for time. A function costs
 -- 50 ns to define, in every run: what a hold does not need is in rest(). A table

@@ -7,7 +7,7 @@ local function now_us(given)
     return tonumber(given)
   end
   local t = redis.call('TIME')
-  return tonumber(t[1]) * 1000000 + tonumber(t[2])
+  return t[1] * 1000000 + t[2]
 end
 
 -- int prints a number without an exponent; tostring() would write 1e+15.

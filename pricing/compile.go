@@ -13,6 +13,7 @@ type rates struct {
 	input, cached, write, write1h, output uint64
 	imageIn, imageOut, audioIn, audioOut  uint64
 	perRequest, perToolCall               uint64
+	perMinute, perCharacter, perImage     uint64
 }
 
 func (r Rates) resolve() rates {
@@ -25,6 +26,7 @@ func (r Rates) resolve() rates {
 		imageIn: pick(r.ImageIn.or(r.Input)), audioIn: pick(r.AudioIn.or(r.Input)),
 		imageOut: pick(r.ImageOut.or(r.Output)), audioOut: pick(r.AudioOut.or(r.Output)),
 		perRequest: pick(r.PerRequest), perToolCall: pick(r.PerToolCall),
+		perMinute: pick(r.PerMinute), perCharacter: pick(r.Characters),
 	}
 }
 
@@ -60,6 +62,9 @@ type row struct {
 	hours        []Hours
 	over         int64
 	pay, hold    rates
+	images       []ImagePrice
+	spoken       bool // a character has a price
+	timed        bool // a minute has a price
 }
 
 type multiplier struct {
@@ -133,6 +138,9 @@ func (c *entry) addRow(r Row) error {
 	if err := r.Rates.check(); err != nil {
 		return err
 	}
+	if err := checkImages(r.Images); err != nil {
+		return err
+	}
 	tier, region, err := c.conditions(r.ServiceTier, r.Region, r.UTCHours)
 	if err != nil {
 		return err
@@ -142,7 +150,10 @@ func (c *entry) addRow(r Row) error {
 		from = r.EffectiveFrom.Unix()
 	}
 	pay := r.Rates.resolve()
-	compiled := row{tier: tier, region: region, hours: r.UTCHours, over: r.ContextOver, pay: pay, hold: pay.dearest()}
+	compiled := row{
+		tier: tier, region: region, hours: r.UTCHours, over: r.ContextOver, pay: pay, hold: pay.dearest(), images: r.Images,
+		spoken: r.Rates.Characters.Given, timed: r.Rates.PerMinute.Given,
+	}
 	i := slices.IndexFunc(c.periods, func(p period) bool { return p.from == from })
 	if i < 0 {
 		i, c.periods = len(c.periods), append(c.periods, period{from: from})
@@ -152,12 +163,12 @@ func (c *entry) addRow(r Row) error {
 }
 
 func (r Rates) check() error {
-	for _, x := range []Rate{r.Input, r.CachedInput, r.CacheWrite, r.CacheWrite1h, r.Output, r.ImageIn, r.ImageOut, r.AudioIn, r.AudioOut} {
+	for _, x := range []Rate{r.Input, r.CachedInput, r.CacheWrite, r.CacheWrite1h, r.Output, r.ImageIn, r.ImageOut, r.AudioIn, r.AudioOut, r.Characters} {
 		if x.Pico < 0 || x.Pico > maxTokenRate {
 			return errors.New("a token price is outside [0, 1,000,000 per token]")
 		}
 	}
-	for _, x := range []Rate{r.PerRequest, r.PerToolCall} {
+	for _, x := range []Rate{r.PerRequest, r.PerToolCall, r.PerMinute} {
 		if x.Pico < 0 || x.Pico > maxFee {
 			return errors.New("a fee is outside [0, 1000]")
 		}

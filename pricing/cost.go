@@ -42,10 +42,11 @@ func (r *rates) cost(u *Usage, f factors) (Nano, error) {
 	sum, c := sum.mul(f.num)
 	fees, d := fees.addMul(uint64(u.Requests), r.perRequest)
 	fees, e := fees.addMul(uint64(u.ToolCalls), r.perToolCall)
+	fees, media := fees.addMedia(r, u)
 	fees, g := fees.mul(f.den)
 	sum, h := sum.add(fees)
 	den, i := (wide{lo: f.den}).mul(picoPerNano)
-	if !f.ok || !(a && b && c && d && e && g && h && i) || den.hi != 0 {
+	if !f.ok || !(a && b && c && d && e && media && g && h && i) || den.hi != 0 {
 		return 0, ErrOverflow
 	}
 	n, ok := sum.ceilDiv(den.lo)

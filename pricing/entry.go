@@ -62,6 +62,9 @@ type Rates struct {
 	Output, ImageIn, ImageOut, AudioIn, AudioOut Rate
 	// Per request and per built-in tool call; written in USD in YAML.
 	PerRequest, PerToolCall Rate
+	// PerMinute is for a minute of audio taken in, written in USD; Characters is
+	// for each character of text spoken, written in USD per 1M.
+	PerMinute, Characters Rate
 }
 
 // Row is a price list and when it applies. Every condition that is set must
@@ -78,6 +81,8 @@ type Row struct {
 	// the input is larger than this many tokens.
 	ContextOver int64
 	Rates       Rates
+	// Images prices or bounds each picture made; see [ImagePrice].
+	Images []ImagePrice
 }
 
 // Multiplier scales token prices (not fees) when all its conditions hold. At

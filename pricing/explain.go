@@ -71,12 +71,13 @@ func (p *Price) Explain(u Usage, t Terms) (Bill, error) {
 	var list *rates
 	for _, tier := range tiers {
 		r := e.periodAt(unix).find(tier, region, minute, u.Input)
-		n, err := r.pay.cost(&u, e.factors(tier, region, minute, t.Batch))
+		pay := r.priced(&r.pay, t)
+		n, err := pay.cost(&u, e.factors(tier, region, minute, t.Batch))
 		if err != nil {
 			return Bill{}, err
 		}
 		if list == nil || n > b.Charge {
-			list = &r.pay
+			list = pay
 			b.Row, b.Tier, b.Charge = e.source(r, e.periodAt(unix).from), tier, n
 		}
 	}
@@ -122,12 +123,18 @@ func (b *Bill) add(r *rates, u *Usage) {
 	for _, l := range []Line{
 		{Name: "per_request", Count: u.Requests, Rate: Pico(r.perRequest)},
 		{Name: "per_tool_call", Count: u.ToolCalls, Rate: Pico(r.perToolCall)},
+		{Name: "per_image", Count: u.Images, Rate: Pico(r.perImage)},
+		{Name: "characters", Count: u.Characters, Rate: Pico(r.perCharacter)},
 	} {
 		if n := product(l); n.Sign() > 0 {
 			l.USD = formatDigits(n.String(), feeDigits)
 			b.Fees = append(b.Fees, l)
 			sum.Add(sum, n.Mul(n, shift))
 		}
+	}
+	if n := new(big.Int).SetUint64(r.minutes(u)); n.Sign() > 0 {
+		b.Fees = append(b.Fees, Line{Name: "per_minute", Count: u.AudioMillis, Rate: Pico(r.perMinute), USD: formatDigits(n.String(), feeDigits)})
+		sum.Add(sum, n.Mul(n, shift))
 	}
 	b.Exact = formatDigits(sum.String(), scale)
 }

@@ -21,6 +21,9 @@ func facts(e Entry) []fact {
 				list = append(list, fact{prefix + f.name, formatDecimal(int64(f.rate.Pico), f.digits)})
 			}
 		}
+		for _, i := range r.Images {
+			list = append(list, fact{prefix + i.name(), i.value()})
+		}
 	}
 	for _, m := range e.Multipliers {
 		list = append(list, fact{"times " + strings.TrimSpace(m.conditions()), m.Times.String()})
@@ -49,6 +52,8 @@ func (r Rates) fields() []rateField {
 		{"audio_out", r.AudioOut, tokenDigits},
 		{"per_request", r.PerRequest, feeDigits},
 		{"per_tool_call", r.PerToolCall, feeDigits},
+		{"per_minute", r.PerMinute, feeDigits},
+		{"characters", r.Characters, tokenDigits},
 	}
 }
 

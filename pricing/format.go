@@ -78,6 +78,9 @@ func (r Row) write(b *strings.Builder) {
 			fields = append(fields, f.name+": "+formatDecimal(int64(f.rate.Pico), f.digits))
 		}
 	}
+	if len(r.Images) > 0 {
+		fields = append(fields, "images: "+flow(r.Images, ImagePrice.yaml))
+	}
 	fmt.Fprintf(b, "    - {%s}\n", strings.Join(fields, ", "))
 }
 

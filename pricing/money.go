@@ -15,6 +15,7 @@ package pricing
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 )
 
@@ -43,11 +44,33 @@ var ErrOverflow = errors.New("pricing: amount is too large")
 
 // String writes the amount in USD with all nine decimals: "$0.001234500".
 func (n Nano) String() string {
-	sign, abs := "", uint64(n)
+	buf := make([]byte, 0, 24)
 	if n < 0 {
-		sign, abs = "-", -abs
+		buf = append(buf, '-')
 	}
-	return fmt.Sprintf("%s$%d.%09d", sign, abs/uint64(NanoPerUSD), abs%uint64(NanoPerUSD))
+	return string(n.appendDecimal(append(buf, '$')))
+}
+
+// AppendUSD appends the amount as String writes it, without the currency sign.
+func (n Nano) AppendUSD(dst []byte) []byte {
+	if n < 0 {
+		dst = append(dst, '-')
+	}
+	return n.appendDecimal(dst)
+}
+
+// appendDecimal appends the absolute amount.
+func (n Nano) appendDecimal(dst []byte) []byte {
+	abs := uint64(n)
+	if n < 0 {
+		abs = -abs
+	}
+	dst = append(strconv.AppendUint(dst, abs/uint64(NanoPerUSD), 10), '.')
+	rest := abs % uint64(NanoPerUSD)
+	for unit := uint64(NanoPerUSD) / 10; unit > 0; unit /= 10 {
+		dst = append(dst, '0'+byte(rest/unit%10))
+	}
+	return dst
 }
 
 // ParseUSD reads an amount such as "$5", "5.25", "5 USD" or "0.000001". It

@@ -31,6 +31,8 @@ type Terms struct {
 	// Region is the provider's processing region or data residency, "" or
 	// "global" for none.
 	Region string
+	// ImageSize and ImageQuality are those of the pictures made, "" when not named.
+	ImageSize, ImageQuality string
 }
 
 // Price is what a model costs, frozen when it was looked up: later changes of
@@ -160,6 +162,7 @@ func (e *entry) dearest(u *Usage, t Terms, tiers []string, unix, context int64, 
 		if hold {
 			list = &r.hold
 		}
+		list = r.priced(list, t)
 		n, err := list.cost(u, e.factors(tier, region, minute, t.Batch))
 		if err != nil {
 			return 0, err

@@ -72,6 +72,7 @@ func drawRates(t *rapid.T) Rates {
 		ImageIn: perhaps.Draw(t, "image in"), ImageOut: perhaps.Draw(t, "image out"),
 		AudioIn: perhaps.Draw(t, "audio in"), AudioOut: perhaps.Draw(t, "audio out"),
 		PerRequest: perhaps.Draw(t, "request"), PerToolCall: perhaps.Draw(t, "tool"),
+		PerMinute: perhaps.Draw(t, "minute"), Characters: perhaps.Draw(t, "character"),
 	}
 }
 
@@ -95,6 +96,7 @@ func drawUsage(t *rapid.T, held Usage) Usage {
 		AudioIn:      upTo("audio in", held.AudioIn), ImageIn: upTo("image in", held.ImageIn),
 		AudioOut: upTo("audio out", held.AudioOut), ImageOut: upTo("image out", held.ImageOut),
 		Requests: upTo("requests", held.Requests), ToolCalls: upTo("tool calls", held.ToolCalls),
+		Images: upTo("images", held.Images), Characters: upTo("characters", held.Characters), AudioMillis: upTo("audio", held.AudioMillis),
 	}
 	u.CachedInput, u.CacheWrite = upTo("cached", 2*u.Input+1), upTo("written", 2*u.Input+1)
 	u.Reasoning = upTo("reasoning", 2*u.Output+1)
@@ -104,6 +106,7 @@ func drawUsage(t *rapid.T, held Usage) Usage {
 var most = Usage{
 	Input: 1_200_000, CacheWrite1h: 1_200_000, AudioIn: 1_200_000, ImageIn: 1_200_000,
 	Output: 400_000, AudioOut: 400_000, ImageOut: 400_000, Requests: 9, ToolCalls: 99,
+	Images: 10, Characters: 4096, AudioMillis: 10_000_001,
 }
 
 func TestCeilingCoversCharge(t *testing.T) {

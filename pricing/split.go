@@ -13,7 +13,7 @@ type Split struct {
 	CachedInput Nano
 	CacheWrite  Nano // for the default time and for an hour
 	Output      Nano // reasoning, image and audio output too
-	Fees        Nano // per request and per tool call
+	Fees        Nano // per request, tool call, picture, character and minute of audio
 }
 
 // Total is the charge.
@@ -28,7 +28,8 @@ func (p *Price) Split(u Usage, t Terms) (Split, error) {
 	var buf [8]string
 	var best Split
 	for i, tier := range e.chargedTiers(buf[:0], t) {
-		list := &e.periodAt(unix).find(tier, region, minute, u.Input).pay
+		row := e.periodAt(unix).find(tier, region, minute, u.Input)
+		list := row.priced(&row.pay, t)
 		s, err := list.split(&u, e.factors(tier, region, minute, t.Batch))
 		if err != nil {
 			return Split{}, err
@@ -53,6 +54,7 @@ func (r *rates) split(u *Usage, f factors) (Split, error) {
 	s.Output = run.next([]class{{restOut, r.output}, {out[0], r.audioOut}, {out[1], r.imageOut}})
 	run.fees(u.Requests, r.perRequest)
 	run.fees(u.ToolCalls, r.perToolCall)
+	run.media(r, u)
 	s.Fees = run.next(nil)
 	if !run.ok {
 		return Split{}, ErrOverflow

@@ -61,7 +61,8 @@ func exactParts(b Bill) [5]*big.Rat {
 		out[class[l.Name]].Add(out[class[l.Name]], nano(l).Mul(nano(l), scale))
 	}
 	for _, l := range b.Fees {
-		out[4].Add(out[4], nano(l))
+		usd, _ := new(big.Rat).SetString(l.USD)
+		out[4].Add(out[4], usd.Mul(usd, big.NewRat(1_000_000_000, 1)))
 	}
 	return out
 }

@@ -18,6 +18,11 @@ type Usage struct {
 	Output, Reasoning, AudioOut, ImageOut int64
 	// Requests and ToolCalls are counts of calls, for per-call fees.
 	Requests, ToolCalls int64
+	// Images are pictures made, Characters those of a text that was spoken,
+	// AudioMillis the length of audio taken in, for prices by these.
+	Images      int64 `json:",omitempty"`
+	Characters  int64 `json:",omitempty"`
+	AudioMillis int64 `json:",omitempty"`
 }
 
 // Clamp returns the usage with every number inside [0, MaxCount] and no subset
@@ -41,6 +46,9 @@ func (u Usage) Clamp() (Usage, []string) {
 	u.ImageOut = clamp(u.ImageOut, u.Output, "image_out", &faults)
 	u.Requests = clamp(u.Requests, MaxCount, "requests", &faults)
 	u.ToolCalls = clamp(u.ToolCalls, MaxCount, "tool_calls", &faults)
+	u.Images = clamp(u.Images, MaxCount, "images", &faults)
+	u.Characters = clamp(u.Characters, MaxCount, "characters", &faults)
+	u.AudioMillis = clamp(u.AudioMillis, MaxCount, "audio_ms", &faults)
 	return u, faults
 }
 

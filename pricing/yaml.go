@@ -49,6 +49,15 @@ type (
 		AudioOut      tokenYAML   `yaml:"audio_out"`
 		PerRequest    feeYAML     `yaml:"per_request"`
 		PerToolCall   feeYAML     `yaml:"per_tool_call"`
+		PerMinute     feeYAML     `yaml:"per_minute"`
+		Characters    tokenYAML   `yaml:"characters"`
+		Images        []imageYAML `yaml:"images"`
+	}
+	imageYAML struct {
+		Size    string  `yaml:"size"`
+		Quality string  `yaml:"quality"`
+		Each    feeYAML `yaml:"each"`
+		Tokens  int64   `yaml:"tokens"`
 	}
 	multiplierYAML struct {
 		ServiceTier string      `yaml:"service_tier"`
@@ -192,7 +201,9 @@ func (y rowYAML) row() Row {
 			Output: Rate(y.Output), ImageIn: Rate(y.ImageIn), ImageOut: Rate(y.ImageOut),
 			AudioIn: Rate(y.AudioIn), AudioOut: Rate(y.AudioOut),
 			PerRequest: Rate(y.PerRequest), PerToolCall: Rate(y.PerToolCall),
+			PerMinute: Rate(y.PerMinute), Characters: Rate(y.Characters),
 		},
+		Images: images(y.Images),
 	}
 }
 

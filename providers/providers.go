@@ -22,6 +22,21 @@ type Pool struct {
 	Models []string // names as the provider knows them, or patterns with *; empty means all
 }
 
+// Kind is the dialect of OpenAI's wire that a provider speaks.
+type Kind string
+
+// The dialects. All others are OpenAI's own.
+const (
+	// Azure takes the credential as api-key, the deployment in the path and the
+	// version of its API in the query.
+	Azure Kind = "azure"
+	// Mistral refuses stream_options and max_completion_tokens; it sends usage
+	// unasked and takes max_tokens.
+	Mistral Kind = "mistral"
+	// Gemini counts its thoughts in total_tokens alone.
+	Gemini Kind = "gemini"
+)
+
 // Provider is one upstream account. It is immutable after NewSet.
 type Provider struct {
 	ID      string
@@ -31,8 +46,20 @@ type Provider struct {
 	Pools   []Pool
 	// Aliases maps a model name callers use to the name this provider knows.
 	Aliases map[string]string
+
+	Kind Kind // "" is OpenAI's own wire
+	// APIVersion is sent as api-version by Azure providers; "" means its v1 API,
+	// whose paths name no deployment.
+	APIVersion string
+	// Deployments maps a model to its deployment at Azure, where that has another
+	// name.
+	Deployments map[string]string
 	// Models names what /v1/models lists besides catalogue entries.
 	Models []string
+
+	// ServiceTier is what the account serves calls at that name no tier, or
+	// "auto"; empty is its default tier.
+	ServiceTier string
 
 	ConnectTimeout time.Duration // default 10 s
 	HeaderTimeout  time.Duration // until the first response header; default 15 min
@@ -98,6 +125,16 @@ func (s *Set) Resolve(model string, only []string) (Target, error) {
 
 // All returns the providers in configured order.
 func (s *Set) All() []*Provider { return s.list }
+
+// Get returns a provider by its id, nil when there is none.
+func (s *Set) Get(id string) *Provider {
+	for _, p := range s.list {
+		if p.ID == id {
+			return p
+		}
+	}
+	return nil
+}
 
 // Close drops idle connections.
 func (s *Set) Close() {

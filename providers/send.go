@@ -1,11 +1,13 @@
 package providers
 
 import (
+	"cmp"
 	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptrace"
@@ -16,10 +18,13 @@ import (
 
 // Request is one call to a provider.
 type Request struct {
+	Method string // empty means POST
 	Path   string // below the base URL, from our own fixed table
 	Query  string // the caller's query string, verbatim
+	Model  string // the name the provider knows
 	Header http.Header
-	Body   func() io.Reader // a new reader of the same bytes at each call
+	Type   string           // Content-Type; "" is application/json
+	Body   func() io.Reader // a new reader of the same bytes at each call; nil sends none
 	Length int64
 	// Fresh, when set, is asked right before the first byte is written; false
 	// stops the call unsent with ErrStale.
@@ -68,19 +73,7 @@ func (p *Provider) sendOnce(ctx context.Context, r Request) (*http.Response, *us
 	ctx, cancel := context.WithCancelCause(ctx)
 	grant := &gate{fresh: r.Fresh}
 	conn := &usedConn{grant: grant, stop: func() { cancel(ErrStale) }}
-	url := *p.BaseURL
-	url.Path = strings.TrimSuffix(url.Path, "/") + r.Path
-	if url.RawPath != "" {
-		url.RawPath = strings.TrimSuffix(url.RawPath, "/") + r.Path
-	}
-	url.RawQuery = r.Query
-	req, err := http.NewRequestWithContext(httptrace.WithClientTrace(ctx, conn.trace()), http.MethodPost, url.String(), nil)
-	if err != nil {
-		cancel(nil)
-		return nil, conn, err
-	}
-	req.Body, req.ContentLength = bodyOf(r), r.Length
-	p.setHeaders(req.Header, r.Header)
+	req := p.request(r).WithContext(httptrace.WithClientTrace(ctx, conn.trace()))
 	resp, err := p.transport.RoundTrip(req)
 	if err == nil {
 		resp.Body = &idleBody{body: resp.Body, cancel: cancel, idle: p.idleTimeout()}
@@ -99,27 +92,59 @@ func (p *Provider) sendOnce(ctx context.Context, r Request) (*http.Response, *us
 	return resp, conn, nil
 }
 
-func (p *Provider) setHeaders(dst, src http.Header) {
+// request is one request, built by hand: net/http would parse the URL again at
+// every call.
+func (p *Provider) request(r Request) *http.Request {
+	url := *p.BaseURL
+	path, query := r.Path, r.Query
+	if p.Kind == Azure {
+		path, query = p.azure(r)
+	}
+	url.Path = strings.TrimSuffix(url.Path, "/") + path
+	if url.RawPath != "" {
+		url.RawPath = strings.TrimSuffix(url.RawPath, "/") + path
+	}
+	url.RawQuery = query
+	return &http.Request{
+		Method: cmp.Or(r.Method, http.MethodPost), URL: &url, Host: url.Host,
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: p.header(r.Header, r.Type), Body: bodyOf(r), ContentLength: r.Length,
+	}
+}
+
+// What every request says; nobody changes the values.
+var (
+	jsonType  = []string{"application/json"}
+	identity  = []string{"identity"}
+	userAgent = []string{"llmguard"}
+)
+
+func (p *Provider) header(caller http.Header, kind string) http.Header {
+	h := make(http.Header, 8)
 	for _, name := range forwarded {
-		if v := src.Values(name); len(v) > 0 {
-			dst[name] = v
+		if v := caller[name]; len(v) > 0 {
+			h[name] = v
 		}
 	}
-	for name, v := range p.Headers {
-		dst[name] = v
+	maps.Copy(h, p.Headers)
+	h["Content-Type"], h["Accept-Encoding"], h["User-Agent"] = jsonType, identity, userAgent
+	if kind != "" {
+		h["Content-Type"] = []string{kind}
 	}
-	dst.Set("Content-Type", "application/json")
-	dst.Set("Accept-Encoding", "identity")
-	dst.Set("User-Agent", "llmguard")
-	if p.APIKey != "" {
-		dst.Set("Authorization", "Bearer "+p.APIKey)
+	switch {
+	case p.APIKey == "":
+	case p.Kind == Azure:
+		h["Api-Key"] = []string{p.APIKey}
+	default:
+		h["Authorization"] = []string{"Bearer " + p.APIKey}
 	}
+	return h
 }
 
 // CopyHeaders copies the response headers a caller may see.
 func CopyHeaders(dst, src http.Header) {
 	for _, name := range relayed {
-		if v := src.Values(name); len(v) > 0 {
+		if v := src[name]; len(v) > 0 {
 			dst[name] = v
 		}
 	}

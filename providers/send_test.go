@@ -335,12 +335,19 @@ func TestSendLarge(t *testing.T) {
 	p, _ := serve(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) })
 	for _, n := range []int{joined - 1, joined, joined + 1, 3 << 20} {
 		body := strings.Repeat("x", n-1) + "."
-		resp, err := p.Send(t.Context(), request(body))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := read(t, resp); got != body {
-			t.Errorf("%d bytes became %d", n, len(got))
+		for name, reader := range map[string]func() io.Reader{
+			"one piece": func() io.Reader { return bytes.NewReader([]byte(body)) },
+			"pieces":    func() io.Reader { return io.MultiReader(strings.NewReader(body[:n/2]), strings.NewReader(body[n/2:])) },
+		} {
+			r := request(body)
+			r.Body = reader
+			resp, err := p.Send(t.Context(), r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := read(t, resp); got != body {
+				t.Errorf("%s: %d bytes became %d", name, n, len(got))
+			}
 		}
 	}
 }

@@ -5,7 +5,9 @@ import (
 	"context"
 	"crypto/tls"
 	"io"
+	"math"
 	"net"
+	"net/http"
 	"net/http/httptrace"
 	"sync/atomic"
 )
@@ -51,6 +53,33 @@ func (c *countingConn) Write(p []byte) (int, error) {
 	}
 	c.written.Add(int64(len(p)))
 	return c.Conn.Write(p)
+}
+
+// ReadFrom writes a body that is at hand in one piece; net/http would carry it
+// over in small ones.
+func (c *countingConn) ReadFrom(r io.Reader) (int64, error) {
+	if l, ok := r.(*io.LimitedReader); ok {
+		if body, ok := l.R.(io.WriterTo); ok {
+			n, err := body.WriteTo(&boundedWriter{c, l.N})
+			l.N -= n
+			return n, err
+		}
+	}
+	return io.Copy(&boundedWriter{c, math.MaxInt64}, r)
+}
+
+// boundedWriter writes at most so many bytes to a connection.
+type boundedWriter struct {
+	conn *countingConn
+	left int64
+}
+
+func (w *boundedWriter) Write(p []byte) (int, error) {
+	if int64(len(p)) > w.left {
+		return 0, io.ErrShortWrite
+	}
+	w.left -= int64(len(p))
+	return w.conn.Write(p)
 }
 
 type dialFunc func(ctx context.Context, network, addr string) (net.Conn, error)
@@ -122,7 +151,13 @@ const joined = 64 << 10
 // bodyOf returns the body without any means to rewind it, so that net/http
 // cannot replay a POST.
 func bodyOf(r Request) io.ReadCloser {
+	if r.Body == nil {
+		return http.NoBody
+	}
 	body := r.Body()
+	if whole, ok := body.(*bytes.Reader); ok { // net/http knows it as at hand, so nothing need be copied
+		return io.NopCloser(whole)
+	}
 	if r.Length > joined {
 		return io.NopCloser(struct{ io.Reader }{body})
 	}

@@ -16,7 +16,7 @@ import (
 
 // refusal turns any error into the answer a caller gets. Errors that are not
 // meant for callers become "internal error"; the access record has the cause.
-func (s *Server) refusal(err error) *wire.Error {
+func (s *Server) refusal(err error, plan *guard.Plan) *wire.Error {
 	var public *wire.Error
 	var exceeded *guard.Refusal
 	var noQuota *queue.BusyError
@@ -28,13 +28,13 @@ func (s *Server) refusal(err error) *wire.Error {
 	case errors.As(err, &exceeded):
 		return exceeded.Public()
 	case errors.As(err, &noQuota) && noQuota.Never:
-		return tooLarge
+		return tooLarge(plan, noQuota.Limit)
 	case errors.As(err, &noQuota):
 		return wire.RateLimited("The provider's rate limit is used up for the moment", noQuota.Wait)
 	case errors.As(err, &full) && full.RetryAfter <= 0:
-		return tooLarge
+		return tooLarge(plan, full.Limit)
 	case errors.As(err, &full):
-		return wire.Overloaded(fmt.Sprintf("The queue takes no more calls at the moment (%s: at most %d)", full.Scope, full.Limit), full.RetryAfter)
+		return wire.RateLimited(fmt.Sprintf("The queue takes no more calls at the moment (%s: at most %d)", full.Scope, full.Limit), full.RetryAfter)
 	case errors.As(err, &busy):
 		return wire.RateLimited("The provider is busy", max(busy.RetryAfter, time.Second))
 	case errors.Is(err, providers.ErrStale):
@@ -48,7 +48,13 @@ func (s *Server) refusal(err error) *wire.Error {
 
 // tooLarge refuses a call that no waiting helps, because it alone is more than
 // the provider takes in a minute.
-var tooLarge = wire.QuotaExceeded("The call alone exceeds the provider's tokens per minute: shorten the prompt or lower max_completion_tokens (or max_tokens)")
+func tooLarge(plan *guard.Plan, tpm int64) *wire.Error {
+	advice := ""
+	if plan != nil {
+		advice = plan.Advice(tpm)
+	}
+	return wire.QuotaExceeded(fmt.Sprintf("The call alone exceeds the provider's %d tokens per minute: shorten the prompt or lower max_completion_tokens (or max_tokens).%s", tpm, advice))
+}
 
 func usd(n int64) string { return strings.TrimPrefix(pricing.Nano(n).String(), "$") }
 

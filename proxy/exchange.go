@@ -11,6 +11,7 @@ import (
 
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/queue"
+	"github.com/llmguard/llmguard/rejoin"
 	"github.com/llmguard/llmguard/wire"
 )
 
@@ -26,12 +27,18 @@ type exchange struct {
 	start   time.Time
 	caller  guard.Caller
 	route   string
+	// deployment is the model that an Azure path names, or "".
+	deployment string
 
 	status   int // 0 until the header is written
 	bytes    int64
 	deadline time.Time   // of the current write
 	plan     *guard.Plan // nil until the call has a price
 	call     *guard.Call // of a live call
+	key      *rejoin.Key // of an Idempotency-Key, until it is decided what becomes of it
+	keep     *recording  // of the answer, for that key; nil when it is not to be kept
+	stays    bool        // the job goes on, or has succeeded: the key leads back to it
+	replayed bool        // the answer is an earlier one
 	job      string
 	ended    *queue.Job // the job at its end, for a call that waited
 	waited   time.Duration
@@ -49,23 +56,32 @@ func (s *Server) newExchange(w http.ResponseWriter, r *http.Request) *exchange {
 // Unwrap lets http.ResponseController reach the connection.
 func (x *exchange) Unwrap() http.ResponseWriter { return x.ResponseWriter }
 
-// WriteHeader remembers the status.
+// WriteHeader remembers the status, if there is anybody to see it.
 func (x *exchange) WriteHeader(status int) {
-	if x.status == 0 {
+	if x.status == 0 && x.request.Context().Err() == nil {
 		x.status = status
 	}
+	x.keep.head(status, x.Header())
 	x.ResponseWriter.WriteHeader(status)
 }
 
 // Write gives the caller a bounded time to take the bytes, so that one that
-// does not read cannot hold a call open for ever.
+// does not read cannot hold a call open for ever. An answer that is recorded
+// goes on without its caller.
 func (x *exchange) Write(p []byte) (int, error) {
 	if x.status == 0 {
-		x.status = http.StatusOK
+		x.WriteHeader(http.StatusOK)
+	}
+	if x.keep.add(p); x.keep != nil && x.keep.deaf {
+		return len(p), nil
 	}
 	x.extend()
 	n, err := x.ResponseWriter.Write(p)
 	x.bytes += int64(n)
+	if err != nil && x.keep != nil {
+		x.keep.deaf = true
+		return len(p), nil
+	}
 	return n, err
 }
 
@@ -79,6 +95,9 @@ func (x *exchange) extend() {
 }
 
 func (x *exchange) flush() error {
+	if x.keep != nil && x.keep.deaf {
+		return nil
+	}
 	x.extend()
 	return x.control.Flush()
 }
@@ -110,7 +129,7 @@ func (x *exchange) fail(err error) {
 	if errors.As(err, &exceeded) {
 		exceeded.Tell(x.Header())
 	}
-	e := x.server.refusal(err)
+	e := x.server.refusal(err, x.plan)
 	for name, values := range e.Header {
 		x.Header()[name] = values
 	}
@@ -121,6 +140,18 @@ func (x *exchange) fail(err error) {
 	_, _ = x.Write(body)
 }
 
+// log writes a line by hand: Logger would look up the source line, which this
+// one does not tell, at every call.
+func (x *exchange) log(attrs []slog.Attr) {
+	ctx, h := x.request.Context(), x.server.log.Handler()
+	if !h.Enabled(ctx, slog.LevelInfo) {
+		return
+	}
+	line := slog.NewRecord(time.Now(), slog.LevelInfo, "call", 0)
+	line.AddAttrs(attrs...)
+	_ = h.Handle(ctx, line) // as Logger does
+}
+
 // record writes the access record: one line a request, with no body, no key
 // and no text of the caller's.
 func (x *exchange) record() {
@@ -129,17 +160,20 @@ func (x *exchange) record() {
 	if status == 0 {
 		status = 499 // the caller left before an answer
 	}
-	attrs := []slog.Attr{
+	attrs := make([]slog.Attr, 0, 20)
+	attrs = append(attrs,
 		slog.String("id", x.id), slog.String("route", x.route), slog.String("method", x.request.Method),
 		slog.Int("status", status), slog.Int64("bytes", x.bytes), slog.Duration("took", took),
-		slog.String("ip", x.ip.String()),
-	}
+		slog.String("ip", x.ip.String()))
 	if x.caller.Org != nil {
 		attrs = append(attrs, slog.String("org", x.caller.Org.ID), slog.String("user", x.caller.User), slog.String("key", x.caller.Key))
 	}
 	if p := x.plan; p != nil {
-		attrs = append(attrs, slog.String("model", p.Request.Model), slog.String("pool", p.Target.Pool),
-			slog.Int64("held_nano_usd", int64(p.Max.Cost)))
+		held := p.First.Cost
+		if x.call != nil {
+			held = x.call.Hold.Max.Cost
+		}
+		attrs = append(attrs, slog.String("model", p.Request.Model), slog.String("pool", p.Target.Pool), slog.Int64("held_nano_usd", int64(held)))
 	}
 	if c := x.call; c != nil {
 		attrs = append(attrs, slog.String("outcome", string(c.Result.Outcome)),
@@ -152,9 +186,12 @@ func (x *exchange) record() {
 	if x.job != "" {
 		attrs = append(attrs, slog.String("job", x.job), slog.Duration("waited", x.waited))
 	}
+	if x.replayed {
+		attrs = append(attrs, slog.Bool("replayed", true))
+	}
 	if x.err != nil {
 		attrs = append(attrs, slog.String("error", x.err.Error()))
 	}
-	x.server.log.LogAttrs(x.request.Context(), slog.LevelInfo, "call", attrs...)
+	x.log(attrs)
 	x.server.metrics.answered(x.route, status, took)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/url"
 	"strconv"
 	"time"
 
@@ -28,6 +29,7 @@ type jobView struct {
 	Ahead      *int        `json:"ahead,omitempty"`
 	ETA        *int64      `json:"eta_seconds,omitempty"`
 	Estimate   string      `json:"estimated_cost_usd"`
+	Held       *string     `json:"held_cost_usd"`
 	Charged    *string     `json:"charged_cost_usd"`
 	HTTPStatus *int        `json:"status_code,omitempty"`
 	Error      *viewError  `json:"error,omitempty"`
@@ -52,6 +54,9 @@ func (s *Server) view(ctx context.Context, j *queue.Job) jobView {
 			seconds := int64(eta.Round(time.Second) / time.Second)
 			v.Ahead, v.ETA = &ahead, &seconds
 		}
+	}
+	if j.State == queue.Running {
+		v.Held = &v.Estimate
 	}
 	if j.State.Terminal() {
 		charged := usd(int64(j.Charged))
@@ -99,7 +104,8 @@ func (s *Server) oneJob(x *exchange, r *http.Request, id string) error {
 	return x.json(http.StatusOK, s.view(r.Context(), job))
 }
 
-// jobList is a page of jobs, newest first, in the form SDKs page through.
+// jobList is a page of jobs, newest first, in the form SDKs page through. LastID
+// is where the next page goes on; with filters it need not be in Data.
 type jobList struct {
 	Object  string    `json:"object"`
 	Data    []jobView `json:"data"`
@@ -108,30 +114,61 @@ type jobList struct {
 	HasMore bool      `json:"has_more"`
 }
 
-func (s *Server) listJobs(x *exchange, r *http.Request, _ string) error {
-	limit := 20
-	if text := r.URL.Query().Get("limit"); text != "" {
-		n, err := strconv.Atoi(text)
-		if err != nil || n < 1 || n > 100 {
-			return wire.BadRequest("limit", "invalid_value", "limit must be a whole number from 1 to 100, not %q", shorten(text))
+// wantedJobs reads a list's query.
+func wantedJobs(query url.Values) (f queue.Filter, limit int, err error) {
+	limit = 20
+	if text := query.Get("limit"); text != "" {
+		if limit, err = strconv.Atoi(text); err != nil || limit < 1 || limit > 100 {
+			return f, 0, wire.BadRequest("limit", "invalid_value", "limit must be a whole number from 1 to 100, not %q", shorten(text))
 		}
-		limit = n
 	}
+	f.Model, f.State = query.Get("model"), queue.State(query.Get("status"))
+	if f.State != "" && f.State != queue.Queued && f.State != queue.Running && !f.State.Terminal() {
+		return f, 0, wire.BadRequest("status", "invalid_value", "status must be queued, running, succeeded, failed, cancelled or expired, not %q", shorten(string(f.State)))
+	}
+	if text := query.Get("since"); text != "" {
+		seconds, err := strconv.ParseInt(text, 10, 64)
+		if err != nil || seconds < 0 || seconds > 1<<40 {
+			return f, 0, wire.BadRequest("since", "invalid_value", "since must be a Unix time in seconds, not %q", shorten(text))
+		}
+		f.Since = time.Unix(seconds, 0)
+	}
+	return f, limit, nil
+}
+
+// listJobs lists the caller's own jobs. Other users have none, as far as a
+// caller can tell.
+func (s *Server) listJobs(x *exchange, r *http.Request, _ string) error {
+	query := r.URL.Query()
+	f, limit, err := wantedJobs(query)
+	if err != nil {
+		return err
+	}
+	list := jobList{Object: "list", Data: []jobView{}}
+	if user := query.Get("user"); user != "" && user != x.caller.User {
+		return x.json(http.StatusOK, list)
+	}
+	f.User = x.caller.User
 	ctx, cancel := context.WithTimeout(r.Context(), storeTimeout)
 	defer cancel()
-	jobs, more, err := s.queue.List(ctx, x.caller.Org.ID, x.caller.User, r.URL.Query().Get("after"), limit)
+	page, err := s.queue.List(ctx, x.caller.Org.ID, f, query.Get("after"), limit)
 	if errors.Is(err, queue.ErrNotFound) {
 		return wire.BadRequest("after", "invalid_value", "after names no job of yours")
 	}
 	if err != nil {
 		return unavailable(err)
 	}
-	list := jobList{Object: "list", Data: []jobView{}, HasMore: more}
-	for _, j := range jobs {
+	for _, j := range page.Jobs {
 		list.Data = append(list.Data, s.view(ctx, j))
 	}
-	if n := len(jobs); n > 0 {
-		list.FirstID, list.LastID = &jobs[0].ID, &jobs[n-1].ID
+	if n := len(page.Jobs); n > 0 {
+		list.FirstID = &page.Jobs[0].ID
+	}
+	if list.HasMore = page.More; page.More || len(page.Jobs) > 0 {
+		list.LastID = &page.Next
+		if !page.More {
+			list.LastID = &page.Jobs[len(page.Jobs)-1].ID
+		}
 	}
 	return x.json(http.StatusOK, list)
 }
@@ -167,7 +204,7 @@ func (s *Server) jobResult(x *exchange, r *http.Request, id string) error {
 // replay writes a finished job's output from the store.
 func (s *Server) replay(ctx context.Context, x *exchange, job *queue.Job) error {
 	watch := s.queue.Watch(ctx, job)
-	defer watch.Close(context.WithoutCancel(ctx), 0)
+	defer watch.Close()
 	for {
 		next, cancel := context.WithTimeout(ctx, storeTimeout)
 		e, err := watch.Next(next)
@@ -183,6 +220,7 @@ func (s *Server) replay(ctx context.Context, x *exchange, job *queue.Job) error 
 			for name, values := range e.Header {
 				x.Header()[name] = values
 			}
+			x.Header().Set(headerJob, job.ID)
 			x.WriteHeader(e.Status)
 		case e.Kind == queue.Bytes:
 			if _, err := x.Write(e.Data); err != nil {

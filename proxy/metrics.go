@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -12,12 +13,18 @@ type metrics struct {
 	requests     *prometheus.CounterVec
 	seconds      *prometheus.HistogramVec
 	waiting      prometheus.Gauge
+	again        *prometheus.CounterVec
+	kept         prometheus.Counter
 	authFailures prometheus.Counter
+
+	mu      sync.RWMutex
+	answers map[answerKey]*series
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
 	f := promauto.With(reg)
 	return &metrics{
+		answers: map[answerKey]*series{},
 		requests: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "llmguard_proxy_requests_total", Help: "Requests answered, by route and HTTP status (499: the caller left).",
 		}, []string{"route", "status"}),
@@ -28,13 +35,40 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		waiting: f.NewGauge(prometheus.GaugeOpts{
 			Name: "llmguard_proxy_waiting_callers", Help: "Connected callers whose call waits in the queue or runs from it.",
 		}),
+		again: f.NewCounterVec(prometheus.CounterOpts{
+			Name: "llmguard_proxy_repeated_calls_total", Help: "Requests that were an earlier call again, by what became of them: rejoined its job, or replayed its answer.",
+		}, []string{"outcome"}),
+		kept: f.NewCounter(prometheus.CounterOpts{
+			Name: "llmguard_proxy_kept_places_total", Help: "Callers told to come back for the place, or the running job, that was kept for them.",
+		}),
 		authFailures: f.NewCounter(prometheus.CounterOpts{
 			Name: "llmguard_proxy_auth_failures_total", Help: "Requests with an unknown, expired or disabled key.",
 		}),
 	}
 }
 
+// answered counts one request. Its series are few and looked up once.
 func (m *metrics) answered(route string, status int, took time.Duration) {
-	m.requests.WithLabelValues(route, strconv.Itoa(status)).Inc()
-	m.seconds.WithLabelValues(route).Observe(took.Seconds())
+	key := answerKey{route, status}
+	m.mu.RLock()
+	s := m.answers[key]
+	m.mu.RUnlock()
+	if s == nil {
+		s = &series{m.requests.WithLabelValues(route, strconv.Itoa(status)), m.seconds.WithLabelValues(route)}
+		m.mu.Lock()
+		m.answers[key] = s
+		m.mu.Unlock()
+	}
+	s.requests.Inc()
+	s.seconds.Observe(took.Seconds())
+}
+
+type answerKey struct {
+	route  string
+	status int
+}
+
+type series struct {
+	requests prometheus.Counter
+	seconds  prometheus.Observer
 }

@@ -53,8 +53,17 @@ func TestRoutes(t *testing.T) {
 		f("PUT", prefix+"/jobs/job_1", "405", "")
 		f("POST", prefix+"/models", "405", "")
 		f("POST", prefix+"/", "405", "")
-		f("POST", prefix+"/responses", "404", "")
-		f("POST", prefix+"/completions", "404", "")
+		f("POST", prefix+"/responses", "responses", "")
+		f("POST", prefix+"/responses/compact", "responses.compact", "")
+		f("POST", prefix+"/responses/input_tokens", "responses.input_tokens", "")
+		f("GET", prefix+"/responses/compact", "405", "")
+		f("DELETE", prefix+"/responses/resp_1", "responses.get", "resp_1")
+		f("POST", prefix+"/responses/resp_1/cancel", "responses.cancel", "resp_1")
+		f("GET", prefix+"/responses/resp_1/input_items", "responses.input_items", "resp_1")
+		f("POST", prefix+"/completions", "completions", "")
+		f("POST", prefix+"/moderations", "moderations", "")
+		f("GET", prefix+"/responses/resp_1/../resp_2", "404", "")
+		f("GET", prefix+"/responses/*/cancel", "405", "")
 		f("GET", prefix+"/jobs/job_1/result/more", "404", "")
 		f("GET", prefix+"/jobs/job_1/other", "404", "")
 		f("POST", prefix+"/chat/completions/../../admin", "404", "")
@@ -66,19 +75,19 @@ func TestRoutes(t *testing.T) {
 }
 
 func TestParseWish(t *testing.T) {
-	f := func(async bool, patience time.Duration, applied string, prefer ...string) {
+	f := func(async bool, patience time.Duration, waits string, prefer ...string) {
 		t.Helper()
 		w, err := parseWish(http.Header{"Prefer": prefer})
-		if err != nil || w.async != async || w.patience != patience || strings.Join(w.applied, ",") != applied {
+		if err != nil || w.async != async || w.patience != patience || w.waits != waits {
 			t.Errorf("Prefer %q: %+v, %v", prefer, w, err)
 		}
 	}
 	f(false, 0, "")
 	f(false, 0, "", "")
-	f(true, 0, "respond-async", "respond-async")
-	f(true, 0, "respond-async", "Respond-Async; foo=bar")
-	f(true, 10*time.Second, "respond-async,wait=10", "respond-async, wait=10")
-	f(true, 10*time.Second, "wait=10,respond-async", "wait = 10", "respond-async")
+	f(true, 0, "", "respond-async")
+	f(true, 0, "", "Respond-Async; foo=bar")
+	f(true, 10*time.Second, "wait=10", "respond-async, wait=10")
+	f(true, 10*time.Second, "wait=10", "wait = 10", "respond-async")
 	f(false, 10*time.Second, "wait=10", `WAIT="10"`)
 	f(false, time.Millisecond, "wait=0", "wait=0")
 	f(false, maxWish, "wait=99999999", "wait=99999999")
@@ -100,7 +109,7 @@ func TestPatience(t *testing.T) {
 		if announced != "" {
 			r.Header.Set("X-Stainless-Read-Timeout", announced)
 		}
-		if got := s.patience(x, r, stream, wish{patience: wished}); got != want {
+		if got := s.patience(x, r, stream, wish{patience: wished}); got.wait != want || got.hold != 0 && (stream || most == 0 && got.hold != want) {
 			t.Errorf("stream %v, wished %v, at most %v, announced %q: %v, want %v", stream, wished, most, announced, got, want)
 		}
 	}

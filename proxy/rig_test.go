@@ -23,6 +23,7 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/providers"
 	"github.com/llmguard/llmguard/queue"
+	"github.com/llmguard/llmguard/rejoin"
 	"github.com/llmguard/llmguard/wire"
 )
 
@@ -88,7 +89,7 @@ func newRig(t *testing.T, pool queue.Pool, change func(*Options), limits ...budg
 	}
 	r.background(r.queue.Run)
 	o := Options{
-		Guard: r.guard, Queue: r.queue, Log: log, StoreDeadline: 5 * time.Second,
+		Guard: r.guard, Queue: r.queue, Rejoin: rejoin.New(rdb, rejoin.Options{Logger: log}), Log: log, StoreDeadline: 5 * time.Second,
 		Directory: &Directory{ByHash: map[string]Principal{keys.Hash(keys.Pepper{}, r.key): {Org: r.org, User: "alice", Key: "k1"}}},
 	}
 	if change != nil {

@@ -22,20 +22,45 @@ type route struct {
 func (s *Server) table() map[string]route {
 	post, get := []string{http.MethodPost}, []string{http.MethodGet}
 	return map[string]route{
-		"/":                 {name: "root", methods: []string{http.MethodGet, http.MethodHead}, open: true, serve: s.greet},
-		"/chat/completions": {name: "chat.completions", methods: post, serve: s.metered(wire.ChatCompletions)},
-		"/embeddings":       {name: "embeddings", methods: post, serve: s.metered(wire.Embeddings)},
-		"/models":           {name: "models", methods: get, serve: s.listModels},
-		"/models/":          {name: "models.get", methods: get, serve: s.getModel},
-		"/jobs":             {name: "jobs", methods: get, serve: s.listJobs},
-		"/jobs/":            {name: "jobs.get", methods: []string{http.MethodGet, http.MethodDelete}, serve: s.oneJob},
-		"/jobs/*/cancel":    {name: "jobs.cancel", methods: post, serve: s.cancelJob},
-		"/jobs/*/result":    {name: "jobs.result", methods: get, serve: s.jobResult},
+		"/":                        {name: "root", methods: []string{http.MethodGet, http.MethodHead}, open: true, serve: s.greet},
+		"/chat/completions":        {name: "chat.completions", methods: post, serve: s.metered(wire.ChatCompletions)},
+		"/embeddings":              {name: "embeddings", methods: post, serve: s.metered(wire.Embeddings)},
+		"/completions":             {name: "completions", methods: post, serve: s.metered(wire.Completions)},
+		"/moderations":             {name: "moderations", methods: post, serve: s.metered(wire.Moderations)},
+		"/responses":               {name: "responses", methods: post, serve: s.metered(wire.Responses)},
+		"/responses/compact":       {name: "responses.compact", methods: post, serve: s.metered(wire.ResponsesCompact)},
+		"/responses/input_tokens":  {name: "responses.input_tokens", methods: post, serve: s.metered(wire.ResponsesTokens)},
+		"/responses/":              {name: "responses.get", methods: []string{http.MethodGet, http.MethodDelete}, serve: s.oneResponse},
+		"/responses/*/cancel":      {name: "responses.cancel", methods: post, serve: s.cancelResponse},
+		"/responses/*/input_items": {name: "responses.input_items", methods: get, serve: s.responseInput},
+		"/images/generations":      {name: "images.generations", methods: post, serve: s.metered(wire.ImageGenerations)},
+		"/images/edits":            {name: "images.edits", methods: post, serve: s.form(wire.ImageEdits)},
+		"/images/variations":       {name: "images.variations", methods: post, serve: s.form(wire.ImageVariations)},
+		"/audio/speech":            {name: "audio.speech", methods: post, serve: s.metered(wire.Speech)},
+		"/audio/transcriptions":    {name: "audio.transcriptions", methods: post, serve: s.form(wire.Transcriptions)},
+		"/audio/translations":      {name: "audio.translations", methods: post, serve: s.form(wire.Translations)},
+		"/models":                  {name: "models", methods: get, serve: s.listModels},
+		"/models/":                 {name: "models.get", methods: get, serve: s.getModel},
+		"/jobs":                    {name: "jobs", methods: get, serve: s.listJobs},
+		"/jobs/":                   {name: "jobs.get", methods: []string{http.MethodGet, http.MethodDelete}, serve: s.oneJob},
+		"/jobs/*/cancel":           {name: "jobs.cancel", methods: post, serve: s.cancelJob},
+		"/jobs/*/result":           {name: "jobs.result", methods: get, serve: s.jobResult},
+		"/jobs/*/events":           {name: "jobs.events", methods: get, serve: s.jobEvents},
+		"/files":                   {name: "files", methods: []string{http.MethodGet, http.MethodPost}, serve: s.stored(s.allFiles)},
+		"/files/":                  {name: "files.get", methods: []string{http.MethodGet, http.MethodDelete}, serve: s.stored(s.oneFile)},
+		"/files/*/content":         {name: "files.content", methods: get, serve: s.stored(s.fileContent)},
+		"/batches":                 {name: "batches", methods: []string{http.MethodGet, http.MethodPost}, serve: s.stored(s.allBatches)},
+		"/batches/":                {name: "batches.get", methods: get, serve: s.stored(s.oneBatch)},
+		"/batches/*/cancel":        {name: "batches.cancel", methods: post, serve: s.stored(s.cancelBatch)},
 	}
 }
 
-const served = "POST /v1/chat/completions, POST /v1/embeddings, GET /v1/models, GET /v1/models/{id}, " +
-	"GET /v1/jobs, GET /v1/jobs/{id}, POST /v1/jobs/{id}/cancel and GET /v1/jobs/{id}/result"
+const served = "POST /v1/chat/completions, POST /v1/responses, /responses/compact and /responses/input_tokens, GET and DELETE /v1/responses/{id}, " +
+	"POST /v1/responses/{id}/cancel, GET /v1/responses/{id}/input_items, POST /v1/embeddings, POST /v1/completions, POST /v1/moderations, " +
+	"POST /v1/images/generations, /edits and /variations, POST /v1/audio/speech, /transcriptions and /translations, GET /v1/models, GET /v1/models/{id}, " +
+	"GET /v1/jobs, GET /v1/jobs/{id}, POST /v1/jobs/{id}/cancel, GET /v1/jobs/{id}/result, GET /v1/jobs/{id}/events, " +
+	"POST and GET /v1/files, GET and DELETE /v1/files/{id}, GET /v1/files/{id}/content, " +
+	"POST and GET /v1/batches, GET /v1/batches/{id} and POST /v1/batches/{id}/cancel"
 
 // match finds the route of a request and its argument.
 func (s *Server) match(r *http.Request) (route, string, error) {
@@ -48,12 +73,8 @@ func (s *Server) match(r *http.Request) (route, string, error) {
 	switch {
 	case strings.HasPrefix(path, "/models/"): // model ids may contain slashes
 		pattern, arg = "/models/", path[len("/models/"):]
-	case strings.HasPrefix(path, "/jobs/"):
-		id, verb, deeper := strings.Cut(path[len("/jobs/"):], "/")
-		pattern, arg = "/jobs/", id
-		if deeper {
-			pattern = "/jobs/*/" + verb
-		}
+	case s.routes[path].serve == nil: // what looks like an id may be a route
+		pattern, arg = withID(path)
 	}
 	found, ok := s.routes[pattern]
 	if !ok {
@@ -63,6 +84,23 @@ func (s *Server) match(r *http.Request) (route, string, error) {
 		return route{}, "", wire.MethodNotAllowed(r.Method, found.methods)
 	}
 	return found, arg, nil
+}
+
+// withID splits a path of one of the lists of things into its pattern and the
+// thing's id. Any other path is its own pattern.
+func withID(path string) (pattern, id string) {
+	for _, list := range []string{"/jobs/", "/responses/", "/files/", "/batches/"} {
+		rest, ok := strings.CutPrefix(path, list)
+		if !ok {
+			continue
+		}
+		id, verb, deeper := strings.Cut(rest, "/")
+		if deeper {
+			return list + "*/" + verb, id
+		}
+		return list, id
+	}
+	return path, ""
 }
 
 func shorten(s string) string {

@@ -24,11 +24,11 @@ func (s *Server) metered(ep wire.Endpoint) func(*exchange, *http.Request, string
 		if err != nil {
 			return err
 		}
-		req, err := wire.Scan(ep, body, s.opts.Scan)
+		req, err := s.scan(x, ep, body)
 		if err != nil {
 			return err
 		}
-		plan, err := s.guard.Prepare(x.caller, req)
+		plan, err := s.guard.PrepareKept(r.Context(), x.caller, req)
 		if err != nil {
 			return err
 		}
@@ -37,22 +37,51 @@ func (s *Server) metered(ep wire.Endpoint) func(*exchange, *http.Request, string
 		if err != nil {
 			return err
 		}
-		if wish.async && !plan.Caller.Org.RefuseOverLimit { // RFC 7240: a preference may be ignored
-			return s.accept(x, r, plan)
-		}
-		err = s.live(x, r, plan)
-		if !waits(err) {
+		if wish.webhook, err = s.webhookOf(x.caller.Org.ID, r.Header, wish.async || req.Background); err != nil {
 			return err
 		}
-		if plan.Caller.Org.RefuseOverLimit {
-			return err
+		if plan.Caller.Org.RefuseOverLimit { // RFC 7240: a preference may be ignored
+			wish.async = false
 		}
-		return s.wait(x, r, plan, wish, err)
+		if req.Background {
+			return s.background(x, r, plan, wish.webhook)
+		}
+		return s.once(x, r, plan, wish)
 	}
+}
+
+// serve carries a new call out.
+func (s *Server) serve(x *exchange, r *http.Request, plan *guard.Plan, wish wish) error {
+	if wish.async {
+		return s.accept(x, r, plan, wish)
+	}
+	if x.key != nil {
+		x.keep = &recording{}
+	}
+	err := s.live(x, r, plan)
+	if !waits(err) || plan.Caller.Org.RefuseOverLimit || plan.Request.Form != nil {
+		return err
+	}
+	x.keep = nil // the job's output is kept anyway
+	return s.wait(x, r, plan, wish, err)
 }
 
 // readBody reads the whole body within the limits of size and time.
 func (s *Server) readBody(x *exchange, r *http.Request) ([]byte, error) {
+	in, err := s.boundedBody(x, r)
+	if err != nil {
+		return nil, err
+	}
+	body, err := readAll(in, r.ContentLength)
+	if err != nil {
+		return nil, s.unreadable(x, err)
+	}
+	_ = x.control.SetReadDeadline(time.Time{})
+	return body, nil
+}
+
+// boundedBody is the body within the limits of size and time.
+func (s *Server) boundedBody(x *exchange, r *http.Request) (io.Reader, error) {
 	if enc := r.Header.Get("Content-Encoding"); enc != "" && !strings.EqualFold(enc, "identity") {
 		return nil, wire.UnsupportedEncoding(enc)
 	}
@@ -60,26 +89,26 @@ func (s *Server) readBody(x *exchange, r *http.Request) ([]byte, error) {
 		return nil, wire.TooLarge(s.opts.MaxBody)
 	}
 	_ = x.control.SetReadDeadline(time.Now().Add(s.opts.ReadBody)) // not supported by test recorders
-	body, err := readAll(http.MaxBytesReader(x.ResponseWriter, r.Body, s.opts.MaxBody), r.ContentLength)
-	if err != nil {
-		var large *http.MaxBytesError
-		if errors.As(err, &large) {
-			return nil, wire.TooLarge(s.opts.MaxBody)
-		}
-		if errors.Is(err, os.ErrDeadlineExceeded) {
-			x.slow = true
-			return nil, &wire.Error{
-				Status: http.StatusRequestTimeout, Type: "invalid_request_error", Code: "body_too_slow",
-				Message: fmt.Sprintf("The request body did not arrive within %s", s.opts.ReadBody), Header: http.Header{"Connection": {"close"}}, Err: err,
-			}
-		}
-		return nil, &wire.Error{
-			Status: http.StatusBadRequest, Type: "invalid_request_error", Code: "body_unreadable",
-			Message: "The request body could not be read to its end", Header: http.Header{"Connection": {"close"}}, Err: err,
+	return http.MaxBytesReader(x.ResponseWriter, r.Body, s.opts.MaxBody), nil
+}
+
+// unreadable is the answer to a body that cannot be read to its end.
+func (s *Server) unreadable(x *exchange, err error) error {
+	var large *http.MaxBytesError
+	if errors.As(err, &large) {
+		return wire.TooLarge(s.opts.MaxBody)
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		x.slow = true
+		return &wire.Error{
+			Status: http.StatusRequestTimeout, Type: "invalid_request_error", Code: "body_too_slow",
+			Message: fmt.Sprintf("The request body did not arrive within %s", s.opts.ReadBody), Header: http.Header{"Connection": {"close"}}, Err: err,
 		}
 	}
-	_ = x.control.SetReadDeadline(time.Time{})
-	return body, nil
+	return &wire.Error{
+		Status: http.StatusBadRequest, Type: "invalid_request_error", Code: "body_unreadable",
+		Message: "The request body could not be read to its end", Header: http.Header{"Connection": {"close"}}, Err: err,
+	}
 }
 
 // firstRead bounds the memory a Content-Length alone can claim.
@@ -106,7 +135,9 @@ func (s *Server) live(x *exchange, r *http.Request, plan *guard.Plan) error {
 	}
 	defer call.End(ctx)
 	x.call = call
-	err = s.forward(x, r, call)
+	if err = s.forward(x, r, call); err == nil {
+		return nil
+	}
 	var busy *guard.BusyError
 	if errors.As(err, &busy) {
 		s.blockPool(ctx, plan.Target.Pool, busy.RetryAfter)
@@ -122,11 +153,12 @@ const staleTries = 3
 func (s *Server) forward(x *exchange, r *http.Request, call *guard.Call) error {
 	ctx := r.Context()
 	for try := 1; ; try++ {
-		grant, err := s.take(ctx, call.Plan, x.id)
+		grant, err := s.take(ctx, call, x.id)
 		if err != nil {
 			return unavailable(err)
 		}
 		err = call.Forward(ctx, x, guard.Forwarding{Header: r.Header, Query: r.URL.RawQuery, Fresh: grant.Fresh})
+		grant.Used = call.Counted()
 		s.giveBack(ctx, grant, call.Result.Outcome == guard.Unsent)
 		if try == staleTries || !errors.Is(err, providers.ErrStale) {
 			return err
@@ -134,20 +166,31 @@ func (s *Server) forward(x *exchange, r *http.Request, call *guard.Call) error {
 	}
 }
 
-// take asks for provider quota; Redis has no longer for it than for a hold.
-func (s *Server) take(ctx context.Context, plan *guard.Plan, id string) (*queue.Grant, error) {
+// take asks for provider quota; Redis has no longer for it than for a hold. A
+// call whose org may go on without Redis then takes of this process's share.
+func (s *Server) take(ctx context.Context, call *guard.Call, id string) (*queue.Grant, error) {
+	plan := call.Plan
+	if call.Without != "" {
+		return s.queue.TakeShare(plan.Target.Pool, plan.Quota)
+	}
 	ctx, cancel := context.WithTimeout(ctx, s.opts.StoreDeadline)
 	defer cancel()
-	return s.queue.Take(ctx, plan.Target.Pool, id, flow(plan.Caller), plan.Quota)
+	grant, err := s.queue.Take(ctx, plan.Target.Pool, id, flow(plan.Caller), plan.Quota)
+	if err == nil || !plan.Caller.Org.WithoutStore() {
+		return grant, err
+	}
+	var busy *queue.BusyError
+	if !errors.As(err, &busy) {
+		return s.queue.TakeShare(plan.Target.Pool, plan.Quota)
+	}
+	return grant, err
 }
 
 func flow(c guard.Caller) queue.Flow { return queue.Flow{Org: c.Org.ID, User: c.User} }
 
 // giveBack returns the concurrency slot, and the quota when nothing was sent.
 func (s *Server) giveBack(ctx context.Context, g *queue.Grant, unused bool) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-	defer cancel()
-	if err := s.queue.Give(ctx, g, unused); err != nil {
+	if err := s.queue.Give(context.WithoutCancel(ctx), g, unused); err != nil {
 		s.log.Warn("quota grant not given back; its lease frees it", "error", err)
 	}
 }
@@ -168,13 +211,16 @@ func (s *Server) blockPool(ctx context.Context, pool string, d time.Duration) {
 
 // waits reports whether a call that failed so may still run from the queue.
 func waits(err error) bool {
+	if err == nil {
+		return false
+	}
 	var exceeded *guard.Refusal
 	if errors.As(err, &exceeded) {
-		return !exceeded.Final()
+		return !exceeded.Final() && !exceeded.Away
 	}
 	var noQuota *queue.BusyError
 	if errors.As(err, &noQuota) {
-		return !noQuota.Never
+		return !noQuota.Never && !noQuota.Share
 	}
 	var busy *guard.BusyError
 	return errors.As(err, &busy) || errors.Is(err, providers.ErrStale)

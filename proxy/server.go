@@ -4,35 +4,47 @@
 package proxy
 
 import (
+	"context"
 	"log/slog"
 	"net/http"
 	"net/netip"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/llmguard/llmguard/batch"
+	"github.com/llmguard/llmguard/files"
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/queue"
+	"github.com/llmguard/llmguard/rejoin"
+	"github.com/llmguard/llmguard/webhook"
 	"github.com/llmguard/llmguard/wire"
 )
 
-// Options are what a Server is built from. Guard, Queue and Directory are
+// Options are what a Server is built from. Guard, Queue, Rejoin and Directory are
 // required; zero values of the others mean the defaults given.
 type Options struct {
 	Guard     *guard.Guard
 	Queue     *queue.Queue
+	Rejoin    *rejoin.Store
 	Directory *Directory
+	// Files and Batches are nil in a process that serves neither.
+	Files   *files.Store
+	Batches *batch.Store
 
+	Webhooks       *webhook.Sender // nil: nobody is told of jobs
 	TrustedProxies []netip.Prefix
 	MaxBody        int64         // bytes; default 32 MB
+	MaxFile        int64         // bytes of an upload; default 200 MB
 	Scan           wire.Limits   // JSON bounds
 	ReadBody       time.Duration // for a whole body; default 60 s
 	Write          time.Duration // for the caller to take bytes; default 60 s
 	StoreDeadline  time.Duration // for a quota decision by Redis; default 250 ms
 	HoldFor        time.Duration // silent wait of plain callers; default 280 s
 	KeepAlive      time.Duration // pause before and between newlines; default 15 s
+	KeepPlace      time.Duration // of a caller told to come back; default 90 s
+	KeepAnswer     time.Duration // under an Idempotency-Key; default 24 h
 
 	Log     *slog.Logger
 	Metrics prometheus.Registerer
@@ -40,11 +52,14 @@ type Options struct {
 
 func (o *Options) withDefaults() {
 	setDefault(&o.MaxBody, 32_000_000)
+	setDefault(&o.MaxFile, 200_000_000)
 	setDefault(&o.ReadBody, time.Minute)
 	setDefault(&o.Write, time.Minute)
 	setDefault(&o.StoreDeadline, 250*time.Millisecond)
 	setDefault(&o.HoldFor, 280*time.Second)
 	setDefault(&o.KeepAlive, 15*time.Second)
+	setDefault(&o.KeepPlace, 90*time.Second)
+	setDefault(&o.KeepAnswer, 24*time.Hour)
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
@@ -61,11 +76,13 @@ type Server struct {
 	opts      Options
 	guard     *guard.Guard
 	queue     *queue.Queue
+	rejoin    *rejoin.Store
 	directory atomic.Pointer[Directory]
 	failures  failures
 	routes    map[string]route
-	draining  chan struct{}
-	drainOnce sync.Once
+	puts      chan struct{}   // one place for every put under way
+	drained   context.Context // ends when the process shuts down
+	drain     context.CancelFunc
 	metrics   *metrics
 	log       *slog.Logger
 }
@@ -74,10 +91,11 @@ type Server struct {
 func New(o Options) *Server {
 	o.withDefaults()
 	s := &Server{
-		opts: o, guard: o.Guard, queue: o.Queue, log: o.Log,
-		failures: failures{ips: map[netip.Addr]*failure{}}, draining: make(chan struct{}),
+		opts: o, guard: o.Guard, queue: o.Queue, rejoin: o.Rejoin, log: o.Log,
+		failures: failures{ips: map[netip.Addr]*failure{}}, puts: make(chan struct{}, maxPuts),
 		metrics: newMetrics(o.Metrics),
 	}
+	s.drained, s.drain = context.WithCancel(context.Background()) //nolint:forbidigo // it is nobody's call
 	s.directory.Store(o.Directory)
 	s.routes = s.table()
 	return s
@@ -88,7 +106,7 @@ func (s *Server) SetDirectory(d *Directory) { s.directory.Store(d) }
 
 // Drain sends callers who wait in the queue away, with an answer that makes
 // them try again; calls that run go on. It is for shutting down.
-func (s *Server) Drain() { s.drainOnce.Do(func() { close(s.draining) }) }
+func (s *Server) Drain() { s.drain() }
 
 // ServeHTTP runs one request and leaves one access record.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -106,6 +124,7 @@ func (s *Server) dispatch(x *exchange, r *http.Request) error {
 	if r.Header.Get("Upgrade") != "" {
 		return wire.BadRequest("", "upgrade_not_supported", "This proxy serves no WebSocket or other upgrade: use HTTP requests")
 	}
+	r, x.deployment = fromAzure(r)
 	route, arg, err := s.match(r)
 	if err != nil {
 		return err

@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"strconv"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/queue"
+	"github.com/llmguard/llmguard/rejoin"
 	"github.com/llmguard/llmguard/wire"
 )
 
@@ -21,10 +23,14 @@ type visitor struct {
 	job      *queue.Job
 	watch    *queue.Watch
 	stream   bool
+	wish     wish
+	print    rejoin.Print    // of the request
 	waiting  context.Context // the request's, until the process shuts down; nil once that is over
 	patience time.Time       // how long the caller waits for the job to run
-	deadline time.Time       // patience while the job waits; zero while it runs
+	hold     time.Time       // how long for its answer; zero for a stream
+	deadline time.Time       // patience while the job waits, hold while it runs
 
+	running bool
 	attempt int // the attempt head and body belong to
 	status  int // of the answer; 0 until it is known
 	header  http.Header
@@ -74,21 +80,15 @@ var errDraining = errors.New("the process shuts down")
 // untilDrained returns ctx, ended with errDraining when the process shuts down.
 func (s *Server) untilDrained(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	go func() {
-		select {
-		case <-s.draining:
-			cancel(errDraining)
-		case <-ctx.Done():
-		}
-	}()
-	return ctx, func() { cancel(nil) }
+	stop := context.AfterFunc(s.drained, func() { cancel(errDraining) })
+	return ctx, func() { stop(); cancel(nil) }
 }
 
 // next waits for the next event, no longer than to the next newline, the end
 // of the caller's patience, or the beginning of a shutdown while the job waits.
 func (v *visitor) next(ctx context.Context, tick time.Time) (queue.Event, error) {
 	until := v.deadline
-	if !until.IsZero() && v.waiting != nil {
+	if !v.running && v.waiting != nil {
 		ctx = v.waiting
 	}
 	if v.silent() && (until.IsZero() || tick.Before(until)) {
@@ -102,8 +102,9 @@ func (v *visitor) next(ctx context.Context, tick time.Time) (queue.Event, error)
 	return v.watch.Next(ctx)
 }
 
-// silent reports whether a stream's connection has to be kept alive by us.
-func (v *visitor) silent() bool { return v.stream && v.status == 0 }
+// silent reports whether a stream's connection has to be kept alive by us. One
+// that may yet be answered with 202 gets nothing before.
+func (v *visitor) silent() bool { return v.stream && v.status == 0 && !v.wish.async }
 
 func (v *visitor) late() bool { return !v.deadline.IsZero() && !time.Now().Before(v.deadline) }
 
@@ -137,15 +138,16 @@ func (v *visitor) take(e queue.Event) error {
 	case queue.Changed:
 		switch e.State {
 		case queue.Running:
-			v.deadline = time.Time{} // it costs money now: its answer is waited for
+			v.running, v.deadline = true, v.hold // it costs money now
 		case queue.Queued:
-			v.deadline = v.patience // for the first time, or again
+			v.running, v.deadline = false, v.patience // for the first time, or again
 		}
 	case queue.Head:
 		v.status, v.header = e.Status, e.Header
 		if v.stream && v.status < 400 && v.exchange.status == 0 {
 			v.copyHeader()
 			v.exchange.WriteHeader(v.status)
+			v.deadline, v.hold = time.Time{}, time.Time{} // bytes keep it alive from here
 		}
 	case queue.Bytes:
 		if !v.stream || v.status >= 400 {
@@ -207,34 +209,119 @@ func (v *visitor) end(e *wire.Error) error {
 	return x.flush()
 }
 
-// giveUp ends a wait that outlasted the caller's patience. A call that has
-// started this very moment is waited for: it costs money now.
+// giveUp ends a wait that outlasted the caller's patience. While a status can
+// still be sent the place is kept; a job that runs goes on.
 func (v *visitor) giveUp(ctx context.Context) error {
+	if v.wish.async {
+		return v.defer202(ctx)
+	}
+	const late = "The call waited as long as its caller allowed"
+	if kept, err := v.keepPlace(ctx); kept > 0 {
+		return v.end(wire.RateLimited(fmt.Sprintf("%s. Its place is kept for %d s for the SDK's own retry, or for the same Idempotency-Key; the job is %s",
+			late, int(kept.Seconds()), v.job.ID), time.Second))
+	} else if errors.Is(err, errGoesOn) {
+		return v.run(ctx)
+	}
 	bounded, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	job, err := v.server.queue.Expire(bounded, v.job.Org, v.job.ID)
 	if err == nil && job.State != queue.Expired && job.State != queue.Cancelled {
-		v.patience, v.deadline = time.Time{}, time.Time{}
+		v.patience, v.deadline, v.running = time.Time{}, time.Time{}, true
 		return v.run(ctx)
 	}
-	return v.end(wire.RateLimited("The call waited as long as its caller allowed and does not fit under the limit yet", time.Second))
+	return v.end(wire.RateLimited(late+" and does not fit under the limit yet", time.Second))
+}
+
+// errGoesOn tells that there is no place to keep, but an answer to wait for.
+var errGoesOn = errors.New("the job has an answer, or is about to")
+
+// keepPlace keeps the caller's place for when it comes back, and returns for
+// how long; 0 when that is impossible: the status is out, or the org's calls
+// may wait no longer.
+func (v *visitor) keepPlace(ctx context.Context) (time.Duration, error) {
+	s := v.server
+	if v.exchange.status != 0 {
+		return 0, nil
+	}
+	d := s.opts.KeepPlace
+	if most := v.exchange.caller.Org.MaxWait; most > 0 && !v.running {
+		d = min(d, most-time.Since(v.job.Created))
+	}
+	if d <= 0 {
+		return 0, nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
+	defer cancel()
+	job, err := s.queue.Stay(ctx, v.job.Org, v.job.ID, d, d)
+	if err != nil {
+		return 0, err
+	}
+	if job.State.Terminal() || job.State == queue.Running && v.stream {
+		v.running, v.patience, v.deadline = true, time.Time{}, time.Time{}
+		return 0, errGoesOn
+	}
+	if err := v.leavePlace(ctx, d); err != nil {
+		return 0, err
+	}
+	v.exchange.Header().Set(headerJob, v.job.ID)
+	return d, nil
+}
+
+// leavePlace lets the same call find its job again: by its key if it has one.
+func (v *visitor) leavePlace(ctx context.Context, d time.Duration) error {
+	v.server.metrics.kept.Inc()
+	if v.exchange.stays = v.exchange.key != nil; v.exchange.stays {
+		return nil
+	}
+	return v.server.rejoin.Keep(ctx, v.job.Org, v.print, v.job.ID, d)
+}
+
+// defer202 ends the wait a caller asked for with respond-async.
+func (v *visitor) defer202(ctx context.Context) error {
+	bounded, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	job, err := v.server.queue.Job(bounded, v.job.Org, v.job.ID)
+	if err != nil {
+		return unavailable(err)
+	}
+	return v.server.accepted(v.exchange, job, v.wish)
 }
 
 // sendAway ends a wait because this process shuts down. The caller's retry
-// reaches another one.
+// reaches another one, and finds its place there.
 func (v *visitor) sendAway(ctx context.Context) error {
-	job, err := v.drop(ctx)
-	if err == nil && job.State == queue.Running {
+	if v.wish.async {
+		return v.defer202(ctx)
+	}
+	kept, err := v.keepPlace(ctx)
+	if kept == 0 && !errors.Is(err, errGoesOn) {
+		job, dropErr := v.drop(ctx)
+		if dropErr == nil && job.State == queue.Running {
+			v.running, err = true, errGoesOn
+		}
+	}
+	if errors.Is(err, errGoesOn) {
 		v.waiting = nil // it costs money now: shutting down waits for it
 		return v.run(ctx)
 	}
 	return v.end(wire.ServiceUnavailable("This proxy shuts down; try again", time.Second, nil))
 }
 
-// leave is called when the caller is gone.
+// leave is called when the caller is gone. What runs on without it, because it
+// is paid for, can be claimed by the caller's retry.
 func (v *visitor) leave(ctx context.Context) error {
-	if _, err := v.drop(context.WithoutCancel(ctx)); err != nil {
-		v.server.log.Warn("job of a caller who left is not dropped; the queue will", "job", v.job.ID, "error", err)
+	if v.job.Class != queue.Interactive { // nobody has to wait for it
+		return guard.ErrGone
+	}
+	ctx = context.WithoutCancel(ctx)
+	job, err := v.drop(ctx)
+	if err == nil && !v.stream && (job.State == queue.Running || job.State == queue.Succeeded) {
+		bounded, cancel := context.WithTimeout(ctx, storeTimeout)
+		defer cancel()
+		err = v.leavePlace(bounded, v.server.opts.KeepPlace)
+	}
+	if err != nil {
+		v.server.log.Warn("job of a caller who left is not dropped or kept; the queue drops it", "job", v.job.ID, "error", err)
 	}
 	return guard.ErrGone
 }
@@ -265,6 +352,7 @@ func (v *visitor) bill(ctx context.Context) {
 		return
 	}
 	v.exchange.ended = job
+	v.exchange.stays = job.State == queue.Succeeded
 	if v.stream && v.exchange.status == http.StatusOK {
 		v.exchange.Header().Set(http.TrailerPrefix+guard.HeaderCost, usd(int64(job.Charged)))
 	}

@@ -3,12 +3,14 @@ package proxy
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"time"
 
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/queue"
+	"github.com/llmguard/llmguard/wire"
 )
 
 // newJob makes the record of a call that waits. Its body goes beside it.
@@ -17,7 +19,7 @@ func (s *Server) newJob(x *exchange, r *http.Request, plan *guard.Plan, class qu
 		ID: s.queue.NewID(plan.Target.Pool), Pool: plan.Target.Pool, CallID: x.id,
 		Org: x.caller.Org.ID, User: x.caller.User, Key: x.caller.Key, Class: class,
 		Endpoint: plan.Request.Endpoint, Model: plan.Request.Model, Stream: plan.Request.Stream,
-		Tokens: plan.Quota, Cost: plan.Max.Cost, Header: kept(r.Header), Query: r.URL.RawQuery, IP: x.caller.IP,
+		Tokens: plan.Quota, Cost: plan.First.Cost, Header: kept(r.Header), Query: r.URL.RawQuery, IP: x.caller.IP,
 	}
 }
 
@@ -32,63 +34,139 @@ func kept(h http.Header) http.Header {
 	return out
 }
 
-// accept answers Prefer: respond-async with a job.
-func (s *Server) accept(x *exchange, r *http.Request, plan *guard.Plan) error {
+// accept makes a job of a call with Prefer: respond-async. With wait=N it is
+// answered as any call when it is done by then.
+func (s *Server) accept(x *exchange, r *http.Request, plan *guard.Plan, wish wish) error {
 	if err := plan.Check(); err != nil {
 		return err
 	}
 	job := s.newJob(x, r, plan, queue.Async)
+	if s.opts.Webhooks != nil {
+		job.Notice = s.opts.Webhooks.JobNotice(job.Org, wish.webhook)
+	}
 	if most := plan.Caller.Org.MaxWait; most > 0 {
 		job.Deadline = time.Now().Add(most)
 	}
-	if err := s.put(r.Context(), job, plan.Request.Body); err != nil {
+	if err := s.put(r.Context(), x, job, plan.Request.Body); err != nil {
 		return err
 	}
-	x.job = job.ID
-	h := x.Header()
-	h.Set("Location", "/v1/jobs/"+job.ID)
-	h.Set("Preference-Applied", "respond-async")
-	h.Set("Vary", "Prefer")
-	return x.json(http.StatusAccepted, s.view(r.Context(), job))
+	x.stays = true
+	return s.defer202(x, job, wish)
 }
 
-// put writes a job; the caller waits for Redis no longer than a live call does.
-func (s *Server) put(ctx context.Context, job *queue.Job, body []byte) error {
+// defer202 waits as long as the caller asked to, then answers with the job.
+func (s *Server) defer202(x *exchange, job *queue.Job, wish wish) error {
+	if wish.patience >= time.Second {
+		return s.attend(x, x.request, job, wish)
+	}
+	return s.accepted(x, job, wish)
+}
+
+// accepted answers 202 with the job.
+func (s *Server) accepted(x *exchange, job *queue.Job, wish wish) error {
+	x.job, x.stays = job.ID, true
+	h := x.Header()
+	h.Set("Location", "/v1/jobs/"+job.ID)
+	h.Set("Preference-Applied", strings.TrimSuffix("respond-async, "+wish.waits, ", "))
+	h.Set("Vary", "Prefer")
+	return x.json(http.StatusAccepted, s.view(x.request.Context(), job))
+}
+
+// put writes a job, and ties the request's key to it first; the caller waits
+// for Redis no longer than a live call does.
+func (s *Server) put(ctx context.Context, x *exchange, job *queue.Job, body []byte) error {
+	select { // in a flood others come first, which is no fault of Redis
+	case s.puts <- struct{}{}:
+		defer func() { <-s.puts }()
+	case <-ctx.Done():
+		return unavailable(context.Cause(ctx))
+	case <-time.After(putTurn):
+		return wire.Overloaded("Too many calls begin to wait at this proxy at the moment", time.Second)
+	}
 	ctx, cancel := context.WithTimeout(ctx, putTimeout)
 	defer cancel()
+	if x.key != nil {
+		if err := x.key.Bind(ctx, job.ID, s.queue.Lifetime(job.Pool)); err != nil {
+			return unavailable(err)
+		}
+	}
 	return unavailable(s.queue.Put(ctx, job, body))
 }
 
-const putTimeout = 2 * time.Second
+const (
+	putTimeout = 2 * time.Second
+	putTurn    = 10 * time.Second // how long a put waits for others
+)
+
+// maxPuts bounds the puts at once: a flood of calls that have to wait needs no
+// connection to Redis each.
+const maxPuts = 2
 
 // wait queues a call whose caller stays connected, unless the wait that can be
 // foreseen is longer than the caller's patience.
 func (s *Server) wait(x *exchange, r *http.Request, plan *guard.Plan, wish wish, why error) error {
 	patience := s.patience(x, r, plan.Request.Stream, wish)
-	if foreseen(why) > patience {
+	if foreseen(why) > patience.wait {
 		return why
 	}
 	job := s.newJob(x, r, plan, queue.Interactive)
-	job.Deadline = time.Now().Add(patience + deadlineSlack)
-	if err := s.put(r.Context(), job, plan.Request.Body); err != nil {
+	job.Deadline = time.Now().Add(patience.wait + deadlineSlack)
+	if err := s.put(r.Context(), x, job, plan.Request.Body); err != nil {
 		return err
 	}
 	x.call, x.job = nil, job.ID
+	if err := s.outlasted(r.Context(), job, patience.wait); err != nil {
+		return err
+	}
+	return s.attend(x, r, job, wish)
+}
+
+// outlasted refuses a call at once whose turn at the provider's rate comes
+// after its caller's patience. When the turn cannot be told, it waits.
+func (s *Server) outlasted(ctx context.Context, job *queue.Job, patience time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	select {
+	case s.puts <- struct{}{}:
+		defer func() { <-s.puts }()
+	case <-ctx.Done():
+		return nil
+	}
+	ahead, eta, err := s.queue.Position(ctx, job)
+	if err != nil || eta <= patience {
+		return nil
+	}
+	ended, err := s.queue.Expire(ctx, job.Org, job.ID)
+	if err != nil || ended.State != queue.Expired {
+		return nil // it has started after all, or is dropped by the queue
+	}
+	return wire.RateLimited(fmt.Sprintf("There are about %d calls before this one, which is more than its caller can wait for", ahead), eta)
+}
+
+// attend lets a connected caller wait for a job and hands its answer on.
+func (s *Server) attend(x *exchange, r *http.Request, job *queue.Job, wish wish) error {
+	x.job, x.stays = job.ID, job.Class != queue.Interactive
 	started := time.Now()
 	defer func() { x.waited = time.Since(started) }()
 	s.metrics.waiting.Inc()
 	defer s.metrics.waiting.Dec()
 
 	watch := s.queue.Watch(r.Context(), job)
-	defer watch.Close(context.WithoutCancel(r.Context()), 0)
-	if len(wish.applied) > 0 {
-		x.Header().Set("Preference-Applied", strings.Join(wish.applied, ", "))
+	defer watch.Close()
+	if wish.waits != "" {
+		x.Header().Set("Preference-Applied", wish.waits)
+		x.Header().Set("Vary", "Prefer")
 	}
 	waiting, stop := s.untilDrained(r.Context())
 	defer stop()
 	v := &visitor{
-		server: s, exchange: x, job: job, watch: watch, stream: plan.Request.Stream,
-		patience: started.Add(patience), waiting: waiting,
+		server: s, exchange: x, job: job, watch: watch, stream: x.plan.Request.Stream, wish: wish, waiting: waiting,
+		print: s.print(x, r, x.plan),
+	}
+	patience := s.patience(x, r, v.stream, wish)
+	v.patience = started.Add(patience.wait)
+	if patience.hold > 0 {
+		v.hold = started.Add(patience.hold)
 	}
 	v.deadline = v.patience
 	err := v.run(r.Context())

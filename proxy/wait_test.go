@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -43,11 +44,11 @@ func (r *rig) occupy() (release func()) {
 
 // jobs counts the org's jobs.
 func (r *rig) jobs() int {
-	list, _, err := r.queue.List(context.Background(), "acme", "", "", 100)
+	page, err := r.queue.List(context.Background(), "acme", queue.Filter{}, "", 100)
 	if err != nil {
 		r.t.Error(err)
 	}
-	return len(list)
+	return len(page.Jobs)
 }
 
 // onPut runs fn once the next job has been put.
@@ -193,41 +194,122 @@ func TestWaitPutBack(t *testing.T) {
 	r.chat(prompt("hi", `"max_tokens":5`), "Prefer", "wait=1").fails(t, 429, "rate_limit_exceeded")
 }
 
-// TestWaitPatience: patience ends in 429 and a cancelled job; what started in
-// time is waited for.
+// TestWaitPatience: patience ends in 429 and a kept place; once a stream's
+// status is out, in an error event and an expired job.
 func TestWaitPatience(t *testing.T) {
 	r := newRig(t, single, func(o *Options) { o.KeepAlive = 100 * time.Millisecond })
 	release := r.occupy()
-	if a := r.chat(prompt("hi", `"max_tokens":5`), "Prefer", "wait=1"); a.fails(t, 429, "rate_limit_exceeded") != "" && a.header.Get("Retry-After") == "" {
-		t.Errorf("headers %v", a.header)
+	a := r.chat(prompt("hi", `"max_tokens":5`), "Prefer", "wait=1")
+	if text := a.fails(t, 429, "rate_limit_exceeded"); a.header.Get("Retry-After") != "1" || a.header.Get(headerJob) == "" || !strings.Contains(text, "kept for 90 s") {
+		t.Errorf("%s, headers %v", text, a.header)
 	}
 	if a := r.chat(prompt("hi", streamed), "Prefer", "wait=1"); a.status != 200 || !strings.Contains(a.body, "\ndata: {\"error\":") {
 		t.Errorf("%d %q", a.status, a.body)
 	}
-	for _, m := range r.records(2) {
-		job, err := r.queue.Job(t.Context(), "acme", m["job"].(string))
-		if err != nil || job.State != queue.Expired {
-			t.Errorf("job %+v, %v", job, err)
+	for i, want := range []queue.State{queue.Queued, queue.Expired} {
+		job, err := r.queue.Job(t.Context(), "acme", r.records(2)[i]["job"].(string))
+		if err != nil || job.State != want {
+			t.Errorf("job %+v, %v; want %s", job, err, want)
 		}
 	}
 	release()
+}
+
+// TestWaitTooLong: a wait that is foreseen to be too long is refused at once:
+// by what refused the call, by the queue before it, or by the org.
+func TestWaitTooLong(t *testing.T) {
+	r := newRig(t, queue.Pool{RPM: 6}, nil)
+	g, err := r.queue.Take(t.Context(), "main", wire.NewCallID(), queue.Flow{Org: "acme", User: "tester"}, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = r.queue.Give(context.Background(), g, false) }()
+	for range 3 {
+		if a := r.chat(prompt("hi", `"max_tokens":5`), "Prefer", "respond-async"); a.status != 202 {
+			t.Fatalf("%d %s", a.status, a.body)
+		}
+	}
+	for range 12 { // callers who wait, one each 10 s
+		job := &queue.Job{ID: r.queue.NewID("main"), Pool: "main", Org: "acme", User: "alice", Class: queue.Interactive, Endpoint: wire.ChatCompletions}
+		if err := r.queue.Put(t.Context(), job, []byte("{}")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a := r.chat(prompt("hi", `"max_tokens":5`), "Prefer", "wait=60")
+	text := a.fails(t, 429, "rate_limit_exceeded")
+	if wait, _ := strconv.Atoi(a.header.Get("Retry-After")); wait < 100 || wait > 150 || a.header.Get("X-Should-Retry") != "false" || !strings.Contains(text, "about 12 calls") {
+		t.Errorf("%s, headers %v", text, a.header)
+	}
+	if job, err := r.queue.Job(t.Context(), "acme", r.records(4)[3]["job"].(string)); err != nil || job.State != queue.Expired {
+		t.Errorf("job %+v, %v", job, err)
+	}
+
+	r = newRig(t, single, nil)
 	r.block(time.Hour)
-	if a := r.chat(prompt("hi", `"max_tokens":5`), "Prefer", "wait=5"); a.fails(t, 429, "rate_limit_exceeded") != "" && r.records(3)[2]["job"] != nil {
-		t.Error("a wait that is foreseen to be too long was begun")
+	a = r.chat(prompt("hi", `"max_tokens":5`), "Prefer", "wait=5")
+	if a.fails(t, 429, "rate_limit_exceeded"); r.records(1)[0]["job"] != nil || a.header.Get("X-Should-Retry") != "false" || a.header.Get("Retry-After") != "3600" {
+		t.Errorf("a wait that is foreseen to be too long was begun, or told wrongly: %v", a.header)
+	}
+	r.org.MaxWait = time.Minute
+	if r.chat(prompt("hi", `"max_tokens":5`)).fails(t, 429, "rate_limit_exceeded"); r.records(2)[1]["job"] != nil {
+		t.Error("a wait longer than the org's was begun")
 	}
 }
 
-// TestWaitStarted: a job that runs when patience ends is waited for.
-func TestWaitStarted(t *testing.T) {
+// TestWaitOrgBound: an org's max_wait ends the job; no place outlasts it.
+func TestWaitOrgBound(t *testing.T) {
 	r := newRig(t, single, nil)
-	started(r, func(_ context.Context, c *queue.Claim) queue.Verdict {
-		time.Sleep(2500 * time.Millisecond)
-		_, _ = io.WriteString(c.Output(), "late")
-		return queue.Verdict{Kind: queue.Done, Status: 200}
+	r.org.MaxWait = time.Second
+	defer r.occupy()()
+	a := r.chat(prompt("hi", `"max_tokens":5`))
+	if text := a.fails(t, 429, "rate_limit_exceeded"); strings.Contains(text, "kept") {
+		t.Errorf("%s", text)
+	}
+	if job, err := r.queue.Job(t.Context(), "acme", r.records(1)[0]["job"].(string)); err != nil || job.State != queue.Expired {
+		t.Errorf("job %+v, %v", job, err)
+	}
+}
+
+// TestLeaveStream: a stream that runs from the queue is cancelled with its
+// caller; its key is free, and no place is kept.
+func TestLeaveStream(t *testing.T) {
+	r := newRig(t, single, nil)
+	stopped := make(chan error, 1)
+	started(r, func(ctx context.Context, c *queue.Claim) queue.Verdict {
+		_, _ = io.WriteString(c.Output(), "data: {}\n\n")
+		select {
+		case <-ctx.Done():
+			stopped <- context.Cause(ctx)
+		case <-time.After(20 * time.Second):
+			stopped <- nil
+		}
+		return queue.Verdict{Kind: queue.Cancel, Charged: 3}
 	})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
 	r.busy(0)
-	if a := r.chat(prompt("hi", `"max_tokens":5`), "Prefer", "wait=2"); a.status != 200 || a.body != "late" {
-		t.Errorf("%d %q", a.status, a.body)
+	go func() {
+		for range 2000 {
+			if page, _ := r.queue.List(t.Context(), "acme", queue.Filter{State: queue.Running}, "", 1); len(page.Jobs) == 1 {
+				break
+			}
+			time.Sleep(2 * time.Millisecond)
+		}
+		time.Sleep(100 * time.Millisecond)
+		cancel()
+	}()
+	if a := r.do(ctx, "POST", "/v1/chat/completions", prompt("hi", streamed), "Idempotency-Key", "k"); a.err == nil {
+		t.Fatalf("%d %q", a.status, a.body)
+	}
+	if cause := <-stopped; !errors.Is(cause, queue.ErrCallerGone) {
+		t.Errorf("the run ended with %v", cause)
+	}
+	r.records(1)
+	if keys := r.redis.Client().Keys(t.Context(), "lg:{acme}:once:*").Val(); len(keys) != 0 {
+		t.Errorf("a failed call keeps its key: %v", keys)
+	}
+	if keys := r.redis.Client().Keys(t.Context(), "lg:{acme}:place:*").Val(); len(keys) != 0 {
+		t.Errorf("a place is kept: %v", keys)
 	}
 }
 

@@ -38,7 +38,7 @@ const (
 	Fail
 	// Cancel: it was asked for, and the run has stopped.
 	Cancel
-	// Park: a limit refused the job; its org or flow waits Verdict.Wait.
+	// Park: a limit refused the job; what Verdict.Scope says waits Verdict.Wait.
 	Park
 	// Requeue: the job goes back to its place; its flow waits Verdict.Wait.
 	Requeue
@@ -65,10 +65,17 @@ func (k Kind) String() string {
 // Scope is what a refusal parks.
 type Scope uint8
 
-// The scopes.
+// The scopes: all of a flow or org, or only its jobs of the same model, of the
+// same key, of the same key and model.
 const (
 	ParkFlow Scope = iota
 	ParkOrg
+	ParkFlowModel
+	ParkOrgModel
+	ParkKey
+	ParkKeyModel
+	// ParkPool holds back all jobs of the pool; live calls go on.
+	ParkPool
 )
 
 // Verdict is the outcome of a run.
@@ -86,6 +93,19 @@ type Verdict struct {
 	// Refused: the provider refused the started attempt before any work (429,
 	// 503); it does not count against MaxAttempts.
 	Refused bool `json:"refused,omitempty"`
+	// Used is how many tokens the provider counted; 0 when not known.
+	Used int64 `json:"used,omitempty"`
+}
+
+// used is the number of tokens the provider counted; -1 when not known.
+func (v Verdict) used() int64 {
+	switch {
+	case v.Refused:
+		return 0
+	case v.Used > 0:
+		return v.Used
+	}
+	return -1
 }
 
 // Claim is a worker's lease on a job. The worker renews it and cancels the
@@ -140,10 +160,7 @@ func (c *Claim) Start(ctx context.Context) error {
 		}
 		return err
 	}
-	args := append([]any{
-		c.id, c.token, c.q.opts.MaxAttempts, c.q.opts.Lease.Microseconds(), c.p.ResultTTL.Milliseconds(),
-	}, c.p.limits...)
-	reply, err := c.q.eval(ctx, "start", startScript, c.p.with(jobKey(c.p.ID, c.id)), args...)
+	reply, err := c.p.starts.do(ctx, c.q, c.p, jobKey(c.p.ID, c.id), c.id, c.token)
 	if err != nil {
 		return err
 	}
@@ -166,6 +183,9 @@ func (c *Claim) Start(ctx context.Context) error {
 		c.closed = true
 		if w[0] == "ended" {
 			c.q.metrics.ended.WithLabelValues(c.p.ID, w[1]).Inc()
+			if State(w[1]) == Failed && c.Job.Class != Batch {
+				c.q.keepBody(ctx, c.id)
+			}
 		}
 		return fmt.Errorf("%w: %s (%s)", ErrGone, w[1], w[2])
 	}
@@ -191,15 +211,20 @@ func (c *Claim) finish(ctx context.Context, state State, v Verdict, code string)
 		}
 		code = v.Error.Code
 	}
-	args := append([]any{c.id, c.token, string(state), c.p.ResultTTL.Milliseconds(), flag(v.Unused)}, c.p.limits...)
-	args = append(args, "charged", int64(v.Charged), "status", v.Status, "code", code, "error", text)
-	reply, err := c.q.eval(ctx, "finish", finishScript, c.p.with(jobKey(c.p.ID, c.id)), args...)
+	dead := state == Failed && c.Job.Class != Batch && (v.Error == nil || v.Error.Status >= 500)
+	reply, err := c.p.finishes.do(ctx, c.q, c.p, jobKey(c.p.ID, c.id),
+		c.id, c.token, string(state), c.p.settled(v.Unused, v.used()), flag(dead),
+		"charged", int64(v.Charged), "status", v.Status, "code", code, "error", text)
 	if err != nil {
 		return err
 	}
 	switch {
 	case reply == "ok":
 		c.q.metrics.ended.WithLabelValues(c.p.ID, string(state)).Inc()
+		c.q.announceSoon(c.Job)
+		if dead {
+			c.q.keepBody(ctx, c.id)
+		}
 		return nil
 	case reply == "lost":
 		return ErrLost
@@ -209,15 +234,15 @@ func (c *Claim) finish(ctx context.Context, state State, v Verdict, code string)
 
 // release puts the job back.
 func (c *Claim) release(ctx context.Context, v Verdict, tries string) error {
-	park := "none"
+	park := "-"
 	if v.Wait > 0 {
-		park = "flow"
-		if v.Kind == Park && v.Scope == ParkOrg {
-			park = "org"
+		park = "u"
+		if v.Kind == Park {
+			park = string("uoUOKLp"[v.Scope])
 		}
 	}
 	args := append([]any{
-		c.id, c.token, park, v.Wait.Microseconds(), flag(v.Unused), tries, c.p.ResultTTL.Milliseconds(),
+		c.id, c.token, park, v.Wait.Microseconds(), c.p.settled(v.Unused, v.used()), tries, c.p.ResultTTL.Milliseconds(),
 	}, c.p.limits...)
 	reply, err := c.q.eval(ctx, "release", releaseScript, c.p.with(jobKey(c.p.ID, c.id)), args...)
 	switch {

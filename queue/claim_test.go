@@ -232,9 +232,9 @@ func TestPoisonEndsAfterItsAttempts(t *testing.T) {
 	if d, _ := e.Depth(t.Context(), "p"); d.Requests != 1 {
 		t.Errorf("%d requests booked in the last minute, want 1: the third was never made", d.Requests)
 	}
-	jobs, more, err := e.List(t.Context(), "acme", "", "", 10)
-	if err != nil || more || len(jobs) != 1 || jobs[0].ID != j.ID {
-		t.Errorf("listed %v %v %v", jobs, more, err)
+	page, err := e.List(t.Context(), "acme", Filter{}, "", 10)
+	if err != nil || page.More || len(page.Jobs) != 1 || page.Jobs[0].ID != j.ID {
+		t.Errorf("listed %+v, %v", page, err)
 	}
 }
 

@@ -19,11 +19,22 @@ import (
 // ids 1-0, 2-0, ... so that a repeated append changes nothing:
 //
 //	k=head s=<status> h=<header JSON>   k=b d=<bytes>   k=end ok=1|0 v=<outcome JSON>
+//
+// With Options.Seal the body and the bytes are sealed, the latter as x instead
+// of d, each bound to its org, key and place.
 func bodyKey(id string) string { return "lg:{" + id + "}:in" }
 
 func outKey(id string, attempt int) string {
 	return "lg:{" + id + "}:out:" + strconv.Itoa(attempt)
 }
+
+// What many do at once with bodies goes in one pipeline, of at most so many jobs;
+// a body above bodySmall is put by itself.
+const (
+	lookBatch = 200
+	bodyBatch = 32
+	bodySmall = 64 << 10
+)
 
 // indexCap bounds the index of an org and of a user; one put in indexTrim
 // cuts it.
@@ -33,32 +44,58 @@ const (
 )
 
 // writeBody stores the body and lists the job, before the job exists: a job
-// that exists always has both.
+// that exists always has both. The jobs of batches are in no list: their batch
+// is.
 func (q *Queue) writeBody(ctx context.Context, p *pool, j *Job, body []byte) error {
+	sealed := q.opts.Seal.Seal(body, j.Org, bodyKey(j.ID))
+	var cmds []redis.Cmder
+	add := func(pipe redis.Pipeliner) { cmds = addBody(ctx, pipe, p, j, sealed) }
+	if len(body) > bodySmall { // it keeps nobody waiting
+		pipe := q.rdb.Pipeline()
+		add(pipe)
+		_, _ = pipe.Exec(ctx) // every command has its own error
+	} else if err := q.bodies.exec(ctx, add); err != nil {
+		return fmt.Errorf("queue: write body: %w", err)
+	}
+	for _, cmd := range cmds {
+		if err := cmd.Err(); err != nil {
+			return fmt.Errorf("queue: write body: %w", err)
+		}
+	}
+	return nil
+}
+
+// addBody puts into a pipeline what writeBody writes.
+func addBody(ctx context.Context, pipe redis.Pipeliner, p *pool, j *Job, sealed []byte) []redis.Cmder {
 	now := time.Now()
 	oldest := itoa(now.Add(-p.MaxAge - p.ResultTTL).UnixMilli())
-	pipe := q.rdb.Pipeline()
-	pipe.Set(ctx, bodyKey(j.ID), body, p.MaxAge+p.ResultTTL)
-	for _, index := range []string{orgIndex(j.Org), userIndex(j.Org, j.User)} {
-		pipe.ZAddNX(ctx, index, redis.Z{Score: float64(now.UnixMilli()), Member: j.ID})
-		pipe.PExpire(ctx, index, p.MaxAge+p.ResultTTL)
+	cmds := append(make([]redis.Cmder, 0, 5), pipe.Set(ctx, bodyKey(j.ID), sealed, p.MaxAge+p.ResultTTL))
+	for _, index := range j.indexes() {
+		cmds = append(cmds,
+			pipe.ZAddNX(ctx, index, redis.Z{Score: float64(now.UnixMilli()), Member: j.ID}),
+			pipe.PExpire(ctx, index, p.MaxAge+p.ResultTTL))
 		if rand.N(indexTrim) == 0 {
 			pipe.ZRemRangeByScore(ctx, index, "-inf", "("+oldest)
 			pipe.ZRemRangeByRank(ctx, index, 0, -indexCap-1)
 		}
 	}
-	if _, err := pipe.Exec(ctx); err != nil {
-		return fmt.Errorf("queue: write body: %w", err)
+	return cmds
+}
+
+func (j *Job) indexes() []string {
+	if j.Class == Batch {
+		return nil
 	}
-	return nil
+	return []string{orgIndex(j.Org), userIndex(j.Org, j.User)}
 }
 
 // dropBody forgets what writeBody wrote; a failure leaves it to its TTL.
 func (q *Queue) dropBody(ctx context.Context, j *Job) {
 	pipe := q.rdb.Pipeline()
 	pipe.Unlink(ctx, bodyKey(j.ID))
-	pipe.ZRem(ctx, orgIndex(j.Org), j.ID)
-	pipe.ZRem(ctx, userIndex(j.Org, j.User), j.ID)
+	for _, index := range j.indexes() {
+		pipe.ZRem(ctx, index, j.ID)
+	}
 	_, _ = pipe.Exec(ctx)
 }
 
@@ -72,7 +109,15 @@ func (q *Queue) Body(ctx context.Context, j *Job) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("queue: read body: %w", err)
 	}
-	return body, nil
+	return q.openBody(j, body)
+}
+
+func (q *Queue) openBody(j *Job, body []byte) ([]byte, error) {
+	plain, err := q.opts.Seal.Open(body, j.Org, bodyKey(j.ID))
+	if err != nil {
+		return nil, fmt.Errorf("queue: body of %s: %w", j.ID, err)
+	}
+	return plain, nil
 }
 
 // entry is one entry of an output, numbered from 1.
@@ -93,14 +138,23 @@ func endEntry(ok bool, v Verdict) []any {
 	return []any{"k", "end", "ok", flag(ok), "v", text}
 }
 
+// sealed is the entry as it is kept.
+func (q *Queue) sealed(org, key string, e entry) []any {
+	if q.opts.Seal == nil || e.values[1] != "b" {
+		return e.values
+	}
+	data, _ := e.values[3].([]byte)
+	return []any{"k", "b", "x", q.opts.Seal.Seal(data, org, key, itoa(e.n)+"-0")}
+}
+
 // appendOutput appends entries and wakes the watchers. Entries that are there
 // already, after a lost reply, are skipped.
-func (q *Queue) appendOutput(ctx context.Context, id string, attempt int, ttl time.Duration, entries []entry) error {
+func (q *Queue) appendOutput(ctx context.Context, org, id string, attempt int, ttl time.Duration, entries []entry) error {
 	key := outKey(id, attempt)
 	pipe := q.rdb.Pipeline()
 	adds := make([]*redis.StringCmd, len(entries))
 	for i, e := range entries {
-		adds[i] = pipe.XAdd(ctx, &redis.XAddArgs{Stream: key, ID: itoa(e.n) + "-0", Values: e.values})
+		adds[i] = pipe.XAdd(ctx, &redis.XAddArgs{Stream: key, ID: itoa(e.n) + "-0", Values: q.sealed(org, key, e)})
 	}
 	pipe.PExpire(ctx, key, ttl)
 	pipe.Publish(ctx, jobChannel(id), "o")
@@ -113,8 +167,9 @@ func (q *Queue) appendOutput(ctx context.Context, id string, attempt int, ttl ti
 	return nil
 }
 
-// outputEvents turns stream entries into events and returns the last id.
-func outputEvents(attempt int, messages []redis.XMessage, last string) ([]Event, string, error) {
+// outputEvents turns entries of the stream key into events and returns the last
+// id.
+func (q *Queue) outputEvents(org, key string, attempt int, messages []redis.XMessage, last string) ([]Event, string, error) {
 	events := make([]Event, 0, len(messages))
 	for _, m := range messages {
 		text := func(field string) string { s, _ := m.Values[field].(string); return s }
@@ -128,12 +183,28 @@ func outputEvents(attempt int, messages []redis.XMessage, last string) ([]Event,
 			}
 			events = append(events, e)
 		case "b":
-			events = append(events, Event{Kind: Bytes, Attempt: attempt, Data: []byte(text("d"))})
+			data, err := q.openBytes(org, key, m)
+			if err != nil {
+				return nil, last, err
+			}
+			events = append(events, Event{Kind: Bytes, Attempt: attempt, Data: data})
 		case "end":
 			events = append(events, Event{Kind: End, Attempt: attempt, OK: text("ok") == "1"})
 		}
 	}
 	return events, last, nil
+}
+
+func (q *Queue) openBytes(org, key string, m redis.XMessage) ([]byte, error) {
+	if plain, ok := m.Values["d"].(string); ok {
+		return []byte(plain), nil
+	}
+	text, _ := m.Values["x"].(string)
+	plain, err := q.opts.Seal.Open([]byte(text), org, key, m.ID)
+	if err != nil {
+		return nil, fmt.Errorf("queue: output %s: %w", key, err)
+	}
+	return plain, nil
 }
 
 // remains is what a dead attempt left behind.
@@ -165,10 +236,15 @@ func (q *Queue) remainsOf(ctx context.Context, id string, attempt int) (remains,
 
 // loadClaimed reads a job and its body in one round trip.
 func (q *Queue) loadClaimed(ctx context.Context, p *pool, id string) (*Job, []byte, error) {
-	pipe := q.rdb.Pipeline()
-	record := pipe.HGetAll(ctx, jobKey(p.ID, id))
-	body := pipe.Get(ctx, bodyKey(id))
-	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
+	var record *redis.MapStringStringCmd
+	var body *redis.StringCmd
+	err := q.claimed.exec(ctx, func(pipe redis.Pipeliner) {
+		record, body = pipe.HGetAll(ctx, jobKey(p.ID, id)), pipe.Get(ctx, bodyKey(id))
+	})
+	if err == nil {
+		err = record.Err()
+	}
+	if err != nil {
 		return nil, nil, fmt.Errorf("queue: read claimed job: %w", err)
 	}
 	j, err := decodeJob(p.ID, id, record.Val())
@@ -179,7 +255,8 @@ func (q *Queue) loadClaimed(ctx context.Context, p *pool, id string) (*Job, []by
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return nil, nil, fmt.Errorf("queue: read body: %w", err)
 	}
-	return j, data, nil
+	data, err = q.openBody(j, data)
+	return j, data, err
 }
 
 // unlinkBodies forgets the bodies of jobs that need them no more; a failure

@@ -93,7 +93,7 @@ func TestDrainWithLostCommandsAndReplies(t *testing.T) {
 			}
 			data += string(ev.Data)
 		}
-		w.Close(t.Context(), 0)
+		w.Close()
 	}
 	eventually(t, "nothing left", func() bool {
 		d, err := clean.Depth(t.Context(), "p")

@@ -2,9 +2,11 @@ package queue
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/llmguard/llmguard/pricing"
@@ -65,6 +67,9 @@ type Job struct {
 	// Tokens is the call's estimate, booked on the pool's TPM; Cost its hold.
 	Tokens int64
 	Cost   pricing.Nano
+	// Notice, when not empty, makes Announce tell of the job's end; it is handed
+	// over with it and means nothing to the queue. Without line breaks.
+	Notice string
 	// IP is the caller's address, for limits per address.
 	IP string
 	// Header holds the few request headers to forward, Query the raw query.
@@ -84,6 +89,8 @@ type Job struct {
 	Charged pricing.Nano
 	Status  int
 	Error   *wire.Error
+	// Replay is the job that Replay made of this one; empty for none.
+	Replay string
 	// Version is the schema version of the record.
 	Version int
 	// Bytes is the size of the body.
@@ -105,20 +112,32 @@ func (j *Job) Waited() time.Duration {
 	return max(time.Since(j.Created), 0)
 }
 
-// schemaVersion is written by put.lua; records of a later one are refused.
+// schemaVersion is written by Put; records of a later one are refused.
 const schemaVersion = 1
+
+// ErrNewer is returned for a job whose record a newer version of this program
+// wrote. Its workers leave such a job to newer ones.
+var ErrNewer = errors.New("queue: job record of a newer version")
 
 // given returns what Put stores beside the script's own fields.
 func (j *Job) given() ([]any, error) {
-	header, err := json.Marshal(j.Header)
-	if err != nil {
-		return nil, fmt.Errorf("queue: header of %s: %w", j.ID, err)
+	given := []any{
+		"call", j.CallID, "endpoint", string(j.Endpoint), "model", j.Model,
+		"stream", flag(j.Stream), "cost", int64(j.Cost),
 	}
-	return []any{
-		"key", j.Key, "call", j.CallID, "endpoint", string(j.Endpoint), "model", j.Model,
-		"stream", flag(j.Stream), "cost", int64(j.Cost), "header", header,
-		"query", j.Query, "ip", j.IP,
-	}, nil
+	for _, field := range [...][2]string{{"key", j.Key}, {"query", j.Query}, {"ip", j.IP}, {"notice", j.Notice}} {
+		if field[1] != "" {
+			given = append(given, field[0], field[1])
+		}
+	}
+	if len(j.Header) > 0 {
+		header, err := json.Marshal(j.Header)
+		if err != nil {
+			return nil, fmt.Errorf("queue: header of %s: %w", j.ID, err)
+		}
+		given = append(given, "header", header)
+	}
+	return given, nil
 }
 
 // decodeJob reads a job's hash; nil when there is none.
@@ -130,15 +149,15 @@ func decodeJob(pool, id string, h map[string]string) (*Job, error) {
 	j := &Job{
 		ID: id, Pool: pool, Org: h["org"], User: h["user"], Key: h["key"], CallID: h["call"],
 		Class: Class(n("class")), Endpoint: wire.Endpoint(h["endpoint"]), Model: h["model"], Stream: h["stream"] == "1",
-		Tokens: n("tokens"), Cost: pricing.Nano(n("cost")), Query: h["query"], IP: h["ip"],
+		Tokens: n("tokens"), Cost: pricing.Nano(n("cost")), Query: h["query"], IP: h["ip"], Notice: h["notice"],
 		State: State(h["state"]), Code: h["code"], Attempt: int(n("attempt")), Tries: int(n("tries")),
 		Created: instant(h["created"]), Deadline: instant(h["deadline"]),
 		Started: instant(h["started"]), Finished: instant(h["finished"]),
 		Charged: pricing.Nano(n("charged")), Status: int(n("status")),
-		Version: int(n("v")), Bytes: n("bytes"), member: h["member"],
+		Replay: h["replay"], Version: int(n("v")), Bytes: n("bytes"), member: memberOf(id, h),
 	}
 	if j.Version > schemaVersion {
-		return nil, fmt.Errorf("queue: job %s has schema version %d, this program knows %d", id, j.Version, schemaVersion)
+		return nil, fmt.Errorf("%w: job %s has version %d, this program knows %d", ErrNewer, id, j.Version, schemaVersion)
 	}
 	if text := h["header"]; text != "" {
 		if err := json.Unmarshal([]byte(text), &j.Header); err != nil {
@@ -156,14 +175,19 @@ func decodeJob(pool, id string, h map[string]string) (*Job, error) {
 	return j, nil
 }
 
+// memberOf is the job among the waiting ones.
+func memberOf(id string, h map[string]string) string {
+	return strings.Join([]string{h["org"], h["user"], h["lane"], h["seq"], id, h["tokens"]}, " ")
+}
+
 // endError returns what a caller is told of a job that the queue itself ended.
 func endError(code string) *wire.Error {
 	texts := map[string]struct {
 		status  int
 		message string
 	}{
-		"cancelled":          {http.StatusConflict, "The job was cancelled."},
-		"caller_gone":        {http.StatusConflict, "The job was dropped because its caller had gone."},
+		"cancelled":          {http.StatusGone, "The job was cancelled."}, // no SDK retries 410
+		"caller_gone":        {http.StatusGone, "The job was dropped because its caller had gone."},
 		"expired":            {http.StatusGatewayTimeout, "The job waited longer than the queue keeps jobs."},
 		"attempts_exhausted": {http.StatusBadGateway, "Every attempt to run the job died before its end. The provider may have billed them."},
 		"interrupted":        {http.StatusBadGateway, "The job died after part of its answer had been sent, so it was not repeated."},

@@ -35,58 +35,24 @@ func (q *Queue) Job(ctx context.Context, org, id string) (*Job, error) {
 // again although its record still says running.
 func (q *Queue) load(ctx context.Context, p *pool, id string) (*Job, error) {
 	pipe := q.rdb.Pipeline()
-	record := pipe.HGetAll(ctx, jobKey(p.ID, id))
-	claimed := pipe.HExists(ctx, p.keys[3], id)
+	read := p.read(ctx, pipe, id)
 	if _, err := pipe.Exec(ctx); err != nil {
 		return nil, fmt.Errorf("queue: read job: %w", err)
 	}
-	j, err := decodeJob(p.ID, id, record.Val())
-	if j != nil && j.State == Running && !claimed.Val() {
-		j.State = Queued
-	}
-	return j, err
+	return read()
 }
 
-// List returns the jobs of an org, newest first, of one user if user is not
-// empty: at most limit of them, older than the job `after` if that is not
-// empty, and whether there are more.
-func (q *Queue) List(ctx context.Context, org, user, after string, limit int) ([]*Job, bool, error) {
-	if !plain(org) || (user != "" && !plain(user)) {
-		return nil, false, nil
-	}
-	index := orgIndex(org)
-	if user != "" {
-		index = userIndex(org, user)
-	}
-	var from int64
-	if after != "" {
-		rank, err := q.rdb.ZRevRank(ctx, index, after).Result()
-		if errors.Is(err, redis.Nil) {
-			return nil, false, ErrNotFound
+// read asks for a job in a pipeline; the function decodes it afterwards.
+func (p *pool) read(ctx context.Context, pipe redis.Pipeliner, id string) func() (*Job, error) {
+	record := pipe.HGetAll(ctx, jobKey(p.ID, id))
+	claimed := pipe.HExists(ctx, p.keys[3], id)
+	return func() (*Job, error) {
+		j, err := decodeJob(p.ID, id, record.Val())
+		if j != nil && j.State == Running && !claimed.Val() {
+			j.State = Queued
 		}
-		if err != nil {
-			return nil, false, fmt.Errorf("queue: list: %w", err)
-		}
-		from = rank + 1
+		return j, err
 	}
-	limit = min(max(limit, 1), 1000)
-	ids, err := q.rdb.ZRevRange(ctx, index, from, from+int64(limit)).Result()
-	if err != nil {
-		return nil, false, fmt.Errorf("queue: list: %w", err)
-	}
-	more := len(ids) > limit
-	jobs := make([]*Job, 0, min(len(ids), limit))
-	for _, id := range ids[:min(len(ids), limit)] {
-		j, err := q.Job(ctx, org, id)
-		if errors.Is(err, ErrNotFound) { // forgotten, or its put was refused
-			continue
-		}
-		if err != nil {
-			return nil, false, err
-		}
-		jobs = append(jobs, j)
-	}
-	return jobs, more, nil
 }
 
 // Cancel ends a waiting job of the org at once and tells the worker of a

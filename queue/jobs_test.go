@@ -78,7 +78,10 @@ func TestPresenceAndDeadline(t *testing.T) {
 	if got, _ := e.Job(ctx, "acme", left.ID); got.State != Cancelled || got.Code != "caller_gone" {
 		t.Errorf("left job is %s, %s", got.State, got.Code)
 	}
-	w.Close(ctx, 30*time.Second)
+	if j, err := e.Stay(ctx, "acme", watched.ID, 30*time.Second, 30*time.Second); err != nil || j.State != Queued {
+		t.Errorf("stay: %+v, %v", j, err)
+	}
+	w.Close()
 	now += 20 * time.Second
 	e.at(now)
 	e.endOverdue(ctx)
@@ -99,6 +102,42 @@ func TestPresenceAndDeadline(t *testing.T) {
 	}
 }
 
+// Stay lets a job wait beyond its deadline, not beyond its pool's; it brings a
+// caller back, and knows foreign jobs no more than ended ones.
+func TestStay(t *testing.T) {
+	e := newEnv(t, Options{}, Pool{ID: "p", MaxAge: time.Minute})
+	ctx := t.Context()
+	e.at(simStart)
+	j := e.job("p", "acme", "ann", Interactive, 10)
+	j.Deadline = time.Now().Add(10 * time.Second)
+	e.put(j)
+	e.at(simStart + 5*time.Second)
+	if _, err := e.Stay(ctx, "other", j.ID, time.Hour, time.Hour); !errors.Is(err, ErrNotFound) {
+		t.Errorf("stay by another org: %v", err)
+	}
+	e.rdb.ZRem(ctx, e.pools["p"].keys[8], j.ID) // its caller had left it running
+	if _, err := e.Stay(ctx, "acme", j.ID, time.Hour, 20*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.Stay(ctx, "acme", j.ID, time.Second, time.Second); err != nil { // shortens nothing
+		t.Fatal(err)
+	}
+	e.at(simStart + 20*time.Second)
+	if e.endOverdue(ctx); e.state(j) != Queued {
+		t.Errorf("the job is %s", e.state(j))
+	}
+	if _, err := e.Stay(ctx, "acme", j.ID, time.Hour, time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	e.at(simStart + 61*time.Second)
+	if e.endOverdue(ctx); e.state(j) != Expired {
+		t.Errorf("the job is %s", e.state(j))
+	}
+	if got, err := e.Stay(ctx, "acme", j.ID, time.Hour, time.Hour); err != nil || got.State != Expired {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
 func TestListPages(t *testing.T) {
 	e := newEnv(t, Options{}, Pool{ID: "p"}, Pool{ID: "p2"})
 	var ids []string
@@ -114,15 +153,14 @@ func TestListPages(t *testing.T) {
 	var got []string
 	after := ""
 	for {
-		jobs, more, err := e.List(t.Context(), "acme", "", after, 2)
+		page, err := e.List(t.Context(), "acme", Filter{}, after, 2)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, j := range jobs {
+		for _, j := range page.Jobs {
 			got = append(got, j.ID)
-			after = j.ID
 		}
-		if !more {
+		if after = page.Next; !page.More {
 			break
 		}
 	}
@@ -134,9 +172,28 @@ func TestListPages(t *testing.T) {
 			t.Errorf("place %d: %s, want %s", i, got[i], ids[i])
 		}
 	}
-	jobs, _, err := e.List(t.Context(), "acme", "bob", "", 10)
-	if err != nil || len(jobs) != 2 {
-		t.Errorf("bob's: %d jobs, %v", len(jobs), err)
+	count := func(f Filter, want int) {
+		t.Helper()
+		page, err := e.List(t.Context(), "acme", f, "", 10)
+		if err != nil || len(page.Jobs) != want || page.More || page.Next != "" {
+			t.Errorf("%+v: %d jobs, more %v, next %q, %v; want %d", f, len(page.Jobs), page.More, page.Next, err, want)
+		}
+	}
+	if _, err := e.Cancel(t.Context(), "acme", ids[1]); err != nil { // the newest of bob's
+		t.Fatal(err)
+	}
+	second, _ := e.Job(t.Context(), "acme", ids[3])
+	count(Filter{User: "bob"}, 2)
+	count(Filter{User: "nobody"}, 0)
+	count(Filter{State: Cancelled}, 1)
+	count(Filter{State: Queued}, 4)
+	count(Filter{State: Queued, User: "bob"}, 1)
+	count(Filter{Model: "m"}, 5)
+	count(Filter{Model: "other"}, 0)
+	count(Filter{Since: second.Created.Add(time.Millisecond)}, 3)
+	count(Filter{Since: time.Now().Add(time.Hour)}, 0)
+	if page, err := e.List(t.Context(), "acme", Filter{User: "bob"}, ids[0], 1); !errors.Is(err, ErrNotFound) {
+		t.Errorf("after another user's job: %+v, %v", page, err)
 	}
 	if _, err := e.Job(t.Context(), "other", ids[0]); !errors.Is(err, ErrNotFound) {
 		t.Errorf("foreign job: %v", err)

@@ -17,9 +17,12 @@ import (
 //	size             hash: jobs and bytes, in all and per org; waiting tokens
 //	present, due     zset: job id by end of presence; by deadline
 //	cancels          hash: running jobs to be cancelled
-//	wait:<class>     zset: waiting jobs, "org user seq id tokens"
+//	wait:<class>     zset: waiting jobs, "org user lane seq id tokens"
 //	orgs:<class>     zset: orgs by virtual time
 //	users:<class>    zset: "org time user"
+//	shut             zset: "O org model user", flows out of their rings until the model wakes
+//	dead             zset: dead letters by the time they failed
+//	ended            zset: ends to be announced, "id state org at_us notice" by when to look
 //
 // Besides: lg:{pool}:job:<id> the job's hash, lg:{pool}:proc:<process> the last
 // reply of acquire, lg:{<org>}:jobs[:<user>] the index for listing, and in
@@ -28,7 +31,7 @@ func poolKeys(pool string) []string {
 	names := []string{
 		"quota", "slots", "claims", "claimed", "parked", "probes", "fair", "size", "present", "due", "cancels",
 		"wait:interactive", "wait:async", "wait:batch", "orgs:interactive", "orgs:async", "orgs:batch",
-		"users:interactive", "users:async", "users:batch",
+		"users:interactive", "users:async", "users:batch", "shut", "dead", "ended",
 	}
 	keys := make([]string, len(names), len(names)+1)
 	for i, name := range names {
@@ -47,6 +50,15 @@ func userIndex(org, user string) string   { return "lg:{" + org + "}:jobs:" + us
 func jobChannel(id string) string      { return "lg:job:" + id }
 func cancelChannel(pool string) string { return "lg:cancel:" + pool }
 
+// lane is what of a job a limit can refuse by itself: its key and its model,
+// three letters of each, which two of a flow seldom share.
+func lane(key, model string) string { return letters(key)[:3] + letters(model)[:3] }
+
+func letters(s string) string {
+	sum := sha256.Sum256([]byte(s))
+	return strings.ToLower(base32.StdEncoding.EncodeToString(sum[:]))
+}
+
 const (
 	jobPrefix   = "job_"
 	poolCodeLen = 5
@@ -55,8 +67,7 @@ const (
 
 // poolCode is what job ids carry of their pool.
 func poolCode(pool string) string {
-	sum := sha256.Sum256([]byte(pool))
-	return strings.ToLower(base32.StdEncoding.EncodeToString(sum[:]))[:poolCodeLen]
+	return letters(pool)[:poolCodeLen]
 }
 
 // idCode returns the pool code in a job id, "" when it has not the form of one.

@@ -20,9 +20,14 @@ type Grant struct {
 	// Pool and ID (the call id) name the grant; Tokens is what it booked.
 	Pool, ID string
 	Tokens   int64
+	// Used is how many tokens the provider counted, to be set before Give where
+	// it counts actual ones; negative when not known.
+	Used int64
 
-	at   string // Redis time of the grant, us
-	born time.Time
+	at    string // Redis time of the grant, us
+	born  time.Time
+	ended bool
+	share bool // of this process's share; Redis knows nothing of it
 }
 
 // Fresh reports whether the request may still be written upstream. A stale
@@ -38,6 +43,11 @@ type BusyError struct {
 	Reason string
 	// Never tells that the call alone exceeds the pool's quota.
 	Never bool
+	// Limit is the pool's tokens per minute when Never, else 0.
+	Limit int64
+	// Share tells that Redis is away and this process's share is used up: there
+	// is no queue to wait in.
+	Share bool
 }
 
 func (e *BusyError) Error() string {
@@ -56,7 +66,7 @@ func (q *Queue) Take(ctx context.Context, poolID, callID string, flow Flow, toke
 		return nil, err
 	}
 	born := time.Now()
-	keys := []string{p.keys[0], p.keys[1], p.keys[11]}
+	keys := []string{p.keys[0], p.keys[1], p.keys[11], p.keys[2]}
 	args := append([]any{callID, flow.Org, flow.User, max(tokens, 0), q.opts.Lease.Microseconds()}, p.limits...)
 	reply, err := q.eval(ctx, "take", takeScript, keys, args...)
 	if err != nil {
@@ -69,7 +79,7 @@ func (q *Queue) Take(ctx context.Context, poolID, callID string, flow Flow, toke
 	}
 	if w[0] == "ok" {
 		q.metrics.grants.WithLabelValues(p.ID, "granted").Inc()
-		g := &Grant{Pool: p.ID, ID: callID, Tokens: max(tokens, 0), at: w[1], born: born}
+		g := &Grant{Pool: p.ID, ID: callID, Tokens: max(tokens, 0), Used: -1, at: w[1], born: born}
 		q.mu.Lock()
 		q.grants[g] = struct{}{}
 		q.mu.Unlock()
@@ -77,10 +87,13 @@ func (q *Queue) Take(ctx context.Context, poolID, callID string, flow Flow, toke
 	}
 	q.metrics.grants.WithLabelValues(p.ID, w[2]).Inc()
 	if w[2] == "never" {
-		return nil, &BusyError{Reason: w[2], Never: true}
+		return nil, &BusyError{Reason: w[2], Never: true, Limit: p.TPM}
 	}
 	return nil, &BusyError{Reason: w[2], Wait: micros(w[1])}
 }
+
+// giveTimeout bounds what a caller waits for Redis to take a grant back.
+const giveTimeout = time.Second
 
 // Give ends a grant. Unused says that nothing was written upstream: the quota
 // returns. In pools with plenty of places a used one is written a few
@@ -93,7 +106,13 @@ func (q *Queue) Give(ctx context.Context, g *Grant, unused bool) error {
 	}
 	q.mu.Lock()
 	delete(q.grants, g)
-	later := !unused && q.keeping.Load() && (p.Concurrency == 0 || p.Concurrency >= plenty)
+	if g.share {
+		q.giveShare(p, g)
+		q.mu.Unlock()
+		return nil
+	}
+	how := p.settled(unused, g.Used)
+	later := how == asBooked && q.keeping.Load() && (p.Concurrency == 0 || p.Concurrency >= plenty)
 	if later { // it is taken off the books with many others
 		q.used[p] = append(q.used[p], g.ID)
 	}
@@ -104,7 +123,9 @@ func (q *Queue) Give(ctx context.Context, g *Grant, unused bool) error {
 		}
 		return nil
 	}
-	args := append([]any{g.ID, g.at, g.Tokens, flag(unused)}, p.limits...)
+	ctx, cancel := context.WithTimeout(ctx, giveTimeout)
+	defer cancel()
+	args := append([]any{g.ID, g.at, g.Tokens, how}, p.limits...)
 	_, err = q.eval(ctx, "give", giveScript, p.keys[:2], args...)
 	return err
 }

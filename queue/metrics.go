@@ -18,6 +18,7 @@ type metrics struct {
 	ended       *prometheus.CounterVec   // pool, state
 	reaped      *prometheus.CounterVec   // pool
 	lostTickets *prometheus.CounterVec   // pool
+	refusals    *prometheus.CounterVec   // pool, status
 	waited      *prometheus.HistogramVec // pool, class
 	depth       *depthCollector
 }
@@ -33,6 +34,7 @@ func newMetrics(reg prometheus.Registerer, q *Queue) *metrics {
 		ended:       counter("jobs_ended_total", "Jobs that ended, by terminal state.", "pool", "state"),
 		reaped:      counter("claims_reaped_total", "Claims of dead workers that were returned.", "pool"),
 		lostTickets: counter("tickets_lost_total", "Tickets that could not be enqueued.", "pool"),
+		refusals:    counter("provider_refusals_total", "Answers of the provider that blocked the pool: 429 and 503.", "pool", "status"),
 		waited: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "llmguard_queue_wait_seconds",
 			Help:    "Time from put to the start of an attempt.",
@@ -41,7 +43,7 @@ func newMetrics(reg prometheus.Registerer, q *Queue) *metrics {
 		depth: newDepthCollector(q),
 	}
 	if reg != nil {
-		reg.MustRegister(m.grants, m.puts, m.acquires, m.ended, m.reaped, m.lostTickets, m.waited, m.depth)
+		reg.MustRegister(m.grants, m.puts, m.acquires, m.ended, m.reaped, m.lostTickets, m.refusals, m.waited, m.depth)
 	}
 	return m
 }
@@ -54,7 +56,7 @@ type depthCollector struct {
 	q                                           *Queue
 	ctx                                         atomic.Pointer[context.Context]
 	waiting, waitingTokens, jobs, bytes, claims *prometheus.Desc
-	parked, blocked, used                       *prometheus.Desc
+	parked, blocked, used, quota, pace, dead    *prometheus.Desc
 }
 
 func newDepthCollector(q *Queue) *depthCollector {
@@ -71,12 +73,15 @@ func newDepthCollector(q *Queue) *depthCollector {
 		parked:        desc("parked_subjects", "Orgs and flows that a limit parked."),
 		blocked:       desc("blocked_seconds", "Rest of the time for which the provider blocked the pool."),
 		used:          desc("quota_used", "Use of the provider quota in the sliding minute.", "limit"),
+		quota:         desc("quota_limit", "Provider quota in force: the smaller of the configured and the learned one. Absent without any.", "limit"),
+		pace:          desc("pace_ratio", "Part of the quota at which the pool goes; below 1 after a refusal of the provider."),
+		dead:          desc("dead_letters", "Failed jobs that can be replayed."),
 	}
 }
 
 // Describe implements prometheus.Collector.
 func (c *depthCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.waiting, c.waitingTokens, c.jobs, c.bytes, c.claims, c.parked, c.blocked, c.used} {
+	for _, d := range []*prometheus.Desc{c.waiting, c.waitingTokens, c.jobs, c.bytes, c.claims, c.parked, c.blocked, c.used, c.quota, c.pace, c.dead} {
 		ch <- d
 	}
 }
@@ -108,6 +113,14 @@ func (c *depthCollector) Collect(ch chan<- prometheus.Metric) {
 		gauge(c.blocked, d.Blocked.Seconds())
 		gauge(c.used, float64(d.Requests), "rpm")
 		gauge(c.used, float64(d.Tokens), "tpm")
+		if d.RPM > 0 {
+			gauge(c.quota, float64(d.RPM), "rpm")
+		}
+		if d.TPM > 0 {
+			gauge(c.quota, float64(d.TPM), "tpm")
+		}
+		gauge(c.pace, d.Pace)
+		gauge(c.dead, float64(d.Dead))
 	}
 }
 
@@ -120,6 +133,20 @@ type Depth struct {
 	Blocked                time.Duration
 	// Requests and Tokens granted within the sliding minute, as last booked.
 	Requests, Tokens int64
+	// RPM and TPM are the quota in force, configured or learned; 0 is none. Pace
+	// is the part of it at which the pool goes, 0.1 to 1.
+	RPM, TPM int64
+	Pace     float64
+	// Dead counts the dead letters.
+	Dead int64
+}
+
+// smaller is the smaller of two quotas, of which 0 is none.
+func smaller(a, b int64) int64 {
+	if a == 0 || (b > 0 && b < a) {
+		return b
+	}
+	return a
 }
 
 // Depth returns what a pool holds.
@@ -132,17 +159,18 @@ func (q *Queue) Depth(ctx context.Context, poolID string) (Depth, error) {
 	if err != nil {
 		return Depth{}, err
 	}
-	w, err := words("depth", reply, 13)
+	w, err := words("depth", reply, 17)
 	if err != nil {
 		return Depth{}, err
 	}
-	var n [14]int64
-	for i := range 13 {
+	var n [18]int64
+	for i := range 17 {
 		n[i+1], _ = strconv.ParseInt(w[i], 10, 64)
 	}
 	d := Depth{
 		Jobs: n[7], Bytes: n[8], Claims: n[9], Parked: n[10],
 		Blocked: time.Duration(n[11]) * time.Microsecond, Requests: n[12], Tokens: n[13],
+		RPM: smaller(p.RPM, n[14]), TPM: smaller(p.TPM, n[15]), Pace: float64(n[16]) / 1000, Dead: n[17],
 	}
 	copy(d.Waiting[1:], n[1:4])
 	copy(d.WaitingTokens[1:], n[4:7])

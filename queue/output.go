@@ -154,7 +154,7 @@ func (o *Output) flush(ctx context.Context) error {
 	if len(batch) == 0 {
 		return nil
 	}
-	if err := o.q.appendOutput(ctx, o.job.ID, o.attempt, o.ttl, batch); err != nil {
+	if err := o.q.appendOutput(ctx, o.job.Org, o.job.ID, o.attempt, o.ttl, batch); err != nil {
 		return err
 	}
 	o.mu.Lock()

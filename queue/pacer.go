@@ -15,7 +15,9 @@ import (
 const (
 	probeEvery = time.Second            // a look for work without a ticket
 	maxSleep   = 250 * time.Millisecond // between two asks for refused quota
-	probeTime  = 2 * time.Second        // a woken subject's first job has this long to be admitted
+	// spreadEvery is how long the handlers that are being woken have to come.
+	spreadEvery = 20 * time.Millisecond
+	probeTime   = 2 * time.Second // a woken subject's first job has this long to be admitted
 )
 
 // pacer asks for claims on behalf of all handlers of this process and pool: one
@@ -136,7 +138,7 @@ func (pc *pacer) close() {
 
 // serve acquires until no handler waits.
 func (pc *pacer) serve(ctx context.Context) {
-	probed := time.Now()
+	var spread time.Time
 	for ctx.Err() == nil {
 		n := pc.waiting()
 		if n == 0 {
@@ -157,9 +159,9 @@ func (pc *pacer) serve(ctx context.Context) {
 		case got.wait > 0 && got.why != "empty":
 			pc.sleep(ctx, min(got.wait, maxSleep), false)
 		}
-		if time.Since(probed) > probeEvery && got.why == "more" {
-			probed = time.Now()
-			pc.ticket(ctx) // there is more work than handlers
+		if got.why == "more" && time.Since(spread) > spreadEvery {
+			spread = time.Now()
+			pc.spread(ctx)
 		}
 	}
 }
@@ -224,6 +226,15 @@ func (pc *pacer) probe(ctx context.Context) {
 	}
 }
 
+// spread wakes as many handlers again as there are, because there is more work
+// than they asked for: the handlers of a burst double until all are busy.
+func (pc *pacer) spread(ctx context.Context) {
+	busy := int(pc.busy.Load())
+	for range min(max(busy, 1), pc.most-busy) {
+		pc.q.enqueueTicket(ctx, pc.p)
+	}
+}
+
 // ticket wakes another handler, here or elsewhere, unless all here are busy:
 // then each looks for work when it has done its own.
 func (pc *pacer) ticket(ctx context.Context) {
@@ -242,6 +253,7 @@ func (pc *pacer) acquire(ctx context.Context, n int) (acquired, error) {
 	born := pc.born
 	args := append([]any{
 		pc.process, pc.seq, n, q.opts.Lease.Microseconds(), q.weights, probeTime.Microseconds(),
+		q.opts.Shares.Interactive, q.opts.Shares.Async, q.opts.Shares.Batch,
 	}, p.limits...)
 	reply, err := q.eval(ctx, "acquire", acquireScript, p.with(procKey(p.ID, pc.process)), args...)
 	if err != nil {

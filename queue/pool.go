@@ -13,6 +13,12 @@ type Pool struct {
 	// per sliding minute, and open requests. 0 is unlimited.
 	RPM, TPM    int64
 	Concurrency int
+	// FixedQuota ignores the limits that the provider names in its answers;
+	// otherwise the smaller of those and the configured ones count.
+	FixedQuota bool
+	// ActualTokens says that the provider counts the tokens used, at the end of
+	// a call, and not those requested at its start.
+	ActualTokens bool
 	// MaxJobs and MaxBytes bound the jobs that have not ended. 0 is 100,000
 	// jobs and 1 GiB, negative is unbounded.
 	MaxJobs  int
@@ -23,15 +29,18 @@ type Pool struct {
 	ResultTTL time.Duration
 }
 
-// pool is a Pool with what is derived from it. It is immutable.
+// pool is a Pool with what is derived from it. Only the scripts under way in it change.
 type pool struct {
 	Pool
 	code   string
 	keys   []string
 	limits []any // ARGV of quota_limits in quota.lua
+
+	puts, starts, finishes batcher
+	waker                  waker
 }
 
-func newPool(p Pool, burst int) (*pool, error) {
+func newPool(p Pool, o Options) (*pool, error) {
 	if err := checkPlain("pool", p.ID); err != nil {
 		return nil, err
 	}
@@ -50,12 +59,39 @@ func newPool(p Pool, burst int) (*pool, error) {
 	if p.ResultTTL == 0 {
 		p.ResultTTL = 24 * time.Hour
 	}
+	limits := []any{p.RPM, p.TPM, p.Concurrency, o.Burst}
+	ttl, dead := p.ResultTTL.Milliseconds(), o.DeadTTL.Milliseconds()
 	return &pool{
 		Pool:   p,
 		code:   poolCode(p.ID),
 		keys:   poolKeys(p.ID),
-		limits: []any{p.RPM, p.TPM, p.Concurrency, burst},
+		limits: limits,
+		puts: batcher{
+			name: "put", script: putScript,
+			common: append(append([]any{o.Grace.Microseconds(), ttl, schemaVersion}, p.bounds(o)...), limits...),
+		},
+		starts: batcher{
+			name: "start", script: startScript,
+			common: append([]any{o.MaxAttempts, o.Lease.Microseconds(), ttl, dead, o.DeadLetters}, limits...),
+		},
+		finishes: batcher{name: "finish", script: finishScript, common: append([]any{ttl, dead, o.DeadLetters}, limits...)},
 	}, nil
+}
+
+// bounds are the most jobs and bytes of the pool, of an org in it and of a flow;
+// 0 is none.
+func (p Pool) bounds(o Options) []any {
+	share := func(n int64, percent int) int64 {
+		if n < 0 {
+			return 0
+		}
+		return max(n*int64(percent)/100, 1)
+	}
+	jobs, bytes := int64(p.MaxJobs), p.MaxBytes
+	return []any{
+		max(jobs, 0), max(bytes, 0), share(jobs, o.OrgShare), share(bytes, o.OrgShare),
+		share(jobs, o.FlowShare), share(bytes, o.FlowShare),
+	}
 }
 
 // with returns the pool's keys and one more.
@@ -63,6 +99,20 @@ func (p *pool) with(key string) []string {
 	keys := make([]string, len(p.keys), len(p.keys)+1)
 	copy(keys, p.keys)
 	return append(keys, key)
+}
+
+// asBooked says that a grant counts as it was booked.
+const asBooked = "booked"
+
+// settled says how a grant was used, for quota_settle in quota.lua.
+func (p *pool) settled(unused bool, used int64) string {
+	switch {
+	case unused:
+		return "unused"
+	case p.ActualTokens && used >= 0:
+		return itoa(used)
+	}
+	return asBooked
 }
 
 // drainTime is how long the quota needs for so many requests and tokens; 0

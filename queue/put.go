@@ -4,10 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strconv"
 	"time"
-
-	"github.com/hibiken/asynq"
 
 	"github.com/llmguard/llmguard/wire"
 )
@@ -15,7 +14,8 @@ import (
 // FullError refuses a job: the queue holds as many as it may.
 type FullError struct {
 	// Scope is what is full: jobs or bytes of the pool, org_jobs or org_bytes
-	// of the org in it, tokens when the job alone exceeds the minute's quota.
+	// of the org in it, flow_jobs or flow_bytes of the user, memory of Redis;
+	// tokens when the job alone exceeds the minute's quota.
 	Scope string
 	Limit int64
 	// RetryAfter is the time the quota needs for what waits; 0 means never.
@@ -36,6 +36,17 @@ func (q *Queue) NewID(poolID string) string {
 	return jobPrefix + p.code + wire.NewCallID()
 }
 
+// DerivedID returns the job id of a pool that belongs to a seed, always the
+// same; "" for an unknown pool. Whoever puts a job again after a crash finds it
+// there.
+func (q *Queue) DerivedID(poolID, seed string) string {
+	p := q.pools[poolID]
+	if p == nil {
+		return ""
+	}
+	return jobPrefix + p.code + letters(seed)[:ulidLen]
+}
+
 // Put stores a job and its body and lets it wait. It is idempotent on j.ID,
 // which comes from NewID. It sets State, Created, Deadline (an earlier one than
 // the pool's is kept) and Bytes of j. The
@@ -52,6 +63,9 @@ func (q *Queue) Put(ctx context.Context, j *Job, body []byte) error {
 	if p.TPM > 0 && j.Tokens > p.TPM {
 		return &FullError{Scope: "tokens", Limit: p.TPM}
 	}
+	if err := q.checkMemory(ctx, p); err != nil {
+		return err
+	}
 	if err := q.writeBody(ctx, p, j, body); err != nil {
 		return err
 	}
@@ -64,46 +78,38 @@ func (q *Queue) Put(ctx context.Context, j *Job, body []byte) error {
 	if !j.Deadline.IsZero() {
 		age = min(age, max(time.Until(j.Deadline), time.Millisecond))
 	}
-	share := func(n int64) int64 {
-		if n < 0 {
-			return 0
-		}
-		return max(n*int64(q.opts.OrgShare)/100, 1)
-	}
 	args := append([]any{
-		j.ID, uint8(j.Class), j.Org, j.User, j.Tokens, j.Bytes,
-		max(p.MaxJobs, 0), max(p.MaxBytes, 0), share(int64(p.MaxJobs)), share(p.MaxBytes),
-		age.Microseconds(), q.opts.Grace.Microseconds(), p.ResultTTL.Milliseconds(),
+		j.ID, uint8(j.Class), j.Org, j.User, j.Tokens, j.Bytes, age.Microseconds(), lane(j.Key, j.Model),
 	}, given...)
-	reply, err := q.eval(ctx, "put", putScript, p.with(jobKey(p.ID, j.ID)), args...)
+	reply, err := p.puts.do(ctx, q, p, jobKey(p.ID, j.ID), args...)
 	if err != nil {
 		return err
 	}
-	w, err := words("put", reply, 2)
+	w, err := words("put", reply, 3)
 	if err != nil {
 		return err
 	}
 	if w[0] != "ok" {
 		q.dropBody(ctx, j)
 		q.metrics.puts.WithLabelValues(p.ID, "full").Inc()
-		return fullError(p, w)
+		return fullError(w)
 	}
 	j.State, j.Created = Queued, instant(w[1])
 	j.Deadline = j.Created.Add(age)
 	q.metrics.puts.WithLabelValues(p.ID, "queued").Inc()
-	q.enqueueTicket(ctx, p)
+	if n, _ := strconv.Atoi(w[2]); n < crowd || rand.N(crowdTickets) == 0 {
+		q.wakeSoon(ctx, p)
+	}
 	return nil
 }
 
-func fullError(p *pool, w []string) error {
-	if len(w) < 5 {
+// fullError reads put.lua's "full <scope> <limit> <us>".
+func fullError(w []string) error {
+	if len(w) < 4 {
 		return fmt.Errorf("queue: put replied %q", w)
 	}
 	limit, _ := strconv.ParseInt(w[2], 10, 64)
-	tokens, _ := strconv.ParseInt(w[3], 10, 64)
-	jobs, _ := strconv.ParseInt(w[4], 10, 64)
-	after := p.drainTime(jobs, tokens)
-	return &FullError{Scope: w[1], Limit: limit, RetryAfter: min(max(after, time.Second), 10*time.Minute)}
+	return &FullError{Scope: w[1], Limit: limit, RetryAfter: min(max(micros(w[3]), time.Second), 10*time.Minute)}
 }
 
 func (q *Queue) checkJob(j *Job) (*pool, error) {
@@ -121,17 +127,4 @@ func (q *Queue) checkJob(j *Job) (*pool, error) {
 		return nil, fmt.Errorf("queue: job %s has %d tokens", j.ID, j.Tokens)
 	}
 	return p, errors.Join(checkPlain("org", j.Org), checkPlain("user", j.User))
-}
-
-const ticketType = "ticket"
-
-// enqueueTicket wakes a worker of the pool. A ticket that cannot be enqueued is
-// not missed: every worker looks for work once a second.
-func (q *Queue) enqueueTicket(ctx context.Context, p *pool) {
-	_, err := q.tickets.EnqueueContext(ctx, asynq.NewTask(ticketType, nil),
-		asynq.Queue(p.ID), asynq.MaxRetry(1), asynq.Timeout(time.Hour))
-	if err != nil && !errors.Is(err, asynq.ErrTaskIDConflict) { // a conflict is our own, its reply was lost
-		q.metrics.lostTickets.WithLabelValues(p.ID).Inc()
-		q.log.WarnContext(ctx, "ticket not enqueued, the next look finds the job", "pool", p.ID, "err", err)
-	}
 }

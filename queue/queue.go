@@ -17,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/llmguard/llmguard/lua"
+	"github.com/llmguard/llmguard/seal"
 )
 
 var (
@@ -28,13 +29,19 @@ var (
 	overdueScript = lua.Load("overdue", "time")
 	depthScript   = lua.Load("depth", "time", "flows")
 	placeScript   = lua.Load("place", "time", "flows")
-	putScript     = lua.Load("put", "time", "flows", "jobs")
+	stayScript    = lua.Load("stay", "time", "flows", "jobs")
+	observeScript = lua.Load("observe", "time", "quota")
+	putScript     = lua.Load("put", "time", "quota", "flows", "jobs")
 	cancelScript  = lua.Load("cancel", "time", "flows", "jobs")
 	acquireScript = lua.Load("acquire", "time", "quota", "flows", "jobs")
 	startScript   = lua.Load("start", "time", "quota", "flows", "jobs")
 	releaseScript = lua.Load("release", "time", "quota", "flows", "jobs")
 	finishScript  = lua.Load("finish", "time", "quota", "flows", "jobs")
+	endedScript   = lua.Load("ended", "time")
 )
+
+// Shares are percentages of a pool's quota.
+type Shares struct{ Interactive, Async, Batch int }
 
 // Options are the optional settings of a Queue; the zero value is a good one.
 type Options struct {
@@ -48,17 +55,34 @@ type Options struct {
 	// MaxAttempts is how often a job is started before it fails with code
 	// attempts_exhausted. 0 is 3.
 	MaxAttempts int
-	// OrgShare is the part of a pool's MaxJobs and MaxBytes one org may hold,
-	// in percent. 0 is 25.
-	OrgShare int
+	// OrgShare and FlowShare are the parts of a pool's MaxJobs and MaxBytes that
+	// one org and one user may hold, in percent. 0 is 25, and as much for the user.
+	OrgShare, FlowShare int
+	// MemoryShare is the part of Redis's maxmemory, in percent, beyond which no
+	// job is taken in. 0 is 80.
+	MemoryShare int
+	// Shares are the parts of a pool's quota, in percent, that waiting jobs of
+	// each class are guaranteed against the classes before theirs and against
+	// live calls. The zero value is 20 interactive, 10 async, 5 batch.
+	Shares Shares
+	// DeadLetters is how many failed jobs a pool keeps to be replayed, DeadTTL
+	// for how long. 0 is 1,000 and 7 days.
+	DeadLetters int
+	DeadTTL     time.Duration
 	// Burst is the part of a minute's quota that may go out at once after a
 	// pause, per mille. 0 is 100. It never lifts the cap per sliding minute.
 	Burst int
 	// Weights are the shares of orgs ("org") and of users within their org
 	// ("org user"), in percent of the others'. Who is not named has 100.
 	Weights map[string]int
+	// Seal encrypts bodies and answers in Redis; nil keeps them as they are. All
+	// processes need the same keys.
+	Seal *seal.Ring
 	// MaxOutput bounds the recorded output of one attempt, in bytes. 0 is 32 MiB.
 	MaxOutput int64
+	// LocalShare is the part of a pool's quota that this process lets through by
+	// itself while Redis is away, in percent. 0 is 10.
+	LocalShare int
 	// Lease is how long a grant or claim outlives a silent process; it is
 	// renewed three times as often. 0 is 30 s.
 	Lease time.Duration
@@ -77,6 +101,24 @@ func (o Options) withDefaults() Options {
 	if o.OrgShare == 0 {
 		o.OrgShare = 25
 	}
+	if o.LocalShare == 0 {
+		o.LocalShare = 10
+	}
+	if o.FlowShare == 0 {
+		o.FlowShare = o.OrgShare
+	}
+	if o.MemoryShare == 0 {
+		o.MemoryShare = 80
+	}
+	if o.Shares == (Shares{}) {
+		o.Shares = Shares{Interactive: 20, Async: 10, Batch: 5}
+	}
+	if o.DeadLetters == 0 {
+		o.DeadLetters = 1000
+	}
+	if o.DeadTTL == 0 {
+		o.DeadTTL = 7 * 24 * time.Hour
+	}
 	if o.Burst == 0 {
 		o.Burst = 100
 	}
@@ -93,11 +135,17 @@ func (o Options) withDefaults() Options {
 }
 
 func (o Options) validate() error {
-	if o.MaxAttempts < 0 || o.OrgShare < 0 || o.OrgShare > 100 || o.Burst < 0 || o.Burst > 1000 || o.MaxOutput < 0 {
+	if o.MaxAttempts < 0 || o.OrgShare < 0 || o.OrgShare > 100 || o.LocalShare < 0 || o.LocalShare > 100 || o.Burst < 0 || o.Burst > 1000 || o.MaxOutput < 0 {
 		return errors.New("queue: MaxAttempts, OrgShare, Burst or MaxOutput is out of range")
 	}
-	if o.Lease < 0 || o.Grace < 0 {
-		return errors.New("queue: Lease and Grace must not be negative")
+	if o.Lease < 0 || o.Grace < 0 || o.DeadTTL < 0 || o.DeadLetters < 0 {
+		return errors.New("queue: Lease, Grace, DeadTTL and DeadLetters must not be negative")
+	}
+	if o.FlowShare < 0 || o.FlowShare > 100 || o.MemoryShare < 0 || o.MemoryShare > 100 {
+		return errors.New("queue: FlowShare or MemoryShare is no percentage")
+	}
+	if s := o.Shares; s.Interactive < 0 || s.Async < 0 || s.Batch < 0 || s.Interactive+s.Async+s.Batch > 100 {
+		return errors.New("queue: Shares are more than the whole quota, or negative")
 	}
 	for who, percent := range o.Weights {
 		if percent < 1 {
@@ -119,13 +167,20 @@ type Queue struct {
 	log     *slog.Logger
 	metrics *metrics
 	hub     *hub
-	clock   string // test clock in microseconds; empty: Redis TIME
+	looks   together // of watches
+	bodies  together // of jobs put
+	claimed together // jobs and bodies read
+	clock   string   // test clock in microseconds; empty: Redis TIME
 
+	memory  memory
+	sayings sayings
 	keeping atomic.Bool   // somebody takes ended grants off the books
 	soon    chan struct{} // asks for that to happen soon
+	ends    chan struct{} // a job with a notice ended here
 
 	mu      sync.Mutex
 	grants  map[*Grant]struct{}
+	shares  map[*pool]*shares
 	used    map[*pool][]any     // ids of ended grants not yet taken off the books
 	waiting map[*Watch]struct{} // watches that keep a caller's presence
 }
@@ -148,13 +203,18 @@ func New(rdb redis.UniversalClient, pools []Pool, opts Options) (*Queue, error) 
 		codes:   make(map[string]*pool),
 		log:     opts.Logger,
 		hub:     newHub(rdb, opts.Logger),
+		looks:   together{rdb: rdb, most: lookBatch},
+		bodies:  together{rdb: rdb, most: bodyBatch},
+		claimed: together{rdb: rdb, most: bodyBatch},
 		grants:  make(map[*Grant]struct{}),
+		shares:  make(map[*pool]*shares),
 		used:    make(map[*pool][]any),
 		soon:    make(chan struct{}, 1),
+		ends:    make(chan struct{}, 1),
 		waiting: make(map[*Watch]struct{}),
 	}
 	for _, cfg := range pools {
-		p, err := newPool(cfg, opts.Burst)
+		p, err := newPool(cfg, opts)
 		if err != nil {
 			return nil, err
 		}

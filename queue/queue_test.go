@@ -156,7 +156,7 @@ func TestJobRunsThroughAsynqOnce(t *testing.T) {
 	e.run(noop, WorkerOptions{})
 	j := e.put(e.job("p", "acme", "ann", Async, 10))
 	w := e.Watch(ctx, j)
-	defer w.Close(ctx, 0)
+	defer w.Close()
 	var text string
 	var heads, ends int
 	for {

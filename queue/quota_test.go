@@ -53,7 +53,7 @@ func TestQuotaIsNeverExceeded(t *testing.T) {
 			RPM: rapid.SampledFrom([]int64{0, 3, 60, 500}).Draw(rt, "rpm"),
 			TPM: rapid.SampledFrom([]int64{0, 100, 10_000, 1_000_000}).Draw(rt, "tpm"),
 		}
-		p, err := newPool(cfg, rapid.SampledFrom([]int{0, 10, 100, 1000}).Draw(rt, "burst"))
+		p, err := newPool(cfg, Options{Burst: rapid.SampledFrom([]int{0, 10, 100, 1000}).Draw(rt, "burst")}.withDefaults())
 		if err != nil {
 			rt.Fatal(err)
 		}

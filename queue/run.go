@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
@@ -45,7 +46,10 @@ func (r *runner) run(ctx context.Context, c *Claim) Verdict {
 	if c.Recovered != nil {
 		return *c.Recovered
 	}
-	plan, err := r.plan(c)
+	plan, err := r.plan(ctx, c)
+	if errors.Is(err, budget.ErrUnavailable) {
+		return Verdict{Kind: Requeue, Wait: storeRest, Unused: true}
+	}
 	if err != nil {
 		return failed(err)
 	}
@@ -56,9 +60,12 @@ func (r *runner) run(ctx context.Context, c *Claim) Verdict {
 	// claim can neither settle nor void its successor's hold.
 	call, err := r.g.Begin(ctx, plan, wire.NewCallID(), c.Job.Attempt+1, c.Job.ID)
 	if err != nil {
-		return r.refused(c.Job, err)
+		return r.refused(c.Job, plan, err)
 	}
 	call.Waited = c.Job.Waited()
+	if plan.Request.Background {
+		call.Alias = ResponseID(c.Job.ID)
+	}
 	defer call.EndNow(ctx)
 	if err := c.Start(ctx); err != nil {
 		return Verdict{Kind: Requeue, Wait: storeRest, Unused: true} // ignored when the claim is lost or the job gone
@@ -78,7 +85,7 @@ func (r *runner) record(ctx context.Context, c *Claim, call *guard.Call, v Verdi
 		slog.String("id", call.ID), slog.String("job", j.ID), slog.Int("attempt", j.Attempt), slog.String("verdict", v.Kind.String()),
 		slog.String("org", j.Org), slog.String("user", j.User), slog.String("key", j.Key),
 		slog.String("model", j.Model), slog.String("pool", j.Pool), slog.String("outcome", string(result.Outcome)),
-		slog.Int("status", result.Status), slog.Int64("held_nano_usd", int64(call.Max.Cost)),
+		slog.Int("status", result.Status), slog.Int64("held_nano_usd", int64(call.Hold.Max.Cost)),
 		slog.Int64("cost_nano_usd", int64(result.Cost)), slog.Bool("estimated", result.Estimated),
 		slog.Duration("waited", call.Waited), slog.Duration("took", result.Took), slog.String("upstream_id", result.UpstreamID),
 	}
@@ -89,7 +96,7 @@ func (r *runner) record(ctx context.Context, c *Claim, call *guard.Call, v Verdi
 }
 
 // plan prices the job anew, under the configuration in force now.
-func (r *runner) plan(c *Claim) (*guard.Plan, error) {
+func (r *runner) plan(ctx context.Context, c *Claim) (*guard.Plan, error) {
 	caller, err := r.g.Caller(c.Job.Org, c.Job.User, c.Job.Key, c.Job.IP)
 	if err != nil {
 		return nil, wire.Forbidden("org_gone", "%v", err)
@@ -98,12 +105,12 @@ func (r *runner) plan(c *Claim) (*guard.Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	return r.g.Prepare(caller, req)
+	return r.g.PrepareKept(ctx, caller, req)
 }
 
 // refused says what becomes of a job whose hold was refused. A connected
 // caller who would have to wait longer than it is willing is told at once.
-func (r *runner) refused(j *Job, err error) Verdict {
+func (r *runner) refused(j *Job, plan *guard.Plan, err error) Verdict {
 	var exceeded *guard.Refusal
 	if !errors.As(err, &exceeded) {
 		return Verdict{Kind: Requeue, Wait: storeRest, Unused: true}
@@ -119,11 +126,49 @@ func (r *runner) refused(j *Job, err error) Verdict {
 			v.Wait = soonPark
 		}
 	}
-	v.Wait = max(v.Wait, time.Millisecond)
-	if exceeded.Binding.Subject == budget.Org {
-		v.Scope = ParkOrg
+	v.Scope = scopeOf(plan.Limits, exceeded.Binding)
+	if exceeded.Cap != nil {
+		v.Scope = capScope(*exceeded.Cap, exceeded.Binding)
 	}
+	if v.Scope == ParkPool {
+		v.Wait = min(v.Wait, soonPark)
+	}
+	v.Wait = max(v.Wait, time.Millisecond)
 	return v
+}
+
+// capScope is what a refusing spend cap holds back. When it is used up that is
+// the pool, whosever the job is, for a second: what all orgs share is then asked
+// once a second and not once by each of them. While a hundredth or more is left
+// the job is merely a large one, and others do not wait for it.
+func capScope(spend budget.Cap, binding budget.Status) Scope {
+	scope := scopeOf(spend.Limits, binding)
+	if scope == ParkOrg && binding.Remaining < max(binding.Amount/100, 1) {
+		return ParkPool
+	}
+	return scope
+}
+
+// scopeOf is what a refusing limit holds back: the jobs of its subject, and of
+// them only those of the model when it is for some models. Limits on addresses
+// hold back the flow.
+func scopeOf(limits []budget.Limit, binding budget.Status) Scope {
+	some := slices.ContainsFunc(limits, func(l budget.Limit) bool {
+		return l.ID == binding.LimitID && len(l.Models)+len(l.Endpoints) > 0
+	})
+	switch {
+	case binding.Subject == budget.Org && some:
+		return ParkOrgModel
+	case binding.Subject == budget.Org:
+		return ParkOrg
+	case binding.Subject == budget.Key && some:
+		return ParkKeyModel
+	case binding.Subject == budget.Key:
+		return ParkKey
+	case some:
+		return ParkFlowModel
+	}
+	return ParkFlow
 }
 
 // failed is the verdict for an error that no repetition mends.
@@ -152,15 +197,18 @@ func stoppable(ctx context.Context) (context.Context, func()) {
 // verdict judges a started attempt by how its call ended.
 func (r *runner) verdict(ctx context.Context, c *Claim, call *guard.Call, err error) Verdict {
 	result := &call.Result
-	v := Verdict{Charged: result.Cost, Status: result.Status}
+	v := Verdict{Charged: result.Cost, Status: result.Status, Used: call.Counted()}
 	var busy *guard.BusyError
 	var public *wire.Error
 	switch {
 	case err == nil && result.Refusal != nil:
 		v.Kind, v.Error = Fail, result.Refusal
-	case err == nil && result.Outcome == guard.Broken:
+	case err == nil && (result.Ending != nil || result.Outcome == guard.Broken):
 		// The answer is as complete as it gets: it ends in an error event.
-		v.Kind, v.Error = Fail, wire.BadGateway("The provider's stream ended before the answer was complete", nil)
+		v.Kind, v.Error = Fail, result.Ending
+		if v.Error == nil {
+			v.Error = wire.BadGateway("The provider's stream ended before the answer was complete", nil)
+		}
 		if endErr := c.Output().End(ctx, true, v); endErr != nil {
 			r.log.Warn("end of a broken answer not recorded", "job", c.Job.ID, "error", endErr)
 		}

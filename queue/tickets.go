@@ -5,11 +5,74 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
+	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/time/rate"
 )
+
+const ticketType = "ticket"
+
+// Where so many jobs wait, the handlers there are do not leave, so a ticket
+// wakes nobody; one in crowdTickets is still made, for workers that join.
+const (
+	crowd        = 1000
+	crowdTickets = 16
+)
+
+// ticketRest is how long what this process puts into a pool shares a ticket.
+// Its handler finds all of it, and wakes others if it is much: see pacer.spread.
+const ticketRest = 5 * time.Millisecond
+
+// waker makes the tickets for the jobs that this process puts into a pool: at
+// once when it rests, else one for all that come until ticketRest has passed.
+// So there is always a ticket made after a job was put; if the process dies
+// before, the workers' look once a second finds the job.
+type waker struct {
+	mu    sync.Mutex
+	awake bool
+	again bool
+}
+
+// wakeSoon has a ticket made for a job that was just put.
+func (q *Queue) wakeSoon(ctx context.Context, p *pool) {
+	w := &p.waker
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.again = true
+	if w.awake {
+		return
+	}
+	w.awake = true
+	go w.run(context.WithoutCancel(ctx), q, p) // the client's own timeouts bound it
+}
+
+func (w *waker) run(ctx context.Context, q *Queue, p *pool) {
+	for {
+		w.mu.Lock()
+		if w.awake = w.again; !w.awake {
+			w.mu.Unlock()
+			return
+		}
+		w.again = false
+		w.mu.Unlock()
+		q.enqueueTicket(ctx, p)
+		time.Sleep(ticketRest)
+	}
+}
+
+// enqueueTicket wakes a worker of the pool. A ticket that cannot be enqueued is
+// not missed: every worker looks for work once a second.
+func (q *Queue) enqueueTicket(ctx context.Context, p *pool) {
+	_, err := q.tickets.EnqueueContext(ctx, asynq.NewTask(ticketType, nil),
+		asynq.Queue(p.ID), asynq.MaxRetry(1), asynq.Timeout(time.Hour))
+	if err != nil && !errors.Is(err, asynq.ErrTaskIDConflict) { // a conflict is our own, its reply was lost
+		q.metrics.lostTickets.WithLabelValues(p.ID).Inc()
+		q.log.WarnContext(ctx, "ticket not enqueued, the next look finds the job", "pool", p.ID, "err", err)
+	}
+}
 
 // patient is the client asynq's servers use. Their fetch loop repeats a failed
 // fetch at once; here a failure that is not an answer of Redis takes its time,
@@ -29,6 +92,23 @@ func (c patient) EvalSha(ctx context.Context, sha1 string, keys []string, args .
 		}
 	}
 	return cmd
+}
+
+// Server returns an asynq server of one asynq queue, which bears an absent Redis
+// and logs as q does: for tickets, and for other wake-ups beside them. Look is
+// how often it looks for tasks, shutdown how long it then waits for them. Tasks
+// outlive ctx: whoever handles them ends them.
+func (q *Queue) Server(ctx context.Context, name string, concurrency int, look, shutdown time.Duration) *asynq.Server {
+	return asynq.NewServerFromRedisClient(patient{q.rdb}, asynq.Config{
+		Concurrency:              concurrency,
+		Queues:                   map[string]int{name: 1},
+		TaskCheckInterval:        look,
+		DelayedTaskCheckInterval: time.Second,
+		ShutdownTimeout:          shutdown,
+		Logger:                   newAsynqLog(ctx, q.log, name),
+		LogLevel:                 asynq.WarnLevel,
+		BaseContext:              func() context.Context { return context.WithoutCancel(ctx) },
+	})
 }
 
 // asynqLog passes asynq's messages on, a few per second at most.

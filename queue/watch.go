@@ -59,8 +59,7 @@ type Watch struct {
 // Watch opens a watch of a job. While that of an interactive job is open its
 // caller counts as present. Close it.
 func (q *Queue) Watch(ctx context.Context, j *Job) *Watch {
-	w := &Watch{q: q, job: j, last: "0"}
-	w.wake, w.leave = q.hub.listen(jobChannel(j.ID), 1)
+	w := q.Follow(j)
 	if j.Class == Interactive {
 		q.mu.Lock()
 		q.waiting[w] = struct{}{}
@@ -70,17 +69,20 @@ func (q *Queue) Watch(ctx context.Context, j *Job) *Watch {
 	return w
 }
 
-// Close ends the watch. The place of an interactive job is kept for another
-// Options.Grace, or for `keep` if that is longer.
-func (w *Watch) Close(ctx context.Context, keep time.Duration) {
+// Follow opens a watch that is nobody's presence: for those who look on.
+func (q *Queue) Follow(j *Job) *Watch {
+	w := &Watch{q: q, job: j, last: "0"}
+	w.wake, w.leave = q.hub.listen(jobChannel(j.ID), 1)
+	return w
+}
+
+// Close ends the watch. An interactive job that waits is dropped after another
+// Options.Grace, unless Stay keeps it for longer.
+func (w *Watch) Close() {
 	w.leave()
 	w.q.mu.Lock()
-	_, present := w.q.waiting[w]
 	delete(w.q.waiting, w)
 	w.q.mu.Unlock()
-	if present && keep > w.q.opts.Grace && !w.ended {
-		w.q.keep(ctx, w.q.pools[w.job.Pool], []any{w.job.ID}, keep)
-	}
 }
 
 // Next returns the next event, waiting for it. After the terminal state it
@@ -122,24 +124,33 @@ func (w *Watch) Next(ctx context.Context) (Event, error) {
 // passed on only after all output that came before it.
 func (w *Watch) look(ctx context.Context) error {
 	const most = 256
-	pipe := w.q.rdb.Pipeline()
-	record := pipe.HMGet(ctx, jobKey(w.job.Pool, w.job.ID), "state", "attempt")
+	var record *redis.SliceCmd
 	var output *redis.XMessageSliceCmd
-	if w.attempt > 0 {
-		output = pipe.XRangeN(ctx, outKey(w.job.ID, w.attempt), "("+w.last, "+", most)
+	key, attempt, last := jobKey(w.job.Pool, w.job.ID), w.attempt, w.last
+	err := w.q.looks.exec(ctx, func(pipe redis.Pipeliner) {
+		record = pipe.HMGet(ctx, key, "state", "attempt")
+		if attempt > 0 {
+			output = pipe.XRangeN(ctx, outKey(w.job.ID, attempt), "("+last, "+", most)
+		}
+	})
+	if err != nil {
+		return err
 	}
-	if _, err := pipe.Exec(ctx); err != nil {
+	if err := record.Err(); err != nil {
 		return fmt.Errorf("queue: watch: %w", err)
+	}
+	if output != nil && output.Err() != nil {
+		return fmt.Errorf("queue: watch: %w", output.Err())
 	}
 	text, _ := record.Val()[0].(string)
 	if text == "" {
 		return ErrNotFound
 	}
 	number, _ := record.Val()[1].(string)
-	attempt, _ := strconv.Atoi(number)
+	now, _ := strconv.Atoi(number)
 	state := State(text)
-	if attempt != w.attempt {
-		w.attempt, w.last = attempt, "0"
+	if now != w.attempt {
+		w.attempt, w.last = now, "0"
 		if !state.Terminal() {
 			w.changed(state)
 		}
@@ -150,7 +161,7 @@ func (w *Watch) look(ctx context.Context) error {
 	}
 	full := false
 	if output != nil {
-		events, last, err := outputEvents(w.attempt, output.Val(), w.last)
+		events, last, err := w.q.outputEvents(w.job.Org, outKey(w.job.ID, w.attempt), w.attempt, output.Val(), w.last)
 		if err != nil {
 			return err
 		}

@@ -70,14 +70,14 @@ func TestWatchOrderAndRejoin(t *testing.T) {
 	j := e.job("p", "acme", "ann", Interactive, 10)
 	j.Stream = true
 	w := e.Watch(t.Context(), e.put(j))
-	defer w.Close(t.Context(), 0)
+	defer w.Close()
 	live := script(t, w)
 	rest := "running 1, head 201 b, bytes " + want.String() + ", end true, succeeded 1"
 	if live != "queued 0, "+rest && live != rest {
 		t.Errorf("watched %s", live)
 	}
 	again := e.Watch(t.Context(), j)
-	defer again.Close(t.Context(), 0)
+	defer again.Close()
 	if got := script(t, again); got != strings.TrimPrefix(rest, "running 1, ") {
 		t.Errorf("rejoined %s", got)
 	}
@@ -95,7 +95,7 @@ func TestWatchOfALaterAttempt(t *testing.T) {
 	e.at(simStart)
 	j := e.put(e.job("p", "acme", "ann", Async, 10))
 	w := e.Watch(ctx, j)
-	defer w.Close(ctx, 0)
+	defer w.Close()
 	for attempt := range 2 {
 		c := e.claimOne("p", j)
 		if err := c.Start(ctx); err != nil {
@@ -145,12 +145,12 @@ func TestAppendIsIdempotent(t *testing.T) {
 	ctx := t.Context()
 	batch := []entry{{1, headEntry(200, nil)}, {2, bytesEntry([]byte("a"))}}
 	for range 2 {
-		if err := e.appendOutput(ctx, "job_x", 1, time.Minute, batch); err != nil {
+		if err := e.appendOutput(ctx, "", "job_x", 1, time.Minute, batch); err != nil {
 			t.Fatal(err)
 		}
 	}
 	batch = append(batch, entry{3, bytesEntry([]byte("b"))}) // the first two were applied
-	if err := e.appendOutput(ctx, "job_x", 1, time.Minute, batch); err != nil {
+	if err := e.appendOutput(ctx, "", "job_x", 1, time.Minute, batch); err != nil {
 		t.Fatal(err)
 	}
 	if n, err := e.rdb.XLen(ctx, outKey("job_x", 1)).Result(); err != nil || n != 3 {
@@ -171,14 +171,14 @@ func TestWatchOfALongOutput(t *testing.T) {
 	for i := range 600 {
 		batch = append(batch, entry{int64(i + 1), bytesEntry([]byte("x"))})
 	}
-	if err := e.appendOutput(ctx, j.ID, 1, time.Minute, batch); err != nil {
+	if err := e.appendOutput(ctx, j.Org, j.ID, 1, time.Minute, batch); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.finish(ctx, Succeeded, Verdict{}, ""); err != nil {
 		t.Fatal(err)
 	}
 	w := e.Watch(ctx, j)
-	defer w.Close(ctx, 0)
+	defer w.Close()
 	if got := script(t, w); got != "bytes "+strings.Repeat("x", 600)+", succeeded 1" {
 		t.Errorf("watched %d characters: %.60s", len(got), got)
 	}

@@ -29,6 +29,7 @@ const (
 	defaultConcurrency = 64
 	handlerTime        = time.Minute      // a handler then makes way for a fresh ticket
 	concludeTime       = 2 * time.Minute  // for a verdict while Redis is away
+	newerRest          = time.Second      // for a newer worker to take a job of its own version
 	abortTime          = 10 * time.Second // for runs to end after ErrShutdown
 )
 
@@ -79,7 +80,7 @@ func (w *Worker) Run(ctx context.Context) error {
 			continue
 		}
 		pc := newPacer(w.q, p, n)
-		server := w.newServer(ctx, p, n)
+		server := w.q.Server(ctx, p.ID, n, w.opts.TaskCheckInterval, w.opts.ShutdownTimeout+abortTime)
 		if err := server.Start(asynq.HandlerFunc(func(tctx context.Context, _ *asynq.Task) error {
 			w.handle(tctx, runCtx, pc)
 			return nil
@@ -106,19 +107,6 @@ func (w *Worker) Run(ctx context.Context) error {
 	defer done()
 	w.forgetBodies(last)
 	return nil
-}
-
-func (w *Worker) newServer(ctx context.Context, p *pool, concurrency int) *asynq.Server {
-	return asynq.NewServerFromRedisClient(patient{w.q.rdb}, asynq.Config{
-		Concurrency:              concurrency,
-		Queues:                   map[string]int{p.ID: 1},
-		TaskCheckInterval:        w.opts.TaskCheckInterval,
-		DelayedTaskCheckInterval: time.Second,
-		ShutdownTimeout:          w.opts.ShutdownTimeout + abortTime,
-		Logger:                   newAsynqLog(ctx, w.q.log, p.ID),
-		LogLevel:                 asynq.WarnLevel,
-		BaseContext:              func() context.Context { return context.WithoutCancel(ctx) }, // the pacer ends handlers
-	})
 }
 
 // handle serves one ticket: it runs jobs until none waits or a minute passed.
@@ -154,8 +142,11 @@ func (w *Worker) run(ctx context.Context, c *Claim) {
 	}()
 	verdict := Verdict{Kind: Requeue, Unused: true}
 	err := c.fetch(runCtx)
-	if err == nil {
+	switch {
+	case err == nil:
 		verdict = w.call(runCtx, c)
+	case errors.Is(err, ErrNewer):
+		verdict.Wait = newerRest
 	}
 	end, stop := context.WithTimeout(context.WithoutCancel(ctx), concludeTime)
 	defer stop()

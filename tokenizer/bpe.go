@@ -2,34 +2,36 @@ package tokenizer
 
 import (
 	"math/bits"
+	"runtime"
 	"slices"
-	"sync"
 )
 
 const (
 	scanMax = 80       // longest piece counted by repeated scans
 	window  = 64 << 10 // longest piece counted as a whole
 
-	knownBits = 12
-	missBits  = 13
-	missMax   = 32 // longest piece the miss cache holds
+	missBits = 13
+	missMax  = 32 // longest piece the miss cache holds
 )
 
 // codec counts text of one encoding. It is safe for concurrent use: what a
-// count writes to is in a scratch, and scratches are pooled per codec because
-// their miss caches hold counts of one encoding only.
+// count writes to is in a scratch, and scratches are kept per codec because
+// their caches hold counts of one encoding only. They are kept for good, one for
+// each processor in use: a sync.Pool would forget 400 KB of counts with every
+// other garbage collection.
 type codec struct {
 	*vocab
 	classes *classTable
+	ascii   *asciiTable
 	cl100k  bool
-	pool    sync.Pool // of *scratch
+	free    chan *scratch
 }
 
 // scratch is the working memory of one count.
 type scratch struct {
 	valid []byte // text with invalid bytes replaced
 	parts [scanMax]uint64
-	known [1 << knownBits]uint64 // keys of short tokens seen lately
+	memo  memos
 	miss  [1 << missBits]missEntry
 	long  *bucketMerge
 }
@@ -46,19 +48,31 @@ func newCodec(sp spec) (*codec, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &codec{vocab: v, classes: loadClasses(), cl100k: sp.cl100k}
-	c.pool.New = func() any { return new(scratch) }
-	return c, nil
+	t := loadClasses()
+	return &codec{
+		vocab: v, classes: t, ascii: newASCIITable(t, sp.cl100k), cl100k: sp.cl100k,
+		free: make(chan *scratch, runtime.GOMAXPROCS(0)),
+	}, nil
 }
 
-func (c *codec) scratch() *scratch { return c.pool.Get().(*scratch) }
+func (c *codec) scratch() *scratch {
+	select {
+	case sc := <-c.free:
+		return sc
+	default:
+		return new(scratch)
+	}
+}
 
-// release returns sc to the pool without the buffer of an outsized text.
+// release keeps sc for the next count, without the buffer of an outsized text.
 func (c *codec) release(sc *scratch) {
 	if cap(sc.valid) > 1<<20 {
 		sc.valid = nil
 	}
-	c.pool.Put(sc)
+	select {
+	case c.free <- sc:
+	default: // more counts at once than processors
+	}
 }
 
 // next returns the end of the piece that starts at s[i].
@@ -67,22 +81,6 @@ func (c *codec) next(s []byte, i int) (end int, open bool) {
 		return c.classes.nextCL100k(s, i)
 	}
 	return c.classes.nextO200k(s, i)
-}
-
-// count counts the tokens and character classes of valid UTF-8.
-func (c *codec) count(s []byte, sc *scratch) Classes {
-	var k Classes
-	for i := 0; i < len(s); {
-		e, _ := c.next(s, i)
-		if class, _ := c.classes.at(s, i); class&number != 0 {
-			k.DigitGroups++
-			k.Digits += runes(s[i:e])
-		}
-		k.Tokens += c.piece(s, i, e, sc)
-		i = e
-	}
-	k.NonASCII = nonASCII(s)
-	return k
 }
 
 // runes counts the characters of valid UTF-8.
@@ -96,26 +94,17 @@ func runes(s []byte) int {
 	return n
 }
 
-// piece returns the number of tokens of the piece s[i:e]. Nine pieces of ten
-// are one token of less than eight bytes.
+// piece returns the number of tokens of the piece s[i:e].
 func (c *codec) piece(s []byte, i, e int, sc *scratch) int {
-	if n := e - i; n < 8 {
-		if n == 1 {
-			return 1
-		}
-		key := word(s, i, e) | uint64(n)<<56
-		slot := &sc.known[key*mixer>>(64-knownBits)]
-		if *slot == key {
-			return 1
-		}
-		if c.memberShort(key) {
-			*slot = key
-			return 1
-		}
-	} else if c.member(s, i, e) {
+	switch n := e - i; {
+	case n < 8:
+		return c.short(word(s, i, e)|uint64(n)<<56, sc)
+	case n < longMin:
+		return c.mid(word(s, i, i+8), word(s, i+8, e)|uint64(n)<<56, sc)
+	case c.memberLong(s[i:e]):
 		return 1
 	}
-	if e-i > 6 && s[e-3] >= 0xE0 { // ends in a character of three bytes
+	if s[e-3] >= 0xE0 { // ends in a character of three bytes
 		return c.seamed(s, i, e, sc)
 	}
 	return c.unit(s, i, e, sc)
@@ -139,7 +128,12 @@ func (c *codec) seamed(s []byte, i, e int, sc *scratch) int {
 
 // part is piece without looking for seams.
 func (c *codec) part(s []byte, i, e int, sc *scratch) int {
-	if e-i == 1 || c.member(s, i, e) {
+	switch n := e - i; {
+	case n < 8:
+		return c.short(word(s, i, e)|uint64(n)<<56, sc)
+	case n < longMin:
+		return c.mid(word(s, i, i+8), word(s, i+8, e)|uint64(n)<<56, sc)
+	case c.memberLong(s[i:e]):
 		return 1
 	}
 	return c.unit(s, i, e, sc)

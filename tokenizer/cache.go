@@ -2,11 +2,13 @@ package tokenizer
 
 import (
 	"hash/maphash"
+	"math/rand/v2"
 	"sync/atomic"
 )
 
 const (
 	cacheSlots = 1 << 16
+	cacheWays  = 4   // slots a text may be in: of a few thousand texts some would share a single one
 	cacheMin   = 200 // shorter texts are counted as fast as looked up
 )
 
@@ -67,25 +69,50 @@ func (c *Cache) ToolsTokens(enc Encoding, toolsJSON []byte) int {
 func (c *Cache) remember(space uint64, text []byte, count func() Classes) Classes {
 	a := maphash.Bytes(c.seeds[0], text) ^ space*mixer
 	b := maphash.Bytes(c.seeds[1], text)
-	slot := &c.slots[a%cacheSlots]
-	tokens, digits := slot.tokens.Load(), slot.digits.Load()
-	if slot.keys[0].Load()^tokens == a && slot.keys[1].Load()^digits*mixer^tokens == b {
-		return Classes{
-			Tokens:      int(tokens >> 32),
-			NonASCII:    int(uint32(tokens)),
-			Digits:      int(digits >> 32),
-			DigitGroups: int(uint32(digits)),
-			Bytes:       len(text),
+	set := c.slots[a%(cacheSlots/cacheWays)*cacheWays:][:cacheWays]
+	for i := range set {
+		if k, ok := set[i].load(a, b); ok {
+			k.Bytes = len(text)
+			return k
 		}
 	}
 	k := count()
 	if len(text) < 1<<30 { // the values fit
-		tokens = uint64(k.Tokens)<<32 | uint64(k.NonASCII)
-		digits = uint64(k.Digits)<<32 | uint64(k.DigitGroups)
-		slot.tokens.Store(tokens)
-		slot.digits.Store(digits)
-		slot.keys[0].Store(a ^ tokens)
-		slot.keys[1].Store(b ^ digits*mixer ^ tokens)
+		victim(set).store(a, b, k)
 	}
 	return k
+}
+
+// victim is the slot of a set to write to: an empty one, or any. Which one is
+// left to chance, or two texts could push each other out for ever.
+func victim(set []cacheSlot) *cacheSlot {
+	for i := range set {
+		if set[i].keys[0].Load() == 0 && set[i].keys[1].Load() == 0 {
+			return &set[i]
+		}
+	}
+	return &set[rand.IntN(len(set))]
+}
+
+// load returns the count with the keys a and b, if the slot holds it.
+func (s *cacheSlot) load(a, b uint64) (Classes, bool) {
+	tokens, digits := s.tokens.Load(), s.digits.Load()
+	if s.keys[0].Load()^tokens != a || s.keys[1].Load()^digits*mixer^tokens != b {
+		return Classes{}, false
+	}
+	return Classes{
+		Tokens:      int(tokens >> 32),
+		NonASCII:    int(uint32(tokens)),
+		Digits:      int(digits >> 32),
+		DigitGroups: int(uint32(digits)),
+	}, true
+}
+
+func (s *cacheSlot) store(a, b uint64, k Classes) {
+	tokens := uint64(k.Tokens)<<32 | uint64(k.NonASCII)
+	digits := uint64(k.Digits)<<32 | uint64(k.DigitGroups)
+	s.tokens.Store(tokens)
+	s.digits.Store(digits)
+	s.keys[0].Store(a ^ tokens)
+	s.keys[1].Store(b ^ digits*mixer ^ tokens)
 }

@@ -55,6 +55,21 @@ func TestCacheRemembers(t *testing.T) {
 	}
 }
 
+// TestCacheKeeps: a few thousand texts in turn, as of many conversations, stay.
+func TestCacheKeeps(t *testing.T) {
+	c := NewCache()
+	counted := 0
+	const texts = 8000
+	for range 3 {
+		for i := range texts {
+			c.remember(0, fmt.Appendf(nil, "text %d", i), func() Classes { counted++; return Classes{Tokens: i} })
+		}
+	}
+	if counted > texts+100 { // with one slot a text about 1,000 are counted again in every round
+		t.Errorf("%d texts were counted %d times", texts, counted)
+	}
+}
+
 func TestCacheTools(t *testing.T) {
 	tools := []byte(`[{"type":"function","function":{"name":"f","description":"` + strings.Repeat("long ", 60) + `"}}]`)
 	c := NewCache()

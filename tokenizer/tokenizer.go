@@ -19,7 +19,9 @@
 package tokenizer
 
 import (
+	"encoding/binary"
 	"fmt"
+	"math/bits"
 	"slices"
 	"sync"
 	"unicode/utf8"
@@ -126,19 +128,23 @@ func CountClasses(enc Encoding, text []byte) Classes {
 	}
 	sc := c.scratch()
 	defer c.release(sc)
-	valid := text
-	if !utf8.Valid(text) {
+	valid, wide := text, nonASCII(text)
+	if wide > 0 && !utf8.Valid(text) {
 		sc.valid = appendValid(sc.valid[:0], text)
 		valid = sc.valid
+		wide = nonASCII(valid)
 	}
 	k := c.count(valid, sc)
-	k.Bytes = len(text)
+	k.NonASCII, k.Bytes = wide, len(text)
 	return k
 }
 
 // nonASCII returns the number of bytes above 0x7F.
 func nonASCII(text []byte) int {
 	n := 0
+	for ; len(text) >= 8; text = text[8:] {
+		n += bits.OnesCount64(binary.LittleEndian.Uint64(text) & highs)
+	}
 	for _, b := range text {
 		n += int(b >> 7)
 	}

@@ -240,24 +240,17 @@ func (v *vocab) addMember(token []byte) {
 	}
 }
 
-// member reports whether s[i:e], of two bytes or more, is one token.
-func (v *vocab) member(s []byte, i, e int) bool {
-	switch n := e - i; {
-	case n < 8:
-		return v.memberShort(word(s, i, e) | uint64(n)<<56)
-	case n < longMin:
-		a, b := word(s, i, i+8), word(s, i+8, e)|uint64(n)<<56
-		for h := hashMid(a, b) >> v.midShift; ; h++ {
-			slot := &v.mid[h&uint64(len(v.mid)-1)]
-			if slot[0] == a && slot[1] == b {
-				return true
-			}
-			if slot[1] == 0 {
-				return false
-			}
+// memberMid, memberShort and memberLong report whether a piece is one token, by
+// the words of its key or by its bytes (16 or more).
+func (v *vocab) memberMid(a, b uint64) bool {
+	for h := hashMid(a, b) >> v.midShift; ; h++ {
+		slot := &v.mid[h&uint64(len(v.mid)-1)]
+		if slot[0] == a && slot[1] == b {
+			return true
 		}
-	default:
-		return v.memberLong(s[i:e])
+		if slot[1] == 0 {
+			return false
+		}
 	}
 }
 

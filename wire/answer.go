@@ -12,6 +12,13 @@ type Answer struct {
 	// Fault says what was wrong with the usage, or is "". With HasUsage set the
 	// numbers were clamped or completed and should be taken as an estimate.
 	Fault string
+	// Status is that of a response ("completed", "incomplete", "queued"), or "".
+	Status string
+	// Items are the ids of a response's output, as far as it has ids.
+	Items []string
+	// Hidden says that the only fault are tokens of output that the total has and
+	// nothing else: they are in Usage.Output.
+	Hidden bool
 }
 
 // ParseUsage reads a complete answer of ep that is not a stream. The result
@@ -35,7 +42,10 @@ func ParseUsage(ep Endpoint, answer []byte) (Answer, bool) {
 type answerReader struct {
 	lexer
 	id, model, tier Span // raw strings
+	status          Span // of a response
 	usage           usageReader
+	items           []Span
+	tools           int64 // calls of built-in tools
 }
 
 // member reads the value of a member.
@@ -48,8 +58,12 @@ func (r *answerReader) member(name []byte) error {
 		at = &r.model
 	case "service_tier":
 		at = &r.tier
+	case "status":
+		at = &r.status
 	case "usage":
 		return r.usage.read(&r.lexer)
+	case "output":
+		return r.output()
 	default:
 		return r.skip()
 	}
@@ -65,7 +79,58 @@ func (r *answerReader) answer(ep Endpoint) Answer {
 	a := Answer{ID: r.word(r.id), Model: r.word(r.model), ServiceTier: r.word(r.tier)}
 	a.Usage, a.HasUsage = r.usage.usage(ep)
 	a.Fault = r.usage.fault
+	a.Hidden = a.Fault == hiddenTokens
+	if !ep.responds() {
+		return a
+	}
+	a.Status, a.Usage.ToolCalls = r.word(r.status), r.tools
+	for _, at := range r.items {
+		a.Items = append(a.Items, r.word(at))
+	}
 	return a
+}
+
+// responds reports whether the endpoint answers with a response, or one
+// compacted.
+func (e Endpoint) responds() bool { return e == Responses || e == ResponsesCompact }
+
+// maxItems bounds the ids kept of an answer's output.
+const maxItems = 512
+
+// billedTools are the types of output that are calls of tools with a fee.
+var billedTools = map[string]bool{"web_search_call": true, "file_search_call": true, "code_interpreter_call": true}
+
+// output reads the items of a response.
+func (r *answerReader) output() error {
+	if r.peek() != '[' {
+		return r.skip()
+	}
+	r.items, r.tools = r.items[:0], 0
+	return r.array(func(int) error {
+		if r.peek() != '{' {
+			return r.skip()
+		}
+		var id, kind Span
+		err := r.object(func(name []byte) error {
+			first := r.peek()
+			v, err := r.value()
+			switch {
+			case first != '"':
+			case string(name) == "id":
+				id = v
+			case string(name) == "type":
+				kind = v
+			}
+			return err
+		})
+		if id.Len() > len(`""`) && len(r.items) < maxItems {
+			r.items = append(r.items, id)
+		}
+		if billedTools[r.word(kind)] {
+			r.tools++
+		}
+		return err
+	})
 }
 
 // word decodes a raw string, cut at a length no name has.

@@ -188,7 +188,7 @@ func TestScanChunk(t *testing.T) {
 		}
 	}
 	got, _ := ScanChunk([]byte(`{"id":"1","model":"m","service_tier":"flex","choices":[],`+usage+`}`), nil)
-	if got.Answer != (Answer{ID: "1", Model: "m", ServiceTier: "flex", Usage: Usage{Input: 1, Output: 2}, HasUsage: true}) {
+	if !reflect.DeepEqual(got.Answer, Answer{ID: "1", Model: "m", ServiceTier: "flex", Usage: Usage{Input: 1, Output: 2}, HasUsage: true}) {
 		t.Errorf("answer: %+v", got.Answer)
 	}
 	for _, bad := range []string{"", "[DONE]", "null", `{"choices":[`, `{"usage":{"prompt_tokens":1,"completion_tokens":1}`, "{]", "\x00"} {

@@ -2,9 +2,10 @@ package wire
 
 import "sync"
 
-// Chunk is what one chunk of a chat stream says that matters to its price.
+// Chunk is what one chunk of a stream says that matters to its price.
 type Chunk struct {
-	// Answer is filled in chunks that carry usage, an error or a finish_reason.
+	// Answer is filled in chunks that carry usage, an error or a finish_reason,
+	// and in events that carry a response.
 	// Usage is cumulative: the last of a stream counts.
 	Answer
 	// ChoicesEmpty says that the chunk has no choice.
@@ -16,6 +17,16 @@ type Chunk struct {
 	// Text is the given buffer with all generated text of the chunk appended,
 	// decoded: content, refusal, reasoning, names and arguments of tool calls.
 	Text []byte
+	// Sequence is the number of an event of Responses.
+	Sequence int64
+}
+
+// ScanEvent reads the data of one event of a stream of ep, as [ScanChunk] does.
+func ScanEvent(ep Endpoint, data, dst []byte) (Chunk, error) {
+	if ep == Responses {
+		return scanResponseEvent(data, dst)
+	}
+	return ScanChunk(data, dst)
 }
 
 // ScanChunk reads the data of one event of a chat stream and appends the

@@ -5,7 +5,7 @@ const maxInputs = 2048
 
 var embeddingsFields = newFields(map[string]reader{
 	"model":           (*scanner).readModel,
-	"input":           (*scanner).readInput,
+	"input":           readInput("input"),
 	"dimensions":      readInt("dimensions", 1, maxInt, func(s *scanner) *int64 { return &s.req.Dimensions }),
 	"encoding_format": readWord("encoding_format", func(s *scanner) *string { return &s.req.EncodingFormat }),
 	"service_tier":    readWord("service_tier", func(s *scanner) *string { return &s.req.ServiceTier }),
@@ -16,12 +16,16 @@ var embeddingsFields = newFields(map[string]reader{
 const inputTypes = "a string, an array of strings, an array of integers, or an array of arrays of integers"
 
 // readInput reads any of the four forms of input; the first element decides.
-func (s *scanner) readInput() error {
+func readInput(param string) reader {
+	return func(s *scanner) error { return s.inputs(param) }
+}
+
+func (s *scanner) inputs(param string) error {
 	if s.peek() == '"' {
-		return s.addInput()
+		return s.addInput(param)
 	}
 	if s.peek() != '[' {
-		return s.wrongType("input", inputTypes)
+		return s.wrongType(param, inputTypes)
 	}
 	var form byte
 	err := s.array(func(i int) error {
@@ -35,54 +39,54 @@ func (s *scanner) readInput() error {
 		s.index[0] = i
 		switch {
 		case c != form:
-			return s.wrongType("input[]", "the same type as the first item")
+			return s.wrongType(param+"[]", "the same type as the first item")
 		case c == '"':
-			return s.addInput()
+			return s.addInput(param)
 		case c == '[':
-			return s.addTokenArray()
+			return s.addTokenArray(param)
 		case c == '0':
 			s.req.InputItems = 1
-			return s.tokenID("input[]")
+			return s.tokenID(param + "[]")
 		}
-		return s.wrongType("input[]", "a string, an integer or an array of integers")
+		return s.wrongType(param+"[]", "a string, an integer or an array of integers")
 	})
 	if err == nil && s.req.InputItems == 0 {
-		return empty("input")
+		return empty(param)
 	}
 	return err
 }
 
-func (s *scanner) addInput() error {
-	at, err := s.stringAt("input[]")
+func (s *scanner) addInput(param string) error {
+	at, err := s.stringAt(param + "[]")
 	s.req.Inputs = append(s.req.Inputs, Text{KindInput, at})
 	if err != nil {
 		return err
 	}
-	return s.addItem()
+	return s.addItem(param)
 }
 
-func (s *scanner) addItem() error {
+func (s *scanner) addItem(param string) error {
 	s.req.InputItems++
 	if s.req.InputItems > maxInputs {
-		return BadRequest("input", "array_above_max_length",
-			"Invalid 'input': array too long. Expected an array with maximum length %d.", maxInputs)
+		return BadRequest(param, "array_above_max_length",
+			"Invalid '%s': array too long. Expected an array with maximum length %d.", param, maxInputs)
 	}
 	return nil
 }
 
-func (s *scanner) addTokenArray() error {
+func (s *scanner) addTokenArray(param string) error {
 	before := s.req.InputTokens
 	err := s.array(func(i int) error {
 		s.index[1] = i
-		return s.tokenID("input[][]")
+		return s.tokenID(param + "[][]")
 	})
 	if err != nil {
 		return err
 	}
 	if s.req.InputTokens == before {
-		return empty(s.param("input[]"))
+		return empty(s.param(param + "[]"))
 	}
-	return s.addItem()
+	return s.addItem(param)
 }
 
 // tokenID reads a token id. It does not count against the token cap.

@@ -210,12 +210,16 @@ func TestParseRateLimits(t *testing.T) {
 		{map[string]string{"x-ratelimit-reset-tokens": "30", "x-ratelimit-remaining-tokens": "-1"}, RateLimits{none, RateLimit{-1, -1, 30 * time.Second}}},
 		{map[string]string{"x-ratelimit-reset-tokens": "soon", "x-ratelimit-limit-tokens": "1e9", "x-ratelimit-reset-requests": "-5s"}, RateLimits{none, none}},
 		{map[string]string{"x-ratelimit-limit-tokens": "99999999999999999999"}, RateLimits{none, none}},
+		{map[string]string{
+			"anthropic-ratelimit-requests-limit": "50", "anthropic-ratelimit-requests-remaining": "49", "anthropic-ratelimit-requests-reset": "2026-11-20T12:00:01Z",
+			"anthropic-ratelimit-input-tokens-limit": "40000", "anthropic-ratelimit-input-tokens-remaining": "39000", "anthropic-ratelimit-input-tokens-reset": "2026-11-20T11:59:00Z",
+		}, RateLimits{RateLimit{50, 49, time.Second}, RateLimit{40000, 39000, 0}}},
 	} {
 		h := http.Header{}
 		for name, value := range c.header {
 			h.Set(name, value)
 		}
-		if got := ParseRateLimits(h); got != c.want {
+		if got := ParseRateLimits(h, time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)); got != c.want {
 			t.Errorf("%v: %+v, want %+v", c.header, got, c.want)
 		}
 	}

@@ -11,14 +11,17 @@ import (
 // FormatReset returns d as the value of an x-ratelimit-reset header: OpenAI's
 // form, "12ms", "1s", "6m0s". It rounds up to the millisecond; what is past is
 // "0s".
-func FormatReset(d time.Duration) string {
+func FormatReset(d time.Duration) string { return string(AppendReset(nil, d)) }
+
+// AppendReset appends what FormatReset returns.
+func AppendReset(dst []byte, d time.Duration) []byte {
 	if d <= 0 {
-		return "0s"
+		return append(dst, "0s"...)
 	}
 	if rest := d % time.Millisecond; rest > 0 && d < math.MaxInt64-time.Millisecond {
 		d += time.Millisecond - rest
 	}
-	return d.String()
+	return append(dst, d.String()...)
 }
 
 // RateLimits is what a provider says of its limits in an answer's headers.
@@ -34,25 +37,62 @@ type RateLimit struct {
 	Reset time.Duration
 }
 
-// ParseRateLimits reads x-ratelimit-* headers. Reset may be a Go duration, as
-// OpenAI has it, or a number of seconds, as Azure does.
-func ParseRateLimits(h http.Header) RateLimits {
-	return RateLimits{parseRateLimit(h, "Requests"), parseRateLimit(h, "Tokens")}
+// ParseRateLimits reads x-ratelimit-* headers, in which reset may be a Go
+// duration, as OpenAI has it, or a number of seconds, as Azure does; and
+// anthropic-ratelimit-*, in which it is a time, relative to now; and Mistral's
+// and Cerebras's names, which say minute. Groq counts requests by the day: those
+// are left out.
+func ParseRateLimits(h http.Header, now time.Time) RateLimits {
+	limits := RateLimits{openaiLimit(h, now, "Requests", "Req-Minute", "Requests-Minute"), openaiLimit(h, now, "Tokens", "Tokens-Minute")}
+	if h.Get("X-Groq-Region") != "" {
+		limits.Requests = RateLimit{-1, -1, -1}
+	}
+	if limits.Requests.Limit < 0 {
+		limits.Requests = anthropicLimit(h, now, limits.Requests, "Requests")
+	}
+	if limits.Tokens.Limit < 0 {
+		limits.Tokens = anthropicLimit(h, now, limits.Tokens, "Tokens", "Input-Tokens")
+	}
+	return limits
 }
 
-func parseRateLimit(h http.Header, what string) RateLimit {
-	limit := RateLimit{
-		Limit:     parseCount(h.Get("X-Ratelimit-Limit-" + what)),
-		Remaining: parseCount(h.Get("X-Ratelimit-Remaining-" + what)),
-		Reset:     -1,
+// openaiLimit reads the first of the names that is there.
+func openaiLimit(h http.Header, now time.Time, names ...string) RateLimit {
+	var first RateLimit
+	for i, what := range names {
+		l := rateLimit(h, now, "X-Ratelimit-Limit-"+what, "X-Ratelimit-Remaining-"+what, "X-Ratelimit-Reset-"+what)
+		if i == 0 || first.Limit < 0 && l.Limit >= 0 {
+			first = l
+		}
 	}
-	text := strings.TrimSpace(h.Get("X-Ratelimit-Reset-" + what))
+	return first
+}
+
+// anthropicLimit reads the first limit that is there, else returns `other`.
+func anthropicLimit(h http.Header, now time.Time, other RateLimit, names ...string) RateLimit {
+	for _, name := range names {
+		prefix := "Anthropic-Ratelimit-" + name
+		if l := rateLimit(h, now, prefix+"-Limit", prefix+"-Remaining", prefix+"-Reset"); l.Limit >= 0 {
+			return l
+		}
+	}
+	return other
+}
+
+func rateLimit(h http.Header, now time.Time, limit, remaining, reset string) RateLimit {
+	l := RateLimit{Limit: parseCount(h.Get(limit)), Remaining: parseCount(h.Get(remaining)), Reset: -1}
+	if l.Limit == 0 { // as Azure has it where there is none
+		return RateLimit{-1, -1, -1}
+	}
+	text := strings.TrimSpace(h.Get(reset))
 	if d, ok := parseUnits(text, time.Second); ok {
-		limit.Reset = d
+		l.Reset = d
 	} else if d, err := time.ParseDuration(text); err == nil && d >= 0 {
-		limit.Reset = d
+		l.Reset = d
+	} else if at, err := time.Parse(time.RFC3339, text); err == nil {
+		l.Reset = min(max(at.Sub(now), 0), maxWait)
 	}
-	return limit
+	return l
 }
 
 // parseCount returns a whole number that is not negative, or -1.

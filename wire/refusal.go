@@ -177,6 +177,12 @@ func NotFinished(message string, wait time.Duration) *Error {
 	}
 }
 
+// Gone returns a 410, which no SDK retries: what was asked for was here and
+// will not come back.
+func Gone(code, message string) *Error {
+	return &Error{Status: http.StatusGone, Type: typeInvalidRequest, Code: code, Message: message}
+}
+
 // KeyReused returns a 422 for an idempotency key that came with another body
 // before.
 func KeyReused() *Error {

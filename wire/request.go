@@ -3,27 +3,38 @@ package wire
 // Endpoint names one of the API's operations. The zero value is none.
 type Endpoint string
 
-// The endpoints whose bytes this package knows. Responses has error frames
-// only; [Scan] refuses it.
+// The endpoints whose bytes this package knows.
 const (
-	ChatCompletions Endpoint = "chat.completions"
-	Embeddings      Endpoint = "embeddings"
-	Responses       Endpoint = "responses"
+	ChatCompletions  Endpoint = "chat.completions"
+	Embeddings       Endpoint = "embeddings"
+	Responses        Endpoint = "responses"
+	ResponsesCompact Endpoint = "responses.compact"
+	ResponsesTokens  Endpoint = "responses.input_tokens"
+	Completions      Endpoint = "completions"
+	Moderations      Endpoint = "moderations"
+
+	ImageGenerations Endpoint = "images.generations"
+	ImageEdits       Endpoint = "images.edits"
+	ImageVariations  Endpoint = "images.variations"
+	Speech           Endpoint = "audio.speech"
+	Transcriptions   Endpoint = "audio.transcriptions"
+	Translations     Endpoint = "audio.translations"
 )
+
+// paths are the endpoints' paths below the base URL.
+var paths = map[Endpoint]string{
+	ChatCompletions: "/chat/completions", Embeddings: "/embeddings", Completions: "/completions", Moderations: "/moderations",
+	Responses: "/responses", ResponsesCompact: "/responses/compact", ResponsesTokens: "/responses/input_tokens",
+	ImageGenerations: "/images/generations", ImageEdits: "/images/edits", ImageVariations: "/images/variations",
+	Speech: "/audio/speech", Transcriptions: "/audio/transcriptions", Translations: "/audio/translations",
+}
 
 // Path returns the endpoint's path below the base URL, with a leading slash,
 // or "" for an endpoint we do not know.
-func (e Endpoint) Path() string {
-	switch e {
-	case ChatCompletions:
-		return "/chat/completions"
-	case Embeddings:
-		return "/embeddings"
-	case Responses:
-		return "/responses"
-	}
-	return ""
-}
+func (e Endpoint) Path() string { return paths[e] }
+
+// Free reports whether the provider charges nothing for the endpoint.
+func (e Endpoint) Free() bool { return e == Moderations || e == ResponsesTokens }
 
 // Span is a half-open range of byte offsets into a [Request]'s Body. The zero
 // Span means that the value is absent.
@@ -43,6 +54,8 @@ type Limits struct {
 	// 200,000. Token ids in an embeddings input do not count: they cost us no
 	// memory.
 	MaxTokens int
+
+	model string // that of the path, for ScanFor
 }
 
 const (
@@ -111,22 +124,39 @@ type Request struct {
 	WebSearch bool
 	// MaxToolCalls bounds built-in tool calls, or is -1 when not given.
 	MaxToolCalls int64
+	// Background asks for the answer to be made without its caller.
+	Background bool
+	// Refs names what the request refers to instead of containing it: things
+	// kept at the provider.
+	Refs []Ref
 	// Modalities are the kinds of output asked for, or nil.
 	Modalities []string
-	// Logprobs and Store are as sent.
+	// Logprobs is as sent, and so is Store, which is true by default for
+	// Responses.
 	Logprobs, Store bool
 
-	// Inputs are the texts of an embeddings request.
+	// Inputs are the texts of a request for embeddings, of a moderation, and
+	// the prompts of Completions.
 	Inputs []Text
-	// InputItems is the number of things to embed: texts, or arrays of token
-	// ids. 1 to 2,048.
+	// InputItems is the number of things to embed or prompts: texts, or arrays
+	// of token ids. 1 to 2,048.
 	InputItems int
+	// Suffix is the text behind the one to be filled in, a JSON string, and
+	// Echo repeats each prompt in its answer; of Completions only.
+	Suffix Span
+	Echo   bool
 	// InputTokens is the number of token ids given in place of text.
 	InputTokens int64
 	// Dimensions is as sent, or -1.
 	Dimensions int64
 	// EncodingFormat is as sent, or "".
 	EncodingFormat string
+
+	// Creation is what a request for pictures, speech or a transcript says of
+	// them; nil for all others.
+	Creation *Creation
+	// Form is how the request came if not as JSON; then Body only describes it.
+	Form *Form
 
 	// Unknown lists, in order, top-level names that OpenAI's API does not
 	// have. They are forwarded, and a provider may act on them.
@@ -141,8 +171,18 @@ type Request struct {
 type member struct{ name, value Span }
 
 // Choices returns how many answers the provider generates: the larger of N
-// and BestOf.
-func (r *Request) Choices() int64 { return max(r.N, r.BestOf) }
+// and BestOf, for each prompt.
+func (r *Request) Choices() int64 { return max(r.N, r.BestOf) * r.prompts() }
+
+// Answers returns how many of them it sends back.
+func (r *Request) Answers() int64 { return r.N * r.prompts() }
+
+func (r *Request) prompts() int64 {
+	if r.Endpoint != Completions {
+		return 1
+	}
+	return int64(max(r.InputItems, 1))
+}
 
 // Raw returns the bytes of s, uncopied. They must not be written to.
 func (r *Request) Raw(s Span) []byte { return r.Body[s.Start:s.End:s.End] }
@@ -167,7 +207,7 @@ const (
 	KindRefusal                  // an earlier refusal by the model
 	KindName                     // the name of a message's author
 	KindToolCall                 // name or arguments of an earlier tool call
-	KindInput                    // an embeddings input
+	KindInput                    // an input of embeddings or a moderation, or a prompt
 	KindOther                    // a member OpenAI does not define; any JSON value
 )
 
@@ -208,4 +248,6 @@ type Media struct {
 	ID string
 	// Name is the file name as sent, or "".
 	Name string
+	// Remote says that the provider fetches the file from an address.
+	Remote bool
 }

@@ -19,6 +19,15 @@ type scanner struct {
 
 	maxTokens, maxCompletion int64 // -1 when not given
 	tool                     tool
+	item                     item   // of a Responses input
+	model                    string // that of the path, for ScanFor
+}
+
+// scanned are the members of each endpoint's requests.
+var scanned = map[Endpoint]*fields{
+	ChatCompletions: chatFields, Embeddings: embeddingsFields, Completions: completionsFields, Moderations: moderationsFields,
+	ImageGenerations: pictureFields, Speech: speechFields,
+	Responses: responsesFields, ResponsesCompact: responsesFields, ResponsesTokens: responsesFields,
 }
 
 var scanners = sync.Pool{New: func() any { return new(scanner) }}
@@ -31,8 +40,8 @@ const maxNamesKept = 1024
 
 // Scan reads a request body of ep once and returns what its cost depends on.
 // Body is kept, not copied, and must not be written to while the Request is in
-// use. Every error is an [*Error] with status 400, except that there is no scanner
-// for endpoints other than ChatCompletions and Embeddings.
+// use. Every error is an [*Error] with status 400, except that of an endpoint
+// there is no scanner for.
 //
 // Refused are documents that two readers could understand differently: broken
 // JSON or UTF-8, a byte order mark, data after the document, a name twice in
@@ -40,13 +49,8 @@ const maxNamesKept = 1024
 // case or in its separators. Refused besides are wrong types of priced members,
 // integers out of range, and documents beyond lim.
 func Scan(ep Endpoint, body []byte, lim Limits) (*Request, error) {
-	var known *fields
-	switch ep {
-	case ChatCompletions:
-		known = chatFields
-	case Embeddings:
-		known = embeddingsFields
-	default:
+	known := scanned[ep]
+	if known == nil {
 		return nil, fmt.Errorf("wire: no scanner for endpoint %q", ep)
 	}
 	if err := checkBytes(body); err != nil {
@@ -56,10 +60,10 @@ func Scan(ep Endpoint, body []byte, lim Limits) (*Request, error) {
 	s := scanners.Get().(*scanner)
 	defer s.release()
 	s.lexer = lexer{buf: body, depth: lim.MaxDepth, tokens: lim.MaxTokens, strict: true, names: s.names}
-	s.maxTokens, s.maxCompletion = -1, -1
+	s.maxTokens, s.maxCompletion, s.model = -1, -1, lim.model
 	s.req = &Request{
 		Endpoint: ep, Body: body,
-		OutputLimit: -1, N: 1, MaxToolCalls: -1, Dimensions: -1,
+		OutputLimit: -1, N: 1, MaxToolCalls: -1, Dimensions: -1, Store: ep == Responses,
 		members: make([]member, 0, 8),
 	}
 	if err := s.document(known); err != nil {
@@ -69,6 +73,17 @@ func Scan(ep Endpoint, body []byte, lim Limits) (*Request, error) {
 		return nil, err
 	}
 	return s.req, nil
+}
+
+// ScanFor is [Scan] for a request whose path names the model: it counts, and is
+// what the Request's Body says, whatever the body given said.
+func ScanFor(ep Endpoint, model string, body []byte, lim Limits) (*Request, error) {
+	lim.model = model
+	r, err := Scan(ep, body, lim)
+	if err != nil || r.Model == model {
+		return r, err
+	}
+	return Scan(ep, r.Rewrite(Edit{Name: "model", JSON: appendQuoted(nil, model)}).Bytes(), lim)
 }
 
 // release gives s back without what it holds of the request.
@@ -169,7 +184,9 @@ func (s *scanner) member(known *fields, name []byte) error {
 func (s *scanner) finish() error {
 	r := s.req
 	switch {
-	case r.Model == "":
+	case r.Model == "" && r.Endpoint == Moderations && s.model == "":
+		r.Model = defaultModeration
+	case r.Model == "" && s.model == "":
 		return missing("model")
 	case s.maxTokens >= 0 && s.maxCompletion >= 0:
 		return BadRequest("max_tokens", "invalid_parameter_combination",
@@ -178,12 +195,25 @@ func (s *scanner) finish() error {
 		r.OutputLimit, r.OutputField = s.maxTokens, "max_tokens"
 	case s.maxCompletion >= 0:
 		r.OutputLimit, r.OutputField = s.maxCompletion, "max_completion_tokens"
+	case r.OutputLimit >= 0:
+		r.OutputField = "max_output_tokens"
 	}
-	if r.Endpoint == ChatCompletions && r.Messages == nil {
-		return missing("messages")
+	if r.Endpoint.Created() {
+		return s.finishCreation()
 	}
-	if r.Endpoint == Embeddings && r.InputItems == 0 {
-		return missing("input")
+	switch r.Endpoint {
+	case ChatCompletions:
+		if r.Messages == nil {
+			return missing("messages")
+		}
+	case Embeddings, Moderations:
+		if r.InputItems == 0 {
+			return missing("input")
+		}
+	case Responses, ResponsesCompact, ResponsesTokens:
+		if r.find("input") < 0 && len(r.Refs) == 0 {
+			return missing("input")
+		}
 	}
 	return nil
 }

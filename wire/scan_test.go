@@ -286,8 +286,8 @@ func checkRefused(t *testing.T, ep Endpoint, body, param, code, message string) 
 }
 
 func TestScanUnknownEndpoint(t *testing.T) {
-	if _, err := Scan(Responses, []byte(`{}`), Limits{}); err == nil {
-		t.Error("Scan of /responses succeeded")
+	if _, err := Scan("audio.speech", []byte(`{}`), Limits{}); err == nil {
+		t.Error("Scan of an unknown endpoint succeeded")
 	}
 }
 

@@ -29,6 +29,9 @@ type splice struct {
 // name the later counts, and an edit of stream_options overrules one of its
 // member. The request itself does not change.
 func (r *Request) Rewrite(edits ...Edit) Body {
+	if r.Form != nil {
+		return r.Form.rewrite(edits)
+	}
 	var list []splice
 	var added []byte // members to add at the end of the document
 	for i, e := range edits {
@@ -183,10 +186,24 @@ func (r *Request) apply(list []splice) Body {
 
 // Body is a request body in pieces: the bytes received, and what was spliced
 // into them. It is read-only and shares memory with the [Request].
-type Body struct{ parts [][]byte }
+type Body struct {
+	parts [][]byte
+	form  *Form // whose model parts[0] is, nil when it stays
+}
+
+// Type is the Content-Type: that of the form the request came as, or JSON.
+func (b Body) Type() string {
+	if b.form != nil {
+		return b.form.Type
+	}
+	return "application/json"
+}
 
 // Len returns the length in bytes.
 func (b Body) Len() int64 {
+	if b.form != nil {
+		return b.form.length(b.parts[0])
+	}
 	var n int64
 	for _, part := range b.parts {
 		n += int64(len(part))
@@ -194,12 +211,20 @@ func (b Body) Len() int64 {
 	return n
 }
 
-// Reader returns a new reader of the whole body. It cannot be rewound, so
-// net/http will not send it twice.
-func (b Body) Reader() io.Reader { return &bodyReader{rest: b.parts} }
+// Reader returns a new reader of the whole body: a *bytes.Reader if nothing was
+// edited.
+func (b Body) Reader() io.Reader {
+	if b.form != nil {
+		return b.form.reader(b.parts[0])
+	}
+	if len(b.parts) == 1 {
+		return bytes.NewReader(b.parts[0])
+	}
+	return &bodyReader{rest: b.parts}
+}
 
 // Bytes returns the body in one piece, which is the original if nothing was
-// edited.
+// edited. It is not for forms.
 func (b Body) Bytes() []byte {
 	if len(b.parts) == 1 {
 		return b.parts[0]

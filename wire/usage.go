@@ -4,12 +4,14 @@ package wire
 // pricing.Usage in the same order, so that one converts to the other, and
 // follows its rules: CachedInput, CacheWrite, CacheWrite1h, AudioIn and ImageIn
 // are subsets of Input; Reasoning, AudioOut and ImageOut are subsets of Output.
-// Requests and ToolCalls are not in any answer and stay 0.
+// Requests and Characters are not in any answer and stay 0; ToolCalls are counted
+// in the output of a response.
 type Usage struct {
 	Input, CachedInput, CacheWrite, CacheWrite1h int64
 	AudioIn, ImageIn                             int64
 	Output, Reasoning, AudioOut, ImageOut        int64
 	Requests, ToolCalls                          int64
+	Images, Characters, AudioMillis              int64
 }
 
 // maxCount is the largest count we believe; pricing has the same bound.
@@ -37,6 +39,7 @@ type usageReader struct {
 	otherCached, otherWrite        counter // the spellings of DeepSeek and Anthropic
 	audioIn, imageIn               counter
 	reasoning, audioOut, imageOut  counter
+	millis                         int64 // of audio, where that is what is billed
 	fault                          string
 	present, isObject, brokenParts bool
 }
@@ -64,9 +67,13 @@ func (u *usageReader) member(l *lexer, name []byte) error {
 		c = &u.completion
 	case "total_tokens":
 		c = &u.total
-	case "prompt_tokens_details", "input_tokens_details":
+	case "seconds":
+		at, err := l.value()
+		u.millis = parseMillis(l.buf[at.Start:at.End])
+		return err
+	case "prompt_tokens_details", "input_tokens_details", "input_token_details":
 		return u.details(l, (*usageReader).inputDetail)
-	case "completion_tokens_details", "output_tokens_details":
+	case "completion_tokens_details", "output_tokens_details", "output_token_details":
 		return u.details(l, (*usageReader).outputDetail)
 	case "prompt_cache_hit_tokens", "cache_read_input_tokens":
 		c = &u.otherCached
@@ -142,6 +149,9 @@ func (u *usageReader) usage(ep Endpoint) (Usage, bool) {
 		u.doubt("usage has a count that is not a whole number")
 		return Usage{}, false
 	}
+	if u.millis > 0 && !u.prompt.given && !u.completion.given {
+		return Usage{AudioMillis: u.millis}, true
+	}
 	if !u.derive(ep) {
 		u.doubt("usage lacks prompt_tokens or completion_tokens")
 		return Usage{}, false
@@ -168,7 +178,7 @@ func (u *usageReader) usage(ep Endpoint) (Usage, bool) {
 // derive fills in a missing count that the total gives away, and reports
 // whether input and output are known.
 func (u *usageReader) derive(ep Endpoint) bool {
-	if ep == Embeddings {
+	if ep == Embeddings || ep == ResponsesTokens {
 		u.prompt = u.prompt.or(u.total)
 		return u.prompt.given
 	}
@@ -185,6 +195,9 @@ func (u *usageReader) derive(ep Endpoint) bool {
 	return true
 }
 
+// hiddenTokens is the fault of a total with tokens that are nowhere else.
+const hiddenTokens = "total_tokens is more than the counts it is the total of"
+
 // addHidden counts tokens that only the total has. Some providers leave
 // reasoning tokens out of completion_tokens; they are billed as output.
 func (u *usageReader) addHidden(ep Endpoint, out *Usage) {
@@ -198,7 +211,7 @@ func (u *usageReader) addHidden(ep Endpoint, out *Usage) {
 		out.Output += hidden
 	}
 	if ep == Embeddings || hidden != u.reasoning.n {
-		u.doubt("total_tokens is more than the counts it is the total of")
+		u.doubt(hiddenTokens)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"text/template"
 
@@ -38,7 +39,7 @@ func devCommand() *cobra.Command {
 	f.StringVar(&o.listen, "listen", "127.0.0.1:8080", "address for callers")
 	f.StringVar(&o.admin, "admin", "127.0.0.1:9090", "address for health and metrics")
 	f.StringVar(&o.redis, "redis", os.Getenv("REDIS_URL"), "Redis URL; default: a child redis-server")
-	f.StringVar(&o.data, "data", "", "directory for the child server's data; default: a new one, removed at the end")
+	f.StringVar(&o.data, "data", "", "directory for files and the child server's data; default: a new one, removed at the end")
 	f.BoolVar(&o.fake, "fake", false, "use the fake provider even when OPENAI_API_KEY is set")
 	return c
 }
@@ -50,6 +51,7 @@ listen: {{.Listen}}
 admin: {listen: "{{.Admin}}"}
 timeouts: {drain: 0s, shutdown: 10s}
 log: {format: text}
+files: {store: {{printf "%q" .Files}}}
 providers:
   - id: openai
     base_url: {{.BaseURL}}
@@ -78,13 +80,18 @@ func runDev(ctx context.Context, o devOptions, stdout, stderr io.Writer) (err er
 	}
 	defer stop()
 	alice, bob := keys.New(keys.Live), keys.New(keys.Live)
-	cfg, err := parseDev(o, base, key, alice, bob)
+	dir, clean, err := devData(o)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, clean()) }()
+	cfg, err := parseDev(o, base, key, dir, alice, bob)
 	if err != nil {
 		return err
 	}
 	log, flush := app.Logger(cfg.Log, stderr)
 	defer flush()
-	rdb, kind, closeStore, err := devStore(ctx, o, cfg)
+	rdb, kind, closeStore, err := devStore(ctx, o, cfg, dir)
 	if err != nil {
 		return err
 	}
@@ -111,10 +118,10 @@ func devProvider(o devOptions) (base, key, text string, stop func(), err error) 
 	return fake.BaseURL(), "fake", "built-in fake (set OPENAI_API_KEY to use OpenAI): nothing costs money", func() { _ = fake.Close() }, nil
 }
 
-func parseDev(o devOptions, base, key, alice, bob string) (*config.Config, error) {
+func parseDev(o devOptions, base, key, dir, alice, bob string) (*config.Config, error) {
 	var text strings.Builder
 	if err := devConfig.Execute(&text, map[string]string{
-		"Listen": o.listen, "Admin": o.admin, "BaseURL": base,
+		"Listen": o.listen, "Admin": o.admin, "BaseURL": base, "Files": filepath.Join(dir, "files"),
 		"Alice": keys.Hash(keys.Pepper{}, alice), "Bob": keys.Hash(keys.Pepper{}, bob),
 	}); err != nil {
 		return nil, err
@@ -127,7 +134,24 @@ func parseDev(o devOptions, base, key, alice, bob string) (*config.Config, error
 	})
 }
 
-func devStore(ctx context.Context, o devOptions, cfg *config.Config) (redis.UniversalClient, string, func() error, error) {
+// devData is the directory for files and for the child server's data. With a
+// Redis that outlives this process it stays the same, because files do so too.
+func devData(o devOptions) (dir string, clean func() error, err error) {
+	keep := func() error { return nil }
+	if o.data != "" {
+		return o.data, keep, nil
+	}
+	if o.redis != "" {
+		cache, err := os.UserCacheDir()
+		return filepath.Join(cache, "llmguard-dev"), keep, err
+	}
+	if dir, err = os.MkdirTemp("", "llmguard-data-"); err != nil {
+		return "", nil, err
+	}
+	return dir, func() error { return os.RemoveAll(dir) }, nil
+}
+
+func devStore(ctx context.Context, o devOptions, cfg *config.Config, dir string) (redis.UniversalClient, string, func() error, error) {
 	if o.redis != "" {
 		cfg.Redis.URL = config.Secret(o.redis)
 		rdb, err := app.Connect(cfg.Redis)
@@ -136,24 +160,16 @@ func devStore(ctx context.Context, o devOptions, cfg *config.Config) (redis.Univ
 		}
 		return rdb, "the given Redis", rdb.Close, nil
 	}
-	dir, clean := o.data, func() error { return nil }
-	if dir == "" {
-		var err error
-		if dir, err = os.MkdirTemp("", "llmguard-data-"); err != nil {
-			return nil, "", nil, err
-		}
-		clean = func() error { return os.RemoveAll(dir) }
-	}
 	store, err := devstore.Start(ctx, dir)
 	if err != nil {
-		return nil, "", nil, errors.Join(err, clean())
+		return nil, "", nil, err
 	}
 	kind := store.Kind
 	if !store.Durable {
 		kind += ". WARNING: budgets and jobs are forgotten when this process ends; install redis-server to keep them"
 	}
 	rdb := redis.NewClient(store.Options)
-	return rdb, kind, func() error { return errors.Join(rdb.Close(), store.Close(), clean()) }, nil
+	return rdb, kind, func() error { return errors.Join(rdb.Close(), store.Close()) }, nil
 }
 
 func welcome(w io.Writer, a *app.App, store, provider, alice, bob string) {

@@ -42,7 +42,7 @@ func usageCommand() *cobra.Command {
 	c.Flags().StringVar(&by, "by", "user,model", "what to sum by: any of "+strings.Join(dimensions, ", "))
 	c.Flags().StringVar(&sorted, "sort", "", "by a column: cost, calls, tokens, estimated or overrun, largest first, or a name of --by\n"+
 		"(default: by time if --by has day or month, else by cost)")
-	c.AddCommand(entriesCommand(), exportCommand(), adjustCommand(), reconcileCommand(), auditCommand())
+	c.AddCommand(capsCommand(), entriesCommand(), exportCommand(), adjustCommand(), reconcileCommand(), auditCommand())
 	return c
 }
 

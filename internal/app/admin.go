@@ -2,8 +2,11 @@ package app
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -20,8 +23,8 @@ func (a *App) adminHandler() http.Handler {
 	return mux
 }
 
-// readyz says whether this process should get calls: it is not shutting down
-// and Redis answers.
+// readyz says whether this process should get calls: it is not shutting down,
+// and Redis answers or some org's calls go on without it.
 func (a *App) readyz(w http.ResponseWriter, r *http.Request) {
 	if !a.ready.Load() {
 		http.Error(w, "shutting down", http.StatusServiceUnavailable)
@@ -29,9 +32,30 @@ func (a *App) readyz(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), time.Second)
 	defer cancel()
-	if err := a.rdb.Ping(ctx).Err(); err != nil {
+	err := a.rdb.Ping(ctx).Err()
+	if on := a.withoutStore(); err != nil && len(on) > 0 {
+		_, _ = fmt.Fprintf(w, "ready, but redis does not answer: only calls of %s go on, unchecked or within local shares, and are charged later\n",
+			strings.Join(on, ", "))
+		return
+	}
+	if err != nil {
 		http.Error(w, "redis does not answer", http.StatusServiceUnavailable)
 		return
 	}
 	_, _ = io.WriteString(w, "ready\n")
+}
+
+// withoutStore lists the orgs whose live calls go on while Redis is away.
+func (a *App) withoutStore() []string {
+	var out []string
+	if a.proxy == nil { // workers have nothing to do then
+		return nil
+	}
+	for id, o := range a.guard.Policy().Orgs {
+		if o.WithoutStore() {
+			out = append(out, id)
+		}
+	}
+	slices.Sort(out)
+	return out
 }

@@ -18,16 +18,23 @@ import (
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/llmguard/llmguard/batch"
+	"github.com/llmguard/llmguard/blob"
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/journal"
 	"github.com/llmguard/llmguard/calibration"
 	"github.com/llmguard/llmguard/config"
+	"github.com/llmguard/llmguard/files"
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/redisconn"
+	"github.com/llmguard/llmguard/owned"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/providers"
 	"github.com/llmguard/llmguard/proxy"
 	"github.com/llmguard/llmguard/queue"
+	"github.com/llmguard/llmguard/rejoin"
 	"github.com/llmguard/llmguard/tokenizer"
+	"github.com/llmguard/llmguard/webhook"
 	"github.com/llmguard/llmguard/wire"
 )
 
@@ -55,13 +62,20 @@ type App struct {
 	rdb         redis.UniversalClient
 	registry    *prometheus.Registry
 	budget      *budget.Store
+	journal     *journal.Journal
 	exporter    *budget.Exporter // nil without ledger.export_dir
 	calibration *calibration.Calibration
 	queue       *queue.Queue
+	rejoin      *rejoin.Store
+	files       *files.Store // these four are nil without files.store
+	batches     *batch.Store
+	batchRunner *batch.Runner
+	blobs       *blob.Store
 	guard       *guard.Guard
 	set         *providers.Set
 	proxy       *proxy.Server
 	worker      *queue.Worker
+	webhooks    *webhook.Sender
 	calls       net.Listener // nil without the Proxy role
 	admin       net.Listener
 	ready       atomic.Bool
@@ -69,7 +83,7 @@ type App struct {
 
 // New builds everything and binds the listeners, so that a port in use is an
 // error here and not later.
-func New(o Options) (*App, error) {
+func New(o Options) (_ *App, err error) {
 	set, err := convert(o.Config)
 	if err != nil {
 		return nil, err
@@ -80,21 +94,39 @@ func New(o Options) (*App, error) {
 	if err != nil {
 		return nil, err
 	}
+	if a.journal, err = openJournal(o.Config.Store, o.Log); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			_ = a.journal.Close()
+		}
+	}()
 	a.budget = budget.New(o.Redis, budget.Options{
-		Scripts: scripts, LedgerLength: LedgerLength(o.Config.Ledger), Log: o.Log, Metrics: a.registry,
+		Scripts: scripts, Lease: o.Config.Store.HoldLease, LedgerLength: LedgerLength(o.Config.Ledger), Journal: a.journal, Log: o.Log, Metrics: a.registry,
 	})
 	if a.exporter, err = exporter(o.Config, a.budget); err != nil {
 		return nil, err
 	}
 	a.calibration = calibration.New(o.Redis, calibration.Options{Log: o.Log, Metrics: a.registry})
 	a.guard = guard.New(guard.Options{
-		Budget: a.budget, Calibration: a.calibration, Policy: set.policy, StoreDeadline: o.Config.Store.Deadline, Log: o.Log, Metrics: a.registry,
+		Budget: a.budget, Calibration: a.calibration, Observe: a.observe, Policy: set.policy, StoreDeadline: o.Config.Store.Deadline,
+		LocalShare: int(o.Config.Store.LocalShare), Owned: owned.New(o.Redis, o.Log), Log: o.Log, Metrics: a.registry,
 	})
 	if err = pricing.Register(a.registry, func() *pricing.Catalogue { return a.guard.Policy().Catalogue }, time.Now); err != nil {
 		return nil, err
 	}
 	warnOldPrices(set.policy.Catalogue, time.Now(), o.Log)
-	if a.queue, err = queue.New(o.Redis, set.pools, queue.Options{Scripts: scripts, Logger: o.Log, Registerer: a.registry, Lease: o.Config.Queue.Lease}); err != nil {
+	if a.queue, err = queue.New(o.Redis, set.pools, a.queueOptions(set, scripts)); err != nil {
+		return nil, err
+	}
+	a.rejoin = rejoin.New(o.Redis, rejoin.Options{Logger: o.Log})
+	hooks := set.webhooks
+	hooks.Log, hooks.Metrics = o.Log, a.registry
+	if a.webhooks, err = webhook.New(o.Redis, hooks); err != nil {
+		return nil, err
+	}
+	if err = a.openFiles(o.Roles); err != nil {
 		return nil, err
 	}
 	if o.Roles&Worker != 0 {
@@ -120,12 +152,28 @@ func New(o Options) (*App, error) {
 func (a *App) proxyOptions(d *proxy.Directory) proxy.Options {
 	c := a.cfg
 	return proxy.Options{
-		Guard: a.guard, Queue: a.queue, Directory: d, TrustedProxies: c.TrustedProxies,
+		Guard: a.guard, Queue: a.queue, Rejoin: a.rejoin, Directory: d, Webhooks: a.webhooks, TrustedProxies: c.TrustedProxies,
 		MaxBody: int64(c.Requests.MaxBody), ReadBody: c.Timeouts.ReadBody, Write: c.Timeouts.Write,
 		StoreDeadline: c.Store.Deadline,
 		Scan:          scanLimits(c),
-		HoldFor:       c.Queue.Hold, KeepAlive: c.Queue.KeepAlive, Log: a.log, Metrics: a.registry,
+		Files:         a.files, Batches: a.batches, MaxFile: int64(c.Files.MaxFile),
+		HoldFor: c.Queue.Hold, KeepAlive: c.Queue.KeepAlive, KeepAnswer: c.Queue.ResultTTL, Log: a.log, Metrics: a.registry,
 	}
+}
+
+func (a *App) queueOptions(set *settings, scripts redis.Scripter) queue.Options {
+	o := queueOptions(a.cfg, set)
+	o.Scripts, o.Logger, o.Registerer = scripts, a.log, a.registry
+	return o
+}
+
+// observe hands what a provider says of its limits to the queue.
+func (a *App) observe(ctx context.Context, h guard.Head) time.Duration {
+	rest, err := a.queue.Observe(ctx, h.Pool, queue.Reply{Model: h.Model, Status: h.Status, Header: h.Header, Sent: h.Sent})
+	if err != nil {
+		a.log.Warn("what the provider says of its limits is not shared", "pool", h.Pool, "error", err)
+	}
+	return rest
 }
 
 func scanLimits(c *config.Config) wire.Limits {
@@ -149,6 +197,10 @@ func (a *App) AdminURL() string { return "http://" + a.admin.Addr().String() }
 func (a *App) Run(ctx context.Context) error {
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
+	caps := func() []budget.Cap { return a.guard.Policy().Caps }
+	if err := budget.RegisterCaps(background, a.registry, a.budget, caps); err != nil {
+		return err
+	}
 	// The parts that keep leases alive outlive the calls that hold them.
 	keepers, keeping := errgroup.WithContext(background)
 	keepers.Go(func() error { return quiet(a.budget.Run(keeping)) })
@@ -157,6 +209,14 @@ func (a *App) Run(ctx context.Context) error {
 	}
 	keepers.Go(func() error { return quiet(a.calibration.Run(keeping)) })
 	keepers.Go(func() error { return quiet(a.queue.Run(keeping)) })
+	keepers.Go(func() error { return quiet(a.rejoin.Run(keeping)) })
+	if a.files != nil {
+		keepers.Go(func() error { return quiet(a.files.Run(keeping)) })
+	}
+	if a.worker != nil { // jobs may end to the last moment
+		keepers.Go(func() error { return quiet(a.webhooks.Run(keeping)) })
+		keepers.Go(func() error { return quiet(a.announce(keeping)) })
+	}
 
 	servers, serving := errgroup.WithContext(ctx)
 	servers.Go(func() error { return a.serveAdmin(serving, background) })
@@ -165,6 +225,9 @@ func (a *App) Run(ctx context.Context) error {
 	}
 	if a.worker != nil {
 		servers.Go(func() error { return quiet(a.worker.Run(serving)) })
+	}
+	if a.batchRunner != nil {
+		servers.Go(func() error { return quiet(a.batchRunner.Run(serving)) })
 	}
 	servers.Go(func() error {
 		select {
@@ -185,12 +248,13 @@ func (a *App) Run(ctx context.Context) error {
 
 	settle, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
 	defer cancel()
-	if closeErr := a.guard.Close(settle); closeErr != nil {
-		a.log.Error("not every call could be settled; the rest expires and is charged in full", "error", closeErr)
-	}
+	a.settle(settle)
 	stop()
-	err = errors.Join(err, keepers.Wait())
+	err = errors.Join(err, keepers.Wait(), a.journal.Close())
 	a.set.Close()
+	if a.blobs != nil {
+		err = errors.Join(err, a.blobs.Close())
+	}
 	return err
 }
 

@@ -13,6 +13,8 @@ import (
 	"github.com/llmguard/llmguard/providers"
 	"github.com/llmguard/llmguard/proxy"
 	"github.com/llmguard/llmguard/queue"
+	"github.com/llmguard/llmguard/seal"
+	"github.com/llmguard/llmguard/webhook"
 )
 
 // settings is a configuration in the terms of the packages that obey it.
@@ -21,6 +23,9 @@ type settings struct {
 	directory *proxy.Directory
 	pools     []queue.Pool
 	workers   map[string]int // by pool
+	weights   map[string]int // by "org" and "org user", those that are not 100
+	seal      *seal.Ring
+	webhooks  webhook.Options
 }
 
 // convert maps the file onto the packages' own options.
@@ -39,9 +44,13 @@ func convert(c *config.Config) (*settings, error) {
 		},
 		directory: &proxy.Directory{ByHash: map[string]proxy.Principal{}},
 		workers:   map[string]int{},
+		weights:   map[string]int{},
 	}
 	for _, p := range c.Auth.Peppers {
 		s.directory.Peppers = append(s.directory.Peppers, keys.Pepper{ID: p.ID, Secret: p.Secret.Reveal()})
+	}
+	if s.policy.Caps, err = Caps(c); err != nil {
+		return nil, err
 	}
 	for i := range c.Orgs {
 		if err := s.addOrg(c, &c.Orgs[i]); err != nil {
@@ -49,7 +58,21 @@ func convert(c *config.Config) (*settings, error) {
 		}
 	}
 	s.addPools(c)
+	if s.seal, err = sealOf(c.Queue.SealKeys); err != nil {
+		return nil, err
+	}
+	if s.webhooks, err = webhookOptions(c); err != nil {
+		return nil, err
+	}
 	return s, nil
+}
+
+func sealOf(list []config.SealKey) (*seal.Ring, error) {
+	ring := make([]seal.Key, len(list))
+	for i, k := range list {
+		ring[i] = seal.Key{ID: k.ID, Secret: k.Secret.Reveal()}
+	}
+	return seal.NewRing(ring...)
 }
 
 func upstreams(list []config.Provider) (*providers.Set, error) {
@@ -62,7 +85,8 @@ func upstreams(list []config.Provider) (*providers.Set, error) {
 		}
 		up := &providers.Provider{
 			ID: p.ID, BaseURL: base, APIKey: p.APIKey.Reveal(), Headers: http.Header{},
-			Aliases: p.ModelMap, Models: p.Models,
+			Kind: providers.Kind(p.Kind), APIVersion: p.APIVersion, Deployments: p.Deployments,
+			Aliases: p.ModelMap, Models: p.Models, ServiceTier: p.ServiceTier,
 			ConnectTimeout: p.ConnectTimeout, HeaderTimeout: p.HeaderTimeout, IdleTimeout: p.IdleTimeout,
 		}
 		for name, value := range p.Headers {
@@ -88,7 +112,7 @@ func (s *settings) addPools(c *config.Config) {
 			s.pools = append(s.pools, queue.Pool{
 				ID: pool.ID, RPM: pool.RPM, TPM: pool.TPM, Concurrency: pool.Concurrency,
 				MaxJobs: pool.MaxJobs, MaxBytes: int64(pool.MaxBytes), MaxAge: pool.MaxAge,
-				ResultTTL: c.Queue.ResultTTL,
+				ResultTTL: c.Queue.ResultTTL, FixedQuota: !pool.LearnQuota, ActualTokens: pool.TPMCounting == "actual",
 			})
 			s.workers[pool.ID] = pool.WorkerConcurrency
 		}
@@ -98,16 +122,23 @@ func (s *settings) addPools(c *config.Config) {
 func (s *settings) addOrg(c *config.Config, o *config.Org) error {
 	org := &guard.Org{
 		ID: o.ID, Models: o.Models, Providers: o.Providers, UserLimits: map[string][]budget.Limit{},
-		DefaultOutputLimit: o.DefaultOutputLimit, AllowBuiltinTools: o.AllowBuiltinTools,
+		DefaultOutputLimit: o.DefaultOutputLimit, Grow: o.Hold == "grow", GrowStep: o.GrowStep, AllowBuiltinTools: o.AllowBuiltinTools,
 		OnDisconnect: guard.Disconnect(o.OnDisconnect), RefuseOverLimit: o.OverLimit == "refuse",
-		MaxWait: o.MaxWait, KeepStarted: !o.RetryStartedJobs,
+		OnStoreFailure: guard.StoreFailure(o.OnStoreFailure),
+		MaxWait:        o.MaxWait, KeepStarted: !o.RetryStartedJobs,
 	}
 	var err error
 	if org.Limits, err = limits(c, o.Limits, ""); err != nil {
 		return fmt.Errorf("org %s: %w", o.ID, err)
 	}
+	if o.Weight != 100 {
+		s.weights[o.ID] = o.Weight
+	}
 	for i := range o.Users {
 		u := &o.Users[i]
+		if u.Weight != 100 {
+			s.weights[o.ID+" "+u.ID] = u.Weight
+		}
 		if len(u.Limits) > 0 {
 			if org.UserLimits[u.ID], err = limits(c, o.UserLimits(u), u.ID); err != nil {
 				return fmt.Errorf("org %s, user %s: %w", o.ID, u.ID, err)
@@ -121,6 +152,36 @@ func (s *settings) addOrg(c *config.Config, o *config.Org) error {
 	}
 	s.policy.Orgs[o.ID] = org
 	return nil
+}
+
+// Caps are the spend caps of the configuration: the providers', then the
+// deployment's.
+func Caps(c *config.Config) ([]budget.Cap, error) {
+	var out []budget.Cap
+	add := func(provider string, list []config.SpendCap) error {
+		if len(list) == 0 {
+			return nil
+		}
+		plain := make([]config.Limit, len(list))
+		for i, one := range list {
+			plain[i] = one.Limit()
+		}
+		converted, err := limits(c, plain, "")
+		if err != nil {
+			return fmt.Errorf("spend caps of %s: %w", budget.Cap{Provider: provider}, err)
+		}
+		out = append(out, budget.Cap{Provider: provider, Limits: converted})
+		return nil
+	}
+	for i := range c.Providers {
+		if err := add(c.Providers[i].ID, c.Providers[i].SpendCaps); err != nil {
+			return nil, err
+		}
+	}
+	if err := add("", c.SpendCaps); err != nil {
+		return nil, err
+	}
+	return out, nil
 }
 
 // limits converts limits; user is whose own list they are part of, if any.

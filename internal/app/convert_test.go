@@ -34,27 +34,38 @@ var obeyed = map[string]string{
 	"Requests.MaxBody": "proxyOptions", "Requests.MaxDepth": "scanLimits", "Requests.MaxJSONTokens": "scanLimits",
 	"Timeouts.ReadHeader": "serveCalls", "Timeouts.ReadBody": "proxyOptions", "Timeouts.Write": "proxyOptions",
 	"Timeouts.Idle": "serveCalls", "Timeouts.Drain": "serveCalls", "Timeouts.Shutdown": "serveCalls",
-	"Store.OnFailure": "one choice", "Store.Deadline": "New, proxyOptions", "KillSwitch": "limits",
+	"Store.OnFailure": "package config", "Store.LocalShare": "New", "Orgs.OnStoreFailure": "addOrg", "Store.Deadline": "New, proxyOptions", "Store.HoldLease": "New", "Store.JournalDir": "openJournal", "Store.JournalMax": "openJournal", "KillSwitch": "limits",
 	"UnknownModelPrice": "ReadPrices", "Prices": "ReadPrices",
-	"Providers.ID": "upstreams", "Providers.Kind": "one choice", "Providers.BaseURL": "upstreams", "Providers.APIKey": "upstreams",
+	"Providers.ID": "upstreams", "Providers.Kind": "upstreams", "Providers.APIVersion": "upstreams", "Providers.Deployments": "upstreams", "Providers.BaseURL": "upstreams", "Providers.APIKey": "upstreams",
 	"Providers.Organization": "upstreams", "Providers.Project": "upstreams", "Providers.Headers": "upstreams",
 	"Providers.ConnectTimeout": "upstreams", "Providers.HeaderTimeout": "upstreams", "Providers.IdleTimeout": "upstreams",
-	"Providers.Models": "upstreams", "Providers.ModelMap": "upstreams",
+	"Providers.Models": "upstreams", "Providers.ServiceTier": "upstreams", "Providers.ModelMap": "upstreams",
 	"Providers.Pools.ID": "addPools", "Providers.Pools.Models": "upstreams", "Providers.Pools.RPM": "addPools",
-	"Providers.Pools.TPM": "addPools", "Providers.Pools.TPMCounting": "one choice", "Providers.Pools.Concurrency": "addPools",
+	"Providers.Pools.TPM": "addPools", "Providers.Pools.TPMCounting": "addPools", "Providers.Pools.LearnQuota": "addPools", "Providers.Pools.Concurrency": "addPools",
 	"Providers.Pools.MaxJobs": "addPools", "Providers.Pools.MaxBytes": "addPools", "Providers.Pools.MaxAge": "addPools",
 	"Providers.Pools.WorkerConcurrency": "addPools",
 	"Orgs.ID":                           "addOrg", "Orgs.Name": "for people", "Orgs.Models": "addOrg", "Orgs.Providers": "addOrg",
-	"Orgs.DefaultOutputLimit": "addOrg", "Orgs.OverLimit": "addOrg", "Orgs.MaxWait": "addOrg", "Orgs.OnDisconnect": "addOrg",
-	"Orgs.AllowBuiltinTools": "addOrg", "Orgs.RetryStartedJobs": "addOrg",
+	"Orgs.DefaultOutputLimit": "addOrg", "Orgs.Hold": "addOrg", "Orgs.GrowStep": "addOrg", "Orgs.OverLimit": "addOrg", "Orgs.MaxWait": "addOrg", "Orgs.OnDisconnect": "addOrg",
+	"Orgs.AllowBuiltinTools": "addOrg", "Orgs.Weight": "addOrg", "Orgs.Users.Weight": "addOrg",
+	"Queue.OrgShare": "queueOptions", "Queue.UserShare": "queueOptions", "Queue.MemoryShare": "queueOptions", "Queue.MaxAttempts": "queueOptions",
+	"Queue.Shares.Interactive": "queueOptions", "Queue.Shares.Async": "queueOptions", "Queue.Shares.Batch": "queueOptions",
+	"Queue.DeadLetters": "queueOptions", "Queue.DeadTTL": "queueOptions", "Orgs.RetryStartedJobs": "addOrg",
 	"Orgs.Users.ID": "addOrg", "Orgs.Users.Keys.ID": "addOrg", "Orgs.Users.Keys.Hash": "addOrg",
 	"Orgs.Users.Keys.Models": "addOrg", "Orgs.Users.Keys.Expires": "addOrg", "Orgs.Users.Keys.Disabled": "addOrg",
 	"Limits.Name": "limits", "Limits.Subject": "limits", "Limits.Only": "limits", "Limits.Models": "limits",
 	"Limits.Endpoints": "limits", "Limits.Metric": "limits", "Limits.Mode": "limits", "Limits.Amount": "shapeOf",
 	"Limits.Window": "shapeOf", "Limits.Exact": "shapeOf", "Limits.Calendar": "shapeOf", "Limits.TZ": "shapeOf",
 	"Limits.Bucket.Capacity": "shapeOf", "Limits.Bucket.Refill": "shapeOf",
-	"Queue.ResultTTL": "addPools", "Queue.Lease": "New", "Queue.Shutdown": "New", "Queue.Hold": "proxyOptions", "Queue.KeepAlive": "proxyOptions",
+	"Queue.ResultTTL": "addPools, proxyOptions", "Queue.SealKeys.ID": "sealOf", "Queue.SealKeys.Secret": "sealOf", "Queue.Lease": "New", "Queue.Shutdown": "New", "Queue.Hold": "proxyOptions", "Queue.KeepAlive": "proxyOptions",
+	"SpendCaps.Name": "Caps", "SpendCaps.Models": "Caps", "SpendCaps.Endpoints": "Caps", "SpendCaps.Metric": "Caps",
+	"SpendCaps.Mode": "Caps", "SpendCaps.Amount": "Caps", "SpendCaps.Window": "Caps", "SpendCaps.Exact": "Caps",
+	"SpendCaps.Calendar": "Caps", "SpendCaps.TZ": "Caps", "SpendCaps.Bucket.Capacity": "Caps", "SpendCaps.Bucket.Refill": "Caps",
+	"Webhooks.AllowNetworks": "webhookOptions", "Webhooks.AllowHTTP": "webhookOptions", "Webhooks.CAFile": "webhookOptions", "Webhooks.Timeout": "webhookOptions", "Webhooks.GiveUp": "webhookOptions",
+	"Orgs.Webhooks.URL": "webhooksOf", "Orgs.Webhooks.Secrets": "signers", "Orgs.Webhooks.Events": "webhooksOf",
+	"Orgs.RequestWebhooks.Hosts": "webhooksOf", "Orgs.RequestWebhooks.Secrets": "signers",
 	"Ledger.ExportDir": "exporter", "Ledger.MaxEntries": "LedgerLength",
+	"Files.Store": "openFiles", "Files.MaxFile": "proxyOptions", "Files.TTL": "openFiles", "Files.MaxOrgBytes": "openFiles",
+	"Batches.MaxLines": "openFiles", "Batches.InQueue": "openFiles", "Batches.OverBudget": "openFiles",
 	"Log.Level": "Logger", "Log.Format": "Logger",
 }
 
@@ -75,7 +86,7 @@ func TestEveryFieldIsObeyed(t *testing.T) {
 		for i := range typ.NumField() {
 			f := typ.Field(i)
 			name := f.Name
-			if name != "Limits" && path != "" { // those of users and orgs are the same
+			if name != "Limits" && name != "SpendCaps" && path != "" { // those of all subjects are the same
 				name = path + "." + f.Name
 			}
 			if f.IsExported() {
@@ -98,22 +109,27 @@ providers:
     organization: org-1
     project: proj-1
     headers: {x-extra: "7"}
+    service_tier: priority
+    spend_caps: [{name: day, metric: tokens, amount: 20, calendar: day, tz: Europe/Berlin, models: ["gpt-5*"], endpoints: [chat.completions], mode: shadow}]
     connect_timeout: 1s
     response_header_timeout: 2s
     idle_timeout: 3s
     models: [listed]
     model_map: {smart: gpt-4o}
-    pools: [{id: big, models: ["gpt-4*"], rpm: 5, tpm: 6, concurrency: 7, max_jobs: 8, max_bytes: 9KB, max_age: 10s, worker_concurrency: 11}, {id: rest}]
+    pools: [{id: big, models: ["gpt-4*"], rpm: 5, tpm: 6, tpm_counting: actual, learn_quota: false, concurrency: 7, max_jobs: 8, max_bytes: 9KB, max_age: 10s, worker_concurrency: 11}, {id: rest}]
 orgs:
   - id: acme
     models: ["gpt-*"]
     providers: [openai]
     default_output_limit: 12
+    hold: grow
+    grow_step: 21
     over_limit: wait
     max_wait: 13s
     on_disconnect: finish
     allow_builtin_tools: true
     retry_started_jobs: false
+    weight: 200
     limits:
       - {name: a, subject: org, metric: cost, amount: $5, window: 1h}
       - {name: b, subject: user, metric: tokens, amount: 14, window: 1m, exact: true, models: ["gpt-4*"], endpoints: [embeddings], mode: shadow}
@@ -122,8 +138,12 @@ orgs:
       - {name: e, subject: user, metric: concurrency, amount: 18}
     users:
       - {id: alice, keys: [{id: k1, hash: "`+keys.Hash(pepper, key)+`", models: ["gpt-4o"], expires: 2030-01-31, disabled: true}]}
-      - {id: bob, limits: [{name: b, metric: tokens, amount: 19, window: 1m}]}
+      - {id: bob, weight: 50, limits: [{name: b, metric: tokens, amount: 19, window: 1m}]}
 queue: {result_ttl: 20s}
+spend_caps:
+  - {name: hour, amount: $21, window: 1h}
+  - {name: minute, metric: requests, amount: 22, window: 1m, exact: true}
+  - {name: prepaid, bucket: {capacity: $23, refill: $24/1h}, mode: "off"}
 `)
 	s, err := convert(c)
 	if err != nil {
@@ -132,14 +152,14 @@ queue: {result_ttl: 20s}
 	up := s.policy.Providers.All()[0]
 	if up.ID != "openai" || up.BaseURL.String() != "https://api.example.com/v1" || up.APIKey != "sk-1" || up.ConnectTimeout != time.Second || up.HeaderTimeout != 2*time.Second || up.IdleTimeout != 3*time.Second ||
 		up.Headers.Get("OpenAI-Organization") != "org-1" || up.Headers.Get("OpenAI-Project") != "proj-1" || up.Headers.Get("X-Extra") != "7" ||
-		up.Aliases["smart"] != "gpt-4o" || up.Models[0] != "listed" || up.Pools[0].Models[0] != "gpt-4*" {
+		up.ServiceTier != "priority" || up.Aliases["smart"] != "gpt-4o" || up.Models[0] != "listed" || up.Pools[0].Models[0] != "gpt-4*" {
 		t.Errorf("provider %+v", up)
 	}
-	if p := s.pools[0]; p.ID != "big" || p.RPM != 5 || p.TPM != 6 || p.Concurrency != 7 || p.MaxJobs != 8 || p.MaxBytes != 9000 || p.MaxAge != 10*time.Second || p.ResultTTL != 20*time.Second || s.workers["big"] != 11 || len(s.pools) != 2 {
+	if p := s.pools[0]; p.ID != "big" || p.RPM != 5 || p.TPM != 6 || p.Concurrency != 7 || p.MaxJobs != 8 || p.MaxBytes != 9000 || p.MaxAge != 10*time.Second || p.ResultTTL != 20*time.Second || s.workers["big"] != 11 || !p.FixedQuota || !p.ActualTokens || s.pools[1].FixedQuota || s.pools[1].ActualTokens || len(s.pools) != 2 {
 		t.Errorf("pools %+v", s.pools)
 	}
 	org := s.policy.Orgs["acme"]
-	if org.Models[0] != "gpt-*" || org.Providers[0] != "openai" || org.DefaultOutputLimit != 12 || org.RefuseOverLimit || org.MaxWait != 13*time.Second || org.OnDisconnect != guard.Finish || !org.AllowBuiltinTools || !org.KeepStarted {
+	if org.Models[0] != "gpt-*" || org.Providers[0] != "openai" || org.DefaultOutputLimit != 12 || !org.Grow || org.GrowStep != 21 || org.RefuseOverLimit || org.MaxWait != 13*time.Second || org.OnDisconnect != guard.Finish || !org.AllowBuiltinTools || !org.KeepStarted {
 		t.Errorf("org %+v", org)
 	}
 	berlin, err := time.LoadLocation("Europe/Berlin")
@@ -156,6 +176,23 @@ queue: {result_ttl: 20s}
 	if !reflect.DeepEqual(org.Limits, want) {
 		t.Errorf("limits\n%+v\nwant\n%+v", org.Limits, want)
 	}
+	if want := map[string]int{"acme": 200, "acme bob": 50}; !reflect.DeepEqual(s.weights, want) {
+		t.Errorf("weights %v, want %v", s.weights, want)
+	}
+	wantCaps := []budget.Cap{
+		{Provider: "openai", Limits: []budget.Limit{{
+			ID: "day", Subject: budget.Org, Metric: budget.Tokens, Mode: budget.Shadow, Models: []string{"gpt-5*"}, Endpoints: []string{"chat.completions"},
+			Shape: budget.Shape{Kind: budget.Calendar, Amount: 20, Calendar: "day", Location: berlin},
+		}}},
+		{Limits: []budget.Limit{
+			{ID: "hour", Subject: budget.Org, Metric: budget.Cost, Mode: budget.Enforce, Shape: budget.Shape{Kind: budget.Window, Amount: 21e9, Window: time.Hour}},
+			{ID: "minute", Subject: budget.Org, Metric: budget.Requests, Mode: budget.Enforce, Shape: budget.Shape{Kind: budget.ExactWindow, Amount: 22, Window: time.Minute}},
+			{ID: "prepaid", Subject: budget.Org, Metric: budget.Cost, Mode: budget.Off, Shape: budget.Shape{Kind: budget.Bucket, Amount: 23e9, Refill: 24e9, Per: time.Hour}},
+		}},
+	}
+	if !reflect.DeepEqual(s.policy.Caps, wantCaps) {
+		t.Errorf("caps\n%+v\nwant\n%+v", s.policy.Caps, wantCaps)
+	}
 	bobs := org.UserLimits["bob"]
 	if len(bobs) != 5 || bobs[1].Shape.Amount != 19 || bobs[1].Only != "bob" || len(org.UserLimits) != 1 {
 		t.Errorf("bob's limits %+v", bobs)
@@ -169,6 +206,7 @@ queue: {result_ttl: 20s}
 func TestKillSwitch(t *testing.T) {
 	s, err := convert(read(t, `
 kill_switch: shadow
+spend_caps: [{name: a, amount: $5, window: 1h}]
 providers: [{id: p, base_url: "http://x/v1"}]
 orgs: [{id: acme, over_limit: refuse, limits: [{name: a, amount: $5, window: 1h}, {name: b, amount: $5, window: 1h, mode: "off"}]}]
 `))
@@ -176,8 +214,8 @@ orgs: [{id: acme, over_limit: refuse, limits: [{name: a, amount: $5, window: 1h}
 		t.Fatal(err)
 	}
 	org := s.policy.Orgs["acme"]
-	if org.Limits[0].Mode != budget.Shadow || org.Limits[1].Mode != budget.Off || !org.RefuseOverLimit {
-		t.Errorf("limits %+v", org.Limits)
+	if org.Limits[0].Mode != budget.Shadow || org.Limits[1].Mode != budget.Off || !org.RefuseOverLimit || s.policy.Caps[0].Limits[0].Mode != budget.Shadow {
+		t.Errorf("limits %+v, caps %+v", org.Limits, s.policy.Caps)
 	}
 }
 

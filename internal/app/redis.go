@@ -93,10 +93,45 @@ func CheckRedis(ctx context.Context, rdb redis.UniversalClient, log *slog.Logger
 	default: // volatile-* too: all our keys have a lifetime
 		return fmt.Errorf("redis evicts keys (maxmemory-policy %s): it would forget spending and lose jobs without a word. Set maxmemory-policy noeviction", policy)
 	}
+	if facts["arch_bits"] == "32" {
+		log.Warn("redis is a 32-bit build: its memory ends at 3 GB, and it then refuses calls; use a 64-bit one")
+	}
+	warnSkew(ctx, rdb, log)
 	if facts["aof_enabled"] == "0" {
 		log.Warn("redis keeps no append-only file: a restart forgets spending and loses jobs; set appendonly yes")
 	}
 	return nil
+}
+
+// mostSkew is how far this machine's clock may be from Redis's before the
+// operator is told.
+const mostSkew = time.Second
+
+// warnSkew compares the clocks. Limits go by Redis's; prices, expiries of keys
+// and deadlines by this machine's.
+func warnSkew(ctx context.Context, rdb redis.UniversalClient, log *slog.Logger) {
+	asked := time.Now()
+	there, err := rdb.Time(ctx).Result()
+	if err != nil {
+		return
+	}
+	here := time.Now()
+	if skew := skewOf(asked, here, there); skew.Abs() > mostSkew {
+		log.Warn("the clocks of this machine and of redis differ: run a time service on both", "redis_is_ahead_by", skew)
+	}
+}
+
+// skewOf is how far a clock that was read between two moments is ahead, at
+// least.
+func skewOf(asked, answered, there time.Time) time.Duration {
+	switch {
+	case there.Before(asked):
+		return there.Sub(asked)
+	case there.After(answered):
+		return there.Sub(answered)
+	default:
+		return 0
+	}
 }
 
 func parseInfo(text string) map[string]string {

@@ -34,6 +34,9 @@ func RunFile(ctx context.Context, path string, roles Role, stderr io.Writer) err
 	if err := CheckRedis(ctx, rdb, log); err != nil {
 		return err
 	}
+	if cfg.Store.JournalDir == "" {
+		log.Warn("store.journal_dir is not set: ends of calls that redis does not take are kept in memory only")
+	}
 	a, err := New(Options{Config: cfg, Redis: rdb, Roles: roles, Log: log})
 	if err != nil {
 		return err

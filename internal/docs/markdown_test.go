@@ -52,6 +52,9 @@ func TestConfigurations(t *testing.T) {
 		if strings.HasSuffix(name, "URL") {
 			return "redis://127.0.0.1:6379/0", true
 		}
+		if strings.HasSuffix(name, "HOOK_SECRET") {
+			return "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", true
+		}
 		return "0123456789abcdef", true
 	}
 	for _, path := range files(t, ".md") {

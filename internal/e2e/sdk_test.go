@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -17,7 +18,7 @@ import (
 
 // sdkStack serves a user with room and one who is over the limit after a call.
 func sdkStack(t *testing.T) (*stack, *process) {
-	s := newStack(t, fakeprovider.Options{}, `
+	s := newStack(t, fakeprovider.Options{}, fmt.Sprintf("files: {store: %q}", t.TempDir())+`
 providers:
   - {id: openai, base_url: "${provider}", api_key: "${provider_key}"}
 orgs:
@@ -47,7 +48,7 @@ func TestSDKNode(t *testing.T) {
 		t.Skip("the npm packages are not installed: `make test` installs them")
 	}
 	s, p := sdkStack(t)
-	cmd := exec.Command(node, "--test", "sdk.test.mjs")
+	cmd := exec.Command(node, "--test", "sdk.test.mjs", "media.test.mjs")
 	cmd.Dir = "node"
 	cmd.Env = append(os.Environ(), "BASE_URL="+p.URL, "API_KEY="+s.keys["alice"], "TIGHT_KEY="+s.keys["bob"])
 	out, err := cmd.CombinedOutput()

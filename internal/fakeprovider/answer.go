@@ -69,6 +69,9 @@ func (s *Server) answerTo(q *Request, b *Behaviour) (*answer, error) {
 		a.usage.Completion += c.tokens + c.reasoning
 		a.usage.Reasoning += c.reasoning
 	}
+	if per := q.N / max(len(q.inputs), 1); q.bestOf > per { // those that were not the best are billed too
+		a.usage.Completion = a.usage.Completion * int64(q.bestOf) / int64(per)
+	}
 	a.usage.Prompt = q.promptTokens()
 	a.prediction(q)
 	s.cached(q, b, &a.usage)

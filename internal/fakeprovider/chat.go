@@ -39,8 +39,11 @@ type plainMessage struct {
 const fingerprint = "fp_fake000001"
 
 // chat answers POST /v1/chat/completions.
-func (x *exchange) chat() error {
-	leave, err := x.admit(x.q.chat)
+func (x *exchange) chat() error { return x.generate(x.q.chat) }
+
+// generate answers what a model writes text for.
+func (x *exchange) generate(read func() error) error {
+	leave, err := x.admit(read)
 	defer leave()
 	if err != nil {
 		return err
@@ -73,6 +76,14 @@ func (x *exchange) plain(a *answer) {
 		return
 	}
 	x.used(a.usage)
+	switch x.r.URL.Path {
+	case "/v1/responses":
+		x.plainResponse(a)
+		return
+	case "/v1/completions":
+		x.plainText(a)
+		return
+	}
 	body := completion{
 		ID: a.id, Object: "chat.completion", Created: a.created, Model: a.model,
 		Usage: x.usage(chatUsage(a.usage)), Tier: a.tier, Fingerprint: fingerprint,

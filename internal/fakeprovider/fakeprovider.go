@@ -1,5 +1,6 @@
 // Package fakeprovider is a real HTTP server that speaks OpenAI's wire:
-// chat completions (streamed or not), embeddings and models, with plausible
+// chat completions, responses (both streamed or not), the older completions,
+// embeddings, moderations and models, with plausible
 // text, usage, rate-limit headers, and faults on demand.
 //
 // It is what "llmguard dev" talks to when there is no provider key, and the
@@ -83,6 +84,7 @@ type Server struct {
 	script   func(*Request) Behaviour
 	byModel  map[string]Behaviour
 	attempts map[string]int // by hash of the body, for Behaviour.Times
+	kept     map[string]*response
 
 	http     *http.Server
 	listener net.Listener
@@ -98,6 +100,7 @@ func New(opts Options) *Server {
 		now:      time.Now,
 		byModel:  make(map[string]Behaviour),
 		attempts: make(map[string]int),
+		kept:     make(map[string]*response),
 	}
 	s.closed, s.close = context.WithCancel(context.Background())
 	return s

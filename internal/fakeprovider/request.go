@@ -38,6 +38,11 @@ type Request struct {
 	inputs     []input // embeddings
 	dimensions int
 	base64     bool
+	creation   creation
+	items      []json.RawMessage // of a Responses input
+	hidden     int64             // tokens of the response it goes on from
+	echo       bool              // an older completion repeats its prompt
+	bestOf     int
 }
 
 type message struct {

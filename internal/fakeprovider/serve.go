@@ -88,9 +88,19 @@ func (x *exchange) authorize() error {
 func (x *exchange) route() error {
 	path, method := x.r.URL.Path, http.MethodGet
 	var handle func() error
+	if c := creates[path]; c != nil {
+		method, handle = http.MethodPost, func() error { return x.create(c) }
+	}
 	switch {
+	case handle != nil:
 	case path == "/v1/chat/completions":
 		method, handle = http.MethodPost, x.chat
+	case path == "/v1/completions":
+		method, handle = http.MethodPost, x.completions
+	case path == "/v1/moderations":
+		method, handle = http.MethodPost, x.moderations
+	case path == "/v1/responses" || strings.HasPrefix(path, "/v1/responses/"):
+		method, handle = x.responsesRoute()
 	case path == "/v1/embeddings":
 		method, handle = http.MethodPost, x.embeddings
 	case path == "/v1/models":

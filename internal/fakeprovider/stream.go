@@ -49,10 +49,27 @@ type stream struct {
 	sent    int   // content chunks
 	middle  int   // chunks before the fault
 	over    bool  // nothing more may be written
+	form    form
+}
+
+// form writes the events of one endpoint's streams.
+type form interface {
+	begin()               // before the first piece
+	piece(i int, d delta) // of choice i
+	end()                 // finish reasons, usage and whatever comes last
+	fail(e *apiError)     // an error in place of the rest
 }
 
 func newStream(x *exchange, a *answer) *stream {
 	s := &stream{x: x, a: a, out: x.w, newline: "\n"}
+	switch x.r.URL.Path {
+	case "/v1/responses":
+		s.form = &responseForm{s: s, r: newResponse(x, a)}
+	case "/v1/completions":
+		s.form = textForm{s}
+	default:
+		s.form = chatForm{s}
+	}
 	s.flush = func() { _ = http.NewResponseController(x.w).Flush() }
 	switch x.b.Newline {
 	case "crlf":
@@ -96,11 +113,22 @@ func (s *stream) run() {
 	s.end()
 }
 
-// begin sends the chunks that name the role; hidden thinking is done by then.
+// begin announces the answer; hidden thinking is done by then.
 func (s *stream) begin() {
-	for i, c := range s.a.choices {
+	for _, c := range s.a.choices {
 		s.usage.Completion += c.reasoning
 		s.usage.Reasoning += c.reasoning
+	}
+	s.form.begin()
+	s.x.used(s.usage)
+}
+
+// chatForm writes chat.completion.chunks.
+type chatForm struct{ *stream }
+
+// begin sends the chunks that name the role.
+func (s chatForm) begin() {
+	for i, c := range s.a.choices {
 		d := delta{Role: "assistant"}
 		if len(c.calls) == 0 {
 			empty := ""
@@ -108,7 +136,34 @@ func (s *stream) begin() {
 		}
 		s.chunk(i, d, nil)
 	}
-	s.x.used(s.usage)
+}
+
+func (s chatForm) piece(i int, d delta) { s.chunk(i, d, nil) }
+
+func (s chatForm) fail(e *apiError) { s.event(e.body()) }
+
+func (s chatForm) end() {
+	for i, c := range s.a.choices {
+		s.chunk(i, delta{}, &c.finish)
+	}
+	if s.x.q.IncludeUsage && s.x.b.Usage != UsageEvery {
+		if raw := s.x.usage(chatUsage(s.usage)); raw != nil {
+			c := s.frame()
+			c.Choices, c.Usage = []chunkChoice{}, raw
+			s.event(s.x.b.omit(encode(c)))
+		}
+	}
+	s.sayDone()
+}
+
+// sayDone sends [DONE], or leaves it out.
+func (s *stream) sayDone() {
+	s.x.outcome(OK)
+	if s.x.b.Cut == CutNoDone {
+		s.x.outcome(WasCut)
+		return
+	}
+	s.event([]byte("[DONE]"))
 }
 
 // piece is one delta and the tokens in it.
@@ -209,7 +264,7 @@ func (s *stream) content(i int, p piece) bool {
 	}
 	s.sent++
 	s.usage.Completion += p.tokens
-	s.chunk(i, p.delta, nil)
+	s.form.piece(i, p.delta)
 	s.x.used(s.usage)
 	if !s.over && !s.x.s.sleep(s.x.ctx, s.gap) {
 		s.gone()
@@ -247,7 +302,7 @@ func (s *stream) fault() {
 	case CutError:
 		fail := *b
 		fail.Status = 500
-		s.event(fail.scripted().body())
+		s.form.fail(fail.scripted())
 		s.over = true
 		s.x.outcome(WasCut)
 	}
@@ -259,29 +314,14 @@ func (s *stream) gone() {
 	s.x.abandon()
 }
 
-// end sends finish reasons, usage and [DONE].
+// end completes the answer.
 func (s *stream) end() {
 	if s.over {
 		return
 	}
 	s.usage = s.a.usage
 	s.x.used(s.usage)
-	for i, c := range s.a.choices {
-		s.chunk(i, delta{}, &c.finish)
-	}
-	if s.x.q.IncludeUsage && s.x.b.Usage != UsageEvery {
-		if raw := s.x.usage(chatUsage(s.usage)); raw != nil {
-			c := s.frame()
-			c.Choices, c.Usage = []chunkChoice{}, raw
-			s.event(s.x.b.omit(encode(c)))
-		}
-	}
-	s.x.outcome(OK)
-	if s.x.b.Cut == CutNoDone {
-		s.x.outcome(WasCut)
-		return
-	}
-	s.event([]byte("[DONE]"))
+	s.form.end()
 }
 
 func (s *stream) frame() chunk {

@@ -18,6 +18,9 @@ func countText(model, text string) int64 {
 // messages, tools as they are rendered, a schema as its JSON. It is what the
 // tokenizer expects, not what it would hold: never above a sound estimate.
 func (q *Request) promptTokens() int64 {
+	if q.Path == "/v1/completions" {
+		return q.promptsTokens()
+	}
 	perRequest, perMessage, perName := tokenizer.ChatOverhead(q.Model)
 	total := int64(perRequest)
 	for _, m := range q.messages {
@@ -44,7 +47,7 @@ func (q *Request) promptTokens() int64 {
 	}
 	var schema bytes.Buffer
 	_ = json.Compact(&schema, q.format.JSONSchema.Schema) // an absent one stays empty
-	return total + countText(q.Model, schema.String())
+	return total + q.hidden + countText(q.Model, schema.String())
 }
 
 // imageTokens knows the size of images that are in the request, and takes all

@@ -10,6 +10,7 @@ type counts struct {
 	prompt, total int64
 	completion    *int64
 	in, out       map[string]int64
+	responses     bool // by the names Responses uses
 }
 
 // chatUsage is the usage of a chat completion, as OpenAI names its parts.
@@ -51,11 +52,15 @@ func (b *Behaviour) usage(c counts) json.RawMessage {
 		c.in, c.out = nil, nil
 	}
 	write := func(n int64) json.RawMessage { return b.number(n) }
-	doc := map[string]any{"prompt_tokens": write(c.prompt), "total_tokens": write(c.total)}
-	if c.completion != nil {
-		doc["completion_tokens"] = write(*c.completion)
+	input, output := "prompt_tokens", "completion_tokens"
+	if c.responses {
+		input, output = "input_tokens", "output_tokens"
 	}
-	for name, details := range map[string]map[string]int64{"prompt_tokens_details": c.in, "completion_tokens_details": c.out} {
+	doc := map[string]any{input: write(c.prompt), "total_tokens": write(c.total)}
+	if c.completion != nil {
+		doc[output] = write(*c.completion)
+	}
+	for name, details := range map[string]map[string]int64{input + "_details": c.in, output + "_details": c.out} {
 		if details == nil {
 			continue
 		}

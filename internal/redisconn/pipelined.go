@@ -50,8 +50,8 @@ func (s scripter) EvalSha(ctx context.Context, sha1 string, keys []string, args 
 func (s scripter) send(ctx context.Context, name, script string, keys []string, args []any) *redis.Cmd {
 	all := make([]any, 0, 3+len(keys)+len(args))
 	all = append(all, name, script, len(keys))
-	for _, key := range keys {
-		all = append(all, key)
+	for i := range keys {
+		all = append(all, &keys[i]) // an interface of a string is a piece of memory each
 	}
 	all = append(all, args...)
 	cmd := redis.NewCmd(ctx, all...)

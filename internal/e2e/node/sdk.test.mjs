@@ -108,3 +108,39 @@ test('a stream the provider breaks off is an error', async () => {
     for await (const chunk of stream) void chunk;
   }, OpenAI.APIError);
 });
+
+test('batch: upload, create, poll, read', async () => {
+  const line = (id, url = '/v1/chat/completions') => JSON.stringify({
+    custom_id: id, method: 'POST', url, body: { model, messages, max_tokens: 20 },
+  });
+  const upload = (text) => client.files.create({ file: new File([text], 'in.jsonl'), purpose: 'batch' });
+  const run = async (file) => {
+    const made = await client.batches.create({ input_file_id: file.id, endpoint: '/v1/chat/completions', completion_window: '24h' });
+    assert.equal(made.status, 'validating');
+    for (;;) {
+      const batch = await client.batches.retrieve(made.id);
+      if (['completed', 'failed', 'expired', 'cancelled'].includes(batch.status)) return batch;
+      await new Promise((wake) => setTimeout(wake, 100));
+    }
+  };
+  const file = await upload([line('a'), line('b')].join('\n'));
+  assert.equal(file.purpose, 'batch');
+  const batch = await run(file);
+  assert.deepEqual(batch.request_counts, { total: 2, completed: 2, failed: 0 });
+  assert.ok(batch.usage.total_tokens > 0);
+  const lines = (await (await client.files.content(batch.output_file_id)).text()).trim().split('\n').map((l) => JSON.parse(l));
+  assert.deepEqual(lines.map((l) => l.custom_id).sort(), ['a', 'b']);
+  assert.ok(lines.every((l) => l.response.status_code === 200 && l.response.body.choices[0].message.content));
+
+  const broken = await run(await upload([line('a'), line('a')].join('\n')));
+  assert.equal(broken.status, 'failed');
+  assert.equal(broken.errors.data[0].code, 'duplicate_custom_id');
+  assert.equal(broken.errors.data[0].line, 2);
+
+  const ids = [];
+  for await (const one of client.batches.list({ limit: 1 })) ids.push(one.id);
+  assert.deepEqual(ids, [broken.id, batch.id]);
+  assert.equal((await client.files.delete(file.id)).deleted, true);
+  await assert.rejects(client.files.retrieve(file.id), (e) => e.status === 404);
+  await assert.rejects(client.batches.cancel(batch.id), (e) => e.status === 400);
+});

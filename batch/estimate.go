@@ -1,0 +1,95 @@
+package batch
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/pricing"
+)
+
+// shortfall says which limit cannot pay for a batch within its window.
+type shortfall struct {
+	certain bool // the input alone costs more
+	text    string
+}
+
+// shortfall compares what a batch may cost with what every limit on cost can
+// let through until it expires, if nobody else uses it; nil when it fits.
+func (t *turn) shortfall(ctx context.Context, c *check, caller guard.Caller) (*shortfall, error) {
+	statuses, err := t.r.opts.Guard.Status(ctx, caller)
+	if err != nil {
+		return nil, fmt.Errorf("batch: limits: %w", err)
+	}
+	left := time.Until(t.b.Expires)
+	var worst *shortfall
+	for _, l := range c.limits {
+		if l.Metric != budget.Cost || l.Mode == budget.Shadow {
+			continue
+		}
+		for _, st := range statuses {
+			if st.LimitID != l.ID {
+				continue
+			}
+			room := capacity(l.Shape, st, left)
+			if int64(c.most) <= room || worst != nil && worst.certain {
+				continue
+			}
+			worst = &shortfall{certain: int64(c.least) > room, text: fmt.Sprintf(
+				"The batch may cost up to %s (%s for its input alone), and limit %q of this %s lets at most %s through in the batch's window: lines beyond that would not run.",
+				c.most, c.least, l.ID, l.Subject, pricing.Nano(room))}
+		}
+	}
+	return worst, nil
+}
+
+// capacity is the most that a limit lets through within d, beginning as it is.
+func capacity(s budget.Shape, st budget.Status, d time.Duration) int64 {
+	switch s.Kind {
+	case budget.Bucket:
+		if s.Refill <= 0 || s.Per <= 0 {
+			return st.Remaining
+		}
+		return plus(st.Remaining, times(s.Refill, int64(d/s.Per)+1))
+	case budget.Window, budget.ExactWindow:
+		return plus(st.Remaining, times(s.Amount, int64(d/s.Window)+1))
+	case budget.Calendar:
+		if d < st.Reset {
+			return st.Remaining
+		}
+		return plus(st.Remaining, times(s.Amount, int64((d-st.Reset)/period(s.Calendar))+1))
+	}
+	return math.MaxInt64
+}
+
+// period is the shortest that a calendar period can be.
+func period(calendar string) time.Duration {
+	switch calendar {
+	case "minute":
+		return time.Minute
+	case "hour":
+		return time.Hour
+	case "day":
+		return 23 * time.Hour
+	case "week":
+		return 7*24*time.Hour - time.Hour
+	}
+	return 28*24*time.Hour - time.Hour
+}
+
+func plus(a, b int64) int64 {
+	if a > math.MaxInt64-b {
+		return math.MaxInt64
+	}
+	return a + b
+}
+
+func times(a, b int64) int64 {
+	if b > 0 && a > math.MaxInt64/b {
+		return math.MaxInt64
+	}
+	return a * b
+}

@@ -1,0 +1,177 @@
+package batch
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+
+	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/files"
+	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/pricing"
+)
+
+// maxProblems bounds the list of what is wrong with an input file.
+const maxProblems = 100
+
+// check is what is known of an input file while it is read.
+type check struct {
+	problems []Problem
+	lines    int64 // requests
+	last     int   // number of the last line that is one
+	model    string
+	seen     map[[16]byte]int // lines by the hash of their custom_id
+	least    pricing.Nano     // what the input alone costs
+	most     pricing.Nano     // what is held for all lines together
+	limits   []budget.Limit
+	pool     string
+}
+
+// validate reads the input file to its end, in constant memory but for one hash
+// a line, and lets the batch begin or fail.
+func (t *turn) validate(ctx context.Context) error {
+	c := &check{seen: make(map[[16]byte]int)}
+	caller, err := t.caller()
+	if err != nil {
+		c.add(0, problem("org_gone", "", err.Error()))
+		return t.fail(ctx, c.problems)
+	}
+	if err := t.readAll(ctx, c, caller); err != nil {
+		if !errors.Is(err, files.ErrNotFound) {
+			return err
+		}
+		c.add(0, problem("file_not_found", "input_file_id", "The input file is gone."))
+	}
+	if c.lines == 0 && len(c.problems) == 0 {
+		c.add(0, problem("empty_file", "", "The file is empty: it has no request."))
+	}
+	if len(c.problems) > 0 {
+		return t.fail(ctx, c.problems)
+	}
+	return t.begin(ctx, c, caller)
+}
+
+// readAll checks every line, up to the most problems that are told.
+func (t *turn) readAll(ctx context.Context, c *check, caller guard.Caller) error {
+	r, err := t.open(ctx, position{})
+	if err != nil {
+		return err
+	}
+	for len(c.problems) < maxProblems {
+		line, err := r.next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if errors.Is(err, errLong) {
+			c.add(r.at.line, problem("line_too_large", "", fmt.Sprintf("The line has more than %d bytes.", t.r.opts.MaxLine)))
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("batch: read %s: %w", t.b.Input, err)
+		}
+		if c.lines++; c.lines > int64(t.r.opts.MaxLines) {
+			c.add(r.at.line, problem("too_many_tasks", "", fmt.Sprintf("The file has more than %d requests.", t.r.opts.MaxLines)))
+			return nil
+		}
+		if err := t.check(ctx, c, caller, line, r.at.line); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// check checks one line and adds up what it may cost. The error is one of
+// Redis.
+func (t *turn) check(ctx context.Context, c *check, caller guard.Caller, line []byte, number int) error {
+	req, wrong := parse(line, t.b.Endpoint, t.r.opts.Scan)
+	if wrong != nil {
+		c.add(number, wrong)
+		return nil
+	}
+	c.last = number
+	sum := sha256.Sum256([]byte(req.customID))
+	hash := [16]byte(sum[:16])
+	if first, twice := c.seen[hash]; twice {
+		c.add(number, problem("duplicate_custom_id", "custom_id", fmt.Sprintf("The custom_id of this line is that of line %d.", first)))
+		return nil
+	}
+	c.seen[hash] = number
+	if c.model == "" {
+		c.model = req.model
+	}
+	if req.model != c.model {
+		c.add(number, problem("model_mismatch", "body.model", fmt.Sprintf("All lines must name one model; this one names %.100q, the first %.100q.", req.model, c.model)))
+		return nil
+	}
+	plan, err := t.r.opts.Guard.PrepareKept(ctx, caller, req.parsed)
+	if errors.Is(err, budget.ErrUnavailable) {
+		return err
+	}
+	if err != nil {
+		c.add(number, problemOf(err, "invalid_request"))
+		return nil
+	}
+	c.limits, c.pool = plan.Limits, plan.Target.Pool
+	c.most, c.least = c.most+plan.Max.Cost, c.least+plan.Least()
+	return nil
+}
+
+func (c *check) add(line int, p *Problem) {
+	if line > 0 {
+		p.Line = &line
+	}
+	c.problems = append(c.problems, *p)
+}
+
+// fail ends a batch whose input file cannot be taken.
+func (t *turn) fail(ctx context.Context, problems []Problem) error {
+	text, err := json.Marshal(problems)
+	if err != nil {
+		return fmt.Errorf("batch: problems: %w", err)
+	}
+	st := step{Status: Failed, Stamp: []string{stampFailed}}
+	st.set("problems", string(text))
+	if err := t.write(ctx, st, Validating); err != nil {
+		return err
+	}
+	t.r.metrics.ended.WithLabelValues(string(Failed)).Inc()
+	return nil
+}
+
+// begin lets a checked batch run, if the budgets can pay for it.
+func (t *turn) begin(ctx context.Context, c *check, caller guard.Caller) error {
+	short, err := t.shortfall(ctx, c, caller)
+	if err != nil {
+		return err
+	}
+	if short != nil && (short.certain || t.r.opts.RefuseOverBudget) {
+		c.add(0, problem("insufficient_quota", "", short.text))
+		return t.fail(ctx, c.problems)
+	}
+	st := step{Status: InProgress, Stamp: []string{stampStarted}}
+	st.set("model", c.model)
+	st.set("pool", c.pool)
+	st.set("total", strconv.FormatInt(c.lines, 10))
+	st.set("last_line", strconv.Itoa(c.last))
+	st.set("estimate", strconv.FormatInt(int64(c.most), 10))
+	if short != nil {
+		text, err := json.Marshal([]string{short.text})
+		if err != nil {
+			return fmt.Errorf("batch: warnings: %w", err)
+		}
+		st.set("warnings", string(text))
+	}
+	if err := t.write(ctx, st, Validating); err != nil {
+		return err
+	}
+	t.b.Model, t.b.Total, t.b.Estimate = c.model, c.lines, int64(c.most)
+	t.b.lastLine, t.b.pool = c.last, c.pool
+	return nil
+}

@@ -1,0 +1,197 @@
+// Package blob keeps files outside Redis: in a directory that all processes
+// share, or in an S3-compatible bucket. It knows names and bytes only; what a
+// file is, and whose, is in package files.
+package blob
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"gocloud.dev/blob"
+	"gocloud.dev/blob/fileblob"
+	_ "gocloud.dev/blob/s3blob" // registers s3://
+	"gocloud.dev/gcerrors"
+)
+
+// ErrNotFound is returned for a blob that does not exist.
+var ErrNotFound = errors.New("blob: no such blob")
+
+// Store is a place for blobs. It is safe for concurrent use. Names are of
+// [a-z0-9_-], with slashes between.
+type Store struct {
+	bucket *blob.Bucket
+	where  string
+}
+
+// Open opens the store in a directory, which is made with mode 0700 if it is
+// missing, or at a URL s3://bucket?region=...&endpoint=... It connects to
+// nothing yet.
+func Open(ctx context.Context, where string) (*Store, error) {
+	if strings.Contains(where, "://") {
+		bucket, err := blob.OpenBucket(ctx, where)
+		if err != nil {
+			return nil, fmt.Errorf("blob: %w", err)
+		}
+		name, _, _ := strings.Cut(where, "?")
+		return &Store{bucket: bucket, where: name}, nil
+	}
+	bucket, err := fileblob.OpenBucket(where, &fileblob.Options{
+		CreateDir: true, DirFileMode: 0o700,
+		NoTempDir: true, // a rename into place has to stay on one file system
+		Metadata:  fileblob.MetadataDontWrite,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("blob: %w", err)
+	}
+	return &Store{bucket: bucket, where: where}, nil
+}
+
+// String is the directory, or the URL without its query.
+func (s *Store) String() string { return s.where }
+
+// Close ends the store; readers and writers must have been closed.
+func (s *Store) Close() error { return s.bucket.Close() }
+
+// Writer writes one blob. Nobody sees it before Commit, which replaces an
+// earlier blob of that name at once. It is for one goroutine, and ends with
+// Commit or Abort; Abort after Commit does nothing.
+type Writer struct {
+	w      *blob.Writer
+	cancel context.CancelFunc
+	n      int64
+	done   bool
+}
+
+// An upload to S3 goes in parts of this size, this many at once: the memory it
+// takes, however large the blob.
+const (
+	partSize  = 5 << 20
+	partsOpen = 2
+)
+
+// Create begins a blob. Cancelling ctx aborts it.
+func (s *Store) Create(ctx context.Context, name string) (*Writer, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	w, err := s.bucket.NewWriter(ctx, name, &blob.WriterOptions{
+		ContentType: "application/octet-stream", BufferSize: partSize, MaxConcurrency: partsOpen,
+	})
+	if err != nil {
+		cancel()
+		return nil, fmt.Errorf("blob: create: %w", err)
+	}
+	return &Writer{w: w, cancel: cancel}, nil
+}
+
+// Write adds bytes.
+func (w *Writer) Write(p []byte) (int, error) {
+	n, err := w.w.Write(p)
+	w.n += int64(n)
+	return n, err
+}
+
+// Size is the number of bytes written so far.
+func (w *Writer) Size() int64 { return w.n }
+
+// Commit makes the blob exist.
+func (w *Writer) Commit() error {
+	w.done = true
+	defer w.cancel()
+	if err := w.w.Close(); err != nil {
+		return fmt.Errorf("blob: write: %w", err)
+	}
+	return nil
+}
+
+// Abort forgets what was written.
+func (w *Writer) Abort() {
+	if w.done {
+		return
+	}
+	w.done = true
+	w.cancel()
+	_ = w.w.Close() // tells only that it was cancelled
+}
+
+// Open reads a blob from an offset on.
+func (s *Store) Open(ctx context.Context, name string, offset int64) (io.ReadCloser, error) {
+	r, err := s.bucket.NewRangeReader(ctx, name, offset, -1, nil)
+	if err != nil {
+		return nil, named("open", err)
+	}
+	return r, nil
+}
+
+// Remove deletes a blob; one that does not exist is no error.
+func (s *Store) Remove(ctx context.Context, name string) error {
+	if err := s.bucket.Delete(ctx, name); err != nil && gcerrors.Code(err) != gcerrors.NotFound {
+		return fmt.Errorf("blob: remove: %w", err)
+	}
+	return nil
+}
+
+// RemoveAll deletes all blobs whose names begin with prefix and that are at
+// least as old as age. It tells how many there were.
+func (s *Store) RemoveAll(ctx context.Context, prefix string, age time.Duration) (int, error) {
+	before, n := time.Now().Add(-age), 0
+	list := s.bucket.List(&blob.ListOptions{Prefix: prefix})
+	for {
+		object, err := list.Next(ctx)
+		if errors.Is(err, io.EOF) {
+			return n, nil
+		}
+		if err != nil {
+			return n, fmt.Errorf("blob: list: %w", err)
+		}
+		if object.ModTime.After(before) {
+			continue
+		}
+		if err := s.Remove(ctx, object.Key); err != nil {
+			return n, err
+		}
+		n++
+	}
+}
+
+// identityName is the blob that tells one store from another.
+const identityName = "llmguard-store"
+
+// Identity returns the random name that the store was given when it was first
+// used, and thereby tries to write and to read it. Two processes that see the
+// same identity share the store.
+func (s *Store) Identity(ctx context.Context) (string, error) {
+	for range 3 {
+		id, err := s.bucket.ReadAll(ctx, identityName)
+		if err == nil {
+			return string(id), s.tryWriting(ctx)
+		}
+		if gcerrors.Code(err) != gcerrors.NotFound {
+			return "", fmt.Errorf("blob: read %s: %w", s.where, err)
+		}
+		err = s.bucket.WriteAll(ctx, identityName, []byte(rand.Text()), &blob.WriterOptions{IfNotExist: true})
+		if err != nil && gcerrors.Code(err) != gcerrors.FailedPrecondition {
+			return "", fmt.Errorf("blob: write %s: %w", s.where, err)
+		}
+	}
+	return "", fmt.Errorf("blob: %s does not keep what is written", s.where)
+}
+
+// tryWriting writes a blob and takes it away again.
+func (s *Store) tryWriting(ctx context.Context) error {
+	name := "probe/" + strings.ToLower(rand.Text())
+	if err := s.bucket.WriteAll(ctx, name, []byte(name), nil); err != nil {
+		return fmt.Errorf("blob: write %s: %w", s.where, err)
+	}
+	return s.Remove(ctx, name)
+}
+
+func named(what string, err error) error {
+	if gcerrors.Code(err) == gcerrors.NotFound {
+		return ErrNotFound
+	}
+	return fmt.Errorf("blob: %s: %w", what, err)
+}

@@ -1,0 +1,259 @@
+package budget
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/llmguard/llmguard/internal/redistest"
+)
+
+// failOnce fails the commands of the next flight that have a word in them, in
+// place of a store that lost one shard.
+type failOnce struct {
+	word  string
+	armed atomic.Bool
+}
+
+func (f *failOnce) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (f *failOnce) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+func (f *failOnce) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		var rest []redis.Cmder
+		for _, cmd := range cmds {
+			if strings.Contains(cmd.String(), f.word) && f.armed.Load() {
+				cmd.SetErr(context.DeadlineExceeded)
+				continue
+			}
+			rest = append(rest, cmd)
+		}
+		if len(rest) < len(cmds) {
+			f.armed.Store(false)
+		}
+		if len(rest) == 0 {
+			return nil
+		}
+		return next(ctx, rest)
+	}
+}
+
+// TestCapSettledLater: when only a cap could not be settled the receipt of the
+// charge is there at once, and settling again settles the cap.
+func TestCapSettledLater(t *testing.T) {
+	f, caps, ctx := newFixture(t, shared(t), Options{}), everybody(1000), t.Context()
+	limits := []Limit{costLimit("own", Org, hour(1e6))}
+	warm := f.mustCap(limits, caps, 1)
+	f.End(ctx, []Ending{{Hold: warm}}) // loads the scripts
+	away := &failOnce{word: "{cap:deployment}"}
+	f.rdb.AddHook(away)
+	for _, flight := range []bool{true, false} {
+		h := f.mustCap(limits, caps, 100)
+		st := Settlement{Actual: cost(40)}
+		away.armed.Store(true)
+		var r Receipt
+		var err error
+		if flight {
+			done := f.End(ctx, []Ending{{Hold: h, Settlement: &st}})[0]
+			r, err = done.Receipt, done.Err
+		} else {
+			r, err = f.Settle(ctx, h, st)
+		}
+		if !errors.Is(err, ErrUnavailable) || r.Charged != 40 || r.Replayed {
+			t.Fatalf("flight %v: %+v, %v", flight, r, err)
+		}
+		if r, err = f.Settle(ctx, h, st); err != nil || !r.Replayed {
+			t.Errorf("flight %v: %+v, %v", flight, r, err)
+		}
+	}
+	f.wantCaps(caps, 80, 0)
+}
+
+// TestCapEndsAfterItsOrg: while a call has not ended in its org, its caps hold it,
+// whether it is settled or given back, alone or with others.
+func TestCapEndsAfterItsOrg(t *testing.T) {
+	f, caps, ctx := newFixture(t, shared(t), Options{}), everybody(1000), t.Context()
+	h := f.mustCap(nil, caps, 1)
+	f.End(ctx, []Ending{{Hold: h}}) // loads the scripts
+	away := &failOnce{word: "{" + h.Call.Org + "}"}
+	f.rdb.AddHook(away)
+	for _, st := range []*Settlement{nil, {Actual: cost(0)}} {
+		h, other := f.mustCap(nil, caps, 100), f.call()
+		other.Org = "elsewhere"
+		beside, err := f.capped(nil, caps, other, 10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		away.armed.Store(true)
+		done := f.End(ctx, []Ending{{h, st}, {Hold: beside}})
+		if !errors.Is(done[0].Err, ErrUnavailable) || done[1].Err != nil {
+			t.Fatalf("%+v", done)
+		}
+		f.wantCaps(caps, 100, 100)
+		if f.orgs["cap:deployment"].holds[h.ID] != nil {
+			t.Error("its lease never ends")
+		}
+		if done = f.End(ctx, []Ending{{h, st}}); done[0].Err != nil {
+			t.Fatal(done[0].Err)
+		}
+		f.wantCaps(caps, 0, 0)
+	}
+	gone, cancel := context.WithCancel(ctx)
+	cancel()
+	h = f.mustCap(nil, caps, 100)
+	if err := f.Void(gone, h); err == nil {
+		t.Fatal("given back without the store")
+	}
+	f.wantCaps(caps, 100, 100)
+}
+
+// TestNotKept: what no journal takes is left to expire by its own process too,
+// also when that never tried to end it.
+func TestNotKept(t *testing.T) {
+	server := redistest.Start(t)
+	j, caps := openJournaled(t, server, t.TempDir(), Options{}), everybody(1000)
+	h, err := j.HoldCapped(t.Context(), nil, caps, shareCall("ann", 1), cost(10), cost(10))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = j.journal.Close(), j.later.memory.Close()
+	if err := j.Later(t.Context(), []Ending{{Hold: h}}, nil); err == nil {
+		t.Fatal("kept in closed journals")
+	}
+	for org, o := range j.orgs {
+		if len(o.holds) > 0 {
+			t.Errorf("%s is renewed for ever", org)
+		}
+	}
+}
+
+// TestCapLost: a hold whose answer is lost is given back everywhere, and what
+// arrives later holds nothing.
+func TestCapLost(t *testing.T) {
+	f, caps, ctx := newFixture(t, shared(t), Options{}), everybody(1000), t.Context()
+	limits := []Limit{costLimit("own", Org, hour(1e6))}
+	c := f.call()
+	if _, err := f.HoldCapped(ctx, limits, caps[:1], c, cost(10), cost(10)); err != nil { // the second cap's was lost
+		t.Fatal(err)
+	}
+	if err := f.VoidLost(ctx, c, caps...); err != nil {
+		t.Fatal(err)
+	}
+	f.wantCaps(caps, 0, 0)
+	f.used(ctx, limits, [2]int64{0, 0})
+	if _, err := f.holdCap(caps[1], c); !errors.Is(err, ErrEnded) {
+		t.Errorf("it came late and got %v", err)
+	}
+	for org, o := range f.orgs {
+		if len(o.holds) > 0 {
+			t.Errorf("%s is still renewed", org)
+		}
+	}
+}
+
+func (f *fixture) holdCap(spend Cap, c Call) (*Hold, error) {
+	return f.Store.hold(f.t.Context(), spend.Limits, spend.of(c), cost(10), cost(10))
+}
+
+// countCaps checks what every cost limit of the caps counts, with nothing held.
+func countCaps(t *testing.T, s *Store, caps []Cap, used int64) {
+	t.Helper()
+	for _, c := range caps {
+		list, err := s.PeekCap(t.Context(), c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, st := range list {
+			if st.Metric == Cost && (st.Used != used || st.Held != 0) {
+				t.Errorf("cap of %v, %s: %+v, want %d", c, st.LimitID, st, used)
+			}
+		}
+	}
+}
+
+// TestCapJournaled: what is kept in the journal, and what was admitted without
+// the store, is charged to the caps as well when the store is back; also by
+// another process.
+func TestCapJournaled(t *testing.T) {
+	server, dir, caps, ctx := redistest.Start(t), t.TempDir(), everybody(1000), t.Context()
+	limits := []Limit{costLimit("own", Org, hour(1000))}
+	s := openJournaled(t, server, dir, Options{})
+	take := func(n int) *Hold {
+		h, err := s.HoldCapped(ctx, limits, caps, shareCall("ann", n), cost(100), cost(100))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return h
+	}
+	settled, voided, lost := take(1), take(2), take(3)
+	endings := []Ending{{settled, &Settlement{Actual: cost(30)}}, {Hold: voided}, {Hold: Lost(lost.Call, caps...)}}
+	if err := s.Later(ctx, endings, nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.AdmitShare(ctx, limits, shareCall("ann", 4), cost(60), 10, caps...); err != nil { // dies with it
+		t.Fatal(err)
+	}
+	short, err := s.AdmitAll(ctx, limits, shareCall("ann", 5), cost(500), caps...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Settle(ctx, short, Settlement{Actual: cost(7)}); err != nil { // the store is back meanwhile
+		t.Fatal(err)
+	}
+	s.dead(t)
+	heir := openJournaled(t, server, dir, Options{})
+	heir.replay(t, 0)
+	countCaps(t, heir.Store, caps, 97)
+	list, err := heir.Peek(ctx, limits, lost.Call)
+	if err != nil || list[0].Used != 97 || list[0].Held != 0 {
+		t.Errorf("the org counts %+v, %v", list, err)
+	}
+}
+
+// TestCapShares: while the store is away a process lets through its part of a
+// cap and no more.
+func TestCapShares(t *testing.T) {
+	s := openJournaled(t, redistest.Start(t), t.TempDir(), Options{})
+	limits, caps := []Limit{costLimit("own", User, hour(1e6))}, everybody(1000)
+	caps[1].Limits[1].Shape.Amount = 900 // the deployment's is the tightest, and asked last
+	admit := func(user string, n int, most int64) (*Hold, error) {
+		return s.AdmitShare(t.Context(), limits, shareCall(user, n), cost(most), 10, caps...)
+	}
+	first, err := admit("ann", 1, 80)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var e *ExceededError
+	if _, err = admit("bob", 2, 15); !errors.As(err, &e) || e.Cap == nil || e.Cap.Provider != "" {
+		t.Fatalf("got %v", err)
+	}
+	if _, err := s.Settle(t.Context(), first, Settlement{Actual: cost(20)}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err = admit("bob", 3, 70); err != nil { // what was refused and what was not used is free
+		t.Error(err)
+	}
+}
+
+// TestCapForgotten: a store that forgot what it answered counts it again.
+func TestCapForgotten(t *testing.T) {
+	rdb, caps, ctx := shared(t), everybody(1000), t.Context()
+	s := New(rdb, Options{Tail: time.Minute})
+	h, err := s.HoldCapped(ctx, nil, caps, shareCall("ann", 1), cost(100), cost(100))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.End(ctx, []Ending{{h, &Settlement{Actual: cost(40)}}})
+	if err := rdb.FlushAll(ctx).Err(); err != nil {
+		t.Fatal(err)
+	}
+	countCaps(t, s, caps, 0)
+	if err := s.replayTail(ctx); err != nil {
+		t.Fatal(err)
+	}
+	countCaps(t, s, caps, 40)
+}

@@ -1,0 +1,287 @@
+package budget
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/llmguard/llmguard/pricing"
+)
+
+// everybody is a cap of the deployment and one of a provider, of all shapes and
+// metrics that caps have.
+func everybody(amount int64) []Cap {
+	return []Cap{
+		{Provider: "openai", Limits: []Limit{
+			costLimit("purse", Org, Shape{Kind: Bucket, Amount: amount}),
+			{ID: "calls", Subject: Org, Metric: Requests, Shape: Shape{Kind: ExactWindow, Amount: 1000, Window: time.Hour}},
+		}},
+		{Limits: []Limit{
+			costLimit("month", Org, Shape{Kind: Calendar, Amount: amount, Calendar: "month"}),
+			costLimit("hour", Org, hour(amount)),
+		}},
+	}
+}
+
+// wantCaps checks what every cost limit of the caps counts and holds.
+func (f *fixture) wantCaps(caps []Cap, used, held int64) {
+	f.t.Helper()
+	for _, c := range caps {
+		list, err := f.PeekCap(context.Background(), c)
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		for _, s := range list {
+			if s.Metric == Cost && (s.Used != used || s.Held != held) {
+				f.t.Errorf("cap of %v, %s: used %d, held %d, want %d and %d", c, s.LimitID, s.Used, s.Held, used, held)
+			}
+		}
+	}
+}
+
+func (f *fixture) capped(limits []Limit, caps []Cap, c Call, n int64) (*Hold, error) {
+	return f.HoldCapped(f.t.Context(), limits, caps, c, cost(n), cost(n))
+}
+
+func (f *fixture) mustCap(limits []Limit, caps []Cap, n int64) *Hold {
+	f.t.Helper()
+	h, err := f.capped(limits, caps, f.call(), n)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return h
+}
+
+// TestCaps: calls of all orgs count under a cap from hold to end, and only their
+// orgs have books.
+func TestCaps(t *testing.T) {
+	both(t, func(t *testing.T, rdb *redis.Client) {
+		reg := prometheus.NewPedanticRegistry()
+		f, caps, ctx := newFixture(t, rdb, Options{Metrics: reg}), everybody(1000), t.Context()
+		limits := []Limit{costLimit("own", Org, hour(1e6))}
+		if err := RegisterCaps(ctx, reg, f.Store, func() []Cap { return caps }); err != nil {
+			t.Fatal(err)
+		}
+
+		first := f.mustCap(limits, caps, 400)
+		other := f.call()
+		other.Org = "elsewhere"
+		second, err := f.capped(limits, caps, other, 300)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.wantCaps(caps, 700, 700)
+		for range 2 { // repeating ends nothing twice
+			f.settle(ctx, first, 450) // an overrun counts like anywhere else
+			if err := f.Void(ctx, second); err != nil {
+				t.Fatal(err)
+			}
+		}
+		f.wantCaps(caps, 450, 0)
+		f.used(ctx, limits, [2]int64{450, 0})
+
+		if n := testutil.ToFloat64(f.metrics.cost); n != 450 {
+			t.Errorf("the settled cost is %v, with the caps counted again", n)
+		}
+		if keys := rdb.Keys(ctx, "lg:{cap:*}:*").Val(); len(keys) == 0 || strings.Contains(strings.Join(keys, " "), "ledger") ||
+			strings.Contains(strings.Join(keys, " "), "}:sums:") {
+			t.Errorf("caps have the keys %q", keys)
+		}
+		want := `
+# HELP llmguard_budget_cap_used What a spend cap counts now, open holds included. No provider: the deployment's. In the metric's unit; cost in nano-USD.
+# TYPE llmguard_budget_cap_used gauge
+llmguard_budget_cap_used{limit="calls",metric="requests",provider="openai"} 1
+llmguard_budget_cap_used{limit="hour",metric="cost",provider=""} 450
+llmguard_budget_cap_used{limit="month",metric="cost",provider=""} 450
+llmguard_budget_cap_used{limit="purse",metric="cost",provider="openai"} 450
+`
+		if err := testutil.GatherAndCompare(reg, strings.NewReader(want), "llmguard_budget_cap_used"); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestCapRefuses: what a cap refuses leaves no trace anywhere, what an org's own
+// limit refuses never reaches the caps, and a refusal tells of the org only.
+func TestCapRefuses(t *testing.T) {
+	both(t, func(t *testing.T, rdb *redis.Client) {
+		f, ctx := newFixture(t, rdb, Options{}), t.Context()
+		limits := []Limit{costLimit("own", Org, hour(600))}
+		caps := everybody(1000)
+		caps[1].Limits[1].Shape.Amount = 500 // the deployment's hour is the tightest
+		f.mustCap(limits, caps, 400)
+
+		_, err := f.capped(limits, caps, f.call(), 150)
+		var e *ExceededError
+		if !errors.As(err, &e) || e.Cap == nil || e.Cap.Provider != "" || e.Binding.LimitID != "hour" || e.Binding.Wait <= 0 {
+			t.Fatalf("got %v", err)
+		}
+		if len(e.Statuses) != 1 || e.Statuses[0].LimitID != "own" || e.Statuses[0].Used != 400 || e.Statuses[0].Held != 400 || e.Statuses[0].Remaining != 200 {
+			t.Errorf("the refusal says %+v", e.Statuses)
+		}
+		if n := testutil.ToFloat64(f.metrics.caps.WithLabelValues("", "hour", "enforce")); n != 1 {
+			t.Errorf("%v refusals counted", n)
+		}
+		f.wantCaps(caps, 400, 400)
+		f.used(ctx, limits, [2]int64{400, 400})
+
+		before := rdb.DBSize(ctx).Val()
+		if _, err = f.capped(limits, caps, Call{ID: f.call().ID, Org: "poor"}, 601); !errors.As(err, &e) || e.Cap != nil {
+			t.Errorf("got %v", err)
+		}
+		if after := rdb.DBSize(ctx).Val(); after > before+1 { // its registry
+			t.Errorf("%d keys became %d", before, after)
+		}
+		if n := len(f.orgs["cap:deployment"].holds); n != 1 {
+			t.Errorf("%d holds of the deployment are renewed", n)
+		}
+	})
+}
+
+// TestCapShadow: a shadow cap counts and reports, and refuses nothing.
+func TestCapShadow(t *testing.T) {
+	f := newFixture(t, shared(t), Options{})
+	caps := everybody(100)
+	for i := range caps {
+		for j := range caps[i].Limits {
+			caps[i].Limits[j].Mode = Shadow
+		}
+	}
+	f.settle(t.Context(), f.mustCap(nil, caps, 250), 250)
+	f.wantCaps(caps, 250, 0)
+	if n := testutil.ToFloat64(f.metrics.caps.WithLabelValues("openai", "purse", "shadow")); n != 1 {
+		t.Errorf("%v refusals in the shadow", n)
+	}
+}
+
+// TestCapCrash: whoever dies between two scripts leaves a cap that counts too
+// much or right, never too little.
+func TestCapCrash(t *testing.T) {
+	both(t, func(t *testing.T, rdb *redis.Client) {
+		f, caps, ctx := newFixture(t, rdb, Options{}), everybody(1000), t.Context()
+		f.mustCap(nil, caps, 100)        // dies with the call under way
+		late := f.mustCap(nil, caps, 70) // was only slow
+		half := f.mustCap(nil, caps, 50) // dies between its own settle and the caps'
+		if _, err := f.Store.settle(ctx, Ending{half, &Settlement{Actual: cost(20)}}); err != nil {
+			t.Fatal(err)
+		}
+		f.pass(2 * time.Minute)
+		heir := New(rdb, Options{}) // another process
+		heir.clock = f.now.Load
+		if err := heir.sweepOrphans(ctx); err != nil {
+			t.Fatal(err)
+		}
+		f.wantCaps(caps, 220, 0)
+		f.settle(ctx, late, 30)
+		f.wantCaps(caps, 180, 0)
+		f.settle(ctx, half, 20) // as a journal would
+		f.wantCaps(caps, 150, 0)
+		if left := rdb.ZCard(ctx, registry).Val(); left != 0 {
+			t.Errorf("%d scopes are swept for ever", left)
+		}
+	})
+}
+
+// TestCapExtend: a hold grows under its caps, or not at all.
+func TestCapExtend(t *testing.T) {
+	f, ctx := newFixture(t, shared(t), Options{}), t.Context()
+	limits, caps := []Limit{costLimit("own", Org, hour(250))}, everybody(1000)
+	caps[0].Limits[0].Shape.Amount = 200
+	h := f.mustCap(limits, caps, 100)
+	if _, err := f.Extend(ctx, h, cost(60)); err != nil || h.Max.Cost != 160 {
+		t.Fatalf("%v, held %d", err, h.Max.Cost)
+	}
+	f.wantCaps(caps, 160, 160)
+	_, err := f.Extend(ctx, h, cost(50))
+	var e *ExceededError
+	if !errors.As(err, &e) || e.Cap == nil || e.Cap.Provider != "openai" || h.Max.Cost != 160 || len(e.Statuses) != 1 {
+		t.Fatalf("%v, held %d", err, h.Max.Cost)
+	}
+	f.used(ctx, limits, [2]int64{160, 160})
+	caps[0].Limits[0].Shape.Amount = 1000
+	h.caps[0].limits[0].Shape.Amount = 1000
+	for range 2 { // refused by the org: what the caps hold too much grows no further
+		if _, err := f.Extend(ctx, h, cost(100)); !errors.As(err, &e) || e.Cap != nil {
+			t.Fatalf("got %v", err)
+		}
+		f.wantCaps(caps, 260, 260)
+	}
+	f.settle(ctx, h, 155)
+	f.wantCaps(caps, 155, 0)
+}
+
+// TestCapCrowd: many orgs at once on two processes never pass a cap, and all that
+// was charged is counted.
+func TestCapCrowd(t *testing.T) {
+	rdb := shared(t)
+	f, caps := newFixture(t, rdb, Options{}), everybody(1000)
+	stores := []*Store{New(rdb, Options{}), New(rdb, Options{})}
+	var charged, admitted, refused atomic.Int64
+	var all sync.WaitGroup
+	for i := range 16 {
+		rng := rand.New(rand.NewPCG(uint64(i), 5))
+		all.Go(func() {
+			s, org := stores[i%2], []string{"a", "b", "c", "d"}[i%4]
+			for n := range 60 {
+				c := Call{ID: idAt(time.Now(), i*1000+n), Org: org}
+				h, err := s.HoldCapped(t.Context(), []Limit{costLimit("own", Org, hour(1e6))}, caps, c, cost(90), cost(90))
+				var e *ExceededError
+				if errors.As(err, &e) {
+					refused.Add(1)
+					continue
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				admitted.Add(1)
+				for _, one := range caps {
+					list, err := s.PeekCap(t.Context(), one)
+					for _, st := range list {
+						if err != nil || st.Metric == Cost && st.Used > 1000 {
+							t.Errorf("%v, cap at %+v", err, st)
+						}
+					}
+				}
+				if rng.IntN(2) == 0 {
+					err = s.Void(t.Context(), h)
+				} else {
+					n := rng.Int64N(12)
+					charged.Add(n)
+					_, err = s.Settle(t.Context(), h, Settlement{Actual: cost(n)})
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	f.clock = nil
+	f.wantCaps(caps, charged.Load(), 0)
+	if refused.Load() == 0 || admitted.Load() < 20 {
+		t.Errorf("%d admitted, %d refused: the cap was not reached", admitted.Load(), refused.Load())
+	}
+	var booked pricing.Nano
+	for _, org := range []string{"a", "b", "c", "d"} {
+		list, err := f.Rollups(t.Context(), org, time.Now().Add(-24*time.Hour), time.Now().Add(24*time.Hour))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, one := range list {
+			booked += one.Cost
+		}
+	}
+	if int64(booked) != charged.Load() {
+		t.Errorf("the orgs were charged %d, the caps count %d", booked, charged.Load())
+	}
+}

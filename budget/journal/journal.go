@@ -1,0 +1,357 @@
+// Package journal keeps a few records on disk until somebody is done with them:
+// what must not be forgotten when this process dies, and cannot be written
+// where it belongs just now.
+//
+// A record is on disk, synced, when [Journal.Put] returns nil; writers that come
+// together share one sync. What a crash left half written is noticed by its
+// checksum and skipped: it was never promised. When no record is left the file
+// is emptied. The files hold what they are given, readable by their owner only;
+// they are not encrypted.
+//
+// Each process has a file of its own in a shared directory, locked while it
+// lives. What dead processes left there belongs to whoever opens the directory
+// next.
+package journal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+)
+
+var (
+	// ErrFull means that the records would take more than Options.MaxBytes.
+	ErrFull = errors.New("journal: full")
+	// ErrClosed means that the journal was closed.
+	ErrClosed = errors.New("journal: closed")
+)
+
+// Options tune a Journal. The zero value is usable.
+type Options struct {
+	// MaxBytes bounds the records kept, in bytes; default 64 MiB. The file may
+	// take twice as much, and so does the memory while it is read.
+	MaxBytes int64
+	Log      *slog.Logger // nil: discarded
+}
+
+// Record is what was put under an id.
+type Record struct {
+	ID   string
+	Data []byte // not to be changed
+}
+
+// Journal is a set of records by id. It is safe for concurrent use.
+type Journal struct {
+	dir  string // empty: in memory only
+	opts Options
+	sync func(*os.File) error // the tests' own
+
+	mu      sync.Mutex
+	file    *os.File
+	name    string // of the file; its handle may know it by an older one
+	size    int64
+	broken  bool // a write to the file failed: it is rewritten before the next one
+	live    map[string]*entry
+	bytes   int64 // of live records, as written
+	seq     int64
+	batch   *batch
+	writing bool // a goroutine runs commit
+	closed  bool
+	idle    *sync.Cond
+}
+
+// entry is a record with its place in time.
+type entry struct {
+	seq  int64
+	data []byte
+}
+
+// batch is what the next sync covers.
+type batch struct {
+	text []byte
+	ops  []op
+	done chan struct{} // closed when it is on disk, or err says why not
+	err  error
+}
+
+// op puts data under an id, or deletes it.
+type op struct {
+	id     string
+	data   []byte
+	delete bool
+}
+
+// Open takes a file of its own in dir, which is made when it is not there, and
+// the records that dead processes left. With an empty dir the records are kept
+// in memory and end with the process.
+func Open(dir string, o Options) (*Journal, error) {
+	if o.MaxBytes <= 0 {
+		o.MaxBytes = 64 << 20
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	j := &Journal{
+		dir: dir, opts: o, sync: (*os.File).Sync, live: map[string]*entry{},
+		batch: &batch{done: make(chan struct{})},
+	}
+	j.idle = sync.NewCond(&j.mu)
+	if dir == "" {
+		return j, nil
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("journal: %w", err)
+	}
+	if err := j.adopt(); err != nil {
+		if j.file != nil {
+			j.file.Close()
+		}
+		return nil, err
+	}
+	return j, nil
+}
+
+// Durable reports whether records outlive the process.
+func (j *Journal) Durable() bool { return j.dir != "" }
+
+// Put keeps data under an id, in place of what was there, and returns when it
+// is on disk. After an error, ctx's own among them, it may or may not be kept:
+// Delete it then. ErrFull keeps nothing.
+func (j *Journal) Put(ctx context.Context, id string, data []byte) error {
+	return j.PutAll(ctx, []Record{{id, data}})
+}
+
+// PutAll is Put for many records with one sync. ErrFull keeps none of them.
+func (j *Journal) PutAll(ctx context.Context, records []Record) error {
+	size := int64(0)
+	for _, r := range records {
+		if len(r.ID) > maxID || len(r.Data) > maxData {
+			return fmt.Errorf("journal: a record of %d bytes under an id of %d is too large", len(r.Data), len(r.ID))
+		}
+		size += int64(recordSize(r.ID, r.Data))
+	}
+	if size == 0 {
+		return nil
+	}
+	b, err := j.enter(records, size)
+	if err != nil {
+		return err
+	}
+	select {
+	case <-b.done:
+		return b.err
+	case <-ctx.Done():
+		return fmt.Errorf("journal: %w", context.Cause(ctx))
+	}
+}
+
+// enter adds records to the next batch, if there is room.
+func (j *Journal) enter(records []Record, size int64) (*batch, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.closed {
+		return nil, ErrClosed
+	}
+	if j.bytes+int64(len(j.batch.text))+size > j.opts.MaxBytes {
+		return nil, ErrFull
+	}
+	var b *batch
+	for _, r := range records {
+		b = j.add(op{id: r.ID, data: slices.Clone(r.Data)})
+	}
+	return b, nil
+}
+
+// Delete forgets the record at once, and soon on disk too. A crash before that brings it
+// back.
+func (j *Journal) Delete(id string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if !j.closed {
+		o := op{id: id, delete: true}
+		j.apply(o)
+		j.add(o)
+	}
+}
+
+// add enters an operation in the batch; j.mu is held.
+func (j *Journal) add(o op) *batch {
+	b := j.batch
+	b.ops = append(b.ops, o)
+	if j.dir != "" {
+		b.text = appendRecord(b.text, o)
+	}
+	if !j.writing {
+		j.writing = true
+		go j.commit()
+	}
+	return b
+}
+
+// commit writes batches until none is left: one write and one sync each.
+func (j *Journal) commit() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for len(j.batch.ops) > 0 {
+		b := j.batch
+		j.batch = &batch{done: make(chan struct{})}
+		if b.err = j.write(b); b.err == nil {
+			for _, o := range b.ops {
+				j.apply(o)
+			}
+		} else {
+			j.opts.Log.Error("the journal cannot be written", "error", b.err)
+		}
+		close(b.done)
+		j.empty()
+	}
+	j.writing = false
+	j.idle.Broadcast()
+}
+
+// apply changes the set of records; j.mu is held.
+func (j *Journal) apply(o op) {
+	old := j.live[o.id]
+	if old != nil {
+		j.bytes -= int64(recordSize(o.id, old.data))
+		delete(j.live, o.id)
+	}
+	if o.delete {
+		return
+	}
+	j.seq++
+	e := &entry{seq: j.seq, data: o.data}
+	if old != nil {
+		e.seq = old.seq
+	}
+	j.live[o.id] = e
+	j.bytes += int64(recordSize(o.id, o.data))
+}
+
+// write puts a batch on disk. j.mu is held, but not while the disk works: only
+// commit touches the file.
+func (j *Journal) write(b *batch) error {
+	if j.dir == "" {
+		return nil
+	}
+	if j.broken || j.size+int64(len(b.text)) > 2*j.opts.MaxBytes {
+		if err := j.rewrite(); err != nil {
+			j.broken = true
+			return err
+		}
+	}
+	file, at := j.file, j.size
+	j.mu.Unlock()
+	_, err := file.WriteAt(b.text, at)
+	if err == nil {
+		err = j.sync(file)
+	}
+	j.mu.Lock()
+	if err != nil {
+		j.broken = true // after a failed sync nobody knows what the file holds
+		return fmt.Errorf("journal: %w", err)
+	}
+	j.size += int64(len(b.text))
+	return nil
+}
+
+// empty truncates the file when no record is left; j.mu is held. That a crash
+// undoes it does no harm.
+func (j *Journal) empty() {
+	if len(j.live) > 0 || len(j.batch.ops) > 0 || j.size == 0 || j.broken {
+		return
+	}
+	if err := j.file.Truncate(0); err != nil {
+		j.broken = true
+		return
+	}
+	j.size = 0
+	if err := j.sync(j.file); err != nil {
+		j.broken = true
+	}
+}
+
+// rewrite replaces the file by one with the records that are left; j.mu is held.
+func (j *Journal) rewrite() error {
+	var text []byte
+	for _, r := range j.records() {
+		text = appendRecord(text, op{id: r.ID, data: r.Data})
+	}
+	next, err := create(j.name + ".new")
+	if err != nil {
+		return err
+	}
+	if _, err = next.Write(text); err == nil {
+		err = j.sync(next)
+	}
+	if err == nil {
+		err = os.Rename(next.Name(), j.name)
+	}
+	if err != nil {
+		next.Close()
+		_ = os.Remove(next.Name())
+		return fmt.Errorf("journal: rewrite: %w", err)
+	}
+	j.file.Close()
+	j.file, j.size, j.broken = next, int64(len(text)), false
+	return syncDir(j.dir)
+}
+
+// Records returns what is kept, in the order it was first put.
+func (j *Journal) Records() []Record {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.records()
+}
+
+func (j *Journal) records() []Record {
+	out := make([]Record, 0, len(j.live))
+	for id, e := range j.live {
+		out = append(out, Record{id, e.data})
+	}
+	slices.SortFunc(out, func(a, b Record) int { return int(j.live[a.ID].seq - j.live[b.ID].seq) })
+	return out
+}
+
+// Size returns how many records are kept, and their bytes.
+func (j *Journal) Size() (records int, bytes int64) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return len(j.live), j.bytes
+}
+
+// Close waits for what is being written and lets go of the file. An empty file
+// is removed; one with records is for the next process.
+func (j *Journal) Close() error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for j.writing {
+		j.idle.Wait()
+	}
+	if j.closed || j.file == nil {
+		j.closed = true
+		return nil
+	}
+	j.closed = true
+	if len(j.live) == 0 {
+		_ = os.Remove(j.name)
+	}
+	return j.file.Close()
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(filepath.Clean(dir))
+	if err != nil {
+		return fmt.Errorf("journal: %w", err)
+	}
+	defer d.Close()
+	if err := d.Sync(); err != nil {
+		return fmt.Errorf("journal: %w", err)
+	}
+	return nil
+}

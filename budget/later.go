@@ -1,0 +1,325 @@
+package budget
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/llmguard/llmguard/budget/journal"
+)
+
+const (
+	replayPause   = time.Second     // between attempts to write what is kept
+	replayTimeout = 3 * time.Second // of one attempt
+	replayFlight  = 256             // endings written together
+	stuckRest     = time.Minute     // before a kept ending that the store refuses is tried again
+)
+
+// kept is an ending in the journal. Journals outlive versions of the program:
+// fields are added, never renamed.
+type kept struct {
+	Call       Call        `json:"call"`
+	Max        Amounts     `json:"max"`
+	At         time.Time   `json:"at,omitzero"`
+	States     []state     `json:"states,omitempty"`
+	Open       bool        `json:"open,omitempty"` // admitted without the store, not ended yet
+	Settlement *Settlement `json:"settlement,omitempty"`
+	Caps       []kept      `json:"caps,omitempty"` // what spend caps hold for it: Call, Max, At and States
+}
+
+func (k kept) id() string { return k.Call.Org + "/" + k.Call.holdID() }
+
+func keptOf(e Ending) kept {
+	k := keptHold(e.Hold)
+	k.Settlement = e.Settlement
+	return k
+}
+
+func keptHold(h *Hold) kept {
+	k := kept{Call: h.Call, Max: h.Max, At: h.At, States: h.states}
+	for _, part := range h.caps {
+		k.Caps = append(k.Caps, keptHold(part))
+	}
+	return k
+}
+
+// hold is the kept call's, as if it had begun at an instant.
+func (k kept) hold(at time.Time) *Hold {
+	h := &Hold{ID: k.Call.holdID(), Call: k.Call, Max: k.Max, Expected: k.Max, At: at, states: k.States}
+	for _, part := range k.Caps {
+		h.caps = append(h.caps, part.hold(at))
+	}
+	return h
+}
+
+// ending is how the kept call ends. One that was open when its process died
+// counts as forwarded, like a hold that expires.
+func (k kept) ending() Ending {
+	h := k.hold(k.At)
+	if k.Open {
+		return Ending{h, &Settlement{Actual: k.Max, Estimated: true, Outcome: "expired"}}
+	}
+	return Ending{h, k.Settlement}
+}
+
+// later is what a Store remembers of the endings it keeps.
+type later struct {
+	memory    *journal.Journal // what the durable journal does not take
+	metrics   laterMetrics
+	replaying sync.Mutex // one Replay at a time
+
+	mu      sync.Mutex
+	written map[string]func(Ending, Receipt) // whom to tell
+	open    map[string]bool                  // admitted without the store, by this process
+	stuck   map[string]time.Time             // refused by the store; when to try again
+	tried   map[string]time.Time             // when this process last asked the store to take it
+}
+
+func newLater() later {
+	memory, _ := journal.Open("", journal.Options{}) // opens nothing that could fail
+	return later{
+		memory: memory, written: map[string]func(Ending, Receipt){}, open: map[string]bool{}, stuck: map[string]time.Time{},
+		tried: map[string]time.Time{},
+	}
+}
+
+// Lost stands for a hold of which only the call is known, because the answer to
+// Hold was lost: an Ending without a Settlement gives it back, and what the caps
+// hold for it.
+func Lost(c Call, caps ...Cap) *Hold {
+	h := &Hold{ID: c.holdID(), Call: c}
+	for _, spend := range caps {
+		h.caps = append(h.caps, Lost(spend.of(c)))
+	}
+	return h
+}
+
+// Later keeps endings that the store could not take, and returns when they are
+// safe: in the journal (Options.Journal), on disk if it is durable. Run writes
+// them when the store is back. Written, if not nil, is told of each settlement
+// of this process; a later process writes what this one could not.
+//
+// The error says that some could not be kept: their holds, if they have any,
+// expire and are charged in full.
+func (s *Store) Later(ctx context.Context, endings []Ending, written func(Ending, Receipt)) error {
+	records := make([]journal.Record, len(endings))
+	for i, e := range endings {
+		k := keptOf(e)
+		text, err := json.Marshal(k)
+		if err != nil {
+			return fmt.Errorf("budget: keep ending: %w", err)
+		}
+		records[i] = journal.Record{ID: k.id(), Data: text}
+	}
+	for _, e := range endings {
+		s.giveShares(e)
+	}
+	s.later.expect(records, written, s.now())
+	err := s.opts.Journal.PutAll(ctx, records)
+	if err != nil && s.opts.Journal.Durable() {
+		s.opts.Log.Error("the journal takes no more: ends of calls are kept in memory only", "calls", len(records), "error", err)
+		for _, r := range records { // an admission must not be charged for the end it has
+			s.opts.Journal.Delete(r.ID)
+		}
+		err = s.later.memory.PutAll(ctx, records)
+	}
+	if err != nil {
+		for _, e := range endings { // nobody renews what is left to expire
+			s.untrack(e.Hold.Call.Org, e.Hold.ID)
+			for _, part := range e.Hold.caps {
+				s.untrack(part.Call.Org, part.ID)
+			}
+		}
+		return fmt.Errorf("budget: keep ending: %w", err)
+	}
+	for _, r := range records {
+		s.later.close(r.ID)
+	}
+	s.later.metrics.kept.Add(float64(len(records)))
+	return nil
+}
+
+// Replay writes what is kept to the store, and returns how many endings are
+// left. Run does it by itself; a process that ends calls it once more.
+func (s *Store) Replay(ctx context.Context) (left int, err error) {
+	s.later.replaying.Lock()
+	defer s.later.replaying.Unlock()
+	for _, j := range s.journals() {
+		err = errors.Join(err, s.replayFrom(ctx, j))
+	}
+	left, _ = s.kept()
+	return left, err
+}
+
+func (s *Store) journals() []*journal.Journal {
+	if s.opts.Journal == s.later.memory {
+		return []*journal.Journal{s.later.memory}
+	}
+	return []*journal.Journal{s.opts.Journal, s.later.memory}
+}
+
+// kept returns how many endings wait for the store, calls that were admitted
+// without it among them, and their bytes.
+func (s *Store) kept() (records int, bytes int64) {
+	for _, j := range s.journals() {
+		n, size := j.Size()
+		records, bytes = records+n, bytes+size
+	}
+	return records, bytes
+}
+
+// replayFrom writes the endings of one journal until one finds the store away.
+func (s *Store) replayFrom(ctx context.Context, j *journal.Journal) error {
+	records := s.ripe(j.Records())
+	for len(records) > 0 {
+		n := min(len(records), replayFlight)
+		if err := s.replayFlight(ctx, j, records[:n]); err != nil {
+			return err
+		}
+		records = records[n:]
+	}
+	return nil
+}
+
+// replayFlight writes some endings at once. Those that the store answers are
+// done with; an error says that it is away.
+func (s *Store) replayFlight(ctx context.Context, j *journal.Journal, records []journal.Record) error {
+	endings := make([]Ending, 0, len(records))
+	ids := make([]string, 0, len(records))
+	for _, r := range records {
+		var k kept
+		if err := json.Unmarshal(r.Data, &k); err != nil || k.Call.validate() != nil {
+			s.later.rest(r.ID)
+			s.opts.Log.Error("the journal has a record that cannot be read: nobody charges it", "id", r.ID)
+			continue
+		}
+		k.At = s.later.try(r.ID, k.At, s.now())
+		endings, ids = append(endings, k.ending()), append(ids, r.ID)
+	}
+	once, cancel := context.WithTimeout(ctx, replayTimeout)
+	defer cancel()
+	var away error
+	for i, done := range s.End(once, endings) {
+		switch {
+		case done.Err == nil || errors.Is(done.Err, ErrTooOld):
+			j.Delete(ids[i])
+			s.replayed(ids[i], endings[i], done)
+		case errors.Is(done.Err, ErrUnavailable):
+			away = done.Err
+		default:
+			s.later.rest(ids[i])
+			s.opts.Log.Error("the store refuses the end of a call; trying again later", "id", ids[i], "error", done.Err)
+		}
+	}
+	return away
+}
+
+// replayed tells of an ending that the store has now.
+func (s *Store) replayed(id string, e Ending, done Ended) {
+	s.later.mu.Lock()
+	written := s.later.written[id]
+	delete(s.later.written, id)
+	delete(s.later.stuck, id)
+	delete(s.later.tried, id)
+	s.later.mu.Unlock()
+	s.later.metrics.replayed.WithLabelValues("journal", result(done)).Inc()
+	if done.Err != nil {
+		s.opts.Log.Error("the end of a call came too late to be told from a repetition: see usage reconcile", "id", id)
+	} else if written != nil && e.Settlement != nil {
+		written(e, done.Receipt)
+	}
+}
+
+// result is what a replayed ending was to the store, for metrics.
+func result(done Ended) string {
+	switch {
+	case done.Err != nil:
+		return "listed"
+	case done.Receipt.Replayed:
+		return "known"
+	default:
+		return "new"
+	}
+}
+
+// ripe picks what may be written now: not calls that are still open, nor what
+// the store refused a moment ago.
+func (s *Store) ripe(records []journal.Record) []journal.Record {
+	now := time.Now()
+	s.later.mu.Lock()
+	defer s.later.mu.Unlock()
+	return slices.DeleteFunc(records, func(r journal.Record) bool {
+		return s.later.open[r.ID] || now.Before(s.later.stuck[r.ID])
+	})
+}
+
+func (l *later) expect(records []journal.Record, written func(Ending, Receipt), now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, r := range records {
+		l.tried[r.ID] = now
+		if written != nil {
+			l.written[r.ID] = written
+		}
+	}
+}
+
+// try returns since when the store may have the ending: the last time that this
+// process asked it to take it, because what it takes then it recognises for the
+// horizon. Of what another process did nothing is known but when the call began.
+func (l *later) try(id string, began, now time.Time) (since time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	last, own := l.tried[id]
+	if own {
+		l.tried[id] = now
+	}
+	if last.After(began) {
+		return last
+	}
+	return began
+}
+
+// begin marks a call that is open, and not to be written; close that it is not.
+func (l *later) begin(id string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.open[id] = true
+}
+
+func (l *later) close(id string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.open, id)
+}
+
+func (l *later) rest(id string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.stuck[id] = time.Now().Add(stuckRest)
+}
+
+// keepWriting is the part of Run that replays, until ctx ends.
+func (s *Store) keepWriting(ctx context.Context) {
+	tick := time.NewTicker(replayPause)
+	defer tick.Stop()
+	away := false
+	for {
+		if left, err := s.Replay(ctx); err == nil && away {
+			s.opts.Log.Info("the ends of calls that were kept are written", "left", left)
+			away = false
+		} else if err != nil && !away && ctx.Err() == nil {
+			s.opts.Log.Warn("ends of calls are kept until the store takes them", "calls", left, "error", err)
+			away = true
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}

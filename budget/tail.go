@@ -1,0 +1,252 @@
+package budget
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	tailMost   = 100_000          // endings remembered, at 1.1 KB each
+	watchEvery = time.Second      // between looks at who the store is
+	tailMargin = 30 * time.Second // before the horizon: what is older is not written again
+)
+
+// tail remembers the endings that the store has answered lately. A store that
+// answers before its replica or its disk has the write can forget what it said,
+// and then they are written again. It is a ring: the newest tailMost.
+type tail struct {
+	span time.Duration
+
+	mu   sync.Mutex
+	ring []remembered
+	head int // of the oldest
+	n    int
+
+	known bool      // the store has been seen
+	done  time.Time // when it was last written again
+	last  mending   // what came of that
+}
+
+// remembered is an ending and when the store answered it.
+type remembered struct {
+	Ending
+	at time.Time
+}
+
+// answered remembers an ending that the store took.
+func (t *tail) answered(e Ending, err error) {
+	if t.span <= 0 || err != nil {
+		return
+	}
+	e.Hold = e.Hold.bare()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.n == len(t.ring) && t.n < tailMost {
+		t.grow()
+	}
+	if t.n == len(t.ring) {
+		t.head = (t.head + 1) % len(t.ring)
+		t.n--
+	}
+	t.ring[(t.head+t.n)%len(t.ring)] = remembered{e, time.Now()}
+	t.n++
+}
+
+// bare is a hold without what its end does not need.
+func (h *Hold) bare() *Hold {
+	out := &Hold{ID: h.ID, Call: h.Call, Max: h.Max, Expected: h.Expected, At: h.At, states: h.states}
+	for _, part := range h.caps {
+		out.caps = append(out.caps, part.bare())
+	}
+	return out
+}
+
+// grow doubles the ring; t.mu is held.
+func (t *tail) grow() {
+	ring := make([]remembered, min(max(2*len(t.ring), 64), tailMost))
+	for i := range t.n {
+		ring[i] = t.ring[(t.head+i)%len(t.ring)]
+	}
+	t.ring, t.head = ring, 0
+}
+
+// forget drops what was answered before an instant.
+func (t *tail) forget(before time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for t.n > 0 && t.ring[t.head].at.Before(before) {
+		t.ring[t.head] = remembered{}
+		t.head = (t.head + 1) % len(t.ring)
+		t.n--
+	}
+	if t.n == 0 {
+		t.ring, t.head = nil, 0
+	}
+}
+
+func (t *tail) see() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.known = true
+}
+
+// list returns the endings, oldest first.
+func (t *tail) list() []remembered {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	out := make([]remembered, t.n)
+	for i := range out {
+		out[i] = t.ring[(t.head+i)%len(t.ring)]
+	}
+	return out
+}
+
+// watch looks once a second who the store is, and writes the tail again when it
+// is another: after a failover or a restart. It is a part of Run.
+func (s *Store) watch(ctx context.Context) {
+	if s.tail.span <= 0 {
+		return
+	}
+	tick := time.NewTicker(watchEvery)
+	defer tick.Stop()
+	var known map[string]bool
+	again := false
+	for {
+		now := time.Now()
+		found, err := s.identities(ctx)
+		if err == nil {
+			again = again || known != nil && news(known, found)
+			known = found
+			again = s.emptied(ctx) || again
+			s.tail.see()
+		}
+		if again && s.replayTail(ctx) == nil {
+			again = false
+		}
+		// What was answered while the store was away is kept, however long that is.
+		if err == nil && !again {
+			s.tail.forget(now.Add(-s.tail.span))
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// news reports whether a server is among those found that was not known.
+func news(known, found map[string]bool) bool {
+	for id := range found {
+		if !known[id] {
+			return true
+		}
+	}
+	return false
+}
+
+// identities returns what tells the store's primaries from any other, and from
+// themselves after a restart or a failover.
+func (s *Store) identities(ctx context.Context) (map[string]bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, watchEvery)
+	defer cancel()
+	found := map[string]bool{}
+	var mu sync.Mutex
+	ask := func(ctx context.Context, c *redis.Client) error {
+		id, err := identity(ctx, c)
+		mu.Lock()
+		defer mu.Unlock()
+		found[id] = true
+		return err
+	}
+	switch c := s.rdb.(type) {
+	case *redis.ClusterClient:
+		return found, c.ForEachMaster(ctx, ask)
+	case *redis.Client:
+		return found, ask(ctx, c)
+	default:
+		return found, nil
+	}
+}
+
+// identity is a server's run id and the id of its replication history, which
+// changes when a replica becomes a primary. Servers that do not tell are all the
+// same.
+func identity(ctx context.Context, c *redis.Client) (string, error) {
+	pipe := c.Pipeline()
+	server, replication := pipe.Info(ctx, "server"), pipe.Info(ctx, "replication")
+	if _, err := pipe.Exec(ctx); err != nil {
+		if unavailable(err) {
+			return "", err
+		}
+		return "", nil
+	}
+	id := ""
+	for line := range strings.Lines(server.Val() + "\n" + replication.Val()) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+		if name == "run_id" || name == "master_replid" {
+			id += value + "/"
+		}
+	}
+	return id, nil
+}
+
+// mending is what came of writing the tail again.
+type mending struct {
+	calls, forgotten, tooOld int
+	oldest                   time.Time // when the first that was forgotten had been answered
+}
+
+// replayTail writes again what the store answered lately.
+func (s *Store) replayTail(ctx context.Context) error {
+	list := s.tail.list()
+	m := mending{calls: len(list)}
+	since := time.Now().Add(tailMargin - s.opts.Horizon)
+	list = slices.DeleteFunc(list, func(r remembered) bool {
+		return r.at.Before(since) // its tombstone may be gone: nobody could tell it from a repetition
+	})
+	m.tooOld = m.calls - len(list)
+	for len(list) > 0 {
+		n := min(len(list), replayFlight)
+		if err := s.writeAgain(ctx, list[:n], &m); err != nil {
+			return err
+		}
+		list = list[n:]
+	}
+	s.tail.mu.Lock()
+	s.tail.done, s.tail.last = time.Now(), m
+	s.tail.mu.Unlock()
+	s.opts.Log.Warn("the store was restarted or replaced: the ends of calls that it answered lately are written again",
+		"calls", m.calls, "forgotten", m.forgotten, "forgotten_since", m.oldest, "too_old", m.tooOld)
+	return nil
+}
+
+// writeAgain writes some of the tail; an error says that the store is away.
+func (s *Store) writeAgain(ctx context.Context, list []remembered, m *mending) error {
+	once, cancel := context.WithTimeout(ctx, replayTimeout)
+	defer cancel()
+	endings := make([]Ending, len(list))
+	for i, r := range list {
+		endings[i] = r.Ending
+	}
+	for i, done := range s.endAll(once, endings) {
+		if errors.Is(done.Err, ErrUnavailable) || ctx.Err() != nil {
+			return done.Err
+		}
+		what := result(done)
+		s.later.metrics.replayed.WithLabelValues("tail", what).Inc()
+		if what == "new" {
+			m.forgotten++
+			if m.oldest.IsZero() || list[i].at.Before(m.oldest) {
+				m.oldest = list[i].at
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,159 @@
+package budget
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/llmguard/llmguard/internal/redistest"
+)
+
+var shareLimits = []Limit{
+	costLimit("hour", User, hour(1000)),
+	costLimit("purse", Org, Shape{Kind: Bucket, Amount: 5000, Refill: 1, Per: time.Hour}),
+	costLimit("month", Org, Shape{Kind: Calendar, Amount: 1e6, Calendar: "month"}),
+	{ID: "par", Subject: Org, Metric: Concurrency, Shape: Shape{Kind: Concurrent, Amount: 30}},
+	{ID: "seen", Subject: Org, Metric: Requests, Mode: Shadow, Shape: hour(1)},
+}
+
+func shareCall(user string, n int) Call {
+	return Call{ID: idAt(time.Now(), n), Org: "acme", User: user}
+}
+
+// TestShares: a process lets through its part of every limit and no more; what
+// a call did not use comes back, and Redis is charged what it cost.
+func TestShares(t *testing.T) {
+	server := redistest.Start(t)
+	s := openJournaled(t, server, t.TempDir(), Options{})
+	server.Kill()
+	admit := func(user string, n int, most int64) (*Hold, error) {
+		return s.AdmitShare(t.Context(), shareLimits, shareCall(user, n), cost(most), 10)
+	}
+	var holds []*Hold
+	for i := range 2 { // of ann's 100
+		h, err := admit("ann", i, 50)
+		if err != nil || h.Statuses != nil {
+			t.Fatalf("%+v, %v", h, err)
+		}
+		holds = append(holds, h)
+	}
+	refused := func(limit string, used, amount int64, user string, most int64) {
+		t.Helper()
+		var e *ExceededError
+		_, err := admit(user, 99, most)
+		if !errors.As(err, &e) || e.Binding.LimitID != limit || e.Binding.Used != used || e.Binding.Amount != amount ||
+			e.Binding.Never || e.Binding.Wait <= 0 || e.Binding.Wait > mostWait || e.Statuses != nil || e.Requested == 0 {
+			t.Errorf("%v: %+v", err, e)
+		}
+	}
+	refused("hour", 100, 100, "ann", 1)
+	if h, err := admit("bob", 3, 100); err != nil { // another user's share
+		t.Fatal(err)
+	} else {
+		holds = append(holds, h)
+	}
+	refused("par", 3, 3, "carl", 1)
+	// One ends at less, one is given back: both places are free again.
+	end := []Ending{{holds[0], &Settlement{Actual: cost(20)}}, {Hold: holds[1]}}
+	for _, done := range s.End(t.Context(), end) {
+		if !errors.Is(done.Err, ErrUnavailable) {
+			t.Fatalf("%+v", done)
+		}
+	}
+	if err := s.Later(t.Context(), end, nil); err != nil {
+		t.Fatal(err)
+	}
+	refused("hour", 20, 100, "ann", 81)
+	h, err := admit("ann", 4, 80)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 4 { // the org's purse has 500: 20 + 100 + 80 are gone
+		x, err := admit(fmt.Sprint("user", i), 10+i, 100)
+		if i == 3 {
+			if err == nil {
+				t.Error("the purse has no bottom")
+			}
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Later(t.Context(), []Ending{{x, &Settlement{Actual: cost(100)}}}, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	server.Restart()
+	if _, err := s.Settle(t.Context(), h, Settlement{Actual: cost(70)}); err != nil { // the store is back before this one ends
+		t.Fatal(err)
+	}
+	s.replay(t, 1) // bob's call is open
+	if err := s.Void(t.Context(), holds[2]); err != nil {
+		t.Fatal(err)
+	}
+	s.replay(t, 0)
+	if n := s.without.uses["acme l:par:org-concurrency-n:"].open; n != 0 {
+		t.Errorf("%d places are taken", n)
+	}
+	list, err := s.Peek(t.Context(), shareLimits, shareCall("ann", 0))
+	if err != nil || list[0].Used != 90 || list[1].Used != 390 || list[2].Used != 390 || list[3].Used != 0 || list[4].Used != 5 {
+		t.Errorf("limits stand at %+v, %v", list, err)
+	}
+}
+
+// TestAdmittedAndKilled: what was admitted without the store is charged in full
+// when its process dies, once, and the limits show the debt.
+func TestAdmittedAndKilled(t *testing.T) {
+	server := redistest.Start(t)
+	dir := t.TempDir()
+	a := openJournaled(t, server, dir, Options{})
+	server.Kill()
+	limits := []Limit{costLimit("hour", User, hour(10))}
+	if _, err := a.AdmitShare(t.Context(), limits, shareCall("ann", 1), cost(100), 10); err == nil {
+		t.Fatal("admitted over the share")
+	}
+	if _, err := a.AdmitAll(t.Context(), limits, shareCall("ann", 1), cost(100)); err != nil {
+		t.Fatal(err)
+	}
+	a.replay(t, 1)
+	server.Restart()
+	a.replay(t, 1) // it is open: nobody knows yet what it costs
+	a.dead(t)
+	b := openJournaled(t, server, dir, Options{})
+	b.replay(t, 0)
+	b.replay(t, 0)
+	list, err := b.Peek(t.Context(), limits, shareCall("ann", 1))
+	if err != nil || list[0].Used != 100 || list[0].Remaining > 0 {
+		t.Errorf("limits stand at %+v, %v", list, err)
+	}
+	n := 0
+	if err := b.Entries(t.Context(), "acme", time.Time{}, time.Time{}, func(e Entry) error {
+		if n++; e.Cost != 100 || !e.Estimated {
+			t.Errorf("entry %+v", e)
+		}
+		return nil
+	}); err != nil || n != 1 {
+		t.Errorf("%d entries, %v", n, err)
+	}
+}
+
+// Nothing is admitted that cannot be kept on disk.
+func TestAdmitNeedsTheJournal(t *testing.T) {
+	server := redistest.Start(t)
+	memory := New(server.Client(), Options{})
+	closed := openJournaled(t, server, t.TempDir(), Options{})
+	closed.dead(t)
+	for _, s := range []*Store{memory, closed.Store} {
+		_, err := s.AdmitShare(t.Context(), shareLimits, shareCall("ann", 1), cost(10), 10)
+		if !errors.Is(err, ErrUnavailable) {
+			t.Errorf("admitted: %v", err)
+		}
+		if n := s.without.uses["acme l:par:org-concurrency-n:"].open; n != 0 {
+			t.Errorf("%d places are taken", n)
+		}
+		if n, _ := s.kept(); n != 0 {
+			t.Errorf("%d are kept", n)
+		}
+	}
+}

@@ -1,0 +1,136 @@
+package config
+
+import (
+	"encoding/base64"
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Webhooks bounds the events that orgs' servers are told, by all processes of
+// the worker.
+type Webhooks struct {
+	// AllowNetworks are the only addresses (10.1.0.7 or 10.1.0.0/16) inside your
+	// own networks that may be told. Others that are not on the internet, such
+	// as private, loopback and link-local ones, are never dialled.
+	AllowNetworks []netip.Prefix `yaml:"allow_networks"`
+	// AllowHTTP are host names, without port, that may be told without TLS.
+	AllowHTTP []string `yaml:"allow_http"`
+	// CAFile is a PEM file of authorities to trust instead of the system's.
+	CAFile string `yaml:"ca_file"`
+	// Timeout is how long one attempt may take, to the end of the answer.
+	Timeout time.Duration `yaml:"timeout" default:"15s"`
+	// GiveUp is how long an event is tried before it is a dead letter.
+	GiveUp time.Duration `yaml:"give_up" default:"3d"`
+}
+
+// Webhook is one such server.
+type Webhook struct {
+	// URL is where events are posted: https, with any port.
+	URL string `yaml:"url,required"`
+	// Secrets sign every event, each with a signature of its own: whsec_ and 24
+	// to 64 bytes in base64, from the environment in production. Two while one
+	// is replaced.
+	Secrets []Secret `yaml:"secrets,required"`
+	// Events are patterns of the types of events it is told. Left out: all.
+	Events []string `yaml:"events"`
+}
+
+// RequestWebhooks are the targets that requests may name.
+type RequestWebhooks struct {
+	// Hosts are host names, or *. and a domain for all names below it. With
+	// :port they are for that port alone, without for that of https.
+	Hosts []string `yaml:"hosts"`
+	// Secrets sign what goes there, as those of an org's webhooks do.
+	Secrets []Secret `yaml:"secrets"`
+}
+
+// eventTypes are the events there are.
+var eventTypes = []string{
+	"batch.completed", "batch.failed", "batch.expired", "batch.cancelled",
+	"response.completed", "response.failed", "response.cancelled", "response.incomplete",
+	"job.succeeded", "job.failed", "job.cancelled", "job.expired",
+}
+
+// webhooks checks an org's webhooks.
+func (d *document) webhooks(path string, o *Org, all Webhooks) {
+	urls := names{}
+	for i, w := range o.Webhooks {
+		at := fmt.Sprintf("%s.webhooks[%d]", path, i)
+		d.webhookURL(at+".url", w.URL, all.AllowHTTP)
+		d.unique(urls, at+".url", w.URL)
+		d.signers(at+".secrets", w.Secrets)
+		d.patterns(at+".events", w.Events)
+		for j, p := range w.Events {
+			if !slices.ContainsFunc(eventTypes, func(e string) bool { return matches(p, e) }) {
+				d.failAt(fmt.Sprintf("%s.events[%d]", at, j), "no event is called %q%s", p, didYouMean(p, eventTypes))
+			}
+		}
+	}
+	at, r := path+".request_webhooks", o.RequestWebhooks
+	if !d.given(at) {
+		return
+	}
+	if len(r.Hosts) == 0 {
+		d.failAt(at, "hosts is missing: whom requests may name")
+	}
+	d.signers(at+".secrets", r.Secrets)
+	for i, entry := range r.Hosts {
+		host, _, err := net.SplitHostPort(entry)
+		if err != nil {
+			host = strings.Trim(entry, "[]")
+		}
+		host = strings.TrimPrefix(host, "*.")
+		if host == "" || strings.ContainsAny(host, "*/@?# ") || strings.Contains(entry, "/") {
+			d.failAt(fmt.Sprintf("%s.hosts[%d]", at, i), "expected a host such as hooks.example.com, *.example.com or hooks.example.com:8443, got %s", quote(entry))
+		}
+	}
+}
+
+// signers checks secrets; without any, receivers could not tell our events
+// from others'.
+func (d *document) signers(path string, list []Secret) {
+	if len(list) == 0 {
+		at := path
+		if !d.given(path) {
+			at = path[:strings.LastIndexByte(path, '.')]
+		}
+		d.failAt(at, "secrets needs at least one: receivers know our events by it (echo whsec_$(openssl rand -base64 32))")
+	}
+	for i, s := range list {
+		text, ok := strings.CutPrefix(s.Reveal(), "whsec_")
+		key, err := base64.StdEncoding.DecodeString(text)
+		if !ok || err != nil || len(key) < 24 || len(key) > 64 {
+			d.failAt(path, "number %d is not whsec_ and 24 to 64 bytes in base64 (echo whsec_$(openssl rand -base64 32))", i+1)
+		}
+	}
+}
+
+func (d *document) webhookURL(path, text string, plain []string) {
+	u, err := url.Parse(text)
+	switch {
+	case text == "": // required
+	case err != nil || u.Host == "" || (u.Scheme != "https" && u.Scheme != "http"):
+		d.failAt(path, "expected a URL such as https://hooks.example.com/llmguard, got %s", quote(text))
+	case u.Scheme == "http" && !slices.Contains(plain, strings.ToLower(u.Hostname())):
+		d.failAt(path, "is not encrypted; use https, or name %s in webhooks.allow_http", u.Hostname())
+	case u.User != nil || u.Fragment != "":
+		d.failAt(path, "must not have a user, a password or a fragment")
+	}
+}
+
+// webhookBounds checks what holds for all orgs.
+func (d *document) webhookBounds(w Webhooks) {
+	for i, host := range w.AllowHTTP {
+		if host == "" || host != strings.ToLower(host) || strings.ContainsAny(host, ":/*") {
+			d.failAt(fmt.Sprintf("webhooks.allow_http[%d]", i), "expected a host name in lower case, without port, got %s", quote(host))
+		}
+	}
+	if w.GiveUp > 30*24*time.Hour {
+		d.failAt("webhooks.give_up", "%s is too long; at most 30d", w.GiveUp)
+	}
+}

@@ -1,0 +1,106 @@
+package files
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	idPrefix = "file-"
+	idLen    = len(idPrefix) + 26
+)
+
+// NewID returns a new id of a file: 130 random bits.
+func NewID() string { return idPrefix + strings.ToLower(rand.Text()) }
+
+func validID(id string) bool {
+	if len(id) != idLen || !strings.HasPrefix(id, idPrefix) {
+		return false
+	}
+	for _, c := range id[len(idPrefix):] {
+		if (c < 'a' || c > 'z') && (c < '0' || c > '9') {
+			return false
+		}
+	}
+	return true
+}
+
+// Filter picks and orders the files of a list.
+type Filter struct {
+	Purpose string // empty: all
+	After   string // the id of the last file of the page before; empty: the first page
+	Limit   int    // of a page
+	Oldest  bool   // first; otherwise the newest
+}
+
+const listStep = 500
+
+// List returns a page of an owner's files, and whether there are more. The
+// error is ErrNotFound when Filter.After is no file of the owner.
+func (s *Store) List(ctx context.Context, o Owner, f Filter) (page []*File, more bool, err error) {
+	var from int64
+	if f.After != "" {
+		rank := s.rdb.ZRevRank
+		if f.Oldest {
+			rank = s.rdb.ZRank
+		}
+		n, err := rank(ctx, indexKey(o), f.After).Result()
+		if errors.Is(err, redis.Nil) {
+			return nil, false, ErrNotFound
+		}
+		if err != nil {
+			return nil, false, fmt.Errorf("files: list: %w", err)
+		}
+		from = n + 1
+	}
+	for ; ; from += listStep {
+		ids, err := s.rdb.ZRangeArgs(ctx, redis.ZRangeArgs{Key: indexKey(o), Start: from, Stop: from + listStep - 1, Rev: !f.Oldest}).Result()
+		if err != nil {
+			return nil, false, fmt.Errorf("files: list: %w", err)
+		}
+		list, err := s.read(ctx, o, ids)
+		if err != nil {
+			return nil, false, err
+		}
+		for _, file := range list {
+			if f.Purpose != "" && file.Purpose != f.Purpose {
+				continue
+			}
+			if len(page) == f.Limit {
+				return page, true, nil
+			}
+			page = append(page, file)
+		}
+		if len(ids) < listStep {
+			return page, false, nil
+		}
+	}
+}
+
+// read reads files in one round trip; those that have ended are left out.
+func (s *Store) read(ctx context.Context, o Owner, ids []string) ([]*File, error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	pipe := s.rdb.Pipeline()
+	records := make([]*redis.MapStringStringCmd, len(ids))
+	for i, id := range ids {
+		records[i] = pipe.HGetAll(ctx, recordKey(o.Org, id))
+	}
+	if _, err := pipe.Exec(ctx); err != nil {
+		return nil, fmt.Errorf("files: list: %w", err)
+	}
+	now, list := time.Now(), make([]*File, 0, len(ids))
+	for i, id := range ids {
+		if f := decode(o.Org, id, records[i].Val()); f != nil && now.Before(f.Expires) {
+			list = append(list, f)
+		}
+	}
+	return list, nil
+}

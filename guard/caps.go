@@ -1,0 +1,63 @@
+package guard
+
+import (
+	"fmt"
+
+	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/wire"
+)
+
+// capping picks the spend caps that concern a call, with those of their limits
+// that do: the provider's before the deployment's, which all calls share.
+func (p *Plan) capping(caps []budget.Cap) []budget.Cap {
+	var out []budget.Cap
+	for _, provider := range []string{p.Target.Provider.ID, ""} {
+		for _, c := range caps {
+			if c.Provider != provider {
+				continue
+			}
+			if c.Limits = p.covering(c.Limits); len(c.Limits) > 0 {
+				out = append(out, c)
+			}
+		}
+	}
+	return out
+}
+
+func (p *Plan) covering(limits []budget.Limit) []budget.Limit {
+	var out []budget.Limit
+	for _, l := range limits {
+		if l.Mode != budget.Off && covers(l, p.Request, p.Target) {
+			out = append(out, l)
+		}
+	}
+	return out
+}
+
+// tooLarge finds a limit that the call alone exceeds, so that no waiting helps.
+func (p *Plan) tooLarge(limits []budget.Limit) *budget.ExceededError {
+	for i := range limits {
+		l := &limits[i]
+		if need := p.needs(l.Metric); enforced(l.Mode) && need > l.Shape.Amount {
+			return &budget.ExceededError{Requested: need, Binding: budget.Status{
+				LimitID: l.ID, Subject: l.Subject, Metric: l.Metric, Mode: l.Mode, Amount: l.Shape.Amount,
+				Remaining: l.Shape.Amount, Never: true, Refused: true,
+			}}
+		}
+	}
+	return nil
+}
+
+// capped words the refusal of a spend cap. Its amounts would tell the caller
+// what others spend, and so would an output limit that fits.
+func (e *Refusal) capped() *wire.Error {
+	whose := "this deployment"
+	if e.Cap.Provider != "" {
+		whose = "this model's provider"
+	}
+	if e.Binding.Never {
+		return wire.QuotaExceeded("Budget exceeded: the call alone is larger than the spend cap of " + whose + ". No waiting makes this call fit." + e.Advice)
+	}
+	return wire.RateLimited(fmt.Sprintf("Rate limit reached: the spend cap of %s, which all its callers share, has no room for this call. Please try again in %s.%s",
+		whose, round(e.Binding.Wait), e.Advice), e.Binding.Wait)
+}

@@ -1,0 +1,58 @@
+package guard
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/llmguard/llmguard/budget"
+)
+
+// A store that did not answer three times in a row is asked now and then only,
+// and each org finds out for itself.
+func TestCircuit(t *testing.T) {
+	var log bytes.Buffer
+	c := circuit{log: slog.New(slog.NewTextHandler(&log, nil)), orgs: map[string]*outage{}}
+	now := time.Unix(1e9, 0)
+	a, b := &Org{ID: "a", OnStoreFailure: Local}, &Org{ID: "b"}
+	gone := fmt.Errorf("%w: no answer", budget.ErrUnavailable)
+	wants := func(org *Org, ask, open bool) {
+		t.Helper()
+		if got := c.ask(org.ID, now); got != ask {
+			t.Errorf("asked %v, want %v", got, ask)
+		}
+		if got := c.open(org.ID); got != open {
+			t.Errorf("open %v, want %v", got, open)
+		}
+	}
+	for _, err := range []error{gone, gone, &budget.ExceededError{}, gone, gone} { // a refusal is an answer
+		c.told(a, err, now)
+		wants(a, true, false)
+	}
+	for range 3 {
+		c.told(a, gone, now)
+	}
+	wants(a, false, true)
+	wants(b, true, false)
+	now = now.Add(probeEvery)
+	wants(a, true, true) // one
+	wants(a, false, true)
+	c.told(a, gone, now)
+	now = now.Add(probeEvery)
+	wants(a, true, true)
+	if n := c.away(); n != 1 {
+		t.Errorf("away for %d orgs", n)
+	}
+	c.told(a, errors.New("anything it said"), now)
+	wants(a, true, false)
+	if n := c.away(); n != 0 {
+		t.Errorf("away for %d orgs", n)
+	}
+	if n := strings.Count(log.String(), "msg="); n != 2 || !strings.Contains(log.String(), "on_store_failure=local") {
+		t.Errorf("logged %s", &log)
+	}
+}

@@ -1,0 +1,157 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/llmguard/llmguard/budget"
+)
+
+// settleTimeout bounds the attempt to settle. What the store does not take in
+// that time is kept by budget.Store.Later, which may take keepTimeout.
+const (
+	settleTimeout = time.Second
+	keepTimeout   = 10 * time.Second
+)
+
+// flight is how many calls are ended with one write to the store.
+const flight = 256
+
+// End settles the call, or voids it when the provider did no work. It returns
+// at once; Close waits for the write. What the store does not take is kept in
+// the journal until it does.
+func (c *Call) End(ctx context.Context) {
+	c.end.Do(func() { c.guard.endSoon(context.WithoutCancel(ctx), c) })
+}
+
+// endSoon ends a call together with those that end while the last flight was
+// under way: at most one goroutine does so, and none when nothing ends.
+func (g *Guard) endSoon(ctx context.Context, c *Call) {
+	g.endingMu.Lock()
+	defer g.endingMu.Unlock()
+	g.ending = append(g.ending, c)
+	if !g.flying {
+		g.flying = true
+		g.settling.Go(func() { g.fly(ctx) })
+	}
+}
+
+func (g *Guard) fly(ctx context.Context) {
+	for {
+		calls := g.nextFlight()
+		if len(calls) == 0 {
+			return
+		}
+		g.endAll(ctx, calls)
+	}
+}
+
+// nextFlight takes what waits to be ended; nothing ends the flying.
+func (g *Guard) nextFlight() []*Call {
+	g.endingMu.Lock()
+	defer g.endingMu.Unlock()
+	n := min(len(g.ending), flight)
+	calls := g.ending[:n:n]
+	if g.ending = g.ending[n:]; len(g.ending) == 0 {
+		g.ending = nil
+	}
+	g.flying = n > 0
+	return calls
+}
+
+func (g *Guard) endAll(ctx context.Context, calls []*Call) {
+	var away []*Call
+	calls = slices.DeleteFunc(calls, func(c *Call) bool {
+		gone := g.circuit.open(c.Caller.Org.ID)
+		if gone { // nobody waits for a store that is known to be away
+			away = append(away, c)
+		}
+		return gone
+	})
+	g.keep(ctx, away)
+	if len(calls) == 0 {
+		return
+	}
+	endings := make([]budget.Ending, len(calls))
+	for i, c := range calls {
+		endings[i] = c.ending()
+	}
+	once, cancel := context.WithTimeout(ctx, settleTimeout)
+	defer cancel()
+	var failed []*Call
+	for i, done := range g.budget.End(once, endings) {
+		if !calls[i].written(done) {
+			failed = append(failed, calls[i])
+		}
+	}
+	g.keep(ctx, failed)
+}
+
+// written takes what became of the call's end; false: it has to be kept.
+func (c *Call) written(done budget.Ended) bool {
+	if !done.Receipt.At.IsZero() { // also when only a spend cap has still to take it
+		c.guard.metrics.of(c).settled(c.Result.Usage, c.Result.Estimated, done.Receipt)
+	}
+	switch {
+	case done.Err == nil:
+		return true
+	case errors.Is(done.Err, budget.ErrTooOld):
+		c.guard.log.Error("the end of a call came too late to be told from a repetition: see usage reconcile", "call", c.ID)
+		return true
+	default:
+		c.guard.metrics.settleErrors.Inc()
+		c.guard.log.Warn("the end of a call is not written yet", "call", c.ID, "error", done.Err)
+		return false
+	}
+}
+
+// keep has the ends of calls written when the store takes them.
+func (g *Guard) keep(ctx context.Context, calls []*Call) {
+	endings := make([]budget.Ending, len(calls))
+	counters := make(map[string]*series, len(calls)) // by hold; not the calls, whose bodies are large
+	for i, c := range calls {
+		endings[i] = c.ending()
+		counters[c.Hold.ID] = g.metrics.of(c)
+	}
+	g.later(ctx, endings, func(e budget.Ending, r budget.Receipt) {
+		counters[e.Hold.ID].settled(e.Settlement.Usage, e.Settlement.Estimated, r)
+	})
+}
+
+// later keeps endings; what cannot be kept is left to expire.
+func (g *Guard) later(ctx context.Context, endings []budget.Ending, written func(budget.Ending, budget.Receipt)) {
+	if len(endings) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, keepTimeout)
+	defer cancel()
+	if err := g.budget.Later(ctx, endings, written); err != nil {
+		for _, e := range endings {
+			g.log.Error("call left to expire: its hold will be charged in full", "call", e.Hold.Call.ID, "error", err)
+		}
+	}
+}
+
+// EndNow settles like End but waits until that is written or kept in the
+// journal, so that a job is not called done before its money is.
+func (c *Call) EndNow(ctx context.Context) {
+	c.end.Do(func() { c.guard.endAll(context.WithoutCancel(ctx), []*Call{c}) })
+}
+
+func (c *Call) ending() budget.Ending {
+	r := &c.Result
+	if r.void() {
+		return budget.Ending{Hold: c.Hold}
+	}
+	return budget.Ending{Hold: c.Hold, Settlement: &budget.Settlement{
+		Actual: budget.Amounts{Cost: r.Cost, Tokens: r.Usage.Input + r.Usage.Output},
+		Usage:  r.Usage, Split: r.Split, Estimated: r.Estimated, Outcome: string(r.Outcome), Status: r.Status,
+		UpstreamID: r.UpstreamID, ServiceTier: r.Tier, Waited: c.Waited, Took: r.Took,
+	}}
+}
+
+func (r *Result) void() bool {
+	return r.Outcome == Unsent || r.Outcome == Rejected || r.Outcome == Busy
+}

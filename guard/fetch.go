@@ -1,0 +1,85 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+
+	"github.com/llmguard/llmguard/owned"
+	"github.com/llmguard/llmguard/providers"
+	"github.com/llmguard/llmguard/wire"
+)
+
+// Fetch sends a request about a kept thing to the provider that keeps it, and
+// relays the answer to w. It costs nothing. Status is the provider's, 0 when
+// there was none. Errors are *wire.Error, with nothing written, or ErrGone.
+func (g *Guard) Fetch(ctx context.Context, w http.ResponseWriter, n owned.Note, r providers.Request) (status int, err error) {
+	p := g.Policy().Providers.Get(n.Provider)
+	if p == nil {
+		return 0, wire.NotFound("id", "response_not_found", "The provider that kept this is no longer configured")
+	}
+	resp, err := p.Send(ctx, r)
+	if err != nil {
+		if ctx.Err() != nil {
+			return 0, ErrGone
+		}
+		return 0, wire.BadGateway("The provider cannot be reached", err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode == http.StatusUnauthorized {
+		g.log.Error("the provider refuses our credential", "provider", p.ID, "status", resp.StatusCode)
+		return 0, wire.BadGateway("The provider refuses this proxy's credential; its operator has been told", nil)
+	}
+	if resp.StatusCode >= 300 {
+		return resp.StatusCode, relayFailure(w, resp)
+	}
+	providers.CopyHeaders(w.Header(), resp.Header)
+	w.WriteHeader(resp.StatusCode)
+	return resp.StatusCode, pass(w, resp.Body)
+}
+
+// relayFailure hands on a provider's error.
+func relayFailure(w http.ResponseWriter, resp *http.Response) error {
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxErrorAnswer))
+	if err != nil || resp.StatusCode < 400 || parseError(resp.StatusCode, answer) == nil {
+		return wire.BadGateway(fmt.Sprintf("The provider answered %d without an error this proxy can relay", resp.StatusCode), err)
+	}
+	providers.CopyHeaders(w.Header(), resp.Header)
+	copyRetryHeaders(w.Header(), resp.Header)
+	w.WriteHeader(resp.StatusCode)
+	return written(w.Write(answer))
+}
+
+// pass copies a body and flushes every piece of it.
+func pass(w http.ResponseWriter, body io.Reader) error {
+	buf := readBuffers.Get().(*[]byte)
+	defer readBuffers.Put(buf)
+	flush := http.NewResponseController(w).Flush
+	for {
+		n, err := body.Read(*buf)
+		if n > 0 {
+			if _, err := w.Write((*buf)[:n]); err != nil {
+				return fmt.Errorf("%w: %w", ErrGone, err)
+			}
+			_ = flush() // the next write tells
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("the provider's answer broke off: %w", err)
+		}
+	}
+}
+
+// Disown forgets a thing that the provider keeps no more.
+func (g *Guard) Disown(ctx context.Context, c Caller, id string) error {
+	if g.owned == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
+	defer cancel()
+	return g.owned.Drop(ctx, c.Org.ID, id)
+}

@@ -1,0 +1,170 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/owned"
+	"github.com/llmguard/llmguard/pricing"
+	"github.com/llmguard/llmguard/providers"
+	"github.com/llmguard/llmguard/wire"
+)
+
+// kept is what a request uses without containing it.
+type kept struct {
+	provider string // that keeps it; empty when there is nothing
+	tokens   int64  // of hidden input
+	edits    []wire.Edit
+}
+
+// only narrows the providers to the one that keeps what is referred to.
+func (k kept) only(allowed []string) []string {
+	if k.provider == "" {
+		return allowed
+	}
+	return []string{k.provider}
+}
+
+// ErrNotOwned says that the org has no such thing, whoever else may have it.
+var ErrNotOwned = errors.New("the org has no such thing")
+
+// Owned finds a thing a provider keeps for the caller's org. The error is
+// ErrNotOwned or wraps budget.ErrUnavailable.
+func (g *Guard) Owned(ctx context.Context, c Caller, id string) (owned.Note, error) {
+	found, err := g.notes(ctx, c, []string{id})
+	if err != nil {
+		return owned.Note{}, err
+	}
+	n, ok := found[id]
+	if !ok {
+		return n, ErrNotOwned
+	}
+	return n, nil
+}
+
+func (g *Guard) notes(ctx context.Context, c Caller, ids []string) (map[string]owned.Note, error) {
+	if g.owned == nil || len(ids) == 0 {
+		return nil, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, g.deadline+ownedMargin)
+	defer cancel()
+	found, err := g.owned.Find(ctx, c.Org.ID, ids...)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", budget.ErrUnavailable, err)
+	}
+	return found, nil
+}
+
+// ownedMargin is for the second look for what was noted a moment ago.
+const ownedMargin = 100 * time.Millisecond
+
+// resolve finds what a request refers to. Only responses and their items can be
+// made through us and stay with the provider; nothing else is anybody's.
+func (g *Guard) resolve(ctx context.Context, c Caller, r *wire.Request) (kept, error) {
+	var k kept
+	ids := make([]string, 0, len(r.Refs))
+	for _, ref := range r.Refs {
+		if ref.Kind != wire.RefResponse && ref.Kind != wire.RefItem {
+			return k, notOwned(ref)
+		}
+		ids = append(ids, ref.ID)
+	}
+	found, err := g.notes(ctx, c, ids)
+	if err != nil {
+		return k, err
+	}
+	counted := map[string]bool{}
+	for _, ref := range r.Refs { // whole responses first: they include their items
+		n, ok := found[ref.ID]
+		isItem := n.Response != ""
+		switch {
+		case !ok, isItem != (ref.Kind == wire.RefItem), k.provider != "" && k.provider != n.Provider:
+			return kept{}, notOwned(ref)
+		case ref.Kind == wire.RefItem:
+			k.provider = n.Provider
+			continue
+		}
+		k.provider = n.Provider
+		if counted[ref.ID] = true; n.Upstream != "" {
+			k.edits = append(k.edits, wire.Edit{Name: "previous_response_id", JSON: strconv.AppendQuote(nil, n.Upstream)})
+		}
+		k.tokens += n.Total
+	}
+	for _, ref := range r.Refs {
+		if n := found[ref.ID]; n.Response != "" && !counted[n.Response] {
+			counted[n.Response] = true
+			k.tokens += n.Output
+		}
+	}
+	return k, nil
+}
+
+// notOwned refuses what nobody in the org has made here. It reads the same
+// whether anybody else has.
+func notOwned(ref wire.Ref) *wire.Error {
+	codes := map[wire.RefKind]string{
+		wire.RefResponse: "previous_response_not_found", wire.RefFile: "file_not_found",
+	}
+	code := codes[ref.Kind]
+	if code == "" {
+		code = string(ref.Kind) + "_not_found"
+	}
+	return wire.NotFound(ref.Param, code,
+		"No such %s: %.100q. It must have been made through this proxy by the same org", spaced(ref.Kind), ref.ID)
+}
+
+func spaced(k wire.RefKind) string {
+	if k == wire.RefVectorStore {
+		return "vector store"
+	}
+	return string(k)
+}
+
+// note remembers a response that the provider keeps. Before its usage is known
+// it may hold all that the call could.
+func (e *errand) note(a wire.Answer) {
+	c := e.call
+	if c.guard.owned == nil || c.Request.Endpoint != wire.Responses || !c.Request.Store || a.ID == "" {
+		return
+	}
+	n := owned.Note{
+		ID: a.ID, User: c.Caller.User, Provider: c.Target.Provider.ID, Model: c.Request.Model,
+		Total: c.Input + c.Output, Output: c.Output,
+	}
+	if a.HasUsage {
+		n.Total, n.Output = a.Usage.Input+a.Usage.Output, a.Usage.Output
+	}
+	notes := make([]owned.Note, 0, 2+len(a.Items))
+	notes = append(notes, n)
+	if c.Alias != "" {
+		other := n
+		other.ID, other.Upstream = c.Alias, a.ID
+		notes = append(notes, other)
+	}
+	for _, id := range a.Items {
+		notes = append(notes, owned.Note{ID: id, User: n.User, Provider: n.Provider, Response: a.ID, Output: n.Output})
+	}
+	c.guard.owned.Put(e.upstream, c.Caller.Org.ID, notes...)
+}
+
+// freePrice is the price of what costs nothing.
+func freePrice(t providers.Target, at time.Time) (*pricing.Price, error) {
+	zero := pricing.Rate{Given: true}
+	e := pricing.Entry{
+		Model: t.Model, Provider: t.Provider.ID,
+		Prices: []pricing.Row{{Rates: pricing.Rates{Input: zero, Output: zero}}},
+	}
+	return e.Price(at)
+}
+
+// priceOf finds what a call of an endpoint to a target costs.
+func (p *Policy) priceOf(ep wire.Endpoint, t providers.Target, at time.Time) (*pricing.Price, error) {
+	if ep.Free() {
+		return freePrice(t, at)
+	}
+	return p.price(t, at)
+}

@@ -1,0 +1,194 @@
+package guard
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/llmguard/llmguard/pricing"
+	"github.com/llmguard/llmguard/providers"
+	"github.com/llmguard/llmguard/wire"
+)
+
+// vendor is a provider that gives one recorded answer and keeps what it was asked.
+type vendor struct {
+	status int
+	header http.Header
+	kind   string
+	body   string
+
+	path, query, sent string
+	got               http.Header
+}
+
+func (v *vendor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(r.Body)
+	v.path, v.query, v.sent, v.got = r.URL.Path, r.URL.RawQuery, string(body), r.Header
+	for name, values := range v.header {
+		w.Header()[name] = values
+	}
+	w.Header().Set("Content-Type", v.kind)
+	w.WriteHeader(v.status)
+	_, _ = io.WriteString(w, v.body)
+}
+
+// vendorRig lets a rig call a vendor, with a price of 1 and 2 USD per million.
+func vendorRig(t *testing.T, v *vendor, change func(*providers.Provider)) *rig {
+	t.Helper()
+	r := newRig(t, roomy()...)
+	server := httptest.NewServer(v)
+	t.Cleanup(server.Close)
+	base, err := url.Parse(server.URL + "/v1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &providers.Provider{ID: "vendor", BaseURL: base, APIKey: "sk-vendor", Pools: []providers.Pool{{ID: "vendor"}}}
+	if change != nil {
+		change(p)
+	}
+	set, err := providers.NewSet([]*providers.Provider{p})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(set.Close)
+	own, err := pricing.ParseEntries([]byte(`[{model: m, prices: [{input: 1, cached_input: 0.1, output: 2}], max_output: 1000}]`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	policy := *r.guard.Policy()
+	if policy.Catalogue, err = pricing.New("", own); err != nil {
+		t.Fatal(err)
+	}
+	policy.Providers = set
+	r.guard.SetPolicy(&policy)
+	return r
+}
+
+func events(data ...string) string {
+	return "data: " + strings.Join(data, "\n\ndata: ") + "\n\ndata: [DONE]\n\n"
+}
+
+// TestVendorUsage bills answers as vendors are known to give them.
+func TestVendorUsage(t *testing.T) {
+	const choice = `"choices":[{"index":0,"message":{"role":"assistant","content":"hi"},"finish_reason":"stop"}]`
+	const delta = `"choices":[{"index":0,"delta":{"content":"hi"},"finish_reason":null}]`
+	const last = `"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]`
+	for _, x := range []struct {
+		name, body string
+		stream     bool
+		in, cached int64
+		out        int64
+	}{
+		{"azure: filters beside the choices", `{"id":"1","model":"m",` + choice + `,"prompt_filter_results":[{"prompt_index":0}],"usage":{"prompt_tokens":9,"completion_tokens":3,"total_tokens":12}}`, false, 9, 0, 3},
+		{"azure: first event without a choice", events(`{"choices":[],"prompt_filter_results":[{}],"model":""}`, `{"model":"m",`+delta+`}`, `{"model":"m",`+last+`}`, `{"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":3,"total_tokens":12}}`), true, 9, 0, 3},
+		{"gemini: thoughts are in the total alone", `{"model":"m",` + choice + `,"usage":{"prompt_tokens":9,"completion_tokens":3,"total_tokens":112}}`, false, 9, 0, 103},
+		{"gemini: usage in every event", events(`{"model":"m",`+delta+`,"usage":{"prompt_tokens":9,"completion_tokens":1,"total_tokens":10}}`, `{"model":"m",`+last+`,"usage":{"prompt_tokens":9,"completion_tokens":3,"total_tokens":12}}`), true, 9, 0, 3},
+		{"groq: times in the usage", `{"model":"m",` + choice + `,"usage":{"queue_time":0.03,"prompt_tokens":9,"prompt_time":0.001,"completion_tokens":3,"completion_time":0.2,"total_tokens":12,"total_time":0.3},"x_groq":{"id":"req_1"}}`, false, 9, 0, 3},
+		{"groq: usage of its own as well", events(`{"model":"m",`+delta+`,"x_groq":{"id":"req_1"}}`, `{"model":"m",`+last+`,"x_groq":{"id":"req_1","usage":{"prompt_tokens":9,"completion_tokens":3,"total_tokens":12}}}`, `{"model":"m","choices":[],"usage":{"prompt_tokens":9,"completion_tokens":3,"total_tokens":12}}`), true, 9, 0, 3},
+		{"deepseek: its own names for the cache", `{"model":"m",` + choice + `,"usage":{"prompt_tokens":9,"completion_tokens":3,"total_tokens":12,"prompt_cache_hit_tokens":8,"prompt_cache_miss_tokens":1,"completion_tokens_details":{"reasoning_tokens":1}}}`, false, 9, 8, 3},
+		{"deepseek: blank lines while it queues", "\n\n\n" + `{"model":"m",` + choice + `,"usage":{"prompt_tokens":9,"completion_tokens":3,"total_tokens":12}}`, false, 9, 0, 3},
+		{"deepseek: comments while it queues", ": keep-alive\n\n: keep-alive\n\n" + events(`{"model":"m",`+delta+`,"usage":null}`, `{"model":"m",`+last+`,"usage":{"prompt_tokens":9,"completion_tokens":3,"total_tokens":12}}`), true, 9, 0, 3},
+		{"openrouter: comments, and a cost", ": OPENROUTER PROCESSING\n\n" + events(`{"model":"m","provider":"P",`+delta+`}`, `{"model":"m",`+last+`,"usage":{"prompt_tokens":9,"completion_tokens":3,"total_tokens":12,"cost":0.95,"is_byok":false,"prompt_tokens_details":{"cached_tokens":0}}}`), true, 9, 0, 3},
+		{"mistral: usage unasked in the last event", events(`{"model":"m",`+delta+`}`, `{"model":"m",`+last+`,"usage":{"prompt_tokens":9,"total_tokens":12,"completion_tokens":3}}`), true, 9, 0, 3},
+		{"vllm: details that are null", `{"model":"m",` + choice + `,"prompt_logprobs":null,"kv_transfer_params":null,"usage":{"prompt_tokens":9,"total_tokens":12,"completion_tokens":3,"prompt_tokens_details":null}}`, false, 9, 0, 3},
+		{"together: the prompt is echoed", `{"id":"o1","prompt":[],"model":"m",` + choice + `,"usage":{"prompt_tokens":9,"completion_tokens":3,"total_tokens":12,"cached_tokens":4}}`, false, 9, 0, 3},
+		{"ollama: no total", `{"model":"m","system_fingerprint":"fp_ollama",` + choice + `,"usage":{"prompt_tokens":9,"completion_tokens":3}}`, false, 9, 0, 3},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			v := &vendor{status: 200, kind: "application/json", body: x.body}
+			extra := ""
+			if x.stream {
+				v.kind, extra = "text/event-stream", `"stream":true`
+			}
+			kind := providers.Kind("")
+			if strings.HasPrefix(x.name, "gemini") {
+				kind = providers.Gemini
+			}
+			r := vendorRig(t, v, func(p *providers.Provider) { p.Kind = kind })
+			c, _, err := r.run(t.Context(), prompt("m", "hello there", extra))
+			if err != nil {
+				t.Fatal(err)
+			}
+			u, want := c.Result.Usage, pricing.Nano((x.in-x.cached)*1000+x.cached*100+x.out*2000)
+			if c.Result.Outcome != Completed || u.Input != x.in || u.CachedInput != x.cached || u.Output != x.out || c.Result.Cost != want {
+				t.Errorf("%s, %+v, cost %d, fault %q; want cost %d", c.Result.Outcome, u, c.Result.Cost, c.Result.Fault, want)
+			}
+		})
+	}
+}
+
+// TestVendorErrors: whatever shape an error comes in, it leaves in OpenAI's.
+func TestVendorErrors(t *testing.T) {
+	for _, x := range []struct {
+		name    string
+		status  int
+		body    string
+		message string
+		code    string
+	}{
+		{"gemini's list", 400, `[{"error":{"code":400,"message":"API key not valid.","status":"INVALID_ARGUMENT"}}]`, "API key not valid.", "invalid_argument"},
+		{"vllm, older", 404, `{"object":"error","message":"The model does not exist.","type":"NotFoundError","param":null,"code":404}`, "The model does not exist.", "upstream_error"},
+		{"vllm, newer", 400, `{"error":{"message":"too long","type":"BadRequestError","param":null,"code":400}}`, "too long", "upstream_error"},
+		{"mistral's detail", 422, `{"object":"error","message":{"detail":[{"type":"extra_forbidden","loc":["body","stream_options"]}]},"type":"invalid_request_error","param":null,"code":null}`, "extra_forbidden", "upstream_error"},
+		{"a text as error", 400, `{"error":"model not found"}`, "model not found", "upstream_error"},
+		{"fastapi", 422, `{"detail":"nope"}`, "nope", "upstream_error"},
+		{"openrouter", 402, `{"error":{"message":"Insufficient credits","code":402},"user_id":"u"}`, "Insufficient credits", "upstream_error"},
+		{"azure", 404, `{"error":{"code":"DeploymentNotFound","message":"The API deployment does not exist."}}`, "does not exist", "DeploymentNotFound"},
+		{"a page", 400, `<html>no</html>`, "answered 400", "upstream_error"},
+		{"nothing", 403, ``, "answered 403", "upstream_error"},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			r := vendorRig(t, &vendor{status: x.status, kind: "application/json", body: x.body}, nil)
+			c, _, err := r.run(t.Context(), prompt("m", "hello", ""))
+			e, ok := err.(*wire.Error) //nolint:errorlint // it is returned as it is
+			if !ok || e.Status != x.status || !strings.Contains(e.Message, x.message) || e.Code != x.code || c.Result.Outcome != Rejected {
+				t.Errorf("%v, %+v", err, e)
+			}
+		})
+	}
+}
+
+// TestVendorRequests: where and how vendors want a request that OpenAI would take.
+func TestVendorRequests(t *testing.T) {
+	const answer = `{"model":"m","choices":[{"index":0,"message":{"content":"hi"},"finish_reason":"stop"}],"usage":{"prompt_tokens":9,"completion_tokens":3,"total_tokens":12}}`
+	root := func(p *providers.Provider) { u := *p.BaseURL; u.Path = ""; p.BaseURL = &u }
+	limited := `"max_completion_tokens":7`
+	for _, x := range []struct {
+		name               string
+		change             func(*providers.Provider)
+		extra              string
+		path, query        string
+		auth, key, sent    string
+		query0, mustNotSay string
+	}{
+		{"openai", nil, limited, "/v1/chat/completions", "a=b", "Bearer sk-vendor", "", limited, "a=b", ""},
+		{"azure, v1", func(p *providers.Provider) { root(p); p.Kind = providers.Azure }, limited, "/openai/v1/chat/completions", "a=b", "", "sk-vendor", limited, "a=b", ""},
+		{"azure, deployments", func(p *providers.Provider) {
+			root(p)
+			p.Kind, p.APIVersion, p.Deployments = providers.Azure, "2024-10-21", map[string]string{"m": "our-m"}
+		}, limited, "/openai/deployments/our-m/chat/completions", "a=b&api-version=2024-10-21", "", "sk-vendor", limited, "a=b", ""},
+		{"azure, by the model", func(p *providers.Provider) { root(p); p.Kind, p.APIVersion = providers.Azure, "preview" }, "", "/openai/deployments/m/chat/completions", "api-version=preview", "", "sk-vendor", "", "", ""},
+		{"mistral", func(p *providers.Provider) { p.Kind = providers.Mistral }, limited + `,"stream_options":{"include_usage":true}`, "/v1/chat/completions", "", "Bearer sk-vendor", "", `"max_tokens":7`, "", "stream_options"},
+		{"mistral, names", func(p *providers.Provider) { p.Kind = providers.Mistral }, limited, "/v1/chat/completions", "", "Bearer sk-vendor", "", `"max_tokens":7`, "", "max_completion_tokens"},
+		{"no key", func(p *providers.Provider) { p.APIKey = "" }, "", "/v1/chat/completions", "", "", "", "", "", ""},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			v := &vendor{status: 200, kind: "application/json", body: answer}
+			r := vendorRig(t, v, x.change)
+			c, w := r.begin(r.plan(prompt("m", "hello", x.extra))), httptest.NewRecorder()
+			err := c.Forward(t.Context(), w, Forwarding{Header: http.Header{}, Query: x.query0})
+			c.End(t.Context())
+			got := fmt.Sprint(v.path, " ", v.query, " ", v.got.Get("Authorization"), " ", v.got.Get("Api-Key"))
+			if want := fmt.Sprint(x.path, " ", x.query, " ", x.auth, " ", x.key); err != nil || got != want {
+				t.Errorf("%v: %q, want %q", err, got, want)
+			}
+			if !strings.Contains(v.sent, x.sent) || x.mustNotSay != "" && strings.Contains(v.sent, x.mustNotSay) {
+				t.Errorf("sent %s", v.sent)
+			}
+		})
+	}
+}

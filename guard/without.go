@@ -1,0 +1,84 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/llmguard/llmguard/budget"
+)
+
+// StoreFailure is what becomes of an org's calls while the store is away.
+type StoreFailure string
+
+// The choices for calls while the store is away.
+const (
+	Deny  StoreFailure = "deny"  // refused; the zero value too
+	Local StoreFailure = "local" // admitted within this process's share of each limit, charged later
+	Allow StoreFailure = "allow" // admitted, charged later
+)
+
+// errAway says that the store was not even asked.
+var errAway = fmt.Errorf("%w: it has not answered for a while", budget.ErrUnavailable)
+
+// hold asks the store, unless it is known to be away; asked says so.
+func (g *Guard) hold(ctx context.Context, p *Plan, who budget.Call) (h *budget.Hold, asked bool, err error) {
+	if !g.circuit.ask(who.Org, time.Now()) {
+		return nil, false, errAway
+	}
+	deadline := g.deadline
+	if p.Caller.Org.WithoutStore() {
+		deadline -= deadline / 5 // the rest is for the journal
+	}
+	ctx, cancel := context.WithTimeout(ctx, deadline)
+	defer cancel()
+	h, err = g.budget.HoldCapped(ctx, p.Limits, p.Caps, who, p.First, g.expected(p))
+	g.circuit.told(p.Caller.Org, err, time.Now())
+	return h, true, err
+}
+
+// WithoutStore reports whether the org's live calls go on while the store is away.
+func (o *Org) WithoutStore() bool { return o.OnStoreFailure == Local || o.OnStoreFailure == Allow }
+
+// admit admits a live call without the store, as its org allows. All it can cost
+// is in the journal before it is sent: nothing can be held later.
+func (g *Guard) admit(ctx context.Context, p *Plan, who budget.Call) (*budget.Hold, error) {
+	ctx, cancel := context.WithTimeout(ctx, g.deadline)
+	defer cancel()
+	if p.Caller.Org.OnStoreFailure == Allow {
+		return g.budget.AdmitAll(ctx, p.Limits, who, p.Max, p.Caps...)
+	}
+	return g.budget.AdmitShare(ctx, p.Limits, who, p.Max, g.share, p.Caps...)
+}
+
+// beginWithout is Begin while the store is away, after a hold that may have been
+// applied if the store was asked.
+func (g *Guard) beginWithout(ctx context.Context, c *Call, who budget.Call, asked bool) (*Call, error) {
+	mode := c.Caller.Org.OnStoreFailure
+	h, err := g.admit(ctx, c.Plan, who)
+	if err != nil {
+		if asked {
+			g.voidLate(ctx, who, c.Caps)
+		}
+		g.metrics.without.WithLabelValues(string(mode), "refused").Inc()
+		return nil, c.away(err)
+	}
+	g.metrics.without.WithLabelValues(string(mode), "admitted").Inc()
+	c.Hold, c.held, c.Without = h, c.Output, mode
+	c.Result.Outcome = Unsent
+	return c, nil
+}
+
+// away words a refusal by a share.
+func (p *Plan) away(err error) error {
+	var e *budget.ExceededError
+	if !errors.As(err, &e) {
+		return err
+	}
+	return &Refusal{ExceededError: e, Away: true, plan: p, Advice: " The limits cannot be checked at the moment, " +
+		"and this is the part of the limit that this proxy lets through by itself."}
+}
+
+// StoreAway returns for how many orgs the store is known to be away.
+func (g *Guard) StoreAway() int { return g.circuit.away() }

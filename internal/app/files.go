@@ -1,0 +1,41 @@
+package app
+
+import (
+	"context"
+	"time"
+
+	"github.com/llmguard/llmguard/batch"
+	"github.com/llmguard/llmguard/blob"
+	"github.com/llmguard/llmguard/files"
+)
+
+// agreeTime is what the blob store gets to be written to and read.
+const agreeTime = 20 * time.Second
+
+// openFiles opens the place for files, if there is one, and makes sure that all
+// processes have the same.
+func (a *App) openFiles(roles Role) error {
+	c := a.cfg
+	if c.Files.Store == "" {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), agreeTime) //nolint:forbidigo // New has none
+	defer cancel()
+	var err error
+	if a.blobs, err = blob.Open(context.Background(), c.Files.Store); err != nil { //nolint:forbidigo // the store outlives New
+		return err
+	}
+	a.files = files.New(a.rdb, a.blobs, files.Options{TTL: c.Files.TTL, OrgBytes: int64(c.Files.MaxOrgBytes), Logger: a.log})
+	if err := a.files.Agree(ctx); err != nil {
+		return err
+	}
+	a.batches = batch.NewStore(a.rdb, a.files, a.log)
+	if roles&Worker != 0 {
+		a.batchRunner = batch.NewRunner(a.batches, batch.Options{
+			Guard: a.guard, Queue: a.queue, Scan: scanLimits(c), MaxLine: int(c.Requests.MaxBody),
+			MaxLines: c.Batches.MaxLines, InQueue: c.Batches.InQueue, RefuseOverBudget: c.Batches.OverBudget == "refuse",
+			Lease: c.Queue.Lease / 2, Ended: a.batchEnded, Logger: a.log, Registerer: a.registry,
+		})
+	}
+	return nil
+}

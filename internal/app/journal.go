@@ -1,0 +1,38 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+
+	"github.com/llmguard/llmguard/budget/journal"
+	"github.com/llmguard/llmguard/config"
+)
+
+// openJournal opens the journal of this process; in memory when the file names
+// no directory.
+func openJournal(c config.Store, log *slog.Logger) (*journal.Journal, error) {
+	j, err := journal.Open(c.JournalDir, journal.Options{MaxBytes: int64(c.JournalMax), Log: log})
+	if err != nil {
+		return nil, fmt.Errorf("store.journal_dir: %w", err)
+	}
+	return j, nil
+}
+
+// settle ends what is still open at the end of the process: in Redis if it
+// answers, else in the journal.
+func (a *App) settle(ctx context.Context) {
+	if err := a.guard.Close(ctx); err != nil {
+		a.log.Error("not every call could be settled; the rest expires and is charged in full", "error", err)
+	}
+	left, err := a.budget.Replay(ctx)
+	switch {
+	case left == 0:
+	case a.journal.Durable():
+		a.log.Warn("ends of calls are left in the journal; the next process with this directory writes them",
+			"calls", left, "dir", a.cfg.Store.JournalDir, "error", err)
+	default:
+		a.log.Error("ends of calls are lost with this process, because store.journal_dir is not set; their holds are charged in full",
+			"calls", left, "error", err)
+	}
+}

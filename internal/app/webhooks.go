@@ -1,0 +1,134 @@
+package app
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/llmguard/llmguard/batch"
+	"github.com/llmguard/llmguard/config"
+	"github.com/llmguard/llmguard/proxy"
+	"github.com/llmguard/llmguard/queue"
+	"github.com/llmguard/llmguard/webhook"
+	"github.com/llmguard/llmguard/wire"
+)
+
+// Webhooks returns the webhooks of a configuration for looking at them and for
+// commands by hand. It is not Run.
+func Webhooks(cfg *config.Config, rdb redis.UniversalClient, log *slog.Logger) (*webhook.Sender, error) {
+	o, err := webhookOptions(cfg)
+	if err != nil {
+		return nil, err
+	}
+	o.Log = log
+	return webhook.New(rdb, o)
+}
+
+// webhookOptions are the configured targets and their bounds.
+func webhookOptions(c *config.Config) (webhook.Options, error) {
+	w := c.Webhooks
+	o := webhook.Options{
+		Orgs: map[string]webhook.Org{}, AllowNetworks: w.AllowNetworks, AllowHTTP: w.AllowHTTP,
+		Timeout: w.Timeout, GiveUp: w.GiveUp,
+	}
+	for i := range c.Orgs {
+		one, err := webhooksOf(&c.Orgs[i])
+		if err != nil {
+			return o, fmt.Errorf("org %s: %w", c.Orgs[i].ID, err)
+		}
+		o.Orgs[c.Orgs[i].ID] = one
+	}
+	if w.CAFile != "" {
+		pem, err := os.ReadFile(w.CAFile)
+		if err != nil {
+			return o, fmt.Errorf("webhooks.ca_file: %w", err)
+		}
+		if o.RootCAs = x509.NewCertPool(); !o.RootCAs.AppendCertsFromPEM(pem) {
+			return o, fmt.Errorf("webhooks.ca_file: %s holds no certificate", w.CAFile)
+		}
+	}
+	return o, o.Validate()
+}
+
+func webhooksOf(o *config.Org) (webhook.Org, error) {
+	out := webhook.Org{Hosts: o.RequestWebhooks.Hosts}
+	var err error
+	if out.Secrets, err = signers(o.RequestWebhooks.Secrets); err != nil {
+		return out, err
+	}
+	for _, w := range o.Webhooks {
+		e := webhook.Endpoint{URL: w.URL, Events: w.Events}
+		if e.Secrets, err = signers(w.Secrets); err != nil {
+			return out, err
+		}
+		out.Endpoints = append(out.Endpoints, e)
+	}
+	return out, nil
+}
+
+func signers(list []config.Secret) ([]webhook.Secret, error) {
+	var out []webhook.Secret
+	var errs []error
+	for _, text := range list {
+		s, err := webhook.ParseSecret(text.Reveal())
+		out, errs = append(out, s), append(errs, err)
+	}
+	return out, errors.Join(errs...)
+}
+
+// announce tells the webhooks of jobs that ended, in whatever process they did.
+func (a *App) announce(ctx context.Context) error {
+	return a.queue.Announce(ctx, func(ctx context.Context, e queue.Ending) error {
+		state := string(e.State)
+		if e.State == queue.Succeeded && webhook.ForResponse(e.Notice) {
+			var err error
+			if state, err = a.responseState(ctx, e); err != nil {
+				return err
+			}
+		}
+		return a.webhooks.Ended(ctx, e.Org, e.ID, state, e.Notice, e.At)
+	})
+}
+
+// responseState is how the response ended that a job has made: a job succeeds
+// also with one that the provider calls incomplete or failed.
+func (a *App) responseState(ctx context.Context, e queue.Ending) (string, error) {
+	job, err := a.queue.Job(ctx, e.Org, e.ID)
+	if errors.Is(err, queue.ErrNotFound) { // deleted meanwhile
+		return string(e.State), nil
+	}
+	if err != nil {
+		return "", err
+	}
+	answer, err := a.queue.Result(ctx, job)
+	if err != nil && !errors.Is(err, queue.ErrNotFound) {
+		return "", err
+	}
+	body := answer.Body
+	if job.Stream {
+		body = wire.FinalResponse(body)
+	}
+	var response struct {
+		Status string `json:"status"`
+	}
+	if json.Unmarshal(body, &response) == nil {
+		switch response.Status {
+		case "incomplete", "failed", "cancelled":
+			return response.Status, nil
+		}
+	}
+	return string(e.State), nil
+}
+
+// batchEnded tells the webhooks of a batch that ended.
+func (a *App) batchEnded(ctx context.Context, b *batch.Batch) error {
+	e := webhook.NewEvent("batch."+string(b.Status), b.ID, b.Ended())
+	e.URL = b.Metadata[proxy.MetadataWebhook]
+	return a.webhooks.Send(ctx, b.Org, e)
+}

@@ -1,0 +1,158 @@
+package e2e
+
+import (
+	"bufio"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/llmguard/llmguard/internal/fakeprovider"
+)
+
+// background is a request for a response that nobody waits for.
+func background(text, more string) string {
+	return fmt.Sprintf(`{"model":"gpt-4o-mini","input":%q,"max_output_tokens":200,"background":true%s}`, text, more)
+}
+
+// poll asks for a response until it has ended.
+func (p *process) poll(key, id string) reply {
+	p.t.Helper()
+	for range 400 {
+		r := p.do(key, "GET", "/responses/"+id, "")
+		if s := r.get(p.t, "status"); r.status != 200 || s != "queued" && s != "in_progress" {
+			return r
+		}
+		time.Sleep(25 * time.Millisecond)
+	}
+	p.t.Fatalf("response %s does not end", id)
+	return reply{}
+}
+
+// TestBackground makes responses in the background of a provider that has none.
+func TestBackground(t *testing.T) {
+	s := newStack(t, fakeprovider.Options{KeepBodies: true}, twoOrgs)
+	p := s.proxy()
+	alice, bob, eve := s.keys["alice"], s.keys["bob"], s.keys["eve"]
+
+	r := p.do(alice, "POST", "/responses", background("[fake: output=20]", ""))
+	id, _ := r.get(t, "id").(string)
+	if r.status != 200 || !strings.HasPrefix(id, "resp_") || r.get(t, "status") != "queued" || r.get(t, "usage") != nil || r.get(t, "background") != true {
+		t.Fatalf("%+v", r)
+	}
+	waiting := p.do(alice, "POST", "/responses", background("never run", ""))
+	never := waiting.get(t, "id").(string)
+	for range 2 { // again: nothing changes
+		if r := p.do(alice, "POST", "/responses/"+never+"/cancel", ""); r.status != 200 || r.get(t, "status") != "cancelled" || r.get(t, "id") != never {
+			t.Errorf("%+v", r)
+		}
+	}
+	for _, key := range []string{bob, eve} {
+		for _, call := range [][2]string{{"GET", ""}, {"DELETE", ""}, {"POST", "/cancel"}, {"GET", "/input_items"}} {
+			if r := p.do(key, call[0], "/responses/"+id+call[1], ""); r.status != 404 {
+				t.Errorf("%v: %+v", call, r)
+			}
+		}
+	}
+	s.worker()
+	running := p.do(alice, "POST", "/responses", background("[fake: delay=30s]", "")).get(t, "id").(string)
+	until(t, "a response is made", func() bool { return p.do(alice, "GET", "/responses/"+running, "").get(t, "status") == "in_progress" })
+	if r := p.do(alice, "POST", "/responses/"+running+"/cancel", ""); r.status != 200 || r.get(t, "status") != "cancelled" {
+		t.Errorf("%+v", r)
+	}
+	r = p.poll(alice, id)
+	if r.get(t, "status") != "completed" || r.get(t, "id") != id || r.get(t, "background") != true || r.get(t, "usage.output_tokens") != 20.0 {
+		t.Errorf("%+v", r)
+	}
+	more := p.do(alice, "POST", "/responses", `{"model":"gpt-4o-mini","input":"more","max_output_tokens":50,"previous_response_id":"`+id+`"}`)
+	if in, _ := more.get(t, "usage.input_tokens").(float64); more.status != 200 || in < 20 {
+		t.Errorf("%+v", more)
+	}
+	if r := p.do(eve, "POST", "/responses", `{"model":"gpt-4o-mini","input":"more","max_output_tokens":50,"previous_response_id":"`+id+`"}`); r.status != 404 {
+		t.Errorf("%+v", r)
+	}
+	if r := p.do(alice, "GET", "/responses/"+id+"/input_items", ""); r.status != 200 || r.get(t, "object") != "list" {
+		t.Errorf("%+v", r)
+	}
+	if r := p.do(alice, "GET", "/responses/"+id+"?stream=true", ""); r.status != 400 {
+		t.Errorf("%+v", r)
+	}
+	failed := p.do(alice, "POST", "/responses", background("[fake: status=400 message=no+way]", ""))
+	if r := p.poll(alice, failed.get(t, "id").(string)); r.get(t, "status") != "failed" || r.get(t, "error.message") != "no way" {
+		t.Errorf("%+v", r)
+	}
+	if r := p.do(alice, "DELETE", "/responses/"+id, ""); r.status != 200 || r.get(t, "deleted") != true {
+		t.Errorf("%+v", r)
+	}
+	if r := p.do(alice, "GET", "/responses/"+id, ""); r.status != 404 {
+		t.Errorf("%+v", r)
+	}
+	for _, record := range s.fake.Log() {
+		if strings.Contains(string(record.Body), `"background":true`) {
+			t.Errorf("the provider was asked for a background: %s", record.Body)
+		}
+	}
+}
+
+// TestBackgroundStream reads a stream in two halves, with the connection broken
+// in between, and compares with one read in one go.
+func TestBackgroundStream(t *testing.T) {
+	s := newStack(t, fakeprovider.Options{}, twoOrgs)
+	p := s.proxy()
+	s.worker()
+	alice := s.keys["alice"]
+	req, err := http.NewRequest("POST", p.URL+"/responses", strings.NewReader(background("[fake: output=60 gap=10ms]", `,"stream":true`)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+alice)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var first []string
+	lines := bufio.NewScanner(resp.Body)
+	for len(first) < 20 && lines.Scan() {
+		if data, ok := strings.CutPrefix(lines.Text(), "data: "); ok {
+			first = append(first, data)
+		}
+	}
+	resp.Body.Close() // the work goes on
+	id, _ := reply{body: first[0]}.get(t, "response.id").(string)
+	last := reply{body: first[len(first)-1]}.get(t, "sequence_number").(float64)
+	if !strings.HasPrefix(id, "resp_") || last != 19 {
+		t.Fatalf("response %q, event %v last: %s", id, last, first)
+	}
+	rest := events(p.do(alice, "GET", fmt.Sprintf("/responses/%s?stream=true&starting_after=%v", id, last), ""))
+	whole := events(p.do(alice, "GET", "/responses/"+id+"?stream=true", ""))
+	if got := append(first, rest...); strings.Join(got, "\n") != strings.Join(whole, "\n") {
+		t.Errorf("in two parts\n%s\nin one\n%s", strings.Join(got, "\n"), strings.Join(whole, "\n"))
+	}
+	for i, data := range whole {
+		e := reply{body: data}
+		if e.get(t, "sequence_number") != float64(i) {
+			t.Errorf("event %d: %s", i, data)
+		}
+		if of := e.get(t, "response.id"); of != nil && of != id {
+			t.Errorf("event %d is of %v", i, of)
+		}
+	}
+	end := reply{body: whole[len(whole)-1]}
+	if end.get(t, "type") != "response.completed" || end.get(t, "response.usage.output_tokens") != 60.0 {
+		t.Errorf("%+v", end)
+	}
+	if r := p.do(alice, "GET", "/responses/"+id, ""); r.get(t, "status") != "completed" || r.get(t, "id") != id {
+		t.Errorf("%+v", r)
+	}
+}
+
+// events are the data of a stream.
+func events(r reply) (list []string) {
+	for line := range strings.SplitSeq(r.body, "\n") {
+		if data, ok := strings.CutPrefix(line, "data: "); ok {
+			list = append(list, data)
+		}
+	}
+	return list
+}

@@ -1,0 +1,278 @@
+package e2e
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"mime/multipart"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	openai "github.com/sashabaranov/go-openai"
+
+	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/internal/fakeprovider"
+)
+
+// batchStack is a stack with a place for files and short leases.
+func batchStack(t *testing.T, fake fakeprovider.Options) *stack {
+	t.Helper()
+	return newStack(t, fake, fmt.Sprintf("files: {store: %q}\nqueue: {lease: 3s}\n", t.TempDir())+
+		simple("[{name: w, subject: org, metric: cost, amount: $1000, window: 1h}]")+`
+  - id: other
+    users:
+      - {id: alice, keys: [{id: k2, hash: "${key:foreigner}"}]}
+`)
+}
+
+// TestBatchSDKGo: go-openai uploads, creates, polls and reads a batch, and
+// nobody else can see any of it.
+func TestBatchSDKGo(t *testing.T) {
+	s := batchStack(t, fakeprovider.Options{})
+	p := s.proxy()
+	s.worker()
+	ctx := context.Background()
+	c := goClient(p, s.keys["alice"])
+	req := openai.CreateBatchWithUploadFileRequest{Endpoint: openai.BatchEndpointChatCompletions, CompletionWindow: "24h", Metadata: map[string]any{"for": "test"}}
+	for i := range 20 {
+		req.AddChatCompletion(fmt.Sprint("line ", i), openai.ChatCompletionRequest{
+			Model: openai.GPT4oMini, MaxTokens: 10, Messages: []openai.ChatCompletionMessage{{Role: "user", Content: "hello"}},
+		})
+	}
+	made, err := c.CreateBatchWithUploadFile(ctx, req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := awaitBatch(t, c, made.ID)
+	if b.Status != "completed" || b.RequestCounts != (openai.BatchRequestCounts{Total: 20, Completed: 20}) || b.ErrorFileID != nil || b.Metadata["for"] != "test" {
+		t.Fatalf("%+v", b)
+	}
+	text, err := c.GetFileContent(ctx, *b.OutputFileID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer text.Close()
+	lines := 0
+	for scan := bufio.NewScanner(text); scan.Scan(); lines++ {
+		var line struct {
+			Response struct {
+				Body openai.ChatCompletionResponse `json:"body"`
+			} `json:"response"`
+		}
+		if err := json.Unmarshal(scan.Bytes(), &line); err != nil || line.Response.Body.Usage.TotalTokens == 0 {
+			t.Errorf("%v: %s", err, scan.Bytes())
+		}
+	}
+	if lines != 20 {
+		t.Errorf("%d lines", lines)
+	}
+	list, err := c.ListFiles(ctx)
+	if err != nil || len(list.Files) != 2 {
+		t.Errorf("%v: %+v", err, list)
+	}
+	for _, path := range []string{
+		"/batches/" + b.ID, "/batches/" + b.ID + "/cancel", "/files/" + b.InputFileID,
+		"/files/" + *b.OutputFileID, "/files/" + *b.OutputFileID + "/content",
+	} {
+		a := get(p.URL+path, s.keys["foreigner"])
+		if strings.HasSuffix(path, "cancel") {
+			a = post(p.URL+path, s.keys["foreigner"], "")
+		}
+		if _, code, _ := errorOf(t, a); a.status != http.StatusNotFound || !strings.HasSuffix(code, "_not_found") {
+			t.Errorf("%s: %d %s", path, a.status, a.body)
+		}
+	}
+	if a := get(p.URL+"/files", s.keys["foreigner"]); !strings.Contains(a.body, `"data":[]`) {
+		t.Errorf("foreign files: %s", a.body)
+	}
+	if a := post(p.URL+"/batches", s.keys["foreigner"], fmt.Sprintf(`{"input_file_id":%q,"endpoint":"/v1/chat/completions","completion_window":"24h"}`, b.InputFileID)); a.status != http.StatusNotFound {
+		t.Errorf("a batch of a foreign file: %d %s", a.status, a.body)
+	}
+}
+
+func awaitBatch(t *testing.T, c *openai.Client, id string) openai.BatchResponse {
+	t.Helper()
+	var b openai.BatchResponse
+	for range 1200 {
+		var err error
+		if b, err = c.RetrieveBatch(context.Background(), id); err != nil {
+			t.Fatal(err)
+		}
+		switch b.Status {
+		case "completed", "failed", "expired", "cancelled":
+			return b
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	t.Fatalf("never ended: %+v", b)
+	return b
+}
+
+// batchLines is how many lines the batch that is shot at has.
+func batchLines() (n int, pad string) {
+	if n, err := strconv.Atoi(os.Getenv("LLMGUARD_BATCH_LINES")); err == nil {
+		return n, strings.Repeat("and so it goes on ", 208) // 50,000 lines are close to 200 MB
+	}
+	return 2000, ""
+}
+
+// TestBatchKilled: a batch while proxies and workers are killed: each line has
+// one result, and the ledger has what the provider says.
+// LLMGUARD_BATCH_LINES=50000 is the long form, which measures memory.
+func TestBatchKilled(t *testing.T) {
+	lines, pad := batchLines()
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("%d lines, seed %d", lines, seed)
+	rng := rand.New(rand.NewPCG(seed, 0))
+	s := batchStack(t, fakeprovider.Options{LogSize: 3 * lines})
+	s.fake.Script(func(*fakeprovider.Request) fakeprovider.Behaviour {
+		return fakeprovider.Behaviour{Delay: 40 * time.Millisecond}
+	})
+	proxy := s.proxy()
+	workers := []*process{s.worker(), s.worker()}
+	before := s.memory(append([]*process{proxy}, workers...)...)
+	var peak [3]atomic.Int64
+	id := s.uploadLines(proxy, lines, pad)
+	a := post(proxy.URL+"/batches", s.keys["alice"], fmt.Sprintf(`{"input_file_id":%q,"endpoint":"/v1/chat/completions","completion_window":"24h"}`, id))
+	var b openai.Batch
+	if err := json.Unmarshal([]byte(a.body), &b); err != nil || a.status != http.StatusOK {
+		t.Fatalf("%d %v: %s", a.status, err, a.body)
+	}
+	var shooting sync.WaitGroup
+	shooting.Go(func() {
+		for i := range max(4, lines/2500) {
+			time.Sleep(time.Duration(200+rng.IntN(900)) * time.Millisecond)
+			for k, n := range s.memory(append([]*process{proxy}, workers...)...) {
+				peak[k].Store(max(peak[k].Load(), n))
+			}
+			if i%3 == 2 {
+				proxy.kill()
+				proxy = s.proxy()
+				continue
+			}
+			workers[i%2].kill()
+			workers[i%2] = s.worker()
+		}
+	})
+	shooting.Wait()
+	for done := false; !done; time.Sleep(100 * time.Millisecond) {
+		for k, n := range s.memory(append([]*process{proxy}, workers...)...) {
+			peak[k].Store(max(peak[k].Load(), n))
+		}
+		if err := json.Unmarshal([]byte(get(proxy.URL+"/batches/"+b.ID, s.keys["alice"]).body), &b); err != nil {
+			t.Fatal(err)
+		}
+		done = b.Status == "completed" || b.Status == "failed"
+	}
+	t.Logf("MB more than before: proxy %d, worker %d, Redis %d", (peak[0].Load()-before[0])>>20, (peak[1].Load()-before[1])>>20, (peak[2].Load()-before[2])>>20)
+	s.checkResults(proxy, b, lines)
+}
+
+// memory is what the proxy, the largest worker and Redis have, in bytes.
+func (s *stack) memory(processes ...*process) [3]int64 {
+	var out [3]int64
+	for i, p := range processes {
+		text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/statm", p.cmd.Process.Pid))
+		if f := strings.Fields(string(text)); len(f) > 1 {
+			n, _ := strconv.ParseInt(f[1], 10, 64)
+			out[min(i, 1)] = max(out[min(i, 1)], n*int64(os.Getpagesize()))
+		}
+	}
+	info, _ := s.redis.Client().Info(context.Background(), "memory").Result()
+	for line := range strings.Lines(info) {
+		if text, ok := strings.CutPrefix(line, "used_memory:"); ok {
+			out[2], _ = strconv.ParseInt(strings.TrimSpace(text), 10, 64)
+		}
+	}
+	return out
+}
+
+// uploadLines uploads so many requests as a stream.
+func (s *stack) uploadLines(p *process, lines int, pad string) string {
+	s.t.Helper()
+	r, w := io.Pipe()
+	form := multipart.NewWriter(w)
+	go func() {
+		_ = form.WriteField("purpose", "batch")
+		part, _ := form.CreateFormFile("file", "in.jsonl")
+		out := bufio.NewWriterSize(part, 1<<20)
+		for i := range lines {
+			fmt.Fprintf(out, `{"custom_id":"line %d","method":"POST","url":"/v1/chat/completions","body":{"model":"gpt-4o-mini","max_tokens":5,"messages":[{"role":"user","content":"line %d %s"}]}}`+"\n", i, i, pad)
+		}
+		_ = out.Flush()
+		_ = form.Close()
+		_ = w.Close()
+	}()
+	req, err := http.NewRequest(http.MethodPost, p.URL+"/files", r)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", form.FormDataContentType())
+	req.Header.Set("Authorization", "Bearer "+s.keys["alice"])
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var f openai.File
+	if err := json.NewDecoder(resp.Body).Decode(&f); err != nil || f.ID == "" {
+		s.t.Fatalf("%v: %+v", err, f)
+	}
+	return f.ID
+}
+
+// checkResults: every line has one result, all good, and the ledger has the
+// provider's own cost of each.
+func (s *stack) checkResults(p *process, b openai.Batch, lines int) {
+	s.t.Helper()
+	if b.Status != "completed" || b.OutputFileID == nil || b.RequestCounts != (openai.BatchRequestCounts{Total: lines, Completed: lines}) {
+		s.t.Fatalf("%+v; errors: %s", b, s.errorsOf(p, b))
+	}
+	served := map[string]fakeprovider.Record{}
+	for _, r := range s.fake.Log() {
+		served[r.RequestID] = r
+	}
+	charged := map[string]budget.Entry{}
+	for _, e := range s.entries("acme") {
+		charged[e.UpstreamID] = e
+	}
+	seen := map[string]bool{}
+	text := get(p.URL+"/files/"+*b.OutputFileID+"/content", s.keys["alice"])
+	for scan := bufio.NewScanner(bytes.NewReader([]byte(text.body))); scan.Scan(); {
+		var line struct {
+			CustomID string `json:"custom_id"`
+			Response struct {
+				RequestID string `json:"request_id"`
+			} `json:"response"`
+		}
+		if err := json.Unmarshal(scan.Bytes(), &line); err != nil || seen[line.CustomID] {
+			s.t.Fatalf("%v, twice %v: %s", err, seen[line.CustomID], scan.Bytes())
+		}
+		seen[line.CustomID] = true
+		e, r := charged[line.Response.RequestID], served[line.Response.RequestID]
+		if want := bill(s.t, []fakeprovider.Record{r}); e.Estimated || e.Total != want || want == 0 {
+			s.t.Errorf("%s: ledger %+v, the provider says %v", line.CustomID, e, want)
+		}
+	}
+	if len(seen) != lines {
+		s.t.Errorf("%d results for %d lines", len(seen), lines)
+	}
+	s.t.Logf("%d requests at the provider for %d lines", len(served), lines)
+}
+
+func (s *stack) errorsOf(p *process, b openai.Batch) string {
+	if b.ErrorFileID == nil {
+		return ""
+	}
+	return get(p.URL+"/files/"+*b.ErrorFileID+"/content", s.keys["alice"]).body[:300]
+}

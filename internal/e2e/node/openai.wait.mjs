@@ -1,0 +1,4 @@
+import OpenAI from 'openai';
+import { openaiTests } from './openai.mjs';
+
+openaiTests(OpenAI);

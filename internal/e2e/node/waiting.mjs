@@ -1,0 +1,92 @@
+// What the tests of waiting share. BASE_URL says where; KEYS has an API key for
+// every user; HOLD_MS is how long the proxy holds a silent call.
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+
+export const baseURL = process.env.BASE_URL;
+export const keys = JSON.parse(process.env.KEYS);
+export const hold = Number(process.env.HOLD_MS);
+export const model = 'gpt-4o'; // of a pool for one call at a time
+export const free = 'gpt-4o-mini';
+export const messages = [{ role: 'user', content: 'Say hello' }];
+export const cutMessages = [{ role: 'user', content: '[fake: output=50 cut=eof]' }];
+export const retries = hold > 60_000 ? 2 : 5; // holds of a second need more of them
+
+const post = (key, body) => fetch(`${baseURL}/chat/completions`, {
+  method: 'POST', body: JSON.stringify(body), headers: { authorization: `Bearer ${key}`, 'content-type': 'application/json' },
+});
+
+// occupy takes the pool's only place for so long.
+export async function occupy(ms) {
+  const call = post(keys.occupant, { model, max_tokens: 5, messages: [{ role: 'user', content: `[fake: delay=${ms}ms]` }] });
+  await new Promise((done) => setTimeout(done, 300));
+  return call.then((r) => r.text());
+}
+
+// spend uses up a user's hourly limit.
+export async function spend(key) {
+  const r = await post(key, { model: free, max_tokens: 400, messages: [{ role: 'user', content: '[fake: output=400]' }] });
+  assert.equal(r.status, 200, await r.text());
+}
+
+export async function jobs(key) {
+  const r = await fetch(`${baseURL}/jobs`, { headers: { authorization: `Bearer ${key}` } });
+  return (await r.json()).data;
+}
+
+// counting is fetch, and how often it was called.
+export function counting() {
+  const counted = (...args) => { counted.calls++; return fetch(...args); };
+  counted.calls = 0;
+  return counted;
+}
+
+// rejoins makes a call that is sent away at least once, and checks that its
+// retries became one job.
+export async function rejoins(key, call) {
+  const occupied = occupy(hold + (hold > 60_000 ? 5000 : 700));
+  await new Promise((done) => setTimeout(done, 300));
+  const counted = counting();
+  const text = await call(counted);
+  assert.ok(text.length > 0);
+  assert.ok(counted.calls >= 2, `${counted.calls} requests: it was never sent away`);
+  const list = await jobs(key);
+  assert.equal(list.length, 1, JSON.stringify(list));
+  assert.equal(list[0].status, 'succeeded');
+  await occupied;
+}
+
+// clientTests are what every client has to bear. The client's functions take a
+// key, a fetch and a number of retries, and return the text or throw.
+export function clientTests(name, client) {
+  test(`${name}: rejoins its place`, async () => {
+    const key = keys[`${name}-rejoin`];
+    await rejoins(key, (counted) => client.plain({ key, fetch: counted, maxRetries: retries, messages, model }));
+  });
+  if (hold > 60_000) return;
+  test(`${name}: a stream waits`, async () => {
+    const key = keys[`${name}-stream`];
+    const occupied = occupy(1500);
+    await new Promise((done) => setTimeout(done, 300));
+    const counted = counting();
+    const text = await client.stream({ key, fetch: counted, maxRetries: 0, messages, model });
+    assert.ok(text.length > 0);
+    assert.equal(counted.calls, 1);
+    await occupied;
+    assert.equal((await jobs(key)).length, 1);
+  });
+  test(`${name}: is refused at once`, async () => {
+    const key = keys[`${name}-refused`];
+    await spend(key);
+    const counted = counting();
+    await assert.rejects(
+      client.plain({ key, fetch: counted, maxRetries: client.retriesRefusals ? 0 : 2, messages, model: free }),
+      (err) => client.status(err) === 429 && /Rate limit reached/.test(String(err.message)),
+    );
+    assert.equal(counted.calls, 1);
+    assert.equal((await jobs(key)).length, 0);
+  });
+  test(`${name}: a cut stream is an error`, async () => {
+    await assert.rejects(client.stream({ key: keys[`${name}-cut`], fetch, maxRetries: 0, messages: cutMessages, model: free }));
+  });
+}

@@ -1,0 +1,26 @@
+// What llmguard posted, as the openai package's users would check it. POSTS is
+// [{headers, body}], SECRET what they were given.
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import OpenAI from 'openai';
+
+const client = new OpenAI({ apiKey: 'not used' });
+const posts = JSON.parse(process.env.POSTS);
+const { SECRET, OLD_SECRET, WRONG_SECRET } = process.env;
+
+test('there is something to check', () => assert.ok(posts.length > 0));
+
+for (const { headers, body } of posts) {
+  test(`unwrap ${headers['webhook-id']}`, async () => {
+    for (const secret of [SECRET, OLD_SECRET]) { // while it is replaced, either is good
+      const event = await client.webhooks.unwrap(body, headers, secret);
+      assert.equal(event.object, 'event');
+      assert.equal(event.id, headers['webhook-id']);
+      assert.match(event.type, /^(job\.(succeeded|cancelled)|response\.(completed|incomplete|failed)|batch\.(completed|failed))$/);
+      assert.match(event.data.id, /^(job|resp|batch)_/);
+      assert.ok(Math.abs(event.created_at - Date.now() / 1000) < 3600);
+    }
+    await assert.rejects(client.webhooks.unwrap(body, headers, WRONG_SECRET));
+    await assert.rejects(client.webhooks.unwrap(body.replace('type', 'tipe'), headers, SECRET));
+  });
+}

@@ -1,0 +1,4 @@
+import OpenAI from 'openai';
+import { openaiTests } from '../node/openai.mjs';
+
+openaiTests(OpenAI);

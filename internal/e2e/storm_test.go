@@ -1,0 +1,333 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/internal/fakeprovider"
+	"github.com/llmguard/llmguard/pricing"
+)
+
+// The limits of each org in the storm, as the configuration and as the budget
+// package has them: every shape, metric and kind of subject.
+const (
+	stormOrgs, stormUsers = 8, 8
+	stormLimits           = `
+      - {name: user-hour, subject: user, amount: $0.02, window: 1h}
+      - {name: user-calls, subject: user, metric: requests, amount: 12, window: 5s, exact: true}
+      - {name: user-open, subject: user, metric: concurrency, amount: 2}
+      - {name: org-bucket, bucket: {capacity: $0.06, refill: $3.60/1h}}
+      - {name: org-day, metric: tokens, amount: 60000, calendar: day}`
+)
+
+func stormBudget() []budget.Limit {
+	usd := func(milli int64) int64 { return milli * int64(pricing.NanoPerUSD) / 1000 }
+	return []budget.Limit{
+		{ID: "user-hour", Subject: budget.User, Metric: budget.Cost, Mode: budget.Enforce, Shape: budget.Shape{Kind: budget.Window, Amount: usd(20), Window: time.Hour}},
+		{ID: "user-calls", Subject: budget.User, Metric: budget.Requests, Mode: budget.Enforce, Shape: budget.Shape{Kind: budget.ExactWindow, Amount: 12, Window: 5 * time.Second}},
+		{ID: "user-open", Subject: budget.User, Metric: budget.Concurrency, Mode: budget.Enforce, Shape: budget.Shape{Kind: budget.Concurrent, Amount: 2}},
+		{ID: "org-bucket", Subject: budget.Org, Metric: budget.Cost, Mode: budget.Enforce, Shape: budget.Shape{Kind: budget.Bucket, Amount: usd(60), Refill: usd(3600), Per: time.Hour}},
+		{ID: "org-day", Subject: budget.Org, Metric: budget.Tokens, Mode: budget.Enforce, Shape: budget.Shape{Kind: budget.Calendar, Amount: 60000, Calendar: "day", Location: time.UTC}},
+	}
+}
+
+func stormConfig() string {
+	var b strings.Builder
+	b.WriteString("store: {hold_lease: 5s, deadline: 2s}\nproviders:\n  - {id: openai, base_url: \"${provider}\", api_key: \"${provider_key}\"}\norgs:\n")
+	for o := range stormOrgs {
+		fmt.Fprintf(&b, "  - id: o%d\n", o)
+		if o%2 == 0 {
+			b.WriteString("    over_limit: refuse\n")
+		}
+		b.WriteString("    limits:" + stormLimits + "\n    users:\n")
+		for u := range stormUsers {
+			fmt.Fprintf(&b, "      - {id: o%d-u%d, keys: [{id: k%d, hash: \"${key:o%d-u%d}\"}]}\n", o, u, u, o, u)
+		}
+	}
+	return b.String()
+}
+
+// storm is the deployment under load and what befell its callers.
+type storm struct {
+	*stack
+	seed    uint64
+	began   time.Time
+	mu      sync.Mutex
+	proxies []*process
+	status  map[int]int
+}
+
+// TestStorm: 64 users of 8 orgs under mixed limits call through 4 proxies; one
+// in five hangs up, and proxies die at random. At no instant is anybody over a
+// limit; the ledger is the provider's log over calls whose usage came, the
+// others are listed as estimates; and in the end no money is held.
+func TestStorm(t *testing.T) {
+	length := 12 * time.Second
+	if os.Getenv("LLMGUARD_LONG") != "" {
+		length = 10 * time.Minute
+	}
+	s := &storm{stack: newStack(t, fakeprovider.Options{KeepBodies: true}, stormConfig()), seed: uint64(time.Now().UnixNano()), status: map[int]int{}}
+	t.Logf("seed %d", s.seed)
+	s.fake.Script(func(r *fakeprovider.Request) fakeprovider.Behaviour {
+		rng := rand.New(rand.NewPCG(s.seed, uint64(r.Seq)))
+		return fakeprovider.Behaviour{
+			Fill: rng.IntN(2) == 0, Delay: time.Duration(rng.IntN(300)) * time.Millisecond, Gap: time.Duration(rng.IntN(4)) * time.Millisecond,
+		}
+	})
+	for range 4 {
+		s.proxies = append(s.proxies, s.proxy())
+	}
+	s.worker()
+	s.began = time.Now()
+	ctx, cancel := context.WithTimeout(t.Context(), length)
+	defer cancel()
+	var wg sync.WaitGroup
+	wg.Go(func() { s.kill(ctx) })
+	wg.Go(func() { s.watch(ctx) })
+	for o := range stormOrgs {
+		for u := range stormUsers {
+			for c := range 3 {
+				wg.Go(func() { s.user(ctx, fmt.Sprintf("o%d-u%d", o, u), uint64((o*stormUsers+u)*3+c)) })
+			}
+		}
+	}
+	wg.Wait()
+	t.Logf("answers by status, 0 for none: %v", s.status)
+	if s.status[200] == 0 || s.status[429] == 0 || s.status[0] == 0 {
+		t.Errorf("a storm without calls that passed, that were refused and that broke off: %v", s.status)
+	}
+	s.calm()
+	s.audit()
+}
+
+// kill replaces a proxy about once a second.
+func (s *storm) kill(ctx context.Context) {
+	rng := rand.New(rand.NewPCG(s.seed, 1<<40))
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(time.Duration(500+rng.IntN(1500)) * time.Millisecond):
+		}
+		i := rng.IntN(len(s.proxies))
+		s.proxies[i].kill()
+		next := s.proxy()
+		s.mu.Lock()
+		s.proxies[i] = next
+		s.mu.Unlock()
+	}
+}
+
+func (s *storm) url(i int) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.proxies[i].URL
+}
+
+// user calls until the storm is over.
+func (s *storm) user(ctx context.Context, id string, n uint64) {
+	rng := rand.New(rand.NewPCG(s.seed, n))
+	models := []string{"gpt-4o", "gpt-4o-mini", "gpt-4.1-nano"}
+	for ctx.Err() == nil {
+		body := chat(models[rng.IntN(len(models))], "I am "+id+". "+strings.Repeat("Tell me more. ", rng.IntN(40)),
+			fmt.Sprintf(`"max_completion_tokens":%d,"stream":%v`, 20+rng.IntN(300), rng.IntN(2) == 0))
+		patience := time.Minute
+		if rng.IntN(5) == 0 { // hangs up
+			patience = time.Duration(rng.IntN(600)) * time.Millisecond
+		}
+		once, cancel := context.WithTimeout(ctx, patience)
+		status := s.call(once, s.url(rng.IntN(4)), s.keys[id], body)
+		cancel()
+		s.mu.Lock()
+		s.status[status]++
+		s.mu.Unlock()
+		time.Sleep(time.Duration(rng.IntN(100)) * time.Millisecond)
+	}
+}
+
+func (s *storm) call(ctx context.Context, url, key, body string) int {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/chat/completions", bytes.NewReader([]byte(body)))
+	if err != nil {
+		s.t.Error(err)
+		return 0
+	}
+	req.Header.Set("Authorization", "Bearer "+key)
+	req.Header.Set("Prefer", "wait=2")
+	resp, err := client.Do(req)
+	if err != nil {
+		return 0
+	}
+	defer resp.Body.Close()
+	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+		return 0
+	}
+	return resp.StatusCode
+}
+
+// watch looks at all limits of all users again and again.
+func (s *storm) watch(ctx context.Context) {
+	store := budget.New(s.redis.Client(), budget.Options{Lease: 5 * time.Second})
+	looks := 0
+	for ctx.Err() == nil {
+		s.each(func(org, user string) {
+			statuses, err := store.Peek(context.WithoutCancel(ctx), stormBudget(), budget.Call{Org: org, User: user})
+			if err != nil {
+				s.t.Error(err)
+				return
+			}
+			looks++
+			for _, st := range statuses {
+				if st.Used > st.Amount {
+					s.t.Errorf("%s: %s is over its limit: %d of %d", user, st.LimitID, st.Used, st.Amount)
+				}
+			}
+		})
+	}
+	s.t.Logf("looked %d times", looks)
+}
+
+func (s *storm) each(fn func(org, user string)) {
+	for o := range stormOrgs {
+		for u := range stormUsers {
+			fn(fmt.Sprintf("o%d", o), fmt.Sprintf("o%d-u%d", o, u))
+		}
+	}
+}
+
+// calm waits until nothing is held: holds of dead proxies end with their lease.
+func (s *storm) calm() {
+	store := budget.New(s.redis.Client(), budget.Options{Lease: 5 * time.Second})
+	var held []string
+	for range 300 {
+		held = nil
+		s.each(func(org, user string) {
+			statuses, err := store.Peek(s.t.Context(), stormBudget(), budget.Call{Org: org, User: user})
+			if err != nil {
+				s.t.Fatal(err)
+			}
+			for _, st := range statuses {
+				if st.Held > 0 {
+					held = append(held, fmt.Sprintf("%s %s: %d", user, st.LimitID, st.Held))
+				}
+			}
+		})
+		if len(held) == 0 {
+			return
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	s.t.Errorf("still held: %v", held)
+}
+
+var caller = regexp.MustCompile(`I am (o\d+)(-u\d+)`)
+
+// audit holds the ledger against the provider's log, call by call, and both
+// against the limits.
+func (s *storm) audit() {
+	served := map[string]fakeprovider.Record{} // by request id
+	reached := map[string]int{}                // calls of each org that reached the provider
+	byUser := map[string][]fakeprovider.Record{}
+	for _, r := range s.fake.Log() {
+		m := caller.FindSubmatch(r.Body)
+		served[r.RequestID] = r
+		reached[string(m[1])]++
+		user := string(m[1]) + string(m[2])
+		byUser[user] = append(byUser[user], r)
+	}
+	exact, estimated := 0, 0
+	for o := range stormOrgs {
+		org := fmt.Sprintf("o%d", o)
+		spent, tokens, users, calls := pricing.Nano(0), int64(0), map[string]pricing.Nano{}, 0
+		for _, e := range s.entries(org) {
+			spent, users[e.User] = spent+e.Cost, users[e.User]+e.Cost
+			tokens += e.Usage.Input + e.Usage.Output
+			calls++
+			r, known := served[e.UpstreamID]
+			switch {
+			case e.Kind == budget.KindVoid: // takes back the charge of a hold that had expired
+			case !e.Estimated && (!known || e.Total != bill(s.t, []fakeprovider.Record{r})):
+				s.t.Errorf("%s: entry %+v is not what the provider says: %+v", org, e, r)
+			case !e.Estimated:
+				exact++
+			default:
+				estimated++
+			}
+			if e.Overrun != 0 {
+				s.t.Errorf("%s: overrun: %+v", org, e)
+			}
+		}
+		if calls < reached[org] {
+			s.t.Errorf("%s: %d calls reached the provider, the ledger has %d", org, reached[org], calls)
+		}
+		if most := stormCeiling(time.Since(s.began)); spent > most {
+			s.t.Errorf("%s spent %v of %v", org, spent, most)
+		}
+		if tokens > 60000 {
+			s.t.Errorf("%s used %d tokens of 60000 a day", org, tokens)
+		}
+		for user, n := range users {
+			if n > 20*pricing.NanoPerUSD/1000 {
+				s.t.Errorf("%s spent %v of $0.02", user, n)
+			}
+		}
+	}
+	for user, records := range byUser {
+		s.paced(user, records)
+	}
+	s.t.Logf("%d exact and %d estimated entries for %d calls at the provider", exact, estimated, len(served))
+	if exact == 0 || estimated == 0 {
+		s.t.Error("a storm without exact or without estimated entries tells nothing")
+	}
+}
+
+// stormCeiling is the most an org's bucket lets pass in a time.
+func stormCeiling(d time.Duration) pricing.Nano {
+	return pricing.NanoPerUSD*60/1000 + pricing.Nano(int64(d/time.Millisecond)*int64(pricing.NanoPerUSD)/1_000_000)
+}
+
+// paced checks the two limits that the provider itself can see: calls open at
+// once, and calls in any five seconds, less the second that may pass between an
+// admission and its arrival.
+func (s *storm) paced(user string, records []fakeprovider.Record) {
+	slices.SortFunc(records, func(a, b fakeprovider.Record) int { return a.At.Compare(b.At) })
+	for i, r := range records {
+		open, recent := 0, 0
+		for _, earlier := range records[:i+1] {
+			if ends(earlier).After(r.At) {
+				open++
+			}
+			if r.At.Sub(earlier.At) < 4*time.Second {
+				recent++
+			}
+		}
+		if open > 2 || recent > 12 {
+			s.t.Errorf("%s: %d calls open at the provider and %d within 4 s", user, open, recent)
+			return
+		}
+	}
+}
+
+// ends is when the provider was done with a call: at its end, or when it saw
+// that the proxy was gone.
+func ends(r fakeprovider.Record) time.Time {
+	switch {
+	case !r.Gone.IsZero() && (r.End.IsZero() || r.Gone.Before(r.End)):
+		return r.Gone
+	case r.End.IsZero():
+		return time.Now()
+	default:
+		return r.End
+	}
+}

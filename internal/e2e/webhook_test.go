@@ -1,0 +1,295 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	openai "github.com/sashabaranov/go-openai"
+
+	"github.com/llmguard/llmguard/internal/fakeprovider"
+)
+
+const (
+	hookSecret    = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+	oldHookSecret = "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYX"
+	wrongSecret   = "whsec_FxYVFBMSERAPDg0MCwoJCAcGBQQDAgEA"
+)
+
+// hooks is an org's server.
+type hooks struct {
+	*httptest.Server
+	mu    sync.Mutex
+	posts []hookPost
+}
+
+// hookPost is what was posted, in the form that the npm test reads.
+type hookPost struct {
+	Headers map[string]string `json:"headers"`
+	Body    string            `json:"body"`
+
+	path  string
+	event struct {
+		ID, Type string
+		Data     struct{ ID string }
+	}
+}
+
+func newHooks(t *testing.T) *hooks {
+	h := &hooks{}
+	h.Server = httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		p := hookPost{Headers: map[string]string{}, Body: string(body), path: r.URL.Path}
+		for name := range r.Header {
+			p.Headers[strings.ToLower(name)] = r.Header.Get(name)
+		}
+		if err := json.Unmarshal(body, &p.event); err != nil {
+			t.Errorf("posted %q: %v", body, err)
+		}
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.posts = append(h.posts, p)
+	}))
+	t.Cleanup(h.Close)
+	return h
+}
+
+func (h *hooks) got() []hookPost {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.posts)
+}
+
+// about returns the types of the events about a job at a path.
+func (h *hooks) about(id, path string) (types []string) {
+	for _, p := range h.got() {
+		if p.event.Data.ID == id && p.path == path {
+			types = append(types, p.event.Type)
+		}
+	}
+	return types
+}
+
+func (h *hooks) await(t *testing.T, patience time.Duration, id, path, typ string) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		if slices.Contains(h.about(id, path), typ) {
+			return
+		}
+	}
+	t.Fatalf("%s was never told %s of %s, but %v", path, typ, id, h.about(id, path))
+}
+
+func hookStack(t *testing.T, h *hooks) *stack {
+	_, port, err := net.SplitHostPort(h.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newStack(t, fakeprovider.Options{}, fmt.Sprintf("files: {store: %q}", t.TempDir())+fmt.Sprintf(`
+providers:
+  - {id: openai, base_url: "${provider}", api_key: "${provider_key}"}
+webhooks: {allow_networks: [127.0.0.1/32], allow_http: [localhost]}
+orgs:
+  - id: acme
+    webhooks:
+      - {url: "http://localhost:%[1]s/org", secrets: [%[2]s, %[3]s], events: [job.*, response.*, batch.*]}
+    request_webhooks: {hosts: ["localhost:%[1]s"], secrets: [%[2]s, %[3]s]}
+    users:
+      - {id: alice, keys: [{id: k1, hash: "${key:alice}"}]}
+`, port, hookSecret, oldHookSecret))
+}
+
+// TestWebhooks: ends of jobs are told to the org's server and to that of the
+// request, whoever ended them, so that the openai package accepts it.
+func TestWebhooks(t *testing.T) {
+	h := newHooks(t)
+	s := hookStack(t, h)
+	p := s.proxy()
+	body := chat("gpt-4o-mini", "hi", `"max_tokens":5`)
+	mine := strings.Replace(h.URL, "127.0.0.1", "localhost", 1) + "/mine"
+	ask := func(headers ...string) job {
+		t.Helper()
+		a := post(p.URL+"/chat/completions", s.keys["alice"], body, append(headers, "Prefer", "respond-async")...)
+		var j job
+		if err := json.Unmarshal([]byte(a.body), &j); err != nil || a.status != http.StatusAccepted {
+			t.Fatalf("status %d: %s", a.status, a.body)
+		}
+		return j
+	}
+	for url, code := range map[string]string{
+		"http://169.254.169.254/latest": "webhook_not_allowed", "https://evil.example/": "webhook_not_allowed", "nonsense": "webhook_not_allowed",
+	} {
+		a := post(p.URL+"/chat/completions", s.keys["alice"], body, "Prefer", "respond-async", "X-Llmguard-Webhook", url)
+		if a.status != http.StatusBadRequest || !strings.Contains(a.body, code) {
+			t.Errorf("%s: status %d: %s", url, a.status, a.body)
+		}
+	}
+	if a := post(p.URL+"/chat/completions", s.keys["alice"], body, "X-Llmguard-Webhook", mine); a.status != http.StatusBadRequest || !strings.Contains(a.body, "invalid_webhook") {
+		t.Errorf("without respond-async: status %d: %s", a.status, a.body)
+	}
+
+	// No worker runs when this one ends: nobody tells of it yet.
+	cancelled := ask("X-Llmguard-Webhook", mine)
+	if a := post(p.URL+"/jobs/"+cancelled.ID+"/cancel", s.keys["alice"], ""); a.status != http.StatusOK {
+		t.Fatalf("cancel: %d %s", a.status, a.body)
+	}
+	p.kill()
+	s.worker()
+	p = s.proxy()
+	done := ask("X-Llmguard-Webhook", mine)
+	plain := ask()
+	const patience = 30 * time.Second
+	for _, path := range []string{"/org", "/mine"} {
+		h.await(t, patience, cancelled.ID, path, "job.cancelled")
+		h.await(t, patience, done.ID, path, "job.succeeded")
+	}
+	h.await(t, patience, plain.ID, "/org", "job.succeeded")
+	hookedResponses(t, h, s, p, mine)
+	hookedBatches(t, h, s, p, mine)
+	if n := len(h.about(plain.ID, "/mine")); n != 0 {
+		t.Errorf("told %d times of a job that did not ask for it", n)
+	}
+	unwrap(t, h.got())
+}
+
+// hookedResponses makes responses in the background, one of them incomplete.
+func hookedResponses(t *testing.T, h *hooks, s *stack, p *process, mine string) {
+	t.Helper()
+	for body, typ := range map[string]string{
+		background("[fake: output=20]", ""):                "response.completed",
+		background("[fake: output=20]", `,"stream":true`):  "response.completed",
+		background("[fake: output=400]", ""):               "response.incomplete",
+		background("[fake: output=400]", `,"stream":true`): "response.incomplete",
+		background("[fake: status=400]", ``):               "response.failed",
+	} {
+		a := post(p.URL+"/responses", s.keys["alice"], body, "X-Llmguard-Webhook", mine)
+		_, rest, _ := strings.Cut(a.body, `"id":"resp_`)
+		id, _, ok := strings.Cut(rest, `"`)
+		if a.status != http.StatusOK || !ok {
+			t.Fatalf("status %d: %s", a.status, a.body)
+		}
+		for _, path := range []string{"/org", "/mine"} {
+			h.await(t, 30*time.Second, "resp_"+id, path, typ)
+		}
+	}
+}
+
+// hookedBatches runs a batch and fails another.
+func hookedBatches(t *testing.T, h *hooks, s *stack, p *process, mine string) {
+	t.Helper()
+	c := goClient(p, s.keys["alice"])
+	for line, typ := range map[string]string{
+		`{"custom_id":"a","method":"POST","url":"/v1/chat/completions","body":` + chat("gpt-4o-mini", "hi", `"max_tokens":5`) + `}`: "batch.completed",
+		`{"nonsense":1}`: "batch.failed",
+	} {
+		f, err := c.CreateFileBytes(t.Context(), openai.FileBytesRequest{Name: "in.jsonl", Bytes: []byte(line + "\n"), Purpose: openai.PurposeBatch})
+		if err != nil {
+			t.Fatal(err)
+		}
+		request := openai.CreateBatchRequest{
+			InputFileID: f.ID, Endpoint: openai.BatchEndpointChatCompletions, CompletionWindow: "24h",
+			Metadata: map[string]any{"llmguard_webhook": "https://evil.example/"},
+		}
+		if _, err := c.CreateBatch(t.Context(), request); err == nil || !strings.Contains(err.Error(), "evil.example") {
+			t.Errorf("a batch that names a foreign target: %v", err)
+		}
+		request.Metadata["llmguard_webhook"] = mine
+		b, err := c.CreateBatch(t.Context(), request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range []string{"/org", "/mine"} {
+			h.await(t, 30*time.Second, b.ID, path, typ)
+			if n := len(h.about(b.ID, path)); n != 1 {
+				t.Errorf("%s was told %d times of %s", path, n, b.ID)
+			}
+		}
+	}
+}
+
+// unwrap has the openai package for Node check what was posted.
+func unwrap(t *testing.T, posts []hookPost) {
+	t.Helper()
+	node, err := filepath.Abs("node/node_modules/.bin/node")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(node); err != nil {
+		if os.Getenv("LLMGUARD_REQUIRE_NODE") != "" {
+			t.Fatalf("the npm packages are missing: %v", err)
+		}
+		t.Log("the npm packages are not installed: `make test` installs them")
+		return
+	}
+	text, err := json.Marshal(posts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(node, "--test", "webhook.test.mjs")
+	cmd.Dir = "node"
+	cmd.Env = append(os.Environ(), "POSTS="+string(text), "SECRET="+hookSecret, "OLD_SECRET="+oldHookSecret, "WRONG_SECRET="+wrongSecret)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	t.Logf("%s", out)
+}
+
+// TestWebhooksOfKilledWorkers: every end is told although workers are killed
+// all the time. A delivery in a killed worker's hands is told after a minute or
+// two, which is why this one is asked for.
+func TestWebhooksOfKilledWorkers(t *testing.T) {
+	n, err := strconv.Atoi(os.Getenv("LLMGUARD_WEBHOOK_JOBS"))
+	if err != nil {
+		t.Skip("takes minutes: set LLMGUARD_WEBHOOK_JOBS, to 100 for example")
+	}
+	h := newHooks(t)
+	s := hookStack(t, h)
+	p := s.proxy()
+	var ids []string
+	stop, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for i := 0; ; i++ {
+			w := s.worker()
+			select {
+			case <-stop:
+				return
+			case <-time.After(time.Duration(i*137%700) * time.Millisecond):
+				w.kill()
+			}
+		}
+	}()
+	for i := range n {
+		ids = append(ids, submit(t, func() string { return p.URL }, s.keys["alice"], chat("gpt-4o-mini", fmt.Sprint("job ", i), `"max_tokens":5`)).ID)
+		time.Sleep(100 * time.Millisecond)
+	}
+	close(stop)
+	<-done
+	twice := 0
+	for _, id := range ids {
+		j := awaitJob(t, p.URL, s.keys["alice"], id, 3*time.Minute)
+		h.await(t, 4*time.Minute, id, "/org", "job."+j.Status)
+		twice += len(h.about(id, "/org")) - 1
+	}
+	events := map[string]bool{}
+	for _, one := range h.got() {
+		events[one.event.ID] = true
+	}
+	t.Logf("%d jobs, %d posts, %d of them repetitions", n, len(h.got()), twice)
+	if len(events) != n {
+		t.Errorf("%d events of %d jobs", len(events), n)
+	}
+}

@@ -1,0 +1,152 @@
+package fakeprovider
+
+import (
+	"encoding/json"
+	"strings"
+	"unicode/utf8"
+)
+
+// completions answers POST /v1/completions.
+func (x *exchange) completions() error { return x.generate(x.q.textFields) }
+
+// textFields reads the fields of an older completion. Each prompt becomes a
+// choice of n.
+func (q *Request) textFields() error {
+	limit, bestOf := int64(16), 0
+	var options *struct {
+		IncludeUsage bool `json:"include_usage"`
+	}
+	for name, into := range map[string]any{
+		"stream": &q.Stream, "stream_options": &options, "max_tokens": &limit, "n": &q.N, "best_of": &bestOf,
+		"echo": &q.echo, "service_tier": &q.ServiceTier,
+	} {
+		if err := q.field(name, into); err != nil {
+			return err
+		}
+	}
+	if options != nil {
+		q.IncludeUsage = options.IncludeUsage
+	}
+	if q.has("best_of") && (bestOf < q.N || q.Stream && bestOf > 1) {
+		return invalid("best_of", "invalid_value", "You requested that the server return more choices than it will generate, or to stream them.")
+	}
+	q.fields["input"] = q.fields["prompt"]
+	if err := q.readInputs(); err != nil {
+		return err
+	}
+	q.MaxTokens, q.bestOf = limit, max(bestOf, q.N)
+	q.N *= len(q.inputs)
+	q.Requested += limit * int64(q.bestOf*len(q.inputs))
+	return nil
+}
+
+// promptsTokens is what the prompts of an older completion cost.
+func (q *Request) promptsTokens() (total int64) {
+	for _, in := range q.inputs {
+		total += int64(len(in.ids)) + countText(q.Model, in.text)
+	}
+	return total
+}
+
+type textChoice struct {
+	Text    string    `json:"text"`
+	Index   int       `json:"index"`
+	Logprob *struct{} `json:"logprobs"`
+	Finish  *string   `json:"finish_reason"`
+}
+
+func (x *exchange) textBody(a *answer, choices []textChoice, usage json.RawMessage) []byte {
+	body := map[string]any{
+		"id": "cmpl-" + strings.TrimPrefix(a.id, "chatcmpl-"), "object": "text_completion",
+		"created": a.created, "model": a.model, "choices": choices,
+	}
+	if usage != nil {
+		body["usage"] = usage
+	}
+	return x.b.omit(encode(body))
+}
+
+// plainText writes an older completion as one document.
+func (x *exchange) plainText(a *answer) {
+	choices := make([]textChoice, 0, len(a.choices))
+	for i, c := range a.choices {
+		choices = append(choices, textChoice{Text: x.q.echoed(i) + strings.Join(c.pieces, ""), Index: i, Finish: &c.finish})
+	}
+	x.finish(x.textBody(a, choices, x.usage(chatUsage(a.usage))))
+}
+
+// echoed is the prompt in front of choice i, if it was asked for.
+func (q *Request) echoed(i int) string {
+	if !q.echo {
+		return ""
+	}
+	return q.inputs[i*len(q.inputs)/q.N].text
+}
+
+// textForm writes the chunks of an older completion.
+type textForm struct{ *stream }
+
+func (s textForm) begin() {
+	for i := range s.a.choices {
+		if text := s.x.q.echoed(i); text != "" {
+			s.piece(i, delta{Content: &text})
+		}
+	}
+}
+
+func (s textForm) piece(i int, d delta) {
+	if d.Content == nil {
+		return
+	}
+	s.event(s.x.textBody(s.a, []textChoice{{Text: *d.Content, Index: i}}, nil))
+}
+
+func (s textForm) fail(e *apiError) { s.event(e.body()) }
+
+func (s textForm) end() {
+	for i, c := range s.a.choices {
+		s.event(s.x.textBody(s.a, []textChoice{{Index: i, Finish: &c.finish}}, nil))
+	}
+	if s.x.q.IncludeUsage {
+		if raw := s.x.usage(chatUsage(s.usage)); raw != nil {
+			s.event(s.x.textBody(s.a, []textChoice{}, raw))
+		}
+	}
+	s.sayDone()
+}
+
+// moderations answers POST /v1/moderations; a text that says "kill" is flagged.
+func (x *exchange) moderations() error {
+	if err := json.Unmarshal(x.q.Body, &x.q.fields); err != nil {
+		return invalid("", "", "We could not parse the JSON body of your request.")
+	}
+	if !x.q.has("model") {
+		x.q.fields["model"] = json.RawMessage(`"omni-moderation-latest"`)
+		x.q.Body = encode(x.q.fields)
+	}
+	leave, err := x.admit(func() error {
+		x.q.UserText = string(x.q.fields["input"])
+		x.q.Requested = int64(utf8.RuneCountInString(x.q.UserText)+3) / 4
+		if !x.q.has("input") {
+			return invalid("input", "missing_required_parameter", "Missing required parameter: 'input'.")
+		}
+		return nil
+	})
+	defer leave()
+	if err != nil || x.opening() {
+		return err
+	}
+	var texts []json.RawMessage
+	if json.Unmarshal(x.q.fields["input"], &texts) != nil {
+		texts = []json.RawMessage{x.q.fields["input"]}
+	}
+	results := make([]map[string]any, 0, len(texts))
+	for _, text := range texts {
+		flagged := strings.Contains(string(text), "kill")
+		results = append(results, map[string]any{
+			"flagged": flagged, "categories": map[string]bool{"violence": flagged}, "category_scores": map[string]float64{"violence": 0.01},
+		})
+	}
+	x.finish(encode(map[string]any{"id": newID("modr-"), "model": x.q.Model, "results": results}))
+	return nil
+}

@@ -1,0 +1,367 @@
+package fakeprovider
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+	"mime/multipart"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Pictures, speech and transcripts. Nothing is made: a picture is a few bytes,
+// speech is silence as long as its text would take, a transcript invented text.
+
+// creation is what a request for one of these asks for.
+type creation struct {
+	text, size, quality, format string
+	partial                     int
+	files                       [][]byte
+}
+
+// creates are the paths that are answered here.
+var creates = map[string]func(*exchange) error{
+	"/v1/images/generations":   (*exchange).pictures,
+	"/v1/images/edits":         (*exchange).pictures,
+	"/v1/images/variations":    (*exchange).pictures,
+	"/v1/audio/speech":         (*exchange).speech,
+	"/v1/audio/transcriptions": (*exchange).transcript,
+	"/v1/audio/translations":   (*exchange).transcript,
+}
+
+// create answers one of them.
+func (x *exchange) create(handle func(*exchange) error) error {
+	if strings.HasPrefix(x.r.Header.Get("Content-Type"), "multipart/") {
+		if err := x.q.unform(); err != nil {
+			return err
+		}
+	}
+	leave, err := x.admit(x.q.creationFields)
+	defer leave()
+	if err != nil || x.opening() {
+		return err
+	}
+	return handle(x)
+}
+
+// unform turns a form into fields as a JSON body has them.
+func (q *Request) unform() error {
+	r := &http.Request{Method: http.MethodPost, Header: q.Header, Body: io.NopCloser(bytes.NewReader(q.Body))}
+	form, err := r.MultipartReader()
+	if err != nil {
+		return invalid("", "", "Could not parse multipart form: %v", err)
+	}
+	fields := map[string]any{}
+	for {
+		part, err := form.NextPart()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return invalid("", "", "Could not parse multipart form: %v", err)
+		}
+		if err := q.formPart(part, fields); err != nil {
+			return err
+		}
+	}
+	q.Body = encode(fields)
+	return nil
+}
+
+func (q *Request) formPart(part *multipart.Part, fields map[string]any) error {
+	data, err := io.ReadAll(part)
+	if err != nil {
+		return invalid("", "", "Could not parse multipart form: %v", err)
+	}
+	name := strings.TrimSuffix(part.FormName(), "[]")
+	switch {
+	case part.FileName() != "":
+		q.creation.files = append(q.creation.files, data)
+	case name == "n" || name == "partial_images":
+		n, err := strconv.Atoi(string(data))
+		if err != nil {
+			return invalid(name, "invalid_type", "Invalid type for '%s'.", name)
+		}
+		fields[name] = n
+	case name == "stream":
+		fields[name] = string(data) == "true"
+	default:
+		fields[name] = string(data)
+	}
+	return nil
+}
+
+// creationFields reads the fields of any of these requests.
+func (q *Request) creationFields() error {
+	c, streamed := &q.creation, ""
+	for _, f := range []struct {
+		name string
+		into any
+	}{
+		{"prompt", &c.text},
+		{"input", &c.text},
+		{"size", &c.size},
+		{"quality", &c.quality},
+		{"n", &q.N},
+		{"stream", &q.Stream},
+		{"partial_images", &c.partial},
+		{"response_format", &c.format},
+		{"stream_format", &streamed},
+	} {
+		if err := q.field(f.name, f.into); err != nil {
+			return err
+		}
+	}
+	q.N, q.Stream = max(q.N, 1), q.Stream || streamed == "sse"
+	if q.N > 10 {
+		return invalid("n", "integer_above_max_value", "Invalid 'n': expected at most 10, but got %d instead.", q.N)
+	}
+	if strings.Contains(q.Path, "/audio/tr") && len(c.files) != 1 {
+		return invalid("file", "missing_required_parameter", "Missing required parameter: 'file'.")
+	}
+	q.UserText, q.Requested = c.text, 1
+	return nil
+}
+
+// pictureTokens are those of one picture of 1024x1024.
+var pictureTokens = map[string]int64{"low": 272, "medium": 1056, "high": 4160}
+
+// pictures answers with as many as were asked for.
+func (x *exchange) pictures() error {
+	c, n := &x.q.creation, int64(x.q.N)
+	if strings.HasPrefix(x.q.Model, "dall-e") {
+		data := make([]map[string]string, n)
+		for i := range data {
+			data[i] = map[string]string{"url": fmt.Sprintf("https://images.invalid/%d.png", i)}
+		}
+		x.used(Usage{})
+		x.finish(encode(map[string]any{"created": time.Now().Unix(), "data": data}))
+		return nil
+	}
+	if c.quality == "" || c.quality == "auto" {
+		c.quality = "medium"
+	}
+	if c.size == "" || c.size == "auto" {
+		c.size = "1024x1024"
+	}
+	used := Usage{Prompt: countText(x.q.Model, c.text), Completion: pictureTokens[c.quality]}
+	images := 300 * int64(len(c.files))
+	used.Prompt += images
+	picture := base64.StdEncoding.EncodeToString([]byte("a picture"))
+	if x.q.Stream {
+		return x.streamPictures(used, images, picture)
+	}
+	used.Completion *= n
+	x.used(used)
+	data := make([]map[string]string, n)
+	for i := range data {
+		data[i] = map[string]string{"b64_json": picture}
+	}
+	body := map[string]any{
+		"created": time.Now().Unix(), "data": data, "size": c.size, "quality": c.quality,
+		"background": "opaque", "output_format": "png",
+	}
+	if raw := x.mediaUsage(imageUsage(used, images)); raw != nil {
+		body["usage"] = rawJSON(raw)
+	}
+	x.finish(encode(body))
+	return nil
+}
+
+func imageUsage(u Usage, images int64) map[string]any {
+	return map[string]any{
+		"input_tokens": u.Prompt, "output_tokens": u.Completion, "total_tokens": u.Total(),
+		"input_tokens_details": map[string]int64{"text_tokens": u.Prompt - images, "image_tokens": images},
+	}
+}
+
+// mediaUsage is a usage object as the behaviour bends it, nil for none.
+func (x *exchange) mediaUsage(usage map[string]any) []byte {
+	raw := encode(usage)
+	switch {
+	case x.b.RawUsage != "":
+		raw = json.RawMessage(x.b.RawUsage)
+	case x.b.Usage == UsageNone:
+		return nil
+	}
+	x.s.log.update(x.rec, func(rec *Record) { rec.Reported = string(raw) })
+	return raw
+}
+
+// events begins a stream and returns what sends an event; broken says that the
+// behaviour cut it off.
+func (x *exchange) events() (send func(kind string, more map[string]any) (broken bool)) {
+	x.begin(http.StatusOK, "text/event-stream")
+	sent := 0
+	return func(kind string, more map[string]any) bool {
+		if x.b.Cut != "" && sent >= x.b.After {
+			x.reset()
+			return true
+		}
+		sent++
+		event := map[string]any{"type": kind}
+		for k, v := range more {
+			event[k] = v
+		}
+		_, _ = fmt.Fprintf(x.w, "event: %s\ndata: %s\n\n", kind, encode(event))
+		_ = http.NewResponseController(x.w).Flush()
+		return false
+	}
+}
+
+func (x *exchange) streamPictures(used Usage, images int64, picture string) error {
+	kind := "image_generation"
+	if strings.HasSuffix(x.q.Path, "edits") {
+		kind = "image_edit"
+	}
+	c, send := &x.q.creation, x.events()
+	for range x.q.N {
+		for i := range c.partial {
+			if send(kind+".partial_image", map[string]any{"b64_json": picture, "partial_image_index": i}) {
+				return nil
+			}
+		}
+		one := used
+		one.Completion += 100 * int64(c.partial)
+		x.s.log.update(x.rec, func(rec *Record) { rec.Usage = rec.Usage.Add(one) })
+		more := map[string]any{"b64_json": picture, "size": c.size, "quality": c.quality, "created_at": time.Now().Unix()}
+		if raw := x.mediaUsage(imageUsage(one, images)); raw != nil {
+			more["usage"] = rawJSON(raw)
+		}
+		if send(kind+".completed", more) {
+			return nil
+		}
+	}
+	x.outcome(OK)
+	return nil
+}
+
+type rawJSON []byte
+
+// MarshalJSON implements json.Marshaler.
+func (r rawJSON) MarshalJSON() ([]byte, error) { return r, nil }
+
+// speech answers with 50 ms of silence for each character.
+func (x *exchange) speech() error {
+	c := &x.q.creation
+	if c.text == "" || len([]rune(c.text)) > 4096 {
+		return invalid("input", "string_above_max_length", "Invalid 'input': expected 1 to 4096 characters.")
+	}
+	n := len([]rune(c.text))
+	used := Usage{Prompt: countText(x.q.Model, c.text), Completion: int64(n)}
+	x.used(used)
+	if x.q.Stream {
+		send := x.events()
+		for i := range 3 {
+			if send("speech.audio.delta", map[string]any{"audio": base64.StdEncoding.EncodeToString([]byte{byte(i)})}) {
+				return nil
+			}
+		}
+		usage := map[string]any{"input_tokens": used.Prompt, "output_tokens": used.Completion, "total_tokens": used.Total()}
+		more := map[string]any{}
+		if raw := x.mediaUsage(usage); raw != nil {
+			more["usage"] = rawJSON(raw)
+		}
+		send("speech.audio.done", more)
+		x.outcome(OK)
+		return nil
+	}
+	sound, kind := silence(c.format, n)
+	if x.b.Cut != "" {
+		x.begin(http.StatusOK, kind)
+		_, _ = x.w.Write(sound[:len(sound)/2])
+		_ = http.NewResponseController(x.w).Flush()
+		x.reset()
+		return nil
+	}
+	x.outcome(OK)
+	x.begin(http.StatusOK, kind) // chunked, as OpenAI sends it
+	for len(sound) > 0 {
+		m := min(len(sound), 8<<10)
+		_, _ = x.w.Write(sound[:m])
+		_ = http.NewResponseController(x.w).Flush()
+		sound = sound[m:]
+	}
+	return nil
+}
+
+// silence is n times 50 ms of it: raw PCM and WAV of 24 kHz, or MP3 of 64 kbit/s.
+func silence(format string, n int) (data []byte, contentType string) {
+	switch format {
+	case "pcm":
+		return make([]byte, n*2400), "audio/pcm"
+	case "wav":
+		return Wav(24_000, n*1200), "audio/wav"
+	case "", "mp3":
+		mp3 := make([]byte, n*400)
+		copy(mp3, []byte{0xff, 0xfb, 0x50, 0xc4}) // MPEG 1, layer III, 64 kbit/s
+		return mp3, "audio/mpeg"
+	}
+	return make([]byte, n*400), "audio/" + format
+}
+
+// Wav is a silent mono recording of 16 bit samples.
+func Wav(rate, samples int) []byte {
+	b := append([]byte("RIFF\xff\xff\xff\xffWAVEfmt "), 16, 0, 0, 0, 1, 0, 1, 0)
+	b = binary.LittleEndian.AppendUint32(b, uint32(rate))
+	b = binary.LittleEndian.AppendUint32(b, uint32(2*rate))
+	b = append(b, 2, 0, 16, 0)
+	b = append(b, "data\xff\xff\xff\xff"...)
+	return append(b, make([]byte, 2*samples)...)
+}
+
+// transcript answers with invented words; a recording is taken to have 32,000
+// bytes a second.
+func (x *exchange) transcript() error {
+	c := &x.q.creation
+	seconds := (len(c.files[0]) + 31_999) / 32_000
+	text := "These are words nobody has said."
+	if x.b.Text != "" {
+		text = x.b.Text
+	}
+	usage := map[string]any{"type": "duration", "seconds": seconds}
+	used := Usage{}
+	if !strings.HasPrefix(x.q.Model, "whisper") {
+		audio := int64(seconds * 10)
+		used = Usage{Prompt: audio + countText(x.q.Model, c.text), Completion: countText(x.q.Model, text)}
+		usage = map[string]any{
+			"type": "tokens", "input_tokens": used.Prompt, "output_tokens": used.Completion, "total_tokens": used.Total(),
+			"input_token_details": map[string]int64{"text_tokens": used.Prompt - audio, "audio_tokens": audio},
+		}
+	}
+	x.used(used)
+	raw := x.mediaUsage(usage)
+	switch {
+	case x.q.Stream && !strings.HasPrefix(x.q.Model, "whisper"):
+		send := x.events()
+		for _, word := range strings.SplitAfter(text, " ") {
+			if send("transcript.text.delta", map[string]any{"delta": word}) {
+				return nil
+			}
+		}
+		more := map[string]any{"text": text}
+		if raw != nil {
+			more["usage"] = rawJSON(raw)
+		}
+		send("transcript.text.done", more)
+		x.outcome(OK)
+	case c.format == "text" || c.format == "srt" || c.format == "vtt":
+		x.outcome(OK)
+		x.write(http.StatusOK, "text/plain; charset=utf-8", []byte(text+"\n"))
+	default:
+		body := map[string]any{"text": text}
+		if c.format == "verbose_json" {
+			body["duration"], body["language"] = float64(seconds), "english"
+		}
+		if raw != nil {
+			body["usage"] = rawJSON(raw)
+		}
+		x.finish(encode(body))
+	}
+	return nil
+}

@@ -1,0 +1,418 @@
+package fakeprovider
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+)
+
+// response is a Response object and what of it is kept.
+type response struct {
+	id     string
+	model  string
+	tier   string
+	echo   map[string]json.RawMessage // members of the request that come back
+	made   int64
+	stored bool
+	items  []map[string]any // output
+	input  []json.RawMessage
+	tokens int64 // of the whole conversation so far
+	body   []byte
+}
+
+// inputItem is an item of a Responses input, as far as it is read.
+type inputItem struct {
+	Type      string          `json:"type"`
+	ID        string          `json:"id"`
+	Role      string          `json:"role"`
+	Content   json.RawMessage `json:"content"`
+	Name      string          `json:"name"`
+	Arguments string          `json:"arguments"`
+	Input     string          `json:"input"`
+	Output    json.RawMessage `json:"output"`
+}
+
+// responsesRoute finds what a path below /v1/responses does.
+func (x *exchange) responsesRoute() (method string, handle func() error) {
+	rest := strings.Trim(strings.TrimPrefix(x.r.URL.Path, "/v1/responses"), "/")
+	id, verb, _ := strings.Cut(rest, "/")
+	switch {
+	case rest == "":
+		return http.MethodPost, func() error { return x.generate(x.q.responses(x.s)) }
+	case rest == "compact":
+		return http.MethodPost, x.compact
+	case rest == "input_tokens":
+		return http.MethodPost, x.inputTokens
+	case verb == "cancel":
+		return http.MethodPost, func() error {
+			return invalid("", "", "Only responses with background=true can be cancelled.")
+		}
+	case verb == "input_items":
+		return http.MethodGet, func() error { return x.inputItems(id) }
+	case x.r.Method == http.MethodDelete && verb == "":
+		return http.MethodDelete, func() error { return x.dropResponse(id) }
+	}
+	return http.MethodGet, func() error { return x.getResponse(id) }
+}
+
+// responses returns the reader of a request's fields.
+func (q *Request) responses(s *Server) func() error {
+	return func() error {
+		var limit *int64
+		var reasoning struct {
+			Effort string `json:"effort"`
+		}
+		var text struct {
+			Format struct {
+				Type   string          `json:"type"`
+				Name   string          `json:"name"`
+				Schema json.RawMessage `json:"schema"`
+			} `json:"format"`
+		}
+		background := false
+		for name, into := range map[string]any{
+			"stream": &q.Stream, "max_output_tokens": &limit, "service_tier": &q.ServiceTier, "reasoning": &reasoning,
+			"text": &text, "tool_choice": &q.toolChoice, "background": &background,
+		} {
+			if err := q.field(name, into); err != nil {
+				return err
+			}
+		}
+		if background {
+			return invalid("background", "unsupported_parameter", "This provider has no background mode.")
+		}
+		if q.Effort = reasoning.Effort; limit != nil {
+			if q.MaxTokens = *limit; *limit < 16 {
+				return invalid("max_output_tokens", "integer_below_min_value", "Invalid 'max_output_tokens': integer below minimum value. Expected a value >= 16, but got %d instead.", *limit)
+			}
+		}
+		q.format.Type, q.format.JSONSchema.Name, q.format.JSONSchema.Schema = text.Format.Type, text.Format.Name, text.Format.Schema
+		if err := q.readResponsesTools(); err != nil {
+			return err
+		}
+		if err := q.readInputItems(s); err != nil {
+			return err
+		}
+		return q.readMessages()
+	}
+}
+
+// readResponsesTools reads the flat tools of Responses and rewrites them as chat has them.
+func (q *Request) readResponsesTools() error {
+	var flat []struct {
+		Type        string          `json:"type"`
+		Name        string          `json:"name"`
+		Description string          `json:"description,omitempty"`
+		Parameters  json.RawMessage `json:"parameters,omitempty"`
+	}
+	if err := q.field("tools", &flat); err != nil || len(flat) == 0 {
+		return err
+	}
+	nested := make([]map[string]any, 0, len(flat))
+	for _, t := range flat {
+		if t.Type != "function" && t.Type != "custom" {
+			continue
+		}
+		member := map[string]any{"name": t.Name, "description": t.Description}
+		if t.Parameters != nil {
+			member["parameters"] = t.Parameters
+		}
+		nested = append(nested, map[string]any{"type": t.Type, t.Type: member})
+	}
+	q.fields["tools"] = encode(nested)
+	if err := q.field("tools", &q.tools); err != nil {
+		return err
+	}
+	var named struct{ Type, Name string }
+	if json.Unmarshal(q.toolChoice, &named) == nil && named.Name != "" {
+		q.toolChoice = encode(map[string]any{"type": named.Type, named.Type: map[string]any{"name": named.Name}})
+	}
+	return nil
+}
+
+// readInputItems turns the input into messages.
+func (q *Request) readInputItems(s *Server) error {
+	var instructions, previous, text string
+	for name, into := range map[string]any{"instructions": &instructions, "previous_response_id": &previous} {
+		if err := q.field(name, into); err != nil {
+			return err
+		}
+	}
+	if previous != "" {
+		r := s.response(previous)
+		if r == nil {
+			e := invalid("previous_response_id", "previous_response_not_found", "Previous response with id '%s' not found.", previous)
+			return e
+		}
+		q.hidden = r.tokens
+	}
+	if instructions != "" {
+		q.messages = append(q.messages, message{Role: "system", Content: encode(instructions)})
+	}
+	if json.Unmarshal(q.fields["input"], &text) == nil {
+		q.items = []json.RawMessage{encode(map[string]any{"type": "message", "role": "user", "content": text})}
+	} else if err := q.field("input", &q.items); err != nil {
+		return err
+	}
+	for _, raw := range q.items {
+		var item inputItem
+		if err := json.Unmarshal(raw, &item); err != nil {
+			return invalid("input", "invalid_type", "Invalid type for 'input': %v.", err)
+		}
+		if item.Type == "item_reference" && !s.hasItem(item.ID) {
+			return invalid("input", "", "Item with id '%s' not found.", item.ID)
+		}
+		q.messages = append(q.messages, item.message())
+	}
+	if len(q.messages) == 0 {
+		return invalid("input", "missing_required_parameter", "Missing required parameter: 'input'.")
+	}
+	return nil
+}
+
+func (i *inputItem) message() message {
+	switch i.Type {
+	case "function_call", "custom_tool_call":
+		return message{Role: "assistant", ToolCalls: []toolCall{{Function: &calledFunc{Name: i.Name, Arguments: i.Arguments + i.Input}}}}
+	case "function_call_output", "custom_tool_call_output":
+		return message{Role: "tool", Content: chatParts(i.Output)}
+	case "", "message":
+		return message{Role: i.Role, Content: chatParts(i.Content)}
+	}
+	return message{Role: "assistant"}
+}
+
+// chatParts writes the parts of an item as chat has them.
+func chatParts(raw json.RawMessage) json.RawMessage {
+	var parts []struct {
+		Type     string `json:"type"`
+		Text     string `json:"text"`
+		Refusal  string `json:"refusal"`
+		ImageURL string `json:"image_url"`
+		Detail   string `json:"detail"`
+	}
+	if json.Unmarshal(raw, &parts) != nil {
+		return raw
+	}
+	out := make([]part, 0, len(parts))
+	for _, p := range parts {
+		switch p.Type {
+		case "input_text", "output_text", "text":
+			out = append(out, part{Type: "text", Text: p.Text})
+		case "refusal":
+			out = append(out, part{Type: "refusal", Refusal: p.Refusal})
+		case "input_image":
+			out = append(out, part{Type: "image_url", ImageURL: image{URL: p.ImageURL, Detail: p.Detail}})
+		}
+	}
+	return encode(out)
+}
+
+func (s *Server) response(id string) *response {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.kept[id]
+}
+
+func (s *Server) hasItem(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range s.kept {
+		for _, item := range r.items {
+			if item["id"] == id {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// keep remembers a response as the provider would.
+func (s *Server) keep(r *response) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.kept) > 10_000 {
+		clear(s.kept)
+	}
+	s.kept[r.id] = r
+}
+
+func (x *exchange) kept(id string) (*response, error) {
+	if r := x.s.response(id); r != nil {
+		return r, nil
+	}
+	e := invalid("id", "", "Response with id '%s' not found.", id)
+	e.status = http.StatusNotFound
+	return nil, e
+}
+
+func (x *exchange) getResponse(id string) error {
+	r, err := x.kept(id)
+	if err == nil {
+		x.finish(r.body)
+	}
+	return err
+}
+
+func (x *exchange) dropResponse(id string) error {
+	if _, err := x.kept(id); err != nil {
+		return err
+	}
+	x.s.mu.Lock()
+	delete(x.s.kept, id)
+	x.s.mu.Unlock()
+	x.finish(encode(map[string]any{"id": id, "object": "response", "deleted": true}))
+	return nil
+}
+
+func (x *exchange) inputItems(id string) error {
+	r, err := x.kept(id)
+	if err != nil {
+		return err
+	}
+	x.finish(encode(map[string]any{"object": "list", "data": r.input, "first_id": nil, "last_id": nil, "has_more": false}))
+	return nil
+}
+
+// inputTokens answers POST /v1/responses/input_tokens.
+func (x *exchange) inputTokens() error {
+	leave, err := x.admit(x.q.responses(x.s))
+	defer leave()
+	if err != nil || x.opening() {
+		return err
+	}
+	x.finish(encode(map[string]any{"object": "response.input_tokens", "input_tokens": x.q.promptTokens()}))
+	return nil
+}
+
+// compact answers POST /v1/responses/compact with a tenth of the tokens.
+func (x *exchange) compact() error {
+	leave, err := x.admit(x.q.responses(x.s))
+	defer leave()
+	if err != nil || x.opening() {
+		return err
+	}
+	u := Usage{Prompt: x.q.promptTokens()}
+	u.Completion = u.Prompt/10 + 1
+	x.s.log.update(x.rec, func(rec *Record) { rec.AnswerModel, rec.Tier = x.q.Model, x.q.tier() })
+	x.used(u)
+	x.finish(encode(map[string]any{
+		"id": newID("resp_"), "object": "response.compaction", "created_at": 1, "usage": x.usage(responseUsage(u)),
+		"output": []any{map[string]any{"id": newID("cmp_"), "type": "compaction", "encrypted_content": strings.Repeat("g", int(u.Completion))}},
+	}))
+	return nil
+}
+
+// echoed are the members of a request that come back in its response, and what
+// stands for those it lacks.
+var echoed = map[string]string{
+	"instructions": "null", "max_output_tokens": "null", "max_tool_calls": "null", "metadata": "{}", "parallel_tool_calls": "true",
+	"previous_response_id": "null", "reasoning": `{"effort":null,"summary":null}`, "store": "true", "temperature": "1",
+	"text": `{"format":{"type":"text"}}`, "tool_choice": `"auto"`, "tools": "[]", "top_p": "1", "truncation": `"disabled"`, "user": "null",
+	"background": "false",
+}
+
+func newResponse(x *exchange, a *answer) *response {
+	r := &response{
+		id: "resp_" + strings.TrimPrefix(a.id, "chatcmpl-"), model: a.model, tier: a.tier, made: a.created, input: x.q.items,
+		echo: map[string]json.RawMessage{}, stored: true, tokens: a.usage.Total(),
+	}
+	var top map[string]json.RawMessage
+	_ = json.Unmarshal(x.q.Body, &top) // it was read before
+	for name, missing := range echoed {
+		if r.echo[name] = top[name]; top[name] == nil || string(top[name]) == "null" {
+			r.echo[name] = json.RawMessage(missing)
+		}
+	}
+	r.stored = string(r.echo["store"]) == "true"
+	if c := a.choices[0]; c.reasoning > 0 {
+		r.items = append(r.items, map[string]any{"id": newID("rs_"), "type": "reasoning", "summary": []any{}})
+	}
+	return r
+}
+
+// object is the response in some state.
+func (r *response) object(status string, items []map[string]any, usage json.RawMessage) map[string]any {
+	if items == nil {
+		items = []map[string]any{}
+	}
+	body := map[string]any{
+		"id": r.id, "object": "response", "created_at": r.made, "status": status, "model": r.model, "service_tier": r.tier,
+		"error": nil, "incomplete_details": nil, "output": items, "usage": usage,
+	}
+	if status == "incomplete" {
+		body["incomplete_details"] = map[string]string{"reason": "max_output_tokens"}
+	}
+	for name, v := range r.echo {
+		body[name] = v
+	}
+	return body
+}
+
+// outcome is the status of a finished choice.
+func (c *choice) status() string {
+	if c.finish == "length" {
+		return "incomplete"
+	}
+	return "completed"
+}
+
+// outputs are the items of a finished choice.
+func (c *choice) outputs() []map[string]any {
+	if len(c.calls) == 0 {
+		return []map[string]any{messageItem(newID("msg_"), c.status(), strings.Join(c.pieces, ""))}
+	}
+	items := make([]map[string]any, 0, len(c.calls))
+	for _, call := range c.calls {
+		args, _ := callText(&call)
+		items = append(items, callItem(newID("fc_"), "completed", call, *args))
+	}
+	return items
+}
+
+func messageItem(id, status, text string) map[string]any {
+	return map[string]any{
+		"id": id, "type": "message", "role": "assistant", "status": status,
+		"content": []any{textPart(text)},
+	}
+}
+
+func textPart(text string) map[string]any {
+	return map[string]any{"type": "output_text", "text": text, "annotations": []any{}, "logprobs": []any{}}
+}
+
+func callItem(id, status string, call toolCall, args string) map[string]any {
+	item := map[string]any{"id": id, "type": "function_call", "status": status, "call_id": call.ID, "arguments": args}
+	if call.Custom != nil {
+		item["type"], item["name"], item["input"] = "custom_tool_call", call.Custom.Name, args
+		delete(item, "arguments")
+		return item
+	}
+	item["name"] = call.Function.Name
+	return item
+}
+
+// plainResponse writes a response as one document.
+func (x *exchange) plainResponse(a *answer) {
+	r, c := newResponse(x, a), a.choices[0]
+	r.items = append(r.items, c.outputs()...)
+	r.finish(x, c, x.usage(responseUsage(a.usage)))
+	x.finish(r.body)
+}
+
+// finish makes the final object and keeps it.
+func (r *response) finish(x *exchange, c *choice, usage json.RawMessage) {
+	r.body = x.b.omit(encode(r.object(c.status(), r.items, usage)))
+	if r.stored {
+		x.s.keep(r)
+	}
+}
+
+// responseUsage is the usage of a response, as OpenAI names its parts.
+func responseUsage(u Usage) counts {
+	return counts{
+		prompt: u.Prompt, completion: &u.Completion, total: u.Total(), responses: true,
+		in:  map[string]int64{"cached_tokens": u.Cached, "cache_write_tokens": u.CacheWrite},
+		out: map[string]int64{"reasoning_tokens": u.Reasoning},
+	}
+}

@@ -1,0 +1,133 @@
+-- Part of shape_bucket: what only the ends of calls need.
+
+function s.merge(st, place, n)
+  if place ~= num(st.now) then return nil end
+  s.charge(st, n, nil, nil, true)
+  return place
+end
+
+local function put(st, i, t, u, more, g)
+  local text = fmt('%s,%s,%d,%d', t, u, more, g)
+  if st.all then st.all[i] = text else call('HSET', st.key, num(i), text) end
+end
+
+-- first returns the first dip after a time, as an index, and its value: the
+-- index newest + 1 is the last dip, newest + 2 what is used now.
+local function first(st, place)
+  local lo, hi = st.lo, st.hi
+  if st.t + 0 <= place then return hi + 2, st.used, st.f end
+  local i, value, less, g = hi + 1, st.whole, st.more, st.g + 0
+  if lo > hi then return i, value, g end
+  local t, _, more, f = field(st, lo)
+  local low = more + 0
+  if t + 0 > place then return lo, low, f + 0 end
+  if place - t > st.t - place then -- nearer to the last one
+    for k = hi, lo + 1, -1 do
+      t, _, more, f = field(st, k)
+      if t + 0 <= place then break end
+      i, value, less, g = k, value - less, more, f + 0
+    end
+    return i, value, g
+  end
+  for k = lo + 1, hi do
+    t, _, more, f = field(st, k)
+    low = low + more
+    if t + 0 > place then return k, low, f + 0 end
+  end
+  return i, value, g
+end
+
+-- cut takes out the dips between j and i: the fewer of those before and those
+-- after move there.
+local function cut(st, j, i)
+  local by, args, gone = i - 1 - j, {}, {}
+  local function move(k, to)
+    if st.all then
+      st.all[to] = st.all[k]
+    else
+      args[#args + 1], args[#args + 2] = num(to), call('HGET', st.key, num(k))
+    end
+  end
+  if j - st.lo < st.hi - i then
+    for k = j, st.lo, -1 do move(k, k + by) end
+    for k = st.lo, st.lo + by - 1 do gone[#gone + 1] = num(k) end
+    call('HDEL', st.key, unpack(gone))
+    st.lo = st.lo + by
+  else
+    for k = i, st.hi do move(k, k - by) end
+    st.hi = st.hi - by
+  end
+  if #args > 0 then call('HSET', st.key, unpack(args)) end
+end
+
+-- lower takes n from dip i, which had `value`, and all after it, and drops
+-- those before it that are not below it.
+local function lower(st, i, n, value)
+  if i > st.hi then return sink(st, st.whole - n) end
+  st.whole = st.whole - n
+  local t, u, more, g = field(st, i)
+  local j, low, left = i - 1, value - more, value - n
+  while j >= st.lo do
+    local _, _, step, f = field(st, j)
+    if low < left or low == left and f + 0 > g + 0 then break end
+    j, low = j - 1, low - step
+  end
+  put(st, i, t, u, left - low, g)
+  if j < i - 1 then cut(st, j, i) end
+end
+
+-- finer takes a fraction from dip i and those after, and from what is used.
+local function finer(st, i, less, p)
+  local before = 0
+  local function take(f)
+    if f < less then return f - less + p, 1 end
+    return f - less, 0
+  end
+  for k = i, st.hi do
+    local t, u, more, f = field(st, k)
+    local g, up = take(f + 0)
+    put(st, k, t, u, more + up - before, g)
+    before = up
+  end
+  local up
+  if i <= st.hi + 1 then
+    st.g, up = take(st.g + 0)
+    st.whole, st.more = st.whole + up, st.more + up - before
+  end
+  st.f, up = take(st.f)
+  st.used = st.used + up
+end
+
+function s.change(st, _, place, from, to, open)
+  place = place + 0
+  if place < st.busy + 0 then return 0 end
+  if open then st.held = max(st.held - from, 0) end
+  local back = from - to
+  if back <= 0 then return 0 end
+
+  above(st)
+  local i, least, g = first(st, place)
+  local low = least - (g > 0 and 1 or 0)
+  local minus = low < back and least or back -- down to nothing, with the fraction
+  st.used = st.used - minus
+  if i <= st.hi + 1 then
+    lower(st, i, minus, least)
+    if low < back then i = st.lo end
+  elseif minus < least then
+    above(st)
+  else
+    st.hi, st.t, st.u, st.more, st.g, st.whole = st.lo - 1, '0', '', 0, 0, -1
+    i = st.hi + 2
+  end
+  if low >= back then return back end
+  if g > 0 then finer(st, i, g, st.rate:match('%d+$') + 0) end
+  return max(low, 0)
+end
+
+function s.look(st)
+  return st.f, st.now
+end
+
+function s.forget(st)
+  if st.held - st.used < 0 then st.used, st.f = st.held, 0 end
+end

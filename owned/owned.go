@@ -1,0 +1,226 @@
+// Package owned remembers what a provider keeps for an org: responses and the
+// items of their output, by id. All orgs share the provider's account, so
+// an id proves nothing; only what is noted here may be used, by its own org.
+//
+// Notes are written soon after they were made, by no request that waits for
+// them, and live [TTL] long. What could not be written is as if it had never
+// been: its id is refused later. It keeps no text of any request or answer.
+package owned
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// TTL is how long a provider keeps responses, and we what is noted of them.
+const TTL = 30 * 24 * time.Hour
+
+// Note says whose a thing is and where it is kept.
+type Note struct {
+	// ID is what callers know it by. Not stored with the note.
+	ID string `json:"-"`
+	// User made it.
+	User string `json:"u"`
+	// Provider keeps it, made by Model as the caller named it.
+	Provider string `json:"p"`
+	Model    string `json:"m,omitempty"`
+	// Upstream is the provider's id for it; empty for the same.
+	Upstream string `json:"i,omitempty"`
+	// Response is the id of the response an item belongs to.
+	Response string `json:"r,omitempty"`
+	// Total is how many tokens a response holds, those it was made from
+	// included; Output how many it put out. Never below the truth.
+	Total  int64 `json:"t,omitempty"`
+	Output int64 `json:"o,omitempty"`
+}
+
+// At is the provider's id for the thing.
+func (n Note) At() string {
+	if n.Upstream != "" {
+		return n.Upstream
+	}
+	return n.ID
+}
+
+// Store keeps notes in Redis, in the slot of their org. It is safe for
+// concurrent use.
+type Store struct {
+	rdb redis.UniversalClient
+	log *slog.Logger
+
+	mu      sync.Mutex
+	pending map[string]Note // by key, not written yet
+	flying  bool
+	writing sync.WaitGroup
+}
+
+// New returns a Store over rdb.
+func New(rdb redis.UniversalClient, log *slog.Logger) *Store {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	return &Store{rdb: rdb, log: log, pending: make(map[string]Note)}
+}
+
+func key(org, id string) string { return "lg:{" + org + "}:owned:" + id }
+
+// Put notes things of an org. It returns at once; a later note of the same
+// thing replaces an earlier one.
+func (s *Store) Put(ctx context.Context, org string, notes ...Note) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, n := range notes {
+		s.pending[key(org, n.ID)] = n
+	}
+	if len(s.pending) > 0 && !s.flying {
+		s.flying = true
+		ctx = context.WithoutCancel(ctx)
+		s.writing.Go(func() { s.fly(ctx) })
+	}
+}
+
+const (
+	writeTimeout = time.Second
+	writeTries   = 3
+	most         = 256 // notes in one write
+)
+
+// fly writes until nothing is pending.
+func (s *Store) fly(ctx context.Context) {
+	failures := 0
+	for {
+		batch := s.batch()
+		if len(batch) == 0 {
+			return
+		}
+		err := s.write(ctx, batch)
+		if failures++; err == nil {
+			failures = 0
+		}
+		if err == nil || failures == writeTries {
+			s.written(batch)
+		}
+		if failures == writeTries {
+			failures = 0
+			s.log.Warn("what a provider keeps for an org is not noted; it cannot be referred to", "things", len(batch), "error", err)
+		}
+	}
+}
+
+func (s *Store) batch() map[string]Note {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	batch := make(map[string]Note, min(len(s.pending), most))
+	for k, n := range s.pending {
+		if len(batch) == most {
+			break
+		}
+		batch[k] = n
+	}
+	s.flying = len(batch) > 0
+	return batch
+}
+
+func (s *Store) write(ctx context.Context, batch map[string]Note) error {
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	pipe := s.rdb.Pipeline()
+	for k, n := range batch {
+		text, err := json.Marshal(n)
+		if err != nil {
+			return err
+		}
+		pipe.Set(ctx, k, text, TTL)
+	}
+	_, err := pipe.Exec(ctx)
+	return err
+}
+
+// written forgets what is written, unless it was noted anew meanwhile.
+func (s *Store) written(batch map[string]Note) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for k, n := range batch {
+		if s.pending[k] == n {
+			delete(s.pending, k)
+		}
+	}
+}
+
+// again is how long a look for what is not there yet waits before its second
+// and last try: another process may be about to write it.
+const again = 50 * time.Millisecond
+
+// Find returns the notes of those ids that are the org's. Ids of other orgs and
+// ids nobody has take equally long.
+func (s *Store) Find(ctx context.Context, org string, ids ...string) (map[string]Note, error) {
+	found, err := s.look(ctx, org, ids)
+	if err != nil || len(found) == len(ids) {
+		return found, err
+	}
+	select {
+	case <-time.After(again):
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	return s.look(ctx, org, ids)
+}
+
+func (s *Store) look(ctx context.Context, org string, ids []string) (map[string]Note, error) {
+	found := make(map[string]Note, len(ids))
+	keys := make([]string, len(ids))
+	for i, id := range ids {
+		keys[i] = key(org, id)
+	}
+	values, err := s.rdb.MGet(ctx, keys...).Result()
+	if err != nil {
+		return nil, fmt.Errorf("owned: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, id := range ids {
+		n, ok := s.pending[keys[i]]
+		if !ok {
+			text, is := values[i].(string)
+			if !is {
+				continue
+			}
+			if err := json.Unmarshal([]byte(text), &n); err != nil {
+				return nil, fmt.Errorf("owned: note of %q: %w", id, err)
+			}
+		}
+		n.ID = id
+		found[id] = n
+	}
+	return found, nil
+}
+
+// Drop forgets a thing that the provider keeps no more.
+func (s *Store) Drop(ctx context.Context, org, id string) error {
+	s.mu.Lock()
+	delete(s.pending, key(org, id))
+	s.mu.Unlock()
+	if err := s.rdb.Del(ctx, key(org, id)).Err(); err != nil {
+		return fmt.Errorf("owned: %w", err)
+	}
+	return nil
+}
+
+// Close waits until everything is written, or ctx ends.
+func (s *Store) Close(ctx context.Context) error {
+	done := make(chan struct{})
+	go func() { s.writing.Wait(); close(done) }()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return errors.New("owned: notes are left unwritten")
+	}
+}

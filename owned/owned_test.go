@@ -1,0 +1,82 @@
+package owned
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/llmguard/llmguard/internal/redistest"
+)
+
+func find(t *testing.T, s *Store, org string, ids ...string) map[string]Note {
+	t.Helper()
+	found, err := s.Find(context.Background(), org, ids...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+func TestNotes(t *testing.T) {
+	ctx := context.Background()
+	rdb := redistest.Start(t).Client()
+	one, two := New(rdb, nil), New(rdb, nil)
+	n := Note{ID: "resp_1", User: "alice", Provider: "openai", Model: "m", Total: 30, Output: 10}
+	one.Put(ctx, "acme", n, Note{ID: "msg_1", Provider: "openai", Response: "resp_1", Output: 10})
+	for _, s := range []*Store{one, two} { // the other process has to look twice at most
+		if got := find(t, s, "acme", "resp_1", "msg_1"); len(got) != 2 || got["resp_1"] != n || got["msg_1"].Response != "resp_1" {
+			t.Errorf("%+v", got)
+		}
+		if got := find(t, s, "other", "resp_1", "msg_1", ""); len(got) != 0 {
+			t.Errorf("another org has %+v", got)
+		}
+	}
+	n.Total = 20 // its usage is known now
+	one.Put(ctx, "acme", n)
+	if err := one.Close(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if got := find(t, two, "acme", "resp_1")["resp_1"]; got != n || got.At() != "resp_1" {
+		t.Errorf("%+v", got)
+	}
+	if ttl := rdb.TTL(ctx, key("acme", "resp_1")).Val(); ttl <= TTL-time.Minute || ttl > TTL {
+		t.Errorf("kept for %v", ttl)
+	}
+	if err := two.Drop(ctx, "acme", "resp_1"); err != nil || len(find(t, one, "acme", "resp_1")) != 0 {
+		t.Errorf("dropped and still there: %v", err)
+	}
+}
+
+// TestManyNotes writes more than fits into one write, by many callers.
+func TestManyNotes(t *testing.T) {
+	ctx := context.Background()
+	s := New(redistest.Start(t).Client(), nil)
+	ids := make([]string, 1000)
+	for i := range ids {
+		ids[i] = fmt.Sprint("resp_", i)
+		go s.Put(ctx, "acme", Note{ID: ids[i], Provider: "p"})
+	}
+	for len(find(t, s, "acme", ids...)) < len(ids) {
+		time.Sleep(time.Millisecond)
+	}
+	if err := s.Close(ctx); err != nil || len(s.pending) != 0 {
+		t.Errorf("%v, %d pending", err, len(s.pending))
+	}
+}
+
+// TestStoreAway gives up notes it cannot write and says so when asked.
+func TestStoreAway(t *testing.T) {
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1})
+	defer rdb.Close()
+	s := New(rdb, nil)
+	s.Put(context.Background(), "acme", Note{ID: "resp_1"})
+	if _, err := s.Find(context.Background(), "acme", "resp_2"); err == nil {
+		t.Error("an absent store has answered")
+	}
+	if err := s.Close(context.Background()); err != nil || len(s.pending) != 0 {
+		t.Errorf("%v, %d pending", err, len(s.pending))
+	}
+}

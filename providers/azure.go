@@ -1,0 +1,38 @@
+package providers
+
+import (
+	"cmp"
+	"net/url"
+	"strings"
+)
+
+// azure is the path and the query of a call at Azure, below the resource's
+// root: its v1 API has OpenAI's paths, the older one has the deployment in them.
+func (p *Provider) azure(r Request) (path, query string) {
+	if p.APIVersion == "" {
+		return "/openai/v1" + r.Path, r.Query
+	}
+	version := "api-version=" + url.QueryEscape(p.APIVersion)
+	if r.Query != "" {
+		version = r.Query + "&" + version
+	}
+	if r.Model == "" || strings.HasPrefix(r.Path, "/responses") { // they belong to the resource
+		return "/openai" + r.Path, version
+	}
+	return "/openai/deployments/" + segment(cmp.Or(p.Deployments[r.Model], r.Model)) + r.Path, version
+}
+
+// segment makes a name one segment of a path: the model is a caller's word, and
+// must not lead to another path. What no deployment's name has becomes a _.
+func segment(name string) string {
+	name = strings.Map(func(c rune) rune {
+		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune("._-", c) {
+			return c
+		}
+		return '_'
+	}, name)
+	if strings.Trim(name, ".") == "" {
+		return "_"
+	}
+	return name
+}

@@ -1,0 +1,52 @@
+package proxy
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/llmguard/llmguard/wire"
+)
+
+// Azure's clients put the deployment into the path and the version into the
+// query: /openai/deployments/{deployment}/chat/completions?api-version=2024-10-21;
+// newer ones call /openai/v1/chat/completions.
+
+// fromAzure turns such a request into one of ours, and returns the deployment,
+// which is the model whatever the body says. The version is Azure's own: what a
+// provider needs of it is in its configuration.
+func fromAzure(r *http.Request) (*http.Request, string) {
+	path, ok := strings.CutPrefix(r.URL.Path, "/openai/")
+	if !ok {
+		return r, ""
+	}
+	deployment := ""
+	if rest, ok := strings.CutPrefix(path, "deployments/"); ok {
+		deployment, path, _ = strings.Cut(rest, "/")
+	}
+	u := *r.URL
+	u.Path, u.RawPath, u.RawQuery = "/"+path, "", withoutVersion(r.URL.RawQuery)
+	ours := *r
+	ours.URL = &u
+	return &ours, deployment
+}
+
+// withoutVersion takes api-version out of a query and leaves the rest as it is.
+func withoutVersion(query string) string {
+	var kept []string
+	for part := range strings.SplitSeq(query, "&") {
+		name, _, _ := strings.Cut(part, "=")
+		if plain, err := url.QueryUnescape(name); err != nil || plain != "api-version" {
+			kept = append(kept, part)
+		}
+	}
+	return strings.Join(kept, "&")
+}
+
+// scan reads a request whose path may name the model.
+func (s *Server) scan(x *exchange, ep wire.Endpoint, body []byte) (*wire.Request, error) {
+	if x.deployment == "" {
+		return wire.Scan(ep, body, s.opts.Scan)
+	}
+	return wire.ScanFor(ep, x.deployment, body, s.opts.Scan)
+}

@@ -1,0 +1,193 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/queue"
+	"github.com/llmguard/llmguard/wire"
+)
+
+// background makes a job of a call whose caller does not wait for it, and
+// answers with the response it will have. Hook is who is to be told of its end.
+func (s *Server) background(x *exchange, r *http.Request, plan *guard.Plan, hook string) error {
+	if err := plan.Check(); err != nil {
+		return err
+	}
+	job := s.newJob(x, r, plan, queue.Async)
+	if s.opts.Webhooks != nil {
+		job.Notice = s.opts.Webhooks.ResponseNotice(job.Org, queue.ResponseID(job.ID), hook)
+	}
+	if most := plan.Caller.Org.MaxWait; most > 0 {
+		job.Deadline = time.Now().Add(most)
+	}
+	if err := s.put(r.Context(), x, job, plan.Request.Body); err != nil {
+		return err
+	}
+	x.job = job.ID
+	x.Header().Set(headerJob, job.ID)
+	if plan.Request.Stream {
+		return s.resume(x, r, job, -1)
+	}
+	return x.document(wire.Pending(plan.Request.Body, queue.ResponseID(job.ID), "queued", job.Created.Unix(), nil))
+}
+
+// document writes a whole JSON answer that is at hand.
+func (x *exchange) document(body []byte) error {
+	x.Header().Set("Content-Type", "application/json")
+	x.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	x.WriteHeader(http.StatusOK)
+	_, err := x.Write(body)
+	return err
+}
+
+// backgroundJob finds the job of the caller's that makes a response, nil when
+// there is none.
+func (s *Server) backgroundJob(ctx context.Context, x *exchange, id string) (*queue.Job, error) {
+	name := queue.ResponseJob(id)
+	if name == "" {
+		return nil, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	job, err := s.queue.Job(ctx, x.caller.Org.ID, name)
+	if errors.Is(err, queue.ErrNotFound) || err == nil && (job.User != x.caller.User || job.Endpoint != wire.Responses) {
+		return nil, nil
+	}
+	return job, unavailable(err)
+}
+
+// retrieve answers with a background response as it is now.
+func (s *Server) retrieve(x *exchange, r *http.Request, job *queue.Job) error {
+	query := r.URL.Query()
+	if query.Get("stream") != "true" {
+		body, err := s.response(r.Context(), job)
+		if err != nil {
+			return err
+		}
+		return x.document(body)
+	}
+	if !job.Stream {
+		return wire.BadRequest("stream", "invalid_value", "This response cannot be streamed: it was not created with stream=true")
+	}
+	after := int64(-1)
+	if text := query.Get("starting_after"); text != "" {
+		n, err := strconv.ParseInt(text, 10, 62)
+		if err != nil || n < 0 {
+			return wire.BadRequest("starting_after", "invalid_value", "starting_after must be the sequence_number of an event, not %q", shorten(text))
+		}
+		after = n
+	}
+	return s.resume(x, r, job, after)
+}
+
+// response is a background response as JSON.
+func (s *Server) response(ctx context.Context, job *queue.Job) ([]byte, error) {
+	id := queue.ResponseID(job.ID)
+	if job.State == queue.Succeeded {
+		answer, err := s.recorded(ctx, job)
+		if err != nil {
+			return nil, err
+		}
+		if job.Stream {
+			answer = wire.FinalResponse(answer)
+		}
+		if len(answer) > 0 {
+			return wire.Renamed(answer, id), nil
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	request, err := s.queue.Body(ctx, job)
+	if errors.Is(err, queue.ErrNotFound) {
+		request, err = json.Marshal(map[string]string{"model": job.Model})
+	}
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	status, failure := "in_progress", (*wire.Error)(nil)
+	switch job.State {
+	case queue.Queued:
+		status = "queued"
+	case queue.Cancelled:
+		status = "cancelled"
+	case queue.Failed, queue.Expired, queue.Succeeded:
+		status, failure = "failed", jobError(job)
+	}
+	return wire.Pending(request, id, status, job.Created.Unix(), failure), nil
+}
+
+// recorded reads all that an ended job put out.
+func (s *Server) recorded(ctx context.Context, job *queue.Job) ([]byte, error) {
+	watch := s.queue.Follow(job)
+	defer watch.Close()
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	var out bytes.Buffer
+	for {
+		e, err := watch.Next(ctx)
+		switch {
+		case errors.Is(err, io.EOF):
+			return out.Bytes(), nil
+		case err != nil:
+			return nil, unavailable(err)
+		case e.Kind == queue.Bytes:
+			out.Write(e.Data)
+		}
+	}
+}
+
+// cancelBackground cancels a job and waits a moment for one that runs, so that
+// its caller sees the end of it. One that has ended stays as it is.
+func (s *Server) cancelBackground(x *exchange, r *http.Request, job *queue.Job) error {
+	ctx, cancel := context.WithTimeout(r.Context(), storeTimeout)
+	defer cancel()
+	job, err := s.queue.Cancel(ctx, job.Org, job.ID)
+	if err != nil {
+		return unavailable(err)
+	}
+	if !job.State.Terminal() {
+		watch := s.queue.Follow(job)
+		defer watch.Close()
+		for err == nil { // until io.EOF at the job's end, or out of time
+			_, err = watch.Next(ctx)
+		}
+		if job, err = s.queue.Job(r.Context(), job.Org, job.ID); err != nil {
+			return unavailable(err)
+		}
+	}
+	body, err := s.response(r.Context(), job)
+	if err != nil {
+		return err
+	}
+	return x.document(body)
+}
+
+// deleteBackground forgets a response, and cancels it if it is still made.
+func (s *Server) deleteBackground(x *exchange, r *http.Request, job *queue.Job) error {
+	ctx, cancel := context.WithTimeout(r.Context(), storeTimeout)
+	defer cancel()
+	if _, err := s.queue.Cancel(ctx, job.Org, job.ID); err != nil {
+		return unavailable(err)
+	}
+	watch := s.queue.Follow(job)
+	defer watch.Close()
+	for err := error(nil); err == nil; {
+		_, err = watch.Next(ctx)
+	}
+	if err := s.queue.Erase(r.Context(), job.Org, job.ID); err != nil {
+		return unavailable(err)
+	}
+	id := queue.ResponseID(job.ID)
+	if err := s.guard.Disown(r.Context(), x.caller, id); err != nil {
+		s.log.Warn("deleted response not forgotten", "id", x.id, "error", err)
+	}
+	return x.json(http.StatusOK, map[string]any{"id": id, "object": "response", "deleted": true})
+}

@@ -1,0 +1,246 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/llmguard/llmguard/batch"
+	"github.com/llmguard/llmguard/wire"
+)
+
+// batchView is a batch as OpenAI shows it, with what it costs besides.
+type batchView struct {
+	ID         string            `json:"id"`
+	Object     string            `json:"object"`
+	Endpoint   string            `json:"endpoint"`
+	Model      *string           `json:"model"`
+	Errors     *problems         `json:"errors"`
+	Input      string            `json:"input_file_id"`
+	Window     string            `json:"completion_window"`
+	Status     batch.Status      `json:"status"`
+	Output     *string           `json:"output_file_id"`
+	ErrorFile  *string           `json:"error_file_id"`
+	Created    int64             `json:"created_at"`
+	Started    *int64            `json:"in_progress_at"`
+	Expires    int64             `json:"expires_at"`
+	Finalizing *int64            `json:"finalizing_at"`
+	Completed  *int64            `json:"completed_at"`
+	Failed     *int64            `json:"failed_at"`
+	Expired    *int64            `json:"expired_at"`
+	Cancelling *int64            `json:"cancelling_at"`
+	Cancelled  *int64            `json:"cancelled_at"`
+	Counts     batchCounts       `json:"request_counts"`
+	Usage      batchUsage        `json:"usage"`
+	Metadata   map[string]string `json:"metadata"`
+	Guard      batchCost         `json:"llmguard"`
+}
+
+type problems struct {
+	Object string          `json:"object"`
+	Data   []batch.Problem `json:"data"`
+}
+
+type batchCounts struct {
+	Total     int64 `json:"total"`
+	Completed int64 `json:"completed"`
+	Failed    int64 `json:"failed"`
+}
+
+type batchUsage struct {
+	Input       int64 `json:"input_tokens"`
+	InputDetail struct {
+		Cached int64 `json:"cached_tokens"`
+	} `json:"input_tokens_details"`
+	Output       int64 `json:"output_tokens"`
+	OutputDetail struct {
+		Reasoning int64 `json:"reasoning_tokens"`
+	} `json:"output_tokens_details"`
+	Total int64 `json:"total_tokens"`
+}
+
+// batchCost is ours. Estimated is the most the lines can cost, 0 until the file
+// is checked.
+type batchCost struct {
+	Estimated string   `json:"estimated_cost_usd"`
+	Charged   string   `json:"charged_cost_usd"`
+	Warnings  []string `json:"warnings"`
+}
+
+func viewBatch(b *batch.Batch) batchView {
+	v := batchView{
+		ID: b.ID, Object: "batch", Endpoint: "/v1" + b.Endpoint.Path(), Model: given(b.Model), Input: b.Input, Window: "24h",
+		Status: b.Status, Output: given(b.Output), ErrorFile: given(b.Errors),
+		Created: b.Created.Unix(), Started: unix(b.Started), Expires: b.Expires.Unix(), Finalizing: unix(b.Finalized),
+		Completed: unix(b.Completed), Failed: unix(b.Failed), Expired: unix(b.Expired),
+		Cancelling: unix(b.CancelAsked), Cancelled: unix(b.Cancelled),
+		Metadata: b.Metadata,
+		Guard:    batchCost{Estimated: usd(b.Estimate), Charged: usd(b.Charged), Warnings: b.Warnings},
+	}
+	if len(b.Problems) > 0 {
+		v.Errors = &problems{Object: "list", Data: b.Problems}
+	}
+	v.Counts.Total = b.Total
+	v.Counts.Completed, v.Counts.Failed = b.Done()
+	v.Usage.Input, v.Usage.Output, v.Usage.Total = b.InputTokens, b.OutputTokens, b.InputTokens+b.OutputTokens
+	v.Usage.InputDetail.Cached, v.Usage.OutputDetail.Reasoning = b.CachedTokens, b.ReasoningTokens
+	return v
+}
+
+func given(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}
+
+func noBatch(id string) *wire.Error {
+	return wire.NotFound("id", "batch_not_found", "No such Batch object: %s", shorten(id))
+}
+
+func (s *Server) allBatches(x *exchange, r *http.Request, _ string) error {
+	if r.Method == http.MethodPost {
+		return s.createBatch(x, r)
+	}
+	query := r.URL.Query()
+	limit, err := limitOf(query, 20, 100)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), storeTimeout)
+	defer cancel()
+	page, more, err := s.opts.Batches.List(ctx, x.caller.Org.ID, x.caller.User, query.Get("after"), limit)
+	if errors.Is(err, batch.ErrNotFound) {
+		return wire.BadRequest("after", "invalid_value", "after names no batch of yours")
+	}
+	if err != nil {
+		return unavailable(err)
+	}
+	data := make([]batchView, len(page))
+	for i, b := range page {
+		data[i] = viewBatch(b)
+	}
+	return x.json(http.StatusOK, listOf(data, more, func(v *batchView) *string { return &v.ID }))
+}
+
+// newBatch is the body of a request for a batch.
+type newBatch struct {
+	Input    string            `json:"input_file_id"`
+	Endpoint string            `json:"endpoint"`
+	Window   string            `json:"completion_window"`
+	Metadata map[string]string `json:"metadata"`
+	Output   *struct {
+		Anchor  string `json:"anchor"`
+		Seconds int    `json:"seconds"`
+	} `json:"output_expires_after"`
+}
+
+// MetadataWebhook is the key of a batch's metadata under which it names who is
+// to be told of its end.
+const MetadataWebhook = "llmguard_webhook"
+
+// Bounds of metadata, OpenAI's.
+const (
+	maxPairs = 16
+	maxLabel = 64
+	maxValue = 512
+)
+
+func (s *Server) createBatch(x *exchange, r *http.Request) error {
+	body, err := s.readBody(x, r)
+	if err != nil {
+		return err
+	}
+	var wanted newBatch
+	if err := json.NewDecoder(bytes.NewReader(body)).Decode(&wanted); err != nil {
+		return wire.BadRequest("", "invalid_json", "The body must be a JSON object with input_file_id, endpoint and completion_window")
+	}
+	req := batch.Request{
+		Owner:    batch.Owner{Org: x.caller.Org.ID, User: x.caller.User, Key: x.caller.Key, IP: x.caller.IP, Models: x.caller.Models},
+		Metadata: wanted.Metadata,
+	}
+	if req.Endpoint, req.OutputTTL, err = wanted.check(); err != nil {
+		return err
+	}
+	if url, ok := wanted.Metadata[MetadataWebhook]; ok {
+		if err := s.checkWebhook(x.caller.Org.ID, "metadata", url); err != nil {
+			return err
+		}
+	}
+	if req.File, err = s.ownFile(r.Context(), x, wanted.Input); err != nil {
+		return err
+	}
+	if req.File.Purpose != "batch" {
+		return wire.BadRequest("input_file_id", "invalid_value", "The input file must have the purpose batch, not %q", req.File.Purpose)
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), storeTimeout)
+	defer cancel()
+	b, err := s.opts.Batches.Create(ctx, req)
+	if errors.Is(err, batch.ErrNotFound) {
+		return noFile(wanted.Input)
+	}
+	if err != nil {
+		return unavailable(err)
+	}
+	return x.json(http.StatusOK, viewBatch(b))
+}
+
+func (n *newBatch) check() (ep wire.Endpoint, ttl time.Duration, err error) {
+	if n.Input == "" {
+		return "", 0, wire.BadRequest("input_file_id", "missing_required_parameter", "Missing required parameter: 'input_file_id'")
+	}
+	ep, ok := batch.EndpointOf(n.Endpoint)
+	if !ok {
+		return "", 0, wire.BadRequest("endpoint", "invalid_value", "endpoint must be one of %s, not %q", batch.Paths(), shorten(n.Endpoint))
+	}
+	if n.Window != "24h" {
+		return "", 0, wire.BadRequest("completion_window", "invalid_value", "completion_window must be 24h, not %q", shorten(n.Window))
+	}
+	if len(n.Metadata) > maxPairs {
+		return "", 0, wire.BadRequest("metadata", "invalid_value", "metadata has at most %d pairs", maxPairs)
+	}
+	for label, value := range n.Metadata {
+		if len([]rune(label)) > maxLabel || len([]rune(value)) > maxValue {
+			return "", 0, wire.BadRequest("metadata", "invalid_value", "a key of metadata has at most %d characters, a value %d", maxLabel, maxValue)
+		}
+	}
+	if n.Output != nil {
+		ttl, err = lifetime("output_expires_after", n.Output.Anchor, n.Output.Seconds)
+	}
+	return ep, ttl, err
+}
+
+func (s *Server) oneBatch(x *exchange, r *http.Request, id string) error {
+	return s.showBatch(x, r, id, s.opts.Batches.Batch)
+}
+
+// cancelBatch asks for the end of a batch. One that has ended is refused, one
+// that is about to be cancelled is shown.
+func (s *Server) cancelBatch(x *exchange, r *http.Request, id string) error {
+	return s.showBatch(x, r, id, func(ctx context.Context, org, user, id string) (*batch.Batch, error) {
+		b, err := s.opts.Batches.Cancel(ctx, org, user, id)
+		if err == nil && b.Status.Terminal() && b.Status != batch.Cancelled {
+			return nil, wire.BadRequest("id", "batch_ended", "Cannot cancel a batch with status '%s'", b.Status)
+		}
+		return b, err
+	})
+}
+
+func (s *Server) showBatch(x *exchange, r *http.Request, id string, get func(ctx context.Context, org, user, id string) (*batch.Batch, error)) error {
+	ctx, cancel := context.WithTimeout(r.Context(), storeTimeout)
+	defer cancel()
+	b, err := get(ctx, x.caller.Org.ID, x.caller.User, id)
+	var public *wire.Error
+	switch {
+	case errors.Is(err, batch.ErrNotFound):
+		return noBatch(id)
+	case errors.As(err, &public):
+		return err
+	case err != nil:
+		return unavailable(err)
+	}
+	return x.json(http.StatusOK, viewBatch(b))
+}

@@ -1,0 +1,82 @@
+package proxy
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+
+	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/owned"
+	"github.com/llmguard/llmguard/providers"
+	"github.com/llmguard/llmguard/wire"
+)
+
+// ownResponse finds a response that the provider keeps for the caller. Those of
+// others do not exist.
+func (s *Server) ownResponse(x *exchange, r *http.Request, id string) (owned.Note, error) {
+	n, err := s.guard.Owned(r.Context(), x.caller, id)
+	if errors.Is(err, guard.ErrNotOwned) || err == nil && (n.User != x.caller.User || n.Response != "" || !plainID(n.At())) {
+		return n, noResponse(id)
+	}
+	return n, err
+}
+
+func noResponse(id string) *wire.Error {
+	return wire.NotFound("id", "response_not_found", "No such response: %s", shorten(id))
+}
+
+// plainID reports whether an id can be put into a path as it is.
+func plainID(id string) bool {
+	return id != "" && strings.Trim(id, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") == ""
+}
+
+// fetch asks the provider about a response of the caller's.
+func (s *Server) fetch(x *exchange, r *http.Request, id, method, verb string) (int, error) {
+	n, err := s.ownResponse(x, r, id)
+	if err != nil {
+		return 0, err
+	}
+	if n.Upstream != "" && verb == "" { // of a background, whose job is forgotten: the provider has it under another id
+		return 0, noResponse(id)
+	}
+	return s.guard.Fetch(r.Context(), x, n, providers.Request{
+		Method: method, Path: wire.Responses.Path() + "/" + n.At() + verb, Query: r.URL.RawQuery, Header: r.Header,
+	})
+}
+
+// oneResponse retrieves or deletes a response.
+func (s *Server) oneResponse(x *exchange, r *http.Request, id string) error {
+	job, err := s.backgroundJob(r.Context(), x, id)
+	switch {
+	case err != nil:
+		return err
+	case job != nil && r.Method == http.MethodDelete:
+		return s.deleteBackground(x, r, job)
+	case job != nil:
+		return s.retrieve(x, r, job)
+	}
+	status, err := s.fetch(x, r, id, r.Method, "")
+	if err == nil && status < 300 && r.Method == http.MethodDelete {
+		if err := s.guard.Disown(r.Context(), x.caller, id); err != nil {
+			s.log.Warn("deleted response not forgotten", "id", x.id, "error", err)
+		}
+	}
+	return err
+}
+
+func (s *Server) cancelResponse(x *exchange, r *http.Request, id string) error {
+	job, err := s.backgroundJob(r.Context(), x, id)
+	if err != nil {
+		return err
+	}
+	if job != nil {
+		return s.cancelBackground(x, r, job)
+	}
+	_, err = s.fetch(x, r, id, http.MethodPost, "/cancel")
+	return err
+}
+
+func (s *Server) responseInput(x *exchange, r *http.Request, id string) error {
+	_, err := s.fetch(x, r, id, http.MethodGet, "/input_items")
+	return err
+}

@@ -1,0 +1,102 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Ending is the end of a job that had a notice.
+type Ending struct {
+	ID, Org string
+	State   State
+	At      time.Time // of Redis's clock
+	Notice  string    // Job.Notice
+}
+
+const (
+	announceEvery = time.Second
+	announceMost  = 100              // per look
+	announceLease = 30 * time.Second // for one who looks to tell of them
+)
+
+// Announce calls fn with the end of every job that has a notice, in no order,
+// until ctx is done; it then returns nil. The end is listed by the very script
+// that ends the job, and stays listed until fn has returned nil, so that no end
+// is missed whoever dies; fn may see one again after half a minute when its
+// process died or Redis was away, and must make nothing of that. Any number of
+// processes may announce: an end is told to one of them.
+func (q *Queue) Announce(ctx context.Context, fn func(context.Context, Ending) error) error {
+	tick := time.NewTicker(announceEvery)
+	defer tick.Stop()
+	for {
+		for _, p := range q.pools {
+			if err := q.announce(ctx, p, fn); err != nil && ctx.Err() == nil {
+				q.log.WarnContext(ctx, "ends of jobs not announced; they are again", "pool", p.ID, "err", err)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-q.ends:
+		case <-tick.C:
+		}
+	}
+}
+
+// announce tells of the ends in one pool that nobody else is telling of.
+func (q *Queue) announce(ctx context.Context, p *pool, fn func(context.Context, Ending) error) error {
+	for {
+		reply, err := q.eval(ctx, "ended", endedScript, p.endedKeys(), announceLease.Microseconds(), announceMost)
+		if err != nil || reply == "" {
+			return err
+		}
+		lines := strings.Split(reply, "\n")
+		told := make([]any, 0, len(lines))
+		for _, line := range lines {
+			e, err := endingOf(line)
+			if err == nil {
+				err = fn(ctx, e)
+			}
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			if err != nil {
+				q.log.WarnContext(ctx, "end of a job not announced; it is again", "job", e.ID, "err", err)
+				continue
+			}
+			told = append(told, line)
+		}
+		if len(told) > 0 {
+			if err := q.rdb.ZRem(ctx, p.endedKeys()[0], told...).Err(); err != nil {
+				return fmt.Errorf("queue: announce: %w", err)
+			}
+		}
+		if len(lines) < announceMost {
+			return nil
+		}
+	}
+}
+
+// endingOf reads an entry of the ended list, as ended_add in jobs.lua writes it.
+func endingOf(line string) (Ending, error) {
+	w := strings.SplitN(line, " ", 5)
+	if len(w) != 5 {
+		return Ending{}, fmt.Errorf("queue: %q is no end of a job", line)
+	}
+	return Ending{ID: w[0], State: State(w[1]), Org: w[2], At: instant(w[3]), Notice: w[4]}, nil
+}
+
+// announceSoon has an end told of at once by this process, if it announces.
+func (q *Queue) announceSoon(j *Job) {
+	if j.Notice == "" {
+		return
+	}
+	select {
+	case q.ends <- struct{}{}:
+	default:
+	}
+}
+
+func (p *pool) endedKeys() []string { return p.keys[22:23] }

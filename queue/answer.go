@@ -1,0 +1,66 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+)
+
+// Answer is a whole answer: what was sent to a caller, byte for byte.
+type Answer struct {
+	Status int
+	Header http.Header
+	Body   []byte
+}
+
+// KeepAnswer keeps the answer of a call of the org that was no job, under the
+// call's id, for ttl. It is idempotent.
+func (q *Queue) KeepAnswer(ctx context.Context, org, id string, a Answer, ttl time.Duration) error {
+	return q.appendOutput(ctx, org, id, 1, ttl, []entry{
+		{1, headEntry(a.Status, a.Header)}, {2, bytesEntry(a.Body)}, {3, endEntry(true, Verdict{})},
+	})
+}
+
+// Answer returns an answer kept for the org; ErrNotFound when it is forgotten.
+func (q *Queue) Answer(ctx context.Context, org, id string) (Answer, error) {
+	a, whole, err := q.answer(ctx, org, id, 1)
+	if err == nil && !whole {
+		err = ErrNotFound
+	}
+	return a, err
+}
+
+// Result returns the answer that the latest attempt of a job recorded;
+// ErrNotFound when there is none, or only the beginning of a good one.
+func (q *Queue) Result(ctx context.Context, j *Job) (Answer, error) {
+	a, whole, err := q.answer(ctx, j.Org, j.ID, j.Attempt)
+	if err == nil && !whole && a.Status < http.StatusBadRequest {
+		err = ErrNotFound
+	}
+	return a, err
+}
+
+// answer reads a recorded answer, and whether it is whole.
+func (q *Queue) answer(ctx context.Context, org, id string, attempt int) (a Answer, whole bool, err error) {
+	key := outKey(id, attempt)
+	messages, err := q.rdb.XRange(ctx, key, "-", "+").Result()
+	if err != nil {
+		return a, false, fmt.Errorf("queue: read answer: %w", err)
+	}
+	events, _, err := q.outputEvents(org, key, attempt, messages, "")
+	if err != nil {
+		return a, false, err
+	}
+	for _, e := range events {
+		switch e.Kind {
+		case Head:
+			a.Status, a.Header = e.Status, e.Header
+		case Bytes:
+			a.Body = append(a.Body, e.Data...)
+		case End:
+			whole = e.OK
+		}
+	}
+	return a, whole, nil
+}

@@ -1,0 +1,143 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/llmguard/llmguard/wire"
+)
+
+// ErrNotDead refuses the replay of a job that is no dead letter.
+var ErrNotDead = errors.New("queue: the job is no dead letter")
+
+// DeadLetters returns the dead letters of a pool, newest first: jobs that
+// failed, by no fault of their request, or whose every attempt died. At most
+// limit of them, older than the job `after` if that is not empty, and whether
+// there are more.
+func (q *Queue) DeadLetters(ctx context.Context, poolID, after string, limit int) ([]*Job, bool, error) {
+	p, err := q.pool(poolID)
+	if err != nil {
+		return nil, false, err
+	}
+	ids, more, err := q.page(ctx, p.deadKey(), after, limit)
+	if err != nil {
+		return nil, false, err
+	}
+	jobs := make([]*Job, 0, len(ids))
+	for _, id := range ids {
+		j, err := q.load(ctx, p, id)
+		if errors.Is(err, ErrNewer) {
+			continue
+		}
+		if err != nil {
+			return nil, false, err
+		}
+		if j != nil {
+			jobs = append(jobs, j)
+		}
+	}
+	return jobs, more, nil
+}
+
+// Replay puts a dead letter's request into the queue again, as a new job with
+// all its attempts before it, and takes it off the list. The dead job keeps its
+// one terminal state and names its successor in Job.Replay. Replay is
+// idempotent: repeated, it returns the same new job. An interactive job comes
+// back as Async, because nobody waits for it any more. Errors are ErrNotFound
+// (also when the body is gone), ErrNotDead, *FullError, or of Redis.
+func (q *Queue) Replay(ctx context.Context, id string) (*Job, error) {
+	p := q.codes[idCode(id)]
+	if p == nil {
+		return nil, ErrNotFound
+	}
+	old, err := q.load(ctx, p, id)
+	if err != nil {
+		return nil, err
+	}
+	if old == nil {
+		return nil, ErrNotFound
+	}
+	next := old.Replay
+	if next == "" {
+		if next, err = q.nameReplay(ctx, p, id); err != nil {
+			return nil, err
+		}
+	}
+	if done, err := q.load(ctx, p, next); err != nil || done != nil {
+		return done, errors.Join(err, q.forgetDead(ctx, p, id))
+	}
+	body, err := q.Body(ctx, old)
+	if err != nil {
+		return nil, err
+	}
+	j := &Job{
+		ID: next, Pool: old.Pool, Org: old.Org, User: old.User, Key: old.Key, CallID: wire.NewCallID(),
+		Class: max(old.Class, Async), Endpoint: old.Endpoint, Model: old.Model, Stream: old.Stream,
+		Tokens: old.Tokens, Cost: old.Cost, IP: old.IP, Header: old.Header, Query: old.Query, Notice: old.Notice,
+	}
+	if err := q.Put(ctx, j, body); err != nil {
+		return nil, err
+	}
+	return j, q.forgetDead(ctx, p, id)
+}
+
+// nameReplay fixes the id of a dead letter's successor; the first one stands.
+func (q *Queue) nameReplay(ctx context.Context, p *pool, id string) (string, error) {
+	if err := q.rdb.ZScore(ctx, p.deadKey(), id).Err(); err != nil {
+		if errors.Is(err, redis.Nil) {
+			return "", ErrNotDead
+		}
+		return "", fmt.Errorf("queue: replay: %w", err)
+	}
+	if err := q.rdb.HSetNX(ctx, jobKey(p.ID, id), "replay", q.NewID(p.ID)).Err(); err != nil {
+		return "", fmt.Errorf("queue: replay: %w", err)
+	}
+	next, err := q.rdb.HGet(ctx, jobKey(p.ID, id), "replay").Result()
+	if err != nil {
+		return "", fmt.Errorf("queue: replay: %w", err)
+	}
+	return next, nil
+}
+
+// forgetDead takes a job off the list of dead letters.
+func (q *Queue) forgetDead(ctx context.Context, p *pool, id string) error {
+	if err := q.rdb.ZRem(ctx, p.deadKey(), id).Err(); err != nil {
+		return fmt.Errorf("queue: replay: %w", err)
+	}
+	return nil
+}
+
+// keepBody lets a dead letter's body live as long as its record; a failure
+// leaves it the time it has.
+func (q *Queue) keepBody(ctx context.Context, id string) {
+	if err := q.rdb.PExpire(ctx, bodyKey(id), q.opts.DeadTTL).Err(); err != nil {
+		q.log.WarnContext(ctx, "body of a dead letter not kept", "job", id, "err", err)
+	}
+}
+
+func (p *pool) deadKey() string { return p.keys[21] }
+
+// page returns at most limit ids of a sorted set, highest first, after a given
+// one, and whether there are more.
+func (q *Queue) page(ctx context.Context, key, after string, limit int) ([]string, bool, error) {
+	var from int64
+	if after != "" {
+		rank, err := q.rdb.ZRevRank(ctx, key, after).Result()
+		if errors.Is(err, redis.Nil) {
+			return nil, false, ErrNotFound
+		}
+		if err != nil {
+			return nil, false, fmt.Errorf("queue: list: %w", err)
+		}
+		from = rank + 1
+	}
+	limit = min(max(limit, 1), 1000)
+	ids, err := q.rdb.ZRevRange(ctx, key, from, from+int64(limit)).Result()
+	if err != nil {
+		return nil, false, fmt.Errorf("queue: list: %w", err)
+	}
+	return ids[:min(len(ids), limit)], len(ids) > limit, nil
+}

@@ -1,0 +1,62 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Jobs returns jobs of an org in one round trip, in the order of their ids; nil
+// stands for one that does not exist. The error is ErrNewer when there is one
+// that this version cannot read.
+func (q *Queue) Jobs(ctx context.Context, org string, ids []string) ([]*Job, error) {
+	pipe := q.rdb.Pipeline()
+	reads := make([]func() (*Job, error), len(ids))
+	for i, id := range ids {
+		if p := q.codes[idCode(id)]; p != nil {
+			reads[i] = p.read(ctx, pipe, id)
+		}
+	}
+	if _, err := pipe.Exec(ctx); err != nil {
+		return nil, fmt.Errorf("queue: read jobs: %w", err)
+	}
+	jobs := make([]*Job, len(ids))
+	for i, read := range reads {
+		if read == nil {
+			continue
+		}
+		j, err := read()
+		if err != nil {
+			return nil, err
+		}
+		if j != nil && j.Org == org {
+			jobs[i] = j
+		}
+	}
+	return jobs, nil
+}
+
+// goneAfter is how long the record of a forgotten job stays, so that a late
+// Put of its id does not run it again.
+const goneAfter = time.Minute
+
+// Forget drops what ended jobs keep in Redis, because their results are
+// elsewhere now. What it fails to drop ends by itself.
+func (q *Queue) Forget(ctx context.Context, jobs []*Job) error {
+	pipe := q.rdb.Pipeline()
+	for _, j := range jobs {
+		if !j.State.Terminal() {
+			return errors.New("queue: forget a job that has not ended")
+		}
+		pipe.Unlink(ctx, bodyKey(j.ID))
+		for attempt := 1; attempt <= j.Attempt; attempt++ {
+			pipe.Unlink(ctx, outKey(j.ID, attempt))
+		}
+		pipe.PExpire(ctx, jobKey(j.Pool, j.ID), goneAfter)
+	}
+	if _, err := pipe.Exec(ctx); err != nil {
+		return fmt.Errorf("queue: forget: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,127 @@
+package queue
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/llmguard/llmguard/wire"
+)
+
+// Waiting is what a flow has waiting in one class.
+type Waiting struct {
+	Flow
+	Class        Class
+	Jobs, Tokens int64
+	Oldest       time.Time // when its first job was put, by its proxy's clock
+}
+
+// Parked is what a limit has put aside: of the pool (no Org), of an org (no User)
+// or of a flow.
+type Parked struct {
+	Flow
+	// What of it is parked: all, or its jobs for one model, with one key, or
+	// both. Which of them the queue keeps no name of.
+	What  string
+	Until time.Time
+}
+
+// parkedWhat are the kinds of subjects_of in flows.lua.
+var parkedWhat = map[string]string{"o": "all", "u": "all", "O": "model", "U": "model", "K": "key", "L": "key and model", "p": "all"}
+
+// Waiting lists the flows of a pool that have waiting jobs, the one with the
+// oldest job first. It reads every waiting job: it is for people.
+func (q *Queue) Waiting(ctx context.Context, poolID string) ([]Waiting, error) {
+	p, err := q.pool(poolID)
+	if err != nil {
+		return nil, err
+	}
+	var all []Waiting
+	for class := Interactive; class <= Batch; class++ {
+		if all, err = q.waitingIn(ctx, p, class, all); err != nil {
+			return nil, err
+		}
+	}
+	slices.SortStableFunc(all, func(a, b Waiting) int { return cmp.Or(a.Oldest.Compare(b.Oldest), cmp.Compare(a.Class, b.Class)) })
+	return all, nil
+}
+
+// waitingIn adds the flows of one class. Members sort by flow, then by age.
+func (q *Queue) waitingIn(ctx context.Context, p *pool, class Class, all []Waiting) ([]Waiting, error) {
+	const page = 1000
+	from := "-"
+	first := len(all)
+	for {
+		members, err := q.rdb.ZRangeByLex(ctx, p.keys[10+int(class)], &redis.ZRangeBy{Min: from, Max: "+", Count: page}).Result()
+		if err != nil {
+			return nil, fmt.Errorf("queue: waiting jobs: %w", err)
+		}
+		for _, m := range members {
+			w := strings.Fields(m) // org user lane seq id tokens
+			if len(w) != 6 || idCode(w[4]) == "" {
+				return nil, fmt.Errorf("queue: waiting job %q", m)
+			}
+			flow := Flow{Org: w[0], User: w[1]}
+			put, _ := wire.CallTime(w[4][len(jobPrefix)+poolCodeLen:])
+			if len(all) == first || all[len(all)-1].Flow != flow {
+				all = append(all, Waiting{Flow: flow, Class: class, Oldest: put})
+			}
+			last := &all[len(all)-1]
+			if put.Before(last.Oldest) {
+				last.Oldest = put
+			}
+			tokens, _ := strconv.ParseInt(w[5], 10, 64)
+			last.Jobs, last.Tokens = last.Jobs+1, last.Tokens+tokens
+		}
+		if len(members) < page {
+			return all, nil
+		}
+		from = "(" + members[page-1]
+	}
+}
+
+// Parked lists what limits have put aside in a pool, the first to wake first.
+func (q *Queue) Parked(ctx context.Context, poolID string) ([]Parked, error) {
+	p, err := q.pool(poolID)
+	if err != nil {
+		return nil, err
+	}
+	entries, err := q.rdb.ZRangeWithScores(ctx, p.keys[4], 0, -1).Result()
+	if err != nil {
+		return nil, fmt.Errorf("queue: parked: %w", err)
+	}
+	all := make([]Parked, 0, len(entries))
+	for _, e := range entries {
+		text, _ := e.Member.(string)
+		w := append(strings.Fields(text), "", "", "") // kind org [user] [key] [model]
+		var flow Flow
+		switch w[0] {
+		case "p": // of no flow
+		case "o", "O":
+			flow.Org = w[1]
+		default:
+			flow = Flow{Org: w[1], User: w[2]}
+		}
+		all = append(all, Parked{Flow: flow, What: parkedWhat[w[0]], Until: time.UnixMicro(int64(e.Score))})
+	}
+	return all, nil
+}
+
+// Dead counts the dead letters of a pool.
+func (q *Queue) Dead(ctx context.Context, poolID string) (int64, error) {
+	p, err := q.pool(poolID)
+	if err != nil {
+		return 0, err
+	}
+	n, err := q.rdb.ZCard(ctx, p.deadKey()).Result()
+	if err != nil {
+		return 0, fmt.Errorf("queue: dead letters: %w", err)
+	}
+	return n, nil
+}

@@ -1,0 +1,117 @@
+package queue
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/llmguard/llmguard/wire"
+)
+
+// Reply is what a provider's answer says of its limits.
+type Reply struct {
+	Model  string // as the provider knows it
+	Status int
+	Header http.Header
+	Sent   time.Time // when the request was written
+}
+
+// refused reports whether the provider turned the request away for now.
+func (a *Reply) refused() bool {
+	return a.Status == http.StatusTooManyRequests || a.Status == http.StatusServiceUnavailable
+}
+
+// How often this process tells the others what it sees, when nothing is new:
+// an answer of every saidEvery, and one of every lowEvery while little is left.
+const (
+	saidEvery = 5 * time.Second
+	lowEvery  = 250 * time.Millisecond
+)
+
+// said is what this process last told of a pool and model.
+type said struct {
+	requests, tokens int64 // limits
+	at               time.Time
+}
+
+// sayings remembers them, for at most as many models as there are.
+type sayings struct {
+	mu   sync.Mutex
+	last map[string]said
+}
+
+// due reports whether an answer tells something new.
+func (s *sayings) due(pool string, a *Reply, l wire.RateLimits) bool {
+	if l.Requests.Limit <= 0 && l.Tokens.Limit <= 0 {
+		return a.refused()
+	}
+	every := saidEvery
+	for _, limit := range []wire.RateLimit{l.Requests, l.Tokens} {
+		if limit.Remaining >= 0 && limit.Remaining < limit.Limit/20 {
+			every = lowEvery
+		}
+	}
+	name, now := pool+" "+a.Model, time.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	last := s.last[name]
+	if !a.refused() && last.requests == l.Requests.Limit && last.tokens == l.Tokens.Limit && now.Sub(last.at) < every {
+		return false
+	}
+	if s.last == nil || len(s.last) > 1000 {
+		s.last = make(map[string]said)
+	}
+	s.last[name] = said{l.Requests.Limit, l.Tokens.Limit, now}
+	return true
+}
+
+// Observe learns from an answer of the pool's provider: the limits it names
+// bound the pool for all processes, and a 429 or 503 blocks the pool and slows
+// it down. It returns how long the pool rests because of a refusal, 0 for
+// other answers. Most answers say nothing new and cost no command.
+func (q *Queue) Observe(ctx context.Context, poolID string, a Reply) (time.Duration, error) {
+	p, err := q.pool(poolID)
+	if err != nil {
+		return 0, err
+	}
+	limits := wire.ParseRateLimits(a.Header, time.Now())
+	if p.FixedQuota {
+		none := wire.RateLimit{Limit: -1, Remaining: -1, Reset: -1}
+		limits = wire.RateLimits{Requests: none, Tokens: none}
+	}
+	if !q.sayings.due(poolID, &a, limits) {
+		return 0, nil
+	}
+	after, ok := wire.ParseRetryAfter(a.Header, time.Now())
+	wait := after.Microseconds()
+	if !ok {
+		wait = -1
+	}
+	args := append([]any{
+		letters(a.Model)[:8], max(time.Since(a.Sent), 0).Microseconds(), flag(a.refused()), wait,
+		limits.Requests.Limit, limits.Requests.Remaining, resetOf(limits.Requests),
+		limits.Tokens.Limit, limits.Tokens.Remaining, resetOf(limits.Tokens),
+	}, p.limits...)
+	reply, err := q.eval(ctx, "observe", observeScript, p.keys[:1], args...)
+	if err != nil {
+		return after, err
+	}
+	w, err := words("observe", reply, 4)
+	if err != nil {
+		return after, err
+	}
+	if !a.refused() {
+		return 0, nil
+	}
+	q.metrics.refusals.WithLabelValues(p.ID, strconv.Itoa(a.Status)).Inc()
+	return micros(w[0]), nil
+}
+
+func resetOf(l wire.RateLimit) int64 {
+	if l.Reset < 0 {
+		return -1
+	}
+	return l.Reset.Microseconds()
+}

@@ -1,0 +1,48 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+	"strings"
+)
+
+// responsePrefix begins the ids of responses.
+const responsePrefix = "resp_"
+
+// ResponseID is what callers know the response by that a job makes.
+func ResponseID(job string) string { return responsePrefix + strings.TrimPrefix(job, jobPrefix) }
+
+// ResponseJob is the id of the job that makes a response; "" for an id that is
+// not of the form that ResponseID gives.
+func ResponseJob(id string) string {
+	rest, ok := strings.CutPrefix(id, responsePrefix)
+	if job := jobPrefix + rest; ok && idCode(job) != "" {
+		return job
+	}
+	return ""
+}
+
+// Erase forgets an ended job of the org at once, with all that was recorded of
+// it. A job that has not ended stays.
+func (q *Queue) Erase(ctx context.Context, org, id string) error {
+	j, err := q.Job(ctx, org, id)
+	if err != nil || !j.State.Terminal() {
+		return err
+	}
+	p := q.pools[j.Pool]
+	pipe := q.rdb.Pipeline()
+	pipe.Unlink(ctx, jobKey(p.ID, id))
+	pipe.Unlink(ctx, bodyKey(id))
+	for attempt := 1; attempt <= j.Attempt; attempt++ {
+		pipe.Unlink(ctx, outKey(id, attempt))
+	}
+	pipe.ZRem(ctx, deadKey(p.ID), id)
+	pipe.ZRem(ctx, orgIndex(j.Org), id)
+	pipe.ZRem(ctx, userIndex(j.Org, j.User), id)
+	if _, err := pipe.Exec(ctx); err != nil {
+		return fmt.Errorf("queue: erase: %w", err)
+	}
+	return nil
+}
+
+func deadKey(pool string) string { return "lg:{" + pool + "}:dead" }

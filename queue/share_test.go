@@ -1,0 +1,46 @@
+package queue
+
+import (
+	"errors"
+	"testing"
+)
+
+// A process lets through its part of a pool's quota by itself, and never asks
+// Redis, which is not there.
+func TestTakeShare(t *testing.T) {
+	e := newEnv(t, Options{LocalShare: 20}, Pool{ID: "p", RPM: 20, TPM: 10_000, Concurrency: 10}, Pool{ID: "free"}, Pool{ID: "one", RPM: 4})
+	_ = e.rdb.Close()
+	take := func(pool string, tokens int64, reason string) *Grant {
+		t.Helper()
+		g, err := e.TakeShare(pool, tokens)
+		var busy *BusyError
+		if errors.As(err, &busy) != (reason != "") || busy != nil && (busy.Reason != reason || !busy.Share || busy.Never || busy.Wait <= 0) {
+			t.Fatalf("%+v, %v, want %q", g, err, reason)
+		}
+		return g
+	}
+	a := take("p", 100, "")
+	take("p", 2000, "tpm")
+	take("p", 100, "")
+	take("p", 100, "concurrency")
+	for range 2 {
+		if err := e.Give(t.Context(), a, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !a.Fresh() {
+		t.Error("a new grant is stale")
+	}
+	take("p", 100, "")
+	take("p", 100, "concurrency") // the second Give gave nothing
+	if err := e.Give(t.Context(), a, true); err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range []*Grant{take("free", 1e9, "")} {
+		_ = e.Give(t.Context(), g, false)
+	}
+	take("one", 1, "rpm") // a part of 4 that rounds down to nothing
+	if _, err := e.TakeShare("nobody", 1); err == nil {
+		t.Error("a share of a pool that is not there")
+	}
+}

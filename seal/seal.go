@@ -1,0 +1,134 @@
+// Package seal encrypts what is kept for tenants outside this process: bodies
+// and answers of jobs. It seals with AES-256-GCM under a ring of keys, and binds
+// each text to where it belongs, so that it opens nowhere else.
+package seal
+
+import (
+	"bytes"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/hkdf"
+	"crypto/rand"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"strconv"
+)
+
+// ErrNoKey is returned by Open when no key of the ring made the text.
+var ErrNoKey = errors.New("seal: the text was sealed with a key that is not in the ring")
+
+// ErrBroken is returned by Open for a text that was changed, cut or moved.
+var ErrBroken = errors.New("seal: the text is damaged or belongs elsewhere")
+
+// Key is one secret of a ring.
+type Key struct {
+	// ID names the key in what it seals, in the clear. 1 to 32 bytes.
+	ID string
+	// Secret is of any length of 16 bytes and more; the AES key is derived from
+	// it with HKDF-SHA256 (RFC 5869).
+	Secret string
+}
+
+// Ring seals with its first key and opens with all of them. A nil Ring leaves
+// texts as they are. It is immutable and safe for concurrent use. One key may
+// seal 2^32 texts: nonces are random (NIST SP 800-38D, 8.3).
+type Ring struct {
+	first string
+	keys  map[string]cipher.AEAD
+}
+
+// magic begins every sealed text. JSON never begins with NUL.
+var magic = []byte("\x00lg1")
+
+// NewRing returns a ring of the keys, newest first, or nil for none.
+func NewRing(keys ...Key) (*Ring, error) {
+	if len(keys) == 0 {
+		return nil, nil
+	}
+	r := &Ring{first: keys[0].ID, keys: map[string]cipher.AEAD{}}
+	for _, k := range keys {
+		switch {
+		case k.ID == "" || len(k.ID) > 32:
+			return nil, fmt.Errorf("seal: key id %q must have 1 to 32 bytes", k.ID)
+		case len(k.Secret) < 16:
+			return nil, fmt.Errorf("seal: the secret of key %q has %d bytes; at least 16 are needed", k.ID, len(k.Secret))
+		case r.keys[k.ID] != nil:
+			return nil, fmt.Errorf("seal: two keys are called %q", k.ID)
+		}
+		aead, err := aeadOf(k)
+		if err != nil {
+			return nil, err
+		}
+		r.keys[k.ID] = aead
+	}
+	return r, nil
+}
+
+func aeadOf(k Key) (cipher.AEAD, error) {
+	raw, err := hkdf.Key(sha256.New, []byte(k.Secret), nil, "llmguard seal 1", 32)
+	if err != nil {
+		return nil, fmt.Errorf("seal: key %q: %w", k.ID, err)
+	}
+	block, err := aes.NewCipher(raw)
+	if err != nil {
+		return nil, fmt.Errorf("seal: key %q: %w", k.ID, err)
+	}
+	aead, err := cipher.NewGCM(block)
+	if err != nil {
+		return nil, fmt.Errorf("seal: key %q: %w", k.ID, err)
+	}
+	return aead, nil
+}
+
+// Seal returns the sealed text, about 50 bytes longer than plain. It opens only
+// with the same place. Plain is not changed; a nil Ring returns it.
+func (r *Ring) Seal(plain []byte, place ...string) []byte {
+	if r == nil {
+		return plain
+	}
+	aead := r.keys[r.first]
+	head := len(magic) + 1 + len(r.first)
+	out := make([]byte, 0, head+aead.NonceSize()+len(plain)+aead.Overhead())
+	out = append(append(append(out, magic...), byte(len(r.first))), r.first...)
+	nonce := out[head : head+aead.NonceSize()]
+	rand.Read(nonce) // never fails: the runtime aborts the process instead
+	return aead.Seal(out[:head+len(nonce)], nonce, plain, bind(out[:head], place))
+}
+
+// Open returns the text that Seal was given. A text that was never sealed is
+// returned as it is: it may be older than the ring.
+func (r *Ring) Open(text []byte, place ...string) ([]byte, error) {
+	rest, sealed := bytes.CutPrefix(text, magic)
+	if !sealed {
+		return text, nil
+	}
+	if len(rest) == 0 || len(rest) < 1+int(rest[0]) {
+		return nil, ErrBroken
+	}
+	id, rest := string(rest[1:1+rest[0]]), rest[1+rest[0]:]
+	if r == nil || r.keys[id] == nil {
+		return nil, fmt.Errorf("%w: %q", ErrNoKey, id)
+	}
+	aead := r.keys[id]
+	if len(rest) < aead.NonceSize() {
+		return nil, ErrBroken
+	}
+	head := text[:len(text)-len(rest)]
+	plain, err := aead.Open(nil, rest[:aead.NonceSize()], rest[aead.NonceSize():], bind(head, place))
+	if err != nil {
+		return nil, ErrBroken
+	}
+	return plain, nil
+}
+
+// bind is the additional data of a text: its head and its place, each part with
+// its length, so that no two places look the same.
+func bind(head []byte, place []string) []byte {
+	out := bytes.Clone(head)
+	for _, part := range place {
+		out = append(strconv.AppendInt(out, int64(len(part)), 10), ':')
+		out = append(out, part...)
+	}
+	return out
+}

@@ -1,0 +1,462 @@
+package webhook
+
+import (
+	"bytes"
+	"context"
+	"crypto/x509"
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/llmguard/llmguard/internal/redistest"
+)
+
+// post is what a receiver got.
+type post struct {
+	header http.Header
+	body   string
+}
+
+// receiver is a target: a real server with TLS.
+type receiver struct {
+	*httptest.Server
+	answer func(n int, w http.ResponseWriter) // to the n-th post, from 1
+
+	mu    sync.Mutex
+	posts []post
+	conns int
+}
+
+// newReceiver starts a receiver; a nil answer is 200.
+func newReceiver(t *testing.T, answer func(n int, w http.ResponseWriter)) *receiver {
+	t.Helper()
+	r := &receiver{answer: answer}
+	r.Server = httptest.NewUnstartedServer(r)
+	r.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			r.mu.Lock()
+			r.conns++
+			r.mu.Unlock()
+		}
+	}
+	r.StartTLS()
+	t.Cleanup(r.Close)
+	return r
+}
+
+// ServeHTTP implements http.Handler.
+func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	body, _ := io.ReadAll(req.Body)
+	r.mu.Lock()
+	r.posts = append(r.posts, post{req.Header.Clone(), string(body)})
+	n := len(r.posts)
+	r.mu.Unlock()
+	if r.answer != nil {
+		r.answer(n, w)
+	}
+}
+
+func (r *receiver) got() []post {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.posts)
+}
+
+func (r *receiver) connections() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.conns
+}
+
+// host is the address of the receiver under its certificate's name.
+func (r *receiver) host(t *testing.T) string {
+	t.Helper()
+	_, port, err := net.SplitHostPort(r.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return net.JoinHostPort("example.com", port)
+}
+
+// site is Redis and what leads example.com to this machine.
+type site struct {
+	t       *testing.T
+	redis   *redistest.Server
+	names   *nameServer
+	options Options
+}
+
+func newSite(t *testing.T) *site {
+	s := &site{t: t, redis: redistest.Start(t), names: newNameServer(t)}
+	s.names.set("example.com", "127.0.0.1")
+	s.options = Options{
+		AllowNetworks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
+		Resolver:      s.names.resolver(),
+		Timeout:       2 * time.Second,
+	}
+	return s
+}
+
+// sender is a Sender of one org; every receiver's certificate is the same.
+func (s *site) sender(one Org, trust *receiver) *Sender {
+	s.t.Helper()
+	o := s.options
+	o.Orgs = map[string]Org{"acme": one}
+	if trust != nil {
+		o.RootCAs = x509.NewCertPool()
+		o.RootCAs.AddCert(trust.Certificate())
+	}
+	sender, err := New(s.redis.Client(), o)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	sender.backoff = func(int) time.Duration { return time.Second }
+	return sender
+}
+
+// run lets a Sender deliver until the returned function, or the test's end.
+func run(t *testing.T, s *Sender) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(stop)
+	return stop
+}
+
+func send(t *testing.T, s *Sender, e Event) {
+	t.Helper()
+	if err := s.Send(t.Context(), "acme", e); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for range 1500 {
+		if ok() {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatalf("never: %s", what)
+}
+
+func to(t *testing.T, r *receiver, events ...string) Org {
+	return Org{Endpoints: []Endpoint{{URL: "https://" + r.host(t) + "/hook?x=1", Secrets: []Secret{secret(t, secret1), secret(t, secret2)}, Events: events}}}
+}
+
+func dead(t *testing.T, s *Sender) []DeadLetter {
+	t.Helper()
+	list, err := s.Dead(t.Context(), "acme", 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+var happened = time.Unix(1_790_000_000, 0)
+
+// TestDeliveryUntilItIsTaken: failures of every kind are tried again with the
+// same id and body, each with a signature of its own time; then never again.
+func TestDeliveryUntilItIsTaken(t *testing.T) {
+	s := newSite(t)
+	r := newReceiver(t, func(n int, w http.ResponseWriter) {
+		switch n {
+		case 1:
+			w.WriteHeader(http.StatusInternalServerError)
+		case 2:
+			panic(http.ErrAbortHandler)
+		case 3:
+			w.Header().Set("Location", "/elsewhere")
+			w.WriteHeader(http.StatusFound)
+		}
+	})
+	sender := s.sender(to(t, r), r)
+	run(t, sender)
+	e := NewEvent("batch.completed", "batch_1", happened)
+	send(t, sender, e)
+	send(t, sender, e)
+	eventually(t, "delivered", func() bool { return testutil.ToFloat64(sender.metrics.attempts.WithLabelValues("delivered")) == 1 })
+	send(t, sender, e) // as after a crash
+	time.Sleep(1500 * time.Millisecond)
+	got := r.got()
+	if len(got) != 4 {
+		t.Fatalf("%d posts", len(got))
+	}
+	const body = `{"id":"` + `%` + `","object":"event","created_at":1790000000,"type":"batch.completed","data":{"id":"batch_1"}}`
+	for i, p := range got {
+		if want := strings.Replace(body, "%", e.ID, 1); p.body != want {
+			t.Errorf("body %d is %s, want %s", i, p.body, want)
+		}
+		h := http.Header{}
+		at := time.Now()
+		for back := range 60 { // signed by both secrets within the last minute
+			sign(h, []Secret{secret(t, secret1), secret(t, secret2)}, e.ID, at.Add(-time.Duration(back)*time.Second), []byte(p.body))
+			if h.Get("webhook-signature") == p.header.Get("webhook-signature") {
+				break
+			}
+		}
+		for _, name := range []string{"webhook-id", "webhook-timestamp", "webhook-signature"} {
+			if p.header.Get(name) != h.Get(name) {
+				t.Errorf("%s of post %d is %q", name, i, p.header.Get(name))
+			}
+		}
+		if p.header.Get("content-type") != "application/json" || p.header.Get("authorization") != "" {
+			t.Errorf("headers %v", p.header)
+		}
+	}
+	if list := dead(t, sender); len(list) != 0 {
+		t.Errorf("dead letters %+v", list)
+	}
+}
+
+// TestRedirectsAndProxiesAreNotFollowed: no byte goes where the configuration
+// does not say.
+func TestRedirectsAndProxiesAreNotFollowed(t *testing.T) {
+	s := newSite(t)
+	inside := newReceiver(t, nil)
+	r := newReceiver(t, func(_ int, w http.ResponseWriter) {
+		w.Header().Set("Location", "https://"+inside.host(t)+"/")
+		w.WriteHeader(http.StatusTemporaryRedirect)
+	})
+	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy", "ALL_PROXY"} {
+		t.Setenv(name, inside.URL)
+	}
+	s.options.GiveUp = 2 * time.Second
+	sender := s.sender(to(t, r), r)
+	run(t, sender)
+	send(t, sender, NewEvent("job.failed", "job_1", happened))
+	eventually(t, "given up", func() bool { return len(dead(t, sender)) == 1 })
+	if l := dead(t, sender)[0]; l.Reason != Exhausted || l.Attempts == 0 || !strings.Contains(l.Error, "307") || len(r.got()) != l.Attempts {
+		t.Errorf("dead letter %+v after %d posts", l, len(r.got()))
+	}
+	if n := inside.connections(); n != 0 {
+		t.Errorf("%d connections to where the redirect leads", n)
+	}
+}
+
+// TestInternalTargetsGetNothing: a name that leads inside is a dead letter at
+// once; the server there sees no connection.
+func TestInternalTargetsGetNothing(t *testing.T) {
+	s := newSite(t)
+	r := newReceiver(t, nil)
+	s.options.AllowNetworks = nil
+	sender := s.sender(to(t, r), r)
+	dialled := watchDials(sender.dialer, r.Listener.Addr().String())
+	run(t, sender)
+	send(t, sender, NewEvent("job.failed", "job_1", happened))
+	eventually(t, "given up", func() bool { return len(dead(t, sender)) == 1 })
+	if l := dead(t, sender)[0]; l.Reason != Refused || l.Attempts != 1 || !strings.Contains(l.Error, "127.0.0.1") {
+		t.Errorf("dead letter %+v", l)
+	}
+	if r.connections() != 0 || len(dialled()) != 0 {
+		t.Errorf("%d connections, dialled %v", r.connections(), dialled())
+	}
+}
+
+// A target that answers 410 is left alone until its configuration changes; what
+// was for it can be replayed then.
+func TestGoneTargetsAreLeftAlone(t *testing.T) {
+	s := newSite(t)
+	r := newReceiver(t, func(n int, w http.ResponseWriter) {
+		if n == 1 {
+			w.WriteHeader(http.StatusGone)
+		}
+	})
+	sender := s.sender(to(t, r), r)
+	stop := run(t, sender)
+	send(t, sender, NewEvent("job.failed", "job_1", happened))
+	eventually(t, "gone", func() bool { return len(dead(t, sender)) == 1 })
+	send(t, sender, NewEvent("job.failed", "job_2", happened))
+	eventually(t, "disabled", func() bool { return len(dead(t, sender)) == 2 })
+	list := dead(t, sender)
+	if list[0].Reason != Disabled || list[1].Reason != Gone || list[1].Status != http.StatusGone || len(r.got()) != 1 {
+		t.Fatalf("dead letters %+v after %d posts", list, len(r.got()))
+	}
+	stop()
+	changed := to(t, r, "job.*")
+	sender = s.sender(changed, r)
+	run(t, sender)
+	for _, l := range list {
+		if _, err := sender.Replay(t.Context(), "acme", l.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "replayed", func() bool { return len(r.got()) == 3 })
+	if _, err := sender.Replay(t.Context(), "acme", list[0].ID); err != ErrNotDead { //nolint:errorlint // returned as it is
+		t.Errorf("replay of what is no dead letter: %v", err)
+	}
+	if ids := []string{r.got()[1].header.Get("webhook-id"), r.got()[2].header.Get("webhook-id")}; !slices.Contains(ids, list[0].Event) || !slices.Contains(ids, list[1].Event) {
+		t.Errorf("replayed as %v", ids)
+	}
+	if left := dead(t, sender); len(left) != 0 {
+		t.Errorf("left %+v", left)
+	}
+}
+
+// Who gets what: endpoints by event type, the target of a request once, other
+// orgs nothing, and what is off the configuration nothing more.
+func TestWhoGetsWhat(t *testing.T) {
+	s := newSite(t)
+	all, batches, mine := newReceiver(t, nil), newReceiver(t, nil), newReceiver(t, nil)
+	org := to(t, all)
+	org.Endpoints = append(org.Endpoints, to(t, batches, "batch.*").Endpoints...)
+	org.Hosts, org.Secrets = []string{mine.host(t), all.host(t)}, []Secret{secret(t, secret2)}
+	sender := s.sender(org, all)
+	asked := NewEvent("job.succeeded", "job_1", happened)
+	asked.URL = "https://" + mine.host(t) + "/mine"
+	same := NewEvent("job.succeeded", "job_2", happened)
+	same.URL = org.Endpoints[0].URL
+	stray := NewEvent("batch.failed", "batch_1", happened)
+	stray.URL = "https://elsewhere.example/"
+	for _, e := range []Event{asked, same, stray} {
+		send(t, sender, e)
+	}
+	for _, other := range []string{"other", ""} {
+		if err := sender.Send(t.Context(), other, asked); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := sender.Send(t.Context(), "acme", Event{ID: "x", Type: "job.imagined", Object: "y"}); err == nil {
+		t.Error("an event of no type is sent")
+	}
+	run(t, sender)
+	eventually(t, "all delivered", func() bool { return len(all.got()) >= 3 && len(batches.got()) >= 1 && len(mine.got()) >= 1 })
+	time.Sleep(300 * time.Millisecond)
+	if len(all.got()) != 3 || len(batches.got()) != 1 || len(mine.got()) != 1 {
+		t.Errorf("%d, %d and %d posts", len(all.got()), len(batches.got()), len(mine.got()))
+	}
+	if p := mine.got()[0]; strings.Contains(p.header.Get("webhook-signature"), " ") || !strings.Contains(p.body, `"job_1"`) {
+		t.Errorf("the request's own target got %+v", p)
+	}
+}
+
+// What is queued for a target that left the configuration becomes a dead letter.
+func TestRemovedTargets(t *testing.T) {
+	s := newSite(t)
+	r := newReceiver(t, nil)
+	send(t, s.sender(to(t, r), r), NewEvent("job.failed", "job_1", happened))
+	sender := s.sender(Org{Hosts: []string{"a.example"}, Secrets: []Secret{secret(t, secret1)}}, r)
+	run(t, sender)
+	eventually(t, "given up", func() bool { return len(dead(t, sender)) == 1 })
+	if l := dead(t, sender)[0]; l.Reason != Removed || l.Host != "" || len(r.got()) != 0 {
+		t.Errorf("dead letter %+v after %d posts", l, len(r.got()))
+	}
+}
+
+// An answer without end, a head without bounds and a target that says nothing
+// take no longer than the timeout, and do not keep others waiting.
+func TestHostileAnswers(t *testing.T) {
+	s := newSite(t)
+	stop := make(chan struct{})
+	endless := newReceiver(t, func(_ int, w http.ResponseWriter) {
+		for {
+			if _, err := w.Write(bytes.Repeat([]byte("x"), 4096)); err != nil {
+				return
+			}
+		}
+	})
+	head := newReceiver(t, func(_ int, w http.ResponseWriter) { w.Header().Set("X-Much", strings.Repeat("x", 2*answerMost)) })
+	silent := newReceiver(t, func(int, http.ResponseWriter) { <-stop })
+	defer close(stop)
+	s.options.GiveUp = time.Second
+	org := Org{Endpoints: []Endpoint{to(t, endless).Endpoints[0], to(t, head).Endpoints[0], to(t, silent).Endpoints[0]}}
+	sender := s.sender(org, endless)
+	run(t, sender)
+	send(t, sender, NewEvent("job.failed", "job_1", happened))
+	eventually(t, "two given up", func() bool { return len(dead(t, sender)) == 2 })
+	if n := testutil.ToFloat64(sender.metrics.attempts.WithLabelValues("delivered")); n != 1 {
+		t.Errorf("%v delivered", n)
+	}
+}
+
+// A target that names a time is asked again then, and not for other events
+// before.
+func TestRetryAfterIsObeyed(t *testing.T) {
+	s := newSite(t)
+	r := newReceiver(t, func(n int, w http.ResponseWriter) {
+		if n == 1 {
+			w.Header().Set("Retry-After", "3600")
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+	})
+	sender := s.sender(to(t, r), r)
+	run(t, sender)
+	send(t, sender, NewEvent("job.failed", "job_1", happened))
+	eventually(t, "asked once", func() bool { return testutil.ToFloat64(sender.metrics.attempts.WithLabelValues("failed")) == 1 })
+	send(t, sender, NewEvent("job.failed", "job_2", happened))
+	waits := func() (out []time.Duration) {
+		tasks, _ := sender.metrics.waiting.tasks.ListRetryTasks(queueName)
+		for _, task := range tasks {
+			out = append(out, time.Until(task.NextProcessAt))
+		}
+		return out
+	}
+	eventually(t, "both wait", func() bool { return len(waits()) == 2 })
+	for _, d := range waits() {
+		if d < 3500*time.Second {
+			t.Errorf("asked again in %s", d)
+		}
+	}
+	if n := len(r.got()); n != 1 {
+		t.Errorf("%d posts", n)
+	}
+}
+
+// The list of dead letters is bounded, the newest stay; metrics say what waits.
+func TestDeadLettersAndMetrics(t *testing.T) {
+	s := newSite(t)
+	s.options.DeadLetters = 2
+	reg := prometheus.NewRegistry()
+	s.options.Metrics = reg
+	s.names.set("example.com", "10.0.0.1")
+	sender := s.sender(Org{Endpoints: []Endpoint{{URL: "https://example.com/", Secrets: []Secret{secret(t, secret1)}}}}, nil)
+	for _, id := range []string{"job_1", "job_2", "job_3"} {
+		d := delivery{Org: "acme", Event: id, Target: "t"}
+		for range 2 {
+			if err := sender.bury(t.Context(), &d, Refused, result{status: 500}, 1); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	list := dead(t, sender)
+	if len(list) != 2 || list[0].Event != "job_3" || list[1].Event != "job_2" {
+		t.Errorf("dead letters %+v", list)
+	}
+	if n := s.redis.Client().HLen(t.Context(), deadKeys("acme")[1]).Val(); n != 2 {
+		t.Errorf("%d letters are kept", n)
+	}
+	if _, err := json.Marshal(list); err != nil {
+		t.Error(err)
+	}
+	send(t, sender, NewEvent("job.failed", "job_4", happened))
+	ctx := t.Context()
+	sender.metrics.scrapeIn(ctx)
+	want := `
+# HELP llmguard_webhook_waiting_deliveries Deliveries not made yet: due ones, and failed ones that wait for another attempt.
+# TYPE llmguard_webhook_waiting_deliveries gauge
+llmguard_webhook_waiting_deliveries{state="due"} 1
+llmguard_webhook_waiting_deliveries{state="retry"} 0
+`
+	if err := testutil.GatherAndCompare(reg, strings.NewReader(want), "llmguard_webhook_waiting_deliveries"); err != nil {
+		t.Error(err)
+	}
+}

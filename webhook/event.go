@@ -1,0 +1,126 @@
+package webhook
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Types are the events there are: OpenAI's names for batches and responses, and
+// ours for jobs.
+func Types() []string {
+	return []string{
+		"batch.completed", "batch.failed", "batch.expired", "batch.cancelled",
+		"response.completed", "response.failed", "response.cancelled", "response.incomplete",
+		"job.succeeded", "job.failed", "job.cancelled", "job.expired",
+	}
+}
+
+// Event is one thing that happened to an object of an org.
+type Event struct {
+	// ID is the same whenever the same thing is told: see NewEvent. Receivers
+	// tell repetitions by it.
+	ID string
+	// Type is one of Types.
+	Type string
+	// Created is when it happened; the receiver sees whole seconds.
+	Created time.Time
+	// Object is the id of what it happened to: job_..., batch_..., resp_...
+	Object string
+	// URL is a target of this event alone, besides those of the org; empty for
+	// none. It is one that Sender.CheckURL accepted.
+	URL string
+}
+
+// NewEvent returns the event that an object reached the end a type names. Its
+// id follows from both, so an end can be sent again after a crash.
+func NewEvent(typ, object string, at time.Time) Event {
+	sum := sha256.Sum256([]byte(typ + " " + object))
+	return Event{ID: "evt_" + hex.EncodeToString(sum[:16]), Type: typ, Created: at, Object: object}
+}
+
+func (e Event) validate() error {
+	for _, t := range Types() {
+		if t == e.Type && e.ID != "" && e.Object != "" {
+			return nil
+		}
+	}
+	return fmt.Errorf("webhook: event %q of %q with id %q", e.Type, e.Object, e.ID)
+}
+
+// body is what is posted, the same bytes at each attempt.
+func (d *delivery) body() ([]byte, error) {
+	type data struct {
+		ID string `json:"id"`
+	}
+	return json.Marshal(struct {
+		ID      string `json:"id"`
+		Object  string `json:"object"`
+		Created int64  `json:"created_at"`
+		Type    string `json:"type"`
+		Data    data   `json:"data"`
+	}{d.Event, "event", d.Created, d.Type, data{d.Object}})
+}
+
+// notice is what a job carries for Ended.
+type notice struct {
+	Object string `json:"o,omitempty"` // id of the response the job makes; empty: the job itself
+	URL    string `json:"u,omitempty"`
+}
+
+// JobNotice returns what a job of the org takes along so that Ended can tell of
+// its end, empty when nobody wants to know. URL is a target that CheckURL
+// accepted, or empty.
+func (s *Sender) JobNotice(org, url string) string { return s.notice(org, "job.", "", url) }
+
+// ResponseNotice is JobNotice for a job that makes the response with this id:
+// its end is told as the response's,
+// with the state "incomplete" besides those of jobs.
+func (s *Sender) ResponseNotice(org, response, url string) string {
+	return s.notice(org, "response.", response, url)
+}
+
+func (s *Sender) notice(org, kind, object, url string) string {
+	wanted := url != ""
+	for _, t := range Types() {
+		wanted = wanted || (strings.HasPrefix(t, kind) && s.Wants(org, t))
+	}
+	if !wanted {
+		return ""
+	}
+	text, err := json.Marshal(notice{Object: object, URL: url})
+	if err != nil { // two strings
+		return ""
+	}
+	return string(text)
+}
+
+// ForResponse reports whether a notice is one of ResponseNotice.
+func ForResponse(text string) bool {
+	var n notice
+	return json.Unmarshal([]byte(text), &n) == nil && n.Object != ""
+}
+
+// responseTypes are the ends of responses by those of the jobs that make them;
+// incomplete is said by the provider.
+var responseTypes = map[string]string{
+	"incomplete": "response.incomplete",
+	"succeeded":  "response.completed", "failed": "response.failed", "expired": "response.failed", "cancelled": "response.cancelled",
+}
+
+// endOf is the event that a job's end is.
+func endOf(job, state, text string, at time.Time) (Event, error) {
+	var n notice
+	if err := json.Unmarshal([]byte(text), &n); err != nil {
+		return Event{}, fmt.Errorf("webhook: notice of %s: %w", job, err)
+	}
+	e := NewEvent("job."+state, job, at)
+	if n.Object != "" {
+		e = NewEvent(responseTypes[state], n.Object, at)
+	}
+	e.URL = n.URL
+	return e, e.validate()
+}

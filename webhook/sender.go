@@ -1,0 +1,264 @@
+package webhook
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+)
+
+// Options are the settings of a Sender; only Orgs has to be set.
+type Options struct {
+	// Orgs says by id who wants to be told what.
+	Orgs map[string]Org
+	// AllowNetworks are addresses that may be dialled although they are not
+	// public.
+	AllowNetworks []netip.Prefix
+	// AllowHTTP are hosts, in lower case, that may be told without TLS.
+	AllowHTTP []string
+	// RootCAs verify targets instead of the system's authorities.
+	RootCAs *x509.CertPool
+	// Resolver looks hosts up; nil is net.DefaultResolver.
+	Resolver *net.Resolver
+	// Timeout is how long one attempt may take, to the end of the answer. 0 is 15 s.
+	Timeout time.Duration
+	// GiveUp is how long an event is tried before it is a dead letter. 0 is 72 h.
+	GiveUp time.Duration
+	// Concurrency is how many deliveries a process makes at once, a quarter of
+	// them to one org. 0 is 64.
+	Concurrency int
+	// DeadLetters is how many an org keeps, DeadTTL for how long after the
+	// newest. 0 is 1,000 and 14 days.
+	DeadLetters int
+	DeadTTL     time.Duration
+	// Log defaults to nowhere. Metrics receives the metrics; nil leaves them
+	// unregistered.
+	Log     *slog.Logger
+	Metrics prometheus.Registerer
+}
+
+func (o *Options) withDefaults() {
+	if o.Resolver == nil {
+		o.Resolver = net.DefaultResolver
+	}
+	if o.Timeout == 0 {
+		o.Timeout = 15 * time.Second
+	}
+	if o.GiveUp == 0 {
+		o.GiveUp = 72 * time.Hour
+	}
+	if o.Concurrency == 0 {
+		o.Concurrency = 64
+	}
+	if o.DeadLetters == 0 {
+		o.DeadLetters = 1000
+	}
+	if o.DeadTTL == 0 {
+		o.DeadTTL = 14 * 24 * time.Hour
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+}
+
+// org is an Org with its endpoints as targets.
+type org struct {
+	Org
+	targets []*target
+}
+
+// Validate returns what New would refuse.
+func (o *Options) Validate() error {
+	_, err := o.compile()
+	return err
+}
+
+// compile reads the orgs' endpoints.
+func (o *Options) compile() (map[string]*org, error) {
+	out := make(map[string]*org, len(o.Orgs))
+	for id, one := range o.Orgs {
+		full := &org{Org: one}
+		if len(one.Hosts) > 0 && len(one.Secrets) == 0 {
+			return nil, fmt.Errorf("webhook: org %s: targets of requests need a secret", id)
+		}
+		for i := range one.Endpoints {
+			t, err := o.endpoint(&one.Endpoints[i])
+			if err == nil && slices.ContainsFunc(full.targets, func(other *target) bool { return other.key == t.key }) {
+				err = errors.New("it is there twice")
+			}
+			if err != nil {
+				return nil, fmt.Errorf("webhook: org %s: url %d: %w", id, i+1, err)
+			}
+			full.targets = append(full.targets, t)
+		}
+		out[id] = full
+	}
+	return out, nil
+}
+
+func (o *Options) endpoint(e *Endpoint) (*target, error) {
+	u, err := o.parseURL(e.URL)
+	if err != nil {
+		return nil, err
+	}
+	if len(e.Secrets) == 0 {
+		return nil, errors.New("it has no secret")
+	}
+	return newTarget(u, e.Secrets, e.Events...), nil
+}
+
+// Sender takes events and, while Run, delivers them. Its methods are safe for
+// concurrent use by any number of processes with the same configuration. Errors
+// of Redis are returned as they are, wrapped.
+type Sender struct {
+	opts    Options
+	orgs    map[string]*org
+	rdb     redis.UniversalClient
+	tasks   *asynq.Client
+	dialer  *dialer
+	http    httpClient
+	pauses  pauses
+	backoff func(attempt int) time.Duration
+	metrics *metrics
+	log     *slog.Logger
+}
+
+// New returns a Sender over rdb. It refuses endpoints that could not be told
+// and secrets that are missing.
+func New(rdb redis.UniversalClient, o Options) (*Sender, error) {
+	o.withDefaults()
+	s := &Sender{
+		opts: o, rdb: rdb, tasks: asynq.NewClientFromRedisClient(rdb),
+		dialer: newDialer(o.AllowNetworks, o.Resolver), backoff: backoff, log: o.Log,
+		pauses: pauses{most: max(o.Concurrency/4, 1), busy: map[string]int{}, until: map[string]time.Time{}},
+	}
+	s.http = newHTTPClient(s.dialer, o)
+	var err error
+	if s.orgs, err = o.compile(); err != nil {
+		return nil, err
+	}
+	s.metrics = newMetrics(o.Metrics, s)
+	return s, nil
+}
+
+// Configured reports whether any org has targets.
+func (s *Sender) Configured() bool {
+	for _, o := range s.orgs {
+		if len(o.targets)+len(o.Hosts) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// Wants reports whether an endpoint of the org is told of events of a type.
+func (s *Sender) Wants(orgID, typ string) bool {
+	o := s.orgs[orgID]
+	return o != nil && slices.ContainsFunc(o.Endpoints, func(e Endpoint) bool { return e.wants(typ) })
+}
+
+// delivery is an event on its way to one target: the payload of its task.
+type delivery struct {
+	Org     string `json:"org"`
+	Event   string `json:"event"` // its id
+	Type    string `json:"type"`
+	Created int64  `json:"created"` // Unix seconds
+	Object  string `json:"object"`
+	Target  string `json:"target"`          // key of the endpoint
+	URL     string `json:"url,omitempty"`   // of a target that a request named
+	Until   int64  `json:"until"`           // Unix seconds: then it is a dead letter
+	Round   string `json:"round,omitempty"` // of a replay
+}
+
+// id names a delivery: the task, and the dead letter it may become.
+func (d *delivery) id() string { return d.Event + "." + d.Target }
+
+const (
+	// queueName is the asynq queue of deliveries; no pool can be called so.
+	queueName = "llmguard.webhooks"
+	taskType  = "delivery"
+	// remember is how long a finished delivery is known, so that the same event
+	// sent again is not delivered again.
+	remember = 10 * time.Minute
+	// tries is more than the attempts and postponements there can be: what is
+	// given up is a dead letter of ours, not of asynq.
+	tries = 1_000_000
+)
+
+// Send gives an event to every target of the org that wants it, and to the one
+// it names itself. It is idempotent on Event.ID: as long as a delivery is under
+// way, and for ten minutes after it, the same event makes no second one. It
+// returns once all are in Redis; no target is asked. After an error, send again.
+func (s *Sender) Send(ctx context.Context, orgID string, e Event) error {
+	if err := e.validate(); err != nil {
+		return err
+	}
+	o := s.orgs[orgID]
+	if o == nil {
+		return nil
+	}
+	d := delivery{
+		Org: orgID, Event: e.ID, Type: e.Type, Created: e.Created.Unix(), Object: e.Object,
+		Until: time.Now().Add(s.opts.GiveUp).Unix(),
+	}
+	for i, t := range o.targets {
+		if !o.Endpoints[i].wants(e.Type) {
+			continue
+		}
+		d.Target = t.key
+		if err := s.enqueue(ctx, &d); err != nil {
+			return err
+		}
+	}
+	if e.URL == "" {
+		return nil
+	}
+	t, err := s.requested(orgID, e.URL)
+	if err != nil { // the configuration has changed since it was accepted
+		s.log.WarnContext(ctx, "webhook target of a request is not allowed any more", "org", orgID, "event", e.ID)
+		s.metrics.attempts.WithLabelValues("refused").Inc()
+		return nil
+	}
+	d.Target, d.URL = t.key, e.URL // one of the org's own is known already
+	return s.enqueue(ctx, &d)
+}
+
+// Ended sends the event that a job's end is, by the notice the job carried. A
+// notice that cannot be read is logged and forgotten: it would never be.
+func (s *Sender) Ended(ctx context.Context, orgID, job, state, notice string, at time.Time) error {
+	e, err := endOf(job, state, notice, at)
+	if err != nil {
+		s.log.ErrorContext(ctx, "end of a job not told", "job", job, "err", err)
+		return nil
+	}
+	return s.Send(ctx, orgID, e)
+}
+
+func (s *Sender) enqueue(ctx context.Context, d *delivery) error {
+	payload, err := json.Marshal(d)
+	if err != nil {
+		return fmt.Errorf("webhook: %w", err)
+	}
+	id := strings.TrimSuffix(d.id()+"."+d.Round, ".")
+	_, err = s.tasks.EnqueueContext(ctx, asynq.NewTask(taskType, payload), asynq.Queue(queueName), asynq.TaskID(id),
+		asynq.MaxRetry(tries), asynq.Timeout(s.opts.Timeout+redisTime), asynq.Retention(remember))
+	switch {
+	case errors.Is(err, asynq.ErrTaskIDConflict):
+		return nil
+	case err != nil:
+		return fmt.Errorf("webhook: enqueue %s: %w", d.id(), err)
+	}
+	s.metrics.sent.WithLabelValues(d.Type).Inc()
+	return nil
+}

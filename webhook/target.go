@@ -1,0 +1,153 @@
+package webhook
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+)
+
+// Org is what an org wants to be told, and where.
+type Org struct {
+	// Endpoints get the org's events.
+	Endpoints []Endpoint
+	// Hosts may be named as targets by single requests of the org: a host name,
+	// or *. and a domain for all names below it, with :port for another port
+	// than that of the scheme. Secrets sign what goes there.
+	Hosts   []string
+	Secrets []Secret
+}
+
+// Endpoint is one target of an org.
+type Endpoint struct {
+	URL     string
+	Secrets []Secret // at least one
+	// Events are Types, with * for any characters; none: all.
+	Events []string
+}
+
+// wants reports whether the endpoint is to be told of events of a type.
+func (e *Endpoint) wants(typ string) bool {
+	return len(e.Events) == 0 || slices.ContainsFunc(e.Events, func(pattern string) bool { return matches(pattern, typ) })
+}
+
+// matches reports whether a pattern with * for any characters is the name.
+func matches(pattern, name string) bool {
+	first, rest, star := strings.Cut(pattern, "*")
+	after, ok := strings.CutPrefix(name, first)
+	if !star || !ok {
+		return pattern == name
+	}
+	for i := 0; i <= len(after); i++ {
+		if matches(rest, after[i:]) {
+			return true
+		}
+	}
+	return false
+}
+
+// target is where one delivery goes.
+type target struct {
+	url     *url.URL
+	secrets []Secret
+	key     string // of the URL: what deliveries in the queue know it by
+	print   string // of everything: changes with the configuration
+}
+
+func newTarget(u *url.URL, secrets []Secret, rest ...string) *target {
+	parts := append([]string{u.String()}, rest...)
+	for _, s := range secrets {
+		parts = append(parts, string(s.key))
+	}
+	return &target{url: u, secrets: secrets, key: digest(u.String()), print: digest(parts...)}
+}
+
+func digest(parts ...string) string {
+	h := sha256.New()
+	for _, p := range parts {
+		fmt.Fprintf(h, "%d %s", len(p), p)
+	}
+	return hex.EncodeToString(h.Sum(nil)[:12])
+}
+
+// URLError refuses a target that a request names.
+type URLError struct{ why string }
+
+func (e *URLError) Error() string { return e.why }
+
+func refuse(format string, args ...any) error { return &URLError{fmt.Sprintf(format, args...)} }
+
+const urlMost = 2048 // bytes
+
+// parseURL reads a target's URL and checks what can be told without looking its
+// host up.
+func (o *Options) parseURL(text string) (*url.URL, error) {
+	if len(text) > urlMost {
+		return nil, refuse("the URL has %d bytes, more than %d", len(text), urlMost)
+	}
+	u, err := url.Parse(text)
+	if err != nil || u.Opaque != "" || u.Hostname() == "" {
+		return nil, refuse("it is no URL like https://host/path")
+	}
+	host := strings.ToLower(u.Hostname())
+	plain := slices.Contains(o.AllowHTTP, host)
+	switch {
+	case u.Scheme != "https" && (u.Scheme != "http" || !plain):
+		return nil, refuse("its scheme must be https")
+	case u.User != nil:
+		return nil, refuse("it must not carry a user name or password")
+	case u.Fragment != "":
+		return nil, refuse("it must not have a fragment (#)")
+	case strings.ContainsFunc(host, func(r rune) bool { return r <= ' ' || r > '~' }):
+		return nil, refuse("its host must be plain ASCII; write international names as xn--")
+	}
+	if ip, err := netip.ParseAddr(host); err == nil && !allowed(ip, o.AllowNetworks) {
+		return nil, refuse("its host %s is no public address", ip)
+	}
+	return u, nil
+}
+
+// CheckURL returns a *URLError unless requests of the org may name this target.
+// Where its host leads is looked at again at each attempt.
+func (s *Sender) CheckURL(org, text string) error {
+	_, err := s.requested(org, text)
+	return err
+}
+
+// requested is the target that a request named.
+func (s *Sender) requested(org, text string) (*target, error) {
+	o := s.orgs[org]
+	if o == nil || len(o.Hosts) == 0 {
+		return nil, refuse("your organization allows no webhook targets of single requests")
+	}
+	u, err := s.opts.parseURL(text)
+	if err != nil {
+		return nil, err
+	}
+	if !slices.ContainsFunc(o.Hosts, func(entry string) bool { return covers(entry, u) }) {
+		return nil, refuse("your organization does not allow %s as a webhook target", u.Host)
+	}
+	return newTarget(u, o.Secrets, o.Hosts...), nil
+}
+
+// covers reports whether an entry of Org.Hosts allows a URL.
+func covers(entry string, u *url.URL) bool {
+	entry = strings.ToLower(entry)
+	host, port, err := net.SplitHostPort(entry)
+	if err != nil {
+		host, port = strings.Trim(entry, "[]"), map[string]string{"https": "443", "http": "80"}[u.Scheme]
+	}
+	has := u.Port()
+	if has == "" {
+		has = map[string]string{"https": "443", "http": "80"}[u.Scheme]
+	}
+	name := strings.ToLower(u.Hostname())
+	if domain, ok := strings.CutPrefix(host, "*"); ok {
+		return has == port && strings.HasPrefix(domain, ".") && strings.HasSuffix(name, domain) && len(name) > len(domain)
+	}
+	return has == port && name == host
+}

@@ -1,0 +1,71 @@
+package wire
+
+// completionsFields are the members of a request to the older completions,
+// which take prompts in the forms of an embeddings input.
+var completionsFields = newFields(map[string]reader{
+	"model":          (*scanner).readModel,
+	"prompt":         readInput("prompt"),
+	"suffix":         (*scanner).readSuffix,
+	"max_tokens":     readInt("max_tokens", 0, maxInt, func(s *scanner) *int64 { return &s.maxTokens }),
+	"n":              readInt("n", 1, 128, func(s *scanner) *int64 { return &s.req.N }),
+	"best_of":        readInt("best_of", 0, 128, func(s *scanner) *int64 { return &s.req.BestOf }),
+	"stream":         readBool("stream", func(s *scanner) *bool { return &s.req.Stream }),
+	"stream_options": (*scanner).readStreamOptions,
+	"service_tier":   readWord("service_tier", func(s *scanner) *string { return &s.req.ServiceTier }),
+	"inference_geo":  readWord("inference_geo", func(s *scanner) *string { return &s.req.InferenceGeo }),
+	"echo":           readBool("echo", func(s *scanner) *bool { return &s.req.Echo }),
+
+	"frequency_penalty": nil,
+	"logit_bias":        nil,
+	"logprobs":          nil,
+	"presence_penalty":  nil,
+	"seed":              nil,
+	"stop":              nil,
+	"temperature":       nil,
+	"top_p":             nil,
+	"user":              nil,
+}, (*scanner).unknown)
+
+// DefaultCompletionLimit is the output limit, in tokens, of a request to the
+// older completions that names none.
+const DefaultCompletionLimit = 16
+
+// readSuffix adds the text behind what is to be filled in, which is part of
+// every prompt.
+func (s *scanner) readSuffix() error {
+	at, err := s.stringAt("suffix")
+	s.req.Suffix = at
+	return err
+}
+
+// defaultModeration is the model of a moderation that names none.
+const defaultModeration = "omni-moderation-latest"
+
+var moderationsFields = newFields(map[string]reader{
+	"model": (*scanner).readModel,
+	"input": (*scanner).readModerated,
+}, (*scanner).unknown)
+
+// readModerated reads texts, or parts with text or an image: they are free, so
+// what is in them is not looked at.
+func (s *scanner) readModerated() error {
+	switch s.peek() {
+	case '"':
+		return s.addInput("input")
+	case '[':
+		return s.array(func(i int) error {
+			s.index[0] = i
+			switch s.peek() {
+			case '"':
+				return s.addInput("input")
+			case '{':
+				if err := s.skip(); err != nil {
+					return err
+				}
+				return s.addItem("input")
+			}
+			return s.wrongType("input[]", "a string or an object")
+		})
+	}
+	return s.wrongType("input", "a string, an array of strings or an array of objects")
+}

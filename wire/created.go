@@ -1,0 +1,120 @@
+package wire
+
+import (
+	"math"
+	"strconv"
+)
+
+// Created is what an answer with pictures, speech or a transcript says of
+// itself, or an event of a stream of them.
+type Created struct {
+	Answer
+	// Size and Quality are those of the pictures as the answer names them, or "".
+	Size, Quality string
+	// Pictures is the number of pictures in a plain answer.
+	Pictures int64
+	// Done says that the event completes a picture, the speech or the transcript.
+	Done bool
+	// Error says that the event is an error.
+	Error bool
+	// Text is what the event adds to a transcript, decoded.
+	Text []byte
+}
+
+// ParseCreated reads a plain answer of ep, or the data of one event of its
+// stream, as tolerantly as [ParseUsage]. HasUsage is false for anything that is
+// not a JSON object, such as a transcript as text. A length of audio that is
+// told in seconds is in AudioMillis.
+func ParseCreated(ep Endpoint, data []byte) Created {
+	r := createdReader{answerReader: answerReader{lexer: lenient(data)}}
+	r.space()
+	if err := r.object(r.member); err != nil {
+		return Created{Answer: Answer{Fault: "the answer is not a JSON object"}}
+	}
+	out := r.out
+	out.Answer = r.answer(ep)
+	out.Size, out.Quality, out.Text = r.word(r.size), r.word(r.quality), r.text
+	if !out.HasUsage && r.seconds > 0 {
+		out.Usage, out.HasUsage = Usage{AudioMillis: r.seconds}, true
+	}
+	switch kind := r.word(r.kind); kind {
+	case "image_generation.completed", "image_edit.completed", "speech.audio.done", "transcript.text.done":
+		out.Done = true
+	case "error":
+		out.Error = true
+	case "transcript.text.delta":
+	default:
+		out.Text = nil
+	}
+	u := &out.Usage
+	if ep.Pictures() && u.ImageOut == 0 {
+		u.ImageOut = u.Output
+	}
+	if ep == Speech && u.AudioOut == 0 {
+		u.AudioOut = u.Output
+	}
+	return out
+}
+
+type createdReader struct {
+	answerReader
+	out                 Created
+	kind, size, quality Span
+	text                []byte
+	seconds             int64 // in milliseconds
+}
+
+func (r *createdReader) member(name []byte) error {
+	switch string(name) {
+	case "data":
+		if r.peek() != '[' {
+			return r.skip()
+		}
+		r.out.Pictures = 0
+		return r.array(func(int) error { r.out.Pictures++; return r.skip() })
+	case "error":
+		r.out.Error = r.out.Error || r.peek() != 'n'
+		return r.skip()
+	case "duration":
+		at, err := r.value()
+		r.seconds = parseMillis(r.buf[at.Start:at.End])
+		return err
+	case "type":
+		return r.note(&r.kind)
+	case "size":
+		return r.note(&r.size)
+	case "quality":
+		return r.note(&r.quality)
+	case "delta":
+		var at Span
+		if err := r.note(&at); err != nil || at.IsZero() {
+			return err
+		}
+		r.text = appendUnquoted(nil, r.buf[at.Start+1:at.End-1])
+		return nil
+	}
+	return r.answerReader.member(name)
+}
+
+// note remembers a string and skips any other value.
+func (r *createdReader) note(at *Span) error {
+	first := r.peek()
+	v, err := r.value()
+	if first == '"' {
+		*at = v
+	}
+	return err
+}
+
+// parseMillis reads seconds, a JSON number or one in quotes, as milliseconds,
+// rounded up. What is not a sane length is 0.
+func parseMillis(raw []byte) int64 {
+	if len(raw) >= 2 && raw[0] == '"' {
+		raw = raw[1 : len(raw)-1]
+	}
+	seconds, err := strconv.ParseFloat(string(raw), 64)
+	if err != nil || !(seconds > 0) || seconds > maxCount/1000 {
+		return 0
+	}
+	return int64(math.Ceil(math.Round(seconds*1e6) / 1e3)) // a length of time, not money
+}

@@ -1,0 +1,122 @@
+package wire
+
+import "unicode/utf8"
+
+// Creation is what the price of a request for pictures, speech or a transcript
+// depends on, besides the fields of [Request] that others have too. Its texts
+// are the Request's Inputs.
+type Creation struct {
+	// Size, Quality and Fidelity (of input pictures) are as sent, or "".
+	Size, Quality, Fidelity string
+	// Partial is the number of unfinished pictures a stream shows of each, 0 to 3.
+	Partial int64
+	// Format is response_format as sent, or "".
+	Format string
+	// Characters is the length of the text to speak.
+	Characters int64
+	// Files are the parts of a form that hold files, in order.
+	Files []File
+}
+
+// Created reports whether ep makes pictures, speech or transcripts.
+func (e Endpoint) Created() bool {
+	return e == ImageGenerations || e == Speech || e.Form()
+}
+
+// Pictures reports whether ep makes pictures.
+func (e Endpoint) Pictures() bool {
+	return e == ImageGenerations || e == ImageEdits || e == ImageVariations
+}
+
+// Form reports whether requests of ep are multipart/form-data, see [ReadForm].
+func (e Endpoint) Form() bool {
+	return e == ImageEdits || e == ImageVariations || e == Transcriptions || e == Translations
+}
+
+const (
+	maxPictures = 10
+	maxPartial  = 3
+)
+
+var pictureFields = newFields(map[string]reader{
+	"model":           (*scanner).readModel,
+	"prompt":          (*scanner).readPrompt,
+	"n":               readInt("n", 1, maxPictures, func(s *scanner) *int64 { return &s.req.N }),
+	"size":            readWord("size", func(s *scanner) *string { return &s.creation().Size }),
+	"quality":         readWord("quality", func(s *scanner) *string { return &s.creation().Quality }),
+	"partial_images":  readInt("partial_images", 0, maxPartial, func(s *scanner) *int64 { return &s.creation().Partial }),
+	"response_format": readWord("response_format", func(s *scanner) *string { return &s.creation().Format }),
+	"stream":          readBool("stream", func(s *scanner) *bool { return &s.req.Stream }),
+	"service_tier":    readWord("service_tier", func(s *scanner) *string { return &s.req.ServiceTier }),
+
+	"background":         nil,
+	"moderation":         nil,
+	"output_compression": nil,
+	"output_format":      nil,
+	"style":              nil,
+	"user":               nil,
+}, (*scanner).unknown)
+
+var speechFields = newFields(map[string]reader{
+	"model":           (*scanner).readModel,
+	"input":           (*scanner).readSpoken,
+	"instructions":    readInputText("instructions"),
+	"response_format": readWord("response_format", func(s *scanner) *string { return &s.creation().Format }),
+	"stream_format":   (*scanner).readStreamFormat,
+	"service_tier":    readWord("service_tier", func(s *scanner) *string { return &s.req.ServiceTier }),
+
+	"speed": nil,
+	"voice": nil,
+}, (*scanner).unknown)
+
+// creation is the request's own, made at the first call.
+func (s *scanner) creation() *Creation {
+	if s.req.Creation == nil {
+		s.req.Creation = &Creation{}
+	}
+	return s.req.Creation
+}
+
+// readInputText reads a text that is part of the prompt.
+func readInputText(param string) reader {
+	return func(s *scanner) error {
+		at, err := s.stringAt(param)
+		s.req.Inputs = append(s.req.Inputs, Text{KindInput, at})
+		return err
+	}
+}
+
+func (s *scanner) readPrompt() error {
+	s.req.InputItems = 1
+	return readInputText("prompt")(s)
+}
+
+// readSpoken reads the text to speak and counts its characters, by which some
+// models are billed.
+func (s *scanner) readSpoken() error {
+	s.req.InputItems = 1
+	if err := readInputText("input")(s); err != nil {
+		return err
+	}
+	t := s.req.Inputs[len(s.req.Inputs)-1]
+	s.creation().Characters = int64(utf8.RuneCount(s.req.Unquote(nil, t)))
+	return nil
+}
+
+func (s *scanner) readStreamFormat() error {
+	form, err := s.word("stream_format")
+	s.req.Stream = form == "sse"
+	return err
+}
+
+// finishCreation checks what only the whole request shows.
+func (s *scanner) finishCreation() error {
+	s.creation()
+	if s.req.InputItems > 0 {
+		return nil
+	}
+	if s.req.Endpoint == Speech {
+		return missing("input")
+	}
+	return missing("prompt")
+}

@@ -1,0 +1,81 @@
+package wire
+
+import (
+	"bytes"
+	"strconv"
+)
+
+// eventReader reads one event of a Responses stream.
+type eventReader struct {
+	answerReader
+	kind, delta Span // raw strings
+	sequence    Span
+	name        Span // of a called tool
+	response    bool // the event carries a response
+}
+
+// scanResponseEvent reads the data of one event of Responses. Its text is what
+// a delta adds, and the name of a tool whose call begins.
+func scanResponseEvent(data, dst []byte) (Chunk, error) {
+	r := eventReader{answerReader: answerReader{lexer: lenient(data)}}
+	r.space()
+	err := r.object(r.member)
+	chunk := Chunk{Text: dst}
+	if err != nil {
+		return chunk, err
+	}
+	chunk.Sequence, _ = strconv.ParseInt(string(r.buf[r.sequence.Start:r.sequence.End]), 10, 64)
+	switch kind := r.raw(r.kind); {
+	case string(kind) == "error":
+		chunk.Error = true
+	case string(kind) == "response.completed", string(kind) == "response.incomplete", string(kind) == "response.cancelled":
+		chunk.Finish = true
+	case string(kind) == "response.failed":
+		chunk.Finish, chunk.Error = true, true
+	case string(kind) == "response.output_item.added":
+		chunk.Text = appendUnquoted(chunk.Text, r.raw(r.name))
+	case bytes.HasSuffix(kind, []byte(".delta")) && string(kind) != "response.audio.delta":
+		chunk.Text = appendUnquoted(chunk.Text, r.raw(r.delta))
+	}
+	if r.response {
+		chunk.Answer = r.answer(Responses)
+	}
+	return chunk, nil
+}
+
+// raw returns the inside of a string.
+func (r *eventReader) raw(at Span) []byte {
+	if at.Len() < 2 {
+		return nil
+	}
+	return r.buf[at.Start+1 : at.End-1]
+}
+
+func (r *eventReader) member(name []byte) error {
+	first := r.peek()
+	switch {
+	case string(name) == "response" && first == '{':
+		r.response = true
+		return r.object(r.answerReader.member)
+	case string(name) == "item" && first == '{':
+		return r.object(func(name []byte) error { return r.text(name, "name", &r.name) })
+	case string(name) == "sequence_number":
+		at, err := r.value()
+		r.sequence = at
+		return err
+	case string(name) == "type":
+		return r.text(name, "type", &r.kind)
+	}
+	return r.text(name, "delta", &r.delta)
+}
+
+// text reads the value of a member, into at if it is the one wanted and a
+// string.
+func (r *eventReader) text(name []byte, wanted string, at *Span) error {
+	first := r.peek()
+	v, err := r.value()
+	if first == '"' && string(name) == wanted {
+		*at = v
+	}
+	return err
+}

@@ -1,0 +1,331 @@
+package wire
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// File is a part of a form that holds a file.
+type File struct {
+	// Field is the part's name, without [].
+	Field string
+	// Size is in bytes.
+	Size int64
+	// Head is the beginning of the file, at most 4 KB.
+	Head []byte
+}
+
+// Form is how a request came that is multipart/form-data. Its bytes are not kept
+// here: [Form.Source] reads them again.
+type Form struct {
+	// Type is the Content-Type as sent, with its boundary.
+	Type string
+	// Size is the length of the whole body in bytes.
+	Size int64
+	// Source reads the body as received; the caller of [ScanForm] sets it.
+	Source io.ReaderAt
+
+	model Span   // where the name of the model stands; zero when the path names it
+	named string // the model the path names, when the form names another or none
+	lead  string // what begins a part that names the model
+}
+
+const (
+	maxFormFields = 256 << 10 // bytes of all values that are not files
+	maxFormParts  = 256
+	fileHead      = 4 << 10
+)
+
+// formField reads the value of a field into the request.
+type formField func(s *formScanner, value string) error
+
+func formInt(param string, lo, hi int64, field func(*Request) *int64) formField {
+	return func(s *formScanner, value string) error {
+		n, err := strconv.ParseInt(value, 10, 64)
+		if err != nil || n < lo || n > hi {
+			return BadRequest(param, "invalid_value", "Invalid '%s': expected a whole number from %d to %d, but got %q instead.", param, lo, hi, clip([]byte(value)))
+		}
+		*field(s.req) = n
+		return nil
+	}
+}
+
+func formWord(param string, field func(*Request) *string) formField {
+	return func(s *formScanner, value string) error {
+		if len(value) > maxWord {
+			return BadRequest(param, "string_above_max_length", "Invalid '%s': string too long. Expected at most %d bytes, but got %d.", param, maxWord, len(value))
+		}
+		*field(s.req) = value
+		return nil
+	}
+}
+
+func formStream(s *formScanner, value string) error {
+	switch value {
+	case "true", "false":
+		s.req.Stream = value == "true"
+		return nil
+	}
+	return BadRequest("stream", "invalid_value", "Invalid 'stream': expected true or false, but got %q instead.", clip([]byte(value)))
+}
+
+// formText notes a text that is part of the prompt.
+func formText(s *formScanner, value string) error {
+	s.texts = append(s.texts, value)
+	return nil
+}
+
+// formReference notes a recording of a speaker given as a data URL: it is
+// listened to as well.
+func formReference(s *formScanner, value string) error {
+	s.req.Creation.Files = append(s.req.Creation.Files, File{Field: "known_speaker_references", Size: int64(len(value)) * 3 / 4})
+	return nil
+}
+
+// formFields are the fields of forms that a price depends on; many marks those
+// that may come several times.
+var (
+	formFields = map[string]formField{
+		"model":                    formWord("model", func(r *Request) *string { return &r.Model }),
+		"prompt":                   formText,
+		"n":                        formInt("n", 1, maxPictures, func(r *Request) *int64 { return &r.N }),
+		"size":                     formWord("size", func(r *Request) *string { return &r.Creation.Size }),
+		"quality":                  formWord("quality", func(r *Request) *string { return &r.Creation.Quality }),
+		"input_fidelity":           formWord("input_fidelity", func(r *Request) *string { return &r.Creation.Fidelity }),
+		"partial_images":           formInt("partial_images", 0, maxPartial, func(r *Request) *int64 { return &r.Creation.Partial }),
+		"response_format":          formWord("response_format", func(r *Request) *string { return &r.Creation.Format }),
+		"service_tier":             formWord("service_tier", func(r *Request) *string { return &r.ServiceTier }),
+		"stream":                   formStream,
+		"known_speaker_references": formReference,
+	}
+	formMany   = map[string]bool{"known_speaker_references": true, "image": true}
+	formFiles  = map[string]bool{"file": true, "image": true, "mask": true}
+	formFolded = foldedForm()
+)
+
+// foldedForm maps the folded forms of names that matter to the names.
+func foldedForm() map[string]string {
+	out := map[string]string{}
+	add := func(name string) {
+		var buf [maxFolded]byte
+		folded, _ := fold(buf[:0], []byte(name))
+		out[string(folded)] = name
+	}
+	for name := range formFields {
+		add(name)
+	}
+	for name := range formFiles {
+		add(name)
+	}
+	return out
+}
+
+// formScanner is the state of one ScanForm.
+type formScanner struct {
+	*formReader
+	req    *Request
+	seen   map[string]bool
+	fields int // bytes of values so far
+	texts  []string
+	digest bytes.Buffer // fields, and digests of files, as they will stand in Body
+}
+
+// ScanForm reads a request body of ep that is multipart/form-data from r, in
+// constant memory, to its end. Files are not kept: of each there is its size and
+// its beginning. The Request's Body is not what came but a description of it in
+// JSON, by which two equal forms are equal; what is sent on is read from
+// Form.Source, which the caller sets.
+//
+// Refused are, with an [*Error] of status 400, forms that two readers could
+// understand differently: a line end that is not CRLF before a boundary, a name
+// twice, an encoded part, a name that differs from a priced one in spelling.
+// Other errors are those of r. Model is what the path names, or "": it counts
+// whatever the form says.
+func ScanForm(ep Endpoint, model, contentType string, r io.Reader) (*Request, error) {
+	reader, err := newFormReader(contentType, r)
+	if err != nil {
+		return nil, err
+	}
+	s := &formScanner{formReader: reader, seen: map[string]bool{}, req: &Request{
+		Endpoint: ep, OutputLimit: -1, N: 1, MaxToolCalls: -1, Dimensions: -1,
+		Creation: &Creation{}, Form: &Form{Type: contentType},
+	}}
+	for n := 0; ; n++ {
+		p, err := s.next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err == nil && n == maxFormParts {
+			err = BadRequest("", "", "The form has too many parts: more than %d.", maxFormParts)
+		}
+		if err == nil {
+			err = s.part(p)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	s.req.Form.Size = s.at
+	if model != "" && model != s.req.Model {
+		s.req.Form.named, s.req.Model = model, model
+		s.note("model", model)
+	}
+	s.req.Form.lead = string(s.dash) + "\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\n"
+	s.body()
+	return s.req, s.finish()
+}
+
+// part reads one part.
+func (s *formScanner) part(p formPart) error {
+	name := strings.TrimSuffix(p.name, "[]")
+	if err := s.once(name); err != nil {
+		return err
+	}
+	if p.file || formFiles[name] {
+		if !formFiles[name] {
+			return BadRequest(clip([]byte(name)), "unknown_parameter", "The file '%s' is none this endpoint takes.", clip([]byte(name)))
+		}
+		return s.file(name)
+	}
+	start := s.at
+	value, err := s.value(maxFormFields - s.fields)
+	if err != nil {
+		return err
+	}
+	s.fields += len(value)
+	if !utf8.Valid(value) {
+		return BadRequest(clip([]byte(name)), "", "The value of '%s' is not valid UTF-8.", clip([]byte(name)))
+	}
+	if name == "model" {
+		s.req.Form.model = Span{int(start), int(start) + len(value)}
+	}
+	s.note(name, string(value))
+	if read := formFields[name]; read != nil {
+		return read(s, string(value))
+	}
+	s.req.Unknown = append(s.req.Unknown, name)
+	return nil
+}
+
+// once refuses a name that comes twice or may be taken for another.
+func (s *formScanner) once(name string) error {
+	var buf [maxFolded]byte
+	folded, ok := fold(buf[:0], []byte(name))
+	if twin := formFolded[string(folded)]; ok && twin != "" && twin != name {
+		return ambiguous([]byte(name), twin)
+	}
+	priced := formFields[name] != nil || formFiles[name]
+	if s.seen[name] && priced && !formMany[name] {
+		return BadRequest(name, "duplicate_parameter", "The name '%s' appears twice in the form.", name)
+	}
+	s.seen[name] = true
+	return nil
+}
+
+// file reads a file to its end and keeps its beginning, size and digest.
+func (s *formScanner) file(name string) error {
+	f, sum := File{Field: name}, sha256.New()
+	err := s.data(func(b []byte) error {
+		if room := fileHead - len(f.Head); room > 0 {
+			f.Head = append(f.Head, b[:min(room, len(b))]...)
+		}
+		f.Size += int64(len(b))
+		sum.Write(b)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	s.note(name, "sha256:"+hex.EncodeToString(sum.Sum(nil)))
+	s.req.Creation.Files = append(s.req.Creation.Files, f)
+	return nil
+}
+
+// note adds a field to what stands for the form.
+func (s *formScanner) note(name, value string) {
+	s.digest.WriteByte(',')
+	s.digest.Write(appendQuoted(nil, name))
+	s.digest.WriteByte(':')
+	s.digest.Write(appendQuoted(nil, value))
+}
+
+// body makes the request's Body and its Inputs, which point into it.
+func (s *formScanner) body() {
+	r := s.req
+	r.Body = []byte(`{"texts":[`)
+	for i, text := range s.texts {
+		if i > 0 {
+			r.Body = append(r.Body, ',')
+		}
+		start := len(r.Body)
+		r.Body = appendQuoted(r.Body, text)
+		r.Inputs = append(r.Inputs, Text{KindInput, Span{start, len(r.Body)}})
+	}
+	r.Body = append(append(append(r.Body, ']'), s.digest.Bytes()...), '}')
+}
+
+// finish checks what only the whole form shows.
+func (s *formScanner) finish() error {
+	file := "file"
+	if s.req.Endpoint.Pictures() {
+		file = "image"
+	}
+	switch {
+	case s.req.Model == "":
+		return missing("model")
+	case !s.seen[file]:
+		return missing(file)
+	case s.req.Endpoint == ImageEdits && len(s.texts) == 0:
+		return missing("prompt")
+	}
+	return nil
+}
+
+// rewrite is [Request.Rewrite] for forms, of which only the model can change.
+func (f *Form) rewrite(edits []Edit) Body {
+	whole := Body{form: f, parts: [][]byte{nil}}
+	if f.named != "" {
+		whole.parts[0] = []byte(f.named)
+	}
+	for _, e := range edits {
+		if e.Name == "model" && e.JSON != nil {
+			l := lenient(e.JSON)
+			if at, err := l.value(); err == nil && at.Len() >= 2 {
+				whole.parts[0] = appendUnquoted([]byte{}, e.JSON[at.Start+1:at.End-1])
+			}
+		}
+	}
+	return whole
+}
+
+func (f *Form) length(model []byte) int64 {
+	if model == nil {
+		return f.Size
+	}
+	if f.model.IsZero() {
+		model = f.part(model)
+	}
+	return f.Size - int64(f.model.Len()) + int64(len(model))
+}
+
+func (f *Form) reader(model []byte) io.Reader {
+	if model == nil {
+		return io.NewSectionReader(f.Source, 0, f.Size)
+	}
+	if f.model.IsZero() {
+		model = f.part(model)
+	}
+	end := int64(f.model.End)
+	return io.MultiReader(io.NewSectionReader(f.Source, 0, int64(f.model.Start)), bytes.NewReader(model), io.NewSectionReader(f.Source, end, f.Size-end))
+}
+
+// part is a part that names the model, to stand before all others.
+func (f *Form) part(model []byte) []byte {
+	return append(append([]byte(f.lead), model...), "\r\n"...)
+}

@@ -1,0 +1,201 @@
+package wire
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"io"
+	"mime"
+	"strings"
+)
+
+// formReader reads multipart/form-data strictly and says where everything
+// stands, which mime/multipart does not.
+type formReader struct {
+	in   *bufio.Reader
+	dash []byte // "--" and the boundary
+	at   int64  // offset of the next byte
+}
+
+// formPart is the head of a part.
+type formPart struct {
+	name string
+	file bool
+}
+
+const (
+	formBuffer = 64 << 10
+	maxHead    = 8 << 10 // bytes of a part's header
+)
+
+func badForm(what string) *Error {
+	return BadRequest("", "invalid_form", "We could not parse the multipart form of your request: %s.", what)
+}
+
+func newFormReader(contentType string, r io.Reader) (*formReader, error) {
+	kind, params, err := mime.ParseMediaType(contentType)
+	if err != nil || kind != "multipart/form-data" {
+		return nil, BadRequest("", "invalid_content_type", "This endpoint takes multipart/form-data, but the request's Content-Type is %q.", clip([]byte(contentType)))
+	}
+	boundary := params["boundary"]
+	if boundary == "" || len(boundary) > 70 || strings.ContainsFunc(boundary, func(c rune) bool { return c < ' ' || c > '~' }) {
+		return nil, badForm("it has no usable boundary")
+	}
+	return &formReader{in: bufio.NewReaderSize(r, formBuffer), dash: []byte("--" + boundary)}, nil
+}
+
+// next goes to the next part, whose data the caller must read to its end. The
+// end of the form is io.EOF; what follows it has been read then.
+func (f *formReader) next() (formPart, error) {
+	if f.at == 0 {
+		start, err := f.in.Peek(len(f.dash))
+		if err != nil || !bytes.Equal(start, f.dash) {
+			return formPart{}, f.short(err, "it does not begin with its boundary")
+		}
+		f.skip(len(f.dash))
+	}
+	line, err := f.line(maxHead)
+	switch {
+	case err == nil && len(line) == 0:
+	case line == "--":
+		return formPart{}, f.rest()
+	case err != nil:
+		return formPart{}, f.short(err, "it ends in a boundary")
+	default:
+		return formPart{}, badForm("a boundary is followed by other text")
+	}
+	return f.head()
+}
+
+// head reads a part's header.
+func (f *formReader) head() (formPart, error) {
+	var p formPart
+	left := maxHead
+	for {
+		line, err := f.line(left)
+		if err != nil {
+			return p, f.short(err, "a part has no end of its header")
+		}
+		if line == "" {
+			break
+		}
+		left -= len(line)
+		name, value, ok := strings.Cut(line, ":")
+		switch {
+		case !ok || name != strings.TrimSpace(name) || p.name != "" && strings.EqualFold(name, "Content-Disposition"):
+			return p, badForm("a part's header is not clear")
+		case strings.EqualFold(name, "Content-Transfer-Encoding"):
+			return p, badForm("a part is encoded; send it as it is")
+		case strings.EqualFold(name, "Content-Disposition"):
+			if p, err = disposition(value); err != nil {
+				return p, err
+			}
+		}
+	}
+	if p.name == "" {
+		return p, badForm("a part has no name")
+	}
+	return p, nil
+}
+
+// disposition reads a part's name. A name in the form of RFC 5987 is one that
+// some readers do not see.
+func disposition(value string) (formPart, error) {
+	kind, params, err := mime.ParseMediaType(value)
+	lower := strings.ReplaceAll(strings.ToLower(value), "filename*", "")
+	if err != nil || kind != "form-data" || params["name"] == "" || strings.Contains(lower, "name*") {
+		return formPart{}, badForm("a part's Content-Disposition is not clear")
+	}
+	_, file := params["filename"]
+	return formPart{name: params["name"], file: file}, nil
+}
+
+// line reads to the next CRLF, without it.
+func (f *formReader) line(most int) (string, error) {
+	text, err := f.in.ReadSlice('\n')
+	f.at += int64(len(text))
+	switch {
+	case errors.Is(err, bufio.ErrBufferFull) || len(text) > most:
+		return "", badForm("a part's header is too long")
+	case err != nil:
+		return string(text), err
+	case !bytes.HasSuffix(text, []byte("\r\n")):
+		return "", badForm("a line does not end in CRLF")
+	}
+	return string(text[:len(text)-2]), nil
+}
+
+func (f *formReader) skip(n int) {
+	f.in.Discard(n) //nolint:errcheck // they have been peeked at
+	f.at += int64(n)
+}
+
+// data hands on a part's bytes piece by piece, up to the boundary and without
+// the line end before it, and goes behind the boundary.
+func (f *formReader) data(take func([]byte) error) error {
+	for {
+		buf, err := f.in.Peek(formBuffer)
+		if len(buf) == 0 || err != nil && !errors.Is(err, io.EOF) {
+			return f.short(err, "a part has no end")
+		}
+		ended := err != nil
+		if i := bytes.Index(buf, f.dash); i >= 0 {
+			if i < 2 || buf[i-2] != '\r' || buf[i-1] != '\n' {
+				return badForm("a boundary does not stand at the beginning of a line")
+			}
+			if err := take(buf[:i-2]); err != nil {
+				return err
+			}
+			f.skip(i + len(f.dash))
+			return nil
+		}
+		if ended {
+			return f.short(io.EOF, "a part has no end")
+		}
+		n := len(buf) - len(f.dash) - 1 // the boundary and its line end may begin in what is left
+		if err := take(buf[:n]); err != nil {
+			return err
+		}
+		f.skip(n)
+	}
+}
+
+// value reads a part that must not be longer than most bytes.
+func (f *formReader) value(most int) ([]byte, error) {
+	var out []byte
+	err := f.data(func(b []byte) error {
+		if len(out)+len(b) > most {
+			return BadRequest("", "form_too_large", "The fields of the form that are not files are too large: more than %d bytes together.", maxFormFields)
+		}
+		out = append(out, b...)
+		return nil
+	})
+	return out, err
+}
+
+// rest reads what follows the form. Only a line end may.
+func (f *formReader) rest() error {
+	var buf [64]byte
+	for {
+		n, err := f.in.Read(buf[:])
+		f.at += int64(n)
+		if len(bytes.Trim(buf[:n], "\r\n \t")) > 0 {
+			return badForm("it goes on behind its last boundary")
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// short tells a form that breaks off from a failure to read it.
+func (f *formReader) short(err error, what string) error {
+	var e *Error
+	if err == nil || errors.Is(err, io.EOF) || errors.Is(err, bufio.ErrBufferFull) {
+		return badForm(what)
+	}
+	if errors.As(err, &e) {
+		return e
+	}
+	return err
+}

@@ -1,0 +1,168 @@
+package wire
+
+// item is what we read of the item of a Responses input at hand.
+type item struct {
+	kind, id  string
+	texts     int  // the request's texts before it
+	encrypted bool // its content is there, encrypted
+	content   bool // has a member content
+	image     Image
+}
+
+// whole lists the types of items whose content is all in the request, so that
+// an id does not stand for anything.
+var whole = map[string]bool{
+	"message": true, "function_call": true, "function_call_output": true, "custom_tool_call": true, "custom_tool_call_output": true,
+	"computer_call_output": true, "local_shell_call": true, "local_shell_call_output": true, "shell_call": true, "shell_call_output": true,
+	"apply_patch_call": true, "apply_patch_call_output": true, "mcp_approval_response": true,
+}
+
+var itemFields = newFields(map[string]reader{
+	"type":                readWord("input[].type", func(s *scanner) *string { return &s.item.kind }),
+	"id":                  readWord("input[].id", func(s *scanner) *string { return &s.item.id }),
+	"role":                readWord("input[].role", func(s *scanner) *string { return &s.message().Role }),
+	"content":             (*scanner).readItemContent,
+	"summary":             readParts("input[].summary", false),
+	"output":              readParts("input[].output", true),
+	"name":                readText("input[].name", KindToolCall),
+	"arguments":           readText("input[].arguments", KindToolCall),
+	"input":               readText("input[].input", KindToolCall),
+	"encrypted_content":   (*scanner).readEncrypted,
+	"approval_request_id": readRef(RefItem, "input[].approval_request_id"),
+
+	"call_id":    nil,
+	"status":     nil,
+	"created_by": nil,
+	"phase":      nil,
+}, (*scanner).otherMention)
+
+// readItems reads the input: a text, or items of every type. Each is a message
+// to those who count it.
+func (s *scanner) readItems() error {
+	r := s.req
+	switch s.peek() {
+	case '"':
+		s.beginMessage("user")
+		err := s.addText("input", KindContent)
+		s.endMessage()
+		return err
+	case '[':
+		return s.array(func(i int) error {
+			if len(r.Messages) >= maxMessages {
+				return BadRequest("input", "array_above_max_length",
+					"Invalid 'input': array too long. Expected an array with maximum length %d.", maxMessages)
+			}
+			s.index[0] = i
+			return s.readItem()
+		})
+	}
+	return s.wrongType("input", "a string or an array of objects")
+}
+
+func (s *scanner) readItem() error {
+	if s.peek() != '{' {
+		return s.wrongType("input[]", "an object")
+	}
+	s.item = item{}
+	s.beginMessage("")
+	if err := s.members(itemFields); err != nil {
+		return err
+	}
+	s.endMessage()
+	it := s.item
+	switch {
+	case it.id == "", whole[it.kind], it.kind == "" && it.content, it.encrypted:
+		return nil
+	}
+	return s.addRef(RefItem, it.id, s.param("input[].id"))
+}
+
+func (s *scanner) readItemContent() error {
+	s.item.content = true
+	return readParts("input[].content", true)(s)
+}
+
+// readEncrypted reads hidden reasoning or a compacted conversation.
+func (s *scanner) readEncrypted() error {
+	at, err := s.stringAt("input[].encrypted_content")
+	s.item.encrypted = at.Len() > len(`""`)
+	s.req.texts = append(s.req.texts, Text{KindOther, at})
+	return err
+}
+
+// otherMention adds a value OpenAI does not define to the texts of the item,
+// and notes what it mentions.
+func (s *scanner) otherMention(name []byte) error {
+	start, first := s.pos, s.peek()
+	err := s.walkMember(name)
+	if first == '"' || first == '{' || first == '[' {
+		s.req.texts = append(s.req.texts, Text{KindOther, Span{start, s.pos}})
+	}
+	return err
+}
+
+// readParts reads a text, a part or parts of content.
+func readParts(param string, text bool) reader {
+	return func(s *scanner) error {
+		switch c := s.peek(); {
+		case c == '"' && text:
+			return s.addText(param, KindContent)
+		case c == '{' && text:
+			return s.readPart()
+		case c == '[':
+			return s.array(func(i int) error {
+				s.index[1] = i
+				if s.peek() != '{' {
+					return s.wrongType(param+"[]", "an object")
+				}
+				return s.readPart()
+			})
+		}
+		return s.wrongType(param, "a string or an array of objects")
+	}
+}
+
+var responsesPartFields = newFields(map[string]reader{
+	"type":        readWord("input[].content[].type", func(*scanner) *string { return new(string) }),
+	"text":        readText("input[].content[].text", KindContent),
+	"refusal":     readText("input[].content[].refusal", KindRefusal),
+	"image_url":   (*scanner).readPartImage,
+	"detail":      readWord("input[].content[].detail", func(s *scanner) *string { return &s.item.image.Detail }),
+	"file_id":     readRef(RefFile, "input[].content[].file_id"),
+	"file_data":   (*scanner).readPartFile,
+	"file_url":    (*scanner).readPartURL,
+	"filename":    nil,
+	"input_audio": (*scanner).readAudio,
+	"annotations": nil,
+	"logprobs":    nil,
+}, (*scanner).otherMention)
+
+// readPart reads a part of content. A picture's detail may come before it.
+func (s *scanner) readPart() error {
+	s.item.image = Image{}
+	err := s.members(responsesPartFields)
+	if m := s.message(); !s.item.image.URL.IsZero() {
+		m.Images = append(m.Images, s.item.image)
+	}
+	return err
+}
+
+func (s *scanner) readPartImage() (err error) {
+	s.item.image.URL, err = s.stringAt("input[].content[].image_url")
+	return err
+}
+
+func (s *scanner) readPartFile() error {
+	at, err := s.stringAt("input[].content[].file_data")
+	m := s.message()
+	m.Files = append(m.Files, Media{Data: at})
+	return err
+}
+
+// readPartURL reads the address of a file, which the provider fetches.
+func (s *scanner) readPartURL() error {
+	_, err := s.stringAt("input[].content[].file_url")
+	m := s.message()
+	m.Files = append(m.Files, Media{Remote: true})
+	return err
+}

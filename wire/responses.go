@@ -1,0 +1,151 @@
+package wire
+
+// responsesFields are the members of a request to Responses. Compacting and
+// counting take a part of them.
+var responsesFields = newFields(map[string]reader{
+	"model":                (*scanner).readModel,
+	"input":                (*scanner).readItems,
+	"instructions":         (*scanner).readInstructions,
+	"max_output_tokens":    readInt("max_output_tokens", 1, maxInt, func(s *scanner) *int64 { return &s.req.OutputLimit }),
+	"max_tool_calls":       readInt("max_tool_calls", 0, maxInt, func(s *scanner) *int64 { return &s.req.MaxToolCalls }),
+	"stream":               readBool("stream", func(s *scanner) *bool { return &s.req.Stream }),
+	"background":           readBool("background", func(s *scanner) *bool { return &s.req.Background }),
+	"store":                readBool("store", func(s *scanner) *bool { return &s.req.Store }),
+	"service_tier":         readWord("service_tier", func(s *scanner) *string { return &s.req.ServiceTier }),
+	"inference_geo":        readWord("inference_geo", func(s *scanner) *string { return &s.req.InferenceGeo }),
+	"reasoning":            (*scanner).readReasoning,
+	"text":                 (*scanner).readTextFormat,
+	"tools":                (*scanner).readResponsesTools,
+	"tool_choice":          readAny(func(s *scanner) *Span { return &s.req.ToolChoice }),
+	"prompt_cache_options": readRaw("prompt_cache_options", '{', func(s *scanner) *Span { return &s.req.PromptCacheOptions }),
+	"moderation":           readAny(func(s *scanner) *Span { return &s.req.Moderation }),
+	"previous_response_id": readRef(RefResponse, "previous_response_id"),
+	"conversation":         (*scanner).readConversation,
+	"prompt":               (*scanner).readStoredPrompt,
+	"context_management":   readRaw("context_management", '[', func(*scanner) *Span { return new(Span) }),
+	"truncation":           readWord("truncation", func(*scanner) *string { return new(string) }),
+
+	"include":                nil,
+	"metadata":               nil,
+	"parallel_tool_calls":    nil,
+	"prompt_cache_key":       nil,
+	"prompt_cache_retention": nil,
+	"safety_identifier":      nil,
+	"stream_options":         nil,
+	"temperature":            nil,
+	"top_logprobs":           nil,
+	"top_p":                  nil,
+	"user":                   nil,
+}, (*scanner).unknown)
+
+// readInstructions adds a system message that comes first.
+func (s *scanner) readInstructions() error {
+	s.beginMessage("system")
+	err := s.addText("instructions", KindContent)
+	s.endMessage()
+	return err
+}
+
+// beginMessage and endMessage enclose the texts of one message.
+func (s *scanner) beginMessage(role string) {
+	s.item.texts = len(s.req.texts)
+	s.req.Messages = append(s.req.Messages, Message{Role: role})
+}
+
+func (s *scanner) endMessage() {
+	r := s.req
+	s.message().Texts = r.texts[s.item.texts:len(r.texts):len(r.texts)]
+}
+
+var reasoningFields = newFields(map[string]reader{
+	"effort":           readWord("reasoning.effort", func(s *scanner) *string { return &s.req.ReasoningEffort }),
+	"summary":          nil,
+	"generate_summary": nil,
+}, nil)
+
+func (s *scanner) readReasoning() error {
+	if s.peek() != '{' {
+		return s.wrongType("reasoning", "an object")
+	}
+	return s.members(reasoningFields)
+}
+
+var textFormatFields = newFields(map[string]reader{
+	"format":    readRaw("text.format", '{', func(s *scanner) *Span { return &s.req.ResponseFormat }),
+	"verbosity": nil,
+}, nil)
+
+func (s *scanner) readTextFormat() error {
+	if s.peek() != '{' {
+		return s.wrongType("text", "an object")
+	}
+	return s.members(textFormatFields)
+}
+
+var conversationFields = newFields(map[string]reader{"id": readRef(RefConversation, "conversation.id")}, nil)
+
+// readConversation takes an id or an object with one.
+func (s *scanner) readConversation() error {
+	switch s.peek() {
+	case '"':
+		return readRef(RefConversation, "conversation")(s)
+	case '{':
+		return s.members(conversationFields)
+	}
+	return s.wrongType("conversation", "a string or an object")
+}
+
+var promptFields = newFields(map[string]reader{
+	"id":        readRef(RefPrompt, "prompt.id"),
+	"variables": (*scanner).walk,
+	"version":   nil,
+}, nil)
+
+func (s *scanner) readStoredPrompt() error {
+	if s.peek() != '{' {
+		return s.wrongType("prompt", "an object")
+	}
+	return s.members(promptFields)
+}
+
+var responsesToolFields = newFields(map[string]reader{
+	"type": readWord("tools[].type", func(s *scanner) *string { return &s.tool.kind }),
+	"name": readWord("tools[].name", func(s *scanner) *string { return &s.tool.name }),
+}, func(s *scanner, name []byte) error {
+	if s.tool.first == "" {
+		s.tool.first = clip(name)
+	}
+	return s.walkMember(name)
+})
+
+// localTools are run by the client: the provider charges no calls of them.
+var localTools = map[string]bool{
+	"function": true, "custom": true, "local_shell": true, "apply_patch": true, "computer_use_preview": true,
+}
+
+func (s *scanner) readResponsesTools() error {
+	if s.peek() != '[' {
+		return s.wrongType("tools", "an array of objects")
+	}
+	start := s.pos
+	err := s.array(func(i int) error {
+		s.index[0] = i
+		if s.peek() != '{' {
+			return s.wrongType("tools[]", "an object")
+		}
+		s.tool = tool{}
+		refs := len(s.req.Refs)
+		if err := s.members(responsesToolFields); err != nil {
+			return err
+		}
+		if !localTools[s.tool.kind] {
+			s.noteTool()
+			return nil
+		}
+		s.req.Refs = s.req.Refs[:refs] // a schema may have such names
+		s.req.ToolNames = append(s.req.ToolNames, s.tool.name)
+		return nil
+	})
+	s.req.Tools = Span{start, s.pos}
+	return err
+}

@@ -1,0 +1,183 @@
+package wire
+
+import (
+	"slices"
+	"strconv"
+)
+
+// Background responses are made by a provider that knows them by another id and
+// nothing of a background. What it sends is told anew here, with as few bytes
+// changed as possible.
+
+// Renamed returns a response, as JSON, under another id and with "background"
+// true. What is not a JSON object is returned as it is.
+func Renamed(response []byte, id string) []byte {
+	l := lenient(response)
+	l.space()
+	list, err := renames(&l, id)
+	if err != nil {
+		return response
+	}
+	return spliced(response, list)
+}
+
+// renames lists the changes to the response at pos.
+func renames(l *lexer, id string) ([]splice, error) {
+	var list []splice
+	err := l.object(func(name []byte) error {
+		v, err := l.value()
+		switch string(name) {
+		case "id":
+			list = append(list, splice{v, appendQuoted(nil, id)})
+		case "background":
+			list = append(list, splice{v, []byte("true")})
+		}
+		return err
+	})
+	return list, err
+}
+
+func spliced(data []byte, list []splice) []byte {
+	slices.SortStableFunc(list, func(a, b splice) int { return a.at.Start - b.at.Start })
+	out := make([]byte, 0, len(data)+64)
+	from := 0
+	for _, s := range list {
+		out = append(append(out, data[from:s.at.Start]...), s.text...)
+		from = s.at.End
+	}
+	return append(out, data[from:]...)
+}
+
+// Event is one event of a Responses stream.
+type Event struct {
+	Kind     string
+	Sequence int64
+	// Response is the raw response it carries, or nil.
+	Response []byte
+
+	data     []byte
+	sequence Span
+	changes  []splice
+}
+
+// ParseEvent reads the data of an event, to be told anew of the response id.
+func ParseEvent(data []byte, id string) (Event, error) {
+	e := Event{data: data}
+	l := lenient(data)
+	l.space()
+	err := l.object(func(name []byte) error {
+		start, first := l.pos, l.peek()
+		if string(name) == "response" && first == '{' {
+			list, err := renames(&l, id)
+			e.changes, e.Response = list, data[start:l.pos]
+			return err
+		}
+		v, err := l.value()
+		switch {
+		case string(name) == "type" && first == '"':
+			e.Kind = string(appendUnquoted(nil, data[v.Start+1:v.End-1]))
+		case string(name) == "sequence_number":
+			e.sequence = v
+			e.Sequence, _ = strconv.ParseInt(string(data[v.Start:v.End]), 10, 64)
+		}
+		return err
+	})
+	return e, err
+}
+
+// Final reports whether no event follows.
+func (e Event) Final() bool {
+	switch e.Kind {
+	case "response.completed", "response.incomplete", "response.failed", "response.cancelled", "error":
+		return true
+	}
+	return false
+}
+
+// Append appends the event under another number to dst.
+func (e Event) Append(dst []byte, sequence int64) []byte {
+	list := e.changes
+	if !e.sequence.IsZero() {
+		list = append(slices.Clip(list), splice{e.sequence, strconv.AppendInt(nil, sequence, 10)})
+	}
+	dst = append(append(append(dst, "event: "...), e.Kind...), "\ndata: "...)
+	return append(append(dst, spliced(e.data, list)...), "\n\n"...)
+}
+
+// FinalResponse returns the response that a recorded stream ended in, nil if it
+// did not come to that.
+func FinalResponse(stream []byte) []byte {
+	var events Events
+	for from := 0; from < len(stream); {
+		n := min(len(stream)-from, 1<<20)
+		if events.Feed(stream[from:from+n]) != nil {
+			return nil
+		}
+		from += n
+		for {
+			event, ok := events.Next()
+			if !ok {
+				break
+			}
+			if e, err := ParseEvent(EventData(event), ""); err == nil && e.Final() && e.Response != nil {
+				return slices.Clone(e.Response)
+			}
+		}
+	}
+	return nil
+}
+
+// Pending returns the response that a request will have, before anything of it
+// is known, as JSON: what the request says comes back in it. Made is a Unix time
+// in seconds, status "queued", "in_progress", "cancelled" or "failed"; an
+// error goes with failed.
+func Pending(request []byte, id, status string, made int64, failure *Error) []byte {
+	given := map[string][]byte{}
+	l := lenient(request)
+	l.space()
+	_ = l.object(func(name []byte) error { // what cannot be read again is left out
+		v, err := l.value()
+		given[string(name)] = request[v.Start:v.End]
+		return err
+	})
+	dst := append([]byte(`{"id":`), appendQuoted(nil, id)...)
+	dst = append(dst, `,"object":"response","created_at":`...)
+	dst = strconv.AppendInt(dst, made, 10)
+	dst = append(append(append(dst, `,"status":"`...), status...), `","background":true,"error":`...)
+	if failure == nil {
+		dst = append(dst, "null"...)
+	} else {
+		dst = append(append(dst, `{"code":`...), appendQuoted(nil, failure.Code)...)
+		dst = append(append(append(dst, `,"message":`...), appendQuoted(nil, failure.Message)...), '}')
+	}
+	for _, m := range echoed {
+		value := given[m[0]]
+		if value == nil || string(value) == "null" {
+			value = []byte(m[1])
+		}
+		dst = append(append(append(append(dst, `,"`...), m[0]...), `":`...), value...)
+	}
+	return append(dst, `,"incomplete_details":null,"output":[],"usage":null}`...)
+}
+
+// echoed are the members of a request that its response repeats, with what
+// stands there for those it lacks.
+var echoed = [][2]string{
+	{"instructions", "null"},
+	{"max_output_tokens", "null"},
+	{"max_tool_calls", "null"},
+	{"metadata", "{}"},
+	{"model", `""`},
+	{"parallel_tool_calls", "true"},
+	{"previous_response_id", "null"},
+	{"reasoning", `{"effort":null,"summary":null}`},
+	{"service_tier", `"auto"`},
+	{"store", "true"},
+	{"temperature", "1"},
+	{"text", `{"format":{"type":"text"}}`},
+	{"tool_choice", `"auto"`},
+	{"tools", "[]"},
+	{"top_p", "1"},
+	{"truncation", `"disabled"`},
+	{"user", "null"},
+}
