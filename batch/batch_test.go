@@ -84,7 +84,7 @@ func (r *rig) leavesNothing(b *Batch) {
 	for range 500 {
 		left = nil
 		for _, pattern := range []string{"lg:{job_*", keys(b.ID)[1], keys(b.ID)[2]} {
-			found, err := r.redis.Client().Keys(r.t.Context(), strings.ReplaceAll(pattern, "batch_*", b.ID)).Result()
+			found, err := r.rdb.Keys(r.t.Context(), strings.ReplaceAll(pattern, "batch_*", b.ID)).Result()
 			if err != nil {
 				r.t.Fatal(err)
 			}
@@ -218,7 +218,7 @@ func TestExpiry(t *testing.T) {
 		time.Sleep(10 * time.Millisecond)
 	}
 	done()
-	if err := r.redis.Client().HSet(t.Context(), recordKey(b.ID), "expires", time.Now().Unix()-1).Err(); err != nil {
+	if err := r.rdb.HSet(t.Context(), recordKey(b.ID), "expires", time.Now().Unix()-1).Err(); err != nil {
 		t.Fatal(err)
 	}
 	r.runner(o)

@@ -22,7 +22,7 @@ type dying struct {
 }
 
 func newDying(r *rig, steps int) *dying {
-	d := &dying{UniversalClient: r.redis.Client(), after: steps%2 == 0}
+	d := &dying{UniversalClient: r.rdb, after: steps%2 == 0}
 	d.left.Store(int64(steps))
 	return d
 }

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/llmguard/llmguard/blob"
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/files"
@@ -29,7 +31,8 @@ import (
 // worker when one is started.
 type rig struct {
 	t     *testing.T
-	redis *redistest.Server
+	redis *redistest.Server // nil when the store is another
+	rdb   redis.UniversalClient
 	fake  *fakeprovider.Server
 	guard *guard.Guard
 	queue *queue.Queue
@@ -40,7 +43,16 @@ type rig struct {
 
 func newRig(t *testing.T, limits ...budget.Limit) *rig {
 	t.Helper()
-	r := &rig{t: t, redis: redistest.Start(t), fake: fakeprovider.New(fakeprovider.Options{}), org: &guard.Org{ID: "acme", Limits: limits}}
+	server := redistest.Start(t)
+	r := newRigOn(t, server.Client(), limits...)
+	r.redis = server
+	return r
+}
+
+// newRigOn is a rig on a store that is there.
+func newRigOn(t *testing.T, rdb redis.UniversalClient, limits ...budget.Limit) *rig {
+	t.Helper()
+	r := &rig{t: t, rdb: rdb, fake: fakeprovider.New(fakeprovider.Options{}), org: &guard.Org{ID: "acme", Limits: limits}}
 	if err := r.fake.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +70,7 @@ func newRig(t *testing.T, limits ...budget.Limit) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rdb, log := r.redis.Client(), slog.New(slog.DiscardHandler)
+	log := slog.New(slog.DiscardHandler)
 	r.guard = guard.New(guard.Options{
 		Budget: budget.New(rdb, budget.Options{}), StoreDeadline: 5 * time.Second, Log: log,
 		Policy: &guard.Policy{Orgs: map[string]*guard.Org{"acme": r.org}, Catalogue: catalogue, Providers: set},

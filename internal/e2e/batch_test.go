@@ -126,8 +126,8 @@ func batchLines() (n int, pad string) {
 	return 2000, ""
 }
 
-// TestBatchKilled: a batch while proxies and workers are killed: each line has
-// one result, and the ledger has what the provider says.
+// TestBatchKilled: a batch while proxies, workers and Redis are killed: each
+// line has one result, and the ledger has what the provider says.
 // LLMGUARD_BATCH_LINES=50000 is the long form, which measures memory.
 func TestBatchKilled(t *testing.T) {
 	lines, pad := batchLines()
@@ -155,13 +155,16 @@ func TestBatchKilled(t *testing.T) {
 			for k, n := range s.memory(append([]*process{proxy}, workers...)...) {
 				peak[k].Store(max(peak[k].Load(), n))
 			}
-			if i%3 == 2 {
+			switch i % 4 {
+			case 2:
 				proxy.kill()
 				proxy = s.proxy()
-				continue
+			case 3:
+				s.redis.Restart()
+			default:
+				workers[i%2].kill()
+				workers[i%2] = s.worker()
 			}
-			workers[i%2].kill()
-			workers[i%2] = s.worker()
 		}
 	})
 	shooting.Wait()
@@ -169,7 +172,11 @@ func TestBatchKilled(t *testing.T) {
 		for k, n := range s.memory(append([]*process{proxy}, workers...)...) {
 			peak[k].Store(max(peak[k].Load(), n))
 		}
-		if err := json.Unmarshal([]byte(get(proxy.URL+"/batches/"+b.ID, s.keys["alice"]).body), &b); err != nil {
+		a := get(proxy.URL+"/batches/"+b.ID, s.keys["alice"])
+		if a.status == http.StatusServiceUnavailable { // Redis has just been away
+			continue
+		}
+		if err := json.Unmarshal([]byte(a.body), &b); err != nil {
 			t.Fatal(err)
 		}
 		done = b.Status == "completed" || b.Status == "failed"
