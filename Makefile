@@ -4,6 +4,7 @@ SHELL       := bash
 .DEFAULT_GOAL := help
 
 GOLANGCI_VERSION := v2.15.0
+GORELEASER_VERSION := v2.17.0
 VERSION   ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS   := -s -w -X main.version=$(VERSION)
 BIN       := $(CURDIR)/.bin
@@ -58,12 +59,18 @@ bench: deps ## Measure CPU per call against bare proxies, on loopback
 generate: ## Write the generated files anew (dashboards, configuration reference)
 	go generate ./...
 
+release-check: ## Validate .goreleaser.yaml
+	go run github.com/goreleaser/goreleaser/v2@$(GORELEASER_VERSION) check
+
+snapshot: ## Build archives, packages and images as a release would, without publishing
+	go run github.com/goreleaser/goreleaser/v2@$(GORELEASER_VERSION) release --snapshot --clean --skip=sign
+
 clean: ## Remove what the targets above have made
-	rm -rf dist cover.out
+	rm -rf dist dist-man dist-completion cover.out
 
 $(GOLANGCI):
 	@echo "installing golangci-lint $(GOLANGCI_VERSION) into $(BIN)"
 	@GOBIN=$(BIN) go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)
 	@mv $(BIN)/golangci-lint $@
 
-.PHONY: help run build deps test race check lint cover fuzz bench generate clean
+.PHONY: help run build deps test race check lint cover fuzz bench generate release-check snapshot clean

@@ -1,0 +1,285 @@
+package deploy_test
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/llmguard/llmguard/config"
+	"github.com/llmguard/llmguard/keys"
+)
+
+// manifest is one document of deploy/k8s, decoded into its own type.
+type manifest struct {
+	file   string
+	object any
+}
+
+// kinds are all we ship; a new one is added here, or its file does not pass.
+var kinds = map[string]func() any{
+	"v1 Namespace":                           func() any { return &corev1.Namespace{} },
+	"v1 ServiceAccount":                      func() any { return &corev1.ServiceAccount{} },
+	"v1 Secret":                              func() any { return &corev1.Secret{} },
+	"v1 Service":                             func() any { return &corev1.Service{} },
+	"apps/v1 StatefulSet":                    func() any { return &appsv1.StatefulSet{} },
+	"policy/v1 PodDisruptionBudget":          func() any { return &policyv1.PodDisruptionBudget{} },
+	"autoscaling/v2 HorizontalPodAutoscaler": func() any { return &autoscalingv2.HorizontalPodAutoscaler{} },
+	"networking.k8s.io/v1 NetworkPolicy":     func() any { return &networkingv1.NetworkPolicy{} },
+}
+
+// manifests decodes every document strictly: an unknown or repeated field, or a
+// value of the wrong type, fails.
+func manifests(t *testing.T) []manifest {
+	t.Helper()
+	files, err := filepath.Glob("k8s/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no manifests: %v", err)
+	}
+	var all []manifest
+	for _, file := range files {
+		if slices.Contains([]string{"kustomization.yaml", "llmguard.yaml", "prometheus-adapter.yaml"}, filepath.Base(file)) {
+			continue
+		}
+		for i, doc := range bytes.Split([]byte(read(t, file)), []byte("\n---\n")) {
+			object, err := decode(doc)
+			if err != nil {
+				t.Errorf("%s, document %d: %v", file, i+1, err)
+				continue
+			}
+			all = append(all, manifest{file, object})
+		}
+	}
+	return all
+}
+
+func decode(doc []byte) (any, error) {
+	var head struct{ APIVersion, Kind string }
+	if err := yaml.Unmarshal(doc, &head); err != nil {
+		return nil, err
+	}
+	empty := kinds[head.APIVersion+" "+head.Kind]
+	if empty == nil {
+		return nil, fmt.Errorf("unexpected %s %s", head.APIVersion, head.Kind)
+	}
+	object := empty()
+	return object, yaml.UnmarshalStrict(doc, object)
+}
+
+func find[T any](t *testing.T, name func(T) string) map[string]T {
+	t.Helper()
+	found := map[string]T{}
+	for _, m := range manifests(t) {
+		if o, ok := m.object.(T); ok {
+			found[name(o)] = o
+		}
+	}
+	return found
+}
+
+func sets(t *testing.T) map[string]*appsv1.StatefulSet {
+	t.Helper()
+	return find(t, func(s *appsv1.StatefulSet) string { return s.Name })
+}
+
+func TestManifestsAreStrict(t *testing.T) {
+	if n := len(manifests(t)); n < 12 {
+		t.Errorf("%d documents", n)
+	}
+	_, err := decode([]byte("apiVersion: v1\nkind: Service\nmetadata: {name: x}\nspec: {prots: []}\n"))
+	if err == nil || !strings.Contains(err.Error(), "prots") {
+		t.Errorf("a misspelled field passes: %v", err)
+	}
+}
+
+// TestPodsAreSafe holds the pods to the restricted profile their namespace
+// enforces, and to what an orderly end needs.
+func TestPodsAreSafe(t *testing.T) {
+	cfg := kubernetesConfig(t)
+	needs := map[string]time.Duration{
+		"llmguard-serve":  cfg.Timeouts.Drain + cfg.Timeouts.Shutdown + 13*time.Second,
+		"llmguard-worker": cfg.Queue.Shutdown + 13*time.Second,
+	}
+	found := sets(t)
+	for name, need := range needs {
+		s := found[name]
+		if s == nil {
+			t.Fatalf("%s is missing", name)
+		}
+		pod, c := s.Spec.Template.Spec, s.Spec.Template.Spec.Containers[0]
+		if grace := time.Duration(*pod.TerminationGracePeriodSeconds) * time.Second; grace < need {
+			t.Errorf("%s is killed after %s, but may take %s", name, grace, need)
+		}
+		if pod.AutomountServiceAccountToken == nil || *pod.AutomountServiceAccountToken {
+			t.Errorf("%s carries a token for the cluster", name)
+		}
+		p := pod.SecurityContext
+		if !*p.RunAsNonRoot || p.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault || *p.FSGroup != 65532 {
+			t.Errorf("%s: %+v", name, p)
+		}
+		x := c.SecurityContext
+		if *x.AllowPrivilegeEscalation || !*x.ReadOnlyRootFilesystem || !slices.Equal(x.Capabilities.Drop, []corev1.Capability{"ALL"}) {
+			t.Errorf("%s: %+v", name, x)
+		}
+		if c.ReadinessProbe.HTTPGet.Path != "/readyz" || c.LivenessProbe.HTTPGet.Path != "/healthz" || c.StartupProbe == nil {
+			t.Errorf("%s: probes", name)
+		}
+		if c.Resources.Limits.Memory().IsZero() || c.Resources.Requests.Cpu().IsZero() || *s.Spec.Replicas < 2 {
+			t.Errorf("%s: resources or replicas", name)
+		}
+	}
+}
+
+// TestManifestsFitTogether follows the names from one object to the next, and
+// to the configuration.
+func TestManifestsFitTogether(t *testing.T) {
+	cfg := kubernetesConfig(t)
+	found := sets(t)
+	for name, s := range found {
+		c := s.Spec.Template.Spec.Containers[0]
+		ports := map[string]int32{}
+		for _, p := range c.Ports {
+			ports[p.Name] = p.ContainerPort
+		}
+		if !strings.HasSuffix(cfg.Admin.Listen, fmt.Sprint(":", ports["admin"])) {
+			t.Errorf("%s: probes at %d, listening on %s", name, ports["admin"], cfg.Admin.Listen)
+		}
+		if name == "llmguard-serve" && !strings.HasSuffix(cfg.Listen, fmt.Sprint(":", ports["http"])) {
+			t.Errorf("%s: calls at %d, listening on %s", name, ports["http"], cfg.Listen)
+		}
+		if c.EnvFrom[0].SecretRef.Name != "llmguard" || s.Spec.ServiceName != name {
+			t.Errorf("%s: secret %s, service %s", name, c.EnvFrom[0].SecretRef.Name, s.Spec.ServiceName)
+		}
+		journal := slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool {
+			return m.Name == s.Spec.VolumeClaimTemplates[0].Name && strings.HasPrefix(cfg.Store.JournalDir, m.MountPath+"/")
+		})
+		if !journal {
+			t.Errorf("%s: the journal %s is not on its claim", name, cfg.Store.JournalDir)
+		}
+	}
+	covers := func(what, name string, selector, labels map[string]string) {
+		for k, v := range selector {
+			if labels[k] != v {
+				t.Errorf("%s %s selects %s=%s, which no pod has", what, name, k, v)
+			}
+		}
+	}
+	labels := func(component string) map[string]string {
+		return map[string]string{"app.kubernetes.io/name": "llmguard", "app.kubernetes.io/component": component}
+	}
+	for name, s := range find(t, func(s *corev1.Service) string { return s.Name }) {
+		covers("service", name, s.Spec.Selector, labels(s.Spec.Selector["app.kubernetes.io/component"]))
+	}
+	for name, p := range find(t, func(p *policyv1.PodDisruptionBudget) string { return p.Name }) {
+		covers("budget", name, p.Spec.Selector.MatchLabels, found[name].Spec.Template.Labels)
+	}
+	for name, h := range find(t, func(h *autoscalingv2.HorizontalPodAutoscaler) string { return h.Name }) {
+		if found[h.Spec.ScaleTargetRef.Name] == nil || *h.Spec.MinReplicas < 2 {
+			t.Errorf("autoscaler %s: target %s", name, h.Spec.ScaleTargetRef.Name)
+		}
+		for _, m := range h.Spec.Metrics {
+			if m.External != nil && !strings.Contains(read(t, "k8s/prometheus-adapter.yaml"), "name: {as: "+m.External.Metric.Name+"}") {
+				t.Errorf("autoscaler %s: no rule makes %s", name, m.External.Metric.Name)
+			}
+		}
+	}
+}
+
+// TestSecretHasWhatIsAsked compares the variables of the configuration with
+// the keys of the example.
+func TestSecretHasWhatIsAsked(t *testing.T) {
+	for _, s := range find(t, func(s *corev1.Secret) string { return s.Name }) {
+		asked := map[string]bool{}
+		kubernetesParse(t, func(name string) { asked[name] = true })
+		for name := range s.StringData {
+			if !asked[name] {
+				t.Errorf("the secret has %s, which nothing asks for", name)
+			}
+		}
+		for name := range asked {
+			if _, ok := s.StringData[name]; !ok {
+				t.Errorf("the configuration asks for %s, which the secret does not have", name)
+			}
+		}
+	}
+}
+
+// TestNetworkIsShut: what is not opened is closed, and what is opened does not
+// reach the metadata service of a cloud.
+func TestNetworkIsShut(t *testing.T) {
+	policies := find(t, func(p *networkingv1.NetworkPolicy) string { return p.Name })
+	deny := policies["llmguard-deny"]
+	if deny == nil || len(deny.Spec.PodSelector.MatchLabels) > 0 || len(deny.Spec.PolicyTypes) != 2 || deny.Spec.Ingress != nil || deny.Spec.Egress != nil {
+		t.Errorf("no policy shuts everything: %+v", deny)
+	}
+	for _, rule := range policies["llmguard-out"].Spec.Egress {
+		for _, to := range rule.To {
+			if to.IPBlock != nil && to.IPBlock.CIDR == "0.0.0.0/0" && !slices.Contains(to.IPBlock.Except, "169.254.0.0/16") {
+				t.Error("the metadata service can be reached")
+			}
+		}
+	}
+	for name, p := range policies {
+		for _, rule := range p.Spec.Ingress {
+			if len(rule.From) == 0 {
+				t.Errorf("%s lets everybody in", name)
+			}
+		}
+	}
+}
+
+func TestKustomizationNamesTheFiles(t *testing.T) {
+	var k struct {
+		Resources          []string
+		ConfigMapGenerator []struct{ Files []string }
+	}
+	if err := yaml.Unmarshal([]byte(read(t, "k8s/kustomization.yaml")), &k); err != nil {
+		t.Fatal(err)
+	}
+	named := append(k.Resources, k.ConfigMapGenerator[0].Files...)
+	for _, name := range named {
+		if _, err := os.Stat("k8s/" + name); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, m := range manifests(t) {
+		if name := filepath.Base(m.file); name != "secret.example.yaml" && !slices.Contains(named, name) {
+			t.Errorf("%s is not applied", name)
+		}
+	}
+}
+
+func kubernetesConfig(t *testing.T) *config.Config {
+	t.Helper()
+	return kubernetesParse(t, func(string) {})
+}
+
+// kubernetesParse reads the configuration as a pod does, and tells the names
+// of the variables it asks for.
+func kubernetesParse(t *testing.T, asked func(name string)) *config.Config {
+	t.Helper()
+	env := map[string]string{
+		"OPENAI_API_KEY": "sk-test", "REDIS_URL": "redis://redis:6379/0",
+		"LLMGUARD_KEY_HASH": keys.Hash(keys.Pepper{}, keys.New(keys.Live)),
+	}
+	cfg, err := config.Parse("k8s/llmguard.yaml", []byte(read(t, "k8s/llmguard.yaml")), func(name string) (string, bool) {
+		asked(name)
+		v, ok := env[name]
+		return v, ok
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cfg
+}
