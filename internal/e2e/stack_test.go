@@ -127,7 +127,21 @@ type process struct {
 func (s *stack) proxy() *process  { s.t.Helper(); return s.start("serve") }
 func (s *stack) worker() *process { s.t.Helper(); return s.start("worker") }
 
-func (s *stack) start(role string) *process {
+// replace changes the configuration of processes that are started later.
+func (s *stack) replace(old, changed string) {
+	s.t.Helper()
+	text, err := os.ReadFile(s.path)
+	if err != nil || !bytes.Contains(text, []byte(old)) {
+		s.t.Fatalf("no %q in the configuration: %v", old, err)
+	}
+	if err := os.WriteFile(s.path, bytes.Replace(text, []byte(old), []byte(changed), 1), 0o600); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *stack) start(role string) *process { s.t.Helper(); return s.startBinary(binary, role) }
+
+func (s *stack) startBinary(binary, role string) *process {
 	s.t.Helper()
 	p := &process{t: s.t, cmd: exec.Command(binary, role, "-c", s.path), done: make(chan struct{})}
 	stderr, err := p.cmd.StderrPipe()
