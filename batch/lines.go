@@ -85,7 +85,8 @@ type request struct {
 // maxCustomID bounds a custom_id, in bytes.
 const maxCustomID = 512
 
-// parse reads a line. The problem has no line number yet.
+// parse reads a line for an endpoint, or for any when ep is empty. The problem
+// has no line number yet.
 func parse(line []byte, ep wire.Endpoint, limits wire.Limits) (request, *Problem) {
 	var r request
 	var members map[string]json.RawMessage
@@ -110,14 +111,18 @@ func parse(line []byte, ep wire.Endpoint, limits wire.Limits) (request, *Problem
 	if r.customID == "" || len(r.customID) > maxCustomID {
 		return r, problem("invalid_value", "custom_id", fmt.Sprintf("'custom_id' must have 1 to %d bytes.", maxCustomID))
 	}
-	if got, ok := EndpointOf(r.url); !ok || got != ep {
+	got, ok := EndpointOf(r.url)
+	switch {
+	case ep == "" && !ok:
+		return r, problem("invalid_value", "url", fmt.Sprintf("The url must be one of %s, not %.100q.", Paths(), r.url))
+	case ep != "" && got != ep:
 		return r, problem("url_mismatch", "url", "The url of every line must be the endpoint of the batch, /v1"+ep.Path()+".")
 	}
 	if r.body = members["body"]; len(r.body) == 0 || r.body[0] != '{' {
 		return r, problem("missing_required_parameter", "body", "'body' must be a JSON object: the request.")
 	}
 	var err error
-	if r.parsed, err = wire.Scan(ep, r.body, limits); err != nil {
+	if r.parsed, err = wire.Scan(got, r.body, limits); err != nil {
 		return r, problemOf(err, "invalid_request")
 	}
 	if r.parsed.Stream {

@@ -2,7 +2,6 @@ package batch
 
 import (
 	"context"
-	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -96,13 +95,10 @@ func (t *turn) check(ctx context.Context, c *check, caller guard.Caller, line []
 		return nil
 	}
 	c.last = number
-	sum := sha256.Sum256([]byte(req.customID))
-	hash := [16]byte(sum[:16])
-	if first, twice := c.seen[hash]; twice {
-		c.add(number, problem("duplicate_custom_id", "custom_id", fmt.Sprintf("The custom_id of this line is that of line %d.", first)))
+	if wrong = once(c.seen, req.customID, number); wrong != nil {
+		c.add(number, wrong)
 		return nil
 	}
-	c.seen[hash] = number
 	if c.model == "" {
 		c.model = req.model
 	}

@@ -27,7 +27,7 @@ func (p *Plan) capping(caps []budget.Cap) []budget.Cap {
 func (p *Plan) covering(limits []budget.Limit) []budget.Limit {
 	var out []budget.Limit
 	for _, l := range limits {
-		if l.Mode != budget.Off && covers(l, p.Request, p.Target) {
+		if l.Mode != budget.Off && covers(l, p.Request, p.Target) && !(p.Caller.Batched && l.Metric == budget.Concurrency) {
 			out = append(out, l)
 		}
 	}

@@ -31,9 +31,9 @@ func (g *Guard) total(p *Plan, c *counter) int64 {
 	return hold + c.fixed
 }
 
-// expected is what the call will probably take of its limits; a hold takes no
-// more of it than there is held.
-func (g *Guard) expected(p *Plan) budget.Amounts {
+// Expected is what the call will probably take of its limits, as far as the
+// calibration knows; a hold takes no more of it than there is held.
+func (g *Guard) Expected(p *Plan) budget.Amounts {
 	u := pricing.Usage{Input: min(p.text.expected, p.Input), Output: p.Output, Requests: 1}
 	if known, _ := g.calibration.Output(p.Caller.Org.ID, p.Caller.User, p.Target.Model); known > 0 {
 		u.Output = min(known, p.Output)

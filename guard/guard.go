@@ -88,6 +88,9 @@ type Caller struct {
 	User, Key string
 	IP        string
 	Models    []string // the key's allow-list; empty means all
+	// Batched says that the provider's own Batch API makes the calls: they have
+	// its price, and no limit on concurrency counts them.
+	Batched bool
 }
 
 // Policy is one consistent view of the configuration.

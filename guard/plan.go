@@ -78,6 +78,7 @@ func (g *Guard) prepare(c Caller, r *wire.Request, kept kept) (*Plan, error) {
 		Caller: c, Request: r, Target: target, Price: price, at: at, kept: kept,
 		terms: pricing.Terms{
 			ServiceTier: r.ServiceTier, ProjectTier: target.Provider.ServiceTier, Region: r.InferenceGeo, At: at,
+			Batch: c.Batched,
 		},
 	}
 	if err := g.estimate(p); err != nil {
@@ -136,6 +137,9 @@ func covers(l budget.Limit, r *wire.Request, t providers.Target) bool {
 }
 
 func concerns(l budget.Limit, c Caller) bool {
+	if c.Batched && l.Metric == budget.Concurrency {
+		return false
+	}
 	switch l.Subject {
 	case budget.User:
 		return l.Only == "" || l.Only == c.User

@@ -33,7 +33,7 @@ func (g *Guard) hold(ctx context.Context, p *Plan, who budget.Call) (h *budget.H
 	}
 	ctx, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
-	h, err = g.budget.HoldCapped(ctx, p.Limits, p.Caps, who, p.First, g.expected(p))
+	h, err = g.budget.HoldCapped(ctx, p.Limits, p.Caps, who, p.First, g.Expected(p))
 	g.circuit.told(p.Caller.Org, err, time.Now())
 	return h, true, err
 }

@@ -29,7 +29,7 @@ func batchCommand() *cobra.Command {
 	}
 	c.PersistentFlags().StringVar(&f.url, "url", envOr("OPENAI_BASE_URL", "http://127.0.0.1:8080/v1"), "base URL of llmguard, with /v1")
 	c.PersistentFlags().StringVar(&f.key, "key", "", "API key (default: OPENAI_API_KEY)")
-	c.AddCommand(batchSubmitCommand(&f), batchStatusCommand(&f), batchFetchCommand(&f), batchCancelCommand(&f), batchListCommand(&f))
+	c.AddCommand(batchSubmitCommand(&f), batchStatusCommand(&f), batchFetchCommand(&f), batchCancelCommand(&f), batchListCommand(&f), batchEstimateCommand())
 	return c
 }
 

@@ -1,0 +1,80 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"time"
+
+	"github.com/llmguard/llmguard/batch"
+	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/calibration"
+	"github.com/llmguard/llmguard/config"
+	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/pricing"
+	"github.com/llmguard/llmguard/providers"
+)
+
+// learnTime is what Redis gets to tell what was learned.
+const learnTime = 3 * time.Second
+
+// Quoting returns what batch.Estimate needs to price requests of an org and user
+// under a configuration, with what its Redis has learned of outputs and
+// tokenizers; away says why that is not known. Without a configuration the
+// built-in prices count, and any name of a model is its provider's own.
+func Quoting(ctx context.Context, cfg *config.Config, org, user string) (_ *batch.QuoteOptions, away, err error) {
+	if cfg == nil {
+		o, err := plainQuoting()
+		return o, nil, err
+	}
+	set, err := convert(cfg)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer set.policy.Providers.Close()
+	learned, away := readLearned(ctx, cfg)
+	o := &batch.QuoteOptions{
+		Guard: guard.New(guard.Options{Budget: budget.New(nil, budget.Options{}), Policy: set.policy, Calibration: learned}),
+		Scan:  scanLimits(cfg), MaxLine: int(cfg.Requests.MaxBody),
+	}
+	if o.Caller, err = o.Guard.Caller(org, user, "", ""); err != nil {
+		return nil, nil, fmt.Errorf("there is no org %q in the configuration", org)
+	}
+	return o, away, nil
+}
+
+// plainQuoting knows the built-in prices only.
+func plainQuoting() (*batch.QuoteOptions, error) {
+	catalogue, err := pricing.Embedded()
+	if err != nil {
+		return nil, err
+	}
+	set, err := providers.NewSet([]*providers.Provider{{ID: "any", BaseURL: &url.URL{Scheme: "https", Host: "any.invalid"}, Pools: []providers.Pool{{ID: "any"}}}})
+	if err != nil {
+		return nil, err
+	}
+	org := &guard.Org{ID: "any"}
+	g := guard.New(guard.Options{Budget: budget.New(nil, budget.Options{}), Policy: &guard.Policy{
+		Orgs: map[string]*guard.Org{org.ID: org}, Catalogue: catalogue, Providers: set,
+	}})
+	return &batch.QuoteOptions{Guard: g, Caller: guard.Caller{Org: org}}, nil
+}
+
+// readLearned reads the calibration once. Without Redis there is none.
+func readLearned(ctx context.Context, cfg *config.Config) (*calibration.Calibration, error) {
+	if !cfg.Redis.Configured() {
+		return nil, ErrNoStore
+	}
+	rdb, err := Connect(cfg.Redis)
+	if err != nil {
+		return nil, err
+	}
+	defer rdb.Close()
+	ctx, cancel := context.WithTimeout(ctx, learnTime)
+	defer cancel()
+	learned := calibration.New(rdb, calibration.Options{})
+	if err := learned.Sync(ctx); err != nil {
+		return nil, err
+	}
+	return learned, nil
+}
