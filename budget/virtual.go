@@ -1,0 +1,199 @@
+package budget
+
+import "fmt"
+
+// Virtual decides as a [Store] does, in memory and at the instants it is told:
+// for simulations. Its shapes are those of lua/shape_*.lua, told again in Go; what
+// a refusal means is the Store's own code. Random histories hold both to the same
+// answers (TestHistories). It keeps no ledger and is not safe for concurrent use.
+//
+// Instants are Unix microseconds. They may run backwards, as Redis's clock may.
+type Virtual struct {
+	store *Store // its options, and how it reads a row
+	lease int64
+	twins map[string]twin // by org and state key
+}
+
+// NewVirtual returns an empty Virtual. Of the options only Lease counts.
+func NewVirtual(o Options) *Virtual {
+	o = o.withDefaults()
+	return &Virtual{store: &Store{opts: o}, lease: o.Lease.Microseconds(), twins: map[string]twin{}}
+}
+
+// twin is one limit for one subject: the Go side of a file lua/shape_*.lua. A
+// state is looked at by at and look, which change nothing, and changed between
+// open and close.
+type twin interface {
+	// at returns what counts at now, and the part of it that is held.
+	at(now int64) (used, held int64)
+	// look returns when nothing is left and when excess has gone, as row in
+	// lua/shapes.lua has it.
+	look(now, excess int64) (resets, frees int64)
+	// open moves the state to now.
+	open(now int64)
+	// charge adds n and returns its place.
+	charge(h *VirtualHold, n int64, held bool) place
+	// merges reports whether a charge would go to this place.
+	merges(p place) bool
+	// change lets the part at p become to <= from, and stop being held when open;
+	// it returns what was given back.
+	change(h *VirtualHold, p place, from, to int64, open bool) int64
+	close()
+}
+
+// place is where a part of a hold was charged.
+type place struct {
+	at   int64    // a slot, an instant or the start of a period
+	part *logPart // of an exact window
+}
+
+// Standing is who a call is made for, under all limits that concern it. Bind it
+// once for all calls of the same subjects.
+type Standing struct {
+	limits []Limit
+	states []state
+	twins  []twin
+}
+
+// Limits are the limits in the order of statuses. Do not change them.
+func (s *Standing) Limits() []Limit { return s.limits }
+
+// Bind names the states of the limits that concern the call, as Hold does. The
+// call needs no id.
+func (v *Virtual) Bind(limits []Limit, c Call) (*Standing, error) {
+	out := &Standing{}
+	var err error
+	if out.limits, out.states, err = v.store.bind(limits, c); err != nil {
+		return nil, err
+	}
+	for i, l := range out.limits {
+		key := c.Org + " " + out.states[i].Key
+		t := v.twins[key]
+		if t == nil {
+			t = v.newTwin(l.Shape, out.states[i])
+			v.twins[key] = t
+		} else if b, ok := t.(*bucketTwin); ok {
+			if units, micros := l.Shape.rate(); b.units != units || b.micros != micros {
+				return nil, fmt.Errorf("budget: limit %q has two refills", l.ID)
+			}
+		}
+		out.twins = append(out.twins, t)
+	}
+	return out, nil
+}
+
+func (v *Virtual) newTwin(s Shape, st state) twin {
+	switch st.Kind {
+	case "w":
+		return &ringTwin{width: ringSlot(s.Window)}
+	case "x":
+		return &logTwin{width: s.Window.Microseconds()}
+	case "b":
+		units, micros := s.rate()
+		return &bucketTwin{units: units, micros: micros}
+	case "c":
+		zone, _ := zoneNamed(s.zone()) // validated
+		return &periodTwin{period: s.Calendar, zone: zone}
+	default:
+		return &concurrencyTwin{lease: v.lease, ends: map[*VirtualHold]int64{}}
+	}
+}
+
+// VirtualHold is what a call has taken of its limits.
+type VirtualHold struct {
+	Max, Expected Amounts
+	// Statuses are where the limits stand, when one in the shadow did not fit;
+	// else nil.
+	Statuses []Status
+
+	on    *Standing
+	parts []virtualPart // by limit
+	ends  int64         // of the lease
+	state holdState
+}
+
+// virtualPart is what a hold has taken of one limit, and where.
+type virtualPart struct {
+	total int64
+	list  []piece
+}
+
+type piece struct {
+	place
+	n int64
+}
+
+type holdState uint8
+
+const (
+	holdOpen holdState = iota
+	holdExpired
+	holdSettled
+	holdVoided
+)
+
+// Hold is [Store.Hold] at an instant, for a call of its own.
+func (v *Virtual) Hold(now int64, on *Standing, most, expected Amounts) (*VirtualHold, *ExceededError) {
+	refused, told := false, false
+	for i, t := range on.twins {
+		l := &on.limits[i]
+		if used, _ := t.at(now); used+l.Metric.amountOf(most) > l.Shape.Amount {
+			told = true
+			refused = refused || l.Mode != Shadow
+		}
+	}
+	if refused {
+		return nil, exceeded(on.limits, v.statuses(now, on, asks, most), most)
+	}
+	h := &VirtualHold{
+		Max: most, Expected: Amounts{min(expected.Cost, most.Cost), min(expected.Tokens, most.Tokens)}, on: on,
+		parts: make([]virtualPart, len(on.twins)), ends: now + v.lease,
+	}
+	for i, t := range on.twins {
+		n := on.limits[i].Metric.amountOf(most)
+		t.open(now)
+		h.parts[i] = virtualPart{total: n, list: []piece{{t.charge(h, n, true), n}}}
+		t.close()
+	}
+	if told {
+		h.Statuses = v.statuses(now, on, charged, most)
+	}
+	return h, nil
+}
+
+// Peek is [Store.Peek].
+func (v *Virtual) Peek(now int64, on *Standing) []Status {
+	return v.statuses(now, on, looks, Amounts{})
+}
+
+// who wants to know where limits stand: nobody who asks for anything, a call that
+// does, or one that has just been charged.
+type inquiry uint8
+
+const (
+	looks inquiry = iota
+	asks
+	charged
+)
+
+func (v *Virtual) statuses(now int64, on *Standing, who inquiry, want Amounts) []Status {
+	out := make([]Status, len(on.twins))
+	for i, t := range on.twins {
+		l := on.limits[i]
+		used, held := t.at(now)
+		n, over, refused := int64(0), int64(0), int64(0)
+		if who != looks {
+			n = l.Metric.amountOf(want)
+			over = used + n - l.Shape.Amount
+		}
+		if who == charged {
+			over -= n
+		}
+		if over > 0 {
+			refused = 1
+		}
+		resets, frees := t.look(now, max(over, 0))
+		out[i] = v.store.statusOf(l, on.states[i], n, now, row{told: true, numbers: []int64{used, held, resets, frees, refused}})
+	}
+	return out
+}

@@ -1,0 +1,305 @@
+package budget
+
+import (
+	"math"
+	"math/bits"
+	"slices"
+)
+
+// bucketTwin is lua/shape_bucket.lua, whose head explains the dips. Here they hold
+// their own whole units, not what they have more than the one before.
+type bucketTwin struct {
+	units, micros int64 // units drain every micros, in lowest terms
+
+	written bool
+	now     int64 // its clock
+	used, f int64 // whole units less f/micros of one
+	held    int64
+	busy    int64 // when it was last empty
+	dips    []dip // the older ones
+	last    dip   // the newest; at 0: none
+}
+
+// dip is a least before later charges: whole units less frac/micros, at a time,
+// and until the time from which the last dip taken in is.
+type dip struct{ at, until, whole, frac int64 }
+
+// below reports whether d is lower than e.
+func (d dip) below(e dip) bool { return d.whole < e.whole || d.whole == e.whole && d.frac > e.frac }
+
+const (
+	dipsTight = 22 // from here on two that are near become one
+	dipsMost  = 29 // beyond, dipsKept are left
+	dipsKept  = 16
+	dipNear   = 10_000 // us
+)
+
+// drainedAt returns what is used at now and the clock then; empty when nothing is.
+func (b *bucketTwin) drainedAt(now int64) (clock, used, f int64, empty bool) {
+	if !b.written {
+		return now, 0, 0, true
+	}
+	clock, used, f = max(now, b.now), b.used, b.f
+	e := clock - b.now
+	if e == 0 || b.units == 0 || used <= 0 {
+		return clock, used, f, used <= 0
+	}
+	hi, lo := bits.Mul64(uint64(e), uint64(b.units))
+	lo, carry := bits.Add64(lo, uint64(f), 0)
+	hi += carry
+	if hi >= uint64(b.micros) {
+		return clock, 0, 0, true
+	}
+	c, rest := bits.Div64(hi, lo, uint64(b.micros))
+	if c >= uint64(used) {
+		return clock, 0, 0, true
+	}
+	return clock, used - int64(c), int64(rest), false
+}
+
+func (b *bucketTwin) at(now int64) (used, held int64) {
+	_, used, _, empty := b.drainedAt(now)
+	if empty {
+		return 0, 0
+	}
+	return used, b.held
+}
+
+func (b *bucketTwin) look(now, _ int64) (fraction, clock int64) {
+	clock, _, fraction, empty := b.drainedAt(now)
+	if empty {
+		fraction = 0
+	}
+	return fraction, clock
+}
+
+func (b *bucketTwin) open(now int64) {
+	clock, used, f, empty := b.drainedAt(now)
+	b.now, b.used, b.f = clock, used, f
+	if empty {
+		b.used, b.f, b.held, b.busy = 0, 0, 0, clock
+		b.forgetDips()
+	}
+}
+
+func (b *bucketTwin) forgetDips() { b.dips, b.last = b.dips[:0], dip{whole: -1} }
+
+// above drops the last dips that are not below what is used.
+func (b *bucketTwin) above() {
+	for b.last.whole > b.used || b.last.whole == b.used && b.last.frac <= b.f {
+		n := len(b.dips)
+		if n == 0 {
+			b.forgetDips()
+			return
+		}
+		b.last, b.dips = b.dips[n-1], b.dips[:n-1]
+	}
+}
+
+func (b *bucketTwin) charge(_ *VirtualHold, n int64, held bool) place {
+	if b.now != b.busy {
+		b.above()
+		if b.last.at != b.now && !b.sinks() {
+			if b.last.at != 0 {
+				b.dips = append(b.dips, b.last)
+			}
+			b.last = dip{b.now, b.now, b.used, b.f}
+		}
+	}
+	b.used += n
+	if held {
+		b.held += n
+	}
+	return place{at: b.now}
+}
+
+// sinks lets the last dip take in what is used now, when they are many and it is
+// near.
+func (b *bucketTwin) sinks() bool {
+	if len(b.dips) < dipsTight || b.now-b.last.at > dipNear {
+		return false
+	}
+	bit := int64(0)
+	if b.last.frac != 0 {
+		bit = 1
+	}
+	low := b.lowered(b.last.whole, b.now-b.last.until) - bit
+	if low < 0 {
+		return false
+	}
+	b.last.until = b.now
+	b.sink(low + bit)
+	return true
+}
+
+// lowered is a whole part less what drains in e us, rounded down.
+func (b *bucketTwin) lowered(whole, e int64) int64 {
+	x := float64(e) * float64(b.units)
+	if x < 1<<53 {
+		p := b.micros
+		return whole - (e*b.units+p-1)/p
+	}
+	return whole - int64(math.Floor(x/float64(b.micros)*1.000000000000001)) - 2
+}
+
+// sink lowers the last dip, and drops those before it that are not below it.
+func (b *bucketTwin) sink(whole int64) {
+	b.last.whole = whole
+	for len(b.dips) > 0 && !b.dips[len(b.dips)-1].below(b.last) {
+		b.dips = b.dips[:len(b.dips)-1]
+	}
+}
+
+func (b *bucketTwin) merges(p place) bool { return p.at == b.now }
+
+func (b *bucketTwin) change(_ *VirtualHold, p place, from, to int64, open bool) int64 {
+	if p.at < b.busy {
+		return 0
+	}
+	if open {
+		b.held = max(b.held-from, 0)
+	}
+	back := from - to
+	if back <= 0 {
+		return 0
+	}
+	b.above()
+	i, least := b.first(p.at)
+	low := least.whole
+	if least.frac > 0 {
+		low--
+	}
+	minus := back
+	if low < back {
+		minus = least.whole // down to nothing, with the fraction
+	}
+	b.used -= minus
+	switch {
+	case i <= len(b.dips):
+		b.lower(i, minus)
+		if low < back {
+			i = 0
+		}
+	case minus < least.whole:
+		b.above()
+	default:
+		b.forgetDips()
+		i = 1
+	}
+	if low >= back {
+		return back
+	}
+	if least.frac > 0 {
+		b.finer(i, least.frac)
+	}
+	return max(low, 0)
+}
+
+// first returns the first dip after a time and its index: that of the last one is
+// the number of the older ones, and one more is what is used now.
+func (b *bucketTwin) first(at int64) (int, dip) {
+	if b.last.at <= at {
+		return len(b.dips) + 1, dip{whole: b.used, frac: b.f}
+	}
+	for i, d := range b.dips {
+		if d.at > at {
+			return i, d
+		}
+	}
+	return len(b.dips), b.last
+}
+
+// lower takes n from dip i and all after it, and drops those before it that are
+// not below it.
+func (b *bucketTwin) lower(i int, n int64) {
+	if i == len(b.dips) {
+		b.sink(b.last.whole - n)
+		return
+	}
+	b.last.whole -= n
+	for k := i; k < len(b.dips); k++ {
+		b.dips[k].whole -= n
+	}
+	j := i
+	for j > 0 && !b.dips[j-1].below(b.dips[i]) {
+		j--
+	}
+	b.dips = slices.Delete(b.dips, j, i)
+}
+
+// finer takes a fraction from dip i and those after, and from what is used.
+func (b *bucketTwin) finer(i int, less int64) {
+	take := func(whole, f *int64) {
+		if *f < less {
+			*f += b.micros
+			*whole++
+		}
+		*f -= less
+	}
+	for k := i; k < len(b.dips); k++ {
+		take(&b.dips[k].whole, &b.dips[k].frac)
+	}
+	if i <= len(b.dips) {
+		take(&b.last.whole, &b.last.frac)
+	}
+	take(&b.used, &b.f)
+}
+
+func (b *bucketTwin) close() {
+	if len(b.dips) > dipsMost {
+		b.squeeze()
+	}
+	b.written = true
+}
+
+// squeeze leaves dipsKept dips at most.
+func (b *bucketTwin) squeeze() {
+	all := append(b.dips, b.last)
+	for share := 0.0625; len(all) > dipsKept && share <= 1; share *= 2 {
+		all = b.joined(all, share)
+	}
+	// Dips near 0 cannot be lowered: the later of two falls to the earlier.
+	for len(all) > dipsKept {
+		at := 0
+		for i := 1; i < len(all)-1; i++ {
+			if all[i+1].whole-all[i].whole < all[at+1].whole-all[at].whole {
+				at = i
+			}
+		}
+		all[at+1].whole, all[at+1].frac = all[at].whole, all[at].frac
+		all = slices.Delete(all, at, at+1)
+	}
+	n := len(all) - 1
+	b.dips, b.last = all[:n], all[n]
+}
+
+// joined is one round over all dips: the older one is, the longer may be what it
+// stands for.
+func (b *bucketTwin) joined(all []dip, share float64) []dip {
+	k := 0
+	for _, d := range all {
+		for k > 0 && !all[k-1].below(d) {
+			k--
+		}
+		if k > 0 && float64(d.until-all[k-1].at) <= float64(b.now-all[k-1].at)*share && b.join(&all[k-1], d) {
+			for k > 1 && !all[k-2].below(all[k-1]) {
+				all[k-2] = all[k-1]
+				k--
+			}
+			continue
+		}
+		all[k] = d
+		k++
+	}
+	return all[:k]
+}
+
+// join lowers a dip by what drained until another, unless it would be below 0.
+func (b *bucketTwin) join(d *dip, with dip) bool {
+	low := b.lowered(d.whole, with.until-d.until)
+	if low < 0 || low < 1 && d.frac > 0 {
+		return false
+	}
+	d.whole, d.until = low, with.until
+	return true
+}

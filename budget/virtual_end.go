@@ -1,0 +1,116 @@
+package budget
+
+// Extend is [Store.Extend]. It reports false for a hold that has expired or was
+// ended; a refusal leaves the hold as it is.
+func (v *Virtual) Extend(now int64, h *VirtualHold, more Amounts) (bool, *ExceededError) {
+	if h.state != holdOpen {
+		return false, nil
+	}
+	grow := make([]int64, len(h.parts))
+	refused := false
+	for i, t := range h.on.twins {
+		l := &h.on.limits[i]
+		if l.Metric != Cost && l.Metric != Tokens {
+			continue
+		}
+		grow[i] = l.Metric.amountOf(more)
+		used, _ := t.at(now)
+		refused = refused || grow[i] > 0 && l.Mode != Shadow && used+grow[i] > l.Shape.Amount
+	}
+	if refused {
+		return true, exceeded(h.on.limits, v.statuses(now, h.on, asks, more), more)
+	}
+	for i, n := range grow {
+		if n > 0 {
+			h.grow(now, i, n)
+		}
+	}
+	h.Max, h.Expected = h.Max.add(more), h.Expected.add(more)
+	return true, nil
+}
+
+// grow adds n to one limit, to the last piece where that is the same place.
+func (h *VirtualHold) grow(now int64, i int, n int64) {
+	t, p := h.on.twins[i], &h.parts[i]
+	t.open(now)
+	if last := &p.list[len(p.list)-1]; t.merges(last.place) {
+		t.charge(h, n, true)
+		last.n += n
+	} else {
+		p.list = append(p.list, piece{t.charge(h, n, true), n})
+	}
+	p.total += n
+	t.close()
+}
+
+// Renew is what a live process does for its open holds; one whose lease has run
+// out is left alone.
+func (v *Virtual) Renew(now int64, h *VirtualHold) {
+	if h.state != holdOpen || h.ends <= now {
+		return
+	}
+	h.ends = now + v.lease
+	for _, t := range h.on.twins {
+		if c, ok := t.(*concurrencyTwin); ok && c.ends[h] > 0 {
+			c.ends[h] = h.ends
+			c.first = min(c.first, h.ends) // the clock may have run backwards
+		}
+	}
+}
+
+// Settle is [Store.Settle]: also of a hold that has expired or was voided. One
+// that is settled stays so.
+func (v *Virtual) Settle(now int64, h *VirtualHold, actual Amounts) {
+	if h.state != holdSettled {
+		v.end(now, h, holdSettled, func(m Metric) int64 { return m.settled(actual) })
+	}
+}
+
+// Void is [Store.Void].
+func (v *Virtual) Void(now int64, h *VirtualHold) {
+	if h.state == holdOpen || h.state == holdExpired {
+		v.end(now, h, holdVoided, func(Metric) int64 { return 0 })
+		for i := range h.parts {
+			h.parts[i] = virtualPart{}
+		}
+	}
+}
+
+// Expire ends a hold whose lease has run out: it is charged so much. It reports
+// whether there was one.
+func (v *Virtual) Expire(now int64, h *VirtualHold, charge Amounts) bool {
+	if h.state != holdOpen || h.ends > now {
+		return false
+	}
+	v.end(now, h, holdExpired, func(m Metric) int64 { return m.settled(charge) })
+	return true
+}
+
+// end moves every limit from what is charged to what is wanted, as regrade in
+// lua/ending.lua.
+func (v *Virtual) end(now int64, h *VirtualHold, state holdState, want func(Metric) int64) {
+	for i, t := range h.on.twins {
+		t.open(now)
+		h.regrade(t, &h.parts[i], want(h.on.limits[i].Metric))
+		t.close()
+	}
+	h.state = state
+}
+
+// regrade: too much goes back, the newest piece first; too little is charged now.
+func (h *VirtualHold) regrade(t twin, p *virtualPart, want int64) {
+	open := h.state == holdOpen
+	back := max(p.total-want, 0)
+	for k := len(p.list) - 1; k >= 0; k-- {
+		from := p.list[k].n
+		to := max(from-back, 0)
+		back -= from - to
+		if open || to < from {
+			p.list[k].n = from - t.change(h, p.list[k].place, from, to, open)
+		}
+	}
+	if want > p.total {
+		t.charge(h, want-p.total, false)
+	}
+	p.total = want
+}

@@ -1,0 +1,113 @@
+package budget
+
+// logTwin is lua/shape_log.lua: an exact window, a part per charge.
+type logTwin struct {
+	width      int64 // us
+	used, held int64
+	last       int64 // time of the last write
+	now, cut   int64 // of open
+	written    bool
+	parts      []*logPart // by time
+}
+
+// logPart is a charge; gone says that it is taken out.
+type logPart struct {
+	at, n int64
+	held  bool
+	gone  bool
+}
+
+func (l *logTwin) clock(now int64) int64 {
+	if !l.written {
+		return now
+	}
+	return max(now, l.last)
+}
+
+func (l *logTwin) at(now int64) (used, held int64) {
+	used, held = l.used, l.held
+	cut := l.clock(now) - l.width
+	for _, p := range l.parts {
+		if p.at > cut {
+			break
+		}
+		if !p.gone {
+			used -= p.n
+			if p.held {
+				held -= p.n
+			}
+		}
+	}
+	return used, held
+}
+
+func (l *logTwin) open(now int64) {
+	l.now = l.clock(now)
+	l.cut = l.now - l.width
+	n := 0
+	for n < len(l.parts) && l.parts[n].at <= l.cut {
+		if p := l.parts[n]; !p.gone {
+			l.used -= p.n
+			if p.held {
+				l.held -= p.n
+			}
+			p.gone = true
+		}
+		n++
+	}
+	l.parts = l.parts[n:]
+}
+
+func (l *logTwin) charge(_ *VirtualHold, n int64, held bool) place {
+	at := place{at: l.now}
+	if n > 0 {
+		at.part = &logPart{at: l.now, n: n, held: held}
+		l.parts = append(l.parts, at.part)
+	}
+	l.used += n
+	if held {
+		l.held += n
+	}
+	return at
+}
+
+func (*logTwin) merges(place) bool { return false }
+
+func (l *logTwin) change(_ *VirtualHold, p place, from, to int64, open bool) int64 {
+	if from == 0 || !l.written || p.at <= l.cut || p.part == nil || p.part.gone {
+		return 0
+	}
+	p.part.n, p.part.held, p.part.gone = to, false, to == 0
+	l.used -= from - to
+	if open {
+		l.held -= from
+	}
+	return from - to
+}
+
+// lookMost is how many parts look walks, as its script does.
+const lookMost = 1000
+
+func (l *logTwin) look(now, excess int64) (resets, frees int64) {
+	if used, _ := l.at(now); used == 0 {
+		return 0, 0
+	}
+	cut := int64(0)
+	if l.written {
+		cut = l.clock(now) - l.width
+	}
+	gone, walked := int64(0), 0
+	for _, p := range l.parts {
+		if p.gone {
+			continue
+		}
+		resets = p.at + l.width
+		if p.at > cut && gone < excess && walked < lookMost {
+			gone, walked = gone+p.n, walked+1
+			frees = resets
+		}
+	}
+	return resets, frees
+}
+
+func (l *logTwin) close() { l.last, l.written = l.now, true }
