@@ -1,5 +1,5 @@
--- cancel: ends a waiting job, or tells the worker of a running one. Needs
--- time, flows, jobs.
+-- cancel: ends a waiting job, or tells the worker of a claimed one, which ends
+-- it when the claim comes back. Needs time, flows, jobs.
 -- KEYS 1-23 pool  24 job
 -- ARGV 1 now  2 id  3 why: cancelled (asked), caller_gone, expired  4 org ("" = any)  5 result TTL ms
 --      6 channel of the pool's workers
@@ -12,6 +12,7 @@ if not job[1] or (ARGV[4] ~= '' and job[2] ~= ARGV[4]) then
 end
 if terminal(job[1]) then return job[1] end
 if flow_drop(P, tonumber(job[3]), member_of(id, job[2], job[5], job[6], job[7], job[8])) then
+  if redis.call('HEXISTS', P.cancels, id) == 1 then why = cancel_code(P, id) end -- asked of a worker that died
   local state = why == 'expired' and 'expired' or 'cancelled'
   job_end(P, key, id, now_us(ARGV[1]), state, ARGV[5], { 'code', why })
   return 'ended ' .. state

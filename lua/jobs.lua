@@ -24,13 +24,17 @@ local function claim_drop(P, id)
   redis.call('ZREM', P.slots, id)
 end
 
--- claims_reap puts jobs of dead workers back; at most `most` of them.
+-- claims_reap puts jobs of dead workers back; at most `most` of them. One that
+-- was cancelled meanwhile is due: its turn may be far away (cancel ends it).
 local function claims_reap(P, now, most)
   local ids = redis.call('ZRANGEBYSCORE', P.claims, '-inf', int(now), 'LIMIT', 0, most)
   for _, id in ipairs(ids) do
     local claim = claim_of(P, id)
     claim_drop(P, id)
-    if claim then flow_put(P, claim.class, claim.member) end
+    if claim then
+      flow_put(P, claim.class, claim.member)
+      if redis.call('HEXISTS', P.cancels, id) == 1 then redis.call('ZADD', P.due, 0, id) end
+    end
   end
   return #ids
 end

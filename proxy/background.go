@@ -147,21 +147,9 @@ func (s *Server) recorded(ctx context.Context, job *queue.Job) ([]byte, error) {
 // cancelBackground cancels a job and waits a moment for one that runs, so that
 // its caller sees the end of it. One that has ended stays as it is.
 func (s *Server) cancelBackground(x *exchange, r *http.Request, job *queue.Job) error {
-	ctx, cancel := context.WithTimeout(r.Context(), storeTimeout)
-	defer cancel()
-	job, err := s.queue.Cancel(ctx, job.Org, job.ID)
+	job, err := s.cancelled(r.Context(), job)
 	if err != nil {
-		return unavailable(err)
-	}
-	if !job.State.Terminal() {
-		watch := s.queue.Follow(job)
-		defer watch.Close()
-		for err == nil { // until io.EOF at the job's end, or out of time
-			_, err = watch.Next(ctx)
-		}
-		if job, err = s.queue.Job(r.Context(), job.Org, job.ID); err != nil {
-			return unavailable(err)
-		}
+		return err
 	}
 	body, err := s.response(r.Context(), job)
 	if err != nil {
@@ -172,15 +160,8 @@ func (s *Server) cancelBackground(x *exchange, r *http.Request, job *queue.Job) 
 
 // deleteBackground forgets a response, and cancels it if it is still made.
 func (s *Server) deleteBackground(x *exchange, r *http.Request, job *queue.Job) error {
-	ctx, cancel := context.WithTimeout(r.Context(), storeTimeout)
-	defer cancel()
-	if _, err := s.queue.Cancel(ctx, job.Org, job.ID); err != nil {
-		return unavailable(err)
-	}
-	watch := s.queue.Follow(job)
-	defer watch.Close()
-	for err := error(nil); err == nil; {
-		_, err = watch.Next(ctx)
+	if _, err := s.cancelled(r.Context(), job); err != nil {
+		return err
 	}
 	if err := s.queue.Erase(r.Context(), job.Org, job.ID); err != nil {
 		return unavailable(err)

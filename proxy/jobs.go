@@ -19,6 +19,7 @@ type jobView struct {
 	ID         string      `json:"id"`
 	Object     string      `json:"object"`
 	Status     queue.State `json:"status"`
+	Cancelling bool        `json:"cancelling,omitempty"`
 	Endpoint   string      `json:"endpoint"`
 	Model      string      `json:"model"`
 	Created    int64       `json:"created_at"`
@@ -45,7 +46,7 @@ type viewError struct {
 // view describes a job, with its place in the queue while it waits.
 func (s *Server) view(ctx context.Context, j *queue.Job) jobView {
 	v := jobView{
-		ID: j.ID, Object: "job", Status: j.State, Endpoint: "/v1" + j.Endpoint.Path(), Model: j.Model,
+		ID: j.ID, Object: "job", Status: j.State, Cancelling: j.Cancelling, Endpoint: "/v1" + j.Endpoint.Path(), Model: j.Model,
 		Created: j.Created.Unix(), Started: unix(j.Started), Finished: unix(j.Finished), Expires: unix(j.Deadline),
 		Attempts: j.Attempt, Estimate: usd(int64(j.Cost)),
 	}
@@ -173,19 +174,33 @@ func (s *Server) listJobs(x *exchange, r *http.Request, _ string) error {
 	return x.json(http.StatusOK, list)
 }
 
-// cancelJob cancels a waiting job at once and asks a running one to stop.
-// A job that has ended already is returned as it is.
+// cancelJob cancels a waiting job at once, and shows one that a worker holds as
+// it is after a moment: cancelled, or still cancelling. A job that has ended
+// already is returned as it is.
 func (s *Server) cancelJob(x *exchange, r *http.Request, id string) error {
 	job, err := s.ownJob(r.Context(), x, id)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), storeTimeout)
-	defer cancel()
-	if job, err = s.queue.Cancel(ctx, job.Org, job.ID); err != nil {
-		return unavailable(err)
+	if job, err = s.cancelled(r.Context(), job); err != nil {
+		return err
 	}
-	return x.json(http.StatusOK, s.view(ctx, job))
+	return x.json(http.StatusOK, s.view(r.Context(), job))
+}
+
+// cancelled cancels a job and gives a worker that holds it a moment to stop, so
+// that the caller sees the end of it.
+func (s *Server) cancelled(ctx context.Context, job *queue.Job) (*queue.Job, error) {
+	ask, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	job, err := s.queue.Cancel(ask, job.Org, job.ID)
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	wait, stop := context.WithTimeout(ctx, s.stopWait)
+	defer stop()
+	job, err = s.queue.Ended(wait, job)
+	return job, unavailable(err)
 }
 
 // jobResult hands out the stored answer, as the caller would have got it live.

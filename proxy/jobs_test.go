@@ -158,3 +158,53 @@ func TestErrorTable(t *testing.T) {
 		t.Errorf("%+v", e)
 	}
 }
+
+// TestCancelOfAClaimedJob: whoever cancels a job that a worker is just trying
+// sees it cancelled, and while the worker cannot be stopped that it will be.
+func TestCancelOfAClaimedJob(t *testing.T) {
+	r := newRig(t, queue.Pool{}, nil)
+	claimed, stuck, back := make(chan string, 2), make(chan bool, 2), make(chan struct{})
+	r.worker(func(ctx context.Context, c *queue.Claim) queue.Verdict {
+		claimed <- c.Job.ID
+		if <-ctx.Done(); <-stuck {
+			<-back
+		}
+		return queue.Verdict{Kind: queue.Park, Wait: time.Hour, Unused: true}
+	})
+	cancel := func() jobView {
+		t.Helper()
+		if a := r.chat(prompt("hi", `"max_tokens":5`), "Prefer", "respond-async"); a.status != 202 {
+			t.Fatalf("%d %s", a.status, a.body)
+		}
+		var j jobView
+		a := r.call("POST", "/v1/jobs/"+<-claimed+"/cancel", "")
+		if err := json.Unmarshal([]byte(a.body), &j); err != nil || a.status != 200 {
+			t.Fatalf("%d %s", a.status, a.body)
+		}
+		return j
+	}
+	ended := func(j jobView) {
+		t.Helper()
+		for deadline := time.Now().Add(time.Minute); j.Status != queue.Cancelled; time.Sleep(10 * time.Millisecond) {
+			if !j.Cancelling || time.Now().After(deadline) {
+				t.Fatalf("%+v", j)
+			}
+			if err := json.Unmarshal([]byte(r.call("GET", "/v1/jobs/"+j.ID, "").body), &j); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	r.proxy.stopWait = time.Minute
+	stuck <- false
+	if j := cancel(); j.Status != queue.Cancelled || j.Cancelling {
+		t.Errorf("%+v", j)
+	}
+	r.proxy.stopWait = time.Millisecond
+	stuck <- true
+	j := cancel()
+	if j.Status != queue.Queued || !j.Cancelling {
+		t.Errorf("%+v", j)
+	}
+	close(back)
+	ended(j)
+}

@@ -83,6 +83,7 @@ type Server struct {
 	puts      chan struct{}   // one place for every put under way
 	drained   context.Context // ends when the process shuts down
 	drain     context.CancelFunc
+	stopWait  time.Duration // how long a cancel waits for the job's worker
 	metrics   *metrics
 	log       *slog.Logger
 }
@@ -93,7 +94,7 @@ func New(o Options) *Server {
 	s := &Server{
 		opts: o, guard: o.Guard, queue: o.Queue, rejoin: o.Rejoin, log: o.Log,
 		failures: failures{ips: map[netip.Addr]*failure{}}, puts: make(chan struct{}, maxPuts),
-		metrics: newMetrics(o.Metrics),
+		stopWait: storeTimeout, metrics: newMetrics(o.Metrics),
 	}
 	s.drained, s.drain = context.WithCancel(context.Background()) //nolint:forbidigo // it is nobody's call
 	s.directory.Store(o.Directory)

@@ -79,6 +79,8 @@ type Job struct {
 	// State, and Code why a job ended that did not succeed.
 	State State
 	Code  string
+	// Cancelling: it has not ended, but was told to; see Queue.Cancel.
+	Cancelling bool
 	// Attempt numbers the latest start; dead attempts keep their number. Tries
 	// counts the starts that count against Options.MaxAttempts.
 	Attempt, Tries int

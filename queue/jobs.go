@@ -46,18 +46,23 @@ func (q *Queue) load(ctx context.Context, p *pool, id string) (*Job, error) {
 func (p *pool) read(ctx context.Context, pipe redis.Pipeliner, id string) func() (*Job, error) {
 	record := pipe.HGetAll(ctx, jobKey(p.ID, id))
 	claimed := pipe.HExists(ctx, p.keys[3], id)
+	cancelled := pipe.HExists(ctx, p.keys[10], id)
 	return func() (*Job, error) {
 		j, err := decodeJob(p.ID, id, record.Val())
 		if j != nil && j.State == Running && !claimed.Val() {
 			j.State = Queued
 		}
+		if j != nil {
+			j.Cancelling = cancelled.Val() && !j.State.Terminal()
+		}
 		return j, err
 	}
 }
 
-// Cancel ends a waiting job of the org at once and tells the worker of a
-// running one, which then ends it. It returns the job as it is afterwards; a
-// job that had ended stays as it was.
+// Cancel ends a waiting job of the org at once and tells the worker that holds a
+// claim on one, running or about to: the job is then Cancelling, and ends when
+// the claim does. It never waits or runs again. It returns the job as it is
+// afterwards; a job that had ended stays as it was. See Ended.
 func (q *Queue) Cancel(ctx context.Context, org, id string) (*Job, error) {
 	p := q.codes[idCode(id)]
 	if p == nil || org == "" {
@@ -69,7 +74,34 @@ func (q *Queue) Cancel(ctx context.Context, org, id string) (*Job, error) {
 	return q.Job(ctx, org, id)
 }
 
-// cancel ends a waiting job, or tells the worker of a running one, for a reason
+// Ended waits until a job has ended, or ctx is done, and returns it as it was
+// last seen. The error is of Redis or ErrNotFound, never for a job that goes on.
+func (q *Queue) Ended(ctx context.Context, j *Job) (*Job, error) {
+	wake, leave := q.hub.listen(jobChannel(j.ID), 1)
+	defer leave()
+	poll := time.NewTicker(pollEvery)
+	defer poll.Stop()
+	for !j.State.Terminal() {
+		now, err := q.Job(ctx, j.Org, j.ID)
+		switch {
+		case ctx.Err() != nil:
+			return j, nil
+		case err != nil:
+			return nil, err
+		case now.State.Terminal():
+			return now, nil
+		}
+		j = now
+		select {
+		case <-ctx.Done():
+		case <-wake:
+		case <-poll.C:
+		}
+	}
+	return j, nil
+}
+
+// cancel ends a waiting job, or tells the worker of a claimed one, for a reason
 // of cancel.lua; of any org if org is empty.
 func (q *Queue) cancel(ctx context.Context, p *pool, id, why, org string) error {
 	reply, err := q.eval(ctx, "cancel", cancelScript, p.with(jobKey(p.ID, id)),

@@ -57,6 +57,80 @@ func TestCancelWaitingAndRunning(t *testing.T) {
 	}
 }
 
+// A cancel while a worker holds the job takes effect however the claim comes
+// back, and even if it never does.
+func TestCancelOfAClaim(t *testing.T) {
+	hour := Verdict{Kind: Park, Wait: time.Hour, Unused: true}
+	for name, comeBack := range map[string]func(e *env, c, other *Claim){
+		"parked":   func(e *env, c, _ *Claim) { _ = c.conclude(e.t.Context(), hour) },
+		"requeued": func(e *env, c, _ *Claim) { _ = c.conclude(e.t.Context(), Verdict{Kind: Requeue, Unused: true}) },
+		"started":  func(e *env, c, _ *Claim) { _ = c.Start(e.t.Context()) },
+		"no verdict": func(e *env, c, _ *Claim) {
+			_ = c.conclude(e.t.Context(), Verdict{Wait: time.Second})
+		},
+		"dead worker, parked flow": func(e *env, _, other *Claim) {
+			if err := other.conclude(e.t.Context(), hour); err != nil {
+				e.t.Fatal(err)
+			}
+			e.at(simStart + e.opts.Lease + time.Second)
+			if got := e.claim("p", 1); len(got) != 0 { // it reaps the dead claim
+				e.t.Fatalf("claimed %s of a parked flow", got[0].id)
+			}
+			e.endOverdue(e.t.Context())
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := newEnv(t, Options{}, Pool{ID: "p"})
+			ctx := t.Context()
+			e.at(simStart)
+			j := e.put(e.job("p", "acme", "ann", Async, 10))
+			other := e.put(e.job("p", "acme", "ann", Async, 10))
+			c, d := e.claimOne("p", j), e.claimOne("p", other)
+			if got, err := e.Cancel(ctx, "acme", j.ID); err != nil || got.State.Terminal() || !got.Cancelling {
+				t.Fatalf("cancel of a claimed job: %+v, %v", got, err)
+			}
+			if got, err := e.Job(ctx, "acme", other.ID); err != nil || got.Cancelling {
+				t.Fatalf("the other job: %+v, %v", got, err)
+			}
+			comeBack(e, c, d)
+			got, err := e.Job(ctx, "acme", j.ID)
+			if err != nil || got.State != Cancelled || got.Cancelling || got.Code != "cancelled" {
+				t.Errorf("job is %+v, %v", got, err)
+			}
+			if n := e.rdb.HLen(ctx, e.pools["p"].keys[10]).Val(); n != 0 {
+				t.Errorf("%d cancels still asked for", n)
+			}
+		})
+	}
+}
+
+// Ended returns the end of a job that its worker gives back after a cancel, and
+// the job as it is when there is no time left.
+func TestEnded(t *testing.T) {
+	e := newEnv(t, Options{Lease: 10 * time.Minute}, Pool{ID: "p"})
+	claimed, back := make(chan struct{}), make(chan struct{})
+	e.run(func(ctx context.Context, _ *Claim) Verdict {
+		close(claimed)
+		<-back
+		return Verdict{Kind: Park, Wait: time.Hour, Unused: true}
+	}, WorkerOptions{})
+	j := e.put(e.job("p", "acme", "ann", Async, 10))
+	<-claimed
+	j, err := e.Cancel(t.Context(), "acme", j.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	none, stop := context.WithCancel(t.Context())
+	stop()
+	if got, err := e.Ended(none, j); err != nil || got.State != Queued || !got.Cancelling {
+		t.Errorf("without time: %+v, %v", got, err)
+	}
+	close(back)
+	if got, err := e.Ended(t.Context(), j); err != nil || got.State != Cancelled {
+		t.Errorf("job is %+v, %v", got, err)
+	}
+}
+
 func TestPresenceAndDeadline(t *testing.T) {
 	e := newEnv(t, Options{}, Pool{ID: "p", MaxAge: time.Minute, RPM: 100})
 	ctx := t.Context()

@@ -185,17 +185,28 @@ func jobsGetCommand() *cobra.Command {
 		})
 }
 
+// cancelPatience is for the workers of all jobs named to stop them.
+const cancelPatience = 3 * time.Second
+
 func jobsCancelCommand() *cobra.Command {
-	return jobsSub("cancel ID...", "Cancel jobs: waiting ones at once, running ones are told", "  llmguard jobs list --status queued --user bob -o json | jq -r '.[].id' | xargs llmguard jobs cancel",
+	return jobsSub("cancel ID...", "Cancel jobs: waiting ones at once, running ones as soon as they stop", "  llmguard jobs list --status queued --user bob -o json | jq -r '.[].id' | xargs llmguard jobs cancel",
 		cobra.MinimumNArgs(1), plainFormats, func(c *cobra.Command, f *usageFlags, o *office, args []string) error {
-			out := []jobLine{}
-			for _, id := range args {
+			jobs := make([]*queue.Job, len(args))
+			for i, id := range args {
 				j, err := o.find(c.Context(), id)
 				if err != nil {
 					return err
 				}
-				if j, err = o.Cancel(c.Context(), j.Org, j.ID); err != nil {
+				if jobs[i], err = o.Cancel(c.Context(), j.Org, j.ID); err != nil {
 					return err
+				}
+			}
+			ctx, stop := context.WithTimeout(c.Context(), cancelPatience)
+			defer stop()
+			out := []jobLine{}
+			for _, j := range jobs {
+				if ended, err := o.Ended(ctx, j); err == nil {
+					j = ended
 				}
 				out = append(out, lineOf(j))
 			}

@@ -14,6 +14,7 @@ import (
 type jobLine struct {
 	ID       string       `json:"id"`
 	State    queue.State  `json:"status"`
+	Stopping bool         `json:"cancelling,omitempty"`
 	Pool     string       `json:"pool"`
 	Class    string       `json:"class"`
 	Org      string       `json:"org"`
@@ -40,7 +41,7 @@ type jobLine struct {
 
 func lineOf(j *queue.Job) jobLine {
 	l := jobLine{
-		ID: j.ID, State: j.State, Pool: j.Pool, Class: j.Class.String(), Org: j.Org, User: j.User, Key: j.Key,
+		ID: j.ID, State: j.State, Stopping: j.Cancelling, Pool: j.Pool, Class: j.Class.String(), Org: j.Org, User: j.User, Key: j.Key,
 		Model: j.Model, Endpoint: string(j.Endpoint), Stream: j.Stream, Tokens: j.Tokens, Bytes: j.Bytes, Attempts: j.Attempt,
 		Created: j.Created.UTC(), Started: moment(j.Started), Finished: moment(j.Finished), Deadline: moment(j.Deadline),
 		Estimate: j.Cost, Charged: j.Charged, Status: j.Status, Code: j.Code,
@@ -67,6 +68,14 @@ func (l *jobLine) cost() string {
 	return l.Estimate.String()
 }
 
+// note is why a job ended, or that it is about to.
+func (l *jobLine) note() string {
+	if l.Stopping {
+		return "cancelling"
+	}
+	return printable(l.Code)
+}
+
 func jobTable(w io.Writer, jobs []jobLine) error {
 	if len(jobs) == 0 {
 		return nil
@@ -77,7 +86,7 @@ func jobTable(w io.Writer, jobs []jobLine) error {
 	}
 	for i := range jobs {
 		l := &jobs[i]
-		g.add(l.ID, string(l.State), aged(time.Since(l.Created)), l.Pool, l.Class, l.Org, l.User, printable(l.Model), strconv.Itoa(l.Attempts), l.cost(), printable(l.Code))
+		g.add(l.ID, string(l.State), aged(time.Since(l.Created)), l.Pool, l.Class, l.Org, l.User, printable(l.Model), strconv.Itoa(l.Attempts), l.cost(), l.note())
 	}
 	return g.write(w)
 }
@@ -103,7 +112,7 @@ func jobDetails(w io.Writer, l *jobLine) error {
 		}
 	}
 	g.add("job", l.ID)
-	g.add("status", string(l.State))
+	g.add("status", string(l.State)+map[bool]string{true: ", cancelling"}[l.Stopping])
 	if l.Ahead != nil {
 		g.add("ahead", fmt.Sprintf("%d, about %s", *l.Ahead, time.Duration(*l.ETA)*time.Second))
 	}
