@@ -24,21 +24,21 @@ import (
 // read-only when sharing it between goroutines.
 type Config struct {
 	// Listen is the address callers reach, host:port.
-	Listen string `yaml:"listen" default:"127.0.0.1:8080" kind:"address"`
+	Listen string `yaml:"listen" default:"127.0.0.1:8080" kind:"address" reload:"restart"`
 	// Admin is the listener for operators: health, metrics, administration.
-	Admin Admin `yaml:"admin"`
+	Admin Admin `yaml:"admin" reload:"restart"`
 	// Redis is where limits, jobs and the ledger live. Without it, `dev` brings
 	// its own store; `serve` and `worker` refuse to start.
-	Redis Redis `yaml:"redis"`
+	Redis Redis `yaml:"redis" reload:"restart"`
 	// Auth says how callers' keys are hashed.
 	Auth Auth `yaml:"auth"`
 	// TrustedProxies are the addresses (10.0.0.7 or 10.0.0.0/8) whose
 	// X-Forwarded-For is believed. Empty: nobody's is.
-	TrustedProxies []netip.Prefix `yaml:"trusted_proxies"`
+	TrustedProxies []netip.Prefix `yaml:"trusted_proxies" reload:"restart"`
 	// Requests bounds what one request may look like.
-	Requests Requests `yaml:"requests"`
+	Requests Requests `yaml:"requests" reload:"restart"`
 	// Timeouts of the listener callers reach, and of shutting down.
-	Timeouts Timeouts `yaml:"timeouts"`
+	Timeouts Timeouts `yaml:"timeouts" reload:"restart"`
 	// Store says what happens when Redis cannot be asked.
 	Store Store `yaml:"store"`
 	// KillSwitch overrides the modes of all limits and spend caps at once. off: limits work as
@@ -64,21 +64,22 @@ type Config struct {
 	// Orgs are the tenants, with their limits, users and keys.
 	Orgs []Org `yaml:"orgs,required"`
 	// Ledger is the record of what every call was charged.
-	Ledger Ledger `yaml:"ledger"`
+	Ledger Ledger `yaml:"ledger" reload:"restart"`
 	// Queue bounds the calls that wait.
 	Queue Queue `yaml:"queue"`
 	// Files are what callers upload and batches put out. Without a place for them
 	// neither the Files nor the Batch API is served.
-	Files Files `yaml:"files"`
+	Files Files `yaml:"files" reload:"restart"`
 	// Batches bounds the Batch API.
-	Batches Batches `yaml:"batches"`
+	Batches Batches `yaml:"batches" reload:"restart"`
 	// Webhooks bounds what may be told to whom, for all orgs.
-	Webhooks Webhooks `yaml:"webhooks"`
+	Webhooks Webhooks `yaml:"webhooks" reload:"restart"`
 	// Log is what is written to standard error.
 	Log Log `yaml:"log"`
 
-	// Name is the file's name as given to Load or Parse.
-	Name string `yaml:"-"`
+	// Name is the file's name as given to Load or Parse, Sum the SHA-256 of its text.
+	Name string   `yaml:"-"`
+	Sum  [32]byte `yaml:"-"`
 }
 
 // Admin is the operators' listener. It never serves models, and the callers'
@@ -187,22 +188,22 @@ type Store struct {
 	// away, of each limit of orgs with local, and of each pool's quota: 10%.
 	// With at most 100% divided by the number of proxies, all of them together
 	// let through no more than a limit; what was used before they do not know.
-	LocalShare Percent `yaml:"local_share" default:"10%"`
+	LocalShare Percent `yaml:"local_share" default:"10%" reload:"restart"`
 	// Deadline is how long one call waits for Redis before OnFailure applies.
-	Deadline time.Duration `yaml:"deadline" default:"250ms"`
+	Deadline time.Duration `yaml:"deadline" default:"250ms" reload:"restart"`
 	// HoldLease is how long the money of a call stays held after its process
 	// died; then it is charged in full, as an estimate. At least 3s. Give all
 	// processes the same.
-	HoldLease time.Duration `yaml:"hold_lease" default:"60s"`
+	HoldLease time.Duration `yaml:"hold_lease" default:"60s" reload:"restart"`
 	// JournalDir is a directory on a disk that outlives the process, for what
 	// cannot be written to Redis just now: ends of calls, and calls admitted
 	// without it. It is made with mode 0700; processes may share it. Left out:
 	// they are kept in memory, and calls whose process dies too are charged
 	// what was held.
-	JournalDir string `yaml:"journal_dir"`
+	JournalDir string `yaml:"journal_dir" reload:"restart"`
 	// JournalMax bounds the journal of each process; one call takes about 1 KB.
 	// The file may take twice as much.
-	JournalMax Size `yaml:"journal_max" default:"64MiB"`
+	JournalMax Size `yaml:"journal_max" default:"64MiB" reload:"restart"`
 }
 
 // Ledger says where the ledger's entries go. They are in Redis for up to 90 days
@@ -224,18 +225,18 @@ type Ledger struct {
 type Queue struct {
 	// ResultTTL is how long a finished job and its result stay readable, and
 	// an Idempotency-Key leads to its answer.
-	ResultTTL time.Duration `yaml:"result_ttl" default:"1d"`
+	ResultTTL time.Duration `yaml:"result_ttl" default:"1d" reload:"restart"`
 	// Lease is how long a job stays with a worker that has stopped answering.
-	Lease time.Duration `yaml:"lease" default:"30s"`
+	Lease time.Duration `yaml:"lease" default:"30s" reload:"restart"`
 	// Shutdown is how long a stopping worker lets its jobs go on before it
 	// puts them back.
-	Shutdown time.Duration `yaml:"shutdown" default:"30s"`
+	Shutdown time.Duration `yaml:"shutdown" default:"30s" reload:"restart"`
 	// Hold is how long a plain (not streaming) caller's connection is kept
 	// silent before it gets 429 with Retry-After. Node clients give up at 300 s
 	// on their own.
-	Hold time.Duration `yaml:"hold" default:"280s"`
+	Hold time.Duration `yaml:"hold" default:"280s" reload:"restart"`
 	// KeepAlive is the pause between the newlines a waiting stream gets.
-	KeepAlive time.Duration `yaml:"keep_alive" default:"15s"`
+	KeepAlive time.Duration `yaml:"keep_alive" default:"15s" reload:"restart"`
 	// SealKeys encrypt the bodies and answers of jobs in Redis (AES-256-GCM). The
 	// first seals, all open: put a new one in front, and drop an old one when
 	// max_age and result_ttl have passed. Left out: they are kept as they are.
@@ -312,5 +313,5 @@ type Batches struct {
 // Log is the log's level and form. Prompts, answers and keys are never logged.
 type Log struct {
 	Level  string `yaml:"level" default:"info" enum:"debug,info,warn,error"`
-	Format string `yaml:"format" default:"json" enum:"json,text"`
+	Format string `yaml:"format" default:"json" enum:"json,text" reload:"restart"`
 }

@@ -2,6 +2,7 @@ package config
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"errors"
 	"flag"
 	"fmt"
@@ -105,6 +106,7 @@ func TestDefaults(t *testing.T) {
 	cfg := mustParse(t, minimal)
 	want := &Config{
 		Name:       "llmguard.yaml",
+		Sum:        sha256.Sum256([]byte(minimal)),
 		Listen:     "127.0.0.1:8080",
 		Admin:      Admin{Listen: "127.0.0.1:9090"},
 		Redis:      Redis{Mode: "single"},

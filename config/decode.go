@@ -26,6 +26,7 @@ type field struct {
 	enum     []string // allowed texts
 	kind     string   // "id" or "address" of a text, "list" or "mapping" of a Raw
 	zero     bool     // 0 is a meaningful number
+	restart  bool     // changes take effect at the next start only
 }
 
 var fieldCache sync.Map // reflect.Type -> []field
@@ -48,6 +49,7 @@ func fieldsOf(t reflect.Type) []field {
 			def:      f.Tag.Get("default"),
 			kind:     f.Tag.Get("kind"),
 			zero:     f.Tag.Get("min") == "0",
+			restart:  f.Tag.Get("reload") == "restart",
 		}
 		if enum := f.Tag.Get("enum"); enum != "" {
 			fd.enum = strings.Split(enum, ",")

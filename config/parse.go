@@ -2,6 +2,7 @@ package config
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"os"
@@ -34,7 +35,7 @@ func Load(path string) (*Config, error) {
 // holds everything that is wrong; the Config is nil then.
 func Parse(name string, data []byte, getenv func(string) (string, bool)) (*Config, error) {
 	d := &document{name: name, getenv: getenv, marks: map[string]mark{}, anchors: map[string]ast.Node{}}
-	cfg := &Config{Name: name}
+	cfg := &Config{Name: name, Sum: sha256.Sum256(data)}
 	setDefaults(reflect.ValueOf(cfg).Elem())
 	if root := d.root(data); root != nil {
 		d.section("", root, reflect.ValueOf(cfg).Elem())

@@ -19,6 +19,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/proxy"
@@ -164,6 +165,7 @@ func metrics(t *testing.T) map[string][]string {
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}) // never asked
 	t.Cleanup(func() { _ = rdb.Close() })
 	d := described{map[string][]string{}}
+	config.NewMetrics(d)
 	store := budget.New(rdb, budget.Options{Metrics: d})
 	if err := budget.RegisterCaps(t.Context(), d, store, func() []budget.Cap { return nil }); err != nil {
 		t.Fatal(err)

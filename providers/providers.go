@@ -136,12 +136,38 @@ func (s *Set) Get(id string) *Provider {
 	return nil
 }
 
+// Adopt takes over the connections of an older set's providers that are reached
+// the same way; call it before the set is used. What it returns drops the idle
+// connections that were not taken over; calls under way keep theirs.
+func (s *Set) Adopt(old *Set) (drop func()) {
+	kept := map[*Provider]bool{}
+	for _, p := range s.list {
+		before := old.Get(p.ID)
+		if before != nil && before.BaseURL.Scheme == p.BaseURL.Scheme && before.BaseURL.Host == p.BaseURL.Host &&
+			before.ConnectTimeout == p.ConnectTimeout && before.HeaderTimeout == p.HeaderTimeout {
+			p.transport = before.transport
+			kept[before] = true
+		}
+	}
+	return func() {
+		for _, p := range old.list {
+			if !kept[p] {
+				p.closeIdle()
+			}
+		}
+	}
+}
+
 // Close drops idle connections.
 func (s *Set) Close() {
 	for _, p := range s.list {
-		if t, ok := p.transport.(interface{ CloseIdleConnections() }); ok {
-			t.CloseIdleConnections()
-		}
+		p.closeIdle()
+	}
+}
+
+func (p *Provider) closeIdle() {
+	if t, ok := p.transport.(interface{ CloseIdleConnections() }); ok {
+		t.CloseIdleConnections()
 	}
 }
 

@@ -31,7 +31,7 @@ func (q *Queue) Announce(ctx context.Context, fn func(context.Context, Ending) e
 	tick := time.NewTicker(announceEvery)
 	defer tick.Stop()
 	for {
-		for _, p := range q.pools {
+		for _, p := range q.pools() {
 			if err := q.announce(ctx, p, fn); err != nil && ctx.Err() == nil {
 				q.log.WarnContext(ctx, "ends of jobs not announced; they are again", "pool", p.ID, "err", err)
 			}

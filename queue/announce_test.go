@@ -19,7 +19,7 @@ func (e *env) noticed(notice string) *Job {
 func (e *env) ends(fail error) []Ending {
 	e.t.Helper()
 	var got []Ending
-	if err := e.announce(e.t.Context(), e.pools["p"], func(_ context.Context, end Ending) error {
+	if err := e.announce(e.t.Context(), e.pools()["p"], func(_ context.Context, end Ending) error {
 		got = append(got, end)
 		return fail
 	}); err != nil {

@@ -15,7 +15,7 @@ func TestLiveCallsLeaveTheBacklogItsShare(t *testing.T) {
 	for range 300 {
 		e.put(e.job("p", "acme", "ann", Async, 2000))
 	}
-	pc := newPacer(e.Queue, e.pools["p"], 1)
+	pc := newPacer(e.Queue, e.pools()["p"], 1)
 	next := now
 	var live, jobs int64
 	var log []booked

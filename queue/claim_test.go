@@ -78,7 +78,7 @@ func TestAcquireReplaysItsReply(t *testing.T) {
 	for range 4 {
 		e.put(e.job("p", "acme", "ann", Async, 10))
 	}
-	pc := newPacer(e.Queue, e.pools["p"], 1)
+	pc := newPacer(e.Queue, e.pools()["p"], 1)
 	first, err := pc.acquire(t.Context(), 2)
 	if err != nil {
 		t.Fatal(err)

@@ -47,7 +47,7 @@ const (
 // that exists always has both. The jobs of batches are in no list: their batch
 // is.
 func (q *Queue) writeBody(ctx context.Context, p *pool, j *Job, body []byte) error {
-	sealed := q.opts.Seal.Seal(body, j.Org, bodyKey(j.ID))
+	sealed := q.seal().Seal(body, j.Org, bodyKey(j.ID))
 	var cmds []redis.Cmder
 	add := func(pipe redis.Pipeliner) { cmds = addBody(ctx, pipe, p, j, sealed) }
 	if len(body) > bodySmall { // it keeps nobody waiting
@@ -113,7 +113,7 @@ func (q *Queue) Body(ctx context.Context, j *Job) ([]byte, error) {
 }
 
 func (q *Queue) openBody(j *Job, body []byte) ([]byte, error) {
-	plain, err := q.opts.Seal.Open(body, j.Org, bodyKey(j.ID))
+	plain, err := q.seal().Open(body, j.Org, bodyKey(j.ID))
 	if err != nil {
 		return nil, fmt.Errorf("queue: body of %s: %w", j.ID, err)
 	}
@@ -140,11 +140,11 @@ func endEntry(ok bool, v Verdict) []any {
 
 // sealed is the entry as it is kept.
 func (q *Queue) sealed(org, key string, e entry) []any {
-	if q.opts.Seal == nil || e.values[1] != "b" {
+	if q.seal() == nil || e.values[1] != "b" {
 		return e.values
 	}
 	data, _ := e.values[3].([]byte)
-	return []any{"k", "b", "x", q.opts.Seal.Seal(data, org, key, itoa(e.n)+"-0")}
+	return []any{"k", "b", "x", q.seal().Seal(data, org, key, itoa(e.n)+"-0")}
 }
 
 // appendOutput appends entries and wakes the watchers. Entries that are there
@@ -200,7 +200,7 @@ func (q *Queue) openBytes(org, key string, m redis.XMessage) ([]byte, error) {
 		return []byte(plain), nil
 	}
 	text, _ := m.Values["x"].(string)
-	plain, err := q.opts.Seal.Open([]byte(text), org, key, m.ID)
+	plain, err := q.seal().Open([]byte(text), org, key, m.ID)
 	if err != nil {
 		return nil, fmt.Errorf("queue: output %s: %w", key, err)
 	}

@@ -49,7 +49,7 @@ func (q *Queue) DeadLetters(ctx context.Context, poolID, after string, limit int
 // back as Async, because nobody waits for it any more. Errors are ErrNotFound
 // (also when the body is gone), ErrNotDead, *FullError, or of Redis.
 func (q *Queue) Replay(ctx context.Context, id string) (*Job, error) {
-	p := q.codes[idCode(id)]
+	p := q.codes()[idCode(id)]
 	if p == nil {
 		return nil, ErrNotFound
 	}
@@ -113,7 +113,7 @@ func (q *Queue) forgetDead(ctx context.Context, p *pool, id string) error {
 // keepBody lets a dead letter's body live as long as its record; a failure
 // leaves it the time it has.
 func (q *Queue) keepBody(ctx context.Context, id string) {
-	if err := q.rdb.PExpire(ctx, bodyKey(id), q.opts.DeadTTL).Err(); err != nil {
+	if err := q.rdb.PExpire(ctx, bodyKey(id), q.now().opts.DeadTTL).Err(); err != nil {
 		q.log.WarnContext(ctx, "body of a dead letter not kept", "job", id, "err", err)
 	}
 }

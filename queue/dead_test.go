@@ -33,7 +33,7 @@ func TestPoisonJobIsQuarantinedAndReplayed(t *testing.T) {
 		}
 		now += 2 * time.Minute // its worker died
 		e.at(now)
-		if err := e.rdb.ZAdd(ctx, e.pools["p"].keys[8], zMember(j.ID, now+time.Hour)).Err(); err != nil { // its caller stayed
+		if err := e.rdb.ZAdd(ctx, e.pools()["p"].keys[8], zMember(j.ID, now+time.Hour)).Err(); err != nil { // its caller stayed
 			t.Fatal(err)
 		}
 	}

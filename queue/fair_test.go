@@ -11,7 +11,7 @@ import (
 func (e *env) drain(pool string, n int) (jobs, tokens map[string]int64) {
 	e.t.Helper()
 	jobs, tokens = make(map[string]int64), make(map[string]int64)
-	pc := newPacer(e.Queue, e.pools[pool], 1)
+	pc := newPacer(e.Queue, e.pools()[pool], 1)
 	for range n {
 		got, err := pc.acquire(e.t.Context(), 1)
 		if err != nil {
@@ -81,7 +81,7 @@ func TestComingBackGainsNothing(t *testing.T) {
 	for range 100 {
 		e.put(e.job("p", "patient", "u", Async, 1000))
 	}
-	pc := newPacer(e.Queue, e.pools["p"], 1)
+	pc := newPacer(e.Queue, e.pools()["p"], 1)
 	got := make(map[string]int64)
 	e.put(e.job("p", "again", "u", Async, 8000))
 	for range 60 {

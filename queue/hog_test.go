@@ -51,7 +51,7 @@ func TestLightOrgsBesideHogs(t *testing.T) {
 			e := newEnv(t, Options{OrgShare: 100}, pool)
 			e.at(simStart)
 			e.backlog(deep, hog)
-			pc := newPacer(e.Queue, e.pools["p"], 1)
+			pc := newPacer(e.Queue, e.pools()["p"], 1)
 			put := make(map[string]time.Duration)
 			var waits []time.Duration
 			var log []booked

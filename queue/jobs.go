@@ -17,7 +17,7 @@ var ErrNotFound = errors.New("queue: no such job")
 
 // Job returns a job of the org.
 func (q *Queue) Job(ctx context.Context, org, id string) (*Job, error) {
-	p := q.codes[idCode(id)]
+	p := q.codes()[idCode(id)]
 	if p == nil {
 		return nil, ErrNotFound
 	}
@@ -64,7 +64,7 @@ func (p *pool) read(ctx context.Context, pipe redis.Pipeliner, id string) func()
 // the claim does. It never waits or runs again. It returns the job as it is
 // afterwards; a job that had ended stays as it was. See Ended.
 func (q *Queue) Cancel(ctx context.Context, org, id string) (*Job, error) {
-	p := q.codes[idCode(id)]
+	p := q.codes()[idCode(id)]
 	if p == nil || org == "" {
 		return nil, ErrNotFound
 	}
@@ -115,7 +115,7 @@ func (q *Queue) cancel(ctx context.Context, p *pool, id, why, org string) error 
 // endOverdue ends waiting jobs that are past their deadline or whose caller has
 // gone. Every process does it; the script makes it once per job.
 func (q *Queue) endOverdue(ctx context.Context) {
-	for _, p := range q.pools {
+	for _, p := range q.pools() {
 		reply, err := q.eval(ctx, "overdue", overdueScript, []string{p.keys[8], p.keys[9]}, 500)
 		if err != nil {
 			q.log.WarnContext(ctx, "look for overdue jobs", "pool", p.ID, "err", err)

@@ -189,7 +189,7 @@ func TestStay(t *testing.T) {
 	if _, err := e.Stay(ctx, "other", j.ID, time.Hour, time.Hour); !errors.Is(err, ErrNotFound) {
 		t.Errorf("stay by another org: %v", err)
 	}
-	e.rdb.ZRem(ctx, e.pools["p"].keys[8], j.ID) // its caller had left it running
+	e.rdb.ZRem(ctx, e.pools()["p"].keys[8], j.ID) // its caller had left it running
 	if _, err := e.Stay(ctx, "acme", j.ID, time.Hour, 20*time.Second); err != nil {
 		t.Fatal(err)
 	}

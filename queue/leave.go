@@ -24,7 +24,7 @@ func (q *Queue) Expire(ctx context.Context, org, id string) (*Job, error) {
 // `present`, and any may wait for another `wait`, within its pool's MaxAge.
 // Neither is ever shortened. It returns the job as it is afterwards.
 func (q *Queue) Stay(ctx context.Context, org, id string, present, wait time.Duration) (*Job, error) {
-	p := q.codes[idCode(id)]
+	p := q.codes()[idCode(id)]
 	if p == nil || org == "" {
 		return nil, ErrNotFound
 	}
@@ -37,7 +37,7 @@ func (q *Queue) Stay(ctx context.Context, org, id string, present, wait time.Dur
 
 // Lifetime is the longest a job of a pool and its result can be read.
 func (q *Queue) Lifetime(pool string) time.Duration {
-	p := q.pools[pool]
+	p := q.pools()[pool]
 	if p == nil {
 		return 0
 	}
@@ -45,7 +45,7 @@ func (q *Queue) Lifetime(pool string) time.Duration {
 }
 
 func (q *Queue) endFor(ctx context.Context, org, id, why string) (*Job, error) {
-	p := q.codes[idCode(id)]
+	p := q.codes()[idCode(id)]
 	if p == nil || org == "" {
 		return nil, ErrNotFound
 	}

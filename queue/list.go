@@ -110,7 +110,7 @@ func (q *Queue) readAll(ctx context.Context, entries []redis.Z) ([]*Job, error) 
 	reads := make([]func() (*Job, error), len(entries))
 	for i, e := range entries {
 		id, _ := e.Member.(string)
-		if p := q.codes[idCode(id)]; p != nil {
+		if p := q.codes()[idCode(id)]; p != nil {
 			reads[i] = p.read(ctx, pipe, id)
 		}
 	}

@@ -202,7 +202,7 @@ func (q *Queue) renewGrants(ctx context.Context) {
 	}
 	q.mu.Unlock()
 	for id, pairs := range ids {
-		if _, err := q.renew(ctx, q.pools[id], pairs); err != nil {
+		if _, err := q.renew(ctx, q.pools()[id], pairs); err != nil {
 			q.log.WarnContext(ctx, "renew grants", "pool", id, "err", err)
 		}
 	}

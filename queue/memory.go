@@ -35,11 +35,12 @@ func (q *Queue) checkMemory(ctx context.Context, p *pool) error {
 		}
 		m.used, m.looked = used, time.Now()
 	}
-	if m.used < int64(q.opts.MemoryShare) {
+	most := int64(q.now().opts.MemoryShare)
+	if m.used < most {
 		return nil
 	}
 	q.metrics.puts.WithLabelValues(p.ID, "full").Inc()
-	return &FullError{Scope: "memory", Limit: int64(q.opts.MemoryShare), RetryAfter: 10 * time.Second}
+	return &FullError{Scope: "memory", Limit: most, RetryAfter: 10 * time.Second}
 }
 
 // memoryUsed asks the node, or every primary of a cluster.

@@ -94,7 +94,7 @@ func (c *depthCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 	ctx, cancel := context.WithTimeout(*base, 2*time.Second)
 	defer cancel()
-	for id := range c.q.pools {
+	for id := range c.q.pools() {
 		d, err := c.q.Depth(ctx, id)
 		if err != nil {
 			continue

@@ -87,7 +87,7 @@ func drive(t *testing.T, e, other *env, u *upstream, length time.Duration, token
 	rng := rand.New(rand.NewPCG(seed, 1))
 	var flight []open
 	queues := []*env{e, other}
-	pacers := []*pacer{newPacer(e.Queue, e.pools["p"], 1), newPacer(other.Queue, other.pools["p"], 1)}
+	pacers := []*pacer{newPacer(e.Queue, e.pools()["p"], 1), newPacer(other.Queue, other.pools()["p"], 1)}
 	next := []time.Duration{simStart, simStart}
 	for now := simStart; now < simStart+length; now += 10 * time.Millisecond {
 		e.at(now)

@@ -46,7 +46,7 @@ type Output struct {
 func newOutput(ctx context.Context, q *Queue, j *Job, attempt int) *Output {
 	o := &Output{
 		q: q, ctx: context.WithoutCancel(ctx), job: j, attempt: attempt,
-		ttl: q.pools[j.Pool].ResultTTL, header: make(http.Header), next: 1,
+		ttl: q.pools()[j.Pool].ResultTTL, header: make(http.Header), next: 1,
 	}
 	o.timer = time.AfterFunc(time.Hour, o.flushLater)
 	o.timer.Stop()

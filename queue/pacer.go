@@ -27,9 +27,10 @@ type pacer struct {
 	p *pool
 
 	kick    chan struct{}
-	most    int          // handlers there can be
-	busy    atomic.Int64 // handlers there are
-	process string       // names this pacer in its calls of acquire
+	stop    chan struct{} // closed by halt
+	most    int           // handlers there can be
+	busy    atomic.Int64  // handlers there are
+	process string        // names this pacer in its calls of acquire
 	seq     int64
 	born    time.Time     // when seq was first used
 	soon    time.Duration // until a parked subject wakes; 0: none soon
@@ -51,7 +52,7 @@ type acquired struct {
 }
 
 func newPacer(q *Queue, p *pool, most int) *pacer {
-	return &pacer{q: q, p: p, most: most, kick: make(chan struct{}, 1), process: wire.NewCallID(), seq: 1}
+	return &pacer{q: q, p: p, most: most, kick: make(chan struct{}, 1), stop: make(chan struct{}), process: wire.NewCallID(), seq: 1}
 }
 
 // next waits for a claim. It returns nil when nothing waits in the pool, ctx is
@@ -103,7 +104,20 @@ func (pc *pacer) waiting() int {
 	return len(pc.asks)
 }
 
-// run serves asks until ctx is done, and looks for work once a second and when
+// halt ends run, once what it asked Redis for has been answered.
+func (pc *pacer) halt() { close(pc.stop) }
+
+// halted reports whether run is to end.
+func (pc *pacer) halted(ctx context.Context) bool {
+	select {
+	case <-pc.stop:
+		return true
+	default:
+		return ctx.Err() != nil
+	}
+}
+
+// run serves asks until ctx is done or halt, and looks for work once a second and when
 // a parked subject wakes.
 func (pc *pacer) run(ctx context.Context) {
 	defer pc.close()
@@ -112,6 +126,8 @@ func (pc *pacer) run(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
+			return
+		case <-pc.stop:
 			return
 		case <-pc.kick:
 			pc.serve(ctx)
@@ -139,7 +155,7 @@ func (pc *pacer) close() {
 // serve acquires until no handler waits.
 func (pc *pacer) serve(ctx context.Context) {
 	var spread time.Time
-	for ctx.Err() == nil {
+	for !pc.halted(ctx) {
 		n := pc.waiting()
 		if n == 0 {
 			return
@@ -176,6 +192,7 @@ func (pc *pacer) sleep(ctx context.Context, d time.Duration, wakeable bool) {
 	}
 	select {
 	case <-ctx.Done():
+	case <-pc.stop:
 	case <-timer.C:
 	case <-kick:
 		select {
@@ -246,14 +263,16 @@ func (pc *pacer) ticket(ctx context.Context) {
 // acquire asks for n claims; n = 0 only looks. A call whose reply was lost is
 // repeated with its number, and the script repeats the reply.
 func (pc *pacer) acquire(ctx context.Context, n int) (acquired, error) {
-	q, p := pc.q, pc.p
+	q := pc.q
+	now := q.now()
+	p := now.pools[pc.p.ID]
 	if pc.born.IsZero() {
 		pc.born = time.Now()
 	}
 	born := pc.born
 	args := append([]any{
-		pc.process, pc.seq, n, q.opts.Lease.Microseconds(), q.weights, probeTime.Microseconds(),
-		q.opts.Shares.Interactive, q.opts.Shares.Async, q.opts.Shares.Batch,
+		pc.process, pc.seq, n, q.opts.Lease.Microseconds(), now.weights, probeTime.Microseconds(),
+		now.opts.Shares.Interactive, now.opts.Shares.Async, now.opts.Shares.Batch,
 	}, p.limits...)
 	reply, err := q.eval(ctx, "acquire", acquireScript, p.with(procKey(p.ID, pc.process)), args...)
 	if err != nil {

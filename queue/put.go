@@ -29,7 +29,7 @@ func (e *FullError) Error() string {
 // NewID returns a new job id of a pool, from which the pool can be told; "" for
 // an unknown pool.
 func (q *Queue) NewID(poolID string) string {
-	p := q.pools[poolID]
+	p := q.pools()[poolID]
 	if p == nil {
 		return ""
 	}
@@ -40,7 +40,7 @@ func (q *Queue) NewID(poolID string) string {
 // same; "" for an unknown pool. Whoever puts a job again after a crash finds it
 // there.
 func (q *Queue) DerivedID(poolID, seed string) string {
-	p := q.pools[poolID]
+	p := q.pools()[poolID]
 	if p == nil {
 		return ""
 	}

@@ -11,7 +11,7 @@ import (
 // order: the same id twice is one job, and one that is too much refuses itself.
 func TestJobsPutTogether(t *testing.T) {
 	e := newEnv(t, Options{OrgShare: 50}, Pool{ID: "p", MaxJobs: 4})
-	p := e.pools["p"]
+	p := e.pools()["p"]
 	first, second, third := e.NewID("p"), e.NewID("p"), e.NewID("p")
 	enter := func(id, org, tokens string) *entrant {
 		return &entrant{key: jobKey("p", id), args: []any{id, 2, org, "ann", tokens, 5, 1e9, "kkkmmm", "model", "m"}, done: make(chan struct{})}
@@ -41,7 +41,7 @@ func TestJobsPutTogether(t *testing.T) {
 // all of them; and one ticket wakes as many handlers as there is work for.
 func TestOneTicketWakesAll(t *testing.T) {
 	e := newEnv(t, Options{}, Pool{ID: "p"})
-	w := &e.pools["p"].waker
+	w := &e.pools()["p"].waker
 	w.awake = true // as if one were being made
 	const handlers = 32
 	for range 2 * handlers {
@@ -51,7 +51,7 @@ func TestOneTicketWakesAll(t *testing.T) {
 	if n := pending(); n != 0 || !w.again {
 		t.Fatalf("%d tickets, another to come: %v", n, w.again)
 	}
-	w.run(t.Context(), e.Queue, e.pools["p"])
+	w.run(t.Context(), e.Queue, e.pools()["p"])
 	if n := pending(); n != 1 || w.awake {
 		t.Fatalf("%d tickets, awake %v; want 1 and rest", n, w.awake)
 	}

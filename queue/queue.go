@@ -2,7 +2,6 @@ package queue
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -160,10 +159,8 @@ func (o Options) validate() error {
 type Queue struct {
 	rdb     redis.UniversalClient
 	tickets *asynq.Client
-	opts    Options
-	weights string // JSON for acquire
-	pools   map[string]*pool
-	codes   map[string]*pool
+	opts    Options // those that stay: see Configure
+	setup   atomic.Pointer[setup]
 	log     *slog.Logger
 	metrics *metrics
 	hub     *hub
@@ -180,7 +177,7 @@ type Queue struct {
 
 	mu      sync.Mutex
 	grants  map[*Grant]struct{}
-	shares  map[*pool]*shares
+	shares  map[string]*shares  // by pool id
 	used    map[*pool][]any     // ids of ended grants not yet taken off the books
 	waiting map[*Watch]struct{} // watches that keep a caller's presence
 }
@@ -199,37 +196,23 @@ func New(rdb redis.UniversalClient, pools []Pool, opts Options) (*Queue, error) 
 		rdb:     rdb,
 		tickets: asynq.NewClientFromRedisClient(rdb),
 		opts:    opts,
-		pools:   make(map[string]*pool),
-		codes:   make(map[string]*pool),
 		log:     opts.Logger,
 		hub:     newHub(rdb, opts.Logger),
 		looks:   together{rdb: rdb, most: lookBatch},
 		bodies:  together{rdb: rdb, most: bodyBatch},
 		claimed: together{rdb: rdb, most: bodyBatch},
 		grants:  make(map[*Grant]struct{}),
-		shares:  make(map[*pool]*shares),
+		shares:  make(map[string]*shares),
 		used:    make(map[*pool][]any),
 		soon:    make(chan struct{}, 1),
 		ends:    make(chan struct{}, 1),
 		waiting: make(map[*Watch]struct{}),
 	}
-	for _, cfg := range pools {
-		p, err := newPool(cfg, opts)
-		if err != nil {
-			return nil, err
-		}
-		if other := q.codes[p.code]; other != nil {
-			return nil, fmt.Errorf("queue: pools %q and %q have the same code; rename one", other.ID, p.ID)
-		}
-		q.pools[p.ID], q.codes[p.code] = p, p
+	first, err := newSetup(pools, opts, nil)
+	if err != nil {
+		return nil, err
 	}
-	if len(opts.Weights) > 0 {
-		text, err := json.Marshal(opts.Weights)
-		if err != nil {
-			return nil, fmt.Errorf("queue: weights: %w", err)
-		}
-		q.weights = string(text)
-	}
+	q.setup.Store(first)
 	q.metrics = newMetrics(opts.Registerer, q)
 	return q, nil
 }
@@ -264,7 +247,7 @@ func every(ctx context.Context, interval time.Duration, fn func(context.Context)
 }
 
 func (q *Queue) pool(id string) (*pool, error) {
-	p := q.pools[id]
+	p := q.pools()[id]
 	if p == nil {
 		return nil, fmt.Errorf("queue: unknown pool %q", id)
 	}

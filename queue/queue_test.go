@@ -91,7 +91,7 @@ func (e *env) put(j *Job) *Job {
 // claim acquires up to n claims as a pacer would, without a worker.
 func (e *env) claim(pool string, n int) []*Claim {
 	e.t.Helper()
-	pc := newPacer(e.Queue, e.pools[pool], 1)
+	pc := newPacer(e.Queue, e.pools()[pool], 1)
 	got, err := pc.acquire(e.t.Context(), n)
 	if err != nil {
 		e.t.Fatal(err)

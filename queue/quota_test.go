@@ -57,7 +57,7 @@ func TestQuotaIsNeverExceeded(t *testing.T) {
 		if err != nil {
 			rt.Fatal(err)
 		}
-		e.pools[p.ID], e.codes[p.code] = p, p
+		e.pools()[p.ID], e.codes()[p.code] = p, p
 		pc := newPacer(e.Queue, p, 1)
 		most := max(p.TPM, 50)
 		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(rt, "seed"), 1))
@@ -148,7 +148,7 @@ func TestQuotaIsUsed(t *testing.T) {
 			for i := range 800 {
 				e.put(e.job("p", fmt.Sprintf("o%d", i%5), "u", Async, tc.size))
 			}
-			pc := newPacer(e.Queue, e.pools["p"], 1)
+			pc := newPacer(e.Queue, e.pools()["p"], 1)
 			var log []booked
 			var longest time.Duration
 			for end := now + 5*time.Minute; now < end; {
@@ -305,7 +305,7 @@ func TestGiveTogether(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, pool := range []string{"narrow", "broad", "wide"} {
-		if n := e.rdb.ZCard(t.Context(), e.pools[pool].keys[1]).Val(); n != 0 {
+		if n := e.rdb.ZCard(t.Context(), e.pools()[pool].keys[1]).Val(); n != 0 {
 			t.Errorf("%d grants of %s are left after Run has ended", n, pool)
 		}
 	}

@@ -29,7 +29,7 @@ func (q *Queue) Erase(ctx context.Context, org, id string) error {
 	if err != nil || !j.State.Terminal() {
 		return err
 	}
-	p := q.pools[j.Pool]
+	p := q.pools()[j.Pool]
 	pipe := q.rdb.Pipeline()
 	pipe.Unlink(ctx, jobKey(p.ID, id))
 	pipe.Unlink(ctx, bodyKey(id))

@@ -28,10 +28,10 @@ func (q *Queue) TakeShare(poolID string, tokens int64) (*Grant, error) {
 	tokens = max(tokens, 0)
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	s := q.shares[p]
+	s := q.shares[p.ID]
 	if s == nil {
 		s = &shares{}
-		q.shares[p] = s
+		q.shares[p.ID] = s
 	}
 	at, rpm, tpm := time.Since(sharesStart), share.Of(p.RPM, q.opts.LocalShare), share.Of(p.TPM, q.opts.LocalShare)
 	busy := func(reason string, wait time.Duration) (*Grant, error) {
@@ -58,6 +58,6 @@ func (q *Queue) TakeShare(poolID string, tokens int64) (*Grant, error) {
 func (q *Queue) giveShare(p *pool, g *Grant) {
 	if g.share && !g.ended {
 		g.ended = true
-		q.shares[p].open--
+		q.shares[p.ID].open--
 	}
 }

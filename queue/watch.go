@@ -64,7 +64,7 @@ func (q *Queue) Watch(ctx context.Context, j *Job) *Watch {
 		q.mu.Lock()
 		q.waiting[w] = struct{}{}
 		q.mu.Unlock()
-		q.keep(ctx, q.pools[j.Pool], []any{j.ID}, q.opts.Grace)
+		q.keep(ctx, q.pools()[j.Pool], []any{j.ID}, q.opts.Grace)
 	}
 	return w
 }
@@ -189,7 +189,7 @@ func (q *Queue) renewPresence(ctx context.Context) {
 	}
 	q.mu.Unlock()
 	for pool, list := range ids {
-		q.keep(ctx, q.pools[pool], list, q.opts.Grace)
+		q.keep(ctx, q.pools()[pool], list, q.opts.Grace)
 	}
 }
 

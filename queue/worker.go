@@ -3,14 +3,11 @@ package queue
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/hibiken/asynq"
 )
 
 // WorkerOptions are the settings of a Worker.
@@ -40,7 +37,10 @@ type Worker struct {
 	runner func(context.Context, *Claim) Verdict
 	opts   WorkerOptions
 
+	changed chan struct{} // asks for the crews to be put right
+
 	mu   sync.Mutex
+	most map[string]int // handlers by pool, as WorkerOptions.Concurrency
 	live map[*Claim]struct{}
 	done map[string]struct{} // succeeded jobs whose bodies are to be forgotten
 }
@@ -58,7 +58,7 @@ func NewWorker(q *Queue, runner func(context.Context, *Claim) Verdict, opts Work
 		opts.TaskCheckInterval = 15 * time.Millisecond
 	}
 	return &Worker{
-		q: q, runner: runner, opts: opts,
+		q: q, runner: runner, opts: opts, changed: make(chan struct{}, 1), most: opts.Concurrency,
 		live: make(map[*Claim]struct{}), done: make(map[string]struct{}),
 	}
 }
@@ -68,41 +68,20 @@ func NewWorker(q *Queue, runner func(context.Context, *Claim) Verdict, opts Work
 func (w *Worker) Run(ctx context.Context) error {
 	runCtx, abort := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer abort(nil)
-	var background, servers sync.WaitGroup
-	var started []*asynq.Server
-	for _, id := range slices.Sorted(maps.Keys(w.q.pools)) {
-		p := w.q.pools[id]
-		n := w.opts.Concurrency[id]
-		if n == 0 {
-			n = defaultConcurrency
-		}
-		if n < 0 {
-			continue
-		}
-		pc := newPacer(w.q, p, n)
-		server := w.q.Server(ctx, p.ID, n, w.opts.TaskCheckInterval, w.opts.ShutdownTimeout+abortTime)
-		if err := server.Start(asynq.HandlerFunc(func(tctx context.Context, _ *asynq.Task) error {
-			w.handle(tctx, runCtx, pc)
-			return nil
-		})); err != nil {
-			abort(ErrShutdown)
-			return fmt.Errorf("queue: start asynq for pool %q: %w", id, err)
-		}
-		started = append(started, server)
-		background.Go(func() { pc.run(ctx) })
-	}
 	keepCtx, stopKeeping := context.WithCancel(runCtx)
-	background.Go(func() { w.keep(keepCtx) })
-
-	<-ctx.Done()
+	defer stopKeeping()
+	s := &shift{w: w, ctx: ctx, runCtx: runCtx, keepCtx: keepCtx, crews: map[string]*crew{}, told: map[string]bool{}}
+	if err := s.set(); err != nil {
+		abort(ErrShutdown)
+		return err
+	}
+	s.background.Go(func() { w.keep(keepCtx) })
+	s.watch()
 	late := time.AfterFunc(w.opts.ShutdownTimeout, func() { abort(ErrShutdown) })
 	defer late.Stop()
-	for _, server := range started { // each waits for its handlers
-		servers.Go(server.Shutdown)
-	}
-	servers.Wait()
+	s.end()
 	stopKeeping()
-	background.Wait()
+	s.background.Wait()
 	last, done := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer done()
 	w.forgetBodies(last)
@@ -200,13 +179,6 @@ func (c *Claim) fetch(ctx context.Context) error {
 // keep renews the claims of running jobs, cancels the runs whose claims are
 // lost or whose jobs are to be cancelled, and forgets bodies, until ctx is done.
 func (w *Worker) keep(ctx context.Context) {
-	var told sync.WaitGroup
-	defer told.Wait()
-	for id := range w.q.pools {
-		messages, leave := w.q.hub.listen(cancelChannel(id), 1000)
-		defer leave()
-		told.Go(func() { w.obeyCancels(ctx, messages) })
-	}
 	renew := time.NewTicker(w.q.opts.Lease / 3)
 	defer renew.Stop()
 	forget := time.NewTicker(time.Second)

@@ -29,13 +29,14 @@ const (
 
 // Run delivers until ctx is done, then ends what is under way within ten
 // seconds and returns nil; what does not end by then is delivered by another
-// process, perhaps a second time. It survives Redis being away. Without any
-// target configured it only waits.
+// process, perhaps a second time. It survives Redis being away. Until a
+// target is configured it only waits.
 func (s *Sender) Run(ctx context.Context) error {
 	s.metrics.scrapeIn(ctx)
-	if !s.Configured() {
-		<-ctx.Done()
+	select {
+	case <-ctx.Done():
 		return nil
+	case <-s.wanted:
 	}
 	server := asynq.NewServerFromRedisClient(queue.Patient(s.rdb), asynq.Config{
 		Concurrency:              s.opts.Concurrency,
@@ -167,7 +168,7 @@ func (s *Sender) find(d *delivery) (*target, error) {
 	if d.URL != "" {
 		return s.requested(d.Org, d.URL)
 	}
-	if o := s.orgs[d.Org]; o != nil {
+	if o := s.org(d.Org); o != nil {
 		for _, t := range o.targets {
 			if t.key == d.Target {
 				return t, nil

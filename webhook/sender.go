@@ -11,6 +11,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -123,7 +125,9 @@ func (o *Options) endpoint(e *Endpoint) (*target, error) {
 // of Redis are returned as they are, wrapped.
 type Sender struct {
 	opts    Options
-	orgs    map[string]*org
+	orgs    atomic.Pointer[map[string]*org]
+	wanted  chan struct{} // closed once any org has targets
+	want    sync.Once
 	rdb     redis.UniversalClient
 	tasks   *asynq.Client
 	dialer  *dialer
@@ -139,22 +143,40 @@ type Sender struct {
 func New(rdb redis.UniversalClient, o Options) (*Sender, error) {
 	o.withDefaults()
 	s := &Sender{
-		opts: o, rdb: rdb, tasks: asynq.NewClientFromRedisClient(rdb),
+		opts: o, wanted: make(chan struct{}), rdb: rdb, tasks: asynq.NewClientFromRedisClient(rdb),
 		dialer: newDialer(o.AllowNetworks, o.Resolver), backoff: backoff, log: o.Log,
 		pauses: pauses{most: max(o.Concurrency/4, 1), busy: map[string]int{}, until: map[string]time.Time{}},
 	}
 	s.http = newHTTPClient(s.dialer, o)
-	var err error
-	if s.orgs, err = o.compile(); err != nil {
+	if err := s.SetOrgs(o.Orgs); err != nil {
 		return nil, err
 	}
 	s.metrics = newMetrics(o.Metrics, s)
 	return s, nil
 }
 
+// SetOrgs replaces Options.Orgs. What is on its way to a target that is not there
+// any more becomes a dead letter. After an error nothing has changed.
+func (s *Sender) SetOrgs(orgs map[string]Org) error {
+	o := s.opts
+	o.Orgs = orgs
+	compiled, err := o.compile()
+	if err != nil {
+		return err
+	}
+	s.orgs.Store(&compiled)
+	if s.Configured() {
+		s.want.Do(func() { close(s.wanted) })
+	}
+	return nil
+}
+
+// org is who an id stands for now, or nil.
+func (s *Sender) org(id string) *org { return (*s.orgs.Load())[id] }
+
 // Configured reports whether any org has targets.
 func (s *Sender) Configured() bool {
-	for _, o := range s.orgs {
+	for _, o := range *s.orgs.Load() {
 		if len(o.targets)+len(o.Hosts) > 0 {
 			return true
 		}
@@ -164,7 +186,7 @@ func (s *Sender) Configured() bool {
 
 // Wants reports whether an endpoint of the org is told of events of a type.
 func (s *Sender) Wants(orgID, typ string) bool {
-	o := s.orgs[orgID]
+	o := s.org(orgID)
 	return o != nil && slices.ContainsFunc(o.Endpoints, func(e Endpoint) bool { return e.wants(typ) })
 }
 
@@ -204,7 +226,7 @@ func (s *Sender) Send(ctx context.Context, orgID string, e Event) error {
 	if err := e.validate(); err != nil {
 		return err
 	}
-	o := s.orgs[orgID]
+	o := s.org(orgID)
 	if o == nil {
 		return nil
 	}

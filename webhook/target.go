@@ -120,7 +120,7 @@ func (s *Sender) CheckURL(org, text string) error {
 
 // requested is the target that a request named.
 func (s *Sender) requested(org, text string) (*target, error) {
-	o := s.orgs[org]
+	o := s.org(org)
 	if o == nil || len(o.Hosts) == 0 {
 		return nil, refuse("your organization allows no webhook targets of single requests")
 	}

@@ -89,7 +89,7 @@ func runDev(ctx context.Context, o devOptions, stdout, stderr io.Writer) (err er
 	if err != nil {
 		return err
 	}
-	log, flush := app.Logger(cfg.Log, stderr)
+	log, _, flush := app.Logger(cfg.Log, stderr)
 	defer flush()
 	rdb, kind, closeStore, err := devStore(ctx, o, cfg, dir)
 	if err != nil {

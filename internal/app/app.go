@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -29,7 +30,6 @@ import (
 	"github.com/llmguard/llmguard/internal/redisconn"
 	"github.com/llmguard/llmguard/owned"
 	"github.com/llmguard/llmguard/pricing"
-	"github.com/llmguard/llmguard/providers"
 	"github.com/llmguard/llmguard/proxy"
 	"github.com/llmguard/llmguard/queue"
 	"github.com/llmguard/llmguard/rejoin"
@@ -53,11 +53,15 @@ type Options struct {
 	Redis  redis.UniversalClient // checked, and closed by the caller
 	Roles  Role
 	Log    *slog.Logger
+	// Level is that of Log, for a reload to change; nil: it stays.
+	Level *slog.LevelVar
+	// Load reads the configuration again; nil: there is no reload.
+	Load func() (*config.Config, error)
 }
 
 // App is one process of llmguard, listening but not yet serving.
 type App struct {
-	cfg         *config.Config
+	cfg         *config.Config // as it was at the start: see Config
 	log         *slog.Logger
 	rdb         redis.UniversalClient
 	registry    *prometheus.Registry
@@ -72,13 +76,19 @@ type App struct {
 	batchRunner *batch.Runner
 	blobs       *blob.Store
 	guard       *guard.Guard
-	set         *providers.Set
 	proxy       *proxy.Server
 	worker      *queue.Worker
 	webhooks    *webhook.Sender
 	calls       net.Listener // nil without the Proxy role
 	admin       net.Listener
 	ready       atomic.Bool
+
+	current   atomic.Pointer[config.Config]
+	load      func() (*config.Config, error)
+	level     *slog.LevelVar
+	told      *config.Metrics
+	reloading sync.Mutex
+	hooks     map[string]webhook.Org // those in force; reloading guards it
 }
 
 // New builds everything and binds the listeners, so that a port in use is an
@@ -88,7 +98,13 @@ func New(o Options) (_ *App, err error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &App{cfg: o.Config, log: o.Log, rdb: o.Redis, registry: prometheus.NewRegistry(), set: set.policy.Providers}
+	a := &App{
+		cfg: o.Config, log: o.Log, rdb: o.Redis, registry: prometheus.NewRegistry(),
+		load: o.Load, level: o.Level, hooks: set.webhooks.Orgs,
+	}
+	a.current.Store(o.Config)
+	a.told = config.NewMetrics(a.registry)
+	a.told.Taken(o.Config, 0, time.Now())
 	a.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	scripts, err := redisconn.Pipelined(o.Redis)
 	if err != nil {
@@ -105,7 +121,7 @@ func New(o Options) (_ *App, err error) {
 	a.budget = budget.New(o.Redis, budget.Options{
 		Scripts: scripts, Lease: o.Config.Store.HoldLease, LedgerLength: LedgerLength(o.Config.Ledger), Journal: a.journal, Log: o.Log, Metrics: a.registry,
 	})
-	if a.exporter, err = exporter(o.Config, a.budget); err != nil {
+	if a.exporter, err = exporter(o.Config, a.budget, a.orgs); err != nil {
 		return nil, err
 	}
 	a.calibration = calibration.New(o.Redis, calibration.Options{Log: o.Log, Metrics: a.registry})
@@ -251,7 +267,7 @@ func (a *App) Run(ctx context.Context) error {
 	a.settle(settle)
 	stop()
 	err = errors.Join(err, keepers.Wait(), a.journal.Close())
-	a.set.Close()
+	a.guard.Policy().Providers.Close()
 	if a.blobs != nil {
 		err = errors.Join(err, a.blobs.Close())
 	}

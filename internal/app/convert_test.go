@@ -66,7 +66,7 @@ var obeyed = map[string]string{
 	"Ledger.ExportDir": "exporter", "Ledger.MaxEntries": "LedgerLength",
 	"Files.Store": "openFiles", "Files.MaxFile": "proxyOptions", "Files.TTL": "openFiles", "Files.MaxOrgBytes": "openFiles",
 	"Batches.MaxLines": "openFiles", "Batches.InQueue": "openFiles", "Batches.OverBudget": "openFiles",
-	"Log.Level": "Logger", "Log.Format": "Logger",
+	"Log.Level": "Logger, apply", "Log.Format": "Logger", "Sum": "config.Metrics",
 }
 
 // TestEveryFieldIsObeyed: nothing in the configuration is silently ignored.

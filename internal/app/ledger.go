@@ -23,20 +23,26 @@ func LedgerLength(c config.Ledger) int64 {
 }
 
 // exporter returns what exports the ledgers, or nil when the file says nowhere.
-func exporter(c *config.Config, s *budget.Store) (*budget.Exporter, error) {
+func exporter(c *config.Config, s *budget.Store, orgs func() []string) (*budget.Exporter, error) {
 	if c.Ledger.ExportDir == "" {
 		return nil, nil
 	}
 	if err := os.MkdirAll(c.Ledger.ExportDir, 0o750); err != nil {
 		return nil, fmt.Errorf("ledger.export_dir: %w", err)
 	}
-	orgs := make([]string, len(c.Orgs))
-	for i, o := range c.Orgs {
-		orgs[i] = o.ID
-	}
 	return budget.NewExporter(s, budget.ExporterOptions{
-		Dir: c.Ledger.ExportDir, Orgs: func() []string { return orgs }, Keep: c.Ledger.MaxEntries,
+		Dir: c.Ledger.ExportDir, Orgs: orgs, Keep: c.Ledger.MaxEntries,
 	})
+}
+
+// orgs are the ids of the orgs in force.
+func (a *App) orgs() []string {
+	list := a.Config().Orgs
+	ids := make([]string, len(list))
+	for i, o := range list {
+		ids[i] = o.ID
+	}
+	return ids
 }
 
 // LimitsOf returns the limits of a configuration that a call of the ledger stood

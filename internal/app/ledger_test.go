@@ -101,8 +101,9 @@ func TestAppExports(t *testing.T) {
 }
 
 func TestExporterOfConfig(t *testing.T) {
+	nobody := func() []string { return nil }
 	store := budget.New(nil, budget.Options{})
-	if x, err := exporter(parse(t, ""), store); x != nil || err != nil {
+	if x, err := exporter(parse(t, ""), store, nobody); x != nil || err != nil {
 		t.Errorf("an exporter without a directory: %v, %v", x, err)
 	}
 	cfg := parse(t, "ledger: {max_entries: 5000}\n")
@@ -110,14 +111,14 @@ func TestExporterOfConfig(t *testing.T) {
 		t.Errorf("%d entries stay, want 5000", n)
 	}
 	cfg.Ledger.ExportDir = filepath.Join(t.TempDir(), "a", "b")
-	if x, err := exporter(cfg, store); x == nil || err != nil || LedgerLength(cfg.Ledger) != 50_000 {
+	if x, err := exporter(cfg, store, nobody); x == nil || err != nil || LedgerLength(cfg.Ledger) != 50_000 {
 		t.Errorf("%v, %v, %d entries", x, err, LedgerLength(cfg.Ledger))
 	}
 	if err := os.WriteFile(filepath.Join(cfg.Ledger.ExportDir, "file"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	cfg.Ledger.ExportDir = filepath.Join(cfg.Ledger.ExportDir, "file", "c")
-	if _, err := exporter(cfg, store); err == nil {
+	if _, err := exporter(cfg, store, nobody); err == nil {
 		t.Error("a directory that cannot be made is accepted")
 	}
 }

@@ -33,7 +33,7 @@ func (w *writes) state() (int, string) {
 
 func TestLoggerGathersLines(t *testing.T) {
 	var out writes
-	log, flush := Logger(config.Log{Level: "info", Format: "json"}, &out)
+	log, _, flush := Logger(config.Log{Level: "info", Format: "json"}, &out)
 	for range 100 {
 		log.Info("call")
 	}

@@ -17,6 +17,8 @@ var ErrNoStore = errors.New("the configuration names no redis, and without one n
 // RunFile loads a configuration and runs the roles until ctx ends. It is what
 // `llmguard serve` and `worker` do.
 func RunFile(ctx context.Context, path string, roles Role, stderr io.Writer) error {
+	hup, stop := hangups()
+	defer stop()
 	cfg, err := config.Load(path)
 	if err != nil {
 		return err
@@ -24,7 +26,7 @@ func RunFile(ctx context.Context, path string, roles Role, stderr io.Writer) err
 	if !cfg.Redis.Configured() {
 		return ErrNoStore
 	}
-	log, flush := Logger(cfg.Log, stderr)
+	log, level, flush := Logger(cfg.Log, stderr)
 	defer flush()
 	rdb, err := Connect(cfg.Redis)
 	if err != nil {
@@ -37,7 +39,7 @@ func RunFile(ctx context.Context, path string, roles Role, stderr io.Writer) err
 	if cfg.Store.JournalDir == "" {
 		log.Warn("store.journal_dir is not set: ends of calls that redis does not take are kept in memory only")
 	}
-	a, err := New(Options{Config: cfg, Redis: rdb, Roles: roles, Log: log})
+	a, err := New(Options{Config: cfg, Redis: rdb, Roles: roles, Log: log, Level: level, Load: func() (*config.Config, error) { return config.Load(path) }})
 	if err != nil {
 		return err
 	}
@@ -45,15 +47,16 @@ func RunFile(ctx context.Context, path string, roles Role, stderr io.Writer) err
 		log.Info("serving calls", "url", url+"/v1")
 	}
 	log.Info("serving health and metrics", "url", a.AdminURL())
+	go a.reloadOnHangup(ctx, hup)
 	return a.Run(ctx)
 }
 
-// Logger builds the process's logger, and the function that writes out what it
-// still has gathered at the end.
-func Logger(c config.Log, w io.Writer) (*slog.Logger, func()) {
-	var level slog.Level
+// Logger builds the process's logger, its level, which may be changed, and the
+// function that writes out what it still has gathered at the end.
+func Logger(c config.Log, w io.Writer) (*slog.Logger, *slog.LevelVar, func()) {
+	level := new(slog.LevelVar)
 	if err := level.UnmarshalText([]byte(c.Level)); err != nil {
-		level = slog.LevelInfo
+		level.Set(slog.LevelInfo)
 	}
 	out := newLogWriter(w)
 	o := &slog.HandlerOptions{Level: level}
@@ -61,7 +64,7 @@ func Logger(c config.Log, w io.Writer) (*slog.Logger, func()) {
 	if c.Format == "text" {
 		h = slog.NewTextHandler(out, o)
 	}
-	return slog.New(promptHandler{h, out}), out.flush
+	return slog.New(promptHandler{h, out}), level, out.flush
 }
 
 // Check validates a configuration file as far as that is possible without

@@ -102,12 +102,12 @@ func (r *reference) read(f *ast.File) {
 
 func (r *reference) write() string {
 	r.out.WriteString("\n## How values are written\n" + escape(r.words))
-	r.section("Config", "")
+	r.section("Config", "", false)
 	return strings.TrimSpace(r.out.String()) + "\n"
 }
 
 // section writes one struct, then those inside it.
-func (r *reference) section(name, path string) {
+func (r *reference) section(name, path string, fixed bool) {
 	title := "The file"
 	if path != "" {
 		title = "`" + path + "`"
@@ -118,9 +118,12 @@ func (r *reference) section(name, path string) {
 	if path != "" {
 		r.out.WriteString(predicate(named(r.texts[name], fields), name) + "\n\n")
 	}
+	if fixed {
+		r.out.WriteString("Changes here need a restart.\n\n")
+	}
 	var inner []func()
 	for i, f := range fields {
-		r.out.WriteString(f.line(fields, i) + r.goesTo(f, path, &inner) + "\n")
+		r.out.WriteString(f.line(fields, i) + r.goesTo(f, path, fixed, &inner) + "\n")
 	}
 	for _, fn := range inner {
 		fn()
@@ -128,7 +131,7 @@ func (r *reference) section(name, path string) {
 }
 
 // goesTo links a field to the section of its type, and has that written later.
-func (r *reference) goesTo(f field, path string, inner *[]func()) string {
+func (r *reference) goesTo(f field, path string, fixed bool, inner *[]func()) string {
 	if r.structs[f.elem] == nil || f.kind() != "" {
 		return ""
 	}
@@ -140,7 +143,7 @@ func (r *reference) goesTo(f field, path string, inner *[]func()) string {
 		return " See [`" + at + "`](#" + anchor(at) + ")."
 	}
 	r.done[f.elem] = below
-	*inner = append(*inner, func() { r.section(f.elem, below) })
+	*inner = append(*inner, func() { r.section(f.elem, below, fixed || f.tag.Get("reload") == "restart") })
 	return " See [`" + below + "`](#" + anchor(below) + ")."
 }
 
@@ -223,6 +226,9 @@ func (f field) line(all []field, i int) string {
 	}
 	if def := f.tag.Get("default"); def != "" {
 		facts = append(facts, "default `"+def+"`")
+	}
+	if f.tag.Get("reload") == "restart" {
+		facts = append(facts, "needs a restart")
 	}
 	text := predicate(named(f.text, all), "`"+f.name+"`")
 	for k := i - 1; text == "" && k >= 0; k-- {

@@ -1,0 +1,139 @@
+package app
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/llmguard/llmguard/config"
+)
+
+// ErrNoFile says that a process has no configuration file to read again.
+var ErrNoFile = errors.New("this process was started without a configuration file, so there is nothing to read again")
+
+// Reloaded says what a reload has done.
+type Reloaded struct {
+	// Hash is the SHA-256 of the file, in hexadecimal.
+	Hash string `json:"hash"`
+	// Changed names what differs from before and is in force, by path: orgs,
+	// queue.shares.
+	Changed []string `json:"changed"`
+	// NeedsRestart names what differs from what runs and is not in force before
+	// a restart.
+	NeedsRestart []string `json:"needs_restart"`
+}
+
+// Config is the configuration in force. It is read-only.
+func (a *App) Config() *config.Config { return a.current.Load() }
+
+// Reload reads the configuration file again and, when it is right, puts it in
+// force for calls and jobs that begin from now on; those under way go on with
+// what they began with. After an error everything is as before. It is safe for
+// concurrent use; one reload waits for another.
+func (a *App) Reload(ctx context.Context) (*Reloaded, error) {
+	a.reloading.Lock()
+	defer a.reloading.Unlock()
+	r, err := a.reload()
+	if err != nil {
+		a.told.Refused()
+		a.log.ErrorContext(ctx, "the configuration was not reloaded; the old one goes on", "error", err)
+		return nil, err
+	}
+	a.log.InfoContext(ctx, "configuration reloaded", "hash", r.Hash, "changed", r.Changed)
+	if len(r.NeedsRestart) > 0 {
+		a.log.WarnContext(ctx, "some of the configuration needs a restart to take effect", "fields", r.NeedsRestart)
+	}
+	return r, nil
+}
+
+func (a *App) reload() (*Reloaded, error) {
+	if a.load == nil {
+		return nil, ErrNoFile
+	}
+	next, err := a.load()
+	if err != nil {
+		return nil, err
+	}
+	r := a.Config().Reload(next)
+	if err := a.apply(r.Config); err != nil {
+		if len(r.NeedsRestart) > 0 {
+			err = fmt.Errorf("%w; perhaps because these take effect at a restart only: %s", err, strings.Join(r.NeedsRestart, ", "))
+		}
+		return nil, err
+	}
+	a.told.Taken(r.Config, len(r.NeedsRestart), time.Now())
+	return &Reloaded{Hash: hex.EncodeToString(r.Config.Sum[:]), Changed: list(r.Changed), NeedsRestart: list(r.NeedsRestart)}, nil
+}
+
+// apply puts a configuration in force. What can be refused comes first, and the
+// pools before the policy that sends calls to them.
+func (a *App) apply(c *config.Config) error {
+	set, err := convert(c)
+	if err != nil {
+		return err
+	}
+	if err := durable(c); err != nil {
+		return err
+	}
+	if err := a.webhooks.SetOrgs(set.webhooks.Orgs); err != nil {
+		return err
+	}
+	if err := a.queue.Configure(set.pools, queueOptions(c, set)); err != nil {
+		return errors.Join(err, a.webhooks.SetOrgs(a.hooks))
+	}
+	a.hooks = set.webhooks.Orgs
+	drop := set.policy.Providers.Adopt(a.guard.Policy().Providers)
+	a.guard.SetPolicy(set.policy)
+	if a.proxy != nil {
+		a.proxy.SetDirectory(set.directory)
+	}
+	if a.worker != nil {
+		a.worker.SetConcurrency(set.workers)
+	}
+	if a.level != nil {
+		_ = a.level.UnmarshalText([]byte(c.Log.Level)) // one of its choices
+	}
+	a.current.Store(c)
+	drop()
+	return nil
+}
+
+// durable refuses orgs whose calls go on without Redis where they cannot be kept
+// on disk meanwhile.
+func durable(c *config.Config) error {
+	for _, o := range c.Orgs {
+		if o.OnStoreFailure != "deny" && c.Store.JournalDir == "" {
+			return fmt.Errorf("org %s has on_store_failure %s, which needs store.journal_dir", o.ID, o.OnStoreFailure)
+		}
+	}
+	return nil
+}
+
+// list is never nil, so that it is [] in JSON.
+func list(s []string) []string { return append([]string{}, s...) }
+
+// reloadOnHangup reloads at every SIGHUP until ctx ends. Signals that come before
+// it is called, but after hangups, are not lost.
+func (a *App) reloadOnHangup(ctx context.Context, hup <-chan os.Signal) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-hup:
+			_, _ = a.Reload(ctx) // it says itself what has become of it
+		}
+	}
+}
+
+// hangups catches SIGHUP, which otherwise ends a process.
+func hangups() (hup <-chan os.Signal, stop func()) {
+	c := make(chan os.Signal, 1)
+	signal.Notify(c, syscall.SIGHUP)
+	return c, func() { signal.Stop(c) }
+}

@@ -1,0 +1,226 @@
+package e2e
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/llmguard/llmguard/internal/fakeprovider"
+	"github.com/llmguard/llmguard/keys"
+)
+
+// rewrite changes the configuration file and returns what llmguard_config_hash
+// is to be once it is in force.
+func (s *stack) rewrite(change func(string) string) float64 {
+	s.t.Helper()
+	text, err := os.ReadFile(s.path)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	next := []byte(change(string(text)))
+	if string(next) == string(text) {
+		s.t.Fatal("the change changes nothing")
+	}
+	if err := os.WriteFile(s.path, next, 0o600); err != nil {
+		s.t.Fatal(err)
+	}
+	sum := sha256.Sum256(next)
+	n, err := strconv.ParseUint(hex.EncodeToString(sum[:6]), 16, 64)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return float64(n)
+}
+
+// hangUp asks the process to read its configuration again.
+func (p *process) hangUp() {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// awaitValue waits until a metric has a value.
+func (p *process) awaitValue(sample string, want float64) {
+	p.t.Helper()
+	var got float64
+	for range 3000 {
+		if got = p.value(sample); got == want {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	p.t.Fatalf("%v: %s is %v and not %v; its log:\n%s", p.cmd.Args, sample, got, want, p.remarks())
+}
+
+// remarks are the process's log without its calls and jobs.
+func (p *process) remarks() string {
+	var out strings.Builder
+	for line := range strings.Lines(p.log()) {
+		if !strings.Contains(line, `"msg":"call"`) && !strings.Contains(line, `"msg":"job"`) {
+			out.WriteString(line)
+		}
+	}
+	return out.String()
+}
+
+// awaitJob waits until a job has succeeded.
+func (p *process) awaitJob(key, id string) {
+	p.t.Helper()
+	var job struct{ Status string }
+	for range 3000 {
+		a := get(p.URL+"/jobs/"+id, key)
+		if _ = json.Unmarshal([]byte(a.body), &job); job.Status == "succeeded" {
+			return
+		}
+		if job.Status == "failed" {
+			p.t.Fatalf("the job failed: %s", a.body)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	p.t.Fatalf("the job is %s", job.Status)
+}
+
+const reloadable = `
+providers:
+  - {id: openai, base_url: "${provider}", api_key: "${provider_key}", pools: [{id: main, models: ["gpt-*"], worker_concurrency: 3}]}
+  # more providers
+prices:
+  - {model: house, prices: [{input: 1, output: 2}]}
+orgs:
+  - id: acme
+    limits: [{name: w, amount: $1000, window: 1h}]
+    users:
+      - {id: alice, keys: [{id: k1, hash: "${key:alice}"}]}
+      # more users
+`
+
+// TestReloadUnderLoad: six reloads add providers with pools, users with keys and
+// other limits, while callers call without a pause. No call fails, new keys and
+// pools work at once, live and in the worker, and what began before ends.
+func TestReloadUnderLoad(t *testing.T) {
+	s := newStack(t, fakeprovider.Options{}, reloadable)
+	proxy, worker := s.proxy(), s.worker()
+	var calls, failed atomic.Int64
+	var wg sync.WaitGroup
+	done := make(chan struct{})
+	stop := sync.OnceFunc(func() { close(done); wg.Wait() })
+	defer stop()
+	call := func(key, body string, prefer ...string) answer {
+		a := post(proxy.URL+"/chat/completions", key, body, prefer...)
+		calls.Add(1)
+		if (a.err != nil || a.status != http.StatusOK && a.status != http.StatusAccepted) && failed.Add(1) < 10 {
+			t.Errorf("status %d, %v: %s", a.status, a.err, a.body)
+		}
+		return a
+	}
+	wg.Go(func() { call(s.keys["alice"], chat("gpt-4o", "[fake: delay=3s]", `"max_tokens":5,"stream":true`)) })
+	for i := range 4 {
+		wg.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				case <-time.After(5 * time.Millisecond): // other tests run too
+					call(s.keys["alice"], chat("gpt-4o", "hi", `"max_tokens":5`+[]string{"", `,"stream":true`}[i%2]))
+				}
+			}
+		})
+	}
+	for i := range 6 {
+		key := keys.New(keys.Live)
+		hash := s.rewrite(func(text string) string {
+			text = strings.Replace(text, "  # more providers\n", fmt.Sprintf(
+				"  - {id: house%d, base_url: %q, api_key: %q, pools: [{id: house%d, models: [house]}]}\n  # more providers\n", i, s.fake.BaseURL(), providerKey, i), 1)
+			if i > 0 { // its place is taken
+				text = strings.Replace(text, fmt.Sprintf("house%d, models: [house]", i-1), fmt.Sprintf("house%d, models: [none]", i-1), 1)
+			}
+			text = strings.Replace(text, "      # more users\n", fmt.Sprintf(
+				"      - {id: user%d, keys: [{id: user%d, hash: %q}]}\n      # more users\n", i, i, keys.Hash(keys.Pepper{}, key)), 1)
+			text = strings.Replace(text, fmt.Sprintf("amount: $%d,", 1000+i), fmt.Sprintf("amount: $%d,", 1001+i), 1)
+			return strings.Replace(text, fmt.Sprintf("worker_concurrency: %d", 3+i), fmt.Sprintf("worker_concurrency: %d", 4+i), 1)
+		})
+		for _, p := range []*process{proxy, worker} {
+			p.hangUp()
+		}
+		for _, p := range []*process{proxy, worker} {
+			p.awaitValue("llmguard_config_hash", hash)
+		}
+		call(key, chat("house", "hi", `"max_tokens":5`))
+		for _, model := range []string{"house", "gpt-4o"} {
+			var job struct{ ID string }
+			if a := call(key, chat(model, "hi", `"max_tokens":5`), "Prefer", "respond-async"); json.Unmarshal([]byte(a.body), &job) != nil || job.ID == "" {
+				t.Fatalf("no job: %s", a.body)
+			}
+			proxy.awaitJob(key, job.ID)
+		}
+	}
+	stop()
+	if failed.Load() > 0 || calls.Load() < 100 {
+		t.Errorf("%d of %d calls failed", failed.Load(), calls.Load())
+	}
+	t.Logf("%d calls over 6 reloads", calls.Load())
+	a := post(proxy.URL+"/chat/completions", s.keys["alice"], chat("gpt-4o", "hi", `"max_tokens":5`))
+	if limits := a.header.Get("X-Llmguard-Limits"); !strings.Contains(limits, "1006") {
+		t.Errorf("the limit is not the new one: %s", limits)
+	}
+	worker.terminate()
+	proxy.terminate()
+}
+
+// TestReloadRefused: a file that is wrong changes nothing and is said to be
+// wrong, in the log and in the metrics; one with changes that need a restart is
+// taken except for those.
+func TestReloadRefused(t *testing.T) {
+	s := newStack(t, fakeprovider.Options{}, reloadable)
+	for _, p := range []*process{s.proxy(), s.worker()} {
+		before := p.value("llmguard_config_hash")
+		old, err := os.ReadFile(s.path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.rewrite(func(text string) string { return strings.Replace(text, "limits:", "limts:", 1) })
+		p.hangUp()
+		p.awaitValue("llmguard_config_last_reload_successful", 0)
+		if got := p.value("llmguard_config_hash"); got != before {
+			t.Errorf("the hash changed from %v to %v", before, got)
+		}
+		p.await("the configuration was not reloaded; the old one goes on", func(line map[string]any) {
+			if text, _ := line["error"].(string); !strings.Contains(text, `unknown field "limts"; did you mean "limits"?`) {
+				t.Errorf("the log says %q", text)
+			}
+		})
+		if p.URL != "" {
+			if a := post(p.URL+"/chat/completions", s.keys["alice"], chat("gpt-4o", "hi", `"max_tokens":5`)); a.status != http.StatusOK {
+				t.Errorf("status %d: %s", a.status, a.body)
+			}
+		}
+		hash := s.rewrite(func(string) string {
+			return strings.Replace(string(old), "listen: 127.0.0.1:0\n", "listen: 127.0.0.1:1\nlog: {level: debug}\n", 1)
+		})
+		p.hangUp()
+		p.awaitValue("llmguard_config_hash", hash)
+		if ok, wait := p.value("llmguard_config_last_reload_successful"), p.value("llmguard_config_restart_needed"); ok != 1 || wait != 1 {
+			t.Errorf("successful is %v, %v fields wait for a restart; want 1 and 1", ok, wait)
+		}
+		p.await("some of the configuration needs a restart to take effect", func(line map[string]any) {
+			if fields := fmt.Sprint(line["fields"]); fields != "[listen]" {
+				t.Errorf("what needs a restart is %s", fields)
+			}
+		})
+		if err := os.WriteFile(s.path, old, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		p.terminate()
+	}
+}

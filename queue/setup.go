@@ -1,0 +1,93 @@
+package queue
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+
+	"github.com/llmguard/llmguard/seal"
+)
+
+// setup is what Configure replaces: the pools, and the options that may change
+// while the queue runs. It is immutable.
+type setup struct {
+	pools, codes map[string]*pool // by id, and by the code in job ids
+	opts         Options
+	weights      string // JSON for acquire
+}
+
+// newSetup derives a setup. Pools that are as they were before keep the scripts
+// they have under way; pools that are gone stay, so that what waits in them ends.
+func newSetup(pools []Pool, opts Options, before *setup) (*setup, error) {
+	s := &setup{pools: make(map[string]*pool), codes: make(map[string]*pool), opts: opts}
+	for _, cfg := range pools {
+		p, err := newPool(cfg, opts)
+		if err != nil {
+			return nil, err
+		}
+		if other := s.codes[p.code]; other != nil {
+			return nil, fmt.Errorf("queue: pools %q and %q have the same code; rename one", other.ID, p.ID)
+		}
+		if before != nil {
+			if old := before.pools[p.ID]; old != nil && old.same(p) {
+				p = old
+			}
+		}
+		s.pools[p.ID], s.codes[p.code] = p, p
+	}
+	if before != nil {
+		for id, old := range before.pools {
+			switch other := s.codes[old.code]; {
+			case other == nil:
+				s.pools[id], s.codes[old.code] = old, old
+			case other.ID != id:
+				return nil, fmt.Errorf("queue: pool %q has the same code as %q, which was removed; rename it, or restart", other.ID, id)
+			}
+		}
+	}
+	if len(opts.Weights) > 0 {
+		text, err := json.Marshal(opts.Weights)
+		if err != nil {
+			return nil, fmt.Errorf("queue: weights: %w", err)
+		}
+		s.weights = string(text)
+	}
+	return s, nil
+}
+
+// same reports whether two pools of one id send the same to Redis.
+func (p *pool) same(other *pool) bool {
+	return p.Pool == other.Pool && reflect.DeepEqual(p.limits, other.limits) && reflect.DeepEqual(p.puts.common, other.puts.common) &&
+		reflect.DeepEqual(p.starts.common, other.starts.common) && reflect.DeepEqual(p.finishes.common, other.finishes.common)
+}
+
+// Configure replaces the pools and, of the options, MaxAttempts, OrgShare,
+// FlowShare, MemoryShare, Shares, DeadLetters, DeadTTL, Weights and Seal; the
+// others stay as New got them. What is under way goes on with what it began
+// with. A pool that is left out stays until the process ends, so that its jobs
+// do. After an error nothing has changed. A Worker has to be told by SetConcurrency.
+func (q *Queue) Configure(pools []Pool, opts Options) error {
+	if err := opts.validate(); err != nil {
+		return err
+	}
+	opts = opts.withDefaults()
+	opts.Burst, opts.Lease, opts.Grace = q.opts.Burst, q.opts.Lease, q.opts.Grace // pools carry them
+	for {
+		before := q.setup.Load()
+		next, err := newSetup(pools, opts, before)
+		if err != nil {
+			return err
+		}
+		if q.setup.CompareAndSwap(before, next) {
+			return nil
+		}
+	}
+}
+
+func (q *Queue) now() *setup { return q.setup.Load() }
+
+func (q *Queue) pools() map[string]*pool { return q.now().pools }
+
+func (q *Queue) codes() map[string]*pool { return q.now().codes }
+
+func (q *Queue) seal() *seal.Ring { return q.now().opts.Seal }
