@@ -97,7 +97,7 @@ func TestCancelOfAClaim(t *testing.T) {
 			if err != nil || got.State != Cancelled || got.Cancelling || got.Code != "cancelled" {
 				t.Errorf("job is %+v, %v", got, err)
 			}
-			if n := e.rdb.HLen(ctx, e.pools["p"].keys[10]).Val(); n != 0 {
+			if n := e.rdb.HLen(ctx, e.pools()["p"].keys[10]).Val(); n != 0 {
 				t.Errorf("%d cancels still asked for", n)
 			}
 		})
