@@ -1,5 +1,5 @@
 -- acquire: up to n claims on the next jobs, as far as the provider quota allows.
--- Needs time, quota, flows, jobs. First reaps dead claims and wakes parked
+-- Needs time, quota, flows, jobs, picks. First reaps dead claims and wakes parked
 -- subjects. The same (process, seq) replays its reply; n = 0 only looks; n is at most 1000.
 -- KEYS 1-23 pool  24 record of the process
 -- ARGV 1 now  2 process  3 seq  4 n  5 lease us  6 weights (JSON, percent, "" = none)
@@ -49,12 +49,9 @@ if live.r + live.t > 0 then earn(cost_of(live.r, live.t)) end
 
 local function head_of(c)
   if heads[c] == nil then
-    local member, org, user, vt = flow_next(P, c)
-    heads[c] = false
-    if member then
-      local _, _, id, tokens, lane = member_parts(member)
-      heads[c] = { c = c, member = member, org = org, user = user, vt = vt, id = id, tokens = tokens, lane = lane, cost = cost_of(1, tokens) }
-    end
+    local job = pick_next(P, c)
+    if job then job.cost = cost_of(1, job.tokens) end
+    heads[c] = job or false
   end
   return heads[c]
 end
@@ -87,13 +84,12 @@ while true do
   end
   if #out >= n then why = 'more'; break end
   quota_charge(q, job.tokens)
-  redis.call('ZREM', P.wait[job.c], job.member)
   taken[job.c] = taken[job.c] + job.tokens
-  flow_charge(P, job.c, job.org, job.user, job.vt, job.cost, weights)
+  pick_take(P, job, job.cost, weights)
   credit[job.c] = math.max(credit[job.c] - 100 * job.cost, 0)
   earn(job.cost)
   heads[job.c] = nil
-  if probe(P, job.org, job.user, job.lane, now + tonumber(ARGV[7])) then heads = {} end
+  if pick_probe(P, job, now + tonumber(ARGV[7])) then heads = {} end
   local token = ARGV[2] .. '.' .. ARGV[3] .. '.' .. #out
   records[#records + 1] = job.id
   records[#records + 1] = claim_text({ token = token, class = job.c, at = now, member = job.member })
@@ -101,6 +97,7 @@ while true do
   leases[#leases + 1] = job.id
   out[#out + 1] = table.concat({ job.id, token, job.c, int(now), int(job.tokens) }, ' ')
 end
+picks_write(P)
 if #out > 0 then
   redis.call('HSET', P.claimed, unpack(records))
   redis.call('ZADD', P.claims, unpack(leases))

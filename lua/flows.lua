@@ -75,28 +75,19 @@ local function flow_lanes(P, c, org, user, fn)
   end
 end
 
--- flow_head is the oldest job of a flow that may run; nil when none may.
-local function flow_head(P, c, org, user)
-  local best, age
-  flow_lanes(P, c, org, user, function(member, lane, seq)
-    if (not age or seq < age) and not lane_parked(P, org, user, lane) then best, age = member, seq end
-  end)
-  return best
-end
-
 local function user_entry(org, vt, user)
   return org .. ' ' .. string.format('%016.0f', vt) .. ' ' .. user
 end
 
 local function org_enter(P, c, org)
-  if redis.call('ZSCORE', P.orgs[c], org) or redis.call('ZSCORE', P.parked, 'o ' .. org) then return end
+  if redis.call('ZSCORE', P.orgs[c], org) or any_parked(P) and redis.call('ZSCORE', P.parked, 'o ' .. org) then return end
   local low = redis.call('ZRANGE', P.orgs[c], 0, 0, 'WITHSCORES')[2]
   redis.call('ZADD', P.orgs[c], low and int(tonumber(low)) or '0', org)
 end
 
 -- flow_enter puts a flow with waiting jobs into the rings, unless it is parked.
 local function flow_enter(P, c, org, user)
-  if redis.call('ZSCORE', P.parked, 'u ' .. org .. ' ' .. user) then return end
+  if any_parked(P) and redis.call('ZSCORE', P.parked, 'u ' .. org .. ' ' .. user) then return end
   local field = c .. ' ' .. org .. ' ' .. user
   if redis.call('HEXISTS', P.fair, field) == 0 then
     local low = first_with(P.users[c], org)
@@ -105,6 +96,20 @@ local function flow_enter(P, c, org, user)
     redis.call('ZADD', P.users[c], 0, user_entry(org, vt, user))
   end
   org_enter(P, c, org)
+end
+
+-- flows_enter is flow_enter for a list of { org, user }: those that are in their
+-- rings cost one look together.
+local function flows_enter(P, c, flows)
+  if #flows == 0 then return end
+  local fields, orgs = {}, {}
+  for k, flow in ipairs(flows) do
+    fields[k], orgs[k] = c .. ' ' .. flow[1] .. ' ' .. flow[2], flow[1]
+  end
+  local there, rings = redis.call('HMGET', P.fair, unpack(fields)), redis.call('ZMSCORE', P.orgs[c], unpack(orgs))
+  for k, flow in ipairs(flows) do
+    if not there[k] or not rings[k] then flow_enter(P, c, flow[1], flow[2]) end
+  end
 end
 
 local function flow_leave(P, c, org, user)
@@ -132,37 +137,14 @@ local function flow_drop(P, c, member)
   return true
 end
 
--- flow_next returns the class's next job without taking it: member, org, user,
--- the user's virtual time.
-local function flow_next(P, c)
-  if any_parked(P) and redis.call('ZSCORE', P.parked, 'p pool') then return nil end
-  for _ = 1, 10000 do
-    local org = redis.call('ZRANGE', P.orgs[c], 0, 0)[1]
-    if not org then return nil end
-    local entry = first_with(P.users[c], org)
-    if not entry then
-      redis.call('ZREM', P.orgs[c], org)
-    else
-      local vt, user = string.match(entry, '^%S+ (%d+) (%S+)$')
-      local member = flow_head(P, c, org, user)
-      if member then return member, org, user, tonumber(vt) end
-      flow_leave(P, c, org, user)
-      flow_lanes(P, c, org, user, function(_, lane)
-        local subject = subjects_of(org, user, lane)[3]
-        if redis.call('ZSCORE', P.parked, subject) then redis.call('ZADD', P.shut, 0, subject .. ' ' .. user) end
-      end)
-    end
-  end
-end
-
--- flow_charge moves the virtual times of an org and its user on; `vt` is the
--- user's.
-local function flow_charge(P, c, org, user, vt, cost, weights)
-  redis.call('ZINCRBY', P.orgs[c], int(math.ceil(cost * 100 / (weights[org] or 100))), org)
-  local to = vt + math.ceil(cost * 100 / (weights[org .. ' ' .. user] or 100))
-  redis.call('ZREM', P.users[c], user_entry(org, vt, user))
-  redis.call('ZADD', P.users[c], 0, user_entry(org, to, user))
-  redis.call('HSET', P.fair, c .. ' ' .. org .. ' ' .. user, int(to))
+-- flow_shut takes a flow that has nothing to run out of its ring, and notes which
+-- models' waking brings it back.
+local function flow_shut(P, c, org, user)
+  flow_leave(P, c, org, user)
+  flow_lanes(P, c, org, user, function(_, lane)
+    local subject = subjects_of(org, user, lane)[3]
+    if any_parked(P) and redis.call('ZSCORE', P.parked, subject) then redis.call('ZADD', P.shut, 0, subject .. ' ' .. user) end
+  end)
 end
 
 local function subject_leave(P, subject)
@@ -221,6 +203,7 @@ local function wake(P, now)
     redis.call('ZREM', P.parked, subject)
     if subject_enter(P, subject, 1) then
       redis.call('SADD', P.probes, subject)
+      P.probing = nil
       redis.call('EXPIRE', P.probes, 3600)
     else
       redis.call('SREM', P.probes, subject)
@@ -231,7 +214,6 @@ end
 -- probe parks the probing subjects of a job that has just been picked; it
 -- reports whether there were any.
 local function probe(P, org, user, lane, till)
-  if redis.call('EXISTS', P.probes) == 0 then return false end
   local found = false
   for _, subject in ipairs(subjects_of(org, user, lane)) do
     if redis.call('SISMEMBER', P.probes, subject) == 1 then park(P, subject, till); found = true end

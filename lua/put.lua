@@ -62,7 +62,7 @@ end
 if #fresh == 0 then return table.concat(out, '\n') end
 
 local seq = redis.call('HINCRBY', P.fair, 'seq', #fresh) - #fresh
-local due, present, members, flows = {}, {}, { {}, {}, {} }, {}
+local due, present, members, flows, known = {}, {}, { {}, {}, {} }, { {}, {}, {} }, {}
 for k, job in ipairs(fresh) do
   local id, class, place = job[1], tonumber(job[2]), string.format('%016.0f', seq + k)
   local deadline = int(now + tonumber(job[7]))
@@ -74,7 +74,11 @@ for k, job in ipairs(fresh) do
   if class == 1 then present[#present + 1], present[#present + 2] = int(now + tonumber(ARGV[2])), id end
   local list = members[class]
   list[#list + 1], list[#list + 2] = '0', table.concat({ job.flow, job[8], place, id, job[5] }, ' ')
-  flows[job[2] .. ' ' .. job.flow] = job
+  local flow = job[2] .. ' ' .. job.flow
+  if not known[flow] then
+    known[flow] = true
+    table.insert(flows[class], { job[3], job[4] })
+  end
 end
 local pairs_of = {}
 for field in pairs(changed) do
@@ -90,12 +94,8 @@ for c = 1, 3 do
     waiting[c] = int(redis.call('ZCARD', P.wait[c]))
   end
 end
+for c = 1, 3 do flows_enter(P, c, flows[c]) end
 for _, job in ipairs(fresh) do
-  local flow = job[2] .. ' ' .. job.flow
-  if flows[flow] then
-    flows[flow] = nil
-    flow_enter(P, tonumber(job[2]), job[3], job[4])
-  end
   out[job.n] = 'ok ' .. int(now) .. ' ' .. waiting[tonumber(job[2])]
 end
 return table.concat(out, '\n')

@@ -12,7 +12,8 @@ local records, leases, till = {}, {}, int(now + tonumber(ARGV[3]))
 
 -- refusal says why a job must not run: state, code.
 local function refusal(id, claim, deadline, tries)
-  if redis.call('HEXISTS', P.cancels, id) == 1 then return 'cancelled', cancel_code(P, id) end
+  if P.cancelling == nil then P.cancelling = redis.call('EXISTS', P.cancels) == 1 end
+  if P.cancelling and redis.call('HEXISTS', P.cancels, id) == 1 then return 'cancelled', cancel_code(P, id) end
   if tonumber(deadline) < now then return 'expired', 'expired' end
   if claim.class == 1 and tonumber(redis.call('ZSCORE', P.present, id) or 0) < now then return 'cancelled', 'caller_gone' end
   if tonumber(tries) >= tonumber(ARGV[2]) then return 'failed', 'attempts_exhausted' end

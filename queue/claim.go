@@ -212,9 +212,20 @@ func (c *Claim) finish(ctx context.Context, state State, v Verdict, code string)
 		code = v.Error.Code
 	}
 	dead := state == Failed && c.Job.Class != Batch && (v.Error == nil || v.Error.Status >= 500)
-	reply, err := c.p.finishes.do(ctx, c.q, c.p, jobKey(c.p.ID, c.id),
-		c.id, c.token, string(state), c.p.settled(v.Unused, v.used()), flag(dead),
-		"charged", int64(v.Charged), "status", v.Status, "code", code, "error", text)
+	args := []any{c.id, c.token, string(state), c.p.settled(v.Unused, v.used()), flag(dead)}
+	if v.Charged != 0 {
+		args = append(args, "charged", int64(v.Charged))
+	}
+	if v.Status != 0 {
+		args = append(args, "status", v.Status)
+	}
+	if code != "" {
+		args = append(args, "code", code)
+	}
+	if len(text) > 0 {
+		args = append(args, "error", text)
+	}
+	reply, err := c.p.finishes.do(ctx, c.q, c.p, jobKey(c.p.ID, c.id), args...)
 	if err != nil {
 		return err
 	}

@@ -32,7 +32,7 @@ var (
 	observeScript = lua.Load("observe", "time", "quota")
 	putScript     = lua.Load("put", "time", "quota", "flows", "jobs")
 	cancelScript  = lua.Load("cancel", "time", "flows", "jobs")
-	acquireScript = lua.Load("acquire", "time", "quota", "flows", "jobs")
+	acquireScript = lua.Load("acquire", "time", "quota", "flows", "jobs", "picks")
 	startScript   = lua.Load("start", "time", "quota", "flows", "jobs")
 	releaseScript = lua.Load("release", "time", "quota", "flows", "jobs")
 	finishScript  = lua.Load("finish", "time", "quota", "flows", "jobs")
