@@ -127,7 +127,8 @@ type Claim struct {
 	tokens  int64         // booked
 	booked  time.Duration // at this Redis time
 	born    time.Time
-	partial bool // the dead attempt left part of an answer
+	unread  error // why Job and Body are not known
+	partial bool  // the dead attempt left part of an answer
 	started bool
 	closed  bool // ended, lost or gone: nothing to conclude
 	output  *Output

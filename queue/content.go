@@ -28,7 +28,7 @@ func outKey(id string, attempt int) string {
 	return "lg:{" + id + "}:out:" + strconv.Itoa(attempt)
 }
 
-// What many do at once with bodies goes in one pipeline, of at most so many jobs;
+// What is done at once with bodies goes in one pipeline, of at most so many jobs;
 // a body above bodySmall is put by itself.
 const (
 	lookBatch = 200
@@ -234,29 +234,47 @@ func (q *Queue) remainsOf(ctx context.Context, id string, attempt int) (remains,
 	return remains{outcome: &v}, nil
 }
 
-// loadClaimed reads a job and its body in one round trip.
-func (q *Queue) loadClaimed(ctx context.Context, p *pool, id string) (*Job, []byte, error) {
-	var record *redis.MapStringStringCmd
-	var body *redis.StringCmd
-	err := q.claimed.exec(ctx, func(pipe redis.Pipeliner) {
-		record, body = pipe.HGetAll(ctx, jobKey(p.ID, id)), pipe.Get(ctx, bodyKey(id))
-	})
-	if err == nil {
-		err = record.Err()
+// fetch reads the jobs and bodies of claims in one round trip, and in another one
+// what dead attempts left. What cannot be read is in the claim's unread.
+func (q *Queue) fetch(ctx context.Context, p *pool, claims []*Claim) {
+	pipe := q.rdb.Pipeline()
+	records, bodies := make([]*redis.MapStringStringCmd, len(claims)), make([]*redis.StringCmd, len(claims))
+	for i, c := range claims {
+		records[i], bodies[i] = pipe.HGetAll(ctx, jobKey(p.ID, c.id)), pipe.Get(ctx, bodyKey(c.id))
 	}
-	if err != nil {
-		return nil, nil, fmt.Errorf("queue: read claimed job: %w", err)
+	_, _ = pipe.Exec(ctx) // every command has its own error
+	for i, c := range claims {
+		c.unread = c.decode(records[i], bodies[i])
 	}
-	j, err := decodeJob(p.ID, id, record.Val())
-	if err != nil {
-		return nil, nil, err
+	for _, c := range claims {
+		if c.unread == nil && !c.Job.State.Terminal() && c.Job.Attempt > 0 {
+			left, err := q.remainsOf(ctx, c.id, c.Job.Attempt)
+			c.Recovered, c.partial, c.unread = left.outcome, left.partial, err
+		}
+	}
+}
+
+// decode takes over what was read of the claimed job.
+func (c *Claim) decode(record *redis.MapStringStringCmd, body *redis.StringCmd) error {
+	if err := record.Err(); err != nil {
+		return fmt.Errorf("queue: read claimed job: %w", err)
+	}
+	j, err := decodeJob(c.p.ID, c.id, record.Val())
+	switch {
+	case err != nil:
+		return err
+	case j == nil:
+		return ErrGone
 	}
 	data, err := body.Bytes()
 	if err != nil && !errors.Is(err, redis.Nil) {
-		return nil, nil, fmt.Errorf("queue: read body: %w", err)
+		return fmt.Errorf("queue: read body: %w", err)
 	}
-	data, err = q.openBody(j, data)
-	return j, data, err
+	if data, err = c.q.openBody(j, data); err != nil {
+		return err
+	}
+	c.Job, c.Body = j, data
+	return nil
 }
 
 // unlinkBodies forgets the bodies of jobs that need them no more; a failure

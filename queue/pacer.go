@@ -3,6 +3,7 @@ package queue
 import (
 	"cmp"
 	"context"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -168,7 +169,13 @@ func (pc *pacer) serve(ctx context.Context) {
 			pc.sleep(ctx, maxSleep, false)
 			continue
 		}
-		pc.deliver(ctx, got.claims, n, got.why == "empty")
+		for claims := range slices.Chunk(got.claims, bodyBatch) {
+			pc.q.fetch(context.WithoutCancel(ctx), pc.p, claims)
+			pc.deliver(ctx, claims)
+		}
+		if got.why == "empty" {
+			pc.dismiss(n - len(got.claims))
+		}
 		switch {
 		case got.why == "concurrency": // a slot may come free in this process
 			pc.sleep(ctx, got.wait, true)
@@ -203,24 +210,32 @@ func (pc *pacer) sleep(ctx context.Context, d time.Duration, wakeable bool) {
 	}
 }
 
-// deliver hands claims to the first asks. If nothing is left in the pool, the
-// rest of the first n asks, which were there before acquire looked, get nil.
-func (pc *pacer) deliver(ctx context.Context, claims []*Claim, n int, empty bool) {
+// deliver hands claims to the first asks.
+func (pc *pacer) deliver(ctx context.Context, claims []*Claim) {
 	pc.mu.Lock()
-	for len(claims) > 0 && len(pc.asks) > 0 {
-		pc.asks[0].got <- claims[0]
-		pc.asks, claims, n = pc.asks[1:], claims[1:], n-1
+	n := min(len(claims), len(pc.asks))
+	for i, a := range pc.asks[:n] {
+		a.got <- claims[i]
 	}
-	for ; empty && n > 0 && len(pc.asks) > 0; n-- {
-		pc.asks[0].got <- nil
-		pc.asks = pc.asks[1:]
-	}
+	pc.asks = pc.asks[n:]
 	pc.mu.Unlock()
-	for _, c := range claims { // their handlers have gone
+	for _, c := range claims[n:] { // their handlers have gone
 		if err := c.release(ctx, Verdict{Kind: Requeue, Unused: true}, "0"); err != nil {
 			pc.q.log.WarnContext(ctx, "release claim", "job", c.id, "err", err)
 		}
 	}
+}
+
+// dismiss gives nothing to the first n asks, which were there before acquire
+// looked and found nothing more.
+func (pc *pacer) dismiss(n int) {
+	pc.mu.Lock()
+	defer pc.mu.Unlock()
+	n = min(max(n, 0), len(pc.asks))
+	for _, a := range pc.asks[:n] {
+		a.got <- nil
+	}
+	pc.asks = pc.asks[n:]
 }
 
 // probe looks whether a job could run although no handler asked, because its

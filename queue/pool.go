@@ -36,7 +36,7 @@ type pool struct {
 	keys   []string
 	limits []any // ARGV of quota_limits in quota.lua
 
-	puts, starts, finishes batcher
+	puts, starts, finishes *batcher
 	waker                  waker
 }
 
@@ -66,15 +66,11 @@ func newPool(p Pool, o Options) (*pool, error) {
 		code:   poolCode(p.ID),
 		keys:   poolKeys(p.ID),
 		limits: limits,
-		puts: batcher{
-			name: "put", script: putScript,
-			common: append(append([]any{o.Grace.Microseconds(), ttl, schemaVersion}, p.bounds(o)...), limits...),
-		},
-		starts: batcher{
-			name: "start", script: startScript,
-			common: append([]any{o.MaxAttempts, o.Lease.Microseconds(), ttl, dead, o.DeadLetters}, limits...),
-		},
-		finishes: batcher{name: "finish", script: finishScript, common: append([]any{ttl, dead, o.DeadLetters}, limits...)},
+		puts: newBatcher("put", putScript,
+			append(append([]any{o.Grace.Microseconds(), ttl, schemaVersion}, p.bounds(o)...), limits...)),
+		starts: newBatcher("start", startScript,
+			append([]any{o.MaxAttempts, o.Lease.Microseconds(), ttl, dead, o.DeadLetters}, limits...)),
+		finishes: newBatcher("finish", finishScript, append([]any{ttl, dead, o.DeadLetters}, limits...)),
 	}, nil
 }
 

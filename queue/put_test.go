@@ -14,13 +14,13 @@ func TestJobsPutTogether(t *testing.T) {
 	p := e.pools()["p"]
 	first, second, third := e.NewID("p"), e.NewID("p"), e.NewID("p")
 	enter := func(id, org, tokens string) *entrant {
-		return &entrant{key: jobKey("p", id), args: []any{id, 2, org, "ann", tokens, 5, 1e9, "kkkmmm", "model", "m"}, done: make(chan struct{})}
+		return &entrant{ctx: t.Context(), q: e.Queue, p: p, key: jobKey("p", id), args: []any{id, 2, org, "ann", tokens, 5, 1e9, "kkkmmm", "model", "m"}, done: make(chan struct{})}
 	}
 	batch := []*entrant{
 		enter(first, "acme", "10"), enter(first, "acme", "10"), enter(second, "acme", "20"), enter(e.NewID("p"), "acme", "40"), enter(third, "zeta", "80"),
 	}
 	for range 2 { // the second time as after a lost reply
-		p.puts.run(t.Context(), e.Queue, p, batch)
+		p.puts.run(batch)
 		for i, want := range []string{"ok ", "ok ", "ok ", "full org_jobs 2 ", "ok "} {
 			if b := batch[i]; b.err != nil || !strings.HasPrefix(b.line, want) {
 				t.Errorf("job %d: %q %v, want %q", i, b.line, b.err, want)

@@ -164,10 +164,9 @@ type Queue struct {
 	log     *slog.Logger
 	metrics *metrics
 	hub     *hub
-	looks   together // of watches
-	bodies  together // of jobs put
-	claimed together // jobs and bodies read
-	clock   string   // test clock in microseconds; empty: Redis TIME
+	looks   *together // of watches
+	bodies  *together // of jobs put
+	clock   string    // test clock in microseconds; empty: Redis TIME
 
 	memory  memory
 	sayings sayings
@@ -198,9 +197,8 @@ func New(rdb redis.UniversalClient, pools []Pool, opts Options) (*Queue, error) 
 		opts:    opts,
 		log:     opts.Logger,
 		hub:     newHub(rdb, opts.Logger),
-		looks:   together{rdb: rdb, most: lookBatch},
-		bodies:  together{rdb: rdb, most: bodyBatch},
-		claimed: together{rdb: rdb, most: bodyBatch},
+		looks:   newTogether(rdb, lookBatch),
+		bodies:  newTogether(rdb, bodyBatch),
 		grants:  make(map[*Grant]struct{}),
 		shares:  make(map[string]*shares),
 		used:    make(map[*pool][]any),

@@ -2,23 +2,13 @@ package queue
 
 import (
 	"context"
-	"sync"
 
 	"github.com/redis/go-redis/v9"
 )
 
-// together sends what many ask at the same moment in one pipeline, so that a
-// thousand waiting callers need one connection and not the whole pool, and Redis
-// one read and one write. A request waits for a pipeline under way, and never for
-// others to come.
-type together struct {
-	rdb  redis.UniversalClient
-	most int // requests in one pipeline; there is one at a time
-
-	mu      sync.Mutex
-	queued  []*asked
-	sending bool
-}
+// together sends the commands that many ask for at the same moment in one
+// pipeline.
+type together struct{ line[*asked] }
 
 // asked is one caller's commands. They belong to the sender until done.
 type asked struct {
@@ -27,19 +17,20 @@ type asked struct {
 	done chan struct{}
 }
 
+// newTogether returns one of at most so many callers in a pipeline.
+func newTogether(rdb redis.UniversalClient, most int) *together {
+	g := &together{}
+	g.most = most
+	g.carry = func(batch []*asked) { send(rdb, batch) }
+	return g
+}
+
 // exec runs the commands that add puts into a pipeline; their own errors tell
 // what became of them. The error is that of ctx: the commands must then not be
 // looked at.
 func (g *together) exec(ctx context.Context, add func(redis.Pipeliner)) error {
 	a := &asked{ctx: ctx, add: add, done: make(chan struct{})}
-	g.mu.Lock()
-	g.queued = append(g.queued, a)
-	lead := !g.sending
-	g.sending = true
-	g.mu.Unlock()
-	if lead {
-		go g.send(context.WithoutCancel(ctx)) // the client's own timeouts bound it
-	}
+	g.add(a)
 	select {
 	case <-a.done:
 		return context.Cause(ctx) // nil, unless it ended before they were sent
@@ -48,29 +39,16 @@ func (g *together) exec(ctx context.Context, add func(redis.Pipeliner)) error {
 	}
 }
 
-// send empties the queue.
-func (g *together) send(ctx context.Context) {
-	for {
-		g.mu.Lock()
-		n := min(len(g.queued), g.most)
-		if n == 0 {
-			g.sending = false
-			g.queued = nil
-			g.mu.Unlock()
-			return
+func send(rdb redis.UniversalClient, batch []*asked) {
+	pipe := rdb.Pipeline()
+	for _, a := range batch {
+		if a.ctx.Err() == nil {
+			a.add(pipe)
 		}
-		batch := g.queued[:n:n]
-		g.queued = g.queued[n:]
-		g.mu.Unlock()
-		pipe := g.rdb.Pipeline()
-		for _, a := range batch {
-			if a.ctx.Err() == nil {
-				a.add(pipe)
-			}
-		}
-		_, _ = pipe.Exec(ctx) // every command has its own error
-		for _, a := range batch {
-			close(a.done)
-		}
+	}
+	// The client's own timeouts bound it; every command has its own error.
+	_, _ = pipe.Exec(context.WithoutCancel(batch[0].ctx))
+	for _, a := range batch {
+		close(a.done)
 	}
 }

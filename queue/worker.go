@@ -120,11 +120,10 @@ func (w *Worker) run(ctx context.Context, c *Claim) {
 		w.mu.Unlock()
 	}()
 	verdict := Verdict{Kind: Requeue, Unused: true}
-	err := c.fetch(runCtx)
 	switch {
-	case err == nil:
+	case c.unread == nil:
 		verdict = w.call(runCtx, c)
-	case errors.Is(err, ErrNewer):
+	case errors.Is(c.unread, ErrNewer):
 		verdict.Wait = newerRest
 	}
 	end, stop := context.WithTimeout(context.WithoutCancel(ctx), concludeTime)
@@ -139,8 +138,8 @@ func (w *Worker) run(ctx context.Context, c *Claim) {
 		w.done[c.id] = struct{}{}
 		w.mu.Unlock()
 	}
-	if err != nil && !errors.Is(err, ErrGone) {
-		w.q.log.WarnContext(ctx, "claimed job not read", "job", c.id, "err", err)
+	if c.unread != nil && !errors.Is(c.unread, ErrGone) {
+		w.q.log.WarnContext(ctx, "claimed job not read", "job", c.id, "err", c.unread)
 	}
 }
 
@@ -153,27 +152,6 @@ func (w *Worker) call(ctx context.Context, c *Claim) (v Verdict) {
 		}
 	}()
 	return w.runner(ctx, c)
-}
-
-// fetch reads the claimed job, its body, and what a dead attempt left.
-func (c *Claim) fetch(ctx context.Context) error {
-	j, body, err := c.q.loadClaimed(ctx, c.p, c.id)
-	if err != nil {
-		return err
-	}
-	if j == nil {
-		return ErrGone
-	}
-	c.Job, c.Body = j, body
-	if j.State.Terminal() || j.Attempt == 0 {
-		return nil
-	}
-	left, err := c.q.remainsOf(ctx, j.ID, j.Attempt)
-	if err != nil {
-		return err
-	}
-	c.Recovered, c.partial = left.outcome, left.partial
-	return nil
 }
 
 // keep renews the claims of running jobs, cancels the runs whose claims are
