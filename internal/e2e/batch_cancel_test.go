@@ -124,7 +124,7 @@ type resultLine struct {
 // eachLine reads a file of results; one that was seen before fails the test.
 func (s *stack) eachLine(t *testing.T, p *process, file string, seen map[string]bool) (list []resultLine) {
 	t.Helper()
-	for text := range strings.Lines(get(p.URL+"/files/"+file+"/content", s.keys["alice"]).body) {
+	for text := range strings.Lines(fetch(p.URL+"/files/"+file+"/content", s.keys["alice"]).body) {
 		var line resultLine
 		if err := json.Unmarshal([]byte(text), &line); err != nil || seen[line.CustomID] {
 			t.Fatalf("%v, twice %v: %s", err, seen[line.CustomID], text)

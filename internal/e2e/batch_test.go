@@ -27,7 +27,7 @@ import (
 // batchStack is a stack with a place for files and short leases.
 func batchStack(t *testing.T, fake fakeprovider.Options) *stack {
 	t.Helper()
-	return newStack(t, fake, fmt.Sprintf("files: {store: %q}\nqueue: {lease: 3s}\n", t.TempDir())+
+	return newStack(t, fake, fmt.Sprintf("files: {store: %q}\nqueue: {lease: 3s, max_attempts: 20}\n", t.TempDir())+
 		simple("[{name: w, subject: org, metric: cost, amount: $1000, window: 1h}]")+`
   - id: other
     users:
@@ -172,10 +172,7 @@ func TestBatchKilled(t *testing.T) {
 		for k, n := range s.memory(append([]*process{proxy}, workers...)...) {
 			peak[k].Store(max(peak[k].Load(), n))
 		}
-		a := get(proxy.URL+"/batches/"+b.ID, s.keys["alice"])
-		if a.status == http.StatusServiceUnavailable { // Redis has just been away
-			continue
-		}
+		a := fetch(proxy.URL+"/batches/"+b.ID, s.keys["alice"]) // Redis has just been away
 		if err := json.Unmarshal([]byte(a.body), &b); err != nil {
 			t.Fatal(err)
 		}
@@ -254,7 +251,7 @@ func (s *stack) checkResults(p *process, b openai.Batch, lines int) {
 		charged[e.UpstreamID] = e
 	}
 	seen := map[string]bool{}
-	text := get(p.URL+"/files/"+*b.OutputFileID+"/content", s.keys["alice"])
+	text := fetch(p.URL+"/files/"+*b.OutputFileID+"/content", s.keys["alice"])
 	for scan := bufio.NewScanner(bytes.NewReader([]byte(text.body))); scan.Scan(); {
 		var line struct {
 			CustomID string `json:"custom_id"`

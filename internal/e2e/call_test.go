@@ -44,6 +44,19 @@ func get(url, key string) answer {
 	return do(req)
 }
 
+// fetch is get, again and again while the answer is that Redis did not answer.
+func fetch(url, key string) answer {
+	a := get(url, key)
+	for range 600 {
+		if a.err == nil && a.status != http.StatusServiceUnavailable {
+			break
+		}
+		time.Sleep(100 * time.Millisecond)
+		a = get(url, key)
+	}
+	return a
+}
+
 func do(req *http.Request) answer {
 	resp, err := client.Do(req)
 	if err != nil {

@@ -58,7 +58,7 @@ func TestDeploymentCap(t *testing.T) {
 	}
 	var sum pricing.Nano
 	entries := 0
-	for range 500 {
+	for range 3000 {
 		sum, entries = 0, 0
 		for i := range 20 {
 			for _, e := range s.entries(fmt.Sprintf("o%d", i)) {
@@ -82,7 +82,7 @@ func TestDeploymentCap(t *testing.T) {
 // TestCapWaits: what does not fit a cap now waits in the queue, whichever org it
 // is of, and runs when there is room.
 func TestCapWaits(t *testing.T) {
-	s := newStack(t, fakeprovider.Options{}, tenants(3, "[{name: pace, metric: requests, amount: 2, window: 1s, exact: true}]"))
+	s := newStack(t, fakeprovider.Options{}, tenants(3, "[{name: pace, metric: requests, amount: 2, window: 2s, exact: true}]"))
 	p := s.proxy()
 	s.worker()
 	var wg sync.WaitGroup

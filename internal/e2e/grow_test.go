@@ -23,13 +23,13 @@ func growing(limits string) string {
 }
 
 // endless has the provider never stop by itself.
-func (s *stack) endless(gap time.Duration) {
-	s.fake.Script(func(q *fakeprovider.Request) fakeprovider.Behaviour {
+func endless(gap time.Duration) func(*fakeprovider.Request) fakeprovider.Behaviour {
+	return func(q *fakeprovider.Request) fakeprovider.Behaviour {
 		if !q.Stream {
 			return fakeprovider.Behaviour{Fill: true}
 		}
 		return fakeprovider.Behaviour{Endless: true, Gap: gap}
-	})
+	}
 }
 
 // cut reads a stream of go-openai until its error, and returns how many words
@@ -62,7 +62,7 @@ func cut(t *testing.T, c *openai.Client) (words int, e *openai.APIError) {
 func TestCutStream(t *testing.T) {
 	s := newStack(t, fakeprovider.Options{}, growing("[{name: t, subject: user, metric: tokens, amount: 200, window: 1h}, {name: one, subject: user, metric: concurrency, amount: 1}]")+
 		"      - {id: bob, keys: [{id: k2, hash: \"${key:bob}\"}]}\n")
-	s.endless(5 * time.Millisecond)
+	g := s.gate(endless(5 * time.Millisecond))
 	p := s.proxy()
 	s.worker()
 	check := func(words int, e *openai.APIError, entry budget.Entry) {
@@ -85,11 +85,15 @@ func TestCutStream(t *testing.T) {
 	// While bob's one call runs, his stream waits.
 	first := make(chan answer)
 	go func() {
-		first <- post(p.URL+"/chat/completions", s.keys["bob"], chat("gpt-4o", "[fake: delay=3s]", `"max_tokens":10`))
+		first <- post(p.URL+"/chat/completions", s.keys["bob"], chat("gpt-4o", gated, `"max_tokens":10`))
 	}()
-	for len(s.fake.Log()) < 2 {
-		time.Sleep(time.Millisecond)
-	}
+	g.awaitHeld()
+	go func() {
+		for !strings.Contains(get(p.URL+"/jobs", s.keys["bob"]).body, `"job_`) && t.Context().Err() == nil {
+			time.Sleep(20 * time.Millisecond)
+		}
+		g.release()
+	}()
 	words, e = cut(t, goClient(p, s.keys["bob"]))
 	if a := <-first; a.status != http.StatusOK {
 		t.Errorf("status %d: %s", a.status, a.body)
@@ -99,10 +103,10 @@ func TestCutStream(t *testing.T) {
 	if entry.JobID == "" {
 		t.Fatal("bob's stream did not wait")
 	}
-	if j := awaitJob(t, p.URL, s.keys["bob"], entry.JobID, 10*time.Second); j.Status != "failed" || j.Error == nil || j.Error.Code != e.Code || j.Attempts != 1 {
+	if j := awaitJob(t, p.URL, s.keys["bob"], entry.JobID, time.Minute); j.Status != "failed" || j.Error == nil || j.Error.Code != e.Code || j.Attempts != 1 {
 		t.Errorf("the job ended as %+v, %+v", j, j.Error)
 	}
-	quiet, stop := context.WithTimeout(context.Background(), 10*time.Second)
+	quiet, stop := context.WithTimeout(context.Background(), time.Minute)
 	defer stop()
 	if err := s.fake.Quiet(quiet); err != nil {
 		t.Error(err)
@@ -122,7 +126,7 @@ func TestCutStream(t *testing.T) {
 // grown to stays held, and is charged when its lease has run out.
 func TestKilledGrowing(t *testing.T) {
 	s := newStack(t, fakeprovider.Options{}, growing("[{name: w, subject: user, amount: $1, window: 1h}]"))
-	s.endless(5 * time.Millisecond)
+	s.fake.Script(endless(5 * time.Millisecond))
 	p := s.proxy()
 	req, err := http.NewRequest(http.MethodPost, p.URL+"/chat/completions", strings.NewReader(chat("gpt-4o", "hi", `"stream":true`)))
 	if err != nil {
@@ -141,6 +145,12 @@ func TestKilledGrowing(t *testing.T) {
 		}
 	}
 	p.kill()
+	quiet, stop := context.WithTimeout(context.Background(), time.Minute)
+	defer stop()
+	if err := s.fake.Quiet(quiet); err != nil {
+		t.Fatal(err)
+	}
+	sent := s.fake.Log()[0].Usage.Completion // what it had put out when it noticed
 
 	ctx, rdb := context.Background(), s.redis.Client()
 	records, err := rdb.HGetAll(ctx, "lg:{acme}:holds").Result()
@@ -151,7 +161,7 @@ func TestKilledGrowing(t *testing.T) {
 		_, amounts, _ := strings.Cut(record, ",")
 		amounts, _, _ = strings.Cut(amounts, ",")
 		held, err := strconv.ParseInt(amounts, 10, 64)
-		if err != nil || held < words*10_000 || held > (words+400)*10_000 {
+		if err != nil || held < words*10_000 || held > (sent+400)*10_000 {
 			t.Errorf("%d nano-USD are held after %d words, %v", held, words, err)
 		}
 		// Its lease of a minute is over.

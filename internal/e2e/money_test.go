@@ -41,7 +41,7 @@ func (s *stack) entries(org string) []budget.Entry {
 func (s *stack) settled(org string, n int) []budget.Entry {
 	s.t.Helper()
 	var out []budget.Entry
-	for range 500 {
+	for range 3000 {
 		if out = s.entries(org); len(out) >= n {
 			break
 		}

@@ -33,7 +33,7 @@ func (p *process) value(sample string) float64 {
 
 func until(t *testing.T, what string, is func() bool) {
 	t.Helper()
-	for range 1500 {
+	for range 3000 {
 		if is() {
 			return
 		}
@@ -82,7 +82,7 @@ func TestRedisDiesAndProxyToo(t *testing.T) {
 }
 
 func redisDiesAndProxyToo(t *testing.T, end func(*process)) {
-	s := newStack(t, fakeprovider.Options{}, "store: {journal_dir: "+t.TempDir()+"}\n"+simple("[{name: w, subject: user, amount: $1000, window: 1h}]"))
+	s := newStack(t, fakeprovider.Options{}, "store: {deadline: 10s, journal_dir: "+t.TempDir()+"}\n"+simple("[{name: w, subject: user, amount: $1000, window: 1h}]"))
 	release := make(chan struct{})
 	s.fake.Script(func(*fakeprovider.Request) fakeprovider.Behaviour {
 		<-release
@@ -117,7 +117,7 @@ func redisDiesAndProxyToo(t *testing.T, end func(*process)) {
 // outage is a deployment whose orgs go on without Redis in their own ways.
 func outage(t *testing.T, limits, pool string) *stack {
 	return newStack(t, fakeprovider.Options{}, fmt.Sprintf(`
-store: {journal_dir: %s, on_failure: deny, local_share: 20%%}
+store: {deadline: 5s, journal_dir: %s, on_failure: deny, local_share: 20%%}
 providers:
   - {id: openai, base_url: "${provider}", api_key: "${provider_key}", pools: [%s]}
 orgs:

@@ -88,7 +88,7 @@ redis: {addresses: ["%s"]}
 timeouts: {drain: 0s, shutdown: 20s}
 `, s.redis.Addr)
 	if !strings.Contains(text, "store:") { // the machine may have much else to do; what happens in time is tried elsewhere
-		common += "store: {deadline: 2s}\n"
+		common += "store: {deadline: 10s}\n"
 	}
 	text = strings.ReplaceAll(text, "${provider}", s.fake.BaseURL())
 	text = strings.ReplaceAll(text, "${provider_key}", providerKey)
@@ -187,7 +187,7 @@ func (p *process) log() string {
 // await waits for a log line with the message.
 func (p *process) await(message string, found func(map[string]any)) {
 	p.t.Helper()
-	for range 1500 {
+	for range 6000 {
 		p.mu.Lock()
 		for _, line := range p.lines {
 			if line["msg"] == message {
@@ -204,7 +204,7 @@ func (p *process) await(message string, found func(map[string]any)) {
 
 func (p *process) awaitReady() {
 	p.t.Helper()
-	for range 500 {
+	for range 3000 {
 		resp, err := http.Get(p.Admin + "/readyz")
 		if err == nil {
 			resp.Body.Close()
@@ -238,7 +238,7 @@ func (p *process) terminate() {
 		if err := p.cmd.Wait(); err != nil {
 			p.t.Errorf("%v ended with %v; its log:\n%s", p.cmd.Args, err, p.log())
 		}
-	case <-time.After(40 * time.Second):
+	case <-time.After(2 * time.Minute):
 		p.t.Fatalf("%v did not shut down; its log:\n%s", p.cmd.Args, p.log())
 	}
 }

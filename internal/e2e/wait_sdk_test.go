@@ -25,7 +25,7 @@ var clients = []string{"openai", "ai", "langchain", "go"}
 
 // waitStack serves gpt-4o one call at a time, and holds a silent caller for
 // hold. Every client has a user for each of its trials.
-func waitStack(t *testing.T, hold time.Duration) (*stack, *process) {
+func waitStack(t *testing.T, hold time.Duration) (*stack, *process, *gate) {
 	t.Helper()
 	var users strings.Builder
 	user := func(id, limits string) {
@@ -50,9 +50,10 @@ orgs:
     limits: [{name: tight, subject: user, amount: $100, window: 1h}]
     users:
 `+users.String())
+	g := s.gate(nil)
 	p := s.proxy()
 	s.worker()
-	return s, p
+	return s, p, g
 }
 
 // holdTime is how long the clients are held before they are sent away:
@@ -91,14 +92,14 @@ func TestWaitingClients(t *testing.T) {
 				}
 				t.Skip("the npm packages are not installed: `make test` installs them")
 			}
-			s, p := waitStack(t, hold)
+			s, p, g := waitStack(t, hold)
 			keys, err := json.Marshal(s.keys)
 			if err != nil {
 				t.Fatal(err)
 			}
 			cmd := exec.Command(node, "--test", c.file)
 			cmd.Dir = c.dir
-			cmd.Env = append(os.Environ(), "BASE_URL="+p.URL, "KEYS="+string(keys), "HOLD_MS="+strconv.FormatInt(hold.Milliseconds(), 10))
+			cmd.Env = append(os.Environ(), "BASE_URL="+p.URL, "KEYS="+string(keys), "HOLD_MS="+strconv.FormatInt(hold.Milliseconds(), 10), "GATE="+g.serve(t))
 			out, err := cmd.CombinedOutput()
 			if err != nil {
 				t.Fatalf("%v\n%s", err, out)
@@ -121,21 +122,27 @@ func (k keyed) RoundTrip(r *http.Request) (*http.Response, error) {
 // TestWaitingGoOpenAI leads go-openai through the same. It never retries: its
 // caller does, with a key.
 func TestWaitingGoOpenAI(t *testing.T) {
-	s, p := waitStack(t, time.Second)
+	s, p, g := waitStack(t, time.Second)
 	ctx := t.Context()
 	open := func(user string) *openai.Client {
 		c := openai.DefaultConfig(s.keys[user])
 		c.BaseURL, c.HTTPClient = p.URL, &http.Client{Transport: keyed("k-" + user)}
 		return openai.NewClientWithConfig(c)
 	}
-	occupy := func(d time.Duration) {
-		go post(p.URL+"/chat/completions", s.keys["occupant"], chat("gpt-4o", fmt.Sprintf("[fake: delay=%s]", d), `"max_tokens":5`))
-		time.Sleep(300 * time.Millisecond)
+	occupy := func() {
+		go post(p.URL+"/chat/completions", s.keys["occupant"], chat("gpt-4o", gated, `"max_tokens":5`))
+		g.awaitHeld()
+	}
+	jobs := func(user string) (list struct{ Data []struct{ Status string } }) {
+		if err := json.Unmarshal([]byte(get(p.URL+"/jobs", s.keys[user]).body), &list); err != nil {
+			t.Error(err)
+		}
+		return list
 	}
 	request := openai.ChatCompletionRequest{Model: openai.GPT4o, MaxTokens: 20, Messages: []openai.ChatCompletionMessage{{Role: "user", Content: "hi"}}}
 	var api *openai.APIError
 
-	occupy(2 * time.Second)
+	occupy()
 	sent := 0
 	for {
 		sent++
@@ -143,16 +150,24 @@ func TestWaitingGoOpenAI(t *testing.T) {
 		if err == nil && resp.Choices[0].Message.Content != "" {
 			break
 		}
-		if !errors.As(err, &api) || api.HTTPStatusCode != 429 || sent > 5 {
+		if !errors.As(err, &api) || api.HTTPStatusCode != 429 || sent > 60 {
 			t.Fatalf("request %d: %v", sent, err)
 		}
+		if sent == 1 {
+			g.release()
+		}
 	}
-	var list struct{ Data []struct{ Status string } }
-	if err := json.Unmarshal([]byte(get(p.URL+"/jobs", s.keys["go-rejoin"]).body), &list); err != nil || sent < 2 || len(list.Data) != 1 || list.Data[0].Status != "succeeded" {
-		t.Errorf("%d requests became %+v, %v", sent, list, err)
+	if list := jobs("go-rejoin"); sent < 2 || len(list.Data) != 1 || list.Data[0].Status != "succeeded" {
+		t.Errorf("%d requests became %+v", sent, list)
 	}
 
-	occupy(time.Second)
+	occupy()
+	go func() {
+		for len(jobs("go-stream").Data) == 0 && ctx.Err() == nil {
+			time.Sleep(20 * time.Millisecond)
+		}
+		g.release()
+	}()
 	streamText(t, open("go-stream"), request)
 
 	request.Model, request.MaxTokens = openai.GPT4oMini, 400

@@ -150,7 +150,7 @@ func TestWebhooks(t *testing.T) {
 	p = s.proxy()
 	done := ask("X-Llmguard-Webhook", mine)
 	plain := ask()
-	const patience = 30 * time.Second
+	const patience = 2 * time.Minute
 	for _, path := range []string{"/org", "/mine"} {
 		h.await(t, patience, cancelled.ID, path, "job.cancelled")
 		h.await(t, patience, done.ID, path, "job.succeeded")
@@ -181,7 +181,7 @@ func hookedResponses(t *testing.T, h *hooks, s *stack, p *process, mine string) 
 			t.Fatalf("status %d: %s", a.status, a.body)
 		}
 		for _, path := range []string{"/org", "/mine"} {
-			h.await(t, 30*time.Second, "resp_"+id, path, typ)
+			h.await(t, 2*time.Minute, "resp_"+id, path, typ)
 		}
 	}
 }
@@ -211,7 +211,7 @@ func hookedBatches(t *testing.T, h *hooks, s *stack, p *process, mine string) {
 			t.Fatal(err)
 		}
 		for _, path := range []string{"/org", "/mine"} {
-			h.await(t, 30*time.Second, b.ID, path, typ)
+			h.await(t, 2*time.Minute, b.ID, path, typ)
 			if n := len(h.about(b.ID, path)); n != 1 {
 				t.Errorf("%s was told %d times of %s", path, n, b.ID)
 			}

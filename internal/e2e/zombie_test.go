@@ -36,7 +36,7 @@ func TestZombies(t *testing.T) {
 	if n, err := strconv.Atoi(os.Getenv("LLMGUARD_CRASH_JOBS")); err == nil {
 		jobs, stops = n, max(n/60, 3)
 	}
-	s := newStack(t, fakeprovider.Options{}, simple("[{name: w, subject: org, amount: $100, window: 1h}]")+"queue: {lease: 1s}\n")
+	s := newStack(t, fakeprovider.Options{}, simple("[{name: w, subject: org, amount: $100, window: 1h}]")+"queue: {lease: 2s, max_attempts: 20}\n")
 	s.fake.Script(func(*fakeprovider.Request) fakeprovider.Behaviour {
 		return fakeprovider.Behaviour{Delay: time.Duration(200+rand.IntN(600)) * time.Millisecond}
 	})
@@ -48,15 +48,15 @@ func TestZombies(t *testing.T) {
 		ids[i] = submit(t, url, s.keys["alice"], chat("gpt-4o-mini", fmt.Sprint("job ", i), `"max_tokens":20`)).ID
 		if i%(jobs/stops) == 5 {
 			time.Sleep(100 * time.Millisecond) // the worker is in the midst of calls
-			workers[i%2].stopFor(2500 * time.Millisecond)
+			workers[i%2].stopFor(4500 * time.Millisecond)
 		}
 	}
 	results := make(map[string]string)
 	for _, id := range ids {
-		if j := awaitJob(t, p.URL, s.keys["alice"], id, time.Minute); j.Status != "succeeded" {
+		if j := awaitJob(t, p.URL, s.keys["alice"], id, 3*time.Minute); j.Status != "succeeded" {
 			t.Errorf("job %s ended as %s (%+v) after %d attempts", id, j.Status, j.Error, j.Attempts)
 		}
-		r := get(p.URL+"/jobs/"+id+"/result", s.keys["alice"])
+		r := fetch(p.URL+"/jobs/"+id+"/result", s.keys["alice"])
 		if r.status != http.StatusOK || !json.Valid([]byte(r.body)) {
 			t.Errorf("result of %s: status %d: %.200s", id, r.status, r.body)
 		}
@@ -65,10 +65,10 @@ func TestZombies(t *testing.T) {
 	workers[0].terminate() // what zombies have to say has been said then
 	workers[1].terminate()
 	for _, id := range ids {
-		if j := awaitJob(t, p.URL, s.keys["alice"], id, time.Second); j.Status != "succeeded" {
+		if j := awaitJob(t, p.URL, s.keys["alice"], id, time.Minute); j.Status != "succeeded" {
 			t.Errorf("job %s became %s", id, j.Status)
 		}
-		if r := get(p.URL+"/jobs/"+id+"/result", s.keys["alice"]); r.body != results[id] {
+		if r := fetch(p.URL+"/jobs/"+id+"/result", s.keys["alice"]); r.body != results[id] {
 			t.Errorf("job %s has a second result: %.200s", id, r.body)
 		}
 	}

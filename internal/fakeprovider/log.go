@@ -62,6 +62,7 @@ type Record struct {
 	Usage       Usage  // what was consumed, reported or not
 	Reported    string // the last usage object sent, as JSON; "" for none
 	Began, End  time.Time
+	Last        time.Time // just before the end of a whole answer was sent; zero if none was
 	Gone        time.Time // when the client went away; zero if it stayed
 	Outcome     Outcome
 }
@@ -72,6 +73,9 @@ func (r *Record) gone() {
 		r.Gone = time.Now()
 	}
 }
+
+// last notes that the end of the answer is about to be sent.
+func (r *Record) last() { r.Last = time.Now() }
 
 // Totals are sums over all requests since New, also those the log has dropped.
 type Totals struct {

@@ -199,6 +199,7 @@ func (x *exchange) begin(status int, contentType string) {
 
 // write sends a whole answer.
 func (x *exchange) write(status int, contentType string, body []byte) {
+	x.s.log.update(x.rec, (*Record).last)
 	if x.b.Gzip && strings.Contains(x.r.Header.Get("Accept-Encoding"), "gzip") {
 		x.w.Header().Set("Content-Encoding", "gzip")
 		x.begin(status, contentType)

@@ -321,6 +321,7 @@ func (s *stream) end() {
 	}
 	s.usage = s.a.usage
 	s.x.used(s.usage)
+	s.x.s.log.update(s.x.rec, (*Record).last)
 	s.form.end()
 }
 

@@ -1,5 +1,6 @@
 // What the tests of waiting share. BASE_URL says where; KEYS has an API key for
-// every user; HOLD_MS is how long the proxy holds a silent call.
+// every user; HOLD_MS is how long the proxy holds a silent call; GATE is told when
+// the provider is to answer a gated call.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
@@ -16,11 +17,14 @@ const post = (key, body) => fetch(`${baseURL}/chat/completions`, {
   method: 'POST', body: JSON.stringify(body), headers: { authorization: `Bearer ${key}`, 'content-type': 'application/json' },
 });
 
-// occupy takes the pool's only place for so long.
-export async function occupy(ms) {
-  const call = post(keys.occupant, { model, max_tokens: 5, messages: [{ role: 'user', content: `[fake: delay=${ms}ms]` }] });
-  await new Promise((done) => setTimeout(done, 300));
-  return call.then((r) => r.text());
+// occupy takes the pool's only place until the function it returns is called.
+export async function occupy() {
+  const call = post(keys.occupant, { model, max_tokens: 5, messages: [{ role: 'user', content: '[gated]' }] });
+  await fetch(`${process.env.GATE}/held`);
+  return async () => {
+    await fetch(`${process.env.GATE}/release`);
+    await (await call).text();
+  };
 }
 
 // spend uses up a user's hourly limit.
@@ -34,9 +38,12 @@ export async function jobs(key) {
   return (await r.json()).data;
 }
 
-// counting is fetch, and how often it was called.
-export function counting() {
-  const counted = (...args) => { counted.calls++; return fetch(...args); };
+// counting is fetch, and how often it was called; at the second call again() is.
+export function counting(again = () => {}) {
+  const counted = (...args) => {
+    if (++counted.calls === 2) again();
+    return fetch(...args);
+  };
   counted.calls = 0;
   return counted;
 }
@@ -44,16 +51,16 @@ export function counting() {
 // rejoins makes a call that is sent away at least once, and checks that its
 // retries became one job.
 export async function rejoins(key, call) {
-  const occupied = occupy(hold + (hold > 60_000 ? 5000 : 700));
-  await new Promise((done) => setTimeout(done, 300));
-  const counted = counting();
+  const leave = await occupy();
+  let left;
+  const counted = counting(() => { left = leave(); });
   const text = await call(counted);
   assert.ok(text.length > 0);
   assert.ok(counted.calls >= 2, `${counted.calls} requests: it was never sent away`);
   const list = await jobs(key);
   assert.equal(list.length, 1, JSON.stringify(list));
   assert.equal(list[0].status, 'succeeded');
-  await occupied;
+  await left;
 }
 
 // clientTests are what every client has to bear. The client's functions take a
@@ -66,13 +73,14 @@ export function clientTests(name, client) {
   if (hold > 60_000) return;
   test(`${name}: a stream waits`, async () => {
     const key = keys[`${name}-stream`];
-    const occupied = occupy(1500);
-    await new Promise((done) => setTimeout(done, 300));
+    const leave = await occupy();
     const counted = counting();
-    const text = await client.stream({ key, fetch: counted, maxRetries: 0, messages, model });
+    const streaming = client.stream({ key, fetch: counted, maxRetries: 0, messages, model });
+    while ((await jobs(key)).length === 0) await new Promise((done) => setTimeout(done, 20));
+    await leave();
+    const text = await streaming;
     assert.ok(text.length > 0);
     assert.equal(counted.calls, 1);
-    await occupied;
     assert.equal((await jobs(key)).length, 1);
   });
   test(`${name}: is refused at once`, async () => {
