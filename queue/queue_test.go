@@ -96,7 +96,7 @@ func (e *env) claim(pool string, n int) []*Claim {
 	if err != nil {
 		e.t.Fatal(err)
 	}
-	e.fetch(e.t.Context(), e.pools[pool], got.claims)
+	e.fetch(e.t.Context(), e.pools()[pool], got.claims)
 	for _, c := range got.claims {
 		c.ctx = e.t.Context()
 		if c.unread != nil {

@@ -1,0 +1,93 @@
+package budget
+
+import (
+	"context"
+	"slices"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// maxOrgsScraped bounds the orgs whose limits are asked for at a scrape, and so
+// the metrics' series. Those beyond it, by id, are left out.
+const maxOrgsScraped = 200
+
+// orgCollector asks Redis at scrape time, so every process reports the same.
+type orgCollector struct {
+	ctx                  context.Context
+	store                *Store
+	orgs                 func() map[string][]Limit
+	used, held, amount   *prometheus.Desc
+	reported, configured *prometheus.Desc
+}
+
+// RegisterOrgs reports what the limits of each org, those of the whole org and
+// not of its users, count and allow, until ctx ends. Money is in nano-USD, as
+// floats: enough for graphs. Only the first 200 orgs by id are asked for.
+func RegisterOrgs(ctx context.Context, reg prometheus.Registerer, s *Store, orgs func() map[string][]Limit) error {
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc("llmguard_budget_"+name, help, labels, nil)
+	}
+	labels := []string{"org", "limit", "metric", "mode"}
+	return reg.Register(&orgCollector{
+		ctx: ctx, store: s, orgs: orgs,
+		used:       desc("org_limit_used", "What a limit of an org counts now, open holds included. In the metric's unit; cost in nano-USD.", labels...),
+		held:       desc("org_limit_held", "The part of an org limit's use that open holds may give back.", labels...),
+		amount:     desc("org_limit_amount", "What a limit of an org allows.", labels...),
+		reported:   desc("orgs_reported", "Orgs whose limits are in llmguard_budget_org_limit_*, at most 200."),
+		configured: desc("orgs_configured", "Orgs in force."),
+	})
+}
+
+// Describe implements prometheus.Collector.
+func (c *orgCollector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{c.used, c.held, c.amount, c.reported, c.configured} {
+		ch <- d
+	}
+}
+
+// Collect implements prometheus.Collector. An org that cannot be asked is left
+// out.
+func (c *orgCollector) Collect(ch chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(c.ctx, capsTimeout)
+	defer cancel()
+	all := c.orgs()
+	ids := make([]string, 0, len(all))
+	for id := range all {
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	reported := 0
+	for _, id := range ids[:min(len(ids), maxOrgsScraped)] {
+		if c.org(ctx, ch, id, all[id]) {
+			reported++
+		}
+	}
+	ch <- prometheus.MustNewConstMetric(c.reported, prometheus.GaugeValue, float64(reported))
+	ch <- prometheus.MustNewConstMetric(c.configured, prometheus.GaugeValue, float64(len(ids)))
+}
+
+func (c *orgCollector) org(ctx context.Context, ch chan<- prometheus.Metric, id string, limits []Limit) bool {
+	own := make([]Limit, 0, len(limits))
+	for _, l := range limits {
+		if l.Subject == Org && l.Mode != Off {
+			own = append(own, l)
+		}
+	}
+	if len(own) == 0 {
+		return true
+	}
+	list, err := c.store.Peek(ctx, own, Call{Org: id})
+	if err != nil {
+		c.store.opts.Log.Warn("limits not read for a scrape", "org", id, "error", err)
+		return false
+	}
+	for _, s := range list {
+		gauge := func(d *prometheus.Desc, n int64) {
+			ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(n), id, s.LimitID, string(s.Metric), string(s.Mode))
+		}
+		gauge(c.used, s.Used)
+		gauge(c.held, s.Held)
+		gauge(c.amount, s.Amount)
+	}
+	return true
+}

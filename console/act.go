@@ -1,0 +1,272 @@
+package console
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/llmguard/llmguard/batch"
+	"github.com/llmguard/llmguard/queue"
+)
+
+// action is one thing that can be done. It is described on a page of its own
+// and done when that is confirmed.
+type action struct {
+	title  string
+	text   string   // what will happen; %s is the target
+	target []string // fields of the form that say what it is about
+	inputs []input  // asked for on the page
+	danger bool
+	do     func(*visit) (done, error)
+}
+
+// input is a field of the page that confirms.
+type input struct {
+	Name, Label, Hint, Value string
+	Optional                 bool
+	Choices                  []string // empty: free text
+}
+
+// done is what became of it: a line, and a secret that is shown once.
+type done struct{ Text, Secret string }
+
+var reason = input{Name: "reason", Label: "Reason", Hint: "kept in the audit", Optional: true}
+
+var actions = map[string]action{
+	"cancel-job": {
+		title: "Cancel a job", text: "%s ends as cancelled. One that runs is told to stop; what it has cost by then is charged.",
+		target: []string{"org", "job"}, danger: true, do: (*visit).cancelJob,
+	},
+	"replay-job": {
+		title: "Replay a dead letter", text: "The request of %s is put into the queue again, as a new job with all its attempts before it.",
+		target: []string{"job"}, do: (*visit).replayJob,
+	},
+	"cancel-batch": {
+		title: "Cancel a batch", text: "%s takes no more lines. Those that run come to their end; the results so far are kept.",
+		target: []string{"org", "user", "batch"}, danger: true, do: (*visit).cancelBatch,
+	},
+	"create-key": {
+		title: "Make a key", text: "A new API key for %s. It is shown once.",
+		target: []string{"org", "user"}, inputs: []input{{Name: "name", Label: "Name", Hint: "where it will be used", Optional: true}, reason}, do: (*visit).createKey,
+	},
+	"disable-key": {
+		title: "Disable a key", text: "Calls with %s are refused within seconds, until it is enabled again.",
+		target: []string{"org", "key"}, inputs: []input{reason}, danger: true, do: (*visit).disableKey,
+	},
+	"enable-key": {
+		title: "Enable a key", text: "Calls with %s are taken again.",
+		target: []string{"org", "key"}, inputs: []input{reason}, do: (*visit).enableKey,
+	},
+	"rotate-key": {
+		title: "Rotate a key", text: "A new key takes the place of %s. It is shown once; the old one works until the overlap is over.",
+		target: []string{"org", "key"}, inputs: []input{{Name: "overlap", Label: "Overlap", Hint: "such as 24h or 7d; 0s ends the old key now", Value: "24h"}, reason}, do: (*visit).rotateKey,
+	},
+}
+
+type confirmView struct {
+	Name, Title, Text, Problem, Back string
+	Danger                           bool
+	Fields                           map[string]string
+	Inputs                           []input
+}
+
+// act confirms an action, or does it.
+func (c *Console) act(v *visit) error {
+	v.r.Body = http.MaxBytesReader(v.w, v.r.Body, 64<<10)
+	name := v.r.PathValue("action")
+	a, ok := actions[name]
+	if !ok {
+		return errNotFound
+	}
+	if !v.genuine() {
+		v.fail(http.StatusForbidden, "This form is not one of ours, or is too old. Go back and try again.")
+		return nil
+	}
+	view := v.confirmation(name, a)
+	if v.r.PostFormValue("confirm") != "yes" {
+		return v.show("confirm", a.title, view)
+	}
+	result, err := a.do(v)
+	var refused *refusal
+	switch {
+	case errors.As(err, &refused):
+		view.Problem = refused.text
+		v.w.WriteHeader(refused.status)
+		return v.show("confirm", a.title, view)
+	case err != nil:
+		return err
+	}
+	v.session.tell(result)
+	http.Redirect(v.w, v.r, view.Back, http.StatusSeeOther)
+	return nil
+}
+
+func (v *visit) confirmation(name string, a action) confirmView {
+	fields := map[string]string{}
+	var said []string
+	for _, f := range a.target {
+		fields[f] = v.r.PostFormValue(f)
+		said = append(said, fields[f])
+	}
+	view := confirmView{
+		Name: name, Title: a.title, Text: fmt.Sprintf(a.text, strings.Join(said, "/")), Danger: a.danger, Fields: fields,
+		Inputs: slices.Clone(a.inputs), Back: nextOf(v.r.PostFormValue("back")),
+	}
+	for i := range view.Inputs {
+		if given, ok := v.r.PostForm[view.Inputs[i].Name]; ok {
+			view.Inputs[i].Value = given[0]
+		}
+	}
+	return view
+}
+
+// refusal is an action that was not done, and why.
+type refusal struct {
+	status int
+	text   string
+}
+
+func (r *refusal) Error() string { return r.text }
+
+func refused(err error, text string) error {
+	return &refusal{http.StatusConflict, text + ": " + err.Error()}
+}
+
+// mayWrite asks the API whether this administrator may change anything.
+func (v *visit) mayWrite() error {
+	var self struct {
+		ReadOnly bool `json:"read_only"`
+	}
+	status, text := v.ask(v.r.Context(), http.MethodGet, "/self", nil, &self)
+	switch {
+	case status != http.StatusOK:
+		return &refusal{status, problem(text, "Your rights could not be read.")}
+	case self.ReadOnly:
+		return &refusal{http.StatusForbidden, "This administrator's key may only read."}
+	}
+	return nil
+}
+
+func (v *visit) field(name string) string { return v.r.PostFormValue(name) }
+
+func (v *visit) cancelJob() (done, error) {
+	if err := v.mayWrite(); err != nil {
+		return done{}, err
+	}
+	j, err := v.o.Queue.Cancel(v.r.Context(), v.field("org"), v.field("job"))
+	if err != nil {
+		return done{}, missing(err, queue.ErrNotFound, "There is no such job any more.")
+	}
+	v.o.Log.Info("a job was cancelled in the console", "job", j.ID, "org", j.Org, "state", string(j.State))
+	return done{Text: fmt.Sprintf("Job %s is %s.", j.ID, j.State)}, nil
+}
+
+func (v *visit) replayJob() (done, error) {
+	if err := v.mayWrite(); err != nil {
+		return done{}, err
+	}
+	j, err := v.o.Queue.Replay(v.r.Context(), v.field("job"))
+	if errors.Is(err, queue.ErrNotDead) {
+		return done{}, refused(err, "It cannot be replayed")
+	}
+	if err != nil {
+		return done{}, missing(err, queue.ErrNotFound, "There is no such dead letter any more.")
+	}
+	v.o.Log.Info("a dead letter was replayed in the console", "job", v.field("job"), "as", j.ID)
+	return done{Text: fmt.Sprintf("Put again as %s.", j.ID)}, nil
+}
+
+func (v *visit) cancelBatch() (done, error) {
+	if err := v.mayWrite(); err != nil {
+		return done{}, err
+	}
+	if v.o.Batches == nil {
+		return done{}, errNotFound
+	}
+	b, err := v.o.Batches.Cancel(v.r.Context(), v.field("org"), v.field("user"), v.field("batch"))
+	if err != nil {
+		return done{}, missing(err, batch.ErrNotFound, "The batch is gone, or has ended.")
+	}
+	v.o.Log.Info("a batch was cancelled in the console", "batch", b.ID, "org", v.field("org"))
+	return done{Text: fmt.Sprintf("Batch %s is being cancelled.", b.ID)}, nil
+}
+
+// missing turns the error of what is gone into a refusal; others stay.
+func missing(err, gone error, text string) error {
+	if errors.Is(err, gone) {
+		return &refusal{http.StatusNotFound, text}
+	}
+	return err
+}
+
+// change asks the API for a change.
+func (v *visit) change(method, path string, body, out any) error {
+	if status, text := v.ask(v.r.Context(), method, path, body, out); status >= 300 {
+		return &refusal{status, problem(text, "It was not done.")}
+	}
+	return nil
+}
+
+func (v *visit) keyPath(more string) string {
+	path := "/orgs/" + url.PathEscape(v.field("org")) + "/keys"
+	if key := v.field("key"); key != "" {
+		path += "/" + url.PathEscape(key)
+	}
+	return path + more
+}
+
+func (v *visit) because() string {
+	if why := v.field("reason"); why != "" {
+		return "?" + url.Values{"reason": {why}}.Encode()
+	}
+	return ""
+}
+
+type newKey struct {
+	ID     string `json:"id"`
+	Secret string `json:"secret"`
+}
+
+func (v *visit) createKey() (done, error) {
+	var made newKey
+	body := map[string]any{"user": v.field("user")}
+	if name := v.field("name"); name != "" {
+		body["name"] = name
+	}
+	err := v.change(http.MethodPost, v.keyPath("")+v.because(), body, &made)
+	return done{Text: "Key " + made.ID + " was made. Copy it now; it is not shown again.", Secret: made.Secret}, err
+}
+
+func (v *visit) disableKey() (done, error) { return v.setDisabled(true, "is disabled.") }
+func (v *visit) enableKey() (done, error)  { return v.setDisabled(false, "works again.") }
+
+func (v *visit) setDisabled(off bool, text string) (done, error) {
+	err := v.change(http.MethodPatch, v.keyPath("")+v.because(), map[string]any{"disabled": off}, nil)
+	return done{Text: "Key " + v.field("key") + " " + text}, err
+}
+
+func (v *visit) rotateKey() (done, error) {
+	var made newKey
+	body := map[string]any{"overlap": v.field("overlap"), "reason": v.field("reason")}
+	err := v.change(http.MethodPost, v.keyPath("/rotate"), body, &made)
+	return done{Text: "Key " + v.field("key") + " was rotated. Copy the new one now; it is not shown again.", Secret: made.Secret}, err
+}
+
+// tell keeps what was done for the next page.
+func (one *session) tell(d done) {
+	one.mu.Lock()
+	defer one.mu.Unlock()
+	one.told = &d
+}
+
+// hear returns what was done, once.
+func (one *session) hear() *done {
+	one.mu.Lock()
+	defer one.mu.Unlock()
+	d := one.told
+	one.told = nil
+	return d
+}

@@ -1,0 +1,199 @@
+package console
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/pricing"
+)
+
+// days is how far the history of spending goes back.
+const days = 30
+
+const (
+	todayAge = 5 * time.Second
+	pastAge  = 10 * time.Minute // corrections are charged to the day they are made on, so the past hardly changes
+)
+
+// day is what one org spent on one UTC day.
+type day struct {
+	total  budget.Sums
+	users  map[string]budget.Sums
+	models map[string]budget.Sums
+	keys   map[[2]string]budget.Sums // by user and key
+}
+
+// history keeps sums of the last days, so that a page does not add up the
+// roll-ups of thousands of users.
+type history struct {
+	budget *budget.Store
+	now    func() time.Time
+	log    *slog.Logger
+	mu     sync.Mutex
+	kept   map[historyKey]*fresh[day]
+}
+
+type historyKey struct {
+	org string
+	day int64 // Unix days
+}
+
+func newHistory(b *budget.Store, now func() time.Time, log *slog.Logger) *history {
+	return &history{budget: b, now: now, log: log, kept: map[historyKey]*fresh[day]{}}
+}
+
+// of returns the entry for an org's day, and forgets those that are too old.
+func (h *history) of(org string, unixDay, today int64) *fresh[day] {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	key := historyKey{org, unixDay}
+	f := h.kept[key]
+	if f == nil {
+		for old := range h.kept {
+			if old.day <= today-days {
+				delete(h.kept, old)
+			}
+		}
+		f = &fresh[day]{get: func(ctx context.Context) (day, error) { return h.read(ctx, org, unixDay) }}
+		h.kept[key] = f
+	}
+	f.mu.Lock()
+	f.age = pastAge
+	if unixDay == today {
+		f.age = todayAge
+	}
+	f.mu.Unlock()
+	return f
+}
+
+const daySeconds = 24 * 60 * 60
+
+func (h *history) read(ctx context.Context, org string, unixDay int64) (day, error) {
+	d := day{users: map[string]budget.Sums{}, models: map[string]budget.Sums{}, keys: map[[2]string]budget.Sums{}}
+	from := time.Unix(unixDay*daySeconds, 0).UTC()
+	rollups, err := h.budget.Rollups(ctx, org, from, from.Add(time.Second))
+	if err != nil {
+		h.log.Warn("the console could not read daily sums", "org", org, "day", from.Format(time.DateOnly), "error", err)
+		return d, err
+	}
+	for _, r := range rollups {
+		d.total.Add(r.Sums)
+		add(d.users, r.User, r.Sums)
+		add(d.models, r.Model, r.Sums)
+		add(d.keys, [2]string{r.User, r.Key}, r.Sums)
+	}
+	return d, nil
+}
+
+func add[K comparable](to map[K]budget.Sums, key K, s budget.Sums) {
+	sum := to[key]
+	sum.Add(s)
+	to[key] = sum
+}
+
+// span is the history of some orgs over the last days, the oldest day first.
+type span struct {
+	Days    [days]time.Time
+	Orgs    map[string]*[days]day
+	Missing int // sums that are not there yet
+}
+
+// last collects the days of the orgs. All are asked for at once, and it waits
+// patience for those not there.
+func (h *history) last(ctx context.Context, orgs ...string) *span {
+	today := h.now().Unix() / daySeconds
+	s := &span{Orgs: map[string]*[days]day{}}
+	for i := range days {
+		s.Days[i] = time.Unix((today-days+1+int64(i))*daySeconds, 0).UTC()
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	gate := make(chan struct{}, 8)
+	for _, org := range orgs {
+		sums := &[days]day{}
+		s.Orgs[org] = sums
+		for i := range days {
+			f := h.of(org, today-days+1+int64(i), today)
+			if d, known := f.peek(); known {
+				sums[i] = d
+				continue
+			}
+			wg.Go(func() {
+				gate <- struct{}{}
+				defer func() { <-gate }()
+				d, known, _ := f.load(ctx)
+				mu.Lock()
+				defer mu.Unlock()
+				if sums[i] = d; !known {
+					s.Missing++
+				}
+			})
+		}
+	}
+	wg.Wait()
+	return s
+}
+
+// peek returns the value without waiting, when it is there and young.
+func (f *fresh[T]) peek() (value T, known bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.value, !f.at.IsZero() && f.err == nil && time.Since(f.at) <= f.age
+}
+
+// Today is what an org spent today.
+func (s *span) Today(org string) budget.Sums { return s.Orgs[org][days-1].total }
+
+// Month is what an org spent in all the days.
+func (s *span) Month(org string) (sum budget.Sums) {
+	for i := range s.Orgs[org] {
+		sum.Add(s.Orgs[org][i].total)
+	}
+	return sum
+}
+
+// named is a sum with its name.
+type named struct {
+	Name string
+	budget.Sums
+}
+
+// top sums by a name over the last n days, the dearest first.
+func (s *span) top(org string, n int, of func(*day) map[string]budget.Sums) []named {
+	sums := map[string]budget.Sums{}
+	for i := days - n; i < days; i++ {
+		for name, one := range of(&s.Orgs[org][i]) {
+			add(sums, name, one)
+		}
+	}
+	out := make([]named, 0, len(sums))
+	for name, sum := range sums {
+		out = append(out, named{name, sum})
+	}
+	slices.SortFunc(out, func(a, b named) int { return cmp.Or(cmp.Compare(b.Cost, a.Cost), cmp.Compare(a.Name, b.Name)) })
+	return out
+}
+
+func byUser(d *day) map[string]budget.Sums  { return d.users }
+func byModel(d *day) map[string]budget.Sums { return d.models }
+
+// costs is the cost of each day, of one user or (user "") of all.
+func (s *span) costs(org, user string) []pricing.Nano {
+	out := make([]pricing.Nano, days)
+	for i := range s.Orgs[org] {
+		d := &s.Orgs[org][i]
+		if user == "" {
+			out[i] = d.total.Cost
+		} else {
+			out[i] = d.users[user].Cost
+		}
+	}
+	return out
+}

@@ -1,0 +1,183 @@
+package console
+
+import (
+	"cmp"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/config"
+	"github.com/llmguard/llmguard/pricing"
+)
+
+// perPage is how many lines a table has.
+const perPage = 50
+
+// userLine is a user on an org's page.
+type userLine struct {
+	ID, Name string
+	Disabled bool
+	Keys     int
+	Today    budget.Sums
+	Month    budget.Sums
+	Tightest *budget.Status
+}
+
+type orgView struct {
+	ID, Name   string
+	Limits     []budget.Status
+	Chart      chart
+	Models     []named // of the last days, the dearest first
+	Today      budget.Sums
+	Month      budget.Sums
+	Users      []userLine
+	All        int // users that were looked for
+	Search     string
+	Page, Next int // Next: 0 is none
+	Missing    int
+}
+
+// org shows one org: its limits, what it spent, and its users.
+func (c *Console) org(v *visit) error {
+	o := c.findOrg(v.r.PathValue("org"))
+	if o == nil {
+		return errNotFound
+	}
+	ctx := v.r.Context()
+	past := c.history.last(ctx, o.ID)
+	view := orgView{
+		ID: o.ID, Name: cmp.Or(o.Name, o.ID), Search: strings.TrimSpace(v.r.URL.Query().Get("q")), Page: pageOf(v.r),
+		Chart: past.chart(series{"spent", dollars(past.costs(o.ID, ""))}), Models: past.top(o.ID, days, byModel),
+		Today: past.Today(o.ID), Month: past.Month(o.ID), Missing: past.Missing,
+	}
+	view.Models = view.Models[:min(len(view.Models), 12)]
+	policy := c.o.Policy().Orgs[o.ID]
+	if policy != nil {
+		var err error
+		if view.Limits, err = c.standing(ctx, policy.Limits, budget.Call{Org: o.ID}, budget.Org); err != nil {
+			return err
+		}
+	}
+	lines := userLines(o, past, view.Search)
+	view.All = len(lines)
+	lines = lines[min(view.Page*perPage, len(lines)):]
+	if len(lines) > perPage {
+		lines, view.Next = lines[:perPage], view.Page+1
+	}
+	for i := range lines {
+		if policy == nil {
+			break
+		}
+		states, err := c.standing(ctx, policy.LimitsFor(lines[i].ID), budget.Call{Org: o.ID, User: lines[i].ID}, budget.User)
+		if err != nil {
+			return err
+		}
+		for k := range states {
+			if t := lines[i].Tightest; t == nil || used(&states[k]) > used(t) {
+				lines[i].Tightest = &states[k]
+			}
+		}
+	}
+	view.Users = lines
+	return v.show("org", view.Name, view)
+}
+
+func (c *Console) findOrg(id string) *config.Org {
+	orgs := c.o.Config().Orgs
+	if i := slices.IndexFunc(orgs, func(o config.Org) bool { return o.ID == id }); i >= 0 {
+		return &orgs[i]
+	}
+	return nil
+}
+
+// userLines are the users whose id or name has the text, the dearest first.
+func userLines(o *config.Org, past *span, search string) []userLine {
+	month := map[string]budget.Sums{}
+	for _, one := range past.top(o.ID, days, byUser) {
+		month[one.Name] = one.Sums
+	}
+	today := past.Orgs[o.ID][days-1].users
+	var lines []userLine
+	for i := range o.Users {
+		u := &o.Users[i]
+		if search != "" && !strings.Contains(strings.ToLower(u.ID), strings.ToLower(search)) {
+			continue
+		}
+		lines = append(lines, userLine{ID: u.ID, Keys: len(u.Keys), Today: today[u.ID], Month: month[u.ID]})
+	}
+	slices.SortFunc(lines, func(a, b userLine) int {
+		return cmp.Or(cmp.Compare(b.Today.Cost, a.Today.Cost), cmp.Compare(b.Month.Cost, a.Month.Cost), cmp.Compare(a.ID, b.ID))
+	})
+	return lines
+}
+
+type userView struct {
+	Org, User string
+	Limits    []budget.Status
+	Chart     chart
+	Today     budget.Sums
+	Month     budget.Sums
+	Keys      []keyLine
+	Entries   []budget.Entry // the newest
+	Missing   int
+	Problem   string // why the API did not tell the keys
+}
+
+// keyLine is what the API says of a key.
+type keyLine struct {
+	ID       string     `json:"id"`
+	Name     string     `json:"name"`
+	Status   string     `json:"status"`
+	Last4    string     `json:"last4"`
+	Expires  *time.Time `json:"expires"`
+	LastUsed *time.Time `json:"last_used_at"`
+	OldUntil *time.Time `json:"old_key_until"`
+	Today    pricing.Nano
+}
+
+// user shows one user: limits, spending, keys, and the last calls.
+func (c *Console) user(v *visit) error {
+	o, id := c.findOrg(v.r.PathValue("org")), v.r.PathValue("user")
+	if o == nil || !slices.ContainsFunc(o.Users, func(u config.User) bool { return u.ID == id }) {
+		return errNotFound
+	}
+	ctx := v.r.Context()
+	past := c.history.last(ctx, o.ID)
+	view := userView{
+		Org: o.ID, User: id, Missing: past.Missing,
+		Chart: past.chart(series{"spent", dollars(past.costs(o.ID, id))}), Today: past.Orgs[o.ID][days-1].users[id],
+	}
+	for i := range past.Orgs[o.ID] {
+		view.Month.Add(past.Orgs[o.ID][i].users[id])
+	}
+	if policy := c.o.Policy().Orgs[o.ID]; policy != nil {
+		var err error
+		if view.Limits, err = c.standing(ctx, policy.LimitsFor(id), budget.Call{Org: o.ID, User: id}, budget.Org, budget.User); err != nil {
+			return err
+		}
+	}
+	v.keysOf(past, &view)
+	var err error
+	view.Entries, err = c.lastEntries(ctx, o.ID, id, 20)
+	if err != nil {
+		return err
+	}
+	return v.show("user", id, view)
+}
+
+func (v *visit) keysOf(past *span, view *userView) {
+	var list struct{ Data []keyLine }
+	status, text := v.ask(v.r.Context(), http.MethodGet, "/orgs/"+url.PathEscape(view.Org)+"/keys?user="+url.QueryEscape(view.User), nil, &list)
+	if status != http.StatusOK {
+		view.Problem = problem(text, "The keys could not be read.")
+		return
+	}
+	view.Keys = list.Data
+	today := past.Orgs[view.Org][days-1].keys
+	for i := range view.Keys {
+		view.Keys[i].Today = today[[2]string{view.User, view.Keys[i].ID}].Cost
+	}
+}

@@ -1,0 +1,183 @@
+package console
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/config"
+	"github.com/llmguard/llmguard/pricing"
+	"github.com/llmguard/llmguard/queue"
+)
+
+// orgLine is an org on the overview.
+type orgLine struct {
+	ID, Name string
+	Disabled bool
+	Users    int
+	Today    budget.Sums
+	Month    budget.Sums
+	Tightest *budget.Status // the org's own limit that is used up most; nil: it has none
+}
+
+type overviewView struct {
+	Today, Yesterday, Month pricing.Nano
+	Estimated, Overrun      pricing.Nano // of the month
+	Chart                   chart
+	Orgs                    []orgLine
+	Caps                    []capLine
+	Pools                   []poolLine
+	TopUsers                []named // today, of all orgs; the name is "org/user"
+	Missing                 int
+}
+
+// capLine is a spend cap's limit.
+type capLine struct {
+	Of string
+	budget.Status
+}
+
+// maxCharted is how many orgs have a line of their own in the chart.
+const maxCharted = 6
+
+// overview is the first page.
+func (c *Console) overview(v *visit) error {
+	ctx, orgs := v.r.Context(), c.o.Config().Orgs
+	ids := make([]string, len(orgs))
+	for i := range orgs {
+		ids[i] = orgs[i].ID
+	}
+	past := c.history.last(ctx, ids...)
+	view := overviewView{Missing: past.Missing}
+	for i := range orgs {
+		line, err := c.orgLine(ctx, past, &orgs[i])
+		if err != nil {
+			return err
+		}
+		view.Orgs = append(view.Orgs, line)
+		view.Today += line.Today.Cost
+		view.Month += line.Month.Cost
+		view.Estimated += line.Month.Estimated
+		view.Overrun += line.Month.Overrun
+		view.Yesterday += past.Orgs[line.ID][days-2].total.Cost
+	}
+	slices.SortStableFunc(view.Orgs, func(a, b orgLine) int { return cmp.Compare(b.Month.Cost, a.Month.Cost) })
+	view.Chart = overviewChart(past, view.Orgs)
+	view.TopUsers = topUsers(past, ids, 10)
+	var err error
+	if view.Caps, err = c.caps(ctx); err != nil {
+		return err
+	}
+	if view.Pools, err = c.poolLines(ctx); err != nil {
+		return err
+	}
+	return v.show("overview", "Overview", view)
+}
+
+func (c *Console) orgLine(ctx context.Context, past *span, o *config.Org) (orgLine, error) {
+	line := orgLine{ID: o.ID, Name: cmp.Or(o.Name, o.ID), Users: len(o.Users), Today: past.Today(o.ID), Month: past.Month(o.ID)}
+	policy := c.o.Policy().Orgs[o.ID]
+	if policy == nil {
+		return line, nil
+	}
+	states, err := c.standing(ctx, policy.Limits, budget.Call{Org: o.ID}, budget.Org)
+	if err != nil {
+		return line, err
+	}
+	for i := range states {
+		if t := line.Tightest; t == nil || used(&states[i]) > used(t) {
+			line.Tightest = &states[i]
+		}
+	}
+	return line, nil
+}
+
+func used(s *budget.Status) float64 { return float64(s.Used) / float64(max(s.Amount, 1)) }
+
+// standing is where the limits of one kind of subject stand. Patterns on models
+// do not matter to how much of them is used.
+func (c *Console) standing(ctx context.Context, limits []budget.Limit, call budget.Call, of ...budget.Subject) ([]budget.Status, error) {
+	var asked []budget.Limit
+	for _, l := range limits {
+		if slices.Contains(of, l.Subject) && (l.Only == "" || l.Only == call.User || l.Only == call.Key) {
+			asked = append(asked, l)
+		}
+	}
+	if len(asked) == 0 {
+		return nil, nil
+	}
+	return c.o.Budget.Peek(ctx, asked, call)
+}
+
+func overviewChart(past *span, orgs []orgLine) chart {
+	var lines []series
+	var rest []pricing.Nano
+	for i, o := range orgs {
+		costs := past.costs(o.ID, "")
+		if i < maxCharted {
+			lines = append(lines, series{o.Name, dollars(costs)})
+			continue
+		}
+		if rest == nil {
+			rest = make([]pricing.Nano, days)
+		}
+		for j, one := range costs {
+			rest[j] += one
+		}
+	}
+	if rest != nil {
+		lines = append(lines, series{"all others", dollars(rest)})
+	}
+	return past.chart(lines...)
+}
+
+// topUsers are those who spent most today.
+func topUsers(past *span, orgs []string, n int) []named {
+	var all []named
+	for _, org := range orgs {
+		for _, one := range past.top(org, 1, byUser) {
+			all = append(all, named{org + "/" + one.Name, one.Sums})
+		}
+	}
+	slices.SortFunc(all, func(a, b named) int { return cmp.Or(cmp.Compare(b.Cost, a.Cost), cmp.Compare(a.Name, b.Name)) })
+	return all[:min(n, len(all))]
+}
+
+func (c *Console) caps(ctx context.Context) ([]capLine, error) {
+	var out []capLine
+	for _, one := range c.o.Policy().Caps {
+		states, err := c.o.Budget.PeekCap(ctx, one)
+		if err != nil {
+			return nil, err
+		}
+		for _, s := range states {
+			out = append(out, capLine{one.String(), s})
+		}
+	}
+	return out, nil
+}
+
+// poolLine is a pool with what it holds.
+type poolLine struct {
+	queue.Pool
+	queue.Depth
+	AllWaiting int64
+}
+
+func (c *Console) poolLines(ctx context.Context) ([]poolLine, error) {
+	var out []poolLine
+	for _, p := range c.o.Pools() {
+		d, err := c.o.Queue.Depth(ctx, p.ID)
+		if err != nil {
+			return nil, err
+		}
+		line := poolLine{Pool: p, Depth: d}
+		for _, n := range d.Waiting {
+			line.AllWaiting += n
+		}
+		out = append(out, line)
+	}
+	slices.SortFunc(out, func(a, b poolLine) int { return cmp.Compare(a.ID, b.ID) })
+	return out, nil
+}

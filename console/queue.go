@@ -1,0 +1,142 @@
+package console
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/llmguard/llmguard/queue"
+)
+
+// flowCache keeps who waits in each pool: with a hundred thousand waiting jobs
+// that takes longer to read than a page may take.
+type flowCache struct {
+	queue *queue.Queue
+	mu    sync.Mutex
+	pools map[string]*fresh[[]queue.Waiting]
+}
+
+const flowAge = 3 * time.Second
+
+func newFlowCache(q *queue.Queue) *flowCache {
+	return &flowCache{queue: q, pools: map[string]*fresh[[]queue.Waiting]{}}
+}
+
+func (c *flowCache) of(ctx context.Context, pool string) ([]queue.Waiting, bool) {
+	c.mu.Lock()
+	f := c.pools[pool]
+	if f == nil {
+		f = &fresh[[]queue.Waiting]{age: flowAge, get: func(ctx context.Context) ([]queue.Waiting, error) { return c.queue.Waiting(ctx, pool) }}
+		c.pools[pool] = f
+	}
+	c.mu.Unlock()
+	flows, known, _ := f.load(ctx)
+	return flows, known
+}
+
+// shownFlows is how many flows a pool's table has, the longest waiting first.
+const shownFlows = 25
+
+type poolView struct {
+	poolLine
+	Flows     []queue.Waiting
+	AllFlows  int
+	Known     bool // that all flows have been read
+	Oldest    time.Time
+	Parked    []queue.Parked
+	AllParked int
+	DeadJobs  []*queue.Job
+	MoreDead  bool
+}
+
+// queuePage shows the pools: quota, who waits, what is parked, dead letters.
+func (c *Console) queuePage(v *visit) error {
+	ctx := v.r.Context()
+	lines, err := c.poolLines(ctx)
+	if err != nil {
+		return err
+	}
+	var views []poolView
+	for _, line := range lines {
+		view := poolView{poolLine: line}
+		view.Flows, view.Known = c.flows.of(ctx, line.ID)
+		view.AllFlows = len(view.Flows)
+		view.Flows = view.Flows[:min(shownFlows, len(view.Flows))]
+		if len(view.Flows) > 0 {
+			view.Oldest = view.Flows[0].Oldest
+		}
+		if view.Parked, err = c.o.Queue.Parked(ctx, line.ID); err != nil {
+			return err
+		}
+		view.AllParked = len(view.Parked)
+		view.Parked = view.Parked[:min(shownFlows, len(view.Parked))]
+		if view.DeadJobs, view.MoreDead, err = c.o.Queue.DeadLetters(ctx, line.ID, "", 10); err != nil {
+			return err
+		}
+		views = append(views, view)
+	}
+	return v.show("queue", "Queue", views)
+}
+
+type jobsView struct {
+	Orgs                     []string
+	Org, User, Model, Status string
+	Statuses                 []queue.State
+	Jobs                     []*queue.Job
+	Next                     string // id to go on after; empty: the end
+}
+
+var statuses = []queue.State{queue.Queued, queue.Running, queue.Succeeded, queue.Failed, queue.Cancelled, queue.Expired}
+
+// jobs lists an org's jobs.
+func (c *Console) jobs(v *visit) error {
+	q := v.r.URL.Query()
+	view := jobsView{User: q.Get("user"), Model: q.Get("model"), Status: q.Get("status"), Org: q.Get("org"), Statuses: statuses}
+	for _, o := range c.o.Config().Orgs {
+		view.Orgs = append(view.Orgs, o.ID)
+	}
+	slices.Sort(view.Orgs)
+	if view.Org == "" && len(view.Orgs) > 0 {
+		view.Org = view.Orgs[0]
+	}
+	f := queue.Filter{User: view.User, Model: view.Model}
+	if slices.Contains(statuses, queue.State(view.Status)) {
+		f.State = queue.State(view.Status)
+	}
+	page, err := c.o.Queue.List(v.r.Context(), view.Org, f, q.Get("after"), perPage)
+	if err != nil && q.Get("after") != "" {
+		return errNotFound
+	}
+	if err != nil {
+		return err
+	}
+	if view.Jobs = page.Jobs; page.More {
+		view.Next = page.Next
+	}
+	return v.show("jobs", "Jobs", view)
+}
+
+type jobView struct {
+	*queue.Job
+	Ahead int
+	ETA   time.Duration
+	Live  bool // has not ended
+	Dead  bool // can be replayed
+}
+
+// job shows one job, without its request and answer: those are its user's.
+func (c *Console) job(v *visit) error {
+	ctx := v.r.Context()
+	j, err := c.o.Queue.Job(ctx, v.r.PathValue("org"), v.r.PathValue("job"))
+	if err != nil {
+		return notFound(err, queue.ErrNotFound)
+	}
+	view := jobView{Job: j, Live: j.Finished.IsZero(), Dead: j.State == queue.Failed && j.Replay == ""}
+	if j.State == queue.Queued {
+		if view.Ahead, view.ETA, err = c.o.Queue.Position(ctx, j); err != nil {
+			return err
+		}
+	}
+	return v.show("job", "Job", view)
+}

@@ -1,0 +1,233 @@
+package console
+
+import (
+	"crypto/rand"
+	"crypto/subtle"
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+)
+
+// session is somebody who is signed in. Its key stays in this process: the
+// browser has only a random name for it.
+type session struct {
+	key   string // the administrator's
+	Token string // what every form must bring along
+	began time.Time
+
+	mu     sync.Mutex
+	used   time.Time
+	proved time.Time // when the API last took the key
+	told   *done     // for the next page
+}
+
+const (
+	sessionLife = 12 * time.Hour
+	sessionIdle = time.Hour
+	proveEvery  = 10 * time.Second // a disabled administrator is out after that
+	maxSessions = 1000
+	cookieName  = "llmguard_console"
+)
+
+// sessions are those of this process; a restart ends them all.
+type sessions struct {
+	now func() time.Time
+	mu  sync.Mutex
+	all map[string]*session
+}
+
+func newSessions(now func() time.Time) *sessions {
+	return &sessions{now: now, all: map[string]*session{}}
+}
+
+// begin returns the cookie's value for a new session.
+func (s *sessions) begin(key string) (string, *session) {
+	now := s.now()
+	id, one := rand.Text()+rand.Text(), &session{key: key, Token: rand.Text(), began: now, used: now, proved: now}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sweep(now)
+	s.all[id] = one
+	return id, one
+}
+
+// sweep forgets sessions that are over; of too many, those unused for longest.
+func (s *sessions) sweep(now time.Time) {
+	oldest, at := "", now
+	for id, one := range s.all {
+		switch used, over := one.lastUse(now); {
+		case over:
+			delete(s.all, id)
+		case used.Before(at):
+			oldest, at = id, used
+		}
+	}
+	if len(s.all) >= maxSessions {
+		delete(s.all, oldest)
+	}
+}
+
+func (one *session) lastUse(now time.Time) (used time.Time, over bool) {
+	one.mu.Lock()
+	defer one.mu.Unlock()
+	return one.used, now.Sub(one.began) > sessionLife || now.Sub(one.used) > sessionIdle
+}
+
+// of returns the request's session, nil for none.
+func (s *sessions) of(r *http.Request) *session {
+	cookie, err := r.Cookie(cookieName)
+	if err != nil {
+		return nil
+	}
+	s.mu.Lock()
+	one := s.all[cookie.Value]
+	s.mu.Unlock()
+	if one == nil {
+		return nil
+	}
+	now := s.now()
+	if _, over := one.lastUse(now); over {
+		s.end(cookie.Value)
+		return nil
+	}
+	if r.Header.Get("X-Llmguard-Live") == "" { // a page left open does not keep its session alive
+		one.mu.Lock()
+		one.used = now
+		one.mu.Unlock()
+	}
+	return one
+}
+
+func (s *sessions) end(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.all, id)
+}
+
+// stillWelcome asks the API from time to time whether the key is still good.
+func (v *visit) stillWelcome() bool {
+	now := v.o.Now()
+	v.session.mu.Lock()
+	fresh := now.Sub(v.session.proved) < proveEvery
+	v.session.mu.Unlock()
+	if fresh {
+		return true
+	}
+	if status, _ := v.ask(v.r.Context(), http.MethodGet, "/orgs", nil, nil); status == http.StatusUnauthorized || status == http.StatusForbidden {
+		v.drop()
+		return false
+	}
+	v.session.mu.Lock()
+	v.session.proved = now
+	v.session.mu.Unlock()
+	return true
+}
+
+// drop ends the visit's session.
+func (v *visit) drop() {
+	if cookie, err := v.r.Cookie(cookieName); err == nil {
+		v.sessions.end(cookie.Value)
+	}
+	http.SetCookie(v.w, &http.Cookie{Name: cookieName, Path: Path, MaxAge: -1, HttpOnly: true, SameSite: http.SameSiteStrictMode})
+}
+
+// next remembers where somebody wanted to go.
+func next(r *http.Request) string {
+	if r.Method != http.MethodGet {
+		return ""
+	}
+	return url.Values{"next": {r.URL.RequestURI()}}.Encode()
+}
+
+// nextOf returns a path of the console, whatever the request says.
+func nextOf(text string) string {
+	u, err := url.Parse(text)
+	if err != nil || u.IsAbs() || u.Host != "" || !strings.HasPrefix(u.Path, Path) || strings.HasPrefix(text, "//") || strings.Contains(text, "\\") {
+		return Path
+	}
+	return u.RequestURI()
+}
+
+type loginView struct{ Next, Problem string }
+
+func (c *Console) loginPage(w http.ResponseWriter, r *http.Request) {
+	c.showLogin(&visit{Console: c, w: w, r: r}, http.StatusOK, loginView{Next: nextOf(r.URL.Query().Get("next"))})
+}
+
+func (c *Console) showLogin(v *visit, status int, view loginView) {
+	v.w.WriteHeader(status)
+	if err := c.pages.write(v, "login", "Sign in", view); err != nil {
+		c.o.Log.Error("a page of the console could not be written", "error", err)
+	}
+}
+
+// login takes an administrator's key. The API says whether it is one, and slows
+// down those who guess.
+func (c *Console) login(w http.ResponseWriter, r *http.Request) {
+	r.Body = http.MaxBytesReader(w, r.Body, 4096)
+	v := &visit{Console: c, w: w, r: r}
+	view := loginView{Next: nextOf(r.PostFormValue("next"))}
+	if !sameSite(r) {
+		view.Problem = "This form came from another site."
+		c.showLogin(v, http.StatusForbidden, view)
+		return
+	}
+	v.session = &session{key: strings.TrimSpace(r.PostFormValue("key"))}
+	status, answer := v.ask(r.Context(), http.MethodGet, "/orgs", nil, nil)
+	if status != http.StatusOK {
+		view.Problem = problem(answer, "The key was not accepted.")
+		v.session = nil
+		c.showLogin(v, status, view)
+		return
+	}
+	id, _ := c.sessions.begin(v.session.key)
+	http.SetCookie(w, &http.Cookie{
+		Name: cookieName, Value: id, Path: Path, HttpOnly: true, SameSite: http.SameSiteStrictMode,
+		Secure: r.TLS != nil, MaxAge: int(sessionLife / time.Second),
+	})
+	http.Redirect(w, r, view.Next, http.StatusSeeOther)
+}
+
+func (c *Console) logout(v *visit) error {
+	if !v.genuine() {
+		v.fail(http.StatusForbidden, "This form is not one of ours, or is too old. Go back and try again.")
+		return nil
+	}
+	v.drop()
+	http.Redirect(v.w, v.r, Path+"login", http.StatusSeeOther)
+	return nil
+}
+
+// genuine reports whether a form is one of this session's.
+func (v *visit) genuine() bool {
+	return sameSite(v.r) && subtle.ConstantTimeCompare([]byte(v.r.PostFormValue("token")), []byte(v.session.Token)) == 1
+}
+
+// sameSite turns away what a browser sends on behalf of another site.
+func sameSite(r *http.Request) bool {
+	if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" && site != "none" {
+		return false
+	}
+	origin := r.Header.Get("Origin")
+	if origin == "" {
+		return true
+	}
+	u, err := url.Parse(origin)
+	return err == nil && u.Host == r.Host
+}
+
+// problem is the message of the API's error.
+func problem(answer []byte, otherwise string) string {
+	var e struct {
+		Error struct {
+			Message string `json:"message"`
+		} `json:"error"`
+	}
+	if json.Unmarshal(answer, &e) != nil || e.Error.Message == "" {
+		return otherwise
+	}
+	return e.Error.Message
+}

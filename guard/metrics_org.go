@@ -1,0 +1,65 @@
+package guard
+
+import (
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+)
+
+// maxOrgSeries bounds the orgs that have metrics of their own; what others do is
+// counted under otherOrgs.
+const (
+	maxOrgSeries = 500
+	otherOrgs    = "_other"
+)
+
+// orgSeries are the metrics of one org, looked up once.
+type orgSeries struct {
+	name                      string // of the label
+	cost                      prometheus.Counter
+	admitted, refused, denied prometheus.Counter
+}
+
+// orgMetrics keeps the series of the orgs that called first.
+type orgMetrics struct {
+	cost       *prometheus.CounterVec
+	admissions *prometheus.CounterVec
+	mu         sync.RWMutex
+	series     map[string]*orgSeries
+}
+
+func newOrgMetrics(reg prometheus.Registerer) *orgMetrics {
+	f := promauto.With(reg)
+	return &orgMetrics{
+		series: map[string]*orgSeries{},
+		cost: f.NewCounterVec(prometheus.CounterOpts{
+			Name: "llmguard_guard_org_cost_nano_usd_total",
+			Help: "Cost charged in nano-USD, by org. Beyond 500 orgs since the start, others are counted as _other.",
+		}, []string{"org"}),
+		admissions: f.NewCounterVec(prometheus.CounterOpts{
+			Name: "llmguard_guard_org_admissions_total",
+			Help: "Holds asked for, by org and outcome: admitted, refused (a limit has no room now), never (cannot fit at all).",
+		}, []string{"org", "outcome"}),
+	}
+}
+
+func (m *orgMetrics) of(org string) *orgSeries {
+	m.mu.RLock()
+	s := m.series[org]
+	m.mu.RUnlock()
+	if s != nil {
+		return s
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.series) >= maxOrgSeries && m.series[org] == nil {
+		org = otherOrgs
+	}
+	if s = m.series[org]; s == nil { // once for all others, too
+		outcome := func(o string) prometheus.Counter { return m.admissions.WithLabelValues(org, o) }
+		s = &orgSeries{name: org, cost: m.cost.WithLabelValues(org), admitted: outcome("admitted"), refused: outcome("refused"), denied: outcome("never")}
+		m.series[org] = s
+	}
+	return s
+}
