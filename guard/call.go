@@ -97,7 +97,7 @@ func (g *Guard) Begin(ctx context.Context, p *Plan, id string, attempt int, jobI
 	// A caller that hangs up must not cut off a hold that may have been applied.
 	ctx = context.WithoutCancel(ctx)
 	hold, asked, err := g.hold(ctx, p, who)
-	g.metrics.held(err)
+	g.metrics.held(p.Caller.Org.ID, err)
 	if err != nil {
 		gone := errors.Is(err, budget.ErrUnavailable)
 		if gone && p.Caller.Org.WithoutStore() && jobID == "" { // jobs are in the store themselves

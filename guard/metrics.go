@@ -21,6 +21,7 @@ type metrics struct {
 	without      *prometheus.CounterVec
 	extensions   *prometheus.CounterVec
 	firstByte    *prometheus.HistogramVec
+	orgs         *orgMetrics
 
 	mu     sync.RWMutex
 	series map[seriesKey]*series
@@ -29,7 +30,7 @@ type metrics struct {
 func newMetrics(reg prometheus.Registerer) *metrics {
 	f := promauto.With(reg)
 	return &metrics{
-		series: map[seriesKey]*series{},
+		series: map[seriesKey]*series{}, orgs: newOrgMetrics(reg),
 		holds: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "llmguard_guard_admissions_total",
 			Help: "Holds asked for, by outcome: admitted, refused, never (cannot fit at all), store_error.",
@@ -72,15 +73,19 @@ func (m *metrics) watch(reg prometheus.Registerer, away func() int) {
 	}, func() float64 { return float64(away()) })
 }
 
-func (m *metrics) held(err error) {
+func (m *metrics) held(org string, err error) {
 	var exceeded *budget.ExceededError
+	o := m.orgs.of(org)
 	switch {
 	case err == nil:
 		m.holds.WithLabelValues("admitted").Inc()
+		o.admitted.Inc()
 	case errors.As(err, &exceeded) && exceeded.Binding.Never:
 		m.holds.WithLabelValues("never").Inc()
+		o.denied.Inc()
 	case errors.As(err, &exceeded):
 		m.holds.WithLabelValues("refused").Inc()
+		o.refused.Inc()
 	default:
 		m.holds.WithLabelValues("store_error").Inc()
 	}
@@ -100,8 +105,9 @@ func (m *metrics) extended(err error) {
 	m.extensions.WithLabelValues(outcome).Inc()
 }
 
-// series are the metrics of the calls of one pool and model, looked up once.
+// series are the metrics of the calls of one org, pool and model, looked up once.
 type series struct {
+	org       *orgSeries
 	firstByte prometheus.Observer
 	calls     map[Outcome]prometheus.Counter
 
@@ -109,11 +115,12 @@ type series struct {
 	input, cachedInput, output, reasoning prometheus.Counter // tokens
 }
 
-type seriesKey struct{ pool, model string }
+type seriesKey struct{ org, pool, model string }
 
-// of returns the series of a call's pool and model.
+// of returns the series of a call's org, pool and model.
 func (m *metrics) of(c *Call) *series {
-	key := seriesKey{c.Target.Pool, c.Price.Model}
+	org := m.orgs.of(c.Caller.Org.ID)
+	key := seriesKey{org.name, c.Target.Pool, c.Price.Model}
 	m.mu.RLock()
 	s := m.series[key]
 	m.mu.RUnlock()
@@ -122,6 +129,7 @@ func (m *metrics) of(c *Call) *series {
 	}
 	tokens := func(class string) prometheus.Counter { return m.tokens.WithLabelValues(key.model, class) }
 	s = &series{
+		org:       org,
 		calls:     map[Outcome]prometheus.Counter{},
 		firstByte: m.firstByte.WithLabelValues(key.pool),
 		exact:     m.cost.WithLabelValues(key.model, "exact"), estimated: m.cost.WithLabelValues(key.model, "estimated"),
@@ -159,6 +167,7 @@ func (s *series) settled(u pricing.Usage, estimated bool, receipt budget.Receipt
 		cost = s.estimated
 	}
 	cost.Add(float64(receipt.Charged)) // a metric, not the ledger
+	s.org.cost.Add(float64(receipt.Charged))
 	s.input.Add(float64(u.Input))
 	s.cachedInput.Add(float64(u.CachedInput))
 	s.output.Add(float64(u.Output))

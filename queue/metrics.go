@@ -57,6 +57,7 @@ type depthCollector struct {
 	ctx                                         atomic.Pointer[context.Context]
 	waiting, waitingTokens, jobs, bytes, claims *prometheus.Desc
 	parked, blocked, used, quota, pace, dead    *prometheus.Desc
+	oldest                                      *prometheus.Desc
 }
 
 func newDepthCollector(q *Queue) *depthCollector {
@@ -76,12 +77,13 @@ func newDepthCollector(q *Queue) *depthCollector {
 		quota:         desc("quota_limit", "Provider quota in force: the smaller of the configured and the learned one. Absent without any.", "limit"),
 		pace:          desc("pace_ratio", "Part of the quota at which the pool goes; below 1 after a refusal of the provider."),
 		dead:          desc("dead_letters", "Failed jobs that can be replayed."),
+		oldest:        desc("oldest_seconds", "Age of the job that waits longest; 0 when none waits.", "class"),
 	}
 }
 
 // Describe implements prometheus.Collector.
 func (c *depthCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.waiting, c.waitingTokens, c.jobs, c.bytes, c.claims, c.parked, c.blocked, c.used, c.quota, c.pace, c.dead} {
+	for _, d := range []*prometheus.Desc{c.waiting, c.waitingTokens, c.jobs, c.bytes, c.claims, c.parked, c.blocked, c.used, c.quota, c.pace, c.dead, c.oldest} {
 		ch <- d
 	}
 }
@@ -121,6 +123,17 @@ func (c *depthCollector) Collect(ch chan<- prometheus.Metric) {
 		}
 		gauge(c.pace, d.Pace)
 		gauge(c.dead, float64(d.Dead))
+		put, err := c.q.Oldest(ctx, id)
+		if err != nil {
+			continue
+		}
+		for class := Interactive; class <= Batch; class++ {
+			age := 0.0
+			if !put[class].IsZero() {
+				age = max(time.Since(put[class]).Seconds(), 0)
+			}
+			gauge(c.oldest, age, class.String())
+		}
 	}
 }
 

@@ -27,6 +27,7 @@ var (
 	presentScript = lua.Load("present", "time")
 	overdueScript = lua.Load("overdue", "time")
 	depthScript   = lua.Load("depth", "time", "flows")
+	oldestScript  = lua.Load("oldest", "time", "flows")
 	placeScript   = lua.Load("place", "time", "flows")
 	stayScript    = lua.Load("stay", "time", "flows", "jobs")
 	observeScript = lua.Load("observe", "time", "quota")

@@ -217,6 +217,9 @@ func (a *App) Run(ctx context.Context) error {
 	if err := budget.RegisterCaps(background, a.registry, a.budget, caps); err != nil {
 		return err
 	}
+	if err := budget.RegisterOrgs(background, a.registry, a.budget, a.orgLimits); err != nil {
+		return err
+	}
 	// The parts that keep leases alive outlive the calls that hold them.
 	keepers, keeping := errgroup.WithContext(background)
 	keepers.Go(func() error { return quiet(a.budget.Run(keeping)) })
@@ -272,6 +275,16 @@ func (a *App) Run(ctx context.Context) error {
 		err = errors.Join(err, a.blobs.Close())
 	}
 	return err
+}
+
+// orgLimits are the limits in force of each org.
+func (a *App) orgLimits() map[string][]budget.Limit {
+	orgs := a.guard.Policy().Orgs
+	out := make(map[string][]budget.Limit, len(orgs))
+	for id, o := range orgs {
+		out[id] = o.Limits
+	}
+	return out
 }
 
 // warm loads the token tables, so that the first calls need not wait for them
