@@ -87,6 +87,23 @@ type Config struct {
 type Admin struct {
 	// Listen is host:port. Keep it off the internet.
 	Listen string `yaml:"listen" default:"127.0.0.1:9090" kind:"address"`
+	// Keys of administrators. They open the admin API and nothing else; more are
+	// made with `llmguard admins create`.
+	Keys []AdminKey `yaml:"keys"`
+}
+
+// AdminKey is an administrator's key, known by its hash only.
+type AdminKey struct {
+	// ID names the administrator in the audit.
+	ID string `yaml:"id,required" kind:"id"`
+	// Hash is as that of a user's key.
+	Hash string `yaml:"hash,required"`
+	// ReadOnly keys change nothing.
+	ReadOnly bool `yaml:"read_only"`
+	// Disabled refuses the key without forgetting it.
+	Disabled bool `yaml:"disabled"`
+	// Expires is as that of a user's key.
+	Expires time.Time `yaml:"expires"`
 }
 
 // Redis names the store, either by addresses or by url.

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"net/netip"
 	"slices"
 	"time"
 )
@@ -11,6 +12,9 @@ type Org struct {
 	ID string `yaml:"id,required" kind:"id"`
 	// Name is for people.
 	Name string `yaml:"name"`
+	// Disabled refuses all keys of the org, and fails its jobs when their turn
+	// comes.
+	Disabled bool `yaml:"disabled"`
 	// Models are patterns of the model names the org may use. Left out: all.
 	Models []string `yaml:"models"`
 	// Providers are the ids of providers it may use. Left out: all.
@@ -67,6 +71,11 @@ type Org struct {
 type User struct {
 	// ID is unique in the org.
 	ID string `yaml:"id,required" kind:"id"`
+	// Name is for people.
+	Name string `yaml:"name"`
+	// Disabled refuses all keys of the user, and fails the user's jobs when
+	// their turn comes.
+	Disabled bool `yaml:"disabled"`
 	// Weight is the user's part of the org's turns against its other users'.
 	Weight int `yaml:"weight" default:"100"`
 	// Limits are for this user alone. One named like a limit of the org with
@@ -83,9 +92,22 @@ type Key struct {
 	ID string `yaml:"id,required" kind:"id"`
 	// Hash is "<pepper id>:<64 hex digits>" or "sha256:<64 hex digits>".
 	Hash string `yaml:"hash,required"`
+	// Name is for people.
+	Name string `yaml:"name"`
 	// Models are patterns of the model names this key may use, within the
 	// org's. Left out: all the org's.
 	Models []string `yaml:"models"`
+	// Scopes are what the key may be used for: calls (every endpoint that costs
+	// money), single ones of these by the names that limits use
+	// (chat.completions, embeddings, ...), jobs, files, batches, usage. Left out:
+	// everything.
+	Scopes []string `yaml:"scopes"`
+	// Networks are the addresses (10.0.0.7 or 10.0.0.0/8) the key may be used
+	// from. Left out: from anywhere.
+	Networks []netip.Prefix `yaml:"networks"`
+	// Concurrency is how many calls of the key may be open at a time; a waiting
+	// call is not open. Left out: any number.
+	Concurrency int64 `yaml:"concurrency"`
 	// Expires is a date (2027-01-31: until that day begins, UTC) or a time
 	// (2027-01-31T18:00:00Z). Left out: never.
 	Expires time.Time `yaml:"expires"`

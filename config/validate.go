@@ -62,6 +62,7 @@ func (d *document) validate(cfg *Config) {
 	d.prices(cfg)
 	d.redis(cfg.Redis)
 	d.peppers(cfg.Auth.Peppers)
+	d.admins(cfg)
 	d.providers(cfg)
 	d.spendCaps("spend_caps", cfg.SpendCaps)
 	d.orgs(cfg)

@@ -21,27 +21,32 @@ func (d *document) orgs(cfg *Config) {
 	}
 	ids, hashes := names{}, names{}
 	for i := range cfg.Orgs {
-		o, path := &cfg.Orgs[i], fmt.Sprintf("orgs[%d]", i)
-		d.unique(ids, path+".id", o.ID)
-		d.patterns(path+".models", o.Models)
-		d.patterns(path+".providers", o.Providers)
-		for j, id := range o.Providers {
-			d.refer(fmt.Sprintf("%s.providers[%d]", path, j), "provider", id, providers)
-		}
-		if o.OverLimit == "refuse" && o.MaxWait > 0 {
-			d.failAt(path+".max_wait", "has no effect with over_limit: refuse")
-		}
-		switch {
-		case d.given(path+".grow_step") && o.Hold != "grow":
-			d.failAt(path+".grow_step", "has no effect without hold: grow")
-		case o.GrowStep < 20 || o.GrowStep > 1_000_000:
-			d.failAt(path+".grow_step", "must be from 20 to 1000000 tokens")
-		}
-		d.journal(path, o, cfg.Store)
-		d.webhooks(path, o, cfg.Webhooks)
-		d.users(path, o, cfg.Auth.Peppers, hashes)
-		d.limits(path, o)
+		d.org(element("orgs", i), &cfg.Orgs[i], cfg, providers, ids, hashes)
 	}
+}
+
+func element(list string, i int) string { return fmt.Sprintf("%s[%d]", list, i) }
+
+func (d *document) org(path string, o *Org, cfg *Config, providers []string, ids, hashes names) {
+	d.unique(ids, path+".id", o.ID)
+	d.patterns(path+".models", o.Models)
+	d.patterns(path+".providers", o.Providers)
+	for j, id := range o.Providers {
+		d.refer(fmt.Sprintf("%s.providers[%d]", path, j), "provider", id, providers)
+	}
+	if o.OverLimit == "refuse" && o.MaxWait > 0 {
+		d.failAt(path+".max_wait", "has no effect with over_limit: refuse")
+	}
+	switch {
+	case d.given(path+".grow_step") && o.Hold != "grow":
+		d.failAt(path+".grow_step", "has no effect without hold: grow")
+	case o.GrowStep < 20 || o.GrowStep > 1_000_000:
+		d.failAt(path+".grow_step", "must be from 20 to 1000000 tokens")
+	}
+	d.journal(path, o, cfg.Store)
+	d.webhooks(path, o, cfg.Webhooks)
+	d.users(path, o, cfg.Auth.Peppers, hashes)
+	d.limits(path, o)
 }
 
 // journal checks that calls which are admitted without Redis can be kept.
@@ -65,9 +70,32 @@ func (d *document) users(path string, o *Org, peppers []Pepper, hashes names) {
 			at := fmt.Sprintf("%s.keys[%d]", at, j)
 			d.unique(keyIDs, at+".id", k.ID)
 			d.patterns(at+".models", k.Models)
+			d.scopes(at+".scopes", k.Scopes)
 			if k.Hash != "" && d.hash(at+".hash", k.Hash, peppers) {
 				d.unique(hashes, at+".hash", k.Hash)
 			}
+		}
+	}
+}
+
+// scopes checks what a key may be used for.
+func (d *document) scopes(path string, list []string) {
+	known := append([]string{"calls", "jobs", "files", "batches", "usage"}, endpoints...)
+	for i, s := range list {
+		if !slices.Contains(known, s) {
+			d.failAt(element(path, i), "no scope is called %q%s; there are %s", s, didYouMean(s, known), strings.Join(known, ", "))
+		}
+	}
+}
+
+// admins checks the administrators' keys.
+func (d *document) admins(cfg *Config) {
+	ids, hashes := names{}, names{}
+	for i, k := range cfg.Admin.Keys {
+		at := element("admin.keys", i)
+		d.unique(ids, at+".id", k.ID)
+		if k.Hash != "" && d.hash(at+".hash", k.Hash, cfg.Auth.Peppers) {
+			d.unique(hashes, at+".hash", k.Hash)
 		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -35,6 +36,11 @@ type Org struct {
 	// who have limits of their own.
 	Limits     []budget.Limit
 	UserLimits map[string][]budget.Limit
+	// KeyLimits, by key id, come on top of either.
+	KeyLimits map[string][]budget.Limit
+	// Disabled orgs and users make no calls, and their jobs fail.
+	Disabled      bool
+	DisabledUsers map[string]bool
 	// Models and Providers restrict what the org may use; empty means all.
 	Models, Providers []string
 	// DefaultOutputLimit, in tokens, is spliced into requests that name no
@@ -74,12 +80,16 @@ const (
 	Finish Disconnect = "finish" // read every answer to its end
 )
 
-// LimitsFor returns the limits a user of the org stands under.
-func (o *Org) LimitsFor(user string) []budget.Limit {
+// LimitsFor returns the limits a user of the org stands under with a key.
+func (o *Org) LimitsFor(user, key string) []budget.Limit {
+	limits := o.Limits
 	if own, ok := o.UserLimits[user]; ok {
-		return own
+		limits = own
 	}
-	return o.Limits
+	if own := o.KeyLimits[key]; len(own) > 0 {
+		return slices.Concat(limits, own)
+	}
+	return limits
 }
 
 // Caller is who makes a call.
@@ -203,8 +213,13 @@ func (g *Guard) SetPolicy(p *Policy) { g.policy.Store(p) }
 // Caller is who a queued job belongs to, with the org as configured now.
 func (g *Guard) Caller(org, user, key, ip string) (Caller, error) {
 	o, ok := g.Policy().Orgs[org]
-	if !ok {
+	switch {
+	case !ok:
 		return Caller{}, errors.New("the org of this job is no longer configured")
+	case o.Disabled:
+		return Caller{}, errors.New("the org of this job is disabled")
+	case o.DisabledUsers[user]:
+		return Caller{}, errors.New("the user of this job is disabled")
 	}
 	return Caller{Org: o, User: user, Key: key, IP: ip}, nil
 }
@@ -213,7 +228,7 @@ func (g *Guard) Caller(org, user, key, ip string) (Caller, error) {
 func (g *Guard) Status(ctx context.Context, c Caller) ([]budget.Status, error) {
 	ctx, cancel := context.WithTimeout(ctx, g.deadline)
 	defer cancel()
-	return g.budget.Peek(ctx, c.Org.LimitsFor(c.User), budget.Call{Org: c.Org.ID, User: c.User, Key: c.Key, IP: c.IP})
+	return g.budget.Peek(ctx, c.Org.LimitsFor(c.User, c.Key), budget.Call{Org: c.Org.ID, User: c.User, Key: c.Key, IP: c.IP})
 }
 
 // Close waits until every settlement has been written or ctx ends.

@@ -118,7 +118,7 @@ func unpriced(err error) error {
 // applying picks the limits of the org that concern a call.
 func applying(c Caller, r *wire.Request, t providers.Target) []budget.Limit {
 	var out []budget.Limit
-	for _, l := range c.Org.LimitsFor(c.User) {
+	for _, l := range c.Org.LimitsFor(c.User, c.Key) {
 		if l.Mode == budget.Off || !concerns(l, c) {
 			continue
 		}

@@ -97,6 +97,18 @@ func Hash(p Pepper, text string) string {
 	return p.ID + ":" + hex.EncodeToString(mac.Sum(nil))
 }
 
+// EqualAny reports whether a stored hash is one of those given, in a time that
+// depends on their number only.
+func EqualAny(hashes []string, stored string) bool {
+	found := false
+	for _, h := range hashes {
+		if hmac.Equal([]byte(h), []byte(stored)) {
+			found = true
+		}
+	}
+	return found
+}
+
 // Last4 returns the last four characters of a key, which may be shown and
 // logged to tell keys apart. They belong to the checksum, and of a text too
 // short to be a key it returns nothing.

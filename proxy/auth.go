@@ -1,13 +1,11 @@
 package proxy
 
 import (
+	"context"
 	"net/http"
 	"net/netip"
 	"strings"
-	"sync"
 	"time"
-
-	"golang.org/x/time/rate"
 
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/keys"
@@ -19,8 +17,23 @@ type Principal struct {
 	Org       *guard.Org
 	User, Key string
 	Models    []string // empty means all the org's
-	Expires   time.Time
-	Disabled  bool
+	// Scopes are what the key may be used for, see Server.permit; empty means
+	// everything.
+	Scopes []string
+	// Networks are where it may be used from; empty means anywhere.
+	Networks []netip.Prefix
+	Expires  time.Time
+	Disabled bool
+}
+
+// admits reports whether the key may be used from an address.
+func (p *Principal) admits(ip netip.Addr) bool {
+	for _, n := range p.Networks {
+		if n.Contains(ip) {
+			return true
+		}
+	}
+	return len(p.Networks) == 0
 }
 
 // Directory finds the owner of a key. It is immutable.
@@ -31,13 +44,12 @@ type Directory struct {
 
 // find returns the principal of a key's text. Looking up a keyed hash tells
 // nothing by its timing: a guess cannot be steered towards a stored hash.
-func (d *Directory) find(text string, now time.Time) (Principal, bool) {
-	if class, err := keys.Check(text); err != nil || class == keys.Admin {
-		return Principal{}, false
-	}
-	p, ok := d.lookUp(text)
+// Known tells a key that is no longer good from one that may be newer than the
+// directory.
+func (d *Directory) find(text string, now time.Time) (p Principal, good, known bool) {
+	p, known = d.lookUp(text)
 	expired := !p.Expires.IsZero() && !now.Before(p.Expires)
-	return p, ok && !p.Disabled && !expired
+	return p, known && !p.Disabled && !expired, known
 }
 
 // lookUp tries the hashes a key may be stored under: keys made before the
@@ -52,91 +64,47 @@ func (d *Directory) lookUp(text string) (Principal, bool) {
 	return p, ok
 }
 
-// failures limits failed authentications per address, in memory, so that it
-// works with Redis down. It forgets addresses that have been quiet. An IPv6
-// host has a whole /64 to call from, so that counts as one address.
-type failures struct {
-	mu  sync.Mutex
-	ips map[netip.Addr]*failure
-}
-
-type failure struct {
-	limiter *rate.Limiter
-	last    time.Time
-}
-
-const (
-	failuresPerMinute = 60
-	failureBurst      = 20
-	maxFailureEntries = 100_000
-	failureMemory     = 5 * time.Minute
-)
-
-// blocked reports whether an address has used up its failed attempts.
-func (f *failures) blocked(ip netip.Addr, now time.Time) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	e := f.ips[network(ip)]
-	return e != nil && e.limiter.TokensAt(now) < 1
-}
-
-func network(ip netip.Addr) netip.Addr {
-	if !ip.Is6() {
-		return ip
-	}
-	p, _ := ip.WithZone("").Prefix(64) // 64 fits every IPv6 address
-	return p.Addr()
-}
-
-// failed counts a failed attempt.
-func (f *failures) failed(ip netip.Addr, now time.Time) {
-	ip = network(ip)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	e := f.ips[ip]
-	if e == nil {
-		if len(f.ips) >= maxFailureEntries {
-			f.forgetLocked(now)
-		}
-		e = &failure{limiter: rate.NewLimiter(rate.Every(time.Minute/failuresPerMinute), failureBurst)}
-		f.ips[ip] = e
-	}
-	e.last = now
-	e.limiter.AllowN(now, 1)
-}
-
-// forgetLocked drops quiet addresses, or all when none is quiet. f.mu is held.
-func (f *failures) forgetLocked(now time.Time) {
-	for ip, e := range f.ips {
-		if now.Sub(e.last) > failureMemory {
-			delete(f.ips, ip)
-		}
-	}
-	if len(f.ips) >= maxFailureEntries {
-		clear(f.ips)
-	}
-}
+const failuresPerMinute, failureBurst = 60, 20
 
 // authenticate finds who is calling. Every refusal reads the same. An address
 // with too many wrong keys gets 429 for further ones; a right key behind the
 // same address is never locked out.
-func (s *Server) authenticate(r *http.Request, ip netip.Addr) (guard.Caller, error) {
+func (s *Server) authenticate(r *http.Request, ip netip.Addr) (Principal, error) {
 	now := time.Now()
 	text, sent := bearer(r.Header)
 	if sent {
-		if p, ok := s.directory.Load().find(text, now); ok {
-			return guard.Caller{Org: p.Org, User: p.User, Key: p.Key, Models: p.Models, IP: ip.String()}, nil
+		p, ok := s.find(r.Context(), text, ip, now)
+		if ok && p.admits(ip) {
+			if s.opts.Used != nil {
+				s.opts.Used(p.Org.ID, p.Key, now)
+			}
+			return p, nil
 		}
 		s.metrics.authFailures.Inc()
 	}
-	if s.failures.blocked(ip, now) {
-		return guard.Caller{}, wire.RateLimited("Too many requests with a wrong API key from this address", time.Minute/failuresPerMinute)
+	if s.failures.Blocked(ip, now) {
+		return Principal{}, wire.RateLimited("Too many requests with a wrong API key from this address", time.Minute/failuresPerMinute)
 	}
-	s.failures.failed(ip, now)
+	s.failures.Failed(ip, now)
 	if !sent {
-		return guard.Caller{}, wire.InvalidKey("Send one API key, as `Authorization: Bearer lg_live_...`")
+		return Principal{}, wire.InvalidKey("Send one API key, as `Authorization: Bearer lg_live_...`")
 	}
-	return guard.Caller{}, wire.InvalidKey("Incorrect API key provided. Keys are made with `llmguard keys new`")
+	return Principal{}, wire.InvalidKey("Incorrect API key provided. Keys are made with `llmguard keys new`")
+}
+
+// find returns the owner of a key. The checksum turns typos away first. One that
+// is well formed and not known may be newer than the directory: then it is looked
+// for, unless the address has sent too many wrong ones.
+func (s *Server) find(ctx context.Context, text string, ip netip.Addr, now time.Time) (Principal, bool) {
+	if class, err := keys.Check(text); err != nil || class == keys.Admin {
+		return Principal{}, false
+	}
+	p, good, known := s.directory.Load().find(text, now)
+	if known || s.opts.Missed == nil || s.failures.Blocked(ip, now) || !s.opts.Missed(ctx) {
+		return p, good
+	}
+	p, good, _ = s.directory.Load().find(text, now)
+	return p, good
 }
 
 // bearer returns the key of the one Authorization header, or of Azure's

@@ -165,6 +165,9 @@ func (s *Server) createBatch(x *exchange, r *http.Request) error {
 	if req.Endpoint, req.OutputTTL, err = wanted.check(); err != nil {
 		return err
 	}
+	if !x.may(string(req.Endpoint)) {
+		return lacking(string(req.Endpoint))
+	}
 	if url, ok := wanted.Metadata[MetadataWebhook]; ok {
 		if err := s.checkWebhook(x.caller.Org.ID, "metadata", url); err != nil {
 			return err

@@ -26,6 +26,7 @@ type exchange struct {
 	ip      netip.Addr
 	start   time.Time
 	caller  guard.Caller
+	scopes  []string // of the key; empty means all
 	route   string
 	// deployment is the model that an Azure path names, or "".
 	deployment string

@@ -13,7 +13,8 @@ import (
 type route struct {
 	name    string // the access record's and the metrics' word for it
 	methods []string
-	open    bool // without authentication
+	open    bool   // without authentication
+	scope   string // that a key needs; empty: any key will do
 	serve   func(x *exchange, r *http.Request, arg string) error
 }
 
@@ -23,35 +24,35 @@ func (s *Server) table() map[string]route {
 	post, get := []string{http.MethodPost}, []string{http.MethodGet}
 	return map[string]route{
 		"/":                        {name: "root", methods: []string{http.MethodGet, http.MethodHead}, open: true, serve: s.greet},
-		"/chat/completions":        {name: "chat.completions", methods: post, serve: s.metered(wire.ChatCompletions)},
-		"/embeddings":              {name: "embeddings", methods: post, serve: s.metered(wire.Embeddings)},
-		"/completions":             {name: "completions", methods: post, serve: s.metered(wire.Completions)},
-		"/moderations":             {name: "moderations", methods: post, serve: s.metered(wire.Moderations)},
-		"/responses":               {name: "responses", methods: post, serve: s.metered(wire.Responses)},
-		"/responses/compact":       {name: "responses.compact", methods: post, serve: s.metered(wire.ResponsesCompact)},
-		"/responses/input_tokens":  {name: "responses.input_tokens", methods: post, serve: s.metered(wire.ResponsesTokens)},
-		"/responses/":              {name: "responses.get", methods: []string{http.MethodGet, http.MethodDelete}, serve: s.oneResponse},
-		"/responses/*/cancel":      {name: "responses.cancel", methods: post, serve: s.cancelResponse},
-		"/responses/*/input_items": {name: "responses.input_items", methods: get, serve: s.responseInput},
-		"/images/generations":      {name: "images.generations", methods: post, serve: s.metered(wire.ImageGenerations)},
-		"/images/edits":            {name: "images.edits", methods: post, serve: s.form(wire.ImageEdits)},
-		"/images/variations":       {name: "images.variations", methods: post, serve: s.form(wire.ImageVariations)},
-		"/audio/speech":            {name: "audio.speech", methods: post, serve: s.metered(wire.Speech)},
-		"/audio/transcriptions":    {name: "audio.transcriptions", methods: post, serve: s.form(wire.Transcriptions)},
-		"/audio/translations":      {name: "audio.translations", methods: post, serve: s.form(wire.Translations)},
+		"/chat/completions":        {name: "chat.completions", scope: "chat.completions", methods: post, serve: s.metered(wire.ChatCompletions)},
+		"/embeddings":              {name: "embeddings", scope: "embeddings", methods: post, serve: s.metered(wire.Embeddings)},
+		"/completions":             {name: "completions", scope: "completions", methods: post, serve: s.metered(wire.Completions)},
+		"/moderations":             {name: "moderations", scope: "moderations", methods: post, serve: s.metered(wire.Moderations)},
+		"/responses":               {name: "responses", scope: "responses", methods: post, serve: s.metered(wire.Responses)},
+		"/responses/compact":       {name: "responses.compact", scope: "responses.compact", methods: post, serve: s.metered(wire.ResponsesCompact)},
+		"/responses/input_tokens":  {name: "responses.input_tokens", scope: "responses.input_tokens", methods: post, serve: s.metered(wire.ResponsesTokens)},
+		"/responses/":              {name: "responses.get", scope: "responses", methods: []string{http.MethodGet, http.MethodDelete}, serve: s.oneResponse},
+		"/responses/*/cancel":      {name: "responses.cancel", scope: "responses", methods: post, serve: s.cancelResponse},
+		"/responses/*/input_items": {name: "responses.input_items", scope: "responses", methods: get, serve: s.responseInput},
+		"/images/generations":      {name: "images.generations", scope: "images.generations", methods: post, serve: s.metered(wire.ImageGenerations)},
+		"/images/edits":            {name: "images.edits", scope: "images.edits", methods: post, serve: s.form(wire.ImageEdits)},
+		"/images/variations":       {name: "images.variations", scope: "images.variations", methods: post, serve: s.form(wire.ImageVariations)},
+		"/audio/speech":            {name: "audio.speech", scope: "audio.speech", methods: post, serve: s.metered(wire.Speech)},
+		"/audio/transcriptions":    {name: "audio.transcriptions", scope: "audio.transcriptions", methods: post, serve: s.form(wire.Transcriptions)},
+		"/audio/translations":      {name: "audio.translations", scope: "audio.translations", methods: post, serve: s.form(wire.Translations)},
 		"/models":                  {name: "models", methods: get, serve: s.listModels},
 		"/models/":                 {name: "models.get", methods: get, serve: s.getModel},
-		"/jobs":                    {name: "jobs", methods: get, serve: s.listJobs},
-		"/jobs/":                   {name: "jobs.get", methods: []string{http.MethodGet, http.MethodDelete}, serve: s.oneJob},
-		"/jobs/*/cancel":           {name: "jobs.cancel", methods: post, serve: s.cancelJob},
-		"/jobs/*/result":           {name: "jobs.result", methods: get, serve: s.jobResult},
-		"/jobs/*/events":           {name: "jobs.events", methods: get, serve: s.jobEvents},
-		"/files":                   {name: "files", methods: []string{http.MethodGet, http.MethodPost}, serve: s.stored(s.allFiles)},
-		"/files/":                  {name: "files.get", methods: []string{http.MethodGet, http.MethodDelete}, serve: s.stored(s.oneFile)},
-		"/files/*/content":         {name: "files.content", methods: get, serve: s.stored(s.fileContent)},
-		"/batches":                 {name: "batches", methods: []string{http.MethodGet, http.MethodPost}, serve: s.stored(s.allBatches)},
-		"/batches/":                {name: "batches.get", methods: get, serve: s.stored(s.oneBatch)},
-		"/batches/*/cancel":        {name: "batches.cancel", methods: post, serve: s.stored(s.cancelBatch)},
+		"/jobs":                    {name: "jobs", scope: "jobs", methods: get, serve: s.listJobs},
+		"/jobs/":                   {name: "jobs.get", scope: "jobs", methods: []string{http.MethodGet, http.MethodDelete}, serve: s.oneJob},
+		"/jobs/*/cancel":           {name: "jobs.cancel", scope: "jobs", methods: post, serve: s.cancelJob},
+		"/jobs/*/result":           {name: "jobs.result", scope: "jobs", methods: get, serve: s.jobResult},
+		"/jobs/*/events":           {name: "jobs.events", scope: "jobs", methods: get, serve: s.jobEvents},
+		"/files":                   {name: "files", scope: "files", methods: []string{http.MethodGet, http.MethodPost}, serve: s.stored(s.allFiles)},
+		"/files/":                  {name: "files.get", scope: "files", methods: []string{http.MethodGet, http.MethodDelete}, serve: s.stored(s.oneFile)},
+		"/files/*/content":         {name: "files.content", scope: "files", methods: get, serve: s.stored(s.fileContent)},
+		"/batches":                 {name: "batches", scope: "batches", methods: []string{http.MethodGet, http.MethodPost}, serve: s.stored(s.allBatches)},
+		"/batches/":                {name: "batches.get", scope: "batches", methods: get, serve: s.stored(s.oneBatch)},
+		"/batches/*/cancel":        {name: "batches.cancel", scope: "batches", methods: post, serve: s.stored(s.cancelBatch)},
 	}
 }
 
@@ -61,6 +62,19 @@ const served = "POST /v1/chat/completions, POST /v1/responses, /responses/compac
 	"GET /v1/jobs, GET /v1/jobs/{id}, POST /v1/jobs/{id}/cancel, GET /v1/jobs/{id}/result, GET /v1/jobs/{id}/events, " +
 	"POST and GET /v1/files, GET and DELETE /v1/files/{id}, GET /v1/files/{id}/content, " +
 	"POST and GET /v1/batches, GET /v1/batches/{id} and POST /v1/batches/{id}/cancel"
+
+// may reports whether the caller's key has a scope. The scope calls has all
+// endpoints that cost money.
+func (x *exchange) may(scope string) bool {
+	if scope == "" || len(x.scopes) == 0 || slices.Contains(x.scopes, scope) {
+		return true
+	}
+	switch scope {
+	case "jobs", "files", "batches", "usage":
+		return false
+	}
+	return slices.Contains(x.scopes, "calls")
+}
 
 // match finds the route of a request and its argument.
 func (s *Server) match(r *http.Request) (route, string, error) {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/llmguard/llmguard/attempts"
 	"github.com/llmguard/llmguard/batch"
 	"github.com/llmguard/llmguard/files"
 	"github.com/llmguard/llmguard/guard"
@@ -32,6 +33,12 @@ type Options struct {
 	// Files and Batches are nil in a process that serves neither.
 	Files   *files.Store
 	Batches *batch.Store
+
+	// Missed, when set, looks for keys that are newer than the Directory and
+	// reports whether SetDirectory was called with any. Used, when set, is told of
+	// every use of a key; it must not block.
+	Missed func(context.Context) bool
+	Used   func(org, key string, at time.Time)
 
 	Webhooks       *webhook.Sender // nil: nobody is told of jobs
 	TrustedProxies []netip.Prefix
@@ -78,7 +85,7 @@ type Server struct {
 	queue     *queue.Queue
 	rejoin    *rejoin.Store
 	directory atomic.Pointer[Directory]
-	failures  failures
+	failures  *attempts.Limiter
 	routes    map[string]route
 	puts      chan struct{}   // one place for every put under way
 	drained   context.Context // ends when the process shuts down
@@ -93,7 +100,7 @@ func New(o Options) *Server {
 	o.withDefaults()
 	s := &Server{
 		opts: o, guard: o.Guard, queue: o.Queue, rejoin: o.Rejoin, log: o.Log,
-		failures: failures{ips: map[netip.Addr]*failure{}}, puts: make(chan struct{}, maxPuts),
+		failures: attempts.NewLimiter(failuresPerMinute, failureBurst), puts: make(chan struct{}, maxPuts),
 		stopWait: storeTimeout, metrics: newMetrics(o.Metrics),
 	}
 	s.drained, s.drain = context.WithCancel(context.Background()) //nolint:forbidigo // it is nobody's call
@@ -120,6 +127,11 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// lacking refuses a key that is good, but not for this.
+func lacking(scope string) error {
+	return wire.Forbidden("missing_scope", "This API key may not be used for this: it lacks the scope %s", scope)
+}
+
 // dispatch finds the route and, except for the greeting, the caller.
 func (s *Server) dispatch(x *exchange, r *http.Request) error {
 	if r.Header.Get("Upgrade") != "" {
@@ -134,8 +146,13 @@ func (s *Server) dispatch(x *exchange, r *http.Request) error {
 	if route.open {
 		return route.serve(x, r, arg)
 	}
-	if x.caller, err = s.authenticate(r, x.ip); err != nil {
+	p, err := s.authenticate(r, x.ip)
+	if err != nil {
 		return err
+	}
+	x.caller = guard.Caller{Org: p.Org, User: p.User, Key: p.Key, Models: p.Models, IP: x.ip.String()}
+	if x.scopes = p.Scopes; !x.may(route.scope) {
+		return lacking(route.scope)
 	}
 	return route.serve(x, r, arg)
 }

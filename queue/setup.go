@@ -45,14 +45,21 @@ func newSetup(pools []Pool, opts Options, before *setup) (*setup, error) {
 			}
 		}
 	}
-	if len(opts.Weights) > 0 {
-		text, err := json.Marshal(opts.Weights)
-		if err != nil {
-			return nil, fmt.Errorf("queue: weights: %w", err)
-		}
-		s.weights = string(text)
+	return s, s.weigh(opts.Weights)
+}
+
+// weigh sets the weights, before anybody else has the setup.
+func (s *setup) weigh(weights map[string]int) error {
+	s.opts.Weights, s.weights = weights, ""
+	if len(weights) == 0 {
+		return nil
 	}
-	return s, nil
+	text, err := json.Marshal(weights)
+	if err != nil {
+		return fmt.Errorf("queue: weights: %w", err)
+	}
+	s.weights = string(text)
+	return nil
 }
 
 // same reports whether two pools of one id send the same to Redis.
@@ -79,6 +86,23 @@ func (q *Queue) Configure(pools []Pool, opts Options) error {
 			return err
 		}
 		if q.setup.CompareAndSwap(before, next) {
+			return nil
+		}
+	}
+}
+
+// SetWeights replaces Options.Weights alone. Turns already given stay given.
+func (q *Queue) SetWeights(weights map[string]int) error {
+	if err := (Options{Weights: weights}).validate(); err != nil {
+		return err
+	}
+	for {
+		before := q.setup.Load()
+		next := *before
+		if err := next.weigh(weights); err != nil {
+			return err
+		}
+		if q.setup.CompareAndSwap(before, &next) {
 			return nil
 		}
 	}

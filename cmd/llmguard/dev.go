@@ -48,7 +48,7 @@ func devCommand() *cobra.Command {
 // file can do.
 var devConfig = template.Must(template.New("dev").Parse(`
 listen: {{.Listen}}
-admin: {listen: "{{.Admin}}"}
+admin: {listen: "{{.Admin}}", keys: [{id: dev, hash: "{{.AdminKey}}"}]}
 timeouts: {drain: 0s, shutdown: 10s}
 log: {format: text}
 files: {store: {{printf "%q" .Files}}}
@@ -79,13 +79,13 @@ func runDev(ctx context.Context, o devOptions, stdout, stderr io.Writer) (err er
 		return err
 	}
 	defer stop()
-	alice, bob := keys.New(keys.Live), keys.New(keys.Live)
+	alice, bob, operator := keys.New(keys.Live), keys.New(keys.Live), keys.New(keys.Admin)
 	dir, clean, err := devData(o)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, clean()) }()
-	cfg, err := parseDev(o, base, key, dir, alice, bob)
+	cfg, err := parseDev(o, base, key, dir, alice, bob, operator)
 	if err != nil {
 		return err
 	}
@@ -103,7 +103,7 @@ func runDev(ctx context.Context, o devOptions, stdout, stderr io.Writer) (err er
 	if err != nil {
 		return fmt.Errorf("%w (other addresses: --listen, --admin)", err)
 	}
-	welcome(stdout, a, kind, provider, alice, bob)
+	welcome(stdout, a, kind, provider, alice, bob, operator)
 	return a.Run(ctx)
 }
 
@@ -118,11 +118,11 @@ func devProvider(o devOptions) (base, key, text string, stop func(), err error) 
 	return fake.BaseURL(), "fake", "built-in fake (set OPENAI_API_KEY to use OpenAI): nothing costs money", func() { _ = fake.Close() }, nil
 }
 
-func parseDev(o devOptions, base, key, dir, alice, bob string) (*config.Config, error) {
+func parseDev(o devOptions, base, key, dir, alice, bob, operator string) (*config.Config, error) {
 	var text strings.Builder
 	if err := devConfig.Execute(&text, map[string]string{
 		"Listen": o.listen, "Admin": o.admin, "BaseURL": base, "Files": filepath.Join(dir, "files"),
-		"Alice": keys.Hash(keys.Pepper{}, alice), "Bob": keys.Hash(keys.Pepper{}, bob),
+		"Alice": keys.Hash(keys.Pepper{}, alice), "Bob": keys.Hash(keys.Pepper{}, bob), "AdminKey": keys.Hash(keys.Pepper{}, operator),
 	}); err != nil {
 		return nil, err
 	}
@@ -172,7 +172,7 @@ func devStore(ctx context.Context, o devOptions, cfg *config.Config, dir string)
 	return rdb, kind, func() error { return errors.Join(rdb.Close(), store.Close()) }, nil
 }
 
-func welcome(w io.Writer, a *app.App, store, provider, alice, bob string) {
+func welcome(w io.Writer, a *app.App, store, provider, alice, bob, operator string) {
 	url := a.URL() + "/v1"
 	fmt.Fprintf(w, `llmguard is ready
   base URL   %[1]s
@@ -180,6 +180,8 @@ func welcome(w io.Writer, a *app.App, store, provider, alice, bob string) {
   provider   %[3]s
   store      %[4]s
   metrics    %[5]s/metrics
+  admin API  %[5]s/admin/v1
+  admin key  %[7]s
 
 One call, with its cost and what is left in the headers:
   curl -i %[1]s/chat/completions -H 'Authorization: Bearer %[2]s' -H 'Content-Type: application/json' -d '{"model":"gpt-4o-mini","max_tokens":100,"messages":[{"role":"user","content":"Say hello"}]}'
@@ -190,7 +192,11 @@ A stream:
 Over the limit: bob may spend $0.0001 in 10 s, so his calls wait in the queue instead of failing:
   for i in 1 2 3; do curl -s -o /dev/null -w '%%{http_code} after %%{time_total}s\n' %[1]s/chat/completions -H 'Authorization: Bearer %[6]s' -H 'Content-Type: application/json' -d '{"model":"gpt-4o-mini","max_tokens":100,"messages":[{"role":"user","content":"Say hello"}]}'; done
 
+An org, a user and a key of your own, from another terminal:
+  export LLMGUARD_ADMIN_URL=%[5]s LLMGUARD_ADMIN_KEY=%[7]s
+  llmguard orgs create acme && llmguard users create carol --org acme && llmguard keys create --org acme --user carol
+
 Ctrl-C ends it.
 
-`, url, alice, provider, store, a.AdminURL(), bob)
+`, url, alice, provider, store, a.AdminURL(), bob, operator)
 }

@@ -39,7 +39,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	root.AddCommand(devCommand(), roleCommand("serve", app.Proxy), roleCommand("worker", app.Worker),
-		checkCommand(), keysCommand(), pricesCommand(), usageCommand(), batchCommand(), jobsCommand(), queueCommand(), webhooksCommand(), manCommand(), versionCommand())
+		checkCommand(), orgsCommand(), usersCommand(), keysCommand(), adminsCommand(),
+		pricesCommand(), usageCommand(), batchCommand(), jobsCommand(), queueCommand(), webhooksCommand(), manCommand(), versionCommand())
 	return root.ExecuteContext(ctx)
 }
 

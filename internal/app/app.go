@@ -19,6 +19,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/llmguard/llmguard/admin"
 	"github.com/llmguard/llmguard/batch"
 	"github.com/llmguard/llmguard/blob"
 	"github.com/llmguard/llmguard/budget"
@@ -27,6 +28,7 @@ import (
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/files"
 	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/identity"
 	"github.com/llmguard/llmguard/internal/redisconn"
 	"github.com/llmguard/llmguard/owned"
 	"github.com/llmguard/llmguard/pricing"
@@ -80,6 +82,9 @@ type App struct {
 	worker      *queue.Worker
 	webhooks    *webhook.Sender
 	calls       net.Listener // nil without the Proxy role
+	identity    *identity.Store
+	ids         *identities
+	admins      *admin.Server
 	admin       net.Listener
 	ready       atomic.Bool
 
@@ -121,7 +126,8 @@ func New(o Options) (_ *App, err error) {
 	a.budget = budget.New(o.Redis, budget.Options{
 		Scripts: scripts, Lease: o.Config.Store.HoldLease, LedgerLength: LedgerLength(o.Config.Ledger), Journal: a.journal, Log: o.Log, Metrics: a.registry,
 	})
-	if a.exporter, err = exporter(o.Config, a.budget, a.orgs); err != nil {
+	a.openIdentities(set)
+	if a.exporter, err = exporter(o.Config, a.budget, a.ids.orgIDs); err != nil {
 		return nil, err
 	}
 	a.calibration = calibration.New(o.Redis, calibration.Options{Log: o.Log, Metrics: a.registry})
@@ -156,6 +162,11 @@ func New(o Options) (_ *App, err error) {
 			return nil, fmt.Errorf("listen: %w", err)
 		}
 	}
+	a.ids.put = a.obey
+	a.ids.update()
+	if a.admins, err = admin.New(a.ids.adminOptions(a.identity, a.budget, a.log)); err != nil {
+		return nil, err
+	}
 	if a.admin, err = net.Listen("tcp", o.Config.Admin.Listen); err != nil {
 		if a.calls != nil {
 			a.calls.Close()
@@ -172,7 +183,8 @@ func (a *App) proxyOptions(d *proxy.Directory) proxy.Options {
 		MaxBody: int64(c.Requests.MaxBody), ReadBody: c.Timeouts.ReadBody, Write: c.Timeouts.Write,
 		StoreDeadline: c.Store.Deadline,
 		Scan:          scanLimits(c),
-		Files:         a.files, Batches: a.batches, MaxFile: int64(c.Files.MaxFile),
+		Missed:        a.ids.missed, Used: a.identity.Used,
+		Files: a.files, Batches: a.batches, MaxFile: int64(c.Files.MaxFile),
 		HoldFor: c.Queue.Hold, KeepAlive: c.Queue.KeepAlive, KeepAnswer: c.Queue.ResultTTL, Log: a.log, Metrics: a.registry,
 	}
 }
@@ -227,6 +239,8 @@ func (a *App) Run(ctx context.Context) error {
 		keepers.Go(func() error { return quiet(a.exporter.Run(keeping)) })
 	}
 	keepers.Go(func() error { return quiet(a.calibration.Run(keeping)) })
+	keepers.Go(func() error { return quiet(a.identity.Run(keeping)) })
+	keepers.Go(func() error { return quiet(a.ids.run(keeping)) })
 	keepers.Go(func() error { return quiet(a.queue.Run(keeping)) })
 	keepers.Go(func() error { return quiet(a.rejoin.Run(keeping)) })
 	if a.files != nil {

@@ -2,6 +2,7 @@ package app
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"time"
@@ -119,39 +120,88 @@ func (s *settings) addPools(c *config.Config) {
 	}
 }
 
+// tenant is an org in the terms of the packages that obey it.
+type tenant struct {
+	org     *guard.Org
+	keys    map[string]proxy.Principal // by hash
+	weights map[string]int             // as in settings
+}
+
 func (s *settings) addOrg(c *config.Config, o *config.Org) error {
+	t, err := tenantOf(c, o)
+	if err != nil {
+		return err
+	}
+	s.policy.Orgs[o.ID] = t.org
+	maps.Copy(s.directory.ByHash, t.keys)
+	maps.Copy(s.weights, t.weights)
+	return nil
+}
+
+func tenantOf(c *config.Config, o *config.Org) (*tenant, error) {
 	org := &guard.Org{
-		ID: o.ID, Models: o.Models, Providers: o.Providers, UserLimits: map[string][]budget.Limit{},
+		ID: o.ID, Models: o.Models, Providers: o.Providers, Disabled: o.Disabled,
+		UserLimits: map[string][]budget.Limit{}, KeyLimits: map[string][]budget.Limit{}, DisabledUsers: map[string]bool{},
 		DefaultOutputLimit: o.DefaultOutputLimit, Grow: o.Hold == "grow", GrowStep: o.GrowStep, AllowBuiltinTools: o.AllowBuiltinTools,
 		OnDisconnect: guard.Disconnect(o.OnDisconnect), RefuseOverLimit: o.OverLimit == "refuse",
 		OnStoreFailure: guard.StoreFailure(o.OnStoreFailure),
 		MaxWait:        o.MaxWait, KeepStarted: !o.RetryStartedJobs,
 	}
+	t := &tenant{org: org, keys: map[string]proxy.Principal{}, weights: map[string]int{}}
 	var err error
 	if org.Limits, err = limits(c, o.Limits, ""); err != nil {
-		return fmt.Errorf("org %s: %w", o.ID, err)
+		return nil, fmt.Errorf("org %s: %w", o.ID, err)
 	}
 	if o.Weight != 100 {
-		s.weights[o.ID] = o.Weight
+		t.weights[o.ID] = o.Weight
 	}
 	for i := range o.Users {
-		u := &o.Users[i]
-		if u.Weight != 100 {
-			s.weights[o.ID+" "+u.ID] = u.Weight
-		}
-		if len(u.Limits) > 0 {
-			if org.UserLimits[u.ID], err = limits(c, o.UserLimits(u), u.ID); err != nil {
-				return fmt.Errorf("org %s, user %s: %w", o.ID, u.ID, err)
-			}
-		}
-		for _, k := range u.Keys {
-			s.directory.ByHash[k.Hash] = proxy.Principal{
-				Org: org, User: u.ID, Key: k.ID, Models: k.Models, Expires: k.Expires, Disabled: k.Disabled,
-			}
+		if err := t.addUser(c, o, &o.Users[i]); err != nil {
+			return nil, fmt.Errorf("org %s, user %s: %w", o.ID, o.Users[i].ID, err)
 		}
 	}
-	s.policy.Orgs[o.ID] = org
+	return t, nil
+}
+
+func (t *tenant) addUser(c *config.Config, o *config.Org, u *config.User) (err error) {
+	org := t.org
+	if u.Weight != 100 {
+		t.weights[o.ID+" "+u.ID] = u.Weight
+	}
+	if len(u.Limits) > 0 {
+		if org.UserLimits[u.ID], err = limits(c, o.UserLimits(u), u.ID); err != nil {
+			return err
+		}
+	}
+	if u.Disabled {
+		org.DisabledUsers[u.ID] = true
+	}
+	for _, k := range u.Keys {
+		if k.Concurrency > 0 {
+			org.KeyLimits[k.ID] = []budget.Limit{keyConcurrency(c, k)}
+		}
+		if k.Hash == "" {
+			continue
+		}
+		t.keys[k.Hash] = proxy.Principal{
+			Org: org, User: u.ID, Key: k.ID, Models: k.Models, Scopes: k.Scopes, Networks: k.Networks,
+			Expires: k.Expires, Disabled: k.Disabled || u.Disabled || o.Disabled,
+		}
+	}
 	return nil
+}
+
+// keyConcurrency is the limit that a key's concurrency is. No limit of the
+// configuration has a dot in its name.
+func keyConcurrency(c *config.Config, k config.Key) budget.Limit {
+	l := budget.Limit{
+		ID: "key.concurrency", Subject: budget.Key, Only: k.ID, Metric: budget.Concurrency, Mode: budget.Enforce,
+		Shape: budget.Shape{Kind: budget.Concurrent, Amount: k.Concurrency},
+	}
+	if c.KillSwitch == "shadow" {
+		l.Mode = budget.Shadow
+	}
+	return l
 }
 
 // Caps are the spend caps of the configuration: the providers', then the

@@ -25,6 +25,9 @@ func read(t *testing.T, text string) *config.Config {
 // is new is missing here until somebody has thought of that.
 var obeyed = map[string]string{
 	"Listen": "New", "Admin.Listen": "New", "Name": "errors",
+	"Admin.Keys.ID": "admin.Server", "Admin.Keys.Hash": "admin.Server", "Admin.Keys.ReadOnly": "admin.Server", "Admin.Keys.Disabled": "admin.Server", "Admin.Keys.Expires": "admin.Server",
+	"Orgs.Disabled": "tenantOf", "Orgs.Users.Name": "for people", "Orgs.Users.Disabled": "addUser", "Orgs.Users.Keys.Name": "for people",
+	"Orgs.Users.Keys.Scopes": "addUser", "Orgs.Users.Keys.Networks": "addUser", "Orgs.Users.Keys.Concurrency": "keyConcurrency",
 	"Redis.Addresses": "redisOptions", "Redis.URL": "redisOptions", "Redis.Mode": "Connect", "Redis.MasterName": "redisOptions",
 	"Redis.Username": "redisOptions", "Redis.Password": "redisOptions", "Redis.DB": "redisOptions",
 	"Redis.SentinelUsername": "redisOptions", "Redis.SentinelPassword": "redisOptions",
@@ -137,8 +140,8 @@ orgs:
       - {name: d, subject: ip, metric: cost, bucket: {capacity: $16, refill: $17/1h}, mode: "off"}
       - {name: e, subject: user, metric: concurrency, amount: 18}
     users:
-      - {id: alice, keys: [{id: k1, hash: "`+keys.Hash(pepper, key)+`", models: ["gpt-4o"], expires: 2030-01-31, disabled: true}]}
-      - {id: bob, weight: 50, limits: [{name: b, metric: tokens, amount: 19, window: 1m}]}
+      - {id: alice, keys: [{id: k1, hash: "`+keys.Hash(pepper, key)+`", models: ["gpt-4o"], expires: 2030-01-31, disabled: true, scopes: [calls], networks: [10.0.0.0/8], concurrency: 3}]}
+      - {id: bob, disabled: true, weight: 50, limits: [{name: b, metric: tokens, amount: 19, window: 1m}]}
 queue: {result_ttl: 20s}
 spend_caps:
   - {name: hour, amount: $21, window: 1h}
@@ -197,8 +200,15 @@ spend_caps:
 	if len(bobs) != 5 || bobs[1].Shape.Amount != 19 || bobs[1].Only != "bob" || len(org.UserLimits) != 1 {
 		t.Errorf("bob's limits %+v", bobs)
 	}
+	if l := org.LimitsFor("alice", "k1"); len(l) != 6 || l[5].Shape.Amount != 3 || l[5].Only != "k1" || l[5].Metric != budget.Concurrency || len(org.LimitsFor("alice", "k2")) != 5 {
+		t.Errorf("limits of the key %+v", l)
+	}
+	if !org.DisabledUsers["bob"] || org.DisabledUsers["alice"] {
+		t.Errorf("disabled are %v", org.DisabledUsers)
+	}
 	p, ok := s.directory.ByHash[keys.Hash(pepper, key)]
-	if !ok || p.Org != org || p.User != "alice" || p.Key != "k1" || p.Models[0] != "gpt-4o" || !p.Disabled || p.Expires.Year() != 2030 || s.directory.Peppers[0] != pepper {
+	if !ok || p.Org != org || p.User != "alice" || p.Key != "k1" || p.Models[0] != "gpt-4o" || !p.Disabled || p.Expires.Year() != 2030 || s.directory.Peppers[0] != pepper ||
+		p.Scopes[0] != "calls" || p.Networks[0].String() != "10.0.0.0/8" {
 		t.Errorf("key %+v, peppers %v", p, s.directory.Peppers)
 	}
 }

@@ -35,16 +35,6 @@ func exporter(c *config.Config, s *budget.Store, orgs func() []string) (*budget.
 	})
 }
 
-// orgs are the ids of the orgs in force.
-func (a *App) orgs() []string {
-	list := a.Config().Orgs
-	ids := make([]string, len(list))
-	for i, o := range list {
-		ids[i] = o.ID
-	}
-	return ids
-}
-
 // LimitsOf returns the limits of a configuration that a call of the ledger stood
 // under. Of limits per address only those of a call whose address is known.
 func LimitsOf(c *config.Config, call budget.Call) ([]budget.Limit, error) {
@@ -63,7 +53,7 @@ func LimitsOf(c *config.Config, call budget.Call) ([]budget.Limit, error) {
 		}
 	}
 	var out []budget.Limit
-	for _, l := range org.LimitsFor(call.User) {
+	for _, l := range org.LimitsFor(call.User, call.Key) {
 		if stoodUnder(l, call, models) {
 			out = append(out, l)
 		}

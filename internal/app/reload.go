@@ -89,10 +89,7 @@ func (a *App) apply(c *config.Config) error {
 	}
 	a.hooks = set.webhooks.Orgs
 	drop := set.policy.Providers.Adopt(a.guard.Policy().Providers)
-	a.guard.SetPolicy(set.policy)
-	if a.proxy != nil {
-		a.proxy.SetDirectory(set.directory)
-	}
+	a.ids.setFile(c, set)
 	if a.worker != nil {
 		a.worker.SetConcurrency(set.workers)
 	}

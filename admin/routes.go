@@ -1,0 +1,56 @@
+package admin
+
+import "net/http"
+
+// route is one entry of the fixed table, and of the OpenAPI document.
+type route struct {
+	name    string // operationId, and the log's word for it
+	method  string
+	path    string // below prefix, as net/http matches it
+	summary string
+	writes  bool
+	local   bool // not over the network: who makes administrators has Redis at hand
+	query   []parameter
+	body    any // a value of the body's type; nil: none
+	answer  any // of the answer's; nil: 204
+	status  int // of success
+	serve   func(*call) (any, error)
+}
+
+// parameter is one of the query's.
+type parameter struct{ name, text string }
+
+var reasonParameter = parameter{"reason", "Why, for the audit"}
+
+var routes []route
+
+func init() { //nolint:gochecknoinits // the table refers to handlers that refer to it
+	routes = []route{
+		{name: "listOrgs", method: http.MethodGet, path: "/orgs", summary: "List the orgs", answer: page[Org]{}, serve: (*call).listOrgs},
+		{name: "createOrg", method: http.MethodPost, path: "/orgs", summary: "Make an org", writes: true, body: newOrg{}, answer: Org{}, status: 201, serve: (*call).createOrg},
+		{name: "getOrg", method: http.MethodGet, path: "/orgs/{org}", summary: "Show an org", answer: Org{}, serve: (*call).getOrg},
+		{name: "updateOrg", method: http.MethodPatch, path: "/orgs/{org}", summary: "Change an org; null gives a field back to the file, or to its default", writes: true, query: []parameter{reasonParameter}, body: orgPatch{}, answer: Org{}, serve: (*call).updateOrg},
+		{name: "deleteOrg", method: http.MethodDelete, path: "/orgs/{org}", summary: "Remove what is recorded of an org; what the file says stays, and so do its ledger and jobs", writes: true, query: []parameter{reasonParameter}, serve: (*call).deleteOrg},
+
+		{name: "listUsers", method: http.MethodGet, path: "/orgs/{org}/users", summary: "List an org's users", answer: page[User]{}, serve: (*call).listUsers},
+		{name: "createUser", method: http.MethodPost, path: "/orgs/{org}/users", summary: "Make a user", writes: true, body: newUser{}, answer: User{}, status: 201, serve: (*call).createUser},
+		{name: "getUser", method: http.MethodGet, path: "/orgs/{org}/users/{user}", summary: "Show a user", answer: User{}, serve: (*call).getUser},
+		{name: "updateUser", method: http.MethodPatch, path: "/orgs/{org}/users/{user}", summary: "Change a user", writes: true, query: []parameter{reasonParameter}, body: userPatch{}, answer: User{}, serve: (*call).updateUser},
+		{name: "deleteUser", method: http.MethodDelete, path: "/orgs/{org}/users/{user}", summary: "Remove a user and the keys that were made here", writes: true, query: []parameter{reasonParameter}, serve: (*call).deleteUser},
+
+		{name: "listKeys", method: http.MethodGet, path: "/orgs/{org}/keys", summary: "List an org's API keys, never the keys themselves", query: []parameter{{"user", "Only this user's"}}, answer: page[Key]{}, serve: (*call).listKeys},
+		{name: "createKey", method: http.MethodPost, path: "/orgs/{org}/keys", summary: "Make an API key; the answer is the only one that has the key itself", writes: true, body: newKey{}, answer: NewKey{}, status: 201, serve: (*call).createKey},
+		{name: "getKey", method: http.MethodGet, path: "/orgs/{org}/keys/{key}", summary: "Show an API key", answer: Key{}, serve: (*call).getKey},
+		{name: "updateKey", method: http.MethodPatch, path: "/orgs/{org}/keys/{key}", summary: "Change an API key", writes: true, query: []parameter{reasonParameter}, body: keyPatch{}, answer: Key{}, serve: (*call).updateKey},
+		{name: "rotateKey", method: http.MethodPost, path: "/orgs/{org}/keys/{key}/rotate", summary: "Make a new key under the same id; the old one works until the overlap is over", writes: true, body: rotation{}, answer: NewKey{}, serve: (*call).rotateKey},
+		{name: "deleteKey", method: http.MethodDelete, path: "/orgs/{org}/keys/{key}", summary: "Remove an API key", writes: true, query: []parameter{reasonParameter}, serve: (*call).deleteKey},
+
+		{name: "listAdmins", method: http.MethodGet, path: "/admins", summary: "List the administrators", answer: page[Admin]{}, serve: (*call).listAdmins},
+		{name: "createAdmin", method: http.MethodPost, path: "/admins", summary: "Make an administrator's key; not over the network", writes: true, local: true, body: newAdmin{}, answer: NewAdmin{}, status: 201, serve: (*call).createAdmin},
+		{name: "updateAdmin", method: http.MethodPatch, path: "/admins/{admin}", summary: "Change an administrator; not over the network", writes: true, local: true, query: []parameter{reasonParameter}, body: adminPatch{}, answer: Admin{}, serve: (*call).updateAdmin},
+		{name: "deleteAdmin", method: http.MethodDelete, path: "/admins/{admin}", summary: "Remove an administrator; not over the network", writes: true, local: true, query: []parameter{reasonParameter}, serve: (*call).deleteAdmin},
+
+		{name: "listAudit", method: http.MethodGet, path: "/audit", summary: "List changes, the newest first", query: auditParameters, answer: auditPage{}, serve: (*call).listAudit},
+		{name: "openAPI", method: http.MethodGet, path: "/openapi.json", summary: "This document", answer: map[string]any{}, serve: (*call).document},
+	}
+}

@@ -1,0 +1,385 @@
+package app
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/llmguard/llmguard/admin"
+	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/config"
+	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/identity"
+	"github.com/llmguard/llmguard/proxy"
+)
+
+// identities are the orgs, users and keys in force: those of the file with the
+// records in Redis over them, field by field. It is safe for concurrent use.
+type identities struct {
+	store *identity.Store
+	log   *slog.Logger
+	put   func(*guard.Policy, *proxy.Directory, map[string]int) // hands out a new state
+
+	mu     sync.Mutex
+	cfg    *config.Config
+	base   *settings // of cfg
+	orgs   map[string]*madeOrg
+	merged []config.Org
+
+	current *guard.Policy
+}
+
+// madeOrg is an org and what it was made from.
+type madeOrg struct {
+	file   *config.Org // nil: only in Redis
+	record *identity.Tenant
+	org    config.Org
+	*tenant
+}
+
+func newIdentities(store *identity.Store, cfg *config.Config, base *settings, log *slog.Logger) *identities {
+	return &identities{store: store, log: log, cfg: cfg, base: base, orgs: map[string]*madeOrg{}}
+}
+
+// run hands out changes until ctx ends.
+func (i *identities) run(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-i.store.Changed():
+			i.update()
+		}
+	}
+}
+
+// setFile replaces the file's part.
+func (i *identities) setFile(cfg *config.Config, base *settings) {
+	i.mu.Lock()
+	i.cfg, i.base, i.orgs = cfg, base, map[string]*madeOrg{}
+	i.mu.Unlock()
+	i.update()
+}
+
+// missed looks for keys that are newer than what is known.
+func (i *identities) missed(ctx context.Context) bool {
+	if !i.store.Missed(ctx) {
+		return false
+	}
+	i.update()
+	return true
+}
+
+// orgIDs lists the orgs in force.
+func (i *identities) orgIDs() []string {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	out := make([]string, len(i.merged))
+	for n := range i.merged {
+		out[n] = i.merged[n].ID
+	}
+	return out
+}
+
+// config is the file's configuration with the orgs in force. Nobody changes it.
+func (i *identities) config() *config.Config {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	c := *i.cfg
+	c.Orgs = i.merged
+	return &c
+}
+
+// update puts the state together anew, as far as it changed, and hands it out. An
+// org whose records do not go with the file stays as it was last; one that never
+// was is the file's alone.
+func (i *identities) update() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	made := i.assemble(i.store.Snapshot())
+	policy, directory, weights := *i.base.policy, proxy.Directory{Peppers: i.base.directory.Peppers}, map[string]int{}
+	policy.Orgs, directory.ByHash = make(map[string]*guard.Org, len(made)), make(map[string]proxy.Principal, len(made))
+	i.merged = make([]config.Org, 0, len(made))
+	for _, id := range slices.Sorted(maps.Keys(made)) {
+		one := made[id]
+		policy.Orgs[id] = one.tenant.org
+		maps.Copy(directory.ByHash, one.keys)
+		maps.Copy(weights, one.weights)
+		i.merged = append(i.merged, one.org)
+	}
+	i.orgs, i.current = made, &policy
+	if i.put != nil {
+		i.put(&policy, &directory, weights)
+	}
+}
+
+func (i *identities) assemble(snap *identity.Snapshot) map[string]*madeOrg {
+	made := make(map[string]*madeOrg, len(i.cfg.Orgs)+len(snap.Tenants))
+	for n := range i.cfg.Orgs {
+		o := &i.cfg.Orgs[n]
+		made[o.ID] = i.make(o.ID, o, snap.Tenants[o.ID])
+	}
+	for id, record := range snap.Tenants {
+		if _, done := made[id]; !done && record.Org != nil {
+			made[id] = i.make(id, nil, record)
+		}
+	}
+	maps.DeleteFunc(made, func(_ string, m *madeOrg) bool { return m == nil })
+	return made
+}
+
+// make returns an org, the one there is when nothing of it changed.
+func (i *identities) make(id string, file *config.Org, record *identity.Tenant) *madeOrg {
+	old := i.orgs[id]
+	if old != nil && old.file == file && old.record == record {
+		return old
+	}
+	made, err := makeOrg(i.cfg, id, file, record)
+	if err == nil {
+		return made
+	}
+	i.log.Error("the records of an org do not go with the configuration; it stays as it was", "org", id, "error", err)
+	if old != nil || file == nil {
+		return old
+	}
+	if made, err = makeOrg(i.cfg, id, file, nil); err != nil {
+		return nil // the file was checked, so it does not happen
+	}
+	return made
+}
+
+// makeOrg puts an org's records over the file's org.
+func makeOrg(cfg *config.Config, id string, file *config.Org, record *identity.Tenant) (*madeOrg, error) {
+	org := cfg.NewOrg(id)
+	if file != nil {
+		org = *file
+		org.Limits, org.Users = slices.Clone(file.Limits), slices.Clone(file.Users)
+	}
+	var previous []proxyKey
+	if record != nil {
+		var err error
+		if previous, err = overlay(&org, record); err != nil {
+			return nil, err
+		}
+		if err := cfg.CheckOrg(&org); err != nil {
+			return nil, err
+		}
+	}
+	t, err := tenantOf(cfg, &org)
+	if err != nil {
+		return nil, err
+	}
+	for _, old := range previous {
+		if p, ok := t.keys[old.now]; ok {
+			if p.Expires.IsZero() || old.until.Before(p.Expires) {
+				p.Expires = old.until
+			}
+			t.keys[old.hash] = p
+		}
+	}
+	return &madeOrg{file, record, org, t}, nil
+}
+
+// proxyKey is the hash of a key before its rotation.
+type proxyKey struct {
+	hash, now string
+	until     time.Time
+}
+
+// overlay puts records over an org, whose lists are the caller's own.
+func overlay(org *config.Org, record *identity.Tenant) (previous []proxyKey, err error) {
+	if record.Org != nil {
+		if err := patch(org, record.Org.OrgSpec); err != nil {
+			return nil, err
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(record.Users)) {
+		if err := patch(userOf(org, id), record.Users[id].UserSpec); err != nil {
+			return nil, fmt.Errorf("user %s: %w", id, err)
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(record.Keys)) {
+		k := record.Keys[id]
+		to := keyOf(org, k.User, id)
+		if err := patch(to, k.KeySpec); err != nil {
+			return nil, fmt.Errorf("key %s: %w", id, err)
+		}
+		if k.Hash != "" {
+			to.Hash = k.Hash
+		}
+		if k.Previous != "" {
+			previous = append(previous, proxyKey{k.Previous, to.Hash, k.PreviousUntil})
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(record.Limits)) {
+		user, name := identity.SplitLimitID(id)
+		if err := patch(limitOf(org, user, name), record.Limits[id].LimitSpec); err != nil {
+			return nil, fmt.Errorf("limit %s: %w", strings.ReplaceAll(id, " ", "/"), err)
+		}
+	}
+	return previous, nil
+}
+
+func patch[T config.Org | config.User | config.Key | config.Limit](to *T, fields any) error {
+	raw, err := json.Marshal(fields)
+	if err != nil {
+		return err
+	}
+	if string(raw) == "{}" {
+		return nil
+	}
+	return config.Patch(to, raw)
+}
+
+// userOf returns a user of the org, a new one when there is none.
+func userOf(org *config.Org, id string) *config.User {
+	i := slices.IndexFunc(org.Users, func(u config.User) bool { return u.ID == id })
+	if i < 0 {
+		org.Users = append(org.Users, config.NewUser(id))
+		i = len(org.Users) - 1
+	}
+	return &org.Users[i]
+}
+
+// keyOf returns a key of a user of the org, a new one when there is none. The list
+// it is in becomes the org's own.
+func keyOf(org *config.Org, user, id string) *config.Key {
+	u := userOf(org, user)
+	u.Keys = slices.Clone(u.Keys)
+	i := slices.IndexFunc(u.Keys, func(k config.Key) bool { return k.ID == id })
+	if i < 0 {
+		u.Keys = append(u.Keys, config.NewKey(id))
+		i = len(u.Keys) - 1
+	}
+	return &u.Keys[i]
+}
+
+// limitOf returns a limit of the org, or of a user: the user's own, else a copy of
+// the org's for all users, else a new one.
+func limitOf(org *config.Org, user, name string) *config.Limit {
+	list := &org.Limits
+	if user != "" {
+		u := userOf(org, user)
+		u.Limits = slices.Clone(u.Limits)
+		list = &u.Limits
+	}
+	same := func(l config.Limit) bool { return l.Name == name }
+	if i := slices.IndexFunc(*list, same); i >= 0 {
+		return &(*list)[i]
+	}
+	made := config.NewLimit(user, name)
+	if i := slices.IndexFunc(org.Limits, same); user != "" && i >= 0 {
+		made = org.Limits[i]
+		made.Only = user
+	}
+	*list = append(*list, made)
+	return &(*list)[len(*list)-1]
+}
+
+// errNoOrg says that records belong to an org that does not exist.
+var errNoOrg = errors.New("no such org")
+
+// checkChange reports whether an org would be sound with these records.
+func (i *identities) checkOrg(id string, record *identity.Tenant) error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	at := slices.IndexFunc(i.cfg.Orgs, func(o config.Org) bool { return o.ID == id })
+	var file *config.Org
+	if at >= 0 {
+		file = &i.cfg.Orgs[at]
+	}
+	if file == nil && (record == nil || record.Org == nil) {
+		return errNoOrg
+	}
+	_, err := makeOrg(i.cfg, id, file, record)
+	return err
+}
+
+// openIdentities reads the records of identities. When Redis does not give them the
+// file's stand until it does.
+func (a *App) openIdentities(set *settings) {
+	a.identity = identity.New(a.rdb, identity.Options{Log: a.log})
+	ctx, cancel := context.WithTimeout(context.Background(), loadTime) //nolint:forbidigo // it is nobody's call
+	defer cancel()
+	if err := a.identity.Load(ctx); err != nil {
+		a.log.Warn("identities cannot be read; those of the file stand until they can", "error", err)
+	}
+	a.ids = newIdentities(a.identity, a.cfg, set, a.log)
+	a.ids.update()
+}
+
+// loadTime bounds reading all records at start.
+const loadTime = 30 * time.Second
+
+// obey makes a state of the identities the one in force.
+func (a *App) obey(p *guard.Policy, d *proxy.Directory, weights map[string]int) {
+	a.guard.SetPolicy(p)
+	if a.proxy != nil {
+		a.proxy.SetDirectory(d)
+	}
+	if err := a.queue.SetWeights(weights); err != nil {
+		a.log.Error("weights of the queue cannot be set", "error", err)
+	}
+}
+
+// policy is the policy in force.
+func (i *identities) policy() *guard.Policy {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.current
+}
+
+func (i *identities) file() *config.Config {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.cfg
+}
+
+// adminOptions are what the administrators' API is built from.
+func (i *identities) adminOptions(store *identity.Store, books *budget.Store, log *slog.Logger) admin.Options {
+	return admin.Options{
+		Identity: store, Budget: books, File: i.file, Effective: i.config, Policy: i.policy, Check: i.checkOrg, Applied: i.update, Log: log,
+	}
+}
+
+// Admin returns the administrators' API of a configuration for commands on this
+// machine, and Effective the configuration with the orgs in force. It is not Run.
+func Admin(ctx context.Context, cfg *config.Config, rdb redis.UniversalClient, log *slog.Logger) (*admin.Server, error) {
+	ids, err := loadIdentities(ctx, cfg, rdb, log)
+	if err != nil {
+		return nil, err
+	}
+	return admin.New(ids.adminOptions(ids.store, budget.New(rdb, budget.Options{LedgerLength: LedgerLength(cfg.Ledger)}), log))
+}
+
+// Effective returns a configuration with the orgs in force.
+func Effective(ctx context.Context, cfg *config.Config, rdb redis.UniversalClient, log *slog.Logger) (*config.Config, error) {
+	ids, err := loadIdentities(ctx, cfg, rdb, log)
+	if err != nil {
+		return nil, err
+	}
+	return ids.config(), nil
+}
+
+func loadIdentities(ctx context.Context, cfg *config.Config, rdb redis.UniversalClient, log *slog.Logger) (*identities, error) {
+	set, err := convert(cfg)
+	if err != nil {
+		return nil, err
+	}
+	store := identity.New(rdb, identity.Options{Log: log})
+	if err := store.Load(ctx); err != nil {
+		return nil, err
+	}
+	ids := newIdentities(store, cfg, set, log)
+	ids.update()
+	return ids, nil
+}
