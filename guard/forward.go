@@ -106,9 +106,7 @@ func (c *Call) observed(ctx context.Context, resp *http.Response, sent time.Time
 		return 0
 	}
 	h := Head{Pool: c.Target.Pool, Model: c.Target.Model, Status: resp.StatusCode, Header: resp.Header, Sent: sent}
-	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.deadline)
-	defer cancel()
-	return g.observe(bounded, h)
+	return g.observe(context.WithoutCancel(ctx), h)
 }
 
 // errand is one request under way between its caller and the provider.

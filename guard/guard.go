@@ -140,8 +140,8 @@ type Options struct {
 	// Calibration learns how far estimates are off; nil: they stay as they are.
 	Calibration *calibration.Calibration
 	// Observe, when set, is told the head of every answer. For a 429 or 503 it
-	// returns how long the provider is to be left alone. The answer waits for it,
-	// at most StoreDeadline.
+	// returns how long the provider is to be left alone. The answer waits for it:
+	// it has to bound itself, most heads need no time at all.
 	Observe func(ctx context.Context, h Head) time.Duration
 	// Owned knows what providers keep for the orgs; nil: nothing that is kept
 	// can be referred to.

@@ -9,14 +9,15 @@ for c = 1, 3 do out[c] = redis.call('ZCARD', P.wait[c]) end
 local size = redis.call('HMGET', P.size, 't1', 't2', 't3', 'jobs', 'bytes')
 for k = 1, 5 do out[3 + k] = tonumber(size[k] or 0) end
 out[9], out[10] = redis.call('ZCARD', P.claims), redis.call('ZCARD', P.parked)
-local quota = redis.call('HMGET', P.quota, 'blk', 'rs', 'ts', 'rn', 'tn', 'f', 'fa')
+local quota = redis.call('HMGET', P.quota, 'blk', '_', 'rn', 'tn', 'f', 'fa')
 out[11] = math.max(tonumber(quota[1] or 0) - now_us(ARGV[1]), 0)
-out[14], out[15], out[16] = tonumber(quota[4] or 0), tonumber(quota[5] or 0), 1000
-if quota[7] then
-  local grown = tonumber(quota[6]) + math.max(now_us(ARGV[1]) - tonumber(quota[7]), 0) / 50000
+out[14], out[15], out[16] = tonumber(quota[3] or 0), tonumber(quota[4] or 0), 1000
+if quota[6] then
+  local grown = tonumber(quota[5]) + math.max(now_us(ARGV[1]) - tonumber(quota[6]), 0) / 50000
   out[16] = math.min(grown, 1000)
 end
 out[17] = redis.call('ZCARD', P.dead)
-out[12], out[13] = tonumber(quota[2] or 0), tonumber(quota[3] or 0)
+local r, t = string.match(quota[2] or '', '^%d+,%d+,([^,]*)' .. string.rep(',[^,]*', 6) .. ',([^,]*)')
+out[12], out[13] = tonumber(r) or 0, tonumber(t) or 0
 for k, v in ipairs(out) do out[k] = int(v) end
 return table.concat(out, ' ')

@@ -16,17 +16,23 @@
 -- While jobs wait for quota (bk), a part of what flows in is set aside for them
 -- (..v): live calls leave it.
 --
--- Hash: now, blk (blocked until), slot (newest ring slot), bk (jobs wait until),
--- bs (their share, per mille), bt (tokens of their first), f and fa (factor per
--- mille, from when), k (refusals in a row), rq (pace without a quota), and per
--- metric m in {r, t}: m..'s' sum, m..'l' bucket level in millionths (negative:
--- debt), m..'d' sum of draws in millionths, m..'v' set aside, in millionths,
--- m..'x' used by live calls since acquire looked, m..<i> ring of amounts,
+-- Hash: `_` is what every grant changes, in one text: "now,slot" (the newest ring
+-- slot), and for each metric r and t ",sum,level,draw,aside,live,added,drawn":
+-- bucket level in millionths (negative: debt), sum of draws in millionths, set
+-- aside, in millionths, used by live calls since acquire looked, and the amount and
+-- draw of that slot that are not in the ring yet; empty where there is no such. Then blk
+-- (blocked until), bk (jobs wait until), bs (their share, per mille), bt (tokens of
+-- their first), f and fa (factor per mille, from when), k (refusals in a row), rq
+-- (pace without a quota), and per metric m in {r, t}: m..<i> ring of amounts,
 -- m..'d'..<i> ring of draws, m..'n' learned quota. Times are microseconds.
+--
+-- take.lua does by itself what most calls need: a change here may have to be made
+-- there too.
 
 local SLOT, SLOTS = 100000, 606
 local WINDOW = SLOT * SLOTS
 local MICRO = 1000000
+local QUOTA_TEXT = '^(%d+),(%d+)' .. string.rep(',([^,]*)', 14) .. '$'
 
 -- quota_limits reads rpm, tpm, concurrency and burst (per mille) from ARGV[at...].
 local function quota_limits(at)
@@ -90,14 +96,15 @@ end
 
 -- quota_read makes the state of now from the hash's fields.
 local function quota_read(key, given)
-  local h = redis.call('HMGET', key, 'now', 'blk', 'slot', 'bk', 'bs', 'bt', 'f', 'fa', 'rq',
-    'rs', 'rl', 'rd', 'rv', 'rx', 'rn', 'ts', 'tl', 'td', 'tv', 'tx', 'tn')
-  local last = tonumber(h[1]) or 0
+  local h = redis.call('HMGET', key, '_', 'blk', 'bk', 'bs', 'bt', 'f', 'fa', 'rq', 'rn', 'tn')
+  local v = h[1] and { string.match(h[1], QUOTA_TEXT) } or {}
+  local last = tonumber(v[1]) or 0
   local q = { key = key, last = last, now = math.max(now_us(given), last), blk = tonumber(h[2]) or 0,
-    from = tonumber(h[3]), share = tonumber(h[5]) or 0, head = tonumber(h[6]) or 0,
-    factor = tonumber(h[7]) or 1000, since = tonumber(h[8]) or 0, soft = tonumber(h[9]), metrics = {}, old = h }
+    from = tonumber(v[2]), share = tonumber(h[4]) or 0, head = tonumber(h[5]) or 0,
+    factor = tonumber(h[6]) or 1000, since = tonumber(h[7]) or 0, soft = tonumber(h[8]), metrics = {},
+    text = v, learned = { r = h[9], t = h[10] } }
   q.slot = math.floor(q.now / SLOT)
-  q.waiting = (tonumber(h[4]) or 0) > q.now
+  q.waiting = (tonumber(h[3]) or 0) > q.now
   if q.since > 0 then
     q.factor = q.factor + math.max(q.now - q.since, 0) / 50000
     if q.soft and q.factor >= 10000 then q.soft = nil end
@@ -106,22 +113,32 @@ local function quota_read(key, given)
   return q
 end
 
+-- quota_flush brings into the ring what its newest slot still lacks.
+local function quota_flush(q)
+  for at, name in pairs({ [8] = 'r', [9] = 'rd', [15] = 't', [16] = 'td' }) do
+    local n = q.text[at]
+    if n and n ~= '' and n ~= '0' then redis.call('HINCRBY', q.key, name .. int(q.from % SLOTS), n) end
+    q.text[at] = '0'
+  end
+end
+
 -- quota_open reads the state, moves it to now and returns it. A metric without
 -- quota has limit math.huge; without pace its bucket is not looked at.
 local function quota_open(key, given, limits)
   local q = quota_read(key, given)
+  local v = q.text
   for k, name in ipairs({ 'r', 't' }) do
-    local at = 4 + k * 6
-    local limit, learned = limits[name], tonumber(q.old[at + 5]) or 0
+    local at = k * 7 - 4
+    local limit, learned = limits[name], tonumber(q.learned[name]) or 0
     if learned > 0 and (limit == 0 or learned < limit) then limit = learned end
     if limit > 0 or name == 'r' then
       local pace = limit > 0 and limit or q.soft
       local factor = limit > 0 and math.min(q.factor, 1000) or q.factor
       local cap = pace and math.max(math.floor(pace * limits.burst * factor / 1000000), 1) * MICRO
       q.metrics[#q.metrics + 1] = {
-        name = name, limit = limit > 0 and limit or math.huge, pace = pace, cap = cap, drawn = 0, added = 0,
-        sum = tonumber(q.old[at]) or 0, level = cap and math.min(tonumber(q.old[at + 1]) or cap, cap), draw = tonumber(q.old[at + 2]) or 0,
-        aside = tonumber(q.old[at + 3]) or 0, live = tonumber(q.old[at + 4]) or 0,
+        name = name, at = at, limit = limit > 0 and limit or math.huge, pace = pace, cap = cap, drawn = 0, added = 0,
+        sum = tonumber(v[at]) or 0, level = cap and math.min(tonumber(v[at + 1]) or cap, cap), draw = tonumber(v[at + 2]) or 0,
+        aside = tonumber(v[at + 3]) or 0, live = tonumber(v[at + 4]) or 0,
       }
     end
   end
@@ -132,8 +149,10 @@ local function quota_open(key, given, limits)
       if learned[k] then q.kept[#q.kept + 1] = field; q.kept[#q.kept + 1] = learned[k] end
     end
     redis.call('DEL', key)
+    q.text = {}
     for _, m in ipairs(q.metrics) do m.sum, m.level, m.draw = 0, m.cap, 0 end
   elseif q.from then
+    quota_flush(q)
     quota_expire(q, q.from + 1, q.slot)
     quota_fill(q, q.now - q.last)
   end
@@ -213,23 +232,25 @@ end
 
 -- quota_close writes the state back. What was learned outlives a quiet week.
 local function quota_close(q)
-  local set = q.kept or {}
+  local set, v = q.kept or {}, q.text
   local function put(field, value) set[#set + 1] = field; set[#set + 1] = value end
-  put('now', int(q.now)); put('slot', int(q.slot))
   if q.now < q.blk then put('blk', int(q.blk)) end
   if q.till then put('bk', int(q.till)); put('bs', int(q.share)); put('bt', int(q.head)) end
   local i = int(q.slot % SLOTS)
+  v[1], v[2] = int(q.now), int(q.slot)
   for _, m in ipairs(q.metrics) do
     if m.added > 0 then redis.call('HINCRBY', q.key, m.name .. i, int(m.added)) end
     if m.drawn ~= 0 then redis.call('HINCRBY', q.key, m.name .. 'd' .. i, int(m.drawn)) end
-    put(m.name .. 's', int(m.sum))
+    v[m.at] = int(m.sum)
     if m.pace then
-      put(m.name .. 'l', int(m.level)); put(m.name .. 'd', int(m.draw + m.drawn))
-      put(m.name .. 'v', int(m.aside)); put(m.name .. 'x', int(m.live))
+      v[m.at + 1], v[m.at + 2] = int(m.level), int(m.draw + m.drawn)
+      v[m.at + 3], v[m.at + 4] = int(m.aside), int(m.live)
     end
   end
+  for k = 3, 16 do v[k] = v[k] or '' end
+  put('_', table.concat(v, ',', 1, 16))
   redis.call('HSET', q.key, unpack(set))
-  local learned = q.old[15] or q.old[21] or q.since > 0
+  local learned = q.learned.r or q.learned.t or q.since > 0
   redis.call('PEXPIRE', q.key, int((learned and 604800000 or 120000) + math.ceil(math.max(q.blk - q.now, 0) / 1000)))
 end
 

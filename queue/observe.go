@@ -16,6 +16,8 @@ type Reply struct {
 	Status int
 	Header http.Header
 	Sent   time.Time // when the request was written
+
+	Within time.Duration // for Redis, if it has to be told; 0 is as long as ctx
 }
 
 // refused reports whether the provider turned the request away for now.
@@ -83,6 +85,11 @@ func (q *Queue) Observe(ctx context.Context, poolID string, a Reply) (time.Durat
 	}
 	if !q.sayings.due(poolID, &a, limits) {
 		return 0, nil
+	}
+	if a.Within > 0 { // here and not before: a timer for every answer would be one too many
+		bounded, cancel := context.WithTimeout(ctx, a.Within)
+		defer cancel()
+		ctx = bounded
 	}
 	after, ok := wire.ParseRetryAfter(a.Header, time.Now())
 	wait := after.Microseconds()

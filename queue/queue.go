@@ -20,7 +20,7 @@ import (
 )
 
 var (
-	takeScript    = lua.Load("take", "time", "quota")
+	takeScript    = lua.Load("take", "time")
 	giveScript    = lua.Load("give", "time", "quota")
 	blockScript   = lua.Load("block", "time")
 	leaseScript   = lua.Load("lease", "time")

@@ -43,6 +43,10 @@ type RateLimit struct {
 // and Cerebras's names, which say minute. Groq counts requests by the day: those
 // are left out.
 func ParseRateLimits(h http.Header, now time.Time) RateLimits {
+	if !saysLimits(h) {
+		none := RateLimit{-1, -1, -1}
+		return RateLimits{none, none}
+	}
 	limits := RateLimits{openaiLimit(h, now, "Requests", "Req-Minute", "Requests-Minute"), openaiLimit(h, now, "Tokens", "Tokens-Minute")}
 	if h.Get("X-Groq-Region") != "" {
 		limits.Requests = RateLimit{-1, -1, -1}
@@ -54,6 +58,17 @@ func ParseRateLimits(h http.Header, now time.Time) RateLimits {
 		limits.Tokens = anthropicLimit(h, now, limits.Tokens, "Tokens", "Input-Tokens")
 	}
 	return limits
+}
+
+// saysLimits reports whether any header is about limits. Most providers that run
+// beside us send none, and to look for each by its name costs more than a scan.
+func saysLimits(h http.Header) bool {
+	for name := range h {
+		if strings.HasPrefix(name, "X-Ratelimit-") || strings.HasPrefix(name, "Anthropic-Ratelimit-") {
+			return true
+		}
+	}
+	return false
 }
 
 // openaiLimit reads the first of the names that is there.
@@ -85,6 +100,9 @@ func rateLimit(h http.Header, now time.Time, limit, remaining, reset string) Rat
 		return RateLimit{-1, -1, -1}
 	}
 	text := strings.TrimSpace(h.Get(reset))
+	if text == "" {
+		return l
+	}
 	if d, ok := parseUnits(text, time.Second); ok {
 		l.Reset = d
 	} else if d, err := time.ParseDuration(text); err == nil && d >= 0 {
@@ -97,6 +115,9 @@ func rateLimit(h http.Header, now time.Time, limit, remaining, reset string) Rat
 
 // parseCount returns a whole number that is not negative, or -1.
 func parseCount(text string) int64 {
+	if text == "" { // an error is a piece of memory
+		return -1
+	}
 	n, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
 	if err != nil || n < 0 {
 		return -1
@@ -110,6 +131,9 @@ const maxWait = 365 * 24 * time.Hour
 // parseUnits reads a number of units, possibly with a fraction. Values beyond
 // a year become a year.
 func parseUnits(text string, unit time.Duration) (time.Duration, bool) {
+	if text == "" {
+		return 0, false
+	}
 	n, err := strconv.ParseFloat(text, 64)
 	switch {
 	case err != nil && !math.IsInf(n, 0), math.IsNaN(n), n < 0:
@@ -130,6 +154,9 @@ func ParseRetryAfter(h http.Header, now time.Time) (time.Duration, bool) {
 	text := strings.TrimSpace(h.Get("Retry-After"))
 	if d, ok := parseUnits(text, time.Second); ok {
 		return d, true
+	}
+	if text == "" {
+		return 0, false
 	}
 	at, err := http.ParseTime(text)
 	if err != nil {

@@ -197,7 +197,9 @@ func (a *App) queueOptions(set *settings, scripts redis.Scripter) queue.Options 
 
 // observe hands what a provider says of its limits to the queue.
 func (a *App) observe(ctx context.Context, h guard.Head) time.Duration {
-	rest, err := a.queue.Observe(ctx, h.Pool, queue.Reply{Model: h.Model, Status: h.Status, Header: h.Header, Sent: h.Sent})
+	rest, err := a.queue.Observe(ctx, h.Pool, queue.Reply{
+		Model: h.Model, Status: h.Status, Header: h.Header, Sent: h.Sent, Within: a.cfg.Store.Deadline,
+	})
 	if err != nil {
 		a.log.Warn("what the provider says of its limits is not shared", "pool", h.Pool, "error", err)
 	}
