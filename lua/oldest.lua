@@ -1,10 +1,10 @@
 -- oldest: the jobs of a pool that wait longest. Needs time, flows.
 -- KEYS 1-23 pool
--- ARGV 1 how many lanes of each class are looked at, at most
+-- ARGV 1 now; 2 how many lanes of each class are looked at, at most
 -- Reply words: for interactive, async, batch the id of the job put first, "-" for
 -- none; then 1 when lanes were left out, else 0
 -- The ids of a pool begin with the same letters and then the time, so they sort by age.
-local P, out, most, cut = pool_keys(), {}, tonumber(ARGV[1]), 0
+local P, out, most, cut = pool_keys(), {}, tonumber(ARGV[2]), 0
 for c = 1, 3 do
   local from, first = '-', nil
   for n = 1, most + 1 do
