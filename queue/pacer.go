@@ -122,7 +122,7 @@ func (pc *pacer) halted(ctx context.Context) bool {
 // a parked subject wakes.
 func (pc *pacer) run(ctx context.Context) {
 	defer pc.close()
-	probe := time.NewTimer(probeEvery)
+	probe := time.NewTimer(pc.q.probe)
 	defer probe.Stop()
 	for {
 		select {
@@ -137,7 +137,7 @@ func (pc *pacer) run(ctx context.Context) {
 			}
 		case <-probe.C:
 			pc.probe(ctx)
-			probe.Reset(cmp.Or(pc.soon, probeEvery))
+			probe.Reset(cmp.Or(pc.soon, pc.q.probe))
 		}
 	}
 }
@@ -305,7 +305,7 @@ func (pc *pacer) acquire(ctx context.Context, n int) (acquired, error) {
 	}
 	got := acquired{wait: micros(w[0]), why: w[1]}
 	pc.soon = 0
-	if got.why == "empty" && got.wait > 0 && got.wait < probeEvery {
+	if got.why == "empty" && got.wait > 0 && got.wait < pc.q.probe {
 		pc.soon = got.wait
 	}
 	if reaped, _ := strconv.Atoi(w[2]); reaped > 0 {

@@ -165,9 +165,10 @@ type Queue struct {
 	log     *slog.Logger
 	metrics *metrics
 	hub     *hub
-	looks   *together // of watches
-	bodies  *together // of jobs put
-	clock   string    // test clock in microseconds; empty: Redis TIME
+	looks   *together     // of watches
+	bodies  *together     // of jobs put
+	clock   string        // test clock in microseconds; empty: Redis TIME
+	probe   time.Duration // between looks for work without a ticket
 
 	memory  memory
 	sayings sayings
@@ -198,6 +199,7 @@ func New(rdb redis.UniversalClient, pools []Pool, opts Options) (*Queue, error) 
 		opts:    opts,
 		log:     opts.Logger,
 		hub:     newHub(rdb, opts.Logger),
+		probe:   probeEvery,
 		looks:   newTogether(rdb, lookBatch),
 		bodies:  newTogether(rdb, bodyBatch),
 		grants:  make(map[*Grant]struct{}),

@@ -16,7 +16,7 @@ import (
 
 // A worker that vanishes with its claims is replaced by another one's.
 func TestClaimsOfADeadWorkerRunOnceMore(t *testing.T) {
-	e := newEnv(t, Options{Lease: 1500 * time.Millisecond}, Pool{ID: "p"})
+	e := newEnv(t, Options{Lease: time.Hour}, Pool{ID: "p"})
 	var jobs []*Job
 	for range 4 {
 		jobs = append(jobs, e.put(e.job("p", "acme", "ann", Async, 10)))
@@ -24,6 +24,11 @@ func TestClaimsOfADeadWorkerRunOnceMore(t *testing.T) {
 	dead := e.claim("p", 2) // never released
 	if err := dead[0].Start(t.Context()); err != nil {
 		t.Fatal(err)
+	}
+	for _, c := range dead { // their leases are over
+		if err := e.rdb.ZAdd(t.Context(), c.p.keys[2], redis.Z{Score: 1, Member: c.id}).Err(); err != nil {
+			t.Fatal(err)
+		}
 	}
 	var mu sync.Mutex
 	runs := make(map[string]int)
@@ -146,7 +151,7 @@ func TestShutdownLetsJobsEndThenCancels(t *testing.T) {
 // while an fsync was under way is still in memory, and gone when it is killed.
 func TestRedisRestartMidDrain(t *testing.T) {
 	srv := redistest.Start(t, redistest.WithArgs("--appendonly", "yes", "--appendfsync", "always"))
-	e := envOn(t, srv, Options{}, Pool{ID: "p", MaxJobs: -1, RPM: 100_000})
+	e := envOn(t, srv, Options{Lease: 10 * time.Minute}, Pool{ID: "p", MaxJobs: -1, RPM: 100_000})
 	var mu sync.Mutex
 	finished := make(map[string]int)
 	e.run(func(ctx context.Context, c *Claim) Verdict {
@@ -214,9 +219,10 @@ func TestAbsentRedisIsNotHammered(t *testing.T) {
 	eventually(t, "job succeeded", func() bool { return e.state(j) == Succeeded })
 	srv.Kill()
 	asked.Store(0)
+	began := time.Now()
 	time.Sleep(2 * time.Second)
-	if n := asked.Load(); n > 100 {
-		t.Errorf("asked an absent Redis %d times in 2 s", n)
+	if n, took := asked.Load(), time.Since(began); float64(n) > 50*took.Seconds() {
+		t.Errorf("asked an absent Redis %d times in %s", n, took)
 	}
 	srv.Restart()
 	j = e.job("p", "acme", "ann", Async, 1)
@@ -258,9 +264,10 @@ func TestAbsentRedisEndsRunsWithTheirLease(t *testing.T) {
 	stop()
 }
 
-// A parked job runs soon after its wake, not at the next look of every second.
+// A parked job runs at its wake, and needs no regular look for work.
 func TestParkedJobRunsAtItsWake(t *testing.T) {
 	e := newEnv(t, Options{}, Pool{ID: "p"})
+	e.probe = time.Hour
 	var runs atomic.Int32
 	e.run(func(ctx context.Context, c *Claim) Verdict {
 		if runs.Add(1) < 8 {
@@ -270,7 +277,4 @@ func TestParkedJobRunsAtItsWake(t *testing.T) {
 	}, WorkerOptions{})
 	j := e.put(e.job("p", "acme", "ann", Async, 10))
 	eventually(t, "job succeeded", func() bool { return e.state(j) == Succeeded })
-	if got, _ := e.Job(t.Context(), "acme", j.ID); got.Waited() > 6*time.Second {
-		t.Errorf("eight turns took %s", got.Waited())
-	}
 }

@@ -4,11 +4,13 @@ package redistest
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -24,7 +26,9 @@ type Server struct {
 	dir  string
 	args []string
 	cmd  *exec.Cmd
-	own  *redis.Client
+	// ended is closed when the process has ended and been waited for.
+	ended chan struct{}
+	own   *redis.Client
 }
 
 // Option adds command line arguments to redis-server.
@@ -42,19 +46,25 @@ func WithArgs(args ...string) Option {
 // redis-server is not on PATH: scripts are never tested on an imitation only.
 func Start(tb testing.TB, opts ...Option) *Server {
 	tb.Helper()
-	port := freePort(tb)
-	s := &Server{Addr: net.JoinHostPort("127.0.0.1", port), tb: tb, dir: tb.TempDir()}
-	s.args = []string{
-		"--port", port, "--bind", "127.0.0.1", "--dir", s.dir,
-		"--save", "", "--maxmemory-policy", "noeviction", "--loglevel", "warning",
-		"--logfile", filepath.Join(s.dir, "redis.log"),
-	}
-	for _, opt := range opts {
-		opt(s)
-	}
-	s.Restart()
+	s := &Server{tb: tb, dir: tb.TempDir()}
 	tb.Cleanup(s.Kill)
-	return s
+	for range 20 {
+		port := freePort(tb)
+		s.Addr = net.JoinHostPort("127.0.0.1", port)
+		s.args = []string{
+			"--port", port, "--bind", "127.0.0.1", "--dir", s.dir,
+			"--save", "", "--maxmemory-policy", "noeviction", "--loglevel", "warning",
+			"--logfile", filepath.Join(s.dir, "redis.log"),
+		}
+		for _, opt := range opts {
+			opt(s)
+		}
+		if s.launch() {
+			return s
+		}
+	}
+	s.fail()
+	return nil
 }
 
 // Restart starts the process again on the same port and directory, and waits
@@ -62,18 +72,41 @@ func Start(tb testing.TB, opts ...Option) *Server {
 func (s *Server) Restart() {
 	s.tb.Helper()
 	s.Kill()
-	s.cmd = exec.Command("redis-server", s.args...)
+	if !s.launch() {
+		s.fail()
+	}
+}
+
+// launch starts the process and waits until it answers. It reports false when
+// the process ends instead, because another one has its port for example.
+func (s *Server) launch() bool {
+	s.tb.Helper()
+	s.cmd, s.ended = exec.Command("redis-server", s.args...), make(chan struct{})
 	if err := s.cmd.Start(); err != nil {
+		s.cmd = nil
 		s.tb.Fatalf("start redis-server (make test installs it): %v", err)
 	}
+	go func(cmd *exec.Cmd, ended chan struct{}) { defer close(ended); _ = cmd.Wait() }(s.cmd, s.ended)
 	rdb := redis.NewClient(&redis.Options{Addr: s.Addr, MaxRetries: -1})
 	defer rdb.Close()
-	for range 3000 { // a large append-only file takes its time
-		if rdb.Ping(context.Background()).Err() == nil {
-			return
+	self := fmt.Sprintf("process_id:%d\r\n", s.cmd.Process.Pid) // who answers may be another
+	for range 6000 {                                            // a large append-only file takes its time
+		info, err := rdb.Info(context.Background(), "server").Result()
+		if err == nil && strings.Contains(info, self) && rdb.Ping(context.Background()).Err() == nil {
+			return true
 		}
-		time.Sleep(10 * time.Millisecond)
+		select {
+		case <-s.ended:
+			s.cmd = nil
+			return false
+		case <-time.After(10 * time.Millisecond):
+		}
 	}
+	return false
+}
+
+func (s *Server) fail() {
+	s.tb.Helper()
 	log, _ := os.ReadFile(filepath.Join(s.dir, "redis.log"))
 	s.tb.Fatalf("redis-server on %s did not come up: %s", s.Addr, log)
 }
@@ -84,7 +117,7 @@ func (s *Server) Kill() {
 		return
 	}
 	_ = s.cmd.Process.Kill()
-	_ = s.cmd.Wait()
+	<-s.ended
 	s.cmd = nil
 }
 
@@ -120,12 +153,16 @@ func (s *Server) FlushAll() {
 	}
 }
 
+// freePort returns a port outside the range that the system gives to outgoing
+// connections. A port of that range may be taken while a killed server is down,
+// even by a client that dials it: to itself.
 func freePort(tb testing.TB) string {
 	tb.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		tb.Fatal(err)
+	for range 200 {
+		if port := 11000 + rand.IntN(19000); free(port) {
+			return strconv.Itoa(port)
+		}
 	}
-	defer l.Close()
-	return strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
+	tb.Fatal("no free port from 11000 to 29999")
+	return ""
 }
