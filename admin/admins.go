@@ -22,6 +22,14 @@ type Admin struct {
 	Source   Source     `json:"source"`
 }
 
+// Self is the administrator who asks.
+type Self struct {
+	ID       string `json:"id"`
+	ReadOnly bool   `json:"read_only"`
+}
+
+func (c *call) self() (any, error) { return Self{c.actor.id, c.actor.readOnly}, nil }
+
 // NewAdmin is an administrator that was just made. Secret is told only here.
 type NewAdmin struct {
 	Admin

@@ -16,6 +16,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"net/http"
+	"runtime/debug"
 	"time"
 
 	"github.com/llmguard/llmguard/batch"
@@ -45,7 +46,6 @@ type Options struct {
 	// Pools are the pools in force.
 	Pools   func() []queue.Pool
 	Batches *batch.Store
-	Version string
 	Log     *slog.Logger
 	Now     func() time.Time // nil: time.Now
 }
@@ -58,6 +58,7 @@ type Console struct {
 	sessions *sessions
 	history  *history
 	flows    *flowCache
+	version  string
 }
 
 // New returns a Console.
@@ -75,6 +76,9 @@ func New(o Options) (*Console, error) {
 	c := &Console{
 		o: o, mux: http.NewServeMux(), pages: p, sessions: newSessions(o.Now),
 		history: newHistory(o.Budget, o.Now, o.Log), flows: newFlowCache(o.Queue),
+	}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		c.version = info.Main.Version
 	}
 	return c, c.routes()
 }

@@ -71,7 +71,7 @@ func (c *Console) org(v *visit) error {
 		if policy == nil {
 			break
 		}
-		states, err := c.standing(ctx, policy.LimitsFor(lines[i].ID), budget.Call{Org: o.ID, User: lines[i].ID}, budget.User)
+		states, err := c.standing(ctx, policy.LimitsFor(lines[i].ID, ""), budget.Call{Org: o.ID, User: lines[i].ID}, budget.User)
 		if err != nil {
 			return err
 		}
@@ -155,7 +155,7 @@ func (c *Console) user(v *visit) error {
 	}
 	if policy := c.o.Policy().Orgs[o.ID]; policy != nil {
 		var err error
-		if view.Limits, err = c.standing(ctx, policy.LimitsFor(id), budget.Call{Org: o.ID, User: id}, budget.Org, budget.User); err != nil {
+		if view.Limits, err = c.standing(ctx, policy.LimitsFor(id, ""), budget.Call{Org: o.ID, User: id}, budget.Org, budget.User); err != nil {
 			return err
 		}
 	}

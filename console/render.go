@@ -82,7 +82,7 @@ type frame struct {
 // write renders a page whole before the first byte is sent, so that an error is
 // an error and not half a page.
 func (p *pages) write(v *visit, name, title string, view any) error {
-	f := frame{Title: title, Section: name, Version: v.o.Version, View: view, Here: v.r.URL.RequestURI()}
+	f := frame{Title: title, Section: name, Version: v.version, View: view, Here: v.r.URL.RequestURI()}
 	if v.session != nil {
 		f.SignedIn, f.Token = true, v.session.Token
 		if v.r.Header.Get("X-Llmguard-Live") == "" {

@@ -116,7 +116,7 @@ func (v *visit) stillWelcome() bool {
 	if fresh {
 		return true
 	}
-	if status, _ := v.ask(v.r.Context(), http.MethodGet, "/orgs", nil, nil); status == http.StatusUnauthorized || status == http.StatusForbidden {
+	if status, _ := v.ask(v.r.Context(), http.MethodGet, "/self", nil, nil); status == http.StatusUnauthorized || status == http.StatusForbidden {
 		v.drop()
 		return false
 	}
@@ -176,7 +176,7 @@ func (c *Console) login(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	v.session = &session{key: strings.TrimSpace(r.PostFormValue("key"))}
-	status, answer := v.ask(r.Context(), http.MethodGet, "/orgs", nil, nil)
+	status, answer := v.ask(r.Context(), http.MethodGet, "/self", nil, nil)
 	if status != http.StatusOK {
 		view.Problem = problem(answer, "The key was not accepted.")
 		v.session = nil

@@ -3,7 +3,9 @@ package queue
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"reflect"
+	"slices"
 
 	"github.com/llmguard/llmguard/seal"
 )
@@ -111,6 +113,16 @@ func (q *Queue) SetWeights(weights map[string]int) error {
 func (q *Queue) now() *setup { return q.setup.Load() }
 
 func (q *Queue) pools() map[string]*pool { return q.now().pools }
+
+// Pools lists the pools in force, by id.
+func (q *Queue) Pools() []Pool {
+	all := q.pools()
+	out := make([]Pool, 0, len(all))
+	for _, id := range slices.Sorted(maps.Keys(all)) {
+		out = append(out, all[id].Pool)
+	}
+	return out
+}
 
 func (q *Queue) codes() map[string]*pool { return q.now().codes }
 

@@ -180,6 +180,7 @@ func welcome(w io.Writer, a *app.App, store, provider, alice, bob, operator stri
   provider   %[3]s
   store      %[4]s
   metrics    %[5]s/metrics
+  console    %[5]s/console/
   admin API  %[5]s/admin/v1
   admin key  %[7]s
 

@@ -10,9 +10,11 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/llmguard/llmguard/console"
 )
 
-// adminHandler serves health, metrics and administrators. It never serves models.
+// adminHandler serves health, metrics, administrators and their console. It never serves models.
 func (a *App) adminHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
@@ -20,8 +22,17 @@ func (a *App) adminHandler() http.Handler {
 	})
 	mux.HandleFunc("GET /readyz", a.readyz)
 	mux.Handle("/admin/", a.admins)
+	mux.Handle(console.Path, a.console)
+	mux.Handle("GET /{$}", http.RedirectHandler(console.Path, http.StatusSeeOther))
 	mux.Handle("GET /metrics", promhttp.HandlerFor(a.registry, promhttp.HandlerOpts{}))
 	return mux
+}
+
+func (a *App) newConsole() (*console.Console, error) {
+	return console.New(console.Options{
+		API: a.admins, Config: a.ids.config, Policy: a.guard.Policy, Budget: a.budget, Queue: a.queue, Pools: a.queue.Pools, Batches: a.batches,
+		Log: a.log,
+	})
 }
 
 // readyz says whether this process should get calls: it is not shutting down,

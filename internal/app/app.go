@@ -26,6 +26,7 @@ import (
 	"github.com/llmguard/llmguard/budget/journal"
 	"github.com/llmguard/llmguard/calibration"
 	"github.com/llmguard/llmguard/config"
+	"github.com/llmguard/llmguard/console"
 	"github.com/llmguard/llmguard/files"
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/identity"
@@ -85,6 +86,7 @@ type App struct {
 	identity    *identity.Store
 	ids         *identities
 	admins      *admin.Server
+	console     *console.Console
 	admin       net.Listener
 	ready       atomic.Bool
 
@@ -165,6 +167,9 @@ func New(o Options) (_ *App, err error) {
 	a.ids.put = a.obey
 	a.ids.update()
 	if a.admins, err = admin.New(a.ids.adminOptions(a.identity, a.budget, a.log)); err != nil {
+		return nil, err
+	}
+	if a.console, err = a.newConsole(); err != nil {
 		return nil, err
 	}
 	if a.admin, err = net.Listen("tcp", o.Config.Admin.Listen); err != nil {
