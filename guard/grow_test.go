@@ -90,13 +90,13 @@ func (p *pupil) listen(ctx context.Context, c *Call, most int) (*listener, error
 	return l, c.Forward(ctx, l, Forwarding{})
 }
 
-// hungUp asserts that the provider was cancelled within a second.
+// hungUp asserts that the provider was cancelled.
 func (p *pupil) hungUp(t *testing.T) {
 	t.Helper()
 	select {
 	case <-p.gone:
-	case <-time.After(time.Second):
-		t.Error("the provider was not cancelled within a second")
+	case <-time.After(time.Minute):
+		t.Error("the provider was not cancelled")
 	}
 }
 
