@@ -4,6 +4,7 @@
 -- KEYS 1-23 pool  24 record of the process
 -- ARGV 1 now  2 process  3 seq  4 n  5 lease us  6 weights (JSON, percent, "" = none)
 --      7 probe us  8-10 shares of the classes, percent  11-14 rpm tpm concurrency burst
+--      15 us after which the process asks again when too little waits; 0: it does not
 -- Reply lines: "<wait us> <why> <reaped>", then per claim "<id> <token> <class> <at us> <tokens>".
 -- wait 0: ask again at once; -1: nothing waits. why: more, empty, or what refuses.
 local P = pool_keys()
@@ -35,7 +36,7 @@ end
 -- too, earns each waiting class its share in credit (kept in hundredths of cost),
 -- and the class whose credit pays for its next job goes first.
 local shares, credit, heads, waiting = {}, {}, {}, 0
-local fair = redis.call('HMGET', P.fair, 'w1', 'w2', 'w3')
+local fair = redis.call('HMGET', P.fair, 'w1', 'w2', 'w3', 'awake')
 for c = 1, 3 do
   shares[c] = redis.call('EXISTS', P.wait[c]) == 1 and tonumber(ARGV[7 + c]) or 0
   credit[c], waiting = tonumber(fair[c]) or 0, waiting + shares[c]
@@ -109,6 +110,10 @@ end
 for c = 2, 3 do
   if credit[c] ~= (tonumber(fair[c]) or 0) then redis.call('HSET', P.fair, 'w' .. c, int(credit[c])) end
 end
+-- While handlers wait and ask again, a job that is put needs no ticket.
+local again = #out < n and (wait == -1 and tonumber(ARGV[15]) or math.min(wait, 250000)) or 0
+local awake = again > 0 and int(now + again) or '0'
+if n > 0 and awake ~= (fair[4] or '0') then redis.call('HSET', P.fair, 'awake', awake) end
 quota_close(q)
 if wait == -1 then
   local soon = redis.call('ZRANGE', P.parked, 0, 0, 'WITHSCORES')[2]

@@ -4,7 +4,7 @@
 --      5-10 most jobs and bytes of the pool, of an org, of a flow (0 = no bound)
 --      11-14 rpm tpm concurrency burst  then per job its number of arguments and these:
 --      id, class (1-3), org, user, tokens, bytes, max age us, lane, and field, value pairs of its hash
--- Reply a line per job: "ok <created us> <jobs of the class that wait>"
+-- Reply a line per job: "ok <created us> <jobs of the class that wait> <1: handlers are awake>"
 --      | "full <scope> <limit> <us until the quota has taken what waits>",
 -- scope in jobs, bytes, org_jobs, org_bytes, flow_jobs, flow_bytes
 local P, now = pool_keys(), now_us(ARGV[1])
@@ -39,7 +39,7 @@ end
 local scopes, fresh, seen, changed = { 'jobs', 'bytes', 'org_jobs', 'org_bytes', 'flow_jobs', 'flow_bytes' }, {}, {}, {}
 for n, job in ipairs(jobs) do
   local created = seen[job.key] and int(now) or redis.call('HGET', job.key, 'created')
-  if created then out[n] = 'ok ' .. created .. ' 0' end
+  if created then out[n] = 'ok ' .. created .. ' 0 0' end
   for k = 1, created and 0 or 6 do
     local most, add = tonumber(ARGV[4 + k]), k % 2 == 1 and 1 or job.bytes
     if most > 0 and sizes[job.count[k]] + add > most then
@@ -95,7 +95,8 @@ for c = 1, 3 do
   end
 end
 for c = 1, 3 do flows_enter(P, c, flows[c]) end
+local awake = tonumber(redis.call('HGET', P.fair, 'awake') or 0) > now and ' 1' or ' 0'
 for _, job in ipairs(fresh) do
-  out[job.n] = 'ok ' .. int(now) .. ' ' .. waiting[tonumber(job[2])]
+  out[job.n] = 'ok ' .. int(now) .. ' ' .. waiting[tonumber(job[2])] .. awake
 end
 return table.concat(out, '\n')

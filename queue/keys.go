@@ -13,7 +13,7 @@ import (
 //	slots            zset: concurrency, grant or job id by lease end
 //	claims, claimed  zset: job id by lease end; hash: job id -> claim
 //	parked, probes   zset: parked subjects by wake time; set: subjects being probed
-//	fair             hash: virtual times of users, the FIFO sequence
+//	fair             hash: virtual times of users, the FIFO sequence, until when handlers are awake
 //	size             hash: jobs and bytes, in all and per org; waiting tokens
 //	present, due     zset: job id by end of presence; by deadline
 //	cancels          hash: running jobs to be cancelled

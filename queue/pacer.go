@@ -16,6 +16,9 @@ import (
 const (
 	probeEvery = time.Second            // a look for work without a ticket
 	maxSleep   = 250 * time.Millisecond // between two asks for refused quota
+	// linger is how long handlers that find nothing stay to see whether more comes.
+	// What is put meanwhile needs no ticket.
+	linger = 5 * time.Millisecond
 	// spreadEvery is how long the handlers that are being woken have to come.
 	spreadEvery = 20 * time.Millisecond
 	probeTime   = 2 * time.Second // a woken subject's first job has this long to be admitted
@@ -35,6 +38,8 @@ type pacer struct {
 	seq     int64
 	born    time.Time     // when seq was first used
 	soon    time.Duration // until a parked subject wakes; 0: none soon
+	stay    time.Duration // how long the handlers stay that acquire has nothing for
+	awake   bool          // jobs are put without tickets, because handlers stay
 
 	mu     sync.Mutex
 	asks   []*ask
@@ -173,9 +178,7 @@ func (pc *pacer) serve(ctx context.Context) {
 			pc.q.fetch(context.WithoutCancel(ctx), pc.p, claims)
 			pc.deliver(ctx, claims)
 		}
-		if got.why == "empty" {
-			pc.dismiss(n - len(got.claims))
-		}
+		pc.rest(ctx, got, n-len(got.claims))
 		switch {
 		case got.why == "concurrency": // a slot may come free in this process
 			pc.sleep(ctx, got.wait, true)
@@ -186,6 +189,27 @@ func (pc *pacer) serve(ctx context.Context) {
 			spread = time.Now()
 			pc.spread(ctx)
 		}
+	}
+}
+
+// rest lets n handlers for whom there was nothing stay for a moment, and then go.
+func (pc *pacer) rest(ctx context.Context, got acquired, n int) {
+	stays := n > 0 && (got.why != "empty" && got.wait > 0 || got.why == "empty" && pc.stay > 0)
+	if pc.awake && !stays && got.why == "more" {
+		pc.q.enqueueTicket(ctx, pc.p) // for what was put without
+	}
+	pc.awake = stays
+	switch {
+	case got.why != "empty":
+		pc.stay = linger
+	case pc.stay == 0:
+		pc.dismiss(n)
+		pc.stay = linger
+	case n > 0:
+		if len(got.claims) == 0 {
+			pc.stay = 0 // once
+		}
+		pc.sleep(ctx, linger, false)
 	}
 }
 
@@ -289,6 +313,7 @@ func (pc *pacer) acquire(ctx context.Context, n int) (acquired, error) {
 		pc.process, pc.seq, n, q.opts.Lease.Microseconds(), now.weights, probeTime.Microseconds(),
 		now.opts.Shares.Interactive, now.opts.Shares.Async, now.opts.Shares.Batch,
 	}, p.limits...)
+	args = append(args, pc.stay.Microseconds())
 	reply, err := q.eval(ctx, "acquire", acquireScript, p.with(procKey(p.ID, pc.process)), args...)
 	if err != nil {
 		q.metrics.acquires.WithLabelValues(p.ID, "error").Inc()

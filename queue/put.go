@@ -85,7 +85,7 @@ func (q *Queue) Put(ctx context.Context, j *Job, body []byte) error {
 	if err != nil {
 		return err
 	}
-	w, err := words("put", reply, 3)
+	w, err := words("put", reply, 4)
 	if err != nil {
 		return err
 	}
@@ -97,7 +97,7 @@ func (q *Queue) Put(ctx context.Context, j *Job, body []byte) error {
 	j.State, j.Created = Queued, instant(w[1])
 	j.Deadline = j.Created.Add(age)
 	q.metrics.puts.WithLabelValues(p.ID, "queued").Inc()
-	if n, _ := strconv.Atoi(w[2]); n < crowd || rand.N(crowdTickets) == 0 {
+	if n, _ := strconv.Atoi(w[2]); w[3] == "0" && (n < crowd || rand.N(crowdTickets) == 0) {
 		q.wakeSoon(ctx, p)
 	}
 	return nil
