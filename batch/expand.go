@@ -29,9 +29,9 @@ type entry struct {
 	end   position
 }
 
-// page reads the next lines.
-func (t *turn) page(ctx context.Context, most int) ([]entry, error) {
-	r, err := t.open(ctx, t.b.next)
+// page reads the lines after a position.
+func (t *turn) page(ctx context.Context, from position, most int) ([]entry, error) {
+	r, err := t.open(ctx, from)
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +60,7 @@ func (t *turn) page(ctx context.Context, most int) ([]entry, error) {
 // that may get is written first, so that nobody takes a job for a line that was
 // never put.
 func (t *turn) expand(ctx context.Context) error {
-	page, err := t.page(ctx, min(pageLines, t.r.opts.InQueue-len(t.jobs)))
+	page, err := t.page(ctx, t.b.next, min(pageLines, t.r.opts.InQueue-len(t.jobs)))
 	if err != nil {
 		return err
 	}

@@ -16,7 +16,7 @@ import (
 // those are kept.
 func (t *turn) giveUp(ctx context.Context) error {
 	for t.b.next.line < t.b.lastLine {
-		page, err := t.page(ctx, pageLines)
+		page, err := t.page(ctx, t.b.next, pageLines)
 		if err != nil {
 			return err
 		}
@@ -76,7 +76,7 @@ func (t *turn) toFinish(ctx context.Context, ending bool) error {
 	switch {
 	case t.b.Status == Cancelling:
 		end, st = Cancelled, step{}
-	case ending && t.b.Succeeded+t.b.Unsuccessful < t.b.Total:
+	case (ending || t.expiredThere()) && t.b.Succeeded+t.b.Unsuccessful < t.b.Total:
 		end = Expired
 	}
 	st.set("ending", string(end))

@@ -26,6 +26,14 @@ type state struct {
 	// ids its files will have.
 	ending               Status
 	planOutput, planErrs string
+
+	// provider is who runs the batch, empty when the queue does; upstream is the
+	// model's name there. Lines are handed over in parts, by so many fills, and
+	// the next fill is not before fillAgain, in Unix seconds.
+	provider, upstream string
+	parts              []*part
+	fills              int
+	fillAgain          int64
 }
 
 // position is a place in an input file: after so many lines and bytes.
@@ -80,6 +88,7 @@ func decode(id string, h map[string]string) (*Batch, error) {
 			step: n("step"), lastLine: int(n("last_line")), pool: h["pool"], next: parsePosition(h["next"]), page: parsePosition(h["page"]),
 			seenOK: n("seen_ok"), seenBad: n("seen_bad"), ending: Status(h["ending"]),
 			planOutput: h["plan_output"], planErrs: h["plan_errors"],
+			provider: h["provider"], upstream: h["upstream"], fills: int(n("fills")), fillAgain: n("fill_again"),
 		},
 	}
 	for field, into := range map[string]any{
@@ -90,6 +99,13 @@ func decode(id string, h map[string]string) (*Batch, error) {
 				return nil, fmt.Errorf("batch: %s of %s: %w", field, id, err)
 			}
 		}
+	}
+	for i := 1; h[partField(i)] != ""; i++ {
+		p, err := parsePart(h[partField(i)])
+		if err != nil {
+			return nil, fmt.Errorf("batch: part %d of %s: %w", i, id, err)
+		}
+		b.parts = append(b.parts, p)
 	}
 	return b, nil
 }

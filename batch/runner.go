@@ -37,6 +37,14 @@ type Options struct {
 	// Lease is how long a batch stays with a process that has fallen silent. 0
 	// is 15 s.
 	Lease time.Duration
+	// Poll is how often a batch that its provider runs is looked at there. 0 is
+	// 30 s.
+	Poll time.Duration
+	// Doubt is how long such a batch is looked for when the answer to its creation
+	// was lost, before another one is made. 0 is 2 min.
+	Doubt time.Duration
+	// PartLines is the most lines of one file at a provider. 0 is 50,000.
+	PartLines int
 	// Ended, when not nil, is told of every batch that has ended, at least once:
 	// again when it fails, or when its process dies meanwhile.
 	Ended func(context.Context, *Batch) error
@@ -49,13 +57,20 @@ func (o Options) withDefaults() Options {
 	for _, d := range []struct {
 		field *int
 		value int
-	}{{&o.MaxLine, 32_000_000}, {&o.MaxLines, 50_000}, {&o.InQueue, 1000}} {
+	}{{&o.MaxLine, 32_000_000}, {&o.MaxLines, 50_000}, {&o.InQueue, 1000}, {&o.PartLines, partLines}} {
 		if *d.field == 0 {
 			*d.field = d.value
 		}
 	}
-	if o.Lease == 0 {
-		o.Lease = 15 * time.Second
+	for _, d := range []struct {
+		field *time.Duration
+		value time.Duration
+	}{
+		{&o.Lease, 15 * time.Second}, {&o.Poll, 30 * time.Second}, {&o.Doubt, 2 * time.Minute},
+	} {
+		if *d.field == 0 {
+			*d.field = d.value
+		}
 	}
 	if o.Logger == nil {
 		o.Logger = slog.Default()
@@ -209,12 +224,12 @@ func (r *Runner) drive(ctx context.Context, id, token string) (again bool, wait 
 	defer func() { cancel(nil); <-done }()
 	go func() { defer close(done); r.keep(ctx, id, token, cancel) }()
 
-	t := &turn{r: r, token: token, until: time.Now().Add(turnTime)}
+	t := &turn{r: r, token: token, until: time.Now().Add(turnTime), polled: map[int]bool{}}
 	defer t.close()
 	err := t.run(ctx, id)
 	switch {
 	case err == nil:
-		return t.b == nil || !t.b.Status.Terminal(), 0
+		return t.b == nil || !t.b.Status.Terminal(), t.wait
 	case errors.Is(err, ErrNotFound):
 		return false, 0
 	case errors.Is(err, errLost) || errors.Is(context.Cause(ctx), errLost):

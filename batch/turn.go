@@ -29,6 +29,9 @@ type turn struct {
 	last  time.Time          // of gathering
 	full  time.Time          // when the queue may take more
 	scan  time.Time          // of the last look at all jobs
+
+	polled map[int]bool  // parts that the provider was asked for
+	wait   time.Duration // until the next turn
 }
 
 // idle is the pause of a turn that has nothing to do.
@@ -55,10 +58,18 @@ func (t *turn) run(ctx context.Context, id string) (err error) {
 		if worked {
 			continue
 		}
+		rest := idle
+		if t.b.provider != "" {
+			clear(t.polled)
+			if rest = t.r.opts.Poll; rest > turnTime/20 {
+				t.wait = rest
+				return nil
+			}
+		}
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case <-time.After(idle):
+		case <-time.After(rest):
 		}
 		if err := t.refresh(ctx); err != nil {
 			return err
@@ -105,6 +116,9 @@ func (t *turn) once(ctx context.Context) (bool, error) {
 		return true, t.heavily(ctx, t.validate)
 	}
 	ending := t.b.Status == Cancelling || !time.Now().Before(t.b.Expires)
+	if t.b.provider != "" {
+		return t.byProvider(ctx, ending)
+	}
 	if ending {
 		if err := t.heavily(ctx, t.giveUp); err != nil {
 			return false, err
@@ -168,6 +182,6 @@ func (t *turn) close() {
 // caller is as whom the lines run, under the configuration in force.
 func (t *turn) caller() (guard.Caller, error) {
 	c, err := t.r.opts.Guard.Caller(t.b.Org, t.b.User, t.b.Key, t.b.IP)
-	c.Models = t.b.Models
+	c.Models, c.Batched = t.b.Models, t.b.provider != ""
 	return c, err
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/llmguard/llmguard/files"
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/pricing"
+	"github.com/llmguard/llmguard/providers"
 )
 
 // maxProblems bounds the list of what is wrong with an input file.
@@ -28,18 +29,22 @@ type check struct {
 	most     pricing.Nano     // what is held for all lines together
 	limits   []budget.Limit
 	pool     string
+	// caller is as whom the lines run; Batched when the target's provider runs the
+	// batch.
+	caller guard.Caller
+	target providers.Target
 }
 
 // validate reads the input file to its end, in constant memory but for one hash
 // a line, and lets the batch begin or fail.
 func (t *turn) validate(ctx context.Context) error {
 	c := &check{seen: make(map[[16]byte]int)}
-	caller, err := t.caller()
-	if err != nil {
+	var err error
+	if c.caller, err = t.caller(); err != nil {
 		c.add(0, problem("org_gone", "", err.Error()))
 		return t.fail(ctx, c.problems)
 	}
-	if err := t.readAll(ctx, c, caller); err != nil {
+	if err := t.readAll(ctx, c); err != nil {
 		if !errors.Is(err, files.ErrNotFound) {
 			return err
 		}
@@ -51,11 +56,11 @@ func (t *turn) validate(ctx context.Context) error {
 	if len(c.problems) > 0 {
 		return t.fail(ctx, c.problems)
 	}
-	return t.begin(ctx, c, caller)
+	return t.begin(ctx, c)
 }
 
 // readAll checks every line, up to the most problems that are told.
-func (t *turn) readAll(ctx context.Context, c *check, caller guard.Caller) error {
+func (t *turn) readAll(ctx context.Context, c *check) error {
 	r, err := t.open(ctx, position{})
 	if err != nil {
 		return err
@@ -79,7 +84,7 @@ func (t *turn) readAll(ctx context.Context, c *check, caller guard.Caller) error
 			c.add(r.at.line, problem("too_many_tasks", "", fmt.Sprintf("The file has more than %d requests.", t.r.opts.MaxLines)))
 			return nil
 		}
-		if err := t.check(ctx, c, caller, line, r.at.line); err != nil {
+		if err := t.check(ctx, c, line, r.at.line); err != nil {
 			return err
 		}
 	}
@@ -88,7 +93,7 @@ func (t *turn) readAll(ctx context.Context, c *check, caller guard.Caller) error
 
 // check checks one line and adds up what it may cost. The error is one of
 // Redis.
-func (t *turn) check(ctx context.Context, c *check, caller guard.Caller, line []byte, number int) error {
+func (t *turn) check(ctx context.Context, c *check, line []byte, number int) error {
 	req, wrong := parse(line, t.b.Endpoint, t.r.opts.Scan)
 	if wrong != nil {
 		c.add(number, wrong)
@@ -101,12 +106,15 @@ func (t *turn) check(ctx context.Context, c *check, caller guard.Caller, line []
 	}
 	if c.model == "" {
 		c.model = req.model
+		if target, byProvider, err := t.r.opts.Guard.Batches(c.caller, c.model); err == nil { // else it is said of the line
+			c.target, c.caller.Batched = target, byProvider
+		}
 	}
 	if req.model != c.model {
 		c.add(number, problem("model_mismatch", "body.model", fmt.Sprintf("All lines must name one model; this one names %.100q, the first %.100q.", req.model, c.model)))
 		return nil
 	}
-	plan, err := t.r.opts.Guard.PrepareKept(ctx, caller, req.parsed)
+	plan, err := t.r.opts.Guard.PrepareKept(ctx, c.caller, req.parsed)
 	if errors.Is(err, budget.ErrUnavailable) {
 		return err
 	}
@@ -142,8 +150,8 @@ func (t *turn) fail(ctx context.Context, problems []Problem) error {
 }
 
 // begin lets a checked batch run, if the budgets can pay for it.
-func (t *turn) begin(ctx context.Context, c *check, caller guard.Caller) error {
-	short, err := t.shortfall(ctx, c, caller)
+func (t *turn) begin(ctx context.Context, c *check) error {
+	short, err := t.shortfall(ctx, c, c.caller)
 	if err != nil {
 		return err
 	}
@@ -157,6 +165,10 @@ func (t *turn) begin(ctx context.Context, c *check, caller guard.Caller) error {
 	st.set("total", strconv.FormatInt(c.lines, 10))
 	st.set("last_line", strconv.Itoa(c.last))
 	st.set("estimate", strconv.FormatInt(int64(c.most), 10))
+	if c.caller.Batched {
+		st.set("provider", c.target.Provider.ID)
+		st.set("upstream", c.target.Model)
+	}
 	if short != nil {
 		text, err := json.Marshal([]string{short.text})
 		if err != nil {
@@ -169,5 +181,8 @@ func (t *turn) begin(ctx context.Context, c *check, caller guard.Caller) error {
 	}
 	t.b.Model, t.b.Total, t.b.Estimate = c.model, c.lines, int64(c.most)
 	t.b.lastLine, t.b.pool = c.last, c.pool
+	if c.caller.Batched {
+		t.b.provider, t.b.upstream = c.target.Provider.ID, c.target.Model
+	}
 	return nil
 }

@@ -141,7 +141,7 @@ func BenchmarkClient(b *testing.B) {
 		}
 		call := f.call()
 		h := f.hold(b.Context(), limits, 1)
-		keys, args, err := f.holdArgs(h, f.Store.now())
+		keys, args, err := f.holdArgs(h, 0, f.Store.now())
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"time"
 )
 
 // Cap bounds what all orgs together spend: at one provider, or in the whole
@@ -54,12 +55,25 @@ func (c Cap) of(call Call) Call {
 // same caps. Dying on the way leaves holds that expire: a cap then counts too
 // much, never too little.
 func (s *Store) HoldCapped(ctx context.Context, limits []Limit, caps []Cap, c Call, most, expected Amounts) (*Hold, error) {
-	h, err := s.Hold(ctx, limits, c, most, expected)
+	return s.holdCapped(ctx, 0, limits, caps, c, most, expected)
+}
+
+// HoldFor is HoldCapped for a call whose end another process may learn, hours
+// later: its lease is life, at most 30 days, and nobody renews it. Whoever learns
+// the end ends Lost of the same call and caps, which needs nothing of this
+// process.
+func (s *Store) HoldFor(ctx context.Context, life time.Duration, limits []Limit, caps []Cap, c Call, most, expected Amounts) (*Hold, error) {
+	return s.holdCapped(ctx, min(max(life, s.opts.Lease), recordLife-48*time.Hour), limits, caps, c, most, expected)
+}
+
+func (s *Store) holdCapped(ctx context.Context, life time.Duration, limits []Limit, caps []Cap, c Call, most, expected Amounts) (*Hold, error) {
+	h, err := s.hold(ctx, life, limits, c, most, expected)
+	s.metrics.held(err)
 	if err != nil {
 		return nil, err
 	}
 	for _, spend := range caps {
-		part, err := s.hold(ctx, spend.Limits, spend.of(c), most, expected)
+		part, err := s.hold(ctx, life, spend.Limits, spend.of(c), most, expected)
 		if err != nil {
 			return nil, s.uncap(ctx, h, spend, err)
 		}

@@ -17,19 +17,21 @@ import (
 // ErrUnavailable the hold may have been taken: give it back with VoidLost.
 // Repeating a hold takes nothing twice.
 func (s *Store) Hold(ctx context.Context, limits []Limit, c Call, most, expected Amounts) (*Hold, error) {
-	h, err := s.hold(ctx, limits, c, most, expected)
+	h, err := s.hold(ctx, 0, limits, c, most, expected)
 	s.metrics.held(err)
 	return h, err
 }
 
-func (s *Store) hold(ctx context.Context, limits []Limit, c Call, most, expected Amounts) (*Hold, error) {
+// hold is Hold, renewed until it ends, or for life without renewal if that is
+// not 0.
+func (s *Store) hold(ctx context.Context, life time.Duration, limits []Limit, c Call, most, expected Amounts) (*Hold, error) {
 	h, err := s.prepare(limits, c, most, expected)
 	if err != nil {
 		return nil, err
 	}
 	announced := s.announce(ctx, c.Org)
 	a, err := s.ask(ctx, s.scripts.hold.of(h.states), func(now time.Time) ([]string, []any, error) {
-		return s.holdArgs(h, now)
+		return s.holdArgs(h, life, now)
 	})
 	announced()
 	if err != nil {
@@ -38,13 +40,17 @@ func (s *Store) hold(ctx context.Context, limits []Limit, c Call, most, expected
 	switch a.verdict {
 	case "held":
 		h.At = a.at()
-		s.track(h)
+		if life == 0 {
+			s.track(h)
+		}
 		h.Statuses, err = s.statuses(h, a, h.Max)
 		s.metrics.refused(c.Org, h.Statuses) // by limits in the shadow
 		return h, err
 	case "again":
 		h.At = a.at()
-		s.track(h)
+		if life == 0 {
+			s.track(h)
+		}
 		h.Statuses, err = s.Peek(ctx, limits, c)
 		return h, err
 	case "refused":
@@ -59,9 +65,12 @@ func (s *Store) hold(ctx context.Context, limits []Limit, c Call, most, expected
 var recordLifeArg any = recordLife.Milliseconds()
 
 // holdArgs builds the KEYS and ARGV that lua/hold.lua lists.
-func (s *Store) holdArgs(h *Hold, now time.Time) ([]string, []any, error) {
-	args := make([]any, 0, 6+6*len(h.states))
-	args = append(args, s.given(), &h.ID, s.lease, recordLifeArg, amountsText(h.Max, h.Expected), h.about())
+func (s *Store) holdArgs(h *Hold, life time.Duration, now time.Time) ([]string, []any, error) {
+	args, lease := make([]any, 0, 6+6*len(h.states)), s.lease
+	if life > 0 {
+		lease = life.Microseconds()
+	}
+	args = append(args, s.given(), &h.ID, lease, recordLifeArg, amountsText(h.Max, h.Expected), h.about())
 	args, err := h.limitArgs(args, now, h.Max)
 	return h.keys("holds", "leases", h.Call.chunk()), args, err
 }

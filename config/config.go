@@ -325,6 +325,14 @@ type Batches struct {
 	// so, and lines that do not fit in time end as batch_expired. refuse: it
 	// fails. One whose input alone costs more fails in both cases.
 	OverBudget string `yaml:"over_budget" default:"warn" enum:"warn,refuse"`
+	// Poll is how often a batch that its provider runs (batch_mode: provider) is
+	// looked at there.
+	Poll time.Duration `yaml:"poll" default:"30s"`
+	// Doubt is how long such a batch is looked for in the provider's list, when the
+	// answer to its creation was lost, before another one is made. It should be
+	// longer than a creation ever takes: one that succeeds after that is paid for
+	// twice.
+	Doubt time.Duration `yaml:"doubt" default:"2m"`
 }
 
 // Log is the log's level and form. Prompts, answers and keys are never logged.

@@ -46,6 +46,9 @@ type Org struct {
 	// produced, any other is read to its end. cancel and finish do the same
 	// for all.
 	OnDisconnect string `yaml:"on_disconnect" default:"auto" enum:"auto,cancel,finish"`
+	// BatchMode is who sends the lines of the org's batches: see
+	// providers[].batch_mode, which it replaces for this org.
+	BatchMode string `yaml:"batch_mode" enum:"queue,provider"`
 	// AllowBuiltinTools lets calls use the provider's own tools (web search
 	// and the like); what those cost has no bound that a hold could cover.
 	AllowBuiltinTools bool `yaml:"allow_builtin_tools"`

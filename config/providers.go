@@ -34,6 +34,11 @@ type Provider struct {
 	// "auto": what its project is set to. Such calls are held and, where the
 	// answer names no tier, charged at it.
 	ServiceTier string `yaml:"service_tier" default:"default" enum:"default,flex,priority"`
+	// BatchMode is who sends the lines of batches. queue: llmguard, one by one, at
+	// the pools' quota. provider: the provider's own Batch API, at its batch
+	// prices and within its 24 hours; llmguard hands it the file, holds the money
+	// for every line and settles each by its result. Only for kind openai.
+	BatchMode string `yaml:"batch_mode" default:"queue" enum:"queue,provider"`
 	// ConnectTimeout covers dialling and the TLS handshake.
 	ConnectTimeout time.Duration `yaml:"connect_timeout" default:"10s"`
 	// HeaderTimeout is how long the provider may take to begin its answer. A

@@ -36,6 +36,9 @@ func (d *document) providers(cfg *Config) {
 			d.patterns(at+".models", pool.Models)
 		}
 		d.azure(path, p)
+		if p.BatchMode == "provider" && p.Kind != "openai" {
+			d.failAt(path+".batch_mode", "provider is only for kind openai")
+		}
 		d.poolless(path, p)
 		d.spendCaps(path+".spend_caps", p.SpendCaps)
 	}

@@ -68,6 +68,8 @@ type Org struct {
 	KeepStarted bool
 	// OnStoreFailure is what becomes of live calls while the store is away.
 	OnStoreFailure StoreFailure
+	// BatchMode is ByQueue or ByProvider; empty: as the provider's.
+	BatchMode string
 }
 
 // Disconnect is what becomes of a call whose caller is gone.

@@ -27,6 +27,8 @@ type Kind string
 
 // The dialects. All others are OpenAI's own.
 const (
+	// OpenAI is the wire itself, as "" is.
+	OpenAI Kind = "openai"
 	// Azure takes the credential as api-key, the deployment in the path and the
 	// version of its API in the query.
 	Azure Kind = "azure"
@@ -56,6 +58,10 @@ type Provider struct {
 	Deployments map[string]string
 	// Models names what /v1/models lists besides catalogue entries.
 	Models []string
+
+	// BatchMode says who sends the lines of batches: "provider" is its own Batch
+	// API, anything else a queue. Only OpenAI's own wire has one.
+	BatchMode string
 
 	// ServiceTier is what the account serves calls at that name no tier, or
 	// "auto"; empty is its default tier.
@@ -114,13 +120,22 @@ func (s *Set) Resolve(model string, only []string) (Target, error) {
 			continue
 		}
 		name := p.upstreamName(model)
-		for _, pool := range p.Pools {
-			if MatchAny(pool.Models, name) {
-				return Target{Provider: p, Pool: pool.ID, Model: name}, nil
-			}
+		if pool := p.PoolOf(name); pool != "" {
+			return Target{Provider: p, Pool: pool, Model: name}, nil
 		}
 	}
 	return Target{}, &UnknownModelError{Model: model}
+}
+
+// PoolOf finds the pool of a model by the provider's own name for it, "" when
+// none serves it.
+func (p *Provider) PoolOf(name string) string {
+	for _, pool := range p.Pools {
+		if MatchAny(pool.Models, name) {
+			return pool.ID
+		}
+	}
+	return ""
 }
 
 // All returns the providers in configured order.

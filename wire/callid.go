@@ -2,6 +2,7 @@ package wire
 
 import (
 	"crypto/rand"
+	"crypto/sha256"
 	"time"
 )
 
@@ -29,11 +30,24 @@ func NewCallID() string { return newCallID(time.Now()) }
 
 func newCallID(now time.Time) string {
 	var raw [16]byte
-	ms := uint64(now.UnixMilli())
+	rand.Read(raw[6:]) // never fails: the runtime aborts the process instead
+	return callID(now, raw)
+}
+
+// DerivedCallID returns an id for a call that is the same whenever it is made of
+// the same time and name; of other names it is another.
+func DerivedCallID(at time.Time, name string) string {
+	var raw [16]byte
+	sum := sha256.Sum256([]byte(name))
+	copy(raw[6:], sum[:])
+	return callID(at, raw)
+}
+
+func callID(at time.Time, raw [16]byte) string {
+	ms := uint64(at.UnixMilli())
 	for i := range 6 {
 		raw[i] = byte(ms >> (40 - 8*i))
 	}
-	rand.Read(raw[6:]) // never fails: the runtime aborts the process instead
 
 	// 26 digits hold 130 bits; the first digit carries only three.
 	var text [callIDLen]byte

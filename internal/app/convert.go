@@ -87,7 +87,7 @@ func upstreams(list []config.Provider) (*providers.Set, error) {
 		up := &providers.Provider{
 			ID: p.ID, BaseURL: base, APIKey: p.APIKey.Reveal(), Headers: http.Header{},
 			Kind: providers.Kind(p.Kind), APIVersion: p.APIVersion, Deployments: p.Deployments,
-			Aliases: p.ModelMap, Models: p.Models, ServiceTier: p.ServiceTier,
+			Aliases: p.ModelMap, Models: p.Models, ServiceTier: p.ServiceTier, BatchMode: p.BatchMode,
 			ConnectTimeout: p.ConnectTimeout, HeaderTimeout: p.HeaderTimeout, IdleTimeout: p.IdleTimeout,
 		}
 		for name, value := range p.Headers {
@@ -145,7 +145,7 @@ func tenantOf(c *config.Config, o *config.Org) (*tenant, error) {
 		DefaultOutputLimit: o.DefaultOutputLimit, Grow: o.Hold == "grow", GrowStep: o.GrowStep, AllowBuiltinTools: o.AllowBuiltinTools,
 		OnDisconnect: guard.Disconnect(o.OnDisconnect), RefuseOverLimit: o.OverLimit == "refuse",
 		OnStoreFailure: guard.StoreFailure(o.OnStoreFailure),
-		MaxWait:        o.MaxWait, KeepStarted: !o.RetryStartedJobs,
+		MaxWait:        o.MaxWait, KeepStarted: !o.RetryStartedJobs, BatchMode: o.BatchMode,
 	}
 	t := &tenant{org: org, keys: map[string]proxy.Principal{}, weights: map[string]int{}}
 	var err error

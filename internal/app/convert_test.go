@@ -70,6 +70,7 @@ var obeyed = map[string]string{
 	"Files.Store": "openFiles", "Files.MaxFile": "proxyOptions", "Files.TTL": "openFiles", "Files.MaxOrgBytes": "openFiles",
 	"Batches.MaxLines": "openFiles", "Batches.InQueue": "openFiles", "Batches.OverBudget": "openFiles",
 	"Log.Level": "Logger, apply", "Log.Format": "Logger", "Sum": "config.Metrics",
+	"Batches.Poll": "openFiles", "Batches.Doubt": "openFiles", "Providers.BatchMode": "upstreams", "Orgs.BatchMode": "addOrg",
 }
 
 // TestEveryFieldIsObeyed: nothing in the configuration is silently ignored.
@@ -132,6 +133,7 @@ orgs:
     on_disconnect: finish
     allow_builtin_tools: true
     retry_started_jobs: false
+    batch_mode: provider
     weight: 200
     limits:
       - {name: a, subject: org, metric: cost, amount: $5, window: 1h}
@@ -162,7 +164,7 @@ spend_caps:
 		t.Errorf("pools %+v", s.pools)
 	}
 	org := s.policy.Orgs["acme"]
-	if org.Models[0] != "gpt-*" || org.Providers[0] != "openai" || org.DefaultOutputLimit != 12 || !org.Grow || org.GrowStep != 21 || org.RefuseOverLimit || org.MaxWait != 13*time.Second || org.OnDisconnect != guard.Finish || !org.AllowBuiltinTools || !org.KeepStarted {
+	if org.Models[0] != "gpt-*" || org.Providers[0] != "openai" || org.DefaultOutputLimit != 12 || !org.Grow || org.GrowStep != 21 || org.RefuseOverLimit || org.MaxWait != 13*time.Second || org.OnDisconnect != guard.Finish || !org.AllowBuiltinTools || !org.KeepStarted || org.BatchMode != guard.ByProvider || up.BatchMode != guard.ByQueue {
 		t.Errorf("org %+v", org)
 	}
 	berlin, err := time.LoadLocation("Europe/Berlin")

@@ -34,7 +34,7 @@ func (a *App) openFiles(roles Role) error {
 		a.batchRunner = batch.NewRunner(a.batches, batch.Options{
 			Guard: a.guard, Queue: a.queue, Scan: scanLimits(c), MaxLine: int(c.Requests.MaxBody),
 			MaxLines: c.Batches.MaxLines, InQueue: c.Batches.InQueue, RefuseOverBudget: c.Batches.OverBudget == "refuse",
-			Lease: c.Queue.Lease / 2, Ended: a.batchEnded, Logger: a.log, Registerer: a.registry,
+			Lease: c.Queue.Lease / 2, Poll: c.Batches.Poll, Doubt: c.Batches.Doubt, Ended: a.batchEnded, Logger: a.log, Registerer: a.registry,
 		})
 	}
 	return nil

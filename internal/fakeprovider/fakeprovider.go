@@ -1,6 +1,6 @@
 // Package fakeprovider is a real HTTP server that speaks OpenAI's wire:
 // chat completions, responses (both streamed or not), the older completions,
-// embeddings, moderations and models, with plausible
+// embeddings, moderations, models, files and batches, with plausible
 // text, usage, rate-limit headers, and faults on demand.
 //
 // It is what "llmguard dev" talks to when there is no provider key, and the
@@ -85,6 +85,11 @@ type Server struct {
 	byModel  map[string]Behaviour
 	attempts map[string]int // by hash of the body, for Behaviour.Times
 	kept     map[string]*response
+	files    []*storedFile // oldest first
+	batches  []*batchJob   // oldest first
+
+	batchScript func(number int) BatchScript
+	running     sync.WaitGroup // batches
 
 	http     *http.Server
 	listener net.Listener
@@ -141,6 +146,7 @@ func (s *Server) Close() error {
 	if s.http != nil {
 		err = s.http.Close()
 	}
+	s.running.Wait()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	return errors.Join(err, s.Quiet(ctx))

@@ -101,6 +101,10 @@ func (x *exchange) route() error {
 		method, handle = http.MethodPost, x.moderations
 	case path == "/v1/responses" || strings.HasPrefix(path, "/v1/responses/"):
 		method, handle = x.responsesRoute()
+	case path == "/v1/files" || strings.HasPrefix(path, "/v1/files/"):
+		method, handle = x.filesRoute()
+	case path == "/v1/batches" || strings.HasPrefix(path, "/v1/batches/"):
+		method, handle = x.batchesRoute()
 	case path == "/v1/embeddings":
 		method, handle = http.MethodPost, x.embeddings
 	case path == "/v1/models":

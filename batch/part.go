@@ -1,0 +1,125 @@
+package batch
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+)
+
+// A batch that its provider runs goes there in parts: as many lines as the
+// provider takes in one file, or as were paid for when a limit had room for no
+// more. A part is written down before each thing that is done to it at the
+// provider and after, so that whoever takes over knows what may have happened.
+type part struct {
+	N        int      `json:"n"`
+	Attempt  int      `json:"attempt"` // of its lines' holds
+	Lines    int      `json:"lines"`
+	Bytes    int64    `json:"bytes"`
+	From, To position `json:"-"`
+
+	Span  string    `json:"span"` // From and To
+	State partState `json:"state"`
+	Try   int       `json:"try,omitempty"` // of making a batch of it
+	// Asked is when an upload or a batch was asked for, in Unix seconds, while the
+	// answer is not known.
+	Asked int64 `json:"asked,omitempty"`
+	// Again is when to go on, in Unix seconds.
+	Again     int64 `json:"again,omitempty"`
+	Cancelled bool  `json:"cancelled,omitempty"` // at the provider, by us
+
+	File string `json:"file,omitempty"` // at the provider
+	Job  string `json:"job,omitempty"`  // its batch there
+	// End is how that ended, with its files.
+	End      string          `json:"end,omitempty"`
+	Output   string          `json:"output,omitempty"`
+	Errors   string          `json:"errors,omitempty"`
+	Problems []upstreamFault `json:"problems,omitempty"`
+
+	// What is gathered: in which of the files, and up to where.
+	Stage int   `json:"stage,omitempty"`
+	Off   int64 `json:"off,omitempty"`
+
+	// Seen are lines that the provider says have ended, none of them gathered.
+	SeenOK  int64 `json:"seen_ok,omitempty"`
+	SeenBad int64 `json:"seen_bad,omitempty"`
+}
+
+// upstreamFault is why the provider did not take a part, or one line of it.
+type upstreamFault struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+	Line    int    `json:"line,omitempty"` // of the part
+}
+
+type partState string
+
+// The life of a part.
+const (
+	partSealed   partState = "sealed"   // its file is in the blob store, its lines are held
+	partUploaded partState = "uploaded" // its file is at the provider
+	partRunning  partState = "running"  // there is a batch of it
+	partEnded    partState = "ended"    // that has ended
+	partFetched  partState = "fetched"  // its results are in the blob store
+	partDone     partState = "done"     // all lines are gathered and settled
+)
+
+func partField(n int) string { return "part:" + strconv.Itoa(n) }
+
+func (p *part) text() string {
+	p.Span = p.From.String() + " " + p.To.String()
+	text, _ := json.Marshal(p) // plain members only
+	return string(text)
+}
+
+func parsePart(text string) (*part, error) {
+	p := &part{}
+	if err := json.Unmarshal([]byte(text), p); err != nil {
+		return nil, err
+	}
+	_, err := fmt.Sscan(p.Span, &p.From.line, &p.From.off, &p.To.line, &p.To.off)
+	return p, err
+}
+
+// name is what the provider knows the part's file by.
+func (p *part) name(b *Batch) string { return fmt.Sprintf("llmguard-%s-%d.jsonl", b.ID, p.N) }
+
+// blob names a file of the part in the blob store.
+func (p *part) blob(b *Batch, what string) string {
+	return fmt.Sprintf("%spart%d-%d-%s", chunkPrefix(b), p.N, p.Attempt, what)
+}
+
+// Files of a part in the blob store.
+const (
+	partInput  = "in"  // as the provider gets it
+	partHolds  = "idx" // a heldLine each
+	partOutput = "out" // as it came from the provider
+	partErrors = "err"
+)
+
+func (p *part) waits() bool { return time.Now().Unix() < p.Again }
+
+// later says when to go on with a part.
+func (p *part) later(d time.Duration) { p.Again = time.Now().Add(d).Unix() + 1 }
+
+// writePart writes what has become of a part.
+func (t *turn) writePart(ctx context.Context, p *part) error {
+	st := step{}
+	st.set(partField(p.N), p.text())
+	t.tellParts(&st)
+	return t.write(ctx, st, InProgress, Cancelling)
+}
+
+// tellParts lets whoever asks see how many lines the provider has run.
+func (t *turn) tellParts(st *step) {
+	var ok, bad int64
+	for _, p := range t.b.parts {
+		ok, bad = ok+p.SeenOK, bad+p.SeenBad
+	}
+	if ok != t.b.seenOK || bad != t.b.seenBad {
+		st.set("seen_ok", strconv.FormatInt(ok, 10))
+		st.set("seen_bad", strconv.FormatInt(bad, 10))
+		t.b.seenOK, t.b.seenBad = ok, bad
+	}
+}

@@ -1,0 +1,347 @@
+package fakeprovider
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// batchJob is a batch as OpenAI shows it.
+type batchJob struct {
+	ID         string            `json:"id"`
+	Object     string            `json:"object"`
+	Endpoint   string            `json:"endpoint"`
+	Errors     *batchErrors      `json:"errors"`
+	Input      string            `json:"input_file_id"`
+	Window     string            `json:"completion_window"`
+	Status     string            `json:"status"`
+	Output     *string           `json:"output_file_id"`
+	ErrorFile  *string           `json:"error_file_id"`
+	Created    int64             `json:"created_at"`
+	Expires    int64             `json:"expires_at"`
+	Counts     batchCounts       `json:"request_counts"`
+	Metadata   map[string]string `json:"metadata"`
+	script     BatchScript
+	cancelling bool
+}
+
+type batchErrors struct {
+	Object string         `json:"object"`
+	Data   []BatchProblem `json:"data"`
+}
+
+type batchCounts struct {
+	Total     int `json:"total"`
+	Completed int `json:"completed"`
+	Failed    int `json:"failed"`
+}
+
+// BatchProblem is a reason for which a batch fails as a whole.
+type BatchProblem struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+	Line    *int   `json:"line"`
+}
+
+// BatchScript is how a batch goes. The zero value runs every line at once.
+type BatchScript struct {
+	Each   time.Duration  // before every line
+	Fail   []BatchProblem // it fails its validation with these
+	Expire int            // after so many lines it expires; 0: never
+	Drop   int            // every nth line is in neither file; 0: none
+	Twice  int            // every nth line is in its file twice; 0: none
+}
+
+// Batch is a batch that the server was given.
+type Batch struct {
+	ID, Status, Input string
+	Metadata          map[string]string
+	Total             int // lines that have run
+}
+
+// Batches returns all batches, oldest first.
+func (s *Server) Batches() []Batch {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []Batch
+	for _, b := range s.batches {
+		out = append(out, Batch{b.ID, b.Status, b.Input, b.Metadata, b.Counts.Completed + b.Counts.Failed})
+	}
+	return out
+}
+
+// ScriptBatches decides how batches made from now on go, by their number from 1.
+func (s *Server) ScriptBatches(fn func(number int) BatchScript) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.batchScript = fn
+}
+
+// batchesRoute finds the handler of a path below /v1/batches.
+func (x *exchange) batchesRoute() (method string, handle func() error) {
+	id, what, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(x.r.URL.Path, "/v1/batches"), "/"), "/")
+	switch {
+	case id == "" && x.r.Method == http.MethodPost:
+		return http.MethodPost, x.createBatch
+	case id == "":
+		return http.MethodGet, x.listBatches
+	case what == "cancel":
+		return http.MethodPost, func() error { return x.withBatch(id, (*batchJob).cancel) }
+	}
+	return http.MethodGet, func() error { return x.withBatch(id, func(*batchJob) {}) }
+}
+
+// withBatch does something to a batch under the lock and shows it.
+func (x *exchange) withBatch(id string, do func(*batchJob)) error {
+	done, lost := x.scripted()
+	if done {
+		return nil
+	}
+	x.s.mu.Lock()
+	i := slices.IndexFunc(x.s.batches, func(b *batchJob) bool { return b.ID == id })
+	if i < 0 {
+		x.s.mu.Unlock()
+		return missing("batch", id)
+	}
+	do(x.s.batches[i])
+	seen := *x.s.batches[i]
+	x.s.mu.Unlock()
+	return x.show(seen, lost)
+}
+
+func (b *batchJob) cancel() {
+	if b.Status == "validating" || b.Status == "in_progress" {
+		b.Status, b.cancelling = "cancelling", true
+	}
+}
+
+func (x *exchange) listBatches() error {
+	if done, _ := x.scripted(); done {
+		return nil
+	}
+	x.s.mu.Lock()
+	all := make([]batchJob, 0, len(x.s.batches))
+	for _, b := range slices.Backward(x.s.batches) {
+		all = append(all, *b)
+	}
+	x.s.mu.Unlock()
+	return x.show(pageOf(x.r, all, 100, func(b batchJob) string { return b.ID }), false)
+}
+
+func (x *exchange) createBatch() error {
+	done, lost := x.scripted()
+	if done {
+		return nil
+	}
+	b := &batchJob{ID: newID("batch_"), Object: "batch", Status: "validating", Created: time.Now().Unix()}
+	if err := json.Unmarshal(x.q.Body, b); err != nil {
+		return invalid("", "", "We could not parse the JSON body of your request.")
+	}
+	f := x.s.file(b.Input)
+	if f == nil {
+		return invalid("input_file_id", "", "No such File object: %s", b.Input)
+	}
+	if b.Window != "24h" {
+		return invalid("completion_window", "", "Invalid value: '%s'. Supported values are: '24h'.", b.Window)
+	}
+	b.Expires = b.Created + 24*3600
+	x.s.mu.Lock()
+	x.s.batches = append(x.s.batches, b)
+	if x.s.batchScript != nil {
+		b.script = x.s.batchScript(len(x.s.batches))
+	}
+	seen := *b
+	x.s.mu.Unlock()
+	x.s.running.Go(func() { x.s.runBatch(b, f.content, x.r.Header.Get("Authorization")) })
+	return x.show(seen, lost)
+}
+
+// batchesAtOnce is how many lines of a batch run at a time.
+const batchesAtOnce = 4
+
+// batchLine is one request of an input file.
+type batchLine struct {
+	CustomID string          `json:"custom_id"`
+	Method   string          `json:"method"`
+	URL      string          `json:"url"`
+	Body     json.RawMessage `json:"body"`
+}
+
+// runBatch runs the lines through the server's own handler, so that each is in
+// the log as a call is, with the header X-Fake-Batch.
+func (s *Server) runBatch(b *batchJob, input []byte, key string) {
+	lines, problems := b.read(input)
+	if len(problems) > 0 {
+		s.change(func() { b.Status, b.Errors = "failed", &batchErrors{"list", problems} })
+		return
+	}
+	s.mu.Lock()
+	b.Counts.Total = len(lines)
+	if !b.cancelling {
+		b.Status = "in_progress"
+	}
+	s.mu.Unlock()
+	var mu sync.Mutex
+	var output, errs bytes.Buffer
+	var wait sync.WaitGroup
+	slots := make(chan struct{}, batchesAtOnce)
+	for i, line := range lines {
+		slots <- struct{}{}
+		wait.Go(func() {
+			defer func() { <-slots }()
+			into, text := &output, s.runLine(b, i+1, line, key)
+			if text.Response == nil || text.Response.Status >= http.StatusBadRequest {
+				into = &errs
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			b.write(into, i+1, text)
+		})
+	}
+	wait.Wait()
+	s.finishBatch(b, output.Bytes(), errs.Bytes())
+}
+
+func (b *batchJob) read(input []byte) (lines []batchLine, problems []BatchProblem) {
+	if len(b.script.Fail) > 0 {
+		return nil, b.script.Fail
+	}
+	seen, scan := map[string]bool{}, bufio.NewScanner(bytes.NewReader(input))
+	scan.Buffer(nil, 64<<20)
+	for n := 1; scan.Scan(); n++ {
+		var line batchLine
+		code := ""
+		switch err := json.Unmarshal(scan.Bytes(), &line); {
+		case err != nil:
+			code = "invalid_json_line"
+		case seen[line.CustomID]:
+			code = "duplicate_custom_id"
+		case line.URL != b.Endpoint:
+			code = "url_mismatch"
+		}
+		if code != "" {
+			problems = append(problems, BatchProblem{code, "This line is wrong.", &n})
+		}
+		seen[line.CustomID] = true
+		lines = append(lines, line)
+	}
+	if len(lines) == 0 {
+		problems = append(problems, BatchProblem{"empty_file", "The input file is empty.", nil})
+	}
+	return lines, problems
+}
+
+type lineResult struct {
+	ID       string        `json:"id"`
+	CustomID string        `json:"custom_id"`
+	Response *lineResponse `json:"response"`
+	Error    *BatchProblem `json:"error"`
+}
+
+type lineResponse struct {
+	Status    int             `json:"status_code"`
+	RequestID string          `json:"request_id"`
+	Body      json.RawMessage `json:"body"`
+}
+
+// runLine runs one line, unless its batch is over.
+func (s *Server) runLine(b *batchJob, number int, line batchLine, key string) lineResult {
+	r := lineResult{ID: newID("batch_req_"), CustomID: line.CustomID}
+	over := func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		switch {
+		case b.cancelling:
+			r.Error = &BatchProblem{Code: "batch_cancelled", Message: "This request was not executed because the batch was cancelled."}
+		case b.script.Expire > 0 && number > b.script.Expire:
+			r.Error = &BatchProblem{Code: "batch_expired", Message: "This request could not be executed before the completion window expired."}
+		}
+		return r.Error != nil
+	}
+	if over() || !s.sleep(s.closed, b.script.Each) || over() {
+		return r
+	}
+	req, err := http.NewRequestWithContext(s.closed, line.Method, line.URL, bytes.NewReader(line.Body))
+	if err != nil {
+		r.Error = &BatchProblem{Code: "invalid_request", Message: err.Error()}
+		return r
+	}
+	req.Header.Set("Authorization", key)
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("X-Fake-Batch", b.ID)
+	w := &answerBuffer{header: http.Header{}}
+	s.Handler().ServeHTTP(w, req)
+	r.Response = &lineResponse{Status: w.status, RequestID: w.header.Get("X-Request-Id"), Body: w.body.Bytes()}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if w.status < http.StatusBadRequest {
+		b.Counts.Completed++
+	} else {
+		b.Counts.Failed++
+	}
+	return r
+}
+
+func (b *batchJob) write(into *bytes.Buffer, number int, r lineResult) {
+	every := func(n int) bool { return n > 0 && number%n == 0 }
+	if every(b.script.Drop) {
+		return
+	}
+	text := append(encode(r), '\n')
+	into.Write(text)
+	if every(b.script.Twice) {
+		into.Write(text)
+	}
+}
+
+func (s *Server) finishBatch(b *batchJob, output, errs []byte) {
+	keep := func(what string, content []byte) *string {
+		if len(content) == 0 {
+			return nil
+		}
+		return &s.keepFile(b.ID+"_"+what+".jsonl", "batch_output", content).ID
+	}
+	out, bad := keep("output", output), keep("error", errs)
+	s.change(func() {
+		b.Output, b.ErrorFile = out, bad
+		switch {
+		case b.cancelling:
+			b.Status = "cancelled"
+		case b.script.Expire > 0 && b.Counts.Total > b.script.Expire:
+			b.Status = "expired"
+		default:
+			b.Status = "completed"
+		}
+	})
+}
+
+func (s *Server) change(change func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change()
+}
+
+// answerBuffer takes an answer in.
+type answerBuffer struct {
+	header http.Header
+	status int
+	body   bytes.Buffer
+}
+
+func (w *answerBuffer) Header() http.Header { return w.header }
+
+// WriteHeader implements http.ResponseWriter.
+func (w *answerBuffer) WriteHeader(status int) { w.status = status }
+
+// Write implements http.ResponseWriter.
+func (w *answerBuffer) Write(p []byte) (int, error) {
+	if w.status == 0 {
+		w.status = http.StatusOK
+	}
+	return w.body.Write(p)
+}

@@ -1,0 +1,210 @@
+package fakeprovider
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"mime"
+	"mime/multipart"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// storedFile is a file as OpenAI shows it, and its bytes.
+type storedFile struct {
+	ID       string `json:"id"`
+	Object   string `json:"object"`
+	Bytes    int    `json:"bytes"`
+	Created  int64  `json:"created_at"`
+	Filename string `json:"filename"`
+	Purpose  string `json:"purpose"`
+	Status   string `json:"status"`
+
+	content []byte
+}
+
+// File is a file that the server keeps.
+type File struct {
+	ID, Filename, Purpose string
+	Content               []byte // not to be changed
+}
+
+// Files returns the files that are kept, oldest first.
+func (s *Server) Files() []File {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []File
+	for _, f := range s.files {
+		out = append(out, File{f.ID, f.Filename, f.Purpose, f.content})
+	}
+	return out
+}
+
+func (s *Server) keepFile(name, purpose string, content []byte) *storedFile {
+	f := &storedFile{
+		ID: newID("file-"), Object: "file", Bytes: len(content), Created: time.Now().Unix(),
+		Filename: name, Purpose: purpose, Status: "processed", content: content,
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.files = append(s.files, f)
+	return f
+}
+
+func (s *Server) file(id string) *storedFile {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, f := range s.files {
+		if f.ID == id {
+			return f
+		}
+	}
+	return nil
+}
+
+// filesRoute finds the handler of a path below /v1/files.
+func (x *exchange) filesRoute() (method string, handle func() error) {
+	id, what, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(x.r.URL.Path, "/v1/files"), "/"), "/")
+	switch {
+	case id == "" && x.r.Method == http.MethodPost:
+		return http.MethodPost, x.upload
+	case id == "":
+		return http.MethodGet, x.listFiles
+	case what == "content":
+		return http.MethodGet, func() error { return x.withFile(id, x.sendFile) }
+	case x.r.Method == http.MethodDelete:
+		return http.MethodDelete, func() error { return x.withFile(id, x.deleteFile) }
+	}
+	return http.MethodGet, func() error { return x.withFile(id, x.showFile) }
+}
+
+func (x *exchange) withFile(id string, do func(*storedFile) error) error {
+	f := x.s.file(id)
+	if f == nil {
+		return missing("file", id)
+	}
+	return do(f)
+}
+
+func missing(what, id string) *apiError {
+	e := invalid("id", "", "No such %s object: %s", what, id)
+	e.status = http.StatusNotFound
+	return e
+}
+
+// scripted lets the script refuse a request of the Files or Batch API; lost says
+// that it is carried out and its answer lost.
+func (x *exchange) scripted() (done, lost bool) {
+	b, err := x.s.behaviour(x.q)
+	if err != nil {
+		return false, false
+	}
+	x.b = b
+	if lost = b.Cut == CutHeaders; lost {
+		x.b.Cut = ""
+	}
+	return x.opening(), lost
+}
+
+// show ends a request with a document, unless its answer is to be lost.
+func (x *exchange) show(v any, lost bool) error {
+	if lost {
+		x.reset()
+		return nil
+	}
+	x.outcome(OK)
+	x.write(http.StatusOK, "application/json", encode(v))
+	return nil
+}
+
+func (x *exchange) upload() error {
+	done, lost := x.scripted()
+	if done {
+		return nil
+	}
+	_, params, err := mime.ParseMediaType(x.r.Header.Get("Content-Type"))
+	if err != nil {
+		return invalid("", "", "Could not parse multipart form: %v", err)
+	}
+	var name, purpose string
+	var content []byte
+	for parts := multipart.NewReader(bytes.NewReader(x.q.Body), params["boundary"]); ; {
+		part, err := parts.NextPart()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return invalid("", "", "Could not parse multipart form: %v", err)
+		}
+		text, err := io.ReadAll(part)
+		if err != nil {
+			return invalid("", "", "Could not parse multipart form: %v", err)
+		}
+		switch part.FormName() {
+		case "purpose":
+			purpose = string(text)
+		case "file":
+			name, content = part.FileName(), text
+		}
+	}
+	if purpose != "batch" {
+		return invalid("purpose", "", "'%s' is not one of ['batch'] - 'purpose'", purpose)
+	}
+	if !strings.HasSuffix(name, ".jsonl") {
+		return invalid("file", "", "Invalid file format for Batch API. Must be .jsonl")
+	}
+	return x.show(x.s.keepFile(name, purpose, content), lost)
+}
+
+func (x *exchange) showFile(f *storedFile) error { return x.show(f, false) }
+
+func (x *exchange) sendFile(f *storedFile) error {
+	if done, lost := x.scripted(); done {
+		return nil
+	} else if lost {
+		x.reset()
+		return nil
+	}
+	x.outcome(OK)
+	x.write(http.StatusOK, "application/octet-stream", f.content)
+	return nil
+}
+
+func (x *exchange) deleteFile(f *storedFile) error {
+	x.s.mu.Lock()
+	x.s.files = slices.DeleteFunc(x.s.files, func(other *storedFile) bool { return other == f })
+	x.s.mu.Unlock()
+	return x.show(map[string]any{"id": f.ID, "object": "file", "deleted": true}, false)
+}
+
+func (x *exchange) listFiles() error {
+	x.s.mu.Lock()
+	all := slices.Clone(x.s.files)
+	x.s.mu.Unlock()
+	slices.Reverse(all) // newest first
+	return x.show(pageOf(x.r, all, 10_000, func(f *storedFile) string { return f.ID }), false)
+}
+
+// pageOf is a page of a list, as limit and after ask.
+func pageOf[T any](r *http.Request, all []T, limit int, id func(T) string) map[string]any {
+	query := r.URL.Query()
+	if n, err := strconv.Atoi(query.Get("limit")); err == nil && n > 0 {
+		limit = min(n, limit)
+	}
+	if after := query.Get("after"); after != "" {
+		i := slices.IndexFunc(all, func(v T) bool { return id(v) == after })
+		all = all[i+1:]
+	}
+	page := all[:min(limit, len(all))]
+	if page == nil {
+		page = []T{}
+	}
+	out := map[string]any{"object": "list", "data": page, "has_more": len(all) > len(page), "first_id": nil, "last_id": nil}
+	if len(page) > 0 {
+		out["first_id"], out["last_id"] = id(page[0]), id(page[len(page)-1])
+	}
+	return out
+}
