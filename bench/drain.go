@@ -94,12 +94,10 @@ func (d *drain) open(ctx context.Context) error {
 	if err := d.rdb.FlushAll(ctx).Err(); err != nil {
 		return err
 	}
-	scripts, err := redisconn.Pipelined(d.rdb)
-	if err != nil {
-		return err
-	}
+	scripts := redisconn.Pipelined(d.rdb)
 	quiet := slog.New(slog.DiscardHandler)
 	d.store = budget.New(d.rdb, budget.Options{Scripts: scripts, Log: quiet})
+	var err error
 	d.queue, err = queue.New(d.rdb, []queue.Pool{{ID: drainPool, MaxJobs: -1, MaxBytes: -1}}, queue.Options{Scripts: scripts, Logger: quiet})
 	return err
 }

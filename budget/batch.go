@@ -13,6 +13,14 @@ type Ending struct {
 	Settlement *Settlement // nil: void
 }
 
+// Flight is scripts that are sent together: EvalSha adds one and returns at once,
+// Exec waits for all. A redis.Pipeliner is one. With an error after ctx has ended
+// the commands are not looked at.
+type Flight interface {
+	redis.Scripter
+	Exec(ctx context.Context) ([]redis.Cmder, error)
+}
+
 // Ended is what became of one Ending.
 type Ended struct {
 	Receipt Receipt // after a void only Replayed is set
@@ -40,15 +48,20 @@ func (s *Store) endAll(ctx context.Context, endings []Ending) []Ended {
 func (s *Store) endFlight(ctx context.Context, endings []Ending) []Ended {
 	out := make([]Ended, len(endings))
 	sent := make([]*redis.Cmd, len(endings))
-	pipe := s.rdb.Pipeline()
+	pipe := s.opts.Flights()
 	began, now := time.Now(), s.now()
 	for i, e := range endings {
 		sent[i], out[i].Err = s.queueEnding(ctx, pipe, e, now)
 	}
-	_, _ = pipe.Exec(ctx) // each command has its own error
+	_, err := pipe.Exec(ctx) // each command has its own error, too
+	late := err != nil && ctx.Err() != nil
 	took := time.Since(began).Seconds()
 	for i, e := range endings {
 		if sent[i] == nil {
+			continue
+		}
+		if late { // the commands may still be under way
+			out[i].Err = storeError(e.script(s).name, ctx.Err())
 			continue
 		}
 		s.metrics.took(e.script(s).name, took)
@@ -72,7 +85,7 @@ func (e Ending) ending() ending {
 }
 
 // queueEnding puts one script call into the flight.
-func (s *Store) queueEnding(ctx context.Context, pipe redis.Pipeliner, e Ending, now time.Time) (*redis.Cmd, error) {
+func (s *Store) queueEnding(ctx context.Context, pipe Flight, e Ending, now time.Time) (*redis.Cmd, error) {
 	s.untrack(e.Hold.Call.Org, e.Hold.ID)
 	if e.Settlement != nil {
 		if err := e.Settlement.Actual.validate("charge"); err != nil {

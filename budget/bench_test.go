@@ -123,10 +123,7 @@ func BenchmarkServerTime(b *testing.B) {
 // one caller and from 16 whose scripts go together.
 func BenchmarkClient(b *testing.B) {
 	rdb := shared(b)
-	line, err := redisconn.Pipelined(rdb)
-	if err != nil {
-		b.Fatal(err)
-	}
+	line := redisconn.Pipelined(rdb)
 	for _, way := range []struct {
 		name    string
 		scripts redis.Scripter

@@ -84,9 +84,11 @@ type Options struct {
 	// Default 60 s, and no more than 100,000 calls; negative: not at all.
 	Tail time.Duration
 
-	// Scripts runs the scripts; nil: the client given to New. An auto-pipelining
-	// face of it saves system calls under load.
+	// Scripts runs the scripts; nil: the client given to New. One that sends
+	// what concurrent callers ask for together saves system calls under load.
 	Scripts redis.Scripter
+	// Flights begins what ends many holds at once; nil: a pipeline of the client.
+	Flights func() Flight
 
 	Log     *slog.Logger          // nil: discarded
 	Metrics prometheus.Registerer // nil: not registered
@@ -150,6 +152,9 @@ func New(rdb redis.UniversalClient, o Options) *Store {
 	o = o.withDefaults()
 	if o.Scripts == nil {
 		o.Scripts = rdb
+	}
+	if o.Flights == nil {
+		o.Flights = func() Flight { return rdb.Pipeline() }
 	}
 	s := &Store{
 		rdb: rdb, opts: o, lease: o.Lease.Microseconds(), scripts: loaded, rollupFields: rollupFields, orgs: map[string]*openHolds{}, later: newLater(), tail: tail{span: o.Tail},

@@ -84,10 +84,7 @@ func newCallers(t *testing.T, lease time.Duration, orgs int, clients ...redis.Un
 		l.orgs = append(l.orgs, fmt.Sprintf("org%d", i))
 	}
 	for _, rdb := range clients {
-		scripts, err := redisconn.Pipelined(rdb)
-		if err != nil {
-			t.Fatal(err)
-		}
+		scripts := redisconn.Pipelined(rdb)
 		l.stores = append(l.stores, New(rdb, Options{Lease: lease, Scripts: scripts}))
 	}
 	return l

@@ -38,10 +38,7 @@ func BenchmarkCaps(b *testing.B) {
 	const n = 5000
 	ctx := b.Context()
 	rdb := shared(b)
-	scripts, err := redisconn.Pipelined(rdb)
-	if err != nil {
-		b.Fatal(err)
-	}
+	scripts := redisconn.Pipelined(rdb)
 	caps := []Cap{{Limits: []Limit{costLimit("month", Org, Shape{Kind: Calendar, Amount: 1e15, Calendar: "month"})}}}
 	var org, capped float64
 	for b.Loop() {

@@ -15,10 +15,7 @@ import (
 func TestCluster(t *testing.T) {
 	group := redistest.StartCluster(t, 3, 0)
 	rdb := group.Client()
-	scripts, err := redisconn.Pipelined(rdb)
-	if err != nil {
-		t.Fatal(err)
-	}
+	scripts := redisconn.Pipelined(rdb)
 	var pools []Pool
 	nodes := map[*redistest.Server]bool{}
 	for i := range 6 {

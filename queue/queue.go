@@ -47,8 +47,8 @@ type Shares struct{ Interactive, Async, Batch int }
 type Options struct {
 	// Logger defaults to slog.Default().
 	Logger *slog.Logger
-	// Scripts runs the scripts; nil: the client given to New. An auto-pipelining
-	// face of it saves system calls under load.
+	// Scripts runs the scripts; nil: the client given to New. One that sends
+	// what concurrent callers ask for together saves system calls under load.
 	Scripts redis.Scripter
 	// Registerer receives the metrics; nil leaves them unregistered.
 	Registerer prometheus.Registerer

@@ -59,10 +59,7 @@ func Run(ctx context.Context, rdb *redis.Client, c Config) (Result, error) {
 	}
 	o := budget.Options{Lease: time.Hour} // nothing expires meanwhile
 	if c.Pipelined {
-		line, err := redisconn.Pipelined(rdb)
-		if err != nil {
-			return r, err
-		}
+		line := redisconn.Pipelined(rdb)
 		o.Scripts = line
 	}
 	s := &simulation{Config: c, rdb: rdb, store: budget.New(rdb, o), users: map[uint64]int{}, orgs: map[int]int{}}

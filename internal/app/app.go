@@ -113,10 +113,7 @@ func New(o Options) (_ *App, err error) {
 	a.told = config.NewMetrics(a.registry)
 	a.told.Taken(o.Config, 0, time.Now())
 	a.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	scripts, err := redisconn.Pipelined(o.Redis)
-	if err != nil {
-		return nil, err
-	}
+	scripts := redisconn.Pipelined(o.Redis)
 	if a.journal, err = openJournal(o.Config.Store, o.Log); err != nil {
 		return nil, err
 	}
@@ -126,7 +123,7 @@ func New(o Options) (_ *App, err error) {
 		}
 	}()
 	a.budget = budget.New(o.Redis, budget.Options{
-		Scripts: scripts, Lease: o.Config.Store.HoldLease, LedgerLength: LedgerLength(o.Config.Ledger), Journal: a.journal, Log: o.Log, Metrics: a.registry,
+		Scripts: scripts, Flights: func() budget.Flight { return scripts.Batch() }, Lease: o.Config.Store.HoldLease, LedgerLength: LedgerLength(o.Config.Ledger), Journal: a.journal, Log: o.Log, Metrics: a.registry,
 	})
 	a.openIdentities(set)
 	if a.exporter, err = exporter(o.Config, a.budget, a.ids.orgIDs); err != nil {

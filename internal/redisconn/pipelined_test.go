@@ -17,14 +17,10 @@ import (
 
 var count = redis.NewScript("return redis.call('INCR', KEYS[1])")
 
-func pipelined(tb testing.TB, s *redistest.Server) (redis.UniversalClient, redis.Scripter) {
+func pipelined(tb testing.TB, s *redistest.Server) (redis.UniversalClient, *redisconn.Line) {
 	rdb := redisconn.Open(redisconn.Single, redisconn.Options(s.Addr))
 	tb.Cleanup(func() { _ = rdb.Close() })
-	scripts, err := redisconn.Pipelined(rdb)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return rdb, scripts
+	return rdb, redisconn.Pipelined(rdb)
 }
 
 // A caller waits as long as its context says, however silent Redis is, and the
@@ -68,6 +64,45 @@ func TestPipelinedObeysTheContext(t *testing.T) {
 	cancel()
 	if err := count.Run(gone, scripts, []string{"never"}).Err(); !errors.Is(err, context.Canceled) {
 		t.Fatalf("a caller that left: %v", err)
+	}
+}
+
+// A batch's scripts are carried out in order, each with its own error, and a batch
+// waits no longer than its context either.
+func TestBatch(t *testing.T) {
+	server := redistest.Start(t)
+	rdb, line := pipelined(t, server)
+	if err := count.Load(t.Context(), rdb).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := line.Batch().Exec(t.Context()); err != nil {
+		t.Fatal("an empty batch:", err)
+	}
+	b := line.Batch()
+	first := count.EvalSha(t.Context(), b, []string{"n"})
+	unknown := redis.NewScript("return 1").EvalSha(t.Context(), b, nil)
+	second := count.EvalSha(t.Context(), b, []string{"n"})
+	if _, err := b.Exec(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	one, err1 := first.Int()
+	two, err2 := second.Int()
+	if one != 1 || two != 2 || err1 != nil || err2 != nil || !redis.HasErrorPrefix(unknown.Err(), "NOSCRIPT") {
+		t.Fatal(one, err1, two, err2, unknown.Err())
+	}
+
+	if err := server.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	b = line.Batch()
+	count.EvalSha(ctx, b, []string{"n"})
+	if _, err := b.Exec(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a stopped Redis: %v", err)
+	}
+	if err := server.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
 	}
 }
 
