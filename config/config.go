@@ -72,6 +72,8 @@ type Config struct {
 	Files Files `yaml:"files" reload:"restart"`
 	// Batches bounds the Batch API.
 	Batches Batches `yaml:"batches" reload:"restart"`
+	// Conversations bounds what is kept of responses that no provider keeps.
+	Conversations Conversations `yaml:"conversations" reload:"restart"`
 	// Webhooks bounds what may be told to whom, for all orgs.
 	Webhooks Webhooks `yaml:"webhooks" reload:"restart"`
 	// Log is what is written to standard error.
@@ -254,9 +256,10 @@ type Queue struct {
 	Hold time.Duration `yaml:"hold" default:"280s" reload:"restart"`
 	// KeepAlive is the pause between the newlines a waiting stream gets.
 	KeepAlive time.Duration `yaml:"keep_alive" default:"15s" reload:"restart"`
-	// SealKeys encrypt the bodies and answers of jobs in Redis (AES-256-GCM). The
-	// first seals, all open: put a new one in front, and drop an old one when
-	// max_age and result_ttl have passed. Left out: they are kept as they are.
+	// SealKeys encrypt the bodies and answers of jobs and conversations in Redis
+	// (AES-256-GCM). The first seals, all open: put a new one in front, and drop an
+	// old one when max_age, result_ttl and conversations.ttl have passed. Left
+	// out: they are kept as they are.
 	SealKeys []SealKey `yaml:"seal_keys"`
 	// OrgShare and UserShare are the most of a pool's max_jobs and max_bytes
 	// that one org and one user may hold, in percent.
@@ -274,6 +277,18 @@ type Queue struct {
 	// make way. DeadTTL is for how long.
 	DeadLetters int           `yaml:"dead_letters" default:"1000"`
 	DeadTTL     time.Duration `yaml:"dead_ttl" default:"7d"`
+}
+
+// Conversations bounds the responses that llmguard keeps itself, because the
+// provider speaks chat completions only: input and output, in Redis, encrypted
+// under queue.seal_keys, unless the request says store: false.
+type Conversations struct {
+	// TTL is how long a response can be retrieved and named as
+	// previous_response_id.
+	TTL time.Duration `yaml:"ttl" default:"7d"`
+	// MaxSize is the largest response, with its own input, that is kept. A
+	// conversation may have 32 times as much.
+	MaxSize Size `yaml:"max_size" default:"1MB"`
 }
 
 // SealKey is one such key.

@@ -12,6 +12,12 @@ type Provider struct {
 	// fields of OpenAI's, which are taken out; gemini counts its thoughts in the
 	// total of its usage alone.
 	Kind string `yaml:"kind" default:"openai" enum:"openai,azure,mistral,gemini"`
+	// Responses says how calls of /v1/responses are sent. native: as they are.
+	// translate: as chat completions, for servers that know nothing else; see
+	// conversations for what is kept then. auto: translate for the kinds mistral and gemini and
+	// for the addresses of DeepSeek and Together, native for all others. Ollama,
+	// vLLM and other servers of your own differ by version: try, and say.
+	Responses string `yaml:"responses" default:"auto" enum:"auto,native,translate"`
 	// APIVersion is the api-version of Azure calls. Left out: Azure's v1 API, which
 	// needs none. Only for kind azure.
 	APIVersion string `yaml:"api_version"`

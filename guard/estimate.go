@@ -126,7 +126,7 @@ func (p *Plan) quotaTokens() int64 {
 
 // input counts the request's tokens as the model's family does.
 func (g *Guard) input(p *Plan) (int64, error) {
-	r, model := p.Request, p.Target.Model
+	r, model := p.sent, p.Target.Model
 	switch {
 	case r.Endpoint.Free():
 		return 0, nil
@@ -237,7 +237,7 @@ func (c *counter) format(s wire.Span) {
 // media counts images, audio and files, none of which is ever counted as text.
 func (p *Plan) media(c *counter, m *wire.Message) error {
 	for _, img := range m.Images {
-		w, h := imageSize(p.Request.Raw(img.URL))
+		w, h := imageSize(p.sent.Raw(img.URL))
 		n := int64(tokenizer.ImageTokens(p.Target.Model, w, h, img.Detail))
 		p.imageIn += n
 		c.fixed += n

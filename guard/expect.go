@@ -19,7 +19,7 @@ type textPart struct {
 // total is what to hold of a request's input: its text by the factor learned for
 // the model, and what is priced apart.
 func (g *Guard) total(p *Plan, c *counter) int64 {
-	r, model := p.Request, p.Target.Model
+	r, model := p.sent, p.Target.Model
 	tokens := c.tokens + int64(tokenizer.Basis(model, c.classes)-c.classes.Tokens)
 	class := calibration.Classify(c.classes)
 	expected, hold := g.calibration.Tokens(model, class, tokens)

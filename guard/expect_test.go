@@ -224,7 +224,7 @@ func TestGeminiCountsDigits(t *testing.T) {
 			t.Fatal(err)
 		}
 		g := New(Options{Policy: &Policy{}})
-		p := &Plan{Request: r, Caller: Caller{Org: &Org{}}, Target: providers.Target{Model: model}, Price: &pricing.Price{}}
+		p := &Plan{Request: r, sent: r, Caller: Caller{Org: &Org{}}, Target: providers.Target{Model: model}, Price: &pricing.Price{}}
 		if _, err := g.input(p); err != nil {
 			t.Fatal(err)
 		}

@@ -74,12 +74,17 @@ func pass(w http.ResponseWriter, body io.Reader) error {
 	}
 }
 
-// Disown forgets a thing that the provider keeps no more.
+// Disown forgets a response that the provider keeps no more, or that is kept
+// here.
 func (g *Guard) Disown(ctx context.Context, c Caller, id string) error {
-	if g.owned == nil {
-		return nil
-	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer cancel()
-	return g.owned.Drop(ctx, c.Org.ID, id)
+	var err error
+	if g.turns != nil { // the text first: without its note it could not be found
+		err = g.turns.Drop(ctx, c.Org.ID, id)
+	}
+	if g.owned == nil {
+		return err
+	}
+	return errors.Join(err, g.owned.Drop(ctx, c.Org.ID, id))
 }

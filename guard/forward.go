@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/providers"
+	"github.com/llmguard/llmguard/translate"
 	"github.com/llmguard/llmguard/wire"
 )
 
@@ -72,9 +73,9 @@ func (c *Call) Forward(ctx context.Context, w http.ResponseWriter, f Forwarding)
 	defer e.cancel(nil)
 	defer context.AfterFunc(ctx, e.hangUp)()
 
-	body := c.Request.Rewrite(c.edits...)
+	body := c.sent.Rewrite(c.edits...)
 	resp, err := c.Target.Provider.Send(e.upstream, providers.Request{
-		Path: c.Request.Endpoint.Path(), Model: c.Target.Model, Query: f.Query, Header: f.Header,
+		Path: c.sent.Endpoint.Path(), Model: c.Target.Model, Query: f.Query, Header: f.Header,
 		Type: body.Type(), Body: body.Reader, Length: body.Len(), Fresh: f.Fresh,
 	})
 	if err != nil {
@@ -189,7 +190,7 @@ func isEventStream(h http.Header) bool {
 // relayPlain reads a whole answer, prices it, and hands it on unchanged.
 func (e *errand) relayPlain(w http.ResponseWriter, resp *http.Response) error {
 	c := e.call
-	body, err := readAnswer(resp)
+	body, err := e.body(resp)
 	if err != nil {
 		if e.broke(0); e.gone() {
 			return ErrGone
@@ -287,6 +288,11 @@ func (c *Call) relayError(w http.ResponseWriter, resp *http.Response, rest time.
 	}
 	if readErr != nil || refusal == nil {
 		return foreignError(status, answer)
+	}
+	if c.translated() {
+		named := *refusal
+		named.Param = translate.Param(refusal.Param)
+		refusal, answer = &named, named.JSON()
 	}
 	c.Result.Refusal = refusal
 	c.head(w, resp)

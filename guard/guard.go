@@ -23,6 +23,7 @@ import (
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/calibration"
+	"github.com/llmguard/llmguard/conversation"
 	"github.com/llmguard/llmguard/owned"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/providers"
@@ -148,6 +149,9 @@ type Options struct {
 	// Owned knows what providers keep for the orgs; nil: nothing that is kept
 	// can be referred to.
 	Owned *owned.Store
+	// Conversations keeps the responses of providers that have none; nil: they
+	// cannot be referred to.
+	Conversations *conversation.Store
 	// StoreDeadline bounds every decision that waits for Redis; default 250 ms.
 	StoreDeadline time.Duration
 	// LocalShare is the percentage of each limit that this process lets through
@@ -173,6 +177,7 @@ type Guard struct {
 	calibration *calibration.Calibration
 	observe     func(context.Context, Head) time.Duration
 	owned       *owned.Store
+	turns       *conversation.Store
 	deadline    time.Duration
 	share       int // percent
 	circuit     circuit
@@ -197,7 +202,7 @@ func New(o Options) *Guard {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	g := &Guard{
-		budget: o.Budget, counts: tokenizer.NewCache(), calibration: o.Calibration, observe: o.Observe, owned: o.Owned, deadline: o.StoreDeadline, share: o.LocalShare,
+		budget: o.Budget, counts: tokenizer.NewCache(), calibration: o.Calibration, observe: o.Observe, owned: o.Owned, turns: o.Conversations, deadline: o.StoreDeadline, share: o.LocalShare,
 		circuit: circuit{log: o.Log, orgs: map[string]*outage{}},
 		log:     o.Log, metrics: newMetrics(o.Metrics),
 	}

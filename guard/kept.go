@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/conversation"
 	"github.com/llmguard/llmguard/owned"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/providers"
@@ -19,6 +21,12 @@ type kept struct {
 	provider string // that keeps it; empty when there is nothing
 	tokens   int64  // of hidden input
 	edits    []wire.Edit
+
+	// Of what is kept here:
+	here  bool
+	turns []conversation.Turn
+	last  string            // the id of the last of them
+	items map[string][]byte // that are referred to, by id
 }
 
 // only narrows the providers to the one that keeps what is referred to.
@@ -62,12 +70,25 @@ func (g *Guard) notes(ctx context.Context, c Caller, ids []string) (map[string]o
 // ownedMargin is for the second look for what was noted a moment ago.
 const ownedMargin = 100 * time.Millisecond
 
+// refs are what a request refers to. Reasoning is left out where it goes nowhere:
+// in what is translated.
+func (g *Guard) refs(c Caller, r *wire.Request) []wire.Ref {
+	if !slices.ContainsFunc(r.Refs, func(ref wire.Ref) bool { return ref.Reasoning }) {
+		return r.Refs
+	}
+	t, err := g.Policy().Providers.Resolve(r.Model, c.Org.Providers)
+	if err != nil || !t.Provider.ChatOnly {
+		return r.Refs
+	}
+	return slices.DeleteFunc(slices.Clone(r.Refs), func(ref wire.Ref) bool { return ref.Reasoning })
+}
+
 // resolve finds what a request refers to. Only responses and their items can be
 // made through us and stay with the provider; nothing else is anybody's.
-func (g *Guard) resolve(ctx context.Context, c Caller, r *wire.Request) (kept, error) {
+func (g *Guard) resolve(ctx context.Context, c Caller, refs []wire.Ref) (kept, error) {
 	var k kept
-	ids := make([]string, 0, len(r.Refs))
-	for _, ref := range r.Refs {
+	ids := make([]string, 0, len(refs))
+	for _, ref := range refs {
 		if ref.Kind != wire.RefResponse && ref.Kind != wire.RefItem {
 			return k, notOwned(ref)
 		}
@@ -77,24 +98,33 @@ func (g *Guard) resolve(ctx context.Context, c Caller, r *wire.Request) (kept, e
 	if err != nil {
 		return k, err
 	}
-	counted := map[string]bool{}
-	for _, ref := range r.Refs { // whole responses first: they include their items
+	counted, of := map[string]bool{}, map[string]string{}
+	for i, ref := range refs { // whole responses first: they include their items
 		n, ok := found[ref.ID]
 		isItem := n.Response != ""
 		switch {
-		case !ok, isItem != (ref.Kind == wire.RefItem), k.provider != "" && k.provider != n.Provider:
+		case !ok, isItem != (ref.Kind == wire.RefItem), i > 0 && (k.provider != n.Provider || k.here != n.Here):
 			return kept{}, notOwned(ref)
+		}
+		k.provider, k.here = n.Provider, n.Here
+		switch {
 		case ref.Kind == wire.RefItem:
-			k.provider = n.Provider
+			of[ref.ID] = n.Response
+			continue
+		case n.Here:
+			k.last = ref.ID
 			continue
 		}
-		k.provider = n.Provider
 		if counted[ref.ID] = true; n.Upstream != "" {
 			k.edits = append(k.edits, wire.Edit{Name: "previous_response_id", JSON: strconv.AppendQuote(nil, n.Upstream)})
 		}
 		k.tokens += n.Total
 	}
-	for _, ref := range r.Refs {
+	if k.here {
+		k.turns, k.items, err = g.conversation(ctx, c, refs, of)
+		return k, err
+	}
+	for _, ref := range refs {
 		if n := found[ref.ID]; n.Response != "" && !counted[n.Response] {
 			counted[n.Response] = true
 			k.tokens += n.Output
@@ -133,20 +163,20 @@ func (e *errand) note(a wire.Answer) {
 	}
 	n := owned.Note{
 		ID: a.ID, User: c.Caller.User, Provider: c.Target.Provider.ID, Model: c.Request.Model,
-		Total: c.Input + c.Output, Output: c.Output,
+		Here: c.translated(), Total: c.Input + c.Output, Output: c.Output,
 	}
 	if a.HasUsage {
 		n.Total, n.Output = a.Usage.Input+a.Usage.Output, a.Usage.Output
 	}
 	notes := make([]owned.Note, 0, 2+len(a.Items))
 	notes = append(notes, n)
-	if c.Alias != "" {
+	if c.Alias != "" && c.Alias != a.ID {
 		other := n
 		other.ID, other.Upstream = c.Alias, a.ID
 		notes = append(notes, other)
 	}
 	for _, id := range a.Items {
-		notes = append(notes, owned.Note{ID: id, User: n.User, Provider: n.Provider, Response: a.ID, Output: n.Output})
+		notes = append(notes, owned.Note{ID: id, User: n.User, Provider: n.Provider, Here: n.Here, Response: a.ID, Output: n.Output})
 	}
 	c.guard.owned.Put(e.upstream, c.Caller.Org.ID, notes...)
 }

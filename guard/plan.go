@@ -29,6 +29,7 @@ type Plan struct {
 	First  budget.Amounts // what is held before it is sent: Max, or less when the hold grows
 	Quota  int64          // tokens charged to the provider's TPM
 
+	sent *wire.Request // what the provider is asked: Request, or what it was translated into
 	text textPart
 
 	audioIn, imageIn int64 // tokens, parts of Input
@@ -53,7 +54,7 @@ func (g *Guard) Prepare(c Caller, r *wire.Request) (*Plan, error) {
 // PrepareKept is Prepare after a look at what the request refers to, if
 // anything. The error may also wrap budget.ErrUnavailable.
 func (g *Guard) PrepareKept(ctx context.Context, c Caller, r *wire.Request) (*Plan, error) {
-	kept, err := g.resolve(ctx, c, r)
+	kept, err := g.resolve(ctx, c, g.refs(c, r))
 	if err != nil {
 		return nil, err
 	}
@@ -80,6 +81,9 @@ func (g *Guard) prepare(c Caller, r *wire.Request, kept kept) (*Plan, error) {
 			ServiceTier: r.ServiceTier, ProjectTier: target.Provider.ServiceTier, Region: r.InferenceGeo, At: at,
 			Batch: c.Batched,
 		},
+	}
+	if err := p.translate(); err != nil {
+		return nil, err
 	}
 	if err := g.estimate(p); err != nil {
 		return nil, err
@@ -155,7 +159,7 @@ func concerns(l budget.Limit, c Caller) bool {
 // edit lists the changes the forwarded body needs; none leaves it byte for
 // byte as it came.
 func (p *Plan) edit() {
-	r := p.Request
+	r := p.sent
 	if p.Target.Model != r.Model {
 		p.edits = append(p.edits, wire.Edit{Name: "model", JSON: strconv.AppendQuote(nil, p.Target.Model)})
 	}
@@ -196,7 +200,7 @@ func (p *Plan) splices(limit int64) bool {
 // limitField is the name a provider takes: OpenAI's reasoning models refuse
 // max_tokens, other vendors may not know max_completion_tokens.
 func (p *Plan) limitField() string {
-	switch p.Request.Endpoint {
+	switch p.sent.Endpoint {
 	case wire.Responses:
 		return "max_output_tokens"
 	case wire.Completions:

@@ -60,8 +60,9 @@ func (e *errand) relayStream(w http.ResponseWriter, resp *http.Response) error {
 
 	buf := readBuffers.Get().(*[]byte)
 	defer readBuffers.Put(buf)
+	body := e.events(resp)
 	for {
-		n, err := resp.Body.Read(*buf)
+		n, err := body.Read(*buf)
 		if n > 0 {
 			if stop := r.take((*buf)[:n]); stop != nil {
 				err = stop

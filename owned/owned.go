@@ -35,6 +35,8 @@ type Note struct {
 	Upstream string `json:"i,omitempty"`
 	// Response is the id of the response an item belongs to.
 	Response string `json:"r,omitempty"`
+	// Here says that no provider keeps it but we do, together with its text.
+	Here bool `json:"h,omitempty"`
 	// Total is how many tokens a response holds, those it was made from
 	// included; Output how many it put out. Never below the truth.
 	Total  int64 `json:"t,omitempty"`

@@ -62,6 +62,8 @@ type Provider struct {
 	// BatchMode says who sends the lines of batches: "provider" is its own Batch
 	// API, anything else a queue. Only OpenAI's own wire has one.
 	BatchMode string
+	// ChatOnly says that the provider has no /responses: they are translated.
+	ChatOnly bool
 
 	// ServiceTier is what the account serves calls at that name no tier, or
 	// "auto"; empty is its default tier.
@@ -72,6 +74,14 @@ type Provider struct {
 	IdleTimeout    time.Duration // between body bytes; default 5 min
 
 	transport http.RoundTripper
+}
+
+// chatOnly are the hosts whose API has no /responses.
+var chatOnly = []string{"api.deepseek.com", "api.together.xyz", "api.mistral.ai", "generativelanguage.googleapis.com"}
+
+// SpeaksChatOnly reports whether a provider is known to have no /responses.
+func SpeaksChatOnly(kind Kind, base *url.URL) bool {
+	return kind == Mistral || kind == Gemini || slices.Contains(chatOnly, base.Hostname())
 }
 
 // Target is where a model goes.

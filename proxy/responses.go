@@ -36,6 +36,9 @@ func (s *Server) fetch(x *exchange, r *http.Request, id, method, verb string) (i
 	if err != nil {
 		return 0, err
 	}
+	if n.Here {
+		return http.StatusOK, s.keptHere(x, r, id, method, verb)
+	}
 	if n.Upstream != "" && verb == "" { // of a background, whose job is forgotten: the provider has it under another id
 		return 0, noResponse(id)
 	}

@@ -74,7 +74,11 @@ func (s *scanner) readItem() error {
 	case it.id == "", whole[it.kind], it.kind == "" && it.content, it.encrypted:
 		return nil
 	}
-	return s.addRef(RefItem, it.id, s.param("input[].id"))
+	err := s.addRef(RefItem, it.id, s.param("input[].id"))
+	if err == nil {
+		s.req.Refs[len(s.req.Refs)-1].Reasoning = it.kind == "reasoning"
+	}
+	return err
 }
 
 func (s *scanner) readItemContent() error {

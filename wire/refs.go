@@ -21,6 +21,9 @@ type Ref struct {
 	ID   string
 	// Param is the member that names it.
 	Param string
+	// Reasoning says that it is an item of that type, of which the request may
+	// hold all that shows.
+	Reasoning bool
 }
 
 // maxRefs bounds what has to be looked up for one request.
@@ -30,7 +33,7 @@ func (s *scanner) addRef(kind RefKind, id, param string) error {
 	if len(s.req.Refs) == maxRefs {
 		return BadRequest(param, "array_above_max_length", "The request refers to more than %d things kept at the provider.", maxRefs)
 	}
-	s.req.Refs = append(s.req.Refs, Ref{kind, id, param})
+	s.req.Refs = append(s.req.Refs, Ref{Kind: kind, ID: id, Param: param})
 	return nil
 }
 

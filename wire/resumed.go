@@ -132,14 +132,6 @@ func FinalResponse(stream []byte) []byte {
 // in seconds, status "queued", "in_progress", "cancelled" or "failed"; an
 // error goes with failed.
 func Pending(request []byte, id, status string, made int64, failure *Error) []byte {
-	given := map[string][]byte{}
-	l := lenient(request)
-	l.space()
-	_ = l.object(func(name []byte) error { // what cannot be read again is left out
-		v, err := l.value()
-		given[string(name)] = request[v.Start:v.End]
-		return err
-	})
 	dst := append([]byte(`{"id":`), appendQuoted(nil, id)...)
 	dst = append(dst, `,"object":"response","created_at":`...)
 	dst = strconv.AppendInt(dst, made, 10)
@@ -150,13 +142,7 @@ func Pending(request []byte, id, status string, made int64, failure *Error) []by
 		dst = append(append(dst, `{"code":`...), appendQuoted(nil, failure.Code)...)
 		dst = append(append(append(dst, `,"message":`...), appendQuoted(nil, failure.Message)...), '}')
 	}
-	for _, m := range echoed {
-		value := given[m[0]]
-		if value == nil || string(value) == "null" {
-			value = []byte(m[1])
-		}
-		dst = append(append(append(append(dst, `,"`...), m[0]...), `":`...), value...)
-	}
+	dst = AppendEcho(dst, request)
 	return append(dst, `,"incomplete_details":null,"output":[],"usage":null}`...)
 }
 

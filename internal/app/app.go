@@ -27,6 +27,7 @@ import (
 	"github.com/llmguard/llmguard/calibration"
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/console"
+	"github.com/llmguard/llmguard/conversation"
 	"github.com/llmguard/llmguard/files"
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/identity"
@@ -132,7 +133,7 @@ func New(o Options) (_ *App, err error) {
 	a.calibration = calibration.New(o.Redis, calibration.Options{Log: o.Log, Metrics: a.registry})
 	a.guard = guard.New(guard.Options{
 		Budget: a.budget, Calibration: a.calibration, Observe: a.observe, Policy: set.policy, StoreDeadline: o.Config.Store.Deadline,
-		LocalShare: int(o.Config.Store.LocalShare), Owned: owned.New(o.Redis, o.Log), Log: o.Log, Metrics: a.registry,
+		LocalShare: int(o.Config.Store.LocalShare), Owned: owned.New(o.Redis, o.Log), Conversations: a.conversations(set), Log: o.Log, Metrics: a.registry,
 	})
 	if err = pricing.Register(a.registry, func() *pricing.Catalogue { return a.guard.Policy().Catalogue }, time.Now); err != nil {
 		return nil, err
@@ -176,6 +177,12 @@ func New(o Options) (_ *App, err error) {
 		return nil, fmt.Errorf("admin.listen: %w", err)
 	}
 	return a, nil
+}
+
+// conversations keeps what no provider does.
+func (a *App) conversations(set *settings) *conversation.Store {
+	c := a.cfg.Conversations
+	return conversation.New(a.rdb, conversation.Options{TTL: c.TTL, MaxSize: int(c.MaxSize), Seal: set.seal})
 }
 
 func (a *App) proxyOptions(d *proxy.Directory) proxy.Options {

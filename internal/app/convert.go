@@ -90,6 +90,7 @@ func upstreams(list []config.Provider) (*providers.Set, error) {
 			Aliases: p.ModelMap, Models: p.Models, ServiceTier: p.ServiceTier, BatchMode: p.BatchMode,
 			ConnectTimeout: p.ConnectTimeout, HeaderTimeout: p.HeaderTimeout, IdleTimeout: p.IdleTimeout,
 		}
+		up.ChatOnly = p.Responses == "translate" || p.Responses == "auto" && providers.SpeaksChatOnly(up.Kind, base)
 		for name, value := range p.Headers {
 			up.Headers.Set(name, value.Reveal())
 		}

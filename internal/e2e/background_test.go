@@ -30,9 +30,18 @@ func (p *process) poll(key, id string) reply {
 	return reply{}
 }
 
+// dialects are the ways in which a provider serves Responses.
+var dialects = map[string]string{"native": twoOrgs, "translated": chatOnly(twoOrgs)}
+
 // TestBackground makes responses in the background of a provider that has none.
 func TestBackground(t *testing.T) {
-	s := newStack(t, fakeprovider.Options{KeepBodies: true}, twoOrgs)
+	for name, config := range dialects {
+		t.Run(name, func(t *testing.T) { makeBackground(t, config) })
+	}
+}
+
+func makeBackground(t *testing.T, config string) {
+	s := newStack(t, fakeprovider.Options{KeepBodies: true}, config)
 	p := s.proxy()
 	alice, bob, eve := s.keys["alice"], s.keys["bob"], s.keys["eve"]
 
@@ -101,7 +110,13 @@ func TestBackground(t *testing.T) {
 // TestBackgroundStream reads a stream in two halves, with the connection broken
 // in between, and compares with one read in one go.
 func TestBackgroundStream(t *testing.T) {
-	s := newStack(t, fakeprovider.Options{}, twoOrgs)
+	for name, config := range dialects {
+		t.Run(name, func(t *testing.T) { streamBackground(t, config) })
+	}
+}
+
+func streamBackground(t *testing.T, config string) {
+	s := newStack(t, fakeprovider.Options{}, config)
 	p := s.proxy()
 	s.worker()
 	alice := s.keys["alice"]

@@ -1,0 +1,153 @@
+// Package conversation keeps responses that no provider keeps: what was asked
+// and what was answered, so that a later request can go on from there and the
+// response can be retrieved. It is told whose they are; it does not ask.
+//
+// A response is kept under its own key with the ids of those before it, so that
+// a conversation of any length is read in two round trips, and a response that
+// is deleted is gone from every conversation.
+package conversation
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/llmguard/llmguard/seal"
+)
+
+// ErrNotFound is returned for a response, or one before it, that is not kept.
+var ErrNotFound = errors.New("conversation: no such response")
+
+// ErrTooLarge is returned for a response that is larger than is kept, and for a
+// conversation that has become too long to go on.
+var ErrTooLarge = errors.New("conversation: too large to be kept")
+
+// Turn is one response and what it was made from.
+type Turn struct {
+	// Before are the ids of the responses that it goes on from, oldest first.
+	Before []string `json:"before,omitempty"`
+	// Earlier is how many bytes those have together.
+	Earlier int `json:"earlier,omitempty"`
+	// Input is a JSON array of items, Response the whole response.
+	Input    json.RawMessage `json:"input"`
+	Response json.RawMessage `json:"response"`
+}
+
+// Options are the bounds of what is kept.
+type Options struct {
+	// TTL is how long a response is kept; 0 is 7 days.
+	TTL time.Duration
+	// MaxSize is the largest turn that is kept, in bytes; 0 is 1 MB. A whole
+	// conversation may have 32 times as much, and MaxTurns turns.
+	MaxSize int
+	// Seal encrypts what is kept; nil leaves it as it is.
+	Seal *seal.Ring
+}
+
+// MaxTurns is how many responses a conversation may have.
+const MaxTurns = 1000
+
+// Store keeps responses in Redis, in the slot of their org. It is safe for
+// concurrent use.
+type Store struct {
+	rdb  redis.UniversalClient
+	opts Options
+}
+
+// New returns a Store over rdb.
+func New(rdb redis.UniversalClient, o Options) *Store {
+	if o.TTL <= 0 {
+		o.TTL = 7 * 24 * time.Hour
+	}
+	if o.MaxSize <= 0 {
+		o.MaxSize = 1_000_000
+	}
+	return &Store{rdb: rdb, opts: o}
+}
+
+func key(org, id string) string { return "lg:{" + org + "}:response:" + id }
+
+// Put keeps a response. What is kept under its id already is replaced.
+func (s *Store) Put(ctx context.Context, org, id string, t Turn) error {
+	if t.Size() > s.opts.MaxSize {
+		return ErrTooLarge
+	}
+	var text bytes.Buffer
+	enc := json.NewEncoder(&text)
+	enc.SetEscapeHTML(false) // it would change what is in the texts
+	if err := enc.Encode(t); err != nil {
+		return fmt.Errorf("conversation: %w", err)
+	}
+	k := key(org, id)
+	if err := s.rdb.Set(ctx, k, s.opts.Seal.Seal(text.Bytes(), org, k), s.opts.TTL).Err(); err != nil {
+		return fmt.Errorf("conversation: keep: %w", err)
+	}
+	return nil
+}
+
+// Get returns one response.
+func (s *Store) Get(ctx context.Context, org, id string) (Turn, error) {
+	turns, err := s.read(ctx, org, []string{id})
+	if err != nil {
+		return Turn{}, err
+	}
+	return turns[0], nil
+}
+
+// Load returns a response and those before it, oldest first.
+func (s *Store) Load(ctx context.Context, org, id string) ([]Turn, error) {
+	last, err := s.Get(ctx, org, id)
+	if err != nil || len(last.Before) == 0 {
+		return []Turn{last}, err
+	}
+	if len(last.Before) >= MaxTurns || last.Earlier > maxTurnsOfSize*s.opts.MaxSize {
+		return nil, ErrTooLarge
+	}
+	turns, err := s.read(ctx, org, last.Before)
+	return append(turns, last), err
+}
+
+// maxTurnsOfSize bounds a conversation by the size of its turns.
+const maxTurnsOfSize = 32
+
+// Size is how many bytes a turn has.
+func (t Turn) Size() int { return len(t.Input) + len(t.Response) }
+
+func (s *Store) read(ctx context.Context, org string, ids []string) ([]Turn, error) {
+	keys := make([]string, len(ids))
+	for i, id := range ids {
+		keys[i] = key(org, id)
+	}
+	values, err := s.rdb.MGet(ctx, keys...).Result()
+	if err != nil {
+		return nil, fmt.Errorf("conversation: read: %w", err)
+	}
+	turns := make([]Turn, len(ids))
+	for i, v := range values {
+		sealed, ok := v.(string)
+		if !ok {
+			return nil, ErrNotFound
+		}
+		text, err := s.opts.Seal.Open([]byte(sealed), org, keys[i])
+		if err == nil {
+			err = json.Unmarshal(text, &turns[i])
+		}
+		if err != nil {
+			return nil, fmt.Errorf("conversation: response %s: %w", ids[i], err)
+		}
+	}
+	return turns, nil
+}
+
+// Drop forgets a response. One that is not kept is no error.
+func (s *Store) Drop(ctx context.Context, org, id string) error {
+	if err := s.rdb.Unlink(ctx, key(org, id)).Err(); err != nil {
+		return fmt.Errorf("conversation: forget: %w", err)
+	}
+	return nil
+}

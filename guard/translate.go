@@ -1,0 +1,180 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+
+	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/conversation"
+	"github.com/llmguard/llmguard/translate"
+	"github.com/llmguard/llmguard/wire"
+)
+
+// Providers that speak chat completions only are asked for a chat completion in
+// place of a response. All of the money is Responses' own: what comes back is
+// translated before anybody looks at its usage.
+
+// translated reports whether the provider is asked in another form than the
+// caller's.
+func (p *Plan) translated() bool { return p.sent != p.Request }
+
+// translate sets what the provider is asked.
+func (p *Plan) translate() error {
+	r, only := p.Request, p.Target.Provider.ChatOnly
+	p.sent = r
+	switch r.Endpoint {
+	case wire.Responses:
+	case wire.ResponsesCompact, wire.ResponsesTokens:
+		if only {
+			return wire.BadRequest("model", "unsupported_endpoint",
+				"%s is not served for this model: its provider speaks chat completions only", r.Endpoint.Path())
+		}
+		return nil
+	default:
+		return nil
+	}
+	if p.kept.provider != "" && only != p.kept.here { // the provider's setting has changed since
+		return notOwned(r.Refs[0])
+	}
+	if !only {
+		return nil
+	}
+	o := translate.Options{LimitField: "max_tokens", Items: p.kept.items}
+	if hidesOutput(p.Target.Model) && p.Price.Provider == "openai" {
+		o.LimitField = "max_completion_tokens"
+	}
+	for _, t := range p.kept.turns {
+		o.Turns = append(o.Turns, translate.Turn{Input: t.Input, Output: translate.Output(t.Response)})
+	}
+	body, err := translate.Request(r, o)
+	if err != nil {
+		return err
+	}
+	// What was accepted turn by turn is not too much together.
+	p.sent, err = wire.Scan(wire.ChatCompletions, body, wire.Limits{MaxTokens: math.MaxInt32})
+	var refused *wire.Error
+	if errors.As(err, &refused) {
+		named := *refused
+		named.Param = translate.Param(refused.Param)
+		return &named
+	}
+	return err
+}
+
+// conversation reads what a request goes on from, and the items it refers to.
+func (g *Guard) conversation(ctx context.Context, c Caller, refs []wire.Ref, of map[string]string) (turns []conversation.Turn, items map[string][]byte, err error) {
+	if g.turns == nil {
+		return nil, nil, notOwned(refs[0])
+	}
+	ctx, cancel := context.WithTimeout(ctx, 4*g.deadline) // it may be megabytes
+	defer cancel()
+	read := map[string]conversation.Turn{}
+	for _, ref := range refs {
+		if ref.Kind == wire.RefResponse {
+			if turns, err = g.turns.Load(ctx, c.Org.ID, ref.ID); err != nil {
+				return nil, nil, unkept(ref, err)
+			}
+			read[ref.ID] = turns[len(turns)-1]
+		}
+	}
+	items = map[string][]byte{}
+	for _, ref := range refs {
+		if ref.Kind != wire.RefItem {
+			continue
+		}
+		id := of[ref.ID]
+		turn, ok := read[id]
+		if !ok {
+			if turn, err = g.turns.Get(ctx, c.Org.ID, id); err != nil {
+				return nil, nil, unkept(ref, err)
+			}
+			read[id] = turn
+		}
+		if items[ref.ID] = translate.Item(translate.Output(turn.Response), ref.ID); items[ref.ID] == nil {
+			return nil, nil, notOwned(ref)
+		}
+	}
+	return turns, items, nil
+}
+
+// unkept is the answer when what a request refers to cannot be read.
+func unkept(ref wire.Ref, err error) error {
+	switch {
+	case errors.Is(err, conversation.ErrNotFound):
+		return notOwned(ref)
+	case errors.Is(err, conversation.ErrTooLarge):
+		return wire.BadRequest(ref.Param, "conversation_too_long",
+			"The conversation has become too long to go on from %.100q: send its items as input", ref.ID)
+	}
+	return fmt.Errorf("%w: %w", budget.ErrUnavailable, err)
+}
+
+// reply is what the answer of a translated call is made from.
+func (e *errand) reply() translate.Reply {
+	c := e.call
+	r := translate.Reply{Request: c.Request, ID: c.Alias}
+	if r.ID == "" {
+		r.ID = translate.NewID("resp_")
+	}
+	if c.Request.Store && c.guard.turns != nil {
+		r.Final = func(response []byte) { e.keep(r.ID, response) }
+	}
+	return r
+}
+
+// keep keeps a response that its provider does not, before its caller has all of
+// it and can go on from it.
+func (e *errand) keep(id string, response []byte) {
+	c := e.call
+	t := conversation.Turn{Input: translate.InputItems(c.Request, c.kept.items), Response: response}
+	for i := range c.kept.turns {
+		t.Earlier += c.kept.turns[i].Size()
+	}
+	if n := len(c.kept.turns); n > 0 {
+		t.Before = append(append(t.Before, c.kept.turns[n-1].Before...), c.kept.last)
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(e.caller), c.guard.deadline)
+	defer cancel()
+	if err := c.guard.turns.Put(ctx, c.Caller.Org.ID, id, t); err != nil {
+		c.guard.log.Warn("response not kept: it cannot be referred to", "call", c.ID, "error", err)
+	}
+}
+
+// events is the body of a stream in the caller's form.
+func (e *errand) events(resp *http.Response) io.Reader {
+	if !e.call.translated() {
+		return resp.Body
+	}
+	return translate.Stream(resp.Body, e.reply())
+}
+
+// body reads a whole answer in the caller's form.
+func (e *errand) body(resp *http.Response) ([]byte, error) {
+	body, err := readAnswer(resp)
+	if err != nil || !e.call.translated() {
+		return body, err
+	}
+	return translate.Answer(body, e.reply())
+}
+
+// Kept returns a response that is kept here, of an org that has it. The error is
+// ErrNotOwned or wraps budget.ErrUnavailable.
+func (g *Guard) Kept(ctx context.Context, c Caller, id string) (conversation.Turn, error) {
+	if g.turns == nil {
+		return conversation.Turn{}, ErrNotOwned
+	}
+	ctx, cancel := context.WithTimeout(ctx, 4*g.deadline)
+	defer cancel()
+	t, err := g.turns.Get(ctx, c.Org.ID, id)
+	if errors.Is(err, conversation.ErrNotFound) {
+		return t, ErrNotOwned
+	}
+	if err != nil {
+		return t, fmt.Errorf("%w: %w", budget.ErrUnavailable, err)
+	}
+	return t, nil
+}

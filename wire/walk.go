@@ -1,0 +1,96 @@
+package wire
+
+import "slices"
+
+// What follows reads JSON member by member, in place, for those who write it
+// anew in another form. It takes what a lenient reader does: any white space,
+// names that come twice, surrogates without their other half.
+
+// EachMember calls member with every name and raw value of a JSON object, in
+// order; both are valid only during the call. The error is member's, or that of
+// what is no JSON object.
+func EachMember(object []byte, member func(name, value []byte) error) error {
+	l := lenient(object)
+	l.space()
+	return l.object(func(name []byte) error {
+		at, err := l.value()
+		if err != nil {
+			return err
+		}
+		return member(name, object[at.Start:at.End:at.End])
+	})
+}
+
+// EachItem calls item with every raw value of a JSON array, in order. The error
+// is item's, or that of what is no JSON array.
+func EachItem(array []byte, item func(i int, value []byte) error) error {
+	l := lenient(array)
+	l.space()
+	return l.array(func(i int) error {
+		at, err := l.value()
+		if err != nil {
+			return err
+		}
+		return item(i, array[at.Start:at.End:at.End])
+	})
+}
+
+// AppendQuoted appends s as a JSON string; broken UTF-8 becomes U+FFFD.
+func AppendQuoted(dst []byte, s string) []byte { return appendQuoted(dst, s) }
+
+// Word returns the text of a raw JSON string, cut at 512 bytes, and "" for any
+// other value.
+func Word(raw []byte) string {
+	if !IsString(raw) {
+		return ""
+	}
+	raw = raw[1 : len(raw)-1]
+	return string(appendUnquoted(nil, raw[:min(len(raw), maxWord)]))
+}
+
+// IsString reports whether a raw JSON value is a string.
+func IsString(raw []byte) bool { return len(raw) >= 2 && raw[0] == '"' }
+
+// Member returns the raw value of a top-level member, nil when the request does
+// not have it or has null.
+func (r *Request) Member(name string) []byte {
+	k := r.find(name)
+	if k < 0 {
+		return nil
+	}
+	v := r.Raw(r.members[k].value)
+	if string(v) == "null" {
+		return nil
+	}
+	return v
+}
+
+// OfChat reports whether a name is a member of a chat completion request.
+func OfChat(name string) bool {
+	_, ok := chatFields.read[name]
+	return ok
+}
+
+// AppendEcho appends the members of a request to Responses that its response
+// repeats, each behind a comma, but for those named in except.
+func AppendEcho(dst, request []byte, except ...string) []byte {
+	given := map[string][]byte{}
+	l := lenient(request)
+	l.space()
+	_ = l.object(func(name []byte) error { // what cannot be read again is left out
+		v, err := l.value()
+		given[string(name)] = request[v.Start:v.End]
+		return err
+	})
+	for _, m := range echoed {
+		value := given[m[0]]
+		if value == nil || string(value) == "null" {
+			value = []byte(m[1])
+		}
+		if slices.Contains(except, m[0]) {
+			continue
+		}
+		dst = append(append(append(append(dst, `,"`...), m[0]...), `":`...), value...)
+	}
+	return dst
+}
