@@ -119,7 +119,7 @@ var (
 func TestWireIsComplete(t *testing.T) {
 	text := read(t, filepath.Join(root, "docs", "wire.md"))
 	found := 0
-	for _, dir := range []string{"proxy", "guard", "wire", "queue", "providers"} {
+	for _, dir := range []string{"proxy", "guard", "wire", "queue", "providers", "translate"} {
 		for _, path := range files(t, ".go") {
 			if filepath.Dir(path) != filepath.Join(root, dir) || strings.HasSuffix(path, "_test.go") {
 				continue
