@@ -73,7 +73,7 @@ type Config struct {
 	// Batches bounds the Batch API.
 	Batches Batches `yaml:"batches" reload:"restart"`
 	// Conversations bounds what is kept of responses that no provider keeps.
-	Conversations Conversations `yaml:"conversations" reload:"restart"`
+	Conversations Conversations `yaml:"conversations"`
 	// Webhooks bounds what may be told to whom, for all orgs.
 	Webhooks Webhooks `yaml:"webhooks" reload:"restart"`
 	// Log is what is written to standard error.

@@ -13,6 +13,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -56,25 +57,33 @@ const MaxTurns = 1000
 // concurrent use.
 type Store struct {
 	rdb  redis.UniversalClient
-	opts Options
+	opts atomic.Pointer[Options]
 }
 
 // New returns a Store over rdb.
 func New(rdb redis.UniversalClient, o Options) *Store {
+	s := &Store{rdb: rdb}
+	s.Configure(o)
+	return s
+}
+
+// Configure sets other options, for all calls that begin from now on.
+func (s *Store) Configure(o Options) {
 	if o.TTL <= 0 {
 		o.TTL = 7 * 24 * time.Hour
 	}
 	if o.MaxSize <= 0 {
 		o.MaxSize = 1_000_000
 	}
-	return &Store{rdb: rdb, opts: o}
+	s.opts.Store(&o)
 }
 
 func key(org, id string) string { return "lg:{" + org + "}:response:" + id }
 
 // Put keeps a response. What is kept under its id already is replaced.
 func (s *Store) Put(ctx context.Context, org, id string, t Turn) error {
-	if t.Size() > s.opts.MaxSize {
+	o := s.opts.Load()
+	if t.Size() > o.MaxSize {
 		return ErrTooLarge
 	}
 	var text bytes.Buffer
@@ -84,7 +93,7 @@ func (s *Store) Put(ctx context.Context, org, id string, t Turn) error {
 		return fmt.Errorf("conversation: %w", err)
 	}
 	k := key(org, id)
-	if err := s.rdb.Set(ctx, k, s.opts.Seal.Seal(text.Bytes(), org, k), s.opts.TTL).Err(); err != nil {
+	if err := s.rdb.Set(ctx, k, o.Seal.Seal(text.Bytes(), org, k), o.TTL).Err(); err != nil {
 		return fmt.Errorf("conversation: keep: %w", err)
 	}
 	return nil
@@ -105,7 +114,7 @@ func (s *Store) Load(ctx context.Context, org, id string) ([]Turn, error) {
 	if err != nil || len(last.Before) == 0 {
 		return []Turn{last}, err
 	}
-	if len(last.Before) >= MaxTurns || last.Earlier > maxTurnsOfSize*s.opts.MaxSize {
+	if len(last.Before) >= MaxTurns || last.Earlier > maxTurnsOfSize*s.opts.Load().MaxSize {
 		return nil, ErrTooLarge
 	}
 	turns, err := s.read(ctx, org, last.Before)
@@ -127,13 +136,13 @@ func (s *Store) read(ctx context.Context, org string, ids []string) ([]Turn, err
 	if err != nil {
 		return nil, fmt.Errorf("conversation: read: %w", err)
 	}
-	turns := make([]Turn, len(ids))
+	turns, ring := make([]Turn, len(ids)), s.opts.Load().Seal
 	for i, v := range values {
 		sealed, ok := v.(string)
 		if !ok {
 			return nil, ErrNotFound
 		}
-		text, err := s.opts.Seal.Open([]byte(sealed), org, keys[i])
+		text, err := ring.Open([]byte(sealed), org, keys[i])
 		if err == nil {
 			err = json.Unmarshal(text, &turns[i])
 		}

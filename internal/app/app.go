@@ -79,6 +79,7 @@ type App struct {
 	batches     *batch.Store
 	batchRunner *batch.Runner
 	blobs       *blob.Store
+	turns       *conversation.Store
 	guard       *guard.Guard
 	proxy       *proxy.Server
 	worker      *queue.Worker
@@ -131,9 +132,10 @@ func New(o Options) (_ *App, err error) {
 		return nil, err
 	}
 	a.calibration = calibration.New(o.Redis, calibration.Options{Log: o.Log, Metrics: a.registry})
+	a.turns = conversation.New(o.Redis, conversations(o.Config, set))
 	a.guard = guard.New(guard.Options{
 		Budget: a.budget, Calibration: a.calibration, Observe: a.observe, Policy: set.policy, StoreDeadline: o.Config.Store.Deadline,
-		LocalShare: int(o.Config.Store.LocalShare), Owned: owned.New(o.Redis, o.Log), Conversations: a.conversations(set), Log: o.Log, Metrics: a.registry,
+		LocalShare: int(o.Config.Store.LocalShare), Owned: owned.New(o.Redis, o.Log), Conversations: a.turns, Log: o.Log, Metrics: a.registry,
 	})
 	if err = pricing.Register(a.registry, func() *pricing.Catalogue { return a.guard.Policy().Catalogue }, time.Now); err != nil {
 		return nil, err
@@ -179,10 +181,10 @@ func New(o Options) (_ *App, err error) {
 	return a, nil
 }
 
-// conversations keeps what no provider does.
-func (a *App) conversations(set *settings) *conversation.Store {
-	c := a.cfg.Conversations
-	return conversation.New(a.rdb, conversation.Options{TTL: c.TTL, MaxSize: int(c.MaxSize), Seal: set.seal})
+// conversations are the bounds of what is kept of responses that no provider
+// keeps.
+func conversations(c *config.Config, set *settings) conversation.Options {
+	return conversation.Options{TTL: c.Conversations.TTL, MaxSize: int(c.Conversations.MaxSize), Seal: set.seal}
 }
 
 func (a *App) proxyOptions(d *proxy.Directory) proxy.Options {

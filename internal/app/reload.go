@@ -87,6 +87,7 @@ func (a *App) apply(c *config.Config) error {
 	if err := a.queue.Configure(set.pools, queueOptions(c, set)); err != nil {
 		return errors.Join(err, a.webhooks.SetOrgs(a.hooks))
 	}
+	a.turns.Configure(conversations(c, set))
 	a.hooks = set.webhooks.Orgs
 	drop := set.policy.Providers.Adopt(a.guard.Policy().Providers)
 	a.ids.setFile(c, set)
