@@ -119,11 +119,9 @@ func TestDefaults(t *testing.T) {
 			ReadHeader: 10 * time.Second, ReadBody: time.Minute, Write: time.Minute,
 			Idle: 2 * time.Minute, Drain: 5 * time.Second, Shutdown: 30 * time.Second,
 		},
-		Ledger:  Ledger{MaxEntries: 1_000_000},
-		Files:   Files{MaxFile: 200_000_000, TTL: 30 * 24 * time.Hour, MaxOrgBytes: 100_000_000_000},
-		Batches: Batches{MaxLines: 50_000, InQueue: 1000, OverBudget: "warn", Poll: 30 * time.Second, Doubt: 2 * time.Minute},
-		Batches: Batches{MaxLines: 50_000, InQueue: 1000, OverBudget: "warn"},
-
+		Ledger:        Ledger{MaxEntries: 1_000_000},
+		Files:         Files{MaxFile: 200_000_000, TTL: 30 * 24 * time.Hour, MaxOrgBytes: 100_000_000_000},
+		Batches:       Batches{MaxLines: 50_000, InQueue: 1000, OverBudget: "warn", Poll: 30 * time.Second, Doubt: 2 * time.Minute},
 		Conversations: Conversations{TTL: 7 * 24 * time.Hour, MaxSize: 1_000_000},
 		Queue: Queue{
 			ResultTTL: 24 * time.Hour, Lease: 30 * time.Second, Shutdown: 30 * time.Second,
@@ -132,8 +130,7 @@ func TestDefaults(t *testing.T) {
 			MaxAttempts: 3, DeadLetters: 1000, DeadTTL: 7 * 24 * time.Hour,
 		},
 		Providers: []Provider{{
-			ID: "openai", Kind: "openai", BaseURL: "https://api.openai.com/v1", ServiceTier: "default", BatchMode: "queue",
-			ID: "openai", Kind: "openai", Responses: "auto", BaseURL: "https://api.openai.com/v1", ServiceTier: "default",
+			ID: "openai", Kind: "openai", Responses: "auto", BaseURL: "https://api.openai.com/v1", ServiceTier: "default", BatchMode: "queue",
 			ConnectTimeout: 10 * time.Second, HeaderTimeout: 15 * time.Minute, IdleTimeout: 5 * time.Minute,
 			Pools: []Pool{{
 				ID: "openai", Models: []string{"*"}, TPMCounting: "requested", LearnQuota: true,
