@@ -149,7 +149,7 @@ func (r *rig) create(f *files.File, ep wire.Endpoint) *Batch {
 func (r *rig) await(id string, what string, as func(*Batch) bool) *Batch {
 	r.t.Helper()
 	var b *Batch
-	for range 3000 {
+	for range 12_000 {
 		var err error
 		if b, err = r.store.Batch(r.t.Context(), "acme", "alice", id); err != nil {
 			r.t.Fatal(err)

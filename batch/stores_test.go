@@ -16,7 +16,7 @@ func TestCluster(t *testing.T) {
 	group := redistest.StartCluster(t, 3, 0)
 	r := newRigOn(t, group.Client())
 	nodes := map[*redistest.Server]bool{}
-	r.lives(t, func(b *Batch) { nodes[group.Owner(recordKey(b.ID))] = true })
+	r.lives(t, 6, func(b *Batch) { nodes[group.Owner(recordKey(b.ID))] = true })
 	if len(nodes) < 2 {
 		t.Errorf("the batches are on %d nodes", len(nodes))
 	}
@@ -32,44 +32,45 @@ func TestInProcess(t *testing.T) {
 	t.Cleanup(func() { _ = store.Close() })
 	rdb := redis.NewClient(store.Options)
 	t.Cleanup(func() { _ = rdb.Close() })
-	newRigOn(t, rdb).lives(t, func(*Batch) {})
+	newRigOn(t, rdb).lives(t, 1, func(*Batch) {}) // its scripts are slow
 }
 
-// lives takes batches through every way a batch can end, and its files with it.
-func (r *rig) lives(t *testing.T, made func(*Batch)) {
+// lives takes batches, n of them to completion, and their files from beginning to
+// end.
+func (r *rig) lives(t *testing.T, n int, made func(*Batch)) {
 	t.Helper()
 	o := r.options()
-	o.InQueue = 40
+	o.InQueue = 20
 	r.runner(o)
 	failed := r.ended(r.create(r.upload("no JSON"), wire.ChatCompletions).ID)
 	if failed.Status != Failed || len(failed.Problems) != 1 {
 		t.Errorf("%+v", failed)
 	}
-	b := r.create(r.upload(chats(100)), wire.ChatCompletions)
+	b := r.create(r.upload(chats(50)), wire.ChatCompletions)
 	made(b)
-	r.await(b.ID, "expanding", func(b *Batch) bool { return b.next.line >= 40 })
+	r.await(b.ID, "expanding", func(b *Batch) bool { return b.next.line >= 20 })
 	if _, err := r.store.Cancel(t.Context(), "acme", "alice", b.ID); err != nil {
 		t.Fatal(err)
 	}
 	b = r.ended(b.ID)
-	if output, errs := r.results(b); b.Status != Cancelled || len(output) != 0 || len(errs) != 100 {
+	if output, errs := r.results(b); b.Status != Cancelled || len(output) != 0 || len(errs) != 50 {
 		t.Errorf("%s, %d+%d lines", b.Status, len(output), len(errs))
 	}
 	r.worker()
 	var all []string
-	for range 8 { // some of them on every node of a cluster
-		b := r.create(r.upload(chats(90)), wire.ChatCompletions)
+	for range n {
+		b := r.create(r.upload(chats(30)), wire.ChatCompletions)
 		made(b)
 		all = append(all, b.ID)
 	}
 	for _, id := range all {
 		b := r.ended(id)
-		if output, errs := r.results(b); b.Status != Completed || len(output) != 90 || len(errs) != 0 || b.Succeeded != 90 {
+		if output, errs := r.results(b); b.Status != Completed || len(output) != 30 || len(errs) != 0 || b.Succeeded != 30 {
 			t.Errorf("%s, %d+%d lines", b.Status, len(output), len(errs))
 		}
 	}
-	list, more, err := r.store.List(t.Context(), "acme", "alice", "", 5)
-	if err != nil || len(list) != 5 || !more {
+	list, more, err := r.store.List(t.Context(), "acme", "alice", "", 2)
+	if err != nil || len(list) != 2 || !more {
 		t.Errorf("%d batches, more %v, %v", len(list), more, err)
 	}
 	if err := r.files.Remove(t.Context(), alice, b.Errors); err != nil {

@@ -146,7 +146,7 @@ func TestWebhooks(t *testing.T) {
 		t.Fatalf("cancel: %d %s", a.status, a.body)
 	}
 	p.kill()
-	s.worker()
+	worker := s.worker()
 	p = s.proxy()
 	done := ask("X-Llmguard-Webhook", mine)
 	plain := ask()
@@ -158,6 +158,7 @@ func TestWebhooks(t *testing.T) {
 	h.await(t, patience, plain.ID, "/org", "job.succeeded")
 	hookedResponses(t, h, s, p, mine)
 	hookedBatches(t, h, s, p, mine)
+	hookedEnds(t, h, s, p, worker)
 	if n := len(h.about(plain.ID, "/mine")); n != 0 {
 		t.Errorf("told %d times of a job that did not ask for it", n)
 	}
@@ -215,6 +216,27 @@ func hookedBatches(t *testing.T, h *hooks, s *stack, p *process, mine string) {
 			if n := len(h.about(b.ID, path)); n != 1 {
 				t.Errorf("%s was told %d times of %s", path, n, b.ID)
 			}
+		}
+	}
+}
+
+// hookedEnds cancels a batch and lets another expire, before they begin: no worker
+// runs until then.
+func hookedEnds(t *testing.T, h *hooks, s *stack, p, worker *process) {
+	t.Helper()
+	worker.kill()
+	cancelled, expired := s.batch(p, s.uploadLines(p, 3, "")), s.batch(p, s.uploadLines(p, 3, ""))
+	if a := post(p.URL+"/batches/"+cancelled+"/cancel", s.keys["alice"], ""); a.status != http.StatusOK {
+		t.Fatalf("cancel: %d %s", a.status, a.body)
+	}
+	if err := s.redis.Client().HSet(t.Context(), "lg:{"+expired+"}:batch", "expires", time.Now().Unix()-1).Err(); err != nil {
+		t.Fatal(err)
+	}
+	s.worker()
+	for id, typ := range map[string]string{cancelled: "batch.cancelled", expired: "batch.expired"} {
+		h.await(t, 2*time.Minute, id, "/org", typ)
+		if got := h.about(id, "/org"); len(got) != 1 {
+			t.Errorf("told %v of %s", got, id)
 		}
 	}
 }
