@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/llmguard/llmguard/internal/redistest"
 )
 
@@ -49,7 +51,7 @@ func TestCluster(t *testing.T) {
 	n, sum, _ := l.missing()
 	users, over := l.over()
 	t.Logf("lost %d of %d answered settles, over %d; %d users were over their budget, by %d in all", n, len(l.told), sum, users, over)
-	if n > 8 {
+	if n > 8 && l.judged() {
 		t.Errorf("lost %d settles without lag", n)
 	}
 	l.replay()
@@ -65,7 +67,7 @@ func TestClusterScripts(t *testing.T) {
 	ctx := t.Context()
 	nodes := map[*redistest.Server]bool{}
 	for i := range 8 {
-		s := New(rdb, Options{Lease: 200 * time.Millisecond})
+		s := New(rdb, Options{})
 		l := callers{t: t}
 		org := fmt.Sprintf("org%d", i)
 		nodes[group.Owner(key(org, ""))] = true
@@ -91,7 +93,7 @@ func TestClusterScripts(t *testing.T) {
 		_, err = s.Settle(ctx, holds[0], Settlement{Actual: Amounts{Cost: 30, Tokens: 3}})
 		must("settle", err)
 		must("void", s.Void(ctx, holds[1]))
-		time.Sleep(250 * time.Millisecond)
+		must("end the lease", rdb.ZAdd(ctx, key(org, "leases"), redis.Z{Score: 1, Member: holds[2].ID}).Err())
 		n, err := s.Sweep(ctx, org)
 		must("sweep", err)
 		list, err := s.Peek(ctx, limits, calls[0])

@@ -240,32 +240,38 @@ func TestExportKilled(t *testing.T) {
 	f, dir := newFixture(t, server.Client(), Options{}), t.TempDir()
 	f.clock = nil
 	f.now.Store(time.Now().UnixMicro())
+	written := func() (lines int) {
+		paths, err := filepath.Glob(filepath.Join(dir, f.org, "*.jsonl"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range paths {
+			text, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			lines += strings.Count(string(text), "\n")
+		}
+		return lines
+	}
 	var want []string
 	for round := range rounds {
+		had := written()
 		child := exec.Command(os.Args[0], "-test.run=^$")
 		child.Env = append(os.Environ(), "BUDGET_TEST_EXPORT="+server.Addr, "BUDGET_TEST_DIR="+dir, "BUDGET_TEST_ORG="+f.org)
 		if err := child.Start(); err != nil {
 			t.Fatal(err)
 		}
 		end := time.Now().Add(time.Duration(60+37*round%90) * time.Millisecond)
-		for time.Now().Before(end) {
+		// Each fourth lives until it has written, however slowly it began.
+		late := end.Add(time.Minute)
+		for time.Now().Before(end) || round%4 == 3 && written() == had && time.Now().Before(late) {
 			want = append(want, f.charge(20)...)
 		}
 		_ = child.Process.Kill()
 		_ = child.Wait()
 	}
-	before := 0 // the last line may be torn, which the next export mends
-	paths, err := filepath.Glob(filepath.Join(dir, f.org, "*.jsonl"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, path := range paths {
-		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		before += strings.Count(string(text), "\n")
-	}
+	before := written() // the last line may be torn, which the next export mends
 	time.Sleep(30 * time.Millisecond)
 	x := f.exporter(dir, 0)
 	for range 3 {

@@ -89,7 +89,7 @@ func TestTailMemory(t *testing.T) {
 // sent, for nobody could tell it from a repetition.
 func TestTailOfAnEmptiedStore(t *testing.T) {
 	server := redistest.Start(t)
-	s := openJournaled(t, server, t.TempDir(), Options{Tail: 2 * time.Second, Horizon: time.Hour})
+	s := openJournaled(t, server, t.TempDir(), Options{Tail: 6 * time.Second, Horizon: time.Hour})
 	if _, err := s.Settle(t.Context(), s.take(t, idAt(time.Now(), 9), 7), Settlement{Actual: cost(7)}); err != nil {
 		t.Fatal(err)
 	}

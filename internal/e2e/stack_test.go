@@ -87,7 +87,7 @@ admin: {listen: "127.0.0.1:0"}
 redis: {addresses: ["%s"]}
 timeouts: {drain: 0s, shutdown: 20s}
 `, s.redis.Addr)
-	if !strings.Contains(text, "store:") { // the machine may have much else to do; what happens in time is tried elsewhere
+	if !strings.Contains("\n"+text, "\nstore:") { // the machine may have much else to do; what happens in time is tried elsewhere
 		common += "store: {deadline: 10s}\n"
 	}
 	text = strings.ReplaceAll(text, "${provider}", s.fake.BaseURL())

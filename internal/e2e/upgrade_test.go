@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
 	"net/http/httputil"
 	"net/url"
 	"os"
@@ -122,18 +123,20 @@ func nextVersion(t *testing.T) string {
 // balancer sends calls to processes that say they are ready.
 type balancer struct {
 	*httptest.Server
-	mu    sync.Mutex
-	back  []*process
-	ready []bool
-	turn  int
+	mu      sync.Mutex
+	back    []*process
+	ready   []bool
+	sending map[*process]int // calls picked for it that it may not have yet
+	turn    int
 }
 
 func newBalancer(t *testing.T, back ...*process) *balancer {
-	b := &balancer{back: back, ready: make([]bool, len(back))}
+	b := &balancer{back: back, ready: make([]bool, len(back)), sending: map[*process]int{}}
 	b.look()
 	b.Server = httptest.NewServer(&httputil.ReverseProxy{
 		FlushInterval: -1,
-		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(b.pick(t)) },
+		Transport:     b,
+		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(&url.URL{Scheme: "http", Host: "balanced"}) },
 	})
 	t.Cleanup(b.Close)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -145,6 +148,28 @@ func newBalancer(t *testing.T, back ...*process) *balancer {
 		}
 	}()
 	return b
+}
+
+// RoundTrip implements http.RoundTripper.
+func (b *balancer) RoundTrip(r *http.Request) (*http.Response, error) {
+	p := b.pick()
+	for p == nil {
+		if r.Context().Err() != nil {
+			return nil, r.Context().Err()
+		}
+		time.Sleep(20 * time.Millisecond)
+		p = b.pick()
+	}
+	sent := sync.OnceFunc(func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.sending[p]--
+	})
+	defer sent()
+	trace := &httptrace.ClientTrace{WroteRequest: func(httptrace.WroteRequestInfo) { sent() }}
+	r = r.Clone(httptrace.WithClientTrace(r.Context(), trace))
+	r.URL.Host = strings.TrimSuffix(strings.TrimPrefix(p.URL, "http://"), "/v1")
+	return http.DefaultTransport.RoundTrip(r)
 }
 
 // look asks each process whether it wants calls, as a probe does.
@@ -166,28 +191,32 @@ func (b *balancer) look() {
 	}
 }
 
-func (b *balancer) pick(t *testing.T) *url.URL {
+// pick is the next process that wants calls, nil while there is none.
+func (b *balancer) pick() *process {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for range b.back {
 		b.turn++
 		if i := b.turn % len(b.back); b.ready[i] {
-			u, err := url.Parse(strings.TrimSuffix(b.back[i].URL, "/v1"))
-			if err != nil {
-				t.Error(err)
-			}
-			return u
+			b.sending[b.back[i]]++
+			return b.back[i]
 		}
 	}
-	t.Error("no proxy is ready")
-	return &url.URL{Scheme: "http", Host: "127.0.0.1:1"}
+	return nil
 }
 
-// swap sends no more calls to an old process, and new ones to its successor.
+// swap sends no more calls to an old process, and new ones to its successor. It
+// returns when the old one has all that it is to have.
 func (b *balancer) swap(i int, fresh *process) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	old := b.back[i]
 	b.back[i], b.ready[i] = fresh, true
+	for b.sending[old] > 0 {
+		b.mu.Unlock()
+		time.Sleep(5 * time.Millisecond)
+		b.mu.Lock()
+	}
 }
 
 // load is callers of every kind, until they are stopped.
@@ -197,10 +226,13 @@ type load struct {
 	jobs  []string
 	quit  chan struct{}
 	wg    sync.WaitGroup
+	stop  func() // ends the calls; also at the test's end
 }
 
 func (s *stack) load(base string) *load {
 	l := &load{t: s.t, quit: make(chan struct{})}
+	l.stop = sync.OnceFunc(func() { close(l.quit); l.wg.Wait() })
+	s.t.Cleanup(l.stop)
 	caller := func(user, extra, end string) {
 		l.wg.Go(func() {
 			for l.running() {
@@ -228,7 +260,7 @@ func (s *stack) load(base string) *load {
 // patient calls as SDKs do: a 503 that says when to come back is tried again.
 func patient(base, key, body string) answer {
 	var a answer
-	for n := range 3 {
+	for n := range 60 { // a slow machine says it more than the twice that SDKs bear
 		a = post(base+"/chat/completions", key, body, "X-Stainless-Retry-Count", fmt.Sprint(n))
 		if a.status != http.StatusServiceUnavailable || a.header.Get("Retry-After") == "" {
 			break
@@ -256,9 +288,4 @@ func (l *load) waitFor(n int64) {
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
-}
-
-func (l *load) stop() {
-	close(l.quit)
-	l.wg.Wait()
 }

@@ -26,9 +26,7 @@ type Server struct {
 	dir  string
 	args []string
 	cmd  *exec.Cmd
-	// ended is closed when the process has ended and been waited for.
-	ended chan struct{}
-	own   *redis.Client
+	own  *redis.Client
 }
 
 // Option adds command line arguments to redis-server.
@@ -78,15 +76,15 @@ func (s *Server) Restart() {
 }
 
 // launch starts the process and waits until it answers. It reports false when
-// the process ends instead, because another one has its port for example.
+// another one has its port.
 func (s *Server) launch() bool {
 	s.tb.Helper()
-	s.cmd, s.ended = exec.Command("redis-server", s.args...), make(chan struct{})
+	said := len(s.log())
+	s.cmd = exec.Command("redis-server", s.args...)
 	if err := s.cmd.Start(); err != nil {
 		s.cmd = nil
 		s.tb.Fatalf("start redis-server (make test installs it): %v", err)
 	}
-	go func(cmd *exec.Cmd, ended chan struct{}) { defer close(ended); _ = cmd.Wait() }(s.cmd, s.ended)
 	rdb := redis.NewClient(&redis.Options{Addr: s.Addr, MaxRetries: -1})
 	defer rdb.Close()
 	self := fmt.Sprintf("process_id:%d\r\n", s.cmd.Process.Pid) // who answers may be another
@@ -95,20 +93,23 @@ func (s *Server) launch() bool {
 		if err == nil && strings.Contains(info, self) && rdb.Ping(context.Background()).Err() == nil {
 			return true
 		}
-		select {
-		case <-s.ended:
-			s.cmd = nil
+		if strings.Contains(s.log()[said:], "Address already in use") {
+			s.Kill()
 			return false
-		case <-time.After(10 * time.Millisecond):
 		}
+		time.Sleep(10 * time.Millisecond)
 	}
 	return false
 }
 
+func (s *Server) log() string {
+	text, _ := os.ReadFile(filepath.Join(s.dir, "redis.log"))
+	return string(text)
+}
+
 func (s *Server) fail() {
 	s.tb.Helper()
-	log, _ := os.ReadFile(filepath.Join(s.dir, "redis.log"))
-	s.tb.Fatalf("redis-server on %s did not come up: %s", s.Addr, log)
+	s.tb.Fatalf("redis-server on %s did not come up: %s", s.Addr, s.log())
 }
 
 // Kill ends the process with SIGKILL; data not yet in the AOF is lost.
@@ -117,7 +118,7 @@ func (s *Server) Kill() {
 		return
 	}
 	_ = s.cmd.Process.Kill()
-	<-s.ended
+	_ = s.cmd.Wait()
 	s.cmd = nil
 }
 
