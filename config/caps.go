@@ -45,6 +45,7 @@ func (c SpendCap) Limit() Limit {
 }
 
 func (d *document) spendCaps(path string, list []SpendCap) {
+	d.capCount(path, len(list))
 	ids := names{}
 	for i, c := range list {
 		at := fmt.Sprintf("%s[%d]", path, i)

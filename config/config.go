@@ -1,12 +1,15 @@
 // Package config reads llmguard's one YAML file into documented structs; the
 // structs are the manual. It reads strictly and reports everything that is
-// wrong at once, each with line, column and a way out. It opens no connection
-// and checks nothing outside the file.
+// wrong at once, each with line, column and a way out. It opens no connection,
+// and reads nothing beside the file but the secrets that it points to.
 //
 // Words used by all fields:
 //
 //   - Text may hold ${NAME} or ${NAME:-default} from the environment, also
 //     where a number or a duration is expected; $$ stands for a single $.
+//   - A secret may be file:/run/secrets/NAME: the content of that file, without
+//     the line break at its end. A relative path begins at the configuration's
+//     directory, and file:${CREDENTIALS_DIRECTORY}/NAME takes systemd's.
 //   - Money is "$5", "$0.25": US dollars, exact to nine places.
 //   - Counts are 150000, 150_000, 150k or 2M.
 //   - Durations are Go's, plus days: 300ms, 90s, 1h30m, 1d, 7d12h.

@@ -279,6 +279,13 @@ func (d *document) scalar(path string, n ast.Node, v reflect.Value, f field) {
 	if !ok {
 		return
 	}
+	if secret {
+		var err error
+		if text, err = d.secret(text); err != nil {
+			d.fail(at, path, "%s", err)
+			return
+		}
+	}
 	if err := setText(v, text); err != nil {
 		d.fail(at, path, "%s", err)
 		return
@@ -325,8 +332,22 @@ func (d *document) text(path string, n ast.Node, v reflect.Value, f field) (stri
 		}
 		return text, true
 	}
+	if pairs, ok := entries(n); ok && len(pairs) == 1 && d.takenApart(pairs[0]) {
+		d.fail(markOf(n), path, `a text with a colon needs quotes inside { } and [ ]: "%s:%s"`, pairs[0].Key.GetToken().Value, pairs[0].Value.GetToken().Value)
+		return "", false
+	}
 	d.fail(markOf(n), path, "expected a single value, got %s", describe(n))
 	return "", false
+}
+
+// takenApart reports whether a pair was meant as one text with a colon, such as
+// an address: no space follows the colon.
+func (d *document) takenApart(pair *ast.MappingValueNode) bool {
+	if pair.Value == nil || pair.Value.GetToken() == nil {
+		return false
+	}
+	whole := pair.Key.GetToken().Value + ":" + pair.Value.GetToken().Value
+	return strings.Contains(d.line(markOf(pair.Key).line), whole)
 }
 
 // describe names a node in an error.

@@ -113,10 +113,10 @@ var (
 )
 
 // mask hides secrets in a line of the file. A secret field hides the rest of
-// its line, unless it refers to the environment or holds a list or mapping.
+// its line, unless it refers to the environment or a file, or holds a list or mapping.
 func mask(line string) string {
 	if m := secretField.FindStringIndex(line); m != nil {
-		if value := line[m[1]:]; value != "" && !strings.HasPrefix(value, "${") && !strings.ContainsAny(value[:1], "[{&*#|>") {
+		if value := line[m[1]:]; value != "" && !strings.HasPrefix(value, "${") && !strings.HasPrefix(value, fileMark) && !strings.ContainsAny(value[:1], "[{&*#|>") {
 			line = line[:m[1]] + "****"
 		}
 	}

@@ -34,7 +34,7 @@ func Load(path string) (*Config, error) {
 // getenv for the environment (os.LookupEnv). The error is of type Errors and
 // holds everything that is wrong; the Config is nil then.
 func Parse(name string, data []byte, getenv func(string) (string, bool)) (*Config, error) {
-	d := &document{name: name, getenv: getenv, marks: map[string]mark{}, anchors: map[string]ast.Node{}}
+	d := &document{name: name, getenv: getenv, files: true, marks: map[string]mark{}, anchors: map[string]ast.Node{}}
 	cfg := &Config{Name: name, Sum: sha256.Sum256(data)}
 	setDefaults(reflect.ValueOf(cfg).Elem())
 	if root := d.root(data); root != nil {
@@ -55,6 +55,7 @@ func Parse(name string, data []byte, getenv func(string) (string, bool)) (*Confi
 type document struct {
 	name    string
 	getenv  func(string) (string, bool)
+	files   bool // secrets may be in files of their own
 	lines   []string
 	anchors map[string]ast.Node
 	marks   map[string]mark // by path, where the value stands

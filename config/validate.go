@@ -64,6 +64,7 @@ func (d *document) validate(cfg *Config) {
 	d.peppers(cfg.Auth.Peppers)
 	d.admins(cfg)
 	d.providers(cfg)
+	d.priced(cfg)
 	d.spendCaps("spend_caps", cfg.SpendCaps)
 	d.orgs(cfg)
 	d.queue(cfg.Queue)
@@ -114,6 +115,9 @@ func (d *document) redis(r Redis) {
 		return
 	}
 	for i, addr := range r.Addresses {
+		if d.broken(fmt.Sprintf("redis.addresses[%d]", i)) {
+			continue
+		}
 		if strings.HasPrefix(addr, "/") && r.Mode == "single" {
 			continue // a unix socket
 		}

@@ -47,6 +47,7 @@ func (d *document) org(path string, o *Org, cfg *Config, providers []string, ids
 	d.webhooks(path, o, cfg.Webhooks)
 	d.users(path, o, cfg.Auth.Peppers, hashes)
 	d.limits(path, o)
+	d.limitCount(path, o)
 }
 
 // journal checks that calls which are admitted without Redis can be kept.

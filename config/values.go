@@ -128,6 +128,8 @@ func parseCount(text string) (int64, error) {
 	switch {
 	case errors.Is(err, strconv.ErrRange), err == nil && n > MaxQuantity/unit:
 		return 0, fmt.Errorf("%s is too large; the most is %d", text, int64(MaxQuantity))
+	case err != nil && strings.HasSuffix(text, "%"):
+		return 0, fmt.Errorf("expected a whole number, got %s; this percentage is written without its sign: %s", quote(text), strings.TrimSpace(strings.TrimSuffix(text, "%")))
 	case err != nil, digits[0] == '+', digits[0] == '0' && n != 0:
 		return 0, fmt.Errorf("expected a whole number such as 1500, 150k or 2M, got %s", quote(text))
 	case n < 0:
@@ -186,7 +188,11 @@ func parsePercent(text string) (Percent, error) {
 	digits, ok := strings.CutSuffix(text, "%")
 	n, err := strconv.ParseUint(strings.TrimSpace(digits), 10, 8)
 	if !ok || err != nil || n < 1 || n > 100 {
-		return 0, fmt.Errorf("expected a percentage from 1%% to 100%%, got %s", quote(text))
+		hint := ""
+		if err == nil && !ok && n >= 1 && n <= 100 {
+			hint = fmt.Sprintf(`; did you mean "%d%%"?`, n)
+		}
+		return 0, fmt.Errorf("expected a percentage from 1%% to 100%%, got %s%s", quote(text), hint)
 	}
 	return Percent(n), nil
 }
@@ -224,6 +230,8 @@ func parseQuantity(text string) (Quantity, error) {
 	}
 	nano, err := pricing.ParseUSD(text)
 	switch reason := errors.Unwrap(err); {
+	case reason != nil && strings.Contains(text, ","):
+		return Quantity{}, fmt.Errorf("expected money such as \"$5\" or \"$0.25\", got %s; cents follow a point, and thousands have no comma", quote(text))
 	case reason != nil:
 		return Quantity{}, fmt.Errorf(`expected money such as "$5" or "$0.25", got %s: %w`, quote(text), reason)
 	case err != nil:

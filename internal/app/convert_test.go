@@ -119,7 +119,7 @@ providers:
     connect_timeout: 1s
     response_header_timeout: 2s
     idle_timeout: 3s
-    models: [listed]
+    models: [gpt-4.1-nano]
     model_map: {smart: gpt-4o}
     pools: [{id: big, models: ["gpt-4*"], rpm: 5, tpm: 6, tpm_counting: actual, learn_quota: false, concurrency: 7, max_jobs: 8, max_bytes: 9KB, max_age: 10s, worker_concurrency: 11}, {id: rest}]
 orgs:
@@ -158,7 +158,7 @@ spend_caps:
 	up := s.policy.Providers.All()[0]
 	if up.ID != "openai" || up.BaseURL.String() != "https://api.example.com/v1" || up.APIKey != "sk-1" || up.ConnectTimeout != time.Second || up.HeaderTimeout != 2*time.Second || up.IdleTimeout != 3*time.Second ||
 		up.Headers.Get("OpenAI-Organization") != "org-1" || up.Headers.Get("OpenAI-Project") != "proj-1" || up.Headers.Get("X-Extra") != "7" ||
-		up.ServiceTier != "priority" || up.Aliases["smart"] != "gpt-4o" || up.Models[0] != "listed" || up.Pools[0].Models[0] != "gpt-4*" {
+		up.ServiceTier != "priority" || up.Aliases["smart"] != "gpt-4o" || up.Models[0] != "gpt-4.1-nano" || up.Pools[0].Models[0] != "gpt-4*" {
 		t.Errorf("provider %+v", up)
 	}
 	if p := s.pools[0]; p.ID != "big" || p.RPM != 5 || p.TPM != 6 || p.Concurrency != 7 || p.MaxJobs != 8 || p.MaxBytes != 9000 || p.MaxAge != 10*time.Second || p.ResultTTL != 20*time.Second || s.workers["big"] != 11 || !p.FixedQuota || !p.ActualTokens || s.pools[1].FixedQuota || s.pools[1].ActualTokens || len(s.pools) != 2 {

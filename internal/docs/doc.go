@@ -1,6 +1,6 @@
 // Package docs keeps the Markdown files true: its tests check links, names and
-// examples against the code, and write the configuration reference from the
+// examples against the code, and write the configuration reference and its JSON Schema from the
 // comments and tags of package config.
 package docs
 
-//go:generate go test -run ^TestConfigReference$ -update .
+//go:generate go test -run "^(TestConfigReference|TestConfigSchema)$" -update .

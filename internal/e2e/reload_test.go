@@ -143,7 +143,7 @@ func TestReloadUnderLoad(t *testing.T) {
 			text = strings.Replace(text, "  # more providers\n", fmt.Sprintf(
 				"  - {id: house%d, base_url: %q, api_key: %q, pools: [{id: house%d, models: [house]}]}\n  # more providers\n", i, s.fake.BaseURL(), providerKey, i), 1)
 			if i > 0 { // its place is taken
-				text = strings.Replace(text, fmt.Sprintf("house%d, models: [house]", i-1), fmt.Sprintf("house%d, models: [none]", i-1), 1)
+				text = strings.Replace(text, fmt.Sprintf("house%d, models: [house]", i-1), fmt.Sprintf("house%d, models: [\"none*\"]", i-1), 1)
 			}
 			text = strings.Replace(text, "      # more users\n", fmt.Sprintf(
 				"      - {id: user%d, keys: [{id: user%d, hash: %q}]}\n      # more users\n", i, i, keys.Hash(keys.Pepper{}, key)), 1)

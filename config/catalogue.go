@@ -1,0 +1,91 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/llmguard/llmguard/pricing"
+)
+
+// priced refuses models that the file names and nothing prices: calls to them
+// would be refused. Patterns are not looked at, because nobody knows what is
+// behind them.
+func (d *document) priced(cfg *Config) {
+	if len(cfg.UnknownModelPrice.YAML) > 0 {
+		return
+	}
+	catalogue, err := d.catalogue(cfg)
+	if err != nil {
+		return // reported with the prices
+	}
+	for i, p := range cfg.Providers {
+		at := fmt.Sprintf("providers[%d]", i)
+		said := map[string]bool{} // one mistake is one error
+		check := func(path, model string) {
+			var unknown *pricing.UnknownModelError
+			_, err := catalogue.Lookup(p.ID, model, time.Now())
+			if said[model] || d.broken(path) || strings.Contains(model, "*") || !errors.As(err, &unknown) || !unknown.NotBefore.IsZero() {
+				return
+			}
+			said[model] = true
+			d.failAt(path, "%s", noPrice(catalogue, p.ID, model, unknown))
+		}
+		for j, model := range p.Models {
+			if to, ok := p.ModelMap[model]; ok {
+				model = to
+			}
+			check(fmt.Sprintf("%s.models[%d]", at, j), model)
+		}
+		for _, alias := range sortedKeys(p.ModelMap) {
+			check(join(at+".model_map", alias), p.ModelMap[alias])
+		}
+		for j, pool := range p.Pools {
+			for k, model := range pool.Models {
+				check(fmt.Sprintf("%s.pools[%d].models[%d]", at, j, k), model)
+			}
+		}
+	}
+}
+
+// catalogue is what prices calls under this configuration.
+func (d *document) catalogue(cfg *Config) (*pricing.Catalogue, error) {
+	base, err := pricing.Embedded()
+	if err != nil {
+		return nil, err
+	}
+	own, err := pricing.ParseEntries(cfg.Prices.YAML)
+	if err != nil {
+		return nil, err
+	}
+	return base.With(own)
+}
+
+func noPrice(c *pricing.Catalogue, provider, model string, unknown *pricing.UnknownModelError) string {
+	if len(unknown.Providers) > 0 {
+		return fmt.Sprintf("the price of %q depends on who serves it: %s do so at different ones. Add yours: prices: [{model: %q, provider: %s, prices: [{input: 1, output: 2}]}], in USD per million tokens",
+			model, strings.Join(unknown.Providers, ", "), model, provider)
+	}
+	var known []string
+	for _, e := range c.Entries() {
+		known = append(append(known, e.Model), e.Names...)
+	}
+	slices.Sort(known)
+	hint := "; add its price"
+	if h := didYouMean(model, slices.Compact(known)); strings.HasPrefix(h, "; did") {
+		hint = h + " If not, add its price"
+	}
+	return fmt.Sprintf("no price is known for %q, so calls to it would be refused%s: prices: [{model: %q, prices: [{input: 1, output: 2}]}], in USD per million tokens",
+		model, hint, model)
+}
+
+func sortedKeys(m map[string]string) []string {
+	names := make([]string, 0, len(m))
+	for name := range m {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}

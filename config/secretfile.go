@@ -1,0 +1,56 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"unicode/utf8"
+)
+
+// fileMark begins a secret that is the content of a file.
+const fileMark = "file:"
+
+// maxSecret is far above any key or certificate.
+const maxSecret = 64 << 10
+
+// secret follows file:PATH to what the file holds, without the line break at its
+// end. Relative paths begin at the directory of the configuration.
+func (d *document) secret(text string) (string, error) {
+	path, ok := strings.CutPrefix(text, fileMark)
+	if !ok {
+		return text, nil
+	}
+	if !d.files {
+		return "", errors.New("file: works in the configuration file only")
+	}
+	if path == "" {
+		return "", errors.New("file: names no file; write file:/run/secrets/NAME")
+	}
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(filepath.Dir(d.name), path)
+	}
+	data, err := os.ReadFile(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return "", fmt.Errorf("there is no file %s", path)
+	case errors.Is(err, fs.ErrPermission):
+		return "", fmt.Errorf("this user may not read %s", path)
+	case err != nil:
+		return "", fmt.Errorf("cannot read the secret: %w", err)
+	}
+	content := strings.TrimRight(string(data), "\r\n")
+	switch {
+	case len(data) > maxSecret:
+		return "", fmt.Errorf("%s has %d bytes; a secret has at most %d", path, len(data), maxSecret)
+	case content == "":
+		return "", fmt.Errorf("%s is empty", path)
+	case !utf8.ValidString(content):
+		return "", fmt.Errorf("%s is not text", path)
+	case strings.TrimSpace(content) != content:
+		return "", fmt.Errorf("what %s holds has space around it", path)
+	}
+	return content, nil
+}

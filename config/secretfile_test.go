@@ -1,0 +1,57 @@
+package config
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// What administrators send reads no files of this machine.
+func TestPatchReadsNoFiles(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(path, []byte("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o := Org{ID: "acme"}
+	err := Patch(&o, []byte(`{"webhooks": [{"url": "https://a.example", "secrets": ["file:`+path+`"]}]}`))
+	if err == nil || !strings.Contains(err.Error(), "works in the configuration file only") {
+		t.Error(err)
+	}
+}
+
+func TestSecretFiles(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "llmguard.yaml")
+	text := strings.Replace(minimal, "/v1\"}", "/v1\", api_key: \"file:KEY\"}", 1)
+	f := func(value, content, want, wrong string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, "key"), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		cfg, err := Parse(path, []byte(strings.Replace(text, "file:KEY", value, 1)), func(string) (string, bool) { return dir, true })
+		switch {
+		case wrong == "" && err != nil:
+			t.Errorf("%s: %v", value, err)
+		case wrong == "" && cfg.Providers[0].APIKey.Reveal() != want:
+			t.Errorf("%s: got %q", value, cfg.Providers[0].APIKey.Reveal())
+		case wrong != "" && (err == nil || !strings.Contains(err.Error(), wrong) || !strings.Contains(err.Error(), "providers[0].api_key")):
+			t.Errorf("%s: %v", value, err)
+		}
+		if err != nil && strings.Contains(err.Error(), "sk-content") {
+			t.Errorf("the error repeats the secret: %v", err)
+		}
+	}
+	f("file:key", "sk-content\n", "sk-content", "")
+	f("file:key", "sk-content\r\n", "sk-content", "")
+	f("file:"+filepath.Join(dir, "key"), "sk-content", "sk-content", "")
+	f("file:${DIR}/key", "sk-content", "sk-content", "")
+	f("sk-file:key", "", "sk-file:key", "")
+	f("file:", "", "", "names no file")
+	f("file:nothing", "", "", "there is no file "+filepath.Join(dir, "nothing"))
+	f("file:.", "", "", "cannot read the secret")
+	f("file:key", "\n", "", "is empty")
+	f("file:key", " sk-content\n", "", "has space around it")
+	f("file:key", "sk-content\xff", "", "is not text")
+	f("file:key", strings.Repeat("x", maxSecret+1), "", "at most")
+}
