@@ -95,16 +95,22 @@ func targets(queries ...query) []Target {
 	return out
 }
 
+// choice is a variable whose values come from Prometheus.
+func choice(name, label, values string) Variable {
+	return Variable{
+		Name: name, Label: label, Type: "query", Datasource: &source, Definition: values,
+		Query:   map[string]any{"query": values, "refId": "variable-" + name},
+		Refresh: 2, Multi: true, IncludeAll: true, AllValue: ".*", Current: map[string]any{"text": "All", "value": "$__all"},
+	}
+}
+
+// orgVariable chooses orgs.
+func orgVariable() Variable {
+	return choice("org", "Org", `label_values(llmguard_guard_org_admissions_total{job=~"$job"}, org)`)
+}
+
 // variables are the choices every dashboard offers.
 func variables() Templating {
-	all := map[string]any{"text": "All", "value": "$__all"}
-	choice := func(name, label, values string) Variable {
-		return Variable{
-			Name: name, Label: label, Type: "query", Datasource: &source, Definition: values,
-			Query:   map[string]any{"query": values, "refId": "variable-" + name},
-			Refresh: 2, Multi: true, IncludeAll: true, AllValue: ".*", Current: all,
-		}
-	}
 	return Templating{List: []Variable{
 		{Name: "datasource", Label: "Data source", Type: "datasource", Query: "prometheus", Refresh: 1, Current: map[string]any{}},
 		choice("job", "Job", `label_values(llmguard_guard_settle_errors_total, job)`),

@@ -170,6 +170,9 @@ func metrics(t *testing.T) map[string][]string {
 	if err := budget.RegisterCaps(t.Context(), d, store, func() []budget.Cap { return nil }); err != nil {
 		t.Fatal(err)
 	}
+	if err := budget.RegisterOrgs(t.Context(), d, store, func() map[string][]budget.Limit { return nil }); err != nil {
+		t.Fatal(err)
+	}
 	g := guard.New(guard.Options{Budget: store, Policy: &guard.Policy{}, Metrics: d})
 	q, err := queue.New(rdb, []queue.Pool{{ID: "p"}}, queue.Options{Registerer: d})
 	if err != nil {
@@ -254,6 +257,32 @@ func promtool(t *testing.T, args ...string) {
 	}
 }
 
+// TestRunbooks: every alert has a page that says what to do.
+func TestRunbooks(t *testing.T) {
+	alerts, err := os.ReadFile("alerts.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules := regexp.MustCompile(`(?s)- alert: (\w+)\n(.*?)(?:\n\n|$)`).FindAllStringSubmatch(string(alerts), -1)
+	if len(rules) < 25 {
+		t.Fatalf("only %d alerts found", len(rules))
+	}
+	index, err := os.ReadFile("../docs/operations/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range rules {
+		page := "docs/operations/" + r[1] + ".md"
+		if !strings.Contains(r[2], "runbook_url: https://github.com/llmguard/llmguard/blob/main/"+page+"\n") {
+			t.Errorf("%s does not link to its runbook", r[1])
+		}
+		text, err := os.ReadFile("../" + page)
+		if err != nil || !strings.Contains(string(text), "**Mend.**") || !strings.Contains(string(index), "]("+r[1]+".md)") {
+			t.Errorf("%s has no runbook, or is not in the index (%v)", r[1], err)
+		}
+	}
+}
+
 func TestAlerts(t *testing.T) {
 	promtool(t, "check", "rules", "alerts.yaml")
 	promtool(t, "test", "rules", "alerts_test.yaml")
@@ -270,7 +299,7 @@ func TestQueriesParse(t *testing.T) {
 		if strings.HasPrefix(expr, "label_values(") {
 			continue
 		}
-		for from, to := range map[string]string{"$__rate_interval": "1m", "$__range": "1h", "$job": ".*", "$instance": ".*"} {
+		for from, to := range map[string]string{"$__rate_interval": "1m", "$__range": "1h", "$job": ".*", "$instance": ".*", "$org": ".*"} {
 			expr = strings.ReplaceAll(expr, from, to)
 		}
 		if strings.Contains(expr, "$") {

@@ -2,7 +2,7 @@ package grafana
 
 // All returns every dashboard by the name of its file.
 func All() map[string]Dashboard {
-	return map[string]Dashboard{"overview.json": Overview()}
+	return map[string]Dashboard{"overview.json": Overview(), "org.json": Org(), "queue.json": Queue(), "health.json": Health()}
 }
 
 // from is the selector every query carries.
@@ -18,12 +18,19 @@ func Overview() Dashboard {
 	traffic(b)
 	waiting(b)
 	health(b)
+	return dashboard("llmguard-overview", "llmguard / overview", "Spend, limits, traffic, queue and the health of llmguard itself.", b.panels)
+}
+
+// dashboard puts panels into what all dashboards share, with more variables
+// than those all have.
+func dashboard(uid, title, about string, panels []Panel, more ...Variable) Dashboard {
+	v := variables()
+	v.List = append(v.List, more...)
 	return Dashboard{
-		UID: "llmguard-overview", Title: "llmguard / overview",
-		Description: "Spend, limits, traffic, queue and the health of llmguard itself.",
-		Tags:        []string{"llmguard"}, GraphTooltip: 1, Refresh: "30s", SchemaVersion: 39,
+		UID: uid, Title: title, Description: about,
+		Tags: []string{"llmguard"}, GraphTooltip: 1, Refresh: "30s", SchemaVersion: 39,
 		Time: TimeRange{From: "now-6h", To: "now"}, Timezone: "browser",
-		Templating: variables(), Panels: b.panels,
+		Templating: v, Panels: panels,
 	}
 }
 
