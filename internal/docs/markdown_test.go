@@ -87,7 +87,7 @@ func TestNames(t *testing.T) {
 				tests[m[1]] = true
 			}
 		}
-		if name := filepath.Base(path); name == "metrics.go" {
+		if strings.HasPrefix(filepath.Base(path), "metrics") {
 			for _, m := range metricDef.FindAllStringSubmatch(text, -1) {
 				metrics[filepath.Base(filepath.Dir(path))+"_"+m[1]] = true
 			}
