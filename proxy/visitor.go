@@ -94,12 +94,7 @@ func (v *visitor) next(ctx context.Context, tick time.Time) (queue.Event, error)
 	if v.silent() && (until.IsZero() || tick.Before(until)) {
 		until = tick
 	}
-	if until.IsZero() {
-		return v.watch.Next(ctx)
-	}
-	ctx, cancel := context.WithDeadline(ctx, until)
-	defer cancel()
-	return v.watch.Next(ctx)
+	return v.watch.NextBefore(ctx, until)
 }
 
 // silent reports whether a stream's connection has to be kept alive by us. One

@@ -163,6 +163,7 @@ func (s *Server) attend(x *exchange, r *http.Request, job *queue.Job, wish wish)
 		server: s, exchange: x, job: job, watch: watch, stream: x.plan.Request.Stream, wish: wish, waiting: waiting,
 		print: s.print(x, r, x.plan),
 	}
+	x.plan = lightened(x.plan)
 	patience := s.patience(x, r, v.stream, wish)
 	v.patience = started.Add(patience.wait)
 	if patience.hold > 0 {
@@ -172,6 +173,15 @@ func (s *Server) attend(x *exchange, r *http.Request, job *queue.Job, wish wish)
 	err := v.run(r.Context())
 	v.bill(r.Context())
 	return err
+}
+
+// lightened is what the access record needs of a plan. The queue has the rest
+// now: nobody has to keep a body for the minutes that its caller waits.
+func lightened(p *guard.Plan) *guard.Plan {
+	return &guard.Plan{
+		Caller: p.Caller, Target: p.Target, First: p.First,
+		Request: &wire.Request{Endpoint: p.Request.Endpoint, Model: p.Request.Model, Stream: p.Request.Stream},
+	}
 }
 
 // deadlineSlack lets the caller's own end of patience come before the job's,

@@ -88,7 +88,12 @@ func (w *Watch) Close() {
 // Next returns the next event, waiting for it. After the terminal state it
 // returns io.EOF; for a job that is forgotten, ErrNotFound; else the error is
 // that of ctx. An absent Redis is waited for.
-func (w *Watch) Next(ctx context.Context) (Event, error) {
+func (w *Watch) Next(ctx context.Context) (Event, error) { return w.NextBefore(ctx, time.Time{}) }
+
+// NextBefore is Next that returns context.DeadlineExceeded at a time, zero for
+// never. A context with that deadline would say the same; a thousand who wait
+// would keep one each.
+func (w *Watch) NextBefore(ctx context.Context, until time.Time) (Event, error) {
 	timer := time.NewTimer(pollEvery)
 	defer timer.Stop()
 	for {
@@ -100,7 +105,7 @@ func (w *Watch) Next(ctx context.Context) (Event, error) {
 		if w.ended {
 			return Event{}, io.EOF
 		}
-		err := w.look(ctx)
+		left, err := w.lookBefore(ctx, until)
 		if ctx.Err() != nil {
 			return Event{}, context.Cause(ctx)
 		}
@@ -110,7 +115,10 @@ func (w *Watch) Next(ctx context.Context) (Event, error) {
 		if len(w.queue) > 0 || w.ended {
 			continue
 		}
-		timer.Reset(pollEvery)
+		if left <= 0 {
+			return Event{}, context.DeadlineExceeded
+		}
+		timer.Reset(min(pollEvery, left))
 		select {
 		case <-ctx.Done():
 			return Event{}, context.Cause(ctx)
@@ -118,6 +126,17 @@ func (w *Watch) Next(ctx context.Context) (Event, error) {
 		case <-timer.C:
 		}
 	}
+}
+
+// lookBefore looks until a time at the longest, and returns the time left.
+func (w *Watch) lookBefore(ctx context.Context, until time.Time) (time.Duration, error) {
+	if until.IsZero() {
+		return pollEvery, w.look(ctx)
+	}
+	ctx, cancel := context.WithDeadline(ctx, until)
+	defer cancel()
+	err := w.look(ctx)
+	return time.Until(until), err
 }
 
 // look reads state and output. The state is read first: a terminal one is

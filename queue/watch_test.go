@@ -183,3 +183,26 @@ func TestWatchOfALongOutput(t *testing.T) {
 		t.Errorf("watched %d characters: %.60s", len(got), got)
 	}
 }
+
+// A watch that is to end at a time ends then, and not before it has told what
+// there is.
+func TestNextBefore(t *testing.T) {
+	e := newEnv(t, Options{}, Pool{ID: "p"})
+	j := e.put(e.job("p", "acme", "ann", Async, 10))
+	w := e.Follow(j)
+	defer w.Close()
+	if event, err := w.NextBefore(t.Context(), time.Now().Add(time.Minute)); err != nil || event.State != Queued {
+		t.Fatalf("%+v, %v", event, err)
+	}
+	for _, until := range []time.Time{time.Now().Add(50 * time.Millisecond), time.Now().Add(-time.Second)} {
+		if event, err := w.NextBefore(t.Context(), until); !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("%+v, %v", event, err)
+		}
+	}
+	if _, err := e.Cancel(t.Context(), "acme", j.ID); err != nil {
+		t.Fatal(err)
+	}
+	if event, err := w.NextBefore(t.Context(), time.Now().Add(time.Minute)); err != nil || event.State != Cancelled {
+		t.Fatalf("%+v, %v", event, err)
+	}
+}
