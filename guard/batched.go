@@ -34,7 +34,7 @@ func (g *Guard) Batches(c Caller, model string) (t providers.Target, byProvider 
 		mode = t.Provider.BatchMode
 	}
 	kind := t.Provider.Kind
-	return t, mode == ByProvider && (kind == "" || kind == providers.OpenAI), nil
+	return t, mode == ByProvider && (kind == "" || kind == providers.OpenAI) && !t.Provider.ChatOnly, nil
 }
 
 // Batched is a call that a provider's Batch API makes: what has to be known to

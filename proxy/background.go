@@ -15,6 +15,43 @@ import (
 	"github.com/llmguard/llmguard/wire"
 )
 
+// onceInBackground makes a response in the background, or finds the one that was
+// made under the same Idempotency-Key, however that has ended.
+func (s *Server) onceInBackground(x *exchange, r *http.Request, plan *guard.Plan, hook string) error {
+	if len(r.Header["Idempotency-Key"]) == 0 {
+		return s.background(x, r, plan, hook)
+	}
+	defer s.decide(x)
+	id, _, err := s.knownAs(x, r, plan) // such a key leads to a job, never to an answer
+	if err != nil {
+		return err
+	}
+	if id == "" {
+		return s.background(x, r, plan, hook)
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), storeTimeout)
+	defer cancel()
+	job, err := s.queue.Job(ctx, x.caller.Org.ID, id)
+	switch {
+	case errors.Is(err, queue.ErrNotFound): // it is long over
+		return s.background(x, r, plan, hook)
+	case err != nil:
+		return unavailable(err)
+	}
+	x.job, x.stays, x.replayed = job.ID, true, true
+	s.metrics.again.WithLabelValues("replayed").Inc()
+	x.Header().Set(headerReplayed, "true")
+	x.Header().Set(headerJob, job.ID)
+	if plan.Request.Stream {
+		return s.resume(x, r, job, -1)
+	}
+	body, err := s.response(r.Context(), job)
+	if err != nil {
+		return err
+	}
+	return x.document(body)
+}
+
 // background makes a job of a call whose caller does not wait for it, and
 // answers with the response it will have. Hook is who is to be told of its end.
 func (s *Server) background(x *exchange, r *http.Request, plan *guard.Plan, hook string) error {
@@ -31,7 +68,7 @@ func (s *Server) background(x *exchange, r *http.Request, plan *guard.Plan, hook
 	if err := s.put(r.Context(), x, job, plan.Request.Body); err != nil {
 		return err
 	}
-	x.job = job.ID
+	x.job, x.stays = job.ID, true
 	x.Header().Set(headerJob, job.ID)
 	if plan.Request.Stream {
 		return s.resume(x, r, job, -1)

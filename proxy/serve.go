@@ -44,7 +44,7 @@ func (s *Server) metered(ep wire.Endpoint) func(*exchange, *http.Request, string
 			wish.async = false
 		}
 		if req.Background {
-			return s.background(x, r, plan, wish.webhook)
+			return s.onceInBackground(x, r, plan, wish.webhook)
 		}
 		return s.once(x, r, plan, wish)
 	}

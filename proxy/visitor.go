@@ -35,8 +35,9 @@ type visitor struct {
 	status  int // of the answer; 0 until it is known
 	header  http.Header
 	body    []byte // of a plain answer, or of an error that came after 200
-	ended   bool   // the answer is complete
-	over    bool   // the job has ended
+	events  passing
+	ended   bool // the answer is complete
+	over    bool // the job has ended
 }
 
 // run relays until the answer is complete, the job has ended without one, the
@@ -127,7 +128,7 @@ const headerJob = "X-Llmguard-Job-Id"
 // take handles one event. The error is that of writing to the caller.
 func (v *visitor) take(e queue.Event) error {
 	if e.Attempt > v.attempt { // what a dead attempt left of a plain answer is void
-		v.attempt, v.status, v.body, v.ended = e.Attempt, 0, nil, false
+		v.attempt, v.status, v.body, v.ended, v.events.cut = e.Attempt, 0, nil, false, wire.Events{}
 	}
 	switch e.Kind {
 	case queue.Changed:
@@ -149,7 +150,7 @@ func (v *visitor) take(e queue.Event) error {
 			v.body = append(v.body, e.Data...)
 			return nil
 		}
-		if _, err := v.exchange.Write(e.Data); err != nil {
+		if err := v.pass(e.Data); err != nil {
 			return err
 		}
 		return v.exchange.flush()
@@ -178,7 +179,8 @@ func (v *visitor) finish() error {
 		_, err := x.Write(v.body)
 		return err
 	case v.ended && v.status < 400: // a stream, relayed to its end
-		return nil
+		_, err := x.Write(v.events.cut.Rest())
+		return err
 	default:
 		ctx, cancel := context.WithTimeout(x.request.Context(), storeTimeout)
 		defer cancel()
@@ -198,10 +200,44 @@ func (v *visitor) end(e *wire.Error) error {
 		return e
 	}
 	x.err = e
-	if _, err := x.Write(e.Frame(v.job.Endpoint)); err != nil {
+	frame := e.Frame(v.job.Endpoint)
+	if v.job.Endpoint == wire.Responses {
+		frame = e.ResponsesFrame(v.events.next)
+	}
+	if _, err := x.Write(frame); err != nil {
 		return guard.ErrGone
 	}
 	return x.flush()
+}
+
+// passing is a stream of Responses on its way to its caller: whole events, so
+// that an error can follow them, which bears the next number.
+type passing struct {
+	cut  wire.Events
+	next int64
+}
+
+// pass hands a piece of a stream on.
+func (v *visitor) pass(p []byte) error {
+	if v.job.Endpoint != wire.Responses {
+		_, err := v.exchange.Write(p)
+		return err
+	}
+	if err := v.events.cut.Feed(p); err != nil {
+		return err
+	}
+	for {
+		event, ok := v.events.cut.Next()
+		if !ok {
+			return nil
+		}
+		if e, err := wire.ParseEvent(wire.EventData(event), ""); err == nil && e.Kind != "" {
+			v.events.next = e.Sequence + 1
+		}
+		if _, err := v.exchange.Write(event); err != nil {
+			return err
+		}
+	}
 }
 
 // giveUp ends a wait that outlasted the caller's patience. While a status can

@@ -1,0 +1,95 @@
+package proxy
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/llmguard/llmguard/queue"
+	"github.com/llmguard/llmguard/wire"
+)
+
+// id is the response's, "" when the answer is none.
+func (a answer) id() string {
+	var v struct{ ID string }
+	_ = json.Unmarshal([]byte(a.body), &v)
+	return v.ID
+}
+
+// TestKeyBackground: one key makes one response in the background, and leads to
+// it however it has ended.
+func TestKeyBackground(t *testing.T) {
+	r := newRig(t, queue.Pool{}, nil)
+	body := `{"model":"gpt-4o","input":"[fake: output=5] hi","max_output_tokens":20,"background":true}`
+	create := func(body, key string) answer { return r.call("POST", "/v1/responses", body, keyHeader, key) }
+	first, again, other := create(body, "k"), create(body, "k"), create(body, "k2")
+	if first.status != 200 || first.id() == "" || first.header.Get(headerReplayed) != "" || other.id() == first.id() {
+		t.Fatalf("%+v, then %+v", first, other)
+	}
+	if again.status != 200 || again.id() != first.id() || again.header.Get(headerReplayed) != "true" || again.header.Get(headerJob) != first.header.Get(headerJob) {
+		t.Errorf("%+v, then %+v", first, again)
+	}
+	create(strings.Replace(body, "hi", "ho", 1), "k").fails(t, 422, "idempotency_key_reused")
+	if a := r.call("POST", "/v1/responses/"+other.id()+"/cancel", ""); a.status != 200 {
+		t.Fatalf("%+v", a)
+	}
+	if a := create(body, "k2"); a.id() != other.id() || !strings.Contains(a.body, `"status":"cancelled"`) {
+		t.Errorf("%+v", a)
+	}
+	r.worker(nil)
+	for range 600 {
+		if again = create(body, "k"); !strings.Contains(again.body, `"status":"queued"`) && !strings.Contains(again.body, `"status":"in_progress"`) {
+			break
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	if again.id() != first.id() || !strings.Contains(again.body, `"status":"completed"`) {
+		t.Errorf("%+v", again)
+	}
+	if n := r.fake.Totals().Requests; n != 1 {
+		t.Errorf("%d requests reached the provider", n)
+	}
+	streamed := strings.Replace(body, `"background"`, `"stream":true,"background"`, 1)
+	one, two := create(streamed, "k3"), create(streamed, "k3")
+	if one.header.Get(headerJob) != two.header.Get(headerJob) || !strings.Contains(one.body, "response.completed") || !strings.Contains(two.body, "response.completed") || two.header.Get(headerReplayed) != "true" {
+		t.Errorf("%+v, then %+v", one, two)
+	}
+}
+
+// TestLateErrorIsNumbered: a stream of Responses that fails in the queue with a
+// part of it out, in the middle of an event, ends in the next event.
+func TestLateErrorIsNumbered(t *testing.T) {
+	r := newRig(t, single, nil)
+	release := r.occupy()
+	r.worker(func(ctx context.Context, c *queue.Claim) queue.Verdict {
+		if err := c.Start(ctx); err != nil {
+			return queue.Verdict{Kind: queue.Requeue}
+		}
+		out := c.Output()
+		out.WriteHeader(http.StatusOK)
+		for i, kind := range []string{"response.created", "response.in_progress"} {
+			_, _ = out.Write([]byte("event: " + kind + "\ndata: {\"type\":\"" + kind + "\",\"sequence_number\":" + string(rune('5'+i)) + "}\n\n"))
+		}
+		_, _ = out.Write([]byte("event: response.output_text.delta\ndata: {\"type\":\"response.out"))
+		return queue.Verdict{Kind: queue.Fail, Error: wire.BadGateway("It broke", nil)}
+	})
+	answered := make(chan answer, 1)
+	go func() {
+		answered <- r.do(t.Context(), "POST", "/v1/responses", `{"model":"gpt-4o","input":"hi","max_output_tokens":20,"stream":true}`)
+	}()
+	for range 6000 {
+		if r.jobs() > 0 {
+			break
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	release()
+	a := <-answered
+	want := "event: error\ndata: {\"type\":\"error\",\"sequence_number\":7,"
+	if _, rest, ok := strings.Cut(a.body, "\"sequence_number\":6}\n\n"); !ok || !strings.HasPrefix(rest, want) {
+		t.Errorf("%d %q, want it to end in %q", a.status, a.body, want)
+	}
+}
