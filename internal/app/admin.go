@@ -23,7 +23,6 @@ func (a *App) adminHandler() http.Handler {
 	mux.HandleFunc("GET /readyz", a.readyz)
 	mux.Handle("/admin/", a.admins)
 	mux.Handle(console.Path, a.console)
-	mux.Handle("GET /{$}", http.RedirectHandler(console.Path, http.StatusSeeOther))
 	mux.Handle("GET /metrics", promhttp.HandlerFor(a.registry, promhttp.HandlerOpts{}))
 	return mux
 }
