@@ -81,7 +81,7 @@ func TestEndpoints(t *testing.T) {
 func (r *rig) leavesNothing(b *Batch) {
 	r.t.Helper()
 	var left []string
-	for range 500 {
+	for range 6000 {
 		left = nil
 		for _, pattern := range []string{"lg:{job_*", keys(b.ID)[1], keys(b.ID)[2]} {
 			found, err := r.rdb.Keys(r.t.Context(), strings.ReplaceAll(pattern, "batch_*", b.ID)).Result()
@@ -211,7 +211,7 @@ func TestExpiry(t *testing.T) {
 	r.await(b.ID, "expanding", func(b *Batch) bool { return b.next.line >= 50 })
 	stop()
 	done := r.worker()
-	for range 1000 {
+	for range 6000 {
 		if r.requests() >= 50 {
 			break
 		}

@@ -54,7 +54,7 @@ func (d *dying) EvalSha(ctx context.Context, sha1 string, keys []string, args ..
 func (r *rig) take(id string, lease time.Duration) (token string) {
 	r.t.Helper()
 	token = wire.NewCallID()
-	for range 1000 {
+	for range 12000 {
 		reply, err := r.store.lease(r.t.Context(), id, token, lease)
 		if err != nil {
 			r.t.Fatal(err)

@@ -154,7 +154,7 @@ func TestLostRepliesCountOnce(t *testing.T) {
 }
 
 func TestRedisAway(t *testing.T) {
-	srv := redistest.Start(t, redistest.WithAOF())
+	srv := redistest.Start(t, redistest.WithAOF(), redistest.WithArgs("--appendfsync", "always"))
 	rdb := redis.NewClient(&redis.Options{Addr: srv.Addr, MaxRetries: -1, DialTimeout: time.Second})
 	defer rdb.Close()
 	f := newFixture(t, rdb, Options{})

@@ -45,7 +45,7 @@ func (r *rig) sentAway(body string, header ...string) string {
 func (r *rig) heldKey() {
 	r.t.Helper()
 	rdb := r.redis.Client()
-	for range 2000 {
+	for range 30000 {
 		keys, err := rdb.Keys(r.t.Context(), "lg:{acme}:once:*").Result()
 		if err != nil || len(keys) != 1 {
 			r.t.Fatalf("keys %v, %v", keys, err)
@@ -311,7 +311,7 @@ func TestKeyGone(t *testing.T) {
 		return fakeprovider.Behaviour{}
 	})
 	ctx, cancel := context.WithCancel(t.Context())
-	go func() { <-arrived; cancel(); time.Sleep(50 * time.Millisecond); close(gate) }()
+	go func() { <-arrived; cancel(); <-r.hungUp; close(gate) }()
 	body := prompt("hi", `"max_tokens":5`)
 	if a := r.do(ctx, "POST", "/v1/chat/completions", body, keyHeader, "k"); a.err == nil {
 		t.Fatalf("%d %s", a.status, a.body)
@@ -337,7 +337,7 @@ func TestKeyStoreDown(t *testing.T) {
 	}
 	r.redis.Restart()
 	var a answer
-	for range 100 {
+	for range 1200 {
 		if a = r.chat(body, keyHeader, "k"); a.status == 200 {
 			return
 		}

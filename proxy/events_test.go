@@ -305,7 +305,7 @@ func TestPreferWait(t *testing.T) {
 	r.records(4)
 	r.worker(nil)
 	release()
-	for range 1000 {
+	for range 6000 {
 		if page, err := r.queue.List(t.Context(), "acme", queue.Filter{State: queue.Succeeded}, "", 10); err == nil && len(page.Jobs) == 4 {
 			break
 		}

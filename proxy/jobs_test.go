@@ -89,7 +89,7 @@ func TestJobsAPI(t *testing.T) {
 
 	r.worker(nil)
 	var done jobView
-	for range 1000 {
+	for range 6000 {
 		if err := json.Unmarshal([]byte(r.call("GET", path, "").body), &done); err != nil {
 			t.Fatal(err)
 		}

@@ -39,6 +39,8 @@ type rig struct {
 	proxy *Server
 	http  *httptest.Server
 	key   string // alice's
+	// hungUp tells of callers who have left and are known to have.
+	hungUp chan struct{}
 
 	mu  sync.Mutex
 	log bytes.Buffer
@@ -57,7 +59,7 @@ var single = queue.Pool{Concurrency: 1}
 // newRig starts one; change has the last word on the options.
 func newRig(t *testing.T, pool queue.Pool, change func(*Options), limits ...budget.Limit) *rig {
 	t.Helper()
-	r := &rig{t: t, redis: redistest.Start(t), fake: fakeprovider.New(fakeprovider.Options{}), key: keys.New(keys.Live)}
+	r := &rig{t: t, redis: redistest.Start(t), fake: fakeprovider.New(fakeprovider.Options{}), key: keys.New(keys.Live), hungUp: make(chan struct{}, 100)}
 	if err := r.fake.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +98,15 @@ func newRig(t *testing.T, pool queue.Pool, change func(*Options), limits ...budg
 		change(&o)
 	}
 	r.proxy = New(o)
-	r.http = httptest.NewServer(r.proxy)
+	r.http = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		defer context.AfterFunc(q.Context(), func() {
+			select {
+			case r.hungUp <- struct{}{}:
+			default:
+			}
+		})()
+		r.proxy.ServeHTTP(w, q)
+	}))
 	t.Cleanup(func() {
 		r.http.CloseClientConnections()
 		r.http.Close()
@@ -200,7 +210,7 @@ func (a answer) fails(t *testing.T, status int, code string) string {
 // records waits for n access records and returns all.
 func (r *rig) records(n int) []map[string]any {
 	r.t.Helper()
-	for range 2000 {
+	for range 12000 {
 		var out []map[string]any
 		r.mu.Lock()
 		for line := range strings.Lines(r.log.String()) {

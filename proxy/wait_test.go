@@ -247,7 +247,8 @@ func TestWaitTooLong(t *testing.T) {
 	r = newRig(t, single, nil)
 	r.block(time.Hour)
 	a = r.chat(prompt("hi", `"max_tokens":5`), "Prefer", "wait=5")
-	if a.fails(t, 429, "rate_limit_exceeded"); r.records(1)[0]["job"] != nil || a.header.Get("X-Should-Retry") != "false" || a.header.Get("Retry-After") != "3600" {
+	left, _ := strconv.Atoi(a.header.Get("Retry-After"))
+	if a.fails(t, 429, "rate_limit_exceeded"); r.records(1)[0]["job"] != nil || a.header.Get("X-Should-Retry") != "false" || left < 3000 || left > 3600 {
 		t.Errorf("a wait that is foreseen to be too long was begun, or told wrongly: %v", a.header)
 	}
 	r.org.MaxWait = time.Minute
@@ -280,7 +281,7 @@ func TestLeaveStream(t *testing.T) {
 		select {
 		case <-ctx.Done():
 			stopped <- context.Cause(ctx)
-		case <-time.After(20 * time.Second):
+		case <-time.After(2 * time.Minute):
 			stopped <- nil
 		}
 		return queue.Verdict{Kind: queue.Cancel, Charged: 3}
@@ -289,7 +290,7 @@ func TestLeaveStream(t *testing.T) {
 	defer cancel()
 	r.busy(0)
 	go func() {
-		for range 2000 {
+		for range 30000 {
 			if page, _ := r.queue.List(t.Context(), "acme", queue.Filter{State: queue.Running}, "", 1); len(page.Jobs) == 1 {
 				break
 			}
@@ -344,7 +345,7 @@ func TestLeave(t *testing.T) {
 	r.do(ctx, "POST", "/v1/chat/completions", prompt("hi", `"max_tokens":5`))
 	<-ended
 	id := r.records(2)[1]["job"].(string)
-	for range 500 {
+	for range 6000 {
 		if job, err = r.queue.Job(t.Context(), "acme", id); err == nil && job.State == queue.Succeeded {
 			return
 		}

@@ -119,7 +119,7 @@ orgs: [{id: acme, limits: [{name: w, amount: $1000, window: 1h}], users: [{id: a
 
 func await(t *testing.T, what string, is func() bool) {
 	t.Helper()
-	for range 2000 {
+	for range 24000 {
 		if is() {
 			return
 		}

@@ -82,7 +82,7 @@ func TestAppExports(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- a.Run(ctx) }()
 	var text []byte
-	for range 500 {
+	for range 6000 {
 		files, _ := filepath.Glob(filepath.Join(dir, "acme", "*.jsonl"))
 		if len(files) == 1 {
 			if text, _ = os.ReadFile(files[0]); len(text) > 0 {

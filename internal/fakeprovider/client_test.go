@@ -52,7 +52,7 @@ func ask(text string) openai.ChatCompletionRequest {
 
 func only(t *testing.T, s *fakeprovider.Server) fakeprovider.Record {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if err := s.Quiet(ctx); err != nil {
 		t.Fatal(err)
