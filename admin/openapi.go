@@ -104,6 +104,8 @@ func (s schemas) of(t reflect.Type, asked bool) any {
 		return map[string]any{"type": "boolean"}
 	case reflect.Int, reflect.Int64:
 		return map[string]any{"type": "integer"}
+	case reflect.Float64:
+		return map[string]any{"type": "number"}
 	case reflect.Slice:
 		return map[string]any{"type": "array", "items": s.of(t.Elem(), asked)}
 	case reflect.Map:
@@ -126,7 +128,7 @@ func nullable(schema any) any {
 
 func (s schemas) object(t reflect.Type, asked bool) any {
 	name := schemaName(t)
-	if asked && !strings.HasSuffix(name, "Patch") && !strings.HasPrefix(name, "New") {
+	if asked && !strings.HasSuffix(name, "Patch") {
 		name += "Request"
 	}
 	ref := map[string]any{"$ref": "#/components/schemas/" + name}

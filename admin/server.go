@@ -151,25 +151,28 @@ func sameOrigin(r *http.Request) error {
 	return wire.Forbidden("cross_origin", "The administrators' API takes no requests from pages of other origins")
 }
 
-// authenticate finds the administrator. Every refusal reads the same.
+// authenticate finds the administrator. Every refusal reads the same. An address
+// with too many wrong keys gets 429 for further ones, and nobody is asked about
+// them; a right key behind the same address is never locked out.
 func (c *call) authenticate() (actor, error) {
 	if a, ok := c.r.Context().Value(actorKey{}).(actor); ok {
 		return a, nil
 	}
-	if c.failures.Blocked(c.ip, c.start) {
-		return actor{}, wire.RateLimited("Too many requests with a wrong key from this address", time.Minute/failuresPerMinute)
-	}
+	blocked := c.failures.Blocked(c.ip, c.start)
 	if text, ok := bearer(c.r.Header); ok {
 		if class, err := keys.Check(text); err == nil && class == keys.Admin {
 			if a, ok := c.lookUp(text); ok {
 				return a, nil
 			}
-			if c.o.Identity.Missed(c.r.Context()) {
+			if !blocked && c.o.Identity.Missed(c.r.Context()) { // it may be new
 				if a, ok := c.lookUp(text); ok {
 					return a, nil
 				}
 			}
 		}
+	}
+	if blocked {
+		return actor{}, wire.RateLimited("Too many requests with a wrong key from this address", time.Minute/failuresPerMinute)
 	}
 	c.failures.Failed(c.ip, c.start)
 	e := wire.InvalidKey("Send an administrator's key, as `Authorization: Bearer lg_admin_...`. `llmguard admins create` makes one")

@@ -116,6 +116,9 @@ func (s *Store) bind(limits []Limit, c Call) ([]Limit, []state, error) {
 				return nil, nil, fmt.Errorf("budget: limit %q is given twice", l.ID)
 			}
 		}
+		if len(l.Raises) > 0 {
+			l.Raises = l.raisesOf(c)
+		}
 		own, states = append(own, l), append(states, st)
 	}
 	if len(own) > maxLimits {

@@ -147,7 +147,12 @@ func (h *Hold) limitArgs(args []any, now time.Time, a Amounts) ([]any, error) {
 			enforce = notEnforced
 		}
 		wants[i] = l.Metric.amountOf(a)
-		args = append(args, &st.Kind, enforce, &l.Shape.Amount, &wants[i], p1, p2)
+		amount := &l.Shape.Amount
+		if len(l.Raises) > 0 {
+			raised, _ := l.amountAt(now)
+			amount = &raised
+		}
+		args = append(args, &st.Kind, enforce, amount, &wants[i], p1, p2)
 	}
 	return args, nil
 }

@@ -93,6 +93,9 @@ type Limit struct {
 	Metric Metric
 	Shape  Shape
 	Mode   Mode
+
+	// Raises change the amount for a while.
+	Raises []Raise
 }
 
 // Validate reports what makes the limit unusable.

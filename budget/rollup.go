@@ -71,9 +71,22 @@ type Rollup struct {
 // by day, then user, key, model, provider and endpoint. While calls settle, each
 // line is as of one instant, and different lines may be of different ones.
 func (s *Store) Rollups(ctx context.Context, org string, from, to time.Time) ([]Rollup, error) {
+	return s.rollups(ctx, org, "", from, to)
+}
+
+// UserRollups is Rollups for one user of the org, whose id has no character that
+// Redis's patterns know.
+func (s *Store) UserRollups(ctx context.Context, org, user string, from, to time.Time) ([]Rollup, error) {
+	if !validID(user) {
+		return nil, nil
+	}
+	return s.rollups(ctx, org, user+"|*", from, to)
+}
+
+func (s *Store) rollups(ctx context.Context, org, match string, from, to time.Time) ([]Rollup, error) {
 	var out []Rollup
 	for day := from.UTC().Truncate(24 * time.Hour); day.Before(to); day = day.Add(24 * time.Hour) {
-		sums, err := s.rollupsOf(ctx, org, day)
+		sums, err := s.rollupsOf(ctx, org, match, day)
 		if err != nil {
 			return nil, err
 		}
@@ -83,9 +96,9 @@ func (s *Store) Rollups(ctx context.Context, org string, from, to time.Time) ([]
 }
 
 // rollupsOf reads one day in steps, so that a large one does not hold up calls.
-func (s *Store) rollupsOf(ctx context.Context, org string, day time.Time) ([]Rollup, error) {
+func (s *Store) rollupsOf(ctx context.Context, org, match string, day time.Time) ([]Rollup, error) {
 	found := map[string]Rollup{} // a scan may return a field twice
-	it := s.rdb.HScan(ctx, key(org, rollupKey(day.Unix()/86400)), 0, "", 1000).Iterator()
+	it := s.rdb.HScan(ctx, key(org, rollupKey(day.Unix()/86400)), 0, match, 1000).Iterator()
 	for it.Next(ctx) {
 		field := it.Val()
 		if !it.Next(ctx) {

@@ -16,8 +16,11 @@ type Status struct {
 
 	Used      int64 // charged and held inside the limit now; may exceed Amount
 	Held      int64 // the part of Used that open holds may still give back
-	Amount    int64 // the limit, or the bucket's capacity
+	Amount    int64 // the limit, or the bucket's capacity, with its raises
 	Remaining int64 // Amount - Used, never negative
+
+	Raised      int64     // the part of Amount that raises have made
+	RaisedUntil time.Time // when the first of them ends; zero: there are none
 
 	Reset time.Duration // until nothing is used, if no more is
 	// Wait is, for a limit that refused, how long until the call fits, if
@@ -58,13 +61,18 @@ func (e *ExceededError) Error() string {
 func (s *Store) statusOf(l Limit, st state, wanted, now int64, r row) Status {
 	n := s.numbers(l, st, now, r)
 	used, resets, frees := n[0], n[2], n[3]
+	amount, until := l.Shape.Amount, time.Time{}
+	if len(l.Raises) > 0 {
+		amount, until = l.amountAt(time.UnixMicro(now))
+	}
 	out := Status{
 		LimitID: l.ID, Subject: l.Subject, Metric: l.Metric, Mode: l.mode(), Refused: n[4] == 1,
-		Used: used, Held: max(0, min(n[1], used)), Amount: l.Shape.Amount, Remaining: max(0, l.Shape.Amount-used),
+		Used: used, Held: max(0, min(n[1], used)), Amount: amount, Remaining: max(0, amount-used),
+		Raised: amount - l.Shape.Amount, RaisedUntil: until,
 	}
-	excess := used + wanted - l.Shape.Amount
+	excess := used + wanted - amount
 	if out.Refused && l.Mode == Shadow {
-		excess = used - l.Shape.Amount // it was charged all the same
+		excess = used - amount // it was charged all the same
 	}
 	if st.Kind == "b" {
 		fraction, clock := n[2], n[3]
@@ -73,7 +81,7 @@ func (s *Store) statusOf(l Limit, st state, wanted, now int64, r row) Status {
 	}
 	out.Reset = span(resets - now)
 	if out.Refused {
-		out.Wait, out.Never = s.wait(wanted > l.Shape.Amount, excess-out.Held <= 0, frees, now)
+		out.Wait, out.Never = s.wait(wanted > amount, excess-out.Held <= 0, frees, now)
 	}
 	return out
 }

@@ -121,7 +121,7 @@ func (s *Store) takeShares(h *Hold, percent int) error {
 	for i, l := range h.limits {
 		u := w.of(h.Call.Org+" "+h.states[i].Key, l.Shape)
 		uses[i] = u
-		used, n, most := u.count(l.Metric, at), l.Metric.amountOf(h.Max), share.Of(l.Shape.Amount, percent)
+		used, n, most := u.count(l.Metric, at), l.Metric.amountOf(h.Max), share.Of(l.AmountFor(h.Call, s.now()), percent)
 		if l.Mode == Shadow || used+n <= most {
 			continue
 		}

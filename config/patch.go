@@ -108,3 +108,7 @@ func (d *document) patchError() error {
 
 // ParseDuration reads a duration as the file has it: 300ms, 90s, 1h30m, 1d, 7d12h.
 func ParseDuration(text string) (time.Duration, error) { return parseDuration(text) }
+
+// ParseQuantity reads an amount of money ("$5", told by its dollar sign) or a count
+// (1500, 150k, 2M), above 0.
+func ParseQuantity(text string) (Quantity, error) { return parseQuantity(text) }

@@ -38,14 +38,20 @@ func (p *Plan) covering(limits []budget.Limit) []budget.Limit {
 func (p *Plan) tooLarge(limits []budget.Limit) *budget.ExceededError {
 	for i := range limits {
 		l := &limits[i]
-		if need := p.needs(l.Metric); enforced(l.Mode) && need > l.Shape.Amount {
+		amount := p.amountOf(l)
+		if need := p.needs(l.Metric); enforced(l.Mode) && need > amount {
 			return &budget.ExceededError{Requested: need, Binding: budget.Status{
-				LimitID: l.ID, Subject: l.Subject, Metric: l.Metric, Mode: l.Mode, Amount: l.Shape.Amount,
-				Remaining: l.Shape.Amount, Never: true, Refused: true,
+				LimitID: l.ID, Subject: l.Subject, Metric: l.Metric, Mode: l.Mode, Amount: amount,
+				Remaining: amount, Never: true, Refused: true,
 			}}
 		}
 	}
 	return nil
+}
+
+// amountOf is a limit's amount for this call now.
+func (p *Plan) amountOf(l *budget.Limit) int64 {
+	return l.AmountFor(budget.Call{Org: p.Caller.Org.ID, User: p.Caller.User, Key: p.Caller.Key, IP: p.Caller.IP}, now())
 }
 
 // capped words the refusal of a spend cap. Its amounts would tell the caller

@@ -238,6 +238,11 @@ func (g *Guard) Status(ctx context.Context, c Caller) ([]budget.Status, error) {
 	return g.budget.Peek(ctx, c.Org.LimitsFor(c.User, c.Key), budget.Call{Org: c.Org.ID, User: c.User, Key: c.Key, IP: c.IP})
 }
 
+// UserRollups returns what the caller's user spent in the UTC days of [from, to).
+func (g *Guard) UserRollups(ctx context.Context, c Caller, from, to time.Time) ([]budget.Rollup, error) {
+	return g.budget.UserRollups(ctx, c.Org.ID, c.User, from, to)
+}
+
 // Close waits until every settlement has been written or ctx ends.
 func (g *Guard) Close(ctx context.Context) error {
 	done := make(chan struct{})

@@ -116,9 +116,9 @@ type room struct {
 // limit would not help.
 func (p *Plan) rooms(e *budget.ExceededError) []room {
 	var out []room
-	for _, l := range p.Limits {
-		if e.Binding.Never && enforced(l.Mode) {
-			out = append(out, room{l.Metric, l.Shape.Amount})
+	for i := range p.Limits {
+		if l := &p.Limits[i]; e.Binding.Never && enforced(l.Mode) {
+			out = append(out, room{l.Metric, p.amountOf(l)})
 		}
 	}
 	for _, s := range e.Statuses {

@@ -3,6 +3,7 @@ package guard
 import (
 	"net/http"
 	"strconv"
+	"time"
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/pricing"
@@ -100,6 +101,9 @@ func (t *teller) limit(s *budget.Status) {
 	quantity(";limit=", s.Amount)
 	quantity(";remaining=", s.Remaining)
 	t.buf = wire.AppendReset(append(t.buf, ";reset="...), s.Reset)
+	if !s.RaisedUntil.IsZero() {
+		t.buf = s.RaisedUntil.UTC().AppendFormat(append(t.buf, ";override_until="...), time.RFC3339)
+	}
 }
 
 // rateLimit tells a limit as OpenAI does; nil tells nothing.

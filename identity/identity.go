@@ -198,6 +198,7 @@ type Override struct {
 	// limit's unit; nano-USD for cost.
 	Add    int64     `json:"add,omitempty"`
 	Amount int64     `json:"amount,omitempty"`
+	Unit   string    `json:"unit,omitempty"` // of both, for people
 	Until  time.Time `json:"until"`
 	Reason string    `json:"reason"`
 	By     string    `json:"by"`

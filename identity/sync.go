@@ -139,7 +139,9 @@ func (s *Store) follow(ctx context.Context, old *Snapshot) (*Snapshot, error) {
 	for _, m := range list[1:] {
 		text, _ := m.Values["f"].(string)
 		for field := range strings.SplitSeq(text, "\n") {
-			changed[field] = true
+			if field != "" { // an entry of the audit alone
+				changed[field] = true
+			}
 		}
 	}
 	d := old.draft()

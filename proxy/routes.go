@@ -42,6 +42,8 @@ func (s *Server) table() map[string]route {
 		"/audio/translations":      {name: "audio.translations", scope: "audio.translations", methods: post, serve: s.form(wire.Translations)},
 		"/models":                  {name: "models", methods: get, serve: s.listModels},
 		"/models/":                 {name: "models.get", methods: get, serve: s.getModel},
+		"/limits":                  {name: "limits", scope: "usage", methods: get, serve: s.ownLimits},
+		"/usage":                   {name: "usage", scope: "usage", methods: get, serve: s.ownUsage},
 		"/jobs":                    {name: "jobs", scope: "jobs", methods: get, serve: s.listJobs},
 		"/jobs/":                   {name: "jobs.get", scope: "jobs", methods: []string{http.MethodGet, http.MethodDelete}, serve: s.oneJob},
 		"/jobs/*/cancel":           {name: "jobs.cancel", scope: "jobs", methods: post, serve: s.cancelJob},
@@ -59,7 +61,7 @@ func (s *Server) table() map[string]route {
 const served = "POST /v1/chat/completions, POST /v1/responses, /responses/compact and /responses/input_tokens, GET and DELETE /v1/responses/{id}, " +
 	"POST /v1/responses/{id}/cancel, GET /v1/responses/{id}/input_items, POST /v1/embeddings, POST /v1/completions, POST /v1/moderations, " +
 	"POST /v1/images/generations, /edits and /variations, POST /v1/audio/speech, /transcriptions and /translations, GET /v1/models, GET /v1/models/{id}, " +
-	"GET /v1/jobs, GET /v1/jobs/{id}, POST /v1/jobs/{id}/cancel, GET /v1/jobs/{id}/result, GET /v1/jobs/{id}/events, " +
+	"GET /v1/limits, GET /v1/usage, GET /v1/jobs, GET /v1/jobs/{id}, POST /v1/jobs/{id}/cancel, GET /v1/jobs/{id}/result, GET /v1/jobs/{id}/events, " +
 	"POST and GET /v1/files, GET and DELETE /v1/files/{id}, GET /v1/files/{id}/content, " +
 	"POST and GET /v1/batches, GET /v1/batches/{id} and POST /v1/batches/{id}/cancel"
 

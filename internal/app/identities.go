@@ -178,6 +178,9 @@ func makeOrg(cfg *config.Config, id string, file *config.Org, record *identity.T
 	if err != nil {
 		return nil, err
 	}
+	if record != nil {
+		raise(t.org, record.Overrides)
+	}
 	for _, old := range previous {
 		if p, ok := t.keys[old.now]; ok {
 			if p.Expires.IsZero() || old.until.Before(p.Expires) {
@@ -187,6 +190,22 @@ func makeOrg(cfg *config.Config, id string, file *config.Org, record *identity.T
 		}
 	}
 	return &madeOrg{file, record, org, t}, nil
+}
+
+// raise puts overrides on the limits of their names.
+func raise(org *guard.Org, overrides map[string]*identity.Override) {
+	all := slices.SortedFunc(maps.Values(overrides), func(a, b *identity.Override) int { return a.Created.Compare(b.Created) })
+	lists := append(slices.Collect(maps.Values(org.UserLimits)), org.Limits)
+	lists = slices.AppendSeq(lists, maps.Values(org.KeyLimits))
+	for _, o := range all {
+		for _, limits := range lists {
+			for i := range limits {
+				if limits[i].ID == o.Limit {
+					limits[i].Raises = append(limits[i].Raises, budget.Raise{Only: o.Only, Add: o.Add, Amount: o.Amount, Until: o.Until})
+				}
+			}
+		}
+	}
 }
 
 // proxyKey is the hash of a key before its rotation.

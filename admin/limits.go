@@ -1,0 +1,450 @@
+package admin
+
+import (
+	"slices"
+	"time"
+
+	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/config"
+	"github.com/llmguard/llmguard/identity"
+	"github.com/llmguard/llmguard/wire"
+)
+
+// Limit is a limit as in force. What is used of it is told for the org, and for
+// the user and key that were asked for.
+type Limit struct {
+	Name      string   `json:"name"`
+	Subject   string   `json:"subject"`
+	Only      string   `json:"only"`
+	Metric    string   `json:"metric"`
+	Unit      string   `json:"unit"` // of the amounts: nano_usd, tokens, requests or calls
+	Mode      string   `json:"mode"`
+	Shape     string   `json:"shape"` // such as "window 24h0m0s"
+	Models    []string `json:"models"`
+	Endpoints []string `json:"endpoints"`
+	Amount    int64    `json:"amount"`      // now, with overrides
+	Base      int64    `json:"base_amount"` // without them
+	// Used and the others are null when the limit counts single users, keys or
+	// addresses and none was asked for.
+	Used      *int64     `json:"used"`
+	Held      *int64     `json:"held"`
+	Remaining *int64     `json:"remaining"`
+	Reset     *float64   `json:"reset_seconds"`
+	Until     *time.Time `json:"override_until"` // when the first override in Amount ends
+	Overrides []Override `json:"overrides"`
+}
+
+// Override changes a limit's amount until its end.
+type Override struct {
+	ID      string    `json:"id"`
+	Limit   string    `json:"limit"`
+	Only    string    `json:"only"` // the user, key or address it is for; empty: all
+	Add     int64     `json:"add"`
+	Amount  int64     `json:"amount"` // instead of Add, when above 0
+	Unit    string    `json:"unit"`
+	Until   time.Time `json:"until"`
+	Active  bool      `json:"active"`
+	Reason  string    `json:"reason"`
+	By      string    `json:"by"`
+	Created time.Time `json:"created_at"`
+}
+
+type newOverride struct {
+	Limit string `json:"limit"`
+	// User or Key, or an address in IP, is whom it is for; none: all that the
+	// limit counts.
+	User string `json:"user,omitempty"`
+	Key  string `json:"key,omitempty"`
+	IP   string `json:"ip,omitempty"`
+	// Add ("$200", "-$5", "1000") is added to the amount, Amount replaces it.
+	Add    string    `json:"add,omitempty"`
+	Amount string    `json:"amount,omitempty"`
+	Until  time.Time `json:"until"`
+	Reason string    `json:"reason"`
+}
+
+type limitPatch struct {
+	identity.LimitSpec
+}
+
+type limitReset struct {
+	User   string `json:"user,omitempty"`
+	Key    string `json:"key,omitempty"`
+	IP     string `json:"ip,omitempty"`
+	Reason string `json:"reason"`
+}
+
+var units = map[budget.Metric]string{budget.Cost: "nano_usd", budget.Tokens: "tokens", budget.Requests: "requests", budget.Concurrency: "calls"}
+
+// limitsOf returns the limits of an org, or those that a user with a key stands
+// under.
+func (c *call) limitsOf(org, user, key string) ([]budget.Limit, error) {
+	o, _, err := c.org(org)
+	if err != nil {
+		return nil, err
+	}
+	if user != "" {
+		if _, _, err := c.user(o, user); err != nil {
+			return nil, err
+		}
+	}
+	if key != "" {
+		_, owner, _, err := c.key(o, key)
+		if err != nil {
+			return nil, err
+		}
+		if user != "" && owner.ID != user {
+			return nil, wire.BadRequest("key", "invalid_value", "The key %s belongs to user %s", key, owner.ID)
+		}
+		user = owner.ID
+	}
+	in := c.o.Policy().Orgs[org]
+	if in == nil {
+		return nil, wire.NotFound("org", "org_not_found", "There is no org %.80q", org)
+	}
+	return in.LimitsFor(user, key), nil
+}
+
+func (c *call) listLimits() (any, error) {
+	org, q := c.r.PathValue("org"), c.r.URL.Query()
+	user, key := q.Get("user"), q.Get("key")
+	limits, err := c.limitsOf(org, user, key)
+	if err != nil {
+		return nil, err
+	}
+	if user == "" && key != "" {
+		o, _, err := c.org(org)
+		if err != nil {
+			return nil, err
+		}
+		if _, owner, _, err := c.key(o, key); err == nil {
+			user = owner.ID
+		}
+	}
+	out, err := c.viewLimits(org, limits, budget.Call{Org: org, User: user, Key: key})
+	return listOf(out), err
+}
+
+// viewLimits shows limits with what is used of them by the call's subjects.
+func (c *call) viewLimits(org string, limits []budget.Limit, who budget.Call) ([]Limit, error) {
+	var known []budget.Limit
+	for _, l := range limits {
+		if l.Mode != budget.Off && subjectKnown(l, who) {
+			known = append(known, l)
+		}
+	}
+	statuses, err := c.o.Budget.Peek(c.r.Context(), known, who)
+	if err != nil {
+		return nil, err
+	}
+	overrides := c.overrides(org)
+	var out []Limit
+	for i := range limits {
+		l := &limits[i]
+		amount := l.AmountFor(who, c.start)
+		v := Limit{
+			Name: l.ID, Subject: string(l.Subject), Only: l.Only, Metric: string(l.Metric), Unit: units[l.Metric], Mode: string(l.Mode), Shape: shapeOf(l.Shape),
+			Models: list(l.Models), Endpoints: list(l.Endpoints), Amount: amount, Base: l.Shape.Amount, Overrides: []Override{},
+		}
+		if at := slices.IndexFunc(statuses, func(s budget.Status) bool { return s.LimitID == l.ID }); at >= 0 {
+			s := statuses[at]
+			reset := s.Reset.Seconds()
+			v.Amount, v.Used, v.Held, v.Remaining, v.Reset = s.Amount, &s.Used, &s.Held, &s.Remaining, &reset
+			if !s.RaisedUntil.IsZero() {
+				v.Until = &s.RaisedUntil
+			}
+		}
+		for _, o := range overrides {
+			if o.Limit == l.ID && o.Active {
+				v.Overrides = append(v.Overrides, o)
+			}
+		}
+		out = append(out, v)
+	}
+	return out, nil
+}
+
+// subjectKnown reports whether the use of a limit can be told for these subjects.
+func subjectKnown(l budget.Limit, who budget.Call) bool {
+	subject := map[budget.Subject]string{budget.User: who.User, budget.Key: who.Key, budget.IP: who.IP}
+	id, of := subject[l.Subject]
+	return !of || id != "" && (l.Only == "" || l.Only == id)
+}
+
+// shapeOf words how room comes back.
+func shapeOf(s budget.Shape) string {
+	switch s.Kind {
+	case budget.Window:
+		return "window " + s.Window.String()
+	case budget.ExactWindow:
+		return "exact window " + s.Window.String()
+	case budget.Calendar:
+		zone := "UTC"
+		if s.Location != nil {
+			zone = s.Location.String()
+		}
+		return "calendar " + s.Calendar + " " + zone
+	case budget.Bucket:
+		if s.Refill == 0 {
+			return "bucket, never refilled"
+		}
+		return "bucket, refilled in " + (time.Duration(float64(s.Per) * float64(s.Amount) / float64(s.Refill))).Round(time.Second).String()
+	default:
+		return "open calls"
+	}
+}
+
+// find is a limit of the org or a user by its name.
+func (c *call) limit(org, user, key, name string) (*budget.Limit, error) {
+	limits, err := c.limitsOf(org, user, key)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for i := range limits {
+		if limits[i].ID == name {
+			return &limits[i], nil
+		}
+		names = append(names, limits[i].ID)
+	}
+	return nil, wire.NotFound("limit", "limit_not_found", "There is no limit %.80q here; there are %v", name, names)
+}
+
+func (c *call) setLimit() (any, error) {
+	org, name, user := c.r.PathValue("org"), c.r.PathValue("limit"), c.r.URL.Query().Get("user")
+	if err := newID("limit", name); err != nil {
+		return nil, err
+	}
+	if _, err := c.limitsOf(org, user, ""); err != nil {
+		return nil, err
+	}
+	ref := identity.Ref{Kind: identity.KindLimit, Org: org, ID: identity.LimitID(user, name)}
+	var record identity.Limit
+	old, err := c.o.Identity.Get(c.r.Context(), ref, &record)
+	if err != nil {
+		return nil, err
+	}
+	before := record
+	patch := limitPatch{record.LimitSpec}
+	if err := c.merge(&patch); err != nil {
+		return nil, err
+	}
+	record.LimitSpec, record.Stamp = patch.LimitSpec, c.stamp(&before.Stamp)
+	e := c.entry("limit.set", org, identity.LimitID(user, name))
+	if err := c.commit(e, orNil(old, before), record, identity.Change{Ref: ref, Old: old, New: record}); err != nil {
+		return nil, err
+	}
+	return c.showLimit(org, user, "", name)
+}
+
+func (c *call) showLimit(org, user, key, name string) (any, error) {
+	l, err := c.limit(org, user, key, name)
+	if err != nil {
+		return nil, err
+	}
+	views, err := c.viewLimits(org, []budget.Limit{*l}, budget.Call{Org: org, User: user, Key: key})
+	if err != nil {
+		return nil, err
+	}
+	return views[0], nil
+}
+
+func (c *call) unsetLimit() (any, error) {
+	org, name, user := c.r.PathValue("org"), c.r.PathValue("limit"), c.r.URL.Query().Get("user")
+	id := identity.LimitID(user, name)
+	if _, _, err := c.org(org); err != nil {
+		return nil, err
+	}
+	if c.records(org).Limits[id] == nil {
+		return nil, wire.NotFound("limit", "limit_not_set", "Nothing is set here for the limit %.80q", name)
+	}
+	if err := c.remove(c.entry("limit.unset", org, id), identity.Ref{Kind: identity.KindLimit, Org: org, ID: id}); err != nil {
+		return nil, err
+	}
+	return empty{}, nil
+}
+
+// resetLimit forgets what was charged to a limit. The ledger keeps it.
+func (c *call) resetLimit() (any, error) {
+	var how limitReset
+	if err := c.read(&how); err != nil {
+		return nil, err
+	}
+	if how.Reason == "" {
+		return nil, wire.BadRequest("reason", "missing_field", "A reset needs a reason")
+	}
+	org, name := c.r.PathValue("org"), c.r.PathValue("limit")
+	l, err := c.limit(org, how.User, how.Key, name)
+	if err != nil {
+		return nil, err
+	}
+	who := budget.Call{Org: org, User: how.User, Key: how.Key, IP: how.IP}
+	if !subjectKnown(*l, who) {
+		return nil, wire.BadRequest(string(l.Subject), "missing_field", "The limit %s counts each %s by itself: say whose is reset", name, l.Subject)
+	}
+	before, err := c.viewLimits(org, []budget.Limit{*l}, who)
+	if err != nil {
+		return nil, err
+	}
+	// The audit comes first: a reset that nobody knows of must not happen.
+	e := c.entry("limit.reset", org, name)
+	e.Reason = how.Reason
+	if err := c.commit(e, before[0], nil); err != nil {
+		return nil, err
+	}
+	if err := c.o.Budget.Reset(c.r.Context(), *l, who); err != nil {
+		return nil, err
+	}
+	after, err := c.viewLimits(org, []budget.Limit{*l}, who)
+	if err != nil {
+		return nil, err
+	}
+	return after[0], nil
+}
+
+// overrides are those of an org, the newest last.
+func (c *call) overrides(org string) []Override {
+	var out []Override
+	for id, o := range c.records(org).Overrides {
+		v := Override{
+			ID: id, Limit: o.Limit, Only: o.Only, Add: o.Add, Amount: o.Amount, Until: o.Until, Active: c.start.Before(o.Until),
+			Reason: o.Reason, By: o.By, Created: o.Created, Unit: o.Unit,
+		}
+		out = append(out, v)
+	}
+	slices.SortFunc(out, func(a, b Override) int { return a.Created.Compare(b.Created) })
+	return out
+}
+
+func (c *call) listOverrides() (any, error) {
+	org := c.r.PathValue("org")
+	if _, _, err := c.org(org); err != nil {
+		return nil, err
+	}
+	return listOf(c.overrides(org)), nil
+}
+
+// longest is how long an override may last; what is longer is a limit of its own.
+const longest = 366 * 24 * time.Hour
+
+func (c *call) createOverride() (any, error) {
+	org := c.r.PathValue("org")
+	var n newOverride
+	if err := c.read(&n); err != nil {
+		return nil, err
+	}
+	l, err := c.limit(org, n.User, n.Key, n.Limit)
+	if err != nil {
+		return nil, err
+	}
+	record := identity.Override{Limit: l.ID, Until: n.Until.UTC(), Reason: n.Reason, By: c.actor.id, Unit: units[l.Metric], Stamp: c.stamp(nil)}
+	if record.Only, err = n.only(l); err != nil {
+		return nil, err
+	}
+	if record.Add, record.Amount, err = n.amounts(l.Metric); err != nil {
+		return nil, err
+	}
+	switch {
+	case n.Reason == "":
+		return nil, wire.BadRequest("reason", "missing_field", "An override needs a reason")
+	case !c.start.Before(n.Until):
+		return nil, wire.BadRequest("until", "invalid_value", "until must be a time to come")
+	case n.Until.Sub(c.start) > longest:
+		return nil, wire.BadRequest("until", "invalid_value", "until is more than a year away: set the limit's amount instead")
+	}
+	id := wire.NewCallID()
+	e := c.entry("limit.override", org, id)
+	e.Reason = n.Reason
+	changes := append(c.over(org), identity.Change{Ref: identity.Ref{Kind: identity.KindOverride, Org: org, ID: id}, New: record})
+	if err := c.commit(e, nil, record, changes...); err != nil {
+		return nil, err
+	}
+	for _, o := range c.overrides(org) {
+		if o.ID == id {
+			return created{o}, nil
+		}
+	}
+	return nil, wire.Internal(identity.ErrConflict)
+}
+
+// over removes overrides that ended a week ago; the audit keeps them.
+func (c *call) over(org string) []identity.Change {
+	var out []identity.Change
+	for id, o := range c.records(org).Overrides {
+		if c.start.Sub(o.Until) < 7*24*time.Hour || len(out) == 20 {
+			continue
+		}
+		ref := identity.Ref{Kind: identity.KindOverride, Org: org, ID: id}
+		var gone identity.Override
+		if old, err := c.o.Identity.Get(c.r.Context(), ref, &gone); err == nil && old != "" {
+			out = append(out, identity.Change{Ref: ref, Old: old})
+		}
+	}
+	return out
+}
+
+// only is whom an override is for, which must be what the limit counts.
+func (n *newOverride) only(l *budget.Limit) (string, error) {
+	for _, s := range []struct {
+		subject budget.Subject
+		id      string
+	}{{budget.User, n.User}, {budget.Key, n.Key}, {budget.IP, n.IP}} {
+		if s.id == "" {
+			continue
+		}
+		if s.subject != l.Subject {
+			return "", wire.BadRequest(string(s.subject), "invalid_value", "The limit %s counts by %s, so its override cannot be for one %s", l.ID, l.Subject, s.subject)
+		}
+		return s.id, nil
+	}
+	return "", nil
+}
+
+// amounts reads what is added, or what stands instead.
+func (n *newOverride) amounts(m budget.Metric) (add, amount int64, err error) {
+	if (n.Add == "") == (n.Amount == "") {
+		return 0, 0, wire.BadRequest("add", "invalid_value", "Say either add or amount")
+	}
+	if n.Amount != "" {
+		amount, err = quantity("amount", n.Amount, m)
+		return 0, amount, err
+	}
+	text, negative := n.Add, false
+	if text[0] == '-' || text[0] == '+' {
+		text, negative = text[1:], text[0] == '-'
+	}
+	if add, err = quantity("add", text, m); negative {
+		add = -add
+	}
+	return add, 0, err
+}
+
+// quantity reads an amount in the metric's unit.
+func quantity(param, text string, m budget.Metric) (int64, error) {
+	q, err := config.ParseQuantity(text)
+	switch {
+	case err != nil:
+		return 0, wire.BadRequest(param, "invalid_value", "%s: %v", param, err)
+	case q.Money != (m == budget.Cost) && q.Money:
+		return 0, wire.BadRequest(param, "invalid_value", "%s: this limit counts %s, not money; leave out the $", param, m)
+	case q.Money != (m == budget.Cost):
+		return 0, wire.BadRequest(param, "invalid_value", "%s: this limit is in money; did you mean $%s?", param, text)
+	case q.N > budget.MaxAmount:
+		return 0, wire.BadRequest(param, "invalid_value", "%s: %s is too much", param, text)
+	}
+	return q.N, nil
+}
+
+func (c *call) deleteOverride() (any, error) {
+	org, id := c.r.PathValue("org"), c.r.PathValue("override")
+	if _, _, err := c.org(org); err != nil {
+		return nil, err
+	}
+	if c.records(org).Overrides[id] == nil {
+		return nil, wire.NotFound("override", "override_not_found", "Org %s has no override %.80q", org, id)
+	}
+	if err := c.remove(c.entry("limit.override.end", org, id), identity.Ref{Kind: identity.KindOverride, Org: org, ID: id}); err != nil {
+		return nil, err
+	}
+	return empty{}, nil
+}

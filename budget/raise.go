@@ -1,0 +1,88 @@
+package budget
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// Raise changes the amount of a limit until it ends; then the limit is as before,
+// with all that was used meanwhile. It ends by the clock of the store.
+type Raise struct {
+	Only   string // when set, the only user, key or address it is for
+	Add    int64  // added to the amount; may be negative
+	Amount int64  // replaces the amount when above 0; of several the last one counts
+	Until  time.Time
+}
+
+// AmountFor returns the limit's amount for a call at an instant, raises included.
+func (l *Limit) AmountFor(c Call, at time.Time) int64 {
+	if len(l.Raises) == 0 {
+		return l.Shape.Amount
+	}
+	own := *l
+	own.Raises = l.raisesOf(c)
+	n, _ := own.amountAt(at)
+	return n
+}
+
+// raisesOf returns the raises that are for the call's subject.
+func (l *Limit) raisesOf(c Call) []Raise {
+	var out []Raise
+	for _, r := range l.Raises {
+		if r.Only == "" || r.Only == l.subjectOf(c) {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// amountAt returns the amount at an instant, and when the first of the raises in
+// it ends; the zero time when there is none. Raises are those of one subject.
+func (l *Limit) amountAt(at time.Time) (amount int64, until time.Time) {
+	amount = l.Shape.Amount
+	var add int64
+	for _, r := range l.Raises {
+		if !at.Before(r.Until) {
+			continue
+		}
+		if r.Amount > 0 {
+			amount = r.Amount
+		}
+		add = max(-MaxAmount, min(add+r.Add, MaxAmount))
+		if until.IsZero() || r.Until.Before(until) {
+			until = r.Until
+		}
+	}
+	return max(0, min(amount+add, MaxAmount)), until
+}
+
+// statusJSON is how a Status is told to people and programs.
+type statusJSON struct {
+	Limit     string     `json:"limit"`
+	Subject   Subject    `json:"subject"`
+	Metric    Metric     `json:"metric"`
+	Unit      string     `json:"unit"` // of the amounts: nano_usd, tokens, requests or calls
+	Mode      Mode       `json:"mode"`
+	Amount    int64      `json:"amount"`
+	Used      int64      `json:"used"`
+	Held      int64      `json:"held"`
+	Remaining int64      `json:"remaining"`
+	Reset     float64    `json:"reset_seconds"` // until nothing is used, if no more is
+	Base      int64      `json:"base_amount"`   // Amount without overrides
+	Until     *time.Time `json:"override_until"`
+}
+
+// units are the metrics' units in JSON.
+var units = map[Metric]string{Cost: "nano_usd", Tokens: "tokens", Requests: "requests", Concurrency: "calls"}
+
+// MarshalJSON tells where a limit stands, in the form of the API.
+func (s Status) MarshalJSON() ([]byte, error) {
+	j := statusJSON{
+		Limit: s.LimitID, Subject: s.Subject, Metric: s.Metric, Unit: units[s.Metric], Mode: s.Mode, Amount: s.Amount, Used: s.Used,
+		Held: s.Held, Remaining: s.Remaining, Reset: s.Reset.Seconds(), Base: s.Amount - s.Raised,
+	}
+	if !s.RaisedUntil.IsZero() {
+		j.Until = &s.RaisedUntil
+	}
+	return json.Marshal(j)
+}

@@ -1,0 +1,119 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// auditView is an entry of the audit as the API shows it.
+type auditView struct {
+	ID        string          `json:"id"`
+	At        time.Time       `json:"at"`
+	Actor     string          `json:"actor"`
+	Action    string          `json:"action"`
+	Org       string          `json:"org,omitempty"`
+	Target    string          `json:"target,omitempty"`
+	Reason    string          `json:"reason,omitempty"`
+	Before    json.RawMessage `json:"before,omitempty"`
+	After     json.RawMessage `json:"after,omitempty"`
+	RequestID string          `json:"request_id,omitempty"`
+	IP        string          `json:"ip,omitempty"`
+}
+
+// changesCommand lists what administrators changed.
+func changesCommand() *cobra.Command {
+	var f adminFlags
+	var p period
+	var org, actor, action string
+	var limit int
+	c := &cobra.Command{
+		Use: "audit", Short: "List who changed what, when and why", Args: cobra.NoArgs,
+		Long: "Lists the changes of administrators, the newest first: about the last 100,000. `-o jsonl` writes one line each, with what\n" +
+			"was before and after, for an archive. Corrections of bills stand in `llmguard usage audit`.\n\n" + adminHelp,
+		Example: "  llmguard audit --org acme\n  llmguard audit --action key.create --from 7d\n  llmguard audit -o jsonl --from 2026-11 --limit 0 > audit.jsonl",
+	}
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		q := url.Values{}
+		for name, value := range map[string]string{"org": org, "actor": actor, "action": action} {
+			if value != "" {
+				q.Set(name, value)
+			}
+		}
+		if p.given() {
+			from, to, err := p.bounds(time.Now())
+			if err != nil {
+				return err
+			}
+			q.Set("from", from.Format(time.RFC3339))
+			q.Set("to", to.Add(time.Second).Format(time.RFC3339))
+		}
+		return f.run(c, func(a *adminClient) error {
+			list, err := a.audit(c, q, limit)
+			if err != nil {
+				return err
+			}
+			if f.output == "jsonl" {
+				enc := json.NewEncoder(c.OutOrStdout())
+				for _, e := range list {
+					if err := enc.Encode(e); err != nil {
+						return err
+					}
+				}
+				return nil
+			}
+			return render(c.OutOrStdout(), f.output, list, func(w io.Writer) error { return auditTable(w, list) })
+		})
+	}
+	f.add(c, append(slices.Clone(plainFormats), "jsonl")...)
+	p.add(c)
+	fl := c.Flags()
+	fl.StringVar(&org, "org", "", "only what concerns this org")
+	fl.StringVar(&actor, "actor", "", "only what this administrator did")
+	fl.StringVar(&action, "action", "", "only this action, such as key.create")
+	fl.IntVar(&limit, "limit", 100, "how many; 0: all there are")
+	return c
+}
+
+// audit reads as many entries as are wanted, page by page.
+func (a *adminClient) audit(c *cobra.Command, q url.Values, limit int) ([]auditView, error) {
+	if limit < 0 {
+		return nil, fmt.Errorf("--limit %d: expected 0 or more", limit)
+	}
+	out := []auditView{}
+	for {
+		most := 1000
+		if limit > 0 {
+			most = min(most, limit-len(out))
+		}
+		q.Set("limit", strconv.Itoa(most))
+		var page struct {
+			Data    []auditView `json:"data"`
+			HasMore bool        `json:"has_more"`
+		}
+		if err := a.ask(c.Context(), http.MethodGet, "/audit?"+q.Encode(), nil, &page); err != nil {
+			return nil, err
+		}
+		out = append(out, page.Data...)
+		if !page.HasMore || limit > 0 && len(out) >= limit {
+			return out, nil
+		}
+		q.Set("after", out[len(out)-1].ID)
+	}
+}
+
+func auditTable(w io.Writer, list []auditView) error {
+	g := grid{head: []string{"time (UTC)", "who", "action", "org", "target", "reason"}, numbers: make([]bool, 6)}
+	for _, e := range list {
+		g.add(e.At.UTC().Format("2006-01-02 15:04:05"), printable(e.Actor), e.Action, e.Org, strings.ReplaceAll(printable(e.Target), " ", "/"), printable(e.Reason))
+	}
+	return g.write(w)
+}
