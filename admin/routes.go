@@ -60,6 +60,7 @@ func init() { //nolint:gochecknoinits // the table refers to handlers that refer
 		{name: "updateAdmin", method: http.MethodPatch, path: "/admins/{admin}", summary: "Change an administrator; not over the network", writes: true, local: true, query: []parameter{reasonParameter}, body: adminPatch{}, answer: Admin{}, serve: (*call).updateAdmin},
 		{name: "deleteAdmin", method: http.MethodDelete, path: "/admins/{admin}", summary: "Remove an administrator; not over the network", writes: true, local: true, query: []parameter{reasonParameter}, serve: (*call).deleteAdmin},
 
+		{name: "reloadConfig", method: http.MethodPost, path: "/config/reload", summary: "Read the configuration file of this process again, as SIGHUP does", writes: true, answer: Reloaded{}, serve: (*call).reload},
 		{name: "getSelf", method: http.MethodGet, path: "/self", summary: "Tell whose key this is, and whether it may only read", answer: Self{}, serve: (*call).self},
 		{name: "listAudit", method: http.MethodGet, path: "/audit", summary: "List changes, the newest first", query: auditParameters, answer: auditPage{}, serve: (*call).listAudit},
 		{name: "openAPI", method: http.MethodGet, path: "/openapi.json", summary: "This document", answer: map[string]any{}, serve: (*call).document},

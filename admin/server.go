@@ -26,7 +26,7 @@ import (
 	"github.com/llmguard/llmguard/wire"
 )
 
-// Options are what a Server is built from. All but Log are required.
+// Options are what a Server is built from. All but Reload and Log are required.
 type Options struct {
 	Identity *identity.Store
 	Budget   *budget.Store
@@ -39,7 +39,9 @@ type Options struct {
 	Check func(org string, records *identity.Tenant) error
 	// Applied makes a change that was committed take effect in this process.
 	Applied func()
-	Log     *slog.Logger
+	// Reload reads the configuration file again; nil: there is none to read.
+	Reload func(context.Context) (*Reloaded, error)
+	Log    *slog.Logger
 }
 
 // Server answers administrators. It is safe for concurrent use.

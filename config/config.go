@@ -29,7 +29,7 @@ type Config struct {
 	// Listen is the address callers reach, host:port.
 	Listen string `yaml:"listen" default:"127.0.0.1:8080" kind:"address" reload:"restart"`
 	// Admin is the listener for operators: health, metrics, administration.
-	Admin Admin `yaml:"admin" reload:"restart"`
+	Admin Admin `yaml:"admin"`
 	// Redis is where limits, jobs and the ledger live. Without it, `dev` brings
 	// its own store; `serve` and `worker` refuse to start.
 	Redis Redis `yaml:"redis" reload:"restart"`
@@ -91,7 +91,7 @@ type Config struct {
 // listener never serves it.
 type Admin struct {
 	// Listen is host:port. Keep it off the internet.
-	Listen string `yaml:"listen" default:"127.0.0.1:9090" kind:"address"`
+	Listen string `yaml:"listen" default:"127.0.0.1:9090" kind:"address" reload:"restart"`
 	// Keys of administrators. They open the admin API and nothing else; more are
 	// made with `llmguard admins create`.
 	Keys []AdminKey `yaml:"keys"`

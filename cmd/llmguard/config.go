@@ -1,6 +1,12 @@
 package main
 
 import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+
 	"github.com/spf13/cobra"
 
 	"github.com/llmguard/llmguard/config"
@@ -17,5 +23,43 @@ func configCommand() *cobra.Command {
 			return err
 		},
 	})
+	c.AddCommand(configReloadCommand())
+	return c
+}
+
+func configReloadCommand() *cobra.Command {
+	var f adminFlags
+	c := &cobra.Command{
+		Use: "reload", Short: "Have a running llmguard read its configuration file again", Args: cobra.NoArgs,
+		Long: "Asks one process, as SIGHUP to it does: each process reads its own copy of the file. A file that is wrong changes nothing.\n" +
+			"Needs an administrator's key (--admin-key or LLMGUARD_ADMIN_KEY).",
+	}
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		return f.run(c, func(a *adminClient) error {
+			if a.key == "" {
+				return errors.New("needs a running llmguard and an administrator's key: --admin-key or LLMGUARD_ADMIN_KEY. Without one, send the process a SIGHUP")
+			}
+			var done struct {
+				Hash         string   `json:"hash"`
+				Changed      []string `json:"changed"`
+				NeedsRestart []string `json:"needs_restart"`
+			}
+			if err := a.ask(c.Context(), http.MethodPost, "/config/reload", nil, &done); err != nil {
+				return err
+			}
+			return render(c.OutOrStdout(), f.output, done, func(w io.Writer) error {
+				text := "reloaded; nothing differs from before"
+				if len(done.Changed) > 0 {
+					text = "reloaded; in force now: " + strings.Join(done.Changed, ", ")
+				}
+				if len(done.NeedsRestart) > 0 {
+					text += "\nneeds a restart: " + strings.Join(done.NeedsRestart, ", ")
+				}
+				_, err := fmt.Fprintln(w, text)
+				return err
+			})
+		})
+	}
+	f.add(c, plainFormats...)
 	return c
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/llmguard/llmguard/admin"
 	"github.com/llmguard/llmguard/console"
 )
 
@@ -25,6 +26,16 @@ func (a *App) adminHandler() http.Handler {
 	mux.Handle(console.Path, a.console)
 	mux.Handle("GET /metrics", promhttp.HandlerFor(a.registry, promhttp.HandlerOpts{}))
 	return mux
+}
+
+// newAdmin returns the administrators' API; reload says whether there is a file
+// to read again.
+func (a *App) newAdmin(reload bool) (*admin.Server, error) {
+	o := a.ids.adminOptions(a.identity, a.budget, a.log)
+	if reload {
+		o.Reload = a.Reload
+	}
+	return admin.New(o)
 }
 
 func (a *App) newConsole() (*console.Console, error) {

@@ -166,7 +166,7 @@ func New(o Options) (_ *App, err error) {
 	}
 	a.ids.put = a.obey
 	a.ids.update()
-	if a.admins, err = admin.New(a.ids.adminOptions(a.identity, a.budget, a.log)); err != nil {
+	if a.admins, err = a.newAdmin(o.Load != nil); err != nil {
 		return nil, err
 	}
 	if a.console, err = a.newConsole(); err != nil {

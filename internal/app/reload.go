@@ -11,23 +11,12 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/llmguard/llmguard/admin"
 	"github.com/llmguard/llmguard/config"
 )
 
 // ErrNoFile says that a process has no configuration file to read again.
 var ErrNoFile = errors.New("this process was started without a configuration file, so there is nothing to read again")
-
-// Reloaded says what a reload has done.
-type Reloaded struct {
-	// Hash is the SHA-256 of the file, in hexadecimal.
-	Hash string `json:"hash"`
-	// Changed names what differs from before and is in force, by path: orgs,
-	// queue.shares.
-	Changed []string `json:"changed"`
-	// NeedsRestart names what differs from what runs and is not in force before
-	// a restart.
-	NeedsRestart []string `json:"needs_restart"`
-}
 
 // Config is the configuration in force. It is read-only.
 func (a *App) Config() *config.Config { return a.current.Load() }
@@ -36,7 +25,7 @@ func (a *App) Config() *config.Config { return a.current.Load() }
 // force for calls and jobs that begin from now on; those under way go on with
 // what they began with. After an error everything is as before. It is safe for
 // concurrent use; one reload waits for another.
-func (a *App) Reload(ctx context.Context) (*Reloaded, error) {
+func (a *App) Reload(ctx context.Context) (*admin.Reloaded, error) {
 	a.reloading.Lock()
 	defer a.reloading.Unlock()
 	r, err := a.reload()
@@ -52,7 +41,7 @@ func (a *App) Reload(ctx context.Context) (*Reloaded, error) {
 	return r, nil
 }
 
-func (a *App) reload() (*Reloaded, error) {
+func (a *App) reload() (*admin.Reloaded, error) {
 	if a.load == nil {
 		return nil, ErrNoFile
 	}
@@ -68,7 +57,7 @@ func (a *App) reload() (*Reloaded, error) {
 		return nil, err
 	}
 	a.told.Taken(r.Config, len(r.NeedsRestart), time.Now())
-	return &Reloaded{Hash: hex.EncodeToString(r.Config.Sum[:]), Changed: list(r.Changed), NeedsRestart: list(r.NeedsRestart)}, nil
+	return &admin.Reloaded{Hash: hex.EncodeToString(r.Config.Sum[:]), Changed: list(r.Changed), NeedsRestart: list(r.NeedsRestart)}, nil
 }
 
 // apply puts a configuration in force. What can be refused comes first, and the

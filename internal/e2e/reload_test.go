@@ -182,7 +182,11 @@ func TestReloadUnderLoad(t *testing.T) {
 // wrong, in the log and in the metrics; one with changes that need a restart is
 // taken except for those.
 func TestReloadRefused(t *testing.T) {
+	key := keys.New(keys.Admin)
 	s := newStack(t, fakeprovider.Options{}, reloadable)
+	s.rewrite(func(text string) string {
+		return strings.Replace(text, `admin: {listen: "127.0.0.1:0"}`, `admin: {listen: "127.0.0.1:0", keys: [{id: ops, hash: "`+keys.Hash(keys.Pepper{}, key)+`"}]}`, 1)
+	})
 	for _, p := range []*process{s.proxy(), s.worker()} {
 		before := p.value("llmguard_config_hash")
 		old, err := os.ReadFile(s.path)
@@ -218,6 +222,17 @@ func TestReloadRefused(t *testing.T) {
 				t.Errorf("what needs a restart is %s", fields)
 			}
 		})
+		reload := p.Admin + "/admin/v1/config/reload"
+		if a := post(reload, s.keys["alice"], ""); a.status != http.StatusUnauthorized {
+			t.Errorf("a caller's key reloads: status %d: %s", a.status, a.body)
+		}
+		if a := post(reload, key, ""); a.status != http.StatusOK || !strings.Contains(a.body, `"needs_restart":["listen"]`) || !strings.Contains(a.body, `"changed":[]`) {
+			t.Errorf("status %d: %s", a.status, a.body)
+		}
+		s.rewrite(func(text string) string { return strings.Replace(text, "level: debug", "level: loud", 1) })
+		if a := post(reload, key, ""); a.status != http.StatusBadRequest || !strings.Contains(a.body, "log.level: expected one of debug, info, warn, error, got") {
+			t.Errorf("status %d: %s", a.status, a.body)
+		}
 		if err := os.WriteFile(s.path, old, 0o600); err != nil {
 			t.Fatal(err)
 		}

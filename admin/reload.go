@@ -1,0 +1,27 @@
+package admin
+
+import "github.com/llmguard/llmguard/wire"
+
+// Reloaded says what a reload of the configuration file has done.
+type Reloaded struct {
+	// Hash is the SHA-256 of the file, in hexadecimal.
+	Hash string `json:"hash"`
+	// Changed names what differs from before and is in force, by path: orgs,
+	// queue.shares.
+	Changed []string `json:"changed"`
+	// NeedsRestart names what differs from what runs and is not in force before
+	// a restart.
+	NeedsRestart []string `json:"needs_restart"`
+}
+
+// reload is for this process alone: each reads its own copy of the file.
+func (c *call) reload() (any, error) {
+	if c.o.Reload == nil {
+		return nil, wire.BadRequest("", "no_config_file", "This process was started without a configuration file to read again")
+	}
+	done, err := c.o.Reload(c.r.Context())
+	if err != nil {
+		return nil, wire.BadRequest("", "config_refused", "The configuration was not reloaded; the old one goes on: %v", err)
+	}
+	return done, nil
+}
