@@ -35,8 +35,9 @@ orgs:
 	return s, p
 }
 
-// TestSDKNode runs the openai npm package, on Node 22, against the proxy.
-func TestSDKNode(t *testing.T) {
+// nodeTest runs tests of the npm packages, on Node 22, for a user of a proxy.
+func nodeTest(t *testing.T, p *process, env []string, scripts ...string) {
+	t.Helper()
 	node, err := filepath.Abs("node/node_modules/.bin/node")
 	if err != nil {
 		t.Fatal(err)
@@ -47,15 +48,33 @@ func TestSDKNode(t *testing.T) {
 		}
 		t.Skip("the npm packages are not installed: `make test` installs them")
 	}
-	s, p := sdkStack(t)
-	cmd := exec.Command(node, "--test", "sdk.test.mjs", "media.test.mjs")
+	cmd := exec.Command(node, append([]string{"--test"}, scripts...)...)
 	cmd.Dir = "node"
-	cmd.Env = append(os.Environ(), "BASE_URL="+p.URL, "API_KEY="+s.keys["alice"], "TIGHT_KEY="+s.keys["bob"])
+	cmd.Env = append(append(os.Environ(), "BASE_URL="+p.URL), env...)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	t.Logf("%s", out)
+}
+
+// TestSDKNode runs the openai npm package against the proxy.
+func TestSDKNode(t *testing.T) {
+	s, p := sdkStack(t)
+	nodeTest(t, p, []string{"API_KEY=" + s.keys["alice"], "TIGHT_KEY=" + s.keys["bob"]}, "sdk.test.mjs", "media.test.mjs")
+}
+
+// TestSDKResponses runs the npm packages' Responses at a provider that has them,
+// and at one that has not.
+func TestSDKResponses(t *testing.T) {
+	for name, config := range dialects {
+		t.Run(name, func(t *testing.T) {
+			s := newStack(t, fakeprovider.Options{}, fmt.Sprintf("files: {store: %q}", t.TempDir())+config)
+			p := s.proxy()
+			s.worker()
+			nodeTest(t, p, []string{"API_KEY=" + s.keys["alice"]}, "responses.test.mjs")
+		})
+	}
 }
 
 func goClient(p *process, key string) *openai.Client {
