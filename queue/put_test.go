@@ -5,6 +5,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 )
 
 // Jobs put by one call of the script are each judged by themselves, in their
@@ -68,4 +69,33 @@ func TestOneTicketWakesAll(t *testing.T) {
 		d, err := e.Depth(t.Context(), "p")
 		return err == nil && d.Jobs == 0
 	})
+}
+
+// A job put while handlers stay for it makes no ticket; one put after they have
+// gone does.
+func TestNoTicketWhileHandlersAreAwake(t *testing.T) {
+	e := newEnv(t, Options{}, Pool{ID: "p"})
+	w := &e.pools()["p"].waker
+	wakes := func() bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return w.awake || w.again
+	}
+	pc := newPacer(e.Queue, e.pools()["p"], 4)
+	for _, c := range []struct {
+		stay  time.Duration
+		wakes bool
+	}{{time.Hour, false}, {0, true}} {
+		eventually(t, "rests", func() bool { return !wakes() })
+		before := e.rdb.LLen(t.Context(), "asynq:{p}:pending").Val()
+		pc.stay = c.stay
+		if _, err := pc.acquire(t.Context(), 4); err != nil {
+			t.Fatal(err)
+		}
+		e.put(e.job("p", "acme", "ann", Async, 10))
+		eventually(t, "rests", func() bool { return !wakes() })
+		if n := e.rdb.LLen(t.Context(), "asynq:{p}:pending").Val(); (n > before) != c.wakes {
+			t.Errorf("handlers stay for %s: %d tickets, %d before", c.stay, n, before)
+		}
+	}
 }
