@@ -94,6 +94,8 @@ type Hold struct {
 	taken   []taken // of this process's shares; nil once given back
 
 	caps []*Hold // what spend caps hold for the call
+
+	shadow []Shadowed // what limits in the shadow would have done
 }
 
 // maxLimits is how many limits may concern one call.

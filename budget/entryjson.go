@@ -22,16 +22,22 @@ func openEntry(c Call, d Details) string {
 	e.text("endpoint", c.Endpoint)
 	e.text("price", c.PriceVersion)
 	e.text("job", c.JobID)
-	if d.Estimated {
-		e.name("estimated")
-		e.buf = append(e.buf, "true"...)
-	}
+	e.yes("estimated", d.Estimated)
 	e.text("outcome", d.Outcome)
 	e.number("status", int64(d.Status))
 	e.text("upstream_id", d.UpstreamID)
 	e.text("service_tier", d.ServiceTier)
 	e.number("waited_ms", d.WaitedMS)
 	e.number("took_ms", d.TookMS)
+	e.number("held_nano", d.HeldNano)
+	e.number("held_tokens", d.HeldTokens)
+	e.number("held_us", d.HeldUS)
+	e.number("quota_tokens", d.QuotaTokens)
+	e.text("class", d.Class)
+	e.yes("stream", d.Stream)
+	if len(d.Shadow) > 0 {
+		e.shadow(d.Shadow)
+	}
 	if d.Usage != (Usage{}) {
 		e.usage(d.Usage)
 	}
@@ -74,6 +80,30 @@ func (e *entryWriter) costs(c Costs) {
 	e.number("output", int64(c.Output))
 	e.number("fees", int64(c.Fees))
 	e.buf = append(e.buf, '}')
+}
+
+func (e *entryWriter) shadow(list []Shadowed) {
+	e.name("shadow")
+	e.buf = append(e.buf, '[')
+	for i, s := range list {
+		if i > 0 {
+			e.buf = append(e.buf, ',')
+		}
+		e.buf = append(e.buf, '{')
+		e.must("limit", s.Limit)
+		e.text("cap", s.Cap)
+		e.number("wait_ms", s.WaitMS)
+		e.yes("never", s.Never)
+		e.buf = append(e.buf, '}')
+	}
+	e.buf = append(e.buf, ']')
+}
+
+func (e *entryWriter) yes(name string, is bool) {
+	if is {
+		e.name(name)
+		e.buf = append(e.buf, "true"...)
+	}
 }
 
 // name begins a member; names need no escapes.

@@ -41,6 +41,12 @@ func fill(r *rapid.T, v reflect.Value, texts *rapid.Generator[string]) {
 			f.SetBool(rapid.Bool().Draw(r, name))
 		case reflect.Int, reflect.Int64:
 			f.SetInt(rapid.OneOf(rapid.Just[int64](0), rapid.Int64()).Draw(r, name))
+		case reflect.Slice:
+			n := rapid.IntRange(0, 3).Draw(r, name)
+			f.Set(reflect.MakeSlice(f.Type(), n, n))
+			for k := range n {
+				fill(r, f.Index(k), texts)
+			}
 		default:
 			r.Fatalf("%s is a %s", name, f.Kind())
 		}

@@ -45,6 +45,7 @@ func (s *Store) hold(ctx context.Context, life time.Duration, limits []Limit, c 
 		}
 		h.Statuses, err = s.statuses(h, a, h.Max)
 		s.metrics.refused(c.Org, h.Statuses) // by limits in the shadow
+		h.noteShadow()
 		return h, err
 	case "again":
 		h.At = a.at()
@@ -193,6 +194,7 @@ func (s *Store) Extend(ctx context.Context, h *Hold, more Amounts) ([]Status, er
 	case "held":
 		h.Max, h.Expected = most, expected
 		h.Statuses, err = s.statuses(h, a, more)
+		h.noteShadow()
 		return h.Statuses, err
 	case "refused":
 		return nil, s.refusal(h, a, more)

@@ -28,7 +28,8 @@ type kept struct {
 	States     []state     `json:"states,omitempty"`
 	Open       bool        `json:"open,omitempty"` // admitted without the store, not ended yet
 	Settlement *Settlement `json:"settlement,omitempty"`
-	Caps       []kept      `json:"caps,omitempty"` // what spend caps hold for it: Call, Max, At and States
+	Caps       []kept      `json:"caps,omitempty"` // what spend caps hold for it: Call, Max, At, States and Shadow
+	Shadow     []Shadowed  `json:"shadow,omitempty"`
 }
 
 func (k kept) id() string { return k.Call.Org + "/" + k.Call.holdID() }
@@ -40,7 +41,7 @@ func keptOf(e Ending) kept {
 }
 
 func keptHold(h *Hold) kept {
-	k := kept{Call: h.Call, Max: h.Max, At: h.At, States: h.states}
+	k := kept{Call: h.Call, Max: h.Max, At: h.At, States: h.states, Shadow: h.shadow}
 	for _, part := range h.caps {
 		k.Caps = append(k.Caps, keptHold(part))
 	}
@@ -49,7 +50,7 @@ func keptHold(h *Hold) kept {
 
 // hold is the kept call's, as if it had begun at an instant.
 func (k kept) hold(at time.Time) *Hold {
-	h := &Hold{ID: k.Call.holdID(), Call: k.Call, Max: k.Max, Expected: k.Max, At: at, states: k.States}
+	h := &Hold{ID: k.Call.holdID(), Call: k.Call, Max: k.Max, Expected: k.Max, At: at, states: k.States, shadow: k.Shadow}
 	for _, part := range k.Caps {
 		h.caps = append(h.caps, part.hold(at))
 	}

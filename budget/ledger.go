@@ -50,8 +50,31 @@ type Details struct {
 	ServiceTier string `json:"service_tier,omitempty"`
 	WaitedMS    int64  `json:"waited_ms,omitempty"`
 	TookMS      int64  `json:"took_ms,omitempty"`
-	Usage       Usage  `json:"usage,omitzero"`
-	Costs       Costs  `json:"costs_nano,omitzero"`
+	// HeldNano and HeldTokens are what the limits held for the call at last, and
+	// HeldUS when that began, Unix microseconds of Redis's clock. QuotaTokens is
+	// what was booked on the provider's quota, when that is not HeldTokens.
+	HeldNano    int64 `json:"held_nano,omitempty"`
+	HeldTokens  int64 `json:"held_tokens,omitempty"`
+	HeldUS      int64 `json:"held_us,omitempty"`
+	QuotaTokens int64 `json:"quota_tokens,omitempty"`
+	// Class is async or batch for such a job; all others have a caller.
+	Class  string `json:"class,omitempty"`
+	Stream bool   `json:"stream,omitempty"`
+	// Shadow lists the limits in the shadow that the call did not fit.
+	Shadow []Shadowed `json:"shadow,omitempty"`
+	Usage  Usage      `json:"usage,omitzero"`
+	Costs  Costs      `json:"costs_nano,omitzero"`
+}
+
+// Shadowed is what a limit in the shadow would have done to a call.
+type Shadowed struct {
+	Limit string `json:"limit"`
+	// Cap is set for a limit of a spend cap: the cap, as its String.
+	Cap string `json:"cap,omitempty"`
+	// WaitMS is how long the call would have waited, if nobody else had taken the
+	// room; Never says that it would have been refused, as no waiting helps.
+	WaitMS int64 `json:"wait_ms,omitempty"`
+	Never  bool  `json:"never,omitempty"`
 }
 
 // Usage is [pricing.Usage] with names for JSON.
@@ -83,12 +106,22 @@ type Costs struct {
 	Fees        pricing.Nano `json:"fees,omitempty"`
 }
 
-func (st Settlement) details() Details {
+func (st Settlement) details(h *Hold) Details {
 	split := st.Split
 	if split.Total() != st.Actual.Cost {
 		split = pricing.Split{}
 	}
+	quota := st.Quota
+	if quota == h.Max.Tokens {
+		quota = 0
+	}
+	at := int64(0)
+	if !h.At.IsZero() {
+		at = h.At.UnixMicro()
+	}
 	return Details{
+		HeldNano: int64(h.Max.Cost), HeldTokens: h.Max.Tokens, HeldUS: at, QuotaTokens: quota, Class: st.Class, Stream: st.Stream,
+		Shadow:    h.allShadow(),
 		Estimated: st.Estimated, Outcome: st.Outcome, Status: st.Status, UpstreamID: st.UpstreamID,
 		ServiceTier: st.ServiceTier, WaitedMS: st.Waited.Milliseconds(), TookMS: st.Took.Milliseconds(),
 		Usage: Usage(st.Usage), Costs: Costs(split),

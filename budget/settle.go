@@ -22,6 +22,12 @@ type Settlement struct {
 	UpstreamID  string
 	ServiceTier string
 
+	// Quota is how many tokens were booked on the provider's quota; Class is async
+	// or batch for such a job; Stream says that the answer was one of events.
+	Quota  int64
+	Class  string
+	Stream bool
+
 	Waited, Took time.Duration
 }
 
@@ -67,7 +73,7 @@ func (s *Store) settle(ctx context.Context, e Ending) (Receipt, error) {
 func settling(h *Hold, st Settlement) ending {
 	return ending{
 		call: h.Call, states: h.states, cost: int64(st.Actual.Cost), most: int64(h.Max.Cost),
-		since: h.At, details: st.details(),
+		since: h.At, details: st.details(h),
 		want: func(m Metric) any { return m.settled(st.Actual) },
 	}
 }

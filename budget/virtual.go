@@ -82,6 +82,9 @@ func (v *Virtual) Bind(limits []Limit, c Call) (*Standing, error) {
 	return out, nil
 }
 
+// BindCap is Bind for a spend cap, which counts the calls of all orgs together.
+func (v *Virtual) BindCap(c Cap) (*Standing, error) { return v.Bind(c.Limits, c.of(Call{})) }
+
 func (v *Virtual) newTwin(s Shape, st state) twin {
 	switch st.Kind {
 	case "w":

@@ -70,6 +70,7 @@ type Call struct {
 	Attempt int
 	JobID   string
 	Waited  time.Duration // in the queue, before Begin
+	Class   string        // of a job that nobody waits for: async or batch
 
 	Hold   *budget.Hold
 	Result Result

@@ -149,6 +149,7 @@ func (c *Call) ending() budget.Ending {
 		Actual: budget.Amounts{Cost: r.Cost, Tokens: r.Usage.Input + r.Usage.Output},
 		Usage:  r.Usage, Split: r.Split, Estimated: r.Estimated, Outcome: string(r.Outcome), Status: r.Status,
 		UpstreamID: r.UpstreamID, ServiceTier: r.Tier, Waited: c.Waited, Took: r.Took,
+		Quota: c.Quota, Class: c.Class, Stream: c.Request.Stream,
 	}}
 }
 

@@ -94,6 +94,17 @@ func (g *Guard) prepare(c Caller, r *wire.Request, kept kept) (*Plan, error) {
 	return p, nil
 }
 
+// Standing is where a call goes and what it stands under, without its price: for
+// simulations. Of the request only the model and the endpoint count.
+func (p *Policy) Standing(c Caller, r *wire.Request) (providers.Target, []budget.Limit, []budget.Cap, error) {
+	target, err := p.Providers.Resolve(r.Model, c.Org.Providers)
+	if err != nil {
+		return target, nil, nil, err
+	}
+	plan := &Plan{Caller: c, Request: r, Target: target}
+	return target, applying(c, r, target), plan.capping(p.Caps), nil
+}
+
 // allowed checks the org's and the key's model lists. Both answers are 404,
 // as the provider would give for a model the account does not have.
 func allowed(c Caller, model string) error {

@@ -153,6 +153,19 @@ func (x *exchange) log(attrs []slog.Attr) {
 	_ = h.Handle(ctx, line) // as Logger does
 }
 
+// refusing names the limit of the org that refused a call; "cap" stands for a
+// spend cap, which is not the org's to know, and "" for none.
+func refusing(err error) string {
+	var exceeded *guard.Refusal
+	switch {
+	case !errors.As(err, &exceeded) || exceeded.ExceededError == nil:
+		return ""
+	case exceeded.Cap != nil:
+		return "cap"
+	}
+	return exceeded.Binding.LimitID
+}
+
 // record writes the access record: one line a request, with no body, no key
 // and no text of the caller's.
 func (x *exchange) record() {
@@ -170,16 +183,26 @@ func (x *exchange) record() {
 		attrs = append(attrs, slog.String("org", x.caller.Org.ID), slog.String("user", x.caller.User), slog.String("key", x.caller.Key))
 	}
 	if p := x.plan; p != nil {
-		held := p.First.Cost
+		held := p.First
 		if x.call != nil {
-			held = x.call.Hold.Max.Cost
+			held = x.call.Hold.Max
 		}
-		attrs = append(attrs, slog.String("model", p.Request.Model), slog.String("pool", p.Target.Pool), slog.Int64("held_nano_usd", int64(held)))
+		attrs = append(attrs, slog.String("model", p.Request.Model), slog.String("pool", p.Target.Pool),
+			slog.Int64("held_nano_usd", int64(held.Cost)), slog.Int64("held_tokens", held.Tokens))
+		if p.Quota != held.Tokens {
+			attrs = append(attrs, slog.Int64("quota_tokens", p.Quota))
+		}
+		if p.Request.Stream {
+			attrs = append(attrs, slog.Bool("stream", true))
+		}
 	}
 	if c := x.call; c != nil {
 		attrs = append(attrs, slog.String("outcome", string(c.Result.Outcome)),
 			slog.Int64("cost_nano_usd", int64(c.Result.Cost)), slog.Bool("estimated", c.Result.Estimated),
-			slog.String("upstream_id", c.Result.UpstreamID))
+			slog.Int64("tokens", c.Result.Usage.Input+c.Result.Usage.Output), slog.String("upstream_id", c.Result.UpstreamID))
+	}
+	if limit := refusing(x.err); limit != "" {
+		attrs = append(attrs, slog.String("limit", limit))
 	}
 	if j := x.ended; j != nil {
 		attrs = append(attrs, slog.String("outcome", string(j.State)), slog.Int64("cost_nano_usd", int64(j.Charged)))

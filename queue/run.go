@@ -62,7 +62,9 @@ func (r *runner) run(ctx context.Context, c *Claim) Verdict {
 	if err != nil {
 		return r.refused(c.Job, plan, err)
 	}
-	call.Waited = c.Job.Waited()
+	if call.Waited = c.Job.Waited(); c.Job.Class != Interactive {
+		call.Class = c.Job.Class.String()
+	}
 	if plan.Request.Background {
 		call.Alias = ResponseID(c.Job.ID)
 	}
@@ -87,6 +89,9 @@ func (r *runner) record(ctx context.Context, c *Claim, call *guard.Call, v Verdi
 		slog.String("model", j.Model), slog.String("pool", j.Pool), slog.String("outcome", string(result.Outcome)),
 		slog.Int("status", result.Status), slog.Int64("held_nano_usd", int64(call.Hold.Max.Cost)),
 		slog.Int64("cost_nano_usd", int64(result.Cost)), slog.Bool("estimated", result.Estimated),
+		slog.String("class", j.Class.String()), slog.Bool("stream", j.Stream),
+		slog.Int64("held_tokens", call.Hold.Max.Tokens), slog.Int64("quota_tokens", call.Quota),
+		slog.Int64("tokens", result.Usage.Input+result.Usage.Output),
 		slog.Duration("waited", call.Waited), slog.Duration("took", result.Took), slog.String("upstream_id", result.UpstreamID),
 	}
 	if err != nil {
@@ -119,22 +124,28 @@ func (r *runner) refused(j *Job, plan *guard.Plan, err error) Verdict {
 	if exceeded.Final() || outlasts {
 		return failed(exceeded.Public())
 	}
-	v := Verdict{Kind: Park, Wait: min(exceeded.Binding.Wait, latePark), Unused: true}
-	if exceeded.Soon {
-		v.Wait = min(v.Wait, soonPark)
-		if v.Wait <= 0 {
-			v.Wait = soonPark
+	scope, rest := RestOf(plan.Limits, exceeded.ExceededError)
+	return Verdict{Kind: Park, Scope: scope, Wait: rest, Unused: true}
+}
+
+// RestOf is what a refusal of a job under these limits holds back, and for how
+// long.
+func RestOf(limits []budget.Limit, e *budget.ExceededError) (Scope, time.Duration) {
+	rest := min(e.Binding.Wait, latePark)
+	if e.Soon {
+		rest = min(rest, soonPark)
+		if rest <= 0 {
+			rest = soonPark
 		}
 	}
-	v.Scope = scopeOf(plan.Limits, exceeded.Binding)
-	if exceeded.Cap != nil {
-		v.Scope = capScope(*exceeded.Cap, exceeded.Binding)
+	scope := scopeOf(limits, e.Binding)
+	if e.Cap != nil {
+		scope = capScope(*e.Cap, e.Binding)
 	}
-	if v.Scope == ParkPool {
-		v.Wait = min(v.Wait, soonPark)
+	if scope == ParkPool {
+		rest = min(rest, soonPark)
 	}
-	v.Wait = max(v.Wait, time.Millisecond)
-	return v
+	return scope, max(rest, time.Millisecond)
 }
 
 // capScope is what a refusing spend cap holds back. When it is used up that is

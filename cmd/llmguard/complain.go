@@ -29,10 +29,17 @@ func complain(w io.Writer, err error) {
 func wantFile(c *cobra.Command, path *string) {
 	c.PreRunE = func(*cobra.Command, []string) error {
 		if _, err := os.Stat(*path); errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("there is no configuration file %s; name yours with --config (`llmguard dev` needs none)", *path)
+			return noConfig(*path)
 		}
 		return nil
 	}
+}
+
+// noConfig says that there is no configuration file of this name.
+type noConfig string
+
+func (path noConfig) Error() string {
+	return fmt.Sprintf("there is no configuration file %s; name yours with --config (`llmguard dev` needs none)", string(path))
 }
 
 // plural words a number of things: "1 org", "2 orgs".

@@ -40,7 +40,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	root.SetErr(stderr)
 	root.AddCommand(devCommand(), roleCommand("serve", app.Proxy), roleCommand("worker", app.Worker),
 		checkCommand(), configCommand(), orgsCommand(), usersCommand(), keysCommand(), limitsCommand(), adminsCommand(), changesCommand(),
-		pricesCommand(), usageCommand(), batchCommand(), jobsCommand(), queueCommand(), webhooksCommand(), manCommand(), versionCommand())
+		pricesCommand(), usageCommand(), simulateCommand(), batchCommand(), jobsCommand(), queueCommand(), webhooksCommand(), manCommand(), versionCommand())
 	return root.ExecuteContext(ctx)
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/pricing"
 )
 
 func exportCommand() *cobra.Command {
@@ -88,6 +89,7 @@ func newEntryCSV(w io.Writer) *entryCSV {
 		"input_tokens", "cached_input_tokens", "cache_write_tokens", "output_tokens", "reasoning_tokens",
 		"input_usd", "cached_input_usd", "cache_write_usd", "output_usd", "fees_usd",
 		"price", "job", "upstream_id", "by", "reason",
+		"ip", "held_usd", "held_tokens", "held_us", "quota_tokens", "waited_ms", "took_ms", "class", "stream",
 	})
 	return out
 }
@@ -101,6 +103,8 @@ func (w *entryCSV) write(e budget.Entry) error {
 		whole(u.Input), whole(u.CachedInput), whole(u.CacheWrite + u.CacheWrite1h), whole(u.Output), whole(u.Reasoning),
 		plainUSD(c.Input), plainUSD(c.CachedInput), plainUSD(c.CacheWrite), plainUSD(c.Output), plainUSD(c.Fees),
 		cell(e.PriceVersion), e.JobID, cell(e.UpstreamID), cell(e.By), cell(e.Reason),
+		e.IP, plainUSD(pricing.Nano(e.HeldNano)), whole(e.HeldTokens), whole(e.HeldUS), whole(e.QuotaTokens), whole(e.WaitedMS), whole(e.TookMS),
+		e.Class, strconv.FormatBool(e.Stream),
 	})
 }
 

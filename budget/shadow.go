@@ -1,0 +1,33 @@
+package budget
+
+// noteShadow remembers which limits in the shadow a hold or an extension did not
+// fit, each once: for the ledger.
+func (h *Hold) noteShadow() {
+	for _, st := range h.Statuses {
+		if st.Refused && st.Mode == Shadow {
+			h.addShadow(Shadowed{Limit: st.LimitID, WaitMS: st.Wait.Milliseconds(), Never: st.Never})
+		}
+	}
+}
+
+func (h *Hold) addShadow(one Shadowed) {
+	for i := range h.shadow {
+		if old := &h.shadow[i]; old.Limit == one.Limit {
+			old.WaitMS, old.Never = max(old.WaitMS, one.WaitMS), old.Never || one.Never
+			return
+		}
+	}
+	h.shadow = append(h.shadow, one)
+}
+
+// allShadow is what limits and spend caps in the shadow would have done.
+func (h *Hold) allShadow() []Shadowed {
+	all := h.shadow
+	for _, part := range h.caps {
+		for _, one := range part.shadow {
+			one.Cap = capOf(part).String()
+			all = append(all[:len(all):len(all)], one)
+		}
+	}
+	return all
+}

@@ -1,0 +1,354 @@
+package queue
+
+import (
+	"math"
+	"slices"
+	"sort"
+	"strings"
+)
+
+// virtualFlows is lua/flows.lua for the three classes of a pool.
+type virtualFlows struct {
+	weights map[string]int
+	classes [Batch + 1]virtualClass
+	parked  *order // subjects by when they wake
+	probes  map[string]bool
+	shut    map[string][]string // users kept out by the park of an org's model
+}
+
+// virtualClass is what waits in one class.
+type virtualClass struct {
+	waiting int
+	tokens  int64
+	flows   map[Flow]*virtualFlow
+	orgs    *order            // by virtual time
+	users   map[string]*order // by org; each by virtual time
+}
+
+// virtualFlow is the lanes of a flow, in the order of their names.
+type virtualFlow struct{ lanes []*virtualLane }
+
+type virtualLane struct {
+	name string
+	jobs []*VirtualJob // by seq
+}
+
+// mostLanes is how many lanes of a flow are looked at.
+const mostLanes = 32
+
+func newVirtualFlows(weights map[string]int) *virtualFlows {
+	f := &virtualFlows{weights: weights, parked: newOrder(), probes: map[string]bool{}, shut: map[string][]string{}}
+	for c := Interactive; c <= Batch; c++ {
+		f.classes[c] = virtualClass{flows: map[Flow]*virtualFlow{}, orgs: newOrder(), users: map[string]*order{}}
+	}
+	return f
+}
+
+func (f *virtualFlows) weight(who string) float64 {
+	if w, ok := f.weights[who]; ok {
+		return float64(w)
+	}
+	return 100
+}
+
+// subjects are all that a job can be parked by, in the order of Scope and then
+// the pool.
+func subjects(org, user, lane string) [7]string {
+	k, m, flow := lane[:3], lane[3:], org+" "+user
+	return [7]string{
+		ParkFlow: "u " + flow, ParkOrg: "o " + org, ParkFlowModel: "U " + flow + " " + m, ParkOrgModel: "O " + org + " " + m,
+		ParkKey: "K " + flow + " " + k, ParkKeyModel: "L " + flow + " " + k + " " + m, ParkPool: "p pool",
+	}
+}
+
+func (f *virtualFlows) lanePark(flow Flow, lane string) bool {
+	if len(f.parked.score) == 0 {
+		return false
+	}
+	return slices.ContainsFunc(subjectsOf(flow, lane), f.parked.has)
+}
+
+func subjectsOf(flow Flow, lane string) []string {
+	s := subjects(flow.Org, flow.User, lane)
+	return s[:]
+}
+
+// head is the oldest job of a flow that may run; nil when none may.
+func (f *virtualFlows) head(c Class, flow Flow) *VirtualJob {
+	w := f.classes[c].flows[flow]
+	if w == nil {
+		return nil
+	}
+	var best *VirtualJob
+	for _, l := range w.lanes[:min(len(w.lanes), mostLanes)] {
+		if j := l.jobs[0]; (best == nil || j.seq < best.seq) && !f.lanePark(flow, l.name) {
+			best = j
+		}
+	}
+	return best
+}
+
+func (f *virtualFlows) orgEnter(c Class, org string) {
+	orgs := f.classes[c].orgs
+	if orgs.has(org) || f.parked.has("o "+org) {
+		return
+	}
+	_, low, _ := orgs.first()
+	orgs.set(org, low)
+}
+
+func (f *virtualFlows) enter(c Class, flow Flow) {
+	if f.parked.has("u " + flow.Org + " " + flow.User) {
+		return
+	}
+	class := &f.classes[c]
+	users := class.users[flow.Org]
+	if users == nil {
+		users = newOrder()
+		class.users[flow.Org] = users
+	}
+	if !users.has(flow.User) {
+		_, low, _ := users.first()
+		users.set(flow.User, low)
+	}
+	f.orgEnter(c, flow.Org)
+}
+
+func (f *virtualFlows) leave(c Class, flow Flow) {
+	if users := f.classes[c].users[flow.Org]; users != nil {
+		users.drop(flow.User)
+	}
+}
+
+// put lets a job wait, at its own place in its flow.
+func (f *virtualFlows) put(j *VirtualJob) {
+	class := &f.classes[j.Class]
+	w := class.flows[j.Flow]
+	if w == nil {
+		w = &virtualFlow{}
+		class.flows[j.Flow] = w
+	}
+	i := sort.Search(len(w.lanes), func(i int) bool { return w.lanes[i].name >= j.lane })
+	if i == len(w.lanes) || w.lanes[i].name != j.lane {
+		w.lanes = slices.Insert(w.lanes, i, &virtualLane{name: j.lane})
+	}
+	l := w.lanes[i]
+	at := sort.Search(len(l.jobs), func(i int) bool { return l.jobs[i].seq >= j.seq })
+	l.jobs = slices.Insert(l.jobs, at, j)
+	j.waits = true
+	class.waiting++
+	class.tokens += j.Tokens
+	f.enter(j.Class, j.Flow)
+}
+
+// take removes a waiting job; false when it does not wait.
+func (f *virtualFlows) take(j *VirtualJob) bool {
+	if !j.waits {
+		return false
+	}
+	class := &f.classes[j.Class]
+	w := class.flows[j.Flow]
+	i := slices.IndexFunc(w.lanes, func(l *virtualLane) bool { return l.name == j.lane })
+	l := w.lanes[i]
+	at := sort.Search(len(l.jobs), func(i int) bool { return l.jobs[i].seq >= j.seq })
+	if at == 0 {
+		l.jobs = l.jobs[1:]
+	} else {
+		l.jobs = slices.Delete(l.jobs, at, at+1)
+	}
+	if len(l.jobs) == 0 {
+		w.lanes = slices.Delete(w.lanes, i, i+1)
+	}
+	if len(w.lanes) == 0 {
+		delete(class.flows, j.Flow)
+	}
+	j.waits = false
+	class.waiting--
+	class.tokens -= j.Tokens
+	return true
+}
+
+// next is the class's next job, not taken, and its user's virtual time.
+func (f *virtualFlows) next(c Class) (*VirtualJob, int64) {
+	if f.parked.has("p pool") {
+		return nil, 0
+	}
+	class := &f.classes[c]
+	for range 10_000 {
+		org, _, ok := class.orgs.first()
+		if !ok {
+			return nil, 0
+		}
+		user, vt, ok := "", int64(0), false
+		if users := class.users[org]; users != nil {
+			user, vt, ok = users.first()
+		}
+		if !ok {
+			class.orgs.drop(org)
+			continue
+		}
+		flow := Flow{org, user}
+		if j := f.head(c, flow); j != nil {
+			return j, vt
+		}
+		f.leave(c, flow)
+		f.shutOut(c, flow)
+	}
+	return nil, 0
+}
+
+// shutOut notes which of the flow's lanes the park of an org's model keeps out.
+func (f *virtualFlows) shutOut(c Class, flow Flow) {
+	w := f.classes[c].flows[flow]
+	if w == nil {
+		return
+	}
+	for _, l := range w.lanes[:min(len(w.lanes), mostLanes)] {
+		subject := subjects(flow.Org, flow.User, l.name)[ParkOrgModel]
+		if !f.parked.has(subject) {
+			continue
+		}
+		list := f.shut[subject]
+		if i, found := slices.BinarySearch(list, flow.User); !found {
+			f.shut[subject] = slices.Insert(list, i, flow.User)
+		}
+	}
+}
+
+// charge moves the virtual times of an org and its user on.
+func (f *virtualFlows) charge(c Class, flow Flow, vt, cost int64) {
+	class := &f.classes[c]
+	by := func(who string) int64 { return int64(math.Ceil(float64(cost*100) / f.weight(who))) }
+	class.orgs.set(flow.Org, class.orgs.score[flow.Org]+by(flow.Org))
+	class.users[flow.Org].set(flow.User, vt+by(flow.Org+" "+flow.User))
+}
+
+// back lets a flow with waiting jobs into its rings again.
+func (f *virtualFlows) back(flow Flow) bool {
+	found := false
+	for c := Interactive; c <= Batch; c++ {
+		if f.classes[c].flows[flow] != nil {
+			f.enter(c, flow)
+			found = true
+		}
+	}
+	return found
+}
+
+// wakes lets in what a subject kept out: at most `most` flows, where it is many.
+// It returns whether there were any, and whether there may be more.
+func (f *virtualFlows) wakes(subject string, most int) (found, more bool) {
+	kind, rest, _ := strings.Cut(subject, " ")
+	org, rest, _ := strings.Cut(rest, " ")
+	user, _, _ := strings.Cut(rest, " ")
+	switch kind {
+	case "p":
+		return f.classes[Interactive].waiting+f.classes[Async].waiting+f.classes[Batch].waiting > 0, false
+	case "O":
+		list := f.shut[subject]
+		n := min(len(list), most)
+		for _, user := range list[:n] {
+			f.back(Flow{org, user})
+		}
+		if f.shut[subject] = list[n:]; len(list) == n {
+			delete(f.shut, subject)
+		}
+		return true, n == most
+	case "o":
+		for c := Interactive; c <= Batch; c++ {
+			if users := f.classes[c].users[org]; users != nil && len(users.score) > 0 {
+				f.orgEnter(c, org)
+				found = true
+			}
+		}
+		return found, false
+	}
+	return f.back(Flow{org, user}), false
+}
+
+// park takes a subject out of the rings until a time; the longest park wins.
+func (f *virtualFlows) park(subject string, till int64) {
+	f.parked.set(subject, max(till, f.parked.score[subject]))
+	kind, rest, _ := strings.Cut(subject, " ")
+	org, user, _ := strings.Cut(rest, " ")
+	for c := Interactive; c <= Batch; c++ {
+		switch kind {
+		case "o":
+			f.classes[c].orgs.drop(org)
+		case "u":
+			f.leave(c, Flow{org, user})
+		}
+	}
+}
+
+// wake brings back the subjects whose time has come, each as a probe.
+func (f *virtualFlows) wake(now int64) {
+	var due []string
+	for len(due) < 100 {
+		subject, till, ok := f.parked.first()
+		if !ok || till > now {
+			break
+		}
+		f.parked.drop(subject)
+		due = append(due, subject)
+	}
+	for _, subject := range due { // they wake one by one: the others still park
+		f.parked.score[subject] = math.MinInt64
+	}
+	for _, subject := range due {
+		f.parked.drop(subject)
+		if found, _ := f.wakes(subject, 1); found {
+			f.probes[subject] = true
+		} else {
+			delete(f.probes, subject)
+		}
+	}
+}
+
+// probe parks the probing subjects of a job that has just been picked; it reports
+// whether there were any.
+func (f *virtualFlows) probe(j *VirtualJob, till int64) bool {
+	if len(f.probes) == 0 {
+		return false
+	}
+	found := false
+	for _, subject := range probeOrder(j) {
+		if f.probes[subject] {
+			f.park(subject, till)
+			found = true
+		}
+	}
+	return found
+}
+
+// probeOrder lists a job's subjects in the order of subjects_of.
+func probeOrder(j *VirtualJob) [7]string {
+	s := subjects(j.Flow.Org, j.Flow.User, j.lane)
+	s[ParkFlow], s[ParkOrg] = s[ParkOrg], s[ParkFlow]
+	s[ParkFlowModel], s[ParkOrgModel] = s[ParkOrgModel], s[ParkFlowModel]
+	return s
+}
+
+// admitted ends the probing of a job's subjects. `but` is one about to be parked
+// anew.
+func (f *virtualFlows) admitted(now int64, j *VirtualJob, but string) {
+	if len(f.probes) == 0 {
+		return
+	}
+	for _, subject := range probeOrder(j) {
+		if !f.probes[subject] {
+			continue
+		}
+		delete(f.probes, subject)
+		if !f.parked.has(subject) {
+			continue
+		}
+		f.parked.drop(subject)
+		if subject == but {
+			continue
+		}
+		if _, more := f.wakes(subject, 200); more {
+			f.parked.set(subject, now)
+		}
+	}
+}

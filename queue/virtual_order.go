@@ -1,0 +1,63 @@
+package queue
+
+import (
+	"cmp"
+	"container/heap"
+)
+
+// order is a set of names by a number, then by name: a sorted set of Redis. What
+// has moved on leaves its old entry in the heap until that comes first.
+type order struct {
+	score map[string]int64
+	heap  orderHeap
+}
+
+type orderEntry struct {
+	score int64
+	name  string
+}
+
+type orderHeap []orderEntry
+
+func (h orderHeap) Len() int { return len(h) }
+func (h orderHeap) Less(i, j int) bool {
+	return cmp.Or(cmp.Compare(h[i].score, h[j].score), cmp.Compare(h[i].name, h[j].name)) < 0
+}
+func (h orderHeap) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
+
+// Push and Pop are of heap.Interface.
+func (h *orderHeap) Push(x any) { *h = append(*h, x.(orderEntry)) }
+
+// Pop takes the last one off.
+func (h *orderHeap) Pop() any {
+	old := *h
+	last := old[len(old)-1]
+	*h = old[:len(old)-1]
+	return last
+}
+
+func newOrder() *order { return &order{score: map[string]int64{}} }
+
+func (o *order) has(name string) bool { _, ok := o.score[name]; return ok }
+
+func (o *order) set(name string, score int64) {
+	if old, ok := o.score[name]; ok && old == score {
+		return
+	}
+	o.score[name] = score
+	heap.Push(&o.heap, orderEntry{score, name})
+}
+
+func (o *order) drop(name string) { delete(o.score, name) }
+
+// first returns the lowest; false when there is none.
+func (o *order) first() (string, int64, bool) {
+	for len(o.heap) > 0 {
+		e := o.heap[0]
+		if score, ok := o.score[e.name]; ok && score == e.score {
+			return e.name, e.score, true
+		}
+		heap.Pop(&o.heap)
+	}
+	return "", 0, false
+}

@@ -1,0 +1,371 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/llmguard/llmguard/lua"
+)
+
+// twins are a pool on Redis and a Virtual that live through the same things.
+type twins struct {
+	*env
+	p     *pool
+	v     *Virtual
+	pc    *pacer
+	rng   *rand.Rand
+	now   time.Duration
+	runs  int
+	calls []pairedGrant
+	jobs  map[string]*VirtualJob // by id, until they end
+	idle  []string               // waiting
+	busy  []pairedClaim
+	trace []string
+}
+
+type pairedGrant struct {
+	real *Grant
+	twin VirtualGrant
+}
+
+type pairedClaim struct {
+	real    *Claim
+	twin    *VirtualJob
+	started bool
+}
+
+func newTwins(t *testing.T, e *env, run int, rng *rand.Rand) *twins {
+	pick := func(list ...int64) int64 { return list[rng.IntN(len(list))] }
+	cfg := Pool{
+		ID: fmt.Sprintf("p%d", run), RPM: pick(0, 3, 60, 500), TPM: pick(0, 100, 10_000, 1_000_000),
+		Concurrency: int(pick(0, 0, 1, 3, 8)), ActualTokens: rng.IntN(3) == 0, MaxJobs: int(pick(-1, 40)),
+		MaxAge: time.Duration(pick(60, 3600)) * time.Second,
+	}
+	o := e.opts
+	o.Burst = int(pick(10, 100, 1000))
+	p, err := newPool(cfg, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := NewVirtual(cfg, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v.quota.life = 1 << 60 // keys expire by Redis's own clock, which is not the test's
+	e.pools()[p.ID], e.codes()[p.code] = p, p
+	return &twins{
+		env: e, p: p, v: v, pc: newPacer(e.Queue, p, 1), rng: rng, runs: run,
+		now: simStart + time.Duration(rng.Int64N(1e9))*time.Microsecond, jobs: map[string]*VirtualJob{},
+	}
+}
+
+func (w *twins) us() int64 { return w.now.Microseconds() }
+
+func (w *twins) note(format string, args ...any) {
+	w.trace = append(w.trace, fmt.Sprintf("%d ", w.us())+fmt.Sprintf(format, args...))
+}
+
+func (w *twins) flow() Flow {
+	return Flow{fmt.Sprintf("o%d", w.rng.IntN(3)), fmt.Sprintf("u%d", w.rng.IntN(3))}
+}
+
+func (w *twins) tokens() int64 {
+	return 1 + w.rng.Int64N(max(w.p.TPM, 50)/int64(1+w.rng.IntN(60))+1)
+}
+
+func (w *twins) step(ctx context.Context) error {
+	switch n := w.rng.IntN(40); {
+	case n == 0:
+		w.now += 61*time.Second + time.Duration(w.rng.Int64N(40_000_000))*time.Microsecond
+	case n < 10:
+		w.now += time.Duration(w.rng.Int64N(1_500_000)) * time.Microsecond
+	default:
+		w.now += time.Duration(w.rng.Int64N(30_000)) * time.Microsecond
+	}
+	w.at(w.now)
+	steps := []func(context.Context) error{
+		w.position,
+		w.take, w.take, w.give, w.put, w.put, w.put, w.put, w.acquire, w.acquire, w.acquire, w.start, w.start, w.release, w.release, w.finish, w.finish, w.expire,
+	}
+	return steps[w.rng.IntN(len(steps))](ctx)
+}
+
+func (w *twins) take(ctx context.Context) error {
+	flow, tokens := w.flow(), w.tokens()
+	w.note("take %v %d", flow, tokens)
+	g, err := w.Take(ctx, w.p.ID, fmt.Sprintf("c%d.%d", w.runs, len(w.trace)), flow, tokens)
+	twin, virtual := w.v.Take(w.us(), flow, tokens)
+	if fmt.Sprint(err) != fmt.Sprint(virtual) {
+		return fmt.Errorf("take: %w, virtually %w", err, virtual)
+	}
+	if err == nil {
+		w.calls = append(w.calls, pairedGrant{g, twin})
+	}
+	return nil
+}
+
+func (w *twins) give(ctx context.Context) error {
+	if len(w.calls) == 0 {
+		return nil
+	}
+	i := w.rng.IntN(len(w.calls))
+	g := w.calls[i]
+	w.calls = slices.Delete(w.calls, i, i+1)
+	unused, used := w.rng.IntN(4) == 0, w.rng.Int64N(g.twin.tokens*2+1)-1
+	w.note("give %v used %d unused %v", g.twin, used, unused)
+	g.real.Used = used
+	w.v.Give(w.us(), g.twin, unused, used)
+	return w.Give(ctx, g.real, unused)
+}
+
+func (w *twins) put(ctx context.Context) error {
+	flow, tokens, class := w.flow(), w.tokens(), Class(1+w.rng.IntN(3))
+	j := w.job(w.p.ID, flow.Org, flow.User, class, tokens)
+	j.Key, j.Model = fmt.Sprintf("k%d", w.rng.IntN(2)), fmt.Sprintf("m%d", w.rng.IntN(2))
+	w.note("put %s %v %s %s %s %d", j.ID[len(j.ID)-4:], flow, class, j.Key, j.Model, tokens)
+	err := w.Put(ctx, j, nil)
+	twin := &VirtualJob{
+		Class: class, Flow: flow, Key: j.Key, Model: j.Model, Tokens: tokens, Deadline: w.us() + w.p.MaxAge.Microseconds(), Of: j.ID,
+	}
+	virtual := w.v.Put(w.us(), twin, Lane(j.Key, j.Model))
+	var full, vfull *FullError
+	if errors.As(err, &full) != errors.As(virtual, &vfull) || full != nil && (full.Scope != vfull.Scope || full.Limit != vfull.Limit) {
+		return fmt.Errorf("put: %w, virtually %w", err, virtual)
+	}
+	if full != nil {
+		return nil
+	}
+	w.jobs[j.ID] = twin
+	w.idle = append(w.idle, j.ID)
+	return err
+}
+
+func (w *twins) acquire(ctx context.Context) error {
+	n := w.rng.IntN(4)
+	got, err := w.pc.acquire(ctx, n)
+	if err != nil {
+		return err
+	}
+	jobs, wait, why := w.v.Acquire(w.us(), n)
+	var real, virtual []string
+	for _, c := range got.claims {
+		real = append(real, c.id)
+	}
+	for _, j := range jobs {
+		virtual = append(virtual, j.Of.(string))
+	}
+	w.note("acquire %d: %v %s %v", n, got.wait, got.why, real)
+	if got.why != why || got.wait != wait && !(got.wait < 0 && wait < 0) || !slices.Equal(real, virtual) {
+		return fmt.Errorf("acquire %d: %v %s %v, virtually %v %s %v", n, got.wait, got.why, real, wait, why, virtual)
+	}
+	w.fetch(ctx, w.p, got.claims)
+	for i, c := range got.claims {
+		if c.ctx = ctx; c.unread != nil {
+			return c.unread
+		}
+		w.busy = append(w.busy, pairedClaim{c, jobs[i], false})
+		w.idle = slices.DeleteFunc(w.idle, func(id string) bool { return id == c.id })
+	}
+	return nil
+}
+
+// some takes a claim off the list.
+func (w *twins) some(started bool) (pairedClaim, bool) {
+	for i, c := range w.busy {
+		if c.started == started {
+			w.busy = slices.Delete(w.busy, i, i+1)
+			return c, true
+		}
+	}
+	return pairedClaim{}, false
+}
+
+func (w *twins) start(ctx context.Context) error {
+	c, ok := w.some(false)
+	if !ok {
+		return nil
+	}
+	w.note("start %s", c.real.id)
+	err := c.real.Start(ctx)
+	if virtual := w.v.Start(w.us(), c.twin); virtual != (err == nil) {
+		return fmt.Errorf("start: %w, virtually %v", err, virtual)
+	}
+	if err == nil {
+		c.started = true
+		w.busy = append(w.busy, c)
+	}
+	return nil
+}
+
+func (w *twins) release(ctx context.Context) error {
+	c, ok := w.some(false)
+	if !ok {
+		return nil
+	}
+	scope, rest := Scope(w.rng.IntN(7)), time.Duration(w.rng.Int64N(3_000_000))*time.Microsecond
+	if w.rng.IntN(6) == 0 {
+		rest = 0
+	}
+	w.note("release %s %d %v", c.real.id, scope, rest)
+	w.v.Release(w.us(), c.twin, scope, rest)
+	w.idle = append(w.idle, c.real.id)
+	return c.real.release(ctx, Verdict{Kind: Park, Scope: scope, Wait: rest, Unused: true}, "0")
+}
+
+func (w *twins) finish(ctx context.Context) error {
+	c, ok := w.some(true)
+	if !ok {
+		return nil
+	}
+	unused, used := w.rng.IntN(6) == 0, w.rng.Int64N(c.twin.Tokens*2+1)
+	w.note("finish %s used %d unused %v", c.real.id, used, unused)
+	v := Verdict{Unused: unused, Used: used}
+	w.v.Finish(w.us(), c.twin, unused, v.used())
+	return c.real.finish(ctx, Succeeded, v, "")
+}
+
+func (w *twins) expire(ctx context.Context) error {
+	if len(w.idle) == 0 {
+		return nil
+	}
+	i := w.rng.IntN(len(w.idle))
+	id := w.idle[i]
+	w.idle = slices.Delete(w.idle, i, i+1)
+	w.note("expire %s", id)
+	j := w.jobs[id]
+	if !w.v.Expire(w.us(), j) {
+		return fmt.Errorf("%s does not wait virtually", id)
+	}
+	got, err := w.Expire(ctx, j.Flow.Org, id)
+	if err == nil && got.State != Expired {
+		err = fmt.Errorf("%s is %s", id, got.State)
+	}
+	return err
+}
+
+func (w *twins) position(ctx context.Context) error {
+	if len(w.idle) == 0 {
+		return nil
+	}
+	id := w.idle[w.rng.IntN(len(w.idle))]
+	ahead, eta, err := w.Position(ctx, &Job{ID: id, Org: w.jobs[id].Flow.Org, Pool: w.p.ID})
+	n, virtual := w.v.Position(w.us(), w.jobs[id])
+	if err == nil && (n != ahead || eta != virtual) {
+		err = fmt.Errorf("position %d, %v; virtually %d, %v", ahead, eta, n, virtual)
+	}
+	return err
+}
+
+// runTwins lives through a random history of so many steps.
+func runTwins(t *testing.T, e *env, run, steps int, rng *rand.Rand) error {
+	w := newTwins(t, e, run, rng)
+	for range steps {
+		if err := w.step(t.Context()); err != nil {
+			return fmt.Errorf("%w\n%+v\n%s", err, w.p.Pool, strings.Join(w.trace, "\n"))
+		}
+	}
+	return nil
+}
+
+func newTwinEnv(t *testing.T) *env {
+	const long = 30 * 24 * time.Hour // nobody dies
+	return newEnv(t, Options{Lease: long, Grace: long, Weights: map[string]int{"o1": 250, "o2 u1": 33}}, Pool{ID: "a"})
+}
+
+// TestVirtualPool (LLMGUARD_SEED replays one): a Virtual grants, queues, picks, parks and wakes as the scripts
+// do, to the microsecond.
+func TestVirtualPool(t *testing.T) {
+	e := newTwinEnv(t)
+	seed := uint64(time.Now().UnixNano())
+	if text := os.Getenv("LLMGUARD_SEED"); text != "" {
+		var err error
+		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 40 {
+		if err := runTwins(t, e, i, 200, rand.New(rand.NewPCG(seed, uint64(i)))); err != nil {
+			t.Fatalf("LLMGUARD_SEED=%d history %d: %v", seed, i, err)
+		}
+	}
+}
+
+// TestVirtualPoolNotices proves that the comparison can fail: another script gives
+// other answers.
+func TestVirtualPoolNotices(t *testing.T) {
+	for _, mistake := range []struct{ name, old, new string }{
+		{"no share for the backlog", "local aside = live and m.aside or 0", "local aside = 0"},
+		{"a ring of 605 slots", "SLOTS = 100000, 606", "SLOTS = 100000, 605"},
+		{"weights of users forgotten", "weights[job.flow] or 100", "100"},
+		{"a probe lets all in", "if subject_enter(P, subject, 1) then", "if subject_enter(P, subject, 200) and false then"},
+		{"credit kept for ever", "credit[c] = 0 -- nobody", "-- nobody"},
+	} {
+		t.Run(mistake.name, func(t *testing.T) {
+			defer breakScripts(t, mistake.old, mistake.new)()
+			e := newTwinEnv(t)
+			for i := range 100 {
+				if err := runTwins(t, e, i, 200, rand.New(rand.NewPCG(5, uint64(i)))); err != nil {
+					first, _, _ := strings.Cut(err.Error(), "\n")
+					if strings.Contains(first, "ERR") {
+						t.Fatal(first) // the script does not even run
+					}
+					t.Logf("history %d: %s", i, first)
+					return
+				}
+			}
+			t.Error("not noticed")
+		})
+	}
+}
+
+// breakScripts loads the scripts with one piece of their text replaced, and
+// returns what puts the right ones back.
+func breakScripts(t *testing.T, old, replacement string) (mend func()) {
+	files, found := fstest.MapFS{}, false
+	entries, err := fs.ReadDir(lua.Files(), ".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		text, err := fs.ReadFile(lua.Files(), e.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		found = found || strings.Contains(string(text), old)
+		files[e.Name()] = &fstest.MapFile{Data: []byte(strings.ReplaceAll(string(text), old, replacement))}
+	}
+	if !found {
+		t.Fatalf("no script has %q", old)
+	}
+	all := map[string]**redis.Script{
+		"take": &takeScript, "give": &giveScript, "put": &putScript, "cancel": &cancelScript, "acquire": &acquireScript,
+		"start": &startScript, "release": &releaseScript, "finish": &finishScript,
+	}
+	libraries := map[string][]string{"take": {"time"}, "acquire": {"time", "quota", "flows", "jobs", "picks"}}
+	right := map[string]*redis.Script{}
+	for name, script := range all {
+		libs := libraries[name]
+		if libs == nil {
+			libs = []string{"time", "quota", "flows", "jobs"}
+		}
+		right[name] = *script
+		*script = lua.LoadFrom(files, name, libs...)
+	}
+	return func() {
+		for name, script := range all {
+			*script = right[name]
+		}
+	}
+}

@@ -1,0 +1,200 @@
+package simulate
+
+import (
+	"math"
+	"time"
+
+	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/pricing"
+)
+
+// Outcome is what would have become of a call.
+type Outcome uint8
+
+// The outcomes. A call that gave up waited first: for as long as its caller would,
+// or until no more waiting would have helped.
+const (
+	Skipped Outcome = iota // not decided: the policy does not know its org or model
+	AtOnce                 // it ran when it came
+	Waited                 // it ran later
+	GaveUp                 // it waited and did not run
+	Refused                // it was refused when it came
+)
+
+var outcomeNames = [...]string{"skipped", "at once", "waited", "gave up", "refused"}
+
+// String is the word for reports.
+func (o Outcome) String() string { return outcomeNames[o] }
+
+// slots of a timeline.
+const timeSlots = 240
+
+// Result is what became of every call of a trace, for [Result.Report].
+type Result struct {
+	trace  *Trace
+	policy string
+
+	outcomes []Outcome
+	waited   []int64 // us, of calls that waited or gave up
+	reasons  []uint16
+	why      []string // reasons by number; 0 none
+	whyIDs   map[string]uint16
+
+	shadow map[shadowKey]*shadowed
+
+	begins, width int64 // of the timeline, us
+	slots         []slot
+	depth         int
+}
+
+// slot is a piece of the timeline.
+type slot struct {
+	came, refused, deepest int
+	spend                  int64
+}
+
+type shadowKey struct {
+	limit     string
+	org, user uint32
+}
+
+// shadowed is what a limit in the shadow would have done to a user.
+type shadowed struct {
+	waits []int64 // ms
+	never int
+}
+
+func newResult(t *Trace, p Policy) *Result {
+	n := len(t.calls)
+	r := &Result{
+		trace: t, policy: p.Name, outcomes: make([]Outcome, n), waited: make([]int64, n), reasons: make([]uint16, n),
+		why: []string{""}, whyIDs: map[string]uint16{"": 0}, shadow: map[shadowKey]*shadowed{}, width: 1,
+	}
+	if n > 0 {
+		from, to := t.Span()
+		r.begins = from.UnixMicro()
+		r.width = max((to.UnixMicro()-r.begins)/timeSlots+1, 1)
+		r.slots = make([]slot, timeSlots)
+		for i := range t.calls {
+			r.slot(t.calls[i].at).came++
+		}
+	}
+	return r
+}
+
+func (r *Result) slot(at int64) *slot {
+	return &r.slots[min(max((at-r.begins)/r.width, 0), timeSlots-1)]
+}
+
+// reason numbers a reason; beyond what fits they are "others".
+func (r *Result) reason(why string) uint16 {
+	if id, ok := r.whyIDs[why]; ok {
+		return id
+	}
+	if len(r.why) == math.MaxUint16 {
+		return r.reason("others")
+	}
+	id := uint16(len(r.why))
+	r.why, r.whyIDs[why] = append(r.why, why), id
+	return id
+}
+
+func (r *Result) whyOf(i int32) string { return r.why[r.reasons[i]] }
+
+func (r *Result) skip(i int32, why string) { r.reasons[i] = r.reason(why) }
+
+func (r *Result) refuse(i int32, why string) {
+	r.outcomes[i], r.reasons[i] = Refused, r.reason(why)
+	r.slot(r.trace.calls[i].at).refused++
+}
+
+// waits notes what keeps a call waiting: the first thing that did.
+func (r *Result) waits(i int32, why string) {
+	if r.reasons[i] == 0 {
+		r.reasons[i] = r.reason(why)
+	}
+}
+
+func (r *Result) queued(i int32, now int64) {
+	r.outcomes[i] = Waited
+	r.depth++
+	s := r.slot(now)
+	s.deepest = max(s.deepest, r.depth)
+}
+
+func (r *Result) dequeued(i int32, now int64) {
+	r.depth--
+	r.waited[i] = now - r.trace.calls[i].at
+	s := r.slot(now)
+	s.deepest = max(s.deepest, r.depth)
+}
+
+func (r *Result) giveUp(i int32, now int64, why string) {
+	r.dequeued(i, now)
+	r.outcomes[i], r.reasons[i] = GaveUp, r.reason(why)
+	r.slot(now).refused++
+}
+
+func (r *Result) start(i int32, now int64, run *running) {
+	if r.outcomes[i] == Waited {
+		r.dequeued(i, now)
+	} else {
+		r.outcomes[i] = AtOnce
+	}
+	c := &r.trace.calls[i]
+	r.slot(now + c.took).spend += c.cost
+	for _, st := range run.hold.Statuses {
+		r.inShadow(c, "", st)
+	}
+	for k, part := range run.caps {
+		for _, st := range part.Statuses {
+			r.inShadow(c, "cap of "+run.on.caps[k].String()+": ", st)
+		}
+	}
+}
+
+func (r *Result) inShadow(c *record, scope string, st budget.Status) {
+	if !st.Refused || st.Mode != budget.Shadow {
+		return
+	}
+	key := shadowKey{scope + st.LimitID, c.who.org, c.who.user}
+	s := r.shadow[key]
+	if s == nil {
+		s = &shadowed{}
+		r.shadow[key] = s
+	}
+	if st.Never {
+		s.never++
+	} else {
+		s.waits = append(s.waits, st.Wait.Milliseconds())
+	}
+}
+
+// Decision is what would have become of one call.
+type Decision struct {
+	Call    Call
+	Outcome Outcome
+	Wait    time.Duration // before it ran or gave up
+	Why     string        // what refused it or made it wait, or why it was skipped
+}
+
+// Each calls fn for every call, in the order in which they came, until it returns
+// false.
+func (r *Result) Each(fn func(Decision) bool) {
+	for i := range r.trace.calls {
+		if !fn(Decision{r.trace.call(i), r.outcomes[i], time.Duration(r.waited[i]) * time.Microsecond, r.why[r.reasons[i]]}) {
+			return
+		}
+	}
+}
+
+func (t *Trace) call(i int) Call {
+	r, name := &t.calls[i], func(id uint32) string { return t.names[id] }
+	return Call{
+		Org: name(r.who.org), User: name(r.who.user), Key: name(r.who.key), IP: name(r.who.ip),
+		Model: name(r.who.model), Provider: name(r.who.provider), Endpoint: name(r.who.endpoint),
+		At: time.UnixMicro(r.at), Took: time.Duration(r.took) * time.Microsecond, Held: pricing.Nano(r.held), Cost: pricing.Nano(r.cost),
+		HeldTokens: r.heldTokens, Tokens: r.tokens, QuotaTokens: r.quota, Stream: r.stream, Refused: r.refused,
+		Class: [...]string{"", "", "async", "batch"}[r.class],
+	}
+}

@@ -1,0 +1,185 @@
+// Package simulate replays recorded calls under other limits and quotas, in
+// virtual time: who would have waited, for how long, who would have been refused,
+// and what would have been spent. The decisions are those of budget.Virtual and
+// queue.Virtual, which are held to the answers of the scripts on Redis; how a call
+// comes and goes between them is in engine.go. It reads no Redis and keeps one
+// trace in memory, of some 130 bytes a call.
+package simulate
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/llmguard/llmguard/pricing"
+)
+
+// Call is one recorded call.
+type Call struct {
+	Org, User, Key, IP        string
+	Model, Provider, Endpoint string
+
+	At   time.Time     // when it came
+	Took time.Duration // from its admission to its end
+
+	Held, Cost         pricing.Nano
+	HeldTokens, Tokens int64
+	// QuotaTokens is what it books on the provider's quota.
+	QuotaTokens int64
+	// Class is empty for a call with a caller, else async or batch.
+	Class  string
+	Stream bool
+
+	// Refused says that the call was refused when it was recorded: what it would
+	// have cost and taken is not known, and is put in by [Trace.Sort].
+	Refused bool
+}
+
+// maxCalls bounds a Trace: about 1.3 GB of memory.
+const maxCalls = 10_000_000
+
+// ErrTooManyCalls is returned for a trace beyond 10 million calls.
+var ErrTooManyCalls = errors.New("simulate: more than 10 million calls; simulate a shorter period")
+
+// Trace is a list of calls, compact. Fill it, Sort it, and Run as often as you
+// like; a sorted Trace is safe for concurrent use.
+type Trace struct {
+	names  []string
+	ids    map[string]uint32
+	calls  []record
+	sorted bool
+	// Skipped counts what was read and is no call, by why.
+	Skipped map[string]int
+}
+
+// record is a Call in small.
+type record struct {
+	who                        who
+	at, took                   int64 // us
+	held, cost                 int64
+	heldTokens, tokens, quota  int64
+	class                      uint8
+	stream, refused, estimated bool
+}
+
+// who is what decides which limits a call stands under.
+type who struct{ org, user, key, ip, model, provider, endpoint uint32 }
+
+// NewTrace returns an empty Trace.
+func NewTrace() *Trace {
+	return &Trace{ids: map[string]uint32{"": 0}, names: []string{""}, Skipped: map[string]int{}}
+}
+
+func (t *Trace) id(name string) uint32 {
+	if id, ok := t.ids[name]; ok {
+		return id
+	}
+	id := uint32(len(t.names))
+	name = string([]byte(name)) // not a part of a long line
+	t.names, t.ids[name] = append(t.names, name), id
+	return id
+}
+
+var classes = map[string]uint8{"": 0, "interactive": 0, "async": 2, "batch": 3}
+
+// Add appends a call.
+func (t *Trace) Add(c Call) error {
+	if len(t.calls) >= maxCalls {
+		return ErrTooManyCalls
+	}
+	class, ok := classes[c.Class]
+	if !ok {
+		return fmt.Errorf("simulate: unknown class %q", c.Class)
+	}
+	if c.Held < 0 || c.Cost < 0 || c.HeldTokens < 0 || c.Tokens < 0 || c.QuotaTokens < 0 || c.At.UnixMicro() <= 0 {
+		return fmt.Errorf("simulate: a call of %s at %s has negative amounts or no time", c.Org, c.At)
+	}
+	t.sorted = false
+	t.calls = append(t.calls, record{
+		who: who{t.id(c.Org), t.id(c.User), t.id(c.Key), t.id(c.IP), t.id(c.Model), t.id(c.Provider), t.id(c.Endpoint)},
+		at:  c.At.UnixMicro(), took: max(c.Took.Microseconds(), 0), held: int64(c.Held), cost: int64(c.Cost),
+		heldTokens: c.HeldTokens, tokens: c.Tokens, quota: c.QuotaTokens, class: class, stream: c.Stream, refused: c.Refused,
+	})
+	return nil
+}
+
+// Len is the number of calls.
+func (t *Trace) Len() int { return len(t.calls) }
+
+// Span is from the first call to the end of the last one; Sort first.
+func (t *Trace) Span() (from, to time.Time) {
+	if len(t.calls) == 0 {
+		return from, to
+	}
+	last := int64(0)
+	for i := range t.calls {
+		last = max(last, t.calls[i].at+t.calls[i].took)
+	}
+	return time.UnixMicro(t.calls[0].at), time.UnixMicro(last)
+}
+
+// Sort puts the calls in the order in which they came, and gives calls that had
+// been refused the cost and the time of the others: of the same user and model,
+// else of the model, else what was held and no time.
+func (t *Trace) Sort() {
+	slices.SortStableFunc(t.calls, func(a, b record) int {
+		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.at+a.took, b.at+b.took))
+	})
+	t.estimate()
+	t.sorted = true
+}
+
+// typical is what calls of a kind came to in all.
+type typical struct{ n, held, cost, heldTokens, tokens, took int64 }
+
+func (t *Trace) estimate() {
+	byUser, byModel := map[who]*typical{}, map[uint32]*typical{}
+	for i := range t.calls {
+		r := &t.calls[i]
+		if r.refused {
+			continue
+		}
+		user, model := who{org: r.who.org, user: r.who.user, model: r.who.model}, r.who.model
+		if byUser[user] == nil {
+			byUser[user] = &typical{}
+		}
+		if byModel[model] == nil {
+			byModel[model] = &typical{}
+		}
+		byUser[user].add(r)
+		byModel[model].add(r)
+	}
+	for i := range t.calls {
+		if r := &t.calls[i]; r.refused {
+			known := byUser[who{org: r.who.org, user: r.who.user, model: r.who.model}]
+			if known == nil {
+				known = byModel[r.who.model]
+			}
+			known.lend(r)
+		}
+	}
+}
+
+func (y *typical) add(r *record) {
+	y.n++
+	y.held, y.cost = y.held+r.held, y.cost+r.cost
+	y.heldTokens, y.tokens, y.took = y.heldTokens+r.heldTokens, y.tokens+r.tokens, y.took+r.took
+}
+
+// lend gives a call the average share of its hold that is charged, and the average
+// time.
+func (y *typical) lend(r *record) {
+	share := func(part, of, n int64) int64 {
+		if of == 0 {
+			return n
+		}
+		return int64(float64(n) * (float64(part) / float64(of)))
+	}
+	r.cost, r.tokens, r.took, r.estimated = r.held, r.heldTokens, 0, true
+	if y != nil {
+		r.cost, r.tokens = share(y.cost, y.held, r.held), share(y.tokens, y.heldTokens, r.heldTokens)
+		r.took = y.took / y.n
+	}
+}

@@ -1,0 +1,146 @@
+package simulate
+
+import (
+	"container/heap"
+	"time"
+
+	"github.com/llmguard/llmguard/queue"
+)
+
+type eventKind uint8
+
+const (
+	evEnd      eventKind = iota // a call ends
+	evPatience                  // a caller's patience, or a job's time, is over
+	evAsk                       // a pacer asks for work
+)
+
+type event struct {
+	at   int64
+	seq  int64
+	kind eventKind
+	call int32
+	job  *queue.VirtualJob
+	pool *poolState
+}
+
+type events []event
+
+func (q events) Len() int { return len(q) }
+func (q events) Less(i, j int) bool {
+	return q[i].at < q[j].at || q[i].at == q[j].at && q[i].seq < q[j].seq
+}
+func (q events) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
+
+// Push and Pop are of heap.Interface.
+func (q *events) Push(x any) { *q = append(*q, x.(event)) }
+
+// Pop takes the last one off.
+func (q *events) Pop() any {
+	old := *q
+	last := old[len(old)-1]
+	*q = old[:len(old)-1]
+	return last
+}
+
+func (e *engine) at(when int64, kind eventKind, call int32, job *queue.VirtualJob) {
+	e.seq++
+	heap.Push(&e.events, event{at: when, seq: e.seq, kind: kind, call: call, job: job})
+}
+
+// until does everything that happens before a call comes at now.
+func (e *engine) until(now int64) {
+	for len(e.events) > 0 && e.events[0].at <= now {
+		e.step()
+	}
+}
+
+func (e *engine) step() {
+	ev := heap.Pop(&e.events).(event)
+	e.now = max(e.now, ev.at)
+	switch ev.kind {
+	case evEnd:
+		e.end(ev.call)
+	case evPatience:
+		s := e.subjects[e.trace.calls[ev.call].who]
+		e.leave(ev.call, s.pool, ev.job, e.result.whyOf(ev.call))
+	case evAsk:
+		if ev.pool.next == ev.at {
+			ev.pool.next = 0
+			e.work(ev.pool)
+		}
+	}
+}
+
+// ask lets a pool's pacer ask for work at an instant, unless it does so before.
+func (e *engine) ask(p *poolState, at int64) {
+	if p.next != 0 && p.next <= at {
+		return
+	}
+	p.next = at
+	e.seq++
+	heap.Push(&e.events, event{at: at, seq: e.seq, kind: evAsk, pool: p})
+}
+
+// As in queue/pacer.go: how long a pacer sleeps at most between two asks for
+// quota, and how many claims it asks for at once.
+const (
+	maxSleep  = 250 * time.Millisecond
+	probeTime = time.Second
+	mostAsked = 100
+)
+
+// work is a worker's part: it takes what may run, until nothing may.
+func (e *engine) work(p *poolState) {
+	for {
+		free := p.most - p.busy
+		if free <= 0 {
+			return // the end of a job asks again
+		}
+		jobs, wait, why := p.queue.Acquire(e.now, min(free, mostAsked))
+		for _, j := range jobs {
+			e.try(p, j)
+		}
+		switch {
+		case why == "more" || len(jobs) > 0:
+			continue
+		case wait < 0:
+			return
+		case why == "empty":
+			wait = min(wait, probeTime)
+		default:
+			wait = min(wait, maxSleep)
+		}
+		e.ask(p, e.now+wait.Microseconds())
+		return
+	}
+}
+
+// try runs a claimed job, or puts it back when a limit has no room for it.
+func (e *engine) try(p *poolState, j *queue.VirtualJob) {
+	i := j.Of.(int32)
+	s := e.subjects[e.trace.calls[i].who]
+	run, refusal := e.hold(i, s)
+	if refusal != nil {
+		why := reason(refusal)
+		left := time.Duration(j.Deadline-e.now) * time.Microsecond
+		outlasts := j.Class == queue.Interactive && !refusal.Soon && refusal.Binding.Wait > left
+		if refusal.Binding.Never && !refusal.Soon || outlasts {
+			p.queue.Finish(e.now, j, true, -1)
+			e.result.giveUp(i, e.now, why)
+			return
+		}
+		e.result.waits(i, why)
+		scope, rest := queue.RestOf(s.limits, refusal)
+		p.queue.Release(e.now, j, scope, rest)
+		return
+	}
+	if !p.queue.Start(e.now, j) {
+		e.void(run)
+		e.result.giveUp(i, e.now, e.result.whyOf(i))
+		return
+	}
+	run.job = j
+	p.busy++
+	e.start(i, run)
+}
