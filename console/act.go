@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/llmguard/llmguard/batch"
 	"github.com/llmguard/llmguard/queue"
@@ -60,6 +61,18 @@ var actions = map[string]action{
 		title: "Enable a key", text: "Calls with %s are taken again.",
 		target: []string{"org", "key"}, inputs: []input{reason}, do: (*visit).enableKey,
 	},
+	"raise-limit": {
+		title: "Change a limit until a time", text: "The amount of the limit %s is changed, and is what it was when the time is over. What was used of it stays.",
+		target: []string{"org", "user", "limit"}, do: (*visit).raiseLimit,
+		inputs: []input{
+			{Name: "add", Label: "Add", Hint: "such as $200; -$5 takes away; a count where the limit counts no money"},
+			{Name: "lasts", Label: "For", Value: "24 hours", Choices: []string{"1 hour", "8 hours", "24 hours", "7 days"}},
+			{Name: "reason", Label: "Reason", Hint: "kept in the audit"},
+		},
+	},
+	"end-override": {
+		title: "End a change now", text: "The change %s ends, and the limit is what it was.", target: []string{"org", "override"}, inputs: []input{reason}, do: (*visit).endOverride,
+	},
 	"rotate-key": {
 		title: "Rotate a key", text: "A new key takes the place of %s. It is shown once; the old one works until the overlap is over.",
 		target: []string{"org", "key"}, inputs: []input{{Name: "overlap", Label: "Overlap", Hint: "such as 24h or 7d; 0s ends the old key now", Value: "24h"}, reason}, do: (*visit).rotateKey,
@@ -109,7 +122,9 @@ func (v *visit) confirmation(name string, a action) confirmView {
 	var said []string
 	for _, f := range a.target {
 		fields[f] = v.r.PostFormValue(f)
-		said = append(said, fields[f])
+		if fields[f] != "" {
+			said = append(said, fields[f])
+		}
 	}
 	view := confirmView{
 		Name: name, Title: a.title, Text: fmt.Sprintf(a.text, strings.Join(said, "/")), Danger: a.danger, Fields: fields,
@@ -253,6 +268,52 @@ func (v *visit) rotateKey() (done, error) {
 	body := map[string]any{"overlap": v.field("overlap"), "reason": v.field("reason")}
 	err := v.change(http.MethodPost, v.keyPath("/rotate"), body, &made)
 	return done{Text: "Key " + v.field("key") + " was rotated. Copy the new one now; it is not shown again.", Secret: made.Secret}, err
+}
+
+// lasting are the choices for how long a limit is changed.
+var lasting = map[string]time.Duration{"1 hour": time.Hour, "8 hours": 8 * time.Hour, "24 hours": 24 * time.Hour, "7 days": 7 * 24 * time.Hour}
+
+func (v *visit) raiseLimit() (done, error) {
+	d, ok := lasting[v.field("lasts")]
+	if !ok {
+		return done{}, &refusal{http.StatusBadRequest, "Choose for how long."}
+	}
+	until := v.o.Now().Add(d).UTC().Truncate(time.Second)
+	body := map[string]any{"limit": v.field("limit"), "add": v.field("add"), "until": until, "reason": v.field("reason")}
+	if user := v.field("user"); user != "" {
+		body["user"] = user
+	}
+	err := v.change(http.MethodPost, "/orgs/"+url.PathEscape(v.field("org"))+"/overrides", body, nil)
+	return done{Text: fmt.Sprintf("%s: %s until %s.", v.field("limit"), v.field("add"), until.Format("2006-01-02 15:04 UTC"))}, err
+}
+
+func (v *visit) endOverride() (done, error) {
+	path := "/orgs/" + url.PathEscape(v.field("org")) + "/overrides/" + url.PathEscape(v.field("override"))
+	return done{Text: "The change has ended."}, v.change(http.MethodDelete, path+v.because(), nil, nil)
+}
+
+// overrideLine is what the API says of a limit's change that has an end.
+type overrideLine struct {
+	ID     string    `json:"id"`
+	Limit  string    `json:"limit"`
+	Only   string    `json:"only"`
+	Add    int64     `json:"add"`
+	Amount int64     `json:"amount"`
+	Unit   string    `json:"unit"`
+	Until  time.Time `json:"until"`
+	Active bool      `json:"active"`
+	Reason string    `json:"reason"`
+	By     string    `json:"by"`
+}
+
+// overrides are those in force, of an org and (unless user is empty) only those
+// that concern a user.
+func (v *visit) overrides(org, user string) []overrideLine {
+	var list struct{ Data []overrideLine }
+	if status, text := v.ask(v.r.Context(), http.MethodGet, "/orgs/"+url.PathEscape(org)+"/overrides", nil, &list); status != http.StatusOK {
+		v.o.Log.Warn("the console could not read overrides", "org", org, "problem", problem(text, ""))
+	}
+	return slices.DeleteFunc(list.Data, func(o overrideLine) bool { return !o.Active || user != "" && o.Only != "" && o.Only != user })
 }
 
 // tell keeps what was done for the next page.

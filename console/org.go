@@ -30,6 +30,7 @@ type orgView struct {
 	ID, Name   string
 	Limits     []budget.Status
 	Chart      chart
+	Overrides  []overrideLine
 	Models     []named // of the last days, the dearest first
 	Today      budget.Sums
 	Month      budget.Sums
@@ -53,6 +54,7 @@ func (c *Console) org(v *visit) error {
 		Chart: past.chart(series{"spent", dollars(past.costs(o.ID, ""))}), Models: past.top(o.ID, days, byModel),
 		Today: past.Today(o.ID), Month: past.Month(o.ID), Missing: past.Missing,
 	}
+	view.Overrides = v.overrides(o.ID, "")
 	view.Models = view.Models[:min(len(view.Models), 12)]
 	policy := c.o.Policy().Orgs[o.ID]
 	if policy != nil {
@@ -121,6 +123,7 @@ type userView struct {
 	Today     budget.Sums
 	Month     budget.Sums
 	Keys      []keyLine
+	Overrides []overrideLine
 	Entries   []budget.Entry // the newest
 	Missing   int
 	Problem   string // why the API did not tell the keys
@@ -160,6 +163,7 @@ func (c *Console) user(v *visit) error {
 		}
 	}
 	v.keysOf(past, &view)
+	view.Overrides = v.overrides(o.ID, id)
 	var err error
 	view.Entries, err = c.lastEntries(ctx, o.ID, id, 20)
 	if err != nil {

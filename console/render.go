@@ -67,7 +67,7 @@ func (p *pages) functions() template.FuncMap {
 		"nano":    func(n int64) string { return usd(pricing.Nano(n)) },
 		"share":   func(part, all pricing.Nano) bar { b := barOf(int64(part), 0, int64(all)); b.Level = ""; return b },
 		"percent": func(share float64) int { return int(100*share + 0.5) },
-		"act":     newForm, "pager": newPager, "userPath": userPath, "lines": linesOf,
+		"limits":  newLimits, "limitAmount": limitAmount, "act": newForm, "pager": newPager, "userPath": userPath, "lines": linesOf,
 	}
 }
 
@@ -281,4 +281,31 @@ type batchLines struct{ All, Failed int64 }
 func linesOf(b *batch.Batch) batchLines {
 	good, bad := b.Done()
 	return batchLines{good + bad, bad}
+}
+
+// limitTable is a table of limits, with what its buttons need.
+type limitTable struct {
+	Token, Back, Org, User string
+	Limits                 []budget.Status
+	Overrides              []overrideLine
+}
+
+func newLimits(token, back, org, user string, limits []budget.Status, overrides []overrideLine) limitTable {
+	return limitTable{token, back, org, user, limits, overrides}
+}
+
+// Of is whom a change of a limit is for: the user, where the limit counts users.
+func (t limitTable) Of(s budget.Subject) string {
+	if s == budget.User {
+		return t.User
+	}
+	return ""
+}
+
+// limitAmount writes an amount in a limit's unit.
+func limitAmount(unit string, n int64) string {
+	if unit == "nano_usd" || unit == "usd" || unit == string(budget.Cost) {
+		return usd(pricing.Nano(n))
+	}
+	return count(n)
 }

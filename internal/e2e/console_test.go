@@ -164,7 +164,27 @@ func TestConsole(t *testing.T) {
 	if j := awaitJob(t, p.URL, s.keys["alice"], waits.ID, time.Minute); j.Status != "cancelled" {
 		t.Errorf("the job is %s", j.Status)
 	}
+	b.raise()
 	b.keys(s, p)
+}
+
+// raise gives alice more for an hour, and takes it back.
+func (b *browser) raise() {
+	t := b.t
+	t.Helper()
+	user := "/console/orgs/acme/users/alice"
+	form := url.Values{"org": {"acme"}, "user": {"alice"}, "limit": {"slow"}, "add": {"$200"}, "lasts": {"1 hour"}, "reason": {"demo"}}
+	if status, text := b.act(user, "raise-limit", form); status != 200 || !strings.Contains(text, "+$200.00") {
+		t.Fatalf("raising: status %d: %s", status, text)
+	}
+	_, text := b.page(user)
+	m := regexp.MustCompile(`name="override" value="([^"]+)"`).FindStringSubmatch(text)
+	if m == nil {
+		t.Fatalf("the change is not shown: %s", text)
+	}
+	if status, text := b.act(user, "end-override", url.Values{"org": {"acme"}, "override": {m[1]}}); status != 200 || strings.Contains(text, "+$200.00") {
+		t.Errorf("ending it: status %d: %s", status, text)
+	}
 }
 
 // keys makes a key, calls with it, and disables it.
