@@ -53,6 +53,10 @@ func init() { //nolint:gochecknoinits // the table refers to handlers that refer
 		{name: "createOverride", method: http.MethodPost, path: "/orgs/{org}/overrides", summary: "Change a limit's amount until a time; it ends by itself", writes: true, body: newOverride{}, answer: Override{}, status: 201, serve: (*call).createOverride},
 		{name: "deleteOverride", method: http.MethodDelete, path: "/orgs/{org}/overrides/{override}", summary: "End an override now", writes: true, query: []parameter{reasonParameter}, serve: (*call).deleteOverride},
 
+		{name: "listCredentials", method: http.MethodGet, path: "/orgs/{org}/credentials", summary: "List the org's own credentials at providers, never the secrets", answer: page[Credential]{}, serve: (*call).listCredentials},
+		{name: "setCredential", method: http.MethodPut, path: "/orgs/{org}/credentials/{provider}", summary: "Set the org's own credential at a provider; it cannot be read back", writes: true, query: []parameter{reasonParameter}, body: newCredential{}, answer: Credential{}, serve: (*call).setCredential},
+		{name: "deleteCredential", method: http.MethodDelete, path: "/orgs/{org}/credentials/{provider}", summary: "Remove it: the org's calls go on the deployment's account again", writes: true, query: []parameter{reasonParameter}, serve: (*call).deleteCredential},
+
 		{name: "getUsage", method: http.MethodGet, path: "/orgs/{org}/usage", summary: "Add up what was spent, from the ledger's daily sums", query: []parameter{{"from", "First UTC day, such as 2026-11-01; left out: today"}, {"to", "Last UTC day; left out: today"}, {"by", "Any of day, user, key, model, provider and endpoint, with commas between; left out: user,model"}}, answer: Usage{}, serve: (*call).getUsage},
 
 		{name: "listAdmins", method: http.MethodGet, path: "/admins", summary: "List the administrators", answer: page[Admin]{}, serve: (*call).listAdmins},

@@ -23,6 +23,7 @@ import (
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/identity"
 	"github.com/llmguard/llmguard/keys"
+	"github.com/llmguard/llmguard/seal"
 	"github.com/llmguard/llmguard/wire"
 )
 
@@ -35,6 +36,8 @@ type Options struct {
 	File, Effective func() *config.Config
 	// Policy is what limits are in force.
 	Policy func() *guard.Policy
+	// Seal returns what credentials are sealed with; nil: nothing.
+	Seal func() *seal.Ring
 	// Check reports what makes an org's records unusable.
 	Check func(org string, records *identity.Tenant) error
 	// Applied makes a change that was committed take effect in this process.

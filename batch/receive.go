@@ -79,7 +79,14 @@ func (t *turn) receive(ctx context.Context, p *part, ending bool) error {
 }
 
 func (t *turn) api() (api providers.Batches, err error) {
-	up := t.r.opts.Guard.Policy().Providers.Get(t.b.provider)
+	caller, err := t.caller()
+	if err != nil {
+		return api, err
+	}
+	up, err := t.r.opts.Guard.Upstream(caller.Org, t.b.provider)
+	if err != nil {
+		return api, err
+	}
 	if up == nil {
 		return api, fmt.Errorf("the provider %q of the batch is not configured any more", t.b.provider)
 	}

@@ -12,11 +12,14 @@ import (
 	"github.com/llmguard/llmguard/wire"
 )
 
-// Fetch sends a request about a kept thing to the provider that keeps it, and
+// Fetch sends a request about a thing kept for an org to the provider that keeps it, and
 // relays the answer to w. It costs nothing. Status is the provider's, 0 when
 // there was none. Errors are *wire.Error, with nothing written, or ErrGone.
-func (g *Guard) Fetch(ctx context.Context, w http.ResponseWriter, n owned.Note, r providers.Request) (status int, err error) {
-	p := g.Policy().Providers.Get(n.Provider)
+func (g *Guard) Fetch(ctx context.Context, w http.ResponseWriter, o *Org, n owned.Note, r providers.Request) (status int, err error) {
+	p, err := g.Upstream(o, n.Provider)
+	if err != nil {
+		return 0, err
+	}
 	if p == nil {
 		return 0, wire.NotFound("id", "response_not_found", "The provider that kept this is no longer configured")
 	}

@@ -39,6 +39,8 @@ type Org struct {
 	UserLimits map[string][]budget.Limit
 	// KeyLimits, by key id, come on top of either.
 	KeyLimits map[string][]budget.Limit
+	// Credentials, by provider, are used instead of the deployment's.
+	Credentials map[string]Credential
 	// Disabled orgs and users make no calls, and their jobs fail.
 	Disabled      bool
 	DisabledUsers map[string]bool

@@ -70,6 +70,9 @@ func (g *Guard) prepare(c Caller, r *wire.Request, kept kept) (*Plan, error) {
 	if err != nil {
 		return nil, notFound(r.Model)
 	}
+	if target.Provider, err = c.Org.at(target.Provider); err != nil {
+		return nil, err
+	}
 	at := now()
 	price, err := policy.priceOf(r.Endpoint, target, at)
 	if err != nil {

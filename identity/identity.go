@@ -205,11 +205,14 @@ type Override struct {
 	Stamp
 }
 
+// SealPlace is what a credential is sealed to.
+func SealPlace(org, provider string) []string { return []string{"credential", org, provider} }
+
 // Credential is an org's own credential at a provider.
 type Credential struct {
 	Stamp
-	// Sealed is the secret, sealed under the place (org, provider), or in the
-	// clear when Clear is set.
+	// Sealed is the secret, sealed to its SealPlace, or in the clear when Clear is
+	// set.
 	Sealed []byte `json:"sealed"`
 	Clear  bool   `json:"clear,omitempty"`
 	Last4  string `json:"last4,omitempty"`

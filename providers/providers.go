@@ -76,6 +76,20 @@ type Provider struct {
 	transport http.RoundTripper
 }
 
+// As returns the provider with another credential, over the same connections. What
+// belongs to the account of its own credential, its organization and project, is
+// left out.
+func (p *Provider) As(key string) *Provider {
+	own := *p
+	own.APIKey = key
+	if p.Headers.Get("OpenAI-Organization") != "" || p.Headers.Get("OpenAI-Project") != "" {
+		own.Headers = p.Headers.Clone()
+		own.Headers.Del("OpenAI-Organization")
+		own.Headers.Del("OpenAI-Project")
+	}
+	return &own
+}
+
 // chatOnly are the hosts whose API has no /responses.
 var chatOnly = []string{"api.deepseek.com", "api.together.xyz", "api.mistral.ai", "generativelanguage.googleapis.com"}
 

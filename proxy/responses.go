@@ -42,7 +42,7 @@ func (s *Server) fetch(x *exchange, r *http.Request, id, method, verb string) (i
 	if n.Upstream != "" && verb == "" { // of a background, whose job is forgotten: the provider has it under another id
 		return 0, noResponse(id)
 	}
-	return s.guard.Fetch(r.Context(), x, n, providers.Request{
+	return s.guard.Fetch(r.Context(), x, x.caller.Org, n, providers.Request{
 		Method: method, Path: wire.Responses.Path() + "/" + n.At() + verb, Query: r.URL.RawQuery, Header: r.Header,
 	})
 }

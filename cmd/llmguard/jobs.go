@@ -42,13 +42,13 @@ func (f *usageFlags) openOffice() (*office, error) {
 	if org == "" {
 		org = "all"
 	}
-	orgs, err := pickOrgs(cfg, org)
-	if err != nil {
-		return nil, err
-	}
 	rdb, err := app.Connect(cfg.Redis)
 	if err != nil {
 		return nil, err
+	}
+	cfg, orgs, err := withRecords(cfg, rdb, org)
+	if err != nil {
+		return nil, errors.Join(err, rdb.Close())
 	}
 	o := &office{cfg: cfg, orgs: orgs, rdb: rdb}
 	if o.Queue, o.pools, err = app.Queue(cfg, rdb, slog.New(slog.DiscardHandler)); err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"slices"
 	"strings"
 	"time"
@@ -82,15 +83,28 @@ func (f *usageFlags) open() (*ledgers, error) {
 	if !cfg.Redis.Configured() {
 		return nil, app.ErrNoStore
 	}
-	orgs, err := pickOrgs(cfg, f.org)
-	if err != nil {
-		return nil, err
-	}
 	rdb, err := app.Connect(cfg.Redis)
 	if err != nil {
 		return nil, err
 	}
+	cfg, orgs, err := withRecords(cfg, rdb, f.org)
+	if err != nil {
+		return nil, errors.Join(err, rdb.Close())
+	}
 	return &ledgers{Store: budget.New(rdb, budget.Options{LedgerLength: app.LedgerLength(cfg.Ledger)}), cfg: cfg, orgs: orgs, rdb: rdb}, nil
+}
+
+// withRecords returns the configuration with the orgs in force, those of Redis
+// included, and the ids of those that were asked for.
+func withRecords(cfg *config.Config, rdb redis.UniversalClient, list string) (*config.Config, []string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	cfg, err := app.Effective(ctx, cfg, rdb, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return nil, nil, err
+	}
+	orgs, err := pickOrgs(cfg, list)
+	return cfg, orgs, err
 }
 
 // openOne is open for what concerns one org.
@@ -121,7 +135,7 @@ func pickOrgs(cfg *config.Config, list string) ([]string, error) {
 	for id := range strings.SplitSeq(list, ",") {
 		id = strings.TrimSpace(id)
 		if !slices.Contains(known, id) {
-			return nil, fmt.Errorf("--org %s: no such org; the configuration has %s", id, strings.Join(known, ", "))
+			return nil, fmt.Errorf("--org %s: no such org; there are %s", id, strings.Join(known, ", "))
 		}
 		if !slices.Contains(orgs, id) {
 			orgs = append(orgs, id)

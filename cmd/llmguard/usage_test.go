@@ -150,7 +150,7 @@ func TestUsageErrors(t *testing.T) {
 	b := newBooks(t)
 	for _, test := range []struct{ args, want string }{
 		{"", "--org is needed: all, or one of acme, globex"},
-		{"--org nobody", "--org nobody: no such org; the configuration has acme, globex"},
+		{"--org nobody", "--org nobody: no such org; there are acme, globex"},
 		{"--org acme --by user,colour", "--by colour: expected org, user, key, model, provider, endpoint, day, month, class, separated by commas"},
 		{"--org acme --sort day", "--sort day: expected cost, calls, tokens, estimated, overrun or one of --by user,model"},
 		{"--org acme -o xml", "--output xml: expected one of table, json, csv"},

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -93,7 +94,7 @@ func TestAdminIsShut(t *testing.T) {
 	}
 	walked := 0
 	for path, ops := range doc.Paths {
-		path = strings.NewReplacer("{org}", "acme", "{user}", "alice", "{key}", "k1", "{limit}", "w", "{override}", "x", "{admin}", "ops").Replace(path)
+		path = strings.NewReplacer("{org}", "acme", "{user}", "alice", "{key}", "k1", "{limit}", "w", "{override}", "x", "{admin}", "ops", "{provider}", "openai").Replace(path)
 		for method := range ops {
 			method = strings.ToUpper(method)
 			walked++
@@ -230,6 +231,11 @@ func TestAdminAnswers(t *testing.T) {
 	check(200, "POST", org+"/limits/{limit}/reset", "/orgs/globex/limits/daily/reset", `{"user":"gus","reason":"ours"}`)
 	check(204, "DELETE", org+"/overrides/{override}", "/orgs/globex/overrides/"+over["id"].(string), "")
 	check(204, "DELETE", org+"/limits/{limit}", "/orgs/globex/limits/daily", "")
+	check(409, "PUT", org+"/credentials/{provider}", "/orgs/globex/credentials/openai", `{"secret":"sk-globex-0123456789"}`)
+	check(404, "PUT", org+"/credentials/{provider}", "/orgs/globex/credentials/nobody", `{"secret":"sk-globex-0123456789","clear":true}`)
+	check(200, "PUT", org+"/credentials/{provider}", "/orgs/globex/credentials/openai", `{"secret":"sk-globex-0123456789","clear":true}`)
+	check(200, "GET", org+"/credentials", "/orgs/globex/credentials", "")
+	check(204, "DELETE", org+"/credentials/{provider}", "/orgs/globex/credentials/openai", "")
 	check(200, "GET", org+"/usage", "/orgs/acme/usage?by=day,user", "")
 	check(204, "DELETE", org+"/keys/{key}", "/orgs/globex/keys/g1", "")
 	check(204, "DELETE", org+"/users/{user}", "/orgs/globex/users/gus", "")
@@ -253,7 +259,7 @@ func TestAdminAnswers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, secret := range []string{made["secret"].(string), rotated["secret"].(string), `"hash"`, "sha256:"} {
+	for _, secret := range []string{made["secret"].(string), rotated["secret"].(string), "sk-globex", `"hash"`, "sha256:"} {
 		if strings.Contains(string(text), secret) {
 			t.Errorf("the audit has %q", secret)
 		}
@@ -266,7 +272,7 @@ func TestAdminAnswers(t *testing.T) {
 			t.Errorf("entry %v", entry)
 		}
 	}
-	want := "org.delete user.delete key.delete limit.unset limit.override.end limit.reset limit.override limit.set key.rotate key.update key.create user.update user.create org.update org.create"
+	want := "org.delete user.delete key.delete credential.delete credential.set limit.unset limit.override.end limit.reset limit.override limit.set key.rotate key.update key.create user.update user.create org.update org.create"
 	if got := strings.Join(actions, " "); got != want {
 		t.Errorf("the audit has\n%s\nwant\n%s", got, want)
 	}
@@ -371,5 +377,68 @@ func TestOverrideInForce(t *testing.T) {
 		if l.Limit == "daily" && (l.Amount != 100_000_000_000 || l.Used <= 0) {
 			t.Errorf("after a new amount %+v", l)
 		}
+	}
+}
+
+// TestOwnCredential: an org's own credential is sealed in Redis, used for its calls
+// and for nobody else's, and a process without the seal key does not fall back.
+func TestOwnCredential(t *testing.T) {
+	const secret = "sk-acme-own-0123456789"
+	r := start(t, Proxy|Worker, "queue: {seal_keys: [{id: s1, secret: a-secret-of-16-characters}]}\n")
+	o := r.operator(t)
+	o.ask(201, "POST", "/orgs", `{"id":"globex"}`, nil)
+	o.ask(201, "POST", "/orgs/globex/users", `{"id":"gus"}`, nil)
+	var other struct{ Secret string }
+	o.ask(201, "POST", "/orgs/globex/keys", `{"user":"gus"}`, &other)
+	o.ask(200, "PUT", "/orgs/acme/credentials/openai", `{"secret":"`+secret+`"}`, nil)
+	ask := func(key string, async bool) int {
+		t.Helper()
+		req, err := http.NewRequestWithContext(t.Context(), "POST", r.URL()+"/v1/chat/completions",
+			strings.NewReader(`{"model":"gpt-4o-mini","max_tokens":10,"messages":[{"role":"user","content":"hi"}]}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer "+key)
+		if async {
+			req.Header.Set("Prefer", "respond-async")
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		return resp.StatusCode
+	}
+	with := func(auth string) (n int) {
+		for _, e := range r.fake.Log() {
+			if e.Header.Get("Authorization") == "Bearer "+auth {
+				n++
+			}
+		}
+		return n
+	}
+	if got := ask(r.key, false); got != 200 || with(secret) != 1 {
+		t.Errorf("a call with the org's own credential: %d, %d of them at the provider", got, with(secret))
+	}
+	if got := ask(other.Secret, false); got != 200 || with(secret) != 1 {
+		t.Errorf("another org's call: %d, %d with the first one's credential", got, with(secret))
+	}
+	if got := ask(r.key, true); got != 202 {
+		t.Errorf("a job: %d", got)
+	}
+	await(t, "the job with the org's own credential", func() bool { return with(secret) == 2 })
+	rdb := r.redis.Client()
+	kept := fmt.Sprint(rdb.HVals(t.Context(), "lg:{identity:}:records").Val(), rdb.XRange(t.Context(), "lg:{identity:}:audit", "-", "+").Val())
+	if strings.Contains(kept, secret) || strings.Contains(kept, base64.StdEncoding.EncodeToString([]byte(secret))) || !strings.Contains(kept, `"sealed"`) {
+		t.Errorf("Redis has the credential in the clear, or not at all: %s", kept)
+	}
+	i := r.ids
+	i.mu.Lock()
+	without := *i.base
+	without.seal = nil
+	i.mu.Unlock()
+	i.setFile(r.Config(), &without)
+	if got := ask(r.key, false); got != 503 || with(secret) != 2 {
+		t.Errorf("a credential that cannot be opened: %d, %d at the provider", got, with(secret))
 	}
 }

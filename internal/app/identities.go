@@ -20,6 +20,7 @@ import (
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/identity"
 	"github.com/llmguard/llmguard/proxy"
+	"github.com/llmguard/llmguard/seal"
 )
 
 // identities are the orgs, users and keys in force: those of the file with the
@@ -143,22 +144,27 @@ func (i *identities) make(id string, file *config.Org, record *identity.Tenant) 
 	if old != nil && old.file == file && old.record == record {
 		return old
 	}
-	made, err := makeOrg(i.cfg, id, file, record)
+	made, err := makeOrg(i.cfg, i.base.seal, id, file, record)
 	if err == nil {
+		for provider, own := range made.tenant.org.Credentials {
+			if own == "" {
+				i.log.Error("an org's own credential cannot be read, so its calls there fail: queue.seal_keys lacks the key that sealed it", "org", id, "provider", provider)
+			}
+		}
 		return made
 	}
 	i.log.Error("the records of an org do not go with the configuration; it stays as it was", "org", id, "error", err)
 	if old != nil || file == nil {
 		return old
 	}
-	if made, err = makeOrg(i.cfg, id, file, nil); err != nil {
+	if made, err = makeOrg(i.cfg, i.base.seal, id, file, nil); err != nil {
 		return nil // the file was checked, so it does not happen
 	}
 	return made
 }
 
 // makeOrg puts an org's records over the file's org.
-func makeOrg(cfg *config.Config, id string, file *config.Org, record *identity.Tenant) (*madeOrg, error) {
+func makeOrg(cfg *config.Config, ring *seal.Ring, id string, file *config.Org, record *identity.Tenant) (*madeOrg, error) {
 	org := cfg.NewOrg(id)
 	if file != nil {
 		org = *file
@@ -180,6 +186,7 @@ func makeOrg(cfg *config.Config, id string, file *config.Org, record *identity.T
 	}
 	if record != nil {
 		raise(t.org, record.Overrides)
+		t.org.Credentials = credentials(id, record.Credentials, ring)
 	}
 	for _, old := range previous {
 		if p, ok := t.keys[old.now]; ok {
@@ -190,6 +197,19 @@ func makeOrg(cfg *config.Config, id string, file *config.Org, record *identity.T
 		}
 	}
 	return &madeOrg{file, record, org, t}, nil
+}
+
+// credentials opens an org's own credentials; one that cannot be opened is empty.
+func credentials(org string, records map[string]*identity.Credential, ring *seal.Ring) map[string]guard.Credential {
+	out := make(map[string]guard.Credential, len(records))
+	for provider, c := range records {
+		text, err := ring.Open(c.Sealed, identity.SealPlace(org, provider)...)
+		if err != nil {
+			text = nil
+		}
+		out[provider] = guard.Credential(text)
+	}
+	return out
 }
 
 // raise puts overrides on the limits of their names.
@@ -319,7 +339,7 @@ func (i *identities) checkOrg(id string, record *identity.Tenant) error {
 	if file == nil && (record == nil || record.Org == nil) {
 		return errNoOrg
 	}
-	_, err := makeOrg(i.cfg, id, file, record)
+	_, err := makeOrg(i.cfg, i.base.seal, id, file, record)
 	return err
 }
 
@@ -357,6 +377,12 @@ func (i *identities) policy() *guard.Policy {
 	return i.current
 }
 
+func (i *identities) ring() *seal.Ring {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.base.seal
+}
+
 func (i *identities) file() *config.Config {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -366,7 +392,7 @@ func (i *identities) file() *config.Config {
 // adminOptions are what the administrators' API is built from.
 func (i *identities) adminOptions(store *identity.Store, books *budget.Store, log *slog.Logger) admin.Options {
 	return admin.Options{
-		Identity: store, Budget: books, File: i.file, Effective: i.config, Policy: i.policy, Check: i.checkOrg, Applied: i.update, Log: log,
+		Seal: i.ring, Identity: store, Budget: books, File: i.file, Effective: i.config, Policy: i.policy, Check: i.checkOrg, Applied: i.update, Log: log,
 	}
 }
 

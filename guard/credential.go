@@ -1,0 +1,46 @@
+package guard
+
+import (
+	"time"
+
+	"github.com/llmguard/llmguard/providers"
+	"github.com/llmguard/llmguard/wire"
+)
+
+// Credential is an org's own secret at a provider. It is never printed. The empty
+// one is there and cannot be read: the org's calls then fail, because the
+// deployment's credential must not pay for them.
+type Credential string
+
+// String is a placeholder, for fmt and for logs.
+func (c Credential) String() string { return "[secret]" }
+
+// GoString is String, so that %#v does not print the secret either.
+func (c Credential) GoString() string { return c.String() }
+
+// MarshalText is String, for encoders.
+func (c Credential) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
+
+// at returns a provider as the org calls it: with its own credential, if it has
+// one. The error is a *wire.Error.
+func (o *Org) at(p *providers.Provider) (*providers.Provider, error) {
+	own, has := o.Credentials[p.ID]
+	switch {
+	case !has:
+		return p, nil
+	case own == "":
+		return nil, wire.ServiceUnavailable("Your organization's own credential at the provider cannot be read; the operator has been told", time.Minute, nil)
+	default:
+		return p.As(string(own)), nil
+	}
+}
+
+// Upstream returns a provider as an org calls it, by its id; nil when it is not
+// configured any more. The error is a *wire.Error.
+func (g *Guard) Upstream(o *Org, provider string) (*providers.Provider, error) {
+	p := g.Policy().Providers.Get(provider)
+	if p == nil {
+		return nil, nil
+	}
+	return o.at(p)
+}
