@@ -239,6 +239,17 @@ func (s *Store) Sweep(ctx context.Context, org string) (int, error) {
 	}
 }
 
+// Overdue is how many of the org's holds should have been expired longer ago than
+// by, and are not: then no process runs that sweeps the org.
+func (s *Store) Overdue(ctx context.Context, org string, by time.Duration) (int, error) {
+	before := s.now().Add(-by).UnixMicro()
+	n, err := s.rdb.ZCount(ctx, key(org, "leases"), "-inf", strconv.FormatInt(before, 10)).Result()
+	if err != nil {
+		return 0, storeError("overdue", err)
+	}
+	return int(n), nil
+}
+
 // due notes when the org's earliest lease ends.
 func (s *Store) due(org string, first []redis.Z) {
 	s.mu.Lock()

@@ -12,6 +12,21 @@ import (
 	"github.com/llmguard/llmguard/config"
 )
 
+// exit ends the program with a code of its own; everything was said already.
+type exit int
+
+func (e exit) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
+
+// exitCode says why a command failed, and with what the program ends.
+func exitCode(w io.Writer, err error) int {
+	var code exit
+	if errors.As(err, &code) {
+		return int(code)
+	}
+	complain(w, err)
+	return 1
+}
+
 // complain prints why a command failed. What is wrong in a configuration
 // stands on lines of its own that begin with the file's name, where editors and
 // people look for it.
@@ -39,7 +54,7 @@ func wantFile(c *cobra.Command, path *string) {
 type noConfig string
 
 func (path noConfig) Error() string {
-	return fmt.Sprintf("there is no configuration file %s; name yours with --config (`llmguard dev` needs none)", string(path))
+	return fmt.Sprintf("there is no configuration file %s; name yours with --config, or write one with `llmguard init` (`llmguard dev` needs none)", string(path))
 }
 
 // plural words a number of things: "1 org", "2 orgs".

@@ -5,11 +5,9 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"syscall"
 
 	"github.com/redis/go-redis/v9/logging"
@@ -23,8 +21,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil {
-		complain(os.Stderr, err)
-		os.Exit(1)
+		os.Exit(exitCode(os.Stderr, err))
 	}
 }
 
@@ -39,7 +36,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	root.AddCommand(devCommand(), roleCommand("serve", app.Proxy), roleCommand("worker", app.Worker),
-		checkCommand(), configCommand(), orgsCommand(), usersCommand(), keysCommand(), limitsCommand(), adminsCommand(), changesCommand(),
+		initCommand(), checkCommand(), doctorCommand(), configCommand(), orgsCommand(), usersCommand(), keysCommand(), limitsCommand(), adminsCommand(), changesCommand(),
 		pricesCommand(), usageCommand(), simulateCommand(), batchCommand(), jobsCommand(), queueCommand(), webhooksCommand(), manCommand(), versionCommand())
 	return root.ExecuteContext(ctx)
 }
@@ -64,43 +61,4 @@ func roleCommand(name string, role app.Role) *cobra.Command {
 func configFlag(c *cobra.Command, path *string) {
 	c.Flags().StringVarP(path, "config", "c", "llmguard.yaml", "the configuration file")
 	wantFile(c, path)
-}
-
-func checkCommand() *cobra.Command {
-	var path string
-	c := &cobra.Command{
-		Use: "check", Short: "Check a configuration file and say all that is wrong with it", Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error {
-			cfg, err := app.Check(path)
-			if err != nil {
-				return err
-			}
-			users := 0
-			for _, o := range cfg.Orgs {
-				users += len(o.Users)
-			}
-			fmt.Fprintf(c.OutOrStdout(), "%s is valid: %s, %s, %s\n", path,
-				plural(len(cfg.Providers), "provider"), plural(len(cfg.Orgs), "org"), plural(users, "user"))
-			return nil
-		},
-	}
-	configFlag(c, &path)
-	return c
-}
-
-// version is stamped by release builds.
-var version = ""
-
-func versionCommand() *cobra.Command {
-	return &cobra.Command{
-		Use: "version", Short: "Print the version", Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error {
-			v := version
-			if info, ok := debug.ReadBuildInfo(); ok && v == "" {
-				v = info.Main.Version
-			}
-			fmt.Fprintln(c.OutOrStdout(), "llmguard", v)
-			return nil
-		},
-	}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/config"
+	"github.com/llmguard/llmguard/internal/diagnose"
 	"github.com/llmguard/llmguard/pricing"
 )
 
@@ -42,14 +43,10 @@ func ReadPrices(c *config.Config) (*Prices, error) {
 	return p, nil
 }
 
-// maxPriceAge is when prices count as old; alert on
-// llmguard_pricing_age_seconds above it.
-const maxPriceAge = 45 * 24 * time.Hour
-
 // warnOldPrices says so when nobody has checked a price for long: providers
 // change them without notice, and a hold is only as good as its price.
 func warnOldPrices(c *pricing.Catalogue, now time.Time, log *slog.Logger) {
-	if age := c.Age(now); age > maxPriceAge {
+	if age := c.Age(now); age > diagnose.OldPrices {
 		log.Warn("prices have not been checked for long; compare them with `llmguard prices verify`, and update llmguard or set your own under prices",
 			"oldest", c.AsOf().Format(time.DateOnly), "days", int(age/(24*time.Hour)))
 	}

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 
 	"github.com/llmguard/llmguard/config"
+	"github.com/llmguard/llmguard/guard"
 )
 
 // ErrNoStore says that the configuration names no Redis.
@@ -68,14 +69,16 @@ func Logger(c config.Log, w io.Writer) (*slog.Logger, *slog.LevelVar, func()) {
 }
 
 // Check validates a configuration file as far as that is possible without
-// opening a connection.
-func Check(path string) (*config.Config, error) {
+// opening a connection, and returns the policy that it makes. Calls with it must
+// not be begun.
+func Check(path string) (*config.Config, *guard.Policy, error) {
 	cfg, err := config.Load(path)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	if _, err := convert(cfg); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+	set, err := convert(cfg)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", path, err)
 	}
-	return cfg, nil
+	return cfg, set.policy, nil
 }

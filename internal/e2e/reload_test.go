@@ -4,9 +4,11 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
+	"os/exec"
 	"strconv"
 	"strings"
 	"sync"
@@ -237,5 +239,47 @@ func TestReloadRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 		p.terminate()
+	}
+}
+
+// TestDoctor looks at real processes: at ones that are well, at a file that one
+// of them refused, and at a worker that is not there.
+func TestDoctor(t *testing.T) {
+	s := newStack(t, fakeprovider.Options{}, reloadable)
+	proxy, worker := s.proxy(), s.worker()
+	doctor := func() (string, int) {
+		cmd := exec.Command(binary, "doctor", "-c", s.path, "--url", proxy.Admin, "--url", worker.Admin)
+		out, err := cmd.CombinedOutput()
+		if _, ok := errors.AsType[*exec.ExitError](err); err != nil && !ok {
+			t.Fatal(err)
+		}
+		return string(out), cmd.ProcessState.ExitCode()
+	}
+	out, code := doctor()
+	if code != 0 || !strings.Contains(out, "all processes run with the same file") || !strings.Contains(out, "no hold is overdue in 1 org") || strings.Contains(out, "ERROR") {
+		t.Errorf("exit %d:\n%s", code, out)
+	}
+	old, err := os.ReadFile(s.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.rewrite(func(text string) string { return strings.Replace(text, "limits:", "limts:", 1) })
+	proxy.hangUp()
+	proxy.awaitValue("llmguard_config_last_reload_successful", 0)
+	if err := os.WriteFile(s.path, append(old, "# newer\n"...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, code := doctor(); code != 2 || !strings.Contains(out, "it refused its configuration file and goes on with the old one") {
+		t.Errorf("exit %d:\n%s", code, out)
+	}
+	before := proxy.value("llmguard_config_hash")
+	worker.hangUp()
+	until(t, "the worker reloaded", func() bool { return worker.value("llmguard_config_hash") != before })
+	if out, _ := doctor(); !strings.Contains(out, "run with different files") {
+		t.Error(out)
+	}
+	worker.kill()
+	if out, code := doctor(); code != 2 || !strings.Contains(out, "does not answer") {
+		t.Errorf("exit %d:\n%s", code, out)
 	}
 }

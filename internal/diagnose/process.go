@@ -1,0 +1,278 @@
+package diagnose
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+)
+
+// Process is what a running llmguard says of itself on its admin listener.
+type Process struct {
+	URL     string
+	Ready   bool
+	Says    string // on /readyz
+	samples map[string][]*dto.Metric
+}
+
+// Ask reads /readyz and /metrics below a URL.
+func Ask(ctx context.Context, client *http.Client, url string) (*Process, error) {
+	p := &Process{URL: url}
+	status, text, err := get(ctx, client, url+"/readyz")
+	if err != nil {
+		return nil, err
+	}
+	p.Ready, p.Says = status == http.StatusOK, strings.TrimSpace(text)
+	status, text, err = get(ctx, client, url+"/metrics")
+	if err != nil {
+		return nil, err
+	}
+	parser := expfmt.NewTextParser(model.LegacyValidation)
+	families, err := parser.TextToMetricFamilies(strings.NewReader(text))
+	if status != http.StatusOK || err != nil || families["llmguard_config_hash"] == nil {
+		return nil, fmt.Errorf("what answers at %s is not llmguard's admin listener", url)
+	}
+	p.samples = map[string][]*dto.Metric{}
+	for name, f := range families {
+		p.samples[strings.TrimPrefix(name, "llmguard_")] = f.GetMetric()
+	}
+	return p, nil
+}
+
+func get(ctx context.Context, client *http.Client, url string) (int, string, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return 0, "", err
+	}
+	resp, err := client.Do(r)
+	if err != nil {
+		return 0, "", err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(resp.Body, 64<<20))
+	return resp.StatusCode, string(text), err
+}
+
+// value is a sample's number, whatever its type.
+func value(m *dto.Metric) float64 {
+	switch {
+	case m.Gauge != nil:
+		return m.Gauge.GetValue()
+	case m.Counter != nil:
+		return m.Counter.GetValue()
+	}
+	return m.Untyped.GetValue()
+}
+
+func label(m *dto.Metric, name string) string {
+	for _, l := range m.GetLabel() {
+		if l.GetName() == name {
+			return l.GetValue()
+		}
+	}
+	return ""
+}
+
+// sum adds the samples of a metric up.
+func (p *Process) sum(name string) float64 {
+	var total float64
+	for _, m := range p.samples[name] {
+		total += value(m)
+	}
+	return total
+}
+
+// by is the sum of a metric by one label.
+func (p *Process) by(name, key string) map[string]float64 {
+	out := map[string]float64{}
+	for _, m := range p.samples[name] {
+		out[label(m, key)] += value(m)
+	}
+	return out
+}
+
+// Hash tells the configuration file of the process from others.
+func (p *Process) Hash() float64 { return p.sum("config_hash") }
+
+// Look says what is wrong with the process, and with what all processes share as
+// far as it reports that. Quotas are the configured ones, by pool.
+func (p *Process) Look(quotas map[string]Quota) []Finding {
+	l := &look{p: p, area: "process " + strings.TrimPrefix(p.URL, "http://")}
+	l.itself()
+	l.money()
+	l.queues(quotas)
+	l.events()
+	if len(l.out) == 0 {
+		l.add(OK, "ready, and nothing to complain about", "")
+	}
+	return l.out
+}
+
+// Quota is what a pool is configured to have; 0 is no bound.
+type Quota struct{ RPM, TPM int64 }
+
+// look gathers findings about a process.
+type look struct {
+	p    *Process
+	area string
+	out  []Finding
+}
+
+func (l *look) add(level Level, what, fix string) {
+	l.out = append(l.out, Finding{Area: l.area, Level: level, What: what, Fix: fix})
+}
+
+// itself looks at the process, its configuration and its prices.
+func (l *look) itself() {
+	p := l.p
+	switch {
+	case !p.Ready:
+		l.add(Error, "not ready: "+p.Says, "Its load balancer sends it nothing. Look at its log.")
+	case p.Says != "ready":
+		l.add(Error, p.Says, "Get Redis back; what was let through is charged then.")
+	}
+	if len(p.samples["config_last_reload_successful"]) > 0 && p.sum("config_last_reload_successful") == 0 {
+		l.add(Error, "it refused its configuration file and goes on with the old one; it would not start again", "`llmguard check` says what is wrong; mend it and reload.")
+	}
+	if n := p.sum("config_restart_needed"); n > 0 {
+		l.add(Warning, fmt.Sprintf("%s of its configuration file differ from what runs and need a restart", many(n, "field")), "Its log names them; restart it.")
+	}
+	if age := seconds(p.sum("pricing_age_seconds")); age > OldPrices {
+		l.add(Warning, fmt.Sprintf("it has a price that was last checked %d days ago", age/(24*time.Hour)), "Compare them with `llmguard prices verify`; update llmguard, or set your own.")
+	}
+}
+
+// money looks at what is held, owed or estimated.
+func (l *look) money() {
+	p := l.p
+	if n := p.sum("guard_store_away_orgs"); n > 0 {
+		l.add(Error, fmt.Sprintf("redis is away for %s, whose calls go on unchecked or within local shares", many(n, "org")), "Get Redis back, or set store.on_failure: deny.")
+	}
+	if n := p.sum("budget_journal_records"); n > 0 {
+		l.add(Warning, fmt.Sprintf("%s of calls wait in its journal to be charged", many(n, "end")), "They are written within seconds of Redis coming back. If it is up, the log says what it refuses; do not delete the directory.")
+	}
+	if n := p.sum("budget_store_emptied_total"); n > 0 {
+		l.add(Error, "redis was emptied while it ran: limits count from then on", "Restore the append-only file or a backup; find out who ran FLUSHALL.")
+	}
+	if n := p.sum("budget_expired_holds_total"); n > 0 {
+		l.add(Warning, fmt.Sprintf("%s expired since it started and were charged in full, as estimates", many(n, "hold")), "A process died or stalled: look for kills by memory. `llmguard usage entries` shows them as expired.")
+	}
+	if n := p.sum("guard_settle_errors_total"); n > 0 {
+		l.add(Warning, fmt.Sprintf("%s of calls could not be written to redis at once", many(n, "end")), "Look at Redis's latency and log.")
+	}
+	if n := p.sum("budget_export_gaps_total"); n > 0 {
+		l.add(Error, "entries may be missing from the export files for good", "The disk of ledger.export_dir was away for too long.")
+	}
+}
+
+// late is how old waiting may be before somebody should look.
+const late = 2 * time.Minute
+
+// queues looks at what waits, and why.
+func (l *look) queues(quotas map[string]Quota) {
+	p := l.p
+	oldest := map[string]time.Duration{}
+	for _, m := range p.samples["queue_oldest_seconds"] {
+		pool := label(m, "pool")
+		oldest[pool] = max(oldest[pool], seconds(value(m)))
+	}
+	waiting, running := p.by("queue_waiting_jobs", "pool"), p.by("queue_claimed_jobs", "pool")
+	blocked, parked := p.by("queue_blocked_seconds", "pool"), p.by("queue_parked_subjects", "pool")
+	for _, pool := range sorted(waiting) {
+		n := waiting[pool]
+		switch {
+		case n == 0:
+		case blocked[pool] > 0:
+			l.add(Warning, fmt.Sprintf("pool %s: the provider refuses for another %s; %s wait", pool, seconds(blocked[pool]).Round(time.Second), many(n, "job")), "Is its quota smaller than configured, or used by others too?")
+		case oldest[pool] < late:
+		case running[pool] == 0 && parked[pool] == 0:
+			l.add(Error, fmt.Sprintf("pool %s: %s wait, the oldest for %s, and none runs", pool, many(n, "job"), oldest[pool].Round(time.Second)), "Is a worker running, with the same configuration and Redis?")
+		case parked[pool] > 0 && running[pool] == 0:
+			l.add(Warning, fmt.Sprintf("pool %s: %s wait, the oldest for %s, because limits hold back %s", pool, many(n, "job"), oldest[pool].Round(time.Second), many(parked[pool], "subject")), "`llmguard queue` shows them. Raise the limit, or let them wait.")
+		default:
+			l.add(Warning, fmt.Sprintf("pool %s: %s wait, the oldest for %s", pool, many(n, "job"), oldest[pool].Round(time.Second)), "The quota or the workers are too few: compare llmguard_queue_quota_used with its limit.")
+		}
+	}
+	l.quotas(quotas)
+	if n := p.sum("queue_dead_letters"); n > 0 {
+		l.add(Warning, fmt.Sprintf("%s failed by no fault of their request", many(n, "job")), "`llmguard queue dead` says why; `llmguard jobs replay` runs one again.")
+	}
+}
+
+// quotas looks for providers that allow less than is configured.
+func (l *look) quotas(quotas map[string]Quota) {
+	for _, m := range l.p.samples["queue_quota_limit"] {
+		pool, which, now := label(m, "pool"), label(m, "limit"), value(m)
+		configured := float64(quotas[pool].RPM)
+		if which == "tpm" {
+			configured = float64(quotas[pool].TPM)
+		}
+		if now > 0 && configured > now {
+			l.add(Warning, fmt.Sprintf("pool %s: the provider allows %s %s, not the configured %s", pool, plain(now), which, plain(configured)), "The smaller one counts. Set it in the file, or ask the provider for more.")
+		}
+	}
+	for pool, pace := range l.p.by("queue_pace_ratio", "pool") {
+		if pace < 0.9 {
+			l.add(Warning, fmt.Sprintf("pool %s goes at %.0f%% of its quota, because the provider refused lately", pool, 100*pace), "It recovers by itself. If it comes again, the configured quota is too large.")
+		}
+	}
+}
+
+// events looks at webhooks.
+func (l *look) events() {
+	if n := l.p.sum("webhook_dead_total"); n > 0 {
+		l.add(Warning, fmt.Sprintf("%s of webhooks were given up", many(n, "delivery")), "`llmguard webhooks dead` says which and why; mend the target, then replay.")
+	}
+}
+
+func seconds(n float64) time.Duration { return time.Duration(n * float64(time.Second)) }
+
+// many words a number of things.
+func many(n float64, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	if stem, ok := strings.CutSuffix(thing, "y"); ok {
+		thing = stem + "ie"
+	}
+	return plain(n) + " " + thing + "s"
+}
+
+func plain(n float64) string { return fmt.Sprintf("%d", int64(math.Round(n))) }
+
+func sorted(m map[string]float64) []string {
+	names := make([]string, 0, len(m))
+	for name := range m {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// SameFile looks whether all processes run with the same configuration file.
+func SameFile(all []*Process) []Finding {
+	if len(all) < 2 {
+		return nil
+	}
+	for _, p := range all {
+		if p.Hash() != all[0].Hash() {
+			return []Finding{{Area: "config", Level: Warning, What: fmt.Sprintf("%s and %s run with different files", all[0].URL, p.URL), Fix: "Reload those that were not."}}
+		}
+	}
+	return []Finding{{Area: "config", Level: OK, What: "all processes run with the same file"}}
+}
+
+// Sort puts errors first, then warnings; otherwise the order stays.
+func Sort(list []Finding) {
+	rank := map[Level]int{Error: 0, Warning: 1, OK: 2}
+	slices.SortStableFunc(list, func(a, b Finding) int { return cmp.Compare(rank[a.Level], rank[b.Level]) })
+}

@@ -1,0 +1,212 @@
+package diagnose
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const area = "redis"
+
+// mostSkew is how far this machine's clock may be from another's before the
+// operator is told.
+const mostSkew = time.Second
+
+// Facts are what Redis says of itself in INFO, by name.
+type Facts map[string]string
+
+// Store looks at what would lose money or jobs: every process does at its start.
+// Servers that do not tell (some managed ones) are taken at their word, with a
+// warning. The facts are nil when Redis does not answer.
+func Store(ctx context.Context, rdb redis.UniversalClient) ([]Finding, Facts) {
+	info, err := rdb.Info(ctx).Result() // several sections at once are new in 7.0
+	if err != nil {
+		return []Finding{{Area: area, Level: Error, What: fmt.Sprintf("redis does not answer: %v", err), Fix: awayFix(err)}}, nil
+	}
+	facts := parseInfo(info)
+	var out []Finding
+	add := func(level Level, what, fix string) {
+		out = append(out, Finding{Area: area, Level: level, What: what, Fix: fix})
+	}
+	if v := facts["redis_version"]; v != "" && older(v, 6, 2) {
+		add(Error, fmt.Sprintf("redis %s is too old: 6.2 or newer is needed", v), "Upgrade it.")
+	}
+	switch policy := facts["maxmemory_policy"]; policy {
+	case "noeviction":
+	case "":
+		add(Warning, "redis does not tell its eviction policy", "Make sure that it is noeviction.")
+	default: // volatile-* too: all our keys have a lifetime
+		add(Error, fmt.Sprintf("redis evicts keys (maxmemory-policy %s): it would forget spending and lose jobs without a word", policy),
+			"Set maxmemory-policy noeviction.")
+	}
+	if facts["arch_bits"] == "32" {
+		add(Warning, "redis is a 32-bit build: its memory ends at 3 GB, and it then refuses calls", "Use a 64-bit one.")
+	}
+	if skew, ok := storeSkew(ctx, rdb); ok && skew.Abs() > mostSkew {
+		add(Warning, fmt.Sprintf("the clock of redis is %s ahead of this machine's", skew), "Run a time service on both.")
+	}
+	if facts["aof_enabled"] == "0" {
+		add(Warning, "redis keeps no append-only file: a restart forgets spending and loses jobs", "Set appendonly yes.")
+	}
+	return out, facts
+}
+
+// awayFix says what to look at when Redis does not answer.
+func awayFix(err error) string {
+	switch text := err.Error(); {
+	case strings.Contains(text, "NOAUTH"), strings.Contains(text, "WRONGPASS"):
+		return "Set redis.password (and redis.username) to what the server expects."
+	case strings.Contains(text, "NOPERM"):
+		return "The ACL user needs INFO besides the data commands."
+	case strings.Contains(text, "connection refused"):
+		return "Is it running there? `redis-cli -h HOST -p PORT ping` from this machine."
+	case strings.Contains(text, "no such host"):
+		return "The host's name is not known here."
+	case strings.Contains(text, "certificate"), strings.Contains(text, "tls"), strings.Contains(text, "EOF"):
+		return "Does the server speak TLS? See redis.tls."
+	}
+	return "Is it running, and can this machine reach it?"
+}
+
+// StoreMore looks at what makes a store slow or fragile. Deadline is how long a
+// call waits for it.
+func StoreMore(ctx context.Context, rdb redis.UniversalClient, facts Facts, deadline time.Duration) []Finding {
+	var out []Finding
+	add := func(level Level, what, fix string) {
+		out = append(out, Finding{Area: area, Level: level, What: what, Fix: fix})
+	}
+	name, version := "redis", facts["redis_version"]
+	if v := facts["valkey_version"]; v != "" {
+		name, version = "valkey", v
+	}
+	if since := patchedSince(name, version); since != "" {
+		add(Warning, fmt.Sprintf("%s %s lacks the fix of CVE-2025-49844: who may run scripts may run anything", name, version),
+			fmt.Sprintf("Upgrade to %s or newer, and let nobody else reach it.", since))
+	}
+	if facts["role"] == "slave" {
+		add(Error, "this redis is a replica: it takes no writes", "Name the primary, or use mode: sentinel.")
+	}
+	if facts["aof_enabled"] == "1" && facts["aof_last_write_status"] == "err" {
+		add(Error, "redis cannot write its append-only file", "Look at its disk and its log.")
+	}
+	if facts["loading"] == "1" {
+		add(Error, "redis is still loading its data", "Wait until it has.")
+	}
+	out = append(out, memory(facts)...)
+	middle, most, err := latency(ctx, rdb)
+	switch {
+	case err != nil:
+		add(Error, fmt.Sprintf("redis does not answer: %v", err), awayFix(err))
+	case middle > deadline/2:
+		add(Error, fmt.Sprintf("redis answers in %s: calls are refused beyond store.deadline, %s, and each asks twice", middle, deadline), "Put it nearer; look at SLOWLOG GET.")
+	case middle > deadline/10:
+		add(Warning, fmt.Sprintf("redis answers in %s; each call waits for it twice", middle), "Put it nearer; look at SLOWLOG GET.")
+	default:
+		add(OK, fmt.Sprintf("%s %s answers in %s (slowest of %d: %s)", name, version, middle, looks, most), "")
+	}
+	return out
+}
+
+func memory(facts Facts) []Finding {
+	used, _ := strconv.ParseInt(facts["used_memory"], 10, 64)
+	most, _ := strconv.ParseInt(facts["maxmemory"], 10, 64)
+	switch {
+	case facts["used_memory"] == "":
+	case most == 0:
+		return []Finding{{Area: area, Level: Warning, What: "redis has no maxmemory: it grows until the machine has none left", Fix: "Set maxmemory below the machine's, and alert well before."}}
+	case used*100/most >= 80:
+		return []Finding{{Area: area, Level: Warning, What: fmt.Sprintf("redis uses %d%% of its maxmemory; no job is taken in beyond queue.memory_share", used*100/most), Fix: "Raise maxmemory, or lower queue.result_ttl and ledger.max_entries."}}
+	}
+	return nil
+}
+
+// looks is how often latency asks.
+const looks = 20
+
+// latency is how long a PING takes, in the middle and at most.
+func latency(ctx context.Context, rdb redis.UniversalClient) (middle, most time.Duration, err error) {
+	var all []time.Duration
+	for range looks {
+		asked := time.Now()
+		if err := rdb.Ping(ctx).Err(); err != nil {
+			return 0, 0, err
+		}
+		all = append(all, time.Since(asked).Round(time.Microsecond))
+	}
+	slices.Sort(all)
+	return all[len(all)/2], all[len(all)-1], nil
+}
+
+// patched are the first versions of each branch that have the fix of
+// CVE-2025-49844, by program.
+var patched = map[string][][3]int{
+	"redis":  {{6, 2, 20}, {7, 2, 11}, {7, 4, 6}, {8, 0, 4}, {8, 2, 2}},
+	"valkey": {{7, 2, 11}, {8, 0, 6}, {8, 1, 4}},
+}
+
+// patchedSince is the version to upgrade to; empty when this one is good, or
+// cannot be told.
+func patchedSince(program, version string) string {
+	var v [3]int
+	if n, _ := fmt.Sscanf(version, "%d.%d.%d", &v[0], &v[1], &v[2]); n < 3 {
+		return ""
+	}
+	branches := patched[program]
+	for _, good := range branches {
+		switch {
+		case v[0] == good[0] && v[1] == good[1] && v[2] >= good[2]:
+			return ""
+		case v[0] < good[0] || v[0] == good[0] && v[1] <= good[1]:
+			return fmt.Sprintf("%d.%d.%d", good[0], good[1], good[2])
+		}
+	}
+	return "" // newer than all of them
+}
+
+// storeSkew is how far Redis's clock is ahead, at least. Limits go by Redis's;
+// prices, expiries of keys and deadlines by this machine's.
+func storeSkew(ctx context.Context, rdb redis.UniversalClient) (time.Duration, bool) {
+	asked := time.Now()
+	there, err := rdb.Time(ctx).Result()
+	if err != nil {
+		return 0, false
+	}
+	return skewOf(asked, time.Now(), there), true
+}
+
+// skewOf is how far a clock that was read between two moments is ahead, at
+// least.
+func skewOf(asked, answered, there time.Time) time.Duration {
+	switch {
+	case there.Before(asked):
+		return there.Sub(asked)
+	case there.After(answered):
+		return there.Sub(answered)
+	default:
+		return 0
+	}
+}
+
+func parseInfo(text string) Facts {
+	facts := Facts{}
+	for line := range strings.Lines(text) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
+			facts[name] = value
+		}
+	}
+	return facts
+}
+
+// older reports whether a version "7.0.15" is below major.minor.
+func older(version string, major, minor int) bool {
+	var a, b int
+	if n, _ := fmt.Sscanf(version, "%d.%d", &a, &b); n < 2 {
+		return false
+	}
+	return a < major || (a == major && b < minor)
+}

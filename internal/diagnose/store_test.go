@@ -1,0 +1,75 @@
+package diagnose
+
+import (
+	"maps"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/llmguard/llmguard/internal/redistest"
+)
+
+func TestSkewOf(t *testing.T) {
+	asked := time.Unix(1e9, 0)
+	answered := asked.Add(3 * time.Second) // a slow answer is no skew
+	for there, want := range map[time.Duration]time.Duration{
+		-5 * time.Second: -5 * time.Second, 0: 0, 2 * time.Second: 0, 3 * time.Second: 0, 10 * time.Second: 7 * time.Second,
+	} {
+		if got := skewOf(asked, answered, asked.Add(there)); got != want {
+			t.Errorf("at %s: %s, want %s", there, got, want)
+		}
+	}
+}
+
+func TestOlder(t *testing.T) {
+	for version, want := range map[string]bool{
+		"6.0.16": true, "5.0.7": true, "6.1": true, "6.2.0": false, "6.10": false, "7.0.15": false, "10.0": false, "unstable": false, "": false,
+	} {
+		if older(version, 6, 2) != want {
+			t.Errorf("older(%q) is not %v", version, want)
+		}
+	}
+}
+
+func TestPatchedSince(t *testing.T) {
+	for version, want := range map[string]string{
+		"redis 6.2.19": "6.2.20", "redis 6.2.20": "", "redis 7.0.15": "7.2.11", "redis 7.2.10": "7.2.11", "redis 7.2.11": "",
+		"redis 7.4.5": "7.4.6", "redis 8.0.3": "8.0.4", "redis 8.2.1": "8.2.2", "redis 8.2.2": "", "redis 8.6.0": "", "redis 9.0.0": "",
+		"valkey 7.2.10": "7.2.11", "valkey 8.1.4": "", "redis unstable": "",
+	} {
+		program, number, _ := strings.Cut(version, " ")
+		if got := patchedSince(program, number); got != want {
+			t.Errorf("%s: %q, want %q", version, got, want)
+		}
+	}
+}
+
+func TestStoreMore(t *testing.T) {
+	srv := redistest.Start(t, redistest.WithArgs("--appendonly", "yes", "--maxmemory", "100mb", "--maxmemory-policy", "noeviction"))
+	found, facts := Store(t.Context(), srv.Client())
+	if facts == nil || Count(found, Error) > 0 {
+		t.Fatalf("%v", found)
+	}
+	f := func(level Level, want string, facts Facts, deadline time.Duration) {
+		t.Helper()
+		for _, got := range StoreMore(t.Context(), srv.Client(), facts, deadline) {
+			if got.Level == level && strings.Contains(got.What, want) {
+				return
+			}
+		}
+		t.Errorf("no %s %q", level, want)
+	}
+	with := func(name, value string) Facts {
+		all := maps.Clone(facts)
+		all[name] = value
+		return all
+	}
+	f(OK, "answers in", facts, time.Hour)
+	f(Error, "store.deadline", facts, time.Nanosecond)
+	f(Error, "replica", with("role", "slave"), time.Hour)
+	f(Error, "append-only file", with("aof_last_write_status", "err"), time.Hour)
+	f(Error, "loading", with("loading", "1"), time.Hour)
+	f(Warning, "no maxmemory", with("maxmemory", "0"), time.Hour)
+	f(Warning, "of its maxmemory", with("used_memory", "99000000"), time.Hour)
+	f(Warning, "CVE-2025-49844", with("redis_version", "7.4.2"), time.Hour)
+}

@@ -1,0 +1,121 @@
+package diagnose
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/pricing"
+	"github.com/llmguard/llmguard/providers"
+)
+
+// upstreamTime is what a provider gets to list its models.
+const upstreamTime = 15 * time.Second
+
+// Upstreams asks every provider for its list of models, which costs nothing: does
+// it answer, does it take the credential, do the clocks agree, and do the models
+// that the pools take have prices.
+func Upstreams(ctx context.Context, policy *guard.Policy) []Finding {
+	all := policy.Providers.All()
+	found := make([][]Finding, len(all))
+	var wg sync.WaitGroup
+	for i, p := range all {
+		wg.Go(func() { found[i] = upstream(ctx, policy, p) })
+	}
+	wg.Wait()
+	return slices.Concat(found...)
+}
+
+func upstream(ctx context.Context, policy *guard.Policy, p *providers.Provider) []Finding {
+	var out []Finding
+	add := func(level Level, what, fix string) {
+		out = append(out, Finding{Area: "provider " + p.ID, Level: level, What: what, Fix: fix})
+	}
+	ctx, cancel := context.WithTimeout(ctx, upstreamTime)
+	defer cancel()
+	asked := time.Now()
+	resp, err := p.Send(ctx, providers.Request{Method: http.MethodGet, Path: "/models"})
+	if err != nil {
+		what, fix := unreachable(err)
+		add(Error, fmt.Sprintf("%s does not answer: %s", p.BaseURL.Host, what), fix)
+		return out
+	}
+	defer resp.Body.Close()
+	took := time.Since(asked).Round(time.Millisecond)
+	if there, err := http.ParseTime(resp.Header.Get("Date")); err == nil {
+		// The header has whole seconds, and caches in between make it older.
+		if skew := skewOf(asked.Add(-2*time.Second), time.Now().Add(time.Second), there); skew.Abs() > time.Minute {
+			add(Warning, fmt.Sprintf("its clock is %s ahead of this machine's", skew.Round(time.Second)), "Run a time service here: prices and expiries of keys go by this clock.")
+		}
+	}
+	switch s := resp.StatusCode; {
+	case s == http.StatusUnauthorized, s == http.StatusForbidden:
+		add(Error, fmt.Sprintf("it refuses the credential (status %d)", s), "Is api_key set to a key of this account that is not revoked?")
+	case s == http.StatusNotFound, s == http.StatusMethodNotAllowed:
+		add(Warning, fmt.Sprintf("it answers in %s, but lists no models (status %d), so that its credential is not tried", took, s), "Is base_url right? It ends with the version segment, as https://api.openai.com/v1.")
+	case s == http.StatusTooManyRequests:
+		add(Warning, "it answers, and refuses for now (status 429)", "Its quota is used up, by llmguard or by others.")
+	case s >= 300:
+		add(Error, fmt.Sprintf("it answers with status %d", s), "Is base_url right, and the provider well?")
+	default:
+		out = append(out, listed(policy, p, resp.Body, took))
+	}
+	return out
+}
+
+// unreachable words why a request did not arrive.
+func unreachable(err error) (what, fix string) {
+	text := err.Error()
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return "no answer within " + upstreamTime.String(), "Is a firewall or proxy in between? HTTPS_PROXY is obeyed."
+	case strings.Contains(text, "no such host"):
+		return "its name is not known here", "Is base_url spelt right, and does this machine have DNS?"
+	case strings.Contains(text, "connection refused"):
+		return "connection refused", "Is the server running at base_url?"
+	case strings.Contains(text, "certificate"), strings.Contains(text, "tls:"):
+		return text, "Is the certificate good for this name, and its authority known here?"
+	case strings.Contains(text, "server gave HTTP response to HTTPS client"):
+		return "it speaks HTTP, not HTTPS", "Write http:// in base_url."
+	}
+	return text, "Can this machine reach it?"
+}
+
+// listed looks for models that would be taken and have no price.
+func listed(policy *guard.Policy, p *providers.Provider, body io.Reader, took time.Duration) Finding {
+	f := Finding{Area: "provider " + p.ID, Level: OK, What: fmt.Sprintf("%s answers in %s and takes the credential", p.BaseURL.Host, took)}
+	var list struct {
+		Data []struct {
+			ID string `json:"id"`
+		} `json:"data"`
+	}
+	if json.NewDecoder(io.LimitReader(body, 8<<20)).Decode(&list) != nil || policy.UnknownPrice != nil {
+		return f
+	}
+	var without []string
+	for _, m := range list.Data {
+		var unknown *pricing.UnknownModelError
+		_, err := policy.Catalogue.Lookup(p.ID, m.ID, time.Now())
+		if errors.As(err, &unknown) && slices.ContainsFunc(p.Pools, func(pool providers.Pool) bool { return providers.MatchAny(pool.Models, m.ID) }) {
+			without = append(without, m.ID)
+		}
+	}
+	if len(without) > 0 {
+		slices.Sort(without)
+		text := strings.Join(without[:min(5, len(without))], ", ")
+		if n := len(without) - 5; n > 0 {
+			text += fmt.Sprintf(" and %d more", n)
+		}
+		f.What += fmt.Sprintf("; %d of its %d models have no price, and calls to them are refused: %s", len(without), len(list.Data), text)
+		f.Fix = "Only if you want them: add prices, or set unknown_model_price."
+	}
+	return f
+}
