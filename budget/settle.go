@@ -24,9 +24,9 @@ type Settlement struct {
 
 	// Quota is how many tokens were booked on the provider's quota; Class is async
 	// or batch for such a job; Stream says that the answer was one of events.
-	Quota  int64
-	Class  string
-	Stream bool
+	Quota  int64  `json:",omitzero"`
+	Class  string `json:",omitzero"`
+	Stream bool   `json:",omitzero"`
 
 	Waited, Took time.Duration
 }
