@@ -16,7 +16,7 @@ for (const { headers, body } of posts) {
       const event = await client.webhooks.unwrap(body, headers, secret);
       assert.equal(event.object, 'event');
       assert.equal(event.id, headers['webhook-id']);
-      assert.match(event.type, /^(job\.(succeeded|cancelled)|response\.(completed|incomplete|failed)|batch\.(completed|failed))$/);
+      assert.match(event.type, /^(job\.(succeeded|cancelled)|response\.(completed|incomplete|failed)|batch\.(completed|failed|expired|cancelled))$/);
       assert.match(event.data.id, /^(job|resp|batch)_/);
       assert.ok(Math.abs(event.created_at - Date.now() / 1000) < 3600);
     }
