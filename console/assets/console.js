@@ -105,7 +105,7 @@ function pause() {
 // --- keys ---
 let pending = false;
 addEventListener('keydown', (e) => {
-  if (e.ctrlKey || e.metaKey || e.altKey || e.target.closest('input, select, textarea, dialog')) return;
+  if (e.ctrlKey || e.metaKey || e.altKey || e.target.closest('input, select, textarea, dialog[open]')) return;
   if (pending) {
     pending = false;
     document.querySelector(`nav a[data-key="${CSS.escape(e.key)}"]`)?.click();
