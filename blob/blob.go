@@ -1,6 +1,6 @@
 // Package blob keeps files outside Redis: in a directory that all processes
-// share, or in an S3-compatible bucket. It knows names and bytes only; what a
-// file is, and whose, is in package files.
+// share, or in an S3-compatible bucket, encrypted when it was given keys. It knows
+// names and bytes only; what a file is, and whose, is in package files.
 package blob
 
 import (
@@ -10,12 +10,15 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"gocloud.dev/blob"
 	"gocloud.dev/blob/fileblob"
 	_ "gocloud.dev/blob/s3blob" // registers s3://
 	"gocloud.dev/gcerrors"
+
+	"github.com/llmguard/llmguard/seal"
 )
 
 // ErrNotFound is returned for a blob that does not exist.
@@ -26,6 +29,7 @@ var ErrNotFound = errors.New("blob: no such blob")
 type Store struct {
 	bucket *blob.Bucket
 	where  string
+	ring   atomic.Pointer[seal.Ring]
 }
 
 // Open opens the store in a directory, which is made with mode 0700 if it is
@@ -51,80 +55,17 @@ func Open(ctx context.Context, where string) (*Store, error) {
 	return &Store{bucket: bucket, where: where}, nil
 }
 
+// Seal has blobs sealed from now on, each bound to its name, so that moved or
+// changed it cannot be read. Blobs that are not sealed stay readable. A nil ring
+// ends it; sealed blobs are then errors that wrap seal.ErrNoKey. It may be called
+// at any time.
+func (s *Store) Seal(ring *seal.Ring) { s.ring.Store(ring) }
+
 // String is the directory, or the URL without its query.
 func (s *Store) String() string { return s.where }
 
 // Close ends the store; readers and writers must have been closed.
 func (s *Store) Close() error { return s.bucket.Close() }
-
-// Writer writes one blob. Nobody sees it before Commit, which replaces an
-// earlier blob of that name at once. It is for one goroutine, and ends with
-// Commit or Abort; Abort after Commit does nothing.
-type Writer struct {
-	w      *blob.Writer
-	cancel context.CancelFunc
-	n      int64
-	done   bool
-}
-
-// An upload to S3 goes in parts of this size, this many at once: the memory it
-// takes, however large the blob.
-const (
-	partSize  = 5 << 20
-	partsOpen = 2
-)
-
-// Create begins a blob. Cancelling ctx aborts it.
-func (s *Store) Create(ctx context.Context, name string) (*Writer, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	w, err := s.bucket.NewWriter(ctx, name, &blob.WriterOptions{
-		ContentType: "application/octet-stream", BufferSize: partSize, MaxConcurrency: partsOpen,
-	})
-	if err != nil {
-		cancel()
-		return nil, fmt.Errorf("blob: create: %w", err)
-	}
-	return &Writer{w: w, cancel: cancel}, nil
-}
-
-// Write adds bytes.
-func (w *Writer) Write(p []byte) (int, error) {
-	n, err := w.w.Write(p)
-	w.n += int64(n)
-	return n, err
-}
-
-// Size is the number of bytes written so far.
-func (w *Writer) Size() int64 { return w.n }
-
-// Commit makes the blob exist.
-func (w *Writer) Commit() error {
-	w.done = true
-	defer w.cancel()
-	if err := w.w.Close(); err != nil {
-		return fmt.Errorf("blob: write: %w", err)
-	}
-	return nil
-}
-
-// Abort forgets what was written.
-func (w *Writer) Abort() {
-	if w.done {
-		return
-	}
-	w.done = true
-	w.cancel()
-	_ = w.w.Close() // tells only that it was cancelled
-}
-
-// Open reads a blob from an offset on.
-func (s *Store) Open(ctx context.Context, name string, offset int64) (io.ReadCloser, error) {
-	r, err := s.bucket.NewRangeReader(ctx, name, offset, -1, nil)
-	if err != nil {
-		return nil, named("open", err)
-	}
-	return r, nil
-}
 
 // Remove deletes a blob; one that does not exist is no error.
 func (s *Store) Remove(ctx context.Context, name string) error {

@@ -6,8 +6,11 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/llmguard/llmguard/seal"
 )
 
 func open(t *testing.T, where string) *Store {
@@ -51,12 +54,83 @@ func read(t *testing.T, s *Store, name string, offset int64) string {
 	return string(text)
 }
 
+func ring(t *testing.T, id string) *seal.Ring {
+	t.Helper()
+	r, err := seal.NewRing(seal.Key{ID: id, Secret: "a secret for the key " + id})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
 func TestDirectory(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "made", "here")
 	s := open(t, dir)
 	conform(t, s)
 	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
 		t.Errorf("%v: %v", err, info.Mode())
+	}
+}
+
+// TestSealed: a store with keys does all that one without does, tells nothing to
+// who reads its files, and reads what was there before.
+func TestSealed(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir)
+	old := strings.Repeat("an old prompt ", 20_000)
+	write(t, s, "acme/old", old)
+	write(t, s, "acme/empty", "")
+	s.Seal(ring(t, "k"))
+	conform(t, s)
+	text := strings.Repeat("a secret prompt ", 20_000)
+	write(t, s, "acme/new", text)
+	write(t, s, "acme/new-empty", "")
+	for name, want := range map[string]string{"old": old, "new": text, "empty": "", "new-empty": ""} {
+		for _, off := range []int{0, 7, 100_000, 200_000, len(want)} {
+			if off > len(want) {
+				continue
+			}
+			if got := read(t, s, "acme/"+name, int64(off)); got != want[off:] {
+				t.Errorf("%s from %d: %d bytes of %d", name, off, len(got), len(want)-off)
+			}
+		}
+	}
+	raw, err := os.ReadFile(filepath.Join(dir, "acme", "new"))
+	if err != nil || bytes.Contains(raw, []byte("prompt")) {
+		t.Errorf("it lies there in the clear: %v", err)
+	}
+	f := func(what string, want error) {
+		t.Helper()
+		for _, off := range []int64{0, 100_000} {
+			r, err := s.Open(t.Context(), "acme/new", off)
+			if err == nil {
+				_, err = io.ReadAll(r)
+				_ = r.Close()
+			}
+			if !errors.Is(err, want) {
+				t.Errorf("%s, from %d: %v, not %v", what, off, err, want)
+			}
+		}
+	}
+	f("whole", nil)
+	if err := os.WriteFile(filepath.Join(dir, "acme", "new"), raw[:len(raw)-1], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f("cut", seal.ErrBroken)
+	elsewhere, err := os.ReadFile(filepath.Join(dir, "acme", "new-empty"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "acme", "new"), elsewhere, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f("another's", seal.ErrBroken)
+	if err := os.WriteFile(filepath.Join(dir, "acme", "new"), raw, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range []*seal.Ring{nil, ring(t, "other")} {
+		s.Seal(r)
+		f("without the key", seal.ErrNoKey)
 	}
 }
 

@@ -20,6 +20,11 @@ func TestBucket(t *testing.T) {
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "test")
 	s := open(t, "s3://files?region=us-east-1&s3ForcePathStyle=true&endpoint="+srv.URL)
 	conform(t, s)
+	s.Seal(ring(t, "k"))
+	if err := s.Remove(t.Context(), "acme/batch2/1-o"); err != nil {
+		t.Fatal(err)
+	}
+	conform(t, s)
 	if s.String() != "s3://files" {
 		t.Errorf("is called %s", s)
 	}

@@ -259,10 +259,11 @@ type Queue struct {
 	Hold time.Duration `yaml:"hold" default:"280s" reload:"restart"`
 	// KeepAlive is the pause between the newlines a waiting stream gets.
 	KeepAlive time.Duration `yaml:"keep_alive" default:"15s" reload:"restart"`
-	// SealKeys encrypt the bodies and answers of jobs and conversations in Redis
-	// (AES-256-GCM). The first seals, all open: put a new one in front, and drop an
-	// old one when max_age, result_ttl and conversations.ttl have passed. Left
-	// out: they are kept as they are.
+	// SealKeys encrypt the bodies and answers of jobs and conversations in Redis,
+	// and the files in files.store (AES-256-GCM). The first seals, all open: put a
+	// new one in front, and drop an old one when max_age, result_ttl,
+	// conversations.ttl and the life of files (30 days, or files.ttl) have passed.
+	// Left out: they are kept as they are.
 	SealKeys []SealKey `yaml:"seal_keys"`
 	// OrgShare and UserShare are the most of a pool's max_jobs and max_bytes
 	// that one org and one user may hold, in percent.

@@ -1,6 +1,7 @@
 // Package seal encrypts what is kept for tenants outside this process: bodies
-// and answers of jobs. It seals with AES-256-GCM under a ring of keys, and binds
-// each text to where it belongs, so that it opens nowhere else.
+// and answers of jobs, whole, and files, as streams. It seals with AES-256-GCM
+// under a ring of keys, and binds each text to where it belongs, so that it opens
+// nowhere else.
 package seal
 
 import (
@@ -32,10 +33,16 @@ type Key struct {
 
 // Ring seals with its first key and opens with all of them. A nil Ring leaves
 // texts as they are. It is immutable and safe for concurrent use. One key may
-// seal 2^32 texts: nonces are random (NIST SP 800-38D, 8.3).
+// seal 2^32 texts: nonces are random (NIST SP 800-38D, 8.3). Streams do not
+// count, each has a key of its own.
 type Ring struct {
 	first string
-	keys  map[string]cipher.AEAD
+	keys  map[string]ringKey
+}
+
+type ringKey struct {
+	text   cipher.AEAD
+	stream []byte // what keys of streams are derived from
 }
 
 // magic begins every sealed text. JSON never begins with NUL.
@@ -46,39 +53,45 @@ func NewRing(keys ...Key) (*Ring, error) {
 	if len(keys) == 0 {
 		return nil, nil
 	}
-	r := &Ring{first: keys[0].ID, keys: map[string]cipher.AEAD{}}
+	r := &Ring{first: keys[0].ID, keys: map[string]ringKey{}}
 	for _, k := range keys {
 		switch {
 		case k.ID == "" || len(k.ID) > 32:
 			return nil, fmt.Errorf("seal: key id %q must have 1 to 32 bytes", k.ID)
 		case len(k.Secret) < 16:
 			return nil, fmt.Errorf("seal: the secret of key %q has %d bytes; at least 16 are needed", k.ID, len(k.Secret))
-		case r.keys[k.ID] != nil:
+		case r.has(k.ID):
 			return nil, fmt.Errorf("seal: two keys are called %q", k.ID)
 		}
-		aead, err := aeadOf(k)
-		if err != nil {
-			return nil, err
+		var err error
+		if r.keys[k.ID], err = derive(k); err != nil {
+			return nil, fmt.Errorf("seal: key %q: %w", k.ID, err)
 		}
-		r.keys[k.ID] = aead
 	}
 	return r, nil
 }
 
-func aeadOf(k Key) (cipher.AEAD, error) {
+func (r *Ring) has(id string) bool { _, ok := r.keys[id]; return ok }
+
+func derive(k Key) (ringKey, error) {
 	raw, err := hkdf.Key(sha256.New, []byte(k.Secret), nil, "llmguard seal 1", 32)
 	if err != nil {
-		return nil, fmt.Errorf("seal: key %q: %w", k.ID, err)
+		return ringKey{}, err
 	}
-	block, err := aes.NewCipher(raw)
+	text, err := newGCM(raw)
 	if err != nil {
-		return nil, fmt.Errorf("seal: key %q: %w", k.ID, err)
+		return ringKey{}, err
 	}
-	aead, err := cipher.NewGCM(block)
+	stream, err := hkdf.Key(sha256.New, []byte(k.Secret), nil, "llmguard seal streams 1", 32)
+	return ringKey{text, stream}, err
+}
+
+func newGCM(key []byte) (cipher.AEAD, error) {
+	block, err := aes.NewCipher(key)
 	if err != nil {
-		return nil, fmt.Errorf("seal: key %q: %w", k.ID, err)
+		return nil, err
 	}
-	return aead, nil
+	return cipher.NewGCM(block)
 }
 
 // Seal returns the sealed text, about 50 bytes longer than plain. It opens only
@@ -87,7 +100,7 @@ func (r *Ring) Seal(plain []byte, place ...string) []byte {
 	if r == nil {
 		return plain
 	}
-	aead := r.keys[r.first]
+	aead := r.keys[r.first].text
 	head := len(magic) + 1 + len(r.first)
 	out := make([]byte, 0, head+aead.NonceSize()+len(plain)+aead.Overhead())
 	out = append(append(append(out, magic...), byte(len(r.first))), r.first...)
@@ -107,10 +120,10 @@ func (r *Ring) Open(text []byte, place ...string) ([]byte, error) {
 		return nil, ErrBroken
 	}
 	id, rest := string(rest[1:1+rest[0]]), rest[1+rest[0]:]
-	if r == nil || r.keys[id] == nil {
+	if r == nil || !r.has(id) {
 		return nil, fmt.Errorf("%w: %q", ErrNoKey, id)
 	}
-	aead := r.keys[id]
+	aead := r.keys[id].text
 	if len(rest) < aead.NonceSize() {
 		return nil, ErrBroken
 	}

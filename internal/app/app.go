@@ -150,7 +150,7 @@ func New(o Options) (_ *App, err error) {
 	if a.webhooks, err = webhook.New(o.Redis, hooks); err != nil {
 		return nil, err
 	}
-	if err = a.openFiles(o.Roles); err != nil {
+	if err = a.openFiles(o.Roles, set.seal); err != nil {
 		return nil, err
 	}
 	if o.Roles&Worker != 0 {

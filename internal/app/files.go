@@ -7,14 +7,15 @@ import (
 	"github.com/llmguard/llmguard/batch"
 	"github.com/llmguard/llmguard/blob"
 	"github.com/llmguard/llmguard/files"
+	"github.com/llmguard/llmguard/seal"
 )
 
 // agreeTime is what the blob store gets to be written to and read.
 const agreeTime = 20 * time.Second
 
 // openFiles opens the place for files, if there is one, and makes sure that all
-// processes have the same.
-func (a *App) openFiles(roles Role) error {
+// processes have the same. What is written there is sealed with the ring.
+func (a *App) openFiles(roles Role, ring *seal.Ring) error {
 	c := a.cfg
 	if c.Files.Store == "" {
 		return nil
@@ -25,6 +26,7 @@ func (a *App) openFiles(roles Role) error {
 	if a.blobs, err = blob.Open(context.Background(), c.Files.Store); err != nil { //nolint:forbidigo // the store outlives New
 		return err
 	}
+	a.blobs.Seal(ring)
 	a.files = files.New(a.rdb, a.blobs, files.Options{TTL: c.Files.TTL, OrgBytes: int64(c.Files.MaxOrgBytes), Logger: a.log})
 	if err := a.files.Agree(ctx); err != nil {
 		return err

@@ -77,6 +77,9 @@ func (a *App) apply(c *config.Config) error {
 		return errors.Join(err, a.webhooks.SetOrgs(a.hooks))
 	}
 	a.turns.Configure(conversations(c, set))
+	if a.blobs != nil {
+		a.blobs.Seal(set.seal)
+	}
 	a.hooks = set.webhooks.Orgs
 	drop := set.policy.Providers.Adopt(a.guard.Policy().Providers)
 	a.ids.setFile(c, set)

@@ -7,32 +7,58 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"io/fs"
 	"math/rand/v2"
 	"mime/multipart"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	openai "github.com/sashabaranov/go-openai"
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/fakeprovider"
 )
 
-// batchStack is a stack with a place for files and short leases.
+// batchStack is a stack with a place for files, which are sealed, and short leases.
 func batchStack(t *testing.T, fake fakeprovider.Options) *stack {
 	t.Helper()
-	return newStack(t, fake, fmt.Sprintf("files: {store: %q}\nqueue: {lease: 3s, max_attempts: 20}\n", t.TempDir())+
+	dir := t.TempDir()
+	s := newStack(t, fake, fmt.Sprintf(`files: {store: %q}
+queue: {lease: 3s, max_attempts: 20, seal_keys: [{id: s1, secret: 0123456789abcdef0123456789abcdef}]}
+`, dir)+
 		simple("[{name: w, subject: org, metric: cost, amount: $1000, window: 1h}]")+`
   - id: other
     users:
       - {id: alice, keys: [{id: k2, hash: "${key:foreigner}"}]}
 `)
+	s.files = dir
+	return s
+}
+
+// checkSealed looks for a text in all that is stored of files.
+func (s *stack) checkSealed(text string) {
+	s.t.Helper()
+	n := 0
+	err := filepath.WalkDir(s.files, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		raw, err := os.ReadFile(path)
+		if bytes.Contains(raw, []byte(text)) {
+			s.t.Errorf("%s shows %q", path, text)
+		}
+		n += len(raw)
+		return err
+	})
+	if err != nil || n < 1000 {
+		s.t.Errorf("%d bytes of files, %v", n, err)
+	}
 }
 
 // TestBatchSDKGo: go-openai uploads, creates, polls and reads a batch, and
@@ -76,6 +102,7 @@ func TestBatchSDKGo(t *testing.T) {
 	if lines != 20 {
 		t.Errorf("%d lines", lines)
 	}
+	s.checkSealed("custom_id")
 	list, err := c.ListFiles(ctx)
 	if err != nil || len(list.Files) != 2 {
 		t.Errorf("%v: %+v", err, list)
@@ -131,6 +158,10 @@ func batchLines() (n int, pad string) {
 // LLMGUARD_BATCH_LINES=50000 is the long form, which measures memory.
 func TestBatchKilled(t *testing.T) {
 	lines, pad := batchLines()
+	pause := time.Millisecond
+	if pad != "" {
+		pause *= 4 // so that the kills go on to the end, and a driver gets somewhere in between
+	}
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("%d lines, seed %d", lines, seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
@@ -141,44 +172,42 @@ func TestBatchKilled(t *testing.T) {
 	proxy := s.proxy()
 	workers := []*process{s.worker(), s.worker()}
 	before := s.memory(append([]*process{proxy}, workers...)...)
-	var peak [3]atomic.Int64
+	var peak [3]int64
 	id := s.uploadLines(proxy, lines, pad)
 	a := post(proxy.URL+"/batches", s.keys["alice"], fmt.Sprintf(`{"input_file_id":%q,"endpoint":"/v1/chat/completions","completion_window":"24h"}`, id))
 	var b openai.Batch
 	if err := json.Unmarshal([]byte(a.body), &b); err != nil || a.status != http.StatusOK {
 		t.Fatalf("%d %v: %s", a.status, err, a.body)
 	}
-	var shooting sync.WaitGroup
-	shooting.Go(func() {
-		for i := range max(4, lines/2500) {
-			time.Sleep(time.Duration(200+rng.IntN(900)) * time.Millisecond)
-			for k, n := range s.memory(append([]*process{proxy}, workers...)...) {
-				peak[k].Store(max(peak[k].Load(), n))
-			}
-			switch i % 4 {
+	shots, due := 0, time.Now()
+	for ; b.Status != "completed" && b.Status != "failed"; time.Sleep(100 * time.Millisecond) {
+		for k, n := range s.memory(append([]*process{proxy}, workers...)...) {
+			peak[k] = max(peak[k], n)
+		}
+		if time.Now().After(due) && shots < max(4, lines/500) {
+			switch shots % 4 {
 			case 2:
 				proxy.kill()
 				proxy = s.proxy()
 			case 3:
 				s.redis.Restart()
 			default:
-				workers[i%2].kill()
-				workers[i%2] = s.worker()
+				workers[shots%2].kill()
+				workers[shots%2] = s.worker()
 			}
-		}
-	})
-	shooting.Wait()
-	for done := false; !done; time.Sleep(100 * time.Millisecond) {
-		for k, n := range s.memory(append([]*process{proxy}, workers...)...) {
-			peak[k].Store(max(peak[k].Load(), n))
+			shots++
+			due = time.Now().Add(time.Duration(200+rng.IntN(900)) * pause)
 		}
 		a := fetch(proxy.URL+"/batches/"+b.ID, s.keys["alice"]) // Redis has just been away
 		if err := json.Unmarshal([]byte(a.body), &b); err != nil {
 			t.Fatal(err)
 		}
-		done = b.Status == "completed" || b.Status == "failed"
 	}
-	t.Logf("MB more than before: proxy %d, worker %d, Redis %d", (peak[0].Load()-before[0])>>20, (peak[1].Load()-before[1])>>20, (peak[2].Load()-before[2])>>20)
+	proxyGrew, workerGrew, redisGrew := (peak[0]-before[0])>>20, (peak[1]-before[1])>>20, (peak[2]-before[2])>>20
+	t.Logf("%d kills; MB more than before: proxy %d, worker %d, Redis %d", shots, proxyGrew, workerGrew, redisGrew)
+	if pad != "" && (max(proxyGrew, workerGrew) > 100 || redisGrew > 150) {
+		t.Error("more than 100 MB for a proxy or worker, or 150 MB for Redis")
+	}
 	s.checkResults(proxy, b, lines)
 }
 
@@ -192,7 +221,9 @@ func (s *stack) memory(processes ...*process) [3]int64 {
 			out[min(i, 1)] = max(out[min(i, 1)], n*int64(os.Getpagesize()))
 		}
 	}
-	info, _ := s.redis.Client().Info(context.Background(), "memory").Result()
+	rdb := redis.NewClient(&redis.Options{Addr: s.redis.Addr}) // kept open, thousands of them would count
+	defer rdb.Close()
+	info, _ := rdb.Info(context.Background(), "memory").Result()
 	for line := range strings.Lines(info) {
 		if text, ok := strings.CutPrefix(line, "used_memory:"); ok {
 			out[2], _ = strconv.ParseInt(strings.TrimSpace(text), 10, 64)

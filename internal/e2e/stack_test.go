@@ -54,6 +54,7 @@ type stack struct {
 	redis *redistest.Server
 	fake  *fakeprovider.Server
 	path  string // of the configuration
+	files string // the directory of files, where a test looks into it
 	keys  map[string]string
 }
 

@@ -1,0 +1,59 @@
+package blob
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/llmguard/llmguard/seal"
+)
+
+// Open reads a blob from an offset on. Reading one that is sealed may give an
+// error that wraps seal.ErrBroken; what was read until then is genuine.
+func (s *Store) Open(ctx context.Context, name string, offset int64) (io.ReadCloser, error) {
+	length := int64(-1)
+	if offset > 0 {
+		length = seal.MaxHead // the head only: a bucket would send all of it
+	}
+	r, err := s.bucket.NewRangeReader(ctx, name, 0, length, nil)
+	if err != nil {
+		return nil, named("open", err)
+	}
+	begin := make([]byte, seal.MaxHead)
+	n, err := io.ReadFull(r, begin)
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		_ = r.Close()
+		return nil, named("open", err)
+	}
+	begin = begin[:n]
+	stream, err := s.ring.Load().OpenStream(begin, name)
+	if err != nil {
+		_ = r.Close()
+		return nil, fmt.Errorf("blob: open %s: %w", name, err)
+	}
+	at := offset
+	if stream != nil {
+		at = stream.At(offset)
+	}
+	var body io.ReadCloser
+	if offset == 0 {
+		body = opened{io.MultiReader(bytes.NewReader(begin[at:]), r), r}
+	} else {
+		_ = r.Close()
+		if body, err = s.bucket.NewRangeReader(ctx, name, at, -1, nil); err != nil {
+			return nil, named("open", err)
+		}
+	}
+	if stream != nil {
+		body = opened{stream.Reader(body, offset), body}
+	}
+	return body, nil
+}
+
+// opened reads from one and closes another.
+type opened struct {
+	io.Reader
+	io.Closer
+}
