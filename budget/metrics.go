@@ -12,9 +12,10 @@ import (
 // metrics counts money in nano-USD as floats: enough for graphs, the ledger is
 // exact.
 type metrics struct {
-	holds      *prometheus.CounterVec // by outcome
-	refusals   *prometheus.CounterVec // by limit and mode
-	caps       *prometheus.CounterVec // refusals by provider, limit and mode
+	holds      *prometheus.CounterVec   // by outcome
+	refusals   *prometheus.CounterVec   // by limit and mode
+	shadow     *prometheus.HistogramVec // by limit
+	caps       *prometheus.CounterVec   // refusals by provider, limit and mode
 	cost       prometheus.Counter
 	overrun    prometheus.Counter
 	estimated  prometheus.Counter
@@ -39,6 +40,10 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		refusals: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "llmguard_budget_refusals_total", Help: "Calls that did not fit a limit; in mode shadow they passed.",
 		}, []string{"limit", "mode"}),
+		shadow: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "llmguard_budget_shadow_wait_seconds", Help: "How long calls would have waited for a limit in the shadow that they did not fit. Those that could never fit are not in it.",
+			Buckets: []float64{1, 10, 60, 300, 1800, 3600, 21600, 86400},
+		}, []string{"limit"}),
 		caps: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "llmguard_budget_cap_refusals_total",
 			Help: "Calls that did not fit a spend cap, of a provider or (no provider) of the deployment; in mode shadow they passed.",
@@ -63,7 +68,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		m.seconds[name] = seconds.WithLabelValues(name)
 	}
 	if reg != nil {
-		reg.MustRegister(m.holds, m.refusals, m.caps, m.cost, m.overrun, m.estimated, m.expired, m.lost, m.late, m.reconciled, seconds,
+		reg.MustRegister(m.holds, m.refusals, m.shadow, m.caps, m.cost, m.overrun, m.estimated, m.expired, m.lost, m.late, m.reconciled, seconds,
 			m.exported, m.exportErrors, m.exportGaps)
 	}
 	return m
@@ -98,6 +103,9 @@ func (m *metrics) refused(org string, statuses []Status) {
 	for _, s := range statuses {
 		if s.Refused {
 			m.refusals.WithLabelValues(s.LimitID, string(s.Mode)).Inc()
+			if s.Mode == Shadow && !s.Never {
+				m.shadow.WithLabelValues(s.LimitID).Observe(s.Wait.Seconds())
+			}
 		}
 	}
 }

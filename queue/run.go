@@ -62,7 +62,8 @@ func (r *runner) run(ctx context.Context, c *Claim) Verdict {
 	if err != nil {
 		return r.refused(c.Job, plan, err)
 	}
-	if call.Waited = c.Job.Waited(); c.Job.Class != Interactive {
+	call.Waited = max(call.Hold.At.Sub(c.Job.Created), 0) // both are of Redis's clock
+	if c.Job.Class != Interactive {
 		call.Class = c.Job.Class.String()
 	}
 	if plan.Request.Background {

@@ -50,12 +50,6 @@ type Line struct {
 	waits []int64
 }
 
-// Milliseconds is a duration in reports.
-type Milliseconds int64
-
-// Duration is the time.
-func (m Milliseconds) Duration() time.Duration { return time.Duration(m) * time.Millisecond }
-
 // LimitLine is what one limit, cap, quota or queue did.
 type LimitLine struct {
 	Limit   string       `json:"limit"`
@@ -221,33 +215,10 @@ func finishedLimits(limits map[uint16]*LimitLine) []LimitLine {
 func (r *Result) shadowLines() []ShadowLine {
 	var out []ShadowLine
 	for key, s := range r.shadow {
-		out = append(out, NewShadowLine(key.limit, r.trace.names[key.org], r.trace.names[key.user], s.waits, s.never))
+		out = append(out, newShadowLine(key.limit, r.trace.names[key.org], r.trace.names[key.user], s))
 	}
-	SortShadow(out)
+	sortShadow(out)
 	return out
-}
-
-// NewShadowLine sums up waits, in milliseconds; it sorts them.
-func NewShadowLine(limit, org, user string, waits []int64, never int) ShadowLine {
-	slices.Sort(waits)
-	at := func(p int) Milliseconds {
-		if len(waits) == 0 {
-			return 0
-		}
-		return Milliseconds(waits[max((len(waits)*p+99)/100-1, 0)])
-	}
-	return ShadowLine{
-		Limit: limit, Org: org, User: user, Waited: len(waits), Refused: never,
-		WaitP50: at(50), WaitP95: at(95), WaitMax: at(100),
-	}
-}
-
-// SortShadow puts what would have been held back most often first.
-func SortShadow(list []ShadowLine) {
-	slices.SortFunc(list, func(a, b ShadowLine) int {
-		return cmp.Or(cmp.Compare(b.Waited+b.Refused, a.Waited+a.Refused), cmp.Compare(a.Limit, b.Limit),
-			cmp.Compare(a.Org, b.Org), cmp.Compare(a.User, b.User))
-	})
 }
 
 func (r *Result) timeline() []Slot {

@@ -82,7 +82,8 @@ func limitsCommand() *cobra.Command {
 			"  llmguard limits override --org acme --user alice --limit daily --add '$200' --until tonight --reason 'launch day'\n" +
 			"  llmguard limits set daily --org acme --amount '$50'\n  llmguard limits reset daily --org acme --user alice --reason 'a loop of ours'",
 	}
-	c.AddCommand(limitsGetCommand(), limitsSetCommand(), limitsUnsetCommand(), limitsOverrideCommand(), limitsOverridesCommand(), limitsEndCommand(), limitsResetCommand())
+	c.AddCommand(limitsGetCommand(), limitsSetCommand(), limitsUnsetCommand(), limitsOverrideCommand(), limitsOverridesCommand(), limitsEndCommand(), limitsResetCommand(),
+		limitsShadowCommand())
 	return c
 }
 

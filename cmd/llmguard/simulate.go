@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -52,24 +51,10 @@ func (f *traceFlags) read(ctx context.Context, stdin io.Reader) (*simulate.Trace
 	if f.usage.period.given() || f.usage.org != "" {
 		return nil, errors.New("--log gives the calls; --org, --from, --to and --days choose those of a ledger in Redis")
 	}
-	for _, name := range f.logs {
-		if err := readFile(ctx, r, name, stdin); err != nil {
-			return nil, err
-		}
+	if err := f.eachFile(stdin, func(name string, in io.Reader) error { return r.Read(ctx, name, in) }); err != nil {
+		return nil, err
 	}
 	return r.Trace()
-}
-
-func readFile(ctx context.Context, r *simulate.Reader, name string, stdin io.Reader) error {
-	if name == "-" {
-		return r.Read(ctx, "standard input", stdin)
-	}
-	file, err := os.Open(name)
-	if err != nil {
-		return err
-	}
-	defer file.Close()
-	return r.Read(ctx, name, file)
 }
 
 func (f *traceFlags) readRedis(ctx context.Context, r *simulate.Reader) (*simulate.Trace, error) {

@@ -146,11 +146,15 @@ func printLimits(r simulate.Report, w io.Writer) error {
 
 func shadowGrid(list []simulate.ShadowLine) *grid {
 	g := &grid{
-		head:    []string{"limit", "user", "would wait", "p50", "p95", "longest", "would be refused"},
+		head:    []string{"limit", "whose", "would wait", "p50", "p95", "longest", "would be refused"},
 		numbers: []bool{false, false, true, true, true, true, true},
 	}
 	for _, l := range list {
-		g.add(printable(l.Limit), userOf(l.Org, l.User), whole(int64(l.Waited)), wait(l.WaitP50), wait(l.WaitP95), wait(l.WaitMax), whole(int64(l.Refused)))
+		user := userOf(l.Org, l.User)
+		if l.User == "" {
+			user = l.Org
+		}
+		g.add(printable(l.Limit), user, whole(int64(l.Waited)), wait(l.WaitP50), wait(l.WaitP95), wait(l.WaitMax), whole(int64(l.Refused)))
 	}
 	return g
 }

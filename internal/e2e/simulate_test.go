@@ -1,0 +1,227 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/internal/app"
+	"github.com/llmguard/llmguard/internal/fakeprovider"
+	"github.com/llmguard/llmguard/pricing"
+	"github.com/llmguard/llmguard/simulate"
+)
+
+// TestSimulateIsReality: what really happened to a trace, over a proxy and a
+// worker, is what a simulation of its ledger and access log under the same
+// configuration says: who ran at once, who waited, who was refused and by what,
+// what limits in the shadow would have done, and the spend to the nano-dollar.
+func TestSimulateIsReality(t *testing.T) {
+	price := costOfOne(t)
+	s := newStack(t, fakeprovider.Options{}, fmt.Sprintf(`
+providers:
+  - {id: openai, base_url: "${provider}", api_key: "${provider_key}", pools: [{id: all, rpm: 100000, tpm: 100M}]}
+orgs:
+  - id: acme
+    limits:
+      - {name: short, subject: user, metric: requests, amount: 3, window: 8s}
+      - {name: shade, metric: requests, amount: 2, window: 1h, mode: shadow}
+    users:
+      - {id: alice, keys: [{id: k1, hash: "${key:alice}"}]}
+      - {id: bob, keys: [{id: k2, hash: "${key:bob}"}]}
+  - id: globex
+    over_limit: refuse
+    limits: [{name: hard, subject: user, amount: %q, window: 1h}]
+    users: [{id: gus, keys: [{id: k3, hash: "${key:gus}"}]}]
+`, (10*price).String()))
+	s.fake.Script(func(*fakeprovider.Request) fakeprovider.Behaviour { return fakeprovider.Behaviour{Fill: true} })
+	proxy := s.proxy()
+	worker := s.worker()
+	body := chat("gpt-4o", callText, fmt.Sprintf(`"max_tokens":%d`, callOutput))
+	send := func(user string, want int) {
+		if a := post(proxy.URL+"/chat/completions", s.keys[user], body); a.status != want {
+			t.Errorf("%s: status %d, want %d: %s", user, a.status, want, a.body)
+		}
+	}
+	for i := range 14 { // one after the other: the budget is that of ten
+		want := http.StatusOK
+		if i >= 10 {
+			want = http.StatusTooManyRequests
+		}
+		send("gus", want)
+	}
+	var wg sync.WaitGroup
+	for i := range 9 { // at once: two of alice and one of bob have to wait
+		user := "alice"
+		if i >= 5 {
+			user = "bob"
+		}
+		wg.Go(func() { send(user, http.StatusOK) })
+	}
+	wg.Wait()
+	s.settled("acme", 9)
+	s.settled("globex", 10)
+	proxy.terminate()
+	worker.terminate()
+
+	if spread := s.spread("acme"); spread > 4*time.Second {
+		// Then some came when the window of the first had half passed, and how many of
+		// them waited is no longer known beforehand.
+		t.Skipf("this machine took %s to send nine calls that have to come at once", spread)
+	}
+	ledger, access := s.export(), filepath.Join(t.TempDir(), "access.log")
+	if err := os.WriteFile(access, []byte(proxy.log()+worker.log()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.checkDecisions(s.replay(ledger, access))
+	s.checkCommand(ledger, access, price)
+	s.checkShadow(ledger)
+}
+
+// spread is the time between the first and the last arrival of an org's calls.
+func (s *stack) spread(org string) time.Duration {
+	s.t.Helper()
+	var came []time.Time
+	for _, e := range s.entries(org) {
+		came = append(came, arrival(e))
+	}
+	slices.SortFunc(came, time.Time.Compare)
+	return came[len(came)-1].Sub(came[0])
+}
+
+// arrival is when a call came, as a simulation takes it from the ledger.
+func arrival(e budget.Entry) time.Time {
+	return time.UnixMicro(e.HeldUS).Add(-time.Duration(e.WaitedMS) * time.Millisecond)
+}
+
+// export runs `llmguard usage export` and returns the file it wrote.
+func (s *stack) export() string {
+	s.t.Helper()
+	out, err := exec.Command(binary, "usage", "export", "-c", s.path, "--org", "all", "--from", "1h").Output()
+	if err != nil {
+		s.t.Fatalf("usage export: %v", err)
+	}
+	path := filepath.Join(s.t.TempDir(), "calls.jsonl")
+	if err := os.WriteFile(path, out, 0o600); err != nil {
+		s.t.Fatal(err)
+	}
+	return path
+}
+
+// replay simulates logs under the stack's own configuration.
+func (s *stack) replay(logs ...string) *simulate.Result {
+	s.t.Helper()
+	cfg, err := app.LoadPolicy(s.path)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	policy, err := app.Policy(cfg, 1)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	r := simulate.NewReader()
+	for _, name := range logs {
+		file, err := os.Open(name)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		defer file.Close()
+		if err := r.Read(context.Background(), name, file); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+	trace, err := r.Trace()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	result, err := simulate.Run(context.Background(), trace, policy, simulate.Options{})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return result
+}
+
+// checkDecisions compares each call's fate with the ledger's word.
+func (s *stack) checkDecisions(result *simulate.Result) {
+	s.t.Helper()
+	waited := map[time.Time]int64{} // ms by arrival, of calls that are in the ledger
+	for _, org := range []string{"acme", "globex"} {
+		for _, e := range s.entries(org) {
+			waited[arrival(e)] = e.WaitedMS
+		}
+	}
+	result.Each(func(d simulate.Decision) bool {
+		live, ran := waited[d.Call.At]
+		switch {
+		case d.Call.Refused:
+			if d.Outcome != simulate.Refused || d.Why != "hard" {
+				s.t.Errorf("a call that was refused: %s %s", d.Outcome, d.Why)
+			}
+		case !ran:
+			s.t.Errorf("a call at %s is in no ledger", d.Call.At)
+		case live == 0 && d.Outcome != simulate.AtOnce, live > 0 && (d.Outcome != simulate.Waited || d.Why != "short"):
+			s.t.Errorf("%s waited %d ms, simulated: %s %s, by %q", d.Call.User, live, d.Outcome, d.Wait, d.Why)
+		case live > 0:
+			s.t.Logf("%s waited %d ms, simulated %d ms", d.Call.User, live, d.Wait.Milliseconds())
+			// A simulated worker is never late; the window's slots are 134 ms.
+			if early := d.Wait.Milliseconds() - live; early > 134 {
+				s.t.Errorf("%s waited %d ms, simulated %d ms more", d.Call.User, live, early)
+			}
+		}
+		return true
+	})
+}
+
+// checkCommand compares the sums that the command prints.
+func (s *stack) checkCommand(ledger, access string, price pricing.Nano) {
+	s.t.Helper()
+	out, err := exec.Command(binary, "simulate", "--log", ledger, "--log", access, "--policy", s.path, "-o", "json").Output()
+	if err != nil {
+		s.t.Fatalf("simulate: %v", err)
+	}
+	var got struct{ Reports []simulate.Report }
+	if err := json.Unmarshal(out, &got); err != nil {
+		s.t.Fatal(err)
+	}
+	total, shade := got.Reports[0].Total, 0
+	if total.Calls != 23 || total.AtOnce != 16 || total.Waited != 3 || total.Refused != 4 || total.GaveUp != 0 {
+		s.t.Errorf("simulated %+v", total)
+	}
+	if total.Spend != 19*price || total.Recorded != 19*price {
+		s.t.Errorf("simulated spend %v of %v recorded, want %v", total.Spend, total.Recorded, 19*price)
+	}
+	for _, l := range got.Reports[0].Shadow {
+		shade += l.Waited + l.Refused
+	}
+	if shade != 7 {
+		s.t.Errorf("the limit in the shadow would have held back %d, want 7", shade)
+	}
+}
+
+// checkShadow compares what `llmguard limits shadow` reports: of nine calls, all
+// but two were over the limit in the shadow, and ran.
+func (s *stack) checkShadow(ledger string) {
+	s.t.Helper()
+	for _, args := range [][]string{{"--log", ledger}, {"-c", s.path, "--org", "all", "--from", "1h"}} {
+		out, err := exec.Command(binary, append([]string{"limits", "shadow", "-o", "json"}, args...)...).Output()
+		if err != nil {
+			s.t.Fatalf("limits shadow: %v", err)
+		}
+		var got simulate.ShadowReport
+		if err := json.Unmarshal(out, &got); err != nil {
+			s.t.Fatal(err)
+		}
+		if got.Calls != 19 || got.HeldBack != 7 || len(got.Limits) != 1 || got.Limits[0].Limit != "shade" || got.Limits[0].Waited != 7 {
+			s.t.Errorf("limits shadow %s: %s", strings.Join(args, " "), out)
+		}
+	}
+}

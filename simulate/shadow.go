@@ -1,0 +1,148 @@
+package simulate
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/llmguard/llmguard/budget"
+)
+
+// Shadow adds up what the ledger says that limits in the shadow would have done.
+// The zero value is ready; it is for one goroutine.
+type Shadow struct {
+	calls, held int
+	lines       map[[3]string]*shadowed // by limit, org, user
+}
+
+// ShadowReport is what limits in the shadow would have done to the calls of a
+// ledger, each by itself.
+type ShadowReport struct {
+	Calls    int          `json:"calls"`     // with an entry in the ledger
+	HeldBack int          `json:"held_back"` // that a limit in the shadow would have
+	Limits   []ShadowLine `json:"limits"`    // all users of a limit together
+	Lines    []ShadowLine `json:"lines"`     // a line for each limit and user
+}
+
+// Entry counts an entry of a ledger.
+func (s *Shadow) Entry(e budget.Entry) error {
+	if e.Kind == budget.KindSettle || e.Kind == budget.KindExpire {
+		s.count(e.Org, e.User, e.Shadow)
+	}
+	return nil
+}
+
+func (s *Shadow) count(org, user string, list []budget.Shadowed) {
+	s.calls++
+	if len(list) == 0 {
+		return
+	}
+	s.held++
+	if s.lines == nil {
+		s.lines = map[[3]string]*shadowed{}
+	}
+	for _, one := range list {
+		limit := one.Limit
+		if one.Cap != "" {
+			limit = "cap of " + one.Cap + ": " + limit
+		}
+		key := [3]string{limit, org, user}
+		line := s.lines[key]
+		if line == nil {
+			line = &shadowed{}
+			s.lines[key] = line
+		}
+		if one.Never {
+			line.never++
+		} else {
+			line.waits = append(line.waits, one.WaitMS)
+		}
+	}
+}
+
+// Read counts a ledger export of JSON lines. Lines of access logs are passed over.
+func (s *Shadow) Read(ctx context.Context, name string, in io.Reader) error {
+	lines := bufio.NewScanner(in)
+	lines.Buffer(make([]byte, 0, 64<<10), maxLine)
+	for n := 1; lines.Scan(); n++ {
+		if n%lotLines == 0 && ctx.Err() != nil {
+			return ctx.Err()
+		}
+		text := bytes.TrimSpace(lines.Bytes())
+		if len(text) == 0 {
+			continue
+		}
+		var e struct {
+			Org    string            `json:"org"`
+			User   string            `json:"user"`
+			Kind   string            `json:"kind"`
+			Shadow []budget.Shadowed `json:"shadow"`
+		}
+		if err := json.Unmarshal(text, &e); err != nil {
+			return fmt.Errorf("%s: line %d: %w", name, n, err)
+		}
+		if e.Kind == budget.KindSettle || e.Kind == budget.KindExpire {
+			s.count(e.Org, e.User, e.Shadow)
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return nil
+}
+
+// Report sums up what was counted.
+func (s *Shadow) Report() ShadowReport {
+	out := ShadowReport{Calls: s.calls, HeldBack: s.held, Limits: []ShadowLine{}, Lines: []ShadowLine{}}
+	all := map[[2]string]*shadowed{}
+	for key, line := range s.lines {
+		limit := [2]string{key[0], key[1]}
+		if all[limit] == nil {
+			all[limit] = &shadowed{}
+		}
+		all[limit].waits = append(all[limit].waits, line.waits...)
+		all[limit].never += line.never
+		out.Lines = append(out.Lines, newShadowLine(key[0], key[1], key[2], line))
+	}
+	for key, line := range all {
+		out.Limits = append(out.Limits, newShadowLine(key[0], key[1], "", line))
+	}
+	sortShadow(out.Lines)
+	sortShadow(out.Limits)
+	return out
+}
+
+func newShadowLine(limit, org, user string, s *shadowed) ShadowLine {
+	slices.Sort(s.waits)
+	at := func(p int) Milliseconds {
+		if len(s.waits) == 0 {
+			return 0
+		}
+		return Milliseconds(s.waits[max((len(s.waits)*p+99)/100-1, 0)])
+	}
+	return ShadowLine{
+		Limit: limit, Org: org, User: user, Waited: len(s.waits), Refused: s.never,
+		WaitP50: at(50), WaitP95: at(95), WaitMax: at(100),
+	}
+}
+
+// sortShadow puts what would have been held back most often first.
+func sortShadow(list []ShadowLine) {
+	slices.SortFunc(list, func(a, b ShadowLine) int {
+		return cmp.Or(cmp.Compare(b.Waited+b.Refused, a.Waited+a.Refused), cmp.Compare(a.Limit, b.Limit),
+			cmp.Compare(a.Org, b.Org), cmp.Compare(a.User, b.User))
+	})
+}
+
+// Milliseconds is a duration in reports.
+type Milliseconds int64
+
+// Duration is the time.
+func (m Milliseconds) Duration() time.Duration { return time.Duration(m) * time.Millisecond }
