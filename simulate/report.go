@@ -180,10 +180,7 @@ func (l *Line) finish() {
 
 // percentile is of sorted microseconds: the least that so many percent are within.
 func percentile(sorted []int64, p int) Milliseconds {
-	if len(sorted) == 0 {
-		return 0
-	}
-	return Milliseconds((sorted[max((len(sorted)*p+99)/100-1, 0)] + 999) / 1000)
+	return Milliseconds((rank(sorted, p) + 999) / 1000)
 }
 
 func finished(lines map[who]*Line) []Line {

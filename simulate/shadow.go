@@ -121,12 +121,7 @@ func (s *Shadow) Report() ShadowReport {
 
 func newShadowLine(limit, org, user string, s *shadowed) ShadowLine {
 	slices.Sort(s.waits)
-	at := func(p int) Milliseconds {
-		if len(s.waits) == 0 {
-			return 0
-		}
-		return Milliseconds(s.waits[max((len(s.waits)*p+99)/100-1, 0)])
-	}
+	at := func(p int) Milliseconds { return Milliseconds(rank(s.waits, p)) }
 	return ShadowLine{
 		Limit: limit, Org: org, User: user, Waited: len(s.waits), Refused: s.never,
 		WaitP50: at(50), WaitP95: at(95), WaitMax: at(100),
