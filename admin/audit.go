@@ -9,8 +9,12 @@ import (
 )
 
 var auditParameters = []parameter{
-	{"org", "Only what concerns this org"}, {"actor", "Only what this administrator did"}, {"action", "Only this action, such as key.create"},
-	{"from", "Not before this time (RFC 3339)"}, {"to", "Before this time (RFC 3339)"}, {"after", "Go on after the entry with this id"},
+	{"org", "Only what concerns this org"},
+	{"actor", "Only what this administrator did"},
+	{"action", "Only this action, such as key.create"},
+	{"from", "Not before this time (RFC 3339)"},
+	{"to", "Before this time (RFC 3339)"},
+	{"after", "Go on after the entry with this id"},
 	{"limit", "How many, 1 to 1000; left out: 100"},
 }
 

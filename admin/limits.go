@@ -188,7 +188,7 @@ func shapeOf(s budget.Shape) string {
 		if s.Refill == 0 {
 			return "bucket, never refilled"
 		}
-		return "bucket, refilled in " + (time.Duration(float64(s.Per) * float64(s.Amount) / float64(s.Refill))).Round(time.Second).String()
+		return "bucket, refilled in " + time.Duration(float64(s.Per)*float64(s.Amount)/float64(s.Refill)).Round(time.Second).String()
 	default:
 		return "open calls"
 	}

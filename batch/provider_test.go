@@ -174,8 +174,10 @@ func TestHandoverEnds(t *testing.T) {
 	}{
 		"expired there": {script: fakeprovider.BatchScript{Expire: 40}, status: Expired, good: 40, code: "batch_expired"},
 		"cancelled":     {script: fakeprovider.BatchScript{Each: 20 * time.Millisecond}, cancel: true, status: Cancelled, good: -1, code: "batch_cancelled"},
-		"not taken": {script: fakeprovider.BatchScript{Fail: []fakeprovider.BatchProblem{{Code: "invalid_request", Message: "no", Line: &three}}},
-			status: Completed, good: 0, code: "batch_failed"},
+		"not taken": {
+			script: fakeprovider.BatchScript{Fail: []fakeprovider.BatchProblem{{Code: "invalid_request", Message: "no", Line: &three}}},
+			status: Completed, good: 0, code: "batch_failed",
+		},
 		"lines missing": {script: fakeprovider.BatchScript{Drop: 10}, status: Completed, good: 90, code: "result_lost", charged: true},
 		"lines twice":   {script: fakeprovider.BatchScript{Twice: 7}, status: Completed, good: 100},
 	} {

@@ -25,28 +25,32 @@ type flagField struct {
 }
 
 func (s *fields) text(flag, member, text string) {
-	s.all = append(s.all, flagField{flag, member, text,
+	s.all = append(s.all, flagField{
+		flag, member, text,
 		func(c *cobra.Command) { c.Flags().String(flag, "", text) },
 		func(c *cobra.Command) (any, error) { return c.Flags().GetString(flag) },
 	})
 }
 
 func (s *fields) list(flag, member, text string) {
-	s.all = append(s.all, flagField{flag, member, text,
+	s.all = append(s.all, flagField{
+		flag, member, text,
 		func(c *cobra.Command) { c.Flags().StringSlice(flag, nil, text) },
 		func(c *cobra.Command) (any, error) { return c.Flags().GetStringSlice(flag) },
 	})
 }
 
 func (s *fields) number(flag, member, text string) {
-	s.all = append(s.all, flagField{flag, member, text,
+	s.all = append(s.all, flagField{
+		flag, member, text,
 		func(c *cobra.Command) { c.Flags().Int64(flag, 0, text) },
 		func(c *cobra.Command) (any, error) { return c.Flags().GetInt64(flag) },
 	})
 }
 
 func (s *fields) truth(flag, member, text string) {
-	s.all = append(s.all, flagField{flag, member, text,
+	s.all = append(s.all, flagField{
+		flag, member, text,
 		func(c *cobra.Command) { c.Flags().Bool(flag, false, text) },
 		func(c *cobra.Command) (any, error) { return c.Flags().GetBool(flag) },
 	})
@@ -54,7 +58,8 @@ func (s *fields) truth(flag, member, text string) {
 
 // when is a point in time: a date, an RFC 3339 time, or a duration from now.
 func (s *fields) when(flag, member, text string) {
-	s.all = append(s.all, flagField{flag, member, text,
+	s.all = append(s.all, flagField{
+		flag, member, text,
 		func(c *cobra.Command) { c.Flags().String(flag, "", text) },
 		func(c *cobra.Command) (any, error) {
 			text, err := c.Flags().GetString(flag)
