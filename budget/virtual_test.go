@@ -109,7 +109,7 @@ func (p *pairing) hold() error {
 		return err
 	}
 	if !reflect.DeepEqual(exceeded, refused) {
-		return fmt.Errorf("refused:\n%+v\nvirtually:\n%+v", exceeded, refused)
+		return fmt.Errorf("refused:\n%+v\nvirtually:\n%+v", exceeded, refused) //nolint:errorlint // two answers that differ, not a cause
 	}
 	if twin == nil {
 		return nil

@@ -17,7 +17,7 @@ func (c *Config) NewOrg(id string) Org {
 	return o
 }
 
-// NewUser, NewKey and NewLimit do the same for parts of an org.
+// NewUser does the same for a user, and NewKey and NewLimit for theirs.
 func NewUser(id string) User {
 	u := User{ID: id}
 	setDefaults(reflect.ValueOf(&u).Elem())

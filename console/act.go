@@ -131,7 +131,7 @@ func (v *visit) confirmation(name string, a action) confirmView {
 		Inputs: slices.Clone(a.inputs), Back: nextOf(v.r.PostFormValue("back")),
 	}
 	for i := range view.Inputs {
-		if given, ok := v.r.PostForm[view.Inputs[i].Name]; ok {
+		if given, ok := v.r.PostForm[view.Inputs[i].Name]; ok { //nolint:forbidigo // the field, not http.PostForm
 			view.Inputs[i].Value = given[0]
 		}
 	}

@@ -9,8 +9,8 @@ import (
 
 // item is what is read of one item of the conversation, raw.
 type item struct {
-	kind, role, content, id               []byte
-	callID, name, arguments, output, text []byte
+	kind, role, content, id         []byte
+	callID, name, arguments, output []byte
 }
 
 func readItem(raw []byte) (it item, err error) {

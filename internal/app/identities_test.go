@@ -15,9 +15,8 @@ import (
 
 // operator asks the admin listener of an app.
 type operator struct {
-	t         *testing.T
-	url, key  string
-	transport http.RoundTripper
+	t        *testing.T
+	url, key string
 }
 
 // operator makes an administrator's key where the configuration is at hand.

@@ -81,7 +81,7 @@ func CheckRedis(ctx context.Context, rdb redis.UniversalClient, log *slog.Logger
 		if f.Level == diagnose.Error {
 			return fmt.Errorf("%s. %s", f.What, f.Fix)
 		}
-		log.Warn(f.What, "fix", f.Fix)
+		log.Warn("redis is not as it should be", "what", f.What, "fix", f.Fix)
 	}
 	return nil
 }

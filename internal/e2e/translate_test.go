@@ -139,7 +139,7 @@ func TestTranslated(t *testing.T) {
 		if !e.Estimated { // as that of the stream that broke off is
 			sum += e.Cost
 		}
-		if e.Overrun != 0 || string(e.Call.Endpoint) != "responses" {
+		if e.Overrun != 0 || e.Call.Endpoint != "responses" {
 			t.Errorf("overran, or is no response: %+v", e)
 		}
 	}
