@@ -17,6 +17,8 @@ import (
 type Options struct {
 	// Progress, when set, is told now and then how many calls have come.
 	Progress func(done, total int)
+	// Fill makes the result follow how full limits are, for [Report.Fill].
+	Fill bool
 }
 
 // Run replays a sorted trace under a policy. It ends early with ctx.
@@ -28,6 +30,10 @@ func Run(ctx context.Context, t *Trace, p Policy, o Options) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
+	if o.Fill {
+		e.result.fill = map[fillKey]*[timeSlots]float64{}
+		e.sample = e.result.begins
+	}
 	for i := range t.calls {
 		if i%8192 == 0 {
 			if err := ctx.Err(); err != nil {
@@ -38,6 +44,7 @@ func Run(ctx context.Context, t *Trace, p Policy, o Options) (*Result, error) {
 			}
 		}
 		e.until(t.calls[i].at)
+		e.watch(t.calls[i].at)
 		e.now = t.calls[i].at
 		if err := e.arrive(int32(i)); err != nil {
 			return nil, err
@@ -68,6 +75,7 @@ type engine struct {
 	events   events
 	seq      int64
 	now      int64 // us
+	sample   int64 // when limits are looked at next; 0: never
 	open     map[int32]*running
 }
 
@@ -262,6 +270,9 @@ func (e *engine) void(run *running) {
 // start runs an admitted call to its end.
 func (e *engine) start(i int32, run *running) {
 	e.result.start(i, e.now, run)
+	if e.sample > 0 {
+		e.look(run.on, e.now)
+	}
 	e.open[i] = run
 	e.at(e.now+e.trace.calls[i].took, evEnd, i, nil)
 }

@@ -25,6 +25,8 @@ type Report struct {
 	Shadow   []ShadowLine   `json:"shadow,omitempty"`
 	Skipped  map[string]int `json:"skipped,omitempty"` // calls not decided, by why
 	Timeline []Slot         `json:"timeline"`
+	Waits    []WaitBin      `json:"waits"`
+	Fill     []FillLine     `json:"fill,omitempty"` // the fullest first; see [Options.Fill]
 }
 
 // Line is what became of the calls of one org, user or model. Waits are of the
@@ -116,6 +118,7 @@ func (r *Result) Report(by []string) (Report, error) {
 	out.Total.finish()
 	out.Lines, out.Limits = finished(lines), finishedLimits(limits)
 	out.Shadow, out.Timeline = r.shadowLines(), r.timeline()
+	out.Waits, out.Fill = r.waitBins(), r.fillLines()
 	return out, nil
 }
 

@@ -45,6 +45,8 @@ type Result struct {
 	begins, width int64 // of the timeline, us
 	slots         []slot
 	depth         int
+	deepSlot      int64                           // up to which the depth is noted
+	fill          map[fillKey]*[timeSlots]float64 // nil: not wanted
 }
 
 // slot is a piece of the timeline.
@@ -117,16 +119,24 @@ func (r *Result) waits(i int32, why string) {
 
 func (r *Result) queued(i int32, now int64) {
 	r.outcomes[i] = Waited
-	r.depth++
-	s := r.slot(now)
-	s.deepest = max(s.deepest, r.depth)
+	r.deepen(now, 1)
+}
+
+// deepen changes how many wait, and notes the most of them in the slots since the
+// last change.
+func (r *Result) deepen(now int64, by int) {
+	last := min(max((now-r.begins)/r.width, 0), timeSlots-1)
+	for ; r.deepSlot < last; r.deepSlot++ {
+		s := &r.slots[r.deepSlot+1]
+		s.deepest = max(s.deepest, r.depth)
+	}
+	r.depth += by
+	r.slots[last].deepest = max(r.slots[last].deepest, r.depth)
 }
 
 func (r *Result) dequeued(i int32, now int64) {
-	r.depth--
+	r.deepen(now, -1)
 	r.waited[i] = now - r.trace.calls[i].at
-	s := r.slot(now)
-	s.deepest = max(s.deepest, r.depth)
 }
 
 func (r *Result) giveUp(i int32, now int64, why string) {

@@ -141,3 +141,18 @@ type Milliseconds int64
 
 // Duration is the time.
 func (m Milliseconds) Duration() time.Duration { return time.Duration(m) * time.Millisecond }
+
+// String is the time for people: to the millisecond, or coarser when it is long;
+// none is a dash.
+func (m Milliseconds) String() string {
+	d := m.Duration()
+	switch {
+	case d == 0:
+		return "-"
+	case d >= 10*time.Second:
+		d = d.Round(time.Second)
+	case d >= time.Second:
+		d = d.Round(10 * time.Millisecond)
+	}
+	return d.String()
+}

@@ -57,6 +57,7 @@ func (e *engine) until(now int64) {
 
 func (e *engine) step() {
 	ev := heap.Pop(&e.events).(event)
+	e.watch(ev.at)
 	e.now = max(e.now, ev.at)
 	switch ev.kind {
 	case evEnd:

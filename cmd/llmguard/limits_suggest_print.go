@@ -47,11 +47,11 @@ func suggestTable(w io.Writer, org simulate.OrgSuggestions, o simulate.SuggestOp
 	for _, s := range org.Suggestions {
 		e := s.Effect
 		g.add(s.Name, forWhom(s), limitText(s), about(s.Metric, s.Basis.Reached), about(s.Metric, s.Basis.Most), basisOf(s), whole(int64(e.HeldBackCalls())),
-			whole(int64(e.Waited)), wait(e.WaitP95), whole(int64(e.GaveUp)), whole(int64(e.Refused)), about(budget.Cost, int64(e.Unspent)), most(s.HeldBack))
+			whole(int64(e.Waited)), e.WaitP95.String(), whole(int64(e.GaveUp)), whole(int64(e.Refused)), about(budget.Cost, int64(e.Unspent)), most(s.HeldBack))
 	}
 	if len(org.Suggestions) > 1 {
 		e := org.Together
-		g.add("all together", "", "", "", "", "", whole(int64(e.HeldBackCalls())), whole(int64(e.Waited)), wait(e.WaitP95), whole(int64(e.GaveUp)),
+		g.add("all together", "", "", "", "", "", whole(int64(e.HeldBackCalls())), whole(int64(e.Waited)), e.WaitP95.String(), whole(int64(e.GaveUp)),
 			whole(int64(e.Refused)), about(budget.Cost, int64(e.Unspent)), "")
 	}
 	if err := g.write(w); err != nil {

@@ -1,10 +1,13 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -13,6 +16,7 @@ import (
 
 	"github.com/llmguard/llmguard/internal/app"
 	"github.com/llmguard/llmguard/simulate"
+	"github.com/llmguard/llmguard/simulate/plot"
 )
 
 // traceFlags say where the calls are: in files, or in a ledger in Redis.
@@ -79,6 +83,7 @@ func (f *traceFlags) readRedis(ctx context.Context, r *simulate.Reader) (*simula
 type simulateFlags struct {
 	trace            traceFlags
 	policy, baseline string
+	plot             string
 	by               string
 	top, workers     int
 }
@@ -93,7 +98,7 @@ func simulateCommand() *cobra.Command {
 			"took are taken from the record; see docs/simulate.md for what is left out.",
 		Example: "  llmguard usage export --org all --days 7 > calls.jsonl\n" +
 			"  llmguard simulate --log calls.jsonl --policy new.yaml --baseline llmguard.yaml\n" +
-			"  llmguard simulate --policy new.yaml --org acme --from yesterday --by user,model",
+			"  llmguard simulate --policy new.yaml --org acme --from yesterday --by user,model --plot night.html",
 		RunE: func(c *cobra.Command, _ []string) error {
 			return f.run(c.Context(), c.InOrStdin(), c.OutOrStdout(), c.ErrOrStderr())
 		},
@@ -102,6 +107,7 @@ func simulateCommand() *cobra.Command {
 	fl := c.Flags()
 	fl.StringVar(&f.policy, "policy", "", "the configuration to decide by (required); secrets in it need not be set")
 	fl.StringVar(&f.baseline, "baseline", "", "another one to compare with")
+	fl.StringVar(&f.plot, "plot", "", "also draw the spend, the limits and the waits to this file, FILE.svg or FILE.html; it needs nothing else")
 	fl.StringVar(&f.by, "by", "user", "what to divide by: any of "+strings.Join(simulate.Dimensions, ", "))
 	fl.IntVar(&f.top, "top", 20, "how many lines of a table, the largest spend first; 0: all")
 	fl.IntVar(&f.workers, "workers", 1, "how many worker processes drain the queues")
@@ -116,6 +122,10 @@ func (f *simulateFlags) run(ctx context.Context, stdin io.Reader, w, notes io.Wr
 	}
 	if f.top < 0 || f.workers < 1 {
 		return errors.New("--top must be 0 or more, --workers 1 or more")
+	}
+	draw, err := plotterOf(f.plot)
+	if err != nil {
+		return err
 	}
 	var policies []simulate.Policy
 	for _, path := range []string{f.baseline, f.policy} {
@@ -135,11 +145,43 @@ func (f *simulateFlags) run(ctx context.Context, stdin io.Reader, w, notes io.Wr
 	if trace.Len() == 0 {
 		return errors.New("there is no call to replay; look further back with --from or --days")
 	}
-	reports, err := replayAll(ctx, trace, policies, by)
+	reports, err := replayAll(ctx, trace, policies, by, simulate.Options{Fill: draw != nil})
 	if err != nil {
 		return err
 	}
+	if draw != nil {
+		if err := writePlot(f.plot, draw, reports); err != nil {
+			return err
+		}
+		fmt.Fprintf(notes, "plot: %s\n", f.plot)
+	}
 	return f.print(reports, w, notes)
+}
+
+// plotter draws reports.
+type plotter func(io.Writer, []simulate.Report) error
+
+// plotterOf is the one that a file's name asks for; nil for none.
+func plotterOf(path string) (plotter, error) {
+	switch strings.ToLower(filepath.Ext(path)) {
+	case "":
+		if path == "" {
+			return nil, nil
+		}
+	case ".svg":
+		return plot.SVG, nil
+	case ".html", ".htm":
+		return plot.HTML, nil
+	}
+	return nil, fmt.Errorf("--plot %s: expected a file that ends with .svg or .html", path)
+}
+
+func writePlot(path string, draw plotter, reports []simulate.Report) error {
+	var b bytes.Buffer
+	if err := draw(&b, reports); err != nil {
+		return err
+	}
+	return os.WriteFile(path, b.Bytes(), 0o644)
 }
 
 func (f *simulateFlags) load(path string) (simulate.Policy, error) {
@@ -151,13 +193,13 @@ func (f *simulateFlags) load(path string) (simulate.Policy, error) {
 }
 
 // replayAll runs each policy, at the same time.
-func replayAll(ctx context.Context, t *simulate.Trace, policies []simulate.Policy, by []string) ([]simulate.Report, error) {
+func replayAll(ctx context.Context, t *simulate.Trace, policies []simulate.Policy, by []string, o simulate.Options) ([]simulate.Report, error) {
 	reports, errs := make([]simulate.Report, len(policies)), make([]error, len(policies))
 	done := make(chan struct{})
 	for i, p := range policies {
 		go func() {
 			defer func() { done <- struct{}{} }()
-			result, err := simulate.Run(ctx, t, p, simulate.Options{})
+			result, err := simulate.Run(ctx, t, p, o)
 			if err == nil {
 				reports[i], err = result.Report(by)
 			}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"time"
 
 	"github.com/llmguard/llmguard/simulate"
 )
@@ -43,20 +42,6 @@ func (f *simulateFlags) print(reports []simulate.Report, w, notes io.Writer) err
 	return nil
 }
 
-// wait is a time for people: to the millisecond, or to the second when it is long.
-func wait(m simulate.Milliseconds) string {
-	d := m.Duration()
-	switch {
-	case d == 0:
-		return "-"
-	case d >= 10*time.Second:
-		d = d.Round(time.Second)
-	case d >= time.Second:
-		d = d.Round(10 * time.Millisecond)
-	}
-	return d.String()
-}
-
 func lineGrid(names ...string) grid {
 	head := append(slices.Clone(names), "calls", "at once", "waited", "p50", "p95", "p99", "gave up", "refused", "spend", "not spent")
 	numbers := make([]bool, len(head))
@@ -67,7 +52,7 @@ func lineGrid(names ...string) grid {
 }
 
 func addLine(g *grid, names []string, l simulate.Line) {
-	g.add(append(names, whole(int64(l.Calls)), whole(int64(l.AtOnce)), whole(int64(l.Waited)), wait(l.WaitP50), wait(l.WaitP95), wait(l.WaitP99),
+	g.add(append(names, whole(int64(l.Calls)), whole(int64(l.AtOnce)), whole(int64(l.Waited)), l.WaitP50.String(), l.WaitP95.String(), l.WaitP99.String(),
 		whole(int64(l.GaveUp)), whole(int64(l.Refused)), l.Spend.String(), l.Unspent.String())...)
 }
 
@@ -119,7 +104,7 @@ func (f *simulateFlags) printLines(reports []simulate.Report, w io.Writer) error
 		names := lineNames(after.By, l)
 		b := before[fmt.Sprint(names)]
 		n := func(i int) string { return whole(int64(i)) }
-		g.add(append(names, n(l.Calls), n(b.Waited), n(l.Waited), wait(b.WaitP95), wait(l.WaitP95), n(b.GaveUp), n(l.GaveUp),
+		g.add(append(names, n(l.Calls), n(b.Waited), n(l.Waited), b.WaitP95.String(), l.WaitP95.String(), n(b.GaveUp), n(l.GaveUp),
 			n(b.Refused), n(l.Refused), b.Spend.String(), l.Spend.String())...)
 	}
 	return g.write(w)
@@ -131,7 +116,7 @@ func printLimits(r simulate.Report, w io.Writer) error {
 		fmt.Fprintf(w, "\nwhat held calls back under %s\n", r.Policy)
 		g := grid{head: []string{"limit", "waited", "p95", "gave up", "refused"}, numbers: []bool{false, true, true, true, true}}
 		for _, l := range r.Limits {
-			g.add(printable(l.Limit), whole(int64(l.Waited)), wait(l.WaitP95), whole(int64(l.GaveUp)), whole(int64(l.Refused)))
+			g.add(printable(l.Limit), whole(int64(l.Waited)), l.WaitP95.String(), whole(int64(l.GaveUp)), whole(int64(l.Refused)))
 		}
 		if err := g.write(w); err != nil {
 			return err
@@ -154,7 +139,7 @@ func shadowGrid(list []simulate.ShadowLine) *grid {
 		if l.User == "" {
 			user = l.Org
 		}
-		g.add(printable(l.Limit), user, whole(int64(l.Waited)), wait(l.WaitP50), wait(l.WaitP95), wait(l.WaitMax), whole(int64(l.Refused)))
+		g.add(printable(l.Limit), user, whole(int64(l.Waited)), l.WaitP50.String(), l.WaitP95.String(), l.WaitMax.String(), whole(int64(l.Refused)))
 	}
 	return g
 }
