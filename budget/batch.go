@@ -74,7 +74,7 @@ func (e Ending) script(s *Store) script {
 	if e.Settlement == nil {
 		return s.scripts.void
 	}
-	return s.scripts.settle
+	return s.scripts.settle.of(e.Hold.states)
 }
 
 func (e Ending) ending() ending {
@@ -126,7 +126,7 @@ func (s *Store) ended(ctx context.Context, e Ending, cmd *redis.Cmd) Ended {
 
 func (s *Store) endAlone(ctx context.Context, e Ending) Ended {
 	if e.Settlement == nil {
-		a, err := s.end(ctx, s.scripts.void, e.ending())
+		a, err := s.end(ctx, s.scripts.void.of, e.ending())
 		return Ended{Receipt{Replayed: a.verdict == "replayed"}, err}
 	}
 	r, err := s.settle(ctx, e)

@@ -162,7 +162,7 @@ func TestBucketOfManyCalls(t *testing.T) {
 func TestManyCallsNotice(t *testing.T) {
 	rdb := shared(t)
 	for _, mistake := range []struct{ name, old, new string }{
-		{"refund of all", "local i, least, g = first(st, place)", "local i, least, g = first(st, place)\n        least = st.used"},
+		{"refund of all", "local i, least, g = first(st, place + 0)", "local i, least, g = first(st, place + 0)\n        least = st.used"},
 		{"charges that leave no dip", "if t ~= place then", "if t == '0' then"},
 		{"dips joined for nothing", "return whole + floor(-x / p)", "return whole + 0"},
 	} {

@@ -2,6 +2,8 @@ package budget
 
 import (
 	"errors"
+	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -41,5 +43,66 @@ func TestHoldAndSettle(t *testing.T) {
 
 		f.pass(62 * time.Minute)
 		f.used(ctx, limits, [2]int64{0, 0}, [2]int64{250, 0})
+	})
+}
+
+// As many limits as one call may have, of all shapes: what scripts are written out
+// for them fits into Redis, and settles below, at and above the hold.
+func TestFiftyLimits(t *testing.T) {
+	shapes := []Shape{
+		hour(1000),
+		{Kind: Bucket, Amount: 1000, Refill: 1, Per: time.Hour},
+		{Kind: ExactWindow, Amount: 1000, Window: time.Hour},
+		{Kind: Calendar, Amount: 1000, Calendar: "month", Location: time.UTC},
+	}
+	both(t, func(t *testing.T, rdb *redis.Client) {
+		for _, first := range []int{0, 1, 2, 3} {
+			ctx := t.Context()
+			f := newFixture(t, rdb, Options{})
+			var limits []Limit
+			for i := range maxLimits {
+				shape := shapes[(first+i)%4]
+				if i > 20 {
+					shape = shapes[first] // the longest script of each kind, too
+				}
+				limits = append(limits, costLimit(fmt.Sprintf("limit%d", i), Org, shape))
+			}
+			all := func(used, held int64) {
+				t.Helper()
+				f.used(ctx, limits, slices.Repeat([][2]int64{{used, held}}, maxLimits)...)
+			}
+			a, b, c := f.hold(ctx, limits, 300), f.hold(ctx, limits, 300), f.hold(ctx, limits, 300)
+			all(900, 900)
+			f.settle(ctx, a, 100)
+			all(700, 600)
+			f.settle(ctx, b, 300)
+			all(700, 300)
+			if r := f.settle(ctx, c, 350); r.Overrun != 50 {
+				t.Fatalf("receipt = %+v", r)
+			}
+			all(750, 0)
+		}
+	})
+}
+
+// A settlement that knows none of the hold's limits settles them all.
+func TestSettleWithoutLimits(t *testing.T) {
+	both(t, func(t *testing.T, rdb *redis.Client) {
+		ctx := t.Context()
+		f := newFixture(t, rdb, Options{})
+		limits := []Limit{costLimit("org", Org, hour(1000)), costLimit("user", User, hour(1000))}
+		for i, known := range [][]Limit{nil, limits[:1]} {
+			h := f.hold(ctx, limits, 300)
+			less, err := f.unheld(known, h.Call)
+			if err != nil {
+				t.Fatal(err)
+			}
+			less.ID, less.Max = h.ID, h.Max
+			if r := f.settle(ctx, less, 100); r.Charged != 100 || r.Late {
+				t.Fatalf("receipt = %+v", r)
+			}
+			spent := int64(100 * (i + 1))
+			f.used(ctx, limits, [2]int64{spent, 0}, [2]int64{spent, 0})
+		}
 	})
 }

@@ -277,7 +277,7 @@ func (s *Store) expire(ctx context.Context, org string, ids []string) (int, erro
 			}
 			continue
 		}
-		a, err := s.end(ctx, s.scripts.expire, ending{
+		a, err := s.end(ctx, s.scripts.expire.of, ending{
 			call: c, states: states, cost: s.opts.ExpiredCharge,
 			details: Details{Estimated: true, Outcome: "expired"},
 			want:    func(m Metric) any { return string(m) },

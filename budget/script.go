@@ -24,10 +24,13 @@ type script struct {
 	name string
 }
 
+// of is the script for these limits: one for all.
+func (sc script) of([]state) script { return sc }
+
 // scripts are a Store's; tests put broken ones in to see that they notice.
 type scripts struct {
-	hold                                                             *holdScripts
-	extend, settle, void, expire, renew, peek, reset, adjust, export script
+	hold, settle                                             *unrolled
+	extend, void, expire, renew, peek, reset, adjust, export script
 }
 
 var loaded = loadAll(lua.Files())
@@ -39,9 +42,9 @@ func loadAll(files fs.FS) scripts {
 	ending := append(slices.Clone(shapes), "roll", "ending")
 	load := func(name string, libs ...string) script { return script{lua.LoadFrom(files, name, libs...), name} }
 	return scripts{
-		hold:   &holdScripts{files: files},
+		hold:   &unrolled{files: files, name: "hold"},
+		settle: &unrolled{files: files, name: "settle", libs: []string{"roll"}},
 		extend: load("extend", shapes...),
-		settle: load("settle", ending...),
 		void:   load("void", ending...),
 		expire: load("expire", ending...),
 		renew:  load("renew", "time"),
@@ -54,31 +57,33 @@ func loadAll(files fs.FS) scripts {
 
 // names lists the scripts, for metrics.
 func (s scripts) names() []string {
-	all := []script{s.extend, s.settle, s.void, s.expire, s.renew, s.peek, s.reset, s.adjust, s.export}
-	out := []string{"hold"}
+	all := []script{s.extend, s.void, s.expire, s.renew, s.peek, s.reset, s.adjust, s.export}
+	out := []string{s.hold.name, s.settle.name}
 	for _, sc := range all {
 		out = append(out, sc.name)
 	}
 	return out
 }
 
-// holdScripts makes the hold script for each combination of limits, when it is
-// first needed. There are as many as there are kinds of callers.
-type holdScripts struct {
+// unrolled makes a script for each combination of limits, when it is first needed.
+// There are as many as there are kinds of callers.
+type unrolled struct {
 	files fs.FS
+	name  string
+	libs  []string
 	made  sync.Map // kinds -> script
 }
 
-func (h *holdScripts) of(states []state) script {
+func (u *unrolled) of(states []state) script {
 	var buf [maxLimits]byte
 	kinds := buf[:0]
-	for _, st := range states {
-		kinds = append(kinds, st.Kind...)
+	for i := range states {
+		kinds = append(kinds, states[i].Kind...)
 	}
-	if sc, ok := h.made.Load(string(kinds)); ok {
+	if sc, ok := u.made.Load(string(kinds)); ok {
 		return sc.(script)
 	}
-	sc, _ := h.made.LoadOrStore(string(kinds), script{lua.Unroll(h.files, "hold", string(kinds)), "hold"})
+	sc, _ := u.made.LoadOrStore(string(kinds), script{lua.Unroll(u.files, u.name, string(kinds), u.libs...), u.name})
 	return sc.(script)
 }
 

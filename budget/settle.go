@@ -63,7 +63,7 @@ func (s *Store) Settle(ctx context.Context, h *Hold, st Settlement) (Receipt, er
 
 // settle settles the hold itself, without the caps.
 func (s *Store) settle(ctx context.Context, e Ending) (Receipt, error) {
-	a, err := s.end(ctx, s.scripts.settle, e.ending())
+	a, err := s.end(ctx, s.scripts.settle.of, e.ending())
 	if err != nil {
 		return Receipt{}, err
 	}
@@ -109,7 +109,7 @@ func (m Metric) settled(a Amounts) int64 {
 // whose hold expired gets the charge back. Repeating it does no harm.
 func (s *Store) Void(ctx context.Context, h *Hold) error {
 	s.untrack(h.Call.Org, h.ID)
-	_, err := s.end(ctx, s.scripts.void, voiding(h.Call, h.states))
+	_, err := s.end(ctx, s.scripts.void.of, voiding(h.Call, h.states))
 	e := Ending{Hold: h}
 	err = s.endCaps(ctx, []Ending{e}, []Ended{{Err: err}})[0].Err
 	s.answered(e, err)
@@ -146,8 +146,9 @@ type ending struct {
 
 // end runs an ending script. When the hold has other limits than the caller
 // knows, it asks the store for them and tries again.
-func (s *Store) end(ctx context.Context, sc script, e ending) (answer, error) {
+func (s *Store) end(ctx context.Context, scriptOf func([]state) script, e ending) (answer, error) {
 	for try := 0; ; try++ {
+		sc := scriptOf(e.states)
 		a, err := s.ask(ctx, sc, func(now time.Time) ([]string, []any, error) { return s.endingArgs(e, now) })
 		if err != nil || a.verdict != "keys" {
 			return a, err

@@ -294,7 +294,7 @@ func TestVirtualNotices(t *testing.T) {
 		{"dips joined too late", "st.hi - st.lo > 20 and", "st.hi - st.lo > 21 and"},
 		{"other dips squeezed", "if st.hi - st.lo > 28 then", "if st.hi - st.lo > 27 then"},
 		{"fraction of the refill lost", "f = x - c * p", "f = 0"},
-		{"refund from another period", "if place ~= st.from then return 0 end", ""},
+		{"refund from another period", "if place == st.from then", "if true then"},
 		{"concurrency counts the dead", "'(' .. num(now), '+inf')", "'-inf', '+inf')"},
 	} {
 		t.Run(mistake.name, func(t *testing.T) {

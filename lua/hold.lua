@@ -21,7 +21,7 @@ local refused, told = false, false
 if call('HEXISTS', K[3], id) == 1 then return 'done,' .. at end
 
 --@ each
-local st$, over$, text$
+--@ own st$, over$, text$
 do
   local key, p1, p2, st = K[3 + $], A[5 + 6 * $], A[6 + 6 * $], nil
   --@ read
@@ -41,7 +41,7 @@ if not refused then
   do
     local st, p1, p2, n, nth, held, place = st$, A[5 + 6 * $], A[6 + 6 * $], A[4 + 6 * $] + 0, 1, true, nil
     --@ charge
-    record = record .. (num($) == '1' and '' or ';') .. A[4 + 6 * $] .. ' ' .. place .. ':' .. A[4 + 6 * $]
+    record = record .. ($ == 1 and '' or ';') .. A[4 + 6 * $] .. ' ' .. place .. ':' .. A[4 + 6 * $]
   end
   --@ end
 

@@ -1,48 +1,71 @@
 -- settle: replaces a hold by the actual cost, writes ledger and roll-ups, leaves a
 -- tombstone. Idempotent: a replay returns the stored charge.
--- Libraries: time, shapes, ending (KEYS, ARGV and reply stand there; want = the
--- actual amount of the limit's metric).
+-- Libraries: time, shapes, roll. KEYS, ARGV and reply stand in ending.lua; want = the
+-- actual amount of the limit's metric. Lines after "--@ each" are written out for each
+-- limit, as in hold.
 --
--- A hold that expired is corrected by the difference. An unknown id is charged in
--- full within the horizon; an older one goes to the reconciliation list.
+-- An open hold that was never extended is settled here; all others in settle_other.
 -- verdict: settled | replayed | old | keys | skew
 
-local now = now_us(ARGV[1])
-local id, cost = ARGV[2], tonumber(ARGV[3])
+local K, A = KEYS, ARGV
+local now = now_us(A[1])
+local id, cost = A[2], A[3] + 0
+local day = floor(now / 86400000000) - A[9]
+local most, pos
 
-local tomb = call('HGET', KEYS[3], id)
-if tomb and tomb:sub(1, 1) == 'S' then
-  local charged, overrun, at = tomb:match('^S,(%d+),(%d+),(%d+)$')
-  return reply('replayed', now, charged, overrun, false, at)
-end
+local record = call('HGET', K[2], id) -- while it is there, there is no tombstone
+if record and day >= 0 and day <= 2 then most, pos = record:match('^%d+,(%d+)[^|]*()|') end
 
-local shapes, states = read_limits(now)
-if not shapes then return reply('skew', now) end
+do
+--@ each
+--@ own had$, place$, st$
+  if pos then
+    local part
+    had$, place$, part, pos = record:match($ == 1 and '^|(%d+) ([^ :]+):(%d+)()' or '^;(%d+) ([^ :]+):(%d+)()', pos)
+    if part ~= had$ then pos = nil end
+  end
+  if pos then
+    local key, p1, p2, st = K[8 + $], A[23 + 4 * $], A[24 + 4 * $], nil
+    --@ read
+    if not st then pos = nil end
+    st$ = st
+  end
+--@ end
 
-local record = call('HGET', KEYS[2], id)
-local text, most, before = '', ARGV[4], 0
-local expired = tomb and tomb:sub(1, 1) == 'X'
-if record then
-  most, text = record:match('^%d+,(%d+)[^|]*|([^|]*)|')
-elseif expired then
-  before, most, text = tomb:match('^X,(%d+),(%d+),%d+|([^|]*)|')
-  before = tonumber(before)
-end
-if (record or expired) and not declared(text) then return reply('keys', now) end
-
-call('ZREM', KEYS[1], id) -- first write, never refused for memory
-if not record and not tomb then
-  local age = now - ARGV[6]
-  if age > tonumber(ARGV[7]) or age < -600000000 then
-    reconcile(now)
-    return reply('old', now)
+  if pos and record:byte(pos) == 124 and (#K > 8 or record:byte(pos + 1) == 124) then -- |
+    call('ZREM', K[1], id) -- first write, never refused for memory
+    --@ each
+    do
+      local key, p1, p2, st = K[8 + $], A[23 + 4 * $], A[24 + 4 * $], st$
+      local had, want, place, open, back, text = had$ + 0, A[22 + 4 * $] + 0, place$, true, 0, nil
+      do
+        local from, to, nth = had, min(had, want), 1
+        --@ change
+      end
+      if want > had then
+        local n, held, nth = want - had, false, 'o'
+        --@ charge
+      end
+      --@ write
+    end
+    --@ end
+    local at, c, more = num(now), A[3], '0'
+    local overrun = cost - most
+    if overrun > 0 then more = num(overrun) end
+    call('HDEL', K[2], id)
+    call('HSET', K[3], id, 'S,' .. c .. ',' .. more .. ',' .. at)
+    if call('PTTL', K[3]) - A[8] < -600000 then call('PEXPIRE', K[3], A[8]) end
+    if A[21] ~= '' then
+      call('XADD', K[4], 'MAXLEN', '~', A[22], '*', 'e', A[21] .. ',"kind":"settle","at_us":' .. at ..
+        ',"cost_nano":' .. c .. ',"total_nano":' .. c .. ',"overrun_nano":' .. more .. '}')
+      if roll(K[6 + day], A[10], A[20], A[24], 11, cost, 1, A[5] == '1' and cost or 0, max(overrun, 0), 0) then
+        call('PEXPIRE', K[4], A[23]) -- once a day at least
+      end
+    end
+    return 'settled,' .. at .. ',' .. c .. ',' .. more .. ',0,' .. at
   end
 end
 
-local overrun = max(cost - most, 0)
-regrade_all(shapes, states, text, as_given, record, id)
-bury(id, fmt('S,%d,%d,%d', cost, overrun, now))
-
-local estimated = (ARGV[5] == '1' and cost or 0) - before
-book(record and 'settle' or 'late', now, cost - before, cost, overrun, expired and 0 or 1, estimated)
-return reply('settled', now, cost, overrun, not record)
+--@ shapes
+--+ ending
+--+ settle_other

@@ -2,6 +2,7 @@ package lua
 
 import (
 	"io/fs"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,12 +17,13 @@ import (
 //	read    sets st, of key, p1, p2 and now
 //	charge  sets place, of st, n, id, nth, held
 //	write   sets text, of st, key, p1, p2
+//	change  sets back, which is 0, of st, key, place, from, to, open, id, nth
 //	rest    adds the other functions to the table s
 //
-// Most scripts get a function of each section (shapeFunctions). Hold, of which
-// there is one before every call, gets the sections themselves, once for each
-// limit: Redis defines every function anew in every run of a script, and that and
-// the loops around them took a quarter of its time.
+// Most scripts get a function of each section (shapeFunctions). Hold and settle, of
+// which every call has one, get the sections themselves, once for each limit: Redis
+// defines every function anew in every run of a script, and that and the loops around
+// them took a quarter of their time.
 //
 // A line "--+ <name>" stands for the file of that name: functions of rare branches
 // are defined there, not in every run.
@@ -36,14 +38,15 @@ var shapes = map[byte]string{'w': "ring", 'x': "log", 'b': "bucket", 'c': "perio
 // sections cuts a text at its marks; what is before the first is under "".
 func sections(text string) map[string]string {
 	out := map[string]string{}
-	name := ""
+	name, from, at := "", 0, 0
 	for line := range strings.Lines(text) {
 		if after, ok := strings.CutPrefix(line, mark); ok {
-			name = strings.TrimSpace(after)
-			continue
+			out[name] = text[from:at]
+			name, from = strings.TrimSpace(after), at+len(line)
 		}
-		out[name] += line
+		at += len(line)
 	}
+	out[name] = text[from:]
 	return out
 }
 
@@ -58,7 +61,9 @@ func shapeFunctions(text string) string {
 		"read = function(key, p1, p2, now)\nlocal st\n" + s["read"] + "return st\nend,\n" +
 		"charge = function(st, n, id, nth, held)\nlocal place\n" + s["charge"] + "return place\nend,\n" +
 		"write = function(st, key, p1, p2)\nlocal text\n" + s["write"] + "return text\nend,\n" +
-		"rest = function(s)\n" + s["rest"] + "end,\n}\nend\n"
+		"rest = function(s)\n" + s["rest"] +
+		"function s.change(st, key, place, from, to, open, id, nth)\nlocal back = 0\n" + s["change"] + "return back\nend\n" +
+		"end,\n}\nend\n"
 }
 
 // nameOf returns the name of the shape whose kind the first line of its file says.
@@ -70,13 +75,18 @@ func nameOf(text string) string {
 // Unroll returns the script in <name>.lua for limits of these kinds, a letter each.
 // What is between "--@ each" and "--@ end" is repeated for each limit, with its
 // number for "$" and the sections of its shape for the marks that name them.
-// "--@ shapes" becomes the functions of the shapes in use.
-func Unroll(from fs.FS, name, kinds string) *redis.Script {
-	return redis.NewScript(unrollText(from, name, kinds))
+// Such a piece begins with "--@ own <names>", the variables of each limit.
+// "--@ shapes" becomes the functions of the shapes in use. The libraries time and
+// shapes come first, then those in libs.
+func Unroll(from fs.FS, name, kinds string, libs ...string) *redis.Script {
+	return redis.NewScript(unrollText(from, name, kinds, libs))
 }
 
-func unrollText(from fs.FS, name, kinds string) string {
-	text := read(from, "time") + read(from, "shapes")
+func unrollText(from fs.FS, name, kinds string, libs []string) string {
+	text := ""
+	for _, lib := range append([]string{"time", "shapes"}, libs...) {
+		text += read(from, lib)
+	}
 	functions := ""
 	used := []byte(kinds)
 	slices.Sort(used)
@@ -86,6 +96,9 @@ func unrollText(from fs.FS, name, kinds string) string {
 		functions += shapeFunctions(file)
 	}
 	functions += read(from, "shape_of")
+	if len(kinds) > ownLocals {
+		text += "local many = {}\n"
+	}
 
 	var each *strings.Builder
 	for line := range strings.Lines(read(from, name)) {
@@ -108,13 +121,26 @@ func unrollText(from fs.FS, name, kinds string) string {
 	return text
 }
 
+// ownLocals is for how many limits the variables of each are locals, of which a
+// function has at most 200. Those of the others are in a table.
+const ownLocals = 20
+
+// numbered are the variables of each limit.
+var numbered = regexp.MustCompile(`\b([a-z]+)\$`)
+
 // forLimit fills in a repeated piece for limit number i.
 func forLimit(from fs.FS, piece string, kind byte, i int) string {
 	shape := sections(read(from, "shape_"+shapes[kind]))
+	if i > ownLocals {
+		piece = numbered.ReplaceAllString(piece, "many.$1$$")
+	}
 	out := ""
 	for line := range strings.Lines(strings.ReplaceAll(piece, "$", strconv.Itoa(i))) {
-		if section, marked := strings.CutPrefix(strings.TrimSpace(line), mark); marked {
-			line = shape[section]
+		if what, marked := strings.CutPrefix(strings.TrimSpace(line), mark); marked {
+			line = shape[what]
+			if names, own := strings.CutPrefix(what, "own "); own && i <= ownLocals {
+				line = "local " + names + "\n"
+			}
 		}
 		out += line
 	}

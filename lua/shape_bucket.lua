@@ -159,6 +159,41 @@ else
 end
 if renew then call('PEXPIRE', key, num(ms + slack)) end
 
+--@ change
+if place - st.busy >= 0 then
+  if open then st.held = max(st.held - from, 0) end
+  if from > to then
+    above(st)
+    if place - st.t >= 0 then -- the last charge: down to nothing goes the fraction, too
+      local low = st.used - (st.f > 0 and 1 or 0)
+      if low < from - to then
+        st.used, st.f, back = 0, 0, max(low, 0)
+      else
+        st.used, back = st.used - (from - to), from - to
+      end
+      if st.used > 0 then
+        above(st)
+      else
+        st.hi, st.t, st.u, st.more, st.g, st.whole = st.lo - 1, '0', '', 0, 0, -1
+      end
+    else
+      --+ bucket_near
+      --+ bucket_give
+    end
+  end
+end
+
 --@ rest
---+ bucket_near
---+ bucket_rest
+function s.merge(st, place, n)
+  if place ~= num(st.now) then return nil end
+  s.charge(st, n, nil, nil, true)
+  return place
+end
+
+function s.look(st)
+  return st.f, st.now
+end
+
+function s.forget(st)
+  if st.held - st.used < 0 then st.used, st.f = st.held, 0 end
+end

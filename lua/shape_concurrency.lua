@@ -18,12 +18,10 @@ if st.enter then
 end
 text = fmt('%d,%d', st.used, st.held)
 
---@ rest
-function s.change(st, _, _, _, _, _, id)
-  st.leave = id
-  return 0
-end
+--@ change
+st.leave = id
 
+--@ rest
 function s.look(st, key)
   local one = call('ZRANGEBYSCORE', key, '(' .. num(st.now), '+inf', 'WITHSCORES', 'LIMIT', '0', '1')
   local last = call('ZREVRANGE', key, '0', '0', 'WITHSCORES')

@@ -46,21 +46,22 @@ call('ZADD', key, num(-1 - st.used), '!used', num(-1 - st.held), '!held',
 call('PEXPIRE', key, num(floor(p1 / 1000) + GRACE_MS))
 text = fmt('%d,%d', st.used, st.held)
 
---@ rest
-function s.change(st, key, place, from, to, open, id, nth)
-  if from == 0 or not st.cut or tonumber(place) <= st.cut then return 0 end
+--@ change
+if from > 0 and st.cut and place - st.cut > 0 then
   local was = member(open and 'h' or 's', from, id, nth)
-  if not call('ZSCORE', key, was) then return 0 end
-  st.rem[#st.rem + 1] = was
-  if to > 0 then
-    local i = #st.add
-    st.add[i + 1], st.add[i + 2] = place, member('s', to, id, nth)
+  if call('ZSCORE', key, was) then
+    st.rem[#st.rem + 1] = was
+    if to > 0 then
+      local i = #st.add
+      st.add[i + 1], st.add[i + 2] = place, member('s', to, id, nth)
+    end
+    back = from - to
+    st.used = st.used - back
+    if open then st.held = st.held - from end
   end
-  st.used = st.used - (from - to)
-  if open then st.held = st.held - from end
-  return from - to
 end
 
+--@ rest
 -- Walks at most 1,000 entries; beyond them frees_at is too early, never too late.
 function s.look(st, key, width, excess)
   local resets, frees, gone = 0, 0, 0

@@ -32,17 +32,16 @@ place = st.from
 text = fmt('%d,%d,%s,%d', st.used, st.held, st.from, st.to)
 call('SET', key, text, 'PX', num(floor((st.to - st.now) / 1000) + GRACE_MS))
 
+--@ change
+if place == st.from then
+  back = min(from - to, st.used)
+  st.used = st.used - back
+  if open then st.held = max(st.held - from, 0) end
+end
+
 --@ rest
 function s.merge(st, place, n)
   return place == st.from and s.charge(st, n, nil, nil, true)
-end
-
-function s.change(st, _, place, from, to, open)
-  if place ~= st.from then return 0 end
-  local back = min(from - to, st.used)
-  st.used = st.used - back
-  if open then st.held = max(st.held - from, 0) end
-  return back
 end
 
 function s.look(st)

@@ -55,19 +55,33 @@ else
 end
 if st.new then call('PEXPIRE', key, num(floor(p1 * 61 / 1000) + GRACE_MS)) end
 
+--@ change
+local i = place + 0
+if i <= st.cur and st.cur - i <= 60 and not st.wipe then
+  local h
+  if i == st.cur then
+    back, h = min(from - to, st.cv), open and min(from, st.ch) or 0
+    st.cv, st.ch = st.cv - back, st.ch - h
+  else
+    local k = num(i % 61)
+    if not st.v then st.v, st.h = {}, {} end
+    if not st.v[k] then
+      local v, held
+      local text = call('HGET', key, k)
+      if text then v, held = text:match('^([^,]+),(.+)$') end
+      st.v[k], st.h[k] = (v or 0) + 0, (held or 0) + 0
+    end
+    back, h = min(from - to, st.v[k]), open and min(from, st.h[k]) or 0
+    st.v[k], st.h[k] = st.v[k] - back, st.h[k] - h
+  end
+  st.used, st.held = st.used - back, st.held - h
+end
+
 --@ rest
 local function put(st, k, text)
   local v, h
   if text then v, h = text:match('^([^,]+),(.+)$') end
   st.v[k], st.h[k] = (v or 0) + 0, (h or 0) + 0
-end
-
--- touch loads slot i, older than the newest and in the window.
-local function touch(st, key, i)
-  local k = num(i % 61)
-  if not st.v then st.v, st.h = {}, {} end
-  if not st.v[k] then put(st, k, not st.wipe and call('HGET', key, k)) end
-  return k
 end
 
 local function touch_all(st, key)
@@ -82,22 +96,6 @@ end
 
 function s.merge(st, place, n)
   return tonumber(place) == st.cur and s.charge(st, n, nil, nil, true)
-end
-
-function s.change(st, key, place, from, to, open)
-  local i = tonumber(place)
-  if i > st.cur or st.cur - i > 60 or st.wipe then return 0 end
-  local back, h = 0, 0
-  if i == st.cur then
-    back, h = min(from - to, st.cv), open and min(from, st.ch) or 0
-    st.cv, st.ch = st.cv - back, st.ch - h
-  else
-    local k = touch(st, key, i)
-    back, h = min(from - to, st.v[k]), open and min(from, st.h[k]) or 0
-    st.v[k], st.h[k] = st.v[k] - back, st.h[k] - h
-  end
-  st.used, st.held = st.used - back, st.held - h
-  return back
 end
 
 function s.look(st, key, slot, excess)

@@ -1,10 +1,4 @@
--- Part of shape_bucket: what only the ends of calls need.
-
-function s.merge(st, place, n)
-  if place ~= num(st.now) then return nil end
-  s.charge(st, n, nil, nil, true)
-  return place
-end
+-- Part of shape_bucket: sets back, of from - to at place, when there are later dips.
 
 local function put(st, i, t, u, more, g)
   local text = fmt('%s,%s,%d,%d', t, u, more, g)
@@ -12,10 +6,9 @@ local function put(st, i, t, u, more, g)
 end
 
 -- first returns the first dip after a time, as an index, and its value: the
--- index newest + 1 is the last dip, newest + 2 what is used now.
+-- index newest + 1 is the last dip.
 local function first(st, place)
   local lo, hi = st.lo, st.hi
-  if st.t + 0 <= place then return hi + 2, st.used, st.f end
   local i, value, less, g = hi + 1, st.whole, st.more, st.g + 0
   if lo > hi then return i, value, g end
   local t, _, more, f = field(st, lo)
@@ -90,44 +83,21 @@ local function finer(st, i, less, p)
     before = up
   end
   local up
-  if i <= st.hi + 1 then
-    st.g, up = take(st.g + 0)
-    st.whole, st.more = st.whole + up, st.more + up - before
-  end
+  st.g, up = take(st.g + 0)
+  st.whole, st.more = st.whole + up, st.more + up - before
   st.f, up = take(st.f)
   st.used = st.used + up
 end
 
-function s.change(st, _, place, from, to, open)
-  place = place + 0
-  if place < st.busy + 0 then return 0 end
-  if open then st.held = max(st.held - from, 0) end
-  local back = from - to
-  if back <= 0 then return 0 end
-
-  above(st)
-  local i, least, g = first(st, place)
-  local low = least - (g > 0 and 1 or 0)
-  local minus = low < back and least or back -- down to nothing, with the fraction
-  st.used = st.used - minus
-  if i <= st.hi + 1 then
-    lower(st, i, minus, least)
-    if low < back then i = st.lo end
-  elseif minus < least then
-    above(st)
-  else
-    st.hi, st.t, st.u, st.more, st.g, st.whole = st.lo - 1, '0', '', 0, 0, -1
-    i = st.hi + 2
-  end
-  if low >= back then return back end
-  if g > 0 then finer(st, i, g, st.rate:match('%d+$') + 0) end
-  return max(low, 0)
-end
-
-function s.look(st)
-  return st.f, st.now
-end
-
-function s.forget(st)
-  if st.held - st.used < 0 then st.used, st.f = st.held, 0 end
+local wanted = from - to
+local i, least, g = first(st, place + 0)
+local low = least - (g > 0 and 1 or 0)
+local minus = low < wanted and least or wanted -- down to nothing, with the fraction
+st.used = st.used - minus
+lower(st, i, minus, least)
+if low < wanted then
+  if g > 0 then finer(st, st.lo, g, st.rate:match('%d+$') + 0) end
+  back = max(low, 0)
+else
+  back = wanted
 end
