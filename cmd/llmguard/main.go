@@ -37,7 +37,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	root.SetErr(stderr)
 	root.AddCommand(devCommand(), roleCommand("serve", app.Proxy), roleCommand("worker", app.Worker),
 		initCommand(), checkCommand(), doctorCommand(), configCommand(), orgsCommand(), usersCommand(), keysCommand(), limitsCommand(), adminsCommand(), changesCommand(),
-		pricesCommand(), usageCommand(), simulateCommand(), batchCommand(), jobsCommand(), queueCommand(), webhooksCommand(), manCommand(), versionCommand())
+		pricesCommand(), usageCommand(), simulateCommand(), batchCommand(), jobsCommand(), queueCommand(), topCommand(), webhooksCommand(), manCommand(), versionCommand())
 	return root.ExecuteContext(ctx)
 }
 

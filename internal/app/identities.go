@@ -415,6 +415,16 @@ func Effective(ctx context.Context, cfg *config.Config, rdb redis.UniversalClien
 	return ids.config(), nil
 }
 
+// Orgs returns the orgs of a configuration with the limits in force, raises
+// included.
+func Orgs(ctx context.Context, cfg *config.Config, rdb redis.UniversalClient, log *slog.Logger) (map[string]*guard.Org, error) {
+	ids, err := loadIdentities(ctx, cfg, rdb, log)
+	if err != nil {
+		return nil, err
+	}
+	return ids.policy().Orgs, nil
+}
+
 func loadIdentities(ctx context.Context, cfg *config.Config, rdb redis.UniversalClient, log *slog.Logger) (*identities, error) {
 	set, err := convert(cfg)
 	if err != nil {

@@ -1,0 +1,243 @@
+package top
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/llmguard/llmguard/pricing"
+)
+
+// row is a line of the list, with what it is about.
+type row struct {
+	org, user string
+	cells     []string
+	share     float64 // of a limit or a quota; it colours the line's bar
+}
+
+// columns are the heads of a list. Those of numbers stand to the right, and
+// begin with a >.
+func (m *Model) columns() []string {
+	switch {
+	case m.user != "":
+		return []string{"limit", "metric", "mode", ">used", ">of", ">held", "use", ">empty in"}
+	case m.tab == Orgs && m.org == "":
+		return []string{"org", ">calls/min", ">failed", ">$/min", ">today", "fullest limit", ">used", ">of", "use"}
+	case m.tab == Pools:
+		return []string{"pool", ">connected", ">async", ">batch", ">running", ">parked", ">dead", ">rpm", ">tpm", "use", ">pace", ">blocked"}
+	case m.tab == Calls:
+		return []string{"ended", "org", "user", "model", ">waited", ">took", ">cost", "outcome"}
+	}
+	return []string{"org", "user", ">calls/min", ">failed", ">$/min", ">today"}
+}
+
+// rows are the lines of what is shown, sorted and filtered.
+func (m *Model) rows() []row {
+	if m.snap == nil {
+		return nil
+	}
+	switch {
+	case m.user != "":
+		return limitRows(m.spender(m.snap.Users, m.org, m.user).Limits)
+	case m.tab == Pools:
+		return m.poolRows()
+	case m.tab == Calls:
+		return m.callRows()
+	case m.tab == Orgs && m.org == "":
+		return m.spenderRows(m.snap.Orgs, true)
+	}
+	list := m.snap.Users
+	if m.org != "" {
+		list = slices.DeleteFunc(slices.Clone(list), func(s Spender) bool { return s.Org != m.org })
+	}
+	return m.spenderRows(list, false)
+}
+
+func (m *Model) sort() string { return sorts[m.tab][m.sorted[m.tab]] }
+
+func (m *Model) spenderRows(list []Spender, orgs bool) []row {
+	list = slices.DeleteFunc(slices.Clone(list), func(s Spender) bool { return !m.fits(s.Org + " " + s.User) })
+	slices.SortStableFunc(list, func(a, b Spender) int {
+		switch m.sort() {
+		case "today":
+			return cmp.Compare(b.Today, a.Today)
+		case "calls":
+			return cmp.Compare(b.Calls, a.Calls)
+		case "limit":
+			return cmp.Compare(fullest(&b), fullest(&a))
+		case "name":
+			return cmp.Or(cmp.Compare(a.Org, b.Org), cmp.Compare(a.User, b.User))
+		}
+		return cmp.Compare(b.Cost, a.Cost)
+	})
+	out := make([]row, 0, len(list))
+	for i := range list {
+		s := &list[i]
+		r := row{org: s.Org, user: s.User}
+		figures := []string{count(s.Calls), count(s.Failed), usd(s.Cost), usd(s.Today)}
+		if !orgs {
+			r.cells = append([]string{printable(s.Org), printable(s.User)}, figures...)
+		} else {
+			r.cells = append(append([]string{printable(s.Org)}, figures...), "", "", "", "")
+			if len(s.Limits) > 0 {
+				l := &s.Limits[0]
+				r.share = l.Share()
+				copy(r.cells[5:], []string{printable(l.Name), l.amount(l.Used), l.amount(l.Amount), bar(r.share)})
+			}
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+func fullest(s *Spender) float64 {
+	if len(s.Limits) == 0 {
+		return -1
+	}
+	return s.Limits[0].Share()
+}
+
+func limitRows(limits []Limit) []row {
+	out := make([]row, 0, len(limits))
+	for i := range limits {
+		l := &limits[i]
+		out = append(out, row{share: l.Share(), cells: []string{
+			printable(l.Name), l.Metric, l.Mode, l.amount(l.Used), l.amount(l.Amount), l.amount(l.Held), bar(l.Share()), brief(l.Reset),
+		}})
+	}
+	return out
+}
+
+func (m *Model) poolRows() []row {
+	list := slices.DeleteFunc(slices.Clone(m.snap.Pools), func(p Pool) bool { return !m.fits(p.ID) })
+	slices.SortStableFunc(list, func(a, b Pool) int {
+		switch m.sort() {
+		case "quota":
+			return cmp.Compare(quota(&b), quota(&a))
+		case "name":
+			return cmp.Compare(a.ID, b.ID)
+		}
+		return cmp.Compare(b.waiting(), a.waiting())
+	})
+	out := make([]row, 0, len(list))
+	for i := range list {
+		p := &list[i]
+		of := func(used, limit int64) string {
+			if limit == 0 {
+				return count(used)
+			}
+			return count(used) + "/" + count(limit)
+		}
+		out = append(out, row{share: quota(p), cells: []string{
+			printable(p.ID), count(p.Waiting["interactive"]), count(p.Waiting["async"]), count(p.Waiting["batch"]), count(p.Running), count(p.Parked),
+			count(p.Dead), of(p.Requests, p.RPM), of(p.Tokens, p.TPM), bar(quota(p)), fmt.Sprintf("%.0f%%", 100*p.Pace), brief(p.Blocked),
+		}})
+	}
+	return out
+}
+
+// quota is the part of the tighter quota in use; 0 when there is none.
+func quota(p *Pool) float64 {
+	share := func(used, limit int64) float64 {
+		if limit == 0 {
+			return 0
+		}
+		return float64(used) / float64(limit)
+	}
+	return max(share(p.Requests, p.RPM), share(p.Tokens, p.TPM))
+}
+
+func (m *Model) callRows() []row {
+	list := slices.DeleteFunc(slices.Clone(m.snap.Slow), func(e Ended) bool {
+		return !m.fits(strings.Join([]string{e.Org, e.User, e.Model, e.Outcome, e.Call}, " "))
+	})
+	slices.SortStableFunc(list, func(a, b Ended) int {
+		switch m.sort() {
+		case "waited":
+			return cmp.Compare(b.Waited, a.Waited)
+		case "cost":
+			return cmp.Compare(b.Cost, a.Cost)
+		case "newest":
+			return b.At.Compare(a.At)
+		}
+		return cmp.Compare(b.Waited+b.Took, a.Waited+a.Took)
+	})
+	out := make([]row, 0, len(list))
+	for i := range list {
+		e := &list[i]
+		outcome := printable(e.Outcome)
+		if e.Status >= 400 {
+			outcome = strings.TrimSpace(strconv.Itoa(e.Status) + " " + outcome)
+		}
+		out = append(out, row{org: e.Org, user: e.User, cells: []string{
+			e.At.Format(time.TimeOnly), printable(e.Org), printable(e.User), printable(e.Model), brief(e.Waited), brief(e.Took), usd(e.Cost), outcome,
+		}})
+	}
+	return out
+}
+
+// amount is a figure of the limit's metric.
+func (l *Limit) amount(n int64) string {
+	if l.Metric == "cost" {
+		return usd(pricing.Nano(n))
+	}
+	return count(n)
+}
+
+// usd is an amount as people read it: four decimals below a dollar, two above.
+// It is for the eye only.
+func usd(n pricing.Nano) string {
+	v := float64(n) / 1e9
+	switch {
+	case n == 0:
+		return "$0"
+	case v > -1 && v < 1:
+		return fmt.Sprintf("$%.4f", v)
+	}
+	return fmt.Sprintf("$%.2f", v)
+}
+
+// count is a number as people read it: 950, 12.3k, 4.0M.
+func count(n int64) string {
+	switch {
+	case n < 10_000:
+		return strconv.FormatInt(n, 10)
+	case n < 1_000_000:
+		return fmt.Sprintf("%.1fk", float64(n)/1e3)
+	}
+	return fmt.Sprintf("%.1fM", float64(n)/1e6)
+}
+
+func brief(d time.Duration) string {
+	switch {
+	case d <= 0:
+		return "-"
+	case d < time.Second:
+		return d.Round(time.Millisecond).String()
+	case d < time.Minute:
+		return d.Round(100 * time.Millisecond).String()
+	}
+	return d.Round(time.Second).String()
+}
+
+const barWidth = 10
+
+// bar draws a share: ######---- 61%.
+func bar(share float64) string {
+	full := max(0, min(barWidth, int(share*barWidth+0.5)))
+	return strings.Repeat("█", full) + strings.Repeat("░", barWidth-full) + fmt.Sprintf(" %3.0f%%", 100*share)
+}
+
+// printable makes a name that a caller may have chosen harmless on a terminal.
+func printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) || unicode.Is(unicode.Cf, r) {
+			return '\uFFFD'
+		}
+		return r
+	}, text)
+}

@@ -1,0 +1,261 @@
+package top
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/pricing"
+	"github.com/llmguard/llmguard/queue"
+)
+
+const (
+	maxEntries = 20_000          // of one org that are looked at, the newest
+	maxSlow    = 100             // calls in Snapshot.Slow
+	maxPeeked  = 200             // orgs whose limits are asked for, the most expensive
+	sumsAge    = 5 * time.Second // of sums of the day, at least
+)
+
+// Source is what is looked at. All fields are required.
+type Source struct {
+	Books *budget.Store
+	Queue *queue.Queue
+	Pools []queue.Pool
+	// Orgs are the orgs in force. It is called for every sample.
+	Orgs func(context.Context) (map[string]*guard.Org, error)
+}
+
+// Sampler makes snapshots. It remembers the calls of the last minute, so that a
+// sample reads only what is new. It belongs to one goroutine at a time.
+type Sampler struct {
+	Source
+	now    func() time.Time
+	states map[string]*orgState
+}
+
+// orgState is what is known of an org.
+type orgState struct {
+	recent  []budget.Entry // of the last Span, the oldest first
+	last    string         // LedgerID of the newest that was read
+	partial bool
+	users   map[string]pricing.Nano // what each was charged today, when it was read
+	next    time.Time               // when the sums of today may be read again
+}
+
+// NewSampler returns a Sampler.
+func NewSampler(from Source) *Sampler {
+	return &Sampler{Source: from, now: time.Now, states: map[string]*orgState{}}
+}
+
+// Sample looks once. Limits of users are asked for only of the user named, as
+// "org/user"; none when that is empty.
+func (s *Sampler) Sample(ctx context.Context, user string) (*Snapshot, error) {
+	orgs, err := s.Orgs(ctx)
+	if err != nil {
+		return nil, err
+	}
+	snap := &Snapshot{At: s.now().UTC(), Orgs: []Spender{}, Users: []Spender{}, Pools: []Pool{}, Slow: []Ended{}}
+	for id := range orgs {
+		state, err := s.read(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		state.addTo(snap, id)
+	}
+	byCost := func(a, b Spender) int {
+		return cmp.Or(cmp.Compare(b.Cost, a.Cost), cmp.Compare(b.Today, a.Today), cmp.Compare(a.Org, b.Org), cmp.Compare(a.User, b.User))
+	}
+	slices.SortFunc(snap.Orgs, byCost)
+	slices.SortFunc(snap.Users, byCost)
+	slices.SortFunc(snap.Slow, func(a, b Ended) int {
+		return cmp.Or(cmp.Compare(b.Waited+b.Took, a.Waited+a.Took), cmp.Compare(a.Call, b.Call))
+	})
+	snap.Slow = snap.Slow[:min(maxSlow, len(snap.Slow))]
+	if err := s.limits(ctx, orgs, snap, user); err != nil {
+		return nil, err
+	}
+	return snap, s.pools(ctx, snap)
+}
+
+// read brings what is known of an org up to date.
+func (s *Sampler) read(ctx context.Context, org string) (*orgState, error) {
+	state, now := s.states[org], s.now()
+	if state == nil {
+		state = &orgState{}
+		s.states[org] = state
+	}
+	if err := s.readEntries(ctx, org, state, now); err != nil {
+		return nil, err
+	}
+	if now.Before(state.next) {
+		return state, nil
+	}
+	sums, err := s.Books.Rollups(ctx, org, now, now.Add(1))
+	if err != nil {
+		return nil, err
+	}
+	state.users = map[string]pricing.Nano{}
+	for _, r := range sums {
+		state.users[r.User] += r.Cost
+	}
+	state.next = now.Add(max(sumsAge, 10*s.now().Sub(now))) // a large org must not keep Redis busy
+	return state, nil
+}
+
+// errEnough ends a reading of the ledger.
+var errEnough = errors.New("enough")
+
+// readEntries reads what is new in the ledger, the newest first, and forgets
+// what is older than Span.
+func (s *Sampler) readEntries(ctx context.Context, org string, state *orgState, now time.Time) error {
+	from := now.Add(-Span)
+	if at, ok := ledgerTime(state.last); ok && at.After(from) {
+		from = at // again, because more may have been written in that millisecond
+	}
+	var fresh []budget.Entry
+	err := s.Books.Recent(ctx, org, from, time.Time{}, func(e budget.Entry) error {
+		if e.LedgerID == state.last || len(fresh) == maxEntries {
+			return errEnough
+		}
+		fresh = append(fresh, e)
+		return nil
+	})
+	if err != nil && !errors.Is(err, errEnough) {
+		return err
+	}
+	full := len(fresh) == maxEntries
+	if len(fresh) > 0 {
+		state.last = fresh[0].LedgerID
+	}
+	slices.Reverse(fresh)
+	all := append(state.recent, fresh...)
+	all = all[max(0, len(all)-maxEntries):]
+	begin := now.Add(-Span)
+	old, _ := slices.BinarySearchFunc(all, begin, func(e budget.Entry, t time.Time) int { return e.At.Compare(t) })
+	state.recent = slices.Clone(all[old:])
+	state.partial = full || len(state.recent) == maxEntries
+	return nil
+}
+
+// ledgerTime is the time in a LedgerID.
+func ledgerTime(id string) (time.Time, bool) {
+	ms, _, _ := strings.Cut(id, "-")
+	n, err := strconv.ParseInt(ms, 10, 64)
+	return time.UnixMilli(n), err == nil
+}
+
+// addTo adds an org and its users to a snapshot.
+func (o *orgState) addTo(snap *Snapshot, id string) {
+	org, users := Spender{Org: id, Limits: []Limit{}}, map[string]*Spender{}
+	of := func(user string) *Spender {
+		if users[user] == nil {
+			users[user] = &Spender{Org: id, User: user, Limits: []Limit{}}
+		}
+		return users[user]
+	}
+	for name, cost := range o.users {
+		of(name).Today = cost
+		org.Today += cost
+	}
+	for i := range o.recent {
+		e, user := &o.recent[i], of(o.recent[i].User)
+		org.Cost += e.Cost
+		user.Cost += e.Cost
+		if e.Kind != budget.KindSettle && e.Kind != budget.KindExpire {
+			continue // a correction of a call that was counted
+		}
+		for _, one := range []*Spender{&org, user} {
+			one.Calls++
+			if e.Status >= 400 {
+				one.Failed++
+			}
+		}
+		snap.Slow = append(snap.Slow, Ended{
+			Call: e.ID, At: e.At.UTC(), Org: id, User: e.User, Model: e.Model, Outcome: e.Outcome, Status: e.Status,
+			Waited: time.Duration(e.WaitedMS) * time.Millisecond, Took: time.Duration(e.TookMS) * time.Millisecond, Cost: e.Cost,
+		})
+	}
+	snap.Calls += org.Calls
+	snap.Cost += org.Cost
+	snap.Today += org.Today
+	snap.Partial = snap.Partial || o.partial
+	snap.Orgs = append(snap.Orgs, org)
+	for _, u := range users {
+		snap.Users = append(snap.Users, *u)
+	}
+}
+
+// limits asks where the orgs' own limits stand, and those of one user.
+func (s *Sampler) limits(ctx context.Context, orgs map[string]*guard.Org, snap *Snapshot, user string) error {
+	for i := range snap.Orgs {
+		one := &snap.Orgs[i]
+		if i == maxPeeked {
+			break
+		}
+		var err error
+		if one.Limits, err = s.standing(ctx, orgs[one.Org].Limits, budget.Call{Org: one.Org}, budget.Org); err != nil {
+			return err
+		}
+	}
+	at := slices.IndexFunc(snap.Users, func(u Spender) bool { return user != "" && u.Org+"/"+u.User == user })
+	if at < 0 {
+		return nil
+	}
+	one := &snap.Users[at]
+	var err error
+	one.Limits, err = s.standing(ctx, orgs[one.Org].LimitsFor(one.User, ""), budget.Call{Org: one.Org, User: one.User}, budget.User)
+	return err
+}
+
+// standing is where the limits of one kind of subject stand, the fullest first.
+func (s *Sampler) standing(ctx context.Context, limits []budget.Limit, call budget.Call, of budget.Subject) ([]Limit, error) {
+	var asked []budget.Limit
+	for _, l := range limits {
+		if l.Subject == of && l.Mode != budget.Off && (l.Only == "" || l.Only == call.User) {
+			asked = append(asked, l)
+		}
+	}
+	out := []Limit{}
+	if len(asked) == 0 {
+		return out, nil
+	}
+	states, err := s.Books.Peek(ctx, asked, call)
+	if err != nil {
+		return nil, err
+	}
+	for _, st := range states {
+		out = append(out, Limit{
+			Name: st.LimitID, Metric: string(st.Metric), Mode: string(cmp.Or(st.Mode, budget.Enforce)), Used: st.Used, Held: st.Held, Amount: st.Amount, Reset: st.Reset,
+		})
+	}
+	slices.SortStableFunc(out, func(a, b Limit) int { return cmp.Compare(b.Share(), a.Share()) })
+	return out, nil
+}
+
+// pools asks what the queue holds.
+func (s *Sampler) pools(ctx context.Context, snap *Snapshot) error {
+	for _, p := range s.Pools {
+		d, err := s.Queue.Depth(ctx, p.ID)
+		if err != nil {
+			return err
+		}
+		one := Pool{
+			ID: p.ID, Waiting: map[string]int64{}, Running: d.Claims, Parked: d.Parked, Dead: d.Dead,
+			Requests: d.Requests, RPM: d.RPM, Tokens: d.Tokens, TPM: d.TPM, Pace: d.Pace, Blocked: d.Blocked,
+		}
+		for class := queue.Interactive; class <= queue.Batch; class++ {
+			one.Waiting[class.String()] = d.Waiting[class]
+		}
+		snap.Waiting += one.waiting()
+		snap.Running += one.Running
+		snap.Pools = append(snap.Pools, one)
+	}
+	slices.SortStableFunc(snap.Pools, func(a, b Pool) int { return cmp.Or(cmp.Compare(b.waiting(), a.waiting()), cmp.Compare(a.ID, b.ID)) })
+	return nil
+}
