@@ -51,11 +51,12 @@ listen: {{.Listen}}
 admin: {listen: "{{.Admin}}", keys: [{id: dev, hash: "{{.AdminKey}}"}]}
 timeouts: {drain: 0s, shutdown: 10s}
 log: {format: text}
+redis: {{.Redis}}
 files: {store: {{printf "%q" .Files}}}
 providers:
   - id: openai
     base_url: {{.BaseURL}}
-    api_key: ${DEV_PROVIDER_KEY}
+    api_key: {{.Key}}
     pools:
       - {id: openai, rpm: 500, tpm: 2M, concurrency: 100}
 orgs:
@@ -85,17 +86,20 @@ func runDev(ctx context.Context, o devOptions, stdout, stderr io.Writer) (err er
 		return err
 	}
 	defer func() { err = errors.Join(err, clean()) }()
-	cfg, err := parseDev(o, base, key, dir, alice, bob, operator)
+	rdb, store, closeStore, err := devStore(ctx, o, dir)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, closeStore()) }()
+	path, cfg, err := writeDev(dir, map[string]string{
+		"Listen": o.listen, "Admin": o.admin, "Redis": store.config, "BaseURL": base, "Key": key, "Files": filepath.Join(dir, "files"),
+		"Alice": keys.Hash(keys.Pepper{}, alice), "Bob": keys.Hash(keys.Pepper{}, bob), "AdminKey": keys.Hash(keys.Pepper{}, operator),
+	})
 	if err != nil {
 		return err
 	}
 	log, _, flush := app.Logger(cfg.Log, stderr)
 	defer flush()
-	rdb, kind, closeStore, err := devStore(ctx, o, cfg, dir)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, closeStore()) }()
 	if err := app.CheckRedis(ctx, rdb, log); err != nil && o.redis != "" {
 		return err
 	}
@@ -103,13 +107,13 @@ func runDev(ctx context.Context, o devOptions, stdout, stderr io.Writer) (err er
 	if err != nil {
 		return fmt.Errorf("%w (other addresses: --listen, --admin)", err)
 	}
-	welcome(stdout, a, kind, provider, alice, bob, operator)
+	welcome(stdout, a, path, store.kind, provider, alice, bob, operator)
 	return a.Run(ctx)
 }
 
 func devProvider(o devOptions) (base, key, text string, stop func(), err error) {
 	if real := os.Getenv("OPENAI_API_KEY"); real != "" && !o.fake {
-		return "https://api.openai.com/v1", real, "OpenAI, with the key in OPENAI_API_KEY: calls cost real money", func() {}, nil
+		return "https://api.openai.com/v1", "${OPENAI_API_KEY}", "OpenAI, with the key in OPENAI_API_KEY: calls cost real money", func() {}, nil
 	}
 	fake := fakeprovider.New(fakeprovider.Options{Cadence: fakeprovider.DevCadence()})
 	if err := fake.Start(); err != nil {
@@ -118,20 +122,22 @@ func devProvider(o devOptions) (base, key, text string, stop func(), err error) 
 	return fake.BaseURL(), "fake", "built-in fake (set OPENAI_API_KEY to use OpenAI): nothing costs money", func() { _ = fake.Close() }, nil
 }
 
-func parseDev(o devOptions, base, key, dir, alice, bob, operator string) (*config.Config, error) {
+// writeDev puts the configuration into a file, so that the other commands can be
+// tried on what runs.
+func writeDev(dir string, values map[string]string) (path string, cfg *config.Config, err error) {
 	var text strings.Builder
-	if err := devConfig.Execute(&text, map[string]string{
-		"Listen": o.listen, "Admin": o.admin, "BaseURL": base, "Files": filepath.Join(dir, "files"),
-		"Alice": keys.Hash(keys.Pepper{}, alice), "Bob": keys.Hash(keys.Pepper{}, bob), "AdminKey": keys.Hash(keys.Pepper{}, operator),
-	}); err != nil {
-		return nil, err
+	if err := devConfig.Execute(&text, values); err != nil {
+		return "", nil, err
 	}
-	return config.Parse("dev configuration", []byte(text.String()), func(name string) (string, bool) {
-		if name == "DEV_PROVIDER_KEY" {
-			return key, true
-		}
-		return os.LookupEnv(name)
-	})
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", nil, err
+	}
+	path = filepath.Join(dir, "llmguard.yaml")
+	if err := os.WriteFile(path, []byte(strings.TrimLeft(text.String(), "\n")), 0o600); err != nil {
+		return "", nil, err
+	}
+	cfg, err = config.Load(path)
+	return path, cfg, err
 }
 
 // devData is the directory for files and for the child server's data. With a
@@ -151,28 +157,30 @@ func devData(o devOptions) (dir string, clean func() error, err error) {
 	return dir, func() error { return os.RemoveAll(dir) }, nil
 }
 
-func devStore(ctx context.Context, o devOptions, cfg *config.Config, dir string) (redis.UniversalClient, string, func() error, error) {
+// devRedis is the store that was found: for people, and for the configuration.
+type devRedis struct{ kind, config string }
+
+func devStore(ctx context.Context, o devOptions, dir string) (redis.UniversalClient, devRedis, func() error, error) {
 	if o.redis != "" {
-		cfg.Redis.URL = config.Secret(o.redis)
-		rdb, err := app.Connect(cfg.Redis)
+		rdb, err := app.Connect(config.Redis{URL: config.Secret(o.redis)})
 		if err != nil {
-			return nil, "", nil, err
+			return nil, devRedis{}, nil, err
 		}
-		return rdb, "the given Redis", rdb.Close, nil
+		return rdb, devRedis{"the given Redis", fmt.Sprintf("{url: %q}", o.redis)}, rdb.Close, nil
 	}
 	store, err := devstore.Start(ctx, dir)
 	if err != nil {
-		return nil, "", nil, err
+		return nil, devRedis{}, nil, err
 	}
 	kind := store.Kind
 	if !store.Durable {
 		kind += ". WARNING: budgets and jobs are forgotten when this process ends; install redis-server to keep them"
 	}
 	rdb := redis.NewClient(store.Options)
-	return rdb, kind, func() error { return errors.Join(rdb.Close(), store.Close()) }, nil
+	return rdb, devRedis{kind, fmt.Sprintf("{addresses: [%q]}", store.Options.Addr)}, func() error { return errors.Join(rdb.Close(), store.Close()) }, nil
 }
 
-func welcome(w io.Writer, a *app.App, store, provider, alice, bob, operator string) {
+func welcome(w io.Writer, a *app.App, path, store, provider, alice, bob, operator string) {
 	url := a.URL() + "/v1"
 	fmt.Fprintf(w, `llmguard is ready
   base URL   %[1]s
@@ -183,6 +191,7 @@ func welcome(w io.Writer, a *app.App, store, provider, alice, bob, operator stri
   console    %[5]s/console/
   admin API  %[5]s/admin/v1
   admin key  %[7]s
+  config     %[8]s
 
 One call, with its cost and what is left in the headers:
   curl -i %[1]s/chat/completions -H 'Authorization: Bearer %[2]s' -H 'Content-Type: application/json' -d '{"model":"gpt-4o-mini","max_tokens":100,"messages":[{"role":"user","content":"Say hello"}]}'
@@ -197,7 +206,11 @@ An org, a user and a key of your own, from another terminal:
   export LLMGUARD_ADMIN_URL=%[5]s LLMGUARD_ADMIN_KEY=%[7]s
   llmguard orgs create acme && llmguard users create carol --org acme && llmguard keys create --org acme --user carol
 
+What happens now, and what was spent, from another terminal:
+  llmguard top -c %[8]s
+  llmguard usage -c %[8]s
+
 Ctrl-C ends it.
 
-`, url, alice, provider, store, a.AdminURL(), bob, operator)
+`, url, alice, provider, store, a.AdminURL(), bob, operator, path)
 }
