@@ -24,6 +24,7 @@ import (
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/queue"
+	"github.com/llmguard/llmguard/simulate"
 )
 
 // Path is where the console stands on the operators' listener.
@@ -32,8 +33,8 @@ const Path = "/console/"
 //go:embed assets templates
 var files embed.FS
 
-// Options are what a Console is built from. Batches may be nil, Log too; all
-// others are required.
+// Options are what a Console is built from. Batches may be nil, Simulate and
+// Log too; all others are required.
 type Options struct {
 	// API is the administrators' API, paths and all.
 	API http.Handler
@@ -46,8 +47,10 @@ type Options struct {
 	// Pools are the pools in force.
 	Pools   func() []queue.Pool
 	Batches *batch.Store
-	Log     *slog.Logger
-	Now     func() time.Time // nil: time.Now
+	// Simulate returns the policy in force for a simulation; nil: there is no what-if.
+	Simulate func() (simulate.Policy, error)
+	Log      *slog.Logger
+	Now      func() time.Time // nil: time.Now
 }
 
 // Console serves the pages below Path. It is safe for concurrent use.
@@ -58,6 +61,7 @@ type Console struct {
 	sessions *sessions
 	history  *history
 	flows    *flowCache
+	trying   chan struct{} // a what-if is in it
 	version  string
 }
 
@@ -76,6 +80,7 @@ func New(o Options) (*Console, error) {
 	c := &Console{
 		o: o, mux: http.NewServeMux(), pages: p, sessions: newSessions(o.Now),
 		history: newHistory(o.Budget, o.Now, o.Log), flows: newFlowCache(o.Queue),
+		trying: make(chan struct{}, 1),
 	}
 	if info, ok := debug.ReadBuildInfo(); ok {
 		c.version = info.Main.Version
@@ -94,6 +99,7 @@ func (c *Console) routes() error {
 	for pattern, page := range map[string]func(*visit) error{
 		"GET " + Path + "{$}":                          c.overview,
 		"GET " + Path + "orgs/{org}":                   c.org,
+		"GET " + Path + "orgs/{org}/what-if":           c.whatIf,
 		"GET " + Path + "orgs/{org}/users/{user}":      c.user,
 		"GET " + Path + "queue":                        c.queuePage,
 		"GET " + Path + "jobs":                         c.jobs,

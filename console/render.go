@@ -68,6 +68,15 @@ func (p *pages) functions() template.FuncMap {
 		"share":   func(part, all pricing.Nano) bar { b := barOf(int64(part), 0, int64(all)); b.Level = ""; return b },
 		"percent": func(share float64) int { return int(100*share + 0.5) },
 		"limits":  newLimits, "limitAmount": limitAmount, "act": newForm, "pager": newPager, "userPath": userPath, "lines": linesOf,
+		"inWords": inWords, "was": func(before, now int) change { return change{int64(before), int64(now)} },
+		"turns": func(before, now string) string {
+			if before == now {
+				return now
+			}
+			return before + " → " + now
+		},
+		"modes":     func() []string { return []string{"enforce", "shadow", "off"} },
+		"dayCounts": func() []int { return []int{1, 3, 7, 30} },
 	}
 }
 
@@ -274,6 +283,9 @@ func userPath(name string) string {
 	org, user, _ := strings.Cut(name, "/")
 	return pathOf("orgs", org, "users", user)
 }
+
+// change is a figure before and after.
+type change struct{ Before, Now int64 }
 
 // batchLines is how far a batch is.
 type batchLines struct{ All, Failed int64 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/llmguard/llmguard/admin"
 	"github.com/llmguard/llmguard/console"
+	"github.com/llmguard/llmguard/simulate"
 )
 
 // adminHandler serves health, metrics, administrators and their console. It never serves models.
@@ -41,7 +42,8 @@ func (a *App) newAdmin(reload bool) (*admin.Server, error) {
 func (a *App) newConsole() (*console.Console, error) {
 	return console.New(console.Options{
 		API: a.admins, Config: a.ids.config, Policy: a.guard.Policy, Budget: a.budget, Queue: a.queue, Pools: a.queue.Pools, Batches: a.batches,
-		Log: a.log,
+		Simulate: func() (simulate.Policy, error) { return Policy(a.ids.config(), 1) },
+		Log:      a.log,
 	})
 }
 
