@@ -106,7 +106,7 @@ func (r *rig) background(run func(context.Context) error) (stop func()) {
 
 // worker starts a worker with guard's runner.
 func (r *rig) worker() (stop func()) {
-	run := queue.NewRunner(r.queue, r.guard, wire.Limits{}, slog.New(slog.DiscardHandler))
+	run := queue.NewRunner(r.queue, r.guard, wire.Limits{}, slog.New(slog.DiscardHandler), nil)
 	w := queue.NewWorker(r.queue, run, queue.WorkerOptions{ShutdownTimeout: 100 * time.Millisecond, Concurrency: map[string]int{"main": 16}})
 	return r.background(w.Run)
 }

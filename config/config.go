@@ -81,6 +81,8 @@ type Config struct {
 	Webhooks Webhooks `yaml:"webhooks" reload:"restart"`
 	// Log is what is written to standard error.
 	Log Log `yaml:"log"`
+	// Tracing exports the spans of calls, to OpenTelemetry's conventions.
+	Tracing Tracing `yaml:"tracing" reload:"restart"`
 
 	// Name is the file's name as given to Load or Parse, Sum the SHA-256 of its text.
 	Name string   `yaml:"-"`

@@ -9,6 +9,7 @@ import (
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/providers"
+	"github.com/llmguard/llmguard/tracing"
 	"github.com/llmguard/llmguard/wire"
 )
 
@@ -79,9 +80,10 @@ type Call struct {
 	// Without is set when the call was admitted without the store.
 	Without StoreFailure
 
-	guard *Guard
-	held  int64 // tokens of output the hold covers
-	end   sync.Once
+	guard    *Guard
+	held     int64 // tokens of output the hold covers
+	end      sync.Once
+	settling tracing.Span
 }
 
 // Begin holds what the plan holds first against every applying limit and spend
@@ -97,7 +99,9 @@ func (g *Guard) Begin(ctx context.Context, p *Plan, id string, attempt int, jobI
 	}
 	// A caller that hangs up must not cut off a hold that may have been applied.
 	ctx = context.WithoutCancel(ctx)
+	_, span := tracing.Start(ctx, "hold budget")
 	hold, asked, err := g.hold(ctx, p, who)
+	p.traceHold(span, err)
 	g.metrics.held(p.Caller.Org.ID, err)
 	if err != nil {
 		gone := errors.Is(err, budget.ErrUnavailable)

@@ -23,7 +23,10 @@ const flight = 256
 // at once; Close waits for the write. What the store does not take is kept in
 // the journal until it does.
 func (c *Call) End(ctx context.Context) {
-	c.end.Do(func() { c.guard.endSoon(context.WithoutCancel(ctx), c) })
+	c.end.Do(func() {
+		c.traceSettle(ctx)
+		c.guard.endSoon(context.WithoutCancel(ctx), c)
+	})
 }
 
 // endSoon ends a call together with those that end while the last flight was
@@ -96,8 +99,11 @@ func (c *Call) written(done budget.Ended) bool {
 	}
 	switch {
 	case done.Err == nil:
+		c.settling.End()
 		return true
 	case errors.Is(done.Err, budget.ErrTooOld):
+		c.settling.Fail("too_old")
+		c.settling.End()
 		c.guard.log.Error("the end of a call came too late to be told from a repetition: see usage reconcile", "call", c.ID)
 		return true
 	default:
@@ -114,6 +120,8 @@ func (g *Guard) keep(ctx context.Context, calls []*Call) {
 	for i, c := range calls {
 		endings[i] = c.ending()
 		counters[c.Hold.ID] = g.metrics.of(c)
+		c.settling.Fail("store_unavailable")
+		c.settling.End()
 	}
 	g.later(ctx, endings, func(e budget.Ending, r budget.Receipt) {
 		counters[e.Hold.ID].settled(e.Settlement.Usage, e.Settlement.Estimated, r)
@@ -137,7 +145,10 @@ func (g *Guard) later(ctx context.Context, endings []budget.Ending, written func
 // EndNow settles like End but waits until that is written or kept in the
 // journal, so that a job is not called done before its money is.
 func (c *Call) EndNow(ctx context.Context) {
-	c.end.Do(func() { c.guard.endAll(context.WithoutCancel(ctx), []*Call{c}) })
+	c.end.Do(func() {
+		c.traceSettle(ctx)
+		c.guard.endAll(context.WithoutCancel(ctx), []*Call{c})
+	})
 }
 
 func (c *Call) ending() budget.Ending {

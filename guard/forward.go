@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/providers"
+	"github.com/llmguard/llmguard/tracing"
 	"github.com/llmguard/llmguard/translate"
 	"github.com/llmguard/llmguard/wire"
 )
@@ -64,9 +65,11 @@ var ErrGone = errors.New("the caller left")
 // the bill can be told from what came through.
 func (c *Call) Forward(ctx context.Context, w http.ResponseWriter, f Forwarding) error {
 	start := time.Now()
+	ctx, span := c.traceCall(ctx)
 	defer func() {
 		c.Result.Took = time.Since(start)
 		c.guard.metrics.ended(c)
+		c.traceEnd(span, start)
 	}()
 	e := &errand{call: c, caller: ctx}
 	e.upstream, e.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
@@ -76,7 +79,7 @@ func (c *Call) Forward(ctx context.Context, w http.ResponseWriter, f Forwarding)
 	body := c.sent.Rewrite(c.edits...)
 	resp, err := c.Target.Provider.Send(e.upstream, providers.Request{
 		Path: c.sent.Endpoint.Path(), Model: c.Target.Model, Query: f.Query, Header: f.Header,
-		Type: body.Type(), Body: body.Reader, Length: body.Len(), Fresh: f.Fresh,
+		Type: body.Type(), Body: body.Reader, Length: body.Len(), Fresh: f.Fresh, Trace: tracing.Header(ctx),
 	})
 	if err != nil {
 		return e.sendFailed(err)

@@ -23,6 +23,7 @@ type Request struct {
 	Query  string // the caller's query string, verbatim
 	Model  string // the name the provider knows
 	Header http.Header
+	Trace  http.Header      // what hands a trace on, sent as it is; nil sends none
 	Type   string           // Content-Type; "" is application/json
 	Body   func() io.Reader // a new reader of the same bytes at each call; nil sends none
 	Length int64
@@ -108,7 +109,7 @@ func (p *Provider) request(r Request) *http.Request {
 	return &http.Request{
 		Method: cmp.Or(r.Method, http.MethodPost), URL: &url, Host: url.Host,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		Header: p.header(r.Header, r.Type), Body: bodyOf(r), ContentLength: r.Length,
+		Header: p.header(r), Body: bodyOf(r), ContentLength: r.Length,
 	}
 }
 
@@ -119,17 +120,18 @@ var (
 	userAgent = []string{"llmguard"}
 )
 
-func (p *Provider) header(caller http.Header, kind string) http.Header {
+func (p *Provider) header(r Request) http.Header {
 	h := make(http.Header, 8)
 	for _, name := range forwarded {
-		if v := caller[name]; len(v) > 0 {
+		if v := r.Header[name]; len(v) > 0 {
 			h[name] = v
 		}
 	}
+	maps.Copy(h, r.Trace)
 	maps.Copy(h, p.Headers)
 	h["Content-Type"], h["Accept-Encoding"], h["User-Agent"] = jsonType, identity, userAgent
-	if kind != "" {
-		h["Content-Type"] = []string{kind}
+	if r.Type != "" {
+		h["Content-Type"] = []string{r.Type}
 	}
 	switch {
 	case p.APIKey == "":

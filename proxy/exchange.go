@@ -12,6 +12,7 @@ import (
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/queue"
 	"github.com/llmguard/llmguard/rejoin"
+	"github.com/llmguard/llmguard/tracing"
 	"github.com/llmguard/llmguard/wire"
 )
 
@@ -43,6 +44,7 @@ type exchange struct {
 	job      string
 	ended    *queue.Job // the job at its end, for a call that waited
 	waited   time.Duration
+	span     tracing.Span
 	slow     bool // the body did not come in time, which net/http takes for a caller who left
 	err      error
 }
@@ -216,6 +218,10 @@ func (x *exchange) record() {
 	if x.err != nil {
 		attrs = append(attrs, slog.String("error", x.err.Error()))
 	}
+	if trace := x.span.TraceID(); trace != "" {
+		attrs = append(attrs, slog.String("trace", trace))
+	}
 	x.log(attrs)
+	x.traceEnd(status)
 	x.server.metrics.answered(x.route, status, took)
 }

@@ -128,7 +128,7 @@ func (r *rig) background(run func(context.Context) error) {
 // worker starts a worker with guard's runner, or another.
 func (r *rig) worker(run func(context.Context, *queue.Claim) queue.Verdict) {
 	if run == nil {
-		run = queue.NewRunner(r.queue, r.guard, wire.Limits{}, slog.New(slog.DiscardHandler))
+		run = queue.NewRunner(r.queue, r.guard, wire.Limits{}, slog.New(slog.DiscardHandler), nil)
 	}
 	w := queue.NewWorker(r.queue, run, queue.WorkerOptions{ShutdownTimeout: 100 * time.Millisecond, Concurrency: map[string]int{"main": 4}})
 	r.background(w.Run)

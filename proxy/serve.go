@@ -173,9 +173,11 @@ func (s *Server) take(ctx context.Context, call *guard.Call, id string) (*queue.
 	if call.Without != "" {
 		return s.queue.TakeShare(plan.Target.Pool, plan.Quota)
 	}
+	ctx, taken := traceTake(ctx, plan.Target.Pool, plan.Quota)
 	ctx, cancel := context.WithTimeout(ctx, s.opts.StoreDeadline)
 	defer cancel()
 	grant, err := s.queue.Take(ctx, plan.Target.Pool, id, flow(plan.Caller), plan.Quota)
+	taken(err)
 	if err == nil || !plan.Caller.Org.WithoutStore() {
 		return grant, err
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/queue"
 	"github.com/llmguard/llmguard/rejoin"
+	"github.com/llmguard/llmguard/tracing"
 	"github.com/llmguard/llmguard/webhook"
 	"github.com/llmguard/llmguard/wire"
 )
@@ -55,6 +56,7 @@ type Options struct {
 
 	Log     *slog.Logger
 	Metrics prometheus.Registerer
+	Tracer  *tracing.Tracer // nil: nothing is traced
 }
 
 func (o *Options) withDefaults() {
@@ -118,7 +120,12 @@ func (s *Server) Drain() { s.drain() }
 
 // ServeHTTP runs one request and leaves one access record.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	var span tracing.Span
+	if s.opts.Tracer != nil {
+		r, span = s.traced(r)
+	}
 	x := s.newExchange(w, r)
+	x.span = span
 	defer x.record()
 	x.Header().Set("X-Request-Id", x.id)
 	err := s.dispatch(x, r)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/queue"
+	"github.com/llmguard/llmguard/tracing"
 	"github.com/llmguard/llmguard/wire"
 )
 
@@ -20,6 +21,7 @@ func (s *Server) newJob(x *exchange, r *http.Request, plan *guard.Plan, class qu
 		Org: x.caller.Org.ID, User: x.caller.User, Key: x.caller.Key, Class: class,
 		Endpoint: plan.Request.Endpoint, Model: plan.Request.Model, Stream: plan.Request.Stream,
 		Tokens: plan.Quota, Cost: plan.First.Cost, Header: kept(r.Header), Query: r.URL.RawQuery, IP: x.caller.IP,
+		Trace: tracing.Context(r.Context()),
 	}
 }
 
@@ -150,6 +152,8 @@ func (s *Server) attend(x *exchange, r *http.Request, job *queue.Job, wish wish)
 	defer func() { x.waited = time.Since(started) }()
 	s.metrics.waiting.Inc()
 	defer s.metrics.waiting.Dec()
+	_, span := tracing.Start(r.Context(), "wait for job")
+	defer span.End()
 
 	watch := s.queue.Watch(r.Context(), job)
 	defer watch.Close()

@@ -75,6 +75,9 @@ type Job struct {
 	// Header holds the few request headers to forward, Query the raw query.
 	Header http.Header
 	Query  string
+	// Trace is the caller's trace, which the job's runs go on with; see
+	// tracing.Context. Empty: they begin their own.
+	Trace string
 
 	// State, and Code why a job ended that did not succeed.
 	State State
@@ -127,7 +130,7 @@ func (j *Job) given() ([]any, error) {
 		"call", j.CallID, "endpoint", string(j.Endpoint), "model", j.Model,
 		"stream", flag(j.Stream), "cost", int64(j.Cost),
 	}
-	for _, field := range [...][2]string{{"key", j.Key}, {"query", j.Query}, {"ip", j.IP}, {"notice", j.Notice}} {
+	for _, field := range [...][2]string{{"key", j.Key}, {"query", j.Query}, {"ip", j.IP}, {"notice", j.Notice}, {"trace", j.Trace}} {
 		if field[1] != "" {
 			given = append(given, field[0], field[1])
 		}
@@ -151,7 +154,7 @@ func decodeJob(pool, id string, h map[string]string) (*Job, error) {
 	j := &Job{
 		ID: id, Pool: pool, Org: h["org"], User: h["user"], Key: h["key"], CallID: h["call"],
 		Class: Class(n("class")), Endpoint: wire.Endpoint(h["endpoint"]), Model: h["model"], Stream: h["stream"] == "1",
-		Tokens: n("tokens"), Cost: pricing.Nano(n("cost")), Query: h["query"], IP: h["ip"], Notice: h["notice"],
+		Tokens: n("tokens"), Cost: pricing.Nano(n("cost")), Query: h["query"], IP: h["ip"], Notice: h["notice"], Trace: h["trace"],
 		State: State(h["state"]), Code: h["code"], Attempt: int(n("attempt")), Tries: int(n("tries")),
 		Created: instant(h["created"]), Deadline: instant(h["deadline"]),
 		Started: instant(h["started"]), Finished: instant(h["finished"]),

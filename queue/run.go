@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -11,6 +12,7 @@ import (
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/providers"
+	"github.com/llmguard/llmguard/tracing"
 	"github.com/llmguard/llmguard/wire"
 )
 
@@ -31,15 +33,45 @@ const (
 // NewRunner returns the runner that carries jobs out as paid calls: hold,
 // start, forward into the job's output, settle. The money is settled before
 // the job is called done. Scan holds the bounds requests were accepted under.
-func NewRunner(q *Queue, g *guard.Guard, scan wire.Limits, log *slog.Logger) func(context.Context, *Claim) Verdict {
-	return (&runner{q: q, g: g, scan: scan, log: log}).run
+// With a nil tracer nothing is traced.
+func NewRunner(q *Queue, g *guard.Guard, scan wire.Limits, log *slog.Logger, tracer *tracing.Tracer) func(context.Context, *Claim) Verdict {
+	r := &runner{q: q, g: g, scan: scan, log: log, tracer: tracer}
+	if tracer == nil {
+		return r.run
+	}
+	return r.traced
 }
 
 type runner struct {
-	q    *Queue
-	g    *guard.Guard
-	scan wire.Limits
-	log  *slog.Logger
+	q      *Queue
+	g      *guard.Guard
+	scan   wire.Limits
+	log    *slog.Logger
+	tracer *tracing.Tracer
+}
+
+// traced is run within a span, which goes on with the trace of the job's caller.
+func (r *runner) traced(ctx context.Context, c *Claim) Verdict {
+	waiting, wait := r.tracer.Resume(ctx, "wait in queue", c.Job.Trace, c.Job.Created)
+	wait.End()
+	ctx, span := r.tracer.Resume(ctx, "run job", cmp.Or(c.Job.Trace, tracing.Context(waiting)), time.Now())
+	defer span.End()
+	if !span.On() {
+		return r.run(ctx, c)
+	}
+	span.String("llmguard.job", c.Job.ID)
+	span.String("llmguard.org", c.Job.Org)
+	span.String("llmguard.user", c.Job.User)
+	span.String("llmguard.pool", c.Job.Pool)
+	span.String("llmguard.class", c.Job.Class.String())
+	span.String("gen_ai.request.model", c.Job.Model)
+	v := r.run(ctx, c)
+	span.Int("llmguard.attempt", int64(c.Job.Attempt))
+	span.String("llmguard.verdict", v.Kind.String())
+	if v.Kind == Fail {
+		span.Fail("job_failed")
+	}
+	return v
 }
 
 func (r *runner) run(ctx context.Context, c *Claim) Verdict {

@@ -38,6 +38,7 @@ import (
 	"github.com/llmguard/llmguard/queue"
 	"github.com/llmguard/llmguard/rejoin"
 	"github.com/llmguard/llmguard/tokenizer"
+	"github.com/llmguard/llmguard/tracing"
 	"github.com/llmguard/llmguard/webhook"
 	"github.com/llmguard/llmguard/wire"
 )
@@ -84,7 +85,8 @@ type App struct {
 	proxy       *proxy.Server
 	worker      *queue.Worker
 	webhooks    *webhook.Sender
-	calls       net.Listener // nil without the Proxy role
+	tracer      *tracing.Tracer // nil when nothing is traced
+	calls       net.Listener    // nil without the Proxy role
 	identity    *identity.Store
 	ids         *identities
 	admins      *admin.Server
@@ -115,6 +117,9 @@ func New(o Options) (_ *App, err error) {
 	a.told = config.NewMetrics(a.registry)
 	a.told.Taken(o.Config, 0, time.Now())
 	a.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	if a.tracer, err = openTracer(o.Config.Tracing, o.Log, a.registry); err != nil {
+		return nil, err
+	}
 	scripts := redisconn.Pipelined(o.Redis)
 	if a.journal, err = openJournal(o.Config.Store, o.Log); err != nil {
 		return nil, err
@@ -154,7 +159,7 @@ func New(o Options) (_ *App, err error) {
 		return nil, err
 	}
 	if o.Roles&Worker != 0 {
-		a.worker = queue.NewWorker(a.queue, queue.NewRunner(a.queue, a.guard, scanLimits(o.Config), o.Log), queue.WorkerOptions{
+		a.worker = queue.NewWorker(a.queue, queue.NewRunner(a.queue, a.guard, scanLimits(o.Config), o.Log, a.tracer), queue.WorkerOptions{
 			Concurrency: set.workers, ShutdownTimeout: o.Config.Queue.Shutdown,
 		})
 	}
@@ -196,7 +201,7 @@ func (a *App) proxyOptions(d *proxy.Directory) proxy.Options {
 		Scan:          scanLimits(c),
 		Missed:        a.ids.missed, Used: a.identity.Used,
 		Files: a.files, Batches: a.batches, MaxFile: int64(c.Files.MaxFile),
-		HoldFor: c.Queue.Hold, KeepAlive: c.Queue.KeepAlive, KeepAnswer: c.Queue.ResultTTL, Log: a.log, Metrics: a.registry,
+		HoldFor: c.Queue.Hold, KeepAlive: c.Queue.KeepAlive, KeepAnswer: c.Queue.ResultTTL, Log: a.log, Metrics: a.registry, Tracer: a.tracer,
 	}
 }
 
@@ -297,6 +302,9 @@ func (a *App) Run(ctx context.Context) error {
 	a.settle(settle)
 	stop()
 	err = errors.Join(err, keepers.Wait(), a.journal.Close())
+	if closing := a.tracer.Close(settle); closing != nil { // spans are no reason to fail
+		a.log.Warn("the last spans were not exported", "error", closing)
+	}
 	a.guard.Policy().Providers.Close()
 	if a.blobs != nil {
 		err = errors.Join(err, a.blobs.Close())

@@ -71,6 +71,7 @@ var obeyed = map[string]string{
 	"Conversations.TTL": "conversations", "Conversations.MaxSize": "conversations",
 	"Batches.MaxLines": "openFiles", "Batches.InQueue": "openFiles", "Batches.OverBudget": "openFiles",
 	"Log.Level": "Logger, apply", "Log.Format": "Logger", "Sum": "config.Metrics",
+	"Tracing.Endpoint": "openTracer", "Tracing.SampleRatio": "openTracer", "Tracing.Headers": "openTracer",
 	"Batches.Poll": "openFiles", "Batches.Doubt": "openFiles", "Providers.BatchMode": "upstreams", "Orgs.BatchMode": "addOrg",
 }
 

@@ -1,0 +1,128 @@
+package guard
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/providers"
+	"github.com/llmguard/llmguard/tracing"
+	"github.com/llmguard/llmguard/wire"
+)
+
+// operations are what OpenTelemetry's conventions call the endpoints; others go
+// by their own names.
+var operations = map[wire.Endpoint]string{
+	wire.ChatCompletions: "chat", wire.Responses: "chat", wire.Completions: "text_completion", wire.Embeddings: "embeddings",
+}
+
+// vendors are what the conventions call the vendors of the price catalogue, where
+// that is something else.
+var vendors = map[string]string{"google": "gcp.gemini", "mistral": "mistral_ai", "x-ai": "x_ai", "moonshotai": "moonshot_ai"}
+
+// traceHold says what became of a hold.
+func (p *Plan) traceHold(span tracing.Span, err error) {
+	if !span.On() {
+		return
+	}
+	span.Int("llmguard.hold.cost_nano_usd", int64(p.First.Cost))
+	span.Int("llmguard.hold.tokens", p.First.Tokens)
+	var exceeded *budget.ExceededError
+	switch {
+	case err == nil:
+	case errors.As(err, &exceeded):
+		span.String("llmguard.refused_by", exceeded.Binding.LimitID)
+		span.Int("llmguard.wait_ms", exceeded.Binding.Wait.Milliseconds())
+	default:
+		span.Fail("store_unavailable")
+	}
+	span.End()
+}
+
+// traceCall begins the span of the provider's part of a call.
+func (c *Call) traceCall(ctx context.Context) (context.Context, tracing.Span) {
+	if !tracing.On(ctx) {
+		return ctx, tracing.Span{}
+	}
+	t := c.Target
+	operation := cmp.Or(operations[c.Request.Endpoint], string(c.Request.Endpoint))
+	ctx, span := tracing.StartRequest(ctx, operation+" "+t.Model)
+	span.String("gen_ai.operation.name", operation)
+	span.String("gen_ai.provider.name", c.vendor())
+	span.String("gen_ai.request.model", t.Model)
+	if c.Request.OutputLimit > 0 {
+		span.Int("gen_ai.request.max_tokens", c.Request.OutputLimit)
+	}
+	span.String("server.address", t.Provider.BaseURL.Hostname())
+	port, _ := strconv.ParseInt(t.Provider.BaseURL.Port(), 10, 64)
+	if port == 0 {
+		port = map[string]int64{"http": 80, "https": 443}[t.Provider.BaseURL.Scheme]
+	}
+	span.Int("server.port", port)
+	span.String("llmguard.call_id", c.ID)
+	span.Int("llmguard.attempt", int64(c.Attempt))
+	span.String("llmguard.org", c.Caller.Org.ID)
+	span.String("llmguard.user", c.Caller.User)
+	span.String("llmguard.provider", t.Provider.ID)
+	span.String("llmguard.pool", t.Pool)
+	span.Bool("llmguard.stream", c.Request.Stream)
+	return ctx, span
+}
+
+// vendor is the provider's name in the conventions.
+func (c *Call) vendor() string {
+	switch c.Target.Provider.Kind {
+	case providers.Azure:
+		return "azure.ai.openai"
+	case providers.Gemini:
+		return "gcp.gemini"
+	case providers.Mistral:
+		return "mistral_ai"
+	}
+	return cmp.Or(vendors[c.Price.Provider], c.Price.Provider, c.Target.Provider.ID)
+}
+
+// traceEnd ends that span with what came of the call, which began at start.
+func (c *Call) traceEnd(span tracing.Span, start time.Time) {
+	if !span.On() {
+		return
+	}
+	r := &c.Result
+	span.String("gen_ai.response.model", r.Model)
+	span.Int("gen_ai.usage.input_tokens", r.Usage.Input)
+	span.Int("gen_ai.usage.output_tokens", r.Usage.Output)
+	if r.Usage.CachedInput > 0 {
+		span.Int("gen_ai.usage.cache_read.input_tokens", r.Usage.CachedInput)
+	}
+	if r.Status != 0 {
+		span.Int("http.response.status_code", int64(r.Status))
+	}
+	if r.FirstByte > 0 {
+		span.Event("answer begins", start.Add(r.FirstByte))
+	}
+	span.String("llmguard.outcome", string(r.Outcome))
+	span.Int("llmguard.cost_nano_usd", int64(r.Cost))
+	span.Bool("llmguard.estimated", r.Estimated)
+	span.String("llmguard.upstream_id", r.UpstreamID)
+	switch {
+	case r.Status >= http.StatusBadRequest:
+		span.Fail(strconv.Itoa(r.Status))
+	case r.Outcome != Completed && r.Outcome != NoUsage || r.Failed:
+		span.Fail(string(r.Outcome))
+	}
+	span.End()
+}
+
+// traceSettle begins the span of writing the call's end.
+func (c *Call) traceSettle(ctx context.Context) {
+	_, c.settling = tracing.Start(ctx, "settle")
+	if c.settling.On() {
+		c.settling.String("llmguard.outcome", string(c.Result.Outcome))
+		c.settling.Int("llmguard.cost_nano_usd", int64(c.Result.Cost))
+		c.settling.Bool("llmguard.void", c.Result.void())
+	}
+}

@@ -1,0 +1,236 @@
+package e2e
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	common "go.opentelemetry.io/proto/otlp/common/v1"
+	spans "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/llmguard/llmguard/internal/fakeprovider"
+)
+
+// collected is an OTLP collector: all spans that were posted to it.
+type collected struct {
+	*httptest.Server
+	mu    sync.Mutex
+	spans []*spans.Span
+	about []*common.KeyValue // of the resources
+	raw   bytes.Buffer
+	token string
+}
+
+func newCollector(t *testing.T) *collected {
+	c := &collected{}
+	c.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var in io.Reader = r.Body
+		if r.Header.Get("Content-Encoding") == "gzip" {
+			in, _ = gzip.NewReader(r.Body)
+		}
+		body, err := io.ReadAll(in)
+		var request collector.ExportTraceServiceRequest
+		if err != nil || proto.Unmarshal(body, &request) != nil || r.URL.Path != "/v1/traces" {
+			t.Errorf("posted to %s: no spans in %d bytes: %v", r.URL.Path, len(body), err)
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.token = r.Header.Get("X-Collector-Token")
+		c.raw.Write(body)
+		for _, resource := range request.ResourceSpans {
+			c.about = append(c.about, resource.Resource.Attributes...)
+			for _, scope := range resource.ScopeSpans {
+				c.spans = append(c.spans, scope.Spans...)
+			}
+		}
+		answer, _ := proto.Marshal(&collector.ExportTraceServiceResponse{})
+		w.Header().Set("Content-Type", "application/x-protobuf")
+		_, _ = w.Write(answer)
+	}))
+	t.Cleanup(c.Close)
+	return c
+}
+
+// find returns the span of a trace with a name that begins so, nil when there is
+// none yet.
+func (c *collected) find(trace, name string) *spans.Span {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, s := range c.spans {
+		if hex.EncodeToString(s.TraceId) == trace && strings.HasPrefix(s.Name, name) {
+			return s
+		}
+	}
+	return nil
+}
+
+func (c *collected) await(t *testing.T, trace, name string) *spans.Span {
+	t.Helper()
+	for range 3000 {
+		if s := c.find(trace, name); s != nil {
+			return s
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, s := range c.spans {
+		t.Logf("span %q of trace %x", s.Name, s.TraceId)
+	}
+	t.Fatalf("no span %q of trace %s was exported", name, trace)
+	return nil
+}
+
+func attributes(s *spans.Span) map[string]any {
+	out := map[string]any{}
+	for _, a := range s.Attributes {
+		switch v := a.Value.Value.(type) {
+		case *common.AnyValue_StringValue:
+			out[a.Key] = v.StringValue
+		case *common.AnyValue_IntValue:
+			out[a.Key] = v.IntValue
+		case *common.AnyValue_BoolValue:
+			out[a.Key] = v.BoolValue
+		}
+	}
+	return out
+}
+
+func below(t *testing.T, child, parent *spans.Span) {
+	t.Helper()
+	if !bytes.Equal(child.ParentSpanId, parent.SpanId) {
+		t.Errorf("%q is not below %q", child.Name, parent.Name)
+	}
+}
+
+const callersSpan = "00f067aa0ba902b7" // the span a caller says it is in
+
+func traceparent(trace string, sampled bool) string {
+	flags := "00"
+	if sampled {
+		flags = "01"
+	}
+	return fmt.Sprintf("00-%s-%s-%s", trace, callersSpan, flags)
+}
+
+// TestTraces: a live call and a job go on with their callers' traces, through
+// proxy, worker and provider, and say what they cost but not what was said.
+func TestTraces(t *testing.T) {
+	t.Setenv("OTEL_BSP_SCHEDULE_DELAY", "100")
+	t.Setenv("OTEL_SERVICE_NAME", "llmguard-under-test")
+	c := newCollector(t)
+	s := newStack(t, fakeprovider.Options{}, fmt.Sprintf("tracing: {endpoint: %q, headers: {X-Collector-Token: tenant-1}}\n", c.URL)+simple(`[{name: day, window: 1d, amount: "$5"}]`))
+	p := s.proxy()
+	s.worker()
+	const live, queued, unsampled = "4bf92f3577b34da6a3ce929d0e0e4736", "aaf92f3577b34da6a3ce929d0e0e4736", "bbf92f3577b34da6a3ce929d0e0e4736"
+	body := chat("gpt-4o-mini", "the-secret-prompt", `"max_tokens":7`)
+	call := func(trace string, sampled bool, header ...string) answer {
+		a := post(p.URL+"/chat/completions", s.keys["alice"], body, append(header, "Traceparent", traceparent(trace, sampled))...)
+		if a.err != nil || a.status >= 300 {
+			t.Fatalf("call: %d %s %v", a.status, a.body, a.err)
+		}
+		return a
+	}
+	call(unsampled, false)
+	var said struct {
+		Model string
+		Usage struct {
+			Prompt     int64 `json:"prompt_tokens"`
+			Completion int64 `json:"completion_tokens"`
+		}
+	}
+	if err := json.Unmarshal([]byte(call(live, true).body), &said); err != nil {
+		t.Fatal(err)
+	}
+	call(queued, true, "Prefer", "respond-async")
+
+	server := c.await(t, live, "POST chat.completions")
+	if got := hex.EncodeToString(server.ParentSpanId); got != callersSpan || server.Kind != spans.Span_SPAN_KIND_SERVER {
+		t.Errorf("the server's span is a %v below %s, want below the caller's %s", server.Kind, got, callersSpan)
+	}
+	provider := c.await(t, live, "chat gpt-4o-mini")
+	for _, child := range []*spans.Span{c.await(t, live, "hold budget"), c.await(t, live, "take quota"), provider, c.await(t, live, "settle")} {
+		below(t, child, server)
+	}
+	got := attributes(provider)
+	for name, want := range map[string]any{
+		"gen_ai.operation.name": "chat", "gen_ai.provider.name": "openai", "gen_ai.request.model": "gpt-4o-mini", "gen_ai.response.model": said.Model,
+		"gen_ai.usage.input_tokens": said.Usage.Prompt, "gen_ai.usage.output_tokens": said.Usage.Completion,
+		"gen_ai.request.max_tokens": int64(7), "llmguard.org": "acme", "llmguard.user": "alice", "llmguard.outcome": "completed",
+	} {
+		if got[name] != want {
+			t.Errorf("%s is %v, want %v", name, got[name], want)
+		}
+	}
+	if provider.Kind != spans.Span_SPAN_KIND_CLIENT || said.Usage.Completion == 0 {
+		t.Errorf("the provider's span is a %v, with usage %+v", provider.Kind, said.Usage)
+	}
+
+	accepted, job, sent := c.await(t, queued, "POST chat.completions"), c.await(t, queued, "run job"), c.await(t, queued, "chat gpt-4o-mini")
+	below(t, job, accepted)
+	below(t, c.await(t, queued, "wait in queue"), accepted)
+	for _, child := range []*spans.Span{c.await(t, queued, "hold budget"), sent, c.await(t, queued, "settle")} {
+		below(t, child, job)
+	}
+
+	for _, want := range []struct {
+		trace string
+		span  []byte
+		flags string
+	}{{live, provider.SpanId, "01"}, {queued, sent.SpanId, "01"}} {
+		if header := fmt.Sprintf("00-%s-%x-%s", want.trace, want.span, want.flags); !told(s, header) {
+			t.Errorf("the provider was never sent the traceparent %s", header)
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, s := range c.spans {
+		if hex.EncodeToString(s.TraceId) == unsampled {
+			t.Errorf("the span %q of a call was exported whose caller wants none", s.Name)
+		}
+	}
+	if c.token != "tenant-1" || !bytes.Contains(c.raw.Bytes(), []byte("llmguard-under-test")) {
+		t.Errorf("the collector got the token %q and the resource %v", c.token, c.about)
+	}
+	for _, secret := range []string{"the-secret-prompt", providerKey, s.keys["alice"]} {
+		if bytes.Contains(c.raw.Bytes(), []byte(secret)) {
+			t.Errorf("the spans hold %q", secret)
+		}
+	}
+}
+
+// told reports whether the provider was sent a traceparent.
+func told(s *stack, header string) bool {
+	for _, r := range s.fake.Log() {
+		if r.Header.Get("Traceparent") == header {
+			return true
+		}
+	}
+	return false
+}
+
+// TestTracesOff: without tracing a caller's trace stays here.
+func TestTracesOff(t *testing.T) {
+	s := newStack(t, fakeprovider.Options{}, simple("[]"))
+	p := s.proxy()
+	a := post(p.URL+"/chat/completions", s.keys["alice"], chat("gpt-4o-mini", "hi", ""), "Traceparent", traceparent("4bf92f3577b34da6a3ce929d0e0e4736", true))
+	if a.status != http.StatusOK {
+		t.Fatalf("call: %d %s", a.status, a.body)
+	}
+	for _, r := range s.fake.Log() {
+		if h := r.Header.Get("Traceparent"); h != "" {
+			t.Errorf("the provider was sent traceparent %q", h)
+		}
+	}
+}

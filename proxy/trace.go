@@ -1,0 +1,66 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strconv"
+
+	"github.com/llmguard/llmguard/queue"
+	"github.com/llmguard/llmguard/tracing"
+)
+
+// traced begins the span of a request, which goes on with its caller's trace.
+func (s *Server) traced(r *http.Request) (*http.Request, tracing.Span) {
+	ctx, span := s.opts.Tracer.Serve(r.Context(), r.Method, r.Header)
+	return r.WithContext(ctx), span
+}
+
+// traceEnd ends that span with what the access record says.
+func (x *exchange) traceEnd(status int) {
+	if !x.span.On() {
+		return
+	}
+	x.span.Name(x.request.Method + " " + x.route)
+	x.span.String("http.request.method", x.request.Method)
+	x.span.String("http.route", x.route)
+	x.span.Int("http.response.status_code", int64(status))
+	x.span.String("llmguard.call_id", x.id)
+	if x.caller.Org != nil {
+		x.span.String("llmguard.org", x.caller.Org.ID)
+		x.span.String("llmguard.user", x.caller.User)
+	}
+	if x.plan != nil {
+		x.span.String("gen_ai.request.model", x.plan.Request.Model)
+	}
+	x.span.String("llmguard.refused_by", refusing(x.err))
+	x.span.String("llmguard.job", x.job)
+	if x.replayed {
+		x.span.Bool("llmguard.replayed", true)
+	}
+	if status >= 500 { // below, it is the caller's fault
+		x.span.Fail(strconv.Itoa(status))
+	}
+	x.span.End()
+}
+
+// traceTake begins the span of taking a provider's quota; the function ends it.
+func traceTake(ctx context.Context, pool string, tokens int64) (context.Context, func(error)) {
+	ctx, span := tracing.Start(ctx, "take quota")
+	if !span.On() {
+		return ctx, func(error) {}
+	}
+	span.String("llmguard.pool", pool)
+	span.Int("llmguard.quota_tokens", tokens)
+	return ctx, func(err error) {
+		var busy *queue.BusyError
+		switch {
+		case errors.As(err, &busy):
+			span.Int("llmguard.wait_ms", busy.Wait.Milliseconds())
+		case err != nil:
+			span.Fail("store_unavailable")
+		}
+		span.Bool("llmguard.granted", err == nil)
+		span.End()
+	}
+}

@@ -1,0 +1,54 @@
+package tracing
+
+import (
+	"context"
+	"log/slog"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+)
+
+// exporter counts what is exported and says once when the collector goes away
+// and comes back, where the SDK would say it at every attempt.
+type exporter struct {
+	sdktrace.SpanExporter
+	log   *slog.Logger
+	spans *prometheus.CounterVec
+	away  atomic.Bool
+}
+
+func newExporter(out sdktrace.SpanExporter, log *slog.Logger, reg prometheus.Registerer) *exporter {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	spans := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "llmguard_tracing_spans_total",
+		Help: "Spans that were exported, or failed to be and are lost.",
+	}, []string{"outcome"})
+	for _, outcome := range []string{"exported", "failed"} {
+		spans.WithLabelValues(outcome)
+	}
+	if reg != nil {
+		reg.MustRegister(spans)
+	}
+	return &exporter{SpanExporter: out, log: log, spans: spans}
+}
+
+// ExportSpans exports a batch. Its error ends here: spans that are lost are no
+// reason for the SDK to write to standard error by itself.
+func (e *exporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
+	err := e.SpanExporter.ExportSpans(ctx, spans)
+	if err != nil {
+		e.spans.WithLabelValues("failed").Add(float64(len(spans)))
+		if !e.away.Swap(true) {
+			e.log.WarnContext(ctx, "spans are not exported; calls go on", "error", err)
+		}
+		return nil
+	}
+	e.spans.WithLabelValues("exported").Add(float64(len(spans)))
+	if e.away.Swap(false) {
+		e.log.InfoContext(ctx, "spans are exported again")
+	}
+	return nil
+}
