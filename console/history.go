@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
@@ -26,16 +28,26 @@ type day struct {
 	users  map[string]budget.Sums
 	models map[string]budget.Sums
 	keys   map[[2]string]budget.Sums // by user and key
+	read   int64                     // differs from one reading to the next
 }
 
 // history keeps sums of the last days, so that a page does not add up the
 // roll-ups of thousands of users.
 type history struct {
-	budget *budget.Store
-	now    func() time.Time
-	log    *slog.Logger
-	mu     sync.Mutex
-	kept   map[historyKey]*fresh[day]
+	budget  *budget.Store
+	now     func() time.Time
+	log     *slog.Logger
+	mu      sync.Mutex
+	reads   atomic.Int64
+	kept    map[historyKey]*fresh[day]
+	earlier map[string]*earlier // by org
+}
+
+// earlier is what an org spent in all the days before today, by user and model.
+// With thousands of users it takes too long to add up for each page.
+type earlier struct {
+	of  [days - 1]int64 // the readings it adds up
+	sum *day
 }
 
 type historyKey struct {
@@ -44,7 +56,7 @@ type historyKey struct {
 }
 
 func newHistory(b *budget.Store, now func() time.Time, log *slog.Logger) *history {
-	return &history{budget: b, now: now, log: log, kept: map[historyKey]*fresh[day]{}}
+	return &history{budget: b, now: now, log: log, kept: map[historyKey]*fresh[day]{}, earlier: map[string]*earlier{}}
 }
 
 // of returns the entry for an org's day, and forgets those that are too old.
@@ -74,7 +86,7 @@ func (h *history) of(org string, unixDay, today int64) *fresh[day] {
 const daySeconds = 24 * 60 * 60
 
 func (h *history) read(ctx context.Context, org string, unixDay int64) (day, error) {
-	d := day{users: map[string]budget.Sums{}, models: map[string]budget.Sums{}, keys: map[[2]string]budget.Sums{}}
+	d := day{users: map[string]budget.Sums{}, models: map[string]budget.Sums{}, keys: map[[2]string]budget.Sums{}, read: h.reads.Add(1)}
 	from := time.Unix(unixDay*daySeconds, 0).UTC()
 	rollups, err := h.budget.Rollups(ctx, org, from, from.Add(time.Second))
 	if err != nil {
@@ -101,13 +113,15 @@ type span struct {
 	Days    [days]time.Time
 	Orgs    map[string]*[days]day
 	Missing int // sums that are not there yet
+
+	earlier map[string]*day // of all days but today
 }
 
 // last collects the days of the orgs. All are asked for at once, and it waits
 // patience for those not there.
 func (h *history) last(ctx context.Context, orgs ...string) *span {
 	today := h.now().Unix() / daySeconds
-	s := &span{Orgs: map[string]*[days]day{}}
+	s := &span{Orgs: map[string]*[days]day{}, earlier: map[string]*day{}}
 	for i := range days {
 		s.Days[i] = time.Unix((today-days+1+int64(i))*daySeconds, 0).UTC()
 	}
@@ -138,7 +152,37 @@ func (h *history) last(ctx context.Context, orgs ...string) *span {
 		}
 	}
 	wg.Wait()
+	for _, org := range orgs {
+		s.earlier[org] = h.before(org, s.Orgs[org])
+	}
 	return s
+}
+
+// before adds up all days but the last, unless that was done.
+func (h *history) before(org string, sums *[days]day) *day {
+	var of [days - 1]int64
+	for i := range of {
+		of[i] = sums[i].read
+	}
+	h.mu.Lock()
+	known := h.earlier[org]
+	h.mu.Unlock()
+	if known != nil && known.of == of {
+		return known.sum
+	}
+	made := &earlier{of, &day{users: map[string]budget.Sums{}, models: map[string]budget.Sums{}}}
+	for i := range of {
+		for name, one := range sums[i].users {
+			add(made.sum.users, name, one)
+		}
+		for name, one := range sums[i].models {
+			add(made.sum.models, name, one)
+		}
+	}
+	h.mu.Lock()
+	h.earlier[org] = made
+	h.mu.Unlock()
+	return made.sum
 }
 
 // peek returns the value without waiting, when it is there and young.
@@ -165,14 +209,20 @@ type named struct {
 	budget.Sums
 }
 
-// top sums by a name over the last n days, the dearest first.
-func (s *span) top(org string, n int, of func(*day) map[string]budget.Sums) []named {
-	sums := map[string]budget.Sums{}
-	for i := days - n; i < days; i++ {
-		for name, one := range of(&s.Orgs[org][i]) {
-			add(sums, name, one)
-		}
+// today and month list the sums by a name, the dearest first.
+func (s *span) today(org string, of func(*day) map[string]budget.Sums) []named {
+	return ranked(of(&s.Orgs[org][days-1]))
+}
+
+func (s *span) month(org string, of func(*day) map[string]budget.Sums) []named {
+	sums := maps.Clone(of(s.earlier[org]))
+	for name, one := range of(&s.Orgs[org][days-1]) {
+		add(sums, name, one)
 	}
+	return ranked(sums)
+}
+
+func ranked(sums map[string]budget.Sums) []named {
 	out := make([]named, 0, len(sums))
 	for name, sum := range sums {
 		out = append(out, named{name, sum})

@@ -51,7 +51,7 @@ func (c *Console) org(v *visit) error {
 	past := c.history.last(ctx, o.ID)
 	view := orgView{
 		ID: o.ID, Name: cmp.Or(o.Name, o.ID), Search: strings.TrimSpace(v.r.URL.Query().Get("q")), Page: pageOf(v.r),
-		Chart: past.chart(series{"spent", dollars(past.costs(o.ID, ""))}), Models: past.top(o.ID, days, byModel),
+		Chart: past.chart(series{"spent", dollars(past.costs(o.ID, ""))}), Models: past.month(o.ID, byModel),
 		Today: past.Today(o.ID), Month: past.Month(o.ID), Missing: past.Missing,
 	}
 	view.Overrides = v.overrides(o.ID, "")
@@ -98,7 +98,7 @@ func (c *Console) findOrg(id string) *config.Org {
 // userLines are the users whose id or name has the text, the dearest first.
 func userLines(o *config.Org, past *span, search string) []userLine {
 	month := map[string]budget.Sums{}
-	for _, one := range past.top(o.ID, days, byUser) {
+	for _, one := range past.month(o.ID, byUser) {
 		month[one.Name] = one.Sums
 	}
 	today := past.Orgs[o.ID][days-1].users

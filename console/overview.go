@@ -136,7 +136,7 @@ func overviewChart(past *span, orgs []orgLine) chart {
 func topUsers(past *span, orgs []string, n int) []named {
 	var all []named
 	for _, org := range orgs {
-		for _, one := range past.top(org, 1, byUser) {
+		for _, one := range past.today(org, byUser) {
 			all = append(all, named{org + "/" + one.Name, one.Sums})
 		}
 	}
