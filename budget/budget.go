@@ -128,6 +128,9 @@ type Store struct {
 	scripts scripts
 	lease   any // opts.Lease in us, as an argument of scripts
 
+	endingOptions endingOptions
+	days          atomic.Pointer[threeDays]
+
 	rollupFields int // how many lines a day has before new models share one
 
 	// clock is the tests' time in microseconds; nil: Redis TIME.
@@ -157,7 +160,7 @@ func New(rdb redis.UniversalClient, o Options) *Store {
 		o.Flights = func() Flight { return rdb.Pipeline() }
 	}
 	s := &Store{
-		rdb: rdb, opts: o, lease: o.Lease.Microseconds(), scripts: loaded, rollupFields: rollupFields, orgs: map[string]*openHolds{}, later: newLater(), tail: tail{span: o.Tail},
+		rdb: rdb, opts: o, lease: o.Lease.Microseconds(), scripts: loaded, rollupFields: rollupFields, endingOptions: o.ending(), orgs: map[string]*openHolds{}, later: newLater(), tail: tail{span: o.Tail},
 		without: without{start: time.Now(), uses: map[string]*use{}},
 	}
 	if o.Journal == nil {

@@ -164,9 +164,9 @@ func (s *Store) end(ctx context.Context, scriptOf func([]state) script, e ending
 
 // endingArgs builds the KEYS and ARGV that lua/ending.lua lists.
 func (s *Store) endingArgs(e ending, now time.Time) ([]string, []any, error) {
-	day := now.UnixMicro()/dayMicros - 1
+	days := s.daysAround(now)
 	keys := stateKeys(e.call.Org, e.states, "leases", "holds", e.call.chunk(), "ledger", "reconcile",
-		rollupKey(day), rollupKey(day+1), rollupKey(day+2))
+		days.keys[0], days.keys[1], days.keys[2])
 	entry := "" // caps have no ledger
 	if !isCap(e.call.Org) {
 		entry = openEntry(e.call, e.details)
@@ -180,22 +180,58 @@ func (s *Store) endingArgs(e ending, now time.Time) ([]string, []any, error) {
 		estimated = 1
 	}
 	u, c := e.details.Usage, e.details.Costs
-	args := []any{
-		s.given(), e.call.holdID(), e.cost, e.most, estimated, since.UnixMicro(), s.opts.Horizon.Microseconds(),
-		(s.opts.Horizon + chunkSpan + reachBack).Milliseconds(), day, rollupField(e.call),
-		u.Input, u.CachedInput, u.CacheWrite + u.CacheWrite1h, u.Output,
+	// Pointers, where an interface of a number would be another piece of memory.
+	numbers := [...]int64{
+		e.most, since.UnixMicro(), u.Input, u.CachedInput, u.CacheWrite + u.CacheWrite1h, u.Output,
 		int64(c.Input), int64(c.CachedInput), int64(c.CacheWrite), int64(c.Output), int64(c.Fees),
-		s.rollupFields, entry, s.opts.LedgerLength,
-		s.opts.LedgerLife.Milliseconds(), s.opts.RollupLife.Milliseconds(),
 	}
-	for _, st := range e.states {
-		p1, p2, err := st.params(now)
-		if err != nil {
-			return nil, nil, err
+	n, id, field, o := &numbers, e.call.holdID(), rollupField(e.call), &s.endingOptions
+	args := make([]any, 0, 24+4*len(e.states))
+	args = append(args,
+		s.given(), &id, e.cost, &n[0], estimated, &n[1], o.horizon, o.doneLife, days.first, &field,
+		&n[2], &n[3], &n[4], &n[5], &n[6], &n[7], &n[8], &n[9], &n[10],
+		s.rollupFields, &entry, o.ledgerLength, o.ledgerLife, o.rollupLife)
+	for i := range e.states {
+		st := &e.states[i]
+		p1, p2 := &st.P1, &st.P2
+		if st.Kind == "c" {
+			text, _, err := st.params(now)
+			if err != nil {
+				return nil, nil, err
+			}
+			p1, p2 = &text, new(string)
 		}
-		args = append(args, st.Kind, e.want(st.Metric), p1, p2)
+		args = append(args, &st.Kind, e.want(st.Metric), p1, p2)
 	}
 	return keys, args, nil
+}
+
+// endingOptions are those of Options that every ending passes on, as arguments.
+type endingOptions struct{ horizon, doneLife, ledgerLength, ledgerLife, rollupLife any }
+
+func (o Options) ending() endingOptions {
+	return endingOptions{
+		horizon: o.Horizon.Microseconds(), doneLife: (o.Horizon + chunkSpan + reachBack).Milliseconds(),
+		ledgerLength: o.LedgerLength, ledgerLife: o.LedgerLife.Milliseconds(), rollupLife: o.RollupLife.Milliseconds(),
+	}
+}
+
+// threeDays are the roll-ups an ending may have to add to.
+type threeDays struct {
+	day   int64 // of the first, since 1970
+	first any   // day, as an argument
+	keys  [3]string
+}
+
+// daysAround returns yesterday, today and tomorrow, made once a day.
+func (s *Store) daysAround(now time.Time) *threeDays {
+	day := now.UnixMicro()/dayMicros - 1
+	days := s.days.Load()
+	if days == nil || days.day != day {
+		days = &threeDays{day: day, first: day, keys: [3]string{rollupKey(day), rollupKey(day + 1), rollupKey(day + 2)}}
+		s.days.Store(days)
+	}
+	return days
 }
 
 // statesOf reads the limits of a hold from its record or its tombstone; none if

@@ -158,6 +158,9 @@ func (x *exchange) log(attrs []slog.Attr) {
 // refusing names the limit of the org that refused a call; "cap" stands for a
 // spend cap, which is not the org's to know, and "" for none.
 func refusing(err error) string {
+	if err == nil {
+		return ""
+	}
 	var exceeded *guard.Refusal
 	switch {
 	case !errors.As(err, &exceeded) || exceeded.ExceededError == nil:

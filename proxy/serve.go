@@ -192,7 +192,7 @@ func flow(c guard.Caller) queue.Flow { return queue.Flow{Org: c.Org.ID, User: c.
 
 // giveBack returns the concurrency slot, and the quota when nothing was sent.
 func (s *Server) giveBack(ctx context.Context, g *queue.Grant, unused bool) {
-	if err := s.queue.Give(context.WithoutCancel(ctx), g, unused); err != nil {
+	if err := s.queue.Give(ctx, g, unused); err != nil {
 		s.log.Warn("quota grant not given back; its lease frees it", "error", err)
 	}
 }

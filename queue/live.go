@@ -95,10 +95,10 @@ func (q *Queue) Take(ctx context.Context, poolID, callID string, flow Flow, toke
 // giveTimeout bounds what a caller waits for Redis to take a grant back.
 const giveTimeout = time.Second
 
-// Give ends a grant. Unused says that nothing was written upstream: the quota
-// returns. In pools with plenty of places a used one is written a few
-// milliseconds later with others, while Run runs. A second Give does nothing. When Redis cannot be reached the grant
-// ends by its lease, and its quota counts as used.
+// Give ends a grant, also after ctx has ended. Unused says that nothing was written
+// upstream: the quota returns. In pools with plenty of places a used one is written
+// within a tenth of a second with others, while Run runs. A second Give does nothing.
+// When Redis cannot be reached the grant ends by its lease, and its quota counts as used.
 func (q *Queue) Give(ctx context.Context, g *Grant, unused bool) error {
 	p, err := q.pool(g.Pool)
 	if err != nil {
@@ -113,30 +113,31 @@ func (q *Queue) Give(ctx context.Context, g *Grant, unused bool) error {
 	}
 	how := p.settled(unused, g.Used)
 	later := how == asBooked && q.keeping.Load() && (p.Concurrency == 0 || p.Concurrency >= plenty)
+	many := false
 	if later { // it is taken off the books with many others
 		q.used[p] = append(q.used[p], g.ID)
+		many = p.Concurrency > 0 && len(q.used[p]) >= p.Concurrency/usedShare
 	}
 	q.mu.Unlock()
 	if later {
-		if p.Concurrency > 0 {
+		if many {
 			q.wakeForget()
 		}
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, giveTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveTimeout)
 	defer cancel()
 	args := append([]any{g.ID, g.at, g.Tokens, how}, p.limits...)
 	_, err = q.eval(ctx, "give", giveScript, p.keys[:2], args...)
 	return err
 }
 
-// Ended grants are taken off the books together: after usedEvery those of pools
-// without a concurrency limit, after usedSoon those of pools with plenty of
-// places. Where places are few each comes back at once: the next call of the
-// same caller may need it.
+// Ended grants are taken off the books together, every usedEvery, and sooner when
+// those of this process take up a usedShare of the places. Where places are few each
+// comes back at once: the next call of the same caller may need it.
 const (
 	plenty    = 1000
-	usedSoon  = 5 * time.Millisecond
+	usedShare = 200 // half a percent
 	usedEvery = 100 * time.Millisecond
 )
 
@@ -160,7 +161,6 @@ func (q *Queue) keepForgetting(ctx context.Context) {
 			q.forgetUsed(ctx)
 			return
 		case <-q.soon:
-			time.Sleep(usedSoon)
 		case <-tick.C:
 		}
 		q.forgetUsed(ctx)
