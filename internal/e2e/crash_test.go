@@ -47,69 +47,45 @@ func submit(t *testing.T, url func() string, key, body string) job {
 	return job{}
 }
 
-// TestCrash: jobs survive SIGKILL of workers, proxies and Redis: each ends
-// once and every result is readable.
+// TestCrash: jobs survive SIGKILL of workers, proxies and Redis, and processes
+// that are stopped beyond the lease of their jobs and go on: each ends once,
+// every result is readable, and nothing is billed twice for one attempt.
 func TestCrash(t *testing.T) {
-	jobs, kills := 120, 9
+	jobs, kills, stops := 120, 9, 3
 	if n, err := strconv.Atoi(os.Getenv("LLMGUARD_CRASH_JOBS")); err == nil {
-		jobs, kills = n, max(n/14, 9)
+		jobs, kills, stops = n, max(n/100, 9), max(n/250, 3)
 	}
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("%d jobs, %d kills, seed %d", jobs, kills, seed)
+	seed, began := uint64(time.Now().UnixNano()), time.Now()
 	rng := rand.New(rand.NewPCG(seed, 0))
-	s := newStack(t, fakeprovider.Options{}, simple("[{name: w, subject: org, amount: $100, window: 1h}]")+"queue: {max_attempts: 20}\n") // a slow machine loses more of them
+	s := newStack(t, fakeprovider.Options{}, simple("[{name: w, subject: org, amount: $100, window: 1h}]")+
+		"queue: {lease: 3s, max_attempts: 50}\n") // a slow machine loses more of them
 	s.fake.Script(func(*fakeprovider.Request) fakeprovider.Behaviour {
 		return fakeprovider.Behaviour{Delay: 150 * time.Millisecond}
 	})
-	var mu sync.Mutex
-	proxies := []*process{s.proxy(), s.proxy()}
-	workers := []*process{s.worker(), s.worker()}
-	url := func() string {
-		mu.Lock()
-		defer mu.Unlock()
-		return proxies[time.Now().UnixNano()%2].URL
-	}
-	stop := make(chan struct{})
-	var nemesis sync.WaitGroup
-	nemesis.Go(func() {
-		for range kills {
-			select {
-			case <-stop:
-				return
-			case <-time.After(time.Duration(300+rng.IntN(900)) * time.Millisecond):
-			}
-			i := rng.IntN(2)
-			switch rng.IntN(3) {
-			case 0:
-				s.redis.Restart() // kills first
-			case 1:
-				workers[i].kill()
-				workers[i] = s.worker()
-			default:
-				proxies[i].kill()
-				next := s.proxy()
-				mu.Lock()
-				proxies[i] = next
-				mu.Unlock()
-			}
-		}
-	})
+	n := newNemesis(s, rng)
+	todo := make(chan int, jobs)
 	ids := make([]string, jobs)
-	var wg sync.WaitGroup
-	for w := range 4 {
-		wg.Go(func() {
-			for i := w; i < jobs; i += 4 {
-				ids[i] = submit(t, url, s.keys["alice"], chat("gpt-4o-mini", fmt.Sprint("job ", i), `"max_tokens":20`)).ID
+	var submitters sync.WaitGroup
+	for range 4 {
+		submitters.Go(func() {
+			for i := range todo {
+				ids[i] = submit(t, n.url, s.keys["alice"], chat("gpt-4o-mini", fmt.Sprint("job ", i), `"max_tokens":20`)).ID
 			}
 		})
 	}
-	wg.Wait()
-	nemesis.Wait()
-	close(stop)
+	strikes := kills + stops
+	n.strike(kills, stops, func(done int) { // there are new jobs at every strike
+		for i := jobs * done / strikes; i < jobs*(done+1)/strikes; i++ {
+			todo <- i
+		}
+	})
+	close(todo)
+	submitters.Wait()
+	struck := time.Since(began)
 	for _, id := range ids {
-		j := awaitJob(t, url(), s.keys["alice"], id, 3*time.Minute)
+		j := awaitJob(t, n.url(), s.keys["alice"], id, 3*time.Minute)
 		if j.Status == "succeeded" {
-			r := fetch(url()+"/jobs/"+id+"/result", s.keys["alice"])
+			r := fetch(n.url()+"/jobs/"+id+"/result", s.keys["alice"])
 			if r.status != http.StatusOK || !json.Valid([]byte(r.body)) {
 				t.Errorf("result of %s: status %d, %v: %.200s", id, r.status, r.err, r.body)
 			}
@@ -119,9 +95,74 @@ func TestCrash(t *testing.T) {
 	}
 	// A second look: a terminal state never changes.
 	for _, id := range ids[:10] {
-		if j := awaitJob(t, url(), s.keys["alice"], id, time.Minute); j.Status != "succeeded" {
+		if j := awaitJob(t, n.url(), s.keys["alice"], id, time.Minute); j.Status != "succeeded" {
 			t.Errorf("job %s changed its terminal state to %s", id, j.Status)
 		}
+	}
+	for _, w := range n.workers { // what zombies have to say has been said then
+		w.terminate()
+	}
+	s.billedOnce(ids, true)
+	t.Logf("%d kills and %d stops in %.0f s, all over in %.0f s, seed %d", kills, stops, struck.Seconds(), time.Since(began).Seconds(), seed)
+}
+
+// nemesis runs two proxies and two workers, and harms them and Redis.
+type nemesis struct {
+	s       *stack
+	rng     *rand.Rand
+	mu      sync.Mutex // of proxies
+	proxies []*process
+	workers []*process
+}
+
+func newNemesis(s *stack, rng *rand.Rand) *nemesis {
+	return &nemesis{s: s, rng: rng, proxies: []*process{s.proxy(), s.proxy()}, workers: []*process{s.worker(), s.worker()}}
+}
+
+// url is that of one of the proxies.
+func (n *nemesis) url() string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.proxies[time.Now().UnixNano()%2].URL
+}
+
+// strike kills and stops, in random order, and calls before ahead of each with
+// how many have been. What is stopped goes on after a while, if it has not
+// been killed meanwhile; strike returns when all go on.
+func (n *nemesis) strike(kills, stops int, before func(done int)) {
+	var zombies sync.WaitGroup
+	defer zombies.Wait()
+	for done := range kills + stops {
+		before(done)
+		time.Sleep(time.Duration(300+n.rng.IntN(900)) * time.Millisecond)
+		if n.rng.IntN(kills+stops) < kills {
+			kills--
+			n.kill()
+			continue
+		}
+		stops--
+		zombie := n.workers[n.rng.IntN(2)]
+		if n.rng.IntN(3) == 0 {
+			zombie = n.proxies[n.rng.IntN(2)]
+		}
+		zombies.Go(func() { zombie.stopFor(7 * time.Second) })
+	}
+}
+
+func (n *nemesis) kill() {
+	i := n.rng.IntN(2)
+	switch n.rng.IntN(3) {
+	case 0:
+		n.s.redis.Restart() // kills first
+	case 1:
+		n.workers[i].kill()
+		n.workers[i] = n.s.worker()
+	default:
+		n.proxies[i].kill()
+		next := n.s.proxy()
+		n.mu.Lock()
+		n.proxies[i] = next
+		n.mu.Unlock()
 	}
 }
 

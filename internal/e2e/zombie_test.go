@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -15,15 +16,17 @@ import (
 	"github.com/llmguard/llmguard/internal/fakeprovider"
 )
 
-// stopFor stops a process, as a hung machine would, and lets it go on.
+// stopFor stops a process, as a hung machine would, and lets it go on, unless
+// it has been killed.
 func (p *process) stopFor(d time.Duration) {
 	p.t.Helper()
-	if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
-		p.t.Fatal(err)
-	}
-	time.Sleep(d)
-	if err := p.cmd.Process.Signal(syscall.SIGCONT); err != nil {
-		p.t.Fatal(err)
+	for _, sig := range []os.Signal{syscall.SIGSTOP, syscall.SIGCONT} {
+		if err := p.cmd.Process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
+			p.t.Error(err)
+		}
+		if sig == syscall.SIGSTOP {
+			time.Sleep(d)
+		}
 	}
 }
 
@@ -72,11 +75,12 @@ func TestZombies(t *testing.T) {
 			t.Errorf("job %s has a second result: %.200s", id, r.body)
 		}
 	}
-	s.billedOnce(ids)
+	s.billedOnce(ids, false)
 }
 
-// billedOnce compares the ledger with the provider's log.
-func (s *stack) billedOnce(ids []string) {
+// billedOnce compares the ledger with the provider's log. Of a worker that was
+// killed nobody knows whether it had asked already.
+func (s *stack) billedOnce(ids []string, killed bool) {
 	s.t.Helper()
 	requests := s.fake.Log()
 	asked := make(map[string]bool)
@@ -102,7 +106,7 @@ func (s *stack) billedOnce(ids []string) {
 		}
 		exact[e.UpstreamID] = e
 	}
-	if len(entries) < len(ids) || len(entries) > len(requests) {
+	if len(entries) < len(ids) || !killed && len(entries) > len(requests) {
 		s.t.Errorf("%d charges for %d requests", len(entries), len(requests))
 	}
 	s.t.Logf("%d jobs, %d requests, %d charges", len(ids), len(requests), len(entries))
