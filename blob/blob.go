@@ -30,6 +30,7 @@ type Store struct {
 	bucket *blob.Bucket
 	where  string
 	ring   atomic.Pointer[seal.Ring]
+	dir    bool // where is a directory
 }
 
 // Open opens the store in a directory, which is made with mode 0700 if it is
@@ -52,7 +53,7 @@ func Open(ctx context.Context, where string) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("blob: %w", err)
 	}
-	return &Store{bucket: bucket, where: where}, nil
+	return &Store{bucket: bucket, where: where, dir: true}, nil
 }
 
 // Seal has blobs sealed from now on, each bound to its name, so that moved or
@@ -79,22 +80,31 @@ func (s *Store) Remove(ctx context.Context, name string) error {
 // least as old as age. It tells how many there were.
 func (s *Store) RemoveAll(ctx context.Context, prefix string, age time.Duration) (int, error) {
 	before, n := time.Now().Add(-age), 0
+	err := s.Each(ctx, prefix, func(name string, at time.Time) error {
+		if at.After(before) {
+			return nil
+		}
+		n++
+		return s.Remove(ctx, name)
+	})
+	return n, err
+}
+
+// Each calls fn for every blob whose name begins with prefix, with the time it
+// was written, until fn returns an error, which it returns. Fn may remove it.
+func (s *Store) Each(ctx context.Context, prefix string, fn func(name string, at time.Time) error) error {
 	list := s.bucket.List(&blob.ListOptions{Prefix: prefix})
 	for {
 		object, err := list.Next(ctx)
 		if errors.Is(err, io.EOF) {
-			return n, nil
+			return nil
 		}
 		if err != nil {
-			return n, fmt.Errorf("blob: list: %w", err)
+			return fmt.Errorf("blob: list: %w", err)
 		}
-		if object.ModTime.After(before) {
-			continue
+		if err := fn(object.Key, object.ModTime); err != nil {
+			return err
 		}
-		if err := s.Remove(ctx, object.Key); err != nil {
-			return n, err
-		}
-		n++
 	}
 }
 

@@ -2,8 +2,12 @@ package blob
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
+	"syscall"
 
 	"gocloud.dev/blob"
 
@@ -17,6 +21,7 @@ type Writer struct {
 	w      *blob.Writer
 	sealed *seal.StreamWriter // before w; nil: not sealed
 	cancel context.CancelFunc
+	path   string // in a directory
 	n      int64
 	done   bool
 }
@@ -39,6 +44,9 @@ func (s *Store) Create(ctx context.Context, name string) (*Writer, error) {
 		return nil, fmt.Errorf("blob: create: %w", err)
 	}
 	w := &Writer{w: b, cancel: cancel}
+	if s.dir {
+		w.path = filepath.Join(s.where, filepath.FromSlash(name))
+	}
 	if ring := s.ring.Load(); ring != nil {
 		if w.sealed, err = ring.NewWriter(b, name); err != nil {
 			w.Abort()
@@ -62,7 +70,7 @@ func (w *Writer) Write(p []byte) (int, error) {
 // Size is the number of bytes written so far; what is stored may be longer.
 func (w *Writer) Size() int64 { return w.n }
 
-// Commit makes the blob exist.
+// Commit makes the blob exist; when it returns the blob is on disk.
 func (w *Writer) Commit() error {
 	if w.sealed != nil {
 		if err := w.sealed.Close(); err != nil {
@@ -74,6 +82,24 @@ func (w *Writer) Commit() error {
 	defer w.cancel()
 	if err := w.w.Close(); err != nil {
 		return fmt.Errorf("blob: write: %w", err)
+	}
+	if w.path == "" {
+		return nil
+	}
+	return errors.Join(onDisk(w.path), onDisk(filepath.Dir(w.path)))
+}
+
+// onDisk waits until a file, or the names in a directory, would outlive a power
+// failure. Some network file systems refuse that for directories; their servers
+// see to it.
+func onDisk(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("blob: %w", err)
+	}
+	defer f.Close()
+	if err := f.Sync(); err != nil && !errors.Is(err, syscall.EINVAL) && !errors.Is(err, syscall.ENOTSUP) {
+		return fmt.Errorf("blob: %w", err)
 	}
 	return nil
 }

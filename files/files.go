@@ -109,6 +109,17 @@ func (s *Store) Agree(ctx context.Context) error {
 	return nil
 }
 
+// Agreed reports whether this is the blob store that the processes on this Redis
+// have agreed on. It is for one that only looks on.
+func (s *Store) Agreed(ctx context.Context) bool {
+	agreed, err := s.rdb.Get(ctx, agreedKey).Result()
+	if err != nil {
+		return false
+	}
+	id, err := s.blobs.Identity(ctx)
+	return err == nil && id == agreed
+}
+
 func recordKey(org, id string) string { return "lg:{" + org + "}:file:" + id }
 func indexKey(o Owner) string         { return "lg:{" + o.Org + "}:files:" + o.User }
 func sizesKey(org string) string      { return "lg:{" + org + "}:filesizes" }

@@ -63,7 +63,8 @@ func usd(n int64) string { return strings.TrimPrefix(pricing.Nano(n).String(), "
 func unavailable(err error) error {
 	var busy *queue.BusyError
 	var full *queue.FullError
-	if err == nil || errors.As(err, &busy) || errors.As(err, &full) {
+	var public *wire.Error
+	if err == nil || errors.As(err, &busy) || errors.As(err, &full) || errors.As(err, &public) {
 		return err
 	}
 	return wire.ServiceUnavailable("The queue cannot be reached at the moment", time.Second, err)

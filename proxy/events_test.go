@@ -298,7 +298,7 @@ func TestPreferWait(t *testing.T) {
 		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	r.onPut(cancel)
+	r.onWait(cancel)
 	if a := r.do(ctx, "POST", "/v1/chat/completions", prompt("hi", `"max_tokens":5`), "Prefer", "respond-async, wait=60"); a.err == nil {
 		t.Fatalf("%d %s", a.status, a.body)
 	}

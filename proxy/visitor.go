@@ -63,7 +63,7 @@ func (v *visitor) run(ctx context.Context) error {
 			}
 			tick = time.Now().Add(v.server.opts.KeepAlive)
 		case err != nil:
-			return v.end(wire.ServiceUnavailable("The queue cannot be read at the moment", time.Second, err))
+			return v.end(unreadable(err))
 		default:
 			if err := v.take(event); err != nil {
 				return v.leave(ctx)
@@ -186,10 +186,19 @@ func (v *visitor) finish() error {
 		defer cancel()
 		job, err := v.server.queue.Job(ctx, v.job.Org, v.job.ID)
 		if err != nil {
-			return v.end(wire.ServiceUnavailable("The queue cannot be read at the moment", time.Second, err))
+			return v.end(unreadable(err))
 		}
 		return v.end(jobError(job))
 	}
+}
+
+// unreadable is the answer to a caller whose job cannot be read.
+func unreadable(err error) *wire.Error {
+	var public *wire.Error
+	if errors.As(err, &public) {
+		return public
+	}
+	return wire.ServiceUnavailable("The queue cannot be read at the moment", time.Second, err)
 }
 
 // end tells the caller of a failure: as a status while that is possible, as an

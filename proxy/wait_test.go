@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	dto "github.com/prometheus/client_model/go"
+
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/fakeprovider"
 	"github.com/llmguard/llmguard/queue"
@@ -56,6 +58,25 @@ func (r *rig) onPut(fn func()) {
 	n := r.jobs()
 	r.background(func(ctx context.Context) error {
 		for r.jobs() == n && ctx.Err() == nil {
+			time.Sleep(2 * time.Millisecond)
+		}
+		fn()
+		return nil
+	})
+}
+
+// onWait runs fn once one caller more waits for a job.
+func (r *rig) onWait(fn func()) {
+	waiting := func() float64 {
+		var m dto.Metric
+		if err := r.proxy.metrics.waiting.Write(&m); err != nil {
+			r.t.Error(err)
+		}
+		return m.GetGauge().GetValue()
+	}
+	n := waiting()
+	r.background(func(ctx context.Context) error {
+		for waiting() <= n && ctx.Err() == nil {
 			time.Sleep(2 * time.Millisecond)
 		}
 		fn()
@@ -321,7 +342,7 @@ func TestLeave(t *testing.T) {
 	release := r.occupy()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	r.onPut(cancel)
+	r.onWait(cancel)
 	if a := r.do(ctx, "POST", "/v1/chat/completions", prompt("hi", `"max_tokens":5`)); a.err == nil {
 		t.Fatalf("%d %s", a.status, a.body)
 	}

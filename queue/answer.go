@@ -17,8 +17,14 @@ type Answer struct {
 // KeepAnswer keeps the answer of a call of the org that was no job, under the
 // call's id, for ttl. It is idempotent.
 func (q *Queue) KeepAnswer(ctx context.Context, org, id string, a Answer, ttl time.Duration) error {
+	body := bytesEntry(a.Body)
+	if q.outside(int64(len(a.Body))) {
+		if r, err := q.putBlob(ctx, outBlob(id, 1), a.Body); err == nil {
+			body = blobEntry(r.text(q, org, outKey(id, 1)))
+		}
+	}
 	return q.appendOutput(ctx, org, id, 1, ttl, []entry{
-		{1, headEntry(a.Status, a.Header)}, {2, bytesEntry(a.Body)}, {3, endEntry(true, Verdict{})},
+		{1, headEntry(a.Status, a.Header)}, {2, body}, {3, endEntry(true, Verdict{})},
 	})
 }
 
@@ -43,12 +49,11 @@ func (q *Queue) Result(ctx context.Context, j *Job) (Answer, error) {
 
 // answer reads a recorded answer, and whether it is whole.
 func (q *Queue) answer(ctx context.Context, org, id string, attempt int) (a Answer, whole bool, err error) {
-	key := outKey(id, attempt)
-	messages, err := q.rdb.XRange(ctx, key, "-", "+").Result()
+	messages, err := q.rdb.XRange(ctx, outKey(id, attempt), "-", "+").Result()
 	if err != nil {
 		return a, false, fmt.Errorf("queue: read answer: %w", err)
 	}
-	events, _, err := q.outputEvents(org, key, attempt, messages, "")
+	events, _, err := q.outputEvents(ctx, org, id, attempt, messages, reading{})
 	if err != nil {
 		return a, false, err
 	}

@@ -128,7 +128,9 @@ type Claim struct {
 	booked  time.Duration // at this Redis time
 	born    time.Time
 	unread  error // why Job and Body are not known
-	partial bool  // the dead attempt left part of an answer
+	away    bool  // the body is a blob, to which ref refers
+	ref     ref
+	partial bool // the dead attempt left part of an answer
 	started bool
 	closed  bool // ended, lost or gone: nothing to conclude
 	output  *Output

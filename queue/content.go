@@ -19,6 +19,7 @@ import (
 // ids 1-0, 2-0, ... so that a repeated append changes nothing:
 //
 //	k=head s=<status> h=<header JSON>   k=b d=<bytes>   k=end ok=1|0 v=<outcome JSON>
+//	k=blob r=<ref>: all the bytes, which are outside Redis now
 //
 // With Options.Seal the body and the bytes are sealed, the latter as x instead
 // of d, each bound to its org, key and place.
@@ -47,10 +48,11 @@ const (
 // that exists always has both. The jobs of batches are in no list: their batch
 // is.
 func (q *Queue) writeBody(ctx context.Context, p *pool, j *Job, body []byte) error {
-	sealed := q.seal().Seal(body, j.Org, bodyKey(j.ID))
+	text, away := q.kept(ctx, j, body)
+	j.away = away
 	var cmds []redis.Cmder
-	add := func(pipe redis.Pipeliner) { cmds = addBody(ctx, pipe, p, j, sealed) }
-	if len(body) > bodySmall { // it keeps nobody waiting
+	add := func(pipe redis.Pipeliner) { cmds = addBody(ctx, pipe, p, j, text) }
+	if len(text) > bodySmall { // it keeps nobody waiting
 		pipe := q.rdb.Pipeline()
 		add(pipe)
 		_, _ = pipe.Exec(ctx) // every command has its own error
@@ -66,10 +68,10 @@ func (q *Queue) writeBody(ctx context.Context, p *pool, j *Job, body []byte) err
 }
 
 // addBody puts into a pipeline what writeBody writes.
-func addBody(ctx context.Context, pipe redis.Pipeliner, p *pool, j *Job, sealed []byte) []redis.Cmder {
+func addBody(ctx context.Context, pipe redis.Pipeliner, p *pool, j *Job, text []byte) []redis.Cmder {
 	now := time.Now()
 	oldest := itoa(now.Add(-p.MaxAge - p.ResultTTL).UnixMilli())
-	cmds := append(make([]redis.Cmder, 0, 5), pipe.Set(ctx, bodyKey(j.ID), sealed, p.MaxAge+p.ResultTTL))
+	cmds := append(make([]redis.Cmder, 0, 5), pipe.Set(ctx, bodyKey(j.ID), text, p.MaxAge+p.ResultTTL))
 	for _, index := range j.indexes() {
 		cmds = append(cmds,
 			pipe.ZAddNX(ctx, index, redis.Z{Score: float64(now.UnixMilli()), Member: j.ID}),
@@ -97,10 +99,14 @@ func (q *Queue) dropBody(ctx context.Context, j *Job) {
 		pipe.ZRem(ctx, index, j.ID)
 	}
 	_, _ = pipe.Exec(ctx)
+	if j.away {
+		q.removeBlobs(ctx, bodyBlob(j.ID))
+	}
 }
 
 // Body returns the body given to Put; ErrNotFound once it is forgotten, which
-// for a job that succeeded is at once.
+// for a job that succeeded is at once. The error is a *wire.Error when it should
+// be in the blob store and is not.
 func (q *Queue) Body(ctx context.Context, j *Job) ([]byte, error) {
 	body, err := q.rdb.Get(ctx, bodyKey(j.ID)).Bytes()
 	if errors.Is(err, redis.Nil) {
@@ -109,15 +115,7 @@ func (q *Queue) Body(ctx context.Context, j *Job) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("queue: read body: %w", err)
 	}
-	return q.openBody(j, body)
-}
-
-func (q *Queue) openBody(j *Job, body []byte) ([]byte, error) {
-	plain, err := q.seal().Open(body, j.Org, bodyKey(j.ID))
-	if err != nil {
-		return nil, fmt.Errorf("queue: body of %s: %w", j.ID, err)
-	}
-	return plain, nil
+	return q.openBody(ctx, j, body)
 }
 
 // entry is one entry of an output, numbered from 1.
@@ -132,6 +130,8 @@ func headEntry(status int, h http.Header) []any {
 }
 
 func bytesEntry(data []byte) []any { return []any{"k", "b", "d", data} }
+
+func blobEntry(ref []byte) []any { return []any{"k", "blob", "r", ref} }
 
 func endEntry(ok bool, v Verdict) []any {
 	text, _ := json.Marshal(v) // plain fields only: cannot fail
@@ -167,32 +167,49 @@ func (q *Queue) appendOutput(ctx context.Context, org, id string, attempt int, t
 	return nil
 }
 
-// outputEvents turns entries of the stream key into events and returns the last
-// id.
-func (q *Queue) outputEvents(org, key string, attempt int, messages []redis.XMessage, last string) ([]Event, string, error) {
-	events := make([]Event, 0, len(messages))
+// reading is how far an output has been read: the id of the last entry, and the
+// number of bytes.
+type reading struct {
+	last  string
+	bytes int64
+}
+
+// outputEvents turns entries of an output into events, and tells how far they
+// go.
+func (q *Queue) outputEvents(ctx context.Context, org, id string, attempt int, messages []redis.XMessage, far reading) ([]Event, reading, error) {
+	key, events := outKey(id, attempt), make([]Event, 0, len(messages))
 	for _, m := range messages {
 		text := func(field string) string { s, _ := m.Values[field].(string); return s }
-		last = m.ID
+		far.last = m.ID
 		switch text("k") {
 		case "head":
 			e := Event{Kind: Head, Attempt: attempt}
 			e.Status, _ = strconv.Atoi(text("s"))
 			if err := json.Unmarshal([]byte(text("h")), &e.Header); err != nil {
-				return nil, last, fmt.Errorf("queue: output head: %w", err)
+				return nil, far, fmt.Errorf("queue: output head: %w", err)
 			}
 			events = append(events, e)
 		case "b":
 			data, err := q.openBytes(org, key, m)
 			if err != nil {
-				return nil, last, err
+				return nil, far, err
 			}
+			far.bytes += int64(len(data))
 			events = append(events, Event{Kind: Bytes, Attempt: attempt, Data: data})
+		case "blob":
+			data, err := q.blobOf(ctx, org, id, attempt, m)
+			if err != nil {
+				return nil, far, err
+			}
+			if rest := data[min(far.bytes, int64(len(data))):]; len(rest) > 0 {
+				far.bytes = int64(len(data))
+				events = append(events, Event{Kind: Bytes, Attempt: attempt, Data: rest})
+			}
 		case "end":
 			events = append(events, Event{Kind: End, Attempt: attempt, OK: text("ok") == "1"})
 		}
 	}
-	return events, last, nil
+	return events, far, nil
 }
 
 func (q *Queue) openBytes(org, key string, m redis.XMessage) ([]byte, error) {
@@ -270,10 +287,15 @@ func (c *Claim) decode(record *redis.MapStringStringCmd, body *redis.StringCmd) 
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return fmt.Errorf("queue: read body: %w", err)
 	}
-	if data, err = c.q.openBody(j, data); err != nil {
+	if c.ref, c.away, err = c.q.refIn(j.Org, bodyKey(j.ID), data); err != nil {
 		return err
 	}
-	c.Job, c.Body = j, data
+	if !c.away {
+		if c.Body, err = c.q.openText(j, data); err != nil {
+			return err
+		}
+	}
+	c.Job = j
 	return nil
 }
 

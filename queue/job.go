@@ -102,6 +102,7 @@ type Job struct {
 	Bytes int64
 
 	member string // the job among the waiting ones
+	away   bool   // the body that was put is a blob
 }
 
 // Waited is how long the job waited before its latest attempt, or until now.

@@ -19,6 +19,7 @@ type metrics struct {
 	reaped      *prometheus.CounterVec   // pool
 	lostTickets *prometheus.CounterVec   // pool
 	refusals    *prometheus.CounterVec   // pool, status
+	blobs       *prometheus.CounterVec   // what, outcome
 	waited      *prometheus.HistogramVec // pool, class
 	depth       *depthCollector
 }
@@ -35,6 +36,7 @@ func newMetrics(reg prometheus.Registerer, q *Queue) *metrics {
 		reaped:      counter("claims_reaped_total", "Claims of dead workers that were returned.", "pool"),
 		lostTickets: counter("tickets_lost_total", "Tickets that could not be enqueued.", "pool"),
 		refusals:    counter("provider_refusals_total", "Answers of the provider that blocked the pool: 429 and 503.", "pool", "status"),
+		blobs:       counter("blobs_total", "Bodies and answers kept outside Redis, by outcome: written; failed, so that Redis keeps it; lost.", "what", "outcome"),
 		waited: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "llmguard_queue_wait_seconds",
 			Help:    "Time from put to the start of an attempt.",
@@ -43,9 +45,18 @@ func newMetrics(reg prometheus.Registerer, q *Queue) *metrics {
 		depth: newDepthCollector(q),
 	}
 	if reg != nil {
-		reg.MustRegister(m.grants, m.puts, m.acquires, m.ended, m.reaped, m.lostTickets, m.refusals, m.waited, m.depth)
+		reg.MustRegister(m.grants, m.puts, m.acquires, m.ended, m.reaped, m.lostTickets, m.refusals, m.blobs, m.waited, m.depth)
 	}
 	return m
+}
+
+// blob counts a blob that was written, or was to be.
+func (m *metrics) blob(name string, err error) {
+	outcome := "written"
+	if err != nil {
+		outcome = "failed"
+	}
+	m.blobs.WithLabelValues(blobKind(name), outcome).Inc()
 }
 
 // scrapeIn lets scrapes use ctx; before Run there is nothing to scrape.

@@ -39,6 +39,8 @@ type Output struct {
 	next    int64
 	buf     []byte
 	pending []entry // not acknowledged by Redis
+	last    []any   // the end of an answer that is to move out of Redis; for End alone
+	moving  *departure
 	timer   *time.Timer
 	sending sync.Mutex // one append at a time, in order
 }
@@ -113,15 +115,20 @@ func (o *Output) End(ctx context.Context, ok bool, v Verdict) error {
 	o.mu.Lock()
 	if !o.ended {
 		o.seal()
-		o.add(endEntry(ok, v))
-		o.ended = true
+		if o.ended = true; ok && o.q.outside(o.size) {
+			o.last = endEntry(ok, v)
+		} else {
+			o.add(endEntry(ok, v))
+		}
 	}
 	o.timer.Stop()
 	o.mu.Unlock()
 	for {
 		err := o.flush(ctx)
 		if err == nil {
-			return nil
+			if err = o.leave(ctx); err == nil {
+				return nil
+			}
 		}
 		select {
 		case <-ctx.Done():
@@ -129,6 +136,29 @@ func (o *Output) End(ctx context.Context, ok bool, v Verdict) error {
 		case <-time.After(flushRetry):
 		}
 	}
+}
+
+// leave moves a large answer that Redis has whole out of it, with its end. One
+// that no blob can be made of stays.
+func (o *Output) leave(ctx context.Context) error {
+	if o.last == nil {
+		return nil
+	}
+	if o.moving == nil {
+		var err error
+		if o.moving, err = o.q.depart(ctx, o, o.next, o.last); err != nil {
+			o.mu.Lock()
+			o.add(o.last)
+			o.mu.Unlock()
+			o.last = nil
+			return o.flush(ctx)
+		}
+	}
+	if err := o.q.moveOut(ctx, o, o.moving); err != nil {
+		return err
+	}
+	o.last = nil
+	return nil
 }
 
 func (o *Output) add(values []any) {

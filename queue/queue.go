@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/llmguard/llmguard/blob"
 	"github.com/llmguard/llmguard/lua"
 	"github.com/llmguard/llmguard/seal"
 )
@@ -78,6 +79,11 @@ type Options struct {
 	// Seal encrypts bodies and answers in Redis; nil keeps them as they are. All
 	// processes need the same keys.
 	Seal *seal.Ring
+	// Blobs keeps bodies and answers of more than BlobAbove bytes outside Redis;
+	// nil, or 0: Redis keeps all. All processes need the same store, which seals
+	// what it is given under the keys of Seal.
+	Blobs     *blob.Store
+	BlobAbove int64
 	// MaxOutput bounds the recorded output of one attempt, in bytes. 0 is 32 MiB.
 	MaxOutput int64
 	// LocalShare is the part of a pool's quota that this process lets through by
@@ -165,6 +171,7 @@ type Queue struct {
 	log     *slog.Logger
 	metrics *metrics
 	hub     *hub
+	slow    slowBodies
 	looks   *together     // of watches
 	bodies  *together     // of jobs put
 	clock   string        // test clock in microseconds; empty: Redis TIME
@@ -229,6 +236,9 @@ func (q *Queue) Run(ctx context.Context) error {
 	wg.Go(func() { q.keepForgetting(ctx) })
 	wg.Go(func() { every(ctx, q.opts.Grace/3, q.renewPresence) })
 	wg.Go(func() { every(ctx, q.opts.Grace/3, q.endOverdue) })
+	if q.opts.Blobs != nil {
+		wg.Go(func() { every(ctx, sweepEvery, q.sweepBlobs) })
+	}
 	wg.Wait()
 	return nil
 }

@@ -42,6 +42,11 @@ func (q *Queue) Erase(ctx context.Context, org, id string) error {
 	if _, err := pipe.Exec(ctx); err != nil {
 		return fmt.Errorf("queue: erase: %w", err)
 	}
+	names := []string{bodyBlob(id)}
+	for attempt := 1; attempt <= j.Attempt; attempt++ {
+		names = append(names, outBlob(id, attempt))
+	}
+	q.removeBlobs(ctx, names...)
 	return nil
 }
 

@@ -71,7 +71,7 @@ func (p *pool) same(other *pool) bool {
 }
 
 // Configure replaces the pools and, of the options, MaxAttempts, OrgShare,
-// FlowShare, MemoryShare, Shares, DeadLetters, DeadTTL, Weights and Seal; the
+// FlowShare, MemoryShare, Shares, DeadLetters, DeadTTL, Weights, Seal and BlobAbove; the
 // others stay as New got them. What is under way goes on with what it began
 // with. A pool that is left out stays until the process ends, so that its jobs
 // do. After an error nothing has changed. A Worker has to be told by SetConcurrency.

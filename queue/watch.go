@@ -52,7 +52,7 @@ type Watch struct {
 	queue   []Event
 	state   State
 	attempt int
-	last    string // id of the last entry read
+	far     reading // of the attempt's output
 	ended   bool
 }
 
@@ -71,7 +71,7 @@ func (q *Queue) Watch(ctx context.Context, j *Job) *Watch {
 
 // Follow opens a watch that is nobody's presence: for those who look on.
 func (q *Queue) Follow(j *Job) *Watch {
-	w := &Watch{q: q, job: j, last: "0"}
+	w := &Watch{q: q, job: j, far: reading{last: "0"}}
 	w.wake, w.leave = q.hub.listen(jobChannel(j.ID), 1)
 	return w
 }
@@ -86,8 +86,8 @@ func (w *Watch) Close() {
 }
 
 // Next returns the next event, waiting for it. After the terminal state it
-// returns io.EOF; for a job that is forgotten, ErrNotFound; else the error is
-// that of ctx. An absent Redis is waited for.
+// returns io.EOF; for a job that is forgotten, ErrNotFound; a *wire.Error when its
+// answer should be in the blob store and is not; else the error is that of ctx. An absent Redis is waited for.
 func (w *Watch) Next(ctx context.Context) (Event, error) { return w.NextBefore(ctx, time.Time{}) }
 
 // NextBefore is Next that returns context.DeadlineExceeded at a time, zero for
@@ -109,7 +109,7 @@ func (w *Watch) NextBefore(ctx context.Context, until time.Time) (Event, error) 
 		if ctx.Err() != nil {
 			return Event{}, context.Cause(ctx)
 		}
-		if errors.Is(err, ErrNotFound) {
+		if errors.Is(err, ErrNotFound) || errors.Is(err, errContentGone) || errors.Is(err, errNoBlobs) {
 			return Event{}, err
 		}
 		if len(w.queue) > 0 || w.ended {
@@ -145,7 +145,7 @@ func (w *Watch) look(ctx context.Context) error {
 	const most = 256
 	var record *redis.SliceCmd
 	var output *redis.XMessageSliceCmd
-	key, attempt, last := jobKey(w.job.Pool, w.job.ID), w.attempt, w.last
+	key, attempt, last := jobKey(w.job.Pool, w.job.ID), w.attempt, w.far.last
 	err := w.q.looks.exec(ctx, func(pipe redis.Pipeliner) {
 		record = pipe.HMGet(ctx, key, "state", "attempt")
 		if attempt > 0 {
@@ -169,7 +169,7 @@ func (w *Watch) look(ctx context.Context) error {
 	now, _ := strconv.Atoi(number)
 	state := State(text)
 	if now != w.attempt {
-		w.attempt, w.last = now, "0"
+		w.attempt, w.far = now, reading{last: "0"}
 		if !state.Terminal() {
 			w.changed(state)
 		}
@@ -180,11 +180,11 @@ func (w *Watch) look(ctx context.Context) error {
 	}
 	full := false
 	if output != nil {
-		events, last, err := w.q.outputEvents(w.job.Org, outKey(w.job.ID, w.attempt), w.attempt, output.Val(), w.last)
+		events, far, err := w.q.outputEvents(ctx, w.job.Org, w.job.ID, w.attempt, output.Val(), w.far)
 		if err != nil {
 			return err
 		}
-		w.queue, w.last = append(w.queue, events...), last
+		w.queue, w.far = append(w.queue, events...), far
 		full = len(output.Val()) == most
 	}
 	if state.Terminal() && !full {

@@ -120,9 +120,12 @@ func (w *Worker) run(ctx context.Context, c *Claim) {
 		w.mu.Unlock()
 	}()
 	verdict := Verdict{Kind: Requeue, Unused: true}
+	c.readBody(runCtx)
 	switch {
 	case c.unread == nil:
 		verdict = w.call(runCtx, c)
+	case errors.Is(c.unread, errContentGone):
+		verdict = failed(errContentGone)
 	case errors.Is(c.unread, ErrNewer):
 		verdict.Wait = newerRest
 	}
@@ -133,7 +136,10 @@ func (w *Worker) run(ctx context.Context, c *Claim) {
 		w.q.log.WarnContext(ctx, "verdict not carried out", "job", c.id, "attempt", c.Job.Attempt, "err", err)
 		return
 	}
-	if verdict.Kind == Done {
+	switch {
+	case verdict.Kind == Done && c.away:
+		w.q.dropBlob(end, c.id)
+	case verdict.Kind == Done:
 		w.mu.Lock()
 		w.done[c.id] = struct{}{}
 		w.mu.Unlock()

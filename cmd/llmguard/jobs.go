@@ -30,7 +30,7 @@ type office struct {
 func (o *office) Close() { _ = o.rdb.Close() }
 
 // openOffice opens the configured queue for the orgs asked for: all when none.
-func (f *usageFlags) openOffice() (*office, error) {
+func (f *usageFlags) openOffice(ctx context.Context) (*office, error) {
 	cfg, err := config.Load(f.path)
 	if err != nil {
 		return nil, err
@@ -51,7 +51,7 @@ func (f *usageFlags) openOffice() (*office, error) {
 		return nil, errors.Join(err, rdb.Close())
 	}
 	o := &office{cfg: cfg, orgs: orgs, rdb: rdb}
-	if o.Queue, o.pools, err = app.Queue(cfg, rdb, slog.New(slog.DiscardHandler)); err != nil {
+	if o.Queue, o.pools, err = app.Queue(ctx, cfg, rdb, slog.New(slog.DiscardHandler)); err != nil {
 		o.Close()
 		return nil, err
 	}
@@ -84,7 +84,7 @@ func jobsSub(use, short, example string, args cobra.PositionalArgs, formats []st
 	c := &cobra.Command{
 		Use: use, Short: short, Example: example, Args: args,
 		RunE: func(c *cobra.Command, args []string) error {
-			o, err := f.openOffice()
+			o, err := f.openOffice(c.Context())
 			if err != nil {
 				return err
 			}

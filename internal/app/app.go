@@ -146,6 +146,9 @@ func New(o Options) (_ *App, err error) {
 		return nil, err
 	}
 	warnOldPrices(set.policy.Catalogue, time.Now(), o.Log)
+	if err = a.openFiles(set.seal); err != nil {
+		return nil, err
+	}
 	if a.queue, err = queue.New(o.Redis, set.pools, a.queueOptions(set, scripts)); err != nil {
 		return nil, err
 	}
@@ -155,9 +158,7 @@ func New(o Options) (_ *App, err error) {
 	if a.webhooks, err = webhook.New(o.Redis, hooks); err != nil {
 		return nil, err
 	}
-	if err = a.openFiles(o.Roles, set.seal); err != nil {
-		return nil, err
-	}
+	a.openBatches(o.Roles)
 	if o.Roles&Worker != 0 {
 		a.worker = queue.NewWorker(a.queue, queue.NewRunner(a.queue, a.guard, scanLimits(o.Config), o.Log, a.tracer), queue.WorkerOptions{
 			Concurrency: set.workers, ShutdownTimeout: o.Config.Queue.Shutdown,
@@ -207,7 +208,7 @@ func (a *App) proxyOptions(d *proxy.Directory) proxy.Options {
 
 func (a *App) queueOptions(set *settings, scripts redis.Scripter) queue.Options {
 	o := queueOptions(a.cfg, set)
-	o.Scripts, o.Logger, o.Registerer = scripts, a.log, a.registry
+	o.Scripts, o.Logger, o.Registerer, o.Blobs = scripts, a.log, a.registry, a.blobs
 	return o
 }
 

@@ -59,7 +59,7 @@ var obeyed = map[string]string{
 	"Limits.Endpoints": "limits", "Limits.Metric": "limits", "Limits.Mode": "limits", "Limits.Amount": "shapeOf",
 	"Limits.Window": "shapeOf", "Limits.Exact": "shapeOf", "Limits.Calendar": "shapeOf", "Limits.TZ": "shapeOf",
 	"Limits.Bucket.Capacity": "shapeOf", "Limits.Bucket.Refill": "shapeOf",
-	"Queue.ResultTTL": "addPools, proxyOptions", "Queue.SealKeys.ID": "sealOf", "Queue.SealKeys.Secret": "sealOf", "Queue.Lease": "New", "Queue.Shutdown": "New", "Queue.Hold": "proxyOptions", "Queue.KeepAlive": "proxyOptions",
+	"Queue.ResultTTL": "addPools, proxyOptions", "Queue.BlobAbove": "queueOptions", "Queue.SealKeys.ID": "sealOf", "Queue.SealKeys.Secret": "sealOf", "Queue.Lease": "New", "Queue.Shutdown": "New", "Queue.Hold": "proxyOptions", "Queue.KeepAlive": "proxyOptions",
 	"SpendCaps.Name": "Caps", "SpendCaps.Models": "Caps", "SpendCaps.Endpoints": "Caps", "SpendCaps.Metric": "Caps",
 	"SpendCaps.Mode": "Caps", "SpendCaps.Amount": "Caps", "SpendCaps.Window": "Caps", "SpendCaps.Exact": "Caps",
 	"SpendCaps.Calendar": "Caps", "SpendCaps.TZ": "Caps", "SpendCaps.Bucket.Capacity": "Caps", "SpendCaps.Bucket.Refill": "Caps",
@@ -69,10 +69,10 @@ var obeyed = map[string]string{
 	"Ledger.ExportDir": "exporter", "Ledger.MaxEntries": "LedgerLength",
 	"Files.Store": "openFiles", "Files.MaxFile": "proxyOptions", "Files.TTL": "openFiles", "Files.MaxOrgBytes": "openFiles",
 	"Conversations.TTL": "conversations", "Conversations.MaxSize": "conversations",
-	"Batches.MaxLines": "openFiles", "Batches.InQueue": "openFiles", "Batches.OverBudget": "openFiles",
+	"Batches.MaxLines": "openBatches", "Batches.InQueue": "openBatches", "Batches.OverBudget": "openBatches",
 	"Log.Level": "Logger, apply", "Log.Format": "Logger", "Sum": "config.Metrics",
 	"Tracing.Endpoint": "openTracer", "Tracing.SampleRatio": "openTracer", "Tracing.Headers": "openTracer",
-	"Batches.Poll": "openFiles", "Batches.Doubt": "openFiles", "Providers.BatchMode": "upstreams", "Orgs.BatchMode": "addOrg",
+	"Batches.Poll": "openBatches", "Batches.Doubt": "openBatches", "Providers.BatchMode": "upstreams", "Orgs.BatchMode": "addOrg",
 }
 
 // TestEveryFieldIsObeyed: nothing in the configuration is silently ignored.

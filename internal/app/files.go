@@ -15,7 +15,7 @@ const agreeTime = 20 * time.Second
 
 // openFiles opens the place for files, if there is one, and makes sure that all
 // processes have the same. What is written there is sealed with the ring.
-func (a *App) openFiles(roles Role, ring *seal.Ring) error {
+func (a *App) openFiles(ring *seal.Ring) error {
 	c := a.cfg
 	if c.Files.Store == "" {
 		return nil
@@ -28,9 +28,15 @@ func (a *App) openFiles(roles Role, ring *seal.Ring) error {
 	}
 	a.blobs.Seal(ring)
 	a.files = files.New(a.rdb, a.blobs, files.Options{TTL: c.Files.TTL, OrgBytes: int64(c.Files.MaxOrgBytes), Logger: a.log})
-	if err := a.files.Agree(ctx); err != nil {
-		return err
+	return a.files.Agree(ctx)
+}
+
+// openBatches makes batches of the files, if there are any.
+func (a *App) openBatches(roles Role) {
+	if a.files == nil {
+		return
 	}
+	c := a.cfg
 	a.batches = batch.NewStore(a.rdb, a.files, a.log)
 	if roles&Worker != 0 {
 		a.batchRunner = batch.NewRunner(a.batches, batch.Options{
@@ -39,5 +45,4 @@ func (a *App) openFiles(roles Role, ring *seal.Ring) error {
 			Lease: c.Queue.Lease / 2, Poll: c.Batches.Poll, Doubt: c.Batches.Doubt, Ended: a.batchEnded, Logger: a.log, Registerer: a.registry,
 		})
 	}
-	return nil
 }

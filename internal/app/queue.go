@@ -1,25 +1,57 @@
 package app
 
 import (
+	"context"
 	"log/slog"
+	"os"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/llmguard/llmguard/blob"
 	"github.com/llmguard/llmguard/config"
+	"github.com/llmguard/llmguard/files"
 	"github.com/llmguard/llmguard/queue"
 )
 
 // Queue returns the queue of a configuration for looking at it and for commands
-// by hand, and its pools in the order of the file. It is not Run.
-func Queue(cfg *config.Config, rdb redis.UniversalClient, log *slog.Logger) (*queue.Queue, []queue.Pool, error) {
+// by hand, and its pools in the order of the file. It is not Run. Where the blob
+// store that the other processes share cannot be seen it has none.
+func Queue(ctx context.Context, cfg *config.Config, rdb redis.UniversalClient, log *slog.Logger) (*queue.Queue, []queue.Pool, error) {
 	set, err := convert(cfg)
 	if err != nil {
 		return nil, nil, err
 	}
 	o := queueOptions(cfg, set)
-	o.Logger = log
+	o.Logger, o.Blobs = log, sharedBlobs(ctx, cfg, rdb)
+	if o.Blobs != nil {
+		o.Blobs.Seal(set.seal)
+	}
 	q, err := queue.New(rdb, set.pools, o)
 	return q, set.pools, err
+}
+
+// sharedBlobs returns the blob store that all processes share; nil where there is
+// none in sight, of which nothing is made.
+func sharedBlobs(ctx context.Context, cfg *config.Config, rdb redis.UniversalClient) *blob.Store {
+	where := cfg.Files.Store
+	if where == "" {
+		return nil
+	}
+	if _, err := os.Stat(where); err != nil && !strings.Contains(where, "://") {
+		return nil
+	}
+	store, err := blob.Open(ctx, where)
+	if err != nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, agreeTime)
+	defer cancel()
+	if !files.New(rdb, store, files.Options{}).Agreed(ctx) {
+		_ = store.Close()
+		return nil
+	}
+	return store
 }
 
 // queueOptions are the configured bounds of the queue.
@@ -30,5 +62,6 @@ func queueOptions(cfg *config.Config, set *settings) queue.Options {
 		LocalShare: int(cfg.Store.LocalShare), OrgShare: c.OrgShare, FlowShare: c.UserShare, MemoryShare: c.MemoryShare,
 		Shares:      queue.Shares{Interactive: c.Shares.Interactive, Async: c.Shares.Async, Batch: c.Shares.Batch},
 		MaxAttempts: c.MaxAttempts, DeadLetters: c.DeadLetters, DeadTTL: c.DeadTTL,
+		BlobAbove: int64(c.BlobAbove),
 	}
 }

@@ -1,0 +1,79 @@
+package queue
+
+import (
+	"context"
+	"time"
+)
+
+const (
+	sweepEvery = 15 * time.Minute
+	// sweepAge is more than passes between a blob and its ref, on any clock.
+	sweepAge   = time.Hour
+	sweepBatch = 500
+	sweepKey   = "lg:queue:sweep"
+)
+
+// sweepBlobs deletes the blobs that nothing in Redis refers to any more: their
+// jobs have been forgotten, or were never put. One process does it at a time.
+func (q *Queue) sweepBlobs(ctx context.Context) {
+	mine, err := q.rdb.SetNX(ctx, sweepKey, "1", sweepEvery-time.Minute).Result()
+	if err == nil && mine {
+		_, err = q.sweep(ctx, time.Now().Add(-sweepAge))
+	}
+	if err != nil && ctx.Err() == nil {
+		q.log.WarnContext(ctx, "blobs of forgotten jobs not all deleted, the next sweep tries again", "err", err)
+	}
+}
+
+// sweep deletes unreferred blobs that are older than a time, and tells how many.
+func (q *Queue) sweep(ctx context.Context, before time.Time) (n int, err error) {
+	var names []string
+	look := func() error {
+		gone, err := q.unreferred(ctx, names)
+		if err != nil {
+			return err
+		}
+		for _, name := range gone {
+			if err := q.opts.Blobs.Remove(ctx, name); err != nil {
+				return err
+			}
+			n++
+		}
+		names = names[:0]
+		return nil
+	}
+	err = q.opts.Blobs.Each(ctx, blobPrefix, func(name string, at time.Time) error {
+		if !at.Before(before) || blobKey(name) == "" {
+			return nil
+		}
+		if names = append(names, name); len(names) < sweepBatch {
+			return nil
+		}
+		return look()
+	})
+	if err != nil {
+		return n, err
+	}
+	return n, look()
+}
+
+// unreferred returns those of the blobs whose keys are gone.
+func (q *Queue) unreferred(ctx context.Context, names []string) (gone []string, err error) {
+	if len(names) == 0 {
+		return nil, nil
+	}
+	pipe := q.rdb.Pipeline()
+	for _, name := range names {
+		pipe.Exists(ctx, blobKey(name))
+	}
+	cmds, err := pipe.Exec(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for i, cmd := range cmds {
+		if there, ok := cmd.(interface{ Val() int64 }); ok && there.Val() == 0 {
+			gone = append(gone, names[i])
+		}
+	}
+	return gone, nil
+}
