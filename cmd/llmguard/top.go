@@ -40,7 +40,7 @@ func topCommand() *cobra.Command {
 			if f.org == "" {
 				f.org = "all"
 			}
-			s, done, err := f.sampler()
+			s, done, err := f.sampler(c.Context())
 			if err != nil {
 				return err
 			}
@@ -77,8 +77,8 @@ func terminal(v any) bool {
 // raises, are read anew.
 const policyAge = 10 * time.Second
 
-func (f *usageFlags) sampler() (_ *top.Sampler, done func(), err error) {
-	o, err := f.openOffice()
+func (f *usageFlags) sampler(ctx context.Context) (_ *top.Sampler, done func(), err error) {
+	o, err := f.openOffice(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
