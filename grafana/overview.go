@@ -119,7 +119,7 @@ func health(b *builder) {
 		query{`sum(rate(llmguard_budget_lost_holds_total` + from + `[$__rate_interval]))`, "lost holds"},
 		query{`sum(rate(llmguard_guard_settle_errors_total` + from + `[$__rate_interval]))`, "failed settlements"},
 		query{`sum(llmguard_budget_journal_records` + from + `)`, "waiting in journals"},
-		query{`sum(rate(llmguard_guard_without_store_total` + from + `[$__rate_interval]))`, "calls without Redis"},
+		query{`sum(rate(llmguard_guard_without_store_total` + from + `[$__rate_interval])) or vector(0)`, "calls without Redis"},
 		query{`sum(rate(llmguard_queue_claims_reaped_total` + from + `[$__rate_interval])) or vector(0)`, "claims of dead workers"},
 		query{`sum(rate(llmguard_queue_tickets_lost_total` + from + `[$__rate_interval])) or vector(0)`, "lost tickets"},
 		query{`sum(rate(llmguard_guard_usage_faults_total` + from + `[$__rate_interval]))`, "faulty usage"})
