@@ -37,16 +37,24 @@ func (c *call) user(org *config.Org, id string) (*config.User, bool, error) {
 	if i < 0 {
 		return nil, false, wire.NotFound("user", "user_not_found", "Org %s has no user %.80q", org.ID, id)
 	}
-	inFile := false
-	for _, o := range c.o.File().Orgs {
-		inFile = inFile || o.ID == org.ID && slices.ContainsFunc(o.Users, func(u config.User) bool { return u.ID == id })
-	}
-	return &org.Users[i], inFile, nil
+	return &org.Users[i], c.filed(org.ID)[id], nil
 }
 
-func (c *call) viewUser(org string, u *config.User, inFile bool) User {
+// filed are the ids of an org's users that the file has.
+func (c *call) filed(org string) map[string]bool {
+	ids := map[string]bool{}
+	for _, o := range c.o.File().Orgs {
+		if o.ID == org {
+			for _, u := range o.Users {
+				ids[u.ID] = true
+			}
+		}
+	}
+	return ids
+}
+
+func viewUser(org string, u *config.User, inFile bool, record *identity.User) User {
 	v := User{ID: u.ID, Org: org, Name: u.Name, Disabled: u.Disabled, Weight: u.Weight, Keys: len(u.Keys)}
-	record := c.records(org).Users[u.ID]
 	v.Source = sourceOf(inFile, record != nil)
 	if record != nil {
 		v.Created, v.Updated = &record.Created, &record.Updated
@@ -59,13 +67,11 @@ func (c *call) listUsers() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	var out []User
-	for _, u := range o.Users {
-		_, inFile, err := c.user(o, u.ID)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, c.viewUser(o.ID, &u, inFile))
+	filed, records := c.filed(o.ID), c.records(o.ID).Users
+	out := make([]User, 0, len(o.Users))
+	for i := range o.Users {
+		u := &o.Users[i]
+		out = append(out, viewUser(o.ID, u, filed[u.ID], records[u.ID]))
 	}
 	return listOf(out), nil
 }
@@ -81,7 +87,7 @@ func (c *call) showUser(org, id string) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.viewUser(org, u, inFile), nil
+	return viewUser(org, u, inFile, c.records(org).Users[id]), nil
 }
 
 func (c *call) createUser() (any, error) {

@@ -77,6 +77,8 @@ type Config struct {
 	Batches Batches `yaml:"batches" reload:"restart"`
 	// Conversations bounds what is kept of responses that no provider keeps.
 	Conversations Conversations `yaml:"conversations"`
+	// Alerts tell the operator that limits of orgs and users are nearly used up.
+	Alerts Alerts `yaml:"alerts"`
 	// Webhooks bounds what may be told to whom, for all orgs.
 	Webhooks Webhooks `yaml:"webhooks" reload:"restart"`
 	// Log is what is written to standard error.

@@ -113,6 +113,7 @@ func TestDefaults(t *testing.T) {
 		Requests:   Requests{MaxBody: 32_000_000, MaxDepth: 1000, MaxJSONTokens: 200_000},
 		Store:      Store{OnFailure: "deny", LocalShare: 10, Deadline: 250 * time.Millisecond, HoldLease: time.Minute, JournalMax: 64 << 20},
 		KillSwitch: "off",
+		Alerts:     Alerts{Format: "slack"},
 		Webhooks:   Webhooks{Timeout: 15 * time.Second, GiveUp: 72 * time.Hour},
 		Log:        Log{Level: "info", Format: "json"},
 		Timeouts: Timeouts{
@@ -137,7 +138,7 @@ func TestDefaults(t *testing.T) {
 				MaxJobs: 100_000, MaxBytes: 1e9, MaxAge: 24 * time.Hour, WorkerConcurrency: 64,
 			}},
 		}},
-		Orgs: []Org{{ID: "acme", Hold: "max", GrowStep: 800, OverLimit: "wait", OnStoreFailure: "deny", OnDisconnect: "auto", RetryStartedJobs: true, Weight: 100}},
+		Orgs: []Org{{ID: "acme", Hold: "max", GrowStep: 800, OverLimit: "wait", OnStoreFailure: "deny", OnDisconnect: "auto", RetryStartedJobs: true, Weight: 100, Alerts: Alerts{Format: "slack"}}},
 	}
 	if !reflect.DeepEqual(cfg, want) {
 		t.Errorf("got  %+v\nwant %+v", cfg, want)

@@ -109,6 +109,7 @@ var (
 	secretField = regexp.MustCompile(`(?i)[a-z_-]*(?:secret|passw|api_?k|token|authorization)[a-z_-]*["']?\s*:\s+["']?`)
 	secretText  = regexp.MustCompile(`\b(?:sk|gsk|lg_live|lg_admin|lg_test|whsec)[-_][\w+/=-]{8,}`)
 	secretList  = regexp.MustCompile(`(?i)(secrets["']?\s*:\s+\[)[^\]{]+`)
+	chatURL     = regexp.MustCompile(`(\bhooks\.slack\.com/)[^\s"'},]+`)
 	urlPassword = regexp.MustCompile(`(://[^\s:/@]*:)[^\s/@]+@`)
 )
 
@@ -122,5 +123,6 @@ func mask(line string) string {
 	}
 	line = secretList.ReplaceAllString(line, "${1}****")
 	line = secretText.ReplaceAllString(line, "****")
+	line = chatURL.ReplaceAllString(line, "${1}****")
 	return urlPassword.ReplaceAllString(line, "${1}****@")
 }

@@ -59,6 +59,9 @@ type Org struct {
 	// Weight is the org's part of a pool's queue against the other orgs': one of
 	// 200 gets twice as much as one of 100.
 	Weight int `yaml:"weight" default:"100"`
+	// Alerts tell somebody of the org that its limits, and those of its users, are
+	// nearly used up, besides whom Alerts of the whole file tell.
+	Alerts Alerts `yaml:"alerts"`
 	// Webhooks are the org's own servers that are told of what has ended.
 	Webhooks []Webhook `yaml:"webhooks"`
 	// RequestWebhooks lets single requests and batches of the org name whom to

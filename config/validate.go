@@ -69,6 +69,7 @@ func (d *document) validate(cfg *Config) {
 	d.orgs(cfg)
 	d.queue(cfg.Queue)
 	d.webhookBounds(cfg.Webhooks)
+	d.alerts("alerts", cfg.Alerts, cfg.Webhooks)
 	d.tracing(cfg.Tracing)
 }
 

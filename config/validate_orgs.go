@@ -45,6 +45,7 @@ func (d *document) org(path string, o *Org, cfg *Config, providers []string, ids
 	}
 	d.journal(path, o, cfg.Store)
 	d.webhooks(path, o, cfg.Webhooks)
+	d.alerts(path+".alerts", o.Alerts, cfg.Webhooks)
 	d.users(path, o, cfg.Auth.Peppers, hashes)
 	d.limits(path, o)
 	d.limitCount(path, o)

@@ -192,6 +192,9 @@ func parsePercent(text string) (Percent, error) {
 		if err == nil && !ok && n >= 1 && n <= 100 {
 			hint = fmt.Sprintf(`; did you mean "%d%%"?`, n)
 		}
+		if part, err := strconv.ParseFloat(text, 64); err == nil && part > 0 && part < 1 {
+			hint = fmt.Sprintf(`; did you mean "%.0f%%"?`, max(part*100, 1))
+		}
 		return 0, fmt.Errorf("expected a percentage from 1%% to 100%%, got %s%s", quote(text), hint)
 	}
 	return Percent(n), nil

@@ -53,7 +53,7 @@ type RequestWebhooks struct {
 var eventTypes = []string{
 	"batch.completed", "batch.failed", "batch.expired", "batch.cancelled",
 	"response.completed", "response.failed", "response.cancelled", "response.incomplete",
-	"job.succeeded", "job.failed", "job.cancelled", "job.expired",
+	"job.succeeded", "job.failed", "job.cancelled", "job.expired", "alert.limit",
 }
 
 // webhooks checks an org's webhooks.
@@ -115,7 +115,7 @@ func (d *document) webhookURL(path, text string, plain []string) {
 	switch {
 	case text == "": // required
 	case err != nil || u.Host == "" || (u.Scheme != "https" && u.Scheme != "http"):
-		d.failAt(path, "expected a URL such as https://hooks.example.com/llmguard, got %s", quote(text))
+		d.failAt(path, "expected a URL such as https://hooks.example.com/llmguard, got %s", mask(quote(text)))
 	case u.Scheme == "http" && !slices.Contains(plain, strings.ToLower(u.Hostname())):
 		d.failAt(path, "is not encrypted; use https, or name %s in webhooks.allow_http", u.Hostname())
 	case u.User != nil || u.Fragment != "":

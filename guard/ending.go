@@ -96,6 +96,9 @@ func (g *Guard) endAll(ctx context.Context, calls []*Call) {
 func (c *Call) written(done budget.Ended) bool {
 	if !done.Receipt.At.IsZero() { // also when only a spend cap has still to take it
 		c.guard.metrics.of(c).settled(c.Result.Usage, c.Result.Estimated, done.Receipt)
+		if charged := c.guard.charged; charged != nil {
+			charged(c.Caller.Org.ID, c.Caller.User)
+		}
 	}
 	switch {
 	case done.Err == nil:

@@ -148,6 +148,8 @@ type Options struct {
 	// returns how long the provider is to be left alone. The answer waits for it:
 	// it has to bound itself, most heads need no time at all.
 	Observe func(ctx context.Context, h Head) time.Duration
+	// Charged, when set, is told whose call was charged; it must not block.
+	Charged func(org, user string)
 	// Owned knows what providers keep for the orgs; nil: nothing that is kept
 	// can be referred to.
 	Owned *owned.Store
@@ -178,6 +180,7 @@ type Guard struct {
 	counts      *tokenizer.Cache
 	calibration *calibration.Calibration
 	observe     func(context.Context, Head) time.Duration
+	charged     func(org, user string)
 	owned       *owned.Store
 	turns       *conversation.Store
 	deadline    time.Duration
@@ -204,7 +207,7 @@ func New(o Options) *Guard {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	g := &Guard{
-		budget: o.Budget, counts: tokenizer.NewCache(), calibration: o.Calibration, observe: o.Observe, owned: o.Owned, turns: o.Conversations, deadline: o.StoreDeadline, share: o.LocalShare,
+		budget: o.Budget, counts: tokenizer.NewCache(), calibration: o.Calibration, observe: o.Observe, charged: o.Charged, owned: o.Owned, turns: o.Conversations, deadline: o.StoreDeadline, share: o.LocalShare,
 		circuit: circuit{log: o.Log, orgs: map[string]*outage{}},
 		log:     o.Log, metrics: newMetrics(o.Metrics),
 	}

@@ -216,7 +216,7 @@ func (r result) problem() error {
 // post makes the request. The answer's body is read only so far that the
 // connection can be used again.
 func (s *Sender) post(ctx context.Context, t *target, d *delivery) result {
-	body, err := d.body()
+	body, err := d.body(t)
 	if err != nil {
 		return result{err: err}
 	}
@@ -228,7 +228,9 @@ func (s *Sender) post(ctx context.Context, t *target, d *delivery) result {
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("User-Agent", "llmguard")
-	sign(req.Header, t.secrets, d.Event, time.Now(), body)
+	if len(t.secrets) > 0 {
+		sign(req.Header, t.secrets, d.Event, time.Now(), body)
+	}
 	resp, err := s.http.Do(req)
 	if err != nil {
 		var where *url.Error

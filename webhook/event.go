@@ -16,8 +16,12 @@ func Types() []string {
 		"batch.completed", "batch.failed", "batch.expired", "batch.cancelled",
 		"response.completed", "response.failed", "response.cancelled", "response.incomplete",
 		"job.succeeded", "job.failed", "job.cancelled", "job.expired",
+		LimitAlert,
 	}
 }
+
+// LimitAlert is the event that a limit was used to a threshold.
+const LimitAlert = "alert.limit"
 
 // Event is one thing that happened to an object of an org.
 type Event struct {
@@ -33,6 +37,10 @@ type Event struct {
 	// URL is a target of this event alone, besides those of the org; empty for
 	// none. It is one that Sender.CheckURL accepted.
 	URL string
+	// Data is what is told besides Object, a JSON object with an id; nil: the id
+	// alone. Text is the event in words, for targets that take nothing else.
+	Data string
+	Text string
 }
 
 // NewEvent returns the event that an object reached the end a type names. Its
@@ -51,18 +59,25 @@ func (e Event) validate() error {
 	return fmt.Errorf("webhook: event %q of %q with id %q", e.Type, e.Object, e.ID)
 }
 
-// body is what is posted, the same bytes at each attempt.
-func (d *delivery) body() ([]byte, error) {
+// body is what is posted to a target, the same bytes at each attempt.
+func (d *delivery) body(t *target) ([]byte, error) {
 	type data struct {
 		ID string `json:"id"`
+	}
+	var about any = data{d.Object}
+	switch {
+	case t.slack:
+		return json.Marshal(map[string]string{"text": d.Text})
+	case len(d.Data) > 0:
+		about = d.Data
 	}
 	return json.Marshal(struct {
 		ID      string `json:"id"`
 		Object  string `json:"object"`
 		Created int64  `json:"created_at"`
 		Type    string `json:"type"`
-		Data    data   `json:"data"`
-	}{d.Event, "event", d.Created, d.Type, data{d.Object}})
+		Data    any    `json:"data"`
+	}{d.Event, "event", d.Created, d.Type, about})
 }
 
 // notice is what a job carries for Ended.

@@ -114,10 +114,12 @@ func (o *Options) endpoint(e *Endpoint) (*target, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(e.Secrets) == 0 {
+	if len(e.Secrets) == 0 && !e.Slack {
 		return nil, errors.New("it has no secret")
 	}
-	return newTarget(u, e.Secrets, e.Events...), nil
+	t := newTarget(u, e.Secrets, e.Events...)
+	t.slack = e.Slack
+	return t, nil
 }
 
 // Sender takes events and, while Run, delivers them. Its methods are safe for
@@ -197,10 +199,14 @@ type delivery struct {
 	Type    string `json:"type"`
 	Created int64  `json:"created"` // Unix seconds
 	Object  string `json:"object"`
-	Target  string `json:"target"`          // key of the endpoint
-	URL     string `json:"url,omitempty"`   // of a target that a request named
-	Until   int64  `json:"until"`           // Unix seconds: then it is a dead letter
-	Round   string `json:"round,omitempty"` // of a replay
+
+	Data json.RawMessage `json:"data,omitempty"`
+	Text string          `json:"text,omitempty"`
+
+	Target string `json:"target"`          // key of the endpoint
+	URL    string `json:"url,omitempty"`   // of a target that a request named
+	Until  int64  `json:"until"`           // Unix seconds: then it is a dead letter
+	Round  string `json:"round,omitempty"` // of a replay
 }
 
 // id names a delivery: the task, and the dead letter it may become.
@@ -231,7 +237,7 @@ func (s *Sender) Send(ctx context.Context, orgID string, e Event) error {
 		return nil
 	}
 	d := delivery{
-		Org: orgID, Event: e.ID, Type: e.Type, Created: e.Created.Unix(), Object: e.Object,
+		Org: orgID, Event: e.ID, Type: e.Type, Created: e.Created.Unix(), Object: e.Object, Data: json.RawMessage(e.Data), Text: e.Text,
 		Until: time.Now().Add(s.opts.GiveUp).Unix(),
 	}
 	for i, t := range o.targets {

@@ -28,6 +28,9 @@ type Endpoint struct {
 	Secrets []Secret // at least one
 	// Events are Types, with * for any characters; none: all.
 	Events []string
+	// Slack posts {"text": ...} as chats take it, of events that have a text, and
+	// needs no secret: the URL is one.
+	Slack bool
 }
 
 // wants reports whether the endpoint is to be told of events of a type.
@@ -56,6 +59,7 @@ type target struct {
 	secrets []Secret
 	key     string // of the URL: what deliveries in the queue know it by
 	print   string // of everything: changes with the configuration
+	slack   bool
 }
 
 func newTarget(u *url.URL, secrets []Secret, rest ...string) *target {

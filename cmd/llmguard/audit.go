@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/csv"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -35,11 +36,12 @@ func changesCommand() *cobra.Command {
 	var p period
 	var org, actor, action string
 	var limit int
+	var everything bool
 	c := &cobra.Command{
 		Use: "audit", Short: "List who changed what, when and why", Args: cobra.NoArgs,
-		Long: "Lists the changes of administrators, the newest first: about the last 100,000. `-o jsonl` writes one line each, with what\n" +
-			"was before and after, for an archive. Corrections of bills stand in `llmguard usage audit`.\n\n" + adminHelp,
-		Example: "  llmguard audit --org acme\n  llmguard audit --action key.create --from 7d\n  llmguard audit -o jsonl --from 2026-11 --limit 0 > audit.jsonl",
+		Long: "Lists the changes of administrators, the newest first: about the last 100,000. `-o jsonl` and `-o csv` write one line each,\n" +
+			"with what was before and after, for an archive; --all is all there are. Corrections of bills stand in `llmguard usage audit`.\n\n" + adminHelp,
+		Example: "  llmguard audit --org acme\n  llmguard audit --action key.create --from 7d\n  llmguard audit --all -o csv --from 2026-11 > audit.csv",
 	}
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		q := url.Values{}
@@ -56,6 +58,9 @@ func changesCommand() *cobra.Command {
 			q.Set("from", from.Format(time.RFC3339))
 			q.Set("to", to.Add(time.Second).Format(time.RFC3339))
 		}
+		if everything {
+			limit = 0
+		}
 		return f.run(c, func(a *adminClient) error {
 			list, err := a.audit(c, q, limit)
 			if err != nil {
@@ -70,16 +75,21 @@ func changesCommand() *cobra.Command {
 				}
 				return nil
 			}
+			if f.output == "csv" {
+				return auditCSV(c.OutOrStdout(), list)
+			}
 			return render(c.OutOrStdout(), f.output, list, func(w io.Writer) error { return auditTable(w, list) })
 		})
 	}
-	f.add(c, append(slices.Clone(plainFormats), "jsonl")...)
+	f.add(c, append(slices.Clone(plainFormats), "jsonl", "csv")...)
 	p.add(c)
 	fl := c.Flags()
 	fl.StringVar(&org, "org", "", "only what concerns this org")
 	fl.StringVar(&actor, "actor", "", "only what this administrator did")
 	fl.StringVar(&action, "action", "", "only this action, such as key.create")
 	fl.IntVar(&limit, "limit", 100, "how many; 0: all there are")
+	fl.BoolVar(&everything, "all", false, "all there are")
+	c.MarkFlagsMutuallyExclusive("all", "limit")
 	return c
 }
 
@@ -108,6 +118,35 @@ func (a *adminClient) audit(c *cobra.Command, q url.Values, limit int) ([]auditV
 		}
 		q.Set("after", out[len(out)-1].ID)
 	}
+}
+
+// auditCSV writes a line for every entry, with before and after as JSON.
+func auditCSV(out io.Writer, list []auditView) error {
+	w := csv.NewWriter(out)
+	if err := w.Write([]string{"id", "at", "actor", "action", "org", "target", "reason", "before", "after", "request_id", "ip"}); err != nil {
+		return err
+	}
+	for _, e := range list {
+		line := []string{
+			e.ID, e.At.UTC().Format(time.RFC3339Nano), e.Actor, e.Action, e.Org, e.Target, e.Reason, string(e.Before), string(e.After), e.RequestID, e.IP,
+		}
+		for i, cell := range line {
+			line[i] = inert(cell)
+		}
+		if err := w.Write(line); err != nil {
+			return err
+		}
+	}
+	w.Flush()
+	return w.Error()
+}
+
+// inert keeps a spreadsheet from taking what somebody wrote for a formula.
+func inert(cell string) string {
+	if strings.IndexAny(cell, "=+-@\t\r") == 0 {
+		return "'" + cell
+	}
+	return cell
 }
 
 func auditTable(w io.Writer, list []auditView) error {

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/llmguard/llmguard/admin"
+	"github.com/llmguard/llmguard/alert"
 	"github.com/llmguard/llmguard/batch"
 	"github.com/llmguard/llmguard/blob"
 	"github.com/llmguard/llmguard/budget"
@@ -86,7 +87,8 @@ type App struct {
 	worker      *queue.Worker
 	webhooks    *webhook.Sender
 	tracer      *tracing.Tracer // nil when nothing is traced
-	calls       net.Listener    // nil without the Proxy role
+	alerts      *alert.Watcher
+	calls       net.Listener // nil without the Proxy role
 	identity    *identity.Store
 	ids         *identities
 	admins      *admin.Server
@@ -138,8 +140,10 @@ func New(o Options) (_ *App, err error) {
 	}
 	a.calibration = calibration.New(o.Redis, calibration.Options{Log: o.Log, Metrics: a.registry})
 	a.turns = conversation.New(o.Redis, conversations(o.Config, set))
+	a.alerts = a.newAlerts()
 	a.guard = guard.New(guard.Options{
-		Budget: a.budget, Calibration: a.calibration, Observe: a.observe, Policy: set.policy, StoreDeadline: o.Config.Store.Deadline,
+		Charged: a.alerts.Charged,
+		Budget:  a.budget, Calibration: a.calibration, Observe: a.observe, Policy: set.policy, StoreDeadline: o.Config.Store.Deadline,
 		LocalShare: int(o.Config.Store.LocalShare), Owned: owned.New(o.Redis, o.Log), Conversations: a.turns, Log: o.Log, Metrics: a.registry,
 	})
 	if err = pricing.Register(a.registry, func() *pricing.Catalogue { return a.guard.Policy().Catalogue }, time.Now); err != nil {
@@ -262,6 +266,7 @@ func (a *App) Run(ctx context.Context) error {
 	keepers.Go(func() error { return quiet(a.ids.run(keeping)) })
 	keepers.Go(func() error { return quiet(a.queue.Run(keeping)) })
 	keepers.Go(func() error { return quiet(a.rejoin.Run(keeping)) })
+	keepers.Go(func() error { return quiet(a.alerts.Run(keeping)) })
 	if a.files != nil {
 		keepers.Go(func() error { return quiet(a.files.Run(keeping)) })
 	}

@@ -81,6 +81,7 @@ func (a *App) apply(c *config.Config) error {
 		a.blobs.Seal(set.seal)
 	}
 	a.hooks = set.webhooks.Orgs
+	a.alerts.SetRules(alertRules(c))
 	drop := set.policy.Providers.Adopt(a.guard.Policy().Providers)
 	a.ids.setFile(c, set)
 	if a.worker != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/llmguard/llmguard/alert"
 	"github.com/llmguard/llmguard/batch"
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/proxy"
@@ -44,6 +45,13 @@ func webhookOptions(c *config.Config) (webhook.Options, error) {
 		}
 		o.Orgs[c.Orgs[i].ID] = one
 	}
+	if c.Alerts.URL != "" {
+		t, err := alertTarget(c.Alerts)
+		if err != nil {
+			return o, fmt.Errorf("alerts: %w", err)
+		}
+		o.Orgs[alert.Everyone] = webhook.Org{Endpoints: []webhook.Endpoint{t}}
+	}
 	if w.CAFile != "" {
 		pem, err := os.ReadFile(w.CAFile)
 		if err != nil {
@@ -65,6 +73,13 @@ func webhooksOf(o *config.Org) (webhook.Org, error) {
 	for _, w := range o.Webhooks {
 		e := webhook.Endpoint{URL: w.URL, Events: w.Events}
 		if e.Secrets, err = signers(w.Secrets); err != nil {
+			return out, err
+		}
+		out.Endpoints = append(out.Endpoints, e)
+	}
+	if o.Alerts.URL != "" {
+		e, err := alertTarget(o.Alerts)
+		if err != nil {
 			return out, err
 		}
 		out.Endpoints = append(out.Endpoints, e)

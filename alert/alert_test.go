@@ -1,0 +1,179 @@
+package alert
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/internal/redistest"
+	"github.com/llmguard/llmguard/pricing"
+)
+
+const dollar = pricing.Nano(1_000_000_000)
+
+// rig is some processes that watch the same limits.
+type rig struct {
+	t      *testing.T
+	budget *budget.Store
+	limits []budget.Limit
+	all    []*Watcher
+	calls  int
+
+	mu    sync.Mutex
+	sent  []Alert
+	fails int // so many alerts are not taken
+}
+
+func newRig(t *testing.T, rules map[string][]Rule) *rig {
+	rdb := redistest.Start(t).Client()
+	r := &rig{t: t, budget: budget.New(rdb, budget.Options{})}
+	r.limits = []budget.Limit{
+		{ID: "month", Subject: budget.Org, Metric: budget.Cost, Shape: budget.Shape{Kind: budget.Calendar, Amount: int64(100 * dollar), Calendar: "month"}},
+		{ID: "day", Subject: budget.User, Metric: budget.Cost, Shape: budget.Shape{Kind: budget.Window, Amount: int64(10 * dollar), Window: 24 * time.Hour}},
+		{ID: "rate", Subject: budget.User, Metric: budget.Requests, Shape: budget.Shape{Kind: budget.Window, Amount: 2, Window: time.Hour}},
+	}
+	for range 3 {
+		w := New(Options{Redis: rdb, Budget: r.budget, Send: r.send, Limits: func(string, string) []budget.Limit { return r.limits }})
+		w.SetRules(rules)
+		r.all = append(r.all, w)
+	}
+	return r
+}
+
+func (r *rig) send(_ context.Context, a Alert) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.fails > 0 {
+		r.fails--
+		return errors.New("redis is away")
+	}
+	r.sent = append(r.sent, a)
+	return nil
+}
+
+// spend charges a user; a hold beside it, which is not a charge, stays open.
+func (r *rig) spend(user string, cost pricing.Nano) {
+	r.t.Helper()
+	r.calls++
+	c := budget.Call{ID: fmt.Sprintf("%026d", r.calls), Org: "acme", User: user}
+	h, err := r.budget.Hold(r.t.Context(), r.limits[:2], c, budget.Amounts{Cost: cost}, budget.Amounts{})
+	if err == nil {
+		_, err = r.budget.Settle(r.t.Context(), h, budget.Settlement{Actual: budget.Amounts{Cost: cost}})
+	}
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for _, w := range r.all {
+		w.Charged("acme", user)
+	}
+}
+
+// look has all processes look at once, and returns what was sent by that.
+func (r *rig) look() (sent []string) {
+	var wait sync.WaitGroup
+	for _, w := range r.all {
+		wait.Go(func() { w.lookAll(r.t.Context()) })
+	}
+	wait.Wait()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, a := range r.sent {
+		sent = append(sent, fmt.Sprintf("%s %s %s %d", a.To, a.Limit, a.User, a.Threshold))
+	}
+	r.sent = nil
+	return sent
+}
+
+func (r *rig) expect(want ...string) {
+	r.t.Helper()
+	if got := r.look(); strings.Join(got, ",") != strings.Join(want, ",") {
+		r.t.Errorf("told %q, want %q", got, want)
+	}
+}
+
+// TestThresholds: each threshold is told once, by whichever process, for what was
+// charged and not for what is held.
+func TestThresholds(t *testing.T) {
+	r := newRig(t, map[string][]Rule{Everyone: {{To: Everyone, Thresholds: []int{50, 80, 100}}}})
+	if _, err := r.budget.Hold(t.Context(), r.limits[:2], budget.Call{ID: fmt.Sprintf("%026d", 999), Org: "acme", User: "alice"}, budget.Amounts{Cost: dollar}, budget.Amounts{}); err != nil {
+		t.Fatal(err)
+	}
+	r.spend("alice", 4_900_000_000)
+	r.expect()
+	r.spend("alice", 100_000_000)
+	r.expect("* day alice 50")
+	r.expect()
+	r.spend("alice", dollar)
+	r.expect()
+	r.spend("alice", 3*dollar) // 90 %
+	r.expect("* day alice 80")
+	r.spend("bob", 9*dollar) // over two at once: the higher is told
+	r.expect("* day bob 80")
+	r.spend("bob", dollar/2)
+	r.expect()
+}
+
+// TestRulesOfOrgs: an org's own rule and the operator's are told apart, and an
+// org without either is not looked at.
+func TestRulesOfOrgs(t *testing.T) {
+	r := newRig(t, map[string][]Rule{"acme": {{To: "acme", Thresholds: []int{10}}}, Everyone: {{To: Everyone, Thresholds: []int{20}}}})
+	r.spend("alice", dollar)
+	r.expect("acme day alice 10")
+	r.spend("alice", dollar)
+	r.expect("* day alice 20")
+	for _, w := range r.all {
+		w.SetRules(nil)
+	}
+	r.spend("alice", 5*dollar)
+	r.expect()
+}
+
+// TestOrgLimit: a limit of the whole org is told once, whoever of it pays.
+func TestOrgLimit(t *testing.T) {
+	r := newRig(t, map[string][]Rule{Everyone: {{To: Everyone, Thresholds: []int{50}}}})
+	r.limits[1].Mode = budget.Off
+	for n := range 10 {
+		r.spend(fmt.Sprintf("user-%d", n), 6*dollar)
+	}
+	r.expect("* month  50")
+}
+
+// TestRaisedLimit: a limit that was raised is another one, and is told again.
+func TestRaisedLimit(t *testing.T) {
+	r := newRig(t, map[string][]Rule{Everyone: {{To: Everyone, Thresholds: []int{50}}}})
+	r.spend("alice", 5*dollar)
+	r.expect("* day alice 50")
+	r.limits[1].Shape.Amount = int64(20 * dollar)
+	r.spend("alice", 5*dollar)
+	r.expect("* day alice 50")
+}
+
+// TestSendFails: what could not be sent is sent later, once.
+func TestSendFails(t *testing.T) {
+	r := newRig(t, map[string][]Rule{Everyone: {{To: Everyone, Thresholds: []int{50}}}})
+	r.fails = len(r.all)
+	r.spend("alice", 5*dollar)
+	for range 100 { // several processes may be refused, and some may leave it to others
+		if got := r.look(); len(got) > 0 {
+			if len(got) != 1 {
+				t.Errorf("told %q", got)
+			}
+			r.expect()
+			return
+		}
+	}
+	t.Error("it was never told")
+}
+
+func TestText(t *testing.T) {
+	a := Alert{Org: "acme", User: "alice", Limit: "day", Threshold: 100, Charged: 10_012_300_000, Amount: 10 * dollar}
+	want := "llmguard: user alice of org acme has used 100% of its limit day: $10.0123 of $10.00. Further calls wait or are refused until there is room."
+	if got := a.Text(); got != want {
+		t.Errorf("the text is %q, want %q", got, want)
+	}
+}

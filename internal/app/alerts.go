@@ -1,0 +1,68 @@
+package app
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"time"
+
+	"github.com/llmguard/llmguard/alert"
+	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/config"
+	"github.com/llmguard/llmguard/webhook"
+)
+
+// newAlerts returns what watches the limits of those who were charged.
+func (a *App) newAlerts() *alert.Watcher {
+	w := alert.New(alert.Options{
+		Redis: a.rdb, Budget: a.budget, Log: a.log, Send: a.sendAlert,
+		Limits: func(org, user string) []budget.Limit {
+			o := a.guard.Policy().Orgs[org]
+			if o == nil {
+				return nil
+			}
+			return o.LimitsFor(user, "")
+		},
+	})
+	w.SetRules(alertRules(a.cfg))
+	return w
+}
+
+// alertRules are who is told of what, by org.
+func alertRules(c *config.Config) map[string][]alert.Rule {
+	rules := map[string][]alert.Rule{}
+	if c.Alerts.URL != "" {
+		rules[alert.Everyone] = []alert.Rule{{To: alert.Everyone, Thresholds: c.Alerts.Percents()}}
+	}
+	for _, o := range c.Orgs {
+		if o.Alerts.URL != "" {
+			rules[o.ID] = []alert.Rule{{To: o.ID, Thresholds: o.Alerts.Percents()}}
+		}
+	}
+	return rules
+}
+
+// alertTarget is where alerts go, as a webhook.
+func alertTarget(a config.Alerts) (webhook.Endpoint, error) {
+	secrets, err := signers(a.Secrets)
+	return webhook.Endpoint{URL: a.URL.Reveal(), Secrets: secrets, Events: []string{webhook.LimitAlert}, Slack: a.Format == "slack"}, err
+}
+
+// sendAlert hands an alert to the webhooks.
+func (a *App) sendAlert(ctx context.Context, is alert.Alert) error {
+	data := map[string]any{
+		"id": is.Limit, "org": is.Org, "limit": is.Limit, "mode": is.Mode, "threshold_percent": is.Threshold,
+		"charged_nano_usd": int64(is.Charged), "amount_nano_usd": int64(is.Amount),
+		"reset_at": is.At.Add(is.Reset).Unix(), "text": is.Text(),
+	}
+	if is.User != "" {
+		data["user"] = is.User
+	}
+	text, err := json.Marshal(data)
+	if err != nil {
+		return err
+	}
+	return a.webhooks.Send(ctx, is.To, webhook.Event{
+		ID: "evt_" + rand.Text(), Type: webhook.LimitAlert, Created: is.At.Truncate(time.Second), Object: is.Limit, Data: string(text), Text: is.Text(),
+	})
+}
