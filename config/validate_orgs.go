@@ -53,7 +53,7 @@ func (d *document) org(path string, o *Org, cfg *Config, providers []string, ids
 
 // journal checks that calls which are admitted without Redis can be kept.
 func (d *document) journal(path string, o *Org, s Store) {
-	if o.OnStoreFailure == "deny" || o.OnStoreFailure == "" || s.JournalDir != "" {
+	if (o.OnStoreFailure != "local" && o.OnStoreFailure != "allow") || s.JournalDir != "" {
 		return
 	}
 	path += ".on_store_failure"
@@ -128,7 +128,7 @@ func (d *document) hash(path, text string, peppers []Pepper) bool {
 		known = append(known, p.ID)
 	}
 	if !slices.Contains(known, id) {
-		d.failAt(path, "there is no pepper %q in auth.peppers%s", id, didYouMean(id, known[1:]))
+		d.failAt(path, "there is no pepper %q in auth.peppers%s", id, didYouMean(id, known))
 		return false
 	}
 	return true

@@ -223,7 +223,12 @@ func parseSize(text string) (Size, error) {
 func parseQuantity(text string) (Quantity, error) {
 	if !strings.HasPrefix(text, "$") && !strings.HasSuffix(text, "USD") {
 		n, err := parseCount(text)
-		if err != nil && strings.ContainsAny(text, ".,") {
+		switch {
+		case err != nil && strings.HasPrefix(text, "-$"):
+			return Quantity{}, fmt.Errorf("%s is negative", text)
+		case err != nil && (strings.ContainsAny(text, "$") || strings.Contains(strings.ToLower(text), "dollar")):
+			return Quantity{}, fmt.Errorf(`expected money such as "$5" or "$0.25", got %s; the $ stands before the number`, quote(text))
+		case err != nil && strings.ContainsAny(text, ".,"):
 			return Quantity{}, fmt.Errorf(`expected money such as "$5.25" or a whole number, got %s; money needs its $`, quote(text))
 		}
 		if err == nil && n == 0 {
