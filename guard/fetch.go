@@ -50,7 +50,7 @@ func relayFailure(w http.ResponseWriter, resp *http.Response) error {
 		return wire.BadGateway(fmt.Sprintf("The provider answered %d without an error this proxy can relay", resp.StatusCode), err)
 	}
 	providers.CopyHeaders(w.Header(), resp.Header)
-	copyRetryHeaders(w.Header(), resp.Header)
+	retryHeaders(w.Header(), resp.Header, false)
 	w.WriteHeader(resp.StatusCode)
 	return written(w.Write(answer))
 }

@@ -264,9 +264,10 @@ func (c *Call) relayError(w http.ResponseWriter, resp *http.Response, rest time.
 	answer, readErr := io.ReadAll(io.LimitReader(resp.Body, maxErrorAnswer))
 	status := resp.StatusCode
 	refusal := parseError(status, answer)
+	spent := status == http.StatusPaymentRequired || // DeepSeek, OpenRouter
+		status == http.StatusTooManyRequests && refusal != nil && moneyGone[refusal.Code]
 	switch {
-	case status == http.StatusPaymentRequired, // DeepSeek, OpenRouter
-		status == http.StatusTooManyRequests && refusal != nil && moneyGone[refusal.Code]:
+	case spent:
 		c.Result.Outcome = Rejected
 		c.guard.log.Error("the provider account is out of money", "provider", c.Target.Provider.ID, "status", status)
 	case status == http.StatusTooManyRequests, status == http.StatusServiceUnavailable:
@@ -299,7 +300,7 @@ func (c *Call) relayError(w http.ResponseWriter, resp *http.Response, rest time.
 	}
 	c.Result.Refusal = refusal
 	c.head(w, resp)
-	copyRetryHeaders(w.Header(), resp.Header)
+	retryHeaders(w.Header(), resp.Header, spent)
 	w.Header().Set("Content-Length", strconv.Itoa(len(answer)))
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
@@ -319,13 +320,22 @@ func errorType(status int) string {
 	return "invalid_request_error"
 }
 
-// copyRetryHeaders hands on a provider's advice on retrying, which only makes
-// sense with its own error (contract R5).
-func copyRetryHeaders(dst, src http.Header) {
+// retryHeaders hands on a provider's advice on retrying, which only makes sense
+// with its own error (contract R5), and tells clients not to retry by themselves
+// what no waiting mends (R18), and what needs more than they wait (R17).
+func retryHeaders(dst, src http.Header, spent bool) {
+	if spent {
+		dst.Set("X-Should-Retry", "false")
+		return
+	}
 	for _, name := range []string{"Retry-After", "Retry-After-Ms", "X-Should-Retry"} {
 		if v := src.Values(name); len(v) > 0 {
 			dst[name] = v
 		}
+	}
+	if wait, ok := wire.ParseRetryAfter(src, time.Now()); ok && wait > wire.MaxRetryAfter {
+		dst.Del("Retry-After-Ms")
+		wire.SetRetryAfter(dst, wait)
 	}
 }
 

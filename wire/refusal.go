@@ -9,15 +9,15 @@ import (
 	"time"
 )
 
-// maxRetryAfter is the longest wait that every version of every SDK obeys.
-const maxRetryAfter = 60 * time.Second
+// MaxRetryAfter is the longest wait that every version of every SDK obeys.
+const MaxRetryAfter = 60 * time.Second
 
 // SetRetryAfter tells the client in h to come back after wait: in whole
 // seconds, rounded up, at least one (rule R16). A wait above a minute is told
 // truly, together with the advice not to retry by itself (rule R17), because
 // some SDKs would otherwise retry at once.
 func SetRetryAfter(h http.Header, wait time.Duration) {
-	if wait > maxRetryAfter {
+	if wait > MaxRetryAfter {
 		h.Set("X-Should-Retry", "false")
 	}
 	seconds := max(1, int64((wait-1)/time.Second)+1)

@@ -50,6 +50,9 @@ type Behaviour struct {
 	Newline  string        // "lf" (default), "crlf" or "cr" ends lines of a stream
 	Comments bool          // comments between events
 	LongLine int           // bytes of padding in one event
+	Raw      string        // sent as it is, in the middle of a stream
+	Repeat   int           // Raw is sent so many times; 0 once
+	Early    bool          // what happens in the middle happens before the first event
 	Split    string        // "utf8" or "byte": writes end inside characters
 	Gzip     bool          // compress when the request accepts it
 	Times    int           // only the first n times this very body comes
@@ -96,8 +99,8 @@ func (b Behaviour) isZero() bool { return reflect.ValueOf(b).IsZero() }
 
 // healed is the behaviour without its faults, for when Times are over.
 func (b Behaviour) healed() Behaviour {
-	b.Status, b.Body, b.RetryAfter, b.Cut, b.Stall, b.Delay = 0, "", "", "", 0, 0
-	b.Endless, b.Garbage, b.LongLine, b.Usage, b.RawUsage = false, false, 0, "", ""
+	b.Status, b.Body, b.RetryAfter, b.Header, b.Cut, b.Stall, b.Delay = 0, "", "", nil, "", 0, 0
+	b.Endless, b.Garbage, b.LongLine, b.Raw, b.Usage, b.RawUsage = false, false, 0, "", "", ""
 	return b
 }
 
@@ -121,7 +124,7 @@ func directives(text string) []string {
 //	usage=MODE raw-usage=JSON omit=a,b chunk=N delay=D first=D gap=D
 //	status=N type=T code=C message=M body=B retry-after=V header=Name:value
 //	cut=CUT after=N stall=D endless garbage newline=crlf|cr comments
-//	long=BYTES split=utf8|byte gzip times=N
+//	long=BYTES raw=TEXT repeat=N early split=utf8|byte gzip times=N
 //
 // An unknown word is an error, which a Server answers with a 400.
 func ParseDirectives(text string) (Behaviour, error) {
@@ -205,6 +208,7 @@ func (b *Behaviour) field(name string) any {
 		"body": &b.Body, "retry-after": &b.RetryAfter, "header": &b.Header,
 		"cut": &b.Cut, "after": &b.After, "stall": &b.Stall, "endless": &b.Endless,
 		"garbage": &b.Garbage, "newline": &b.Newline, "comments": &b.Comments,
+		"raw": &b.Raw, "repeat": &b.Repeat, "early": &b.Early,
 		"long": &b.LongLine, "split": &b.Split, "gzip": &b.Gzip, "times": &b.Times,
 	}[name]
 }

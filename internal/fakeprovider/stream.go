@@ -108,8 +108,14 @@ func (s *stream) run() {
 		s.gone()
 		return
 	}
-	s.begin()
-	s.body()
+	if x.b.Early {
+		s.fault()
+		s.middle = -1
+	}
+	if !s.over {
+		s.begin()
+		s.body()
+	}
 	s.end()
 }
 
@@ -277,6 +283,9 @@ func (s *stream) fault() {
 	b := &s.x.b
 	if b.Garbage {
 		s.raw("data: {\"id\":\"chatcmpl-broken\",\"choices\":[{\"delta\":{\"content\":" + s.newline + s.newline)
+	}
+	if b.Raw != "" {
+		s.raw(strings.Repeat(b.Raw, max(1, b.Repeat)))
 	}
 	if b.LongLine > 0 {
 		c := s.frame()

@@ -1,0 +1,4 @@
+import OpenAI from 'openai';
+import { openaiMatrix } from './openai.matrix.mjs';
+
+openaiMatrix(OpenAI);

@@ -1,0 +1,4 @@
+import OpenAI from 'openai';
+import { openaiMatrix } from '../node/openai.matrix.mjs';
+
+openaiMatrix(OpenAI);
