@@ -218,3 +218,49 @@ func TestNoFiles(t *testing.T) {
 		r.call(http.MethodGet, path, "").fails(t, http.StatusNotFound, "files_not_configured")
 	}
 }
+
+// TestForeignFiles: somebody else's file and batch and ones that never were take
+// the same questions to Redis and the same answer, so neither tells of the other.
+func TestForeignFiles(t *testing.T) {
+	r := fileRig(t)
+	rdb := r.redis.Client()
+	var asked commands
+	rdb.AddHook(&asked)
+	log := slog.New(slog.DiscardHandler)
+	mine := r.proxy.opts.Files
+	r.proxy.opts.Files = files.New(rdb, mine.Blobs(), files.Options{Logger: log})
+	r.proxy.opts.Batches = batch.NewStore(rdb, r.proxy.opts.Files, log)
+	put := func(o files.Owner) string {
+		id := files.NewID()
+		up, err := mine.Begin(t.Context(), o, id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := up.Commit(t.Context(), "in.jsonl", files.Batch, 0); err != nil {
+			t.Fatal(err)
+		}
+		return id
+	}
+	ids := []string{files.NewID(), put(files.Owner{Org: "other", User: "alice"}), put(files.Owner{Org: "acme", User: "bob"})}
+	r.call("GET", "/v1/files/"+ids[0], "") // the first use of a connection asks more
+	for _, try := range [][3]string{
+		{"GET", "/v1/files/ID", ""},
+		{"GET", "/v1/files/ID/content", ""},
+		{"DELETE", "/v1/files/ID", ""},
+		{"POST", "/v1/batches", `{"input_file_id":"ID","endpoint":"/v1/chat/completions","completion_window":"24h"}`},
+	} {
+		var first answer
+		n := 0
+		for i, id := range ids {
+			asked.n = 0
+			a := r.call(try[0], strings.ReplaceAll(try[1], "ID", id), strings.ReplaceAll(try[2], "ID", id))
+			a.body = strings.ReplaceAll(a.body, id, "ID")
+			a.fails(t, 404, "file_not_found")
+			if i == 0 {
+				first, n = a, asked.n
+			} else if asked.n != n || n == 0 || a.body != first.body {
+				t.Errorf("%v of %d: %d commands and %s; of none: %d and %s", try, i, asked.n, a.body, n, first.body)
+			}
+		}
+	}
+}
