@@ -117,25 +117,35 @@ func (t *turn) added(lines []int, ids map[string]string) {
 	}
 }
 
-// put makes a job of a line. What a line is refused for counts as its result;
-// a queue that is full is remembered in t.full.
-func (t *turn) put(ctx context.Context, e entry) (refused *wire.Error, err error) {
+// prepare prices a line; refused is what it is refused for, err that the store
+// did not say.
+func (t *turn) prepare(ctx context.Context, e entry) (plan *guard.Plan, refused *wire.Error, err error) {
 	if e.wrong != nil {
-		return wire.BadRequest("", e.wrong.Code, "%s", e.wrong.Message), nil
+		return nil, wire.BadRequest("", e.wrong.Code, "%s", e.wrong.Message), nil
 	}
 	caller, err := t.caller()
 	if err != nil {
-		return wire.Forbidden("org_gone", "%v", err), nil
+		return nil, wire.Forbidden("org_gone", "%v", err), nil
 	}
-	plan, err := t.r.opts.Guard.PrepareKept(ctx, caller, e.parsed)
+	plan, err = t.r.opts.Guard.PrepareKept(ctx, caller, e.parsed)
 	if errors.Is(err, budget.ErrUnavailable) {
-		return nil, err
+		return nil, nil, err
 	}
 	if err == nil {
 		err = plan.Check()
 	}
 	if err != nil {
-		return public(err), nil
+		return nil, public(err), nil
+	}
+	return plan, nil, nil
+}
+
+// put makes a job of a line. What a line is refused for counts as its result;
+// a queue that is full is remembered in t.full.
+func (t *turn) put(ctx context.Context, e entry) (refused *wire.Error, err error) {
+	plan, refused, err := t.prepare(ctx, e)
+	if refused != nil || err != nil {
+		return refused, err
 	}
 	err = t.r.opts.Queue.Put(ctx, t.job(e, plan), e.body)
 	var full *queue.FullError

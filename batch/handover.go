@@ -164,22 +164,9 @@ func (f *filling) take(ctx context.Context, page []entry) error {
 // run. A line that no limit has room for now ends the part.
 func (f *filling) line(ctx context.Context, e entry) (refused *wire.Error, err error) {
 	t := f.t
-	if e.wrong != nil {
-		return wire.BadRequest("", e.wrong.Code, "%s", e.wrong.Message), nil
-	}
-	caller, err := t.caller()
-	if err != nil {
-		return wire.Forbidden("org_gone", "%v", err), nil
-	}
-	plan, err := t.r.opts.Guard.PrepareKept(ctx, caller, e.parsed)
-	if errors.Is(err, budget.ErrUnavailable) {
-		return nil, err
-	}
-	if err == nil {
-		err = plan.Check()
-	}
-	if err != nil {
-		return public(err), nil
+	plan, refused, err := t.prepare(ctx, e)
+	if refused != nil || err != nil {
+		return refused, err
 	}
 	if plan.Target.Provider.ID != t.b.provider {
 		return wire.BadRequest("previous_response_id", "invalid_value", "What this request refers to is kept by another provider than the one that runs its batch"), nil

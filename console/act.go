@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/llmguard/llmguard/admin"
 	"github.com/llmguard/llmguard/batch"
 	"github.com/llmguard/llmguard/queue"
 )
@@ -292,28 +293,14 @@ func (v *visit) endOverride() (done, error) {
 	return done{Text: "The change has ended."}, v.change(http.MethodDelete, path+v.because(), nil, nil)
 }
 
-// overrideLine is what the API says of a limit's change that has an end.
-type overrideLine struct {
-	ID     string    `json:"id"`
-	Limit  string    `json:"limit"`
-	Only   string    `json:"only"`
-	Add    int64     `json:"add"`
-	Amount int64     `json:"amount"`
-	Unit   string    `json:"unit"`
-	Until  time.Time `json:"until"`
-	Active bool      `json:"active"`
-	Reason string    `json:"reason"`
-	By     string    `json:"by"`
-}
-
 // overrides are those in force, of an org and (unless user is empty) only those
 // that concern a user.
-func (v *visit) overrides(org, user string) []overrideLine {
-	var list struct{ Data []overrideLine }
+func (v *visit) overrides(org, user string) []admin.Override {
+	var list struct{ Data []admin.Override }
 	if status, text := v.ask(v.r.Context(), http.MethodGet, "/orgs/"+url.PathEscape(org)+"/overrides", nil, &list); status != http.StatusOK {
 		v.o.Log.Warn("the console could not read overrides", "org", org, "problem", problem(text, ""))
 	}
-	return slices.DeleteFunc(list.Data, func(o overrideLine) bool { return !o.Active || user != "" && o.Only != "" && o.Only != user })
+	return slices.DeleteFunc(list.Data, func(o admin.Override) bool { return !o.Active || user != "" && o.Only != "" && o.Only != user })
 }
 
 // tell keeps what was done for the next page.

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/llmguard/llmguard/admin"
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/pricing"
@@ -30,7 +31,7 @@ type orgView struct {
 	ID, Name   string
 	Limits     []budget.Status
 	Chart      chart
-	Overrides  []overrideLine
+	Overrides  []admin.Override
 	Models     []named // of the last days, the dearest first
 	Today      budget.Sums
 	Month      budget.Sums
@@ -123,7 +124,7 @@ type userView struct {
 	Today     budget.Sums
 	Month     budget.Sums
 	Keys      []keyLine
-	Overrides []overrideLine
+	Overrides []admin.Override
 	Entries   []budget.Entry // the newest
 	Missing   int
 	Problem   string // why the API did not tell the keys

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/llmguard/llmguard/admin"
 	"github.com/llmguard/llmguard/batch"
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/pricing"
@@ -299,10 +300,10 @@ func linesOf(b *batch.Batch) batchLines {
 type limitTable struct {
 	Token, Back, Org, User string
 	Limits                 []budget.Status
-	Overrides              []overrideLine
+	Overrides              []admin.Override
 }
 
-func newLimits(token, back, org, user string, limits []budget.Status, overrides []overrideLine) limitTable {
+func newLimits(token, back, org, user string, limits []budget.Status, overrides []admin.Override) limitTable {
 	return limitTable{token, back, org, user, limits, overrides}
 }
 

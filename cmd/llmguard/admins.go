@@ -4,22 +4,16 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/llmguard/llmguard/admin"
 )
 
 // adminView is an administrator as the API shows it.
 type adminView struct {
-	ID       string     `json:"id"`
-	Name     string     `json:"name"`
-	Status   string     `json:"status"`
-	Last4    string     `json:"last4"`
-	ReadOnly bool       `json:"read_only"`
-	Disabled bool       `json:"disabled"`
-	Expires  *time.Time `json:"expires"`
-	Source   string     `json:"source"`
-	Secret   string     `json:"secret,omitempty"`
+	admin.Admin
+	Secret string `json:"secret,omitempty"`
 }
 
 func adminsCommand() *cobra.Command {
@@ -46,7 +40,7 @@ func adminsListCommand() *cobra.Command {
 			return render(c.OutOrStdout(), f.output, l.Data, func(w io.Writer) error {
 				g := grid{head: []string{"id", "name", "status", "may", "ends in", "expires", "source"}, numbers: make([]bool, 7)}
 				for _, v := range l.Data {
-					g.add(v.ID, printable(v.Name), v.Status, may(v.ReadOnly), v.Last4, day(v.Expires, "never"), v.Source)
+					g.add(v.ID, printable(v.Name), v.Status, may(v.ReadOnly), v.Last4, day(v.Expires, "never"), string(v.Source))
 				}
 				return g.write(w)
 			})

@@ -6,19 +6,11 @@ import (
 	"io"
 	"net/http"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
-)
 
-// credentialView is as the API shows it; nothing shows the secret.
-type credentialView struct {
-	Provider string    `json:"provider"`
-	Last4    string    `json:"last4"`
-	Sealed   bool      `json:"sealed"`
-	Created  time.Time `json:"created_at"`
-	Updated  time.Time `json:"updated_at"`
-}
+	"github.com/llmguard/llmguard/admin"
+)
 
 func credentialsCommand() *cobra.Command {
 	c := &cobra.Command{
@@ -31,7 +23,7 @@ func credentialsCommand() *cobra.Command {
 	return c
 }
 
-func credentialTable(w io.Writer, list []credentialView) error {
+func credentialTable(w io.Writer, list []admin.Credential) error {
 	g := grid{head: []string{"provider", "ends in", "encrypted", "set (UTC)"}, numbers: make([]bool, 4)}
 	for _, v := range list {
 		g.add(v.Provider, printable(v.Last4), yesNo(v.Sealed), day(&v.Updated, ""))
@@ -46,7 +38,7 @@ func credentialsListCommand() *cobra.Command {
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		return f.run(c, func(a *adminClient) error {
 			var l struct {
-				Data []credentialView `json:"data"`
+				Data []admin.Credential `json:"data"`
 			}
 			if err := a.ask(c.Context(), http.MethodGet, pathOf("orgs", org, "credentials"), nil, &l); err != nil {
 				return err
@@ -74,11 +66,11 @@ func credentialsSetCommand() *cobra.Command {
 			return errors.New("standard input is empty: write the secret to it (it is not taken as an argument, where others could see it)")
 		}
 		return f.run(c, func(a *adminClient) error {
-			var v credentialView
+			var v admin.Credential
 			if err := a.ask(c.Context(), http.MethodPut, pathOf("orgs", org, "credentials", args[0]), map[string]any{"secret": secret, "clear": inClear}, &v); err != nil {
 				return err
 			}
-			return render(c.OutOrStdout(), f.output, v, func(w io.Writer) error { return credentialTable(w, []credentialView{v}) })
+			return render(c.OutOrStdout(), f.output, v, func(w io.Writer) error { return credentialTable(w, []admin.Credential{v}) })
 		})
 	}
 	f.add(c, plainFormats...)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/llmguard/llmguard/admin"
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/keys"
 )
@@ -16,24 +17,8 @@ import (
 // keyView is an API key as the API shows it. Secret is only there when it was just
 // made.
 type keyView struct {
-	ID          string     `json:"id"`
-	Org         string     `json:"org"`
-	User        string     `json:"user"`
-	Name        string     `json:"name"`
-	Status      string     `json:"status"`
-	Last4       string     `json:"last4"`
-	Disabled    bool       `json:"disabled"`
-	Models      []string   `json:"models"`
-	Scopes      []string   `json:"scopes"`
-	Networks    []string   `json:"networks"`
-	Concurrency int64      `json:"concurrency"`
-	Expires     *time.Time `json:"expires"`
-	OldUntil    *time.Time `json:"old_key_until"`
-	LastUsed    *time.Time `json:"last_used_at"`
-	Source      string     `json:"source"`
-	Created     *time.Time `json:"created_at"`
-	Updated     *time.Time `json:"updated_at"`
-	Secret      string     `json:"secret,omitempty"`
+	admin.Key
+	Secret string `json:"secret,omitempty"`
 }
 
 func keysCommand() *cobra.Command {
@@ -81,7 +66,7 @@ func keyTable(w io.Writer, list []keyView) error {
 		numbers: make([]bool, 8),
 	}
 	for _, k := range list {
-		g.add(k.ID, k.User, printable(k.Name), k.Last4, k.Status, day(k.Expires, "never"), day(k.LastUsed, "not yet known"), k.Source)
+		g.add(k.ID, k.User, printable(k.Name), k.Last4, k.Status, day(k.Expires, "never"), day(k.LastUsed, "not yet known"), string(k.Source))
 	}
 	return g.write(w)
 }
@@ -102,7 +87,7 @@ func keyFacts(w io.Writer, k *keyView) error {
 	networks := all(k.Networks)
 	return facts(w, "id", k.ID, "org", k.Org, "user", k.User, "name", printable(k.Name), "status", k.Status, "ends in", k.Last4,
 		"models", all(k.Models), "scopes", all(k.Scopes), "networks", networks, "concurrency", concurrency,
-		"expires (UTC)", day(k.Expires, "never"), "old key until (UTC)", day(k.OldUntil, ""), "last used (UTC)", day(k.LastUsed, "not yet known"), "source", k.Source)
+		"expires (UTC)", day(k.Expires, "never"), "old key until (UTC)", day(k.OldUntil, ""), "last used (UTC)", day(k.LastUsed, "not yet known"), "source", string(k.Source))
 }
 
 // keyFields are the flags that set fields of a key.

@@ -12,43 +12,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/llmguard/llmguard/admin"
 	"github.com/llmguard/llmguard/pricing"
 )
-
-// limitView and overrideView are as the API shows them.
-type limitView struct {
-	Name      string         `json:"name"`
-	Subject   string         `json:"subject"`
-	Only      string         `json:"only"`
-	Metric    string         `json:"metric"`
-	Unit      string         `json:"unit"`
-	Mode      string         `json:"mode"`
-	Shape     string         `json:"shape"`
-	Models    []string       `json:"models"`
-	Endpoints []string       `json:"endpoints"`
-	Amount    int64          `json:"amount"`
-	Base      int64          `json:"base_amount"`
-	Used      *int64         `json:"used"`
-	Held      *int64         `json:"held"`
-	Remaining *int64         `json:"remaining"`
-	Reset     *float64       `json:"reset_seconds"`
-	Until     *time.Time     `json:"override_until"`
-	Overrides []overrideView `json:"overrides"`
-}
-
-type overrideView struct {
-	ID      string    `json:"id"`
-	Limit   string    `json:"limit"`
-	Only    string    `json:"only"`
-	Add     int64     `json:"add"`
-	Amount  int64     `json:"amount"`
-	Unit    string    `json:"unit"`
-	Until   time.Time `json:"until"`
-	Active  bool      `json:"active"`
-	Reason  string    `json:"reason"`
-	By      string    `json:"by"`
-	Created time.Time `json:"created_at"`
-}
 
 // subject says whose limit it is.
 type subject struct{ org, user, key string }
@@ -94,14 +60,14 @@ func limitsGetCommand() *cobra.Command {
 	c.RunE = func(c *cobra.Command, args []string) error {
 		return f.run(c, func(a *adminClient) error {
 			var l struct {
-				Data []limitView `json:"data"`
+				Data []admin.Limit `json:"data"`
 			}
 			if err := a.ask(c.Context(), http.MethodGet, pathOf("orgs", s.org, "limits")+s.query(), nil, &l); err != nil {
 				return err
 			}
 			if len(args) > 0 {
 				all := l.Data
-				l.Data = slices.DeleteFunc(slices.Clone(all), func(v limitView) bool { return v.Name != args[0] })
+				l.Data = slices.DeleteFunc(slices.Clone(all), func(v admin.Limit) bool { return v.Name != args[0] })
 				if len(l.Data) == 0 {
 					return fmt.Errorf("there is no limit %s here; there are %s", args[0], strings.Join(limitNamesOf(all), ", "))
 				}
@@ -114,7 +80,7 @@ func limitsGetCommand() *cobra.Command {
 	return c
 }
 
-func limitNamesOf(list []limitView) []string {
+func limitNamesOf(list []admin.Limit) []string {
 	var out []string
 	for _, l := range list {
 		out = append(out, l.Name)
@@ -122,7 +88,7 @@ func limitNamesOf(list []limitView) []string {
 	return out
 }
 
-func limitTable(w io.Writer, list []limitView) error {
+func limitTable(w io.Writer, list []admin.Limit) error {
 	g := grid{
 		head:    []string{"limit", "of", "mode", "shape", "amount", "used", "held", "remaining", "empty in"},
 		numbers: []bool{false, false, false, false, true, true, true, true, true},
@@ -170,7 +136,7 @@ func quantityOr(unit string, n *int64) string {
 	return quantityText(unit, *n)
 }
 
-func overrideText(o overrideView) string {
+func overrideText(o admin.Override) string {
 	text := "amount " + quantityText(o.Unit, o.Amount)
 	if o.Add > 0 {
 		text = "+" + quantityText(o.Unit, o.Add)
@@ -227,11 +193,11 @@ func limitsSetCommand() *cobra.Command {
 		}
 		path := pathOf("orgs", org, "limits", args[0]) + (&subject{user: user}).query()
 		return f.run(c, func(a *adminClient) error {
-			var l limitView
+			var l admin.Limit
 			if err := a.ask(c.Context(), http.MethodPatch, path, body, &l); err != nil {
 				return err
 			}
-			return render(c.OutOrStdout(), f.output, l, func(w io.Writer) error { return limitTable(w, []limitView{l}) })
+			return render(c.OutOrStdout(), f.output, l, func(w io.Writer) error { return limitTable(w, []admin.Limit{l}) })
 		})
 	}
 	f.add(c, plainFormats...)
@@ -285,7 +251,7 @@ func limitsOverrideCommand() *cobra.Command {
 			}
 		}
 		return f.run(c, func(a *adminClient) error {
-			var o overrideView
+			var o admin.Override
 			if err := a.ask(c.Context(), http.MethodPost, pathOf("orgs", s.org, "overrides"), body, &o); err != nil {
 				return err
 			}
@@ -318,7 +284,7 @@ func limitsOverridesCommand() *cobra.Command {
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		return f.run(c, func(a *adminClient) error {
 			var l struct {
-				Data []overrideView `json:"data"`
+				Data []admin.Override `json:"data"`
 			}
 			if err := a.ask(c.Context(), http.MethodGet, pathOf("orgs", org, "overrides"), nil, &l); err != nil {
 				return err
@@ -369,11 +335,11 @@ func limitsResetCommand() *cobra.Command {
 			body["key"] = s.key
 		}
 		return f.run(c, func(a *adminClient) error {
-			var l limitView
+			var l admin.Limit
 			if err := a.ask(c.Context(), http.MethodPost, pathOf("orgs", s.org, "limits", args[0], "reset"), body, &l); err != nil {
 				return err
 			}
-			return render(c.OutOrStdout(), f.output, l, func(w io.Writer) error { return limitTable(w, []limitView{l}) })
+			return render(c.OutOrStdout(), f.output, l, func(w io.Writer) error { return limitTable(w, []admin.Limit{l}) })
 		})
 	}
 	f.add(c, plainFormats...)

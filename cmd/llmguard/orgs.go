@@ -6,33 +6,11 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
-)
 
-// orgView is an org as the API shows it.
-type orgView struct {
-	ID                 string     `json:"id"`
-	Name               string     `json:"name"`
-	Disabled           bool       `json:"disabled"`
-	Models             []string   `json:"models"`
-	Providers          []string   `json:"providers"`
-	DefaultOutputLimit int64      `json:"default_output_limit"`
-	Hold               string     `json:"hold"`
-	OverLimit          string     `json:"over_limit"`
-	MaxWait            string     `json:"max_wait"`
-	OnDisconnect       string     `json:"on_disconnect"`
-	OnStoreFailure     string     `json:"on_store_failure"`
-	AllowBuiltinTools  bool       `json:"allow_builtin_tools"`
-	RetryStartedJobs   bool       `json:"retry_started_jobs"`
-	Weight             int        `json:"weight"`
-	Users              int        `json:"users"`
-	Keys               int        `json:"keys"`
-	Source             string     `json:"source"`
-	Created            *time.Time `json:"created_at"`
-	Updated            *time.Time `json:"updated_at"`
-}
+	"github.com/llmguard/llmguard/admin"
+)
 
 func orgsCommand() *cobra.Command {
 	c := &cobra.Command{
@@ -52,7 +30,7 @@ func orgsListCommand() *cobra.Command {
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		return f.run(c, func(a *adminClient) error {
 			var l struct {
-				Data []orgView `json:"data"`
+				Data []admin.Org `json:"data"`
 			}
 			if err := a.ask(c.Context(), http.MethodGet, "/orgs", nil, &l); err != nil {
 				return err
@@ -64,10 +42,10 @@ func orgsListCommand() *cobra.Command {
 	return c
 }
 
-func orgTable(w io.Writer, list []orgView) error {
+func orgTable(w io.Writer, list []admin.Org) error {
 	g := grid{head: []string{"id", "name", "status", "users", "keys", "weight", "source"}, numbers: []bool{false, false, false, true, true, true, false}}
 	for _, o := range list {
-		g.add(o.ID, printable(o.Name), onOff(o.Disabled), strconv.Itoa(o.Users), strconv.Itoa(o.Keys), strconv.Itoa(o.Weight), o.Source)
+		g.add(o.ID, printable(o.Name), onOff(o.Disabled), strconv.Itoa(o.Users), strconv.Itoa(o.Keys), strconv.Itoa(o.Weight), string(o.Source))
 	}
 	return g.write(w)
 }
@@ -90,12 +68,12 @@ func facts(w io.Writer, pairs ...string) error {
 	return g.write(w)
 }
 
-func orgFacts(w io.Writer, o *orgView) error {
+func orgFacts(w io.Writer, o *admin.Org) error {
 	return facts(w, "id", o.ID, "name", printable(o.Name), "status", onOff(o.Disabled), "models", all(o.Models), "providers", all(o.Providers),
 		"default output limit", orNone(o.DefaultOutputLimit), "hold", o.Hold, "over limit", o.OverLimit, "max wait", o.MaxWait,
 		"on disconnect", o.OnDisconnect, "on store failure", o.OnStoreFailure, "builtin tools", yesNo(o.AllowBuiltinTools),
 		"retry started jobs", yesNo(o.RetryStartedJobs), "weight", strconv.Itoa(o.Weight), "users", strconv.Itoa(o.Users),
-		"keys", strconv.Itoa(o.Keys), "source", o.Source)
+		"keys", strconv.Itoa(o.Keys), "source", string(o.Source))
 }
 
 func all(list []string) string {
@@ -122,7 +100,7 @@ func yesNo(b bool) string {
 // showOrg asks for an org and prints it.
 func showOrg(c *cobra.Command, f *adminFlags, method, path string, body any) error {
 	return f.run(c, func(a *adminClient) error {
-		var o orgView
+		var o admin.Org
 		if err := a.ask(c.Context(), method, path, body, &o); err != nil {
 			return err
 		}

@@ -5,23 +5,11 @@ import (
 	"io"
 	"net/http"
 	"strconv"
-	"time"
 
 	"github.com/spf13/cobra"
-)
 
-// userView is a user as the API shows it.
-type userView struct {
-	ID       string     `json:"id"`
-	Org      string     `json:"org"`
-	Name     string     `json:"name"`
-	Disabled bool       `json:"disabled"`
-	Weight   int        `json:"weight"`
-	Keys     int        `json:"keys"`
-	Source   string     `json:"source"`
-	Created  *time.Time `json:"created_at"`
-	Updated  *time.Time `json:"updated_at"`
-}
+	"github.com/llmguard/llmguard/admin"
+)
 
 func usersCommand() *cobra.Command {
 	c := &cobra.Command{
@@ -40,7 +28,7 @@ func usersListCommand() *cobra.Command {
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		return f.run(c, func(a *adminClient) error {
 			var l struct {
-				Data []userView `json:"data"`
+				Data []admin.User `json:"data"`
 			}
 			if err := a.ask(c.Context(), http.MethodGet, pathOf("orgs", org, "users"), nil, &l); err != nil {
 				return err
@@ -48,7 +36,7 @@ func usersListCommand() *cobra.Command {
 			return render(c.OutOrStdout(), f.output, l.Data, func(w io.Writer) error {
 				g := grid{head: []string{"id", "name", "status", "keys", "weight", "source"}, numbers: []bool{false, false, false, true, true, false}}
 				for _, u := range l.Data {
-					g.add(u.ID, printable(u.Name), onOff(u.Disabled), strconv.Itoa(u.Keys), strconv.Itoa(u.Weight), u.Source)
+					g.add(u.ID, printable(u.Name), onOff(u.Disabled), strconv.Itoa(u.Keys), strconv.Itoa(u.Weight), string(u.Source))
 				}
 				return g.write(w)
 			})
@@ -80,13 +68,13 @@ func userCommand(use, short, method string) *cobra.Command {
 			return err
 		}
 		return f.run(c, func(a *adminClient) error {
-			var u userView
+			var u admin.User
 			if err := a.ask(c.Context(), method, path, body, &u); err != nil {
 				return err
 			}
 			return render(c.OutOrStdout(), f.output, u, func(w io.Writer) error {
 				return facts(w, "id", u.ID, "org", u.Org, "name", printable(u.Name), "status", onOff(u.Disabled),
-					"weight", strconv.Itoa(u.Weight), "keys", strconv.Itoa(u.Keys), "source", u.Source)
+					"weight", strconv.Itoa(u.Weight), "keys", strconv.Itoa(u.Keys), "source", string(u.Source))
 			})
 		})
 	}
