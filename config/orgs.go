@@ -49,6 +49,11 @@ type Org struct {
 	// BatchMode is who sends the lines of the org's batches: see
 	// providers[].batch_mode, which it replaces for this org.
 	BatchMode string `yaml:"batch_mode" enum:"queue,provider"`
+	// Downgrade names a cheaper model for a model: {gpt-4o: gpt-4o-mini}. A call
+	// that does not fit a limit is served with it if it fits then, before it
+	// waits and while it waits, and its answer says so in
+	// X-Llmguard-Downgraded. Left out: calls are served with the model they name.
+	Downgrade map[string]string `yaml:"downgrade"`
 	// AllowBuiltinTools lets calls use the provider's own tools (web search
 	// and the like); what those cost has no bound that a hold could cover.
 	AllowBuiltinTools bool `yaml:"allow_builtin_tools"`

@@ -43,6 +43,11 @@ func (d *document) org(path string, o *Org, cfg *Config, providers []string, ids
 	case o.GrowStep < 20 || o.GrowStep > 1_000_000:
 		d.failAt(path+".grow_step", "must be from 20 to 1000000 tokens")
 	}
+	for model, cheaper := range o.Downgrade {
+		if cheaper == model || strings.ContainsAny(model+cheaper, "* \t") || cheaper == "" {
+			d.failAt(join(path+".downgrade", model), "%s is not the name of another model", quote(cheaper))
+		}
+	}
 	d.journal(path, o, cfg.Store)
 	d.webhooks(path, o, cfg.Webhooks)
 	d.alerts(path+".alerts", o.Alerts, cfg.Webhooks)

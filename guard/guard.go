@@ -56,6 +56,9 @@ type Org struct {
 	// GrowStep is how many tokens of output such a hold is ahead of each answer;
 	// 0 is DefaultGrowStep.
 	GrowStep int64
+	// Downgrade is the model that serves a call which does not fit with its own,
+	// by the name callers give that.
+	Downgrade map[string]string
 	// AllowBuiltinTools admits provider-run tools whose cost is not bounded by
 	// the request.
 	AllowBuiltinTools bool

@@ -17,6 +17,7 @@ const (
 	HeaderEstimate = "X-Llmguard-Estimated"     // "true" when the cost is an estimate
 	HeaderWithout  = "X-Llmguard-Without-Store" // "local" or "allow": the limits are not known, and charged later
 	HeaderLimits   = "X-Llmguard-Limits"        // every limit: name;metric;limit;remaining;reset
+	HeaderInstead  = "X-Llmguard-Downgraded"    // the model that was asked for, when a cheaper one served the call
 	HeaderWaited   = "X-Llmguard-Waited-Ms"     // time in the queue
 )
 
@@ -35,6 +36,9 @@ func (c *Call) tell(h http.Header) {
 		}
 		back.Cost = held.Cost - c.Result.Cost
 		back.Tokens = held.Tokens - c.Result.Usage.Input - c.Result.Usage.Output
+	}
+	if c.instead != "" {
+		t.text(HeaderInstead, c.instead)
 	}
 	if c.Waited > 0 {
 		t.number(HeaderWaited, c.Waited.Milliseconds())

@@ -29,8 +29,9 @@ type Plan struct {
 	First  budget.Amounts // what is held before it is sent: Max, or less when the hold grows
 	Quota  int64          // tokens charged to the provider's TPM
 
-	sent *wire.Request // what the provider is asked: Request, or what it was translated into
-	text textPart
+	instead string        // the model the caller named, when its org's cheaper one serves it
+	sent    *wire.Request // what the provider is asked: Request, or what it was translated into
+	text    textPart
 
 	audioIn, imageIn int64 // tokens, parts of Input
 	made             made

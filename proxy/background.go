@@ -55,7 +55,7 @@ func (s *Server) onceInBackground(x *exchange, r *http.Request, plan *guard.Plan
 // background makes a job of a call whose caller does not wait for it, and
 // answers with the response it will have. Hook is who is to be told of its end.
 func (s *Server) background(x *exchange, r *http.Request, plan *guard.Plan, hook string) error {
-	if err := plan.Check(); err != nil {
+	if err := s.guard.Check(r.Context(), plan); err != nil {
 		return err
 	}
 	job := s.newJob(x, r, plan, queue.Async)

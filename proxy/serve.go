@@ -128,16 +128,17 @@ func readAll(r io.Reader, length int64) ([]byte, error) {
 // live holds, takes quota and forwards. The errors for which waits is true
 // leave nothing charged, nothing sent and nothing written.
 func (s *Server) live(x *exchange, r *http.Request, plan *guard.Plan) error {
-	ctx := r.Context()
-	call, err := s.guard.Begin(ctx, plan, x.id, 1, "")
+	ctx, asked := r.Context(), plan
+	call, plan, err := s.guard.BeginOr(ctx, plan, x.id, 1, "")
 	if err != nil {
 		return err
 	}
 	defer call.End(ctx)
-	x.call = call
+	x.call, x.plan = call, plan
 	if err = s.forward(x, r, call); err == nil {
 		return nil
 	}
+	x.plan = asked // it may wait with that
 	var busy *guard.BusyError
 	if errors.As(err, &busy) {
 		s.blockPool(ctx, plan.Target.Pool, busy.RetryAfter)

@@ -39,7 +39,7 @@ func kept(h http.Header) http.Header {
 // accept makes a job of a call with Prefer: respond-async. With wait=N it is
 // answered as any call when it is done by then.
 func (s *Server) accept(x *exchange, r *http.Request, plan *guard.Plan, wish wish) error {
-	if err := plan.Check(); err != nil {
+	if err := s.guard.Check(r.Context(), plan); err != nil {
 		return err
 	}
 	job := s.newJob(x, r, plan, queue.Async)

@@ -90,7 +90,7 @@ func (r *runner) run(ctx context.Context, c *Claim) Verdict {
 	}
 	// Every claim holds under an id of its own, so that a worker that lost its
 	// claim can neither settle nor void its successor's hold.
-	call, err := r.g.Begin(ctx, plan, wire.NewCallID(), c.Job.Attempt+1, c.Job.ID)
+	call, plan, err := r.g.BeginOr(ctx, plan, wire.NewCallID(), c.Job.Attempt+1, c.Job.ID)
 	if err != nil {
 		return r.refused(c.Job, plan, err)
 	}

@@ -146,7 +146,7 @@ func tenantOf(c *config.Config, o *config.Org) (*tenant, error) {
 		DefaultOutputLimit: o.DefaultOutputLimit, Grow: o.Hold == "grow", GrowStep: o.GrowStep, AllowBuiltinTools: o.AllowBuiltinTools,
 		OnDisconnect: guard.Disconnect(o.OnDisconnect), RefuseOverLimit: o.OverLimit == "refuse",
 		OnStoreFailure: guard.StoreFailure(o.OnStoreFailure),
-		MaxWait:        o.MaxWait, KeepStarted: !o.RetryStartedJobs, BatchMode: o.BatchMode,
+		MaxWait:        o.MaxWait, KeepStarted: !o.RetryStartedJobs, BatchMode: o.BatchMode, Downgrade: o.Downgrade,
 	}
 	t := &tenant{org: org, keys: map[string]proxy.Principal{}, weights: map[string]int{}}
 	var err error

@@ -49,7 +49,7 @@ var obeyed = map[string]string{
 	"Providers.Pools.WorkerConcurrency": "addPools",
 	"Orgs.ID":                           "addOrg", "Orgs.Name": "for people", "Orgs.Models": "addOrg", "Orgs.Providers": "addOrg",
 	"Orgs.DefaultOutputLimit": "addOrg", "Orgs.Hold": "addOrg", "Orgs.GrowStep": "addOrg", "Orgs.OverLimit": "addOrg", "Orgs.MaxWait": "addOrg", "Orgs.OnDisconnect": "addOrg",
-	"Orgs.AllowBuiltinTools": "addOrg", "Orgs.Weight": "addOrg", "Orgs.Users.Weight": "addOrg",
+	"Orgs.Downgrade": "tenantOf", "Orgs.AllowBuiltinTools": "addOrg", "Orgs.Weight": "addOrg", "Orgs.Users.Weight": "addOrg",
 	"Queue.OrgShare": "queueOptions", "Queue.UserShare": "queueOptions", "Queue.MemoryShare": "queueOptions", "Queue.MaxAttempts": "queueOptions",
 	"Queue.Shares.Interactive": "queueOptions", "Queue.Shares.Async": "queueOptions", "Queue.Shares.Batch": "queueOptions",
 	"Queue.DeadLetters": "queueOptions", "Queue.DeadTTL": "queueOptions", "Orgs.RetryStartedJobs": "addOrg",

@@ -1,0 +1,70 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"math"
+
+	"github.com/llmguard/llmguard/wire"
+)
+
+// BeginOr is Begin; a call that does not fit is begun with the model that its org
+// lists in place of its own, if it fits with that. With an error, which is the
+// one of the two that passes sooner, nothing is held, and the plan is whose the
+// error is. A job stays in the pool whose quota it was given.
+func (g *Guard) BeginOr(ctx context.Context, p *Plan, id string, attempt int, jobID string) (*Call, *Plan, error) {
+	call, err := g.Begin(ctx, p, id, attempt, jobID)
+	var refused *Refusal
+	if !errors.As(err, &refused) || refused.Away {
+		return call, p, err
+	}
+	other := g.cheaper(ctx, p)
+	if other == nil || jobID != "" && other.Target.Pool != p.Target.Pool {
+		return nil, p, err
+	}
+	call, otherErr := g.Begin(ctx, other, id, attempt+1, jobID)
+	if otherErr == nil {
+		return call, other, nil
+	}
+	var again *Refusal
+	if refused.Final() && errors.As(otherErr, &again) && !again.Final() {
+		return nil, other, otherErr
+	}
+	return nil, p, err
+}
+
+// Check is the plan's Check, unless it fits with the model its org lists in place
+// of its own.
+func (g *Guard) Check(ctx context.Context, p *Plan) error {
+	err := p.Check()
+	if err == nil {
+		return nil
+	}
+	if other := g.cheaper(ctx, p); other != nil && other.Check() == nil {
+		return nil
+	}
+	return err
+}
+
+// cheaper is the plan for the same call with the model its org lists in place of
+// its own; nil when it lists none, or one that may not be used or costs no less.
+func (g *Guard) cheaper(ctx context.Context, p *Plan) *Plan {
+	name := p.Caller.Org.Downgrade[p.Request.Model]
+	if name == "" || p.Request.Form != nil || p.instead != "" {
+		return nil
+	}
+	r, err := wire.ScanFor(p.Request.Endpoint, name, p.Request.Body, wire.Limits{MaxDepth: math.MaxInt32, MaxTokens: math.MaxInt32}) // it was scanned within its bounds
+	if err != nil {
+		return nil
+	}
+	other, err := g.PrepareKept(ctx, p.Caller, r)
+	if err != nil {
+		g.log.Warn("the model to downgrade to cannot be used", "org", p.Caller.Org.ID, "model", name, "error", err)
+		return nil
+	}
+	if other.Max.Cost >= p.Max.Cost {
+		return nil
+	}
+	other.instead = p.Request.Model
+	return other
+}
