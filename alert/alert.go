@@ -8,6 +8,7 @@ package alert
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -160,7 +161,7 @@ func (w *Watcher) lookAll(ctx context.Context) {
 	failed := 0
 	for s := range charged {
 		if err := w.look(ctx, s); err != nil {
-			if failed++; failed == 1 {
+			if failed++; failed == 1 && !errors.Is(err, errClaimed) {
 				w.opts.Log.WarnContext(ctx, "limits not looked at for alerts; they will be again", "org", s.org, "error", err)
 			}
 			w.Charged(s.org, s.user)
@@ -239,11 +240,23 @@ func (w *Watcher) compare(ctx context.Context, a Alert, thresholds []int, period
 // telling it; should that die, it is told after all.
 const claimTime = time.Minute
 
+// claimed is what a mark says until the alert is told.
+const claimed = "claimed"
+
+// errClaimed says that another process is telling it: to be looked at again.
+var errClaimed = errors.New("alert: another process is telling it")
+
 // tell has an alert sent unless it was told already in this period.
 func (w *Watcher) tell(ctx context.Context, a Alert, period time.Duration) (bool, error) {
-	mine, err := w.opts.Redis.SetNX(ctx, a.mark(), "claimed", claimTime).Result()
-	if err != nil || !mine {
+	mine, err := w.opts.Redis.SetNX(ctx, a.mark(), claimed, claimTime).Result()
+	if err != nil {
 		return false, wrap(err)
+	}
+	if !mine {
+		if state, err := w.opts.Redis.Get(ctx, a.mark()).Result(); err == nil && state == claimed {
+			return false, errClaimed
+		}
+		return false, nil
 	}
 	if err := w.opts.Send(ctx, a); err != nil {
 		_ = w.opts.Redis.Del(context.WithoutCancel(ctx), a.mark()).Err()

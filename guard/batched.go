@@ -126,6 +126,9 @@ func (g *Guard) EndBatched(ctx context.Context, c Caller, ends []BatchedEnd) ([]
 			g.metrics.of(calls[i]).settled(r.Usage, r.Estimated, done.Receipt)
 		}
 	}
+	if g.charged != nil && len(ends) > 0 {
+		g.charged(c.Org.ID, c.User)
+	}
 	return costs, nil
 }
 

@@ -128,6 +128,9 @@ func (g *Guard) keep(ctx context.Context, calls []*Call) {
 	}
 	g.later(ctx, endings, func(e budget.Ending, r budget.Receipt) {
 		counters[e.Hold.ID].settled(e.Settlement.Usage, e.Settlement.Estimated, r)
+		if g.charged != nil {
+			g.charged(e.Hold.Call.Org, e.Hold.Call.User)
+		}
 	})
 }
 

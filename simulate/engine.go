@@ -43,7 +43,9 @@ func Run(ctx context.Context, t *Trace, p Policy, o Options) (*Result, error) {
 				o.Progress(i, len(t.calls))
 			}
 		}
-		e.until(t.calls[i].at)
+		if err := e.until(ctx, t.calls[i].at); err != nil {
+			return nil, err
+		}
 		e.watch(t.calls[i].at)
 		e.now = t.calls[i].at
 		if err := e.arrive(int32(i)); err != nil {
@@ -74,6 +76,7 @@ type engine struct {
 	caps     map[string]*budget.Standing
 	events   events
 	seq      int64
+	steps    int   // events that are over
 	now      int64 // us
 	sample   int64 // when limits are looked at next; 0: never
 	open     map[int32]*running

@@ -36,6 +36,7 @@ type Source struct {
 type Sampler struct {
 	Source
 	now    func() time.Time
+	most   int // entries of one org that are looked at, the newest
 	states map[string]*orgState
 }
 
@@ -50,7 +51,7 @@ type orgState struct {
 
 // NewSampler returns a Sampler.
 func NewSampler(from Source) *Sampler {
-	return &Sampler{Source: from, now: time.Now, states: map[string]*orgState{}}
+	return &Sampler{Source: from, now: time.Now, most: maxEntries, states: map[string]*orgState{}}
 }
 
 // Sample looks once. Limits of users are asked for only of the user named, as
@@ -120,7 +121,7 @@ func (s *Sampler) readEntries(ctx context.Context, org string, state *orgState, 
 	}
 	var fresh []budget.Entry
 	err := s.Books.Recent(ctx, org, from, time.Time{}, func(e budget.Entry) error {
-		if e.LedgerID == state.last || len(fresh) == maxEntries {
+		if e.LedgerID == state.last || len(fresh) == s.most {
 			return errEnough
 		}
 		fresh = append(fresh, e)
@@ -129,17 +130,17 @@ func (s *Sampler) readEntries(ctx context.Context, org string, state *orgState, 
 	if err != nil && !errors.Is(err, errEnough) {
 		return err
 	}
-	full := len(fresh) == maxEntries
+	full := len(fresh) == s.most
 	if len(fresh) > 0 {
 		state.last = fresh[0].LedgerID
 	}
 	slices.Reverse(fresh)
 	all := append(state.recent, fresh...)
-	all = all[max(0, len(all)-maxEntries):]
+	all = all[max(0, len(all)-s.most):]
 	begin := now.Add(-Span)
 	old, _ := slices.BinarySearchFunc(all, begin, func(e budget.Entry, t time.Time) int { return e.At.Compare(t) })
 	state.recent = slices.Clone(all[old:])
-	state.partial = full || len(state.recent) == maxEntries
+	state.partial = full || len(state.recent) == s.most
 	return nil
 }
 

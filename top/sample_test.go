@@ -2,7 +2,6 @@ package top
 
 import (
 	"context"
-	"fmt"
 	"testing"
 	"time"
 
@@ -105,16 +104,28 @@ func TestSample(t *testing.T) {
 	}
 }
 
-// TestSampleIsBounded: a flood is cut, and the sample says so.
+// TestSampleIsBounded: of a flood the newest are looked at, and the sample says so.
 func TestSampleIsBounded(t *testing.T) {
-	o := orgState{recent: make([]budget.Entry, 5), partial: true}
-	for i := range o.recent {
-		o.recent[i] = budget.Entry{Kind: budget.KindSettle, Cost: 1, Call: budget.Call{ID: fmt.Sprint(i), User: "u"}}
+	f := newFloor(t)
+	f.most = 3
+	for range 5 {
+		f.spend("u", 1, 0, 200)
 	}
-	o.recent[4].Kind = budget.KindLate // a correction is money, and no call
+	if s := f.sample(""); !s.Partial || s.Calls != 3 {
+		t.Errorf("%+v", s)
+	}
+	f.spend("u", 1, 0, 200)
+	if s := f.sample(""); !s.Partial || s.Calls != 3 {
+		t.Errorf("after one more %+v", s)
+	}
+}
+
+// TestCorrectionIsNoCall: a correction is money, and no call.
+func TestCorrectionIsNoCall(t *testing.T) {
+	late := budget.Entry{Kind: budget.KindLate, Cost: 1, Call: budget.Call{ID: "a", User: "u"}}
 	snap := &Snapshot{}
-	o.addTo(snap, "acme")
-	if !snap.Partial || snap.Calls != 4 || snap.Cost != 5 {
+	(&orgState{recent: []budget.Entry{late}}).addTo(snap, "acme")
+	if snap.Calls != 0 || snap.Cost != 1 {
 		t.Errorf("%+v", snap)
 	}
 }

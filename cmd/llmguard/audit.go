@@ -130,8 +130,8 @@ func auditCSV(out io.Writer, list []auditView) error {
 		line := []string{
 			e.ID, e.At.UTC().Format(time.RFC3339Nano), e.Actor, e.Action, e.Org, e.Target, e.Reason, string(e.Before), string(e.After), e.RequestID, e.IP,
 		}
-		for i, cell := range line {
-			line[i] = inert(cell)
+		for i, text := range line {
+			line[i] = cell(text)
 		}
 		if err := w.Write(line); err != nil {
 			return err
@@ -139,14 +139,6 @@ func auditCSV(out io.Writer, list []auditView) error {
 	}
 	w.Flush()
 	return w.Error()
-}
-
-// inert keeps a spreadsheet from taking what somebody wrote for a formula.
-func inert(cell string) string {
-	if strings.IndexAny(cell, "=+-@\t\r") == 0 {
-		return "'" + cell
-	}
-	return cell
 }
 
 func auditTable(w io.Writer, list []auditView) error {

@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/llmguard/llmguard/alert"
 	"github.com/llmguard/llmguard/internal/app"
 	"github.com/llmguard/llmguard/webhook"
 )
@@ -36,7 +38,7 @@ func webhooksDeadCommand() *cobra.Command {
 				return err
 			}
 			out := []webhook.DeadLetter{}
-			for _, org := range o.orgs {
+			for _, org := range o.hooked() {
 				list, err := hooks.Dead(c.Context(), org, limit)
 				if err != nil {
 					return err
@@ -77,13 +79,21 @@ func webhooksReplayCommand() *cobra.Command {
 
 // replayWebhook replays a dead letter of any of the orgs.
 func (o *office) replayWebhook(c *cobra.Command, hooks *webhook.Sender, id string) (webhook.DeadLetter, error) {
-	for _, org := range o.orgs {
+	for _, org := range o.hooked() {
 		l, err := hooks.Replay(c.Context(), org, id)
 		if !errors.Is(err, webhook.ErrNotDead) {
 			return l, err
 		}
 	}
 	return webhook.DeadLetter{}, fmt.Errorf("no dead letter %s; `llmguard webhooks dead` lists them", printable(id))
+}
+
+// hooked are the orgs asked for, and with all of them also who is told of all.
+func (o *office) hooked() []string {
+	if len(o.orgs) == len(o.cfg.Orgs) {
+		return slices.Concat(o.orgs, []string{alert.Everyone})
+	}
+	return o.orgs
 }
 
 func (o *office) webhooks() (*webhook.Sender, error) {

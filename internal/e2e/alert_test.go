@@ -41,18 +41,36 @@ func newInbox(t *testing.T) (box *inbox, port string) {
 }
 
 // await returns the posts to a path once there are so many.
+// delivered waits until the worker has posted what was there to be posted.
+func (s *stack) delivered() {
+	s.t.Helper()
+	rdb := s.redis.Client()
+	for range 3000 {
+		n := int64(0)
+		for _, state := range []string{"pending", "active"} {
+			n += rdb.LLen(s.t.Context(), "asynq:{llmguard.webhooks}:"+state).Val()
+		}
+		if n == 0 {
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	s.t.Fatal("the worker does not post what is there")
+}
+
 func (b *inbox) await(t *testing.T, path string, n int) []string {
 	t.Helper()
+	var posts []string
 	for range 6000 {
 		b.mu.Lock()
-		posts := append([]string(nil), b.posts[path]...)
+		posts = append([]string(nil), b.posts[path]...)
 		b.mu.Unlock()
 		if len(posts) >= n {
 			return posts
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
-	t.Fatalf("%s was posted to %d times, want %d", path, len(b.posts[path]), n)
+	t.Fatalf("%s was posted to %d times, want %d", path, len(posts), n)
 	return nil
 }
 
@@ -113,6 +131,7 @@ orgs:
 	spend(second, 1)
 	first.terminate() // looks once more, as everybody does who ends
 	second.terminate()
+	s.delivered()
 	box.mu.Lock()
 	defer box.mu.Unlock()
 	if len(box.posts["/chat"]) != 2 || len(box.posts["/org"]) != 1 {

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -56,6 +57,7 @@ func TestComposeTopology(t *testing.T) {
 		}
 		time.Sleep(300 * time.Millisecond)
 	}
+	p.deadline = time.Now().Add(time.Minute)
 	p.rulesAreWell()
 }
 
@@ -186,45 +188,65 @@ func (c compose) prometheus(t *testing.T, program string, proxy *process, worker
 	config := adapt(t, c.mounted(t, "prometheus", "/etc/prometheus/prometheus.yml"), "interval: 10s\n", "interval: 1s\n",
 		"/etc/prometheus/alerts.yaml", c.mounted(t, "prometheus", "/etc/prometheus/alerts.yaml"),
 		fmt.Sprintf(names, "llmguard"), targets(proxy), fmt.Sprintf(names, "worker"), targets(workers...))
-	p := &scraper{t: t, deadline: time.Now().Add(2 * time.Minute)}
+	p := &scraper{t: t, deadline: time.Now().Add(5 * time.Minute)}
 	args := []string{}
 	for _, a := range c.Services["prometheus"].Command {
 		a = strings.Replace(a, "/etc/prometheus/prometheus.yml", config, 1)
 		args = append(args, strings.Replace(a, "path=/prometheus", "path="+t.TempDir(), 1))
 	}
+	for range 5 { // somebody else may take the port before it does
+		if p.start(program, args) {
+			return p
+		}
+	}
+	t.Fatal("prometheus does not start")
+	return nil
+}
+
+// start runs it on a free port; false: it ended.
+func (p *scraper) start(program string, args []string) bool {
+	p.t.Helper()
 	listen, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		t.Fatal(err)
+		p.t.Fatal(err)
 	}
 	p.url = "http://" + listen.Addr().String()
-	args = append(args, "--web.listen-address="+listen.Addr().String())
 	listen.Close()
-	cmd := exec.Command(program, args...)
-	var log strings.Builder
+	cmd := exec.Command(program, append(slices.Clone(args), "--web.listen-address="+listen.Addr().String())...)
+	var log bytes.Buffer
 	cmd.Stderr = &log
 	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
+		p.t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
+	ended := make(chan struct{})
+	go func() {
 		_ = cmd.Wait()
-		if t.Failed() {
-			t.Logf("prometheus said:\n%s", log.String())
+		close(ended)
+	}()
+	p.t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		<-ended
+		if p.t.Failed() {
+			p.t.Logf("prometheus said:\n%s", log.Bytes())
 		}
 	})
-	for {
+	for time.Now().Before(p.deadline) {
+		select {
+		case <-ended:
+			return false
+		default:
+		}
 		resp, err := http.Get(p.url + "/-/ready")
 		if err == nil {
 			resp.Body.Close()
 			if resp.StatusCode == http.StatusOK {
-				return p
+				return true
 			}
-		}
-		if p.deadline.Before(time.Now()) {
-			t.Fatalf("prometheus is not ready: %v", err)
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
+	p.t.Fatal("prometheus is not ready")
+	return false
 }
 
 func (p *scraper) get(path string, out any) {

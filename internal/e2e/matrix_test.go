@@ -180,12 +180,17 @@ func (m *matrixRun) node(dir, file string) []outcome {
 		m.t.Fatalf("%v\n%s%s", err, out, stderr.Bytes())
 	}
 	var outcomes []outcome
-	for lines := bufio.NewScanner(bytes.NewReader(out)); lines.Scan(); {
+	lines := bufio.NewScanner(bytes.NewReader(out))
+	lines.Buffer(nil, 16<<20)
+	for lines.Scan() {
 		o := outcome{client: m.client.name}
 		if err := json.Unmarshal(lines.Bytes(), &o); err != nil {
 			m.t.Fatalf("%v: %s", err, lines.Bytes())
 		}
 		outcomes = append(outcomes, o)
+	}
+	if err := lines.Err(); err != nil {
+		m.t.Fatal(err)
 	}
 	return outcomes
 }

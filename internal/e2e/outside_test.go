@@ -93,7 +93,10 @@ queue: {lease: 2s, max_attempts: 20, seal_keys: [{id: k, secret: a-secret-of-16-
 		t.Errorf("%s takes %d bytes", key, n)
 	}
 	first := s.worker()
-	for len(s.fake.Log()) == 0 {
+	for n := 0; len(s.fake.Log()) == 0; n++ {
+		if n == 6000 {
+			t.Fatal("the worker never asks the provider")
+		}
 		time.Sleep(10 * time.Millisecond)
 	}
 	first.kill()
