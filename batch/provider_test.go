@@ -226,9 +226,9 @@ func TestHandoverEnds(t *testing.T) {
 // TestHandoverWaits: a limit with no room lets a part go as far as it is paid
 // for, and the rest follows; what the account has enqueued already, too.
 func TestHandoverWaits(t *testing.T) {
-	// A line holds about 4,000 nano-USD at batch prices. What comes back takes 6 s for
+	// A line holds about 4,000 nano-USD at batch prices. What comes back takes 14 s for
 	// all of them: a machine that needs longer to hold them one by one would never wait.
-	limit := budget.Limit{ID: "slow", Subject: budget.Org, Metric: budget.Cost, Shape: budget.Shape{Kind: budget.Bucket, Amount: 100_000, Refill: 25_000, Per: time.Second}}
+	limit := budget.Limit{ID: "slow", Subject: budget.Org, Metric: budget.Cost, Shape: budget.Shape{Kind: budget.Bucket, Amount: 100_000, Refill: 10_000, Per: time.Second}}
 	r := newHandover(t, limit)
 	r.fake.ScriptBatches(func(n int) fakeprovider.BatchScript {
 		if n == 1 {

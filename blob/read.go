@@ -3,7 +3,6 @@ package blob
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 
@@ -21,13 +20,11 @@ func (s *Store) Open(ctx context.Context, name string, offset int64) (io.ReadClo
 	if err != nil {
 		return nil, named("open", err)
 	}
-	begin := make([]byte, seal.MaxHead)
-	n, err := io.ReadFull(r, begin)
-	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+	begin, err := io.ReadAll(io.LimitReader(r, seal.MaxHead))
+	if err != nil {
 		_ = r.Close()
 		return nil, named("open", err)
 	}
-	begin = begin[:n]
 	stream, err := s.ring.Load().OpenStream(begin, name)
 	if err != nil {
 		_ = r.Close()

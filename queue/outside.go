@@ -38,6 +38,7 @@ func outBlob(id string, attempt int) string {
 // something else.
 func blobKey(name string) string {
 	id, part, _ := strings.Cut(strings.TrimPrefix(name, blobPrefix), "/")
+	part, _, _ = strings.Cut(part, ".") // what a killed writer left is called part.<digits>.tmp
 	number, isOut := strings.CutPrefix(part, "out-")
 	attempt, err := strconv.Atoi(number)
 	switch {
@@ -109,7 +110,13 @@ func (q *Queue) putBlob(ctx context.Context, name string, plain []byte) (ref, er
 	return ref{Size: int64(len(plain)), Sum: sum[:]}, nil
 }
 
+// writeTime is how long a blob may take to be written: what hangs must leave the
+// time to keep an answer in Redis. A variable for tests.
+var writeTime = 20 * time.Second
+
 func (q *Queue) writeBlob(ctx context.Context, name string, data []byte) error {
+	ctx, cancel := context.WithTimeout(ctx, writeTime)
+	defer cancel()
 	w, err := q.opts.Blobs.Create(ctx, name)
 	if err != nil {
 		return err

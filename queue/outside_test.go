@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -309,6 +310,29 @@ func TestOutsideStoreFails(t *testing.T) {
 	}
 }
 
+// TestOutsideStoreHangs: nor when the store never answers.
+func TestOutsideStoreHangs(t *testing.T) {
+	saved := writeTime
+	writeTime = time.Second
+	t.Cleanup(func() { writeTime = saved })
+	ended := make(chan struct{})
+	srv := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-ended }))
+	t.Cleanup(srv.Close)
+	t.Cleanup(func() { close(ended) })
+	t.Setenv("AWS_ACCESS_KEY_ID", "test")
+	t.Setenv("AWS_SECRET_ACCESS_KEY", "test")
+	store, err := blob.Open(t.Context(), "s3://b?region=us-east-1&s3ForcePathStyle=true&endpoint="+srv.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := newEnv(t, Options{Blobs: store, BlobAbove: blobAbove}, Pool{ID: "p"})
+	e.run(echo, WorkerOptions{})
+	body := text("body", 100<<10)
+	if got := e.answered(body); got != "succeeded echo of "+body {
+		t.Errorf("a watcher got %d bytes", len(got))
+	}
+}
+
 // TestOutsideFull: a job that the queue refuses leaves no blob.
 func TestOutsideFull(t *testing.T) {
 	o, dir := withBlobs(t, Options{})
@@ -344,10 +368,14 @@ func TestSweep(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	killed := filepath.Join(dir, filepath.FromSlash(bodyBlob(jobs[0].ID))) + ".18d3b0c1a2.tmp"
+	if err := os.WriteFile(killed, []byte("half of it"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, step := range []struct {
 		before   time.Time
 		n, stays int
-	}{{time.Now().Add(-time.Minute), 0, 5}, {time.Now().Add(time.Minute), 3, 2}} {
+	}{{time.Now().Add(-time.Minute), 0, 6}, {time.Now().Add(time.Minute), 4, 2}} {
 		n, err := e.sweep(ctx, step.before)
 		if got := blobsIn(t, dir); err != nil || n != step.n || len(got) != step.stays {
 			t.Errorf("%d deleted, %v, %q stay", n, err, got)

@@ -300,13 +300,14 @@ func TestGiveTogether(t *testing.T) {
 			}
 		}
 	}
+	for _, pool := range []string{"narrow", "broad", "wide"} {
+		e.until("the grants of "+pool+" are given back", func() bool {
+			n, err := e.rdb.ZCard(ctx, e.pools()[pool].keys[1]).Result()
+			return err == nil && n == 0
+		})
+	}
 	stop()
 	if err := <-done; err != nil {
 		t.Fatal(err)
-	}
-	for _, pool := range []string{"narrow", "broad", "wide"} {
-		if n := e.rdb.ZCard(t.Context(), e.pools()[pool].keys[1]).Val(); n != 0 {
-			t.Errorf("%d grants of %s are left after Run has ended", n, pool)
-		}
 	}
 }

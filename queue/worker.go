@@ -128,6 +128,8 @@ func (w *Worker) run(ctx context.Context, c *Claim) {
 		verdict = failed(errContentGone)
 	case errors.Is(c.unread, ErrNewer):
 		verdict.Wait = newerRest
+	case !errors.Is(c.unread, ErrGone):
+		verdict.Wait = storeRest
 	}
 	end, stop := context.WithTimeout(context.WithoutCancel(ctx), concludeTime)
 	defer stop()

@@ -129,7 +129,7 @@ func TestShutdownLetsJobsEndThenCancels(t *testing.T) {
 			t.Errorf("cause %v", context.Cause(ctx))
 		}
 		return Verdict{Kind: Requeue}
-	}, WorkerOptions{ShutdownTimeout: time.Second})
+	}, WorkerOptions{ShutdownTimeout: 10 * time.Second})
 	quick := e.put(e.job("p", "acme", "quick", Async, 10))
 	slow := e.put(e.job("p", "acme", "slow", Async, 10))
 	<-began

@@ -169,13 +169,16 @@ func (r *streamReader) fill() {
 	} else {
 		r.buf[0], have = r.buf[full], 1
 	}
-	n, err := io.ReadFull(r.r, r.buf[have:])
-	last := errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
-	if err != nil && !last {
+	var err error
+	for n := 0; have < len(r.buf) && err == nil; have += n { // io.ReadFull would not tell an end from a connection cut off
+		n, err = r.r.Read(r.buf[have:])
+	}
+	last := have < len(r.buf)
+	if last && !errors.Is(err, io.EOF) {
 		r.err = err
 		return
 	}
-	chunk := r.buf[:min(have+n, full)]
+	chunk := r.buf[:min(have, full)]
 	plain, err := r.s.aead.Open(chunk[:0], chunkNonce(r.next, last), chunk, r.s.extra)
 	if err != nil {
 		r.err = ErrBroken

@@ -115,9 +115,14 @@ func TestStreamBroken(t *testing.T) {
 			t.Errorf("%s: %d bytes, %v", name, len(got), err)
 		}
 	}
-	failing := iotest.ErrReader(io.ErrClosedPipe)
-	if got, err := io.ReadAll(s.Reader(io.MultiReader(bytes.NewReader(sealed[head:head+full+9]), failing), 0)); !errors.Is(err, io.ErrClosedPipe) || !bytes.Equal(got, plain[:chunkSize]) {
-		t.Errorf("a reader that fails: %d bytes, %v", len(got), err)
+	for _, failure := range []error{io.ErrClosedPipe, io.ErrUnexpectedEOF} {
+		for _, n := range []int{0, 9, full} {
+			cut := io.MultiReader(bytes.NewReader(sealed[head:head+full+n]), iotest.ErrReader(failure))
+			got, err := io.ReadAll(s.Reader(cut, 0))
+			if !errors.Is(err, failure) || errors.Is(err, ErrBroken) || !bytes.HasPrefix(plain, got) {
+				t.Errorf("a reader that fails: %d bytes, %v", len(got), err)
+			}
+		}
 	}
 }
 
