@@ -192,7 +192,7 @@ func (c *call) deleteOrg() (any, error) {
 	if _, _, err := c.org(id); err != nil {
 		return nil, err
 	}
-	refs := refsOf(id, c.records(id))
+	refs := c.records(id).Refs(id)
 	if len(refs) == 0 {
 		return nil, declared("org", id, "Disable it here, or take it out of the file")
 	}
@@ -200,31 +200,6 @@ func (c *call) deleteOrg() (any, error) {
 		return nil, err
 	}
 	return empty{}, nil
-}
-
-// refsOf names all records of an org.
-func refsOf(org string, t *identity.Tenant) []identity.Ref {
-	var out []identity.Ref
-	add := func(kind identity.Kind, id string) { out = append(out, identity.Ref{Kind: kind, Org: org, ID: id}) }
-	if t.Org != nil {
-		add(identity.KindOrg, org)
-	}
-	for id := range t.Users {
-		add(identity.KindUser, id)
-	}
-	for id := range t.Keys {
-		add(identity.KindKey, id)
-	}
-	for id := range t.Limits {
-		add(identity.KindLimit, id)
-	}
-	for id := range t.Overrides {
-		add(identity.KindOverride, id)
-	}
-	for id := range t.Credentials {
-		add(identity.KindCredential, id)
-	}
-	return out
 }
 
 // remove takes records out. The first one is what the audit shows.

@@ -185,7 +185,7 @@ func TestCapCrash(t *testing.T) {
 		f.wantCaps(caps, 180, 0)
 		f.settle(ctx, half, 20) // as a journal would
 		f.wantCaps(caps, 150, 0)
-		if left := rdb.ZCard(ctx, registry).Val(); left != 0 {
+		if left := rdb.ZCard(ctx, Registry).Val(); left != 0 {
 			t.Errorf("%d scopes are swept for ever", left)
 		}
 	})

@@ -12,9 +12,9 @@ import (
 )
 
 const (
-	// registry is the ZSET of orgs by the Unix ms until which some process
+	// Registry is the ZSET of orgs by the Unix ms until which some process
 	// looks after their holds; it is the one key that belongs to no org.
-	registry     = "lg:orgs"
+	Registry     = "lg:orgs"
 	registryLife = recordLife
 	renewBatch   = 200
 	sweepBatch   = 100
@@ -91,8 +91,8 @@ func (s *Store) register(ctx context.Context, until time.Time, orgs ...string) e
 		members[i] = redis.Z{Score: float64(until.UnixMilli()), Member: org}
 	}
 	pipe := s.rdb.Pipeline()
-	pipe.ZAdd(ctx, registry, members...)
-	pipe.PExpire(ctx, registry, registryLife)
+	pipe.ZAdd(ctx, Registry, members...)
+	pipe.PExpire(ctx, Registry, registryLife)
 	if _, err := pipe.Exec(ctx); err != nil {
 		return storeError("register", err)
 	}
@@ -301,7 +301,7 @@ func (s *Store) expire(ctx context.Context, org string, ids []string) (int, erro
 func (s *Store) sweepOrphans(ctx context.Context) error {
 	now := s.now()
 	orgs, err := s.rdb.ZRangeArgs(ctx, redis.ZRangeArgs{
-		Key: registry, Start: "-inf", Stop: strconv.FormatInt(now.UnixMilli(), 10), ByScore: true, Count: sweepBatch,
+		Key: Registry, Start: "-inf", Stop: strconv.FormatInt(now.UnixMilli(), 10), ByScore: true, Count: sweepBatch,
 	}).Result()
 	if err != nil {
 		return storeError("sweep", err)
@@ -326,7 +326,7 @@ func (s *Store) relinquish(ctx context.Context, org string) error {
 	if due > 0 {
 		return s.register(ctx, time.UnixMicro(due), org)
 	}
-	if err := s.rdb.ZRem(ctx, registry, org).Err(); err != nil {
+	if err := s.rdb.ZRem(ctx, Registry, org).Err(); err != nil {
 		return storeError("sweep", err)
 	}
 	return nil

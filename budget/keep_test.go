@@ -84,7 +84,7 @@ func TestRunRenewsAndExpires(t *testing.T) {
 	}
 	a.used(ctx, limits, [2]int64{30, 0}, [2]int64{0, 0})
 	until(t, "the org off the registry", func() bool {
-		return errors.Is(rdb.ZScore(ctx, registry, a.org).Err(), redis.Nil)
+		return errors.Is(rdb.ZScore(ctx, Registry, a.org).Err(), redis.Nil)
 	})
 }
 

@@ -167,7 +167,7 @@ func (s *Store) Open(ctx context.Context, f *File, offset int64) (io.ReadCloser,
 // Keep lets the bytes of a file stay until a time, also when the file itself is
 // deleted or expires before; ErrNotFound when it is deleted already.
 func (s *Store) Keep(ctx context.Context, f *File, until time.Time) error {
-	if err := s.rdb.ZAddGT(ctx, dueKey, redis.Z{Score: float64(until.Unix()), Member: due(f.Owner, f.ID)}).Err(); err != nil {
+	if err := s.rdb.ZAddGT(ctx, DueKey, redis.Z{Score: float64(until.Unix()), Member: due(f.Owner, f.ID)}).Err(); err != nil {
 		return fmt.Errorf("files: keep: %w", err)
 	}
 	reply, err := keepScript.Run(ctx, s.rdb, keys(f.Owner, f.ID)[:1], until.Unix()).Text()
@@ -201,22 +201,22 @@ func (s *Store) drop(ctx context.Context, o Owner, id, asked string) error {
 	if err := s.blobs.Remove(ctx, blobName(o.Org, id)); err != nil {
 		return err
 	}
-	if err := s.rdb.ZRem(ctx, dueKey, due(o, id)).Err(); err != nil {
+	if err := s.rdb.ZRem(ctx, DueKey, due(o, id)).Err(); err != nil {
 		return fmt.Errorf("files: drop: %w", err)
 	}
 	return nil
 }
 
-// dueKey lists all blobs of files, "org user id" by the Unix second at which
+// DueKey lists all blobs of files, "org user id" by the Unix second at which
 // somebody has to look whether they are still needed. A blob is listed before
 // its first byte is written, so that none is ever forgotten.
-const dueKey = "lg:{files}:due"
+const DueKey = "lg:{files}:due"
 
 func due(o Owner, id string) string { return o.Org + " " + o.User + " " + id }
 
 func (s *Store) expect(ctx context.Context, o Owner, id string, in time.Duration) error {
 	z := redis.Z{Score: float64(time.Now().Add(in).Unix()), Member: due(o, id)}
-	if err := s.rdb.ZAdd(ctx, dueKey, z).Err(); err != nil {
+	if err := s.rdb.ZAdd(ctx, DueKey, z).Err(); err != nil {
 		return fmt.Errorf("files: %w", err)
 	}
 	return nil
@@ -244,7 +244,7 @@ func (s *Store) Run(ctx context.Context) error {
 }
 
 func (s *Store) sweep(ctx context.Context, now time.Time) error {
-	list, err := s.rdb.ZRangeByScore(ctx, dueKey, &redis.ZRangeBy{Min: "-inf", Max: strconv.FormatInt(now.Unix(), 10), Count: sweepMost}).Result()
+	list, err := s.rdb.ZRangeByScore(ctx, DueKey, &redis.ZRangeBy{Min: "-inf", Max: strconv.FormatInt(now.Unix(), 10), Count: sweepMost}).Result()
 	if err != nil {
 		return fmt.Errorf("files: sweep: %w", err)
 	}

@@ -129,3 +129,31 @@ func (s *Snapshot) With(changes ...Change) (*Snapshot, error) {
 	}
 	return d.finish(s.last), nil
 }
+
+// Refs names all records of an org; nil has none.
+func (t *Tenant) Refs(org string) []Ref {
+	if t == nil {
+		return nil
+	}
+	var out []Ref
+	add := func(kind Kind, id string) { out = append(out, Ref{Kind: kind, Org: org, ID: id}) }
+	if t.Org != nil {
+		add(KindOrg, org)
+	}
+	for id := range t.Users {
+		add(KindUser, id)
+	}
+	for id := range t.Keys {
+		add(KindKey, id)
+	}
+	for id := range t.Limits {
+		add(KindLimit, id)
+	}
+	for id := range t.Overrides {
+		add(KindOverride, id)
+	}
+	for id := range t.Credentials {
+		add(KindCredential, id)
+	}
+	return out
+}

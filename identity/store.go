@@ -192,3 +192,21 @@ func (s *Store) writeUsed(ctx context.Context) {
 		}
 	}
 }
+
+// ForgetUsed forgets when an org's keys were last used.
+func (s *Store) ForgetUsed(ctx context.Context, org string) error {
+	it := s.rdb.HScan(ctx, usedKey, 0, org+" *", scanStep).Iterator()
+	for it.Next(ctx) {
+		field := it.Val()
+		if !it.Next(ctx) { // its value
+			break
+		}
+		if err := s.rdb.HDel(ctx, usedKey, field).Err(); err != nil {
+			return unavailable("forget last uses", err)
+		}
+	}
+	if err := it.Err(); err != nil {
+		return unavailable("forget last uses", err)
+	}
+	return nil
+}

@@ -313,3 +313,13 @@ func (q *Queue) unlinkBodies(ctx context.Context, ids []string) {
 		q.log.DebugContext(ctx, "forget bodies", "err", err)
 	}
 }
+
+// ContentKeys lists where a job's content may be: keys of Redis, and names of
+// blobs, for its body and each of its attempts.
+func ContentKeys(id string, attempts int) (keys, blobs []string) {
+	keys, blobs = []string{bodyKey(id)}, []string{bodyBlob(id)}
+	for n := range attempts + 1 {
+		keys, blobs = append(keys, outKey(id, n)), append(blobs, outBlob(id, n))
+	}
+	return keys, blobs
+}

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/base32"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -38,6 +39,15 @@ func poolKeys(pool string) []string {
 		keys[i] = "lg:{" + pool + "}:" + name
 	}
 	return keys
+}
+
+// PoolKey reports whether the key lg:{<id>}:<name> is a pool's, and not of the
+// org that may have the same id.
+func PoolKey(name string) bool {
+	if strings.HasPrefix(name, "job:") || strings.HasPrefix(name, "proc:") {
+		return true
+	}
+	return slices.Contains(poolKeys(""), "lg:{}:"+name)
 }
 
 func jobKey(pool, id string) string       { return "lg:{" + pool + "}:job:" + id }

@@ -20,7 +20,7 @@ func orgsCommand() *cobra.Command {
 		Example: "  llmguard orgs list\n  llmguard orgs create acme --name 'Acme Inc' --models 'gpt-*'\n  llmguard orgs update acme --over-limit refuse --reason 'no queueing wanted'",
 	}
 	c.AddCommand(orgsListCommand(), orgsGetCommand(), orgsCreateCommand(), orgsUpdateCommand(),
-		switchCommand("org", "disable", true), switchCommand("org", "enable", false), orgsDeleteCommand(), credentialsCommand())
+		switchCommand("org", "disable", true), switchCommand("org", "enable", false), orgsDeleteCommand(), orgsExportCommand(), orgsPurgeCommand(), credentialsCommand())
 	return c
 }
 

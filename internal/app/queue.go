@@ -23,7 +23,7 @@ func Queue(ctx context.Context, cfg *config.Config, rdb redis.UniversalClient, l
 		return nil, nil, err
 	}
 	o := queueOptions(cfg, set)
-	o.Logger, o.Blobs = log, sharedBlobs(ctx, cfg, rdb)
+	o.Logger, o.Blobs = log, Blobs(ctx, cfg, rdb)
 	if o.Blobs != nil {
 		o.Blobs.Seal(set.seal)
 	}
@@ -31,9 +31,9 @@ func Queue(ctx context.Context, cfg *config.Config, rdb redis.UniversalClient, l
 	return q, set.pools, err
 }
 
-// sharedBlobs returns the blob store that all processes share; nil where there is
+// Blobs returns the blob store that all processes share; nil where there is
 // none in sight, of which nothing is made.
-func sharedBlobs(ctx context.Context, cfg *config.Config, rdb redis.UniversalClient) *blob.Store {
+func Blobs(ctx context.Context, cfg *config.Config, rdb redis.UniversalClient) *blob.Store {
 	where := cfg.Files.Store
 	if where == "" {
 		return nil
