@@ -9,6 +9,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -30,7 +33,8 @@ type Store struct {
 	bucket *blob.Bucket
 	where  string
 	ring   atomic.Pointer[seal.Ring]
-	dir    bool // where is a directory
+	dir    bool                   // where is a directory
+	known  atomic.Pointer[string] // the identity
 }
 
 // Open opens the store in a directory, which is made with mode 0700 if it is
@@ -73,8 +77,14 @@ func (s *Store) Remove(ctx context.Context, name string) error {
 	if err := s.bucket.Delete(ctx, name); err != nil && gcerrors.Code(err) != gcerrors.NotFound {
 		return fmt.Errorf("blob: remove: %w", err)
 	}
+	if s.dir && strings.Count(name, "/") > 1 {
+		_ = os.Remove(filepath.Dir(s.path(name))) // fails unless it is empty
+	}
 	return nil
 }
+
+// path is the file of a blob in a directory.
+func (s *Store) path(name string) string { return filepath.Join(s.where, filepath.FromSlash(name)) }
 
 // RemoveAll deletes all blobs whose names begin with prefix and that are at
 // least as old as age. It tells how many there were.
@@ -93,6 +103,9 @@ func (s *Store) RemoveAll(ctx context.Context, prefix string, age time.Duration)
 // Each calls fn for every blob whose name begins with prefix, with the time it
 // was written, until fn returns an error, which it returns. Fn may remove it.
 func (s *Store) Each(ctx context.Context, prefix string, fn func(name string, at time.Time) error) error {
+	if s.dir {
+		return s.walk(ctx, prefix, fn)
+	}
 	list := s.bucket.List(&blob.ListOptions{Prefix: prefix})
 	for {
 		object, err := list.Next(ctx)
@@ -108,6 +121,41 @@ func (s *Store) Each(ctx context.Context, prefix string, fn func(name string, at
 	}
 }
 
+// walk is Each in a directory. The bucket would walk it anew for every page.
+func (s *Store) walk(ctx context.Context, prefix string, fn func(name string, at time.Time) error) error {
+	root := s.path(prefix[:strings.LastIndex(prefix, "/")+1])
+	return filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // removed meanwhile
+		}
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err != nil {
+			return fmt.Errorf("blob: list: %w", err)
+		}
+		name, err := filepath.Rel(s.where, path)
+		if err != nil {
+			return fmt.Errorf("blob: list: %w", err)
+		}
+		name = filepath.ToSlash(name)
+		if d.IsDir() {
+			if path != root && !strings.HasPrefix(name+"/", prefix) {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		info, err := d.Info()
+		if !strings.HasPrefix(name, prefix) || errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("blob: list: %w", err)
+		}
+		return fn(name, info.ModTime())
+	})
+}
+
 // identityName is the blob that tells one store from another.
 const identityName = "llmguard-store"
 
@@ -118,7 +166,9 @@ func (s *Store) Identity(ctx context.Context) (string, error) {
 	for range 3 {
 		id, err := s.bucket.ReadAll(ctx, identityName)
 		if err == nil {
-			return string(id), s.tryWriting(ctx)
+			name := string(id)
+			s.known.Store(&name)
+			return name, s.tryWriting(ctx)
 		}
 		if gcerrors.Code(err) != gcerrors.NotFound {
 			return "", fmt.Errorf("blob: read %s: %w", s.where, err)
@@ -129,6 +179,18 @@ func (s *Store) Identity(ctx context.Context) (string, error) {
 		}
 	}
 	return "", fmt.Errorf("blob: %s does not keep what is written", s.where)
+}
+
+// Mounted reports whether a directory still has the identity that Identity
+// returned last: one that is not mounted has nothing in it, or another one. It is
+// true for a bucket, and before Identity.
+func (s *Store) Mounted() bool {
+	known := s.known.Load()
+	if !s.dir || known == nil {
+		return true
+	}
+	id, err := os.ReadFile(s.path(identityName))
+	return err == nil && string(id) == *known
 }
 
 // tryWriting writes a blob and takes it away again.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -210,4 +211,66 @@ func TestUnwritable(t *testing.T) {
 	if _, err := s.Identity(t.Context()); err == nil {
 		t.Error("an unwritable directory has an identity")
 	}
+}
+
+// TestRemoveDirectory: what is removed leaves no directory of its own, also
+// while others write beside it.
+func TestRemoveDirectory(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir)
+	var writers sync.WaitGroup
+	for _, part := range []string{"in", "out-1"} {
+		writers.Go(func() {
+			name := "jobs/one/" + part
+			for range 100 {
+				w, err := s.Create(t.Context(), name)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if err := w.Commit(); err != nil {
+					t.Error(err)
+				}
+				if err := s.Remove(t.Context(), name); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	writers.Wait()
+	if left, err := os.ReadDir(filepath.Join(dir, "jobs")); err != nil || len(left) != 0 {
+		t.Errorf("%v left, %v", left, err)
+	}
+}
+
+// TestMounted: a directory that lies under a mount is told from what was mounted.
+func TestMounted(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "store")
+	s := open(t, dir)
+	f := func(what string, want bool) {
+		t.Helper()
+		if got := s.Mounted(); got != want {
+			t.Errorf("%s: %v", what, got)
+		}
+	}
+	f("nothing known", true)
+	if _, err := s.Identity(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	f("as it was", true)
+	if err := os.Rename(dir, dir+"-away"); err != nil {
+		t.Fatal(err)
+	}
+	f("gone", false)
+	if _, err := open(t, dir).Identity(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	f("another", false)
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(dir+"-away", dir); err != nil {
+		t.Fatal(err)
+	}
+	f("back", true)
 }

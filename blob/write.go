@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -22,6 +23,7 @@ type Writer struct {
 	sealed *seal.StreamWriter // before w; nil: not sealed
 	cancel context.CancelFunc
 	path   string // in a directory
+	root   string // that directory
 	n      int64
 	done   bool
 }
@@ -36,16 +38,18 @@ const (
 // Create begins a blob. Cancelling ctx aborts it.
 func (s *Store) Create(ctx context.Context, name string) (*Writer, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	b, err := s.bucket.NewWriter(ctx, name, &blob.WriterOptions{
-		ContentType: "application/octet-stream", BufferSize: partSize, MaxConcurrency: partsOpen,
-	})
+	options := &blob.WriterOptions{ContentType: "application/octet-stream", BufferSize: partSize, MaxConcurrency: partsOpen}
+	b, err := s.bucket.NewWriter(ctx, name, options)
+	for i := 0; i < 10 && s.dir && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrExist)); i++ {
+		b, err = s.bucket.NewWriter(ctx, name, options) // a Remove took the directory between
+	}
 	if err != nil {
 		cancel()
 		return nil, fmt.Errorf("blob: create: %w", err)
 	}
 	w := &Writer{w: b, cancel: cancel}
 	if s.dir {
-		w.path = filepath.Join(s.where, filepath.FromSlash(name))
+		w.path, w.root = s.path(name), filepath.Clean(s.where)
 	}
 	if ring := s.ring.Load(); ring != nil {
 		if w.sealed, err = ring.NewWriter(b, name); err != nil {
@@ -86,7 +90,12 @@ func (w *Writer) Commit() error {
 	if w.path == "" {
 		return nil
 	}
-	return errors.Join(onDisk(w.path), onDisk(filepath.Dir(w.path)))
+	err := onDisk(w.path)
+	for at := w.path; at != w.root && err == nil; { // directories above may be as new
+		at = filepath.Dir(at)
+		err = onDisk(at)
+	}
+	return err
 }
 
 // onDisk waits until a file, or the names in a directory, would outlive a power

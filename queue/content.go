@@ -197,7 +197,7 @@ func (q *Queue) outputEvents(ctx context.Context, org, id string, attempt int, m
 			far.bytes += int64(len(data))
 			events = append(events, Event{Kind: Bytes, Attempt: attempt, Data: data})
 		case "blob":
-			data, err := q.blobOf(ctx, org, id, attempt, m)
+			data, err := q.blobOf(ctx, org, id, attempt, m, far.bytes)
 			if err != nil {
 				return nil, far, err
 			}

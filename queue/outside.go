@@ -61,6 +61,9 @@ var errContentGone = &wire.Error{
 // errNoBlobs tells that this process cannot follow a ref.
 var errNoBlobs = errors.New("queue: what is read is kept in files.store, which this process does not have")
 
+// errUnmounted tells that files.store is for now another directory.
+var errUnmounted = errors.New("queue: files.store is not what it was at the start: is it mounted?")
+
 // refMagic begins a ref in place of a body. JSON never begins with NUL.
 const refMagic = "\x00lgb1"
 
@@ -117,6 +120,9 @@ var writeTime = 20 * time.Second
 func (q *Queue) writeBlob(ctx context.Context, name string, data []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, writeTime)
 	defer cancel()
+	if !q.opts.Blobs.Mounted() {
+		return errUnmounted
+	}
 	w, err := q.opts.Blobs.Create(ctx, name)
 	if err != nil {
 		return err
@@ -135,6 +141,9 @@ func (q *Queue) getBlob(ctx context.Context, name string, r ref) ([]byte, error)
 		return nil, errNoBlobs
 	}
 	from, err := q.opts.Blobs.Open(ctx, name, 0)
+	if errors.Is(err, blob.ErrNotFound) && !q.opts.Blobs.Mounted() {
+		return nil, errUnmounted
+	}
 	if errors.Is(err, blob.ErrNotFound) || errors.Is(err, seal.ErrBroken) {
 		return nil, q.lost(ctx, name, err)
 	}
@@ -345,12 +354,16 @@ func (q *Queue) wholeOutput(ctx context.Context, org, key string, size int64) (d
 	return data, ids, nil
 }
 
-// blobOf reads the answer that an entry of the output at key refers to.
-func (q *Queue) blobOf(ctx context.Context, org, id string, attempt int, m redis.XMessage) ([]byte, error) {
+// blobOf reads the answer that an entry of an output refers to; nothing for one
+// who has all of its bytes.
+func (q *Queue) blobOf(ctx context.Context, org, id string, attempt int, m redis.XMessage, have int64) ([]byte, error) {
 	text, _ := m.Values["r"].(string)
 	r, ok, err := q.refIn(org, outKey(id, attempt), []byte(text))
 	if err != nil || !ok {
 		return nil, errors.Join(err, errContentGone)
+	}
+	if r.Size <= have {
+		return nil, nil
 	}
 	return q.getBlob(ctx, outBlob(id, attempt), r)
 }

@@ -41,6 +41,9 @@ func blobsIn(t *testing.T, dir string) (names []string) {
 			rel, _ := filepath.Rel(dir, path)
 			names = append(names, filepath.ToSlash(rel))
 		}
+		if errors.Is(err, os.ErrNotExist) { // removed meanwhile
+			return nil
+		}
 		return err
 	})
 	if err != nil {
@@ -183,7 +186,7 @@ func TestOutsideAnswer(t *testing.T) {
 // TestOutsideMidway: one who has read some of an answer gets the rest, and no
 // more, when it has moved in between; also one who has read all.
 func TestOutsideMidway(t *testing.T) {
-	o, _ := withBlobs(t, Options{})
+	o, dir := withBlobs(t, Options{})
 	e := newEnv(t, o, Pool{ID: "p"})
 	e.put(e.job("p", "acme", "ann", Async, 1))
 	c := e.claimOne("p", nil)
@@ -227,8 +230,19 @@ func TestOutsideMidway(t *testing.T) {
 	if err := c.conclude(t.Context(), Verdict{Kind: Done, Status: 200}); err != nil {
 		t.Fatal(err)
 	}
+	path := filepath.Join(dir, filepath.FromSlash(outBlob(c.id, 1)))
 	for i := range watches {
+		away := path
+		if i == 2 { // has all, and does not need the blob
+			away += ".away"
+		}
+		if err := os.Rename(path, away); err != nil {
+			t.Fatal(err)
+		}
 		read(i, func() bool { return false })
+		if err := os.Rename(away, path); err != nil {
+			t.Fatal(err)
+		}
 		if got[i].String() != first+rest {
 			t.Errorf("watch %d got %d bytes of %d", i, got[i].Len(), len(first+rest))
 		}
@@ -310,6 +324,49 @@ func TestOutsideStoreFails(t *testing.T) {
 	}
 }
 
+// TestOutsideUnmounted: a store that is not mounted is waited for, and not
+// written to.
+func TestOutsideUnmounted(t *testing.T) {
+	o, dir := withBlobs(t, Options{})
+	e := newEnv(t, o, Pool{ID: "p"})
+	if _, err := o.Blobs.Identity(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	body := text("body", 100<<10)
+	put := func() *Job {
+		j := e.job("p", "acme", "ann", Async, 1)
+		if err := e.Put(t.Context(), j, []byte(body)); err != nil {
+			t.Fatal(err)
+		}
+		return j
+	}
+	before := put()
+	if err := os.Rename(dir, dir+"-away"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.Body(t.Context(), before); !errors.Is(err, errUnmounted) {
+		t.Errorf("a body that may come back: %v", err)
+	}
+	if during := put(); len(blobsIn(t, dir)) != 0 {
+		t.Errorf("%s is where nobody will find it", during.ID)
+	} else if got, err := e.Body(t.Context(), during); err != nil || string(got) != body {
+		t.Errorf("%d bytes, %v", len(got), err)
+	}
+	e.run(echo, WorkerOptions{})
+	if err := os.Remove(dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(dir+"-away", dir); err != nil {
+		t.Fatal(err)
+	}
+	if j := e.end(before); j.State != Succeeded {
+		t.Errorf("%s %s", j.State, j.Code)
+	}
+}
+
 // TestOutsideStoreHangs: nor when the store never answers.
 func TestOutsideStoreHangs(t *testing.T) {
 	saved := writeTime
@@ -376,7 +433,7 @@ func TestSweep(t *testing.T) {
 		before   time.Time
 		n, stays int
 	}{{time.Now().Add(-time.Minute), 0, 6}, {time.Now().Add(time.Minute), 4, 2}} {
-		n, err := e.sweep(ctx, step.before)
+		n, err := e.sweep(ctx, time.Time{}, step.before)
 		if got := blobsIn(t, dir); err != nil || n != step.n || len(got) != step.stays {
 			t.Errorf("%d deleted, %v, %q stay", n, err, got)
 		}
@@ -387,6 +444,35 @@ func TestSweep(t *testing.T) {
 	e.sweepBlobs(ctx)
 	if e.rdb.Exists(ctx, sweepKey).Val() != 1 {
 		t.Error("others sweep at the same time")
+	}
+}
+
+// TestSweepSpares: after Redis was emptied, what was there before stays for a
+// week: a backup may be restored.
+func TestSweepSpares(t *testing.T) {
+	o, dir := withBlobs(t, Options{})
+	e := newEnv(t, o, Pool{ID: "p"})
+	ctx := t.Context()
+	name := bodyBlob(e.NewID("p"))
+	if err := e.writeBlob(ctx, name, []byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	old := time.Now().Add(-2 * sweepAge)
+	if err := os.Chtimes(filepath.Join(dir, filepath.FromSlash(name)), old, old); err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct {
+		since time.Duration // ago
+		stays int
+	}{{0, 1}, {sweepAge, 1}, {spareAge + time.Hour, 0}} {
+		if step.since > 0 {
+			e.rdb.Set(ctx, sinceKey, time.Now().Add(-step.since).Unix(), 0)
+		}
+		e.rdb.Del(ctx, sweepKey)
+		e.sweepBlobs(ctx)
+		if got := blobsIn(t, dir); len(got) != step.stays {
+			t.Errorf("%v after the first sweep %q stay", step.since, got)
+		}
 	}
 }
 

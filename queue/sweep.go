@@ -11,6 +11,10 @@ const (
 	sweepAge   = time.Hour
 	sweepBatch = 500
 	sweepKey   = "lg:queue:sweep"
+	// sinceKey holds when this Redis first had a sweep, in Unix seconds. Older blobs
+	// are another's, whose records a backup may bring back: they stay for spareAge.
+	sinceKey = "lg:queue:sweep:since"
+	spareAge = 7 * 24 * time.Hour
 )
 
 // sweepBlobs deletes the blobs that nothing in Redis refers to any more: their
@@ -18,15 +22,39 @@ const (
 func (q *Queue) sweepBlobs(ctx context.Context) {
 	mine, err := q.rdb.SetNX(ctx, sweepKey, "1", sweepEvery-time.Minute).Result()
 	if err == nil && mine {
-		_, err = q.sweep(ctx, time.Now().Add(-sweepAge))
+		var from time.Time
+		if from, err = q.sweepFrom(ctx); err == nil {
+			_, err = q.sweep(ctx, from, time.Now().Add(-sweepAge))
+		}
 	}
 	if err != nil && ctx.Err() == nil {
 		q.log.WarnContext(ctx, "blobs of forgotten jobs not all deleted, the next sweep tries again", "err", err)
 	}
 }
 
-// sweep deletes unreferred blobs that are older than a time, and tells how many.
-func (q *Queue) sweep(ctx context.Context, before time.Time) (n int, err error) {
+// sweepFrom is the time of the oldest blob that may be swept.
+func (q *Queue) sweepFrom(ctx context.Context) (time.Time, error) {
+	now := time.Now()
+	if err := q.rdb.SetNX(ctx, sinceKey, now.Unix(), 0).Err(); err != nil {
+		return now, err
+	}
+	seconds, err := q.rdb.Get(ctx, sinceKey).Int64()
+	if err != nil {
+		return now, err
+	}
+	spare := max(spareAge, q.opts.DeadTTL)
+	for _, p := range q.pools() {
+		spare = max(spare, p.MaxAge+p.ResultTTL)
+	}
+	if since := time.Unix(seconds, 0); now.Sub(since) < spare {
+		return since, nil
+	}
+	return time.Time{}, nil
+}
+
+// sweep deletes unreferred blobs that were written between two times, and tells
+// how many.
+func (q *Queue) sweep(ctx context.Context, from, before time.Time) (n int, err error) {
 	var names []string
 	look := func() error {
 		gone, err := q.unreferred(ctx, names)
@@ -43,7 +71,7 @@ func (q *Queue) sweep(ctx context.Context, before time.Time) (n int, err error) 
 		return nil
 	}
 	err = q.opts.Blobs.Each(ctx, blobPrefix, func(name string, at time.Time) error {
-		if !at.Before(before) || blobKey(name) == "" {
+		if at.Before(from) || !at.Before(before) || blobKey(name) == "" {
 			return nil
 		}
 		if names = append(names, name); len(names) < sweepBatch {
