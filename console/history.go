@@ -39,6 +39,7 @@ type history struct {
 	log     *slog.Logger
 	mu      sync.Mutex
 	reads   atomic.Int64
+	turn    chan struct{} // to read: one at a time leaves Redis and a core to the pages
 	kept    map[historyKey]*fresh[day]
 	earlier map[string]*earlier // by org
 }
@@ -56,7 +57,7 @@ type historyKey struct {
 }
 
 func newHistory(b *budget.Store, now func() time.Time, log *slog.Logger) *history {
-	return &history{budget: b, now: now, log: log, kept: map[historyKey]*fresh[day]{}, earlier: map[string]*earlier{}}
+	return &history{budget: b, now: now, log: log, kept: map[historyKey]*fresh[day]{}, turn: make(chan struct{}, 1), earlier: map[string]*earlier{}}
 }
 
 // of returns the entry for an org's day, and forgets those that are too old.
@@ -87,6 +88,12 @@ const daySeconds = 24 * 60 * 60
 
 func (h *history) read(ctx context.Context, org string, unixDay int64) (day, error) {
 	d := day{users: map[string]budget.Sums{}, models: map[string]budget.Sums{}, keys: map[[2]string]budget.Sums{}, read: h.reads.Add(1)}
+	select {
+	case h.turn <- struct{}{}:
+		defer func() { <-h.turn }()
+	case <-ctx.Done():
+		return d, ctx.Err()
+	}
 	from := time.Unix(unixDay*daySeconds, 0).UTC()
 	rollups, err := h.budget.Rollups(ctx, org, from, from.Add(time.Second))
 	if err != nil {
