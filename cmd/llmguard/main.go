@@ -8,15 +8,20 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 
 	"github.com/redis/go-redis/v9/logging"
 	"github.com/spf13/cobra"
 
 	"github.com/llmguard/llmguard/internal/app"
+	"github.com/llmguard/llmguard/internal/timerslack"
 )
 
 func main() {
+	if len(os.Args) > 1 && slices.Contains(stay, os.Args[1]) {
+		timerslack.Widen()
+	}
 	logging.Disable() // go-redis prints lines of its own; what it says also comes back as errors
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
@@ -24,6 +29,9 @@ func main() {
 		os.Exit(exitCode(os.Stderr, err))
 	}
 }
+
+// stay are the commands that run until they are stopped.
+var stay = []string{"dev", "serve", "worker"}
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	root := &cobra.Command{

@@ -1,0 +1,6 @@
+//go:build !linux
+
+package timerslack
+
+// Widen does nothing: timer slack is Linux's.
+func Widen() {}
