@@ -16,6 +16,7 @@ import (
 const guardConfig = `listen: %[1]s
 admin: {listen: "%[2]s"}
 redis: {addresses: ["%[3]s"]}
+timeouts: {drain: 1ms}
 log: {level: info, format: json}
 providers:
   - id: upstream
@@ -34,9 +35,9 @@ orgs:
         keys: [{id: main, hash: "%[5]s"}]
 `
 
-// startGuard builds and starts llmguard, and returns the key it accepts.
-func (b *bench) startGuard(ctx context.Context) (p *child.Process, key string, err error) {
-	path := b.guard
+// startGuard starts the llmguard at path, or one that it builds when that is empty, and
+// returns the key it accepts.
+func (b *bench) startGuard(ctx context.Context, path string) (p *child.Process, key string, err error) {
 	if path == "" {
 		path = filepath.Join(b.dir, "llmguard")
 		build := exec.CommandContext(ctx, "go", "build", "-o", path, "./cmd/llmguard")
@@ -58,8 +59,10 @@ func (b *bench) startGuard(ctx context.Context) (p *child.Process, key string, e
 	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
 		return nil, "", err
 	}
-	p, err = child.Start(ctx, child.Command{
-		Name: guardTarget, Path: path, Args: []string{"serve", "-c", conf}, Addr: addr, Dir: b.dir,
-	})
+	args := []string{"serve", "-c", conf}
+	if b.profile != "" {
+		args = append(args, "--cpuprofile", b.profile)
+	}
+	p, err = child.Start(ctx, child.Command{Name: guardTarget, Path: path, Args: args, Addr: addr, Dir: b.dir})
 	return p, key, err
 }

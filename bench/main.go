@@ -79,10 +79,11 @@ func parse(args []string, stderr io.Writer) (b *bench, out string, err error) {
 	fs.Float64Var(&b.rate, "rate", 0, "calls per second of the open loop; 0 is 40 % of what the slowest target reached")
 	fs.BoolVar(&b.noOpen, "closed", false, "leave the open loop out")
 	fs.DurationVar(&b.delay, "delay", 0, "how long the upstream takes to answer")
-	fs.StringVar(&b.only, "targets", "", "comma-separated targets to measure; default all; "+queueOnly+" measures the queue only")
+	fs.StringVar(&b.only, "targets", "", "comma-separated targets to measure; default all; "+guardTarget+"=<binary> is another version; "+queueOnly+" measures the queue only")
 	fs.IntVar(&b.jobs, "jobs", 20_000, "jobs of one run of the queue; 0 leaves it out")
 	fs.BoolVar(&b.memory, "memory", false, "run Redis without its append-only file")
 	fs.StringVar(&b.guard, "llmguard", "", "llmguard binary to measure; default builds ./cmd/llmguard")
+	fs.StringVar(&b.profile, "profile", "", "have llmguard write a profile of its processor time to this file")
 	prompts := fs.String("prompts", "300,8192,8192r,204800,204800r,300s", "sizes in bytes; r repeats the conversation, s streams")
 	fs.StringVar(&out, "out", "", "folder for bench.md and bench.txt; default prints only")
 	if err := fs.Parse(args); err != nil {
@@ -90,6 +91,11 @@ func parse(args []string, stderr io.Writer) (b *bench, out string, err error) {
 	}
 	if b.prompts, err = parsePrompts(*prompts); err != nil {
 		return nil, "", err
+	}
+	if b.profile != "" {
+		if b.profile, err = filepath.Abs(b.profile); err != nil { // children run elsewhere
+			return nil, "", err
+		}
 	}
 	if b.rounds < 1 || b.rounds > 100 {
 		return nil, "", fmt.Errorf("-rounds %d: 1 to 100", b.rounds)

@@ -21,6 +21,7 @@ type bench struct {
 	rate                    float64
 	noOpen, memory          bool
 	only, guard, dir        string
+	profile                 string // where llmguard writes it; empty: nowhere
 	prompts                 []load.Prompt
 	log                     io.Writer
 	redis, upstream         *child.Process

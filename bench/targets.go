@@ -84,8 +84,12 @@ func (b *bench) startTarget(ctx context.Context, name string) (*target, error) {
 	case leanRedis:
 		t.proc, err = b.self(ctx, name, "lean", "-upstream", b.upstream.Addr, "-redis", b.redis.Addr)
 	case guardTarget:
-		t.proc, t.key, err = b.startGuard(ctx)
+		t.proc, t.key, err = b.startGuard(ctx, b.guard)
 	default:
+		if path, ok := strings.CutPrefix(name, guardTarget+"="); ok {
+			t.proc, t.key, err = b.startGuard(ctx, path)
+			break
+		}
 		err = fmt.Errorf("no target %q; there are %s", name, targetsInUse)
 	}
 	return t, err

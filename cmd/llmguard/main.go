@@ -5,9 +5,12 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/signal"
+	"runtime/pprof"
 	"slices"
 	"syscall"
 
@@ -55,15 +58,33 @@ var roleText = map[string]string{
 }
 
 func roleCommand(name string, role app.Role) *cobra.Command {
-	var path string
+	var path, profile string
 	c := &cobra.Command{
 		Use: name, Short: roleText[name], Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			return app.RunFile(c.Context(), path, role, c.ErrOrStderr())
+			return profiled(profile, func() error { return app.RunFile(c.Context(), path, role, c.ErrOrStderr()) })
 		},
 	}
 	configFlag(c, &path)
+	c.Flags().StringVar(&profile, "cpuprofile", "", "write a profile of the processor time to this file, for go tool pprof")
 	return c
+}
+
+// profiled runs f, and writes what it used of the processor to a file if one is named.
+func profiled(path string, f func() error) error {
+	if path == "" {
+		return f()
+	}
+	file, err := os.Create(path)
+	if err != nil {
+		return fmt.Errorf("--cpuprofile: %w", err)
+	}
+	if err := pprof.StartCPUProfile(file); err != nil {
+		return errors.Join(fmt.Errorf("--cpuprofile: %w", err), file.Close())
+	}
+	err = f()
+	pprof.StopCPUProfile()
+	return errors.Join(err, file.Close())
 }
 
 func configFlag(c *cobra.Command, path *string) {
