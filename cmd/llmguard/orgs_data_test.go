@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"maps"
 	"os"
@@ -274,7 +275,7 @@ func TestOrgPurge(t *testing.T) {
 	if now := f.dump("other"); !maps.Equal(now, kept) {
 		t.Errorf("the other org changed: it had %v and has %v", slices.Sorted(maps.Keys(kept)), slices.Sorted(maps.Keys(now)))
 	}
-	if _, err := f.redis.ZScore(t.Context(), files.DueKey, "other alice "+f.files["other"]).Result(); err == redis.Nil {
+	if _, err := f.redis.ZScore(t.Context(), files.DueKey, "other alice "+f.files["other"]).Result(); errors.Is(err, redis.Nil) {
 		t.Error("the other org's file is not listed")
 	}
 }
