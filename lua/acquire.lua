@@ -1,5 +1,5 @@
 -- acquire: up to n claims on the next jobs, as far as the provider quota allows.
--- Needs time, quota, flows, jobs, picks. First reaps dead claims and wakes parked
+-- Needs time, quota, rings, flows, picks. First reaps dead claims and wakes parked
 -- subjects. The same (process, seq) replays its reply; n = 0 only looks; n is at most 1000.
 -- KEYS 1-23 pool  24 record of the process
 -- ARGV 1 now  2 process  3 seq  4 n  5 lease us  6 weights (JSON, percent, "" = none)
@@ -16,13 +16,30 @@ end
 local limits = quota_limits(11)
 local q = quota_open(P.quota, ARGV[1], limits)
 local now = q.now
-local reaped = claims_reap(P, now, 100)
+-- Where there is no quota to look at, a job may always run.
+q.open = now >= q.blk and limits.conc == 0 and #q.metrics == 1 and q.metrics[1].limit == math.huge and not q.metrics[1].pace
+
+-- Jobs of dead workers go back, some at a time. One that was cancelled meanwhile is
+-- due: its turn may be far away (cancel ends it).
+local reaped = redis.call('ZRANGEBYSCORE', P.claims, '-inf', int(now), 'LIMIT', 0, 100)
+for _, id in ipairs(reaped) do
+  local rec = redis.call('HGET', P.claimed, id)
+  redis.call('ZREM', P.claims, id) -- first, because it works when memory is full
+  redis.call('HDEL', P.claimed, id)
+  redis.call('ZREM', P.slots, id)
+  if rec then
+    local class, member = string.match(rec, '^%S+ (%d) %d+ %d (.+)$')
+    flow_put(P, tonumber(class), member)
+    if redis.call('HEXISTS', P.cancels, id) == 1 then redis.call('ZADD', P.due, 0, id) end
+  end
+end
 wake(P, now)
 local weights = ARGV[6] ~= '' and cjson.decode(ARGV[6]) or {}
 
 -- The cost of requests and tokens is their dominant share of the minute's
 -- quota, in billionths; without a quota it is the tokens.
 local function cost_of(requests, tokens)
+  if q.open then return math.max(math.ceil(tokens), 1) end
   local share, bounded = 0, false
   for _, m in ipairs(q.metrics) do
     if m.limit < math.huge then
@@ -51,7 +68,10 @@ if live.r + live.t > 0 then earn(cost_of(live.r, live.t)) end
 local function head_of(c)
   if heads[c] == nil then
     local job = pick_next(P, c)
-    if job then job.cost = cost_of(1, job.tokens) end
+    if job then
+      job.booked = job.tokens + 0
+      job.cost = cost_of(1, job.booked)
+    end
     heads[c] = job or false
   end
   return heads[c]
@@ -71,35 +91,39 @@ local function next_job()
 end
 
 local out, wait, why = {}, 0, 'more'
-local till = int(now + lease)
-local leases, records, taken = {}, {}, { 0, 0, 0 }
+local till, at = string.format('%d', now + lease), string.format('%d', now)
+local leases, records, taken, count = {}, {}, { 0, 0, 0 }, 0
 local open = limits.conc > 0 and slots_open(P.slots, now) or 0
 while true do
   local job = next_job()
   if not job then wait, why = -1, 'empty'; break end
-  wait, why = quota_wait(q, job.tokens)
-  if wait == 0 and limits.conc > 0 and open + #out >= limits.conc then wait, why = 50000, 'concurrency' end
-  if wait > 0 then
-    q.till, q.share, q.head = now + 1000000, waiting * 10, job.tokens
-    break
+  local c, tokens = job.c, job.booked
+  if not q.open then
+    wait, why = quota_wait(q, tokens)
+    if wait == 0 and limits.conc > 0 and open + count >= limits.conc then wait, why = 50000, 'concurrency' end
+    if wait > 0 then
+      q.till, q.share, q.head = now + 1000000, waiting * 10, tokens
+      break
+    end
   end
-  if #out >= n then why = 'more'; break end
-  quota_charge(q, job.tokens)
-  taken[job.c] = taken[job.c] + job.tokens
-  pick_take(P, job, job.cost, weights)
-  credit[job.c] = math.max(credit[job.c] - 100 * job.cost, 0)
+  if count >= n then why = 'more'; break end
+  quota_charge(q, tokens)
+  taken[c] = taken[c] + tokens
+  local member = pick_take(P, job, job.cost, weights)
+  credit[c] = math.max(credit[c] - 100 * job.cost, 0)
   earn(job.cost)
-  heads[job.c] = nil
+  heads[c] = nil
   if pick_probe(P, job, now + tonumber(ARGV[7])) then heads = {} end
-  local token = ARGV[2] .. '.' .. ARGV[3] .. '.' .. #out
-  records[#records + 1] = job.id
-  records[#records + 1] = claim_text({ token = token, class = job.c, at = now, member = job.member })
-  leases[#leases + 1] = till
-  leases[#leases + 1] = job.id
-  out[#out + 1] = table.concat({ job.id, token, job.c, int(now), int(job.tokens) }, ' ')
+  local id, token = job.id, ARGV[2] .. '.' .. ARGV[3] .. '.' .. count
+  local class = c == 1 and ' 1 ' or c == 2 and ' 2 ' or ' 3 '
+  local k = 2 * count
+  records[k + 1], records[k + 2] = id, token .. class .. at .. ' 0 ' .. member
+  leases[k + 1], leases[k + 2] = till, id
+  count = count + 1
+  out[count] = id .. ' ' .. token .. class .. at .. ' ' .. job.tokens
 end
 picks_write(P)
-if #out > 0 then
+if count > 0 then
   redis.call('HSET', P.claimed, unpack(records))
   redis.call('ZADD', P.claims, unpack(leases))
   redis.call('ZADD', P.slots, unpack(leases))
@@ -107,19 +131,21 @@ if #out > 0 then
     if tokens > 0 then redis.call('HINCRBY', P.size, 't' .. c, int(0 - tokens)) end
   end
 end
+local set = {}
 for c = 2, 3 do
-  if credit[c] ~= (tonumber(fair[c]) or 0) then redis.call('HSET', P.fair, 'w' .. c, int(credit[c])) end
+  if credit[c] ~= (tonumber(fair[c]) or 0) then set[#set + 1] = 'w' .. c; set[#set + 1] = int(credit[c]) end
 end
 -- While handlers wait and ask again, a job that is put needs no ticket.
-local again = #out < n and (wait == -1 and tonumber(ARGV[15]) or math.min(wait, 250000)) or 0
+local again = count < n and (wait == -1 and tonumber(ARGV[15]) or math.min(wait, 250000)) or 0
 local awake = again > 0 and int(now + again) or '0'
-if n > 0 and awake ~= (fair[4] or '0') then redis.call('HSET', P.fair, 'awake', awake) end
+if n > 0 and awake ~= (fair[4] or '0') then set[#set + 1] = 'awake'; set[#set + 1] = awake end
+if #set > 0 then redis.call('HSET', P.fair, unpack(set)) end
 quota_close(q)
 if wait == -1 then
   local soon = redis.call('ZRANGE', P.parked, 0, 0, 'WITHSCORES')[2]
   if soon then wait = math.max(tonumber(soon) - now, 1) end
 end
-table.insert(out, 1, int(wait) .. ' ' .. why .. ' ' .. int(reaped))
+table.insert(out, 1, int(wait) .. ' ' .. why .. ' ' .. #reaped)
 local reply = table.concat(out, '\n')
 if n > 0 then
   redis.call('HSET', KEYS[24], 'seq', ARGV[3], 'reply', reply)

@@ -1,5 +1,5 @@
 -- cancel: ends a waiting job, or tells the worker of a claimed one, which ends
--- it when the claim comes back. Needs time, flows, jobs.
+-- it when the claim comes back. Needs time, rings, flows, jobs.
 -- KEYS 1-23 pool  24 job
 -- ARGV 1 now  2 id  3 why: cancelled (asked), caller_gone, expired  4 org ("" = any)  5 result TTL ms
 --      6 channel of the pool's workers

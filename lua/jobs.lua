@@ -1,20 +1,16 @@
--- Library: claims and the ends of jobs. Needs time.lua, flows.lua.
+-- Library: claims and the ends of jobs. Needs time.lua, rings.lua.
 --
 -- claimed: hash id -> "token class at_us started member"; claims: id by lease
 -- end. The job hash holds everything else and belongs to one id.
 
-local function claim_read(rec)
-  if not rec then return nil end
-  local token, class, at, started, member = string.match(rec, '^(%S+) (%d) (%d+) (%d) (.+)$')
-  return { token = token, class = tonumber(class), at = tonumber(at), started = started == '1', member = member }
-end
-
-local function claim_of(P, id)
-  return claim_read(redis.call('HGET', P.claimed, id))
-end
-
-local function claim_text(claim)
-  return table.concat({ claim.token, claim.class, int(claim.at), claim.started and '1' or '0', claim.member }, ' ')
+-- claim_read returns the claim in `rec` when it is that of a token, else nil.
+-- `flag` is where started stands in it.
+local function claim_read(rec, token)
+  local n = #token
+  if not rec or string.sub(rec, 1, n + 1) ~= token .. ' ' then return nil end
+  local flag = string.find(rec, ' ', n + 4, true) + 1
+  return { class = string.sub(rec, n + 2, n + 2), at = string.sub(rec, n + 4, flag - 2), flag = flag,
+    started = string.sub(rec, flag, flag) == '1', member = string.sub(rec, flag + 2) }
 end
 
 -- claim_drop begins with ZREM, which works when memory is full.
@@ -24,21 +20,6 @@ local function claim_drop(P, id)
   redis.call('ZREM', P.slots, id)
 end
 
--- claims_reap puts jobs of dead workers back; at most `most` of them. One that
--- was cancelled meanwhile is due: its turn may be far away (cancel ends it).
-local function claims_reap(P, now, most)
-  local ids = redis.call('ZRANGEBYSCORE', P.claims, '-inf', int(now), 'LIMIT', 0, most)
-  for _, id in ipairs(ids) do
-    local claim = claim_of(P, id)
-    claim_drop(P, id)
-    if claim then
-      flow_put(P, claim.class, claim.member)
-      if redis.call('HEXISTS', P.cancels, id) == 1 then redis.call('ZADD', P.due, 0, id) end
-    end
-  end
-  return #ids
-end
-
 -- cancel_code says why a running job is to be cancelled.
 local function cancel_code(P, id)
   return redis.call('HGET', P.cancels, id) == 'g' and 'caller_gone' or 'cancelled'
@@ -46,35 +27,6 @@ end
 
 local function terminal(state)
   return state == 'succeeded' or state == 'failed' or state == 'cancelled' or state == 'expired'
-end
-
--- size_add counts jobs, for size_write.
-local function size_add(P, org, user, jobs, bytes)
-  local sizes, flow = P.sizes or {}, org .. ' ' .. user
-  P.sizes = sizes
-  for _, who in ipairs({ org, flow }) do
-    sizes['j ' .. who] = (sizes['j ' .. who] or 0) + jobs
-    sizes['b ' .. who] = (sizes['b ' .. who] or 0) + bytes
-  end
-  sizes.jobs, sizes.bytes = (sizes.jobs or 0) + jobs, (sizes.bytes or 0) + bytes
-end
-
--- size_write writes what was counted.
-local function size_write(P)
-  local fields, set, none = {}, {}, {}
-  for field in pairs(P.sizes or {}) do fields[#fields + 1] = field end
-  if #fields == 0 then return end
-  for k, old in ipairs(redis.call('HMGET', P.size, unpack(fields))) do
-    local n = tonumber(old or 0) + P.sizes[fields[k]]
-    if n > 0 then
-      set[#set + 1] = fields[k]
-      set[#set + 1] = int(n)
-    else
-      none[#none + 1] = fields[k]
-    end
-  end
-  if #none > 0 then redis.call('HDEL', P.size, unpack(none)) end
-  if #set > 0 then redis.call('HSET', P.size, unpack(set)) end
 end
 
 -- dead_add lists a job among the dead letters, which have a bound and an age.
@@ -89,38 +41,75 @@ end
 -- off. It is for jobs that ask for it by a notice.
 local ended_keep_ms = 14 * 24 * 3600 * 1000
 local function ended_add(P, now, org, job)
-  if not job.notice or job.notice == '' then return end
   redis.call('ZADD', P.ended, int(now), table.concat({ job.id, job.state, org, int(now), job.notice }, ' '))
   redis.call('PEXPIRE', P.ended, ended_keep_ms)
 end
 
+-- probes_end ends the probing of a job's subjects, where any is probed.
+local function probes_end(P, now, member)
+  if P.probing == nil then P.probing = redis.call('EXISTS', P.probes) == 1 end
+  if not P.probing then return end
+--+ flows
+  local org, user, _, _, lane = member_parts(member)
+  admitted(P, now, org, user, lane)
+end
+
+-- sizes_less takes what a list of sums says off the sizes.
+local function sizes_less(P, sums)
+  local fields, set, none, n = {}, {}, {}, 0
+  for field in pairs(sums) do fields[#fields + 1] = field end
+  for k, old in ipairs(redis.call('HMGET', P.size, unpack(fields))) do
+    local field = fields[k]
+    local left = (old or 0) - sums[field]
+    if left > 0 then
+      set[n + 1], set[n + 2] = field, string.format('%d', left)
+      n = n + 2
+    else
+      none[#none + 1] = field
+    end
+  end
+  if #none > 0 then redis.call('HDEL', P.size, unpack(none)) end
+  if n > 0 then redis.call('HSET', P.size, unpack(set)) end
+end
+
 -- jobs_end writes the one terminal state of each job of a list: key, id, state,
--- fields (a flat list), claim or class and member, bytes, notice, and dead, which
--- makes it a dead letter: { ttl_ms, most }. What frees memory comes first.
+-- class, member, bytes, notice, what else its hash gets, as a flat list in fields or
+-- from ARGV[first] to ARGV[last], and dead, which makes it a dead letter:
+-- { ttl_ms, most }. What frees memory comes first.
 local function jobs_end(P, now, ttl_ms, list)
   if #list == 0 then return end
-  local ids, callers = {}, {}
+  local call, at, ids, callers, sums, all = redis.call, string.format('%d', now), {}, {}, { jobs = #list }, 0
   for k, job in ipairs(list) do
     ids[k] = job.id
-    if job.class == 1 then callers[#callers + 1] = job.id end
+    if job.class == '1' then callers[#callers + 1] = job.id end
   end
-  redis.call('ZREM', P.claims, unpack(ids))
-  redis.call('HDEL', P.claimed, unpack(ids))
-  redis.call('ZREM', P.slots, unpack(ids))
-  redis.call('ZREM', P.due, unpack(ids))
-  redis.call('HDEL', P.cancels, unpack(ids))
-  if #callers > 0 then redis.call('ZREM', P.present, unpack(callers)) end
+  call('ZREM', P.claims, unpack(ids))
+  call('HDEL', P.claimed, unpack(ids))
+  call('ZREM', P.slots, unpack(ids))
+  call('ZREM', P.due, unpack(ids))
+  call('HDEL', P.cancels, unpack(ids))
+  if #callers > 0 then call('ZREM', P.present, unpack(callers)) end
   for _, job in ipairs(list) do
-    local org, user, _, _, lane = member_parts(job.member)
-    redis.call('HSET', job.key, 'state', job.state, 'finished', int(now), unpack(job.fields))
-    redis.call('PEXPIRE', job.key, job.dead and int(math.max(job.dead.ttl_ms, tonumber(ttl_ms))) or ttl_ms)
+    local member, bytes, key = job.member, job.bytes, job.key
+    local till = string.find(member, ' ', 1, true)
+    local org, flow = string.sub(member, 1, till - 1), string.sub(member, 1, string.find(member, ' ', till + 1, true) - 1)
+    if job.first then
+      call('HSET', key, 'state', job.state, 'finished', at, unpack(ARGV, job.first, job.last))
+    else
+      call('HSET', key, 'state', job.state, 'finished', at, unpack(job.fields))
+    end
+    call('PEXPIRE', key, job.dead and int(math.max(job.dead.ttl_ms, ttl_ms + 0)) or ttl_ms)
     if job.dead then dead_add(P, job.id, now, job.dead) end
-    ended_add(P, now, org, job)
-    size_add(P, org, user, -1, 0 - job.bytes)
-    admitted(P, now, org, user, lane)
-    redis.call('PUBLISH', 'lg:job:' .. job.id, 's')
+    if job.notice and job.notice ~= '' then ended_add(P, now, org, job) end
+    local a, b, c, d = 'j ' .. org, 'b ' .. org, 'j ' .. flow, 'b ' .. flow
+    sums[a], sums[b] = (sums[a] or 0) + 1, (sums[b] or 0) + bytes
+    sums[c], sums[d] = (sums[c] or 0) + 1, (sums[d] or 0) + bytes
+    all = all + bytes
+    if P.probing ~= false then probes_end(P, now, member) end
+    call('PUBLISH', 'lg:job:' .. job.id, 's')
   end
-  size_write(P)
+  sums.bytes = all
+  sizes_less(P, sums)
 end
 
 -- member_of makes a job's member of its record, which has only its parts: a hash
@@ -133,27 +122,32 @@ end
 local function job_end(P, key, id, now, state, ttl_ms, fields, dead)
   local job = redis.call('HMGET', key, 'bytes', 'class', 'notice', 'org', 'user', 'lane', 'seq', 'tokens')
   jobs_end(P, now, ttl_ms, { { key = key, id = id, state = state, fields = fields, dead = dead,
-    bytes = tonumber(job[1]), class = tonumber(job[2]), notice = job[3],
+    bytes = job[1] + 0, class = job[2], notice = job[3],
     member = member_of(id, job[4], job[5], job[6], job[7], job[8]) } })
 end
 
--- jobs_each calls fn(key, id, claim, args) for the jobs of a script that takes
--- many: KEYS[24...], and at ARGV[from...] each one's number of arguments and
--- these, of which the first is the id and the second the token. A job comes
--- once; the same again is told what fn returned.
+-- jobs_each calls fn(key, id, token, rec, at) for the jobs of a script that takes
+-- many: KEYS[24...], and from ARGV[from] on each one's number of arguments and
+-- these, of which the first is the id and the second the token; `at` is where they
+-- stand, rec the text of the job's claim. A job comes once; the same again is told
+-- what fn returned.
 local function jobs_each(P, from, fn)
-  local jobs, ids, out, told = {}, {}, {}, {}
+  local ids, places, out, told = {}, {}, {}, {}
   for k = 24, #KEYS do
-    local args = {}
-    for i = 1, tonumber(ARGV[from]) do args[i] = ARGV[from + i] end
-    from = from + #args + 1
-    jobs[#jobs + 1], ids[#ids + 1] = args, args[1]
+    ids[k - 23], places[k - 23] = ARGV[from + 1], from + 1
+    from = from + ARGV[from] + 1
   end
   local records = redis.call('HMGET', P.claimed, unpack(ids))
-  for k, args in ipairs(jobs) do
-    local same = args[1] .. ' ' .. args[2]
-    if not told[same] then told[same] = fn(KEYS[23 + k], args[1], claim_read(records[k]), args) end
-    out[k] = told[same]
+  for k, id in ipairs(ids) do
+    local at = places[k]
+    local token = ARGV[at + 1]
+    local same = id .. token
+    local line = told[same]
+    if not line then
+      line = fn(KEYS[23 + k], id, token, records[k], at)
+      told[same] = line
+    end
+    out[k] = line
   end
   return out
 end

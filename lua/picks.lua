@@ -1,10 +1,11 @@
 -- Library: the picks of one acquire. Needs time.lua, flows.lua.
 --
 -- What is read of the rings and flows is kept between the picks, and what they
--- change is written once, by picks_write: a pick then costs about two reads where
--- it took ten commands. Each list is the beginning of what Redis has, in order
--- from `from` on; `last` is how far it was read when there is more, and what has
--- moved behind that cannot be told from what was not read: then it is read again.
+-- change is written once, by picks_write: a pick then costs the three reads of its
+-- org's users, its flow's first jobs and its flow's other lanes. Each list is the
+-- beginning of what Redis has, in order from `from` on; `last` is how far it was read
+-- when there is more, and what has moved behind that cannot be told from what was not
+-- read: then it is written, and read again.
 
 -- MANY is how many members are read of a list of which several are needed.
 local FEW, MANY = 2, 17
@@ -34,7 +35,7 @@ local function picks_of(P, c)
   P.picks = P.picks or {}
   local w = P.picks[c]
   if not w then
-    w = { users = {}, lanes = {}, taken = {}, orgs_to = {}, users_were = {}, users_to = {} }
+    w = { users = {}, lanes = {}, taken = {}, orgs_to = {}, users_to = {} }
     P.picks[c] = w
   end
   return w
@@ -43,28 +44,33 @@ end
 -- picks_write writes what the picks have changed.
 local function picks_write(P)
   for c, w in pairs(P.picks or {}) do
-    local orgs, old, new, fair = {}, {}, {}, {}
-    for org, vt in pairs(w.orgs_to) do orgs[#orgs + 1], orgs[#orgs + 2] = int(vt), org end
-    for flow, user in pairs(w.users_to) do
-      old[#old + 1] = w.users_were[flow]
-      new[#new + 1], new[#new + 2] = '0', user.entry
-      fair[#fair + 1], fair[#fair + 2] = c .. ' ' .. flow, int(user.vt)
-    end
-    if #w.taken > 0 then redis.call('ZREM', P.wait[c], unpack(w.taken)) end
-    if #orgs > 0 then redis.call('ZADD', P.orgs[c], unpack(orgs)) end
-    if #old > 0 then
+    if #w.taken > 0 then
+      local fmt, orgs, old, new, fair, n = string.format, {}, {}, {}, {}, 0
+      for org, vt in pairs(w.orgs_to) do
+        orgs[n + 1], orgs[n + 2] = fmt('%d', vt), org
+        n = n + 2
+      end
+      n = 0
+      for flow, user in pairs(w.users_to) do
+        old[n / 2 + 1] = user.was
+        new[n + 1], new[n + 2] = '0', user.entry
+        fair[n + 1], fair[n + 2] = c .. ' ' .. flow, fmt('%d', user.vt)
+        user.was, n = nil, n + 2
+      end
+      redis.call('ZREM', P.wait[c], unpack(w.taken))
+      redis.call('ZADD', P.orgs[c], unpack(orgs))
       redis.call('ZREM', P.users[c], unpack(old))
       redis.call('ZADD', P.users[c], unpack(new))
       redis.call('HSET', P.fair, unpack(fair))
+      w.taken, w.orgs_to, w.users_to = {}, {}, {}
     end
-    w.taken, w.orgs_to, w.users_were, w.users_to = {}, {}, {}, {}
   end
 end
 
 -- org_first returns the org whose turn it is; nil when there is none.
 local function org_first(P, c, w)
   if not front_known(w.orgs, org_less) then
-    picks_write(P)
+    if w.orgs then picks_write(P) end
     local flat = redis.call('ZRANGE', P.orgs[c], 0, MANY - 1, 'WITHSCORES')
     w.orgs = { from = 1 }
     for k = 1, #flat, 2 do w.orgs[(k + 1) / 2] = { org = flat[k], vt = tonumber(flat[k + 1]) } end
@@ -78,17 +84,25 @@ local function user_first(P, c, w, org)
   local list = w.users[org]
   if not front_known(list, entry_less) then
     local most = list and MANY or FEW
-    picks_write(P)
+    if list then picks_write(P) end
     local entries = redis.call('ZRANGEBYLEX', P.users[c], '[' .. org .. ' ', '(' .. org .. '!', 'LIMIT', 0, most)
     list = { from = 1 }
-    for k, entry in ipairs(entries) do
-      local vt, user = string.match(entry, '^%S+ (%d+) (%S+)$')
-      list[k] = { entry = entry, vt = tonumber(vt), user = user }
-    end
+    for k, entry in ipairs(entries) do list[k] = { entry = entry } end
     if #entries == most then list.last = { entry = entries[most] } end
     w.users[org] = list
   end
   return list[list.from]
+end
+
+-- lane_head makes the next member of a lane's list its head. `at` is where the
+-- member's seq begins.
+local function lane_head(list, at)
+  local member = list[list.from]
+  if member then
+    list.seq, list.id, list.tokens = string.match(member, '^(%S+) (%S+) (%S+)$', at)
+  else
+    list.seq = nil
+  end
 end
 
 -- lanes_of returns the lanes of a flow, at most 32, each a list of its next jobs.
@@ -96,33 +110,33 @@ local function lanes_of(P, c, w, flow)
   local lanes = w.lanes[flow]
   if lanes then return lanes end
   lanes = {}
-  local from, to = '[' .. flow .. ' ', '(' .. flow .. '!'
-  for _ = 1, 32 do
+  local from, to, after = '[' .. flow .. ' ', '(' .. flow .. '!', #flow + 2
+  for k = 1, 32 do
     local got = redis.call('ZRANGEBYLEX', P.wait[c], from, to, 'LIMIT', 0, 2)
-    if not got[1] then break end
-    local lane, seq = string.match(got[1], '^%S+ %S+ (%S+) (%S+)')
-    local list = { lane = lane, from = 1, seq = seq, got[1] }
-    lanes[#lanes + 1] = list
-    if not got[2] then break end
-    local within = flow .. ' ' .. lane
-    list.more = string.sub(got[2], 1, #within + 1) == within .. ' '
-    if list.more then list[2] = got[2] end
-    from = '(' .. within .. '!'
+    local first, second = got[1], got[2]
+    if not first then break end
+    local within = string.sub(first, 1, string.find(first, ' ', after, true))
+    local list = { from = 1, within = within, first }
+    lane_head(list, #within + 1)
+    lanes[k] = list
+    if not second then break end
+    if string.sub(second, 1, #within) == within then list.more, list[2] = true, second end
+    from = '(' .. string.sub(within, 1, -2) .. '!'
   end
   w.lanes[flow] = lanes
   return lanes
 end
 
 -- lane_next goes on to a lane's next job.
-local function lane_next(P, c, flow, list)
-  local last = list[list.from]
+local function lane_next(P, c, list)
+  local last, within = list[list.from], list.within
   list.from = list.from + 1
   if not list[list.from] and list.more then
-    local got = redis.call('ZRANGEBYLEX', P.wait[c], '(' .. last, '(' .. flow .. ' ' .. list.lane .. '!', 'LIMIT', 0, MANY)
+    local got = redis.call('ZRANGEBYLEX', P.wait[c], '(' .. last, '(' .. string.sub(within, 1, -2) .. '!', 'LIMIT', 0, MANY)
     for k, member in ipairs(got) do list[list.from + k - 1] = member end
     list.more = #got == MANY
   end
-  list.seq = list[list.from] and string.match(list[list.from], '^%S+ %S+ %S+ (%S+)')
+  lane_head(list, #within + 1)
 end
 
 -- pick_next returns the class's next job without taking it; nil when none may run.
@@ -138,40 +152,42 @@ local function pick_next(P, c)
       redis.call('ZREM', P.orgs[c], org)
       w.orgs.from = w.orgs.from + 1
     else
-      local flow, best = org .. ' ' .. user.user, nil
+      local name = user.user
+      if not name then
+        user.vt, name = string.match(user.entry, '^(%d+) (%S+)$', #org + 2)
+        user.vt, user.user, user.flow = tonumber(user.vt), name, org .. ' ' .. name
+      end
+      local flow, best = user.flow, nil
       for _, list in ipairs(lanes_of(P, c, w, flow)) do
-        if list.seq and (not best or list.seq < best.seq) and not lane_parked(P, org, user.user, list.lane) then best = list end
+        if list.seq and (not best or list.seq < best.seq) and
+          not (P.parks and lane_parked(P, org, name, string.sub(list.within, #flow + 2, -2))) then best = list end
       end
-      if best then
-        local _, _, id, tokens, lane = member_parts(best[best.from])
-        return { c = c, member = best[best.from], org = org, user = user.user, flow = flow, list = best,
-          id = id, tokens = tokens, lane = lane }
-      end
+      if best then return { c = c, list = best, org = org, user = user, id = best.id, tokens = best.tokens } end
       picks_write(P)
-      flow_shut(P, c, org, user.user)
+      flow_shut(P, c, org, name)
       w.users[org].from = w.users[org].from + 1
     end
   end
 end
 
 -- pick_take takes the job that pick_next returned last: it waits no more, and the
--- virtual times of its org and user move on by its cost over their weight.
+-- virtual times of its org and user move on by its cost over their weight. It
+-- returns the job's member.
 local function pick_take(P, job, cost, weights)
-  local c = job.c
-  local w = P.picks[c]
-  w.taken[#w.taken + 1] = job.member
-  lane_next(P, c, job.flow, job.list)
+  local c, list, user, name = job.c, job.list, job.user, job.org
+  local w, member = P.picks[c], list[list.from]
+  w.taken[#w.taken + 1] = member
+  lane_next(P, c, list)
   local org = w.orgs[w.orgs.from]
-  org.vt = org.vt + math.ceil(cost * 100 / (weights[job.org] or 100))
-  w.orgs_to[job.org] = org.vt
+  org.vt = org.vt + math.ceil(cost * 100 / (weights[name] or 100))
+  w.orgs_to[name] = org.vt
   front_move(w.orgs, org_less)
-  local list = w.users[job.org]
-  local user = list[list.from]
-  w.users_were[job.flow] = w.users_were[job.flow] or user.entry
-  user.vt = user.vt + math.ceil(cost * 100 / (weights[job.flow] or 100))
-  user.entry = user_entry(job.org, user.vt, job.user)
-  w.users_to[job.flow] = user
-  front_move(list, entry_less)
+  user.was = user.was or user.entry
+  user.vt = user.vt + math.ceil(cost * 100 / (weights[user.flow] or 100))
+  user.entry = user_entry(name, user.vt, user.user)
+  w.users_to[user.flow] = user
+  front_move(w.users[name], entry_less)
+  return member
 end
 
 -- pick_probe is probe() for a job that was taken. When it reports true, what
@@ -180,7 +196,8 @@ local function pick_probe(P, job, till)
   if P.probing == nil then P.probing = redis.call('EXISTS', P.probes) == 1 end
   if not P.probing then return false end
   picks_write(P)
-  local found = probe(P, job.org, job.user, job.lane, till)
+  local lane = string.sub(job.list.within, #job.user.flow + 2, -2)
+  local found = probe(P, job.org, job.user.user, lane, till)
   if found then P.picks = nil end
   return found
 end

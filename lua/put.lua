@@ -1,4 +1,4 @@
--- put: new waiting jobs, each once per id. Needs time, quota, flows, jobs.
+-- put: new waiting jobs, each once per id. Needs time, rings.
 -- KEYS 1-23 pool  24... jobs
 -- ARGV 1 now  2 presence grace us  3 TTL ms  4 schema version
 --      5-10 most jobs and bytes of the pool, of an org, of a flow (0 = no bound)
@@ -7,26 +7,37 @@
 -- Reply a line per job: "ok <created us> <jobs of the class that wait> <1: handlers are awake>"
 --      | "full <scope> <limit> <us until the quota has taken what waits>",
 -- scope in jobs, bytes, org_jobs, org_bytes, flow_jobs, flow_bytes
-local P, now = pool_keys(), now_us(ARGV[1])
-local jobs, out, sizes, fields, from = {}, {}, {}, { 'jobs', 'bytes', 't1', 't2', 't3' }, 15
+local P, now, call, fmt = pool_keys(), now_us(ARGV[1]), redis.call, string.format
+local at = fmt('%d', now)
+
+-- The hashes size and fair have fields for each flow. Redis looks through a hash of
+-- less than some hundred fields one by one, which takes ten times as long as finding
+-- one in a table, unless one value has more than 64 bytes: that is what WIDE is for.
+local WIDE = 'a value this long makes Redis keep the fields of a hash in a table'
+
+-- Each job is the place of its arguments in ARGV, and the names of what counts it.
+local jobs, keys, from, sizes = {}, {}, 15, { jobs = 0, bytes = 0, t1 = 0, t2 = 0, t3 = 0 }
+local fields = { 'wide', 'jobs', 'bytes', 't1', 't2', 't3' }
 for k = 24, #KEYS do
-  local job = { key = KEYS[k] }
-  for i = 1, tonumber(ARGV[from]) do job[i] = ARGV[from + i] end
-  from = from + #job + 1
-  local org, flow = job[3], job[3] .. ' ' .. job[4]
-  job.flow, job.bytes = flow, tonumber(job[6])
-  job.count = { 'jobs', 'bytes', 'j ' .. org, 'b ' .. org, 'j ' .. flow, 'b ' .. flow }
+  local org = ARGV[from + 3]
+  local flow = org .. ' ' .. ARGV[from + 4]
+  local job = { 'jobs', 'bytes', 'j ' .. org, 'b ' .. org, 'j ' .. flow, 'b ' .. flow, key = KEYS[k], flow = flow, from = from }
   for i = 3, 6 do
-    local field = job.count[i]
+    local field = job[i]
     if not sizes[field] then sizes[field] = 0; fields[#fields + 1] = field end
   end
-  jobs[#jobs + 1] = job
+  jobs[k - 23], keys[k - 23] = job, KEYS[k]
+  from = from + ARGV[from] + 1
 end
-for k, n in ipairs(redis.call('HMGET', P.size, unpack(fields))) do sizes[fields[k]] = tonumber(n or 0) end
+local before = call('HMGET', P.size, unpack(fields))
+for k = 2, #fields do
+  if before[k] then sizes[fields[k]] = before[k] + 0 end
+end
 
 -- full says what refuses a job. The time is that of the quota in force, or of
 -- the last minute's rate.
 local function full(job, scope, limit)
+--+ quota
   local q, took = quota_open(P.quota, ARGV[1], quota_limits(11)), 0
   quota_close(q)
   for _, m in ipairs(q.metrics) do
@@ -36,67 +47,95 @@ local function full(job, scope, limit)
   return 'full ' .. scope .. ' ' .. limit .. ' ' .. int(math.max(took * 60000000, q.blk - q.now))
 end
 
-local scopes, fresh, seen, changed = { 'jobs', 'bytes', 'org_jobs', 'org_bytes', 'flow_jobs', 'flow_bytes' }, {}, {}, {}
+local scopes, bounds = { 'jobs', 'bytes', 'org_jobs', 'org_bytes', 'flow_jobs', 'flow_bytes' }, {}
+for k = 1, 6 do
+  if ARGV[4 + k] ~= '0' then bounds[#bounds + 1] = k end
+end
+local out, fresh, seen, changed = {}, {}, {}, {}
+local known = call('EXISTS', unpack(keys)) > 0
 for n, job in ipairs(jobs) do
-  local created = seen[job.key] and int(now) or redis.call('HGET', job.key, 'created')
-  if created then out[n] = 'ok ' .. created .. ' 0 0' end
-  for k = 1, created and 0 or 6 do
-    local most, add = tonumber(ARGV[4 + k]), k % 2 == 1 and 1 or job.bytes
-    if most > 0 and sizes[job.count[k]] + add > most then
-      out[n] = full(job, scopes[k], ARGV[4 + k])
-      break
+  local key, bytes = job.key, ARGV[job.from + 6] + 0
+  local created = seen[key] and at or known and call('HGET', key, 'created')
+  if created then
+    out[n] = 'ok ' .. created .. ' 0 0'
+  else
+    for _, k in ipairs(bounds) do
+      if sizes[job[k]] + (k % 2 == 1 and 1 or bytes) > ARGV[4 + k] + 0 then
+        out[n] = full(job, scopes[k], ARGV[4 + k])
+        break
+      end
     end
   end
   if not out[n] then
-    for k, field in ipairs(job.count) do
-      sizes[field] = sizes[field] + (k % 2 == 1 and 1 or job.bytes)
-      changed[field] = true
+    local t = 't' .. ARGV[job.from + 2]
+    for k = 1, 6 do
+      local field = job[k]
+      sizes[field], changed[field] = sizes[field] + (k % 2 == 1 and 1 or bytes), true
     end
-    local t = 't' .. job[2]
-    sizes[t] = sizes[t] + tonumber(job[5])
-    changed[t] = true
-    seen[job.key], job.n = true, n
+    sizes[t], changed[t] = sizes[t] + ARGV[job.from + 5], true
+    seen[key], job.n = true, n
     fresh[#fresh + 1] = job
   end
 end
 if #fresh == 0 then return table.concat(out, '\n') end
 
-local seq = redis.call('HINCRBY', P.fair, 'seq', #fresh) - #fresh
-local due, present, members, flows, known = {}, {}, { {}, {}, {} }, { {}, {}, {} }, {}
+local seq = call('HINCRBY', P.fair, 'seq', #fresh) - #fresh
+local due, present, members, flows, rings, entered, age = {}, {}, { {}, {}, {} }, {}, { 'wide', 'awake' }, {}, nil
+local deadline, life
 for k, job in ipairs(fresh) do
-  local id, class, place = job[1], tonumber(job[2]), string.format('%016.0f', seq + k)
-  local deadline = int(now + tonumber(job[7]))
-  redis.call('HSET', job.key, 'v', ARGV[4], 'state', 'queued', 'class', job[2], 'org', job[3], 'user', job[4],
-    'tokens', job[5], 'bytes', job[6], 'created', int(now), 'deadline', deadline, 'attempt', '0', 'tries', '0',
-    'lane', job[8], 'seq', place, unpack(job, 9))
-  redis.call('PEXPIRE', job.key, int(math.ceil(tonumber(job[7]) / 1000) + tonumber(ARGV[3])))
-  due[#due + 1], due[#due + 2] = deadline, id
-  if class == 1 then present[#present + 1], present[#present + 2] = int(now + tonumber(ARGV[2])), id end
-  local list = members[class]
-  list[#list + 1], list[#list + 2] = '0', table.concat({ job.flow, job[8], place, id, job[5] }, ' ')
-  local flow = job[2] .. ' ' .. job.flow
-  if not known[flow] then
-    known[flow] = true
-    table.insert(flows[class], { job[3], job[4] })
+  local f = job.from
+  local id, class, org, user = ARGV[f + 1], ARGV[f + 2], ARGV[f + 3], ARGV[f + 4]
+  local tokens, lane, place = ARGV[f + 5], ARGV[f + 8], fmt('%016d', seq + k)
+  if age ~= ARGV[f + 7] then
+    age = ARGV[f + 7]
+    deadline, life = fmt('%d', now + age), fmt('%d', math.ceil(age / 1000) + ARGV[3])
+  end
+  call('HSET', job.key, 'v', ARGV[4], 'state', 'queued', 'class', class, 'org', org, 'user', user,
+    'tokens', tokens, 'bytes', ARGV[f + 6], 'created', at, 'deadline', deadline, 'attempt', '0', 'tries', '0',
+    'lane', lane, 'seq', place, unpack(ARGV, f + 9, f + ARGV[f]))
+  call('PEXPIRE', job.key, life)
+  due[2 * k - 1], due[2 * k] = deadline, id
+  if class == '1' then present[#present + 1], present[#present + 2] = fmt('%d', now + ARGV[2]), id end
+  local list = members[class + 0]
+  list[#list + 1], list[#list + 2] = '0', job.flow .. ' ' .. lane .. ' ' .. place .. ' ' .. id .. ' ' .. tokens
+  local ring = class .. ' ' .. job.flow
+  if not entered[ring] then
+    entered[ring] = true
+    flows[#flows + 1], rings[#rings + 1] = { class + 0, org, user }, ring
   end
 end
-local pairs_of = {}
+local set, n = {}, 0
 for field in pairs(changed) do
-  pairs_of[#pairs_of + 1], pairs_of[#pairs_of + 2] = field, int(sizes[field])
+  set[n + 1], set[n + 2] = field, fmt('%d', sizes[field])
+  n = n + 2
 end
-redis.call('HSET', P.size, unpack(pairs_of))
-redis.call('ZADD', P.due, unpack(due))
-if #present > 0 then redis.call('ZADD', P.present, unpack(present)) end
+if not before[1] then set[n + 1], set[n + 2] = 'wide', WIDE end
+call('HSET', P.size, unpack(set))
+call('ZADD', P.due, unpack(due))
+if #present > 0 then call('ZADD', P.present, unpack(present)) end
 local waiting = {}
 for c = 1, 3 do
   if #members[c] > 0 then
-    redis.call('ZADD', P.wait[c], unpack(members[c]))
-    waiting[c] = int(redis.call('ZCARD', P.wait[c]))
+    call('ZADD', P.wait[c], unpack(members[c]))
+    waiting[c] = fmt('%d', call('ZCARD', P.wait[c]))
   end
 end
-for c = 1, 3 do flows_enter(P, c, flows[c]) end
-local awake = tonumber(redis.call('HGET', P.fair, 'awake') or 0) > now and ' 1' or ' 0'
+
+-- Flows that are in their rings, as their orgs are, cost one look together.
+local there = call('HMGET', P.fair, unpack(rings))
+if not there[1] then call('HSET', P.fair, 'wide', WIDE) end
+for c = 1, 3 do
+  local orgs, into = {}, {}
+  for k, flow in ipairs(flows) do
+    if flow[1] == c then orgs[#orgs + 1], into[#into + 1] = flow[2], k end
+  end
+  local in_ring = #orgs > 0 and call('ZMSCORE', P.orgs[c], unpack(orgs))
+  for i, k in ipairs(into) do
+    if not there[k + 2] or not in_ring[i] then flow_enter(P, c, flows[k][2], flows[k][3]) end
+  end
+end
+local awake = (there[2] or 0) - now > 0 and ' 1' or ' 0'
 for _, job in ipairs(fresh) do
-  out[job.n] = 'ok ' .. int(now) .. ' ' .. waiting[tonumber(job[2])] .. awake
+  out[job.n] = 'ok ' .. at .. ' ' .. waiting[ARGV[job.from + 2] + 0] .. awake
 end
 return table.concat(out, '\n')

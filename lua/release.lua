@@ -1,17 +1,17 @@
 -- release: a claim ends and its job waits again, in its place. Needs time,
--- quota, flows, jobs. A cancelled job ends instead.
+-- quota, rings, flows, jobs. A cancelled job ends instead.
 -- KEYS 1-23 pool  24 job
 -- ARGV 1 now  2 id  3 token  4 what to park: a kind of subjects_of, - for nothing  5 park us  6 how the quota was used (quota_settle)
 --      7 tries: -1 the provider refused the started attempt, +1 it died before start, else 0
 --      8 result TTL ms  9-12 rpm tpm concurrency burst
 -- Reply "ok" | "lost" | "gone <state>" | "ended cancelled" by this call
 local P, key, id = pool_keys(), KEYS[24], ARGV[2]
-local claim = claim_of(P, id)
+local claim = claim_read(redis.call('HGET', P.claimed, id), ARGV[3])
 local job = redis.call('HMGET', key, 'state', 'released', 'tries')
-if not claim or claim.token ~= ARGV[3] then return job[2] == ARGV[3] and 'ok' or 'lost' end
+if not claim then return job[2] == ARGV[3] and 'ok' or 'lost' end
 claim_drop(P, id)
 local org, user, _, tokens, lane = member_parts(claim.member)
-quota_settle(P.quota, ARGV[1], 9, ARGV[6], claim.at, tokens)
+quota_settle(P.quota, ARGV[1], 9, ARGV[6], tonumber(claim.at), tokens)
 if not job[1] then return 'gone missing' end
 if terminal(job[1]) then return 'gone ' .. job[1] end
 local now = now_us(ARGV[1])
@@ -28,6 +28,6 @@ local kinds = { o = 1, u = 2, O = 3, U = 4, K = 5, L = 6, p = 7 }
 local subject = subjects_of(org, user, lane)[kinds[ARGV[4]] or 8]
 admitted(P, now, org, user, lane, subject) -- the probe is over; what refused it parks anew
 if subject then park(P, subject, till) end
-flow_put(P, claim.class, claim.member)
+flow_put(P, tonumber(claim.class), claim.member)
 redis.call('PUBLISH', 'lg:job:' .. id, 's')
 return 'ok'

@@ -215,7 +215,7 @@ func (c *Claim) finish(ctx context.Context, state State, v Verdict, code string)
 		code = v.Error.Code
 	}
 	dead := state == Failed && c.Job.Class != Batch && (v.Error == nil || v.Error.Status >= 500)
-	args := []any{c.id, c.token, string(state), c.p.settled(v.Unused, v.used()), flag(dead)}
+	args := []any{c.id, c.token, string(state), c.p.settled(v.Unused, v.used()), flag(dead), "token", c.token}
 	if v.Charged != 0 {
 		args = append(args, "charged", int64(v.Charged))
 	}

@@ -308,7 +308,7 @@ func TestVirtualPoolNotices(t *testing.T) {
 	for _, mistake := range []struct{ name, old, new string }{
 		{"no share for the backlog", "local aside = live and m.aside or 0", "local aside = 0"},
 		{"a ring of 605 slots", "SLOTS = 100000, 606", "SLOTS = 100000, 605"},
-		{"weights of users forgotten", "weights[job.flow] or 100", "100"},
+		{"weights of users forgotten", "weights[user.flow] or 100", "100"},
 		{"a probe lets all in", "if subject_enter(P, subject, 1) then", "if subject_enter(P, subject, 200) and false then"},
 		{"credit kept for ever", "credit[c] = 0 -- nobody", "-- nobody"},
 	} {
@@ -353,12 +353,15 @@ func breakScripts(t *testing.T, old, replacement string) (mend func()) {
 		"take": &takeScript, "give": &giveScript, "put": &putScript, "cancel": &cancelScript, "acquire": &acquireScript,
 		"start": &startScript, "release": &releaseScript, "finish": &finishScript,
 	}
-	libraries := map[string][]string{"take": {"time"}, "acquire": {"time", "quota", "flows", "jobs", "picks"}}
+	libraries := map[string][]string{
+		"take": {"time"}, "put": {"time", "rings"}, "acquire": {"time", "quota", "rings", "flows", "picks"},
+		"start": {"time", "rings", "jobs"}, "finish": {"time", "rings", "jobs"},
+	}
 	right := map[string]*redis.Script{}
 	for name, script := range all {
 		libs := libraries[name]
 		if libs == nil {
-			libs = []string{"time", "quota", "flows", "jobs"}
+			libs = []string{"time", "quota", "rings", "flows", "jobs"}
 		}
 		right[name] = *script
 		*script = lua.LoadFrom(files, name, libs...)

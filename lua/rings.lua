@@ -1,0 +1,71 @@
+-- Library: waiting jobs and whose turn it is, as put needs it. Needs time.lua.
+-- flows.lua has the rest.
+--
+-- A waiting job is one member "org user lane seq id tokens" of a sorted set of
+-- its class with score 0, so that it sorts by flow (org, user), then by lane,
+-- then by age. A lane is a flow's key and model, three letters of each: what a
+-- limit can refuse by itself. The head of a flow is the oldest of its lanes'
+-- first jobs; a job put back is where it was.
+-- Fairness is start-time fair queuing at two levels, the form of weighted
+-- deficit round robin that needs no rounds: the org with the lowest virtual
+-- time is next, then its user with the lowest; a pick moves both on by the
+-- job's cost over their weight; who joins starts at the lowest time present.
+-- Orgs are a sorted set by time, users one sorted set of members
+-- "org time16 user" with score 0. Who has nothing left to run leaves when its
+-- turn comes, not before: leaving and rejoining gains nothing.
+-- While the pool itself is parked ("p pool") nothing is picked, and nothing moves.
+-- A parked org ("o org") or flow ("u org user") is out of its ring until woken.
+-- Parked lanes are passed over: those of a model in an org ("O org m") or flow
+-- ("U org user m"), of a key ("K org user k") or of both ("L org user k m"). A
+-- flow whose lanes are all parked leaves its ring; what brings it back when an
+-- org's model wakes is a member "O org m user" of shut.
+
+-- pool_keys names KEYS[1..23]; Go lists them in the same order.
+local function pool_keys()
+  return {
+    quota = KEYS[1], slots = KEYS[2], claims = KEYS[3], claimed = KEYS[4],
+    parked = KEYS[5], probes = KEYS[6], fair = KEYS[7], size = KEYS[8],
+    present = KEYS[9], due = KEYS[10], cancels = KEYS[11],
+    wait = { KEYS[12], KEYS[13], KEYS[14] },
+    orgs = { KEYS[15], KEYS[16], KEYS[17] },
+    users = { KEYS[18], KEYS[19], KEYS[20] },
+    shut = KEYS[21], dead = KEYS[22], ended = KEYS[23],
+  }
+end
+
+local function first_with(key, prefix)
+  return redis.call('ZRANGEBYLEX', key, '[' .. prefix .. ' ', '(' .. prefix .. '!', 'LIMIT', 0, 1)[1]
+end
+
+local function member_parts(member)
+  local org, user, lane, seq, id, tokens = string.match(member, '^(%S+) (%S+) (%S+) (%S+) (%S+) (%S+)$')
+  return org, user, id, tonumber(tokens), lane, seq
+end
+
+local function any_parked(P)
+  if P.parks == nil then P.parks = redis.call('EXISTS', P.parked) == 1 end
+  return P.parks
+end
+
+local function user_entry(org, vt, user)
+  return string.format('%s %016d %s', org, vt, user)
+end
+
+local function org_enter(P, c, org)
+  if redis.call('ZSCORE', P.orgs[c], org) or any_parked(P) and redis.call('ZSCORE', P.parked, 'o ' .. org) then return end
+  local low = redis.call('ZRANGE', P.orgs[c], 0, 0, 'WITHSCORES')[2]
+  redis.call('ZADD', P.orgs[c], low and int(tonumber(low)) or '0', org)
+end
+
+-- flow_enter puts a flow with waiting jobs into the rings, unless it is parked.
+local function flow_enter(P, c, org, user)
+  if any_parked(P) and redis.call('ZSCORE', P.parked, 'u ' .. org .. ' ' .. user) then return end
+  local field = c .. ' ' .. org .. ' ' .. user
+  if redis.call('HEXISTS', P.fair, field) == 0 then
+    local low = first_with(P.users[c], org)
+    local vt = low and tonumber(string.match(low, '^%S+ (%d+) ')) or 0
+    redis.call('HSET', P.fair, field, int(vt))
+    redis.call('ZADD', P.users[c], 0, user_entry(org, vt, user))
+  end
+  org_enter(P, c, org)
+end
