@@ -1,4 +1,4 @@
--- depth: what a pool holds. Needs time, flows.
+-- depth: what a pool holds. Needs time, rings, flows.
 -- KEYS 1-23 pool
 -- ARGV 1 now
 -- Reply words: waiting interactive, async, batch; their tokens; jobs, bytes (all

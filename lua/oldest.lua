@@ -1,4 +1,4 @@
--- oldest: the jobs of a pool that wait longest. Needs time, flows.
+-- oldest: the jobs of a pool that wait longest. Needs time, rings, flows.
 -- KEYS 1-23 pool
 -- ARGV 1 now; 2 how many lanes of each class are looked at, at most
 -- Reply words: for interactive, async, batch the id of the job put first, "-" for

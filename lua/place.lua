@@ -1,4 +1,4 @@
--- place: how many jobs and tokens a waiting job has before it. Needs time, flows.
+-- place: how many jobs and tokens a waiting job has before it. Needs time, rings, flows.
 -- In its flow the older jobs are before it. Each turn of its flow costs one
 -- turn of every user of the org, and each turn of the org one of every org; no
 -- more can be before it than wait. Classes above it go first.

@@ -1,4 +1,4 @@
--- stay: the caller of a job is back, or has left and will be. Needs time, jobs
+-- stay: the caller of a job is back, or has left and will be. Needs time, rings, flows, jobs
 -- for terminal.
 -- KEYS 1-23 pool  24 job
 -- ARGV 1 now  2 id  3 org  4 us for which its caller counts as present
