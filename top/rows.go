@@ -80,13 +80,13 @@ func (m *Model) spenderRows(list []Spender, orgs bool) []row {
 		r := row{org: s.Org, user: s.User}
 		figures := []string{count(s.Calls), count(s.Failed), usd(s.Cost), usd(s.Today)}
 		if !orgs {
-			r.cells = append([]string{printable(s.Org), printable(s.User)}, figures...)
+			r.cells = append([]string{Printable(s.Org), Printable(s.User)}, figures...)
 		} else {
-			r.cells = append(append([]string{printable(s.Org)}, figures...), "", "", "", "")
+			r.cells = append(append([]string{Printable(s.Org)}, figures...), "", "", "", "")
 			if len(s.Limits) > 0 {
 				l := &s.Limits[0]
 				r.share = l.Share()
-				copy(r.cells[5:], []string{printable(l.Name), l.amount(l.Used), l.amount(l.Amount), bar(r.share)})
+				copy(r.cells[5:], []string{Printable(l.Name), l.amount(l.Used), l.amount(l.Amount), bar(r.share)})
 			}
 		}
 		out = append(out, r)
@@ -106,7 +106,7 @@ func limitRows(limits []Limit) []row {
 	for i := range limits {
 		l := &limits[i]
 		out = append(out, row{share: l.Share(), cells: []string{
-			printable(l.Name), l.Metric, l.Mode, l.amount(l.Used), l.amount(l.Amount), l.amount(l.Held), bar(l.Share()), brief(l.Reset),
+			Printable(l.Name), l.Metric, l.Mode, l.amount(l.Used), l.amount(l.Amount), l.amount(l.Held), bar(l.Share()), brief(l.Reset),
 		}})
 	}
 	return out
@@ -133,7 +133,7 @@ func (m *Model) poolRows() []row {
 			return count(used) + "/" + count(limit)
 		}
 		out = append(out, row{share: quota(p), cells: []string{
-			printable(p.ID), count(p.Waiting["interactive"]), count(p.Waiting["async"]), count(p.Waiting["batch"]), count(p.Running), count(p.Parked),
+			Printable(p.ID), count(p.Waiting["interactive"]), count(p.Waiting["async"]), count(p.Waiting["batch"]), count(p.Running), count(p.Parked),
 			count(p.Dead), of(p.Requests, p.RPM), of(p.Tokens, p.TPM), bar(quota(p)), fmt.Sprintf("%.0f%%", 100*p.Pace), brief(p.Blocked),
 		}})
 	}
@@ -169,12 +169,12 @@ func (m *Model) callRows() []row {
 	out := make([]row, 0, len(list))
 	for i := range list {
 		e := &list[i]
-		outcome := printable(e.Outcome)
+		outcome := Printable(e.Outcome)
 		if e.Status >= 400 {
 			outcome = strings.TrimSpace(strconv.Itoa(e.Status) + " " + outcome)
 		}
 		out = append(out, row{org: e.Org, user: e.User, cells: []string{
-			e.At.Format(time.TimeOnly), printable(e.Org), printable(e.User), printable(e.Model), brief(e.Waited), brief(e.Took), usd(e.Cost), outcome,
+			e.At.Format(time.TimeOnly), Printable(e.Org), Printable(e.User), Printable(e.Model), brief(e.Waited), brief(e.Took), usd(e.Cost), outcome,
 		}})
 	}
 	return out
@@ -232,8 +232,8 @@ func bar(share float64) string {
 	return strings.Repeat("█", full) + strings.Repeat("░", barWidth-full) + fmt.Sprintf(" %3.0f%%", 100*share)
 }
 
-// printable makes a name that a caller may have chosen harmless on a terminal.
-func printable(text string) string {
+// Printable makes a name that a caller may have chosen harmless on a terminal.
+func Printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) || unicode.Is(unicode.Cf, r) {
 			return '\uFFFD'

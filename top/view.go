@@ -74,9 +74,9 @@ func (m *Model) tabs() string {
 	}
 	switch {
 	case m.typing:
-		b.WriteString("  filter: " + printable(m.filter) + "_")
+		b.WriteString("  filter: " + Printable(m.filter) + "_")
 	case m.filter != "":
-		b.WriteString("  filter: " + printable(m.filter))
+		b.WriteString("  filter: " + Printable(m.filter))
 	}
 	return b.String()
 }
@@ -88,13 +88,13 @@ func (m *Model) opened() []string {
 	}
 	if m.user != "" {
 		s := m.spender(m.snap.Users, m.org, m.user)
-		return []string{fmt.Sprintf("%s / %s: %s calls/min, %s/min, %s today", m.styled(printable(m.org), bold), m.styled(printable(m.user), bold),
+		return []string{fmt.Sprintf("%s / %s: %s calls/min, %s/min, %s today", m.styled(Printable(m.org), bold), m.styled(Printable(m.user), bold),
 			count(s.Calls), usd(s.Cost), usd(s.Today)), ""}
 	}
-	lines := []string{m.styled(printable(m.org), bold)}
+	lines := []string{m.styled(Printable(m.org), bold)}
 	for _, l := range m.spender(m.snap.Orgs, m.org, "").Limits {
 		lines = append(lines, fmt.Sprintf("  %s  %s of %s, %s held, %s  %s", m.warn(bar(l.Share()), l.Share()), l.amount(l.Used), l.amount(l.Amount),
-			l.amount(l.Held), printable(l.Name), map[bool]string{true: "(" + l.Mode + ")"}[l.Mode != "enforce"]))
+			l.amount(l.Held), Printable(l.Name), map[bool]string{true: "(" + l.Mode + ")"}[l.Mode != "enforce"]))
 	}
 	return append(lines, "")
 }

@@ -13,22 +13,10 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-)
 
-// auditView is an entry of the audit as the API shows it.
-type auditView struct {
-	ID        string          `json:"id"`
-	At        time.Time       `json:"at"`
-	Actor     string          `json:"actor"`
-	Action    string          `json:"action"`
-	Org       string          `json:"org,omitempty"`
-	Target    string          `json:"target,omitempty"`
-	Reason    string          `json:"reason,omitempty"`
-	Before    json.RawMessage `json:"before,omitempty"`
-	After     json.RawMessage `json:"after,omitempty"`
-	RequestID string          `json:"request_id,omitempty"`
-	IP        string          `json:"ip,omitempty"`
-}
+	"github.com/llmguard/llmguard/identity"
+	"github.com/llmguard/llmguard/top"
+)
 
 // changesCommand lists what administrators changed.
 func changesCommand() *cobra.Command {
@@ -94,11 +82,11 @@ func changesCommand() *cobra.Command {
 }
 
 // audit reads as many entries as are wanted, page by page.
-func (a *adminClient) audit(c *cobra.Command, q url.Values, limit int) ([]auditView, error) {
+func (a *adminClient) audit(c *cobra.Command, q url.Values, limit int) ([]identity.AuditEntry, error) {
 	if limit < 0 {
 		return nil, fmt.Errorf("--limit %d: expected 0 or more", limit)
 	}
-	out := []auditView{}
+	out := []identity.AuditEntry{}
 	for {
 		most := 1000
 		if limit > 0 {
@@ -106,8 +94,8 @@ func (a *adminClient) audit(c *cobra.Command, q url.Values, limit int) ([]auditV
 		}
 		q.Set("limit", strconv.Itoa(most))
 		var page struct {
-			Data    []auditView `json:"data"`
-			HasMore bool        `json:"has_more"`
+			Data    []identity.AuditEntry `json:"data"`
+			HasMore bool                  `json:"has_more"`
 		}
 		if err := a.ask(c.Context(), http.MethodGet, "/audit?"+q.Encode(), nil, &page); err != nil {
 			return nil, err
@@ -121,7 +109,7 @@ func (a *adminClient) audit(c *cobra.Command, q url.Values, limit int) ([]auditV
 }
 
 // auditCSV writes a line for every entry, with before and after as JSON.
-func auditCSV(out io.Writer, list []auditView) error {
+func auditCSV(out io.Writer, list []identity.AuditEntry) error {
 	w := csv.NewWriter(out)
 	if err := w.Write([]string{"id", "at", "actor", "action", "org", "target", "reason", "before", "after", "request_id", "ip"}); err != nil {
 		return err
@@ -141,10 +129,10 @@ func auditCSV(out io.Writer, list []auditView) error {
 	return w.Error()
 }
 
-func auditTable(w io.Writer, list []auditView) error {
+func auditTable(w io.Writer, list []identity.AuditEntry) error {
 	g := grid{head: []string{"time (UTC)", "who", "action", "org", "target", "reason"}, numbers: make([]bool, 6)}
 	for _, e := range list {
-		g.add(e.At.UTC().Format("2006-01-02 15:04:05"), printable(e.Actor), e.Action, e.Org, strings.ReplaceAll(printable(e.Target), " ", "/"), printable(e.Reason))
+		g.add(e.At.UTC().Format("2006-01-02 15:04:05"), top.Printable(e.Actor), e.Action, e.Org, strings.ReplaceAll(top.Printable(e.Target), " ", "/"), top.Printable(e.Reason))
 	}
 	return g.write(w)
 }

@@ -15,6 +15,8 @@ import (
 
 	openai "github.com/sashabaranov/go-openai"
 	"github.com/spf13/cobra"
+
+	"github.com/llmguard/llmguard/top"
 )
 
 // batchFlags say where batches go, and as whom.
@@ -145,7 +147,7 @@ func (b *batches) describe(w io.Writer, batch openai.Batch, cost cost) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	line := func(name, value string) {
 		if value != "" {
-			fmt.Fprintf(t, "%s\t%s\n", name, printable(value))
+			fmt.Fprintf(t, "%s\t%s\n", name, top.Printable(value))
 		}
 	}
 	file := func(id *string) string {
@@ -206,7 +208,7 @@ func batchListCommand(f *batchFlags) *cobra.Command {
 			fmt.Fprintln(t, "BATCH\tSTATUS\tREQUESTS\tFAILED\tCREATED")
 			for _, one := range list.Data {
 				n := one.RequestCounts
-				fmt.Fprintf(t, "%s\t%s\t%d/%d\t%d\t%s\n", printable(one.ID), printable(one.Status), n.Completed+n.Failed, n.Total, n.Failed, time.Unix(int64(one.CreatedAt), 0).Format(time.RFC3339))
+				fmt.Fprintf(t, "%s\t%s\t%d/%d\t%d\t%s\n", top.Printable(one.ID), top.Printable(one.Status), n.Completed+n.Failed, n.Total, n.Failed, time.Unix(int64(one.CreatedAt), 0).Format(time.RFC3339))
 			}
 			return t.Flush()
 		},
@@ -223,7 +225,7 @@ func batchFetchCommand(f *batchFlags) *cobra.Command {
 			return err
 		}
 		if !ended(batch.Status) {
-			return fmt.Errorf("the batch is %s: its results come at its end (llmguard batch status --watch %s)", printable(batch.Status), printable(id))
+			return fmt.Errorf("the batch is %s: its results come at its end (llmguard batch status --watch %s)", top.Printable(batch.Status), top.Printable(id))
 		}
 		return b.fetch(c, batch, output, errs)
 	})

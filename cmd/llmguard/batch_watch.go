@@ -12,6 +12,8 @@ import (
 	"github.com/vbauerster/mpb/v8"
 	"github.com/vbauerster/mpb/v8/decor"
 	"golang.org/x/term"
+
+	"github.com/llmguard/llmguard/top"
 )
 
 const (
@@ -38,7 +40,7 @@ func (b *batches) watch(ctx context.Context, w io.Writer, id string) error {
 		batch, cost, err := b.get(ctx, id)
 		switch {
 		case ctx.Err() != nil:
-			return fmt.Errorf("the batch goes on: llmguard batch status --watch %s", printable(id))
+			return fmt.Errorf("the batch goes on: llmguard batch status --watch %s", top.Printable(id))
 		case err != nil:
 			if failures++; failures == watchTries {
 				return err
@@ -52,7 +54,7 @@ func (b *batches) watch(ctx context.Context, w io.Writer, id string) error {
 				return nil
 			}
 			b.describe(w, batch, cost)
-			return fmt.Errorf("the batch is %s", printable(batch.Status))
+			return fmt.Errorf("the batch is %s", top.Printable(batch.Status))
 		}
 		select {
 		case <-ctx.Done():
@@ -85,7 +87,7 @@ func (p *plainProgress) show(b openai.Batch, c cost) {
 	if rate := float64(done-p.first) / time.Since(p.began).Seconds(); rate > 0 && done < n.Total {
 		text = fmt.Sprintf(", %.1f/s, %s to go", rate, (time.Duration(float64(n.Total-done)/rate) * time.Second).Round(time.Second))
 	}
-	fmt.Fprintf(p.w, "%s %d/%d, %d failed%s, $%s of at most $%s\n", printable(b.Status), done, n.Total, n.Failed, text, printable(c.Charged), printable(c.Estimated))
+	fmt.Fprintf(p.w, "%s %d/%d, %d failed%s, $%s of at most $%s\n", top.Printable(b.Status), done, n.Total, n.Failed, text, top.Printable(c.Charged), top.Printable(c.Estimated))
 }
 
 func (p *plainProgress) close() {}
@@ -110,11 +112,11 @@ func newBars(w io.Writer) *bars {
 		return decor.Any(func(decor.Statistics) string { return say(p.seen.Load()) }, decor.WCSyncSpaceR)
 	}
 	p.bar = p.progress.AddBar(0,
-		mpb.PrependDecorators(text(func(s *seen) string { return printable(s.batch.Status) }), decor.CountersNoUnit("%d/%d ")),
+		mpb.PrependDecorators(text(func(s *seen) string { return top.Printable(s.batch.Status) }), decor.CountersNoUnit("%d/%d ")),
 		mpb.AppendDecorators(
 			decor.EwmaSpeed(0, "%.1f/s ", 30), decor.EwmaETA(decor.ET_STYLE_GO, 30),
 			text(func(s *seen) string {
-				return fmt.Sprintf(" %d failed, $%s", s.batch.RequestCounts.Failed, printable(s.cost.Charged))
+				return fmt.Sprintf(" %d failed, $%s", s.batch.RequestCounts.Failed, top.Printable(s.cost.Charged))
 			}),
 		))
 	return p

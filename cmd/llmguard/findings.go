@@ -11,6 +11,7 @@ import (
 
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/internal/diagnose"
+	"github.com/llmguard/llmguard/top"
 )
 
 // examination is what check and doctor print.
@@ -57,7 +58,7 @@ func (r examination) table(w io.Writer) error {
 		wide = max(wide, len(f.Area))
 	}
 	for _, f := range r.Findings {
-		if _, err := fmt.Fprintf(w, "%s  %-*s  %s\n", marks[f.Level][colour], wide, f.Area, printable(f.What)); err != nil {
+		if _, err := fmt.Fprintf(w, "%s  %-*s  %s\n", marks[f.Level][colour], wide, f.Area, top.Printable(f.What)); err != nil {
 			return err
 		}
 		if f.Fix != "" {

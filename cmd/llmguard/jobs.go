@@ -16,6 +16,7 @@ import (
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/internal/app"
 	"github.com/llmguard/llmguard/queue"
+	"github.com/llmguard/llmguard/top"
 )
 
 // office is an open queue: what an operator works on.
@@ -66,7 +67,7 @@ func (o *office) find(ctx context.Context, id string) (*queue.Job, error) {
 			return j, err
 		}
 	}
-	return nil, fmt.Errorf("no job %s; it is forgotten %s after its end (queue.result_ttl)", printable(id), o.cfg.Queue.ResultTTL)
+	return nil, fmt.Errorf("no job %s; it is forgotten %s after its end (queue.result_ttl)", top.Printable(id), o.cfg.Queue.ResultTTL)
 }
 
 func jobsCommand() *cobra.Command {
@@ -292,5 +293,5 @@ func because(j *queue.Job) string {
 	if j.Error == nil {
 		return ""
 	}
-	return ": " + printable(j.Error.Message)
+	return ": " + top.Printable(j.Error.Message)
 }

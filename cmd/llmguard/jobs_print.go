@@ -8,6 +8,7 @@ import (
 
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/queue"
+	"github.com/llmguard/llmguard/top"
 )
 
 // jobLine is a job for programs; amounts are nano-USD, times RFC 3339.
@@ -73,7 +74,7 @@ func (l *jobLine) note() string {
 	if l.Stopping {
 		return "cancelling"
 	}
-	return printable(l.Code)
+	return top.Printable(l.Code)
 }
 
 func jobTable(w io.Writer, jobs []jobLine) error {
@@ -86,7 +87,7 @@ func jobTable(w io.Writer, jobs []jobLine) error {
 	}
 	for i := range jobs {
 		l := &jobs[i]
-		g.add(l.ID, string(l.State), aged(time.Since(l.Created)), l.Pool, l.Class, l.Org, l.User, printable(l.Model), strconv.Itoa(l.Attempts), l.cost(), l.note())
+		g.add(l.ID, string(l.State), aged(time.Since(l.Created)), l.Pool, l.Class, l.Org, l.User, top.Printable(l.Model), strconv.Itoa(l.Attempts), l.cost(), l.note())
 	}
 	return g.write(w)
 }
@@ -117,10 +118,10 @@ func jobDetails(w io.Writer, l *jobLine) error {
 		g.add("ahead", fmt.Sprintf("%d, about %s", *l.Ahead, time.Duration(*l.ETA)*time.Second))
 	}
 	if l.Error != "" {
-		g.add("error", printable(l.Error)+" ("+printable(l.Code)+")")
+		g.add("error", top.Printable(l.Error)+" ("+top.Printable(l.Code)+")")
 	}
 	g.add("owner", l.Org+" / "+l.User+" / "+l.Key)
-	g.add("call", l.Endpoint+", "+printable(l.Model)+map[bool]string{true: ", streamed"}[l.Stream])
+	g.add("call", l.Endpoint+", "+top.Printable(l.Model)+map[bool]string{true: ", streamed"}[l.Stream])
 	g.add("pool", l.Pool+", "+l.Class)
 	g.add("size", fmt.Sprintf("%d bytes, %d tokens", l.Bytes, l.Tokens))
 	at("created", &l.Created)

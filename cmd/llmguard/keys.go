@@ -12,6 +12,7 @@ import (
 	"github.com/llmguard/llmguard/admin"
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/keys"
+	"github.com/llmguard/llmguard/top"
 )
 
 // keyView is an API key as the API shows it. Secret is only there when it was just
@@ -66,7 +67,7 @@ func keyTable(w io.Writer, list []keyView) error {
 		numbers: make([]bool, 8),
 	}
 	for _, k := range list {
-		g.add(k.ID, k.User, printable(k.Name), k.Last4, k.Status, day(k.Expires, "never"), day(k.LastUsed, "not yet known"), string(k.Source))
+		g.add(k.ID, k.User, top.Printable(k.Name), k.Last4, k.Status, day(k.Expires, "never"), day(k.LastUsed, "not yet known"), string(k.Source))
 	}
 	return g.write(w)
 }
@@ -85,7 +86,7 @@ func keyFacts(w io.Writer, k *keyView) error {
 		concurrency = whole(k.Concurrency)
 	}
 	networks := all(k.Networks)
-	return facts(w, "id", k.ID, "org", k.Org, "user", k.User, "name", printable(k.Name), "status", k.Status, "ends in", k.Last4,
+	return facts(w, "id", k.ID, "org", k.Org, "user", k.User, "name", top.Printable(k.Name), "status", k.Status, "ends in", k.Last4,
 		"models", all(k.Models), "scopes", all(k.Scopes), "networks", networks, "concurrency", concurrency,
 		"expires (UTC)", day(k.Expires, "never"), "old key until (UTC)", day(k.OldUntil, ""), "last used (UTC)", day(k.LastUsed, "not yet known"), "source", string(k.Source))
 }

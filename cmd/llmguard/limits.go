@@ -14,6 +14,7 @@ import (
 
 	"github.com/llmguard/llmguard/admin"
 	"github.com/llmguard/llmguard/pricing"
+	"github.com/llmguard/llmguard/top"
 )
 
 // subject says whose limit it is.
@@ -106,7 +107,7 @@ func limitTable(w io.Writer, list []admin.Limit) error {
 	}
 	for _, l := range list {
 		for _, o := range l.Overrides {
-			fmt.Fprintf(w, "\n%s: %s until %s, by %s: %s (%s)\n", l.Name, overrideText(o), o.Until.Local().Format("2006-01-02 15:04 MST"), printable(o.By), printable(o.Reason), o.ID)
+			fmt.Fprintf(w, "\n%s: %s until %s, by %s: %s (%s)\n", l.Name, overrideText(o), o.Until.Local().Format("2006-01-02 15:04 MST"), top.Printable(o.By), top.Printable(o.Reason), o.ID)
 		}
 	}
 	return nil
@@ -292,7 +293,7 @@ func limitsOverridesCommand() *cobra.Command {
 			return render(c.OutOrStdout(), f.output, l.Data, func(w io.Writer) error {
 				g := grid{head: []string{"id", "limit", "change", "until (UTC)", "active", "by", "reason"}, numbers: make([]bool, 7)}
 				for _, o := range l.Data {
-					g.add(o.ID, o.Limit, overrideText(o), day(&o.Until, ""), yesNo(o.Active), printable(o.By), printable(o.Reason))
+					g.add(o.ID, o.Limit, overrideText(o), day(&o.Until, ""), yesNo(o.Active), top.Printable(o.By), top.Printable(o.Reason))
 				}
 				return g.write(w)
 			})

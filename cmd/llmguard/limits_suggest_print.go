@@ -8,6 +8,7 @@ import (
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/simulate"
+	"github.com/llmguard/llmguard/top"
 )
 
 // quantity is an amount in a metric's unit, as configurations take it: without
@@ -94,7 +95,7 @@ func most(lines []simulate.Line) string {
 	const named = 3
 	var out []string
 	for _, l := range lines[:min(len(lines), named)] {
-		out = append(out, fmt.Sprintf("%s %d", printable(l.User), l.HeldBackCalls()))
+		out = append(out, fmt.Sprintf("%s %d", top.Printable(l.User), l.HeldBackCalls()))
 	}
 	if more := len(lines) - named; more > 0 {
 		out = append(out, fmt.Sprintf("and of %s more", plural(more, "user")))

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/llmguard/llmguard/admin"
+	"github.com/llmguard/llmguard/top"
 )
 
 func orgsCommand() *cobra.Command {
@@ -45,7 +46,7 @@ func orgsListCommand() *cobra.Command {
 func orgTable(w io.Writer, list []admin.Org) error {
 	g := grid{head: []string{"id", "name", "status", "users", "keys", "weight", "source"}, numbers: []bool{false, false, false, true, true, true, false}}
 	for _, o := range list {
-		g.add(o.ID, printable(o.Name), onOff(o.Disabled), strconv.Itoa(o.Users), strconv.Itoa(o.Keys), strconv.Itoa(o.Weight), string(o.Source))
+		g.add(o.ID, top.Printable(o.Name), onOff(o.Disabled), strconv.Itoa(o.Users), strconv.Itoa(o.Keys), strconv.Itoa(o.Weight), string(o.Source))
 	}
 	return g.write(w)
 }
@@ -69,7 +70,7 @@ func facts(w io.Writer, pairs ...string) error {
 }
 
 func orgFacts(w io.Writer, o *admin.Org) error {
-	return facts(w, "id", o.ID, "name", printable(o.Name), "status", onOff(o.Disabled), "models", all(o.Models), "providers", all(o.Providers),
+	return facts(w, "id", o.ID, "name", top.Printable(o.Name), "status", onOff(o.Disabled), "models", all(o.Models), "providers", all(o.Providers),
 		"default output limit", orNone(o.DefaultOutputLimit), "hold", o.Hold, "over limit", o.OverLimit, "max wait", o.MaxWait,
 		"on disconnect", o.OnDisconnect, "on store failure", o.OnStoreFailure, "builtin tools", yesNo(o.AllowBuiltinTools),
 		"retry started jobs", yesNo(o.RetryStartedJobs), "weight", strconv.Itoa(o.Weight), "users", strconv.Itoa(o.Users),
@@ -80,7 +81,7 @@ func all(list []string) string {
 	if len(list) == 0 {
 		return "all"
 	}
-	return printable(strings.Join(list, ", "))
+	return top.Printable(strings.Join(list, ", "))
 }
 
 func orNone(n int64) string {

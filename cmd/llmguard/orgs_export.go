@@ -20,6 +20,7 @@ import (
 	"github.com/llmguard/llmguard/batch"
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/files"
+	"github.com/llmguard/llmguard/identity"
 	"github.com/llmguard/llmguard/internal/orgdata"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/queue"
@@ -322,8 +323,8 @@ func (x *orgExport) audit(ctx context.Context) error {
 	q := url.Values{"org": {x.org}, "limit": {"1000"}}
 	for {
 		var page struct {
-			Data    []auditView `json:"data"`
-			HasMore bool        `json:"has_more"`
+			Data    []identity.AuditEntry `json:"data"`
+			HasMore bool                  `json:"has_more"`
 		}
 		if err := x.api.ask(ctx, http.MethodGet, "/audit?"+q.Encode(), nil, &page); err != nil {
 			return err

@@ -13,6 +13,7 @@ import (
 	"github.com/llmguard/llmguard/identity"
 	"github.com/llmguard/llmguard/internal/app"
 	"github.com/llmguard/llmguard/internal/orgdata"
+	"github.com/llmguard/llmguard/top"
 )
 
 type purgeFlags struct {
@@ -51,7 +52,7 @@ func purgeOrg(ctx context.Context, f *purgeFlags, org string, w io.Writer) error
 		return app.ErrNoStore
 	}
 	if !identity.ValidID(org) {
-		return fmt.Errorf("%s is no id of an org", printable(org))
+		return fmt.Errorf("%s is no id of an org", top.Printable(org))
 	}
 	if slices.ContainsFunc(cfg.Orgs, func(o config.Org) bool { return o.ID == org }) {
 		return fmt.Errorf("org %s stands in %s: take it out of the file, and reload, first", org, f.path)

@@ -7,12 +7,13 @@ import (
 	"slices"
 
 	"github.com/llmguard/llmguard/simulate"
+	"github.com/llmguard/llmguard/top"
 )
 
 func (f *simulateFlags) print(reports []simulate.Report, w, notes io.Writer) error {
 	for _, r := range reports {
 		for why, n := range r.Skipped {
-			fmt.Fprintf(notes, "%s: %d not replayed: %s\n", r.Policy, n, printable(why))
+			fmt.Fprintf(notes, "%s: %d not replayed: %s\n", r.Policy, n, top.Printable(why))
 		}
 	}
 	switch f.trace.usage.output {
@@ -68,7 +69,7 @@ func lineNames(by []string, l simulate.Line) []string {
 		case "key":
 			out = append(out, l.Key)
 		default:
-			out = append(out, printable(l.Model))
+			out = append(out, top.Printable(l.Model))
 		}
 	}
 	return out
@@ -116,7 +117,7 @@ func printLimits(r simulate.Report, w io.Writer) error {
 		fmt.Fprintf(w, "\nwhat held calls back under %s\n", r.Policy)
 		g := grid{head: []string{"limit", "waited", "p95", "gave up", "refused"}, numbers: []bool{false, true, true, true, true}}
 		for _, l := range r.Limits {
-			g.add(printable(l.Limit), whole(int64(l.Waited)), l.WaitP95.String(), whole(int64(l.GaveUp)), whole(int64(l.Refused)))
+			g.add(top.Printable(l.Limit), whole(int64(l.Waited)), l.WaitP95.String(), whole(int64(l.GaveUp)), whole(int64(l.Refused)))
 		}
 		if err := g.write(w); err != nil {
 			return err
@@ -139,7 +140,7 @@ func shadowGrid(list []simulate.ShadowLine) *grid {
 		if l.User == "" {
 			user = l.Org
 		}
-		g.add(printable(l.Limit), user, whole(int64(l.Waited)), l.WaitP50.String(), l.WaitP95.String(), l.WaitMax.String(), whole(int64(l.Refused)))
+		g.add(top.Printable(l.Limit), user, whole(int64(l.Waited)), l.WaitP50.String(), l.WaitP95.String(), l.WaitMax.String(), whole(int64(l.Refused)))
 	}
 	return g
 }

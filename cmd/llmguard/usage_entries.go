@@ -13,6 +13,7 @@ import (
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/providers"
+	"github.com/llmguard/llmguard/top"
 	"github.com/llmguard/llmguard/wire"
 )
 
@@ -141,7 +142,7 @@ func entryTable(w io.Writer, list []budget.Entry, withOrg bool) error {
 		numbers: []bool{false, false, false, false, false, false, true, true, true, false, false},
 	}
 	for _, e := range list {
-		g.add(e.At.UTC().Format("2006-01-02 15:04:05"), e.Org, e.User, e.Key, printable(e.Model), e.Kind,
+		g.add(e.At.UTC().Format("2006-01-02 15:04:05"), e.Org, e.User, e.Key, top.Printable(e.Model), e.Kind,
 			whole(e.Usage.Input), whole(e.Usage.Output), e.Cost.String(), e.ID, remark(e))
 	}
 	if !withOrg {
@@ -157,7 +158,7 @@ func remark(e budget.Entry) string {
 		out = append(out, "estimated")
 	}
 	if e.Outcome != "" && e.Outcome != "completed" {
-		out = append(out, printable(e.Outcome))
+		out = append(out, top.Printable(e.Outcome))
 	}
 	if e.Overrun > 0 {
 		out = append(out, e.Overrun.String()+" over its hold")
@@ -166,7 +167,7 @@ func remark(e budget.Entry) string {
 		out = append(out, "corrects "+e.Corrects)
 	}
 	if e.By != "" {
-		out = append(out, printable(e.By+": "+e.Reason))
+		out = append(out, top.Printable(e.By+": "+e.Reason))
 	}
 	return strings.Join(out, ", ")
 }

@@ -7,20 +7,10 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/llmguard/llmguard/pricing"
+	"github.com/llmguard/llmguard/top"
 )
-
-// printable makes a name that a caller may have chosen harmless on a terminal.
-func printable(text string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) || unicode.Is(unicode.Cf, r) {
-			return '\uFFFD'
-		}
-		return r
-	}, text)
-}
 
 // cell makes a text harmless in a spreadsheet, where =, + and the like begin a
 // formula.
@@ -91,7 +81,7 @@ func (r *report) writeTable(w io.Writer) error {
 	add := func(names []string, l *line) {
 		cells := make([]string, 0, len(g.head))
 		for _, n := range names {
-			cells = append(cells, printable(n))
+			cells = append(cells, top.Printable(n))
 		}
 		for _, c := range shown {
 			if c.money != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/app"
+	"github.com/llmguard/llmguard/top"
 	"github.com/llmguard/llmguard/wire"
 )
 
@@ -104,7 +105,7 @@ func showUnresolved(ctx context.Context, f *usageFlags, w io.Writer) error {
 			if u.Booked != nil {
 				booked = fmt.Sprintf("yes, %s (%s)", nano(u.Booked.Total), u.Booked.Kind)
 			}
-			g.add(u.At.UTC().Format("2006-01-02 15:04:05"), u.Org, u.User, printable(u.Model), u.ID, whole(int64(u.Attempt)), u.Cost.String(), remark(u.Entry), booked)
+			g.add(u.At.UTC().Format("2006-01-02 15:04:05"), u.Org, u.User, top.Printable(u.Model), u.ID, whole(int64(u.Attempt)), u.Cost.String(), remark(u.Entry), booked)
 		}
 		return g.write(w)
 	})

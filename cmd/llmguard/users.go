@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/llmguard/llmguard/admin"
+	"github.com/llmguard/llmguard/top"
 )
 
 func usersCommand() *cobra.Command {
@@ -36,7 +37,7 @@ func usersListCommand() *cobra.Command {
 			return render(c.OutOrStdout(), f.output, l.Data, func(w io.Writer) error {
 				g := grid{head: []string{"id", "name", "status", "keys", "weight", "source"}, numbers: []bool{false, false, false, true, true, false}}
 				for _, u := range l.Data {
-					g.add(u.ID, printable(u.Name), onOff(u.Disabled), strconv.Itoa(u.Keys), strconv.Itoa(u.Weight), string(u.Source))
+					g.add(u.ID, top.Printable(u.Name), onOff(u.Disabled), strconv.Itoa(u.Keys), strconv.Itoa(u.Weight), string(u.Source))
 				}
 				return g.write(w)
 			})
@@ -73,7 +74,7 @@ func userCommand(use, short, method string) *cobra.Command {
 				return err
 			}
 			return render(c.OutOrStdout(), f.output, u, func(w io.Writer) error {
-				return facts(w, "id", u.ID, "org", u.Org, "name", printable(u.Name), "status", onOff(u.Disabled),
+				return facts(w, "id", u.ID, "org", u.Org, "name", top.Printable(u.Name), "status", onOff(u.Disabled),
 					"weight", strconv.Itoa(u.Weight), "keys", strconv.Itoa(u.Keys), "source", string(u.Source))
 			})
 		})

@@ -13,6 +13,7 @@ import (
 
 	"github.com/llmguard/llmguard/alert"
 	"github.com/llmguard/llmguard/internal/app"
+	"github.com/llmguard/llmguard/top"
 	"github.com/llmguard/llmguard/webhook"
 )
 
@@ -85,7 +86,7 @@ func (o *office) replayWebhook(c *cobra.Command, hooks *webhook.Sender, id strin
 			return l, err
 		}
 	}
-	return webhook.DeadLetter{}, fmt.Errorf("no dead letter %s; `llmguard webhooks dead` lists them", printable(id))
+	return webhook.DeadLetter{}, fmt.Errorf("no dead letter %s; `llmguard webhooks dead` lists them", top.Printable(id))
 }
 
 // hooked are the orgs asked for, and with all of them also who is told of all.
@@ -110,7 +111,7 @@ func letterTable(w io.Writer, list []webhook.DeadLetter) error {
 	}
 	for i := range list {
 		l := &list[i]
-		g.add(l.ID, aged(time.Since(l.Died)), l.Org, l.Type, printable(l.Object), printable(l.Host), string(l.Reason), strconv.Itoa(l.Attempts), printable(l.Error))
+		g.add(l.ID, aged(time.Since(l.Died)), l.Org, l.Type, top.Printable(l.Object), top.Printable(l.Host), string(l.Reason), strconv.Itoa(l.Attempts), top.Printable(l.Error))
 	}
 	return g.write(w)
 }
