@@ -94,7 +94,7 @@ func (d *drain) open(ctx context.Context) error {
 	if err := d.rdb.FlushAll(ctx).Err(); err != nil {
 		return err
 	}
-	scripts := redisconn.Pipelined(d.rdb)
+	scripts := redisconn.Joined(d.rdb, budget.Join(d.rdb))
 	quiet := slog.New(slog.DiscardHandler)
 	d.store = budget.New(d.rdb, budget.Options{Scripts: scripts, Log: quiet})
 	var err error

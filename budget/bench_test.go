@@ -123,7 +123,7 @@ func BenchmarkServerTime(b *testing.B) {
 // one caller and from 16 whose scripts go together.
 func BenchmarkClient(b *testing.B) {
 	rdb := shared(b)
-	line := redisconn.Pipelined(rdb)
+	line := redisconn.Joined(rdb, Join(rdb))
 	for _, way := range []struct {
 		name    string
 		scripts redis.Scripter

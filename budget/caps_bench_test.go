@@ -38,7 +38,7 @@ func BenchmarkCaps(b *testing.B) {
 	const n = 5000
 	ctx := b.Context()
 	rdb := shared(b)
-	scripts := redisconn.Pipelined(rdb)
+	scripts := redisconn.Joined(rdb, Join(rdb))
 	caps := []Cap{{Limits: []Limit{costLimit("month", Org, Shape{Kind: Calendar, Amount: 1e15, Calendar: "month"})}}}
 	var org, capped float64
 	for b.Loop() {

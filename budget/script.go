@@ -42,8 +42,8 @@ func loadAll(files fs.FS) scripts {
 	ending := append(slices.Clone(shapes), "roll", "ending")
 	load := func(name string, libs ...string) script { return script{lua.LoadFrom(files, name, libs...), name} }
 	return scripts{
-		hold:   &unrolled{files: files, name: "hold"},
-		settle: &unrolled{files: files, name: "settle", libs: []string{"roll"}},
+		hold:   &unrolled{files: files, name: "hold", joint: holdJoint(load("hold_many", shapes...))},
+		settle: &unrolled{files: files, name: "settle", libs: []string{"roll"}, joint: settleJoint(load("settle_many", append(slices.Clone(shapes), "roll")...))},
 		extend: load("extend", shapes...),
 		void:   load("void", ending...),
 		expire: load("expire", ending...),
@@ -71,6 +71,7 @@ type unrolled struct {
 	files fs.FS
 	name  string
 	libs  []string
+	joint *joint   // how several runs become one; nil: they do not
 	made  sync.Map // kinds -> script
 }
 
@@ -83,7 +84,11 @@ func (u *unrolled) of(states []state) script {
 	if sc, ok := u.made.Load(string(kinds)); ok {
 		return sc.(script)
 	}
-	sc, _ := u.made.LoadOrStore(string(kinds), script{lua.Unroll(u.files, u.name, string(kinds), u.libs...), u.name})
+	made := script{lua.Unroll(u.files, u.name, string(kinds), u.libs...), u.name}
+	if u.joint != nil && joinable(string(kinds)) {
+		joints.Store(made.Hash(), u.joint)
+	}
+	sc, _ := u.made.LoadOrStore(string(kinds), made)
 	return sc.(script)
 }
 

@@ -16,7 +16,8 @@ import (
 //	with    functions that the others use; may be missing
 //	read    sets st, of key, p1, p2 and now
 //	charge  sets place, of st, n, id, nth, held
-//	write   sets text, of st, key, p1, p2
+//	text    sets text, of st; it stands before write, which may use it
+//	write   stores st, of st, key, p1, p2 and text
 //	change  sets back, which is 0, of st, key, place, from, to, open, id, nth
 //	rest    adds the other functions to the table s
 //
@@ -60,7 +61,8 @@ func shapeFunctions(text string) string {
 	return s[""] + "local function " + nameOf(text) + "_shape()\n" + s["with"] + "return {\n" +
 		"read = function(key, p1, p2, now)\nlocal st\n" + s["read"] + "return st\nend,\n" +
 		"charge = function(st, n, id, nth, held)\nlocal place\n" + s["charge"] + "return place\nend,\n" +
-		"write = function(st, key, p1, p2)\nlocal text\n" + s["write"] + "return text\nend,\n" +
+		"text = function(st)\nlocal text\n" + s["text"] + "return text\nend,\n" +
+		"write = function(st, key, p1, p2)\nlocal text\n" + s["text"] + s["write"] + "return text\nend,\n" +
 		"rest = function(s)\n" + s["rest"] +
 		"function s.change(st, key, place, from, to, open, id, nth)\nlocal back = 0\n" + s["change"] + "return back\nend\n" +
 		"end,\n}\nend\n"
@@ -138,6 +140,9 @@ func forLimit(from fs.FS, piece string, kind byte, i int) string {
 	for line := range strings.Lines(strings.ReplaceAll(piece, "$", strconv.Itoa(i))) {
 		if what, marked := strings.CutPrefix(strings.TrimSpace(line), mark); marked {
 			line = shape[what]
+			if what == "write" {
+				line = shape["text"] + line
+			}
 			if names, own := strings.CutPrefix(what, "own "); own && i <= ownLocals {
 				line = "local " + names + "\n"
 			}

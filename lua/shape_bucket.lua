@@ -129,6 +129,9 @@ end
 st.used = st.used + n
 if held then st.held = st.held + n end
 
+--@ text
+text = fmt('%d,%d,%d,%d', st.held, st.now, st.used, st.f)
+
 --@ write
 if st.hi - st.lo > 28 then
   --+ bucket_near
@@ -149,7 +152,6 @@ if p1 ~= '0' then ms = min(ms, floor(st.used / p1 * p2 / 1000) + GRACE_MS) end
 local wanted, slack = floor(st.now / 1000) + ms, floor(ms / 4)
 local renew = till - wanted < 0 or till - wanted > slack * 2
 if renew then till = num(wanted + slack) end
-text = fmt('%d,%d,%d,%d', st.held, st.now, st.used, st.f)
 local head = text .. ',' .. st.busy .. ',' .. st.rate .. ',' .. till .. fmt(';%d,%d,', st.lo, st.hi) ..
   st.t .. ',' .. st.u .. fmt(',%d,%d,%d', st.more, st.g, st.whole)
 if st.push then

@@ -9,6 +9,9 @@ st = { used = open, held = open, now = now }
 --@ charge
 st.used, st.held, st.enter, place = st.used + 1, st.held + 1, id, '0'
 
+--@ text
+text = fmt('%d,%d', st.used, st.held)
+
 --@ write
 if st.leave then call('ZREM', key, st.leave) end
 if st.enter then
@@ -16,7 +19,6 @@ if st.enter then
   call('ZADD', key, num(st.now + p1), st.enter)
   call('PEXPIRE', key, num(floor(p1 / 1000) + GRACE_MS))
 end
-text = fmt('%d,%d', st.used, st.held)
 
 --@ change
 st.leave = id

@@ -38,13 +38,15 @@ end
 st.used = st.used + n
 if held then st.held = st.held + n end
 
+--@ text
+text = fmt('%d,%d', st.used, st.held)
+
 --@ write
 if (st.stale or 0) > 0 then call('ZREMRANGEBYSCORE', key, '0', num(st.cut)) end
 if #st.rem > 0 then call('ZREM', key, unpack(st.rem)) end
 call('ZADD', key, num(-1 - st.used), '!used', num(-1 - st.held), '!held',
   num(-1 - st.now), '!time', unpack(st.add))
 call('PEXPIRE', key, num(floor(p1 / 1000) + GRACE_MS))
-text = fmt('%d,%d', st.used, st.held)
 
 --@ change
 if from > 0 and st.cut and place - st.cut > 0 then

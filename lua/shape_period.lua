@@ -28,8 +28,10 @@ st.used = st.used + n
 if held then st.held = st.held + n end
 place = st.from
 
---@ write
+--@ text
 text = fmt('%d,%d,%s,%d', st.used, st.held, st.from, st.to)
+
+--@ write
 call('SET', key, text, 'PX', num(floor((st.to - st.now) / 1000) + GRACE_MS))
 
 --@ change

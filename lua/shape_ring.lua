@@ -41,9 +41,11 @@ st.cv, st.used = st.cv + n, st.used + n
 if held then st.ch, st.held = st.ch + n, st.held + n end
 place = num(st.cur)
 
+--@ text
+text = fmt('%d,%d,%d,%d,%d', st.used, st.held, st.cur, st.cv, st.ch)
+
 --@ write
 if st.wipe then call('DEL', key) end
-text = fmt('%d,%d,%d,%d,%d', st.used, st.held, st.cur, st.cv, st.ch)
 if st.v then
   local args, i = { '_', text }, 2
   for k, v in pairs(st.v) do

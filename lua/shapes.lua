@@ -5,6 +5,7 @@
 --                            calendar does not reach `now`
 --   charge(st, n, id, nth, held)
 --                            adds n, returns its place; held: part of an open hold
+--   text(st)                 what the reply says of the state
 --   write(st, key, p1, p2)   stores the state, returns its text
 --   rest(s)                  adds the others to s; whole() does it:
 --   merge(st, place, n)      adds n held to a part at its place when that is where a

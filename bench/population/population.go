@@ -59,7 +59,7 @@ func Run(ctx context.Context, rdb *redis.Client, c Config) (Result, error) {
 	}
 	o := budget.Options{Lease: time.Hour} // nothing expires meanwhile
 	if c.Pipelined {
-		line := redisconn.Pipelined(rdb)
+		line := redisconn.Joined(rdb, budget.Join(rdb))
 		o.Scripts = line
 	}
 	s := &simulation{Config: c, rdb: rdb, store: budget.New(rdb, o), users: map[uint64]int{}, orgs: map[int]int{}}

@@ -122,7 +122,7 @@ func New(o Options) (_ *App, err error) {
 	if a.tracer, err = openTracer(o.Config.Tracing, o.Log, a.registry); err != nil {
 		return nil, err
 	}
-	scripts := redisconn.Pipelined(o.Redis)
+	scripts := redisconn.Joined(o.Redis, budget.Join(o.Redis))
 	if a.journal, err = openJournal(o.Config.Store, o.Log); err != nil {
 		return nil, err
 	}

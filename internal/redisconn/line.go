@@ -27,7 +27,8 @@ var errQueued = errors.New("too many scripts wait for redis")
 // any lost reply. It is safe for concurrent use.
 type Line struct {
 	redis.Scripter
-	rdb redis.UniversalClient
+	rdb  redis.UniversalClient
+	join Join
 
 	mu      sync.Mutex
 	queued  []*asked
@@ -46,6 +47,20 @@ type asked struct {
 
 // Pipelined returns a Line on a client.
 func Pipelined(rdb redis.UniversalClient) *Line { return &Line{Scripter: rdb, rdb: rdb} }
+
+// Join has the commands of a flight carried out by fewer. The function it returns
+// queues what is to be sent, and true says that it is to be called again when that has
+// its replies: to read them, and to queue what is still to be sent. When it returns
+// false, every command has its reply once what it queued has. Flights that are slow
+// may be joined at the same time as others.
+type Join func(cmds []redis.Cmder) func(context.Context, redis.Pipeliner) (again bool)
+
+// Joined is Pipelined with a Join for flights of two commands and more.
+func Joined(rdb redis.UniversalClient, join Join) *Line {
+	l := Pipelined(rdb)
+	l.join = join
+	return l
+}
 
 // Eval sends the command down the line.
 func (l *Line) Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
@@ -120,17 +135,43 @@ func (l *Line) fly(ctx context.Context) {
 		if len(aboard) == 0 {
 			return
 		}
-		pipe := l.rdb.Pipeline()
-		for _, a := range aboard {
-			if a.late = a.ctx.Err() != nil; !a.late {
-				_ = pipe.BatchProcess(ctx, a.cmds...) // only queues
-			}
-		}
-		_, _ = pipe.Exec(ctx) // each command has its own error
+		l.carry(ctx, present(aboard))
 		for _, a := range aboard {
 			close(a.done)
 		}
 	}
+}
+
+// carry sends commands and waits until each has its reply or its error.
+func (l *Line) carry(ctx context.Context, cmds []redis.Cmder) {
+	if l.join == nil || len(cmds) < 2 {
+		pipe := l.rdb.Pipeline()
+		_ = pipe.BatchProcess(ctx, cmds...) // only queues
+		_, _ = pipe.Exec(ctx)               // each command has its own error
+		return
+	}
+	queue := l.join(cmds)
+	for again := true; again; {
+		pipe := l.rdb.Pipeline()
+		again = queue(ctx, pipe)
+		_, _ = pipe.Exec(ctx)
+	}
+}
+
+// present returns the commands of those who still wait.
+func present(aboard []*asked) []redis.Cmder {
+	var cmds []redis.Cmder
+	for _, a := range aboard {
+		if a.late = a.ctx.Err() != nil; a.late {
+			continue
+		}
+		if cmds == nil {
+			cmds = a.cmds[:len(a.cmds):len(a.cmds)]
+		} else {
+			cmds = append(cmds, a.cmds...)
+		}
+	}
+	return cmds
 }
 
 // board takes those of the next flight; none ends the flying.

@@ -1,0 +1,255 @@
+package budget
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// joinMost is how many calls one script carries out: Redis serves nobody else
+// meanwhile.
+const joinMost = 32
+
+// joints are the scripts whose runs may be joined, by their SHA1.
+var joints sync.Map // string -> *joint
+
+// joint says how runs of one script become one of another.
+type joint struct {
+	many script
+	// key is what runs must have in common to share an org's part.
+	key func(r *run) groupKey
+	// limits lists the limits of a run.
+	limits func(r *run) []limitArgs
+	// add appends a group's part of KEYS and ARGV.
+	add func(g *group, keys []string, args []any) ([]string, []any)
+}
+
+// groupKey is what the runs of a group have in common: keys of one org, and arguments.
+type groupKey struct {
+	script string
+	keys   [8]string
+	args   [8]any
+}
+
+// run is one script call that may be joined.
+type run struct {
+	cmd  *redis.Cmd
+	keys []any // strings or pointers to them
+	args []any
+}
+
+// limitArgs is a limit's state and how it is read.
+type limitArgs struct{ key, kind, p1, p2 string }
+
+// group is runs of one org, with all their limits.
+type group struct {
+	joint   *joint
+	runs    []*run
+	of      [][]int // per run: the numbers of its limits
+	limits  []limitArgs
+	numbers map[string]int // of the limits, by key
+}
+
+// Join returns what has the holds of one flight carried out by one run of a script, and
+// so its settles: on a cluster by a run for each org. Each call gets the reply that it
+// would get by itself. It is made for redisconn.Joined; other commands of the flight are
+// sent as they are. It is safe for concurrent use.
+func Join(rdb redis.UniversalClient) func(cmds []redis.Cmder) func(context.Context, redis.Pipeliner) bool {
+	_, cluster := rdb.(*redis.ClusterClient)
+	return func(cmds []redis.Cmder) func(context.Context, redis.Pipeliner) bool {
+		f := &joined{cluster: cluster}
+		f.sort(cmds)
+		return f.step
+	}
+}
+
+// joined is one flight.
+type joined struct {
+	cluster bool
+	groups  []*group
+	alone   []redis.Cmder // to be sent as they are
+	sent    []*batch
+}
+
+// batch is one run for the groups of several orgs, or a large one's part.
+type batch struct {
+	joint  *joint
+	groups []*group
+	cmd    *redis.Cmd
+	keys   []string
+	args   []any
+	loaded bool // sent with its text
+}
+
+// sort finds the runs that go together.
+func (f *joined) sort(cmds []redis.Cmder) {
+	open := map[groupKey]*group{}
+	for _, cmd := range cmds {
+		r, j := runOf(cmd)
+		if r == nil {
+			f.alone = append(f.alone, cmd)
+			continue
+		}
+		key := j.key(r)
+		g := open[key]
+		if g == nil || len(g.runs) == joinMost {
+			g = &group{joint: j, numbers: map[string]int{}}
+			open[key] = g
+			f.groups = append(f.groups, g)
+		}
+		if !g.add(r) {
+			f.alone = append(f.alone, cmd)
+		}
+	}
+}
+
+// runOf takes a command apart; nil: it is none that joins.
+func runOf(cmd redis.Cmder) (*run, *joint) {
+	c, ok := cmd.(*redis.Cmd)
+	if !ok {
+		return nil, nil
+	}
+	all := c.Args()
+	if len(all) < 3 || all[0] != "evalsha" {
+		return nil, nil
+	}
+	found, ok := joints.Load(all[1])
+	n, isInt := all[2].(int)
+	if !ok || !isInt || len(all) < 3+n {
+		return nil, nil
+	}
+	return &run{cmd: c, keys: all[3 : 3+n], args: all[3+n:]}, found.(*joint)
+}
+
+// step sends the runs, then reads what came of them; see redisconn.Join.
+func (f *joined) step(ctx context.Context, pipe redis.Pipeliner) (again bool) {
+	if f.groups != nil {
+		f.pack()
+		for _, b := range f.sent {
+			b.cmd = b.joint.many.EvalSha(ctx, pipe, b.keys, b.args...)
+		}
+	} else {
+		f.sent = f.read(ctx, pipe)
+	}
+	_ = pipe.BatchProcess(ctx, f.alone...) // only queues
+	f.groups, f.alone = nil, nil
+	return len(f.sent) > 0
+}
+
+// pack puts the groups into runs. A call that would be by itself in one is sent as
+// it is.
+func (f *joined) pack() {
+	var open *batch
+	n := 0
+	for _, g := range f.groups {
+		if open == nil || open.joint != g.joint || f.cluster || n+len(g.runs) > joinMost ||
+			open.groups[0].runs[0].args[0] != g.runs[0].args[0] { // now
+			open, n = &batch{joint: g.joint}, 0
+			f.sent = append(f.sent, open)
+		}
+		open.groups = append(open.groups, g)
+		n += len(g.runs)
+	}
+	full := f.sent[:0]
+	for _, b := range f.sent {
+		if len(b.groups) == 1 && len(b.groups[0].runs) == 1 {
+			f.alone = append(f.alone, b.groups[0].runs[0].cmd)
+			continue
+		}
+		b.build()
+		full = append(full, b)
+	}
+	f.sent = full
+}
+
+// build makes the KEYS and ARGV of the run.
+func (b *batch) build() {
+	b.args = append(b.args, b.groups[0].runs[0].args[0], len(b.groups))
+	for _, g := range b.groups {
+		b.keys, b.args = b.joint.add(g, b.keys, b.args)
+	}
+}
+
+// read gives each call its reply, and queues what has to be sent by itself: everything
+// when the store refused the run as a whole, for what is wrong with one call is then
+// that call's alone. It returns the runs that have to be sent again.
+func (f *joined) read(ctx context.Context, pipe redis.Pipeliner) []*batch {
+	var again []*batch
+	for _, b := range f.sent {
+		replies, err := b.cmd.StringSlice()
+		switch {
+		case redis.HasErrorPrefix(err, "NOSCRIPT") && !b.loaded:
+			b.loaded = true
+			b.cmd = b.joint.many.Eval(ctx, pipe, b.keys, b.args...)
+			again = append(again, b)
+			continue
+		case err != nil && unavailable(err):
+			b.each(func(_ int, cmd *redis.Cmd) { cmd.SetErr(err) })
+			continue
+		}
+		b.each(func(i int, cmd *redis.Cmd) {
+			if i >= len(replies) || replies[i] == "alone" {
+				f.alone = append(f.alone, cmd)
+				return
+			}
+			cmd.SetVal(replies[i])
+		})
+	}
+	return again
+}
+
+func (b *batch) each(do func(i int, cmd *redis.Cmd)) {
+	i := 0
+	for _, g := range b.groups {
+		for _, r := range g.runs {
+			do(i, r.cmd)
+			i++
+		}
+	}
+}
+
+// joinable reports whether limits of these kinds may be shared by several calls of one
+// run.
+func joinable(kinds string) bool { return strings.Trim(kinds, "wc") == "" }
+
+// text is an argument as Redis gets it; those of scripts are strings and whole numbers.
+func text(arg any) string {
+	switch v := arg.(type) {
+	case string:
+		return v
+	case *string:
+		return *v
+	case int64:
+		return strconv.FormatInt(v, 10)
+	case int:
+		return strconv.Itoa(v)
+	default:
+		return ""
+	}
+}
+
+// add puts a run into the group, with its limits. It is false when the group reads a
+// limit in another way, as while the configuration changes.
+func (g *group) add(r *run) bool {
+	list := g.joint.limits(r)
+	numbers := make([]int, len(list))
+	for i, l := range list {
+		n, known := g.numbers[l.key]
+		if known && g.limits[n-1] != l {
+			return false
+		}
+		numbers[i] = n
+	}
+	for i, l := range list {
+		if numbers[i] == 0 {
+			g.limits = append(g.limits, l)
+			numbers[i] = len(g.limits)
+			g.numbers[l.key] = numbers[i]
+		}
+	}
+	g.runs, g.of = append(g.runs, r), append(g.of, numbers)
+	return true
+}

@@ -1,0 +1,50 @@
+package budget
+
+// settleJoint joins runs of settle.lua by settle_many.lua, which list KEYS and ARGV.
+func settleJoint(many script) *joint {
+	const head, each = 24, 4 // arguments of a settle, and of each limit
+	return &joint{
+		many: many,
+		key: func(r *run) groupKey {
+			k := groupKey{script: "settle"}
+			for i := range k.keys {
+				k.keys[i] = text(r.keys[i])
+			}
+			for i, n := range [...]int{0, 7, 8, 19, 21, 22, 23} {
+				k.args[i] = r.args[n]
+			}
+			return k
+		},
+		limits: func(r *run) []limitArgs {
+			out := make([]limitArgs, len(r.keys)-8)
+			for i := range out {
+				a := r.args[head+each*i:]
+				out[i] = limitArgs{text(r.keys[8+i]), text(a[0]), text(a[2]), text(a[3])}
+			}
+			return out
+		},
+		add: func(g *group, keys []string, args []any) ([]string, []any) {
+			first := g.runs[0]
+			for _, i := range [...]int{0, 1, 2, 3, 5, 6, 7} { // nobody is reconciled
+				keys = append(keys, text(first.keys[i]))
+			}
+			for _, i := range [...]int{8, 7, 19, 21, 22, 23} {
+				args = append(args, first.args[i])
+			}
+			args = append(args, len(g.limits), len(g.runs))
+			keys, args = g.addLimits(keys, args)
+			for _, r := range g.runs {
+				args = append(args, r.args[1])
+			}
+			for i, r := range g.runs {
+				args = append(args, r.args[2], r.args[4], r.args[9])
+				args = append(args, r.args[10:19]...)
+				args = append(args, r.args[20], len(g.of[i]))
+				for j, n := range g.of[i] {
+					args = append(args, n, r.args[head+each*j+1])
+				}
+			}
+			return keys, args
+		},
+	}
+}

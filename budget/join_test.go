@@ -1,0 +1,360 @@
+package budget
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/llmguard/llmguard/pricing"
+)
+
+// twins carry out the same scripts on two servers: on one joined as in a flight, on
+// the other one by one, in the order in which they counted on the first.
+type twins struct {
+	*fixture
+	joined, single *redis.Client
+	rng            *rand.Rand
+	limits         []Limit
+	orgs           []string
+	loaded         map[string]bool
+	open, ended    []*Hold
+	together       map[string]int // scripts that were carried out by joined runs, by name
+	trace          []string
+}
+
+func newTwins(t *testing.T, joined, single *redis.Client, seed uint64) *twins {
+	w := &twins{
+		fixture: newFixture(t, joined, Options{}), joined: joined, single: single, rng: rand.New(rand.NewPCG(seed, 5)),
+		loaded: map[string]bool{}, together: map[string]int{},
+	}
+	w.orgs = []string{w.org, w.org + "b", w.org + "c"}
+	berlin, _ := time.LoadLocation("Europe/Berlin")
+	window := []time.Duration{time.Minute, time.Second, 7 * time.Millisecond}[w.rng.IntN(3)]
+	w.limits = []Limit{
+		{ID: "win", Subject: User, Metric: Cost, Shape: Shape{Kind: Window, Amount: 1000, Window: window}},
+		{ID: "cal", Subject: Org, Metric: Tokens, Shape: Shape{Kind: Calendar, Amount: 2500, Calendar: []string{"minute", "hour", "day"}[w.rng.IntN(3)], Location: berlin}},
+		{ID: "rpm", Subject: Key, Metric: Requests, Shape: Shape{Kind: Window, Amount: 9, Window: time.Minute}},
+		{ID: "shadow", Subject: Org, Metric: Cost, Mode: Shadow, Shape: Shape{Kind: Window, Amount: 3000, Window: time.Minute}},
+	}
+	for _, rdb := range []*redis.Client{joined, single} {
+		rdb.ScriptFlush(t.Context())
+	}
+	return w
+}
+
+// call returns a new call, of any org, user and key.
+func (w *twins) newCall() Call {
+	c := w.call()
+	c.Org = w.orgs[w.rng.IntN(1+w.rng.IntN(len(w.orgs)))]
+	c.User = []string{"ann", "bob", "cat"}[w.rng.IntN(3)]
+	c.Key = []string{"k1", "k2"}[w.rng.IntN(2)]
+	c.Model = []string{"gpt-x", "gpt-y"}[w.rng.IntN(2)]
+	return c
+}
+
+func (w *twins) amounts() Amounts {
+	scale := []int{1, 60, 400, 1100}[w.rng.IntN(4)]
+	return Amounts{Cost: pricing.Nano(w.rng.IntN(scale + 1)), Tokens: int64(w.rng.IntN(scale + 1))}
+}
+
+// someLimits are mostly all, in any order.
+func (w *twins) someLimits() []Limit {
+	out := slices.Clone(w.limits)
+	w.rng.Shuffle(len(out), func(i, j int) { out[i], out[j] = out[j], out[i] })
+	if w.rng.IntN(4) == 0 {
+		out = out[:w.rng.IntN(len(out)+1)]
+	}
+	return out
+}
+
+// command is one script call as the Store makes it.
+func (w *twins) command(sc script, keys []string, args []any, err error) *redis.Cmd {
+	w.t.Helper()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, rdb := range []*redis.Client{w.joined, w.single} {
+		if w.loaded[sc.Hash()] {
+			break
+		}
+		if err := sc.Load(w.ctx(), rdb).Err(); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	w.loaded[sc.Hash()] = true
+	all := []any{"evalsha", sc.Hash(), len(keys)}
+	for _, k := range keys {
+		all = append(all, k)
+	}
+	return redis.NewCmd(w.ctx(), append(all, args...)...)
+}
+
+func (w *twins) ctx() context.Context { return w.t.(*testing.T).Context() }
+
+func (w *twins) holdCommand(h *Hold) *redis.Cmd {
+	keys, args, err := w.holdArgs(h, 0, w.Store.now())
+	return w.command(w.scripts.hold.of(h.states), keys, args, err)
+}
+
+// holds asks for some holds at once: new ones, and again for old ones and for those of
+// the same flight.
+func (w *twins) holds() {
+	var cmds []redis.Cmder
+	var list []*Hold
+	for range 1 + w.rng.IntN(40) {
+		var h *Hold
+		switch n := w.rng.IntN(12); {
+		case n == 0 && len(w.open) > 0:
+			h = w.open[w.rng.IntN(len(w.open))]
+		case n == 1 && len(w.ended) > 0:
+			h = w.ended[w.rng.IntN(len(w.ended))]
+		case n == 2 && len(list) > 0:
+			h = list[w.rng.IntN(len(list))]
+		default:
+			most := w.amounts()
+			var err error
+			if h, err = w.prepare(w.someLimits(), w.newCall(), most, Amounts{Cost: most.Cost / 2, Tokens: most.Tokens / 3}); err != nil {
+				w.t.Fatal(err)
+			}
+		}
+		list, cmds = append(list, h), append(cmds, w.holdCommand(h))
+	}
+	w.fly(cmds)
+	for i, h := range list {
+		a, err := decode(cmds[i].(*redis.Cmd).Val().(string))
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		if a.verdict == "held" {
+			h.At = a.at()
+			w.open = append(w.open, h)
+		}
+	}
+}
+
+// settles ends open holds at once, and some again that have ended.
+func (w *twins) settles() {
+	var cmds []redis.Cmder
+	for range 1 + w.rng.IntN(40) {
+		list := w.open
+		if w.rng.IntN(8) == 0 {
+			list = w.ended
+		}
+		if len(list) == 0 {
+			continue
+		}
+		i := w.rng.IntN(len(list))
+		h := list[i]
+		actual := w.amounts()
+		if w.rng.IntN(3) == 0 {
+			actual = h.Max
+		}
+		cmds = append(cmds, w.settleCommand(h, actual))
+		if at := slices.Index(w.open, h); at >= 0 && w.rng.IntN(10) > 0 { // else it may be settled twice in the flight
+			w.open, w.ended = slices.Delete(w.open, at, at+1), append(w.ended, h)
+		}
+	}
+	if len(cmds) > 0 {
+		w.fly(cmds)
+	}
+}
+
+func (w *twins) settleCommand(h *Hold, actual Amounts) *redis.Cmd {
+	st := Settlement{Actual: actual, Outcome: "completed", Status: 200, Estimated: w.rng.IntN(4) == 0}
+	if w.rng.IntN(2) == 0 {
+		st.Usage = pricing.Usage{Input: int64(w.rng.IntN(500)), Output: int64(w.rng.IntN(500)), CachedInput: int64(w.rng.IntN(9))}
+		st.Split = pricing.Split{Input: actual.Cost / 3, Output: actual.Cost - actual.Cost/3}
+	}
+	keys, args, err := w.endingArgs(settling(h, st), w.Store.now())
+	return w.command(w.scripts.settle.of(h.states), keys, args, err)
+}
+
+// others does what joined runs leave alone: a hold is extended, given back or expires.
+func (w *twins) others() {
+	for range w.rng.IntN(4) {
+		if len(w.open) == 0 {
+			return
+		}
+		i := w.rng.IntN(len(w.open))
+		h := w.open[i]
+		var cmd *redis.Cmd
+		switch w.rng.IntN(3) {
+		case 0:
+			more := w.amounts()
+			most := h.Max.add(more)
+			args, err := h.limitArgs([]any{w.given(), h.ID, amountsText(most, h.Expected)}, w.Store.now(), most)
+			cmd = w.command(w.scripts.extend, h.keys("holds"), args, err)
+		case 1:
+			keys, args, err := w.endingArgs(voiding(h.Call, h.states), w.Store.now())
+			cmd = w.command(w.scripts.void, keys, args, err)
+		default:
+			keys, args, err := w.endingArgs(ending{
+				call: h.Call, states: h.states, cost: ChargeExpected, details: Details{Estimated: true, Outcome: "expired"},
+				want: func(m Metric) any { return string(m) },
+			}, w.Store.now())
+			cmd = w.command(w.scripts.expire, keys, args, err)
+		}
+		w.fly([]redis.Cmder{cmd})
+	}
+}
+
+// fly carries out commands on both servers and compares all that there is.
+func (w *twins) fly(cmds []redis.Cmder) {
+	w.t.Helper()
+	own := map[redis.Cmder]bool{}
+	for _, cmd := range cmds {
+		own[cmd] = true
+	}
+	f := &joined{}
+	f.sort(cmds)
+	var order []redis.Cmder
+	for again := true; again; {
+		pipe := w.joined.Pipeline()
+		again = f.step(w.ctx(), pipe)
+		sent := pipe.Cmds()
+		runs := map[redis.Cmder]*batch{}
+		for _, b := range f.sent {
+			runs[b.cmd] = b
+		}
+		_, _ = pipe.Exec(w.ctx())
+		for _, cmd := range sent {
+			if own[cmd] {
+				order = append(order, cmd)
+				continue
+			}
+			b := runs[cmd]
+			replies, _ := b.cmd.StringSlice()
+			b.each(func(i int, cmd *redis.Cmd) {
+				if i < len(replies) && replies[i] != "alone" {
+					order = append(order, cmd)
+					w.together[b.joint.many.name]++
+				}
+			})
+		}
+	}
+	if len(order) != len(cmds) {
+		w.fail("%d commands were carried out, of %d", len(order), len(cmds))
+	}
+	for _, cmd := range order {
+		w.note("%v -> %v", cmd.Args()[3:], cmd.(*redis.Cmd).Val())
+		got, err := w.single.Do(w.ctx(), cmd.Args()...).Result()
+		if fmt.Sprint(got, err) != fmt.Sprint(cmd.(*redis.Cmd).Result()) {
+			w.fail("joined %v %v\nsingle %v %v", cmd.(*redis.Cmd).Val(), cmd.Err(), got, err)
+		}
+	}
+	w.compare()
+}
+
+func (w *twins) note(format string, args ...any) {
+	w.trace = append(w.trace, fmt.Sprintf(format, args...))
+}
+
+func (w *twins) fail(format string, args ...any) {
+	w.t.Helper()
+	for _, line := range w.trace[max(0, len(w.trace)-60):] {
+		w.t.Log(line)
+	}
+	w.t.Fatalf(format, args...)
+}
+
+// compare compares every key of the two servers.
+func (w *twins) compare() {
+	w.t.Helper()
+	a, b := w.everything(w.joined), w.everything(w.single)
+	for name := range a {
+		if a[name] != b[name] {
+			w.fail("%s\njoined %s\nsingle %s", name, a[name], b[name])
+		}
+	}
+	if len(a) != len(b) {
+		w.fail("%d keys joined, %d one by one", len(a), len(b))
+	}
+}
+
+// everything returns what stands in the keys of the fixture's orgs, and whether they
+// live forever.
+func (w *twins) everything(rdb *redis.Client) map[string]string {
+	w.t.Helper()
+	ctx, out := w.ctx(), map[string]string{}
+	keys, err := rdb.Keys(ctx, "lg:{"+w.org+"*").Result()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	slices.Sort(keys)
+	kinds, life := rdb.Pipeline(), make([]*redis.DurationCmd, len(keys))
+	kind := make([]*redis.StatusCmd, len(keys))
+	for i, name := range keys {
+		kind[i], life[i] = kinds.Type(ctx, name), kinds.PTTL(ctx, name)
+	}
+	_, _ = kinds.Exec(ctx)
+	reads, value := rdb.Pipeline(), make([]redis.Cmder, len(keys))
+	for i, name := range keys {
+		switch kind[i].Val() {
+		case "hash":
+			value[i] = reads.HGetAll(ctx, name) // a map prints in the order of its fields
+		case "zset":
+			value[i] = reads.ZRangeWithScores(ctx, name, 0, -1)
+		case "stream":
+			value[i] = reads.XRange(ctx, name, "-", "+")
+		case "list":
+			value[i] = reads.LRange(ctx, name, 0, -1)
+		default:
+			value[i] = reads.Get(ctx, name)
+		}
+	}
+	if _, err := reads.Exec(ctx); err != nil {
+		w.t.Fatal(err)
+	}
+	for i, name := range keys {
+		out[name] = valueOf(value[i]) + fmt.Sprint(" expires ", life[i].Val() > 0)
+	}
+	return out
+}
+
+// valueOf prints what a key has, without the ids of stream entries, which are times of
+// the servers.
+func valueOf(cmd redis.Cmder) string {
+	switch c := cmd.(type) {
+	case *redis.MapStringStringCmd:
+		return fmt.Sprint(c.Val())
+	case *redis.ZSliceCmd:
+		return fmt.Sprint(c.Val())
+	case *redis.XMessageSliceCmd:
+		var entries []any
+		for _, e := range c.Val() {
+			entries = append(entries, e.Values)
+		}
+		return fmt.Sprint(entries...)
+	case *redis.StringSliceCmd:
+		return fmt.Sprint(c.Val())
+	default:
+		return cmd.(*redis.StringCmd).Val()
+	}
+}
+
+// TestJoinedScriptsDoTheSame holds and settles at random, many at a time: what joined
+// runs reply and leave in every key is what the single scripts reply and leave.
+func TestJoinedScriptsDoTheSame(t *testing.T) {
+	joined, single := shared(t), shared(t)
+	together := map[string]int{}
+	for seed := range uint64(10) {
+		w := newTwins(t, joined, single, seed)
+		for range 12 {
+			w.holds()
+			w.others()
+			w.settles()
+			w.pass(time.Duration(w.rng.Int64N(int64([]time.Duration{time.Millisecond, time.Second, time.Minute, 4 * time.Hour}[w.rng.IntN(4)]))))
+		}
+		for name, n := range w.together {
+			together[name] += n
+		}
+	}
+	if together["hold_many"] < 300 || together["settle_many"] < 300 {
+		t.Fatalf("too few scripts were carried out by joined runs: %v", together)
+	}
+}

@@ -1,0 +1,93 @@
+-- hold_many: what hold does, for several calls in one run. Most of the time of a hold
+-- goes into commands, not into what they do: here TIME, the limits that calls share
+-- and the records of an org are read and written once.
+-- Libraries: time, shapes, the shape_ libraries, shape_of.
+--
+-- Calls are carried out in their order, each sees those before it, each for itself: a
+-- call that does not fit takes nothing. Whatever needs more than the plain way (it does
+-- not fit, even in the shadow, or a calendar has run out) is "alone": nothing was done,
+-- hold is to be run for it by itself.
+--
+-- KEYS  per org: holds, leases, done as in hold, then the state keys of its limits
+-- ARGV  1 now (empty: Redis TIME)  2 number of orgs
+--       per org: lease us, lifetime ms, number of limits, number of calls;
+--         per limit: kind, p1, p2;  the ids of the calls;
+--         per call: amounts and meta as in hold, number of limits,
+--         per limit of it: its number among the org's, amount, cost
+-- Reply a list: per call what hold replies, or "alone"
+
+local K, A = KEYS, ARGV
+local now = now_us(A[1])
+local at, out = num(now), {}
+local k, a = 0, 2 -- before the next of KEYS and ARGV
+
+-- held charges a call and returns its record and its reply.
+local function held(id, a, shapes, states, touched)
+  local record, text = at .. ',' .. A[a + 1] .. '|', 'held,' .. at
+  for i = a + 4, a + 1 + 3 * A[a + 3], 3 do
+    local n, cost = A[i] + 0, A[i + 2]
+    local place = shapes[n].charge(states[n], cost + 0, id, 1, true)
+    record = record .. (i == a + 4 and '' or ';') .. cost .. ' ' .. place .. ':' .. cost
+    text = text .. ';' .. shapes[n].text(states[n])
+    touched[n] = true
+  end
+  return record .. '|' .. A[a + 2], text
+end
+
+-- fits reports whether all limits of a call have room for it.
+local function fits(a, states)
+  for i = a + 4, a + 1 + 3 * A[a + 3], 3 do
+    local st = states[A[i] + 0]
+    if not st or st.used + A[i + 2] - A[i + 1] > 0 then return false end
+  end
+  return true
+end
+
+for _ = 1, A[2] + 0 do
+  local lease, life, limits, calls = A[a + 1], A[a + 2], A[a + 3] + 0, A[a + 4] + 0
+  local shapes, states, touched, seen, records, leases = {}, {}, {}, {}, {}, {}
+  local first = a + 4 -- before the limits
+  for i = 1, limits do
+    local p = first + 3 * i
+    shapes[i] = shape_of(A[p - 2])
+    states[i] = shapes[i].read(K[k + 3 + i], A[p - 1], A[p], now) or false
+  end
+  local ids = first + 3 * limits -- before the ids
+  local done = call('HMGET', K[k + 3], unpack(A, ids + 1, ids + calls))
+  local open = call('HMGET', K[k + 1], unpack(A, ids + 1, ids + calls))
+  local ends, new = num(now + lease), 0
+  a = ids + calls
+  for i = 1, calls do
+    local id, reply = A[ids + i], 'alone'
+    if done[i] then
+      reply = 'done,' .. at
+    elseif open[i] or seen[id] then
+      reply = 'again,' .. at
+    elseif seen[id] == nil then
+      seen[id] = fits(a, states)
+      if seen[id] then
+        new = new + 1
+        records[new * 2 - 1], leases[new * 2 - 1], leases[new * 2] = id, ends, id
+        records[new * 2], reply = held(id, a, shapes, states, touched)
+      end
+    end
+    out[#out + 1] = reply
+    a = a + 3 + 3 * A[a + 3]
+  end
+
+  if new > 0 then
+    -- First write, refused by Redis when memory is full: then nothing is held.
+    call('HSET', K[k + 1], unpack(records))
+    call('ZADD', K[k + 2], unpack(leases))
+    if call('HLEN', K[k + 1]) == new then -- a new key; renew prolongs its life
+      call('PEXPIRE', K[k + 1], life)
+      call('PEXPIRE', K[k + 2], life)
+    end
+    for i = 1, limits do
+      local p = first + 3 * i
+      if touched[i] then shapes[i].write(states[i], K[k + 3 + i], A[p - 1], A[p]) end
+    end
+  end
+  k = k + 3 + limits
+end
+return out
