@@ -8,6 +8,7 @@
 -- Reply lines: "<wait us> <why> <reaped>", then per claim "<id> <token> <class> <at us> <tokens>".
 -- wait 0: ask again at once; -1: nothing waits. why: more, empty, or what refuses.
 local P = pool_keys()
+P.picks = {}
 local n, lease = tonumber(ARGV[4]), tonumber(ARGV[5])
 if n > 0 then
   local last = redis.call('HMGET', KEYS[24], 'seq', 'reply')
@@ -69,7 +70,7 @@ local function head_of(c)
   if heads[c] == nil then
     local job = pick_next(P, c)
     if job then
-      job.booked = job.tokens + 0
+      job.booked = job.list.tokens + 0
       job.cost = cost_of(1, job.booked)
     end
     heads[c] = job or false
@@ -109,21 +110,22 @@ while true do
   if count >= n then why = 'more'; break end
   quota_charge(q, tokens)
   taken[c] = taken[c] + tokens
+  local id, text = job.list.id, job.list.tokens
   local member = pick_take(P, job, job.cost, weights)
   credit[c] = math.max(credit[c] - 100 * job.cost, 0)
   earn(job.cost)
   heads[c] = nil
   if pick_probe(P, job, now + tonumber(ARGV[7])) then heads = {} end
-  local id, token = job.id, ARGV[2] .. '.' .. ARGV[3] .. '.' .. count
+  local token = ARGV[2] .. '.' .. ARGV[3] .. '.' .. count
   local class = c == 1 and ' 1 ' or c == 2 and ' 2 ' or ' 3 '
   local k = 2 * count
   records[k + 1], records[k + 2] = id, token .. class .. at .. ' 0 ' .. member
   leases[k + 1], leases[k + 2] = till, id
   count = count + 1
-  out[count] = id .. ' ' .. token .. class .. at .. ' ' .. job.tokens
+  out[count] = id .. ' ' .. token .. class .. at .. ' ' .. text
 end
-picks_write(P)
 if count > 0 then
+  picks_write(P)
   redis.call('HSET', P.claimed, unpack(records))
   redis.call('ZADD', P.claims, unpack(leases))
   redis.call('ZADD', P.slots, unpack(leases))

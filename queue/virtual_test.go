@@ -308,7 +308,7 @@ func TestVirtualPoolNotices(t *testing.T) {
 	for _, mistake := range []struct{ name, old, new string }{
 		{"no share for the backlog", "local aside = live and m.aside or 0", "local aside = 0"},
 		{"a ring of 605 slots", "SLOTS = 100000, 606", "SLOTS = 100000, 605"},
-		{"weights of users forgotten", "weights[user.flow] or 100", "100"},
+		{"weights of users forgotten", "weights[flow] or 100", "100"},
 		{"a probe lets all in", "if subject_enter(P, subject, 1) then", "if subject_enter(P, subject, 200) and false then"},
 		{"credit kept for ever", "credit[c] = 0 -- nobody", "-- nobody"},
 	} {
