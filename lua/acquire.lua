@@ -108,7 +108,7 @@ while true do
     end
   end
   if count >= n then why = 'more'; break end
-  quota_charge(q, tokens)
+  if not q.open then quota_charge(q, tokens) end
   taken[c] = taken[c] + tokens
   local id, text = job.list.id, job.list.tokens
   local member = pick_take(P, job, job.cost, weights)
@@ -125,6 +125,10 @@ while true do
   out[count] = id .. ' ' .. token .. class .. at .. ' ' .. text
 end
 if count > 0 then
+  if q.open then -- all at once
+    local m = q.metrics[1]
+    m.sum, m.added, m.aside = m.sum + count, m.added + count, math.max(m.aside - count * 1000000, 0)
+  end
   picks_write(P)
   redis.call('HSET', P.claimed, unpack(records))
   redis.call('ZADD', P.claims, unpack(leases))

@@ -8,26 +8,26 @@
 -- Reply a line per job: "ok" | "lost" | "gone <state>"
 local P, now, ended, settle, call = pool_keys(), now_us(ARGV[1]), {}, {}, redis.call
 local out = jobs_each(P, 9, function(key, id, token, rec, at)
-  local job, claim = call('HMGET', key, 'state', 'bytes', 'notice'), claim_read(rec, token)
+  local job, flag = call('HMGET', key, 'state', 'bytes', 'notice'), claim_flag(rec, token)
   local state = job[1]
   if state and terminal(state) then
-    if claim then claim_drop(P, id) end
+    if flag then claim_drop(P, id) end
     return call('HGET', key, 'token') == token and 'ok' or 'gone ' .. state
   end
-  if not claim then return 'lost' end
+  if not flag then return 'lost' end
   if not state then claim_drop(P, id); return 'gone missing' end
-  ended[#ended + 1] = { key = key, id = id, state = ARGV[at + 2], class = claim.class, member = claim.member,
-    bytes = job[2] + 0, notice = job[3], first = at + 5, last = at + ARGV[at - 1] - 1,
+  ended[#ended + 1] = { key = key, id = id, state = ARGV[at + 2], class = claim_class(rec, token),
+    member = claim_member(rec, flag), bytes = job[2] + 0, notice = job[3], first = at + 5, last = at + ARGV[at - 1] - 1,
     dead = ARGV[at + 4] == '1' and { ttl_ms = tonumber(ARGV[3]), most = tonumber(ARGV[4]) } }
-  if ARGV[at + 3] ~= 'booked' then settle[#settle + 1] = { how = ARGV[at + 3], claim = claim } end
+  if ARGV[at + 3] ~= 'booked' then settle[#settle + 1] = { how = ARGV[at + 3], at = claim_at(rec, token, flag), member = claim_member(rec, flag) } end
   return 'ok'
 end)
 jobs_end(P, now, ARGV[2], ended)
 if #settle > 0 then
 --+ quota
   for _, s in ipairs(settle) do
-    local _, _, _, tokens = member_parts(s.claim.member)
-    quota_settle(P.quota, ARGV[1], 5, s.how, tonumber(s.claim.at), tokens)
+    local _, _, _, tokens = member_parts(s.member)
+    quota_settle(P.quota, ARGV[1], 5, s.how, s.at, tokens)
   end
 end
 return table.concat(out, '\n')

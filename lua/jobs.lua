@@ -3,15 +3,17 @@
 -- claimed: hash id -> "token class at_us started member"; claims: id by lease
 -- end. The job hash holds everything else and belongs to one id.
 
--- claim_read returns the claim in `rec` when it is that of a token, else nil.
--- `flag` is where started stands in it.
-local function claim_read(rec, token)
+-- claim_flag returns where started stands in the claim `rec` when it is that of a
+-- token, else nil. From there the others tell the rest.
+local function claim_flag(rec, token)
   local n = #token
   if not rec or string.sub(rec, 1, n + 1) ~= token .. ' ' then return nil end
-  local flag = string.find(rec, ' ', n + 4, true) + 1
-  return { class = string.sub(rec, n + 2, n + 2), at = string.sub(rec, n + 4, flag - 2), flag = flag,
-    started = string.sub(rec, flag, flag) == '1', member = string.sub(rec, flag + 2) }
+  return string.find(rec, ' ', n + 4, true) + 1
 end
+local function claim_class(rec, token) return string.sub(rec, #token + 2, #token + 2) end
+local function claim_at(rec, token, flag) return string.sub(rec, #token + 4, flag - 2) + 0 end
+local function claim_started(rec, flag) return string.byte(rec, flag) == 49 end
+local function claim_member(rec, flag) return string.sub(rec, flag + 2) end
 
 -- claim_drop begins with ZREM, which works when memory is full.
 local function claim_drop(P, id)
@@ -56,11 +58,15 @@ end
 
 -- sizes_less takes what a list of sums says off the sizes.
 local function sizes_less(P, sums)
-  local fields, set, none, n = {}, {}, {}, 0
-  for field in pairs(sums) do fields[#fields + 1] = field end
-  for k, old in ipairs(redis.call('HMGET', P.size, unpack(fields))) do
+  local fields, set, none, m, n = {}, {}, {}, 0, 0
+  for field in pairs(sums) do
+    m = m + 1
+    fields[m] = field
+  end
+  local old = redis.call('HMGET', P.size, unpack(fields))
+  for k = 1, m do
     local field = fields[k]
-    local left = (old or 0) - sums[field]
+    local left = (old[k] or 0) - sums[field]
     if left > 0 then
       set[n + 1], set[n + 2] = field, string.format('%d', left)
       n = n + 2
@@ -79,7 +85,8 @@ end
 local function jobs_end(P, now, ttl_ms, list)
   if #list == 0 then return end
   local call, at, ids, callers, sums, all = redis.call, string.format('%d', now), {}, {}, { jobs = #list }, 0
-  for k, job in ipairs(list) do
+  for k = 1, #list do
+    local job = list[k]
     ids[k] = job.id
     if job.class == '1' then callers[#callers + 1] = job.id end
   end
@@ -89,7 +96,8 @@ local function jobs_end(P, now, ttl_ms, list)
   call('ZREM', P.due, unpack(ids))
   call('HDEL', P.cancels, unpack(ids))
   if #callers > 0 then call('ZREM', P.present, unpack(callers)) end
-  for _, job in ipairs(list) do
+  for k = 1, #list do
+    local job = list[k]
     local member, bytes, key = job.member, job.bytes, job.key
     local till = string.find(member, ' ', 1, true)
     local org, flow = string.sub(member, 1, till - 1), string.sub(member, 1, string.find(member, ' ', till + 1, true) - 1)
@@ -138,8 +146,8 @@ local function jobs_each(P, from, fn)
     from = from + ARGV[from] + 1
   end
   local records = redis.call('HMGET', P.claimed, unpack(ids))
-  for k, id in ipairs(ids) do
-    local at = places[k]
+  for k = 1, #ids do
+    local id, at = ids[k], places[k]
     local token = ARGV[at + 1]
     local same = id .. token
     local line = told[same]

@@ -6,12 +6,13 @@
 --      8 result TTL ms  9-12 rpm tpm concurrency burst
 -- Reply "ok" | "lost" | "gone <state>" | "ended cancelled" by this call
 local P, key, id = pool_keys(), KEYS[24], ARGV[2]
-local claim = claim_read(redis.call('HGET', P.claimed, id), ARGV[3])
+local rec = redis.call('HGET', P.claimed, id)
+local flag = claim_flag(rec, ARGV[3])
 local job = redis.call('HMGET', key, 'state', 'released', 'tries')
-if not claim then return job[2] == ARGV[3] and 'ok' or 'lost' end
+if not flag then return job[2] == ARGV[3] and 'ok' or 'lost' end
 claim_drop(P, id)
-local org, user, _, tokens, lane = member_parts(claim.member)
-quota_settle(P.quota, ARGV[1], 9, ARGV[6], tonumber(claim.at), tokens)
+local org, user, _, tokens, lane = member_parts(claim_member(rec, flag))
+quota_settle(P.quota, ARGV[1], 9, ARGV[6], claim_at(rec, ARGV[3], flag), tokens)
 if not job[1] then return 'gone missing' end
 if terminal(job[1]) then return 'gone ' .. job[1] end
 local now = now_us(ARGV[1])
@@ -20,14 +21,14 @@ if redis.call('HEXISTS', P.cancels, id) == 1 then
   return 'ended cancelled'
 end
 local tries = tonumber(job[3])
-if ARGV[7] == '-1' and claim.started then tries = tries - 1 end
-if ARGV[7] == '+1' and not claim.started then tries = tries + 1 end
+if ARGV[7] == '-1' and claim_started(rec, flag) then tries = tries - 1 end
+if ARGV[7] == '+1' and not claim_started(rec, flag) then tries = tries + 1 end
 redis.call('HSET', key, 'state', 'queued', 'released', ARGV[3], 'tries', int(math.max(tries, 0)))
 local till = now + tonumber(ARGV[5])
 local kinds = { o = 1, u = 2, O = 3, U = 4, K = 5, L = 6, p = 7 }
 local subject = subjects_of(org, user, lane)[kinds[ARGV[4]] or 8]
 admitted(P, now, org, user, lane, subject) -- the probe is over; what refused it parks anew
 if subject then park(P, subject, till) end
-flow_put(P, tonumber(claim.class), claim.member)
+flow_put(P, tonumber(claim_class(rec, ARGV[3])), claim_member(rec, flag))
 redis.call('PUBLISH', 'lg:job:' .. id, 's')
 return 'ok'

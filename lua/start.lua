@@ -10,6 +10,7 @@
 local P, now, call, fmt = pool_keys(), now_us(ARGV[1]), redis.call, string.format
 local records, leases, n = {}, {}, 0
 local at, till, most = fmt('%d', now), fmt('%d', now + ARGV[3]), ARGV[2] + 0
+local young = now - ARGV[3] / 3
 local cancelling = call('EXISTS', P.cancels) == 1
 
 -- refusal says why a job must not run: state, code.
@@ -21,38 +22,40 @@ local function refusal(id, class, deadline, tries)
 end
 
 -- refuse ends a job that must not run.
-local function refuse(key, id, token, claim, state, code)
+local function refuse(key, id, token, rec, flag, state, code)
   job_end(P, key, id, now, state, ARGV[4], { 'code', code, 'token', token },
-    state == 'failed' and claim.class ~= '3' and { ttl_ms = tonumber(ARGV[5]), most = tonumber(ARGV[6]) })
-  local _, _, _, tokens = member_parts(claim.member)
+    state == 'failed' and claim_class(rec, token) ~= '3' and { ttl_ms = tonumber(ARGV[5]), most = tonumber(ARGV[6]) })
+  local _, _, _, tokens = member_parts(claim_member(rec, flag))
 --+ quota
-  quota_settle(P.quota, ARGV[1], 7, 'unused', tonumber(claim.at), tokens)
+  quota_settle(P.quota, ARGV[1], 7, 'unused', claim_at(rec, token, flag), tokens)
   return 'ended ' .. state .. ' ' .. code
 end
 
 local out = jobs_each(P, 11, function(key, id, token, rec)
-  local job, claim = call('HMGET', key, 'state', 'attempt', 'tries', 'deadline'), claim_read(rec, token)
+  local job, flag = call('HMGET', key, 'state', 'attempt', 'tries', 'deadline'), claim_flag(rec, token)
   local now_is, attempt, tries = job[1], job[2], job[3]
   if now_is and terminal(now_is) then
-    if claim then claim_drop(P, id) end
+    if flag then claim_drop(P, id) end
     return 'gone ' .. now_is .. ' ' .. (call('HGET', key, 'code') or '-')
   end
-  if not claim then return 'lost' end
+  if not flag then return 'lost' end
   if not now_is then claim_drop(P, id); return 'gone missing -' end
-  if claim.started then return 'ok ' .. attempt .. ' ' .. call('HGET', key, 'started') end
-  local state, code = refusal(id, claim.class, job[4], tries)
-  if state then return refuse(key, id, token, claim, state, code) end
+  if claim_started(rec, flag) then return 'ok ' .. attempt .. ' ' .. call('HGET', key, 'started') end
+  local state, code = refusal(id, claim_class(rec, token), job[4], tries)
+  if state then return refuse(key, id, token, rec, flag, state, code) end
   attempt = fmt('%d', attempt + 1)
-  records[n + 1], records[n + 2] = id, string.sub(rec, 1, claim.flag - 1) .. '1' .. string.sub(rec, claim.flag + 1)
-  leases[n + 1], leases[n + 2] = till, id
+  records[n + 1], records[n + 2] = id, string.sub(rec, 1, flag - 1) .. '1' .. string.sub(rec, flag + 1)
+  if claim_at(rec, token, flag) < young then leases[#leases + 1] = till; leases[#leases + 1] = id end
   n = n + 2
   call('HSET', key, 'state', 'running', 'attempt', attempt, 'tries', fmt('%d', tries + 1), 'started', at)
-  if P.probing ~= false then probes_end(P, now, claim.member) end
+  if P.probing ~= false then probes_end(P, now, claim_member(rec, flag)) end
   call('PUBLISH', 'lg:job:' .. id, 's')
   return 'ok ' .. attempt .. ' ' .. at
 end)
 if n > 0 then
   call('HSET', P.claimed, unpack(records))
+end
+if #leases > 0 then -- the others still have most of the lease that acquire gave
   call('ZADD', P.claims, unpack(leases))
   call('ZADD', P.slots, unpack(leases))
 end

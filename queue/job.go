@@ -127,9 +127,12 @@ var ErrNewer = errors.New("queue: job record of a newer version")
 
 // given returns what Put stores beside the script's own fields.
 func (j *Job) given() ([]any, error) {
-	given := []any{
-		"call", j.CallID, "endpoint", string(j.Endpoint), "model", j.Model,
-		"stream", flag(j.Stream), "cost", int64(j.Cost),
+	given := []any{"call", j.CallID, "endpoint", string(j.Endpoint), "model", j.Model}
+	if j.Stream {
+		given = append(given, "stream", "1")
+	}
+	if j.Cost != 0 {
+		given = append(given, "cost", int64(j.Cost))
 	}
 	for _, field := range [...][2]string{{"key", j.Key}, {"query", j.Query}, {"ip", j.IP}, {"notice", j.Notice}, {"trace", j.Trace}} {
 		if field[1] != "" {
