@@ -7,11 +7,11 @@ import (
 )
 
 const (
-	scanMax = 80       // longest piece counted by repeated scans
+	scanMax = 32       // longest piece counted by repeated scans
 	window  = 64 << 10 // longest piece counted as a whole
 
 	missBits = 13
-	missMax  = 32 // longest piece the miss cache holds
+	missMax  = 56 // longest piece the miss cache holds
 )
 
 // codec counts text of one encoding. It is safe for concurrent use: what a
@@ -33,6 +33,7 @@ type scratch struct {
 	parts [scanMax]uint64
 	memo  memos
 	miss  [1 << missBits]missEntry
+	walk  walker
 	long  *bucketMerge
 }
 
@@ -144,19 +145,17 @@ func (c *codec) unit(s []byte, i, e int, sc *scratch) int {
 	switch n := e - i; {
 	case n <= missMax:
 		return c.remembered(s[i:e], sc)
-	case n <= scanMax:
-		return c.scan(s[i:e], sc)
 	case n <= window:
-		return c.merged(s[i:e], sc)
+		return c.fresh(s[i:e], sc)
 	}
 	count := 0
 	for ; e-i > window; i += window {
-		count += c.merged(s[i:i+window], sc)
+		count += c.fresh(s[i:i+window], sc)
 	}
-	return count + c.merged(s[i:e], sc)
+	return count + c.fresh(s[i:e], sc)
 }
 
-// remembered is scan behind the miss cache.
+// remembered is fresh behind the miss cache.
 func (c *codec) remembered(p []byte, sc *scratch) int {
 	a := word(p, 0, min(8, len(p)))
 	b := word(p, max(0, len(p)-8), len(p))
@@ -164,10 +163,21 @@ func (c *codec) remembered(p []byte, sc *scratch) int {
 	if int(slot.size) == len(p) && string(slot.key[:len(p)]) == string(p) {
 		return int(slot.count)
 	}
-	n := c.scan(p, sc)
+	n := c.fresh(p, sc)
 	slot.size, slot.count = uint8(len(p)), uint8(n)
 	copy(slot.key[:], p)
 	return n
+}
+
+// fresh counts a piece of 2 to window bytes.
+func (c *codec) fresh(p []byte, sc *scratch) int {
+	if len(p) <= scanMax {
+		return c.scan(p, sc)
+	}
+	if n, ok := c.walk(p, &sc.walk); ok {
+		return n
+	}
+	return c.merged(p, sc)
 }
 
 // scan counts a piece of 2 to scanMax bytes.

@@ -23,13 +23,13 @@ func TestTextsEqualTiktoken(t *testing.T) {
 	})
 }
 
-// Hostile text up to the size tiktoken-go bears, and around scanMax.
+// Hostile text up to the size tiktoken-go bears, and around scanMax and missMax.
 func TestHostileEqualsTiktoken(t *testing.T) {
 	eachOurs(t, func(t *testing.T, enc Encoding) {
 		t.Parallel()
 		want := oracle(t, enc)
 		for _, h := range hostile {
-			for _, size := range []int{2, 3, 7, 8, 15, 16, 31, 32, 33, 79, 80, 81, 82, 127, 128, 129, 1000, rounds(4000, 8000)} {
+			for _, size := range []int{2, 3, 7, 8, 15, 16, 31, 32, 33, 34, 55, 56, 57, 80, 127, 128, 129, 1000, rounds(4000, 8000)} {
 				text := h.text(size)
 				if got, want := Count(enc, text), want(text); got != want {
 					t.Errorf("%s, %d bytes: %d, want %d", h.name, size, got, want)
@@ -63,22 +63,66 @@ func TestHugePieces(t *testing.T) {
 	}
 }
 
-// The two ways to merge a piece agree, also where only one is used.
+// The three ways to count a piece agree, also where only one is used.
 func TestMergesAgree(t *testing.T) {
 	c, err := codecOf(O200k)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := newBucketMerge()
+	b, w := newBucketMerge(), new(walker)
 	r := rand.New(rand.NewPCG(5, 6))
 	for range 2_000 {
-		p := hostile[r.IntN(len(hostile))].text(2 + r.IntN(scanMax-1))
-		if scan, buckets := c.scan(p, new(scratch)), b.count(c.vocab, p); scan != buckets {
+		p := hostile[r.IntN(len(hostile))].text(2 + r.IntN(10*scanMax))
+		buckets := b.count(c.vocab, p)
+		if walk, ok := c.walk(p, w); ok && walk != buckets {
+			t.Fatalf("%q: walk %d, buckets %d", p, walk, buckets)
+		}
+		if len(p) > scanMax {
+			continue
+		}
+		if scan := c.scan(p, new(scratch)); scan != buckets {
 			t.Fatalf("%q: scan %d, buckets %d", p, scan, buckets)
 		}
 	}
 	if slices.IndexFunc(b.head, func(e int32) bool { return e != 0 }) >= 0 || b.level[2][0] != 0 {
 		t.Error("buckets are not empty after a count")
+	}
+}
+
+// The trie finds every token, and of every token its longest prefix.
+func TestTrie(t *testing.T) {
+	for _, enc := range ours {
+		c, err := codecOf(enc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for id, token := range vocabulary(t, enc) {
+			if got := c.trie.longest(token); got != uint32(id) {
+				t.Fatalf("%v: the longest token of %q is %d, want %d", enc, token, got, id)
+			}
+			info, prefix := c.info[id], uint32(id)
+			if len(token) > 1 {
+				prefix = c.trie.longest(token[:len(token)-1])
+			}
+			if info.size() != len(token) || info.prefix() != prefix {
+				t.Fatalf("%v: %q has size %d and prefix %d, want %d", enc, token, info.size(), info.prefix(), prefix)
+			}
+		}
+	}
+}
+
+// A walk that is led astray gives up, and leaves nothing behind.
+func TestWalkGivesUp(t *testing.T) {
+	c, err := codecOf(O200k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := new(walker)
+	if n, ok := c.walk(hostileText("dashes", 50_000), w); ok {
+		t.Errorf("dashes are walked to %d tokens", n)
+	}
+	if w.dead != new(walker).dead {
+		t.Error("dead positions are left")
 	}
 }
 

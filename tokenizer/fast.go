@@ -18,7 +18,7 @@ const (
 	highs = 0x80 * ones
 
 	shortBits = 13
-	midBits   = 12
+	midBits   = 13
 	countBits = 60 // where the count stands in a memo entry, above the length
 	keyMask   = 1<<countBits - 1
 )

@@ -147,6 +147,45 @@ func (m textMixer) script() []byte {
 	return b
 }
 
+// scripts returns, per script, its characters and the tokens made of them.
+func (m textMixer) scripts() [][]string {
+	in := []func(r rune) bool{
+		func(r rune) bool { return r < 0x80 && (unicode.In(r, unicode.L, unicode.N) || r == '+' || r == '/') },
+	}
+	for _, table := range []*unicode.RangeTable{
+		unicode.Thai, unicode.Lao, unicode.Khmer, unicode.Myanmar, unicode.Cyrillic, unicode.Georgian, unicode.Armenian,
+		unicode.Arabic, unicode.Devanagari, unicode.Telugu, unicode.Tamil, unicode.Malayalam, unicode.Han, unicode.Hangul,
+	} {
+		in = append(in, func(r rune) bool { return unicode.Is(table, r) })
+	}
+	out := make([][]string, len(in))
+	for i, is := range in {
+		for r := range rune(0xD800) {
+			if is(r) {
+				out[i] = append(out[i], string(r))
+			}
+		}
+		for _, token := range m.tokens {
+			r, _ := utf8.DecodeRune(token)
+			if len(token) > 1 && is(r) && strings.IndexFunc(string(token), func(r rune) bool { return !is(r) }) < 0 {
+				out[i] = append(out[i], string(token))
+			}
+		}
+	}
+	return out
+}
+
+// phrase strings parts together, most of the time to one long piece.
+func (m textMixer) phrase(parts []string) []byte {
+	var b []byte
+	for n := 1 + m.IntN(30); n > 0; n-- {
+		if b = append(b, pick(m.Rand, parts)...); m.IntN(40) == 0 {
+			b = append(b, ' ')
+		}
+	}
+	return b
+}
+
 // rune returns any assigned or unassigned character outside the surrogates.
 func (m textMixer) rune() rune {
 	if m.IntN(2) == 0 {
@@ -179,6 +218,23 @@ func TestCountEqualsTiktoken(t *testing.T) {
 		want, mix := oracle(t, enc), newMixer(t, enc)
 		for range n {
 			text := mix.text()
+			if got, want := Count(enc, text), want(text); got != want {
+				t.Fatalf("Count(%q) = %d, want %d", text, got, want)
+			}
+		}
+	})
+}
+
+// Long pieces: characters and tokens of one script, as in scripts without
+// spaces, in words that are never one token, and in base64.
+func TestLongPiecesEqualTiktoken(t *testing.T) {
+	n := rounds(10_000, 1_500_000)
+	eachOurs(t, func(t *testing.T, enc Encoding) {
+		t.Parallel()
+		want, mix := oracle(t, enc), newMixer(t, enc)
+		scripts := mix.scripts()
+		for range n {
+			text := mix.phrase(scripts[mix.IntN(len(scripts))])
 			if got, want := Count(enc, text), want(text); got != want {
 				t.Fatalf("Count(%q) = %d, want %d", text, got, want)
 			}

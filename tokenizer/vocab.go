@@ -39,10 +39,25 @@ const (
 	idMask = 1<<idBits - 1
 	none   = ^uint32(0) // no such merge
 
-	maybeBits = 20
-	mixer     = 0x9E3779B97F4A7C15
-	longMin   = 16 // tokens from this length are compared in the blob
+	filterBits  = 20
+	filterShift = 64 - filterBits + 6 // of a hash, to its word in a filter
+	mixer       = 0x9E3779B97F4A7C15
+	longMin     = 16 // tokens from this length are compared in the blob
 )
+
+// filter says of most hashes that they are not of a set, from a table small
+// enough to stay near the processor when the set's own does not. A member has
+// two bits in one word.
+type filter [1 << (filterBits - 6)]uint64
+
+func (f *filter) add(hash uint64) { f[hash>>filterShift] |= twoBits(hash) }
+
+func (f *filter) has(hash uint64) bool {
+	ask := twoBits(hash)
+	return f[hash>>filterShift]&ask == ask
+}
+
+func twoBits(hash uint64) uint64 { return 1<<(hash>>32&63) | 1<<(hash>>26&63) }
 
 // vocab answers the two questions counting asks: are these bytes one token, and
 // which token do two neighbours merge into. It is immutable once built.
@@ -60,8 +75,8 @@ type vocab struct {
 	// byte first and whose right part starts with second; none without one.
 	leftMin, rightMin [65536]uint32
 
-	maybe     [1 << (maybeBits - 6)]uint64 // bitmap: hashes of the pairs
-	pairs     []uint64                     // left<<36 | right<<18 | merged; 0 is empty
+	maybe     filter   // the pairs
+	pairs     []uint64 // left<<36 | right<<18 | merged; 0 is empty
 	pairShift uint8
 
 	short      []uint64 // tokens of 2..7 bytes: little-endian | length<<56
@@ -71,8 +86,11 @@ type vocab struct {
 	long       []uint64 // tokens of 16 bytes and more: end<<32 | start in blob
 	longShift  uint8
 	blob       []byte
+	listed     filter // the tokens of 2 to 15 bytes
 
 	seams seams
+	trie  trie
+	info  []tokenInfo // per token
 }
 
 // newVocab reads the rank file of sp and builds the tables.
@@ -103,6 +121,7 @@ func newVocab(sp spec) (*vocab, error) {
 		v.addMember(token)
 		start = ends[rank]
 	}
+	v.trie = newTrie(blob, ends, v.info)
 	return v, nil
 }
 
@@ -146,6 +165,7 @@ func (v *vocab) size(tokens int) {
 	v.short, v.shortShift = make([]uint64, 1<<(bits-1)), 65-bits
 	v.mid, v.midShift = make([][2]uint64, 1<<(bits-2)), 66-bits
 	v.long, v.longShift = make([]uint64, 1<<(bits-5)), 69-bits
+	v.info = make([]tokenInfo, tokens)
 	for i := range v.bytePair {
 		v.bytePair[i], v.leftMin[i], v.rightMin[i] = none, none, none
 	}
@@ -155,6 +175,7 @@ func (v *vocab) size(tokens int) {
 func (v *vocab) addBytes(singles []byte) {
 	for id, b := range singles {
 		v.byteID[b] = uint32(id)
+		v.info[id] = newTokenInfo(uint32(id), uint32(id), 1)
 	}
 }
 
@@ -168,6 +189,7 @@ func (v *vocab) addPair(token []byte, rank uint32) error {
 	}
 	left, right := uint32(parts[0]), uint32(parts[1])
 	v.putPair(left, right, rank)
+	v.info[rank] = newTokenInfo(left, right, len(token))
 	first, last := token[0], token[len(token)-1]
 	if len(token) == 2 {
 		v.bytePair[int(first)<<8|int(last)] = rank
@@ -190,15 +212,14 @@ func (v *vocab) putPair(left, right, merged uint32) {
 		h = (h + 1) & uint64(len(v.pairs)-1)
 	}
 	v.pairs[h] = key<<idBits | uint64(merged)
-	m := key * mixer >> (64 - maybeBits)
-	v.maybe[m>>6] |= 1 << (m & 63)
+	v.maybe.add(key * mixer)
 }
 
 // merge returns the token that left and right merge into, or none.
 func (v *vocab) merge(left, right uint32) uint32 {
 	key := uint64(left)<<idBits | uint64(right)
 	m := key * mixer
-	if f := m >> (64 - maybeBits); v.maybe[f>>6]&(1<<(f&63)) == 0 {
+	if !v.maybe.has(m) {
 		return none
 	}
 	for h := m >> v.pairShift; ; h++ {
@@ -217,14 +238,18 @@ func (v *vocab) addMember(token []byte) {
 	switch n := len(token); {
 	case n < 8:
 		key := word(token, 0, n) | uint64(n)<<56
-		h := key * mixer >> v.shortShift
+		m := key * mixer
+		v.listed.add(m)
+		h := m >> v.shortShift
 		for v.short[h] != 0 {
 			h = (h + 1) & uint64(len(v.short)-1)
 		}
 		v.short[h] = key
 	case n < longMin:
 		a, b := word(token, 0, 8), word(token, 8, n)|uint64(n)<<56
-		h := hashMid(a, b) >> v.midShift
+		m := hashMid(a, b)
+		v.listed.add(m)
+		h := m >> v.midShift
 		for v.mid[h] != [2]uint64{} {
 			h = (h + 1) & uint64(len(v.mid)-1)
 		}
@@ -243,7 +268,11 @@ func (v *vocab) addMember(token []byte) {
 // memberMid, memberShort and memberLong report whether a piece is one token, by
 // the words of its key or by its bytes (16 or more).
 func (v *vocab) memberMid(a, b uint64) bool {
-	for h := hashMid(a, b) >> v.midShift; ; h++ {
+	m := hashMid(a, b)
+	if !v.listed.has(m) {
+		return false
+	}
+	for h := m >> v.midShift; ; h++ {
 		slot := &v.mid[h&uint64(len(v.mid)-1)]
 		if slot[0] == a && slot[1] == b {
 			return true
@@ -255,7 +284,11 @@ func (v *vocab) memberMid(a, b uint64) bool {
 }
 
 func (v *vocab) memberShort(key uint64) bool {
-	for h := key * mixer >> v.shortShift; ; h++ {
+	m := key * mixer
+	if !v.listed.has(m) {
+		return false
+	}
+	for h := m >> v.shortShift; ; h++ {
 		slot := v.short[h&uint64(len(v.short)-1)]
 		if slot == key || slot == 0 {
 			return slot == key

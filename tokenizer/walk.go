@@ -1,0 +1,128 @@
+package tokenizer
+
+// A piece that is not one token is counted from left to right: take the longest
+// token the rest starts with and step back to shorter ones where it cannot
+// stand beside its left neighbour. A sequence of tokens in which every two
+// neighbours may stand side by side is the one the merges lead to, and the only
+// one (as the bpe crate of github/rust-gems shows). That costs a step per token
+// and not per byte, and no search for the lowest rank.
+
+// tokenInfo packs, from the low bits, the two parts a token merges from (itself
+// for single bytes), its longest proper prefix that is a token (itself without
+// one) and its length.
+type tokenInfo uint64
+
+func newTokenInfo(left, right uint32, size int) tokenInfo {
+	return tokenInfo(left) | tokenInfo(right)<<idBits | tokenInfo(size)<<(3*idBits)
+}
+
+func (t tokenInfo) left() uint32   { return uint32(t & idMask) }
+func (t tokenInfo) right() uint32  { return uint32(t >> idBits & idMask) }
+func (t tokenInfo) prefix() uint32 { return uint32(t >> (2 * idBits) & idMask) }
+func (t tokenInfo) size() int      { return int(t >> (3 * idBits)) }
+
+const (
+	besideBits = 15
+	pairBits   = 2 * idBits
+	tagBits    = pairBits - besideBits
+)
+
+// besideMemo remembers which tokens may stand side by side. An entry is exact:
+// slot and tag together are a one-to-one mix of the pair.
+type besideMemo [1 << besideBits]uint32 // tag<<2 | answer<<1 | used
+
+func (c *codec) beside(a, b uint32, memo *besideMemo) bool {
+	mixed := (uint64(a)<<idBits | uint64(b)) * mixer & (1<<pairBits - 1)
+	slot := &memo[mixed>>tagBits]
+	tag := uint32(mixed&(1<<tagBits-1))<<2 | 1
+	if *slot&^2 == tag {
+		return *slot&2 != 0
+	}
+	ok := c.compatible(a, b)
+	if *slot = tag; ok {
+		*slot |= 2
+	}
+	return ok
+}
+
+// compatible reports whether the merges leave the seam between neighbours a and
+// b alone. It undoes merges from the highest rank down and asks at each step
+// whether the two parts at the seam would have merged before.
+func (v *vocab) compatible(a, b uint32) bool {
+	limit := none
+	for {
+		if v.merge(a, b) < limit {
+			return false
+		}
+		if a > b {
+			limit = a
+			if a = v.info[a].right(); a != limit {
+				continue
+			}
+			limit = b + 1
+			if b = v.info[b].left(); b+1 == limit {
+				return true
+			}
+		} else {
+			limit = b + 1 // on ties the left pair merges first
+			if b = v.info[b].left(); b+1 != limit {
+				continue
+			}
+			limit = a
+			if a = v.info[a].right(); a == limit {
+				return true
+			}
+		}
+	}
+}
+
+// walker is the working memory of walks.
+type walker struct {
+	beside besideMemo
+	stack  []uint32
+	dead   [window/64 + 1]uint64 // positions no valid sequence goes through; zero between walks
+}
+
+// walk counts p, of 1 to window bytes, by stepping through its tokens. It gives
+// up with false on the few texts that lead it astray too often.
+func (c *codec) walk(p []byte, w *walker) (int, bool) {
+	stack := w.stack[:0]
+	pos, last, marked := 0, none, false
+	token := c.trie.longest(p)
+	budget := 4*len(p) + 256
+	for {
+		info := c.info[token]
+		end := pos + info.size()
+		budget--
+		if w.dead[end>>6]&(1<<(end&63)) == 0 && (last == none || c.beside(last, token, &w.beside)) {
+			stack = append(stack, token)
+			if end == len(p) {
+				break
+			}
+			pos, last = end, token
+			token = c.trie.longest(p[pos:])
+			continue
+		}
+		if shorter := info.prefix(); shorter != token {
+			token = shorter
+			continue
+		}
+		if budget < 0 {
+			break
+		}
+		w.dead[pos>>6] |= 1 << (pos & 63)
+		marked = true
+		token = last
+		pos -= c.info[token].size()
+		stack = stack[:len(stack)-1]
+		last = none
+		if len(stack) > 0 {
+			last = stack[len(stack)-1]
+		}
+	}
+	if marked {
+		clear(w.dead[:len(p)>>6+1])
+	}
+	w.stack = stack
+	return len(stack), budget >= 0
+}
