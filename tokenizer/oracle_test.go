@@ -228,7 +228,7 @@ func TestCountEqualsTiktoken(t *testing.T) {
 // Long pieces: characters and tokens of one script, as in scripts without
 // spaces, in words that are never one token, and in base64.
 func TestLongPiecesEqualTiktoken(t *testing.T) {
-	n := rounds(10_000, 1_500_000)
+	n := rounds(4_000, 1_500_000)
 	eachOurs(t, func(t *testing.T, enc Encoding) {
 		t.Parallel()
 		want, mix := oracle(t, enc), newMixer(t, enc)
