@@ -8,11 +8,10 @@
 -- Reply lines: "<wait us> <why> <reaped>", then per claim "<id> <token> <class> <at us> <tokens>".
 -- wait 0: ask again at once; -1: nothing waits. why: more, empty, or what refuses.
 local P = pool_keys()
-P.picks = {}
 local n, lease = tonumber(ARGV[4]), tonumber(ARGV[5])
+P.picks, P.most = {}, n
 if n > 0 then
-  local last = redis.call('HMGET', KEYS[24], 'seq', 'reply')
-  if last[1] == ARGV[3] then return last[2] end
+  if redis.call('HGET', KEYS[24], 'seq') == ARGV[3] then return redis.call('HGET', KEYS[24], 'reply') end
 end
 local limits = quota_limits(11)
 local q = quota_open(P.quota, ARGV[1], limits)
@@ -22,7 +21,7 @@ q.open = now >= q.blk and limits.conc == 0 and #q.metrics == 1 and q.metrics[1].
 
 -- Jobs of dead workers go back, some at a time. One that was cancelled meanwhile is
 -- due: its turn may be far away (cancel ends it).
-local reaped = redis.call('ZRANGEBYSCORE', P.claims, '-inf', int(now), 'LIMIT', 0, 100)
+local reaped = redis.call('ZRANGEBYSCORE', P.claims, '-inf', int(now), 'LIMIT', '0', '100')
 for _, id in ipairs(reaped) do
   local rec = redis.call('HGET', P.claimed, id)
   redis.call('ZREM', P.claims, id) -- first, because it works when memory is full
@@ -34,7 +33,8 @@ for _, id in ipairs(reaped) do
     if redis.call('HEXISTS', P.cancels, id) == 1 then redis.call('ZADD', P.due, 0, id) end
   end
 end
-wake(P, now)
+local soon = redis.call('ZRANGE', P.parked, '0', '0', 'WITHSCORES')
+if not soon[1] then P.parks = false elseif soon[2] - now <= 0 then wake(P, now) end
 local weights = ARGV[6] ~= '' and cjson.decode(ARGV[6]) or {}
 
 -- The cost of requests and tokens is their dominant share of the minute's
@@ -92,7 +92,8 @@ local function next_job()
 end
 
 local out, wait, why = {}, 0, 'more'
-local till, at = string.format('%d', now + lease), string.format('%d', now)
+local till, mine, at = string.format('%d', now + lease), ARGV[2] .. '.' .. ARGV[3] .. '.', string.format('%d', now)
+at = { ' 1 ' .. at, ' 2 ' .. at, ' 3 ' .. at }
 local leases, records, taken, count = {}, {}, { 0, 0, 0 }, 0
 local open = limits.conc > 0 and slots_open(P.slots, now) or 0
 while true do
@@ -116,13 +117,11 @@ while true do
   earn(job.cost)
   heads[c] = nil
   if pick_probe(P, job, now + tonumber(ARGV[7])) then heads = {} end
-  local token = ARGV[2] .. '.' .. ARGV[3] .. '.' .. count
-  local class = c == 1 and ' 1 ' or c == 2 and ' 2 ' or ' 3 '
-  local k = 2 * count
-  records[k + 1], records[k + 2] = id, token .. class .. at .. ' 0 ' .. member
+  local token, class, k = mine .. string.format('%d', count), at[c], 2 * count
+  records[k + 1], records[k + 2] = id, token .. class .. ' 0 ' .. member
   leases[k + 1], leases[k + 2] = till, id
   count = count + 1
-  out[count] = id .. ' ' .. token .. class .. at .. ' ' .. text
+  out[count] = id .. ' ' .. token .. class .. ' ' .. text
 end
 if count > 0 then
   if q.open then -- all at once
@@ -147,9 +146,9 @@ local awake = again > 0 and int(now + again) or '0'
 if n > 0 and awake ~= (fair[4] or '0') then set[#set + 1] = 'awake'; set[#set + 1] = awake end
 if #set > 0 then redis.call('HSET', P.fair, unpack(set)) end
 quota_close(q)
-if wait == -1 then
-  local soon = redis.call('ZRANGE', P.parked, 0, 0, 'WITHSCORES')[2]
-  if soon then wait = math.max(tonumber(soon) - now, 1) end
+if wait == -1 and P.parks ~= false then
+  soon = redis.call('ZRANGE', P.parked, '0', '0', 'WITHSCORES')[2]
+  if soon then wait = math.max(soon - now, 1) end
 end
 table.insert(out, 1, int(wait) .. ' ' .. why .. ' ' .. #reaped)
 local reply = table.concat(out, '\n')

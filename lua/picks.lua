@@ -8,7 +8,8 @@
 -- then all is written, and it is read again. Tables and numbers cost here as much
 -- as commands, so there are few of them: a class has its next job in its own table.
 
--- MANY is how many members are read of a list of which several are needed.
+-- MANY is how many members are read of a list of which several are needed; of orgs
+-- no more than P.most, which acquire sets, and one.
 local FEW, MANY = 2, 17
 
 -- picks_of is what one class has read and not yet written.
@@ -55,13 +56,14 @@ local function org_first(P, w)
     if org and not (last and (last < vts[k] or last == vts[k] and w.last_org < org)) then return org end
     picks_write(P)
   end
-  local flat, n = redis.call('ZRANGE', P.orgs[w.c], '0', '16', 'WITHSCORES'), 0
+  local most = math.min(P.most + 1, MANY)
+  local flat, n = redis.call('ZRANGE', P.orgs[w.c], '0', most - 1, 'WITHSCORES'), 0
   orgs, vts = {}, {}
   for i = 1, #flat, 2 do
     n = n + 1
     orgs[n], vts[n] = flat[i], flat[i + 1] + 0
   end
-  w.orgs, w.vts, w.from, w.last, w.last_org = orgs, vts, 1, n == MANY and vts[n], orgs[n]
+  w.orgs, w.vts, w.from, w.last, w.last_org = orgs, vts, 1, n == most and vts[n], orgs[n]
   return orgs[1]
 end
 
@@ -101,7 +103,7 @@ local function lanes_of(P, w, flow)
     local list = { one, more and two or nil, from = 1, within = within, more = more, seq = seq, id = id, tokens = tokens }
     if tail then tail.after = list else first = list end
     if not two then break end
-    tail, from = list, '(' .. string.sub(within, 1, -2) .. '!'
+    tail, from = list, '(' .. within .. '~'
   end
   w.lanes[flow] = first
   return first
@@ -113,7 +115,7 @@ local function lane_next(P, w, list)
   local k = list.from + 1
   list.from = k
   if not list[k] and list.more then
-    local got = redis.call('ZRANGEBYLEX', P.wait[w.c], '(' .. last, '(' .. string.sub(within, 1, -2) .. '!', 'LIMIT', '0', '17')
+    local got = redis.call('ZRANGEBYLEX', P.wait[w.c], '(' .. last, '(' .. within .. '~', 'LIMIT', '0', '17')
     for i, member in ipairs(got) do list[k + i - 1] = member end
     list.more = #got == MANY
   end

@@ -10,11 +10,6 @@
 local P, now, call, fmt = pool_keys(), now_us(ARGV[1]), redis.call, string.format
 local at = fmt('%d', now)
 
--- The hashes size and fair have fields for each flow. Redis looks through a hash of
--- less than some hundred fields one by one, which takes ten times as long as finding
--- one in a table, unless one value has more than 64 bytes: that is what WIDE is for.
-local WIDE = 'a value this long makes Redis keep the fields of a hash in a table'
-
 -- Each job is the place of its arguments in ARGV, and the names of what counts it.
 local jobs, keys, from, sizes = {}, {}, 15, { jobs = 0, bytes = 0, t1 = 0, t2 = 0, t3 = 0 }
 local fields = { 'wide', 'jobs', 'bytes', 't1', 't2', 't3' }

@@ -20,6 +20,13 @@
 -- flow whose lanes are all parked leaves its ring; what brings it back when an
 -- org's model wakes is a member "O org m user" of shut.
 
+-- Up to some hundred fields or members, Redis keeps a hash or sorted set as a list
+-- and looks through it, which takes up to ten times as long as finding one in a table
+-- or tree, unless one of them has more than 64 bytes. This one makes tables of size
+-- and fair, where it is the field `wide`, and trees of the users, where it stands
+-- behind all orgs.
+local WIDE = '~ so long that Redis keeps what it is in as a table, and not as a list'
+
 -- pool_keys names KEYS[1..23]; Go lists them in the same order.
 local function pool_keys()
   return {
@@ -65,7 +72,7 @@ local function flow_enter(P, c, org, user)
     local low = first_with(P.users[c], org)
     local vt = low and tonumber(string.match(low, '^%S+ (%d+) ')) or 0
     redis.call('HSET', P.fair, field, int(vt))
-    redis.call('ZADD', P.users[c], 0, user_entry(org, vt, user))
+    redis.call('ZADD', P.users[c], 0, user_entry(org, vt, user), 0, WIDE)
   end
   org_enter(P, c, org)
 end
