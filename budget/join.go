@@ -30,6 +30,7 @@ type joint struct {
 // groupKey is what the runs of a group have in common: keys of one org, and arguments.
 type groupKey struct {
 	script string
+	limits int
 	keys   [8]string
 	args   [8]any
 }
@@ -51,6 +52,7 @@ type group struct {
 	of      [][]int // per run: the numbers of its limits
 	limits  []limitArgs
 	numbers map[string]int // of the limits, by key
+	ids     map[string]bool
 }
 
 // Join returns what has the holds of one flight carried out by one run of a script, and
@@ -94,9 +96,10 @@ func (f *joined) sort(cmds []redis.Cmder) {
 			continue
 		}
 		key := j.key(r)
+		key.limits = len(r.keys)
 		g := open[key]
 		if g == nil || len(g.runs) == joinMost {
-			g = &group{joint: j, numbers: map[string]int{}}
+			g = &group{joint: j, numbers: map[string]int{}, ids: map[string]bool{}}
 			open[key] = g
 			f.groups = append(f.groups, g)
 		}
@@ -231,9 +234,13 @@ func text(arg any) string {
 	}
 }
 
-// add puts a run into the group, with its limits. It is false when the group reads a
-// limit in another way, as while the configuration changes.
+// add puts a run into the group, with its limits. It is false when the group has the
+// call already, or reads a limit in another way, as while the configuration changes.
 func (g *group) add(r *run) bool {
+	id := text(r.args[1])
+	if g.ids[id] {
+		return false
+	}
 	list := g.joint.limits(r)
 	numbers := make([]int, len(list))
 	for i, l := range list {
@@ -250,6 +257,7 @@ func (g *group) add(r *run) bool {
 			g.numbers[l.key] = numbers[i]
 		}
 	}
+	g.ids[id] = true
 	g.runs, g.of = append(g.runs, r), append(g.of, numbers)
 	return true
 }

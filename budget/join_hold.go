@@ -26,13 +26,13 @@ func holdJoint(many script) *joint {
 			for i := range 3 {
 				keys = append(keys, text(first.keys[i]))
 			}
-			args = append(args, first.args[2], first.args[3], len(g.limits), len(g.runs))
+			args = append(args, first.args[2], first.args[3], len(g.limits), len(g.runs), len(g.of[0]))
 			keys, args = g.addLimits(keys, args)
 			for _, r := range g.runs {
 				args = append(args, r.args[1])
 			}
 			for i, r := range g.runs {
-				args = append(args, r.args[4], r.args[5], len(g.of[i]))
+				args = append(args, r.args[4], r.args[5])
 				for j, n := range g.of[i] {
 					a := r.args[head+each*j:]
 					args = append(args, n, a[2], a[3])

@@ -31,15 +31,14 @@ func settleJoint(many script) *joint {
 			for _, i := range [...]int{8, 7, 19, 21, 22, 23} {
 				args = append(args, first.args[i])
 			}
-			args = append(args, len(g.limits), len(g.runs))
+			args = append(args, len(g.limits), len(g.runs), len(g.of[0]))
 			keys, args = g.addLimits(keys, args)
 			for _, r := range g.runs {
 				args = append(args, r.args[1])
 			}
 			for i, r := range g.runs {
-				args = append(args, r.args[2], r.args[4], r.args[9])
+				args = append(args, r.args[2], r.args[4], r.args[9], r.args[20])
 				args = append(args, r.args[10:19]...)
-				args = append(args, r.args[20], len(g.of[i]))
 				for j, n := range g.of[i] {
 					args = append(args, n, r.args[head+each*j+1])
 				}

@@ -10,43 +10,48 @@
 --
 -- KEYS  per org: holds, leases, done as in hold, then the state keys of its limits
 -- ARGV  1 now (empty: Redis TIME)  2 number of orgs
---       per org: lease us, lifetime ms, number of limits, number of calls;
---         per limit: kind, p1, p2;  the ids of the calls;
---         per call: amounts and meta as in hold, number of limits,
---         per limit of it: its number among the org's, amount, cost
+--       per org: lease us, lifetime ms, number of limits, number of calls, number of
+--         limits of each call;  per limit: kind, p1, p2;  the ids of the calls, each once;
+--         per call: amounts and meta as in hold, per limit of it: its number among the
+--         org's, amount, cost
 -- Reply a list: per call what hold replies, or "alone"
 
 local K, A = KEYS, ARGV
 local now = now_us(A[1])
 local at, out = num(now), {}
 local k, a = 0, 2 -- before the next of KEYS and ARGV
+local shapes, states, touched, each
+local which, costs = {}, {} -- of the call that is looked at
+
+-- fits reports whether all limits of a call have room for it.
+local function fits()
+  for j = 1, each do
+    local p = a + 3 * j
+    local n, cost = A[p] + 0, A[p + 2] + 0
+    local st = states[n]
+    if not st or st.used + cost - A[p + 1] > 0 then return false end
+    which[j], costs[j] = n, cost
+  end
+  return true
+end
 
 -- held charges a call and returns its record and its reply.
-local function held(id, a, shapes, states, touched)
+local function held(id)
   local record, text = at .. ',' .. A[a + 1] .. '|', 'held,' .. at
-  for i = a + 4, a + 1 + 3 * A[a + 3], 3 do
-    local n, cost = A[i] + 0, A[i + 2]
-    local place = shapes[n].charge(states[n], cost + 0, id, 1, true)
-    record = record .. (i == a + 4 and '' or ';') .. cost .. ' ' .. place .. ':' .. cost
-    text = text .. ';' .. shapes[n].text(states[n])
+  for j = 1, each do
+    local n, cost = which[j], A[a + 3 * j + 2]
+    local s, st = shapes[n], states[n]
+    record = record .. (j == 1 and '' or ';') .. cost .. ' ' .. s.charge(st, costs[j], id, 1, true) .. ':' .. cost
+    text = text .. ';' .. s.text(st)
     touched[n] = true
   end
   return record .. '|' .. A[a + 2], text
 end
 
--- fits reports whether all limits of a call have room for it.
-local function fits(a, states)
-  for i = a + 4, a + 1 + 3 * A[a + 3], 3 do
-    local st = states[A[i] + 0]
-    if not st or st.used + A[i + 2] - A[i + 1] > 0 then return false end
-  end
-  return true
-end
-
 for _ = 1, A[2] + 0 do
   local lease, life, limits, calls = A[a + 1], A[a + 2], A[a + 3] + 0, A[a + 4] + 0
-  local shapes, states, touched, seen, records, leases = {}, {}, {}, {}, {}, {}
-  local first = a + 4 -- before the limits
+  each, shapes, states, touched = A[a + 5] + 0, {}, {}, {}
+  local first = a + 5 -- before the limits
   for i = 1, limits do
     local p = first + 3 * i
     shapes[i] = shape_of(A[p - 2])
@@ -55,31 +60,29 @@ for _ = 1, A[2] + 0 do
   local ids = first + 3 * limits -- before the ids
   local done = call('HMGET', K[k + 3], unpack(A, ids + 1, ids + calls))
   local open = call('HMGET', K[k + 1], unpack(A, ids + 1, ids + calls))
-  local ends, new = num(now + lease), 0
+  local ends, records, leases, n = num(now + lease), {}, {}, 0
   a = ids + calls
   for i = 1, calls do
-    local id, reply = A[ids + i], 'alone'
+    local reply = 'alone'
     if done[i] then
       reply = 'done,' .. at
-    elseif open[i] or seen[id] then
+    elseif open[i] then
       reply = 'again,' .. at
-    elseif seen[id] == nil then
-      seen[id] = fits(a, states)
-      if seen[id] then
-        new = new + 1
-        records[new * 2 - 1], leases[new * 2 - 1], leases[new * 2] = id, ends, id
-        records[new * 2], reply = held(id, a, shapes, states, touched)
-      end
+    elseif fits() then
+      local id = A[ids + i]
+      records[n + 1], leases[n + 1], leases[n + 2] = id, ends, id
+      records[n + 2], reply = held(id)
+      n = n + 2
     end
     out[#out + 1] = reply
-    a = a + 3 + 3 * A[a + 3]
+    a = a + 2 + 3 * each
   end
 
-  if new > 0 then
+  if n > 0 then
     -- First write, refused by Redis when memory is full: then nothing is held.
     call('HSET', K[k + 1], unpack(records))
     call('ZADD', K[k + 2], unpack(leases))
-    if call('HLEN', K[k + 1]) == new then -- a new key; renew prolongs its life
+    if call('HLEN', K[k + 1]) * 2 == n then -- a new key; renew prolongs its life
       call('PEXPIRE', K[k + 1], life)
       call('PEXPIRE', K[k + 2], life)
     end
