@@ -3,7 +3,6 @@ package budget
 import (
 	"context"
 	"strconv"
-	"strings"
 	"sync"
 
 	"github.com/redis/go-redis/v9"
@@ -213,10 +212,6 @@ func (b *batch) each(do func(i int, cmd *redis.Cmd)) {
 		}
 	}
 }
-
-// joinable reports whether limits of these kinds may be shared by several calls of one
-// run.
-func joinable(kinds string) bool { return strings.Trim(kinds, "wc") == "" }
 
 // text is an argument as Redis gets it; those of scripts are strings and whole numbers.
 func text(arg any) string {

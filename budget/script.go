@@ -85,7 +85,7 @@ func (u *unrolled) of(states []state) script {
 		return sc.(script)
 	}
 	made := script{lua.Unroll(u.files, u.name, string(kinds), u.libs...), u.name}
-	if u.joint != nil && joinable(string(kinds)) {
+	if u.joint != nil {
 		joints.Store(made.Hash(), u.joint)
 	}
 	sc, _ := u.made.LoadOrStore(string(kinds), made)

@@ -72,7 +72,7 @@ local function squeeze(st, r, p)
       st.t, st.u, st.more, st.g, st.whole = num(time[i]), u, more, frac[i], whole[i]
     end
   end
-  st.lo, st.hi, st.push = 1, n - 1, false
+  st.lo, st.hi, st.push, st.squeezed = 1, n - 1, false, true
 end
 
 -- changed forgets all fractions, because the refill is another one.

@@ -13,6 +13,6 @@ local function sink(st, whole)
   while st.more <= 0 and st.hi - st.lo >= 0 do
     local _, _, more, g = field(st, st.hi)
     if st.more == 0 and g - st.g > 0 then break end
-    st.more, st.hi = st.more + more, st.hi - 1
+    st.more, st.hi, st.push = st.more + more, st.hi - 1, false
   end
 end

@@ -28,9 +28,10 @@
 -- again, until 16 are left.
 
 --@ with
--- field reads a dip; all of them stand in st.all when the refill was changed.
+-- field reads a dip; all of them stand in st.all when the refill was changed, and the
+-- newest in st.push until it is written.
 local function field(st, i)
-  local text = st.all and st.all[i] or call('HGET', st.key, num(i))
+  local text = i == st.hi and st.push or st.all and st.all[i] or call('HGET', st.key, num(i))
   return text:match('^([^,]+),([^,]*),([^,]+),(.+)$')
 end
 
@@ -43,7 +44,7 @@ local function above(st)
     end
     st.whole = st.whole - st.more
     st.t, st.u, st.more, st.g = field(st, st.hi)
-    st.hi = st.hi - 1
+    st.hi, st.push = st.hi - 1, false
   end
 end
 
@@ -123,6 +124,11 @@ if place ~= st.busy then -- else nothing has drained yet
         st.more = st.used
       end
       st.t, st.u, st.g, st.whole = place, '', st.f, st.used
+      if st.hi - st.lo > 28 then
+        --+ bucket_near
+        --+ bucket_all
+        squeeze(st, st.rate:match('^(.*):(.*)$'))
+      end
     end
   end
 end
@@ -133,10 +139,7 @@ if held then st.held = st.held + n end
 text = fmt('%d,%d,%d,%d', st.held, st.now, st.used, st.f)
 
 --@ write
-if st.hi - st.lo > 28 then
-  --+ bucket_near
-  --+ bucket_all
-  squeeze(st, p1, p2)
+if st.squeezed then
   call('DEL', key) -- with the rubbish
   st.till = '0'
 end

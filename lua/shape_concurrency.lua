@@ -7,6 +7,10 @@ local open = call('ZCOUNT', key, '(' .. num(now), '+inf')
 st = { used = open, held = open, now = now }
 
 --@ charge
+if st.enter then -- another call of the same run
+  st.others = st.others or {}
+  st.others[#st.others + 1] = st.enter
+end
 st.used, st.held, st.enter, place = st.used + 1, st.held + 1, id, '0'
 
 --@ text
@@ -16,7 +20,11 @@ text = fmt('%d,%d', st.used, st.held)
 if st.leave then call('ZREM', key, st.leave) end
 if st.enter then
   call('ZREMRANGEBYSCORE', key, '-inf', num(st.now))
-  call('ZADD', key, num(st.now + p1), st.enter)
+  local till = num(st.now + p1)
+  call('ZADD', key, till, st.enter)
+  if st.others then
+    for i = 1, #st.others do call('ZADD', key, till, st.others[i]) end
+  end
   call('PEXPIRE', key, num(floor(p1 / 1000) + GRACE_MS))
 end
 
