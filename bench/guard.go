@@ -39,10 +39,8 @@ orgs:
 // returns the key it accepts.
 func (b *bench) startGuard(ctx context.Context, path string) (p *child.Process, key string, err error) {
 	if path == "" {
-		path = filepath.Join(b.dir, "llmguard")
-		build := exec.CommandContext(ctx, "go", "build", "-o", path, "./cmd/llmguard")
-		if text, err := build.CombinedOutput(); err != nil {
-			return nil, "", fmt.Errorf("%w: ./cmd/llmguard does not build here: %w\n%s", errSkip, err, text)
+		if path, err = b.build(ctx); err != nil {
+			return nil, "", fmt.Errorf("%w: %w", errSkip, err)
 		}
 	}
 	addr, err := child.FreeAddr(ctx)
@@ -65,4 +63,14 @@ func (b *bench) startGuard(ctx context.Context, path string) (p *child.Process, 
 	}
 	p, err = child.Start(ctx, child.Command{Name: guardTarget, Path: path, Args: args, Addr: addr, Dir: b.dir})
 	return p, key, err
+}
+
+// build builds llmguard and returns the binary's path.
+func (b *bench) build(ctx context.Context) (string, error) {
+	path := filepath.Join(b.dir, "llmguard")
+	text, err := exec.CommandContext(ctx, "go", "build", "-o", path, "./cmd/llmguard").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("./cmd/llmguard does not build here: %w\n%s", err, text)
+	}
+	return path, nil
 }
