@@ -28,12 +28,13 @@ import (
 // does nothing, on a pool without quota; and how long a job waits when nothing
 // else does.
 type drain struct {
-	redis *child.Process
-	rdb   *redis.Client
-	queue *queue.Queue
-	store *budget.Store
-	done  atomic.Int64
-	began chan time.Time // of the jobs of idle
+	redis    *child.Process
+	rdb      *redis.Client
+	queue    *queue.Queue
+	store    *budget.Store
+	handlers int
+	done     atomic.Int64
+	began    chan time.Time // of the jobs of idle
 }
 
 const drainPool = "bench"
@@ -75,7 +76,10 @@ func (b *bench) drains(ctx context.Context, out io.Writer) error {
 }
 
 func (b *bench) drainRound(ctx context.Context, n int) (r drainRound, err error) {
-	d := &drain{redis: b.redis, rdb: redis.NewClient(&redis.Options{Addr: b.redis.Addr, PoolSize: 64}), began: make(chan time.Time, 1)}
+	d := &drain{
+		redis: b.redis, rdb: redis.NewClient(&redis.Options{Addr: b.redis.Addr, PoolSize: 64}), handlers: b.handlers,
+		began: make(chan time.Time, 1),
+	}
 	defer d.rdb.Close()
 	if err := d.open(ctx); err != nil {
 		return r, err
@@ -150,7 +154,8 @@ func (d *drain) work(ctx context.Context, handle func(context.Context, *queue.Cl
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = d.queue.Run(ctx) })
-	wg.Go(func() { _ = queue.NewWorker(d.queue, handle, queue.WorkerOptions{}).Run(ctx) })
+	o := queue.WorkerOptions{Concurrency: map[string]int{drainPool: d.handlers}}
+	wg.Go(func() { _ = queue.NewWorker(d.queue, handle, o).Run(ctx) })
 	return func() { cancel(); wg.Wait() }
 }
 

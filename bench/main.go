@@ -84,6 +84,7 @@ func parse(args []string, stderr io.Writer) (b *bench, out string, err error) {
 	fs.DurationVar(&b.delay, "delay", 0, "how long the upstream takes to answer")
 	fs.StringVar(&b.only, "targets", "", "comma-separated targets to measure; default all; "+guardTarget+"=<binary> is another version; "+queueOnly+" measures the queue only")
 	fs.IntVar(&b.jobs, "jobs", 20_000, "jobs of one run of the queue; 0 leaves it out")
+	fs.IntVar(&b.handlers, "handlers", 256, "jobs that the queue's worker carries out at once, worker_concurrency in the configuration; 0: as by default, 64")
 	fs.BoolVar(&b.memory, "memory", false, "run Redis without its append-only file")
 	fs.StringVar(&b.guard, "llmguard", "", "llmguard binary to measure; default builds ./cmd/llmguard")
 	fs.StringVar(&b.profile, "profile", "", "have llmguard write a profile of its processor time to this file")

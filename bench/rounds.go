@@ -16,7 +16,7 @@ import (
 // bench is one whole benchmark.
 type bench struct {
 	rounds, connections     int
-	jobs                    int
+	jobs, handlers          int
 	duration, warmup, delay time.Duration
 	rate                    float64
 	noOpen, memory          bool
