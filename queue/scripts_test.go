@@ -1,0 +1,115 @@
+package queue
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+)
+
+// A pool's sums and virtual times are found in tables and trees from the first job
+// on, whose lists Redis would look through.
+func TestNoListsInAPool(t *testing.T) {
+	e := newEnv(t, Options{}, Pool{ID: "p"})
+	j := e.put(e.job("p", "acme", "ann", Async, 10))
+	want := map[string]string{"fair": "hashtable", "size": "hashtable", "users:async": "skiplist"}
+	for name, encoding := range want {
+		if got := e.rdb.ObjectEncoding(t.Context(), "lg:{p}:"+name).Val(); got != encoding {
+			t.Errorf("%s is a %s, want a %s", name, got, encoding)
+		}
+	}
+	e.claimOne("p", j)
+	if got := e.claim("p", 1); len(got) != 0 {
+		t.Errorf("claimed %s after the only job", got[0].id)
+	}
+}
+
+// A start leaves a fresh lease as it is and renews one that has aged, so that no
+// job that was just started is taken for dead.
+func TestStartRenewsAnAgedLease(t *testing.T) {
+	e := newEnv(t, Options{}, Pool{ID: "p"})
+	lease := func(id string) time.Duration {
+		return time.Duration(e.rdb.ZScore(t.Context(), "lg:{p}:claims", id).Val()) * time.Microsecond
+	}
+	for _, waits := range []time.Duration{time.Second, 20 * time.Second} {
+		now := simStart + waits*100
+		e.at(now)
+		c := e.claimOne("p", e.put(e.job("p", "acme", "ann", Async, 10)))
+		e.at(now + waits)
+		if err := c.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		left := lease(c.id) - now - waits
+		if want := e.opts.Lease; left > want || left < want-want/3 || waits > want/3 && left != want {
+			t.Errorf("started after %v with a lease of %v more, of %v", waits, left, want)
+		}
+		if err := c.finish(t.Context(), Succeeded, Verdict{}, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A zombie's end of a job that ended while it waited again is no end.
+func TestZombieOfACancelledJob(t *testing.T) {
+	e := newEnv(t, Options{}, Pool{ID: "p"})
+	e.at(simStart)
+	j := e.put(e.job("p", "acme", "ann", Async, 10))
+	c := e.claimOne("p", j)
+	if err := c.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	e.at(simStart + 2*e.opts.Lease)
+	if _, err := newPacer(e.Queue, e.pools()["p"], 1).acquire(t.Context(), 0); err != nil { // puts it back
+		t.Fatal(err)
+	}
+	if _, err := e.Cancel(t.Context(), "acme", j.ID); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.finish(t.Context(), Succeeded, Verdict{}, ""); !errors.Is(err, ErrGone) {
+		t.Errorf("the zombie was told %v, want that the job is gone", err)
+	}
+}
+
+// Sums are right after jobs of several flows have ended in one call, the same twice.
+func TestJobsEndedTogether(t *testing.T) {
+	e := newEnv(t, Options{}, Pool{ID: "p"})
+	for i := range 9 {
+		e.put(e.job("p", fmt.Sprintf("o%d", i%2), fmt.Sprintf("u%d", i%3), Async, 10))
+	}
+	p := e.pools()["p"]
+	var batch []*entrant
+	add := func(c *Claim) {
+		args := []any{c.id, c.token, string(Succeeded), asBooked, "0", "token", c.token, "status", 200}
+		batch = append(batch, &entrant{ctx: t.Context(), q: e.Queue, p: p, key: jobKey("p", c.id), args: args, done: make(chan struct{})})
+	}
+	claims := e.claim("p", 8)
+	for _, c := range claims {
+		add(c)
+	}
+	add(claims[3])
+	p.finishes.run(batch)
+	for i, entrant := range batch {
+		if entrant.err != nil || entrant.line != "ok" {
+			t.Errorf("job %d: %q %v", i, entrant.line, entrant.err)
+		}
+	}
+	left := e.claim("p", 2)
+	if len(left) != 1 {
+		t.Fatalf("%d jobs are left, want 1", len(left))
+	}
+	size := e.rdb.HGetAll(t.Context(), "lg:{p}:size").Val()
+	delete(size, "wide")
+	flow, bytes := left[0].Job.Org+" "+left[0].Job.User, fmt.Sprint(left[0].Job.Bytes)
+	want := map[string]string{
+		"jobs": "1", "bytes": bytes, "t2": "0", "j " + left[0].Job.Org: "1", "b " + left[0].Job.Org: bytes,
+		"j " + flow: "1", "b " + flow: bytes,
+	}
+	if fmt.Sprint(size) != fmt.Sprint(want) {
+		t.Errorf("sums are %v, want %v", size, want)
+	}
+	for _, c := range claims {
+		if j, err := e.Job(t.Context(), c.Job.Org, c.id); err != nil || j.State != Succeeded || j.Status != 200 {
+			t.Errorf("%s: %+v %v", c.id, j, err)
+		}
+	}
+}
