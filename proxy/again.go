@@ -23,7 +23,6 @@ const headerReplayed = "Idempotent-Replayed"
 
 // once serves a call that may be known already.
 func (s *Server) once(x *exchange, r *http.Request, plan *guard.Plan, wish wish) error {
-	defer s.decide(x)
 	job, done, err := s.known(x, r, plan)
 	switch {
 	case err != nil || done:

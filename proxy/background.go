@@ -21,7 +21,6 @@ func (s *Server) onceInBackground(x *exchange, r *http.Request, plan *guard.Plan
 	if len(r.Header["Idempotency-Key"]) == 0 {
 		return s.background(x, r, plan, hook)
 	}
-	defer s.decide(x)
 	id, _, err := s.knownAs(x, r, plan) // such a key leads to a job, never to an answer
 	if err != nil {
 		return err

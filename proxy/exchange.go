@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/queue"
 	"github.com/llmguard/llmguard/rejoin"
@@ -36,6 +37,10 @@ type exchange struct {
 	bytes    int64
 	deadline time.Time   // of the current write
 	plan     *guard.Plan // nil until the call has a price
+	asked    asked       // what remains of the plan of a call that waits
+	// rest is the wait itself. It begins when all else has returned, so that a
+	// thousand who wait keep a shallow stack each.
+	rest     func() error
 	call     *guard.Call // of a live call
 	key      *rejoin.Key // of an Idempotency-Key, until it is decided what becomes of it
 	keep     *recording  // of the answer, for that key; nil when it is not to be kept
@@ -171,6 +176,18 @@ func refusing(err error) string {
 	return exceeded.Binding.LimitID
 }
 
+// asked is what the access record needs of a plan.
+type asked struct {
+	model, pool string
+	stream      bool
+	first       budget.Amounts
+	quota       int64 // tokens
+}
+
+func askedOf(p *guard.Plan) asked {
+	return asked{model: p.Request.Model, pool: p.Target.Pool, stream: p.Request.Stream, first: p.First, quota: p.Quota}
+}
+
 // record writes the access record: one line a request, with no body, no key
 // and no text of the caller's.
 func (x *exchange) record() {
@@ -187,17 +204,20 @@ func (x *exchange) record() {
 	if x.caller.Org != nil {
 		attrs = append(attrs, slog.String("org", x.caller.Org.ID), slog.String("user", x.caller.User), slog.String("key", x.caller.Key))
 	}
-	if p := x.plan; p != nil {
-		held := p.First
+	if x.plan != nil {
+		x.asked = askedOf(x.plan)
+	}
+	if p := &x.asked; p.model != "" {
+		held := p.first
 		if x.call != nil {
 			held = x.call.Hold.Max
 		}
-		attrs = append(attrs, slog.String("model", p.Request.Model), slog.String("pool", p.Target.Pool),
+		attrs = append(attrs, slog.String("model", p.model), slog.String("pool", p.pool),
 			slog.Int64("held_nano_usd", int64(held.Cost)), slog.Int64("held_tokens", held.Tokens))
-		if p.Quota != held.Tokens {
-			attrs = append(attrs, slog.Int64("quota_tokens", p.Quota))
+		if p.quota != held.Tokens {
+			attrs = append(attrs, slog.Int64("quota_tokens", p.quota))
 		}
-		if p.Request.Stream {
+		if p.stream {
 			attrs = append(attrs, slog.Bool("stream", true))
 		}
 	}

@@ -92,6 +92,7 @@ type Server struct {
 	puts      chan struct{}   // one place for every put under way
 	drained   context.Context // ends when the process shuts down
 	drain     context.CancelFunc
+	crowd     *crowd
 	stopWait  time.Duration // how long a cancel waits for the job's worker
 	metrics   *metrics
 	log       *slog.Logger
@@ -103,7 +104,7 @@ func New(o Options) *Server {
 	s := &Server{
 		opts: o, guard: o.Guard, queue: o.Queue, rejoin: o.Rejoin, log: o.Log,
 		failures: attempts.NewLimiter(failuresPerMinute, failureBurst), puts: make(chan struct{}, maxPuts),
-		stopWait: storeTimeout, metrics: newMetrics(o.Metrics),
+		stopWait: storeTimeout, metrics: newMetrics(o.Metrics), crowd: newCrowd(),
 	}
 	s.drained, s.drain = context.WithCancel(context.Background()) //nolint:forbidigo // it is nobody's call
 	s.directory.Store(o.Directory)
@@ -128,10 +129,18 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x.span = span
 	defer x.record()
 	x.Header().Set("X-Request-Id", x.id)
-	err := s.dispatch(x, r)
-	if err != nil {
+	if err := s.answer(x, r); err != nil {
 		x.fail(err)
 	}
+}
+
+// answer serves a request to its end.
+func (s *Server) answer(x *exchange, r *http.Request) error {
+	defer s.decide(x)
+	if err := s.dispatch(x, r); err != nil || x.rest == nil {
+		return err
+	}
+	return x.rest()
 }
 
 // lacking refuses a key that is good, but not for this.
@@ -140,6 +149,8 @@ func lacking(scope string) error {
 }
 
 // dispatch finds the route and, except for the greeting, the caller.
+//
+//go:noinline // what it takes of the stack would be taken for as long as a caller waits
 func (s *Server) dispatch(x *exchange, r *http.Request) error {
 	if r.Header.Get("Upgrade") != "" {
 		return wire.BadRequest("", "upgrade_not_supported", "This proxy serves no WebSocket or other upgrade: use HTTP requests")

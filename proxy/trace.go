@@ -30,8 +30,8 @@ func (x *exchange) traceEnd(status int) {
 		x.span.String("llmguard.org", x.caller.Org.ID)
 		x.span.String("llmguard.user", x.caller.User)
 	}
-	if x.plan != nil {
-		x.span.String("gen_ai.request.model", x.plan.Request.Model)
+	if x.asked.model != "" {
+		x.span.String("gen_ai.request.model", x.asked.model)
 	}
 	x.span.String("llmguard.refused_by", refusing(x.err))
 	x.span.String("llmguard.job", x.job)

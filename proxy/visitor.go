@@ -12,6 +12,7 @@ import (
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/queue"
 	"github.com/llmguard/llmguard/rejoin"
+	"github.com/llmguard/llmguard/tracing"
 	"github.com/llmguard/llmguard/wire"
 )
 
@@ -29,6 +30,9 @@ type visitor struct {
 	patience time.Time       // how long the caller waits for the job to run
 	hold     time.Time       // how long for its answer; zero for a stream
 	deadline time.Time       // patience while the job waits, hold while it runs
+	started  time.Time
+	span     tracing.Span // of the wait
+	stop     func()       // ends waiting
 
 	running bool
 	attempt int // the attempt head and body belong to

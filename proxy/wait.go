@@ -145,47 +145,55 @@ func (s *Server) outlasted(ctx context.Context, job *queue.Job, patience time.Du
 	return wire.RateLimited(fmt.Sprintf("There are about %d calls before this one, which is more than its caller can wait for", ahead), eta)
 }
 
-// attend lets a connected caller wait for a job and hands its answer on.
+// attend lets a connected caller wait for a job and hands its answer on, once
+// ServeHTTP is back where the stack is shallow: see exchange.rest.
 func (s *Server) attend(x *exchange, r *http.Request, job *queue.Job, wish wish) error {
 	x.job, x.stays = job.ID, job.Class != queue.Interactive
-	started := time.Now()
-	defer func() { x.waited = time.Since(started) }()
+	x.rest = func() error { return s.attendNow(x, r, job, wish) }
+	return nil
+}
+
+func (s *Server) attendNow(x *exchange, r *http.Request, job *queue.Job, wish wish) error {
 	s.metrics.waiting.Inc()
 	defer s.metrics.waiting.Dec()
-	_, span := tracing.Start(r.Context(), "wait for job")
-	defer span.End()
-
-	watch := s.queue.Watch(r.Context(), job)
-	defer watch.Close()
-	if wish.waits != "" {
-		x.Header().Set("Preference-Applied", wish.waits)
-		x.Header().Set("Vary", "Prefer")
-	}
-	waiting, stop := s.untilDrained(r.Context())
-	defer stop()
-	v := &visitor{
-		server: s, exchange: x, job: job, watch: watch, stream: x.plan.Request.Stream, wish: wish, waiting: waiting,
-		print: s.print(x, r, x.plan),
-	}
-	x.plan = lightened(x.plan)
-	patience := s.patience(x, r, v.stream, wish)
-	v.patience = started.Add(patience.wait)
-	if patience.hold > 0 {
-		v.hold = started.Add(patience.hold)
-	}
-	v.deadline = v.patience
+	s.crowd.join()
+	defer s.crowd.leave()
+	v := s.arrive(x, r, job, wish)
+	defer v.depart()
 	err := v.run(r.Context())
 	v.bill(r.Context())
 	return err
 }
 
-// lightened is what the access record needs of a plan. The queue has the rest
-// now: nobody has to keep a body for the minutes that its caller waits.
-func lightened(p *guard.Plan) *guard.Plan {
-	return &guard.Plan{
-		Caller: p.Caller, Target: p.Target, First: p.First,
-		Request: &wire.Request{Endpoint: p.Request.Endpoint, Model: p.Request.Model, Stream: p.Request.Stream},
+// arrive opens the watch of a job for its caller. The queue has the request now:
+// nobody has to keep it for the minutes that its caller waits.
+//
+//go:noinline // what it takes of the stack would be taken for those minutes
+func (s *Server) arrive(x *exchange, r *http.Request, job *queue.Job, wish wish) *visitor {
+	v := &visitor{server: s, exchange: x, job: job, stream: x.plan.Request.Stream, wish: wish, print: s.print(x, r, x.plan), started: time.Now()}
+	x.asked, x.plan = askedOf(x.plan), nil
+	_, v.span = tracing.Start(r.Context(), "wait for job")
+	v.watch = s.queue.Watch(r.Context(), job)
+	if wish.waits != "" {
+		x.Header().Set("Preference-Applied", wish.waits)
+		x.Header().Set("Vary", "Prefer")
 	}
+	v.waiting, v.stop = s.untilDrained(r.Context())
+	patience := s.patience(x, r, v.stream, wish)
+	v.patience = v.started.Add(patience.wait)
+	if patience.hold > 0 {
+		v.hold = v.started.Add(patience.hold)
+	}
+	v.deadline = v.patience
+	return v
+}
+
+// depart ends the wait.
+func (v *visitor) depart() {
+	v.stop()
+	v.watch.Close()
+	v.span.End()
+	v.exchange.waited = time.Since(v.started)
 }
 
 // deadlineSlack lets the caller's own end of patience come before the job's,

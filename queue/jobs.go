@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,9 +35,8 @@ func (q *Queue) Job(ctx context.Context, org, id string) (*Job, error) {
 // load returns a job, nil when there is none. A job whose worker died waits
 // again although its record still says running.
 func (q *Queue) load(ctx context.Context, p *pool, id string) (*Job, error) {
-	pipe := q.rdb.Pipeline()
-	read := p.read(ctx, pipe, id)
-	if _, err := pipe.Exec(ctx); err != nil {
+	var read func() (*Job, error)
+	if err := q.gather.exec(ctx, func(pipe redis.Pipeliner) { read = p.read(ctx, pipe, id) }); err != nil {
 		return nil, fmt.Errorf("queue: read job: %w", err)
 	}
 	return read()
@@ -48,6 +48,9 @@ func (p *pool) read(ctx context.Context, pipe redis.Pipeliner, id string) func()
 	claimed := pipe.HExists(ctx, p.keys[3], id)
 	cancelled := pipe.HExists(ctx, p.keys[10], id)
 	return func() (*Job, error) {
+		if err := cmp.Or(record.Err(), claimed.Err(), cancelled.Err()); err != nil {
+			return nil, fmt.Errorf("queue: read job: %w", err)
+		}
 		j, err := decodeJob(p.ID, id, record.Val())
 		if j != nil && j.State == Running && !claimed.Val() {
 			j.State = Queued

@@ -47,12 +47,16 @@ func (q *Queue) checkMemory(ctx context.Context, p *pool) error {
 func (q *Queue) memoryUsed(ctx context.Context) (int64, error) {
 	cluster, ok := q.rdb.(*redis.ClusterClient)
 	if !ok {
-		return memoryOf(ctx, q.rdb)
+		var info *redis.StringCmd
+		if err := q.gather.exec(ctx, func(pipe redis.Pipeliner) { info = pipe.Info(ctx, "memory") }); err != nil {
+			return 0, fmt.Errorf("queue: memory of Redis: %w", err)
+		}
+		return percent(info)
 	}
 	var mu sync.Mutex
 	var most int64
 	err := cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
-		used, err := memoryOf(ctx, node)
+		used, err := percent(node.Info(ctx, "memory"))
 		mu.Lock()
 		most = max(most, used)
 		mu.Unlock()
@@ -61,8 +65,9 @@ func (q *Queue) memoryUsed(ctx context.Context) (int64, error) {
 	return most, err
 }
 
-func memoryOf(ctx context.Context, node redis.Cmdable) (int64, error) {
-	info, err := node.Info(ctx, "memory").Result()
+// percent is the part of maxmemory that is used, by what a node says.
+func percent(cmd *redis.StringCmd) (int64, error) {
+	info, err := cmd.Result()
 	if err != nil {
 		if strings.Contains(err.Error(), "not supported") { // the in-process store has no such section, and no bound
 			return 0, nil

@@ -172,8 +172,7 @@ type Queue struct {
 	metrics *metrics
 	hub     *hub
 	slow    slowBodies
-	looks   *together     // of watches
-	bodies  *together     // of jobs put
+	gather  *together     // of small reads and writes, which share a connection
 	clock   string        // test clock in microseconds; empty: Redis TIME
 	probe   time.Duration // between looks for work without a ticket
 
@@ -207,8 +206,7 @@ func New(rdb redis.UniversalClient, pools []Pool, opts Options) (*Queue, error) 
 		log:     opts.Logger,
 		hub:     newHub(rdb, opts.Logger),
 		probe:   probeEvery,
-		looks:   newTogether(rdb, lookBatch),
-		bodies:  newTogether(rdb, bodyBatch),
+		gather:  newTogether(rdb, bodyBatch),
 		grants:  make(map[*Grant]struct{}),
 		shares:  make(map[string]*shares),
 		used:    make(map[*pool][]any),

@@ -278,6 +278,7 @@ func (a *App) Run(ctx context.Context) error {
 	servers, serving := errgroup.WithContext(ctx)
 	servers.Go(func() error { return a.serveAdmin(serving, background) })
 	if a.proxy != nil {
+		keepers.Go(func() error { return quiet(a.proxy.Run(keeping)) })
 		servers.Go(func() error { return a.serveCalls(serving) })
 	}
 	if a.worker != nil {

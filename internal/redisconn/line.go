@@ -14,6 +14,11 @@ const (
 	flightMost = 300                   // commands sent together
 	slowFlight = 50 * time.Millisecond // after which others no longer wait for it
 	maxFlights = 8                     // under way at a time
+
+	// A single server carries out one flight after the other, and on a busy machine
+	// every one of a burst takes long: others would only open a connection each.
+	singleSlow    = time.Millisecond // more, for every command aboard
+	singleFlights = 2
 )
 
 // errQueued is what a caller gets when too many wait already.
@@ -29,12 +34,14 @@ type Line struct {
 	redis.Scripter
 	rdb  redis.UniversalClient
 	join Join
+	most int           // flights under way at a time
+	each time.Duration // what a command aboard adds to slowFlight
 
 	mu      sync.Mutex
 	queued  []*asked
-	waiting int // commands in queued
-	flights int // under way
-	left    time.Time
+	waiting int       // commands in queued
+	flights int       // under way
+	slow    time.Time // when the last one to leave is no longer waited for
 }
 
 // asked is what one caller asks for. Its commands belong to the flight until done.
@@ -46,7 +53,13 @@ type asked struct {
 }
 
 // Pipelined returns a Line on a client.
-func Pipelined(rdb redis.UniversalClient) *Line { return &Line{Scripter: rdb, rdb: rdb} }
+func Pipelined(rdb redis.UniversalClient) *Line {
+	l := &Line{Scripter: rdb, rdb: rdb, most: maxFlights}
+	if _, single := rdb.(*redis.Client); single {
+		l.most, l.each = singleFlights, singleSlow
+	}
+	return l
+}
 
 // Join has the commands of a flight carried out by fewer. The function it returns
 // queues what is to be sent, and true says that it is to be called again when that has
@@ -109,9 +122,9 @@ func (l *Line) send(ctx context.Context, cmds []redis.Cmder) error {
 		return errQueued
 	}
 	l.queued, l.waiting = append(l.queued, a), l.waiting+len(cmds)
-	leaves := l.flights == 0 || l.flights < maxFlights && time.Since(l.left) > slowFlight
+	leaves := l.flights == 0 || l.flights < l.most && time.Now().After(l.slow)
 	if leaves {
-		l.flights, l.left = l.flights+1, time.Now()
+		l.flights, l.slow = l.flights+1, time.Now().Add(slowFlight)
 	}
 	l.mu.Unlock()
 	if leaves {
@@ -191,7 +204,7 @@ func (l *Line) board() []*asked {
 	if n == 0 {
 		l.flights--
 	}
-	l.left = time.Now()
+	l.slow = time.Now().Add(slowFlight + time.Duration(cmds)*l.each)
 	return aboard
 }
 

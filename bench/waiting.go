@@ -1,0 +1,292 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/llmguard/llmguard/bench/child"
+	"github.com/llmguard/llmguard/internal/fakeprovider"
+	"github.com/llmguard/llmguard/keys"
+)
+
+// waiting measures what callers who wait take of a proxy: resident memory and
+// connections to Redis, beyond what it had before they came.
+type waiting struct {
+	*bench
+	callers, warm, size int
+	stream              bool
+	lasts               time.Duration
+	admin, key          string
+	proxy               *child.Process
+	out                 io.Writer
+}
+
+// waitingConfig lets one call through at a time: all others wait.
+const waitingConfig = `listen: %[1]s
+admin: {listen: "%[2]s"}
+redis: {addresses: ["%[3]s"]}
+log: {level: info, format: json}
+store: {deadline: 10s}
+providers:
+  - {id: upstream, base_url: "%[4]s", api_key: upstream, pools: [{id: one, concurrency: 1}]}
+orgs:
+  - id: bench
+    limits: [{name: user-hour, subject: user, amount: $1000000, window: 1h}]
+    users:
+      - {id: caller, keys: [{id: main, hash: "%[5]s"}]}
+`
+
+// wait runs "bench waiting".
+func wait(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	fs := flag.NewFlagSet("bench waiting", flag.ContinueOnError)
+	fs.SetOutput(stderr)
+	w := &waiting{bench: &bench{log: stderr}, out: stdout}
+	fs.IntVar(&w.callers, "callers", 1000, "callers who wait at once")
+	fs.IntVar(&w.warm, "warm", 200, "calls answered before anything is measured")
+	fs.IntVar(&w.size, "size", 300, "bytes of a prompt")
+	fs.BoolVar(&w.stream, "stream", false, "they ask for streams")
+	fs.DurationVar(&w.lasts, "for", time.Minute, "how long they wait")
+	fs.StringVar(&w.guard, "llmguard", "", "llmguard binary to measure; default builds ./cmd/llmguard")
+	if err := fs.Parse(args); err != nil {
+		return err
+	}
+	if w.callers < 1 || w.callers > 10_000 || w.warm < 0 || w.size < 1 || w.size > 1<<20 {
+		return errors.New("bench waiting: 1 to 10,000 callers with prompts of 1 to 1048576 bytes")
+	}
+	dir, err := os.MkdirTemp("", "llmguard-waiting-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	w.dir = dir
+	return w.run(ctx)
+}
+
+func (w *waiting) run(ctx context.Context) error {
+	provider := fakeprovider.New(fakeprovider.Options{})
+	if err := provider.Start(); err != nil {
+		return err
+	}
+	defer provider.Close()
+	var err error
+	if w.redis, err = w.startRedis(ctx); err != nil {
+		return err
+	}
+	defer w.redis.Stop()
+	stop, err := w.startProcesses(ctx, provider.BaseURL())
+	if err != nil {
+		return err
+	}
+	defer stop()
+	if err := w.warmUp(ctx); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var callers sync.WaitGroup
+	defer callers.Wait()
+	defer cancel()
+	callers.Go(func() { _ = w.call(ctx, "[fake: delay=10m]") })
+	for len(provider.Log()) <= w.warm {
+		time.Sleep(10 * time.Millisecond)
+	}
+	time.Sleep(2 * time.Second)
+	if _, err := w.waitingCallers(ctx); err != nil { // as if it were scraped all the time
+		return err
+	}
+	before, err := w.proxy.Held(w.redis.Addr)
+	if err != nil {
+		return err
+	}
+	var failed sync.Once
+	began := time.Now()
+	for range w.callers {
+		callers.Go(func() {
+			for ctx.Err() == nil {
+				err := w.call(ctx, "")
+				if err == nil || ctx.Err() != nil {
+					return
+				}
+				failed.Do(func() { fmt.Fprintln(w.log, "a caller who comes again:", err) })
+				time.Sleep(100 * time.Millisecond)
+			}
+		})
+	}
+	return w.watch(ctx, began, before)
+}
+
+// watch looks at the proxy while its callers come and wait.
+func (w *waiting) watch(ctx context.Context, began time.Time, before child.Held) error {
+	fmt.Fprintf(w.out, "before: %v\n", before)
+	peak := before
+	look := func() (child.Held, error) {
+		now, err := w.proxy.Held(w.redis.Addr)
+		peak.RSS, peak.Anonymous = max(peak.RSS, now.RSS), max(peak.Anonymous, now.Anonymous)
+		peak.Connections = max(peak.Connections, now.Connections)
+		return now, err
+	}
+	asked := began
+	for {
+		if _, err := look(); err != nil {
+			return err
+		}
+		if time.Since(asked) > time.Second {
+			asked = time.Now()
+			n, err := w.waitingCallers(ctx)
+			if err != nil {
+				return err
+			}
+			if n == w.callers {
+				break
+			}
+			if time.Since(began) > 3*time.Minute {
+				return fmt.Errorf("only %d of %d callers wait\n%s", n, w.callers, w.proxy.Tail())
+			}
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	rush := peak
+	now, err := look()
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(w.out, "all wait after %v: %v more\n", time.Since(began).Round(100*time.Millisecond), now.Less(before))
+	used, err := w.proxy.CPU()
+	if err != nil {
+		return err
+	}
+	ends := time.Now().Add(w.lasts)
+	for i := 1; time.Now().Before(ends); i++ {
+		time.Sleep(min(time.Until(ends), 100*time.Millisecond))
+		if now, err = look(); err != nil {
+			return err
+		}
+		if i%50 == 0 {
+			fmt.Fprintf(w.log, "%4.0fs %v more\n", time.Since(began).Seconds(), now.Less(before))
+		}
+	}
+	total, err := w.proxy.CPU()
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(w.out, "while they wait: %.1f %% of a processor\n", float64(total-used)/float64(w.lasts)*100)
+	fmt.Fprintf(w.out, "at the end: %v more\nmost, while they came: %v more\nmost: %v more\n", now.Less(before), rush.Less(before), peak.Less(before))
+	return nil
+}
+
+// startProcesses starts a proxy and a worker.
+func (w *waiting) startProcesses(ctx context.Context, upstream string) (stop func(), err error) {
+	path := w.guard
+	if path == "" {
+		path = filepath.Join(w.dir, "llmguard")
+		if text, err := exec.CommandContext(ctx, "go", "build", "-o", path, "./cmd/llmguard").CombinedOutput(); err != nil {
+			return nil, fmt.Errorf("./cmd/llmguard does not build here: %w\n%s", err, text)
+		}
+	}
+	w.key = keys.New(keys.Live)
+	var started []*child.Process
+	stop = func() {
+		for _, p := range started {
+			p.Stop()
+		}
+	}
+	for _, role := range []string{"worker", "serve"} {
+		addr, err1 := child.FreeAddr(ctx)
+		admin, err2 := child.FreeAddr(ctx)
+		conf := filepath.Join(w.dir, role+".yaml")
+		text := fmt.Sprintf(waitingConfig, addr, admin, w.redis.Addr, upstream, keys.Hash(keys.Pepper{}, w.key))
+		err3 := os.WriteFile(conf, []byte(text), 0o600)
+		p, err4 := child.Start(ctx, child.Command{Name: role, Path: path, Args: []string{role, "-c", conf}, Addr: addr, Dir: w.dir})
+		if err = errors.Join(err1, err2, err3, err4); err != nil {
+			stop()
+			return nil, err
+		}
+		started = append(started, p)
+		w.proxy, w.admin = p, admin
+		if err = p.WaitFor(ctx, startPatience, w.ready); err != nil {
+			stop()
+			return nil, err
+		}
+	}
+	return stop, nil
+}
+
+func (w *waiting) ready(ctx context.Context, _ string) error {
+	_, err := w.get(ctx, "http://"+w.admin+"/readyz")
+	return err
+}
+
+func (w *waiting) get(ctx context.Context, url string) (string, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return "", err
+	}
+	return do(http.DefaultClient, req)
+}
+
+func do(client *http.Client, req *http.Request) (string, error) {
+	resp, err := client.Do(req)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("status %d: %s", resp.StatusCode, text)
+	}
+	return string(text), err
+}
+
+// waitingCallers is what the proxy counts.
+func (w *waiting) waitingCallers(ctx context.Context) (int, error) {
+	text, err := w.get(ctx, "http://"+w.admin+"/metrics")
+	if err != nil {
+		return 0, err
+	}
+	_, rest, _ := strings.Cut(text, "\nllmguard_proxy_waiting_callers ")
+	number, _, _ := strings.Cut(rest, "\n")
+	return strconv.Atoi(number)
+}
+
+// warmUp makes ordinary calls, one after the other.
+func (w *waiting) warmUp(ctx context.Context) error {
+	for range w.warm {
+		if err := w.call(ctx, ""); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// clients keep their connections: each caller who waits has one of its own.
+var clients = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 10_000}}
+
+// call makes one call as an OpenAI SDK does.
+func (w *waiting) call(ctx context.Context, directive string) error {
+	text := directive + strings.Repeat("wait for it ", w.size/12+1)[:w.size]
+	body := fmt.Sprintf(`{"model":"gpt-4o-mini","max_tokens":50,"stream":%t,"messages":[{"role":"user","content":%q}]}`, w.stream, text)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+w.proxy.Addr+"/v1/chat/completions", strings.NewReader(body))
+	if err != nil {
+		return err
+	}
+	for name, value := range map[string]string{
+		"Authorization": "Bearer " + w.key, "Content-Type": "application/json", "Accept": "application/json",
+		"User-Agent": "OpenAI/JS 6.49.0", "X-Stainless-Lang": "js", "X-Stainless-Package-Version": "6.49.0", "X-Stainless-OS": "Linux",
+		"X-Stainless-Arch": "x64", "X-Stainless-Runtime": "node", "X-Stainless-Runtime-Version": "v22.0.0", "X-Stainless-Retry-Count": "0",
+		"Accept-Language": "*", "Sec-Fetch-Mode": "cors", "Accept-Encoding": "identity",
+	} {
+		req.Header.Set(name, value)
+	}
+	_, err = do(clients, req)
+	return err
+}

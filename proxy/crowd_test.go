@@ -1,0 +1,46 @@
+package proxy
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// While hundreds wait garbage is collected, as they become more and then at a
+// pace; a few who come and go collect nothing.
+func TestCrowd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		c := newCrowd()
+		collected := 0
+		takes := time.Duration(0)
+		go c.tend(ctx, func() { collected++; time.Sleep(takes) })
+		step := func(what string, change int, passes time.Duration, want int) {
+			t.Helper()
+			for range change {
+				c.join()
+			}
+			for range -change {
+				c.leave()
+			}
+			time.Sleep(passes)
+			synctest.Wait()
+			if collected != want {
+				t.Fatalf("%s: collected %d times, want %d", what, collected, want)
+			}
+		}
+		step("a few", crowdStep-1, time.Hour, 0)
+		step("many", 1, time.Second, 1)
+		step("one less", -1, 0, 1)
+		step("one more again", 1, 0, 1)
+		step("twice as many", crowdStep, time.Second, 2)
+		step("they stay", 0, 3*crowdEvery, 5)
+		takes = time.Second
+		step("it takes long", 0, 10*time.Minute, 17) // at once, then every 51 s
+		takes = 0
+		step("they leave", -2*crowdStep, time.Hour, 17)
+		step("many come back", crowdStep, time.Second, 18)
+	})
+}
