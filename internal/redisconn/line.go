@@ -68,7 +68,11 @@ func Pipelined(rdb redis.UniversalClient) *Line {
 // may be joined at the same time as others.
 type Join func(cmds []redis.Cmder) func(context.Context, redis.Pipeliner) (again bool)
 
-// Joined is Pipelined with a Join for flights of two commands and more.
+// joinLeast is how many commands a flight has for a Join: with fewer it saves Redis less
+// than it costs us.
+const joinLeast = 8
+
+// Joined is Pipelined with a Join for flights of eight commands and more.
 func Joined(rdb redis.UniversalClient, join Join) *Line {
 	l := Pipelined(rdb)
 	l.join = join
@@ -157,7 +161,7 @@ func (l *Line) fly(ctx context.Context) {
 
 // carry sends commands and waits until each has its reply or its error.
 func (l *Line) carry(ctx context.Context, cmds []redis.Cmder) {
-	if l.join == nil || len(cmds) < 2 {
+	if l.join == nil || len(cmds) < joinLeast {
 		pipe := l.rdb.Pipeline()
 		_ = pipe.BatchProcess(ctx, cmds...) // only queues
 		_, _ = pipe.Exec(ctx)               // each command has its own error
