@@ -7,7 +7,8 @@ import (
 )
 
 const (
-	scanMax = 32       // longest piece counted by repeated scans
+	scanMax = 64       // longest piece counted by repeated scans
+	walkMin = 12       // shortest one that is not, of characters of three and four bytes
 	window  = 64 << 10 // longest piece counted as a whole
 
 	missBits = 13
@@ -105,7 +106,7 @@ func (c *codec) piece(s []byte, i, e int, sc *scratch) int {
 	case c.memberLong(s[i:e]):
 		return 1
 	}
-	if s[e-3] >= 0xE0 { // ends in a character of three bytes
+	if s[e-3] >= 0xE3 { // ends like Chinese, Japanese or Korean, where words are short
 		return c.seamed(s, i, e, sc)
 	}
 	return c.unit(s, i, e, sc)
@@ -171,7 +172,7 @@ func (c *codec) remembered(p []byte, sc *scratch) int {
 
 // fresh counts a piece of 2 to window bytes.
 func (c *codec) fresh(p []byte, sc *scratch) int {
-	if len(p) <= scanMax {
+	if len(p) < walkMin || len(p) <= scanMax && p[len(p)-3] < 0xE0 && p[len(p)-4] < 0xF0 {
 		return c.scan(p, sc)
 	}
 	if n, ok := c.walk(p, &sc.walk); ok {

@@ -176,7 +176,7 @@ func (c *codec) midMiss(a, b uint64, slot *[2]uint64, sc *scratch) int {
 		var p [16]byte
 		binary.LittleEndian.PutUint64(p[:8], a)
 		binary.LittleEndian.PutUint64(p[8:], b)
-		n = c.scan(p[:b>>56], sc)
+		n = c.fresh(p[:b>>56], sc)
 	}
 	slot[0], slot[1] = a, b|uint64(n)<<countBits
 	return n

@@ -7,7 +7,18 @@ import (
 	"github.com/dlclark/regexp2"
 )
 
+// warm builds the tables before the first input: under a fuzzer's
+// instrumentation that takes longer than one input may.
+func warm(f *testing.F) {
+	for _, enc := range ours {
+		if err := Warm(enc); err != nil {
+			f.Fatal(err)
+		}
+	}
+}
+
 func addSeeds(f *testing.F) {
+	warm(f)
 	for _, k := range append(kinds, hostile...) {
 		f.Add(k.text(120))
 	}
@@ -53,6 +64,7 @@ func FuzzPieces(f *testing.F) {
 }
 
 func FuzzStream(f *testing.F) {
+	warm(f)
 	for _, k := range kinds {
 		f.Add(k.text(120), uint64(1))
 	}

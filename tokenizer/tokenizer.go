@@ -13,7 +13,7 @@
 // besides its text (message framing, tools, images) is in the family functions;
 // each names the source of its numbers.
 //
-// Tables are built on first use of an encoding (about 0.25 s of CPU and 17 MB for
+// Tables are built on first use of an encoding (about 0.25 s of CPU and 20 MB for
 // O200k); call Warm at start-up to pay before the first request. Everything is
 // safe for concurrent use unless its comment says otherwise.
 package tokenizer
