@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,10 +15,9 @@ func TestCrowd(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		c := newCrowd()
-		collected := 0
-		takes := time.Duration(0)
-		go c.tend(ctx, func() { collected++; time.Sleep(takes) })
-		step := func(what string, change int, passes time.Duration, want int) {
+		var collected, takes atomic.Int64
+		go c.tend(ctx, func() { collected.Add(1); time.Sleep(time.Duration(takes.Load())) })
+		step := func(what string, change int, passes time.Duration, want int64) {
 			t.Helper()
 			for range change {
 				c.join()
@@ -27,8 +27,8 @@ func TestCrowd(t *testing.T) {
 			}
 			time.Sleep(passes)
 			synctest.Wait()
-			if collected != want {
-				t.Fatalf("%s: collected %d times, want %d", what, collected, want)
+			if n := collected.Load(); n != want {
+				t.Fatalf("%s: collected %d times, want %d", what, n, want)
 			}
 		}
 		step("a few", crowdStep-1, time.Hour, 0)
@@ -37,9 +37,9 @@ func TestCrowd(t *testing.T) {
 		step("one more again", 1, 0, 1)
 		step("twice as many", crowdStep, time.Second, 2)
 		step("they stay", 0, 3*crowdEvery, 5)
-		takes = time.Second
+		takes.Store(int64(time.Second))
 		step("it takes long", 0, 10*time.Minute, 17) // at once, then every 51 s
-		takes = 0
+		takes.Store(0)
 		step("they leave", -2*crowdStep, time.Hour, 17)
 		step("many come back", crowdStep, time.Second, 18)
 	})
