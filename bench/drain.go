@@ -39,10 +39,14 @@ type drain struct {
 
 const drainPool = "bench"
 
+// putters is how many put jobs at once: with few of them the queue waits for jobs.
+const putters = 64
+
 // drainRound is one round's result.
 type drainRound struct {
 	both, rest drained // put and drain at once; drain alone
 	p50, p95   time.Duration
+	asynq      float64 // tasks a second of asynq alone
 }
 
 // drained is how fast a backlog went, and what a job cost in processor time.
@@ -62,15 +66,15 @@ func (b *bench) drains(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	defer b.redis.Stop()
-	fmt.Fprintf(out, "\n| queue | put and drain, jobs/s | Redis us | own us | drain, jobs/s | Redis us | own us | idle p50 | idle p95 |\n"+
-		"|---|--:|--:|--:|--:|--:|--:|--:|--:|\n")
+	fmt.Fprintf(out, "\n| queue | put and drain, jobs/s | Redis us | own us | drain, jobs/s | Redis us | own us | idle p50 | idle p95 | asynq alone, tasks/s |\n"+
+		"|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n")
 	for round := range b.rounds {
 		r, err := b.drainRound(ctx, b.jobs)
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(out, "| round %d | %s | %s | %.1f ms | %.1f ms |\n", round+1, r.both, r.rest,
-			float64(r.p50.Microseconds())/1000, float64(r.p95.Microseconds())/1000)
+		fmt.Fprintf(out, "| round %d | %s | %s | %.1f ms | %.1f ms | %.0f |\n", round+1, r.both, r.rest,
+			float64(r.p50.Microseconds())/1000, float64(r.p95.Microseconds())/1000, r.asynq)
 	}
 	return nil
 }
@@ -81,6 +85,9 @@ func (b *bench) drainRound(ctx context.Context, n int) (r drainRound, err error)
 		began: make(chan time.Time, 1),
 	}
 	defer d.rdb.Close()
+	if r.asynq, err = d.bareAsynq(ctx, n); err != nil {
+		return r, err
+	}
 	if err := d.open(ctx); err != nil {
 		return r, err
 	}
@@ -131,10 +138,10 @@ func (d *drain) handle(ctx context.Context, c *queue.Claim) queue.Verdict {
 	return queue.Verdict{Kind: queue.Done, Status: 200, Charged: 1000}
 }
 
-// put gives n jobs of 20 orgs with 5 users each to the queue, 16 at a time.
+// put gives n jobs of 20 orgs with 5 users each to the queue, putters at a time.
 func (d *drain) put(ctx context.Context, n int) error {
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(16)
+	g.SetLimit(putters)
 	body := make([]byte, 2048)
 	for i := range n {
 		g.Go(func() error { return d.queue.Put(ctx, d.job(i), body) })
