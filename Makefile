@@ -56,9 +56,6 @@ fuzz: ## Fuzz every target for FUZZTIME (20s) each
 bench: deps ## Measure CPU per call against bare proxies, on loopback
 	go run ./bench
 
-pgo: deps ## Measure anew what the compiler is told of the hot path (cmd/llmguard/default.pgo)
-	go run ./bench -closed -jobs 0 -rounds 4 -prompts 300,300s,8192,8192r,204800r -targets llmguard -profile cmd/llmguard/default.pgo
-
 generate: ## Write the generated files anew (dashboards, configuration reference)
 	go generate ./...
 
@@ -76,4 +73,4 @@ $(GOLANGCI):
 	@GOBIN=$(BIN) go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)
 	@mv $(BIN)/golangci-lint $@
 
-.PHONY: help run build deps test race check lint cover fuzz bench pgo generate release-check snapshot clean
+.PHONY: help run build deps test race check lint cover fuzz bench generate release-check snapshot clean

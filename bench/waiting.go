@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -8,7 +9,6 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -96,8 +96,14 @@ func (w *waiting) run(ctx context.Context) error {
 	var callers sync.WaitGroup
 	defer callers.Wait()
 	defer cancel()
-	callers.Go(func() { _ = w.call(ctx, "[fake: delay=10m]") })
+	busy := make(chan error, 1)
+	callers.Go(func() { busy <- w.call(ctx, "[fake: delay=10m]") })
 	for len(provider.Log()) <= w.warm {
+		select {
+		case err := <-busy:
+			return fmt.Errorf("the call that all wait for ended: %w", cmp.Or(err, ctx.Err()))
+		default:
+		}
 		time.Sleep(10 * time.Millisecond)
 	}
 	time.Sleep(2 * time.Second)
@@ -188,9 +194,8 @@ func (w *waiting) watch(ctx context.Context, began time.Time, before child.Held)
 func (w *waiting) startProcesses(ctx context.Context, upstream string) (stop func(), err error) {
 	path := w.guard
 	if path == "" {
-		path = filepath.Join(w.dir, "llmguard")
-		if text, err := exec.CommandContext(ctx, "go", "build", "-o", path, "./cmd/llmguard").CombinedOutput(); err != nil {
-			return nil, fmt.Errorf("./cmd/llmguard does not build here: %w\n%s", err, text)
+		if path, err = w.build(ctx); err != nil {
+			return nil, err
 		}
 	}
 	w.key = keys.New(keys.Live)

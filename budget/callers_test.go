@@ -85,7 +85,7 @@ func newCallers(t *testing.T, lease time.Duration, orgs int, clients ...redis.Un
 		l.orgs = append(l.orgs, fmt.Sprintf("org%d", i))
 	}
 	for _, rdb := range clients {
-		scripts := redisconn.Joined(rdb, Join(rdb))
+		scripts := redisconn.Joined(rdb, joinFrom(rdb, 2))
 		l.stores = append(l.stores, New(rdb, Options{Lease: lease, Scripts: scripts}))
 	}
 	return l

@@ -2,7 +2,9 @@ package budget
 
 import (
 	"context"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/redis/go-redis/v9"
@@ -54,13 +56,25 @@ type group struct {
 	ids     map[string]bool
 }
 
+// joinLeast is how many commands a flight has that is joined: with fewer it saves Redis
+// less than it costs us.
+const joinLeast = 8
+
 // Join returns what has the holds of one flight carried out by one run of a script, and
 // so its settles: on a cluster by a run for each org. Each call gets the reply that it
 // would get by itself. It is made for redisconn.Joined; other commands of the flight are
 // sent as they are. It is safe for concurrent use.
 func Join(rdb redis.UniversalClient) func(cmds []redis.Cmder) func(context.Context, redis.Pipeliner) bool {
+	return joinFrom(rdb, joinLeast)
+}
+
+// joinFrom is Join for flights of so many commands and more.
+func joinFrom(rdb redis.UniversalClient, least int) func(cmds []redis.Cmder) func(context.Context, redis.Pipeliner) bool {
 	_, cluster := rdb.(*redis.ClusterClient)
 	return func(cmds []redis.Cmder) func(context.Context, redis.Pipeliner) bool {
+		if len(cmds) < least {
+			return nil
+		}
 		f := &joined{cluster: cluster}
 		f.sort(cmds)
 		return f.step
@@ -144,6 +158,7 @@ func (f *joined) step(ctx context.Context, pipe redis.Pipeliner) (again bool) {
 // pack puts the groups into runs. A call that would be by itself in one is sent as
 // it is.
 func (f *joined) pack() {
+	slices.SortStableFunc(f.groups, func(a, b *group) int { return strings.Compare(a.joint.many.name, b.joint.many.name) })
 	var open *batch
 	n := 0
 	for _, g := range f.groups {
@@ -188,7 +203,7 @@ func (f *joined) read(ctx context.Context, pipe redis.Pipeliner) []*batch {
 			b.cmd = b.joint.many.Eval(ctx, pipe, b.keys, b.args...)
 			again = append(again, b)
 			continue
-		case err != nil && unavailable(err):
+		case err != nil && unavailable(err) && !redis.HasErrorPrefix(err, "OOM"): // a refusal takes no memory
 			b.each(func(_ int, cmd *redis.Cmd) { cmd.SetErr(err) })
 			continue
 		}

@@ -389,6 +389,9 @@ func TestJoinedBuckets(t *testing.T) {
 			}
 			w.settles()
 		}
+		if w.together["hold_many"] < 50 {
+			t.Fatalf("too few holds were carried out by joined runs: %v", w.together)
+		}
 	}
 }
 
@@ -439,7 +442,7 @@ func TestJoinedWithoutMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, cmds = w.flight("ann", "bob", "cat")
-	f := Join(w.joined)(cmds)
+	f := joinFrom(w.joined, 1)(cmds)
 	for again := true; again; {
 		pipe := w.joined.Pipeline()
 		again = f(t.Context(), pipe)

@@ -79,9 +79,10 @@ for _ = 1, A[2] + 0 do
   end
 
   if n > 0 then
-    -- First write, refused by Redis when memory is full: then nothing is held.
-    call('HSET', K[k + 1], unpack(records))
+    -- First write, refused by Redis when memory is full, or when this key, the only one not
+    -- read yet, is of another type: then nothing is held.
     call('ZADD', K[k + 2], unpack(leases))
+    call('HSET', K[k + 1], unpack(records))
     if call('HLEN', K[k + 1]) * 2 == n then -- a new key; renew prolongs its life
       call('PEXPIRE', K[k + 1], life)
       call('PEXPIRE', K[k + 2], life)

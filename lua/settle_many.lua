@@ -98,6 +98,8 @@ for _ = 1, A[2] + 0 do
   end
 
   if #gone > 0 then
+    call('XLEN', K[k + 4]) -- of another type, they fail before anything is written
+    call('HLEN', rollups)
     call('ZREM', K[k + 1], unpack(gone)) -- first write, never refused for memory
     local c, x, t = from, 0, 0
     for i = 1, calls do

@@ -29,8 +29,8 @@ func outKey(id string, attempt int) string {
 	return "lg:{" + id + "}:out:" + strconv.Itoa(attempt)
 }
 
-// What is done at once with bodies goes in one pipeline, of at most so many jobs;
-// a body above bodySmall is put by itself.
+// What is asked at once (bodies, looks, job reads) goes in one pipeline, of at most so
+// many callers; a body above bodySmall is put by itself.
 const (
 	bodyBatch = 32
 	bodySmall = 64 << 10
@@ -55,7 +55,7 @@ func (q *Queue) writeBody(ctx context.Context, p *pool, j *Job, body []byte) err
 		pipe := q.rdb.Pipeline()
 		add(pipe)
 		_, _ = pipe.Exec(ctx) // every command has its own error
-	} else if err := q.gather.exec(ctx, add); err != nil {
+	} else if err := q.bodies.exec(ctx, add); err != nil {
 		return fmt.Errorf("queue: write body: %w", err)
 	}
 	for _, cmd := range cmds {

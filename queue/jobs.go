@@ -36,7 +36,7 @@ func (q *Queue) Job(ctx context.Context, org, id string) (*Job, error) {
 // again although its record still says running.
 func (q *Queue) load(ctx context.Context, p *pool, id string) (*Job, error) {
 	var read func() (*Job, error)
-	if err := q.gather.exec(ctx, func(pipe redis.Pipeliner) { read = p.read(ctx, pipe, id) }); err != nil {
+	if err := q.reads.exec(ctx, func(pipe redis.Pipeliner) { read = p.read(ctx, pipe, id) }); err != nil {
 		return nil, fmt.Errorf("queue: read job: %w", err)
 	}
 	return read()

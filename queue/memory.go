@@ -48,7 +48,7 @@ func (q *Queue) memoryUsed(ctx context.Context) (int64, error) {
 	cluster, ok := q.rdb.(*redis.ClusterClient)
 	if !ok {
 		var info *redis.StringCmd
-		if err := q.gather.exec(ctx, func(pipe redis.Pipeliner) { info = pipe.Info(ctx, "memory") }); err != nil {
+		if err := q.reads.exec(ctx, func(pipe redis.Pipeliner) { info = pipe.Info(ctx, "memory") }); err != nil {
 			return 0, fmt.Errorf("queue: memory of Redis: %w", err)
 		}
 		return percent(info)

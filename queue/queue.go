@@ -172,7 +172,8 @@ type Queue struct {
 	metrics *metrics
 	hub     *hub
 	slow    slowBodies
-	gather  *together     // of small reads and writes, which share a connection
+	reads   *together     // of jobs, looks and memory, which share a connection
+	bodies  *together     // of jobs put, which share another: what is slow there delays no read
 	clock   string        // test clock in microseconds; empty: Redis TIME
 	probe   time.Duration // between looks for work without a ticket
 
@@ -206,7 +207,8 @@ func New(rdb redis.UniversalClient, pools []Pool, opts Options) (*Queue, error) 
 		log:     opts.Logger,
 		hub:     newHub(rdb, opts.Logger),
 		probe:   probeEvery,
-		gather:  newTogether(rdb, bodyBatch),
+		reads:   newTogether(rdb, bodyBatch),
+		bodies:  newTogether(rdb, bodyBatch),
 		grants:  make(map[*Grant]struct{}),
 		shares:  make(map[string]*shares),
 		used:    make(map[*pool][]any),

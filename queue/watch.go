@@ -146,7 +146,7 @@ func (w *Watch) look(ctx context.Context) error {
 	var record *redis.SliceCmd
 	var output *redis.XMessageSliceCmd
 	key, attempt, last := jobKey(w.job.Pool, w.job.ID), w.attempt, w.far.last
-	err := w.q.gather.exec(ctx, func(pipe redis.Pipeliner) {
+	err := w.q.reads.exec(ctx, func(pipe redis.Pipeliner) {
 		record = pipe.HMGet(ctx, key, "state", "attempt")
 		if attempt > 0 {
 			output = pipe.XRangeN(ctx, outKey(w.job.ID, attempt), "("+last, "+", most)

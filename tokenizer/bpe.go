@@ -18,7 +18,7 @@ const (
 // codec counts text of one encoding. It is safe for concurrent use: what a
 // count writes to is in a scratch, and scratches are kept per codec because
 // their caches hold counts of one encoding only. They are kept for good, one for
-// each processor in use: a sync.Pool would forget 400 KB of counts with every
+// each processor in use: a sync.Pool would forget 800 KB of counts with every
 // other garbage collection.
 type codec struct {
 	*vocab

@@ -93,7 +93,9 @@ func (c *codec) walk(p []byte, w *walker) (int, bool) {
 	for {
 		info := c.info[token]
 		end := pos + info.size()
-		budget--
+		if budget--; budget < 0 {
+			break
+		}
 		if w.dead[end>>6]&(1<<(end&63)) == 0 && (last == none || c.beside(last, token, &w.beside)) {
 			stack = append(stack, token)
 			if end == len(p) {
@@ -106,9 +108,6 @@ func (c *codec) walk(p []byte, w *walker) (int, bool) {
 		if shorter := info.prefix(); shorter != token {
 			token = shorter
 			continue
-		}
-		if budget < 0 {
-			break
 		}
 		w.dead[pos>>6] |= 1 << (pos & 63)
 		marked = true

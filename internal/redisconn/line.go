@@ -65,14 +65,11 @@ func Pipelined(rdb redis.UniversalClient) *Line {
 // queues what is to be sent, and true says that it is to be called again when that has
 // its replies: to read them, and to queue what is still to be sent. When it returns
 // false, every command has its reply once what it queued has. Flights that are slow
-// may be joined at the same time as others.
+// may be joined at the same time as others. nil instead of a function has them sent as
+// they are.
 type Join func(cmds []redis.Cmder) func(context.Context, redis.Pipeliner) (again bool)
 
-// joinLeast is how many commands a flight has for a Join: with fewer it saves Redis less
-// than it costs us.
-const joinLeast = 8
-
-// Joined is Pipelined with a Join for flights of eight commands and more.
+// Joined is Pipelined with a Join.
 func Joined(rdb redis.UniversalClient, join Join) *Line {
 	l := Pipelined(rdb)
 	l.join = join
@@ -161,13 +158,16 @@ func (l *Line) fly(ctx context.Context) {
 
 // carry sends commands and waits until each has its reply or its error.
 func (l *Line) carry(ctx context.Context, cmds []redis.Cmder) {
-	if l.join == nil || len(cmds) < joinLeast {
+	var queue func(context.Context, redis.Pipeliner) bool
+	if l.join != nil {
+		queue = l.join(cmds)
+	}
+	if queue == nil {
 		pipe := l.rdb.Pipeline()
 		_ = pipe.BatchProcess(ctx, cmds...) // only queues
 		_, _ = pipe.Exec(ctx)               // each command has its own error
 		return
 	}
-	queue := l.join(cmds)
 	for again := true; again; {
 		pipe := l.rdb.Pipeline()
 		again = queue(ctx, pipe)

@@ -30,7 +30,9 @@ func Widen() {
 		return
 	}
 	// With an error the program is what it was.
-	_ = unix.Exec(path, os.Args, append(os.Environ(), Variable+"="+done))
+	_ = os.Setenv(Variable, done)
+	_ = unix.Exec(path, os.Args, os.Environ())
+	_ = os.Setenv(Variable, value)
 }
 
 // widened widens the slack of this thread, which stays locked to its goroutine then;
