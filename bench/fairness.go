@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -78,35 +76,18 @@ func fair(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if need := int(f.lasts.Seconds() * fairRate * 1.2); f.deep+heavyOrgs*f.heavy < need {
 		return fmt.Errorf("bench fairness: in %v more than those jobs would run: %d are needed", f.lasts, need)
 	}
-	dir, err := os.MkdirTemp("", "llmguard-fairness-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
-	f.dir = dir
-	return f.run(ctx)
-}
-
-func (f *fairness) run(ctx context.Context) error {
 	provider := fakeprovider.New(fakeprovider.Options{})
 	provider.Script(f.arrive)
-	if err := provider.Start(); err != nil {
-		return err
-	}
-	defer provider.Close()
-	var err error
-	if f.redis, err = f.startRedis(ctx); err != nil {
-		return err
-	}
-	defer f.redis.Stop()
-	path := f.guard
-	if path == "" {
-		if path, err = f.build(ctx); err != nil {
-			return err
-		}
-	}
+	return f.deploy(ctx, provider, func() error { return f.run(ctx, provider.BaseURL()) })
+}
+
+func (f *fairness) run(ctx context.Context, upstream string) error {
 	orgs := f.orgs()
-	if f.proxy, err = f.role(ctx, path, "serve", provider.BaseURL(), orgs); err != nil {
+	config := func(listen, admin string) string {
+		return fmt.Sprintf(fairConfig, listen, admin, f.redis.Addr, upstream, fairRate*60) + orgs
+	}
+	var err error
+	if f.proxy, _, err = f.startRole(ctx, "serve", "serve", config); err != nil {
 		return err
 	}
 	defer f.proxy.Stop()
@@ -114,8 +95,8 @@ func (f *fairness) run(ctx context.Context) error {
 		return err
 	}
 	fmt.Fprintf(f.log, "%d jobs wait; %v of draining them begin\n", f.deep+heavyOrgs*f.heavy, f.lasts)
-	for range 2 {
-		worker, err := f.role(ctx, path, "worker", provider.BaseURL(), orgs)
+	for _, name := range []string{"worker1", "worker2"} {
+		worker, _, err := f.startRole(ctx, name, "worker", config)
 		if err != nil {
 			return err
 		}
@@ -161,22 +142,6 @@ func (f *fairness) orgs() string {
 		org("light"+strconv.Itoa(i), 1)
 	}
 	return b.String()
-}
-
-// role starts a proxy or a worker.
-func (f *fairness) role(ctx context.Context, path, role, upstream, orgs string) (*child.Process, error) {
-	addr, err1 := child.FreeAddr(ctx)
-	admin, err2 := child.FreeAddr(ctx)
-	conf := filepath.Join(f.dir, strings.ReplaceAll(role+addr, ":", "-")+".yaml")
-	err3 := os.WriteFile(conf, []byte(fmt.Sprintf(fairConfig, addr, admin, f.redis.Addr, upstream, fairRate*60)+orgs), 0o600)
-	if err := errors.Join(err1, err2, err3); err != nil {
-		return nil, err
-	}
-	p, err := child.Start(ctx, child.Command{Name: filepath.Base(conf), Path: path, Args: []string{role, "-c", conf}, Addr: addr, Dir: f.dir})
-	if err != nil {
-		return nil, err
-	}
-	return p, p.WaitFor(ctx, startPatience, func(ctx context.Context, _ string) error { return child.Dial(ctx, admin) })
 }
 
 // backlog puts the jobs of the hog and of the heavy orgs.
@@ -234,19 +199,11 @@ func (f *fairness) put(ctx context.Context, user string, n int) error {
 	req.Header.Set("Authorization", "Bearer "+f.keys[user])
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Prefer", "respond-async")
-	resp, err := fairClient.Do(req)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
-	if err == nil && resp.StatusCode != http.StatusAccepted {
-		err = fmt.Errorf("%s: status %d: %s", user, resp.StatusCode, text)
+	if _, err = do(clients, req, http.StatusAccepted); err != nil {
+		err = fmt.Errorf("%s: %w", user, err)
 	}
 	return err
 }
-
-var fairClient = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}
 
 // tell prints what was seen.
 func (f *fairness) tell() error {

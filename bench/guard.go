@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 
 	"github.com/llmguard/llmguard/bench/child"
@@ -63,14 +62,4 @@ func (b *bench) startGuard(ctx context.Context, path string) (p *child.Process, 
 	}
 	p, err = child.Start(ctx, child.Command{Name: guardTarget, Path: path, Args: args, Addr: addr, Dir: b.dir})
 	return p, key, err
-}
-
-// build builds llmguard and returns the binary's path.
-func (b *bench) build(ctx context.Context) (string, error) {
-	path := filepath.Join(b.dir, "llmguard")
-	text, err := exec.CommandContext(ctx, "go", "build", "-o", path, "./cmd/llmguard").CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("./cmd/llmguard does not build here: %w\n%s", err, text)
-	}
-	return path, nil
 }

@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -64,31 +62,24 @@ func wait(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if w.callers < 1 || w.callers > 10_000 || w.warm < 0 || w.size < 1 || w.size > 1<<20 {
 		return errors.New("bench waiting: 1 to 10,000 callers with prompts of 1 to 1048576 bytes")
 	}
-	dir, err := os.MkdirTemp("", "llmguard-waiting-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
-	w.dir = dir
-	return w.run(ctx)
+	provider := fakeprovider.New(fakeprovider.Options{})
+	return w.deploy(ctx, provider, func() error { return w.run(ctx, provider) })
 }
 
-func (w *waiting) run(ctx context.Context) error {
-	provider := fakeprovider.New(fakeprovider.Options{})
-	if err := provider.Start(); err != nil {
-		return err
+func (w *waiting) run(ctx context.Context, provider *fakeprovider.Server) error {
+	w.key = keys.New(keys.Live)
+	config := func(listen, admin string) string {
+		return fmt.Sprintf(waitingConfig, listen, admin, w.redis.Addr, provider.BaseURL(), keys.Hash(keys.Pepper{}, w.key))
 	}
-	defer provider.Close()
-	var err error
-	if w.redis, err = w.startRedis(ctx); err != nil {
-		return err
-	}
-	defer w.redis.Stop()
-	stop, err := w.startProcesses(ctx, provider.BaseURL())
+	worker, _, err := w.startRole(ctx, "worker", "worker", config)
 	if err != nil {
 		return err
 	}
-	defer stop()
+	defer worker.Stop()
+	if w.proxy, w.admin, err = w.startRole(ctx, "serve", "serve", config); err != nil {
+		return err
+	}
+	defer w.proxy.Stop()
 	if err := w.warmUp(ctx); err != nil {
 		return err
 	}
@@ -101,7 +92,7 @@ func (w *waiting) run(ctx context.Context) error {
 	for len(provider.Log()) <= w.warm {
 		select {
 		case err := <-busy:
-			return fmt.Errorf("the call that all wait for ended: %w", cmp.Or(err, ctx.Err()))
+			return fmt.Errorf("the call that all wait for ended: %w", cmp.Or(err, errors.New("it was answered")))
 		default:
 		}
 		time.Sleep(10 * time.Millisecond)
@@ -190,71 +181,9 @@ func (w *waiting) watch(ctx context.Context, began time.Time, before child.Held)
 	return nil
 }
 
-// startProcesses starts a proxy and a worker.
-func (w *waiting) startProcesses(ctx context.Context, upstream string) (stop func(), err error) {
-	path := w.guard
-	if path == "" {
-		if path, err = w.build(ctx); err != nil {
-			return nil, err
-		}
-	}
-	w.key = keys.New(keys.Live)
-	var started []*child.Process
-	stop = func() {
-		for _, p := range started {
-			p.Stop()
-		}
-	}
-	for _, role := range []string{"worker", "serve"} {
-		addr, err1 := child.FreeAddr(ctx)
-		admin, err2 := child.FreeAddr(ctx)
-		conf := filepath.Join(w.dir, role+".yaml")
-		text := fmt.Sprintf(waitingConfig, addr, admin, w.redis.Addr, upstream, keys.Hash(keys.Pepper{}, w.key))
-		err3 := os.WriteFile(conf, []byte(text), 0o600)
-		p, err4 := child.Start(ctx, child.Command{Name: role, Path: path, Args: []string{role, "-c", conf}, Addr: addr, Dir: w.dir})
-		if err = errors.Join(err1, err2, err3, err4); err != nil {
-			stop()
-			return nil, err
-		}
-		started = append(started, p)
-		w.proxy, w.admin = p, admin
-		if err = p.WaitFor(ctx, startPatience, w.ready); err != nil {
-			stop()
-			return nil, err
-		}
-	}
-	return stop, nil
-}
-
-func (w *waiting) ready(ctx context.Context, _ string) error {
-	_, err := w.get(ctx, "http://"+w.admin+"/readyz")
-	return err
-}
-
-func (w *waiting) get(ctx context.Context, url string) (string, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
-	if err != nil {
-		return "", err
-	}
-	return do(http.DefaultClient, req)
-}
-
-func do(client *http.Client, req *http.Request) (string, error) {
-	resp, err := client.Do(req)
-	if err != nil {
-		return "", err
-	}
-	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
-	if err == nil && resp.StatusCode != http.StatusOK {
-		err = fmt.Errorf("status %d: %s", resp.StatusCode, text)
-	}
-	return string(text), err
-}
-
 // waitingCallers is what the proxy counts.
 func (w *waiting) waitingCallers(ctx context.Context) (int, error) {
-	text, err := w.get(ctx, "http://"+w.admin+"/metrics")
+	text, err := get(ctx, "http://"+w.admin+"/metrics")
 	if err != nil {
 		return 0, err
 	}
@@ -292,6 +221,6 @@ func (w *waiting) call(ctx context.Context, directive string) error {
 	} {
 		req.Header.Set(name, value)
 	}
-	_, err = do(clients, req)
+	_, err = do(clients, req, http.StatusOK)
 	return err
 }

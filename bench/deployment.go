@@ -1,0 +1,96 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	"github.com/llmguard/llmguard/bench/child"
+	"github.com/llmguard/llmguard/internal/fakeprovider"
+)
+
+// deploy gives f a folder, a provider that is ready, and a Redis, which all go when f
+// has returned.
+func (b *bench) deploy(ctx context.Context, provider *fakeprovider.Server, f func() error) error {
+	var err error
+	if b.dir, err = os.MkdirTemp("", "llmguard-bench-"); err != nil {
+		return err
+	}
+	defer os.RemoveAll(b.dir)
+	if err := provider.Start(); err != nil {
+		return err
+	}
+	defer provider.Close()
+	if b.redis, err = b.startRedis(ctx); err != nil {
+		return err
+	}
+	defer b.redis.Stop()
+	if b.guard == "" {
+		if b.guard, err = b.build(ctx); err != nil {
+			return err
+		}
+	}
+	return f()
+}
+
+// startRole starts a proxy or a worker under a configuration of its own and waits until
+// it is ready. It returns the address of its administration, too.
+func (b *bench) startRole(ctx context.Context, name, role string, config func(listen, admin string) string) (p *child.Process, admin string, err error) {
+	listen, err1 := child.FreeAddr(ctx)
+	admin, err2 := child.FreeAddr(ctx)
+	conf := filepath.Join(b.dir, name+".yaml")
+	err3 := os.WriteFile(conf, []byte(config(listen, admin)), 0o600)
+	if err := errors.Join(err1, err2, err3); err != nil {
+		return nil, "", err
+	}
+	p, err = child.Start(ctx, child.Command{Name: name, Path: b.guard, Args: []string{role, "-c", conf}, Addr: listen, Dir: b.dir})
+	if err != nil {
+		return nil, "", err
+	}
+	err = p.WaitFor(ctx, startPatience, func(ctx context.Context, _ string) error {
+		_, err := get(ctx, "http://"+admin+"/readyz")
+		return err
+	})
+	if err != nil {
+		p.Stop()
+		return nil, "", err
+	}
+	return p, admin, nil
+}
+
+// build builds llmguard and returns the binary's path.
+func (b *bench) build(ctx context.Context) (string, error) {
+	path := filepath.Join(b.dir, "llmguard")
+	text, err := exec.CommandContext(ctx, "go", "build", "-o", path, "./cmd/llmguard").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("./cmd/llmguard does not build here: %w\n%s", err, text)
+	}
+	return path, nil
+}
+
+func get(ctx context.Context, url string) (string, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return "", err
+	}
+	return do(http.DefaultClient, req, http.StatusOK)
+}
+
+// do returns the body of an answer, which must have the status that is wanted.
+func do(client *http.Client, req *http.Request, want int) (string, error) {
+	resp, err := client.Do(req)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != want {
+		err = fmt.Errorf("status %d: %s", resp.StatusCode, text)
+	}
+	return string(text), err
+}
