@@ -79,9 +79,9 @@ func (e Ending) script(s *Store) script {
 
 func (e Ending) ending() ending {
 	if e.Settlement == nil {
-		return voiding(e.Hold.Call, e.Hold.states)
+		return voiding(e.Hold)
 	}
-	return settling(e.Hold, *e.Settlement)
+	return settling(e.Hold, e.Settlement)
 }
 
 // queueEnding puts one script call into the flight.

@@ -2,6 +2,7 @@ package budget
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -103,30 +104,44 @@ const maxLimits = 50
 
 // bind picks the limits that concern the call and names their states.
 func (s *Store) bind(limits []Limit, c Call) ([]Limit, []state, error) {
-	own := make([]Limit, 0, len(limits))
-	states := make([]state, 0, len(limits))
-	for _, l := range limits {
-		if !l.concerns(c) {
-			continue
-		}
+	own := concerning(limits, c)
+	states := make([]state, 0, len(own))
+	for i := range own {
+		l := &own[i]
 		if err := l.Validate(); err != nil {
 			return nil, nil, err
 		}
 		st := l.stateFor(c, s.opts.Lease)
-		for _, other := range states {
-			if other.Key == st.Key {
+		for j := range states {
+			if states[j].Key == st.Key {
 				return nil, nil, fmt.Errorf("budget: limit %q is given twice", l.ID)
 			}
 		}
-		if len(l.Raises) > 0 {
-			l.Raises = l.raisesOf(c)
-		}
-		own, states = append(own, l), append(states, st)
+		states = append(states, st)
 	}
 	if len(own) > maxLimits {
 		return nil, nil, fmt.Errorf("budget: %d limits for one call, at most %d", len(own), maxLimits)
 	}
 	return own, states, nil
+}
+
+// concerning picks the limits that concern the call, with those of their raises that
+// do. The list itself is returned when that is all of it, as for most calls.
+func concerning(limits []Limit, c Call) []Limit {
+	if !slices.ContainsFunc(limits, func(l Limit) bool { return !l.concerns(c) || len(l.Raises) > 0 }) {
+		return limits
+	}
+	own := make([]Limit, 0, len(limits))
+	for _, l := range limits {
+		if !l.concerns(c) {
+			continue
+		}
+		if len(l.Raises) > 0 {
+			l.Raises = l.raisesOf(c)
+		}
+		own = append(own, l)
+	}
+	return own
 }
 
 // fieldSep separates the fields of a record's last part; it is in no id.
@@ -177,7 +192,8 @@ func decodeRecord(org, id, record string) (Call, []state, bool) {
 // chunk names the tombstones of the call ids of ten minutes.
 func (c Call) chunk() string {
 	at, _ := idTime(c.ID)
-	return "done:" + strconv.FormatInt(at.Unix()/int64(chunkSpan/time.Second), 10)
+	var buf [32]byte
+	return string(strconv.AppendInt(append(buf[:0], "done:"...), at.Unix()/int64(chunkSpan/time.Second), 10))
 }
 
 // amountsText is the part of the record that scripts read.

@@ -10,7 +10,8 @@ import (
 // Hold takes most from every limit that concerns the call, or from none, and
 // keeps it until the hold ends. Expected is what the call will probably cost,
 // for Options.ExpiredCharge. Limits that are Off, or whose Only names another
-// subject, are not touched; Models and Endpoints are the caller's to match.
+// subject, are not touched; Models and Endpoints are the caller's to match. The
+// list is kept with the hold, and not to be written to.
 //
 // A call that does not fit gets *ExceededError. ErrEnded means that this
 // attempt has already been settled or voided. When an error wraps

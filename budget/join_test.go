@@ -179,7 +179,7 @@ func (w *twins) settleCommand(h *Hold, actual Amounts) *redis.Cmd {
 		st.Usage = pricing.Usage{Input: int64(w.rng.IntN(500)), Output: int64(w.rng.IntN(500)), CachedInput: int64(w.rng.IntN(9))}
 		st.Split = pricing.Split{Input: actual.Cost / 3, Output: actual.Cost - actual.Cost/3}
 	}
-	keys, args, err := w.endingArgs(settling(h, st), w.Store.now())
+	keys, args, err := w.endingArgs(settling(h, &st), w.Store.now())
 	return w.command(w.scripts.settle.of(h.states), keys, args, err)
 }
 
@@ -199,11 +199,11 @@ func (w *twins) others() {
 			args, err := h.limitArgs([]any{w.given(), h.ID, amountsText(most, h.Expected)}, w.Store.now(), most)
 			cmd = w.command(w.scripts.extend, h.keys("holds"), args, err)
 		case 1:
-			keys, args, err := w.endingArgs(voiding(h.Call, h.states), w.Store.now())
+			keys, args, err := w.endingArgs(voiding(h), w.Store.now())
 			cmd = w.command(w.scripts.void, keys, args, err)
 		default:
 			keys, args, err := w.endingArgs(ending{
-				call: h.Call, states: h.states, cost: ChargeExpected, details: Details{Estimated: true, Outcome: "expired"},
+				call: h.Call, id: h.ID, states: h.states, cost: ChargeExpected, details: Details{Estimated: true, Outcome: "expired"},
 				want: func(m Metric) any { return string(m) },
 			}, w.Store.now())
 			cmd = w.command(w.scripts.expire, keys, args, err)

@@ -278,7 +278,7 @@ func (s *Store) expire(ctx context.Context, org string, ids []string) (int, erro
 			continue
 		}
 		a, err := s.end(ctx, s.scripts.expire.of, ending{
-			call: c, states: states, cost: s.opts.ExpiredCharge,
+			call: c, id: id, states: states, cost: s.opts.ExpiredCharge,
 			details: Details{Estimated: true, Outcome: "expired"},
 			want:    func(m Metric) any { return string(m) },
 		})

@@ -78,20 +78,24 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 func (m *metrics) took(script string, seconds float64) { m.seconds[script].Observe(seconds) }
 
 func (m *metrics) held(err error) {
-	outcome := "held"
+	m.holds.WithLabelValues(holdOutcome(err)).Inc()
+}
+
+func holdOutcome(err error) string {
+	if err == nil {
+		return "held"
+	}
 	var refused *ExceededError
 	switch {
-	case err == nil:
 	case errors.As(err, &refused):
-		outcome = "refused"
+		return "refused"
 	case errors.Is(err, ErrEnded):
-		outcome = "ended"
+		return "ended"
 	case errors.Is(err, ErrUnavailable):
-		outcome = "unavailable"
+		return "unavailable"
 	default:
-		outcome = "error"
+		return "error"
 	}
-	m.holds.WithLabelValues(outcome).Inc()
 }
 
 // refused counts each limit that a call did not fit, also in the shadow.

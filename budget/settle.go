@@ -70,9 +70,9 @@ func (s *Store) settle(ctx context.Context, e Ending) (Receipt, error) {
 	return s.receipt(a, e.Hold, e.Settlement.Estimated)
 }
 
-func settling(h *Hold, st Settlement) ending {
+func settling(h *Hold, st *Settlement) ending {
 	return ending{
-		call: h.Call, states: h.states, cost: int64(st.Actual.Cost), most: int64(h.Max.Cost),
+		call: h.Call, id: h.ID, states: h.states, cost: (*int64)(&st.Actual.Cost), most: int64(h.Max.Cost),
 		since: h.At, details: st.details(h),
 		want: func(m Metric) any { return m.settled(st.Actual) },
 	}
@@ -109,7 +109,7 @@ func (m Metric) settled(a Amounts) int64 {
 // whose hold expired gets the charge back. Repeating it does no harm.
 func (s *Store) Void(ctx context.Context, h *Hold) error {
 	s.untrack(h.Call.Org, h.ID)
-	_, err := s.end(ctx, s.scripts.void.of, voiding(h.Call, h.states))
+	_, err := s.end(ctx, s.scripts.void.of, voiding(h))
 	e := Ending{Hold: h}
 	err = s.endCaps(ctx, []Ending{e}, []Ended{{Err: err}})[0].Err
 	s.answered(e, err)
@@ -126,9 +126,9 @@ func (s *Store) VoidLost(ctx context.Context, c Call, caps ...Cap) error {
 	return s.Void(ctx, Lost(c, caps...))
 }
 
-func voiding(c Call, states []state) ending {
+func voiding(h *Hold) ending {
 	return ending{
-		call: c, states: states, cost: 0, details: Details{Outcome: "void"},
+		call: h.Call, id: h.ID, states: h.states, cost: 0, details: Details{Outcome: "void"},
 		want: func(Metric) any { return 0 },
 	}
 }
@@ -136,8 +136,9 @@ func voiding(c Call, states []state) ending {
 // ending is what settle, void and expire are told.
 type ending struct {
 	call    Call
+	id      string // of the hold
 	states  []state
-	cost    any // nano-USD, or an ExpiredCharge
+	cost    any // nano-USD or a pointer to them, or an ExpiredCharge
 	most    int64
 	since   time.Time // of the admission; zero: as the call id says
 	details Details
@@ -154,7 +155,7 @@ func (s *Store) end(ctx context.Context, scriptOf func([]state) script, e ending
 			return a, err
 		}
 		if try == 2 {
-			return a, fmt.Errorf("budget: %s %s: its limits change under it", sc.name, e.call.holdID())
+			return a, fmt.Errorf("budget: %s %s: its limits change under it", sc.name, e.id)
 		}
 		if e.states, err = s.statesOf(ctx, e.call); err != nil {
 			return a, err
@@ -162,15 +163,18 @@ func (s *Store) end(ctx context.Context, scriptOf func([]state) script, e ending
 	}
 }
 
+// endingValues are what an ending's arguments point to: an interface of each would be
+// another piece of memory.
+type endingValues struct {
+	id, field, entry string
+	numbers          [11]int64
+}
+
 // endingArgs builds the KEYS and ARGV that lua/ending.lua lists.
 func (s *Store) endingArgs(e ending, now time.Time) ([]string, []any, error) {
 	days := s.daysAround(now)
 	keys := stateKeys(e.call.Org, e.states, "leases", "holds", e.call.chunk(), "ledger", "reconcile",
 		days.keys[0], days.keys[1], days.keys[2])
-	entry := "" // caps have no ledger
-	if !isCap(e.call.Org) {
-		entry = openEntry(e.call, e.details)
-	}
 	since := e.since
 	if since.IsZero() {
 		since, _ = idTime(e.call.ID)
@@ -180,17 +184,19 @@ func (s *Store) endingArgs(e ending, now time.Time) ([]string, []any, error) {
 		estimated = 1
 	}
 	u, c := e.details.Usage, e.details.Costs
-	// Pointers, where an interface of a number would be another piece of memory.
-	numbers := [...]int64{
+	v := &endingValues{id: e.id, field: rollupField(e.call), numbers: [11]int64{
 		e.most, since.UnixMicro(), u.Input, u.CachedInput, u.CacheWrite + u.CacheWrite1h, u.Output,
 		int64(c.Input), int64(c.CachedInput), int64(c.CacheWrite), int64(c.Output), int64(c.Fees),
+	}}
+	if !isCap(e.call.Org) { // caps have no ledger
+		v.entry = openEntry(e.call, e.details)
 	}
-	n, id, field, o := &numbers, e.call.holdID(), rollupField(e.call), &s.endingOptions
+	n, o := &v.numbers, &s.endingOptions
 	args := make([]any, 0, 24+4*len(e.states))
 	args = append(args,
-		s.given(), &id, e.cost, &n[0], estimated, &n[1], o.horizon, o.doneLife, days.first, &field,
+		s.given(), &v.id, e.cost, &n[0], estimated, &n[1], o.horizon, o.doneLife, days.first, &v.field,
 		&n[2], &n[3], &n[4], &n[5], &n[6], &n[7], &n[8], &n[9], &n[10],
-		s.rollupFields, &entry, o.ledgerLength, o.ledgerLife, o.rollupLife)
+		s.rollupFields, &v.entry, o.ledgerLength, o.ledgerLife, o.rollupLife)
 	for i := range e.states {
 		st := &e.states[i]
 		p1, p2 := &st.P1, &st.P2

@@ -14,6 +14,9 @@ import (
 // error is. A job stays in the pool whose quota it was given.
 func (g *Guard) BeginOr(ctx context.Context, p *Plan, id string, attempt int, jobID string) (*Call, *Plan, error) {
 	call, err := g.Begin(ctx, p, id, attempt, jobID)
+	if err == nil {
+		return call, p, nil
+	}
 	var refused *Refusal
 	if !errors.As(err, &refused) || refused.Away {
 		return call, p, err

@@ -194,8 +194,9 @@ type counter struct {
 }
 
 func (c *counter) text(t wire.Text) {
-	c.scratch = c.request.Unquote(c.scratch[:0], t)
-	k := c.cache.CountClasses(c.enc, c.scratch)
+	plain, scratch := c.request.Plain(c.scratch, t)
+	c.scratch = scratch
+	k := c.cache.CountClasses(c.enc, plain)
 	c.tokens += int64(k.Tokens)
 	c.classes = c.classes.Plus(k)
 }

@@ -1,7 +1,6 @@
 package guard
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -241,15 +240,19 @@ func written(_ int, err error) error {
 }
 
 func readAnswer(resp *http.Response) ([]byte, error) {
-	var buf bytes.Buffer
 	if n := resp.ContentLength; n > 0 && n <= maxAnswer {
-		buf.Grow(int(n) + bytes.MinRead)
+		buf := make([]byte, n+1) // to meet its end, which is what frees the connection
+		got, err := io.ReadFull(resp.Body, buf)
+		if int64(got) == n && errors.Is(err, io.ErrUnexpectedEOF) {
+			err = nil
+		}
+		return buf[:got], err
 	}
-	n, err := buf.ReadFrom(io.LimitReader(resp.Body, maxAnswer+1))
-	if err == nil && n > maxAnswer {
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+	if err == nil && len(body) > maxAnswer {
 		err = fmt.Errorf("the answer is larger than %d bytes", maxAnswer)
 	}
-	return buf.Bytes(), err
+	return body, err
 }
 
 // head sets the answer's headers: what the provider said and what we add.

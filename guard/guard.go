@@ -129,6 +129,9 @@ type Policy struct {
 // for one name, or a price that begins later.
 func (p *Policy) price(t providers.Target, at time.Time) (*pricing.Price, error) {
 	price, err := p.Catalogue.Lookup(t.Provider.ID, t.Model, at)
+	if err == nil {
+		return price, nil
+	}
 	var unknown *pricing.UnknownModelError
 	if p.UnknownPrice == nil || !errors.As(err, &unknown) || len(unknown.Providers) > 0 || !unknown.NotBefore.IsZero() {
 		return price, err

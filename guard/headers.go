@@ -71,24 +71,6 @@ func TellLimits(h http.Header, statuses []budget.Status, price *pricing.Price, h
 	t.write(h)
 }
 
-func correct(s budget.Status, back budget.Amounts) *budget.Status {
-	switch s.Metric {
-	case budget.Cost:
-		s.Remaining += int64(back.Cost)
-	case budget.Tokens:
-		s.Remaining += back.Tokens
-	}
-	s.Remaining = min(max(s.Remaining, 0), s.Amount)
-	return &s
-}
-
-func tighter(a, b *budget.Status) *budget.Status {
-	if a == nil || b.Remaining < a.Remaining {
-		return b
-	}
-	return a
-}
-
 // perMillionOutput is the dearest price of a million output tokens.
 func perMillionOutput(p *pricing.Price) pricing.Nano {
 	n, err := p.Ceiling(pricing.Usage{Output: 1_000_000}, pricing.Terms{})
@@ -96,16 +78,6 @@ func perMillionOutput(p *pricing.Price) pricing.Nano {
 		return 0
 	}
 	return n
-}
-
-// buys converts a money limit into units of which `per` cost `unit`.
-func buys(s *budget.Status, unit pricing.Nano, per int64) *budget.Status {
-	if unit <= 0 {
-		return nil
-	}
-	out := *s
-	out.Amount, out.Remaining = scale(s.Amount, per, int64(unit)), scale(s.Remaining, per, int64(unit))
-	return &out
 }
 
 // scale is n*mul/div without overflow; arguments are not negative, div > 0.

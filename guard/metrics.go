@@ -74,12 +74,14 @@ func (m *metrics) watch(reg prometheus.Registerer, away func() int) {
 }
 
 func (m *metrics) held(org string, err error) {
-	var exceeded *budget.ExceededError
 	o := m.orgs.of(org)
-	switch {
-	case err == nil:
+	if err == nil {
 		m.holds.WithLabelValues("admitted").Inc()
 		o.admitted.Inc()
+		return
+	}
+	var exceeded *budget.ExceededError
+	switch {
 	case errors.As(err, &exceeded) && exceeded.Binding.Never:
 		m.holds.WithLabelValues("never").Inc()
 		o.denied.Inc()

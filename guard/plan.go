@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -136,16 +137,12 @@ func unpriced(err error) error {
 
 // applying picks the limits of the org that concern a call.
 func applying(c Caller, r *wire.Request, t providers.Target) []budget.Limit {
-	var out []budget.Limit
-	for _, l := range c.Org.LimitsFor(c.User, c.Key) {
-		if l.Mode == budget.Off || !concerns(l, c) {
-			continue
-		}
-		if covers(l, r, t) {
-			out = append(out, l)
-		}
+	all := c.Org.LimitsFor(c.User, c.Key)
+	other := func(l budget.Limit) bool { return l.Mode == budget.Off || !concerns(l, c) || !covers(l, r, t) }
+	if !slices.ContainsFunc(all, other) {
+		return slices.Clip(all) // as for most calls
 	}
-	return out
+	return slices.DeleteFunc(slices.Clone(all), other)
 }
 
 // covers reports whether the call is among a limit's models and endpoints, the

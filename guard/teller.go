@@ -3,6 +3,7 @@ package guard
 import (
 	"net/http"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
@@ -18,9 +19,12 @@ type teller struct {
 	buf   []byte
 }
 
-func newTeller() *teller {
-	return &teller{names: make([]string, 0, 12), ends: make([]int, 0, 12), buf: make([]byte, 0, 512)}
-}
+var tellers = sync.Pool{New: func() any {
+	return &teller{names: make([]string, 0, 16), ends: make([]int, 0, 16), buf: make([]byte, 0, 1024)}
+}}
+
+// newTeller returns an empty teller, to be used until it writes.
+func newTeller() *teller { return tellers.Get().(*teller) }
 
 // end closes the value that was appended to buf since the last one.
 func (t *teller) end(name string) {
@@ -42,7 +46,7 @@ func (t *teller) usd(name string, n pricing.Nano) {
 	t.end(name)
 }
 
-// write sets the headers.
+// write sets the headers and gives t back.
 func (t *teller) write(h http.Header) {
 	all, values, start := string(t.buf), make([]string, len(t.names)), 0
 	for i, name := range t.names {
@@ -50,45 +54,84 @@ func (t *teller) write(h http.Header) {
 		h[name] = values[i : i+1 : i+1]
 		start = t.ends[i]
 	}
+	t.names, t.ends, t.buf = t.names[:0], t.ends[:0], t.buf[:0]
+	tellers.Put(t)
+}
+
+// standing is what a limit has left.
+type standing struct {
+	known             bool
+	amount, remaining int64
+	reset             time.Duration
+}
+
+// standingOf is where a limit stands after back was given back.
+func standingOf(s *budget.Status, back budget.Amounts) standing {
+	left := s.Remaining
+	switch s.Metric {
+	case budget.Cost:
+		left += int64(back.Cost)
+	case budget.Tokens:
+		left += back.Tokens
+	}
+	return standing{true, s.Amount, min(max(left, 0), s.Amount), s.Reset}
+}
+
+// tighter is the one that has less left, of those that are known.
+func (r standing) tighter(other standing) standing {
+	if !r.known || other.remaining < r.remaining {
+		return other
+	}
+	return r
+}
+
+// buys converts a money limit into units of which `per` cost `unit`.
+func (r standing) buys(unit pricing.Nano, per int64) standing {
+	if unit <= 0 {
+		return standing{}
+	}
+	r.amount, r.remaining = scale(r.amount, per, int64(unit)), scale(r.remaining, per, int64(unit))
+	return r
 }
 
 // limits tells the state of the enforced ones; see TellLimits.
 func (t *teller) limits(statuses []budget.Status, price *pricing.Price, held pricing.Nano, back budget.Amounts) {
-	var cost, tokens, requests *budget.Status
+	var cost, tokens, requests standing
 	start := len(t.buf)
 	for i := range statuses {
-		if statuses[i].Mode != budget.Enforce {
+		s := &statuses[i]
+		if s.Mode != budget.Enforce {
 			continue
 		}
-		s := correct(statuses[i], back)
+		r := standingOf(s, back)
 		if len(t.buf) > start {
 			t.buf = append(t.buf, ", "...)
 		}
-		t.limit(s)
+		t.limit(s, r.remaining)
 		switch s.Metric {
 		case budget.Cost:
-			cost = tighter(cost, s)
+			cost = cost.tighter(r)
 		case budget.Tokens:
-			tokens = tighter(tokens, s)
+			tokens = tokens.tighter(r)
 		case budget.Requests:
-			requests = tighter(requests, s)
+			requests = requests.tighter(r)
 		}
 	}
 	if len(t.buf) > start {
 		t.end(HeaderLimits)
 	}
-	if tokens == nil && cost != nil {
-		tokens = buys(cost, perMillionOutput(price), 1_000_000)
+	if !tokens.known && cost.known {
+		tokens = cost.buys(perMillionOutput(price), 1_000_000)
 	}
-	if requests == nil && cost != nil {
-		requests = buys(cost, held, 1)
+	if !requests.known && cost.known {
+		requests = cost.buys(held, 1)
 	}
 	t.rateLimit(tokens, "X-Ratelimit-Limit-Tokens", "X-Ratelimit-Remaining-Tokens", "X-Ratelimit-Reset-Tokens")
 	t.rateLimit(requests, "X-Ratelimit-Limit-Requests", "X-Ratelimit-Remaining-Requests", "X-Ratelimit-Reset-Requests")
 }
 
-// limit appends one limit of HeaderLimits.
-func (t *teller) limit(s *budget.Status) {
+// limit appends one limit of HeaderLimits, with what remains of it.
+func (t *teller) limit(s *budget.Status, remaining int64) {
 	quantity := func(label string, n int64) {
 		t.buf = append(t.buf, label...)
 		if s.Metric == budget.Cost {
@@ -99,20 +142,20 @@ func (t *teller) limit(s *budget.Status) {
 	}
 	t.buf = append(append(append(t.buf, s.LimitID...), ";metric="...), s.Metric...)
 	quantity(";limit=", s.Amount)
-	quantity(";remaining=", s.Remaining)
+	quantity(";remaining=", remaining)
 	t.buf = wire.AppendReset(append(t.buf, ";reset="...), s.Reset)
 	if !s.RaisedUntil.IsZero() {
 		t.buf = s.RaisedUntil.UTC().AppendFormat(append(t.buf, ";override_until="...), time.RFC3339)
 	}
 }
 
-// rateLimit tells a limit as OpenAI does; nil tells nothing.
-func (t *teller) rateLimit(s *budget.Status, limit, remaining, reset string) {
-	if s == nil {
+// rateLimit tells a limit as OpenAI does, if it is known.
+func (t *teller) rateLimit(r standing, limit, remaining, reset string) {
+	if !r.known {
 		return
 	}
-	t.number(limit, s.Amount)
-	t.number(remaining, s.Remaining)
-	t.buf = wire.AppendReset(t.buf, s.Reset)
+	t.number(limit, r.amount)
+	t.number(remaining, r.remaining)
+	t.buf = wire.AppendReset(t.buf, r.reset)
 	t.end(reset)
 }

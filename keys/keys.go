@@ -49,7 +49,8 @@ func New(class Class) string {
 		panic(fmt.Sprintf("keys: no such class %q", string(class)))
 	}
 	body := scheme + string(class) + "_" + random(randomLen)
-	return body + checksum(body)
+	sum := checksum(body)
+	return body + string(sum[:])
 }
 
 // Check verifies form and checksum of a key and returns its class. The error
@@ -70,7 +71,7 @@ func Check(text string) (Class, error) {
 		}
 	}
 	body := text[:len(text)-checksumLen]
-	if checksum(body) != text[len(body):] {
+	if sum := checksum(body); string(sum[:]) != text[len(body):] {
 		return "", ErrChecksum
 	}
 	return class, nil
@@ -87,14 +88,18 @@ type Pepper struct {
 // Hash returns the form in which a key is stored and looked up:
 // "<pepper id>:<hex HMAC-SHA256>", or "sha256:<hex>" for the zero Pepper.
 // A plain fast hash is enough because keys hold 178 random bits.
-func Hash(p Pepper, text string) string {
+func Hash(p Pepper, text string) string { return string(AppendHash(nil, p, text)) }
+
+// AppendHash appends what Hash returns to dst.
+func AppendHash(dst []byte, p Pepper, text string) []byte {
 	if p.ID == "" {
-		sum := sha256.Sum256([]byte(text))
-		return "sha256:" + hex.EncodeToString(sum[:])
+		var buf [64]byte // enough for a key, so that it is no piece of memory of its own
+		sum := sha256.Sum256(append(buf[:0], text...))
+		return hex.AppendEncode(append(dst, "sha256:"...), sum[:])
 	}
 	mac := hmac.New(sha256.New, []byte(p.Secret))
 	mac.Write([]byte(text))
-	return p.ID + ":" + hex.EncodeToString(mac.Sum(nil))
+	return hex.AppendEncode(append(append(dst, p.ID...), ':'), mac.Sum(nil))
 }
 
 // EqualAny reports whether a stored hash is one of those given, in a time that
@@ -140,12 +145,15 @@ func random(n int) string {
 }
 
 // checksum is the CRC-32 of the text before it, class included, in base62.
-func checksum(body string) string {
-	sum := crc32.ChecksumIEEE([]byte(body))
-	var out [checksumLen]byte
+func checksum(body string) (out [checksumLen]byte) {
+	sum := ^uint32(0)
+	for i := range len(body) { // as crc32.ChecksumIEEE, which takes no string
+		sum = crc32.IEEETable[byte(sum)^body[i]] ^ sum>>8
+	}
+	sum = ^sum
 	for i := checksumLen - 1; i >= 0; i-- {
 		out[i] = alphabet[sum%62]
 		sum /= 62
 	}
-	return string(out[:])
+	return out
 }

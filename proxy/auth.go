@@ -55,12 +55,13 @@ func (d *Directory) find(text string, now time.Time) (p Principal, good, known b
 // lookUp tries the hashes a key may be stored under: keys made before the
 // first pepper have none.
 func (d *Directory) lookUp(text string) (Principal, bool) {
+	var buf [128]byte
 	for _, pepper := range d.Peppers {
-		if p, ok := d.ByHash[keys.Hash(pepper, text)]; ok {
+		if p, ok := d.ByHash[string(keys.AppendHash(buf[:0], pepper, text))]; ok {
 			return p, true
 		}
 	}
-	p, ok := d.ByHash[keys.Hash(keys.Pepper{}, text)]
+	p, ok := d.ByHash[string(keys.AppendHash(buf[:0], keys.Pepper{}, text))]
 	return p, ok
 }
 
@@ -130,6 +131,9 @@ func (s *Server) clientIP(r *http.Request) netip.Addr {
 		return netip.Addr{}
 	}
 	ip := peer.Addr().Unmap()
+	if !s.trusts(ip) {
+		return ip
+	}
 	hops := strings.Split(strings.Join(r.Header.Values("X-Forwarded-For"), ","), ",")
 	for i := len(hops) - 1; i >= 0 && s.trusts(ip); i-- {
 		hop, err := netip.ParseAddr(strings.TrimSpace(hops[i]))

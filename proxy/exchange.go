@@ -22,10 +22,11 @@ import (
 type exchange struct {
 	http.ResponseWriter
 	server  *Server
-	control *http.ResponseController
+	control http.ResponseController
 	request *http.Request
 	id      string
 	ip      netip.Addr
+	from    string // ip, in words
 	start   time.Time
 	caller  guard.Caller
 	scopes  []string // of the key; empty means all
@@ -55,9 +56,10 @@ type exchange struct {
 }
 
 func (s *Server) newExchange(w http.ResponseWriter, r *http.Request) *exchange {
+	ip := s.clientIP(r)
 	return &exchange{
-		ResponseWriter: w, server: s, control: http.NewResponseController(w), request: r,
-		id: wire.NewCallID(), ip: s.clientIP(r), start: time.Now(), route: "unknown",
+		ResponseWriter: w, server: s, control: *http.NewResponseController(w), request: r,
+		id: wire.NewCallID(), ip: ip, from: ip.String(), start: time.Now(), route: "unknown",
 	}
 }
 
@@ -200,7 +202,7 @@ func (x *exchange) record() {
 	attrs = append(attrs,
 		slog.String("id", x.id), slog.String("route", x.route), slog.String("method", x.request.Method),
 		slog.Int("status", status), slog.Int64("bytes", x.bytes), slog.Duration("took", took),
-		slog.String("ip", x.ip.String()))
+		slog.String("ip", x.from))
 	if x.caller.Org != nil {
 		attrs = append(attrs, slog.String("org", x.caller.Org.ID), slog.String("user", x.caller.User), slog.String("key", x.caller.Key))
 	}

@@ -84,7 +84,10 @@ func (s *Server) match(r *http.Request) (route, string, error) {
 	if rest, ok := strings.CutPrefix(path, "/v1"); ok && (rest == "" || rest[0] == '/') {
 		path = rest
 	}
-	path = "/" + strings.Trim(path, "/")
+	path = strings.TrimRight(path, "/")
+	if !strings.HasPrefix(path, "/") || strings.HasPrefix(path, "//") {
+		path = "/" + strings.TrimLeft(path, "/")
+	}
 	pattern, arg := path, ""
 	switch {
 	case strings.HasPrefix(path, "/models/"): // model ids may contain slashes

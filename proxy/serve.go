@@ -89,6 +89,9 @@ func (s *Server) boundedBody(x *exchange, r *http.Request) (io.Reader, error) {
 		return nil, wire.TooLarge(s.opts.MaxBody)
 	}
 	_ = x.control.SetReadDeadline(time.Now().Add(s.opts.ReadBody)) // not supported by test recorders
+	if r.ContentLength >= 0 {
+		return r.Body, nil // which ends there
+	}
 	return http.MaxBytesReader(x.ResponseWriter, r.Body, s.opts.MaxBody), nil
 }
 

@@ -168,7 +168,7 @@ func (s *Server) dispatch(x *exchange, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	x.caller = guard.Caller{Org: p.Org, User: p.User, Key: p.Key, Models: p.Models, IP: x.ip.String()}
+	x.caller = guard.Caller{Org: p.Org, User: p.User, Key: p.Key, Models: p.Models, IP: x.from}
 	if x.scopes = p.Scopes; !x.may(route.scope) {
 		return lacking(route.scope)
 	}

@@ -1,5 +1,10 @@
 package wire
 
+import (
+	"bytes"
+	"sync"
+)
+
 // Answer is what an answer, or the usage chunk of a stream, says of itself.
 type Answer struct {
 	// ID, Model and ServiceTier are as the provider gave them, or "". The call
@@ -27,7 +32,9 @@ type Answer struct {
 // last of two members of one name, and accepts details that are missing or
 // null.
 func ParseUsage(ep Endpoint, answer []byte) (Answer, bool) {
-	r := answerReader{lexer: lenient(answer)}
+	r := answerReaders.Get().(*answerReader)
+	defer r.release()
+	r.lexer = lenient(answer)
 	r.space()
 	err := r.object(r.member)
 	a := r.answer(ep)
@@ -46,6 +53,14 @@ type answerReader struct {
 	usage           usageReader
 	items           []Span
 	tools           int64 // calls of built-in tools
+}
+
+var answerReaders = sync.Pool{New: func() any { return new(answerReader) }}
+
+// release gives r back without what it holds of the answer.
+func (r *answerReader) release() {
+	*r = answerReader{}
+	answerReaders.Put(r)
 }
 
 // member reads the value of a member.
@@ -139,5 +154,9 @@ func (r *answerReader) word(at Span) string {
 		return ""
 	}
 	raw := r.buf[at.Start+1 : at.End-1]
-	return string(appendUnquoted(nil, raw[:min(len(raw), maxWord)]))
+	raw = raw[:min(len(raw), maxWord)]
+	if bytes.IndexByte(raw, '\\') < 0 {
+		return string(raw)
+	}
+	return string(appendUnquoted(nil, raw))
 }

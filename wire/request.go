@@ -1,5 +1,10 @@
 package wire
 
+import (
+	"bytes"
+	"slices"
+)
+
 // Endpoint names one of the API's operations. The zero value is none.
 type Endpoint string
 
@@ -227,6 +232,22 @@ func (r *Request) Unquote(dst []byte, t Text) []byte {
 		return append(dst, raw...)
 	}
 	return appendUnquoted(dst, raw[1:len(raw)-1])
+}
+
+// Plain returns the decoded text of t: where it stands in Body if that has no
+// escapes, and in scratch otherwise, which is returned for the next text. It must
+// not be written to.
+func (r *Request) Plain(scratch []byte, t Text) (text, kept []byte) {
+	raw := r.Raw(t.Span)
+	if len(raw) < 2 || raw[0] != '"' {
+		return raw, scratch
+	}
+	inner := raw[1 : len(raw)-1]
+	if bytes.IndexByte(inner, '\\') < 0 {
+		return inner, scratch
+	}
+	text = appendUnquoted(slices.Grow(scratch[:0], len(inner)), inner)
+	return text, text
 }
 
 // Image is a picture in a message.
