@@ -8,7 +8,7 @@ import (
 
 const (
 	scanMax = 64       // longest piece counted by repeated scans
-	walkMin = 12       // shortest one that is not, of characters of three and four bytes
+	walkMin = 20       // shortest one that is not, of characters of three and four bytes
 	window  = 64 << 10 // longest piece counted as a whole
 
 	missBits = 13
@@ -30,12 +30,13 @@ type codec struct {
 
 // scratch is the working memory of one count.
 type scratch struct {
-	valid []byte // text with invalid bytes replaced
-	parts [scanMax]uint64
-	memo  memos
-	miss  [1 << missBits]missEntry
-	walk  walker
-	long  *bucketMerge
+	valid  []byte // text with invalid bytes replaced
+	tokens [scanMax]uint32
+	ranks  [scanMax]uint64
+	memo   memos
+	miss   [1 << missBits]missEntry
+	walk   walker
+	long   *bucketMerge
 }
 
 // missEntry remembers the count of a short piece that is not one token.
@@ -181,66 +182,6 @@ func (c *codec) fresh(p []byte, sc *scratch) int {
 	return c.merged(p, sc)
 }
 
-// scan counts a piece of 2 to scanMax bytes.
-func (c *codec) scan(p []byte, sc *scratch) int {
-	return c.mergeScan(sc.parts[:c.seed(sc.parts[:], p)])
-}
-
-// seed fills parts with the tokens p starts from and returns their number. Each
-// part is the rank of its merge with the next part in the high half, its token
-// in the low half. Two bytes whose merge outranks every merge that could take
-// one of them away are joined at once, which halves the work on scripts whose
-// characters have two bytes.
-func (v *vocab) seed(parts []uint64, p []byte) int {
-	n := 0
-	for i := 0; i < len(p); n++ {
-		token := v.byteID[p[i]]
-		if i++; i < len(p) {
-			rank := v.bytePair[int(p[i-1])<<8|int(p[i])]
-			if rank != none &&
-				(i < 2 || rank < v.leftMin[int(p[i-2])<<8|int(p[i-1])]) &&
-				(i+1 == len(p) || rank < v.rightMin[int(p[i])<<8|int(p[i+1])]) {
-				token = rank
-				i++
-			}
-		}
-		parts[n] = uint64(token)
-	}
-	for i := range n - 1 {
-		parts[i] |= uint64(v.merge(uint32(parts[i]), uint32(parts[i+1]))) << 32
-	}
-	parts[n-1] |= uint64(none) << 32
-	return n
-}
-
-// mergeScan merges the lowest rank, leftmost on ties, until no pair merges, and
-// returns the number of parts left. Whole parts compare like their ranks: pairs
-// of one rank have the same left token.
-func (v *vocab) mergeScan(parts []uint64) int {
-	for {
-		low, at := uint64(none)<<32, -1
-		for i, p := range parts {
-			if p < low {
-				low, at = p, i
-			}
-		}
-		if at < 0 {
-			return len(parts)
-		}
-		token := uint32(low >> 32)
-		parts[at] = uint64(none)<<32 | uint64(token)
-		if at+2 < len(parts) {
-			parts[at] = uint64(v.merge(token, uint32(parts[at+2])))<<32 | uint64(token)
-		}
-		if at > 0 {
-			left := uint32(parts[at-1])
-			parts[at-1] = uint64(v.merge(left, token))<<32 | uint64(left)
-		}
-		copy(parts[at+1:], parts[at+2:])
-		parts = parts[:len(parts)-1]
-	}
-}
-
 // merged counts a piece of at most window bytes by rank buckets.
 func (c *codec) merged(p []byte, sc *scratch) int {
 	if sc.long == nil {
@@ -272,7 +213,7 @@ type bucketEntry struct {
 // part is the token that starts at a position.
 type part struct {
 	token uint32
-	rank  uint32 // of the merge with the next part, or none
+	made  uint32 // by the merge with the next part, or none
 	next  int32  // position of the part after, len at the end
 	prev  int32  // position of the part before, -1 at the start
 }
@@ -296,7 +237,7 @@ func (b *bucketMerge) count(v *vocab, p []byte) int {
 		}
 		b.drain(rank)
 		for _, i := range b.order {
-			if b.parts[i].rank == rank {
+			if b.parts[i].made>>groupBits == rank {
 				b.merge(v, i)
 				left--
 			}
@@ -312,17 +253,18 @@ func (b *bucketMerge) start(v *vocab, p []byte) {
 	for i := n - 1; i >= 0; i-- { // backwards, so that lists ascend
 		b.parts[i] = part{v.byteID[p[i]], none, int32(i + 1), int32(i - 1)}
 		if i+1 < n {
-			b.put(int32(i), v.bytePair[int(p[i])<<8|int(p[i+1])])
+			b.put(int32(i), v.merge(v.byteID[p[i]], v.byteID[p[i+1]]))
 		}
 	}
 }
 
-// put records that the part at i merges with the next one into rank.
-func (b *bucketMerge) put(i int32, rank uint32) {
-	b.parts[i].rank = rank
-	if rank == none {
+// put records that the part at i and the next one make a token, or none.
+func (b *bucketMerge) put(i int32, made uint32) {
+	b.parts[i].made = made
+	if made == none {
 		return
 	}
+	rank := made >> groupBits
 	b.entries = append(b.entries, bucketEntry{i, b.head[rank]})
 	b.head[rank] = int32(len(b.entries) - 1)
 	for l := range b.level {
@@ -350,7 +292,7 @@ func (b *bucketMerge) drain(rank uint32) {
 	overlap := false
 	for e := b.head[rank]; e != 0; e = b.entries[e].next {
 		i := b.entries[e].at
-		if p := b.parts[i]; p.rank == rank {
+		if p := b.parts[i]; p.made>>groupBits == rank {
 			b.order = append(b.order, i)
 			overlap = p.token == b.parts[p.next].token
 		}
@@ -372,15 +314,15 @@ func (b *bucketMerge) drain(rank uint32) {
 func (b *bucketMerge) merge(v *vocab, i int32) {
 	p := &b.parts[i]
 	gone := &b.parts[p.next]
-	p.token, p.next = p.rank, gone.next
-	gone.rank = none
-	rank := none
+	p.token, p.next = p.made, gone.next
+	gone.made = none
+	made := none
 	if int(p.next) < len(b.parts) {
 		after := &b.parts[p.next]
 		after.prev = i
-		rank = v.merge(p.token, after.token)
+		made = v.merge(p.token, after.token)
 	}
-	b.put(i, rank)
+	b.put(i, made)
 	if p.prev >= 0 {
 		b.put(p.prev, v.merge(b.parts[p.prev].token, p.token))
 	}

@@ -103,15 +103,15 @@ func TestTrie(t *testing.T) {
 			t.Fatal(err)
 		}
 		for id, token := range vocabulary(t, enc) {
-			if got := c.trie.longest(token); got != uint32(id) {
+			if got := c.trie.longest(token) >> groupBits; got != uint32(id) {
 				t.Fatalf("%v: the longest token of %q is %d, want %d", enc, token, got, id)
 			}
 			info, prefix := c.info[id], uint32(id)
 			if len(token) > 1 {
-				prefix = c.trie.longest(token[:len(token)-1])
+				prefix = c.trie.longest(token[:len(token)-1]) >> groupBits
 			}
-			if info.size() != len(token) || info.prefix() != prefix {
-				t.Fatalf("%v: %q has size %d and prefix %d, want %d", enc, token, info.size(), info.prefix(), prefix)
+			if info.size() != len(token) || c.prefix[id]>>groupBits != prefix {
+				t.Fatalf("%v: %q has size %d and prefix %d, want %d", enc, token, info.size(), c.prefix[id]>>groupBits, prefix)
 			}
 		}
 	}
@@ -198,10 +198,9 @@ func TestRankDataIsChecked(t *testing.T) {
 			t.Errorf("%s: accepted", name)
 		}
 	}
-	v := &vocab{}
-	v.size(300)
-	v.addBytes([]byte("abc"))
-	if err := v.addPair([]byte("abc"), 256); err == nil {
+	b := newVocabBuilder(300)
+	b.addBytes([]byte("abc"))
+	if err := b.addPair([]byte("abc"), 256); err == nil {
 		t.Error("a token no merge leads to is accepted")
 	}
 }

@@ -78,6 +78,10 @@ func (c *codec) count(s []byte, sc *scratch) Classes {
 	for len(s)-i >= reach {
 		p := s[i:]
 		w := binary.LittleEndian.Uint64(p)
+		if w&0x8080 != 0 && (w&0x80 != 0 || byte(w) == ' ') {
+			i += c.slow(s, i, sc, &k)
+			continue
+		}
 		found := findLetters(w)
 		if found&uint64(a.word[byte(w)]) == 0 {
 			n := a.notWord(p)
@@ -131,7 +135,11 @@ func (c *codec) count(s []byte, sc *scratch) Classes {
 // slow counts the piece at s[i] whatever it is and returns its length.
 func (c *codec) slow(s []byte, i int, sc *scratch, k *Classes) int {
 	e, _ := c.next(s, i)
-	if class, _ := c.classes.at(s, i); class&number != 0 {
+	class := c.ascii.class[s[i]]
+	if class == wide {
+		class, _ = c.classes.decode(s, i)
+	}
+	if class&number != 0 {
 		k.DigitGroups++
 		k.Digits += runes(s[i:e])
 	}

@@ -1,5 +1,7 @@
 package tokenizer
 
+import "unicode/utf8"
+
 // The splitter cuts text into the pieces of the published patterns
 //
 //	o200k_base  [^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?
@@ -35,7 +37,14 @@ func (t *classTable) wordO200k(s []byte, j int) (end int, open bool) {
 	k, lastBoth := j, -1
 	c, w := uint8(0), 0
 	for k < len(s) {
-		if c, w = t.at(s, k); c&(upper|both) == 0 {
+		if b := s[k]; b < utf8.RuneSelf {
+			c, w = t.ascii[b], 1
+		} else if b < 0xE0 && k+1 < len(s) {
+			c, w = t.runes[uint32(b&0x1F)<<6|uint32(s[k+1]&0x3F)], 2
+		} else {
+			c, w = t.decode(s, k)
+		}
+		if c&(upper|both) == 0 {
 			break
 		}
 		k += w
@@ -51,7 +60,11 @@ func (t *classTable) wordO200k(s []byte, j int) (end int, open bool) {
 		return k, true
 	case c&lower != 0:
 		for k += w; k < len(s); k += w {
-			if c, w = t.ascii[s[k]], 1; c == wide {
+			if b := s[k]; b < utf8.RuneSelf {
+				c, w = t.ascii[b], 1
+			} else if b < 0xE0 && k+1 < len(s) {
+				c, w = t.runes[uint32(b&0x1F)<<6|uint32(s[k+1]&0x3F)], 2
+			} else {
 				c, w = t.decode(s, k)
 			}
 			if c&(lower|both) == 0 {
@@ -97,7 +110,11 @@ func (t *classTable) wordCL100k(s []byte, k int) (end int, open bool) {
 	for k < len(s) {
 		c, w := t.ascii[s[k]], 1
 		if c == wide {
-			c, w = t.decode(s, k)
+			if b := s[k]; b < 0xE0 && k+1 < len(s) {
+				c, w = t.runes[uint32(b&0x1F)<<6|uint32(s[k+1]&0x3F)], 2
+			} else {
+				c, w = t.decode(s, k)
+			}
 		}
 		if !letter(c) {
 			return k, false

@@ -128,8 +128,9 @@ func CountClasses(enc Encoding, text []byte) Classes {
 	}
 	sc := c.scratch()
 	defer c.release(sc)
-	valid, wide := text, nonASCII(text)
-	if wide > 0 && !utf8.Valid(text) {
+	valid := text
+	wide, ok := wideBytes(text)
+	if !ok {
 		sc.valid = appendValid(sc.valid[:0], text)
 		valid = sc.valid
 		wide = nonASCII(valid)

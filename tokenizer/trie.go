@@ -12,14 +12,14 @@ import (
 // child of a node by byte b is the cell base^b, if that cell says so. No two
 // nodes have the same base, so the byte alone tells whose child a cell is.
 type trie struct {
-	cells []uint64 // base<<27 | used<<26 | byte<<18 | token+1, which is 0 without one
+	cells []uint64 // base<<37 | used<<36 | byte<<28 | token+1, which is 0 without one
 	root  uint64   // as a cell
 }
 
 const (
-	trieUsed  = 1 << (idBits + 8)
-	trieByte  = trieUsed | 0xFF<<idBits
-	trieBase  = idBits + 9
+	trieUsed  = 1 << (tokenBits + 8)
+	trieByte  = trieUsed | 0xFF<<tokenBits
+	trieBase  = tokenBits + 9
 	trieBlock = 256 // children of a node are in one block of cells
 )
 
@@ -33,10 +33,10 @@ func (t *trie) longest(p []byte) uint32 {
 			break
 		}
 		node = cells[at]
-		if node&trieByte != trieUsed|uint64(b)<<idBits {
+		if node&trieByte != trieUsed|uint64(b)<<tokenBits {
 			break
 		}
-		if token := node & idMask; token != 0 {
+		if token := node & (1<<tokenBits - 1); token != 0 {
 			last = token
 		}
 	}
@@ -48,7 +48,7 @@ func (t *trie) longest(p []byte) uint32 {
 type trieBuilder struct {
 	blob   []byte
 	tokens []trieToken // in order of their bytes
-	info   []tokenInfo
+	prefix []uint32
 	cells  []uint64
 	taken  []uint64 // bitmap of cells
 	based  []uint64 // bitmap of bases
@@ -63,9 +63,10 @@ type trieToken struct {
 }
 
 // newTrie builds the trie of the tokens of blob, whose ends are given in order
-// of their ids, and records the longest prefix of each token in info.
-func newTrie(blob []byte, ends []uint32, info []tokenInfo) trie {
-	b := &trieBuilder{blob: blob, tokens: sortTokens(blob, ends), info: info}
+// of their ids, and records the longest proper prefix of each token in
+// prefix.
+func newTrie(blob []byte, ends []uint32, prefix []uint32) trie {
+	b := &trieBuilder{blob: blob, tokens: sortTokens(blob, ends), prefix: prefix}
 	b.grow()
 	b.open = b.open[:0]
 	var root uint64
@@ -116,12 +117,13 @@ func (b *trieBuilder) grow() {
 // children and then those theirs. prefix is the longest token it starts with.
 func (b *trieBuilder) place(node *uint64, lo, hi, depth int, prefix uint32) {
 	if t := b.tokens[lo]; int(t.end-t.start) == depth {
-		*node |= uint64(t.id) + 1
+		token := t.id<<groupBits | groupOf(b.blob[t.start:t.end])
+		*node |= uint64(token) + 1
 		if prefix == none {
-			prefix = t.id
+			prefix = token
 		}
-		b.info[t.id] |= tokenInfo(prefix) << (2 * idBits)
-		prefix = t.id
+		b.prefix[t.id] = prefix
+		prefix = token
 		lo++
 	}
 	if lo == hi {
@@ -159,7 +161,7 @@ func (b *trieBuilder) take(base int, labels []byte) {
 	for _, label := range labels {
 		at := base ^ int(label)
 		b.taken[at>>6] |= 1 << (at & 63)
-		b.cells[at] = trieUsed | uint64(label)<<idBits
+		b.cells[at] = trieUsed | uint64(label)<<tokenBits
 	}
 }
 

@@ -67,17 +67,9 @@ func twoBits(hash uint64) uint64 { return 1<<(hash>>32&63) | 1<<(hash>>26&63) }
 // its bytes alone, and its last merge is always the same pair. Building checks
 // that every token is reached that way.
 type vocab struct {
-	byteID   [256]uint32   // token of a single byte
-	bytePair [65536]uint32 // merge of two bytes (first<<8 | second), or none
-
-	// Lowest rank of a merge whose right part is the single byte second and
-	// whose left part ends in first, and of one whose left part is the single
-	// byte first and whose right part starts with second; none without one.
-	leftMin, rightMin [65536]uint32
-
-	maybe     filter   // the pairs
-	pairs     []uint64 // left<<36 | right<<18 | merged; 0 is empty
-	pairShift uint8
+	byteID [256]uint32        // token of a single byte
+	bytes  [1 << 16]byteMerge // first<<8 | second
+	pairs  pairTable
 
 	short      []uint64 // tokens of 2..7 bytes: little-endian | length<<56
 	shortShift uint8
@@ -88,9 +80,10 @@ type vocab struct {
 	blob       []byte
 	listed     filter // the tokens of 2 to 15 bytes
 
-	seams seams
-	trie  trie
-	info  []tokenInfo // per token
+	seams  seams
+	trie   trie
+	info   []tokenInfo // per rank
+	prefix []uint32    // longest proper prefix that is a token, per rank; itself without one
 }
 
 // newVocab reads the rank file of sp and builds the tables.
@@ -106,23 +99,25 @@ func newVocab(sp spec) (*vocab, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", sp.file, err)
 	}
-	v := &vocab{}
-	v.size(sp.tokens)
-	v.addBytes(blob[:256])
+	b := newVocabBuilder(sp.tokens)
+	b.addBytes(blob[:256])
 	start := uint32(256)
 	for rank := 256; rank < sp.tokens; rank++ {
 		token := blob[start:ends[rank]]
-		if err := v.addPair(token, uint32(rank)); err != nil {
+		if err := b.addPair(token, rank); err != nil {
 			return nil, fmt.Errorf("%s: rank %d: %w", sp.file, rank, err)
 		}
-		if err := v.seams.add(token); err != nil {
+		if err := b.seams.add(token); err != nil {
 			return nil, fmt.Errorf("%s: rank %d: %w", sp.file, rank, err)
 		}
-		v.addMember(token)
+		b.addMember(token)
 		start = ends[rank]
 	}
-	v.trie = newTrie(blob, ends, v.info)
-	return v, nil
+	if b.vocab.pairs, err = newPairTable(b.found, b.group); err != nil {
+		return nil, fmt.Errorf("%s: %w", sp.file, err)
+	}
+	b.trie = newTrie(blob, ends, b.prefix)
+	return b.vocab, nil
 }
 
 // parseRanks reads lines "base64 rank" in rank order into one blob with the end
@@ -156,82 +151,19 @@ func parseRanks(raw []byte, tokens int) (blob []byte, ends []uint32, err error) 
 }
 
 // size allocates the tables, each at most half full for both vocabularies.
-func (v *vocab) size(tokens int) {
-	bits := uint8(18)
-	if tokens > 1<<17 {
-		bits = 19
-	}
-	v.pairs, v.pairShift = make([]uint64, 1<<bits), 64-bits
+func (v *vocab) size(tokens int, bits uint8) {
 	v.short, v.shortShift = make([]uint64, 1<<(bits-1)), 65-bits
 	v.mid, v.midShift = make([][2]uint64, 1<<(bits-2)), 66-bits
 	v.long, v.longShift = make([]uint64, 1<<(bits-5)), 69-bits
 	v.info = make([]tokenInfo, tokens)
-	for i := range v.bytePair {
-		v.bytePair[i], v.leftMin[i], v.rightMin[i] = none, none, none
+	v.prefix = make([]uint32, tokens)
+	for i := range v.bytes {
+		v.bytes[i] = noByteMerge
 	}
-}
-
-// addBytes takes the single-byte tokens, ranks 0 to 255.
-func (v *vocab) addBytes(singles []byte) {
-	for id, b := range singles {
-		v.byteID[b] = uint32(id)
-		v.info[id] = newTokenInfo(uint32(id), uint32(id), 1)
-	}
-}
-
-// addPair records the merge that makes token, whose bytes must merge into two
-// parts with the lower ranks known so far.
-func (v *vocab) addPair(token []byte, rank uint32) error {
-	parts := make([]uint64, len(token))
-	parts = parts[:v.seed(parts, token)]
-	if n := v.mergeScan(parts); n != 2 {
-		return fmt.Errorf("token %q is not reachable: %d parts", token, n)
-	}
-	left, right := uint32(parts[0]), uint32(parts[1])
-	v.putPair(left, right, rank)
-	v.info[rank] = newTokenInfo(left, right, len(token))
-	first, last := token[0], token[len(token)-1]
-	if len(token) == 2 {
-		v.bytePair[int(first)<<8|int(last)] = rank
-	}
-	if right == v.byteID[last] {
-		at := int(token[len(token)-2])<<8 | int(last)
-		v.leftMin[at] = min(v.leftMin[at], rank)
-	}
-	if left == v.byteID[first] {
-		at := int(first)<<8 | int(token[1])
-		v.rightMin[at] = min(v.rightMin[at], rank)
-	}
-	return nil
-}
-
-func (v *vocab) putPair(left, right, merged uint32) {
-	key := uint64(left)<<idBits | uint64(right)
-	h := key * mixer >> v.pairShift
-	for v.pairs[h] != 0 {
-		h = (h + 1) & uint64(len(v.pairs)-1)
-	}
-	v.pairs[h] = key<<idBits | uint64(merged)
-	v.maybe.add(key * mixer)
 }
 
 // merge returns the token that left and right merge into, or none.
-func (v *vocab) merge(left, right uint32) uint32 {
-	key := uint64(left)<<idBits | uint64(right)
-	m := key * mixer
-	if !v.maybe.has(m) {
-		return none
-	}
-	for h := m >> v.pairShift; ; h++ {
-		slot := v.pairs[h&uint64(len(v.pairs)-1)]
-		if slot>>idBits == key && slot != 0 {
-			return uint32(slot & idMask)
-		}
-		if slot == 0 {
-			return none
-		}
-	}
-}
+func (v *vocab) merge(left, right uint32) uint32 { return v.pairs.merge(left, right) }
 
 // addMember makes token a member.
 func (v *vocab) addMember(token []byte) {

@@ -8,18 +8,16 @@ package tokenizer
 // and not per byte, and no search for the lowest rank.
 
 // tokenInfo packs, from the low bits, the two parts a token merges from (itself
-// for single bytes), its longest proper prefix that is a token (itself without
-// one) and its length.
+// for single bytes) and its length.
 type tokenInfo uint64
 
 func newTokenInfo(left, right uint32, size int) tokenInfo {
-	return tokenInfo(left) | tokenInfo(right)<<idBits | tokenInfo(size)<<(3*idBits)
+	return tokenInfo(left) | tokenInfo(right)<<tokenBits | tokenInfo(size)<<(2*tokenBits)
 }
 
-func (t tokenInfo) left() uint32   { return uint32(t & idMask) }
-func (t tokenInfo) right() uint32  { return uint32(t >> idBits & idMask) }
-func (t tokenInfo) prefix() uint32 { return uint32(t >> (2 * idBits) & idMask) }
-func (t tokenInfo) size() int      { return int(t >> (3 * idBits)) }
+func (t tokenInfo) left() uint32  { return uint32(t & (1<<tokenBits - 1)) }
+func (t tokenInfo) right() uint32 { return uint32(t >> tokenBits & (1<<tokenBits - 1)) }
+func (t tokenInfo) size() int     { return int(t >> (2 * tokenBits)) }
 
 const (
 	besideBits = 15
@@ -32,7 +30,7 @@ const (
 type besideMemo [1 << besideBits]uint32 // tag<<2 | answer<<1 | used
 
 func (c *codec) beside(a, b uint32, memo *besideMemo) bool {
-	mixed := (uint64(a)<<idBits | uint64(b)) * mixer & (1<<pairBits - 1)
+	mixed := pairKey(a, b) * mixer & (1<<pairBits - 1)
 	slot := &memo[mixed>>tagBits]
 	tag := uint32(mixed&(1<<tagBits-1))<<2 | 1
 	if *slot&^2 == tag {
@@ -56,20 +54,20 @@ func (v *vocab) compatible(a, b uint32) bool {
 		}
 		if a > b {
 			limit = a
-			if a = v.info[a].right(); a != limit {
+			if a = v.info[a>>groupBits].right(); a != limit {
 				continue
 			}
 			limit = b + 1
-			if b = v.info[b].left(); b+1 == limit {
+			if b = v.info[b>>groupBits].left(); b+1 == limit {
 				return true
 			}
 		} else {
 			limit = b + 1 // on ties the left pair merges first
-			if b = v.info[b].left(); b+1 != limit {
+			if b = v.info[b>>groupBits].left(); b+1 != limit {
 				continue
 			}
 			limit = a
-			if a = v.info[a].right(); a == limit {
+			if a = v.info[a>>groupBits].right(); a == limit {
 				return true
 			}
 		}
@@ -91,7 +89,7 @@ func (c *codec) walk(p []byte, w *walker) (int, bool) {
 	token := c.trie.longest(p)
 	budget := 4*len(p) + 256
 	for {
-		info := c.info[token]
+		info := c.info[token>>groupBits]
 		end := pos + info.size()
 		if budget--; budget < 0 {
 			break
@@ -105,14 +103,14 @@ func (c *codec) walk(p []byte, w *walker) (int, bool) {
 			token = c.trie.longest(p[pos:])
 			continue
 		}
-		if shorter := info.prefix(); shorter != token {
+		if shorter := c.prefix[token>>groupBits]; shorter != token {
 			token = shorter
 			continue
 		}
 		w.dead[pos>>6] |= 1 << (pos & 63)
 		marked = true
 		token = last
-		pos -= c.info[token].size()
+		pos -= c.info[token>>groupBits].size()
 		stack = stack[:len(stack)-1]
 		last = none
 		if len(stack) > 0 {

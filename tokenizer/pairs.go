@@ -1,0 +1,161 @@
+package tokenizer
+
+import (
+	"errors"
+	"slices"
+)
+
+// A token is its rank above the number of its group, so that tokens compare like
+// their ranks. The group says where in the table of pairs those are that the
+// token is the left part of.
+const (
+	groupBits = 10
+	tokenBits = idBits + groupBits
+)
+
+// groupOf returns the group of a token: by the first byte after a space, and by
+// two where scripts share the first. What one script needs of the tables then
+// lies close together, and a text of it waits less for memory.
+func groupOf(token []byte) uint32 {
+	if len(token) > 1 && token[0] == ' ' {
+		token = token[1:]
+	}
+	switch b := uint32(token[0]); {
+	case b < 0x80:
+		return 0
+	case b&^1 == 0xE0 && len(token) > 1:
+		return 0x100 + b&1<<6 + uint32(token[1])&0x3F
+	default:
+		return b
+	}
+}
+
+// pairTable tells which token two neighbours merge into. It is a perfect hash:
+// every pair has a slot of its own, found by a seed, so that a question takes two
+// loads and no branch the processor could guess wrong.
+type pairTable struct {
+	groups [1 << groupBits]pairGroup // by the left part
+	seeds  []uint8
+	maybe  filter   // the pairs of group 0, which is large
+	slots  []uint64 // rank of left << 46 | rank of right << 28 | token
+}
+
+// pairGroup is where the seeds and slots of a group start and how many there are.
+type pairGroup struct {
+	seed, seeds, slot, slots uint32
+}
+
+const (
+	respread  = 0xD6E8FEB86659FD93
+	emptySlot = ^uint64(0)
+)
+
+func pairKey(left, right uint32) uint64 {
+	return uint64(left>>groupBits)<<idBits | uint64(right>>groupBits)
+}
+
+func (g *pairGroup) seedAt(hash uint64) uint64 {
+	return uint64(g.seed) + hash>>32*uint64(g.seeds)>>32
+}
+
+func (g *pairGroup) slotAt(hash uint64, seed uint8) uint64 {
+	return uint64(g.slot) + (hash^uint64(seed))*respread>>32*uint64(g.slots)>>32
+}
+
+// merge returns the token left and right merge into, or none.
+func (t *pairTable) merge(left, right uint32) uint32 {
+	key := pairKey(left, right)
+	hash := key * mixer
+	group := left & (1<<groupBits - 1)
+	if group == 0 && !t.maybe.has(hash) {
+		return none
+	}
+	g := &t.groups[group]
+	slot := t.slots[g.slotAt(hash, t.seeds[g.seedAt(hash)])]
+	token := uint32(slot & (1<<tokenBits - 1))
+	if slot>>tokenBits != key {
+		token = none
+	}
+	return token
+}
+
+var errNoSeed = errors.New("no perfect hash of the pairs")
+
+// newPairTable builds the table of the pairs that tokens merge from, given as
+// entries of slots. Seeds are chosen for the buckets of most pairs first, while
+// there is room.
+func newPairTable(pairs []uint64, groups []uint32) (pairTable, error) {
+	var t pairTable
+	for i, g := range groups {
+		if t.groups[g].slots++; g == 0 {
+			t.maybe.add(pairs[i] >> tokenBits * mixer)
+		}
+	}
+	var slots, seeds uint32
+	for i := range t.groups {
+		g := &t.groups[i]
+		n := g.slots
+		g.slot, g.slots = slots, n+n/3+1
+		g.seed, g.seeds = seeds, n/3+1
+		slots, seeds = slots+g.slots, seeds+g.seeds
+	}
+	t.seeds, t.slots = make([]uint8, seeds), slices.Repeat([]uint64{emptySlot}, int(slots))
+	ends, sorted := t.buckets(pairs, groups)
+	var sizes [64][]uint32 // buckets by their number of pairs
+	for bucket := range seeds {
+		n := min(ends[bucket+1]-ends[bucket], uint32(len(sizes)-1))
+		sizes[n] = append(sizes[n], bucket)
+	}
+	for n := len(sizes) - 1; n > 0; n-- {
+		for _, bucket := range sizes[n] {
+			if !t.place(bucket, pairs, groups, sorted[ends[bucket]:ends[bucket+1]]) {
+				return t, errNoSeed
+			}
+		}
+	}
+	return t, nil
+}
+
+// buckets sorts the numbers of pairs by the seed they use.
+func (t *pairTable) buckets(pairs []uint64, groups []uint32) (ends []uint32, sorted []uint32) {
+	ends, sorted = make([]uint32, len(t.seeds)+2), make([]uint32, len(pairs))
+	of := make([]uint32, len(pairs))
+	for i, pair := range pairs {
+		of[i] = uint32(t.groups[groups[i]].seedAt(pair >> tokenBits * mixer))
+		ends[of[i]+2]++
+	}
+	for b := 2; b < len(ends); b++ {
+		ends[b] += ends[b-1]
+	}
+	for i, b := range of {
+		sorted[ends[b+1]] = uint32(i)
+		ends[b+1]++
+	}
+	return ends[:len(ends)-1], sorted
+}
+
+// place finds a seed that puts the pairs of a bucket into free slots.
+func (t *pairTable) place(bucket uint32, pairs []uint64, groups []uint32, members []uint32) bool {
+	var slots [256]uint64
+	g := &t.groups[groups[members[0]]]
+	for seed := range 256 {
+		placed := 0
+		for _, i := range members {
+			at := g.slotAt(pairs[i]>>tokenBits*mixer, uint8(seed))
+			if t.slots[at] != emptySlot {
+				break
+			}
+			t.slots[at] = pairs[i]
+			slots[placed] = at
+			placed++
+		}
+		if placed == len(members) {
+			t.seeds[bucket] = uint8(seed)
+			return true
+		}
+		for _, at := range slots[:placed] {
+			t.slots[at] = emptySlot
+		}
+	}
+	return false
+}

@@ -1,0 +1,35 @@
+package tokenizer
+
+import (
+	"testing"
+	"unicode/utf8"
+)
+
+// Every sequence of two bytes, what can follow each lead byte, and random text,
+// at every place of a machine word.
+func TestValidEqualsUTF8(t *testing.T) {
+	check := func(text []byte) {
+		t.Helper()
+		for shift := range 9 {
+			padded := append([]byte("01234567")[:min(shift, 8)], text...)
+			wide, valid := wideBytes(padded)
+			if valid != utf8.Valid(padded) || wide != nonASCII(padded) {
+				t.Fatalf("%q: %v, %d wide", padded, valid, wide)
+			}
+		}
+	}
+	for a := range 256 {
+		for b := range 256 {
+			check([]byte{byte(a), byte(b)})
+			if a >= 0xE0 {
+				for _, rest := range []string{"\x80", "\xbf", "\x80\x80", "\xbf\xbf", "\x80a", "\xbf\xc2\x80", "\x80\x80\x80"} {
+					check(append([]byte{byte(a), byte(b)}, rest...))
+				}
+			}
+		}
+	}
+	mix := newMixer(t, O200k)
+	for range rounds(20_000, 400_000) {
+		check(mix.text())
+	}
+}
