@@ -3,6 +3,7 @@ package budget
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -12,10 +13,11 @@ import (
 // metrics counts money in nano-USD as floats: enough for graphs, the ledger is
 // exact.
 type metrics struct {
-	holds      *prometheus.CounterVec   // by outcome
-	refusals   *prometheus.CounterVec   // by limit and mode
-	shadow     *prometheus.HistogramVec // by limit
-	caps       *prometheus.CounterVec   // refusals by provider, limit and mode
+	holds      *prometheus.CounterVec    // by outcome
+	taken      func() prometheus.Counter // those held, looked up once
+	refusals   *prometheus.CounterVec    // by limit and mode
+	shadow     *prometheus.HistogramVec  // by limit
+	caps       *prometheus.CounterVec    // refusals by provider, limit and mode
 	cost       prometheus.Counter
 	overrun    prometheus.Counter
 	estimated  prometheus.Counter
@@ -60,6 +62,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		exportGaps:   counter("export_gaps_total", "Times that entries may have been trimmed before they were exported."),
 		seconds:      map[string]prometheus.Observer{},
 	}
+	m.taken = sync.OnceValue(func() prometheus.Counter { return m.holds.WithLabelValues("held") })
 	seconds := prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "llmguard_budget_script_seconds", Help: "Time of one script, with the way to Redis and back.",
 		Buckets: []float64{.0001, .0002, .0005, .001, .002, .005, .01, .025, .05, .1, .25, 1},
@@ -78,13 +81,15 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 func (m *metrics) took(script string, seconds float64) { m.seconds[script].Observe(seconds) }
 
 func (m *metrics) held(err error) {
-	m.holds.WithLabelValues(holdOutcome(err)).Inc()
+	if err == nil {
+		m.taken().Inc()
+		return
+	}
+	m.holds.WithLabelValues(refusalOf(err)).Inc()
 }
 
-func holdOutcome(err error) string {
-	if err == nil {
-		return "held"
-	}
+// refusalOf is the outcome of a hold that was not taken.
+func refusalOf(err error) string {
 	var refused *ExceededError
 	switch {
 	case errors.As(err, &refused):

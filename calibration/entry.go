@@ -120,19 +120,19 @@ func (e *entry) base(priorMean, limit int) int64 {
 	return int64(math.Min(b, maxBase))
 }
 
-// observation is one call's input as lua/calibrate.lua takes it: the logarithm
+// observation appends one call's input as lua/calibrate.lua takes it: the logarithm
 // of the ratio unless that is an outlier, and the moments of the base. Not ok
 // means that the call is left out.
-func observation(estimated, actual, base int64) (text string, ratio, ok bool) {
+func observation(dst []byte, estimated, actual, base int64) (text []byte, ratio, ok bool) {
 	if estimated <= 0 || actual <= 0 {
-		return "", false, false
+		return nil, false, false
 	}
 	x, y := float64(estimated), float64(actual)
 	r := y / x
 	if r < lowRatio || y-highRatio*x > maxBase {
-		return "", false, false
+		return nil, false, false
 	}
-	b := make([]byte, 0, 64)
+	b := dst
 	if own := float64(actual-base) / x; lowRatio <= own && own <= highRatio {
 		b = strconv.AppendInt(b, int64(math.Round(math.Log(own)*micro)), 10)
 		ratio = true
@@ -141,7 +141,7 @@ func observation(estimated, actual, base int64) (text string, ratio, ok bool) {
 	for _, v := range [4]float64{u, rm, u * u, u * rm} {
 		b = strconv.AppendInt(append(b, ','), int64(math.Round(v)), 10)
 	}
-	return string(b), ratio, true
+	return b, ratio, true
 }
 
 // produced is what calls produce.
@@ -161,7 +161,7 @@ func (e *entry) produced() (produced, bool) {
 	return produced{expected, max(expected, int64(math.Ceil(math.Expm1(e.q/micro))))}, true
 }
 
-func outputText(tokens int64) string {
-	b := strconv.AppendInt(nil, int64(math.Round(math.Log1p(float64(tokens))*micro)), 10)
-	return string(strconv.AppendInt(append(b, ','), tokens*1000, 10))
+func appendOutput(dst []byte, tokens int64) []byte {
+	b := strconv.AppendInt(dst, int64(math.Round(math.Log1p(float64(tokens))*micro)), 10)
+	return strconv.AppendInt(append(b, ','), tokens*1000, 10)
 }

@@ -184,8 +184,8 @@ func TestObservation(t *testing.T) {
 		{0, 5, 0, false, false},
 		{5, 0, 0, false, false},
 	} {
-		text, ratio, ok := observation(c.estimated, c.actual, c.base)
-		if ratio != c.ratio || ok != c.ok || (text != "") != ok {
+		text, ratio, ok := observation(nil, c.estimated, c.actual, c.base)
+		if ratio != c.ratio || ok != c.ok || (len(text) > 0) != ok {
 			t.Errorf("%d of %d, base %d: %q %v %v", c.actual, c.estimated, c.base, text, ratio, ok)
 		}
 	}

@@ -64,7 +64,8 @@ func (c *Calibration) ObserveInput(s Sample) {
 	if s.Version == "" || !named(s.Version) {
 		s.Version = s.Model
 	}
-	text, ratio, ok := observation(s.Estimated, s.Actual, c.baseOf(s))
+	var buf [96]byte
+	text, ratio, ok := observation(buf[:0], s.Estimated, s.Actual, c.baseOf(s))
 	if !ok {
 		c.metrics.observed("input", "outlier")
 		return
@@ -98,7 +99,8 @@ func (c *Calibration) ObserveOutput(org, user, model string, tokens int64) {
 	if c == nil || tokens < 0 || tokens > most || model == "" || !named(org) || !named(user) || !named(model) {
 		return
 	}
-	text := outputText(tokens)
+	var buf [64]byte
+	text := appendOutput(buf[:0], tokens)
 	p := &c.pending
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -124,7 +126,7 @@ func outcome(ratio, kept bool) string {
 }
 
 // add appends an observation to its group and reports whether there was room.
-func add[K comparable](groups *map[K]*group, key K, text string) bool {
+func add[K comparable](groups *map[K]*group, key K, text []byte) bool {
 	g := (*groups)[key]
 	if g == nil {
 		if len(*groups) >= roundEntries {
@@ -139,7 +141,7 @@ func add[K comparable](groups *map[K]*group, key K, text string) bool {
 	if g.count > 0 {
 		g.text.WriteByte(';')
 	}
-	g.text.WriteString(text)
+	g.text.Write(text)
 	g.count++
 	return true
 }

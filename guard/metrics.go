@@ -13,6 +13,7 @@ import (
 
 type metrics struct {
 	holds        *prometheus.CounterVec
+	admitted     func() prometheus.Counter // of holds, looked up once
 	calls        *prometheus.CounterVec
 	cost         *prometheus.CounterVec
 	tokens       *prometheus.CounterVec
@@ -29,7 +30,7 @@ type metrics struct {
 
 func newMetrics(reg prometheus.Registerer) *metrics {
 	f := promauto.With(reg)
-	return &metrics{
+	m := &metrics{
 		series: map[seriesKey]*series{}, orgs: newOrgMetrics(reg),
 		holds: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "llmguard_guard_admissions_total",
@@ -64,6 +65,8 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Buckets: []float64{.05, .1, .25, .5, 1, 2, 4, 8, 15, 30, 60, 120, 300},
 		}, []string{"pool"}),
 	}
+	m.admitted = sync.OnceValue(func() prometheus.Counter { return m.holds.WithLabelValues("admitted") })
+	return m
 }
 
 // watch registers what is counted elsewhere.
@@ -76,7 +79,7 @@ func (m *metrics) watch(reg prometheus.Registerer, away func() int) {
 func (m *metrics) held(org string, err error) {
 	o := m.orgs.of(org)
 	if err == nil {
-		m.holds.WithLabelValues("admitted").Inc()
+		m.admitted().Inc()
 		o.admitted.Inc()
 		return
 	}

@@ -21,6 +21,7 @@ type Catalogue struct {
 	// layers hold entries in order of precedence: an operator's entry beats an
 	// embedded one even when it matches less exactly.
 	layers []layer
+	known  known
 }
 
 // layer indexes the entries that were added together.
@@ -145,11 +146,46 @@ func (c *Catalogue) Lookup(provider, model string, at time.Time) (*Price, error)
 	if at.IsZero() {
 		at = time.Now()
 	}
-	e, rivals := c.match(provider, model)
+	e := c.known.get(provider, model)
 	if e == nil {
-		return nil, &UnknownModelError{Provider: provider, Model: model, Providers: rivals}
+		var rivals []string
+		if e, rivals = c.match(provider, model); e == nil {
+			return nil, &UnknownModelError{Provider: provider, Model: model, Providers: rivals}
+		}
+		c.known.put(provider, model, e)
 	}
 	return e.price(c.version, provider, model, at)
+}
+
+// known remembers what matched: the same few models are asked for again and again,
+// and most match only after all prefixes were tried.
+type known struct {
+	mu      sync.RWMutex
+	entries map[[2]string]*entry // by provider and model
+}
+
+// Callers choose the names of models: they are neither many nor long that are kept.
+const (
+	mostKnown = 1000
+	longKnown = 128 // bytes
+)
+
+func (k *known) get(provider, model string) *entry {
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	return k.entries[[2]string{provider, model}]
+}
+
+func (k *known) put(provider, model string, e *entry) {
+	if len(provider)+len(model) > longKnown {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.entries == nil || len(k.entries) >= mostKnown {
+		k.entries = map[[2]string]*entry{}
+	}
+	k.entries[[2]string{strings.Clone(provider), strings.Clone(model)}] = e
 }
 
 // Price makes a price of the entry alone, for example from what an org pays for

@@ -11,6 +11,7 @@ import (
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/logs"
 	"github.com/llmguard/llmguard/queue"
 	"github.com/llmguard/llmguard/rejoin"
 	"github.com/llmguard/llmguard/tracing"
@@ -150,18 +151,6 @@ func (x *exchange) fail(err error) {
 	_, _ = x.Write(body)
 }
 
-// log writes a line by hand: Logger would look up the source line, which this
-// one does not tell, at every call.
-func (x *exchange) log(attrs []slog.Attr) {
-	ctx, h := x.request.Context(), x.server.log.Handler()
-	if !h.Enabled(ctx, slog.LevelInfo) {
-		return
-	}
-	line := slog.NewRecord(time.Now(), slog.LevelInfo, "call", 0)
-	line.AddAttrs(attrs...)
-	_ = h.Handle(ctx, line) // as Logger does
-}
-
 // refusing names the limit of the org that refused a call; "cap" stands for a
 // spend cap, which is not the org's to know, and "" for none.
 func refusing(err error) string {
@@ -246,7 +235,7 @@ func (x *exchange) record() {
 	if trace := x.span.TraceID(); trace != "" {
 		attrs = append(attrs, slog.String("trace", trace))
 	}
-	x.log(attrs)
+	logs.Line(x.request.Context(), x.server.log.Handler(), slog.LevelInfo, "call", attrs)
 	x.traceEnd(status)
 	x.server.metrics.answered(x.route, status, took)
 }

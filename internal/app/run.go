@@ -9,6 +9,7 @@ import (
 
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/logs"
 )
 
 // ErrNoStore says that the configuration names no Redis.
@@ -59,13 +60,8 @@ func Logger(c config.Log, w io.Writer) (*slog.Logger, *slog.LevelVar, func()) {
 	if err := level.UnmarshalText([]byte(c.Level)); err != nil {
 		level.Set(slog.LevelInfo)
 	}
-	out := newLogWriter(w)
-	o := &slog.HandlerOptions{Level: level}
-	var h slog.Handler = slog.NewJSONHandler(out, o)
-	if c.Format == "text" {
-		h = slog.NewTextHandler(out, o)
-	}
-	return slog.New(promptHandler{h, out}), level, out.flush
+	h := logs.New(w, level, c.Format == "text")
+	return slog.New(h), level, h.Flush
 }
 
 // Check validates a configuration file as far as that is possible without

@@ -1,4 +1,4 @@
-package app
+package logs
 
 import (
 	"bytes"
@@ -7,8 +7,6 @@ import (
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/llmguard/llmguard/config"
 )
 
 // writes counts the writes that reach it.
@@ -33,7 +31,8 @@ func (w *writes) state() (int, string) {
 
 func TestLoggerGathersLines(t *testing.T) {
 	var out writes
-	log, _, flush := Logger(config.Log{Level: "info", Format: "json"}, &out)
+	h := New(&out, slog.LevelInfo, false)
+	log := slog.New(h)
 	for range 100 {
 		log.Info("call")
 	}
@@ -53,12 +52,12 @@ func TestLoggerGathersLines(t *testing.T) {
 		t.Error("a line was never written without a flush")
 	}
 	log.Info("last")
-	flush()
+	h.Flush()
 	if _, text = out.state(); !strings.Contains(text, "last") {
 		t.Error("flush left a line behind")
 	}
-	log.Info("long", slog.String("text", strings.Repeat("x", 2*logBuffer)))
-	flush()
+	log.Info("long", slog.String("text", strings.Repeat("x", 2*buffered)))
+	h.Flush()
 	if _, text = out.state(); strings.Count(text, "\n") != 104 {
 		t.Errorf("%d lines, want 104", strings.Count(text, "\n"))
 	}
