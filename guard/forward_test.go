@@ -119,7 +119,7 @@ func TestBytes(t *testing.T) {
 	h := r.fake.Handler()
 	tap := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) { h.ServeHTTP(&tee{ResponseWriter: w, copy: &sent}, q) }))
 	t.Cleanup(tap.Close)
-	r.guard.Policy().Providers.All()[0].BaseURL.Host = strings.TrimPrefix(tap.URL, "http://")
+	r.moveTo(tap.URL)
 	f := func(directive, extra string, asked bool) {
 		t.Helper()
 		sent.Reset()
@@ -169,7 +169,7 @@ func (r *rig) raw(contentType, text string) {
 		_, _ = w.Write([]byte(text))
 	}))
 	r.t.Cleanup(srv.Close)
-	r.guard.Policy().Providers.All()[0].BaseURL.Host = strings.TrimPrefix(srv.URL, "http://")
+	r.moveTo(srv.URL)
 }
 
 func event(text string) string { return "data: " + text + "\n\n" }

@@ -46,7 +46,7 @@ func (r *rig) teach() *pupil {
 		}
 	}))
 	r.t.Cleanup(srv.Close)
-	r.guard.Policy().Providers.All()[0].BaseURL.Host = strings.TrimPrefix(srv.URL, "http://")
+	r.moveTo(srv.URL)
 	return p
 }
 

@@ -64,19 +64,10 @@ func newRig(t *testing.T, limits ...budget.Limit) *rig {
 	if catalogue, err = catalogue.With(own); err != nil {
 		t.Fatal(err)
 	}
-	base, err := url.Parse(r.fake.BaseURL())
-	if err != nil {
-		t.Fatal(err)
+	o := Options{
+		Policy:        &Policy{Orgs: map[string]*Org{"acme": r.org}, Catalogue: catalogue, Providers: r.providers(r.fake.BaseURL())},
+		StoreDeadline: 5 * time.Second,
 	}
-	set, err := providers.NewSet([]*providers.Provider{{
-		ID: "openai", BaseURL: base, APIKey: "sk-own", Pools: []providers.Pool{{ID: "main"}},
-		Aliases: map[string]string{"smart": "gpt-4o"}, Models: []string{"no-such-model"},
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(set.Close)
-	o := Options{Policy: &Policy{Orgs: map[string]*Org{"acme": r.org}, Catalogue: catalogue, Providers: set}, StoreDeadline: 5 * time.Second}
 	if len(limits) > 0 {
 		r.redis = redistest.Start(t)
 		rdb := redis.NewClient(&redis.Options{Addr: r.redis.Addr, ContextTimeoutEnabled: true}) // as in production: deadlines bind
@@ -87,6 +78,32 @@ func newRig(t *testing.T, limits ...budget.Limit) *rig {
 	r.guard = New(o)
 	t.Cleanup(r.settle)
 	return r
+}
+
+// providers is the one provider, reached at this URL.
+func (r *rig) providers(text string) *providers.Set {
+	r.t.Helper()
+	base, err := url.Parse(text)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	set, err := providers.NewSet([]*providers.Provider{{
+		ID: "openai", BaseURL: base, APIKey: "sk-own", Pools: []providers.Pool{{ID: "main"}},
+		Aliases: map[string]string{"smart": "gpt-4o"}, Models: []string{"no-such-model"},
+	}})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(set.Close)
+	return set
+}
+
+// moveTo has the provider reached at another server from now on.
+func (r *rig) moveTo(server string) {
+	r.t.Helper()
+	p := *r.guard.Policy()
+	p.Providers = r.providers(server + "/v1")
+	r.guard.SetPolicy(&p)
 }
 
 func (r *rig) caller() Caller {

@@ -73,7 +73,7 @@ type Provider struct {
 	HeaderTimeout  time.Duration // until the first response header; default 15 min
 	IdleTimeout    time.Duration // between body bytes; default 5 min
 
-	transport http.RoundTripper
+	transport *transport
 }
 
 // As returns the provider with another credential, over the same connections. What
@@ -191,7 +191,7 @@ func (s *Set) Adopt(old *Set) (drop func()) {
 	return func() {
 		for _, p := range old.list {
 			if !kept[p] {
-				p.closeIdle()
+				p.transport.closeIdle()
 			}
 		}
 	}
@@ -200,13 +200,7 @@ func (s *Set) Adopt(old *Set) (drop func()) {
 // Close drops idle connections.
 func (s *Set) Close() {
 	for _, p := range s.list {
-		p.closeIdle()
-	}
-}
-
-func (p *Provider) closeIdle() {
-	if t, ok := p.transport.(interface{ CloseIdleConnections() }); ok {
-		t.CloseIdleConnections()
+		p.transport.closeIdle()
 	}
 }
 

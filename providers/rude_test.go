@@ -93,7 +93,7 @@ func secure(t *testing.T, h2 bool, h http.HandlerFunc) *Provider {
 	srv.StartTLS()
 	t.Cleanup(srv.Close)
 	p := upstream(t, srv.URL)
-	p.transport.(*http.Transport).TLSClientConfig = &tls.Config{RootCAs: srv.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs}
+	p.transport.TLSClientConfig = &tls.Config{RootCAs: srv.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs}
 	return p
 }
 
@@ -134,7 +134,7 @@ func TestSendTLS(t *testing.T) {
 
 func TestSendWrongCertificate(t *testing.T) {
 	p := secure(t, false, func(http.ResponseWriter, *http.Request) { t.Error("a request reached the server") })
-	p.transport.(*http.Transport).TLSClientConfig = nil
+	p.transport.TLSClientConfig = nil
 	_, err := p.Send(t.Context(), request("{}"))
 	failure(t, err, false)
 }
@@ -162,7 +162,7 @@ func TestSendGoAway(t *testing.T) {
 		}
 	}()
 	p := upstream(t, "https://"+l.Addr().String())
-	p.transport.(*http.Transport).TLSClientConfig = &tls.Config{InsecureSkipVerify: true} //nolint:gosec // the server is ours
+	p.transport.TLSClientConfig = &tls.Config{InsecureSkipVerify: true} //nolint:gosec // the server is ours
 	_, err = p.Send(t.Context(), request("{}"))
 	if failure(t, err, true); heads.Load() != 1 {
 		t.Errorf("the request was sent %d times", heads.Load())

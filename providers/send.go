@@ -58,39 +58,53 @@ var withheld = map[string]bool{"Openai-Organization": true, "Openai-Project": tr
 // is another one tried.
 func (p *Provider) Send(ctx context.Context, r Request) (*http.Response, error) {
 	for try := 1; ; try++ {
-		resp, conn, err := p.sendOnce(ctx, r)
+		resp, how, err := p.sendOnce(ctx, r)
 		if err == nil {
 			return resp, nil
 		}
-		stale := errors.Is(err, ErrStale)
-		sent := !stale && conn.wrote(ctx.Err() != nil)
-		if stale || sent || !conn.reused || try == 3 || ctx.Err() != nil {
-			return nil, &SendError{Err: err, Sent: sent}
+		if errors.Is(err, ErrStale) || how.sent || !how.reused || try == 3 || ctx.Err() != nil {
+			return nil, &SendError{Err: err, Sent: how.sent}
 		}
 	}
 }
 
-func (p *Provider) sendOnce(ctx context.Context, r Request) (*http.Response, *usedConn, error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	grant := &gate{fresh: r.Fresh}
-	conn := &usedConn{grant: grant, stop: func() { cancel(ErrStale) }}
-	req := p.request(r).WithContext(httptrace.WithClientTrace(ctx, conn.trace()))
-	resp, err := p.transport.RoundTrip(req)
+// tried says how a request went.
+type tried struct {
+	sent   bool // it may have reached the provider
+	reused bool // over a connection that others had used
+}
+
+func (p *Provider) sendOnce(ctx context.Context, r Request) (resp *http.Response, how tried, err error) {
+	if d := p.transport.direct; d != nil && r.Length >= 0 && r.Length <= joined {
+		resp, how, err = d.send(ctx, p.request(r), &gate{fresh: r.Fresh}, p.idleTimeout())
+	} else {
+		resp, how, err = p.sendWith(ctx, r)
+	}
 	if err == nil {
-		resp.Body = &idleBody{body: resp.Body, cancel: cancel, idle: p.idleTimeout()}
 		err = decode(resp)
 	}
-	if err != nil {
-		if resp != nil {
-			resp.Body.Close()
-		}
-		if grant.stale.Load() {
-			err = ErrStale
-		}
-		cancel(nil)
-		return nil, conn, err
+	if err != nil && resp != nil {
+		resp.Body.Close()
 	}
-	return resp, conn, nil
+	return resp, how, err
+}
+
+// sendWith has the Transport send a request.
+func (p *Provider) sendWith(ctx context.Context, r Request) (*http.Response, tried, error) {
+	inner, cancel := context.WithCancelCause(ctx)
+	grant := &gate{fresh: r.Fresh}
+	conn := &usedConn{grant: grant, stop: func() { cancel(ErrStale) }}
+	resp, err := p.transport.RoundTrip(p.request(r).WithContext(httptrace.WithClientTrace(inner, conn.trace())))
+	switch {
+	case err == nil:
+		resp.Body = &idleBody{body: resp.Body, cancel: cancel, idle: p.idleTimeout()}
+		return resp, tried{sent: true, reused: conn.reused}, nil
+	case grant.stale.Load():
+		cancel(nil)
+		return nil, tried{reused: conn.reused}, ErrStale
+	}
+	cancel(nil)
+	return nil, tried{sent: conn.wrote(ctx.Err() != nil), reused: conn.reused}, err
 }
 
 // request is one request, built by hand: net/http would parse the URL again at
@@ -164,7 +178,13 @@ func (p *Provider) idleTimeout() time.Duration {
 	return 5 * time.Minute
 }
 
-func newTransport(p *Provider) *http.Transport {
+// transport is how a provider is reached.
+type transport struct {
+	*http.Transport
+	direct *direct // for what it can send; nil sends nothing
+}
+
+func newTransport(p *Provider) *transport {
 	connect, header := p.ConnectTimeout, p.HeaderTimeout
 	if connect <= 0 {
 		connect = 10 * time.Second
@@ -172,18 +192,29 @@ func newTransport(p *Provider) *http.Transport {
 	if header <= 0 {
 		header = 15 * time.Minute
 	}
-	return &http.Transport{
-		Proxy:                 http.ProxyFromEnvironment,
-		DialContext:           countWrites((&net.Dialer{Timeout: connect, KeepAlive: 30 * time.Second}).DialContext),
-		TLSHandshakeTimeout:   connect,
-		ResponseHeaderTimeout: header,
-		MaxIdleConns:          0,
-		MaxIdleConnsPerHost:   1024,
-		IdleConnTimeout:       55 * time.Second, // below the usual 60 s of load balancers
-		ForceAttemptHTTP2:     true,
-		DisableCompression:    true,
-		WriteBufferSize:       32 << 10,
-		ReadBufferSize:        32 << 10,
+	dial := (&net.Dialer{Timeout: connect, KeepAlive: 30 * time.Second}).DialContext
+	return &transport{
+		Transport: &http.Transport{
+			Proxy:                 http.ProxyFromEnvironment,
+			DialContext:           countWrites(dial),
+			TLSHandshakeTimeout:   connect,
+			ResponseHeaderTimeout: header,
+			MaxIdleConns:          0,
+			MaxIdleConnsPerHost:   idleMost,
+			IdleConnTimeout:       idleLife,
+			ForceAttemptHTTP2:     true,
+			DisableCompression:    true,
+			WriteBufferSize:       readSize,
+			ReadBufferSize:        readSize,
+		},
+		direct: newDirect(p, dial, header),
+	}
+}
+
+func (t *transport) closeIdle() {
+	t.CloseIdleConnections()
+	if t.direct != nil {
+		t.direct.closeIdle()
 	}
 }
 
