@@ -12,7 +12,7 @@ const (
 	window  = 64 << 10 // longest piece counted as a whole
 
 	missBits = 13
-	missMax  = 56 // longest piece the miss cache holds
+	missMax  = 62 // longest piece the miss cache holds: an entry is a line of the processor's cache
 )
 
 // codec counts text of one encoding. It is safe for concurrent use: what a
@@ -30,11 +30,11 @@ type codec struct {
 
 // scratch is the working memory of one count.
 type scratch struct {
-	valid  []byte // text with invalid bytes replaced
+	miss   [1 << missBits]missEntry // first, to lie at whole lines
+	valid  []byte                   // text with invalid bytes replaced
 	tokens [scanMax]uint32
 	ranks  [scanMax]uint64
 	memo   memos
-	miss   [1 << missBits]missEntry
 	walk   walker
 	long   *bucketMerge
 }

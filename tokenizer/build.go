@@ -5,6 +5,7 @@ import "fmt"
 // vocabBuilder finds the pair each token merges from, in the order of ranks.
 type vocabBuilder struct {
 	*vocab
+	slab  *slab
 	maybe filter   // the pairs known so far
 	table []uint64 // them, as in pairTable, by open addressing; 0 is empty
 	shift uint8
@@ -15,14 +16,23 @@ type vocabBuilder struct {
 	parts  []uint64 // merge with the next part << 32 | token
 }
 
+// What the tables besides those of short members take: of pairs 4/3 slots of
+// eight bytes, 12 bytes of parts and prefix and at most 2.3 cells of the trie; the
+// rest.
+const (
+	slabPerToken = 40
+	slabBesides  = 5 << 18
+)
+
 func newVocabBuilder(tokens int) *vocabBuilder {
 	bits := uint8(18)
 	if tokens > 1<<17 {
 		bits = 19
 	}
 	b := &vocabBuilder{vocab: &vocab{}, table: make([]uint64, 1<<bits), shift: 64 - bits}
+	b.slab = newSlab(8<<(bits-1) + 16<<(bits-2) + tokens*slabPerToken + slabBesides)
 	b.found, b.group = make([]uint64, 0, tokens), make([]uint32, 0, tokens)
-	b.size(tokens, bits)
+	b.size(tokens, bits, b.slab)
 	return b
 }
 
@@ -30,7 +40,7 @@ func newVocabBuilder(tokens int) *vocabBuilder {
 func (b *vocabBuilder) addBytes(singles []byte) {
 	for rank, single := range singles {
 		token := uint32(rank)<<groupBits | groupOf(singles[rank:rank+1])
-		b.byteID[single] = token
+		b.byteID[single], b.byteOf[rank] = token, single
 		b.info[rank] = newTokenInfo(token, token, 1)
 	}
 }

@@ -7,8 +7,12 @@ package tokenizer
 // with the second (all idMask without one), and the group of the token.
 type byteMerge uint64
 
-const noByteMerge byteMerge = 1<<(3*idBits+groupBits) - 1
+const (
+	noByteMerge byteMerge = 1<<(3*idBits+groupBits) - 1
+	noByteToken           = uint32(1<<tokenBits - 1) // its token, which is above all others
+)
 
+// token returns the token the two bytes merge into, or noByteToken.
 func (m byteMerge) token() uint32 {
 	return uint32(m>>(2*idBits+groupBits))<<groupBits | uint32(m&(1<<groupBits-1))
 }

@@ -1,9 +1,6 @@
 package tokenizer
 
-import (
-	"errors"
-	"slices"
-)
+import "errors"
 
 // A token is its rank above the number of its group, so that tokens compare like
 // their ranks. The group says where in the table of pairs those are that the
@@ -36,7 +33,7 @@ func groupOf(token []byte) uint32 {
 type pairTable struct {
 	groups [1 << groupBits]pairGroup // by the left part
 	seeds  []uint8
-	maybe  filter   // the pairs of group 0, which is large
+	maybe  *filter  // the pairs of group 0, which is large
 	slots  []uint64 // rank of left << 46 | rank of right << 28 | token
 }
 
@@ -84,8 +81,8 @@ var errNoSeed = errors.New("no perfect hash of the pairs")
 // newPairTable builds the table of the pairs that tokens merge from, given as
 // entries of slots. Seeds are chosen for the buckets of most pairs first, while
 // there is room.
-func newPairTable(pairs []uint64, groups []uint32) (pairTable, error) {
-	var t pairTable
+func newPairTable(pairs []uint64, groups []uint32, s *slab) (pairTable, error) {
+	t := pairTable{maybe: &carve[filter](s, 1)[0]}
 	for i, g := range groups {
 		if t.groups[g].slots++; g == 0 {
 			t.maybe.add(pairs[i] >> tokenBits * mixer)
@@ -99,7 +96,10 @@ func newPairTable(pairs []uint64, groups []uint32) (pairTable, error) {
 		g.seed, g.seeds = seeds, n/3+1
 		slots, seeds = slots+g.slots, seeds+g.seeds
 	}
-	t.seeds, t.slots = make([]uint8, seeds), slices.Repeat([]uint64{emptySlot}, int(slots))
+	t.seeds, t.slots = carve[uint8](s, int(seeds)), carve[uint64](s, int(slots))
+	for i := range t.slots {
+		t.slots[i] = emptySlot
+	}
 	ends, sorted := t.buckets(pairs, groups)
 	var sizes [64][]uint32 // buckets by their number of pairs
 	for bucket := range seeds {

@@ -12,9 +12,16 @@ func (c *codec) scan(p []byte, sc *scratch) int {
 // n tokens merges, and returns the number of those left. ranks are those of the
 // merge of a token with the next one, above its position.
 func (v *vocab) mergeScan(tokens *[scanMax]uint32, ranks *[scanMax]uint64, n int) int {
-	const nothing = uint64(none) << 32
+	const nothing = uint64(noByteToken) << 32
 	for i := range n - 1 {
-		ranks[i] = uint64(v.pairs.merge(tokens[i], tokens[i+1]))<<32 | uint64(i)
+		left, right := tokens[i], tokens[i+1]
+		made := noByteToken
+		if a, b := left>>groupBits, right>>groupBits; a|b < 256 {
+			made = v.bytes[int(v.byteOf[uint8(a)])<<8|int(v.byteOf[uint8(b)])].token()
+		} else {
+			made = v.pairs.merge(left, right)
+		}
+		ranks[i] = uint64(made)<<32 | uint64(i)
 	}
 	n-- // the last one has no rank
 	for i := n; i&3 != 0 || i < 4; i++ {

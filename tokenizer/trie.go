@@ -23,11 +23,12 @@ const (
 	trieBlock = 256 // children of a node are in one block of cells
 )
 
-// longest returns the longest token p starts with. p must not be empty.
-func (t *trie) longest(p []byte) uint32 {
+// longest returns the longest token p starts with and its length. p must not be
+// empty.
+func (t *trie) longest(p []byte) (token uint32, size int) {
 	cells, node := t.cells, t.root
 	last := uint64(0)
-	for _, b := range p {
+	for i, b := range p {
 		at := node>>trieBase ^ uint64(b)
 		if at >= uint64(len(cells)) {
 			break
@@ -37,10 +38,10 @@ func (t *trie) longest(p []byte) uint32 {
 			break
 		}
 		if token := node & (1<<tokenBits - 1); token != 0 {
-			last = token
+			last, size = token, i+1
 		}
 	}
-	return uint32(last - 1)
+	return uint32(last - 1), size
 }
 
 // trieBuilder places nodes into blocks. Block 0 stays empty: it is where the
@@ -65,13 +66,15 @@ type trieToken struct {
 // newTrie builds the trie of the tokens of blob, whose ends are given in order
 // of their ids, and records the longest proper prefix of each token in
 // prefix.
-func newTrie(blob []byte, ends []uint32, prefix []uint32) trie {
+func newTrie(blob []byte, ends []uint32, prefix []uint32, s *slab) trie {
 	b := &trieBuilder{blob: blob, tokens: sortTokens(blob, ends), prefix: prefix}
 	b.grow()
 	b.open = b.open[:0]
 	var root uint64
 	b.place(&root, 0, len(b.tokens), 0, none)
-	return trie{slices.Clone(b.cells), root}
+	cells := carve[uint64](s, len(b.cells))
+	copy(cells, b.cells)
+	return trie{cells, root}
 }
 
 // sortTokens returns the tokens in order of their bytes.

@@ -67,8 +67,9 @@ func twoBits(hash uint64) uint64 { return 1<<(hash>>32&63) | 1<<(hash>>26&63) }
 // its bytes alone, and its last merge is always the same pair. Building checks
 // that every token is reached that way.
 type vocab struct {
-	byteID [256]uint32        // token of a single byte
-	bytes  [1 << 16]byteMerge // first<<8 | second
+	byteID [256]uint32 // token of a single byte
+	byteOf [256]byte   // and back, by its rank
+	bytes  []byteMerge // first<<8 | second
 	pairs  pairTable
 
 	short      []uint64 // tokens of 2..7 bytes: little-endian | length<<56
@@ -78,9 +79,9 @@ type vocab struct {
 	long       []uint64 // tokens of 16 bytes and more: end<<32 | start in blob
 	longShift  uint8
 	blob       []byte
-	listed     filter // the tokens of 2 to 15 bytes
+	listed     *filter // the tokens of 2 to 15 bytes
 
-	seams  seams
+	seams  *seams
 	trie   trie
 	info   []tokenInfo // per rank
 	prefix []uint32    // longest proper prefix that is a token, per rank; itself without one
@@ -113,10 +114,10 @@ func newVocab(sp spec) (*vocab, error) {
 		b.addMember(token)
 		start = ends[rank]
 	}
-	if b.vocab.pairs, err = newPairTable(b.found, b.group); err != nil {
+	if b.vocab.pairs, err = newPairTable(b.found, b.group, b.slab); err != nil {
 		return nil, fmt.Errorf("%s: %w", sp.file, err)
 	}
-	b.trie = newTrie(blob, ends, b.prefix)
+	b.trie = newTrie(blob, ends, b.prefix, b.slab)
 	return b.vocab, nil
 }
 
@@ -150,13 +151,15 @@ func parseRanks(raw []byte, tokens int) (blob []byte, ends []uint32, err error) 
 	return blob, ends, nil
 }
 
-// size allocates the tables, each at most half full for both vocabularies.
-func (v *vocab) size(tokens int, bits uint8) {
-	v.short, v.shortShift = make([]uint64, 1<<(bits-1)), 65-bits
-	v.mid, v.midShift = make([][2]uint64, 1<<(bits-2)), 66-bits
-	v.long, v.longShift = make([]uint64, 1<<(bits-5)), 69-bits
-	v.info = make([]tokenInfo, tokens)
-	v.prefix = make([]uint32, tokens)
+// size allocates the tables; those of members are at most half full for both
+// vocabularies.
+func (v *vocab) size(tokens int, bits uint8, s *slab) {
+	v.short, v.shortShift = carve[uint64](s, 1<<(bits-1)), 65-bits
+	v.mid, v.midShift = carve[[2]uint64](s, 1<<(bits-2)), 66-bits
+	v.long, v.longShift = carve[uint64](s, 1<<(bits-5)), 69-bits
+	v.listed, v.seams = &carve[filter](s, 1)[0], &carve[seams](s, 1)[0]
+	v.info, v.prefix = carve[tokenInfo](s, tokens), carve[uint32](s, tokens)
+	v.bytes = carve[byteMerge](s, 1<<16)
 	for i := range v.bytes {
 		v.bytes[i] = noByteMerge
 	}

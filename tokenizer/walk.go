@@ -86,11 +86,10 @@ type walker struct {
 func (c *codec) walk(p []byte, w *walker) (int, bool) {
 	stack := w.stack[:0]
 	pos, last, marked := 0, none, false
-	token := c.trie.longest(p)
+	token, size := c.trie.longest(p)
 	budget := 4*len(p) + 256
 	for {
-		info := c.info[token>>groupBits]
-		end := pos + info.size()
+		end := pos + size
 		if budget--; budget < 0 {
 			break
 		}
@@ -100,17 +99,17 @@ func (c *codec) walk(p []byte, w *walker) (int, bool) {
 				break
 			}
 			pos, last = end, token
-			token = c.trie.longest(p[pos:])
+			token, size = c.trie.longest(p[pos:])
 			continue
 		}
 		if shorter := c.prefix[token>>groupBits]; shorter != token {
-			token = shorter
+			token, size = shorter, c.info[shorter>>groupBits].size()
 			continue
 		}
 		w.dead[pos>>6] |= 1 << (pos & 63)
 		marked = true
-		token = last
-		pos -= c.info[token>>groupBits].size()
+		token, size = last, c.info[last>>groupBits].size()
+		pos -= size
 		stack = stack[:len(stack)-1]
 		last = none
 		if len(stack) > 0 {
