@@ -8,7 +8,7 @@ import (
 
 const (
 	scanMax = 64       // longest piece counted by repeated scans
-	walkMin = 20       // shortest one that is not, of characters of three and four bytes
+	wideMax = 48       // the same, of characters of three and four bytes
 	window  = 64 << 10 // longest piece counted as a whole
 
 	missBits = 13
@@ -173,7 +173,7 @@ func (c *codec) remembered(p []byte, sc *scratch) int {
 
 // fresh counts a piece of 2 to window bytes.
 func (c *codec) fresh(p []byte, sc *scratch) int {
-	if len(p) < walkMin || len(p) <= scanMax && p[len(p)-3] < 0xE0 && p[len(p)-4] < 0xF0 {
+	if len(p) <= wideMax || len(p) <= scanMax && p[len(p)-3] < 0xE0 && p[len(p)-4] < 0xF0 {
 		return c.scan(p, sc)
 	}
 	if n, ok := c.walk(p, &sc.walk); ok {

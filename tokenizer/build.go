@@ -21,7 +21,7 @@ type vocabBuilder struct {
 // rest.
 const (
 	slabPerToken = 40
-	slabBesides  = 5 << 18
+	slabBesides  = 7 << 18
 )
 
 func newVocabBuilder(tokens int) *vocabBuilder {

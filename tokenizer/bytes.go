@@ -28,6 +28,7 @@ func (m byteMerge) with(rank, left, right uint64, group uint32) byteMerge {
 // addToken notes what token, which merges into rank from left and right, means
 // for the bytes at its ends.
 func (v *vocab) addToken(token []byte, made, left, right uint32) {
+	v.chars.addToken(token, made, v.info[left>>groupBits].size(), v.info[right>>groupBits].size())
 	first, last, rank := token[0], token[len(token)-1], uint64(made>>groupBits)
 	if len(token) == 2 {
 		m := &v.bytes[int(first)<<8|int(last)]
@@ -45,9 +46,67 @@ func (v *vocab) addToken(token []byte, made, left, right uint32) {
 
 func (m byteMerge) group() uint32 { return uint32(m & (1<<groupBits - 1)) }
 
+// wideChars knows the characters of three bytes that merge from their first two
+// and the third.
+type wideChars struct {
+	tokens [1 << 16]uint32 // by character, 0 if it does not
+	// Lowest rank of a merge whose right part is the first two bytes of a
+	// character alone and whose left part ends in a byte from 0x80 on, by the low
+	// bits of the three; 0 without one.
+	taken [1 << 16]uint32
+}
+
+func wideAt(first, second, third byte) uint16 {
+	return uint16(first)<<12 | uint16(second&0x3F)<<6 | uint16(third&0x3F)
+}
+
+// addToken notes what token, which merges into made from left and right, means.
+func (w *wideChars) addToken(token []byte, made uint32, leftSize, rightSize int) {
+	n := len(token)
+	if n < 3 || token[n-rightSize]>>4 != 0xE && n > 3 {
+		return
+	}
+	if n == 3 && leftSize == 2 && token[0]>>4 == 0xE && token[1]&0xC0 == 0x80 && token[2]&0xC0 == 0x80 {
+		w.tokens[wideAt(token[0], token[1], token[2])] = made
+	}
+	if rightSize == 2 && token[n-2]>>4 == 0xE && token[n-3] >= 0x80 {
+		if at := &w.taken[wideAt(token[n-2], token[n-1], token[n-3])]; *at == 0 {
+			*at = made >> groupBits
+		}
+	}
+}
+
+// wide returns the token of the character of three bytes at p[i] if they merge
+// whatever is around them, else 0. before is what happens where it starts.
+func (v *vocab) wide(p []byte, i int, before byteMerge) uint32 {
+	a, b, c := p[i], p[i+1], p[i+2]
+	made := v.chars.tokens[wideAt(a, b, c)]
+	if made == 0 || (b^0x80|c^0x80) >= 0x40 {
+		return 0
+	}
+	rank := made >> groupBits
+	if i > 0 {
+		if p[i-1] < 0x80 {
+			return 0
+		}
+		if taken := v.chars.taken[wideAt(a, b, p[i-1])]; taken != 0 && taken < rank {
+			return 0
+		}
+	}
+	first := v.bytes[int(a)<<8|int(b)].rank()
+	if first >= before.left() || first >= v.bytes[int(b)<<8|int(c)].right() {
+		return 0
+	}
+	if i+3 < len(p) && uint64(rank) >= v.bytes[int(c)<<8|int(p[i+3])].right() {
+		return 0
+	}
+	return made
+}
+
 // seed fills tokens with those p starts from and returns their number. Two bytes
 // whose merge outranks every merge that could take one of them away are joined
-// at once, which halves the work on scripts whose characters have two bytes.
+// at once, and so are the three of a character, which saves half of the work or
+// more on scripts other than Latin.
 func (v *vocab) seed(tokens []uint32, p []byte) int {
 	n := 0
 	before := noByteMerge
@@ -55,6 +114,15 @@ func (v *vocab) seed(tokens []uint32, p []byte) int {
 		if i+1 == len(p) {
 			tokens[n] = v.byteID[p[i]]
 			return n + 1
+		}
+		if p[i]>>4 == 0xE && i+2 < len(p) {
+			if token := v.wide(p, i, before); token != 0 {
+				if tokens[n], before = token, noByteMerge; i+3 < len(p) {
+					before = v.bytes[int(p[i+2])<<8|int(p[i+3])]
+				}
+				i += 3
+				continue
+			}
 		}
 		here, after := v.bytes[int(p[i])<<8|int(p[i+1])], noByteMerge
 		if i+2 < len(p) {

@@ -1,7 +1,6 @@
 package tokenizer
 
 import (
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -70,10 +69,16 @@ func TestMergesAgree(t *testing.T) {
 		t.Fatal(err)
 	}
 	b, w := newBucketMerge(), new(walker)
-	r := rand.New(rand.NewPCG(5, 6))
+	mix := newMixer(t, O200k)
+	scripts := mix.scripts()
 	walked := 0
-	for range 2_000 {
-		p := hostile[r.IntN(len(hostile))].text(2 + r.IntN(5*scanMax))
+	for i := range 6_000 {
+		p := hostile[mix.IntN(len(hostile))].text(2 + mix.IntN(5*scanMax))
+		if i%10 > 0 {
+			if p = mix.phrase(scripts[mix.IntN(len(scripts))]); len(p) < 2 {
+				continue
+			}
+		}
 		buckets := b.count(c.vocab, p)
 		if walk, ok := c.walk(p, w); ok {
 			if walked++; walk != buckets {
@@ -87,11 +92,40 @@ func TestMergesAgree(t *testing.T) {
 			t.Fatalf("%q: scan %d, buckets %d", p, scan, buckets)
 		}
 	}
-	if walked < 1_000 {
+	if walked < 500 {
 		t.Errorf("only %d pieces were walked to their end", walked)
 	}
 	if slices.IndexFunc(b.head, func(e int32) bool { return e != 0 }) >= 0 || b.level[2][0] != 0 {
 		t.Error("buckets are not empty after a count")
+	}
+}
+
+// Every pair a token merges from is found, and no other pair of tokens.
+func TestPairs(t *testing.T) {
+	for _, enc := range ours {
+		c, err := codecOf(enc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		mix, made := newMixer(t, enc), map[[2]uint32]uint32{}
+		tokens := make([]uint32, len(mix.tokens))
+		for rank, token := range mix.tokens {
+			tokens[rank] = uint32(rank)<<groupBits | groupOf(token)
+			if info := c.info[rank]; len(token) > 1 {
+				made[[2]uint32{info.left(), info.right()}] = tokens[rank]
+			}
+		}
+		for pair, want := range made {
+			if got := c.merge(pair[0], pair[1]); got != want {
+				t.Fatalf("%v: %d and %d make %d, want %d", enc, pair[0], pair[1], got, want)
+			}
+		}
+		for range 200_000 {
+			pair := [2]uint32{tokens[mix.IntN(len(tokens))], tokens[mix.IntN(len(tokens))]}
+			if _, ok := made[pair]; !ok && c.merge(pair[0], pair[1]) != none {
+				t.Fatalf("%v: %d and %d merge", enc, pair[0], pair[1])
+			}
+		}
 	}
 }
 

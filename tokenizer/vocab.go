@@ -70,6 +70,7 @@ type vocab struct {
 	byteID [256]uint32 // token of a single byte
 	byteOf [256]byte   // and back, by its rank
 	bytes  []byteMerge // first<<8 | second
+	chars  *wideChars
 	pairs  pairTable
 
 	short      []uint64 // tokens of 2..7 bytes: little-endian | length<<56
@@ -159,7 +160,7 @@ func (v *vocab) size(tokens int, bits uint8, s *slab) {
 	v.long, v.longShift = carve[uint64](s, 1<<(bits-5)), 69-bits
 	v.listed, v.seams = &carve[filter](s, 1)[0], &carve[seams](s, 1)[0]
 	v.info, v.prefix = carve[tokenInfo](s, tokens), carve[uint32](s, tokens)
-	v.bytes = carve[byteMerge](s, 1<<16)
+	v.bytes, v.chars = carve[byteMerge](s, 1<<16), &carve[wideChars](s, 1)[0]
 	for i := range v.bytes {
 		v.bytes[i] = noByteMerge
 	}
