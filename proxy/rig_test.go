@@ -15,9 +15,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/fakeprovider"
+	"github.com/llmguard/llmguard/internal/redisconn"
 	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/keys"
 	"github.com/llmguard/llmguard/pricing"
@@ -32,6 +35,7 @@ import (
 type rig struct {
 	t     *testing.T
 	redis *redistest.Server
+	rdb   *redis.Client
 	fake  *fakeprovider.Server
 	guard *guard.Guard
 	queue *queue.Queue
@@ -81,12 +85,14 @@ func newRig(t *testing.T, pool queue.Pool, change func(*Options), limits ...budg
 		t.Fatal(err)
 	}
 	rdb := r.redis.Client()
+	r.rdb = rdb
+	line := redisconn.Joined(rdb, budget.Join(rdb)) // as in the program
 	log := slog.New(slog.NewJSONHandler(r, nil))
 	r.guard = guard.New(guard.Options{
-		Budget: budget.New(rdb, budget.Options{}), StoreDeadline: 5 * time.Second, Log: log,
+		Budget: budget.New(rdb, budget.Options{Scripts: line, Flights: func() budget.Flight { return line.Batch() }}), StoreDeadline: 5 * time.Second, Log: log,
 		Policy: &guard.Policy{Orgs: map[string]*guard.Org{"acme": r.org, "other": other}, Catalogue: catalogue, Providers: set},
 	})
-	if r.queue, err = queue.New(rdb, []queue.Pool{pool}, queue.Options{Logger: log}); err != nil {
+	if r.queue, err = queue.New(rdb, []queue.Pool{pool}, queue.Options{Logger: log, Scripts: line}); err != nil {
 		t.Fatal(err)
 	}
 	r.background(r.queue.Run)

@@ -131,17 +131,17 @@ func readAll(r io.Reader, length int64) ([]byte, error) {
 // live holds, takes quota and forwards. The errors for which waits is true
 // leave nothing charged, nothing sent and nothing written.
 func (s *Server) live(x *exchange, r *http.Request, plan *guard.Plan) error {
-	ctx, asked := r.Context(), plan
-	call, plan, err := s.guard.BeginOr(ctx, plan, x.id, 1, "")
+	ctx, meant := r.Context(), plan
+	call, plan, asked, err := s.begin(ctx, plan, x.id)
 	if err != nil {
 		return err
 	}
 	defer call.End(ctx)
 	x.call, x.plan = call, plan
-	if err = s.forward(x, r, call); err == nil {
+	if err = s.forward(x, r, call, asked); err == nil {
 		return nil
 	}
-	x.plan = asked // it may wait with that
+	x.plan = meant // it may wait with that
 	var busy *guard.BusyError
 	if errors.As(err, &busy) {
 		s.blockPool(ctx, plan.Target.Pool, busy.RetryAfter)
@@ -154,13 +154,14 @@ func (s *Server) live(x *exchange, r *http.Request, plan *guard.Plan) error {
 const staleTries = 3
 
 // forward takes quota and sends the call within the life of the grant.
-func (s *Server) forward(x *exchange, r *http.Request, call *guard.Call) error {
+func (s *Server) forward(x *exchange, r *http.Request, call *guard.Call, asked *queue.Asked) error {
 	ctx := r.Context()
 	for try := 1; ; try++ {
-		grant, err := s.take(ctx, call, x.id)
+		grant, err := s.take(ctx, call, x.id, asked)
 		if err != nil {
 			return unavailable(err)
 		}
+		asked = nil
 		err = call.Forward(ctx, x, guard.Forwarding{Header: r.Header, Query: r.URL.RawQuery, Fresh: grant.Fresh})
 		grant.Used = call.Counted()
 		s.giveBack(ctx, grant, call.Result.Outcome == guard.Unsent)
@@ -170,17 +171,15 @@ func (s *Server) forward(x *exchange, r *http.Request, call *guard.Call) error {
 	}
 }
 
-// take asks for provider quota; Redis has no longer for it than for a hold. A
-// call whose org may go on without Redis then takes of this process's share.
-func (s *Server) take(ctx context.Context, call *guard.Call, id string) (*queue.Grant, error) {
+// take asks for provider quota, unless that was asked for. A call whose org may go on
+// without Redis then takes of this process's share.
+func (s *Server) take(ctx context.Context, call *guard.Call, id string, asked *queue.Asked) (*queue.Grant, error) {
 	plan := call.Plan
 	if call.Without != "" {
 		return s.queue.TakeShare(plan.Target.Pool, plan.Quota)
 	}
 	ctx, taken := traceTake(ctx, plan.Target.Pool, plan.Quota)
-	ctx, cancel := context.WithTimeout(ctx, s.opts.StoreDeadline)
-	defer cancel()
-	grant, err := s.queue.Take(ctx, plan.Target.Pool, id, flow(plan.Caller), plan.Quota)
+	grant, err := s.takeWithin(ctx, plan, id, asked)
 	taken(err)
 	if err == nil || !plan.Caller.Org.WithoutStore() {
 		return grant, err
@@ -190,6 +189,16 @@ func (s *Server) take(ctx context.Context, call *guard.Call, id string) (*queue.
 		return s.queue.TakeShare(plan.Target.Pool, plan.Quota)
 	}
 	return grant, err
+}
+
+// takeWithin waits for Redis no longer than a hold does.
+func (s *Server) takeWithin(ctx context.Context, plan *guard.Plan, id string, asked *queue.Asked) (*queue.Grant, error) {
+	if asked != nil {
+		return asked.Wait(ctx, s.opts.StoreDeadline)
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.opts.StoreDeadline)
+	defer cancel()
+	return s.queue.Take(ctx, plan.Target.Pool, id, flow(plan.Caller), plan.Quota)
 }
 
 func flow(c guard.Caller) queue.Flow { return queue.Flow{Org: c.Org.ID, User: c.User} }

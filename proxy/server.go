@@ -93,6 +93,7 @@ type Server struct {
 	drained   context.Context // ends when the process shuts down
 	drain     context.CancelFunc
 	crowd     *crowd
+	lately    *lately
 	stopWait  time.Duration // how long a cancel waits for the job's worker
 	metrics   *metrics
 	log       *slog.Logger
@@ -104,7 +105,7 @@ func New(o Options) *Server {
 	s := &Server{
 		opts: o, guard: o.Guard, queue: o.Queue, rejoin: o.Rejoin, log: o.Log,
 		failures: attempts.NewLimiter(failuresPerMinute, failureBurst), puts: make(chan struct{}, maxPuts),
-		stopWait: storeTimeout, metrics: newMetrics(o.Metrics), crowd: newCrowd(),
+		stopWait: storeTimeout, metrics: newMetrics(o.Metrics), crowd: newCrowd(), lately: newLately(),
 	}
 	s.drained, s.drain = context.WithCancel(context.Background()) //nolint:forbidigo // it is nobody's call
 	s.directory.Store(o.Directory)

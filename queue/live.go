@@ -65,13 +65,29 @@ func (q *Queue) Take(ctx context.Context, poolID, callID string, flow Flow, toke
 	if err != nil {
 		return nil, err
 	}
-	born := time.Now()
-	keys := []string{p.keys[0], p.keys[1], p.keys[11], p.keys[2]}
-	args := append([]any{callID, flow.Org, flow.User, max(tokens, 0), q.opts.Lease.Microseconds()}, p.limits...)
-	reply, err := q.eval(ctx, "take", takeScript, keys, args...)
+	g := q.asked(p, callID, tokens)
+	reply, err := takeScript.Run(ctx, q.opts.Scripts, p.takes, q.takeArgs(p, g, flow)...).Text()
+	return q.granted(p, g, reply, err)
+}
+
+// asked is the grant that is asked for now.
+func (q *Queue) asked(p *pool, id string, tokens int64) *Grant {
+	return &Grant{Pool: p.ID, ID: id, Tokens: max(tokens, 0), Used: -1, born: time.Now()}
+}
+
+// takeArgs is the ARGV that lua/take.lua lists: pointers, where an interface of the
+// value would be another piece of memory.
+func (q *Queue) takeArgs(p *pool, g *Grant, flow Flow) []any {
+	args := make([]any, 0, 6+len(p.limits))
+	args = append(args, q.clock, &g.ID, flow.Org, flow.User, &g.Tokens, q.lease)
+	return append(args, p.limits...)
+}
+
+// granted reads the reply of the take script.
+func (q *Queue) granted(p *pool, g *Grant, reply string, err error) (*Grant, error) {
 	if err != nil {
 		q.metrics.grants.WithLabelValues(p.ID, "error").Inc()
-		return nil, err
+		return nil, fmt.Errorf("queue: take: %w", err)
 	}
 	w, err := words("take", reply, 2)
 	if err != nil {
@@ -79,7 +95,7 @@ func (q *Queue) Take(ctx context.Context, poolID, callID string, flow Flow, toke
 	}
 	if w[0] == "ok" {
 		q.metrics.grants.WithLabelValues(p.ID, "granted").Inc()
-		g := &Grant{Pool: p.ID, ID: callID, Tokens: max(tokens, 0), Used: -1, at: w[1], born: born}
+		g.at = w[1]
 		q.mu.Lock()
 		q.grants[g] = struct{}{}
 		q.mu.Unlock()

@@ -34,7 +34,8 @@ type pool struct {
 	Pool
 	code   string
 	keys   []string
-	limits []any // ARGV of quota_limits in quota.lua
+	limits []any    // ARGV of quota_limits in quota.lua
+	takes  []string // KEYS of take.lua
 
 	puts, starts, finishes *batcher
 	waker                  waker
@@ -61,11 +62,13 @@ func newPool(p Pool, o Options) (*pool, error) {
 	}
 	limits := []any{p.RPM, p.TPM, p.Concurrency, o.Burst}
 	ttl, dead := p.ResultTTL.Milliseconds(), o.DeadTTL.Milliseconds()
+	keys := poolKeys(p.ID)
 	return &pool{
 		Pool:   p,
 		code:   poolCode(p.ID),
-		keys:   poolKeys(p.ID),
+		keys:   keys,
 		limits: limits,
+		takes:  []string{keys[0], keys[1], keys[11], keys[2]},
 		puts: newBatcher("put", putScript,
 			append(append([]any{o.Grace.Microseconds(), ttl, schemaVersion}, p.bounds(o)...), limits...)),
 		starts: newBatcher("start", startScript,

@@ -16,6 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/llmguard/llmguard/blob"
+	"github.com/llmguard/llmguard/internal/redisconn"
 	"github.com/llmguard/llmguard/lua"
 	"github.com/llmguard/llmguard/seal"
 )
@@ -165,6 +166,7 @@ func (o Options) validate() error {
 // use. Errors of Redis are returned as they are, wrapped.
 type Queue struct {
 	rdb     redis.UniversalClient
+	line    *redisconn.Line // where scripts can be asked for ahead; nil: nowhere
 	tickets *asynq.Client
 	opts    Options // those that stay: see Configure
 	setup   atomic.Pointer[setup]
@@ -175,6 +177,7 @@ type Queue struct {
 	reads   *together     // of jobs, looks and memory, which share a connection
 	bodies  *together     // of jobs put, which share another: what is slow there delays no read
 	clock   string        // test clock in microseconds; empty: Redis TIME
+	lease   any           // Options.Lease in microseconds, an argument of scripts
 	probe   time.Duration // between looks for work without a ticket
 
 	memory  memory
@@ -216,6 +219,8 @@ func New(rdb redis.UniversalClient, pools []Pool, opts Options) (*Queue, error) 
 		ends:    make(chan struct{}, 1),
 		waiting: make(map[*Watch]struct{}),
 	}
+	q.line, _ = opts.Scripts.(*redisconn.Line)
+	q.lease = opts.Lease.Microseconds()
 	first, err := newSetup(pools, opts, nil)
 	if err != nil {
 		return nil, err

@@ -32,10 +32,11 @@ var errQueued = errors.New("too many scripts wait for redis")
 // any lost reply. It is safe for concurrent use.
 type Line struct {
 	redis.Scripter
-	rdb  redis.UniversalClient
-	join Join
-	most int           // flights under way at a time
-	each time.Duration // what a command aboard adds to slowFlight
+	rdb    redis.UniversalClient
+	join   Join
+	single bool          // one server, or one at a time
+	most   int           // flights under way at a time
+	each   time.Duration // what a command aboard adds to slowFlight
 
 	mu      sync.Mutex
 	queued  []*asked
@@ -48,6 +49,7 @@ type Line struct {
 type asked struct {
 	ctx  context.Context
 	cmds []redis.Cmder
+	left bool // they are in a flight or were; Line.mu guards it
 	late bool // it was gone before they were sent
 	done chan struct{}
 }
@@ -56,7 +58,7 @@ type asked struct {
 func Pipelined(rdb redis.UniversalClient) *Line {
 	l := &Line{Scripter: rdb, rdb: rdb, most: maxFlights}
 	if _, single := rdb.(*redis.Client); single {
-		l.most, l.each = singleFlights, singleSlow
+		l.single, l.most, l.each = true, singleFlights, singleSlow
 	}
 	return l
 }
@@ -118,19 +120,11 @@ func (l *Line) send(ctx context.Context, cmds []redis.Cmder) error {
 	}
 	a := &asked{ctx: ctx, cmds: cmds, done: make(chan struct{})}
 	l.mu.Lock()
-	if l.waiting+len(cmds) > maxQueued {
+	if !l.queue(a) {
 		l.mu.Unlock()
 		return errQueued
 	}
-	l.queued, l.waiting = append(l.queued, a), l.waiting+len(cmds)
-	leaves := l.flights == 0 || l.flights < l.most && time.Now().After(l.slow)
-	if leaves {
-		l.flights, l.slow = l.flights+1, time.Now().Add(slowFlight)
-	}
-	l.mu.Unlock()
-	if leaves {
-		go l.fly(context.WithoutCancel(ctx)) // the client's own timeouts bound it
-	}
+	l.depart(ctx)
 	select {
 	case <-a.done:
 		if a.late {
@@ -139,6 +133,27 @@ func (l *Line) send(ctx context.Context, cmds []redis.Cmder) error {
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
+	}
+}
+
+// queue puts commands among those of the next flight; false: too many wait. l.mu is held.
+func (l *Line) queue(a *asked) bool {
+	if l.waiting+len(a.cmds) > maxQueued {
+		return false
+	}
+	l.queued, l.waiting = append(l.queued, a), l.waiting+len(a.cmds)
+	return true
+}
+
+// depart has what is queued leave now, if it may. l.mu is held, and is not afterwards.
+func (l *Line) depart(ctx context.Context) {
+	leaves := l.flights == 0 || l.flights < l.most && time.Now().After(l.slow)
+	if leaves {
+		l.flights, l.slow = l.flights+1, time.Now().Add(slowFlight)
+	}
+	l.mu.Unlock()
+	if leaves {
+		go l.fly(context.WithoutCancel(ctx)) // the client's own timeouts bound it
 	}
 }
 
@@ -198,6 +213,7 @@ func (l *Line) board() []*asked {
 	n, cmds := 0, 0
 	for n < len(l.queued) && (n == 0 || cmds+len(l.queued[n].cmds) <= flightMost) {
 		cmds += len(l.queued[n].cmds)
+		l.queued[n].left = true
 		n++
 	}
 	aboard := l.queued[:n:n]

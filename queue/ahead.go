@@ -1,0 +1,109 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/llmguard/llmguard/internal/redisconn"
+)
+
+// Asked is a Take that was asked for and is not waited for yet. Whoever has it calls
+// Wait or Drop. It is for one goroutine.
+type Asked struct {
+	q     *Queue
+	pool  *pool
+	grant *Grant
+	flow  Flow
+	reply *redisconn.Ahead
+}
+
+// Ask is the beginning of a Take: it leaves together with what this process next asks
+// Redis, at the latest when it is waited for, or never if ctx has ended. It is nil where
+// that is not possible, such as on a cluster: Take does it then.
+func (q *Queue) Ask(ctx context.Context, poolID, callID string, flow Flow, tokens int64) *Asked {
+	p := q.pools()[poolID]
+	if q.line == nil || p == nil {
+		return nil
+	}
+	// Another id than that of a Take of the same call: what is dropped late is not that's.
+	g := q.asked(p, callID+"+", tokens)
+	reply := q.line.Ahead(ctx, takeScript.Hash(), p.takes, q.takeArgs(p, g, flow)...)
+	if reply == nil {
+		return nil
+	}
+	return &Asked{q: q, pool: p, grant: g, flow: flow, reply: reply}
+}
+
+// Wait is the rest of the Take, for which it waits no longer than ctx and most. With an
+// error that is not *BusyError what may have been booked is given back, as by Drop.
+func (a *Asked) Wait(ctx context.Context, most time.Duration) (*Grant, error) {
+	if err := ctx.Err(); err != nil {
+		a.Drop(ctx)
+		return a.q.granted(a.pool, a.grant, "", err)
+	}
+	cmd, err := a.reply.Wait(ctx, most)
+	if err != nil {
+		a.Drop(ctx)
+		return a.q.granted(a.pool, a.grant, "", err)
+	}
+	reply, err := cmd.Text()
+	switch {
+	case redis.HasErrorPrefix(err, "NOSCRIPT"):
+		ctx, cancel := context.WithTimeout(ctx, most)
+		defer cancel()
+		return a.q.Take(ctx, a.pool.ID, a.grant.ID, a.flow, a.grant.Tokens)
+	case lost(err):
+		a.Drop(ctx)
+	}
+	return a.q.granted(a.pool, a.grant, reply, err)
+}
+
+// Drop gives back what was booked or may have been: at once when Redis has answered, else
+// when it does. What it does not take back ends by its lease. Drop of nil does nothing.
+func (a *Asked) Drop(ctx context.Context) {
+	if a == nil || a.reply.Cancel() {
+		return
+	}
+	ctx = context.WithoutCancel(ctx)
+	if a.reply.Came() {
+		a.giveBack(ctx)
+		return
+	}
+	go a.giveBack(ctx)
+}
+
+// replyTimeout is longer than the client waits for a reply that never comes.
+const replyTimeout = time.Minute
+
+// giveBack waits for the reply.
+func (a *Asked) giveBack(ctx context.Context) {
+	cmd, err := a.reply.Wait(ctx, replyTimeout)
+	if err != nil {
+		return // it never left, or even the client's timeouts have not ended the wait
+	}
+	reply, err := cmd.Text()
+	if err == nil {
+		w, bad := words("take", reply, 2)
+		if bad != nil || w[0] != "ok" {
+			return
+		}
+		a.grant.at = w[1]
+	} else if lost(err) {
+		a.grant.at = "-" + itoa(a.q.opts.Lease.Microseconds())
+	} else {
+		return
+	}
+	a.q.metrics.grants.WithLabelValues(a.pool.ID, "dropped").Inc()
+	if err := a.q.Give(ctx, a.grant, true); err != nil {
+		a.q.log.WarnContext(ctx, "quota that was asked for ahead is not given back; its lease frees it", "pool", a.pool.ID, "error", err)
+	}
+}
+
+// lost reports whether the script may have been carried out all the same.
+func lost(err error) bool {
+	var refused redis.Error
+	return err != nil && !errors.As(err, &refused)
+}
