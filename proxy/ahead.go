@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"errors"
 	"hash/maphash"
 	"sync/atomic"
 
@@ -21,11 +22,24 @@ func (s *Server) begin(ctx context.Context, plan *guard.Plan, id string) (*guard
 	call, begun, err := s.guard.BeginOr(ctx, plan, id, 1, "")
 	held := err == nil && begun == plan && call.Without == ""
 	s.lately.note(who, held)
-	if !held {
+	switch {
+	case asked == nil, held:
+		return call, begun, asked, err
+	case answered(call, err): // what comes next may need the place
 		asked.Drop(ctx)
-		asked = nil
+	default:
+		go asked.Drop(ctx)
 	}
-	return call, begun, asked, err
+	return call, begun, nil, err
+}
+
+// answered reports whether Redis answered to a hold.
+func answered(call *guard.Call, err error) bool {
+	if err == nil {
+		return call.Without == ""
+	}
+	var refused *guard.Refusal
+	return errors.As(err, &refused) && !refused.Away
 }
 
 // lately knows whose last hold was granted, of as many as it has places for: those who

@@ -38,15 +38,15 @@ func (q *Queue) Ask(ctx context.Context, poolID, callID string, flow Flow, token
 }
 
 // Wait is the rest of the Take, for which it waits no longer than ctx and most. With an
-// error that is not *BusyError what may have been booked is given back, as by Drop.
+// error that is not *BusyError what may have been booked is given back soon, as by Drop.
 func (a *Asked) Wait(ctx context.Context, most time.Duration) (*Grant, error) {
 	if err := ctx.Err(); err != nil {
-		a.Drop(ctx)
+		go a.Drop(ctx)
 		return a.q.granted(a.pool, a.grant, "", err)
 	}
 	cmd, err := a.reply.Wait(ctx, most)
 	if err != nil {
-		a.Drop(ctx)
+		go a.Drop(ctx)
 		return a.q.granted(a.pool, a.grant, "", err)
 	}
 	reply, err := cmd.Text()
@@ -56,13 +56,14 @@ func (a *Asked) Wait(ctx context.Context, most time.Duration) (*Grant, error) {
 		defer cancel()
 		return a.q.Take(ctx, a.pool.ID, a.grant.ID, a.flow, a.grant.Tokens)
 	case lost(err):
-		a.Drop(ctx)
+		go a.Drop(ctx) // whoever waits has waited long enough
 	}
 	return a.q.granted(a.pool, a.grant, reply, err)
 }
 
-// Drop gives back what was booked or may have been: at once when Redis has answered, else
-// when it does. What it does not take back ends by its lease. Drop of nil does nothing.
+// Drop gives back what was booked or may have been, for which it waits when Redis has
+// answered already, and else lets it happen when that has. What Redis does not take back
+// ends by its lease. Drop of nil does nothing.
 func (a *Asked) Drop(ctx context.Context) {
 	if a == nil || a.reply.Cancel() {
 		return

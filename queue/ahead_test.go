@@ -147,9 +147,7 @@ func TestAskLost(t *testing.T) {
 		if _, err := e.ask(t.Context(), "a").Wait(t.Context(), time.Minute); !errors.Is(err, io.EOF) {
 			t.Errorf("%s is lost: %v", what, err)
 		}
-		if !e.fits("b") { // it has been given back when Wait returns
-			t.Errorf("%s is lost: the quota is not back: %v", what, e.slots())
-		}
+		eventually(t, "the quota is back when "+what+" is lost", func() bool { return e.fits("b") })
 	}
 }
 
@@ -178,9 +176,7 @@ func TestAskLate(t *testing.T) {
 	if _, err := a.Wait(ctx, time.Minute); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
-	if !e.fits("b") {
-		t.Errorf("the quota is not back: %v", e.slots())
-	}
+	eventually(t, "the quota is back", func() bool { return e.fits("b") })
 }
 
 // stalled lets the first script wait, and tells when a grant has been given back.
