@@ -11,7 +11,7 @@ import (
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/guard"
-	"github.com/llmguard/llmguard/internal/logs"
+	"github.com/llmguard/llmguard/logs"
 	"github.com/llmguard/llmguard/queue"
 	"github.com/llmguard/llmguard/rejoin"
 	"github.com/llmguard/llmguard/tracing"

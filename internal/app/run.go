@@ -9,7 +9,7 @@ import (
 
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/guard"
-	"github.com/llmguard/llmguard/internal/logs"
+	"github.com/llmguard/llmguard/logs"
 )
 
 // ErrNoStore says that the configuration names no Redis.
