@@ -20,17 +20,19 @@ var joints sync.Map // string -> *joint
 // joint says how runs of one script become one of another.
 type joint struct {
 	many script
+	// keys is how many a group has but for its limits', own how many arguments each of
+	// its runs has, and each how many for each of its limits.
+	keys, own, each int
 	// key is what runs must have in common to share an org's part.
-	key func(r *run) groupKey
-	// limits lists the limits of a run.
-	limits func(r *run) []limitArgs
+	key func(r run) groupKey
+	// limits appends the limits of a run.
+	limits func(r run, list []limitArgs) []limitArgs
 	// add appends a group's part of KEYS and ARGV.
 	add func(g *group, keys []string, args []any) ([]string, []any)
 }
 
 // groupKey is what the runs of a group have in common: keys of one org, and arguments.
 type groupKey struct {
-	script string
 	limits int
 	keys   [8]string
 	args   [8]any
@@ -49,11 +51,23 @@ type limitArgs struct{ key, kind, p1, p2 string }
 // group is runs of one org, with all their limits.
 type group struct {
 	joint   *joint
-	runs    []*run
-	of      [][]int // per run: the numbers of its limits
+	key     groupKey
+	older   *group // with the same first key
+	runs    []run
+	of      []int // the numbers of the runs' limits, one run's after the other's
 	limits  []limitArgs
 	numbers map[string]int // of the limits, by key
 	ids     map[string]bool
+	asked   []limitArgs // those of the run that is added
+}
+
+// each is how many limits each run has.
+func (g *group) each() int { return len(g.of) / len(g.runs) }
+
+// numbersOf are those of a run's limits.
+func (g *group) numbersOf(run int) []int {
+	n := g.each()
+	return g.of[run*n : (run+1)*n]
 }
 
 // joinLeast is how many commands a flight has that is joined: with fewer it saves Redis
@@ -95,25 +109,30 @@ type batch struct {
 	groups []*group
 	cmd    *redis.Cmd
 	keys   []string
-	args   []any
-	loaded bool // sent with its text
+	all    []any // of the command
+	args   []any // those of them that are ARGV
+	loaded bool  // sent with its text
 }
 
 // sort finds the runs that go together.
 func (f *joined) sort(cmds []redis.Cmder) {
-	open := map[groupKey]*group{}
+	open := map[openKey]*group{}
 	for _, cmd := range cmds {
 		r, j := runOf(cmd)
-		if r == nil {
+		if j == nil {
 			f.alone = append(f.alone, cmd)
 			continue
 		}
 		key := j.key(r)
 		key.limits = len(r.keys)
-		g := open[key]
+		of := openKey{j, key.keys[0]}
+		g := open[of]
+		for g != nil && g.key != key {
+			g = g.older
+		}
 		if g == nil || len(g.runs) == joinMost {
-			g = &group{joint: j, numbers: map[string]int{}, ids: map[string]bool{}}
-			open[key] = g
+			g = &group{joint: j, key: key, older: open[of], runs: make([]run, 0, 4), numbers: map[string]int{}, ids: map[string]bool{}}
+			open[of] = g
 			f.groups = append(f.groups, g)
 		}
 		if !g.add(r) {
@@ -122,22 +141,29 @@ func (f *joined) sort(cmds []redis.Cmder) {
 	}
 }
 
-// runOf takes a command apart; nil: it is none that joins.
-func runOf(cmd redis.Cmder) (*run, *joint) {
+// openKey is what finds the group of a run, or one of few: a whole groupKey takes long
+// to hash.
+type openKey struct {
+	joint *joint
+	first string
+}
+
+// runOf takes a command apart; no joint: it is none that joins.
+func runOf(cmd redis.Cmder) (run, *joint) {
 	c, ok := cmd.(*redis.Cmd)
 	if !ok {
-		return nil, nil
+		return run{}, nil
 	}
 	all := c.Args()
 	if len(all) < 3 || all[0] != "evalsha" {
-		return nil, nil
+		return run{}, nil
 	}
 	found, ok := joints.Load(all[1])
 	n, isInt := all[2].(int)
 	if !ok || !isInt || len(all) < 3+n {
-		return nil, nil
+		return run{}, nil
 	}
-	return &run{cmd: c, keys: all[3 : 3+n], args: all[3+n:]}, found.(*joint)
+	return run{cmd: c, keys: all[3 : 3+n], args: all[3+n:]}, found.(*joint)
 }
 
 // step sends the runs, then reads what came of them; see redisconn.Join.
@@ -145,7 +171,9 @@ func (f *joined) step(ctx context.Context, pipe redis.Pipeliner) (again bool) {
 	if f.groups != nil {
 		f.pack()
 		for _, b := range f.sent {
-			b.cmd = b.joint.many.EvalSha(ctx, pipe, b.keys, b.args...)
+			b.cmd = redis.NewCmd(ctx, b.all...)
+			b.cmd.SetFirstKeyPos(3)
+			_ = pipe.Process(ctx, b.cmd) // only queues
 		}
 	} else {
 		f.sent = f.read(ctx, pipe)
@@ -182,12 +210,24 @@ func (f *joined) pack() {
 	f.sent = full
 }
 
-// build makes the KEYS and ARGV of the run.
+// build makes the EVALSHA of the run.
 func (b *batch) build() {
-	b.args = append(b.args, b.groups[0].runs[0].args[0], len(b.groups))
+	keys, args := 0, 2
 	for _, g := range b.groups {
-		b.keys, b.args = b.joint.add(g, b.keys, b.args)
+		keys += b.joint.keys + len(g.limits)
+		args += 10 + 3*len(g.limits) + b.joint.own*len(g.runs) + b.joint.each*len(g.of)
 	}
+	b.keys = make([]string, 0, keys)
+	all := make([]any, 3+keys, 3+keys+args)
+	all = append(all, b.groups[0].runs[0].args[0], len(b.groups))
+	for _, g := range b.groups {
+		b.keys, all = b.joint.add(g, b.keys, all)
+	}
+	all[0], all[1], all[2] = "evalsha", b.joint.many.Hash(), keys
+	for i := range b.keys {
+		all[3+i] = &b.keys[i] // an interface of a string is a piece of memory each
+	}
+	b.all, b.args = all, all[3+keys:]
 }
 
 // read gives each call its reply, and queues what has to be sent by itself: everything
@@ -246,28 +286,30 @@ func text(arg any) string {
 
 // add puts a run into the group, with its limits. It is false when the group has the
 // call already, or reads a limit in another way, as while the configuration changes.
-func (g *group) add(r *run) bool {
+func (g *group) add(r run) bool {
 	id := text(r.args[1])
 	if g.ids[id] {
 		return false
 	}
-	list := g.joint.limits(r)
-	numbers := make([]int, len(list))
-	for i, l := range list {
+	g.asked = g.joint.limits(r, g.asked[:0])
+	from := len(g.of)
+	for i := range g.asked {
+		l := &g.asked[i]
 		n, known := g.numbers[l.key]
-		if known && g.limits[n-1] != l {
+		if known && g.limits[n-1] != *l {
+			g.of = g.of[:from]
 			return false
 		}
-		numbers[i] = n
+		g.of = append(g.of, n)
 	}
-	for i, l := range list {
-		if numbers[i] == 0 {
-			g.limits = append(g.limits, l)
-			numbers[i] = len(g.limits)
-			g.numbers[l.key] = numbers[i]
+	for i, n := range g.of[from:] {
+		if n == 0 {
+			g.limits = append(g.limits, g.asked[i])
+			g.of[from+i] = len(g.limits)
+			g.numbers[g.asked[i].key] = len(g.limits)
 		}
 	}
 	g.ids[id] = true
-	g.runs, g.of = append(g.runs, r), append(g.of, numbers)
+	g.runs = append(g.runs, r)
 	return true
 }

@@ -4,36 +4,35 @@ package budget
 func holdJoint(many script) *joint {
 	const head, each = 6, 6 // arguments of a hold, and of each limit
 	return &joint{
-		many: many,
-		key: func(r *run) groupKey {
-			k := groupKey{script: "hold"}
+		many: many, keys: 3, own: 3, each: 3,
+		key: func(r run) groupKey {
+			var k groupKey
 			for i := range 3 {
 				k.keys[i] = text(r.keys[i])
 			}
 			k.args[0], k.args[1], k.args[2] = r.args[0], r.args[2], r.args[3]
 			return k
 		},
-		limits: func(r *run) []limitArgs {
-			out := make([]limitArgs, len(r.keys)-3)
-			for i := range out {
+		limits: func(r run, list []limitArgs) []limitArgs {
+			for i := range r.keys[3:] {
 				a := r.args[head+each*i:]
-				out[i] = limitArgs{text(r.keys[3+i]), text(a[0]), text(a[4]), text(a[5])}
+				list = append(list, limitArgs{text(r.keys[3+i]), text(a[0]), text(a[4]), text(a[5])})
 			}
-			return out
+			return list
 		},
 		add: func(g *group, keys []string, args []any) ([]string, []any) {
 			first := g.runs[0]
 			for i := range 3 {
 				keys = append(keys, text(first.keys[i]))
 			}
-			args = append(args, first.args[2], first.args[3], len(g.limits), len(g.runs), len(g.of[0]))
+			args = append(args, first.args[2], first.args[3], len(g.limits), len(g.runs), g.each())
 			keys, args = g.addLimits(keys, args)
 			for _, r := range g.runs {
 				args = append(args, r.args[1])
 			}
 			for i, r := range g.runs {
 				args = append(args, r.args[4], r.args[5])
-				for j, n := range g.of[i] {
+				for j, n := range g.numbersOf(i) {
 					a := r.args[head+each*j:]
 					args = append(args, n, a[2], a[3])
 				}

@@ -4,9 +4,9 @@ package budget
 func settleJoint(many script) *joint {
 	const head, each = 24, 4 // arguments of a settle, and of each limit
 	return &joint{
-		many: many,
-		key: func(r *run) groupKey {
-			k := groupKey{script: "settle"}
+		many: many, keys: 7, own: 14, each: 2,
+		key: func(r run) groupKey {
+			var k groupKey
 			for i := range k.keys {
 				k.keys[i] = text(r.keys[i])
 			}
@@ -15,13 +15,12 @@ func settleJoint(many script) *joint {
 			}
 			return k
 		},
-		limits: func(r *run) []limitArgs {
-			out := make([]limitArgs, len(r.keys)-8)
-			for i := range out {
+		limits: func(r run, list []limitArgs) []limitArgs {
+			for i := range r.keys[8:] {
 				a := r.args[head+each*i:]
-				out[i] = limitArgs{text(r.keys[8+i]), text(a[0]), text(a[2]), text(a[3])}
+				list = append(list, limitArgs{text(r.keys[8+i]), text(a[0]), text(a[2]), text(a[3])})
 			}
-			return out
+			return list
 		},
 		add: func(g *group, keys []string, args []any) ([]string, []any) {
 			first := g.runs[0]
@@ -31,7 +30,7 @@ func settleJoint(many script) *joint {
 			for _, i := range [...]int{8, 7, 19, 21, 22, 23} {
 				args = append(args, first.args[i])
 			}
-			args = append(args, len(g.limits), len(g.runs), len(g.of[0]))
+			args = append(args, len(g.limits), len(g.runs), g.each())
 			keys, args = g.addLimits(keys, args)
 			for _, r := range g.runs {
 				args = append(args, r.args[1])
@@ -39,7 +38,7 @@ func settleJoint(many script) *joint {
 			for i, r := range g.runs {
 				args = append(args, r.args[2], r.args[4], r.args[9], r.args[20])
 				args = append(args, r.args[10:19]...)
-				for j, n := range g.of[i] {
+				for j, n := range g.numbersOf(i) {
 					args = append(args, n, r.args[head+each*j+1])
 				}
 			}
