@@ -130,6 +130,7 @@ type Store struct {
 
 	endingOptions endingOptions
 	days          atomic.Pointer[threeDays]
+	chunk         atomic.Pointer[chunkName] // the last one
 
 	rollupFields int // how many lines a day has before new models share one
 

@@ -191,9 +191,12 @@ func decodeRecord(org, id, record string) (Call, []state, bool) {
 
 // chunk names the tombstones of the call ids of ten minutes.
 func (c Call) chunk() string {
+	return "done:" + strconv.FormatInt(c.chunkNumber(), 10)
+}
+
+func (c Call) chunkNumber() int64 {
 	at, _ := idTime(c.ID)
-	var buf [32]byte
-	return string(strconv.AppendInt(append(buf[:0], "done:"...), at.Unix()/int64(chunkSpan/time.Second), 10))
+	return at.Unix() / int64(chunkSpan/time.Second)
 }
 
 // amountsText is the part of the record that scripts read.

@@ -72,9 +72,10 @@ func (s *Store) holdArgs(h *Hold, life time.Duration, now time.Time) ([]string, 
 	if life > 0 {
 		lease = life.Microseconds()
 	}
-	args = append(args, s.given(), &h.ID, lease, recordLifeArg, amountsText(h.Max, h.Expected), h.about())
+	texts := &[2]string{amountsText(h.Max, h.Expected), h.about()}
+	args = append(args, s.given(), &h.ID, lease, recordLifeArg, &texts[0], &texts[1])
 	args, err := h.limitArgs(args, now, h.Max)
-	return h.keys("holds", "leases", h.Call.chunk()), args, err
+	return h.keys("holds", "leases", s.chunkOf(h.Call)), args, err
 }
 
 // prepare checks what is asked and returns the hold that would be.

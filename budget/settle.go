@@ -173,7 +173,7 @@ type endingValues struct {
 // endingArgs builds the KEYS and ARGV that lua/ending.lua lists.
 func (s *Store) endingArgs(e ending, now time.Time) ([]string, []any, error) {
 	days := s.daysAround(now)
-	keys := stateKeys(e.call.Org, e.states, "leases", "holds", e.call.chunk(), "ledger", "reconcile",
+	keys := stateKeys(e.call.Org, e.states, "leases", "holds", s.chunkOf(e.call), "ledger", "reconcile",
 		days.keys[0], days.keys[1], days.keys[2])
 	since := e.since
 	if since.IsZero() {
@@ -238,6 +238,23 @@ func (s *Store) daysAround(now time.Time) *threeDays {
 		s.days.Store(days)
 	}
 	return days
+}
+
+// chunkName is the name of a chunk of tombstones and its number.
+type chunkName struct {
+	number int64
+	name   string
+}
+
+// chunkOf is the call's chunk, named once for all calls in a row that share it.
+func (s *Store) chunkOf(c Call) string {
+	n := c.chunkNumber()
+	last := s.chunk.Load()
+	if last == nil || last.number != n {
+		last = &chunkName{n, c.chunk()}
+		s.chunk.Store(last)
+	}
+	return last.name
 }
 
 // statesOf reads the limits of a hold from its record or its tombstone; none if

@@ -53,7 +53,15 @@ type pending struct {
 
 // named reports whether a name can be part of an entry's.
 func named(s string) bool {
-	return len(s) <= maxName && utf8.ValidString(s) && strings.IndexFunc(s, func(r rune) bool { return r < ' ' }) < 0
+	if len(s) > maxName || !utf8.ValidString(s) {
+		return false
+	}
+	for i := range len(s) {
+		if s[i] < ' ' {
+			return false
+		}
+	}
+	return true
 }
 
 // ObserveInput takes the bill of a call. It does no I/O.

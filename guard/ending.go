@@ -25,7 +25,7 @@ const flight = 256
 func (c *Call) End(ctx context.Context) {
 	c.end.Do(func() {
 		c.traceSettle(ctx)
-		c.guard.endSoon(context.WithoutCancel(ctx), c)
+		c.guard.endSoon(ctx, c)
 	})
 }
 
@@ -37,7 +37,7 @@ func (g *Guard) endSoon(ctx context.Context, c *Call) {
 	g.ending = append(g.ending, c)
 	if !g.flying {
 		g.flying = true
-		g.settling.Go(func() { g.fly(ctx) })
+		g.settling.Go(func() { g.fly(context.WithoutCancel(ctx)) })
 	}
 }
 

@@ -201,7 +201,11 @@ func (e *errand) relayPlain(w http.ResponseWriter, resp *http.Response) error {
 	}
 	e.settlePlain(body)
 	c.head(w, resp)
-	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	if said := resp.Header["Content-Length"]; len(said) == 1 && resp.ContentLength == int64(len(body)) {
+		w.Header()["Content-Length"] = said
+	} else {
+		w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	}
 	w.WriteHeader(resp.StatusCode)
 	if err := written(w.Write(body)); err != nil || e.gone() {
 		return cmp.Or(err, ErrGone)

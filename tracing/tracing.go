@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -83,6 +84,7 @@ func New(o Options) (*Tracer, error) {
 		options = append(options, sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.TraceIDRatioBased(float64(o.SampleRatio)/100))))
 	}
 	provider := sdktrace.NewTracerProvider(options...)
+	made.Store(true)
 	return &Tracer{provider: provider, tracer: provider.Tracer(scope, trace.WithInstrumentationVersion(o.Version)), exporter: watched}, nil
 }
 
@@ -126,6 +128,10 @@ func (t *Tracer) Resume(ctx context.Context, name, from string, at time.Time) (c
 	return ctx, Span{span}
 }
 
+// made is set once there is a Tracer. Without one no context has a span, and what
+// every call does several times need not look for it.
+var made atomic.Bool
+
 // Context is the trace that ctx is part of, in one line for Resume; empty when
 // there is none.
 func Context(ctx context.Context) string {
@@ -140,7 +146,7 @@ func Context(ctx context.Context) string {
 // Header is how the trace that ctx is part of goes on over HTTP; nil when there
 // is none.
 func Header(ctx context.Context) http.Header {
-	if !trace.SpanContextFromContext(ctx).IsValid() {
+	if !made.Load() || !trace.SpanContextFromContext(ctx).IsValid() {
 		return nil
 	}
 	h := http.Header{}
@@ -150,7 +156,7 @@ func Header(ctx context.Context) http.Header {
 
 // On reports whether what happens in ctx is recorded. What costs something to
 // say is asked first.
-func On(ctx context.Context) bool { return trace.SpanFromContext(ctx).IsRecording() }
+func On(ctx context.Context) bool { return made.Load() && trace.SpanFromContext(ctx).IsRecording() }
 
 // Start begins a span below the one of ctx; without one it does nothing.
 func Start(ctx context.Context, name string) (context.Context, Span) {
@@ -163,6 +169,9 @@ func StartRequest(ctx context.Context, name string) (context.Context, Span) {
 }
 
 func start(ctx context.Context, name string, kind trace.SpanKind) (context.Context, Span) {
+	if !made.Load() {
+		return ctx, Span{}
+	}
 	parent := trace.SpanFromContext(ctx)
 	if !parent.IsRecording() {
 		return ctx, Span{}

@@ -25,7 +25,6 @@ func (s *scanner) readMessages() error {
 	}
 	r := s.req
 	r.Messages = make([]Message, 0, 4)
-	r.texts = make([]Text, 0, 4)
 	err := s.array(func(i int) error {
 		if i == maxMessages {
 			return BadRequest("messages", "array_above_max_length",

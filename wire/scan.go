@@ -61,10 +61,16 @@ func Scan(ep Endpoint, body []byte, lim Limits) (*Request, error) {
 	defer s.release()
 	s.lexer = lexer{buf: body, depth: lim.MaxDepth, tokens: lim.MaxTokens, strict: true, names: s.names}
 	s.maxTokens, s.maxCompletion, s.model = -1, -1, lim.model
-	s.req = &Request{
+	memory := new(struct { // of one piece
+		Request
+		members [8]member
+		texts   [4]Text
+	})
+	s.req = &memory.Request
+	*s.req = Request{
 		Endpoint: ep, Body: body,
 		OutputLimit: -1, N: 1, MaxToolCalls: -1, Dimensions: -1, Store: ep == Responses,
-		members: make([]member, 0, 8),
+		members: memory.members[:0], texts: memory.texts[:0],
 	}
 	if err := s.document(known); err != nil {
 		return nil, s.refusal(err, lim)
