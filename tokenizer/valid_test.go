@@ -11,7 +11,7 @@ func TestValidEqualsUTF8(t *testing.T) {
 	check := func(text []byte) {
 		t.Helper()
 		for shift := range 9 {
-			padded := append([]byte("01234567")[:min(shift, 8)], text...)
+			padded := append([]byte("0123456789012345")[:shift+8*(shift&1)], text...)
 			wide, valid := wideBytes(padded)
 			if valid != utf8.Valid(padded) || wide != nonASCII(padded) {
 				t.Fatalf("%q: %v, %d wide", padded, valid, wide)
@@ -28,6 +28,7 @@ func TestValidEqualsUTF8(t *testing.T) {
 			}
 		}
 	}
+	check([]byte("\xc2" + "0123456701234567" + "\x80")) // a word of ASCII inside a character
 	mix := newMixer(t, O200k)
 	for range rounds(20_000, 400_000) {
 		check(mix.text())
