@@ -150,6 +150,9 @@ func (c *Call) charge(a wire.Answer) {
 	r.Outcome, r.Usage = Completed, pricing.Usage(a.Usage)
 	r.Model, r.Tier = a.Model, a.ServiceTier
 	r.Usage.Requests = 1
+	if c.Request.LongCache && !a.TimedWrites { // as was asked for, and held
+		r.Usage.CacheWrite, r.Usage.CacheWrite1h = 0, r.Usage.CacheWrite
+	}
 	split, err := c.priceOf(a.Model).Split(r.Usage, c.settleTerms(a.ServiceTier))
 	if err != nil { // a tier the catalogue does not know: never below the hold
 		c.chargeHold(Completed)

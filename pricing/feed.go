@@ -1,10 +1,12 @@
 package pricing
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 	"strings"
 )
 
@@ -54,19 +56,64 @@ func (r *feedReader) add(e Entry) {
 }
 
 func decodeFeed(name string, from io.Reader, into any) error {
-	limited := &io.LimitedReader{R: from, N: maxFeed}
-	decoder := json.NewDecoder(limited)
-	err := decoder.Decode(into)
-	if _, more := decoder.Token(); err == nil && !errors.Is(more, io.EOF) {
-		err = errors.New("more than one JSON value")
-	}
-	if err != nil && limited.N <= 0 {
+	text, err := io.ReadAll(io.LimitReader(from, maxFeed+1))
+	switch {
+	case err != nil:
+	case len(text) > maxFeed:
 		err = fmt.Errorf("larger than %d bytes", maxFeed)
+	default:
+		err = jsonFault(text, json.Unmarshal(text, into))
 	}
 	if err != nil {
 		return fmt.Errorf("pricing: %s: %w", name, err)
 	}
 	return nil
+}
+
+// CheckJSON says in which line text stops being one JSON value; nil when it is one.
+func CheckJSON(text []byte) error {
+	var value json.RawMessage
+	return jsonFault(text, json.Unmarshal(text, &value))
+}
+
+// jsonFault says where in text an error of encoding/json is, in the words of JSON.
+func jsonFault(text []byte, err error) error {
+	var syntax *json.SyntaxError
+	var kind *json.UnmarshalTypeError
+	line := func(offset int64) int {
+		return 1 + bytes.Count(text[:min(max(offset, 0), int64(len(text)))], []byte("\n"))
+	}
+	switch {
+	case len(bytes.TrimSpace(text)) == 0:
+		return errors.New("the file is empty")
+	case errors.As(err, &syntax) && syntax.Offset >= int64(len(text)) && strings.Contains(syntax.Error(), "unexpected end"):
+		return fmt.Errorf("line %d: the JSON ends too early: is the file whole?", line(syntax.Offset))
+	case errors.As(err, &syntax):
+		return fmt.Errorf("line %d: not JSON: %w", line(syntax.Offset), err)
+	case errors.As(err, &kind):
+		place := ""
+		if kind.Field != "" {
+			place = " in " + kind.Field
+		}
+		return fmt.Errorf("line %d: %s where %s is expected%s", line(kind.Offset), kind.Value, jsonKind(kind.Type), place)
+	}
+	return err
+}
+
+// jsonKind is what JSON calls a value of type t.
+func jsonKind(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Map, reflect.Struct:
+		return "object"
+	case reflect.Slice, reflect.Array:
+		return "array"
+	case reflect.String:
+		if t == reflect.TypeFor[json.Number]() {
+			return "number"
+		}
+		return "string"
+	}
+	return "number"
 }
 
 // feedPrice parses a number of a feed that is worth 10^-digits pico-USD. The

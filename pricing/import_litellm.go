@@ -28,7 +28,7 @@ func ImportLiteLLM(from io.Reader) (*Feed, error) {
 		}
 		var fields map[string]json.RawMessage
 		if err := json.Unmarshal(models[key], &fields); err != nil {
-			r.note("", key, "left out: %v", err)
+			r.note("", key, "left out: %v", jsonFault(models[key], err))
 			continue
 		}
 		r.liteLLM(key, fields)

@@ -24,6 +24,9 @@ type Answer struct {
 	// Hidden says that the only fault are tokens of output that the total has and
 	// nothing else: they are in Usage.Output.
 	Hidden bool
+	// TimedWrites says that the usage tells writes to the cache for an hour from
+	// others.
+	TimedWrites bool
 }
 
 // ParseUsage reads a complete answer of ep that is not a stream. The result
@@ -95,6 +98,7 @@ func (r *answerReader) answer(ep Endpoint) Answer {
 	a.Usage, a.HasUsage = r.usage.usage(ep)
 	a.Fault = r.usage.fault
 	a.Hidden = a.Fault == hiddenTokens
+	a.TimedWrites = r.usage.timedWrites()
 	if !ep.responds() {
 		return a
 	}

@@ -44,6 +44,37 @@ func TestParseUsage(t *testing.T) {
 			Usage{Input: 10, CachedInput: 3, CacheWrite: 4, Output: 2},
 			true, "",
 		},
+		{
+			"LiteLLM, writes by their time", `{"prompt_tokens":10,"completion_tokens":2,"cache_creation_input_tokens":7,
+			"prompt_tokens_details":{"cached_tokens":1,"cache_creation_tokens":7,"cache_creation_token_details":{"ephemeral_5m_input_tokens":4,"ephemeral_1h_input_tokens":3}}}`,
+			Usage{Input: 10, CachedInput: 1, CacheWrite: 4, CacheWrite1h: 3, Output: 2},
+			true, "",
+		},
+		{
+			"Anthropic, writes by their time", `{"prompt_tokens":10,"completion_tokens":2,"cache_creation":{"ephemeral_1h_input_tokens":3,"ephemeral_5m_input_tokens":4}}`,
+			Usage{Input: 10, CacheWrite: 4, CacheWrite1h: 3, Output: 2},
+			true, "",
+		},
+		{
+			"writes, none for an hour", `{"prompt_tokens":10,"completion_tokens":2,"cache_creation":{"ephemeral_1h_input_tokens":0,"ephemeral_5m_input_tokens":4}}`,
+			Usage{Input: 10, CacheWrite: 4, Output: 2},
+			true, "",
+		},
+		{
+			"writes for an hour apart", `{"prompt_tokens":10,"completion_tokens":2,"prompt_tokens_details":{"cache_write_tokens":4,"cache_write_1h_tokens":3}}`,
+			Usage{Input: 10, CacheWrite: 4, CacheWrite1h: 3, Output: 2},
+			true, "",
+		},
+		{
+			"negative writes for an hour", `{"prompt_tokens":10,"completion_tokens":2,"cache_creation_input_tokens":4,"cache_creation":{"ephemeral_1h_input_tokens":-9223372036854775808}}`,
+			Usage{Input: 10, CacheWrite: 4, Output: 2},
+			true, "negative cache_write_1h_tokens",
+		},
+		{
+			"more writes for an hour than input", `{"prompt_tokens":10,"completion_tokens":2,"cache_creation_input_tokens":4,"cache_creation":{"ephemeral_1h_input_tokens":99}}`,
+			Usage{Input: 10, CacheWrite1h: 10, Output: 2},
+			true, "absurd cache_write_1h_tokens",
+		},
 		{"floats that are whole", `{"prompt_tokens":10.0,"completion_tokens":2e1}`, Usage{Input: 10, Output: 20}, true, ""},
 		{
 			"reasoning beside the output", `{"prompt_tokens":10,"completion_tokens":5,"total_tokens":35,"completion_tokens_details":{"reasoning_tokens":20}}`,

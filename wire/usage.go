@@ -37,6 +37,7 @@ type usageReader struct {
 	prompt, completion, total      counter
 	cached, write, write1h         counter
 	otherCached, otherWrite        counter // the spellings of DeepSeek and Anthropic
+	ofWrites5m, ofWrites1h         counter // parts of the writes, as Anthropic and LiteLLM tell them
 	audioIn, imageIn               counter
 	reasoning, audioOut, imageOut  counter
 	millis                         int64 // of audio, where that is what is billed
@@ -79,45 +80,63 @@ func (u *usageReader) member(l *lexer, name []byte) error {
 		c = &u.otherCached
 	case "cache_creation_input_tokens":
 		c = &u.otherWrite
+	case "cache_creation":
+		return u.details(l, (*usageReader).writeDetail)
 	}
 	return readCounter(l, c)
 }
 
 // details reads an object of counters; anything else is noted and skipped.
-func (u *usageReader) details(l *lexer, find func(*usageReader, []byte) *counter) error {
+func (u *usageReader) details(l *lexer, read func(*usageReader, *lexer, []byte) error) error {
 	if l.peek() != '{' {
 		u.brokenParts = u.brokenParts || l.peek() != 'n'
 		return l.skip()
 	}
-	return l.object(func(name []byte) error { return readCounter(l, find(u, name)) })
+	return l.object(func(name []byte) error { return read(u, l, name) })
 }
 
-func (u *usageReader) inputDetail(name []byte) *counter {
+func (u *usageReader) inputDetail(l *lexer, name []byte) error {
+	var c *counter
 	switch string(name) {
 	case "cached_tokens":
-		return &u.cached
+		c = &u.cached
 	case "cache_write_tokens", "cache_creation_tokens":
-		return &u.write
+		c = &u.write
 	case "cache_write_1h_tokens":
-		return &u.write1h
+		c = &u.write1h
+	case "cache_creation_token_details":
+		return u.details(l, (*usageReader).writeDetail)
 	case "audio_tokens":
-		return &u.audioIn
+		c = &u.audioIn
 	case "image_tokens":
-		return &u.imageIn
+		c = &u.imageIn
 	}
-	return nil
+	return readCounter(l, c)
 }
 
-func (u *usageReader) outputDetail(name []byte) *counter {
+// writeDetail reads what was written to the cache for how long.
+func (u *usageReader) writeDetail(l *lexer, name []byte) error {
+	var c *counter
+	switch string(name) {
+	case "ephemeral_5m_input_tokens":
+		c = &u.ofWrites5m
+	case "ephemeral_1h_input_tokens":
+		c = &u.ofWrites1h
+	}
+	return readCounter(l, c)
+}
+
+func (u *usageReader) outputDetail(l *lexer, name []byte) error {
+	var c *counter
 	switch string(name) {
 	case "reasoning_tokens":
-		return &u.reasoning
+		c = &u.reasoning
 	case "audio_tokens":
-		return &u.audioOut
+		c = &u.audioOut
 	case "image_tokens":
-		return &u.imageOut
+		c = &u.imageOut
 	}
-	return nil
+	return readCounter(l, c)
 }
 
 // readCounter reads any value into c, which may be nil.
@@ -161,8 +180,9 @@ func (u *usageReader) usage(ep Endpoint) (Usage, bool) {
 		Output: u.clamp(u.completion, maxCount, "completion_tokens"),
 	}
 	u.addHidden(ep, &out)
-	out.CacheWrite1h = u.clamp(u.write1h, out.Input, "cache_write_1h_tokens")
-	out.CacheWrite = u.clamp(u.write.or(u.otherWrite), out.Input-out.CacheWrite1h, "cache_write_tokens")
+	write, write1h := u.writes()
+	out.CacheWrite1h = u.clamp(write1h, out.Input, "cache_write_1h_tokens")
+	out.CacheWrite = u.clamp(write, out.Input-out.CacheWrite1h, "cache_write_tokens")
 	out.CachedInput = u.clamp(u.cached.or(u.otherCached), out.Input-out.CacheWrite1h-out.CacheWrite, "cached_tokens")
 	out.AudioIn = u.clamp(u.audioIn, out.Input, "audio_tokens")
 	out.ImageIn = u.clamp(u.imageIn, out.Input, "image_tokens")
@@ -173,6 +193,25 @@ func (u *usageReader) usage(ep Endpoint) (Usage, bool) {
 		u.doubt("usage details are not an object")
 	}
 	return out, true
+}
+
+// writes returns the tokens written to the cache for the default time and for an
+// hour. Who tells the parts tells their sum as the count of writes.
+func (u *usageReader) writes() (usual, hour counter) {
+	all := u.write.or(u.otherWrite)
+	if u.ofWrites1h == (counter{}) {
+		return all.or(u.ofWrites5m), u.write1h
+	}
+	if !all.given || all.n < u.ofWrites1h.n {
+		return u.ofWrites5m, u.ofWrites1h
+	}
+	all.n -= max(u.ofWrites1h.n, 0)
+	return all, u.ofWrites1h
+}
+
+// timedWrites reports whether the answer says for how long was written.
+func (u *usageReader) timedWrites() bool {
+	return u.write1h.given || u.ofWrites5m.given || u.ofWrites1h.given
 }
 
 // derive fills in a missing count that the total gives away, and reports

@@ -33,7 +33,7 @@ func calibrationCommand() *cobra.Command {
 				return err
 			}
 			if len(rows) == 0 {
-				fmt.Fprintln(c.ErrOrStderr(), "nothing has been learned yet")
+				fmt.Fprintln(c.ErrOrStderr(), "nothing has been learned yet"+ofModels(f.model))
 			}
 			return render(c.OutOrStdout(), f.output, rows, func(w io.Writer) error { return calibrationTable(w, rows) })
 		},
@@ -42,6 +42,14 @@ func calibrationCommand() *cobra.Command {
 	c.Flags().StringVar(&f.model, "model", "*", "only models whose name fits; * stands for any characters")
 	f.addOutput(c)
 	return c
+}
+
+// ofModels names the pattern that models had to fit.
+func ofModels(pattern string) string {
+	if pattern == "*" {
+		return ""
+	}
+	return " of models that fit " + pattern
 }
 
 // readCalibration returns the rows of the models that fit a pattern.

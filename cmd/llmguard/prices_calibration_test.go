@@ -37,6 +37,9 @@ gpt-4o           gpt-4o                    code   20  1.000  1.000  1.000     0 
 	if len(rows) != 1 || rows[0].Mean != 1375 || rows[0].N != 20 {
 		t.Errorf("%+v", rows)
 	}
+	if _, errOut, err := prices(t, "calibration", "-c", path, "--model", "nova-*"); err != nil || errOut != "nothing has been learned yet of models that fit nova-*\n" {
+		t.Errorf("of no model: %q, %v", errOut, err)
+	}
 	srv.Kill()
 	if _, _, err := prices(t, "calibration", "-c", path); err == nil {
 		t.Error("no error without Redis")

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -129,13 +128,14 @@ func verifyPricesCommand() *cobra.Command {
 	var f priceFlags
 	c := &cobra.Command{
 		Use: "verify FILE...", Short: "Say where price lists disagree with ours and with each other", Args: cobra.MinimumNArgs(1),
-		Long: "Compares the prices in force of our models (with --config the operator's too) with those that the files state\n" +
-			"for the same provider and model: input, cached input, cache write and output, and the same above the highest\n" +
-			"context size. Which feed a file is of, its content tells. What only one list states is no disagreement.\n\n" +
+		Long: "Compares the prices in force of our models (with --config the operator's too) with those that the files (- is\n" +
+			"standard input) state for the same provider and model: input, cached input, cache write and output, and the same\n" +
+			"above the highest context size. Which feed a file is of, its content tells. What only one list states is no\n" +
+			"disagreement.\n\n" +
 			"The exit status is 0 when all agree, 1 when they do not, and 1 when nothing could be compared or read.\n\n" + feedHelp(),
 		Example: "  llmguard prices verify litellm.json models.dev.json || echo look at the prices",
 		RunE: func(c *cobra.Command, args []string) error {
-			return verifyPrices(f, args, c.OutOrStdout(), c.ErrOrStderr())
+			return verifyPrices(f, args, c.InOrStdin(), c.OutOrStdout(), c.ErrOrStderr())
 		},
 	}
 	f.addFilter(c)
@@ -158,7 +158,7 @@ type sourcedText struct {
 	Price  string `json:"price"`
 }
 
-func verifyPrices(f priceFlags, paths []string, stdout, stderr io.Writer) error {
+func verifyPrices(f priceFlags, paths []string, stdin io.Reader, stdout, stderr io.Writer) error {
 	if err := f.checkOutput(); err != nil {
 		return err
 	}
@@ -173,7 +173,7 @@ func verifyPrices(f priceFlags, paths []string, stdout, stderr io.Writer) error 
 	if _, err := f.keep(prices.Catalogue.Entries()); err != nil {
 		return err
 	}
-	lists, err := readFeeds(paths)
+	lists, err := readFeeds(paths, stdin)
 	if err != nil {
 		return err
 	}
@@ -203,10 +203,10 @@ func verifyPrices(f priceFlags, paths []string, stdout, stderr io.Writer) error 
 }
 
 // readFeeds reads files under names that tell them apart.
-func readFeeds(paths []string) ([]*pricing.Feed, error) {
+func readFeeds(paths []string, stdin io.Reader) ([]*pricing.Feed, error) {
 	var lists []*pricing.Feed
 	for _, path := range paths {
-		file, err := readPriceFile(path, "", strings.NewReader(""))
+		file, err := readPriceFile(path, "", stdin)
 		if err != nil {
 			return nil, err
 		}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -63,10 +65,14 @@ func readPriceFile(path, from string, stdin io.Reader) (*priceFile, error) {
 	if err != nil {
 		return nil, err
 	}
-	if from == "" {
-		from = detectFeed(text)
+	if path == "-" {
+		path = "standard input"
 	}
-	if from == ownForm {
+	if !utf8.Valid(text) || bytes.IndexByte(text, 0) >= 0 {
+		return nil, fmt.Errorf("%s: not a text file", path)
+	}
+	looks := detectFeed(text)
+	if from = cmp.Or(from, looks); from == ownForm {
 		return readOwnForm(path, text)
 	}
 	i := slices.Index(feedNames(), from)
@@ -74,11 +80,15 @@ func readPriceFile(path, from string, stdin io.Reader) (*priceFile, error) {
 		return nil, fmt.Errorf("--from %s: no such feed; expected %s", from, strings.Join(feedNames(), ", "))
 	}
 	feed, err := feeds[i].read(bytes.NewReader(text))
-	if err != nil {
-		return nil, fmt.Errorf("%s: %s", path, strings.TrimPrefix(err.Error(), "pricing: "))
+	if err == nil && len(feed.Entries) == 0 {
+		err = fmt.Errorf("no prices in it; is it a file of %s?", from)
 	}
-	if len(feed.Entries) == 0 {
-		return nil, fmt.Errorf("%s: no prices in it; is it a file of %s?", path, from)
+	if err != nil {
+		hint := ""
+		if looks != from && looks != ownForm {
+			hint = fmt.Sprintf(" (it looks like a file of %s: --from %s)", looks, looks)
+		}
+		return nil, fmt.Errorf("%s: %s%s", path, strings.TrimPrefix(err.Error(), "pricing: "), hint)
 	}
 	return &priceFile{path: path, feed: feed}, nil
 }
@@ -136,10 +146,19 @@ func readOwnForm(path string, text []byte) (*priceFile, error) {
 	if err == nil && len(list) == 0 {
 		err = errors.New("no prices in it")
 	}
+	if fault := pricing.CheckJSON(text); err != nil && fault != nil && looksJSON(text) {
+		err = fault
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %s", path, strings.TrimPrefix(err.Error(), "pricing: "))
 	}
 	return f, nil
+}
+
+// looksJSON tells a feed that broke off from YAML.
+func looksJSON(text []byte) bool {
+	text = bytes.TrimLeft(text, " \t\r\n[")
+	return len(text) > 1 && text[0] == '{' && bytes.HasPrefix(bytes.TrimLeft(text[1:], " \t\r\n"), []byte{'"'})
 }
 
 func addFrom(c *cobra.Command, from *string, text string) {
@@ -206,6 +225,9 @@ func listDate(asOf, path string) (time.Time, error) {
 		t, err := time.Parse(time.DateOnly, asOf)
 		if err != nil {
 			return t, fmt.Errorf("--as-of %s: expected a date such as 2026-10-07", asOf)
+		}
+		if t.After(time.Now()) {
+			return t, fmt.Errorf("--as-of %s: this day has not begun (UTC), so nobody can have checked prices on it", asOf)
 		}
 		return t, nil
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"path/filepath"
 	"strings"
@@ -44,6 +45,24 @@ func TestPricesImport(t *testing.T) {
 	}
 }
 
+func TestPricesVerifyStandardInput(t *testing.T) {
+	const feed = `{"openai": {"id": "openai", "models": {"gpt-4o": {"id": "gpt-4o", "cost": {"input": 2.6, "output": 10}}}}}`
+	var out, errOut bytes.Buffer
+	err := verifyPrices(priceFlags{model: "*", output: "table"}, []string{"-"}, strings.NewReader(feed), &out, &errOut)
+	if err == nil || !strings.Contains(err.Error(), "disagreements: 1") || !strings.Contains(out.String(), "2.6") {
+		t.Errorf("%v\n%s%s", err, &out, &errOut)
+	}
+}
+
+func TestPricesImportDate(t *testing.T) {
+	for date, want := range map[string]string{"soon": "expected a date", "2999-01-01": "this day has not begun"} {
+		_, _, err := prices(t, "import", "--from", "litellm", "--as-of", date, feedFile("litellm.json"))
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("--as-of %s: %v", date, err)
+		}
+	}
+}
+
 func TestDetectFeed(t *testing.T) {
 	for text, want := range map[string]string{
 		`[{"id": "openai", "models": []}]`:                        "genai-prices",
@@ -70,6 +89,33 @@ func diffs(t *testing.T, args ...string) map[string]shownDifference {
 		byField[d.Provider+" "+d.Model+" "+d.Field] = d
 	}
 	return byField
+}
+
+// TestPricesOfNoUse: what cannot be read says where and what it is, in no words of Go.
+func TestPricesOfNoUse(t *testing.T) {
+	cut := `{
+  "gpt-4o": {"litellm_provider": "openai",`
+	for _, x := range []struct{ text, from, want string }{
+		{cut, "", "line 2: the JSON ends too early: is the file whole?"},
+		{cut, "litellm", "line 2: the JSON ends too early: is the file whole?"},
+		{"", "models.dev", "models.dev: the file is empty"},
+		{"<html>\n", "litellm", "line 1: not JSON: invalid character '<'"},
+		{"[]", "litellm", "line 1: array where object is expected (it looks like a file of genai-prices: --from genai-prices)"},
+		{"[\n1]", "genai-prices", "line 2: number where object is expected"},
+		{`{"m": {"litellm_provider": "openai"}}`, "genai-prices", "object where array is expected (it looks like a file of litellm: --from litellm)"},
+		{"\x1f\x8b\x08\x00\x1b[2J", "", "not a text file"},
+		{"- model: m\n  prices: [{input: 1}]\n", "", "input and output prices must both be given"},
+	} {
+		path := write(t, "feed", x.text)
+		args := []string{"diff", path}
+		if x.from != "" {
+			args = []string{"import", "--from", x.from, path}
+		}
+		_, _, err := prices(t, args...)
+		if err == nil || !strings.Contains(err.Error(), x.want) || strings.Contains(err.Error(), "Go ") || strings.Contains(err.Error(), "\x1b") {
+			t.Errorf("%s of %q: %v; want %s", args[0], x.text, err, x.want)
+		}
+	}
 }
 
 func TestPricesDiff(t *testing.T) {

@@ -37,6 +37,7 @@ func showPriceCommand() *cobra.Command {
 	fl.Var((*count)(&q.usage.Input), "input", "input tokens, cached ones included")
 	fl.Var((*count)(&q.usage.CachedInput), "cached", "input tokens read from the provider's cache")
 	fl.Var((*count)(&q.usage.CacheWrite), "cache-write", "input tokens written to the provider's cache")
+	fl.Var((*count)(&q.usage.CacheWrite1h), "cache-write-1h", "input tokens written to it for an hour")
 	fl.Var((*count)(&q.usage.Output), "output", "output tokens, reasoning included")
 	fl.Var((*count)(&q.usage.ToolCalls), "tool-calls", "calls of built-in tools that have a fee")
 	fl.StringVar(&q.terms.ServiceTier, "tier", "", "the service tier the call is served at")
@@ -96,8 +97,8 @@ func (q question) asked() bool {
 func (q question) check() error {
 	u, t := q.usage, q.terms
 	switch {
-	case u.CachedInput+u.CacheWrite > u.Input:
-		return errors.New("--cached and --cache-write are parts of --input, and together they are more")
+	case u.CachedInput+u.CacheWrite+u.CacheWrite1h > u.Input:
+		return errors.New("--cached, --cache-write and --cache-write-1h are parts of --input, and together they are more")
 	case !q.asked() && (t.ServiceTier != "" || t.Region != "" || t.Batch):
 		return errors.New("--tier, --region and --batch are about a call; say how large it is with --input and --output")
 	case t.Batch && t.ServiceTier != "":

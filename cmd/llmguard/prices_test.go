@@ -225,7 +225,7 @@ func TestPricesErrors(t *testing.T) {
 		{"show", "accepts 1 arg"},
 		{"show gpt-5 --output json", "write -o json"},
 		{"show gpt-5 --input -1", "expected a number from 0"},
-		{"show gpt-5 --input 3 --cached 4", "--cached and --cache-write are parts of --input"},
+		{"show gpt-5 --input 3 --cached 4", "--cached, --cache-write and --cache-write-1h are parts of --input"},
 		{"show gpt-5 --tier flex", "say how large it is"},
 		{"show gpt-5 --input 3 --tier flex --batch", "exclude each other"},
 		{"show gpt-5 -o xml", "--output xml: expected table, json or yaml"},

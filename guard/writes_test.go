@@ -1,0 +1,52 @@
+package guard
+
+import (
+	"testing"
+
+	"github.com/llmguard/llmguard/pricing"
+)
+
+// TestCacheWriteTime: input written to the cache for an hour is charged as that,
+// also where the answer does not tell it from other writes.
+func TestCacheWriteTime(t *testing.T) {
+	const (
+		apart     = `"cache_creation_input_tokens":100,"prompt_tokens_details":{"cache_creation_tokens":100,"cache_creation_token_details":{"ephemeral_5m_input_tokens":60,"ephemeral_1h_input_tokens":40}}`
+		usual     = `"cache_creation_input_tokens":100,"cache_creation":{"ephemeral_5m_input_tokens":100,"ephemeral_1h_input_tokens":0}`
+		summed    = `"prompt_tokens_details":{"cache_write_tokens":100}`
+		forHour   = `{"type":"ephemeral","ttl":"1h"}`
+		default5m = `{"type":"ephemeral"}`
+	)
+	for _, x := range []struct {
+		name, control, usage string
+		usual, hour          int64
+	}{
+		{"told apart", forHour, apart, 60, 40},
+		{"told apart, not asked for", default5m, apart, 60, 40},
+		{"none for an hour", forHour, usual, 100, 0},
+		{"one sum, asked for an hour", forHour, summed, 0, 100},
+		{"one sum", default5m, summed, 100, 0},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			v := &vendor{status: 200, kind: "application/json", body: `{"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"hi"},"finish_reason":"stop"}],
+				"usage":{"prompt_tokens":500,"completion_tokens":3,"total_tokens":503,` + x.usage + `}}`}
+			r := vendorRig(t, v, nil)
+			own, err := pricing.ParseEntries([]byte(`[{model: m, max_output: 1000, prices: [{input: 1, cache_write: 1.25, cache_write_1h: 2, output: 5}]}]`))
+			if err != nil {
+				t.Fatal(err)
+			}
+			policy := *r.guard.Policy()
+			if policy.Catalogue, err = pricing.New("", own); err != nil {
+				t.Fatal(err)
+			}
+			r.guard.SetPolicy(&policy)
+			c, _, err := r.run(t.Context(), `{"model":"m","max_tokens":5,"messages":[{"role":"user","content":[{"type":"text","text":"hi","cache_control":`+x.control+`}]}]}`)
+			if err != nil {
+				t.Fatal(err)
+			}
+			u, want := c.Result.Usage, pricing.Nano(400*1000+x.usual*1250+x.hour*2000+3*5000)
+			if u.CacheWrite != x.usual || u.CacheWrite1h != x.hour || c.Result.Cost != want {
+				t.Errorf("%+v, cost %d, fault %q; want %d and %d written, cost %d", u, c.Result.Cost, c.Result.Fault, x.usual, x.hour, want)
+			}
+		})
+	}
+}
