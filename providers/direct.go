@@ -11,10 +11,13 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
+	"unicode"
 )
 
 const (
@@ -43,10 +46,12 @@ type direct struct {
 // newDirect returns what sends to a provider, or nil where only Transport will do.
 func newDirect(p *Provider, dial dialFunc, head time.Duration) *direct {
 	proxy, err := http.ProxyFromEnvironment(&http.Request{URL: p.BaseURL})
-	if !canPeek || p.BaseURL.Scheme != "http" || proxy != nil || err != nil {
+	host := p.BaseURL.Hostname()
+	beyondASCII := strings.ContainsFunc(host, func(r rune) bool { return r > unicode.MaxASCII }) // Transport knows its other form
+	if !canPeek || p.BaseURL.Scheme != "http" || proxy != nil || err != nil || beyondASCII {
 		return nil
 	}
-	return &direct{addr: net.JoinHostPort(p.BaseURL.Hostname(), cmp.Or(p.BaseURL.Port(), "80")), dial: dial, head: head}
+	return &direct{addr: net.JoinHostPort(host, cmp.Or(p.BaseURL.Port(), "80")), dial: dial, head: head}
 }
 
 // directConn is one connection. It belongs to one call at a time.
@@ -56,19 +61,18 @@ type directConn struct {
 	in    *bufio.Reader // of the conn
 	since time.Time     // when it became idle
 
-	wait  time.Duration // at most, for the next bytes
+	wait  time.Duration // at most, for the head or the next part of the body
 	until time.Time     // the deadline that is set
 	left  int64         // bytes that may still be read
 }
 
 var errHeadSize = errors.New("the head of the provider's answer is larger than 10 MB")
 
-// Read waits no longer than wait.
+// Read reads until the deadline.
 func (c *directConn) Read(p []byte) (int, error) {
 	if c.left <= 0 {
 		return 0, errHeadSize
 	}
-	c.extend()
 	n, err := c.Conn.Read(p[:min(int64(len(p)), c.left)])
 	c.left -= int64(n)
 	return n, err
@@ -85,6 +89,9 @@ func (c *directConn) extend() {
 
 // take returns a connection that was idle and is whole, else a new one.
 func (d *direct) take(ctx context.Context) (c *directConn, reused bool, err error) {
+	if ctx.Err() != nil {
+		return nil, false, context.Cause(ctx)
+	}
 	for c = d.pop(); c != nil; c = d.pop() {
 		c.wait, c.left = d.head, headMost
 		if c.extend(); quiet(c.raw) {
@@ -148,7 +155,7 @@ func (d *direct) reap() {
 		d.idle[n].Close()
 		n++
 	}
-	d.idle = append(d.idle[:0], d.idle[n:]...)
+	d.idle = slices.Delete(d.idle, 0, n)
 	if len(d.idle) > 0 {
 		d.reaper.Reset(idleLife - now.Sub(d.idle[0].since))
 	}
@@ -236,27 +243,29 @@ type directBody struct {
 	ctx  context.Context
 	stop func() bool // lets the end of ctx no longer close conn
 	body io.ReadCloser
-	keep bool // others may use conn
+	keep bool  // others may use conn
+	last error // of the read that ended it; nil: it was closed before
 	over atomic.Bool
 }
 
 func (b *directBody) Read(p []byte) (int, error) {
 	if b.over.Load() {
-		return 0, io.EOF
+		return 0, cmp.Or(b.last, http.ErrBodyReadAfterClose)
 	}
+	b.conn.extend()
 	n, err := b.body.Read(p)
 	switch {
 	case err == nil:
 		return n, nil
 	case err == io.EOF:
-		b.end(b.keep && b.conn.in.Buffered() == 0)
-		return n, err
+		b.last = err
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		b.last = ErrIdle
+	default:
+		b.last = ended(b.ctx, err)
 	}
-	b.end(false)
-	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return n, ErrIdle
-	}
-	return n, ended(b.ctx, err)
+	b.end(b.keep && err == io.EOF)
+	return n, b.last
 }
 
 func (b *directBody) Close() error {
@@ -269,7 +278,7 @@ func (b *directBody) end(keep bool) {
 	if b.over.Swap(true) {
 		return
 	}
-	if b.stop() && keep {
+	if b.stop() && keep && b.conn.in.Buffered() == 0 { // nobody asked for more
 		b.pool.keep(b.conn)
 	} else {
 		b.conn.Close()

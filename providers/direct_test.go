@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -158,6 +159,23 @@ func TestDirectCloses(t *testing.T) {
 	}
 }
 
+// TestDirectUnread: an empty answer that is closed unread leaves its connection, unless
+// more came than was asked for.
+func TestDirectUnread(t *testing.T) {
+	const empty = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
+	for answer, want := range map[string]int{empty: 1, empty + ok: 0} {
+		p := player(t, play(t, answer))
+		resp, err := p.Send(t.Context(), request("{}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if n := p.transport.direct.waiting(); n != want {
+			t.Errorf("%d connections are kept after %q, want %d", n, answer, want)
+		}
+	}
+}
+
 // TestDirectClosedMeanwhile: a connection that its server closed while it was idle is
 // not written to: the request goes out once, over another.
 func TestDirectClosedMeanwhile(t *testing.T) {
@@ -224,8 +242,10 @@ func TestDirectBroken(t *testing.T) {
 		}
 		conn := resp.Body.(*directBody).conn
 		_ = conn.Conn.(*net.TCPConn).CloseRead()
-		if text, err := io.ReadAll(resp.Body); err == nil {
-			t.Errorf("%q was read to its end", text)
+		for range 2 { // it does not look whole afterwards, either
+			if text, err := io.ReadAll(resp.Body); err == nil {
+				t.Errorf("%q was read to its end", text)
+			}
 		}
 		resp.Body.Close()
 	}
@@ -250,6 +270,37 @@ func TestDirectHead(t *testing.T) {
 	if failure(t, err, true); !errors.As(err, &late) || !late.Timeout() {
 		t.Errorf("got %v", err)
 	}
+}
+
+// TestDirectNews: news before the answer do not put off the time by which it has to begin.
+func TestDirectNews(t *testing.T) {
+	news := make(chan struct{})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		defer close(news)
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		for err == nil {
+			_, err = io.WriteString(conn, "HTTP/1.1 102 Processing\r\n\r\n")
+			time.Sleep(time.Millisecond)
+		}
+	}()
+	p := upstream(t, "http://"+l.Addr().String())
+	p.transport.direct.head = 200 * time.Millisecond
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	_, err = p.Send(ctx, request("{}"))
+	if failure(t, err, true); !errors.Is(err, os.ErrDeadlineExceeded) || ctx.Err() != nil {
+		t.Errorf("got %v", err)
+	}
+	<-news
 }
 
 // TestDirectCancelled: the end of a context ends the reading of an answer, with its cause.
@@ -355,8 +406,10 @@ func TestDirectDropped(t *testing.T) {
 
 // TestDirectOnlyWhere: large requests, TLS and proxies are the Transport's.
 func TestDirectOnlyWhere(t *testing.T) {
-	if p := upstream(t, "https://127.0.0.1:1"); p.transport.direct != nil {
-		t.Error("TLS is sent directly")
+	for _, url := range []string{"https://127.0.0.1:1", "http://m\u00fcller.example"} {
+		if p := upstream(t, url); p.transport.direct != nil {
+			t.Errorf("%s is reached directly", url)
+		}
 	}
 	s := play(t, ok)
 	p := player(t, s)

@@ -215,21 +215,37 @@ func TestSendRefused(t *testing.T) {
 
 func TestSendCancelled(t *testing.T) {
 	eachWay(t, func(t *testing.T, way func(*Provider) *Provider) {
-		p, seen := serve(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
-		ctx, cancel := context.WithCancel(t.Context())
+		var waits atomic.Bool
+		p, seen := serve(t, func(_ http.ResponseWriter, r *http.Request) {
+			if waits.Load() {
+				<-r.Context().Done()
+			}
+		})
+		cancelled, cancel := context.WithCancel(t.Context())
 		cancel()
-		_, err := way(p).Send(ctx, request("{}"))
-		if failure(t, err, false); seen.Load() != 0 {
-			t.Error("a cancelled call reached the provider")
+		for warm := range int64(2) { // without a connection and with one
+			_, err := way(p).Send(cancelled, request("{}"))
+			if failure(t, err, false); seen.Load() != warm {
+				t.Error("a cancelled call reached the provider")
+			}
+			if warm > 0 {
+				break
+			}
+			resp, err := way(p).Send(t.Context(), request("{}"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			read(t, resp)
 		}
-		ctx, cancel = context.WithCancel(t.Context())
+		waits.Store(true)
+		ctx, cancel := context.WithCancel(t.Context())
 		go func() {
-			for seen.Load() == 0 {
+			for seen.Load() == 1 {
 				time.Sleep(time.Millisecond)
 			}
 			cancel()
 		}()
-		_, err = way(p).Send(ctx, request("{}"))
+		_, err := way(p).Send(ctx, request("{}"))
 		if failure(t, err, true); !errors.Is(err, context.Canceled) {
 			t.Errorf("got %v", err)
 		}
@@ -311,7 +327,7 @@ func TestSendIdle(t *testing.T) {
 				<-r.Context().Done()
 			})
 			p.IdleTimeout = 100 * time.Millisecond
-			resp, err := p.Send(t.Context(), request("{}"))
+			resp, err := way(p).Send(t.Context(), request("{}"))
 			if err != nil {
 				t.Fatal(err)
 			}
