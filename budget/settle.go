@@ -167,7 +167,7 @@ func (s *Store) end(ctx context.Context, scriptOf func([]state) script, e ending
 // another piece of memory.
 type endingValues struct {
 	id, field, entry string
-	numbers          [11]int64
+	numbers          [12]int64
 }
 
 // endingArgs builds the KEYS and ARGV that lua/ending.lua lists.
@@ -184,17 +184,21 @@ func (s *Store) endingArgs(e ending, now time.Time) ([]string, []any, error) {
 		estimated = 1
 	}
 	u, c := e.details.Usage, e.details.Costs
-	v := &endingValues{id: e.id, field: rollupField(e.call), numbers: [11]int64{
+	v := &endingValues{id: e.id, field: rollupField(e.call), numbers: [12]int64{
 		e.most, since.UnixMicro(), u.Input, u.CachedInput, u.CacheWrite + u.CacheWrite1h, u.Output,
 		int64(c.Input), int64(c.CachedInput), int64(c.CacheWrite), int64(c.Output), int64(c.Fees),
 	}}
 	if !isCap(e.call.Org) { // caps have no ledger
 		v.entry = openEntry(e.call, e.details)
 	}
-	n, o := &v.numbers, &s.endingOptions
+	n, o, cost := &v.numbers, &s.endingOptions, e.cost
+	if own, ok := cost.(*int64); ok { // the caller's, which a flight it no longer waits for would still read
+		n[11] = *own
+		cost = &n[11]
+	}
 	args := make([]any, 0, 24+4*len(e.states))
 	args = append(args,
-		s.given(), &v.id, e.cost, &n[0], estimated, &n[1], o.horizon, o.doneLife, days.first, &v.field,
+		s.given(), &v.id, cost, &n[0], estimated, &n[1], o.horizon, o.doneLife, days.first, &v.field,
 		&n[2], &n[3], &n[4], &n[5], &n[6], &n[7], &n[8], &n[9], &n[10],
 		s.rollupFields, &v.entry, o.ledgerLength, o.ledgerLife, o.rollupLife)
 	for i := range e.states {

@@ -49,6 +49,8 @@ type Batched struct {
 	Most    int64  `json:"most"` // nano-USD held
 	At      int64  `json:"at"`   // Unix seconds of its price
 	Store   bool   `json:"store,omitempty"`
+	// LongCache says that it asked for cache writes of an hour.
+	LongCache bool `json:"long_cache,omitempty"`
 
 	// The same for all lines of a batch.
 	Provider string        `json:"-"`
@@ -63,7 +65,7 @@ type Batched struct {
 func (g *Guard) HoldBatched(ctx context.Context, p *Plan, id string, attempt int, life time.Duration) (Batched, error) {
 	b := Batched{
 		ID: id, Attempt: attempt, Tier: p.Request.ServiceTier, Region: p.Request.InferenceGeo,
-		Input: p.Input, Output: p.Output, Most: int64(p.Max.Cost), At: p.at.Unix(), Store: p.Request.Store,
+		Input: p.Input, Output: p.Output, Most: int64(p.Max.Cost), At: p.at.Unix(), Store: p.Request.Store, LongCache: p.Request.LongCache,
 		Provider: p.Target.Provider.ID, Model: p.Request.Model, Upstream: p.Target.Model, Endpoint: p.Request.Endpoint,
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
@@ -153,7 +155,7 @@ func (g *Guard) batchedCall(ctx context.Context, c Caller, end *BatchedEnd) (*Ca
 	}
 	plan := &Plan{
 		Caller: c, Target: target, Price: price, Input: end.Input, Output: end.Output, at: at,
-		Request: &wire.Request{Endpoint: end.Endpoint, Model: end.Model, Store: end.Store},
+		Request: &wire.Request{Endpoint: end.Endpoint, Model: end.Model, Store: end.Store, LongCache: end.LongCache},
 		Max:     budget.Amounts{Cost: pricing.Nano(end.Most), Tokens: end.Input + end.Output},
 		terms:   pricing.Terms{ServiceTier: end.Tier, Region: end.Region, ProjectTier: p.ServiceTier, At: at, Batch: true},
 	}

@@ -1,10 +1,29 @@
 package guard
 
 import (
+	"encoding/json"
 	"testing"
+	"time"
 
 	"github.com/llmguard/llmguard/pricing"
+	"github.com/llmguard/llmguard/wire"
 )
+
+// writesRig is a vendor whose model m has prices for both kinds of cache writes.
+func writesRig(t *testing.T, v *vendor) *rig {
+	t.Helper()
+	r := vendorRig(t, v, nil)
+	own, err := pricing.ParseEntries([]byte(`[{model: m, max_output: 1000, prices: [{input: 1, cache_write: 1.25, cache_write_1h: 2, output: 5}]}]`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	policy := *r.guard.Policy()
+	if policy.Catalogue, err = pricing.New("", own); err != nil {
+		t.Fatal(err)
+	}
+	r.guard.SetPolicy(&policy)
+	return r
+}
 
 // TestCacheWriteTime: input written to the cache for an hour is charged as that,
 // also where the answer does not tell it from other writes.
@@ -29,16 +48,7 @@ func TestCacheWriteTime(t *testing.T) {
 		t.Run(x.name, func(t *testing.T) {
 			v := &vendor{status: 200, kind: "application/json", body: `{"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"hi"},"finish_reason":"stop"}],
 				"usage":{"prompt_tokens":500,"completion_tokens":3,"total_tokens":503,` + x.usage + `}}`}
-			r := vendorRig(t, v, nil)
-			own, err := pricing.ParseEntries([]byte(`[{model: m, max_output: 1000, prices: [{input: 1, cache_write: 1.25, cache_write_1h: 2, output: 5}]}]`))
-			if err != nil {
-				t.Fatal(err)
-			}
-			policy := *r.guard.Policy()
-			if policy.Catalogue, err = pricing.New("", own); err != nil {
-				t.Fatal(err)
-			}
-			r.guard.SetPolicy(&policy)
+			r := writesRig(t, v)
 			c, _, err := r.run(t.Context(), `{"model":"m","max_tokens":5,"messages":[{"role":"user","content":[{"type":"text","text":"hi","cache_control":`+x.control+`}]}]}`)
 			if err != nil {
 				t.Fatal(err)
@@ -48,5 +58,35 @@ func TestCacheWriteTime(t *testing.T) {
 				t.Errorf("%+v, cost %d, fault %q; want %d and %d written, cost %d", u, c.Result.Cost, c.Result.Fault, x.usual, x.hour, want)
 			}
 		})
+	}
+}
+
+// TestBatchedCacheWriteTime: so is that of a call that the provider's Batch API made,
+// which is ended without its request.
+func TestBatchedCacheWriteTime(t *testing.T) {
+	const answer = `{"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"hi"},"finish_reason":"stop"}],
+		"usage":{"prompt_tokens":500,"completion_tokens":3,"total_tokens":503,"prompt_tokens_details":{"cache_write_tokens":100}}}`
+	for control, hour := range map[string]int64{`{"type":"ephemeral","ttl":"1h"}`: 100, `{"type":"ephemeral"}`: 0} {
+		r := writesRig(t, &vendor{})
+		p := r.plan(`{"model":"m","max_tokens":5,"messages":[{"role":"user","content":[{"type":"text","text":"hi","cache_control":` + control + `}]}]}`)
+		b, err := r.guard.HoldBatched(t.Context(), p, wire.NewCallID(), 1, time.Hour)
+		if err != nil {
+			t.Fatal(err)
+		}
+		kept, err := json.Marshal(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again := Batched{Provider: b.Provider, Model: b.Model, Upstream: b.Upstream, Endpoint: b.Endpoint}
+		if err = json.Unmarshal(kept, &again); err != nil {
+			t.Fatal(err)
+		}
+		c, err := r.guard.batchedCall(t.Context(), r.caller(), &BatchedEnd{Batched: again, Status: 200, Body: []byte(answer)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if u := c.Result.Usage; u.CacheWrite1h != hour || u.CacheWrite != 100-hour {
+			t.Errorf("%s: %+v", control, u)
+		}
 	}
 }

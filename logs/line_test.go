@@ -56,7 +56,7 @@ func TestLine(t *testing.T) {
 			if text {
 				ref = slog.NewTextHandler(&want, o)
 			}
-			slog.New(ref).LogAttrs(t.Context(), c.level, c.message, c.attrs...)
+			slog.New(ref).LogAttrs(t.Context(), c.level, c.message, c.attrs...) //nolint:sloglint // it is the test's
 			a, b := stamp.ReplaceAll(got.Bytes(), []byte("now")), stamp.ReplaceAll(want.Bytes(), []byte("now"))
 			if !bytes.Equal(a, b) {
 				t.Errorf("%s, text %v:\n got %s\nwant %s", name, text, a, b)

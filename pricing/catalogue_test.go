@@ -2,6 +2,7 @@ package pricing
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -374,4 +375,28 @@ func FuzzParseEntries(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestLookupRemembersFew: names are the callers', so what is kept of them is bounded.
+func TestLookupRemembersFew(t *testing.T) {
+	list, err := ParseEntries([]byte(`[{model: m, prefixes: [m-], prices: [{input: 1, output: 1}]}]`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := New("", list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 2*mostKnown + 5 {
+		if _, err := c.Lookup("", fmt.Sprint("m-", i), november); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := len(c.known.entries); n == 0 || n > mostKnown {
+		t.Errorf("%d are kept", n)
+	}
+	long := "m-" + strings.Repeat("x", longKnown)
+	if _, err := c.Lookup("", long, november); err != nil || c.known.get("", long) != nil {
+		t.Errorf("a long name: %v", err)
+	}
 }

@@ -78,26 +78,35 @@ func CheckJSON(text []byte) error {
 
 // jsonFault says where in text an error of encoding/json is, in the words of JSON.
 func jsonFault(text []byte, err error) error {
+	if err != nil && len(bytes.TrimSpace(text)) == 0 {
+		return errors.New("the file is empty")
+	}
+	offset, what := jsonProblem(text, err)
+	if offset < 0 {
+		return what
+	}
+	line := 1 + bytes.Count(text[:min(offset, int64(len(text)))], []byte("\n"))
+	return fmt.Errorf("line %d: %w", line, what)
+}
+
+// jsonProblem is an error of encoding/json in the words of JSON, and its offset in text,
+// -1 where it has none.
+func jsonProblem(text []byte, err error) (offset int64, what error) {
 	var syntax *json.SyntaxError
 	var kind *json.UnmarshalTypeError
-	line := func(offset int64) int {
-		return 1 + bytes.Count(text[:min(max(offset, 0), int64(len(text)))], []byte("\n"))
-	}
 	switch {
-	case len(bytes.TrimSpace(text)) == 0:
-		return errors.New("the file is empty")
 	case errors.As(err, &syntax) && syntax.Offset >= int64(len(text)) && strings.Contains(syntax.Error(), "unexpected end"):
-		return fmt.Errorf("line %d: the JSON ends too early: is the file whole?", line(syntax.Offset))
+		return syntax.Offset, errors.New("the JSON ends too early: is the file whole?")
 	case errors.As(err, &syntax):
-		return fmt.Errorf("line %d: not JSON: %w", line(syntax.Offset), err)
+		return syntax.Offset, fmt.Errorf("not JSON: %w", err)
 	case errors.As(err, &kind):
 		place := ""
 		if kind.Field != "" {
 			place = " in " + kind.Field
 		}
-		return fmt.Errorf("line %d: %s where %s is expected%s", line(kind.Offset), kind.Value, jsonKind(kind.Type), place)
+		return kind.Offset, fmt.Errorf("%s where %s is expected%s", kind.Value, jsonKind(kind.Type), place)
 	}
-	return err
+	return -1, err
 }
 
 // jsonKind is what JSON calls a value of type t.

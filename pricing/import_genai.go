@@ -127,7 +127,8 @@ func (r *feedReader) genaiRows(e Entry, raw json.RawMessage) ([]Row, error) {
 		into = &list
 	}
 	if err := json.Unmarshal(raw, into); err != nil {
-		return nil, err
+		_, what := jsonProblem(raw, err)
+		return nil, what
 	}
 	var rows []Row
 	last := time.Time{}

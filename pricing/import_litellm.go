@@ -28,7 +28,8 @@ func ImportLiteLLM(from io.Reader) (*Feed, error) {
 		}
 		var fields map[string]json.RawMessage
 		if err := json.Unmarshal(models[key], &fields); err != nil {
-			r.note("", key, "left out: %v", jsonFault(models[key], err))
+			_, what := jsonProblem(models[key], err)
+			r.note("", key, "left out: %v", what)
 			continue
 		}
 		r.liteLLM(key, fields)

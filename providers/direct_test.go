@@ -264,7 +264,7 @@ func TestDirectHead(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	p = player(t, play(t, "HTTP/1.1 200 OK\r\n"))
-	p.transport.direct.head = 50 * time.Millisecond
+	p.transport.direct.head = time.Second
 	_, err = p.Send(t.Context(), request("{}"))
 	var late net.Error
 	if failure(t, err, true); !errors.As(err, &late) || !late.Timeout() {
@@ -293,7 +293,7 @@ func TestDirectNews(t *testing.T) {
 		}
 	}()
 	p := upstream(t, "http://"+l.Addr().String())
-	p.transport.direct.head = 200 * time.Millisecond
+	p.transport.direct.head = time.Second
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	_, err = p.Send(ctx, request("{}"))

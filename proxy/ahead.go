@@ -28,7 +28,7 @@ func (s *Server) begin(ctx context.Context, plan *guard.Plan, id string) (*guard
 	case answered(call, err): // what comes next may need the place
 		asked.Drop(ctx)
 	default:
-		go asked.Drop(ctx)
+		asked.DropSoon(ctx)
 	}
 	return call, begun, nil, err
 }

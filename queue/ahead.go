@@ -41,12 +41,12 @@ func (q *Queue) Ask(ctx context.Context, poolID, callID string, flow Flow, token
 // error that is not *BusyError what may have been booked is given back soon, as by Drop.
 func (a *Asked) Wait(ctx context.Context, most time.Duration) (*Grant, error) {
 	if err := ctx.Err(); err != nil {
-		go a.Drop(ctx)
+		a.DropSoon(ctx)
 		return a.q.granted(a.pool, a.grant, "", err)
 	}
 	cmd, err := a.reply.Wait(ctx, most)
 	if err != nil {
-		go a.Drop(ctx)
+		a.DropSoon(ctx)
 		return a.q.granted(a.pool, a.grant, "", err)
 	}
 	reply, err := cmd.Text()
@@ -56,7 +56,7 @@ func (a *Asked) Wait(ctx context.Context, most time.Duration) (*Grant, error) {
 		defer cancel()
 		return a.q.Take(ctx, a.pool.ID, a.grant.ID, a.flow, a.grant.Tokens)
 	case lost(err):
-		go a.Drop(ctx) // whoever waits has waited long enough
+		a.DropSoon(ctx) // whoever waits has waited long enough
 	}
 	return a.q.granted(a.pool, a.grant, reply, err)
 }
@@ -73,7 +73,12 @@ func (a *Asked) Drop(ctx context.Context) {
 		a.giveBack(ctx)
 		return
 	}
-	go a.giveBack(ctx)
+	a.q.dropping.Go(func() { a.giveBack(ctx) })
+}
+
+// DropSoon is Drop for those who cannot wait for it: Run does when it ends.
+func (a *Asked) DropSoon(ctx context.Context) {
+	a.q.dropping.Go(func() { a.Drop(ctx) })
 }
 
 // replyTimeout is longer than the client waits for a reply that never comes.

@@ -236,3 +236,26 @@ func TestAskForgotten(t *testing.T) {
 		t.Error("the place is not free after the lease")
 	}
 }
+
+// TestRunWaitsForDropped: a process that stops in order has given back what it asked for
+// in vain.
+func TestRunWaitsForDropped(t *testing.T) {
+	e, srv := lined(t, narrow, nil)
+	ctx, stop := context.WithCancel(t.Context())
+	ran := make(chan struct{})
+	go func() { defer close(ran); _ = e.Run(ctx) }()
+	a := e.ask(t.Context(), "a")
+	if _, err := a.reply.Wait(t.Context(), time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	// What gives back waits for as long as Redis keeps it waiting.
+	if err := srv.Client().Do(t.Context(), "client", "pause", "500", "write").Err(); err != nil {
+		t.Fatal(err)
+	}
+	a.DropSoon(t.Context())
+	stop()
+	<-ran
+	if !e.fits("b") {
+		t.Error("what was dropped is still booked")
+	}
+}

@@ -185,6 +185,8 @@ type Queue struct {
 	keeping atomic.Bool   // somebody takes ended grants off the books
 	soon    chan struct{} // asks for that to happen soon
 	ends    chan struct{} // a job with a notice ended here
+	// dropping are those that give back what was asked for ahead in vain.
+	dropping sync.WaitGroup
 
 	mu      sync.Mutex
 	grants  map[*Grant]struct{}
@@ -245,8 +247,24 @@ func (q *Queue) Run(ctx context.Context) error {
 		wg.Go(func() { every(ctx, sweepEvery, q.sweepBlobs) })
 	}
 	wg.Wait()
+	q.dropped()
 	return nil
 }
+
+// dropped waits until what was asked for in vain is given back, though not for long: a
+// store that does not answer has the leases.
+func (q *Queue) dropped() {
+	done := make(chan struct{})
+	go func() { q.dropping.Wait(); close(done) }()
+	select {
+	case <-done:
+	case <-time.After(dropTimeout):
+	}
+}
+
+// dropTimeout is longer than it takes a store that answers, or one that went away to be
+// given up.
+const dropTimeout = 5 * time.Second
 
 // every calls fn at once per interval until ctx is done.
 func every(ctx context.Context, interval time.Duration, fn func(context.Context)) {

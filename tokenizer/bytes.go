@@ -81,7 +81,7 @@ func (w *wideChars) addToken(token []byte, made uint32, leftSize, rightSize int)
 func (v *vocab) wide(p []byte, i int, before byteMerge) uint32 {
 	a, b, c := p[i], p[i+1], p[i+2]
 	made := v.chars.tokens[wideAt(a, b, c)]
-	if made == 0 || (b^0x80|c^0x80) >= 0x40 {
+	if made == 0 || (b^0x80)|(c^0x80) >= 0x40 {
 		return 0
 	}
 	rank := made >> groupBits

@@ -74,6 +74,9 @@ func (t *classTable) at(s []byte, i int) (uint8, int) {
 	return t.decode(s, i)
 }
 
+// two returns the class of a character of two bytes.
+func (t *classTable) two(a, b byte) uint8 { return t.runes[uint32(a&0x1F)<<6|uint32(b&0x3F)] }
+
 // decode is at for a character that is not ASCII.
 func (t *classTable) decode(s []byte, i int) (uint8, int) {
 	r, size := runeAt(s, i)

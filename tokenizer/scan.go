@@ -15,7 +15,7 @@ func (v *vocab) mergeScan(tokens *[scanMax]uint32, ranks *[scanMax]uint64, n int
 	const nothing = uint64(noByteToken) << 32
 	for i := range n - 1 {
 		left, right := tokens[i], tokens[i+1]
-		made := noByteToken
+		var made uint32
 		if a, b := left>>groupBits, right>>groupBits; a|b < 256 {
 			made = v.bytes[int(v.byteOf[uint8(a)])<<8|int(v.byteOf[uint8(b)])].token()
 		} else {

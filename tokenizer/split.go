@@ -40,7 +40,7 @@ func (t *classTable) wordO200k(s []byte, j int) (end int, open bool) {
 		if b := s[k]; b < utf8.RuneSelf {
 			c, w = t.ascii[b], 1
 		} else if b < 0xE0 && k+1 < len(s) {
-			c, w = t.runes[uint32(b&0x1F)<<6|uint32(s[k+1]&0x3F)], 2
+			c, w = t.two(b, s[k+1]), 2
 		} else {
 			c, w = t.decode(s, k)
 		}
@@ -63,7 +63,7 @@ func (t *classTable) wordO200k(s []byte, j int) (end int, open bool) {
 			if b := s[k]; b < utf8.RuneSelf {
 				c, w = t.ascii[b], 1
 			} else if b < 0xE0 && k+1 < len(s) {
-				c, w = t.runes[uint32(b&0x1F)<<6|uint32(s[k+1]&0x3F)], 2
+				c, w = t.two(b, s[k+1]), 2
 			} else {
 				c, w = t.decode(s, k)
 			}
@@ -111,7 +111,7 @@ func (t *classTable) wordCL100k(s []byte, k int) (end int, open bool) {
 		c, w := t.ascii[s[k]], 1
 		if c == wide {
 			if b := s[k]; b < 0xE0 && k+1 < len(s) {
-				c, w = t.runes[uint32(b&0x1F)<<6|uint32(s[k+1]&0x3F)], 2
+				c, w = t.two(b, s[k+1]), 2
 			} else {
 				c, w = t.decode(s, k)
 			}

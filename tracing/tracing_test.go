@@ -11,12 +11,23 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
-// TestOff: without a tracer nothing is done, and nothing is allocated.
+// TestOff: without a tracer nothing is done, and nothing is allocated, also not where
+// the process has one for other calls.
 func TestOff(t *testing.T) {
+	was := made.Load()
+	t.Cleanup(func() { made.Store(was) })
+	for _, others := range []bool{false, true} {
+		made.Store(others)
+		off(t)
+	}
+}
+
+func off(t *testing.T) {
+	t.Helper()
 	h := http.Header{"Traceparent": {"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}}
-	var off *Tracer
+	var none *Tracer
 	allocated := testing.AllocsPerRun(100, func() {
-		ctx, server := off.Serve(t.Context(), "POST", h)
+		ctx, server := none.Serve(t.Context(), "POST", h)
 		ctx, span := Start(ctx, "hold")
 		if On(ctx) || span.On() || server.On() || Header(ctx) != nil || Context(ctx) != "" || server.TraceID() != "" {
 			t.Fatal("something is traced")
@@ -32,7 +43,7 @@ func TestOff(t *testing.T) {
 	if allocated != 0 {
 		t.Errorf("tracing that is off allocates %.0f times a call", allocated)
 	}
-	if err := off.Close(t.Context()); err != nil {
+	if err := none.Close(t.Context()); err != nil {
 		t.Error(err)
 	}
 }

@@ -282,3 +282,24 @@ func TestRedisOptions(t *testing.T) {
 		}
 	}
 }
+
+// TestLogger: the log has the level and the format that were configured.
+func TestLogger(t *testing.T) {
+	for c, want := range map[config.Log]string{
+		{Level: "info", Format: "json"}: `{"time":`, {Level: "info", Format: "text"}: "time=", {Level: "warn", Format: "json"}: "",
+	} {
+		var out bytes.Buffer
+		log, level, flush := Logger(c, &out)
+		log.Info("told")
+		flush()
+		if got := out.String(); !strings.HasPrefix(got, want) || (got == "") != (want == "") {
+			t.Errorf("%+v writes %q", c, got)
+		}
+		out.Reset()
+		level.Set(slog.LevelInfo)
+		log.Info("told")
+		if flush(); out.Len() == 0 {
+			t.Errorf("%+v: the level cannot be changed", c)
+		}
+	}
+}
