@@ -146,11 +146,7 @@ func random(n int) string {
 
 // checksum is the CRC-32 of the text before it, class included, in base62.
 func checksum(body string) (out [checksumLen]byte) {
-	sum := ^uint32(0)
-	for i := range len(body) { // as crc32.ChecksumIEEE, which takes no string
-		sum = crc32.IEEETable[byte(sum)^body[i]] ^ sum>>8
-	}
-	sum = ^sum
+	sum := crc32.ChecksumIEEE([]byte(body))
 	for i := checksumLen - 1; i >= 0; i-- {
 		out[i] = alphabet[sum%62]
 		sum /= 62
