@@ -10,7 +10,7 @@ RUN --mount=type=cache,target=/go/pkg/mod go mod download
 COPY . .
 RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache/go-build \
     CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH \
-    go build -trimpath -ldflags "-s -w -X main.version=${VERSION}" -o /out/ ./cmd/llmguard ./cmd/worker && mkdir /out/state
+    go build -trimpath -ldflags "-s -w -X github.com/llmguard/llmguard/internal/cli.version=${VERSION}" -o /out/ ./cmd/llmguard ./cmd/worker && mkdir /out/state
 
 # No shell, no package manager, CA certificates, and a user without rights.
 FROM gcr.io/distroless/static-debian12:nonroot

@@ -6,7 +6,7 @@ SHELL       := bash
 GOLANGCI_VERSION := v2.15.0
 GORELEASER_VERSION := v2.17.0
 VERSION   ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
-LDFLAGS   := -s -w -X main.version=$(VERSION)
+LDFLAGS   := -s -w -X github.com/llmguard/llmguard/internal/cli.version=$(VERSION)
 BIN       := $(CURDIR)/.bin
 GOLANGCI  := $(BIN)/golangci-lint-$(GOLANGCI_VERSION)
 PKG       ?= ./...
@@ -54,10 +54,10 @@ fuzz: ## Fuzz every target for FUZZTIME (20s) each
 	done
 
 bench: deps ## Measure CPU per call against bare proxies, on loopback
-	go run ./bench
+	go -C bench run .
 
 generate: ## Write the generated files anew (dashboards, configuration reference)
-	go generate ./...
+	go generate ./... && go -C test generate ./docs
 
 release-check: ## Validate .goreleaser.yaml
 	go run github.com/goreleaser/goreleaser/v2@$(GORELEASER_VERSION) check

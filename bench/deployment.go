@@ -66,7 +66,7 @@ func (b *bench) startRole(ctx context.Context, name, role string, config func(li
 // build builds llmguard and returns the binary's path.
 func (b *bench) build(ctx context.Context) (string, error) {
 	path := filepath.Join(b.dir, "llmguard")
-	text, err := exec.CommandContext(ctx, "go", "build", "-o", path, "./cmd/llmguard").CombinedOutput()
+	text, err := exec.CommandContext(ctx, "go", "-C", "..", "build", "-o", path, "./cmd/llmguard").CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("./cmd/llmguard does not build here: %w\n%s", err, text)
 	}

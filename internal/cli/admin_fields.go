@@ -1,0 +1,199 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// fields are flags that become members of a request's body, those that were given.
+type fields struct {
+	all   []flagField
+	unset []string
+}
+
+// flagField is such a flag. Value reads it.
+type flagField struct {
+	flag, member, text string
+	add                func(*cobra.Command)
+	value              func(*cobra.Command) (any, error)
+}
+
+func (s *fields) text(flag, member, text string) {
+	s.all = append(s.all, flagField{
+		flag, member, text,
+		func(c *cobra.Command) { c.Flags().String(flag, "", text) },
+		func(c *cobra.Command) (any, error) { return c.Flags().GetString(flag) },
+	})
+}
+
+func (s *fields) list(flag, member, text string) {
+	s.all = append(s.all, flagField{
+		flag, member, text,
+		func(c *cobra.Command) { c.Flags().StringSlice(flag, nil, text) },
+		func(c *cobra.Command) (any, error) { return c.Flags().GetStringSlice(flag) },
+	})
+}
+
+func (s *fields) number(flag, member, text string) {
+	s.all = append(s.all, flagField{
+		flag, member, text,
+		func(c *cobra.Command) { c.Flags().Int64(flag, 0, text) },
+		func(c *cobra.Command) (any, error) { return c.Flags().GetInt64(flag) },
+	})
+}
+
+func (s *fields) truth(flag, member, text string) {
+	s.all = append(s.all, flagField{
+		flag, member, text,
+		func(c *cobra.Command) { c.Flags().Bool(flag, false, text) },
+		func(c *cobra.Command) (any, error) { return c.Flags().GetBool(flag) },
+	})
+}
+
+// when is a point in time: a date, an RFC 3339 time, or a duration from now.
+func (s *fields) when(flag, member, text string) {
+	s.all = append(s.all, flagField{
+		flag, member, text,
+		func(c *cobra.Command) { c.Flags().String(flag, "", text) },
+		func(c *cobra.Command) (any, error) {
+			text, err := c.Flags().GetString(flag)
+			if err != nil {
+				return nil, err
+			}
+			at, err := until(text, time.Now())
+			if err != nil {
+				return nil, fmt.Errorf("--%s %w", flag, err)
+			}
+			return at, nil
+		},
+	})
+}
+
+// until reads the end of something: a date, a time, a duration from now, a time of
+// day, tonight or tomorrow. Dates without a zone are of now's.
+func until(text string, now time.Time) (time.Time, error) {
+	midnight := time.Date(now.Year(), now.Month(), now.Day(), 0, 0, 0, 0, now.Location())
+	var at time.Time
+	switch text {
+	case "tonight", "midnight":
+		at = midnight.AddDate(0, 0, 1)
+	case "tomorrow":
+		at = midnight.AddDate(0, 0, 2)
+	default:
+		if d, ok := ago(text); ok {
+			at = now.Add(d)
+		} else if t, err := time.ParseInLocation("15:04", text, now.Location()); err == nil {
+			if at = midnight.Add(time.Duration(t.Hour())*time.Hour + time.Duration(t.Minute())*time.Minute); !at.After(now) {
+				at = at.AddDate(0, 0, 1)
+			}
+		} else if t, err := time.ParseInLocation(time.DateOnly, text, now.Location()); err == nil {
+			at = t
+		} else if at, err = time.Parse(time.RFC3339, text); err != nil {
+			return at, fmt.Errorf("%s: expected tonight, tomorrow, a time of day (18:00), a duration from now (4h, 7d), a date (2026-12-01: until it begins) or a time (2026-12-01T18:00:00+01:00)", text)
+		}
+	}
+	if !at.After(now) {
+		return at, fmt.Errorf("%s: that is over already", text)
+	}
+	return at, nil
+}
+
+// add gives a command the flags; with unset fields can be given back.
+func (s *fields) add(c *cobra.Command, unset bool) {
+	for _, f := range s.all {
+		f.add(c)
+	}
+	if unset {
+		c.Flags().StringSliceVar(&s.unset, "unset", nil, "fields to give back to the file, or to their defaults, by the names of the flags")
+	}
+}
+
+// body adds the flags that were given to a request's body.
+func (s *fields) body(c *cobra.Command, body map[string]any) (map[string]any, error) {
+	given := len(body) > 0
+	for _, f := range s.all {
+		if !c.Flags().Changed(f.flag) {
+			continue
+		}
+		v, err := f.value(c)
+		if err != nil {
+			return nil, err
+		}
+		body[f.member], given = v, true
+	}
+	for _, name := range s.unset {
+		i := slices.IndexFunc(s.all, func(f flagField) bool { return f.flag == name || f.member == name })
+		if i < 0 {
+			var known []string
+			for _, f := range s.all {
+				known = append(known, f.flag)
+			}
+			return nil, fmt.Errorf("--unset %s: expected any of %s", name, strings.Join(known, ", "))
+		}
+		body[s.all[i].member], given = nil, true
+	}
+	if !given {
+		return nil, errors.New("nothing to change: name at least one field, such as --" + s.all[0].flag)
+	}
+	return body, nil
+}
+
+// switchCommand disables or enables an org, user or key.
+func switchCommand(kind, verb string, disabled bool) *cobra.Command {
+	var f adminFlags
+	var org string
+	use := map[string]string{"org": verb + " ORG", "user": verb + " USER", "key": verb + " KEY"}[kind]
+	text := map[string]string{"org": "none of its keys works then", "user": "none of its keys works then", "key": "it is refused from then on"}[kind]
+	short := "Disable: " + text
+	if !disabled {
+		short = "Enable again"
+	}
+	c := &cobra.Command{Use: use, Short: short, Args: cobra.ExactArgs(1)}
+	c.RunE = func(c *cobra.Command, args []string) error {
+		path := pathOf("orgs", args[0])
+		if kind != "org" {
+			path = pathOf("orgs", org, kind+"s", args[0])
+		}
+		return f.run(c, func(a *adminClient) error {
+			if err := a.ask(c.Context(), http.MethodPatch, path, map[string]any{"disabled": disabled}, nil); err != nil {
+				return err
+			}
+			fmt.Fprintf(c.OutOrStdout(), "%s %s is %s\n", kind, args[0], onOff(disabled))
+			return nil
+		})
+	}
+	f.add(c)
+	f.why(c)
+	if kind != "org" {
+		orgFlag(c, &org)
+	}
+	return c
+}
+
+func orgFlag(c *cobra.Command, org *string) {
+	c.Flags().StringVar(org, "org", "", "the org; needed")
+	_ = c.MarkFlagRequired("org")
+}
+
+// deleteCommand removes something, after --yes.
+func deleteCommand(kind, short string, remove func(*cobra.Command, *adminClient, []string) error) *cobra.Command {
+	var f adminFlags
+	var yes bool
+	c := &cobra.Command{Use: "delete " + strings.ToUpper(kind), Short: short, Args: cobra.ExactArgs(1)}
+	c.RunE = func(c *cobra.Command, args []string) error {
+		if !yes {
+			return fmt.Errorf("this removes the %s %s for good; say --yes if you mean it (or disable it)", kind, args[0])
+		}
+		return f.run(c, func(a *adminClient) error { return remove(c, a, args) })
+	}
+	f.add(c)
+	f.why(c)
+	c.Flags().BoolVar(&yes, "yes", false, "really")
+	return c
+}

@@ -1,0 +1,138 @@
+package cli
+
+import (
+	"encoding/csv"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/llmguard/llmguard/identity"
+	"github.com/llmguard/llmguard/top"
+)
+
+// changesCommand lists what administrators changed.
+func changesCommand() *cobra.Command {
+	var f adminFlags
+	var p period
+	var org, actor, action string
+	var limit int
+	var everything bool
+	c := &cobra.Command{
+		Use: "audit", Short: "List who changed what, when and why", Args: cobra.NoArgs,
+		Long: "Lists the changes of administrators, the newest first: about the last 100,000. `-o jsonl` and `-o csv` write one line each,\n" +
+			"with what was before and after, for an archive; --all is all there are. Corrections of bills stand in `llmguard usage audit`.\n\n" + adminHelp,
+		Example: "  llmguard audit --org acme\n  llmguard audit --action key.create --from 7d\n  llmguard audit --all -o csv --from 2026-11 > audit.csv",
+	}
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		q := url.Values{}
+		for name, value := range map[string]string{"org": org, "actor": actor, "action": action} {
+			if value != "" {
+				q.Set(name, value)
+			}
+		}
+		if p.given() {
+			from, to, err := p.bounds(time.Now())
+			if err != nil {
+				return err
+			}
+			q.Set("from", from.Format(time.RFC3339))
+			q.Set("to", to.Add(time.Second).Format(time.RFC3339))
+		}
+		if everything {
+			limit = 0
+		}
+		return f.run(c, func(a *adminClient) error {
+			list, err := a.audit(c, q, limit)
+			if err != nil {
+				return err
+			}
+			if f.output == "jsonl" {
+				enc := json.NewEncoder(c.OutOrStdout())
+				for _, e := range list {
+					if err := enc.Encode(e); err != nil {
+						return err
+					}
+				}
+				return nil
+			}
+			if f.output == "csv" {
+				return auditCSV(c.OutOrStdout(), list)
+			}
+			return render(c.OutOrStdout(), f.output, list, func(w io.Writer) error { return auditTable(w, list) })
+		})
+	}
+	f.add(c, append(slices.Clone(plainFormats), "jsonl", "csv")...)
+	p.add(c)
+	fl := c.Flags()
+	fl.StringVar(&org, "org", "", "only what concerns this org")
+	fl.StringVar(&actor, "actor", "", "only what this administrator did")
+	fl.StringVar(&action, "action", "", "only this action, such as key.create")
+	fl.IntVar(&limit, "limit", 100, "how many; 0: all there are")
+	fl.BoolVar(&everything, "all", false, "all there are")
+	c.MarkFlagsMutuallyExclusive("all", "limit")
+	return c
+}
+
+// audit reads as many entries as are wanted, page by page.
+func (a *adminClient) audit(c *cobra.Command, q url.Values, limit int) ([]identity.AuditEntry, error) {
+	if limit < 0 {
+		return nil, fmt.Errorf("--limit %d: expected 0 or more", limit)
+	}
+	out := []identity.AuditEntry{}
+	for {
+		most := 1000
+		if limit > 0 {
+			most = min(most, limit-len(out))
+		}
+		q.Set("limit", strconv.Itoa(most))
+		var page struct {
+			Data    []identity.AuditEntry `json:"data"`
+			HasMore bool                  `json:"has_more"`
+		}
+		if err := a.ask(c.Context(), http.MethodGet, "/audit?"+q.Encode(), nil, &page); err != nil {
+			return nil, err
+		}
+		out = append(out, page.Data...)
+		if !page.HasMore || limit > 0 && len(out) >= limit {
+			return out, nil
+		}
+		q.Set("after", out[len(out)-1].ID)
+	}
+}
+
+// auditCSV writes a line for every entry, with before and after as JSON.
+func auditCSV(out io.Writer, list []identity.AuditEntry) error {
+	w := csv.NewWriter(out)
+	if err := w.Write([]string{"id", "at", "actor", "action", "org", "target", "reason", "before", "after", "request_id", "ip"}); err != nil {
+		return err
+	}
+	for _, e := range list {
+		line := []string{
+			e.ID, e.At.UTC().Format(time.RFC3339Nano), e.Actor, e.Action, e.Org, e.Target, e.Reason, string(e.Before), string(e.After), e.RequestID, e.IP,
+		}
+		for i, text := range line {
+			line[i] = cell(text)
+		}
+		if err := w.Write(line); err != nil {
+			return err
+		}
+	}
+	w.Flush()
+	return w.Error()
+}
+
+func auditTable(w io.Writer, list []identity.AuditEntry) error {
+	g := grid{head: []string{"time (UTC)", "who", "action", "org", "target", "reason"}, numbers: make([]bool, 6)}
+	for _, e := range list {
+		g.add(e.At.UTC().Format("2006-01-02 15:04:05"), top.Printable(e.Actor), e.Action, e.Org, strings.ReplaceAll(top.Printable(e.Target), " ", "/"), top.Printable(e.Reason))
+	}
+	return g.write(w)
+}

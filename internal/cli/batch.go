@@ -1,0 +1,280 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	openai "github.com/sashabaranov/go-openai"
+	"github.com/spf13/cobra"
+
+	"github.com/llmguard/llmguard/top"
+)
+
+// batchFlags say where batches go, and as whom.
+type batchFlags struct{ url, key string }
+
+func batchCommand() *cobra.Command {
+	var f batchFlags
+	c := &cobra.Command{
+		Use: "batch", Short: "Run files of requests as batches, and fetch their results",
+		Long: "Speaks OpenAI's Batch API to a running llmguard, as the user whose key it is given.\n" +
+			"The address and the key come from --url and --key, or OPENAI_BASE_URL and OPENAI_API_KEY.",
+	}
+	c.PersistentFlags().StringVar(&f.url, "url", envOr("OPENAI_BASE_URL", "http://127.0.0.1:8080/v1"), "base URL of llmguard, with /v1")
+	c.PersistentFlags().StringVar(&f.key, "key", "", "API key (default: OPENAI_API_KEY)")
+	c.AddCommand(batchSubmitCommand(&f), batchStatusCommand(&f), batchFetchCommand(&f), batchCancelCommand(&f), batchListCommand(&f), batchEstimateCommand())
+	return c
+}
+
+func envOr(name, def string) string {
+	if v := os.Getenv(name); v != "" {
+		return v
+	}
+	return def
+}
+
+// batches is a client of the Batch API.
+type batches struct {
+	*openai.Client
+	tap *costTap
+}
+
+func (f *batchFlags) open() (*batches, error) {
+	key := f.key
+	if key == "" {
+		key = os.Getenv("OPENAI_API_KEY")
+	}
+	if key == "" {
+		return nil, errors.New("no API key: set OPENAI_API_KEY, or give --key")
+	}
+	cfg := openai.DefaultConfig(key)
+	cfg.BaseURL = strings.TrimSuffix(f.url, "/")
+	tap := &costTap{}
+	cfg.HTTPClient = tap
+	return &batches{openai.NewClientWithConfig(cfg), tap}, nil
+}
+
+// cost is what llmguard adds to a batch.
+type cost struct {
+	Estimated string   `json:"estimated_cost_usd"`
+	Charged   string   `json:"charged_cost_usd"`
+	Warnings  []string `json:"warnings"`
+}
+
+// costTap is the HTTP client below go-openai, which does not know what llmguard
+// adds to a batch: it keeps that of the last answer.
+type costTap struct {
+	client http.Client
+	last   struct {
+		Cost   cost `json:"llmguard"`
+		Errors *struct {
+			Data []struct {
+				Code, Message string
+				Line          *int
+			} `json:"data"`
+		} `json:"errors"`
+	}
+}
+
+// Do implements openai.HTTPDoer.
+func (t *costTap) Do(req *http.Request) (*http.Response, error) {
+	resp, err := t.client.Do(req)
+	if err != nil || !strings.Contains(req.URL.Path, "/batches") {
+		return resp, err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return nil, err
+	}
+	t.last.Cost, t.last.Errors = cost{}, nil
+	_ = json.Unmarshal(body, &t.last) // go-openai judges the answer
+	resp.Body = io.NopCloser(bytes.NewReader(body))
+	return resp, nil
+}
+
+func (b *batches) get(ctx context.Context, id string) (openai.Batch, cost, error) {
+	r, err := b.RetrieveBatch(ctx, id)
+	return r.Batch, b.tap.last.Cost, err
+}
+
+func ended(status string) bool {
+	return status == "completed" || status == "failed" || status == "expired" || status == "cancelled"
+}
+
+// batchSub is a command for one batch.
+func batchSub(f *batchFlags, use, short string, run func(c *cobra.Command, b *batches, id string) error) *cobra.Command {
+	return &cobra.Command{
+		Use: use + " BATCH", Short: short, Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			b, err := f.open()
+			if err != nil {
+				return err
+			}
+			return run(c, b, args[0])
+		},
+	}
+}
+
+func batchStatusCommand(f *batchFlags) *cobra.Command {
+	watch := false
+	c := batchSub(f, "status", "Say how far a batch is", func(c *cobra.Command, b *batches, id string) error {
+		if watch {
+			return b.watch(c.Context(), c.ErrOrStderr(), id)
+		}
+		batch, cost, err := b.get(c.Context(), id)
+		if err != nil {
+			return err
+		}
+		b.describe(c.OutOrStdout(), batch, cost)
+		return nil
+	})
+	c.Flags().BoolVar(&watch, "watch", false, "follow it to its end")
+	return c
+}
+
+// describe prints a batch for people.
+func (b *batches) describe(w io.Writer, batch openai.Batch, cost cost) {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	line := func(name, value string) {
+		if value != "" {
+			fmt.Fprintf(t, "%s\t%s\n", name, top.Printable(value))
+		}
+	}
+	file := func(id *string) string {
+		if id == nil {
+			return ""
+		}
+		return *id
+	}
+	n := batch.RequestCounts
+	line("batch", batch.ID)
+	line("status", batch.Status)
+	line("endpoint", string(batch.Endpoint))
+	line("requests", fmt.Sprintf("%d of %d, %d failed", n.Completed+n.Failed, n.Total, n.Failed))
+	line("cost", fmt.Sprintf("$%s so far, at most $%s", cost.Charged, cost.Estimated))
+	line("expires", unixTime(batch.ExpiresAt))
+	line("output", file(batch.OutputFileID))
+	line("errors", file(batch.ErrorFileID))
+	for _, warning := range cost.Warnings {
+		line("warning", warning)
+	}
+	if problems := b.tap.last.Errors; problems != nil {
+		for _, p := range problems.Data {
+			where := ""
+			if p.Line != nil {
+				where = fmt.Sprintf("line %d: ", *p.Line)
+			}
+			line("problem", where+p.Message+" ("+p.Code+")")
+		}
+	}
+	_ = t.Flush()
+}
+
+func batchCancelCommand(f *batchFlags) *cobra.Command {
+	return batchSub(f, "cancel", "End a batch early; what has run is kept", func(c *cobra.Command, b *batches, id string) error {
+		r, err := b.CancelBatch(c.Context(), id)
+		if err != nil {
+			return err
+		}
+		b.describe(c.OutOrStdout(), r.Batch, b.tap.last.Cost)
+		return nil
+	})
+}
+
+func batchListCommand(f *batchFlags) *cobra.Command {
+	limit := 20
+	c := &cobra.Command{
+		Use: "list", Short: "List your batches, the newest first", Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			b, err := f.open()
+			if err != nil {
+				return err
+			}
+			list, err := b.ListBatch(c.Context(), nil, &limit)
+			if err != nil {
+				return err
+			}
+			t := tabwriter.NewWriter(c.OutOrStdout(), 0, 0, 2, ' ', 0)
+			fmt.Fprintln(t, "BATCH\tSTATUS\tREQUESTS\tFAILED\tCREATED")
+			for _, one := range list.Data {
+				n := one.RequestCounts
+				fmt.Fprintf(t, "%s\t%s\t%d/%d\t%d\t%s\n", top.Printable(one.ID), top.Printable(one.Status), n.Completed+n.Failed, n.Total, n.Failed, time.Unix(int64(one.CreatedAt), 0).Format(time.RFC3339))
+			}
+			return t.Flush()
+		},
+	}
+	c.Flags().IntVar(&limit, "limit", limit, "how many, 1 to 100")
+	return c
+}
+
+func batchFetchCommand(f *batchFlags) *cobra.Command {
+	var output, errs string
+	c := batchSub(f, "fetch", "Write the results of a batch", func(c *cobra.Command, b *batches, id string) error {
+		batch, _, err := b.get(c.Context(), id)
+		if err != nil {
+			return err
+		}
+		if !ended(batch.Status) {
+			return fmt.Errorf("the batch is %s: its results come at its end (llmguard batch status --watch %s)", top.Printable(batch.Status), top.Printable(id))
+		}
+		return b.fetch(c, batch, output, errs)
+	})
+	c.Flags().StringVarP(&output, "output", "o", "-", "file for the lines that succeeded; - is standard output")
+	c.Flags().StringVar(&errs, "errors", "", "file for the other lines (default: not written)")
+	return c
+}
+
+// fetch writes the files of an ended batch.
+func (b *batches) fetch(c *cobra.Command, batch openai.Batch, output, errs string) error {
+	if err := b.download(c, batch.OutputFileID, output); err != nil {
+		return err
+	}
+	if batch.ErrorFileID != nil && errs == "" {
+		fmt.Fprintf(c.ErrOrStderr(), "%d requests failed and others may not have run: --errors FILE writes them\n", batch.RequestCounts.Failed)
+	}
+	return b.download(c, batch.ErrorFileID, errs)
+}
+
+// download writes a file, whole or not at all.
+func (b *batches) download(c *cobra.Command, id *string, to string) error {
+	if id == nil || to == "" {
+		return nil
+	}
+	body, err := b.GetFileContent(c.Context(), *id)
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	if to == "-" {
+		_, err = io.Copy(c.OutOrStdout(), body)
+		return err
+	}
+	part, err := os.Create(to + ".part")
+	if err != nil {
+		return err
+	}
+	if _, err = io.Copy(part, body); err != nil {
+		return errors.Join(err, part.Close(), os.Remove(part.Name()))
+	}
+	if err := part.Close(); err != nil {
+		return err
+	}
+	return os.Rename(part.Name(), to)
+}
+
+func unixTime(seconds *int) string {
+	if seconds == nil {
+		return ""
+	}
+	return time.Unix(int64(*seconds), 0).Format(time.RFC3339)
+}

@@ -1,0 +1,142 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/llmguard/llmguard/config"
+	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/app"
+	"github.com/llmguard/llmguard/internal/diagnose"
+)
+
+// exitBroken is the exit code for a configuration that is right and something it
+// needs, or that runs by it, that is not. A wrong configuration is 1.
+const exitBroken = 2
+
+type checkOptions struct {
+	path, output string
+	live, strict bool
+}
+
+func checkCommand() *cobra.Command {
+	var o checkOptions
+	c := &cobra.Command{
+		Use: "check", Short: "Check a configuration file and, with --live, everything that it needs", Args: cobra.NoArgs,
+		Long: "Without --live it opens no connection. With it, it also asks Redis (version, eviction, persistence, memory, latency, clock)\n" +
+			"and every provider (reachable, credential, clock, prices of its models); that costs nothing and changes nothing.\n\n" +
+			"Exit codes: 0 all is well, perhaps with warnings; 1 the configuration is wrong or cannot be read;\n" +
+			"2 the configuration is right, and something it needs is not (with --strict: or there are warnings).",
+		Example: "  llmguard check -c llmguard.yaml\n  llmguard check --live -o json | jq '.findings[] | select(.level != \"ok\")'",
+	}
+	configFlag(c, &o.path)
+	c.Flags().BoolVar(&o.live, "live", false, "ask Redis and the providers, too")
+	c.Flags().BoolVar(&o.strict, "strict", false, "warnings fail the check, too")
+	outputFlag(c, &o.output)
+	c.RunE = func(c *cobra.Command, _ []string) error { return runCheck(c.Context(), o, c.OutOrStdout()) }
+	return c
+}
+
+// outputFlag gives a command -o, which is looked at before anything else.
+func outputFlag(c *cobra.Command, output *string) {
+	c.Flags().StringVarP(output, "output", "o", "table", "table, json or yaml")
+	before := c.PreRunE
+	c.PreRunE = func(c *cobra.Command, args []string) error {
+		switch *output {
+		case "table", "json", "yaml":
+		default:
+			return fmt.Errorf("--output %s: expected table, json or yaml", *output)
+		}
+		if before != nil {
+			return before(c, args)
+		}
+		return nil
+	}
+}
+
+func runCheck(ctx context.Context, o checkOptions, w io.Writer) error {
+	cfg, policy, err := app.Check(o.path)
+	if err != nil {
+		if found := configFindings(err); found != nil && o.output != "table" {
+			if err := render(w, o.output, newExamination(found), nil); err != nil {
+				return err
+			}
+			return exit(1)
+		}
+		return err
+	}
+	found := []diagnose.Finding{{Area: "config", Level: diagnose.OK, What: contents(cfg)}}
+	found = append(found, diagnose.Prices(cfg, policy, time.Now())...)
+	if o.live {
+		found = append(found, live(ctx, cfg, policy)...)
+	}
+	r := newExamination(found)
+	if err := render(w, o.output, r, func(w io.Writer) error {
+		if err := r.table(w); err != nil {
+			return err
+		}
+		state := "is valid"
+		if r.Errors > 0 {
+			state = "is valid, and would not work"
+		}
+		_, err := fmt.Fprintf(w, "\n%s %s: %s\n", o.path, state, r.verdict())
+		return err
+	}); err != nil {
+		return err
+	}
+	if r.Errors > 0 || o.strict && r.Warnings > 0 {
+		return exit(exitBroken)
+	}
+	return nil
+}
+
+// contents says in short what a configuration has.
+func contents(cfg *config.Config) string {
+	users, keys, limits := 0, 0, 0
+	for _, o := range cfg.Orgs {
+		users, limits = users+len(o.Users), limits+len(o.Limits)
+		for _, u := range o.Users {
+			keys, limits = keys+len(u.Keys), limits+len(u.Limits)
+		}
+	}
+	return fmt.Sprintf("%s, %s, %s, %s, %s", plural(len(cfg.Providers), "provider"), plural(len(cfg.Orgs), "org"),
+		plural(users, "user"), plural(keys, "key"), plural(limits, "limit"))
+}
+
+// live asks what the configuration needs.
+func live(ctx context.Context, cfg *config.Config, policy *guard.Policy) []diagnose.Finding {
+	found := store(ctx, cfg)
+	if cfg.Store.JournalDir == "" {
+		found = append(found, diagnose.Finding{
+			Area: "journal", Level: diagnose.Warning, What: "store.journal_dir is not set: ends of calls that Redis does not take are kept in memory only",
+			Fix: "Set it to a directory on a disk that outlives the process.",
+		})
+	}
+	return append(found, diagnose.Upstreams(ctx, policy)...)
+}
+
+// storeTime is what Redis gets to answer all there is to ask.
+const storeTime = 15 * time.Second
+
+// store asks Redis.
+func store(ctx context.Context, cfg *config.Config) []diagnose.Finding {
+	if !cfg.Redis.Configured() {
+		return []diagnose.Finding{{Area: "redis", Level: diagnose.Error, What: "none is configured, and without one nothing would be remembered", Fix: "Set redis.addresses or redis.url."}}
+	}
+	ctx, cancel := context.WithTimeout(ctx, storeTime)
+	defer cancel()
+	rdb, err := app.Connect(cfg.Redis)
+	if err != nil {
+		return []diagnose.Finding{{Area: "redis", Level: diagnose.Error, What: err.Error()}}
+	}
+	defer rdb.Close()
+	found, facts := diagnose.Store(ctx, rdb)
+	if facts == nil {
+		return found
+	}
+	return append(found, diagnose.StoreMore(ctx, rdb, facts, cfg.Store.Deadline)...)
+}

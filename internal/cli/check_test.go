@@ -1,0 +1,177 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/llmguard/llmguard/internal/fakeprovider"
+	"github.com/llmguard/llmguard/internal/redistest"
+)
+
+// command runs a command line and returns its output and what the program would
+// exit with.
+func command(t *testing.T, args ...string) (out string, code int) {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	if err := run(t.Context(), args, &stdout, &stderr); err != nil {
+		code = exitCode(&stderr, err)
+	}
+	return stdout.String() + stderr.String(), code
+}
+
+func TestCheckLive(t *testing.T) {
+	fake := fakeprovider.New(fakeprovider.Options{Key: "sk-right-canary"})
+	if err := fake.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer fake.Close()
+	good := redistest.Start(t, redistest.WithArgs("--appendonly", "yes", "--maxmemory", "100mb", "--maxmemory-policy", "noeviction"))
+	evicts := redistest.Start(t, redistest.WithArgs("--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"))
+	path := filepath.Join(t.TempDir(), "llmguard.yaml")
+	write := func(redis, key, extra string) {
+		t.Helper()
+		text := fmt.Sprintf(`
+redis: {addresses: [%q]}
+store: {journal_dir: %q}
+providers: [{id: openai, base_url: %q, api_key: %q, pools: [{id: p, models: ["gpt-*"]}]}]
+orgs: [{id: acme%s}]
+`, redis, t.TempDir(), fake.BaseURL(), key, extra)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f := func(want string, code int, args ...string) {
+		t.Helper()
+		out, got := command(t, append([]string{"check", "-c", path}, args...)...)
+		if got != code || !strings.Contains(out, want) {
+			t.Errorf("%v: exit %d, want %d, with %q:\n%s", args, got, code, want, out)
+		}
+		if strings.Contains(out, "canary") || strings.Contains(out, "\x1b") {
+			t.Errorf("a key or colours in a pipe: %s", out)
+		}
+	}
+	write(good.Addr, "sk-right-canary", "")
+	f("llmguard.yaml is valid: ", 0)
+	f("takes the credential", 0, "--live")
+	f("ok       redis            redis ", 0, "--live")
+
+	write(good.Addr, "sk-wrong-canary", "")
+	f("is valid: ", 0)
+	f("refuses the credential (status 401)", 2, "--live")
+	out, code := command(t, "check", "-c", path, "--live", "-o", "json")
+	var r examination
+	if err := json.Unmarshal([]byte(out), &r); err != nil || code != 2 || r.OK || r.Errors != 1 {
+		t.Errorf("exit %d, %v: %s", code, err, out)
+	}
+
+	write(evicts.Addr, "sk-right-canary", "")
+	f("redis evicts keys (maxmemory-policy allkeys-lru)", 2, "--live")
+	write("127.0.0.1:1", "sk-right-canary", "")
+	f("redis does not answer", 2, "--live")
+
+	write(good.Addr, "sk-right-canary", ", models: [gpt-4o, claude-nowhere]")
+	f("org acme may use claude-nowhere, which no provider's pool takes", 0)
+	f("warning", 2, "--strict")
+	write(good.Addr, "sk-right-canary", ", models: [gpt-999]")
+	f("would not work: 1 error", 2)
+
+	write(good.Addr, "sk-right-canary", ", limts: []")
+	f(`llmguard.yaml:5:19: orgs[0]: unknown field "limts"; did you mean "limits"?`, 1)
+	out, code = command(t, "check", "-c", path, "-o", "json")
+	if err := json.Unmarshal([]byte(out), &r); err != nil || code != 1 || len(r.Findings) != 1 || r.Findings[0].Line != 5 || r.Findings[0].Path != "orgs[0]" {
+		t.Errorf("exit %d, %v: %s", code, err, out)
+	}
+	f("--output toml: expected table, json or yaml", 1, "-o", "toml")
+}
+
+// TestInit: what init writes passes check, without and with providers' keys in
+// the environment, and nothing is overwritten unasked.
+func TestInit(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "llmguard.yaml")
+	for _, s := range known {
+		t.Setenv(s.Env, "")
+	}
+	t.Setenv("REDIS_URL", "")
+	out, code := command(t, "init", "-c", path)
+	if code != 0 || !strings.Contains(out, "lg_live_") || !strings.Contains(out, "set OPENAI_API_KEY before you start it") {
+		t.Fatalf("exit %d: %s", code, out)
+	}
+	if out, code := command(t, "check", "-c", path); code != 0 || !strings.Contains(out, "1 provider, 1 org, 1 user, 1 key, 3 limits") {
+		t.Errorf("exit %d: %s", code, out)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil || !strings.HasPrefix(string(text), "# yaml-language-server: $schema=llmguard.schema.json\n") {
+		t.Errorf("%v: begins with %.60s", err, text)
+	}
+	if strings.Contains(string(text), "lg_live_") {
+		t.Error("the key itself is in the file")
+	}
+	schema, err := os.ReadFile(filepath.Join(dir, "llmguard.schema.json"))
+	if want, _ := command(t, "config", "schema"); err != nil || string(schema) != want || !json.Valid(schema) {
+		t.Errorf("the schema beside it is another one: %v", err)
+	}
+	info, err := os.Stat(path)
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v: mode %v", err, info.Mode())
+	}
+
+	if out, code := command(t, "init", "-c", path); code != 1 || !strings.Contains(out, "is there already; --force overwrites it") {
+		t.Errorf("exit %d: %s", code, out)
+	}
+	if again, err := os.ReadFile(path); err != nil || !bytes.Equal(again, text) {
+		t.Error("it was overwritten all the same")
+	}
+	for _, s := range known {
+		t.Setenv(s.Env, "sk-canary-of-"+s.ID)
+	}
+	t.Setenv("REDIS_URL", "redis://127.0.0.1:6379/1")
+	if out, code := command(t, "init", "-c", path, "--force"); code != 0 || strings.Contains(out, "before you start it") {
+		t.Errorf("exit %d: %s", code, out)
+	}
+	if out, code := command(t, "check", "-c", path); code != 0 || !strings.Contains(out, fmt.Sprintf("%d providers", len(known))) {
+		t.Errorf("exit %d: %s", code, out)
+	}
+	if text, err = os.ReadFile(path); err != nil || strings.Contains(string(text), "canary") || !strings.Contains(string(text), "url: ${REDIS_URL}") {
+		t.Errorf("%v: %s", err, text)
+	}
+}
+
+func TestExitCode(t *testing.T) {
+	var w bytes.Buffer
+	if code := exitCode(&w, errors.Join(exit(2))); code != 2 || w.Len() > 0 {
+		t.Errorf("%d, said %q", code, w.String())
+	}
+	if code := exitCode(&w, errors.New("broken")); code != 1 || w.String() != "llmguard: broken\n" {
+		t.Errorf("%d, said %q", code, w.String())
+	}
+}
+
+func TestVersion(t *testing.T) {
+	out, code := command(t, "version", "-o", "json")
+	var b build
+	if err := json.Unmarshal([]byte(out), &b); err != nil || code != 0 || b.Go == "" || !strings.Contains(b.Platform, "/") {
+		t.Errorf("exit %d, %v: %s", code, err, out)
+	}
+	if out, _ := command(t, "version"); !strings.HasPrefix(out, "llmguard ") || !strings.Contains(out, b.Go) {
+		t.Error(out)
+	}
+}
+
+// TestCompletion: every shell gets a script.
+func TestCompletion(t *testing.T) {
+	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
+		if out, code := command(t, "completion", shell); code != 0 || !strings.Contains(out, "llmguard") {
+			t.Errorf("%s: exit %d", shell, code)
+		}
+	}
+	if out, _ := command(t, "__complete", "che"); !strings.Contains(out, "check\t") {
+		t.Error(out)
+	}
+}

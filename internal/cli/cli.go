@@ -1,0 +1,93 @@
+// Package cli has the commands of llmguard.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime/pprof"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/llmguard/llmguard/internal/app"
+)
+
+// Main runs a command line until it ends or ctx does, and returns the code that
+// the program exits with.
+func Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	if err := run(ctx, args, stdout, stderr); err != nil {
+		return exitCode(stderr, err)
+	}
+	return 0
+}
+
+// Long reports whether a command line is of a command that runs until it is
+// stopped.
+func Long(args []string) bool {
+	return len(args) > 0 && slices.Contains([]string{"dev", "serve", "worker"}, args[0])
+}
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	root := Root()
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	return root.ExecuteContext(ctx)
+}
+
+// Root returns the llmguard command with all its subcommands.
+func Root() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "llmguard",
+		Short:         "An LLM cost guard: budgets that hold, and a queue instead of a refusal",
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.AddCommand(devCommand(), roleCommand("serve", app.Proxy), roleCommand("worker", app.Worker),
+		initCommand(), checkCommand(), doctorCommand(), configCommand(), orgsCommand(), usersCommand(), keysCommand(), limitsCommand(), adminsCommand(), changesCommand(),
+		pricesCommand(), usageCommand(), simulateCommand(), batchCommand(), jobsCommand(), queueCommand(), topCommand(), webhooksCommand(), versionCommand())
+	return root
+}
+
+var roleText = map[string]string{
+	"serve":  "Serve callers: authenticate, hold, forward, settle, queue",
+	"worker": "Drain the queues at the providers' quota rate",
+}
+
+func roleCommand(name string, role app.Role) *cobra.Command {
+	var path, profile string
+	c := &cobra.Command{
+		Use: name, Short: roleText[name], Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			return profiled(profile, func() error { return app.RunFile(c.Context(), path, role, c.ErrOrStderr()) })
+		},
+	}
+	configFlag(c, &path)
+	c.Flags().StringVar(&profile, "cpuprofile", "", "write a profile of the processor time to this file, for go tool pprof")
+	return c
+}
+
+// profiled runs f, and writes what it used of the processor to a file if one is named.
+func profiled(path string, f func() error) error {
+	if path == "" {
+		return f()
+	}
+	file, err := os.Create(path)
+	if err != nil {
+		return fmt.Errorf("--cpuprofile: %w", err)
+	}
+	if err := pprof.StartCPUProfile(file); err != nil {
+		return errors.Join(fmt.Errorf("--cpuprofile: %w", err), file.Close())
+	}
+	err = f()
+	pprof.StopCPUProfile()
+	return errors.Join(err, file.Close())
+}
+
+func configFlag(c *cobra.Command, path *string) {
+	c.Flags().StringVarP(path, "config", "c", "llmguard.yaml", "the configuration file")
+	wantFile(c, path)
+}

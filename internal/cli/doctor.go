@@ -1,0 +1,169 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/config"
+	"github.com/llmguard/llmguard/internal/app"
+	"github.com/llmguard/llmguard/internal/diagnose"
+)
+
+type doctorOptions struct {
+	path, output string
+	urls         []string
+	strict       bool
+}
+
+func doctorCommand() *cobra.Command {
+	var o doctorOptions
+	c := &cobra.Command{
+		Use: "doctor", Short: "Say what is wrong with a running llmguard, and how to mend it", Args: cobra.NoArgs,
+		Long: "Reads /readyz and /metrics of running processes, and Redis: what holds money back, waits too long, was given up, fails to\n" +
+			"reload or runs with another file. It changes nothing. Name every process with --url; without it, it asks the one at\n" +
+			"admin.listen of the configuration.\n\n" +
+			"Exit codes: 0 all is well, perhaps with warnings; 1 the configuration is wrong or cannot be read;\n" +
+			"2 something is wrong (with --strict: or there are warnings).",
+		Example: "  llmguard doctor\n  llmguard doctor --url http://proxy-1:9090 --url http://worker-1:9090",
+	}
+	configFlag(c, &o.path)
+	c.Flags().StringSliceVar(&o.urls, "url", nil, "admin listeners, such as http://127.0.0.1:9090 (default: admin.listen)")
+	c.Flags().BoolVar(&o.strict, "strict", false, "warnings count as wrong, too")
+	outputFlag(c, &o.output)
+	c.RunE = func(c *cobra.Command, _ []string) error { return runDoctor(c.Context(), o, c.OutOrStdout()) }
+	return c
+}
+
+func runDoctor(ctx context.Context, o doctorOptions, w io.Writer) error {
+	cfg, policy, err := app.Check(o.path)
+	if err != nil {
+		return err
+	}
+	found := processes(ctx, cfg, o.urls)
+	found = append(found, store(ctx, cfg)...)
+	if diagnose.Count(found, diagnose.Error) == 0 || reachable(found) {
+		found = append(found, heldMoney(ctx, cfg)...)
+	}
+	found = append(found, diagnose.Prices(cfg, policy, time.Now())...)
+	diagnose.Sort(found)
+	r := newExamination(found)
+	if err := render(w, o.output, r, func(w io.Writer) error {
+		if err := r.table(w); err != nil {
+			return err
+		}
+		_, err := fmt.Fprintf(w, "\n%s\n", r.verdict())
+		return err
+	}); err != nil {
+		return err
+	}
+	if r.Errors > 0 || o.strict && r.Warnings > 0 {
+		return exit(exitBroken)
+	}
+	return nil
+}
+
+// reachable reports whether Redis answers.
+func reachable(found []diagnose.Finding) bool {
+	return slices.ContainsFunc(found, func(f diagnose.Finding) bool { return f.Area == "redis" && f.Level != diagnose.Error })
+}
+
+// processTime is what one process gets to answer.
+const processTime = 10 * time.Second
+
+// processes asks those that run.
+func processes(ctx context.Context, cfg *config.Config, urls []string) []diagnose.Finding {
+	if len(urls) == 0 {
+		urls = []string{"http://" + dialable(cfg.Admin.Listen)}
+	}
+	quotas := map[string]diagnose.Quota{}
+	for _, p := range cfg.Providers {
+		for _, pool := range p.Pools {
+			quotas[pool.ID] = diagnose.Quota{RPM: pool.RPM, TPM: pool.TPM}
+		}
+	}
+	client := &http.Client{Timeout: processTime}
+	defer client.CloseIdleConnections()
+	var found []diagnose.Finding
+	var all []*diagnose.Process
+	for _, url := range urls {
+		url = strings.TrimRight(url, "/")
+		p, err := diagnose.Ask(ctx, client, url)
+		if err != nil {
+			found = append(found, diagnose.Finding{
+				Area: "process " + strings.TrimPrefix(url, "http://"), Level: diagnose.Error, What: "does not answer: " + err.Error(),
+				Fix: "Does it run? Its log's last lines say why it ended. Is this its admin listener (admin.listen)?",
+			})
+			continue
+		}
+		all = append(all, p)
+		found = append(found, p.Look(quotas)...)
+	}
+	return append(found, diagnose.SameFile(all)...)
+}
+
+// dialable is where to reach a listener from this machine.
+func dialable(listen string) string {
+	host, port, _ := net.SplitHostPort(listen)
+	if host == "" || host == "0.0.0.0" || host == "::" {
+		host = "127.0.0.1"
+	}
+	return net.JoinHostPort(host, port)
+}
+
+// heldTooLong is how long after its lease a hold may still be there.
+const heldTooLong = time.Minute
+
+// heldMoney looks at the money of every org in Redis.
+func heldMoney(ctx context.Context, cfg *config.Config) []diagnose.Finding {
+	failed := func(err error) []diagnose.Finding {
+		return []diagnose.Finding{{Area: "money", Level: diagnose.Error, What: "cannot be looked at: " + err.Error()}}
+	}
+	ctx, cancel := context.WithTimeout(ctx, storeTime)
+	defer cancel()
+	rdb, err := app.Connect(cfg.Redis)
+	if err != nil {
+		return failed(err)
+	}
+	defer rdb.Close()
+	if all, err := app.Effective(ctx, cfg, rdb, slog.New(slog.DiscardHandler)); err == nil {
+		cfg = all
+	}
+	s := budget.New(rdb, budget.Options{})
+	var found []diagnose.Finding
+	for _, o := range cfg.Orgs {
+		n, err := s.Overdue(ctx, o.ID, heldTooLong)
+		if err != nil {
+			return failed(err)
+		}
+		if n > 0 {
+			found = append(found, diagnose.Finding{
+				Area: "money", Level: diagnose.Error, What: fmt.Sprintf("org %s: %s should have expired more than a minute ago", o.ID, plural(n, "hold")),
+				Fix: "Processes expire them while they run: start one. Or the clocks differ.",
+			})
+		}
+		late, err := s.Reconcile(ctx, o.ID, reconcileRead)
+		if err != nil {
+			return failed(err)
+		}
+		if len(late) > 0 {
+			found = append(found, diagnose.Finding{
+				Area: "money", Level: diagnose.Warning, What: fmt.Sprintf("org %s: %s came too late to be booked", o.ID, plural(len(late), "charge")),
+				Fix: "`llmguard usage reconcile` lists them; charge or drop each.",
+			})
+		}
+	}
+	if len(found) == 0 {
+		found = append(found, diagnose.Finding{Area: "money", Level: diagnose.OK, What: "no hold is overdue in " + plural(len(cfg.Orgs), "org")})
+	}
+	return found
+}

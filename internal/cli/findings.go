@@ -1,0 +1,94 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"golang.org/x/term"
+
+	"github.com/llmguard/llmguard/config"
+	"github.com/llmguard/llmguard/internal/diagnose"
+	"github.com/llmguard/llmguard/top"
+)
+
+// examination is what check and doctor print.
+type examination struct {
+	OK       bool               `json:"ok"`
+	Errors   int                `json:"errors"`
+	Warnings int                `json:"warnings"`
+	Findings []diagnose.Finding `json:"findings"`
+}
+
+func newExamination(found []diagnose.Finding) examination {
+	r := examination{Errors: diagnose.Count(found, diagnose.Error), Warnings: diagnose.Count(found, diagnose.Warning), Findings: found}
+	r.OK = r.Errors == 0
+	return r
+}
+
+// verdict words the numbers.
+func (r examination) verdict() string {
+	switch {
+	case r.Errors+r.Warnings == 0:
+		return "nothing wrong"
+	case r.Errors == 0:
+		return plural(r.Warnings, "warning")
+	case r.Warnings == 0:
+		return plural(r.Errors, "error")
+	}
+	return plural(r.Errors, "error") + ", " + plural(r.Warnings, "warning")
+}
+
+// marks are how a level looks: plain, and on a terminal with colours.
+var marks = map[diagnose.Level][2]string{
+	diagnose.OK:      {"ok     ", "\x1b[32mok\x1b[0m     "},
+	diagnose.Warning: {"warning", "\x1b[33mwarning\x1b[0m"},
+	diagnose.Error:   {"ERROR  ", "\x1b[31;1mERROR\x1b[0m  "},
+}
+
+// table prints findings, each with what to do about it below.
+func (r examination) table(w io.Writer) error {
+	colour, wide := 0, 0
+	if coloured(w) {
+		colour = 1
+	}
+	for _, f := range r.Findings {
+		wide = max(wide, len(f.Area))
+	}
+	for _, f := range r.Findings {
+		if _, err := fmt.Fprintf(w, "%s  %-*s  %s\n", marks[f.Level][colour], wide, f.Area, top.Printable(f.What)); err != nil {
+			return err
+		}
+		if f.Fix != "" {
+			if _, err := fmt.Fprintf(w, "%s-> %s\n", strings.Repeat(" ", 11+wide), f.Fix); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// coloured reports whether w is a terminal whose user has not asked for no
+// colours.
+func coloured(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && term.IsTerminal(int(f.Fd()))
+}
+
+// configFindings are the errors of a configuration as findings; nil when err is
+// about something else.
+func configFindings(err error) []diagnose.Finding {
+	var wrong config.Errors
+	if !errors.As(err, &wrong) {
+		return nil
+	}
+	var out []diagnose.Finding
+	for _, e := range wrong {
+		out = append(out, diagnose.Finding{
+			Area: "config", Level: diagnose.Error, What: e.Message, File: e.File, Line: e.Line, Column: e.Column, Path: e.Path,
+		})
+	}
+	return out
+}

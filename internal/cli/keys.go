@@ -1,0 +1,242 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/llmguard/llmguard/admin"
+	"github.com/llmguard/llmguard/config"
+	"github.com/llmguard/llmguard/keys"
+	"github.com/llmguard/llmguard/top"
+)
+
+// keyView is an API key as the API shows it. Secret is only there when it was just
+// made.
+type keyView struct {
+	admin.Key
+	Secret string `json:"secret,omitempty"`
+}
+
+func keysCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "keys", Short: "List, make, change and rotate API keys",
+		Long: "A key is shown once, when it is made. `keys new` makes one for the configuration file; the other commands work on the\n" +
+			"keys of the file and of Redis together.\n\n" + adminHelp,
+		Example: "  llmguard keys create --org acme --user alice --models 'gpt-4o*' --expires 2027-01-31\n" +
+			"  llmguard keys rotate alice-1 --org acme --overlap 24h\n  llmguard keys disable alice-1 --org acme --reason leaked",
+	}
+	c.AddCommand(newKeyCommand(), keysListCommand(), keyCommand("get KEY", "Show an API key", http.MethodGet), keysCreateCommand(),
+		keyCommand("update KEY", "Change an API key", http.MethodPatch), switchCommand("key", "disable", true), switchCommand("key", "enable", false),
+		keysRotateCommand(), keysDeleteCommand())
+	return c
+}
+
+func keysListCommand() *cobra.Command {
+	var f adminFlags
+	var org, user string
+	c := &cobra.Command{Use: "list", Short: "List the API keys of an org", Args: cobra.NoArgs}
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		path := pathOf("orgs", org, "keys")
+		if user != "" {
+			path += "?user=" + url.QueryEscape(user)
+		}
+		return f.run(c, func(a *adminClient) error {
+			var l struct {
+				Data []keyView `json:"data"`
+			}
+			if err := a.ask(c.Context(), http.MethodGet, path, nil, &l); err != nil {
+				return err
+			}
+			return render(c.OutOrStdout(), f.output, l.Data, func(w io.Writer) error { return keyTable(w, l.Data) })
+		})
+	}
+	f.add(c, plainFormats...)
+	orgFlag(c, &org)
+	c.Flags().StringVar(&user, "user", "", "only this user's")
+	return c
+}
+
+func keyTable(w io.Writer, list []keyView) error {
+	g := grid{
+		head:    []string{"id", "user", "name", "ends in", "status", "expires", "last used", "source"},
+		numbers: make([]bool, 8),
+	}
+	for _, k := range list {
+		g.add(k.ID, k.User, top.Printable(k.Name), k.Last4, k.Status, day(k.Expires, "never"), day(k.LastUsed, "not yet known"), string(k.Source))
+	}
+	return g.write(w)
+}
+
+// day is a time in UTC, to the minute.
+func day(t *time.Time, none string) string {
+	if t == nil {
+		return none
+	}
+	return t.UTC().Format("2006-01-02 15:04")
+}
+
+func keyFacts(w io.Writer, k *keyView) error {
+	concurrency := "any"
+	if k.Concurrency > 0 {
+		concurrency = whole(k.Concurrency)
+	}
+	networks := all(k.Networks)
+	return facts(w, "id", k.ID, "org", k.Org, "user", k.User, "name", top.Printable(k.Name), "status", k.Status, "ends in", k.Last4,
+		"models", all(k.Models), "scopes", all(k.Scopes), "networks", networks, "concurrency", concurrency,
+		"expires (UTC)", day(k.Expires, "never"), "old key until (UTC)", day(k.OldUntil, ""), "last used (UTC)", day(k.LastUsed, "not yet known"), "source", string(k.Source))
+}
+
+// keyFields are the flags that set fields of a key.
+func keyFields() *fields {
+	var s fields
+	s.text("name", "name", "for people")
+	s.list("models", "models", "patterns of the models it may use, with commas between")
+	s.list("scopes", "scopes", "what it may be used for: calls, chat.completions, embeddings, ..., jobs, files, batches, usage")
+	s.list("networks", "networks", "addresses it may be used from, such as 10.0.0.0/8")
+	s.number("concurrency", "concurrency", "how many calls may be open at a time")
+	s.when("expires", "expires", "a date (2027-01-31: until it begins, UTC), a time, or a duration from now (90d)")
+	return &s
+}
+
+// showKey asks for a key and prints it, the secret first.
+func showKey(c *cobra.Command, f *adminFlags, method, path string, body any) error {
+	return f.run(c, func(a *adminClient) error {
+		var k keyView
+		if err := a.ask(c.Context(), method, path, body, &k); err != nil {
+			return err
+		}
+		return render(c.OutOrStdout(), f.output, k, func(w io.Writer) error {
+			if k.Secret != "" {
+				fmt.Fprintf(w, "key (shown only now): %s\n\n", k.Secret)
+			}
+			return keyFacts(w, &k)
+		})
+	})
+}
+
+func keyCommand(use, short, method string) *cobra.Command {
+	var f adminFlags
+	var org string
+	s := keyFields()
+	c := &cobra.Command{Use: use, Short: short, Args: cobra.ExactArgs(1)}
+	c.RunE = func(c *cobra.Command, args []string) error {
+		var body any
+		if method == http.MethodPatch {
+			given, err := s.body(c, map[string]any{})
+			if err != nil {
+				return err
+			}
+			body = given
+		}
+		return showKey(c, &f, method, pathOf("orgs", org, "keys", args[0]), body)
+	}
+	f.add(c, plainFormats...)
+	orgFlag(c, &org)
+	if method == http.MethodPatch {
+		f.why(c)
+		s.add(c, true)
+	}
+	return c
+}
+
+func keysCreateCommand() *cobra.Command {
+	var f adminFlags
+	var org, user string
+	var test bool
+	s := keyFields()
+	c := &cobra.Command{
+		Use: "create [KEY]", Short: "Make an API key for a user; it is shown only now", Args: cobra.MaximumNArgs(1),
+		Example: "  llmguard keys create --org acme --user alice\n  llmguard keys create ci --org acme --user bot --scopes calls --concurrency 4 --expires 90d",
+	}
+	c.RunE = func(c *cobra.Command, args []string) error {
+		body := map[string]any{"user": user}
+		if len(args) > 0 {
+			body["id"] = args[0]
+		}
+		if test {
+			body["test"] = true
+		}
+		given, err := s.body(c, body)
+		if err != nil {
+			return err
+		}
+		return showKey(c, &f, http.MethodPost, pathOf("orgs", org, "keys"), given)
+	}
+	f.add(c, plainFormats...)
+	f.why(c)
+	orgFlag(c, &org)
+	c.Flags().StringVar(&user, "user", "", "whose key it is; needed")
+	c.Flags().BoolVar(&test, "test", false, "a key that begins with lg_test_")
+	_ = c.MarkFlagRequired("user")
+	s.add(c, false)
+	return c
+}
+
+func keysRotateCommand() *cobra.Command {
+	var f adminFlags
+	var org, overlap string
+	c := &cobra.Command{
+		Use: "rotate KEY", Short: "Make a new key under the same id; the old one works on for a while", Args: cobra.ExactArgs(1),
+		Example: "  llmguard keys rotate alice-1 --org acme --overlap 7d\n  llmguard keys rotate alice-1 --org acme --overlap 0s --reason leaked",
+	}
+	c.RunE = func(c *cobra.Command, args []string) error {
+		return showKey(c, &f, http.MethodPost, pathOf("orgs", org, "keys", args[0], "rotate"), map[string]any{"overlap": overlap})
+	}
+	f.add(c, plainFormats...)
+	f.why(c)
+	orgFlag(c, &org)
+	c.Flags().StringVar(&overlap, "overlap", "24h", "how long the old key still works, at most 90d; 0s ends it at once")
+	return c
+}
+
+func keysDeleteCommand() *cobra.Command {
+	var org string
+	c := deleteCommand("key", "Remove an API key that was made here", func(c *cobra.Command, a *adminClient, args []string) error {
+		if err := a.ask(c.Context(), http.MethodDelete, pathOf("orgs", org, "keys", args[0]), nil, nil); err != nil {
+			return err
+		}
+		fmt.Fprintf(c.OutOrStdout(), "removed what was recorded of key %s of org %s\n", args[0], org)
+		return nil
+	})
+	orgFlag(c, &org)
+	return c
+}
+
+func newKeyCommand() *cobra.Command {
+	var path, id string
+	c := &cobra.Command{
+		Use: "new", Short: "Make an API key and the hash that goes into the configuration", Args: cobra.NoArgs,
+		Long: "Prints a new key, once, and the entry to put under a user's keys. The key itself is stored nowhere.\n" +
+			"With --config the hash is bound to the file's first pepper.",
+		RunE: func(c *cobra.Command, _ []string) error {
+			pepper, err := firstPepper(path)
+			if err != nil {
+				return err
+			}
+			key := keys.New(keys.Live)
+			fmt.Fprintf(c.OutOrStdout(), "key (shown only now): %s\n\nunder the user in the configuration:\n\n  keys:\n    - id: %s\n      hash: %s\n",
+				key, id, keys.Hash(pepper, key))
+			return nil
+		},
+	}
+	c.Flags().StringVarP(&path, "config", "c", "", "a configuration whose pepper to use")
+	c.Flags().StringVar(&id, "id", "key-1", "the key's id, for logs and the ledger")
+	return c
+}
+
+func firstPepper(path string) (keys.Pepper, error) {
+	if path == "" {
+		return keys.Pepper{}, nil
+	}
+	cfg, err := config.Load(path)
+	if err != nil || len(cfg.Auth.Peppers) == 0 {
+		return keys.Pepper{}, err
+	}
+	p := cfg.Auth.Peppers[0]
+	return keys.Pepper{ID: p.ID, Secret: p.Secret.Reveal()}, nil
+}

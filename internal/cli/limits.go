@@ -1,0 +1,351 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/llmguard/llmguard/admin"
+	"github.com/llmguard/llmguard/pricing"
+	"github.com/llmguard/llmguard/top"
+)
+
+// subject says whose limit it is.
+type subject struct{ org, user, key string }
+
+func (s *subject) add(c *cobra.Command) {
+	orgFlag(c, &s.org)
+	c.Flags().StringVar(&s.user, "user", "", "the user")
+	c.Flags().StringVar(&s.key, "key", "", "the key")
+}
+
+// query is the subject as a query.
+func (s *subject) query() string {
+	q := url.Values{}
+	if s.user != "" {
+		q.Set("user", s.user)
+	}
+	if s.key != "" {
+		q.Set("key", s.key)
+	}
+	if len(q) == 0 {
+		return ""
+	}
+	return "?" + q.Encode()
+}
+
+func limitsCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "limits", Short: "Show, set, raise for a while, and reset limits",
+		Long: "A new amount keeps what was used. An override changes an amount until a time and ends by itself.\n\n" + adminHelp,
+		Example: "  llmguard limits get --org acme --user alice\n" +
+			"  llmguard limits override --org acme --user alice --limit daily --add '$200' --until tonight --reason 'launch day'\n" +
+			"  llmguard limits set daily --org acme --amount '$50'\n  llmguard limits reset daily --org acme --user alice --reason 'a loop of ours'",
+	}
+	c.AddCommand(limitsGetCommand(), limitsSetCommand(), limitsUnsetCommand(), limitsOverrideCommand(), limitsOverridesCommand(), limitsEndCommand(), limitsResetCommand(),
+		limitsShadowCommand(), limitsSuggestCommand())
+	return c
+}
+
+func limitsGetCommand() *cobra.Command {
+	var f adminFlags
+	var s subject
+	c := &cobra.Command{Use: "get [LIMIT]", Short: "Show limits, what is used of them, and overrides", Args: cobra.MaximumNArgs(1)}
+	c.RunE = func(c *cobra.Command, args []string) error {
+		return f.run(c, func(a *adminClient) error {
+			var l struct {
+				Data []admin.Limit `json:"data"`
+			}
+			if err := a.ask(c.Context(), http.MethodGet, pathOf("orgs", s.org, "limits")+s.query(), nil, &l); err != nil {
+				return err
+			}
+			if len(args) > 0 {
+				all := l.Data
+				l.Data = slices.DeleteFunc(slices.Clone(all), func(v admin.Limit) bool { return v.Name != args[0] })
+				if len(l.Data) == 0 {
+					return fmt.Errorf("there is no limit %s here; there are %s", args[0], strings.Join(limitNamesOf(all), ", "))
+				}
+			}
+			return render(c.OutOrStdout(), f.output, l.Data, func(w io.Writer) error { return limitTable(w, l.Data) })
+		})
+	}
+	f.add(c, plainFormats...)
+	s.add(c)
+	return c
+}
+
+func limitNamesOf(list []admin.Limit) []string {
+	var out []string
+	for _, l := range list {
+		out = append(out, l.Name)
+	}
+	return out
+}
+
+func limitTable(w io.Writer, list []admin.Limit) error {
+	g := grid{
+		head:    []string{"limit", "of", "mode", "shape", "amount", "used", "held", "remaining", "empty in"},
+		numbers: []bool{false, false, false, false, true, true, true, true, true},
+	}
+	for _, l := range list {
+		reset := ""
+		if l.Reset != nil {
+			reset = time.Duration(*l.Reset * float64(time.Second)).Round(time.Second).String()
+		}
+		g.add(l.Name, whose(l.Subject, l.Only), l.Mode, l.Shape, quantityText(l.Unit, l.Amount), quantityOr(l.Unit, l.Used), quantityOr(l.Unit, l.Held),
+			quantityOr(l.Unit, l.Remaining), reset)
+	}
+	if err := g.write(w); err != nil {
+		return err
+	}
+	for _, l := range list {
+		for _, o := range l.Overrides {
+			fmt.Fprintf(w, "\n%s: %s until %s, by %s: %s (%s)\n", l.Name, overrideText(o), o.Until.Local().Format("2006-01-02 15:04 MST"), top.Printable(o.By), top.Printable(o.Reason), o.ID)
+		}
+	}
+	return nil
+}
+
+func whose(subject, only string) string {
+	if only == "" && subject == "org" {
+		return "org"
+	}
+	if only == "" {
+		return "each " + subject
+	}
+	return subject + " " + only
+}
+
+func quantityText(unit string, n int64) string {
+	if unit == "nano_usd" {
+		return pricing.Nano(n).String()
+	}
+	return whole(n)
+}
+
+func quantityOr(unit string, n *int64) string {
+	if n == nil {
+		return "-"
+	}
+	return quantityText(unit, *n)
+}
+
+func overrideText(o admin.Override) string {
+	text := "amount " + quantityText(o.Unit, o.Amount)
+	if o.Add > 0 {
+		text = "+" + quantityText(o.Unit, o.Add)
+	} else if o.Add < 0 {
+		text = "-" + quantityText(o.Unit, -o.Add)
+	}
+	if o.Only != "" {
+		text += " for " + o.Only
+	}
+	return text
+}
+
+// limitFields are the flags that set fields of a limit.
+func limitFields() *fields {
+	var s fields
+	s.text("subject", "subject", "org, user, key or ip")
+	s.text("only", "only", "one user, key or address")
+	s.text("metric", "metric", "cost, tokens, requests or concurrency")
+	s.text("mode", "mode", "enforce, shadow or off")
+	s.text("amount", "amount", "'$50' for cost, a count for the others")
+	s.text("window", "window", "a sliding window, such as 24h or 7d")
+	s.truth("exact", "exact", "keep the window to the microsecond")
+	s.text("calendar", "calendar", "minute, hour, day, week or month")
+	s.text("tz", "tz", "the zone of the calendar, such as Europe/Berlin")
+	s.list("models", "models", "only for these models")
+	s.list("endpoints", "endpoints", "only for these endpoints")
+	return &s
+}
+
+func limitsSetCommand() *cobra.Command {
+	var f adminFlags
+	var org, user, capacity, refill string
+	s := limitFields()
+	c := &cobra.Command{
+		Use: "set LIMIT", Short: "Make or change a limit; what was used of it stays", Args: cobra.ExactArgs(1),
+		Example: "  llmguard limits set daily --org acme --amount '$50'\n  llmguard limits set daily --org acme --user alice --amount '$80'\n" +
+			"  llmguard limits set team --org acme --metric cost --capacity '$200' --refill '$50/1h'\n  llmguard limits set daily --org acme --mode shadow",
+	}
+	c.RunE = func(c *cobra.Command, args []string) error {
+		body := map[string]any{}
+		bucket := map[string]any{}
+		if capacity != "" {
+			bucket["capacity"] = capacity
+		}
+		if refill != "" {
+			bucket["refill"] = refill
+		}
+		if len(bucket) > 0 {
+			body["bucket"] = bucket
+		}
+		body, err := s.body(c, body)
+		if err != nil {
+			return err
+		}
+		path := pathOf("orgs", org, "limits", args[0]) + (&subject{user: user}).query()
+		return f.run(c, func(a *adminClient) error {
+			var l admin.Limit
+			if err := a.ask(c.Context(), http.MethodPatch, path, body, &l); err != nil {
+				return err
+			}
+			return render(c.OutOrStdout(), f.output, l, func(w io.Writer) error { return limitTable(w, []admin.Limit{l}) })
+		})
+	}
+	f.add(c, plainFormats...)
+	f.why(c)
+	orgFlag(c, &org)
+	c.Flags().StringVar(&user, "user", "", "for this user alone")
+	c.Flags().StringVar(&capacity, "capacity", "", "of a bucket: '$200' or a count")
+	c.Flags().StringVar(&refill, "refill", "", "of a bucket: '$50/1h' or '5000/1m'")
+	s.add(c, true)
+	return c
+}
+
+func limitsUnsetCommand() *cobra.Command {
+	var org, user string
+	c := deleteCommand("limit", "Give a limit back to the file, or remove one that was made here", func(c *cobra.Command, a *adminClient, args []string) error {
+		if err := a.ask(c.Context(), http.MethodDelete, pathOf("orgs", org, "limits", args[0])+(&subject{user: user}).query(), nil, nil); err != nil {
+			return err
+		}
+		fmt.Fprintf(c.OutOrStdout(), "removed what was set of limit %s of org %s\n", args[0], org)
+		return nil
+	})
+	c.Use = "unset LIMIT"
+	orgFlag(c, &org)
+	c.Flags().StringVar(&user, "user", "", "the one for this user alone")
+	return c
+}
+
+func limitsOverrideCommand() *cobra.Command {
+	var f adminFlags
+	var s subject
+	var limit, add, amount, end, ip string
+	c := &cobra.Command{
+		Use: "override", Short: "Change the amount of a limit until a time; it ends by itself", Args: cobra.NoArgs,
+		Long: "What was used stays used, before and after. Without --user and --key it is for all that the limit counts.\n" +
+			"--until takes tonight (the next midnight here), tomorrow, 18:00, 4h, 7d, 2026-12-01 or 2026-12-01T18:00:00+01:00.",
+		Example: "  llmguard limits override --org acme --user alice --limit daily --add '$200' --until tonight --reason 'launch day'\n" +
+			"  llmguard limits override --org acme --limit team --amount '$10' --until 18:00 --reason 'runaway job'",
+	}
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		at, err := until(end, time.Now())
+		if err != nil {
+			return fmt.Errorf("--until %w", err)
+		}
+		if (add == "") == (amount == "") {
+			return errors.New("say either --add '$200' or --amount '$500'")
+		}
+		body := map[string]any{"limit": limit, "until": at, "reason": f.reason}
+		for name, value := range map[string]string{"user": s.user, "key": s.key, "ip": ip, "add": add, "amount": amount} {
+			if value != "" {
+				body[name] = value
+			}
+		}
+		return f.run(c, func(a *adminClient) error {
+			var o admin.Override
+			if err := a.ask(c.Context(), http.MethodPost, pathOf("orgs", s.org, "overrides"), body, &o); err != nil {
+				return err
+			}
+			return render(c.OutOrStdout(), f.output, o, func(w io.Writer) error {
+				fmt.Fprintf(w, "%s: %s until %s (%s)\nend it sooner with: llmguard limits end %s --org %s\n", o.Limit, overrideText(o),
+					o.Until.Local().Format("2006-01-02 15:04 MST"), time.Until(o.Until).Round(time.Second), o.ID, s.org)
+				return nil
+			})
+		})
+	}
+	f.add(c, plainFormats...)
+	f.why(c)
+	s.add(c)
+	fl := c.Flags()
+	fl.StringVar(&ip, "ip", "", "the address")
+	fl.StringVar(&limit, "limit", "", "the limit's name; needed")
+	fl.StringVar(&add, "add", "", "what is added: '$200', '-$5', 1000")
+	fl.StringVar(&amount, "amount", "", "what stands instead: '$500', 1000")
+	fl.StringVar(&end, "until", "", "when it ends; needed")
+	for _, name := range []string{"limit", "until", "reason"} {
+		_ = c.MarkFlagRequired(name)
+	}
+	return c
+}
+
+func limitsOverridesCommand() *cobra.Command {
+	var f adminFlags
+	var org string
+	c := &cobra.Command{Use: "overrides", Short: "List overrides, those of the last week that ended included", Args: cobra.NoArgs}
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		return f.run(c, func(a *adminClient) error {
+			var l struct {
+				Data []admin.Override `json:"data"`
+			}
+			if err := a.ask(c.Context(), http.MethodGet, pathOf("orgs", org, "overrides"), nil, &l); err != nil {
+				return err
+			}
+			return render(c.OutOrStdout(), f.output, l.Data, func(w io.Writer) error {
+				g := grid{head: []string{"id", "limit", "change", "until (UTC)", "active", "by", "reason"}, numbers: make([]bool, 7)}
+				for _, o := range l.Data {
+					g.add(o.ID, o.Limit, overrideText(o), day(&o.Until, ""), yesNo(o.Active), top.Printable(o.By), top.Printable(o.Reason))
+				}
+				return g.write(w)
+			})
+		})
+	}
+	f.add(c, plainFormats...)
+	orgFlag(c, &org)
+	return c
+}
+
+func limitsEndCommand() *cobra.Command {
+	var f adminFlags
+	var org string
+	c := &cobra.Command{Use: "end OVERRIDE", Short: "End an override now", Args: cobra.ExactArgs(1)}
+	c.RunE = func(c *cobra.Command, args []string) error {
+		return f.run(c, func(a *adminClient) error {
+			if err := a.ask(c.Context(), http.MethodDelete, pathOf("orgs", org, "overrides", args[0]), nil, nil); err != nil {
+				return err
+			}
+			fmt.Fprintf(c.OutOrStdout(), "override %s has ended\n", args[0])
+			return nil
+		})
+	}
+	f.add(c)
+	f.why(c)
+	orgFlag(c, &org)
+	return c
+}
+
+func limitsResetCommand() *cobra.Command {
+	var f adminFlags
+	var s subject
+	c := &cobra.Command{Use: "reset LIMIT", Short: "Forget what was charged to a limit; the ledger and open calls stay", Args: cobra.ExactArgs(1)}
+	c.RunE = func(c *cobra.Command, args []string) error {
+		body := map[string]any{"reason": f.reason}
+		if s.user != "" {
+			body["user"] = s.user
+		}
+		if s.key != "" {
+			body["key"] = s.key
+		}
+		return f.run(c, func(a *adminClient) error {
+			var l admin.Limit
+			if err := a.ask(c.Context(), http.MethodPost, pathOf("orgs", s.org, "limits", args[0], "reset"), body, &l); err != nil {
+				return err
+			}
+			return render(c.OutOrStdout(), f.output, l, func(w io.Writer) error { return limitTable(w, []admin.Limit{l}) })
+		})
+	}
+	f.add(c, plainFormats...)
+	f.why(c)
+	s.add(c)
+	_ = c.MarkFlagRequired("reason")
+	return c
+}

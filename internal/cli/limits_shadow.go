@@ -1,0 +1,110 @@
+package cli
+
+import (
+	"context"
+	"encoding/csv"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/llmguard/llmguard/simulate"
+)
+
+func limitsShadowCommand() *cobra.Command {
+	var f traceFlags
+	c := &cobra.Command{
+		Use: "shadow", Short: "Report what limits in the shadow would have done, by limit and user", Args: cobra.NoArgs,
+		Long: "A limit with mode: shadow counts and refuses nobody; the ledger entry of a call that did not fit it says so. This adds\n" +
+			"those entries up: how many calls would have waited, for how long, and how many would have been refused for good.\n" +
+			"Nobody waited, so each call is counted as if the ones before it had been let in: enforced, a limit holds back fewer\n" +
+			"calls, and each for longer. `llmguard simulate` says how many. Calls that never ran are in no ledger.",
+		Example: "  llmguard limits shadow --org all --days 7\n  llmguard limits shadow --log november.jsonl -o csv",
+		RunE: func(c *cobra.Command, _ []string) error {
+			return f.showShadow(c.Context(), c.InOrStdin(), c.OutOrStdout(), c.ErrOrStderr())
+		},
+	}
+	f.add(c, "table", "json", "csv")
+	return c
+}
+
+func (f *traceFlags) showShadow(ctx context.Context, stdin io.Reader, w, notes io.Writer) error {
+	var s simulate.Shadow
+	if err := f.countShadow(ctx, &s, stdin); err != nil {
+		return err
+	}
+	report := s.Report()
+	switch f.usage.output {
+	case "json":
+		return render(w, "json", report, nil)
+	case "csv":
+		return shadowCSV(w, report)
+	}
+	if report.HeldBack == 0 {
+		fmt.Fprintf(notes, "none of %s would have been held back by a limit in the shadow\n", plural(report.Calls, "call"))
+		return nil
+	}
+	fmt.Fprintf(w, "%d of %s would have been held back\n\n", report.HeldBack, plural(report.Calls, "call"))
+	if err := shadowGrid(report.Limits).write(w); err != nil {
+		return err
+	}
+	fmt.Fprintln(w)
+	return shadowGrid(report.Lines).write(w)
+}
+
+func (f *traceFlags) countShadow(ctx context.Context, s *simulate.Shadow, stdin io.Reader) error {
+	if len(f.logs) > 0 {
+		return f.eachFile(stdin, func(name string, in io.Reader) error { return s.Read(ctx, name, in) })
+	}
+	from, to, err := f.usage.period.bounds(time.Now())
+	if err != nil {
+		return err
+	}
+	l, err := f.usage.open()
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	for _, org := range l.orgs {
+		if err := l.Entries(ctx, org, from, to, s.Entry); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// eachFile calls fn with each of --log.
+func (f *traceFlags) eachFile(stdin io.Reader, fn func(name string, in io.Reader) error) error {
+	for _, name := range f.logs {
+		if name == "-" {
+			if err := fn("standard input", stdin); err != nil {
+				return err
+			}
+			continue
+		}
+		file, err := os.Open(name)
+		if err != nil {
+			return err
+		}
+		err = fn(name, file)
+		file.Close()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func shadowCSV(w io.Writer, r simulate.ShadowReport) error {
+	out := csv.NewWriter(w)
+	_ = out.Write([]string{"limit", "org", "user", "would_wait", "wait_p50_ms", "wait_p95_ms", "wait_max_ms", "would_refuse"})
+	for _, l := range r.Lines {
+		_ = out.Write([]string{
+			l.Limit, l.Org, cell(l.User), whole(int64(l.Waited)), whole(int64(l.WaitP50)), whole(int64(l.WaitP95)), whole(int64(l.WaitMax)), whole(int64(l.Refused)),
+		})
+	}
+	out.Flush()
+	return out.Error()
+}

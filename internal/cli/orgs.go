@@ -1,0 +1,183 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/llmguard/llmguard/admin"
+	"github.com/llmguard/llmguard/top"
+)
+
+func orgsCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "orgs", Short: "List, make and change orgs",
+		Long: "Works on the orgs of the configuration file and of Redis together. What is set here goes before the file, field by\n" +
+			"field; --unset gives a field back to the file.\n\n" + adminHelp,
+		Example: "  llmguard orgs list\n  llmguard orgs create acme --name 'Acme Inc' --models 'gpt-*'\n  llmguard orgs update acme --over-limit refuse --reason 'no queueing wanted'",
+	}
+	c.AddCommand(orgsListCommand(), orgsGetCommand(), orgsCreateCommand(), orgsUpdateCommand(),
+		switchCommand("org", "disable", true), switchCommand("org", "enable", false), orgsDeleteCommand(), orgsExportCommand(), orgsPurgeCommand(), credentialsCommand())
+	return c
+}
+
+func orgsListCommand() *cobra.Command {
+	var f adminFlags
+	c := &cobra.Command{Use: "list", Short: "List the orgs", Args: cobra.NoArgs}
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		return f.run(c, func(a *adminClient) error {
+			var l struct {
+				Data []admin.Org `json:"data"`
+			}
+			if err := a.ask(c.Context(), http.MethodGet, "/orgs", nil, &l); err != nil {
+				return err
+			}
+			return render(c.OutOrStdout(), f.output, l.Data, func(w io.Writer) error { return orgTable(w, l.Data) })
+		})
+	}
+	f.add(c, plainFormats...)
+	return c
+}
+
+func orgTable(w io.Writer, list []admin.Org) error {
+	g := grid{head: []string{"id", "name", "status", "users", "keys", "weight", "source"}, numbers: []bool{false, false, false, true, true, true, false}}
+	for _, o := range list {
+		g.add(o.ID, top.Printable(o.Name), onOff(o.Disabled), strconv.Itoa(o.Users), strconv.Itoa(o.Keys), strconv.Itoa(o.Weight), string(o.Source))
+	}
+	return g.write(w)
+}
+
+func onOff(disabled bool) string {
+	if disabled {
+		return "disabled"
+	}
+	return "active"
+}
+
+// facts is a table of names and values.
+func facts(w io.Writer, pairs ...string) error {
+	g := grid{numbers: []bool{false, false}}
+	for i := 0; i < len(pairs); i += 2 {
+		if pairs[i+1] != "" {
+			g.add(pairs[i], pairs[i+1])
+		}
+	}
+	return g.write(w)
+}
+
+func orgFacts(w io.Writer, o *admin.Org) error {
+	return facts(w, "id", o.ID, "name", top.Printable(o.Name), "status", onOff(o.Disabled), "models", all(o.Models), "providers", all(o.Providers),
+		"default output limit", orNone(o.DefaultOutputLimit), "hold", o.Hold, "over limit", o.OverLimit, "max wait", o.MaxWait,
+		"on disconnect", o.OnDisconnect, "on store failure", o.OnStoreFailure, "builtin tools", yesNo(o.AllowBuiltinTools),
+		"retry started jobs", yesNo(o.RetryStartedJobs), "weight", strconv.Itoa(o.Weight), "users", strconv.Itoa(o.Users),
+		"keys", strconv.Itoa(o.Keys), "source", string(o.Source))
+}
+
+func all(list []string) string {
+	if len(list) == 0 {
+		return "all"
+	}
+	return top.Printable(strings.Join(list, ", "))
+}
+
+func orNone(n int64) string {
+	if n == 0 {
+		return "none"
+	}
+	return whole(n)
+}
+
+func yesNo(b bool) string {
+	if b {
+		return "yes"
+	}
+	return "no"
+}
+
+// showOrg asks for an org and prints it.
+func showOrg(c *cobra.Command, f *adminFlags, method, path string, body any) error {
+	return f.run(c, func(a *adminClient) error {
+		var o admin.Org
+		if err := a.ask(c.Context(), method, path, body, &o); err != nil {
+			return err
+		}
+		return render(c.OutOrStdout(), f.output, o, func(w io.Writer) error { return orgFacts(w, &o) })
+	})
+}
+
+func orgsGetCommand() *cobra.Command {
+	var f adminFlags
+	c := &cobra.Command{Use: "get ORG", Short: "Show an org", Args: cobra.ExactArgs(1)}
+	c.RunE = func(c *cobra.Command, args []string) error {
+		return showOrg(c, &f, http.MethodGet, pathOf("orgs", args[0]), nil)
+	}
+	f.add(c, plainFormats...)
+	return c
+}
+
+// orgFields are the flags that set fields of an org.
+func orgFields() *fields {
+	var s fields
+	s.text("name", "name", "for people")
+	s.list("models", "models", "patterns of the models it may use, with commas between")
+	s.list("providers", "providers", "the providers it may use, with commas between")
+	s.number("default-output-limit", "default_output_limit", "tokens, for requests that name no output limit")
+	s.text("hold", "hold", "max or grow")
+	s.text("over-limit", "over_limit", "wait or refuse")
+	s.text("max-wait", "max_wait", "how long its calls may wait, such as 10m")
+	s.text("on-disconnect", "on_disconnect", "auto, cancel or finish")
+	s.text("on-store-failure", "on_store_failure", "deny, local or allow")
+	s.truth("allow-builtin-tools", "allow_builtin_tools", "let calls use the provider's own tools")
+	s.truth("retry-started-jobs", "retry_started_jobs", "run a job again whose worker died")
+	s.number("weight", "weight", "its part of the queue; 100 is usual")
+	return &s
+}
+
+func orgsCreateCommand() *cobra.Command {
+	var f adminFlags
+	s := orgFields()
+	c := &cobra.Command{Use: "create ORG", Short: "Make an org", Args: cobra.ExactArgs(1), Example: "  llmguard orgs create acme --name 'Acme Inc'"}
+	c.RunE = func(c *cobra.Command, args []string) error {
+		body, err := s.body(c, map[string]any{"id": args[0]})
+		if err != nil {
+			return err
+		}
+		return showOrg(c, &f, http.MethodPost, "/orgs", body)
+	}
+	f.add(c, plainFormats...)
+	f.why(c)
+	s.add(c, false)
+	return c
+}
+
+func orgsUpdateCommand() *cobra.Command {
+	var f adminFlags
+	s := orgFields()
+	c := &cobra.Command{Use: "update ORG", Short: "Change an org", Args: cobra.ExactArgs(1), Example: "  llmguard orgs update acme --weight 200\n  llmguard orgs update acme --unset weight"}
+	c.RunE = func(c *cobra.Command, args []string) error {
+		body, err := s.body(c, map[string]any{})
+		if err != nil {
+			return err
+		}
+		return showOrg(c, &f, http.MethodPatch, pathOf("orgs", args[0]), body)
+	}
+	f.add(c, plainFormats...)
+	f.why(c)
+	s.add(c, true)
+	return c
+}
+
+func orgsDeleteCommand() *cobra.Command {
+	return deleteCommand("org", "Remove an org that was made here; its ledger and jobs stay",
+		func(c *cobra.Command, a *adminClient, args []string) error {
+			if err := a.ask(c.Context(), http.MethodDelete, pathOf("orgs", args[0]), nil, nil); err != nil {
+				return err
+			}
+			fmt.Fprintf(c.OutOrStdout(), "removed what was recorded of org %s\n", args[0])
+			return nil
+		})
+}

@@ -1,0 +1,98 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/llmguard/llmguard/calibration"
+	"github.com/llmguard/llmguard/config"
+	"github.com/llmguard/llmguard/internal/app"
+	"github.com/llmguard/llmguard/providers"
+)
+
+func calibrationCommand() *cobra.Command {
+	var f priceFlags
+	var path string
+	c := &cobra.Command{
+		Use: "calibration", Short: "Show what was learned of models whose tokenizer is not public", Args: cobra.NoArgs,
+		Long: "Lists, by model and class of text, the input tokens billed per token estimated: \"mean\" is expected, \"hold\" is\n" +
+			"held, \"seen\" is the mean of the bills alone and \"prior\" the mean and the hold before any. \"base\" is what the\n" +
+			"provider adds to every prompt, in tokens. Figures are as of the proxies' last exchange, every 10 seconds.",
+		Example: "  llmguard prices calibration --model 'claude-*'\n  llmguard prices calibration -o json",
+		RunE: func(c *cobra.Command, _ []string) error {
+			if err := f.checkOutput(); err != nil {
+				return err
+			}
+			rows, err := readCalibration(c.Context(), path, f.model)
+			if err != nil {
+				return err
+			}
+			if len(rows) == 0 {
+				fmt.Fprintln(c.ErrOrStderr(), "nothing has been learned yet"+ofModels(f.model))
+			}
+			return render(c.OutOrStdout(), f.output, rows, func(w io.Writer) error { return calibrationTable(w, rows) })
+		},
+	}
+	configFlag(c, &path)
+	c.Flags().StringVar(&f.model, "model", "*", "only models whose name fits; * stands for any characters")
+	f.addOutput(c)
+	return c
+}
+
+// ofModels names the pattern that models had to fit.
+func ofModels(pattern string) string {
+	if pattern == "*" {
+		return ""
+	}
+	return " of models that fit " + pattern
+}
+
+// readCalibration returns the rows of the models that fit a pattern.
+func readCalibration(ctx context.Context, path, pattern string) ([]calibration.Row, error) {
+	cfg, err := config.Load(path)
+	if err != nil {
+		return nil, err
+	}
+	if !cfg.Redis.Configured() {
+		return nil, app.ErrNoStore
+	}
+	rdb, err := app.Connect(cfg.Redis)
+	if err != nil {
+		return nil, err
+	}
+	defer rdb.Close()
+	all, err := calibration.New(rdb, calibration.Options{}).List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	rows := []calibration.Row{}
+	for _, r := range all {
+		if providers.MatchAny([]string{pattern}, r.Model) {
+			rows = append(rows, r)
+		}
+	}
+	return rows, nil
+}
+
+func calibrationTable(w io.Writer, rows []calibration.Row) error {
+	if len(rows) == 0 {
+		return nil
+	}
+	g := grid{
+		head:    []string{"model", "answers as", "class", "n", "mean", "hold", "seen", "base", "prior", "since"},
+		numbers: []bool{false, false, false, true, true, true, true, true, false, false},
+	}
+	for _, r := range rows {
+		g.add(r.Model, r.Version, r.Class, strconv.FormatInt(r.N, 10), times(r.Mean), times(r.Hold), times(r.Seen),
+			strconv.FormatInt(r.Base, 10), times(r.PriorMean)+" "+times(r.PriorHold), r.Since.Format(time.DateOnly))
+	}
+	return g.write(w)
+}
+
+// times prints a factor given per mille.
+func times(permille int) string { return fmt.Sprintf("%d.%03d", permille/1000, permille%1000) }

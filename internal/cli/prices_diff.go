@@ -1,0 +1,272 @@
+package cli
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/llmguard/llmguard/internal/app"
+	"github.com/llmguard/llmguard/pricing"
+)
+
+func diffPricesCommand() *cobra.Command {
+	var f priceFlags
+	var from string
+	var all bool
+	c := &cobra.Command{
+		Use: "diff FILE", Short: "Show what another price list says that the built-in one does not", Args: cobra.ExactArgs(1),
+		Long: "Lists the facts in which a file (- is standard input) differs from the built-in catalogue. The file is a feed,\n" +
+			"or YAML: entries as under prices in the configuration, compared as the overrides they would be, or a whole\n" +
+			"catalogue. Of a feed, the prices in force are compared, of the models that both list, and only where the feed\n" +
+			"states something; --all adds the rest. The exit status is 0 whether or not anything differs.\n\n" + feedHelp(),
+		RunE: func(c *cobra.Command, args []string) error {
+			return diffPrices(c, f, from, all, args[0])
+		},
+	}
+	f.addFilter(c)
+	f.addTime(c)
+	addFrom(c, &from, "the feed the file is of; default: its content tells")
+	c.Flags().BoolVar(&all, "all", false, "also what only one of the two states")
+	f.addOutput(c)
+	return c
+}
+
+// shownDifference is a line of diff; field "" is the whole model.
+type shownDifference struct {
+	Provider string `json:"provider"`
+	Model    string `json:"model"`
+	Field    string `json:"field,omitempty"`
+	Old      string `json:"built_in,omitempty"`
+	New      string `json:"file,omitempty"`
+}
+
+func diffPrices(c *cobra.Command, f priceFlags, from string, all bool, path string) error {
+	if err := f.checkOutput(); err != nil {
+		return err
+	}
+	at, err := f.when()
+	if err != nil {
+		return err
+	}
+	file, err := readPriceFile(path, from, c.InOrStdin())
+	if err != nil {
+		return err
+	}
+	old, fresh, partial, err := comparable(file, at)
+	if err != nil {
+		return err
+	}
+	list, hidden := []shownDifference{}, 0
+	for _, d := range pricing.Diff(old, fresh) {
+		switch {
+		case !f.fits(d.Provider, d.Model):
+		case partial && !all && (d.Field == "" || d.New == ""):
+			hidden++
+		default:
+			list = append(list, shownDifference{d.Provider, d.Model, d.Field, d.Old, d.New})
+		}
+	}
+	if f.output == "table" {
+		fmt.Fprintf(c.ErrOrStderr(), "differences from the built-in catalogue: %d; stated by one of the two only and not shown without --all: %d\n", len(list), hidden)
+	}
+	return render(c.OutOrStdout(), f.output, list, func(w io.Writer) error { return diffTable(w, list) })
+}
+
+// comparable returns the catalogues to compare. A feed knows no more than the
+// present, so both sides are reduced to it.
+func comparable(file *priceFile, at time.Time) (old, fresh *pricing.Catalogue, partial bool, err error) {
+	if old, err = pricing.Embedded(); err != nil {
+		return nil, nil, false, err
+	}
+	switch {
+	case file.whole != nil:
+		return old, file.whole, false, nil
+	case !slices.Contains(feedNames(), file.feed.Name):
+		fresh, err = old.With(file.feed.Entries)
+		return old, fresh, false, err
+	}
+	if old, err = pricing.New(old.Unit(), inForce(old.Entries(), at)); err == nil {
+		fresh, err = pricing.New("", inForce(file.feed.Entries, at))
+	}
+	return old, fresh, true, err
+}
+
+func inForce(list []pricing.Entry, at time.Time) []pricing.Entry {
+	var out []pricing.Entry
+	for _, e := range list {
+		if e.Prices = e.InForce(at); len(e.Prices) == 0 {
+			continue
+		}
+		for i := range e.Prices {
+			e.Prices[i].EffectiveFrom = time.Time{}
+		}
+		out = append(out, e)
+	}
+	return out
+}
+
+func diffTable(w io.Writer, list []shownDifference) error {
+	if len(list) == 0 {
+		return nil
+	}
+	g := grid{
+		head:    []string{"model", "provider", "what", "built-in", "file"},
+		numbers: []bool{false, false, false, true, true},
+	}
+	for _, d := range list {
+		g.add(d.Model, cmp.Or(d.Provider, "any"), cmp.Or(d.Field, "the model"), cmp.Or(d.Old, "-"), cmp.Or(d.New, "-"))
+	}
+	return g.write(w)
+}
+
+func verifyPricesCommand() *cobra.Command {
+	var f priceFlags
+	c := &cobra.Command{
+		Use: "verify FILE...", Short: "Say where price lists disagree with ours and with each other", Args: cobra.MinimumNArgs(1),
+		Long: "Compares the prices in force of our models (with --config the operator's too) with those that the files (- is\n" +
+			"standard input) state for the same provider and model: input, cached input, cache write and output, and the same\n" +
+			"above the highest context size. Which feed a file is of, its content tells. What only one list states is no\n" +
+			"disagreement.\n\n" +
+			"The exit status is 0 when all agree, 1 when they do not, and 1 when nothing could be compared or read.\n\n" + feedHelp(),
+		Example: "  llmguard prices verify litellm.json models.dev.json || echo look at the prices",
+		RunE: func(c *cobra.Command, args []string) error {
+			return verifyPrices(f, args, c.InOrStdin(), c.OutOrStdout(), c.ErrOrStderr())
+		},
+	}
+	f.addFilter(c)
+	f.addTime(c)
+	f.addConfig(c)
+	f.addOutput(c)
+	return c
+}
+
+// shownDisagreement is a line of verify.
+type shownDisagreement struct {
+	Provider string        `json:"provider"`
+	Model    string        `json:"model"`
+	Field    string        `json:"field"`
+	Values   []sourcedText `json:"values"`
+}
+
+type sourcedText struct {
+	Source string `json:"source"`
+	Price  string `json:"price"`
+}
+
+func verifyPrices(f priceFlags, paths []string, stdin io.Reader, stdout, stderr io.Writer) error {
+	if err := f.checkOutput(); err != nil {
+		return err
+	}
+	at, err := f.when()
+	if err != nil {
+		return err
+	}
+	prices, err := f.prices()
+	if err != nil {
+		return err
+	}
+	if _, err := f.keep(prices.Catalogue.Entries()); err != nil {
+		return err
+	}
+	lists, err := readFeeds(paths, stdin)
+	if err != nil {
+		return err
+	}
+	if err := f.countShared(prices, at, lists, stderr); err != nil {
+		return err
+	}
+	found, err := pricing.Verify(prices.Catalogue, at, lists...)
+	if err != nil {
+		return err
+	}
+	list := []shownDisagreement{}
+	for _, d := range found {
+		if !f.fits(d.Provider, d.Model) {
+			continue
+		}
+		s := shownDisagreement{Provider: d.Provider, Model: d.Model, Field: d.Field}
+		for _, v := range d.Values {
+			s.Values = append(s.Values, sourcedText{v.Source, v.Price})
+		}
+		list = append(list, s)
+	}
+	err = render(stdout, f.output, list, func(w io.Writer) error { return verifyTable(w, lists, list) })
+	if err == nil && len(list) > 0 {
+		err = fmt.Errorf("the price lists disagree; disagreements: %d", len(list))
+	}
+	return err
+}
+
+// readFeeds reads files under names that tell them apart.
+func readFeeds(paths []string, stdin io.Reader) ([]*pricing.Feed, error) {
+	var lists []*pricing.Feed
+	for _, path := range paths {
+		file, err := readPriceFile(path, "", stdin)
+		if err != nil {
+			return nil, err
+		}
+		if slices.ContainsFunc(lists, func(f *pricing.Feed) bool { return f.Name == file.feed.Name }) {
+			file.feed.Name = path
+		}
+		lists = append(lists, file.feed)
+	}
+	return lists, nil
+}
+
+// countShared says how many models each list has in common with ours, because
+// agreement about nothing is none.
+func (f *priceFlags) countShared(prices *app.Prices, at time.Time, lists []*pricing.Feed, stderr io.Writer) error {
+	total := 0
+	for _, feed := range lists {
+		theirs, err := feed.Catalogue()
+		if err != nil {
+			return err
+		}
+		shared := 0
+		for _, e := range prices.Catalogue.Entries() {
+			if !f.fits(e.Provider, e.Model) {
+				continue
+			}
+			if p, err := theirs.Lookup(e.Provider, e.Model, at); err == nil && p.Provider == e.Provider {
+				shared++
+			}
+		}
+		fmt.Fprintf(stderr, "%s: models %d, compared %d\n", feed.Name, len(feed.Entries), shared)
+		total += shared
+	}
+	if total == 0 {
+		return errors.New("nothing to compare: the files list none of these models")
+	}
+	return nil
+}
+
+func verifyTable(w io.Writer, lists []*pricing.Feed, list []shownDisagreement) error {
+	if len(list) == 0 {
+		return nil
+	}
+	sources := []string{"catalogue"}
+	for _, f := range lists {
+		sources = append(sources, f.Name)
+	}
+	g := grid{head: append([]string{"model", "provider", "price"}, sources...), numbers: make([]bool, 3+len(sources))}
+	for i := range sources {
+		g.numbers[3+i] = true
+	}
+	for _, d := range list {
+		cells := []string{d.Model, cmp.Or(d.Provider, "any"), d.Field}
+		for _, s := range sources {
+			price := "-"
+			if i := slices.IndexFunc(d.Values, func(v sourcedText) bool { return v.Source == s }); i >= 0 {
+				price = d.Values[i].Price
+			}
+			cells = append(cells, price)
+		}
+		g.add(cells...)
+	}
+	return g.write(w)
+}

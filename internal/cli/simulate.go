@@ -1,0 +1,213 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/llmguard/llmguard/internal/app"
+	"github.com/llmguard/llmguard/simulate"
+	"github.com/llmguard/llmguard/simulate/plot"
+)
+
+// traceFlags say where the calls are: in files, or in a ledger in Redis.
+type traceFlags struct {
+	usage usageFlags
+	logs  []string
+}
+
+func (f *traceFlags) add(c *cobra.Command, formats ...string) {
+	f.usage.add(c, formats...)
+	f.usage.period.add(c)
+	c.Flags().StringArrayVar(&f.logs, "log", nil, "a ledger export (JSON lines or CSV) or an access log; - is standard input; may be repeated.\n"+
+		"Without it the ledger of --config is read from Redis")
+	relaxConfig(c, &f.logs)
+}
+
+// relaxConfig lets a command whose calls come from files do without --config.
+func relaxConfig(c *cobra.Command, logs *[]string) {
+	check := c.PreRunE
+	c.PreRunE = func(c *cobra.Command, args []string) error {
+		err := check(c, args)
+		var missing noConfig
+		if len(*logs) > 0 && !c.Flags().Changed("config") && errors.As(err, &missing) {
+			return nil
+		}
+		return err
+	}
+}
+
+// read returns the calls.
+func (f *traceFlags) read(ctx context.Context, stdin io.Reader) (*simulate.Trace, error) {
+	r := simulate.NewReader()
+	if len(f.logs) == 0 {
+		return f.readRedis(ctx, r)
+	}
+	if f.usage.period.given() || f.usage.org != "" {
+		return nil, errors.New("--log gives the calls; --org, --from, --to and --days choose those of a ledger in Redis")
+	}
+	if err := f.eachFile(stdin, func(name string, in io.Reader) error { return r.Read(ctx, name, in) }); err != nil {
+		return nil, err
+	}
+	return r.Trace()
+}
+
+func (f *traceFlags) readRedis(ctx context.Context, r *simulate.Reader) (*simulate.Trace, error) {
+	from, to, err := f.usage.period.bounds(time.Now())
+	if err != nil {
+		return nil, err
+	}
+	l, err := f.usage.open()
+	if err != nil {
+		return nil, err
+	}
+	defer l.Close()
+	for _, org := range l.orgs {
+		if err := l.Entries(ctx, org, from, to, r.Entry); err != nil {
+			return nil, err
+		}
+	}
+	return r.Trace()
+}
+
+// simulateFlags are those of `simulate` itself.
+type simulateFlags struct {
+	trace            traceFlags
+	policy, baseline string
+	plot             string
+	by               string
+	top, workers     int
+}
+
+func simulateCommand() *cobra.Command {
+	var f simulateFlags
+	c := &cobra.Command{
+		Use: "simulate", Short: "Replay recorded calls under other limits and quotas: who would wait or be refused, and the spend", Args: cobra.NoArgs,
+		Long: "Replays a ledger or an access log under the limits, caps and quotas of a configuration, in virtual time, with the\n" +
+			"decisions that Redis would make. Nothing is connected to but Redis, when no --log is given, and nothing changes.\n" +
+			"A ledger has no refused calls: give the access log as well to replay those too. What a call cost and how long it\n" +
+			"took are taken from the record; see docs/simulate.md for what is left out.",
+		Example: "  llmguard usage export --org all --days 7 > calls.jsonl\n" +
+			"  llmguard simulate --log calls.jsonl --policy new.yaml --baseline llmguard.yaml\n" +
+			"  llmguard simulate --policy new.yaml --org acme --from yesterday --by user,model --plot night.html",
+		RunE: func(c *cobra.Command, _ []string) error {
+			return f.run(c.Context(), c.InOrStdin(), c.OutOrStdout(), c.ErrOrStderr())
+		},
+	}
+	f.trace.add(c, "table", "json", "csv")
+	fl := c.Flags()
+	fl.StringVar(&f.policy, "policy", "", "the configuration to decide by (required); secrets in it need not be set")
+	fl.StringVar(&f.baseline, "baseline", "", "another one to compare with")
+	fl.StringVar(&f.plot, "plot", "", "also draw the spend, the limits and the waits to this file, FILE.svg or FILE.html; it needs nothing else")
+	fl.StringVar(&f.by, "by", "user", "what to divide by: any of "+strings.Join(simulate.Dimensions, ", "))
+	fl.IntVar(&f.top, "top", 20, "how many lines of a table, the largest spend first; 0: all")
+	fl.IntVar(&f.workers, "workers", 1, "how many worker processes drain the queues")
+	_ = c.MarkFlagRequired("policy")
+	return c
+}
+
+func (f *simulateFlags) run(ctx context.Context, stdin io.Reader, w, notes io.Writer) error {
+	by := strings.Split(f.by, ",")
+	if i := slices.IndexFunc(by, func(d string) bool { return !slices.Contains(simulate.Dimensions, d) }); i >= 0 {
+		return fmt.Errorf("--by %s: expected any of %s, separated by commas", by[i], strings.Join(simulate.Dimensions, ", "))
+	}
+	if f.top < 0 || f.workers < 1 {
+		return errors.New("--top must be 0 or more, --workers 1 or more")
+	}
+	draw, err := plotterOf(f.plot)
+	if err != nil {
+		return err
+	}
+	var policies []simulate.Policy
+	for _, path := range []string{f.baseline, f.policy} {
+		if path == "" {
+			continue
+		}
+		p, err := f.load(path)
+		if err != nil {
+			return err
+		}
+		policies = append(policies, p)
+	}
+	trace, err := f.trace.read(ctx, stdin)
+	if err != nil {
+		return err
+	}
+	if trace.Len() == 0 {
+		return errors.New("there is no call to replay; look further back with --from or --days")
+	}
+	reports, err := replayAll(ctx, trace, policies, by, simulate.Options{Fill: draw != nil})
+	if err != nil {
+		return err
+	}
+	if draw != nil {
+		if err := writePlot(f.plot, draw, reports); err != nil {
+			return err
+		}
+		fmt.Fprintf(notes, "plot: %s\n", f.plot)
+	}
+	return f.print(reports, w, notes)
+}
+
+// plotter draws reports.
+type plotter func(io.Writer, []simulate.Report) error
+
+// plotterOf is the one that a file's name asks for; nil for none.
+func plotterOf(path string) (plotter, error) {
+	switch strings.ToLower(filepath.Ext(path)) {
+	case "":
+		if path == "" {
+			return nil, nil
+		}
+	case ".svg":
+		return plot.SVG, nil
+	case ".html", ".htm":
+		return plot.HTML, nil
+	}
+	return nil, fmt.Errorf("--plot %s: expected a file that ends with .svg or .html", path)
+}
+
+func writePlot(path string, draw plotter, reports []simulate.Report) error {
+	var b bytes.Buffer
+	if err := draw(&b, reports); err != nil {
+		return err
+	}
+	return os.WriteFile(path, b.Bytes(), 0o644)
+}
+
+func (f *simulateFlags) load(path string) (simulate.Policy, error) {
+	cfg, err := app.LoadPolicy(path)
+	if err != nil {
+		return simulate.Policy{}, err
+	}
+	return app.Policy(cfg, f.workers)
+}
+
+// replayAll runs each policy, at the same time.
+func replayAll(ctx context.Context, t *simulate.Trace, policies []simulate.Policy, by []string, o simulate.Options) ([]simulate.Report, error) {
+	reports, errs := make([]simulate.Report, len(policies)), make([]error, len(policies))
+	done := make(chan struct{})
+	for i, p := range policies {
+		go func() {
+			defer func() { done <- struct{}{} }()
+			result, err := simulate.Run(ctx, t, p, o)
+			if err == nil {
+				reports[i], err = result.Report(by)
+			}
+			errs[i] = err
+		}()
+	}
+	for range policies {
+		<-done
+	}
+	return reports, errors.Join(errs...)
+}

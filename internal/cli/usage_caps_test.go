@@ -1,0 +1,67 @@
+package cli
+
+import (
+	"encoding/json"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/wire"
+)
+
+// TestUsageCaps: the caps of the configuration, with what they count now.
+func TestUsageCaps(t *testing.T) {
+	b := newBooks(t)
+	text, err := os.ReadFile(b.file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	caps := `
+spend_caps:
+  - {name: day, amount: "$50", window: 1d}
+  - {name: tries, metric: requests, amount: 10, window: 1h, mode: shadow}
+  - {name: none, amount: "$1", window: 1h, mode: "off"}
+`
+	own := `base_url: "http://127.0.0.1:1", spend_caps: [{name: purse, bucket: {capacity: "$20"}}]`
+	changed := strings.Replace(string(text), `base_url: "http://127.0.0.1:1"`, own, 1) + caps
+	if err := os.WriteFile(b.file, []byte(changed), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	list := []budget.Cap{
+		{Provider: "openai", Limits: []budget.Limit{{ID: "purse", Subject: budget.Org, Metric: budget.Cost, Shape: budget.Shape{Kind: budget.Bucket, Amount: 20e9}}}},
+		{Limits: []budget.Limit{{ID: "day", Subject: budget.Org, Metric: budget.Cost, Shape: budget.Shape{Kind: budget.Window, Amount: 50e9, Window: 24 * time.Hour}}}},
+	}
+	most := budget.Amounts{Cost: 2e9}
+	var holds []*budget.Hold
+	for _, org := range []string{"acme", "globex"} {
+		h, err := b.store.HoldCapped(t.Context(), nil, list, budget.Call{ID: wire.NewCallID(), Org: org}, most, most)
+		if err != nil {
+			t.Fatal(err)
+		}
+		holds = append(holds, h)
+	}
+	if _, err := b.store.Settle(t.Context(), holds[0], budget.Settlement{Actual: budget.Amounts{Cost: 500_000_000}}); err != nil {
+		t.Fatal(err)
+	}
+	out := b.says("caps")
+	for _, want := range []string{
+		`openai +purse +cost +enforce +\$2\.500000000 +\$2\.000000000 +\$20\.000000000 +\$17\.500000000`,
+		`\(all\) +day +cost +enforce +\$2\.500000000 +\$2\.000000000 +\$50\.000000000 +\$47\.500000000 +24h`,
+		`\(all\) +tries +requests +shadow +0 +0 +10 +10`,
+	} {
+		if !regexp.MustCompile(want).MatchString(out) {
+			t.Errorf("%s\nhas no %s", out, want)
+		}
+	}
+	if strings.Contains(out, "none") {
+		t.Errorf("a cap that is off is shown:\n%s", out)
+	}
+	out = b.says("caps", "-o", "json")
+	var got []capJSON
+	if json.Unmarshal([]byte(out), &got) != nil || len(got) != 3 || got[0].Used != 2_500_000_000 {
+		t.Error(out)
+	}
+}

@@ -1,0 +1,173 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/providers"
+	"github.com/llmguard/llmguard/top"
+	"github.com/llmguard/llmguard/wire"
+)
+
+// filter says which ledger entries are wanted; the zero value: all.
+type filter struct {
+	user, key, model, kind, call string
+	estimated                    bool
+}
+
+var kinds = []string{
+	budget.KindSettle, budget.KindExpire, budget.KindLate, budget.KindVoid, budget.KindAdjust, budget.KindCharge,
+}
+
+func (f *filter) add(c *cobra.Command) {
+	fl := c.Flags()
+	fl.StringVar(&f.user, "user", "", "only this user's")
+	fl.StringVar(&f.key, "key", "", "only this key's")
+	fl.StringVar(&f.model, "model", "", "only models whose name fits; * stands for any characters")
+	fl.StringVar(&f.kind, "kind", "", "only one of "+strings.Join(kinds, ", "))
+	fl.StringVar(&f.call, "call", "", "only the entries of this call, and its corrections")
+	fl.BoolVar(&f.estimated, "estimated", false, "only what is estimated")
+}
+
+func (f *filter) check() error {
+	if f.kind != "" && !slices.Contains(kinds, f.kind) {
+		return fmt.Errorf("--kind %s: expected one of %s", f.kind, strings.Join(kinds, ", "))
+	}
+	if _, ok := wire.CallTime(f.call); f.call != "" && !ok && f.kind != budget.KindAdjust {
+		return fmt.Errorf("--call %s: this is not a call's id (26 letters and digits, as in the log and in X-Request-Id)", f.call)
+	}
+	return nil
+}
+
+func (f *filter) fits(e budget.Entry) bool {
+	return (f.user == "" || f.user == e.User) && (f.key == "" || f.key == e.Key) && (f.kind == "" || f.kind == e.Kind) &&
+		(f.model == "" || providers.Match(f.model, e.Model)) && (f.call == "" || f.call == e.ID || f.call == e.Corrects) &&
+		(!f.estimated || e.Estimated)
+}
+
+func entriesCommand() *cobra.Command {
+	var f usageFlags
+	var only filter
+	var limit int
+	c := &cobra.Command{
+		Use: "entries", Short: "List ledger entries: what single calls were charged", Args: cobra.NoArgs,
+		Long: "Lists what is in Redis, the newest entries of the period. Entries are never changed: an expired hold's charge is\n" +
+			"corrected by a later entry of the kind late or void, a mistake by one of the kind adjust.",
+		Example: "  llmguard usage entries --estimated --days 7\n  llmguard usage entries --call 01m7x425asv4hapb0hzey6k903",
+		RunE: func(c *cobra.Command, _ []string) error {
+			return showEntries(c.Context(), &f, &only, limit, c.OutOrStdout(), c.ErrOrStderr())
+		},
+	}
+	f.add(c, "table", "json", "csv")
+	f.period.add(c)
+	only.add(c)
+	c.Flags().IntVar(&limit, "limit", 100, "how many, the newest; 0: all")
+	return c
+}
+
+// errEnough ends a reading of the ledger.
+var errEnough = errors.New("enough")
+
+func showEntries(ctx context.Context, f *usageFlags, only *filter, limit int, w, notes io.Writer) error {
+	if err := only.check(); err != nil {
+		return err
+	}
+	if limit < 0 {
+		return fmt.Errorf("--limit %d: expected 0 or more", limit)
+	}
+	from, to, err := f.period.bounds(time.Now())
+	if err != nil {
+		return err
+	}
+	if at, ok := wire.CallTime(only.call); ok && !f.period.given() {
+		from = at.Add(-clockSkew)
+	}
+	if f.period.to == "" {
+		to = time.Time{} // with what is written meanwhile
+	}
+	l, err := f.open()
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	list := []budget.Entry{}
+	for _, org := range l.orgs {
+		err := l.Recent(ctx, org, from, to, func(e budget.Entry) error {
+			if only.fits(e) {
+				list = append(list, e)
+			}
+			if limit > 0 && len(list) > limit {
+				return errEnough
+			}
+			return nil
+		})
+		if err != nil && !errors.Is(err, errEnough) {
+			return err
+		}
+	}
+	if limit > 0 && len(list) > limit {
+		list = list[:limit]
+		fmt.Fprintf(notes, "these are the newest %d; --limit 0 lists all\n", limit)
+	}
+	if len(list) == 0 {
+		fmt.Fprintln(notes, "no entries; look further back with --from or --days")
+	}
+	slices.Reverse(list)
+	if f.output == "csv" {
+		out := newEntryCSV(w)
+		for _, e := range list {
+			if err := out.write(e); err != nil {
+				return err
+			}
+		}
+		return out.flush()
+	}
+	return render(w, f.output, list, func(w io.Writer) error { return entryTable(w, list, len(l.orgs) > 1) })
+}
+
+// clockSkew is how far the clocks of proxies and Redis may be apart.
+const clockSkew = 10 * time.Minute
+
+func entryTable(w io.Writer, list []budget.Entry, withOrg bool) error {
+	g := grid{
+		head:    []string{"time (UTC)", "org", "user", "key", "model", "kind", "input", "output", "cost", "id", ""},
+		numbers: []bool{false, false, false, false, false, false, true, true, true, false, false},
+	}
+	for _, e := range list {
+		g.add(e.At.UTC().Format("2006-01-02 15:04:05"), e.Org, e.User, e.Key, top.Printable(e.Model), e.Kind,
+			whole(e.Usage.Input), whole(e.Usage.Output), e.Cost.String(), e.ID, remark(e))
+	}
+	if !withOrg {
+		g.dropColumn(1)
+	}
+	return g.write(w)
+}
+
+// remark says what is special about an entry.
+func remark(e budget.Entry) string {
+	var out []string
+	if e.Estimated {
+		out = append(out, "estimated")
+	}
+	if e.Outcome != "" && e.Outcome != "completed" {
+		out = append(out, top.Printable(e.Outcome))
+	}
+	if e.Overrun > 0 {
+		out = append(out, e.Overrun.String()+" over its hold")
+	}
+	if e.Corrects != "" {
+		out = append(out, "corrects "+e.Corrects)
+	}
+	if e.By != "" {
+		out = append(out, top.Printable(e.By+": "+e.Reason))
+	}
+	return strings.Join(out, ", ")
+}

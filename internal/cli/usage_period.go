@@ -1,0 +1,109 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// period is a span of time as flags say it.
+type period struct {
+	from, to string
+	count    int
+}
+
+func (p *period) add(c *cobra.Command) {
+	f := c.Flags()
+	f.StringVar(&p.from, "from", "", "begin: a day (2026-11-01), month (2026-11), time (2026-11-01T08:00:00Z) or duration ago (7d, 36h)")
+	f.StringVar(&p.to, "to", "", "end, in the same forms; a day or month is counted whole (default: now)")
+	f.IntVar(&p.count, "days", 0, "instead of --from: so many UTC days, the last one included (default 1)")
+}
+
+// given reports whether the user named any period.
+func (p *period) given() bool { return p.from != "" || p.to != "" || p.count != 0 }
+
+// bounds returns [from, to); without flags it is today.
+func (p *period) bounds(now time.Time) (from, to time.Time, err error) {
+	now = now.UTC()
+	to = now
+	if p.to != "" {
+		if _, to, err = instant(p.to, now); err != nil {
+			return from, to, fmt.Errorf("--to %w", err)
+		}
+	}
+	switch {
+	case p.count < 0:
+		return from, to, fmt.Errorf("--days %d: expected 1 or more", p.count)
+	case p.from != "" && p.count > 0:
+		return from, to, errors.New("--from and --days are two ways to say the same; use one")
+	case p.from != "":
+		if from, _, err = instant(p.from, now); err != nil {
+			return from, to, fmt.Errorf("--from %w", err)
+		}
+	default:
+		from = to.Add(-time.Nanosecond).Truncate(24*time.Hour).AddDate(0, 0, 1-max(p.count, 1))
+	}
+	if !from.Before(to) {
+		return from, to, fmt.Errorf("the period ends (%s) before it begins (%s)", to.Format(time.RFC3339), from.Format(time.RFC3339))
+	}
+	return from, to, nil
+}
+
+// maxDays is more than daily sums are kept for.
+const maxDays = 3660
+
+// days is bounds for daily sums, in whole UTC days.
+func (p *period) days(now time.Time) (from, to time.Time, err error) {
+	from, to, err = p.bounds(now)
+	if err != nil {
+		return from, to, err
+	}
+	from = from.Truncate(24 * time.Hour)
+	if end := to.Truncate(24 * time.Hour); end.Before(to) {
+		to = end.AddDate(0, 0, 1)
+	}
+	if to.Sub(from) > maxDays*24*time.Hour {
+		return from, to, fmt.Errorf("the period has more than %d days; daily sums are kept for 400", maxDays)
+	}
+	return from, to, nil
+}
+
+// instant reads a point in time: as the begin of a period, and as its end.
+func instant(text string, now time.Time) (begin, end time.Time, err error) {
+	switch text {
+	case "today":
+		text = now.Format(time.DateOnly)
+	case "yesterday":
+		text = now.AddDate(0, 0, -1).Format(time.DateOnly)
+	case "now":
+		return now, now, nil
+	}
+	if t, err := time.Parse(time.DateOnly, text); err == nil {
+		return t, t.AddDate(0, 0, 1), nil
+	}
+	if t, err := time.Parse("2006-01", text); err == nil {
+		return t, t.AddDate(0, 1, 0), nil
+	}
+	if t, err := time.Parse(time.RFC3339, text); err == nil {
+		return t.UTC(), t.UTC(), nil
+	}
+	if d, ok := ago(text); ok {
+		return now.Add(-d), now.Add(-d), nil
+	}
+	return begin, end, fmt.Errorf("%s: expected a day (2026-11-01), a month (2026-11), a time (2026-11-01T08:00:00Z), "+
+		"a duration ago (7d, 36h), today or yesterday", text)
+}
+
+// ago reads a duration, of days too.
+func ago(text string) (time.Duration, bool) {
+	if days, ok := strings.CutSuffix(text, "d"); ok {
+		n, err := strconv.ParseUint(days, 10, 16)
+		return time.Duration(n) * 24 * time.Hour, err == nil
+	}
+	d, err := time.ParseDuration(text)
+	return d, err == nil && d >= 0
+}

@@ -1,0 +1,177 @@
+package cli
+
+import (
+	"encoding/csv"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/llmguard/llmguard/pricing"
+	"github.com/llmguard/llmguard/top"
+)
+
+// cell makes a text harmless in a spreadsheet, where =, + and the like begin a
+// formula.
+func cell(text string) string {
+	if text != "" && strings.ContainsRune("=+-@\t\r\n", rune(text[0])) {
+		return "'" + text
+	}
+	return text
+}
+
+// plainUSD is an amount as spreadsheets read it: -1.200000000.
+func plainUSD(n pricing.Nano) string { return strings.Replace(n.String(), "$", "", 1) }
+
+// whole is an integer for a table.
+func whole(n int64) string { return strconv.FormatInt(n, 10) }
+
+// column is a figure of a line: as a table and as a CSV file have it.
+type column struct {
+	name, csv string
+	of        func(*line) string
+	money     func(*line) pricing.Nano // instead of of
+	rare      bool                     // left out of a table in which it is 0 everywhere
+}
+
+func (r *report) columns() []column {
+	cost := column{name: "cost", csv: "cost_usd", money: func(l *line) pricing.Nano { return l.Cost }}
+	if r.byClass() {
+		return []column{{name: "tokens", csv: "tokens", of: func(l *line) string { return whole(l.tokens) }}, cost}
+	}
+	count := func(name, csv string, of func(*line) int64) column {
+		return column{name: name, csv: csv, of: func(l *line) string { return whole(of(l)) }}
+	}
+	written := count("written", "cache_write_tokens", func(l *line) int64 { return l.Written })
+	written.rare = true
+	return []column{
+		count("calls", "calls", func(l *line) int64 { return l.Calls }),
+		count("input", "input_tokens", func(l *line) int64 { return l.Input }),
+		count("cached", "cached_input_tokens", func(l *line) int64 { return l.Cached }),
+		written,
+		count("output", "output_tokens", func(l *line) int64 { return l.Output }),
+		cost,
+		{name: "estimated", csv: "estimated_usd", money: func(l *line) pricing.Nano { return l.Estimated }},
+		{name: "overrun", csv: "overrun_usd", money: func(l *line) pricing.Nano { return l.Overrun }},
+		{name: "adjusted", csv: "adjusted_usd", money: func(l *line) pricing.Nano { return l.Adjusted }, rare: true},
+	}
+}
+
+func (c column) empty(l *line) bool {
+	if c.money != nil {
+		return c.money(l) == 0
+	}
+	return c.of(l) == "0"
+}
+
+func (r *report) writeTable(w io.Writer) error {
+	g := grid{}
+	for _, d := range r.by {
+		g.head, g.numbers = append(g.head, d), append(g.numbers, false)
+	}
+	var shown []column
+	for _, c := range r.columns() {
+		if c.rare && c.empty(&r.total) {
+			continue
+		}
+		shown = append(shown, c)
+		g.head, g.numbers = append(g.head, c.name), append(g.numbers, true)
+	}
+	add := func(names []string, l *line) {
+		cells := make([]string, 0, len(g.head))
+		for _, n := range names {
+			cells = append(cells, top.Printable(n))
+		}
+		for _, c := range shown {
+			if c.money != nil {
+				cells = append(cells, c.money(l).String())
+			} else {
+				cells = append(cells, c.of(l))
+			}
+		}
+		g.add(cells...)
+	}
+	for _, l := range r.lines {
+		add(l.by, l)
+	}
+	add(append([]string{"total"}, make([]string, len(r.by)-1)...), &r.total)
+	fmt.Fprintln(w, r.span())
+	return g.write(w)
+}
+
+// writeCSV writes the lines without a total, which a spreadsheet makes itself.
+func (r *report) writeCSV(w io.Writer) error {
+	out := csv.NewWriter(w)
+	columns := r.columns()
+	head := append([]string{}, r.by...)
+	for _, c := range columns {
+		head = append(head, c.csv)
+	}
+	if err := out.Write(head); err != nil {
+		return err
+	}
+	for _, l := range r.lines {
+		row := make([]string, 0, len(head))
+		for _, n := range l.by {
+			row = append(row, cell(n))
+		}
+		for _, c := range columns {
+			if c.money != nil {
+				row = append(row, plainUSD(c.money(l)))
+			} else {
+				row = append(row, c.of(l))
+			}
+		}
+		if err := out.Write(row); err != nil {
+			return err
+		}
+	}
+	out.Flush()
+	return out.Error()
+}
+
+// usageJSON is the answer for programs; amounts are nano-USD.
+type usageJSON struct {
+	From  string     `json:"from"` // first and last UTC day
+	To    string     `json:"to"`
+	Lines []lineJSON `json:"lines"`
+	Total lineJSON   `json:"total"`
+}
+
+type lineJSON struct {
+	By        map[string]string `json:"by,omitempty"`
+	Calls     *int64            `json:"calls,omitempty"`
+	Tokens    *int64            `json:"tokens,omitempty"` // of the class
+	Input     *int64            `json:"input_tokens,omitempty"`
+	Cached    *int64            `json:"cached_input_tokens,omitempty"`
+	Written   *int64            `json:"cache_write_tokens,omitempty"`
+	Output    *int64            `json:"output_tokens,omitempty"`
+	Cost      pricing.Nano      `json:"cost_nano_usd"`
+	Estimated *pricing.Nano     `json:"estimated_nano_usd,omitempty"`
+	Overrun   *pricing.Nano     `json:"overrun_nano_usd,omitempty"`
+	Adjusted  *pricing.Nano     `json:"adjusted_nano_usd,omitempty"`
+}
+
+func (r *report) json() usageJSON {
+	out := usageJSON{From: r.from.Format(time.DateOnly), To: r.to.Add(-1).Format(time.DateOnly), Lines: []lineJSON{}, Total: r.lineJSON(&r.total)}
+	for _, l := range r.lines {
+		j := r.lineJSON(l)
+		j.By = map[string]string{}
+		for i, d := range r.by {
+			j.By[d] = l.by[i]
+		}
+		out.Lines = append(out.Lines, j)
+	}
+	return out
+}
+
+func (r *report) lineJSON(l *line) lineJSON {
+	if r.byClass() {
+		return lineJSON{Tokens: &l.tokens, Cost: l.Cost}
+	}
+	return lineJSON{
+		Calls: &l.Calls, Input: &l.Input, Cached: &l.Cached, Written: &l.Written, Output: &l.Output,
+		Cost: l.Cost, Estimated: &l.Estimated, Overrun: &l.Overrun, Adjusted: &l.Adjusted,
+	}
+}

@@ -1,0 +1,102 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/llmguard/llmguard/admin"
+	"github.com/llmguard/llmguard/top"
+)
+
+func usersCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "users", Short: "List, make and change the users of an org", Long: adminHelp,
+		Example: "  llmguard users list --org acme\n  llmguard users create alice --org acme --name 'Alice A.'\n  llmguard users disable alice --org acme --reason 'left'",
+	}
+	c.AddCommand(usersListCommand(), userCommand("get USER", "Show a user", http.MethodGet), userCommand("create USER", "Make a user", http.MethodPost),
+		userCommand("update USER", "Change a user", http.MethodPatch), switchCommand("user", "disable", true), switchCommand("user", "enable", false), usersDeleteCommand())
+	return c
+}
+
+func usersListCommand() *cobra.Command {
+	var f adminFlags
+	var org string
+	c := &cobra.Command{Use: "list", Short: "List the users of an org", Args: cobra.NoArgs}
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		return f.run(c, func(a *adminClient) error {
+			var l struct {
+				Data []admin.User `json:"data"`
+			}
+			if err := a.ask(c.Context(), http.MethodGet, pathOf("orgs", org, "users"), nil, &l); err != nil {
+				return err
+			}
+			return render(c.OutOrStdout(), f.output, l.Data, func(w io.Writer) error {
+				g := grid{head: []string{"id", "name", "status", "keys", "weight", "source"}, numbers: []bool{false, false, false, true, true, false}}
+				for _, u := range l.Data {
+					g.add(u.ID, top.Printable(u.Name), onOff(u.Disabled), strconv.Itoa(u.Keys), strconv.Itoa(u.Weight), string(u.Source))
+				}
+				return g.write(w)
+			})
+		})
+	}
+	f.add(c, plainFormats...)
+	orgFlag(c, &org)
+	return c
+}
+
+// userCommand shows, makes or changes a user, by the method.
+func userCommand(use, short, method string) *cobra.Command {
+	var f adminFlags
+	var s fields
+	var org string
+	s.text("name", "name", "for people")
+	s.number("weight", "weight", "the user's part of the org's turns; 100 is usual")
+	c := &cobra.Command{Use: use, Short: short, Args: cobra.ExactArgs(1)}
+	c.RunE = func(c *cobra.Command, args []string) (err error) {
+		path, body := pathOf("orgs", org, "users", args[0]), any(nil)
+		switch method {
+		case http.MethodPost:
+			path = pathOf("orgs", org, "users")
+			body, err = s.body(c, map[string]any{"id": args[0]})
+		case http.MethodPatch:
+			body, err = s.body(c, map[string]any{})
+		}
+		if err != nil {
+			return err
+		}
+		return f.run(c, func(a *adminClient) error {
+			var u admin.User
+			if err := a.ask(c.Context(), method, path, body, &u); err != nil {
+				return err
+			}
+			return render(c.OutOrStdout(), f.output, u, func(w io.Writer) error {
+				return facts(w, "id", u.ID, "org", u.Org, "name", top.Printable(u.Name), "status", onOff(u.Disabled),
+					"weight", strconv.Itoa(u.Weight), "keys", strconv.Itoa(u.Keys), "source", string(u.Source))
+			})
+		})
+	}
+	f.add(c, plainFormats...)
+	orgFlag(c, &org)
+	if method != http.MethodGet {
+		f.why(c)
+		s.add(c, method == http.MethodPatch)
+	}
+	return c
+}
+
+func usersDeleteCommand() *cobra.Command {
+	var org string
+	c := deleteCommand("user", "Remove a user that was made here, with keys and limits; the ledger stays", func(c *cobra.Command, a *adminClient, args []string) error {
+		if err := a.ask(c.Context(), http.MethodDelete, pathOf("orgs", org, "users", args[0]), nil, nil); err != nil {
+			return err
+		}
+		fmt.Fprintf(c.OutOrStdout(), "removed what was recorded of user %s of org %s\n", args[0], org)
+		return nil
+	})
+	orgFlag(c, &org)
+	return c
+}

@@ -1,0 +1,71 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+)
+
+// version is stamped by release builds.
+var version = ""
+
+// build is what a binary knows of itself.
+type build struct {
+	Version  string `json:"version"`
+	Commit   string `json:"commit,omitempty"`
+	Time     string `json:"time,omitempty"` // of the commit
+	Modified bool   `json:"modified"`       // the tree had changes beyond the commit
+	Go       string `json:"go"`
+	Platform string `json:"platform"`
+}
+
+func thisBuild() build {
+	b := build{Version: version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return b
+	}
+	if b.Version == "" {
+		b.Version = info.Main.Version
+	}
+	for _, s := range info.Settings {
+		switch s.Key {
+		case "vcs.revision":
+			b.Commit = s.Value
+		case "vcs.time":
+			b.Time = s.Value
+		case "vcs.modified":
+			b.Modified = s.Value == "true"
+		}
+	}
+	return b
+}
+
+func versionCommand() *cobra.Command {
+	var output string
+	c := &cobra.Command{
+		Use: "version", Short: "Print the version, the commit and what it was built with", Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			b := thisBuild()
+			return render(c.OutOrStdout(), output, b, func(w io.Writer) error { return b.print(w) })
+		},
+	}
+	outputFlag(c, &output)
+	return c
+}
+
+func (b build) print(w io.Writer) error {
+	text := "llmguard " + b.Version + "\n"
+	if b.Commit != "" {
+		text += "commit   " + b.Commit
+		if b.Modified {
+			text += ", with changes"
+		}
+		text += "\nof       " + b.Time + "\n"
+	}
+	_, err := fmt.Fprintf(w, "%sbuilt    with %s for %s\n", text, b.Go, b.Platform)
+	return err
+}

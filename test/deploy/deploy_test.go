@@ -1,0 +1,225 @@
+// Package deploy_test checks what is shipped beside the binaries: the compose
+// file, the image recipe, and the files they mount.
+package deploy_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/compose-spec/compose-go/v2/cli"
+	"github.com/compose-spec/compose-go/v2/types"
+	"github.com/goccy/go-yaml"
+
+	"github.com/llmguard/llmguard/config"
+	"github.com/llmguard/llmguard/keys"
+)
+
+func load(env ...string) (*types.Project, error) {
+	o, err := cli.NewProjectOptions([]string{"../docker-compose.yml"}, cli.WithEnv(env), cli.WithResolvedPaths(true))
+	if err != nil {
+		return nil, err
+	}
+	return o.LoadProject(context.Background())
+}
+
+func project(t *testing.T) *types.Project {
+	t.Helper()
+	p, err := load("OPENAI_API_KEY=sk-test", "LLMGUARD_KEY_HASH=x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func TestComposeNeedsTheKey(t *testing.T) {
+	_, err := load()
+	if err == nil || !strings.Contains(err.Error(), "OPENAI_API_KEY") || !strings.Contains(err.Error(), ".env") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestComposeIsSafe(t *testing.T) {
+	p := project(t)
+	for name, s := range p.Services {
+		for _, port := range s.Ports {
+			if port.HostIP != "127.0.0.1" {
+				t.Errorf("%s publishes %s beyond this machine", name, port.Published)
+			}
+		}
+		tag := s.Image[strings.LastIndex(s.Image, ":")+1:]
+		if !strings.Contains(s.Image, ":") || tag == "latest" || (s.Build == nil && !regexp.MustCompile(`\d+\.\d+\.\d+`).MatchString(tag)) {
+			t.Errorf("%s: image %s is not pinned", name, s.Image)
+		}
+		if s.Restart == "" || s.Logging == nil || s.Logging.Options["max-size"] == "" {
+			t.Errorf("%s: no restart policy, or logs without bound", name)
+		}
+		for _, v := range s.Volumes {
+			if v.Type != "bind" {
+				continue
+			}
+			if !v.ReadOnly {
+				t.Errorf("%s can write to %s", name, v.Source)
+			}
+			if _, err := os.Stat(v.Source); err != nil {
+				t.Errorf("%s mounts what is not there: %v", name, err)
+			}
+		}
+	}
+	for _, name := range []string{"llmguard", "worker"} {
+		s := p.Services[name]
+		if !s.ReadOnly || !slices.Contains(s.CapDrop, "ALL") || !slices.Contains(s.SecurityOpt, "no-new-privileges:true") {
+			t.Errorf("%s has more rights than it needs", name)
+		}
+		if s.DependsOn["redis"].Condition != types.ServiceConditionHealthy {
+			t.Errorf("%s does not wait for Redis", name)
+		}
+	}
+}
+
+func TestComposeStoreKeepsEverything(t *testing.T) {
+	redis := project(t).Services["redis"]
+	command := strings.Join(redis.Command, " ")
+	for _, want := range []string{"--appendonly yes", "--appendfsync everysec", "--maxmemory-policy noeviction"} {
+		if !strings.Contains(command, want) {
+			t.Errorf("redis runs without %s: %s", want, command)
+		}
+	}
+	if redis.HealthCheck == nil || len(redis.HealthCheck.Test) == 0 || len(redis.Ports) > 0 {
+		t.Error("redis has no health check, or is published")
+	}
+	if !slices.ContainsFunc(redis.Volumes, func(v types.ServiceVolumeConfig) bool { return v.Type == "volume" && v.Target == "/data" }) {
+		t.Error("redis keeps its data in the container")
+	}
+	if !project(t).Networks["store"].Internal {
+		t.Error("the store's network has a way out")
+	}
+}
+
+// The image's grace period must cover what llmguard takes to shut down.
+func TestGraceCoversShutdown(t *testing.T) {
+	p, cfg := project(t), composeConfig(t)
+	for name, need := range map[string]time.Duration{
+		"llmguard": cfg.Timeouts.Drain + cfg.Timeouts.Shutdown + 13*time.Second,
+		"worker":   cfg.Queue.Shutdown + 13*time.Second,
+	} {
+		if grace := time.Duration(*p.Services[name].StopGracePeriod); grace < need {
+			t.Errorf("%s is killed after %s, but may take %s", name, grace, need)
+		}
+	}
+}
+
+func composeConfig(t *testing.T) *config.Config {
+	t.Helper()
+	env := map[string]string{"OPENAI_API_KEY": "sk-test", "LLMGUARD_KEY_HASH": keys.Hash(keys.Pepper{}, keys.New(keys.Live))}
+	data, err := os.ReadFile("compose/llmguard.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := config.Parse("compose/llmguard.yaml", data, func(name string) (string, bool) { v, ok := env[name]; return v, ok })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cfg
+}
+
+// The parts name each other: addresses in one file are services and ports in
+// another.
+func TestPartsFitTogether(t *testing.T) {
+	p, cfg := project(t), composeConfig(t)
+	if got := cfg.Redis.Addresses; !slices.Equal(got, []string{"redis:6379"}) || p.Services["redis"].Name == "" {
+		t.Errorf("redis is expected at %v", got)
+	}
+	if cfg.Listen != "0.0.0.0:8080" || p.Services["llmguard"].Ports[0].Target != 8080 {
+		t.Errorf("the proxy listens on %s and publishes %d", cfg.Listen, p.Services["llmguard"].Ports[0].Target)
+	}
+	if r := p.Services["worker"].Deploy.Replicas; r == nil || *r != 2 {
+		t.Error("not two workers")
+	}
+	prometheus := read(t, "compose/prometheus.yml")
+	for _, want := range []string{"names: [llmguard]", "names: [worker]", "port: 9090", "job_name: llmguard-proxy", "job_name: llmguard-worker"} {
+		if !strings.Contains(prometheus, want) {
+			t.Errorf("prometheus.yml lacks %s", want)
+		}
+	}
+	if !strings.HasSuffix(cfg.Admin.Listen, ":9090") {
+		t.Errorf("metrics are on %s, scraped at 9090", cfg.Admin.Listen)
+	}
+	for _, name := range []string{"prometheus.yml", "grafana/datasource.yaml", "grafana/dashboards.yaml"} {
+		var any map[string]any
+		if err := yaml.Unmarshal([]byte(read(t, "compose/"+name)), &any); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	mounts := map[string]string{}
+	for _, s := range p.Services {
+		for _, v := range s.Volumes {
+			mounts[v.Target] = filepath.Base(v.Source)
+		}
+	}
+	for target, want := range map[string]string{
+		"/etc/prometheus/alerts.yaml":                         "alerts.yaml",
+		"/etc/prometheus/prometheus.yml":                      "prometheus.yml",
+		"/var/lib/grafana/dashboards":                         "dashboards",
+		"/etc/llmguard/llmguard.yaml":                         "llmguard.yaml",
+		"/etc/grafana/provisioning/datasources/llmguard.yaml": "datasource.yaml",
+		"/etc/grafana/provisioning/dashboards/llmguard.yaml":  "dashboards.yaml",
+	} {
+		if mounts[target] != want {
+			t.Errorf("%s is %q, want %s", target, mounts[target], want)
+		}
+	}
+}
+
+// TestDockerfile keeps the image small, pinned and without root. Building it
+// needs a container engine and is not done here.
+func TestDockerfile(t *testing.T) {
+	text := read(t, "../Dockerfile")
+	froms := regexp.MustCompile(`(?m)^FROM .*?(\S+?)(?: AS \S+)?$`).FindAllStringSubmatch(text, -1)
+	if len(froms) != 2 {
+		t.Fatalf("%d stages", len(froms))
+	}
+	for _, f := range froms {
+		if !strings.Contains(f[1], ":") || strings.HasSuffix(f[1], ":latest") {
+			t.Errorf("base image %s is not pinned", f[1])
+		}
+	}
+	last := text[strings.LastIndex(text, "\nFROM "):]
+	if !strings.Contains(last, "distroless/static") || !strings.Contains(last, "USER 65532:65532") || strings.Contains(last, "RUN ") {
+		t.Errorf("the last stage is more than binaries run by nobody:\n%s", last)
+	}
+	if regexp.MustCompile(`(?m)^ADD `).MatchString(text) {
+		t.Error("ADD fetches from anywhere; use COPY")
+	}
+	version := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(read(t, "../go.mod"))[1]
+	if !strings.Contains(text, "golang:"+version) {
+		t.Errorf("the image is not built with Go %s", version)
+	}
+	if !slices.Contains(strings.Split(read(t, "../.dockerignore"), "\n"), ".env") {
+		t.Error(".env would be sent to the builder")
+	}
+}
+
+// TestMain has all paths of these tests begin where the files are.
+func TestMain(m *testing.M) {
+	if err := os.Chdir("../../deploy"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}

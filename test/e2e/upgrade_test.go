@@ -1,0 +1,291 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httptrace"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/llmguard/llmguard/internal/fakeprovider"
+	"github.com/llmguard/llmguard/lua"
+	"github.com/llmguard/llmguard/pricing"
+)
+
+// TestRollingUpgrade replaces two proxies and two workers under load, one
+// after the other, by a version with other scripts. No call fails, no job is
+// lost, and the bill is the provider's.
+func TestRollingUpgrade(t *testing.T) {
+	next := nextVersion(t)
+	s := newStack(t, fakeprovider.Options{Cadence: fakeprovider.Cadence{Token: time.Millisecond}}, `
+providers:
+  - {id: openai, base_url: "${provider}", api_key: "${provider_key}"}
+orgs:
+  - id: acme
+    limits: [{name: all, amount: $100, window: 1h}]
+    users:
+      - {id: alice, keys: [{id: k1, hash: "${key:alice}"}]}
+      - {id: bob, limits: [{name: tight, amount: $0.0006, window: 2s}], keys: [{id: k2, hash: "${key:bob}"}]}
+`)
+	s.replace("timeouts: {drain: 0s,", "timeouts: {drain: 1s,")
+	s.fake.Script(func(*fakeprovider.Request) fakeprovider.Behaviour { return fakeprovider.Behaviour{Fill: true} })
+	old := []*process{s.proxy(), s.proxy(), s.worker(), s.worker()}
+	front := newBalancer(t, old[0], old[1])
+	load := s.load(front.URL + "/v1")
+	for i, p := range old {
+		load.waitFor(8) // calls went through each mixture of versions
+		role := p.cmd.Args[1]
+		fresh := s.startBinary(next, role)
+		if role == "serve" {
+			front.swap(i, fresh)
+		}
+		p.terminate()
+	}
+	load.waitFor(16)
+	load.stop()
+	for _, id := range load.jobs {
+		if j := awaitJob(t, front.URL+"/v1", s.keys["alice"], id, time.Minute); j.Status != "succeeded" {
+			t.Errorf("job %s ended as %s (%v)", id, j.Status, j.Error)
+		}
+	}
+	calls := int(load.calls.Load()) + len(load.jobs)
+	if n := len(s.fake.Log()); n != calls {
+		t.Errorf("%d calls reached the provider, want %d", n, calls)
+	}
+	var sum pricing.Nano
+	for _, e := range s.settled("acme", calls) {
+		if e.Estimated {
+			t.Errorf("an estimate: %+v", e)
+		}
+		sum += e.Cost
+	}
+	if want := bill(t, s.fake.Log()); sum != want {
+		t.Errorf("the ledger says %d nano-dollars, the provider %d", sum, want)
+	}
+	t.Logf("%d calls, %d jobs", load.calls.Load(), len(load.jobs))
+}
+
+// nextVersion builds llmguard with every Redis script changed, so that old and
+// new processes run different ones on the same keys.
+func nextVersion(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	overlay := map[string]string{}
+	err := fs.WalkDir(lua.Files(), ".", func(path string, _ fs.DirEntry, err error) error {
+		if err != nil || filepath.Ext(path) != ".lua" {
+			return err
+		}
+		text, err := fs.ReadFile(lua.Files(), path)
+		if err != nil {
+			return err
+		}
+		original, err := filepath.Abs(filepath.Join("../../lua", path))
+		if err != nil {
+			return err
+		}
+		overlay[original] = filepath.Join(dir, path)
+		return os.WriteFile(overlay[original], append([]byte("-- the next version\n"), text...), 0o600)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, _ := json.Marshal(map[string]any{"Replace": overlay})
+	if err := os.WriteFile(filepath.Join(dir, "overlay.json"), text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out := filepath.Join(dir, "llmguard-next")
+	args := []string{"-C", "../..", "build", "-overlay", filepath.Join(dir, "overlay.json"), "-o", out}
+	if raceEnabled {
+		args = append(args, "-race")
+	}
+	if text, err := exec.Command("go", append(args, "./cmd/llmguard")...).CombinedOutput(); err != nil {
+		t.Fatalf("build the next version: %v\n%s", err, text)
+	}
+	same, err := exec.Command("cmp", "-s", out, binary).CombinedOutput()
+	if err == nil {
+		t.Fatalf("the next version is this one: %s", same)
+	}
+	return out
+}
+
+// balancer sends calls to processes that say they are ready.
+type balancer struct {
+	*httptest.Server
+	mu      sync.Mutex
+	back    []*process
+	ready   []bool
+	sending map[*process]int // calls picked for it that it may not have yet
+	turn    int
+}
+
+func newBalancer(t *testing.T, back ...*process) *balancer {
+	b := &balancer{back: back, ready: make([]bool, len(back)), sending: map[*process]int{}}
+	b.look()
+	b.Server = httptest.NewServer(&httputil.ReverseProxy{
+		FlushInterval: -1,
+		Transport:     b,
+		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(&url.URL{Scheme: "http", Host: "balanced"}) },
+	})
+	t.Cleanup(b.Close)
+	ctx, cancel := context.WithCancel(context.Background())
+	t.Cleanup(cancel)
+	go func() {
+		for ctx.Err() == nil {
+			b.look()
+			time.Sleep(50 * time.Millisecond)
+		}
+	}()
+	return b
+}
+
+// RoundTrip implements http.RoundTripper.
+func (b *balancer) RoundTrip(r *http.Request) (*http.Response, error) {
+	p := b.pick()
+	for p == nil {
+		if r.Context().Err() != nil {
+			return nil, r.Context().Err()
+		}
+		time.Sleep(20 * time.Millisecond)
+		p = b.pick()
+	}
+	sent := sync.OnceFunc(func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.sending[p]--
+	})
+	defer sent()
+	trace := &httptrace.ClientTrace{WroteRequest: func(httptrace.WroteRequestInfo) { sent() }}
+	r = r.Clone(httptrace.WithClientTrace(r.Context(), trace))
+	r.URL.Host = strings.TrimSuffix(strings.TrimPrefix(p.URL, "http://"), "/v1")
+	return http.DefaultTransport.RoundTrip(r)
+}
+
+// look asks each process whether it wants calls, as a probe does.
+func (b *balancer) look() {
+	b.mu.Lock()
+	back := append([]*process(nil), b.back...)
+	b.mu.Unlock()
+	for i, p := range back {
+		resp, err := http.Get(p.Admin + "/readyz")
+		ready := err == nil && resp.StatusCode == http.StatusOK
+		if err == nil {
+			resp.Body.Close()
+		}
+		b.mu.Lock()
+		if b.back[i] == p {
+			b.ready[i] = ready
+		}
+		b.mu.Unlock()
+	}
+}
+
+// pick is the next process that wants calls, nil while there is none.
+func (b *balancer) pick() *process {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for range b.back {
+		b.turn++
+		if i := b.turn % len(b.back); b.ready[i] {
+			b.sending[b.back[i]]++
+			return b.back[i]
+		}
+	}
+	return nil
+}
+
+// swap sends no more calls to an old process, and new ones to its successor. It
+// returns when the old one has all that it is to have.
+func (b *balancer) swap(i int, fresh *process) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	old := b.back[i]
+	b.back[i], b.ready[i] = fresh, true
+	for b.sending[old] > 0 {
+		b.mu.Unlock()
+		time.Sleep(5 * time.Millisecond)
+		b.mu.Lock()
+	}
+}
+
+// load is callers of every kind, until they are stopped.
+type load struct {
+	t     *testing.T
+	calls atomic.Int64
+	jobs  []string
+	quit  chan struct{}
+	wg    sync.WaitGroup
+	stop  func() // ends the calls; also at the test's end
+}
+
+func (s *stack) load(base string) *load {
+	l := &load{t: s.t, quit: make(chan struct{})}
+	l.stop = sync.OnceFunc(func() { close(l.quit); l.wg.Wait() })
+	s.t.Cleanup(l.stop)
+	caller := func(user, extra, end string) {
+		l.wg.Go(func() {
+			for l.running() {
+				a := patient(base, s.keys[user], chat("gpt-4o", "hi", extra))
+				if a.status != http.StatusOK || a.err != nil || !strings.HasSuffix(strings.TrimSpace(a.body), end) {
+					s.t.Errorf("a call of %s failed: status %d, %v: %.300s", user, a.status, a.err, a.body)
+					return
+				}
+				l.calls.Add(1)
+			}
+		})
+	}
+	caller("alice", oneCall, "}")
+	caller("alice", oneCall+`,"stream":true`, "data: [DONE]")
+	caller("bob", oneCall, "}") // waits for most of its calls
+	l.wg.Go(func() {
+		for i := 0; l.running(); i++ {
+			l.jobs = append(l.jobs, submit(s.t, func() string { return base }, s.keys["alice"], chat("gpt-4o", fmt.Sprint("job ", i), oneCall)).ID)
+			time.Sleep(50 * time.Millisecond)
+		}
+	})
+	return l
+}
+
+// patient calls as SDKs do: a 503 that says when to come back is tried again.
+func patient(base, key, body string) answer {
+	var a answer
+	for n := range 60 { // a slow machine says it more than the twice that SDKs bear
+		a = post(base+"/chat/completions", key, body, "X-Stainless-Retry-Count", fmt.Sprint(n))
+		if a.status != http.StatusServiceUnavailable || a.header.Get("Retry-After") == "" {
+			break
+		}
+		time.Sleep(time.Second)
+	}
+	return a
+}
+
+func (l *load) running() bool {
+	select {
+	case <-l.quit:
+		return false
+	default:
+		return !l.t.Failed()
+	}
+}
+
+// waitFor waits until n more calls have ended.
+func (l *load) waitFor(n int64) {
+	l.t.Helper()
+	for from := l.calls.Load(); l.calls.Load() < from+n; {
+		if l.t.Failed() {
+			l.t.FailNow()
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
