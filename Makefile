@@ -24,22 +24,18 @@ build: ## Build static binaries into dist/
 deps: ## Install what the tests need and say so (redis-server, Node packages)
 	@.ci/deps
 
-test: deps ## Run all tests; PKG=./queue for one package
+test: deps ## Run all tests; PKG=./queue or PKG=./test/e2e for one package
 	@.ci/gotest $(PKG)
 
 race: deps ## Run all tests with the race detector
 	@.ci/gotest -race $(PKG)
 
-check: deps $(GOLANGCI) ## Everything CI asks for: format, vet, lint, race tests, a clean tree
-	$(GOLANGCI) fmt
-	go vet ./...
-	$(GOLANGCI) run ./...
-	@.ci/gotest -race ./...
-	git diff --exit-code
+check: $(GOLANGCI) ## All of it: format, vet, lint, luacheck, race tests with the docs' own, a clean tree
+	@.ci/deps luacheck
+	@.ci/check $(GOLANGCI)
 
-lint: $(GOLANGCI) ## Format and lint
-	$(GOLANGCI) fmt
-	$(GOLANGCI) run ./...
+lint: $(GOLANGCI) ## Format, vet and lint all modules
+	@for m in . test bench; do (cd $$m && $(GOLANGCI) fmt && go vet ./... && $(GOLANGCI) run ./...); done
 
 cover: deps ## Report coverage per function and in total
 	go test -coverpkg=./... -coverprofile=cover.out ./... > /dev/null

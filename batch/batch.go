@@ -63,6 +63,10 @@ func (s Status) Terminal() bool {
 // Window is how long a batch may take. OpenAI knows no other.
 const Window = 24 * time.Hour
 
+// MetadataWebhook is the key in a batch's metadata whose value is the URL that
+// receives the webhook when the batch ends.
+const MetadataWebhook = "llmguard_webhook"
+
 // recordLife is how long a batch can be looked at.
 const recordLife = 31 * 24 * time.Hour
 

@@ -7,75 +7,22 @@ import (
 	"strings"
 	"time"
 
-	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/auth"
 	"github.com/llmguard/llmguard/keys"
 	"github.com/llmguard/llmguard/wire"
 )
-
-// Principal is the owner of an API key.
-type Principal struct {
-	Org       *guard.Org
-	User, Key string
-	Models    []string // empty means all the org's
-	// Scopes are what the key may be used for, see Server.permit; empty means
-	// everything.
-	Scopes []string
-	// Networks are where it may be used from; empty means anywhere.
-	Networks []netip.Prefix
-	Expires  time.Time
-	Disabled bool
-}
-
-// admits reports whether the key may be used from an address.
-func (p *Principal) admits(ip netip.Addr) bool {
-	for _, n := range p.Networks {
-		if n.Contains(ip) {
-			return true
-		}
-	}
-	return len(p.Networks) == 0
-}
-
-// Directory finds the owner of a key. It is immutable.
-type Directory struct {
-	Peppers []keys.Pepper        // tried in order, and no pepper last
-	ByHash  map[string]Principal // by keys.Hash
-}
-
-// find returns the principal of a key's text. Looking up a keyed hash tells
-// nothing by its timing: a guess cannot be steered towards a stored hash.
-// Known tells a key that is no longer good from one that may be newer than the
-// directory.
-func (d *Directory) find(text string, now time.Time) (p Principal, good, known bool) {
-	p, known = d.lookUp(text)
-	expired := !p.Expires.IsZero() && !now.Before(p.Expires)
-	return p, known && !p.Disabled && !expired, known
-}
-
-// lookUp tries the hashes a key may be stored under: keys made before the
-// first pepper have none.
-func (d *Directory) lookUp(text string) (Principal, bool) {
-	var buf [128]byte
-	for _, pepper := range d.Peppers {
-		if p, ok := d.ByHash[string(keys.AppendHash(buf[:0], pepper, text))]; ok {
-			return p, true
-		}
-	}
-	p, ok := d.ByHash[string(keys.AppendHash(buf[:0], keys.Pepper{}, text))]
-	return p, ok
-}
 
 const failuresPerMinute, failureBurst = 60, 20
 
 // authenticate finds who is calling. Every refusal reads the same. An address
 // with too many wrong keys gets 429 for further ones; a right key behind the
 // same address is never locked out.
-func (s *Server) authenticate(r *http.Request, ip netip.Addr) (Principal, error) {
+func (s *Server) authenticate(r *http.Request, ip netip.Addr) (auth.Principal, error) {
 	now := time.Now()
 	text, sent := bearer(r.Header)
 	if sent {
 		p, ok := s.find(r.Context(), text, ip, now)
-		if ok && p.admits(ip) {
+		if ok && p.Admits(ip) {
 			if s.opts.Used != nil {
 				s.opts.Used(p.Org.ID, p.Key, now)
 			}
@@ -84,27 +31,27 @@ func (s *Server) authenticate(r *http.Request, ip netip.Addr) (Principal, error)
 		s.metrics.authFailures.Inc()
 	}
 	if s.failures.Blocked(ip, now) {
-		return Principal{}, wire.RateLimited("Too many requests with a wrong API key from this address", time.Minute/failuresPerMinute)
+		return auth.Principal{}, wire.RateLimited("Too many requests with a wrong API key from this address", time.Minute/failuresPerMinute)
 	}
 	s.failures.Failed(ip, now)
 	if !sent {
-		return Principal{}, wire.InvalidKey("Send one API key, as `Authorization: Bearer lg_live_...`")
+		return auth.Principal{}, wire.InvalidKey("Send one API key, as `Authorization: Bearer lg_live_...`")
 	}
-	return Principal{}, wire.InvalidKey("Incorrect API key provided. Keys are made with `llmguard keys new`")
+	return auth.Principal{}, wire.InvalidKey("Incorrect API key provided. Keys are made with `llmguard keys new`")
 }
 
 // find returns the owner of a key. The checksum turns typos away first. One that
 // is well formed and not known may be newer than the directory: then it is looked
 // for, unless the address has sent too many wrong ones.
-func (s *Server) find(ctx context.Context, text string, ip netip.Addr, now time.Time) (Principal, bool) {
+func (s *Server) find(ctx context.Context, text string, ip netip.Addr, now time.Time) (auth.Principal, bool) {
 	if class, err := keys.Check(text); err != nil || class == keys.Admin {
-		return Principal{}, false
+		return auth.Principal{}, false
 	}
-	p, good, known := s.directory.Load().find(text, now)
+	p, good, known := s.directory.Load().Find(text, now)
 	if known || s.opts.Missed == nil || s.failures.Blocked(ip, now) || !s.opts.Missed(ctx) {
 		return p, good
 	}
-	p, good, _ = s.directory.Load().find(text, now)
+	p, good, _ = s.directory.Load().Find(text, now)
 	return p, good
 }
 

@@ -138,10 +138,6 @@ type newBatch struct {
 	} `json:"output_expires_after"`
 }
 
-// MetadataWebhook is the key of a batch's metadata under which it names who is
-// to be told of its end.
-const MetadataWebhook = "llmguard_webhook"
-
 // Bounds of metadata, OpenAI's.
 const (
 	maxPairs = 16
@@ -168,7 +164,7 @@ func (s *Server) createBatch(x *exchange, r *http.Request) error {
 	if !x.may(string(req.Endpoint)) {
 		return lacking(string(req.Endpoint))
 	}
-	if url, ok := wanted.Metadata[MetadataWebhook]; ok {
+	if url, ok := wanted.Metadata[batch.MetadataWebhook]; ok {
 		if err := s.checkWebhook(x.caller.Org.ID, "metadata", url); err != nil {
 			return err
 		}

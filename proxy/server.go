@@ -17,6 +17,7 @@ import (
 	"github.com/llmguard/llmguard/batch"
 	"github.com/llmguard/llmguard/files"
 	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/auth"
 	"github.com/llmguard/llmguard/queue"
 	"github.com/llmguard/llmguard/rejoin"
 	"github.com/llmguard/llmguard/tracing"
@@ -30,7 +31,7 @@ type Options struct {
 	Guard     *guard.Guard
 	Queue     *queue.Queue
 	Rejoin    *rejoin.Store
-	Directory *Directory
+	Directory *auth.Directory
 	// Files and Batches are nil in a process that serves neither.
 	Files   *files.Store
 	Batches *batch.Store
@@ -86,7 +87,7 @@ type Server struct {
 	guard     *guard.Guard
 	queue     *queue.Queue
 	rejoin    *rejoin.Store
-	directory atomic.Pointer[Directory]
+	directory atomic.Pointer[auth.Directory]
 	failures  *attempts.Limiter
 	routes    map[string]route
 	puts      chan struct{}   // one place for every put under way
@@ -114,7 +115,7 @@ func New(o Options) *Server {
 }
 
 // SetDirectory replaces the known keys.
-func (s *Server) SetDirectory(d *Directory) { s.directory.Store(d) }
+func (s *Server) SetDirectory(d *auth.Directory) { s.directory.Store(d) }
 
 // Drain sends callers who wait in the queue away, with an answer that makes
 // them try again; calls that run go on. It is for shutting down.

@@ -26,7 +26,7 @@ func main() {
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
-	if err := app.RunFile(ctx, *path, app.Worker, os.Stderr); err != nil {
+	if err := app.RunFile(ctx, *path, app.Worker, nil, os.Stderr); err != nil {
 		complain(err)
 		os.Exit(1)
 	}

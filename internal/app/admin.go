@@ -10,41 +10,21 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
-
-	"github.com/llmguard/llmguard/admin"
-	"github.com/llmguard/llmguard/console"
-	"github.com/llmguard/llmguard/simulate"
 )
 
-// adminHandler serves health, metrics, administrators and their console. It never serves models.
+// adminHandler serves health, metrics and what the front has for operators. It never
+// serves models.
 func (a *App) adminHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "ok\n")
 	})
 	mux.HandleFunc("GET /readyz", a.readyz)
-	mux.Handle("/admin/", a.admins)
-	mux.Handle(console.Path, a.console)
+	if a.front != nil {
+		a.front.Operators(mux)
+	}
 	mux.Handle("GET /metrics", promhttp.HandlerFor(a.registry, promhttp.HandlerOpts{}))
 	return mux
-}
-
-// newAdmin returns the administrators' API; reload says whether there is a file
-// to read again.
-func (a *App) newAdmin(reload bool) (*admin.Server, error) {
-	o := a.ids.adminOptions(a.identity, a.budget, a.log)
-	if reload {
-		o.Reload = a.Reload
-	}
-	return admin.New(o)
-}
-
-func (a *App) newConsole() (*console.Console, error) {
-	return console.New(console.Options{
-		API: a.admins, Config: a.ids.config, Policy: a.guard.Policy, Budget: a.budget, Queue: a.queue, Pools: a.queue.Pools, Batches: a.batches,
-		Simulate: func() (simulate.Policy, error) { return Policy(a.ids.config(), 1) },
-		Log:      a.log,
-	})
 }
 
 // readyz says whether this process should get calls: it is not shutting down,
@@ -72,7 +52,7 @@ func (a *App) readyz(w http.ResponseWriter, r *http.Request) {
 // withoutStore lists the orgs whose live calls go on while Redis is away.
 func (a *App) withoutStore() []string {
 	var out []string
-	if a.proxy == nil { // workers have nothing to do then
+	if a.calls == nil { // workers have nothing to do then
 		return nil
 	}
 	for id, o := range a.guard.Policy().Orgs {

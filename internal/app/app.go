@@ -19,7 +19,6 @@ import (
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/llmguard/llmguard/admin"
 	"github.com/llmguard/llmguard/alert"
 	"github.com/llmguard/llmguard/batch"
 	"github.com/llmguard/llmguard/blob"
@@ -27,7 +26,6 @@ import (
 	"github.com/llmguard/llmguard/budget/journal"
 	"github.com/llmguard/llmguard/calibration"
 	"github.com/llmguard/llmguard/config"
-	"github.com/llmguard/llmguard/console"
 	"github.com/llmguard/llmguard/conversation"
 	"github.com/llmguard/llmguard/files"
 	"github.com/llmguard/llmguard/guard"
@@ -35,7 +33,6 @@ import (
 	"github.com/llmguard/llmguard/internal/redisconn"
 	"github.com/llmguard/llmguard/owned"
 	"github.com/llmguard/llmguard/pricing"
-	"github.com/llmguard/llmguard/proxy"
 	"github.com/llmguard/llmguard/queue"
 	"github.com/llmguard/llmguard/rejoin"
 	"github.com/llmguard/llmguard/tokenizer"
@@ -63,6 +60,8 @@ type Options struct {
 	Level *slog.LevelVar
 	// Load reads the configuration again; nil: there is no reload.
 	Load func() (*config.Config, error)
+	// Front builds what the process serves besides health and metrics; nil: nothing.
+	Front NewFront
 }
 
 // App is one process of llmguard, listening but not yet serving.
@@ -83,16 +82,14 @@ type App struct {
 	blobs       *blob.Store
 	turns       *conversation.Store
 	guard       *guard.Guard
-	proxy       *proxy.Server
+	front       *Front // nil: health and metrics only
 	worker      *queue.Worker
 	webhooks    *webhook.Sender
 	tracer      *tracing.Tracer // nil when nothing is traced
 	alerts      *alert.Watcher
 	calls       net.Listener // nil without the Proxy role
 	identity    *identity.Store
-	ids         *identities
-	admins      *admin.Server
-	console     *console.Console
+	ids         *Identities
 	admin       net.Listener
 	ready       atomic.Bool
 
@@ -164,24 +161,25 @@ func New(o Options) (_ *App, err error) {
 	}
 	a.openBatches(o.Roles)
 	if o.Roles&Worker != 0 {
-		a.worker = queue.NewWorker(a.queue, queue.NewRunner(a.queue, a.guard, scanLimits(o.Config), o.Log, a.tracer), queue.WorkerOptions{
+		a.worker = queue.NewWorker(a.queue, queue.NewRunner(a.queue, a.guard, ScanLimits(o.Config), o.Log, a.tracer), queue.WorkerOptions{
 			Concurrency: set.workers, ShutdownTimeout: o.Config.Queue.Shutdown,
 		})
 	}
+	if o.Front == nil && o.Roles&Proxy != 0 {
+		return nil, errors.New("the Proxy role needs a front")
+	}
+	if o.Front != nil {
+		if a.front, err = o.Front(a.parts(o, set)); err != nil {
+			return nil, err
+		}
+	}
 	if o.Roles&Proxy != 0 {
-		a.proxy = proxy.New(a.proxyOptions(set.directory))
 		if a.calls, err = net.Listen("tcp", o.Config.Listen); err != nil {
 			return nil, fmt.Errorf("listen: %w", err)
 		}
 	}
 	a.ids.put = a.obey
-	a.ids.update()
-	if a.admins, err = a.newAdmin(o.Load != nil); err != nil {
-		return nil, err
-	}
-	if a.console, err = a.newConsole(); err != nil {
-		return nil, err
-	}
+	a.ids.Update()
 	if a.admin, err = net.Listen("tcp", o.Config.Admin.Listen); err != nil {
 		if a.calls != nil {
 			a.calls.Close()
@@ -195,19 +193,6 @@ func New(o Options) (_ *App, err error) {
 // keeps.
 func conversations(c *config.Config, set *settings) conversation.Options {
 	return conversation.Options{TTL: c.Conversations.TTL, MaxSize: int(c.Conversations.MaxSize), Seal: set.seal}
-}
-
-func (a *App) proxyOptions(d *proxy.Directory) proxy.Options {
-	c := a.cfg
-	return proxy.Options{
-		Guard: a.guard, Queue: a.queue, Rejoin: a.rejoin, Directory: d, Webhooks: a.webhooks, TrustedProxies: c.TrustedProxies,
-		MaxBody: int64(c.Requests.MaxBody), ReadBody: c.Timeouts.ReadBody, Write: c.Timeouts.Write,
-		StoreDeadline: c.Store.Deadline,
-		Scan:          scanLimits(c),
-		Missed:        a.ids.missed, Used: a.identity.Used,
-		Files: a.files, Batches: a.batches, MaxFile: int64(c.Files.MaxFile),
-		HoldFor: c.Queue.Hold, KeepAlive: c.Queue.KeepAlive, KeepAnswer: c.Queue.ResultTTL, Log: a.log, Metrics: a.registry, Tracer: a.tracer,
-	}
 }
 
 func (a *App) queueOptions(set *settings, scripts redis.Scripter) queue.Options {
@@ -227,7 +212,8 @@ func (a *App) observe(ctx context.Context, h guard.Head) time.Duration {
 	return rest
 }
 
-func scanLimits(c *config.Config) wire.Limits {
+// ScanLimits are the configured bounds of a request's JSON.
+func ScanLimits(c *config.Config) wire.Limits {
 	return wire.Limits{MaxDepth: c.Requests.MaxDepth, MaxTokens: c.Requests.MaxJSONTokens}
 }
 
@@ -277,8 +263,10 @@ func (a *App) Run(ctx context.Context) error {
 
 	servers, serving := errgroup.WithContext(ctx)
 	servers.Go(func() error { return a.serveAdmin(serving, background) })
-	if a.proxy != nil {
-		keepers.Go(func() error { return quiet(a.proxy.Run(keeping)) })
+	if a.front != nil {
+		keepers.Go(func() error { return quiet(a.front.Run(keeping)) })
+	}
+	if a.calls != nil {
 		servers.Go(func() error { return a.serveCalls(serving) })
 	}
 	if a.worker != nil {
@@ -358,7 +346,7 @@ func (a *App) serveCalls(ctx context.Context) error {
 	calls, cancelCalls := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancelCalls(nil)
 	srv := &http.Server{
-		Handler: a.proxy, ReadHeaderTimeout: t.ReadHeader, IdleTimeout: t.Idle, MaxHeaderBytes: 64 << 10,
+		Handler: a.front.Calls, ReadHeaderTimeout: t.ReadHeader, IdleTimeout: t.Idle, MaxHeaderBytes: 64 << 10,
 		BaseContext: func(net.Listener) context.Context { return calls },
 		ErrorLog:    slog.NewLogLogger(a.log.Handler(), slog.LevelWarn),
 	}
@@ -371,7 +359,7 @@ func (a *App) serveCalls(ctx context.Context) error {
 	}
 	a.log.Info("shutting down: not ready any more", "drain", t.Drain)
 	time.Sleep(t.Drain)
-	a.proxy.Drain()
+	a.front.Drain()
 	// Cancelled calls still have to write their last bytes and settle.
 	stop := time.AfterFunc(t.Shutdown, func() { cancelCalls(guard.ErrCancelled) })
 	defer stop.Stop()

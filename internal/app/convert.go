@@ -10,9 +10,9 @@ import (
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/auth"
 	"github.com/llmguard/llmguard/keys"
 	"github.com/llmguard/llmguard/providers"
-	"github.com/llmguard/llmguard/proxy"
 	"github.com/llmguard/llmguard/queue"
 	"github.com/llmguard/llmguard/seal"
 	"github.com/llmguard/llmguard/webhook"
@@ -21,7 +21,7 @@ import (
 // settings is a configuration in the terms of the packages that obey it.
 type settings struct {
 	policy    *guard.Policy
-	directory *proxy.Directory
+	directory *auth.Directory
 	pools     []queue.Pool
 	workers   map[string]int // by pool
 	weights   map[string]int // by "org" and "org user", those that are not 100
@@ -43,7 +43,7 @@ func convert(c *config.Config) (*settings, error) {
 		policy: &guard.Policy{
 			Orgs: map[string]*guard.Org{}, Catalogue: prices.Catalogue, UnknownPrice: prices.Unknown, Providers: set,
 		},
-		directory: &proxy.Directory{ByHash: map[string]proxy.Principal{}},
+		directory: &auth.Directory{ByHash: map[string]auth.Principal{}},
 		workers:   map[string]int{},
 		weights:   map[string]int{},
 	}
@@ -124,8 +124,8 @@ func (s *settings) addPools(c *config.Config) {
 // tenant is an org in the terms of the packages that obey it.
 type tenant struct {
 	org     *guard.Org
-	keys    map[string]proxy.Principal // by hash
-	weights map[string]int             // as in settings
+	keys    map[string]auth.Principal // by hash
+	weights map[string]int            // as in settings
 }
 
 func (s *settings) addOrg(c *config.Config, o *config.Org) error {
@@ -148,7 +148,7 @@ func tenantOf(c *config.Config, o *config.Org) (*tenant, error) {
 		OnStoreFailure: guard.StoreFailure(o.OnStoreFailure),
 		MaxWait:        o.MaxWait, KeepStarted: !o.RetryStartedJobs, BatchMode: o.BatchMode, Downgrade: o.Downgrade,
 	}
-	t := &tenant{org: org, keys: map[string]proxy.Principal{}, weights: map[string]int{}}
+	t := &tenant{org: org, keys: map[string]auth.Principal{}, weights: map[string]int{}}
 	var err error
 	if org.Limits, err = limits(c, o.Limits, ""); err != nil {
 		return nil, fmt.Errorf("org %s: %w", o.ID, err)
@@ -184,7 +184,7 @@ func (t *tenant) addUser(c *config.Config, o *config.Org, u *config.User) (err e
 		if k.Hash == "" {
 			continue
 		}
-		t.keys[k.Hash] = proxy.Principal{
+		t.keys[k.Hash] = auth.Principal{
 			Org: org, User: u.ID, Key: k.ID, Models: k.Models, Scopes: k.Scopes, Networks: k.Networks,
 			Expires: k.Expires, Disabled: k.Disabled || u.Disabled || o.Disabled,
 		}

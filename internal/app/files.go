@@ -40,7 +40,7 @@ func (a *App) openBatches(roles Role) {
 	a.batches = batch.NewStore(a.rdb, a.files, a.log)
 	if roles&Worker != 0 {
 		a.batchRunner = batch.NewRunner(a.batches, batch.Options{
-			Guard: a.guard, Queue: a.queue, Scan: scanLimits(c), MaxLine: int(c.Requests.MaxBody),
+			Guard: a.guard, Queue: a.queue, Scan: ScanLimits(c), MaxLine: int(c.Requests.MaxBody),
 			MaxLines: c.Batches.MaxLines, InQueue: c.Batches.InQueue, RefuseOverBudget: c.Batches.OverBudget == "refuse",
 			Lease: c.Queue.Lease / 2, Poll: c.Batches.Poll, Doubt: c.Batches.Doubt, Ended: a.batchEnded, Logger: a.log, Registerer: a.registry,
 		})

@@ -14,21 +14,20 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/llmguard/llmguard/admin"
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/identity"
-	"github.com/llmguard/llmguard/proxy"
+	"github.com/llmguard/llmguard/internal/auth"
 	"github.com/llmguard/llmguard/seal"
 )
 
-// identities are the orgs, users and keys in force: those of the file with the
+// Identities are the orgs, users and keys in force: those of the file with the
 // records in Redis over them, field by field. It is safe for concurrent use.
-type identities struct {
-	store *identity.Store
+type Identities struct {
+	Store *identity.Store
 	log   *slog.Logger
-	put   func(*guard.Policy, *proxy.Directory, map[string]int) // hands out a new state
+	put   func(*guard.Policy, *auth.Directory, map[string]int) // hands out a new state
 
 	mu     sync.Mutex
 	cfg    *config.Config
@@ -47,41 +46,41 @@ type madeOrg struct {
 	*tenant
 }
 
-func newIdentities(store *identity.Store, cfg *config.Config, base *settings, log *slog.Logger) *identities {
-	return &identities{store: store, log: log, cfg: cfg, base: base, orgs: map[string]*madeOrg{}}
+func newIdentities(store *identity.Store, cfg *config.Config, base *settings, log *slog.Logger) *Identities {
+	return &Identities{Store: store, log: log, cfg: cfg, base: base, orgs: map[string]*madeOrg{}}
 }
 
 // run hands out changes until ctx ends.
-func (i *identities) run(ctx context.Context) error {
+func (i *Identities) run(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-i.store.Changed():
-			i.update()
+		case <-i.Store.Changed():
+			i.Update()
 		}
 	}
 }
 
 // setFile replaces the file's part.
-func (i *identities) setFile(cfg *config.Config, base *settings) {
+func (i *Identities) setFile(cfg *config.Config, base *settings) {
 	i.mu.Lock()
 	i.cfg, i.base, i.orgs = cfg, base, map[string]*madeOrg{}
 	i.mu.Unlock()
-	i.update()
+	i.Update()
 }
 
-// missed looks for keys that are newer than what is known.
-func (i *identities) missed(ctx context.Context) bool {
-	if !i.store.Missed(ctx) {
+// Missed looks for keys that are newer than what is known.
+func (i *Identities) Missed(ctx context.Context) bool {
+	if !i.Store.Missed(ctx) {
 		return false
 	}
-	i.update()
+	i.Update()
 	return true
 }
 
 // orgIDs lists the orgs in force.
-func (i *identities) orgIDs() []string {
+func (i *Identities) orgIDs() []string {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	out := make([]string, len(i.merged))
@@ -91,8 +90,8 @@ func (i *identities) orgIDs() []string {
 	return out
 }
 
-// config is the file's configuration with the orgs in force. Nobody changes it.
-func (i *identities) config() *config.Config {
+// Effective is the file's configuration with the orgs in force. Nobody changes it.
+func (i *Identities) Effective() *config.Config {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	c := *i.cfg
@@ -100,15 +99,15 @@ func (i *identities) config() *config.Config {
 	return &c
 }
 
-// update puts the state together anew, as far as it changed, and hands it out. An
+// Update puts the state together anew, as far as it changed, and hands it out. An
 // org whose records do not go with the file stays as it was last; one that never
 // was is the file's alone.
-func (i *identities) update() {
+func (i *Identities) Update() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	made := i.assemble(i.store.Snapshot())
-	policy, directory, weights := *i.base.policy, proxy.Directory{Peppers: i.base.directory.Peppers}, map[string]int{}
-	policy.Orgs, directory.ByHash = make(map[string]*guard.Org, len(made)), make(map[string]proxy.Principal, len(made))
+	made := i.assemble(i.Store.Snapshot())
+	policy, directory, weights := *i.base.policy, auth.Directory{Peppers: i.base.directory.Peppers}, map[string]int{}
+	policy.Orgs, directory.ByHash = make(map[string]*guard.Org, len(made)), make(map[string]auth.Principal, len(made))
 	i.merged = make([]config.Org, 0, len(made))
 	for _, id := range slices.Sorted(maps.Keys(made)) {
 		one := made[id]
@@ -123,7 +122,7 @@ func (i *identities) update() {
 	}
 }
 
-func (i *identities) assemble(snap *identity.Snapshot) map[string]*madeOrg {
+func (i *Identities) assemble(snap *identity.Snapshot) map[string]*madeOrg {
 	made := make(map[string]*madeOrg, len(i.cfg.Orgs)+len(snap.Tenants))
 	for n := range i.cfg.Orgs {
 		o := &i.cfg.Orgs[n]
@@ -139,7 +138,7 @@ func (i *identities) assemble(snap *identity.Snapshot) map[string]*madeOrg {
 }
 
 // make returns an org, the one there is when nothing of it changed.
-func (i *identities) make(id string, file *config.Org, record *identity.Tenant) *madeOrg {
+func (i *Identities) make(id string, file *config.Org, record *identity.Tenant) *madeOrg {
 	old := i.orgs[id]
 	if old != nil && old.file == file && old.record == record {
 		return old
@@ -327,8 +326,8 @@ func limitOf(org *config.Org, user, name string) *config.Limit {
 // errNoOrg says that records belong to an org that does not exist.
 var errNoOrg = errors.New("no such org")
 
-// checkChange reports whether an org would be sound with these records.
-func (i *identities) checkOrg(id string, record *identity.Tenant) error {
+// CheckOrg reports whether an org would be sound with these records.
+func (i *Identities) CheckOrg(id string, record *identity.Tenant) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	at := slices.IndexFunc(i.cfg.Orgs, func(o config.Org) bool { return o.ID == id })
@@ -353,79 +352,66 @@ func (a *App) openIdentities(set *settings) {
 		a.log.Warn("identities cannot be read; those of the file stand until they can", "error", err)
 	}
 	a.ids = newIdentities(a.identity, a.cfg, set, a.log)
-	a.ids.update()
+	a.ids.Update()
 }
 
 // loadTime bounds reading all records at start.
 const loadTime = 30 * time.Second
 
 // obey makes a state of the identities the one in force.
-func (a *App) obey(p *guard.Policy, d *proxy.Directory, weights map[string]int) {
+func (a *App) obey(p *guard.Policy, d *auth.Directory, weights map[string]int) {
 	a.guard.SetPolicy(p)
-	if a.proxy != nil {
-		a.proxy.SetDirectory(d)
+	if a.front != nil {
+		a.front.SetDirectory(d)
 	}
 	if err := a.queue.SetWeights(weights); err != nil {
 		a.log.Error("weights of the queue cannot be set", "error", err)
 	}
 }
 
-// policy is the policy in force.
-func (i *identities) policy() *guard.Policy {
+// Policy is the policy in force.
+func (i *Identities) Policy() *guard.Policy {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return i.current
 }
 
-func (i *identities) ring() *seal.Ring {
+// Ring is the key ring that credentials are sealed with.
+func (i *Identities) Ring() *seal.Ring {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return i.base.seal
 }
 
-func (i *identities) file() *config.Config {
+// File is the configuration without the records in Redis.
+func (i *Identities) File() *config.Config {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return i.cfg
 }
 
-// adminOptions are what the administrators' API is built from.
-func (i *identities) adminOptions(store *identity.Store, books *budget.Store, log *slog.Logger) admin.Options {
-	return admin.Options{
-		Seal: i.ring, Identity: store, Budget: books, File: i.file, Effective: i.config, Policy: i.policy, Check: i.checkOrg, Applied: i.update, Log: log,
-	}
-}
-
-// Admin returns the administrators' API of a configuration for commands on this
-// machine, and Effective the configuration with the orgs in force. It is not Run.
-func Admin(ctx context.Context, cfg *config.Config, rdb redis.UniversalClient, log *slog.Logger) (*admin.Server, error) {
-	ids, err := loadIdentities(ctx, cfg, rdb, log)
-	if err != nil {
-		return nil, err
-	}
-	return admin.New(ids.adminOptions(ids.store, budget.New(rdb, budget.Options{LedgerLength: LedgerLength(cfg.Ledger)}), log))
-}
-
 // Effective returns a configuration with the orgs in force.
 func Effective(ctx context.Context, cfg *config.Config, rdb redis.UniversalClient, log *slog.Logger) (*config.Config, error) {
-	ids, err := loadIdentities(ctx, cfg, rdb, log)
+	ids, err := LoadIdentities(ctx, cfg, rdb, log)
 	if err != nil {
 		return nil, err
 	}
-	return ids.config(), nil
+	return ids.Effective(), nil
 }
 
 // Orgs returns the orgs of a configuration with the limits in force, raises
 // included.
 func Orgs(ctx context.Context, cfg *config.Config, rdb redis.UniversalClient, log *slog.Logger) (map[string]*guard.Org, error) {
-	ids, err := loadIdentities(ctx, cfg, rdb, log)
+	ids, err := LoadIdentities(ctx, cfg, rdb, log)
 	if err != nil {
 		return nil, err
 	}
-	return ids.policy().Orgs, nil
+	return ids.Policy().Orgs, nil
 }
 
-func loadIdentities(ctx context.Context, cfg *config.Config, rdb redis.UniversalClient, log *slog.Logger) (*identities, error) {
+// LoadIdentities returns the identities of a configuration as they are now, for commands on
+// this machine. It is not kept up to date.
+func LoadIdentities(ctx context.Context, cfg *config.Config, rdb redis.UniversalClient, log *slog.Logger) (*Identities, error) {
 	set, err := convert(cfg)
 	if err != nil {
 		return nil, err
@@ -435,6 +421,6 @@ func loadIdentities(ctx context.Context, cfg *config.Config, rdb redis.Universal
 		return nil, err
 	}
 	ids := newIdentities(store, cfg, set, log)
-	ids.update()
+	ids.Update()
 	return ids, nil
 }

@@ -35,7 +35,7 @@ func Quoting(ctx context.Context, cfg *config.Config, org, user string) (_ *batc
 	learned, away := readLearned(ctx, cfg)
 	o := &batch.QuoteOptions{
 		Guard: guard.New(guard.Options{Budget: budget.New(nil, budget.Options{}), Policy: set.policy, Calibration: learned}),
-		Scan:  scanLimits(cfg), MaxLine: int(cfg.Requests.MaxBody),
+		Scan:  ScanLimits(cfg), MaxLine: int(cfg.Requests.MaxBody),
 	}
 	if o.Caller, err = o.Guard.Caller(org, user, "", ""); err != nil {
 		return nil, nil, fmt.Errorf("there is no org %q in the configuration", org)

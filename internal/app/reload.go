@@ -11,12 +11,18 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/llmguard/llmguard/admin"
 	"github.com/llmguard/llmguard/config"
 )
 
 // ErrNoFile says that a process has no configuration file to read again.
 var ErrNoFile = errors.New("this process was started without a configuration file, so there is nothing to read again")
+
+// Reloaded is what a reload of the configuration file did.
+type Reloaded struct {
+	Hash         string   // of the file, in hexadecimal
+	Changed      []string // the fields that changed, never nil
+	NeedsRestart []string // those that take effect at a restart only, never nil
+}
 
 // Config is the configuration in force. It is read-only.
 func (a *App) Config() *config.Config { return a.current.Load() }
@@ -25,7 +31,7 @@ func (a *App) Config() *config.Config { return a.current.Load() }
 // force for calls and jobs that begin from now on; those under way go on with
 // what they began with. After an error everything is as before. It is safe for
 // concurrent use; one reload waits for another.
-func (a *App) Reload(ctx context.Context) (*admin.Reloaded, error) {
+func (a *App) Reload(ctx context.Context) (*Reloaded, error) {
 	a.reloading.Lock()
 	defer a.reloading.Unlock()
 	r, err := a.reload()
@@ -41,7 +47,7 @@ func (a *App) Reload(ctx context.Context) (*admin.Reloaded, error) {
 	return r, nil
 }
 
-func (a *App) reload() (*admin.Reloaded, error) {
+func (a *App) reload() (*Reloaded, error) {
 	if a.load == nil {
 		return nil, ErrNoFile
 	}
@@ -57,7 +63,7 @@ func (a *App) reload() (*admin.Reloaded, error) {
 		return nil, err
 	}
 	a.told.Taken(r.Config, len(r.NeedsRestart), time.Now())
-	return &admin.Reloaded{Hash: hex.EncodeToString(r.Config.Sum[:]), Changed: list(r.Changed), NeedsRestart: list(r.NeedsRestart)}, nil
+	return &Reloaded{Hash: hex.EncodeToString(r.Config.Sum[:]), Changed: list(r.Changed), NeedsRestart: list(r.NeedsRestart)}, nil
 }
 
 // apply puts a configuration in force. What can be refused comes first, and the

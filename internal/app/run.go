@@ -18,7 +18,7 @@ var ErrNoStore = errors.New("the configuration names no redis, and without one n
 
 // RunFile loads a configuration and runs the roles until ctx ends. It is what
 // `llmguard serve` and `worker` do.
-func RunFile(ctx context.Context, path string, roles Role, stderr io.Writer) error {
+func RunFile(ctx context.Context, path string, roles Role, front NewFront, stderr io.Writer) error {
 	hup, stop := hangups()
 	defer stop()
 	cfg, err := config.Load(path)
@@ -41,7 +41,10 @@ func RunFile(ctx context.Context, path string, roles Role, stderr io.Writer) err
 	if cfg.Store.JournalDir == "" {
 		log.Warn("store.journal_dir is not set: ends of calls that redis does not take are kept in memory only")
 	}
-	a, err := New(Options{Config: cfg, Redis: rdb, Roles: roles, Log: log, Level: level, Load: func() (*config.Config, error) { return config.Load(path) }})
+	a, err := New(Options{
+		Config: cfg, Redis: rdb, Roles: roles, Front: front, Log: log, Level: level,
+		Load: func() (*config.Config, error) { return config.Load(path) },
+	})
 	if err != nil {
 		return err
 	}

@@ -14,7 +14,6 @@ import (
 	"github.com/llmguard/llmguard/alert"
 	"github.com/llmguard/llmguard/batch"
 	"github.com/llmguard/llmguard/config"
-	"github.com/llmguard/llmguard/proxy"
 	"github.com/llmguard/llmguard/queue"
 	"github.com/llmguard/llmguard/webhook"
 	"github.com/llmguard/llmguard/wire"
@@ -144,6 +143,6 @@ func (a *App) responseState(ctx context.Context, e queue.Ending) (string, error)
 // batchEnded tells the webhooks of a batch that ended.
 func (a *App) batchEnded(ctx context.Context, b *batch.Batch) error {
 	e := webhook.NewEvent("batch."+string(b.Status), b.ID, b.Ended())
-	e.URL = b.Metadata[proxy.MetadataWebhook]
+	e.URL = b.Metadata[batch.MetadataWebhook]
 	return a.webhooks.Send(ctx, b.Org, e)
 }

@@ -22,6 +22,7 @@ import (
 
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/internal/app"
+	"github.com/llmguard/llmguard/internal/app/front"
 )
 
 // adminFlags say where the administrators' API is, and how to print.
@@ -99,7 +100,7 @@ func (f *adminFlags) openLocal(ctx context.Context) (*adminClient, error) {
 	if err != nil {
 		return nil, err
 	}
-	api, err := app.Admin(ctx, cfg, rdb, slog.New(slog.DiscardHandler))
+	api, err := front.Admin(ctx, cfg, rdb, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return nil, errors.Join(err, rdb.Close())
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"text/template"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/internal/app"
+	"github.com/llmguard/llmguard/internal/app/front"
 	"github.com/llmguard/llmguard/internal/devstore"
 	"github.com/llmguard/llmguard/internal/fakeprovider"
 	"github.com/llmguard/llmguard/keys"
@@ -75,6 +77,7 @@ orgs:
 `))
 
 func runDev(ctx context.Context, o devOptions, stdout, stderr io.Writer) (err error) {
+	fmt.Fprintln(stderr, "llmguard is starting: waiting for its store"+startingStore(o)+" ...")
 	base, key, provider, stop, err := devProvider(o)
 	if err != nil {
 		return err
@@ -103,12 +106,23 @@ func runDev(ctx context.Context, o devOptions, stdout, stderr io.Writer) (err er
 	if err := app.CheckRedis(ctx, rdb, log); err != nil && o.redis != "" {
 		return err
 	}
-	a, err := app.New(app.Options{Config: cfg, Redis: rdb, Roles: app.Proxy | app.Worker, Log: log})
+	a, err := app.New(app.Options{Config: cfg, Redis: rdb, Roles: app.Proxy | app.Worker, Front: front.New, Log: log})
 	if err != nil {
 		return fmt.Errorf("%w (other addresses: --listen, --admin)", err)
 	}
 	welcome(stdout, a, path, store.kind, provider, alice, bob, operator)
 	return a.Run(ctx)
+}
+
+// startingStore names the store that dev is about to wait for.
+func startingStore(o devOptions) string {
+	if o.redis != "" {
+		return ", the given Redis"
+	}
+	if _, err := exec.LookPath("redis-server"); err == nil {
+		return ", a redis-server of its own"
+	}
+	return " in memory (no redis-server on the PATH)"
 }
 
 func devProvider(o devOptions) (base, key, text string, stop func(), err error) {

@@ -1,0 +1,70 @@
+package app
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/llmguard/llmguard/batch"
+	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/config"
+	"github.com/llmguard/llmguard/files"
+	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/auth"
+	"github.com/llmguard/llmguard/queue"
+	"github.com/llmguard/llmguard/rejoin"
+	"github.com/llmguard/llmguard/tracing"
+	"github.com/llmguard/llmguard/webhook"
+)
+
+// NewFront builds a process's front on its parts. Package front has the one there is; a
+// program that has no use for it, such as a worker, does not link it.
+type NewFront func(*Parts) (*Front, error)
+
+// Front is what a process serves besides health and metrics: callers and operators.
+type Front struct {
+	// Calls serves callers, in a process with the Proxy role.
+	Calls http.Handler
+	// Operators adds the administrators' API and the console to the admin listener.
+	Operators func(*http.ServeMux)
+	// SetDirectory replaces the known keys.
+	SetDirectory func(*auth.Directory)
+	// Run works in the background until ctx ends.
+	Run func(context.Context) error
+	// Drain answers the callers that wait, because the process is shutting down.
+	Drain func()
+}
+
+// Parts are what a Front is built on.
+type Parts struct {
+	Config     *config.Config
+	Roles      Role
+	Directory  *auth.Directory
+	Identities *Identities
+	Budget     *budget.Store
+	Guard      *guard.Guard
+	Queue      *queue.Queue
+	Rejoin     *rejoin.Store
+	Files      *files.Store // nil without files.store
+	Batches    *batch.Store // nil without files.store
+	Webhooks   *webhook.Sender
+	Tracer     *tracing.Tracer // nil when nothing is traced
+	Log        *slog.Logger
+	Metrics    prometheus.Registerer
+	// Reload reads the configuration file again; nil: there is none.
+	Reload func(context.Context) (*Reloaded, error)
+}
+
+func (a *App) parts(o Options, set *settings) *Parts {
+	p := &Parts{
+		Config: a.cfg, Roles: o.Roles, Directory: set.directory, Identities: a.ids, Budget: a.budget, Guard: a.guard,
+		Queue: a.queue, Rejoin: a.rejoin, Files: a.files, Batches: a.batches, Webhooks: a.webhooks,
+		Tracer: a.tracer, Log: a.log, Metrics: a.registry,
+	}
+	if o.Load != nil {
+		p.Reload = a.Reload
+	}
+	return p
+}

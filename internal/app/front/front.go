@@ -1,0 +1,92 @@
+// Package front is what a proxy serves over HTTP: callers, the administrators' API and
+// the console. It is apart from package app so that a worker does not link them.
+package front
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/llmguard/llmguard/admin"
+	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/config"
+	"github.com/llmguard/llmguard/console"
+	"github.com/llmguard/llmguard/internal/app"
+	"github.com/llmguard/llmguard/proxy"
+	"github.com/llmguard/llmguard/simulate"
+)
+
+// New builds the front of a process. It is an app.NewFront.
+func New(p *app.Parts) (*app.Front, error) {
+	api, err := newAdmin(p)
+	if err != nil {
+		return nil, fmt.Errorf("admin API: %w", err)
+	}
+	pages, err := newConsole(p, api)
+	if err != nil {
+		return nil, fmt.Errorf("console: %w", err)
+	}
+	server := proxy.New(proxyOptions(p))
+	return &app.Front{
+		Calls: server, SetDirectory: server.SetDirectory, Run: server.Run, Drain: server.Drain,
+		Operators: func(mux *http.ServeMux) {
+			mux.Handle("/admin/", api)
+			mux.Handle(console.Path, pages)
+		},
+	}, nil
+}
+
+func proxyOptions(p *app.Parts) proxy.Options {
+	c := p.Config
+	return proxy.Options{
+		Guard: p.Guard, Queue: p.Queue, Rejoin: p.Rejoin, Directory: p.Directory, Webhooks: p.Webhooks,
+		Files: p.Files, Batches: p.Batches, Missed: p.Identities.Missed, Used: p.Identities.Store.Used,
+		TrustedProxies: c.TrustedProxies, Scan: app.ScanLimits(c),
+		MaxBody: int64(c.Requests.MaxBody), MaxFile: int64(c.Files.MaxFile),
+		ReadBody: c.Timeouts.ReadBody, Write: c.Timeouts.Write, StoreDeadline: c.Store.Deadline,
+		HoldFor: c.Queue.Hold, KeepAlive: c.Queue.KeepAlive, KeepAnswer: c.Queue.ResultTTL,
+		Log: p.Log, Metrics: p.Metrics, Tracer: p.Tracer,
+	}
+}
+
+func newAdmin(p *app.Parts) (*admin.Server, error) {
+	o := adminOptions(p.Identities, p.Budget, p.Log)
+	if p.Reload != nil {
+		o.Reload = func(ctx context.Context) (*admin.Reloaded, error) {
+			r, err := p.Reload(ctx)
+			if err != nil {
+				return nil, err
+			}
+			return &admin.Reloaded{Hash: r.Hash, Changed: r.Changed, NeedsRestart: r.NeedsRestart}, nil
+		}
+	}
+	return admin.New(o)
+}
+
+func adminOptions(ids *app.Identities, books *budget.Store, log *slog.Logger) admin.Options {
+	return admin.Options{
+		Seal: ids.Ring, Identity: ids.Store, Budget: books, File: ids.File, Effective: ids.Effective, Policy: ids.Policy,
+		Check: ids.CheckOrg, Applied: ids.Update, Log: log,
+	}
+}
+
+func newConsole(p *app.Parts, api *admin.Server) (*console.Console, error) {
+	return console.New(console.Options{
+		API: api, Config: p.Identities.Effective, Policy: p.Guard.Policy, Budget: p.Budget,
+		Queue: p.Queue, Pools: p.Queue.Pools, Batches: p.Batches, Log: p.Log,
+		Simulate: func() (simulate.Policy, error) { return app.Policy(p.Identities.Effective(), 1) },
+	})
+}
+
+// Admin returns the administrators' API of a configuration, for commands on this
+// machine. It is not kept up to date.
+func Admin(ctx context.Context, cfg *config.Config, rdb redis.UniversalClient, log *slog.Logger) (*admin.Server, error) {
+	ids, err := app.LoadIdentities(ctx, cfg, rdb, log)
+	if err != nil {
+		return nil, err
+	}
+	return admin.New(adminOptions(ids, budget.New(rdb, budget.Options{LedgerLength: app.LedgerLength(cfg.Ledger)}), log))
+}
