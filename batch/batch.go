@@ -30,10 +30,10 @@ import (
 )
 
 var (
-	newScript    = lua.Load("batch_new", "time")
-	leaseScript  = lua.Load("batch_lease", "time")
-	stepScript   = lua.Load("batch_step", "time")
-	cancelScript = lua.Load("batch_cancel", "time")
+	newScript    = lua.Load("batch_new")
+	leaseScript  = lua.Load("batch_lease")
+	stepScript   = lua.Load("batch_step")
+	cancelScript = lua.Load("batch_cancel")
 )
 
 // ErrNotFound is returned for a batch that does not exist, or belongs to

@@ -7,7 +7,6 @@ import (
 	"io"
 	"io/fs"
 	"net"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -36,22 +35,18 @@ type scripts struct {
 var loaded = loadAll(lua.Files())
 
 func loadAll(files fs.FS) scripts {
-	shapes := []string{
-		"time", "shapes", "shape_ring", "shape_log", "shape_bucket", "shape_period", "shape_concurrency", "shape_of",
-	}
-	ending := append(slices.Clone(shapes), "roll", "ending")
-	load := func(name string, libs ...string) script { return script{lua.LoadFrom(files, name, libs...), name} }
+	load := func(name string) script { return script{lua.LoadFrom(files, name), name} }
 	return scripts{
-		hold:   &unrolled{files: files, name: "hold", joint: holdJoint(load("hold_many", shapes...))},
-		settle: &unrolled{files: files, name: "settle", libs: []string{"roll"}, joint: settleJoint(load("settle_many", append(slices.Clone(shapes), "roll")...))},
-		extend: load("extend", shapes...),
-		void:   load("void", ending...),
-		expire: load("expire", ending...),
-		renew:  load("renew", "time"),
-		peek:   load("peek", shapes...),
-		reset:  load("reset", shapes...),
-		adjust: load("adjust", append(slices.Clone(shapes), "roll")...),
-		export: load("export", "time"),
+		hold:   &unrolled{files: files, name: "hold", joint: holdJoint(load("hold_many"))},
+		settle: &unrolled{files: files, name: "settle", joint: settleJoint(load("settle_many"))},
+		extend: load("extend"),
+		void:   load("void"),
+		expire: load("expire"),
+		renew:  load("renew"),
+		peek:   load("peek"),
+		reset:  load("reset"),
+		adjust: load("adjust"),
+		export: load("export"),
 	}
 }
 
@@ -70,7 +65,6 @@ func (s scripts) names() []string {
 type unrolled struct {
 	files fs.FS
 	name  string
-	libs  []string
 	joint *joint   // how several runs become one; nil: they do not
 	made  sync.Map // kinds -> script
 }
@@ -84,7 +78,7 @@ func (u *unrolled) of(states []state) script {
 	if sc, ok := u.made.Load(string(kinds)); ok {
 		return sc.(script)
 	}
-	made := script{lua.Unroll(u.files, u.name, string(kinds), u.libs...), u.name}
+	made := script{lua.Unroll(u.files, u.name, string(kinds)), u.name}
 	if u.joint != nil {
 		joints.Store(made.Hash(), u.joint)
 	}

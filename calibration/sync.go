@@ -25,7 +25,7 @@ const (
 	overlap = time.Second
 )
 
-var calibrate = lua.Load("calibrate", "time")
+var calibrate = lua.Load("calibrate")
 
 // key names a Redis key; all are of one slot.
 func key(name string) string { return "lg:{calib}:" + name }

@@ -20,8 +20,8 @@ import (
 )
 
 var (
-	putScript  = lua.Load("file_put", "time")
-	dropScript = lua.Load("file_drop", "time")
+	putScript  = lua.Load("file_put")
+	dropScript = lua.Load("file_drop")
 	keepScript = lua.Load("file_keep")
 )
 

@@ -21,18 +21,38 @@ var files embed.FS
 // Files are the scripts and libraries as they stand in the files.
 func Files() fs.FS { return files }
 
-// Load returns the script in <name>.lua with the library files prepended in
-// the order given. It panics when a file is missing: names are constants of
-// this module, so that is a build mistake.
-func Load(name string, libs ...string) *redis.Script { return LoadFrom(files, name, libs...) }
+// Load returns the script in <name>.lua with its libraries before it. It panics when a
+// file is missing: names are constants of this module, so that is a build mistake.
+func Load(name string) *redis.Script { return LoadFrom(files, name) }
 
 // LoadFrom is Load from other files than those of this package.
-func LoadFrom(from fs.FS, name string, libs ...string) *redis.Script {
-	var text string
-	for _, file := range append(libs, name) {
-		text += shapeFunctions(read(from, file)) + "\n"
+func LoadFrom(from fs.FS, name string) *redis.Script { return redis.NewScript(text(from, name)) }
+
+func text(from fs.FS, name string) string {
+	list, ok := libraries[name]
+	if !ok {
+		panic(fmt.Sprintf("lua: no script %q in libraries.go", name))
 	}
-	return redis.NewScript(text)
+	var out strings.Builder
+	for _, file := range list {
+		out.WriteString(shapeFunctions(read(from, file)) + "\n")
+	}
+	out.WriteString(shapeFunctions(read(from, name)) + "\n")
+	return out.String()
+}
+
+// Texts are the scripts as Redis gets them, by name. Those that are made for the limits
+// of a call are there for limits of every shape.
+func Texts() map[string]string {
+	out := map[string]string{}
+	for name := range libraries {
+		if name == "hold" || name == "settle" {
+			out[name] = unrollText(files, name, allShapes)
+			continue
+		}
+		out[name] = text(files, name)
+	}
+	return out
 }
 
 func read(from fs.FS, name string) string {

@@ -36,6 +36,9 @@ const (
 // shapes are the names of the shapes by the kinds of lua/shape_of.lua.
 var shapes = map[byte]string{'w': "ring", 'x': "log", 'b': "bucket", 'c': "period", 'n': "concurrency"}
 
+// allShapes has the kind of every shape once.
+const allShapes = "wxbcn"
+
 // sections cuts a text at its marks; what is before the first is under "".
 func sections(text string) map[string]string {
 	out := map[string]string{}
@@ -78,15 +81,15 @@ func nameOf(text string) string {
 // What is between "--@ each" and "--@ end" is repeated for each limit, with its
 // number for "$" and the sections of its shape for the marks that name them.
 // Such a piece begins with "--@ own <names>", the variables of each limit.
-// "--@ shapes" becomes the functions of the shapes in use. The libraries time and
-// shapes come first, then those in libs.
-func Unroll(from fs.FS, name, kinds string, libs ...string) *redis.Script {
-	return redis.NewScript(unrollText(from, name, kinds, libs))
+// "--@ shapes" becomes the functions of the shapes in use. The script's libraries come
+// first.
+func Unroll(from fs.FS, name, kinds string) *redis.Script {
+	return redis.NewScript(unrollText(from, name, kinds))
 }
 
-func unrollText(from fs.FS, name, kinds string, libs []string) string {
+func unrollText(from fs.FS, name, kinds string) string {
 	text := ""
-	for _, lib := range append([]string{"time", "shapes"}, libs...) {
+	for _, lib := range libraries[name] {
 		text += read(from, lib)
 	}
 	functions := ""

@@ -353,18 +353,10 @@ func breakScripts(t *testing.T, old, replacement string) (mend func()) {
 		"take": &takeScript, "give": &giveScript, "put": &putScript, "cancel": &cancelScript, "acquire": &acquireScript,
 		"start": &startScript, "release": &releaseScript, "finish": &finishScript,
 	}
-	libraries := map[string][]string{
-		"take": {"time"}, "put": {"time", "rings"}, "acquire": {"time", "quota", "rings", "flows", "picks"},
-		"start": {"time", "rings", "jobs"}, "finish": {"time", "rings", "jobs"},
-	}
 	right := map[string]*redis.Script{}
 	for name, script := range all {
-		libs := libraries[name]
-		if libs == nil {
-			libs = []string{"time", "quota", "rings", "flows", "jobs"}
-		}
 		right[name] = *script
-		*script = lua.LoadFrom(files, name, libs...)
+		*script = lua.LoadFrom(files, name)
 	}
 	return func() {
 		for name, script := range all {

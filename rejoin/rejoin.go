@@ -24,10 +24,10 @@ import (
 )
 
 var (
-	openScript   = lua.Load("key_open", "time")
-	changeScript = lua.Load("key_change", "time")
-	keepScript   = lua.Load("place_keep", "time")
-	takeScript   = lua.Load("place_take", "time")
+	openScript   = lua.Load("key_open")
+	changeScript = lua.Load("key_change")
+	keepScript   = lua.Load("place_keep")
+	takeScript   = lua.Load("place_take")
 )
 
 // ErrOther is returned for a key that came with another request before.

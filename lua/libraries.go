@@ -1,0 +1,59 @@
+package lua
+
+import "slices"
+
+// shapeLibraries are what scripts over limits of any shape begin with.
+var shapeLibraries = []string{
+	"time", "shapes", "shape_ring", "shape_log", "shape_bucket", "shape_period", "shape_concurrency", "shape_of",
+}
+
+// libraries are the scripts, and the files that each begins with, in order. Hold and
+// settle are made by Unroll, which puts the shapes in use behind these.
+var libraries = map[string][]string{
+	"hold":   {"time", "shapes"},
+	"settle": {"time", "shapes", "roll"},
+
+	"hold_many":   shapeLibraries,
+	"settle_many": slices.Concat(shapeLibraries, []string{"roll"}),
+	"extend":      shapeLibraries,
+	"void":        slices.Concat(shapeLibraries, []string{"roll", "ending"}),
+	"expire":      slices.Concat(shapeLibraries, []string{"roll", "ending"}),
+	"renew":       {"time"},
+	"peek":        shapeLibraries,
+	"reset":       shapeLibraries,
+	"adjust":      slices.Concat(shapeLibraries, []string{"roll"}),
+	"export":      {"time"},
+
+	"acquire": {"time", "quota", "rings", "flows", "picks"},
+	"batch_cancel": {"time"},
+	"batch_lease": {"time"},
+	"batch_new": {"time"},
+	"batch_step": {"time"},
+	"block": {"time"},
+	"calibrate": {"time"},
+	"cancel": {"time", "rings", "flows", "jobs"},
+	"depth": {"time", "rings", "flows"},
+	"ended": {"time"},
+	"file_drop": {"time"},
+	"file_keep": {},
+	"file_put": {"time"},
+	"finish": {"time", "rings", "jobs"},
+	"give": {"time", "quota"},
+	"identity_commit": {},
+	"key_change": {"time"},
+	"key_open": {"time"},
+	"lease": {"time"},
+	"observe": {"time", "quota"},
+	"oldest": {"time", "rings", "flows"},
+	"overdue": {"time"},
+	"place": {"time", "rings", "flows"},
+	"place_keep": {"time"},
+	"place_take": {"time"},
+	"present": {"time"},
+	"put": {"time", "rings"},
+	"release": {"time", "quota", "rings", "flows", "jobs"},
+	"start": {"time", "rings", "jobs"},
+	"stay": {"time", "rings", "flows", "jobs"},
+	"take": {"time"},
+	"webhook_dead": {},
+}

@@ -1,0 +1,39 @@
+// Command luacheck runs luacheck over the scripts as Redis gets them: each with its
+// libraries before it. It exits with 1 when luacheck finds something.
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	"github.com/llmguard/llmguard/lua"
+)
+
+func main() {
+	if err := check(); err != nil {
+		fmt.Fprintln(os.Stderr, "luacheck:", err)
+		os.Exit(1)
+	}
+}
+
+func check() error {
+	dir, err := os.MkdirTemp("", "llmguard-lua-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	for name, text := range lua.Texts() {
+		if err := os.WriteFile(filepath.Join(dir, name+".lua"), []byte(text), 0o600); err != nil {
+			return err
+		}
+	}
+	config, err := filepath.Abs("luacheck/luacheckrc")
+	if err != nil {
+		return err
+	}
+	command := exec.Command("luacheck", "--config", config, "--no-color", "--codes", "-q", ".")
+	command.Dir, command.Stdout, command.Stderr = dir, os.Stdout, os.Stderr
+	return command.Run()
+}
