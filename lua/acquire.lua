@@ -91,7 +91,7 @@ local function next_job()
   return head_of(1) or head_of(2) or head_of(3)
 end
 
-local out, wait, why = {}, 0, nil
+local out, wait, why = {}, 0
 local till, mine, at = string.format('%d', now + lease), ARGV[2] .. '.' .. ARGV[3] .. '.', string.format('%d', now)
 at = { ' 1 ' .. at, ' 2 ' .. at, ' 3 ' .. at }
 local leases, records, taken, count = {}, {}, { 0, 0, 0 }, 0
