@@ -52,7 +52,7 @@ func (a *App) readyz(w http.ResponseWriter, r *http.Request) {
 // withoutStore lists the orgs whose live calls go on while Redis is away.
 func (a *App) withoutStore() []string {
 	var out []string
-	if a.calls == nil { // workers have nothing to do then
+	if a.callers == nil { // workers have nothing to do then
 		return nil
 	}
 	for id, o := range a.guard.Policy().Orgs {

@@ -82,7 +82,8 @@ type App struct {
 	blobs       *blob.Store
 	turns       *conversation.Store
 	guard       *guard.Guard
-	front       *Front // nil: health and metrics only
+	front       *Front   // nil: health and metrics only
+	callers     *Callers // nil without the Proxy role
 	worker      *queue.Worker
 	webhooks    *webhook.Sender
 	tracer      *tracing.Tracer // nil when nothing is traced
@@ -172,8 +173,9 @@ func New(o Options) (_ *App, err error) {
 		if a.front, err = o.Front(a.parts(o, set)); err != nil {
 			return nil, err
 		}
+		a.callers = a.front.Callers
 	}
-	if o.Roles&Proxy != 0 {
+	if a.callers != nil {
 		if a.calls, err = net.Listen("tcp", o.Config.Listen); err != nil {
 			return nil, fmt.Errorf("listen: %w", err)
 		}
@@ -263,10 +265,8 @@ func (a *App) Run(ctx context.Context) error {
 
 	servers, serving := errgroup.WithContext(ctx)
 	servers.Go(func() error { return a.serveAdmin(serving, background) })
-	if a.front != nil {
-		keepers.Go(func() error { return quiet(a.front.Run(keeping)) })
-	}
-	if a.calls != nil {
+	if a.callers != nil {
+		keepers.Go(func() error { return quiet(a.callers.Run(keeping)) })
 		servers.Go(func() error { return a.serveCalls(serving) })
 	}
 	if a.worker != nil {
@@ -346,7 +346,7 @@ func (a *App) serveCalls(ctx context.Context) error {
 	calls, cancelCalls := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancelCalls(nil)
 	srv := &http.Server{
-		Handler: a.front.Calls, ReadHeaderTimeout: t.ReadHeader, IdleTimeout: t.Idle, MaxHeaderBytes: 64 << 10,
+		Handler: a.callers.Handler, ReadHeaderTimeout: t.ReadHeader, IdleTimeout: t.Idle, MaxHeaderBytes: 64 << 10,
 		BaseContext: func(net.Listener) context.Context { return calls },
 		ErrorLog:    slog.NewLogLogger(a.log.Handler(), slog.LevelWarn),
 	}
@@ -359,7 +359,7 @@ func (a *App) serveCalls(ctx context.Context) error {
 	}
 	a.log.Info("shutting down: not ready any more", "drain", t.Drain)
 	time.Sleep(t.Drain)
-	a.front.Drain()
+	a.callers.Drain()
 	// Cancelled calls still have to write their last bytes and settle.
 	stop := time.AfterFunc(t.Shutdown, func() { cancelCalls(guard.ErrCancelled) })
 	defer stop.Stop()

@@ -19,16 +19,21 @@ import (
 	"github.com/llmguard/llmguard/webhook"
 )
 
-// NewFront builds a process's front on its parts. Package front has the one there is; a
-// program that has no use for it, such as a worker, does not link it.
+// NewFront builds a process's front on its parts. Package front has the one there is; the
+// program worker does not link it.
 type NewFront func(*Parts) (*Front, error)
 
-// Front is what a process serves besides health and metrics: callers and operators.
+// Front is what a process serves besides health and metrics.
 type Front struct {
-	// Calls serves callers, in a process with the Proxy role.
-	Calls http.Handler
 	// Operators adds the administrators' API and the console to the admin listener.
 	Operators func(*http.ServeMux)
+	// Callers is nil without the Proxy role.
+	Callers *Callers
+}
+
+// Callers is how callers are served.
+type Callers struct {
+	Handler http.Handler
 	// SetDirectory replaces the known keys.
 	SetDirectory func(*auth.Directory)
 	// Run works in the background until ctx ends.

@@ -361,8 +361,8 @@ const loadTime = 30 * time.Second
 // obey makes a state of the identities the one in force.
 func (a *App) obey(p *guard.Policy, d *auth.Directory, weights map[string]int) {
 	a.guard.SetPolicy(p)
-	if a.front != nil {
-		a.front.SetDirectory(d)
+	if a.callers != nil {
+		a.callers.SetDirectory(d)
 	}
 	if err := a.queue.SetWeights(weights); err != nil {
 		a.log.Error("weights of the queue cannot be set", "error", err)

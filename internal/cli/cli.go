@@ -47,7 +47,7 @@ func Root() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(devCommand(), roleCommand("serve", app.Proxy, front.New), roleCommand("worker", app.Worker, nil),
+	root.AddCommand(devCommand(), roleCommand("serve", app.Proxy), roleCommand("worker", app.Worker),
 		initCommand(), checkCommand(), doctorCommand(), configCommand(), orgsCommand(), usersCommand(), keysCommand(), limitsCommand(), adminsCommand(), changesCommand(),
 		pricesCommand(), usageCommand(), simulateCommand(), batchCommand(), jobsCommand(), queueCommand(), topCommand(), webhooksCommand(), versionCommand())
 	return root
@@ -58,12 +58,12 @@ var roleText = map[string]string{
 	"worker": "Drain the queues at the providers' quota rate",
 }
 
-func roleCommand(name string, role app.Role, front app.NewFront) *cobra.Command {
+func roleCommand(name string, role app.Role) *cobra.Command {
 	var path, profile string
 	c := &cobra.Command{
 		Use: name, Short: roleText[name], Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			return profiled(profile, func() error { return app.RunFile(c.Context(), path, role, front, c.ErrOrStderr()) })
+			return profiled(profile, func() error { return app.RunFile(c.Context(), path, role, front.New, c.ErrOrStderr()) })
 		},
 	}
 	configFlag(c, &path)

@@ -1,5 +1,5 @@
-// Package front is what a proxy serves over HTTP: callers, the administrators' API and
-// the console. It is apart from package app so that a worker does not link them.
+// Package front is what a process serves over HTTP: callers, the administrators' API and
+// the console. It is apart from package app so that the program worker does not link them.
 package front
 
 import (
@@ -29,14 +29,15 @@ func New(p *app.Parts) (*app.Front, error) {
 	if err != nil {
 		return nil, fmt.Errorf("console: %w", err)
 	}
-	server := proxy.New(proxyOptions(p))
-	return &app.Front{
-		Calls: server, SetDirectory: server.SetDirectory, Run: server.Run, Drain: server.Drain,
-		Operators: func(mux *http.ServeMux) {
-			mux.Handle("/admin/", api)
-			mux.Handle(console.Path, pages)
-		},
-	}, nil
+	f := &app.Front{Operators: func(mux *http.ServeMux) {
+		mux.Handle("/admin/", api)
+		mux.Handle(console.Path, pages)
+	}}
+	if p.Roles&app.Proxy != 0 {
+		s := proxy.New(proxyOptions(p))
+		f.Callers = &app.Callers{Handler: s, SetDirectory: s.SetDirectory, Run: s.Run, Drain: s.Drain}
+	}
+	return f, nil
 }
 
 func proxyOptions(p *app.Parts) proxy.Options {
