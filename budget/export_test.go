@@ -233,7 +233,7 @@ func TestExportNames(t *testing.T) {
 // TestExportKilled kills exporting processes while calls settle.
 func TestExportKilled(t *testing.T) {
 	rounds := 12
-	if long {
+	if soak {
 		rounds = 300
 	}
 	server := redistest.Start(t)

@@ -22,7 +22,6 @@ const allSlots = 16384
 type Group struct {
 	Nodes     []*Server // primaries first
 	Sentinels []*Server // none in a cluster
-	Links     []*Link   // of a sentinel group: the replicas' ways to the primary
 
 	tb   testing.TB
 	mode redisconn.Mode
@@ -38,7 +37,6 @@ func StartCluster(tb testing.TB, masters, replicasEach int, opts ...Option) *Gro
 	for range masters * (1 + replicasEach) {
 		g.Nodes = append(g.Nodes, Start(tb, opts...))
 	}
-	host, port, _ := net.SplitHostPort(g.Nodes[0].Addr)
 	for i, n := range g.Nodes {
 		g.do(n, "cluster", "set-config-epoch", i+1)
 		if i < masters {
@@ -48,7 +46,8 @@ func StartCluster(tb testing.TB, masters, replicasEach int, opts ...Option) *Gro
 			}
 			g.do(n, args...)
 		}
-		if i > 0 {
+		for _, other := range g.Nodes[:i] { // gossip alone takes seconds
+			host, port, _ := net.SplitHostPort(other.Addr)
 			g.do(n, "cluster", "meet", host, port)
 		}
 	}

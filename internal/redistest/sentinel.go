@@ -16,18 +16,16 @@ const masterName = "llmguard"
 
 // StartSentinel runs a primary, its replicas and three sentinels, two of which
 // must agree that it is dead: after 1 s of silence. Replicas follow the primary
-// over Group.Links. It returns when the sentinels know each other and the
-// replicas.
-func StartSentinel(tb testing.TB, replicas int, opts ...Option) *Group {
+// over the address that via returns for its own, such as that of a faulty network.
+// It returns when the sentinels know each other and the replicas.
+func StartSentinel(tb testing.TB, replicas int, via func(addr string) string, opts ...Option) *Group {
 	tb.Helper()
 	g := &Group{tb: tb, mode: redisconn.Sentinel}
 	opts = append([]Option{WithArgs("--repl-diskless-sync-delay", "0")}, opts...)
 	primary := Start(tb, opts...)
 	g.Nodes = append(g.Nodes, primary)
 	for range replicas {
-		link := NewLink(tb, primary.Addr)
-		host, port, _ := net.SplitHostPort(link.Addr)
-		g.Links = append(g.Links, link)
+		host, port, _ := net.SplitHostPort(via(primary.Addr))
 		g.Nodes = append(g.Nodes, Start(tb, append(opts, WithArgs("--replicaof", host+" "+port))...))
 	}
 	host, port, _ := net.SplitHostPort(primary.Addr)
@@ -48,9 +46,9 @@ func StartSentinel(tb testing.TB, replicas int, opts ...Option) *Group {
 	return g
 }
 
-// asSentinel makes a server a sentinel. Replicas that follow the primary over a
-// Link seem to follow another one; sentinels put up with that for the time of
-// failover-timeout.
+// asSentinel makes a server a sentinel. A replica that follows the primary over
+// another address seems to follow another primary; sentinels allow that for the
+// time of failover-timeout.
 func asSentinel(host, port string) Option {
 	return func(s *Server) {
 		s.tb.Helper()
@@ -89,13 +87,17 @@ func (g *Group) Primary() *Server {
 	return nil
 }
 
-// LinksInUse reports whether every replica follows the primary over its link.
-func (g *Group) LinksInUse() bool {
-	for i, l := range g.Links {
-		_, port, _ := net.SplitHostPort(l.Addr)
-		if !strings.Contains(g.text(g.Nodes[i+1], "info", "replication"), "master_port:"+port) {
-			return false
+// Follows returns the address at which a replica reaches its primary.
+func (g *Group) Follows(replica *Server) string {
+	var host, port string
+	for line := range strings.Lines(g.text(replica, "info", "replication")) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+		switch name {
+		case "master_host":
+			host = value
+		case "master_port":
+			port = value
 		}
 	}
-	return true
+	return net.JoinHostPort(host, port)
 }

@@ -1,13 +1,18 @@
-package redistest
+// Package link is a faulty network in front of a server, for tests.
+package link
 
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"net"
 	"strings"
 	"testing"
 
 	"github.com/Shopify/toxiproxy/v2"
 	"github.com/rs/zerolog"
+
+	"github.com/llmguard/llmguard/internal/redistest"
 )
 
 // Link is a faulty network in front of one server: what connects to Addr
@@ -30,15 +35,20 @@ type Fault struct {
 // Down is the fault of a Link that refuses and breaks all connections.
 const Down = "down"
 
-// NewLink opens a faultless Link to a server's address; it ends with the test.
-func NewLink(tb testing.TB, addr string) *Link {
+// New opens a faultless Link to a server's address; it ends with the test.
+func New(tb testing.TB, addr string) *Link {
 	tb.Helper()
 	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop())
-	l := &Link{tb: tb, proxy: toxiproxy.NewProxy(server, "redis", "127.0.0.1:0", addr)}
-	if err := l.proxy.Start(); err != nil {
-		tb.Fatalf("network link: %v", err)
+	l := &Link{tb: tb}
+	err := errors.New("no port")
+	for tries := 0; err != nil && tries < 20; tries++ {
+		l.Addr = net.JoinHostPort("127.0.0.1", redistest.FreePort(tb))
+		l.proxy = toxiproxy.NewProxy(server, "redis", l.Addr, addr)
+		err = l.proxy.Start()
 	}
-	l.Addr = l.proxy.Listen
+	if err != nil {
+		tb.Fatalf("link: %v", err)
+	}
 	tb.Cleanup(l.proxy.Stop)
 	return l
 }
@@ -49,7 +59,7 @@ func (l *Link) Set(f Fault) {
 	if l.down {
 		l.down = false
 		if err := l.proxy.Start(); err != nil {
-			l.tb.Fatalf("network link up again: %v", err)
+			l.tb.Fatalf("link up again: %v", err)
 		}
 	}
 	if f.Kind == Down { // before the toxics end, which lets go of what they keep back

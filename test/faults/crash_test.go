@@ -1,0 +1,157 @@
+package faults
+
+import (
+	"context"
+	"errors"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/internal/redisconn"
+	"github.com/llmguard/llmguard/internal/redistest"
+)
+
+// Redis is killed under load. With an append-only file that is synced always it
+// forgets nothing that it answered. Synced every second, it keeps what it has not
+// written while the disk is busy with a sync: a death in that time forgets as much,
+// and the stores write it again.
+func TestRedisKilled(t *testing.T) {
+	t.Parallel()
+	for _, sync := range []string{"always", "everysec"} {
+		t.Run(sync, func(t *testing.T) {
+			t.Parallel()
+			server := redistest.Start(t, redistest.WithAOF(), redistest.WithArgs("--appendfsync", sync))
+			open := func() redis.UniversalClient {
+				return redisconn.Open(redisconn.Single, redisconn.Options(server.Addr))
+			}
+			l := newCallers(t, time.Second, 2, open(), open())
+			l.forgets = sync != "always"
+			l.start(8)
+			var killed time.Time
+			for range rounds(2, 100) {
+				l.more(100)
+				killed = time.Now()
+				server.Kill()
+				l.unanswered(5)
+				server.Restart()
+				l.again()
+			}
+			l.refusals()
+			l.stop()
+			l.log()
+			forgotten := l.repaired(killed)
+			t.Logf("%d ends were forgotten the last time", forgotten)
+			if sync == "always" {
+				l.within()
+				if forgotten > 0 {
+					t.Errorf("%d answered ends were forgotten, want none", forgotten)
+				}
+			}
+			l.check()
+		})
+	}
+}
+
+// With its memory full under load, Redis refuses holds and takes their ends; when
+// there is room again, calls continue.
+func TestMemoryFullUnderLoad(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	rdb := redisconn.Open(redisconn.Single, redisconn.Options(server.Addr))
+	ctx := t.Context()
+	l := newCallers(t, time.Second, 2, rdb)
+	l.start(8)
+	l.more(50)
+	var holds []*budget.Hold
+	for i := range 50 { // open while the memory is full
+		c, _ := l.newCall("org0")
+		c.User = "patient"
+		h, err := l.stores[0].Hold(ctx, l.limits(), c, cost(10), cost(10))
+		if err != nil {
+			t.Fatalf("hold %d: %v", i, err)
+		}
+		l.took(c, 10)
+		holds = append(holds, h)
+	}
+	room := func(bytes string) {
+		t.Helper()
+		err := rdb.ConfigSet(ctx, "maxmemory", bytes).Err()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	room("1")
+	l.unanswered(20)
+	for range 20 {
+		c, _ := l.newCall("org1")
+		_, err := l.stores[0].Hold(ctx, l.limits(), c, cost(1), cost(1))
+		if !errors.Is(err, budget.ErrUnavailable) {
+			t.Fatalf("hold with memory full: got %v, want ErrUnavailable", err)
+		}
+	}
+	for _, h := range holds {
+		once, cancel := context.WithTimeout(ctx, time.Minute)
+		_, err := l.stores[0].Settle(once, h, budget.Settlement{Actual: cost(7)})
+		cancel()
+		if err != nil {
+			t.Fatalf("settle with memory full: %v", err)
+		}
+		l.took(h.Call, -3)
+		l.settled(h, 7)
+	}
+	room("0")
+	l.again()
+	l.refusals()
+	l.stop()
+	l.log()
+	l.within()
+	l.check()
+}
+
+// An operator kills connections, flushes the scripts, pauses writes and stops the
+// process under load.
+func TestOperatorAtWork(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	admin := server.Client()
+	ctx := t.Context()
+	l := newCallers(t, time.Second, 2, redisconn.Open(redisconn.Single, redisconn.Options(server.Addr)))
+	l.start(16)
+	l.more(50)
+	do := func(command ...any) {
+		t.Helper()
+		err := admin.Do(ctx, command...).Err()
+		if err != nil {
+			t.Fatalf("%v: %v", command, err)
+		}
+	}
+	signal := func(s syscall.Signal) {
+		t.Helper()
+		err := server.Signal(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range rounds(1, 30) {
+		do("client", "kill", "type", "normal", "skipme", "yes")
+		l.again()
+		do("script", "flush")
+		l.again()
+		do("client", "pause", time.Minute.Milliseconds(), "write")
+		l.unanswered(10)
+		do("client", "unpause")
+		l.again()
+		signal(syscall.SIGSTOP)
+		l.unanswered(10)
+		signal(syscall.SIGCONT)
+		l.again()
+	}
+	l.refusals()
+	l.stop()
+	l.log()
+	l.within()
+	l.check()
+}

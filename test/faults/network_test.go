@@ -1,0 +1,85 @@
+package faults
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/internal/redisconn"
+	"github.com/llmguard/llmguard/internal/redistest"
+	"github.com/llmguard/llmguard/test/link"
+)
+
+var networkFaults = []struct {
+	name   string
+	answer bool // holds are answered, late
+	fault  link.Fault
+}{
+	{"slow", true, link.Fault{Kind: "latency", Values: map[string]any{"latency": 120}}},
+	{"jitter", true, link.Fault{Kind: "latency", Values: map[string]any{"latency": 200, "jitter": 200}}},
+	{"slower than the deadline", false, link.Fault{Kind: "latency", Values: map[string]any{"latency": 600}}},
+	{"black hole for answers", false, link.Fault{Kind: "timeout", Values: map[string]any{"timeout": 0}}},
+	{"black hole for requests", false, link.Fault{Kind: "timeout", Up: true, Values: map[string]any{"timeout": 0}}},
+	{"reset", false, link.Fault{Kind: "reset_peer", Values: map[string]any{"timeout": 0}}},
+	{"answers cut after 2 bytes", false, link.Fault{Kind: "limit_data", Values: map[string]any{"bytes": 2}}},
+	{"down", false, link.Fault{Kind: link.Down}},
+}
+
+// Whatever the network does to commands and answers, in the end the ledger, the
+// limits and the callers agree, no user was over a limit meanwhile, and every call
+// into a dead network ended at its deadline with ErrUnavailable.
+func TestNetworkFaults(t *testing.T) {
+	t.Parallel()
+	for _, n := range networkFaults {
+		t.Run(n.name, func(t *testing.T) {
+			t.Parallel()
+			server := redistest.Start(t)
+			network := link.New(t, server.Addr)
+			l := newCallers(t, time.Second, 1, redisconn.Open(redisconn.Single, redisconn.Options(network.Addr)))
+			l.start(24)
+			for range rounds(1, 60) {
+				l.more(50)
+				network.Set(n.fault)
+				if n.answer {
+					l.more(10)
+				} else {
+					l.unanswered(10)
+					l.deadCall()
+				}
+				network.Set(link.Fault{})
+				l.again()
+			}
+			l.refusals()
+			l.stop()
+			l.within()
+			l.log()
+			l.check()
+		})
+	}
+}
+
+// deadCall checks that a call into a dead network ends, and says why.
+func (l *callers) deadCall() {
+	l.t.Helper()
+	ctx, cancel := context.WithTimeout(l.t.Context(), deadline)
+	defer cancel()
+	c, _ := l.newCall(l.orgs[0])
+	done := make(chan error, 1)
+	go func() {
+		_, err := l.stores[0].Hold(ctx, l.limits(), c, cost(1), cost(1))
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		if !errors.Is(err, budget.ErrUnavailable) {
+			l.t.Errorf("hold on a dead network: got %v, want ErrUnavailable", err)
+		}
+	case <-time.After(time.Minute):
+		l.t.Errorf("a hold on a dead network has no end a minute after its deadline of %s", deadline)
+	}
+	l.work.Go(func() {
+		l.insist("give back", func(ctx context.Context) error { return l.stores[0].VoidLost(ctx, c) })
+	})
+}
