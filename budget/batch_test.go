@@ -51,6 +51,7 @@ func TestEndMany(t *testing.T) {
 
 // A store that does not answer fails each ending by itself.
 func TestEndManyUnavailable(t *testing.T) {
+	t.Parallel()
 	srv := redistest.Start(t)
 	rdb := redis.NewClient(&redis.Options{Addr: srv.Addr, ContextTimeoutEnabled: true})
 	t.Cleanup(func() { _ = rdb.Close() })

@@ -147,7 +147,7 @@ func TestBucketOfManyCalls(t *testing.T) {
 	rdb := shared(t)
 	for _, most := range []int{6, 12, 40, 150} {
 		var worst int64
-		for seed := range uint64(8) {
+		for seed := range uint64(rounds(2, 200)) {
 			over, err := manyCalls(t, rdb, loaded, seed, most, 400)
 			if err != nil {
 				t.Fatalf("%d calls at once, seed %d: %v", most, seed, err)
@@ -161,20 +161,12 @@ func TestBucketOfManyCalls(t *testing.T) {
 // Mistakes that short histories of few calls do not show.
 func TestManyCallsNotice(t *testing.T) {
 	rdb := shared(t)
-	for _, mistake := range []struct{ name, old, new string }{
-		{"refund of all", "local i, least, g = first(st, place + 0)", "local i, least, g = first(st, place + 0)\n        least = st.used"},
-		{"charges that leave no dip", "if t ~= place then", "if t == '0' then"},
-		{"dips joined for nothing", "return whole + floor(-x / p)", "return whole + 0"},
-	} {
-		t.Run(mistake.name, func(t *testing.T) {
-			sc := broken(t, mistake.old, mistake.new)
-			for seed := range uint64(40) {
-				if _, err := manyCalls(t, rdb, sc, seed, []int{6, 40, 150}[seed%3], 400); err != nil {
-					t.Logf("seed %d: %v", seed, err)
-					return
-				}
-			}
-			t.Error("not noticed")
-		})
-	}
+	notice(t, 40, []mistake{
+		{"refund of all", "local i, least, g = first(st, place + 0)", "local i, least, g = first(st, place + 0)\n        least = st.used", 1},
+		{"charges that leave no dip", "if t ~= place then", "if t == '0' then", 1},
+		{"dips joined for nothing", "return whole + floor(-x / p)", "return whole + 0", 11},
+	}, func(sc scripts, i int) error {
+		_, err := manyCalls(t, rdb, sc, uint64(i), []int{6, 40, 150}[i%3], 400)
+		return err
+	})
 }

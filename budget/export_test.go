@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
 
 	"github.com/llmguard/llmguard/internal/redistest"
 )
@@ -26,7 +28,11 @@ func TestMain(m *testing.M) {
 	if addr := os.Getenv("BUDGET_TEST_EXPORT"); addr != "" {
 		exportUntilKilled(addr, os.Getenv("BUDGET_TEST_DIR"), os.Getenv("BUDGET_TEST_ORG"))
 	}
-	os.Exit(m.Run())
+	checks := strconv.Itoa(rounds(30, 3000)) // of rapid; the command line may say otherwise
+	if err := flag.Set("rapid.checks", checks); err != nil {
+		panic(err)
+	}
+	goleak.VerifyTestMain(m, redistest.IgnoreDials())
 }
 
 func exportUntilKilled(addr, dir, org string) {
@@ -232,10 +238,7 @@ func TestExportNames(t *testing.T) {
 
 // TestExportKilled kills exporting processes while calls settle.
 func TestExportKilled(t *testing.T) {
-	rounds := 12
-	if soak {
-		rounds = 300
-	}
+	t.Parallel()
 	server := redistest.Start(t)
 	f, dir := newFixture(t, server.Client(), Options{}), t.TempDir()
 	f.clock = nil
@@ -255,7 +258,7 @@ func TestExportKilled(t *testing.T) {
 		return lines
 	}
 	var want []string
-	for round := range rounds {
+	for round := range rounds(6, 300) {
 		had := written()
 		child := exec.Command(os.Args[0], "-test.run=^$")
 		child.Env = append(os.Environ(), "BUDGET_TEST_EXPORT="+server.Addr, "BUDGET_TEST_DIR="+dir, "BUDGET_TEST_ORG="+f.org)
@@ -271,14 +274,15 @@ func TestExportKilled(t *testing.T) {
 		_ = child.Process.Kill()
 		_ = child.Wait()
 	}
-	before := written() // the last line may be torn, which the next export mends
-	time.Sleep(30 * time.Millisecond)
+	before := written() // the last line may be torn, which the next export repairs
 	x := f.exporter(dir, 0)
-	for range 3 {
+	until(t, "all entries are exported", func() bool { // once the lease of the last process has ended
+		clear(x.waits)
 		if _, err := x.Export(t.Context(), f.org); err != nil {
 			t.Fatal(err)
 		}
-	}
+		return written() >= len(want)
+	})
 	t.Logf("%d entries, %d of them by processes that were killed", len(want), before)
 	if before == 0 {
 		t.Error("no process lived long enough")

@@ -227,6 +227,7 @@ func TestJournalInTrouble(t *testing.T) {
 
 // Run writes what is kept as soon as the store is back.
 func TestRunReplays(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t, redistest.WithAOF(), redistest.WithArgs("--appendfsync", "always"))
 	a := openJournaled(t, server, t.TempDir(), Options{})
 	ctx, cancel := context.WithCancel(t.Context())

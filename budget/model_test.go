@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"io/fs"
 	"math/rand/v2"
-	"os"
-	"strconv"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -37,8 +35,7 @@ func runHistory(t testing.TB, rdb *redis.Client, sc scripts, steps int, choose f
 	return nil
 }
 
-// TestHistories compares random histories with the oracle. LLMGUARD_HISTORIES
-// sets their number; -rapid.seed replays one.
+// TestHistories compares random histories with the oracle; -rapid.seed replays one.
 func TestHistories(t *testing.T) {
 	rdb := shared(t)
 	rapid.Check(t, func(rt *rapid.T) {
@@ -49,24 +46,10 @@ func TestHistories(t *testing.T) {
 	})
 }
 
-// TestLongHistories draws plainly, for many more and longer histories.
+// TestLongHistories draws plainly, for longer histories. LLMGUARD_SEED replays them.
 func TestLongHistories(t *testing.T) {
-	n := 40
-	if text := os.Getenv("LLMGUARD_HISTORIES"); text != "" {
-		var err error
-		if n, err = strconv.Atoi(text); err != nil {
-			t.Fatal(err)
-		}
-	}
-	seed := uint64(time.Now().UnixNano())
-	if text := os.Getenv("LLMGUARD_SEED"); text != "" {
-		var err error
-		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
-			t.Fatal(err)
-		}
-	}
-	rdb := shared(t)
-	for i := range n {
+	seed, rdb := seedOf(t), shared(t)
+	for i := range rounds(10, 4000) {
 		rng := rand.New(rand.NewPCG(seed, uint64(i)))
 		if err := runHistory(t, rdb, loaded, 120, rng.IntN); err != nil {
 			t.Fatalf("LLMGUARD_SEED=%d history %d: %v", seed, i, err)
@@ -74,16 +57,15 @@ func TestLongHistories(t *testing.T) {
 	}
 }
 
-// The same on miniredis, once: `dev` may run on it.
+// The same on miniredis: `dev` may run on it.
 func TestHistoriesOnMiniredis(t *testing.T) {
-	both(t, func(t *testing.T, rdb *redis.Client) {
-		for i := range 6 {
-			rng := rand.New(rand.NewPCG(7, uint64(i)))
-			if err := runHistory(t, rdb, loaded, 80, rng.IntN); err != nil {
-				t.Fatalf("history %d: %v", i, err)
-			}
+	rdb := onMiniredis(t)
+	for i := range rounds(2, 100) {
+		rng := rand.New(rand.NewPCG(7, uint64(i)))
+		if err := runHistory(t, rdb, loaded, 80, rng.IntN); err != nil {
+			t.Fatalf("history %d: %v", i, err)
 		}
-	})
+	}
 }
 
 // broken loads the scripts with one piece of their text replaced.
@@ -108,43 +90,56 @@ func broken(t *testing.T, old, replacement string) scripts {
 	return loadAll(files)
 }
 
-// TestOracleNotices proves that the oracle test can fail: every one of these
-// mistakes must be found within 200 histories.
-func TestOracleNotices(t *testing.T) {
-	rdb := shared(t)
-	for _, mistake := range []struct{ name, old, new string }{
-		{"ring of 60 slots", "slot - cur > 60", "slot - cur > 59"},
-		{"slots freed one early", "for i = cur + 1, slot do fields[i - cur]", "for i = cur + 2, slot + 1 do fields[i - cur - 1]"},
-		{"one too many", "if over > 0 then", "if over > 1 then"},
-		{"counted twice when repeated", "call('HSETNX', K[1], id, record .. '|' .. A[6]) == 0", "call('HSET', K[1], id, record .. '|' .. A[6]) == 9"},
-		{"refund from a slot that left", "if i <= st.cur and st.cur - i <= 60 and not st.wipe then", "if true then"},
-		{"refund of what has drained", "local i, least, g = first(st, place + 0)", "local i, least, g = first(st, place + 0)\n        least = st.used"},
-		{"refund down to a fraction", "if g > 0 then finer(", "if g < 0 then finer("},
-		{"refund that leaves the dips", "lower(st, i, minus, least)", "if low < wanted then lower(st, i, minus, least) end"},
-		{"fraction of the refill lost", "f = x - c * p", "f = 0"},
-		{"refill counted twice when time stands still", "elseif p1 ~= '0' and used > 0 then", "elseif p1 ~= '0' and used > 0 then\n        e = e + 3000"},
-		{"debt forgotten", "if want > had then", "if want > had and st.used < 0 then"},
-		{"exact window one microsecond short", "st.cut = st.now - p1", "st.cut = st.now - p1 + 1"},
-		{"time goes back in the exact window", "st.now = max(now, -1 - tonumber(got[3]))", "st.now = now"},
-		{"period ends when the clock goes back", "if now < to + 0 then", "if now < to + 0 and now >= from + 0 then"},
-		{"no tombstone", "call('HSET', KEYS[3], id, text)", ""},
-		{"no tombstone of a settled hold", "call('HSET', K[3], id, 'S,'", "local _ = ('S,'"},
-		{"nothing goes back from a settled hold", "local from, to, nth = had, min(had, want), 1", "local from, to, nth = had, had, 1"},
-		{"a settled hold stays held", "local had, want, place, open, back, text = had$ + 0, A[22 + 4 * $] + 0, place$, true, 0, nil", "local had, want, place, open, back, text = had$ + 0, A[22 + 4 * $] + 0, place$, false, 0, nil"},
-		{"expired holds stay held", "text = regrade_all(shapes, states, text, want_of, true, id)", ""},
-		{"concurrency counts the dead", "'(' .. num(now), '+inf')", "'-inf', '+inf')"},
-	} {
-		t.Run(mistake.name, func(t *testing.T) {
-			sc := broken(t, mistake.old, mistake.new)
-			for i := range 200 {
-				rng := rand.New(rand.NewPCG(11, uint64(i)))
-				if err := runHistory(t, rdb, sc, 80, rng.IntN); err != nil {
+// mistake is one in the scripts that a comparison must notice.
+type mistake struct {
+	name, old, new string
+	at             int // the history that shows it, which is tried first
+}
+
+// notice runs up to n histories with each mistake until one of them fails.
+func notice(t *testing.T, n int, list []mistake, run func(sc scripts, i int) error) {
+	for _, m := range list {
+		t.Run(m.name, func(t *testing.T) {
+			sc := broken(t, m.old, m.new)
+			for k := range n {
+				i := (m.at + k) % n
+				if err := run(sc, i); err != nil {
 					first, _, _ := strings.Cut(err.Error(), "\n")
 					t.Logf("history %d: %s", i, first)
 					return
 				}
 			}
-			t.Error("not noticed")
+			t.Errorf("not noticed in %d histories", n)
 		})
 	}
+}
+
+// TestOracleNotices proves that the oracle test can fail: every one of these
+// mistakes must be found.
+func TestOracleNotices(t *testing.T) {
+	rdb := shared(t)
+	notice(t, 200, []mistake{
+		{"ring of 60 slots", "slot - cur > 60", "slot - cur > 59", 0},
+		{"slots freed one early", "for i = cur + 1, slot do fields[i - cur]", "for i = cur + 2, slot + 1 do fields[i - cur - 1]", 7},
+		{"one too many", "if over > 0 then", "if over > 1 then", 1},
+		{"counted twice when repeated", "call('HSETNX', K[1], id, record .. '|' .. A[6]) == 0", "call('HSET', K[1], id, record .. '|' .. A[6]) == 9", 0},
+		{"refund from a slot that left", "if i <= st.cur and st.cur - i <= 60 and not st.wipe then", "if true then", 1},
+		{"refund of what has drained", "local i, least, g = first(st, place + 0)", "local i, least, g = first(st, place + 0)\n        least = st.used", 32},
+		{"refund down to a fraction", "if g > 0 then finer(", "if g < 0 then finer(", 32},
+		{"refund that leaves the dips", "lower(st, i, minus, least)", "if low < wanted then lower(st, i, minus, least) end", 168},
+		{"fraction of the refill lost", "f = x - c * p", "f = 0", 4},
+		{"refill counted twice when time stands still", "elseif p1 ~= '0' and used > 0 then", "elseif p1 ~= '0' and used > 0 then\n        e = e + 3000", 1},
+		{"debt forgotten", "if want > had then", "if want > had and st.used < 0 then", 0},
+		{"exact window one microsecond short", "st.cut = st.now - p1", "st.cut = st.now - p1 + 1", 4},
+		{"time goes back in the exact window", "st.now = max(now, -1 - tonumber(got[3]))", "st.now = now", 1},
+		{"period ends when the clock goes back", "if now < to + 0 then", "if now < to + 0 and now >= from + 0 then", 1},
+		{"no tombstone", "call('HSET', KEYS[3], id, text)", "", 1},
+		{"no tombstone of a settled hold", "call('HSET', K[3], id, 'S,'", "local _ = ('S,'", 0},
+		{"nothing goes back from a settled hold", "local from, to, nth = had, min(had, want), 1", "local from, to, nth = had, had, 1", 0},
+		{"a settled hold stays held", "local had, want, place, open, back, text = had$ + 0, A[22 + 4 * $] + 0, place$, true, 0, nil", "local had, want, place, open, back, text = had$ + 0, A[22 + 4 * $] + 0, place$, false, 0, nil", 0},
+		{"expired holds stay held", "text = regrade_all(shapes, states, text, want_of, true, id)", "", 0},
+		{"concurrency counts the dead", "'(' .. num(now), '+inf')", "'-inf', '+inf')", 0},
+	}, func(sc scripts, i int) error {
+		return runHistory(t, rdb, sc, 80, rand.New(rand.NewPCG(11, uint64(i))).IntN)
+	})
 }

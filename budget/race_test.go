@@ -255,6 +255,7 @@ func TestScriptFlush(t *testing.T) {
 
 // A store that does not answer is an ErrUnavailable within the deadline.
 func TestUnavailable(t *testing.T) {
+	t.Parallel()
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

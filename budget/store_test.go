@@ -62,12 +62,15 @@ func idAt(at time.Time, n int) string {
 // both runs a test on a real Redis and on miniredis.
 func both(t *testing.T, test func(t *testing.T, rdb *redis.Client)) {
 	t.Run("redis", func(t *testing.T) { test(t, shared(t)) })
-	t.Run("miniredis", func(t *testing.T) {
-		mini := miniredis.RunT(t)
-		rdb := redis.NewClient(&redis.Options{Addr: mini.Addr()})
-		t.Cleanup(func() { _ = rdb.Close() })
-		test(t, rdb)
-	})
+	t.Run("miniredis", func(t *testing.T) { test(t, onMiniredis(t)) })
+}
+
+// onMiniredis returns a client of a Redis in this process, which only `dev` uses.
+func onMiniredis(t *testing.T) *redis.Client {
+	t.Helper()
+	rdb := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
+	t.Cleanup(func() { _ = rdb.Close() })
+	return rdb
 }
 
 // shared returns a client of a redis-server for the test.

@@ -4,10 +4,13 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/llmguard/llmguard/internal/redistest"
 )
@@ -84,12 +87,49 @@ func TestTailMemory(t *testing.T) {
 	runtime.KeepAlive(s)
 }
 
+// failedLooks counts how often Run has looked who the store is and got no answer.
+type failedLooks struct{ n atomic.Int64 }
+
+func (l *failedLooks) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (l *failedLooks) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+func (l *failedLooks) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		err := next(ctx, cmds)
+		if err != nil && slices.ContainsFunc(cmds, func(cmd redis.Cmder) bool { return cmd.Name() == "info" }) {
+			l.n.Add(1)
+		}
+		return err
+	}
+}
+
+// another waits until another look has failed.
+func (l *failedLooks) another(t *testing.T) {
+	t.Helper()
+	before := l.n.Load()
+	until(t, "a look that fails", func() bool { return l.n.Load() > before })
+}
+
+// answeredAt sets when the remembered endings were answered: the first at one
+// instant, the others at another.
+func (t *tail) answeredAt(first, others time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for i := range t.n {
+		t.ring[(t.head+i)%len(t.ring)].at = others
+	}
+	t.ring[t.head].at = first
+}
+
 // TestTailOfAnEmptiedStore: a Redis that comes back with nothing gets what it
-// answered lately again, once, however long it was away; what is older is not
-// sent, for nobody could tell it from a repetition.
+// answered lately again, once, however long it was unavailable; what is older is
+// not sent, for it cannot be told from a repetition.
 func TestTailOfAnEmptiedStore(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
-	s := openJournaled(t, server, t.TempDir(), Options{Tail: 6 * time.Second, Horizon: time.Hour})
+	s := openJournaled(t, server, t.TempDir(), Options{Tail: time.Minute, Horizon: time.Hour})
+	failed := &failedLooks{}
+	s.rdb.AddHook(failed)
 	if _, err := s.Settle(t.Context(), s.take(t, idAt(time.Now(), 9), 7), Settlement{Actual: cost(7)}); err != nil {
 		t.Fatal(err)
 	}
@@ -108,10 +148,9 @@ func TestTailOfAnEmptiedStore(t *testing.T) {
 	go func() { ended <- s.Run(ctx) }()
 	until(t, "the store is known", func() bool { s.tail.mu.Lock(); defer s.tail.mu.Unlock(); return s.tail.known })
 	server.Kill()
-	s.tail.mu.Lock()
-	s.tail.ring[s.tail.head].at = time.Now().Add(-2 * time.Hour)
-	s.tail.mu.Unlock()
-	time.Sleep(s.tail.span + time.Second)
+	failed.another(t) // no look that still found the store is under way
+	s.tail.answeredAt(time.Now().Add(-2*time.Hour), time.Now().Add(-2*s.tail.span))
+	failed.another(t)
 	server.Restart()
 	until(t, "the tail is written again", func() bool { s.tail.mu.Lock(); defer s.tail.mu.Unlock(); return !s.tail.done.IsZero() })
 	cancel()
@@ -120,13 +159,14 @@ func TestTailOfAnEmptiedStore(t *testing.T) {
 	s.tail.mu.Lock()
 	defer s.tail.mu.Unlock()
 	if m := s.tail.last; m.calls != 4 || m.forgotten != 3 || m.tooOld != 1 {
-		t.Errorf("mended %+v", m)
+		t.Errorf("got %d calls, %d forgotten, %d too old; want 4, 3, 1", m.calls, m.forgotten, m.tooOld)
 	}
 }
 
 // TestStoreEmptied: an emptied store is noticed, said loudly, and gets back what
 // is remembered; one that fails over or restarts with its data is not.
 func TestStoreEmptied(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t, redistest.WithAOF(), redistest.WithArgs("--appendfsync", "always"))
 	s := openJournaled(t, server, t.TempDir(), Options{})
 	ctx, cancel := context.WithCancel(t.Context())

@@ -5,10 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -261,24 +259,10 @@ func TestVirtualHistories(t *testing.T) {
 	})
 }
 
-// TestVirtualLongHistories: the same for longer. LLMGUARD_HISTORIES sets their
-// number, LLMGUARD_SEED replays them.
+// TestVirtualLongHistories: the same for longer. LLMGUARD_SEED replays them.
 func TestVirtualLongHistories(t *testing.T) {
-	n, seed := 20, uint64(time.Now().UnixNano())
-	if text := os.Getenv("LLMGUARD_HISTORIES"); text != "" {
-		var err error
-		if n, err = strconv.Atoi(text); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if text := os.Getenv("LLMGUARD_SEED"); text != "" {
-		var err error
-		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
-			t.Fatal(err)
-		}
-	}
-	rdb := shared(t)
-	for i := range n {
+	seed, rdb := seedOf(t), shared(t)
+	for i := range rounds(8, 2000) {
 		rng := rand.New(rand.NewPCG(seed, uint64(i)))
 		if err := runPairing(t, rdb, loaded, 250, rng.IntN); err != nil {
 			t.Fatalf("LLMGUARD_SEED=%d history %d: %v", seed, i, err)
@@ -290,26 +274,15 @@ func TestVirtualLongHistories(t *testing.T) {
 // in the scripts is found.
 func TestVirtualNotices(t *testing.T) {
 	rdb := shared(t)
-	for _, mistake := range []struct{ name, old, new string }{
-		{"dips joined too late", "st.hi - st.lo > 20 and", "st.hi - st.lo > 21 and"},
-		{"other dips squeezed", "if st.hi - st.lo > 28 then", "if st.hi - st.lo > 27 then"},
-		{"fraction of the refill lost", "f = x - c * p", "f = 0"},
-		{"refund from another period", "if place == st.from then", "if true then"},
-		{"concurrency counts the dead", "'(' .. num(now), '+inf')", "'-inf', '+inf')"},
-	} {
-		t.Run(mistake.name, func(t *testing.T) {
-			sc := broken(t, mistake.old, mistake.new)
-			for i := range 200 {
-				rng := rand.New(rand.NewPCG(11, uint64(i)))
-				if err := runPairing(t, rdb, sc, 200, rng.IntN); err != nil {
-					first, _, _ := strings.Cut(err.Error(), "\n")
-					t.Logf("history %d: %s", i, first)
-					return
-				}
-			}
-			t.Error("not noticed")
-		})
-	}
+	notice(t, 200, []mistake{
+		{"dips joined too late", "st.hi - st.lo > 20 and", "st.hi - st.lo > 21 and", 14},
+		{"other dips squeezed", "if st.hi - st.lo > 28 then", "if st.hi - st.lo > 27 then", 14},
+		{"fraction of the refill lost", "f = x - c * p", "f = 0", 2},
+		{"refund from another period", "if place == st.from then", "if true then", 3},
+		{"concurrency counts the dead", "'(' .. num(now), '+inf')", "'-inf', '+inf')", 1},
+	}, func(sc scripts, i int) error {
+		return runPairing(t, rdb, sc, 200, rand.New(rand.NewPCG(11, uint64(i))).IntN)
+	})
 }
 
 func BenchmarkVirtual(b *testing.B) {
