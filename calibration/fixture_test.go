@@ -92,8 +92,12 @@ func near(t *testing.T, what string, got, want, share float64) {
 
 // both runs a test on a real Redis and on miniredis.
 func both(t *testing.T, test func(t *testing.T, rdb *redis.Client)) {
-	t.Run("redis", func(t *testing.T) { test(t, redistest.Start(t).Client()) })
+	t.Run("redis", func(t *testing.T) {
+		t.Parallel()
+		test(t, redistest.Start(t).Client())
+	})
 	t.Run("miniredis", func(t *testing.T) {
+		t.Parallel()
 		rdb := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
 		t.Cleanup(func() { _ = rdb.Close() })
 		test(t, rdb)

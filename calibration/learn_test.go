@@ -22,6 +22,7 @@ func TestConverges(t *testing.T) {
 		{ratio: 1.55, noise: 0.05, least: 800, most: 1000},
 	} {
 		t.Run(fmt.Sprintf("%.2f~%.2f", s.ratio, s.noise), func(t *testing.T) {
+			t.Parallel()
 			both(t, func(t *testing.T, rdb *redis.Client) {
 				f := newFixture(t, rdb, Options{})
 				f.learn("v1", s, 1500)

@@ -155,7 +155,7 @@ func TestLostRepliesCountOnce(t *testing.T) {
 
 func TestRedisAway(t *testing.T) {
 	srv := redistest.Start(t, redistest.WithAOF(), redistest.WithArgs("--appendfsync", "always"))
-	rdb := redis.NewClient(&redis.Options{Addr: srv.Addr, MaxRetries: -1, DialTimeout: time.Second})
+	rdb := redis.NewClient(&redis.Options{Addr: srv.Addr, MaxRetries: -1, DialerRetries: 1})
 	defer rdb.Close()
 	f := newFixture(t, rdb, Options{})
 	f.learn("v1", synthetic{ratio: 1.2, noise: 0.02, least: 100, most: 5000}, 200)

@@ -69,7 +69,7 @@ func TestManyNotes(t *testing.T) {
 
 // TestStoreAway gives up notes it cannot write and says so when asked.
 func TestStoreAway(t *testing.T) {
-	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1})
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1, DialerRetries: 1})
 	defer rdb.Close()
 	s := New(rdb, nil)
 	s.Put(context.Background(), "acme", Note{ID: "resp_1"})

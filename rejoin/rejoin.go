@@ -62,6 +62,7 @@ type Store struct {
 	rdb   redis.UniversalClient
 	log   *slog.Logger
 	lease time.Duration
+	every time.Duration // between renewals
 
 	mu   sync.Mutex
 	held map[*Key]struct{}
@@ -75,7 +76,7 @@ func New(rdb redis.UniversalClient, o Options) *Store {
 	if o.Lease == 0 {
 		o.Lease = 30 * time.Second
 	}
-	return &Store{rdb: rdb, log: o.Logger, lease: o.Lease, held: make(map[*Key]struct{})}
+	return &Store{rdb: rdb, log: o.Logger, lease: o.Lease, every: o.Lease / 3, held: make(map[*Key]struct{})}
 }
 
 // Print is the fingerprint of a request, or of what scopes a key.
@@ -197,7 +198,7 @@ func (k *Key) change(ctx context.Context, what string, arg any, ttl time.Duratio
 // Run renews the leases of the keys this process holds until ctx is done; it
 // then returns nil. It survives Redis being away.
 func (s *Store) Run(ctx context.Context) error {
-	tick := time.NewTicker(s.lease / 3)
+	tick := time.NewTicker(s.every)
 	defer tick.Stop()
 	for {
 		select {

@@ -113,7 +113,7 @@ func TestKeyJob(t *testing.T) {
 // TestKeyRenewal: Run extends a key's lease again and again.
 func TestKeyRenewal(t *testing.T) {
 	s, _ := newStore(t)
-	s.lease = 6 * time.Second
+	s.every = 20 * time.Millisecond
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	wg.Go(func() { ok(t, s.Run(ctx)) })

@@ -42,7 +42,7 @@ func (s *Sender) Run(ctx context.Context) error {
 		Concurrency:              s.opts.Concurrency,
 		Queues:                   map[string]int{queueName: 1},
 		TaskCheckInterval:        lookEvery,
-		DelayedTaskCheckInterval: time.Second,
+		DelayedTaskCheckInterval: s.retries,
 		ShutdownTimeout:          endTime,
 		RetryDelayFunc:           s.retryDelay,
 		IsFailure:                func(err error) bool { return !postponed(err) },

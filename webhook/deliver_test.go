@@ -121,7 +121,8 @@ func (s *site) sender(one Org, trust *receiver) *Sender {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	sender.backoff = func(int) time.Duration { return time.Second }
+	sender.backoff = func(int) time.Duration { return time.Millisecond }
+	sender.retries = 10 * time.Millisecond
 	return sender
 }
 
@@ -159,6 +160,15 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	t.Fatalf("never: %s", what)
 }
 
+// settled waits until no delivery waits or is under way.
+func settled(t *testing.T, s *Sender) {
+	t.Helper()
+	eventually(t, "all deliveries made", func() bool {
+		info, err := s.metrics.waiting.tasks.GetQueueInfo(queueName)
+		return err == nil && info.Pending+info.Active+info.Scheduled+info.Retry == 0
+	})
+}
+
 func to(t *testing.T, r *receiver, events ...string) Org {
 	return Org{Endpoints: []Endpoint{{URL: "https://" + r.host(t) + "/hook?x=1", Secrets: []Secret{secret(t, secret1), secret(t, secret2)}, Events: events}}}
 }
@@ -177,6 +187,7 @@ var happened = time.Unix(1_790_000_000, 0)
 // TestDeliveryUntilItIsTaken: failures of every kind are tried again with the
 // same id and body, each with a signature of its own time; then never again.
 func TestDeliveryUntilItIsTaken(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	r := newReceiver(t, func(n int, w http.ResponseWriter) {
 		switch n {
@@ -196,10 +207,10 @@ func TestDeliveryUntilItIsTaken(t *testing.T) {
 	send(t, sender, e)
 	eventually(t, "delivered", func() bool { return testutil.ToFloat64(sender.metrics.attempts.WithLabelValues("delivered")) == 1 })
 	send(t, sender, e) // as after a crash
-	time.Sleep(1500 * time.Millisecond)
+	settled(t, sender)
 	got := r.got()
 	if len(got) != 4 {
-		t.Fatalf("%d posts", len(got))
+		t.Fatalf("got %d posts, want 4", len(got))
 	}
 	const body = `{"id":"` + `%` + `","object":"event","created_at":1790000000,"type":"batch.completed","data":{"id":"batch_1"}}`
 	for i, p := range got {
@@ -240,7 +251,7 @@ func TestRedirectsAndProxiesAreNotFollowed(t *testing.T) {
 	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy", "ALL_PROXY"} {
 		t.Setenv(name, inside.URL)
 	}
-	s.options.GiveUp = 2 * time.Second
+	s.options.GiveUp = time.Millisecond
 	sender := s.sender(to(t, r), r)
 	run(t, sender)
 	send(t, sender, NewEvent("job.failed", "job_1", happened))
@@ -256,6 +267,7 @@ func TestRedirectsAndProxiesAreNotFollowed(t *testing.T) {
 // TestInternalTargetsGetNothing: a name that leads inside is a dead letter at
 // once; the server there sees no connection.
 func TestInternalTargetsGetNothing(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	r := newReceiver(t, nil)
 	s.options.AllowNetworks = nil
@@ -275,6 +287,7 @@ func TestInternalTargetsGetNothing(t *testing.T) {
 // A target that answers 410 is left alone until its configuration changes; what
 // was for it can be replayed then.
 func TestGoneTargetsAreLeftAlone(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	r := newReceiver(t, func(n int, w http.ResponseWriter) {
 		if n == 1 {
@@ -315,6 +328,7 @@ func TestGoneTargetsAreLeftAlone(t *testing.T) {
 // Who gets what: endpoints by event type, the target of a request once, other
 // orgs nothing, and what is off the configuration nothing more.
 func TestWhoGetsWhat(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	all, batches, mine := newReceiver(t, nil), newReceiver(t, nil), newReceiver(t, nil)
 	org := to(t, all)
@@ -339,10 +353,9 @@ func TestWhoGetsWhat(t *testing.T) {
 		t.Error("an event of no type is sent")
 	}
 	run(t, sender)
-	eventually(t, "all delivered", func() bool { return len(all.got()) >= 3 && len(batches.got()) >= 1 && len(mine.got()) >= 1 })
-	time.Sleep(300 * time.Millisecond)
+	settled(t, sender)
 	if len(all.got()) != 3 || len(batches.got()) != 1 || len(mine.got()) != 1 {
-		t.Errorf("%d, %d and %d posts", len(all.got()), len(batches.got()), len(mine.got()))
+		t.Fatalf("got %d, %d and %d posts, want 3, 1 and 1", len(all.got()), len(batches.got()), len(mine.got()))
 	}
 	if p := mine.got()[0]; strings.Contains(p.header.Get("webhook-signature"), " ") || !strings.Contains(p.body, `"job_1"`) {
 		t.Errorf("the request's own target got %+v", p)
@@ -351,6 +364,7 @@ func TestWhoGetsWhat(t *testing.T) {
 
 // What is queued for a target that left the configuration becomes a dead letter.
 func TestRemovedTargets(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	r := newReceiver(t, nil)
 	send(t, s.sender(to(t, r), r), NewEvent("job.failed", "job_1", happened))
@@ -365,6 +379,7 @@ func TestRemovedTargets(t *testing.T) {
 // An answer without end, a head without bounds and a target that says nothing
 // take no longer than the timeout, and do not keep others waiting.
 func TestHostileAnswers(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	stop := make(chan struct{})
 	endless := newReceiver(t, func(_ int, w http.ResponseWriter) {
@@ -377,20 +392,19 @@ func TestHostileAnswers(t *testing.T) {
 	head := newReceiver(t, func(_ int, w http.ResponseWriter) { w.Header().Set("X-Much", strings.Repeat("x", 2*answerMost)) })
 	silent := newReceiver(t, func(int, http.ResponseWriter) { <-stop })
 	defer close(stop)
-	s.options.GiveUp = time.Second
+	s.options.GiveUp = time.Millisecond
 	org := Org{Endpoints: []Endpoint{to(t, endless).Endpoints[0], to(t, head).Endpoints[0], to(t, silent).Endpoints[0]}}
 	sender := s.sender(org, endless)
 	run(t, sender)
 	send(t, sender, NewEvent("job.failed", "job_1", happened))
 	eventually(t, "two given up", func() bool { return len(dead(t, sender)) == 2 })
-	if n := testutil.ToFloat64(sender.metrics.attempts.WithLabelValues("delivered")); n != 1 {
-		t.Errorf("%v delivered", n)
-	}
+	eventually(t, "one delivered", func() bool { return testutil.ToFloat64(sender.metrics.attempts.WithLabelValues("delivered")) == 1 })
 }
 
 // A target that names a time is asked again then, and not for other events
 // before.
 func TestRetryAfterIsObeyed(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	r := newReceiver(t, func(n int, w http.ResponseWriter) {
 		if n == 1 {
@@ -417,12 +431,13 @@ func TestRetryAfterIsObeyed(t *testing.T) {
 		}
 	}
 	if n := len(r.got()); n != 1 {
-		t.Errorf("%d posts", n)
+		t.Errorf("got %d posts, want 1", n)
 	}
 }
 
 // The list of dead letters is bounded, the newest stay; metrics say what waits.
 func TestDeadLettersAndMetrics(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	s.options.DeadLetters = 2
 	reg := prometheus.NewRegistry()

@@ -136,6 +136,7 @@ type Sender struct {
 	http    httpClient
 	pauses  pauses
 	backoff func(attempt int) time.Duration
+	retries time.Duration // between looks for deliveries whose next attempt is due
 	metrics *metrics
 	log     *slog.Logger
 }
@@ -146,7 +147,7 @@ func New(rdb redis.UniversalClient, o Options) (*Sender, error) {
 	o.withDefaults()
 	s := &Sender{
 		opts: o, wanted: make(chan struct{}), rdb: rdb, tasks: asynq.NewClientFromRedisClient(rdb),
-		dialer: newDialer(o.AllowNetworks, o.Resolver), backoff: backoff, log: o.Log,
+		dialer: newDialer(o.AllowNetworks, o.Resolver), backoff: backoff, retries: time.Second, log: o.Log,
 		pauses: pauses{most: max(o.Concurrency/4, 1), busy: map[string]int{}, until: map[string]time.Time{}},
 	}
 	s.http = newHTTPClient(s.dialer, o)
