@@ -64,6 +64,7 @@ func (e *env) slots() []string {
 
 // TestAskIsTake: what was asked for ahead is granted as by Take, once.
 func TestAskIsTake(t *testing.T) {
+	t.Parallel()
 	e, srv := lined(t, narrow, nil)
 	g, err := e.ask(t.Context(), "a").Wait(t.Context(), time.Minute)
 	if err != nil || g.Tokens != 1000 || !g.Fresh() {
@@ -90,6 +91,7 @@ func TestAskIsTake(t *testing.T) {
 // TestAskDropped: what was booked for a call that does not begin is as if it had never
 // been, and what has not left is never booked.
 func TestAskDropped(t *testing.T) {
+	t.Parallel()
 	e, _ := lined(t, Pool{ID: "p", RPM: 100, TPM: 100_000, Concurrency: 10}, nil)
 	e.at(simStart)
 	if !e.fits("before") {
@@ -142,6 +144,7 @@ func (s *spoiler) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 
 // TestAskLost: when the reply is lost, what may have been booked goes back.
 func TestAskLost(t *testing.T) {
+	t.Parallel()
 	for what, applied := range map[string]bool{"the reply": true, "the script": false} {
 		e, _ := lined(t, narrow, &spoiler{applied: applied})
 		if _, err := e.ask(t.Context(), "a").Wait(t.Context(), time.Minute); !errors.Is(err, io.EOF) {
@@ -154,6 +157,7 @@ func TestAskLost(t *testing.T) {
 // TestAskLate: when the reply comes too late, or the caller has left, what was booked
 // goes back when it comes.
 func TestAskLate(t *testing.T) {
+	t.Parallel()
 	e, srv := lined(t, narrow, nil)
 	if err := srv.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
@@ -204,6 +208,7 @@ func (s *stalled) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 // TestAskDroppedLate: what is given back late is not the grant that the same call has
 // by then.
 func TestAskDroppedLate(t *testing.T) {
+	t.Parallel()
 	hook := &stalled{goOn: make(chan struct{}), given: make(chan struct{})}
 	e, srv := lined(t, Pool{ID: "p", Concurrency: 2}, hook)
 	a := e.ask(t.Context(), "a")
@@ -224,6 +229,7 @@ func TestAskDroppedLate(t *testing.T) {
 
 // TestAskForgotten: who dies after asking holds a place no longer than a lease.
 func TestAskForgotten(t *testing.T) {
+	t.Parallel()
 	e, _ := lined(t, Pool{ID: "p", Concurrency: 1}, nil)
 	e.at(simStart)
 	if _, err := e.ask(t.Context(), "a").reply.Wait(t.Context(), time.Minute); err != nil {
@@ -240,6 +246,7 @@ func TestAskForgotten(t *testing.T) {
 // TestRunWaitsForDropped: a process that stops in order has given back what it asked for
 // in vain.
 func TestRunWaitsForDropped(t *testing.T) {
+	t.Parallel()
 	e, srv := lined(t, narrow, nil)
 	ctx, stop := context.WithCancel(t.Context())
 	ran := make(chan struct{})

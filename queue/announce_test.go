@@ -31,6 +31,7 @@ func (e *env) ends(fail error) []Ending {
 // Every way in which a job can end is announced once; jobs without a notice
 // are not.
 func TestEveryEndIsAnnounced(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t, Options{MaxAttempts: 1, Lease: time.Minute}, Pool{ID: "p"})
 	ctx, now := t.Context(), simStart
 	e.at(now)
@@ -99,6 +100,7 @@ func TestEveryEndIsAnnounced(t *testing.T) {
 // An end that could not be told, because the teller died or failed, is told to
 // another one later, and to nobody else meanwhile.
 func TestAnnouncedAgainAfterAFailure(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p"})
 	now := simStart
 	e.at(now)
@@ -122,6 +124,7 @@ func TestAnnouncedAgainAfterAFailure(t *testing.T) {
 
 // A process that announces is told at once of what ends in it.
 func TestAnnounceRuns(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p"})
 	e.run(func(ctx context.Context, c *Claim) Verdict {
 		if err := c.Start(ctx); err != nil {

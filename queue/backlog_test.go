@@ -9,21 +9,24 @@ import (
 // Live calls go first, but while jobs wait they leave them their share, also a
 // job that is larger than what is free at any moment.
 func TestLiveCallsLeaveTheBacklogItsShare(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t, Options{Shares: Shares{Interactive: 20, Async: 10, Batch: 5}}, Pool{ID: "p", TPM: 60_000})
 	now := simStart
 	e.at(now)
-	for range 300 {
-		e.put(e.job("p", "acme", "ann", Async, 2000))
+	var backlog []*Job
+	for range 60 {
+		backlog = append(backlog, e.job("p", "acme", "ann", Async, 2000))
 	}
+	e.putAll(backlog)
 	pc := newPacer(e.Queue, e.pools()["p"], 1)
 	next := now
 	var live, jobs int64
 	var log []booked
-	for i := 0; now < simStart+5*time.Minute; now += 20 * time.Millisecond {
+	for i := 0; now < simStart+2*time.Minute; now += 40 * time.Millisecond {
 		e.at(now)
-		if g, err := e.Take(t.Context(), "p", fmt.Sprint("c", i), Flow{"live", "u"}, 50); err == nil {
-			live += 50
-			log = append(log, booked{now, 50})
+		if g, err := e.Take(t.Context(), "p", fmt.Sprint("c", i), Flow{"live", "u"}, 100); err == nil {
+			live += 100
+			log = append(log, booked{now, 100})
 			if err := e.Give(t.Context(), g, false); err != nil {
 				t.Fatal(err)
 			}
@@ -57,6 +60,7 @@ func TestLiveCallsLeaveTheBacklogItsShare(t *testing.T) {
 
 // Live calls leave jobs a place where few calls may be open.
 func TestLiveCallsLeaveAPlace(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p", Concurrency: 2})
 	ctx := t.Context()
 	var grants []*Grant
@@ -85,6 +89,7 @@ func TestLiveCallsLeaveAPlace(t *testing.T) {
 // Where the provider counts actual tokens, what was booked beyond them returns,
 // and what was used beyond them counts.
 func TestActualTokens(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t, Options{Burst: 1000}, Pool{ID: "p", TPM: 1000, ActualTokens: true}, Pool{ID: "q", TPM: 1000})
 	ctx := t.Context()
 	e.at(simStart)
@@ -117,6 +122,7 @@ func TestActualTokens(t *testing.T) {
 // A limit for some models, or for a key, parks only their jobs; when it wakes
 // one probe goes ahead.
 func TestParkByModelAndKey(t *testing.T) {
+	t.Parallel()
 	for name, tc := range map[string]struct {
 		scope Scope
 		runs  []string // which of the jobs may run while it is parked
@@ -199,6 +205,7 @@ func TestParkByModelAndKey(t *testing.T) {
 
 // A parked pool is listed as such, and its jobs know how long they wait.
 func TestParkedPoolIsListed(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p"})
 	e.at(simStart)
 	j := e.put(e.job("p", "acme", "ann", Async, 10))

@@ -7,6 +7,7 @@ import (
 )
 
 func TestPutIsIdempotent(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p"})
 	j := e.put(e.job("p", "acme", "ann", Async, 10))
 	created := j.Created
@@ -27,6 +28,7 @@ func TestPutIsIdempotent(t *testing.T) {
 }
 
 func TestPutBounds(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t, Options{OrgShare: 50}, Pool{ID: "p", MaxJobs: 4, MaxBytes: 100, RPM: 60, TPM: 1000})
 	scope := func(j *Job, body string) string {
 		var full *FullError
@@ -74,6 +76,7 @@ func TestPutBounds(t *testing.T) {
 }
 
 func TestAcquireReplaysItsReply(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p", RPM: 1000})
 	for range 4 {
 		e.put(e.job("p", "acme", "ann", Async, 10))
@@ -99,6 +102,7 @@ func TestAcquireReplaysItsReply(t *testing.T) {
 }
 
 func TestStartAndFinishAreIdempotent(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p"})
 	ctx := t.Context()
 	j := e.put(e.job("p", "acme", "ann", Async, 10))
@@ -133,6 +137,7 @@ func TestStartAndFinishAreIdempotent(t *testing.T) {
 }
 
 func TestReleaseIsIdempotentAndFenced(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p", RPM: 100})
 	ctx := t.Context()
 	j := e.put(e.job("p", "acme", "ann", Async, 10))
@@ -162,6 +167,7 @@ func TestReleaseIsIdempotentAndFenced(t *testing.T) {
 // A worker that dies returns its claims to the head; when it comes back as a
 // zombie it cannot end the job.
 func TestDeadWorkerAndZombie(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p", Concurrency: 1})
 	ctx := t.Context()
 	now := simStart
@@ -208,6 +214,7 @@ func TestDeadWorkerAndZombie(t *testing.T) {
 }
 
 func TestPoisonEndsAfterItsAttempts(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t, Options{MaxAttempts: 2}, Pool{ID: "p", RPM: 100})
 	now := simStart
 	e.at(now)
@@ -241,6 +248,7 @@ func TestPoisonEndsAfterItsAttempts(t *testing.T) {
 // What a dead attempt left decides: a complete answer is recovered, part of a
 // stream that a caller was reading fails the job, all else is repeated.
 func TestRemainsOfADeadAttempt(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		name      string
 		class     Class

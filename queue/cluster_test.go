@@ -13,6 +13,7 @@ import (
 // job keeps to the keys of one slot: jobs of six pools and orgs on all nodes run
 // once each, also after a pool has moved.
 func TestCluster(t *testing.T) {
+	t.Parallel()
 	group := redistest.StartCluster(t, 3, 0)
 	rdb := group.Client()
 	scripts := redisconn.Pipelined(rdb)

@@ -17,6 +17,7 @@ func zMember(id string, at time.Duration) redis.Z {
 // A job that kills every worker is quarantined after its attempts, can be seen,
 // and replayed once, as a new job.
 func TestPoisonJobIsQuarantinedAndReplayed(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t, Options{MaxAttempts: 2, Lease: time.Minute}, Pool{ID: "p"})
 	ctx, now := t.Context(), simStart
 	e.at(now)
@@ -67,6 +68,7 @@ func TestPoisonJobIsQuarantinedAndReplayed(t *testing.T) {
 
 // The list holds what may be worth another try, and has a bound.
 func TestDeadLettersAreBounded(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t, Options{DeadLetters: 2}, Pool{ID: "p"})
 	ctx := t.Context()
 	var ids []string
@@ -94,6 +96,7 @@ func TestDeadLettersAreBounded(t *testing.T) {
 
 // A job of a newer version is refused, and left for newer workers.
 func TestNewerRecordsAreLeft(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p"})
 	ctx := t.Context()
 	newer := e.put(e.job("p", "acme", "ann", Async, 10))
@@ -123,6 +126,7 @@ func TestNewerRecordsAreLeft(t *testing.T) {
 
 // No job is taken in when Redis is nearly full.
 func TestNearlyFullRedisTakesNoJobs(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p"})
 	ctx := t.Context()
 	put := func() error {
@@ -150,6 +154,7 @@ func TestNearlyFullRedisTakesNoJobs(t *testing.T) {
 
 // A flow has a bound of its own.
 func TestFlowBound(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t, Options{OrgShare: 100, FlowShare: 50}, Pool{ID: "p", MaxJobs: 4, RPM: 60})
 	ctx := t.Context()
 	for range 2 {

@@ -14,6 +14,7 @@ import (
 
 // The same code runs on Redis Cluster and on the in-process store.
 func TestOtherStores(t *testing.T) {
+	t.Parallel()
 	for name, connect := range map[string]func(*testing.T) redis.UniversalClient{
 		"cluster": func(t *testing.T) redis.UniversalClient {
 			srv := redistest.Start(t, redistest.WithArgs("--cluster-enabled", "yes"))
@@ -78,6 +79,7 @@ func TestOtherStores(t *testing.T) {
 
 // When Redis is full, jobs are refused, but what runs can end and free memory.
 func TestFullRedisCanDrain(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p"})
 	ctx := t.Context()
 	var claims []*Claim

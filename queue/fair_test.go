@@ -37,6 +37,7 @@ func (e *env) drain(pool string, n int) (jobs, tokens map[string]int64) {
 }
 
 func TestOrgsShareThenUsers(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t, Options{Weights: map[string]int{"gold": 200, "big u0": 300}}, Pool{ID: "p"})
 	for i := range 60 { // the hog splits into users; that gives it no more
 		for u := range 3 {
@@ -61,6 +62,7 @@ func TestOrgsShareThenUsers(t *testing.T) {
 }
 
 func TestTokenShares(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t, Options{OrgShare: 100}, Pool{ID: "p", MaxJobs: -1})
 	for range 60 {
 		e.put(e.job("p", "heavy", "u", Async, 8000))
@@ -77,6 +79,7 @@ func TestTokenShares(t *testing.T) {
 // One who always comes back with a single job must not get ahead of those
 // whose jobs wait, as it would if its past were forgotten when it has none.
 func TestComingBackGainsNothing(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p"})
 	for range 100 {
 		e.put(e.job("p", "patient", "u", Async, 1000))
@@ -106,6 +109,7 @@ func TestComingBackGainsNothing(t *testing.T) {
 
 // Who comes late starts level with the others, not with all that they have had.
 func TestLatecomersStartLevel(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p"})
 	for range 60 {
 		e.put(e.job("p", "early", "a", Async, 100))
@@ -125,6 +129,7 @@ func TestLatecomersStartLevel(t *testing.T) {
 }
 
 func TestClassesHaveTheirShare(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t, Options{Grace: time.Hour}, Pool{ID: "p"})
 	for range 210 {
 		for class := Interactive; class <= Batch; class++ {
@@ -138,6 +143,7 @@ func TestClassesHaveTheirShare(t *testing.T) {
 }
 
 func TestLiveCallsDoNotOvertakeTheirFlow(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p", RPM: 1000})
 	e.put(e.job("p", "acme", "ann", Interactive, 10))
 	if _, err := e.Take(t.Context(), "p", "c1", Flow{"acme", "ann"}, 1); err == nil {
@@ -149,6 +155,7 @@ func TestLiveCallsDoNotOvertakeTheirFlow(t *testing.T) {
 }
 
 func TestParkAndProbe(t *testing.T) {
+	t.Parallel()
 	for _, scope := range []Scope{ParkFlow, ParkOrg} {
 		e := newEnv(t, Options{}, Pool{ID: "p"})
 		ctx := t.Context()
@@ -204,6 +211,7 @@ func TestParkAndProbe(t *testing.T) {
 }
 
 func TestPosition(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t, Options{OrgShare: 100}, Pool{ID: "p", RPM: 60})
 	var mine *Job
 	for i := range 5 {

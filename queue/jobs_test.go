@@ -10,6 +10,7 @@ import (
 )
 
 func TestCancelWaitingAndRunning(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t, Options{Lease: 10 * time.Minute}, Pool{ID: "p"}) // told, not found by a renewal
 	ctx := t.Context()
 	waiting := e.put(e.job("p", "acme", "ann", Async, 10))
@@ -60,6 +61,7 @@ func TestCancelWaitingAndRunning(t *testing.T) {
 // A cancel while a worker holds the job takes effect however the claim comes
 // back, and even if it never does.
 func TestCancelOfAClaim(t *testing.T) {
+	t.Parallel()
 	hour := Verdict{Kind: Park, Wait: time.Hour, Unused: true}
 	for name, comeBack := range map[string]func(e *env, c, other *Claim){
 		"parked":   func(e *env, c, _ *Claim) { _ = c.conclude(e.t.Context(), hour) },
@@ -107,6 +109,7 @@ func TestCancelOfAClaim(t *testing.T) {
 // Ended returns the end of a job that its worker gives back after a cancel, and
 // the job as it is when there is no time left.
 func TestEnded(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t, Options{Lease: 10 * time.Minute}, Pool{ID: "p"})
 	claimed, back := make(chan struct{}), make(chan struct{})
 	e.run(func(ctx context.Context, _ *Claim) Verdict {
@@ -132,6 +135,7 @@ func TestEnded(t *testing.T) {
 }
 
 func TestPresenceAndDeadline(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p", MaxAge: time.Minute, RPM: 100})
 	ctx := t.Context()
 	now := simStart
@@ -179,6 +183,7 @@ func TestPresenceAndDeadline(t *testing.T) {
 // Stay lets a job wait beyond its deadline, not beyond its pool's; it brings a
 // caller back, and knows foreign jobs no more than ended ones.
 func TestStay(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p", MaxAge: time.Minute})
 	ctx := t.Context()
 	e.at(simStart)
@@ -213,6 +218,7 @@ func TestStay(t *testing.T) {
 }
 
 func TestListPages(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p"}, Pool{ID: "p2"})
 	var ids []string
 	for i := range 5 {

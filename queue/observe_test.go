@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
-	"os"
 	"slices"
 	"strconv"
 	"testing"
@@ -129,8 +128,9 @@ func drive(t *testing.T, e, other *env, u *upstream, length time.Duration, token
 // more than its quota, although the pool's own configuration names a higher one
 // or none, and within two minutes of a storm 95 % of the quota is used again.
 func TestStorms(t *testing.T) {
-	length := 5 * time.Minute
-	if os.Getenv("LLMGUARD_LONG") != "" {
+	t.Parallel()
+	length := 165 * time.Second
+	if soak {
 		length = time.Hour
 	}
 	for name, tc := range map[string]struct {
@@ -142,6 +142,7 @@ func TestStorms(t *testing.T) {
 		"tokens, advice too long":        {Pool{TPM: 1_000_000}, []string{"3600", "", "86400"}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			tc.pool.ID, tc.pool.MaxJobs = "p", -1
 			e := newEnv(t, Options{OrgShare: 100}, tc.pool)
 			other := envOn(t, e.srv, Options{OrgShare: 100}, tc.pool)
@@ -154,11 +155,11 @@ func TestStorms(t *testing.T) {
 			const every, lasts = 170 * time.Second, 20 * time.Second // the first from 20 to 40 s
 			u.storms = func(at time.Duration) bool { return (at-simStart+every-lasts)%every < lasts }
 			u.advice = func(i int) string { return tc.advice[i%len(tc.advice)] }
-			for i := range int(quota*length.Minutes()*1.2) + 3000 {
-				j := e.job("p", fmt.Sprintf("o%d", i%5), "u", Async, tokens)
-				j.Deadline = time.Time{}
-				e.put(j)
+			var backlog []*Job
+			for i := range int(quota * (length.Minutes() + 1)) {
+				backlog = append(backlog, e.job("p", fmt.Sprintf("o%d", i%5), "u", Async, tokens))
 			}
+			e.putAll(backlog)
 			drive(t, e, other, u, length, tokens)
 			checkStorms(t, u, length)
 			done := 0
@@ -172,7 +173,10 @@ func TestStorms(t *testing.T) {
 			}
 			d, err := e.Depth(t.Context(), "p")
 			if err != nil || (d.RPM != u.rpm && d.TPM != u.tpm) {
-				t.Errorf("learned %d requests, %d tokens, %v", d.RPM, d.TPM, err)
+				t.Errorf("learned %d requests, %d tokens, %v; want %d and %d", d.RPM, d.TPM, err, u.rpm, u.tpm)
+			}
+			if d.Waiting[Async] == 0 {
+				t.Error("the backlog is empty")
 			}
 		})
 	}

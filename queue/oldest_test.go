@@ -9,6 +9,7 @@ import (
 // TestOldest finds the job that waits longest among many flows and lanes, and
 // only those that wait.
 func TestOldest(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p"})
 	if put, err := e.Oldest(t.Context(), "p"); err != nil || put != [4]time.Time{} {
 		t.Fatalf("an empty pool: %v, %v", put, err)

@@ -95,6 +95,7 @@ func (e *env) end(j *Job) *Job {
 // nor afterwards, and is what it was for the runner, a watcher and who comes
 // later; with and without keys. The body's blob goes when its job succeeds.
 func TestOutside(t *testing.T) {
+	t.Parallel()
 	for _, ring := range []*seal.Ring{nil, sealing(t, "k")} {
 		o, dir := withBlobs(t, Options{Seal: ring})
 		e := newEnv(t, o, Pool{ID: "p"})
@@ -135,6 +136,7 @@ func TestOutside(t *testing.T) {
 // TestOutsideBound: what is not above the bound stays in Redis, and all does
 // with the bound 0, whatever was written before stays readable.
 func TestOutsideBound(t *testing.T) {
+	t.Parallel()
 	o, dir := withBlobs(t, Options{})
 	e := newEnv(t, o, Pool{ID: "p"})
 	small, large := text("s", blobAbove-10)[:blobAbove], text("l", blobAbove)
@@ -165,6 +167,7 @@ func TestOutsideBound(t *testing.T) {
 
 // TestOutsideAnswer: the answer kept for an Idempotency-Key, too.
 func TestOutsideAnswer(t *testing.T) {
+	t.Parallel()
 	o, dir := withBlobs(t, Options{})
 	e := newEnv(t, o, Pool{ID: "p"})
 	id, body := wire.NewCallID(), text("answer", 100<<10)
@@ -186,6 +189,7 @@ func TestOutsideAnswer(t *testing.T) {
 // TestOutsideMidway: one who has read some of an answer gets the rest, and no
 // more, when it has moved in between; also one who has read all.
 func TestOutsideMidway(t *testing.T) {
+	t.Parallel()
 	o, dir := withBlobs(t, Options{})
 	e := newEnv(t, o, Pool{ID: "p"})
 	e.put(e.job("p", "acme", "ann", Async, 1))
@@ -261,6 +265,7 @@ func TestOutsideMidway(t *testing.T) {
 // TestOutsideLost: a body or answer that is missing or damaged is said to be,
 // for good, and to callers; a store that is away is waited for.
 func TestOutsideLost(t *testing.T) {
+	t.Parallel()
 	o, dir := withBlobs(t, Options{})
 	e := newEnv(t, o, Pool{ID: "p"})
 	body := text("body", 100<<10)
@@ -309,6 +314,7 @@ func TestOutsideLost(t *testing.T) {
 // TestOutsideStoreFails: when the store takes nothing Redis keeps all, and no
 // job is refused or lost.
 func TestOutsideStoreFails(t *testing.T) {
+	t.Parallel()
 	o, dir := withBlobs(t, Options{})
 	if err := os.WriteFile(filepath.Join(dir, "jobs"), nil, 0o600); err != nil { // no directory can be made there
 		t.Fatal(err)
@@ -327,6 +333,7 @@ func TestOutsideStoreFails(t *testing.T) {
 // TestOutsideUnmounted: a store that is not mounted is waited for, and not
 // written to.
 func TestOutsideUnmounted(t *testing.T) {
+	t.Parallel()
 	o, dir := withBlobs(t, Options{})
 	e := newEnv(t, o, Pool{ID: "p"})
 	if _, err := o.Blobs.Identity(t.Context()); err != nil {
@@ -370,7 +377,7 @@ func TestOutsideUnmounted(t *testing.T) {
 // TestOutsideStoreHangs: nor when the store never answers.
 func TestOutsideStoreHangs(t *testing.T) {
 	saved := writeTime
-	writeTime = time.Second
+	writeTime = 50 * time.Millisecond
 	t.Cleanup(func() { writeTime = saved })
 	ended := make(chan struct{})
 	srv := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-ended }))
@@ -392,6 +399,7 @@ func TestOutsideStoreHangs(t *testing.T) {
 
 // TestOutsideFull: a job that the queue refuses leaves no blob.
 func TestOutsideFull(t *testing.T) {
+	t.Parallel()
 	o, dir := withBlobs(t, Options{})
 	e := newEnv(t, o, Pool{ID: "p", MaxJobs: 4})
 	var full *FullError
@@ -407,6 +415,7 @@ func TestOutsideFull(t *testing.T) {
 
 // TestOutsideErase: a response that is deleted takes its blobs with it.
 func TestOutsideErase(t *testing.T) {
+	t.Parallel()
 	o, dir := withBlobs(t, Options{})
 	e := newEnv(t, o, Pool{ID: "p"})
 	j := e.job("p", "acme", "ann", Async, 1)

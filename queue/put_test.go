@@ -11,6 +11,7 @@ import (
 // Jobs put by one call of the script are each judged by themselves, in their
 // order: the same id twice is one job, and one that is too much refuses itself.
 func TestJobsPutTogether(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t, Options{OrgShare: 50}, Pool{ID: "p", MaxJobs: 4})
 	p := e.pools()["p"]
 	first, second, third := e.NewID("p"), e.NewID("p"), e.NewID("p")
@@ -41,6 +42,7 @@ func TestJobsPutTogether(t *testing.T) {
 // Jobs put while a ticket is being made share the next one, which comes after
 // all of them; and one ticket wakes as many handlers as there is work for.
 func TestOneTicketWakesAll(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p"})
 	w := &e.pools()["p"].waker
 	w.awake = true // as if one were being made
@@ -71,29 +73,32 @@ func TestOneTicketWakesAll(t *testing.T) {
 	})
 }
 
+// wakes reports whether a ticket for the pool is being made.
+func (e *env) wakes(pool string) bool {
+	w := &e.pools()[pool].waker
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.awake || w.again
+}
+
 // A job put while handlers stay for it makes no ticket; one put after they have
 // gone does.
 func TestNoTicketWhileHandlersAreAwake(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p"})
-	w := &e.pools()["p"].waker
-	wakes := func() bool {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		return w.awake || w.again
-	}
 	pc := newPacer(e.Queue, e.pools()["p"], 4)
 	for _, c := range []struct {
 		stay  time.Duration
 		wakes bool
 	}{{time.Hour, false}, {0, true}} {
-		eventually(t, "rests", func() bool { return !wakes() })
+		eventually(t, "rests", func() bool { return !e.wakes("p") })
 		before := e.rdb.LLen(t.Context(), "asynq:{p}:pending").Val()
 		pc.stay = c.stay
 		if _, err := pc.acquire(t.Context(), 4); err != nil {
 			t.Fatal(err)
 		}
 		e.put(e.job("p", "acme", "ann", Async, 10))
-		eventually(t, "rests", func() bool { return !wakes() })
+		eventually(t, "rests", func() bool { return !e.wakes("p") })
 		if n := e.rdb.LLen(t.Context(), "asynq:{p}:pending").Val(); (n > before) != c.wakes {
 			t.Errorf("handlers stay for %s: %d tickets, %d before", c.stay, n, before)
 		}

@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"errors"
+	testflag "flag"
 	"fmt"
 	"io"
 	"log/slog"
@@ -15,12 +16,24 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/wire"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// soak asks for the long forms of the tests.
+var soak = os.Getenv("LLMGUARD_SOAK") != ""
+
+func TestMain(m *testing.M) {
+	_ = testflag.Set("test.parallel", "8") // most tests wait more than they compute
+	if !soak {
+		_ = testflag.Set("rapid.checks", "30")
+	}
+	// A pool of go-redis that lost its server looks for it once a second, until a second after its Close at most.
+	dialer := goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial")
+	goleak.VerifyTestMain(m, dialer)
+}
 
 // env is a queue on a real Redis of its own.
 type env struct {
@@ -40,9 +53,6 @@ func envOn(t testing.TB, srv *redistest.Server, opts Options, pools ...Pool) *en
 	t.Helper()
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
-		if os.Getenv("QUEUE_TEST_LOG") != "" {
-			opts.Logger = slog.New(slog.NewTextHandler(os.Stderr, nil))
-		}
 	}
 	rdb := srv.Client()
 	q, err := New(rdb, pools, opts)
@@ -56,6 +66,15 @@ func envOn(t testing.TB, srv *redistest.Server, opts Options, pools ...Pool) *en
 func (e *env) run(runner func(context.Context, *Claim) Verdict, opts WorkerOptions) (stop func()) {
 	e.t.Helper()
 	ctx, cancel := context.WithCancel(e.t.Context())
+	wait := e.start(ctx, runner, opts)
+	stop = sync.OnceFunc(func() { cancel(); wait() })
+	e.t.Cleanup(stop)
+	return stop
+}
+
+// start runs the queue and a worker until ctx is done, and returns what waits for them.
+func (e *env) start(ctx context.Context, runner func(context.Context, *Claim) Verdict, opts WorkerOptions) (wait func()) {
+	e.t.Helper()
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = e.Run(ctx) })
 	if opts.ShutdownTimeout == 0 {
@@ -66,10 +85,20 @@ func (e *env) run(runner func(context.Context, *Claim) Verdict, opts WorkerOptio
 			e.t.Error(err)
 		}
 	})
-	var once sync.Once
-	stop = func() { once.Do(func() { cancel(); wg.Wait() }) }
-	e.t.Cleanup(stop)
-	return stop
+	return wg.Wait
+}
+
+// putAll puts jobs by several callers at once, in no order.
+func (e *env) putAll(jobs []*Job) {
+	e.t.Helper()
+	var g errgroup.Group
+	g.SetLimit(32)
+	for _, j := range jobs {
+		g.Go(func() error { return e.Put(e.t.Context(), j, nil) })
+	}
+	if err := g.Wait(); err != nil {
+		e.t.Fatal(err)
+	}
 }
 
 func (e *env) job(pool, org, user string, class Class, tokens int64) *Job {
@@ -152,6 +181,7 @@ func eventually(t testing.TB, what string, cond func() bool) {
 }
 
 func TestJobRunsThroughAsynqOnce(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p"})
 	ctx := t.Context()
 	e.run(noop, WorkerOptions{})
@@ -200,8 +230,9 @@ func TestJobRunsThroughAsynqOnce(t *testing.T) {
 }
 
 func TestDrain(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p"})
-	const jobs = 2000
+	const jobs = 400
 	var mu sync.Mutex
 	runs := make(map[string]int)
 	e.run(func(ctx context.Context, c *Claim) Verdict {

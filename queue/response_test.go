@@ -22,6 +22,7 @@ func TestResponseID(t *testing.T) {
 }
 
 func TestErase(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	q, err := New(redistest.Start(t).Client(), []Pool{{ID: "p"}}, Options{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 // A pool's sums and virtual times are found in tables and trees from the first job
 // on, whose lists Redis would look through.
 func TestNoListsInAPool(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p"})
 	j := e.put(e.job("p", "acme", "ann", Async, 10))
 	want := map[string]string{"fair": "hashtable", "size": "hashtable", "users:async": "skiplist"}
@@ -27,6 +28,7 @@ func TestNoListsInAPool(t *testing.T) {
 // A start leaves a fresh lease as it is and renews one that has aged, so that no
 // job that was just started is taken for dead.
 func TestStartRenewsAnAgedLease(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p"})
 	lease := func(id string) time.Duration {
 		return time.Duration(e.rdb.ZScore(t.Context(), "lg:{p}:claims", id).Val()) * time.Microsecond
@@ -51,6 +53,7 @@ func TestStartRenewsAnAgedLease(t *testing.T) {
 
 // A zombie's end of a job that ended while it waited again is no end.
 func TestZombieOfACancelledJob(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p"})
 	e.at(simStart)
 	j := e.put(e.job("p", "acme", "ann", Async, 10))
@@ -72,6 +75,7 @@ func TestZombieOfACancelledJob(t *testing.T) {
 
 // Sums are right after jobs of several flows have ended in one call, the same twice.
 func TestJobsEndedTogether(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p"})
 	for i := range 9 {
 		e.put(e.job("p", fmt.Sprintf("o%d", i%2), fmt.Sprintf("u%d", i%3), Async, 10))

@@ -68,6 +68,7 @@ func (e *env) everything() string {
 // TestSealed: with keys nothing that tenants send or receive is readable in
 // Redis, and everything still is to them; also after the keys have changed.
 func TestSealed(t *testing.T) {
+	t.Parallel()
 	const canary = "canary-7c1f"
 	e := newEnv(t, Options{Seal: sealing(t, "old")}, Pool{ID: "p"})
 	stop := e.run(echo, WorkerOptions{})
@@ -108,6 +109,7 @@ func TestSealed(t *testing.T) {
 
 // TestSealedLater: what was kept before there were keys stays readable.
 func TestSealedLater(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p"})
 	j := e.put(e.job("p", "acme", "ann", Async, 1))
 	q := envOn(t, e.srv, Options{Seal: sealing(t, "k")}, Pool{ID: "p"})

@@ -9,6 +9,7 @@ import (
 // A queue that runs takes new pools, other bounds and other numbers of handlers;
 // a job that was running goes on, one in a pool that is left out still runs.
 func TestConfigure(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p"}, Pool{ID: "old"})
 	began, release := make(chan string, 10), make(chan struct{})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -65,6 +66,7 @@ func TestConfigure(t *testing.T) {
 }
 
 func TestConfigureRefuses(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p"})
 	before := e.now()
 	for _, err := range []error{

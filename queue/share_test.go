@@ -8,6 +8,7 @@ import (
 // A process lets through its part of a pool's quota by itself, and never asks
 // Redis, which is not there.
 func TestTakeShare(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t, Options{LocalShare: 20}, Pool{ID: "p", RPM: 20, TPM: 10_000, Concurrency: 10}, Pool{ID: "free"}, Pool{ID: "one", RPM: 4})
 	_ = e.rdb.Close()
 	take := func(pool string, tokens int64, reason string) *Grant {

@@ -10,6 +10,7 @@ import (
 // TestSweep: blobs that nothing refers to go once they are old enough; others,
 // and files of an org called jobs, stay.
 func TestSweep(t *testing.T) {
+	t.Parallel()
 	o, dir := withBlobs(t, Options{})
 	e := newEnv(t, o, Pool{ID: "p"})
 	ctx, body := t.Context(), text("body", 100<<10)
@@ -52,6 +53,7 @@ func TestSweep(t *testing.T) {
 // TestSweepSpares: after Redis was emptied, what was there before stays for a
 // week: a backup may be restored.
 func TestSweepSpares(t *testing.T) {
+	t.Parallel()
 	o, dir := withBlobs(t, Options{})
 	e := newEnv(t, o, Pool{ID: "p"})
 	ctx := t.Context()

@@ -34,6 +34,7 @@ func takeByLibrary(t *testing.T) *redis.Script {
 // TestTakeIsAsTheLibrary lets the short way of take.lua and the library decide on
 // the same calls at the same times: every answer and what is left must be the same.
 func TestTakeIsAsTheLibrary(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "a"})
 	long := takeByLibrary(t)
 	runs, short := 0, 0

@@ -287,6 +287,7 @@ func newTwinEnv(t *testing.T) *env {
 // TestVirtualPool (LLMGUARD_SEED replays one): a Virtual grants, queues, picks, parks and wakes as the scripts
 // do, to the microsecond.
 func TestVirtualPool(t *testing.T) {
+	t.Parallel()
 	e := newTwinEnv(t)
 	seed := uint64(time.Now().UnixNano())
 	if text := os.Getenv("LLMGUARD_SEED"); text != "" {
@@ -295,7 +296,11 @@ func TestVirtualPool(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for i := range 40 {
+	histories := 12
+	if soak {
+		histories = 400
+	}
+	for i := range histories {
 		if err := runTwins(t, e, i, 200, rand.New(rand.NewPCG(seed, uint64(i)))); err != nil {
 			t.Fatalf("LLMGUARD_SEED=%d history %d: %v", seed, i, err)
 		}

@@ -47,6 +47,7 @@ func script(t *testing.T, w *Watch) string {
 }
 
 func TestWatchOrderAndRejoin(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p"})
 	var want strings.Builder
 	e.run(func(ctx context.Context, c *Claim) Verdict {
@@ -90,6 +91,7 @@ func TestWatchOrderAndRejoin(t *testing.T) {
 }
 
 func TestWatchOfALaterAttempt(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p"})
 	ctx := t.Context()
 	e.at(simStart)
@@ -125,6 +127,7 @@ func TestWatchOfALaterAttempt(t *testing.T) {
 }
 
 func TestOutputIsCapped(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t, Options{MaxOutput: 10}, Pool{ID: "p"})
 	c := e.claimOne("p", e.put(e.job("p", "acme", "ann", Async, 10)))
 	if err := c.Start(t.Context()); err != nil {
@@ -141,6 +144,7 @@ func TestOutputIsCapped(t *testing.T) {
 
 // A repeated append, as after a lost reply, adds nothing.
 func TestAppendIsIdempotent(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p"})
 	ctx := t.Context()
 	batch := []entry{{1, headEntry(200, nil)}, {2, bytesEntry([]byte("a"))}}
@@ -160,6 +164,7 @@ func TestAppendIsIdempotent(t *testing.T) {
 
 // An output of more entries than one look reads comes whole, before the end.
 func TestWatchOfALongOutput(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p"})
 	ctx := t.Context()
 	j := e.put(e.job("p", "acme", "ann", Async, 10))
@@ -187,6 +192,7 @@ func TestWatchOfALongOutput(t *testing.T) {
 // A watch that is to end at a time ends then, and not before it has told what
 // there is.
 func TestNextBefore(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p"})
 	j := e.put(e.job("p", "acme", "ann", Async, 10))
 	w := e.Follow(j)

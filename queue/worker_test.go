@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -16,6 +18,7 @@ import (
 
 // A worker that vanishes with its claims is replaced by another one's.
 func TestClaimsOfADeadWorkerRunOnceMore(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t, Options{Lease: time.Hour}, Pool{ID: "p"})
 	var jobs []*Job
 	for range 4 {
@@ -58,27 +61,33 @@ func TestClaimsOfADeadWorkerRunOnceMore(t *testing.T) {
 
 // A run whose claim another worker took over is cancelled.
 func TestLostClaimCancelsTheRun(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t, Options{Lease: 900 * time.Millisecond}, Pool{ID: "p"})
 	causes := make(chan error, 1)
-	e.run(func(ctx context.Context, c *Claim) Verdict {
+	stop := e.run(func(ctx context.Context, c *Claim) Verdict {
 		if err := c.Start(ctx); err != nil {
 			return Verdict{Kind: Requeue}
 		}
 		e.rdb.HDel(ctx, c.p.keys[3], c.id) // as after a reap
 		<-ctx.Done()
-		causes <- context.Cause(ctx)
+		select {
+		case causes <- context.Cause(ctx):
+		default: // the second time
+		}
 		return Verdict{Kind: Done}
-	}, WorkerOptions{})
+	}, WorkerOptions{ShutdownTimeout: time.Millisecond})
 	j := e.put(e.job("p", "acme", "ann", Async, 10))
 	if err := <-causes; !errors.Is(err, ErrLost) {
-		t.Errorf("cause %v", err)
+		t.Errorf("the run was cancelled by %v, want %v", err, ErrLost)
 	}
+	stop() // its verdict is given by now
 	if s := e.state(j); s.Terminal() {
-		t.Errorf("the loser ended the job: %s", s)
+		t.Errorf("the loser ended the job: it is %s", s)
 	}
 }
 
 func TestLostTicketsAreHealed(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p"})
 	var jobs []*Job
 	for range 10 {
@@ -94,6 +103,7 @@ func TestLostTicketsAreHealed(t *testing.T) {
 }
 
 func TestPanicCountsAsAttempt(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t, Options{MaxAttempts: 2}, Pool{ID: "p"})
 	var runs atomic.Int32
 	e.run(func(ctx context.Context, c *Claim) Verdict {
@@ -112,35 +122,57 @@ func TestPanicCountsAsAttempt(t *testing.T) {
 	}
 }
 
-func TestShutdownLetsJobsEndThenCancels(t *testing.T) {
+// A job that runs when its worker is to end has the shutdown time to end.
+func TestShutdownLetsJobsEnd(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p"})
-	began, release := make(chan struct{}, 2), make(chan struct{})
+	ctx, shutDown := context.WithCancel(t.Context())
+	began, release := make(chan struct{}), make(chan struct{})
+	wait := e.start(ctx, func(ctx context.Context, c *Claim) Verdict {
+		if err := c.Start(ctx); err != nil {
+			return Verdict{Kind: Requeue}
+		}
+		close(began)
+		<-release
+		select {
+		case <-ctx.Done():
+			return Verdict{Kind: Requeue}
+		case <-time.After(50 * time.Millisecond): // for a worker that would cancel it at once
+			return Verdict{Kind: Done}
+		}
+	}, WorkerOptions{ShutdownTimeout: time.Hour})
+	j := e.put(e.job("p", "acme", "ann", Async, 10))
+	<-began
+	shutDown()
+	close(release)
+	wait()
+	if s := e.state(j); s != Succeeded {
+		t.Errorf("the job is %s, want %s", s, Succeeded)
+	}
+}
+
+// A job that does not end within the shutdown time is cancelled, and waits again.
+func TestShutdownCancelsWhatDoesNotEnd(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t, Options{}, Pool{ID: "p"})
+	began, cause := make(chan struct{}), make(chan error, 1)
 	stop := e.run(func(ctx context.Context, c *Claim) Verdict {
 		if err := c.Start(ctx); err != nil {
 			return Verdict{Kind: Requeue}
 		}
-		began <- struct{}{}
-		if c.Job.User == "quick" {
-			<-release
-			return Verdict{Kind: Done}
-		}
+		close(began)
 		<-ctx.Done()
-		if !errors.Is(context.Cause(ctx), ErrShutdown) {
-			t.Errorf("cause %v", context.Cause(ctx))
-		}
+		cause <- context.Cause(ctx)
 		return Verdict{Kind: Requeue}
-	}, WorkerOptions{ShutdownTimeout: 10 * time.Second})
-	quick := e.put(e.job("p", "acme", "quick", Async, 10))
-	slow := e.put(e.job("p", "acme", "slow", Async, 10))
+	}, WorkerOptions{ShutdownTimeout: 50 * time.Millisecond})
+	j := e.put(e.job("p", "acme", "ann", Async, 10))
 	<-began
-	<-began
-	go func() { time.Sleep(100 * time.Millisecond); close(release) }()
 	stop()
-	if s := e.state(quick); s != Succeeded {
-		t.Errorf("quick job is %s", s)
+	if err := <-cause; !errors.Is(err, ErrShutdown) {
+		t.Errorf("the run was cancelled by %v, want %v", err, ErrShutdown)
 	}
-	if s := e.state(slow); s != Queued {
-		t.Errorf("slow job is %s", s)
+	if s := e.state(j); s != Queued {
+		t.Errorf("the job is %s, want %s", s, Queued)
 	}
 }
 
@@ -150,6 +182,7 @@ func TestShutdownLetsJobsEndThenCancels(t *testing.T) {
 // Redis writes its file before it answers: with everysec, what was acknowledged
 // while an fsync was under way is still in memory, and gone when it is killed.
 func TestRedisRestartMidDrain(t *testing.T) {
+	t.Parallel()
 	srv := redistest.Start(t, redistest.WithArgs("--appendonly", "yes", "--appendfsync", "always"))
 	e := envOn(t, srv, Options{Lease: 10 * time.Minute}, Pool{ID: "p", MaxJobs: -1, RPM: 100_000})
 	var mu sync.Mutex
@@ -171,10 +204,10 @@ func TestRedisRestartMidDrain(t *testing.T) {
 		return v
 	}, WorkerOptions{Concurrency: map[string]int{"p": 16}})
 	var put []*Job
-	for i := range 600 {
-		if i == 150 || i == 400 {
+	for i := range 300 {
+		if i == 100 || i == 200 {
 			srv.Kill()
-			time.Sleep(300 * time.Millisecond)
+			time.Sleep(50 * time.Millisecond) // some of the work meets an absent Redis
 			srv.Restart()
 		}
 		j := e.job("p", fmt.Sprintf("o%d", i%3), "u", Async, 1)
@@ -205,29 +238,27 @@ func TestRedisRestartMidDrain(t *testing.T) {
 	}
 }
 
-// While Redis is away, a worker asks seldom instead of as fast as it can.
+// Without Redis a worker asks seldom instead of as fast as it can. In virtual time, so that the machine has
+// no say in how often that is.
 func TestAbsentRedisIsNotHammered(t *testing.T) {
-	srv := redistest.Start(t)
-	e := envOn(t, srv, Options{}, Pool{ID: "p"})
-	rdb := redis.NewClient(&redis.Options{Addr: srv.Addr, MaxRetries: -1, DialerRetries: 1})
-	t.Cleanup(func() { _ = rdb.Close() })
-	var asked atomic.Int64
-	rdb.AddHook(counting{&asked})
-	e.Queue.rdb = rdb
-	e.run(noop, WorkerOptions{Concurrency: map[string]int{"p": 8}})
-	j := e.put(e.job("p", "acme", "ann", Async, 1))
-	eventually(t, "job succeeded", func() bool { return e.state(j) == Succeeded })
-	srv.Kill()
-	asked.Store(0)
-	began := time.Now()
-	time.Sleep(2 * time.Second)
-	if n, took := asked.Load(), time.Since(began); float64(n) > 50*took.Seconds() {
-		t.Errorf("asked an absent Redis %d times in %s", n, took)
-	}
-	srv.Restart()
-	j = e.job("p", "acme", "ann", Async, 1)
-	eventually(t, "put", func() bool { return e.Put(t.Context(), j, nil) == nil })
-	eventually(t, "job succeeded", func() bool { return e.state(j) == Succeeded })
+	synctest.Test(t, func(t *testing.T) {
+		rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1, DialerRetries: 1})
+		var asked atomic.Int64
+		rdb.AddHook(counting{&asked})
+		q, err := New(rdb, []Pool{{ID: "p"}}, Options{Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		wait := (&env{Queue: q, t: t}).start(ctx, noop, WorkerOptions{Concurrency: map[string]int{"p": 8}})
+		wait()
+		_ = rdb.Close()
+		time.Sleep(2 * time.Second) // its pool looks for the server once a second
+		if n := asked.Load(); n > 60*20 || n == 0 {
+			t.Errorf("asked an absent Redis %d times in a minute, want at most 20 a second", n)
+		}
+	})
 }
 
 // counting counts what is sent.
@@ -245,6 +276,7 @@ func (c counting) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 // A worker that cannot reach Redis for a whole lease must stop its runs: other
 // workers may have its jobs.
 func TestAbsentRedisEndsRunsWithTheirLease(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t, Options{Lease: 900 * time.Millisecond}, Pool{ID: "p"})
 	causes := make(chan error, 1)
 	stop := e.run(func(ctx context.Context, c *Claim) Verdict {
@@ -266,6 +298,7 @@ func TestAbsentRedisEndsRunsWithTheirLease(t *testing.T) {
 
 // A parked job runs at its wake, and needs no regular look for work.
 func TestParkedJobRunsAtItsWake(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p"})
 	e.probe = time.Hour
 	var runs atomic.Int32
