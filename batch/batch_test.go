@@ -17,6 +17,7 @@ import (
 // TestBatch: every line ends in one of the two files, with counts, usage and
 // cost that agree with the lines.
 func TestBatch(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	r.worker()
 	r.runner(r.options())
@@ -50,6 +51,7 @@ func TestBatch(t *testing.T) {
 
 // TestEndpoints: every endpoint that lines may be for.
 func TestEndpoints(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	r.worker()
 	r.runner(r.options())
@@ -60,10 +62,14 @@ func TestEndpoints(t *testing.T) {
 		wire.Completions:     `{"model":"gpt-4o-mini","prompt":"hello","max_tokens":5}`,
 		wire.Moderations:     `{"model":"omni-moderation-latest","input":"hello"}`,
 	}
+	ids := map[wire.Endpoint]string{}
+	for _, ep := range endpoints {
+		text := fmt.Sprintf(`{"custom_id":"a","method":"POST","url":"%s","body":%s}`, ep.Path(), bodies[ep])
+		ids[ep] = r.create(r.upload(text), ep).ID
+	}
 	for _, ep := range endpoints {
 		t.Run(string(ep), func(t *testing.T) {
-			text := fmt.Sprintf(`{"custom_id":"a","method":"POST","url":"%s","body":%s}`, ep.Path(), bodies[ep])
-			b := r.ended(r.create(r.upload(text), ep).ID)
+			b := r.ended(ids[ep])
 			output, _ := r.results(b)
 			res := output["a"]
 			if b.Status != Completed || res.Response == nil || res.Response.StatusCode != 200 {
@@ -106,13 +112,14 @@ func (r *rig) leavesNothing(b *Batch) {
 // TestValidation: what is wrong with a file is told with the line, and nothing
 // of it runs.
 func TestValidation(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	o := r.options()
 	o.MaxLines, o.MaxLine = 20, 2000
 	r.runner(o)
 	good := chat("a", "x")
 	edit := func(old, with string) string { return strings.Replace(chat("b", "x"), old, with, 1) }
-	for _, test := range []struct {
+	tests := []struct {
 		name, text string
 		code       string
 		line       int
@@ -135,9 +142,14 @@ func TestValidation(t *testing.T) {
 		{"a name twice", good + "\n" + edit(`"max_tokens":5`, `"max_tokens":5,"max_tokens":500`), "", 2, ""},
 		{"too many", chats(21), "too_many_tasks", 21, ""},
 		{"a long line", good + "\n" + chat("b", strings.Repeat("x", 2000)) + "\n" + good, "line_too_large", 2, ""},
-	} {
+	}
+	ids := make([]string, len(tests))
+	for i, test := range tests {
+		ids[i] = r.create(r.upload(test.text), wire.ChatCompletions).ID
+	}
+	for i, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			b := r.ended(r.create(r.upload(test.text), wire.ChatCompletions).ID)
+			b := r.ended(ids[i])
 			if b.Status != Failed || b.Failed.IsZero() || len(b.Problems) == 0 || b.Output+b.Errors != "" {
 				t.Fatalf("%+v", b)
 			}
@@ -163,6 +175,7 @@ func TestValidation(t *testing.T) {
 // TestCancel: what runs ends, what waits does not run, and each line has one
 // result; before validation too.
 func TestCancel(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, budget.Limit{ID: "c", Subject: budget.Org, Metric: budget.Concurrency, Shape: budget.Shape{Kind: budget.Concurrent, Amount: 2}})
 	o := r.options()
 	o.InQueue = 50
@@ -203,6 +216,7 @@ func TestCancel(t *testing.T) {
 // TestExpiry: a batch whose window is over keeps what is done; the rest is told
 // apart.
 func TestExpiry(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	o := r.options()
 	o.InQueue = 50
@@ -237,27 +251,26 @@ func TestExpiry(t *testing.T) {
 // TestTakeover: whoever drives a batch may die between any two steps, and while
 // it is one; its successor loses nothing and repeats nothing.
 func TestTakeover(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	r.worker()
-	b := r.create(r.upload(chats(600)), wire.ChatCompletions)
+	const lines = 240
+	b := r.create(r.upload(chats(lines)), wire.ChatCompletions)
 	o := r.options()
-	o.InQueue, o.Lease = 50, 300*time.Millisecond
+	o.InQueue = lines / 8
 	deaths := 0
-	for i := 0; !b.Status.Terminal() && i < 400; i++ {
-		dying := newDying(r, 1+i%4)
-		run := NewRunner(&Store{rdb: dying, files: r.files, tasks: r.store.tasks, log: r.store.log}, o)
-		run.drive(t.Context(), b.ID, r.take(b.ID, o.Lease))
-		if dying.dead() {
+	for i := 0; !b.Status.Terminal(); i++ {
+		if r.drive(o, b.ID, 1+i%4) {
 			deaths++
 		}
 		b = r.await(b.ID, "there", func(*Batch) bool { return true })
 	}
 	output, errs := r.results(b)
-	if b.Status != Completed || len(output) != 600 || len(errs) != 0 || b.Succeeded != 600 {
+	if b.Status != Completed || len(output) != lines || len(errs) != 0 || b.Succeeded != lines {
 		t.Errorf("%s: %d+%d lines, %d succeeded", b.Status, len(output), len(errs), b.Succeeded)
 	}
-	if n := r.requests(); n != 600 {
-		t.Errorf("%d requests reached the provider for 600 lines", n)
+	if n := r.requests(); n != lines {
+		t.Errorf("%d requests reached the provider for %d lines", n, lines)
 	}
 	if deaths < 10 {
 		t.Errorf("only %d deaths", deaths)
@@ -267,6 +280,7 @@ func TestTakeover(t *testing.T) {
 // TestOverBudget: a batch that cannot be paid for is refused, one that perhaps
 // cannot is warned.
 func TestOverBudget(t *testing.T) {
+	t.Parallel()
 	day := func(amount int64) budget.Limit {
 		return budget.Limit{ID: "month", Subject: budget.Org, Metric: budget.Cost, Shape: budget.Shape{Kind: budget.Calendar, Calendar: "month", Amount: amount}}
 	}
@@ -287,6 +301,7 @@ func TestOverBudget(t *testing.T) {
 
 // TestForeign: a batch does not exist for others.
 func TestForeign(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	b := r.create(r.upload(chats(1)), wire.ChatCompletions)
 	for _, who := range [][2]string{{"other", "alice"}, {"acme", "bob"}} {
@@ -308,6 +323,7 @@ func TestForeign(t *testing.T) {
 }
 
 func TestList(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	f := r.upload(chats(1))
 	var ids []string
@@ -337,6 +353,7 @@ func TestList(t *testing.T) {
 // TestLineReader: positions are those of a file read from the start, wherever a
 // reader begins.
 func TestLineReader(t *testing.T) {
+	t.Parallel()
 	text := "one\n\ntwo\r\n" + strings.Repeat("x", 100_000) + "\nthree"
 	open := func(from position) *lineReader {
 		return &lineReader{body: io.NopCloser(strings.NewReader("")), buf: newBuf(text[from.off:]), at: from, most: 1000}

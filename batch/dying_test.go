@@ -19,12 +19,19 @@ type dying struct {
 	redis.UniversalClient
 	left  atomic.Int64
 	after bool
+	die   context.CancelFunc // ends what else the process does
 }
 
-func newDying(r *rig, steps int) *dying {
-	d := &dying{UniversalClient: r.rdb, after: steps%2 == 0}
+// drive drives a batch by a process that dies at its nth step, and reports whether it got there.
+func (r *rig) drive(o Options, id string, steps int) (died bool) {
+	r.t.Helper()
+	ctx, die := context.WithCancel(r.t.Context())
+	defer die()
+	d := &dying{UniversalClient: r.rdb, after: steps%2 == 0, die: die}
 	d.left.Store(int64(steps))
-	return d
+	run := NewRunner(&Store{rdb: d, files: r.files, tasks: r.store.tasks, log: r.store.log}, o)
+	run.drive(ctx, id, r.take(id, o.Lease))
+	return d.dead()
 }
 
 func (d *dying) dead() bool { return d.left.Load() <= 0 }
@@ -45,27 +52,24 @@ func (d *dying) EvalSha(ctx context.Context, sha1 string, keys []string, args ..
 		if d.after {
 			d.UniversalClient.EvalSha(ctx, sha1, keys, args...)
 		}
+		d.die()
 		return dead()
 	}
 	return d.UniversalClient.EvalSha(ctx, sha1, keys, args...)
 }
 
-// take waits until the lease of a dead process is over, and takes it.
+// take takes the lease of a dead process, as when it has run out.
 func (r *rig) take(id string, lease time.Duration) (token string) {
 	r.t.Helper()
-	token = wire.NewCallID()
-	for range 12000 {
-		reply, err := r.store.lease(r.t.Context(), id, token, lease)
-		if err != nil {
-			r.t.Fatal(err)
-		}
-		if reply != "busy" {
-			return token
-		}
-		time.Sleep(5 * time.Millisecond)
+	if err := r.rdb.HSet(r.t.Context(), recordKey(id), "until", "0").Err(); err != nil {
+		r.t.Fatal(err)
 	}
-	r.t.Fatal("the lease is never over")
-	return ""
+	token = wire.NewCallID()
+	reply, err := r.store.lease(r.t.Context(), id, token, lease)
+	if err != nil || reply == "busy" {
+		r.t.Fatalf("lease: %q, %v", reply, err)
+	}
+	return token
 }
 
 func newBuf(text string) *bufio.Reader { return bufio.NewReaderSize(strings.NewReader(text), 64) }

@@ -1,7 +1,6 @@
 package batch
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"strings"
@@ -26,7 +25,7 @@ func newHandover(t *testing.T, limits ...budget.Limit) *rig {
 
 func (r *rig) handover() Options {
 	o := r.options()
-	o.Poll, o.Doubt, o.Lease = 20*time.Millisecond, 300*time.Millisecond, 600*time.Millisecond
+	o.Poll, o.Doubt = 20*time.Millisecond, 300*time.Millisecond
 	return o
 }
 
@@ -90,6 +89,7 @@ var purse = budget.Limit{ID: "purse", Subject: budget.Org, Metric: budget.Cost, 
 // TestHandover: the provider runs the batch; its caller sees what it would see of
 // ours, at half the price.
 func TestHandover(t *testing.T) {
+	t.Parallel()
 	r := newHandover(t, purse, budget.Limit{ID: "few", Subject: budget.Org, Metric: budget.Concurrency, Shape: budget.Shape{Kind: budget.Concurrent, Amount: 1}})
 	o := r.handover()
 	o.PartLines = 100
@@ -125,7 +125,9 @@ func TestHandover(t *testing.T) {
 // step, and answers of the provider may be lost although it did what was asked:
 // every line runs once, has one result and is paid once.
 func TestHandoverTakeover(t *testing.T) {
+	t.Parallel()
 	r := newHandover(t, purse)
+	const lines = 200
 	var uploads, creations atomic.Int64
 	r.fake.Script(func(q *fakeprovider.Request) fakeprovider.Behaviour {
 		asked := map[string]*atomic.Int64{"/v1/files": &uploads, "/v1/batches": &creations}[q.Path]
@@ -135,20 +137,17 @@ func TestHandoverTakeover(t *testing.T) {
 		return fakeprovider.Behaviour{}
 	})
 	o := r.handover()
-	o.PartLines, o.Lease = 250, 300*time.Millisecond
-	b := r.create(r.upload(chats(600)), wire.ChatCompletions)
+	o.PartLines = 80
+	b := r.create(r.upload(chats(lines)), wire.ChatCompletions)
 	deaths := 0
-	for i := 0; !b.Status.Terminal() && i < 400; i++ {
-		dying := newDying(r, 1+i%3)
-		run := NewRunner(&Store{rdb: dying, files: r.files, tasks: r.store.tasks, log: r.store.log}, o)
-		run.drive(t.Context(), b.ID, r.take(b.ID, o.Lease))
-		if dying.dead() {
+	for i := 0; !b.Status.Terminal(); i++ {
+		if r.drive(o, b.ID, 1+i%3) {
 			deaths++
 		}
 		b = r.await(b.ID, "there", func(*Batch) bool { return true })
 	}
 	output, errs := r.results(b)
-	if b.Status != Completed || len(output) != 600 || len(errs) != 0 || b.Succeeded != 600 {
+	if b.Status != Completed || len(output) != lines || len(errs) != 0 || b.Succeeded != lines {
 		t.Errorf("%s: %d+%d lines, %d succeeded", b.Status, len(output), len(errs), b.Succeeded)
 	}
 	if n := len(r.fake.Batches()); n != 3 {
@@ -163,6 +162,7 @@ func TestHandoverTakeover(t *testing.T) {
 // TestHandoverEnds: how the provider's batch ends, and what of it is told and
 // paid.
 func TestHandoverEnds(t *testing.T) {
+	t.Parallel()
 	three := 3
 	for name, test := range map[string]struct {
 		script  fakeprovider.BatchScript
@@ -182,6 +182,7 @@ func TestHandoverEnds(t *testing.T) {
 		"lines twice":   {script: fakeprovider.BatchScript{Twice: 7}, status: Completed, good: 100},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			r := newHandover(t, purse)
 			r.t = t
 			r.fake.ScriptBatches(func(int) fakeprovider.BatchScript { return test.script })
@@ -226,6 +227,7 @@ func TestHandoverEnds(t *testing.T) {
 // TestHandoverWaits: a limit with no room lets a part go as far as it is paid
 // for, and the rest follows; what the account has enqueued already, too.
 func TestHandoverWaits(t *testing.T) {
+	t.Parallel()
 	// A line holds about 4,000 nano-USD at batch prices. What comes back takes 14 s for
 	// all of them: a machine that needs longer to hold them one by one would never wait.
 	limit := budget.Limit{ID: "slow", Subject: budget.Org, Metric: budget.Cost, Shape: budget.Shape{Kind: budget.Bucket, Amount: 100_000, Refill: 10_000, Per: time.Second}}
@@ -236,9 +238,6 @@ func TestHandoverWaits(t *testing.T) {
 		}
 		return fakeprovider.BatchScript{}
 	})
-	saved := crowdedRest
-	crowdedRest = 100 * time.Millisecond
-	t.Cleanup(func() { crowdedRest = saved })
 	r.runner(r.handover())
 	b := r.ended(r.create(r.upload(chats(60)), wire.ChatCompletions).ID)
 	if output, errs := r.results(b); b.Status != Completed || len(output) != 60 || len(errs) != 0 {
@@ -253,19 +252,20 @@ func TestHandoverWaits(t *testing.T) {
 // TestHandoverGivesBack: lines that were held and never handed over cost
 // nothing, whenever the batch is cancelled.
 func TestHandoverGivesBack(t *testing.T) {
+	t.Parallel()
 	for steps := 1; steps <= 8; steps++ {
 		t.Run(fmt.Sprint(steps, " steps"), func(t *testing.T) {
+			t.Parallel()
 			r := newHandover(t, purse)
 			r.t = t
 			r.fake.ScriptBatches(func(int) fakeprovider.BatchScript { return fakeprovider.BatchScript{Each: time.Millisecond} })
 			o := r.handover()
 			b := r.create(r.upload(chats(50)), wire.ChatCompletions)
-			dying := newDying(r, steps)
-			NewRunner(&Store{rdb: dying, files: r.files, tasks: r.store.tasks, log: r.store.log}, o).drive(context.WithoutCancel(t.Context()), b.ID, r.take(b.ID, o.Lease))
+			r.drive(o, b.ID, steps)
 			if _, err := r.store.Cancel(t.Context(), "acme", "alice", b.ID); err != nil {
 				t.Fatal(err)
 			}
-			for i := 0; !b.Status.Terminal() && i < 50; i++ {
+			for !b.Status.Terminal() {
 				NewRunner(r.store, o).drive(t.Context(), b.ID, r.take(b.ID, o.Lease))
 				b = r.await(b.ID, "there", func(*Batch) bool { return true })
 			}

@@ -5,10 +5,12 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/url"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -26,6 +28,12 @@ import (
 	"github.com/llmguard/llmguard/queue"
 	"github.com/llmguard/llmguard/wire"
 )
+
+func TestMain(m *testing.M) {
+	_ = flag.Set("test.parallel", "8") // the tests wait more than they compute
+	crowdedRest = 100 * time.Millisecond
+	os.Exit(m.Run())
+}
 
 // rig is a batch store with real parts: Redis, a directory, a provider, and a
 // worker when one is started.

@@ -13,6 +13,7 @@ import (
 // TestCluster: on a cluster of three nodes, with the program's own client, all
 // that is done to a batch and its files keeps to the keys of one slot at a time.
 func TestCluster(t *testing.T) {
+	t.Parallel()
 	group := redistest.StartCluster(t, 3, 0)
 	r := newRigOn(t, group.Client())
 	nodes := map[*redistest.Server]bool{}
@@ -25,6 +26,7 @@ func TestCluster(t *testing.T) {
 // TestInProcess: batches live on the store that "llmguard dev" has when no
 // redis-server is installed.
 func TestInProcess(t *testing.T) {
+	t.Parallel()
 	store, err := devstore.StartInProcess()
 	if err != nil {
 		t.Fatal(err)
