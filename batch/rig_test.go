@@ -10,12 +10,12 @@ import (
 	"io"
 	"log/slog"
 	"net/url"
-	"os"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
 
 	"github.com/llmguard/llmguard/blob"
 	"github.com/llmguard/llmguard/budget"
@@ -32,7 +32,7 @@ import (
 func TestMain(m *testing.M) {
 	_ = flag.Set("test.parallel", "8") // the tests wait more than they compute
 	crowdedRest = 100 * time.Millisecond
-	os.Exit(m.Run())
+	goleak.VerifyTestMain(m)
 }
 
 // rig is a batch store with real parts: Redis, a directory, a provider, and a
