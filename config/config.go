@@ -272,7 +272,7 @@ type Queue struct {
 	// BlobAbove is the size above which the body or the answer of a job is kept in
 	// files.store and not in Redis, encrypted under seal_keys all the same. An
 	// answer moves there at its end. 0, or no files.store: Redis keeps all.
-	BlobAbove Size `yaml:"blob_above" default:"64KiB"`
+	BlobAbove Size `yaml:"blob_above" default:"64KiB" min:"0"`
 	// OrgShare and UserShare are the most of a pool's max_jobs and max_bytes
 	// that one org and one user may hold, in percent.
 	OrgShare  int `yaml:"org_share" default:"25"`

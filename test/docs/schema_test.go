@@ -118,6 +118,10 @@ func (r *reference) elementSchema(f field, defs object) object {
 	if enum := f.tag.Get("enum"); enum != "" {
 		return either(object{"enum": strings.Split(enum, ",")}, object{"type": "string", "pattern": fromEnv})
 	}
+	least := 1
+	if f.tag.Get("min") == "0" {
+		least = 0
+	}
 	switch f.elem {
 	case "Raw":
 		if f.tag.Get("kind") == "list" {
@@ -134,13 +138,9 @@ func (r *reference) elementSchema(f field, defs object) object {
 	case "bool":
 		return either(object{"type": "boolean"}, object{"type": "string", "pattern": fromEnv})
 	case "int", "int64":
-		least := 1
-		if f.tag.Get("min") == "0" {
-			least = 0
-		}
 		return either(object{"type": "integer", "minimum": least}, text(number))
 	case "Size":
-		return either(object{"type": "integer", "minimum": 1}, text(`[0-9]+ ?([KMG]i?B|B)?`))
+		return either(object{"type": "integer", "minimum": least}, text(`[0-9]+ ?([KMG]i?B|B)?`))
 	case "Percent":
 		return text(`[0-9]{1,3} ?%`)
 	case "Duration":

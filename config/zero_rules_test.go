@@ -1,0 +1,24 @@
+package config_test
+
+import (
+	"testing"
+
+	"github.com/llmguard/llmguard/config"
+)
+
+// Zero is written where the reference gives it a meaning of its own.
+func TestZeroThatHasAMeaning(t *testing.T) {
+	for _, c := range []struct {
+		text string
+		zero func(*config.Config) bool
+	}{
+		{"queue: {blob_above: 0}", func(c *config.Config) bool { return c.Queue.BlobAbove == 0 }},
+		{"queue: {blob_above: 0B}", func(c *config.Config) bool { return c.Queue.BlobAbove == 0 }},
+		{"timeouts: {drain: 0s}", func(c *config.Config) bool { return c.Timeouts.Drain == 0 }},
+		{"redis: {addresses: [\"a:1\"], db: 0}", func(c *config.Config) bool { return c.Redis.DB == 0 }},
+	} {
+		if cfg := read(t, c.text); !c.zero(cfg) {
+			t.Errorf("%s: got another value, want 0", c.text)
+		}
+	}
+}
