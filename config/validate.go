@@ -24,7 +24,8 @@ func (d *document) finish(cfg *Config) {
 			p.Pools = []Pool{pool}
 		}
 		for j := range p.Pools {
-			if len(p.Pools[j].Models) == 0 {
+			path := fmt.Sprintf("providers[%d].pools[%d].models", i, j)
+			if !d.given(path) {
 				p.Pools[j].Models = []string{"*"}
 			}
 		}
