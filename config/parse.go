@@ -198,7 +198,8 @@ func (d *document) quoteMark(n int) mark {
 
 // fail records an error at a place.
 func (d *document) fail(at mark, path, format string, args ...any) {
-	e := &Error{File: d.name, Line: at.line, Column: at.col, Path: path, width: at.width, Message: fmt.Sprintf(format, args...)}
+	e := &Error{File: d.name, Line: at.line, Column: at.col, Path: path, width: at.width}
+	e.Message = secretText.ReplaceAllString(fmt.Sprintf(format, args...), "****") // a key in a wrong place
 	if at.line > 0 && at.line <= len(d.lines) {
 		e.Source = mask(strings.TrimRight(d.lines[at.line-1], "\r"))
 	}
