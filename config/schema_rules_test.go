@@ -1,0 +1,216 @@
+package config_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/llmguard/llmguard/config"
+)
+
+// schemaField is a scalar field of the file, as the schema describes it.
+type schemaField struct {
+	name    string // providers.pools.rpm
+	def     any    // default, nil for none
+	choices []string
+}
+
+// Sections that are needed around a field, besides the field itself.
+var around = map[string]map[string]any{
+	"Org":      {"id": "acme"},
+	"User":     {"id": "ann"},
+	"Key":      {"id": "k", "hash": aHash},
+	"AdminKey": {"id": "k", "hash": aHash},
+	"Limit":    {"name": "l", "amount": "$5", "window": "1h"},
+	"SpendCap": {"name": "l", "amount": "$5", "window": "1h"},
+	"Provider": {"id": "openai", "base_url": "https://a.example/v1"},
+	"Pool":     {"id": "p"},
+	"Alerts":   {"url": "https://a.example/x"},
+	"Redis":    {"addresses": []string{"a:1"}},
+	"RedisTLS": {"enabled": true},
+}
+
+// part is a description in the schema.
+type part struct {
+	Ref        string          `json:"$ref"`
+	Items      *part           `json:"items"`
+	Default    any             `json:"default"`
+	AnyOf      []part          `json:"anyOf"`
+	Enum       []string        `json:"enum"`
+	Properties map[string]part `json:"properties"`
+	Defs       map[string]part `json:"$defs"`
+}
+
+// each calls fn for every scalar field, with a function that writes a file in
+// which the field has a value; nil leaves it out.
+func eachField(t *testing.T, fn func(f schemaField, file func(value any) string)) {
+	t.Helper()
+	var root part
+	decoder := json.NewDecoder(bytes.NewReader(config.Schema()))
+	decoder.UseNumber()
+	err := decoder.Decode(&root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var walk func(at part, path string, wrap func(map[string]any) map[string]any)
+	walk = func(at part, path string, wrap func(map[string]any) map[string]any) {
+		for name, p := range at.Properties {
+			ref, isList := p.Ref, false
+			if p.Items != nil && p.Items.Ref != "" {
+				ref, isList = p.Items.Ref, true
+			}
+			inner := strings.TrimPrefix(path+"."+name, ".")
+			switch {
+			case inner == "orgs.users.limits.subject": // always user there
+				continue
+			case ref == "":
+				fn(newSchemaField(inner, p), func(value any) string { return fileWith(t, wrap, name, value) })
+				continue
+			}
+			def := strings.TrimPrefix(ref, "#/$defs/")
+			walk(root.Defs[def], inner, func(fields map[string]any) map[string]any {
+				return wrap(map[string]any{name: section(def, fields, isList)})
+			})
+		}
+	}
+	walk(root, "", func(fields map[string]any) map[string]any { return fields })
+}
+
+func newSchemaField(name string, p part) schemaField {
+	f := schemaField{name: name, def: p.Default}
+	for _, one := range p.AnyOf {
+		f.choices = append(f.choices, one.Enum...)
+	}
+	return f
+}
+
+// section is a section with what it needs, and some fields of its own.
+func section(def string, fields map[string]any, isList bool) any {
+	out := map[string]any{}
+	for name, value := range around[def] {
+		out[name] = value
+	}
+	for name, value := range fields {
+		out[name] = value
+	}
+	if isList {
+		return []any{out}
+	}
+	return out
+}
+
+// fileWith writes a file as JSON, which is YAML too.
+func fileWith(t *testing.T, wrap func(map[string]any) map[string]any, name string, value any) string {
+	t.Helper()
+	fields := map[string]any{}
+	if value != nil {
+		fields[name] = value
+	}
+	if name == "grow_step" {
+		fields["hold"] = "grow"
+	}
+	top := wrap(fields)
+	for _, required := range []string{"providers", "orgs"} {
+		if top[required] == nil {
+			def := map[string]string{"providers": "Provider", "orgs": "Org"}[required]
+			top[required] = section(def, nil, true)
+		}
+	}
+	text, err := json.Marshal(top)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// A field that is left out has the default that the schema names: to write the
+// default changes nothing.
+func TestDefaultIsWhatLeftOutMeans(t *testing.T) {
+	n := 0
+	eachField(t, func(f schemaField, file func(any) string) {
+		if f.def == nil {
+			return
+		}
+		n++
+		without, err := config.Parse("f.yaml", []byte(file(nil)), lookup)
+		if err != nil {
+			t.Errorf("%s: left out: %v", f.name, err)
+			return
+		}
+		with, err := config.Parse("f.yaml", []byte(file(f.def)), lookup)
+		if err != nil {
+			t.Errorf("%s: %v: %v", f.name, f.def, err)
+			return
+		}
+		with.Sum = without.Sum
+		if !reflect.DeepEqual(with, without) {
+			t.Errorf("%s: got %+v with the default %v, want %+v", f.name, with, f.def, without)
+		}
+	})
+	if n < 60 {
+		t.Errorf("got %d fields with a default, want 60 and more", n)
+	}
+}
+
+// The choices of a field are those that the schema lists: each is known, another
+// is refused with the list.
+func TestChoicesAreThoseOfTheSchema(t *testing.T) {
+	n := 0
+	eachField(t, func(f schemaField, file func(any) string) {
+		if len(f.choices) == 0 {
+			return
+		}
+		n++
+		for _, choice := range f.choices {
+			_, err := config.Parse("f.yaml", []byte(file(choice)), lookup)
+			if err != nil && strings.Contains(err.Error(), "expected one of") {
+				t.Errorf("%s: %s: got %v, want no error about the choice", f.name, choice, err)
+			}
+		}
+		_, err := config.Parse("f.yaml", []byte(file("zzz")), lookup)
+		want := fmt.Sprintf(`expected one of %s, got "zzz"`, strings.Join(f.choices, ", "))
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %s", f.name, err, want)
+		}
+	})
+	if n < 20 {
+		t.Errorf("got %d fields with choices, want 20 and more", n)
+	}
+}
+
+// Every field may come from the environment, so a variable that is missing is
+// reported with the path of the field.
+func TestEveryFieldMayComeFromTheEnvironment(t *testing.T) {
+	eachField(t, func(f schemaField, file func(any) string) {
+		if f.def == nil {
+			return
+		}
+		_, err := config.Parse("f.yaml", []byte(file("${NOT_SET}")), lookup)
+		if err == nil || !strings.Contains(err.Error(), "the environment variable NOT_SET is not set") {
+			t.Errorf("%s: got %v, want that NOT_SET is not set", f.name, err)
+		}
+		_, err = config.Parse("f.yaml", []byte(file(fmt.Sprintf("${NOT_SET:-%v}", f.def))), lookup)
+		if err != nil {
+			t.Errorf("%s: got %v, want its default from ${NOT_SET:-%v}", f.name, err, f.def)
+		}
+	})
+}
+
+// The schema is valid JSON that names its dialect, and refuses unknown fields.
+func TestSchemaHead(t *testing.T) {
+	var head struct {
+		Schema     string `json:"$schema"`
+		Additional bool   `json:"additionalProperties"`
+		Required   []string
+	}
+	err := json.Unmarshal(config.Schema(), &head)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if head.Schema != "https://json-schema.org/draft/2020-12/schema" || head.Additional || fmt.Sprint(head.Required) != "[providers orgs]" {
+		t.Errorf("got %+v", head)
+	}
+}
