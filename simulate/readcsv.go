@@ -30,7 +30,7 @@ func (r *Reader) readCSV(ctx context.Context, name string, in io.Reader) error {
 			return fmt.Errorf("%s: neither JSON lines nor CSV of `llmguard usage export`: it has no column %s", name, column)
 		}
 	}
-	for n := 2; ; n++ {
+	for n := 1; ; n++ {
 		row, err := table.Read()
 		switch {
 		case errors.Is(err, io.EOF):
@@ -42,10 +42,21 @@ func (r *Reader) readCSV(ctx context.Context, name string, in io.Reader) error {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 		c := csvRow{row: row, at: at}
-		if err := errors.Join(r.entry(c.line()), c.err); err != nil {
-			return fmt.Errorf("%s: line %d: %w", name, n, err)
+		err = r.row(&c)
+		if err != nil {
+			line, _ := table.FieldPos(0) // a cell may hold line breaks
+			return fmt.Errorf("%s: line %d: %w", name, line, err)
 		}
 	}
+}
+
+// row takes a row, when all of its cells could be read.
+func (r *Reader) row(c *csvRow) error {
+	l := c.line()
+	if c.err != nil {
+		return c.err
+	}
+	return r.entry(l)
 }
 
 // csvRow reads the cells of a row; err is the first that it could not.
@@ -84,9 +95,13 @@ func (c *csvRow) money(column string) int64 {
 	if text == "" {
 		return 0
 	}
-	n, err := pricing.ParseUSD(text)
+	amount, negative := strings.CutPrefix(text, "-") // of a correction
+	n, err := pricing.ParseUSD(amount)
 	if err != nil && c.err == nil {
 		c.err = fmt.Errorf("column %s: %w", column, err)
+	}
+	if negative {
+		return -int64(n)
 	}
 	return int64(n)
 }
