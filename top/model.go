@@ -106,12 +106,15 @@ func (m *Model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 }
 
 func (m *Model) key(key string) tea.Cmd {
-	if m.typing {
+	switch {
+	case key == "ctrl+c": // in a filter, too
+		return tea.Quit
+	case m.typing:
 		m.typed(key)
 		return nil
 	}
 	switch key {
-	case "q", "ctrl+c":
+	case "q":
 		return tea.Quit
 	case "1", "2", "3", "4":
 		m.open(Tab(key[0] - '1'))
