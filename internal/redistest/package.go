@@ -1,0 +1,52 @@
+package redistest
+
+import (
+	"fmt"
+	"os"
+	"testing"
+)
+
+// ForPackage starts one server that all tests of a package share, runs them, and
+// returns the exit code for TestMain. Tests keep apart by ids of their own.
+func ForPackage(m *testing.M, server **Server, opts ...Option) int {
+	tb := &packageTB{}
+	defer tb.end()
+	*server = Start(tb, opts...)
+	return m.Run()
+}
+
+// packageTB lasts as long as all tests of a package. It has what this package
+// calls, and no more.
+type packageTB struct {
+	testing.TB
+	cleanups []func()
+}
+
+func (p *packageTB) Helper() {}
+
+func (p *packageTB) Cleanup(f func()) { p.cleanups = append(p.cleanups, f) }
+
+func (p *packageTB) TempDir() string {
+	dir, err := os.MkdirTemp("", "redistest")
+	if err != nil {
+		p.Fatal(err)
+	}
+	p.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
+func (p *packageTB) Fatal(args ...any) {
+	p.end()
+	fmt.Fprintln(os.Stderr, args...)
+	os.Exit(1)
+}
+
+func (p *packageTB) Fatalf(format string, args ...any) { p.Fatal(fmt.Sprintf(format, args...)) }
+
+// end undoes what was done for the package, the last thing first.
+func (p *packageTB) end() {
+	for i := len(p.cleanups) - 1; i >= 0; i-- {
+		p.cleanups[i]()
+	}
+	p.cleanups = nil
+}
