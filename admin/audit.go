@@ -2,6 +2,7 @@ package admin
 
 import (
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/llmguard/llmguard/identity"
@@ -66,14 +67,11 @@ func (c *call) instant(name string, to *time.Time) error {
 	return nil
 }
 
+// auditID reports whether a text may be the id of an entry: the time and the
+// number that Redis gives it.
 func auditID(text string) bool {
-	if text == "" || len(text) > 40 {
-		return false
-	}
-	for _, r := range text {
-		if (r < '0' || r > '9') && r != '-' {
-			return false
-		}
-	}
-	return true
+	ms, n, _ := strings.Cut(text, "-")
+	at, wrongTime := strconv.ParseUint(ms, 10, 64)
+	_, wrongNumber := strconv.ParseUint(n, 10, 64)
+	return wrongTime == nil && wrongNumber == nil && at > 0
 }
