@@ -1,0 +1,62 @@
+package identity_test
+
+import (
+	"os"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/llmguard/llmguard/identity"
+	"github.com/llmguard/llmguard/internal/redistest"
+)
+
+var shared *redistest.Server
+
+func TestMain(m *testing.M) { os.Exit(redistest.ForPackage(m, &shared)) }
+
+// empty returns a client of an empty Redis.
+func empty(t *testing.T) *redis.Client {
+	t.Helper()
+	rdb := shared.Client()
+	if err := rdb.FlushDB(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	return rdb
+}
+
+// open returns a Store that has loaded what there is.
+func open(t *testing.T, rdb redis.UniversalClient) *identity.Store {
+	t.Helper()
+	s := identity.New(rdb, identity.Options{})
+	if err := s.Load(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func ref(kind identity.Kind, org, id string) identity.Ref {
+	return identity.Ref{Kind: kind, Org: org, ID: id}
+}
+
+// create commits a new record.
+func create(t *testing.T, s *identity.Store, r identity.Ref, record any) {
+	t.Helper()
+	if err := s.Commit(t.Context(), identity.AuditEntry{Action: "test", Org: r.Org}, identity.Change{Ref: r, New: record}); err != nil {
+		t.Fatalf("commit %s: %v", r, err)
+	}
+}
+
+// text is what Redis has of a record.
+func text(t *testing.T, s *identity.Store, r identity.Ref) identity.Text {
+	t.Helper()
+	var record map[string]any
+	text, err := s.Get(t.Context(), r, &record)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+func named(name string) identity.User {
+	return identity.User{UserSpec: identity.UserSpec{Name: &name}}
+}
