@@ -1,19 +1,28 @@
 package redistest
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"testing"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // ForPackage starts one server that all tests of a package share, runs them, and
 // returns the exit code for TestMain. Tests keep apart by ids of their own.
 func ForPackage(m *testing.M, server **Server, opts ...Option) int {
+	redis.SetLogger(silent{})
 	tb := &packageTB{}
 	defer tb.end()
 	*server = Start(tb, opts...)
 	return m.Run()
 }
+
+// silent drops what the client logs: tests end servers on purpose.
+type silent struct{}
+
+func (silent) Printf(context.Context, string, ...any) {}
 
 // packageTB lasts as long as all tests of a package. It has what this package
 // calls, and no more.
