@@ -14,6 +14,7 @@ import (
 // yesterday.
 func (d *deployment) spent() (today, yesterday string) {
 	d.t.Helper()
+	sameDay(d.t)
 	for _, one := range []struct {
 		user, key, model, provider, endpoint string
 		cost                                 pricing.Nano
@@ -40,6 +41,15 @@ func (d *deployment) spent() (today, yesterday string) {
 		}
 	}
 	return now.Format(time.DateOnly), now.AddDate(0, 0, -1).Format(time.DateOnly)
+}
+
+// sameDay waits for midnight (UTC) when it is near, so that a test sees one day.
+func sameDay(t *testing.T) {
+	t.Helper()
+	now := time.Now().UTC()
+	if left := now.Truncate(24 * time.Hour).Add(24 * time.Hour).Sub(now); left < 5*time.Second {
+		time.Sleep(left)
+	}
 }
 
 // lines are the lines of a report: the names it is grouped by, calls and cost.
