@@ -34,13 +34,17 @@ func devCommand() *cobra.Command {
 		Long: "Runs proxy and worker with two example users, on a Redis given by --redis or REDIS_URL, else on a child\n" +
 			"redis-server, else in memory. Calls go to OpenAI when OPENAI_API_KEY is set, else to a built-in fake provider.",
 		RunE: func(c *cobra.Command, _ []string) error {
+			if !c.Flags().Changed("redis") {
+				o.redis = os.Getenv("REDIS_URL")
+			}
 			return runDev(c.Context(), o, c.OutOrStdout(), c.ErrOrStderr())
 		},
 	}
 	f := c.Flags()
 	f.StringVar(&o.listen, "listen", "127.0.0.1:8080", "address for callers")
 	f.StringVar(&o.admin, "admin", "127.0.0.1:9090", "address for health and metrics")
-	f.StringVar(&o.redis, "redis", os.Getenv("REDIS_URL"), "Redis URL; default: a child redis-server")
+	// REDIS_URL is no default here: the help would show a password in it.
+	f.StringVar(&o.redis, "redis", "", "Redis URL (default: REDIS_URL, or a child redis-server)")
 	f.StringVar(&o.data, "data", "", "directory for files and the child server's data; default: a new one, removed at the end")
 	f.BoolVar(&o.fake, "fake", false, "use the fake provider even when OPENAI_API_KEY is set")
 	return c

@@ -1,0 +1,186 @@
+package cli_test
+
+import (
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// plausible are values of flags that commands need.
+var plausible = map[string]string{
+	"org": "acme", "user": "alice", "key": "k1", "limit": "daily", "until": "4h", "reason": "r", "amount": "$1",
+	"call": "01m7x425asv4hapb0hzey6k903", "policy": "none.yaml",
+}
+
+// whole is a command line of a command with all that it needs.
+func whole(name string, c *cobra.Command) []string {
+	line := strings.Fields(name)
+	for _, use := range strings.Fields(c.Use)[1:] {
+		if !strings.HasPrefix(use, "[") {
+			line = append(line, "x")
+		}
+	}
+	c.Flags().VisitAll(func(f *pflag.Flag) {
+		if slices.Contains(f.Annotations[cobra.BashCompOneRequiredFlag], "true") {
+			line = append(line, "--"+f.Name, plausible[f.Name])
+		}
+	})
+	return line
+}
+
+// TestUnknownFlag: a flag that does not exist is an error of one line that names it.
+func TestUnknownFlag(t *testing.T) {
+	for name := range leaves() {
+		refuses(t, "unknown flag: --no-such-flag", append(strings.Fields(name), "--no-such-flag")...)
+	}
+}
+
+// TestUnknownCommand: a mistyped command is named, and the nearest one is proposed.
+func TestUnknownCommand(t *testing.T) {
+	for line, want := range map[string]string{
+		"chekc":        `unknown command "chekc" for "llmguard"`,
+		"useage":       "Did you mean this?\n\tusage",
+		"usage entris": `unknown command "entris" for "llmguard usage"`,
+	} {
+		refuses(t, want, strings.Fields(line)...)
+	}
+}
+
+// TestTooManyArguments: what a command does not take is not ignored.
+func TestTooManyArguments(t *testing.T) {
+	for name, c := range leaves() {
+		if strings.HasSuffix(c.Use, "...") || c.DisableFlagParsing {
+			continue
+		}
+		line := append(whole(name, c), "a", "b")
+		_, notes, code := llmguard(t, line...)
+		if code != 1 || !regexp.MustCompile(`accepts (at most )?\d+ arg|unknown command "a"`).MatchString(notes) {
+			t.Errorf("%v: exit code %d, error %q; want 1 and the number of arguments", line, code, notes)
+		}
+	}
+}
+
+// TestTooFewArguments: a command that needs a name says how many arguments it takes.
+func TestTooFewArguments(t *testing.T) {
+	tried := 0
+	for name, c := range leaves() {
+		if c.Args == nil || c.Args(c, nil) == nil {
+			continue
+		}
+		tried++
+		_, notes, code := llmguard(t, strings.Fields(name)...)
+		if code != 1 || !strings.Contains(notes, "arg(s), ") {
+			t.Errorf("%s without arguments: exit code %d, error %q", name, code, notes)
+		}
+	}
+	if tried < 30 {
+		t.Errorf("%d commands take arguments, want 30 or more", tried)
+	}
+}
+
+// TestRequiredFlags: a flag that is missing is named.
+func TestRequiredFlags(t *testing.T) {
+	s := newSite(t, orgs)
+	for name, c := range leaves() {
+		line := whole(name, c)
+		if c.Flags().Lookup("config") != nil {
+			line = slices.Insert(line, len(strings.Fields(name)), "-c", s.file)
+		}
+		i := slices.IndexFunc(line, func(w string) bool { return strings.HasPrefix(w, "--") })
+		if i < 0 {
+			continue
+		}
+		for at := i; at < len(line); at += 2 {
+			refuses(t, `required flag(s) "`+strings.TrimPrefix(line[at], "--")+`" not set`, slices.Delete(slices.Clone(line), at, at+2)...)
+		}
+	}
+}
+
+// TestUnknownOutput: an unknown form of output is refused with those there are.
+func TestUnknownOutput(t *testing.T) {
+	s := newSite(t, orgs)
+	tried := 0
+	for name, c := range leaves() {
+		f := c.Flags().Lookup("output")
+		if f == nil || f.Hidden || !strings.Contains(f.Usage, "json") {
+			continue
+		}
+		tried++
+		line := append(whole(name, c), "-o", "toml")
+		if c.Flags().Lookup("config") != nil {
+			line = append(line, "-c", s.file)
+		}
+		_, notes, code := llmguard(t, line...)
+		if code != 1 || !strings.HasPrefix(notes, "llmguard: --output toml: expected ") || !strings.Contains(notes, "json") {
+			t.Errorf("%v: exit code %d, error %q", line, code, notes)
+		}
+	}
+	if tried < 40 {
+		t.Errorf("%d commands have forms of output, want 40 or more", tried)
+	}
+}
+
+// TestMissingFile: every command that needs a configuration names the one it misses, and what to do.
+func TestMissingFile(t *testing.T) {
+	missing := filepath.Join(t.TempDir(), "none.yaml")
+	tried := 0
+	for name, c := range leaves() {
+		f := c.Flags().Lookup("config")
+		if f == nil || f.DefValue == "" || name == "init" || name == "simulate" || name == "config reload" {
+			continue
+		}
+		tried++
+		line := append(whole(name, c), "-c", missing)
+		if strings.HasSuffix(name, " delete") || strings.HasSuffix(name, " unset") {
+			line = append(line, "--yes")
+		}
+		if slices.Contains([]string{"orgs update", "users update", "keys update", "limits set"}, name) {
+			line = append(line, "--name", "n")
+			if name == "limits set" {
+				line = append(line[:len(line)-2], "--mode", "shadow")
+			}
+		}
+		if name == "limits override" {
+			line = append(line, "--add", "$1")
+		}
+		if name == "orgs credentials set" {
+			continue // it reads standard input first
+		}
+		_, notes, code := llmguard(t, line...)
+		if code != 1 || !strings.Contains(notes, "there is no configuration file "+missing) || !strings.Contains(notes, "--config") {
+			t.Errorf("%v: exit code %d, error %q", line, code, notes)
+		}
+	}
+	if tried < 50 {
+		t.Errorf("%d commands need a configuration, want 50 or more", tried)
+	}
+}
+
+// TestNoStore: a file without Redis is named as the cause by every command that reads or changes records.
+func TestNoStore(t *testing.T) {
+	s := newSite(t, "")
+	writeFile(t, s.file, "providers: [{id: openai, base_url: \"http://127.0.0.1:1\"}]\norgs: [{id: acme}]\n")
+	for _, line := range []string{
+		"usage --org acme", "usage entries", "usage audit", "usage reconcile", "usage caps", "jobs list", "queue", "top --once", "orgs list",
+		"keys list --org acme", "audit", "orgs purge gone", "webhooks dead", "admins create ops", "limits shadow",
+	} {
+		s.refuses("the configuration names no redis", strings.Fields(line)...)
+	}
+}
+
+// TestStoreUnavailable: a Redis that does not answer is an error of each command, never an empty list.
+func TestStoreUnavailable(t *testing.T) {
+	s := newSite(t, "")
+	writeFile(t, s.file, "redis: {addresses: [\"127.0.0.1:1\"]}\nproviders: [{id: openai, base_url: \"http://127.0.0.1:1\"}]\norgs: [{id: acme}]\n")
+	for _, line := range []string{"usage", "jobs list", "queue", "orgs list", "audit"} {
+		out, notes, code := llmguard(t, append(strings.Fields(line), "-c", s.file)...)
+		if code != 1 || out != "" || !strings.Contains(notes, "refused") {
+			t.Errorf("%s: exit code %d, output %q, error %q; want 1 and the refused connection", line, code, out, notes)
+		}
+	}
+}
