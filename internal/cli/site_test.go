@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -147,11 +148,13 @@ func (s *site) read(into any, args ...string) {
 	}
 }
 
-// has fails unless text has all of these.
+var spaces = regexp.MustCompile(` +`)
+
+// has fails unless text has all of these; runs of spaces count as one.
 func has(t *testing.T, text string, wants ...string) {
 	t.Helper()
 	for _, want := range wants {
-		if !strings.Contains(text, want) {
+		if !strings.Contains(spaces.ReplaceAllString(text, " "), want) {
 			t.Errorf("no %q in\n%s", want, text)
 		}
 	}
