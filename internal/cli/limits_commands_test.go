@@ -1,0 +1,182 @@
+package cli_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/pricing"
+	"github.com/llmguard/llmguard/wire"
+)
+
+// userDay is the limit "daily" of orgs, as the store counts it.
+var userDay = budget.Limit{
+	ID: "daily", Subject: budget.User, Metric: budget.Cost,
+	Shape: budget.Shape{Kind: budget.Window, Amount: 5e9, Window: 24 * time.Hour},
+}
+
+// charge books a call in the ledger and on userDay.
+func (s *site) charge(c budget.Call, cost pricing.Split, u pricing.Usage) string {
+	s.t.Helper()
+	store := budget.New(s.redis, budget.Options{})
+	c.ID = wire.NewCallID()
+	amounts := budget.Amounts{Cost: cost.Total()}
+	hold, err := store.Hold(s.t.Context(), []budget.Limit{userDay}, c, amounts, amounts)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	end := budget.Settlement{Actual: amounts, Split: cost, Usage: u, Outcome: "completed", Status: 200}
+	if _, err := store.Settle(s.t.Context(), hold, end); err != nil {
+		s.t.Fatal(err)
+	}
+	return c.ID
+}
+
+// limitView is a limit as -o json shows it.
+type limitView struct {
+	Name, Subject, Only, Metric, Unit, Mode, Shape string
+	Amount, Used, Held, Remaining                  int64
+	Base                                           int64 `json:"base_amount"`
+	Overrides                                      []overrideView
+}
+
+type overrideView struct {
+	ID, Limit, Only, Unit, Reason, By string
+	Add, Amount                       int64
+	Active                            bool
+	Until                             time.Time
+}
+
+// limit is one limit of acme, as it is for a user.
+func (s *site) limit(name, user string) limitView {
+	s.t.Helper()
+	var list []limitView
+	s.read(&list, "limits", "get", name, "--org", "acme", "--user", user)
+	if len(list) != 1 {
+		s.t.Fatalf("limit %s of %s: %+v", name, user, list)
+	}
+	return list[0]
+}
+
+// spend charges $1.50 to alice.
+func (s *site) spend() {
+	s.charge(budget.Call{Org: "acme", User: "alice", Key: "k", Model: "gpt-4o"}, pricing.Split{Output: 1_500_000_000}, pricing.Usage{Output: 10})
+}
+
+// TestLimitsSetKeepsUse: a new amount keeps what was used; for one user alone it is that user's.
+func TestLimitsSetKeepsUse(t *testing.T) {
+	s := newSite(t, orgs)
+	s.spend()
+	if l := s.limit("daily", "alice"); l.Used != 1_500_000_000 || l.Amount != 5_000_000_000 || l.Remaining != 3_500_000_000 || l.Unit != "nano_usd" {
+		t.Errorf("before: %+v", l)
+	}
+	s.must("limits", "set", "daily", "--org", "acme", "--amount", "$2")
+	if l := s.limit("daily", "alice"); l.Used != 1_500_000_000 || l.Remaining != 500_000_000 {
+		t.Errorf("after: %+v", l)
+	}
+	s.must("limits", "set", "daily", "--org", "acme", "--user", "alice", "--amount", "$8", "--window", "1d")
+	if alice, bob := s.limit("daily", "alice"), s.limit("daily", "bob"); alice.Amount != 8_000_000_000 || bob.Amount != 2_000_000_000 {
+		t.Errorf("alice has %d, bob %d; want 8 and 2 dollars", alice.Amount, bob.Amount)
+	}
+	s.must("limits", "unset", "daily", "--org", "acme", "--user", "alice", "--yes")
+	s.must("limits", "unset", "daily", "--org", "acme", "--yes")
+	if l := s.limit("daily", "alice"); l.Amount != 5_000_000_000 || l.Used != 1_500_000_000 {
+		t.Errorf("given back to the file: %+v, want $5 and the same use", l)
+	}
+}
+
+// TestLimitsOverride: an override is added until its time, for whom it names, and ends by itself or by hand.
+func TestLimitsOverride(t *testing.T) {
+	s := newSite(t, orgs)
+	var o overrideView
+	s.read(&o, "limits", "override", "--org", "acme", "--user", "alice", "--limit", "daily", "--add", "$200", "--until", "4h", "--reason", "launch day")
+	if left := time.Until(o.Until); o.Add != 200_000_000_000 || o.Only != "alice" || o.Reason != "launch day" || left > 4*time.Hour || left < 4*time.Hour-time.Minute {
+		t.Errorf("made %+v", o)
+	}
+	alice, bob := s.limit("daily", "alice"), s.limit("daily", "bob")
+	if alice.Amount != 205_000_000_000 || alice.Base != 5_000_000_000 || bob.Amount != 5_000_000_000 || len(alice.Overrides) != 1 {
+		t.Errorf("alice has %+v, bob %+v", alice, bob)
+	}
+	has(t, s.must("limits", "get", "--org", "acme", "--user", "alice"), "daily: +$200.000000000 for alice until", "launch day", o.ID)
+	has(t, s.must("limits", "overrides", "--org", "acme"), o.ID+" daily +$200.000000000 for alice", " yes ", "launch day")
+	if got := s.must("limits", "end", o.ID, "--org", "acme"); got != "override "+o.ID+" has ended\n" {
+		t.Errorf("end prints %q", got)
+	}
+	if l := s.limit("daily", "alice"); l.Amount != 5_000_000_000 {
+		t.Errorf("after its end: %+v", l)
+	}
+	s.must("limits", "override", "--org", "acme", "--limit", "calls", "--amount", "7", "--until", "tomorrow", "--reason", "r")
+	if l := s.limit("calls", "alice"); l.Amount != 7 || l.Unit != "requests" {
+		t.Errorf("an amount instead: %+v", l)
+	}
+}
+
+// TestLimitsReset: a reset forgets the use and not the ledger, and needs a reason.
+func TestLimitsReset(t *testing.T) {
+	s := newSite(t, orgs)
+	s.spend()
+	s.refuses(`required flag(s) "reason" not set`, "limits", "reset", "daily", "--org", "acme", "--user", "alice")
+	s.refuses("reason", "limits", "reset", "daily", "--org", "acme", "--user", "alice", "--reason", "")
+	s.refuses("user", "limits", "reset", "daily", "--org", "acme", "--reason", "r")
+	if l := s.limit("daily", "alice"); l.Used != 1_500_000_000 {
+		t.Errorf("a refused reset has changed the use: %+v", l)
+	}
+	has(t, s.must("limits", "reset", "daily", "--org", "acme", "--user", "alice", "--reason", "a loop of ours"), "daily", "$0.000000000")
+	if l := s.limit("daily", "alice"); l.Used != 0 {
+		t.Errorf("after the reset: %+v", l)
+	}
+	has(t, s.must("usage", "--org", "acme"), "total", "$1.500000000")
+	has(t, s.must("audit", "--action", "limit.reset"), "acme daily a loop of ours")
+}
+
+// TestLimitsRefused: a wrong limit is refused by the flag or the field, and nothing is changed.
+func TestLimitsRefused(t *testing.T) {
+	s := newSite(t, orgs)
+	for _, test := range []struct{ want, args string }{
+		{"nothing to change: name at least one field, such as --subject", "set daily"},
+		{"limited in money; did you mean", "set daily --amount 5"},
+		{"window", "set daily --window soon"},
+		{"mode", "set daily --mode sometimes"},
+		{"metric", "set other --metric love --amount 5 --window 1h"},
+		{"has no shape", "set other --mode shadow"},
+		{"--unset nothing: expected any of subject, only, metric", "set daily --unset nothing"},
+		{"say either --add '$200' or --amount '$500'", "override --limit daily --until 4h --reason r"},
+		{"say either --add '$200' or --amount '$500'", "override --limit daily --until 4h --reason r --add $1 --amount $2"},
+		{"--until now: expected tonight, tomorrow", "override --limit daily --until now --reason r --add $1"},
+		{"--until 2001-01-01: that is over already", "override --limit daily --until 2001-01-01 --reason r --add $1"},
+		{"add", "override --limit daily --until 4h --reason r --add 1"},
+		{"there is no limit weekly here; there are daily, calls", "get weekly"},
+		{"say --yes if you mean it", "unset daily"},
+	} {
+		args := append([]string{"limits"}, strings.Fields(test.args)...)
+		s.refuses(test.want, append(args, "--org", "acme")...)
+	}
+	if text := s.must("audit"); strings.Contains(text, "limit") {
+		t.Errorf("a refused command stands in the audit:\n%s", text)
+	}
+}
+
+// TestLimitsOfEachShape: what is set is what is in force, in each shape.
+func TestLimitsOfEachShape(t *testing.T) {
+	s := newSite(t, orgs)
+	for _, test := range []struct {
+		name, args, shape string
+		amount            int64
+	}{
+		{"team", "--metric cost --capacity $200 --refill $50/1h", "bucket", 200_000_000_000},
+		{"month", "--amount $1000 --calendar month --tz Europe/Berlin", "month", 1_000_000_000_000},
+		{"open", "--metric concurrency --amount 3 --subject user", "open calls", 3},
+		{"tokens", "--metric tokens --amount 5M --window 7d --models gpt-4o* --mode shadow", "window", 5_000_000},
+		{"exact", "--metric requests --amount 10 --window 1m --exact", "window", 10},
+	} {
+		s.must(append([]string{"limits", "set", test.name, "--org", "acme"}, strings.Fields(test.args)...)...)
+		l := s.limit(test.name, "alice")
+		if l.Amount != test.amount || !strings.Contains(l.Shape, test.shape) {
+			t.Errorf("limits set %s %s: %+v, want %d, %s", test.name, test.args, l, test.amount, test.shape)
+		}
+	}
+	if l := s.limit("tokens", "alice"); l.Mode != "shadow" {
+		t.Errorf("mode %q, want shadow", l.Mode)
+	}
+}
