@@ -1,0 +1,243 @@
+package cli_test
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/llmguard/llmguard/internal/cli"
+)
+
+// TestInitForEachProvider: a key in the environment brings its provider, by reference, and the file passes check.
+func TestInitForEachProvider(t *testing.T) {
+	variables := map[string]string{
+		"OPENAI_API_KEY": "openai", "GEMINI_API_KEY": "google", "MISTRAL_API_KEY": "mistral", "DEEPSEEK_API_KEY": "deepseek", "GROQ_API_KEY": "groq",
+	}
+	for name, id := range variables {
+		for other := range variables {
+			t.Setenv(other, "")
+		}
+		t.Setenv(name, "sk-canary-0123456789")
+		file := filepath.Join(t.TempDir(), "llmguard.yaml")
+		out, notes, code := llmguard(t, "init", "-c", file)
+		if code != 0 || !strings.Contains(out, "("+id+")") || strings.Contains(out+notes, "canary") {
+			t.Errorf("init with %s: exit code %d\n%s%s", name, code, out, notes)
+		}
+		text, err := os.ReadFile(file)
+		if err != nil || !strings.Contains(string(text), "api_key: ${"+name+"}") || strings.Contains(string(text), "canary") {
+			t.Errorf("init with %s, %v, wrote\n%s", name, err, text)
+		}
+		var r struct {
+			OK     bool
+			Errors int
+		}
+		out, _, code = llmguard(t, "check", "-c", file, "-o", "json")
+		err = json.Unmarshal([]byte(out), &r)
+		if err != nil || code != 0 || !r.OK || r.Errors > 0 {
+			t.Errorf("check of init with %s: exit code %d, %v\n%s", name, code, err, out)
+		}
+	}
+}
+
+// TestInitKeyOpens: the key that init shows is the one whose hash it writes.
+func TestInitKeyOpens(t *testing.T) {
+	s := newSite(t, "")
+	t.Setenv("REDIS_URL", s.url)
+	t.Setenv("OPENAI_API_KEY", "sk-0123456789")
+	out, notes, code := llmguard(t, "init", "-c", s.file, "--force")
+	if code != 0 {
+		t.Fatalf("exit code %d: %s", code, notes)
+	}
+	_, rest, _ := strings.Cut(out, "shown only now:\n\n  ")
+	key, _, _ := strings.Cut(rest, "\n")
+	var list []keyView
+	s.read(&list, "keys", "list", "--org", "acme")
+	if len(list) != 1 || list[0].ID != "alice-1" || !strings.HasPrefix(key, "lg_live_") {
+		t.Errorf("keys of the file %+v, key shown %q", list, key)
+	}
+	has(t, s.must("limits", "get", "--org", "acme", "--user", "alice"), "org-bucket", "user-hour", "user-day", "shadow")
+}
+
+// TestInitLeavesNothing: a folder that does not exist, or a file in the way, is an error that names it.
+func TestInitLeavesNothing(t *testing.T) {
+	dir := t.TempDir()
+	refuses(t, "none", "init", "-c", filepath.Join(dir, "none", "llmguard.yaml"))
+	file := filepath.Join(dir, "llmguard.yaml")
+	writeFile(t, file, "mine\n")
+	refuses(t, file+" is there already; --force overwrites it, --config names another file", "init", "-c", file)
+	text, err := os.ReadFile(file)
+	if err != nil || string(text) != "mine\n" {
+		t.Errorf("%v: the file is %q now", err, text)
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) != 1 {
+		t.Errorf("%v: the folder has %v, want the file alone", err, entries)
+	}
+}
+
+// TestSchemaCoversStarter: the schema is an object with a description of each setting that init writes.
+func TestSchemaCoversStarter(t *testing.T) {
+	out, _, code := llmguard(t, "config", "schema")
+	var schema struct {
+		Schema     string `json:"$schema"`
+		Properties map[string]json.RawMessage
+	}
+	err := json.Unmarshal([]byte(out), &schema)
+	if err != nil || code != 0 || schema.Schema == "" {
+		t.Fatalf("exit code %d, %v", code, err)
+	}
+	for _, name := range []string{"listen", "admin", "redis", "store", "auth", "queue", "providers", "prices", "spend_caps", "orgs"} {
+		if schema.Properties[name] == nil {
+			t.Errorf("the schema has no %s", name)
+		}
+	}
+}
+
+// TestCheckExitCodes: 0 for a good file, 1 for a wrong one, 2 for one that cannot work; --strict makes no fault less.
+func TestCheckExitCodes(t *testing.T) {
+	s := newSite(t, "")
+	for _, test := range []struct {
+		name, text, want string
+		code             int
+	}{
+		{"good", "orgs: [{id: acme}]\n", "is valid: ", 0},
+		{"unknown model", "orgs: [{id: acme, models: [gpt-999]}]\n", "is valid, and would not work", 2},
+		{"unknown field", "orgs: [{id: acme, modles: []}]\n", "did you mean \"models\"?", 1},
+		{"not YAML", "orgs: [\n", "llmguard.yaml:", 1},
+		{"wrong type", "orgs: 7\n", "llmguard.yaml:2:7", 1},
+		{"twice the same", "orgs: [{id: acme}, {id: acme}]\n", "acme", 1},
+		{"no number", "orgs: [{id: acme, weight: many}]\n", "weight", 1},
+	} {
+		s.write(test.text + "providers: [{id: openai, base_url: \"http://127.0.0.1:1\"}]\n")
+		out, notes, got := llmguard(t, "check", "-c", s.file)
+		if got != test.code || !strings.Contains(out+notes, test.want) {
+			t.Errorf("%s: exit code %d, want %d and %q:\n%s%s", test.name, got, test.code, test.want, out, notes)
+		}
+		_, _, got = llmguard(t, "check", "-c", s.file, "--strict")
+		if test.code > 0 && got != test.code {
+			t.Errorf("%s with --strict: exit code %d, want %d", test.name, got, test.code)
+		}
+	}
+}
+
+// TestCheckOpensNothing: without --live a file is checked though nothing that it names answers.
+func TestCheckOpensNothing(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "llmguard.yaml")
+	writeFile(t, file, "redis: {addresses: [\"127.0.0.1:1\"]}\nproviders: [{id: openai, base_url: \"http://127.0.0.1:1\"}]\norgs: [{id: acme}]\n")
+	out, notes, code := llmguard(t, "check", "-c", file)
+	if code != 0 {
+		t.Errorf("exit code %d:\n%s%s", code, out, notes)
+	}
+	out, _, code = llmguard(t, "check", "-c", file, "--live")
+	if code != 2 || !strings.Contains(out, "redis does not answer") || !strings.Contains(out, "openai") {
+		t.Errorf("--live: exit code %d, want 2 and both that do not answer:\n%s", code, out)
+	}
+}
+
+// TestCompletionOfferings: shells are offered commands, flags, and the values of those that take one of a few.
+func TestCompletionOfferings(t *testing.T) {
+	for line, want := range map[string]string{
+		"":                                  "usage\tShow what was spent",
+		"keys ro":                           "rotate\tMake a new key",
+		"keys rotate k --ov":                "--overlap",
+		"prices list -o ":                   "yaml",
+		"prices show gpt-4o-":               "gpt-4o-mini",
+		"batch estimate in.jsonl --output ": "json",
+		"limits ":                           "suggest\t",
+	} {
+		args := append([]string{"__complete"}, strings.Split(line, " ")...)
+		out, _, code := llmguard(t, args...)
+		if code != 0 || !strings.Contains(out, want) {
+			t.Errorf("completion of %q: exit code %d, want %q in\n%s", line, code, want, out)
+		}
+	}
+}
+
+// input runs a command line with standard input.
+func input(t *testing.T, stdin string, args ...string) (string, error) {
+	t.Helper()
+	var out strings.Builder
+	root := cli.Root()
+	root.SetArgs(args)
+	root.SetIn(strings.NewReader(stdin))
+	root.SetOut(&out)
+	root.SetErr(&out)
+	err := root.ExecuteContext(t.Context())
+	return out.String(), err
+}
+
+// TestCredentials: a secret comes from standard input, is kept encrypted, and is shown by its end alone.
+func TestCredentials(t *testing.T) {
+	s := newSite(t, "queue: {seal_keys: [{id: s1, secret: a-secret-of-16-characters}]}\n"+orgs)
+	const secret = "sk-acme-own-0123456789"
+	set := []string{"orgs", "credentials", "set", "openai", "--org", "acme", "-c", s.file}
+	out, err := input(t, secret+"\n", set...)
+	if err != nil || strings.Contains(out, secret) {
+		t.Errorf("set: %v\n%s", err, out)
+	}
+	has(t, s.must("orgs", "credentials", "list", "--org", "acme"), "openai", "6789", "yes")
+	if kept := strings.Join(s.redis.HVals(t.Context(), "lg:{identity:}:records").Val(), ""); strings.Contains(kept, secret) {
+		t.Errorf("Redis has the secret in the clear: %s", kept)
+	}
+	_, err = input(t, " \n", set...)
+	if err == nil || !strings.Contains(err.Error(), "standard input is empty") {
+		t.Errorf("an empty secret: %v", err)
+	}
+	_, err = input(t, secret, "orgs", "credentials", "set", "nobody", "--org", "acme", "-c", s.file)
+	if err == nil || !strings.Contains(err.Error(), "nobody") {
+		t.Errorf("an unknown provider: %v", err)
+	}
+	has(t, s.must("orgs", "credentials", "delete", "openai", "--org", "acme", "--yes"), "removed the credential of org acme at openai")
+	if got := s.must("orgs", "credentials", "list", "--org", "acme"); strings.Contains(got, "openai") {
+		t.Errorf("after its removal:\n%s", got)
+	}
+}
+
+// TestCredentialNeedsSealKey: without a seal key a secret is kept only by those who say so.
+func TestCredentialNeedsSealKey(t *testing.T) {
+	s := newSite(t, orgs)
+	set := []string{"orgs", "credentials", "set", "openai", "--org", "acme", "-c", s.file}
+	_, err := input(t, "sk-acme-own-0123456789", set...)
+	if err == nil || !strings.Contains(err.Error(), "seal") {
+		t.Errorf("without a seal key: %v, want an error that names it", err)
+	}
+	out, err := input(t, "sk-acme-own-0123456789", append(set, "--clear")...)
+	if err != nil {
+		t.Errorf("with --clear: %v", err)
+	}
+	has(t, out, "openai 6789 no")
+}
+
+// TestEstimateFromStandardInput: "-" is standard input, and --max fails a file that can cost more.
+func TestEstimateFromStandardInput(t *testing.T) {
+	line := `{"custom_id":"a","method":"POST","url":"/v1/chat/completions","body":{"model":"gpt-4o","max_tokens":1000000,"messages":[{"role":"user","content":"hi"}]}}` + "\n"
+	for _, test := range []struct{ text, most, want string }{
+		{line, "$1000", ""},
+		{line, "$0.01", "more than --max $0.010000000"},
+		{line, "cheap", "--max: "},
+		{line + line, "$1000", "the file would not be taken: 1 problem"},
+		{"not JSON\n", "$1000", "the file would not be taken"},
+		{"", "$1000", "the file would not be taken"},
+	} {
+		_, err := input(t, test.text, "batch", "estimate", "-", "--max", test.most)
+		if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%d bytes, --max %s: %v, want %q", len(test.text), test.most, err, test.want)
+		}
+	}
+}
+
+// TestVersionForms: table, JSON and YAML name the same version of Go.
+func TestVersionForms(t *testing.T) {
+	var b struct{ Go, Platform string }
+	out, _, code := llmguard(t, "version", "-o", "json")
+	err := json.Unmarshal([]byte(out), &b)
+	if err != nil || code != 0 || b.Go == "" {
+		t.Fatalf("exit code %d, %v: %s", code, err, out)
+	}
+	for _, form := range []string{"table", "yaml"} {
+		out, _, _ := llmguard(t, "version", "-o", form)
+		has(t, out, b.Go, b.Platform)
+	}
+}

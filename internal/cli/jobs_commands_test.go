@@ -1,0 +1,255 @@
+package cli_test
+
+import (
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/llmguard/llmguard/internal/app"
+	"github.com/llmguard/llmguard/queue"
+	"github.com/llmguard/llmguard/wire"
+)
+
+// jobView is a job as -o json shows it.
+type jobView struct {
+	ID, Status, Pool, Class, Org, User, Key, Model, Endpoint string
+	Tokens, Bytes                                            int64
+	Attempts                                                 int
+	Created                                                  time.Time  `json:"created_at"`
+	Finished                                                 *time.Time `json:"finished_at"`
+	Ahead                                                    *int
+	ETA                                                      *int64 `json:"eta_seconds"`
+	Estimate                                                 int64  `json:"estimated_nano_usd"`
+	Charged                                                  int64  `json:"charged_nano_usd"`
+}
+
+// queued is a site with a queue that no worker drains.
+type queued struct {
+	*site
+	q *queue.Queue
+}
+
+func newQueued(t *testing.T) *queued {
+	t.Helper()
+	s := newSite(t, orgs)
+	q, _, err := app.Queue(t.Context(), s.config(), s.redis, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &queued{s, q}
+}
+
+func (s *queued) put(org, user, model string) string {
+	s.t.Helper()
+	j := &queue.Job{
+		ID: s.q.NewID("openai"), Pool: "openai", Org: org, User: user, Key: "k1", Class: queue.Async, Endpoint: wire.ChatCompletions,
+		Model: model, Tokens: 10, Cost: 5_000, CallID: wire.NewCallID(), Header: http.Header{},
+	}
+	if err := s.q.Put(s.t.Context(), j, []byte("{}")); err != nil {
+		s.t.Fatal(err)
+	}
+	return j.ID
+}
+
+func (s *queued) ids(args ...string) map[string]bool {
+	s.t.Helper()
+	var list []jobView
+	s.read(&list, append([]string{"jobs", "list"}, args...)...)
+	out := map[string]bool{}
+	for _, j := range list {
+		out[j.ID] = true
+	}
+	return out
+}
+
+// TestJobsFilters: each filter leaves exactly the jobs that fit, and filters add up.
+func TestJobsFilters(t *testing.T) {
+	s := newQueued(t)
+	jobs := map[string][3]string{}
+	for _, j := range [][3]string{{"acme", "alice", "gpt-4o"}, {"acme", "alice", "o3"}, {"acme", "bob", "gpt-4o"}, {"globex", "gus", "gpt-4o"}} {
+		jobs[s.put(j[0], j[1], j[2])] = j
+	}
+	for _, test := range []struct{ org, user, model string }{
+		{}, {org: "acme"}, {org: "globex"}, {user: "alice"}, {model: "gpt-4o"}, {org: "acme", model: "gpt-4o"}, {org: "acme", user: "bob", model: "o3"}, {user: "gus", org: "acme"},
+	} {
+		args, want := []string{}, 0
+		for i, value := range []string{test.org, test.user, test.model} {
+			if value != "" {
+				args = append(args, "--"+[]string{"org", "user", "model"}[i], value)
+			}
+		}
+		got := s.ids(args...)
+		for id, j := range jobs {
+			fits := (test.org == "" || test.org == j[0]) && (test.user == "" || test.user == j[1]) && (test.model == "" || test.model == j[2])
+			if fits {
+				want++
+			}
+			if got[id] != fits {
+				t.Errorf("jobs list %v: job %v listed %t, want %t", args, j, got[id], fits)
+			}
+		}
+		if len(got) != want {
+			t.Errorf("jobs list %v: %d jobs, want %d", args, len(got), want)
+		}
+	}
+	if got := s.ids("--since", "1h", "--status", "queued"); len(got) != 4 {
+		t.Errorf("of the last hour: %d, want 4", len(got))
+	}
+	for args, want := range map[string]string{
+		"--status done": "--status done: expected one of queued running succeeded failed cancelled expired",
+		"--limit 0":     "--limit 0: expected 1 to 1000",
+		"--limit 1001":  "--limit 1001: expected 1 to 1000",
+		"--since x":     `invalid argument "x" for "--since"`,
+	} {
+		s.refuses(want, append([]string{"jobs", "list"}, strings.Fields(args)...)...)
+	}
+}
+
+// TestJobFields: a waiting job says its place and the most that it costs; a cancelled one when it ended and that it is free.
+func TestJobFields(t *testing.T) {
+	s := newQueued(t)
+	first := s.put("acme", "alice", "gpt-4o")
+	var j jobView
+	s.read(&j, "jobs", "get", first)
+	if j.Status != "queued" || j.Pool != "openai" || j.Class != "async" || j.Endpoint != "chat.completions" || j.Tokens != 10 || j.Bytes != 2 ||
+		j.Estimate != 5_000 || j.Ahead == nil || *j.Ahead != 0 || j.ETA == nil || j.Finished != nil || j.Attempts != 0 || j.Created.IsZero() {
+		t.Errorf("waiting: %+v", j)
+	}
+	var ended []jobView
+	s.read(&ended, "jobs", "cancel", first)
+	if len(ended) != 1 || ended[0].Status != "cancelled" || ended[0].Finished == nil || ended[0].Charged != 0 {
+		t.Errorf("cancelled: %+v", ended)
+	}
+	s.read(&ended, "jobs", "cancel", first)
+	if ended[0].Status != "cancelled" {
+		t.Errorf("cancelled twice: %+v", ended)
+	}
+	s.refuses("is cancelled and no dead letter; `llmguard queue dead` lists them", "jobs", "replay", first)
+}
+
+// TestCancelOfSeveral: a name that is wrong is named, and each job before it is cancelled.
+func TestCancelOfSeveral(t *testing.T) {
+	s := newQueued(t)
+	a, b := s.put("acme", "alice", "gpt-4o"), s.put("acme", "alice", "gpt-4o")
+	s.refuses("no job job_wrong; it is forgotten", "jobs", "cancel", a, "job_wrong", b)
+	if left := s.ids("--status", "queued"); len(left) != 1 || !left[b] {
+		t.Errorf("left are %v, want %s", left, b)
+	}
+}
+
+// TestQueueCounts: what waits adds up over flows, and an org's choice hides the others.
+func TestQueueCounts(t *testing.T) {
+	s := newQueued(t)
+	for range 3 {
+		s.put("acme", "alice", "gpt-4o")
+	}
+	s.put("acme", "bob", "gpt-4o")
+	s.put("globex", "gus", "gpt-4o")
+	var pools []struct {
+		Pool    string
+		Waiting map[string]int64
+		Tokens  int64 `json:"waiting_tokens"`
+		Jobs    int64 `json:"open_jobs"`
+		Dead    int64 `json:"dead_letters"`
+		Flows   []struct {
+			Org, User    string
+			Jobs, Tokens int64
+		}
+		Parked []json.RawMessage
+	}
+	s.read(&pools, "queue")
+	if len(pools) != 1 || pools[0].Waiting["async"] != 5 || pools[0].Tokens != 50 || pools[0].Jobs != 5 || pools[0].Dead != 0 || len(pools[0].Flows) != 3 {
+		t.Fatalf("queue: %+v", pools)
+	}
+	var jobs, tokens int64
+	for _, f := range pools[0].Flows {
+		jobs, tokens = jobs+f.Jobs, tokens+f.Tokens
+	}
+	if jobs != 5 || tokens != 50 {
+		t.Errorf("the flows have %d jobs and %d tokens, want 5 and 50", jobs, tokens)
+	}
+	s.read(&pools, "queue", "--org", "acme")
+	if len(pools[0].Flows) != 2 {
+		t.Errorf("flows of acme: %+v", pools[0].Flows)
+	}
+	has(t, s.must("queue"), "acme alice async 3 30", "globex gus async 1 10")
+	s.refuses("--limit 0: expected 1 to 1000", "queue", "dead", "--limit", "0")
+}
+
+// TestPurgeSaysFirst: without --yes purge counts and removes nothing; an org that is active or in the file is refused.
+func TestPurgeSaysFirst(t *testing.T) {
+	s := newSite(t, orgs)
+	s.must("orgs", "create", "initech")
+	s.must("users", "create", "ann", "--org", "initech")
+	s.refuses("stands in "+s.file, "orgs", "purge", "acme", "--yes")
+	s.refuses("org initech is not disabled: `llmguard orgs disable initech` first", "orgs", "purge", "initech", "--yes")
+	s.must("orgs", "disable", "initech")
+	s.refuses("what there is of its ledger stays (--ledger); say --yes if you mean it", "orgs", "purge", "initech")
+	has(t, s.must("users", "list", "--org", "initech"), "ann")
+	has(t, s.must("orgs", "purge", "initech", "--yes", "--reason", "contract ended"), "removed org initech: ")
+	has(t, s.must("orgs", "purge", "initech", "--yes"), "nothing is left of org initech")
+	s.refuses("is no id of an org", "orgs", "purge", "Not/Good", "--yes")
+}
+
+// TestSimulateRefused: wrong choices are named before a call is replayed.
+func TestSimulateRefused(t *testing.T) {
+	s := newSite(t, orgs)
+	log := filepath.Join(t.TempDir(), "calls.jsonl")
+	writeFile(t, log, "")
+	for _, test := range []struct{ want, args string }{
+		{"there is no call to replay; look further back with --from or --days", "--org all"},
+		{"there is no call to replay", "--log " + log},
+		{"--by colour: expected any of", "--by colour"},
+		{"--top must be 0 or more, --workers 1 or more", "--top -1"},
+		{"--top must be 0 or more, --workers 1 or more", "--workers 0"},
+		{"--plot x.png: expected a file that ends with .svg or .html", "--plot x.png"},
+		{"--log gives the calls; --org, --from, --to and --days choose those of a ledger", "--days 3 --log " + log},
+		{"none.jsonl", "--log none.jsonl"},
+		{"none.yaml", "--baseline none.yaml"},
+	} {
+		s.refuses(test.want, append([]string{"simulate", "--policy", s.file}, strings.Fields(test.args)...)...)
+	}
+	if _, err := os.Stat("x.png"); err == nil {
+		t.Error("a refused command has written x.png")
+	}
+}
+
+// TestShadowOfNothing: a ledger without limits in the shadow has nothing to report, in every form.
+func TestShadowOfNothing(t *testing.T) {
+	s, _ := ledger(t)
+	var r struct {
+		Calls    int
+		HeldBack int `json:"held_back"`
+	}
+	s.read(&r, "limits", "shadow", "--org", "all")
+	if r.Calls != 12 || r.HeldBack != 0 {
+		t.Errorf("report %+v, want 12 calls, none held back", r)
+	}
+	out, notes, code := llmguard(t, "limits", "shadow", "--org", "all", "-c", s.file)
+	if code != 0 || out != "" || notes != "none of 12 calls would have been held back by a limit in the shadow\n" {
+		t.Errorf("exit code %d, output %q, notes %q", code, out, notes)
+	}
+	if csv := s.must("limits", "shadow", "--org", "all", "-o", "csv"); csv != "limit,org,user,would_wait,wait_p50_ms,wait_p95_ms,wait_max_ms,would_refuse\n" {
+		t.Errorf("csv %q", csv)
+	}
+}
+
+// TestSimulateReplaysLedger: under limits that are large enough every call runs at once, and the spend is the ledger's.
+func TestSimulateReplaysLedger(t *testing.T) {
+	s, want := ledger(t)
+	var answer struct {
+		Reports []struct {
+			Total struct{ Calls, Refused, Waited int }
+		}
+	}
+	s.read(&answer, "simulate", "--policy", s.file, "--org", "all")
+	if len(answer.Reports) != 1 || answer.Reports[0].Total.Calls != 12 || answer.Reports[0].Total.Refused != 0 || answer.Reports[0].Total.Waited != 0 {
+		t.Errorf("reports %+v", answer.Reports)
+	}
+	has(t, s.must("simulate", "--policy", s.file, "--org", "all"), "12 calls from", want.String())
+}
