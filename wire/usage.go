@@ -17,6 +17,10 @@ type Usage struct {
 // maxCount is the largest count we believe; pricing has the same bound.
 const maxCount = 1 << 30
 
+// beyond is what a count is taken for that is larger still: no sum or difference
+// of a few of them overflows.
+const beyond = 1 << 40
+
 // counter is one number of a usage object as the provider gave it.
 type counter struct {
 	n     int64
@@ -149,7 +153,7 @@ func readCounter(l *lexer, c *counter) error {
 	*c = counter{bad: true}
 	if first == '-' || isDigit(first) {
 		if n, fault := parseInt(l.buf[at.Start:at.End]); fault != intFraction {
-			*c = counter{n: n, given: true}
+			*c = counter{n: min(max(n, -beyond), beyond), given: true}
 		}
 	}
 	return nil
