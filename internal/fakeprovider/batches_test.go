@@ -149,6 +149,10 @@ func TestBatchProblems(t *testing.T) {
 			b := f.create(test.content)
 			synctest.Wait()
 			now := f.state(b.ID)
+			if now.Errors == nil {
+				t.Errorf("%q: %s without an error, want %s", test.content, now.Status, test.want)
+				continue
+			}
 			var got []string
 			for _, p := range now.Errors.Data {
 				line := 0
