@@ -328,6 +328,11 @@ func TestUsageIsWhatTheLogHas(t *testing.T) {
 			t.Errorf("%s: usage %v, log %+v %s", path, got.Usage, rec.Usage, rec.Outcome)
 		}
 	}
+	for _, rec := range f.Log() {
+		if rec.Path == "/v1/images/generations" && rec.Usage.Completion != 2*272 {
+			t.Errorf("two pictures have %d tokens, want 2 x 272", rec.Usage.Completion)
+		}
+	}
 	totals, sum := f.Totals(), fakeprovider.Usage{}
 	for u := range maps.Values(totals.ByModel) {
 		sum = sum.Add(u)
