@@ -2,178 +2,78 @@ package app
 
 import (
 	"bytes"
-	"context"
 	"fmt"
-	"io"
 	"log/slog"
-	"net/http"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
-	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/internal/fakeprovider"
+	"github.com/llmguard/llmguard/internal/redisconn"
 	"github.com/llmguard/llmguard/internal/redistest"
-	"github.com/llmguard/llmguard/keys"
 )
 
 func TestCheckRedis(t *testing.T) {
-	f := func(refused, warned string, args ...string) {
-		t.Helper()
+	rdb := redistest.Start(t).Client()
+	for _, c := range []struct{ appendonly, policy, refused, warned string }{
+		{"yes", "noeviction", "", ""},
+		{"no", "noeviction", "", "appendonly yes"},
+		{"yes", "allkeys-lru", "maxmemory-policy noeviction", ""},
+		{"yes", "allkeys-random", "maxmemory-policy noeviction", ""},
+		{"yes", "volatile-ttl", "maxmemory-policy noeviction", ""},
+	} {
+		err := rdb.ConfigSet(t.Context(), "appendonly", c.appendonly).Err()
+		if err == nil {
+			err = rdb.ConfigSet(t.Context(), "maxmemory-policy", c.policy).Err()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
 		var log bytes.Buffer
-		err := CheckRedis(t.Context(), redistest.Start(t, redistest.WithArgs(args...)).Client(), slog.New(slog.NewTextHandler(&log, nil)))
-		if (err == nil) != (refused == "") || err != nil && !strings.Contains(err.Error(), refused) {
-			t.Errorf("%v: %v", args, err)
+		err = CheckRedis(t.Context(), rdb, slog.New(slog.NewTextHandler(&log, nil)))
+		if (err == nil) != (c.refused == "") || err != nil && !strings.Contains(err.Error(), c.refused) {
+			t.Errorf("%+v: got error %v, want %q", c, err, c.refused)
 		}
-		if (log.Len() == 0) != (warned == "") || !strings.Contains(log.String(), warned) {
-			t.Errorf("%v: logged %q, want %q", args, log.String(), warned)
+		if (log.Len() == 0) != (c.warned == "") || !strings.Contains(log.String(), c.warned) {
+			t.Errorf("%+v: logged %q, want %q", c, log.String(), c.warned)
 		}
 	}
-	f("", "", "--appendonly", "yes")
-	f("", "appendonly yes")
-	f("maxmemory-policy noeviction", "", "--appendonly", "yes", "--maxmemory-policy", "allkeys-lru")
-	f("maxmemory-policy noeviction", "", "--appendonly", "yes", "--maxmemory-policy", "allkeys-random")
-	f("maxmemory-policy noeviction", "", "--appendonly", "yes", "--maxmemory-policy", "volatile-ttl")
 }
 
-func TestCheckRedisAway(t *testing.T) {
-	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1})
+func TestCheckRedisUnavailable(t *testing.T) {
+	rdb := redisconn.Open(redisconn.Single, redisconn.Options("127.0.0.1:1"))
 	defer rdb.Close()
-	if err := CheckRedis(t.Context(), rdb, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "does not answer") {
-		t.Errorf("got %v", err)
+	err := CheckRedis(t.Context(), rdb, slog.New(slog.DiscardHandler))
+	if err == nil || !strings.Contains(err.Error(), "does not answer") {
+		t.Errorf("got %v, want that Redis does not answer", err)
 	}
-}
-
-// running is an App with its parts.
-type running struct {
-	*App
-	redis *redistest.Server
-	fake  *fakeprovider.Server
-	store *budget.Store
-	key   string
-	stop  context.CancelFunc
-	ended chan error
-}
-
-func start(t *testing.T, roles Role, text string) *running {
-	t.Helper()
-	r := &running{redis: redistest.Start(t), fake: fakeprovider.New(fakeprovider.Options{}), key: keys.New(keys.Live), ended: make(chan error, 1)}
-	if err := r.fake.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = r.fake.Close() })
-	c := read(t, fmt.Sprintf(`
-listen: 127.0.0.1:0
-admin: {listen: "127.0.0.1:0"}
-redis: {addresses: ["%s"]}
-providers: [{id: openai, base_url: "%s"}]
-orgs: [{id: acme, limits: [{name: w, amount: $1000, window: 1h}], users: [{id: alice, keys: [{id: k1, hash: "%s"}]}]}]
-%s`, r.redis.Addr, r.fake.BaseURL(), keys.Hash(keys.Pepper{}, r.key), text))
-	rdb, err := Connect(c.Redis)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = rdb.Close() })
-	r.store = budget.New(r.redis.Client(), budget.Options{})
-	if r.App, err = New(Options{Config: c, Redis: rdb, Roles: roles, Log: slog.New(slog.DiscardHandler)}); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	r.stop = cancel
-	go func() { r.ended <- r.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-r.ended; err != nil {
-			t.Error(err)
-		}
-	})
-	await(t, "ready", func() bool { return r.status(r.AdminURL()+"/readyz") == 200 })
-	return r
-}
-
-func await(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	for range 24000 {
-		if is() {
-			return
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-	t.Fatalf("never %s", what)
-}
-
-// status asks over a new connection, as load balancers do; 0 means no answer.
-func (r *running) status(url string) int {
-	tr := &http.Transport{DisableKeepAlives: true}
-	req, err := http.NewRequest(http.MethodGet, url, nil)
-	if err != nil {
-		return 0
-	}
-	req.Header.Set("Authorization", "Bearer "+r.key)
-	resp, err := tr.RoundTrip(req)
-	if err != nil {
-		return 0
-	}
-	defer resp.Body.Close()
-	return resp.StatusCode
-}
-
-// call makes a chat call and returns its status and body, or the error.
-func (r *running) call(text, extra string) (int, string, error) {
-	body := fmt.Sprintf(`{"model":"gpt-4o","messages":[{"role":"user","content":%q}],"max_tokens":50%s}`, text, extra)
-	req, err := http.NewRequest(http.MethodPost, r.URL()+"/v1/chat/completions", strings.NewReader(body))
-	if err != nil {
-		return 0, "", err
-	}
-	req.Header.Set("Authorization", "Bearer "+r.key)
-	resp, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(req)
-	if err != nil {
-		return 0, "", err
-	}
-	defer resp.Body.Close()
-	answer, err := io.ReadAll(resp.Body)
-	return resp.StatusCode, string(answer), err
-}
-
-func (r *running) entries(t *testing.T) []budget.Entry {
-	t.Helper()
-	var out []budget.Entry
-	if err := r.store.Entries(t.Context(), "acme", time.Unix(0, 0), time.Now().Add(time.Hour), func(e budget.Entry) error {
-		out = append(out, e)
-		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
-	return out
 }
 
 // TestAdmin: health does not depend on Redis, readiness does; models are not
 // served there, nor metrics to callers.
 func TestAdmin(t *testing.T) {
-	r := start(t, Proxy, "timeouts: {drain: 0s}\n")
+	r := start(t, Proxy, "")
 	if s := r.status(r.AdminURL() + "/metrics"); s != 200 {
-		t.Errorf("metrics: %d", s)
+		t.Errorf("metrics: got status %d, want 200", s)
 	}
 	for _, path := range []string{"/v1/models", "/v1/chat/completions"} { // "/" leads to the console
 		if s := r.status(r.AdminURL() + path); s != 404 {
-			t.Errorf("the operators' listener answers %s with %d", path, s)
+			t.Errorf("the operators' listener answers %s with %d, want 404", path, s)
 		}
 	}
 	for _, path := range []string{"/metrics", "/healthz", "/readyz"} {
 		if s := r.status(r.URL() + path); s != 404 {
-			t.Errorf("the callers' listener answers %s with %d", path, s)
+			t.Errorf("the callers' listener answers %s with %d, want 404", path, s)
 		}
 	}
 	r.redis.Kill()
 	if s := r.status(r.AdminURL() + "/readyz"); s != 503 {
-		t.Errorf("ready without Redis: %d", s)
+		t.Errorf("readyz without Redis: got status %d, want 503", s)
 	}
 	if s := r.status(r.AdminURL() + "/healthz"); s != 200 {
-		t.Errorf("healthz without Redis: %d", s)
+		t.Errorf("healthz without Redis: got status %d, want 200", s)
 	}
 	r.redis.Restart()
 	await(t, "ready again", func() bool { return r.status(r.AdminURL()+"/readyz") == 200 })
@@ -182,57 +82,77 @@ func TestAdmin(t *testing.T) {
 // TestSilentStore: a Redis that takes connections and does not answer is not
 // waited for.
 func TestSilentStore(t *testing.T) {
-	r := start(t, Proxy, "timeouts: {drain: 0s}\n")
+	t.Parallel()
+	r := start(t, Proxy, "")
 	if s, body, err := r.call("hi", ""); s != 200 {
-		t.Fatal(s, body, err)
+		t.Fatalf("a call: got status %d, %s, %v; want 200", s, body, err)
 	}
 	if err := r.redis.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = r.redis.Signal(syscall.SIGCONT) }()
 	if s, body, err := r.call("hi", ""); s != 503 || !strings.Contains(body, "server_is_overloaded") {
-		t.Errorf("a call: %d %s %v", s, body, err)
+		t.Errorf("a call: got status %d, %s, %v; want 503, server_is_overloaded", s, body, err)
 	}
 	if s := r.status(r.URL() + "/v1/jobs"); s != 503 {
-		t.Errorf("jobs: %d", s)
+		t.Errorf("jobs: got status %d, want 503", s)
 	}
 	if n := len(r.fake.Log()); n != 1 {
-		t.Errorf("%d calls reached the provider", n)
+		t.Errorf("%d calls reached the provider, want 1", n)
 	}
 }
 
-// TestShutdown: not ready first, still serving while load balancers notice;
-// what ends in time ends whole, the rest is cancelled and settled.
-func TestShutdown(t *testing.T) {
-	r := start(t, Proxy|Worker, "timeouts: {drain: 500ms, shutdown: 500ms}\n")
-	got := map[string]chan string{"short": make(chan string, 1), "long": make(chan string, 1)}
+// TestShutdownFinishesCalls: a process that stops is not ready at once, still serves
+// while load balancers notice, and lets calls end whole.
+func TestShutdownFinishesCalls(t *testing.T) {
+	t.Parallel()
+	const drain = time.Second
+	r := start(t, Proxy|Worker, "timeouts: {drain: 1s, shutdown: 2m}\n")
+	gate := make(chan struct{})
+	r.fake.Script(func(*fakeprovider.Request) fakeprovider.Behaviour {
+		<-gate
+		return fakeprovider.Behaviour{Output: 40}
+	})
+	stream := make(chan string, 1)
 	go func() {
-		_, body, err := r.call("[fake: output=40 gap=10ms]", `,"stream":true`)
-		got["short"] <- fmt.Sprint(body, err)
+		_, body, err := r.call("hi", `,"stream":true`)
+		stream <- fmt.Sprint(body, err)
 	}()
-	go func() {
-		s, body, err := r.call("[fake: delay=1h]", "")
-		got["long"] <- fmt.Sprint(s, body, err)
-	}()
-	await(t, "under way", func() bool { return len(r.fake.Log()) == 2 })
+	await(t, "the call is at the provider", func() bool { return len(r.fake.Log()) == 1 })
+	began := time.Now()
 	r.stop()
-	await(t, "not ready", func() bool { return r.status(r.AdminURL()+"/readyz") == 503 })
-	if s := r.status(r.URL() + "/v1/models"); s != 200 {
-		t.Errorf("no calls are taken while load balancers do not know: %d", s)
+	await(t, "the process is not ready", func() bool { return r.status(r.AdminURL()+"/readyz") == 503 })
+	got := r.status(r.URL() + "/v1/models")
+	if time.Since(began) < drain && got != 200 {
+		t.Errorf("a call while load balancers do not know: got status %d, want 200", got)
 	}
-	if body := <-got["short"]; !strings.HasSuffix(body, "data: [DONE]\n\n<nil>") {
-		t.Errorf("a stream was cut: %q", body)
+	close(gate)
+	if body := <-stream; !strings.HasSuffix(body, "data: [DONE]\n\n<nil>") {
+		t.Errorf("a stream under way: got %q, want all of it", body)
 	}
-	<-got["long"]
-	if err := <-r.ended; err != nil {
-		t.Error(err)
+	r.end(t)
+	if list := r.entries(t); len(list) != 1 || list[0].Outcome != "completed" {
+		t.Errorf("the ledger has %+v, want one completed call", list)
 	}
-	r.ended <- nil
-	list := r.entries(t)
-	if len(list) != 2 || list[0].Outcome != "completed" || list[1].Outcome != "client_gone" || !list[1].Estimated {
-		t.Errorf("ledger %+v", list)
+	await(t, "the admin listener is closed", func() bool { return r.status(r.AdminURL()+"/readyz") == 0 })
+}
+
+// TestShutdownCancelsCalls: what does not end in the time for it is cancelled and
+// settled.
+func TestShutdownCancelsCalls(t *testing.T) {
+	r := start(t, Proxy, "timeouts: {drain: 0s, shutdown: 50ms}\n")
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, _, _ = r.call("[fake: delay=1h]", "")
+	}()
+	await(t, "the call is at the provider", func() bool { return len(r.fake.Log()) == 1 })
+	r.stop()
+	r.end(t)
+	<-done
+	if list := r.entries(t); len(list) != 1 || list[0].Outcome != "client_gone" || !list[0].Estimated {
+		t.Errorf("the ledger has %+v, want one call that is client_gone and estimated", list)
 	}
-	await(t, "closed", func() bool { return r.status(r.AdminURL()+"/readyz") == 0 })
 }
 
 // TestWorkerShutdown: a process without callers becomes unready too, and puts
@@ -243,10 +163,7 @@ func TestWorkerShutdown(t *testing.T) {
 		t.Errorf("a worker serves callers at %s", r.URL())
 	}
 	r.stop()
-	if err := <-r.ended; err != nil {
-		t.Error(err)
-	}
-	r.ended <- nil
+	r.end(t)
 	if r.ready.Load() {
 		t.Error("still ready")
 	}
@@ -254,7 +171,7 @@ func TestWorkerShutdown(t *testing.T) {
 
 // TestPortInUse: a port that is taken is told at once.
 func TestPortInUse(t *testing.T) {
-	r := start(t, Proxy, "timeouts: {drain: 0s}\n")
+	r := start(t, Proxy, "")
 	for _, text := range []string{"listen: " + r.calls.Addr().String() + "\nadmin: {listen: \"127.0.0.1:0\"}\n", "listen: 127.0.0.1:0\nadmin: {listen: \"" + r.admin.Addr().String() + "\"}\n"} {
 		c := read(t, text+"providers: [{id: p, base_url: \"http://x/v1\"}]\norgs: [{id: acme}]\n")
 		if _, err := New(Options{Config: c, Redis: r.rdb, Roles: Proxy, Log: slog.New(slog.DiscardHandler)}); err == nil || !strings.Contains(err.Error(), "listen") {

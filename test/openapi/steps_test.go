@@ -1,0 +1,105 @@
+package openapi
+
+// step is a request and what must come of it.
+type step struct {
+	status  int
+	method  string
+	pattern string // the path in the document
+	path    string // the path of the request: the pattern with ids; {override} is that of the last override
+	body    string // {until} is an hour from now
+	action  string // what the audit records of it; empty: nothing
+}
+
+func (s step) String() string { return s.method + " " + s.pattern }
+
+const (
+	org         = "/orgs/{org}"
+	users       = org + "/users"
+	keys        = org + "/keys"
+	limits      = org + "/limits"
+	overrides   = org + "/overrides"
+	credentials = org + "/credentials"
+	globex      = "/orgs/globex"
+)
+
+// orgSteps create the org that the other steps are about.
+var orgSteps = []step{
+	{201, "POST", "/orgs", "/orgs", `{"id":"globex","models":["gpt-*"],"max_wait":"10m","weight":150}`, "org.create"},
+	{400, "POST", "/orgs", "/orgs", `{"id":"Not Good"}`, ""},
+	{400, "POST", "/orgs", "/orgs", `{"id":"other","modles":["gpt-*"]}`, ""},
+	{400, "POST", "/orgs", "/orgs", `{"id":"other","ID":"else"}`, ""},
+	{400, "POST", "/orgs", "/orgs", `{"id":"other","hold":"sometimes"}`, ""},
+	{400, "POST", "/orgs", "/orgs", `{"id":"other","name":"${HOME}"}`, ""},
+	{200, "GET", "/orgs", "/orgs", "", ""},
+	{200, "GET", org, globex, "", ""},
+	{404, "GET", org, "/orgs/none", "", ""},
+	{200, "PATCH", org, globex, `{"weight":null,"name":"Globex"}`, "org.update"},
+}
+
+var userSteps = []step{
+	{201, "POST", users, globex + "/users", `{"id":"gus"}`, "user.create"},
+	{200, "GET", users, globex + "/users", "", ""},
+	{200, "GET", users + "/{user}", globex + "/users/gus", "", ""},
+	{200, "PATCH", users + "/{user}", globex + "/users/gus", `{"name":"Gus"}`, "user.update"},
+}
+
+var keySteps = []step{
+	{201, "POST", keys, globex + "/keys", `{"id":"g1","user":"gus","scopes":["calls"],"networks":["10.0.0.0/8"],` +
+		`"concurrency":2,"expires":"2099-01-01T00:00:00Z"}`, "key.create"},
+	{400, "POST", keys, globex + "/keys", `{"user":"gus","scopes":["everything"]}`, ""},
+	{200, "GET", keys, globex + "/keys?user=gus", "", ""},
+	{200, "GET", keys + "/{key}", globex + "/keys/g1", "", ""},
+	{200, "PATCH", keys + "/{key}", globex + "/keys/g1", `{"networks":null}`, "key.update"},
+	{200, "POST", keys + "/{key}/rotate", globex + "/keys/g1/rotate", `{}`, "key.rotate"},
+}
+
+var limitSteps = []step{
+	{200, "PATCH", limits + "/{limit}", globex + "/limits/daily",
+		`{"subject":"user","amount":"$5","window":"24h"}`, "limit.set"},
+	{400, "PATCH", limits + "/{limit}", globex + "/limits/other",
+		`{"subject":"user","amount":"5","window":"24h"}`, ""},
+	{200, "GET", limits, globex + "/limits?user=gus", "", ""},
+	{200, "GET", limits, globex + "/limits", "", ""},
+	{201, "POST", overrides, globex + "/overrides",
+		`{"limit":"daily","user":"gus","add":"$200","until":"{until}","reason":"launch"}`, "limit.override"},
+	{400, "POST", overrides, globex + "/overrides",
+		`{"limit":"daily","add":"200","until":"{until}","reason":"launch"}`, ""},
+	{404, "POST", overrides, globex + "/overrides",
+		`{"limit":"weekly","add":"$200","until":"{until}","reason":"launch"}`, ""},
+	{200, "GET", overrides, globex + "/overrides", "", ""},
+	{200, "POST", limits + "/{limit}/reset", globex + "/limits/daily/reset",
+		`{"user":"gus","reason":"ours"}`, "limit.reset"},
+	{204, "DELETE", overrides + "/{override}", globex + "/overrides/{override}", "", "limit.override.end"},
+	{204, "DELETE", limits + "/{limit}", globex + "/limits/daily", "", "limit.unset"},
+}
+
+const providerSecret = "sk-globex-0123456789"
+
+var credentialSteps = []step{
+	{409, "PUT", credentials + "/{provider}", globex + "/credentials/openai",
+		`{"secret":"` + providerSecret + `"}`, ""},
+	{404, "PUT", credentials + "/{provider}", globex + "/credentials/none",
+		`{"secret":"` + providerSecret + `","clear":true}`, ""},
+	{200, "PUT", credentials + "/{provider}", globex + "/credentials/openai",
+		`{"secret":"` + providerSecret + `","clear":true}`, "credential.set"},
+	{200, "GET", credentials, globex + "/credentials", "", ""},
+	{204, "DELETE", credentials + "/{provider}", globex + "/credentials/openai", "", "credential.delete"},
+}
+
+var removalSteps = []step{
+	{204, "DELETE", keys + "/{key}", globex + "/keys/g1", "", "key.delete"},
+	{204, "DELETE", users + "/{user}", globex + "/users/gus", "", "user.delete"},
+	{204, "DELETE", org, globex + "?reason=gone", "", "org.delete"},
+}
+
+var otherSteps = []step{
+	{200, "GET", org + "/usage", "/orgs/acme/usage?by=day,user", "", ""},
+	{200, "GET", "/admins", "/admins", "", ""},
+	{403, "POST", "/admins", "/admins", `{"id":"x"}`, ""},
+	{403, "PATCH", "/admins/{admin}", "/admins/ops", `{}`, ""},
+	{403, "DELETE", "/admins/{admin}", "/admins/ops", "", ""},
+	{200, "GET", "/audit", "/audit?org=globex&limit=1000", "", ""},
+	{200, "GET", "/self", "/self", "", ""},
+	{400, "POST", "/config/reload", "/config/reload", "", ""}, // this process has no file
+	{200, "GET", "/openapi.json", "/openapi.json", "", ""},
+}
