@@ -76,14 +76,14 @@ func TestGone(t *testing.T) {
 			before, seen := r.used(), len(r.fake.Log())
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			directive := "output=40 gap=8ms"
+			directive := "output=40 gap=3ms"
 			switch {
 			case c.when == last:
 				directive = "output=40"
 			case c.when == head && c.cancelled:
-				directive = "output=40 first=1m delay=50ms"
+				directive = "output=40 first=1m delay=10ms"
 			case c.when == head:
-				directive = "output=40 first=2s delay=50ms"
+				directive = "output=40 first=200ms delay=10ms"
 			case c.cancelled:
 				directive = "output=900 gap=20ms" // it would go on for long
 			}
@@ -103,7 +103,7 @@ func TestGone(t *testing.T) {
 			p := r.plan(prompt(c.model, "[fake: reasoning=-1 "+directive+"]", `"max_completion_tokens":1000`+c.extra))
 			call := r.begin(p)
 			if err := call.Forward(ctx, w, Forwarding{}); !errors.Is(err, ErrGone) {
-				t.Errorf("Forward: %v", err)
+				t.Errorf("Forward: got %v, want %v", err, ErrGone)
 			}
 			call.End(ctx)
 			r.settle()
@@ -112,18 +112,18 @@ func TestGone(t *testing.T) {
 			}
 			res := call.Result
 			if res.Outcome != c.outcome || res.Estimated != c.cancelled {
-				t.Errorf("outcome %s, estimated %v, usage %+v", res.Outcome, res.Estimated, res.Usage)
+				t.Errorf("got outcome %s, estimated %v, usage %+v; want %s, %v", res.Outcome, res.Estimated, res.Usage, c.outcome, c.cancelled)
 			}
 			log := r.fake.Log()
 			if got := log[len(log)-1].Outcome == fakeprovider.ClientGone; got != c.cancelled {
-				t.Errorf("the provider was cancelled: %v", got)
+				t.Errorf("the provider was cancelled: got %v, want %v", got, c.cancelled)
 			}
 			most := call.Max.Cost
 			if strings.Contains(c.extra, "stream") && !p.hidesOutput() {
 				most /= 2 // what was seen, not what was held
 			}
 			if res.Cost <= 0 || c.cancelled && res.Cost > most || c.cancelled && c.model == "o4-mini" && res.Cost != most {
-				t.Errorf("charged %v of %v", res.Cost, call.Max.Cost)
+				t.Errorf("charged %v of %v held, want up to %v", res.Cost, call.Max.Cost, most)
 			}
 			r.charged(before, call)
 		})
@@ -138,7 +138,7 @@ func TestGoneBeforeSending(t *testing.T) {
 	cancel()
 	c, _, err := r.run(ctx, prompt("gpt-4o", "hi", `"stream":true`))
 	if !errors.Is(err, ErrGone) || c.Result.Outcome != Unsent || len(r.fake.Log()) != 0 {
-		t.Errorf("%v, outcome %s", err, c.Result.Outcome)
+		t.Errorf("got %v, outcome %s, %d requests at the provider; want %v, %s, 0", err, c.Result.Outcome, len(r.fake.Log()), ErrGone, Unsent)
 	}
 	r.charged(before, c)
 }

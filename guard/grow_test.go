@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -21,6 +22,7 @@ import (
 type pupil struct {
 	words chan string   // each is one event; closed: the stream ends well
 	gone  chan struct{} // closed when the guard has hung up
+	said  atomic.Int64  // words
 }
 
 // teach has the rig's provider be one for the next request.
@@ -41,6 +43,7 @@ func (r *rig) teach() *pupil {
 					_, _ = w.Write([]byte(event(`{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}`) + event("[DONE]")))
 					return
 				}
+				p.said.Add(1)
 				_, _ = w.Write([]byte(delta(word)))
 			}
 		}

@@ -36,10 +36,18 @@ func (v *vendor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, v.body)
 }
 
-// vendorRig lets a rig call a vendor, with a price of 1 and 2 USD per million.
+// vendorRig is a rig that calls a vendor.
 func vendorRig(t *testing.T, v *vendor, change func(*providers.Provider)) *rig {
 	t.Helper()
 	r := newRig(t, roomy()...)
+	r.vendor(t, v, change)
+	return r
+}
+
+// vendor lets a rig call a vendor until the test ends, with a price of 1 and 2 USD per
+// million.
+func (r *rig) vendor(t *testing.T, v *vendor, change func(*providers.Provider)) {
+	t.Helper()
 	server := httptest.NewServer(v)
 	t.Cleanup(server.Close)
 	base, err := url.Parse(server.URL + "/v1")
@@ -65,7 +73,6 @@ func vendorRig(t *testing.T, v *vendor, change func(*providers.Provider)) *rig {
 	}
 	policy.Providers = set
 	r.guard.SetPolicy(&policy)
-	return r
 }
 
 func events(data ...string) string {
@@ -74,6 +81,7 @@ func events(data ...string) string {
 
 // TestVendorUsage bills answers as vendors are known to give them.
 func TestVendorUsage(t *testing.T) {
+	r := newRig(t, roomy()...)
 	const choice = `"choices":[{"index":0,"message":{"role":"assistant","content":"hi"},"finish_reason":"stop"}]`
 	const delta = `"choices":[{"index":0,"delta":{"content":"hi"},"finish_reason":null}]`
 	const last = `"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]`
@@ -108,7 +116,7 @@ func TestVendorUsage(t *testing.T) {
 			if strings.HasPrefix(x.name, "gemini") {
 				kind = providers.Gemini
 			}
-			r := vendorRig(t, v, func(p *providers.Provider) { p.Kind = kind })
+			r.vendor(t, v, func(p *providers.Provider) { p.Kind = kind })
 			c, _, err := r.run(t.Context(), prompt("m", "hello there", extra))
 			if err != nil {
 				t.Fatal(err)
@@ -123,6 +131,7 @@ func TestVendorUsage(t *testing.T) {
 
 // TestVendorErrors: whatever shape an error comes in, it leaves in OpenAI's.
 func TestVendorErrors(t *testing.T) {
+	r := newRig(t, roomy()...)
 	for _, x := range []struct {
 		name    string
 		status  int
@@ -142,7 +151,7 @@ func TestVendorErrors(t *testing.T) {
 		{"nothing", 403, ``, "answered 403", "upstream_error"},
 	} {
 		t.Run(x.name, func(t *testing.T) {
-			r := vendorRig(t, &vendor{status: x.status, kind: "application/json", body: x.body}, nil)
+			r.vendor(t, &vendor{status: x.status, kind: "application/json", body: x.body}, nil)
 			c, _, err := r.run(t.Context(), prompt("m", "hello", ""))
 			e, ok := err.(*wire.Error) //nolint:errorlint // it is returned as it is
 			if !ok || e.Status != x.status || !strings.Contains(e.Message, x.message) || e.Code != x.code || c.Result.Outcome != Rejected {
@@ -154,6 +163,7 @@ func TestVendorErrors(t *testing.T) {
 
 // TestVendorRequests: where and how vendors want a request that OpenAI would take.
 func TestVendorRequests(t *testing.T) {
+	r := newRig(t, roomy()...)
 	const answer = `{"model":"m","choices":[{"index":0,"message":{"content":"hi"},"finish_reason":"stop"}],"usage":{"prompt_tokens":9,"completion_tokens":3,"total_tokens":12}}`
 	root := func(p *providers.Provider) { u := *p.BaseURL; u.Path = ""; p.BaseURL = &u }
 	limited := `"max_completion_tokens":7`
@@ -178,7 +188,7 @@ func TestVendorRequests(t *testing.T) {
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			v := &vendor{status: 200, kind: "application/json", body: answer}
-			r := vendorRig(t, v, x.change)
+			r.vendor(t, v, x.change)
 			c, w := r.begin(r.plan(prompt("m", "hello", x.extra))), httptest.NewRecorder()
 			err := c.Forward(t.Context(), w, Forwarding{Header: http.Header{}, Query: x.query0})
 			c.End(t.Context())
