@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -48,19 +49,20 @@ func (r *rig) heldKey() {
 	for range 30000 {
 		keys, err := rdb.Keys(r.t.Context(), "lg:{acme}:once:*").Result()
 		if err != nil || len(keys) != 1 {
-			r.t.Fatalf("keys %v, %v", keys, err)
+			r.t.Fatalf("keys %v, %v; want one key", keys, err)
 		}
 		if rdb.HGet(r.t.Context(), keys[0], "holder").Val() != "" {
 			return
 		}
 		time.Sleep(2 * time.Millisecond)
 	}
-	r.t.Fatal("nobody holds the key")
+	r.t.Fatal("no caller holds the key")
 }
 
 // TestRejoin: an SDK's retry finds its place again, through any proxy, and
 // identical calls each find their own.
 func TestRejoin(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, single, nil)
 	release := r.occupy()
 	body := prompt("hi", `"max_tokens":5`)
@@ -71,18 +73,23 @@ func TestRejoin(t *testing.T) {
 	}
 	wg.Wait()
 	if jobs[0] == jobs[1] {
-		t.Fatal("two calls became one job")
+		t.Fatalf("two calls became the job %s, want one each", jobs[0])
 	}
 	for _, fresh := range [][]string{{retryHeader, "0"}, {}, {retryHeader, "x"}} { // not the same call again
-		if id := r.sentAway(body, fresh...); id == jobs[0] || id == jobs[1] {
-			t.Errorf("a new call with %v took a place", fresh)
+		wg.Go(func() {
+			if id := r.sentAway(body, fresh...); slices.Contains(jobs[:], id) {
+				t.Errorf("a new call with %v took the place of %s", fresh, id)
+			}
+		})
+	}
+	wg.Go(func() {
+		if id := r.sentAway(prompt("ho", `"max_tokens":5`), retryHeader, "1"); slices.Contains(jobs[:], id) {
+			t.Errorf("another body took the place of %s", id)
 		}
-	}
-	if id := r.sentAway(prompt("ho", `"max_tokens":5`), retryHeader, "1"); id == jobs[0] || id == jobs[1] {
-		t.Error("another body took a place")
-	}
+	})
+	wg.Wait()
 	if id := r.sentAway(body, retryHeader, "1"); id != jobs[0] && id != jobs[1] { // and is kept for the next retry
-		t.Errorf("a retry became %s", id)
+		t.Errorf("a retry became %s, want one of the first two jobs", id)
 	}
 	r.worker(nil)
 	other := r.second()
@@ -92,18 +99,19 @@ func TestRejoin(t *testing.T) {
 		at := []*rig{r, other}[i]
 		a := at.chat(body, retryHeader, "2")
 		if a.status != 200 || !strings.Contains(a.body, `"choices"`) {
-			t.Errorf("%d %s", a.status, a.body)
+			t.Errorf("got status %d, %s; want 200", a.status, a.body)
 		}
 		got[a.header.Get(headerJob)] = true
 	}
 	if len(got) != 2 {
-		t.Errorf("two retries got %v", got)
+		t.Errorf("two retries got %v, want two jobs", got)
 	}
 }
 
 // TestRejoinRunning: a job that runs when patience ends, or when its caller
 // hangs up, runs on, once, and its answer is claimed by the retry.
 func TestRejoinRunning(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, single, nil)
 	var runs atomic.Int64
 	var release atomic.Pointer[chan struct{}]
@@ -120,11 +128,11 @@ func TestRejoinRunning(t *testing.T) {
 	body := prompt("hi", `"max_tokens":5`)
 	gate := make(chan struct{})
 	release.Store(&gate)
-	r.busy(0)
+	r.busy()
 	id := r.sentAway(body)
 	close(gate)
 	if a := r.chat(body, retryHeader, "1"); a.status != 200 || a.body != "whole" || a.header.Get(headerJob) != id {
-		t.Errorf("%d %q", a.status, a.body)
+		t.Errorf("got status %d, %q; want 200", a.status, a.body)
 	}
 
 	gate2 := make(chan struct{})
@@ -136,24 +144,26 @@ func TestRejoinRunning(t *testing.T) {
 		}
 		cancel()
 	})
-	r.busy(0)
+	r.busy()
 	if a := r.do(ctx, "POST", "/v1/chat/completions", body); a.err == nil {
-		t.Fatalf("%d %s", a.status, a.body)
+		t.Fatalf("got %d %s, want no answer", a.status, a.body)
 	}
 	r.records(3)
 	close(gate2)
 	if a := r.chat(body, retryHeader, "1"); a.status != 200 || a.body != "whole" || runs.Load() != 2 {
-		t.Errorf("%d %q after %d runs", a.status, a.body, runs.Load())
+		t.Errorf("got %d %q after %d runs, want 200, the whole answer and 2 runs", a.status, a.body, runs.Load())
 	}
 }
 
 // TestRejoinLost: a place that nobody came back for is no place any more.
 func TestRejoinLost(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, single, func(o *Options) { o.KeepPlace = 50 * time.Millisecond })
 	defer r.occupy()()
 	body := prompt("hi", `"max_tokens":5`)
 	id := r.sentAway(body)
-	time.Sleep(100 * time.Millisecond)
+	places := func() int { return len(r.rdb.Keys(t.Context(), "lg:{acme}:place:*").Val()) }
+	r.until("the place has expired", func() bool { return places() == 0 })
 	if again := r.sentAway(body, retryHeader, "1"); again == id {
 		t.Error("a place was kept for longer than it should")
 	}
@@ -178,11 +188,11 @@ func TestKeyReplay(t *testing.T) {
 			r := newRig(t, single, nil, window(roomy, time.Hour))
 			if c.queued {
 				r.worker(nil)
-				r.busy(0)
+				r.busy()
 			}
 			first := r.chat(c.body, keyHeader, "k-1")
 			if first.status != 200 || first.header.Get(headerReplayed) != "" || (first.header.Get(headerJob) != "") != c.queued {
-				t.Fatalf("%d %v %s", first.status, first.header, first.body)
+				t.Fatalf("got status %d, %v, %s; want 200", first.status, first.header, first.body)
 			}
 			again := r.second().chat(c.body, keyHeader, "k-1")
 			if again.status != 200 || again.body != first.body || again.header.Get(headerReplayed) != "true" {
@@ -190,18 +200,18 @@ func TestKeyReplay(t *testing.T) {
 			}
 			for _, name := range []string{"Content-Type", guard.HeaderCost, "X-Request-Id", headerJob} {
 				if again.header.Get(name) != first.header.Get(name) {
-					t.Errorf("%s is %q, was %q", name, again.header.Get(name), first.header.Get(name))
+					t.Errorf("got %s is %q, was %q; want the same", name, again.header.Get(name), first.header.Get(name))
 				}
 			}
 			r.chat(strings.Replace(c.body, "hi", "ho", 1), keyHeader, "k-1").fails(t, 422, "idempotency_key_reused")
 			if n := len(r.fake.Log()); n != 1 {
-				t.Errorf("%d calls reached the provider", n)
+				t.Errorf("got %d calls reached the provider, want 1", n)
 			}
 			if a := r.chat(c.body, keyHeader, "k-2"); a.status != 200 || len(r.fake.Log()) != 2 {
-				t.Errorf("another key: %d %s", a.status, a.body)
+				t.Errorf("another key: got status %d, %s; want 200", a.status, a.body)
 			}
 			if m := r.records(2)[0]; m["replayed"] != nil {
-				t.Errorf("record %v", m)
+				t.Errorf("record %v, want none that is replayed", m)
 			}
 		})
 	}
@@ -227,30 +237,31 @@ func TestKeyRunning(t *testing.T) {
 	}
 	a := r.chat(body, keyHeader, "k")
 	if a.fails(t, 409, "not_finished"); a.header.Get("Retry-After") == "" {
-		t.Errorf("headers %v", a.header)
+		t.Errorf("headers %v, want Retry-After", a.header)
 	}
 	r.chat(prompt("ho", `"max_tokens":5`), keyHeader, "k").fails(t, 422, "idempotency_key_reused")
 	close(gate)
 	if a := <-got; a.status != 500 {
-		t.Errorf("%d %s", a.status, a.body)
+		t.Errorf("got status %d, %s; want 500", a.status, a.body)
 	}
 	if a := r.chat(body, keyHeader, "k"); a.status != 200 || a.header.Get(headerReplayed) != "" {
-		t.Errorf("after a failure: %d %s", a.status, a.body)
+		t.Errorf("after a failure: got status %d, %s; want 200", a.status, a.body)
 	}
 }
 
 // TestKeyWaits: a caller who was sent away, or whose proxy died, rejoins its
 // job by its key; while another is connected it is told to come back.
 func TestKeyWaits(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, single, nil)
 	release := r.occupy()
 	body := prompt("hi", `"max_tokens":5`)
 	id := r.sentAway(body, keyHeader, "k")
 	if again := r.sentAway(body, keyHeader, "k"); again != id {
-		t.Errorf("became %s, was %s", again, id)
+		t.Errorf("became %s, was %s; want the same", again, id)
 	}
 	if r.jobs() != 1 {
-		t.Errorf("%d jobs", r.jobs())
+		t.Errorf("got %d jobs, want 1", r.jobs())
 	}
 	got := make(chan answer)
 	go func() { got <- r.chat(body, keyHeader, "k") }()
@@ -260,13 +271,13 @@ func TestKeyWaits(t *testing.T) {
 	release()
 	first := <-got
 	if first.status != 200 || first.header.Get(headerJob) != id {
-		t.Errorf("%d %s", first.status, first.body)
+		t.Errorf("got status %d, %s; want 200", first.status, first.body)
 	}
 	if a := r.chat(body, keyHeader, "k"); a.status != 200 || a.body != first.body || a.header.Get(headerReplayed) != "true" {
-		t.Errorf("%d %s", a.status, a.body)
+		t.Errorf("got status %d, %s; want 200", a.status, a.body)
 	}
 	if n := len(r.fake.Log()); n != 1 {
-		t.Errorf("%d calls reached the provider", n)
+		t.Errorf("got %d calls reached the provider, want 1", n)
 	}
 }
 
@@ -278,12 +289,12 @@ func TestKeyAsync(t *testing.T) {
 	for i := range 3 {
 		a := r.chat(body, keyHeader, "k", "Prefer", "respond-async")
 		if a.status != 202 {
-			t.Fatalf("%d %s", a.status, a.body)
+			t.Fatalf("got status %d, %s; want 202", a.status, a.body)
 		}
 		if i == 0 {
 			first = a
 		} else if a.header.Get("Location") != first.header.Get("Location") {
-			t.Errorf("became %s", a.header.Get("Location"))
+			t.Errorf("became %s, want the first job's", a.header.Get("Location"))
 		}
 	}
 	if _, err := r.queue.Cancel(t.Context(), "acme", strings.TrimPrefix(first.header.Get("Location"), "/v1/jobs/")); err != nil {
@@ -291,12 +302,12 @@ func TestKeyAsync(t *testing.T) {
 	}
 	a := r.chat(body, keyHeader, "k", "Prefer", "respond-async")
 	if a.status != 202 || a.header.Get("Location") == first.header.Get("Location") {
-		t.Errorf("a cancelled job was handed out again: %v", a.header)
+		t.Errorf("a cancelled job was handed out again: %v, want a new job", a.header)
 	}
 	r.worker(nil)
 	live := r.chat(body, keyHeader, "k") // connects to the job
 	if live.status != 200 || live.header.Get(headerJob) != strings.TrimPrefix(a.header.Get("Location"), "/v1/jobs/") {
-		t.Errorf("%d %v", live.status, live.header)
+		t.Errorf("got status %d, %v; want 200", live.status, live.header)
 	}
 }
 
@@ -314,13 +325,13 @@ func TestKeyGone(t *testing.T) {
 	go func() { <-arrived; cancel(); <-r.hungUp; close(gate) }()
 	body := prompt("hi", `"max_tokens":5`)
 	if a := r.do(ctx, "POST", "/v1/chat/completions", body, keyHeader, "k"); a.err == nil {
-		t.Fatalf("%d %s", a.status, a.body)
+		t.Fatalf("got %d %s, want no answer", a.status, a.body)
 	}
 	if m := r.records(1)[0]; m["status"] != 499.0 {
-		t.Errorf("record %v", m)
+		t.Errorf("record %v, want status 499", m)
 	}
 	if a := r.chat(body, keyHeader, "k"); a.status != 200 || !strings.Contains(a.body, `"choices"`) || a.header.Get(headerReplayed) != "true" || len(r.fake.Log()) != 1 {
-		t.Errorf("%d %s after %d calls", a.status, a.body, len(r.fake.Log()))
+		t.Errorf("got %d %s after %d calls, want 200, the answer again and 1 call", a.status, a.body, len(r.fake.Log()))
 	}
 }
 
@@ -333,17 +344,10 @@ func TestKeyStoreDown(t *testing.T) {
 	r.chat(body, keyHeader, "k").fails(t, 503, "server_is_overloaded")
 	text := r.chat(body).fails(t, 503, "server_is_overloaded")
 	if again := r.chat(body, retryHeader, "1").fails(t, 503, "server_is_overloaded"); again != text {
-		t.Errorf("a retry is told %q, a call %q", again, text)
+		t.Errorf("a retry is told %q, a call %q; want the same", again, text)
 	}
 	r.redis.Restart()
-	var a answer
-	for range 1200 {
-		if a = r.chat(body, keyHeader, "k"); a.status == 200 {
-			return
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
-	t.Errorf("%d %s", a.status, a.body)
+	r.until("calls are served again", func() bool { return r.chat(body, keyHeader, "k").status == 200 })
 }
 
 // TestKeyBounds: what a key may be, and what is too large to keep.
@@ -355,13 +359,13 @@ func TestKeyBounds(t *testing.T) {
 	}
 	large := `{"model":"text-embedding-3-large","input":["` + strings.TrimSuffix(strings.Repeat(`a","`, 200), `","`) + `"]}`
 	if a := r.call("POST", "/v1/embeddings", large, keyHeader, "k"); a.status != 200 || len(a.body) <= maxKept {
-		t.Fatalf("%d, %d bytes", a.status, len(a.body))
+		t.Fatalf("got %d, %d bytes; want 200 and more than is kept", a.status, len(a.body))
 	}
 	r.call("POST", "/v1/embeddings", large, keyHeader, "k").fails(t, 410, "answer_not_kept")
 	if a := r.chat(body, keyHeader, "k"); a.status != 200 { // of another route
-		t.Errorf("%d %s", a.status, a.body)
+		t.Errorf("got status %d, %s; want 200", a.status, a.body)
 	}
 	if n := len(r.fake.Log()); n != 2 {
-		t.Errorf("%d calls reached the provider", n)
+		t.Errorf("got %d calls reached the provider, want 2", n)
 	}
 }

@@ -96,7 +96,7 @@ func aheadRig(t *testing.T, pool queue.Pool, limits ...budget.Limit) (*rig, *fli
 	r.org.RefuseOverLimit = true
 	r.rdb.AddHook(f)
 	if a := r.chat(aheadPrompt); a.status != 200 {
-		t.Fatalf("%d %s", a.status, a.body)
+		t.Fatalf("got status %d, %s; want 200", a.status, a.body)
 	}
 	r.written()
 	return r, f
@@ -115,7 +115,7 @@ func (r *rig) held() (n int64) {
 	r.t.Helper()
 	statuses, err := r.guard.Status(r.t.Context(), guard.Caller{Org: r.org, User: "alice", Key: "k1"})
 	if err != nil || len(statuses) == 0 {
-		r.t.Fatal(statuses, err)
+		r.t.Fatalf("got %v, %v; want the limits", statuses, err)
 	}
 	for _, st := range statuses {
 		n += st.Held
@@ -162,13 +162,13 @@ var measured = queue.Pool{RPM: 1000, TPM: 1_000_000, Concurrency: 20}
 func TestAheadTogether(t *testing.T) {
 	r, f := aheadRig(t, measured, window(roomy, time.Hour))
 	if a := r.chat(aheadPrompt); a.status != 200 {
-		t.Fatalf("%d %s", a.status, a.body)
+		t.Fatalf("got status %d, %s; want 200", a.status, a.body)
 	}
 	if got := fmt.Sprint(f.with("take")); got != "[[take] [take org]]" {
-		t.Errorf("flights with a take: %s", got)
+		t.Errorf("flights with a take: %s, want [[take] [take org]]", got)
 	}
 	if n := len(r.fake.Log()); n != 2 {
-		t.Errorf("%d calls reached the provider", n)
+		t.Errorf("got %d calls reached the provider, want 2", n)
 	}
 }
 
@@ -180,25 +180,25 @@ func TestAheadRefused(t *testing.T) {
 	before := r.used()
 	for range 5 {
 		if a := r.chat(aheadPrompt); a.status != http.StatusTooManyRequests {
-			t.Fatalf("%d %s", a.status, a.body)
+			t.Fatalf("got status %d, %s; want 429", a.status, a.body)
 		}
 		if after := r.used(); after != before {
-			t.Errorf("%s after a refusal, %s before", after, before)
+			t.Errorf("got %s after a refusal, %s before; want the same", after, before)
 		}
 	}
 	if got := fmt.Sprint(f.with("take"), f.with("give")); got != "[[take] [take org]] [[give] [give]]" {
-		t.Errorf("flights with a take, with a give: %s", got)
+		t.Errorf("flights with a take, with a give: %s; want [[take] [take org]] [[give] [give]]", got)
 	}
 	r.nothingStays(before)
 	r.org.Limits = []budget.Limit{window(roomy, time.Hour)}
 	for range 2 {
 		if a := r.chat(aheadPrompt); a.status != 200 {
-			t.Fatalf("%d %s", a.status, a.body)
+			t.Fatalf("got status %d, %s; want 200", a.status, a.body)
 		}
 		r.written()
 	}
 	if got := fmt.Sprint(f.with("take")); got != "[[take] [take org] [take] [take org]]" {
-		t.Errorf("flights with a take: %s", got)
+		t.Errorf("flights with a take: %s, want [[take] [take org] [take] [take org]]", got)
 	}
 }
 
@@ -208,10 +208,10 @@ func TestAheadBusy(t *testing.T) {
 	release := r.occupy()
 	before := r.used()
 	if a := r.chat(aheadPrompt); a.status != http.StatusTooManyRequests {
-		t.Errorf("%d %s", a.status, a.body)
+		t.Errorf("got status %d, %s; want 429", a.status, a.body)
 	}
 	if got := f.with("take"); len(got) != 3 || fmt.Sprint(got[2]) != "[take org]" {
-		t.Errorf("flights with a take: %v", got)
+		t.Errorf("flights with a take: %v, want 3, the last [take org]", got)
 	}
 	r.nothingStays(before)
 	release()
@@ -224,10 +224,10 @@ func TestAheadDowngrade(t *testing.T) {
 	r.org.Downgrade = map[string]string{"gpt-4o": "gpt-4o-mini"}
 	a := r.chat(prompt("[fake: output=5] hi", `"max_tokens":100`))
 	if a.status != 200 || a.header.Get(guard.HeaderInstead) != "gpt-4o" {
-		t.Errorf("%d %v %s", a.status, a.header, a.body)
+		t.Errorf("got status %d, %v, %s; want 200", a.status, a.header, a.body)
 	}
 	if got := fmt.Sprint(f.with("take")); got != "[[take] [take org] [take]]" {
-		t.Errorf("flights with a take: %s", got)
+		t.Errorf("flights with a take: %s, want [[take] [take org] [take]]", got)
 	}
 }
 
@@ -268,7 +268,7 @@ func TestAheadGone(t *testing.T) {
 		return err
 	})
 	if a := r.do(ctx, http.MethodPost, "/v1/chat/completions", aheadPrompt); !errors.Is(a.err, context.Canceled) {
-		t.Errorf("%+v", a)
+		t.Errorf("got %+v, want that the call was canceled", a)
 	}
 	r.records(2)
 	r.nothingStays(before)

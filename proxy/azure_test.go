@@ -34,7 +34,7 @@ func TestAzurePaths(t *testing.T) {
 		}
 		log := r.fake.Log()
 		if last := log[len(log)-1]; last.Model != x.model || last.Query != x.query || last.Header.Get("Api-Key") != "" {
-			t.Errorf("%s: model %q, query %q", x.path, last.Model, last.Query)
+			t.Errorf("got %s: model %q, query %q; want what the path names and no version", x.path, last.Model, last.Query)
 		}
 	}
 	a := r.call(http.MethodPost, "/openai/deployments/gpt-4o/nothing", chat)

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/llmguard/llmguard/queue"
 	"github.com/llmguard/llmguard/wire"
@@ -27,35 +26,33 @@ func TestKeyBackground(t *testing.T) {
 	create := func(body, key string) answer { return r.call("POST", "/v1/responses", body, keyHeader, key) }
 	first, again, other := create(body, "k"), create(body, "k"), create(body, "k2")
 	if first.status != 200 || first.id() == "" || first.header.Get(headerReplayed) != "" || other.id() == first.id() {
-		t.Fatalf("%+v, then %+v", first, other)
+		t.Fatalf("got %+v, then %+v; want two responses", first, other)
 	}
 	if again.status != 200 || again.id() != first.id() || again.header.Get(headerReplayed) != "true" || again.header.Get(headerJob) != first.header.Get(headerJob) {
-		t.Errorf("%+v, then %+v", first, again)
+		t.Errorf("got %+v, then %+v; want the first again, replayed", first, again)
 	}
 	create(strings.Replace(body, "hi", "ho", 1), "k").fails(t, 422, "idempotency_key_reused")
 	if a := r.call("POST", "/v1/responses/"+other.id()+"/cancel", ""); a.status != 200 {
-		t.Fatalf("%+v", a)
+		t.Fatalf("got %+v; want status 200", a)
 	}
 	if a := create(body, "k2"); a.id() != other.id() || !strings.Contains(a.body, `"status":"cancelled"`) {
-		t.Errorf("%+v", a)
+		t.Errorf("got %+v, want 200", a)
 	}
 	r.worker(nil)
-	for range 600 {
-		if again = create(body, "k"); !strings.Contains(again.body, `"status":"queued"`) && !strings.Contains(again.body, `"status":"in_progress"`) {
-			break
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
+	r.until("the response has ended", func() bool {
+		again = create(body, "k")
+		return !strings.Contains(again.body, `"status":"queued"`) && !strings.Contains(again.body, `"status":"in_progress"`)
+	})
 	if again.id() != first.id() || !strings.Contains(again.body, `"status":"completed"`) {
-		t.Errorf("%+v", again)
+		t.Errorf("got %+v, want the first, completed", again)
 	}
 	if n := r.fake.Totals().Requests; n != 1 {
-		t.Errorf("%d requests reached the provider", n)
+		t.Errorf("got %d requests reached the provider, want 1", n)
 	}
 	streamed := strings.Replace(body, `"background"`, `"stream":true,"background"`, 1)
 	one, two := create(streamed, "k3"), create(streamed, "k3")
 	if one.header.Get(headerJob) != two.header.Get(headerJob) || !strings.Contains(one.body, "response.completed") || !strings.Contains(two.body, "response.completed") || two.header.Get(headerReplayed) != "true" {
-		t.Errorf("%+v, then %+v", one, two)
+		t.Errorf("got %+v, then %+v; want the whole stream twice, the second replayed", one, two)
 	}
 }
 
@@ -80,12 +77,7 @@ func TestLateErrorIsNumbered(t *testing.T) {
 	go func() {
 		answered <- r.do(t.Context(), "POST", "/v1/responses", `{"model":"gpt-4o","input":"hi","max_output_tokens":20,"stream":true}`)
 	}()
-	for range 6000 {
-		if r.jobs() > 0 {
-			break
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
+	r.until("the call waits", func() bool { return r.jobs() > 0 })
 	release()
 	a := <-answered
 	want := "event: error\ndata: {\"type\":\"error\",\"sequence_number\":7,"

@@ -23,7 +23,7 @@ func (r *rig) submit(body string) string {
 	r.t.Helper()
 	a := r.chat(body, "Prefer", "respond-async")
 	if a.status != 202 {
-		r.t.Fatalf("%d %s", a.status, a.body)
+		r.t.Fatalf("got status %d, %s; want 202", a.status, a.body)
 	}
 	return a.header.Get("Location")
 }
@@ -34,7 +34,7 @@ type sse struct{ id, kind, data string }
 // events opens a stream of events; last is the id to go on from.
 func (r *rig) events(path, last string) (next func() (sse, bool), hangUp func()) {
 	r.t.Helper()
-	ctx, cancel := context.WithTimeout(r.t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(r.t.Context(), time.Minute)
 	req, err := http.NewRequestWithContext(ctx, "GET", r.http.URL+path, nil)
 	if err != nil {
 		r.t.Fatal(err)
@@ -48,7 +48,7 @@ func (r *rig) events(path, last string) (next func() (sse, bool), hangUp func())
 		r.t.Fatal(err)
 	}
 	if resp.StatusCode != 200 || resp.Header.Get("Content-Type") != "text/event-stream; charset=utf-8" {
-		r.t.Fatalf("%d %v", resp.StatusCode, resp.Header)
+		r.t.Fatalf("got %d %v, want 200 and an event stream", resp.StatusCode, resp.Header)
 	}
 	lines := bufio.NewScanner(resp.Body)
 	lines.Buffer(nil, 1<<20)
@@ -84,7 +84,7 @@ func TestJobEvents(t *testing.T) {
 		for i := range len(text) { // splits characters
 			_, _ = io.WriteString(c.Output(), text[i:i+1])
 			if i%3 == 0 {
-				time.Sleep(30 * time.Millisecond)
+				time.Sleep(5 * time.Millisecond) // so that readers get it in pieces
 			}
 			if i == 8 {
 				<-more
@@ -98,7 +98,7 @@ func TestJobEvents(t *testing.T) {
 	e, _ := next()
 	var v jobView
 	if err := json.Unmarshal([]byte(e.data), &v); err != nil || e.kind != "state" || v.Status != queue.Queued || v.Ahead == nil {
-		t.Fatalf("%+v, %v", e, err)
+		t.Fatalf("got %+v, %v; want a queued job's state", e, err)
 	}
 	release()
 	got, last := "", ""
@@ -115,34 +115,34 @@ func TestJobEvents(t *testing.T) {
 			}
 			var part outputEvent
 			if err := json.Unmarshal([]byte(e.data), &part); err != nil || part.Attempt != 1 || strings.Contains(part.Text, "\uFFFD") {
-				t.Errorf("%+v, %v", e, err)
+				t.Errorf("got %+v, %v; want whole characters of attempt 1", e, err)
 			}
 			got += part.Text
 		}
 		return kinds
 	}
 	if kinds := read(next, 5); strings.Join(kinds, " ") != "state head" {
-		t.Errorf("before the output: %v", kinds)
+		t.Errorf("before the output: %v, want state and head", kinds)
 	}
 	hangUp()
 	close(more)
 	next, _ = r.second().events(path, last)
 	if kinds := read(next, len(text)); got != text || strings.Join(kinds, " ") != "" && strings.Join(kinds, " ") != "state" {
-		t.Errorf("got %q, and %v", got, kinds)
+		t.Errorf("got %q, and %v; want the whole text and at most one state", got, kinds)
 	}
 	e, _ = next()
 	if err := json.Unmarshal([]byte(e.data), &v); err != nil || e.kind != "state" || v.Status != queue.Succeeded || v.Charged == nil {
-		t.Errorf("%+v, %v", e, err)
+		t.Errorf("got %+v, %v; want a job that succeeded", e, err)
 	}
 	if _, ok := next(); ok {
 		t.Error("events after the end")
 	}
 	if a := r.call("GET", path, "", "Last-Event-ID", e.id); a.status != 204 {
-		t.Errorf("a reader that has everything: %d", a.status)
+		t.Errorf("a reader that has everything: %d, want 204", a.status)
 	}
 	next, _ = r.events(strings.TrimSuffix(path, "?output=true"), "")
 	if e, _ := next(); e.kind != "state" {
-		t.Errorf("without output: %+v", e)
+		t.Errorf("without output: %+v, want a state", e)
 	}
 	for _, bad := range []string{"x", "1", "1-x", "-1-0", "1-2-over"} {
 		r.call("GET", path, "", "Last-Event-ID", bad).fails(t, 400, "invalid_value")
@@ -165,11 +165,11 @@ func TestJobEventsIdle(t *testing.T) {
 	hangUp()
 	r.records(2)
 	if a := r.call("GET", path, ""); !strings.Contains(a.body, `"queued"`) {
-		t.Errorf("after an onlooker left: %s", a.body)
+		t.Errorf("after an onlooker left: %s, want a queued job", a.body)
 	}
 	next, _ = r.events(path+"/events", "")
 	if e, _ := next(); e.kind != "state" {
-		t.Errorf("%+v", e)
+		t.Errorf("got %+v, want a state", e)
 	}
 	r.call("POST", path+"/cancel", "")
 	for {
@@ -200,7 +200,7 @@ func TestJobFilters(t *testing.T) {
 			var list jobList
 			a := r.call("GET", "/v1/jobs?limit=2&"+query+after, "")
 			if err := json.Unmarshal([]byte(a.body), &list); err != nil || a.status != 200 {
-				t.Fatalf("%d %s", a.status, a.body)
+				t.Fatalf("got status %d, %s; want 200", a.status, a.body)
 			}
 			if n += len(list.Data); !list.HasMore {
 				break
@@ -280,45 +280,44 @@ func TestForeignJobs(t *testing.T) {
 // TestPreferWait: respond-async with a time is the answer if it comes in time,
 // else the job; the job outlives its caller.
 func TestPreferWait(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, single, nil)
 	release := r.occupy()
-	const both = "respond-async, wait=1"
-	for _, c := range [][2]string{
-		{"/v1/chat/completions", prompt("hi", `"max_tokens":5`)},
-		{"/v1/chat/completions", prompt("hi", streamed)},
-		{"/v1/embeddings", `{"model":"text-embedding-3-small","input":"hi"}`},
+	for _, c := range []struct{ path, body, prefer string }{
+		{"/v1/chat/completions", prompt("hi", `"max_tokens":5`), "respond-async, wait=1"},
+		{"/v1/chat/completions", prompt("hi", streamed), "respond-async, wait=0"},
+		{"/v1/embeddings", `{"model":"text-embedding-3-small","input":"hi"}`, "respond-async, wait=0"},
 	} {
-		a := r.call("POST", c[0], c[1], "Prefer", both)
+		a := r.call("POST", c.path, c.body, "Prefer", c.prefer)
 		var v jobView
-		if err := json.Unmarshal([]byte(a.body), &v); err != nil || a.status != 202 || v.Status != queue.Queued || v.Endpoint != c[0] {
-			t.Fatalf("%d %s", a.status, a.body)
+		err := json.Unmarshal([]byte(a.body), &v)
+		if err != nil || a.status != 202 || v.Status != queue.Queued || v.Endpoint != c.path {
+			t.Fatalf("%+v: got status %d, %s; want 202 and a queued job", c, a.status, a.body)
 		}
-		if h := a.header; h.Get("Preference-Applied") != both || h.Get("Vary") != "Prefer" || h.Get("Location") != "/v1/jobs/"+v.ID {
-			t.Errorf("headers %v", h)
+		if h := a.header; h.Get("Preference-Applied") != c.prefer || h.Get("Vary") != "Prefer" || h.Get("Location") != "/v1/jobs/"+v.ID {
+			t.Errorf("%+v: got headers %v, want the preference and the job's location", c, h)
 		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	r.onWait(cancel)
 	if a := r.do(ctx, "POST", "/v1/chat/completions", prompt("hi", `"max_tokens":5`), "Prefer", "respond-async, wait=60"); a.err == nil {
-		t.Fatalf("%d %s", a.status, a.body)
+		t.Fatalf("got %d %s, want no answer", a.status, a.body)
 	}
 	r.records(4)
 	r.worker(nil)
 	release()
-	for range 6000 {
-		if page, err := r.queue.List(t.Context(), "acme", queue.Filter{State: queue.Succeeded}, "", 10); err == nil && len(page.Jobs) == 4 {
-			break
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+	r.until("four jobs have succeeded", func() bool {
+		page, err := r.queue.List(t.Context(), "acme", queue.Filter{State: queue.Succeeded}, "", 10)
+		return err == nil && len(page.Jobs) == 4
+	})
 	r.fake.Script(func(*fakeprovider.Request) fakeprovider.Behaviour { return fakeprovider.Behaviour{} })
 	for _, body := range []string{prompt("hi", `"max_tokens":5`), prompt("hi", streamed)} {
 		a := r.chat(body, "Prefer", "respond-async, wait=60")
 		if a.status != 200 || !strings.Contains(a.body, `"choices"`) || a.header.Get("Preference-Applied") != "wait=60" || a.header.Get(headerJob) == "" {
-			t.Errorf("%d %v %s", a.status, a.header, a.body)
+			t.Errorf("got status %d, %v, %s; want 200", a.status, a.header, a.body)
 		}
 	}
 	if n := len(r.fake.Log()); n != 6 {
-		t.Errorf("%d calls reached the provider", n)
+		t.Errorf("got %d calls reached the provider, want 6", n)
 	}
 }

@@ -107,19 +107,19 @@ func TestUpload(t *testing.T) {
 			}
 			var f fileView
 			if err := json.Unmarshal([]byte(a.body), &f); err != nil || a.status != http.StatusOK {
-				t.Fatalf("%d %v: %s", a.status, err, a.body)
+				t.Fatalf("got %d %v: %s, want 200 and a file", a.status, err, a.body)
 			}
 			if f.Object != "file" || f.Bytes != 5 || f.Purpose != "batch" || f.Filename != "in.jsonl" || f.Expires-f.Created != test.lives {
-				t.Errorf("%+v", f)
+				t.Errorf("got %+v, want what was uploaded", f)
 			}
 			if a := r.call(http.MethodGet, "/v1/files/"+f.ID+"/content", ""); a.body != lines.text || a.header.Get("Content-Type") != "application/octet-stream" {
-				t.Errorf("content %q, %v", a.body, a.header)
+				t.Errorf("content %q, %v; want what was uploaded", a.body, a.header)
 			}
 		})
 	}
 	r.upload(true, purpose, part{"file", "in.jsonl", strings.Repeat("x", 1001)}).fails(t, http.StatusRequestEntityTooLarge, "request_too_large")
 	if a := r.upload(false, purpose, part{"file", "in.jsonl", strings.Repeat("x", 1000)}); a.status != http.StatusOK {
-		t.Errorf("the largest file: %d %s", a.status, a.body)
+		t.Errorf("the largest file: got status %d, %s; want 200", a.status, a.body)
 	}
 	r.upload(false, purpose, part{"file", "in.jsonl", strings.Repeat("x", 600)}).fails(t, http.StatusTooManyRequests, "insufficient_quota")
 	r.call(http.MethodPost, "/v1/files", "{}", "Content-Type", "application/json").fails(t, http.StatusBadRequest, "invalid_multipart")
@@ -140,16 +140,16 @@ func TestFiles(t *testing.T) {
 	var page list[fileView]
 	a := r.call(http.MethodGet, "/v1/files?limit=2&purpose=batch", "")
 	if err := json.Unmarshal([]byte(a.body), &page); err != nil || len(page.Data) != 2 || !page.HasMore || *page.FirstID != ids[2] || *page.LastID != ids[1] {
-		t.Errorf("%v: %s", err, a.body)
+		t.Errorf("got %v: %s, want the two newest", err, a.body)
 	}
 	if a := r.call(http.MethodGet, "/v1/files?order=asc&after="+ids[1], ""); !strings.Contains(a.body, ids[2]) || strings.Contains(a.body, ids[0]) {
-		t.Errorf("the next page: %s", a.body)
+		t.Errorf("the next page: %s, want the newest alone", a.body)
 	}
 	for _, query := range []string{"limit=0", "limit=10001", "limit=x", "order=up", "after=file-x"} {
 		r.call(http.MethodGet, "/v1/files?"+query, "").fails(t, http.StatusBadRequest, "invalid_value")
 	}
 	if a := r.call(http.MethodDelete, "/v1/files/"+ids[0], ""); a.status != http.StatusOK || !strings.Contains(a.body, `"deleted":true`) {
-		t.Errorf("%d %s", a.status, a.body)
+		t.Errorf("got status %d, %s; want 200", a.status, a.body)
 	}
 	for _, path := range []string{"/v1/files/" + ids[0], "/v1/files/" + ids[0] + "/content", "/v1/files/file-x"} {
 		r.call(http.MethodGet, path, "").fails(t, http.StatusNotFound, "file_not_found")
@@ -183,7 +183,7 @@ func TestBatches(t *testing.T) {
 	var b map[string]any
 	a := create(`{"input_file_id":%q,"endpoint":"/v1/chat/completions","completion_window":"24h","metadata":null}`, f.ID)
 	if err := json.Unmarshal([]byte(a.body), &b); err != nil || a.status != http.StatusOK {
-		t.Fatalf("%d %v: %s", a.status, err, a.body)
+		t.Fatalf("got %d %v: %s, want 200 and a batch", a.status, err, a.body)
 	}
 	for _, field := range []string{"errors", "output_file_id", "error_file_id", "in_progress_at", "finalizing_at", "completed_at", "failed_at", "expired_at", "cancelling_at", "cancelled_at", "metadata"} {
 		if v, there := b[field]; !there || v != nil {
@@ -192,14 +192,14 @@ func TestBatches(t *testing.T) {
 	}
 	id, _ := b["id"].(string)
 	if b["status"] != "validating" || b["endpoint"] != "/v1/chat/completions" || b["input_file_id"] != f.ID {
-		t.Errorf("%s", a.body)
+		t.Errorf("got %s, want a batch that is validating", a.body)
 	}
 	if a := r.call(http.MethodGet, "/v1/batches?limit=1", ""); !strings.Contains(a.body, `"last_id":"`+id+`","has_more":false`) {
-		t.Errorf("list: %s", a.body)
+		t.Errorf("list: %s, want the batch alone", a.body)
 	}
 	for range 2 {
 		if a := r.call(http.MethodPost, "/v1/batches/"+id+"/cancel", ""); a.status != http.StatusOK || !strings.Contains(a.body, `"status":"cancelling"`) {
-			t.Errorf("cancel: %d %s", a.status, a.body)
+			t.Errorf("cancel: got status %d, %s; want 200", a.status, a.body)
 		}
 	}
 	if err := r.redis.Client().HSet(t.Context(), "lg:{"+id+"}:batch", "status", "completed").Err(); err != nil {

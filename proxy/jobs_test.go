@@ -16,95 +16,126 @@ import (
 	"github.com/llmguard/llmguard/queue"
 )
 
-// TestJobsAPI: submit, look, list, cancel, fetch; strangers see nothing.
-func TestJobsAPI(t *testing.T) {
+// submitted makes a job and returns it as the answer shows it.
+func (r *rig) submitted() (jobView, answer) {
+	r.t.Helper()
+	a := r.chat(prompt("hi", `"max_tokens":5`), "Prefer", "respond-async")
+	var v jobView
+	err := json.Unmarshal([]byte(a.body), &v)
+	if err != nil || a.status != 202 {
+		r.t.Fatalf("got status %d, %s; want 202 and a job", a.status, a.body)
+	}
+	return v, a
+}
+
+// TestJobSubmitted: a caller who does not wait gets a job and where it is.
+func TestJobSubmitted(t *testing.T) {
+	r := newRig(t, queue.Pool{}, nil, window(40_000_000, time.Hour))
+	j, a := r.submitted()
+	want := map[string]string{"Location": "/v1/jobs/" + j.ID, "Preference-Applied": "respond-async", "Vary": "Prefer"}
+	for name, text := range want {
+		if got := a.header.Get(name); got != text {
+			t.Errorf("got %s %q, want %q", name, got, text)
+		}
+	}
+	if j.Object != "job" || j.Status != queue.Queued || j.Model != "gpt-4o" || j.Endpoint != "/v1/chat/completions" {
+		t.Errorf("got %+v, want a queued job of gpt-4o", j)
+	}
+	if j.Ahead == nil || j.Estimate == "" || j.Charged != nil || j.ResultURL != "" {
+		t.Errorf("got %+v, want its place and estimate, and neither charge nor result", j)
+	}
+	if a := r.call("GET", "/v1/jobs/"+j.ID+"/result", ""); a.fails(t, 409, "not_finished") != "" && a.header.Get("Retry-After") == "" {
+		t.Errorf("got headers %v, want Retry-After", a.header)
+	}
+	tooLarge := r.chat(prompt("hi", `"max_tokens":5000`), "Prefer", "respond-async") // it can never fit
+	tooLarge.fails(t, 429, "insufficient_quota")
+}
+
+// TestJobSucceeds: a job that has run shows what it cost, and its answer.
+func TestJobSucceeds(t *testing.T) {
+	r := newRig(t, queue.Pool{}, nil, window(roomy, time.Hour))
+	j, _ := r.submitted()
+	path := "/v1/jobs/" + j.ID
+	r.worker(nil)
+	var done jobView
+	r.until("the job has ended", func() bool {
+		err := json.Unmarshal([]byte(r.call("GET", path, "").body), &done)
+		return err == nil && done.Status.Terminal()
+	})
+	if done.Status != queue.Succeeded || done.Charged == nil || done.HTTPStatus == nil {
+		t.Fatalf("got %+v, want a job that succeeded and was charged", done)
+	}
+	if *done.Charged == "0.000000000" || *done.HTTPStatus != 200 {
+		t.Errorf("got charge %s and status %d, want more than 0 and 200", *done.Charged, *done.HTTPStatus)
+	}
+	if done.ResultURL != path+"/result" || done.Finished == nil {
+		t.Errorf("got result at %q, finished %v; want %q and a time", done.ResultURL, done.Finished, path+"/result")
+	}
+	a := r.call("GET", path+"/result", "")
+	if a.status != 200 || !strings.Contains(a.body, `"choices"`) || a.header.Get(guard.HeaderCost) == "" {
+		t.Errorf("the result: got status %d, %v, %s; want 200, its cost and choices", a.status, a.header, a.body)
+	}
+}
+
+// TestForeignJobsAreHidden: neither another user of the org nor another org sees or
+// touches a job.
+func TestForeignJobsAreHidden(t *testing.T) {
 	bob, eve := keys.New(keys.Live), keys.New(keys.Live)
-	r := newRig(t, queue.Pool{}, func(o *Options) {
-		p := o.Directory.ByHash
-		for _, alice := range p {
-			p[keys.Hash(keys.Pepper{}, bob)] = Principal{Org: alice.Org, User: "bob", Key: "k2"}
-		}
-		p[keys.Hash(keys.Pepper{}, eve)] = Principal{Org: &guard.Org{ID: "other"}, User: "alice", Key: "k3"}
-	}, window(40_000_000, time.Hour))
-	submit := func(extra string) (jobView, answer) {
-		a := r.chat(prompt("hi", `"max_tokens":5`+extra), "Prefer", "respond-async")
-		var v jobView
-		if err := json.Unmarshal([]byte(a.body), &v); err != nil || a.status != 202 {
-			t.Fatalf("%d %s", a.status, a.body)
-		}
-		return v, a
-	}
-	first, a := submit("")
-	if a.header.Get("Location") != "/v1/jobs/"+first.ID || a.header.Get("Preference-Applied") != "respond-async" || a.header.Get("Vary") != "Prefer" {
-		t.Errorf("headers %v", a.header)
-	}
-	if first.Object != "job" || first.Status != queue.Queued || first.Model != "gpt-4o" || first.Endpoint != "/v1/chat/completions" || first.Ahead == nil || first.Charged != nil || first.ResultURL != "" || first.Estimate == "" {
-		t.Errorf("%+v", first)
-	}
-	second, _ := submit("")
-	path := "/v1/jobs/" + first.ID
-	if a := r.call("GET", path+"/result", ""); a.fails(t, 409, "not_finished") != "" && a.header.Get("Retry-After") == "" {
-		t.Errorf("headers %v", a.header)
-	}
+	r := newRig(t, queue.Pool{}, nil, window(roomy, time.Hour))
+	d := r.proxy.opts.Directory.ByHash
+	d[keys.Hash(keys.Pepper{}, bob)] = Principal{Org: r.org, User: "bob", Key: "k2"}
+	d[keys.Hash(keys.Pepper{}, eve)] = Principal{Org: &guard.Org{ID: "other"}, User: "alice", Key: "k3"}
+	j, _ := r.submitted()
+	path := "/v1/jobs/" + j.ID
 	for who, key := range map[string]string{"bob": bob, "eve": eve} {
-		auth := []string{"Authorization", "Bearer " + key}
-		for _, try := range [][2]string{{"GET", path}, {"DELETE", path}, {"GET", path + "/result"}, {"POST", path + "/cancel"}} {
-			if r.call(try[0], try[1], "", auth...).fails(t, 404, "job_not_found"); t.Failed() {
-				t.Fatalf("%s did %v", who, try)
+		t.Run(who, func(t *testing.T) {
+			auth := []string{"Authorization", "Bearer " + key}
+			for _, try := range [][2]string{{"GET", path}, {"DELETE", path}, {"GET", path + "/result"}, {"POST", path + "/cancel"}} {
+				r.call(try[0], try[1], "", auth...).fails(t, 404, "job_not_found")
 			}
-		}
-		if a := r.call("GET", "/v1/jobs", "", auth...); a.status != 200 || strings.Contains(a.body, "job_") {
-			t.Errorf("%s lists %s", who, a.body)
-		}
-		r.call("GET", "/v1/jobs?after="+first.ID, "", auth...).fails(t, 400, "invalid_value")
+			if a := r.call("GET", "/v1/jobs", "", auth...); a.status != 200 || strings.Contains(a.body, "job_") {
+				t.Errorf("the list: got status %d, %s; want 200 and no job", a.status, a.body)
+			}
+			r.call("GET", "/v1/jobs?after="+j.ID, "", auth...).fails(t, 400, "invalid_value")
+		})
 	}
-	var list jobList
-	page := func(query string) []string {
-		t.Helper()
-		a := r.call("GET", "/v1/jobs"+query, "")
-		if err := json.Unmarshal([]byte(a.body), &list); err != nil || a.status != 200 {
-			t.Fatalf("%d %s", a.status, a.body)
+}
+
+// TestJobPages: jobs are listed the newest first, page by page.
+func TestJobPages(t *testing.T) {
+	r := newRig(t, queue.Pool{}, nil)
+	first, _ := r.submitted()
+	second, _ := r.submitted()
+	for _, c := range []struct {
+		query, id string
+		more      bool
+	}{
+		{"?limit=1", second.ID, true},
+		{"?limit=1&after=" + second.ID, first.ID, false},
+	} {
+		var list jobList
+		a := r.call("GET", "/v1/jobs"+c.query, "")
+		err := json.Unmarshal([]byte(a.body), &list)
+		if err != nil || len(list.Data) != 1 || list.Data[0].ID != c.id || *list.LastID != c.id || list.HasMore != c.more {
+			t.Errorf("%s: got status %d, %s; want the job %s, more %v", c.query, a.status, a.body, c.id, c.more)
 		}
-		var ids []string
-		for _, j := range list.Data {
-			ids = append(ids, j.ID)
-		}
-		return ids
-	}
-	if ids := page("?limit=1"); len(ids) != 1 || ids[0] != second.ID || !list.HasMore || *list.LastID != second.ID {
-		t.Errorf("page %v, %+v", ids, list)
-	}
-	if ids := page("?limit=1&after=" + second.ID); len(ids) != 1 || ids[0] != first.ID || list.HasMore {
-		t.Errorf("page %v, %+v", ids, list)
 	}
 	for _, bad := range []string{"0", "-1", "101", "x", "1.5"} {
 		r.call("GET", "/v1/jobs?limit="+bad, "").fails(t, 400, "invalid_value")
 	}
-	if a := r.call("DELETE", "/v1/jobs/"+second.ID, ""); a.status != 200 || !strings.Contains(a.body, `"cancelled"`) {
-		t.Errorf("%d %s", a.status, a.body)
+}
+
+// TestJobCancelled: a cancelled job has no result, and what is no job cannot be
+// looked at.
+func TestJobCancelled(t *testing.T) {
+	r := newRig(t, queue.Pool{}, nil)
+	j, _ := r.submitted()
+	if a := r.call("DELETE", "/v1/jobs/"+j.ID, ""); a.status != 200 || !strings.Contains(a.body, `"cancelled"`) {
+		t.Errorf("got status %d, %s; want 200 and a cancelled job", a.status, a.body)
 	}
-	r.call("GET", "/v1/jobs/"+second.ID+"/result", "").fails(t, 410, "cancelled")
+	r.call("GET", "/v1/jobs/"+j.ID+"/result", "").fails(t, 410, "cancelled")
 	r.call("GET", "/v1/jobs/nonsense", "").fails(t, 404, "job_not_found")
 	r.call("GET", "/v1/jobs//result", "").fails(t, 404, "job_not_found")
-
-	r.worker(nil)
-	var done jobView
-	for range 6000 {
-		if err := json.Unmarshal([]byte(r.call("GET", path, "").body), &done); err != nil {
-			t.Fatal(err)
-		}
-		if done.Status.Terminal() {
-			break
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	if done.Status != queue.Succeeded || done.Charged == nil || *done.Charged == "0.000000000" || *done.HTTPStatus != 200 || done.ResultURL != path+"/result" || done.Finished == nil {
-		t.Errorf("%+v", done)
-	}
-	if a := r.call("GET", path+"/result", ""); a.status != 200 || !strings.Contains(a.body, `"choices"`) || a.header.Get(guard.HeaderCost) == "" {
-		t.Errorf("%d %v %s", a.status, a.header, a.body)
-	}
-	r.chat(prompt("hi", `"max_tokens":5000`), "Prefer", "respond-async").fails(t, 429, "insufficient_quota") // can never fit
 }
 
 // TestRefusals: what a call gets that may not wait, or cannot.
@@ -112,36 +143,36 @@ func TestRefusals(t *testing.T) {
 	r := newRig(t, queue.Pool{TPM: 1000, MaxJobs: 1}, nil, window(10_000_000, time.Hour))
 	r.fake.Script(func(*fakeprovider.Request) fakeprovider.Behaviour { return fakeprovider.Behaviour{Fill: true} })
 	if a := r.chat(prompt("hi", `"max_tokens":990`)); a.status != 200 {
-		t.Fatalf("%d %s", a.status, a.body)
+		t.Fatalf("got status %d, %s; want 200", a.status, a.body)
 	}
 	if err := r.guard.Close(t.Context()); err != nil { // until it is settled, room may yet come back soon
 		t.Fatal(err)
 	}
 	a := r.chat(prompt("hi", `"max_tokens":990`))
 	if a.fails(t, 429, "rate_limit_exceeded"); a.header.Get("X-Should-Retry") != "false" || a.header.Get(guard.HeaderLimits) == "" || a.header.Get("X-Ratelimit-Remaining-Tokens") == "" || a.header.Get("X-Ratelimit-Reset-Requests") == "" {
-		t.Errorf("a refusal without the limits' state: %v", a.header)
+		t.Errorf("a refusal without the limits' state: %v, want X-Should-Retry false and the limits' state", a.header)
 	}
 	r.org.Limits = nil
 	for _, async := range []string{"", "respond-async"} {
 		a = r.chat(prompt("hi", `"max_tokens":1001`), "Prefer", async)
 		says := a.fails(t, 429, "insufficient_quota")
 		if a.header.Get("X-Should-Retry") != "false" || a.header.Get("Retry-After") != "" || !strings.HasSuffix(says, "It would fit with max_completion_tokens (or max_tokens) of 992.") {
-			t.Errorf("a call larger than the quota: %v, %s", a.header, says)
+			t.Errorf("a call larger than the quota: %v, %s; want no retry, and what would fit", a.header, says)
 		}
 	}
 	if a := r.chat(prompt("hi", `"max_tokens":5`), "Prefer", "respond-async"); a.status != 202 {
-		t.Fatalf("%d %s", a.status, a.body)
+		t.Fatalf("got status %d, %s; want 202", a.status, a.body)
 	}
 	a = r.chat(prompt("hi", `"max_tokens":5`), "Prefer", "respond-async")
 	if a.fails(t, 429, "rate_limit_exceeded"); a.header.Get("Retry-After") == "" {
-		t.Errorf("a full queue: %v", a.header)
+		t.Errorf("a full queue: %v, want Retry-After", a.header)
 	}
 	r.org.RefuseOverLimit = true
 	r.chat(prompt("hi", `"max_tokens":990`)).fails(t, 429, "rate_limit_exceeded")
 	r.redis.Kill()
 	a = r.chat(prompt("hi", `"max_tokens":5`))
 	if a.fails(t, 503, "server_is_overloaded"); a.header.Get("Retry-After") == "" {
-		t.Errorf("a store that is down: %v", a.header)
+		t.Errorf("a store that is down: %v, want Retry-After", a.header)
 	}
 	r.redis.Restart()
 }
@@ -151,11 +182,11 @@ func TestErrorTable(t *testing.T) {
 	s := New(Options{Directory: &Directory{}})
 	for _, err := range []error{errors.New("secret"), io.ErrUnexpectedEOF, context.Canceled} {
 		if e := s.refusal(err, nil); e.Status != http.StatusInternalServerError || strings.Contains(string(e.JSON()), err.Error()) {
-			t.Errorf("%v: %s", err, e.JSON())
+			t.Errorf("got %v: %s, want status 500 without the cause", err, e.JSON())
 		}
 	}
 	if e := s.refusal(&guard.BusyError{Status: 429}, nil); e.Status != 429 || e.Header.Get("Retry-After") != "1" {
-		t.Errorf("%+v", e)
+		t.Errorf("got %+v, want status 429, Retry-After 1", e)
 	}
 }
 
@@ -174,12 +205,12 @@ func TestCancelOfAClaimedJob(t *testing.T) {
 	cancel := func() jobView {
 		t.Helper()
 		if a := r.chat(prompt("hi", `"max_tokens":5`), "Prefer", "respond-async"); a.status != 202 {
-			t.Fatalf("%d %s", a.status, a.body)
+			t.Fatalf("got status %d, %s; want 202", a.status, a.body)
 		}
 		var j jobView
 		a := r.call("POST", "/v1/jobs/"+<-claimed+"/cancel", "")
 		if err := json.Unmarshal([]byte(a.body), &j); err != nil || a.status != 200 {
-			t.Fatalf("%d %s", a.status, a.body)
+			t.Fatalf("got status %d, %s; want 200", a.status, a.body)
 		}
 		return j
 	}
@@ -187,7 +218,7 @@ func TestCancelOfAClaimedJob(t *testing.T) {
 		t.Helper()
 		for deadline := time.Now().Add(time.Minute); j.Status != queue.Cancelled; time.Sleep(10 * time.Millisecond) {
 			if !j.Cancelling || time.Now().After(deadline) {
-				t.Fatalf("%+v", j)
+				t.Fatalf("got %+v, want a job that is cancelling or cancelled", j)
 			}
 			if err := json.Unmarshal([]byte(r.call("GET", "/v1/jobs/"+j.ID, "").body), &j); err != nil {
 				t.Fatal(err)
@@ -197,13 +228,13 @@ func TestCancelOfAClaimedJob(t *testing.T) {
 	r.proxy.stopWait = time.Minute
 	stuck <- false
 	if j := cancel(); j.Status != queue.Cancelled || j.Cancelling {
-		t.Errorf("%+v", j)
+		t.Errorf("got %+v, want a cancelled job", j)
 	}
 	r.proxy.stopWait = time.Millisecond
 	stuck <- true
 	j := cancel()
 	if j.Status != queue.Queued || !j.Cancelling {
-		t.Errorf("%+v", j)
+		t.Errorf("got %+v, want a queued job that is cancelling", j)
 	}
 	close(back)
 	ended(j)

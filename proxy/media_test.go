@@ -79,7 +79,7 @@ func TestMediaCost(t *testing.T) {
 			}
 			a := r.call(http.MethodPost, "/v1"+x.path, body, "Content-Type", kind)
 			if a.err != nil || a.status != 200 || !strings.Contains(a.body, x.contains) {
-				t.Fatalf("%v, status %d: %.300q", a.err, a.status, a.body)
+				t.Fatalf("got %v, status %d: %.300q; want 200", a.err, a.status, a.body)
 			}
 			cost := a.header.Get("X-Llmguard-Cost-Usd")
 			if x.nano < 0 {
@@ -132,7 +132,7 @@ func TestMediaRefused(t *testing.T) {
 		a.fails(t, x.want, x.code)
 	}
 	if n := len(r.fake.Log()); n != 0 {
-		t.Errorf("%d requests reached the provider", n)
+		t.Errorf("got %d requests reached the provider, want 0", n)
 	}
 }
 
@@ -146,10 +146,10 @@ func TestFormBytes(t *testing.T) {
 			a := r.call(http.MethodPost, "/v1/audio/transcriptions", body, "Content-Type", kind)
 			log := r.fake.Log()
 			if a.status != 200 || len(log) != 1 {
-				t.Fatalf("status %d, %d requests: %s", a.status, len(log), a.body)
+				t.Fatalf("status %d, %d requests: %s; want 200 and 1 request", a.status, len(log), a.body)
 			}
 			if sum := sha256.Sum256([]byte(body)); log[0].BodySHA256 != hex.EncodeToString(sum[:]) || log[0].Header.Get("Content-Type") != kind {
-				t.Errorf("%d bytes for %d, %q", log[0].BodyLen, len(body), log[0].Header.Get("Content-Type"))
+				t.Errorf("got %d bytes for %d, %q; want the form as it was sent", log[0].BodyLen, len(body), log[0].Header.Get("Content-Type"))
 			}
 		})
 	}
@@ -158,13 +158,13 @@ func TestFormBytes(t *testing.T) {
 // TestFormDoesNotWait: a call with files that does not fit is refused with the
 // wait, and never becomes a job.
 func TestFormDoesNotWait(t *testing.T) {
-	r := newRig(t, queue.Pool{}, nil, window(250_000, 10*time.Second))
+	r := newRig(t, queue.Pool{}, nil, window(250_000, time.Minute))
 	send := func(header ...string) answer {
 		body, kind := form(t, field{"file", "", fakeprovider.Wav(16_000, 32_000)}, field{"model", "whisper-1", nil})
 		return r.call(http.MethodPost, "/v1/audio/transcriptions", body, append(header, "Content-Type", kind)...)
 	}
 	if a := send(); a.status != 200 {
-		t.Fatalf("status %d: %s", a.status, a.body)
+		t.Fatalf("got status %d, %s; want 200", a.status, a.body)
 	}
 	a := send()
 	a.fails(t, 429, "rate_limit_exceeded")
@@ -173,7 +173,7 @@ func TestFormDoesNotWait(t *testing.T) {
 	}
 	send("Prefer", "respond-async").fails(t, 400, "form_not_queued")
 	if jobs := r.call(http.MethodGet, "/v1/jobs", ""); !strings.Contains(jobs.body, `"data":[]`) {
-		t.Errorf("jobs: %s", jobs.body)
+		t.Errorf("jobs: %s, want none", jobs.body)
 	}
 }
 
@@ -187,13 +187,13 @@ func TestFormKey(t *testing.T) {
 	}
 	first, again := send(1000), send(1000)
 	if first.status != 200 || again.status != 200 || again.header.Get(headerReplayed) != "true" || again.body != first.body {
-		t.Errorf("%d %q, then %d %q", first.status, first.body, again.status, again.body)
+		t.Errorf("got %d %q, then %d %q; want 200 twice, the second replayed", first.status, first.body, again.status, again.body)
 	}
 	if a := send(2000); a.status != 422 {
-		t.Errorf("another form: status %d: %s", a.status, a.body)
+		t.Errorf("another form: status %d: %s, want 422", a.status, a.body)
 	}
 	if n := len(r.fake.Log()); n != 1 {
-		t.Errorf("%d requests reached the provider", n)
+		t.Errorf("got %d requests reached the provider, want 1", n)
 	}
 }
 
@@ -214,7 +214,7 @@ func TestMediaStreams(t *testing.T) {
 	} {
 		a := r.call(http.MethodPost, "/v1"+x.path, x.body, "Content-Type", x.kind)
 		if a.status != 200 || !strings.Contains(a.body, x.last) {
-			t.Fatalf("%s: %v, status %d: %s", x.path, a.err, a.status, a.body)
+			t.Fatalf("got %s: %v, status %d: %s; want 200 and the last event", x.path, a.err, a.status, a.body)
 		}
 		usd, err := strconv.ParseFloat(a.trailer.Get("X-Llmguard-Cost-Usd"), 64)
 		if got := int64(usd*1e9 + 0.5); err != nil || got != x.nano || a.trailer.Get("X-Llmguard-Estimated") != "" {
@@ -229,12 +229,12 @@ func TestMediaBreaks(t *testing.T) {
 	r.fake.ScriptModel("tts-1", fakeprovider.Behaviour{Cut: fakeprovider.CutReset})
 	a := r.call(http.MethodPost, "/v1/audio/speech", `{"model":"tts-1","input":"hello there, all of you","voice":"alloy"}`)
 	if a.err == nil {
-		t.Errorf("status %d, %d bytes and a clean end", a.status, len(a.body))
+		t.Errorf("status %d, %d bytes and a clean end; want an error", a.status, len(a.body))
 	}
 	r.fake.ScriptModel("gpt-image-1", fakeprovider.Behaviour{Cut: fakeprovider.CutReset, After: 1})
 	a = r.call(http.MethodPost, "/v1/images/generations", `{"model":"gpt-image-1","prompt":"x","stream":true,"partial_images":2}`)
 	if !strings.Contains(a.body, `data: {"error"`) || a.trailer.Get("X-Llmguard-Estimated") != "true" {
-		t.Errorf("%v: %s, trailer %v", a.err, a.body, a.trailer)
+		t.Errorf("got %v: %s, trailer %v; want an error event and an estimate", a.err, a.body, a.trailer)
 	}
 }
 
@@ -248,10 +248,10 @@ func TestMediaWaits(t *testing.T) {
 	} {
 		a := r.call(http.MethodPost, "/v1"+path, body, "Prefer", "respond-async, wait=20")
 		if a.status != 200 || len(a.body) == 0 {
-			t.Fatalf("%s: %v, status %d: %s", path, a.err, a.status, a.body)
+			t.Fatalf("got %s: %v, status %d: %s; want 200", path, a.err, a.status, a.body)
 		}
 		if path == "/audio/speech" && !strings.HasPrefix(a.body, "\xff\xfb") {
-			t.Errorf("not the sound: %.20q", a.body)
+			t.Errorf("not the sound: %.20q, want MP3", a.body)
 		}
 	}
 }
@@ -281,11 +281,11 @@ func TestSlowUploadHoldsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	if a := r.chat(prompt("hello", `"max_tokens":5`)); a.status != 200 { // the pool has one place
-		t.Errorf("status %d: %s", a.status, a.body)
+		t.Errorf("got status %d, %s; want 200", a.status, a.body)
 	}
 	_, _ = io.WriteString(out, body[len(body)/2:])
 	_ = out.Close()
 	if got := <-done; got != "200 OK" {
-		t.Error(got)
+		t.Errorf("got %q, want 200 OK", got)
 	}
 }

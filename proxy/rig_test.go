@@ -35,7 +35,7 @@ import (
 type rig struct {
 	t     *testing.T
 	redis *redistest.Server
-	rdb   *redis.Client
+	rdb   redis.UniversalClient
 	fake  *fakeprovider.Server
 	guard *guard.Guard
 	queue *queue.Queue
@@ -84,9 +84,10 @@ func newRig(t *testing.T, pool queue.Pool, change func(*Options), limits ...budg
 	if err != nil {
 		t.Fatal(err)
 	}
-	rdb := r.redis.Client()
+	rdb := redisconn.Open(redisconn.Single, redisconn.Options(r.redis.Addr)) // as in the program
+	t.Cleanup(func() { _ = rdb.Close() })
 	r.rdb = rdb
-	line := redisconn.Joined(rdb, budget.Join(rdb)) // as in the program
+	line := redisconn.Joined(rdb, budget.Join(rdb))
 	log := slog.New(slog.NewJSONHandler(r, nil))
 	r.guard = guard.New(guard.Options{
 		Budget: budget.New(rdb, budget.Options{Scripts: line, Flights: func() budget.Flight { return line.Batch() }}), StoreDeadline: 5 * time.Second, Log: log,
@@ -138,6 +139,48 @@ func (r *rig) worker(run func(context.Context, *queue.Claim) queue.Verdict) {
 	}
 	w := queue.NewWorker(r.queue, run, queue.WorkerOptions{ShutdownTimeout: 100 * time.Millisecond, Concurrency: map[string]int{"main": 4}})
 	r.background(w.Run)
+}
+
+// stream is an answer that its caller reads piece by piece.
+type stream struct {
+	t    *testing.T
+	resp *http.Response
+}
+
+// open makes a chat call and returns when the head of its answer is there.
+func (r *rig) open(ctx context.Context, body string, header ...string) stream {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	r.t.Cleanup(cancel)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, r.http.URL+"/v1/chat/completions", strings.NewReader(body))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+r.key)
+	for i := 0; i < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	resp, err := r.http.Client().Do(req)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { _ = resp.Body.Close() })
+	return stream{t: r.t, resp: resp}
+}
+
+// expect reads what the text is long and compares it.
+func (s stream) expect(text string) {
+	s.t.Helper()
+	got := make([]byte, len(text))
+	if n, err := io.ReadFull(s.resp.Body, got); err != nil || string(got) != text {
+		s.t.Fatalf("got %q, %v; want %q", got[:n], err, text)
+	}
+}
+
+// rest reads the stream to its end.
+func (s stream) rest() answer {
+	text, err := io.ReadAll(s.resp.Body)
+	return answer{status: s.resp.StatusCode, header: s.resp.Header, trailer: s.resp.Trailer, body: string(text), err: err}
 }
 
 // answer is what a caller got.
@@ -201,14 +244,14 @@ func (a answer) fails(t *testing.T, status int, code string) string {
 		} `json:"error"`
 	}
 	if err := json.Unmarshal([]byte(a.body), &e); err != nil || e.Error == nil || e.Error.Message == "" || e.Error.Type == "" {
-		t.Fatalf("%v: status %d, body %q", a.err, a.status, a.body)
+		t.Fatalf("got %v, status %d, body %q; want status %d and the error %q", a.err, a.status, a.body, status, code)
 	}
 	got := ""
 	if e.Error.Code != nil {
 		got = *e.Error.Code
 	}
 	if a.status != status || got != code {
-		t.Errorf("status %d, code %q (%s); want %d, %q", a.status, got, e.Error.Message, status, code)
+		t.Errorf("got status %d, code %q (%s); want %d, %q", a.status, got, e.Error.Message, status, code)
 	}
 	return e.Error.Message
 }

@@ -84,11 +84,11 @@ func (r *rig) onWait(fn func()) {
 	})
 }
 
-// busy makes the next call wait, for as long as it takes to put it and a while.
-func (r *rig) busy(while time.Duration) {
+// busy makes the next call wait until its job is put.
+func (r *rig) busy() {
 	r.t.Helper()
 	release := r.occupy()
-	r.onPut(func() { time.Sleep(while); release() })
+	r.onPut(release)
 }
 
 // started is a runner that starts its job and hands it over.
@@ -108,58 +108,70 @@ const streamed = `"max_tokens":5,"stream":true`
 func TestWaitPlain(t *testing.T) {
 	r := newRig(t, single, nil, window(roomy, time.Hour))
 	r.worker(nil)
-	r.busy(0)
+	r.busy()
 	a := r.chat(prompt("hi", `"max_tokens":5`), "Prefer", "wait=60")
 	if a.status != 200 || !strings.Contains(a.body, `"choices"`) || a.header.Get("X-Llmguard-Job-Id") == "" || a.header.Get("Preference-Applied") != "wait=60" || a.header.Get(guard.HeaderCost) == "" {
-		t.Errorf("%d %v %s", a.status, a.header, a.body)
+		t.Errorf("got status %d, %v, %s; want 200", a.status, a.header, a.body)
 	}
 	m := r.records(1)[0]
 	if m["model"] != "gpt-4o" || m["pool"] != "main" || m["outcome"] != "succeeded" || m["job"] != a.header.Get("X-Llmguard-Job-Id") || m["cost_nano_usd"].(float64) <= 0 || m["waited"] == nil {
-		t.Errorf("record %v", m)
+		t.Errorf("record %v, want its model, pool, job and cost", m)
 	}
 }
 
 // TestWaitStream: newlines keep a waiting stream alive and commit its status;
 // its cost comes in a trailer.
 func TestWaitStream(t *testing.T) {
-	r := newRig(t, single, func(o *Options) { o.KeepAlive = 50 * time.Millisecond }, window(roomy, time.Hour))
+	r := newRig(t, single, func(o *Options) { o.KeepAlive = 10 * time.Millisecond }, window(roomy, time.Hour))
 	r.worker(nil)
-	r.busy(300 * time.Millisecond)
-	a := r.chat(prompt("hi", streamed))
-	rest := strings.TrimLeft(a.body, "\n")
-	if a.status != 200 || len(a.body)-len(rest) < 2 || !strings.HasPrefix(rest, "data: ") || !strings.HasSuffix(rest, "data: [DONE]\n\n") {
-		t.Errorf("%d %q", a.status, a.body)
+	release := r.occupy()
+	s := r.open(t.Context(), prompt("hi", streamed))
+	s.expect("\n\n")
+	release()
+	a := s.rest()
+	events := strings.TrimLeft(a.body, "\n")
+	if a.status != 200 || !strings.HasPrefix(events, "data: ") || !strings.HasSuffix(events, "data: [DONE]\n\n") {
+		t.Errorf("got status %d, %q; want 200 and events to [DONE]", a.status, a.body)
 	}
-	if a.header.Get("Content-Type") != "text/event-stream; charset=utf-8" || a.trailer.Get(guard.HeaderCost) == "" {
-		t.Errorf("header %v, trailer %v", a.header, a.trailer)
+	if got, want := a.header.Get("Content-Type"), "text/event-stream; charset=utf-8"; got != want {
+		t.Errorf("got Content-Type %q, want %q", got, want)
 	}
+	if a.trailer.Get(guard.HeaderCost) == "" {
+		t.Errorf("got trailer %v, want %s in it", a.trailer, guard.HeaderCost)
+	}
+}
+
+// failingRig has a provider that refuses every call.
+func failingRig(t *testing.T, keepAlive time.Duration) *rig {
+	t.Helper()
+	r := newRig(t, single, func(o *Options) { o.KeepAlive = keepAlive })
+	r.fake.Script(func(*fakeprovider.Request) fakeprovider.Behaviour {
+		return fakeprovider.Behaviour{Status: 400, Code: "bad_thing"}
+	})
+	r.worker(nil)
+	return r
 }
 
 // TestWaitErrors: a failure keeps its status until the first newline is out,
 // and is an error event from then on.
 func TestWaitErrors(t *testing.T) {
-	f := func(keepAlive time.Duration) *rig {
-		r := newRig(t, single, func(o *Options) { o.KeepAlive = keepAlive })
-		r.fake.Script(func(*fakeprovider.Request) fakeprovider.Behaviour {
-			return fakeprovider.Behaviour{Status: 400, Code: "bad_thing"}
-		})
-		r.worker(nil)
-		return r
-	}
-	r := f(time.Hour)
+	r := failingRig(t, time.Hour)
 	for _, body := range []string{prompt("hi", `"max_tokens":5`), prompt("hi", streamed)} {
-		r.busy(0)
+		r.busy()
 		r.chat(body).fails(t, 400, "bad_thing")
 	}
 	if list := r.records(2); list[0]["outcome"] != "failed" || list[0]["model"] != "gpt-4o" {
-		t.Errorf("record %v", list[0])
+		t.Errorf("record %v, want a failed call of gpt-4o", list[0])
 	}
-	r = f(50 * time.Millisecond)
-	r.busy(300 * time.Millisecond)
-	a := r.chat(prompt("hi", streamed))
-	rest := strings.TrimLeft(a.body, "\n")
-	if a.status != 200 || len(rest) == len(a.body) || !strings.HasPrefix(rest, `data: {"error":`) || !strings.Contains(rest, "bad_thing") || !strings.HasSuffix(rest, "\n\n") {
-		t.Errorf("%d %q", a.status, a.body)
+	r = failingRig(t, 10*time.Millisecond)
+	release := r.occupy()
+	s := r.open(t.Context(), prompt("hi", streamed))
+	s.expect("\n")
+	release()
+	a := s.rest()
+	event := strings.TrimLeft(a.body, "\n")
+	if a.status != 200 || !strings.HasPrefix(event, `data: {"error":`) || !strings.Contains(event, "bad_thing") || !strings.HasSuffix(event, "\n\n") {
+		t.Errorf("got status %d, %q; want 200 and an error event with bad_thing", a.status, a.body)
 	}
 }
 
@@ -173,15 +185,15 @@ func TestWaitBroken(t *testing.T) {
 		_, _ = io.WriteString(c.Output(), begun)
 		return queue.Verdict{Kind: queue.Fail, Error: wire.BadGateway("The provider broke off", nil)}
 	})
-	r.busy(0)
+	r.busy()
 	if a := r.chat(prompt("hi", streamed)); !strings.HasPrefix(a.body, begun+`data: {"error":{"message":"The provider broke off"`) {
-		t.Errorf("stream: %d %q", a.status, a.body)
+		t.Errorf("stream: %d %q, want what was begun and an error event", a.status, a.body)
 	}
-	r.busy(0)
+	r.busy()
 	r.chat(prompt("hi", `"max_tokens":5`)).fails(t, 502, "upstream_error")
 	id := r.records(2)[1]["job"].(string)
 	if a := r.call("GET", "/v1/jobs/"+id+"/result", ""); a.err == nil {
-		t.Errorf("half an answer was handed out as a whole one: %d %q", a.status, a.body)
+		t.Errorf("half an answer was handed out as a whole one: %d %q, want an error", a.status, a.body)
 	}
 }
 
@@ -198,9 +210,9 @@ func TestWaitAttempts(t *testing.T) {
 		_, _ = io.WriteString(c.Output(), `{"whole":1}`)
 		return queue.Verdict{Kind: queue.Done, Status: 200}
 	})
-	r.busy(0)
+	r.busy()
 	if a := r.chat(prompt("hi", `"max_tokens":5`)); a.status != 200 || a.body != `{"whole":1}` || a.header.Get("X-Attempt") != "2" {
-		t.Errorf("%d %q", a.status, a.body)
+		t.Errorf("got status %d, %q; want 200", a.status, a.body)
 	}
 }
 
@@ -211,21 +223,22 @@ func TestWaitPutBack(t *testing.T) {
 	started(r, func(context.Context, *queue.Claim) queue.Verdict {
 		return queue.Verdict{Kind: queue.Requeue, Wait: time.Hour, Refused: true}
 	})
-	r.busy(0)
-	r.chat(prompt("hi", `"max_tokens":5`), "Prefer", "wait=1").fails(t, 429, "rate_limit_exceeded")
+	r.busy()
+	r.chat(prompt("hi", `"max_tokens":5`), "X-Stainless-Timeout", "0.4").fails(t, 429, "rate_limit_exceeded")
 }
 
 // TestWaitPatience: patience ends in 429 and a kept place; once a stream's
 // status is out, in an error event and an expired job.
 func TestWaitPatience(t *testing.T) {
-	r := newRig(t, single, func(o *Options) { o.KeepAlive = 100 * time.Millisecond })
+	t.Parallel()
+	r := newRig(t, single, func(o *Options) { o.KeepAlive = 50 * time.Millisecond })
 	release := r.occupy()
-	a := r.chat(prompt("hi", `"max_tokens":5`), "Prefer", "wait=1")
+	a := r.chat(prompt("hi", `"max_tokens":5`), "X-Stainless-Timeout", "0.4")
 	if text := a.fails(t, 429, "rate_limit_exceeded"); a.header.Get("Retry-After") != "1" || a.header.Get(headerJob) == "" || !strings.Contains(text, "kept for 90 s") {
-		t.Errorf("%s, headers %v", text, a.header)
+		t.Errorf("got %s, headers %v; want Retry-After 1 and a place kept for 90 s", text, a.header)
 	}
 	if a := r.chat(prompt("hi", streamed), "Prefer", "wait=1"); a.status != 200 || !strings.Contains(a.body, "\ndata: {\"error\":") {
-		t.Errorf("%d %q", a.status, a.body)
+		t.Errorf("got status %d, %q; want 200", a.status, a.body)
 	}
 	for i, want := range []queue.State{queue.Queued, queue.Expired} {
 		job, err := r.queue.Job(t.Context(), "acme", r.records(2)[i]["job"].(string))
@@ -247,7 +260,7 @@ func TestWaitTooLong(t *testing.T) {
 	defer func() { _ = r.queue.Give(context.Background(), g, false) }()
 	for range 3 {
 		if a := r.chat(prompt("hi", `"max_tokens":5`), "Prefer", "respond-async"); a.status != 202 {
-			t.Fatalf("%d %s", a.status, a.body)
+			t.Fatalf("got status %d, %s; want 202", a.status, a.body)
 		}
 	}
 	for range 12 { // callers who wait, one each 10 s
@@ -259,10 +272,10 @@ func TestWaitTooLong(t *testing.T) {
 	a := r.chat(prompt("hi", `"max_tokens":5`), "Prefer", "wait=60")
 	text := a.fails(t, 429, "rate_limit_exceeded")
 	if wait, _ := strconv.Atoi(a.header.Get("Retry-After")); wait < 100 || wait > 150 || a.header.Get("X-Should-Retry") != "false" || !strings.Contains(text, "about 12 calls") {
-		t.Errorf("%s, headers %v", text, a.header)
+		t.Errorf("got %s, headers %v; want 100 to 150 s for about 12 calls, and no retry", text, a.header)
 	}
 	if job, err := r.queue.Job(t.Context(), "acme", r.records(4)[3]["job"].(string)); err != nil || job.State != queue.Expired {
-		t.Errorf("job %+v, %v", job, err)
+		t.Errorf("job %+v, %v; want an expired job", job, err)
 	}
 
 	r = newRig(t, single, nil)
@@ -270,7 +283,7 @@ func TestWaitTooLong(t *testing.T) {
 	a = r.chat(prompt("hi", `"max_tokens":5`), "Prefer", "wait=5")
 	left, _ := strconv.Atoi(a.header.Get("Retry-After"))
 	if a.fails(t, 429, "rate_limit_exceeded"); r.records(1)[0]["job"] != nil || a.header.Get("X-Should-Retry") != "false" || left < 3000 || left > 3600 {
-		t.Errorf("a wait that is foreseen to be too long was begun, or told wrongly: %v", a.header)
+		t.Errorf("a wait that is foreseen to be too long was begun, or told wrongly: %v; want no job, no retry and 3000 to 3600 s", a.header)
 	}
 	r.org.MaxWait = time.Minute
 	if r.chat(prompt("hi", `"max_tokens":5`)).fails(t, 429, "rate_limit_exceeded"); r.records(2)[1]["job"] != nil {
@@ -281,14 +294,14 @@ func TestWaitTooLong(t *testing.T) {
 // TestWaitOrgBound: an org's max_wait ends the job; no place outlasts it.
 func TestWaitOrgBound(t *testing.T) {
 	r := newRig(t, single, nil)
-	r.org.MaxWait = time.Second
+	r.org.MaxWait = 200 * time.Millisecond
 	defer r.occupy()()
 	a := r.chat(prompt("hi", `"max_tokens":5`))
 	if text := a.fails(t, 429, "rate_limit_exceeded"); strings.Contains(text, "kept") {
-		t.Errorf("%s", text)
+		t.Errorf("got %s, want that no place is kept", text)
 	}
 	if job, err := r.queue.Job(t.Context(), "acme", r.records(1)[0]["job"].(string)); err != nil || job.State != queue.Expired {
-		t.Errorf("job %+v, %v", job, err)
+		t.Errorf("job %+v, %v; want an expired job", job, err)
 	}
 }
 
@@ -307,31 +320,21 @@ func TestLeaveStream(t *testing.T) {
 		}
 		return queue.Verdict{Kind: queue.Cancel, Charged: 3}
 	})
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	r.busy(0)
-	go func() {
-		for range 30000 {
-			if page, _ := r.queue.List(t.Context(), "acme", queue.Filter{State: queue.Running}, "", 1); len(page.Jobs) == 1 {
-				break
-			}
-			time.Sleep(2 * time.Millisecond)
-		}
-		time.Sleep(100 * time.Millisecond)
-		cancel()
-	}()
-	if a := r.do(ctx, "POST", "/v1/chat/completions", prompt("hi", streamed), "Idempotency-Key", "k"); a.err == nil {
-		t.Fatalf("%d %q", a.status, a.body)
-	}
+	ctx, hangUp := context.WithCancel(t.Context())
+	defer hangUp()
+	r.busy()
+	s := r.open(ctx, prompt("hi", streamed), "Idempotency-Key", "k")
+	s.expect("data: {}\n\n")
+	hangUp()
 	if cause := <-stopped; !errors.Is(cause, queue.ErrCallerGone) {
-		t.Errorf("the run ended with %v", cause)
+		t.Errorf("the run ended with %v, want %v", cause, queue.ErrCallerGone)
 	}
 	r.records(1)
 	if keys := r.redis.Client().Keys(t.Context(), "lg:{acme}:once:*").Val(); len(keys) != 0 {
-		t.Errorf("a failed call keeps its key: %v", keys)
+		t.Errorf("after a failed call: got keys %v, want none", keys)
 	}
 	if keys := r.redis.Client().Keys(t.Context(), "lg:{acme}:place:*").Val(); len(keys) != 0 {
-		t.Errorf("a place is kept: %v", keys)
+		t.Errorf("got places %v, want none", keys)
 	}
 }
 
@@ -344,12 +347,12 @@ func TestLeave(t *testing.T) {
 	defer cancel()
 	r.onWait(cancel)
 	if a := r.do(ctx, "POST", "/v1/chat/completions", prompt("hi", `"max_tokens":5`)); a.err == nil {
-		t.Fatalf("%d %s", a.status, a.body)
+		t.Fatalf("got %d %s, want no answer", a.status, a.body)
 	}
 	m := r.records(1)[0]
 	job, err := r.queue.Job(t.Context(), "acme", m["job"].(string))
 	if err != nil || job.State != queue.Cancelled || m["status"] != 499.0 {
-		t.Errorf("record %v, job %+v, %v", m, job, err)
+		t.Errorf("record %v, job %+v, %v; want status 499 and a cancelled job", m, job, err)
 	}
 	release()
 	ctx, cancel = context.WithCancel(t.Context())
@@ -362,7 +365,7 @@ func TestLeave(t *testing.T) {
 		defer close(ended)
 		return queue.Verdict{Kind: queue.Done, Status: 200}
 	})
-	r.busy(0)
+	r.busy()
 	r.do(ctx, "POST", "/v1/chat/completions", prompt("hi", `"max_tokens":5`))
 	<-ended
 	id := r.records(2)[1]["job"].(string)
@@ -372,5 +375,5 @@ func TestLeave(t *testing.T) {
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	t.Errorf("job %+v, %v", job, err)
+	t.Errorf("job %+v, %v; want a job that succeeded", job, err)
 }
