@@ -89,8 +89,13 @@ func TestRedisIsUnavailable(t *testing.T) {
 	d.expect(200, "GET", "/orgs", "", "")
 	d.expect(200, "GET", "/orgs/acme/users", "", "")
 	for _, tc := range []struct{ method, path, body string }{
-		{"GET", "/audit", ""}, {"GET", "/orgs/acme/keys", ""}, {"GET", "/orgs/acme/limits", ""}, {"GET", "/orgs/acme/usage", ""},
-		{"PATCH", "/orgs/acme", `{"name":"Late"}`}, {"POST", "/orgs", `{"id":"globex"}`}, {"DELETE", "/orgs/acme", ""},
+		{"GET", "/audit", ""},
+		{"GET", "/orgs/acme/keys", ""},
+		{"GET", "/orgs/acme/limits", ""},
+		{"GET", "/orgs/acme/usage", ""},
+		{"PATCH", "/orgs/acme", `{"name":"Late"}`},
+		{"POST", "/orgs", `{"id":"globex"}`},
+		{"DELETE", "/orgs/acme", ""},
 	} {
 		w := d.send(tc.method, tc.path, tc.body)
 		if w.Code != 503 || w.Header().Get("Retry-After") == "" || !strings.Contains(w.Body.String(), "may have been made") {

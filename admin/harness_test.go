@@ -17,7 +17,7 @@ import (
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/identity"
-	"github.com/llmguard/llmguard/internal/app"
+	"github.com/llmguard/llmguard/internal/app/front"
 	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/keys"
 	"github.com/llmguard/llmguard/wire"
@@ -91,7 +91,7 @@ func serve(t *testing.T, text string, rdb *redis.Client) *admin.Server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	api, err := app.Admin(t.Context(), cfg, rdb, slog.New(slog.DiscardHandler))
+	api, err := front.Admin(t.Context(), cfg, rdb, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

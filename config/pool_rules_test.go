@@ -14,7 +14,9 @@ func TestPoolModels(t *testing.T) {
 		t.Errorf("left out: got %q, want all", got)
 	}
 	checkWrong(t, []wrongFile{
-		{"empty", provider + ", «models»: []}]}", "providers[0].pools[0].models",
-			"is empty; leave it out for all, or name what is allowed"},
+		{
+			"empty", provider + ", «models»: []}]}", "providers[0].pools[0].models",
+			"is empty; leave it out for all, or name what is allowed",
+		},
 	})
 }

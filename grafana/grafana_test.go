@@ -21,6 +21,7 @@ import (
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/auth"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/proxy"
 	"github.com/llmguard/llmguard/queue"
@@ -184,7 +185,7 @@ func metrics(t *testing.T) map[string][]string {
 	if _, err := webhook.New(rdb, webhook.Options{Metrics: d}); err != nil {
 		t.Fatal(err)
 	}
-	proxy.New(proxy.Options{Guard: g, Queue: q, Directory: &proxy.Directory{}, Metrics: d})
+	proxy.New(proxy.Options{Guard: g, Queue: q, Directory: &auth.Directory{}, Metrics: d})
 	return d.labels
 }
 

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/auth"
 	"github.com/llmguard/llmguard/keys"
 	"github.com/llmguard/llmguard/queue"
 )
@@ -32,7 +33,7 @@ func TestAuth(t *testing.T) {
 	}
 	text["admin"], text["test"] = keys.New(keys.Admin), keys.New(keys.Test)
 	org := &guard.Org{ID: "acme"}
-	d := &Directory{Peppers: []keys.Pepper{pepper, old}, ByHash: map[string]Principal{
+	d := &auth.Directory{Peppers: []keys.Pepper{pepper, old}, ByHash: map[string]auth.Principal{
 		keys.Hash(keys.Pepper{}, text["plain"]): {Org: org, User: "u", Key: "plain"},
 		keys.Hash(pepper, text["new"]):          {Org: org, User: "u", Key: "new", Models: []string{"gpt-4o"}},
 		keys.Hash(old, text["old"]):             {Org: org, User: "u", Key: "old"},
@@ -45,7 +46,7 @@ func TestAuth(t *testing.T) {
 	}}
 	s := New(Options{Directory: d})
 	n := 0
-	try := func(h http.Header) (Principal, error) {
+	try := func(h http.Header) (auth.Principal, error) {
 		n++
 		ip := netip.AddrFrom4([4]byte{10, 0, byte(n >> 8), byte(n)})
 		return s.authenticate(&http.Request{Header: h}, ip)
@@ -90,7 +91,7 @@ func TestAuth(t *testing.T) {
 	if c, _ := try(bearer(good)); len(c.Models) != 1 {
 		t.Error("the key's own models are lost")
 	}
-	s.SetDirectory(&Directory{})
+	s.SetDirectory(&auth.Directory{})
 	f("new", bearer(good), false)
 }
 
@@ -112,7 +113,7 @@ func TestFailuresBlock(t *testing.T) {
 }
 
 func TestClientIP(t *testing.T) {
-	s := New(Options{Directory: &Directory{}, TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8")}})
+	s := New(Options{Directory: &auth.Directory{}, TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8")}})
 	f := func(remote, want string, forwarded ...string) {
 		t.Helper()
 		r := httptest.NewRequest("GET", "/", nil)

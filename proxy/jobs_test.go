@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/auth"
 	"github.com/llmguard/llmguard/internal/fakeprovider"
 	"github.com/llmguard/llmguard/keys"
 	"github.com/llmguard/llmguard/queue"
@@ -83,8 +84,8 @@ func TestForeignJobsAreHidden(t *testing.T) {
 	bob, eve := keys.New(keys.Live), keys.New(keys.Live)
 	r := newRig(t, queue.Pool{}, nil, window(roomy, time.Hour))
 	d := r.proxy.opts.Directory.ByHash
-	d[keys.Hash(keys.Pepper{}, bob)] = Principal{Org: r.org, User: "bob", Key: "k2"}
-	d[keys.Hash(keys.Pepper{}, eve)] = Principal{Org: &guard.Org{ID: "other"}, User: "alice", Key: "k3"}
+	d[keys.Hash(keys.Pepper{}, bob)] = auth.Principal{Org: r.org, User: "bob", Key: "k2"}
+	d[keys.Hash(keys.Pepper{}, eve)] = auth.Principal{Org: &guard.Org{ID: "other"}, User: "alice", Key: "k3"}
 	j, _ := r.submitted()
 	path := "/v1/jobs/" + j.ID
 	for who, key := range map[string]string{"bob": bob, "eve": eve} {
@@ -179,7 +180,7 @@ func TestRefusals(t *testing.T) {
 
 // TestErrorTable: errors that are nobody's business tell nothing.
 func TestErrorTable(t *testing.T) {
-	s := New(Options{Directory: &Directory{}})
+	s := New(Options{Directory: &auth.Directory{}})
 	for _, err := range []error{errors.New("secret"), io.ErrUnexpectedEOF, context.Canceled} {
 		if e := s.refusal(err, nil); e.Status != http.StatusInternalServerError || strings.Contains(string(e.JSON()), err.Error()) {
 			t.Errorf("got %v: %s, want status 500 without the cause", err, e.JSON())

@@ -13,13 +13,14 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/auth"
 	"github.com/llmguard/llmguard/internal/fakeprovider"
 	"github.com/llmguard/llmguard/queue"
 	"github.com/llmguard/llmguard/wire"
 )
 
 func TestRoutes(t *testing.T) {
-	s := New(Options{Directory: &Directory{}})
+	s := New(Options{Directory: &auth.Directory{}})
 	f := func(method, path, route, arg string) {
 		t.Helper()
 		req, err := http.NewRequest(method, "http://x"+path, nil)
@@ -101,7 +102,7 @@ func TestParseWish(t *testing.T) {
 }
 
 func TestPatience(t *testing.T) {
-	s := New(Options{Directory: &Directory{}})
+	s := New(Options{Directory: &auth.Directory{}})
 	f := func(stream bool, wished, most time.Duration, announced string, want time.Duration) {
 		t.Helper()
 		x := &exchange{caller: guard.Caller{Org: &guard.Org{MaxWait: most}}}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/auth"
 	"github.com/llmguard/llmguard/internal/fakeprovider"
 	"github.com/llmguard/llmguard/internal/redisconn"
 	"github.com/llmguard/llmguard/internal/redistest"
@@ -99,7 +100,7 @@ func newRig(t *testing.T, pool queue.Pool, change func(*Options), limits ...budg
 	r.background(r.queue.Run)
 	o := Options{
 		Guard: r.guard, Queue: r.queue, Rejoin: rejoin.New(rdb, rejoin.Options{Logger: log}), Log: log, StoreDeadline: 5 * time.Second,
-		Directory: &Directory{ByHash: map[string]Principal{keys.Hash(keys.Pepper{}, r.key): {Org: r.org, User: "alice", Key: "k1"}}},
+		Directory: &auth.Directory{ByHash: map[string]auth.Principal{keys.Hash(keys.Pepper{}, r.key): {Org: r.org, User: "alice", Key: "k1"}}},
 	}
 	if change != nil {
 		change(&o)

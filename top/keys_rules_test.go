@@ -56,8 +56,19 @@ func TestMoving(t *testing.T) {
 		keys string
 		want string
 	}{
-		{"", "bravo"}, {"down", "alpha"}, {"j j", "charlie"}, {"down down down down", "charlie"}, {"up", "bravo"}, {"down up k k", "bravo"},
-		{"end", "charlie"}, {"G", "charlie"}, {"end home", "bravo"}, {"G g", "bravo"}, {"pgdown", "charlie"}, {"space", "charlie"}, {"end pgup", "bravo"},
+		{"", "bravo"},
+		{"down", "alpha"},
+		{"j j", "charlie"},
+		{"down down down down", "charlie"},
+		{"up", "bravo"},
+		{"down up k k", "bravo"},
+		{"end", "charlie"},
+		{"G", "charlie"},
+		{"end home", "bravo"},
+		{"G g", "bravo"},
+		{"pgdown", "charlie"},
+		{"space", "charlie"},
+		{"end pgup", "bravo"},
 	} {
 		s := open(t, 200, 50, figures())
 		s.press(strings.Fields(c.keys)...)

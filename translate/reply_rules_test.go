@@ -36,8 +36,10 @@ func TestUsage(t *testing.T) {
 		{`{"prompt_tokens":3,"completion_tokens":4}`, `{` + plain + `}`},
 		{`{"prompt_tokens":3,"completion_tokens":4,"prompt_tokens_details":null}`, `{` + plain + `}`},
 		{`{"prompt_tokens":3,"completion_tokens":4,"prompt_tokens_details":{"cached_tokens":null}}`, `{` + plain + `}`},
-		{`{"prompt_tokens":3,"completion_tokens":4,"prompt_tokens_details":{"cached_tokens":2,"audio_tokens":1},"completion_tokens_details":{"reasoning_tokens":3}}`,
-			`{"input_tokens":3,"input_tokens_details":{"cached_tokens":2,"audio_tokens":1},"output_tokens":4,"output_tokens_details":{"reasoning_tokens":3},"total_tokens":7}`},
+		{
+			`{"prompt_tokens":3,"completion_tokens":4,"prompt_tokens_details":{"cached_tokens":2,"audio_tokens":1},"completion_tokens_details":{"reasoning_tokens":3}}`,
+			`{"input_tokens":3,"input_tokens_details":{"cached_tokens":2,"audio_tokens":1},"output_tokens":4,"output_tokens_details":{"reasoning_tokens":3},"total_tokens":7}`,
+		},
 		{`{"prompt_tokens":3,"completion_tokens":4,"cost":0.5}`, `{` + plain + `,"cost":0.5}`},
 		{`{"prompt_tokens":3}`, `{"input_tokens":3,"input_tokens_details":{"cached_tokens":0},"output_tokens":null,"output_tokens_details":{"reasoning_tokens":0},"total_tokens":null}`},
 		{`null`, `null`},
@@ -55,8 +57,10 @@ func TestAnswerItems(t *testing.T) {
 		{`{"content":null,"refusal":"no"}`, "message refusal no"},
 		{`{"reasoning_content":"hm","content":"a"}`, "reasoning reasoning_text hm, message output_text a"},
 		{`{"content":"a","tool_calls":[{"id":"c","function":{"name":"f","arguments":"{}"}}]}`, "message output_text a, function_call f {}"},
-		{`{"content":null,"tool_calls":[{"id":"c","function":{"name":"f","arguments":{"x":1}}},{"id":"d","function":{"name":"g","arguments":"{}"}}]}`,
-			`function_call f {"x":1}, function_call g {}`},
+		{
+			`{"content":null,"tool_calls":[{"id":"c","function":{"name":"f","arguments":{"x":1}}},{"id":"d","function":{"name":"g","arguments":"{}"}}]}`,
+			`function_call f {"x":1}, function_call g {}`,
+		},
 		{`{"content":""}`, "message"},
 	} {
 		var got []string

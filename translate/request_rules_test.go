@@ -30,8 +30,10 @@ func TestWhatHasNoWord(t *testing.T) {
 		{user(`{"type":"input_image","file_id":"file-1"}`), "input[0].content[0].file_id", "A file_id"},
 		{user(`{"type":"input_file","file_url":"https://x"}`), "input[0].content[0].file_url", "A file_url"},
 		{user(`{"type":"input_video"}`), "input[0].content[0].type", `Content of type "input_video"`},
-		{input(`{"type":"function_call_output","call_id":"c","output":[{"type":"input_image","image_url":"data:"}]}`), "input[0].output",
-			"The output of a function that is more than text"},
+		{
+			input(`{"type":"function_call_output","call_id":"c","output":[{"type":"input_image","image_url":"data:"}]}`), "input[0].output",
+			"The output of a function that is more than text",
+		},
 	} {
 		_, err := translate.Request(requestOf(t, c.body), translate.Options{LimitField: "max_tokens"})
 		checkRefusal(t, c.body, err, 400, c.param, "unsupported_parameter", c.what+noWord)
@@ -86,8 +88,10 @@ func TestMembersThatAreHandedOn(t *testing.T) {
 		{`"reasoning":{"effort":"high","summary":"auto"}`, `"reasoning_effort":"high"`},
 		{`"text":{"verbosity":"low"}`, `"verbosity":"low"`},
 		{`"text":{"format":{"type":"json_object"}}`, `"response_format":{"type":"json_object"}`},
-		{`"text":{"format":{"type":"json_schema","name":"n","strict":true,"schema":{"type":"object"}}}`,
-			`"response_format":{"type":"json_schema","json_schema":{"name":"n","strict":true,"schema":{"type":"object"}}}`},
+		{
+			`"text":{"format":{"type":"json_schema","name":"n","strict":true,"schema":{"type":"object"}}}`,
+			`"response_format":{"type":"json_schema","json_schema":{"name":"n","strict":true,"schema":{"type":"object"}}}`,
+		},
 		{`"top_k":5`, `"top_k":5`}, // a provider's own
 		{`"text":{"format":{"type":"text"}}`, ``},
 		{`"metadata":{"a":"b"}`, ``},
@@ -130,13 +134,19 @@ func TestItemsBecomeMessages(t *testing.T) {
 		{`{"role":"user","content":[]}`, `{"role":"user","content":""}`},
 		{`{"role":"user","content":[{"type":"input_text","text":"a\"b"},{"type":"input_text","text":"c"}]}`, `{"role":"user","content":"a\"b\nc"}`},
 		{`{"role":"assistant","content":[{"type":"output_text","text":"a"},{"type":"refusal","refusal":"b"}]}`, `{"role":"assistant","content":"ab"}`},
-		{`{"role":"user","content":[{"type":"input_image","image_url":"https://x/y.png"}]}`,
-			`{"role":"user","content":[{"type":"image_url","image_url":{"url":"https://x/y.png"}}]}`},
-		{`{"role":"user","content":[{"type":"input_file","file_data":"data:,x","filename":null}]}`,
-			`{"role":"user","content":[{"type":"file","file":{"file_data":"data:,x"}}]}`},
+		{
+			`{"role":"user","content":[{"type":"input_image","image_url":"https://x/y.png"}]}`,
+			`{"role":"user","content":[{"type":"image_url","image_url":{"url":"https://x/y.png"}}]}`,
+		},
+		{
+			`{"role":"user","content":[{"type":"input_file","file_data":"data:,x","filename":null}]}`,
+			`{"role":"user","content":[{"type":"file","file":{"file_data":"data:,x"}}]}`,
+		},
 		{`{"type":"reasoning","id":"rs_1","summary":[]}`, ``},
-		{`{"type":"function_call","call_id":"c","name":"f","arguments":"{}"}`,
-			`{"role":"assistant","content":null,"tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{}"}}]}`},
+		{
+			`{"type":"function_call","call_id":"c","name":"f","arguments":"{}"}`,
+			`{"role":"assistant","content":null,"tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{}"}}]}`,
+		},
 		{`{"type":"function_call_output","call_id":"c","output":"o"}`, `{"role":"tool","tool_call_id":"c","content":"o"}`},
 	} {
 		chat := chatOf(t, `{"model":"m","input":[`+c.items+`]}`, translate.Options{})

@@ -253,8 +253,18 @@ func TestAuditChoice(t *testing.T) {
 		args string
 		want int
 	}{
-		{"", 6}, {"--org acme", 3}, {"--action user.create", 3}, {"--action key.create", 0}, {"--actor nobody", 0}, {"--limit 2", 2}, {"--limit 0", 6}, {"--all", 6},
-		{"--from 1h", 6}, {"--from " + yesterday, 6}, {"--from " + yesterday + " --to " + yesterday, 0}, {"--org globex --limit 1", 1},
+		{"", 6},
+		{"--org acme", 3},
+		{"--action user.create", 3},
+		{"--action key.create", 0},
+		{"--actor nobody", 0},
+		{"--limit 2", 2},
+		{"--limit 0", 6},
+		{"--all", 6},
+		{"--from 1h", 6},
+		{"--from " + yesterday, 6},
+		{"--from " + yesterday + " --to " + yesterday, 0},
+		{"--org globex --limit 1", 1},
 	} {
 		if got := count(strings.Fields(test.args)...); got != test.want {
 			t.Errorf("audit %s: %d entries, want %d", test.args, got, test.want)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/internal/app"
+	"github.com/llmguard/llmguard/internal/app/front"
 )
 
 // start runs a process of llmguard until the test ends.
@@ -20,7 +21,7 @@ func (s *site) start(roles app.Role) *app.App {
 		s.t.Fatal(err)
 	}
 	a, err := app.New(app.Options{
-		Config: cfg, Redis: rdb, Roles: roles, Log: slog.New(slog.DiscardHandler),
+		Config: cfg, Redis: rdb, Roles: roles, Front: front.New, Log: slog.New(slog.DiscardHandler),
 		Load: func() (*config.Config, error) { return config.Load(s.file) },
 	})
 	if err != nil {

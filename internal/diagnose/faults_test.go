@@ -179,27 +179,3 @@ func TestRedisDoesNotAnswer(t *testing.T) {
 		}
 	}
 }
-
-// A store slower than the deadline refuses calls: that is an error.
-func TestSlowRedis(t *testing.T) {
-	configure(t, nil)
-	link := redistest.NewLink(t, shared.Addr)
-	link.Set(redistest.Fault{Kind: "latency", Values: map[string]any{"latency": 6}})
-	far := redis.NewClient(&redis.Options{Addr: link.Addr})
-	t.Cleanup(func() { _ = far.Close() })
-	_, facts := diagnose.Store(t.Context(), far)
-	found := diagnose.StoreMore(t.Context(), far, facts, 10*time.Millisecond)
-	wants(t, found, diagnose.Error, "beyond store.deadline, 10ms")
-}
-
-// Redis that goes between two looks is an error with advice, not a crash.
-func TestRedisGoes(t *testing.T) {
-	configure(t, nil)
-	link := redistest.NewLink(t, shared.Addr)
-	client := redis.NewClient(&redis.Options{Addr: link.Addr, MaxRetries: -1, DialerRetries: 1})
-	t.Cleanup(func() { _ = client.Close() })
-	_, facts := diagnose.Store(t.Context(), client)
-	link.Set(redistest.Fault{Kind: redistest.Down})
-	found := diagnose.StoreMore(t.Context(), client, facts, time.Hour)
-	wants(t, found, diagnose.Error, "does not answer")
-}

@@ -172,8 +172,12 @@ func TestFilesOfSeveralProcesses(t *testing.T) {
 // The worst comes first; among equals the order stays.
 func TestSortAndCount(t *testing.T) {
 	list := []diagnose.Finding{
-		{Level: diagnose.OK, What: "a"}, {Level: diagnose.Warning, What: "b"}, {Level: diagnose.Error, What: "c"},
-		{Level: diagnose.Warning, What: "d"}, {Level: diagnose.Error, What: "e"}, {Level: diagnose.OK, What: "f"},
+		{Level: diagnose.OK, What: "a"},
+		{Level: diagnose.Warning, What: "b"},
+		{Level: diagnose.Error, What: "c"},
+		{Level: diagnose.Warning, What: "d"},
+		{Level: diagnose.Error, What: "e"},
+		{Level: diagnose.OK, What: "f"},
 	}
 	diagnose.Sort(list)
 	if got := summary(list); got != "error c; error e; warning b; warning d; ok a; ok f" {

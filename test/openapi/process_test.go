@@ -15,6 +15,7 @@ import (
 
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/internal/app"
+	"github.com/llmguard/llmguard/internal/app/front"
 	"github.com/llmguard/llmguard/internal/redistest"
 )
 
@@ -47,7 +48,7 @@ func start(t *testing.T) process {
 	}
 	t.Cleanup(func() { _ = rdb.Close() })
 	log := slog.New(slog.DiscardHandler)
-	a, err := app.New(app.Options{Config: cfg, Redis: rdb, Roles: app.Proxy, Log: log})
+	a, err := app.New(app.Options{Config: cfg, Redis: rdb, Roles: app.Proxy, Front: front.New, Log: log})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +67,7 @@ func start(t *testing.T) process {
 // newKey makes the administrator where the configuration is at hand.
 func newKey(t *testing.T, cfg *config.Config, rdb redis.UniversalClient, log *slog.Logger) string {
 	t.Helper()
-	api, err := app.Admin(t.Context(), cfg, rdb, log)
+	api, err := front.Admin(t.Context(), cfg, rdb, log)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -54,21 +54,33 @@ var keySteps = []step{
 }
 
 var limitSteps = []step{
-	{200, "PATCH", limits + "/{limit}", globex + "/limits/daily",
-		`{"subject":"user","amount":"$5","window":"24h"}`, "limit.set"},
-	{400, "PATCH", limits + "/{limit}", globex + "/limits/other",
-		`{"subject":"user","amount":"5","window":"24h"}`, ""},
+	{
+		200, "PATCH", limits + "/{limit}", globex + "/limits/daily",
+		`{"subject":"user","amount":"$5","window":"24h"}`, "limit.set",
+	},
+	{
+		400, "PATCH", limits + "/{limit}", globex + "/limits/other",
+		`{"subject":"user","amount":"5","window":"24h"}`, "",
+	},
 	{200, "GET", limits, globex + "/limits?user=gus", "", ""},
 	{200, "GET", limits, globex + "/limits", "", ""},
-	{201, "POST", overrides, globex + "/overrides",
-		`{"limit":"daily","user":"gus","add":"$200","until":"{until}","reason":"launch"}`, "limit.override"},
-	{400, "POST", overrides, globex + "/overrides",
-		`{"limit":"daily","add":"200","until":"{until}","reason":"launch"}`, ""},
-	{404, "POST", overrides, globex + "/overrides",
-		`{"limit":"weekly","add":"$200","until":"{until}","reason":"launch"}`, ""},
+	{
+		201, "POST", overrides, globex + "/overrides",
+		`{"limit":"daily","user":"gus","add":"$200","until":"{until}","reason":"launch"}`, "limit.override",
+	},
+	{
+		400, "POST", overrides, globex + "/overrides",
+		`{"limit":"daily","add":"200","until":"{until}","reason":"launch"}`, "",
+	},
+	{
+		404, "POST", overrides, globex + "/overrides",
+		`{"limit":"weekly","add":"$200","until":"{until}","reason":"launch"}`, "",
+	},
 	{200, "GET", overrides, globex + "/overrides", "", ""},
-	{200, "POST", limits + "/{limit}/reset", globex + "/limits/daily/reset",
-		`{"user":"gus","reason":"ours"}`, "limit.reset"},
+	{
+		200, "POST", limits + "/{limit}/reset", globex + "/limits/daily/reset",
+		`{"user":"gus","reason":"ours"}`, "limit.reset",
+	},
 	{204, "DELETE", overrides + "/{override}", globex + "/overrides/{override}", "", "limit.override.end"},
 	{204, "DELETE", limits + "/{limit}", globex + "/limits/daily", "", "limit.unset"},
 }
@@ -76,12 +88,18 @@ var limitSteps = []step{
 const providerSecret = "sk-globex-0123456789"
 
 var credentialSteps = []step{
-	{409, "PUT", credentials + "/{provider}", globex + "/credentials/openai",
-		`{"secret":"` + providerSecret + `"}`, ""},
-	{404, "PUT", credentials + "/{provider}", globex + "/credentials/none",
-		`{"secret":"` + providerSecret + `","clear":true}`, ""},
-	{200, "PUT", credentials + "/{provider}", globex + "/credentials/openai",
-		`{"secret":"` + providerSecret + `","clear":true}`, "credential.set"},
+	{
+		409, "PUT", credentials + "/{provider}", globex + "/credentials/openai",
+		`{"secret":"` + providerSecret + `"}`, "",
+	},
+	{
+		404, "PUT", credentials + "/{provider}", globex + "/credentials/none",
+		`{"secret":"` + providerSecret + `","clear":true}`, "",
+	},
+	{
+		200, "PUT", credentials + "/{provider}", globex + "/credentials/openai",
+		`{"secret":"` + providerSecret + `","clear":true}`, "credential.set",
+	},
 	{200, "GET", credentials, globex + "/credentials", "", ""},
 	{204, "DELETE", credentials + "/{provider}", globex + "/credentials/openai", "", "credential.delete"},
 }

@@ -1,4 +1,4 @@
-package app
+package front_test
 
 import (
 	"bytes"
@@ -14,9 +14,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/llmguard/llmguard/internal/app"
+	"github.com/llmguard/llmguard/internal/app/front"
+
+	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/internal/fakeprovider"
 	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/keys"
@@ -29,10 +34,13 @@ func TestMain(m *testing.M) {
 
 // running is an App with its parts.
 type running struct {
-	*App
+	*app.App
 	redis *redistest.Server
 	fake  *fakeprovider.Server
 	store *budget.Store
+	front *app.Front
+	rdb   redis.UniversalClient
+	file  *config.Config // what a reload reads
 	key   string
 	stop  context.CancelFunc
 	ended chan error
@@ -51,7 +59,7 @@ orgs:
 
 // start runs an App with a Redis and a provider of its own until the test ends. It
 // stops without a pause for load balancers unless the text sets timeouts.
-func start(t *testing.T, roles Role, text string) *running {
+func start(t *testing.T, roles app.Role, text string) *running {
 	t.Helper()
 	r := &running{
 		redis: redistest.Start(t), fake: fakeprovider.New(fakeprovider.Options{}),
@@ -64,14 +72,18 @@ func start(t *testing.T, roles Role, text string) *running {
 	if !strings.Contains(text, "timeouts:") {
 		text += "timeouts: {drain: 0s}\n"
 	}
-	c := read(t, fmt.Sprintf(base, r.redis.Addr, r.fake.BaseURL(), keys.Hash(keys.Pepper{}, r.key))+text)
-	rdb, err := Connect(c.Redis)
+	r.file = parse(t, fmt.Sprintf(base, r.redis.Addr, r.fake.BaseURL(), keys.Hash(keys.Pepper{}, r.key))+text)
+	var err error
+	r.rdb, err = app.Connect(r.file.Redis)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = rdb.Close() })
+	t.Cleanup(func() { _ = r.rdb.Close() })
 	r.store = budget.New(r.redis.Client(), budget.Options{})
-	r.App, err = New(Options{Config: c, Redis: rdb, Roles: roles, Log: slog.New(slog.DiscardHandler)})
+	r.App, err = app.New(app.Options{
+		Config: r.file, Redis: r.rdb, Roles: roles, Front: r.newFront, Log: slog.New(slog.DiscardHandler),
+		Load: func() (*config.Config, error) { return r.file, nil },
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,6 +98,21 @@ func start(t *testing.T, roles Role, text string) *running {
 	})
 	await(t, "ready", func() bool { return r.status(r.AdminURL()+"/readyz") == 200 })
 	return r
+}
+
+func (r *running) newFront(p *app.Parts) (*app.Front, error) {
+	var err error
+	r.front, err = front.New(p)
+	return r.front, err
+}
+
+func parse(t *testing.T, text string) *config.Config {
+	t.Helper()
+	c, err := config.Parse("llmguard.yaml", []byte(text), func(string) (string, bool) { return "", false })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
 }
 
 // end waits until a process that was stopped has ended.
@@ -205,7 +232,7 @@ func (r *running) operator(t *testing.T) *operator {
 // returns the key.
 func (r *running) newAdminKey(t *testing.T, body string) string {
 	t.Helper()
-	api, err := Admin(t.Context(), r.Config(), r.rdb, slog.New(slog.DiscardHandler))
+	api, err := front.Admin(t.Context(), r.Config(), r.rdb, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

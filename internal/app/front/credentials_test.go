@@ -1,10 +1,12 @@
-package app
+package front_test
 
 import (
 	"encoding/base64"
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/llmguard/llmguard/internal/app"
 )
 
 const ownSecret = "sk-acme-own-0123456789"
@@ -12,7 +14,7 @@ const ownSecret = "sk-acme-own-0123456789"
 // sealed is an App whose org acme has a credential of its own.
 func sealed(t *testing.T) (*running, *operator) {
 	t.Helper()
-	r := start(t, Proxy|Worker, "queue: {seal_keys: [{id: s1, secret: a-secret-of-16-characters}]}\n")
+	r := start(t, app.Proxy|app.Worker, "queue: {seal_keys: [{id: s1, secret: a-secret-of-16-characters}]}\n")
 	o := r.operator(t)
 	o.ask(200, "PUT", "/orgs/acme/credentials/openai", `{"secret":"`+ownSecret+`"}`, nil)
 	return r, o
@@ -77,12 +79,14 @@ func TestCredentialIsSealed(t *testing.T) {
 // not use the deployment's own instead.
 func TestCredentialWithoutSealKey(t *testing.T) {
 	r, _ := sealed(t)
-	i := r.ids
-	i.mu.Lock()
-	without := *i.base
-	without.seal = nil
-	i.mu.Unlock()
-	i.setFile(r.Config(), &without)
+	without := *r.file
+	without.Queue.SealKeys = nil
+	without.Sum[0]++ // a file with other bytes
+	r.file = &without
+	_, err := r.Reload(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
 	r.wantStatus(t, 503, r.key)
 	if got := len(r.fake.Log()); got != 0 {
 		t.Errorf("%d requests reached the provider, want 0", got)

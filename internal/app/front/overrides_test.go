@@ -1,4 +1,4 @@
-package app
+package front_test
 
 import (
 	"encoding/json"
@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/llmguard/llmguard/internal/app"
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/wire"
@@ -64,7 +66,7 @@ func (r *running) daily(t *testing.T) (out ownLimit) {
 // tight is an App whose alice has a daily limit that no call fits.
 func tight(t *testing.T) (*running, *operator) {
 	t.Helper()
-	r := start(t, Proxy, "")
+	r := start(t, app.Proxy, "")
 	o := r.operator(t)
 	o.ask(200, "PATCH", "/orgs/acme", `{"over_limit":"refuse"}`, nil)
 	o.ask(200, "PATCH", "/orgs/acme/limits/daily", `{"subject":"user","amount":"$0.000000001","window":"24h"}`, nil)
@@ -99,7 +101,7 @@ func TestOverrideInForce(t *testing.T) {
 
 // TestNewAmountKeepsUsage: a limit with a new amount still counts what was used.
 func TestNewAmountKeepsUsage(t *testing.T) {
-	r := start(t, Proxy, "")
+	r := start(t, app.Proxy, "")
 	o := r.operator(t)
 	o.ask(200, "PATCH", "/orgs/acme/limits/daily", `{"subject":"user","amount":"$50","window":"24h"}`, nil)
 	r.spend(t, 200)
@@ -112,7 +114,7 @@ func TestNewAmountKeepsUsage(t *testing.T) {
 
 // TestUsageIsTheCallersOwn: a caller does not see what others of the org spend.
 func TestUsageIsTheCallersOwn(t *testing.T) {
-	r := start(t, Proxy, "")
+	r := start(t, app.Proxy, "")
 	r.spend(t, 200)
 	other := budget.Call{ID: wire.NewCallID(), Org: "acme", User: "bob", Key: "k9", Model: "gpt-4o"}
 	seven := budget.Amounts{Cost: 7}

@@ -1,4 +1,4 @@
-package app
+package front_test
 
 import (
 	"encoding/json"
@@ -7,6 +7,8 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"github.com/llmguard/llmguard/internal/app"
 
 	"github.com/llmguard/llmguard/keys"
 )
@@ -22,7 +24,9 @@ type door struct {
 
 func (r *running) door(t *testing.T, o *operator) *door {
 	t.Helper()
-	return &door{t: t, handler: r.adminHandler(), secrets: []string{o.key, r.key}}
+	mux := http.NewServeMux()
+	r.front.Operators(mux)
+	return &door{t: t, handler: mux, secrets: []string{o.key, r.key}}
 }
 
 // refuses sends a request and requires an error's status and code.
@@ -101,7 +105,7 @@ func unchanged(*http.Request) {}
 // TestAdminNeedsKey: no operation runs without an administrator's key in the header
 // where it belongs.
 func TestAdminNeedsKey(t *testing.T) {
-	r := start(t, Proxy, "")
+	r := start(t, app.Proxy, "")
 	o := r.operator(t)
 	d := r.door(t, o)
 	wrong := map[string]func(*http.Request){
@@ -134,12 +138,14 @@ func TestAdminNeedsKey(t *testing.T) {
 // TestAdminRefusesBrowsers: a page of another site cannot use an administrator's
 // browser.
 func TestAdminRefusesBrowsers(t *testing.T) {
-	r := start(t, Proxy, "")
+	r := start(t, app.Proxy, "")
 	o := r.operator(t)
 	d := r.door(t, o)
 	for _, header := range [][2]string{
-		{"Origin", "https://evil.example"}, {"Origin", "null"},
-		{"Sec-Fetch-Site", "cross-site"}, {"Sec-Fetch-Site", "same-site"},
+		{"Origin", "https://evil.example"},
+		{"Origin", "null"},
+		{"Sec-Fetch-Site", "cross-site"},
+		{"Sec-Fetch-Site", "same-site"},
 	} {
 		for _, op := range o.operations() {
 			d.refuses(403, "cross_origin", op, func(r *http.Request) {
@@ -153,7 +159,7 @@ func TestAdminRefusesBrowsers(t *testing.T) {
 // TestAdminWrites: operations that change something need JSON and a key that may
 // write, and administrators are changed only where the configuration is.
 func TestAdminWrites(t *testing.T) {
-	r := start(t, Proxy, "")
+	r := start(t, app.Proxy, "")
 	o := r.operator(t)
 	d := r.door(t, o)
 	viewer := r.newAdminKey(t, `{"id":"viewer","read_only":true}`)
@@ -178,7 +184,7 @@ func TestAdminWrites(t *testing.T) {
 
 // TestAdminRoutes: what is not in the API is refused after the key was checked.
 func TestAdminRoutes(t *testing.T) {
-	r := start(t, Proxy, "")
+	r := start(t, app.Proxy, "")
 	o := r.operator(t)
 	d := r.door(t, o)
 	d.refuses(404, "unknown_url", operation{"GET", "/admin/v1/nothing"}, bearer(o.key))
@@ -188,7 +194,7 @@ func TestAdminRoutes(t *testing.T) {
 // TestAdminAndCallersApart: an administrator's key makes no calls, and the callers'
 // listener does not have the API.
 func TestAdminAndCallersApart(t *testing.T) {
-	r := start(t, Proxy, "")
+	r := start(t, app.Proxy, "")
 	o := r.operator(t)
 	viewer := r.newAdminKey(t, `{"id":"viewer","read_only":true}`)
 	for _, key := range []string{o.key, viewer} {
@@ -202,7 +208,7 @@ func TestAdminAndCallersApart(t *testing.T) {
 // TestAdminGuessing: an address that guesses keys is slowed down; a right key from
 // the same address still works.
 func TestAdminGuessing(t *testing.T) {
-	r := start(t, Proxy, "")
+	r := start(t, app.Proxy, "")
 	o := r.operator(t)
 	d := r.door(t, o)
 	last := 0

@@ -1,7 +1,9 @@
-package app
+package front_test
 
 import (
 	"testing"
+
+	"github.com/llmguard/llmguard/internal/app"
 
 	"github.com/llmguard/llmguard/keys"
 )
@@ -17,7 +19,7 @@ func (r *running) keyAnswers(t *testing.T, want int, key string) {
 // TestIdentitiesLive: what an administrator creates and changes is in force at once
 // in the process that took the request.
 func TestIdentitiesLive(t *testing.T) {
-	r := start(t, Proxy|Worker, "")
+	r := start(t, app.Proxy|app.Worker, "")
 	o := r.operator(t)
 	o.ask(201, "POST", "/orgs", `{"id":"globex","name":"Globex"}`, nil)
 	o.ask(409, "POST", "/orgs", `{"id":"globex"}`, nil)
@@ -51,7 +53,7 @@ func TestIdentitiesLive(t *testing.T) {
 // TestDeclaredIdentities: what the file declares can be changed but not removed, and
 // returns to what the file says when the change is deleted.
 func TestDeclaredIdentities(t *testing.T) {
-	r := start(t, Proxy, "")
+	r := start(t, app.Proxy, "")
 	o := r.operator(t)
 	r.keyAnswers(t, 200, r.key)
 	o.ask(409, "DELETE", "/orgs/acme/keys/k1", "", nil)

@@ -1,0 +1,89 @@
+package app
+
+import (
+	"bytes"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/llmguard/llmguard/config"
+	"github.com/llmguard/llmguard/internal/redisconn"
+	"github.com/llmguard/llmguard/internal/redistest"
+)
+
+func TestCheckRedis(t *testing.T) {
+	rdb := redistest.Start(t).Client()
+	for _, c := range []struct{ appendonly, policy, refused, warned string }{
+		{"yes", "noeviction", "", ""},
+		{"no", "noeviction", "", "appendonly yes"},
+		{"yes", "allkeys-lru", "maxmemory-policy noeviction", ""},
+		{"yes", "allkeys-random", "maxmemory-policy noeviction", ""},
+		{"yes", "volatile-ttl", "maxmemory-policy noeviction", ""},
+	} {
+		err := rdb.ConfigSet(t.Context(), "appendonly", c.appendonly).Err()
+		if err == nil {
+			err = rdb.ConfigSet(t.Context(), "maxmemory-policy", c.policy).Err()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		var log bytes.Buffer
+		err = CheckRedis(t.Context(), rdb, slog.New(slog.NewTextHandler(&log, nil)))
+		if (err == nil) != (c.refused == "") || err != nil && !strings.Contains(err.Error(), c.refused) {
+			t.Errorf("%+v: got error %v, want %q", c, err, c.refused)
+		}
+		if (log.Len() == 0) != (c.warned == "") || !strings.Contains(log.String(), c.warned) {
+			t.Errorf("%+v: logged %q, want %q", c, log.String(), c.warned)
+		}
+	}
+}
+
+func TestCheckRedisUnavailable(t *testing.T) {
+	rdb := redisconn.Open(redisconn.Single, redisconn.Options("127.0.0.1:1"))
+	defer rdb.Close()
+	err := CheckRedis(t.Context(), rdb, slog.New(slog.DiscardHandler))
+	if err == nil || !strings.Contains(err.Error(), "does not answer") {
+		t.Errorf("got %v, want that Redis does not answer", err)
+	}
+}
+
+// TestRedisOptions: what the file says of Redis reaches the client.
+func TestRedisOptions(t *testing.T) {
+	o, err := redisOptions(config.Redis{URL: "rediss://u:secret@h:7/3"})
+	if err != nil || o.Addrs[0] != "h:7" || o.Username != "u" || o.Password != "secret" || o.DB != 3 || o.TLSConfig == nil || !o.ContextTimeoutEnabled {
+		t.Errorf("%+v, %v", o, err)
+	}
+	o, err = redisOptions(config.Redis{Addresses: []string{"a:1", "b:2"}, MasterName: "m", Username: "u", Password: "p", DB: 4, SentinelUsername: "su", SentinelPassword: "sp"})
+	if err != nil || len(o.Addrs) != 2 || o.MasterName != "m" || o.Username != "u" || o.Password != "p" || o.DB != 4 || o.SentinelUsername != "su" || o.SentinelPassword != "sp" || o.TLSConfig != nil {
+		t.Errorf("%+v, %v", o, err)
+	}
+	if _, err = redisOptions(config.Redis{URL: "redis://:secret@h:x"}); err == nil || strings.Contains(err.Error(), "secret") {
+		t.Errorf("a broken URL: %v", err)
+	}
+	for _, broken := range []config.RedisTLS{{Enabled: true, CAFile: "/no/such"}, {Enabled: true, CAFile: "app_test.go"}, {Enabled: true, CertFile: "/no/such", KeyFile: "/no/such"}} {
+		if _, err := redisOptions(config.Redis{Addresses: []string{"a:1"}, TLS: broken}); err == nil || !strings.Contains(err.Error(), "redis.tls.") {
+			t.Errorf("%+v: %v", broken, err)
+		}
+	}
+}
+
+// TestLogger: the log has the level and the format that were configured.
+func TestLogger(t *testing.T) {
+	for c, want := range map[config.Log]string{
+		{Level: "info", Format: "json"}: `{"time":`, {Level: "info", Format: "text"}: "time=", {Level: "warn", Format: "json"}: "",
+	} {
+		var out bytes.Buffer
+		log, level, flush := Logger(c, &out)
+		log.Info("told")
+		flush()
+		if got := out.String(); !strings.HasPrefix(got, want) || (got == "") != (want == "") {
+			t.Errorf("%+v writes %q", c, got)
+		}
+		out.Reset()
+		level.Set(slog.LevelInfo)
+		log.Info("told")
+		if flush(); out.Len() == 0 {
+			t.Errorf("%+v: the level cannot be changed", c)
+		}
+	}
+}
