@@ -22,24 +22,21 @@ func TestConverges(t *testing.T) {
 		{ratio: 1.55, noise: 0.05, least: 800, most: 1000},
 	} {
 		t.Run(fmt.Sprintf("%.2f~%.2f", s.ratio, s.noise), func(t *testing.T) {
-			t.Parallel()
-			both(t, func(t *testing.T, rdb *redis.Client) {
-				f := newFixture(t, rdb, Options{})
-				f.learn("v1", s, 1500)
-				mean, hold := f.Input(claude, Prose)
-				near(t, "mean", float64(mean), 1000*s.ratio, max(0.03, 0.3*s.noise))
-				share := 0.0
-				for range 20 { // the estimates move on while they are measured
-					f.learn("v1", s, perRound)
-					share += f.covered(s, 500) / 20
-				}
-				if share < 0.965 {
-					t.Errorf("mean %d hold %d cover %.3f of further calls", mean, hold, share)
-				}
-				if limit := 1000 * s.ratio * (1 + 4*s.noise); float64(hold) > limit {
-					t.Errorf("hold %d is far above what is needed, %.0f", hold, limit)
-				}
-			})
+			f := newFixture(t, redistest.Start(t).Client(), Options{})
+			f.learn("v1", s, 1500)
+			mean, hold := f.Input(claude, Prose)
+			near(t, "mean", float64(mean), 1000*s.ratio, max(0.03, 0.3*s.noise))
+			share := 0.0
+			for range 20 { // the estimates move on while they are measured
+				f.learn("v1", s, perRound)
+				share += f.covered(s, 500) / 20
+			}
+			if share < 0.965 {
+				t.Errorf("mean %d hold %d cover %.3f of further calls, want 0.965", mean, hold, share)
+			}
+			if limit := 1000 * s.ratio * (1 + 4*s.noise); float64(hold) > limit {
+				t.Errorf("hold is %d, want at most %.0f", hold, limit)
+			}
 		})
 	}
 }
