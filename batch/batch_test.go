@@ -44,7 +44,7 @@ func TestBatch(t *testing.T) {
 		t.Errorf("usage %d in, %d out, charged %d of at most %d; the lines say %d and %d", b.InputTokens, b.OutputTokens, b.Charged, b.Estimate, in, out)
 	}
 	if b.Model != "gpt-4o-mini" || b.Started.IsZero() || b.Finalized.IsZero() || b.Completed.IsZero() {
-		t.Errorf("%+v", b)
+		t.Errorf("got %+v, want gpt-4o-mini and the times of all steps", b)
 	}
 	r.leavesNothing(b)
 }
@@ -151,7 +151,7 @@ func TestValidation(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			b := r.ended(ids[i])
 			if b.Status != Failed || b.Failed.IsZero() || len(b.Problems) == 0 || b.Output+b.Errors != "" {
-				t.Fatalf("%+v", b)
+				t.Fatalf("got %+v, want a failed batch with problems and without files", b)
 			}
 			p := b.Problems[0]
 			line, param := 0, ""
@@ -181,7 +181,7 @@ func TestCancel(t *testing.T) {
 	o.InQueue = 50
 	early := r.create(r.upload(chats(10)), wire.ChatCompletions)
 	if early, _ = r.store.Cancel(t.Context(), "acme", "alice", early.ID); early.Status != Cancelling {
-		t.Fatalf("%+v", early)
+		t.Fatalf("got %+v, want status %s", early, Cancelling)
 	}
 	r.runner(o)
 	if early = r.ended(early.ID); early.Status != Cancelled || early.Output+early.Errors != "" {
@@ -289,13 +289,13 @@ func TestOverBudget(t *testing.T) {
 	r.runner(o)
 	b := r.ended(r.create(r.upload(chats(100)), wire.ChatCompletions).ID)
 	if b.Status != Failed || len(b.Problems) != 1 || b.Problems[0].Code != "insufficient_quota" || !strings.Contains(b.Problems[0].Message, `"month"`) {
-		t.Fatalf("%+v", b)
+		t.Fatalf("got %+v, want a failed batch with insufficient_quota for \"month\"", b)
 	}
 	r.org.Limits = []budget.Limit{day(200_000)} // the input of 100 lines is about 120,000, its output up to 300,000 more
 	b = r.create(r.upload(chats(100)), wire.ChatCompletions)
 	b = r.await(b.ID, "checked", func(b *Batch) bool { return b.Status != Validating })
 	if b.Status == Failed || len(b.Warnings) != 1 || b.Estimate <= 200_000 {
-		t.Errorf("%+v", b)
+		t.Errorf("got %+v, want a batch with one warning and an estimate above 200,000", b)
 	}
 }
 

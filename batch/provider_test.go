@@ -106,7 +106,7 @@ func TestHandover(t *testing.T) {
 		}
 	}
 	if bad := errs["bad"]; bad.Response == nil || bad.Response.StatusCode != http.StatusBadRequest || !strings.Contains(string(bad.Response.Body), `"error"`) {
-		t.Errorf("%+v", bad)
+		t.Errorf("the bad line has %+v, want status 400 with an error", bad)
 	}
 	if n := len(r.fake.Batches()); n != 3 {
 		t.Errorf("%d batches at the provider for 251 lines, 100 at a time", n)

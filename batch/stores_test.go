@@ -46,7 +46,7 @@ func (r *rig) lives(t *testing.T, n int, made func(*Batch)) {
 	r.runner(o)
 	failed := r.ended(r.create(r.upload("no JSON"), wire.ChatCompletions).ID)
 	if failed.Status != Failed || len(failed.Problems) != 1 {
-		t.Errorf("%+v", failed)
+		t.Errorf("got %+v, want a failed batch with one problem", failed)
 	}
 	b := r.create(r.upload(chats(50)), wire.ChatCompletions)
 	made(b)

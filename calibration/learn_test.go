@@ -86,7 +86,7 @@ func TestBaseStaysWithVersion(t *testing.T) {
 	f.learn("v1", synthetic{ratio: 1.55, noise: 0.02, base: 450, least: 20, most: 20_000}, 500)
 	f.learn("v2", synthetic{ratio: 1.55, least: 1000, most: 1001}, 50)
 	if r := f.find(claude); r.Version != "v2" || r.Seen < 1545 || r.Seen > 1555 {
-		t.Errorf("%+v", r)
+		t.Errorf("got %+v, want v2 with about 1550 per mille seen", r)
 	}
 }
 

@@ -28,7 +28,7 @@ func TestNotes(t *testing.T) {
 	one.Put(ctx, "acme", n, Note{ID: "msg_1", Provider: "openai", Response: "resp_1", Output: 10})
 	for _, s := range []*Store{one, two} { // the other process has to look twice at most
 		if got := find(t, s, "acme", "resp_1", "msg_1"); len(got) != 2 || got["resp_1"] != n || got["msg_1"].Response != "resp_1" {
-			t.Errorf("%+v", got)
+			t.Errorf("got %+v, want both notes", got)
 		}
 		if got := find(t, s, "other", "resp_1", "msg_1", ""); len(got) != 0 {
 			t.Errorf("another org has %+v", got)
@@ -40,7 +40,7 @@ func TestNotes(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := find(t, two, "acme", "resp_1")["resp_1"]; got != n || got.At() != "resp_1" {
-		t.Errorf("%+v", got)
+		t.Errorf("got %+v, want %+v", got, n)
 	}
 	if ttl := rdb.TTL(ctx, key("acme", "resp_1")).Val(); ttl <= TTL-time.Minute || ttl > TTL {
 		t.Errorf("kept for %v", ttl)

@@ -215,6 +215,6 @@ func TestParkedPoolIsListed(t *testing.T) {
 	}
 	list, err := e.Parked(t.Context(), "p")
 	if err != nil || len(list) != 1 || list[0].Flow != (Flow{}) || list[0].What != "all" {
-		t.Errorf("%+v, %v", list, err)
+		t.Errorf("parked are %+v, %v; want the pool for all", list, err)
 	}
 }

@@ -213,7 +213,7 @@ func TestStay(t *testing.T) {
 		t.Errorf("the job is %s", e.state(j))
 	}
 	if got, err := e.Stay(ctx, "acme", j.ID, time.Hour, time.Hour); err != nil || got.State != Expired {
-		t.Errorf("%+v, %v", got, err)
+		t.Errorf("a stay after the end returned %+v, %v; want the expired job", got, err)
 	}
 }
 

@@ -39,11 +39,11 @@ func TestOutsideLost(t *testing.T) {
 	e.run(echo, WorkerOptions{})
 	for _, j := range []*Job{missing, damaged} {
 		if j = e.end(j); j.State != Failed || j.Code != "content_lost" || j.Error == nil || j.Error.Status != 500 {
-			t.Errorf("%s %s %+v", j.State, j.Code, j.Error)
+			t.Errorf("the job is %s %s with %+v, want failed content_lost with status 500", j.State, j.Code, j.Error)
 		}
 	}
 	if fine = e.end(fine); fine.State != Succeeded {
-		t.Fatalf("%s %s", fine.State, fine.Code)
+		t.Fatalf("the job is %s %s, want succeeded", fine.State, fine.Code)
 	}
 	if err := os.Remove(path(outBlob(fine.ID, 1))); err != nil {
 		t.Fatal(err)
@@ -122,7 +122,7 @@ func TestOutsideUnmounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	if j := e.end(before); j.State != Succeeded {
-		t.Errorf("%s %s", j.State, j.Code)
+		t.Errorf("the job is %s %s, want succeeded", j.State, j.Code)
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 func TestResponseID(t *testing.T) {
 	job := jobPrefix + poolCode("p") + "01m7x3vb350ckcmq65wwmswwsz"
 	if got := ResponseJob(ResponseID(job)); got != job {
-		t.Errorf("%s", got)
+		t.Errorf("got job %s, want %s", got, job)
 	}
 	for _, id := range []string{"", "resp_", job, "resp_68ab1c0d5d3c8190b4ff0e7d2f6a1b2c", "resp_" + job[len(jobPrefix):] + "x", "resp_" + job[len(jobPrefix)+1:]} {
 		if got := ResponseJob(id); got != "" {

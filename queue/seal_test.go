@@ -73,7 +73,7 @@ func TestSealed(t *testing.T) {
 	e := newEnv(t, Options{Seal: sealing(t, "old")}, Pool{ID: "p"})
 	stop := e.run(echo, WorkerOptions{})
 	if got := e.answered(`{"prompt":"` + canary + `"}`); got != `succeeded echo of {"prompt":"`+canary+`"}` {
-		t.Error(got)
+		t.Errorf("a watcher got %q, want the echo of its prompt", got)
 	}
 	stop()
 	waiting := e.job("p", "acme", "ann", Async, 1)
@@ -114,9 +114,9 @@ func TestSealedLater(t *testing.T) {
 	j := e.put(e.job("p", "acme", "ann", Async, 1))
 	q := envOn(t, e.srv, Options{Seal: sealing(t, "k")}, Pool{ID: "p"})
 	if body, err := q.Body(t.Context(), j); err != nil || string(body) != `{"n":1}` {
-		t.Errorf("%q, %v", body, err)
+		t.Errorf("the body is %q, %v; want what was put", body, err)
 	}
 	if c := q.claimOne("p", j); string(c.Body) != `{"n":1}` {
-		t.Errorf("%q", c.Body)
+		t.Errorf("the claim has body %q, want what was put", c.Body)
 	}
 }

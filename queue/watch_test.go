@@ -198,17 +198,17 @@ func TestNextBefore(t *testing.T) {
 	w := e.Follow(j)
 	defer w.Close()
 	if event, err := w.NextBefore(t.Context(), time.Now().Add(time.Minute)); err != nil || event.State != Queued {
-		t.Fatalf("%+v, %v", event, err)
+		t.Fatalf("got %+v, %v; want the queued job", event, err)
 	}
 	for _, until := range []time.Time{time.Now().Add(50 * time.Millisecond), time.Now().Add(-time.Second)} {
 		if event, err := w.NextBefore(t.Context(), until); !errors.Is(err, context.DeadlineExceeded) {
-			t.Fatalf("%+v, %v", event, err)
+			t.Fatalf("got %+v, %v; want that the deadline has passed", event, err)
 		}
 	}
 	if _, err := e.Cancel(t.Context(), "acme", j.ID); err != nil {
 		t.Fatal(err)
 	}
 	if event, err := w.NextBefore(t.Context(), time.Now().Add(time.Minute)); err != nil || event.State != Cancelled {
-		t.Fatalf("%+v, %v", event, err)
+		t.Fatalf("got %+v, %v; want the cancelled job", event, err)
 	}
 }

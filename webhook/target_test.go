@@ -106,7 +106,7 @@ func TestNotices(t *testing.T) {
 	}
 	e, err := endOf("job_1", "succeeded", s.JobNotice("nobody", "https://x.example/?a=\"b c\""), at)
 	if err != nil || e.URL != "https://x.example/?a=\"b c\"" || e.Type != "job.succeeded" {
-		t.Errorf("%+v, %v", e, err)
+		t.Errorf("got %+v, %v; want job.succeeded for the URL of the notice", e, err)
 	}
 	if _, err := endOf("job_1", "queued", "{}", at); err == nil {
 		t.Error("a state that is no end makes an event")
