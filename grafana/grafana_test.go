@@ -286,7 +286,7 @@ func TestRunbooks(t *testing.T) {
 
 func TestAlerts(t *testing.T) {
 	promtool(t, "check", "rules", "alerts.yaml")
-	promtool(t, "test", "rules", "alerts_test.yaml")
+	promtool(t, "test", "rules", "alerts_test.yaml", "alerts_day_test.yaml")
 }
 
 // TestQueriesParse has Prometheus itself read every panel's query.

@@ -196,6 +196,9 @@ func TestJobsWatchReplay(t *testing.T) {
 		}, queue.WorkerOptions{ShutdownTimeout: 100 * time.Millisecond}).Run(ctx)
 	})
 	id := d.put("acme", "alice", "gpt-4o")
+	for len(d.ids("queue", "dead")) == 0 { // the command looks once a second
+		time.Sleep(2 * time.Millisecond)
+	}
 	d.fails("is failed: The provider broke off", "jobs", "watch", id)
 	if got := d.ids("queue", "dead"); len(got) != 1 || got[0] != id {
 		t.Fatalf("dead letters %v", got)

@@ -101,6 +101,9 @@ func (s *Store) await(ctx context.Context) error {
 	return err
 }
 
+// expireEvery is how often keys of the imitation expire.
+const expireEvery = 100 * time.Millisecond
+
 // StartInProcess runs the imitation. Its keys expire by a ticker, because it
 // has no clock of its own.
 func StartInProcess() (*Store, error) {
@@ -110,14 +113,14 @@ func StartInProcess() (*Store, error) {
 	}
 	stop := make(chan struct{})
 	go func() {
-		tick := time.NewTicker(time.Second)
+		tick := time.NewTicker(expireEvery)
 		defer tick.Stop()
 		for {
 			select {
 			case <-stop:
 				return
 			case <-tick.C:
-				m.FastForward(time.Second)
+				m.FastForward(expireEvery)
 			}
 		}
 	}()

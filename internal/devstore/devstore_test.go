@@ -30,7 +30,7 @@ func TestChild(t *testing.T) {
 			t.Errorf("not as production should be: %v", err)
 		}
 		if !s.Durable || !strings.Contains(s.Kind, dir) || !strings.HasPrefix(s.Options.Addr, "/") {
-			t.Errorf("%+v", s)
+			t.Errorf("got %+v, want a durable store at a socket with data in %s", s, dir)
 		}
 		if err := rdb.Close(); err != nil {
 			t.Error(err)
@@ -83,18 +83,21 @@ func TestInProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	if s.Durable || s.Kind != "in-process store" {
-		t.Errorf("%+v", s)
+		t.Errorf("got %+v, want an in-process store that is not durable", s)
 	}
 	rdb := redis.NewClient(s.Options)
 	defer rdb.Close()
-	if err := rdb.Set(t.Context(), "k", "v", 1500*time.Millisecond).Err(); err != nil {
+	if err := rdb.Set(t.Context(), "k", "v", 300*time.Millisecond).Err(); err != nil {
 		t.Fatal(err)
 	}
-	if v, err := rdb.Get(t.Context(), "k").Result(); v != "v" {
-		t.Error(v, err)
+	if err := rdb.Set(t.Context(), "kept", "v", time.Hour).Err(); err != nil {
+		t.Fatal(err)
 	}
 	for rdb.Exists(t.Context(), "k").Val() != 0 {
-		time.Sleep(50 * time.Millisecond)
+		time.Sleep(10 * time.Millisecond)
+	}
+	if v, err := rdb.Get(t.Context(), "kept").Result(); v != "v" {
+		t.Errorf("a key of an hour: got %q, %v; want v", v, err)
 	}
 	if err := s.Close(); err != nil {
 		t.Error(err)
