@@ -33,7 +33,7 @@ const (
 	leanRedis     = "lean+redis3"
 	guardTarget   = "llmguard"
 	targetsInUse  = nginxTarget + "," + reverse + "," + reverseRedis + "," + leanRedis + "," + guardTarget
-	startPatience = 20 * time.Second
+	startPatience = time.Minute
 )
 
 // errSkip is a target that cannot run here; the reason is printed.

@@ -36,22 +36,22 @@ func TestBaselinesRelay(t *testing.T) {
 			got, _ := io.ReadAll(resp.Body)
 			resp.Body.Close()
 			if resp.StatusCode != 200 || strings.Count(string(got), "chat.completion.chunk") != want || want == 0 && string(got) != answer {
-				t.Errorf("%s, %s: %d\n%s", name, body, resp.StatusCode, got)
+				t.Errorf("%s, %s: got status %d, %s; want 200 and the upstream's answer", name, body, resp.StatusCode, got)
 			}
 		}
 		proxy.Close()
 	}
 	if n := rdb.Exists(t.Context(), "bench:{org}:bucket", "bench:{pool}:quota", "bench:{org}:settled").Val(); n != 3 {
-		t.Errorf("%d of the three buckets were used", n)
+		t.Errorf("%d buckets were used, want 3", n)
 	}
 }
 
 func TestRedisRefuses(t *testing.T) {
-	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1})
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1, DialerRetries: 1})
 	defer rdb.Close()
 	w := httptest.NewRecorder()
 	WithRedis(http.NotFoundHandler(), rdb).ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/", nil))
 	if w.Code != http.StatusServiceUnavailable {
-		t.Errorf("without Redis: status %d", w.Code)
+		t.Errorf("without Redis: got status %d, want 503", w.Code)
 	}
 }

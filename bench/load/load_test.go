@@ -1,13 +1,17 @@
 package load
 
 import (
+	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -46,33 +50,71 @@ func TestBodies(t *testing.T) {
 	f(Prompt{Size: 200_000, Repeat: true}, 99, 98)
 }
 
-func TestRun(t *testing.T) {
-	var seen, marks atomic.Int64
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if seen.Add(1)%5 == 0 {
-			http.Error(w, "no", http.StatusTeapot)
-			return
-		}
-		_, _ = io.Copy(w, strings.NewReader(r.Header.Get("Authorization")))
-	}))
-	defer srv.Close()
-	for _, rate := range []float64{0, 200} {
-		marks.Store(0)
-		res, err := Run(t.Context(), Plan{
-			Addr: strings.TrimPrefix(srv.URL, "http://"), Prompt: Prompt{Size: 300}, Connections: 4,
-			Rate: rate, Duration: 300 * time.Millisecond, Mark: func() { marks.Add(1) },
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if res.Calls == 0 || res.Errors == 0 || res.Calls < 2*res.Errors || res.FirstErr == nil || marks.Load() != 2 {
-			t.Errorf("rate %v: %+v, %d marks", rate, res, marks.Load())
-		}
-		if rate > 0 && res.Calls+res.Errors > 200 {
-			t.Errorf("rate %v: %d calls in 0.3 s", rate, res.Calls+res.Errors)
-		}
-		if res.Quantile(0.5) > res.Quantile(1) || res.Quantile(0) == 0 {
-			t.Errorf("quantiles %v %v", res.Quantile(0.5), res.Quantile(1))
-		}
+// stub counts what it answers, refuses every fifth call and ends the run after fifty.
+type stub struct {
+	seen, good atomic.Int64
+	end        func()
+}
+
+func (s *stub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	n := s.seen.Add(1)
+	if n >= 50 {
+		s.end()
 	}
+	if n%5 == 0 {
+		http.Error(w, "no", http.StatusTeapot)
+		return
+	}
+	s.good.Add(1)
+	_, _ = io.WriteString(w, r.Header.Get("Authorization"))
+}
+
+// TestRun: every call that the target answers well is counted once, and the others
+// are errors, in a closed loop and in an open one.
+func TestRun(t *testing.T) {
+	for _, rate := range []float64{0, 5000} {
+		t.Run(fmt.Sprintf("rate %v", rate), func(t *testing.T) {
+			ctx, end := context.WithCancel(t.Context())
+			target := &stub{end: end}
+			srv := httptest.NewServer(target)
+			defer srv.Close()
+			var marks atomic.Int64
+			res, err := Run(ctx, Plan{
+				Addr: strings.TrimPrefix(srv.URL, "http://"), Prompt: Prompt{Size: 300}, Connections: 4,
+				Rate: rate, Duration: time.Minute, Mark: func() { marks.Add(1) },
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			bad := target.seen.Load() - target.good.Load()
+			if res.Calls != int(target.good.Load()) || res.Errors < int(bad) || res.FirstErr == nil {
+				t.Errorf("got %d calls, %d errors, the first %v; want %d calls and at least %d errors",
+					res.Calls, res.Errors, res.FirstErr, target.good.Load(), bad)
+			}
+			if len(res.Latency) != res.Calls || !slices.IsSorted(res.Latency) {
+				t.Errorf("got latencies %v, want %d in order", res.Latency, res.Calls)
+			}
+			if got := marks.Load(); got != 2 {
+				t.Errorf("got %d marks, want 2", got)
+			}
+		})
+	}
+}
+
+// TestArrivals: an open loop plans as many calls as its rate says, and drops those
+// that find no room only while it counts.
+func TestArrivals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		arrivals := make(chan time.Time, 100)
+		p := Plan{Rate: 100, Seed: 1}
+		dropped := arrive(ctx, p, time.Now().Add(10*time.Second), arrivals)
+		if got := len(arrivals); got != 100 {
+			t.Errorf("%d arrivals wait, want the 100 that there is room for", got)
+		}
+		if dropped < 900 || dropped > 1100 { // of a fixed seed
+			t.Errorf("%d arrivals were dropped in 10 s, want about 1000", dropped)
+		}
+	})
 }

@@ -16,7 +16,7 @@ func TestPopulation(t *testing.T) {
 	var results []population.Result
 	for _, limits := range []int{2, 6} {
 		r, err := population.Run(t.Context(), rdb, population.Config{
-			Users: 5000, Orgs: 20, Calls: 3000, Callers: 8, Skew: 1.1, Limits: limits, Pipelined: limits == 6, Seed: 1,
+			Users: 2000, Orgs: 20, Calls: 1200, Callers: 8, Skew: 1.1, Limits: limits, Pipelined: limits == 6, Seed: 1,
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -38,7 +38,7 @@ func TestPopulation(t *testing.T) {
 				t.Errorf("%d limits: bytes of a %s: %v", limits, name, bytes[1])
 			}
 		}
-		if r.Active < 100 || r.Active > 3000 || r.HotUser < 0.02 || r.HotOrg < r.HotUser {
+		if r.Active < 100 || r.Active > 1200 || r.HotUser < 0.02 || r.HotOrg < r.HotUser {
 			t.Errorf("%d limits: %d active users, busiest user %v, org %v", limits, r.Active, r.HotUser, r.HotOrg)
 		}
 		results = append(results, r)
