@@ -11,15 +11,9 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"time"
-
-	"gocloud.dev/blob"
-	"gocloud.dev/blob/fileblob"
-	_ "gocloud.dev/blob/s3blob" // registers s3://
-	"gocloud.dev/gcerrors"
 
 	"github.com/llmguard/llmguard/seal"
 )
@@ -27,37 +21,57 @@ import (
 // ErrNotFound is returned for a blob that does not exist.
 var ErrNotFound = errors.New("blob: no such blob")
 
+// errExists is returned for an exclusive write to a name that is in use.
+var errExists = errors.New("blob: exists already")
+
+// backend is a directory or a bucket. Names have been checked.
+type backend interface {
+	// open reads up to length bytes from an offset on, all of them if length is
+	// negative. An offset at or past the end reads nothing.
+	open(ctx context.Context, name string, offset, length int64) (io.ReadCloser, error)
+	// create begins a blob; an exclusive one may not exist at its commit.
+	create(ctx context.Context, name string, exclusive bool) (upload, error)
+	// remove deletes a blob; one that does not exist is no error.
+	remove(ctx context.Context, name string) error
+	// each calls fn for every blob whose name begins with prefix.
+	each(ctx context.Context, prefix string, fn func(name string, at time.Time) error) error
+	close()
+}
+
+// upload is a blob that is being written. It ends with one call of commit or
+// abort; a commit that fails leaves nothing.
+type upload interface {
+	io.Writer
+	commit() error
+	abort()
+}
+
 // Store is a place for blobs. It is safe for concurrent use. Names are of
 // [a-z0-9_-], with slashes between.
 type Store struct {
-	bucket *blob.Bucket
-	where  string
-	ring   atomic.Pointer[seal.Ring]
-	dir    bool                   // where is a directory
-	known  atomic.Pointer[string] // the identity
+	at    backend
+	where string
+	ring  atomic.Pointer[seal.Ring]
+	known atomic.Pointer[string] // the identity
 }
 
 // Open opens the store in a directory, which is made with mode 0700 if it is
 // missing, or at a URL s3://bucket?region=...&endpoint=... It connects to
 // nothing yet.
-func Open(ctx context.Context, where string) (*Store, error) {
+func Open(_ context.Context, where string) (*Store, error) {
 	if strings.Contains(where, "://") {
-		bucket, err := blob.OpenBucket(ctx, where)
+		at, err := openBucket(where)
 		if err != nil {
 			return nil, fmt.Errorf("blob: %w", err)
 		}
 		name, _, _ := strings.Cut(where, "?")
-		return &Store{bucket: bucket, where: name}, nil
+		return &Store{at: at, where: name}, nil
 	}
-	bucket, err := fileblob.OpenBucket(where, &fileblob.Options{
-		CreateDir: true, DirFileMode: 0o700,
-		NoTempDir: true, // a rename into place has to stay on one file system
-		Metadata:  fileblob.MetadataDontWrite,
-	})
+	at, err := openDirectory(where)
 	if err != nil {
 		return nil, fmt.Errorf("blob: %w", err)
 	}
-	return &Store{bucket: bucket, where: where, dir: true}, nil
+	return &Store{at: at, where: where}, nil
 }
 
 // Seal has blobs sealed from now on, each bound to its name, so that moved or
@@ -70,24 +84,25 @@ func (s *Store) Seal(ring *seal.Ring) { s.ring.Store(ring) }
 func (s *Store) String() string { return s.where }
 
 // Close ends the store; readers and writers must have been closed.
-func (s *Store) Close() error { return s.bucket.Close() }
+func (s *Store) Close() error {
+	s.at.close()
+	return nil
+}
 
 // Remove deletes a blob; one that does not exist is no error.
 func (s *Store) Remove(ctx context.Context, name string) error {
-	if err := s.bucket.Delete(ctx, name); err != nil && gcerrors.Code(err) != gcerrors.NotFound {
-		return fmt.Errorf("blob: remove: %w", err)
+	err := checkName(name)
+	if err != nil {
+		return err
 	}
-	if s.dir && strings.Count(name, "/") > 1 {
-		_ = os.Remove(filepath.Dir(s.path(name))) // fails unless it is empty
+	if err := s.at.remove(ctx, name); err != nil {
+		return fmt.Errorf("blob: remove: %w", err)
 	}
 	return nil
 }
 
-// path is the file of a blob in a directory.
-func (s *Store) path(name string) string { return filepath.Join(s.where, filepath.FromSlash(name)) }
-
 // RemoveAll deletes all blobs whose names begin with prefix and that are at
-// least as old as age. It tells how many there were.
+// least as old as age. It returns how many there were.
 func (s *Store) RemoveAll(ctx context.Context, prefix string, age time.Duration) (int, error) {
 	before, n := time.Now().Add(-age), 0
 	err := s.Each(ctx, prefix, func(name string, at time.Time) error {
@@ -103,57 +118,7 @@ func (s *Store) RemoveAll(ctx context.Context, prefix string, age time.Duration)
 // Each calls fn for every blob whose name begins with prefix, with the time it
 // was written, until fn returns an error, which it returns. Fn may remove it.
 func (s *Store) Each(ctx context.Context, prefix string, fn func(name string, at time.Time) error) error {
-	if s.dir {
-		return s.walk(ctx, prefix, fn)
-	}
-	list := s.bucket.List(&blob.ListOptions{Prefix: prefix})
-	for {
-		object, err := list.Next(ctx)
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("blob: list: %w", err)
-		}
-		if err := fn(object.Key, object.ModTime); err != nil {
-			return err
-		}
-	}
-}
-
-// walk is Each in a directory. The bucket would walk it anew for every page.
-func (s *Store) walk(ctx context.Context, prefix string, fn func(name string, at time.Time) error) error {
-	root := s.path(prefix[:strings.LastIndex(prefix, "/")+1])
-	return filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil // removed meanwhile
-		}
-		if err == nil {
-			err = ctx.Err()
-		}
-		if err != nil {
-			return fmt.Errorf("blob: list: %w", err)
-		}
-		name, err := filepath.Rel(s.where, path)
-		if err != nil {
-			return fmt.Errorf("blob: list: %w", err)
-		}
-		name = filepath.ToSlash(name)
-		if d.IsDir() {
-			if path != root && !strings.HasPrefix(name+"/", prefix) {
-				return fs.SkipDir
-			}
-			return nil
-		}
-		info, err := d.Info()
-		if !strings.HasPrefix(name, prefix) || errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("blob: list: %w", err)
-		}
-		return fn(name, info.ModTime())
-	})
+	return s.at.each(ctx, prefix, fn)
 }
 
 // identityName is the blob that tells one store from another.
@@ -164,17 +129,16 @@ const identityName = "llmguard-store"
 // same identity share the store.
 func (s *Store) Identity(ctx context.Context) (string, error) {
 	for range 3 {
-		id, err := s.bucket.ReadAll(ctx, identityName)
+		id, err := s.readAll(ctx, identityName)
 		if err == nil {
-			name := string(id)
-			s.known.Store(&name)
-			return name, s.tryWriting(ctx)
+			s.known.Store(&id)
+			return id, s.tryWriting(ctx)
 		}
-		if gcerrors.Code(err) != gcerrors.NotFound {
+		if !errors.Is(err, ErrNotFound) {
 			return "", fmt.Errorf("blob: read %s: %w", s.where, err)
 		}
-		err = s.bucket.WriteAll(ctx, identityName, []byte(rand.Text()), &blob.WriterOptions{IfNotExist: true})
-		if err != nil && gcerrors.Code(err) != gcerrors.FailedPrecondition {
+		err = s.writeAll(ctx, identityName, rand.Text(), true)
+		if err != nil && !errors.Is(err, errExists) {
 			return "", fmt.Errorf("blob: write %s: %w", s.where, err)
 		}
 	}
@@ -185,25 +149,59 @@ func (s *Store) Identity(ctx context.Context) (string, error) {
 // returned last: one that is not mounted has nothing in it, or another one. It is
 // true for a bucket, and before Identity.
 func (s *Store) Mounted() bool {
+	dir, ok := s.at.(*directory)
 	known := s.known.Load()
-	if !s.dir || known == nil {
+	if !ok || known == nil {
 		return true
 	}
-	id, err := os.ReadFile(s.path(identityName))
+	id, err := os.ReadFile(dir.path(identityName))
 	return err == nil && string(id) == *known
 }
 
-// tryWriting writes a blob and takes it away again.
+// tryWriting writes a blob and removes it again.
 func (s *Store) tryWriting(ctx context.Context) error {
 	name := "probe/" + strings.ToLower(rand.Text())
-	if err := s.bucket.WriteAll(ctx, name, []byte(name), nil); err != nil {
+	if err := s.writeAll(ctx, name, name, false); err != nil {
 		return fmt.Errorf("blob: write %s: %w", s.where, err)
 	}
 	return s.Remove(ctx, name)
 }
 
+// readAll reads a small blob that is not sealed.
+func (s *Store) readAll(ctx context.Context, name string) (string, error) {
+	r, err := s.at.open(ctx, name, 0, -1)
+	if err != nil {
+		return "", err
+	}
+	defer r.Close()
+	text, err := io.ReadAll(r)
+	return string(text), err
+}
+
+// writeAll writes a small blob that is not sealed.
+func (s *Store) writeAll(ctx context.Context, name, text string, exclusive bool) error {
+	w, err := s.at.create(ctx, name, exclusive)
+	if err != nil {
+		return err
+	}
+	if _, err := io.WriteString(w, text); err != nil {
+		w.abort()
+		return err
+	}
+	return w.commit()
+}
+
+// checkName refuses a name that would lead out of the store, or that a directory
+// could not keep as it is.
+func checkName(name string) error {
+	if name == "." || !fs.ValidPath(name) {
+		return fmt.Errorf("blob: %q is not a blob's name", name)
+	}
+	return nil
+}
+
 func named(what string, err error) error {
-	if gcerrors.Code(err) == gcerrors.NotFound {
+	if errors.Is(err, ErrNotFound) {
 		return ErrNotFound
 	}
 	return fmt.Errorf("blob: %s: %w", what, err)

@@ -1,215 +1,217 @@
-package blob
+package blob_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
+	"github.com/llmguard/llmguard/blob"
+	"github.com/llmguard/llmguard/internal/blobtest"
 	"github.com/llmguard/llmguard/seal"
 )
 
-func open(t *testing.T, where string) *Store {
-	t.Helper()
-	s, err := Open(t.Context(), where)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = s.Close() })
-	return s
-}
-
-func write(t *testing.T, s *Store, name, text string) {
-	t.Helper()
-	w, err := s.Create(t.Context(), name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := io.WriteString(w, text); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Commit(); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func read(t *testing.T, s *Store, name string, offset int64) string {
-	t.Helper()
-	r, err := s.Open(t.Context(), name, offset)
-	if errors.Is(err, ErrNotFound) {
-		return "(none)"
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
-	text, err := io.ReadAll(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
-}
-
-func ring(t *testing.T, id string) *seal.Ring {
-	t.Helper()
-	r, err := seal.NewRing(seal.Key{ID: id, Secret: "a secret for the key " + id})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
-}
-
 func TestDirectory(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "made", "here")
-	s := open(t, dir)
-	conform(t, s)
-	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
-		t.Errorf("%v: %v", err, info.Mode())
+	s := blobtest.Open(t, dir)
+	blobtest.Conform(t, s)
+	blobtest.Write(t, s, "acme/file", "text")
+	for path, want := range map[string]os.FileMode{
+		dir:                                0o700,
+		filepath.Join(dir, "acme"):         0o700,
+		filepath.Join(dir, "acme", "file"): 0o600,
+	} {
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := info.Mode().Perm(); got != want {
+			t.Errorf("%s: got mode %o, want %o", path, got, want)
+		}
 	}
 }
 
-// TestSealed: a store with keys does all that one without does, tells nothing to
-// who reads its files, and reads what was there before.
-func TestSealed(t *testing.T) {
+// TestDirectoryOnDisk: a blob is the file of its name, as in every release, and
+// neither a commit nor an abort leaves another file.
+func TestDirectoryOnDisk(t *testing.T) {
 	dir := t.TempDir()
-	s := open(t, dir)
-	old := strings.Repeat("an old prompt ", 20_000)
-	write(t, s, "acme/old", old)
-	write(t, s, "acme/empty", "")
-	s.Seal(ring(t, "k"))
-	conform(t, s)
-	text := strings.Repeat("a secret prompt ", 20_000)
-	write(t, s, "acme/new", text)
-	write(t, s, "acme/new-empty", "")
-	for name, want := range map[string]string{"old": old, "new": text, "empty": "", "new-empty": ""} {
-		for _, off := range []int{0, 7, 100_000, 200_000, len(want)} {
-			if off > len(want) {
-				continue
-			}
-			if got := read(t, s, "acme/"+name, int64(off)); got != want[off:] {
-				t.Errorf("%s from %d: %d bytes of %d", name, off, len(got), len(want)-off)
-			}
-		}
-	}
-	raw, err := os.ReadFile(filepath.Join(dir, "acme", "new"))
-	if err != nil || bytes.Contains(raw, []byte("prompt")) {
-		t.Errorf("it lies there in the clear: %v", err)
-	}
-	f := func(what string, want error) {
-		t.Helper()
-		for _, off := range []int64{0, 100_000} {
-			r, err := s.Open(t.Context(), "acme/new", off)
-			if err == nil {
-				_, err = io.ReadAll(r)
-				_ = r.Close()
-			}
-			if !errors.Is(err, want) {
-				t.Errorf("%s, from %d: %v, not %v", what, off, err, want)
-			}
-		}
-	}
-	f("whole", nil)
-	if err := os.WriteFile(filepath.Join(dir, "acme", "new"), raw[:len(raw)-1], 0o600); err != nil {
-		t.Fatal(err)
-	}
-	f("cut", seal.ErrBroken)
-	elsewhere, err := os.ReadFile(filepath.Join(dir, "acme", "new-empty"))
+	s := blobtest.Open(t, dir)
+	blobtest.Write(t, s, "acme/sub-1/file_1", "text")
+	w, err := s.Create(t.Context(), "acme/sub-1/other")
 	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "acme", "new"), elsewhere, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	f("another's", seal.ErrBroken)
-	if err := os.WriteFile(filepath.Join(dir, "acme", "new"), raw, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for _, r := range []*seal.Ring{nil, ring(t, "other")} {
-		s.Seal(r)
-		f("without the key", seal.ErrNoKey)
-	}
-}
-
-// conform is what any store does.
-func conform(t *testing.T, s *Store) {
-	t.Helper()
-	write(t, s, "acme/file-1", "first")
-	write(t, s, "acme/file-1", "second try")
-	if got := read(t, s, "acme/file-1", 7); got != "try" {
-		t.Errorf("read %q", got)
-	}
-	large := bytes.Repeat([]byte("0123456789abcdef"), 1<<20) // more than a part
-	w, err := s.Create(t.Context(), "acme/large")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := w.Write(large); err != nil {
-		t.Fatal(err)
-	}
-	if got := read(t, s, "acme/large", 0); got != "(none)" {
-		t.Errorf("seen before its commit: %d bytes", len(got))
-	}
-	if err := w.Commit(); err != nil || w.Size() != int64(len(large)) {
-		t.Fatal(err, w.Size())
-	}
-	w.Abort() // changes nothing any more
-	if got := read(t, s, "acme/large", 0); got != string(large) {
-		t.Errorf("read %d bytes of %d", len(got), len(large))
-	}
-	w, err = s.Create(t.Context(), "acme/file-1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := w.Write(large); err != nil {
 		t.Fatal(err)
 	}
 	w.Abort()
-	if got := read(t, s, "acme/file-1", 0); got != "second try" {
-		t.Errorf("an aborted write left %d bytes", len(got))
+	got := files(t, dir)
+	if want := []string{"acme/sub-1/file_1"}; !slices.Equal(got, want) {
+		t.Errorf("got files %q, want %q", got, want)
 	}
-	write(t, s, "acme/batch/1-o", "x")
-	write(t, s, "acme/batch/2-o", "y")
-	write(t, s, "acme/batch2/1-o", "z")
-	if n, err := s.RemoveAll(t.Context(), "acme/batch/", time.Hour); n != 0 || err != nil {
-		t.Errorf("removed %d young ones, %v", n, err)
+	earlier := filepath.Join(dir, "acme", "earlier")
+	if err := os.WriteFile(earlier, []byte("of an earlier release"), 0o600); err != nil {
+		t.Fatal(err)
 	}
-	if n, err := s.RemoveAll(t.Context(), "acme/batch/", -time.Second); n != 2 || err != nil || read(t, s, "acme/batch2/1-o", 0) != "z" {
-		t.Errorf("removed %d, %v", n, err)
+	if got, want := blobtest.Read(t, s, "acme/earlier", 3), "an earlier release"; got != want {
+		t.Errorf("got %q, want %q", got, want)
 	}
-	for range 2 {
-		if err := s.Remove(t.Context(), "acme/large"); err != nil {
-			t.Error(err)
-		}
-	}
-	if got := read(t, s, "acme/large", 0); got != "(none)" {
-		t.Error("removed and still there")
-	}
-	id, err := s.Identity(t.Context())
-	if err != nil || id == "" {
-		t.Fatal(id, err)
-	}
-	if again, err := s.Identity(t.Context()); again != id || err != nil {
-		t.Errorf("identity %q, then %q, %v", id, again, err)
+	if got := blobtest.Read(t, s, "acme/sub-1", 0); got != blobtest.None {
+		t.Errorf("got %q of a directory, want no blob", got)
 	}
 }
 
-// TestUnwritable: a store that does not take anything is noticed at once.
-func TestUnwritable(t *testing.T) {
-	if os.Getuid() == 0 {
-		t.Skip("root may write everywhere")
-	}
-	dir := t.TempDir()
-	s := open(t, dir)
-	if err := os.Chmod(dir, 0o500); err != nil {
+// files returns the paths of all files below dir.
+func files(t *testing.T, dir string) []string {
+	t.Helper()
+	var all []string
+	err := fs.WalkDir(os.DirFS(dir), ".", func(path string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			all = append(all, path)
+		}
+		return err
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Identity(t.Context()); err == nil {
-		t.Error("an unwritable directory has an identity")
+	return all
+}
+
+// TestCancel: cancelling the context of a write is an abort.
+func TestCancel(t *testing.T) {
+	dir := t.TempDir()
+	s := blobtest.Open(t, dir)
+	ctx, cancel := context.WithCancel(t.Context())
+	w, err := s.Create(ctx, "acme/file")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	if err := w.Commit(); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v from a commit, want that it is cancelled", err)
+	}
+	if got := files(t, dir); len(got) != 0 {
+		t.Errorf("got files %q, want none", got)
+	}
+}
+
+// TestIdentityRace: processes that use a new directory at once agree on its
+// identity.
+func TestIdentityRace(t *testing.T) {
+	dir := t.TempDir()
+	ids := make([]string, 16)
+	var users sync.WaitGroup
+	for i := range ids {
+		s := blobtest.Open(t, dir)
+		users.Go(func() {
+			id, err := s.Identity(t.Context())
+			if err != nil {
+				t.Error(err)
+			}
+			ids[i] = id
+		})
+	}
+	users.Wait()
+	slices.Sort(ids)
+	if got := slices.Compact(ids); len(got) != 1 {
+		t.Errorf("got identities %q, want one", got)
+	}
+}
+
+// TestSealed: a store with keys does all that one without does, shows nothing to
+// who reads its files, and reads what was there before.
+func TestSealed(t *testing.T) {
+	dir := t.TempDir()
+	s := blobtest.Open(t, dir)
+	old := strings.Repeat("an old prompt ", 20_000)
+	blobtest.Write(t, s, "prior/old", old)
+	blobtest.Write(t, s, "prior/old-empty", "")
+	s.Seal(blobtest.Ring(t, "k"))
+	blobtest.Conform(t, s)
+	text := strings.Repeat("a secret prompt ", 20_000)
+	blobtest.Write(t, s, "prior/new", text)
+	blobtest.Write(t, s, "prior/new-empty", "")
+	for name, want := range map[string]string{"old": old, "new": text, "old-empty": "", "new-empty": ""} {
+		for _, from := range []int{0, 7, 100_000, 200_000, len(want)} {
+			if from > len(want) {
+				continue
+			}
+			if got := blobtest.Read(t, s, "prior/"+name, int64(from)); got != want[from:] {
+				t.Errorf("%s from %d: got %d bytes, want %d", name, from, len(got), len(want)-from)
+			}
+		}
+	}
+	raw, err := os.ReadFile(filepath.Join(dir, "prior", "new"))
+	if err != nil || bytes.Contains(raw, []byte("prompt")) {
+		t.Errorf("the file shows the text: %v", err)
+	}
+}
+
+// TestSealBroken: a sealed blob that was cut or exchanged is not read, nor one
+// whose key is missing.
+func TestSealBroken(t *testing.T) {
+	dir := t.TempDir()
+	s := blobtest.Open(t, dir)
+	s.Seal(blobtest.Ring(t, "k"))
+	blobtest.Write(t, s, "file", strings.Repeat("a secret prompt ", 20_000))
+	blobtest.Write(t, s, "other", "another text")
+	whole, err := os.ReadFile(filepath.Join(dir, "file"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := os.ReadFile(filepath.Join(dir, "other"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name string
+		data []byte
+		ring *seal.Ring
+		want error
+	}{
+		{"whole", whole, blobtest.Ring(t, "k"), nil},
+		{"cut", whole[:len(whole)-1], blobtest.Ring(t, "k"), seal.ErrBroken},
+		{"exchanged", other, blobtest.Ring(t, "k"), seal.ErrBroken},
+		{"without keys", whole, nil, seal.ErrNoKey},
+		{"with another key", whole, blobtest.Ring(t, "other"), seal.ErrNoKey},
+	} {
+		if err := os.WriteFile(filepath.Join(dir, "file"), c.data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s.Seal(c.ring)
+		for _, from := range []int64{0, 100_000} {
+			if got := readError(t, s, "file", from); !errors.Is(got, c.want) {
+				t.Errorf("%s, from %d: got %v, want %v", c.name, from, got, c.want)
+			}
+		}
+	}
+}
+
+// readError returns the error of reading a blob to its end.
+func readError(t *testing.T, s *blob.Store, name string, from int64) error {
+	t.Helper()
+	r, err := s.Open(t.Context(), name, from)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = r.Close() }()
+	_, err = io.ReadAll(r)
+	return err
+}
+
+// TestUnwritable: a store that takes nothing is noticed at once.
+func TestUnwritable(t *testing.T) {
+	dir := t.TempDir()
+	s := blobtest.Open(t, dir)
+	if err := os.WriteFile(filepath.Join(dir, "probe"), nil, 0o600); err != nil { // where a directory has to be
+		t.Fatal(err)
+	}
+	if id, err := s.Identity(t.Context()); err == nil {
+		t.Errorf("got identity %q, want an error", id)
 	}
 }
 
@@ -217,7 +219,7 @@ func TestUnwritable(t *testing.T) {
 // while others write beside it.
 func TestRemoveDirectory(t *testing.T) {
 	dir := t.TempDir()
-	s := open(t, dir)
+	s := blobtest.Open(t, dir)
 	var writers sync.WaitGroup
 	for _, part := range []string{"in", "out-1"} {
 		writers.Go(func() {
@@ -243,34 +245,35 @@ func TestRemoveDirectory(t *testing.T) {
 	}
 }
 
-// TestMounted: a directory that lies under a mount is told from what was mounted.
+// TestMounted: a directory that lies under a mount is not what was mounted.
 func TestMounted(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "store")
-	s := open(t, dir)
-	f := func(what string, want bool) {
+	s := blobtest.Open(t, dir)
+	expect := func(state string, want bool) {
 		t.Helper()
 		if got := s.Mounted(); got != want {
-			t.Errorf("%s: %v", what, got)
+			t.Errorf("%s: got %v, want %v", state, got, want)
 		}
 	}
-	f("nothing known", true)
+	expect("before the identity is known", true)
 	if _, err := s.Identity(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	f("as it was", true)
-	if err := os.Rename(dir, dir+"-away"); err != nil {
+	expect("mounted", true)
+	move(t, dir, dir+"-moved")
+	expect("unmounted", false)
+	if _, err := blobtest.Open(t, dir).Identity(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	f("gone", false)
-	if _, err := open(t, dir).Identity(t.Context()); err != nil {
+	expect("another is mounted", false)
+	move(t, dir, dir+"-other")
+	move(t, dir+"-moved", dir)
+	expect("mounted again", true)
+}
+
+func move(t *testing.T, from, to string) {
+	t.Helper()
+	if err := os.Rename(from, to); err != nil {
 		t.Fatal(err)
 	}
-	f("another", false)
-	if err := os.RemoveAll(dir); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(dir+"-away", dir); err != nil {
-		t.Fatal(err)
-	}
-	f("back", true)
 }

@@ -12,11 +12,15 @@ import (
 // Open reads a blob from an offset on. Reading one that is sealed may give an
 // error that wraps seal.ErrBroken; what was read until then is genuine.
 func (s *Store) Open(ctx context.Context, name string, offset int64) (io.ReadCloser, error) {
+	err := checkName(name)
+	if err != nil {
+		return nil, err
+	}
 	length := int64(-1)
 	if offset > 0 {
 		length = seal.MaxHead // the head only: a bucket would send all of it
 	}
-	r, err := s.bucket.NewRangeReader(ctx, name, 0, length, nil)
+	r, err := s.at.open(ctx, name, 0, length)
 	if err != nil {
 		return nil, named("open", err)
 	}
@@ -39,7 +43,8 @@ func (s *Store) Open(ctx context.Context, name string, offset int64) (io.ReadClo
 		body = opened{io.MultiReader(bytes.NewReader(begin[at:]), r), r}
 	} else {
 		_ = r.Close()
-		if body, err = s.bucket.NewRangeReader(ctx, name, at, -1, nil); err != nil {
+		body, err = s.at.open(ctx, name, at, -1)
+		if err != nil {
 			return nil, named("open", err)
 		}
 	}

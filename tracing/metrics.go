@@ -2,6 +2,7 @@ package tracing
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync/atomic"
 
@@ -39,16 +40,30 @@ func newExporter(out sdktrace.SpanExporter, log *slog.Logger, reg prometheus.Reg
 // reason for the SDK to write to standard error by itself.
 func (e *exporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
 	err := e.SpanExporter.ExportSpans(ctx, spans)
+	lost := lostSpans(err, len(spans))
+	e.spans.WithLabelValues("failed").Add(float64(lost))
+	e.spans.WithLabelValues("exported").Add(float64(len(spans) - lost))
 	if err != nil {
-		e.spans.WithLabelValues("failed").Add(float64(len(spans)))
 		if !e.away.Swap(true) {
 			e.log.WarnContext(ctx, "spans are not exported; calls go on", "error", err)
 		}
 		return nil
 	}
-	e.spans.WithLabelValues("exported").Add(float64(len(spans)))
 	if e.away.Swap(false) {
 		e.log.InfoContext(ctx, "spans are exported again")
 	}
 	return nil
+}
+
+// lostSpans is how many spans of a batch an export lost: all of them, unless the
+// collector says how many it rejected.
+func lostSpans(err error, batch int) int {
+	var rejected *rejectedError
+	if errors.As(err, &rejected) {
+		return int(min(rejected.spans, int64(batch)))
+	}
+	if err != nil {
+		return batch
+	}
+	return 0
 }

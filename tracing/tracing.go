@@ -18,7 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
-	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
@@ -67,14 +67,11 @@ func New(o Options) (*Tracer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("tracing: OTEL_RESOURCE_ATTRIBUTES: %w", err)
 	}
-	var target []otlptracehttp.Option
-	if o.Endpoint != "" {
-		target = append(target, otlptracehttp.WithEndpointURL(tracesURL(o.Endpoint)))
+	to, err := newTarget(o)
+	if err != nil {
+		return nil, fmt.Errorf("tracing: %w", err)
 	}
-	if len(o.Headers) > 0 {
-		target = append(target, otlptracehttp.WithHeaders(o.Headers))
-	}
-	out, err := otlptracehttp.New(ctx, target...)
+	out, err := otlptrace.New(ctx, newClient(to))
 	if err != nil {
 		return nil, fmt.Errorf("tracing: %w", err)
 	}

@@ -11,7 +11,6 @@ import (
 	"io/fs"
 	"log/slog"
 	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"os"
 	"slices"
@@ -105,12 +104,37 @@ func (f *adminFlags) openLocal(ctx context.Context) (*adminClient, error) {
 		return nil, errors.Join(err, rdb.Close())
 	}
 	local := api.As((&who{}).name())
-	do := func(r *http.Request) (*http.Response, error) {
-		w := httptest.NewRecorder()
-		local.ServeHTTP(w, r)
-		return w.Result(), nil
+	return &adminClient{do: serveLocally(local), base: "http://localhost", reason: f.reason, close: func() { _ = rdb.Close() }}, nil
+}
+
+// serveLocally returns a way to send requests to a handler in this process.
+func serveLocally(h http.Handler) func(*http.Request) (*http.Response, error) {
+	return func(r *http.Request) (*http.Response, error) {
+		w := &localAnswer{header: http.Header{}, status: http.StatusOK}
+		h.ServeHTTP(w, r)
+		return &http.Response{StatusCode: w.status, Header: w.header, Body: io.NopCloser(&w.body), Request: r}, nil
 	}
-	return &adminClient{do: do, base: "http://localhost", reason: f.reason, close: func() { _ = rdb.Close() }}, nil
+}
+
+// localAnswer keeps what a handler writes.
+type localAnswer struct {
+	header http.Header
+	status int
+	begun  bool
+	body   bytes.Buffer
+}
+
+func (w *localAnswer) Header() http.Header { return w.header }
+
+func (w *localAnswer) WriteHeader(status int) {
+	if !w.begun {
+		w.status, w.begun = status, true
+	}
+}
+
+func (w *localAnswer) Write(p []byte) (int, error) {
+	w.begun = true
+	return w.body.Write(p)
 }
 
 // ask sends a request and decodes the answer into out, unless it is nil.

@@ -1,0 +1,71 @@
+package blob
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/minio/minio-go/v7/pkg/credentials"
+	"gopkg.in/ini.v1"
+)
+
+// errNoCredentials is returned when no source has credentials.
+var errNoCredentials = errors.New("no AWS credentials")
+
+// credentialTime bounds a request for credentials.
+const credentialTime = 5 * time.Second
+
+// newCredentials returns the credentials of AWS's own tools: of the environment,
+// of a web identity, of a profile in the shared files, and of the role of the
+// container or the machine. A profile that the URL names is the only source.
+func newCredentials(profile string) *credentials.Credentials {
+	file := &credentials.FileAWSCredentials{Profile: profile}
+	if profile != "" {
+		return credentials.New(&sources{all: []credentials.Provider{file}})
+	}
+	role := &credentials.IAM{Client: &http.Client{Timeout: credentialTime}}
+	if os.Getenv("AWS_WEB_IDENTITY_TOKEN_FILE") != "" {
+		return credentials.New(&sources{all: []credentials.Provider{&credentials.EnvAWS{}, role, file}})
+	}
+	return credentials.New(&sources{all: []credentials.Provider{&credentials.EnvAWS{}, file, role}})
+}
+
+// sources takes the first credentials that there are. Unlike minio's own chain it
+// says why there are none, where that would send requests without a signature.
+type sources struct {
+	all  []credentials.Provider
+	used credentials.Provider
+}
+
+// RetrieveWithCredContext returns the credentials of the first source that has
+// some.
+func (s *sources) RetrieveWithCredContext(cc *credentials.CredContext) (credentials.Value, error) {
+	failed := errNoCredentials
+	for _, source := range s.all {
+		v, err := source.RetrieveWithCredContext(cc)
+		if err == nil && v.AccessKeyID != "" && v.SecretAccessKey != "" {
+			s.used = source
+			return v, nil
+		}
+		if err != nil {
+			failed = fmt.Errorf("%w; %w", failed, hideLine(err))
+		}
+	}
+	return credentials.Value{}, failed
+}
+
+// hideLine replaces an error that quotes a line of a credentials file.
+func hideLine(err error) error {
+	if ini.IsErrDelimiterNotFound(err) {
+		return errors.New("a line of the AWS credentials or config file has no = sign")
+	}
+	return err
+}
+
+// Retrieve is RetrieveWithCredContext without a context.
+func (s *sources) Retrieve() (credentials.Value, error) { return s.RetrieveWithCredContext(nil) }
+
+// IsExpired reports whether the credentials have to be fetched anew.
+func (s *sources) IsExpired() bool { return s.used == nil || s.used.IsExpired() }

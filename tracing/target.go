@@ -1,0 +1,197 @@
+package tracing
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"path"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+)
+
+// target is where spans go, and how.
+type target struct {
+	url     *url.URL
+	headers map[string]string
+	timeout time.Duration // of one request
+	gzip    bool
+	tls     *tls.Config // nil: Go's default
+}
+
+// exportTime is how long a request may take unless the environment says it.
+const exportTime = 10 * time.Second
+
+// newTarget reads the OTEL_EXPORTER_OTLP_ variables; what the options say wins.
+// Of each setting the variable for traces wins over the one for all signals.
+func newTarget(o Options) (*target, error) {
+	t := &target{headers: o.Headers, timeout: exportTime, gzip: setting("COMPRESSION").value == "gzip"}
+	for _, read := range []func(*target, Options) error{
+		(*target).readURL, (*target).readHeaders, (*target).readTimeout, (*target).readTLS,
+	} {
+		err := read(t, o)
+		if err != nil {
+			return nil, err
+		}
+	}
+	return t, nil
+}
+
+// variable is a setting from the environment.
+type variable struct{ name, value string }
+
+// setting returns the variable for traces, or the one for all signals.
+func setting(name string) variable {
+	v := lookUp("OTEL_EXPORTER_OTLP_TRACES_" + name)
+	if v.value == "" {
+		v = lookUp("OTEL_EXPORTER_OTLP_" + name)
+	}
+	return v
+}
+
+func lookUp(name string) variable { return variable{name, strings.TrimSpace(os.Getenv(name))} }
+
+// readURL finds the URL that spans are posted to. The endpoint for all signals is
+// a base; one for traces is used as it is.
+func (t *target) readURL(o Options) error {
+	if o.Endpoint != "" {
+		u, err := endpointURL(variable{"endpoint", tracesURL(o.Endpoint)})
+		t.url = u
+		return err
+	}
+	v := setting("ENDPOINT")
+	if v.value == "" {
+		v.value = "https://localhost:4318"
+	}
+	u, err := endpointURL(v)
+	if err != nil {
+		return err
+	}
+	if v.name == "OTEL_EXPORTER_OTLP_ENDPOINT" {
+		u.Path = path.Join("/", u.Path, "v1/traces")
+	}
+	insecure := setting("INSECURE").value
+	switch {
+	case strings.EqualFold(insecure, "true"):
+		u.Scheme = "http"
+	case insecure != "":
+		u.Scheme = "https"
+	}
+	t.url = u
+	return nil
+}
+
+// endpointURL returns scheme, host and path of an endpoint.
+func endpointURL(v variable) (*url.URL, error) {
+	u, err := url.Parse(v.value)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return nil, fmt.Errorf("%s: expected a URL such as http://otel-collector:4318", v.name)
+	}
+	if u.Path == "" {
+		u.Path = "/"
+	}
+	return &url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}, nil
+}
+
+var headerName = regexp.MustCompile("^[-!#$%&'*+.^_`|~0-9A-Za-z]+$")
+
+// readHeaders reads name=value pairs with commas between, whose values are
+// escaped as in a URL.
+func (t *target) readHeaders(o Options) error {
+	v := setting("HEADERS")
+	if len(o.Headers) > 0 || v.value == "" {
+		return nil
+	}
+	t.headers = map[string]string{}
+	for pair := range strings.SplitSeq(v.value, ",") {
+		if strings.TrimSpace(pair) == "" {
+			continue
+		}
+		name, escaped, found := strings.Cut(pair, "=")
+		name = strings.TrimSpace(name)
+		value, err := url.PathUnescape(escaped)
+		value = strings.TrimSpace(value)
+		if !found || err != nil || !headerName.MatchString(name) || strings.ContainsFunc(value, unicode.IsControl) {
+			return fmt.Errorf("%s: expected name=value pairs with commas between", v.name) // values are secret
+		}
+		t.headers[http.CanonicalHeaderKey(name)] = value
+	}
+	return nil
+}
+
+func (t *target) readTimeout(Options) error {
+	v := setting("TIMEOUT")
+	if v.value == "" {
+		return nil
+	}
+	n, err := strconv.Atoi(v.value)
+	if err != nil || n <= 0 {
+		return fmt.Errorf("%s: expected milliseconds, got %q", v.name, v.value)
+	}
+	t.timeout = time.Duration(n) * time.Millisecond
+	return nil
+}
+
+// readTLS reads the certificates of the collector's authority and of this client.
+func (t *target) readTLS(Options) error {
+	config := &tls.Config{}
+	authority := setting("CERTIFICATE")
+	if authority.value != "" {
+		pool, err := readPool(authority)
+		if err != nil {
+			return err
+		}
+		config.RootCAs = pool
+	}
+	cert, err := readClientCertificate()
+	if err != nil {
+		return err
+	}
+	if cert != nil {
+		config.Certificates = []tls.Certificate{*cert}
+	}
+	if config.RootCAs == nil && cert == nil {
+		return nil
+	}
+	if t.url.Scheme == "http" {
+		return errors.New("there is a certificate for the collector, but its endpoint is http")
+	}
+	t.tls = config
+	return nil
+}
+
+func readPool(v variable) (*x509.CertPool, error) {
+	text, err := os.ReadFile(v.value)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", v.name, err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(text) {
+		return nil, fmt.Errorf("%s: %s has no certificate", v.name, v.value)
+	}
+	return pool, nil
+}
+
+// readClientCertificate returns nil unless there are both a certificate and its
+// key.
+func readClientCertificate() (*tls.Certificate, error) {
+	for _, prefix := range []string{"OTEL_EXPORTER_OTLP_TRACES_", "OTEL_EXPORTER_OTLP_"} {
+		cert := lookUp(prefix + "CLIENT_CERTIFICATE")
+		key := lookUp(prefix + "CLIENT_KEY")
+		if cert.value == "" || key.value == "" {
+			continue
+		}
+		pair, err := tls.LoadX509KeyPair(cert.value, key.value)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", cert.name, err)
+		}
+		return &pair, nil
+	}
+	return nil, nil
+}
