@@ -3,7 +3,9 @@ package blob
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"time"
 
@@ -25,11 +27,29 @@ func newCredentials(profile string) *credentials.Credentials {
 	if profile != "" {
 		return credentials.New(&sources{all: []credentials.Provider{file}})
 	}
-	role := &credentials.IAM{Client: &http.Client{Timeout: credentialTime}}
-	if os.Getenv("AWS_WEB_IDENTITY_TOKEN_FILE") != "" {
-		return credentials.New(&sources{all: []credentials.Provider{&credentials.EnvAWS{}, role, file}})
+	env := &credentials.EnvAWS{}
+	role := &credentials.IAM{Client: &http.Client{
+		Timeout:   credentialTime,
+		Transport: &http.Transport{Proxy: proxyUnlessLocal, DisableKeepAlives: true},
+	}}
+	all := []credentials.Provider{env, file, role}
+	switch {
+	case os.Getenv("AWS_WEB_IDENTITY_TOKEN_FILE") != "":
+		all = []credentials.Provider{env, role, file}
+	case os.Getenv("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI") != "", os.Getenv("AWS_CONTAINER_CREDENTIALS_FULL_URI") != "":
+	case os.Getenv("AWS_EC2_METADATA_DISABLED") == "true":
+		all = []credentials.Provider{env, file}
 	}
-	return credentials.New(&sources{all: []credentials.Provider{&credentials.EnvAWS{}, file, role}})
+	return credentials.New(&sources{all: all})
+}
+
+// proxyUnlessLocal sends requests through the environment's proxy, except those
+// to the machine's own metadata service.
+func proxyUnlessLocal(r *http.Request) (*url.URL, error) {
+	if net.ParseIP(r.URL.Hostname()).IsLinkLocalUnicast() {
+		return nil, nil
+	}
+	return http.ProxyFromEnvironment(r)
 }
 
 // sources takes the first credentials that there are. Unlike minio's own chain it
