@@ -11,7 +11,6 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
-	"golang.org/x/sync/semaphore"
 
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/queue"
@@ -83,14 +82,14 @@ type Runner struct {
 	s       *Store
 	opts    Options
 	log     *slog.Logger
-	heavy   *semaphore.Weighted // work that takes memory
+	heavy   chan struct{} // has a place for each piece of work that takes memory
 	metrics *metrics
 }
 
 // NewRunner returns a Runner; call Run.
 func NewRunner(s *Store, o Options) *Runner {
 	o = o.withDefaults()
-	return &Runner{s: s, opts: o, log: o.Logger, heavy: semaphore.NewWeighted(heavyAtOnce), metrics: newMetrics(o.Registerer)}
+	return &Runner{s: s, opts: o, log: o.Logger, heavy: make(chan struct{}, heavyAtOnce), metrics: newMetrics(o.Registerer)}
 }
 
 const (

@@ -139,11 +139,13 @@ func (t *turn) once(ctx context.Context) (bool, error) {
 
 // heavily runs work that takes memory, when there is room for it.
 func (t *turn) heavily(ctx context.Context, work func(context.Context) error) error {
-	if err := t.r.heavy.Acquire(ctx, 1); err != nil {
+	select {
+	case t.r.heavy <- struct{}{}:
+		defer func() { <-t.r.heavy }()
+		return work(ctx)
+	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	defer t.r.heavy.Release(1)
-	return work(ctx)
 }
 
 func (t *turn) write(ctx context.Context, st step, from ...Status) error {

@@ -12,13 +12,9 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/llmguard/llmguard/internal/cli"
-	"github.com/llmguard/llmguard/internal/timerslack"
 )
 
 func main() {
-	if cli.Long(os.Args[1:]) {
-		timerslack.Widen()
-	}
 	logging.Disable() // go-redis prints lines of its own; what it says also comes back as errors
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once

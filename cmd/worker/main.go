@@ -16,11 +16,9 @@ import (
 
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/internal/app"
-	"github.com/llmguard/llmguard/internal/timerslack"
 )
 
 func main() {
-	timerslack.Widen()
 	logging.Disable() // go-redis prints lines of its own; what it says also comes back as errors
 	path := flag.String("config", "llmguard.yaml", "the configuration file")
 	flag.Parse()

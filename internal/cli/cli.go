@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"runtime/pprof"
-	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -23,12 +22,6 @@ func Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return exitCode(stderr, err)
 	}
 	return 0
-}
-
-// Long reports whether a command line is of a command that runs until it is
-// stopped.
-func Long(args []string) bool {
-	return len(args) > 0 && slices.Contains([]string{"dev", "serve", "worker"}, args[0])
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {

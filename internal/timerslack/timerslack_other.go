@@ -1,6 +1,0 @@
-//go:build !linux
-
-package timerslack
-
-// Widen does nothing: timer slack is Linux's.
-func Widen() {}
