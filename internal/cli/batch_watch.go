@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/charmbracelet/x/ansi"
+	"github.com/charmbracelet/x/term"
 	openai "github.com/sashabaranov/go-openai"
-	"golang.org/x/term"
 
 	"github.com/llmguard/llmguard/top"
 )
@@ -68,7 +68,7 @@ type progress struct {
 func newProgress(w io.Writer) *progress {
 	p := &progress{w: w, began: time.Now()}
 	f, ok := w.(*os.File)
-	if ok && term.IsTerminal(int(f.Fd())) {
+	if ok && term.IsTerminal(f.Fd()) {
 		p.terminal = f
 	}
 	return p
@@ -90,7 +90,7 @@ func (p *progress) show(b openai.Batch, c cost) {
 		fmt.Fprintln(p.w, line)
 		return
 	}
-	width, _, err := term.GetSize(int(p.terminal.Fd()))
+	width, _, err := term.GetSize(p.terminal.Fd())
 	if err == nil {
 		line = ansi.Truncate(line, width-1, "") // a line that wraps could not be written anew
 	}

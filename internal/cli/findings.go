@@ -7,7 +7,7 @@ import (
 	"os"
 	"strings"
 
-	"golang.org/x/term"
+	"github.com/charmbracelet/x/term"
 
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/internal/diagnose"
@@ -74,7 +74,7 @@ func (r examination) table(w io.Writer) error {
 // colours.
 func coloured(w io.Writer) bool {
 	f, ok := w.(*os.File)
-	return ok && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && term.IsTerminal(int(f.Fd()))
+	return ok && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && term.IsTerminal(f.Fd())
 }
 
 // configFindings are the errors of a configuration as findings; nil when err is

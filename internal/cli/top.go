@@ -11,8 +11,8 @@ import (
 	"time"
 
 	tea "charm.land/bubbletea/v2"
+	"github.com/charmbracelet/x/term"
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/guard"
@@ -70,7 +70,7 @@ func topCommand() *cobra.Command {
 
 func terminal(v any) bool {
 	f, ok := v.(*os.File)
-	return ok && term.IsTerminal(int(f.Fd()))
+	return ok && term.IsTerminal(f.Fd())
 }
 
 // policyAge is how old the limits may be that top shows: changes of them, and
