@@ -33,13 +33,6 @@ func (l *callers) more(n int) {
 	until(l.t, fmt.Sprintf("%d more holds", n), func() bool { return l.count().held >= want })
 }
 
-// unanswered waits until so many more holds get no answer in time.
-func (l *callers) unanswered(n int) {
-	l.t.Helper()
-	want := l.count().unanswered + n
-	until(l.t, fmt.Sprintf("%d more holds without an answer", n), func() bool { return l.count().unanswered >= want })
-}
-
 func (l *callers) count() counts {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -107,15 +100,36 @@ func (l *callers) ledger() map[string]int64 {
 	l.t.Helper()
 	booked := map[string]int64{}
 	for _, org := range l.orgs {
-		err := l.stores[0].Entries(l.t.Context(), org, time.Time{}, time.Time{}, func(e budget.Entry) error {
+		for _, e := range l.entries(org) {
 			booked[e.ID] += int64(e.Cost)
-			return nil
-		})
-		if err != nil {
-			l.t.Fatal(err)
 		}
 	}
 	return booked
+}
+
+func (l *callers) entries(org string) (list []budget.Entry) {
+	l.t.Helper()
+	l.read(func() error {
+		list = nil
+		return l.stores[0].Entries(l.t.Context(), org, time.Time{}, time.Time{}, func(e budget.Entry) error {
+			list = append(list, e)
+			return nil
+		})
+	})
+	return list
+}
+
+// read repeats a read until the store answers: for up to a second after an outage
+// a client does not dial.
+func (l *callers) read(do func() error) {
+	l.t.Helper()
+	until(l.t, "the store to answer a read", func() bool {
+		err := do()
+		if err != nil && !errors.Is(err, budget.ErrUnavailable) {
+			l.t.Fatal(err)
+		}
+		return err == nil
+	})
 }
 
 // over returns the users whose answered holds and charges were once more than their
@@ -173,12 +187,12 @@ func (l *callers) check() {
 	l.checkLimits()
 }
 
-func (l *callers) peek(org, user string) []budget.Status {
+func (l *callers) peek(org, user string) (list []budget.Status) {
 	l.t.Helper()
-	list, err := l.stores[0].Peek(l.t.Context(), l.limits(), budget.Call{Org: org, User: user})
-	if err != nil {
-		l.t.Fatal(err)
-	}
+	l.read(func() (err error) {
+		list, err = l.stores[0].Peek(l.t.Context(), l.limits(), budget.Call{Org: org, User: user})
+		return err
+	})
 	return list
 }
 

@@ -2,7 +2,6 @@ package faults
 
 import (
 	"context"
-	"errors"
 	"syscall"
 	"testing"
 	"time"
@@ -35,7 +34,7 @@ func TestRedisKilled(t *testing.T) {
 				l.more(100)
 				killed = time.Now()
 				server.Kill()
-				l.unanswered(5)
+				l.deadCalls(5)
 				server.Restart()
 				l.again()
 			}
@@ -84,14 +83,7 @@ func TestMemoryFullUnderLoad(t *testing.T) {
 		}
 	}
 	room("1")
-	l.unanswered(20)
-	for range 20 {
-		c, _ := l.newCall("org1")
-		_, err := l.stores[0].Hold(ctx, l.limits(), c, cost(1), cost(1))
-		if !errors.Is(err, budget.ErrUnavailable) {
-			t.Fatalf("hold with memory full: got %v, want ErrUnavailable", err)
-		}
-	}
+	l.deadCalls(20)
 	for _, h := range holds {
 		once, cancel := context.WithTimeout(ctx, time.Minute)
 		_, err := l.stores[0].Settle(once, h, budget.Settlement{Actual: cost(7)})
@@ -141,11 +133,11 @@ func TestOperatorAtWork(t *testing.T) {
 		do("script", "flush")
 		l.again()
 		do("client", "pause", time.Minute.Milliseconds(), "write")
-		l.unanswered(10)
+		l.deadCalls(3)
 		do("client", "unpause")
 		l.again()
 		signal(syscall.SIGSTOP)
-		l.unanswered(10)
+		l.deadCalls(3)
 		signal(syscall.SIGCONT)
 		l.again()
 	}

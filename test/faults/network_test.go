@@ -45,8 +45,7 @@ func TestNetworkFaults(t *testing.T) {
 				if n.answer {
 					l.more(10)
 				} else {
-					l.unanswered(10)
-					l.deadCall()
+					l.deadCalls(3)
 				}
 				network.Set(link.Fault{})
 				l.again()
@@ -60,7 +59,14 @@ func TestNetworkFaults(t *testing.T) {
 	}
 }
 
-// deadCall checks that a call into a dead network ends, and says why.
+// deadCalls checks that holds in a store that cannot take them end, and say why.
+func (l *callers) deadCalls(n int) {
+	l.t.Helper()
+	for range n {
+		l.deadCall()
+	}
+}
+
 func (l *callers) deadCall() {
 	l.t.Helper()
 	ctx, cancel := context.WithTimeout(l.t.Context(), deadline)
@@ -74,10 +80,10 @@ func (l *callers) deadCall() {
 	select {
 	case err := <-done:
 		if !errors.Is(err, budget.ErrUnavailable) {
-			l.t.Errorf("hold on a dead network: got %v, want ErrUnavailable", err)
+			l.t.Errorf("hold in a dead store: got %v, want ErrUnavailable", err)
 		}
 	case <-time.After(time.Minute):
-		l.t.Errorf("a hold on a dead network has no end a minute after its deadline of %s", deadline)
+		l.t.Errorf("a hold in a dead store has no end a minute after its deadline of %s", deadline)
 	}
 	l.work.Go(func() {
 		l.insist("give back", func(ctx context.Context) error { return l.stores[0].VoidLost(ctx, c) })
