@@ -100,7 +100,8 @@ func (c *client) encode(spans []*tracepb.ResourceSpans) ([]byte, error) {
 	var packed bytes.Buffer
 	w := gzip.NewWriter(&packed)
 	_, err = w.Write(raw)
-	return packed.Bytes(), errors.Join(err, w.Close())
+	err = errors.Join(err, w.Close())
+	return packed.Bytes(), err
 }
 
 // post sends a request once.
