@@ -57,6 +57,11 @@ func TestLengthOfRecordings(t *testing.T) {
 			t.Errorf("%s: %d ms, exact %t, want %d, %t", test.name, millis, exact, test.millis, test.exact)
 		}
 	}
+	one := wire.File{Head: wav(1, 1, 16, 16_000), Size: head + 32_000}
+	two := wire.Creation{Files: []wire.File{one, one}}
+	if millis, exact := two.Length(); millis != 2000 || !exact {
+		t.Errorf("two recordings: %d ms, exact %t, want 2000, true", millis, exact)
+	}
 }
 
 // TestHostileHeads: no broken or forged head makes a length negative, or that of a form longer than 2^30 ms.

@@ -1,0 +1,170 @@
+package lua_test
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/llmguard/llmguard/internal/redistest"
+	"github.com/llmguard/llmguard/lua"
+)
+
+// sources are the files by their names without ".lua".
+func sources(t *testing.T) map[string]string {
+	t.Helper()
+	out := map[string]string{}
+	names, err := fs.Glob(lua.Files(), "*.lua")
+	if err != nil || len(names) < 50 {
+		t.Fatalf("%d files, %v", len(names), err)
+	}
+	for _, name := range names {
+		text, err := fs.ReadFile(lua.Files(), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out[strings.TrimSuffix(name, ".lua")] = string(text)
+	}
+	return out
+}
+
+// TestFilesAreASCII: a script is plain ASCII without tabs, carriage returns or spaces at the ends of lines.
+func TestFilesAreASCII(t *testing.T) {
+	for name, text := range sources(t) {
+		for i, line := range strings.Split(text, "\n") {
+			bad := strings.ContainsFunc(line, func(r rune) bool { return r < ' ' || r > '~' })
+			if bad || strings.TrimRight(line, " ") != line {
+				t.Errorf("%s.lua:%d: %q", name, i+1, line)
+			}
+		}
+		if !strings.HasSuffix(text, "\n") {
+			t.Errorf("%s.lua does not end with a line end", name)
+		}
+	}
+}
+
+var (
+	library = regexp.MustCompile(`^-- Library: `)
+	partOf  = regexp.MustCompile(`^-- Part of ([a-z_]+)`)
+)
+
+// TestFilesSayWhatTheyAre: the first line names the script, or the library, or what the file is a part of and is included by.
+func TestFilesSayWhatTheyAre(t *testing.T) {
+	all := sources(t)
+	for name, text := range all {
+		switch whole := partOf.FindStringSubmatch(text); {
+		case library.MatchString(text), strings.HasPrefix(text, "-- "+name+": "):
+		case whole != nil && (strings.Contains(all[whole[1]], "--+ "+name+"\n") || strings.Contains(all[whole[1]+"_many"], "--+ "+name+"\n")):
+		default:
+			t.Errorf("%s.lua begins with %q", name, strings.SplitN(text, "\n", 2)[0])
+		}
+	}
+}
+
+// TestScriptsNameTheirKeys: each script says which keys and arguments it takes, and takes no time but Redis's.
+func TestScriptsNameTheirKeys(t *testing.T) {
+	for name, text := range sources(t) {
+		for _, clock := range []string{"os.time", "os.clock", "math.random", "RANDOMKEY", "'KEYS'", "'SCAN'"} {
+			if strings.Contains(text, clock) {
+				t.Errorf("%s.lua has %s", name, clock)
+			}
+		}
+		if library.MatchString(text) || partOf.MatchString(text) {
+			continue
+		}
+		head, _, _ := strings.Cut(text, "\nlocal ")
+		same := strings.Contains(head, "same KEYS") || regexp.MustCompile(`KEYS.* as (in|for)|as ending`).MatchString(head)
+		if !strings.Contains(head, "KEYS") && !strings.Contains(head, "Libraries: ") && !same {
+			t.Errorf("%s.lua does not say its KEYS:\n%s", name, head)
+		}
+	}
+}
+
+// loads are the scripts and libraries that the product loads by their names.
+func loads(t *testing.T) map[string][]string {
+	t.Helper()
+	out := map[string][]string{}
+	call := regexp.MustCompile(`lua\.Load\("([a-z_]+)"((?:, "[a-z_]+")*)\)`)
+	err := filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		for _, m := range call.FindAllStringSubmatch(string(text), -1) {
+			if out[m[1]] != nil {
+				t.Errorf("%s: %s is loaded twice", path, m[1])
+			}
+			out[m[1]] = strings.Fields(strings.NewReplacer(",", " ", `"`, "").Replace(m[2]))
+		}
+		return err
+	})
+	if err != nil || len(out) < 30 {
+		t.Fatalf("%d scripts are loaded, %v", len(out), err)
+	}
+	return out
+}
+
+// libraries of the scripts of budget, in the order in which they need each other.
+var (
+	shapes = []string{"time", "shapes", "shape_ring", "shape_log", "shape_bucket", "shape_period", "shape_concurrency", "shape_of"}
+	budget = map[string][]string{
+		"hold_many": shapes, "settle_many": append(slices.Clone(shapes), "roll"), "extend": shapes, "peek": shapes, "reset": shapes,
+		"void": append(slices.Clone(shapes), "roll", "ending"), "expire": append(slices.Clone(shapes), "roll", "ending"),
+		"adjust": append(slices.Clone(shapes), "roll"), "renew": {"time"}, "export": {"time"},
+	}
+)
+
+// TestScriptsLoad: Redis takes every script with its libraries, and no two are the same.
+func TestScriptsLoad(t *testing.T) {
+	rdb := redistest.Start(t).Client()
+	seen := map[string]string{}
+	load := func(name string, s *redis.Script) {
+		t.Helper()
+		hash, err := s.Load(t.Context(), rdb).Result()
+		if err != nil || hash != s.Hash() {
+			t.Errorf("%s: %v", name, err)
+		}
+		if other := seen[hash]; other != "" {
+			t.Errorf("%s is the same script as %s", name, other)
+		}
+		seen[hash] = name
+	}
+	all, used := sources(t), loads(t)
+	for name, libs := range budget {
+		used[name] = libs
+	}
+	for name, libs := range used {
+		load(name, lua.Load(name, libs...))
+		for _, lib := range libs {
+			if !library.MatchString(all[lib]) {
+				t.Errorf("%s is loaded with %s, which is no library", name, lib)
+			}
+		}
+	}
+	for name, text := range all {
+		if used[name] == nil && !library.MatchString(text) && !partOf.MatchString(text) && name != "hold" && name != "settle" {
+			if _, ok := used[name]; !ok {
+				t.Errorf("%s.lua is used by nothing", name)
+			}
+		}
+	}
+	for _, kinds := range []string{"", "w", "x", "b", "c", "n", "ww", "wxbcn", "nn", strings.Repeat("w", 20), strings.Repeat("wxbcn", 8)} {
+		load("hold of "+kinds, lua.Unroll(lua.Files(), "hold", kinds))
+		load("settle of "+kinds, lua.Unroll(lua.Files(), "settle", kinds, "roll"))
+	}
+}
+
+// TestUnknownScript: a name that does not exist is noticed when the program starts.
+func TestUnknownScript(t *testing.T) {
+	defer func() {
+		if recover() == nil {
+			t.Error("a script that does not exist was loaded")
+		}
+	}()
+	lua.Load("no_such_script")
+}

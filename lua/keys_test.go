@@ -1,0 +1,365 @@
+package lua_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/llmguard/llmguard/batch"
+	"github.com/llmguard/llmguard/blob"
+	books "github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/files"
+	"github.com/llmguard/llmguard/identity"
+	"github.com/llmguard/llmguard/internal/redistest"
+	"github.com/llmguard/llmguard/queue"
+	"github.com/llmguard/llmguard/rejoin"
+	"github.com/llmguard/llmguard/wire"
+)
+
+// watch lets every script touch the keys that it declares and no other: it runs
+// as a user of Redis whose rights are set anew before each run.
+type watch struct {
+	t            *testing.T
+	admin, probe *redis.Client
+	files        map[string]string
+
+	mu    sync.Mutex
+	names map[string]string // of our scripts, by hash
+	ran   map[string]bool
+}
+
+var header = regexp.MustCompile(`(?m)^-- ([a-z_]+): `)
+
+// newWatch returns a client whose scripts are watched.
+func newWatch(t *testing.T) (*watch, *redis.Client) {
+	t.Helper()
+	server := redistest.Start(t)
+	w := &watch{t: t, admin: server.Client(), files: sources(t), names: map[string]string{}, ran: map[string]bool{}}
+	w.rights("on", "nopass", "&*", "+@all")
+	w.probe = redis.NewClient(&redis.Options{Addr: server.Addr, Username: "probe", Password: "any"})
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr})
+	t.Cleanup(func() { _, _ = rdb.Close(), w.probe.Close() })
+	rdb.AddHook(w)
+	return w, rdb
+}
+
+// rights changes what the user of the scripts may do.
+func (w *watch) rights(rules ...string) {
+	args := []any{"ACL", "SETUSER", "probe"}
+	for _, r := range rules {
+		args = append(args, r)
+	}
+	if err := w.admin.Do(context.Background(), args...).Err(); err != nil {
+		w.t.Errorf("rights %v: %v", rules, err)
+	}
+}
+
+// DialHook implements redis.Hook.
+func (w *watch) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+// ProcessHook implements redis.Hook.
+func (w *watch) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if name := w.script(cmd); name != "" {
+			return w.run(ctx, name, cmd)
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// ProcessPipelineHook implements redis.Hook.
+func (w *watch) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		ours := func(cmd redis.Cmder) bool { return w.script(cmd) != "" }
+		if !slices.ContainsFunc(cmds, ours) {
+			return next(ctx, cmds)
+		}
+		var first error
+		for _, cmd := range cmds { // one by one, each with its own rights
+			err := w.ProcessHook(w.admin.Process)(ctx, cmd)
+			if first == nil {
+				first = err
+			}
+		}
+		return first
+	}
+}
+
+// script is the name of a script of ours that a command runs, else "".
+func (w *watch) script(cmd redis.Cmder) string {
+	args := cmd.Args()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch strings.ToLower(fmt.Sprint(args[0])) {
+	case "evalsha":
+		return w.names[fmt.Sprint(args[1])]
+	case "eval":
+		return w.learn(fmt.Sprint(args[1]))
+	case "script":
+		w.learn(fmt.Sprint(args[len(args)-1]))
+	}
+	return ""
+}
+
+// learn returns the name in a script's text, if it is one of ours.
+func (w *watch) learn(text string) string {
+	name := ""
+	for _, m := range header.FindAllStringSubmatch(text, -1) {
+		if strings.HasPrefix(w.files[m[1]], m[0]) {
+			name = m[1]
+		}
+	}
+	if name != "" {
+		w.names[redis.NewScript(text).Hash()] = name
+	}
+	return name
+}
+
+// run runs a script with rights on its keys alone.
+func (w *watch) run(ctx context.Context, name string, cmd redis.Cmder) error {
+	args := cmd.Args()
+	var n int
+	if _, err := fmt.Sscan(fmt.Sprint(args[2]), &n); err != nil {
+		w.t.Errorf("%s: %v", name, err)
+	}
+	rules, tags := []string{"resetkeys"}, map[string]bool{}
+	for _, k := range args[3 : 3+n] {
+		key := fmt.Sprint(k)
+		rules = append(rules, "~"+regexp.MustCompile(`[][*?\\]`).ReplaceAllString(key, `\$0`))
+		_, tag, _ := strings.Cut(key, "{")
+		tag, _, _ = strings.Cut(tag, "}")
+		tags[tag] = true
+	}
+	if len(tags) > 1 {
+		w.t.Errorf("%s declares keys of %d hash tags: %v", name, len(tags), args[3:3+n])
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.rights(rules...)
+	err := w.probe.Process(ctx, cmd)
+	if err != nil && (strings.Contains(err.Error(), "NOPERM") || strings.Contains(err.Error(), "can't access at least one of the keys")) {
+		w.t.Errorf("%s touches a key that it does not declare: %v", name, err)
+	}
+	w.ran[name] = w.ran[name] || err == nil
+	return err
+}
+
+// try fails the test on an error.
+func (w *watch) try(errs ...error) {
+	w.t.Helper()
+	for _, err := range errs {
+		if err != nil {
+			w.t.Error(err)
+		}
+	}
+}
+
+// TestScriptsTouchTheirKeysAlone: the life of calls, jobs, files, batches, keys and
+// records goes through, though no script may touch a key that it does not declare.
+func TestScriptsTouchTheirKeysAlone(t *testing.T) {
+	w, rdb := newWatch(t)
+	w.money(rdb)
+	w.jobs(rdb)
+	w.storage(rdb)
+	w.records(rdb)
+	var missing []string
+	for name, text := range sources(t) {
+		if !library.MatchString(text) && !partOf.MatchString(text) && !w.ran[name] && !slices.Contains(rare, name) {
+			missing = append(missing, name)
+		}
+	}
+	if slices.Sort(missing); len(missing) > 0 {
+		t.Errorf("not tried: %s", strings.Join(missing, ", "))
+	}
+}
+
+// rare are scripts that need a second process, or minutes.
+var rare = []string{"hold_many", "settle_many", "export", "batch_lease", "batch_step", "webhook_dead", "calibrate", "present", "overdue", "ended", "lease"}
+
+// limits are one of each shape.
+func limits() []books.Limit {
+	shape := func(id string, m books.Metric, s books.Shape) books.Limit {
+		return books.Limit{ID: id, Subject: books.User, Metric: m, Shape: s}
+	}
+	return []books.Limit{
+		shape("ring", books.Cost, books.Shape{Kind: books.Window, Amount: 1e9, Window: time.Hour}),
+		shape("log", books.Cost, books.Shape{Kind: books.ExactWindow, Amount: 1e9, Window: time.Hour}),
+		shape("bucket", books.Cost, books.Shape{Kind: books.Bucket, Amount: 1e9, Refill: 1e6, Per: time.Second}),
+		shape("month", books.Cost, books.Shape{Kind: books.Calendar, Amount: 1e9, Calendar: "month"}),
+		shape("open", books.Concurrency, books.Shape{Kind: books.Concurrent, Amount: 100}),
+	}
+}
+
+var quiet = slog.New(slog.DiscardHandler)
+
+// money holds, grows, settles, voids, expires and corrects calls.
+func (w *watch) money(rdb redis.UniversalClient) {
+	ctx := w.t.Context()
+	store := books.New(rdb, books.Options{Lease: 50 * time.Millisecond})
+	call := func() books.Call {
+		return books.Call{ID: wire.NewCallID(), Org: "acme", User: "alice", Key: "k", Model: "m"}
+	}
+	some := books.Amounts{Cost: 1000, Tokens: 10}
+	hold := func() *books.Hold {
+		h, err := store.Hold(ctx, limits(), call(), some, some)
+		w.try(err)
+		return h
+	}
+	h := hold()
+	_, err := store.Extend(ctx, h, books.Amounts{Cost: 2000, Tokens: 20})
+	w.try(err)
+	_, err = store.Settle(ctx, h, books.Settlement{Actual: some, Outcome: "completed", Status: 200})
+	w.try(err, store.Void(ctx, hold()))
+	_, err = store.Peek(ctx, limits(), call())
+	w.try(err, store.Reset(ctx, limits()[0], call()))
+	_, err = store.Adjust(ctx, books.Adjustment{ID: "a1", Call: call(), Amount: 5, By: "carla", Reason: "r", Limits: limits()[:4]})
+	w.try(err)
+	w.renewed(rdb, hold())
+	lost := hold()
+	w.await("a hold expires", func() bool {
+		n, err := store.Sweep(ctx, "acme")
+		w.try(err)
+		return n > 0
+	})
+	_, err = store.Settle(ctx, lost, books.Settlement{Actual: some, Outcome: "completed", Status: 200})
+	w.try(err)
+}
+
+// renewed keeps a store running until it has renewed a lease.
+func (w *watch) renewed(rdb redis.UniversalClient, h *books.Hold) {
+	ctx, stop := context.WithCancel(w.t.Context())
+	store := books.New(rdb, books.Options{Lease: 50 * time.Millisecond})
+	_, err := store.Hold(ctx, limits(), books.Call{ID: wire.NewCallID(), Org: "acme", User: "bob", Key: "k", Model: "m"}, books.Amounts{Cost: 1}, books.Amounts{Cost: 1})
+	w.try(err)
+	done := make(chan error)
+	go func() { done <- store.Run(ctx) }()
+	w.await("a lease is renewed", func() bool { return w.has("renew") })
+	stop()
+	<-done
+}
+
+// has reports whether a script has run.
+func (w *watch) has(name string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.ran[name]
+}
+
+func (w *watch) await(what string, is func() bool) {
+	w.t.Helper()
+	for range 12_000 {
+		if is() {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	w.t.Errorf("it never happened that %s", what)
+}
+
+// jobs puts, cancels and runs jobs, and takes quota for live calls.
+func (w *watch) jobs(rdb redis.UniversalClient) {
+	ctx, stop := context.WithCancel(w.t.Context())
+	q, err := queue.New(rdb, []queue.Pool{{ID: "p", RPM: 1000, TPM: 100_000, Concurrency: 50}}, queue.Options{Logger: quiet})
+	w.try(err)
+	put := func() string {
+		j := &queue.Job{
+			ID: q.NewID("p"), Pool: "p", Org: "acme", User: "alice", Class: queue.Async, Tokens: 10, Endpoint: wire.ChatCompletions,
+			Model: "m", CallID: wire.NewCallID(), Header: http.Header{},
+		}
+		w.try(q.Put(ctx, j, []byte("{}")))
+		return j.ID
+	}
+	g, err := q.Take(ctx, "p", wire.NewCallID(), queue.Flow{Org: "acme", User: "alice"}, 10)
+	w.try(err, q.Give(ctx, g, true), q.Block(ctx, "p", time.Millisecond))
+	_, err = q.Observe(ctx, "p", queue.Reply{Status: http.StatusTooManyRequests, Header: http.Header{"Retry-After": {"0"}}, Sent: time.Now()})
+	w.try(err)
+	j, err := q.Job(ctx, "acme", put())
+	w.try(err)
+	_, _, err = q.Position(ctx, j)
+	w.try(err)
+	_, err = q.Stay(ctx, "acme", j.ID, time.Minute, time.Minute)
+	w.try(err)
+	_, err = q.Depth(ctx, "p")
+	w.try(err)
+	_, err = q.Oldest(ctx, "p")
+	w.try(err)
+	_, err = q.Cancel(ctx, "acme", j.ID)
+	w.try(err)
+	var turns atomic.Int64
+	worker := queue.NewWorker(q, func(ctx context.Context, c *queue.Claim) queue.Verdict {
+		if turns.Add(1) == 1 {
+			return queue.Verdict{Kind: queue.Requeue, Unused: true}
+		}
+		w.try(c.Start(ctx))
+		return queue.Verdict{Kind: queue.Done, Status: http.StatusOK}
+	}, queue.WorkerOptions{ShutdownTimeout: time.Second})
+	var running sync.WaitGroup
+	running.Go(func() { _ = q.Run(ctx) })
+	running.Go(func() { _ = worker.Run(ctx) })
+	id := put()
+	w.await("a job has run", func() bool {
+		j, err := q.Job(ctx, "acme", id)
+		return err == nil && j.State == queue.Succeeded
+	})
+	stop()
+	running.Wait()
+}
+
+// storage keeps files and a batch.
+func (w *watch) storage(rdb redis.UniversalClient) {
+	ctx := w.t.Context()
+	blobs, err := blob.Open(ctx, w.t.TempDir())
+	w.try(err)
+	defer blobs.Close()
+	stored := files.New(rdb, blobs, files.Options{Logger: quiet})
+	w.try(stored.Agree(ctx))
+	owner := files.Owner{Org: "acme", User: "alice"}
+	upload, err := stored.Begin(ctx, owner, files.NewID())
+	w.try(err)
+	_, err = upload.Write([]byte("{}"))
+	w.try(err)
+	file, err := upload.Commit(ctx, "in.jsonl", files.Batch, 0)
+	w.try(err)
+	made := batch.NewStore(rdb, stored, quiet)
+	b, err := made.Create(ctx, batch.Request{Owner: batch.Owner{Org: "acme", User: "alice"}, File: file, Endpoint: wire.ChatCompletions})
+	w.try(err, stored.Keep(ctx, file, time.Now().Add(48*time.Hour)))
+	_, err = made.Cancel(ctx, "acme", "alice", b.ID)
+	w.try(err, stored.Remove(ctx, owner, file.ID))
+}
+
+// records changes identities, and remembers idempotency keys and places.
+func (w *watch) records(rdb redis.UniversalClient) {
+	ctx, stop := context.WithCancel(w.t.Context())
+	defer stop()
+	ids := identity.New(rdb, identity.Options{Log: quiet})
+	w.try(ids.Load(ctx))
+	entry := identity.AuditEntry{Actor: "ops", Action: "org.create", Org: "acme"}
+	w.try(ids.Commit(ctx, entry, identity.Change{Ref: identity.Ref{Kind: "org", Org: "acme"}, New: map[string]any{"name": "Acme"}}))
+	again := rejoin.New(rdb, rejoin.Options{Logger: quiet})
+	print := rejoin.PrintOf([]byte("a"))
+	key, _, err := again.Open(ctx, "acme", print, print, "holder")
+	w.try(err, key.Bind(ctx, "job_1", time.Minute), key.Done(ctx, "answer", time.Minute))
+	w.try(again.Keep(ctx, "acme", print, "job_1", time.Minute))
+	_, err = again.Take(ctx, "acme", print)
+	w.try(err)
+}
+
+// TestWatchNotices: a script that touches another key than it declares would be found.
+func TestWatchNotices(t *testing.T) {
+	w, rdb := newWatch(t)
+	w.t = &testing.T{}
+	err := rdb.Eval(t.Context(), "-- peek: a forgery\nreturn redis.call('GET', 'b')", []string{"a"}).Err()
+	if err == nil || !w.t.Failed() {
+		t.Errorf("a script that reads another key: %v, noticed %t", err, w.t.Failed())
+	}
+}
