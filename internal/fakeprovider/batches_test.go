@@ -1,8 +1,11 @@
 package fakeprovider_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"mime/multipart"
+	"net/http"
 	"reflect"
 	"slices"
 	"strings"
@@ -31,6 +34,29 @@ type batch struct {
 	Created  int64 `json:"created_at"`
 	Expires  int64 `json:"expires_at"`
 	Metadata map[string]string
+}
+
+// upload sends a file and returns its id.
+func (f *fake) upload(name, purpose, content string, status int) string {
+	f.t.Helper()
+	var b bytes.Buffer
+	form := multipart.NewWriter(&b)
+	_ = form.WriteField("purpose", purpose)
+	part, err := form.CreateFormFile("file", name)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	_, _ = part.Write([]byte(content))
+	_ = form.Close()
+	var made struct {
+		ID, Object, Filename, Purpose string
+		Bytes                         int
+	}
+	f.get(status, &made, http.MethodPost, "/files", b.String(), "Content-Type: "+form.FormDataContentType())
+	if status == 200 && (made.Object != "file" || made.Filename != name || made.Purpose != purpose || made.Bytes != len(content)) {
+		f.t.Errorf("uploaded %+v", made)
+	}
+	return made.ID
 }
 
 // inputLine is a line of a batch's file.
