@@ -1,6 +1,7 @@
 package app
 
 import (
+	"fmt"
 	"reflect"
 	"strings"
 	"testing"
@@ -105,10 +106,8 @@ func TestEveryFieldIsObeyed(t *testing.T) {
 	walk("", reflect.TypeFor[config.Config]())
 }
 
-func TestConvert(t *testing.T) {
-	pepper := keys.Pepper{ID: "p1", Secret: "a-secret-of-16-characters"}
-	key := keys.New(keys.Live)
-	c := read(t, `
+// everything sets most fields; %s is the hash of alice's key.
+const everything = `
 auth: {peppers: [{id: p1, secret: a-secret-of-16-characters}]}
 providers:
   - id: openai
@@ -146,31 +145,56 @@ orgs:
       - {name: d, subject: ip, metric: cost, bucket: {capacity: $16, refill: $17/1h}, mode: "off"}
       - {name: e, subject: user, metric: concurrency, amount: 18}
     users:
-      - {id: alice, keys: [{id: k1, hash: "`+keys.Hash(pepper, key)+`", models: ["gpt-4o"], expires: 2030-01-31, disabled: true, scopes: [calls], networks: [10.0.0.0/8], concurrency: 3}]}
+      - {id: alice, keys: [{id: k1, hash: "%s", models: ["gpt-4o"], expires: 2030-01-31, disabled: true, scopes: [calls], networks: [10.0.0.0/8], concurrency: 3}]}
       - {id: bob, disabled: true, weight: 50, limits: [{name: b, metric: tokens, amount: 19, window: 1m}]}
 queue: {result_ttl: 20s}
 spend_caps:
   - {name: hour, amount: $21, window: 1h}
   - {name: minute, metric: requests, amount: 22, window: 1m, exact: true}
   - {name: prepaid, bucket: {capacity: $23, refill: $24/1h}, mode: "off"}
-`)
-	s, err := convert(c)
+`
+
+var pepper = keys.Pepper{ID: "p1", Secret: "a-secret-of-16-characters"}
+
+// convertAll converts everything and returns alice's key with it.
+func convertAll(t *testing.T) (*settings, string) {
+	t.Helper()
+	key := keys.New(keys.Live)
+	s, err := convert(read(t, fmt.Sprintf(everything, keys.Hash(pepper, key))))
 	if err != nil {
 		t.Fatal(err)
 	}
+	return s, key
+}
+
+func TestConvertProvider(t *testing.T) {
+	s, _ := convertAll(t)
 	up := s.policy.Providers.All()[0]
 	if up.ID != "openai" || up.BaseURL.String() != "https://api.example.com/v1" || up.APIKey != "sk-1" || up.ConnectTimeout != time.Second || up.HeaderTimeout != 2*time.Second || up.IdleTimeout != 3*time.Second ||
 		up.Headers.Get("OpenAI-Organization") != "org-1" || up.Headers.Get("OpenAI-Project") != "proj-1" || up.Headers.Get("X-Extra") != "7" ||
 		up.ServiceTier != "priority" || up.Aliases["smart"] != "gpt-4o" || up.Models[0] != "gpt-4.1-nano" || up.Pools[0].Models[0] != "gpt-4*" {
-		t.Errorf("provider %+v", up)
+		t.Errorf("got provider %+v, want what the file says", up)
 	}
+}
+
+func TestConvertPools(t *testing.T) {
+	s, _ := convertAll(t)
 	if p := s.pools[0]; p.ID != "big" || p.RPM != 5 || p.TPM != 6 || p.Concurrency != 7 || p.MaxJobs != 8 || p.MaxBytes != 9000 || p.MaxAge != 10*time.Second || p.ResultTTL != 20*time.Second || s.workers["big"] != 11 || !p.FixedQuota || !p.ActualTokens || s.pools[1].FixedQuota || s.pools[1].ActualTokens || len(s.pools) != 2 {
-		t.Errorf("pools %+v", s.pools)
+		t.Errorf("got pools %+v, want what the file says", s.pools)
 	}
+}
+
+func TestConvertOrg(t *testing.T) {
+	s, _ := convertAll(t)
 	org := s.policy.Orgs["acme"]
-	if org.Models[0] != "gpt-*" || org.Providers[0] != "openai" || org.DefaultOutputLimit != 12 || !org.Grow || org.GrowStep != 21 || org.RefuseOverLimit || org.MaxWait != 13*time.Second || org.OnDisconnect != guard.Finish || !org.AllowBuiltinTools || !org.KeepStarted || org.BatchMode != guard.ByProvider || up.BatchMode != guard.ByQueue {
-		t.Errorf("org %+v", org)
+	if org.Models[0] != "gpt-*" || org.Providers[0] != "openai" || org.DefaultOutputLimit != 12 || !org.Grow || org.GrowStep != 21 || org.RefuseOverLimit || org.MaxWait != 13*time.Second || org.OnDisconnect != guard.Finish || !org.AllowBuiltinTools || !org.KeepStarted || org.BatchMode != guard.ByProvider || s.policy.Providers.All()[0].BatchMode != guard.ByQueue {
+		t.Errorf("got org %+v, want what the file says", org)
 	}
+}
+
+func TestConvertLimits(t *testing.T) {
+	s, _ := convertAll(t)
+	org := s.policy.Orgs["acme"]
 	berlin, err := time.LoadLocation("Europe/Berlin")
 	if err != nil {
 		t.Fatal(err)
@@ -185,10 +209,15 @@ spend_caps:
 	if !reflect.DeepEqual(org.Limits, want) {
 		t.Errorf("limits\n%+v\nwant\n%+v", org.Limits, want)
 	}
-	if want := map[string]int{"acme": 200, "acme bob": 50}; !reflect.DeepEqual(s.weights, want) {
-		t.Errorf("weights %v, want %v", s.weights, want)
+}
+
+func TestConvertCaps(t *testing.T) {
+	s, _ := convertAll(t)
+	berlin, err := time.LoadLocation("Europe/Berlin")
+	if err != nil {
+		t.Fatal(err)
 	}
-	wantCaps := []budget.Cap{
+	want := []budget.Cap{
 		{Provider: "openai", Limits: []budget.Limit{{
 			ID: "day", Subject: budget.Org, Metric: budget.Tokens, Mode: budget.Shadow, Models: []string{"gpt-5*"}, Endpoints: []string{"chat.completions"},
 			Shape: budget.Shape{Kind: budget.Calendar, Amount: 20, Calendar: "day", Location: berlin},
@@ -199,23 +228,36 @@ spend_caps:
 			{ID: "prepaid", Subject: budget.Org, Metric: budget.Cost, Mode: budget.Off, Shape: budget.Shape{Kind: budget.Bucket, Amount: 23e9, Refill: 24e9, Per: time.Hour}},
 		}},
 	}
-	if !reflect.DeepEqual(s.policy.Caps, wantCaps) {
-		t.Errorf("caps\n%+v\nwant\n%+v", s.policy.Caps, wantCaps)
+	if !reflect.DeepEqual(s.policy.Caps, want) {
+		t.Errorf("caps\n%+v\nwant\n%+v", s.policy.Caps, want)
 	}
+}
+
+func TestConvertUsers(t *testing.T) {
+	s, _ := convertAll(t)
+	org := s.policy.Orgs["acme"]
 	bobs := org.UserLimits["bob"]
 	if len(bobs) != 5 || bobs[1].Shape.Amount != 19 || bobs[1].Only != "bob" || len(org.UserLimits) != 1 {
-		t.Errorf("bob's limits %+v", bobs)
+		t.Errorf("bob's limits: got %+v, want 5, the second of 19 tokens", bobs)
 	}
 	if l := org.LimitsFor("alice", "k1"); len(l) != 6 || l[5].Shape.Amount != 3 || l[5].Only != "k1" || l[5].Metric != budget.Concurrency || len(org.LimitsFor("alice", "k2")) != 5 {
-		t.Errorf("limits of the key %+v", l)
+		t.Errorf("limits of the key: got %+v, want 6, the last of 3 calls at once", l)
 	}
 	if !org.DisabledUsers["bob"] || org.DisabledUsers["alice"] {
-		t.Errorf("disabled are %v", org.DisabledUsers)
+		t.Errorf("got disabled %v, want bob", org.DisabledUsers)
 	}
+	if want := map[string]int{"acme": 200, "acme bob": 50}; !reflect.DeepEqual(s.weights, want) {
+		t.Errorf("weights %v, want %v", s.weights, want)
+	}
+}
+
+func TestConvertKey(t *testing.T) {
+	s, key := convertAll(t)
+	org := s.policy.Orgs["acme"]
 	p, ok := s.directory.ByHash[keys.Hash(pepper, key)]
 	if !ok || p.Org != org || p.User != "alice" || p.Key != "k1" || p.Models[0] != "gpt-4o" || !p.Disabled || p.Expires.Year() != 2030 || s.directory.Peppers[0] != pepper ||
 		p.Scopes[0] != "calls" || p.Networks[0].String() != "10.0.0.0/8" {
-		t.Errorf("key %+v, peppers %v", p, s.directory.Peppers)
+		t.Errorf("got key %+v, peppers %v; want what the file says", p, s.directory.Peppers)
 	}
 }
 
