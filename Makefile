@@ -27,6 +27,9 @@ deps: ## Install what the tests need and say so (redis-server, Node packages)
 test: deps ## Run all tests; PKG=./queue or PKG=./test/e2e for one package
 	@.ci/gotest $(PKG)
 
+soak: deps ## Run the long forms of all tests and an hour of fuzzing (PKG, SOAK_FUZZ=30s); writes soak-report.txt
+	@.ci/soak $(PKG)
+
 race: deps ## Run all tests with the race detector
 	@.ci/gotest -race $(PKG)
 
@@ -69,4 +72,4 @@ $(GOLANGCI):
 	@GOBIN=$(BIN) go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)
 	@mv $(BIN)/golangci-lint $@
 
-.PHONY: help run build deps test race check lint cover fuzz bench generate release-check snapshot clean
+.PHONY: help run build deps test soak race check lint cover fuzz bench generate release-check snapshot clean

@@ -7,6 +7,7 @@ import (
 	"net"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -82,13 +83,19 @@ func withBusPort(s *Server) {
 	s.tb.Fatal("no two free ports 10000 apart")
 }
 
+// taken are the ports that servers of this process have had.
+var taken sync.Map
+
+// free reports whether a server may have a port. None is given twice: the server
+// that had it may be down only for a while.
 func free(port int) bool {
 	l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 	if err != nil {
 		return false
 	}
 	l.Close()
-	return true
+	_, had := taken.LoadOrStore(port, true)
+	return !had
 }
 
 // Healthy waits until all of a cluster's living nodes see it whole and every

@@ -78,6 +78,7 @@ func (b *inbox) await(t *testing.T, path string, n int) []string {
 // of to the operator's chat and to the org's own server, once each, although two
 // proxies charge for it.
 func TestSpendAlerts(t *testing.T) {
+	t.Parallel()
 	box, port := newInbox(t)
 	s := newStack(t, fakeprovider.Options{}, fmt.Sprintf(`
 webhooks: {allow_networks: [127.0.0.1/32], allow_http: [localhost]}

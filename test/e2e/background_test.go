@@ -35,6 +35,7 @@ var dialects = map[string]string{"native": twoOrgs, "translated": chatOnly(twoOr
 
 // TestBackground makes responses in the background of a provider that has none.
 func TestBackground(t *testing.T) {
+	t.Parallel()
 	for name, config := range dialects {
 		t.Run(name, func(t *testing.T) { makeBackground(t, config) })
 	}
@@ -110,6 +111,7 @@ func makeBackground(t *testing.T, config string) {
 // TestBackgroundStream reads a stream in two halves, with the connection broken
 // in between, and compares with one read in one go.
 func TestBackgroundStream(t *testing.T) {
+	t.Parallel()
 	for name, config := range dialects {
 		t.Run(name, func(t *testing.T) { streamBackground(t, config) })
 	}

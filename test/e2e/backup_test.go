@@ -99,6 +99,7 @@ func standing(t *testing.T, p *process, key string) string {
 // keys, waiting jobs, files and ledger back elsewhere, and every job in it ends
 // once.
 func TestBackupAndRestore(t *testing.T) {
+	t.Parallel()
 	files := t.TempDir()
 	s := newStack(t, fakeprovider.Options{}, "files: {store: "+files+"}\n"+simple(`[{name: month, calendar: month, amount: "$5"}]`))
 	p := s.proxy()

@@ -25,6 +25,7 @@ func (s *stack) cli(p *process, stdin string, args ...string) (stdout, stderr st
 // TestBatchCommand: submit, follow, fetch, list and cancel from a shell; the same
 // file again is the same batch.
 func TestBatchCommand(t *testing.T) {
+	t.Parallel()
 	s := batchStack(t, fakeprovider.Options{})
 	p := s.proxy()
 	s.worker()

@@ -22,7 +22,8 @@ import (
 // is lost: each line is sent once, has one result, and is charged the provider's
 // batch price.
 func TestBatchByProviderKilled(t *testing.T) {
-	const lines = 1500
+	t.Parallel()
+	lines, shots := either(200, 1500), either(4, 6)
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
@@ -42,9 +43,9 @@ func TestBatchByProviderKilled(t *testing.T) {
 	id := s.batch(p, s.uploadLines(p, lines, ""))
 	var shooting sync.WaitGroup
 	shooting.Go(func() {
-		for i := range 6 {
-			time.Sleep(time.Duration(100+rng.IntN(900)) * time.Millisecond)
-			if i == 4 {
+		for i := range shots {
+			time.Sleep(time.Duration(100+rng.IntN(either(400, 900))) * time.Millisecond)
+			if i == shots-2 {
 				s.redis.Restart()
 				continue
 			}

@@ -64,6 +64,7 @@ func (s *stack) checkSealed(text string) {
 // TestBatchSDKGo: go-openai uploads, creates, polls and reads a batch, and
 // nobody else can see any of it.
 func TestBatchSDKGo(t *testing.T) {
+	t.Parallel()
 	s := batchStack(t, fakeprovider.Options{})
 	p := s.proxy()
 	s.worker()
@@ -145,23 +146,14 @@ func awaitBatch(t *testing.T, c *openai.Client, id string) openai.BatchResponse 
 	return b
 }
 
-// batchLines is how many lines the batch that is shot at has.
-func batchLines() (n int, pad string) {
-	if n, err := strconv.Atoi(os.Getenv("LLMGUARD_BATCH_LINES")); err == nil {
-		return n, strings.Repeat("and so it goes on ", 208) // 50,000 lines are close to 200 MB
-	}
-	return 2000, ""
-}
-
 // TestBatchKilled: a batch while proxies, workers and Redis are killed: each
-// line has one result, and the ledger has what the provider says.
-// LLMGUARD_BATCH_LINES=50000 is the long form, which measures memory.
+// line has one result, and the ledger has what the provider says. The long form
+// has close to 200 MB of lines, is shot at until its end, with some progress in
+// between, and measures memory.
 func TestBatchKilled(t *testing.T) {
-	lines, pad := batchLines()
-	kills, pause := 4, time.Millisecond
-	if pad != "" {
-		kills, pause = lines, 8*pause // to the end, and so that something gets done in between
-	}
+	t.Parallel()
+	lines, pad := either(400, 50_000), either("", strings.Repeat("and so it goes on ", 208))
+	kills, pause := either(4, lines), either(time.Millisecond, 8*time.Millisecond)
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("%d lines, seed %d", lines, seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
@@ -196,7 +188,7 @@ func TestBatchKilled(t *testing.T) {
 				workers[shots%2] = s.worker()
 			}
 			shots++
-			due = time.Now().Add(time.Duration(200+rng.IntN(900)) * pause)
+			due = time.Now().Add(time.Duration(100+rng.IntN(either(300, 900))) * pause)
 		}
 		a := fetch(proxy.URL+"/batches/"+b.ID, s.keys["alice"]) // Redis has just been away
 		if err := json.Unmarshal([]byte(a.body), &b); err != nil {
@@ -205,7 +197,7 @@ func TestBatchKilled(t *testing.T) {
 	}
 	proxyGrew, workerGrew, redisGrew := (peak[0]-before[0])>>20, (peak[1]-before[1])>>20, (peak[2]-before[2])>>20
 	t.Logf("%d kills; MB more than before: proxy %d, worker %d, Redis %d", shots, proxyGrew, workerGrew, redisGrew)
-	if pad != "" && (max(proxyGrew, workerGrew) > 100 || redisGrew > 150) {
+	if soak && (max(proxyGrew, workerGrew) > 100 || redisGrew > 150) {
 		t.Error("more than 100 MB for a proxy or worker, or 150 MB for Redis")
 	}
 	s.checkResults(proxy, b, lines)

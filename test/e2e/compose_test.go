@@ -33,11 +33,12 @@ func TestComposeTopology(t *testing.T) {
 	if err != nil {
 		t.Skip("prometheus is not installed (Debian: apt-get install prometheus): dashboards and alerts are not tried on it")
 	}
-	t.Setenv("OPENAI_API_KEY", providerKey)
+	t.Parallel()
 	key := keys.New(keys.Live)
-	t.Setenv("LLMGUARD_KEY_HASH", keys.Hash(keys.Pepper{}, key))
-	c := loadCompose(t)
+	env := []string{"OPENAI_API_KEY=" + providerKey, "LLMGUARD_KEY_HASH=" + keys.Hash(keys.Pepper{}, key)}
+	c := loadCompose(t, env)
 	s := c.stack(t, key)
+	s.env = env
 	proxy := s.proxy()
 	workers := []*process{}
 	for range *c.Services["worker"].Deploy.Replicas {
@@ -64,9 +65,9 @@ func TestComposeTopology(t *testing.T) {
 // compose is docker-compose.yml.
 type compose struct{ *types.Project }
 
-func loadCompose(t *testing.T) compose {
+func loadCompose(t *testing.T, env []string) compose {
 	t.Helper()
-	o, err := cli.NewProjectOptions([]string{"../../docker-compose.yml"}, cli.WithOsEnv, cli.WithResolvedPaths(true))
+	o, err := cli.NewProjectOptions([]string{"../../docker-compose.yml"}, cli.WithOsEnv, cli.WithEnv(env), cli.WithResolvedPaths(true))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -103,6 +103,7 @@ func (b *browser) act(page, action string, form url.Values) (int, string) {
 // TestConsole walks the console as an administrator does, without JavaScript:
 // nothing is shown without a key, changes are confirmed and take effect.
 func TestConsole(t *testing.T) {
+	t.Parallel()
 	s, admin, reader := consoleStack(t)
 	p := s.proxy()
 	s.worker()
@@ -228,6 +229,7 @@ func (b *browser) keys(s *stack, p *process) {
 // TestConsoleInChromium uses the console in a real browser, by keyboard, at two
 // widths: charts are drawn, nothing is forbidden by the policy, nothing overflows.
 func TestConsoleInChromium(t *testing.T) {
+	t.Parallel()
 	chromium, err := exec.LookPath("chromium")
 	if err != nil {
 		t.Skip("chromium is not installed (Debian: apt-get install chromium): the console is not tried in a browser")

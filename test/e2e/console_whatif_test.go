@@ -10,6 +10,7 @@ import (
 // TestConsoleWhatIf: the console replays the ledger's calls under another limit,
 // without JavaScript and without changing anything.
 func TestConsoleWhatIf(t *testing.T) {
+	t.Parallel()
 	s, admin, reader := consoleStack(t)
 	s.replace("amount: $0.0006", "amount: $10")
 	p := s.proxy()

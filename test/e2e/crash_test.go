@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
-	"os"
-	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -47,18 +45,19 @@ func submit(t *testing.T, url func() string, key, body string) job {
 	return job{}
 }
 
+// crashLease is the lease of jobs where processes are killed and stopped.
+const crashLease = 3 * time.Second
+
 // TestCrash: jobs survive SIGKILL of workers, proxies and Redis, and processes
 // that are stopped beyond the lease of their jobs and go on: each ends once,
 // every result is readable, and nothing is billed twice for one attempt.
 func TestCrash(t *testing.T) {
-	jobs, kills, stops := 120, 9, 3
-	if n, err := strconv.Atoi(os.Getenv("LLMGUARD_CRASH_JOBS")); err == nil {
-		jobs, kills, stops = n, max(n/100, 9), max(n/250, 3)
-	}
+	t.Parallel()
+	jobs, kills, stops := either(60, 5000), either(6, 50), either(1, 20)
 	seed, began := uint64(time.Now().UnixNano()), time.Now()
 	rng := rand.New(rand.NewPCG(seed, 0))
 	s := newStack(t, fakeprovider.Options{}, simple("[{name: w, subject: org, amount: $100, window: 1h}]")+
-		"queue: {lease: 3s, max_attempts: 50}\n") // a slow machine loses more of them
+		fmt.Sprintf("queue: {lease: %s, max_attempts: 50}\n", crashLease)) // a slow machine loses more of them
 	s.fake.Script(func(*fakeprovider.Request) fakeprovider.Behaviour {
 		return fakeprovider.Behaviour{Delay: 150 * time.Millisecond}
 	})
@@ -99,7 +98,7 @@ func TestCrash(t *testing.T) {
 			t.Errorf("job %s changed its terminal state to %s", id, j.Status)
 		}
 	}
-	for _, w := range n.workers { // what zombies have to say has been said then
+	for _, w := range n.workers { // then everything that zombies report has been reported
 		w.terminate()
 	}
 	s.billedOnce(ids, true)
@@ -134,7 +133,7 @@ func (n *nemesis) strike(kills, stops int, before func(done int)) {
 	defer zombies.Wait()
 	for done := range kills + stops {
 		before(done)
-		time.Sleep(time.Duration(300+n.rng.IntN(900)) * time.Millisecond)
+		time.Sleep(time.Duration(200+n.rng.IntN(either(500, 900))) * time.Millisecond)
 		if n.rng.IntN(kills+stops) < kills {
 			kills--
 			n.kill()
@@ -145,7 +144,7 @@ func (n *nemesis) strike(kills, stops int, before func(done int)) {
 		if n.rng.IntN(3) == 0 {
 			zombie = n.proxies[n.rng.IntN(2)]
 		}
-		zombies.Go(func() { zombie.stopFor(7 * time.Second) })
+		zombies.Go(func() { zombie.stopFor(2 * crashLease) })
 	}
 }
 

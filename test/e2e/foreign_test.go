@@ -43,6 +43,7 @@ func (s *stack) foreigners(p *process) map[string][2]string {
 // TestForeignIDs: what another org has is answered as what nobody has, to the
 // byte, at every endpoint that takes an id.
 func TestForeignIDs(t *testing.T) {
+	t.Parallel()
 	s := batchStack(t, fakeprovider.Options{})
 	p := s.proxy()
 	ids := s.foreigners(p)

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/llmguard/llmguard/internal/fakeprovider"
@@ -17,28 +18,62 @@ const gated = "[gated]"
 type gate struct {
 	held, open chan struct{}
 	done       <-chan struct{} // closed at the test's end, which opens it for all
+	once       bool            // only the first call of each text is held
+	seen       sync.Map        // texts
 }
 
-// gate makes one; other calls are answered by otherwise, which may be nil.
+// gate makes one for calls of all models; other calls are answered by otherwise,
+// which may be nil.
 func (s *stack) gate(otherwise func(*fakeprovider.Request) fakeprovider.Behaviour) *gate {
-	done := make(chan struct{})
-	g := &gate{held: make(chan struct{}), open: make(chan struct{}), done: done}
-	s.t.Cleanup(func() { close(done) })
+	g := s.newGate()
 	s.fake.Script(func(q *fakeprovider.Request) fakeprovider.Behaviour {
-		if strings.Contains(q.UserText, gated) {
-			for _, step := range []chan struct{}{g.held, g.open} {
-				select {
-				case step <- struct{}{}:
-				case <-g.done:
-				}
-			}
-		}
+		g.hold(q.UserText)
 		if otherwise == nil {
 			return fakeprovider.Behaviour{}
 		}
 		return otherwise(q)
 	})
 	return g
+}
+
+// gates makes one for each of the models.
+func (s *stack) gates(models ...string) map[string]*gate {
+	gates := map[string]*gate{}
+	for _, model := range models {
+		gates[model] = s.newGate()
+	}
+	s.fake.Script(func(q *fakeprovider.Request) fakeprovider.Behaviour {
+		if g := gates[q.Model]; g != nil {
+			g.hold(q.UserText)
+		}
+		return fakeprovider.Behaviour{}
+	})
+	return gates
+}
+
+func (s *stack) newGate() *gate {
+	done := make(chan struct{})
+	s.t.Cleanup(func() { close(done) })
+	return &gate{held: make(chan struct{}), open: make(chan struct{}), done: done}
+}
+
+// hold returns when a call of this text may pass.
+func (g *gate) hold(text string) {
+	if !g.holds(text) {
+		return
+	}
+	for _, step := range []chan struct{}{g.held, g.open} {
+		select {
+		case step <- struct{}{}:
+		case <-g.done:
+		}
+	}
+}
+
+// holds reports whether a call of this text is held.
+func (g *gate) holds(text string) bool {
+	_, again := g.seen.LoadOrStore(text, true)
+	return strings.Contains(text, gated) && !(again && g.once)
 }
 
 // awaitHeld returns when another call has come to the gate.

@@ -60,6 +60,7 @@ func cut(t *testing.T, c *openai.Client) (words int, e *openai.APIError) {
 // TestCutStream: an SDK is told of the cut by an error, live and from the
 // queue; the provider is cancelled, and what came is charged.
 func TestCutStream(t *testing.T) {
+	t.Parallel()
 	s := newStack(t, fakeprovider.Options{}, growing("[{name: t, subject: user, metric: tokens, amount: 200, window: 1h}, {name: one, subject: user, metric: concurrency, amount: 1}]")+
 		"      - {id: bob, keys: [{id: k2, hash: \"${key:bob}\"}]}\n")
 	g := s.gate(endless(5 * time.Millisecond))
@@ -125,6 +126,7 @@ func TestCutStream(t *testing.T) {
 // TestKilledGrowing: when a proxy is killed while a hold grows, what it had
 // grown to stays held, and is charged when its lease has run out.
 func TestKilledGrowing(t *testing.T) {
+	t.Parallel()
 	s := newStack(t, fakeprovider.Options{}, growing("[{name: w, subject: user, amount: $1, window: 1h}]"))
 	s.fake.Script(endless(5 * time.Millisecond))
 	p := s.proxy()

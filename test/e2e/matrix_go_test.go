@@ -37,7 +37,7 @@ func (c *connection) RoundTrip(r *http.Request) (*http.Response, error) {
 
 const (
 	matrixLimit = 50
-	matrixTries = 8
+	matrixTries = 60
 )
 
 // goKinds are the calls that a client in Go has: they return a text and
@@ -52,7 +52,7 @@ func (m *matrixRun) golang(client goKinds) []outcome {
 	var mu sync.Mutex
 	var outcomes []outcome
 	var running sync.WaitGroup
-	slots := make(chan struct{}, 12)
+	slots := make(chan struct{}, 8)
 	for _, row := range m.rows {
 		for _, kind := range row.Kinds {
 			for _, via := range []string{"direct", "through"} {

@@ -3,6 +3,7 @@ package e2e
 import (
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 )
 
@@ -51,7 +52,19 @@ func matrix() []trial {
 			rows[i].Model = freeModel
 		}
 	}
+	if !soak {
+		rows = slices.DeleteFunc(rows, func(r trial) bool { return !shortRows[r.Name] })
+	}
 	return rows
+}
+
+// shortRows are those of `make test`: one or two of each kind of answer.
+var shortRows = map[string]bool{
+	"whole": true, "gzip": true, "302 newlines": true, "20 comments": true, "chunk with error null": true,
+	"chat error": true, "flat error event": true, "early nested error event": true,
+	"clean end": true, "no [DONE]": true, "aborted stream": true, "aborted answer": true,
+	"400": true, "500": true, "context length": true, "401": true, "500 then well": true,
+	"500, do not retry": true, "error body html": true, "status=429 retry-after=1": true,
 }
 
 func wholeRows() []trial {

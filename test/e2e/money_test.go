@@ -82,61 +82,100 @@ func bill(t *testing.T, records []fakeprovider.Record) pricing.Nano {
 	return sum
 }
 
-// TestOverspend: a budget worth exactly ten calls, 200 at once over two
-// proxies. Exactly ten reach the provider and are charged.
-func TestOverspend(t *testing.T) {
-	for _, shape := range []string{"window", "bucket"} {
-		for _, stream := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s/stream=%v", shape, stream), func(t *testing.T) { overspend(t, shape, stream) })
-		}
-	}
+// crowd is how many callers come at once for a budget worth ten calls.
+var crowd = either(60, 200)
+
+// crowdedOrgs are the shapes of a budget, each for plain calls and for streams.
+var crowdedOrgs = map[string]struct {
+	limit  string // with the amount
+	stream bool
+}{
+	"window":        {limit: "[{name: w, subject: user, amount: %q, window: 1h}]"},
+	"window-stream": {limit: "[{name: w, subject: user, amount: %q, window: 1h}]", stream: true},
+	"bucket":        {limit: "[{name: b, subject: org, bucket: {capacity: %q}}]"},
+	"bucket-stream": {limit: "[{name: b, subject: org, bucket: {capacity: %q}}]", stream: true},
 }
 
-func overspend(t *testing.T, shape string, stream bool) {
+// TestOverspend: a budget worth exactly ten calls, and many more at once over two
+// proxies. Exactly ten reach the provider and are charged.
+func TestOverspend(t *testing.T) {
+	t.Parallel()
 	price := costOfOne(t)
-	limit := fmt.Sprintf("[{name: w, subject: user, amount: %q, window: 1h}]", (10 * price).String())
-	if shape == "bucket" {
-		limit = fmt.Sprintf("[{name: b, subject: org, bucket: {capacity: %q}}]", (10 * price).String())
+	config := `
+providers:
+  - {id: openai, base_url: "${provider}", api_key: "${provider_key}"}
+orgs:
+`
+	for org, c := range crowdedOrgs {
+		limit := fmt.Sprintf(c.limit, (10 * price).String())
+		config += fmt.Sprintf("  - {id: %s, limits: %s, users: [{id: u, keys: [{id: k, hash: \"${key:%s}\"}]}]}\n", org, limit, org)
 	}
-	s := newStack(t, fakeprovider.Options{}, simple(limit))
+	s := newStack(t, fakeprovider.Options{}, config)
 	s.fake.Script(func(*fakeprovider.Request) fakeprovider.Behaviour {
 		return fakeprovider.Behaviour{Fill: true, Delay: 300 * time.Millisecond}
 	})
 	proxies := []*process{s.proxy(), s.proxy()}
 	s.worker()
-	body := chat("gpt-4o", callText, fmt.Sprintf(`"max_tokens":%d,"stream":%v`, callOutput, stream))
-	var wg sync.WaitGroup
-	var mu sync.Mutex
-	status := map[int]int{}
-	for i := range 200 {
-		wg.Go(func() {
-			a := post(proxies[i%2].URL+"/chat/completions", s.keys["alice"], body, "Prefer", "wait=3")
-			mu.Lock()
-			defer mu.Unlock()
-			if stream && a.status == http.StatusOK && strings.Contains(a.body, `"error"`) {
-				a.status = 429
+	for org, c := range crowdedOrgs {
+		t.Run(org, func(t *testing.T) {
+			before := s.fake.Totals().Requests
+			extra := fmt.Sprintf(`"max_tokens":%d,"stream":%v`, callOutput, c.stream)
+			answers := s.come(proxies, extra, func(int) string { return s.keys[org] })
+			if n := s.fake.Totals().Requests - before; n != 10 {
+				t.Errorf("%d requests reached the provider, want 10", n)
 			}
-			status[a.status]++
+			tenPassed(t, answers)
+			s.chargedTen(t, org, price)
+		})
+	}
+	if got, want := bill(t, s.fake.Log()), pricing.Nano(10*len(crowdedOrgs))*price; got != want {
+		t.Errorf("the provider bills %v, the budgets were %v", got, want)
+	}
+}
+
+// come sends the crowd's calls at once, in turns over the proxies. A caller bears a
+// second of waiting.
+func (s *stack) come(proxies []*process, extra string, key func(i int) string) []answer {
+	answers := make([]answer, crowd)
+	var wg sync.WaitGroup
+	for i := range answers {
+		wg.Go(func() {
+			url := proxies[i%len(proxies)].URL + "/chat/completions"
+			answers[i] = post(url, key(i), chat("gpt-4o", callText, extra), "Prefer", "wait=1")
 		})
 	}
 	wg.Wait()
-	entries := s.settled("acme", 10)
+	return answers
+}
+
+// tenPassed: of the crowd, ten were answered and the others were refused, streams
+// by an error in them. 503 is the refusal when Redis does not answer in time.
+func tenPassed(t *testing.T, answers []answer) {
+	t.Helper()
+	status := map[int]int{}
+	for _, a := range answers {
+		if a.status == http.StatusOK && strings.Contains(a.body, `"error"`) {
+			a.status = http.StatusTooManyRequests
+		}
+		status[a.status]++
+	}
+	if status[200] != 10 || status[200]+status[429]+status[503] != len(answers) {
+		t.Errorf("statuses %v, want 10 x 200 and %d refusals", status, len(answers)-10)
+	}
+}
+
+// chargedTen: the org's ledger has ten calls at their price.
+func (s *stack) chargedTen(t *testing.T, org string, price pricing.Nano) {
+	t.Helper()
 	var sum pricing.Nano
-	for _, e := range entries {
+	for _, e := range s.settled(org, 10) {
 		sum += e.Cost
 		if e.Estimated || e.Overrun != 0 {
 			t.Errorf("entry %+v is estimated or overran", e)
 		}
 	}
-	if totals := s.fake.Totals(); totals.Requests != 10 {
-		t.Errorf("%d requests reached the provider, want 10", totals.Requests)
-	}
-	if sum != 10*price || sum != bill(t, s.fake.Log()) {
-		t.Errorf("charged %v, the budget is %v, the provider billed %v", sum, 10*price, bill(t, s.fake.Log()))
-	}
-	// 503 says that Redis did not answer in time, on a machine as busy as this.
-	if status[200] != 10 || status[200]+status[429]+status[503] != 200 {
-		t.Errorf("statuses %v, want 10 x 200 and 190 refusals", status)
+	if sum != 10*price {
+		t.Errorf("charged %v, the budget is %v", sum, 10*price)
 	}
 }
 
@@ -160,10 +199,10 @@ func costOfOne(t *testing.T) pricing.Nano {
 // TestExactBill: over mixed calls whose usage arrives, the ledger equals the
 // provider's bill to the nano-dollar.
 func TestExactBill(t *testing.T) {
+	t.Parallel()
 	s := newStack(t, fakeprovider.Options{}, simple("[{name: w, subject: user, amount: $1000, window: 1h}]"))
 	p := s.proxy()
-	s.worker()
-	const calls = 1000
+	calls := either(250, 5000)
 	models := []string{"gpt-4o", "gpt-4o-mini", "gpt-4.1-nano", "gpt-5-mini", "o4-mini", "gpt-5.6-luna"}
 	rng := rand.New(rand.NewPCG(1, 2))
 	bodies := make([]string, calls)

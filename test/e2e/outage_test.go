@@ -77,6 +77,7 @@ func (s *stack) exact(calls int, limits ...budget.Limit) {
 // killed or stopped after they have ended; when both are back, the ledger is the
 // provider's log to the nano-dollar.
 func TestRedisDiesAndProxyToo(t *testing.T) {
+	t.Parallel()
 	t.Run("killed", func(t *testing.T) { redisDiesAndProxyToo(t, (*process).kill) })
 	t.Run("stopped", func(t *testing.T) { redisDiesAndProxyToo(t, (*process).terminate) })
 }
@@ -117,7 +118,7 @@ func redisDiesAndProxyToo(t *testing.T, end func(*process)) {
 // outage is a deployment whose orgs go on without Redis in their own ways.
 func outage(t *testing.T, limits, pool string) *stack {
 	return newStack(t, fakeprovider.Options{}, fmt.Sprintf(`
-store: {deadline: 5s, journal_dir: %s, on_failure: deny, local_share: 20%%}
+store: {deadline: 2s, journal_dir: %s, on_failure: deny, local_share: 20%%}
 providers:
   - {id: openai, base_url: "${provider}", api_key: "${provider_key}", pools: [%s]}
 orgs:
@@ -131,6 +132,7 @@ orgs:
 // limit and no more, one with allow is let through, the others are refused; all
 // of it is charged when Redis is back, although the proxy was killed meanwhile.
 func TestWithoutRedis(t *testing.T) {
+	t.Parallel()
 	price := costOfOne(t)
 	// 20 % of it is worth five calls.
 	s := outage(t, fmt.Sprintf("[{name: w, subject: user, amount: %q, window: 1h}, {name: r, metric: requests, amount: 1000, window: 1h}]", (25*price).String()), "{id: openai}")
@@ -210,6 +212,7 @@ func TestWithoutRedis(t *testing.T) {
 // TestWithoutRedisKilled: a proxy that is killed in the middle of calls which it
 // admitted by itself leaves them to be charged in full, once.
 func TestWithoutRedisKilled(t *testing.T) {
+	t.Parallel()
 	s := outage(t, "[{name: w, subject: user, amount: $1000, window: 1h}]", "{id: openai, rpm: 50}")
 	s.fake.Script(func(*fakeprovider.Request) fakeprovider.Behaviour { return fakeprovider.Behaviour{Delay: time.Minute} })
 	p := s.proxy()

@@ -57,6 +57,7 @@ func (r reply) get(t *testing.T, path string) any {
 // TestResponses goes through every endpoint of Responses, and compares what was
 // charged with what the provider counted.
 func TestResponses(t *testing.T) {
+	t.Parallel()
 	s := newStack(t, fakeprovider.Options{}, twoOrgs)
 	p := s.proxy()
 	alice, bob, eve := s.keys["alice"], s.keys["bob"], s.keys["eve"]

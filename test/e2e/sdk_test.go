@@ -27,7 +27,7 @@ orgs:
     users:
       - {id: alice, keys: [{id: k1, hash: "${key:alice}"}]}
       - id: bob
-        limits: [{name: w, amount: $0.0006, window: 3s}]
+        limits: [{name: w, amount: $0.0006, window: 2s}]
         keys: [{id: k2, hash: "${key:bob}"}]
 `)
 	p := s.proxy()
@@ -35,44 +35,57 @@ orgs:
 	return s, p
 }
 
-// nodeTest runs tests of the npm packages, on Node 22, for a user of a proxy.
-func nodeTest(t *testing.T, p *process, env []string, scripts ...string) {
+// nodeProgram is node of a directory with npm packages. The test is skipped when
+// they are not installed, and fails when they have to be.
+func nodeProgram(t *testing.T, dir string) string {
 	t.Helper()
-	node, err := filepath.Abs("node/node_modules/.bin/node")
+	node, err := filepath.Abs(dir + "/node_modules/.bin/node")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := os.Stat(node); err != nil {
-		if os.Getenv("LLMGUARD_REQUIRE_NODE") != "" {
-			t.Fatalf("the npm packages are missing: %v", err)
-		}
+	_, err = os.Stat(node)
+	if err != nil && os.Getenv("LLMGUARD_REQUIRE_NODE") != "" {
+		t.Fatalf("the npm packages are missing: %v", err)
+	}
+	if err != nil {
 		t.Skip("the npm packages are not installed: `make test` installs them")
 	}
-	cmd := exec.Command(node, append([]string{"--test"}, scripts...)...)
-	cmd.Dir = "node"
-	cmd.Env = append(append(os.Environ(), "BASE_URL="+p.URL), env...)
+	return node
+}
+
+// runNode runs a file with tests in it.
+func runNode(t *testing.T, dir, file string, env ...string) {
+	t.Helper()
+	cmd := exec.Command(nodeProgram(t, dir), file)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), env...)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
-		t.Fatalf("%v\n%s", err, out)
+		t.Fatalf("%s: %v\n%s", file, err, out)
 	}
-	t.Logf("%s", out)
 }
 
 // TestSDKNode runs the openai npm package against the proxy.
 func TestSDKNode(t *testing.T) {
 	s, p := sdkStack(t)
-	nodeTest(t, p, []string{"API_KEY=" + s.keys["alice"], "TIGHT_KEY=" + s.keys["bob"]}, "sdk.test.mjs", "media.test.mjs")
+	for _, file := range []string{"sdk.test.mjs", "media.test.mjs"} {
+		t.Run(file, func(t *testing.T) {
+			t.Parallel()
+			runNode(t, "node", file, "BASE_URL="+p.URL, "API_KEY="+s.keys["alice"], "TIGHT_KEY="+s.keys["bob"])
+		})
+	}
 }
 
 // TestSDKResponses runs the npm packages' Responses at a provider that has them,
 // and at one that has not.
 func TestSDKResponses(t *testing.T) {
+	t.Parallel()
 	for name, config := range dialects {
 		t.Run(name, func(t *testing.T) {
 			s := newStack(t, fakeprovider.Options{}, fmt.Sprintf("files: {store: %q}", t.TempDir())+config)
 			p := s.proxy()
 			s.worker()
-			nodeTest(t, p, []string{"API_KEY=" + s.keys["alice"]}, "responses.test.mjs")
+			runNode(t, "node", "responses.test.mjs", "BASE_URL="+p.URL, "API_KEY="+s.keys["alice"])
 		})
 	}
 }
@@ -85,6 +98,7 @@ func goClient(p *process, key string) *openai.Client {
 
 // TestSDKGo runs go-openai against the proxy.
 func TestSDKGo(t *testing.T) {
+	t.Parallel()
 	s, p := sdkStack(t)
 	ctx := context.Background()
 	c := goClient(p, s.keys["alice"])

@@ -4,17 +4,21 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/llmguard/llmguard/internal/fakeprovider"
 	"github.com/llmguard/llmguard/internal/redistest"
@@ -24,9 +28,17 @@ import (
 // binary is llmguard, built once for all tests.
 var binary string
 
+// atOnce is how many tests run in parallel. They mostly wait, so it is more than
+// the processors of a small machine.
+const atOnce = "5"
+
 func TestMain(m *testing.M) { os.Exit(buildAndRun(m)) }
 
 func buildAndRun(m *testing.M) int {
+	if err := runInParallel(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
 	dir, err := os.MkdirTemp("", "llmguard-e2e-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -46,6 +58,17 @@ func buildAndRun(m *testing.M) int {
 	return m.Run()
 }
 
+// runInParallel sets -parallel, unless the command line does.
+func runInParallel() error {
+	flag.Parse()
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
+	if given {
+		return nil
+	}
+	return flag.Set("test.parallel", atOnce)
+}
+
 const providerKey = "sk-provider-canary-7f3a"
 
 // stack is one deployment: Redis, a provider, and llmguard processes.
@@ -53,8 +76,9 @@ type stack struct {
 	t     *testing.T
 	redis *redistest.Server
 	fake  *fakeprovider.Server
-	path  string // of the configuration
-	files string // the directory of files, where a test looks into it
+	path  string   // of the configuration
+	files string   // the directory of files, where a test looks into it
+	env   []string // of its processes, besides that of the test
 	keys  map[string]string
 }
 
@@ -97,6 +121,24 @@ timeouts: {drain: 0s, shutdown: 20s}
 		t.Fatal(err)
 	}
 	return s
+}
+
+// info reads a number of a section of Redis' own figures.
+func (s *stack) info(section, name string) int {
+	s.t.Helper()
+	rdb := redis.NewClient(&redis.Options{Addr: s.redis.Addr})
+	defer rdb.Close()
+	text, err := rdb.Info(s.t.Context(), section).Result()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(text, "\n"+name+":")
+	value, _, _ := strings.Cut(rest, "\r")
+	n, err := strconv.Atoi(value)
+	if err != nil {
+		s.t.Fatalf("%s: %v", name, err)
+	}
+	return n
 }
 
 // simple is a configuration with one org, one user "alice" and no quota; the
@@ -145,6 +187,7 @@ func (s *stack) start(role string) *process { s.t.Helper(); return s.startBinary
 func (s *stack) startBinary(binary, role string) *process {
 	s.t.Helper()
 	p := &process{t: s.t, cmd: exec.Command(binary, role, "-c", s.path), done: make(chan struct{})}
+	p.cmd.Env = append(os.Environ(), s.env...)
 	stderr, err := p.cmd.StderrPipe()
 	if err != nil {
 		s.t.Fatal(err)

@@ -7,7 +7,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -22,15 +21,23 @@ import (
 
 // The limits of each org in the storm, as the configuration and as the budget
 // package has them: every shape, metric and kind of subject.
-const (
-	stormOrgs, stormUsers = 8, 8
-	stormLimits           = `
+const stormLimits = `
       - {name: user-hour, subject: user, amount: $0.02, window: 1h}
       - {name: user-calls, subject: user, metric: requests, amount: 12, window: 5s, exact: true}
       - {name: user-open, subject: user, metric: concurrency, amount: 2}
       - {name: org-bucket, bucket: {capacity: $0.06, refill: $3.60/1h}}
       - {name: org-day, metric: tokens, amount: 60000, calendar: day}`
+
+// The size of the storm. A hold of a proxy that died ends with the lease.
+var (
+	stormOrgs    = either(4, 8)
+	stormUsers   = either(4, 8) // of each org
+	stormCallers = either(2, 3) // of each user
+	stormProxies = either(3, 4)
+	stormLength  = either(3*time.Second, 10*time.Minute)
 )
+
+const stormLease = 10 * time.Second
 
 func stormBudget() []budget.Limit {
 	usd := func(milli int64) int64 { return milli * int64(pricing.NanoPerUSD) / 1000 }
@@ -45,7 +52,8 @@ func stormBudget() []budget.Limit {
 
 func stormConfig() string {
 	var b strings.Builder
-	b.WriteString("store: {hold_lease: 10s, deadline: 5s}\nproviders:\n  - {id: openai, base_url: \"${provider}\", api_key: \"${provider_key}\"}\norgs:\n")
+	fmt.Fprintf(&b, "store: {hold_lease: %s, deadline: 5s}\n", stormLease)
+	b.WriteString("providers:\n  - {id: openai, base_url: \"${provider}\", api_key: \"${provider_key}\"}\norgs:\n")
 	for o := range stormOrgs {
 		fmt.Fprintf(&b, "  - id: o%d\n", o)
 		if o%2 == 0 {
@@ -69,15 +77,12 @@ type storm struct {
 	status  map[int]int
 }
 
-// TestStorm: 64 users of 8 orgs under mixed limits call through 4 proxies; one
-// in five hangs up, and proxies die at random. At no instant is anybody over a
-// limit; the ledger is the provider's log over calls whose usage came, the
-// others are listed as estimates; and in the end no money is held.
+// TestStorm: users of several orgs under mixed limits call through some proxies;
+// one in five hangs up, and proxies die at random. At no instant is a user or an
+// org over a limit; the ledger is the provider's log over calls whose usage came,
+// the others are listed as estimates; and in the end no money is held.
 func TestStorm(t *testing.T) {
-	length := 12 * time.Second
-	if os.Getenv("LLMGUARD_LONG") != "" {
-		length = 10 * time.Minute
-	}
+	t.Parallel()
 	s := &storm{stack: newStack(t, fakeprovider.Options{KeepBodies: true}, stormConfig()), seed: uint64(time.Now().UnixNano()), status: map[int]int{}}
 	t.Logf("seed %d", s.seed)
 	s.fake.Script(func(r *fakeprovider.Request) fakeprovider.Behaviour {
@@ -86,44 +91,53 @@ func TestStorm(t *testing.T) {
 			Fill: rng.IntN(2) == 0, Delay: time.Duration(rng.IntN(300)) * time.Millisecond, Gap: time.Duration(rng.IntN(4)) * time.Millisecond,
 		}
 	})
-	for range 4 {
+	for range stormProxies {
 		s.proxies = append(s.proxies, s.proxy())
 	}
 	s.worker()
 	s.began = time.Now()
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
-	wg.Go(func() { defer cancel(); s.rage(length) })
+	wg.Go(func() { defer cancel(); s.rage() })
 	wg.Go(func() { s.kill(ctx) })
 	wg.Go(func() { s.watch(ctx) })
 	for o := range stormOrgs {
 		for u := range stormUsers {
-			for c := range 3 {
-				wg.Go(func() { s.user(ctx, fmt.Sprintf("o%d-u%d", o, u), uint64((o*stormUsers+u)*3+c)) })
+			for c := range stormCallers {
+				wg.Go(func() { s.user(ctx, fmt.Sprintf("o%d-u%d", o, u), uint64((o*stormUsers+u)*stormCallers+c)) })
 			}
 		}
 	}
 	wg.Wait()
 	t.Logf("answers by status, 0 for none: %v", s.status)
-	if s.status[200] == 0 || s.status[429] == 0 || s.status[0] == 0 {
-		t.Errorf("a storm without calls that passed, that were refused and that broke off: %v", s.status)
-	}
 	s.calm()
 	s.audit()
 }
 
-// rage lasts for a time, and on a slow machine until everything has happened.
-func (s *storm) rage(length time.Duration) {
-	time.Sleep(length)
-	for range 1200 {
+// rage lasts for a time, and on a slow machine until everything has happened:
+// calls have passed, were refused and broke off, the usage of some came, and the
+// usage of some never will.
+func (s *storm) rage() {
+	time.Sleep(stormLength)
+	until(s.t, "everything has happened", func() bool {
 		s.mu.Lock()
-		all := s.status[200] > 0 && s.status[429] > 0 && s.status[0] > 0
+		answered := s.status[200] > 0 && s.status[429] > 0 && s.status[0] > 0
 		s.mu.Unlock()
-		if all {
-			return
+		exact, estimated := s.kinds()
+		return answered && exact && estimated
+	})
+}
+
+// kinds reports which kinds of entries the ledgers have.
+func (s *storm) kinds() (exact, estimated bool) {
+	for o := range stormOrgs {
+		for _, e := range s.entries(fmt.Sprintf("o%d", o)) {
+			if e.Kind != budget.KindVoid {
+				exact, estimated = exact || !e.Estimated, estimated || e.Estimated
+			}
 		}
-		time.Sleep(100 * time.Millisecond)
 	}
+	return exact, estimated
 }
 
 // kill replaces a proxy about once a second.
@@ -162,7 +176,7 @@ func (s *storm) user(ctx context.Context, id string, n uint64) {
 			patience = time.Duration(rng.IntN(600)) * time.Millisecond
 		}
 		once, cancel := context.WithTimeout(ctx, patience)
-		status := s.call(once, s.url(rng.IntN(4)), s.keys[id], body)
+		status := s.call(once, s.url(rng.IntN(stormProxies)), s.keys[id], body)
 		cancel()
 		s.mu.Lock()
 		s.status[status]++
@@ -192,7 +206,7 @@ func (s *storm) call(ctx context.Context, url, key, body string) int {
 
 // watch looks at all limits of all users again and again.
 func (s *storm) watch(ctx context.Context) {
-	store := budget.New(s.redis.Client(), budget.Options{Lease: 10 * time.Second})
+	store := budget.New(s.redis.Client(), budget.Options{Lease: stormLease})
 	looks := 0
 	for ctx.Err() == nil {
 		s.each(func(org, user string) {
@@ -224,9 +238,9 @@ func (s *storm) each(fn func(org, user string)) {
 
 // calm waits until nothing is held: holds of dead proxies end with their lease.
 func (s *storm) calm() {
-	store := budget.New(s.redis.Client(), budget.Options{Lease: 10 * time.Second})
+	store := budget.New(s.redis.Client(), budget.Options{Lease: stormLease})
 	var held []string
-	for range 900 {
+	for range 400 {
 		held = nil
 		s.each(func(org, user string) {
 			statuses, err := store.Peek(s.t.Context(), stormBudget(), budget.Call{Org: org, User: user})
@@ -242,7 +256,7 @@ func (s *storm) calm() {
 		if len(held) == 0 {
 			return
 		}
-		time.Sleep(100 * time.Millisecond)
+		time.Sleep(250 * time.Millisecond)
 	}
 	s.t.Errorf("still held: %v", held)
 }
@@ -304,9 +318,6 @@ func (s *storm) audit() {
 		s.paced(user, records, whole)
 	}
 	s.t.Logf("%d exact and %d estimated entries for %d calls at the provider", exact, estimated, len(served))
-	if exact == 0 || estimated == 0 {
-		s.t.Error("a storm without exact or without estimated entries tells nothing")
-	}
 }
 
 // stormCeiling is the most an org's bucket lets pass in a time.

@@ -127,10 +127,10 @@ func traceparent(trace string, sampled bool) string {
 // TestTraces: a live call and a job go on with their callers' traces, through
 // proxy, worker and provider, and say what they cost but not what was said.
 func TestTraces(t *testing.T) {
-	t.Setenv("OTEL_BSP_SCHEDULE_DELAY", "100")
-	t.Setenv("OTEL_SERVICE_NAME", "llmguard-under-test")
+	t.Parallel()
 	c := newCollector(t)
 	s := newStack(t, fakeprovider.Options{}, fmt.Sprintf("tracing: {endpoint: %q, headers: {X-Collector-Token: tenant-1}}\n", c.URL)+simple(`[{name: day, window: 1d, amount: "$5"}]`))
+	s.env = []string{"OTEL_BSP_SCHEDULE_DELAY=100", "OTEL_SERVICE_NAME=llmguard-under-test"}
 	p := s.proxy()
 	s.worker()
 	const live, queued, unsampled = "4bf92f3577b34da6a3ce929d0e0e4736", "aaf92f3577b34da6a3ce929d0e0e4736", "bbf92f3577b34da6a3ce929d0e0e4736"
@@ -222,6 +222,7 @@ func told(s *stack, header string) bool {
 
 // TestTracesOff: without tracing a caller's trace stays here.
 func TestTracesOff(t *testing.T) {
+	t.Parallel()
 	s := newStack(t, fakeprovider.Options{}, simple("[]"))
 	p := s.proxy()
 	a := post(p.URL+"/chat/completions", s.keys["alice"], chat("gpt-4o-mini", "hi", ""), "Traceparent", traceparent("4bf92f3577b34da6a3ce929d0e0e4736", true))

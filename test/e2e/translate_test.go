@@ -17,6 +17,7 @@ func chatOnly(config string) string {
 // TestTranslated goes through Responses at a provider of chat completions, and
 // compares what was charged with what the provider counted.
 func TestTranslated(t *testing.T) {
+	t.Parallel()
 	s := newStack(t, fakeprovider.Options{KeepBodies: true}, "queue: {seal_keys: [{id: k1, secret: a-secret-of-16-characters}]}\n"+chatOnly(twoOrgs))
 	p := s.proxy()
 	alice, bob, eve := s.keys["alice"], s.keys["bob"], s.keys["eve"]

@@ -7,9 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -20,91 +17,77 @@ import (
 	"github.com/llmguard/llmguard/internal/fakeprovider"
 )
 
-// clients are the client libraries that are led through waiting.
-var clients = []string{"openai", "ai", "langchain", "go"}
+// waitingClients are the client libraries from npm that go through waiting. Each has
+// a model in a pool of its own, called like it, and a user for each of its trials;
+// its script calls them by the name of the library.
+var waitingClients = []struct{ id, library, dir, file string }{
+	{"openai22", "openai", "node", "openai.wait.mjs"},
+	{"openai20", "openai", "node20", "openai.wait.mjs"},
+	{"ai", "ai", "node", "ai.wait.mjs"},
+	{"langchain", "langchain", "node", "langchain.wait.mjs"},
+}
 
-// waitStack serves gpt-4o one call at a time, and holds a silent caller for
-// hold. Every client has a user for each of its trials.
-func waitStack(t *testing.T, hold time.Duration) (*stack, *process, *gate) {
+// waitStack serves one call at a time for each of the clients, and holds a silent
+// caller for hold.
+func waitStack(t *testing.T, hold time.Duration, clients ...string) (*stack, *process, map[string]*gate) {
 	t.Helper()
-	var users strings.Builder
+	var users, pools, prices strings.Builder
 	user := func(id, limits string) {
 		fmt.Fprintf(&users, "      - {id: %s, %s keys: [{id: k-%s, hash: \"${key:%s}\"}]}\n", id, limits, id, id)
 	}
-	user("occupant", "")
 	for _, c := range clients {
+		user(c+"-occupant", "")
 		user(c+"-rejoin", "")
 		user(c+"-stream", "")
 		user(c+"-cut", "")
 		user(c+"-refused", "limits: [{name: tight, amount: $0.00025, window: 1h}],")
+		fmt.Fprintf(&pools, "{id: %s, models: [%s], concurrency: 1}, ", c, c)
+		fmt.Fprintf(&prices, "  - {model: %s, prices: [{input: 1, output: 2}]}\n", c)
 	}
-	s := newStack(t, fakeprovider.Options{}, `
+	s := newStack(t, fakeprovider.Options{}, "prices:\n"+prices.String()+`
 providers:
   - id: openai
     base_url: "${provider}"
     api_key: "${provider_key}"
-    pools: [{id: one, models: [gpt-4o], concurrency: 1}, {id: rest}]
+    pools: [`+pools.String()+`{id: rest}]
 queue: {hold: `+hold.String()+`, keep_alive: 300ms}
 orgs:
   - id: acme
     limits: [{name: tight, subject: user, amount: $100, window: 1h}]
     users:
 `+users.String())
-	g := s.gate(nil)
+	gates := s.gates(clients...)
 	p := s.proxy()
 	s.worker()
-	return s, p, g
-}
-
-// holdTime is how long the clients are held before they are sent away:
-// LLMGUARD_HOLD=280s tries what is shipped, in five minutes.
-func holdTime(t *testing.T) time.Duration {
-	text := os.Getenv("LLMGUARD_HOLD")
-	if text == "" {
-		return time.Second
-	}
-	d, err := time.ParseDuration(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return d
+	return s, p, gates
 }
 
 // TestWaitingClients leads the npm clients through a wait, their own retry, a
-// refusal and a cut stream, openai on Node 20 too.
+// refusal and a cut stream, openai on Node 20 too. The long form holds them as long
+// as is shipped.
 func TestWaitingClients(t *testing.T) {
-	hold := holdTime(t)
-	for _, c := range []struct{ name, dir, file string }{
-		{"openai on Node 22", "node", "openai.wait.mjs"},
-		{"openai on Node 20", "node20", "openai.wait.mjs"},
-		{"AI SDK", "node", "ai.wait.mjs"},
-		{"LangChain", "node", "langchain.wait.mjs"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
+	t.Parallel()
+	hold := either(time.Second, 280*time.Second)
+	var ids []string
+	for _, c := range waitingClients {
+		ids = append(ids, c.id)
+	}
+	s, p, gates := waitStack(t, hold, ids...)
+	for _, c := range waitingClients {
+		t.Run(c.id, func(t *testing.T) {
 			t.Parallel()
-			node, err := filepath.Abs(c.dir + "/node_modules/.bin/node")
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := os.Stat(node); err != nil {
-				if os.Getenv("LLMGUARD_REQUIRE_NODE") != "" {
-					t.Fatalf("the npm packages are missing: %v", err)
+			keys := map[string]string{}
+			for user, key := range s.keys {
+				if trial, ok := strings.CutPrefix(user, c.id+"-"); ok {
+					keys[c.library+"-"+trial] = key
 				}
-				t.Skip("the npm packages are not installed: `make test` installs them")
 			}
-			s, p, g := waitStack(t, hold)
-			keys, err := json.Marshal(s.keys)
+			text, err := json.Marshal(keys)
 			if err != nil {
 				t.Fatal(err)
 			}
-			cmd := exec.Command(node, "--test", c.file)
-			cmd.Dir = c.dir
-			cmd.Env = append(os.Environ(), "BASE_URL="+p.URL, "KEYS="+string(keys), "HOLD_MS="+strconv.FormatInt(hold.Milliseconds(), 10), "GATE="+g.serve(t))
-			out, err := cmd.CombinedOutput()
-			if err != nil {
-				t.Fatalf("%v\n%s", err, out)
-			}
-			t.Logf("%s", out)
+			runNode(t, c.dir, c.file, "BASE_URL="+p.URL, "KEYS="+string(text), "MODEL="+c.id,
+				"HOLD_MS="+strconv.FormatInt(hold.Milliseconds(), 10), "GATE="+gates[c.id].serve(t))
 		})
 	}
 }
@@ -122,7 +105,9 @@ func (k keyed) RoundTrip(r *http.Request) (*http.Response, error) {
 // TestWaitingGoOpenAI leads go-openai through the same. It never retries: its
 // caller does, with a key.
 func TestWaitingGoOpenAI(t *testing.T) {
-	s, p, g := waitStack(t, time.Second)
+	t.Parallel()
+	s, p, gates := waitStack(t, time.Second, "go")
+	g := gates["go"]
 	ctx := t.Context()
 	open := func(user string) *openai.Client {
 		c := openai.DefaultConfig(s.keys[user])
@@ -130,7 +115,7 @@ func TestWaitingGoOpenAI(t *testing.T) {
 		return openai.NewClientWithConfig(c)
 	}
 	occupy := func() {
-		go post(p.URL+"/chat/completions", s.keys["occupant"], chat("gpt-4o", gated, `"max_tokens":5`))
+		go post(p.URL+"/chat/completions", s.keys["go-occupant"], chat("go", gated, `"max_tokens":5`))
 		g.awaitHeld()
 	}
 	jobs := func(user string) (list struct{ Data []struct{ Status string } }) {
@@ -139,7 +124,7 @@ func TestWaitingGoOpenAI(t *testing.T) {
 		}
 		return list
 	}
-	request := openai.ChatCompletionRequest{Model: openai.GPT4o, MaxTokens: 20, Messages: []openai.ChatCompletionMessage{{Role: "user", Content: "hi"}}}
+	request := openai.ChatCompletionRequest{Model: "go", MaxTokens: 20, Messages: []openai.ChatCompletionMessage{{Role: "user", Content: "hi"}}}
 	var api *openai.APIError
 
 	occupy()

@@ -6,9 +6,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -16,16 +16,17 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// tight allows one call of about 50 output tokens of gpt-4o in 3 s.
+// tight allows one call of about 50 output tokens of gpt-4o in 2 s.
 const (
-	tight       = "[{name: small, subject: user, amount: $0.0006, window: 3s}]"
-	tightWindow = 3 * time.Second
+	tight       = "[{name: small, subject: user, amount: $0.0006, window: 2s}]"
+	tightWindow = 2 * time.Second
 )
 
 const oneCall = `"max_tokens":50`
 
 // TestWaitPlain: a call over the limit is answered late, not refused.
 func TestWaitPlain(t *testing.T) {
+	t.Parallel()
 	s := newStack(t, fakeprovider.Options{}, simple(tight))
 	s.fake.Script(func(*fakeprovider.Request) fakeprovider.Behaviour { return fakeprovider.Behaviour{Fill: true} })
 	p := s.proxy()
@@ -66,6 +67,7 @@ func waits(t *testing.T, call func() (waited bool)) {
 
 // TestWaitStream: a waiting stream gets bare newlines, then the worker's bytes.
 func TestWaitStream(t *testing.T) {
+	t.Parallel()
 	s := newStack(t, fakeprovider.Options{}, simple(tight)+"queue: {keep_alive: 300ms}\n")
 	s.fake.Script(func(*fakeprovider.Request) fakeprovider.Behaviour { return fakeprovider.Behaviour{Fill: true} })
 	p := s.proxy()
@@ -85,6 +87,7 @@ func TestWaitStream(t *testing.T) {
 // TestWaitEnds: a wait longer than the caller's patience is refused, at once
 // when it can be foreseen.
 func TestWaitEnds(t *testing.T) {
+	t.Parallel()
 	s := newStack(t, fakeprovider.Options{}, simple("[{name: slow, subject: user, amount: $0.0006, window: 1h}]"))
 	s.fake.Script(func(*fakeprovider.Request) fakeprovider.Behaviour { return fakeprovider.Behaviour{Fill: true} })
 	p := s.proxy()
@@ -116,6 +119,7 @@ func TestWaitEnds(t *testing.T) {
 
 // TestJobs: submit, watch, read, list, cancel; and nothing for strangers.
 func TestJobs(t *testing.T) {
+	t.Parallel()
 	s := newStack(t, fakeprovider.Options{}, `
 providers:
   - {id: openai, base_url: "${provider}", api_key: "${provider_key}"}
@@ -183,6 +187,7 @@ orgs:
 // TestLeft: a caller who hangs up while waiting is dropped; one who hangs up
 // on a stream has the provider cancelled and pays for what came.
 func TestLeft(t *testing.T) {
+	t.Parallel()
 	s := newStack(t, fakeprovider.Options{Cadence: fakeprovider.Cadence{Token: 50 * time.Millisecond}}, simple(roomy))
 	p := s.proxy()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -217,6 +222,7 @@ func TestLeft(t *testing.T) {
 
 // TestUpstreamFailures: DESIGN's table of failures, by what the ledger says.
 func TestUpstreamFailures(t *testing.T) {
+	t.Parallel()
 	s := newStack(t, fakeprovider.Options{}, simple(roomy))
 	p := s.proxy()
 	cases := []struct {
@@ -273,6 +279,7 @@ func TestUpstreamFailures(t *testing.T) {
 
 // TestProviderBusy: a provider's 429 makes the call wait, not fail.
 func TestProviderBusy(t *testing.T) {
+	t.Parallel()
 	s := newStack(t, fakeprovider.Options{}, simple(roomy))
 	p := s.proxy()
 	s.worker()
@@ -285,32 +292,46 @@ func TestProviderBusy(t *testing.T) {
 	}
 }
 
-// TestQuota: two proxies share a pool's RPM; the provider never sees more in a
-// sliding minute, and concurrency stays bounded.
+// TestQuota: two proxies share a pool's quota. The provider never sees more calls
+// than a tenth of the minute's quota and what has flowed in since, nor more at once
+// than the pool allows.
 func TestQuota(t *testing.T) {
+	t.Parallel()
+	const calls, rpm, concurrency = 40, 120, 4
 	s := newStack(t, fakeprovider.Options{}, strings.Replace(simple(roomy), `api_key: "${provider_key}"`,
-		`api_key: "${provider_key}", pools: [{id: p, rpm: 30, concurrency: 4}]`, 1))
+		fmt.Sprintf(`api_key: "${provider_key}", pools: [{id: p, rpm: %d, concurrency: %d}]`, rpm, concurrency), 1))
 	s.fake.Script(func(*fakeprovider.Request) fakeprovider.Behaviour {
 		return fakeprovider.Behaviour{Delay: 100 * time.Millisecond}
 	})
 	proxies := []*process{s.proxy(), s.proxy()}
 	s.worker()
+	began := time.Now()
 	var wg sync.WaitGroup
-	for i := range 60 {
+	for i := range calls {
 		wg.Go(func() {
-			post(proxies[i%2].URL+"/chat/completions", s.keys["alice"], chat("gpt-4o", fmt.Sprint(i), `"max_tokens":5`), "Prefer", "wait=8")
+			post(proxies[i%2].URL+"/chat/completions", s.keys["alice"], chat("gpt-4o", fmt.Sprint(i), `"max_tokens":5`), "Prefer", "wait=2")
 		})
 	}
 	wg.Wait()
-	totals := s.fake.Totals()
-	if totals.PeakRequests > 30 || totals.PeakInFlight > 4 || totals.Requests < 4 {
-		t.Errorf("the provider saw %d requests in a minute and %d at once, of %d", totals.PeakRequests, totals.PeakInFlight, totals.Requests)
+	requests := s.fake.Log()
+	slices.SortFunc(requests, func(a, b fakeprovider.Record) int { return a.At.Compare(b.At) })
+	for i, r := range requests {
+		if most := rpm/10 + rpm*r.At.Sub(began).Minutes() + 1; float64(i+1) > most {
+			t.Errorf("request %d came after %s, when the pool had room for %.1f", i+1, r.At.Sub(began), most)
+		}
+	}
+	if n := s.fake.Totals().PeakInFlight; n > concurrency {
+		t.Errorf("the provider saw %d calls at once, want at most %d", n, concurrency)
+	}
+	if len(requests) < concurrency {
+		t.Errorf("the provider saw %d calls of %d", len(requests), calls)
 	}
 }
 
 // TestStoreDown: with Redis away nothing is let through, and quickly; back, it
 // works again.
 func TestStoreDown(t *testing.T) {
+	t.Parallel()
 	s := newStack(t, fakeprovider.Options{}, simple(roomy))
 	p := s.proxy()
 	body := chat("gpt-4o", "x", `"max_tokens":5`)
@@ -330,18 +351,14 @@ func TestStoreDown(t *testing.T) {
 
 // TestShutdown: SIGTERM lets a stream finish and settles it.
 func TestShutdown(t *testing.T) {
+	t.Parallel()
 	s := newStack(t, fakeprovider.Options{Cadence: fakeprovider.Cadence{Token: 20 * time.Millisecond}}, simple(roomy))
 	p := s.proxy()
 	got := make(chan answer, 1)
 	go func() {
 		got <- post(p.URL+"/chat/completions", s.keys["alice"], chat("gpt-4o", "[fake: output=60]", `"stream":true,"max_tokens":100`))
 	}()
-	for len(s.fake.Log()) == 0 {
-		time.Sleep(10 * time.Millisecond)
-	}
-	if err := p.cmd.Process.Signal(syscall.Signal(0)); err != nil {
-		t.Fatal(err)
-	}
+	until(t, "the stream has begun", func() bool { return len(s.fake.Log()) > 0 })
 	p.terminate()
 	if a := <-got; !strings.HasSuffix(a.body, "data: [DONE]\n\n") {
 		t.Errorf("the stream was cut: %v %q", a.err, a.body)
@@ -354,6 +371,7 @@ func TestShutdown(t *testing.T) {
 // TestShutdownWaiting: callers who wait are sent away with an answer that makes
 // them try again, plain ones by a status, streams by an error event.
 func TestShutdownWaiting(t *testing.T) {
+	t.Parallel()
 	s := newStack(t, fakeprovider.Options{}, simple("[{name: small, subject: user, amount: $0.0006, window: 200s}]")+"queue: {keep_alive: 200ms}\n")
 	s.fake.Script(func(*fakeprovider.Request) fakeprovider.Behaviour { return fakeprovider.Behaviour{Fill: true} })
 	p := s.proxy()

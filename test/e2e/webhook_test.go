@@ -7,11 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -114,6 +110,7 @@ orgs:
 // TestWebhooks: ends of jobs are told to the org's server and to that of the
 // request, whoever ended them, so that the openai package accepts it.
 func TestWebhooks(t *testing.T) {
+	t.Parallel()
 	h := newHooks(t)
 	s := hookStack(t, h)
 	p := s.proxy()
@@ -162,7 +159,7 @@ func TestWebhooks(t *testing.T) {
 	if n := len(h.about(plain.ID, "/mine")); n != 0 {
 		t.Errorf("told %d times of a job that did not ask for it", n)
 	}
-	unwrap(t, h.got())
+	t.Run("unwrap", func(t *testing.T) { unwrap(t, h.got()) })
 }
 
 // hookedResponses makes responses in the background, one of them incomplete.
@@ -244,39 +241,20 @@ func hookedEnds(t *testing.T, h *hooks, s *stack, p, worker *process) {
 // unwrap has the openai package for Node check what was posted.
 func unwrap(t *testing.T, posts []hookPost) {
 	t.Helper()
-	node, err := filepath.Abs("node/node_modules/.bin/node")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(node); err != nil {
-		if os.Getenv("LLMGUARD_REQUIRE_NODE") != "" {
-			t.Fatalf("the npm packages are missing: %v", err)
-		}
-		t.Log("the npm packages are not installed: `make test` installs them")
-		return
-	}
 	text, err := json.Marshal(posts)
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(node, "--test", "webhook.test.mjs")
-	cmd.Dir = "node"
-	cmd.Env = append(os.Environ(), "POSTS="+string(text), "SECRET="+hookSecret, "OLD_SECRET="+oldHookSecret, "WRONG_SECRET="+wrongSecret)
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	t.Logf("%s", out)
+	runNode(t, "node", "webhook.test.mjs", "POSTS="+string(text), "SECRET="+hookSecret, "OLD_SECRET="+oldHookSecret, "WRONG_SECRET="+wrongSecret)
 }
 
 // TestWebhooksOfKilledWorkers: every end is told although workers are killed
 // all the time. A delivery in a killed worker's hands is told after a minute or
 // two, which is why this one is asked for.
 func TestWebhooksOfKilledWorkers(t *testing.T) {
-	n, err := strconv.Atoi(os.Getenv("LLMGUARD_WEBHOOK_JOBS"))
-	if err != nil {
-		t.Skip("takes minutes: set LLMGUARD_WEBHOOK_JOBS, to 100 for example")
-	}
+	t.Parallel()
+	onlyInSoak(t)
+	const n = 100
 	h := newHooks(t)
 	s := hookStack(t, h)
 	p := s.proxy()

@@ -20,6 +20,7 @@ const roomy = "[{name: w, subject: user, amount: $1000, window: 1h}]"
 // TestBytes: what no rule changes reaches the provider byte for byte, and what
 // a rule changes is changed there only.
 func TestBytes(t *testing.T) {
+	t.Parallel()
 	s := newStack(t, fakeprovider.Options{KeepBodies: true}, simple(roomy))
 	p := s.proxy()
 	same := []string{
@@ -58,6 +59,7 @@ func TestBytes(t *testing.T) {
 // TestUsageChunk: include_usage is forced upstream and its chunk removed
 // unless asked for (contract R21).
 func TestUsageChunk(t *testing.T) {
+	t.Parallel()
 	s := newStack(t, fakeprovider.Options{}, simple(roomy))
 	p := s.proxy()
 	for _, asked := range []bool{false, true} {
@@ -78,6 +80,7 @@ func TestUsageChunk(t *testing.T) {
 // TestSecrets: neither key crosses over, and nothing of the provider's account
 // comes back.
 func TestSecrets(t *testing.T) {
+	t.Parallel()
 	s := newStack(t, fakeprovider.Options{}, simple(roomy))
 	p := s.proxy()
 	key := s.keys["alice"]
@@ -111,6 +114,7 @@ func TestSecrets(t *testing.T) {
 
 // TestTells: answers carry cost, limits and an id.
 func TestTells(t *testing.T) {
+	t.Parallel()
 	s := newStack(t, fakeprovider.Options{}, simple(roomy))
 	p := s.proxy()
 	for _, extra := range []string{`"max_tokens":5`, `"max_tokens":5,"stream":true`} {
@@ -133,6 +137,7 @@ func TestTells(t *testing.T) {
 // TestRefused: malformed and unknown requests get a clear error of OpenAI's
 // shape and never reach the provider.
 func TestRefused(t *testing.T) {
+	t.Parallel()
 	s := newStack(t, fakeprovider.Options{}, simple(roomy)+"requests: {max_body: 100KB}\n")
 	p := s.proxy()
 	good := chat("gpt-4o", "x", `"max_tokens":5`)
@@ -193,6 +198,7 @@ func TestRefused(t *testing.T) {
 // TestSmuggling sends requests no HTTP library would, and expects each to be
 // refused or to reach the provider once and whole.
 func TestSmuggling(t *testing.T) {
+	t.Parallel()
 	s := newStack(t, fakeprovider.Options{}, simple(roomy))
 	p := s.proxy()
 	addr := strings.TrimSuffix(strings.TrimPrefix(p.URL, "http://"), "/v1")
@@ -236,6 +242,7 @@ func TestSmuggling(t *testing.T) {
 
 // TestUnprefixed: both base URLs work, with and without /v1.
 func TestUnprefixed(t *testing.T) {
+	t.Parallel()
 	s := newStack(t, fakeprovider.Options{}, simple(roomy))
 	p := s.proxy()
 	bare := strings.TrimSuffix(p.URL, "/v1")

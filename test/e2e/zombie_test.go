@@ -4,10 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net/http"
 	"os"
-	"strconv"
 	"syscall"
 	"testing"
 	"time"
@@ -16,66 +14,90 @@ import (
 	"github.com/llmguard/llmguard/internal/fakeprovider"
 )
 
-// stopFor stops a process, as a hung machine would, and lets it go on, unless
-// it has been killed.
-func (p *process) stopFor(d time.Duration) {
+// pause stops a process, as a hung machine would; the function it returns lets it
+// continue, unless it has been killed.
+func (p *process) pause() (resume func()) {
 	p.t.Helper()
-	for _, sig := range []os.Signal{syscall.SIGSTOP, syscall.SIGCONT} {
-		if err := p.cmd.Process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
+	signal := func(sig os.Signal) {
+		err := p.cmd.Process.Signal(sig)
+		if err != nil && !errors.Is(err, os.ErrProcessDone) {
 			p.t.Error(err)
 		}
-		if sig == syscall.SIGSTOP {
-			time.Sleep(d)
-		}
 	}
+	signal(syscall.SIGSTOP)
+	return func() { signal(syscall.SIGCONT) }
 }
 
-// TestZombies: workers are stopped beyond the lease of their jobs and go on
-// afterwards, when others have run them. Every job has one end and one answer.
-// Nothing is charged exactly that the provider was not asked for, and what it
-// was asked for twice stands in the ledger twice, each with its own attempt.
+// stopFor pauses a process for a time.
+func (p *process) stopFor(d time.Duration) {
+	p.t.Helper()
+	resume := p.pause()
+	time.Sleep(d)
+	resume()
+}
+
+// TestZombies: workers are stopped in the midst of calls, beyond the lease of their
+// jobs, and continue when another worker has run them. Every job has one end and
+// one answer. Each exact charge is of a request that reached the provider, and a
+// job with two requests has two charges, each with its own attempt.
 func TestZombies(t *testing.T) {
-	jobs, stops := 30, 3
-	if n, err := strconv.Atoi(os.Getenv("LLMGUARD_CRASH_JOBS")); err == nil {
-		jobs, stops = n, max(n/60, 3)
-	}
+	t.Parallel()
+	rounds, jobs := either(2, 30), either(5, 20)
 	s := newStack(t, fakeprovider.Options{}, simple("[{name: w, subject: org, amount: $100, window: 1h}]")+"queue: {lease: 2s, max_attempts: 20}\n")
-	s.fake.Script(func(*fakeprovider.Request) fakeprovider.Behaviour {
-		return fakeprovider.Behaviour{Delay: time.Duration(200+rand.IntN(600)) * time.Millisecond}
-	})
+	g := s.gate(nil)
+	g.once = true
 	p := s.proxy()
-	workers := []*process{s.worker(), s.worker()}
-	url := func() string { return p.URL }
-	ids := make([]string, jobs)
-	for i := range ids {
-		ids[i] = submit(t, url, s.keys["alice"], chat("gpt-4o-mini", fmt.Sprint("job ", i), `"max_tokens":20`)).ID
-		if i%(jobs/stops) == 5 {
-			time.Sleep(100 * time.Millisecond) // the worker is in the midst of calls
-			workers[i%2].stopFor(4500 * time.Millisecond)
-		}
+	var ids []string
+	for i := range rounds {
+		ids = append(ids, s.zombie(p, g, fmt.Sprint("round ", i, " job "), jobs)...)
 	}
-	results := make(map[string]string)
-	for _, id := range ids {
-		if j := awaitJob(t, p.URL, s.keys["alice"], id, 3*time.Minute); j.Status != "succeeded" {
-			t.Errorf("job %s ended as %s (%+v) after %d attempts", id, j.Status, j.Error, j.Attempts)
-		}
-		r := fetch(p.URL+"/jobs/"+id+"/result", s.keys["alice"])
-		if r.status != http.StatusOK || !json.Valid([]byte(r.body)) {
-			t.Errorf("result of %s: status %d: %.200s", id, r.status, r.body)
-		}
-		results[id] = r.body
-	}
-	workers[0].terminate() // what zombies have to say has been said then
-	workers[1].terminate()
-	for _, id := range ids {
-		if j := awaitJob(t, p.URL, s.keys["alice"], id, time.Minute); j.Status != "succeeded" {
-			t.Errorf("job %s became %s", id, j.Status)
-		}
-		if r := fetch(p.URL+"/jobs/"+id+"/result", s.keys["alice"]); r.body != results[id] {
-			t.Errorf("job %s has a second result: %.200s", id, r.body)
-		}
+	if n := len(s.fake.Log()); n < len(ids)+rounds {
+		t.Errorf("%d requests for %d jobs, and in each of %d rounds one was run again", n, len(ids), rounds)
 	}
 	s.billedOnce(ids, false)
+}
+
+// zombie has a worker stop while a call of it is at the provider, another one run
+// its jobs, and the first continue.
+func (s *stack) zombie(p *process, g *gate, name string, jobs int) (ids []string) {
+	s.t.Helper()
+	url := func() string { return p.URL }
+	first := s.worker()
+	texts := append(make([]string, jobs), gated)
+	for i, text := range texts {
+		ids = append(ids, submit(s.t, url, s.keys["alice"], chat("gpt-4o-mini", fmt.Sprint(name, i, text), `"max_tokens":20`)).ID)
+	}
+	g.awaitHeld()
+	resume := first.pause()
+	second := s.worker()
+	results := make(map[string]string)
+	for _, id := range ids {
+		results[id] = s.succeeded(p, id)
+	}
+	resume()
+	g.release()
+	first.terminate() // then everything that zombies report has been reported
+	second.terminate()
+	for _, id := range ids {
+		if now := s.succeeded(p, id); now != results[id] {
+			s.t.Errorf("job %s has a second result: %.200s, and before %.200s", id, now, results[id])
+		}
+	}
+	return ids
+}
+
+// succeeded waits for the end of a job and returns its result.
+func (s *stack) succeeded(p *process, id string) string {
+	s.t.Helper()
+	j := awaitJob(s.t, p.URL, s.keys["alice"], id, 3*time.Minute)
+	if j.Status != "succeeded" {
+		s.t.Errorf("job %s ended as %s (%+v) after %d attempts", id, j.Status, j.Error, j.Attempts)
+	}
+	r := fetch(p.URL+"/jobs/"+id+"/result", s.keys["alice"])
+	if r.status != http.StatusOK || !json.Valid([]byte(r.body)) {
+		s.t.Errorf("result of %s: status %d: %.200s", id, r.status, r.body)
+	}
+	return r.body
 }
 
 // billedOnce compares the ledger with the provider's log. Of a worker that was

@@ -11,7 +11,7 @@ const sleep = (ms) => new Promise((done) => setTimeout(done, ms));
 // and end as a job does, which is another matter: it is made again.
 async function once(name, client, row, kind, via) {
   let out;
-  for (let tries = 0; tries < 8; tries++) {
+  for (let tries = 0; tries < 60; tries++) {
     let waited = false;
     const counted = async (...args) => {
       counted.calls++;
@@ -47,7 +47,7 @@ export async function run(name, client) {
   }
   let next = 0;
   const worker = async () => { while (next < trials.length) await trials[next++](); };
-  await Promise.all(Array.from({ length: 12 }, worker));
+  await Promise.all(Array.from({ length: 8 }, worker));
   process.exit(0);
 }
 

@@ -1,5 +1,5 @@
 // What the tests of waiting share. BASE_URL says where; KEYS has an API key for
-// every user; HOLD_MS is how long the proxy holds a silent call; GATE is told when
+// every user; MODEL is the client's own; HOLD_MS is how long the proxy holds a silent call; GATE is told when
 // the provider is to answer a gated call.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -7,7 +7,7 @@ import { test } from 'node:test';
 export const baseURL = process.env.BASE_URL;
 export const keys = JSON.parse(process.env.KEYS);
 export const hold = Number(process.env.HOLD_MS);
-export const model = 'gpt-4o'; // of a pool for one call at a time
+export const model = process.env.MODEL; // of a pool for one call at a time
 export const free = 'gpt-4o-mini';
 export const messages = [{ role: 'user', content: 'Say hello' }];
 export const cutMessages = [{ role: 'user', content: '[fake: output=50 cut=eof]' }];
@@ -18,8 +18,8 @@ const post = (key, body) => fetch(`${baseURL}/chat/completions`, {
 });
 
 // occupy takes the pool's only place until the function it returns is called.
-export async function occupy() {
-  const call = post(keys.occupant, { model, max_tokens: 5, messages: [{ role: 'user', content: '[gated]' }] });
+export async function occupy(key) {
+  const call = post(key, { model, max_tokens: 5, messages: [{ role: 'user', content: '[gated]' }] });
   await fetch(`${process.env.GATE}/held`);
   return async () => {
     await fetch(`${process.env.GATE}/release`);
@@ -50,8 +50,8 @@ export function counting(again = () => {}) {
 
 // rejoins makes a call that is sent away at least once, and checks that its
 // retries became one job.
-export async function rejoins(key, call) {
-  const leave = await occupy();
+export async function rejoins(occupant, key, call) {
+  const leave = await occupy(occupant);
   let left;
   const counted = counting(() => { left = leave(); });
   const text = await call(counted);
@@ -68,12 +68,12 @@ export async function rejoins(key, call) {
 export function clientTests(name, client) {
   test(`${name}: rejoins its place`, async () => {
     const key = keys[`${name}-rejoin`];
-    await rejoins(key, (counted) => client.plain({ key, fetch: counted, maxRetries: retries, messages, model }));
+    await rejoins(keys[`${name}-occupant`], key, (counted) => client.plain({ key, fetch: counted, maxRetries: retries, messages, model }));
   });
   if (hold > 60_000) return;
   test(`${name}: a stream waits`, async () => {
     const key = keys[`${name}-stream`];
-    const leave = await occupy();
+    const leave = await occupy(keys[`${name}-occupant`]);
     const counted = counting();
     const streaming = client.stream({ key, fetch: counted, maxRetries: 0, messages, model });
     while ((await jobs(key)).length === 0) await new Promise((done) => setTimeout(done, 20));
