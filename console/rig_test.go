@@ -27,6 +27,7 @@ import (
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/identity"
 	"github.com/llmguard/llmguard/internal/app"
+	"github.com/llmguard/llmguard/internal/app/front"
 	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/keys"
 	"github.com/llmguard/llmguard/pricing"
@@ -104,7 +105,7 @@ func (r *rig) must(err error) {
 func (r *rig) console(cfg *config.Config) http.Handler {
 	r.t.Helper()
 	ctx, log := context.WithoutCancel(r.t.Context()), slog.New(slog.DiscardHandler)
-	api, err := app.Admin(ctx, cfg, r.rdb, log)
+	api, err := front.Admin(ctx, cfg, r.rdb, log)
 	r.must(err)
 	r.api = api
 	q, _, err := app.Queue(ctx, cfg, r.rdb, log)

@@ -2,10 +2,7 @@ package lua_test
 
 import (
 	"io/fs"
-	"os"
-	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
@@ -85,40 +82,6 @@ func TestScriptsNameTheirKeys(t *testing.T) {
 	}
 }
 
-// loads are the scripts and libraries that the product loads by their names.
-func loads(t *testing.T) map[string][]string {
-	t.Helper()
-	out := map[string][]string{}
-	call := regexp.MustCompile(`lua\.Load\("([a-z_]+)"((?:, "[a-z_]+")*)\)`)
-	err := filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
-			return err
-		}
-		text, err := os.ReadFile(path)
-		for _, m := range call.FindAllStringSubmatch(string(text), -1) {
-			if out[m[1]] != nil {
-				t.Errorf("%s: %s is loaded twice", path, m[1])
-			}
-			out[m[1]] = strings.Fields(strings.NewReplacer(",", " ", `"`, "").Replace(m[2]))
-		}
-		return err
-	})
-	if err != nil || len(out) < 30 {
-		t.Fatalf("%d scripts are loaded, %v", len(out), err)
-	}
-	return out
-}
-
-// libraries of the scripts of budget, in the order in which they need each other.
-var (
-	shapes = []string{"time", "shapes", "shape_ring", "shape_log", "shape_bucket", "shape_period", "shape_concurrency", "shape_of"}
-	budget = map[string][]string{
-		"hold_many": shapes, "settle_many": append(slices.Clone(shapes), "roll"), "extend": shapes, "peek": shapes, "reset": shapes,
-		"void": append(slices.Clone(shapes), "roll", "ending"), "expire": append(slices.Clone(shapes), "roll", "ending"),
-		"adjust": append(slices.Clone(shapes), "roll"), "renew": {"time"}, "export": {"time"},
-	}
-)
-
 // TestScriptsLoad: Redis takes every script with its libraries, and no two are the same.
 func TestScriptsLoad(t *testing.T) {
 	rdb := redistest.Start(t).Client()
@@ -134,28 +97,27 @@ func TestScriptsLoad(t *testing.T) {
 		}
 		seen[hash] = name
 	}
-	all, used := sources(t), loads(t)
-	for name, libs := range budget {
-		used[name] = libs
-	}
-	for name, libs := range used {
-		load(name, lua.Load(name, libs...))
+	all, used := sources(t), map[string]bool{}
+	for name, libs := range lua.Libraries() {
+		used[name] = true
+		if name != "hold" && name != "settle" { // made by Unroll, below
+			load(name, lua.Load(name))
+		}
 		for _, lib := range libs {
+			used[lib] = true
 			if !library.MatchString(all[lib]) {
-				t.Errorf("%s is loaded with %s, which is no library", name, lib)
+				t.Errorf("%s begins with %s, which is no library", name, lib)
 			}
 		}
 	}
 	for name, text := range all {
-		if used[name] == nil && !library.MatchString(text) && !partOf.MatchString(text) && name != "hold" && name != "settle" {
-			if _, ok := used[name]; !ok {
-				t.Errorf("%s.lua is used by nothing", name)
-			}
+		if !used[name] && !library.MatchString(text) && !partOf.MatchString(text) {
+			t.Errorf("%s.lua is used by nothing", name)
 		}
 	}
 	for _, kinds := range []string{"", "w", "x", "b", "c", "n", "ww", "wxbcn", "nn", strings.Repeat("w", 20), strings.Repeat("wxbcn", 8)} {
 		load("hold of "+kinds, lua.Unroll(lua.Files(), "hold", kinds))
-		load("settle of "+kinds, lua.Unroll(lua.Files(), "settle", kinds, "roll"))
+		load("settle of "+kinds, lua.Unroll(lua.Files(), "settle", kinds))
 	}
 }
 

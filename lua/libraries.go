@@ -1,6 +1,9 @@
 package lua
 
-import "slices"
+import (
+	"maps"
+	"slices"
+)
 
 // shapeLibraries are what scripts over limits of any shape begin with.
 var shapeLibraries = []string{
@@ -57,3 +60,6 @@ var libraries = map[string][]string{
 	"take":            {"time"},
 	"webhook_dead":    {},
 }
+
+// Libraries returns the scripts by name, each with the libraries that it begins with.
+func Libraries() map[string][]string { return maps.Clone(libraries) }
