@@ -144,7 +144,7 @@ func (g *Group) Owner(key string) *Server {
 			}
 		}
 	}
-	g.tb.Fatalf("nobody owns the slot of %q", key)
+	g.tb.Fatalf("no node owns the slot of %q", key)
 	return nil
 }
 

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/internal/redistest"
-	"github.com/llmguard/llmguard/test/link"
 )
 
 // When the primary dies and a replica takes over, what the replica had not received
@@ -19,9 +18,9 @@ func TestSentinelFailover(t *testing.T) {
 	}{{"without lag", false}, {"with lag", true}} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			var network *link.Link
+			var network *link
 			group := redistest.StartSentinel(t, 1, func(addr string) string {
-				network = link.New(t, addr)
+				network = newLink(t, addr)
 				return network.Addr
 			})
 			if got := group.Follows(group.Nodes[1]); got != network.Addr {
@@ -32,7 +31,7 @@ func TestSentinelFailover(t *testing.T) {
 			l.start(8)
 			l.more(rounds(100, 10_000))
 			if test.lags {
-				network.Set(link.Fault{Kind: "timeout", Values: map[string]any{"timeout": 0}})
+				network.Set(fault{Kind: "timeout", Values: map[string]any{"timeout": 0}})
 				l.more(50)
 			}
 			old := group.Primary()

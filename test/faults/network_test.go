@@ -9,22 +9,21 @@ import (
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/redisconn"
 	"github.com/llmguard/llmguard/internal/redistest"
-	"github.com/llmguard/llmguard/test/link"
 )
 
 var networkFaults = []struct {
 	name   string
 	answer bool // holds are answered, late
-	fault  link.Fault
+	fault  fault
 }{
-	{"slow", true, link.Fault{Kind: "latency", Values: map[string]any{"latency": 120}}},
-	{"jitter", true, link.Fault{Kind: "latency", Values: map[string]any{"latency": 200, "jitter": 200}}},
-	{"slower than the deadline", false, link.Fault{Kind: "latency", Values: map[string]any{"latency": 600}}},
-	{"black hole for answers", false, link.Fault{Kind: "timeout", Values: map[string]any{"timeout": 0}}},
-	{"black hole for requests", false, link.Fault{Kind: "timeout", Up: true, Values: map[string]any{"timeout": 0}}},
-	{"reset", false, link.Fault{Kind: "reset_peer", Values: map[string]any{"timeout": 0}}},
-	{"answers cut after 2 bytes", false, link.Fault{Kind: "limit_data", Values: map[string]any{"bytes": 2}}},
-	{"down", false, link.Fault{Kind: link.Down}},
+	{"slow", true, fault{Kind: "latency", Values: map[string]any{"latency": 120}}},
+	{"jitter", true, fault{Kind: "latency", Values: map[string]any{"latency": 200, "jitter": 200}}},
+	{"slower than the deadline", false, fault{Kind: "latency", Values: map[string]any{"latency": 600}}},
+	{"black hole for answers", false, fault{Kind: "timeout", Values: map[string]any{"timeout": 0}}},
+	{"black hole for requests", false, fault{Kind: "timeout", Up: true, Values: map[string]any{"timeout": 0}}},
+	{"reset", false, fault{Kind: "reset_peer", Values: map[string]any{"timeout": 0}}},
+	{"answers cut after 2 bytes", false, fault{Kind: "limit_data", Values: map[string]any{"bytes": 2}}},
+	{"down", false, fault{Kind: down}},
 }
 
 // Whatever the network does to commands and answers, in the end the ledger, the
@@ -36,7 +35,7 @@ func TestNetworkFaults(t *testing.T) {
 		t.Run(n.name, func(t *testing.T) {
 			t.Parallel()
 			server := redistest.Start(t)
-			network := link.New(t, server.Addr)
+			network := newLink(t, server.Addr)
 			l := newCallers(t, time.Second, 1, redisconn.Open(redisconn.Single, redisconn.Options(network.Addr)))
 			l.start(24)
 			for range rounds(1, 60) {
@@ -47,7 +46,7 @@ func TestNetworkFaults(t *testing.T) {
 				} else {
 					l.deadCalls(3)
 				}
-				network.Set(link.Fault{})
+				network.Set(fault{})
 				l.again()
 			}
 			l.refusals()

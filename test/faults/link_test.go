@@ -1,5 +1,4 @@
-// Package link is a faulty network in front of a server, for tests.
-package link
+package faults
 
 import (
 	"context"
@@ -15,9 +14,9 @@ import (
 	"github.com/llmguard/llmguard/internal/redistest"
 )
 
-// Link is a faulty network in front of one server: what connects to Addr
+// link is a faulty network in front of one server: what connects to Addr
 // reaches it, as the fault set last allows. Its methods are for one goroutine.
-type Link struct {
+type link struct {
 	Addr string // host:port
 
 	tb    testing.TB
@@ -25,21 +24,21 @@ type Link struct {
 	down  bool
 }
 
-// Fault is something that happens to bytes on a Link.
-type Fault struct {
+// fault is something that happens to bytes on a link.
+type fault struct {
 	Kind   string         // a toxic's type; empty: no fault
 	Up     bool           // to what goes to the server; else to its answers
 	Values map[string]any // the toxic's attributes; durations in ms
 }
 
-// Down is the fault of a Link that refuses and breaks all connections.
-const Down = "down"
+// down is the fault of a link that refuses and breaks all connections.
+const down = "down"
 
-// New opens a faultless Link to a server's address; it ends with the test.
-func New(tb testing.TB, addr string) *Link {
+// newLink opens a faultless link to a server's address; it ends with the test.
+func newLink(tb testing.TB, addr string) *link {
 	tb.Helper()
 	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop())
-	l := &Link{tb: tb}
+	l := &link{tb: tb}
 	err := errors.New("no port")
 	for tries := 0; err != nil && tries < 20; tries++ {
 		l.Addr = net.JoinHostPort("127.0.0.1", redistest.FreePort(tb))
@@ -54,7 +53,7 @@ func New(tb testing.TB, addr string) *Link {
 }
 
 // Set replaces the link's fault, for open and new connections.
-func (l *Link) Set(f Fault) {
+func (l *link) Set(f fault) {
 	l.tb.Helper()
 	if l.down {
 		l.down = false
@@ -62,12 +61,12 @@ func (l *Link) Set(f Fault) {
 			l.tb.Fatalf("link up again: %v", err)
 		}
 	}
-	if f.Kind == Down { // before the toxics end, which lets go of what they keep back
+	if f.Kind == down { // before the toxics end, which lets go of what they keep back
 		l.down = true
 		l.proxy.Stop()
 		return
 	}
-	l.proxy.Toxics.ResetToxics(context.Background())
+	l.proxy.Toxics.ResetToxics(context.WithoutCancel(l.tb.Context()))
 	if f.Kind == "" {
 		return
 	}
