@@ -47,6 +47,15 @@ func TestListLimits(t *testing.T) {
 	}
 }
 
+// A key stands under the limits of its user, the user's own ones included.
+func TestLimitsOfAKey(t *testing.T) {
+	d := deploy(t)
+	d.expect(200, "PATCH", "/orgs/acme/limits/daily?user=alice", `{"amount":"$20"}`, "")
+	d.expect(200, "PATCH", "/orgs/acme/limits/own?user=alice", `{"amount":"$1","window":"1h"}`, "")
+	d.has("daily", d.limit("/orgs/acme/limits?key=k1", "daily"), `{"amount":2e10,"used":0}`)
+	d.has("own", d.limit("/orgs/acme/limits?key=k1", "own"), `{"amount":1e9,"used":0}`)
+}
+
 func TestListLimitsIsRefused(t *testing.T) {
 	d := deploy(t)
 	d.refused(404, "user_not_found", "user", "GET", "/orgs/acme/limits?user=nobody", "")

@@ -61,19 +61,13 @@ func (w *watch) restart() {
 	w.SetRules(map[string][]alert.Rule{alert.Everyone: {{To: alert.Everyone, Thresholds: []int{50, 100}}}})
 }
 
-// spend charges a user under the limits on cost.
+// spend charges a user under all limits: money, and 900,000 tokens.
 func (w *watch) spend(user string, cost pricing.Nano) {
 	w.t.Helper()
-	var limits []budget.Limit
-	for _, l := range w.limits {
-		if l.Metric == budget.Cost {
-			limits = append(limits, l)
-		}
-	}
-	call := budget.Call{ID: wire.NewCallID(), Org: "acme", User: user, Key: "k1"}
-	h, err := w.books.Hold(w.t.Context(), limits, call, budget.Amounts{Cost: cost}, budget.Amounts{})
+	call, all := budget.Call{ID: wire.NewCallID(), Org: "acme", User: user, Key: "k1"}, budget.Amounts{Cost: cost, Tokens: 900_000}
+	h, err := w.books.Hold(w.t.Context(), w.limits, call, all, budget.Amounts{})
 	if err == nil {
-		_, err = w.books.Settle(w.t.Context(), h, budget.Settlement{Actual: budget.Amounts{Cost: cost}})
+		_, err = w.books.Settle(w.t.Context(), h, budget.Settlement{Actual: all})
 	}
 	if err != nil {
 		w.t.Fatal(err)
@@ -187,7 +181,7 @@ func TestLimitsThatAreWatched(t *testing.T) {
 		"another user's":    {with(func(l *budget.Limit) { l.Only = "bob" }), ""},
 		"off":               {with(func(l *budget.Limit) { l.Mode = budget.Off }), ""},
 		"a key's":           {with(func(l *budget.Limit) { l.Subject = budget.Key }), ""},
-		"tokens, not money": {with(func(l *budget.Limit) { l.Metric, l.Shape.Amount = budget.Tokens, 1 }), ""},
+		"tokens, not money": {with(func(l *budget.Limit) { l.Metric, l.Shape.Amount = budget.Tokens, 1_000_000 }), ""},
 	} {
 		w := newWatch(t, tc.limit)
 		w.spend("alice", 6*dollar)
@@ -234,13 +228,16 @@ func TestProcessThatDiesWhileItSends(t *testing.T) {
 	w := newWatch(t, daily(10*dollar))
 	w.spend("alice", 6*dollar)
 	w.look()
-	mark := w.rdb.Keys(t.Context(), "lg:{acme}:alert:*").Val()[0]
-	if err := w.rdb.Set(t.Context(), mark, "claimed", time.Minute).Err(); err != nil {
+	marks := w.rdb.Keys(t.Context(), "lg:{acme}:alert:*").Val()
+	if len(marks) != 1 {
+		t.Fatalf("got the marks %v, want one", marks)
+	}
+	if err := w.rdb.Set(t.Context(), marks[0], "claimed", time.Minute).Err(); err != nil {
 		t.Fatal(err)
 	}
 	w.Charged("acme", "alice")
 	w.expect("while it is claimed", "")
-	if err := w.rdb.Del(t.Context(), mark).Err(); err != nil {
+	if err := w.rdb.Del(t.Context(), marks[0]).Err(); err != nil {
 		t.Fatal(err)
 	}
 	w.expect("after the claim ended, with no new charge", "daily 50 alice")

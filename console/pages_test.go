@@ -24,7 +24,7 @@ func TestPagesOfAnEmptyStore(t *testing.T) {
 func TestPagesOfAnOrgThatSpentNothing(t *testing.T) {
 	b := newRig(t, acme).signedIn(opsKey)
 	b.has("/console/", "Acme", "$0")
-	b.has("/console/orgs/acme", "alice", "bob", "month", "$100.00", "Nothing was spent")
+	b.has("/console/orgs/acme", "<h1>Acme</h1>", "alice", "bob", "month", "$100.00", "Nothing was spent")
 	b.has("/console/orgs/acme/users/alice", "k1", "daily", "$10.00", "None among the org")
 	b.has("/console/orgs/acme/users/bob", "No keys")
 	b.has("/console/batches?org=acme&user=bob", "no batches")
