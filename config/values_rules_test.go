@@ -52,6 +52,10 @@ func TestCountForms(t *testing.T) {
 		{text: "2M", want: 2_000_000},
 		{text: `"1500"`, want: 1500},
 		{text: `"${RPM}"`, want: 150_000},
+		{text: `"${RPM:-7}"`, want: 150_000},
+		{text: `"${NOT_SET:-7}"`, want: 7},
+		{text: `"${EMPTY:-7}"`, want: 7}, // set to nothing is not set
+		{text: `"${EMPTY}"`, message: "the environment variable EMPTY is empty; give it a value, or write ${EMPTY:-default}"},
 		{text: "9007199254740991", want: config.MaxQuantity},
 		{text: "9007199254740992", message: "9007199254740992 is too large; the most is 9007199254740991"},
 		{text: "9007199254741k", message: "9007199254741k is too large; the most is 9007199254740991"},

@@ -218,6 +218,21 @@ func TestCeiling(t *testing.T) {
 	}
 }
 
+// An answer may be served at the default whatever tier was named, so a hold covers
+// that too.
+func TestCeilingCoversTheDefaultTier(t *testing.T) {
+	p := priceOf(t, "- {model: m, prices: [{input: 2, output: 10}, {service_tier: flex, input: 1, output: 5}]}\n")
+	usage, flex := pricing.Usage{Output: 100}, pricing.Terms{ServiceTier: "flex"}
+	ceiling, err := p.Ceiling(usage, flex)
+	if err != nil || ceiling != 1_000_000 {
+		t.Errorf("got %d held, %v, want 1000000", ceiling, err)
+	}
+	charge, err := p.Charge(usage, flex)
+	if err != nil || charge != 500_000 {
+		t.Errorf("got %d charged, %v, want 500000", charge, err)
+	}
+}
+
 // A price is found by its name, another name, or what its name begins with.
 func TestNames(t *testing.T) {
 	c := catalogueOf(t, tiered)

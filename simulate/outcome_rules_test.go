@@ -83,7 +83,10 @@ func TestTooLargeForALimit(t *testing.T) {
 	}
 	job := waiting[0]
 	job.Class = "batch"
-	checkOutcomes(t, decisions(t, traceOf(t, job), under(t, limitOf(budget.Shape{Kind: budget.Window, Amount: 49, Window: time.Minute}))), "refused")
+	small := limitOf(budget.Shape{Kind: budget.Window, Amount: 49, Window: time.Minute})
+	checkOutcomes(t, decisions(t, traceOf(t, job), under(t, small)), "refused")
+	small.Mode = budget.Shadow
+	checkOutcomes(t, decisions(t, traceOf(t, job), under(t, small)), "waited")
 }
 
 // Only whom a limit is for, and what it is about, counts under it.
