@@ -123,7 +123,7 @@ func hostile(rng *rand.Rand) string {
 func TestHostileUsageIsSane(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	billed := 0
-	for range 20_000 {
+	for range 5_000 {
 		usage := hostile(rng)
 		for _, ep := range []wire.Endpoint{wire.ChatCompletions, wire.Embeddings, wire.Responses} {
 			a, ok := wire.ParseUsage(ep, []byte(`{"usage":`+usage+`}`))
@@ -144,8 +144,8 @@ func TestHostileUsageIsSane(t *testing.T) {
 			}
 		}
 	}
-	if billed < 5_000 {
-		t.Errorf("%d of 60000 could be billed, want more, or nothing is tried", billed)
+	if billed < 1_500 {
+		t.Errorf("%d of 15000 could be billed, want more, or nothing is tried", billed)
 	}
 }
 
