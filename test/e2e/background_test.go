@@ -162,7 +162,7 @@ func streamBackground(t *testing.T, config string) {
 	if end.get(t, "type") != "response.completed" || end.get(t, "response.usage.output_tokens") != 60.0 {
 		t.Errorf("%+v", end)
 	}
-	if r := p.do(alice, "GET", "/responses/"+id, ""); r.get(t, "status") != "completed" || r.get(t, "id") != id {
+	if r := p.poll(alice, id); r.get(t, "status") != "completed" || r.get(t, "id") != id { // a moment after its last event
 		t.Errorf("%+v", r)
 	}
 }

@@ -1,12 +1,9 @@
 package e2e
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"sync"
@@ -39,31 +36,38 @@ type outcome struct {
 // ends are how a call ended at the provider and through llmguard.
 type ends struct{ direct, through *outcome }
 
-// matrixRun is what a client needs to run the rows.
+// matrixRun is what a client needs to run the rows, and what came of it.
 type matrixRun struct {
-	t      *testing.T
-	s      *stack
-	p      *process
-	client matrixClient
-	rows   []trial
+	t        *testing.T
+	s        *stack
+	p        *process
+	client   matrixClient
+	rows     []trial
+	outcomes []outcome
+	err      error
 }
 
 // matrixClient is a client library, with a user of its own.
 type matrixClient struct {
 	name, user string
-	run        func(*matrixRun) []outcome
+	dir        string // of npm packages; empty for a client in Go
+	run        func(*matrixRun) ([]outcome, error)
 }
 
 // busy is a model in a pool that only this client uses.
 func (c matrixClient) busy() string { return "busy-" + c.user }
 
 var matrixClients = []matrixClient{
-	{"openai on Node 22", "node22", func(m *matrixRun) []outcome { return m.node("node", "openai22.matrix.mjs") }},
-	{"openai on Node 20", "node20", func(m *matrixRun) []outcome { return m.node("node20", "openai.matrix.mjs") }},
-	{"AI SDK", "ai", func(m *matrixRun) []outcome { return m.node("node", "ai.matrix.mjs") }},
-	{"LangChain", "langchain", func(m *matrixRun) []outcome { return m.node("node", "langchain.matrix.mjs") }},
-	{"go-openai", "go", func(m *matrixRun) []outcome { return m.golang(goOpenAI) }},
-	{"openai-go", "openai-go", func(m *matrixRun) []outcome { return m.golang(openaiGo) }},
+	npmClient("openai on Node 22", "node22", "node", "openai22.matrix.mjs"),
+	npmClient("openai on Node 20", "node20", "node20", "openai.matrix.mjs"),
+	npmClient("AI SDK", "ai", "node", "ai.matrix.mjs"),
+	npmClient("LangChain", "langchain", "node", "langchain.matrix.mjs"),
+	{name: "go-openai", user: "go", run: func(m *matrixRun) ([]outcome, error) { return m.golang(goOpenAI), nil }},
+	{name: "openai-go", user: "openai-go", run: func(m *matrixRun) ([]outcome, error) { return m.golang(openaiGo), nil }},
+}
+
+func npmClient(name, user, dir, file string) matrixClient {
+	return matrixClient{name, user, dir, func(m *matrixRun) ([]outcome, error) { return m.node(dir, file) }}
 }
 
 // TestMatrix makes the calls of the rows with every client, at the provider itself
@@ -74,42 +78,36 @@ func TestMatrix(t *testing.T) {
 	p := s.proxy()
 	s.worker()
 	rows := matrix()
-	seen := &differences{rows: map[string]bool{}}
-	t.Run("clients", func(t *testing.T) {
-		for _, c := range matrixClients {
-			t.Run(c.name, func(t *testing.T) {
-				t.Parallel()
-				m := &matrixRun{t: t, s: s, p: p, client: c, rows: slices.Clone(rows)}
-				for i := range m.rows {
-					if m.rows[i].Busy {
-						m.rows[i].Model = c.busy()
-					}
-				}
-				seen.add(compare(t, rows, c.run(m)))
-			})
+	ran := make([]matrixRun, len(matrixClients))
+	var all sync.WaitGroup
+	for i, c := range matrixClients {
+		m := &ran[i]
+		*m = matrixRun{t: t, s: s, p: p, client: c, rows: slices.Clone(rows)}
+		for i := range m.rows {
+			if m.rows[i].Busy {
+				m.rows[i].Model = c.busy()
+			}
 		}
-	})
+		all.Go(func() { m.outcomes, m.err = c.run(m) })
+	}
+	all.Wait()
+	differ, compared := map[string]bool{}, 0
+	for _, m := range ran {
+		t.Run(m.client.name, func(t *testing.T) {
+			if m.client.dir != "" {
+				needNode(t, m.client.dir)
+			}
+			if m.err != nil {
+				t.Fatal(m.err)
+			}
+			compare(t, rows, m.outcomes, differ)
+			compared++
+		})
+	}
 	for _, row := range rows {
-		if row.rule != "" && !t.Failed() && seen.clients == len(matrixClients) && !seen.rows[row.Name] {
+		if row.rule != "" && !t.Failed() && compared == len(matrixClients) && !differ[row.Name] {
 			t.Errorf("%s: rule %s makes no difference to any client", row.Name, row.rule)
 		}
-	}
-}
-
-// differences are the rows in which llmguard differs from the provider for a
-// client, of all clients that have ended.
-type differences struct {
-	mu      sync.Mutex
-	clients int
-	rows    map[string]bool
-}
-
-func (d *differences) add(rows []string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.clients++
-	for _, name := range rows {
-		d.rows[name] = true
 	}
 }
 
@@ -135,9 +133,8 @@ orgs:
 `+users.String())
 }
 
-// compare checks the outcomes of one client, and returns the rows in which they
-// differ.
-func compare(t *testing.T, rows []trial, outcomes []outcome) (differ []string) {
+// compare checks the outcomes of one client, and adds the rows in which they differ.
+func compare(t *testing.T, rows []trial, outcomes []outcome, differ map[string]bool) {
 	t.Helper()
 	found := map[string]*ends{}
 	for i, o := range outcomes {
@@ -165,9 +162,7 @@ func compare(t *testing.T, rows []trial, outcomes []outcome) (differ []string) {
 			calls++
 			direct, through := *e.direct, *e.through
 			direct.Via, through.Via = "", ""
-			if direct != through {
-				differ = append(differ, row.Name)
-			}
+			differ[row.Name] = differ[row.Name] || direct != through
 			switch {
 			case row.rule == "" && direct != through:
 				t.Errorf("%s, %s:\n direct  %+v\n through %+v", row.Name, kind, direct, through)
@@ -180,38 +175,28 @@ func compare(t *testing.T, rows []trial, outcomes []outcome) (differ []string) {
 	if calls < len(rows)/2 {
 		t.Errorf("%d calls for %d rows", calls, len(rows))
 	}
-	return differ
 }
 
 // node runs the rows with a client from npm.
-func (m *matrixRun) node(dir, file string) []outcome {
-	m.t.Helper()
+func (m *matrixRun) node(dir, file string) ([]outcome, error) {
 	text, err := json.Marshal(m.rows)
 	if err != nil {
-		m.t.Fatal(err)
+		return nil, err
 	}
-	cmd := exec.Command(nodeProgram(m.t, dir), file)
-	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "ROWS="+string(text), "DIRECT_URL="+m.s.fake.BaseURL(), "DIRECT_KEY="+providerKey,
-		"BASE_URL="+m.p.URL, "API_KEY="+m.s.keys[m.client.user])
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
+	out, err := nodeScript{dir: dir, file: file, env: []string{
+		"ROWS=" + string(text), "DIRECT_URL=" + m.s.fake.BaseURL(), "DIRECT_KEY=" + providerKey,
+		"BASE_URL=" + m.p.URL, "API_KEY=" + m.s.keys[m.client.user],
+	}}.run()
 	if err != nil {
-		m.t.Fatalf("%v\n%s%s", err, out, stderr.Bytes())
+		return nil, err
 	}
 	var outcomes []outcome
-	lines := bufio.NewScanner(bytes.NewReader(out))
-	lines.Buffer(nil, 16<<20)
-	for lines.Scan() {
+	for line := range bytes.Lines(out) {
 		o := outcome{client: m.client.name}
-		if err := json.Unmarshal(lines.Bytes(), &o); err != nil {
-			m.t.Fatalf("%v: %s", err, lines.Bytes())
+		if err := json.Unmarshal(line, &o); err != nil {
+			return nil, fmt.Errorf("%w: %s", err, line)
 		}
 		outcomes = append(outcomes, o)
 	}
-	if err := lines.Err(); err != nil {
-		m.t.Fatal(err)
-	}
-	return outcomes
+	return outcomes, nil
 }

@@ -54,6 +54,15 @@ func (r reply) get(t *testing.T, path string) any {
 	return v
 }
 
+// responsesTest is a response of alice's, and what its tests need.
+type responsesTest struct {
+	s               *stack
+	p               *process
+	alice, bob, eve string // keys
+	first           reply
+	id, item        string // of the first response, and of its output
+}
+
 // TestResponses goes through every endpoint of Responses, and compares what was
 // charged with what the provider counted.
 func TestResponses(t *testing.T) {
@@ -69,90 +78,14 @@ func TestResponses(t *testing.T) {
 	}
 	item := first.get(t, "output").([]any)[0].(map[string]any)["id"].(string)
 
-	t.Run("stream", func(t *testing.T) {
-		r := p.do(alice, "POST", "/responses", `{"model":"gpt-4o-mini","input":"[fake: output=80]","max_output_tokens":50,"stream":true}`)
-		if !strings.HasPrefix(r.body, "event: response.created\n") || !strings.Contains(r.body, `"type":"response.incomplete"`) {
-			t.Errorf("%s", r.body)
-		}
-	})
-	t.Run("goes on", func(t *testing.T) {
-		r := p.do(alice, "POST", "/responses", `{"model":"gpt-4o-mini","input":"more","max_output_tokens":50,"previous_response_id":"`+id+`"}`)
-		if in, _ := r.get(t, "usage.input_tokens").(float64); r.status != 200 || in < 20 {
-			t.Errorf("%+v", r)
-		}
-		r = p.do(alice, "POST", "/responses", `{"model":"gpt-4o-mini","max_output_tokens":50,"input":[{"type":"item_reference","id":"`+item+`"},{"role":"user","content":"more"}]}`)
-		if r.status != 200 {
-			t.Errorf("%+v", r)
-		}
-	})
-	t.Run("free", func(t *testing.T) {
-		r := p.do(alice, "POST", "/responses/input_tokens", `{"model":"gpt-4o-mini","input":"hello"}`)
-		if r.status != 200 || r.header.Get("X-Llmguard-Cost-Usd") != "0.000000000" || r.get(t, "object") != "response.input_tokens" {
-			t.Errorf("%+v", r)
-		}
-		r = p.do(alice, "POST", "/moderations", `{"input":["hello","kill"]}`)
-		if r.status != 200 || r.header.Get("X-Llmguard-Cost-Usd") != "0.000000000" || !bytes.Contains([]byte(r.body), []byte(`"flagged":true`)) {
-			t.Errorf("%+v", r)
-		}
-	})
-	t.Run("compact", func(t *testing.T) {
-		r := p.do(alice, "POST", "/responses/compact", `{"model":"gpt-4o-mini","input":"`+strings.Repeat("hello ", 100)+`"}`)
-		if r.status != 200 || r.get(t, "object") != "response.compaction" || r.header.Get("X-Llmguard-Estimated") != "" {
-			t.Errorf("%+v", r)
-		}
-	})
-	t.Run("older completions", func(t *testing.T) {
-		r := p.do(alice, "POST", "/completions", `{"model":"gpt-4o-mini","prompt":["a b","c d"],"n":2,"best_of":3,"max_tokens":10}`)
-		if r.status != 200 || len(r.get(t, "choices").([]any)) != 4 {
-			t.Errorf("%+v", r)
-		}
-		r = p.do(alice, "POST", "/completions", `{"model":"gpt-4o-mini","prompt":"a b","stream":true}`)
-		if r.status != 200 || strings.Contains(r.body, `"choices":[]`) || !strings.Contains(r.body, "[DONE]") {
-			t.Errorf("%+v", r)
-		}
-	})
-	t.Run("foreign", func(t *testing.T) {
-		for _, body := range []string{
-			`{"model":"gpt-4o-mini","input":"x","max_output_tokens":50,"previous_response_id":"` + id + `"}`,
-			`{"model":"gpt-4o-mini","max_output_tokens":50,"input":[{"id":"` + item + `"}]}`,
-			`{"model":"gpt-4o-mini","input":"x","max_output_tokens":50,"conversation":"conv_1"}`,
-			`{"model":"gpt-4o-mini","prompt":{"id":"pmpt_1"},"max_output_tokens":50}`,
-			`{"model":"gpt-4o-mini","max_output_tokens":50,"input":[{"role":"user","content":[{"type":"input_file","file_id":"file-1"}]}]}`,
-		} {
-			before := s.fake.Totals().Requests
-			if r := p.do(eve, "POST", "/responses", body); r.status != 404 || s.fake.Totals().Requests != before {
-				t.Errorf("%s: %+v", body, r)
-			}
-		}
-	})
-	t.Run("kept", func(t *testing.T) {
-		if r := p.do(alice, "GET", "/responses/"+id, ""); r.status != 200 || r.get(t, "id") != id || r.body != first.body {
-			t.Errorf("%+v", r)
-		}
-		if r := p.do(alice, "GET", "/responses/"+id+"/input_items", ""); r.status != 200 || r.get(t, "object") != "list" {
-			t.Errorf("%+v", r)
-		}
-		if r := p.do(alice, "POST", "/responses/"+id+"/cancel", ""); r.status != 400 {
-			t.Errorf("%+v", r)
-		}
-		before := s.fake.Totals().Requests
-		for _, key := range []string{bob, eve} {
-			for _, call := range [][2]string{{"GET", ""}, {"DELETE", ""}, {"POST", "/cancel"}, {"GET", "/input_items"}} {
-				mine := p.do(key, call[0], "/responses/"+id+call[1], "")
-				none := p.do(key, call[0], "/responses/"+strings.Repeat("x", len(id))+call[1], "")
-				same := strings.ReplaceAll(mine.body, id, strings.Repeat("x", len(id))) == none.body
-				if mine.status != 404 || none.status != 404 || !same || s.fake.Totals().Requests != before {
-					t.Errorf("%v: %+v, of nobody's %+v", call, mine, none)
-				}
-			}
-		}
-		if r := p.do(alice, "DELETE", "/responses/"+id, ""); r.status != 200 || r.get(t, "deleted") != true {
-			t.Errorf("%+v", r)
-		}
-		if r := p.do(alice, "GET", "/responses/"+id, ""); r.status != 404 {
-			t.Errorf("%+v", r)
-		}
-	})
+	c := &responsesTest{s: s, p: p, alice: alice, bob: bob, eve: eve, first: first, id: id, item: item}
+	t.Run("stream", c.stream)
+	t.Run("goes on", c.goesOn)
+	t.Run("free", c.free)
+	t.Run("compact", c.compact)
+	t.Run("older completions", c.older)
+	t.Run("foreign", c.foreign)
+	t.Run("kept", c.kept)
 	var sum pricing.Nano
 	for _, e := range s.settled("acme", 9) {
 		sum += e.Cost
@@ -162,6 +95,97 @@ func TestResponses(t *testing.T) {
 	}
 	if want := bill(t, s.fake.Log()); sum != want {
 		t.Errorf("charged %v, the provider counts %v", sum, want)
+	}
+}
+
+func (c *responsesTest) stream(t *testing.T) {
+	r := c.p.do(c.alice, "POST", "/responses", `{"model":"gpt-4o-mini","input":"[fake: output=80]","max_output_tokens":50,"stream":true}`)
+	if !strings.HasPrefix(r.body, "event: response.created\n") || !strings.Contains(r.body, `"type":"response.incomplete"`) {
+		t.Errorf("%s", r.body)
+	}
+}
+
+func (c *responsesTest) goesOn(t *testing.T) {
+	r := c.p.do(c.alice, "POST", "/responses", `{"model":"gpt-4o-mini","input":"more","max_output_tokens":50,"previous_response_id":"`+c.id+`"}`)
+	if in, _ := r.get(t, "usage.input_tokens").(float64); r.status != 200 || in < 20 {
+		t.Errorf("%+v", r)
+	}
+	r = c.p.do(c.alice, "POST", "/responses", `{"model":"gpt-4o-mini","max_output_tokens":50,"input":[{"type":"item_reference","id":"`+c.item+`"},{"role":"user","content":"more"}]}`)
+	if r.status != 200 {
+		t.Errorf("%+v", r)
+	}
+}
+
+func (c *responsesTest) free(t *testing.T) {
+	r := c.p.do(c.alice, "POST", "/responses/input_tokens", `{"model":"gpt-4o-mini","input":"hello"}`)
+	if r.status != 200 || r.header.Get("X-Llmguard-Cost-Usd") != "0.000000000" || r.get(t, "object") != "response.input_tokens" {
+		t.Errorf("%+v", r)
+	}
+	r = c.p.do(c.alice, "POST", "/moderations", `{"input":["hello","kill"]}`)
+	if r.status != 200 || r.header.Get("X-Llmguard-Cost-Usd") != "0.000000000" || !bytes.Contains([]byte(r.body), []byte(`"flagged":true`)) {
+		t.Errorf("%+v", r)
+	}
+}
+
+func (c *responsesTest) compact(t *testing.T) {
+	r := c.p.do(c.alice, "POST", "/responses/compact", `{"model":"gpt-4o-mini","input":"`+strings.Repeat("hello ", 100)+`"}`)
+	if r.status != 200 || r.get(t, "object") != "response.compaction" || r.header.Get("X-Llmguard-Estimated") != "" {
+		t.Errorf("%+v", r)
+	}
+}
+
+func (c *responsesTest) older(t *testing.T) {
+	r := c.p.do(c.alice, "POST", "/completions", `{"model":"gpt-4o-mini","prompt":["a b","c d"],"n":2,"best_of":3,"max_tokens":10}`)
+	if r.status != 200 || len(r.get(t, "choices").([]any)) != 4 {
+		t.Errorf("%+v", r)
+	}
+	r = c.p.do(c.alice, "POST", "/completions", `{"model":"gpt-4o-mini","prompt":"a b","stream":true}`)
+	if r.status != 200 || strings.Contains(r.body, `"choices":[]`) || !strings.Contains(r.body, "[DONE]") {
+		t.Errorf("%+v", r)
+	}
+}
+
+func (c *responsesTest) foreign(t *testing.T) {
+	for _, body := range []string{
+		`{"model":"gpt-4o-mini","input":"x","max_output_tokens":50,"previous_response_id":"` + c.id + `"}`,
+		`{"model":"gpt-4o-mini","max_output_tokens":50,"input":[{"id":"` + c.item + `"}]}`,
+		`{"model":"gpt-4o-mini","input":"x","max_output_tokens":50,"conversation":"conv_1"}`,
+		`{"model":"gpt-4o-mini","prompt":{"id":"pmpt_1"},"max_output_tokens":50}`,
+		`{"model":"gpt-4o-mini","max_output_tokens":50,"input":[{"role":"user","content":[{"type":"input_file","file_id":"file-1"}]}]}`,
+	} {
+		before := c.s.fake.Totals().Requests
+		if r := c.p.do(c.eve, "POST", "/responses", body); r.status != 404 || c.s.fake.Totals().Requests != before {
+			t.Errorf("%s: %+v", body, r)
+		}
+	}
+}
+
+func (c *responsesTest) kept(t *testing.T) {
+	if r := c.p.do(c.alice, "GET", "/responses/"+c.id, ""); r.status != 200 || r.get(t, "id") != c.id || r.body != c.first.body {
+		t.Errorf("%+v", r)
+	}
+	if r := c.p.do(c.alice, "GET", "/responses/"+c.id+"/input_items", ""); r.status != 200 || r.get(t, "object") != "list" {
+		t.Errorf("%+v", r)
+	}
+	if r := c.p.do(c.alice, "POST", "/responses/"+c.id+"/cancel", ""); r.status != 400 {
+		t.Errorf("%+v", r)
+	}
+	before := c.s.fake.Totals().Requests
+	for _, key := range []string{c.bob, c.eve} {
+		for _, call := range [][2]string{{"GET", ""}, {"DELETE", ""}, {"POST", "/cancel"}, {"GET", "/input_items"}} {
+			mine := c.p.do(key, call[0], "/responses/"+c.id+call[1], "")
+			none := c.p.do(key, call[0], "/responses/"+strings.Repeat("x", len(c.id))+call[1], "")
+			same := strings.ReplaceAll(mine.body, c.id, strings.Repeat("x", len(c.id))) == none.body
+			if mine.status != 404 || none.status != 404 || !same || c.s.fake.Totals().Requests != before {
+				t.Errorf("%v: %+v, of nobody's %+v", call, mine, none)
+			}
+		}
+	}
+	if r := c.p.do(c.alice, "DELETE", "/responses/"+c.id, ""); r.status != 200 || r.get(t, "deleted") != true {
+		t.Errorf("%+v", r)
+	}
+	if r := c.p.do(c.alice, "GET", "/responses/"+c.id, ""); r.status != 404 {
+		t.Errorf("%+v", r)
 	}
 }
 

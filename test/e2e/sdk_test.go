@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"testing"
 
 	openai "github.com/sashabaranov/go-openai"
@@ -35,45 +37,76 @@ orgs:
 	return s, p
 }
 
-// nodeProgram is node of a directory with npm packages. The test is skipped when
-// they are not installed, and fails when they have to be.
-func nodeProgram(t *testing.T, dir string) string {
-	t.Helper()
+// nodeScript is a program for node, in a directory with npm packages.
+type nodeScript struct {
+	name, dir, file string
+	env             []string
+}
+
+func nodeProgram(dir string) (string, error) {
 	node, err := filepath.Abs(dir + "/node_modules/.bin/node")
 	if err != nil {
-		t.Fatal(err)
+		return "", err
 	}
 	_, err = os.Stat(node)
+	return node, err
+}
+
+// needNode skips the test when the npm packages of a directory are not installed,
+// and fails it when they have to be.
+func needNode(t *testing.T, dir string) {
+	t.Helper()
+	_, err := nodeProgram(dir)
 	if err != nil && os.Getenv("LLMGUARD_REQUIRE_NODE") != "" {
 		t.Fatalf("the npm packages are missing: %v", err)
 	}
 	if err != nil {
 		t.Skip("the npm packages are not installed: `make test` installs them")
 	}
-	return node
 }
 
-// runNode runs a file with tests in it.
-func runNode(t *testing.T, dir, file string, env ...string) {
-	t.Helper()
-	cmd := exec.Command(nodeProgram(t, dir), file)
-	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), env...)
-	out, err := cmd.CombinedOutput()
+// run returns what the script prints; the error has that and what it complains of.
+func (n nodeScript) run() ([]byte, error) {
+	node, err := nodeProgram(n.dir)
 	if err != nil {
-		t.Fatalf("%s: %v\n%s", file, err, out)
+		return nil, err
+	}
+	cmd := exec.Command(node, n.file)
+	cmd.Dir = n.dir
+	cmd.Env = append(os.Environ(), n.env...)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w\n%s%s", n.file, err, out, stderr.Bytes())
+	}
+	return out, nil
+}
+
+// runNode runs scripts with tests in them at once, each as a subtest.
+func runNode(t *testing.T, scripts ...nodeScript) {
+	t.Helper()
+	ends := make([]error, len(scripts))
+	var all sync.WaitGroup
+	for i, n := range scripts {
+		all.Go(func() { _, ends[i] = n.run() })
+	}
+	all.Wait()
+	for i, n := range scripts {
+		t.Run(n.name, func(t *testing.T) {
+			needNode(t, n.dir)
+			if ends[i] != nil {
+				t.Fatal(ends[i])
+			}
+		})
 	}
 }
 
 // TestSDKNode runs the openai npm package against the proxy.
 func TestSDKNode(t *testing.T) {
 	s, p := sdkStack(t)
-	for _, file := range []string{"sdk.test.mjs", "media.test.mjs"} {
-		t.Run(file, func(t *testing.T) {
-			t.Parallel()
-			runNode(t, "node", file, "BASE_URL="+p.URL, "API_KEY="+s.keys["alice"], "TIGHT_KEY="+s.keys["bob"])
-		})
-	}
+	env := []string{"BASE_URL=" + p.URL, "API_KEY=" + s.keys["alice"], "TIGHT_KEY=" + s.keys["bob"]}
+	runNode(t, nodeScript{"text", "node", "sdk.test.mjs", env}, nodeScript{"media", "node", "media.test.mjs", env})
 }
 
 // TestSDKResponses runs the npm packages' Responses at a provider that has them,
@@ -85,7 +118,7 @@ func TestSDKResponses(t *testing.T) {
 			s := newStack(t, fakeprovider.Options{}, fmt.Sprintf("files: {store: %q}", t.TempDir())+config)
 			p := s.proxy()
 			s.worker()
-			runNode(t, "node", "responses.test.mjs", "BASE_URL="+p.URL, "API_KEY="+s.keys["alice"])
+			runNode(t, nodeScript{"node", "node", "responses.test.mjs", []string{"BASE_URL=" + p.URL, "API_KEY=" + s.keys["alice"]}})
 		})
 	}
 }

@@ -73,23 +73,25 @@ func TestWaitingClients(t *testing.T) {
 		ids = append(ids, c.id)
 	}
 	s, p, gates := waitStack(t, hold, ids...)
+	var scripts []nodeScript
 	for _, c := range waitingClients {
-		t.Run(c.id, func(t *testing.T) {
-			t.Parallel()
-			keys := map[string]string{}
-			for user, key := range s.keys {
-				if trial, ok := strings.CutPrefix(user, c.id+"-"); ok {
-					keys[c.library+"-"+trial] = key
-				}
+		keys := map[string]string{}
+		for user, key := range s.keys {
+			trial, own := strings.CutPrefix(user, c.id+"-")
+			if own {
+				keys[c.library+"-"+trial] = key
 			}
-			text, err := json.Marshal(keys)
-			if err != nil {
-				t.Fatal(err)
-			}
-			runNode(t, c.dir, c.file, "BASE_URL="+p.URL, "KEYS="+string(text), "MODEL="+c.id,
-				"HOLD_MS="+strconv.FormatInt(hold.Milliseconds(), 10), "GATE="+gates[c.id].serve(t))
-		})
+		}
+		text, err := json.Marshal(keys)
+		if err != nil {
+			t.Fatal(err)
+		}
+		scripts = append(scripts, nodeScript{c.id, c.dir, c.file, []string{
+			"BASE_URL=" + p.URL, "KEYS=" + string(text), "MODEL=" + c.id,
+			"HOLD_MS=" + strconv.FormatInt(hold.Milliseconds(), 10), "GATE=" + gates[c.id].serve(t),
+		}})
 	}
+	runNode(t, scripts...)
 }
 
 // keyed sends an Idempotency-Key with every request.

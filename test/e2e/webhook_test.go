@@ -159,7 +159,7 @@ func TestWebhooks(t *testing.T) {
 	if n := len(h.about(plain.ID, "/mine")); n != 0 {
 		t.Errorf("told %d times of a job that did not ask for it", n)
 	}
-	t.Run("unwrap", func(t *testing.T) { unwrap(t, h.got()) })
+	unwrap(t, h.got())
 }
 
 // hookedResponses makes responses in the background, one of them incomplete.
@@ -245,7 +245,8 @@ func unwrap(t *testing.T, posts []hookPost) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	runNode(t, "node", "webhook.test.mjs", "POSTS="+string(text), "SECRET="+hookSecret, "OLD_SECRET="+oldHookSecret, "WRONG_SECRET="+wrongSecret)
+	env := []string{"POSTS=" + string(text), "SECRET=" + hookSecret, "OLD_SECRET=" + oldHookSecret, "WRONG_SECRET=" + wrongSecret}
+	runNode(t, nodeScript{"unwrap", "node", "webhook.test.mjs", env})
 }
 
 // TestWebhooksOfKilledWorkers: every end is told although workers are killed
