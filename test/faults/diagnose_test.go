@@ -9,7 +9,6 @@ import (
 
 	"github.com/llmguard/llmguard/internal/diagnose"
 	"github.com/llmguard/llmguard/internal/redistest"
-	"github.com/llmguard/llmguard/test/link"
 )
 
 // reports requires a finding that is an error and says what.
@@ -26,8 +25,8 @@ func reports(t *testing.T, found []diagnose.Finding, what string) {
 // TestDiagnoseSlowRedis: a store slower than the deadline refuses calls, which is an error.
 func TestDiagnoseSlowRedis(t *testing.T) {
 	t.Parallel()
-	far := link.New(t, redistest.Start(t).Addr)
-	far.Set(link.Fault{Kind: "latency", Values: map[string]any{"latency": 6}})
+	far := newLink(t, redistest.Start(t).Addr)
+	far.Set(fault{Kind: "latency", Values: map[string]any{"latency": 6}})
 	client := redis.NewClient(&redis.Options{Addr: far.Addr})
 	t.Cleanup(func() { _ = client.Close() })
 	_, facts := diagnose.Store(t.Context(), client)
@@ -38,10 +37,10 @@ func TestDiagnoseSlowRedis(t *testing.T) {
 // with advice.
 func TestDiagnoseRedisGoes(t *testing.T) {
 	t.Parallel()
-	far := link.New(t, redistest.Start(t).Addr)
+	far := newLink(t, redistest.Start(t).Addr)
 	client := redis.NewClient(&redis.Options{Addr: far.Addr, MaxRetries: -1, DialerRetries: 1})
 	t.Cleanup(func() { _ = client.Close() })
 	_, facts := diagnose.Store(t.Context(), client)
-	far.Set(link.Fault{Kind: link.Down})
+	far.Set(fault{Kind: down})
 	reports(t, diagnose.StoreMore(t.Context(), client, facts, time.Hour), "does not answer")
 }
