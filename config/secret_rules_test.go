@@ -25,7 +25,7 @@ func TestSecretForms(t *testing.T) {
 	for form, got := range map[string]string{
 		"String":   s.String(),
 		"%v":       fmt.Sprintf("%v", s),
-		"%s":       fmt.Sprintf("%s", s),
+		"%s":       fmt.Sprintf("%s", any(s)),
 		"%q":       fmt.Sprintf("%q", s),
 		"%#v":      fmt.Sprintf("%#v", s),
 		"%+v":      fmt.Sprintf("%+v", config.Pepper{ID: "p", Secret: s}),

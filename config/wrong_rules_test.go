@@ -423,7 +423,7 @@ func TestErrorsAreCutAtFifty(t *testing.T) {
 
 // Errors are in the order of the lines, whatever found them first.
 func TestErrorsAreInTheOrderOfLines(t *testing.T) {
-	all := refusals(t, "orgs: [{id: ACME}]\nqueue: {org_share: 101, user_share: 101}\nlog: {levle: info}\nlisten: x\n")
+	all := refusals(t, "orgs: [{id: ACME}]\nqueue: {org_share: 101, user_share: 101}\nlog: {levell: info}\nlisten: x\n")
 	var got []string
 	for _, e := range all {
 		got = append(got, fmt.Sprintf("%d:%d", e.Line, e.Column))
@@ -435,7 +435,7 @@ func TestErrorsAreInTheOrderOfLines(t *testing.T) {
 
 // errors.As reaches each single error.
 func TestErrorsUnwrap(t *testing.T) {
-	_, err := config.Parse("f.yaml", []byte(whole("listn: x\nlevle: y\n")), lookup)
+	_, err := config.Parse("f.yaml", []byte(whole("listn: x\nlevell: y\n")), lookup)
 	first, ok := errors.AsType[*config.Error](err)
 	if !ok || first.Line != 1 || first.File != "f.yaml" {
 		t.Errorf("got %+v, %v, want the error of line 1", first, ok)

@@ -104,7 +104,8 @@ func (f *adminFlags) openLocal(ctx context.Context) (*adminClient, error) {
 		return nil, errors.Join(err, rdb.Close())
 	}
 	local := api.As((&who{}).name())
-	return &adminClient{do: serveLocally(local), base: "http://localhost", reason: f.reason, close: func() { _ = rdb.Close() }}, nil
+	do := serveLocally(local) //nolint:bodyclose // whoever reads an answer closes it
+	return &adminClient{do: do, base: "http://localhost", reason: f.reason, close: func() { _ = rdb.Close() }}, nil
 }
 
 // serveLocally returns a way to send requests to a handler in this process.

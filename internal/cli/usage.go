@@ -97,7 +97,7 @@ func (f *usageFlags) open() (*ledgers, error) {
 // withRecords returns the configuration with the orgs in force, those of Redis
 // included, and the ids of those that were asked for.
 func withRecords(cfg *config.Config, rdb redis.UniversalClient, list string) (*config.Config, []string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second) //nolint:forbidigo // it ends with the program
 	defer cancel()
 	cfg, err := app.Effective(ctx, cfg, rdb, slog.New(slog.DiscardHandler))
 	if err != nil {

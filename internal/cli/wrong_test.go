@@ -44,7 +44,7 @@ func TestUnknownFlag(t *testing.T) {
 func TestUnknownCommand(t *testing.T) {
 	for line, want := range map[string]string{
 		"chekc":        `unknown command "chekc" for "llmguard"`,
-		"useage":       "Did you mean this?\n\tusage",
+		"usagee":       "Did you mean this?\n\tusage",
 		"usage entris": `unknown command "entris" for "llmguard usage"`,
 	} {
 		refuses(t, want, strings.Fields(line)...)

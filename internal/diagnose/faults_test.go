@@ -127,15 +127,16 @@ func TestRedisIsNearlyFull(t *testing.T) {
 
 func TestReplicaTakesNoWrites(t *testing.T) {
 	rdb := configure(t, nil)
-	if err := rdb.SlaveOf(t.Context(), "127.0.0.1", "1").Err(); err != nil {
+	err := rdb.Do(t.Context(), "REPLICAOF", "127.0.0.1", "1").Err()
+	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { rdb.SlaveOf(t.Context(), "NO", "ONE") })
 	found := all(t, rdb)
-	wants(t, found, diagnose.Error, "is a replica")
-	if err := rdb.SlaveOf(t.Context(), "NO", "ONE").Err(); err != nil {
+	err = rdb.Do(t.Context(), "REPLICAOF", "NO", "ONE").Err()
+	if err != nil {
 		t.Fatal(err)
 	}
+	wants(t, found, diagnose.Error, "is a replica")
 }
 
 // Each way in which Redis does not answer has its own advice, and no password is
