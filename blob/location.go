@@ -34,7 +34,7 @@ func parseLocation(where string) (location, error) {
 	}
 	l.bucket = u.Host
 	if u.Scheme != "s3" || u.Host == "" || u.User != nil || strings.Trim(u.Path, "/") != "" {
-		return l, fmt.Errorf("%s is neither a directory nor s3://bucket?region=REGION", hideQuery(where))
+		return l, fmt.Errorf("%s is neither a directory nor the URL of a bucket, s3://bucket?region=eu-west-1", hideQuery(where))
 	}
 	query, err := url.ParseQuery(u.RawQuery)
 	if err != nil {
@@ -49,7 +49,7 @@ func parseLocation(where string) (location, error) {
 	l.endpoint = cmp.Or(l.endpoint, os.Getenv("AWS_ENDPOINT_URL_S3"), os.Getenv("AWS_ENDPOINT_URL"))
 	l.region = cmp.Or(l.region, os.Getenv("AWS_REGION"), os.Getenv("AWS_DEFAULT_REGION"))
 	if l.region == "" {
-		return l, errors.New("the bucket needs a region: s3://bucket?region=..., or AWS_REGION")
+		return l, errors.New("the bucket needs a region: s3://bucket?region=eu-west-1, or AWS_REGION")
 	}
 	return l, nil
 }

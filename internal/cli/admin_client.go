@@ -104,20 +104,15 @@ func (f *adminFlags) openLocal(ctx context.Context) (*adminClient, error) {
 		return nil, errors.Join(err, rdb.Close())
 	}
 	local := api.As((&who{}).name())
-	do := serveLocally(local) //nolint:bodyclose // whoever reads an answer closes it
+	do := func(r *http.Request) (*http.Response, error) {
+		w := &localAnswer{header: http.Header{}, status: http.StatusOK}
+		local.ServeHTTP(w, r)
+		return &http.Response{StatusCode: w.status, Header: w.header, Body: io.NopCloser(&w.body), Request: r}, nil
+	}
 	return &adminClient{do: do, base: "http://localhost", reason: f.reason, close: func() { _ = rdb.Close() }}, nil
 }
 
-// serveLocally returns a way to send requests to a handler in this process.
-func serveLocally(h http.Handler) func(*http.Request) (*http.Response, error) {
-	return func(r *http.Request) (*http.Response, error) {
-		w := &localAnswer{header: http.Header{}, status: http.StatusOK}
-		h.ServeHTTP(w, r)
-		return &http.Response{StatusCode: w.status, Header: w.header, Body: io.NopCloser(&w.body), Request: r}, nil
-	}
-}
-
-// localAnswer keeps what a handler writes.
+// localAnswer keeps what a handler in this process writes.
 type localAnswer struct {
 	header http.Header
 	status int

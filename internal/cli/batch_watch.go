@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/charmbracelet/x/ansi"
-	"github.com/charmbracelet/x/term"
 	openai "github.com/sashabaranov/go-openai"
+	"github.com/charmbracelet/x/term"
 
 	"github.com/llmguard/llmguard/top"
 )
@@ -56,22 +56,30 @@ func (b *batches) watch(ctx context.Context, w io.Writer, id string) error {
 // progress shows how far a batch is: on a terminal in one line that is written
 // anew, else in a line whenever the status changes, and now and then.
 type progress struct {
-	w        io.Writer
-	terminal *os.File // nil: w is none
-	began    time.Time
-	first    int // requests done when it began
-	begun    bool
-	status   string
-	last     time.Time
+	w      io.Writer
+	width  func() int // of the terminal; nil: w is none
+	began  time.Time
+	first  int // requests done when it began
+	begun  bool
+	status string
+	last   time.Time
 }
 
 func newProgress(w io.Writer) *progress {
 	p := &progress{w: w, began: time.Now()}
 	f, ok := w.(*os.File)
 	if ok && term.IsTerminal(f.Fd()) {
-		p.terminal = f
+		p.width = func() int { return terminalWidth(f) }
 	}
 	return p
+}
+
+func terminalWidth(f *os.File) int {
+	width, _, err := term.GetSize(f.Fd())
+	if err != nil || width == 0 {
+		return 80
+	}
+	return width
 }
 
 func (p *progress) show(b openai.Batch, c cost) {
@@ -80,20 +88,17 @@ func (p *progress) show(b openai.Batch, c cost) {
 	if !p.begun {
 		p.first, p.begun = done, true
 	}
-	if p.terminal == nil && b.Status == p.status && time.Since(p.last) < plainEvery {
+	if p.width == nil && b.Status == p.status && time.Since(p.last) < plainEvery {
 		return
 	}
 	p.status, p.last = b.Status, time.Now()
 	line := fmt.Sprintf("%s %d/%d, %d failed%s, $%s of at most $%s", top.Printable(b.Status), done, n.Total, n.Failed,
 		p.pace(done, n.Total), top.Printable(c.Charged), top.Printable(c.Estimated))
-	if p.terminal == nil {
+	if p.width == nil {
 		fmt.Fprintln(p.w, line)
 		return
 	}
-	width, _, err := term.GetSize(p.terminal.Fd())
-	if err == nil {
-		line = ansi.Truncate(line, width-1, "") // a line that wraps could not be written anew
-	}
+	line = ansi.Truncate(line, p.width()-1, "") // a line that wraps could not be written anew
 	fmt.Fprint(p.w, "\r"+ansi.EraseLineRight+line)
 }
 
@@ -109,7 +114,7 @@ func (p *progress) pace(done, total int) string {
 
 // close ends the line on a terminal, so that it stays.
 func (p *progress) close() {
-	if p.terminal != nil && p.begun {
+	if p.width != nil && p.begun {
 		fmt.Fprintln(p.w)
 		p.begun = false
 	}
