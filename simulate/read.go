@@ -150,7 +150,9 @@ func (r *Reader) readLines(ctx context.Context, name string, in io.Reader) error
 	var err error
 	for l := range order {
 		if err == nil {
-			<-l.done
+			err = l.wait(ctx)
+		}
+		if err == nil {
 			err = r.takeLot(name, l)
 		}
 		if err != nil {
@@ -170,6 +172,7 @@ func scan(ctx context.Context, in io.Reader, work, order chan<- *lot) error {
 	lines.Buffer(make([]byte, 0, 64<<10), maxLine)
 	l := &lot{first: 1, done: make(chan struct{})}
 	send := func() error {
+		next := l.first + len(l.text) // who decodes it empties it
 		for _, to := range []chan<- *lot{order, work} {
 			select {
 			case to <- l:
@@ -177,7 +180,7 @@ func scan(ctx context.Context, in io.Reader, work, order chan<- *lot) error {
 				return ctx.Err()
 			}
 		}
-		l = &lot{first: l.first + len(l.text), done: make(chan struct{})}
+		l = &lot{first: next, done: make(chan struct{})}
 		return nil
 	}
 	for lines.Scan() {
@@ -192,6 +195,16 @@ func scan(ctx context.Context, in io.Reader, work, order chan<- *lot) error {
 		return err
 	}
 	return lines.Err()
+}
+
+// wait waits until the lines are decoded. After ctx they may never be.
+func (l *lot) wait(ctx context.Context) error {
+	select {
+	case <-l.done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 func (l *lot) decode() {

@@ -1,6 +1,8 @@
 package simulate_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -268,6 +270,18 @@ func TestReaderKeepsTheOrder(t *testing.T) {
 	err := simulate.NewReader().Read(t.Context(), "f", strings.NewReader(b.String()+"{"))
 	if want := fmt.Sprintf("f: line %d: ", n+1); err == nil || !strings.HasPrefix(err.Error(), want) {
 		t.Errorf("got %v, want %s", err, want)
+	}
+}
+
+// Reading ends with its context, at whatever point that is.
+func TestReaderEndsWithItsContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 200 {
+		err := simulate.NewReader().Read(ctx, "f", strings.NewReader(settled))
+		if err != nil && !errors.Is(err, context.Canceled) {
+			t.Fatalf("got %v, want %v or all of the file", err, context.Canceled)
+		}
 	}
 }
 
