@@ -4,192 +4,16 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
-	"log/slog"
 	"maps"
-	"net/url"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/llmguard/llmguard/batch"
-	"github.com/llmguard/llmguard/blob"
-	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/files"
-	"github.com/llmguard/llmguard/guard"
-	"github.com/llmguard/llmguard/internal/fakeprovider"
-	"github.com/llmguard/llmguard/internal/redistest"
-	"github.com/llmguard/llmguard/pricing"
-	"github.com/llmguard/llmguard/providers"
-	"github.com/llmguard/llmguard/queue"
 	"github.com/llmguard/llmguard/wire"
 )
-
-// house is a deployment of batches: one Redis for all of a test's parts, an org of
-// its own for each part.
-type house struct {
-	rdb   redis.UniversalClient
-	guard *guard.Guard
-	queue *queue.Queue
-	files *files.Store
-	store *batch.Store
-	orgs  map[string]*guard.Org
-}
-
-var (
-	quiet    = slog.New(slog.DiscardHandler)
-	orgNames = []string{"cancel", "files", "bounds", "restart", "foreign", "record"}
-)
-
-func newHouse(t *testing.T) *house {
-	h := &house{rdb: redistest.Start(t).Client(), orgs: map[string]*guard.Org{}}
-	for _, name := range orgNames {
-		h.orgs[name] = &guard.Org{ID: name}
-	}
-	fake := fakeprovider.New(fakeprovider.Options{})
-	must(t, fake.Start())
-	t.Cleanup(func() { _ = fake.Close() })
-	base, err := url.Parse(fake.BaseURL())
-	must(t, err)
-	set, err := providers.NewSet([]*providers.Provider{{ID: "openai", BaseURL: base, Pools: []providers.Pool{{ID: "main"}}}})
-	must(t, err)
-	t.Cleanup(set.Close)
-	catalogue, err := pricing.Embedded()
-	must(t, err)
-	h.guard = guard.New(guard.Options{
-		Budget: budget.New(h.rdb, budget.Options{}), StoreDeadline: 30 * time.Second, Log: quiet,
-		Policy: &guard.Policy{Orgs: h.orgs, Catalogue: catalogue, Providers: set},
-	})
-	t.Cleanup(func() { must(t, h.guard.Close(context.WithoutCancel(t.Context()))) })
-	h.queue, err = queue.New(h.rdb, []queue.Pool{{ID: "main"}}, queue.Options{Logger: quiet})
-	must(t, err)
-	blobs, err := blob.Open(t.Context(), t.TempDir())
-	must(t, err)
-	t.Cleanup(func() { _ = blobs.Close() })
-	h.files = files.New(h.rdb, blobs, files.Options{Logger: quiet})
-	h.store = batch.NewStore(h.rdb, h.files, quiet)
-	h.background(t, h.queue.Run)
-	return h
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// background runs something until it is stopped, at the latest at the end of t.
-func (h *house) background(t *testing.T, run func(context.Context) error) (stop func()) {
-	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_ = run(ctx)
-	}()
-	stop = func() {
-		cancel()
-		<-done
-	}
-	t.Cleanup(stop)
-	return stop
-}
-
-func (h *house) runner(t *testing.T, o batch.Options) (stop func()) {
-	o.Guard, o.Queue, o.Logger = h.guard, h.queue, quiet
-	return h.background(t, batch.NewRunner(h.store, o).Run)
-}
-
-func (h *house) worker(t *testing.T) (stop func()) {
-	run := queue.NewRunner(h.queue, h.guard, wire.Limits{}, quiet, nil)
-	w := queue.NewWorker(h.queue, run, queue.WorkerOptions{ShutdownTimeout: 100 * time.Millisecond, Concurrency: map[string]int{"main": 8}})
-	return h.background(t, w.Run)
-}
-
-func (h *house) create(t *testing.T, org, text string) *batch.Batch {
-	t.Helper()
-	up, err := h.files.Begin(t.Context(), files.Owner{Org: org, User: "alice"}, files.NewID())
-	must(t, err)
-	_, err = io.WriteString(up, text)
-	must(t, err)
-	f, err := up.Commit(t.Context(), "in.jsonl", files.Batch, 0)
-	must(t, err)
-	b, err := h.store.Create(t.Context(), batch.Request{
-		Owner: batch.Owner{Org: org, User: "alice", Key: "k1", IP: "10.0.0.7", Models: []string{"gpt-*"}}, File: f,
-		Endpoint: wire.ChatCompletions, Metadata: map[string]string{"team": "blue"}, OutputTTL: 2 * time.Hour,
-	})
-	must(t, err)
-	return b
-}
-
-// await waits until a batch is as wanted.
-func (h *house) await(t *testing.T, b *batch.Batch, what string, as func(*batch.Batch) bool) *batch.Batch {
-	t.Helper()
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
-		now, err := h.store.Batch(t.Context(), b.Org, b.User, b.ID)
-		must(t, err)
-		if as(now) {
-			return now
-		}
-		b = now
-	}
-	t.Fatalf("never %s: %+v", what, b)
-	return nil
-}
-
-func (h *house) ended(t *testing.T, b *batch.Batch) *batch.Batch {
-	t.Helper()
-	return h.await(t, b, "ended", func(b *batch.Batch) bool { return b.Status.Terminal() })
-}
-
-// line is a line of an output or error file.
-type line struct {
-	ID       string `json:"id"`
-	CustomID string `json:"custom_id"`
-	Response *struct {
-		Status int             `json:"status_code"`
-		ID     string          `json:"request_id"`
-		Body   json.RawMessage `json:"body"`
-	} `json:"response"`
-	Error *struct {
-		Code    string `json:"code"`
-		Message string `json:"message"`
-	} `json:"error"`
-}
-
-// lines reads a file of an ended batch, in its order; none for no file.
-func (h *house) lines(t *testing.T, b *batch.Batch, id string) (out []line) {
-	t.Helper()
-	if id == "" {
-		return nil
-	}
-	f, err := h.files.File(t.Context(), files.Owner{Org: b.Org, User: b.User}, id)
-	must(t, err)
-	body, err := h.files.Open(t.Context(), f, 0)
-	must(t, err)
-	defer body.Close()
-	for d := json.NewDecoder(body); ; {
-		var l line
-		err := d.Decode(&l)
-		if errors.Is(err, io.EOF) {
-			return out
-		}
-		must(t, err)
-		out = append(out, l)
-	}
-}
-
-func many(n int) string {
-	var b strings.Builder
-	for i := range n {
-		b.WriteString(good(fmt.Sprintf("r%02d", i)) + "\n")
-	}
-	return b.String()
-}
 
 // TestBatchRules shares one Redis between its parts, and a runner where they can.
 func TestBatchRules(t *testing.T) {
@@ -216,10 +40,12 @@ func (h *house) testRecord(t *testing.T) {
 	if b.Status != batch.Validating || b.Expires.Sub(b.Created) != 24*time.Hour || b.OutputTTL != 2*time.Hour {
 		t.Errorf("got %s until %s, files for %s", b.Status, b.Expires.Sub(b.Created), b.OutputTTL)
 	}
-	if b.Key != "k1" || b.IP != "10.0.0.7" || !slices.Equal(b.Models, []string{"gpt-*"}) || !maps.Equal(b.Metadata, map[string]string{"team": "blue"}) {
+	if b.Key != "k1" || b.IP != "10.0.0.7" || !slices.Equal(b.Models, []string{"gpt-*"}) ||
+		!maps.Equal(b.Metadata, map[string]string{"team": "blue"}) {
 		t.Errorf("got %+v", b)
 	}
-	if b.Endpoint != wire.ChatCompletions || b.Model != "" || b.Total != 0 || !b.Ended().IsZero() || b.Input == "" || b.Output+b.Errors != "" {
+	if b.Endpoint != wire.ChatCompletions || b.Model != "" || b.Total != 0 || !b.Ended().IsZero() ||
+		b.Input == "" || b.Output+b.Errors != "" {
 		t.Errorf("got %+v, want nothing known yet", b)
 	}
 }
@@ -232,7 +58,8 @@ func (h *house) testForeign(t *testing.T) {
 		_, err := h.store.Batch(t.Context(), who[0], who[1], b.ID)
 		_, errCancel := h.store.Cancel(t.Context(), who[0], who[1], b.ID)
 		_, _, errList := h.store.List(t.Context(), who[0], who[1], b.ID, 10)
-		if !errors.Is(err, batch.ErrNotFound) || !errors.Is(errCancel, batch.ErrNotFound) || !errors.Is(errList, batch.ErrNotFound) {
+		if !errors.Is(err, batch.ErrNotFound) || !errors.Is(errCancel, batch.ErrNotFound) ||
+			!errors.Is(errList, batch.ErrNotFound) {
 			t.Errorf("%v: got %v, %v, %v, want no such batch", who, err, errCancel, errList)
 		}
 	}
@@ -274,8 +101,8 @@ func (h *house) testBounds(t *testing.T) {
 	made := map[*batch.Batch]string{}
 	for text, want := range map[string]string{
 		many(13): "13 too_many_tasks : The file has more than 12 requests.",
-		many(2) + "\n" + strings.Replace(good("x"), "gpt-4o-mini", "gpt-4o", 1): `4 model_mismatch body.model: All lines must name one model; this one names "gpt-4o", the first "gpt-4o-mini".`,
-		good("a") + "\n" + strings.Replace(good("b"), "/v1/chat/completions", "/v1/embeddings", 1): "2 url_mismatch url: " +
+		many(2) + "\n" + lineOf("x", "gpt-4o-mini", "gpt-4o"): `4 model_mismatch body.model: All lines must name one model; this one names "gpt-4o", the first "gpt-4o-mini".`,
+		good("a") + "\n" + lineOf("b", "/v1/chat/completions", "/v1/embeddings"): "2 url_mismatch url: " +
 			"The url of every line must be the endpoint of the batch, /v1/chat/completions.",
 		"\n": "0 empty_file : The file is empty: it has no request.",
 		strings.ReplaceAll(good("a"), "gpt-4o-mini", "o3"): "1 model_not_found body.model: The model ",
@@ -284,7 +111,8 @@ func (h *house) testBounds(t *testing.T) {
 	}
 	for b, want := range made {
 		b = h.ended(t, b)
-		if b.Status != batch.Failed || len(b.Problems) != 1 || !strings.HasPrefix(brief(b.Problems[0]), want) || b.Ended() != b.Failed || b.Output+b.Errors != "" {
+		if b.Status != batch.Failed || len(b.Problems) != 1 || !strings.HasPrefix(brief(b.Problems[0]), want) ||
+			b.Ended() != b.Failed || b.Output+b.Errors != "" {
 			t.Errorf("got %s, %v, want failed: %s", b.Status, b.Problems, want)
 		}
 		again, err := h.store.Cancel(t.Context(), b.Org, b.User, b.ID)
@@ -305,13 +133,15 @@ func (h *house) testCancelRunning(t *testing.T) {
 	_, err := h.store.Cancel(t.Context(), b.Org, b.User, b.ID)
 	must(t, err)
 	b = h.ended(t, b)
-	if b.Status != batch.Cancelled || b.Total != 12 || b.Succeeded != 0 || b.Unsuccessful != 0 || b.Charged != 0 || b.Output != "" {
+	if b.Status != batch.Cancelled || b.Total != 12 || b.Succeeded != 0 || b.Unsuccessful != 0 || b.Charged != 0 ||
+		b.Output != "" {
 		t.Errorf("got %+v, want cancelled and nothing charged", b)
 	}
 	lines, seen := h.lines(t, b, b.Errors), map[string]bool{}
 	for _, l := range lines {
 		seen[l.CustomID] = true
-		if l.Response != nil || l.Error == nil || l.Error.Code != "batch_cancelled" || l.Error.Message == "" || !strings.HasPrefix(l.ID, "batch_req_") {
+		if l.Response != nil || l.Error == nil || l.Error.Code != "batch_cancelled" || l.Error.Message == "" ||
+			!strings.HasPrefix(l.ID, "batch_req_") {
 			t.Errorf("%s: got %+v, want batch_cancelled", l.CustomID, l)
 		}
 	}
@@ -334,8 +164,10 @@ func (h *house) testFiles(t *testing.T) {
 	refused := strings.Replace(good("bad"), `"max_tokens":5`, `"max_tokens":5,"response_format":{"type":"xml"}`, 1)
 	b := h.ended(t, h.create(t, "files", many(3)+refused+"\n"))
 	output, errs := h.lines(t, b, b.Output), h.lines(t, b, b.Errors)
-	if b.Status != batch.Completed || b.Total != 4 || int(b.Succeeded) != len(output) || int(b.Unsuccessful) != len(errs) || len(output)+len(errs) != 4 {
-		t.Fatalf("got %s, %d of %d and %d, with %d and %d lines", b.Status, b.Succeeded, b.Total, b.Unsuccessful, len(output), len(errs))
+	if b.Status != batch.Completed || b.Total != 4 || int(b.Succeeded) != len(output) ||
+		int(b.Unsuccessful) != len(errs) || len(output)+len(errs) != 4 {
+		t.Fatalf("got %s, %d of %d and %d, with %d and %d lines", b.Status, b.Succeeded, b.Total, b.Unsuccessful,
+			len(output), len(errs))
 	}
 	var ids []string
 	for _, l := range append(output, errs...) {
@@ -348,7 +180,8 @@ func (h *house) testFiles(t *testing.T) {
 	if !slices.Equal(ids, []string{"bad", "r00", "r01", "r02"}) {
 		t.Errorf("got %v, want each line once", ids)
 	}
-	if b.Charged <= 0 || b.Charged > b.Estimate || b.InputTokens == 0 || b.OutputTokens == 0 || b.Ended() != b.Completed {
+	if b.Charged <= 0 || b.Charged > b.Estimate || b.InputTokens == 0 || b.OutputTokens == 0 ||
+		b.Ended() != b.Completed {
 		t.Errorf("got %+v", b)
 	}
 	f, err := h.files.File(t.Context(), files.Owner{Org: "files", User: "alice"}, b.Output)

@@ -72,9 +72,12 @@ func TestLineMistakes(t *testing.T) {
 		{"null", notJSON},
 		{`"text"`, notJSON},
 		{good("b") + "}", notJSON},
-		{lineOf("b", `"custom_id":"b",`, ""), "missing_required_parameter custom_id: Missing required parameter: 'custom_id'."},
-		{lineOf("b", `"method":"POST",`, ""), "missing_required_parameter method: Missing required parameter: 'method'."},
-		{lineOf("b", `"url":"/v1/chat/completions",`, ""), "missing_required_parameter url: Missing required parameter: 'url'."},
+		{lineOf("b", `"custom_id":"b",`, ""),
+			"missing_required_parameter custom_id: Missing required parameter: 'custom_id'."},
+		{lineOf("b", `"method":"POST",`, ""),
+			"missing_required_parameter method: Missing required parameter: 'method'."},
+		{lineOf("b", `"url":"/v1/chat/completions",`, ""),
+			"missing_required_parameter url: Missing required parameter: 'url'."},
 		{lineOf("b", `"b"`, "7"), "invalid_type custom_id: 'custom_id' must be a string."},
 		{lineOf("b", `"b"`, "null"), "invalid_type custom_id: 'custom_id' must be a string."},
 		{lineOf("b", `"POST"`, "null"), "invalid_type method: 'method' must be a string."},
@@ -82,11 +85,13 @@ func TestLineMistakes(t *testing.T) {
 		{lineOf("b", `"POST"`, `"post"`), "invalid_method method: The method must be POST."},
 		{lineOf("b", `"b"`, `""`), noID},
 		{lineOf("b", `"b"`, `"`+strings.Repeat("x", 513)+`"`), noID},
-		{lineOf("b", "/v1/chat/completions", "/v1/files"), "invalid_value url: The url must be one of " + paths + `, not "/v1/files".`},
+		{lineOf("b", "/v1/chat/completions", "/v1/files"), "invalid_value url: The url must be one of " + paths +
+			`, not "/v1/files".`},
 		{lineOf("b", `"body":{`, `"bodies":{`), noBody},
 		{lineOf("b", `"body":{`, `"body":"x","rest":{`), noBody},
 		{lineOf("b", `"body":{`, `"body":null,"rest":{`), noBody},
-		{lineOf("b", `"max_tokens":5`, `"stream":true`), "invalid_value body.stream: Lines of a batch cannot be streams: leave stream out."},
+		{lineOf("b", `"max_tokens":5`, `"stream":true`),
+			"invalid_value body.stream: Lines of a batch cannot be streams: leave stream out."},
 		{good("a"), "duplicate_custom_id custom_id: The custom_id of this line is that of line 1."},
 		{lineOf("b", "hi", strings.Repeat("x", 1000)), "line_too_large : The line has more than 1000 bytes."},
 	} {
@@ -119,7 +124,8 @@ func TestBodyMistakes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(q.Problems) != 1 || q.Problems[0].Param == nil || *q.Problems[0].Param != want || q.Problems[0].Code == "" || q.Problems[0].Message == "" {
+		if len(q.Problems) != 1 || q.Problems[0].Param == nil || *q.Problems[0].Param != want ||
+			q.Problems[0].Code == "" || q.Problems[0].Message == "" {
 			t.Errorf("%s: got %v, want a problem of %s", body, q.Problems, want)
 		}
 	}
@@ -154,14 +160,16 @@ func TestProblemsAreBounded(t *testing.T) {
 		t.Error("the file was read to its end, want no more than its first problems")
 	}
 	q, err = batch.Estimate(strings.NewReader("\n \n"), quoteOptions(t))
-	if err != nil || len(q.Problems) != 1 || brief(q.Problems[0]) != "0 empty_file : The file is empty: it has no request." {
+	if err != nil || len(q.Problems) != 1 ||
+		brief(q.Problems[0]) != "0 empty_file : The file is empty: it has no request." {
 		t.Errorf("empty: got %v, %v", q.Problems, err)
 	}
 }
 
 // A quote sums up by model, in the order of their names, never above the most.
 func TestQuoteByModel(t *testing.T) {
-	text := good("a") + "\n" + lineOf("b", "gpt-4o-mini", "gpt-4o") + "\n" + lineOf("c", `"max_tokens":5`, `"max_tokens":50`) + "\n"
+	text := good("a") + "\n" + lineOf("b", "gpt-4o-mini", "gpt-4o") + "\n" +
+		lineOf("c", `"max_tokens":5`, `"max_tokens":50`) + "\n"
 	q, err := batch.Estimate(strings.NewReader(text), quoteOptions(t))
 	if err != nil {
 		t.Fatal(err)

@@ -43,7 +43,8 @@ func TestPatchKeepsTheRest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if org.Name != "Acme" || org.Weight != 7 || !slices.Equal(org.Models, []string{"gpt-*"}) || org.MaxWait != 5*time.Minute {
+	if org.Name != "Acme" || org.Weight != 7 || !slices.Equal(org.Models, []string{"gpt-*"}) ||
+		org.MaxWait != 5*time.Minute {
 		t.Errorf("got %+v", org)
 	}
 	if got := org.Alerts.URL.Reveal(); got != "https://a.example/x" {
@@ -57,7 +58,8 @@ func TestPatchIsStrict(t *testing.T) {
 		{`{"weight": 0}`, `weight: must be above 0; leave it out for the default, 100`},
 		{`{"weight": 7, "weight": 8}`, `"weight" is set twice; the first is on line 1`},
 		{`{"hold": "gro"}`, `hold: expected one of max, grow, got "gro"; did you mean "grow"?`},
-		{`{"hold": "gro", "over_limit": "no"}`, `hold: expected one of max, grow, got "gro"; did you mean "grow"?; over_limit: expected one of wait, refuse, got "no"`},
+		{`{"hold": "gro", "over_limit": "no"}`,
+			`hold: expected one of max, grow, got "gro"; did you mean "grow"?; over_limit: expected one of wait, refuse, got "no"`},
 		{`{"name": "${HOME}"}`, `name: the environment variable HOME is not set; set it, or write ${HOME:-default}`},
 		{`["weight"]`, `expected "name: value" lines, got a list`},
 	} {
@@ -72,7 +74,8 @@ func TestPatchIsStrict(t *testing.T) {
 func TestPatchLimit(t *testing.T) {
 	limit := config.NewLimit("", "hour")
 	err := config.Patch(&limit, []byte(`{"amount": "$5", "window": "1h", "exact": true}`))
-	if err != nil || limit.Amount != (config.Quantity{N: 5e9, Money: true}) || limit.Window != time.Hour || !limit.Exact {
+	if err != nil || limit.Amount != (config.Quantity{N: 5e9, Money: true}) || limit.Window != time.Hour ||
+		!limit.Exact {
 		t.Errorf("got %+v, %v", limit, err)
 	}
 	err = config.Patch(&limit, []byte(`{"amount": 5.5}`))
@@ -101,9 +104,12 @@ func TestCheckOrg(t *testing.T) {
 	}{
 		{func(*config.Org) {}, ""},
 		{func(o *config.Org) { o.Limits = append(o.Limits, hour) }, `org.limits[1].name: "hour" is already used`},
-		{func(o *config.Org) { o.Limits[0].Calendar = "day" }, "org.limits[0].calendar: the limit already has a window"},
-		{func(o *config.Org) { o.Limits[0].Amount = config.Quantity{} }, "org.limits[0]: amount is missing: how much per window"},
-		{func(o *config.Org) { o.Limits[0].Amount.Money = false }, "org.limits[0].amount: metric cost is limited in money"},
+		{func(o *config.Org) { o.Limits[0].Calendar = "day" },
+			"org.limits[0].calendar: the limit already has a window"},
+		{func(o *config.Org) { o.Limits[0].Amount = config.Quantity{} },
+			"org.limits[0]: amount is missing: how much per window"},
+		{func(o *config.Org) { o.Limits[0].Amount.Money = false },
+			"org.limits[0].amount: metric cost is limited in money"},
 		{func(o *config.Org) { o.Limits[0].Window = 0 }, "org.limits[0]: amount of what time?"},
 		{func(o *config.Org) { o.Providers = []string{"house"} }, `org.providers[0]: there is no provider "house"`},
 		{func(o *config.Org) { o.OnStoreFailure = "local" }, "local needs store.journal_dir"},
@@ -166,6 +172,7 @@ func TestConfigMetrics(t *testing.T) {
 		t.Errorf("got %v", one)
 	}
 	if one["last_reload_successful"] != 1 || two["last_reload_successful"] != 0 {
-		t.Errorf("successful: got %v and %v, want 1 and, when refused, 0", one["last_reload_successful"], two["last_reload_successful"])
+		t.Errorf("successful: got %v and %v, want 1 and, when refused, 0", one["last_reload_successful"],
+			two["last_reload_successful"])
 	}
 }

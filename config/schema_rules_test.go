@@ -210,7 +210,8 @@ func TestSchemaHead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if head.Schema != "https://json-schema.org/draft/2020-12/schema" || head.Additional || fmt.Sprint(head.Required) != "[providers orgs]" {
+	if head.Schema != "https://json-schema.org/draft/2020-12/schema" || head.Additional ||
+		fmt.Sprint(head.Required) != "[providers orgs]" {
 		t.Errorf("got %+v", head)
 	}
 }

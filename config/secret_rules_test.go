@@ -54,21 +54,24 @@ func TestEmptySecretIsEmpty(t *testing.T) {
 // However a line with a secret is wrong, the error shows the line without it.
 func TestErrorsMaskSecrets(t *testing.T) {
 	for name, text := range map[string]string{
-		"a password of the wrong type":  "redis:\n  addresses: [\"a:1\"]\n  password: [" + hidden + "]\n",
-		"an unknown field beside":       "redis: {addresses: [\"a:1\"], pasword: " + hidden + "}\n",
-		"a pepper with spaces":          "auth:\n  peppers:\n    - {id: P1, secret: \"" + hidden + "\"}\n",
-		"an API key":                    "providers:\n  - {id: OPENAI, base_url: \"https://a.example/v1\", api_key: " + hidden + "}\n",
-		"an API key that is misspelt":   "providers:\n  - id: openai\n    base_url: https://a.example/v1\n    apiKey: " + hidden + "\n",
-		"a token among the headers":     "providers:\n  - id: openai\n    base_url: https://a.example/v1\n    headers: {\"x y-token\": " + hidden + "}\n",
-		"a password in the URL":         "redis: {url: \"http://u:" + hidden + "@a\"}\n",
-		"a password in the base URL":    "providers: [{id: openai, base_url: \"https://u:" + hidden + "@a.example/v1\"}]\n",
-		"a scheme that is none":         "providers: [{id: openai, base_url: \"gopher://u:" + hidden + "@a.example/v1\"}]\n",
-		"a collector with a password":   "tracing: {endpoint: \"http://u:" + hidden + "@c:4318\"}\n",
-		"a chat's address":              "alerts: {url: \"hooks.slack.com/services/" + hidden + "\"}\n",
-		"a key of OpenAI's":             "listen: sk-proj-" + hidden + "\n",
-		"a key of OpenAI's for a name":  "orgs: [{id: \"sk-" + hidden + "!\"}]\n",
-		"a signing secret":              "orgs: [{id: acme, webhooks: [{url: \"https://a.example\", secrets: [whsec_" + hidden + "]}]}]\n",
-		"a signing secret without form": "orgs: [{id: acme, webhooks: [{url: \"https://a.example\", secrets: [" + hidden + "]}]}]\n",
+		"a password of the wrong type": "redis:\n  addresses: [\"a:1\"]\n  password: [" + hidden + "]\n",
+		"an unknown field beside":      "redis: {addresses: [\"a:1\"], pasword: " + hidden + "}\n",
+		"a pepper with spaces":         "auth:\n  peppers:\n    - {id: P1, secret: \"" + hidden + "\"}\n",
+		"an API key":                   "providers:\n  - {id: OPENAI, base_url: \"https://a.example/v1\", api_key: " + hidden + "}\n",
+		"an API key that is misspelt":  "providers:\n  - id: openai\n    base_url: https://a.example/v1\n    apiKey: " + hidden + "\n",
+		"a token among the headers":    "providers:\n  - id: openai\n    base_url: https://a.example/v1\n    headers: {\"x y-token\": " + hidden + "}\n",
+		"a password in the URL":        "redis: {url: \"http://u:" + hidden + "@a\"}\n",
+		"a password in the base URL": "providers: [{id: openai, base_url: \"https://u:" + hidden +
+			"@a.example/v1\"}]\n",
+		"a scheme that is none": "providers: [{id: openai, base_url: \"gopher://u:" + hidden +
+			"@a.example/v1\"}]\n",
+		"a collector with a password":  "tracing: {endpoint: \"http://u:" + hidden + "@c:4318\"}\n",
+		"a chat's address":             "alerts: {url: \"hooks.slack.com/services/" + hidden + "\"}\n",
+		"a key of OpenAI's":            "listen: sk-proj-" + hidden + "\n",
+		"a key of OpenAI's for a name": "orgs: [{id: \"sk-" + hidden + "!\"}]\n",
+		"a signing secret":             "orgs: [{id: acme, webhooks: [{url: \"https://a.example\", secrets: [whsec_" + hidden + "]}]}]\n",
+		"a signing secret without form": "orgs: [{id: acme, webhooks: [{url: \"https://a.example\", secrets: [" +
+			hidden + "]}]}]\n",
 	} {
 		if got := refusals(t, text).Error(); strings.Contains(got, hidden) {
 			t.Errorf("%s: the error repeats the secret:\n%s", name, got)

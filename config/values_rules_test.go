@@ -43,41 +43,42 @@ func noCount(text string) string {
 
 func TestCountForms(t *testing.T) {
 	rpm := func(c *config.Config) int64 { return c.Providers[0].Pools[0].RPM }
-	checkValues(t, `providers: [{id: openai, base_url: "https://a.example/v1", pools: [{id: p, rpm: VALUE}]}]`, rpm, []value[int64]{
-		{text: "1", want: 1},
-		{text: "1500", want: 1500},
-		{text: "1_500", want: 1500},
-		{text: "150k", want: 150_000},
-		{text: "1_0k", want: 10_000},
-		{text: "2M", want: 2_000_000},
-		{text: `"1500"`, want: 1500},
-		{text: `"${RPM}"`, want: 150_000},
-		{text: `"${RPM:-7}"`, want: 150_000},
-		{text: `"${NOT_SET:-7}"`, want: 7},
-		{text: `"${EMPTY:-7}"`, want: 7}, // set to nothing is not set
-		{text: `"${EMPTY}"`, message: "the environment variable EMPTY is empty; give it a value, or write ${EMPTY:-default}"},
-		{text: "9007199254740991", want: config.MaxQuantity},
-		{text: "9007199254740992", message: "9007199254740992 is too large; the most is 9007199254740991"},
-		{text: "9007199254741k", message: "9007199254741k is too large; the most is 9007199254740991"},
-		{text: "99999999999999999999", message: "99999999999999999999 is too large; the most is 9007199254740991"},
-		{text: "0", message: "must be above 0; leave it out for no bound"},
-		{text: "0k", message: "must be above 0; leave it out for no bound"},
-		{text: "-5", message: "-5 is negative"},
-		{text: "-5k", message: "-5k is negative"},
-		{text: "+5", message: noCount("+5")},
-		{text: "007", message: noCount("007")},
-		{text: "0x10", message: noCount("0x10")},
-		{text: "1e3", message: noCount("1e3")},
-		{text: "1.5k", message: noCount("1.5k")},
-		{text: "2m", message: noCount("2m")},
-		{text: "2K", message: noCount("2K")},
-		{text: "2G", message: noCount("2G")},
-		{text: `"1,500"`, message: noCount("1,500")},
-		{text: `"15 k"`, message: noCount("15 k")},
-		{text: "k", message: noCount("k")},
-		{text: "_", message: noCount("_")},
-		{text: `"80%"`, message: `expected a whole number, got "80%"; this percentage is written without its sign: 80`},
-	})
+	checkValues(t, `providers: [{id: openai, base_url: "https://a.example/v1", pools: [{id: p, rpm: VALUE}]}]`, rpm,
+		[]value[int64]{
+			{text: "1", want: 1},
+			{text: "1500", want: 1500},
+			{text: "1_500", want: 1500},
+			{text: "150k", want: 150_000},
+			{text: "1_0k", want: 10_000},
+			{text: "2M", want: 2_000_000},
+			{text: `"1500"`, want: 1500},
+			{text: `"${RPM}"`, want: 150_000},
+			{text: `"${RPM:-7}"`, want: 150_000},
+			{text: `"${NOT_SET:-7}"`, want: 7},
+			{text: `"${EMPTY:-7}"`, want: 7}, // set to nothing is not set
+			{text: `"${EMPTY}"`, message: "the environment variable EMPTY is empty; give it a value, or write ${EMPTY:-default}"},
+			{text: "9007199254740991", want: config.MaxQuantity},
+			{text: "9007199254740992", message: "9007199254740992 is too large; the most is 9007199254740991"},
+			{text: "9007199254741k", message: "9007199254741k is too large; the most is 9007199254740991"},
+			{text: "99999999999999999999", message: "99999999999999999999 is too large; the most is 9007199254740991"},
+			{text: "0", message: "must be above 0; leave it out for no bound"},
+			{text: "0k", message: "must be above 0; leave it out for no bound"},
+			{text: "-5", message: "-5 is negative"},
+			{text: "-5k", message: "-5k is negative"},
+			{text: "+5", message: noCount("+5")},
+			{text: "007", message: noCount("007")},
+			{text: "0x10", message: noCount("0x10")},
+			{text: "1e3", message: noCount("1e3")},
+			{text: "1.5k", message: noCount("1.5k")},
+			{text: "2m", message: noCount("2m")},
+			{text: "2K", message: noCount("2K")},
+			{text: "2G", message: noCount("2G")},
+			{text: `"1,500"`, message: noCount("1,500")},
+			{text: `"15 k"`, message: noCount("15 k")},
+			{text: "k", message: noCount("k")},
+			{text: "_", message: noCount("_")},
+			{text: `"80%"`, message: `expected a whole number, got "80%"; this percentage is written without its sign: 80`},
+		})
 }
 
 // Fields that Go keeps in an int are bounded by what a 32-bit machine has.
@@ -244,21 +245,22 @@ func TestRateForms(t *testing.T) {
 		return config.Rate{Quantity: config.Quantity{N: n * 1e9, Money: true}, Per: per}
 	}
 	refill := func(c *config.Config) config.Rate { return c.Orgs[0].Limits[0].Bucket.Refill }
-	checkValues(t, `orgs: [{id: acme, limits: [{name: b, bucket: {capacity: $50, refill: "VALUE"}}]}]`, refill, []value[config.Rate]{
-		{text: "$10/1h", want: usd(10, time.Hour)},
-		{text: "$10/h", want: usd(10, time.Hour)},
-		{text: "$10/d", want: usd(10, 24*time.Hour)},
-		{text: "$10 / 90m", want: usd(10, 90*time.Minute)},
-		{text: "$10/1d12h", want: usd(10, 36*time.Hour)},
-		{text: "$10", message: no + `"$10"`},
-		{text: "$10 per hour", message: no + `"$10 per hour"`},
-		{text: "$10/", message: `expected a duration such as 30s, 5m, 1h or 1d, got empty text`},
-		{text: "$10/week", message: noDuration("week")},
-		{text: "$10/5", message: noDuration("5") + "; a number alone has no unit, did you mean 5s?"},
-		{text: "$0/h", message: "must be above 0; leave it out for a bucket that is never refilled"},
-		{text: "-$5/h", message: "-$5 is negative"},
-		{text: "$10/-1h", message: "-1h is negative"},
-	})
+	checkValues(t, `orgs: [{id: acme, limits: [{name: b, bucket: {capacity: $50, refill: "VALUE"}}]}]`, refill,
+		[]value[config.Rate]{
+			{text: "$10/1h", want: usd(10, time.Hour)},
+			{text: "$10/h", want: usd(10, time.Hour)},
+			{text: "$10/d", want: usd(10, 24*time.Hour)},
+			{text: "$10 / 90m", want: usd(10, 90*time.Minute)},
+			{text: "$10/1d12h", want: usd(10, 36*time.Hour)},
+			{text: "$10", message: no + `"$10"`},
+			{text: "$10 per hour", message: no + `"$10 per hour"`},
+			{text: "$10/", message: `expected a duration such as 30s, 5m, 1h or 1d, got empty text`},
+			{text: "$10/week", message: noDuration("week")},
+			{text: "$10/5", message: noDuration("5") + "; a number alone has no unit, did you mean 5s?"},
+			{text: "$0/h", message: "must be above 0; leave it out for a bucket that is never refilled"},
+			{text: "-$5/h", message: "-$5 is negative"},
+			{text: "$10/-1h", message: "-1h is negative"},
+		})
 }
 
 func TestAddressForms(t *testing.T) {

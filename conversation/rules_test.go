@@ -17,7 +17,8 @@ import (
 
 func turnOf(size int, before ...string) conversation.Turn {
 	const input = `[]`
-	return conversation.Turn{Before: before, Input: json.RawMessage(input), Response: json.RawMessage(`"` + strings.Repeat("x", size-len(input)-2) + `"`)}
+	return conversation.Turn{Before: before, Input: json.RawMessage(input), Response: json.RawMessage(`"` +
+		strings.Repeat("x", size-len(input)-2) + `"`)}
 }
 
 func ringOf(t *testing.T, secrets ...string) *seal.Ring {
@@ -51,7 +52,8 @@ func testBounds(t *testing.T, rdb redis.UniversalClient) {
 		most, size int
 		want       error
 	}{
-		{100, 100, nil}, {100, 101, conversation.ErrTooLarge}, {0, 1_000_000, nil}, {0, 1_000_001, conversation.ErrTooLarge},
+		{100, 100, nil}, {100, 101, conversation.ErrTooLarge}, {0, 1_000_000, nil}, {0, 1_000_001,
+			conversation.ErrTooLarge},
 	} {
 		s := conversation.New(rdb, conversation.Options{MaxSize: c.most})
 		err := s.Put(t.Context(), "bounds", "a", turnOf(c.size))
@@ -176,7 +178,8 @@ func testKeys(t *testing.T, rdb redis.UniversalClient) {
 	}
 	s.Configure(conversation.Options{Seal: ringOf(t, "two")})
 	_, err = s.Get(t.Context(), "keys", "a")
-	if err == nil || errors.Is(err, conversation.ErrNotFound) || !strings.Contains(err.Error(), "conversation: response a: ") {
+	if err == nil || errors.Is(err, conversation.ErrNotFound) || !strings.Contains(err.Error(),
+		"conversation: response a: ") {
 		t.Errorf("without its key: got %v, want an error about it", err)
 	}
 }
@@ -206,7 +209,8 @@ func testUnavailable(t *testing.T) {
 	_, errGet := s.Get(t.Context(), "a", "a")
 	_, errLoad := s.Load(t.Context(), "a", "a")
 	for what, err := range map[string]error{
-		"conversation: read: ": errGet, "conversation: keep: ": s.Put(t.Context(), "a", "a", turnOf(10)), "conversation: forget: ": s.Drop(t.Context(), "a", "a"),
+		"conversation: read: ": errGet, "conversation: keep: ": s.Put(t.Context(), "a", "a",
+			turnOf(10)), "conversation: forget: ": s.Drop(t.Context(), "a", "a"),
 	} {
 		if err == nil || errors.Is(err, conversation.ErrNotFound) || !strings.HasPrefix(err.Error(), what) {
 			t.Errorf("got %v, want %s", err, what)

@@ -14,23 +14,31 @@ func TestEntryMistakes(t *testing.T) {
 	const base = "{input: 1, output: 2}"
 	for text, want := range map[string]string{
 		row("{input: 1}"): "prices[0]: input and output prices must both be given, 0 included",
-		row(base + ", {context_over: -1, input: 1, output: 2}"):                                                                "prices[1]: context_over must not be negative",
-		row("{context_over: 5, input: 1, output: 2}"):                                                                          "every period needs a price without conditions",
-		row(base + ", " + base):                                                                                                "two prices have the same conditions",
-		row(base + ", {service_tier: auto, input: 1, output: 2}"):                                                              "prices[1]: service_tier auto is not a tier; leave it out",
-		row("{input: 1, output: 2, images: [{size: a}]}"):                                                                      "prices[0]: images[0]: give either each or tokens",
-		row("{input: 1, output: 2, images: [{tokens: -5}]}"):                                                                   "prices[0]: images[0]: out of range",
-		row("{input: 1, output: 2, images: [{size: auto, each: 1}]}"):                                                          "prices[0]: images: auto is not a size or quality; leave it out",
-		row("{input: 1, output: 2, images: [{each: 1}, {each: 2}]}"):                                                           "prices[0]: images[1]: the same size and quality is listed twice",
-		"- {model: m, provider: p}\n":                                                                                          "no prices",
-		"- {model: m, provider: p, context: -1, prices: [" + base + "]}\n":                                                     "context and max_output must not be negative",
-		"- {model: a b, provider: p, prices: [" + base + "]}\n":                                                                `model name "a b": want 1 to 200 characters without spaces`,
-		"- {model: m, provider: p, names: [m], prices: [" + base + "]}\n":                                                      `name "m" is listed twice`,
-		"- {model: m, provider: p, prefixes: [x, x], prices: [" + base + "]}\n":                                                `prefix "x" is listed twice`,
-		"- {model: m, provider: p, use: [cheap], prices: [" + base + "]}\n":                                                    `use: no shared multipliers are called "cheap"`,
-		"- {model: m, provider: p, multipliers: [{times: 2}], prices: [" + base + "]}\n":                                       "multipliers[0]: needs a service_tier, region, utc_hours or batch",
-		"- {model: m, provider: p, multipliers: [{batch: true}], prices: [" + base + "]}\n":                                    "multipliers[0]: times must be above 0 and at most 100",
-		"- {model: m, provider: p, multipliers: [{batch: true, times: 2}, {batch: true, times: 3}], prices: [" + base + "]}\n": "the same conditions are multiplied twice",
+		row(base + ", {context_over: -1, input: 1, output: 2}"):       "prices[1]: context_over must not be negative",
+		row("{context_over: 5, input: 1, output: 2}"):                 "every period needs a price without conditions",
+		row(base + ", " + base):                                       "two prices have the same conditions",
+		row(base + ", {service_tier: auto, input: 1, output: 2}"):     "prices[1]: service_tier auto is not a tier; leave it out",
+		row("{input: 1, output: 2, images: [{size: a}]}"):             "prices[0]: images[0]: give either each or tokens",
+		row("{input: 1, output: 2, images: [{tokens: -5}]}"):          "prices[0]: images[0]: out of range",
+		row("{input: 1, output: 2, images: [{size: auto, each: 1}]}"): "prices[0]: images: auto is not a size or quality; leave it out",
+		row("{input: 1, output: 2, images: [{each: 1}, {each: 2}]}"):  "prices[0]: images[1]: the same size and quality is listed twice",
+		"- {model: m, provider: p}\n":                                 "no prices",
+		"- {model: m, provider: p, context: -1, prices: [" + base +
+			"]}\n": "context and max_output must not be negative",
+		"- {model: a b, provider: p, prices: [" + base +
+			"]}\n": `model name "a b": want 1 to 200 characters without spaces`,
+		"- {model: m, provider: p, names: [m], prices: [" + base +
+			"]}\n": `name "m" is listed twice`,
+		"- {model: m, provider: p, prefixes: [x, x], prices: [" + base +
+			"]}\n": `prefix "x" is listed twice`,
+		"- {model: m, provider: p, use: [cheap], prices: [" + base +
+			"]}\n": `use: no shared multipliers are called "cheap"`,
+		"- {model: m, provider: p, multipliers: [{times: 2}], prices: [" + base +
+			"]}\n": "multipliers[0]: needs a service_tier, region, utc_hours or batch",
+		"- {model: m, provider: p, multipliers: [{batch: true}], prices: [" + base +
+			"]}\n": "multipliers[0]: times must be above 0 and at most 100",
+		"- {model: m, provider: p, multipliers: [{batch: true, times: 2}, {batch: true, times: 3}], prices: [" +
+			base + "]}\n": "the same conditions are multiplied twice",
 	} {
 		entries, err := pricing.ParseEntries([]byte(text))
 		if err != nil {
@@ -75,7 +83,8 @@ func TestDecimals(t *testing.T) {
 			t.Errorf("%s: got %+v, %v, want %d", text, got, err, want)
 		}
 	}
-	for _, text := range []string{"", "1 0", "+1", "1.", "1e", "e1", "1e-7", "1.2.3", "1,5", "∞", "NaN", strings.Repeat("1", 65)} {
+	for _, text := range []string{"", "1 0", "+1", "1.", "1e", "e1", "1e-7", "1.2.3", "1,5", "∞", "NaN",
+		strings.Repeat("1", 65)} {
 		got, err := pricing.PerMillion(text)
 		if err == nil {
 			t.Errorf("%q: got %+v, want an error", text, got)
@@ -129,7 +138,8 @@ func TestFeedMistakes(t *testing.T) {
 			"{} trailing":   "line 1: not JSON: ",
 		} {
 			_, err := read(strings.NewReader(text))
-			if err == nil || !strings.HasPrefix(err.Error(), "pricing: "+name+": ") || !strings.Contains(err.Error(), want) {
+			if err == nil || !strings.HasPrefix(err.Error(), "pricing: "+name+": ") ||
+				!strings.Contains(err.Error(), want) {
 				t.Errorf("%s of %q: got %v, want pricing: %s: ... %s", name, text, err, name, want)
 			}
 		}

@@ -43,7 +43,8 @@ func checkOracle(t *testing.T, shape budget.Shape, metric budget.Metric, fits or
 		for i, d := range decisions(t, trace, refusing(t, l)) {
 			want := fits(before, d.Call)
 			if got := d.Outcome == simulate.AtOnce; got != want {
-				t.Fatalf("history %d, call %d at %s of %d: got admitted %v, want %v", h, i, d.Call.At, d.Call.Held, got, want)
+				t.Fatalf("history %d, call %d at %s of %d: got admitted %v, want %v", h, i, d.Call.At, d.Call.Held,
+					got, want)
 			}
 			if want {
 				before = append(before, d.Call)
@@ -87,13 +88,17 @@ func TestWindowIsSafeAndNearlyExact(t *testing.T) {
 		var before []simulate.Call
 		for i, d := range decisions(t, traceOf(t, history(rng, 80)...), refusing(t, limitOf(budget.Shape{Kind: budget.Window, Amount: amount, Window: width}))) {
 			within := func(span time.Duration) int64 {
-				return int64(d.Call.Held) + sum(before, func(b simulate.Call) bool { return b.At.After(d.Call.At.Add(-span)) })
+				return int64(d.Call.Held) + sum(before, func(b simulate.Call) bool {
+					return b.At.After(d.Call.At.Add(-span))
+				})
 			}
 			switch {
 			case d.Outcome == simulate.AtOnce && within(width) > amount:
-				t.Fatalf("history %d, call %d: admitted %d in a span of %s, want %d at most", h, i, within(width), width, amount)
+				t.Fatalf("history %d, call %d: admitted %d in a span of %s, want %d at most", h, i, within(width),
+					width, amount)
 			case d.Outcome != simulate.AtOnce && within(width+width/60) <= amount:
-				t.Fatalf("history %d, call %d: refused at %d in a span of %s, want admitted up to %d", h, i, within(width+width/60), width+width/60, amount)
+				t.Fatalf("history %d, call %d: refused at %d in a span of %s, want admitted up to %d", h, i,
+					within(width+width/60), width+width/60, amount)
 			}
 			if d.Outcome == simulate.AtOnce {
 				before = append(before, d.Call)
@@ -130,22 +135,24 @@ func TestCalendarAgreesWithTheTextbook(t *testing.T) {
 func TestBucketAgreesWithTheTextbook(t *testing.T) {
 	const capacity = 200 // refilled by 1 every 250 ms
 	shape := budget.Shape{Kind: budget.Bucket, Amount: capacity, Refill: 4, Per: time.Second}
-	checkOracle(t, shape, budget.Cost, func(before []simulate.Call, c simulate.Call) bool {
-		const unit = 250_000 // us that refill 1
-		level, last := int64(capacity*unit), begin
-		for _, b := range before {
-			level = min(level+b.At.Sub(last).Microseconds(), capacity*unit) - int64(b.Held)*unit
-			last = b.At
-		}
-		level = min(level+c.At.Sub(last).Microseconds(), capacity*unit)
-		return level >= int64(c.Held)*unit
-	})
+	checkOracle(t, shape, budget.Cost,
+		func(before []simulate.Call, c simulate.Call) bool {
+			const unit = 250_000 // us that refill 1
+			level, last := int64(capacity*unit), begin
+			for _, b := range before {
+				level = min(level+b.At.Sub(last).Microseconds(), capacity*unit) - int64(b.Held)*unit
+				last = b.At
+			}
+			level = min(level+c.At.Sub(last).Microseconds(), capacity*unit)
+			return level >= int64(c.Held)*unit
+		})
 }
 
 // A bucket without refill is prepaid money: what is spent never comes back.
 func TestPrepaidBucketAgreesWithTheTextbook(t *testing.T) {
 	const capacity = 500
-	checkOracle(t, budget.Shape{Kind: budget.Bucket, Amount: capacity}, budget.Cost, func(before []simulate.Call, c simulate.Call) bool {
+	shape := budget.Shape{Kind: budget.Bucket, Amount: capacity}
+	checkOracle(t, shape, budget.Cost, func(before []simulate.Call, c simulate.Call) bool {
 		return sum(before, func(simulate.Call) bool { return true })+int64(c.Held) <= capacity
 	})
 }

@@ -129,7 +129,8 @@ func TestShadowHoldsNobodyBack(t *testing.T) {
 	if report.Total.AtOnce != 4 || report.Total.HeldBackCalls() != 0 || len(report.Limits) != 0 {
 		t.Errorf("got %+v and %+v, want all four at once", report.Total, report.Limits)
 	}
-	want := simulate.ShadowLine{Limit: "l", Org: "acme", User: "ann", Waited: 1, WaitP50: 58_000, WaitP95: 58_000, WaitMax: 58_000, Refused: 1}
+	want := simulate.ShadowLine{Limit: "l", Org: "acme", User: "ann", Waited: 1, WaitP50: 58_000, WaitP95: 58_000,
+		WaitMax: 58_000, Refused: 1}
 	if len(report.Shadow) != 1 || report.Shadow[0] != want {
 		t.Errorf("got %+v, want %+v", report.Shadow, want)
 	}
@@ -222,7 +223,8 @@ func TestReportDimensions(t *testing.T) {
 	} {
 		var got []string
 		for _, l := range reportOf(t, traceOf(t, a, b, c), p, one.by...).Lines {
-			name := strings.Join(slices.DeleteFunc([]string{l.Org, l.User, l.Key, l.Model}, func(s string) bool { return s == "" }), "/")
+			name := strings.Join(slices.DeleteFunc([]string{l.Org, l.User, l.Key, l.Model},
+				func(s string) bool { return s == "" }), "/")
 			got = append(got, name+" "+strings.TrimLeft(strings.TrimPrefix(l.Spend.String(), "$0."), "0"))
 		}
 		if strings.Join(got, ", ") != one.want {
@@ -230,7 +232,8 @@ func TestReportDimensions(t *testing.T) {
 		}
 	}
 	_, err := run(t, traceOf(t, a), p).Report([]string{"colour"})
-	if want := `simulate: cannot divide by "colour"; expected any of [org user key model]`; err == nil || err.Error() != want {
+	if want := `simulate: cannot divide by "colour"; expected any of [org user key model]`; err == nil ||
+		err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
 }

@@ -111,10 +111,14 @@ func TestLaterEntriesCorrect(t *testing.T) {
 		costs []pricing.Nano
 	}{
 		{"an expired hold", []string{entry(budget.KindExpire, "a", 100, 100)}, []pricing.Nano{100}},
-		{"settled late", []string{entry(budget.KindExpire, "a", 100, 100) + entry(budget.KindLate, "a", -40, 60)}, []pricing.Nano{60}},
-		{"settled late, read before", []string{entry(budget.KindLate, "a", -40, 60), entry(budget.KindExpire, "a", 100, 100)}, []pricing.Nano{60}},
-		{"voided late", []string{entry(budget.KindExpire, "a", 100, 100) + entry(budget.KindVoid, "a", -100, 0)}, []pricing.Nano{0}},
-		{"voided beyond its charge", []string{entry(budget.KindCharge, "a", 60, 60) + entry(budget.KindVoid, "a", -100, 0)}, []pricing.Nano{0}},
+		{"settled late", []string{entry(budget.KindExpire, "a", 100, 100) + entry(budget.KindLate, "a", -40, 60)},
+			[]pricing.Nano{60}},
+		{"settled late, read before", []string{entry(budget.KindLate, "a", -40, 60), entry(budget.KindExpire, "a",
+			100, 100)}, []pricing.Nano{60}},
+		{"voided late", []string{entry(budget.KindExpire, "a", 100, 100) + entry(budget.KindVoid, "a", -100, 0)},
+			[]pricing.Nano{0}},
+		{"voided beyond its charge", []string{entry(budget.KindCharge, "a", 60, 60) + entry(budget.KindVoid, "a",
+			-100, 0)}, []pricing.Nano{0}},
 		{"late without its expiry", []string{entry(budget.KindLate, "b", 60, 60)}, []pricing.Nano{60}},
 		{"void without its charge", []string{entry(budget.KindVoid, "b", -60, 0)}, nil},
 		{"of another attempt", []string{entry(budget.KindExpire, "a", 100, 100) +
@@ -215,9 +219,11 @@ func TestFormsAgree(t *testing.T) {
 	lines := entry("settle", "a", 60, 60) + entry("expire", "b", 100, 100) + entry("void", "b", -100, 0)
 	head := "output_tokens,time,org,user,model,kind,id,cost_usd,total_usd,input_tokens,held_usd,held_tokens,took_ms\n"
 	row := func(kind, id, cost, total string) string {
-		return ",2026-11-18T10:20:05Z,acme,ann,m," + kind + "," + id + "," + cost + "," + total + ",,0.0000001,10,1000\n"
+		return ",2026-11-18T10:20:05Z,acme,ann,m," + kind + "," + id + "," + cost + "," + total +
+			",,0.0000001,10,1000\n"
 	}
-	table := head + row("settle", "a", "0.00000006", "0.00000006") + row("expire", "b", "0.0000001", "0.0000001") + row("void", "b", "-0.0000001", "0")
+	table := head + row("settle", "a", "0.00000006", "0.00000006") + row("expire", "b", "0.0000001", "0.0000001") +
+		row("void", "b", "-0.0000001", "0")
 	got, want := callsOf(t, readAll(t, table)), callsOf(t, readAll(t, lines))
 	if !slices.Equal(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
@@ -231,14 +237,18 @@ func TestReaderNamesTheLine(t *testing.T) {
 		{"not JSON", settled + "\n{\"kind\":\n", "f: line 2: "},
 		{"a wrong type", settled + "\n\n" + `{"kind":"settle","at":5}`, "f: line 3: "},
 		{"no time", settled + "\n" + `{"kind":"settle","org":"acme"}`, "f: line 2: simulate: a call of acme at"},
-		{"an unknown class", settled + "\n" + strings.Replace(settled, `"stream":true`, `"class":"night"`, 1), `f: line 2: simulate: unknown class "night"`},
+		{"an unknown class", settled + "\n" + strings.Replace(settled, `"stream":true`, `"class":"night"`, 1),
+			`f: line 2: simulate: unknown class "night"`},
 		{"no table", "hello\n", noColumn + "time"},
 		{"a table of something else", "time,org,user\n", noColumn + "model"},
 		{"too few cells", csvHead + "a,b\n", "f: record on line 2: wrong number of fields"},
-		{"a time that is none", csvHead + good + strings.Replace(good, "2026-11-18T10:20:05Z", "yesterday", 1), "f: line 3: column time: "},
+		{"a time that is none", csvHead + good + strings.Replace(good, "2026-11-18T10:20:05Z", "yesterday", 1),
+			"f: line 3: column time: "},
 		{"a number that is none", csvHead + strings.Replace(good, ",4,", ",four,", 1), "column input_tokens: "},
-		{"money that is none", csvHead + strings.Replace(good, ",0.1,4", ",dear,4", 1), "f: line 2: column total_usd: "},
-		{"a line break in a cell", csvHead + strings.Replace(good, ",ann,", ",\"a\nn\",", 1) + strings.Replace(good, ",4,", ",four,", 1), "f: line 4: "},
+		{"money that is none", csvHead + strings.Replace(good, ",0.1,4", ",dear,4", 1),
+			"f: line 2: column total_usd: "},
+		{"a line break in a cell", csvHead + strings.Replace(good, ",ann,", ",\"a\nn\",", 1) +
+			strings.Replace(good, ",4,", ",four,", 1), "f: line 4: "},
 	} {
 		err := simulate.NewReader().Read(t.Context(), "f", strings.NewReader(c.text))
 		if err == nil || !strings.Contains(err.Error(), c.want) {

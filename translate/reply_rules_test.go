@@ -36,10 +36,8 @@ func TestUsage(t *testing.T) {
 		{`{"prompt_tokens":3,"completion_tokens":4}`, `{` + plain + `}`},
 		{`{"prompt_tokens":3,"completion_tokens":4,"prompt_tokens_details":null}`, `{` + plain + `}`},
 		{`{"prompt_tokens":3,"completion_tokens":4,"prompt_tokens_details":{"cached_tokens":null}}`, `{` + plain + `}`},
-		{
-			`{"prompt_tokens":3,"completion_tokens":4,"prompt_tokens_details":{"cached_tokens":2,"audio_tokens":1},"completion_tokens_details":{"reasoning_tokens":3}}`,
-			`{"input_tokens":3,"input_tokens_details":{"cached_tokens":2,"audio_tokens":1},"output_tokens":4,"output_tokens_details":{"reasoning_tokens":3},"total_tokens":7}`,
-		},
+		{`{"prompt_tokens":3,"completion_tokens":4,"prompt_tokens_details":{"cached_tokens":2,"audio_tokens":1},"completion_tokens_details":{"reasoning_tokens":3}}`,
+			`{"input_tokens":3,"input_tokens_details":{"cached_tokens":2,"audio_tokens":1},"output_tokens":4,"output_tokens_details":{"reasoning_tokens":3},"total_tokens":7}`},
 		{`{"prompt_tokens":3,"completion_tokens":4,"cost":0.5}`, `{` + plain + `,"cost":0.5}`},
 		{`{"prompt_tokens":3}`, `{"input_tokens":3,"input_tokens_details":{"cached_tokens":0},"output_tokens":null,"output_tokens_details":{"reasoning_tokens":0},"total_tokens":null}`},
 		{`null`, `null`},
@@ -56,11 +54,10 @@ func TestAnswerItems(t *testing.T) {
 		{`{"content":"a"}`, "message output_text a"},
 		{`{"content":null,"refusal":"no"}`, "message refusal no"},
 		{`{"reasoning_content":"hm","content":"a"}`, "reasoning reasoning_text hm, message output_text a"},
-		{`{"content":"a","tool_calls":[{"id":"c","function":{"name":"f","arguments":"{}"}}]}`, "message output_text a, function_call f {}"},
-		{
-			`{"content":null,"tool_calls":[{"id":"c","function":{"name":"f","arguments":{"x":1}}},{"id":"d","function":{"name":"g","arguments":"{}"}}]}`,
-			`function_call f {"x":1}, function_call g {}`,
-		},
+		{`{"content":"a","tool_calls":[{"id":"c","function":{"name":"f","arguments":"{}"}}]}`,
+			"message output_text a, function_call f {}"},
+		{`{"content":null,"tool_calls":[{"id":"c","function":{"name":"f","arguments":{"x":1}}},{"id":"d","function":{"name":"g","arguments":"{}"}}]}`,
+			`function_call f {"x":1}, function_call g {}`},
 		{`{"content":""}`, "message"},
 	} {
 		var got []string
@@ -115,7 +112,8 @@ func TestResponseEchoesTheRequest(t *testing.T) {
 // What is no answer of chat becomes an error and no response.
 func TestWhatIsNoAnswer(t *testing.T) {
 	reply := translate.Reply{Request: requestOf(t, `{"model":"m","input":"x"}`), ID: "resp_1"}
-	for _, chat := range []string{"", "null", "[]", `"x"`, `{}`, `{"choices":null}`, `{"choices":[`, `{"error":{"message":"no"}}`} {
+	for _, chat := range []string{"", "null", "[]", `"x"`, `{}`, `{"choices":null}`, `{"choices":[`,
+		`{"error":{"message":"no"}}`} {
 		text, err := translate.Answer([]byte(chat), reply)
 		if err == nil {
 			t.Errorf("%s: got %s, want an error", chat, text)
@@ -155,7 +153,8 @@ func TestStreamPlaces(t *testing.T) {
 			}
 		}
 	}
-	want := map[string]string{"0/0reasoning_text": "hm", "1/0output_text": "ab", "1/1refusal": "no", "2/<nil>function_call_arguments": "{}"}
+	want := map[string]string{"0/0reasoning_text": "hm", "1/0output_text": "ab", "1/1refusal": "no",
+		"2/<nil>function_call_arguments": "{}"}
 	for place, text := range want {
 		if pieces[place] != text || whole[place] != text {
 			t.Errorf("%s: got pieces %q and whole %q, want %q", place, pieces[place], whole[place], text)
@@ -168,7 +167,8 @@ func TestStreamPlaces(t *testing.T) {
 
 // Every item that is opened is closed, before the response ends.
 func TestStreamClosesWhatItOpens(t *testing.T) {
-	events := streamOf(t, delta(`{"content":"a"}`), delta(`{"tool_calls":[{"index":0,"id":"c","function":{"name":"f","arguments":"{}"}}]}`),
+	events := streamOf(t, delta(`{"content":"a"}`),
+		delta(`{"tool_calls":[{"index":0,"id":"c","function":{"name":"f","arguments":"{}"}}]}`),
 		delta(`{"tool_calls":[{"index":1,"id":"d","function":{"name":"g","arguments":"{}"}}]}`), ended, "[DONE]")
 	open, items := 0, map[string]bool{}
 	for _, e := range events {
@@ -200,7 +200,8 @@ func TestStreamWithoutAnEnd(t *testing.T) {
 	if last := events[len(events)-1]["type"]; last != "response.output_text.delta" {
 		t.Errorf("broken off: got last event %v, want the text", last)
 	}
-	events = streamOf(t, delta(`{"content":"a"}`), `{"error":{"message":"overloaded","type":"server_error","code":"busy"}}`, delta(`{"content":"b"}`), "[DONE]")
+	events = streamOf(t, delta(`{"content":"a"}`),
+		`{"error":{"message":"overloaded","type":"server_error","code":"busy"}}`, delta(`{"content":"b"}`), "[DONE]")
 	last, err := json.Marshal(events[len(events)-1])
 	if err != nil || events[len(events)-1]["type"] != "error" || !strings.Contains(string(last), "overloaded") {
 		t.Errorf("failed: got last event %s, want the provider's error", last)
@@ -210,7 +211,8 @@ func TestStreamWithoutAnEnd(t *testing.T) {
 // What the caller sent is kept as items with ids, which later calls can name.
 func TestInputItemsHaveIDs(t *testing.T) {
 	items := map[string][]byte{"msg_9": []byte(`{"id":"msg_9","type":"message","role":"user","content":"kept"}`)}
-	list := translate.InputItems(requestOf(t, `{"model":"m","input":[{"role":"user","content":"a"},{"type":"item_reference","id":"msg_9"},{"type":"function_call_output","call_id":"c","output":"o"}]}`), items)
+	list := translate.InputItems(requestOf(t,
+		`{"model":"m","input":[{"role":"user","content":"a"},{"type":"item_reference","id":"msg_9"},{"type":"function_call_output","call_id":"c","output":"o"}]}`), items)
 	got := jsonOf(t, list).([]any)
 	for i, prefix := range []string{"msg_", "msg_9", "fco_"} {
 		id := got[i].(map[string]any)["id"].(string)

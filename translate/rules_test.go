@@ -55,7 +55,8 @@ func checkJSON(t *testing.T, what string, got any, want string) {
 func answerOf(t *testing.T, message, finish string, more string) map[string]any {
 	t.Helper()
 	chat := fmt.Sprintf(`{"id":"c","object":"chat.completion","model":"m-1","choices":[{"index":0,"message":%s,"finish_reason":%q}]%s}`, message, finish, more)
-	text, err := translate.Answer([]byte(chat), translate.Reply{Request: requestOf(t, `{"model":"m","input":"x"}`), ID: "resp_1"})
+	text, err := translate.Answer([]byte(chat), translate.Reply{Request: requestOf(t, `{"model":"m","input":"x"}`),
+		ID: "resp_1"})
 	if err != nil {
 		t.Fatalf("%s: %v", chat, err)
 	}
@@ -89,7 +90,9 @@ func checkRefusal(t *testing.T, body string, err error, status int, param, code,
 		t.Errorf("%s: got %v, want a refusal", body, err)
 		return
 	}
-	if refused.Status != status || refused.Param != param || refused.Code != code || !strings.HasPrefix(refused.Message, message) {
-		t.Errorf("%s: got %d %s %s %q\nwant %d %s %s %q", body, refused.Status, refused.Param, refused.Code, refused.Message, status, param, code, message)
+	if refused.Status != status || refused.Param != param || refused.Code != code ||
+		!strings.HasPrefix(refused.Message, message) {
+		t.Errorf("%s: got %d %s %s %q\nwant %d %s %s %q", body, refused.Status, refused.Param, refused.Code,
+			refused.Message, status, param, code, message)
 	}
 }
