@@ -121,11 +121,11 @@ orgs:
 			before := s.fake.Totals().Requests
 			extra := fmt.Sprintf(`"max_tokens":%d,"stream":%v`, callOutput, c.stream)
 			answers := s.come(proxies, extra, func(int) string { return s.keys[org] })
+			tenPassed(t, answers)
+			s.chargedTen(t, org, price)
 			if n := s.fake.Totals().Requests - before; n != 10 {
 				t.Errorf("%d requests reached the provider, want 10", n)
 			}
-			tenPassed(t, answers)
-			s.chargedTen(t, org, price)
 		})
 	}
 	if got, want := bill(t, s.fake.Log()), pricing.Nano(10*len(crowdedOrgs))*price; got != want {
@@ -133,23 +133,25 @@ orgs:
 	}
 }
 
-// come sends the crowd's calls at once, in turns over the proxies. A caller bears a
-// second of waiting.
+// come sends the crowd's calls at once, in turns over the proxies. A caller bears
+// ten seconds of waiting.
 func (s *stack) come(proxies []*process, extra string, key func(i int) string) []answer {
 	answers := make([]answer, crowd)
 	var wg sync.WaitGroup
 	for i := range answers {
 		wg.Go(func() {
 			url := proxies[i%len(proxies)].URL + "/chat/completions"
-			answers[i] = post(url, key(i), chat("gpt-4o", callText, extra), "Prefer", "wait=1")
+			answers[i] = post(url, key(i), chat("gpt-4o", callText, extra), "Prefer", "wait=10")
 		})
 	}
 	wg.Wait()
 	return answers
 }
 
-// tenPassed: of the crowd, ten were answered and the others were refused, streams
-// by an error in them. 503 is the refusal when Redis does not answer in time.
+// tenPassed: of the crowd, at most ten were answered and the others were refused,
+// streams by an error in them. They are fewer when a call waits for longer than its
+// caller: it is made nevertheless. 503 is the refusal when Redis does not answer in
+// time.
 func tenPassed(t *testing.T, answers []answer) {
 	t.Helper()
 	status := map[int]int{}
@@ -159,8 +161,8 @@ func tenPassed(t *testing.T, answers []answer) {
 		}
 		status[a.status]++
 	}
-	if status[200] != 10 || status[200]+status[429]+status[503] != len(answers) {
-		t.Errorf("statuses %v, want 10 x 200 and %d refusals", status, len(answers)-10)
+	if status[200] > 10 || status[200]+status[429]+status[503] != len(answers) {
+		t.Errorf("statuses %v, want at most 10 x 200, and refusals", status)
 	}
 }
 
