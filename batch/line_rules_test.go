@@ -72,12 +72,18 @@ func TestLineMistakes(t *testing.T) {
 		{"null", notJSON},
 		{`"text"`, notJSON},
 		{good("b") + "}", notJSON},
-		{lineOf("b", `"custom_id":"b",`, ""),
-			"missing_required_parameter custom_id: Missing required parameter: 'custom_id'."},
-		{lineOf("b", `"method":"POST",`, ""),
-			"missing_required_parameter method: Missing required parameter: 'method'."},
-		{lineOf("b", `"url":"/v1/chat/completions",`, ""),
-			"missing_required_parameter url: Missing required parameter: 'url'."},
+		{
+			lineOf("b", `"custom_id":"b",`, ""),
+			"missing_required_parameter custom_id: Missing required parameter: 'custom_id'.",
+		},
+		{
+			lineOf("b", `"method":"POST",`, ""),
+			"missing_required_parameter method: Missing required parameter: 'method'.",
+		},
+		{
+			lineOf("b", `"url":"/v1/chat/completions",`, ""),
+			"missing_required_parameter url: Missing required parameter: 'url'.",
+		},
 		{lineOf("b", `"b"`, "7"), "invalid_type custom_id: 'custom_id' must be a string."},
 		{lineOf("b", `"b"`, "null"), "invalid_type custom_id: 'custom_id' must be a string."},
 		{lineOf("b", `"POST"`, "null"), "invalid_type method: 'method' must be a string."},
@@ -90,8 +96,10 @@ func TestLineMistakes(t *testing.T) {
 		{lineOf("b", `"body":{`, `"bodies":{`), noBody},
 		{lineOf("b", `"body":{`, `"body":"x","rest":{`), noBody},
 		{lineOf("b", `"body":{`, `"body":null,"rest":{`), noBody},
-		{lineOf("b", `"max_tokens":5`, `"stream":true`),
-			"invalid_value body.stream: Lines of a batch cannot be streams: leave stream out."},
+		{
+			lineOf("b", `"max_tokens":5`, `"stream":true`),
+			"invalid_value body.stream: Lines of a batch cannot be streams: leave stream out.",
+		},
 		{good("a"), "duplicate_custom_id custom_id: The custom_id of this line is that of line 1."},
 		{lineOf("b", "hi", strings.Repeat("x", 1000)), "line_too_large : The line has more than 1000 bytes."},
 	} {

@@ -58,8 +58,10 @@ func TestPatchIsStrict(t *testing.T) {
 		{`{"weight": 0}`, `weight: must be above 0; leave it out for the default, 100`},
 		{`{"weight": 7, "weight": 8}`, `"weight" is set twice; the first is on line 1`},
 		{`{"hold": "gro"}`, `hold: expected one of max, grow, got "gro"; did you mean "grow"?`},
-		{`{"hold": "gro", "over_limit": "no"}`,
-			`hold: expected one of max, grow, got "gro"; did you mean "grow"?; over_limit: expected one of wait, refuse, got "no"`},
+		{
+			`{"hold": "gro", "over_limit": "no"}`,
+			`hold: expected one of max, grow, got "gro"; did you mean "grow"?; over_limit: expected one of wait, refuse, got "no"`,
+		},
 		{`{"name": "${HOME}"}`, `name: the environment variable HOME is not set; set it, or write ${HOME:-default}`},
 		{`["weight"]`, `expected "name: value" lines, got a list`},
 	} {
@@ -104,12 +106,18 @@ func TestCheckOrg(t *testing.T) {
 	}{
 		{func(*config.Org) {}, ""},
 		{func(o *config.Org) { o.Limits = append(o.Limits, hour) }, `org.limits[1].name: "hour" is already used`},
-		{func(o *config.Org) { o.Limits[0].Calendar = "day" },
-			"org.limits[0].calendar: the limit already has a window"},
-		{func(o *config.Org) { o.Limits[0].Amount = config.Quantity{} },
-			"org.limits[0]: amount is missing: how much per window"},
-		{func(o *config.Org) { o.Limits[0].Amount.Money = false },
-			"org.limits[0].amount: metric cost is limited in money"},
+		{
+			func(o *config.Org) { o.Limits[0].Calendar = "day" },
+			"org.limits[0].calendar: the limit already has a window",
+		},
+		{
+			func(o *config.Org) { o.Limits[0].Amount = config.Quantity{} },
+			"org.limits[0]: amount is missing: how much per window",
+		},
+		{
+			func(o *config.Org) { o.Limits[0].Amount.Money = false },
+			"org.limits[0].amount: metric cost is limited in money",
+		},
 		{func(o *config.Org) { o.Limits[0].Window = 0 }, "org.limits[0]: amount of what time?"},
 		{func(o *config.Org) { o.Providers = []string{"house"} }, `org.providers[0]: there is no provider "house"`},
 		{func(o *config.Org) { o.OnStoreFailure = "local" }, "local needs store.journal_dir"},

@@ -39,12 +39,18 @@ func TestWhatAReloadTakes(t *testing.T) {
 		{"orgs: [{id: acme, " + hooks + "}]", "orgs", ""},
 		{"queue: {seal_keys: [{id: a, secret: \"${PEPPER}\"}]}", "queue.seal_keys", ""},
 		{"queue: {blob_above: 1MB}", "queue.blob_above", ""},
-		{"queue: {org_share: 50, user_share: 50, memory_share: 50}",
-			"queue.org_share queue.user_share queue.memory_share", ""},
-		{"queue: {shares: {interactive: 1, async: 2, batch: 3}}",
-			"queue.shares.interactive queue.shares.async queue.shares.batch", ""},
-		{"queue: {max_attempts: 5, dead_letters: 5, dead_ttl: 1d}",
-			"queue.max_attempts queue.dead_letters queue.dead_ttl", ""},
+		{
+			"queue: {org_share: 50, user_share: 50, memory_share: 50}",
+			"queue.org_share queue.user_share queue.memory_share", "",
+		},
+		{
+			"queue: {shares: {interactive: 1, async: 2, batch: 3}}",
+			"queue.shares.interactive queue.shares.async queue.shares.batch", "",
+		},
+		{
+			"queue: {max_attempts: 5, dead_letters: 5, dead_ttl: 1d}",
+			"queue.max_attempts queue.dead_letters queue.dead_ttl", "",
+		},
 		{"conversations: {ttl: 1d, max_size: 2MB}", "conversations.ttl conversations.max_size", ""},
 		{"alerts: {url: \"https://a.example/x\", thresholds: [80%]}", "alerts.url alerts.thresholds", ""},
 		{"log: {level: debug}", "log.level", ""},
@@ -57,14 +63,20 @@ func TestWhatNeedsARestart(t *testing.T) {
 		{"admin: {listen: \"127.0.0.1:1\"}", "", "admin.listen"},
 		{"redis: {addresses: [\"a:1\"], username: u, db: 3}", "", "redis.addresses redis.username redis.db"},
 		{"redis: {url: \"redis://a\"}", "", "redis.url"},
-		{"redis: {addresses: [\"a:1\"], tls: {enabled: true, ca_file: ca.pem}}", "",
-			"redis.addresses redis.tls.enabled redis.tls.ca_file"},
+		{
+			"redis: {addresses: [\"a:1\"], tls: {enabled: true, ca_file: ca.pem}}", "",
+			"redis.addresses redis.tls.enabled redis.tls.ca_file",
+		},
 		{"trusted_proxies: [10.0.0.0/8]", "", "trusted_proxies"},
-		{"requests: {max_body: 1MB, max_depth: 5, max_json_tokens: 5}", "",
-			"requests.max_body requests.max_depth requests.max_json_tokens"},
+		{
+			"requests: {max_body: 1MB, max_depth: 5, max_json_tokens: 5}", "",
+			"requests.max_body requests.max_depth requests.max_json_tokens",
+		},
 		{"timeouts: {read_header: 1s, write: 1s, drain: 0s}", "", "timeouts.read_header timeouts.write timeouts.drain"},
-		{"store: {local_share: 50%, deadline: 1s, journal_dir: j}", "",
-			"store.local_share store.deadline store.journal_dir"},
+		{
+			"store: {local_share: 50%, deadline: 1s, journal_dir: j}", "",
+			"store.local_share store.deadline store.journal_dir",
+		},
 		{"ledger: {export_dir: l, max_entries: 5}", "", "ledger.export_dir ledger.max_entries"},
 		{"queue: {result_ttl: 1h, lease: 1s, hold: 1s}", "", "queue.result_ttl queue.lease queue.hold"},
 		{"files: {store: d, max_file: 1MB}", "", "files.store files.max_file"},
@@ -99,8 +111,10 @@ func TestReloadMerges(t *testing.T) {
 	if got.Sum != next.Sum {
 		t.Error("got the sum of the old file, want that of the new one")
 	}
-	if again := got.Reload(next); len(again.Changed) != 0 || !slices.Equal(again.NeedsRestart, []string{"listen",
-		"log.format"}) {
+	if again := got.Reload(next); len(again.Changed) != 0 || !slices.Equal(again.NeedsRestart, []string{
+		"listen",
+		"log.format",
+	}) {
 		t.Errorf("a second time: got %v and %v, want nothing changed, listen and log.format to restart",
 			again.Changed, again.NeedsRestart)
 	}
@@ -113,14 +127,18 @@ func TestRestartOnlyIsSorted(t *testing.T) {
 	if !slices.IsSorted(list) || len(slices.Compact(slices.Clone(list))) != len(list) {
 		t.Errorf("got %v, want each once, sorted", list)
 	}
-	for _, field := range []string{"requests.max_depth", "timeouts.idle", "queue.keep_alive", "batches.poll",
-		"tracing.sample_ratio", "store.deadline"} {
+	for _, field := range []string{
+		"requests.max_depth", "timeouts.idle", "queue.keep_alive", "batches.poll",
+		"tracing.sample_ratio", "store.deadline",
+	} {
 		if !slices.Contains(list, field) {
 			t.Errorf("%s is not in the list", field)
 		}
 	}
-	for _, field := range []string{"store.on_failure", "conversations.ttl", "alerts.url", "admin.keys",
-		"unknown_model_price"} {
+	for _, field := range []string{
+		"store.on_failure", "conversations.ttl", "alerts.url", "admin.keys",
+		"unknown_model_price",
+	} {
 		if slices.Contains(list, field) {
 			t.Errorf("%s is in the list", field)
 		}

@@ -52,8 +52,10 @@ func testBounds(t *testing.T, rdb redis.UniversalClient) {
 		most, size int
 		want       error
 	}{
-		{100, 100, nil}, {100, 101, conversation.ErrTooLarge}, {0, 1_000_000, nil}, {0, 1_000_001,
-			conversation.ErrTooLarge},
+		{100, 100, nil}, {100, 101, conversation.ErrTooLarge}, {0, 1_000_000, nil}, {
+			0, 1_000_001,
+			conversation.ErrTooLarge,
+		},
 	} {
 		s := conversation.New(rdb, conversation.Options{MaxSize: c.most})
 		err := s.Put(t.Context(), "bounds", "a", turnOf(c.size))

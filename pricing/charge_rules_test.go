@@ -159,8 +159,11 @@ func TestWhichPriceApplies(t *testing.T) {
 		{"the edge of the context", 100, pricing.Terms{}, 1_000_000 + 200_000},
 		{"beyond the edge all is dearer", 101, pricing.Terms{}, 2_000_000 + 404_000},
 		{"beyond it at a tier", 101, pricing.Terms{ServiceTier: "priority"}, 4_000_000 + 808_000},
-		{"the last second of a price", 0, pricing.Terms{At: time.Date(2026, 12, 31, 23, 59, 59, 0, time.UTC)},
-			1_000_000},
+		{
+			"the last second of a price", 0,
+			pricing.Terms{At: time.Date(2026, 12, 31, 23, 59, 59, 0, time.UTC)},
+			1_000_000,
+		},
 		{"the first of the next", 0, pricing.Terms{At: time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)}, 500_000},
 		{"a tier that the next price does not have", 0, pricing.Terms{ServiceTier: "priority", At: time.Date(2027,
 			1, 1, 0, 0, 0, 0, time.UTC)}, 500_000},
@@ -208,13 +211,21 @@ func TestCeiling(t *testing.T) {
 		{"the default", pricing.Usage{Input: 10, Output: 100}, pricing.Terms{}, 1_020_000},
 		{"no cache discount", pricing.Usage{Input: 10, CachedInput: 10, Output: 100}, pricing.Terms{}, 1_020_000},
 		{"beyond the edge", pricing.Usage{Input: 101, Output: 100}, pricing.Terms{}, 2_404_000},
-		{"flex may be served at the default", pricing.Usage{Output: 100}, pricing.Terms{ServiceTier: "flex"},
-			1_000_000},
+		{
+			"flex may be served at the default",
+			pricing.Usage{Output: 100},
+			pricing.Terms{ServiceTier: "flex"},
+			1_000_000,
+		},
 		{"an unknown tier", pricing.Usage{Output: 100}, pricing.Terms{ServiceTier: "turbo"}, 3_000_000},
 		{"just before a cheaper price", pricing.Usage{Output: 100}, pricing.Terms{At: time.Date(2026, 12, 31, 23,
 			30, 0, 0, time.UTC)}, 1_000_000},
-		{"after it", pricing.Usage{Output: 100}, pricing.Terms{At: time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)},
-			500_000},
+		{
+			"after it",
+			pricing.Usage{Output: 100},
+			pricing.Terms{At: time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)},
+			500_000,
+		},
 	} {
 		got, err := p.Ceiling(c.usage, c.terms)
 		if err != nil || got != c.want {
@@ -241,8 +252,10 @@ func TestCeilingCoversTheDefaultTier(t *testing.T) {
 // A price is found by its name, another name, or what its name begins with.
 func TestNames(t *testing.T) {
 	c := catalogueOf(t, tiered)
-	for model, want := range map[string]bool{"m": true, "m-latest": true, "m-2026-01-01": true, "m-2025": false,
-		"M": false, "": false, "m-latest-x": false} {
+	for model, want := range map[string]bool{
+		"m": true, "m-latest": true, "m-2026-01-01": true, "m-2025": false,
+		"M": false, "": false, "m-latest-x": false,
+	} {
 		p, err := c.Lookup("anyone", model, noon)
 		if got := err == nil; got != want {
 			t.Errorf("%s: got found %v, want %v", model, got, want)

@@ -83,8 +83,10 @@ func TestDecimals(t *testing.T) {
 			t.Errorf("%s: got %+v, %v, want %d", text, got, err, want)
 		}
 	}
-	for _, text := range []string{"", "1 0", "+1", "1.", "1e", "e1", "1e-7", "1.2.3", "1,5", "∞", "NaN",
-		strings.Repeat("1", 65)} {
+	for _, text := range []string{
+		"", "1 0", "+1", "1.", "1e", "e1", "1e-7", "1.2.3", "1,5", "∞", "NaN",
+		strings.Repeat("1", 65),
+	} {
 		got, err := pricing.PerMillion(text)
 		if err == nil {
 			t.Errorf("%q: got %+v, want an error", text, got)

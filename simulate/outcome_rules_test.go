@@ -129,8 +129,10 @@ func TestShadowHoldsNobodyBack(t *testing.T) {
 	if report.Total.AtOnce != 4 || report.Total.HeldBackCalls() != 0 || len(report.Limits) != 0 {
 		t.Errorf("got %+v and %+v, want all four at once", report.Total, report.Limits)
 	}
-	want := simulate.ShadowLine{Limit: "l", Org: "acme", User: "ann", Waited: 1, WaitP50: 58_000, WaitP95: 58_000,
-		WaitMax: 58_000, Refused: 1}
+	want := simulate.ShadowLine{
+		Limit: "l", Org: "acme", User: "ann", Waited: 1, WaitP50: 58_000, WaitP95: 58_000,
+		WaitMax: 58_000, Refused: 1,
+	}
 	if len(report.Shadow) != 1 || report.Shadow[0] != want {
 		t.Errorf("got %+v, want %+v", report.Shadow, want)
 	}

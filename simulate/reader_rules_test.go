@@ -111,12 +111,18 @@ func TestLaterEntriesCorrect(t *testing.T) {
 		costs []pricing.Nano
 	}{
 		{"an expired hold", []string{entry(budget.KindExpire, "a", 100, 100)}, []pricing.Nano{100}},
-		{"settled late", []string{entry(budget.KindExpire, "a", 100, 100) + entry(budget.KindLate, "a", -40, 60)},
-			[]pricing.Nano{60}},
+		{
+			"settled late",
+			[]string{entry(budget.KindExpire, "a", 100, 100) + entry(budget.KindLate, "a", -40, 60)},
+			[]pricing.Nano{60},
+		},
 		{"settled late, read before", []string{entry(budget.KindLate, "a", -40, 60), entry(budget.KindExpire, "a",
 			100, 100)}, []pricing.Nano{60}},
-		{"voided late", []string{entry(budget.KindExpire, "a", 100, 100) + entry(budget.KindVoid, "a", -100, 0)},
-			[]pricing.Nano{0}},
+		{
+			"voided late",
+			[]string{entry(budget.KindExpire, "a", 100, 100) + entry(budget.KindVoid, "a", -100, 0)},
+			[]pricing.Nano{0},
+		},
 		{"voided beyond its charge", []string{entry(budget.KindCharge, "a", 60, 60) + entry(budget.KindVoid, "a",
 			-100, 0)}, []pricing.Nano{0}},
 		{"late without its expiry", []string{entry(budget.KindLate, "b", 60, 60)}, []pricing.Nano{60}},
@@ -237,16 +243,22 @@ func TestReaderNamesTheLine(t *testing.T) {
 		{"not JSON", settled + "\n{\"kind\":\n", "f: line 2: "},
 		{"a wrong type", settled + "\n\n" + `{"kind":"settle","at":5}`, "f: line 3: "},
 		{"no time", settled + "\n" + `{"kind":"settle","org":"acme"}`, "f: line 2: simulate: a call of acme at"},
-		{"an unknown class", settled + "\n" + strings.Replace(settled, `"stream":true`, `"class":"night"`, 1),
-			`f: line 2: simulate: unknown class "night"`},
+		{
+			"an unknown class", settled + "\n" + strings.Replace(settled, `"stream":true`, `"class":"night"`, 1),
+			`f: line 2: simulate: unknown class "night"`,
+		},
 		{"no table", "hello\n", noColumn + "time"},
 		{"a table of something else", "time,org,user\n", noColumn + "model"},
 		{"too few cells", csvHead + "a,b\n", "f: record on line 2: wrong number of fields"},
-		{"a time that is none", csvHead + good + strings.Replace(good, "2026-11-18T10:20:05Z", "yesterday", 1),
-			"f: line 3: column time: "},
+		{
+			"a time that is none", csvHead + good + strings.Replace(good, "2026-11-18T10:20:05Z", "yesterday", 1),
+			"f: line 3: column time: ",
+		},
 		{"a number that is none", csvHead + strings.Replace(good, ",4,", ",four,", 1), "column input_tokens: "},
-		{"money that is none", csvHead + strings.Replace(good, ",0.1,4", ",dear,4", 1),
-			"f: line 2: column total_usd: "},
+		{
+			"money that is none", csvHead + strings.Replace(good, ",0.1,4", ",dear,4", 1),
+			"f: line 2: column total_usd: ",
+		},
 		{"a line break in a cell", csvHead + strings.Replace(good, ",ann,", ",\"a\nn\",", 1) +
 			strings.Replace(good, ",4,", ",four,", 1), "f: line 4: "},
 	} {

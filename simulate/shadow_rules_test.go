@@ -107,24 +107,32 @@ func TestBrief(t *testing.T) {
 // Suggestions are refused where they would mean nothing.
 func TestSuggestRefuses(t *testing.T) {
 	right := func() simulate.SuggestOptions {
-		return simulate.SuggestOptions{Metric: budget.Cost, Windows: []time.Duration{time.Minute}, Percentile: 95,
-			Headroom: 1.2}
+		return simulate.SuggestOptions{
+			Metric: budget.Cost, Windows: []time.Duration{time.Minute}, Percentile: 95,
+			Headroom: 1.2,
+		}
 	}
 	for _, c := range []struct {
 		spoil func(*simulate.SuggestOptions)
 		want  string
 	}{
-		{func(o *simulate.SuggestOptions) { o.Metric = budget.Concurrency },
-			`simulate: no limit on "concurrency" can be suggested; expected cost, tokens or requests`},
+		{
+			func(o *simulate.SuggestOptions) { o.Metric = budget.Concurrency },
+			`simulate: no limit on "concurrency" can be suggested; expected cost, tokens or requests`,
+		},
 		{func(o *simulate.SuggestOptions) { o.Percentile = 0 }, "simulate: percentile 0: expected 1 to 100"},
 		{func(o *simulate.SuggestOptions) { o.Percentile = 101 }, "simulate: percentile 101: expected 1 to 100"},
 		{func(o *simulate.SuggestOptions) { o.Headroom = 0.05 }, "simulate: headroom 0.05: expected 0.1 to 100"},
 		{func(o *simulate.SuggestOptions) { o.Headroom = 101 }, "simulate: headroom 101: expected 0.1 to 100"},
 		{func(o *simulate.SuggestOptions) { o.Windows = nil }, "simulate: a window is needed"},
-		{func(o *simulate.SuggestOptions) { o.Windows[0] = 59 * time.Second },
-			"simulate: window 59s: expected a minute to 366 days"},
-		{func(o *simulate.SuggestOptions) { o.Windows[0] = 367 * 24 * time.Hour },
-			"simulate: window 8808h0m0s: expected a minute to 366 days"},
+		{
+			func(o *simulate.SuggestOptions) { o.Windows[0] = 59 * time.Second },
+			"simulate: window 59s: expected a minute to 366 days",
+		},
+		{
+			func(o *simulate.SuggestOptions) { o.Windows[0] = 367 * 24 * time.Hour },
+			"simulate: window 8808h0m0s: expected a minute to 366 days",
+		},
 	} {
 		o := right()
 		c.spoil(&o)
@@ -182,8 +190,10 @@ func TestSuggestNotes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"no limit of a window of 1h: the calls span 1m30s only",
-		"no bucket: the calls span less than an hour"}
+	want := []string{
+		"no limit of a window of 1h: the calls span 1m30s only",
+		"no bucket: the calls span less than an hour",
+	}
 	if got := list[0].Notes; !reflect.DeepEqual(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}

@@ -13,13 +13,19 @@ func TestSorting(t *testing.T) {
 		tab   string
 		order []string
 	}{
-		{"1", []string{"cost: bravo alpha charlie", "today: alpha charlie bravo", "calls: alpha charlie bravo",
-			"limit: alpha bravo charlie", "name: alpha bravo charlie", "cost: bravo alpha charlie"}},
-		{"2", []string{"cost: alpha/zoe bravo/ann alpha/bob", "today: bravo/ann alpha/bob alpha/zoe",
-			"calls: alpha/bob bravo/ann alpha/zoe", "name: alpha/bob alpha/zoe bravo/ann"}},
+		{"1", []string{
+			"cost: bravo alpha charlie", "today: alpha charlie bravo", "calls: alpha charlie bravo",
+			"limit: alpha bravo charlie", "name: alpha bravo charlie", "cost: bravo alpha charlie",
+		}},
+		{"2", []string{
+			"cost: alpha/zoe bravo/ann alpha/bob", "today: bravo/ann alpha/bob alpha/zoe",
+			"calls: alpha/bob bravo/ann alpha/zoe", "name: alpha/bob alpha/zoe bravo/ann",
+		}},
 		{"3", []string{"waiting: large small free", "quota: small large free", "name: free large small"}},
-		{"4", []string{"time: 02:59:58 02:59:57 02:59:59", "waited: 02:59:57 02:59:59 02:59:58",
-			"cost: 02:59:58 02:59:59 02:59:57", "newest: 02:59:59 02:59:58 02:59:57"}},
+		{"4", []string{
+			"time: 02:59:58 02:59:57 02:59:59", "waited: 02:59:57 02:59:59 02:59:58",
+			"cost: 02:59:58 02:59:59 02:59:57", "newest: 02:59:59 02:59:58 02:59:57",
+		}},
 	} {
 		s := open(t, 200, 50, figures())
 		s.press(c.tab)
@@ -59,10 +65,25 @@ func TestMoving(t *testing.T) {
 		keys string
 		want string
 	}{
-		{"", "bravo"}, {"down", "alpha"}, {"j j", "charlie"}, {"down down down down", "charlie"}, {"up",
-			"bravo"}, {"down up k k", "bravo"},
-		{"end", "charlie"}, {"G", "charlie"}, {"end home", "bravo"}, {"G g", "bravo"}, {"pgdown",
-			"charlie"}, {"space", "charlie"}, {"end pgup", "bravo"},
+		{"", "bravo"},
+		{"down", "alpha"},
+		{"j j", "charlie"},
+		{"down down down down", "charlie"},
+		{
+			"up",
+			"bravo",
+		},
+		{"down up k k", "bravo"},
+		{"end", "charlie"},
+		{"G", "charlie"},
+		{"end home", "bravo"},
+		{"G g", "bravo"},
+		{
+			"pgdown",
+			"charlie",
+		},
+		{"space", "charlie"},
+		{"end pgup", "bravo"},
 	} {
 		s := open(t, 200, 50, figures())
 		s.press(strings.Fields(c.keys)...)
@@ -73,8 +94,10 @@ func TestMoving(t *testing.T) {
 // A long list scrolls: the chosen row is seen, and so are the first and the last.
 func TestScrolling(t *testing.T) {
 	s := open(t, 80, 24, crowd(100))
-	for keys, want := range map[string]string{"home": "org-000", "end": "org-099", "home pgdown": "org-018",
-		"home pgdown pgdown": "org-036", "end up": "org-098"} {
+	for keys, want := range map[string]string{
+		"home": "org-000", "end": "org-099", "home pgdown": "org-018",
+		"home pgdown pgdown": "org-036", "end up": "org-098",
+	} {
 		s.press(strings.Fields(keys)...)
 		s.check(keys, s.marked(), want)
 		s.checkFits(80, 24, keys)

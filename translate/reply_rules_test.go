@@ -36,8 +36,10 @@ func TestUsage(t *testing.T) {
 		{`{"prompt_tokens":3,"completion_tokens":4}`, `{` + plain + `}`},
 		{`{"prompt_tokens":3,"completion_tokens":4,"prompt_tokens_details":null}`, `{` + plain + `}`},
 		{`{"prompt_tokens":3,"completion_tokens":4,"prompt_tokens_details":{"cached_tokens":null}}`, `{` + plain + `}`},
-		{`{"prompt_tokens":3,"completion_tokens":4,"prompt_tokens_details":{"cached_tokens":2,"audio_tokens":1},"completion_tokens_details":{"reasoning_tokens":3}}`,
-			`{"input_tokens":3,"input_tokens_details":{"cached_tokens":2,"audio_tokens":1},"output_tokens":4,"output_tokens_details":{"reasoning_tokens":3},"total_tokens":7}`},
+		{
+			`{"prompt_tokens":3,"completion_tokens":4,"prompt_tokens_details":{"cached_tokens":2,"audio_tokens":1},"completion_tokens_details":{"reasoning_tokens":3}}`,
+			`{"input_tokens":3,"input_tokens_details":{"cached_tokens":2,"audio_tokens":1},"output_tokens":4,"output_tokens_details":{"reasoning_tokens":3},"total_tokens":7}`,
+		},
 		{`{"prompt_tokens":3,"completion_tokens":4,"cost":0.5}`, `{` + plain + `,"cost":0.5}`},
 		{`{"prompt_tokens":3}`, `{"input_tokens":3,"input_tokens_details":{"cached_tokens":0},"output_tokens":null,"output_tokens_details":{"reasoning_tokens":0},"total_tokens":null}`},
 		{`null`, `null`},
@@ -54,10 +56,14 @@ func TestAnswerItems(t *testing.T) {
 		{`{"content":"a"}`, "message output_text a"},
 		{`{"content":null,"refusal":"no"}`, "message refusal no"},
 		{`{"reasoning_content":"hm","content":"a"}`, "reasoning reasoning_text hm, message output_text a"},
-		{`{"content":"a","tool_calls":[{"id":"c","function":{"name":"f","arguments":"{}"}}]}`,
-			"message output_text a, function_call f {}"},
-		{`{"content":null,"tool_calls":[{"id":"c","function":{"name":"f","arguments":{"x":1}}},{"id":"d","function":{"name":"g","arguments":"{}"}}]}`,
-			`function_call f {"x":1}, function_call g {}`},
+		{
+			`{"content":"a","tool_calls":[{"id":"c","function":{"name":"f","arguments":"{}"}}]}`,
+			"message output_text a, function_call f {}",
+		},
+		{
+			`{"content":null,"tool_calls":[{"id":"c","function":{"name":"f","arguments":{"x":1}}},{"id":"d","function":{"name":"g","arguments":"{}"}}]}`,
+			`function_call f {"x":1}, function_call g {}`,
+		},
 		{`{"content":""}`, "message"},
 	} {
 		var got []string
@@ -112,8 +118,10 @@ func TestResponseEchoesTheRequest(t *testing.T) {
 // What is no answer of chat becomes an error and no response.
 func TestWhatIsNoAnswer(t *testing.T) {
 	reply := translate.Reply{Request: requestOf(t, `{"model":"m","input":"x"}`), ID: "resp_1"}
-	for _, chat := range []string{"", "null", "[]", `"x"`, `{}`, `{"choices":null}`, `{"choices":[`,
-		`{"error":{"message":"no"}}`} {
+	for _, chat := range []string{
+		"", "null", "[]", `"x"`, `{}`, `{"choices":null}`, `{"choices":[`,
+		`{"error":{"message":"no"}}`,
+	} {
 		text, err := translate.Answer([]byte(chat), reply)
 		if err == nil {
 			t.Errorf("%s: got %s, want an error", chat, text)
@@ -153,8 +161,10 @@ func TestStreamPlaces(t *testing.T) {
 			}
 		}
 	}
-	want := map[string]string{"0/0reasoning_text": "hm", "1/0output_text": "ab", "1/1refusal": "no",
-		"2/<nil>function_call_arguments": "{}"}
+	want := map[string]string{
+		"0/0reasoning_text": "hm", "1/0output_text": "ab", "1/1refusal": "no",
+		"2/<nil>function_call_arguments": "{}",
+	}
 	for place, text := range want {
 		if pieces[place] != text || whole[place] != text {
 			t.Errorf("%s: got pieces %q and whole %q, want %q", place, pieces[place], whole[place], text)

@@ -24,16 +24,22 @@ func TestWhatHasNoWord(t *testing.T) {
 		{with(`"text":{"format":{"type":"grammar"}}`), "text.format.type", `The format "grammar"`},
 		{with(`"tools":[{"type":"web_search"}]`), "tools[0].type", `The tool type "web_search"`},
 		{with(`"tools":[{"type":"function","name":"f"},{"type":"mcp"}]`), "tools[1].type", `The tool type "mcp"`},
-		{with(`"tools":[{"type":"function","name":"f"}],"tool_choice":{"type":"mcp"}`), "tool_choice",
-			`The tool_choice {"type":"mcp"}`},
+		{
+			with(`"tools":[{"type":"function","name":"f"}],"tool_choice":{"type":"mcp"}`), "tool_choice",
+			`The tool_choice {"type":"mcp"}`,
+		},
 		{input(`{"type":"web_search_call"}`), "input[0].type", `An item of type "web_search_call"`},
-		{input(`{"role":"user","content":"x"},{"type":"computer_call"}`), "input[1].type",
-			`An item of type "computer_call"`},
+		{
+			input(`{"role":"user","content":"x"},{"type":"computer_call"}`), "input[1].type",
+			`An item of type "computer_call"`,
+		},
 		{user(`{"type":"input_image","file_id":"file-1"}`), "input[0].content[0].file_id", "A file_id"},
 		{user(`{"type":"input_file","file_url":"https://x"}`), "input[0].content[0].file_url", "A file_url"},
 		{user(`{"type":"input_video"}`), "input[0].content[0].type", `Content of type "input_video"`},
-		{input(`{"type":"function_call_output","call_id":"c","output":[{"type":"input_image","image_url":"data:"}]}`), "input[0].output",
-			"The output of a function that is more than text"},
+		{
+			input(`{"type":"function_call_output","call_id":"c","output":[{"type":"input_image","image_url":"data:"}]}`), "input[0].output",
+			"The output of a function that is more than text",
+		},
 	} {
 		_, err := translate.Request(requestOf(t, c.body), translate.Options{LimitField: "max_tokens"})
 		checkRefusal(t, c.body, err, 400, c.param, "unsupported_parameter", c.what+noWord)
@@ -44,24 +50,42 @@ func TestWhatHasNoWord(t *testing.T) {
 func TestWhatIsMissing(t *testing.T) {
 	input := func(item string) string { return `{"model":"m","input":[` + item + `]}` }
 	for _, c := range []struct{ body, param, code, message string }{
-		{`{"model":"m","previous_response_id":"resp_1"}`, "input", "missing_required_parameter",
-			"Missing required parameter: 'input'."},
-		{`{"model":"m","input":"x","tools":[{"type":"function"}]}`, "tools[0].name", "missing_required_parameter",
-			"Missing required parameter: 'tools[0].name'."},
-		{input(`{"type":"function_call","name":"f","arguments":"{}"}`), "input[0].call_id",
-			"missing_required_parameter", "Missing required parameter: 'input[0].call_id'."},
-		{input(`{"type":"function_call","call_id":"c","arguments":"{}"}`), "input[0].name",
-			"missing_required_parameter", "Missing required parameter: 'input[0].name'."},
-		{input(`{"type":"function_call","call_id":"c","name":"f"}`), "input[0].arguments",
-			"missing_required_parameter", "Missing required parameter: 'input[0].arguments'."},
-		{input(`{"type":"function_call_output","output":"o"}`), "input[0].call_id", "missing_required_parameter",
-			"Missing required parameter: 'input[0].call_id'."},
-		{input(`{"role":"king","content":"x"}`), "input[0].role", "invalid_value",
-			`Invalid value for 'input[0].role': "king".`},
-		{`{"model":"m","input":"x","logprobs":true}`, "logprobs", "unknown_parameter",
-			"Unknown parameter: 'logprobs'. It is one of chat completions."},
-		{`{"model":"m","input":"x","max_tokens":5}`, "max_tokens", "unknown_parameter",
-			"Unknown parameter: 'max_tokens'. It is one of chat completions."},
+		{
+			`{"model":"m","previous_response_id":"resp_1"}`, "input", "missing_required_parameter",
+			"Missing required parameter: 'input'.",
+		},
+		{
+			`{"model":"m","input":"x","tools":[{"type":"function"}]}`, "tools[0].name", "missing_required_parameter",
+			"Missing required parameter: 'tools[0].name'.",
+		},
+		{
+			input(`{"type":"function_call","name":"f","arguments":"{}"}`), "input[0].call_id",
+			"missing_required_parameter", "Missing required parameter: 'input[0].call_id'.",
+		},
+		{
+			input(`{"type":"function_call","call_id":"c","arguments":"{}"}`), "input[0].name",
+			"missing_required_parameter", "Missing required parameter: 'input[0].name'.",
+		},
+		{
+			input(`{"type":"function_call","call_id":"c","name":"f"}`), "input[0].arguments",
+			"missing_required_parameter", "Missing required parameter: 'input[0].arguments'.",
+		},
+		{
+			input(`{"type":"function_call_output","output":"o"}`), "input[0].call_id", "missing_required_parameter",
+			"Missing required parameter: 'input[0].call_id'.",
+		},
+		{
+			input(`{"role":"king","content":"x"}`), "input[0].role", "invalid_value",
+			`Invalid value for 'input[0].role': "king".`,
+		},
+		{
+			`{"model":"m","input":"x","logprobs":true}`, "logprobs", "unknown_parameter",
+			"Unknown parameter: 'logprobs'. It is one of chat completions.",
+		},
+		{
+			`{"model":"m","input":"x","max_tokens":5}`, "max_tokens", "unknown_parameter",
+			"Unknown parameter: 'max_tokens'. It is one of chat completions.",
+		},
 	} {
 		_, err := translate.Request(requestOf(t, c.body), translate.Options{LimitField: "max_tokens"})
 		checkRefusal(t, c.body, err, 400, c.param, c.code, c.message)
@@ -99,8 +123,10 @@ func TestMembersThatAreHandedOn(t *testing.T) {
 		{`"reasoning":{"effort":"high","summary":"auto"}`, `"reasoning_effort":"high"`},
 		{`"text":{"verbosity":"low"}`, `"verbosity":"low"`},
 		{`"text":{"format":{"type":"json_object"}}`, `"response_format":{"type":"json_object"}`},
-		{`"text":{"format":{"type":"json_schema","name":"n","strict":true,"schema":{"type":"object"}}}`,
-			`"response_format":{"type":"json_schema","json_schema":{"name":"n","strict":true,"schema":{"type":"object"}}}`},
+		{
+			`"text":{"format":{"type":"json_schema","name":"n","strict":true,"schema":{"type":"object"}}}`,
+			`"response_format":{"type":"json_schema","json_schema":{"name":"n","strict":true,"schema":{"type":"object"}}}`,
+		},
 		{`"top_k":5`, `"top_k":5`}, // a provider's own
 		{`"text":{"format":{"type":"text"}}`, ``},
 		{`"metadata":{"a":"b"}`, ``},
@@ -141,19 +167,31 @@ func TestItemsBecomeMessages(t *testing.T) {
 		{`{"role":"developer","content":"a"}`, `{"role":"system","content":"a"}`},
 		{`{"role":"assistant","content":"a"}`, `{"role":"assistant","content":"a"}`},
 		{`{"role":"user","content":[]}`, `{"role":"user","content":""}`},
-		{`{"role":"user","content":[{"type":"input_text","text":"a\"b"},{"type":"input_text","text":"c"}]}`,
-			`{"role":"user","content":"a\"b\nc"}`},
-		{`{"role":"assistant","content":[{"type":"output_text","text":"a"},{"type":"refusal","refusal":"b"}]}`,
-			`{"role":"assistant","content":"ab"}`},
-		{`{"role":"user","content":[{"type":"input_image","image_url":"https://x/y.png"}]}`,
-			`{"role":"user","content":[{"type":"image_url","image_url":{"url":"https://x/y.png"}}]}`},
-		{`{"role":"user","content":[{"type":"input_file","file_data":"data:,x","filename":null}]}`,
-			`{"role":"user","content":[{"type":"file","file":{"file_data":"data:,x"}}]}`},
+		{
+			`{"role":"user","content":[{"type":"input_text","text":"a\"b"},{"type":"input_text","text":"c"}]}`,
+			`{"role":"user","content":"a\"b\nc"}`,
+		},
+		{
+			`{"role":"assistant","content":[{"type":"output_text","text":"a"},{"type":"refusal","refusal":"b"}]}`,
+			`{"role":"assistant","content":"ab"}`,
+		},
+		{
+			`{"role":"user","content":[{"type":"input_image","image_url":"https://x/y.png"}]}`,
+			`{"role":"user","content":[{"type":"image_url","image_url":{"url":"https://x/y.png"}}]}`,
+		},
+		{
+			`{"role":"user","content":[{"type":"input_file","file_data":"data:,x","filename":null}]}`,
+			`{"role":"user","content":[{"type":"file","file":{"file_data":"data:,x"}}]}`,
+		},
 		{`{"type":"reasoning","id":"rs_1","summary":[]}`, ``},
-		{`{"type":"function_call","call_id":"c","name":"f","arguments":"{}"}`,
-			`{"role":"assistant","content":null,"tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{}"}}]}`},
-		{`{"type":"function_call_output","call_id":"c","output":"o"}`,
-			`{"role":"tool","tool_call_id":"c","content":"o"}`},
+		{
+			`{"type":"function_call","call_id":"c","name":"f","arguments":"{}"}`,
+			`{"role":"assistant","content":null,"tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{}"}}]}`,
+		},
+		{
+			`{"type":"function_call_output","call_id":"c","output":"o"}`,
+			`{"role":"tool","tool_call_id":"c","content":"o"}`,
+		},
 	} {
 		chat := chatOf(t, `{"model":"m","input":[`+c.items+`]}`, translate.Options{})
 		checkJSON(t, c.items, chat["messages"], "["+c.want+"]")

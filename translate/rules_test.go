@@ -55,8 +55,10 @@ func checkJSON(t *testing.T, what string, got any, want string) {
 func answerOf(t *testing.T, message, finish string, more string) map[string]any {
 	t.Helper()
 	chat := fmt.Sprintf(`{"id":"c","object":"chat.completion","model":"m-1","choices":[{"index":0,"message":%s,"finish_reason":%q}]%s}`, message, finish, more)
-	text, err := translate.Answer([]byte(chat), translate.Reply{Request: requestOf(t, `{"model":"m","input":"x"}`),
-		ID: "resp_1"})
+	text, err := translate.Answer([]byte(chat), translate.Reply{
+		Request: requestOf(t, `{"model":"m","input":"x"}`),
+		ID:      "resp_1",
+	})
 	if err != nil {
 		t.Fatalf("%s: %v", chat, err)
 	}

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/charmbracelet/x/ansi"
-	openai "github.com/sashabaranov/go-openai"
 	"github.com/charmbracelet/x/term"
+	openai "github.com/sashabaranov/go-openai"
 
 	"github.com/llmguard/llmguard/top"
 )

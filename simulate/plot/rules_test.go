@@ -199,8 +199,10 @@ func TestTwoPolicies(t *testing.T) {
 		t.Errorf("got %d and %d bars, want one of each", n, m)
 	}
 	names := texts(shapes)
-	for _, want := range []string{"after against before", "before: 0 waited, 0 gave up, 3 refused",
-		"after: 0 waited, 0 gave up, 9 refused"} {
+	for _, want := range []string{
+		"after against before", "before: 0 waited, 0 gave up, 3 refused",
+		"after: 0 waited, 0 gave up, 9 refused",
+	} {
 		if !strings.Contains(names, want) {
 			t.Errorf("got %s, want %s", names, want)
 		}
