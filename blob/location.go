@@ -34,7 +34,7 @@ func parseLocation(where string) (location, error) {
 	}
 	l.bucket = u.Host
 	if u.Scheme != "s3" || u.Host == "" || u.User != nil || strings.Trim(u.Path, "/") != "" {
-		return l, fmt.Errorf("%s is neither a directory nor the URL of a bucket, s3://bucket?region=eu-west-1", hideQuery(where))
+		return l, fmt.Errorf("%s is neither a directory nor the URL of a bucket, s3://bucket?region=r", hideQuery(where))
 	}
 	query, err := url.ParseQuery(u.RawQuery)
 	if err != nil {

@@ -42,7 +42,7 @@ func TestLocation(t *testing.T) {
 		{"s3://b?region=r&endpoint=http://10.0.0.1:9000/s3", nil, "http://10.0.0.1:9000/s3/b"},
 		{"s3://b", map[string]string{"AWS_REGION": "eu-west-1"}, "https://b.s3.eu-west-1.amazonaws.com"},
 		{"s3://b", map[string]string{"AWS_DEFAULT_REGION": "eu-west-1"}, "https://b.s3.eu-west-1.amazonaws.com"},
-		{"s3://b?region=r", map[string]string{"AWS_ENDPOINT_URL_S3": "http://h", "AWS_ENDPOINT_URL": "http://g"}, "http://b.h"},
+		{"s3://b?region=r", map[string]string{"AWS_ENDPOINT_URL_S3": "http://h", "AWS_ENDPOINT_URL": "x://"}, "http://b.h"},
 		{"s3://b?region=r", map[string]string{"AWS_ENDPOINT_URL": "http://g"}, "http://b.g"},
 	} {
 		clearAWS(t)

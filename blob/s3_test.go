@@ -307,13 +307,14 @@ func TestS3Pages(t *testing.T) {
 // list that does not end is one too.
 func TestS3WrongList(t *testing.T) {
 	for name, answer := range map[string]string{
-		"a page":        "<html><body>Sign in</body></html>",
-		"no XML":        "ready",
-		"nothing":       "",
-		"other XML":     "<ListAllMyBucketsResult/>",
-		"cut XML":       "<ListBucketResult><Contents><Key>acme/1</Key>",
-		"no token":      "<ListBucketResult><IsTruncated>true</IsTruncated></ListBucketResult>",
-		"same token":    "<ListBucketResult><IsTruncated>true</IsTruncated><NextContinuationToken>x</NextContinuationToken></ListBucketResult>",
+		"a page":    "<html><body>Sign in</body></html>",
+		"no XML":    "ready",
+		"nothing":   "",
+		"other XML": "<ListAllMyBucketsResult/>",
+		"cut XML":   "<ListBucketResult><Contents><Key>acme/1</Key>",
+		"no token":  "<ListBucketResult><IsTruncated>true</IsTruncated></ListBucketResult>",
+		"same token": "<ListBucketResult><IsTruncated>true</IsTruncated>" +
+			"<NextContinuationToken>x</NextContinuationToken></ListBucketResult>",
 		"an error, 200": "<Error><Code>AccessDenied</Code></Error>",
 	} {
 		s := fakeS3(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, answer) })

@@ -157,7 +157,8 @@ func TestParts(t *testing.T) {
 	if want := []int{1, 2, 3, 4, 5, 6}; !slices.Equal(f.completed, want) {
 		t.Errorf("got parts %v, want %v", f.completed, want)
 	}
-	if got := slices.Concat(f.parts[1], f.parts[2], f.parts[3], f.parts[4], f.parts[5], f.parts[6]); !bytes.Equal(got, data) {
+	got := slices.Concat(f.parts[1], f.parts[2], f.parts[3], f.parts[4], f.parts[5], f.parts[6])
+	if !bytes.Equal(got, data) {
 		t.Errorf("got %d bytes, want the %d that were written", len(got), len(data))
 	}
 	if len(f.parts[1]) < 5<<20 {

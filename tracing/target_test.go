@@ -82,7 +82,10 @@ func TestTargetHeaders(t *testing.T) {
 		want    headers
 	}{
 		{nil, nil, nil},
-		{nil, map[string]string{"HEADERS": "authorization=Bearer%20x%3D, x-org = acme ,"}, headers{"Authorization": "Bearer x=", "X-Org": "acme"}},
+		{
+			nil, map[string]string{"HEADERS": "authorization=Bearer%20x%3D, x-org = acme ,"},
+			headers{"Authorization": "Bearer x=", "X-Org": "acme"},
+		},
 		{nil, map[string]string{"HEADERS": "a=1,b=2", "TRACES_HEADERS": "a=3"}, headers{"A": "3"}},
 		{headers{"a": "4"}, map[string]string{"HEADERS": "a=1,b=2", "TRACES_HEADERS": "no pair"}, headers{"a": "4"}},
 	} {
@@ -141,7 +144,8 @@ func TestTargetRefused(t *testing.T) {
 			set(t, map[string]string{name: value})
 		}
 		_, err := New(Options{})
-		if err == nil || !strings.Contains(err.Error(), "OTEL_EXPORTER_OTLP_"+name) || strings.Contains(err.Error(), "the-secret") {
+		named := err != nil && strings.Contains(err.Error(), "OTEL_EXPORTER_OTLP_"+name)
+		if !named || strings.Contains(err.Error(), "the-secret") {
 			t.Errorf("%s=%s: got %v, want an error that names it", name, value, err)
 		}
 	}

@@ -10,7 +10,8 @@ import (
 )
 
 func batchAt(status string, completed, failed int) openai.Batch {
-	return openai.Batch{Status: status, RequestCounts: openai.BatchRequestCounts{Total: 10, Completed: completed, Failed: failed}}
+	counts := openai.BatchRequestCounts{Total: 10, Completed: completed, Failed: failed}
+	return openai.Batch{Status: status, RequestCounts: counts}
 }
 
 // TestProgressInPipe: a pipe gets a line when the status changes, and not one for
@@ -44,7 +45,8 @@ func TestProgressOnTerminal(t *testing.T) {
 	if len(lines) != 3 || lines[0] != "" || !strings.HasPrefix(lines[2], "in_progress 2/10, 0 failed") {
 		t.Errorf("got %q, want one line written twice", lines)
 	}
-	if last := lines[len(lines)-1]; !strings.HasSuffix(last, "\n") || strings.Count(out.String(), "\n") != 1 || len(last) > 30 {
+	last := lines[len(lines)-1]
+	if !strings.HasSuffix(last, "\n") || strings.Count(out.String(), "\n") != 1 || len(last) > 30 {
 		t.Errorf("got %q, want it to fit and to end once", last)
 	}
 }
