@@ -32,10 +32,12 @@ func TestKeysThatOpenTheAPI(t *testing.T) {
 		if tc.want != 401 {
 			continue
 		}
-		if got := w.Header().Get("Www-Authenticate"); got != "Bearer" {
+		got := w.Header().Get("Www-Authenticate")
+		if got != "Bearer" {
 			t.Errorf("%s: got WWW-Authenticate %q, want Bearer", name, got)
 		}
-		if !strings.Contains(w.Body.String(), "invalid_api_key") || tc.key != "" && strings.Contains(w.Body.String(), tc.key) {
+		if !strings.Contains(w.Body.String(), "invalid_api_key") || tc.key != "" &&
+			strings.Contains(w.Body.String(), tc.key) {
 			t.Errorf("%s: got %s, want invalid_api_key, and no key repeated", name, w.Body)
 		}
 	}
@@ -45,8 +47,12 @@ func TestKeysThatOpenTheAPI(t *testing.T) {
 func TestRefusedKeysReadTheSame(t *testing.T) {
 	d := deploy(t)
 	want := d.as(callerKey).send("GET", "/orgs", "").Body.String()
-	for name, key := range map[string]string{"disabled": offKey, "expired": expiredKey, "unknown": keys.New(keys.Admin), "missing": ""} {
-		if got := d.as(key).send("GET", "/orgs", "").Body.String(); got != want {
+	for name, key := range map[string]string{
+		"disabled": offKey, "expired": expiredKey, "unknown": keys.New(keys.Admin),
+		"missing": "",
+	} {
+		got := d.as(key).send("GET", "/orgs", "").Body.String()
+		if got != want {
 			t.Errorf("%s: got %s, want %s", name, got, want)
 		}
 	}
@@ -86,10 +92,12 @@ func (d *deployment) routes() map[string][]string {
 	var doc struct {
 		Paths map[string]map[string]any `json:"paths"`
 	}
-	if err := json.Unmarshal(d.send("GET", "/openapi.json", "").Body.Bytes(), &doc); err != nil {
+	err := json.Unmarshal(d.send("GET", "/openapi.json", "").Body.Bytes(), &doc)
+	if err != nil {
 		d.t.Fatal(err)
 	}
-	concrete := strings.NewReplacer("{org}", "acme", "{user}", "alice", "{key}", "k1", "{limit}", "month", "{override}", "x",
+	concrete := strings.NewReplacer("{org}", "acme", "{user}", "alice", "{key}", "k1", "{limit}", "month", "{override}",
+		"x",
 		"{admin}", "ops", "{provider}", "openai")
 	out := map[string][]string{}
 	for path, operations := range doc.Paths {
@@ -110,7 +118,8 @@ func TestReadOnlyAdministrator(t *testing.T) {
 			switch {
 			case method == "GET":
 				read++
-				if w := viewer.send(method, path, ""); w.Code != 200 {
+				w := viewer.send(method, path, "")
+				if w.Code != 200 {
 					t.Errorf("GET %s: got %d %s, want 200", path, w.Code, w.Body)
 				}
 			case strings.HasPrefix(path, "/admins"):
@@ -126,13 +135,14 @@ func TestReadOnlyAdministrator(t *testing.T) {
 	}
 }
 
-// Nobody makes or changes administrators over the network, whatever their key.
+// No client makes or changes administrators over the network, whatever their key.
 func TestAdministratorsAreNotMadeOverTheNetwork(t *testing.T) {
 	d := deploy(t)
 	d.refused(403, "local_only", "", "POST", "/admins", `{"id":"mallory"}`)
 	d.refused(403, "local_only", "", "PATCH", "/admins/viewer", `{"read_only":false}`)
 	d.refused(403, "local_only", "", "DELETE", "/admins/viewer", "")
-	if got := d.names("/admins", "id"); got != "gone off ops viewer" {
+	got := d.names("/admins", "id")
+	if got != "gone off ops viewer" {
 		t.Errorf("got the administrators %q, want those of the file", got)
 	}
 }
@@ -167,7 +177,8 @@ func TestRequestsOfOtherOrigins(t *testing.T) {
 		if w.Code != tc.want || w.Code == 403 && !strings.Contains(w.Body.String(), "cross_origin") {
 			t.Errorf("Origin %q, Sec-Fetch-Site %q: got %d %s, want %d", tc.origin, tc.site, w.Code, w.Body, tc.want)
 		}
-		if got := w.Header().Get("Access-Control-Allow-Origin"); got != "" {
+		got := w.Header().Get("Access-Control-Allow-Origin")
+		if got != "" {
 			t.Errorf("Origin %q: got Access-Control-Allow-Origin %q, want none", tc.origin, got)
 		}
 	}
@@ -182,7 +193,8 @@ func TestGuessingIsSlowedDown(t *testing.T) {
 		return func(r *http.Request) { r.RemoteAddr = ip + ":1234" }
 	}
 	for n := range 10 {
-		if w := stranger.send("GET", "/orgs", "", from("10.0.0.1")); w.Code != 401 {
+		w := stranger.send("GET", "/orgs", "", from("10.0.0.1"))
+		if w.Code != 401 {
 			t.Fatalf("attempt %d: got %d, want 401", n+1, w.Code)
 		}
 	}
@@ -190,14 +202,17 @@ func TestGuessingIsSlowedDown(t *testing.T) {
 	if w.Code != 429 || w.Header().Get("Retry-After") == "" {
 		t.Errorf("attempt 11: got %d, Retry-After %q, want 429 and a time", w.Code, w.Header().Get("Retry-After"))
 	}
-	w = stranger.send("GET", "/orgs", "", from("10.0.0.1"), func(r *http.Request) { r.Header.Set("X-Forwarded-For", "10.9.9.9") })
+	w = stranger.send("GET", "/orgs", "", from("10.0.0.1"),
+		func(r *http.Request) { r.Header.Set("X-Forwarded-For", "10.9.9.9") })
 	if w.Code != 429 {
 		t.Errorf("with another X-Forwarded-For: got %d, want 429: the header is not believed", w.Code)
 	}
-	if w := d.send("GET", "/orgs", "", from("10.0.0.1")); w.Code != 200 {
+	w = d.send("GET", "/orgs", "", from("10.0.0.1"))
+	if w.Code != 200 {
 		t.Errorf("a right key from there: got %d, want 200", w.Code)
 	}
-	if w := stranger.send("GET", "/orgs", "", from("10.0.0.2")); w.Code != 401 {
+	w = stranger.send("GET", "/orgs", "", from("10.0.0.2"))
+	if w.Code != 401 {
 		t.Errorf("another address: got %d, want 401", w.Code)
 	}
 }
@@ -228,7 +243,8 @@ func TestHeadersOfEveryAnswer(t *testing.T) {
 		for _, method := range []string{"GET", "DELETE", "PUT"} {
 			w := d.as(key).send(method, "/orgs/acme", "")
 			h := w.Header()
-			if h.Get("Cache-Control") != "no-store" || h.Get("X-Content-Type-Options") != "nosniff" || h.Get("Content-Type") != "application/json" {
+			if h.Get("Cache-Control") != "no-store" || h.Get("X-Content-Type-Options") != "nosniff" ||
+				h.Get("Content-Type") != "application/json" {
 				t.Errorf("%s, status %d: got the headers %v", method, w.Code, h)
 			}
 			id := h.Get("X-Request-Id")

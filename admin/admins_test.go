@@ -29,16 +29,20 @@ func TestCreateAdministrator(t *testing.T) {
 	d := deploy(t)
 	elsewhere := *d
 	elsewhere.api = serve(t, fileText(), d.rdb)
-	made := d.onMachine().expect(201, "POST", "/admins", `{"id":"ann","name":"Ann"}`, `{"id":"ann","name":"Ann","status":"active","read_only":false,"source":"redis"}`)
+	made := d.onMachine().expect(201, "POST", "/admins", `{"id":"ann","name":"Ann"}`,
+		`{"id":"ann","name":"Ann","status":"active","read_only":false,"source":"redis"}`)
 	secret := text(made["secret"])
-	if class, err := keys.Check(secret); err != nil || class != keys.Admin || made["last4"] != keys.Last4(secret) {
+	class, err := keys.Check(secret)
+	if err != nil || class != keys.Admin || made["last4"] != keys.Last4(secret) {
 		t.Errorf("got a key of class %q, %v, last4 %v; want an administrator's", class, err, made["last4"])
 	}
-	d.audited(`{"action":"admin.create","actor":"local:root@host","target":"ann"}`, "", `{"name":"Ann","last4":"`+keys.Last4(secret)+`"}`)
+	d.audited(`{"action":"admin.create","actor":"local:root@host","target":"ann"}`, "",
+		`{"name":"Ann","last4":"`+keys.Last4(secret)+`"}`)
 	elsewhere.as(secret).expect(200, "PATCH", "/orgs/acme", `{"name":"A"}`, "")
 	d.audited(`{"actor":"ann","action":"org.update"}`, "", `{"name":"A"}`)
 	for _, path := range []string{"/admins", "/audit"} {
-		if body := d.send("GET", path, "").Body.String(); strings.Contains(body, secret) || strings.Contains(body, "sha256") {
+		body := d.send("GET", path, "").Body.String()
+		if strings.Contains(body, secret) || strings.Contains(body, "sha256") {
 			t.Errorf("GET %s has the key or its hash: %s", path, body)
 		}
 	}
@@ -71,10 +75,12 @@ func TestUpdateAdministrator(t *testing.T) {
 	} {
 		local.expect(200, "PATCH", "/admins/ann?reason=r", tc.patch, tc.fields)
 		d.audited(`{"action":"admin.update","target":"ann","reason":"r"}`, `{}`, `{}`)
-		if w := ann.send("GET", "/orgs", ""); w.Code != tc.read {
+		w := ann.send("GET", "/orgs", "")
+		if w.Code != tc.read {
 			t.Errorf("after %s: reading got %d, want %d", tc.patch, w.Code, tc.read)
 		}
-		if w := ann.send("PATCH", "/orgs/acme", `{"name":"A"}`); w.Code != tc.write {
+		w = ann.send("PATCH", "/orgs/acme", `{"name":"A"}`)
+		if w.Code != tc.write {
 			t.Errorf("after %s: writing got %d, want %d", tc.patch, w.Code, tc.write)
 		}
 	}
@@ -87,8 +93,10 @@ func TestAdministratorOfTheFile(t *testing.T) {
 	d := deploy(t)
 	local := d.onMachine()
 	local.refused(409, "declared_in_file", "", "DELETE", "/admins/viewer", "")
-	local.expect(200, "PATCH", "/admins/viewer", `{"disabled":true}`, `{"status":"disabled","read_only":true,"source":"both"}`)
-	if w := d.as(viewerKey).send("GET", "/self", ""); w.Code != 401 {
+	local.expect(200, "PATCH", "/admins/viewer", `{"disabled":true}`,
+		`{"status":"disabled","read_only":true,"source":"both"}`)
+	w := d.as(viewerKey).send("GET", "/self", "")
+	if w.Code != 401 {
 		t.Errorf("the disabled one: got %d, want 401", w.Code)
 	}
 	local.expect(204, "DELETE", "/admins/viewer", "", "")
@@ -102,7 +110,8 @@ func TestDeleteAdministrator(t *testing.T) {
 	secret := text(local.expect(201, "POST", "/admins", `{"id":"ann"}`, "")["secret"])
 	local.expect(204, "DELETE", "/admins/ann?reason=left", "", "")
 	d.audited(`{"action":"admin.delete","target":"ann","reason":"left"}`, `{"last4":"`+keys.Last4(secret)+`"}`, "")
-	if w := d.as(secret).send("GET", "/self", ""); w.Code != 401 {
+	w := d.as(secret).send("GET", "/self", "")
+	if w.Code != 401 {
 		t.Errorf("a removed one: got %d, want 401", w.Code)
 	}
 	local.refused(404, "admin_not_found", "admin", "DELETE", "/admins/ann", "")

@@ -34,7 +34,8 @@ func TestAuditFilters(t *testing.T) {
 		"?from=" + in(-time.Hour):         "org.update admin.create org.create user.create org.update",
 		"?to=" + in(time.Hour) + "&org=x": "",
 	} {
-		if got := d.names("/audit"+query, "action"); got != want {
+		got := d.names("/audit"+query, "action")
+		if got != want {
 			t.Errorf("%q: got %q, want %q", query, got, want)
 		}
 	}
@@ -79,8 +80,8 @@ func TestAuditPagesOfAFilter(t *testing.T) {
 func TestAuditEntry(t *testing.T) {
 	d := deploy(t)
 	w := d.send("POST", "/orgs/acme/users?reason=new", `{"id":"carol"}`)
-	d.audited(`{"actor":"ops","action":"user.create","org":"acme","target":"carol","reason":"new","ip":"192.0.2.1","request_id":"`+
-		w.Header().Get("X-Request-Id")+`"}`, "", `{}`)
+	d.audited(`{"actor":"ops","action":"user.create","org":"acme","target":"carol","reason":"new","ip":"192.0.2.1",
+		"request_id":"`+w.Header().Get("X-Request-Id")+`"}`, "", `{}`)
 	at, err := time.Parse(time.RFC3339, text(d.list("/audit")[0]["at"]))
 	if err != nil || time.Since(at) > time.Minute || time.Since(at) < -time.Second {
 		t.Errorf("got at = %v, %v, want now", at, err)
@@ -91,8 +92,10 @@ func TestAuditIsRefused(t *testing.T) {
 	d := deploy(t)
 	d.busy()
 	for query, param := range map[string]string{
-		"from=yesterday": "from", "to=2026-11-01": "to", "limit=0": "limit", "limit=1001": "limit", "limit=ten": "limit", "limit=1.5": "limit",
-		"after=newest": "after", "after=-": "after", "after=1-2-3": "after", "after=0-0": "after", "after=1": "after", "after=" + strings.Repeat("9", 41): "after",
+		"from=yesterday": "from", "to=2026-11-01": "to", "limit=0": "limit", "limit=1001": "limit", "limit=ten": "limit",
+		"limit=1.5":    "limit",
+		"after=newest": "after", "after=-": "after", "after=1-2-3": "after", "after=0-0": "after", "after=1": "after",
+		"after=" + strings.Repeat("9", 41):        "after",
 		"after=" + strings.Repeat("9", 30) + "-0": "after",
 	} {
 		d.refused(400, "invalid_value", param, "GET", "/audit?"+query, "")

@@ -29,7 +29,8 @@ func TestBodiesThatAreRefused(t *testing.T) {
 	} {
 		d.refused(400, tc.code, tc.param, "POST", "/orgs", tc.body)
 	}
-	if got := d.names("/orgs", "id"); got != "acme" {
+	got := d.names("/orgs", "id")
+	if got != "acme" {
 		t.Errorf("got the orgs %q, want acme alone", got)
 	}
 }

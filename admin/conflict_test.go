@@ -92,14 +92,18 @@ func TestRedisIsUnavailable(t *testing.T) {
 		{"GET", "/audit", ""},
 		{"GET", "/orgs/acme/keys", ""},
 		{"GET", "/orgs/acme/limits", ""},
-		{"GET", "/orgs/acme/usage", ""},
+		{
+			"GET", "/orgs/acme/usage",
+			"",
+		},
 		{"PATCH", "/orgs/acme", `{"name":"Late"}`},
 		{"POST", "/orgs", `{"id":"globex"}`},
 		{"DELETE", "/orgs/acme", ""},
 	} {
 		w := d.send(tc.method, tc.path, tc.body)
 		if w.Code != 503 || w.Header().Get("Retry-After") == "" || !strings.Contains(w.Body.String(), "may have been made") {
-			t.Errorf("%s %s: got %d %s, Retry-After %q; want 503 and a time", tc.method, tc.path, w.Code, w.Body, w.Header().Get("Retry-After"))
+			t.Errorf("%s %s: got %d %s, Retry-After %q; want 503 and a time", tc.method, tc.path, w.Code, w.Body,
+				w.Header().Get("Retry-After"))
 		}
 		if strings.Contains(w.Body.String(), "127.0.0.1") {
 			t.Errorf("%s %s: got the address of Redis in %s", tc.method, tc.path, w.Body)
@@ -115,7 +119,8 @@ func TestRecordThatIsNotUnderstood(t *testing.T) {
 	d.commit(identity.Ref{Kind: identity.KindUser, Org: "globex", ID: "odd"}, "no object")
 	d.commit(identity.Ref{Kind: "robot", Org: "globex", ID: "r2"}, map[string]string{"of": "a newer version"})
 	d.api = serve(t, fileText(), d.rdb)
-	if got := d.names("/orgs/globex/users", "id"); got != "gus" {
+	got := d.names("/orgs/globex/users", "id")
+	if got != "gus" {
 		t.Errorf("got the users %q, want gus", got)
 	}
 }

@@ -11,13 +11,17 @@ const sealing = "queue: {seal_keys: [{id: s1, secret: 0123456789abcdef0123}]}\n"
 
 func TestSetCredential(t *testing.T) {
 	d := deploy(t, sealing)
-	d.expect(200, "PUT", "/orgs/acme/credentials/openai?reason=own+account", `{"secret":"sk-acme-0123456789"}`, `{"provider":"openai","last4":"6789","sealed":true}`)
-	d.audited(`{"action":"credential.set","org":"acme","target":"openai","reason":"own account"}`, "", `{"provider":"openai","last4":"6789"}`)
+	d.expect(200, "PUT", "/orgs/acme/credentials/openai?reason=own+account", `{"secret":"sk-acme-0123456789"}`,
+		`{"provider":"openai","last4":"6789","sealed":true}`)
+	d.audited(`{"action":"credential.set","org":"acme","target":"openai","reason":"own account"}`, "",
+		`{"provider":"openai","last4":"6789"}`)
 	first := d.list("/orgs/acme/credentials")[0]
-	d.expect(200, "PUT", "/orgs/acme/credentials/openai", `{"secret":"sk-acme-abcdefghij"}`, `{"last4":"ghij","created_at":"`+text(first["created_at"])+`"}`)
+	d.expect(200, "PUT", "/orgs/acme/credentials/openai", `{"secret":"sk-acme-abcdefghij"}`,
+		`{"last4":"ghij","created_at":"`+text(first["created_at"])+`"}`)
 	d.audited(`{"action":"credential.set"}`, `{"last4":"6789"}`, `{"last4":"ghij"}`)
 	d.expect(200, "PUT", "/orgs/acme/credentials/spare", `{"secret":"sk-acme-spare"}`, "")
-	if got := d.names("/orgs/acme/credentials", "provider"); got != "openai spare" {
+	got := d.names("/orgs/acme/credentials", "provider")
+	if got != "openai spare" {
 		t.Errorf("got the credentials %q, want both", got)
 	}
 }
@@ -45,17 +49,21 @@ func TestCredentialIsNotShown(t *testing.T) {
 func TestCredentialWithoutASealKey(t *testing.T) {
 	d := deploy(t)
 	d.refused(409, "no_seal_key", "", "PUT", "/orgs/acme/credentials/openai", `{"secret":"sk-acme-0123456789"}`)
-	d.expect(200, "PUT", "/orgs/acme/credentials/openai", `{"secret":"sk-acme-0123456789","clear":true}`, `{"sealed":false,"last4":"6789"}`)
+	d.expect(200, "PUT", "/orgs/acme/credentials/openai", `{"secret":"sk-acme-0123456789","clear":true}`,
+		`{"sealed":false,"last4":"6789"}`)
 	d = deploy(t, sealing)
-	d.expect(200, "PUT", "/orgs/acme/credentials/openai", `{"secret":"sk-acme-0123456789","clear":true}`, `{"sealed":true}`)
+	d.expect(200, "PUT", "/orgs/acme/credentials/openai", `{"secret":"sk-acme-0123456789","clear":true}`,
+		`{"sealed":true}`)
 }
 
 func TestCredentialIsRefused(t *testing.T) {
 	d := deploy(t, sealing)
-	d.refused(404, "provider_not_found", "provider", "PUT", "/orgs/acme/credentials/nobody", `{"secret":"sk-acme-0123456789"}`)
+	d.refused(404, "provider_not_found", "provider", "PUT", "/orgs/acme/credentials/nobody",
+		`{"secret":"sk-acme-0123456789"}`)
 	for name, secret := range map[string]string{
-		"short": "sk-1234", "spaces": "sk acme 0123456789", "a line break": `sk-acme-0123456789\n`, "not ASCII": "sk-ächme-0123456789",
-		"long": strings.Repeat("a", 4097), "empty": "",
+		"short": "sk-1234", "spaces": "sk acme 0123456789", "a line break": `sk-acme-0123456789\n`,
+		"not ASCII": "sk-ächme-0123456789",
+		"long":      strings.Repeat("a", 4097), "empty": "",
 	} {
 		before := d.changes()
 		w := d.send("PUT", "/orgs/acme/credentials/openai", `{"secret":"`+secret+`"}`)
@@ -72,7 +80,8 @@ func TestDeleteCredential(t *testing.T) {
 	d.expect(200, "PUT", "/orgs/acme/credentials/openai", `{"secret":"sk-acme-0123456789"}`, "")
 	d.expect(204, "DELETE", "/orgs/acme/credentials/openai?reason=moved", "", "")
 	d.audited(`{"action":"credential.delete","org":"acme","target":"openai","reason":"moved"}`, `{"last4":"6789"}`, "")
-	if got := d.list("/orgs/acme/credentials"); len(got) > 0 {
+	got := d.list("/orgs/acme/credentials")
+	if len(got) > 0 {
 		t.Errorf("got the credentials %v, want none", got)
 	}
 }

@@ -77,11 +77,15 @@ type deployment struct {
 func deploy(t *testing.T, more ...string) *deployment {
 	t.Helper()
 	rdb := shared.Client()
-	if err := rdb.FlushDB(t.Context()).Err(); err != nil {
+	err := rdb.FlushDB(t.Context()).Err()
+	if err != nil {
 		t.Fatal(err)
 	}
 	api := serve(t, fileText()+strings.Join(more, ""), rdb)
-	return &deployment{t: t, api: api, local: api.As("root@host"), rdb: rdb, books: budget.New(rdb, budget.Options{}), key: opsKey}
+	return &deployment{
+		t: t, api: api, local: api.As("root@host"), rdb: rdb, books: budget.New(rdb, budget.Options{}),
+		key: opsKey,
+	}
 }
 
 // serve returns the API that another process with this file would serve.
@@ -142,7 +146,8 @@ type object map[string]any
 func parse(t *testing.T, text string) object {
 	t.Helper()
 	var o object
-	if err := json.Unmarshal([]byte(text), &o); err != nil {
+	err := json.Unmarshal([]byte(text), &o)
+	if err != nil {
 		t.Fatalf("%v: %s", err, text)
 	}
 	return o
@@ -186,10 +191,12 @@ func (d *deployment) refused(status int, code, param, method, path, body string)
 	before := d.changes()
 	w := d.send(method, path, body)
 	e, _ := parse(d.t, w.Body.String())["error"].(map[string]any)
-	if w.Code != status || text(e["code"]) != code || text(e["param"]) != param || text(e["type"]) == "" || text(e["message"]) == "" {
+	if w.Code != status || text(e["code"]) != code || text(e["param"]) != param || text(e["type"]) == "" ||
+		text(e["message"]) == "" {
 		d.t.Errorf("%s %s %s: got %d %s, want %d %s of %q", method, path, body, w.Code, w.Body, status, code, param)
 	}
-	if now := d.changes(); now != before {
+	now := d.changes()
+	if now != before {
 		d.t.Errorf("%s %s %s: got %d changes in the audit, want %d: it was refused", method, path, body, now, before)
 	}
 	return text(e["message"])
@@ -276,7 +283,8 @@ func (d *deployment) spend(call budget.Call, st budget.Settlement, limits ...bud
 func (d *deployment) commit(ref identity.Ref, record any) {
 	d.t.Helper()
 	other := identity.New(d.rdb, identity.Options{})
-	if err := other.Commit(d.t.Context(), identity.AuditEntry{Action: "test"}, identity.Change{Ref: ref, New: record}); err != nil {
+	err := other.Commit(d.t.Context(), identity.AuditEntry{Action: "test"}, identity.Change{Ref: ref, New: record})
+	if err != nil {
 		d.t.Fatal(err)
 	}
 }

@@ -23,20 +23,26 @@ func (d *deployment) stored(org, key, field string) any {
 func TestCreateKey(t *testing.T) {
 	d := deploy(t)
 	made := d.expect(201, "POST", "/orgs/acme/keys",
-		`{"id":"b1","user":"bob","name":"ci","models":["gpt-4o*"],"scopes":["calls"],"networks":["10.0.0.0/8"],"concurrency":2,"expires":"2099-01-01T00:00:00Z"}`,
-		`{"id":"b1","org":"acme","user":"bob","name":"ci","status":"active","disabled":false,"models":["gpt-4o*"],"scopes":["calls"],
-		"networks":["10.0.0.0/8"],"concurrency":2,"expires":"2099-01-01T00:00:00Z","old_key_until":null,"last_used_at":null,"source":"redis"}`)
+		`{"id":"b1","user":"bob","name":"ci","models":["gpt-4o*"],"scopes":["calls"],"networks":["10.0.0.0/8"],
+		"concurrency":2,"expires":"2099-01-01T00:00:00Z"}`,
+		`{"id":"b1","org":"acme","user":"bob","name":"ci","status":"active","disabled":false,"models":["gpt-4o*"],
+		"scopes":["calls"],
+		"networks":["10.0.0.0/8"],"concurrency":2,"expires":"2099-01-01T00:00:00Z","old_key_until":null,"last_used_at":null,
+		"source":"redis"}`)
 	secret := text(made["secret"])
-	if class, err := keys.Check(secret); err != nil || class != keys.Live {
+	class, err := keys.Check(secret)
+	if err != nil || class != keys.Live {
 		t.Errorf("got a key of class %q, %v, want live", class, err)
 	}
 	if made["last4"] != keys.Last4(secret) {
 		t.Errorf("got last4 %v of %s", made["last4"], secret)
 	}
-	if got, want := d.stored("acme", "b1", "hash"), keys.Hash(keys.Pepper{}, secret); got != want {
+	got, want := d.stored("acme", "b1", "hash"), keys.Hash(keys.Pepper{}, secret)
+	if got != want {
 		t.Errorf("got the stored hash %v, want %v", got, want)
 	}
-	d.audited(`{"action":"key.create","org":"acme","target":"b1"}`, "", `{"user":"bob","name":"ci","last4":"`+keys.Last4(secret)+`"}`)
+	d.audited(`{"action":"key.create","org":"acme","target":"b1"}`, "",
+		`{"user":"bob","name":"ci","last4":"`+keys.Last4(secret)+`"}`)
 }
 
 // A key is shown once, when it is made.
@@ -72,7 +78,8 @@ func TestKeyForTests(t *testing.T) {
 	made := d.expect(201, "POST", "/orgs/acme/keys", `{"id":"t1","user":"bob","test":true}`, "")
 	rotated := d.expect(200, "POST", "/orgs/acme/keys/t1/rotate", `{}`, "")
 	for what, o := range map[string]object{"made": made, "rotated": rotated} {
-		if class, err := keys.Check(text(o["secret"])); err != nil || class != keys.Test {
+		class, err := keys.Check(text(o["secret"]))
+		if err != nil || class != keys.Test {
 			t.Errorf("%s: got class %q, %v, want test", what, class, err)
 		}
 	}
@@ -105,7 +112,8 @@ func TestListKeys(t *testing.T) {
 	for path, want := range map[string]string{
 		"/orgs/acme/keys": "k1 b1", "/orgs/acme/keys?user=alice": "k1", "/orgs/acme/keys?user=bob": "b1",
 	} {
-		if got := d.names(path, "id"); got != want {
+		got := d.names(path, "id")
+		if got != want {
 			t.Errorf("%s: got %q, want %q", path, got, want)
 		}
 	}
@@ -115,11 +123,13 @@ func TestListKeys(t *testing.T) {
 
 func TestLastUseOfAKey(t *testing.T) {
 	d := deploy(t)
-	if err := d.rdb.HSet(t.Context(), "lg:{identity:}:used", "acme k1", 1_800_000_000, "globex k1", 1).Err(); err != nil {
+	err := d.rdb.HSet(t.Context(), "lg:{identity:}:used", "acme k1", 1_800_000_000, "globex k1", 1).Err()
+	if err != nil {
 		t.Fatal(err)
 	}
 	d.expect(200, "GET", "/orgs/acme/keys/k1", "", `{"last_used_at":"2027-01-15T08:00:00Z"}`)
-	if got := d.list("/orgs/acme/keys")[0]["last_used_at"]; got != "2027-01-15T08:00:00Z" {
+	got := d.list("/orgs/acme/keys")[0]["last_used_at"]
+	if got != "2027-01-15T08:00:00Z" {
 		t.Errorf("got last_used_at %v in the list, want the same", got)
 	}
 }
@@ -127,9 +137,12 @@ func TestLastUseOfAKey(t *testing.T) {
 // A key of the file is disabled at once, without an edit of the file.
 func TestUpdateKey(t *testing.T) {
 	d := deploy(t)
-	d.expect(200, "GET", "/orgs/acme/keys/k1", "", `{"status":"active","source":"file","user":"alice","last4":"","networks":[],"scopes":[],"expires":null}`)
-	d.expect(200, "PATCH", "/orgs/acme/keys/k1?reason=lost+laptop", `{"disabled":true,"name":"laptop"}`, `{"status":"disabled","disabled":true,"name":"laptop","source":"both"}`)
-	d.audited(`{"action":"key.update","org":"acme","target":"k1","reason":"lost laptop"}`, "", `{"disabled":true,"name":"laptop","user":"alice"}`)
+	d.expect(200, "GET", "/orgs/acme/keys/k1", "",
+		`{"status":"active","source":"file","user":"alice","last4":"","networks":[],"scopes":[],"expires":null}`)
+	d.expect(200, "PATCH", "/orgs/acme/keys/k1?reason=lost+laptop", `{"disabled":true,"name":"laptop"}`,
+		`{"status":"disabled","disabled":true,"name":"laptop","source":"both"}`)
+	d.audited(`{"action":"key.update","org":"acme","target":"k1","reason":"lost laptop"}`, "",
+		`{"disabled":true,"name":"laptop","user":"alice"}`)
 	d.expect(200, "PATCH", "/orgs/acme/keys/k1", `{"disabled":null}`, `{"status":"active","name":"laptop"}`)
 	d.audited(`{"action":"key.update"}`, `{"disabled":true}`, `{"name":"laptop"}`)
 	d.expect(200, "PATCH", "/orgs/acme/keys/k1", `{"expires":"2001-01-01T00:00:00Z"}`, `{"status":"expired"}`)
@@ -154,12 +167,15 @@ func TestRotateKey(t *testing.T) {
 	} {
 		d := deploy(t)
 		began := time.Now()
-		got := d.expect(200, "POST", "/orgs/acme/keys/k1/rotate", tc.body, `{"id":"k1","user":"alice","status":"active","source":"both"}`)
+		got := d.expect(200, "POST", "/orgs/acme/keys/k1/rotate", tc.body,
+			`{"id":"k1","user":"alice","status":"active","source":"both"}`)
 		secret := text(got["secret"])
-		if class, err := keys.Check(secret); err != nil || class != keys.Live || secret == callerKey {
+		class, err := keys.Check(secret)
+		if err != nil || class != keys.Live || secret == callerKey {
 			t.Errorf("%s: got the key %q, %v, want a new one", tc.body, class, err)
 		}
-		if hash := d.stored("acme", "k1", "hash"); hash != keys.Hash(keys.Pepper{}, secret) {
+		hash := d.stored("acme", "k1", "hash")
+		if hash != keys.Hash(keys.Pepper{}, secret) {
 			t.Errorf("%s: got the stored hash %v, want that of the new key", tc.body, hash)
 		}
 		d.overlaps(tc.body, got["old_key_until"], began, tc.want)
@@ -221,7 +237,8 @@ func TestPeppers(t *testing.T) {
 	d := deploy(t, peppers)
 	made := d.expect(201, "POST", "/orgs/acme/keys", `{"id":"b1","user":"bob"}`, "")
 	want := keys.Hash(keys.Pepper{ID: "new", Secret: "0123456789abcdef0123"}, text(made["secret"]))
-	if got := d.stored("acme", "b1", "hash"); got != want {
+	got := d.stored("acme", "b1", "hash")
+	if got != want {
 		t.Errorf("got the hash %v, want %v", got, want)
 	}
 	d.onMachine().expect(201, "POST", "/admins", `{"id":"ann"}`, "")

@@ -14,8 +14,14 @@ const dollar = pricing.Nano(1_000_000_000)
 
 // month and daily are limits of the file, as calls are held under them.
 var (
-	month = budget.Limit{ID: "month", Subject: budget.Org, Metric: budget.Cost, Shape: budget.Shape{Kind: budget.Calendar, Amount: int64(100 * dollar), Calendar: "month"}}
-	daily = budget.Limit{ID: "daily", Subject: budget.User, Metric: budget.Cost, Shape: budget.Shape{Kind: budget.Window, Amount: int64(10 * dollar), Window: 24 * time.Hour}}
+	month = budget.Limit{
+		ID: "month", Subject: budget.Org, Metric: budget.Cost,
+		Shape: budget.Shape{Kind: budget.Calendar, Amount: int64(100 * dollar), Calendar: "month"},
+	}
+	daily = budget.Limit{
+		ID: "daily", Subject: budget.User, Metric: budget.Cost,
+		Shape: budget.Shape{Kind: budget.Window, Amount: int64(10 * dollar), Window: 24 * time.Hour},
+	}
 )
 
 // limit returns the one of a name of those that a path lists.
@@ -33,9 +39,17 @@ func (d *deployment) limit(path, name string) object {
 func TestListLimits(t *testing.T) {
 	d := deploy(t)
 	for _, tc := range []struct{ query, name, want string }{
-		{"", "month", `{"subject":"org","metric":"cost","unit":"nano_usd","mode":"enforce","shape":"calendar month UTC","amount":1e11,"base_amount":1e11,
-			"used":0,"held":0,"remaining":1e11,"override_until":null,"overrides":[],"models":[],"endpoints":[],"only":""}`},
-		{"", "daily", `{"subject":"user","unit":"nano_usd","shape":"window 24h0m0s","amount":1e10,"used":null,"held":null,"remaining":null,"reset_seconds":null}`},
+		{
+			"", "month",
+			`{"subject":"org","metric":"cost","unit":"nano_usd","mode":"enforce","shape":"calendar month UTC","amount":1e11,
+			"base_amount":1e11,
+			"used":0,"held":0,"remaining":1e11,"override_until":null,"overrides":[],"models":[],"endpoints":[],"only":""}`,
+		},
+		{
+			"", "daily",
+			`{"subject":"user","unit":"nano_usd","shape":"window 24h0m0s","amount":1e10,"used":null,"held":null,
+			"remaining":null,"reset_seconds":null}`,
+		},
 		{"?user=alice", "daily", `{"used":0,"held":0,"remaining":1e10}`},
 		{"?user=alice", "rate", `{"metric":"requests","unit":"requests","shape":"window 1m0s","amount":60,"used":0}`},
 		{"?user=alice", "burst", `{"subject":"key","unit":"tokens","amount":5000,"used":null}`},
@@ -63,13 +77,16 @@ func TestListLimitsIsRefused(t *testing.T) {
 	d.refused(400, "invalid_value", "key", "GET", "/orgs/acme/limits?user=bob&key=k1", "")
 }
 
-// What was charged and what is held is told of the subject that was asked for.
+// What was charged and what is held is reported for the requested subject.
 func TestUseOfLimits(t *testing.T) {
 	d := deploy(t)
-	d.spend(budget.Call{Org: "acme", User: "alice"}, budget.Settlement{Actual: budget.Amounts{Cost: 3 * dollar}}, month, daily)
+	d.spend(budget.Call{Org: "acme", User: "alice"}, budget.Settlement{Actual: budget.Amounts{Cost: 3 * dollar}}, month,
+		daily)
 	d.spend(budget.Call{Org: "acme", User: "bob"}, budget.Settlement{Actual: budget.Amounts{Cost: dollar}}, month, daily)
 	open := budget.Call{ID: wire.NewCallID(), Org: "acme", User: "alice"}
-	if _, err := d.books.Hold(t.Context(), []budget.Limit{month, daily}, open, budget.Amounts{Cost: 2 * dollar}, budget.Amounts{}); err != nil {
+	_, err := d.books.Hold(t.Context(), []budget.Limit{month, daily}, open, budget.Amounts{Cost: 2 * dollar},
+		budget.Amounts{})
+	if err != nil {
 		t.Fatal(err)
 	}
 	for user, want := range map[string]string{
@@ -79,7 +96,8 @@ func TestUseOfLimits(t *testing.T) {
 		d.has(user, d.limit("/orgs/acme/limits?user="+user, "daily"), want)
 		d.has("the org", d.limit("/orgs/acme/limits?user="+user, "month"), `{"used":6e9,"held":2e9,"remaining":94e9}`)
 	}
-	if reset, _ := d.limit("/orgs/acme/limits?user=bob", "daily")["reset_seconds"].(float64); reset <= 0 || reset > 25*3600 {
+	if reset, _ := d.limit("/orgs/acme/limits?user=bob", "daily")["reset_seconds"].(float64); reset <= 0 ||
+		reset > 25*3600 {
 		t.Errorf("got reset_seconds %v, want within the window", reset)
 	}
 }
@@ -104,21 +122,25 @@ func TestShapesOfLimits(t *testing.T) {
 func TestSetLimit(t *testing.T) {
 	d := deploy(t)
 	d.spend(budget.Call{Org: "acme"}, budget.Settlement{Actual: budget.Amounts{Cost: 4 * dollar}}, month)
-	d.expect(200, "PATCH", "/orgs/acme/limits/month?reason=more", `{"amount":"$200"}`, `{"amount":2e11,"base_amount":2e11,"used":4e9,"remaining":196e9}`)
+	d.expect(200, "PATCH", "/orgs/acme/limits/month?reason=more", `{"amount":"$200"}`,
+		`{"amount":2e11,"base_amount":2e11,"used":4e9,"remaining":196e9}`)
 	d.audited(`{"action":"limit.set","org":"acme","target":"month","reason":"more"}`, "", `{"amount":"$200"}`)
 	d.expect(200, "PATCH", "/orgs/acme/limits/month", `{"mode":"shadow"}`, `{"mode":"shadow","amount":2e11}`)
 	d.audited(`{"action":"limit.set"}`, `{"amount":"$200"}`, `{"amount":"$200","mode":"shadow"}`)
 	d.expect(200, "PATCH", "/orgs/acme/limits/month", `{"amount":null}`, `{"mode":"shadow","amount":1e11}`)
-	d.expect(200, "PATCH", "/orgs/acme/limits/week", `{"amount":"$50","window":"7d"}`, `{"name":"week","subject":"org","amount":5e10}`)
-	if got := d.names("/orgs/acme/limits", "name"); got != "month daily rate burst week" {
+	d.expect(200, "PATCH", "/orgs/acme/limits/week", `{"amount":"$50","window":"7d"}`,
+		`{"name":"week","subject":"org","amount":5e10}`)
+	got := d.names("/orgs/acme/limits", "name")
+	if got != "month daily rate burst week" {
 		t.Errorf("got the limits %q, want the file's and week", got)
 	}
 }
 
-// A limit for one user stands in place of the org's, for that user alone.
+// A limit for one user replaces the org's, for that user alone.
 func TestSetLimitOfOneUser(t *testing.T) {
 	d := deploy(t)
-	d.expect(200, "PATCH", "/orgs/acme/limits/daily?user=alice", `{"amount":"$20"}`, `{"only":"alice","amount":2e10,"used":0}`)
+	d.expect(200, "PATCH", "/orgs/acme/limits/daily?user=alice", `{"amount":"$20"}`,
+		`{"only":"alice","amount":2e10,"used":0}`)
 	d.audited(`{"action":"limit.set","target":"alice daily"}`, "", `{"amount":"$20"}`)
 	d.has("alice", d.limit("/orgs/acme/limits?user=alice", "daily"), `{"amount":2e10}`)
 	d.has("bob", d.limit("/orgs/acme/limits?user=bob", "daily"), `{"amount":1e10}`)
@@ -173,10 +195,12 @@ func TestResetLimit(t *testing.T) {
 		d.spend(budget.Call{Org: "acme", User: user}, budget.Settlement{Actual: budget.Amounts{Cost: 3 * dollar}}, daily)
 	}
 	open := budget.Call{ID: wire.NewCallID(), Org: "acme", User: "alice"}
-	if _, err := d.books.Hold(t.Context(), []budget.Limit{daily}, open, budget.Amounts{Cost: 2 * dollar}, budget.Amounts{}); err != nil {
+	_, err := d.books.Hold(t.Context(), []budget.Limit{daily}, open, budget.Amounts{Cost: 2 * dollar}, budget.Amounts{})
+	if err != nil {
 		t.Fatal(err)
 	}
-	d.expect(200, "POST", "/orgs/acme/limits/daily/reset", `{"user":"alice","reason":"our fault"}`, `{"name":"daily","used":2e9,"held":2e9,"remaining":8e9}`)
+	d.expect(200, "POST", "/orgs/acme/limits/daily/reset", `{"user":"alice","reason":"our fault"}`,
+		`{"name":"daily","used":2e9,"held":2e9,"remaining":8e9}`)
 	d.audited(`{"action":"limit.reset","org":"acme","target":"daily","reason":"our fault"}`, `{"used":5e9,"held":2e9}`, "")
 	d.has("bob", d.limit("/orgs/acme/limits?user=bob", "daily"), `{"used":3e9}`)
 	total, _ := d.expect(200, "GET", "/orgs/acme/usage", "", "")["total"].(map[string]any)

@@ -25,8 +25,10 @@ func TestOverrideAddsToALimit(t *testing.T) {
 	d.spend(budget.Call{Org: "acme", User: "alice"}, budget.Settlement{Actual: budget.Amounts{Cost: 9 * dollar}}, daily)
 	until := in(time.Hour)
 	id := d.override(`{"limit":"daily","user":"alice","add":"$200","until":"`+until+`","reason":"launch day"}`,
-		`{"limit":"daily","only":"alice","add":2e11,"amount":0,"unit":"nano_usd","until":"`+until+`","active":true,"reason":"launch day","by":"ops"}`)
-	d.audited(`{"action":"limit.override","org":"acme","target":"`+id+`","reason":"launch day"}`, "", `{"limit":"daily","only":"alice","add":2e11}`)
+		`{"limit":"daily","only":"alice","add":2e11,"amount":0,"unit":"nano_usd","until":"`+until+`","active":true,
+		"reason":"launch day","by":"ops"}`)
+	d.audited(`{"action":"limit.override","org":"acme","target":"`+id+`","reason":"launch day"}`, "",
+		`{"limit":"daily","only":"alice","add":2e11}`)
 	d.has("alice", d.limit("/orgs/acme/limits?user=alice", "daily"),
 		`{"amount":210e9,"base_amount":1e10,"used":9e9,"remaining":201e9,"override_until":"`+until+`"}`)
 	d.has("bob", d.limit("/orgs/acme/limits?user=bob", "daily"), `{"amount":1e10,"override_until":null}`)
@@ -43,7 +45,8 @@ func TestOverrideForAll(t *testing.T) {
 	d.has("month", d.limit("/orgs/acme/limits", "month"), `{"amount":101e9}`)
 	d.override(`{"limit":"rate","add":"30","until":"`+in(time.Hour)+`","reason":"r"}`, `{"add":30,"unit":"requests"}`)
 	d.has("rate", d.limit("/orgs/acme/limits?user=alice", "rate"), `{"amount":90}`)
-	d.override(`{"limit":"burst","key":"k1","amount":"9000","until":"`+in(time.Hour)+`","reason":"r"}`, `{"only":"k1","amount":9000,"unit":"tokens"}`)
+	d.override(`{"limit":"burst","key":"k1","amount":"9000","until":"`+in(time.Hour)+`","reason":"r"}`,
+		`{"only":"k1","amount":9000,"unit":"tokens"}`)
 	d.has("burst", d.limit("/orgs/acme/limits?key=k1", "burst"), `{"amount":9000,"base_amount":5000}`)
 }
 
@@ -57,7 +60,8 @@ func TestSeveralOverrides(t *testing.T) {
 	d.override(`{"limit":"month","amount":"$7","until":"`+late+`","reason":"r"}`, `{"amount":7e9,"add":0}`)
 	d.override(`{"limit":"month","amount":"$5","until":"`+late+`","reason":"r"}`, "")
 	d.has("month", d.limit("/orgs/acme/limits", "month"), `{"amount":35e9,"base_amount":1e11}`)
-	if got := d.names("/orgs/acme/overrides", "limit"); got != "month month month month" {
+	got := d.names("/orgs/acme/overrides", "limit")
+	if got != "month month month month" {
 		t.Errorf("got the overrides %q, want four of month", got)
 	}
 }
@@ -66,7 +70,8 @@ func TestEndOverride(t *testing.T) {
 	d := deploy(t)
 	id := d.override(`{"limit":"month","add":"$10","until":"`+in(time.Hour)+`","reason":"r"}`, "")
 	d.expect(204, "DELETE", "/orgs/acme/overrides/"+id+"?reason=done", "", "")
-	d.audited(`{"action":"limit.override.end","org":"acme","target":"`+id+`","reason":"done"}`, `{"limit":"month","add":1e10}`, "")
+	d.audited(`{"action":"limit.override.end","org":"acme","target":"`+id+`","reason":"done"}`,
+		`{"limit":"month","add":1e10}`, "")
 	d.has("month", d.limit("/orgs/acme/limits", "month"), `{"amount":1e11,"override_until":null,"overrides":[]}`)
 	d.refused(404, "override_not_found", "override", "DELETE", "/orgs/acme/overrides/"+id, "")
 }
@@ -76,7 +81,10 @@ func (d *deployment) past(id string, ago time.Duration) {
 	d.t.Helper()
 	at := time.Now().UTC().Add(-ago)
 	d.commit(identity.Ref{Kind: identity.KindOverride, Org: "acme", ID: id}, identity.Override{
-		Limit: "month", Add: int64(dollar), Until: at, Reason: "r", By: "ops", Stamp: identity.Stamp{Created: at, Updated: at},
+		Limit: "month", Add: int64(dollar), Until: at, Reason: "r", By: "ops", Stamp: identity.Stamp{
+			Created: at,
+			Updated: at,
+		},
 	})
 }
 
@@ -93,7 +101,8 @@ func TestOverridesThatEnded(t *testing.T) {
 	}
 	d.has("month", d.limit("/orgs/acme/limits", "month"), `{"amount":1e11,"overrides":[]}`)
 	id := d.override(`{"limit":"month","add":"$10","until":"`+in(time.Hour)+`","reason":"r"}`, "")
-	if got, want := d.names("/orgs/acme/overrides", "id"), "recent "+id; got != want {
+	got, want := d.names("/orgs/acme/overrides", "id"), "recent "+id
+	if got != want {
 		t.Errorf("got the overrides %q, want %q: what ended a week ago is gone", got, want)
 	}
 }
@@ -126,10 +135,12 @@ func TestOverrideIsRefused(t *testing.T) {
 		{`"limit":"month","add":"$1","reason":"r"`, far, 400, "invalid_value", "until"},
 		{`"limit":"month","add":"$1","reason":"r"`, "tonight", 400, "invalid_value", "until"},
 	} {
-		d.refused(tc.status, tc.code, tc.param, "POST", "/orgs/acme/overrides", fmt.Sprintf(`{%s,"until":%q}`, tc.fields, tc.until))
+		d.refused(tc.status, tc.code, tc.param, "POST", "/orgs/acme/overrides",
+			fmt.Sprintf(`{%s,"until":%q}`, tc.fields, tc.until))
 	}
 	d.refused(400, "invalid_value", "until", "POST", "/orgs/acme/overrides", `{"limit":"month","add":"$1","reason":"r"}`)
-	if got := d.list("/orgs/acme/overrides"); len(got) > 0 {
+	got := d.list("/orgs/acme/overrides")
+	if len(got) > 0 {
 		t.Errorf("got the overrides %v, want none", got)
 	}
 }

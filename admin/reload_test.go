@@ -23,7 +23,8 @@ func reloading(t *testing.T, reload func(context.Context) (*admin.Reloaded, erro
 	}
 	file := func() *config.Config { return cfg }
 	store := identity.New(d.rdb, identity.Options{})
-	if d.api, err = admin.New(admin.Options{Identity: store, Budget: d.books, File: file, Effective: file, Reload: reload}); err != nil {
+	d.api, err = admin.New(admin.Options{Identity: store, Budget: d.books, File: file, Effective: file, Reload: reload})
+	if err != nil {
 		t.Fatal(err)
 	}
 	return d
@@ -36,7 +37,8 @@ func TestReload(t *testing.T) {
 		return &admin.Reloaded{Hash: "abc", Changed: []string{"orgs"}, NeedsRestart: []string{"listen"}}, nil
 	})
 	got := d.expect(200, "POST", "/config/reload", "", `{"hash":"abc"}`)
-	if text, _ := json.Marshal(got); string(text) != `{"changed":["orgs"],"hash":"abc","needs_restart":["listen"]}` {
+	text, _ := json.Marshal(got)
+	if string(text) != `{"changed":["orgs"],"hash":"abc","needs_restart":["listen"]}` {
 		t.Errorf("got %s, want what has changed and what needs a restart", text)
 	}
 	d.as(viewerKey).refused(403, "read_only", "", "POST", "/config/reload", "")
@@ -48,7 +50,8 @@ func TestReload(t *testing.T) {
 // A file that is refused leaves the old one in force, and the answer says why.
 func TestReloadOfARefusedFile(t *testing.T) {
 	d := reloading(t, func(context.Context) (*admin.Reloaded, error) { return nil, errors.New("line 7: no such field") })
-	if got := d.refused(400, "config_refused", "", "POST", "/config/reload", ""); !strings.Contains(got, "line 7: no such field") {
+	got := d.refused(400, "config_refused", "", "POST", "/config/reload", "")
+	if !strings.Contains(got, "line 7: no such field") {
 		t.Errorf("got the message %q, want the reason", got)
 	}
 }
@@ -82,7 +85,8 @@ type document struct {
 func TestOpenAPIDocument(t *testing.T) {
 	d := deploy(t)
 	var doc document
-	if err := json.Unmarshal(d.send("GET", "/openapi.json", "").Body.Bytes(), &doc); err != nil {
+	err := json.Unmarshal(d.send("GET", "/openapi.json", "").Body.Bytes(), &doc)
+	if err != nil {
 		t.Fatal(err)
 	}
 	if doc.OpenAPI != "3.1.0" || doc.Components.SecuritySchemes["admin"].Scheme != "bearer" || len(doc.Security) != 1 {
@@ -116,7 +120,8 @@ func TestOpenAPIDocument(t *testing.T) {
 func TestOpenAPISchemasHaveNoSecrets(t *testing.T) {
 	d := deploy(t)
 	var doc document
-	if err := json.Unmarshal(d.send("GET", "/openapi.json", "").Body.Bytes(), &doc); err != nil {
+	err := json.Unmarshal(d.send("GET", "/openapi.json", "").Body.Bytes(), &doc)
+	if err != nil {
 		t.Fatal(err)
 	}
 	secrets := map[string]bool{"NewKey": true, "NewAdmin": true, "NewCredentialRequest": true}

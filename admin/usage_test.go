@@ -25,8 +25,14 @@ func (d *deployment) spent() (today, yesterday string) {
 		{"alice", "k2", "gpt-5", "spare", "chat.completions", 1, false},
 		{"bob", "b1", "gpt-4o", "openai", "chat.completions", 2 * dollar, false},
 	} {
-		call := budget.Call{Org: "acme", User: one.user, Key: one.key, Model: one.model, Provider: one.provider, Endpoint: one.endpoint}
-		st := budget.Settlement{Actual: budget.Amounts{Cost: one.cost}, Usage: pricing.Usage{Input: 100, CachedInput: 40, Output: 7}, Estimated: one.estimated}
+		call := budget.Call{
+			Org: "acme", User: one.user, Key: one.key, Model: one.model, Provider: one.provider,
+			Endpoint: one.endpoint,
+		}
+		st := budget.Settlement{
+			Actual: budget.Amounts{Cost: one.cost},
+			Usage:  pricing.Usage{Input: 100, CachedInput: 40, Output: 7}, Estimated: one.estimated,
+		}
 		d.spend(call, st)
 	}
 	now := time.Now().UTC()
@@ -36,7 +42,8 @@ func (d *deployment) spent() (today, yesterday string) {
 	}
 	for _, key := range sums {
 		then := strings.Replace(key, now.Format("20060102"), now.AddDate(0, 0, -1).Format("20060102"), 1)
-		if err := d.rdb.Copy(d.t.Context(), key, then, 0, true).Err(); err != nil {
+		err := d.rdb.Copy(d.t.Context(), key, then, 0, true).Err()
+		if err != nil {
 			d.t.Fatal(err)
 		}
 	}
@@ -47,7 +54,8 @@ func (d *deployment) spent() (today, yesterday string) {
 func sameDay(t *testing.T) {
 	t.Helper()
 	now := time.Now().UTC()
-	if left := now.Truncate(24 * time.Hour).Add(24 * time.Hour).Sub(now); left < 5*time.Second {
+	left := now.Truncate(24 * time.Hour).Add(24 * time.Hour).Sub(now)
+	if left < 5*time.Second {
 		time.Sleep(left)
 	}
 }
@@ -88,7 +96,9 @@ func TestUsageIsGrouped(t *testing.T) {
 			t.Errorf("%q: got %s, want %s", by, lines(got), want)
 		}
 		total, _ := got["total"].(map[string]any)
-		d.has("the total of "+by, total, `{"calls":4,"cost_nano_usd":8000000001,"estimated_nano_usd":1e9,"input_tokens":400,"cached_input_tokens":160,"output_tokens":28}`)
+		d.has("the total of "+by, total,
+			`{"calls":4,"cost_nano_usd":8000000001,"estimated_nano_usd":1e9,"input_tokens":400,"cached_input_tokens":160,
+			"output_tokens":28}`)
 	}
 }
 
@@ -99,9 +109,11 @@ func TestUsageOfPeriods(t *testing.T) {
 	for query, want := range map[string]string{
 		"?by=day":                   today + " 4 8000000001",
 		"?by=day&from=" + yesterday: yesterday + " 4 8000000001, " + today + " 4 8000000001",
-		"?by=day&from=" + yesterday + "&to=" + yesterday:  yesterday + " 4 8000000001",
-		"?by=user,day&from=" + yesterday + "&to=" + today: fmt.Sprintf("%[1]s/alice 3 6000000001, %[1]s/bob 1 2000000000, %[2]s/alice 3 6000000001, %[2]s/bob 1 2000000000", yesterday, today),
-		"?by=day&from=2001-01-01&to=2001-01-31":           "",
+		"?by=day&from=" + yesterday + "&to=" + yesterday: yesterday + " 4 8000000001",
+		"?by=user,day&from=" + yesterday + "&to=" +
+			today: fmt.Sprintf("%[1]s/alice 3 6000000001, %[1]s/bob 1 2000000000, "+
+			"%[2]s/alice 3 6000000001, %[2]s/bob 1 2000000000", yesterday, today),
+		"?by=day&from=2001-01-01&to=2001-01-31": "",
 	} {
 		if got := lines(d.expect(200, "GET", "/orgs/acme/usage"+query, "", "")); got != want {
 			t.Errorf("%q: got %s, want %s", query, got, want)

@@ -7,7 +7,8 @@ func TestCreateUser(t *testing.T) {
 	d.expect(201, "POST", "/orgs/acme/users", `{"id":"carol","name":"Carol","weight":30}`,
 		`{"id":"carol","org":"acme","name":"Carol","weight":30,"disabled":false,"keys":0,"source":"redis"}`)
 	d.audited(`{"action":"user.create","org":"acme","target":"carol","actor":"ops"}`, "", `{"name":"Carol","weight":30}`)
-	if got := d.names("/orgs/acme/users", "id"); got != "alice bob carol" {
+	got := d.names("/orgs/acme/users", "id")
+	if got != "alice bob carol" {
 		t.Errorf("got the users %q, want those of the file and carol", got)
 	}
 	d.expect(200, "GET", "/orgs/acme", "", `{"users":3,"source":"file"}`)
@@ -34,7 +35,8 @@ func TestCreateUserIsRefused(t *testing.T) {
 
 func TestGetUser(t *testing.T) {
 	d := deploy(t)
-	d.expect(200, "GET", "/orgs/acme/users/alice", "", `{"id":"alice","org":"acme","keys":1,"source":"file","created_at":null,"updated_at":null}`)
+	d.expect(200, "GET", "/orgs/acme/users/alice", "",
+		`{"id":"alice","org":"acme","keys":1,"source":"file","created_at":null,"updated_at":null}`)
 	d.refused(404, "user_not_found", "user", "GET", "/orgs/acme/users/nobody", "")
 	d.refused(404, "user_not_found", "user", "PATCH", "/orgs/acme/users/nobody", `{}`)
 	d.refused(404, "user_not_found", "user", "DELETE", "/orgs/acme/users/nobody", "")
@@ -42,7 +44,8 @@ func TestGetUser(t *testing.T) {
 
 func TestUpdateUser(t *testing.T) {
 	d := deploy(t)
-	d.expect(200, "PATCH", "/orgs/acme/users/alice", `{"name":"Alice A","disabled":true}`, `{"name":"Alice A","disabled":true,"source":"both"}`)
+	d.expect(200, "PATCH", "/orgs/acme/users/alice", `{"name":"Alice A","disabled":true}`,
+		`{"name":"Alice A","disabled":true,"source":"both"}`)
 	d.audited(`{"action":"user.update","org":"acme","target":"alice"}`, "", `{"name":"Alice A","disabled":true}`)
 	d.expect(200, "GET", "/orgs/acme/keys/k1", "", `{"status":"disabled","disabled":false}`)
 	d.expect(200, "PATCH", "/orgs/acme/users/alice", `{"disabled":null}`, `{"name":"Alice A","disabled":false}`)
@@ -71,7 +74,8 @@ func TestDeleteUserOfRedis(t *testing.T) {
 	d.expect(200, "PATCH", "/orgs/acme/limits/daily?user=bob", `{"amount":"$40"}`, "")
 	d.expect(204, "DELETE", "/orgs/acme/users/carol?reason=left", "", "")
 	d.audited(`{"action":"user.delete","org":"acme","target":"carol","reason":"left"}`, `{"name":"Carol"}`, "")
-	if got := d.names("/orgs/acme/keys", "id"); got != "k1 b1" {
+	got := d.names("/orgs/acme/keys", "id")
+	if got != "k1 b1" {
 		t.Errorf("got the keys %q, want k1 and bob's", got)
 	}
 	d.expect(201, "POST", "/orgs/acme/users", `{"id":"carol"}`, `{"keys":0}`)

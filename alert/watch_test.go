@@ -38,7 +38,8 @@ type watch struct {
 func newWatch(t *testing.T, limits ...budget.Limit) *watch {
 	t.Helper()
 	w := &watch{t: t, rdb: shared.Client(), limits: limits}
-	if err := w.rdb.FlushDB(t.Context()).Err(); err != nil {
+	err := w.rdb.FlushDB(t.Context()).Err()
+	if err != nil {
 		t.Fatal(err)
 	}
 	w.books = budget.New(w.rdb, budget.Options{})
@@ -46,7 +47,7 @@ func newWatch(t *testing.T, limits ...budget.Limit) *watch {
 	return w
 }
 
-// restart replaces the process with one that has charged nobody.
+// restart replaces the process with one that has seen no charge.
 func (w *watch) restart() {
 	w.Watcher = alert.New(alert.Options{
 		Redis: w.rdb, Budget: w.books, Limits: func(string, string) []budget.Limit { return w.limits },
@@ -64,7 +65,10 @@ func (w *watch) restart() {
 // spend charges a user under all limits: money, and 900,000 tokens.
 func (w *watch) spend(user string, cost pricing.Nano) {
 	w.t.Helper()
-	call, all := budget.Call{ID: wire.NewCallID(), Org: "acme", User: user, Key: "k1"}, budget.Amounts{Cost: cost, Tokens: 900_000}
+	call, all := budget.Call{ID: wire.NewCallID(), Org: "acme", User: user, Key: "k1"}, budget.Amounts{
+		Cost:   cost,
+		Tokens: 900_000,
+	}
 	h, err := w.books.Hold(w.t.Context(), w.limits, call, all, budget.Amounts{})
 	if err == nil {
 		_, err = w.books.Settle(w.t.Context(), h, budget.Settlement{Actual: all})
@@ -81,7 +85,8 @@ func (w *watch) look() string {
 	w.t.Helper()
 	ended, cancel := context.WithCancel(w.t.Context())
 	cancel()
-	if err := w.Run(ended); err != nil {
+	err := w.Run(ended)
+	if err != nil {
 		w.t.Fatal(err)
 	}
 	var out []string
@@ -94,7 +99,8 @@ func (w *watch) look() string {
 
 func (w *watch) expect(what, want string) {
 	w.t.Helper()
-	if got := w.look(); got != want {
+	got := w.look()
+	if got != want {
 		w.t.Errorf("%s: got %q, want %q", what, got, want)
 	}
 }
@@ -117,7 +123,8 @@ func TestLastLookOfAProcess(t *testing.T) {
 
 func TestRunLooksByItself(t *testing.T) {
 	rdb, got := shared.Client(), make(chan alert.Alert, 1)
-	if err := rdb.FlushDB(t.Context()).Err(); err != nil {
+	err := rdb.FlushDB(t.Context()).Err()
+	if err != nil {
 		t.Fatal(err)
 	}
 	w := newWatch(t, daily(10*dollar))
@@ -143,7 +150,8 @@ func TestWhatAnAlertSays(t *testing.T) {
 	w := newWatch(t, daily(10*dollar))
 	w.spend("alice", 6*dollar)
 	open := budget.Call{ID: wire.NewCallID(), Org: "acme", User: "alice"}
-	if _, err := w.books.Hold(t.Context(), w.limits, open, budget.Amounts{Cost: 3 * dollar}, budget.Amounts{}); err != nil {
+	_, err := w.books.Hold(t.Context(), w.limits, open, budget.Amounts{Cost: 3 * dollar}, budget.Amounts{})
+	if err != nil {
 		t.Fatal(err)
 	}
 	w.Charged("acme", "alice")
@@ -189,7 +197,7 @@ func TestLimitsThatAreWatched(t *testing.T) {
 	}
 }
 
-// A threshold is not told again for as long as the limit counts.
+// A threshold is not reported again for as long as the limit counts.
 func TestPeriodOfAThreshold(t *testing.T) {
 	calendar := func(unit string) budget.Shape {
 		return budget.Shape{Kind: budget.Calendar, Amount: int64(10 * dollar), Calendar: unit}
@@ -216,8 +224,9 @@ func TestPeriodOfAThreshold(t *testing.T) {
 			t.Errorf("%s: got the marks %v, %v, want one", name, marks, err)
 			continue
 		}
-		if ttl := w.rdb.TTL(t.Context(), marks[0]).Val(); ttl <= tc.from || ttl > tc.to {
-			t.Errorf("%s: got it told again after %s, want %s to %s", name, ttl, tc.from, tc.to)
+		ttl := w.rdb.TTL(t.Context(), marks[0]).Val()
+		if ttl <= tc.from || ttl > tc.to {
+			t.Errorf("%s: got it reported again after %s, want %s to %s", name, ttl, tc.from, tc.to)
 		}
 	}
 }
@@ -232,12 +241,14 @@ func TestProcessThatDiesWhileItSends(t *testing.T) {
 	if len(marks) != 1 {
 		t.Fatalf("got the marks %v, want one", marks)
 	}
-	if err := w.rdb.Set(t.Context(), marks[0], "claimed", time.Minute).Err(); err != nil {
+	err := w.rdb.Set(t.Context(), marks[0], "claimed", time.Minute).Err()
+	if err != nil {
 		t.Fatal(err)
 	}
 	w.Charged("acme", "alice")
 	w.expect("while it is claimed", "")
-	if err := w.rdb.Del(t.Context(), marks[0]).Err(); err != nil {
+	err = w.rdb.Del(t.Context(), marks[0]).Err()
+	if err != nil {
 		t.Fatal(err)
 	}
 	w.expect("after the claim ended, with no new charge", "daily 50 alice")
@@ -249,8 +260,9 @@ func TestAlertThatIsNotTaken(t *testing.T) {
 	w.fails = true
 	w.spend("alice", 6*dollar)
 	w.expect("the target is down", "")
-	if marks := w.rdb.Keys(t.Context(), "lg:{acme}:alert:*").Val(); len(marks) > 0 {
-		t.Errorf("got the marks %v, want none: it was not told", marks)
+	marks := w.rdb.Keys(t.Context(), "lg:{acme}:alert:*").Val()
+	if len(marks) > 0 {
+		t.Errorf("got the marks %v, want none: it was not sent", marks)
 	}
 	w.fails = false
 	w.expect("the target is back", "daily 50 alice")
@@ -262,11 +274,13 @@ func TestAlertThatIsNotTaken(t *testing.T) {
 func TestRedisIsUnavailable(t *testing.T) {
 	w := newWatch(t, daily(10*dollar))
 	w.spend("alice", 6*dollar)
-	if err := w.rdb.Do(t.Context(), "acl", "setuser", "default", "-evalsha", "-eval").Err(); err != nil {
+	err := w.rdb.Do(t.Context(), "acl", "setuser", "default", "-evalsha", "-eval").Err()
+	if err != nil {
 		t.Fatal(err)
 	}
 	got := w.look()
-	if err := w.rdb.Do(t.Context(), "acl", "setuser", "default", "+evalsha", "+eval").Err(); err != nil {
+	err = w.rdb.Do(t.Context(), "acl", "setuser", "default", "+evalsha", "+eval").Err()
+	if err != nil {
 		t.Fatal(err)
 	}
 	if got != "" {
@@ -275,7 +289,7 @@ func TestRedisIsUnavailable(t *testing.T) {
 	w.expect("with scripts again", "daily 50 alice")
 }
 
-// Without a rule nobody is remembered; a rule holds for charges after it.
+// Without a rule no charge is remembered; a rule holds for charges after it.
 func TestRulesThatComeLater(t *testing.T) {
 	w := newWatch(t, daily(10*dollar))
 	w.SetRules(nil)
@@ -288,7 +302,7 @@ func TestRulesThatComeLater(t *testing.T) {
 	w.expect("after one", "daily 50 alice")
 }
 
-// A process that starts again does not repeat what was told.
+// A process that starts again does not repeat what was sent.
 func TestRestartDoesNotRepeat(t *testing.T) {
 	w := newWatch(t, daily(10*dollar))
 	w.spend("alice", 10*dollar)
@@ -304,17 +318,24 @@ func TestTextOfAlerts(t *testing.T) {
 		change        func(*alert.Alert)
 		with, without string
 	}{
-		"an org":          {func(*alert.Alert) {}, "org acme has used 80% of its limit month: $80.00 of $100.00.", "refused"},
-		"a user":          {func(a *alert.Alert) { a.User = "alice" }, "user alice of org acme", "Further calls"},
-		"all of it":       {func(a *alert.Alert) { a.Threshold, a.Charged = 100, a.Amount }, "Further calls wait or are refused", "shadow"},
-		"in the shadow":   {func(a *alert.Alert) { a.Threshold, a.Mode = 100, budget.Shadow }, "shadow mode", "Further calls"},
+		"an org": {func(*alert.Alert) {}, "org acme has used 80% of its limit month: $80.00 of $100.00.", "refused"},
+		"a user": {func(a *alert.Alert) { a.User = "alice" }, "user alice of org acme", "Further calls"},
+		"all of it": {
+			func(a *alert.Alert) { a.Threshold, a.Charged = 100, a.Amount },
+			"Further calls wait or are refused", "shadow",
+		},
+		"in the shadow": {
+			func(a *alert.Alert) { a.Threshold, a.Mode = 100, budget.Shadow }, "shadow mode",
+			"Further calls",
+		},
 		"more than all":   {func(a *alert.Alert) { a.Threshold, a.Charged = 100, 2*a.Amount }, "200%", "shadow"},
 		"less than cents": {func(a *alert.Alert) { a.Charged = 1 }, "$0.000000001 of $100.00", "refused"},
 		"of nothing":      {func(a *alert.Alert) { a.Amount = 0 }, "of $0.00", "refused"},
 	} {
 		is := a
 		tc.change(&is)
-		if got := is.Text(); !strings.Contains(got, tc.with) || strings.Contains(got, tc.without) {
+		got := is.Text()
+		if !strings.Contains(got, tc.with) || strings.Contains(got, tc.without) {
 			t.Errorf("%s: got %q, want %q and not %q", name, got, tc.with, tc.without)
 		}
 	}

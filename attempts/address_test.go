@@ -42,7 +42,8 @@ func TestAttemptsComeBack(t *testing.T) {
 func TestFailuresWhileBlocked(t *testing.T) {
 	l := attempts.NewLimiter(60, 5)
 	fail(l, "10.0.0.1", 500, now)
-	if !l.Blocked(netip.MustParseAddr("10.0.0.1"), now) || l.Blocked(netip.MustParseAddr("10.0.0.1"), now.Add(time.Second)) {
+	if !l.Blocked(netip.MustParseAddr("10.0.0.1"), now) ||
+		l.Blocked(netip.MustParseAddr("10.0.0.1"), now.Add(time.Second)) {
 		t.Error("got it blocked for another time than one second")
 	}
 }
@@ -63,7 +64,8 @@ func TestAddressesThatCountAsOne(t *testing.T) {
 	} {
 		l := attempts.NewLimiter(1, 3)
 		fail(l, tc.failed, 3, now)
-		if got := l.Blocked(netip.MustParseAddr(tc.asked), now); got != tc.want {
+		got := l.Blocked(netip.MustParseAddr(tc.asked), now)
+		if got != tc.want {
 			t.Errorf("%s failed: got %s blocked %v, want %v", tc.failed, tc.asked, got, tc.want)
 		}
 	}

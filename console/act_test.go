@@ -48,10 +48,14 @@ func (r *rig) fail(j *queue.Job) {
 	r.t.Helper()
 	ctx, cancel := context.WithCancel(r.t.Context())
 	broken := func(ctx context.Context, c *queue.Claim) queue.Verdict {
-		if err := c.Start(ctx); err != nil {
+		err := c.Start(ctx)
+		if err != nil {
 			return queue.Verdict{Kind: queue.Requeue, Unused: true}
 		}
-		return queue.Verdict{Kind: queue.Fail, Status: http.StatusBadGateway, Error: &wire.Error{Status: http.StatusBadGateway, Message: "the provider is down"}}
+		return queue.Verdict{
+			Kind: queue.Fail, Status: http.StatusBadGateway,
+			Error: &wire.Error{Status: http.StatusBadGateway, Message: "the provider is down"},
+		}
 	}
 	var running sync.WaitGroup
 	running.Go(func() { _ = r.queue.Run(ctx) })
@@ -60,7 +64,8 @@ func (r *rig) fail(j *queue.Job) {
 		_ = queue.NewWorker(r.queue, broken, o).Run(ctx)
 	})
 	for range 3000 {
-		if now, err := r.queue.Job(r.t.Context(), j.Org, j.ID); err == nil && now.State == queue.Failed {
+		now, err := r.queue.Job(r.t.Context(), j.Org, j.ID)
+		if err == nil && now.State == queue.Failed {
 			break
 		}
 		time.Sleep(5 * time.Millisecond)
@@ -108,7 +113,8 @@ func (s *scene) state() string {
 	s.must(err)
 	b, err := s.batches.Batch(ctx, "acme", "alice", s.batch.ID)
 	s.must(err)
-	return fmt.Sprint(job.State, dead.Replay, b.Status, s.changes(), len(s.rdb.HGetAll(ctx, "lg:{identity:}:records").Val()))
+	return fmt.Sprint(job.State, dead.Replay, b.Status, s.changes(),
+		len(s.rdb.HGetAll(ctx, "lg:{identity:}:records").Val()))
 }
 
 // Every action is described and confirmed on a page of its own before it is done.
@@ -118,7 +124,8 @@ func TestActionsAreConfirmed(t *testing.T) {
 	before := s.state()
 	for name, fields := range s.forms() {
 		a := b.act(name, false, fields...)
-		if a.status != http.StatusOK || !strings.Contains(a.text, `name="confirm" value="yes"`) || !strings.Contains(a.text, `action="/console/act/`+name+`"`) {
+		if a.status != http.StatusOK || !strings.Contains(a.text, `name="confirm" value="yes"`) ||
+			!strings.Contains(a.text, `action="/console/act/`+name+`"`) {
 			t.Errorf("%s: got %d %s, want a page that asks", name, a.status, content(a.text))
 		}
 		for i := 0; i+1 < len(fields); i += 2 {
@@ -127,7 +134,8 @@ func TestActionsAreConfirmed(t *testing.T) {
 			}
 		}
 	}
-	if now := s.state(); now != before {
+	now := s.state()
+	if now != before {
 		t.Errorf("got %s, want %s: nothing was confirmed", now, before)
 	}
 }
@@ -155,12 +163,14 @@ func TestForgedFormsDoNothing(t *testing.T) {
 			"a form of another encoding": {token, func(r *http.Request) { r.Header.Set("Content-Type", "text/plain") }},
 		} {
 			form.Set("token", tc.token)
-			if a := b.post("/console/act/"+name, form, tc.change); a.status != http.StatusForbidden {
+			a := b.post("/console/act/"+name, form, tc.change)
+			if a.status != http.StatusForbidden {
 				t.Errorf("%s with %s: got %d, want 403", name, what, a.status)
 			}
 		}
 	}
-	if now := s.state(); now != before {
+	now := s.state()
+	if now != before {
 		t.Errorf("got %s, want %s: every form was forged", now, before)
 	}
 }
@@ -172,11 +182,13 @@ func TestViewerDoesNothing(t *testing.T) {
 	before := s.state()
 	for name, fields := range s.forms() {
 		a := b.act(name, true, fields...)
-		if a.status != http.StatusForbidden || !strings.Contains(a.text, "may only read") || !strings.Contains(a.text, `name="confirm"`) {
+		if a.status != http.StatusForbidden || !strings.Contains(a.text, "may only read") ||
+			!strings.Contains(a.text, `name="confirm"`) {
 			t.Errorf("%s: got %d %s, want 403, why, and the form again", name, a.status, content(a.text))
 		}
 	}
-	if now := s.state(); now != before {
+	now := s.state()
+	if now != before {
 		t.Errorf("got %s, want %s", now, before)
 	}
 	b.has("/console/orgs/acme/users/alice", "k1", "daily")
@@ -185,8 +197,10 @@ func TestViewerDoesNothing(t *testing.T) {
 // What was done is said once, on the page one came from.
 func TestActionsAreDone(t *testing.T) {
 	for name, want := range map[string]string{
-		"cancel-job": "is cancelled", "replay-job": "Put again as job_", "cancel-batch": "is being cancelled", "create-key": "was made",
-		"disable-key": "is disabled", "enable-key": "works again", "rotate-key": "was rotated", "raise-limit": "month: $200 until", "end-override": "has ended",
+		"cancel-job": "is cancelled", "replay-job": "Put again as job_", "cancel-batch": "is being cancelled",
+		"create-key":  "was made",
+		"disable-key": "is disabled", "enable-key": "works again", "rotate-key": "was rotated",
+		"raise-limit": "month: $200 until", "end-override": "has ended",
 	} {
 		s := newScene(t)
 		b := s.signedIn(opsKey)
@@ -196,7 +210,8 @@ func TestActionsAreDone(t *testing.T) {
 			t.Errorf("%s: got %d to %q %s, want 303 back", name, a.status, a.header.Get("Location"), content(a.text))
 			continue
 		}
-		if now := s.state(); now == before {
+		now := s.state()
+		if now == before {
 			t.Errorf("%s: got nothing changed", name)
 		}
 		b.live = true
@@ -213,15 +228,18 @@ func TestActionsAreAudited(t *testing.T) {
 	s := newScene(t)
 	b := s.signedIn(opsKey)
 	for name, action := range map[string]string{
-		"create-key": "key.create", "disable-key": "key.update", "enable-key": "key.update", "rotate-key": "key.rotate", "raise-limit": "limit.override",
+		"create-key": "key.create", "disable-key": "key.update", "enable-key": "key.update", "rotate-key": "key.rotate",
+		"raise-limit":  "limit.override",
 		"end-override": "limit.override.end",
 	} {
-		if a := b.act(name, true, s.forms()[name]...); a.status != http.StatusSeeOther {
+		a := b.act(name, true, s.forms()[name]...)
+		if a.status != http.StatusSeeOther {
 			t.Fatalf("%s: got %d %s", name, a.status, content(a.text))
 		}
 		list, _, err := identity.New(s.rdb, identity.Options{}).Audit(t.Context(), identity.AuditFilter{}, 1)
 		s.must(err)
-		if e := list[0]; e.Action != action || e.Actor != "ops" || e.Org != "acme" || e.Reason != "why not" || e.IP != "127.0.0.1" {
+		if e := list[0]; e.Action != action || e.Actor != "ops" || e.Org != "acme" || e.Reason != "why not" ||
+			e.IP != "127.0.0.1" {
 			t.Errorf("%s: got the entry %+v, want %s of ops and why", name, e, action)
 		}
 	}
@@ -240,7 +258,8 @@ func TestNewKeysAreShownOnce(t *testing.T) {
 		if m == nil {
 			t.Fatalf("%s: got no key", name)
 		}
-		if class, err := keys.Check(m[1]); err != nil || class != keys.Live {
+		class, err := keys.Check(m[1])
+		if err != nil || class != keys.Live {
 			t.Errorf("%s: got %q, %v, want a key of a caller", name, class, err)
 		}
 		b.hasNot("/console/orgs/acme/users/alice", m[1])
@@ -259,9 +278,15 @@ func TestFormsThatAreRefused(t *testing.T) {
 		fields []string
 	}{
 		{"raise-limit", 400, "needs a reason", []string{"org", "acme", "limit", "month", "add", "$77", "lasts", "1 hour"}},
-		{"raise-limit", 400, "Choose for how long", []string{"org", "acme", "limit", "month", "add", "$77", "lasts", "for ever", "reason", "r"}},
+		{"raise-limit", 400, "Choose for how long", []string{
+			"org", "acme", "limit", "month", "add", "$77", "lasts",
+			"for ever", "reason", "r",
+		}},
 		{"raise-limit", 400, "$77", []string{"org", "acme", "limit", "month", "add", "77", "lasts", "1 hour", "reason", "r"}},
-		{"raise-limit", 404, "no limit", []string{"org", "acme", "limit", "nothing", "add", "$77", "lasts", "1 hour", "reason", "r"}},
+		{"raise-limit", 404, "no limit", []string{
+			"org", "acme", "limit", "nothing", "add", "$77", "lasts", "1 hour",
+			"reason", "r",
+		}},
 		{"rotate-key", 400, "overlap", []string{"org", "acme", "key", "k1", "overlap", "ages"}},
 		{"disable-key", 404, "no key", []string{"org", "acme", "key", "nothing"}},
 		{"create-key", 404, "no user", []string{"org", "acme", "user", "nobody"}},
@@ -278,11 +303,13 @@ func TestFormsThatAreRefused(t *testing.T) {
 			t.Errorf("%s %v: got %d %s, want %d and %q", tc.name, tc.fields, a.status, content(a.text), tc.status, tc.what)
 		}
 	}
-	typed := b.act("raise-limit", true, "org", "acme", "limit", "month", "add", "$<77>", "lasts", "7 days", "reason", "r").text
+	typed := b.act("raise-limit", true, "org", "acme", "limit", "month", "add", "$<77>", "lasts", "7 days", "reason",
+		"r").text
 	if !strings.Contains(typed, `value="$&lt;77&gt;"`) || !strings.Contains(typed, "<option selected>7 days") {
 		t.Errorf("got %s, want what was typed", content(typed))
 	}
-	if now := s.state(); now != before {
+	now := s.state()
+	if now != before {
 		t.Errorf("got %s, want %s: all were refused", now, before)
 	}
 }
@@ -292,15 +319,22 @@ func TestFormsThatAreRefused(t *testing.T) {
 func TestChangeOfALimitUntilATime(t *testing.T) {
 	s := newScene(t)
 	b := s.signedIn(opsKey)
-	for lasts, d := range map[string]time.Duration{"1 hour": time.Hour, "8 hours": 8 * time.Hour, "24 hours": 24 * time.Hour, "7 days": 7 * 24 * time.Hour} {
+	for lasts, d := range map[string]time.Duration{
+		"1 hour": time.Hour, "8 hours": 8 * time.Hour,
+		"24 hours": 24 * time.Hour, "7 days": 7 * 24 * time.Hour,
+	} {
 		began := time.Now()
-		b.act("raise-limit", true, "org", "acme", "user", "alice", "limit", "daily", "add", "-$5", "lasts", lasts, "reason", lasts)
-		list, _, err := identity.New(s.rdb, identity.Options{}).Audit(t.Context(), identity.AuditFilter{Action: "limit.override"}, 1)
+		b.act("raise-limit", true, "org", "acme", "user", "alice", "limit", "daily", "add", "-$5", "lasts", lasts, "reason",
+			lasts)
+		list, _, err := identity.New(s.rdb, identity.Options{}).Audit(t.Context(),
+			identity.AuditFilter{Action: "limit.override"}, 1)
 		s.must(err)
 		var o identity.Override
-		_, err = identity.New(s.rdb, identity.Options{}).Get(t.Context(), identity.Ref{Kind: identity.KindOverride, Org: "acme", ID: list[0].Target}, &o)
+		_, err = identity.New(s.rdb, identity.Options{}).Get(t.Context(),
+			identity.Ref{Kind: identity.KindOverride, Org: "acme", ID: list[0].Target}, &o)
 		s.must(err)
-		if o.Only != "alice" || o.Add != -5*int64(dollar) || o.Until.Before(began.Add(d-time.Second)) || o.Until.After(time.Now().Add(d)) {
+		if o.Only != "alice" || o.Add != -5*int64(dollar) || o.Until.Before(began.Add(d-time.Second)) ||
+			o.Until.After(time.Now().Add(d)) {
 			t.Errorf("%s: got %+v, want -$5 for alice until then", lasts, o)
 		}
 	}
@@ -313,11 +347,13 @@ func TestActionsLeadBackToTheConsole(t *testing.T) {
 	s := newScene(t)
 	b := s.signedIn(opsKey)
 	for back, want := range map[string]string{
-		"/console/queue?x=1": "/console/queue?x=1", "https://evil.example/": "/console/", "//evil.example/console/": "/console/", "": "/console/",
+		"/console/queue?x=1": "/console/queue?x=1", "https://evil.example/": "/console/",
+		"//evil.example/console/": "/console/", "": "/console/",
 		"/admin/v1/orgs": "/console/",
 	} {
 		form := url.Values{"token": {b.token()}, "back": {back}, "confirm": {"yes"}, "org": {"acme"}, "key": {"k1"}}
-		if got := b.post("/console/act/enable-key", form).header.Get("Location"); got != want {
+		got := b.post("/console/act/enable-key", form).header.Get("Location")
+		if got != want {
 			t.Errorf("back to %q: got %q, want %q", back, got, want)
 		}
 	}

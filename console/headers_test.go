@@ -16,16 +16,22 @@ func TestHeadersOfEveryAnswer(t *testing.T) {
 	r := newRig(t, acme)
 	b, stranger := r.signedIn(opsKey), r.browser()
 	answers := map[string]answer{
-		"signing in": stranger.do("GET", "/console/login", nil), "a refused key": stranger.post("/console/login", url.Values{"key": {"x"}}),
-		"sent to sign in": stranger.do("GET", "/console/", nil), "an asset": stranger.do("GET", "/console/assets/console.js", nil),
-		"a page that is not there": b.do("GET", "/console/nothing", nil), "a forged form": b.post("/console/act/cancel-job", url.Values{}),
+		"signing in": stranger.do("GET", "/console/login", nil), "a refused key": stranger.post("/console/login",
+			url.Values{"key": {"x"}}),
+		"sent to sign in": stranger.do("GET", "/console/", nil), "an asset": stranger.do("GET", "/console/assets/console.js",
+			nil),
+		"a page that is not there": b.do("GET", "/console/nothing", nil), "a forged form": b.post("/console/act/cancel-job",
+			url.Values{}),
 	}
 	for _, path := range paths {
 		answers[path] = b.do("GET", path, nil)
 	}
 	for what, a := range answers {
 		csp := a.header.Get("Content-Security-Policy")
-		for _, want := range []string{"default-src 'none'", "script-src 'self'", "style-src 'self'", "form-action 'self'", "frame-ancestors 'none'", "base-uri 'none'"} {
+		for _, want := range []string{
+			"default-src 'none'", "script-src 'self'", "style-src 'self'", "form-action 'self'",
+			"frame-ancestors 'none'", "base-uri 'none'",
+		} {
 			if !strings.Contains(csp, want) {
 				t.Errorf("%s: got the policy %q, want %s", what, csp, want)
 			}
@@ -34,13 +40,16 @@ func TestHeadersOfEveryAnswer(t *testing.T) {
 			t.Errorf("%s: got the policy %q, want nothing unsafe", what, csp)
 		}
 		for name, want := range map[string]string{
-			"X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY", "Referrer-Policy": "same-origin", "Cross-Origin-Opener-Policy": "same-origin",
+			"X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY", "Referrer-Policy": "same-origin",
+			"Cross-Origin-Opener-Policy": "same-origin",
 		} {
-			if got := a.header.Get(name); got != want {
+			got := a.header.Get(name)
+			if got != want {
 				t.Errorf("%s: got %s %q, want %q", what, name, got, want)
 			}
 		}
-		if got := a.header.Get("Cache-Control"); what != "an asset" && got != "no-store" {
+		got := a.header.Get("Cache-Control")
+		if what != "an asset" && got != "no-store" {
 			t.Errorf("%s: got Cache-Control %q, want no-store", what, got)
 		}
 	}
@@ -52,12 +61,14 @@ func TestPagesObeyTheirPolicy(t *testing.T) {
 	r.spend("acme", "alice", dollar)
 	j := r.put("acme", "alice", "gpt-4o")
 	b := r.signedIn(opsKey)
-	for _, path := range append(paths[:len(paths):len(paths)], "/console/jobs/acme/"+j.ID, "/console/login", "/console/nothing") {
+	for _, path := range append(paths[:len(paths):len(paths)], "/console/jobs/acme/"+j.ID, "/console/login",
+		"/console/nothing") {
 		a := b.do("GET", path, nil)
 		if got := a.header.Get("Content-Type"); got != "text/html; charset=utf-8" {
 			t.Errorf("%s: got Content-Type %q, want HTML", path, got)
 		}
-		if found := inline.FindString(a.text); found != "" {
+		found := inline.FindString(a.text)
+		if found != "" {
 			t.Errorf("%s: got %q, which the policy forbids", path, found)
 		}
 	}
@@ -66,15 +77,22 @@ func TestPagesObeyTheirPolicy(t *testing.T) {
 func TestAssets(t *testing.T) {
 	b := newRig(t, acme).browser()
 	for name, kind := range map[string]string{
-		"console.js": "javascript", "theme.js": "javascript", "uplot.js": "javascript", "console.css": "text/css", "uplot.css": "text/css", "icon.svg": "image/svg+xml",
+		"console.js": "javascript", "theme.js": "javascript", "uplot.js": "javascript", "console.css": "text/css",
+		"uplot.css": "text/css", "icon.svg": "image/svg+xml",
 	} {
 		a := b.do("GET", "/console/assets/"+name, nil)
-		if a.status != http.StatusOK || !strings.Contains(a.header.Get("Content-Type"), kind) || a.header.Get("Cache-Control") != "private, max-age=3600" {
-			t.Errorf("%s: got %d %s, Cache-Control %q; want 200 %s, kept for an hour", name, a.status, a.header.Get("Content-Type"), a.header.Get("Cache-Control"), kind)
+		if a.status != http.StatusOK || !strings.Contains(a.header.Get("Content-Type"), kind) ||
+			a.header.Get("Cache-Control") != "private, max-age=3600" {
+			t.Errorf("%s: got %d %s, Cache-Control %q; want 200 %s, kept for an hour", name, a.status,
+				a.header.Get("Content-Type"), a.header.Get("Cache-Control"), kind)
 		}
 	}
-	for _, path := range []string{"/console/assets/nothing.js", "/console/assets/../templates/org.html", "/console/assets/%2e%2e/templates/org.html"} {
-		if a := b.do("GET", path, nil); a.status == http.StatusOK || strings.Contains(a.text, "{{") {
+	for _, path := range []string{
+		"/console/assets/nothing.js", "/console/assets/../templates/org.html",
+		"/console/assets/%2e%2e/templates/org.html",
+	} {
+		a := b.do("GET", path, nil)
+		if a.status == http.StatusOK || strings.Contains(a.text, "{{") {
 			t.Errorf("%s: got %d %.100s, want no file", path, a.status, a.text)
 		}
 	}
@@ -85,16 +103,19 @@ func TestPagesThatAreNotThere(t *testing.T) {
 	r.put("acme", "alice", "gpt-4o")
 	b := r.signedIn(opsKey)
 	for _, path := range []string{
-		"/console/nothing", "/console/orgs", "/console/orgs/other", "/console/orgs/other/what-if", "/console/orgs/acme/users/nobody",
+		"/console/nothing", "/console/orgs", "/console/orgs/other", "/console/orgs/other/what-if",
+		"/console/orgs/acme/users/nobody",
 		"/console/orgs/other/users/alice", "/console/jobs/acme/job_nothing", "/console/jobs?org=acme&after=job_nothing",
 		"/console/batches/acme/alice/batch_nothing", "/console/act/cancel-job",
 	} {
-		if a := b.do("GET", path, nil); a.status != http.StatusNotFound {
+		a := b.do("GET", path, nil)
+		if a.status != http.StatusNotFound {
 			t.Errorf("%s: got %d, want 404", path, a.status)
 		}
 	}
 	for _, method := range []string{"POST", "PUT", "DELETE"} {
-		if a := b.do(method, "/console/orgs/acme", nil); a.status != http.StatusNotFound {
+		a := b.do(method, "/console/orgs/acme", nil)
+		if a.status != http.StatusNotFound {
 			t.Errorf("%s of a page: got %d, want 404", method, a.status)
 		}
 	}

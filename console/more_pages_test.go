@@ -30,7 +30,8 @@ func TestBatchesPages(t *testing.T) {
 	path := "/console/batches/acme/alice/" + s.batch.ID
 	b.has(path, "/chat/completions", "0 of 0 done", "/console/act/cancel-batch")
 	for _, other := range []string{"/console/batches/acme/bob/", "/console/batches/globex/alice/"} {
-		if a := b.do("GET", other+s.batch.ID, nil); a.status != http.StatusNotFound {
+		a := b.do("GET", other+s.batch.ID, nil)
+		if a.status != http.StatusNotFound {
 			t.Errorf("%s: got %d, want 404: it is alice's", other, a.status)
 		}
 	}
@@ -55,12 +56,17 @@ func TestWhatIfPage(t *testing.T) {
 	s.spend("acme", "alice", 4*dollar)
 	b := s.signedIn(opsKey)
 	ask := func(limit, amount, window, mode string) string {
-		return "/console/orgs/acme/what-if?" + url.Values{"limit": {limit}, "amount": {amount}, "window": {window}, "mode": {mode}, "days": {"1"}}.Encode()
+		return "/console/orgs/acme/what-if?" + url.Values{
+			"limit": {limit}, "amount": {amount}, "window": {window},
+			"mode": {mode}, "days": {"1"},
+		}.Encode()
 	}
 	before := s.state()
 	for path, want := range map[string]string{
-		ask("nothing", "$1", "", ""): "no limit", ask("month", "1", "", ""): "is money", ask("rate", "$1", "", ""): "is a number",
-		ask("month", "$x", "", ""): "The amount:", ask("+org", "$1", "", ""): "needs an amount and a window", ask("month", "", "1h", ""): "no sliding window",
+		ask("nothing", "$1", "", ""): "no limit", ask("month", "1", "", ""): "is money", ask("rate", "$1", "",
+			""): "is a number",
+		ask("month", "$x", "", ""): "The amount:", ask("+org", "$1", "", ""): "needs an amount and a window", ask("month", "",
+			"1h", ""): "no sliding window",
 		ask("month", "", "", "maybe"): "no mode",
 	} {
 		text := b.has(path, want, `role="alert"`)
@@ -68,9 +74,11 @@ func TestWhatIfPage(t *testing.T) {
 			t.Errorf("%s: got an answer to a wrong form", path)
 		}
 	}
-	b.has(ask("daily", "$5", "", ""), `id="answer"`, "as it is", "what if", "alice", "$5.00 in any 1d", "instead of $10.00")
+	b.has(ask("daily", "$5", "", ""), `id="answer"`, "as it is", "what if", "alice", "$5.00 in any 1d",
+		"instead of $10.00")
 	b.has(ask("+user", "$5", "1h", "shadow"), `id="answer"`, "a new limit", "in the shadow")
-	if now := s.state(); now != before {
+	now := s.state()
+	if now != before {
 		t.Errorf("got %s, want %s: a what-if changes nothing", now, before)
 	}
 	b.hasNot("/console/orgs/acme/what-if", `id="answer"`, `role="alert"`)

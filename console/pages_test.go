@@ -48,17 +48,20 @@ func TestSpendingOnPages(t *testing.T) {
 	b := r.signedIn(opsKey)
 	b.has("/console/", "$6.25", "acme/alice", "$5.25", "acme/bob")
 	org := b.has("/console/orgs/acme", "$6.25", "3 calls", "gpt-4o")
-	if got := row(org, "limit-org-month"); !strings.Contains(got, "$6.25") || !strings.Contains(got, "$93.75") {
+	got := row(org, "limit-org-month")
+	if !strings.Contains(got, "$6.25") || !strings.Contains(got, "$93.75") {
 		t.Errorf("got the limit of the month %q, want $6.25 used and $93.75 left", got)
 	}
-	if got := row(org, "user-alice"); !strings.HasPrefix(got, "alice 1 $5.25 $5.25 daily $5.25 of $10.00") {
+	got = row(org, "user-alice")
+	if !strings.HasPrefix(got, "alice 1 $5.25 $5.25 daily $5.25 of $10.00") {
 		t.Errorf("got alice's row %q", got)
 	}
 	if strings.Index(org, `id="user-alice"`) > strings.Index(org, `id="user-bob"`) {
 		t.Error("got bob before alice, want who spent most first")
 	}
 	user := b.has("/console/orgs/acme/users/alice", "$5.25", "2 calls", "gpt-4o", "$0.2500")
-	if got := row(user, "limit-user-daily"); !strings.Contains(got, "$5.25") || !strings.Contains(got, "$4.75") {
+	got = row(user, "limit-user-daily")
+	if !strings.Contains(got, "$5.25") || !strings.Contains(got, "$4.75") {
 		t.Errorf("got alice's daily limit %q, want $5.25 used and $4.75 left", got)
 	}
 }
@@ -71,8 +74,10 @@ func TestFindingUsers(t *testing.T) {
 	}
 	b := newRig(t, "[{id: big, users: ["+strings.Join(users, ", ")+"]}]").signedIn(opsKey)
 	for path, want := range map[string]int{
-		"/console/orgs/big": 50, "/console/orgs/big?page=1": 10, "/console/orgs/big?page=2": 0, "/console/orgs/big?q=USER-0": 10,
-		"/console/orgs/big?q=-59": 1, "/console/orgs/big?q=nobody": 0, "/console/orgs/big?page=-1": 50, "/console/orgs/big?page=x": 50,
+		"/console/orgs/big": 50, "/console/orgs/big?page=1": 10, "/console/orgs/big?page=2": 0,
+		"/console/orgs/big?q=USER-0": 10,
+		"/console/orgs/big?q=-59":    1, "/console/orgs/big?q=nobody": 0, "/console/orgs/big?page=-1": 50,
+		"/console/orgs/big?page=x":           50,
 		"/console/orgs/big?page=99999999999": 50,
 	} {
 		if got := strings.Count(b.page(path), `<tr id="user-`); got != want {
@@ -94,8 +99,10 @@ func TestHostileNames(t *testing.T) {
 	name := hostile
 	record := identity.Key{User: "alice"}
 	record.Name = &name
-	r.record(identity.Ref{Kind: identity.KindOrg, Org: "evil", ID: "evil"}, identity.Org{OrgSpec: identity.OrgSpec{Name: &name}})
-	r.record(identity.Ref{Kind: identity.KindUser, Org: "evil", ID: "alice"}, identity.User{UserSpec: identity.UserSpec{Name: &name}})
+	r.record(identity.Ref{Kind: identity.KindOrg, Org: "evil", ID: "evil"},
+		identity.Org{OrgSpec: identity.OrgSpec{Name: &name}})
+	r.record(identity.Ref{Kind: identity.KindUser, Org: "evil", ID: "alice"},
+		identity.User{UserSpec: identity.UserSpec{Name: &name}})
 	record.Hash = "sha256:" + strings.Repeat("0", 64)
 	r.record(identity.Ref{Kind: identity.KindKey, Org: "evil", ID: "e1"}, record)
 	r.hear()
@@ -103,7 +110,8 @@ func TestHostileNames(t *testing.T) {
 	b := r.signedIn(opsKey)
 	query := "%3Cscript%3Ealert(1)%3C/script%3E%22%27%3E%3Cimg%20src=x%20onerror=alert(2)%3E"
 	for _, path := range []string{
-		"/console/", "/console/orgs/evil", "/console/orgs/evil/users/alice", "/console/queue", "/console/jobs?org=evil", "/console/jobs/evil/" + j.ID,
+		"/console/", "/console/orgs/evil", "/console/orgs/evil/users/alice", "/console/queue", "/console/jobs?org=evil",
+		"/console/jobs/evil/" + j.ID,
 		"/console/orgs/acme?q=" + query, "/console/jobs?org=acme&user=" + query + "&model=" + query + "&status=" + query,
 		"/console/batches?org=acme&user=" + query, "/console/audit?org=" + query + "&actor=" + query,
 		"/console/orgs/acme/what-if?limit=" + query + "&amount=" + query + "&window=" + query + "&mode=" + query,
@@ -132,7 +140,8 @@ func TestStatusOfKeys(t *testing.T) {
 	b.act("disable-key", true, "org", "acme", "key", "k1")
 	text := b.has("/console/orgs/acme/users/alice", "late", "expired", "shut", "…wxyz", "1 min 3", "disabled")
 	if strings.Count(text, "/console/act/enable-key") != 2 || strings.Count(text, "/console/act/rotate-key") != 1 {
-		t.Errorf("got %d buttons to enable and %d to rotate, want 2 and 1", strings.Count(text, "/console/act/enable-key"), strings.Count(text, "/console/act/rotate-key"))
+		t.Errorf("got %d buttons to enable and %d to rotate, want 2 and 1", strings.Count(text, "/console/act/enable-key"),
+			strings.Count(text, "/console/act/rotate-key"))
 	}
 }
 
@@ -160,8 +169,9 @@ func TestJobsPage(t *testing.T) {
 	r.must(err)
 	b := r.signedIn(opsKey)
 	for query, want := range map[string]int{
-		"": 50, "?org=acme&user=alice": 50, "?org=acme&user=bob": 1, "?org=acme&model=gpt-5": 1, "?org=acme&status=cancelled": 1,
-		"?org=acme&status=running": 0, "?org=acme&status=nonsense": 50, "?org=acme&user=nobody": 0, "?org=other": 0,
+		"": 50, "?org=acme&user=alice": 50, "?org=acme&user=bob": 1, "?org=acme&model=gpt-5": 1,
+		"?org=acme&status=cancelled": 1,
+		"?org=acme&status=running":   0, "?org=acme&status=nonsense": 50, "?org=acme&user=nobody": 0, "?org=other": 0,
 	} {
 		if got := strings.Count(content(b.page("/console/jobs"+query)), `<th scope="row">`); got != want {
 			t.Errorf("%q: got %d jobs, want %d", query, got, want)
@@ -187,7 +197,8 @@ func TestJobPage(t *testing.T) {
 	r.must(err)
 	b.has(path, "cancelled", "Ended")
 	b.hasNot(path, "/console/act/cancel-job")
-	if a := b.do("GET", "/console/jobs/globex/"+j.ID, nil); a.status != http.StatusNotFound {
+	a := b.do("GET", "/console/jobs/globex/"+j.ID, nil)
+	if a.status != http.StatusNotFound {
 		t.Errorf("as another org's: got %d, want 404", a.status)
 	}
 }

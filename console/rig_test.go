@@ -119,13 +119,15 @@ func (r *rig) console(cfg *config.Config) http.Handler {
 	r.batches = batch.NewStore(r.rdb, r.files, log)
 	policy := func() *guard.Policy {
 		p := *base.Guard
-		if orgs, err := app.Orgs(ctx, cfg, r.rdb, log); err == nil {
+		orgs, err := app.Orgs(ctx, cfg, r.rdb, log)
+		if err == nil {
 			p.Orgs = orgs
 		}
 		return &p
 	}
 	effective := func() *config.Config {
-		if now, err := app.Effective(ctx, cfg, r.rdb, log); err == nil {
+		now, err := app.Effective(ctx, cfg, r.rdb, log)
+		if err == nil {
 			return now
 		}
 		return cfg
@@ -146,13 +148,25 @@ func (r *rig) later(d time.Duration) { r.ahead.Add(int64(d)) }
 func (r *rig) spend(org, user string, cost pricing.Nano) {
 	r.t.Helper()
 	limits := []budget.Limit{
-		{ID: "month", Subject: budget.Org, Metric: budget.Cost, Shape: budget.Shape{Kind: budget.Calendar, Amount: int64(100 * dollar), Calendar: "month"}},
-		{ID: "daily", Subject: budget.User, Metric: budget.Cost, Shape: budget.Shape{Kind: budget.Window, Amount: int64(10 * dollar), Window: 24 * time.Hour}},
+		{
+			ID: "month", Subject: budget.Org, Metric: budget.Cost,
+			Shape: budget.Shape{Kind: budget.Calendar, Amount: int64(100 * dollar), Calendar: "month"},
+		},
+		{
+			ID: "daily", Subject: budget.User, Metric: budget.Cost,
+			Shape: budget.Shape{Kind: budget.Window, Amount: int64(10 * dollar), Window: 24 * time.Hour},
+		},
 	}
-	call := budget.Call{ID: wire.NewCallID(), Org: org, User: user, Key: "k1", Model: "gpt-4o", Provider: "openai", Endpoint: "chat.completions"}
+	call := budget.Call{
+		ID: wire.NewCallID(), Org: org, User: user, Key: "k1", Model: "gpt-4o", Provider: "openai",
+		Endpoint: "chat.completions",
+	}
 	h, err := r.books.Hold(r.t.Context(), limits, call, budget.Amounts{Cost: cost}, budget.Amounts{})
 	r.must(err)
-	_, err = r.books.Settle(r.t.Context(), h, budget.Settlement{Actual: budget.Amounts{Cost: cost}, Usage: pricing.Usage{Input: 1200, Output: 30}})
+	_, err = r.books.Settle(r.t.Context(), h, budget.Settlement{
+		Actual: budget.Amounts{Cost: cost},
+		Usage:  pricing.Usage{Input: 1200, Output: 30},
+	})
 	r.must(err)
 }
 
@@ -160,8 +174,9 @@ func (r *rig) spend(org, user string, cost pricing.Nano) {
 func (r *rig) put(org, user, model string) *queue.Job {
 	r.t.Helper()
 	j := &queue.Job{
-		ID: r.queue.NewID("main"), Pool: "main", Org: org, User: user, Key: "k1", Class: queue.Async, Endpoint: wire.ChatCompletions,
-		Model: model, Tokens: 10, Cost: 1000, CallID: wire.NewCallID(), Header: http.Header{},
+		ID: r.queue.NewID("main"), Pool: "main", Org: org, User: user, Key: "k1", Class: queue.Async,
+		Endpoint: wire.ChatCompletions,
+		Model:    model, Tokens: 10, Cost: 1000, CallID: wire.NewCallID(), Header: http.Header{},
 	}
 	r.must(r.queue.Put(r.t.Context(), j, []byte(`{"secret-of-the-request":1}`)))
 	return j
@@ -187,7 +202,8 @@ func (r *rig) browser() *browser {
 func (r *rig) signedIn(key string) *browser {
 	r.t.Helper()
 	b := r.browser()
-	if a := b.post("/console/login", url.Values{"key": {key}}); a.status != http.StatusSeeOther {
+	a := b.post("/console/login", url.Values{"key": {key}})
+	if a.status != http.StatusSeeOther {
 		r.t.Fatalf("signing in: got %d %s", a.status, a.text)
 	}
 	return b

@@ -13,11 +13,13 @@ import (
 
 // paths are all pages, with what they are about.
 var paths = []string{
-	"/console/", "/console/orgs/acme", "/console/orgs/acme/what-if", "/console/orgs/acme/users/alice", "/console/queue", "/console/jobs",
-	"/console/jobs?org=acme&user=alice", "/console/jobs/acme/job_1", "/console/batches", "/console/batches/acme/alice/batch_1", "/console/audit",
+	"/console/", "/console/orgs/acme", "/console/orgs/acme/what-if", "/console/orgs/acme/users/alice", "/console/queue",
+	"/console/jobs",
+	"/console/jobs?org=acme&user=alice", "/console/jobs/acme/job_1", "/console/batches",
+	"/console/batches/acme/alice/batch_1", "/console/audit",
 }
 
-// Nobody sees a page without signing in, and comes back to it afterwards.
+// A page requires signing in, which leads back to it.
 func TestPagesNeedASession(t *testing.T) {
 	b := newRig(t, acme).browser()
 	for _, path := range paths {
@@ -31,11 +33,13 @@ func TestPagesNeedASession(t *testing.T) {
 		}
 	}
 	for _, path := range []string{"/console/act/cancel-job", "/console/logout"} {
-		if a := b.post(path, url.Values{"org": {"acme"}}); a.status != http.StatusSeeOther || a.header.Get("Location") != "/console/login?" {
+		a := b.post(path, url.Values{"org": {"acme"}})
+		if a.status != http.StatusSeeOther || a.header.Get("Location") != "/console/login?" {
 			t.Errorf("POST %s: got %d to %q, want 303 to sign in", path, a.status, a.header.Get("Location"))
 		}
 	}
-	if a := b.do("GET", "/console/", nil, func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+opsKey) }); a.status != http.StatusSeeOther {
+	a := b.do("GET", "/console/", nil, func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+opsKey) })
+	if a.status != http.StatusSeeOther {
 		t.Errorf("with a key in a header: got %d, want 303: pages know sessions alone", a.status)
 	}
 }
@@ -55,7 +59,8 @@ func TestSignIn(t *testing.T) {
 	if strings.Contains(cookie, opsKey) || strings.Contains(cookie, "Secure") {
 		t.Errorf("got the cookie %q, want neither the key, nor Secure without TLS", cookie)
 	}
-	if text := r.browser().do("GET", "/console/login?next=/console/audit", nil).text; !strings.Contains(text, `name="next" value="/console/audit"`) {
+	text := r.browser().do("GET", "/console/login?next=/console/audit", nil).text
+	if !strings.Contains(text, `name="next" value="/console/audit"`) {
 		t.Errorf("got the page %s, want it to remember the page", content(text))
 	}
 }
@@ -63,11 +68,14 @@ func TestSignIn(t *testing.T) {
 func TestSignInIsRefused(t *testing.T) {
 	r := newRig(t, acme)
 	for name, key := range map[string]string{
-		"none": "", "nonsense": "<b>nonsense</b>", "a caller's": callerKey, "an unknown one": keys.New(keys.Admin), "cut off": opsKey[:len(opsKey)-1],
+		"none": "", "nonsense": "<b>nonsense</b>", "a caller's": callerKey, "an unknown one": keys.New(keys.Admin),
+		"cut off": opsKey[:len(opsKey)-1],
 	} {
 		a := r.browser().post("/console/login", url.Values{"key": {key}})
-		if a.status != http.StatusUnauthorized || a.header.Get("Set-Cookie") != "" || !strings.Contains(a.text, `role="alert"`) {
-			t.Errorf("%s: got %d, the cookie %q and %s; want 401, none and a message", name, a.status, a.header.Get("Set-Cookie"), content(a.text))
+		if a.status != http.StatusUnauthorized || a.header.Get("Set-Cookie") != "" ||
+			!strings.Contains(a.text, `role="alert"`) {
+			t.Errorf("%s: got %d, the cookie %q and %s; want 401, none and a message", name, a.status,
+				a.header.Get("Set-Cookie"), content(a.text))
 		}
 		if key != "" && strings.Contains(a.text, key) {
 			t.Errorf("%s: got the key in the page", name)
@@ -102,26 +110,32 @@ func TestWhereSigningInLeads(t *testing.T) {
 		"https:///console/": "/console/",
 	} {
 		a := r.browser().post("/console/login", url.Values{"key": {opsKey}, "next": {next}})
-		if got := a.header.Get("Location"); got != want {
+		got := a.header.Get("Location")
+		if got != want {
 			t.Errorf("next %q: got %q, want %q", next, got, want)
 		}
 	}
 }
 
-// A form that another site sends signs nobody in, and a cookie of the browser
+// A form that another site sends signs no one in, and the browser's cookie
 // does not help it.
 func TestFormsOfOtherSites(t *testing.T) {
 	r := newRig(t, acme)
 	b := r.signedIn(opsKey)
 	token := b.token()
 	for _, header := range [][2]string{
-		{"Sec-Fetch-Site", "cross-site"}, {"Sec-Fetch-Site", "same-site"}, {"Origin", "https://evil.example"}, {"Origin", "null"},
+		{"Sec-Fetch-Site", "cross-site"}, {"Sec-Fetch-Site", "same-site"}, {"Origin", "https://evil.example"}, {
+			"Origin",
+			"null",
+		},
 	} {
 		foreign := func(r *http.Request) { r.Header.Set(header[0], header[1]) }
-		if a := r.browser().post("/console/login", url.Values{"key": {opsKey}}, foreign); a.status != http.StatusForbidden || a.header.Get("Set-Cookie") != "" {
+		a := r.browser().post("/console/login", url.Values{"key": {opsKey}}, foreign)
+		if a.status != http.StatusForbidden || a.header.Get("Set-Cookie") != "" {
 			t.Errorf("%v: signing in got %d, want 403", header, a.status)
 		}
-		if a := b.post("/console/logout", url.Values{"token": {token}}, foreign); a.status != http.StatusForbidden {
+		a = b.post("/console/logout", url.Values{"token": {token}}, foreign)
+		if a.status != http.StatusForbidden {
 			t.Errorf("%v: signing out got %d, want 403", header, a.status)
 		}
 	}
@@ -129,7 +143,8 @@ func TestFormsOfOtherSites(t *testing.T) {
 		q.Header.Set("Origin", r.site.URL)
 		q.Header.Set("Sec-Fetch-Site", "same-origin")
 	}
-	if a := b.post("/console/logout", url.Values{"token": {token}}, own); a.status != http.StatusSeeOther {
+	a := b.post("/console/logout", url.Values{"token": {token}}, own)
+	if a.status != http.StatusSeeOther {
 		t.Errorf("from the console itself: got %d, want 303", a.status)
 	}
 }
@@ -141,11 +156,14 @@ func TestSignOut(t *testing.T) {
 	site, _ := url.Parse(r.site.URL + "/console/")
 	cookies := b.Jar.Cookies(site)
 	a := b.post("/console/logout", url.Values{"token": {b.token()}})
-	if a.status != http.StatusSeeOther || a.header.Get("Location") != "/console/login" || !strings.Contains(a.header.Get("Set-Cookie"), "Max-Age=0") {
-		t.Errorf("got %d to %q, the cookie %q; want 303 to sign in and no cookie", a.status, a.header.Get("Location"), a.header.Get("Set-Cookie"))
+	if a.status != http.StatusSeeOther || a.header.Get("Location") != "/console/login" ||
+		!strings.Contains(a.header.Get("Set-Cookie"), "Max-Age=0") {
+		t.Errorf("got %d to %q, the cookie %q; want 303 to sign in and no cookie", a.status, a.header.Get("Location"),
+			a.header.Get("Set-Cookie"))
 	}
 	b.Jar.SetCookies(site, cookies) // a copy of it
-	if a := b.do("GET", "/console/", nil); a.status != http.StatusSeeOther {
+	a = b.do("GET", "/console/", nil)
+	if a.status != http.StatusSeeOther {
 		t.Errorf("with a copy of the cookie: got %d, want 303", a.status)
 	}
 	other.page("/console/audit")
@@ -182,10 +200,13 @@ func TestHowLongSessionsLast(t *testing.T) {
 func TestDisabledAdministratorIsOut(t *testing.T) {
 	r := newRig(t, acme)
 	b := r.signedIn(viewerKey)
-	r.record(identity.Ref{Kind: identity.KindAdmin, ID: "viewer"}, identity.Admin{Hash: keys.Hash(keys.Pepper{}, viewerKey), Disabled: true})
-	r.browser().post("/console/login", url.Values{"key": {keys.New(keys.Admin)}}) // an unknown key has the API look for changes
+	r.record(identity.Ref{Kind: identity.KindAdmin, ID: "viewer"},
+		identity.Admin{Hash: keys.Hash(keys.Pepper{}, viewerKey), Disabled: true})
+	r.browser().post("/console/login",
+		url.Values{"key": {keys.New(keys.Admin)}}) // an unknown key has the API look for changes
 	r.later(11 * time.Second)
-	if a := b.do("GET", "/console/audit", nil); a.status != http.StatusSeeOther || !strings.Contains(a.header.Get("Set-Cookie"), "Max-Age=0") {
+	a := b.do("GET", "/console/audit", nil)
+	if a.status != http.StatusSeeOther || !strings.Contains(a.header.Get("Set-Cookie"), "Max-Age=0") {
 		t.Errorf("got %d, the cookie %q, want 303 and no cookie", a.status, a.header.Get("Set-Cookie"))
 	}
 	r.signedIn(opsKey).page("/console/audit")
@@ -201,7 +222,8 @@ func TestTooManySessions(t *testing.T) {
 	for range 999 {
 		r.signedIn(opsKey)
 	}
-	if a := first.do("GET", "/console/audit", nil); a.status != http.StatusSeeOther {
+	a := first.do("GET", "/console/audit", nil)
+	if a.status != http.StatusSeeOther {
 		t.Errorf("the first of 1001: got %d, want 303", a.status)
 	}
 	second.page("/console/audit")
@@ -214,7 +236,8 @@ func TestTokensDiffer(t *testing.T) {
 	if a.token() == b.token() || len(a.token()) < 20 {
 		t.Errorf("got the tokens %q and %q, want two long ones", a.token(), b.token())
 	}
-	if got := b.post("/console/logout", url.Values{"token": {a.token()}}); got.status != http.StatusForbidden {
+	got := b.post("/console/logout", url.Values{"token": {a.token()}})
+	if got.status != http.StatusForbidden {
 		t.Errorf("with the token of another session: got %d, want 403", got.status)
 	}
 }

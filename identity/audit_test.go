@@ -20,8 +20,12 @@ func note(t *testing.T, rdb redis.Cmdable, at time.Time, e identity.AuditEntry) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	args := &redis.XAddArgs{Stream: "lg:{identity:}:audit", ID: fmt.Sprintf("%d-*", at.UnixMilli()), Values: []any{"e", string(raw)}}
-	if err := rdb.XAdd(t.Context(), args).Err(); err != nil {
+	args := &redis.XAddArgs{
+		Stream: "lg:{identity:}:audit", ID: fmt.Sprintf("%d-*", at.UnixMilli()),
+		Values: []any{"e", string(raw)},
+	}
+	err = rdb.XAdd(t.Context(), args).Err()
+	if err != nil {
 		t.Fatal(err)
 	}
 }
@@ -65,7 +69,8 @@ func TestAuditFilters(t *testing.T) {
 		"c":       {From: at(2), To: at(3)},
 		"":        {Org: "globex", Actor: "ann"},
 	} {
-		if got, more := targets(t, s, f, 10); got != want || more {
+		got, more := targets(t, s, f, 10)
+		if got != want || more {
 			t.Errorf("%+v: got %q, more %v, want %q", f, got, more, want)
 		}
 	}
@@ -94,7 +99,8 @@ func TestAuditPages(t *testing.T) {
 	if pages != "43|21|0|" {
 		t.Errorf("got the pages %s, want 43|21|0|", pages)
 	}
-	if got, more := targets(t, s, identity.AuditFilter{}, 5); got != "4 3 2 1 0" || more {
+	got, more := targets(t, s, identity.AuditFilter{}, 5)
+	if got != "4 3 2 1 0" || more {
 		t.Errorf("a page that is just full: got %q, more %v, want no more", got, more)
 	}
 }
@@ -111,13 +117,16 @@ func TestAuditOfManyEntries(t *testing.T) {
 		}
 		note(t, pipe, began.Add(time.Duration(i)*time.Second), identity.AuditEntry{Target: fmt.Sprint(i), Org: org})
 	}
-	if _, err := pipe.Exec(t.Context()); err != nil {
+	_, err := pipe.Exec(t.Context())
+	if err != nil {
 		t.Fatal(err)
 	}
-	if got, more := targets(t, s, identity.AuditFilter{Org: "globex"}, 10); got != "2003 1003 3" || more {
+	got, more := targets(t, s, identity.AuditFilter{Org: "globex"}, 10)
+	if got != "2003 1003 3" || more {
 		t.Errorf("got %q, more %v, want 2003 1003 3", got, more)
 	}
-	if got, more := targets(t, s, identity.AuditFilter{Org: "globex"}, 2); got != "2003 1003" || !more {
+	got, more = targets(t, s, identity.AuditFilter{Org: "globex"}, 2)
+	if got != "2003 1003" || !more {
 		t.Errorf("got %q, more %v, want two and more", got, more)
 	}
 }
@@ -132,7 +141,8 @@ func TestAuditEntryThatCannotBeRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := s.Audit(t.Context(), identity.AuditFilter{}, 10); err == nil || !strings.Contains(err.Error(), id) {
+	_, _, err = s.Audit(t.Context(), identity.AuditFilter{}, 10)
+	if err == nil || !strings.Contains(err.Error(), id) {
 		t.Errorf("got %v, want an error that names %s", err, id)
 	}
 }
@@ -141,10 +151,12 @@ func TestAuditEntryThatCannotBeRead(t *testing.T) {
 func TestAuditEntry(t *testing.T) {
 	s := open(t, empty(t))
 	want := identity.AuditEntry{
-		At: began, Actor: "ops", Action: "user.update", Org: "acme", Target: "alice", Reason: "why — ü", RequestID: "r1", IP: "10.0.0.1",
+		At: began, Actor: "ops", Action: "user.update", Org: "acme", Target: "alice", Reason: "why — ü", RequestID: "r1",
+		IP:     "10.0.0.1",
 		Before: json.RawMessage(`{"name":"A"}`), After: json.RawMessage(`{"name":"B"}`),
 	}
-	if err := s.Commit(t.Context(), want); err != nil {
+	err := s.Commit(t.Context(), want)
+	if err != nil {
 		t.Fatal(err)
 	}
 	list, _, err := s.Audit(t.Context(), identity.AuditFilter{}, 1)

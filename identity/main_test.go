@@ -18,7 +18,8 @@ func TestMain(m *testing.M) { os.Exit(redistest.ForPackage(m, &shared)) }
 func empty(t *testing.T) *redis.Client {
 	t.Helper()
 	rdb := shared.Client()
-	if err := rdb.FlushDB(t.Context()).Err(); err != nil {
+	err := rdb.FlushDB(t.Context()).Err()
+	if err != nil {
 		t.Fatal(err)
 	}
 	return rdb
@@ -28,7 +29,8 @@ func empty(t *testing.T) *redis.Client {
 func open(t *testing.T, rdb redis.UniversalClient) *identity.Store {
 	t.Helper()
 	s := identity.New(rdb, identity.Options{})
-	if err := s.Load(t.Context()); err != nil {
+	err := s.Load(t.Context())
+	if err != nil {
 		t.Fatal(err)
 	}
 	return s
@@ -41,7 +43,8 @@ func ref(kind identity.Kind, org, id string) identity.Ref {
 // create commits a new record.
 func create(t *testing.T, s *identity.Store, r identity.Ref, record any) {
 	t.Helper()
-	if err := s.Commit(t.Context(), identity.AuditEntry{Action: "test", Org: r.Org}, identity.Change{Ref: r, New: record}); err != nil {
+	err := s.Commit(t.Context(), identity.AuditEntry{Action: "test", Org: r.Org}, identity.Change{Ref: r, New: record})
+	if err != nil {
 		t.Fatalf("commit %s: %v", r, err)
 	}
 }

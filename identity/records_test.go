@@ -21,7 +21,8 @@ func TestValidID(t *testing.T) {
 		"": false, strings.Repeat("a", 65): false, "Acme": false, "a b": false, "a.b": false, "a:b": false, "a/b": false,
 		"a{b}": false, "ä": false, "a\n": false, "*": false,
 	} {
-		if got := identity.ValidID(id); got != want {
+		got := identity.ValidID(id)
+		if got != want {
 			t.Errorf("ValidID(%q): got %v, want %v", id, got, want)
 		}
 	}
@@ -70,7 +71,11 @@ func TestCommitConflicts(t *testing.T) {
 		"removed meanwhile":       {{Ref: bob, Old: is, New: named("other")}},
 		"one of several":          {{Ref: bob, New: named("Bob")}, {Ref: alice, New: named("other")}},
 		"removal of another text": {{Ref: alice, Old: "{}"}},
-		"the last one of several": {{Ref: bob, New: named("Bob")}, {Ref: alice, Old: is, New: named("x")}, {Ref: ref(identity.KindUser, "acme", "carol"), Old: "{}"}},
+		"the last one of several": {
+			{Ref: bob, New: named("Bob")},
+			{Ref: alice, Old: is, New: named("x")},
+			{Ref: ref(identity.KindUser, "acme", "carol"), Old: "{}"},
+		},
 	} {
 		err := s.Commit(t.Context(), identity.AuditEntry{Action: "late"}, changes...)
 		if !errors.Is(err, identity.ErrConflict) {
@@ -81,7 +86,8 @@ func TestCommitConflicts(t *testing.T) {
 	if len(users) != 1 || *users["alice"].Name != "Alice" || text(t, s, alice) != is {
 		t.Errorf("got %v, want Alice as she was", users)
 	}
-	if list, _, err := s.Audit(t.Context(), identity.AuditFilter{Action: "late"}, 10); err != nil || len(list) > 0 {
+	list, _, err := s.Audit(t.Context(), identity.AuditFilter{Action: "late"}, 10)
+	if err != nil || len(list) > 0 {
 		t.Errorf("got the audit %v, %v, want nothing of refused changes", list, err)
 	}
 }
@@ -90,7 +96,8 @@ func TestCommitConflicts(t *testing.T) {
 func TestCommitOfAnEntryAlone(t *testing.T) {
 	s := open(t, empty(t))
 	create(t, s, ref(identity.KindUser, "acme", "alice"), named("Alice"))
-	if err := s.Commit(t.Context(), identity.AuditEntry{Action: "limit.reset", Org: "acme"}); err != nil {
+	err := s.Commit(t.Context(), identity.AuditEntry{Action: "limit.reset", Org: "acme"})
+	if err != nil {
 		t.Fatal(err)
 	}
 	list, _, err := s.Audit(t.Context(), identity.AuditFilter{}, 10)
@@ -105,10 +112,12 @@ func TestCommitOfAnEntryAlone(t *testing.T) {
 func TestCommitOfWhatIsNoJSON(t *testing.T) {
 	s := open(t, empty(t))
 	r := ref(identity.KindUser, "acme", "alice")
-	if err := s.Commit(t.Context(), identity.AuditEntry{}, identity.Change{Ref: r, New: math.NaN()}); err == nil {
+	err := s.Commit(t.Context(), identity.AuditEntry{}, identity.Change{Ref: r, New: math.NaN()})
+	if err == nil {
 		t.Error("a record that cannot be encoded: got no error")
 	}
-	if _, err := s.Snapshot().With(identity.Change{Ref: r, New: math.NaN()}); err == nil {
+	_, err = s.Snapshot().With(identity.Change{Ref: r, New: math.NaN()})
+	if err == nil {
 		t.Error("With: got no error")
 	}
 	if got := text(t, s, r); got != "" {
@@ -146,7 +155,8 @@ func TestWritersOfOneRecord(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if got := *open(t, rdb).Snapshot().Tenants["acme"].Org.Weight; got != writers*each {
+	got := *open(t, rdb).Snapshot().Tenants["acme"].Org.Weight
+	if got != writers*each {
 		t.Errorf("got %d, want %d", got, writers*each)
 	}
 }
@@ -175,7 +185,8 @@ func TestRefs(t *testing.T) {
 	if strings.Join(got, ", ") != want {
 		t.Errorf("got %s, want %s", strings.Join(got, ", "), want)
 	}
-	if refs := s.Snapshot().Tenants["nobody"].Refs("nobody"); len(refs) > 0 {
+	refs := s.Snapshot().Tenants["nobody"].Refs("nobody")
+	if len(refs) > 0 {
 		t.Errorf("of an org without records: got %v", refs)
 	}
 }
@@ -189,23 +200,27 @@ func TestRemoveEverything(t *testing.T) {
 	for _, r := range s.Snapshot().Tenants["acme"].Refs("acme") {
 		changes = append(changes, identity.Change{Ref: r, Old: text(t, s, r)})
 	}
-	if next, err := s.Snapshot().With(changes...); err != nil || len(next.Tenants) != 0 || len(s.Snapshot().Tenants) != 1 {
+	next, err := s.Snapshot().With(changes...)
+	if err != nil || len(next.Tenants) != 0 || len(s.Snapshot().Tenants) != 1 {
 		t.Errorf("With: got %v, %v, and %v, want none, and what there is unchanged", next, err, s.Snapshot().Tenants)
 	}
-	if err := s.Commit(t.Context(), identity.AuditEntry{}, changes...); err != nil {
+	err = s.Commit(t.Context(), identity.AuditEntry{}, changes...)
+	if err != nil {
 		t.Fatal(err)
 	}
 	for what, store := range map[string]*identity.Store{"this process": s, "another": open(t, rdb)} {
-		if got := store.Snapshot().Tenants; len(got) > 0 {
+		got := store.Snapshot().Tenants
+		if len(got) > 0 {
 			t.Errorf("%s: got %v, want none", what, got)
 		}
 	}
-	if n := rdb.HLen(t.Context(), "lg:{identity:}:records").Val(); n > 0 {
+	n := rdb.HLen(t.Context(), "lg:{identity:}:records").Val()
+	if n > 0 {
 		t.Errorf("got %d records in Redis, want none", n)
 	}
 }
 
-// A snapshot that somebody holds never changes, and a change of one org leaves
+// A snapshot never changes, and a change of one org leaves
 // the others as they are.
 func TestSnapshotsAreImmutable(t *testing.T) {
 	s := open(t, empty(t))
@@ -249,10 +264,12 @@ func TestRecordsThatAreNotUnderstood(t *testing.T) {
 	create(t, writer, ref(identity.KindUser, "acme", "alice"), named("Alice"))
 	create(t, writer, ref(identity.KindUser, "acme", "odd"), "no object")
 	create(t, writer, ref("robot", "acme", "r2"), map[string]string{"of": "a newer version"})
-	if err := rdb.HSet(t.Context(), "lg:{identity:}:records", "nonsense", "{}").Err(); err != nil {
+	err := rdb.HSet(t.Context(), "lg:{identity:}:records", "nonsense", "{}").Err()
+	if err != nil {
 		t.Fatal(err)
 	}
-	if err := follower.Refresh(t.Context()); err != nil {
+	err = follower.Refresh(t.Context())
+	if err != nil {
 		t.Fatal(err)
 	}
 	for what, s := range map[string]*identity.Store{"one that follows": follower, "one that begins": open(t, rdb)} {
@@ -262,7 +279,8 @@ func TestRecordsThatAreNotUnderstood(t *testing.T) {
 		}
 	}
 	var u identity.User
-	if _, err := writer.Get(t.Context(), ref(identity.KindUser, "acme", "odd"), &u); err == nil || !strings.Contains(err.Error(), "odd") {
+	_, err = writer.Get(t.Context(), ref(identity.KindUser, "acme", "odd"), &u)
+	if err == nil || !strings.Contains(err.Error(), "odd") {
 		t.Errorf("Get of it: got %v, want an error that names it", err)
 	}
 }
@@ -273,9 +291,11 @@ func TestManyRecords(t *testing.T) {
 	s := open(t, rdb)
 	var changes []identity.Change
 	for i := range 2500 {
-		changes = append(changes, identity.Change{Ref: ref(identity.KindUser, fmt.Sprintf("org%d", i%5), fmt.Sprintf("u%d", i)), New: named("x")})
+		changes = append(changes, identity.Change{Ref: ref(identity.KindUser, fmt.Sprintf("org%d", i%5),
+			fmt.Sprintf("u%d", i)), New: named("x")})
 	}
-	if err := s.Commit(t.Context(), identity.AuditEntry{}, changes...); err != nil {
+	err := s.Commit(t.Context(), identity.AuditEntry{}, changes...)
+	if err != nil {
 		t.Fatal(err)
 	}
 	for what, store := range map[string]*identity.Store{"this process": s, "another": open(t, rdb)} {
@@ -303,8 +323,9 @@ func TestUnavailable(t *testing.T) {
 	_, _, audit := s.Audit(ctx, identity.AuditFilter{}, 1)
 	_, used := s.LastUsed(ctx, "acme", "k1")
 	for what, err := range map[string]error{
-		"Get": get, "Audit": audit, "LastUsed": used, "Load": s.Load(ctx), "Refresh": s.Refresh(ctx), "ForgetUsed": s.ForgetUsed(ctx, "acme"),
-		"Commit": s.Commit(ctx, identity.AuditEntry{}, identity.Change{Ref: r}),
+		"Get": get, "Audit": audit, "LastUsed": used, "Load": s.Load(ctx), "Refresh": s.Refresh(ctx),
+		"ForgetUsed": s.ForgetUsed(ctx, "acme"),
+		"Commit":     s.Commit(ctx, identity.AuditEntry{}, identity.Change{Ref: r}),
 	} {
 		if !errors.Is(err, identity.ErrUnavailable) {
 			t.Errorf("%s: got %v, want ErrUnavailable", what, err)
@@ -313,7 +334,8 @@ func TestUnavailable(t *testing.T) {
 	if s.Missed(ctx) || len(s.Snapshot().Tenants["acme"].Users) != 1 {
 		t.Errorf("got %v, want what was known", s.Snapshot().Tenants)
 	}
-	if n := rdb.HLen(ctx, "lg:{identity:}:records").Val(); n != 1 {
+	n := rdb.HLen(ctx, "lg:{identity:}:records").Val()
+	if n != 1 {
 		t.Errorf("got %d records, want the one", n)
 	}
 }

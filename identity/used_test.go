@@ -40,16 +40,19 @@ func TestLastUses(t *testing.T) {
 	s.Used("acme", "k1", at)
 	s.Used("acme", "k2", at.Add(-time.Minute))
 	s.Used("globex", "k3", at)
-	if got := used(); got != "map[]" {
+	got := used()
+	if got != "map[]" {
 		t.Errorf("before a write: got %s, want nothing", got)
 	}
 	run(t, s, func() {})
 	want := fmt.Sprint(map[string]time.Time{"k1": at, "k2": at.Add(-time.Minute)})
-	if got := used(); got != want {
+	got = used()
+	if got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
-	if got, err := s.LastUsed(t.Context(), "acme"); len(got) > 0 || err != nil {
-		t.Errorf("of no keys: got %v, %v, want none", got, err)
+	none, err := s.LastUsed(t.Context(), "acme")
+	if len(none) > 0 || err != nil {
+		t.Errorf("of no keys: got %v, %v, want none", none, err)
 	}
 }
 
@@ -57,13 +60,15 @@ func TestLastUses(t *testing.T) {
 func TestLastUsesSurviveAFailedWrite(t *testing.T) {
 	rdb := empty(t)
 	s := open(t, rdb)
-	if err := rdb.Set(t.Context(), "lg:{identity:}:used", "of another type", 0).Err(); err != nil {
+	err := rdb.Set(t.Context(), "lg:{identity:}:used", "of another type", 0).Err()
+	if err != nil {
 		t.Fatal(err)
 	}
 	at := time.Unix(1_800_000_000, 0).UTC()
 	s.Used("acme", "k1", at)
 	run(t, s, func() {})
-	if err := rdb.Del(t.Context(), "lg:{identity:}:used").Err(); err != nil {
+	err = rdb.Del(t.Context(), "lg:{identity:}:used").Err()
+	if err != nil {
 		t.Fatal(err)
 	}
 	run(t, s, func() {})
@@ -83,7 +88,8 @@ func TestForgetUsed(t *testing.T) {
 	s.Used("acme2", "k1", time.Unix(1e9, 0))
 	s.Used("ac", "k1", time.Unix(1e9, 0))
 	run(t, s, func() {})
-	if err := s.ForgetUsed(t.Context(), "acme"); err != nil {
+	err := s.ForgetUsed(t.Context(), "acme")
+	if err != nil {
 		t.Fatal(err)
 	}
 	left, err := rdb.HKeys(t.Context(), "lg:{identity:}:used").Result()
@@ -99,7 +105,8 @@ func TestChangedReceives(t *testing.T) {
 	writer, reader := open(t, rdb), open(t, rdb)
 	for i := range 3 {
 		create(t, writer, ref(identity.KindUser, "acme", fmt.Sprintf("u%d", i)), named("x"))
-		if err := reader.Refresh(t.Context()); err != nil {
+		err := reader.Refresh(t.Context())
+		if err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -11,7 +11,10 @@ import (
 // A key is one word for people and tools: a double click selects it, and no
 // shell, URL or header changes it.
 func TestFormOfAKey(t *testing.T) {
-	for class, prefix := range map[keys.Class]string{keys.Live: "lg_live_", keys.Test: "lg_test_", keys.Admin: "lg_admin_"} {
+	for class, prefix := range map[keys.Class]string{
+		keys.Live: "lg_live_", keys.Test: "lg_test_",
+		keys.Admin: "lg_admin_",
+	} {
 		text := keys.New(class)
 		secret, ok := strings.CutPrefix(text, prefix)
 		if !ok || len(secret) != 36 {
@@ -29,7 +32,10 @@ func TestFormOfAKey(t *testing.T) {
 // with a typo, or a password.
 func TestErrorsDoNotRepeatTheKey(t *testing.T) {
 	good := keys.New(keys.Live)
-	for _, text := range []string{good[:len(good)-1], good + "x", "hunter2", good[:30] + "~" + good[31:], "LG" + good[2:]} {
+	for _, text := range []string{
+		good[:len(good)-1], good + "x", "hunter2", good[:30] + "~" + good[31:],
+		"LG" + good[2:],
+	} {
 		_, err := keys.Check(text)
 		if err == nil {
 			t.Errorf("%q: got no error", text)
@@ -60,8 +66,10 @@ func TestHashesDiffer(t *testing.T) {
 	seen := map[string]string{}
 	for name, hash := range map[string]string{
 		"a": keys.Hash(keys.Pepper{}, a), "b": keys.Hash(keys.Pepper{}, b),
-		"a with p1": keys.Hash(keys.Pepper{ID: "p1", Secret: "s"}, a), "a with p2": keys.Hash(keys.Pepper{ID: "p2", Secret: "s"}, a),
-		"a with another secret": keys.Hash(keys.Pepper{ID: "p1", Secret: "t"}, a), "b with p1": keys.Hash(keys.Pepper{ID: "p1", Secret: "s"}, b),
+		"a with p1": keys.Hash(keys.Pepper{ID: "p1", Secret: "s"},
+			a), "a with p2": keys.Hash(keys.Pepper{ID: "p2", Secret: "s"}, a),
+		"a with another secret": keys.Hash(keys.Pepper{ID: "p1", Secret: "t"},
+			a), "b with p1": keys.Hash(keys.Pepper{ID: "p1", Secret: "s"}, b),
 	} {
 		if other, ok := seen[hash]; ok {
 			t.Errorf("%s and %s: got the same hash", name, other)
@@ -81,7 +89,8 @@ func TestAppendHash(t *testing.T) {
 	text := keys.New(keys.Live)
 	for _, p := range []keys.Pepper{{}, {ID: "p1", Secret: "secret"}} {
 		got := keys.AppendHash([]byte("before "), p, text)
-		if want := "before " + keys.Hash(p, text); !bytes.Equal(got, []byte(want)) {
+		want := "before " + keys.Hash(p, text)
+		if !bytes.Equal(got, []byte(want)) {
 			t.Errorf("pepper %q: got %s, want %s", p.ID, got, want)
 		}
 	}
@@ -100,7 +109,8 @@ func TestEqualAny(t *testing.T) {
 		{[]string{"sha256:a"}, "", false},
 		{nil, "sha256:a", false},
 	} {
-		if got := keys.EqualAny(tc.hashes, tc.stored); got != tc.want {
+		got := keys.EqualAny(tc.hashes, tc.stored)
+		if got != tc.want {
 			t.Errorf("%q among %q: got %v, want %v", tc.stored, tc.hashes, got, tc.want)
 		}
 	}

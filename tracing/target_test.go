@@ -83,7 +83,8 @@ func TestTargetHeaders(t *testing.T) {
 	}{
 		{nil, nil, nil},
 		{
-			nil, map[string]string{"HEADERS": "authorization=Bearer%20x%3D, x-org = acme ,"},
+			nil,
+			map[string]string{"HEADERS": "authorization=Bearer%20x%3D, x-org = acme ,"},
 			headers{"Authorization": "Bearer x=", "X-Org": "acme"},
 		},
 		{nil, map[string]string{"HEADERS": "a=1,b=2", "TRACES_HEADERS": "a=3"}, headers{"A": "3"}},

@@ -93,7 +93,8 @@ llmguard_queue_blocked_seconds{pool="%[1]s"} %[6]d
 // only wants one finding, of a level and with a text.
 func only(t *testing.T, name string, found []diagnose.Finding, level diagnose.Level, what string) {
 	t.Helper()
-	if len(found) != 1 || found[0].Level != level || !strings.Contains(found[0].What, what) || (found[0].Fix == "") != (level == diagnose.OK) {
+	if len(found) != 1 || found[0].Level != level || !strings.Contains(found[0].What, what) ||
+		(found[0].Fix == "") != (level == diagnose.OK) {
 		t.Errorf("%s: got %+v, want %s %q, with advice unless it is ok", name, found, level, what)
 	}
 }
@@ -105,7 +106,8 @@ llmguard_queue_waiting_jobs{pool="a",class="batch"} 1
 llmguard_queue_oldest_seconds{pool="a",class="async"} 10
 llmguard_queue_oldest_seconds{pool="a",class="batch"} 600
 llmguard_queue_oldest_seconds{pool="b",class="batch"} 600`).Look(nil)
-	if len(found) != 2 || !strings.Contains(found[0].What, "pool a: 2 jobs wait, the oldest for 10m0s") || !strings.Contains(found[1].What, "pool b") {
+	if len(found) != 2 || !strings.Contains(found[0].What, "pool a: 2 jobs wait, the oldest for 10m0s") ||
+		!strings.Contains(found[1].What, "pool b") {
 		t.Errorf("got %s, want both pools, in order", summary(found))
 	}
 }
@@ -114,7 +116,9 @@ llmguard_queue_oldest_seconds{pool="b",class="batch"} 600`).Look(nil)
 // or a pool without a bound, is not.
 func TestQuotasOfProviders(t *testing.T) {
 	limits := func(rpm, tpm int) string {
-		return fmt.Sprintf("%sllmguard_queue_quota_limit{pool=\"p\",limit=\"rpm\"} %d\nllmguard_queue_quota_limit{pool=\"p\",limit=\"tpm\"} %d\n", sound, rpm, tpm)
+		return sound + fmt.Sprintf(`llmguard_queue_quota_limit{pool="p",limit="rpm"} %d
+llmguard_queue_quota_limit{pool="p",limit="tpm"} %d
+`, rpm, tpm)
 	}
 	for _, tc := range []struct {
 		metrics string
@@ -140,7 +144,11 @@ func TestAskOfSomethingElse(t *testing.T) {
 		"no metrics":      http.NotFound,
 		"another's":       func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprintln(w, "go_goroutines 7") },
 		"no text of them": func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprintln(w, "<html>{{{") },
-		"a failure":       func(w http.ResponseWriter, _ *http.Request) { http.Error(w, sound, http.StatusInternalServerError) },
+		"a failure": func(w http.ResponseWriter,
+			_ *http.Request,
+		) {
+			http.Error(w, sound, http.StatusInternalServerError)
+		},
 	} {
 		srv := httptest.NewServer(h)
 		_, err := diagnose.Ask(t.Context(), srv.Client(), srv.URL)
@@ -148,7 +156,8 @@ func TestAskOfSomethingElse(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), srv.URL) {
 			t.Errorf("%s: got %v, want an error that names %s", name, err, srv.URL)
 		}
-		if _, err := diagnose.Ask(t.Context(), srv.Client(), srv.URL); err == nil {
+		_, err = diagnose.Ask(t.Context(), srv.Client(), srv.URL)
+		if err == nil {
 			t.Errorf("%s: nothing listens any more: got no error", name)
 		}
 	}
@@ -158,11 +167,12 @@ func TestAskOfSomethingElse(t *testing.T) {
 func TestFilesOfSeveralProcesses(t *testing.T) {
 	one := admin(t, 200, "ready", sound)
 	other := admin(t, 200, "ready", "llmguard_config_hash 8\n")
-	if found := diagnose.SameFile([]*diagnose.Process{one}); len(found) > 0 {
+	found := diagnose.SameFile([]*diagnose.Process{one})
+	if len(found) > 0 {
 		t.Errorf("of one: got %+v, want nothing", found)
 	}
 	wants(t, diagnose.SameFile([]*diagnose.Process{one, one}), diagnose.OK, "the same file")
-	found := diagnose.SameFile([]*diagnose.Process{one, one, other})
+	found = diagnose.SameFile([]*diagnose.Process{one, one, other})
 	wants(t, found, diagnose.Warning, "different files")
 	if !strings.Contains(found[0].What, one.URL) || !strings.Contains(found[0].What, other.URL) {
 		t.Errorf("got %q, want both addresses", found[0].What)
@@ -184,7 +194,8 @@ func TestSortAndCount(t *testing.T) {
 		t.Errorf("got %s", got)
 	}
 	for level, want := range map[diagnose.Level]int{diagnose.Error: 2, diagnose.Warning: 2, diagnose.OK: 2, "other": 0} {
-		if got := diagnose.Count(list, level); got != want {
+		got := diagnose.Count(list, level)
+		if got != want {
 			t.Errorf("Count of %s: got %d, want %d", level, got, want)
 		}
 	}

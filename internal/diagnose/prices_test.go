@@ -23,7 +23,8 @@ providers:
   - {id: openai, base_url: "http://127.0.0.1:9/v1", pools: [{id: main, models: ["gpt-*", "odd-*"]}]}
 orgs: %s
 %s`, orgs, more)
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+	err := os.WriteFile(file, []byte(text), 0o600)
+	if err != nil {
 		t.Fatal(err)
 	}
 	cfg, policy, err := app.Check(file)
@@ -39,7 +40,8 @@ orgs: %s
 func TestModelsThatOrgsMayUse(t *testing.T) {
 	const free = "unknown_model_price: {max_output: 128000, prices: [{input: 15, output: 75}]}\n"
 	key := func(models string) string {
-		return `[{id: acme, users: [{id: alice, keys: [{id: k1, models: ` + models + `, hash: "sha256:` + strings.Repeat("0", 64) + `"}]}]}]`
+		return `[{id: acme, users: [{id: alice, keys: [{id: k1, models: ` + models + `, hash: "sha256:` + strings.Repeat("0",
+			64) + `"}]}]}]`
 	}
 	for _, tc := range []struct {
 		name, orgs, more string
@@ -49,11 +51,20 @@ func TestModelsThatOrgsMayUse(t *testing.T) {
 		{"a model with a price", `[{id: acme, models: [gpt-4o]}]`, "", "", ""},
 		{"a pattern", `[{id: acme, models: ["nobody-*"]}]`, "", "", ""},
 		{"every model", `[{id: acme}]`, "", "", ""},
-		{"a model of no pool", `[{id: acme, models: [llama-3]}]`, "", diagnose.Warning, "org acme may use llama-3, which no provider's pool takes"},
-		{"a model without a price", `[{id: acme, models: [odd-1]}]`, "", diagnose.Error, "org acme may use odd-1, which has no price"},
+		{
+			"a model of no pool", `[{id: acme, models: [llama-3]}]`, "", diagnose.Warning,
+			"org acme may use llama-3, which no provider's pool takes",
+		},
+		{
+			"a model without a price", `[{id: acme, models: [odd-1]}]`, "", diagnose.Error,
+			"org acme may use odd-1, which has no price",
+		},
 		{"one with a price for all unknown ones", `[{id: acme, models: [odd-1]}]`, free, "", ""},
 		{"a key's model", key("[odd-2]"), "", diagnose.Error, "key k1 may use odd-2, which has no price"},
-		{"twice the same", `[{id: acme, models: [odd-1]}, {id: globex, models: [odd-1]}]`, "", diagnose.Error, "org acme may use odd-1"},
+		{
+			"twice the same", `[{id: acme, models: [odd-1]}, {id: globex, models: [odd-1]}]`, "", diagnose.Error,
+			"org acme may use odd-1",
+		},
 	} {
 		found := prices(t, tc.orgs, tc.more, time.Time{})
 		if tc.level == "" {
@@ -71,12 +82,14 @@ func TestModelsThatOrgsMayUse(t *testing.T) {
 // Prices that were not compared for 45 days are suspect, whatever models are used.
 func TestOldPrices(t *testing.T) {
 	asOf := time.Now()
-	if found := prices(t, `[{id: acme}]`, "", asOf.AddDate(10, 0, 0)); len(found) != 1 {
+	found := prices(t, `[{id: acme}]`, "", asOf.AddDate(10, 0, 0))
+	if len(found) != 1 {
 		t.Fatalf("got %+v, want one finding", found)
 	} else {
 		wants(t, found, diagnose.Warning, "the oldest price was checked")
 	}
-	if found := prices(t, `[{id: acme}]`, "", time.Time{}); len(found) > 0 {
+	found = prices(t, `[{id: acme}]`, "", time.Time{})
+	if len(found) > 0 {
 		t.Errorf("on the day they were checked: got %+v, want nothing", found)
 	}
 }

@@ -27,8 +27,8 @@ var shared *redistest.Server
 
 func TestMain(m *testing.M) { os.Exit(redistest.ForPackage(m, &shared)) }
 
-// house is a Redis and a blob store with what orgs have there.
-type house struct {
+// fixture is a Redis and a blob store with what orgs have there.
+type fixture struct {
 	t     *testing.T
 	rdb   *redis.Client
 	blobs *blob.Store
@@ -38,21 +38,19 @@ type house struct {
 	queue *queue.Queue
 }
 
-func newHouse(t *testing.T) *house {
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	h := &house{t: t, rdb: shared.Client()}
-	if err := h.rdb.FlushDB(t.Context()).Err(); err != nil {
-		t.Fatal(err)
-	}
-	var err error
-	if h.blobs, err = blob.Open(t.Context(), t.TempDir()); err != nil {
-		t.Fatal(err)
-	}
+	h := &fixture{t: t, rdb: shared.Client()}
+	h.must(h.rdb.FlushDB(t.Context()).Err())
+	blobs, err := blob.Open(t.Context(), t.TempDir())
+	h.must(err)
+	h.blobs = blobs
 	t.Cleanup(func() { _ = h.blobs.Close() })
 	h.files = files.New(h.rdb, h.blobs, files.Options{})
 	h.ids, h.books = identity.New(h.rdb, identity.Options{}), budget.New(h.rdb, budget.Options{})
 	pool := queue.Pool{ID: "main", RPM: 1000, TPM: 1e6, MaxJobs: 1000, MaxBytes: 1 << 30}
-	h.queue, err = queue.New(h.rdb, []queue.Pool{pool}, queue.Options{OrgShare: 100, FlowShare: 100, Blobs: h.blobs, BlobAbove: 1000})
+	h.queue, err = queue.New(h.rdb, []queue.Pool{pool},
+		queue.Options{OrgShare: 100, FlowShare: 100, Blobs: h.blobs, BlobAbove: 1000})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,15 +58,15 @@ func newHouse(t *testing.T) *house {
 }
 
 // must fails the test on an error.
-func (h *house) must(err error) {
+func (h *fixture) must(err error) {
 	h.t.Helper()
 	if err != nil {
 		h.t.Fatal(err)
 	}
 }
 
-// furnish gives an org some of everything; what may be open has ended.
-func (h *house) furnish(org string) {
+// populate gives an org some of everything; what may be open has ended.
+func (h *fixture) populate(org string) {
 	h.t.Helper()
 	h.record(identity.KindOrg, org, org)
 	h.record(identity.KindUser, org, "alice")
@@ -81,17 +79,24 @@ func (h *house) furnish(org string) {
 	h.must(h.rdb.ZAdd(h.t.Context(), budget.Registry, redis.Z{Score: 1, Member: org}).Err())
 }
 
-func (h *house) record(kind identity.Kind, org, id string) {
+func (h *fixture) record(kind identity.Kind, org, id string) {
 	h.t.Helper()
 	ref := identity.Ref{Kind: kind, Org: org, ID: id}
-	h.must(h.ids.Commit(h.t.Context(), identity.AuditEntry{Action: "test"}, identity.Change{Ref: ref, New: identity.User{}}))
+	h.must(h.ids.Commit(h.t.Context(), identity.AuditEntry{Action: "test"},
+		identity.Change{Ref: ref, New: identity.User{}}))
 }
 
 // spend charges a call under a limit, so that there are a ledger, sums and uses.
-func (h *house) spend(org string) {
+func (h *fixture) spend(org string) {
 	h.t.Helper()
-	limit := budget.Limit{ID: "day", Subject: budget.Org, Metric: budget.Cost, Shape: budget.Shape{Kind: budget.Window, Amount: 1e12, Window: 24 * time.Hour}}
-	call, cost := budget.Call{ID: wire.NewCallID(), Org: org, User: "alice", Key: "k1", Model: "gpt-4o"}, budget.Amounts{Cost: 123}
+	limit := budget.Limit{
+		ID: "day", Subject: budget.Org, Metric: budget.Cost,
+		Shape: budget.Shape{Kind: budget.Window, Amount: 1e12, Window: 24 * time.Hour},
+	}
+	call, cost := budget.Call{
+		ID: wire.NewCallID(), Org: org, User: "alice", Key: "k1",
+		Model: "gpt-4o",
+	}, budget.Amounts{Cost: 123}
 	hold, err := h.books.Hold(h.t.Context(), []budget.Limit{limit}, call, cost, cost)
 	h.must(err)
 	_, err = h.books.Settle(h.t.Context(), hold, budget.Settlement{Actual: cost, Split: pricing.Split{Output: 123}})
@@ -99,11 +104,12 @@ func (h *house) spend(org string) {
 }
 
 // job puts a job, which is cancelled unless it is to stay open.
-func (h *house) job(org, body string, ended bool) {
+func (h *fixture) job(org, body string, ended bool) {
 	h.t.Helper()
 	j := &queue.Job{
-		ID: h.queue.NewID("main"), Pool: "main", Org: org, User: "alice", Key: "k1", Class: queue.Async, Endpoint: wire.ChatCompletions,
-		Model: "gpt-4o", Tokens: 10, CallID: wire.NewCallID(),
+		ID: h.queue.NewID("main"), Pool: "main", Org: org, User: "alice", Key: "k1", Class: queue.Async,
+		Endpoint: wire.ChatCompletions,
+		Model:    "gpt-4o", Tokens: 10, CallID: wire.NewCallID(),
 	}
 	h.must(h.queue.Put(h.t.Context(), j, []byte(body)))
 	if ended {
@@ -113,7 +119,7 @@ func (h *house) job(org, body string, ended bool) {
 }
 
 // file uploads a file of alice.
-func (h *house) file(org string) *files.File {
+func (h *fixture) file(org string) *files.File {
 	h.t.Helper()
 	u, err := h.files.Begin(h.t.Context(), files.Owner{Org: org, User: "alice"}, files.NewID())
 	h.must(err)
@@ -125,7 +131,7 @@ func (h *house) file(org string) *files.File {
 }
 
 // batch makes a batch over a file, in a status.
-func (h *house) batch(org string, status batch.Status) {
+func (h *fixture) batch(org string, status batch.Status) {
 	h.t.Helper()
 	store := batch.NewStore(h.rdb, h.files, slog.New(slog.DiscardHandler))
 	owner := batch.Owner{Org: org, User: "alice", Key: "k1"}
@@ -135,7 +141,7 @@ func (h *house) batch(org string, status batch.Status) {
 	h.must(h.rdb.ZRem(h.t.Context(), "lg:{batches}:open", b.ID).Err())
 }
 
-func (h *house) purge(org string, ledger bool) *orgdata.Purge {
+func (h *fixture) purge(org string, ledger bool) *orgdata.Purge {
 	h.t.Helper()
 	store := identity.New(h.rdb, identity.Options{}) // as a command has it
 	h.must(store.Load(h.t.Context()))
@@ -143,7 +149,7 @@ func (h *house) purge(org string, ledger bool) *orgdata.Purge {
 }
 
 // run looks and purges.
-func (h *house) run(org string, ledger bool) error {
+func (h *fixture) run(org string, ledger bool) error {
 	h.t.Helper()
 	p := h.purge(org, ledger)
 	found, err := p.Look(h.t.Context())
@@ -157,7 +163,7 @@ var ofPools = []string{"asynq:", "lg:{main}:orgs:", "lg:{main}:users:", "lg:{mai
 
 // dump is everything in Redis but the audit, the log of changes and what pools
 // find waiting jobs by, and the names of all blobs.
-func (h *house) dump() map[string]string {
+func (h *fixture) dump() map[string]string {
 	h.t.Helper()
 	out, ctx := map[string]string{}, h.t.Context()
 	for _, key := range h.rdb.Keys(ctx, "*").Val() {
@@ -180,7 +186,8 @@ func (h *house) dump() map[string]string {
 	for _, key := range []string{"changes", "audit", "last", "version"} {
 		delete(out, "lg:{identity:}:"+key)
 	}
-	h.must(h.blobs.Each(context.WithoutCancel(ctx), "", func(name string, _ time.Time) error { out["blob "+name] = ""; return nil }))
+	h.must(h.blobs.Each(context.WithoutCancel(ctx), "",
+		func(name string, _ time.Time) error { out["blob "+name] = ""; return nil }))
 	return out
 }
 

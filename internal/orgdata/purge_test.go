@@ -16,12 +16,13 @@ import (
 )
 
 func TestLookCounts(t *testing.T) {
-	h := newHouse(t)
-	if found, err := h.purge("acme", true).Look(t.Context()); err != nil || found.Any() {
+	h := newFixture(t)
+	found, err := h.purge("acme", true).Look(t.Context())
+	if err != nil || found.Any() {
 		t.Errorf("of an org without anything: got %+v, %v, want nothing", found, err)
 	}
-	h.furnish("acme")
-	h.furnish("globex")
+	h.populate("acme")
+	h.populate("globex")
 	h.job("globex", "x", true)
 	got, err := h.purge("acme", false).Look(t.Context())
 	if err != nil || got.Records != 3 || got.Jobs != 2 || got.Batches != 1 || got.Files != 1 || !got.Any() {
@@ -35,19 +36,24 @@ func TestLookCounts(t *testing.T) {
 
 // An org is not purged while anything of it may still be charged or written.
 func TestLookRefusesWhatIsOpen(t *testing.T) {
-	for want, open := range map[string]func(*house, string){
-		"1 calls of org acme hold budget":      func(h *house, org string) { h.must(h.rdb.HSet(h.t.Context(), "lg:{"+org+"}:holds", "a/0", "x").Err()) },
-		"1 jobs of org acme wait or run":       func(h *house, org string) { h.job(org, "x", false) },
-		"1 batches of org acme have not ended": func(h *house, org string) { h.batch(org, batch.InProgress) },
+	for want, open := range map[string]func(*fixture, string){
+		"1 calls of org acme hold budget": func(h *fixture,
+			org string,
+		) {
+			h.must(h.rdb.HSet(h.t.Context(), "lg:{"+org+"}:holds", "a/0", "x").Err())
+		},
+		"1 jobs of org acme wait or run":       func(h *fixture, org string) { h.job(org, "x", false) },
+		"1 batches of org acme have not ended": func(h *fixture, org string) { h.batch(org, batch.InProgress) },
 	} {
-		h := newHouse(t)
-		h.furnish("acme")
+		h := newFixture(t)
+		h.populate("acme")
 		open(h, "globex")
-		if _, err := h.purge("acme", false).Look(t.Context()); err != nil {
+		_, err := h.purge("acme", false).Look(t.Context())
+		if err != nil {
 			t.Errorf("%s: while only globex has something open: got %v, want no error", want, err)
 		}
 		open(h, "acme")
-		_, err := h.purge("acme", false).Look(t.Context())
+		_, err = h.purge("acme", false).Look(t.Context())
 		if !errors.Is(err, orgdata.ErrOpen) || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want ErrOpen and %q", err, want)
 		}
@@ -56,10 +62,10 @@ func TestLookRefusesWhatIsOpen(t *testing.T) {
 
 // A purge leaves the books and nothing else, and nothing changes for others.
 func TestPurgeKeepsTheBooks(t *testing.T) {
-	h := newHouse(t)
-	h.furnish("globex")
+	h := newFixture(t)
+	h.populate("globex")
 	kept := h.dump()
-	h.furnish("acme")
+	h.populate("acme")
 	h.must(h.run("acme", false))
 	other := slices.DeleteFunc(differ(h.dump(), kept), func(key string) bool {
 		return key == "lg:{acme}:ledger" || strings.HasPrefix(key, "lg:{acme}:sums:")
@@ -67,29 +73,32 @@ func TestPurgeKeepsTheBooks(t *testing.T) {
 	if len(other) > 0 {
 		t.Errorf("got left or changed %v, want the ledger and the sums of acme alone", other)
 	}
-	if n := h.rdb.XLen(t.Context(), "lg:{acme}:ledger").Val(); n != 1 {
+	n := h.rdb.XLen(t.Context(), "lg:{acme}:ledger").Val()
+	if n != 1 {
 		t.Errorf("got %d entries of the ledger, want the one", n)
 	}
 }
 
 func TestPurgeWithTheLedger(t *testing.T) {
-	h := newHouse(t)
-	h.furnish("globex")
+	h := newFixture(t)
+	h.populate("globex")
 	kept := h.dump()
-	h.furnish("acme")
+	h.populate("acme")
 	h.must(h.run("acme", true))
-	if other := differ(h.dump(), kept); len(other) > 0 {
+	other := differ(h.dump(), kept)
+	if len(other) > 0 {
 		t.Errorf("got left or changed %v, want nothing", other)
 	}
-	if found, err := h.purge("acme", true).Look(t.Context()); err != nil || found.Any() {
+	found, err := h.purge("acme", true).Look(t.Context())
+	if err != nil || found.Any() {
 		t.Errorf("after it: got %+v, %v, want nothing", found, err)
 	}
 }
 
 // The audit says when a purge began, what it found, and when it ended.
 func TestPurgeIsAudited(t *testing.T) {
-	h := newHouse(t)
-	h.furnish("acme")
+	h := newFixture(t)
+	h.populate("acme")
 	h.must(h.run("acme", true))
 	list, _, err := h.ids.Audit(t.Context(), identity.AuditFilter{Org: "acme"}, 10)
 	if err != nil {
@@ -105,7 +114,8 @@ func TestPurgeIsAudited(t *testing.T) {
 	if text := strings.Join(got, " "); text != "org.purge org.purge.records org.purge.begin" {
 		t.Errorf("got the actions %s", text)
 	}
-	if after := string(list[len(list)-1].After); !strings.Contains(after, `"ledger":true`) || !strings.Contains(after, `"jobs":2`) {
+	if after := string(list[len(list)-1].After); !strings.Contains(after, `"ledger":true`) ||
+		!strings.Contains(after, `"jobs":2`) {
 		t.Errorf("got the beginning %s, want what was found", after)
 	}
 }
@@ -113,15 +123,16 @@ func TestPurgeIsAudited(t *testing.T) {
 // A purge that was cut off leaves the org's own record, which keeps it disabled,
 // and the next one finishes.
 func TestPurgeThatWasCutOff(t *testing.T) {
-	h := newHouse(t)
-	h.furnish("globex")
+	h := newFixture(t)
+	h.populate("globex")
 	kept := h.dump()
-	h.furnish("acme")
+	h.populate("acme")
 	ctx := t.Context()
-	if err := h.rdb.Do(ctx, "acl", "setuser", "default", "-unlink").Err(); err != nil {
+	err := h.rdb.Do(ctx, "acl", "setuser", "default", "-unlink").Err()
+	if err != nil {
 		t.Fatal(err)
 	}
-	err := h.run("acme", true)
+	err = h.run("acme", true)
 	h.must(h.rdb.Do(ctx, "acl", "setuser", "default", "+unlink").Err())
 	if err == nil {
 		t.Fatal("without the right to remove keys: got no error")
@@ -130,7 +141,8 @@ func TestPurgeThatWasCutOff(t *testing.T) {
 		t.Error("got no record of the org, want it to be there until the end")
 	}
 	h.must(h.run("acme", true))
-	if other := differ(h.dump(), kept); len(other) > 0 {
+	other := differ(h.dump(), kept)
+	if len(other) > 0 {
 		t.Errorf("got left or changed %v, want nothing", other)
 	}
 	h.must(h.run("acme", true)) // once more is no harm
@@ -139,15 +151,16 @@ func TestPurgeThatWasCutOff(t *testing.T) {
 // Files that cannot be reached are not forgotten: the purge fails before their
 // list is changed.
 func TestPurgeWithoutTheBlobStore(t *testing.T) {
-	h := newHouse(t)
-	h.furnish("acme")
+	h := newFixture(t)
+	h.populate("acme")
 	p := h.purge("acme", true)
 	p.Blobs = nil
 	err := p.Run(t.Context(), identity.AuditEntry{}, orgdata.Found{})
 	if err == nil || !strings.Contains(err.Error(), "files.store") {
 		t.Errorf("got %v, want an error that names files.store", err)
 	}
-	if found, err := h.purge("acme", true).Look(t.Context()); err != nil || found.Files != 1 || found.Records != 3 {
+	found, err := h.purge("acme", true).Look(t.Context())
+	if err != nil || found.Files != 1 || found.Records != 3 {
 		t.Errorf("got %+v, %v, want the file and the records still there", found, err)
 	}
 	h.must(h.run("acme", true))
@@ -155,7 +168,7 @@ func TestPurgeWithoutTheBlobStore(t *testing.T) {
 
 // More records than one write removes all go.
 func TestPurgeOfManyRecords(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	var changes []identity.Change
 	for i := range 1200 {
 		ref := identity.Ref{Kind: identity.KindUser, Org: "acme", ID: fmt.Sprintf("u%d", i)}
@@ -172,7 +185,7 @@ func TestPurgeOfManyRecords(t *testing.T) {
 }
 
 // names are the names of an org's own keys.
-func (h *house) names(org, prefix string) string {
+func (h *fixture) names(org, prefix string) string {
 	h.t.Helper()
 	seen := map[string]bool{}
 	h.must(orgdata.Names(h.t.Context(), h.rdb, org, prefix, func(names []string) error {
@@ -184,12 +197,13 @@ func (h *house) names(org, prefix string) string {
 	return strings.Join(slices.Sorted(maps.Keys(seen)), " ")
 }
 
-// An org's keys are told from those of orgs whose ids begin alike, of pools of
+// An org's keys are kept apart from those of orgs whose ids begin alike, of pools of
 // the same id, and of lists that all orgs share.
 func TestNames(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	for _, key := range []string{
-		"lg:{acme}:ledger", "lg:{acme}:sums:20261101", "lg:{acme}:jobs", "lg:{acme2}:ledger", "lg:{ac}:ledger", "other:{acme}:x",
+		"lg:{acme}:ledger", "lg:{acme}:sums:20261101", "lg:{acme}:jobs", "lg:{acme2}:ledger", "lg:{ac}:ledger",
+		"other:{acme}:x",
 		"lg:{acme}:job:123", "lg:{acme}:proc:7", "lg:{acme}:dead", // of a pool that is called so, too
 		"lg:{files}:due", "lg:{files}:ledger", "lg:{batches}:open", "lg:{batches}:ledger", "lg:{calib}:openai",
 	} {
@@ -205,7 +219,8 @@ func TestNames(t *testing.T) {
 		{"calib", "", ""},
 		{"nobody", "", ""},
 	} {
-		if got := h.names(tc.org, tc.prefix); got != tc.want {
+		got := h.names(tc.org, tc.prefix)
+		if got != tc.want {
 			t.Errorf("%s %q: got %q, want %q", tc.org, tc.prefix, got, tc.want)
 		}
 	}
@@ -213,15 +228,16 @@ func TestNames(t *testing.T) {
 
 // A purge of an org that is called as a list that all share leaves the list.
 func TestPurgeOfAnOrgWithASharedName(t *testing.T) {
-	h := newHouse(t)
-	h.furnish("globex")
+	h := newFixture(t)
+	h.populate("globex")
 	h.must(h.rdb.ZAdd(t.Context(), "lg:{batches}:open", redis.Z{Score: 1, Member: "batch_1"}).Err())
 	kept := h.dump()
 	for _, org := range []string{"files", "batches", "main"} { // main is the pool
-		h.furnish(org)
+		h.populate(org)
 		h.must(h.run(org, true))
 	}
-	if other := differ(h.dump(), kept); len(other) > 0 {
+	other := differ(h.dump(), kept)
+	if len(other) > 0 {
 		t.Errorf("got left or changed %v, want nothing", other)
 	}
 }
@@ -229,7 +245,7 @@ func TestPurgeOfAnOrgWithASharedName(t *testing.T) {
 // More keys than one step of a scan reads are all found, and an error of the
 // caller ends the walk.
 func TestNamesOfManyKeys(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	pipe := h.rdb.Pipeline()
 	for i := range 2500 {
 		pipe.Set(t.Context(), fmt.Sprintf("lg:{acme}:sums:%d", i), "x", 0)
