@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/llmguard/llmguard/internal/fakeprovider"
 	"github.com/llmguard/llmguard/internal/redistest"
@@ -35,6 +36,7 @@ const atOnce = "5"
 func TestMain(m *testing.M) { os.Exit(buildAndRun(m)) }
 
 func buildAndRun(m *testing.M) int {
+	logging.Disable() // go-redis prints what it also returns
 	if err := runInParallel(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
