@@ -27,10 +27,16 @@ export async function occupy(key) {
   };
 }
 
-// spend uses up a user's hourly limit.
+// spend uses up a user's hourly limit, and returns when the call is charged: while it
+// is held, another call waits to see what is left.
 export async function spend(key) {
   const r = await post(key, { model: free, max_tokens: 400, messages: [{ role: 'user', content: '[fake: output=400]' }] });
   assert.equal(r.status, 200, await r.text());
+  const held = async () => {
+    const limits = await fetch(`${baseURL}/limits`, { headers: { authorization: `Bearer ${key}` } });
+    return (await limits.json()).data.some((limit) => limit.held !== 0);
+  };
+  while (await held()) await new Promise((done) => setTimeout(done, 20));
 }
 
 export async function jobs(key) {
