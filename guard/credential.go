@@ -35,6 +35,37 @@ func (o *Org) at(p *providers.Provider) (*providers.Provider, error) {
 	}
 }
 
+// owning returns a target as the org calls it. With its own credential it has a pool
+// of its own. The error is a *wire.Error.
+func (o *Org) owning(t providers.Target) (providers.Target, error) {
+	p, err := o.at(t.Provider)
+	if err != nil {
+		return t, err
+	}
+	if p != t.Provider {
+		t.Pool = providers.OwnPool(t.Pool, o.ID)
+	}
+	t.Provider = p
+	return t, nil
+}
+
+// OwnPools lists the pools of orgs that have a credential of their own.
+func (p *Policy) OwnPools() []string {
+	var ids []string
+	for _, o := range p.Orgs {
+		for id := range o.Credentials {
+			provider := p.Providers.Get(id)
+			if provider == nil {
+				continue
+			}
+			for _, pool := range provider.Pools {
+				ids = append(ids, providers.OwnPool(pool.ID, o.ID))
+			}
+		}
+	}
+	return ids
+}
+
 // Upstream returns a provider as an org calls it, by its id; nil when it is not
 // configured any more. The error is a *wire.Error.
 func (g *Guard) Upstream(o *Org, provider string) (*providers.Provider, error) {

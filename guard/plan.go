@@ -72,7 +72,7 @@ func (g *Guard) prepare(c Caller, r *wire.Request, kept kept) (*Plan, error) {
 	if err != nil {
 		return nil, notFound(r.Model)
 	}
-	if target.Provider, err = c.Org.at(target.Provider); err != nil {
+	if target, err = c.Org.owning(target); err != nil {
 		return nil, err
 	}
 	at := now()

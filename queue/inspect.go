@@ -10,8 +10,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/llmguard/llmguard/wire"
 )
 
 // Waiting is what a flow has waiting in one class.
@@ -68,7 +66,7 @@ func (q *Queue) waitingIn(ctx context.Context, p *pool, class Class, all []Waiti
 				return nil, fmt.Errorf("queue: waiting job %q", m)
 			}
 			flow := Flow{Org: w[0], User: w[1]}
-			put, _ := wire.CallTime(w[4][len(jobPrefix)+poolCodeLen:])
+			put, _ := idTime(w[4])
 			if len(all) == first || all[len(all)-1].Flow != flow {
 				all = append(all, Waiting{Flow: flow, Class: class, Oldest: put})
 			}

@@ -18,7 +18,7 @@ var ErrNotFound = errors.New("queue: no such job")
 
 // Job returns a job of the org.
 func (q *Queue) Job(ctx context.Context, org, id string) (*Job, error) {
-	p := q.codes()[idCode(id)]
+	p := q.poolOf(ctx, org, id)
 	if p == nil {
 		return nil, ErrNotFound
 	}
@@ -67,7 +67,7 @@ func (p *pool) read(ctx context.Context, pipe redis.Pipeliner, id string) func()
 // the claim does. It never waits or runs again. It returns the job as it is
 // afterwards; a job that had ended stays as it was. See Ended.
 func (q *Queue) Cancel(ctx context.Context, org, id string) (*Job, error) {
-	p := q.codes()[idCode(id)]
+	p := q.poolOf(ctx, org, id)
 	if p == nil || org == "" {
 		return nil, ErrNotFound
 	}

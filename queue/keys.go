@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/llmguard/llmguard/providers"
 )
 
 // poolKeys lists the keys of a pool, in the order of pool_keys in flows.lua.
@@ -24,6 +26,9 @@ import (
 //	shut             zset: "O org model user", flows out of their rings until the model wakes
 //	dead             zset: dead letters by the time they failed
 //	ended            zset: ends to be announced, "id state org at_us notice" by when to look
+//
+// The pools of orgs with an account of their own are called pool@org, and the set
+// lg:pools has those that ever had a job.
 //
 // Besides: lg:{pool}:job:<id> the job's hash, lg:{pool}:proc:<process> the last
 // reply of acquire, lg:{<org>}:jobs[:<user>] the index for listing, and in
@@ -72,21 +77,26 @@ func letters(s string) string {
 const (
 	jobPrefix   = "job_"
 	poolCodeLen = 5
+	ownCodeLen  = 10 // of pools that are an org's own, which nobody can rename
 	ulidLen     = 26
 )
 
 // poolCode is what job ids carry of their pool.
 func poolCode(pool string) string {
+	if _, org := providers.SplitPool(pool); org != "" {
+		return letters(pool)[:ownCodeLen]
+	}
 	return letters(pool)[:poolCodeLen]
 }
 
 // idCode returns the pool code in a job id, "" when it has not the form of one.
 func idCode(id string) string {
 	rest, ok := strings.CutPrefix(id, jobPrefix)
-	if !ok || len(rest) != poolCodeLen+ulidLen || !plain(rest) {
+	code := len(rest) - ulidLen
+	if !ok || code != poolCodeLen && code != ownCodeLen || !plain(rest) {
 		return ""
 	}
-	return rest[:poolCodeLen]
+	return rest[:code]
 }
 
 // plain reports whether s is a non-empty string of [a-z0-9_-]: what pool, org

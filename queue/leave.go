@@ -24,7 +24,7 @@ func (q *Queue) Expire(ctx context.Context, org, id string) (*Job, error) {
 // `present`, and any may wait for another `wait`, within its pool's MaxAge.
 // Neither is ever shortened. It returns the job as it is afterwards.
 func (q *Queue) Stay(ctx context.Context, org, id string, present, wait time.Duration) (*Job, error) {
-	p := q.codes()[idCode(id)]
+	p := q.poolOf(ctx, org, id)
 	if p == nil || org == "" {
 		return nil, ErrNotFound
 	}
@@ -45,7 +45,7 @@ func (q *Queue) Lifetime(pool string) time.Duration {
 }
 
 func (q *Queue) endFor(ctx context.Context, org, id, why string) (*Job, error) {
-	p := q.codes()[idCode(id)]
+	p := q.poolOf(ctx, org, id)
 	if p == nil || org == "" {
 		return nil, ErrNotFound
 	}

@@ -76,7 +76,7 @@ func (q *Queue) List(ctx context.Context, org string, f Filter, after string, li
 // fill adds the picked ones of an index's entries to a page. It reports whether
 // the page is complete: full, or at the end of the list.
 func (q *Queue) fill(ctx context.Context, page *Page, org string, f Filter, entries []redis.Z, limit int) (bool, error) {
-	jobs, err := q.readAll(ctx, entries)
+	jobs, err := q.readAll(ctx, org, entries)
 	if err != nil {
 		return true, err
 	}
@@ -105,12 +105,12 @@ func (q *Queue) fill(ctx context.Context, page *Page, org string, f Filter, entr
 
 // readAll reads the jobs of an index's entries in one round trip; nil stands
 // for a job that is forgotten, or not ours to read.
-func (q *Queue) readAll(ctx context.Context, entries []redis.Z) ([]*Job, error) {
+func (q *Queue) readAll(ctx context.Context, org string, entries []redis.Z) ([]*Job, error) {
 	pipe := q.rdb.Pipeline()
 	reads := make([]func() (*Job, error), len(entries))
 	for i, e := range entries {
 		id, _ := e.Member.(string)
-		if p := q.codes()[idCode(id)]; p != nil {
+		if p := q.poolOf(ctx, org, id); p != nil {
 			reads[i] = p.read(ctx, pipe, id)
 		}
 	}

@@ -34,8 +34,9 @@ func (q *Queue) Oldest(ctx context.Context, poolID string) (put [4]time.Time, er
 
 // idTime is when a job was put, by its proxy's clock.
 func idTime(id string) (time.Time, bool) {
-	if idCode(id) == "" {
+	code := idCode(id)
+	if code == "" {
 		return time.Time{}, false
 	}
-	return wire.CallTime(id[len(jobPrefix)+poolCodeLen:])
+	return wire.CallTime(id[len(jobPrefix)+len(code):])
 }

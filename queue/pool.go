@@ -2,7 +2,10 @@ package queue
 
 import (
 	"fmt"
+	"sync/atomic"
 	"time"
+
+	"github.com/llmguard/llmguard/providers"
 )
 
 // Pool is a provider's quota group and the bounds of its queue.
@@ -39,11 +42,12 @@ type pool struct {
 
 	puts, starts, finishes *batcher
 	waker                  waker
+	announced              atomic.Bool // to Redis, as an org's own
 }
 
 func newPool(p Pool, o Options) (*pool, error) {
-	if err := checkPlain("pool", p.ID); err != nil {
-		return nil, err
+	if base, org := providers.SplitPool(p.ID); !plain(base) || p.ID != base && !plain(org) {
+		return nil, fmt.Errorf("queue: pool %q is not of [a-z0-9_-]", p.ID)
 	}
 	if p.RPM < 0 || p.TPM < 0 || p.Concurrency < 0 || p.MaxAge < 0 || p.ResultTTL < 0 {
 		return nil, fmt.Errorf("queue: pool %q has a negative quota or time", p.ID)

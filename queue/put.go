@@ -66,6 +66,9 @@ func (q *Queue) Put(ctx context.Context, j *Job, body []byte) error {
 	if err := q.checkMemory(ctx, p); err != nil {
 		return err
 	}
+	if err := q.announceOwn(ctx, p); err != nil {
+		return err
+	}
 	if err := q.writeBody(ctx, p, j, body); err != nil {
 		return err
 	}

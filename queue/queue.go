@@ -223,7 +223,7 @@ func New(rdb redis.UniversalClient, pools []Pool, opts Options) (*Queue, error) 
 	}
 	q.line, _ = opts.Scripts.(*redisconn.Line)
 	q.lease = opts.Lease.Microseconds()
-	first, err := newSetup(pools, opts, nil)
+	first, err := newSetup(pools, nil, opts, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -239,6 +239,7 @@ func (q *Queue) Run(ctx context.Context) error {
 	q.metrics.scrapeIn(ctx)
 	var wg sync.WaitGroup
 	wg.Go(func() { q.hub.run(ctx) })
+	wg.Go(func() { q.keepRecalling(ctx) })
 	wg.Go(func() { every(ctx, q.opts.Lease/3, q.renewGrants) })
 	wg.Go(func() { q.keepForgetting(ctx) })
 	wg.Go(func() { every(ctx, q.opts.Grace/3, q.renewPresence) })

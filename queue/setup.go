@@ -7,22 +7,29 @@ import (
 	"reflect"
 	"slices"
 
+	"github.com/llmguard/llmguard/providers"
 	"github.com/llmguard/llmguard/seal"
 )
 
 // setup is what Configure replaces: the pools, and the options that may change
 // while the queue runs. It is immutable.
 type setup struct {
+	configured   []Pool
+	own          []string         // ids of pools that are orgs' own
 	pools, codes map[string]*pool // by id, and by the code in job ids
 	opts         Options
-	weights      string // JSON for acquire
+	weights      string        // JSON for acquire
+	replaced     chan struct{} // closed when another setup is in force
 }
 
 // newSetup derives a setup. Pools that are as they were before keep the scripts
 // they have under way; pools that are gone stay, so that what waits in them ends.
-func newSetup(pools []Pool, opts Options, before *setup) (*setup, error) {
-	s := &setup{pools: make(map[string]*pool), codes: make(map[string]*pool), opts: opts}
-	for _, cfg := range pools {
+func newSetup(pools []Pool, own []string, opts Options, before *setup) (*setup, error) {
+	s := &setup{
+		configured: pools, own: own, pools: make(map[string]*pool), codes: make(map[string]*pool), opts: opts,
+		replaced: make(chan struct{}),
+	}
+	for _, cfg := range s.all() {
 		p, err := newPool(cfg, opts)
 		if err != nil {
 			return nil, err
@@ -50,6 +57,19 @@ func newSetup(pools []Pool, opts Options, before *setup) (*setup, error) {
 	return s, s.weigh(opts.Weights)
 }
 
+// all lists the configured pools and those that derive from them.
+func (s *setup) all() []Pool {
+	all := slices.Clone(s.configured)
+	for _, id := range s.own {
+		from, org := providers.SplitPool(id)
+		at := slices.IndexFunc(s.configured, func(p Pool) bool { return p.ID == from })
+		if at >= 0 {
+			all = append(all, s.configured[at].own(org))
+		}
+	}
+	return all
+}
+
 // weigh sets the weights, before anybody else has the setup.
 func (s *setup) weigh(weights map[string]int) error {
 	s.opts.Weights, s.weights = weights, ""
@@ -74,20 +94,26 @@ func (p *pool) same(other *pool) bool {
 // FlowShare, MemoryShare, Shares, DeadLetters, DeadTTL, Weights, Seal and BlobAbove; the
 // others stay as New got them. What is under way goes on with what it began
 // with. A pool that is left out stays until the process ends, so that its jobs
-// do. After an error nothing has changed. A Worker has to be told by SetConcurrency.
+// do, and pools that are orgs' own follow theirs. After an error nothing has changed.
 func (q *Queue) Configure(pools []Pool, opts Options) error {
 	if err := opts.validate(); err != nil {
 		return err
 	}
 	opts = opts.withDefaults()
 	opts.Burst, opts.Lease, opts.Grace = q.opts.Burst, q.opts.Lease, q.opts.Grace // pools carry them
+	return q.change(func(before *setup) (*setup, error) { return newSetup(pools, before.own, opts, before) })
+}
+
+// change puts another setup in force.
+func (q *Queue) change(from func(before *setup) (*setup, error)) error {
 	for {
 		before := q.setup.Load()
-		next, err := newSetup(pools, opts, before)
-		if err != nil {
+		next, err := from(before)
+		if err != nil || next == before {
 			return err
 		}
 		if q.setup.CompareAndSwap(before, next) {
+			close(before.replaced)
 			return nil
 		}
 	}
@@ -98,16 +124,11 @@ func (q *Queue) SetWeights(weights map[string]int) error {
 	if err := (Options{Weights: weights}).validate(); err != nil {
 		return err
 	}
-	for {
-		before := q.setup.Load()
+	return q.change(func(before *setup) (*setup, error) {
 		next := *before
-		if err := next.weigh(weights); err != nil {
-			return err
-		}
-		if q.setup.CompareAndSwap(before, &next) {
-			return nil
-		}
-	}
+		next.replaced = make(chan struct{})
+		return &next, next.weigh(weights)
+	})
 }
 
 func (q *Queue) now() *setup { return q.setup.Load() }

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
+
+	"github.com/llmguard/llmguard/providers"
 )
 
 // shift is one Run of a Worker: a crew for each pool. Only set and end, which
@@ -18,6 +20,7 @@ type shift struct {
 	ctx     context.Context // Run's own: no job is begun after it
 	runCtx  context.Context // of the jobs
 	keepCtx context.Context // of what keeps their claims
+	setup   *setup          // the last that was looked at
 	crews   map[string]*crew
 	told    map[string]bool // pools whose cancellations are listened for
 
@@ -34,9 +37,8 @@ type crew struct {
 // retryCrews is the pause after crews could not be put right.
 const retryCrews = time.Second
 
-// SetConcurrency replaces WorkerOptions.Concurrency, and makes the worker look
-// at the pools that Configure has added. A pool whose number changes gets new
-// handlers; the jobs of the old ones go on.
+// SetConcurrency replaces WorkerOptions.Concurrency. A pool whose number changes gets
+// new handlers; the jobs of the old ones go on.
 func (w *Worker) SetConcurrency(byPool map[string]int) {
 	w.mu.Lock()
 	w.most = byPool
@@ -51,7 +53,8 @@ func (w *Worker) SetConcurrency(byPool map[string]int) {
 func (w *Worker) handlers(pool string) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if n := w.most[pool]; n != 0 {
+	configured, _ := providers.SplitPool(pool)
+	if n := w.most[configured]; n != 0 {
 		return n
 	}
 	return defaultConcurrency
@@ -65,6 +68,7 @@ func (s *shift) watch() {
 		case <-s.ctx.Done():
 			return
 		case <-s.w.changed:
+		case <-s.setup.replaced:
 		case <-again:
 		}
 		again = nil
@@ -78,7 +82,8 @@ func (s *shift) watch() {
 // set gives every pool the crew it is to have. Pools that left the setup keep
 // theirs.
 func (s *shift) set() error {
-	pools := s.w.q.pools()
+	s.setup = s.w.q.now()
+	pools := s.setup.pools
 	for _, id := range slices.Sorted(maps.Keys(pools)) {
 		most, old := s.w.handlers(id), s.crews[id]
 		if old != nil && old.most == most {

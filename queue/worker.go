@@ -13,7 +13,8 @@ import (
 // WorkerOptions are the settings of a Worker.
 type WorkerOptions struct {
 	// Concurrency is how many jobs of a pool run at once in this process. Pools
-	// not named, or with 0, get 64; negative leaves a pool out.
+	// not named, or with 0, get 64; negative leaves a pool out. An org's own pool
+	// has as many as the configured one it derives from.
 	Concurrency map[string]int
 	// ShutdownTimeout is how long running jobs may go on after Run's context is
 	// done, before theirs is cancelled with ErrShutdown. 0 is 30 s.

@@ -360,6 +360,9 @@ const loadTime = 30 * time.Second
 
 // obey makes a state of the identities the one in force.
 func (a *App) obey(p *guard.Policy, d *auth.Directory, weights map[string]int) {
+	if err := a.queue.AddOwn(p.OwnPools()...); err != nil {
+		a.log.Error("pools of orgs with credentials of their own cannot be added", "error", err)
+	}
 	a.guard.SetPolicy(p)
 	if a.callers != nil {
 		a.callers.SetDirectory(d)

@@ -28,7 +28,13 @@ func Queue(ctx context.Context, cfg *config.Config, rdb redis.UniversalClient, l
 		o.Blobs.Seal(set.seal)
 	}
 	q, err := queue.New(rdb, set.pools, o)
-	return q, set.pools, err
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := q.RecallOwn(ctx); err != nil {
+		return nil, nil, err
+	}
+	return q, q.Pools(), nil
 }
 
 // Blobs returns the blob store that all processes share; nil where there is

@@ -39,6 +39,8 @@ type Options struct {
 	// which have one of their own.
 	Quota      Quota
 	ModelQuota map[string]Quota
+	// KeyQuota is that of accounts of their own, by Bearer key, over all models.
+	KeyQuota   map[string]Quota
 	LogSize    int   // records kept by Log; default 20,000
 	KeepBodies bool  // keep request bodies in the log
 	MaxBody    int64 // bytes of a request body; default 64 MiB, more is a 413
@@ -101,7 +103,7 @@ func New(opts Options) *Server {
 	s := &Server{
 		opts:     opts,
 		log:      newRecord(opts.LogSize),
-		quotas:   newQuotas(opts.Quota, opts.ModelQuota),
+		quotas:   newQuotas(opts),
 		now:      time.Now,
 		byModel:  make(map[string]Behaviour),
 		attempts: make(map[string]int),

@@ -30,20 +30,26 @@ func (q Quota) withDefaults() Quota {
 	return q
 }
 
-// quotas holds one meter per model with an own quota, and "" for all others.
+// quotas holds one meter per model or key with an own quota, and "" for all others.
 type quotas struct {
-	meters map[string]*meter // fixed at New
+	meters, keys map[string]*meter // fixed at New
 }
 
-func newQuotas(shared Quota, byModel map[string]Quota) *quotas {
-	q := &quotas{meters: map[string]*meter{"": {quota: shared.withDefaults()}}}
-	for model, own := range byModel {
+func newQuotas(o Options) *quotas {
+	q := &quotas{meters: map[string]*meter{"": {quota: o.Quota.withDefaults()}}, keys: map[string]*meter{}}
+	for model, own := range o.ModelQuota {
 		q.meters[model] = &meter{quota: own.withDefaults()}
+	}
+	for key, own := range o.KeyQuota {
+		q.keys[key] = &meter{quota: own.withDefaults()}
 	}
 	return q
 }
 
-func (q *quotas) of(model string) *meter {
+func (q *quotas) of(key, model string) *meter {
+	if m, ok := q.keys[key]; ok {
+		return m
+	}
 	if m, ok := q.meters[model]; ok {
 		return m
 	}

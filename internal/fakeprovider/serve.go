@@ -78,7 +78,7 @@ func (x *exchange) authorize() error {
 	if id := x.r.Header.Get("X-Client-Request-Id"); len(id) > 512 || strings.ContainsFunc(id, func(r rune) bool { return r > 126 }) {
 		return invalid("", "", "Invalid X-Client-Request-Id: it must be ASCII and at most 512 characters.")
 	}
-	key, _ := strings.CutPrefix(x.r.Header.Get("Authorization"), "Bearer ")
+	key := x.key()
 	if x.s.opts.Key != "" && (key != x.s.opts.Key || len(x.r.Header.Values("Authorization")) != 1) {
 		return badKey(key)
 	}
@@ -122,6 +122,12 @@ func (x *exchange) route() error {
 	return handle()
 }
 
+// key is the caller's Bearer key.
+func (x *exchange) key() string {
+	key, _ := strings.CutPrefix(x.r.Header.Get("Authorization"), "Bearer ")
+	return key
+}
+
 // admit opens the request, finds its behaviour and shows it to the quota. The
 // returned function must be called when the answer is over.
 func (x *exchange) admit(read func() error) (leave func(), err error) {
@@ -138,7 +144,7 @@ func (x *exchange) admit(read func() error) (leave func(), err error) {
 	x.s.log.update(x.rec, func(rec *Record) {
 		rec.Model, rec.Stream, rec.Requested = x.q.Model, x.q.Stream, x.q.Requested
 	})
-	m := x.s.quotas.of(x.q.Model)
+	m := x.s.quotas.of(x.key(), x.q.Model)
 	v := m.admit(x.s.now(), x.q.Requested)
 	maps.Copy(x.w.Header(), v.header)
 	if v.refused != "" {

@@ -2,11 +2,15 @@ package front_test
 
 import (
 	"encoding/base64"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/llmguard/llmguard/internal/app"
+	"github.com/llmguard/llmguard/internal/fakeprovider"
+	"github.com/llmguard/llmguard/queue"
 )
 
 const ownSecret = "sk-acme-own-0123456789"
@@ -14,7 +18,13 @@ const ownSecret = "sk-acme-own-0123456789"
 // sealed is an App whose org acme has a credential of its own.
 func sealed(t *testing.T) (*running, *operator) {
 	t.Helper()
-	r := start(t, app.Proxy|app.Worker, "queue: {seal_keys: [{id: s1, secret: a-secret-of-16-characters}]}\n")
+	return sealedWith(t, fakeprovider.Options{})
+}
+
+// sealedWith is sealed with a provider of other properties.
+func sealedWith(t *testing.T, provider fakeprovider.Options) (*running, *operator) {
+	t.Helper()
+	r := startWith(t, app.Proxy|app.Worker, "queue: {seal_keys: [{id: s1, secret: a-secret-of-16-characters}]}\n", provider)
 	o := r.operator(t)
 	o.ask(200, "PUT", "/orgs/acme/credentials/openai", `{"secret":"`+ownSecret+`"}`, nil)
 	return r, o
@@ -27,6 +37,16 @@ func (r *running) wantStatus(t *testing.T, want int, key string, header ...strin
 	if err != nil || got.status != want {
 		t.Errorf("a call: got status %d, %s, %v; want %d", got.status, got.body, err, want)
 	}
+}
+
+// newCaller makes a user of another org, and returns its key.
+func (o *operator) newCaller() string {
+	o.t.Helper()
+	o.ask(201, "POST", "/orgs", `{"id":"globex","over_limit":"refuse"}`, nil)
+	o.ask(201, "POST", "/orgs/globex/users", `{"id":"gus"}`, nil)
+	var made struct{ Secret string }
+	o.ask(201, "POST", "/orgs/globex/keys", `{"user":"gus"}`, &made)
+	return made.Secret
 }
 
 // withOwn counts the provider's requests that had the org's own credential.
@@ -43,20 +63,82 @@ func (r *running) withOwn() (n int) {
 // no other org's.
 func TestOwnCredential(t *testing.T) {
 	r, o := sealed(t)
-	o.ask(201, "POST", "/orgs", `{"id":"globex"}`, nil)
-	o.ask(201, "POST", "/orgs/globex/users", `{"id":"gus"}`, nil)
-	var other struct{ Secret string }
-	o.ask(201, "POST", "/orgs/globex/keys", `{"user":"gus"}`, &other)
+	other := o.newCaller()
 	r.wantStatus(t, 200, r.key)
 	if got := r.withOwn(); got != 1 {
 		t.Errorf("after acme's call: %d requests with its credential, want 1", got)
 	}
-	r.wantStatus(t, 200, other.Secret)
+	r.wantStatus(t, 200, other)
 	if got := r.withOwn(); got != 1 {
 		t.Errorf("after globex's call: %d requests with acme's credential, want 1", got)
 	}
 	r.wantStatus(t, 202, r.key, "Prefer", "respond-async")
 	await(t, "acme's job uses its credential", func() bool { return r.withOwn() == 2 })
+}
+
+// TestOwnAccountTeachesOnlyItself: what an org's own account says of its limits, and
+// that it refuses, concerns that org alone; nor do its calls use up the deployment's
+// quota.
+func TestOwnAccountTeachesOnlyItself(t *testing.T) {
+	r, o := sealedWith(t, fakeprovider.Options{
+		Quota:    fakeprovider.Quota{RPM: 1000},
+		KeyQuota: map[string]fakeprovider.Quota{ownSecret: {RPM: 2}},
+	})
+	other := o.newCaller()
+	for range 5 { // the own account has room for two
+		r.wantStatus(t, 202, r.key, "Prefer", "respond-async")
+	}
+	await(t, "the own account has refused, or its quota is learned", func() bool { return r.withOwn() >= 2 })
+	for range 20 {
+		r.wantStatus(t, 200, other)
+	}
+	limit := r.redis.Client().HGetAll(t.Context(), "lg:{openai@acme}:quota").Val()
+	if len(limit) == 0 {
+		t.Error("nothing is known of acme's own account, want its own quota")
+	}
+	if known := r.redis.Client().HGetAll(t.Context(), "lg:{openai}:quota").Val(); known["rn"] == "2" {
+		t.Errorf("the deployment's pool has learned from acme's account: %v", known)
+	}
+}
+
+// TestOwnPoolOutlivesItsCredential: jobs that wait in an org's own pool are found and
+// run after its credential is taken away and the process starts again.
+func TestOwnPoolOutlivesItsCredential(t *testing.T) {
+	r, o := sealedWith(t, fakeprovider.Options{KeyQuota: map[string]fakeprovider.Quota{ownSecret: {RPM: 1}}})
+	var ids []string
+	for range 3 {
+		got, err := r.chat(r.key, small, "Prefer", "respond-async")
+		if err != nil || got.status != 202 {
+			t.Fatalf("a job: %d, %v", got.status, err)
+		}
+		var job struct{ ID string }
+		if err := json.Unmarshal([]byte(got.body), &job); err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, job.ID)
+	}
+	o.ask(204, "DELETE", "/orgs/acme/credentials/openai", "", nil)
+	q, err := queue.New(r.rdb, []queue.Pool{{ID: "openai"}}, queue.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range ids {
+		if _, err := q.Job(t.Context(), "acme", id); err != nil {
+			t.Errorf("job %s as a process that just started sees it: %v", id, err)
+		}
+		if _, err := q.Job(t.Context(), "globex", id); !errors.Is(err, queue.ErrNotFound) {
+			t.Errorf("job %s as another org sees it: %v, want ErrNotFound", id, err)
+		}
+	}
+	if got := len(q.Pools()); got != 2 {
+		t.Errorf("got %d pools, want the configured one and acme's", got)
+	}
+	for _, id := range ids {
+		await(t, "job "+id+" ends", func() bool {
+			j, err := q.Job(t.Context(), "acme", id)
+			return err == nil && j.State == queue.Succeeded
+		})
+	}
 }
 
 // TestCredentialIsSealed: Redis never holds a credential in the clear.

@@ -61,8 +61,14 @@ orgs:
 // stops without a pause for load balancers unless the text sets timeouts.
 func start(t *testing.T, roles app.Role, text string) *running {
 	t.Helper()
+	return startWith(t, roles, text, fakeprovider.Options{})
+}
+
+// startWith is start with a provider of other properties.
+func startWith(t *testing.T, roles app.Role, text string, provider fakeprovider.Options) *running {
+	t.Helper()
 	r := &running{
-		redis: redistest.Start(t), fake: fakeprovider.New(fakeprovider.Options{}),
+		redis: redistest.Start(t), fake: fakeprovider.New(provider),
 		key: keys.New(keys.Live), ended: make(chan error, 1),
 	}
 	if err := r.fake.Start(); err != nil {

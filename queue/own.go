@@ -1,0 +1,101 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/llmguard/llmguard/providers"
+)
+
+// ownPools is the set of the orgs' own pools that ever had a job, so that one whose
+// credential is taken away is still drained by processes that start afterwards.
+const ownPools = "lg:pools"
+
+// own returns the pool of an org that uses its own account at the same provider. Its
+// quota is what that account's answers say.
+func (p Pool) own(org string) Pool {
+	p.ID = providers.OwnPool(p.ID, org)
+	p.RPM, p.TPM, p.Concurrency = 0, 0, 0
+	p.FixedQuota = false
+	return p
+}
+
+// AddOwn adds pools that are an org's own, by their ids; see providers.OwnPool. They
+// stay until the process ends, and follow Configure. One whose configured pool does
+// not exist waits until Configure brings it.
+func (q *Queue) AddOwn(ids ...string) error {
+	return q.change(func(before *setup) (*setup, error) {
+		own := slices.Clone(before.own)
+		for _, id := range ids {
+			if !slices.Contains(own, id) {
+				own = append(own, id)
+			}
+		}
+		if len(own) == len(before.own) {
+			return before, nil
+		}
+		return newSetup(before.configured, own, before.opts, before)
+	})
+}
+
+// RecallOwn adds the pools of orgs that have had jobs before.
+func (q *Queue) RecallOwn(ctx context.Context) error {
+	ids, err := q.rdb.SMembers(ctx, ownPools).Result()
+	if err != nil {
+		return fmt.Errorf("queue: pools of orgs' own: %w", err)
+	}
+	return q.AddOwn(ids...)
+}
+
+// keepRecalling is RecallOwn until it succeeds or ctx is done.
+func (q *Queue) keepRecalling(ctx context.Context) {
+	for {
+		err := q.RecallOwn(ctx)
+		if err == nil || ctx.Err() != nil {
+			return
+		}
+		q.log.WarnContext(ctx, "pools of orgs that have had jobs are not known yet", "err", err)
+		select {
+		case <-ctx.Done():
+		case <-time.After(recallRest):
+		}
+	}
+}
+
+const recallRest = 5 * time.Second
+
+// announceOwn has an own pool remembered before its first job.
+func (q *Queue) announceOwn(ctx context.Context, p *pool) error {
+	if _, org := providers.SplitPool(p.ID); org == "" || p.announced.Load() {
+		return nil
+	}
+	if err := q.rdb.SAdd(ctx, ownPools, p.ID).Err(); err != nil {
+		return fmt.Errorf("queue: remember the pool %s: %w", p.ID, err)
+	}
+	p.announced.Store(true)
+	return nil
+}
+
+// poolOf returns the pool of an org's job, nil when there is none. Another process
+// may have used a pool of the org's own before this one heard of it.
+func (q *Queue) poolOf(ctx context.Context, org, id string) *pool {
+	code := idCode(id)
+	if p := q.codes()[code]; p != nil || len(code) != ownCodeLen || org == "" {
+		return p
+	}
+	for _, base := range q.now().configured {
+		name := providers.OwnPool(base.ID, org)
+		if poolCode(name) != code {
+			continue
+		}
+		if used, err := q.rdb.SIsMember(ctx, ownPools, name).Result(); err != nil || !used {
+			return nil
+		}
+		if err := q.AddOwn(name); err != nil {
+			q.log.ErrorContext(ctx, "a pool of an org's own cannot be added", "pool", name, "error", err)
+		}
+	}
+	return q.codes()[code]
+}
