@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/llmguard/llmguard/providers"
 )
 
@@ -75,6 +77,23 @@ func (q *Queue) announceOwn(ctx context.Context, p *pool) error {
 		return fmt.Errorf("queue: remember the pool %s: %w", p.ID, err)
 	}
 	p.announced.Store(true)
+	return nil
+}
+
+// ForgetOwn removes an org's pools from those that are remembered, when the org is gone.
+func ForgetOwn(ctx context.Context, rdb redis.UniversalClient, org string) error {
+	ids, err := rdb.SMembers(ctx, ownPools).Result()
+	if err != nil {
+		return fmt.Errorf("queue: pools of orgs' own: %w", err)
+	}
+	for _, id := range ids {
+		if _, owner := providers.SplitPool(id); owner != org {
+			continue
+		}
+		if err := rdb.SRem(ctx, ownPools, id).Err(); err != nil {
+			return fmt.Errorf("queue: forget the pool %s: %w", id, err)
+		}
+	}
 	return nil
 }
 

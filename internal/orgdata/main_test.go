@@ -19,6 +19,7 @@ import (
 	"github.com/llmguard/llmguard/internal/orgdata"
 	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/pricing"
+	"github.com/llmguard/llmguard/providers"
 	"github.com/llmguard/llmguard/queue"
 	"github.com/llmguard/llmguard/wire"
 )
@@ -74,6 +75,9 @@ func (h *fixture) populate(org string) {
 	h.spend(org)
 	h.job(org, strings.Repeat("x", 10), true)
 	h.job(org, strings.Repeat("x", 100_000), true) // its body is a blob
+	own := providers.OwnPool("main", org)
+	h.must(h.queue.AddOwn(own))
+	h.jobIn(own, org, "x", true)
 	h.batch(org, batch.Completed)
 	h.must(h.rdb.HSet(h.t.Context(), "lg:{identity:}:used", org+" k1", time.Now().Unix()).Err())
 	h.must(h.rdb.ZAdd(h.t.Context(), budget.Registry, redis.Z{Score: 1, Member: org}).Err())
@@ -106,8 +110,13 @@ func (h *fixture) spend(org string) {
 // job puts a job, which is cancelled unless it is to stay open.
 func (h *fixture) job(org, body string, ended bool) {
 	h.t.Helper()
+	h.jobIn("main", org, body, ended)
+}
+
+func (h *fixture) jobIn(pool, org, body string, ended bool) {
+	h.t.Helper()
 	j := &queue.Job{
-		ID: h.queue.NewID("main"), Pool: "main", Org: org, User: "alice", Key: "k1", Class: queue.Async,
+		ID: h.queue.NewID(pool), Pool: pool, Org: org, User: "alice", Key: "k1", Class: queue.Async,
 		Endpoint: wire.ChatCompletions,
 		Model:    "gpt-4o", Tokens: 10, CallID: wire.NewCallID(),
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/files"
 	"github.com/llmguard/llmguard/identity"
+	"github.com/llmguard/llmguard/providers"
 	"github.com/llmguard/llmguard/queue"
 )
 
@@ -99,7 +100,7 @@ func (p *Purge) Run(ctx context.Context, entry identity.AuditEntry, found Found)
 	if err := p.note(ctx, entry, "org.purge.begin", plan); err != nil {
 		return err
 	}
-	for _, step := range []func(context.Context) error{p.removeJobs, p.removeBatches, p.removeFiles, p.removeOwn, p.removeShared} {
+	for _, step := range []func(context.Context) error{p.removeJobs, p.removePools, p.removeBatches, p.removeFiles, p.removeOwn, p.removeShared} {
 		if err := step(ctx); err != nil {
 			return err
 		}
@@ -235,6 +236,15 @@ func (p *Purge) removeJobs(ctx context.Context) error {
 		}
 		return p.unlink(ctx, key)
 	})
+}
+
+// removePools removes the pools that were the org's own, which have nothing left.
+func (p *Purge) removePools(ctx context.Context) error {
+	unlink := func(keys []string) error { return p.unlink(ctx, keys...) }
+	if err := scan(ctx, p.Redis, "lg:{"+providers.OwnPool("*", p.Org)+"}:*", unlink); err != nil {
+		return err
+	}
+	return queue.ForgetOwn(ctx, p.Redis, p.Org)
 }
 
 func (p *Purge) removeBlobs(ctx context.Context, names ...string) error {
