@@ -249,17 +249,42 @@ func unwrap(t *testing.T, posts []hookPost) {
 	runNode(t, nodeScript{"unwrap", "node", "webhook.test.mjs", env})
 }
 
-// TestWebhooksOfKilledWorkers: every end is told although workers are killed
-// all the time. A delivery in a killed worker's hands is told after a minute or
-// two, which is why this one is asked for.
+// TestWebhooksOfKilledWorkers: every end is told although workers are killed. A
+// delivery in a killed worker's hands is told after a minute or two, so the short
+// form kills each worker when what it had to tell was told.
 func TestWebhooksOfKilledWorkers(t *testing.T) {
 	t.Parallel()
-	onlyInSoak(t)
-	const n = 100
 	h := newHooks(t)
 	s := hookStack(t, h)
 	p := s.proxy()
+	submitOne := func(i int) string {
+		body := chat("gpt-4o-mini", fmt.Sprint("job ", i), `"max_tokens":5`)
+		return submit(t, func() string { return p.URL }, s.keys["alice"], body).ID
+	}
 	var ids []string
+	if soak {
+		ids = h.underKills(s, submitOne)
+	} else {
+		ids = h.betweenKills(t, s, submitOne)
+	}
+	twice := 0
+	for _, id := range ids {
+		j := awaitJob(t, p.URL, s.keys["alice"], id, 3*time.Minute)
+		h.await(t, 4*time.Minute, id, "/org", "job."+j.Status)
+		twice += len(h.about(id, "/org")) - 1
+	}
+	events := map[string]bool{}
+	for _, one := range h.got() {
+		events[one.event.ID] = true
+	}
+	t.Logf("%d jobs, %d posts, %d of them repetitions", len(ids), len(h.got()), twice)
+	if len(events) != len(ids) {
+		t.Errorf("got %d events, want one of each of %d jobs", len(events), len(ids))
+	}
+}
+
+// underKills submits 100 jobs while workers start and are killed all the time.
+func (h *hooks) underKills(s *stack, submitOne func(int) string) (ids []string) {
 	stop, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
@@ -273,24 +298,25 @@ func TestWebhooksOfKilledWorkers(t *testing.T) {
 			}
 		}
 	}()
-	for i := range n {
-		ids = append(ids, submit(t, func() string { return p.URL }, s.keys["alice"], chat("gpt-4o-mini", fmt.Sprint("job ", i), `"max_tokens":5`)).ID)
+	for i := range 100 {
+		ids = append(ids, submitOne(i))
 		time.Sleep(100 * time.Millisecond)
 	}
 	close(stop)
 	<-done
-	twice := 0
-	for _, id := range ids {
-		j := awaitJob(t, p.URL, s.keys["alice"], id, 3*time.Minute)
-		h.await(t, 4*time.Minute, id, "/org", "job."+j.Status)
-		twice += len(h.about(id, "/org")) - 1
+	return ids
+}
+
+// betweenKills submits jobs while no worker is there, and kills each worker that came
+// for one.
+func (h *hooks) betweenKills(t *testing.T, s *stack, submitOne func(int) string) (ids []string) {
+	t.Helper()
+	for i := range 3 {
+		id := submitOne(i)
+		w := s.worker()
+		h.await(t, 4*time.Minute, id, "/org", "job.succeeded")
+		w.kill()
+		ids = append(ids, id)
 	}
-	events := map[string]bool{}
-	for _, one := range h.got() {
-		events[one.event.ID] = true
-	}
-	t.Logf("%d jobs, %d posts, %d of them repetitions", n, len(h.got()), twice)
-	if len(events) != n {
-		t.Errorf("%d events of %d jobs", len(events), n)
-	}
+	return ids
 }
