@@ -42,6 +42,8 @@ type Config struct {
 	Requests Requests `yaml:"requests" reload:"restart"`
 	// Timeouts of the listener callers reach, and of shutting down.
 	Timeouts Timeouts `yaml:"timeouts" reload:"restart"`
+	// Connections bounds open connections.
+	Connections Connections `yaml:"connections" reload:"restart"`
 	// Store says what happens when Redis cannot be asked.
 	Store Store `yaml:"store"`
 	// KillSwitch overrides the modes of all limits and spend caps at once. off: limits work as
@@ -180,6 +182,18 @@ type Requests struct {
 	MaxDepth int `yaml:"max_depth" default:"1000"`
 	// MaxJSONTokens is how many JSON values, names and brackets a body may have.
 	MaxJSONTokens int `yaml:"max_json_tokens" default:"200000"`
+}
+
+// Connections bounds those that are open at once on the listener callers reach. What
+// comes beyond is closed without an answer.
+type Connections struct {
+	// Total is the most connections; 0: half of the file descriptors that the process
+	// may open.
+	Total int `yaml:"total" default:"0"`
+	// PerAddress is the most connections of one address; an IPv6 address stands for
+	// its /64. 0: a quarter of Total. Addresses in TrustedProxies are bounded by Total
+	// alone.
+	PerAddress int `yaml:"per_address" default:"0"`
 }
 
 // Timeouts of the listener callers reach. Answers have no total timeout,

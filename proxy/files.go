@@ -337,14 +337,31 @@ func fileRefusal(err error) error {
 type slowBody struct {
 	io.ReadCloser
 	x        *exchange
+	began    time.Time // of the first read
+	bytes    int64
 	deadline time.Time
 }
 
+// leastRate is how fast an upload must be on the whole, in bytes a second: a slow
+// telephone's, and more than is worth holding a connection for.
+const leastRate = 16 << 10
+
 func (b *slowBody) Read(p []byte) (int, error) {
 	now := time.Now()
-	if deadline := now.Add(b.x.server.opts.ReadBody); deadline.Sub(b.deadline) > time.Second {
+	if b.began.IsZero() {
+		b.began = now
+	}
+	patience := b.x.server.opts.ReadBody
+	earned := b.began.Add(patience + time.Duration(b.bytes)*time.Second/leastRate)
+	deadline := now.Add(patience)
+	if earned.Before(deadline) {
+		deadline = earned
+	}
+	if deadline.Sub(b.deadline) > time.Second || deadline.Before(b.deadline) {
 		b.deadline = deadline
 		_ = b.x.control.SetReadDeadline(deadline) // not supported by test recorders
 	}
-	return b.ReadCloser.Read(p)
+	n, err := b.ReadCloser.Read(p)
+	b.bytes += int64(n)
+	return n, err
 }

@@ -7,9 +7,11 @@ import (
 	"io"
 	"log/slog"
 	"mime/multipart"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/llmguard/llmguard/batch"
 	"github.com/llmguard/llmguard/blob"
@@ -261,6 +263,41 @@ func TestForeignFiles(t *testing.T) {
 			} else if asked.n != n || n == 0 || a.body != first.body {
 				t.Errorf("%v of %d: %d commands and %s; of none: %d and %s", try, i, asked.n, a.body, n, first.body)
 			}
+		}
+	}
+}
+
+// TestUploadTooSlow: an upload that trickles ends, though a byte of it comes again and
+// again.
+func TestUploadTooSlow(t *testing.T) {
+	t.Parallel()
+	r := fileRig(t)
+	r.proxy.opts.ReadBody = 2 * time.Second // a deadline moves once a second
+	conn, err := net.Dial("tcp", r.http.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_, _ = io.WriteString(conn, "POST /v1/files HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+r.key+
+		"\r\nContent-Type: multipart/form-data; boundary=b\r\nTransfer-Encoding: chunked\r\n\r\n")
+	_, _ = io.WriteString(conn, "5b\r\n--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a.jsonl\"\r\nContent-Type: a/b\r\n\r\n\r\n")
+	ended := make(chan string, 1)
+	go func() {
+		text, _ := io.ReadAll(conn)
+		ended <- string(text)
+	}()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+		_, _ = io.WriteString(conn, "1\r\nx\r\n")
+		select {
+		case answer := <-ended:
+			if !strings.HasPrefix(answer, "HTTP/1.1 408") {
+				t.Errorf("got %q, want a refusal with 408", answer)
+			}
+			return
+		default:
+		}
+		if time.Now().After(end) {
+			t.Fatal("it goes on after a minute, want it ended")
 		}
 	}
 }

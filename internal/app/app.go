@@ -10,6 +10,8 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -30,6 +32,7 @@ import (
 	"github.com/llmguard/llmguard/files"
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/identity"
+	"github.com/llmguard/llmguard/internal/listen"
 	"github.com/llmguard/llmguard/internal/redisconn"
 	"github.com/llmguard/llmguard/owned"
 	"github.com/llmguard/llmguard/pricing"
@@ -92,6 +95,7 @@ type App struct {
 	identity    *identity.Store
 	ids         *Identities
 	admin       net.Listener
+	refused     *prometheus.CounterVec // connections
 	ready       atomic.Bool
 
 	current   atomic.Pointer[config.Config]
@@ -116,6 +120,7 @@ func New(o Options) (_ *App, err error) {
 	a.current.Store(o.Config)
 	a.told = config.NewMetrics(a.registry)
 	a.told.Taken(o.Config, 0, time.Now())
+	a.refused = newRefused(a.registry)
 	a.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	if a.tracer, err = openTracer(o.Config.Tracing, o.Log, a.registry); err != nil {
 		return nil, err
@@ -179,6 +184,7 @@ func New(o Options) (_ *App, err error) {
 		if a.calls, err = net.Listen("tcp", o.Config.Listen); err != nil {
 			return nil, fmt.Errorf("listen: %w", err)
 		}
+		a.calls = listen.Limit(a.calls, a.connections("calls", o.Config.Connections))
 	}
 	a.ids.put = a.obey
 	a.ids.Update()
@@ -188,7 +194,32 @@ func New(o Options) (_ *App, err error) {
 		}
 		return nil, fmt.Errorf("admin.listen: %w", err)
 	}
+	a.admin = listen.Limit(a.admin, a.connections("admin", config.Connections{Total: adminConnections}))
 	return a, nil
+}
+
+// adminConnections bounds the operators' listener.
+const adminConnections = 256
+
+// connections are the bounds of a listener.
+func (a *App) connections(listener string, c config.Connections) listen.Limits {
+	return listen.Limits{
+		Total: c.Total, PerAddress: c.PerAddress,
+		Exempt: func(ip netip.Addr) bool {
+			return slices.ContainsFunc(a.cfg.TrustedProxies, func(p netip.Prefix) bool { return p.Contains(ip) })
+		},
+		Refused: func(why string) { a.refused.WithLabelValues(listener, why).Inc() },
+	}
+}
+
+// newRefused counts the connections that were closed at once.
+func newRefused(r prometheus.Registerer) *prometheus.CounterVec {
+	c := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "llmguard_connections_refused_total",
+		Help: "Connections closed at once because a bound of the listener was reached: of all, or of one address.",
+	}, []string{"listener", "bound"})
+	r.MustRegister(c)
+	return c
 }
 
 // conversations are the bounds of what is kept of responses that no provider
@@ -346,7 +377,7 @@ func (a *App) serveCalls(ctx context.Context) error {
 	calls, cancelCalls := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancelCalls(nil)
 	srv := &http.Server{
-		Handler: a.callers.Handler, ReadHeaderTimeout: t.ReadHeader, IdleTimeout: t.Idle, MaxHeaderBytes: 64 << 10,
+		Handler: listen.Bodies(a.callers.Handler, t.ReadHeader), ReadHeaderTimeout: t.ReadHeader, IdleTimeout: t.Idle, MaxHeaderBytes: 64 << 10,
 		BaseContext: func(net.Listener) context.Context { return calls },
 		ErrorLog:    slog.NewLogLogger(a.log.Handler(), slog.LevelWarn),
 	}
@@ -375,10 +406,16 @@ func (a *App) serveCalls(ctx context.Context) error {
 // unwindTime is what cancelled calls get to end in.
 const unwindTime = 3 * time.Second
 
+// adminRead bounds how long a request of an operator may take to arrive.
+const adminRead = 5 * time.Second
+
 // serveAdmin stays up until everything else has ended, so that the last
 // metrics can be scraped and readiness says no meanwhile.
 func (a *App) serveAdmin(ctx, background context.Context) error {
-	srv := &http.Server{Handler: a.adminHandler(), ReadHeaderTimeout: 5 * time.Second}
+	srv := &http.Server{
+		Handler: listen.Bodies(a.adminHandler(), adminRead), ReadHeaderTimeout: adminRead, IdleTimeout: a.cfg.Timeouts.Idle,
+		MaxHeaderBytes: 64 << 10, ErrorLog: slog.NewLogLogger(a.log.Handler(), slog.LevelWarn),
+	}
 	failed := make(chan error, 1)
 	go func() { failed <- srv.Serve(a.admin) }()
 	select {

@@ -1,0 +1,186 @@
+package listen
+
+import (
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// open listens within limits and serves connections until the other end closes them.
+// The functions are safe for concurrent use.
+func open(t *testing.T, limits Limits) (dial func() net.Conn, refused func() []string) {
+	t.Helper()
+	var mu sync.Mutex
+	var why []string
+	limits.Refused = func(w string) {
+		mu.Lock()
+		defer mu.Unlock()
+		why = append(why, w)
+	}
+	plain, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := Limit(plain, limits)
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				_, _ = io.WriteString(c, "hello\n")
+				_, _ = io.Copy(io.Discard, c)
+				_ = c.Close()
+				_ = c.Close() // counts once
+			}()
+		}
+	}()
+	dial = func() net.Conn {
+		c, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		return c
+	}
+	refused = func() []string {
+		mu.Lock()
+		defer mu.Unlock()
+		return slices.Clone(why)
+	}
+	return dial, refused
+}
+
+// served reports whether a connection is taken, and not closed at once.
+func served(c net.Conn) bool {
+	_ = c.SetReadDeadline(time.Now().Add(time.Minute))
+	n, _ := c.Read(make([]byte, 1))
+	return n == 1
+}
+
+// TestLimit: what comes beyond a bound is closed at once, and a place that becomes free
+// is given again.
+func TestLimit(t *testing.T) {
+	local := func(ip netip.Addr) bool { return ip.IsLoopback() }
+	for _, test := range []struct {
+		name   string
+		limits Limits
+		why    string
+	}{
+		{"in all", Limits{Total: 3, PerAddress: 9}, "total"},
+		{"of an address", Limits{Total: 9, PerAddress: 3}, "address"},
+		{"of a load balancer", Limits{Total: 3, PerAddress: 1, Exempt: local}, "total"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			dial, refused := open(t, test.limits)
+			var held []net.Conn
+			for i := range 3 {
+				c := dial()
+				if !served(c) {
+					t.Fatalf("connection %d is closed, want it served", i)
+				}
+				held = append(held, c)
+			}
+			if served(dial()) {
+				t.Error("a fourth connection is served, want it closed")
+			}
+			if got := refused(); !slices.Equal(got, []string{test.why}) {
+				t.Errorf("told %q, want %q", got, test.why)
+			}
+			_ = held[0].Close()
+			for end := time.Now().Add(time.Minute); !served(dial()); {
+				if time.Now().After(end) {
+					t.Fatal("a place that became free is not given again")
+				}
+			}
+		})
+	}
+}
+
+// TestAddress: an IPv6 address counts with its neighbours of one /64.
+func TestAddress(t *testing.T) {
+	for given, want := range map[string]string{
+		"192.0.2.7:1":                  "192.0.2.7",
+		"[::ffff:192.0.2.7]:1":         "192.0.2.7",
+		"[2001:db8:1:2:3:4:5:6]:1":     "2001:db8:1:2::",
+		"[2001:db8:1:2:ffff::9%eth]:1": "2001:db8:1:2::",
+	} {
+		if got := address(from{addr: given}); got.String() != want {
+			t.Errorf("%s: got %s, want %s", given, got, want)
+		}
+	}
+}
+
+// from is a connection from an address.
+type from struct {
+	net.Conn
+	addr string
+}
+
+func (f from) RemoteAddr() net.Addr { return named(f.addr) }
+
+type named string
+
+func (named) Network() string  { return "tcp" }
+func (n named) String() string { return string(n) }
+
+// TestBodies: a body that was announced and does not come ends the connection, whether
+// the handler reads it or answers before.
+func TestBodies(t *testing.T) {
+	for name, handler := range map[string]http.HandlerFunc{
+		"refused unread": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) },
+		"read": func(w http.ResponseWriter, r *http.Request) {
+			_, err := io.ReadAll(r.Body)
+			if err != nil {
+				w.WriteHeader(http.StatusRequestTimeout)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := httptest.NewServer(Bodies(handler, 50*time.Millisecond))
+			defer s.Close()
+			c, err := net.Dial("tcp", s.Listener.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			_ = c.SetDeadline(time.Now().Add(time.Minute))
+			_, _ = io.WriteString(c, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\nfew")
+			answer, err := io.ReadAll(c)
+			if err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 40") {
+				t.Errorf("got %q, %v; want a refusal and the connection closed", answer, err)
+			}
+		})
+	}
+}
+
+// TestBodiesLeaveTheRest: after a whole body a handler has all the time it needs.
+func TestBodiesLeaveTheRest(t *testing.T) {
+	const wait = 50 * time.Millisecond
+	s := httptest.NewServer(Bodies(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.ReadAll(r.Body)
+		select {
+		case <-r.Context().Done():
+			w.WriteHeader(http.StatusInternalServerError)
+		case <-time.After(4 * wait):
+		}
+	}), wait))
+	defer s.Close()
+	resp, err := http.Post(s.URL, "text/plain", strings.NewReader("whole"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		t.Errorf("got status %d, want 200", resp.StatusCode)
+	}
+}
