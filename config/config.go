@@ -184,13 +184,13 @@ type Requests struct {
 	MaxJSONTokens int `yaml:"max_json_tokens" default:"200000"`
 }
 
-// Connections bounds those that are open at once on the listener callers reach. What
+// Connections bounds the open connections of the listener callers reach. What
 // comes beyond is closed without an answer.
 type Connections struct {
 	// Total is the most connections; 0: half of the file descriptors that the process
 	// may open.
 	Total int `yaml:"total" default:"0"`
-	// PerAddress is the most connections of one address; an IPv6 address stands for
+	// PerAddress is the most connections of one address; an IPv6 address counts as
 	// its /64. 0: a quarter of Total. Addresses in TrustedProxies are bounded by Total
 	// alone.
 	PerAddress int `yaml:"per_address" default:"0"`

@@ -216,7 +216,7 @@ func (a *App) connections(listener string, c config.Connections) listen.Limits {
 func newRefused(r prometheus.Registerer) *prometheus.CounterVec {
 	c := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "llmguard_connections_refused_total",
-		Help: "Connections closed at once because a bound of the listener was reached: of all, or of one address.",
+		Help: "Connections closed immediately because a bound of the listener was reached: of all, or of one address.",
 	}, []string{"listener", "bound"})
 	r.MustRegister(c)
 	return c
