@@ -95,7 +95,7 @@ type App struct {
 	identity    *identity.Store
 	ids         *Identities
 	admin       net.Listener
-	refused     *prometheus.CounterVec // connections
+	refused     *listen.Metrics
 	ready       atomic.Bool
 
 	current   atomic.Pointer[config.Config]
@@ -120,7 +120,7 @@ func New(o Options) (_ *App, err error) {
 	a.current.Store(o.Config)
 	a.told = config.NewMetrics(a.registry)
 	a.told.Taken(o.Config, 0, time.Now())
-	a.refused = newRefused(a.registry)
+	a.refused = listen.NewMetrics(a.registry)
 	a.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	if a.tracer, err = openTracer(o.Config.Tracing, o.Log, a.registry); err != nil {
 		return nil, err
@@ -208,18 +208,8 @@ func (a *App) connections(listener string, c config.Connections) listen.Limits {
 		Exempt: func(ip netip.Addr) bool {
 			return slices.ContainsFunc(a.cfg.TrustedProxies, func(p netip.Prefix) bool { return p.Contains(ip) })
 		},
-		Refused: func(why string) { a.refused.WithLabelValues(listener, why).Inc() },
+		Refused: func(why string) { a.refused.Refused(listener, why) },
 	}
-}
-
-// newRefused counts the connections that were closed at once.
-func newRefused(r prometheus.Registerer) *prometheus.CounterVec {
-	c := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "llmguard_connections_refused_total",
-		Help: "Connections closed immediately because a bound of the listener was reached: of all, or of one address.",
-	}, []string{"listener", "bound"})
-	r.MustRegister(c)
-	return c
 }
 
 // conversations are the bounds of what is kept of responses that no provider
