@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"io"
+	"mime"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -24,7 +25,8 @@ type File struct {
 // Form is how a request came that is multipart/form-data. Its bytes are not kept
 // here: [Form.Source] reads them again.
 type Form struct {
-	// Type is the Content-Type as sent, with its boundary.
+	// Type is the Content-Type with the boundary by which the form was read, in words
+	// of our own.
 	Type string
 	// Size is the length of the whole body in bytes.
 	Size int64
@@ -148,13 +150,14 @@ type formScanner struct {
 // Other errors are those of r. Model is what the path names, or "": it counts
 // whatever the form says.
 func ScanForm(ep Endpoint, model, contentType string, r io.Reader) (*Request, error) {
-	reader, err := newFormReader(contentType, r)
+	boundary, err := formBoundary(contentType)
 	if err != nil {
 		return nil, err
 	}
-	s := &formScanner{formReader: reader, seen: map[string]bool{}, req: &Request{
+	own := mime.FormatMediaType("multipart/form-data", map[string]string{"boundary": boundary})
+	s := &formScanner{formReader: newFormReader(boundary, r), seen: map[string]bool{}, req: &Request{
 		Endpoint: ep, OutputLimit: -1, N: 1, MaxToolCalls: -1, Dimensions: -1,
-		Creation: &Creation{}, Form: &Form{Type: contentType},
+		Creation: &Creation{}, Form: &Form{Type: own},
 	}}
 	for n := 0; ; n++ {
 		p, err := s.next()

@@ -239,3 +239,35 @@ func TestParseCreated(t *testing.T) {
 		}
 	}
 }
+
+// TestFormBoundary: a form has one boundary, which every server reads as we do.
+func TestFormBoundary(t *testing.T) {
+	for given, want := range map[string]string{
+		"multipart/form-data; boundary=xx":                          "multipart/form-data; boundary=xx",
+		`Multipart/Form-Data;Boundary="xx"`:                         "multipart/form-data; boundary=xx",
+		"multipart/form-data; boundary=xx; boundary=yy":             "",
+		"multipart/form-data; boundary=yy; boundary=xx":             "",
+		"multipart/form-data; boundary*=utf-8''xx":                  "",
+		"multipart/form-data; boundary*0=x; boundary*1=x":           "",
+		"multipart/form-data; boundary=xx; boundary*=utf-8''yy":     "",
+		"multipart/form-data; boundary*=utf-8''yy; boundary=xx":     "",
+		"multipart/form-data; charset=utf-8; boundary=xx":           "",
+		"multipart/form-data; boundary=xx, multipart/form-data":     "",
+		`multipart/form-data; boundary="x\x"`:                       "",
+		`multipart/form-data; boundary="xx`:                         "",
+		"multipart/form-data; boundary=xx\r\nX-Injected: y":         "",
+		"multipart/form-data; boundary=xx; x=\"; boundary=yy; y=\"": "",
+		"multipart/form-data":                                       "",
+		"text/plain; boundary=xx":                                   "",
+	} {
+		body := strings.NewReader(fileIs + modelIs + formEnds)
+		r, err := ScanForm(Transcriptions, "", given, body)
+		got := ""
+		if err == nil {
+			got = r.Form.Type
+		}
+		if got != want {
+			t.Errorf("%s: got %q, %v; want %q", given, got, err, want)
+		}
+	}
+}

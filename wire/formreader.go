@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"mime"
+	"regexp"
 	"strings"
 )
 
@@ -32,16 +33,25 @@ func badForm(what string) *Error {
 	return BadRequest("", "invalid_form", "We could not parse the multipart form of your request: %s.", what)
 }
 
-func newFormReader(contentType string, r io.Reader) (*formReader, error) {
-	kind, params, err := mime.ParseMediaType(contentType)
-	if err != nil || kind != "multipart/form-data" {
-		return nil, BadRequest("", "invalid_content_type", "This endpoint takes multipart/form-data, but the request's Content-Type is %q.", clip([]byte(contentType)))
+// plainForm is a Content-Type of a form with one plain boundary. Servers read another
+// boundary than each other where there are two, or one that is encoded or continued.
+var plainForm = regexp.MustCompile(`^(?i:multipart/form-data) *; *(?i:boundary)=("?)([0-9A-Za-z'()+_,./:=?-]{1,70})("?)$`)
+
+// formBoundary returns the boundary that a form's Content-Type names.
+func formBoundary(contentType string) (string, error) {
+	kind, _, err := mime.ParseMediaType(contentType)
+	if kind != "multipart/form-data" {
+		return "", BadRequest("", "invalid_content_type", "This endpoint takes multipart/form-data, but the request's Content-Type is %q.", clip([]byte(contentType)))
 	}
-	boundary := params["boundary"]
-	if boundary == "" || len(boundary) > 70 || strings.ContainsFunc(boundary, func(c rune) bool { return c < ' ' || c > '~' }) {
-		return nil, badForm("it has no usable boundary")
+	m := plainForm.FindStringSubmatch(contentType)
+	if err != nil || m == nil || m[1] != m[3] {
+		return "", badForm("its Content-Type must have one plain boundary and no other parameter")
 	}
-	return &formReader{in: bufio.NewReaderSize(r, formBuffer), dash: []byte("--" + boundary)}, nil
+	return m[2], nil
+}
+
+func newFormReader(boundary string, r io.Reader) *formReader {
+	return &formReader{in: bufio.NewReaderSize(r, formBuffer), dash: []byte("--" + boundary)}
 }
 
 // next goes to the next part, whose data the caller must read to its end. The
