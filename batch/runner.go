@@ -100,7 +100,6 @@ const (
 	// how many of them may read or write files just then.
 	drivenAtOnce = 64
 	heavyAtOnce  = 4
-	taskLook     = 100 * time.Millisecond
 	// turnTime is how long one batch is driven before another may have its place.
 	turnTime = time.Minute
 	// overdue is how long after its making a batch is woken by whoever notices.
@@ -116,12 +115,16 @@ func (s *Store) wake(ctx context.Context, id string, in time.Duration) {
 		asynq.Queue(tasksName), asynq.MaxRetry(1), asynq.Timeout(time.Hour), asynq.ProcessIn(in))
 	if err != nil {
 		s.log.WarnContext(ctx, "batch not woken, the next sweep does it", "batch", id, "err", err)
+		return
+	}
+	if in <= 0 {
+		queue.CallServers(ctx, s.rdb, tasksName)
 	}
 }
 
 // Run drives batches until ctx is done, and returns nil.
 func (r *Runner) Run(ctx context.Context) error {
-	server := r.opts.Queue.Server(ctx, tasksName, drivenAtOnce, taskLook, endTime)
+	server := queue.Server(ctx, r.s.rdb, r.log, tasksName, asynq.Config{Concurrency: drivenAtOnce, ShutdownTimeout: endTime})
 	if err := server.Start(asynq.HandlerFunc(func(_ context.Context, t *asynq.Task) error {
 		r.handle(ctx, string(t.Payload()))
 		return nil

@@ -140,7 +140,7 @@ local set = {}
 for c = 2, 3 do
   if credit[c] ~= (tonumber(fair[c]) or 0) then set[#set + 1] = 'w' .. c; set[#set + 1] = int(credit[c]) end
 end
--- While handlers wait and ask again, a job that is put needs no ticket.
+-- While handlers wait and ask again, a job that is put wakes nobody.
 local again = count < n and (wait == -1 and tonumber(ARGV[15]) or math.min(wait, 250000)) or 0
 local awake = again > 0 and int(now + again) or '0'
 if n > 0 and awake ~= (fair[4] or '0') then set[#set + 1] = 'awake'; set[#set + 1] = awake end

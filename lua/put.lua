@@ -2,16 +2,18 @@
 -- KEYS 1-23 pool  24... jobs
 -- ARGV 1 now  2 presence grace us  3 TTL ms  4 schema version
 --      5-10 most jobs and bytes of the pool, of an org, of a flow (0 = no bound)
---      11-14 rpm tpm concurrency burst  then per job its number of arguments and these:
+--      11-14 rpm tpm concurrency burst  15 channel of the pool's workers
+--      then per job its number of arguments and these:
 --      id, class (1-3), org, user, tokens, bytes, max age us, lane, and field, value pairs of its hash
--- Reply a line per job: "ok <created us> <jobs of the class that wait> <1: handlers are awake>"
+-- Workers are woken by a message, unless handlers stay and look again anyway (acquire).
+-- Reply a line per job: "ok <created us>"
 --      | "full <scope> <limit> <us until the quota has taken what waits>",
 -- scope in jobs, bytes, org_jobs, org_bytes, flow_jobs, flow_bytes
 local P, now, call, fmt = pool_keys(), now_us(ARGV[1]), redis.call, string.format
 local at = fmt('%d', now)
 
 -- Each job is the place of its arguments in ARGV, and the names of what counts it.
-local jobs, keys, from, sizes = {}, {}, 15, { jobs = 0, bytes = 0, t1 = 0, t2 = 0, t3 = 0 }
+local jobs, keys, from, sizes = {}, {}, 16, { jobs = 0, bytes = 0, t1 = 0, t2 = 0, t3 = 0 }
 local fields = { 'wide', 'jobs', 'bytes', 't1', 't2', 't3' }
 for k = 24, #KEYS do
   local org = ARGV[from + 3]
@@ -52,7 +54,7 @@ for n, job in ipairs(jobs) do
   local key, bytes = job.key, ARGV[job.from + 6] + 0
   local created = seen[key] and at or known and call('HGET', key, 'created')
   if created then
-    out[n] = 'ok ' .. created .. ' 0 0'
+    out[n] = 'ok ' .. created
   else
     for _, k in ipairs(bounds) do
       if sizes[job[k]] + (k % 2 == 1 and 1 or bytes) > ARGV[4 + k] + 0 then
@@ -108,12 +110,8 @@ if not before[1] then set[n + 1], set[n + 2] = 'wide', WIDE end
 call('HSET', P.size, unpack(set))
 call('ZADD', P.due, unpack(due))
 if #present > 0 then call('ZADD', P.present, unpack(present)) end
-local waiting = {}
 for c = 1, 3 do
-  if #members[c] > 0 then
-    call('ZADD', P.wait[c], unpack(members[c]))
-    waiting[c] = fmt('%d', call('ZCARD', P.wait[c]))
-  end
+  if #members[c] > 0 then call('ZADD', P.wait[c], unpack(members[c])) end
 end
 
 -- Flows that are in their rings, as their orgs are, cost one look together.
@@ -129,8 +127,6 @@ for c = 1, 3 do
     if not there[k + 2] or not in_ring[i] then flow_enter(P, c, flows[k][2], flows[k][3]) end
   end
 end
-local awake = (there[2] or 0) - now > 0 and ' 1' or ' 0'
-for _, job in ipairs(fresh) do
-  out[job.n] = 'ok ' .. at .. ' ' .. waiting[ARGV[job.from + 2] + 0] .. awake
-end
+for _, job in ipairs(fresh) do out[job.n] = 'ok ' .. at end
+if (there[2] or 0) - now <= 0 then call('PUBLISH', ARGV[15], '') end
 return table.concat(out, '\n')

@@ -32,6 +32,9 @@ func (q *Queue) Announce(ctx context.Context, fn func(context.Context, Ending) e
 	defer tick.Stop()
 	for {
 		for _, p := range q.pools() {
+			if p.quiet() {
+				continue
+			}
 			if err := q.announce(ctx, p, fn); err != nil && ctx.Err() == nil {
 				q.log.WarnContext(ctx, "ends of jobs not announced; they are again", "pool", p.ID, "err", err)
 			}
@@ -93,6 +96,7 @@ func (q *Queue) announceSoon(j *Job) {
 	if j.Notice == "" {
 		return
 	}
+	q.pools()[j.Pool].stir()
 	select {
 	case q.ends <- struct{}{}:
 	default:

@@ -65,8 +65,15 @@ func (h *hub) run(ctx context.Context) {
 	sub := h.rdb.Subscribe(ctx)
 	var receiving sync.WaitGroup
 	receiving.Go(func() {
-		for m := range sub.Channel(redis.WithChannelSize(1000)) {
-			h.deliver(m.Channel, m.Payload)
+		for m := range sub.ChannelWithSubscriptions(redis.WithChannelSize(1000)) {
+			switch m := m.(type) {
+			case *redis.Message:
+				h.deliver(m.Channel, m.Payload)
+			case *redis.Subscription: // what was published before it is found by looking
+				if m.Kind == "subscribe" {
+					h.deliver(m.Channel, "")
+				}
+			}
 		}
 	})
 	h.mu.Lock()
@@ -108,9 +115,6 @@ func (h *hub) apply(ctx context.Context, sub *redis.PubSub, joined map[string]st
 	if len(join) > 0 {
 		if err := sub.Subscribe(ctx, join...); err != nil {
 			h.log.DebugContext(ctx, "subscribe", "err", err)
-		}
-		for _, channel := range join { // what was published before this is found by looking
-			h.deliver(channel, "")
 		}
 	}
 	if len(leave) > 0 {

@@ -61,9 +61,10 @@ func orgIndex(org string) string          { return "lg:{" + org + "}:jobs" }
 func userIndex(org, user string) string   { return "lg:{" + org + "}:jobs:" + user }
 
 // Channels: jobChannel carries "s" (state changed) and "o" (more output),
-// cancelChannel the id of a running job to cancel.
+// cancelChannel the id of a running job to cancel, workChannel calls for workers.
 func jobChannel(id string) string      { return "lg:job:" + id }
 func cancelChannel(pool string) string { return "lg:cancel:" + pool }
+func workChannel(pool string) string   { return "lg:work:" + pool }
 
 // lane is what of a job a limit can refuse by itself: its key and its model,
 // three letters of each, which two of a flow seldom share.

@@ -12,16 +12,15 @@ import (
 // metrics of the package; label values come from the pools and from sets
 // written in the scripts.
 type metrics struct {
-	grants      *prometheus.CounterVec   // pool, outcome
-	puts        *prometheus.CounterVec   // pool, outcome
-	acquires    *prometheus.CounterVec   // pool, outcome
-	ended       *prometheus.CounterVec   // pool, state
-	reaped      *prometheus.CounterVec   // pool
-	lostTickets *prometheus.CounterVec   // pool
-	refusals    *prometheus.CounterVec   // pool, status
-	blobs       *prometheus.CounterVec   // what, outcome
-	waited      *prometheus.HistogramVec // pool, class
-	depth       *depthCollector
+	grants   *prometheus.CounterVec   // pool, outcome
+	puts     *prometheus.CounterVec   // pool, outcome
+	acquires *prometheus.CounterVec   // pool, outcome
+	ended    *prometheus.CounterVec   // pool, state
+	reaped   *prometheus.CounterVec   // pool
+	refusals *prometheus.CounterVec   // pool, status
+	blobs    *prometheus.CounterVec   // what, outcome
+	waited   *prometheus.HistogramVec // pool, class
+	depth    *depthCollector
 }
 
 func newMetrics(reg prometheus.Registerer, q *Queue) *metrics {
@@ -29,14 +28,13 @@ func newMetrics(reg prometheus.Registerer, q *Queue) *metrics {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "llmguard_queue_" + name, Help: help}, labels)
 	}
 	m := &metrics{
-		grants:      counter("grants_total", "Asks of live calls for provider quota, by outcome.", "pool", "outcome"),
-		puts:        counter("puts_total", "Jobs given to the queue, by outcome.", "pool", "outcome"),
-		acquires:    counter("acquires_total", "Asks of workers for jobs, by outcome.", "pool", "outcome"),
-		ended:       counter("jobs_ended_total", "Jobs that ended, by terminal state.", "pool", "state"),
-		reaped:      counter("claims_reaped_total", "Claims of dead workers that were returned.", "pool"),
-		lostTickets: counter("tickets_lost_total", "Tickets that could not be enqueued.", "pool"),
-		refusals:    counter("provider_refusals_total", "Answers of the provider that blocked the pool: 429 and 503.", "pool", "status"),
-		blobs:       counter("blobs_total", "Bodies and answers kept outside Redis, by outcome: written; failed, so that Redis keeps it; lost.", "what", "outcome"),
+		grants:   counter("grants_total", "Asks of live calls for provider quota, by outcome.", "pool", "outcome"),
+		puts:     counter("puts_total", "Jobs given to the queue, by outcome.", "pool", "outcome"),
+		acquires: counter("acquires_total", "Asks of workers for jobs, by outcome.", "pool", "outcome"),
+		ended:    counter("jobs_ended_total", "Jobs that ended, by terminal state.", "pool", "state"),
+		reaped:   counter("claims_reaped_total", "Claims of dead workers that were returned.", "pool"),
+		refusals: counter("provider_refusals_total", "Answers of the provider that blocked the pool: 429 and 503.", "pool", "status"),
+		blobs:    counter("blobs_total", "Bodies and answers kept outside Redis, by outcome: written; failed, so that Redis keeps it; lost.", "what", "outcome"),
 		waited: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "llmguard_queue_wait_seconds",
 			Help:    "Time from put to the start of an attempt.",
@@ -45,7 +43,7 @@ func newMetrics(reg prometheus.Registerer, q *Queue) *metrics {
 		depth: newDepthCollector(q),
 	}
 	if reg != nil {
-		reg.MustRegister(m.grants, m.puts, m.acquires, m.ended, m.reaped, m.lostTickets, m.refusals, m.blobs, m.waited, m.depth)
+		reg.MustRegister(m.grants, m.puts, m.acquires, m.ended, m.reaped, m.refusals, m.blobs, m.waited, m.depth)
 	}
 	return m
 }

@@ -14,10 +14,10 @@ import (
 )
 
 const (
-	probeEvery = time.Second            // a look for work without a ticket
+	probeEvery = time.Second            // a look for work that nobody was called for
 	maxSleep   = 250 * time.Millisecond // between two asks for refused quota
 	// linger is how long handlers that find nothing stay to see whether more comes.
-	// What is put meanwhile needs no ticket.
+	// What is put meanwhile calls nobody.
 	linger = 5 * time.Millisecond
 	// spreadEvery is how long the handlers that are being woken have to come.
 	spreadEvery = 20 * time.Millisecond
@@ -32,14 +32,16 @@ type pacer struct {
 
 	kick    chan struct{}
 	stop    chan struct{} // closed by halt
+	called  <-chan string // messages of workChannel
+	begin   func()        // starts a handler
 	most    int           // handlers there can be
-	busy    atomic.Int64  // handlers there are
+	busy    atomic.Int64  // handlers there are, less those that were given nothing
 	process string        // names this pacer in its calls of acquire
 	seq     int64
 	born    time.Time     // when seq was first used
 	soon    time.Duration // until a parked subject wakes; 0: none soon
 	stay    time.Duration // how long the handlers stay that acquire has nothing for
-	awake   bool          // jobs are put without tickets, because handlers stay
+	awake   bool          // jobs are put without a call, because handlers stay
 
 	mu     sync.Mutex
 	asks   []*ask
@@ -61,12 +63,21 @@ func newPacer(q *Queue, p *pool, most int) *pacer {
 	return &pacer{q: q, p: p, most: most, kick: make(chan struct{}, 1), stop: make(chan struct{}), process: wire.NewCallID(), seq: 1}
 }
 
+// hire starts n handlers, as far as there may be more.
+func (pc *pacer) hire(n int) {
+	for range min(n, pc.most-int(pc.busy.Load())) {
+		pc.busy.Add(1)
+		pc.begin()
+	}
+}
+
 // next waits for a claim. It returns nil when nothing waits in the pool, ctx is
-// done or the pacer has stopped.
+// done or the pacer has stopped; the handler is no longer counted then and ends.
 func (pc *pacer) next(ctx context.Context) *Claim {
 	a := &ask{got: make(chan *Claim, 1)}
 	pc.mu.Lock()
 	if pc.closed {
+		pc.busy.Add(-1)
 		pc.mu.Unlock()
 		return nil
 	}
@@ -97,6 +108,7 @@ func (pc *pacer) withdraw(a *ask) bool {
 	defer pc.mu.Unlock()
 	for i, other := range pc.asks {
 		if other == a {
+			pc.busy.Add(-1)
 			pc.asks = append(pc.asks[:i], pc.asks[i+1:]...)
 			return true
 		}
@@ -123,10 +135,11 @@ func (pc *pacer) halted(ctx context.Context) bool {
 	}
 }
 
-// run serves asks until ctx is done or halt, and looks for work once a second and when
-// a parked subject wakes.
+// run serves asks until ctx is done or halt. It looks for work when it begins, when it
+// is called, once a second where the pool is not quiet, and when a parked subject wakes.
 func (pc *pacer) run(ctx context.Context) {
 	defer pc.close()
+	pc.hire(1)
 	probe := time.NewTimer(pc.q.probe)
 	defer probe.Stop()
 	for {
@@ -135,6 +148,11 @@ func (pc *pacer) run(ctx context.Context) {
 			return
 		case <-pc.stop:
 			return
+		case <-pc.called:
+			pc.q.stir(pc.p.ID)
+			if pc.waiting() == 0 {
+				pc.hire(1)
+			}
 		case <-pc.kick:
 			pc.serve(ctx)
 			if pc.soon > 0 {
@@ -152,10 +170,7 @@ func (pc *pacer) close() {
 	pc.mu.Lock()
 	defer pc.mu.Unlock()
 	pc.closed = true
-	for _, a := range pc.asks {
-		a.got <- nil
-	}
-	pc.asks = nil
+	pc.leave(len(pc.asks))
 }
 
 // serve acquires until no handler waits.
@@ -196,7 +211,7 @@ func (pc *pacer) serve(ctx context.Context) {
 func (pc *pacer) rest(ctx context.Context, got acquired, n int) {
 	stays := n > 0 && (got.why != "empty" && got.wait > 0 || got.why == "empty" && pc.stay > 0)
 	if pc.awake && !stays && got.why == "more" {
-		pc.q.enqueueTicket(ctx, pc.p) // for what was put without
+		pc.q.call(ctx, pc.p) // for what was put without a call
 	}
 	pc.awake = stays
 	switch {
@@ -255,19 +270,28 @@ func (pc *pacer) deliver(ctx context.Context, claims []*Claim) {
 func (pc *pacer) dismiss(n int) {
 	pc.mu.Lock()
 	defer pc.mu.Unlock()
-	n = min(max(n, 0), len(pc.asks))
+	pc.leave(min(max(n, 0), len(pc.asks)))
+}
+
+// leave gives nothing to the first n asks. Their handlers do not count from here on, so
+// that one who is called at this moment is not taken for one too many. Call with mu held.
+func (pc *pacer) leave(n int) {
+	pc.busy.Add(int64(-n))
 	for _, a := range pc.asks[:n] {
 		a.got <- nil
 	}
 	pc.asks = pc.asks[n:]
 }
 
-// probe looks whether a job could run although no handler asked, because its
-// ticket was lost, a claim expired or a parked subject woke; then it makes a
-// ticket, so that there is one way to run.
+// probe looks whether a job could run although no handler asked: the call was lost, a
+// claim expired or a parked subject woke. Then it starts a handler, so that there is one
+// way to run.
 func (pc *pacer) probe(ctx context.Context) {
 	if pc.waiting() > 0 {
 		pc.wake()
+		return
+	}
+	if p := pc.q.pools()[pc.p.ID]; p.quiet() {
 		return
 	}
 	got, err := pc.acquire(ctx, 0)
@@ -278,25 +302,16 @@ func (pc *pacer) probe(ctx context.Context) {
 		return
 	}
 	if got.why != "empty" {
-		pc.ticket(ctx)
+		pc.hire(1)
 	}
 }
 
-// spread wakes as many handlers again as there are, because there is more work
-// than they asked for: the handlers of a burst double until all are busy.
+// spread starts as many handlers again as there are, because there is more work than
+// they asked for, and calls the other workers: the handlers of a burst double until all
+// are busy.
 func (pc *pacer) spread(ctx context.Context) {
-	busy := int(pc.busy.Load())
-	for range min(max(busy, 1), pc.most-busy) {
-		pc.q.enqueueTicket(ctx, pc.p)
-	}
-}
-
-// ticket wakes another handler, here or elsewhere, unless all here are busy:
-// then each looks for work when it has done its own.
-func (pc *pacer) ticket(ctx context.Context) {
-	if int(pc.busy.Load()) < pc.most {
-		pc.q.enqueueTicket(ctx, pc.p)
-	}
+	pc.hire(max(int(pc.busy.Load()), 1))
+	pc.q.call(ctx, pc.p)
 }
 
 // acquire asks for n claims; n = 0 only looks. A call whose reply was lost is

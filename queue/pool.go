@@ -10,7 +10,7 @@ import (
 
 // Pool is a provider's quota group and the bounds of its queue.
 type Pool struct {
-	// ID names the pool, of [a-z0-9_-]; it is also the name of its asynq queue.
+	// ID names the pool, of [a-z0-9_-].
 	ID string
 	// RPM, TPM and Concurrency are the provider's quota: requests and tokens
 	// per sliding minute, and open requests. 0 is unlimited.
@@ -41,8 +41,8 @@ type pool struct {
 	takes  []string // KEYS of take.lua
 
 	puts, starts, finishes *batcher
-	waker                  waker
-	announced              atomic.Bool // to Redis, as an org's own
+	activity
+	announced atomic.Bool // to Redis, as an org's own
 }
 
 func newPool(p Pool, o Options) (*pool, error) {
@@ -74,7 +74,7 @@ func newPool(p Pool, o Options) (*pool, error) {
 		limits: limits,
 		takes:  []string{keys[0], keys[1], keys[11], keys[2]},
 		puts: newBatcher("put", putScript,
-			append(append([]any{o.Grace.Microseconds(), ttl, schemaVersion}, p.bounds(o)...), limits...)),
+			append(append([]any{o.Grace.Microseconds(), ttl, schemaVersion}, p.bounds(o)...), append(limits[:4:4], workChannel(p.ID))...)),
 		starts: newBatcher("start", startScript,
 			append([]any{o.MaxAttempts, o.Lease.Microseconds(), ttl, dead, o.DeadLetters}, limits...)),
 		finishes: newBatcher("finish", finishScript, append([]any{ttl, dead, o.DeadLetters}, limits...)),

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"strconv"
 	"time"
 
@@ -88,7 +87,7 @@ func (q *Queue) Put(ctx context.Context, j *Job, body []byte) error {
 	if err != nil {
 		return err
 	}
-	w, err := words("put", reply, 4)
+	w, err := words("put", reply, 2)
 	if err != nil {
 		return err
 	}
@@ -100,9 +99,7 @@ func (q *Queue) Put(ctx context.Context, j *Job, body []byte) error {
 	j.State, j.Created = Queued, instant(w[1])
 	j.Deadline = j.Created.Add(age)
 	q.metrics.puts.WithLabelValues(p.ID, "queued").Inc()
-	if n, _ := strconv.Atoi(w[2]); w[3] == "0" && (n < crowd || rand.N(crowdTickets) == 0) {
-		q.wakeSoon(ctx, p)
-	}
+	p.stir()
 	return nil
 }
 

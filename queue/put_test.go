@@ -1,8 +1,8 @@
 package queue
 
 import (
-	"context"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -39,68 +39,89 @@ func TestJobsPutTogether(t *testing.T) {
 	}
 }
 
-// Jobs put while a ticket is being made share the next one, which comes after
-// all of them; and one ticket wakes as many handlers as there is work for.
-func TestOneTicketWakesAll(t *testing.T) {
+// calls returns what counts the calls for workers of a pool since the last time.
+func (e *env) calls(pool string) func() int {
+	e.t.Helper()
+	sub := e.rdb.Subscribe(e.t.Context(), workChannel(pool))
+	e.t.Cleanup(func() { _ = sub.Close() })
+	if _, err := sub.Receive(e.t.Context()); err != nil { // the subscription
+		e.t.Fatal(err)
+	}
+	return func() (n int) {
+		e.t.Helper()
+		if err := e.rdb.Publish(e.t.Context(), workChannel(pool), "end").Err(); err != nil {
+			e.t.Fatal(err)
+		}
+		for ; ; n++ {
+			m, err := sub.ReceiveMessage(e.t.Context())
+			if err != nil {
+				e.t.Fatal(err)
+			}
+			if m.Payload == "end" {
+				return n
+			}
+		}
+	}
+}
+
+// Jobs put by one call of the script call the workers once, and one call starts as many
+// handlers as there is work for.
+func TestOneCallWakesAll(t *testing.T) {
 	t.Parallel()
-	e := newEnv(t, Options{}, Pool{ID: "p"})
-	w := &e.pools()["p"].waker
-	w.awake = true // as if one were being made
 	const handlers = 32
-	for range 2 * handlers {
-		e.put(e.job("p", "acme", "ann", Async, 10))
+	e := newEnv(t, Options{}, Pool{ID: "p"})
+	calls, p := e.calls("p"), e.pools()["p"]
+	var batch []*entrant
+	for range handlers {
+		id := e.NewID("p")
+		args := []any{id, 2, "acme", "ann", 1, 5, 1e9, "kkkmmm", "model", "m"}
+		batch = append(batch, &entrant{ctx: t.Context(), q: e.Queue, p: p, key: jobKey("p", id), args: args, done: make(chan struct{})})
 	}
-	pending := func() int64 { return e.rdb.LLen(t.Context(), "asynq:{p}:pending").Val() }
-	if n := pending(); n != 0 || !w.again {
-		t.Fatalf("%d tickets, another to come: %v", n, w.again)
+	p.puts.run(batch)
+	if n := calls(); n != 1 {
+		t.Errorf("%d calls for jobs put together, want 1", n)
 	}
-	w.run(t.Context(), e.Queue, e.pools()["p"])
-	if n := pending(); n != 1 || w.awake {
-		t.Fatalf("%d tickets, awake %v; want 1 and rest", n, w.awake)
-	}
+	pc := newPacer(e.Queue, p, handlers)
+	called := make(chan string, 1)
+	pc.called = called
+	var wg sync.WaitGroup
 	var running atomic.Int64
 	all := make(chan struct{})
-	e.run(func(ctx context.Context, c *Claim) Verdict {
-		if running.Add(1) == handlers {
-			close(all)
-		}
-		<-all
-		return noop(ctx, c)
-	}, WorkerOptions{Concurrency: map[string]int{"p": handlers}})
-	eventually(t, "all handlers busy at once and the queue empty", func() bool {
-		d, err := e.Depth(t.Context(), "p")
-		return err == nil && d.Jobs == 0
-	})
+	pc.begin = func() {
+		wg.Go(func() {
+			if c := pc.next(t.Context()); c == nil {
+				return
+			}
+			if running.Add(1) == handlers {
+				close(all)
+			}
+			<-all
+		})
+	}
+	called <- ""
+	wg.Go(func() { pc.run(t.Context()) })
+	<-all
+	pc.halt()
+	wg.Wait()
 }
 
-// wakes reports whether a ticket for the pool is being made.
-func (e *env) wakes(pool string) bool {
-	w := &e.pools()[pool].waker
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.awake || w.again
-}
-
-// A job put while handlers stay for it makes no ticket; one put after they have
-// gone does.
-func TestNoTicketWhileHandlersAreAwake(t *testing.T) {
+// A job put while handlers stay for it calls nobody; one put after they have gone does.
+func TestNoCallWhileHandlersAreAwake(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p"})
+	calls := e.calls("p")
 	pc := newPacer(e.Queue, e.pools()["p"], 4)
 	for _, c := range []struct {
-		stay  time.Duration
-		wakes bool
-	}{{time.Hour, false}, {0, true}} {
-		eventually(t, "rests", func() bool { return !e.wakes("p") })
-		before := e.rdb.LLen(t.Context(), "asynq:{p}:pending").Val()
+		stay time.Duration
+		want int
+	}{{time.Hour, 0}, {0, 1}} {
 		pc.stay = c.stay
 		if _, err := pc.acquire(t.Context(), 4); err != nil {
 			t.Fatal(err)
 		}
 		e.put(e.job("p", "acme", "ann", Async, 10))
-		eventually(t, "rests", func() bool { return !e.wakes("p") })
-		if n := e.rdb.LLen(t.Context(), "asynq:{p}:pending").Val(); (n > before) != c.wakes {
-			t.Errorf("handlers stay for %s: %d tickets, %d before", c.stay, n, before)
+		if n := calls(); n != c.want {
+			t.Errorf("handlers stay for %s: %d calls, want %d", c.stay, n, c.want)
 		}
 	}
 }

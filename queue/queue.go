@@ -11,7 +11,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/hibiken/asynq"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
@@ -167,8 +166,7 @@ func (o Options) validate() error {
 type Queue struct {
 	rdb     redis.UniversalClient
 	line    *redisconn.Line // where scripts can be asked for ahead; nil: nowhere
-	tickets *asynq.Client
-	opts    Options // those that stay: see Configure
+	opts    Options         // those that stay: see Configure
 	setup   atomic.Pointer[setup]
 	log     *slog.Logger
 	metrics *metrics
@@ -178,8 +176,9 @@ type Queue struct {
 	bodies  *together     // of jobs put, which share another: what is slow there delays no read
 	clock   string        // test clock in microseconds; empty: Redis TIME
 	lease   any           // Options.Lease in microseconds, an argument of scripts
-	probe   time.Duration // between looks for work without a ticket
+	probe   time.Duration // between looks for work that nobody was called for
 
+	turn    int // of look among quiet pools
 	memory  memory
 	sayings sayings
 	keeping atomic.Bool   // somebody takes ended grants off the books
@@ -207,7 +206,6 @@ func New(rdb redis.UniversalClient, pools []Pool, opts Options) (*Queue, error) 
 	}
 	q := &Queue{
 		rdb:     rdb,
-		tickets: asynq.NewClientFromRedisClient(rdb),
 		opts:    opts,
 		log:     opts.Logger,
 		hub:     newHub(rdb, opts.Logger),
@@ -240,6 +238,7 @@ func (q *Queue) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	wg.Go(func() { q.hub.run(ctx) })
 	wg.Go(func() { q.keepRecalling(ctx) })
+	wg.Go(func() { every(ctx, lookEvery, q.look) })
 	wg.Go(func() { every(ctx, q.opts.Lease/3, q.renewGrants) })
 	wg.Go(func() { q.keepForgetting(ctx) })
 	wg.Go(func() { every(ctx, q.opts.Grace/3, q.renewPresence) })

@@ -2,13 +2,10 @@ package queue
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/hibiken/asynq"
 
 	"github.com/llmguard/llmguard/providers"
 )
@@ -24,18 +21,14 @@ type shift struct {
 	crews   map[string]*crew
 	told    map[string]bool // pools whose cancellations are listened for
 
-	background, leaving sync.WaitGroup
+	background, pacers, handlers sync.WaitGroup
 }
 
 // crew is what runs the jobs of one pool.
 type crew struct {
-	most   int // handlers
-	server *asynq.Server
-	pacer  *pacer
+	most  int // handlers
+	pacer *pacer
 }
-
-// retryCrews is the pause after crews could not be put right.
-const retryCrews = time.Second
 
 // SetConcurrency replaces WorkerOptions.Concurrency. A pool whose number changes gets
 // new handlers; the jobs of the old ones go on.
@@ -62,26 +55,20 @@ func (w *Worker) handlers(pool string) int {
 
 // watch puts the crews right whenever that is asked for, until ctx is done.
 func (s *shift) watch() {
-	var again <-chan time.Time
 	for {
 		select {
 		case <-s.ctx.Done():
 			return
 		case <-s.w.changed:
 		case <-s.setup.replaced:
-		case <-again:
 		}
-		again = nil
-		if err := s.set(); err != nil {
-			s.w.q.log.ErrorContext(s.ctx, "a pool has no handlers yet", "err", err)
-			again = time.After(retryCrews)
-		}
+		s.set()
 	}
 }
 
 // set gives every pool the crew it is to have. Pools that left the setup keep
-// theirs.
-func (s *shift) set() error {
+// theirs. The jobs of a crew that is replaced go on.
+func (s *shift) set() {
 	s.setup = s.w.q.now()
 	pools := s.setup.pools
 	for _, id := range slices.Sorted(maps.Keys(pools)) {
@@ -89,34 +76,27 @@ func (s *shift) set() error {
 		if old != nil && old.most == most {
 			continue
 		}
+		delete(s.crews, id)
 		if most > 0 {
-			c, err := s.start(pools[id], most)
-			if err != nil {
-				return err
-			}
-			s.crews[id] = c
-		} else {
-			delete(s.crews, id)
+			s.crews[id] = s.start(pools[id], most)
 		}
 		if old != nil {
-			s.retire(old)
+			old.pacer.halt()
 		}
 	}
-	return nil
 }
 
 // start begins to run the jobs of a pool.
-func (s *shift) start(p *pool, most int) (*crew, error) {
+func (s *shift) start(p *pool, most int) *crew {
 	w := s.w
 	pc := newPacer(w.q, p, most)
-	server := w.q.Server(s.ctx, p.ID, most, w.opts.TaskCheckInterval, w.opts.ShutdownTimeout+abortTime)
-	if err := server.Start(asynq.HandlerFunc(func(tctx context.Context, _ *asynq.Task) error {
-		w.handle(tctx, s.runCtx, pc)
-		return nil
-	})); err != nil {
-		return nil, fmt.Errorf("queue: start asynq for pool %q: %w", p.ID, err)
-	}
-	s.background.Go(func() { pc.run(s.ctx) })
+	pc.begin = func() { s.handlers.Go(func() { w.handle(s.ctx, s.runCtx, pc) }) }
+	called, deaf := w.q.hub.listen(workChannel(p.ID), 1)
+	pc.called = called
+	s.pacers.Go(func() {
+		defer deaf()
+		pc.run(s.ctx)
+	})
 	if !s.told[p.ID] {
 		s.told[p.ID] = true
 		messages, leave := w.q.hub.listen(cancelChannel(p.ID), 1000)
@@ -125,31 +105,17 @@ func (s *shift) start(p *pool, most int) (*crew, error) {
 			w.obeyCancels(s.keepCtx, messages)
 		})
 	}
-	return &crew{most: most, server: server, pacer: pc}, nil
+	return &crew{most: most, pacer: pc}
 }
 
-// retire lets a crew finish what it runs and then go. Its server is shut down
-// only when it is idle, because that has a deadline and its jobs have not.
-func (s *shift) retire(c *crew) {
-	c.server.Stop()
-	c.pacer.halt()
-	s.leaving.Go(func() {
-		look := time.NewTicker(50 * time.Millisecond)
-		defer look.Stop()
-		for c.pacer.busy.Load() > 0 && s.ctx.Err() == nil {
-			select {
-			case <-s.ctx.Done():
-			case <-look.C:
-			}
-		}
-		c.server.Shutdown()
-	})
-}
-
-// end waits for the jobs of all crews.
+// end waits for the jobs of all crews, which run on for ShutdownTimeout at the longest
+// and then have abortTime to end.
 func (s *shift) end() {
-	for _, c := range s.crews { // each waits for its handlers
-		s.leaving.Go(c.server.Shutdown)
+	s.pacers.Wait()
+	done := make(chan struct{})
+	go func() { s.handlers.Wait(); close(done) }()
+	select {
+	case <-done:
+	case <-time.After(s.w.opts.ShutdownTimeout + abortTime):
 	}
-	s.leaving.Wait()
 }

@@ -19,20 +19,16 @@ type WorkerOptions struct {
 	// ShutdownTimeout is how long running jobs may go on after Run's context is
 	// done, before theirs is cancelled with ErrShutdown. 0 is 30 s.
 	ShutdownTimeout time.Duration
-	// TaskCheckInterval is how often asynq looks for tickets. 0 is 15 ms.
-	TaskCheckInterval time.Duration
 }
 
 const (
 	defaultConcurrency = 64
-	handlerTime        = time.Minute      // a handler then makes way for a fresh ticket
 	concludeTime       = 2 * time.Minute  // for a verdict while Redis is away
 	newerRest          = time.Second      // for a newer worker to take a job of its own version
 	abortTime          = 10 * time.Second // for runs to end after ErrShutdown
 )
 
-// Worker runs jobs. It has one asynq server, one pacer and one keeper of
-// claims per pool.
+// Worker runs jobs. It has one pacer per pool, and one keeper of all claims.
 type Worker struct {
 	q      *Queue
 	runner func(context.Context, *Claim) Verdict
@@ -55,9 +51,6 @@ func NewWorker(q *Queue, runner func(context.Context, *Claim) Verdict, opts Work
 	if opts.ShutdownTimeout == 0 {
 		opts.ShutdownTimeout = 30 * time.Second
 	}
-	if opts.TaskCheckInterval == 0 {
-		opts.TaskCheckInterval = 15 * time.Millisecond
-	}
 	return &Worker{
 		q: q, runner: runner, opts: opts, changed: make(chan struct{}, 1), most: opts.Concurrency,
 		live: make(map[*Claim]struct{}), done: make(map[string]struct{}),
@@ -72,10 +65,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	keepCtx, stopKeeping := context.WithCancel(runCtx)
 	defer stopKeeping()
 	s := &shift{w: w, ctx: ctx, runCtx: runCtx, keepCtx: keepCtx, crews: map[string]*crew{}, told: map[string]bool{}}
-	if err := s.set(); err != nil {
-		abort(ErrShutdown)
-		return err
-	}
+	s.set()
 	s.background.Go(func() { w.keep(keepCtx) })
 	s.watch()
 	late := time.AfterFunc(w.opts.ShutdownTimeout, func() { abort(ErrShutdown) })
@@ -89,21 +79,10 @@ func (w *Worker) Run(ctx context.Context) error {
 	return nil
 }
 
-// handle serves one ticket: it runs jobs until none waits or a minute passed.
+// handle is one handler: it runs jobs until none waits.
 func (w *Worker) handle(ctx, runCtx context.Context, pc *pacer) {
-	pc.busy.Add(1)
-	defer pc.busy.Add(-1)
-	limit, cancel := context.WithTimeout(ctx, handlerTime)
-	defer cancel()
-	for {
-		c := pc.next(limit)
-		if c == nil {
-			break
-		}
+	for c := pc.next(ctx); c != nil; c = pc.next(ctx) {
 		w.run(runCtx, c)
-	}
-	if limit.Err() != nil && ctx.Err() == nil {
-		w.q.enqueueTicket(ctx, pc.p)
 	}
 }
 

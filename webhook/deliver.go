@@ -23,7 +23,6 @@ import (
 const (
 	redisTime  = 30 * time.Second // for what a delivery writes to Redis
 	answerMost = 16 << 10         // bytes of an answer that are read, and of its head
-	lookEvery  = 100 * time.Millisecond
 	endTime    = 10 * time.Second // for deliveries under way at shutdown
 )
 
@@ -38,17 +37,12 @@ func (s *Sender) Run(ctx context.Context) error {
 		return nil
 	case <-s.wanted:
 	}
-	server := asynq.NewServerFromRedisClient(queue.Patient(s.rdb), asynq.Config{
+	server := queue.Server(ctx, s.rdb, s.log, queueName, asynq.Config{
 		Concurrency:              s.opts.Concurrency,
-		Queues:                   map[string]int{queueName: 1},
-		TaskCheckInterval:        lookEvery,
 		DelayedTaskCheckInterval: s.retries,
 		ShutdownTimeout:          endTime,
 		RetryDelayFunc:           s.retryDelay,
 		IsFailure:                func(err error) bool { return !postponed(err) },
-		Logger:                   queue.AsynqLogger(ctx, s.log, queueName),
-		LogLevel:                 asynq.WarnLevel,
-		BaseContext:              func() context.Context { return context.WithoutCancel(ctx) },
 	})
 	if err := server.Start(asynq.HandlerFunc(s.handle)); err != nil {
 		return fmt.Errorf("webhook: start asynq: %w", err)

@@ -18,6 +18,8 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/llmguard/llmguard/queue"
 )
 
 // Options are the settings of a Sender; only Orgs has to be set.
@@ -288,6 +290,7 @@ func (s *Sender) enqueue(ctx context.Context, d *delivery) error {
 	case err != nil:
 		return fmt.Errorf("webhook: enqueue %s: %w", d.id(), err)
 	}
+	queue.CallServers(ctx, s.rdb, queueName)
 	s.metrics.sent.WithLabelValues(d.Type).Inc()
 	return nil
 }
