@@ -48,7 +48,7 @@ var libraries = map[string][]string{
 	"lease":           {"time"},
 	"observe":         {"time", "quota"},
 	"oldest":          {"time", "rings", "flows"},
-	"overdue":         {"time"},
+	"overdue":         {"time", "rings"},
 	"place":           {"time", "rings", "flows"},
 	"place_keep":      {"time"},
 	"place_take":      {"time"},

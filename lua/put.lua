@@ -1,10 +1,11 @@
 -- put: new waiting jobs, each once per id. Needs time, rings.
 -- KEYS 1-23 pool  24... jobs
--- ARGV 1 now  2 presence grace us  3 TTL ms  4 schema version
---      5-10 most jobs and bytes of the pool, of an org, of a flow (0 = no bound)
---      11-14 rpm tpm concurrency burst  15 channel of the pool's workers
+-- ARGV 1 now  2 presence grace us  3 schema version
+--      4-9 most jobs and bytes of the pool, of an org, of a flow (0 = no bound)
+--      10-13 rpm tpm concurrency burst  14 channel of the pool's workers
 --      then per job its number of arguments and these:
 --      id, class (1-3), org, user, tokens, bytes, max age us, lane, and field, value pairs of its hash
+-- The record of a job has no TTL until it has ended, however long it waits or runs.
 -- Workers are woken by a message, unless handlers stay and look again anyway (acquire).
 -- Reply a line per job: "ok <created us>"
 --      | "full <scope> <limit> <us until the quota has taken what waits>",
@@ -13,7 +14,7 @@ local P, now, call, fmt = pool_keys(), now_us(ARGV[1]), redis.call, string.forma
 local at = fmt('%d', now)
 
 -- Each job is the place of its arguments in ARGV, and the names of what counts it.
-local jobs, keys, from, sizes = {}, {}, 16, { jobs = 0, bytes = 0, t1 = 0, t2 = 0, t3 = 0 }
+local jobs, keys, from, sizes = {}, {}, 15, { jobs = 0, bytes = 0, t1 = 0, t2 = 0, t3 = 0 }
 local fields = { 'wide', 'jobs', 'bytes', 't1', 't2', 't3' }
 for k = 24, #KEYS do
   local org = ARGV[from + 3]
@@ -35,7 +36,7 @@ end
 -- the last minute's rate.
 local function full(job, scope, limit)
 --+ quota
-  local q, took = quota_open(P.quota, ARGV[1], quota_limits(11)), 0
+  local q, took = quota_open(P.quota, ARGV[1], quota_limits(10)), 0
   quota_close(q)
   for _, m in ipairs(q.metrics) do
     local rate = m.pace or m.sum
@@ -46,7 +47,7 @@ end
 
 local scopes, bounds = { 'jobs', 'bytes', 'org_jobs', 'org_bytes', 'flow_jobs', 'flow_bytes' }, {}
 for k = 1, 6 do
-  if ARGV[4 + k] ~= '0' then bounds[#bounds + 1] = k end
+  if ARGV[3 + k] ~= '0' then bounds[#bounds + 1] = k end
 end
 local out, fresh, seen, changed = {}, {}, {}, {}
 local known = call('EXISTS', unpack(keys)) > 0
@@ -57,8 +58,8 @@ for n, job in ipairs(jobs) do
     out[n] = 'ok ' .. created
   else
     for _, k in ipairs(bounds) do
-      if sizes[job[k]] + (k % 2 == 1 and 1 or bytes) > ARGV[4 + k] + 0 then
-        out[n] = full(job, scopes[k], ARGV[4 + k])
+      if sizes[job[k]] + (k % 2 == 1 and 1 or bytes) > ARGV[3 + k] + 0 then
+        out[n] = full(job, scopes[k], ARGV[3 + k])
         break
       end
     end
@@ -78,19 +79,18 @@ if #fresh == 0 then return table.concat(out, '\n') end
 
 local seq = call('HINCRBY', P.fair, 'seq', #fresh) - #fresh
 local due, present, members, flows, rings, entered, age = {}, {}, { {}, {}, {} }, {}, { 'wide', 'awake' }, {}, nil
-local deadline, life
+local deadline
 for k, job in ipairs(fresh) do
   local f = job.from
   local id, class, org, user = ARGV[f + 1], ARGV[f + 2], ARGV[f + 3], ARGV[f + 4]
   local tokens, lane, place = ARGV[f + 5], ARGV[f + 8], fmt('%016d', seq + k)
   if age ~= ARGV[f + 7] then
     age = ARGV[f + 7]
-    deadline, life = fmt('%d', now + age), fmt('%d', math.ceil(age / 1000) + ARGV[3])
+    deadline = fmt('%d', now + age)
   end
-  call('HSET', job.key, 'v', ARGV[4], 'state', 'queued', 'class', class, 'org', org, 'user', user,
+  call('HSET', job.key, 'v', ARGV[3], 'state', 'queued', 'class', class, 'org', org, 'user', user,
     'tokens', tokens, 'bytes', ARGV[f + 6], 'created', at, 'deadline', deadline, 'attempt', '0', 'tries', '0',
     'lane', lane, 'seq', place, unpack(ARGV, f + 9, f + ARGV[f]))
-  call('PEXPIRE', job.key, life)
   due[2 * k - 1], due[2 * k] = deadline, id
   if class == '1' then present[#present + 1], present[#present + 2] = fmt('%d', now + ARGV[2]), id end
   local list = members[class + 0]
@@ -128,5 +128,5 @@ for c = 1, 3 do
   end
 end
 for _, job in ipairs(fresh) do out[job.n] = 'ok ' .. at end
-if (there[2] or 0) - now <= 0 then call('PUBLISH', ARGV[15], '') end
+if (there[2] or 0) - now <= 0 then call('PUBLISH', ARGV[14], '') end
 return table.concat(out, '\n')

@@ -48,6 +48,7 @@ local out = jobs_each(P, 11, function(key, id, token, rec)
   if claim_at(rec, token, flag) < young then leases[#leases + 1] = till; leases[#leases + 1] = id end
   n = n + 2
   call('HSET', key, 'state', 'running', 'attempt', attempt, 'tries', fmt('%d', tries + 1), 'started', at)
+  call('PERSIST', key) -- an older version put it with a TTL
   if P.probing ~= false then probes_end(P, now, claim_member(rec, flag)) end
   call('PUBLISH', 'lg:job:' .. id, 's')
   return 'ok ' .. attempt .. ' ' .. at

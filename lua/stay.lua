@@ -2,7 +2,7 @@
 -- for terminal.
 -- KEYS 1-23 pool  24 job
 -- ARGV 1 now  2 id  3 org  4 us for which its caller counts as present
---      5 us for which it may go on waiting  6 the pool's longest wait us  7 result TTL ms
+--      5 us for which it may go on waiting  6 the pool's longest wait us
 -- Reply the job's state | "missing". Never shortens presence or waiting.
 local P, key, id, now = pool_keys(), KEYS[24], ARGV[2], now_us(ARGV[1])
 local job = redis.call('HMGET', key, 'state', 'org', 'class', 'created', 'deadline')
@@ -16,6 +16,6 @@ local deadline = math.min(now + tonumber(ARGV[5]), tonumber(job[4]) + tonumber(A
 if deadline > tonumber(job[5]) then
   redis.call('HSET', key, 'deadline', int(deadline))
   redis.call('ZADD', P.due, int(deadline), id)
-  redis.call('PEXPIRE', key, int(math.ceil((deadline - now) / 1000) + tonumber(ARGV[7])))
+  redis.call('PERSIST', key) -- an older version put it with a TTL
 end
 return job[1]

@@ -36,6 +36,10 @@ const (
 	bodySmall = 64 << 10
 )
 
+// runLife is how long what a job needs to run outlives its waiting and its results, and
+// what it has written so far each write: no attempt is silent for longer.
+const runLife = time.Hour
+
 // indexCap bounds the index of an org and of a user; one put in indexTrim
 // cuts it.
 const (
@@ -70,7 +74,7 @@ func (q *Queue) writeBody(ctx context.Context, p *pool, j *Job, body []byte) err
 func addBody(ctx context.Context, pipe redis.Pipeliner, p *pool, j *Job, text []byte) []redis.Cmder {
 	now := time.Now()
 	oldest := itoa(now.Add(-p.MaxAge - p.ResultTTL).UnixMilli())
-	cmds := append(make([]redis.Cmder, 0, 5), pipe.Set(ctx, bodyKey(j.ID), text, p.MaxAge+p.ResultTTL))
+	cmds := append(make([]redis.Cmder, 0, 5), pipe.Set(ctx, bodyKey(j.ID), text, p.MaxAge+p.ResultTTL+runLife))
 	for _, index := range j.indexes() {
 		cmds = append(cmds,
 			pipe.ZAddNX(ctx, index, redis.Z{Score: float64(now.UnixMilli()), Member: j.ID}),

@@ -116,13 +116,14 @@ func (q *Queue) cancel(ctx context.Context, p *pool, id, why, org string) error 
 }
 
 // endOverdue ends waiting jobs that are past their deadline or whose caller has
-// gone. Every process does it; the script makes it once per job.
+// gone, and has the pools' sums put right. Every process does it; the script makes
+// it once per job.
 func (q *Queue) endOverdue(ctx context.Context) {
 	for _, p := range q.pools() {
 		if p.quiet() {
 			continue
 		}
-		reply, err := q.eval(ctx, "overdue", overdueScript, []string{p.keys[8], p.keys[9]}, 500)
+		reply, err := q.eval(ctx, "overdue", overdueScript, p.keys, 500)
 		if err != nil {
 			q.log.WarnContext(ctx, "look for overdue jobs", "pool", p.ID, "err", err)
 			continue

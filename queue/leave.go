@@ -29,7 +29,7 @@ func (q *Queue) Stay(ctx context.Context, org, id string, present, wait time.Dur
 		return nil, ErrNotFound
 	}
 	if _, err := q.eval(ctx, "stay", stayScript, p.with(jobKey(p.ID, id)), id, org,
-		present.Microseconds(), wait.Microseconds(), p.MaxAge.Microseconds(), p.ResultTTL.Milliseconds()); err != nil {
+		present.Microseconds(), wait.Microseconds(), p.MaxAge.Microseconds()); err != nil {
 		return nil, err
 	}
 	return q.Job(ctx, org, id)

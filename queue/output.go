@@ -179,12 +179,15 @@ func (o *Output) flush(ctx context.Context) error {
 	defer o.sending.Unlock()
 	o.mu.Lock()
 	o.seal()
-	batch := o.pending
+	batch, ttl := o.pending, o.ttl
+	if !o.ended {
+		ttl = max(ttl, runLife)
+	}
 	o.mu.Unlock()
 	if len(batch) == 0 {
 		return nil
 	}
-	if err := o.q.appendOutput(ctx, o.job.Org, o.job.ID, o.attempt, o.ttl, batch); err != nil {
+	if err := o.q.appendOutput(ctx, o.job.Org, o.job.ID, o.attempt, ttl, batch); err != nil {
 		return err
 	}
 	o.mu.Lock()

@@ -74,7 +74,7 @@ func newPool(p Pool, o Options) (*pool, error) {
 		limits: limits,
 		takes:  []string{keys[0], keys[1], keys[11], keys[2]},
 		puts: newBatcher("put", putScript,
-			append(append([]any{o.Grace.Microseconds(), ttl, schemaVersion}, p.bounds(o)...), append(limits[:4:4], workChannel(p.ID))...)),
+			append(append([]any{o.Grace.Microseconds(), schemaVersion}, p.bounds(o)...), append(limits[:4:4], workChannel(p.ID))...)),
 		starts: newBatcher("start", startScript,
 			append([]any{o.MaxAttempts, o.Lease.Microseconds(), ttl, dead, o.DeadLetters}, limits...)),
 		finishes: newBatcher("finish", finishScript, append([]any{ttl, dead, o.DeadLetters}, limits...)),

@@ -94,6 +94,7 @@ func (q *Queue) Put(ctx context.Context, j *Job, body []byte) error {
 	if w[0] != "ok" {
 		q.dropBody(ctx, j)
 		q.metrics.puts.WithLabelValues(p.ID, "full").Inc()
+		p.stir() // endOverdue sees whether that many jobs are there
 		return fullError(w)
 	}
 	j.State, j.Created = Queued, instant(w[1])
