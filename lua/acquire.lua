@@ -19,6 +19,18 @@ local now = q.now
 -- Where there is no quota to look at, a job may always run.
 q.open = now >= q.blk and limits.conc == 0 and #q.metrics == 1 and q.metrics[1].limit == math.huge and not q.metrics[1].pace
 
+-- Nobody is judged dead by a clock that ran while nobody could see: after a gap in which
+-- no worker looked and none renewed a claim, each claim gets one lease.
+local fair = redis.call('HMGET', P.fair, 'w1', 'w2', 'w3', 'awake', 'seen')
+local seen = fair[5] or now
+if now - seen > lease / 3 + 1500000 then
+  for _, id in ipairs(redis.call('ZRANGEBYSCORE', P.claims, '-inf', int(now + lease))) do
+    redis.call('ZADD', P.claims, int(now + lease), id)
+    redis.call('ZADD', P.slots, int(now + lease), id)
+  end
+end
+if not fair[5] or math.abs(now - seen) > 500000 then redis.call('HSET', P.fair, 'seen', int(now)) end
+
 -- Jobs of dead workers go back, some at a time. One that was cancelled meanwhile is
 -- due: its turn may be far away (cancel ends it).
 local reaped = redis.call('ZRANGEBYSCORE', P.claims, '-inf', int(now), 'LIMIT', '0', '100')
@@ -54,7 +66,6 @@ end
 -- too, earns each waiting class its share in credit (kept in hundredths of cost),
 -- and the class whose credit pays for its next job goes first.
 local shares, credit, heads, waiting = {}, {}, {}, 0
-local fair = redis.call('HMGET', P.fair, 'w1', 'w2', 'w3', 'awake')
 for c = 1, 3 do
   shares[c] = redis.call('EXISTS', P.wait[c]) == 1 and tonumber(ARGV[7 + c]) or 0
   credit[c], waiting = tonumber(fair[c]) or 0, waiting + shares[c]

@@ -1,9 +1,11 @@
--- lease: extends the leases of one process's grants and claims. Needs time.
--- KEYS 1 slots  2 claims  3 claimed  4 cancels
+-- lease: extends the leases of one process's grants and claims, also when memory is
+-- full. Needs time.
+-- KEYS 1 slots  2 claims  3 claimed  4 cancels  5 fair
 -- ARGV 1 now  2 lease us  then pairs id, token ("" = a live grant, no claim)
 -- Reply one letter per pair: k kept, l lost, c cancelled, g its caller is gone
+redis.call('ZREM', KEYS[1], '') -- removes nothing: after it a full memory refuses nothing
 local now, lease = now_us(ARGV[1]), tonumber(ARGV[2])
-local till, out = int(now + lease), {}
+local till, out, seen = int(now + lease), {}, false
 for i = 3, #ARGV, 2 do
   local id, token, letter = ARGV[i], ARGV[i + 1], 'k'
   if token == '' then
@@ -15,9 +17,10 @@ for i = 3, #ARGV, 2 do
     else
       redis.call('ZADD', KEYS[2], till, id)
       redis.call('ZADD', KEYS[1], till, id)
-      letter = redis.call('HGET', KEYS[4], id) or 'k'
+      letter, seen = redis.call('HGET', KEYS[4], id) or 'k', true
     end
   end
   out[#out + 1] = letter
 end
+if seen then redis.call('HSET', KEYS[5], 'seen', int(now)) end -- see acquire
 return table.concat(out)

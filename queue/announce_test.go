@@ -71,7 +71,7 @@ func TestEveryEndIsAnnounced(t *testing.T) {
 		t.Fatal(err)
 	}
 	now += 2 * time.Minute
-	e.at(now)
+	e.lapse("p", now)
 	if err := e.claimOne("p", dead).Start(ctx); !errors.Is(err, ErrGone) {
 		t.Fatal(err)
 	}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"sync/atomic"
 	"time"
 
 	"github.com/llmguard/llmguard/pricing"
@@ -135,8 +134,7 @@ type Claim struct {
 	closed  bool // ended, lost or gone: nothing to conclude
 	output  *Output
 
-	renewed atomic.Int64 // Unix ns of the last known good lease
-	cancel  context.CancelCauseFunc
+	cancel context.CancelCauseFunc
 }
 
 // Fresh reports whether the request may still be written upstream: the claim

@@ -181,8 +181,7 @@ func TestDeadWorkerAndZombie(t *testing.T) {
 	if got := e.claim("p", 1); len(got) != 0 {
 		t.Fatal("claimed beyond the concurrency")
 	}
-	now += e.opts.Lease + time.Second
-	e.at(now)
+	e.lapse("p", now+e.opts.Lease+time.Second)
 	heir := e.claimOne("p", first)
 	if s := e.state(first); s != Running { // claimed again, not yet started
 		t.Errorf("state %s", s)
@@ -224,7 +223,7 @@ func TestPoisonEndsAfterItsAttempts(t *testing.T) {
 			t.Fatal(err)
 		}
 		now += e.opts.Lease + time.Second
-		e.at(now)
+		e.lapse("p", now)
 	}
 	if err := e.claimOne("p", j).Start(t.Context()); !errors.Is(err, ErrGone) {
 		t.Fatalf("third start: %v", err)
@@ -284,7 +283,7 @@ func TestRemainsOfADeadAttempt(t *testing.T) {
 				t.Fatal(err)
 			}
 			out.stop()
-			e.at(simStart + 2*time.Minute)
+			e.lapse("p", simStart+2*time.Minute)
 			heir := e.claimOne("p", j)
 			if (heir.Recovered != nil) != tc.recovered || tc.recovered && heir.Recovered.Charged != 9 {
 				t.Fatalf("recovered %+v", heir.Recovered)

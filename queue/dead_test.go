@@ -33,7 +33,7 @@ func TestPoisonJobIsQuarantinedAndReplayed(t *testing.T) {
 			t.Fatalf("attempt %d: %v", attempt, err)
 		}
 		now += 2 * time.Minute // its worker died
-		e.at(now)
+		e.lapse("p", now)
 		if err := e.rdb.ZAdd(ctx, e.pools()["p"].keys[8], zMember(j.ID, now+time.Hour)).Err(); err != nil { // its caller stayed
 			t.Fatal(err)
 		}

@@ -74,7 +74,7 @@ func TestCancelOfAClaim(t *testing.T) {
 			if err := other.conclude(e.t.Context(), hour); err != nil {
 				e.t.Fatal(err)
 			}
-			e.at(simStart + e.opts.Lease + time.Second)
+			e.lapse("p", simStart+e.opts.Lease+time.Second)
 			if got := e.claim("p", 1); len(got) != 0 { // it reaps the dead claim
 				e.t.Fatalf("claimed %s of a parked flow", got[0].id)
 			}

@@ -226,7 +226,7 @@ func (q *Queue) renewGrants(ctx context.Context) {
 
 // renew extends leases of (id, token) pairs and returns one letter per pair.
 func (q *Queue) renew(ctx context.Context, p *pool, pairs []any) (string, error) {
-	keys := []string{p.keys[1], p.keys[2], p.keys[3], p.keys[10]}
+	keys := []string{p.keys[1], p.keys[2], p.keys[3], p.keys[10], p.keys[6]}
 	var letters string
 	for len(pairs) > 0 {
 		n := min(len(pairs), 1000)

@@ -61,10 +61,7 @@ func TestZombieOfACancelledJob(t *testing.T) {
 	if err := c.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	e.at(simStart + 2*e.opts.Lease)
-	if _, err := newPacer(e.Queue, e.pools()["p"], 1).acquire(t.Context(), 0); err != nil { // puts it back
-		t.Fatal(err)
-	}
+	e.lapse("p", simStart+2*e.opts.Lease) // puts it back
 	if _, err := e.Cancel(t.Context(), "acme", j.ID); err != nil {
 		t.Fatal(err)
 	}

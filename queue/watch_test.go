@@ -114,7 +114,7 @@ func TestWatchOfALaterAttempt(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			e.at(simStart + time.Minute)
+			e.lapse("p", simStart+time.Minute)
 			continue
 		}
 		if err := c.conclude(ctx, Verdict{Kind: Done}); err != nil {

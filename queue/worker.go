@@ -23,7 +23,7 @@ type WorkerOptions struct {
 
 const (
 	defaultConcurrency = 64
-	concludeTime       = 2 * time.Minute  // for a verdict while Redis is away
+	renewRetry         = time.Second
 	newerRest          = time.Second      // for a newer worker to take a job of its own version
 	abortTime          = 10 * time.Second // for runs to end after ErrShutdown
 )
@@ -111,7 +111,8 @@ func (w *Worker) run(ctx context.Context, c *Claim) {
 	case !errors.Is(c.unread, ErrGone):
 		verdict.Wait = storeRest
 	}
-	end, stop := context.WithTimeout(context.WithoutCancel(ctx), concludeTime)
+	// However long Redis is away: a verdict that is dropped makes the job run again.
+	end, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(abortTime/2, stop) })()
 	if err := c.conclude(end, verdict); err != nil {
@@ -144,8 +145,12 @@ func (w *Worker) call(ctx context.Context, c *Claim) (v Verdict) {
 
 // keep renews the claims of running jobs, cancels the runs whose claims are
 // lost or whose jobs are to be cancelled, and forgets bodies, until ctx is done.
+// While Redis is away the runs go on: as long as nobody can see, nobody takes their
+// claims (acquire), and who took them while only this worker was cut off is told by the
+// next renewal.
 func (w *Worker) keep(ctx context.Context) {
-	renew := time.NewTicker(w.q.opts.Lease / 3)
+	every := w.q.opts.Lease / 3
+	renew := time.NewTimer(every)
 	defer renew.Stop()
 	forget := time.NewTicker(time.Second)
 	defer forget.Stop()
@@ -154,10 +159,13 @@ func (w *Worker) keep(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-renew.C:
-			w.renewAll(ctx)
+			next := every
+			if !w.renewAll(ctx) {
+				next = min(every, renewRetry)
+			}
+			renew.Reset(next)
 		case <-forget.C:
 			w.forgetBodies(ctx)
-			w.dropExpired()
 		}
 	}
 }
@@ -178,53 +186,41 @@ func (w *Worker) obeyCancels(ctx context.Context, messages <-chan string) {
 	}
 }
 
-// renewAll renews every live claim, one call per pool, and obeys the answers.
-func (w *Worker) renewAll(ctx context.Context) {
+// renewAll renews every live claim, one call per pool, and obeys the answers. It reports
+// whether all were renewed or are known to be lost.
+func (w *Worker) renewAll(ctx context.Context) bool {
 	byPool := make(map[*pool][]*Claim)
 	w.mu.Lock()
 	for c := range w.live {
 		byPool[c.p] = append(byPool[c.p], c)
 	}
 	w.mu.Unlock()
+	all := true
 	for p, claims := range byPool {
 		pairs := make([]any, 0, 2*len(claims))
 		for _, c := range claims {
 			pairs = append(pairs, c.id, c.token)
 		}
-		asked := time.Now()
 		letters, err := w.q.renew(ctx, p, pairs)
-		if err != nil && ctx.Err() == nil {
-			w.q.log.WarnContext(ctx, "renew claims", "pool", p.ID, "err", err)
+		if all = all && err == nil; err != nil && ctx.Err() == nil {
+			w.q.log.WarnContext(ctx, "claims not renewed, will retry", "pool", p.ID, "err", err)
 		}
 		for i := range letters {
-			claims[i].obey(letters[i], asked)
+			claims[i].obey(letters[i])
 		}
 	}
+	return all
 }
 
 // obey acts on lease.lua's letter for a claim.
-func (c *Claim) obey(letter byte, asked time.Time) {
+func (c *Claim) obey(letter byte) {
 	switch letter {
 	case 'l':
 		c.cancel(ErrLost)
-		return
 	case 'c':
 		c.cancel(ErrCancelled)
 	case 'g':
 		c.cancel(ErrCallerGone)
-	}
-	c.renewed.Store(asked.UnixNano())
-}
-
-// dropExpired cancels runs whose lease ended while Redis could not be asked.
-func (w *Worker) dropExpired() {
-	oldest := time.Now().Add(-w.q.opts.Lease).UnixNano()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for c := range w.live {
-		if c.renewed.Load() < oldest {
-			c.cancel(ErrLost)
-		}
 	}
 }
 

@@ -286,29 +286,6 @@ func (c counting) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 	return func(ctx context.Context, cmds []redis.Cmder) error { c.n.Add(1); return next(ctx, cmds) }
 }
 
-// A worker that cannot reach Redis for a whole lease must stop its runs: other
-// workers may have its jobs.
-func TestAbsentRedisEndsRunsWithTheirLease(t *testing.T) {
-	t.Parallel()
-	e := newEnv(t, Options{Lease: 900 * time.Millisecond}, Pool{ID: "p"})
-	causes := make(chan error, 1)
-	stop := e.run(func(ctx context.Context, c *Claim) Verdict {
-		if c.Start(ctx) != nil {
-			return Verdict{Kind: Requeue}
-		}
-		e.srv.Kill()
-		<-ctx.Done()
-		causes <- context.Cause(ctx)
-		return Verdict{Kind: Requeue}
-	}, WorkerOptions{ShutdownTimeout: 100 * time.Millisecond})
-	e.put(e.job("p", "acme", "ann", Async, 10))
-	if err := <-causes; !errors.Is(err, ErrLost) {
-		t.Errorf("cause %v", err)
-	}
-	e.srv.Restart()
-	stop()
-}
-
 // A parked job runs at its wake, and needs no regular look for work.
 func TestParkedJobRunsAtItsWake(t *testing.T) {
 	t.Parallel()
