@@ -78,10 +78,23 @@ local function sizes_less(P, sums)
   if n > 0 then redis.call('HSET', P.size, unpack(set)) end
 end
 
+-- What a job costs is what all its attempts were charged: `spent` of its record has that
+-- of those which are over, `held` what is charged for the last one if it dies. So an
+-- attempt that dies is counted when the next one starts, or the job ends.
+local function charges(spent, held) return (spent or 0) + (held or 0) end
+
+-- charged_late puts right what was counted for an attempt that was taken for dead and
+-- came to an end after all. `held` is empty for one that never started.
+local function charged_late(key, state, token, charge, held)
+  if not state or held == '' or charge - held == 0 then return end
+  if redis.call('HSETNX', key, 'late ' .. token, charge) == 0 then return end
+  redis.call('HINCRBY', key, terminal(state) and 'charged' or 'spent', int(charge - held))
+end
+
 -- jobs_end writes the one terminal state of each job of a list: key, id, state,
 -- class, member, bytes, notice, what else its hash gets, as a flat list in fields or
--- from ARGV[first] to ARGV[last], and dead, which makes it a dead letter:
--- { ttl_ms, most }. What frees memory comes first.
+-- from ARGV[first] to ARGV[last], charged if that is not among it, and dead, which
+-- makes it a dead letter: { ttl_ms, most }. What frees memory comes first.
 local function jobs_end(P, now, ttl_ms, list)
   if #list == 0 then return end
   local call, at, ids, callers, sums, all = redis.call, string.format('%d', now), {}, {}, { jobs = #list }, 0
@@ -106,6 +119,7 @@ local function jobs_end(P, now, ttl_ms, list)
     else
       call('HSET', key, 'state', job.state, 'finished', at, unpack(job.fields))
     end
+    if job.charged and job.charged > 0 then call('HSET', key, 'charged', int(job.charged)) end
     call('PEXPIRE', key, job.dead and int(math.max(job.dead.ttl_ms, ttl_ms + 0)) or ttl_ms)
     if job.dead then dead_add(P, job.id, now, job.dead) end
     if job.notice and job.notice ~= '' then ended_add(P, now, org, job) end
@@ -128,8 +142,10 @@ end
 
 -- job_end is jobs_end for one.
 local function job_end(P, key, id, now, state, ttl_ms, fields, dead)
-  local job = redis.call('HMGET', key, 'bytes', 'class', 'notice', 'org', 'user', 'lane', 'seq', 'tokens')
+  local job = redis.call('HMGET', key, 'bytes', 'class', 'notice', 'org', 'user', 'lane', 'seq', 'tokens',
+    'spent', 'held')
   jobs_end(P, now, ttl_ms, { { key = key, id = id, state = state, fields = fields, dead = dead,
+    charged = charges(job[9], job[10]),
     bytes = job[1] + 0, class = job[2], notice = job[3],
     member = member_of(id, job[4], job[5], job[6], job[7], job[8]) } })
 end

@@ -3,18 +3,24 @@
 -- KEYS 1-23 pool  24 job
 -- ARGV 1 now  2 id  3 token  4 what to park: a kind of subjects_of, - for nothing  5 park us  6 how the quota was used (quota_settle)
 --      7 tries: -1 the provider refused the started attempt, +1 it died before start, else 0
---      8 result TTL ms  9-12 rpm tpm concurrency burst
+--      8 result TTL ms  9-12 rpm tpm concurrency burst  13 what the attempt was charged
+--      14 what was held for it (empty: none was started)
 -- Reply "ok" | "lost" | "gone <state>" | "ended cancelled" by this call
 local P, key, id = pool_keys(), KEYS[24], ARGV[2]
 local rec = redis.call('HGET', P.claimed, id)
 local flag = claim_flag(rec, ARGV[3])
-local job = redis.call('HMGET', key, 'state', 'released', 'tries')
-if not flag then return job[2] == ARGV[3] and 'ok' or 'lost' end
+local job = redis.call('HMGET', key, 'state', 'released', 'tries', 'spent')
+if not flag then
+  if job[2] == ARGV[3] then return 'ok' end
+  charged_late(key, job[1], ARGV[3], ARGV[13], ARGV[14])
+  return 'lost'
+end
 claim_drop(P, id)
 local org, user, _, tokens, lane = member_parts(claim_member(rec, flag))
 quota_settle(P.quota, ARGV[1], 9, ARGV[6], claim_at(rec, ARGV[3], flag), tokens)
 if not job[1] then return 'gone missing' end
 if terminal(job[1]) then return 'gone ' .. job[1] end
+if claim_started(rec, flag) then redis.call('HSET', key, 'spent', int(charges(job[4], ARGV[13])), 'held', '0') end
 local now = now_us(ARGV[1])
 if redis.call('HEXISTS', P.cancels, id) == 1 then
   job_end(P, key, id, now, 'cancelled', ARGV[8], { 'code', cancel_code(P, id), 'token', ARGV[3] })

@@ -4,7 +4,7 @@
 -- fails of them stands in their batch's error file.
 -- KEYS 1-23 pool  24... jobs
 -- ARGV 1 now  2 most tries  3 lease us  4 result TTL ms  5 TTL ms of dead letters  6 most of them
---      7-10 rpm tpm concurrency burst  then per job (jobs_each): id, token
+--      7-10 rpm tpm concurrency burst  then per job (jobs_each): id, token, what is charged if the attempt dies
 -- Reply a line per job: "ok <attempt> <started us>" | "lost" | "gone <state> <code>"
 --      | "ended <state> <code>" by this call
 local P, now, call, fmt = pool_keys(), now_us(ARGV[1]), redis.call, string.format
@@ -31,8 +31,8 @@ local function refuse(key, id, token, rec, flag, state, code)
   return 'ended ' .. state .. ' ' .. code
 end
 
-local out = jobs_each(P, 11, function(key, id, token, rec)
-  local job, flag = call('HMGET', key, 'state', 'attempt', 'tries', 'deadline'), claim_flag(rec, token)
+local out = jobs_each(P, 11, function(key, id, token, rec, from)
+  local job, flag = call('HMGET', key, 'state', 'attempt', 'tries', 'deadline', 'spent', 'held'), claim_flag(rec, token)
   local now_is, attempt, tries = job[1], job[2], job[3]
   if now_is and terminal(now_is) then
     if flag then claim_drop(P, id) end
@@ -47,7 +47,8 @@ local out = jobs_each(P, 11, function(key, id, token, rec)
   records[n + 1], records[n + 2] = id, string.sub(rec, 1, flag - 1) .. '1' .. string.sub(rec, flag + 1)
   if claim_at(rec, token, flag) < young then leases[#leases + 1] = till; leases[#leases + 1] = id end
   n = n + 2
-  call('HSET', key, 'state', 'running', 'attempt', attempt, 'tries', fmt('%d', tries + 1), 'started', at)
+  call('HSET', key, 'state', 'running', 'attempt', attempt, 'tries', fmt('%d', tries + 1), 'started', at,
+    'spent', int(charges(job[5], job[6])), 'held', ARGV[from + 2])
   call('PERSIST', key) -- an older version put it with a TTL
   if P.probing ~= false then probes_end(P, now, claim_member(rec, flag)) end
   call('PUBLISH', 'lg:job:' .. id, 's')

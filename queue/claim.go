@@ -129,7 +129,8 @@ type Claim struct {
 	unread  error // why Job and Body are not known
 	away    bool  // the body is a blob, to which ref refers
 	ref     ref
-	partial bool // the dead attempt left part of an answer
+	partial bool         // the dead attempt left part of an answer
+	held    pricing.Nano // charged if the attempt dies
 	started bool
 	closed  bool // ended, lost or gone: nothing to conclude
 	output  *Output
@@ -161,7 +162,7 @@ func (c *Claim) Start(ctx context.Context) error {
 		}
 		return err
 	}
-	reply, err := c.p.starts.do(ctx, c.q, c.p, jobKey(c.p.ID, c.id), c.id, c.token)
+	reply, err := c.p.starts.do(ctx, c.q, c.p, jobKey(c.p.ID, c.id), c.id, c.token, int64(c.held))
 	if err != nil {
 		return err
 	}
@@ -213,7 +214,9 @@ func (c *Claim) finish(ctx context.Context, state State, v Verdict, code string)
 		code = v.Error.Code
 	}
 	dead := state == Failed && c.Job.Class != Batch && (v.Error == nil || v.Error.Status >= 500)
-	args := []any{c.id, c.token, string(state), c.p.settled(v.Unused, v.used()), flag(dead), "token", c.token}
+	args := []any{c.id, c.token, string(state), c.p.settled(v.Unused, v.used()), flag(dead)}
+	args = append(args, c.charge(v)...)
+	args = append(args, flag(c.started || c.Recovered != nil), "token", c.token)
 	if v.Charged != 0 {
 		args = append(args, "charged", int64(v.Charged))
 	}
@@ -244,6 +247,15 @@ func (c *Claim) finish(ctx context.Context, state State, v Verdict, code string)
 	return fmt.Errorf("%w: %s", ErrGone, reply)
 }
 
+// charge is what the attempt was charged, and what was held for it; "" when none was
+// started.
+func (c *Claim) charge(v Verdict) []any {
+	if !c.started {
+		return []any{int64(v.Charged), ""}
+	}
+	return []any{int64(v.Charged), int64(c.held)}
+}
+
 // release puts the job back.
 func (c *Claim) release(ctx context.Context, v Verdict, tries string) error {
 	park := "-"
@@ -256,6 +268,7 @@ func (c *Claim) release(ctx context.Context, v Verdict, tries string) error {
 	args := append([]any{
 		c.id, c.token, park, v.Wait.Microseconds(), c.p.settled(v.Unused, v.used()), tries, c.p.ResultTTL.Milliseconds(),
 	}, c.p.limits...)
+	args = append(args, c.charge(v)...)
 	reply, err := c.q.eval(ctx, "release", releaseScript, c.p.with(jobKey(c.p.ID, c.id)), args...)
 	switch {
 	case err != nil:

@@ -207,7 +207,7 @@ func TestDeadWorkerAndZombie(t *testing.T) {
 	if err := zombie.finish(ctx, Failed, Verdict{}, ""); !errors.Is(err, ErrGone) {
 		t.Errorf("zombie finished an ended job: %v", err)
 	}
-	if got, _ := e.Job(ctx, "acme", first.ID); got.Charged != 2 {
+	if got, _ := e.Job(ctx, "acme", first.ID); got.Charged != 1+2 { // both attempts
 		t.Errorf("charged %d", got.Charged)
 	}
 }

@@ -102,6 +102,7 @@ func (r *runner) run(ctx context.Context, c *Claim) Verdict {
 		call.Alias = ResponseID(c.Job.ID)
 	}
 	defer call.EndNow(ctx)
+	c.held = call.Hold.Max.Cost
 	if err := c.Start(ctx); err != nil {
 		return Verdict{Kind: Requeue, Wait: storeRest, Unused: true} // ignored when the claim is lost or the job gone
 	}
@@ -277,7 +278,7 @@ func (r *runner) verdict(ctx context.Context, c *Claim, call *guard.Call, err er
 	case errors.As(err, &public) && result.Outcome == guard.Unsent:
 		return Verdict{Kind: Requeue, Wait: reachRest, Unused: true, Refused: true}
 	case errors.As(err, &public) && result.Outcome == guard.Broken && !call.Caller.Org.KeepStarted && !c.Output().Started():
-		return Verdict{Kind: Requeue, Wait: reachRest}
+		return Verdict{Kind: Requeue, Wait: reachRest, Charged: v.Charged}
 	default:
 		v.Kind = Fail
 		if !errors.As(err, &v.Error) {

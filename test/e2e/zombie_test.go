@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/fakeprovider"
+	"github.com/llmguard/llmguard/pricing"
 )
 
 // pause stops a process, as a hung machine would; the function it returns lets it
@@ -55,6 +57,23 @@ func TestZombies(t *testing.T) {
 		t.Errorf("%d requests for %d jobs, and in each of %d rounds one was run again", n, len(ids), rounds)
 	}
 	s.billedOnce(ids, false)
+	s.costAll(p, ids)
+}
+
+// costAll checks that each job says what all its attempts were charged.
+func (s *stack) costAll(p *process, ids []string) {
+	s.t.Helper()
+	charged := make(map[string]pricing.Nano)
+	for _, e := range s.entries("acme") {
+		charged[e.JobID] += e.Cost
+	}
+	for _, id := range ids {
+		j := awaitJob(s.t, p.URL, s.keys["alice"], id, time.Minute)
+		want := strings.TrimPrefix(charged[id].String(), "$")
+		if j.Charged == nil || *j.Charged != want {
+			s.t.Errorf("job %s of %d attempts says %v, the ledger %s", id, j.Attempts, j.Charged, want)
+		}
+	}
 }
 
 // zombie has a worker stop while a call of it is at the provider, another one run
