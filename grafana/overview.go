@@ -114,14 +114,13 @@ func health(b *builder) {
 	b.row("llmguard itself")
 	b.graph("Redis scripts, p99", "Time of one budget script with the way to Redis and back.", "s", false,
 		query{`histogram_quantile(0.99, sum by (le, script) (rate(llmguard_budget_script_seconds_bucket` + from + `[$__rate_interval])))`, "{{script}}"})
-	b.graph("What should not happen", "Expired and lost holds, failed settlements, returned claims, lost tickets, faulty usage.", "cps", false,
+	b.graph("What should not happen", "Expired and lost holds, failed settlements, returned claims, faulty usage.", "cps", false,
 		query{`sum(rate(llmguard_budget_expired_holds_total` + from + `[$__rate_interval]))`, "expired holds"},
 		query{`sum(rate(llmguard_budget_lost_holds_total` + from + `[$__rate_interval]))`, "lost holds"},
 		query{`sum(rate(llmguard_guard_settle_errors_total` + from + `[$__rate_interval]))`, "failed settlements"},
 		query{`sum(llmguard_budget_journal_records` + from + `)`, "waiting in journals"},
 		query{`sum(rate(llmguard_guard_without_store_total` + from + `[$__rate_interval])) or vector(0)`, "calls without Redis"},
 		query{`sum(rate(llmguard_queue_claims_reaped_total` + from + `[$__rate_interval])) or vector(0)`, "claims of dead workers"},
-		query{`sum(rate(llmguard_queue_tickets_lost_total` + from + `[$__rate_interval])) or vector(0)`, "lost tickets"},
 		query{`sum(rate(llmguard_guard_usage_faults_total` + from + `[$__rate_interval]))`, "faulty usage"})
 	b.graph("Processes", "Processes that answer Prometheus.", "short", false,
 		query{`sum by (job) (up` + from + `)`, "{{job}}"})

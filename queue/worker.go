@@ -67,6 +67,10 @@ func (w *Worker) Run(ctx context.Context) error {
 	s := &shift{w: w, ctx: ctx, runCtx: runCtx, keepCtx: keepCtx, crews: map[string]*crew{}, told: map[string]bool{}}
 	s.set()
 	s.background.Go(func() { w.keep(keepCtx) })
+	s.background.Go(func() {
+		w.q.dropTickets(keepCtx)
+		every(keepCtx, ticketsEvery, w.q.dropTickets)
+	})
 	s.watch()
 	late := time.AfterFunc(w.opts.ShutdownTimeout, func() { abort(ErrShutdown) })
 	defer late.Stop()

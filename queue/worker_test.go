@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/llmguard/llmguard/internal/redistest"
@@ -113,6 +114,27 @@ func TestLostCallsAreHealed(t *testing.T) {
 	for _, j := range jobs {
 		eventually(t, "job succeeded", func() bool { return e.state(j) == Succeeded })
 	}
+}
+
+// Jobs of an older version, which wakes workers by tickets on an asynq queue of the pool,
+// are run, and nothing is left of the tickets.
+func TestLostTicketsAreHealed(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t, Options{}, Pool{ID: "p"})
+	e.pools()["p"].puts.common[len(e.pools()["p"].puts.common)-1] = "nobody listens"
+	old := asynq.NewClientFromRedisClient(e.rdb)
+	var jobs []*Job
+	for range 3 {
+		jobs = append(jobs, e.put(e.job("p", "acme", "ann", Async, 10)))
+		if _, err := old.Enqueue(asynq.NewTask("ticket", nil), asynq.Queue("p")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	e.run(noop, WorkerOptions{})
+	for _, j := range jobs {
+		eventually(t, "job succeeded", func() bool { return e.state(j) == Succeeded })
+	}
+	eventually(t, "tickets gone", func() bool { return len(e.rdb.Keys(t.Context(), "asynq:*p*").Val()) == 0 })
 }
 
 func TestPanicCountsAsAttempt(t *testing.T) {

@@ -28,7 +28,7 @@ func TestIdleProcessesAskLittle(t *testing.T) {
 				s.rest(rdb)
 				before := commands(t, rdb)
 				time.Sleep(seconds * time.Second) // what is counted is a rate
-				n, sent := -1, commands(t, rdb) // without the first look
+				n, sent := -1, commands(t, rdb)   // without the first look
 				for name, count := range sent {
 					sent[name] = count - before[name]
 					n += sent[name]
