@@ -1,5 +1,5 @@
--- release: a claim ends and its job waits again, in its place. Needs time,
--- quota, rings, flows, jobs. A cancelled job ends instead.
+-- release: a claim ends and its job waits again, in its place, or outside the queue while its
+-- caller is absent. Needs time, quota, rings, flows, jobs. A cancelled job ends instead.
 -- KEYS 1-23 pool  24 job
 -- ARGV 1 now  2 id  3 token  4 what to park: a kind of subjects_of, - for nothing  5 park us  6 how the quota was used (quota_settle)
 --      7 tries: -1 the provider refused the started attempt, +1 it died before start, else 0
@@ -9,7 +9,7 @@
 local P, key, id = pool_keys(), KEYS[24], ARGV[2]
 local rec = redis.call('HGET', P.claimed, id)
 local flag = claim_flag(rec, ARGV[3])
-local job = redis.call('HMGET', key, 'state', 'released', 'tries', 'spent')
+local job = redis.call('HMGET', key, 'state', 'released', 'tries', 'spent', 'absent')
 if not flag then
   if job[2] == ARGV[3] then return 'ok' end
   charged_late(key, job[1], ARGV[3], ARGV[13], ARGV[14])
@@ -35,6 +35,6 @@ local kinds = { o = 1, u = 2, O = 3, U = 4, K = 5, L = 6, p = 7 }
 local subject = subjects_of(org, user, lane)[kinds[ARGV[4]] or 8]
 admitted(P, now, org, user, lane, subject) -- the probe is over; what refused it parks anew
 if subject then park(P, subject, till) end
-flow_put(P, tonumber(claim_class(rec, ARGV[3])), claim_member(rec, flag))
+if not job[5] then flow_put(P, tonumber(claim_class(rec, ARGV[3])), claim_member(rec, flag)) end -- see stay.lua
 redis.call('PUBLISH', 'lg:job:' .. id, 's')
 return 'ok'

@@ -1,6 +1,6 @@
 -- start: claimed jobs begin an attempt. Needs time, rings, jobs.
 -- Replayed, it answers as the first time. A job that must not run ends here,
--- and the quota taken for it goes back. Jobs of batches are no dead letters: what
+-- and the quota taken for it goes back; one whose caller is absent waits for it. Jobs of batches are no dead letters: what
 -- fails of them stands in their batch's error file.
 -- KEYS 1-23 pool  24... jobs
 -- ARGV 1 now  2 most tries  3 lease us  4 result TTL ms  5 TTL ms of dead letters  6 most of them
@@ -21,18 +21,33 @@ local function refusal(id, class, deadline, tries)
   if tries - most >= 0 then return 'failed', 'attempts_exhausted' end
 end
 
+-- unbook gives back the quota that was taken for a job that does not start.
+local function unbook(token, rec, flag)
+  local _, _, _, tokens = member_parts(claim_member(rec, flag))
+--+ quota
+  quota_settle(P.quota, ARGV[1], 7, 'unused', claim_at(rec, token, flag), tokens)
+end
+
+-- aside puts a job whose caller is absent outside the queue: see stay.lua.
+local function aside(key, id, token, rec, flag)
+  claim_drop(P, id)
+  call('HSET', key, 'state', 'queued')
+  if P.probing ~= false then probes_end(P, now, claim_member(rec, flag)) end
+  unbook(token, rec, flag)
+  call('PUBLISH', 'lg:job:' .. id, 's')
+  return 'gone queued caller_absent'
+end
+
 -- refuse ends a job that must not run.
 local function refuse(key, id, token, rec, flag, state, code)
   job_end(P, key, id, now, state, ARGV[4], { 'code', code, 'token', token },
     state == 'failed' and claim_class(rec, token) ~= '3' and { ttl_ms = tonumber(ARGV[5]), most = tonumber(ARGV[6]) })
-  local _, _, _, tokens = member_parts(claim_member(rec, flag))
---+ quota
-  quota_settle(P.quota, ARGV[1], 7, 'unused', claim_at(rec, token, flag), tokens)
+  unbook(token, rec, flag)
   return 'ended ' .. state .. ' ' .. code
 end
 
 local out = jobs_each(P, 11, function(key, id, token, rec, from)
-  local job, flag = call('HMGET', key, 'state', 'attempt', 'tries', 'deadline', 'spent', 'held'), claim_flag(rec, token)
+  local job, flag = call('HMGET', key, 'state', 'attempt', 'tries', 'deadline', 'spent', 'held', 'absent'), claim_flag(rec, token)
   local now_is, attempt, tries = job[1], job[2], job[3]
   if now_is and terminal(now_is) then
     if flag then claim_drop(P, id) end
@@ -43,6 +58,7 @@ local out = jobs_each(P, 11, function(key, id, token, rec, from)
   if claim_started(rec, flag) then return 'ok ' .. attempt .. ' ' .. call('HGET', key, 'started') end
   local state, code = refusal(id, claim_class(rec, token), job[4], tries)
   if state then return refuse(key, id, token, rec, flag, state, code) end
+  if job[7] then return aside(key, id, token, rec, flag) end
   attempt = fmt('%d', attempt + 1)
   records[n + 1], records[n + 2] = id, string.sub(rec, 1, flag - 1) .. '1' .. string.sub(rec, flag + 1)
   if claim_at(rec, token, flag) < young then leases[#leases + 1] = till; leases[#leases + 1] = id end

@@ -23,7 +23,7 @@ const headerReplayed = "Idempotent-Replayed"
 
 // once serves a call that may be known already.
 func (s *Server) once(x *exchange, r *http.Request, plan *guard.Plan, wish wish) error {
-	job, done, err := s.known(x, r, plan)
+	job, done, err := s.known(x, r, plan, wish)
 	switch {
 	case err != nil || done:
 		return err
@@ -44,7 +44,7 @@ func (s *Server) once(x *exchange, r *http.Request, plan *guard.Plan, wish wish)
 
 // known finds the job that a request belongs to; done means that its answer is
 // written already. A job that has ended without success is no longer known.
-func (s *Server) known(x *exchange, r *http.Request, plan *guard.Plan) (job *queue.Job, done bool, err error) {
+func (s *Server) known(x *exchange, r *http.Request, plan *guard.Plan, wish wish) (job *queue.Job, done bool, err error) {
 	if len(r.Header["Idempotency-Key"]) == 0 && !retried(r.Header) {
 		return nil, false, nil
 	}
@@ -57,8 +57,12 @@ func (s *Server) known(x *exchange, r *http.Request, plan *guard.Plan) (job *que
 	if id == "" || err != nil {
 		return nil, false, err
 	}
-	patience := s.patience(x, r, plan.Request.Stream, wish{})
-	job, err = s.queue.Stay(ctx, x.caller.Org.ID, id, storeTimeout, patience.wait+deadlineSlack)
+	present, wait := storeTimeout, s.patience(x, r, plan.Request.Stream, wish).wait+deadlineSlack
+	if wish.async { // it asks for the result later, and stays connected no more
+		present = s.queue.Lifetime(plan.Target.Pool)
+		wait = present
+	}
+	job, err = s.queue.Return(ctx, x.caller.Org.ID, id, present, wait)
 	if errors.Is(err, queue.ErrNotFound) {
 		return nil, false, nil
 	}

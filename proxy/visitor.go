@@ -296,11 +296,11 @@ func (v *visitor) keepPlace(ctx context.Context) (time.Duration, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
 	defer cancel()
-	job, err := s.queue.Stay(ctx, v.job.Org, v.job.ID, d, d)
+	state, err := s.queue.Reserve(ctx, v.job.Org, v.job.ID, d)
 	if err != nil {
 		return 0, err
 	}
-	if job.State.Terminal() || job.State == queue.Running && v.stream {
+	if state.Terminal() || state == queue.Running && v.stream {
 		v.running, v.patience, v.deadline = true, time.Time{}, time.Time{}
 		return 0, errGoesOn
 	}

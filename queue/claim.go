@@ -181,7 +181,7 @@ func (c *Claim) Start(ctx context.Context) error {
 	case w[0] == "lost":
 		c.closed = true
 		return ErrLost
-	case len(w) == 3: // gone, or ended by this call
+	case len(w) == 3: // gone, without its caller, or ended by this call
 		c.closed = true
 		if w[0] == "ended" {
 			c.q.metrics.ended.WithLabelValues(c.p.ID, w[1]).Inc()

@@ -156,8 +156,8 @@ func TestPresenceAndDeadline(t *testing.T) {
 	if got, _ := e.Job(ctx, "acme", left.ID); got.State != Cancelled || got.Code != "caller_gone" {
 		t.Errorf("left job is %s, %s", got.State, got.Code)
 	}
-	if j, err := e.Stay(ctx, "acme", watched.ID, 30*time.Second, 30*time.Second); err != nil || j.State != Queued {
-		t.Errorf("stay: %+v, %v", j, err)
+	if state, err := e.Reserve(ctx, "acme", watched.ID, 30*time.Second); err != nil || state != Queued {
+		t.Errorf("reserved: %s, %v", state, err)
 	}
 	w.Close()
 	now += 20 * time.Second
@@ -180,9 +180,9 @@ func TestPresenceAndDeadline(t *testing.T) {
 	}
 }
 
-// Stay lets a job wait beyond its deadline, not beyond its pool's; it brings a
+// Return lets a job wait beyond its deadline, not beyond its pool's; it brings a
 // caller back, and knows foreign jobs no more than ended ones.
-func TestStay(t *testing.T) {
+func TestReturn(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p", MaxAge: time.Minute})
 	ctx := t.Context()
@@ -191,29 +191,29 @@ func TestStay(t *testing.T) {
 	j.Deadline = time.Now().Add(10 * time.Second)
 	e.put(j)
 	e.at(simStart + 5*time.Second)
-	if _, err := e.Stay(ctx, "other", j.ID, time.Hour, time.Hour); !errors.Is(err, ErrNotFound) {
-		t.Errorf("stay by another org: %v", err)
+	if _, err := e.Return(ctx, "other", j.ID, time.Hour, time.Hour); !errors.Is(err, ErrNotFound) {
+		t.Errorf("return by another org: %v", err)
 	}
 	e.rdb.ZRem(ctx, e.pools()["p"].keys[8], j.ID) // its caller had left it running
-	if _, err := e.Stay(ctx, "acme", j.ID, time.Hour, 20*time.Second); err != nil {
+	if _, err := e.Return(ctx, "acme", j.ID, time.Hour, 20*time.Second); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := e.Stay(ctx, "acme", j.ID, time.Second, time.Second); err != nil { // shortens nothing
+	if _, err := e.Return(ctx, "acme", j.ID, time.Second, time.Second); err != nil { // shortens nothing
 		t.Fatal(err)
 	}
 	e.at(simStart + 20*time.Second)
 	if e.endOverdue(ctx); e.state(j) != Queued {
 		t.Errorf("the job is %s", e.state(j))
 	}
-	if _, err := e.Stay(ctx, "acme", j.ID, time.Hour, time.Hour); err != nil {
+	if _, err := e.Return(ctx, "acme", j.ID, time.Hour, time.Hour); err != nil {
 		t.Fatal(err)
 	}
 	e.at(simStart + 61*time.Second)
 	if e.endOverdue(ctx); e.state(j) != Expired {
 		t.Errorf("the job is %s", e.state(j))
 	}
-	if got, err := e.Stay(ctx, "acme", j.ID, time.Hour, time.Hour); err != nil || got.State != Expired {
-		t.Errorf("a stay after the end returned %+v, %v; want the expired job", got, err)
+	if got, err := e.Return(ctx, "acme", j.ID, time.Hour, time.Hour); err != nil || got.State != Expired {
+		t.Errorf("a return after the end gave %+v, %v; want the expired job", got, err)
 	}
 }
 

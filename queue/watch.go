@@ -77,7 +77,7 @@ func (q *Queue) Follow(j *Job) *Watch {
 }
 
 // Close ends the watch. An interactive job that waits is dropped after another
-// Options.Grace, unless Stay keeps it for longer.
+// Options.Grace, unless Reserve keeps its place for longer.
 func (w *Watch) Close() {
 	w.leave()
 	w.q.mu.Lock()

@@ -1,0 +1,128 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+)
+
+// next claims one job and returns its id, "" when none may run.
+func (e *env) next() string {
+	e.t.Helper()
+	for _, c := range e.claim("p", 1) {
+		return c.Job.ID
+	}
+	return ""
+}
+
+// A reserved place is not started while its caller is absent: who is connected goes
+// first. Back, the caller has its old turn.
+func TestReservedPlaceWaitsForItsCaller(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t, Options{}, Pool{ID: "p", RPM: 100})
+	ctx := t.Context()
+	e.at(simStart)
+	var ids []string
+	for range 4 {
+		ids = append(ids, e.put(e.job("p", "acme", "ann", Interactive, 10)).ID)
+	}
+	for _, id := range []string{ids[0], ids[2]} {
+		if state, err := e.Reserve(ctx, "acme", id, time.Minute); err != nil || state != Queued {
+			t.Fatalf("reserved: %s, %v", state, err)
+		}
+	}
+	if got := e.next(); got != ids[1] {
+		t.Fatalf("claimed %s, want the first whose caller is connected", got)
+	}
+	if _, err := e.Return(ctx, "acme", ids[0], time.Minute, time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	if got := e.next(); got != ids[0] {
+		t.Fatalf("claimed %s, want the one whose caller is back in its old turn", got)
+	}
+	if got := []string{e.next(), e.next()}; got[0] != ids[3] || got[1] != "" {
+		t.Fatalf("claimed %v, want the last connected one and nothing more", got)
+	}
+	d, err := e.Depth(ctx, "p")
+	if err != nil || d.Jobs != 4 || d.Claims != 3 || d.Waiting != [4]int64{} || d.WaitingTokens != [4]int64{} {
+		t.Errorf("depth %+v, %v", d, err)
+	}
+}
+
+// What is claimed when its caller leaves does not start, and what comes back from a
+// worker is not run again, before the caller is back.
+func TestReservedPlaceOfAClaimedJob(t *testing.T) {
+	t.Parallel()
+	for name, back := range map[string]func(context.Context, *Claim) error{
+		"claimed": func(ctx context.Context, c *Claim) error {
+			if err := c.Start(ctx); !errors.Is(err, ErrGone) {
+				return errors.New("it started without its caller")
+			}
+			return nil
+		},
+		"released": func(ctx context.Context, c *Claim) error {
+			return c.release(ctx, Verdict{Kind: Requeue, Unused: true}, "0")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := newEnv(t, Options{}, Pool{ID: "p", RPM: 100})
+			ctx := t.Context()
+			e.at(simStart)
+			j := e.put(e.job("p", "acme", "ann", Interactive, 10))
+			c := e.claimOne("p", j)
+			if _, err := e.Reserve(ctx, "acme", j.ID, time.Minute); err != nil {
+				t.Fatal(err)
+			}
+			if err := back(ctx, c); err != nil {
+				t.Fatal(err)
+			}
+			d, err := e.Depth(ctx, "p")
+			if err != nil || d.Claims != 0 || d.Requests != 0 || d.Waiting[Interactive] != 0 || e.state(j) != Queued {
+				t.Fatalf("depth %+v, %v; the job is %s", d, err, e.state(j))
+			}
+			if got := e.next(); got != "" {
+				t.Fatalf("claimed %s without its caller", got)
+			}
+			if _, err := e.Return(ctx, "acme", j.ID, time.Minute, time.Minute); err != nil {
+				t.Fatal(err)
+			}
+			if err := e.claimOne("p", j).Start(ctx); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// A job that nobody has to be connected for is not kept from running; a reserved
+// place ends when it is cancelled, or when its time is over.
+func TestReservedPlaceEnds(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t, Options{}, Pool{ID: "p"})
+	ctx := t.Context()
+	e.at(simStart)
+	async := e.put(e.job("p", "acme", "ann", Async, 10))
+	cancelled := e.put(e.job("p", "acme", "ann", Interactive, 10))
+	abandoned := e.put(e.job("p", "acme", "ann", Interactive, 10))
+	for _, j := range []*Job{async, cancelled, abandoned} {
+		if _, err := e.Reserve(ctx, "acme", j.ID, time.Minute); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := e.claimOne("p", async).conclude(ctx, Verdict{Kind: Done}); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := e.Cancel(ctx, "acme", cancelled.ID); err != nil || got.State != Cancelled {
+		t.Errorf("job %+v, %v; want it cancelled", got, err)
+	}
+	for now := simStart; now <= simStart+70*time.Second; now += 5 * time.Second {
+		e.at(now)
+		e.endOverdue(ctx)
+	}
+	if got, err := e.Job(ctx, "acme", abandoned.ID); err != nil || got.State != Cancelled || got.Code != "caller_gone" {
+		t.Errorf("job %+v, %v; want it dropped", got, err)
+	}
+	if d, err := e.Depth(ctx, "p"); err != nil || d.Jobs != 0 || d.Bytes != 0 || d.WaitingTokens != [4]int64{} {
+		t.Errorf("depth %+v, %v", d, err)
+	}
+}
