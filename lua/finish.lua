@@ -31,6 +31,10 @@ local out = jobs_each(P, 9, function(key, id, token, rec, at)
   return 'ok'
 end)
 jobs_end(P, now, ARGV[2], ended)
+if #ended > 0 and any_parked(P) then
+--+ flows
+  for _, job in ipairs(ended) do parks_shorten(P, now, job.member) end
+end
 if #settle > 0 then
 --+ quota
   for _, s in ipairs(settle) do

@@ -114,6 +114,16 @@ local function park(P, subject, till)
   subject_leave(P, subject)
 end
 
+-- parks_shorten wakes the subjects of a job that has run, where they are parked for a moment:
+-- what it held is free.
+local function parks_shorten(P, now, member)
+  local org, user, _, _, lane = member_parts(member)
+  local subjects = subjects_of(org, user, lane)
+  for k, till in ipairs(redis.call('ZMSCORE', P.parked, unpack(subjects))) do
+    if till and till - now > 0 and till - now <= MOMENT then redis.call('ZADD', P.parked, int(now), subjects[k]) end
+  end
+end
+
 -- wake brings back the subjects whose time has come, each as a probe: after
 -- its first pick it is parked again, until that job is admitted or refused.
 local function wake(P, now)

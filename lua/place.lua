@@ -25,6 +25,7 @@ for k = 1, c - 1 do
 end
 local now, till = now_us(ARGV[1]), tonumber(redis.call('HGET', P.quota, 'blk') or 0)
 for _, subject in ipairs(subjects_of(org, user, lane)) do
-  till = math.max(till, tonumber(redis.call('ZSCORE', P.parked, subject) or 0))
+  local parked = tonumber(redis.call('ZSCORE', P.parked, subject) or 0)
+  if parked - now > MOMENT then till = math.max(till, parked) end
 end
 return int(ahead) .. ' ' .. int(tokens) .. ' ' .. int(math.max(till - now, 0))

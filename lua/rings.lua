@@ -54,6 +54,10 @@ local function any_parked(P)
   return P.parks
 end
 
+-- MOMENT is the longest park, in us, that says nothing of when its subject has room again:
+-- money in flight may come back at any time. Go has the same number in soonPark.
+local MOMENT = 1000000
+
 local function user_entry(org, vt, user)
   return string.format('%s %016d %s', org, vt, user)
 end

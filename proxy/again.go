@@ -57,7 +57,7 @@ func (s *Server) known(x *exchange, r *http.Request, plan *guard.Plan, wish wish
 	if id == "" || err != nil {
 		return nil, false, err
 	}
-	present, wait := storeTimeout, s.patience(x, r, plan.Request.Stream, wish).wait+deadlineSlack
+	present, wait := storeTimeout, s.patience(x, r, plan, wish).wait+deadlineSlack
 	if wish.async { // it asks for the result later, and stays connected no more
 		present = s.queue.Lifetime(plan.Target.Pool)
 		wait = present

@@ -107,10 +107,11 @@ func TestPatience(t *testing.T) {
 		t.Helper()
 		x := &exchange{caller: guard.Caller{Org: &guard.Org{MaxWait: most}}}
 		r := &http.Request{Header: http.Header{}}
+		plan := &guard.Plan{Request: &wire.Request{Stream: stream}}
 		if announced != "" {
 			r.Header.Set("X-Stainless-Read-Timeout", announced)
 		}
-		if got := s.patience(x, r, stream, wish{patience: wished}); got.wait != want || got.hold != 0 && (stream || most == 0 && got.hold != want) {
+		if got := s.patience(x, r, plan, wish{patience: wished}); got.wait != want || got.hold != 0 && (stream || most == 0 && got.hold != want) {
 			t.Errorf("stream %v, wished %v, at most %v, announced %q: %v, want %v", stream, wished, most, announced, got, want)
 		}
 	}

@@ -55,11 +55,18 @@ func (s *Server) serve(x *exchange, r *http.Request, plan *guard.Plan, wish wish
 	if wish.async {
 		return s.accept(x, r, plan, wish)
 	}
+	mayWait := !plan.Caller.Org.RefuseOverLimit && plan.Request.Form == nil
+	if mayWait && !plan.Caller.Org.WithoutStore() && s.flows.behind(plan) {
+		if err := s.guard.Check(r.Context(), plan); err != nil {
+			return err
+		}
+		return s.wait(x, r, plan, wish, nil)
+	}
 	if x.key != nil {
 		x.keep = &recording{}
 	}
 	err := s.live(x, r, plan)
-	if !waits(err) || plan.Caller.Org.RefuseOverLimit || plan.Request.Form != nil {
+	if !waits(err) || !mayWait {
 		return err
 	}
 	x.keep = nil // the job's output is kept anyway
@@ -139,6 +146,9 @@ func (s *Server) live(x *exchange, r *http.Request, plan *guard.Plan) error {
 	defer call.End(ctx)
 	x.call, x.plan = call, plan
 	if err = s.forward(x, r, call, asked); err == nil {
+		if !plan.Request.Stream && call.Result.Outcome == guard.Completed {
+			s.runs.add(x.caller.Org.ID, plan.Request.Model, call.Result.Took)
+		}
 		return nil
 	}
 	x.plan = meant // it may wait with that

@@ -95,6 +95,8 @@ type Server struct {
 	drain     context.CancelFunc
 	crowd     *crowd
 	lately    *lately
+	runs      *runTimes
+	flows     *waitingFlows
 	stopWait  time.Duration // how long a cancel waits for the job's worker
 	metrics   *metrics
 	log       *slog.Logger
@@ -106,7 +108,7 @@ func New(o Options) *Server {
 	s := &Server{
 		opts: o, guard: o.Guard, queue: o.Queue, rejoin: o.Rejoin, log: o.Log,
 		failures: attempts.NewLimiter(failuresPerMinute, failureBurst), puts: make(chan struct{}, maxPuts),
-		stopWait: storeTimeout, metrics: newMetrics(o.Metrics), crowd: newCrowd(), lately: newLately(),
+		stopWait: storeTimeout, metrics: newMetrics(o.Metrics), crowd: newCrowd(), lately: newLately(), runs: newRunTimes(), flows: newWaitingFlows(),
 	}
 	s.drained, s.drain = context.WithCancel(context.Background()) //nolint:forbidigo // it is nobody's call
 	s.directory.Store(o.Directory)

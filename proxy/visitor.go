@@ -35,8 +35,10 @@ type visitor struct {
 	stop     func()       // ends waiting
 
 	running bool
-	attempt int // the attempt head and body belong to
-	status  int // of the answer; 0 until it is known
+	since   time.Time // when it was first seen running
+	counted bool      // among the server's waiting flows
+	attempt int       // the attempt head and body belong to
+	status  int       // of the answer; 0 until it is known
 	header  http.Header
 	body    []byte // of a plain answer, or of an error that came after 200
 	events  passing
@@ -136,9 +138,10 @@ func (v *visitor) take(e queue.Event) error {
 	}
 	switch e.Kind {
 	case queue.Changed:
+		v.await(e.State == queue.Queued && v.job.Class == queue.Interactive)
 		switch e.State {
 		case queue.Running:
-			v.running, v.deadline = true, v.hold // it costs money now
+			v.running, v.deadline, v.since = true, v.hold, time.Now() // it costs money now
 		case queue.Queued:
 			v.running, v.deadline = false, v.patience // for the first time, or again
 		}
@@ -258,6 +261,9 @@ func (v *visitor) pass(p []byte) error {
 func (v *visitor) giveUp(ctx context.Context) error {
 	if v.wish.async {
 		return v.defer202(ctx)
+	}
+	if v.running && !v.stream {
+		v.server.runs.outlasted(v.job.Org, v.job.Model, time.Since(v.since))
 	}
 	const late = "The call waited as long as its caller allowed"
 	if kept, err := v.keepPlace(ctx); kept > 0 {
@@ -394,6 +400,9 @@ func (v *visitor) bill(ctx context.Context) {
 	job, err := v.server.queue.Job(ctx, v.job.Org, v.job.ID)
 	if err != nil || !job.State.Terminal() {
 		return
+	}
+	if !v.stream && job.State == queue.Succeeded {
+		v.server.runs.add(job.Org, job.Model, job.Finished.Sub(job.Started))
 	}
 	v.exchange.ended = job
 	v.exchange.stays = job.State == queue.Succeeded

@@ -107,7 +107,7 @@ const maxPuts = 2
 // wait queues a call whose caller stays connected, unless the wait that can be
 // foreseen is longer than the caller's patience.
 func (s *Server) wait(x *exchange, r *http.Request, plan *guard.Plan, wish wish, why error) error {
-	patience := s.patience(x, r, plan.Request.Stream, wish)
+	patience := s.patience(x, r, plan, wish)
 	if foreseen(why) > patience.wait {
 		return why
 	}
@@ -171,6 +171,7 @@ func (s *Server) attendNow(x *exchange, r *http.Request, job *queue.Job, wish wi
 //go:noinline // what it takes of the stack would be taken for those minutes
 func (s *Server) arrive(x *exchange, r *http.Request, job *queue.Job, wish wish) *visitor {
 	v := &visitor{server: s, exchange: x, job: job, stream: x.plan.Request.Stream, wish: wish, print: s.print(x, r, x.plan), started: time.Now()}
+	patience := s.patience(x, r, x.plan, wish)
 	x.asked, x.plan = askedOf(x.plan), nil
 	_, v.span = tracing.Start(r.Context(), "wait for job")
 	v.watch = s.queue.Watch(r.Context(), job)
@@ -179,7 +180,6 @@ func (s *Server) arrive(x *exchange, r *http.Request, job *queue.Job, wish wish)
 		x.Header().Set("Vary", "Prefer")
 	}
 	v.waiting, v.stop = s.untilDrained(r.Context())
-	patience := s.patience(x, r, v.stream, wish)
 	v.patience = v.started.Add(patience.wait)
 	if patience.hold > 0 {
 		v.hold = v.started.Add(patience.hold)
@@ -190,6 +190,7 @@ func (s *Server) arrive(x *exchange, r *http.Request, job *queue.Job, wish wish)
 
 // depart ends the wait.
 func (v *visitor) depart() {
+	v.await(false)
 	v.stop()
 	v.watch.Close()
 	v.span.End()

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/wire"
 )
 
@@ -85,13 +86,15 @@ func announced(h http.Header) time.Duration {
 // answerMargin is kept of a caller's timeout for our answer to arrive in.
 const answerMargin = 2 * time.Second
 
-// patience is how long a caller can be kept: `wait` for its job to run, `hold`
+// patience is how long a caller can be kept: `wait` for its job to start, `hold`
 // for the answer, 0 when newlines keep the connection alive.
 type patience struct{ wait, hold time.Duration }
 
 // patience of a caller: what it said, what its SDK will bear, and for silent
-// connections what Node's fetch bears. The org bounds waiting only.
-func (s *Server) patience(x *exchange, r *http.Request, stream bool, w wish) patience {
+// connections what Node's fetch bears. A call starts while there is time left for
+// its answer, and always within the first half. The org bounds waiting only.
+func (s *Server) patience(x *exchange, r *http.Request, plan *guard.Plan, w wish) patience {
+	stream := plan.Request.Stream
 	p := patience{wait: defaultStreamWait}
 	if w.patience > 0 {
 		p.wait = min(p.wait, w.patience)
@@ -102,6 +105,9 @@ func (s *Server) patience(x *exchange, r *http.Request, stream bool, w wish) pat
 			p.hold = min(p.hold, max(t-answerMargin, t/2))
 		}
 		p.wait = p.hold
+	}
+	if !stream && !w.async {
+		p.wait -= min(s.runs.most(x.caller.Org.ID, plan.Request.Model), p.hold/2)
 	}
 	if most := x.caller.Org.MaxWait; most > 0 {
 		p.wait = min(p.wait, most)

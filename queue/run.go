@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
@@ -18,10 +19,14 @@ import (
 
 const (
 	// soonPark is how long a refused flow rests when money in flight may come
-	// back to its limit at any moment; latePark bounds all other rests, so that
+	// back to its limit at any moment, unless a job of it ends before; MOMENT in
+	// lua/rings.lua is the same number. latePark bounds all other rests, so that
 	// a raised limit is noticed.
 	soonPark = time.Second
-	latePark = 30 * time.Second
+	// alonePark is that rest where no job of the org runs here whose end shortens it:
+	// live calls have the money.
+	alonePark = 250 * time.Millisecond
+	latePark  = 30 * time.Second
 	// storeRest and reachRest are the rests after Redis or the provider could
 	// not be reached.
 	storeRest = time.Second
@@ -35,7 +40,7 @@ const (
 // the job is called done. Scan holds the bounds requests were accepted under.
 // With a nil tracer nothing is traced.
 func NewRunner(q *Queue, g *guard.Guard, scan wire.Limits, log *slog.Logger, tracer *tracing.Tracer) func(context.Context, *Claim) Verdict {
-	r := &runner{q: q, g: g, scan: scan, log: log, tracer: tracer}
+	r := &runner{q: q, g: g, scan: scan, log: log, tracer: tracer, running: make(map[string]int)}
 	if tracer == nil {
 		return r.run
 	}
@@ -48,6 +53,20 @@ type runner struct {
 	scan   wire.Limits
 	log    *slog.Logger
 	tracer *tracing.Tracer
+
+	mu      sync.Mutex
+	running map[string]int // started jobs by org
+}
+
+// count adds to the running jobs of an org, and returns how many there are.
+func (r *runner) count(org string, n int) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	left := r.running[org] + n
+	if r.running[org] = left; left == 0 {
+		delete(r.running, org)
+	}
+	return left
 }
 
 // traced is run within a span, which goes on with the trace of the job's caller.
@@ -106,6 +125,8 @@ func (r *runner) run(ctx context.Context, c *Claim) Verdict {
 	if err := c.Start(ctx); err != nil {
 		return Verdict{Kind: Requeue, Wait: storeRest, Unused: true} // ignored when the claim is lost or the job gone
 	}
+	r.count(c.Job.Org, 1)
+	defer r.count(c.Job.Org, -1)
 	ctx, stop := stoppable(ctx)
 	defer stop()
 	err = call.Forward(ctx, c.Output(), guard.Forwarding{Header: c.Job.Header, Query: c.Job.Query, Fresh: c.Fresh})
@@ -159,6 +180,9 @@ func (r *runner) refused(j *Job, plan *guard.Plan, err error) Verdict {
 		return failed(exceeded.Public())
 	}
 	scope, rest := RestOf(plan.Limits, exceeded.ExceededError)
+	if exceeded.Soon && r.count(j.Org, 0) == 0 {
+		rest = min(rest, alonePark)
+	}
 	return Verdict{Kind: Park, Scope: scope, Wait: rest, Unused: true}
 }
 

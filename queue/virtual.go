@@ -181,7 +181,9 @@ func (v *Virtual) Position(now int64, j *VirtualJob) (ahead int, eta time.Durati
 	}
 	till := v.quota.blocked
 	for _, subject := range subjects(j.Flow.Org, j.Flow.User, j.lane) {
-		till = max(till, v.flows.parked.score[subject])
+		if parked := v.flows.parked.score[subject]; parked-now > soonPark.Microseconds() {
+			till = max(till, parked)
+		}
 	}
 	p := pool{Pool: v.pool}
 	return ahead, max(p.drainTime(int64(ahead), int64(math.RoundToEven(tokens))), time.Duration(max(till-now, 0))*time.Microsecond)
@@ -369,6 +371,7 @@ func (v *Virtual) Release(now int64, j *VirtualJob, scope Scope, rest time.Durat
 // Finish ends a started job, whatever became of it.
 func (v *Virtual) Finish(now int64, j *VirtualJob, unused bool, used int64) {
 	v.drop(now, j)
+	v.flows.shorten(now, j)
 	v.settle(now, j.at, j.Tokens, unused, used)
 }
 

@@ -281,6 +281,15 @@ func (f *virtualFlows) park(subject string, till int64) {
 	}
 }
 
+// shorten wakes the subjects of a job that has run, where they are parked for a moment.
+func (f *virtualFlows) shorten(now int64, j *VirtualJob) {
+	for _, subject := range subjects(j.Flow.Org, j.Flow.User, j.lane) {
+		if left := f.parked.score[subject] - now; left > 0 && left <= soonPark.Microseconds() {
+			f.parked.set(subject, now)
+		}
+	}
+}
+
 // wake brings back the subjects whose time has come, each as a probe.
 func (f *virtualFlows) wake(now int64) {
 	var due []string

@@ -1,0 +1,58 @@
+package proxy
+
+import (
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/internal/fakeprovider"
+	"github.com/llmguard/llmguard/queue"
+)
+
+// TestGoodput: an org that is offered twice what its limit lets through gets what that
+// lets through, and pays for calls whose callers are there for the answer, although none
+// comes back for its place. Two callers come for every call that reaches the provider,
+// so the load is the same on any machine.
+func TestGoodput(t *testing.T) {
+	t.Parallel()
+	const open, callers = 3, 90
+	r := newRig(t, queue.Pool{}, nil, budget.Limit{
+		ID: "open", Subject: budget.Org, Metric: budget.Concurrency, Shape: budget.Shape{Kind: budget.Concurrent, Amount: open},
+	})
+	arrivals := make(chan struct{}, 10*callers)
+	arrive := func(n int) {
+		for range n {
+			arrivals <- struct{}{}
+		}
+	}
+	r.fake.Script(func(*fakeprovider.Request) fakeprovider.Behaviour {
+		arrive(2)
+		return fakeprovider.Behaviour{Delay: 20 * time.Millisecond}
+	})
+	r.worker(nil)
+	arrive(2 * open)
+	var wg sync.WaitGroup
+	var delivered atomic.Int64
+	for range callers {
+		select {
+		case <-arrivals:
+		case <-time.After(30 * time.Second):
+			t.Fatal("calls wait, and none reaches the provider")
+		}
+		wg.Go(func() {
+			switch a := r.chat(prompt("hi", `"max_tokens":5`), "X-Stainless-Timeout", "3"); a.status {
+			case 200:
+				delivered.Add(1)
+			case 429:
+			default:
+				t.Errorf("got status %d, %s", a.status, a.body)
+			}
+		})
+	}
+	wg.Wait()
+	if sent, got := len(r.fake.Log()), int(delivered.Load()); got*10 < sent*9 || got*10 < callers/2*9 {
+		t.Errorf("%d of %d callers were answered, with %d calls of the provider; want half of them, and 9 of 10 calls for callers who are there", got, callers, sent)
+	}
+}

@@ -1,0 +1,52 @@
+package proxy
+
+import (
+	"sync"
+
+	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/queue"
+)
+
+// waitingFlows counts the callers who wait here for their jobs to start. No call may
+// overtake the waiting callers of its own flow, so where there are any it need not
+// ask for money and quota first, which others could use meanwhile. It is safe for
+// concurrent use.
+type waitingFlows struct {
+	mu    sync.Mutex
+	count map[poolFlow]int
+}
+
+type poolFlow struct {
+	pool string
+	queue.Flow
+}
+
+func newWaitingFlows() *waitingFlows { return &waitingFlows{count: map[poolFlow]int{}} }
+
+func (w *waitingFlows) add(f poolFlow, n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.count[f] += n; w.count[f] == 0 {
+		delete(w.count, f)
+	}
+}
+
+// behind reports whether a call has to wait behind others of its flow.
+func (w *waitingFlows) behind(p *guard.Plan) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.count[poolFlow{p.Target.Pool, flow(p.Caller)}] > 0
+}
+
+// await counts a caller who waits, or no longer does because its job runs.
+func (v *visitor) await(waits bool) {
+	if waits == v.counted {
+		return
+	}
+	v.counted = waits
+	n := -1
+	if waits {
+		n = 1
+	}
+	v.server.flows.add(poolFlow{v.job.Pool, queue.Flow{Org: v.job.Org, User: v.job.User}}, n)
+}
