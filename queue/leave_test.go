@@ -115,14 +115,77 @@ func TestReservedPlaceEnds(t *testing.T) {
 	if got, err := e.Cancel(ctx, "acme", cancelled.ID); err != nil || got.State != Cancelled {
 		t.Errorf("job %+v, %v; want it cancelled", got, err)
 	}
-	for now := simStart; now <= simStart+70*time.Second; now += 5 * time.Second {
-		e.at(now)
-		e.endOverdue(ctx)
-	}
+	now := simStart
+	e.pass(&now, 70*time.Second)
 	if got, err := e.Job(ctx, "acme", abandoned.ID); err != nil || got.State != Cancelled || got.Code != "caller_gone" {
 		t.Errorf("job %+v, %v; want it dropped", got, err)
 	}
 	if d, err := e.Depth(ctx, "p"); err != nil || d.Jobs != 0 || d.Bytes != 0 || d.WaitingTokens != [4]int64{} {
 		t.Errorf("depth %+v, %v", d, err)
+	}
+}
+
+// Redis is unavailable for longer than a caller may be silent: none is judged by that.
+// Who is connected says so again; who is not is dropped one grace later.
+func TestNoCallerIsGoneAfterAnOutage(t *testing.T) {
+	t.Parallel()
+	for name, away := range map[string]time.Duration{"outage": time.Minute, "clock ahead": time.Hour, "clock back": -time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			e := newEnv(t, Options{}, Pool{ID: "p", RPM: 100})
+			ctx := t.Context()
+			now := simStart
+			e.pass(&now, 0)
+			connected, left := e.put(e.job("p", "acme", "ann", Interactive, 10)), e.put(e.job("p", "acme", "ann", Interactive, 10))
+			w := e.Watch(ctx, connected)
+			defer w.Close()
+			e.pass(&now, 4*time.Second)
+			now += away
+			e.at(now)
+			c := e.claimOne("p", connected)
+			if err := c.Start(ctx); away > 0 && (err == nil || errors.Is(err, ErrGone)) {
+				t.Errorf("start before anybody could be seen: %v; want to try again", err)
+			}
+			if err := c.release(ctx, Verdict{Kind: Requeue, Unused: true}, "0"); err != nil {
+				t.Fatal(err)
+			}
+			for range 10 {
+				e.pass(&now, 3*time.Second)
+				if err := e.renewPresence(ctx); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if s := e.state(connected); s != Queued {
+				t.Errorf("the job of a connected caller is %s", s)
+			}
+			if s := e.state(left); away > 0 && s != Cancelled {
+				t.Errorf("the job of a caller who left is %s", s)
+			}
+			if err := e.claimOne("p", connected).Start(ctx); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// Full memory drops nobody: the presence of callers is renewed all the same.
+func TestFullMemoryKeepsWaitingCallers(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t, Options{}, Pool{ID: "p"})
+	ctx := t.Context()
+	now := simStart
+	e.pass(&now, 0)
+	j := e.put(e.job("p", "acme", "ann", Interactive, 10))
+	w := e.Watch(ctx, j)
+	defer w.Close()
+	e.rdb.ConfigSet(ctx, "maxmemory", "1")
+	for range 20 {
+		e.pass(&now, 4*time.Second)
+		if err := e.renewPresence(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	e.rdb.ConfigSet(ctx, "maxmemory", "0")
+	if s := e.state(j); s != Queued {
+		t.Errorf("the job of a connected caller is %s", s)
 	}
 }

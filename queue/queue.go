@@ -241,7 +241,7 @@ func (q *Queue) Run(ctx context.Context) error {
 	wg.Go(func() { every(ctx, lookEvery, q.look) })
 	wg.Go(func() { every(ctx, q.opts.Lease/3, q.renewGrants) })
 	wg.Go(func() { q.keepForgetting(ctx) })
-	wg.Go(func() { every(ctx, q.opts.Grace/3, q.renewPresence) })
+	wg.Go(func() { q.keepPresence(ctx) })
 	wg.Go(func() { every(ctx, q.opts.Grace/3, q.endOverdue) })
 	if q.opts.Blobs != nil {
 		wg.Go(func() { every(ctx, sweepEvery, q.sweepBlobs) })

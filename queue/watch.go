@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -64,7 +65,7 @@ func (q *Queue) Watch(ctx context.Context, j *Job) *Watch {
 		q.mu.Lock()
 		q.waiting[w] = struct{}{}
 		q.mu.Unlock()
-		q.keep(ctx, q.pools()[j.Pool], []any{j.ID}, q.opts.Grace)
+		_ = q.keep(ctx, q.pools()[j.Pool], []any{j.ID}, q.opts.Grace) // put has said so already
 	}
 	return w
 }
@@ -199,28 +200,48 @@ func (w *Watch) changed(state State) {
 	w.queue = append(w.queue, Event{Kind: Changed, Attempt: w.attempt, State: state})
 }
 
+// keepPresence renews the presence of this process's callers until ctx is done, and where
+// that fails much sooner, so that they are known again when Redis is back.
+func (q *Queue) keepPresence(ctx context.Context) {
+	rest := time.NewTimer(q.opts.Grace / 3)
+	defer rest.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-rest.C:
+		}
+		if q.renewPresence(ctx) == nil {
+			rest.Reset(q.opts.Grace / 3)
+		} else {
+			rest.Reset(q.opts.Grace / 15)
+		}
+	}
+}
+
 // renewPresence tells the pools that this process's callers still wait.
-func (q *Queue) renewPresence(ctx context.Context) {
+func (q *Queue) renewPresence(ctx context.Context) error {
 	ids := make(map[string][]any)
 	q.mu.Lock()
 	for w := range q.waiting {
 		ids[w.job.Pool] = append(ids[w.job.Pool], w.job.ID)
 	}
 	q.mu.Unlock()
+	var failed error
 	for pool, list := range ids {
-		q.keep(ctx, q.pools()[pool], list, q.opts.Grace)
+		failed = errors.Join(failed, q.keep(ctx, q.pools()[pool], list, q.opts.Grace))
 	}
+	return failed
 }
 
 // keep extends the presence of the callers of jobs, a thousand per call.
-func (q *Queue) keep(ctx context.Context, p *pool, ids []any, d time.Duration) {
-	for len(ids) > 0 {
-		n := min(len(ids), 1000)
-		args := append([]any{d.Microseconds()}, ids[:n]...)
+func (q *Queue) keep(ctx context.Context, p *pool, ids []any, d time.Duration) error {
+	for batch := range slices.Chunk(ids, 1000) {
+		args := append([]any{d.Microseconds()}, batch...)
 		if _, err := q.eval(ctx, "present", presentScript, p.keys[8:9], args...); err != nil {
-			q.log.WarnContext(ctx, "renew presence", "pool", p.ID, "err", err)
-			return
+			q.log.WarnContext(ctx, "presence renewal failed, retrying", "pool", p.ID, "err", err)
+			return err
 		}
-		ids = ids[n:]
 	}
+	return nil
 }
