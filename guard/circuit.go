@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	trips      = 3                      // holds in a row that the store did not answer
+	trips      = 3                      // holds in a row that failed at the store
 	probeEvery = 500 * time.Millisecond // how often a store that is known to be away is asked
 )
 
@@ -52,7 +52,7 @@ func (c *circuit) ask(org string, now time.Time) bool {
 	return true
 }
 
-// told takes what came of asking.
+// told takes what came of asking. A store that did not answer a ping needs no other proof.
 func (c *circuit) told(org *Org, err error, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -66,6 +66,9 @@ func (c *circuit) told(org *Org, err error, now time.Time) {
 	if o == nil {
 		o = &outage{}
 		c.orgs[org.ID] = o
+	}
+	if errors.Is(err, errSilent) {
+		o.failures = max(o.failures, trips-1)
 	}
 	if o.failures++; o.failures == trips {
 		o.probe = now.Add(probeEvery)

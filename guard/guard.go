@@ -162,7 +162,8 @@ type Options struct {
 	// Conversations keeps the responses of providers that have none; nil: they
 	// cannot be referred to.
 	Conversations *conversation.Store
-	// StoreDeadline bounds every decision that waits for Redis; default 250 ms.
+	// StoreDeadline is how long a decision waits for Redis before a ping asks whether it
+	// answers at all; default 250 ms.
 	StoreDeadline time.Duration
 	// LocalShare is the percentage of each limit that this process lets through
 	// by itself while the store is away, for orgs with Local; default 10.
@@ -192,6 +193,7 @@ type Guard struct {
 	deadline    time.Duration
 	share       int // percent
 	circuit     circuit
+	health      health
 	log         *slog.Logger
 	metrics     *metrics
 	settling    sync.WaitGroup
@@ -215,6 +217,7 @@ func New(o Options) *Guard {
 	g := &Guard{
 		budget: o.Budget, counts: tokenizer.NewCache(), calibration: o.Calibration, observe: o.Observe, charged: o.Charged, owned: o.Owned, turns: o.Conversations, deadline: o.StoreDeadline, share: o.LocalShare,
 		circuit: circuit{log: o.Log, orgs: map[string]*outage{}},
+		health:  health{ping: o.Budget.Ping, pings: map[string]*ping{}},
 		log:     o.Log, metrics: newMetrics(o.Metrics),
 	}
 	g.metrics.watch(o.Metrics, g.StoreAway)

@@ -27,14 +27,10 @@ func (g *Guard) hold(ctx context.Context, p *Plan, who budget.Call) (h *budget.H
 	if !g.circuit.ask(who.Org, time.Now()) {
 		return nil, false, errAway
 	}
-	deadline := g.deadline
-	if p.Caller.Org.WithoutStore() {
-		deadline -= deadline / 5 // the rest is for the journal
-	}
-	ctx, cancel := context.WithTimeout(ctx, deadline)
+	ctx, cancel := g.health.bound(ctx, who.Org, g.deadline)
 	defer cancel()
 	h, err = g.budget.HoldCapped(ctx, p.Limits, p.Caps, who, p.First, g.Expected(p))
-	g.circuit.told(p.Caller.Org, err, time.Now())
+	g.circuit.told(p.Caller.Org, g.health.judge(ctx, who.Org, err), time.Now())
 	return h, true, err
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"hash/maphash"
 	"sync/atomic"
+	"time"
 
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/queue"
@@ -13,7 +14,12 @@ import (
 // begin holds what the call may cost, and asks for the provider's quota with it where the
 // hold will probably be granted: both then wait for Redis once. What was asked for goes
 // back when the call does not begin with that plan.
-func (s *Server) begin(ctx context.Context, plan *guard.Plan, id string) (*guard.Call, *guard.Plan, *queue.Asked, error) {
+// A burst waits here for its turn, as long as its callers' patience lasts.
+func (s *Server) begin(ctx context.Context, plan *guard.Plan, id string, patience time.Duration) (*guard.Call, *guard.Plan, *queue.Asked, error) {
+	if err := turn(ctx, s.holds, patience); err != nil {
+		return nil, plan, nil, err
+	}
+	defer func() { <-s.holds }()
 	var asked *queue.Asked
 	who := s.lately.of(plan)
 	if s.lately.held(who) {

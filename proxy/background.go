@@ -64,7 +64,7 @@ func (s *Server) background(x *exchange, r *http.Request, plan *guard.Plan, hook
 	if most := plan.Caller.Org.MaxWait; most > 0 {
 		job.Deadline = time.Now().Add(most)
 	}
-	if err := s.put(r.Context(), x, job, plan.Request.Body); err != nil {
+	if err := s.put(r.Context(), x, job, plan.Request.Body, putTurn); err != nil {
 		return err
 	}
 	x.job, x.stays = job.ID, true

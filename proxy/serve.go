@@ -65,7 +65,7 @@ func (s *Server) serve(x *exchange, r *http.Request, plan *guard.Plan, wish wish
 	if x.key != nil {
 		x.keep = &recording{}
 	}
-	err := s.live(x, r, plan)
+	err := s.live(x, r, plan, s.patience(x, r, plan, wish).wait)
 	if !waits(err) || !mayWait {
 		return err
 	}
@@ -137,9 +137,9 @@ func readAll(r io.Reader, length int64) ([]byte, error) {
 
 // live holds, takes quota and forwards. The errors for which waits is true
 // leave nothing charged, nothing sent and nothing written.
-func (s *Server) live(x *exchange, r *http.Request, plan *guard.Plan) error {
+func (s *Server) live(x *exchange, r *http.Request, plan *guard.Plan, patience time.Duration) error {
 	ctx, meant := r.Context(), plan
-	call, plan, asked, err := s.begin(ctx, plan, x.id)
+	call, plan, asked, err := s.begin(ctx, plan, x.id, patience)
 	if err != nil {
 		return err
 	}
@@ -157,6 +157,29 @@ func (s *Server) live(x *exchange, r *http.Request, plan *guard.Plan) error {
 		s.blockPool(ctx, plan.Target.Pool, busy.RetryAfter)
 	}
 	return err
+}
+
+// maxHolds bounds the holds under way: a burst queues here, where a caller's patience
+// bounds its wait, and not at Redis, where every wait looks like an outage.
+const maxHolds = 128
+
+// turn waits for one of the places for requests to Redis under way.
+func turn(ctx context.Context, places chan struct{}, patience time.Duration) error {
+	select {
+	case places <- struct{}{}:
+		return nil
+	default:
+	}
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case places <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return unavailable(context.Cause(ctx))
+	case <-timer.C:
+		return wire.Overloaded("Too many calls are queueing on this proxy right now", time.Second)
+	}
 }
 
 // staleTries is how often a call asks for quota again because its grant grew
@@ -203,13 +226,16 @@ func (s *Server) take(ctx context.Context, call *guard.Call, id string, asked *q
 
 // takeWithin waits for Redis no longer than a hold does.
 func (s *Server) takeWithin(ctx context.Context, plan *guard.Plan, id string, asked *queue.Asked) (*queue.Grant, error) {
-	if asked != nil {
-		return asked.Wait(ctx, s.opts.StoreDeadline)
-	}
-	ctx, cancel := context.WithTimeout(ctx, s.opts.StoreDeadline)
+	ctx, cancel := s.guard.Bound(ctx, plan.Caller.Org.ID, s.opts.StoreDeadline)
 	defer cancel()
+	if asked != nil {
+		return asked.Wait(ctx, takeMost)
+	}
 	return s.queue.Take(ctx, plan.Target.Pool, id, flow(plan.Caller), plan.Quota)
 }
+
+// takeMost is longer than a context of guard.Bound lasts.
+const takeMost = time.Minute
 
 func flow(c guard.Caller) queue.Flow { return queue.Flow{Org: c.Org.ID, User: c.User} }
 

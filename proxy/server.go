@@ -49,7 +49,7 @@ type Options struct {
 	Scan           wire.Limits   // JSON bounds
 	ReadBody       time.Duration // for a whole body; default 60 s
 	Write          time.Duration // for the caller to take bytes; default 60 s
-	StoreDeadline  time.Duration // for a quota decision by Redis; default 250 ms
+	StoreDeadline  time.Duration // for a quota decision by Redis, see guard.Guard.Bound; default 250 ms
 	HoldFor        time.Duration // silent wait of plain callers; default 280 s
 	KeepAlive      time.Duration // pause before and between newlines; default 15 s
 	KeepPlace      time.Duration // of a caller told to come back; default 90 s
@@ -91,6 +91,7 @@ type Server struct {
 	failures  *attempts.Limiter
 	routes    map[string]route
 	puts      chan struct{}   // one place for every put under way
+	holds     chan struct{}   // one place for every hold under way
 	drained   context.Context // ends when the process shuts down
 	drain     context.CancelFunc
 	crowd     *crowd
@@ -107,7 +108,7 @@ func New(o Options) *Server {
 	o.withDefaults()
 	s := &Server{
 		opts: o, guard: o.Guard, queue: o.Queue, rejoin: o.Rejoin, log: o.Log,
-		failures: attempts.NewLimiter(failuresPerMinute, failureBurst), puts: make(chan struct{}, maxPuts),
+		failures: attempts.NewLimiter(failuresPerMinute, failureBurst), puts: make(chan struct{}, maxPuts), holds: make(chan struct{}, maxHolds),
 		stopWait: storeTimeout, metrics: newMetrics(o.Metrics), crowd: newCrowd(), lately: newLately(), runs: newRunTimes(), flows: newWaitingFlows(),
 	}
 	s.drained, s.drain = context.WithCancel(context.Background()) //nolint:forbidigo // it is nobody's call

@@ -49,7 +49,7 @@ func (s *Server) accept(x *exchange, r *http.Request, plan *guard.Plan, wish wis
 	if most := plan.Caller.Org.MaxWait; most > 0 {
 		job.Deadline = time.Now().Add(most)
 	}
-	if err := s.put(r.Context(), x, job, plan.Request.Body); err != nil {
+	if err := s.put(r.Context(), x, job, plan.Request.Body, putTurn); err != nil {
 		return err
 	}
 	x.stays = true
@@ -74,17 +74,13 @@ func (s *Server) accepted(x *exchange, job *queue.Job, wish wish) error {
 	return x.json(http.StatusAccepted, s.view(x.request.Context(), job))
 }
 
-// put writes a job, and ties the request's key to it first; the caller waits
-// for Redis no longer than a live call does.
-func (s *Server) put(ctx context.Context, x *exchange, job *queue.Job, body []byte) error {
-	select { // in a flood others come first, which is no fault of Redis
-	case s.puts <- struct{}{}:
-		defer func() { <-s.puts }()
-	case <-ctx.Done():
-		return unavailable(context.Cause(ctx))
-	case <-time.After(putTurn):
-		return wire.Overloaded("Too many calls begin to wait at this proxy at the moment", time.Second)
+// put writes a job, and ties the request's key to it first. In a flood the caller waits
+// for its turn as long as its patience lasts.
+func (s *Server) put(ctx context.Context, x *exchange, job *queue.Job, body []byte, patience time.Duration) error {
+	if err := turn(ctx, s.puts, patience); err != nil { // in a flood others come first, which is no fault of Redis
+		return err
 	}
+	defer func() { <-s.puts }()
 	ctx, cancel := context.WithTimeout(ctx, putTimeout)
 	defer cancel()
 	if x.key != nil {
@@ -96,8 +92,8 @@ func (s *Server) put(ctx context.Context, x *exchange, job *queue.Job, body []by
 }
 
 const (
-	putTimeout = 2 * time.Second
-	putTurn    = 10 * time.Second // how long a put waits for others
+	putTimeout = 5 * time.Second
+	putTurn    = 10 * time.Second // how long the put of a call that nobody waits for waits for others
 )
 
 // maxPuts bounds the puts at once: a flood of calls that have to wait needs no
@@ -113,7 +109,7 @@ func (s *Server) wait(x *exchange, r *http.Request, plan *guard.Plan, wish wish,
 	}
 	job := s.newJob(x, r, plan, queue.Interactive)
 	job.Deadline = time.Now().Add(patience.wait + deadlineSlack)
-	if err := s.put(r.Context(), x, job, plan.Request.Body); err != nil {
+	if err := s.put(r.Context(), x, job, plan.Request.Body, patience.wait); err != nil {
 		return err
 	}
 	x.call, x.job = nil, job.ID

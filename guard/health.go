@@ -1,0 +1,138 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/llmguard/llmguard/budget"
+)
+
+// health tells a store that is unavailable from a process that is late. Where a decision
+// has waited for its deadline, a ping asks whether the store answers at all: then the
+// decision waits on. It is safe for concurrent use.
+type health struct {
+	ping func(ctx context.Context, org string) error
+
+	mu    sync.Mutex
+	pings map[string]*ping // under way, by org
+}
+
+type ping struct {
+	done chan struct{}
+	err  error
+}
+
+var (
+	errSilent = fmt.Errorf("%w: it does not answer a ping", budget.ErrUnavailable)
+	errLate   = fmt.Errorf("%w: it answers, but this process is overloaded", budget.ErrUnavailable)
+)
+
+const (
+	lateMost = 10 * time.Second // that a decision waits for a store that answers pings
+	pingMost = 2 * time.Second
+	// pingStep is the unit of the time that a ping may take. A step counts once however
+	// late it comes, so a process that gets no processor time blames no store.
+	pingStep  = 25 * time.Millisecond
+	pingSteps = 10
+)
+
+// answers asks whether the store answers, together with whoever asks that of the org now.
+func (h *health) answers(ctx context.Context, org string) error {
+	h.mu.Lock()
+	p := h.pings[org]
+	if p == nil {
+		p = &ping{done: make(chan struct{})}
+		h.pings[org] = p
+		go h.run(context.WithoutCancel(ctx), org, p)
+	}
+	h.mu.Unlock()
+	for range pingSteps {
+		select {
+		case <-p.done:
+			return p.err
+		case <-time.After(pingStep):
+		}
+	}
+	return errSilent
+}
+
+func (h *health) run(ctx context.Context, org string, p *ping) {
+	ctx, cancel := context.WithTimeout(ctx, pingMost)
+	defer cancel()
+	if err := h.ping(ctx, org); err != nil {
+		p.err = fmt.Errorf("%w: %w", errSilent, err)
+	}
+	h.mu.Lock()
+	delete(h.pings, org)
+	h.mu.Unlock()
+	close(p.done)
+}
+
+// bound returns a context for one decision about an org, which ends when the store does
+// not answer for the deadline, and then not a ping either.
+func (h *health) bound(ctx context.Context, org string, deadline time.Duration) (context.Context, context.CancelFunc) {
+	inner, cancel := context.WithCancelCause(ctx)
+	timer := time.AfterFunc(deadline, func() { cancel(h.doubt(inner, org)) })
+	return bounded{inner}, func() {
+		timer.Stop()
+		cancel(nil)
+	}
+}
+
+// doubt waits until the store is silent, or the decision has taken too long all the same.
+// It returns nil when ctx has ended before.
+func (h *health) doubt(ctx context.Context, org string) error {
+	for late := time.Now().Add(lateMost); time.Now().Before(late); {
+		if err := h.answers(ctx, org); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(pingStep * pingSteps):
+		}
+	}
+	return errLate
+}
+
+// bounded is a context whose end is a deadline that has passed, when its cause is the
+// store's silence.
+type bounded struct{ context.Context }
+
+func (c bounded) Err() error {
+	err := c.Context.Err()
+	if err != nil && errors.Is(context.Cause(c.Context), budget.ErrUnavailable) {
+		return context.DeadlineExceeded
+	}
+	return err
+}
+
+// judge says what an error of the store means for the circuit: nil when the store
+// answers, though not in time for us, and errSilent when it does not.
+func (h *health) judge(ctx context.Context, org string, err error) error {
+	if !errors.Is(err, budget.ErrUnavailable) {
+		return err
+	}
+	var slow net.Error
+	switch cause := context.Cause(ctx); {
+	case errors.Is(cause, errSilent):
+		return cause
+	case errors.Is(cause, errLate):
+		return nil
+	case errors.As(err, &slow) && slow.Timeout(), errors.Is(err, redis.ErrPoolTimeout):
+		return h.answers(ctx, org)
+	}
+	return err
+}
+
+// Bound returns a context for one request to the store on behalf of an org. It ends when
+// the store has answered neither that for the deadline, nor a ping after it.
+func (g *Guard) Bound(ctx context.Context, org string, deadline time.Duration) (context.Context, context.CancelFunc) {
+	return g.health.bound(ctx, org, deadline)
+}

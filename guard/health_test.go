@@ -1,0 +1,101 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/internal/redisconn"
+	"github.com/llmguard/llmguard/wire"
+)
+
+// late runs scripts after a while, as a process does that gets no processor time.
+type late struct {
+	redis.Scripter
+	by time.Duration
+}
+
+func (l late) EvalSha(ctx context.Context, sha1 string, keys []string, args ...any) *redis.Cmd {
+	time.Sleep(l.by)
+	return l.Scripter.EvalSha(ctx, sha1, keys, args...)
+}
+
+// impatient is a guard on the rig's Redis with a short deadline.
+func (r *rig) impatient(scripts func(redis.UniversalClient) redis.Scripter) *Guard {
+	r.t.Helper()
+	rdb := redisconn.Open(redisconn.Single, redisconn.Options(r.redis.Addr))
+	r.t.Cleanup(func() { _ = rdb.Close() })
+	g := New(Options{Budget: budget.New(rdb, budget.Options{Scripts: scripts(rdb)}), Policy: r.guard.Policy(), StoreDeadline: 20 * time.Millisecond})
+	r.t.Cleanup(func() { _ = g.Close(context.Background()) })
+	return g
+}
+
+// A process that is late refuses nobody for that: while Redis answers pings every hold
+// is decided, and the circuit stays closed.
+func TestLateProcessIsNoOutage(t *testing.T) {
+	const most, callers = 5, 40
+	limit := budget.Limit{ID: "n", Subject: budget.Org, Metric: budget.Requests, Shape: budget.Shape{Kind: budget.Window, Amount: most, Window: time.Hour}}
+	r := newRig(t, limit)
+	g := r.impatient(func(rdb redis.UniversalClient) redis.Scripter { return late{rdb, 150 * time.Millisecond} })
+	plan := r.plan(prompt("gpt-4o", "hi", `"max_tokens":5`))
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	held, refused := 0, 0
+	for range callers {
+		wg.Go(func() {
+			call, err := g.Begin(t.Context(), plan, wire.NewCallID(), 1, "")
+			mu.Lock()
+			defer mu.Unlock()
+			var over *Refusal
+			switch {
+			case err == nil:
+				held++
+				call.End(t.Context())
+			case errors.As(err, &over):
+				refused++
+			default:
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if held < most || held+refused != callers || g.StoreAway() != 0 {
+		t.Errorf("%d of %d callers were held and %d refused; away for %d orgs", held, callers, refused, g.StoreAway())
+	}
+}
+
+// A store that does not answer a ping either is known to be unavailable after one hold.
+func TestSilentStoreFailsClosed(t *testing.T) {
+	r := newRig(t, budget.Limit{ID: "n", Subject: budget.Org, Metric: budget.Requests, Shape: budget.Shape{Kind: budget.Window, Amount: 5, Window: time.Hour}})
+	g := r.impatient(func(rdb redis.UniversalClient) redis.Scripter { return redisconn.Pipelined(rdb) })
+	plan := r.plan(prompt("gpt-4o", "hi", `"max_tokens":5`))
+	call, err := g.Begin(t.Context(), plan, wire.NewCallID(), 1, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	call.End(t.Context())
+	if err := r.redis.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	_, err = g.Begin(t.Context(), plan, wire.NewCallID(), 1, "")
+	if !errors.Is(err, budget.ErrUnavailable) || g.StoreAway() != 1 {
+		t.Errorf("got %v, away for %d orgs; want it unavailable for 1", err, g.StoreAway())
+	}
+	if err := r.redis.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	for range 6000 {
+		if call, err = g.Begin(t.Context(), plan, wire.NewCallID(), 1, ""); err == nil {
+			call.End(t.Context())
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Errorf("after it answers again: %v", err)
+}
