@@ -15,6 +15,7 @@ type route struct {
 	methods []string
 	open    bool   // without authentication
 	scope   string // that a key needs; empty: any key will do
+	reads   int    // what a GET takes of its key's reads; 0: it is not counted
 	serve   func(x *exchange, r *http.Request, arg string) error
 }
 
@@ -33,7 +34,7 @@ func (s *Server) table() map[string]route {
 		"/responses/input_tokens":  {name: "responses.input_tokens", scope: "responses.input_tokens", methods: post, serve: s.metered(wire.ResponsesTokens)},
 		"/responses/":              {name: "responses.get", scope: "responses", methods: []string{http.MethodGet, http.MethodDelete}, serve: s.oneResponse},
 		"/responses/*/cancel":      {name: "responses.cancel", scope: "responses", methods: post, serve: s.cancelResponse},
-		"/responses/*/input_items": {name: "responses.input_items", scope: "responses", methods: get, serve: s.responseInput},
+		"/responses/*/input_items": {name: "responses.input_items", scope: "responses", methods: get, reads: readsOne, serve: s.responseInput},
 		"/images/generations":      {name: "images.generations", scope: "images.generations", methods: post, serve: s.metered(wire.ImageGenerations)},
 		"/images/edits":            {name: "images.edits", scope: "images.edits", methods: post, serve: s.form(wire.ImageEdits)},
 		"/images/variations":       {name: "images.variations", scope: "images.variations", methods: post, serve: s.form(wire.ImageVariations)},
@@ -42,18 +43,18 @@ func (s *Server) table() map[string]route {
 		"/audio/translations":      {name: "audio.translations", scope: "audio.translations", methods: post, serve: s.form(wire.Translations)},
 		"/models":                  {name: "models", methods: get, serve: s.listModels},
 		"/models/":                 {name: "models.get", methods: get, serve: s.getModel},
-		"/limits":                  {name: "limits", scope: "usage", methods: get, serve: s.ownLimits},
-		"/usage":                   {name: "usage", scope: "usage", methods: get, serve: s.ownUsage},
-		"/jobs":                    {name: "jobs", scope: "jobs", methods: get, serve: s.listJobs},
-		"/jobs/":                   {name: "jobs.get", scope: "jobs", methods: []string{http.MethodGet, http.MethodDelete}, serve: s.oneJob},
+		"/limits":                  {name: "limits", scope: "usage", methods: get, reads: readsAll, serve: s.ownLimits},
+		"/usage":                   {name: "usage", scope: "usage", methods: get, reads: readsAll, serve: s.ownUsage},
+		"/jobs":                    {name: "jobs", scope: "jobs", methods: get, reads: readsPage, serve: s.listJobs},
+		"/jobs/":                   {name: "jobs.get", scope: "jobs", methods: []string{http.MethodGet, http.MethodDelete}, reads: readsOne, serve: s.oneJob},
 		"/jobs/*/cancel":           {name: "jobs.cancel", scope: "jobs", methods: post, serve: s.cancelJob},
-		"/jobs/*/result":           {name: "jobs.result", scope: "jobs", methods: get, serve: s.jobResult},
+		"/jobs/*/result":           {name: "jobs.result", scope: "jobs", methods: get, reads: readsOne, serve: s.jobResult},
 		"/jobs/*/events":           {name: "jobs.events", scope: "jobs", methods: get, serve: s.jobEvents},
-		"/files":                   {name: "files", scope: "files", methods: []string{http.MethodGet, http.MethodPost}, serve: s.stored(s.allFiles)},
-		"/files/":                  {name: "files.get", scope: "files", methods: []string{http.MethodGet, http.MethodDelete}, serve: s.stored(s.oneFile)},
+		"/files":                   {name: "files", scope: "files", methods: []string{http.MethodGet, http.MethodPost}, reads: readsPage, serve: s.stored(s.allFiles)},
+		"/files/":                  {name: "files.get", scope: "files", methods: []string{http.MethodGet, http.MethodDelete}, reads: readsOne, serve: s.stored(s.oneFile)},
 		"/files/*/content":         {name: "files.content", scope: "files", methods: get, serve: s.stored(s.fileContent)},
-		"/batches":                 {name: "batches", scope: "batches", methods: []string{http.MethodGet, http.MethodPost}, serve: s.stored(s.allBatches)},
-		"/batches/":                {name: "batches.get", scope: "batches", methods: get, serve: s.stored(s.oneBatch)},
+		"/batches":                 {name: "batches", scope: "batches", methods: []string{http.MethodGet, http.MethodPost}, reads: readsPage, serve: s.stored(s.allBatches)},
+		"/batches/":                {name: "batches.get", scope: "batches", methods: get, reads: readsOne, serve: s.stored(s.oneBatch)},
 		"/batches/*/cancel":        {name: "batches.cancel", scope: "batches", methods: post, serve: s.stored(s.cancelBatch)},
 	}
 }

@@ -98,6 +98,7 @@ type Server struct {
 	lately    *lately
 	runs      *runTimes
 	flows     *waitingFlows
+	reads     *reads
 	stopWait  time.Duration // how long a cancel waits for the job's worker
 	metrics   *metrics
 	log       *slog.Logger
@@ -109,7 +110,7 @@ func New(o Options) *Server {
 	s := &Server{
 		opts: o, guard: o.Guard, queue: o.Queue, rejoin: o.Rejoin, log: o.Log,
 		failures: attempts.NewLimiter(failuresPerMinute, failureBurst), puts: make(chan struct{}, maxPuts), holds: make(chan struct{}, maxHolds),
-		stopWait: storeTimeout, metrics: newMetrics(o.Metrics), crowd: newCrowd(), lately: newLately(), runs: newRunTimes(), flows: newWaitingFlows(),
+		stopWait: storeTimeout, metrics: newMetrics(o.Metrics), crowd: newCrowd(), lately: newLately(), runs: newRunTimes(), flows: newWaitingFlows(), reads: newReads(),
 	}
 	s.drained, s.drain = context.WithCancel(context.Background()) //nolint:forbidigo // it is nobody's call
 	s.directory.Store(o.Directory)
@@ -176,6 +177,13 @@ func (s *Server) dispatch(x *exchange, r *http.Request) error {
 	x.caller = guard.Caller{Org: p.Org, User: p.User, Key: p.Key, Models: p.Models, IP: x.from}
 	if x.scopes = p.Scopes; !x.may(route.scope) {
 		return lacking(route.scope)
+	}
+	if route.reads > 0 && r.Method == http.MethodGet {
+		done, err := s.reads.begin(p.Org.ID, p.Key, route.reads, time.Now())
+		if err != nil {
+			return err
+		}
+		defer done()
 	}
 	return route.serve(x, r, arg)
 }

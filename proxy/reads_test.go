@@ -1,0 +1,73 @@
+package proxy
+
+import (
+	"net/http"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/llmguard/llmguard/queue"
+)
+
+// What one key reads is bounded in its rate and at once; another key's is its own.
+func TestReads(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1e9, 0)
+	r := newReads()
+	var ends []func()
+	for range readsAtOnce / readsAll {
+		end, err := r.begin("acme", "k1", readsAll, now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ends = append(ends, end)
+	}
+	if _, err := r.begin("acme", "k1", readsOne, now); err == nil {
+		t.Error("more at once than there may be")
+	}
+	if _, err := r.begin("acme", "k2", readsAll, now); err != nil {
+		t.Error(err)
+	}
+	for _, end := range ends {
+		end()
+	}
+	n := 2
+	for ; n < 1000; n++ {
+		end, err := r.begin("acme", "k1", readsAll, now)
+		if err != nil {
+			break
+		}
+		end()
+	}
+	if n != readsBurst/readsAll {
+		t.Errorf("%d in a burst, want %d", n, readsBurst/readsAll)
+	}
+	if _, err := r.begin("acme", "k1", readsAll, now.Add(time.Second)); err != nil {
+		t.Errorf("a second later: %v", err)
+	}
+}
+
+// TestReadsOfAKey: a key that reads its limits in a loop is told to come back, in
+// OpenAI's form, and may still call.
+func TestReadsOfAKey(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, queue.Pool{}, nil, window(roomy, time.Hour))
+	for r.proxy.reads.of("acme k1", time.Now()).rate.AllowN(time.Now(), 10*readsAll) {
+	}
+	r.proxy.reads.of("acme k1", time.Now()).rate.SetLimit(0.01) // hardly any come back while the machine is slow
+	for range 10 {
+		a := r.call(http.MethodGet, "/v1/limits", "")
+		if a.status == 200 {
+			continue
+		}
+		a.fails(t, 429, "rate_limit_exceeded")
+		if s, err := strconv.Atoi(a.header.Get("Retry-After")); err != nil || s < 1 {
+			t.Errorf("got headers %v, want Retry-After", a.header)
+		}
+		if a := r.chat(prompt("hi", `"max_tokens":5`)); a.status != 200 {
+			t.Errorf("got status %d, %s; want 200", a.status, a.body)
+		}
+		return
+	}
+	t.Error("a key reads as often as it likes")
+}
