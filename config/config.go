@@ -229,7 +229,8 @@ type Store struct {
 	// With at most 100% divided by the number of proxies, all of them together
 	// let through no more than a limit; what was used before they do not know.
 	LocalShare Percent `yaml:"local_share" default:"10%" reload:"restart"`
-	// Deadline is how long one call waits for Redis before OnFailure applies.
+	// Deadline is how long one call waits for Redis before a ping asks whether
+	// it answers at all. OnFailure applies when that is not answered either.
 	Deadline time.Duration `yaml:"deadline" default:"250ms" reload:"restart"`
 	// HoldLease is how long the money of a call stays held after its process
 	// died; then it is charged in full, as an estimate. At least 3s. Give all

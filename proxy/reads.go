@@ -63,7 +63,7 @@ func (r *reads) begin(org, key string, units int, now time.Time) (func(), error)
 }
 
 func tooManyReads(wait time.Duration) error {
-	return wire.RateLimited(fmt.Sprintf("Too many requests for lists and records with this API key: at most %d at once and %d a second", readsAtOnce, readsPerSecond), wait)
+	return wire.RateLimited(fmt.Sprintf("Too many requests for lists and records with this API key: at most %d in parallel and %d a second", readsAtOnce, readsPerSecond), wait)
 }
 
 func (r *reads) of(key string, now time.Time) *reader {
