@@ -179,12 +179,7 @@ func (v *Virtual) Position(now int64, j *VirtualJob) (ahead int, eta time.Durati
 		ahead += v.flows.classes[c].waiting
 		tokens += float64(v.flows.classes[c].tokens)
 	}
-	till := v.quota.blocked
-	for _, subject := range subjects(j.Flow.Org, j.Flow.User, j.lane) {
-		if parked := v.flows.parked.score[subject]; parked-now > soonPark.Microseconds() {
-			till = max(till, parked)
-		}
-	}
+	till := max(v.quota.blocked, v.flows.parkedTill(now, j))
 	p := pool{Pool: v.pool}
 	return ahead, max(p.drainTime(int64(ahead), int64(math.RoundToEven(tokens))), time.Duration(max(till-now, 0))*time.Microsecond)
 }

@@ -281,6 +281,18 @@ func (f *virtualFlows) park(subject string, till int64) {
 	}
 }
 
+// parkedTill is when the last of a job's subjects wakes that is parked for more than a
+// moment; 0 for none.
+func (f *virtualFlows) parkedTill(now int64, j *VirtualJob) int64 {
+	till := int64(0)
+	for _, subject := range subjects(j.Flow.Org, j.Flow.User, j.lane) {
+		if parked := f.parked.score[subject]; parked-now > soonPark.Microseconds() {
+			till = max(till, parked)
+		}
+	}
+	return till
+}
+
 // shorten wakes the subjects of a job that has run, where they are parked for a moment.
 func (f *virtualFlows) shorten(now int64, j *VirtualJob) {
 	for _, subject := range subjects(j.Flow.Org, j.Flow.User, j.lane) {
