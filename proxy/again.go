@@ -75,8 +75,8 @@ func (s *Server) known(x *exchange, r *http.Request, plan *guard.Plan, wish wish
 	return job, false, unavailable(err)
 }
 
-// knownAs asks which job or answer a request is known by. Without Redis a key is refused, because the call could be
-// made twice; a retry is then a call like any other.
+// knownAs asks which job or answer a request is known by. Without Redis a key is
+// refused, because the call could be made twice; a retry is then a call like any other.
 func (s *Server) knownAs(x *exchange, r *http.Request, plan *guard.Plan) (job, answer string, err error) {
 	ctx, cancel := context.WithTimeout(r.Context(), storeTimeout)
 	defer cancel()

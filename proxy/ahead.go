@@ -13,8 +13,8 @@ import (
 
 // begin holds what the call may cost, and asks for the provider's quota with it where the
 // hold will probably be granted: both then wait for Redis once. What was asked for goes
-// back when the call does not begin with that plan.
-// A burst waits here for its turn, as long as its callers' patience lasts.
+// back when the call does not begin with that plan. A burst waits here for its turn, as
+// long as its callers' patience lasts.
 func (s *Server) begin(ctx context.Context, plan *guard.Plan, id string, patience time.Duration) (*guard.Call, *guard.Plan, *queue.Asked, error) {
 	if err := turn(ctx, s.holds, patience); err != nil {
 		return nil, plan, nil, err

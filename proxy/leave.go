@@ -12,7 +12,7 @@ import (
 )
 
 // giveUp ends a wait that outlasted the caller's patience. While a status can
-// still be sent the place is kept; a job that runs goes on.
+// still be sent the place is reserved; a job that runs goes on.
 func (v *visitor) giveUp(ctx context.Context) error {
 	if v.wish.async {
 		return v.defer202(ctx)
@@ -40,8 +40,8 @@ func (v *visitor) giveUp(ctx context.Context) error {
 // errGoesOn tells that there is no place to keep, but an answer to wait for.
 var errGoesOn = errors.New("the job has an answer, or is about to")
 
-// keepPlace keeps the caller's place for when it comes back, and returns for
-// how long; 0 when that is impossible: the status is out, or the org's calls
+// keepPlace reserves the caller's place for when it comes back, until when nothing
+// starts its job, and returns for how long; 0 when that is impossible: the status is out, or the org's calls
 // may wait no longer.
 func (v *visitor) keepPlace(ctx context.Context) (time.Duration, error) {
 	s := v.server

@@ -73,6 +73,21 @@ func TestOtherStores(t *testing.T) {
 			if page, err := e.List(t.Context(), "acme", Filter{}, "", 50); err != nil || len(page.Jobs) != 20 { // without those of batches
 				t.Errorf("listed %d, %v", len(page.Jobs), err)
 			}
+			stop()
+			reserved := e.put(e.job("p", "acme", "ann", Interactive, 10))
+			if state, err := e.Reserve(t.Context(), "acme", reserved.ID, time.Minute); err != nil || state != Queued {
+				t.Errorf("reserved: %s, %v", state, err)
+			}
+			e.endOverdue(t.Context())
+			if got := e.next(); got != "" {
+				t.Errorf("claimed %s without its caller", got)
+			}
+			if _, err := e.Return(t.Context(), "acme", reserved.ID, time.Minute, time.Minute); err != nil {
+				t.Error(err)
+			}
+			if err := e.claimOne("p", reserved).Start(t.Context()); err != nil {
+				t.Error(err)
+			}
 		})
 	}
 }
