@@ -11,8 +11,8 @@ func benchmarked() *Calibration {
 	in, out := map[string]entry{}, map[string]entry{}
 	e, _ := parseEntry(fmt.Sprintf("%d,%d,500,200000,20000,300000,500,1000,1200000,1000000,1200000000", time.Now().UnixMilli(), time.Now().UnixMilli()))
 	for i := range 300 {
-		in[inputEntry(inputKey{fmt.Sprintf("claude-%d", i), Prose})] = e
-		in[aliasEntry(fmt.Sprintf("alias-%d", i))] = entry{alias: fmt.Sprintf("claude-%d", i)}
+		in[inputEntry(inputKey{house, fmt.Sprintf("claude-%d", i), Prose})] = e
+		in[aliasEntry(aliasKey{house, fmt.Sprintf("alias-%d", i)})] = entry{alias: fmt.Sprintf("claude-%d", i)}
 	}
 	for i := range 10_000 {
 		out[outputEntry(outputKey{fmt.Sprintf("org%d", i%100), fmt.Sprintf("user%d", i), "claude-opus-4-8"})] = e
@@ -28,7 +28,7 @@ func BenchmarkInput(b *testing.B) {
 		b.Run(model, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				c.Input(model, Prose)
+				c.Input(house, model, Prose)
 			}
 		})
 	}
@@ -50,7 +50,7 @@ func BenchmarkObserve(b *testing.B) {
 	c := benchmarked()
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
-		c.ObserveInput(Sample{Model: "alias-7", Version: "claude-7", Name: "claude", Estimated: 1000, Actual: 1200})
+		c.ObserveInput(Sample{Org: house, Model: "alias-7", Version: "claude-7", Name: "claude", Estimated: 1000, Actual: 1200})
 		c.ObserveOutput("org77", "user77", "claude-opus-4-8", 100)
 		if i%60 == 0 {
 			c.pending.take()
@@ -73,8 +73,8 @@ func BenchmarkSnapshot(b *testing.B) {
 func TestLookupsDoNotAllocate(t *testing.T) {
 	c := benchmarked()
 	n := testing.AllocsPerRun(100, func() {
-		c.Input("alias-7", Prose)
-		c.Tokens("claude-opus-4-8", Code, 1000)
+		c.Input(house, "alias-7", Prose)
+		c.Tokens(house, "claude-opus-4-8", Code, 1000)
 		c.Output("org77", "user77", "claude-opus-4-8")
 		c.Output("org77", "nobody", "claude-opus-4-8")
 	})

@@ -1,10 +1,12 @@
 // Package calibration learns from settled calls how far estimates were off.
 //
 // Input: for models whose tokenizer is not public, the tokens billed against the
-// tokens estimated, by model version and class of text; the mean is what to
+// tokens estimated, by org, model version and class of text; the mean is what to
 // expect and a high quantile is what to hold. Until there is evidence both are
-// the table in package tokenizer, and it fades as evidence comes. OpenAI's own
-// models are observed and never scaled.
+// the table in package tokenizer, and it fades as evidence comes. Only an org's
+// own calls lower what it holds; those of other orgs can raise it while its own
+// are few. No hold is below the estimate itself. OpenAI's own models are observed
+// and never scaled.
 //
 // Output: how many tokens calls produce, by org, user and model.
 //
@@ -37,11 +39,12 @@ type Options struct {
 	Refresh time.Duration
 	// Cap bounds the learned factors, per mille. Default 3000: an org whose
 	// texts are made to tokenize badly raises the holds of others no further.
+	// The lower bound of a hold is 1000.
 	Cap int
 	// Life is how long an entry lives without observations. Default 30 days.
 	Life time.Duration
 	// Inputs and Outputs bound the entries kept for each; the longest unused go
-	// first. Default 1,000 and 10,000.
+	// first. Default 10,000 each.
 	Inputs, Outputs int
 
 	Log     *slog.Logger          // nil: discarded
@@ -59,7 +62,7 @@ func (o Options) withDefaults() Options {
 		o.Life = 30 * 24 * time.Hour
 	}
 	if o.Inputs <= 0 {
-		o.Inputs = 1000
+		o.Inputs = 10_000
 	}
 	if o.Outputs <= 0 {
 		o.Outputs = 10_000
@@ -140,34 +143,36 @@ func (c *Calibration) report(ctx context.Context, err error) {
 	c.failing = err != nil
 }
 
-// Input returns the factors from estimated to billed input tokens, per mille:
-// expected, and to hold. Hold is never below mean, and neither is above
-// Options.Cap unless the prior is. It does no I/O and does not allocate.
-func (c *Calibration) Input(model string, class Class) (meanPermille, holdPermille int) {
-	f := c.factors(model, class)
+// Input returns an org's factors from estimated to billed input tokens, per
+// mille: expected, and to hold. Hold is below neither mean nor 1000, and neither
+// is above Options.Cap unless the prior is. It does no I/O and does not allocate.
+func (c *Calibration) Input(org, model string, class Class) (meanPermille, holdPermille int) {
+	f := c.factors(org, model, class)
 	return f.mean, f.hold
 }
 
 // Base returns the tokens the provider adds to every prompt of a class, such as
 // a hidden system prompt; 0 until it shows.
-func (c *Calibration) Base(model string, class Class) int64 { return c.factors(model, class).base }
+func (c *Calibration) Base(org, model string, class Class) int64 {
+	return c.factors(org, model, class).base
+}
 
-// Tokens returns the input tokens to expect and to hold for a text estimated at
-// so many.
-func (c *Calibration) Tokens(model string, class Class, estimated int64) (expected, hold int64) {
-	f := c.factors(model, class)
+// Tokens returns the input tokens to expect and to hold for a text of an org
+// estimated at so many.
+func (c *Calibration) Tokens(org, model string, class Class, estimated int64) (expected, hold int64) {
+	f := c.factors(org, model, class)
 	return f.base + perMille(estimated, f.mean), f.base + perMille(estimated, f.hold)
 }
 
 // perMille returns n * factor / 1000, rounded up.
 func perMille(n int64, factor int) int64 { return (n*int64(factor) + 999) / 1000 }
 
-func (c *Calibration) factors(model string, class Class) factors {
+func (c *Calibration) factors(org, model string, class Class) factors {
 	if c == nil {
 		return priorOf(model)
 	}
 	if m := c.state.Load().inputs[model]; m != nil {
-		return m.classes[min(class, classes-1)]
+		return m.of(org, min(class, classes-1), c.opts.Cap)
 	}
 	return c.priors.of(model)
 }

@@ -17,6 +17,10 @@ const (
 	// overrun is made of.
 	trusted = 8
 
+	// floor is the least factor of a hold, per mille: cheap texts that an org
+	// sends first do not leave its later ones held far below their bill.
+	floor = 1000
+
 	lowRatio, highRatio = 0.3, 4 // of billed to estimated; others are outliers
 	maxBase             = 1000   // tokens a provider may add to a prompt
 	minBase             = 8      // below that it is noise
@@ -73,7 +77,10 @@ func factorsOf(prior factors, e *entry, limit int) factors {
 	if prior.mean == 1000 && prior.hold == 1000 { // counted exactly
 		return factors{mean: 1000, hold: 1000, entry: e}
 	}
-	f := factors{mean: prior.mean, hold: prior.hold, base: e.base(prior.mean, limit), entry: e}
+	f := factors{mean: prior.mean, hold: prior.hold, base: prior.base, entry: e}
+	if e.m >= trusted {
+		f.base = e.base(prior.mean, limit)
+	}
 	if e.n == 0 {
 		return f
 	}
@@ -85,7 +92,7 @@ func factorsOf(prior factors, e *entry, limit int) factors {
 		hold = max(hold, 1000*math.Exp(e.q/micro))
 	}
 	f.mean = min(int(math.Round(mean)), limit)
-	f.hold = max(f.mean, min(int(math.Ceil(hold)), limit))
+	f.hold = max(f.mean, floor, min(int(math.Ceil(hold)), limit))
 	return f
 }
 
@@ -99,7 +106,7 @@ func (e *entry) ratio() int { return int(math.Round(1000 * math.Exp(e.mean/micro
 // cannot tell base and ratio apart, unless the ratio alone would be absurd: then
 // what is above the prior is base.
 func (e *entry) base(priorMean, limit int) int64 {
-	if e.m < trusted || len(e.moments) < 4 {
+	if len(e.moments) < 4 {
 		return 0
 	}
 	u, r := e.moments[0]/micro, e.moments[1]/micro

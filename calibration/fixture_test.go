@@ -13,7 +13,10 @@ import (
 	"github.com/llmguard/llmguard/internal/redistest"
 )
 
-const claude = "claude-opus-4-8" // prior 1550 and 1900
+const (
+	claude = "claude-opus-4-8" // prior 1550 and 1900
+	house  = "acme"            // the org whose calls most tests observe
+)
 
 // fixture is a Calibration with a clock that only the test moves.
 type fixture struct {
@@ -42,7 +45,7 @@ func (f *fixture) sync() {
 }
 
 func (f *fixture) observe(model, version string, class Class, estimated, actual int64) {
-	f.ObserveInput(Sample{Model: model, Version: version, Name: model, Class: class, Estimated: estimated, Actual: actual})
+	f.ObserveInput(Sample{Org: house, Model: model, Version: version, Name: model, Class: class, Estimated: estimated, Actual: actual})
 }
 
 // tokenizer is a synthetic one: actual = base + ratio * estimated, with noise.
@@ -75,7 +78,7 @@ func (f *fixture) covered(s synthetic, n int) float64 {
 	ok := 0
 	for range n {
 		x, y := s.draw(f.rnd)
-		if _, hold := f.Tokens(claude, Prose, x); hold >= y {
+		if _, hold := f.Tokens(house, claude, Prose, x); hold >= y {
 			ok++
 		}
 	}

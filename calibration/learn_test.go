@@ -24,7 +24,7 @@ func TestConverges(t *testing.T) {
 		t.Run(fmt.Sprintf("%.2f~%.2f", s.ratio, s.noise), func(t *testing.T) {
 			f := newFixture(t, redistest.Start(t).Client(), Options{})
 			f.learn("v1", s, 1500)
-			mean, hold := f.Input(claude, Prose)
+			mean, hold := f.Input(house, claude, Prose)
 			near(t, "mean", float64(mean), 1000*s.ratio, max(0.03, 0.3*s.noise))
 			share := 0.0
 			for range 20 { // the estimates move on while they are measured
@@ -34,7 +34,7 @@ func TestConverges(t *testing.T) {
 			if share < 0.965 {
 				t.Errorf("mean %d hold %d cover %.3f of further calls, want 0.965", mean, hold, share)
 			}
-			if limit := 1000 * s.ratio * (1 + 4*s.noise); float64(hold) > limit {
+			if limit := max(floor, 1000*s.ratio*(1+4*s.noise)); float64(hold) > limit {
 				t.Errorf("hold is %d, want at most %.0f", hold, limit)
 			}
 		})
@@ -53,13 +53,13 @@ func TestBaseOfSmallPrompts(t *testing.T) {
 			f := newFixture(t, redistest.Start(t).Client(), Options{})
 			f.learn("v1", s, 1000)
 			if s.most > 100 {
-				near(t, "base", float64(f.Base(claude, Prose)), s.base, 0.15)
-				mean, _ := f.Input(claude, Prose)
+				near(t, "base", float64(f.Base(house, claude, Prose)), s.base, 0.15)
+				mean, _ := f.Input(house, claude, Prose)
 				near(t, "mean", float64(mean), 1000*s.ratio, 0.05)
 			}
 			if share := f.covered(s, 2000); share < 0.95 {
-				mean, hold := f.Input(claude, Prose)
-				t.Errorf("%d + %d..%d per mille cover %.3f of further calls", f.Base(claude, Prose), mean, hold, share)
+				mean, hold := f.Input(house, claude, Prose)
+				t.Errorf("%d + %d..%d per mille cover %.3f of further calls", f.Base(house, claude, Prose), mean, hold, share)
 			}
 		})
 	}
@@ -71,7 +71,7 @@ func TestNoBase(t *testing.T) {
 	wrong := 0
 	for range 100 {
 		f.learn("v1", synthetic{ratio: 1.55, noise: 0.15, least: 300, most: 3000}, 20)
-		if f.Base(claude, Prose) > 0 {
+		if f.Base(house, claude, Prose) > 0 {
 			wrong++
 		}
 	}
@@ -110,28 +110,28 @@ func TestClassify(t *testing.T) {
 
 func TestFirstObservations(t *testing.T) {
 	f := newFixture(t, redistest.Start(t).Client(), Options{})
-	if mean, hold := f.Input(claude, Prose); mean != 1550 || hold != 1900 {
+	if mean, hold := f.Input(house, claude, Prose); mean != 1550 || hold != 1900 {
 		t.Errorf("without evidence %d and %d", mean, hold)
 	}
 	f.observe(claude, "v1", Prose, 1000, 1200)
 	f.sync()
-	if mean, hold := f.Input(claude, Prose); mean != 1533 || hold != 1867 { // (20 p + 1.2) / 21
+	if mean, hold := f.Input(house, claude, Prose); mean != 1533 || hold != 1867 { // (20 p + 1.2) / 21
 		t.Errorf("after one call %d and %d", mean, hold)
 	}
 	for range trusted - 1 {
 		f.observe(claude, "v1", Prose, 1000, 2500)
 	}
 	f.sync()
-	if mean, hold := f.Input(claude, Prose); mean >= 2000 || hold < 2500 {
+	if mean, hold := f.Input(house, claude, Prose); mean >= 2000 || hold < 2500 {
 		t.Errorf("%d calls at 2.5 expect %d and hold %d", trusted-1, mean, hold)
 	}
-	if mean, hold := f.Input(claude, Code); mean != 1550 || hold != 1900 {
+	if mean, hold := f.Input(house, claude, Code); mean != 1550 || hold != 1900 {
 		t.Errorf("another class learned %d and %d", mean, hold)
 	}
 	for n := range trusted {
 		f.observe(claude, "v1", NonLatin, 1000, 2500)
 		f.sync()
-		if _, hold := f.Input(claude, NonLatin); (hold >= 2500) != (n+1 == trusted) {
+		if _, hold := f.Input(house, claude, NonLatin); (hold >= 2500) != (n+1 == trusted) {
 			t.Errorf("%d calls at 2.5 hold %d", n+1, hold)
 		}
 	}
@@ -193,20 +193,20 @@ func TestVersionChangeStartsAnew(t *testing.T) {
 	both(t, func(t *testing.T, rdb *redis.Client) {
 		f := newFixture(t, rdb, Options{})
 		f.learn("claude-opus-4-8-20261001", synthetic{ratio: 1.2, noise: 0.02, least: 100, most: 5000}, 500)
-		if mean, hold := f.Input(claude, Prose); mean > 1250 || hold > 1400 {
+		if mean, hold := f.Input(house, claude, Prose); mean > 1250 || hold > 1400 {
 			t.Fatalf("learned %d and %d", mean, hold)
 		}
 		f.observe(claude, "claude-opus-4-8-20261101", Prose, 1000, 1200)
 		f.sync()
-		if mean, hold := f.Input(claude, Prose); mean != 1533 || hold != 1867 {
+		if mean, hold := f.Input(house, claude, Prose); mean != 1533 || hold != 1867 {
 			t.Errorf("the new version starts from %d and %d", mean, hold)
 		}
-		if mean, _ := f.Input("claude-opus-4-8-20261001", Prose); mean > 1250 {
+		if mean, _ := f.Input(house, "claude-opus-4-8-20261001", Prose); mean > 1250 {
 			t.Errorf("the old version, by its name, is forgotten: %d", mean)
 		}
 		f.observe(claude, "claude-opus-4-8-20261001", Prose, 1000, 1200)
 		f.sync()
-		if mean, _ := f.Input(claude, Prose); mean > 1250 {
+		if mean, _ := f.Input(house, claude, Prose); mean > 1250 {
 			t.Errorf("the old version came back as %d", mean)
 		}
 	})
@@ -215,7 +215,7 @@ func TestVersionChangeStartsAnew(t *testing.T) {
 func TestOutliers(t *testing.T) {
 	f := newFixture(t, redistest.Start(t).Client(), Options{})
 	f.learn("v1", synthetic{ratio: 1.5, noise: 0.02, least: 1000, most: 50_000}, 200)
-	mean, hold := f.Input(claude, Prose)
+	mean, hold := f.Input(house, claude, Prose)
 	for range 200 {
 		f.observe(claude, "v1", Prose, 10_000, 1_000_000) // far more than any text
 		f.observe(claude, "v1", Prose, 10_000, 2_999)
@@ -224,7 +224,7 @@ func TestOutliers(t *testing.T) {
 		f.observe(claude, "v1", Prose, 10_000, -5)
 	}
 	f.sync()
-	if m, h := f.Input(claude, Prose); m != mean || h != hold {
+	if m, h := f.Input(house, claude, Prose); m != mean || h != hold {
 		t.Errorf("outliers moved %d, %d to %d, %d", mean, hold, m, h)
 	}
 }
@@ -239,11 +239,11 @@ func TestFactorBounds(t *testing.T) {
 		}
 		f.sync()
 		for class := range classes {
-			mean, hold := f.Input(claude, class)
+			mean, hold := f.Input(house, claude, class)
 			if mean > hold || hold > 2000 || mean < 300 {
 				t.Fatalf("round %d: %s has mean %d and hold %d", round, class, mean, hold)
 			}
-			expected, held := f.Tokens(claude, class, 777)
+			expected, held := f.Tokens(house, claude, class, 777)
 			if expected > held || held > perMille(777, 2000)+maxBase {
 				t.Fatalf("round %d: %d expected, %d held", round, expected, held)
 			}
@@ -259,7 +259,7 @@ func TestPublicTokenizers(t *testing.T) {
 		f.observe("gpt-4o", "gpt-4o-2024-08-06", Prose, 1000, 2000)
 	}
 	f.sync()
-	if expected, hold := f.Tokens("gpt-4o", Prose, 1001); expected != 1001 || hold != 1001 {
+	if expected, hold := f.Tokens(house, "gpt-4o", Prose, 1001); expected != 1001 || hold != 1001 {
 		t.Errorf("1001 tokens became %d and %d", expected, hold)
 	}
 	rows, err := f.List(t.Context())

@@ -11,6 +11,7 @@ import (
 // Row is what is known of one class of text for one model. Factors are per
 // mille.
 type Row struct {
+	Org       string    `json:"org"`     // whose calls; empty: of versions that did not tell orgs apart
 	Model     string    `json:"model"`   // as asked for
 	Version   string    `json:"version"` // as last answered
 	Class     string    `json:"class"`
@@ -25,7 +26,7 @@ type Row struct {
 	Updated   time.Time `json:"updated"`
 }
 
-// List reads what is known of input from Redis, by model and class. Versions
+// List reads what is known of input from Redis, by model, class and org. Versions
 // that a model no longer answers with are listed under their own names until
 // they expire.
 func (c *Calibration) List(ctx context.Context) ([]Row, error) {
@@ -34,34 +35,37 @@ func (c *Calibration) List(ctx context.Context) ([]Row, error) {
 		return nil, fmt.Errorf("calibration: list: %w", err)
 	}
 	s := newSnapshot(t.known, nil, c.opts.Cap)
-	aliased := map[string]bool{}
+	aliased := map[aliasKey]bool{}
 	for name, m := range s.inputs {
-		if name != m.version {
-			aliased[m.version] = true
+		for org, own := range m.orgs {
+			if name != own.version {
+				aliased[aliasKey{org, own.version}] = true
+			}
 		}
 	}
 	var rows []Row
 	for name, m := range s.inputs {
-		if name == m.version && aliased[name] {
-			continue
-		}
-		for class, f := range m.classes {
-			if f.entry == nil {
+		for org, own := range m.orgs {
+			if name == own.version && aliased[aliasKey{org, name}] {
 				continue
 			}
-			rows = append(rows, rowOf(name, m.version, Class(class), f))
+			for class := range classes {
+				if own.entry(class) != nil {
+					rows = append(rows, rowOf(org, name, own.version, class, m.of(org, class, c.opts.Cap)))
+				}
+			}
 		}
 	}
 	slices.SortFunc(rows, func(a, b Row) int {
-		return cmp.Or(cmp.Compare(a.Model, b.Model), cmp.Compare(a.Class, b.Class))
+		return cmp.Or(cmp.Compare(a.Model, b.Model), cmp.Compare(a.Class, b.Class), cmp.Compare(a.Org, b.Org))
 	})
 	return rows, nil
 }
 
-func rowOf(name, version string, class Class, f factors) Row {
+func rowOf(org, name, version string, class Class, f factors) Row {
 	prior, e := priorOf(name), f.entry
 	r := Row{
-		Model: name, Version: version, Class: class.String(), N: e.n, Mean: f.mean, Hold: f.hold,
+		Org: org, Model: name, Version: version, Class: class.String(), N: e.n, Mean: f.mean, Hold: f.hold,
 		Base: f.base, PriorMean: prior.mean, PriorHold: prior.hold, Since: e.since.UTC(), Updated: e.updated.UTC(),
 	}
 	if e.n > 0 {

@@ -12,7 +12,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	m := &metrics{
 		ratio: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "llmguard_calibration_ratio",
-			Help: "Input tokens per estimated token in force, by priced model, class of text and kind: mean, hold, or seen without the prior. Models this process has served.",
+			Help: "Input tokens per estimated token in force, by priced model, class of text and kind: mean, hold (the highest of all orgs), or seen without the prior. Models this process has served.",
 		}, []string{"model", "class", "kind"}),
 		observations: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "llmguard_calibration_observations_total",
@@ -32,7 +32,7 @@ func (m *metrics) observed(of, outcome string) { m.observations.WithLabelValues(
 
 // show sets the gauges of the models this process has served; their names are
 // the catalogue's.
-func (p *pending) show(m *metrics, s *snapshot) {
+func (p *pending) show(m *metrics, s *snapshot, limit int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for name, asked := range p.names {
@@ -40,14 +40,33 @@ func (p *pending) show(m *metrics, s *snapshot) {
 		if known == nil {
 			continue
 		}
-		for class, f := range known.classes {
-			if f.entry == nil || f.entry.n == 0 {
+		for class := range classes {
+			mean, hold, seen := known.overview(class, limit)
+			if seen == 0 {
 				continue
 			}
-			label := Class(class).String()
-			m.ratio.WithLabelValues(name, label, "mean").Set(float64(f.mean) / 1000)
-			m.ratio.WithLabelValues(name, label, "hold").Set(float64(f.hold) / 1000)
-			m.ratio.WithLabelValues(name, label, "seen").Set(float64(f.entry.ratio()) / 1000)
+			label := class.String()
+			m.ratio.WithLabelValues(name, label, "mean").Set(mean / 1000)
+			m.ratio.WithLabelValues(name, label, "hold").Set(hold / 1000)
+			m.ratio.WithLabelValues(name, label, "seen").Set(seen / 1000)
 		}
 	}
+}
+
+// overview returns the averages over all orgs' calls, per mille, and the highest
+// hold of any org; zeros: nothing was observed.
+func (m *model) overview(class Class, limit int) (mean, hold, seen float64) {
+	calls := 0.0
+	for org, own := range m.orgs {
+		e := own.entry(class)
+		if e == nil || e.n == 0 {
+			continue
+		}
+		f, n := m.of(org, class, limit), float64(e.n)
+		calls += n
+		mean += (float64(f.mean) - mean) * n / calls
+		seen += (float64(e.ratio()) - seen) * n / calls
+		hold = max(hold, float64(f.hold))
+	}
+	return mean, hold, seen
 }

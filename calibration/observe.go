@@ -9,6 +9,7 @@ import (
 // Sample is the input of one settled call whose whole prompt was text: with
 // images, files, tools or cached tokens the ratio says nothing.
 type Sample struct {
+	Org       string // whose call it was
 	Model     string // as it was asked for at the provider
 	Version   string // as the answer names it; empty: as asked for
 	Name      string // as the price catalogue has it, for metrics
@@ -30,9 +31,11 @@ const (
 )
 
 type inputKey struct {
-	version string
-	class   Class
+	org, version string
+	class        Class
 }
+
+type aliasKey struct{ org, model string }
 
 type outputKey struct{ org, user, model string }
 
@@ -45,7 +48,7 @@ type group struct {
 // pending is what has been observed since the last round.
 type pending struct {
 	mu      sync.Mutex
-	aliases map[string]string // model: version
+	aliases map[aliasKey]string // version
 	inputs  map[inputKey]*group
 	outputs map[outputKey]*group
 	names   map[string]string // catalogue name: model; kept
@@ -66,7 +69,7 @@ func named(s string) bool {
 
 // ObserveInput takes the bill of a call. It does no I/O.
 func (c *Calibration) ObserveInput(s Sample) {
-	if c == nil || s.Model == "" || !named(s.Model) {
+	if c == nil || s.Model == "" || !named(s.Model) || !named(s.Org) {
 		return
 	}
 	if s.Version == "" || !named(s.Version) {
@@ -84,21 +87,20 @@ func (c *Calibration) ObserveInput(s Sample) {
 	if s.Name != "" && named(s.Name) {
 		set(&p.names, s.Name, s.Model)
 	}
-	set(&p.aliases, s.Model, s.Version)
-	c.metrics.observed("input", outcome(ratio, add(&p.inputs, inputKey{s.Version, s.Class}, text)))
+	set(&p.aliases, aliasKey{s.Org, s.Model}, s.Version)
+	c.metrics.observed("input", outcome(ratio, add(&p.inputs, inputKey{s.Org, s.Version, s.Class}, text)))
 }
 
-// baseOf is the base in force for the version that answered, which may not be
-// the one expected.
+// baseOf is the base an org's own calls show for the version that answered, which
+// may not be the one expected.
 func (c *Calibration) baseOf(s Sample) int64 {
-	m := c.state.Load().inputs[s.Model]
-	if m == nil || m.version != s.Version {
-		m = c.state.Load().inputs[s.Version]
+	known := c.state.Load().inputs
+	for _, name := range [2]string{s.Model, s.Version} {
+		if m := known[name]; m != nil && m.orgs[s.Org].version == s.Version {
+			return m.ownBase(s.Org, min(s.Class, classes-1), c.opts.Cap)
+		}
 	}
-	if m == nil || m.version != s.Version {
-		return 0
-	}
-	return m.classes[min(s.Class, classes-1)].base
+	return 0
 }
 
 // ObserveOutput takes the output tokens of a complete answer. It does no I/O.
@@ -185,8 +187,8 @@ func (p *pending) take() (inputs, outputs []update) {
 	for k, g := range in {
 		inputs = append(inputs, g.update(inputEntry(k)))
 	}
-	for model, version := range aliases {
-		inputs = append(inputs, update{aliasEntry(model), "=" + version, entryWork})
+	for k, version := range aliases {
+		inputs = append(inputs, update{aliasEntry(k), "=" + version, entryWork})
 	}
 	for k, g := range out {
 		outputs = append(outputs, g.update(outputEntry(k)))
@@ -194,11 +196,19 @@ func (p *pending) take() (inputs, outputs []update) {
 	return inputs, outputs
 }
 
-// Names of entries in Redis: kind and parts.
+// Names of entries in Redis: kind and parts. Entries of input without an org are
+// those of versions that kept none: they count as those of one more org.
 func inputEntry(k inputKey) string {
-	return "v" + separator + k.version + separator + k.class.String()
+	return "v" + separator + k.version + separator + k.class.String() + orgPart(k.org)
 }
-func aliasEntry(model string) string { return "a" + separator + model }
+func aliasEntry(k aliasKey) string { return "a" + separator + k.model + orgPart(k.org) }
+
+func orgPart(org string) string {
+	if org == "" {
+		return ""
+	}
+	return separator + org
+}
 func outputEntry(k outputKey) string {
 	return "o" + separator + k.org + separator + k.user + separator + k.model
 }

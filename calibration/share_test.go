@@ -36,14 +36,14 @@ func TestProcessesShare(t *testing.T) {
 			t.Errorf("output %d", e)
 		}
 	}
-	am, ah := a.Input(claude, Prose)
-	bm, bh := b.Input(claude, Prose)
+	am, ah := a.Input(house, claude, Prose)
+	bm, bh := b.Input(house, claude, Prose)
 	if am != bm || ah != bh || am == 1550 {
 		t.Errorf("%d, %d in one process and %d, %d in the other", am, ah, bm, bh)
 	}
 	c := newFixture(t, srv.Client(), Options{})
 	c.sync()
-	if m, h := c.Input(claude, Prose); m != am || h != ah {
+	if m, h := c.Input(house, claude, Prose); m != am || h != ah {
 		t.Errorf("a new process starts from %d and %d", m, h)
 	}
 }
@@ -69,7 +69,7 @@ func TestSyncsMeet(t *testing.T) {
 				if err := f.Sync(t.Context()); err != nil {
 					t.Error(err)
 				}
-				f.Input(claude, Prose)
+				f.Input(house, claude, Prose)
 				f.Output("acme", "ann", claude)
 			}
 		})
@@ -159,7 +159,7 @@ func TestRedisAway(t *testing.T) {
 	defer rdb.Close()
 	f := newFixture(t, rdb, Options{})
 	f.learn("v1", synthetic{ratio: 1.2, noise: 0.02, least: 100, most: 5000}, 200)
-	mean, hold := f.Input(claude, Prose)
+	mean, hold := f.Input(house, claude, Prose)
 	srv.Kill()
 	for range 5 {
 		f.observe(claude, "v1", Prose, 1000, 1200)
@@ -167,26 +167,26 @@ func TestRedisAway(t *testing.T) {
 			t.Fatal("synced without Redis")
 		}
 	}
-	if m, h := f.Input(claude, Prose); m != mean || h != hold {
+	if m, h := f.Input(house, claude, Prose); m != mean || h != hold {
 		t.Errorf("%d, %d were in force and now %d, %d", mean, hold, m, h)
 	}
 	fresh := newFixture(t, rdb, Options{})
-	if m, h := fresh.Input(claude, Prose); m != 1550 || h != 1900 {
+	if m, h := fresh.Input(house, claude, Prose); m != 1550 || h != 1900 {
 		t.Errorf("a process that never saw Redis holds %d, %d", m, h)
 	}
 	srv.Restart()
 	f.sync()
 	f.sync()
-	if m, _ := f.Input(claude, Prose); m > 1300 {
+	if m, _ := f.Input(house, claude, Prose); m > 1300 {
 		t.Errorf("what was learned did not survive: %d", m)
 	}
 }
 
 func TestNilKnowsPriors(t *testing.T) {
 	var c *Calibration
-	c.ObserveInput(Sample{Model: claude, Estimated: 10, Actual: 20})
+	c.ObserveInput(Sample{Org: house, Model: claude, Estimated: 10, Actual: 20})
 	c.ObserveOutput("o", "u", "m", 10)
-	if m, h := c.Input(claude, Prose); m != 1550 || h != 1900 {
+	if m, h := c.Input(house, claude, Prose); m != 1550 || h != 1900 {
 		t.Errorf("%d and %d", m, h)
 	}
 	if e, h := c.Output("o", "u", "m"); e != 0 || h != 0 {
@@ -249,7 +249,7 @@ func TestForgottenHere(t *testing.T) {
 	for range fullEvery {
 		f.sync()
 	}
-	if m, h := f.Input(claude, Prose); m != 1550 || h != 1900 {
+	if m, h := f.Input(house, claude, Prose); m != 1550 || h != 1900 {
 		t.Errorf("%d and %d after Redis was emptied", m, h)
 	}
 }
@@ -278,13 +278,13 @@ func TestRunAndMetrics(t *testing.T) {
 	done := make(chan error)
 	go func() { done <- c.Run(ctx) }()
 	for range perRound {
-		c.ObserveInput(Sample{Model: "prod", Version: "claude-opus-4-8", Name: claude, Class: Code, Estimated: 1000, Actual: 1400})
+		c.ObserveInput(Sample{Org: house, Model: "prod", Version: "claude-opus-4-8", Name: claude, Class: Code, Estimated: 1000, Actual: 1400})
 	}
 	cancel()
 	if err := <-done; !errors.Is(err, context.Canceled) {
 		t.Errorf("Run ended with %v", err)
 	}
-	mean, hold := c.Input("prod", Code)
+	mean, hold := c.Input(house, "prod", Code)
 	for kind, want := range map[string]float64{"mean": float64(mean) / 1000, "hold": float64(hold) / 1000, "seen": 1.4} {
 		if got := testutil.ToFloat64(c.metrics.ratio.WithLabelValues(claude, "code", kind)); got != want {
 			t.Errorf("%s is %v, want %v", kind, got, want)

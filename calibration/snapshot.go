@@ -23,51 +23,107 @@ type orgOut struct {
 
 // model is what is known of a model under one name.
 type model struct {
-	version string
-	classes [classes]factors
+	shared [classes]factors // of orgs without calls of their own
+	orgs   map[string]orgIn
+}
+
+// orgIn is what an org's own calls say of a model.
+type orgIn struct {
+	version string // as last answered to this org
+	classes *[classes]*entry
+}
+
+func (o orgIn) entry(class Class) *entry {
+	if o.classes == nil {
+		return nil
+	}
+	return o.classes[class]
+}
+
+// of returns the factors of an org: what its own calls say, blended into what
+// holds without them.
+func (m *model) of(org string, class Class, limit int) factors {
+	if own := m.orgs[org].entry(class); own != nil {
+		return factorsOf(m.shared[class], own, limit)
+	}
+	return m.shared[class]
+}
+
+// ownBase leaves out what other orgs say: it corrects what an org teaches.
+func (m *model) ownBase(org string, class Class, limit int) int64 {
+	own := m.orgs[org].entry(class)
+	if own == nil {
+		return 0
+	}
+	alone := m.shared[class]
+	alone.base = 0
+	return factorsOf(alone, own, limit).base
 }
 
 func newSnapshot(inputs, outputs map[string]entry, limit int) *snapshot {
 	s := &snapshot{inputs: map[string]*model{}, outputs: newOutputs(outputs)}
-	aliases, versions := map[string]string{}, map[string]*[classes]*entry{}
-	for name, e := range inputs {
-		parts := strings.Split(name, separator)
-		switch {
-		case parts[0] == "a" && len(parts) == 2:
-			aliases[parts[1]] = e.alias
-		case parts[0] == "v" && len(parts) == 3 && e.alias == "":
-			class, ok := classOf(parts[2])
-			if !ok {
-				continue
-			}
-			if versions[parts[1]] == nil {
-				versions[parts[1]] = new([classes]*entry)
-			}
-			versions[parts[1]][class] = &e
+	aliases, versions := parseInputs(inputs)
+	for k := range versions { // a version may be asked for by its name
+		if _, ok := aliases[k]; !ok {
+			aliases[k] = k.model
 		}
 	}
-	for version := range versions { // a version may be asked for by its name
-		if _, ok := aliases[version]; !ok {
-			aliases[version] = version
+	for k, version := range aliases {
+		m := s.inputs[k.model]
+		if m == nil {
+			m = &model{orgs: map[string]orgIn{}}
+			s.inputs[k.model] = m
 		}
+		m.orgs[k.org] = orgIn{version, versions[aliasKey{k.org, version}]}
 	}
-	for name, version := range aliases {
-		s.inputs[name] = newModel(name, version, versions[version], limit)
+	for name, m := range s.inputs {
+		m.share(priorOf(name), limit)
 	}
 	return s
 }
 
-// newModel calculates the factors for a model asked for by a name. The prior is
-// that of the name: it is what the request was counted by.
-func newModel(name, version string, entries *[classes]*entry, limit int) *model {
-	m, prior := &model{version: version}, priorOf(name)
-	for class := range m.classes {
-		m.classes[class] = prior
-		if entries != nil && entries[class] != nil {
-			m.classes[class] = factorsOf(prior, entries[class], limit)
+// parseInputs sorts entries into the versions that answer by each name, and what
+// is known of each version, both by org.
+func parseInputs(entries map[string]entry) (aliases map[aliasKey]string, versions map[aliasKey]*[classes]*entry) {
+	aliases, versions = map[aliasKey]string{}, map[aliasKey]*[classes]*entry{}
+	for name, e := range entries {
+		parts := strings.Split(name, separator)
+		kind, n := parts[0], map[string]int{"a": 2, "v": 3}[parts[0]]
+		if n == 0 || len(parts) < n || len(parts) > n+1 || (kind == "a") != (e.alias != "") {
+			continue
+		}
+		k := aliasKey{model: parts[1]}
+		if len(parts) > n {
+			k.org = parts[n]
+		}
+		if kind == "a" {
+			aliases[k] = e.alias
+			continue
+		}
+		if class, ok := classOf(parts[2]); ok {
+			if versions[k] == nil {
+				versions[k] = new([classes]*entry)
+			}
+			versions[k][class] = &e
 		}
 	}
-	return m
+	return aliases, versions
+}
+
+// share sets the factors of orgs without calls of their own. The prior is that
+// of the name: it is what the request was counted by. Any org's evidence raises
+// the hold, and none lowers it, so that no org brings down what another holds.
+func (m *model) share(prior factors, limit int) {
+	for class := range m.shared {
+		f := prior
+		for _, own := range m.orgs {
+			if e := own.entry(Class(class)); e != nil {
+				said := factorsOf(prior, e, limit)
+				f.hold, f.base = max(f.hold, said.hold), max(f.base, said.base)
+			}
+		}
+		m.shared[class] = f
+	}
 }
 
 func newOutputs(entries map[string]entry) map[string]*modelOut {

@@ -127,7 +127,7 @@ func (c *Calibration) read(ctx context.Context) error {
 	if changed {
 		s := newSnapshot(c.inputs.known, c.outputs.known, c.opts.Cap)
 		c.state.Store(s)
-		c.pending.show(c.metrics, s)
+		c.pending.show(c.metrics, s, c.opts.Cap)
 	}
 	return nil
 }

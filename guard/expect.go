@@ -22,7 +22,7 @@ func (g *Guard) total(p *Plan, c *counter) int64 {
 	r, model := p.sent, p.Target.Model
 	tokens := c.tokens + int64(tokenizer.Basis(model, c.classes)-c.classes.Tokens)
 	class := calibration.Classify(c.classes)
-	expected, hold := g.calibration.Tokens(model, class, tokens)
+	expected, hold := g.calibration.Tokens(p.Caller.Org.ID, model, class, tokens)
 	alone := r.Tools.IsZero() && r.Functions.IsZero() && r.ResponseFormat.IsZero() && !r.WebSearch
 	p.text = textPart{
 		tokens: tokens, class: class, expected: expected + c.fixed + r.InputTokens,
@@ -54,7 +54,7 @@ func (c *Call) learn() {
 	}
 	if c.text.pure && r.Usage.CachedInput+r.Usage.CacheWrite+r.Usage.CacheWrite1h == 0 {
 		learned.ObserveInput(calibration.Sample{
-			Model: c.Target.Model, Version: r.Model, Name: c.Price.Model,
+			Org: c.Caller.Org.ID, Model: c.Target.Model, Version: r.Model, Name: c.Price.Model,
 			Class: c.text.class, Estimated: c.text.tokens, Actual: r.Usage.Input,
 		})
 	}

@@ -20,7 +20,7 @@ func calibrationCommand() *cobra.Command {
 	var path string
 	c := &cobra.Command{
 		Use: "calibration", Short: "Show what was learned of models whose tokenizer is not public", Args: cobra.NoArgs,
-		Long: "Lists, by model and class of text, the input tokens billed per token estimated: \"mean\" is expected, \"hold\" is\n" +
+		Long: "Lists, by model, class of text and org, the input tokens billed per token estimated: \"mean\" is expected, \"hold\" is\n" +
 			"held, \"seen\" is the mean of the bills alone and \"prior\" the mean and the hold before any. \"base\" is what the\n" +
 			"provider adds to every prompt, in tokens. Figures are as of the proxies' last exchange, every 10 seconds.",
 		Example: "  llmguard prices calibration --model 'claude-*'\n  llmguard prices calibration -o json",
@@ -84,11 +84,11 @@ func calibrationTable(w io.Writer, rows []calibration.Row) error {
 		return nil
 	}
 	g := grid{
-		head:    []string{"model", "answers as", "class", "n", "mean", "hold", "seen", "base", "prior", "since"},
-		numbers: []bool{false, false, false, true, true, true, true, true, false, false},
+		head:    []string{"model", "answers as", "class", "org", "n", "mean", "hold", "seen", "base", "prior", "since"},
+		numbers: []bool{false, false, false, false, true, true, true, true, true, false, false},
 	}
 	for _, r := range rows {
-		g.add(r.Model, r.Version, r.Class, strconv.FormatInt(r.N, 10), times(r.Mean), times(r.Hold), times(r.Seen),
+		g.add(r.Model, r.Version, r.Class, r.Org, strconv.FormatInt(r.N, 10), times(r.Mean), times(r.Hold), times(r.Seen),
 			strconv.FormatInt(r.Base, 10), times(r.PriorMean)+" "+times(r.PriorHold), r.Since.Format(time.DateOnly))
 	}
 	return g.write(w)

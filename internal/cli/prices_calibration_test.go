@@ -18,17 +18,17 @@ func TestPricesCalibration(t *testing.T) {
 	}
 	c := calibration.New(srv.Client(), calibration.Options{})
 	for range 20 {
-		c.ObserveInput(calibration.Sample{Model: "claude-opus-4-8", Version: "claude-opus-4-8-20261001", Estimated: 1000, Actual: 1200})
-		c.ObserveInput(calibration.Sample{Model: "gpt-4o", Class: calibration.Code, Estimated: 1000, Actual: 1000})
+		c.ObserveInput(calibration.Sample{Org: "acme", Model: "claude-opus-4-8", Version: "claude-opus-4-8-20261001", Estimated: 1000, Actual: 1200})
+		c.ObserveInput(calibration.Sample{Org: "acme", Model: "gpt-4o", Class: calibration.Code, Estimated: 1000, Actual: 1000})
 	}
 	if err := c.Sync(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	got := regexp.MustCompile(`\d{4}-\d\d-\d\d\n`).ReplaceAllString(mustPrices(t, "calibration", "-c", path), "DAY\n")
 	same(t, got, `
-model            answers as                class   n   mean   hold   seen  base  prior        since
-claude-opus-4-8  claude-opus-4-8-20261001  prose  20  1.375  1.551  1.200     0  1.550 1.900  DAY
-gpt-4o           gpt-4o                    code   20  1.000  1.000  1.000     0  1.000 1.000  DAY
+model            answers as                class  org    n   mean   hold   seen  base  prior        since
+claude-opus-4-8  claude-opus-4-8-20261001  prose  acme  20  1.375  1.551  1.200     0  1.550 1.900  DAY
+gpt-4o           gpt-4o                    code   acme  20  1.000  1.000  1.000     0  1.000 1.000  DAY
 `)
 	var rows []calibration.Row
 	if err := json.Unmarshal([]byte(mustPrices(t, "calibration", "-c", path, "-o", "json", "--model", "claude-*")), &rows); err != nil {
