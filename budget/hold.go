@@ -207,7 +207,7 @@ func (s *Store) Extend(ctx context.Context, h *Hold, more Amounts) ([]Status, er
 	}
 }
 
-// Peek tells where the limits that concern the call stand, and changes nothing.
+// Peek tells where the limits that concern the call stand, and charges nothing.
 // The call needs no id.
 func (s *Store) Peek(ctx context.Context, limits []Limit, c Call) ([]Status, error) {
 	h, err := s.unheld(limits, c)

@@ -204,11 +204,15 @@ func appendIntegers(out []int64, text string) ([]int64, error) {
 	return out, nil
 }
 
+// maxSteps bounds the runs that take old charges out of a limit, by 500 each.
+const maxSteps = 20_000
+
 // ask runs a script whose arguments depend on the time, and once more with
-// Redis's own time when ours was too far off.
+// Redis's own time when ours was too far off. A script that had to stop halfway, so
+// that Redis serves others, is run until it has finished.
 func (s *Store) ask(ctx context.Context, sc script, keysAndArgs func(now time.Time) ([]string, []any, error)) (answer, error) {
 	now := s.now()
-	for try := 0; ; try++ {
+	for try, steps := 0, 0; ; {
 		keys, args, err := keysAndArgs(now)
 		if err != nil {
 			return answer{}, err
@@ -222,12 +226,18 @@ func (s *Store) ask(ctx context.Context, sc script, keysAndArgs func(now time.Ti
 			return answer{}, err
 		}
 		s.seen(a.at())
-		if a.verdict != "skew" {
+		switch a.verdict {
+		case "stale":
+			if steps++; steps == maxSteps {
+				return a, fmt.Errorf("budget: %s: a limit does not come to its end", sc.name)
+			}
+		case "skew":
+			if try++; try == 3 {
+				return a, fmt.Errorf("budget: %s: the clock of the store jumps", sc.name)
+			}
+			now = a.at()
+		default:
 			return a, nil
 		}
-		if try == 2 {
-			return a, fmt.Errorf("budget: %s: the clock of the store jumps", sc.name)
-		}
-		now = a.at()
 	}
 }

@@ -183,6 +183,9 @@ func (v *Virtual) statuses(now int64, on *Standing, who inquiry, want Amounts) [
 	out := make([]Status, len(on.twins))
 	for i, t := range on.twins {
 		l := on.limits[i]
+		if log, ok := t.(*logTwin); ok && who != charged {
+			log.trim(now)
+		}
 		used, held := t.at(now)
 		n, over, refused := int64(0), int64(0), int64(0)
 		if who != looks {

@@ -41,6 +41,27 @@ func (l *logTwin) at(now int64) (used, held int64) {
 	return used, held
 }
 
+// trimAbove is how many parts that have left the window a refusal and a look leave
+// where they are.
+const trimAbove = 100
+
+// trim takes out what has left the window, when that is much.
+func (l *logTwin) trim(now int64) {
+	stale, cut := 0, l.clock(now)-l.width
+	for _, p := range l.parts {
+		if p.at > cut {
+			break
+		}
+		if !p.gone {
+			stale++
+		}
+	}
+	if stale > trimAbove {
+		l.open(now)
+		l.close()
+	}
+}
+
 func (l *logTwin) open(now int64) {
 	l.now = l.clock(now)
 	l.cut = l.now - l.width

@@ -5,7 +5,7 @@
 -- KEYS  1 holds  2.. one state key per limit, as in hold
 -- ARGV  1 now  2 id  3 "max cost,expected cost,max tokens,expected tokens"
 --       4.. per limit: kind, enforce 0|1, amount, new total, p1, p2
--- Reply as hold; verdict: held | refused | gone (no such open hold) | skew
+-- Reply as hold; verdict: held | refused | gone (no such open hold) | skew | stale
 
 local now = now_us(ARGV[1])
 local id, n = ARGV[2], #KEYS - 1
@@ -14,7 +14,7 @@ local record = call('HGET', KEYS[1], id)
 if not record then return 'gone,' .. num(now) end
 local at, amounts, parts, meta = record:match('^(%d+),([^|]*)|([^|]*)|(.*)$')
 
-local shapes, states, more, over, texts, refused = {}, {}, {}, {}, {}, false
+local shapes, states, more, over, texts, refused, stale = {}, {}, {}, {}, {}, false, false
 local i = 0
 for text in (parts .. ';'):gmatch('([^;]*);') do
   i = i + 1
@@ -26,9 +26,14 @@ for text in (parts .. ';'):gmatch('([^;]*);') do
   more[i] = max(ARGV[a + 3] - (text:match('^%d+') or 0), 0)
   over[i] = more[i] > 0 and st.used + more[i] - ARGV[a + 2] or 0
   if over[i] > 0 and ARGV[a + 1] == '1' then refused = true end
+  if st.partial then
+    stale = true
+    s.write(st, KEYS[i + 1], ARGV[a + 4], ARGV[a + 5])
+  end
   shapes[i], states[i], texts[i] = s, st, text
 end
 if i < n then return redis.error_reply('ERR extend: the hold has fewer limits than the call') end
+if stale then return 'stale,' .. num(now) end
 
 -- grow adds `n` to a limit's parts, to the last part when it is the same place.
 local function grow(s, st, text, n)

@@ -12,11 +12,12 @@
 --       limit in the shadow did not fit
 --       "refused,<at>" and per limit ";=<used>,<held>,<resets>,<frees>,<refused 0|1>"
 --       "again,<at>" it is held already | "done,<at>" it has ended | "skew,<at>"
+--       "stale,<at>.." nothing was held: a limit has more to forget, run it again
 
 local K, A = KEYS, ARGV
 local now = now_us(A[1])
 local at, id = num(now), A[2]
-local refused, told = false, false
+local refused, told, stale = false, false, false
 
 if call('HEXISTS', K[3], id) == 1 then return 'done,' .. at end
 
@@ -31,11 +32,12 @@ do
     told = true
     if A[2 + 6 * $] == '1' then refused = true end
   end
+  if st.partial then stale = true end
   st$, over$ = st, over
 end
 --@ end
 
-if not refused then
+if not refused and not stale then
   local record = at .. ',' .. A[5] .. '|'
   --@ each
   do
@@ -66,16 +68,16 @@ if not refused then
     --@ end
     return out
   end
-elseif call('HEXISTS', K[1], id) == 1 then
+elseif not stale and call('HEXISTS', K[1], id) == 1 then
   return 'again,' .. at -- what was held before is not in the way of itself
 end
 
 --@ shapes
-local out = (refused and 'refused,' or 'held,') .. at
+local out = (stale and 'stale,' or refused and 'refused,' or 'held,') .. at
 --@ each
-if refused or over$ > 0 then
+if stale or refused or over$ > 0 then
   local key, p1, s = K[3 + $], A[5 + 6 * $], whole(A[1 + 6 * $])
-  if refused and (st$.stale or 0) > 100 then s.write(st$, key, p1, A[6 + 6 * $]) end
+  if (stale or refused) and (st$.stale or 0) > 100 then s.write(st$, key, p1, A[6 + 6 * $]) end
   text$ = row(st$, over$, s.look(st$, key, p1, max(over$, 0)))
 end
 out = out .. text$

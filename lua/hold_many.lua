@@ -29,7 +29,7 @@ local function fits()
     local p = a + 3 * j
     local n, cost = A[p] + 0, A[p + 2] + 0
     local st = states[n]
-    if not st or st.used + cost - A[p + 1] > 0 then return false end
+    if not st or st.partial or st.used + cost - A[p + 1] > 0 then return false end
     which[j], costs[j] = n, cost
   end
   return true

@@ -3,6 +3,10 @@
 -- Exact window (p1 = width in us). ZSET: one member "f:amount:id/nth" per part
 -- scored by its time (f = h while held, s when settled), and three members whose
 -- negative scores carry the sums: -1-used, -1-held, -1-last time.
+--
+-- A run takes at most 500 parts out that have left the window. When there are more,
+-- st.partial is set: used and held still count those. What has to be exact writes the
+-- state then and replies "stale", and is run again.
 
 --@ with
 local function member(flag, n, id, nth)
@@ -16,17 +20,21 @@ if got[1] then
   st.used, st.held = -1 - tonumber(got[1]), -1 - tonumber(got[2])
   st.now = max(now, -1 - tonumber(got[3]))
   st.cut = st.now - p1
-  local from = 0
-  repeat
-    local gone = call('ZRANGEBYSCORE', key, '0', num(st.cut), 'LIMIT', num(from), '1000')
-    for i = 1, #gone do
+  local gone = call('ZRANGEBYSCORE', key, '0', num(st.cut), 'LIMIT', '0', '500')
+  st.stale = #gone
+  if st.stale == 500 then
+    local last = call('ZREVRANGE', key, '0', '0', 'WITHSCORES')
+    if last[2] - st.cut <= 0 then st.empty = true else st.partial = true end
+  end
+  if st.empty then
+    st.used, st.held = 0, 0
+  else
+    for i = 1, st.stale do
       local f, v = gone[i]:match('^(%a):(%d+):')
       st.used = st.used - v
       if f == 'h' then st.held = st.held - v end
     end
-    from = from + #gone
-  until #gone < 1000
-  st.stale = from
+  end
 end
 
 --@ charge
@@ -42,7 +50,11 @@ if held then st.held = st.held + n end
 text = fmt('%d,%d', st.used, st.held)
 
 --@ write
-if (st.stale or 0) > 0 then call('ZREMRANGEBYSCORE', key, '0', num(st.cut)) end
+if st.empty then
+  call('UNLINK', key)
+elseif (st.stale or 0) > 0 then
+  call('ZREMRANGEBYRANK', key, '3', num(2 + st.stale)) -- the sums come first
+end
 if #st.rem > 0 then call('ZREM', key, unpack(st.rem)) end
 call('ZADD', key, num(-1 - st.used), '!used', num(-1 - st.held), '!held',
   num(-1 - st.now), '!time', unpack(st.add))

@@ -21,6 +21,7 @@
 --   forget(st, key)          drops what was charged, keeps what is held
 --
 -- st.used is all that counts now, st.held the open holds in it. A state never goes back in time, it waits for the clock.
+-- With st.partial they count too much: see shape_log.
 --
 -- These run inside every call, so they are written for time. A function costs
 -- 50 ns to define, in every run: what a hold does not need is in rest(). A table
