@@ -132,7 +132,8 @@ type Store struct {
 	days          atomic.Pointer[threeDays]
 	chunk         atomic.Pointer[chunkName] // the last one
 
-	rollupFields int // how many lines a day has before new models share one
+	rollupFields int           // how many lines a day has before new models share one
+	scanning     chan struct{} // full while a page of roll-ups is read
 
 	// clock is the tests' time in microseconds; nil: Redis TIME.
 	clock func() int64
@@ -162,7 +163,7 @@ func New(rdb redis.UniversalClient, o Options) *Store {
 	}
 	s := &Store{
 		rdb: rdb, opts: o, lease: o.Lease.Microseconds(), scripts: loaded, rollupFields: rollupFields, endingOptions: o.ending(), orgs: map[string]*openHolds{}, later: newLater(), tail: tail{span: o.Tail},
-		without: without{start: time.Now(), uses: map[string]*use{}},
+		without: without{start: time.Now(), uses: map[string]*use{}}, scanning: make(chan struct{}, 1),
 	}
 	if o.Journal == nil {
 		s.opts.Journal = s.later.memory

@@ -95,23 +95,25 @@ func (s *Store) rollups(ctx context.Context, org, match string, from, to time.Ti
 	return out, nil
 }
 
-// rollupsOf reads one day in steps, so that a large one does not hold up calls.
+// scanPage is about how many lines of a day one command goes through.
+const scanPage = 250
+
+// rollupsOf reads one day in pages.
 func (s *Store) rollupsOf(ctx context.Context, org, match string, day time.Time) ([]Rollup, error) {
 	found := map[string]Rollup{} // a scan may return a field twice
-	it := s.rdb.HScan(ctx, key(org, rollupKey(day.Unix()/86400)), 0, match, 1000).Iterator()
-	for it.Next(ctx) {
-		field := it.Val()
-		if !it.Next(ctx) {
-			break
-		}
-		r, err := decodeRollup(day, field, it.Val())
+	for cursor := uint64(0); ; {
+		page, next, err := s.scanDay(ctx, key(org, rollupKey(day.Unix()/86400)), match, cursor)
 		if err != nil {
 			return nil, err
 		}
-		found[field] = r
-	}
-	if err := it.Err(); err != nil {
-		return nil, storeError("read roll-ups", err)
+		for i := 0; i+1 < len(page); i += 2 {
+			if found[page[i]], err = decodeRollup(day, page[i], page[i+1]); err != nil {
+				return nil, err
+			}
+		}
+		if cursor = next; cursor == 0 {
+			break
+		}
 	}
 	out := make([]Rollup, 0, len(found))
 	for _, r := range found {
@@ -122,6 +124,22 @@ func (s *Store) rollupsOf(ctx context.Context, org, match string, day time.Time)
 			cmp.Compare(a.Provider, b.Provider), cmp.Compare(a.Endpoint, b.Endpoint))
 	})
 	return out, nil
+}
+
+// scanDay reads a page of a day, one at a time in this process: Redis serves calls
+// between two pages, however many ask for their usage.
+func (s *Store) scanDay(ctx context.Context, key, match string, cursor uint64) ([]string, uint64, error) {
+	select {
+	case s.scanning <- struct{}{}:
+		defer func() { <-s.scanning }()
+	case <-ctx.Done():
+		return nil, 0, storeError("read roll-ups", ctx.Err())
+	}
+	page, next, err := s.rdb.HScan(ctx, key, cursor, match, scanPage).Result()
+	if err != nil {
+		return nil, 0, storeError("read roll-ups", err)
+	}
+	return page, next, nil
 }
 
 func decodeRollup(day time.Time, field, text string) (Rollup, error) {
