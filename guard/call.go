@@ -189,7 +189,7 @@ func (c *Call) chargeEstimate(o Outcome, output int64) {
 	r := &c.Result
 	r.Outcome, r.Estimated = o, true
 	r.Usage = c.usage(min(output, c.Output))
-	split, err := c.Price.Split(r.Usage, c.terms)
+	split, err := c.priceOf(r.Model).Split(r.Usage, c.settleTerms(r.Tier))
 	r.Cost, r.Split = split.Total(), split
 	if err != nil || r.Cost > c.Max.Cost {
 		r.Cost, r.Split = c.Max.Cost, pricing.Split{}

@@ -236,7 +236,7 @@ func (e *errand) relaySpeech(w http.ResponseWriter, resp *http.Response) error {
 	switch {
 	case c.byRule():
 	case err != nil:
-		e.broke(0)
+		e.broke()
 	default:
 		c.chargeSpoken(s.head, size)
 	}

@@ -133,11 +133,10 @@ func (e *errand) left() bool { return errors.Is(context.Cause(e.upstream), ErrGo
 
 func (e *errand) gone() bool { return e.caller.Err() != nil }
 
-// broke charges a call that ended without an answer, after so many visible
-// tokens of output.
-func (e *errand) broke(output int64) {
+// broke charges a call that ended before anything of its answer was seen.
+func (e *errand) broke() {
 	if e.left() {
-		e.call.left(output)
+		e.call.left(0)
 		return
 	}
 	e.call.chargeHold(Broken)
@@ -167,7 +166,7 @@ func (e *errand) sendFailed(err error) error {
 	case !sent:
 		return wire.BadGateway("The provider cannot be reached. Nothing was charged", err)
 	}
-	e.broke(0)
+	e.broke()
 	if e.gone() {
 		return ErrGone
 	}
@@ -194,7 +193,7 @@ func (e *errand) relayPlain(w http.ResponseWriter, resp *http.Response) error {
 	c := e.call
 	body, err := e.body(resp)
 	if err != nil {
-		if e.broke(0); e.gone() {
+		if e.broke(); e.gone() {
 			return ErrGone
 		}
 		return wire.BadGateway("The provider's answer broke off. The call may have been billed", err)
@@ -228,7 +227,7 @@ func (e *errand) settlePlain(body []byte) {
 	if fault := c.faultOf(answer); ok && fault == "" {
 		c.charge(answer)
 	} else { // absurd usage is as good as none: it must neither bill too little nor too much
-		c.chargeHold(NoUsage)
+		c.chargeText(answer, body)
 		c.Result.Fault = fault
 		answer.HasUsage = false
 	}

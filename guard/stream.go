@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"sync"
+	"time"
 
 	"github.com/llmguard/llmguard/tokenizer"
 	"github.com/llmguard/llmguard/wire"
@@ -22,7 +23,9 @@ type relay struct {
 	factor int64             // what may be billed for a token of ours, in thousandths
 	text   []byte
 
-	gone    bool // the caller takes no more bytes
+	seen    time.Time // when the last text came
+	hidden  bool      // the usage tells of output that does not show
+	gone    bool      // the caller takes no more bytes
 	answer  wire.Answer
 	usage   bool         // answer holds usage
 	created wire.Created // of a creation, in place of answer
@@ -146,6 +149,7 @@ func (r *relay) inspect(event []byte) bool {
 	}
 	if r.count != nil && len(chunk.Text) > 0 {
 		r.tally(chunk.Text)
+		r.seen = time.Now()
 	}
 	if chunk.Finish {
 		r.ends++
@@ -156,6 +160,7 @@ func (r *relay) inspect(event []byte) bool {
 	}
 	fault := r.call.faultOf(chunk.Answer)
 	r.answer, r.usage = chunk.Answer, chunk.HasUsage && fault == ""
+	r.hidden = r.hidden || fault != "" && chunk.Hidden
 	r.call.Result.Fault = fault
 	return ep == wire.Responses || chunk.Error || !chunk.ChoicesEmpty || r.call.Request.IncludeUsage
 }
@@ -194,12 +199,16 @@ func (r *relay) close(err error) error {
 		c.chargeCreated(r.created)
 	case r.usage && (complete || r.whole()):
 		c.charge(r.answer)
-	case complete && r.count != nil:
+	case complete && r.count != nil && !r.hidden:
 		c.chargeEstimate(NoUsage, r.visible())
 	case complete:
 		c.chargeHold(NoUsage)
+	case r.errand.left():
+		c.left(r.visible())
+	case r.seen.IsZero() || r.hidden || !c.bounded():
+		c.chargeHold(Broken)
 	default:
-		r.errand.broke(r.visible())
+		c.chargeEstimate(Broken, r.reached())
 	}
 	c.Result.Failed = r.failed
 	if !complete && !r.whole() {
@@ -234,7 +243,7 @@ func (r *relay) most() int64 {
 }
 
 // billed is how many tokens a provider may bill for a count of ours.
-func (r *relay) billed(count int64) int64 { return (count*r.factor + 999) / 1000 }
+func (r *relay) billed(count int64) int64 { return billedFor(count, r.factor) }
 
 // finish puts the exact cost in a trailer: the header was long gone.
 func (r *relay) finish() error {

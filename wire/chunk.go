@@ -55,6 +55,8 @@ type chunkReader struct {
 	answerReader
 	chunk     Chunk
 	reasoning bool // the delta has had its reasoning
+
+	choices, calls int64 // how many there were
 }
 
 func (r *chunkReader) member(name []byte) error {
@@ -78,6 +80,7 @@ func (r *chunkReader) choice() error {
 	if r.peek() != '{' {
 		return r.skip()
 	}
+	r.choices++
 	return r.object(func(name []byte) error {
 		switch string(name) {
 		case "delta", "message":
@@ -146,7 +149,10 @@ func (r *chunkReader) call() error {
 	case '{':
 		return r.object(func(name []byte) error {
 			switch string(name) {
-			case "name", "arguments", "input", "transcript":
+			case "arguments", "input":
+				r.calls++
+				return r.text()
+			case "name", "transcript":
 				return r.text()
 			case "function", "custom":
 				return r.call()

@@ -1,0 +1,48 @@
+package guard
+
+import (
+	"time"
+
+	"github.com/llmguard/llmguard/tokenizer"
+	"github.com/llmguard/llmguard/wire"
+)
+
+// fastest is how many tokens a second no provider generates for one choice: twice
+// what DefaultGrowStep counts with.
+const fastest = 600
+
+// bounded reports whether what shows of an answer bounds its bill. Reasoning and
+// speech do not show, tools that the provider runs add input, and what is written to
+// a cache for long costs more than input.
+func (c *Call) bounded() bool {
+	r := c.Request
+	return !c.hidesOutput() && len(r.BuiltinTools) == 0 && !r.WebSearch && !r.LongCache
+}
+
+// chargeText charges a whole answer without usage by its text, or the hold where
+// that does not bound the bill.
+func (c *Call) chargeText(a wire.Answer, body []byte) {
+	g, ok := wire.ScanGenerated(c.Request.Endpoint, body)
+	if !ok || a.Hidden || g.Answers < c.Request.Answers() || !c.bounded() {
+		c.chargeHold(NoUsage)
+		return
+	}
+	tokens := int64(tokenizer.Count(tokenizer.EncodingFor(c.Target.Model), g.Text))
+	// A token that ends each answer, and where two texts met may be one less.
+	tokens += 2*g.Answers + (tokenizer.ToolCallOverhead+2)*g.Calls
+	_, factor := tokenizer.Multiplier(c.Target.Model)
+	c.Result.Model, c.Result.Tier = a.Model, a.ServiceTier
+	c.chargeEstimate(NoUsage, billedFor(tokens, int64(factor)))
+}
+
+// reached bounds what the provider of a stream that broke off has generated: what
+// came, and what it may have generated since. What is added is within the hold.
+func (r *relay) reached() int64 {
+	came := r.visible()
+	unseen := int64(time.Since(r.seen).Seconds()*fastest+1) * r.call.Request.Choices()
+	return max(came, min(came+unseen, r.call.held))
+}
+
+// billedFor is how many tokens a provider may bill for a count of ours, by the
+// factor of its tokenizer in thousandths.
+func billedFor(count, factor int64) int64 { return (count*factor + 999) / 1000 }

@@ -1,0 +1,65 @@
+package wire
+
+// Generated is what a whole answer shows of what was generated.
+type Generated struct {
+	Text    []byte // as in [Chunk], of all answers
+	Answers int64  // of a choice each
+	Calls   int64  // calls of tools
+}
+
+// ScanGenerated reads the text of a whole answer of ep. It is as tolerant as
+// [ParseUsage]. It is false when ep generates no text, or the answer is not a
+// JSON object.
+func ScanGenerated(ep Endpoint, answer []byte) (Generated, bool) {
+	switch ep {
+	case ChatCompletions, Completions:
+	case Responses:
+		return scanResponse(answer)
+	default:
+		return Generated{}, false
+	}
+	r := chunkReader{answerReader: answerReader{lexer: lenient(answer)}}
+	r.space()
+	err := r.object(r.member)
+	return Generated{Text: r.chunk.Text, Answers: r.choices, Calls: r.calls}, err == nil
+}
+
+// unbilled are the strings of a response's items that no model generates.
+var unbilled = map[string]bool{"id": true, "type": true, "status": true, "role": true, "call_id": true}
+
+// scanResponse takes all strings of the output but those that say what an item is:
+// what an item of a kind to come generates is then not missed.
+func scanResponse(answer []byte) (Generated, bool) {
+	r := chunkReader{answerReader: answerReader{lexer: lenient(answer)}}
+	g := Generated{}
+	var all func() error
+	all = func() error {
+		switch r.peek() {
+		case '"':
+			return r.text()
+		case '[':
+			return r.array(func(int) error { return all() })
+		case '{':
+			return r.object(func(name []byte) error {
+				if unbilled[string(name)] {
+					return r.skip()
+				}
+				if string(name) == "arguments" || string(name) == "input" {
+					g.Calls++
+				}
+				return all()
+			})
+		}
+		return r.skip()
+	}
+	r.space()
+	err := r.object(func(name []byte) error {
+		if string(name) == "output" && r.peek() == '[' {
+			g.Answers = 1
+			return all()
+		}
+		return r.skip()
+	})
+	g.Text = r.chunk.Text
+	return g, err == nil
+}
