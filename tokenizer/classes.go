@@ -31,8 +31,8 @@ type classTable struct {
 	runes [unicode.MaxRune + 1]uint8
 }
 
-// loadClasses builds the table from the unicode package on first use: start-up
-// stays free and the tables are those of the Go release in use.
+// loadClasses builds the table from the unicode package on first use, so that
+// start-up stays free.
 var loadClasses = sync.OnceValue(func() *classTable {
 	t := new(classTable)
 	t.add(upper, unicode.Lu, unicode.Lt)
@@ -41,6 +41,11 @@ var loadClasses = sync.OnceValue(func() *classTable {
 	t.add(mark, unicode.M)
 	t.add(number, unicode.N)
 	t.add(space, unicode.White_Space)
+	for _, n := range newer {
+		for c := n.from; c <= n.to; c++ {
+			t.runes[c] |= n.class
+		}
+	}
 	t.runes['\r'] |= newline
 	t.runes['\n'] |= newline
 	copy(t.ascii[:utf8.RuneSelf], t.runes[:utf8.RuneSelf])

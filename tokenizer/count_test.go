@@ -284,3 +284,27 @@ func TestConcurrentEncodings(t *testing.T) {
 	}
 	wg.Wait()
 }
+
+// TestPiecesOfUnicode16 cuts letters that Go's tables do not know, and the long s after
+// an apostrophe, as tiktoken's own regular expressions do.
+func TestPiecesOfUnicode16(t *testing.T) {
+	for text, want := range map[string][2]int{ // pieces under o200k_base and cl100k_base
+		"it'\u017F fine":                 {2, 3},
+		"IT'\u017Fx":                     {2, 3},
+		"it'\u017E":                      {2, 2},
+		"\u1C8A\u1C89\u1C8A":             {2, 1}, // small, then a word of a capital and a small letter
+		"a\U00016D40\U00016D41 b":        {2, 2},
+		"\U0001CCF0\U0001CCF1\U0001CCF2": {1, 1}, // digits
+		"x\u0897y":                       {1, 2}, // a mark is no letter of cl100k_base
+	} {
+		for i, enc := range ours {
+			c, err := codecOf(enc)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := pieces(c, []byte(text)); len(got) != want[i] {
+				t.Errorf("%v: %+q has pieces %+q, want %d", enc, text, got, want[i])
+			}
+		}
+	}
+}

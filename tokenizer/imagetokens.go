@@ -80,8 +80,8 @@ func (r either) tokens(w, h int, detail string) int {
 }
 
 // imageRuleOf returns the rule of a model family. Sources: OpenAI's vision
-// guide, with the multipliers of gpt-5-mini and -nano (1.2, 1.5 in place of the
-// documented 1.62, 2.46) and of GPT-5.5 and later as users measured them on
+// guide, also for gpt-5-mini and -nano, whose bills users measured below it (1.2,
+// 1.5 in place of 1.62, 2.46); GPT-5.5 and later as users measured them on
 // their bills; Anthropic's vision guide and measurements for 4.7 and later;
 // Google's token guide. OpenAI's mini tile prices are the billed ones.
 func imageRuleOf(model string) imageRule {
@@ -121,9 +121,9 @@ func gpt5Images(name string) imageRule {
 	modern := patches{px: 32, most: 10_000, perMille: 1200}
 	switch {
 	case hasAnyPrefix(name, "gpt-5-mini"):
-		return patches{px: 32, most: 1536, perMille: 1200}
+		return patches{px: 32, most: 1536, perMille: 1620}
 	case hasAnyPrefix(name, "gpt-5-nano"):
-		return patches{px: 32, most: 1536, perMille: 1500}
+		return patches{px: 32, most: 1536, perMille: 2460}
 	case hasAnyPrefix(name, "gpt-5-", "gpt-5.1") || name == "gpt-5":
 		return tiles{70, 140}
 	case hasAnyPrefix(name, "gpt-5.2", "gpt-5.3"): // not published

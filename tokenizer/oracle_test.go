@@ -14,6 +14,7 @@ import (
 
 	"github.com/dlclark/regexp2"
 	"github.com/pkoukk/tiktoken-go"
+	loader "github.com/pkoukk/tiktoken-go-loader"
 	"github.com/pkoukk/tiktoken-go-loader/assets"
 )
 
@@ -34,10 +35,11 @@ func rounds(n, many int) int {
 
 var ours = []Encoding{O200k, CL100k}
 
-// The oracle: tiktoken-go, one instance per encoding.
+// The oracle: tiktoken-go, one instance per encoding, with the patterns as tiktoken's
+// own regular expressions read them.
 var oracles = map[Encoding]func() (*tiktoken.Tiktoken, error){
-	O200k:  sync.OnceValues(func() (*tiktoken.Tiktoken, error) { return loadLegacy(O200k) }),
-	CL100k: sync.OnceValues(func() (*tiktoken.Tiktoken, error) { return loadLegacy(CL100k) }),
+	O200k:  sync.OnceValues(func() (*tiktoken.Tiktoken, error) { return loadOracle(O200k) }),
+	CL100k: sync.OnceValues(func() (*tiktoken.Tiktoken, error) { return loadOracle(CL100k) }),
 	P50k:   loadP50k,
 	R50k:   loadR50k,
 }
@@ -51,14 +53,47 @@ func oracle(tb testing.TB, enc Encoding) func(text []byte) int {
 	return func(text []byte) int { return len(t.EncodeOrdinary(string(text))) }
 }
 
+// loadOracle is loadLegacy with a pattern of ours.
+func loadOracle(enc Encoding) (*tiktoken.Tiktoken, error) {
+	ranks, err := loader.NewOfflineLoader().LoadTiktokenBpe(enc.String() + ".tiktoken")
+	if err != nil {
+		return nil, err
+	}
+	bpe, err := tiktoken.NewCoreBPE(ranks, nil, patterns[enc])
+	if err != nil {
+		return nil, err
+	}
+	return tiktoken.NewTiktoken(bpe, &tiktoken.Encoding{Name: enc.String()}, nil), nil
+}
+
+// asRust rewrites a published pattern for regexp2: \p means what it means in Unicode
+// 16, and a long s is an s in another case.
+func asRust(pattern string) string {
+	for _, c := range []struct {
+		name      string
+		of, other uint8
+	}{
+		{"Lu", upper, 0}, {"Ll", lower, 0}, {"Lo", both, mark}, {"M", mark, 0}, {"N", number, 0}, {"L", cased, mark},
+	} {
+		ranges := ""
+		for _, n := range newer {
+			if n.class&c.of != 0 && n.class&c.other == 0 {
+				ranges += string(n.from) + "-" + string(n.to)
+			}
+		}
+		pattern = strings.ReplaceAll(pattern, `\p{`+c.name+`}`, `\p{`+c.name+`}`+ranges)
+	}
+	return strings.ReplaceAll(pattern, "'s", "'[s\u017F]")
+}
+
 // The published patterns, openai/tiktoken tiktoken_ext/openai_public.py.
 var patterns = map[Encoding]string{
-	O200k: strings.Join([]string{
+	O200k: asRust(strings.Join([]string{
 		`[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?`,
 		`[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?`,
-		`\p{N}{1,3}`, ` ?[^\s\p{L}\p{N}]+[\r\n/]*`, `\s*[\r\n]+`, `\s+(?!\S)`, `\s+`,
-	}, "|"),
-	CL100k: `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`,
+		`[\p{N}]{1,3}`, ` ?[^\s\p{L}\p{N}]+[\r\n/]*`, `\s*[\r\n]+`, `\s+(?!\S)`, `\s+`,
+	}, "|")),
+	CL100k: asRust(`(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}]+|[\p{N}]{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`),
 }
 
 // vocabulary returns the tokens of an encoding, in rank order.
@@ -92,6 +127,7 @@ var classSamples = []string{
 	"'", "'stmdrevlSTMDREVLſK", ".,;:!?-_/\\\"#$%&()*+<=>@[]^`{|}~", "/", "///\n\r", "-", "=*#",
 	"äöüßéèñçøåščžů", "ÄÖÜÉÈÑÇØÅŠČŽ", "ǅǈǋǲᾈᾼ", "ʰʲˠˤॱๆーゝ々ﾞ", "ªºƻǀאבגאשש", "абвгдежзийклмнопрстуфхцчшщъыьэюя", "АБВГДЕЖЗ",
 	"αβγδεζηθικλμνξοπρστυφχψω", "ΑΒΓΔΕ", "漢字仮名交文中国人民日本語的是不了在有", "ひらがなカタカナ", "한국어텍스트", "ภาษาไทยก็", "العربيةفارسی", "हिन्दीमें",
+	"\u0897\u1c89\u1c8a\ua7cb\ua7cd\ua7da\ua7db\U00010d40\U00016d40\U0001ccf0\U0002ebf0",
 	"\u0300\u0301\u0302\u0308\u20dd\u0483", "\u093e\u093f\u0bbe", "½¼²³ⅧⅫ٣٤५६𝟘𝟙〇", "\u00a0\u2003\u3000\u2028\u2029\u0085\u1680\u200a",
 	"😀🎉👨‍👩‍👧🇩🇪🏳️‍🌈", "“”‘’–—…€£¥©®™", "\u200b\u200d\ufeff\u00ad", "\x00\x01\x7f", "\ufffd", "\ue000\U000f0000",
 }

@@ -203,7 +203,7 @@ func (t *classTable) blank(s []byte, i int) (end int, open bool) {
 }
 
 // contraction returns the length of the contraction that starts at the
-// apostrophe s[k] ('s 't 'm 'd 're 've 'll, any case), or 0.
+// apostrophe s[k] ('s 't 'm 'd 're 've 'll, any case; the long s, U+017F, is an s), or 0.
 func contraction(s []byte, k int) int {
 	if k+1 >= len(s) {
 		return 0
@@ -217,6 +217,10 @@ func contraction(s []byte, k int) int {
 		}
 	case 'l':
 		if k+2 < len(s) && s[k+2]|0x20 == 'l' {
+			return 3
+		}
+	case 0xC5 | 0x20:
+		if k+2 < len(s) && s[k+1] == 0xC5 && s[k+2] == 0xBF {
 			return 3
 		}
 	}
