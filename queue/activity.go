@@ -3,6 +3,8 @@ package queue
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -47,7 +49,9 @@ func (p *pool) workKeys() []string {
 // called for: the message was lost, or an older version put it.
 func (q *Queue) look(ctx context.Context) {
 	var check, quiet []*pool
-	for _, p := range q.pools() {
+	pools := q.pools()
+	for _, id := range slices.Sorted(maps.Keys(pools)) {
+		p := pools[id]
 		if p.quiet() {
 			quiet = append(quiet, p)
 		} else {

@@ -38,10 +38,11 @@ func (c patient) EvalSha(ctx context.Context, sha1 string, keys []string, args .
 	cmd := c.UniversalClient.EvalSha(ctx, sha1, keys, args...)
 	err := cmd.Err()
 	var answer redis.Error
+	fetch := len(keys) > 0 && strings.HasSuffix(keys[0], ":pending")
 	switch n, _ := cmd.Val().(int64); {
-	case n > 0 && !strings.HasSuffix(keys[0], ":pending"): // tasks whose time has come are there to be fetched
+	case n > 0 && !fetch: // tasks whose time has come can be fetched now
 		c.call()
-	case errors.Is(err, redis.Nil) && strings.HasSuffix(keys[0], ":pending"): // an empty fetch
+	case errors.Is(err, redis.Nil) && fetch: // there was none
 		c.rest(ctx, fetchEvery, c.called)
 	case err != nil && !errors.As(err, &answer):
 		c.rest(ctx, failureTakes, nil)
