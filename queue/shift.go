@@ -91,10 +91,10 @@ func (s *shift) start(p *pool, most int) *crew {
 	w := s.w
 	pc := newPacer(w.q, p, most)
 	pc.begin = func() { s.handlers.Go(func() { w.handle(s.ctx, s.runCtx, pc) }) }
-	called, deaf := w.q.hub.listen(workChannel(p.ID), 1)
+	called, unsubscribe := w.q.hub.listen(workChannel(p.ID), 1)
 	pc.called = called
 	s.pacers.Go(func() {
-		defer deaf()
+		defer unsubscribe()
 		pc.run(s.ctx)
 	})
 	if !s.told[p.ID] {
