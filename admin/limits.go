@@ -25,7 +25,7 @@ type Limit struct {
 	Amount    int64    `json:"amount"`      // now, with overrides
 	Base      int64    `json:"base_amount"` // without them
 	// Used and the others are null when the limit counts single users, keys or
-	// addresses and none was asked for.
+	// addresses and none was asked for; Reset also when the limit never empties.
 	Used      *int64     `json:"used"`
 	Held      *int64     `json:"held"`
 	Remaining *int64     `json:"remaining"`
@@ -148,8 +148,10 @@ func (c *call) viewLimits(org string, limits []budget.Limit, who budget.Call) ([
 		}
 		if at := slices.IndexFunc(statuses, func(s budget.Status) bool { return s.LimitID == l.ID }); at >= 0 {
 			s := statuses[at]
-			reset := s.Reset.Seconds()
-			v.Amount, v.Used, v.Held, v.Remaining, v.Reset = s.Amount, &s.Used, &s.Held, &s.Remaining, &reset
+			v.Amount, v.Used, v.Held, v.Remaining = s.Amount, &s.Used, &s.Held, &s.Remaining
+			if reset := s.Reset.Seconds(); s.Reset < budget.Endless {
+				v.Reset = &reset
+			}
 			if !s.RaisedUntil.IsZero() {
 				v.Until = &s.RaisedUntil
 			}
@@ -188,7 +190,7 @@ func shapeOf(s budget.Shape) string {
 		if s.Refill == 0 {
 			return "bucket, never refilled"
 		}
-		return "bucket, refilled in " + time.Duration(float64(s.Per)*float64(s.Amount)/float64(s.Refill)).Round(time.Second).String()
+		return "bucket, refilled in " + budget.LastingText(budget.Lasting(s.Per.Seconds()*float64(s.Amount)/float64(s.Refill)))
 	default:
 		return "open calls"
 	}

@@ -67,7 +67,7 @@ type statusJSON struct {
 	Used      int64      `json:"used"`
 	Held      int64      `json:"held"`
 	Remaining int64      `json:"remaining"`
-	Reset     float64    `json:"reset_seconds"` // until nothing is used, if no more is
+	Reset     *float64   `json:"reset_seconds"` // until nothing is used, if no more is; null: never
 	Base      int64      `json:"base_amount"`   // Amount without overrides
 	Until     *time.Time `json:"override_until"`
 }
@@ -79,7 +79,7 @@ var units = map[Metric]string{Cost: "nano_usd", Tokens: "tokens", Requests: "req
 func (s Status) MarshalJSON() ([]byte, error) {
 	j := statusJSON{
 		Limit: s.LimitID, Subject: s.Subject, Metric: s.Metric, Unit: units[s.Metric], Mode: s.Mode, Amount: s.Amount, Used: s.Used,
-		Held: s.Held, Remaining: s.Remaining, Reset: s.Reset.Seconds(), Base: s.Amount - s.Raised,
+		Held: s.Held, Remaining: s.Remaining, Reset: secondsJSON(s.Reset), Base: s.Amount - s.Raised,
 	}
 	if !s.RaisedUntil.IsZero() {
 		j.Until = &s.RaisedUntil

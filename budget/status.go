@@ -22,7 +22,7 @@ type Status struct {
 	Raised      int64     // the part of Amount that raises have made
 	RaisedUntil time.Time // when the first of them ends; zero: there are none
 
-	Reset time.Duration // until nothing is used, if no more is
+	Reset time.Duration // until nothing is used, if no more is; it may be Endless
 	// Wait is, for a limit that refused, how long until the call fits, if
 	// nobody else takes the room. For concurrency, and for a bucket without
 	// refill, it is no more than the lease of a hold.
@@ -111,7 +111,7 @@ func (s *Store) wait(tooLarge, soon bool, frees, now int64) (time.Duration, bool
 	switch {
 	case tooLarge:
 		return 0, true
-	case frees < math.MaxInt64:
+	case span(frees-now) < Endless:
 		return span(frees - now), false
 	case soon: // only other calls can make room
 		return s.opts.Lease, false
@@ -152,10 +152,10 @@ func drained(n, fraction, units, micros, clock int64) int64 {
 	return clock + int64(e)
 }
 
-// span turns microseconds into a duration, at most the longest there is.
+// span turns microseconds into a duration.
 func span(micros int64) time.Duration {
-	if micros > math.MaxInt64/1000 {
-		return math.MaxInt64
+	if micros > century.Microseconds() {
+		return Endless
 	}
 	return time.Duration(max(0, micros)) * time.Microsecond
 }

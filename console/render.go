@@ -157,6 +157,8 @@ func amount(m budget.Metric, n int64) string {
 func short(d time.Duration) string {
 	d = max(d, 0)
 	switch {
+	case d == budget.Endless:
+		return budget.LastingText(d)
 	case d < time.Second:
 		return strconv.Itoa(int(d.Milliseconds())) + " ms"
 	case d < time.Minute:

@@ -143,7 +143,9 @@ func (t *teller) limit(s *budget.Status, remaining int64) {
 	t.buf = append(append(append(t.buf, s.LimitID...), ";metric="...), s.Metric...)
 	quantity(";limit=", s.Amount)
 	quantity(";remaining=", remaining)
-	t.buf = wire.AppendReset(append(t.buf, ";reset="...), s.Reset)
+	if s.Reset < budget.Endless {
+		t.buf = wire.AppendReset(append(t.buf, ";reset="...), s.Reset)
+	}
 	if !s.RaisedUntil.IsZero() {
 		t.buf = s.RaisedUntil.UTC().AppendFormat(append(t.buf, ";override_until="...), time.RFC3339)
 	}
@@ -156,6 +158,8 @@ func (t *teller) rateLimit(r standing, limit, remaining, reset string) {
 	}
 	t.number(limit, r.amount)
 	t.number(remaining, r.remaining)
-	t.buf = wire.AppendReset(t.buf, r.reset)
-	t.end(reset)
+	if r.reset < budget.Endless {
+		t.buf = wire.AppendReset(t.buf, r.reset)
+		t.end(reset)
+	}
 }

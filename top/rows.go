@@ -9,6 +9,7 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/pricing"
 )
 
@@ -221,7 +222,7 @@ func brief(d time.Duration) string {
 	case d < time.Minute:
 		return d.Round(100 * time.Millisecond).String()
 	}
-	return d.Round(time.Second).String()
+	return budget.LastingText(d)
 }
 
 const barWidth = 10

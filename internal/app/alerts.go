@@ -53,7 +53,10 @@ func (a *App) sendAlert(ctx context.Context, is alert.Alert) error {
 	data := map[string]any{
 		"id": is.Limit, "org": is.Org, "limit": is.Limit, "mode": is.Mode, "threshold_percent": is.Threshold,
 		"charged_nano_usd": int64(is.Charged), "amount_nano_usd": int64(is.Amount),
-		"reset_at": is.At.Add(is.Reset).Unix(), "text": is.Text(),
+		"text": is.Text(),
+	}
+	if is.Reset < budget.Endless {
+		data["reset_at"] = is.At.Add(is.Reset).Unix()
 	}
 	if is.User != "" {
 		data["user"] = is.User

@@ -11,6 +11,7 @@ import (
 	"github.com/charmbracelet/x/term"
 	openai "github.com/sashabaranov/go-openai"
 
+	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/top"
 )
 
@@ -108,8 +109,8 @@ func (p *progress) pace(done, total int) string {
 	if rate <= 0 || done >= total {
 		return ""
 	}
-	left := time.Duration(float64(total-done) / rate * float64(time.Second))
-	return fmt.Sprintf(", %.1f/s, %s to go", rate, left.Round(time.Second))
+	left := budget.Lasting(float64(total-done) / rate)
+	return fmt.Sprintf(", %.1f/s, %s to go", rate, budget.LastingText(left))
 }
 
 // close ends the line on a terminal, so that it stays.

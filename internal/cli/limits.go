@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/llmguard/llmguard/admin"
+	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/top"
 )
@@ -96,8 +97,11 @@ func limitTable(w io.Writer, list []admin.Limit) error {
 	}
 	for _, l := range list {
 		reset := ""
-		if l.Reset != nil {
-			reset = time.Duration(*l.Reset * float64(time.Second)).Round(time.Second).String()
+		switch {
+		case l.Reset != nil:
+			reset = budget.LastingText(budget.Lasting(*l.Reset))
+		case l.Used != nil:
+			reset = budget.LastingText(budget.Endless)
 		}
 		g.add(l.Name, whose(l.Subject, l.Only), l.Mode, l.Shape, quantityText(l.Unit, l.Amount), quantityOr(l.Unit, l.Used), quantityOr(l.Unit, l.Held),
 			quantityOr(l.Unit, l.Remaining), reset)

@@ -43,7 +43,7 @@ type capJSON struct {
 	Held      int64  `json:"held"`
 	Amount    int64  `json:"amount"`
 	Remaining int64  `json:"remaining"`
-	ResetMS   int64  `json:"reset_ms"` // until nothing is used, if no more is
+	ResetMS   *int64 `json:"reset_ms"` // until nothing is used, if no more is; null: never
 }
 
 func showCaps(ctx context.Context, path, output string, w, notes io.Writer) error {
@@ -69,9 +69,13 @@ func showCaps(ctx context.Context, path, output string, w, notes io.Writer) erro
 		statuses, err := store.PeekCap(ctx, c)
 		failed = errors.Join(failed, err)
 		for _, s := range statuses {
-			list = append(list, capJSON{
-				c.Provider, s.LimitID, string(s.Metric), string(s.Mode), s.Used, s.Held, s.Amount, s.Remaining, s.Reset.Milliseconds(),
-			})
+			one := capJSON{
+				c.Provider, s.LimitID, string(s.Metric), string(s.Mode), s.Used, s.Held, s.Amount, s.Remaining, nil,
+			}
+			if ms := s.Reset.Milliseconds(); s.Reset < budget.Endless {
+				one.ResetMS = &ms
+			}
+			list = append(list, one)
 		}
 	}
 	if failed == nil && len(list) == 0 {
@@ -96,8 +100,11 @@ func writeCaps(w io.Writer, list []capJSON) error {
 			}
 			return whole(n)
 		}
-		reset := (time.Duration(c.ResetMS) * time.Millisecond).Round(time.Second)
-		g.add(of, c.Name, c.Metric, c.Mode, n(c.Used), n(c.Held), n(c.Amount), n(c.Remaining), reset.String())
+		reset := budget.Endless
+		if c.ResetMS != nil {
+			reset = time.Duration(*c.ResetMS) * time.Millisecond
+		}
+		g.add(of, c.Name, c.Metric, c.Mode, n(c.Used), n(c.Held), n(c.Amount), n(c.Remaining), budget.LastingText(reset))
 	}
 	return g.write(w)
 }
