@@ -67,7 +67,7 @@ end
 -- and the class whose credit pays for its next job goes first.
 local shares, credit, heads, waiting = {}, {}, {}, 0
 for c = 1, 3 do
-  shares[c] = redis.call('EXISTS', P.wait[c]) == 1 and tonumber(ARGV[7 + c]) or 0
+  shares[c] = pickable(P, c) > 0 and tonumber(ARGV[7 + c]) or 0
   credit[c], waiting = tonumber(fair[c]) or 0, waiting + shares[c]
 end
 local function earn(cost)

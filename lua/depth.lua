@@ -5,7 +5,7 @@
 -- not ended); claims; parked subjects; blocked us; requests and tokens in the ring;
 -- learned rpm and tpm, 0 = none; factor of the pace, per mille; dead letters
 local P, out = pool_keys(), {}
-for c = 1, 3 do out[c] = redis.call('ZCARD', P.wait[c]) end
+for c = 1, 3 do out[c] = pickable(P, c) end
 local size = redis.call('HMGET', P.size, 't1', 't2', 't3', 'jobs', 'bytes')
 for k = 1, 5 do out[3 + k] = tonumber(size[k] or 0) end
 out[9], out[10] = redis.call('ZCARD', P.claims), redis.call('ZCARD', P.parked)

@@ -8,7 +8,7 @@ local P, out, most, cut = pool_keys(), {}, tonumber(ARGV[2]), 0
 for c = 1, 3 do
   local from, first = '-', nil
   for n = 1, most + 1 do
-    local member = redis.call('ZRANGEBYLEX', P.wait[c], from, '+', 'LIMIT', 0, 1)[1]
+    local member = redis.call('ZRANGEBYLEX', P.wait[c], from, '(' .. RESERVED, 'LIMIT', 0, 1)[1]
     if not member then break end
     if n > most then cut = 1 break end
     local org, user, id, _, lane = member_parts(member)

@@ -19,7 +19,11 @@ local function recount()
     return size
   end
   for c = 1, 3 do
-    for _, member in ipairs(call('ZRANGE', P.wait[c], 0, -1)) do tokens[c] = tokens[c] + count(member) end
+    for _, member in ipairs(call('ZRANGE', P.wait[c], 0, -1)) do
+      local reserved = string.sub(member, 1, #RESERVED) == RESERVED
+      local size = count(reserved and string.sub(member, #RESERVED + 1) or member)
+      if not reserved then tokens[c] = tokens[c] + size end
+    end
   end
   for _, rec in ipairs(call('HVALS', P.claimed)) do count(string.match(rec, '^%S+ %d %d+ %d (.+)$')) end
   call('DEL', P.size) -- first, because it works when memory is full

@@ -15,12 +15,12 @@ flow_lanes(P, c, org, user, function(_, other)
 end)
 local users = math.max(redis.call('ZLEXCOUNT', P.users[c], '[' .. org .. ' ', '(' .. org .. '!'), 1)
 local orgs = math.max(redis.call('ZCARD', P.orgs[c]), 1)
-local waiting = redis.call('ZCARD', P.wait[c])
-local ahead = math.min((own + 1) * users * orgs, waiting) - 1
+local all = pickable(P, c)
+local ahead = math.min((own + 1) * users * orgs, all) - 1
 local size = redis.call('HMGET', P.size, 't1', 't2', 't3')
-local tokens = tonumber(size[c] or 0) / waiting * ahead
+local tokens = tonumber(size[c] or 0) / all * ahead
 for k = 1, c - 1 do
-  ahead = ahead + redis.call('ZCARD', P.wait[k])
+  ahead = ahead + pickable(P, k)
   tokens = tokens + tonumber(size[k] or 0)
 end
 local now, till = now_us(ARGV[1]), tonumber(redis.call('HGET', P.quota, 'blk') or 0)

@@ -35,6 +35,10 @@ local kinds = { o = 1, u = 2, O = 3, U = 4, K = 5, L = 6, p = 7 }
 local subject = subjects_of(org, user, lane)[kinds[ARGV[4]] or 8]
 admitted(P, now, org, user, lane, subject) -- the probe is over; what refused it parks anew
 if subject then park(P, subject, till) end
-if not job[5] then flow_put(P, tonumber(claim_class(rec, ARGV[3])), claim_member(rec, flag)) end -- see stay.lua
+if job[5] then -- see stay.lua
+  place_reserve(P, claim_member(rec, flag))
+else
+  flow_put(P, tonumber(claim_class(rec, ARGV[3])), claim_member(rec, flag))
+end
 redis.call('PUBLISH', 'lg:job:' .. id, 's')
 return 'ok'

@@ -80,3 +80,12 @@ local function flow_enter(P, c, org, user)
   end
   org_enter(P, c, org)
 end
+
+-- A reserved place is behind a mark that is greater than every org's id: it counts with
+-- what waits, and nothing picks it.
+local RESERVED = '~ '
+local function place_reserve(P, member) redis.call('ZADD', P.wait[1], 0, RESERVED .. member) end
+local function place_return(P, member) return redis.call('ZREM', P.wait[1], RESERVED .. member) == 1 end
+
+-- pickable is how many jobs of a class can be picked.
+local function pickable(P, c) return redis.call('ZLEXCOUNT', P.wait[c], '-', '(' .. RESERVED) end

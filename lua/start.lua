@@ -43,6 +43,7 @@ end
 local function aside(key, id, token, rec, flag)
   claim_drop(P, id)
   call('HSET', key, 'state', 'queued')
+  place_reserve(P, claim_member(rec, flag))
   if P.probing ~= false then probes_end(P, now, claim_member(rec, flag)) end
   unbook(token, rec, flag)
   call('PUBLISH', 'lg:job:' .. id, 's')

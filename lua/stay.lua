@@ -14,10 +14,10 @@ if terminal(job[1]) then return job[1] end
 local class, member = tonumber(job[3]), member_of(id, job[2], job[8], job[9], job[10], job[11])
 if ARGV[4] == 'back' and job[7] then
   redis.call('HDEL', key, 'absent')
-  if redis.call('HEXISTS', P.claimed, id) == 0 then flow_put(P, class, member) end
+  if place_return(P, member) then flow_put(P, class, member) end
 elseif ARGV[4] == 'leave' and class == 1 and not (job[1] == 'running' and job[6] == '1') then
   redis.call('HSET', key, 'absent', '1')
-  flow_drop(P, class, member)
+  if flow_drop(P, class, member) then place_reserve(P, member) end
 end
 local till = now + tonumber(ARGV[5])
 if class == 1 and tonumber(redis.call('ZSCORE', P.present, id) or 0) < till then

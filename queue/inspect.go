@@ -50,13 +50,14 @@ func (q *Queue) Waiting(ctx context.Context, poolID string) ([]Waiting, error) {
 	return all, nil
 }
 
-// waitingIn adds the flows of one class. Members sort by flow, then by age.
+// waitingIn adds the flows of one class. Members sort by flow, then by age; reserved
+// places come after them, behind a ~.
 func (q *Queue) waitingIn(ctx context.Context, p *pool, class Class, all []Waiting) ([]Waiting, error) {
 	const page = 1000
 	from := "-"
 	first := len(all)
 	for {
-		members, err := q.rdb.ZRangeByLex(ctx, p.keys[10+int(class)], &redis.ZRangeBy{Min: from, Max: "+", Count: page}).Result()
+		members, err := q.rdb.ZRangeByLex(ctx, p.keys[10+int(class)], &redis.ZRangeBy{Min: from, Max: "(~", Count: page}).Result()
 		if err != nil {
 			return nil, fmt.Errorf("queue: waiting jobs: %w", err)
 		}

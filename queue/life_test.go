@@ -36,7 +36,7 @@ func TestRecordsOutliveOpenJobs(t *testing.T) {
 		t.Errorf("its body lives for %v", d)
 	}
 	e.rdb.PExpire(ctx, jobKey("p", j.ID), resultTTL) // as an older version has it
-	if _, err := e.Stay(ctx, "acme", j.ID, time.Hour, time.Hour); err != nil {
+	if _, err := e.Return(ctx, "acme", j.ID, time.Hour, time.Hour); err != nil {
 		t.Fatal(err)
 	}
 	endless("waits longer", j)
