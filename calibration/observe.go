@@ -201,6 +201,7 @@ func (p *pending) take() (inputs, outputs []update) {
 func inputEntry(k inputKey) string {
 	return "v" + separator + k.version + separator + k.class.String() + orgPart(k.org)
 }
+
 func aliasEntry(k aliasKey) string { return "a" + separator + k.model + orgPart(k.org) }
 
 func orgPart(org string) string {
