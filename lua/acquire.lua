@@ -1,5 +1,5 @@
 -- acquire: up to n claims on the next jobs, as far as the provider quota allows.
--- Needs time, quota, rings, flows, picks. First reaps dead claims and wakes parked
+-- Needs time, quota, reserve, rings, flows, picks. First reaps dead claims and wakes parked
 -- subjects. The same (process, seq) replays its reply; n = 0 only looks; n is at most 1000.
 -- KEYS 1-23 pool  24 record of the process
 -- ARGV 1 now  2 process  3 seq  4 n  5 lease us  6 weights (JSON, percent, "" = none)
@@ -9,7 +9,7 @@
 -- wait 0: ask again at once; -1: nothing waits. why: more, empty, or what refuses.
 local P = pool_keys()
 local n, lease = tonumber(ARGV[4]), tonumber(ARGV[5])
-P.picks, P.most = {}, n
+P.picks, P.most, P.past, P.skipped = {}, n, {}, {}
 if n > 0 then
   if redis.call('HGET', KEYS[24], 'seq') == ARGV[3] then return redis.call('HGET', KEYS[24], 'reply') end
 end
@@ -95,45 +95,58 @@ local function next_job()
         credit[c] = 100 * heads[c].cost
         return heads[c]
       end
-    elseif heads[c] == false then
+    elseif heads[c] == false and not P.past[c] then
       credit[c] = 0 -- nobody saves up while there is nothing to run
     end
   end
   return head_of(1) or head_of(2) or head_of(3)
 end
 
-local out, wait, why = {}, 0
+reserve_now(q, waiting * 10, live.t)
+
+-- SKIPS is how many jobs that cannot go now are passed over.
+local SKIPS = 32
+local out, wait, why, soonest, reason, skips = {}, 0, nil, nil, nil, 0
 local till, mine, at = string.format('%d', now + lease), ARGV[2] .. '.' .. ARGV[3] .. '.', string.format('%d', now)
 at = { ' 1 ' .. at, ' 2 ' .. at, ' 3 ' .. at }
 local leases, records, taken, count = {}, {}, { 0, 0, 0 }, 0
 local open = limits.conc > 0 and slots_open(P.slots, now) or 0
 while true do
   local job = next_job()
-  if not job then wait, why = -1, 'empty'; break end
+  if not job then wait, why = soonest or -1, reason or 'empty'; break end
   local c, tokens = job.c, job.booked
-  if not q.open then
-    wait, why = quota_wait(q, tokens)
-    if wait == 0 and limits.conc > 0 and open + count >= limits.conc then wait, why = 50000, 'concurrency' end
-    if wait > 0 then
-      q.till, q.share, q.head = now + 1000000, waiting * 10, tokens
-      break
-    end
-  end
-  if count >= n then why = 'more'; break end
-  if not q.open then quota_charge(q, tokens) end
-  taken[c] = taken[c] + tokens
   local id, text = job.list.id, job.list.tokens
-  local member = pick_take(P, job, job.cost, weights)
-  credit[c] = math.max(credit[c] - 100 * job.cost, 0)
-  earn(job.cost)
-  heads[c] = nil
-  if pick_probe(P, job, now + tonumber(ARGV[7])) then heads = {} end
-  local token, class, k = mine .. string.format('%d', count), at[c], 2 * count
-  records[k + 1], records[k + 2] = id, token .. class .. ' 0 ' .. member
-  leases[k + 1], leases[k + 2] = till, id
-  count = count + 1
-  out[count] = id .. ' ' .. token .. class .. ' ' .. text
+  if not q.open then
+    wait, why = quota_wait(q, tokens, q.res and q.res.id == id and 'head' or 'job')
+    if wait == 0 and limits.conc > 0 and open + count >= limits.conc then wait, why = 50000, 'concurrency' end
+  end
+  if wait > 0 then
+    soonest, reason = math.min(soonest or wait, wait), reason or why
+    if not reserve_refused(q, id, tokens, why) or skips == SKIPS then wait, why = soonest, reason; break end
+    skips = skips + 1
+    pick_skip(P, job)
+    heads[c] = nil
+  else
+    if count >= n then why = 'more'; break end
+    if not q.open then
+      quota_charge(q, tokens, 'job')
+      reserve_picked(q, id, tokens)
+    end
+    taken[c] = taken[c] + tokens
+    local member = pick_take(P, job, job.cost, weights)
+    credit[c] = math.max(credit[c] - 100 * job.cost, 0)
+    earn(job.cost)
+    heads[c] = nil
+    if pick_probe(P, job, now + tonumber(ARGV[7])) then heads = {} end
+    local token, class, k = mine .. string.format('%d', count), at[c], 2 * count
+    records[k + 1], records[k + 2] = id, token .. class .. ' 0 ' .. member
+    leases[k + 1], leases[k + 2] = till, id
+    count = count + 1
+    out[count] = id .. ' ' .. token .. class .. ' ' .. text
+  end
 end
+if soonest then q.till, q.share, q.head = now + HELD, waiting * 10, q.small or 0 end
+reserve_text(q)
 if count > 0 then
   if q.open then -- all at once
     local m = q.metrics[1]

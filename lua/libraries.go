@@ -27,7 +27,7 @@ var libraries = map[string][]string{
 	"adjust":      slices.Concat(shapeLibraries, []string{"roll"}),
 	"export":      {"time"},
 
-	"acquire":         {"time", "quota", "rings", "flows", "picks"},
+	"acquire":         {"time", "quota", "reserve", "rings", "flows", "picks"},
 	"batch_cancel":    {"time"},
 	"batch_lease":     {"time"},
 	"batch_new":       {"time"},

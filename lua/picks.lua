@@ -123,11 +123,76 @@ local function lane_next(P, w, list)
   if list[k] then list.seq, list.id, list.tokens = string.match(list[k], '^(%S+) (%S+) (%S+)$', #within + 1) end
 end
 
+-- lane_first returns the lane of a flow whose first job is the oldest of those that may
+-- run; nil when none may.
+local function lane_first(P, w, org, user, flow)
+  local list, best = lanes_of(P, w, flow), nil
+  while list do
+    if list.seq and (not best or list.seq < best.seq) and
+      not (P.parks and lane_parked(P, org, user, string.sub(list.within, #flow + 2, -2))) then best = list end
+    list = list.after
+  end
+  return best
+end
+
+-- pick_skip passes a flow over until the end of this acquire: the job that pick_next found
+-- last cannot go, and others may. From then on that class's rings are read past what is
+-- skipped, and written at each pick.
+local function pick_skip(P, w)
+  picks_write(P)
+  P.skipped[w.c .. ' ' .. w.flow], P.past[w.c] = true, true
+  P.picks[w.c].vts, P.picks[w.c].orgs, P.picks[w.c].users = nil, nil, {}
+end
+
+-- pick_past is pick_next for a class of which flows are skipped. `at` is how many orgs have
+-- no others.
+local function pick_past(P, c)
+  local w = picks_of(P, c)
+  w.at = w.at or 0
+  while true do
+    local got = redis.call('ZRANGE', P.orgs[c], w.at, w.at, 'WITHSCORES')
+    local org, entries = got[1], nil
+    if not org then return nil end
+    local from = '[' .. org .. ' '
+    repeat
+      entries = redis.call('ZRANGEBYLEX', P.users[c], from, '(' .. org .. '!', 'LIMIT', '0', '17')
+      for _, entry in ipairs(entries) do
+        local vt, user = string.match(entry, '^(%d+) (%S+)$', #org + 2)
+        local flow = org .. ' ' .. user
+        if not P.skipped[c .. ' ' .. flow] then
+          local best = lane_first(P, w, org, user, flow)
+          if best then
+            w.org, w.user, w.vt, w.flow, w.list, w.entry, w.org_vt = org, user, vt, flow, best, entry, got[2]
+            return w
+          end
+          flow_shut(P, c, org, user)
+        end
+        from = '(' .. entry
+      end
+    until #entries < MANY
+    w.at = w.at + 1
+  end
+end
+
+-- take_past is pick_take for what pick_past has found.
+local function take_past(P, w, cost, weights)
+  local c, org, flow, member = w.c, w.org, w.flow, w.list[w.list.from]
+  local vt = string.format('%d', w.vt + math.ceil(cost * 100 / (weights[flow] or 100)))
+  redis.call('ZREM', P.wait[c], member)
+  redis.call('ZADD', P.orgs[c], string.format('%d', w.org_vt + math.ceil(cost * 100 / (weights[org] or 100))), org)
+  redis.call('ZREM', P.users[c], w.entry)
+  redis.call('ZADD', P.users[c], '0', user_entry(org, vt, w.user))
+  redis.call('HSET', P.fair, c .. ' ' .. flow, vt)
+  w.lanes[flow] = nil
+  return member
+end
+
 -- pick_next finds the class's next job without taking it: it returns the class's
 -- table, in which org, user, vt and flow tell whose it is and list is its lane; nil
 -- when none may run.
 local function pick_next(P, c)
   if any_parked(P) and redis.call('ZSCORE', P.parked, 'p pool') then return nil end
+  if P.past[c] then return pick_past(P, c) end
   local w = picks_of(P, c)
   for _ = 1, 10000 do
     local org = org_first(P, w)
@@ -139,12 +204,7 @@ local function pick_next(P, c)
     else
       local vt, user = string.match(entry, '^(%d+) (%S+)$', #org + 2)
       local flow = org .. ' ' .. user
-      local list, best = lanes_of(P, w, flow), nil
-      while list do
-        if list.seq and (not best or list.seq < best.seq) and
-          not (P.parks and lane_parked(P, org, user, string.sub(list.within, #flow + 2, -2))) then best = list end
-        list = list.after
-      end
+      local best = lane_first(P, w, org, user, flow)
       if best then
         w.org, w.user, w.vt, w.flow, w.list = org, user, vt, flow, best
         return w
@@ -160,6 +220,7 @@ end
 -- virtual times of its org and user move on by its cost over their weight. It
 -- returns the job's member.
 local function pick_take(P, w, cost, weights)
+  if P.past[w.c] then return take_past(P, w, cost, weights) end
   local org, flow, lane = w.org, w.flow, w.list
   local member = lane[lane.from]
   w.taken[#w.taken + 1] = member

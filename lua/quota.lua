@@ -14,15 +14,17 @@
 -- its requests, so that a first refusal has a pace to go below.
 --
 -- While jobs wait for quota (bk), a part of what flows in is set aside for them
--- (..v): live calls leave it.
+-- (..v): live calls leave it. What a job larger than the bucket waits for is no part of
+-- that: it has a reservation (res, reserve.lua). Such a job, or call, is no debt of the
+-- bucket either, but a draw, so that what else there is room for can go.
 --
 -- Hash: `_` is what every grant changes, in one text: "now,slot" (the newest ring
 -- slot), and for each metric r and t ",sum,level,draw,aside,live,added,drawn":
 -- bucket level in millionths (negative: debt), sum of draws in millionths, set
 -- aside, in millionths, used by live calls since acquire looked, and the amount and
 -- draw of that slot that are not in the ring yet; empty where there is no such. Then blk
--- (blocked until), bk (jobs wait until), bs (their share, per mille), bt (tokens of
--- their first), f and fa (factor per mille, from when), k (refusals in a row), rq
+-- (blocked until), bk (jobs wait until), bs (their share, per mille), bt (tokens of the
+-- first of them that has no reservation), res, f and fa (factor per mille, from when), k (refusals in a row), rq
 -- (pace without a quota), and per metric m in {r, t}: m..<i> ring of amounts,
 -- m..'d'..<i> ring of draws, m..'n' learned quota. Times are microseconds.
 --
@@ -32,6 +34,10 @@
 local SLOT, SLOTS = 100000, 606
 local WINDOW = SLOT * SLOTS
 local MICRO = 1000000
+-- HELD is how long a reservation binds after acquire has last seen its job. The modes of
+-- a reservation stand in reserve.lua.
+local HELD = 2 * MICRO
+local OPEN, STRICT, VAIN, CLOSING = 0, 1, 2, 3
 local QUOTA_TEXT = '^(%d+),(%d+)' .. string.rep(',([^,]*)', 14) .. '$'
 
 -- quota_limits reads rpm, tpm, concurrency and burst (per mille) from ARGV[at...].
@@ -73,6 +79,15 @@ local function quota_move(m, delta)
   m.drawn = m.drawn + before - math.max(m.level, 0)
 end
 
+-- quota_book adds delta tokens or requests. What is more than the bucket holds is booked
+-- as a draw alone.
+local function quota_book(m, delta)
+  delta = delta * MICRO
+  if math.abs(delta) <= m.cap then return quota_move(m, delta) end
+  m.drawn = m.drawn - delta
+  if delta < 0 then m.level = math.min(m.level, 0) end
+end
+
 -- The filling rate in millionths per microsecond, never below 1 % of the quota.
 local function quota_rate(q, m)
   local free = m.pace * MICRO - math.max(m.draw + m.drawn, 0)
@@ -94,15 +109,25 @@ local function quota_fill(q, took)
   end
 end
 
+-- reservation reads a reservation; nil when there is none.
+local function reservation(text)
+  if not text then return nil end
+  local id, tokens, credit, over, mode, from, used, seen =
+    string.match(text, '^(%S+) (%d+) (%d+) (%d+) (%d) (%d+) (%d+) (%d+)$')
+  if not id then return nil end
+  return { id = id, tokens = tokens + 0, credit = credit + 0, over = over + 0, mode = mode + 0,
+    from = from + 0, used = used + 0, seen = seen + 0 }
+end
+
 -- quota_read makes the state of now from the hash's fields.
 local function quota_read(key, given)
-  local h = redis.call('HMGET', key, '_', 'blk', 'bk', 'bs', 'bt', 'f', 'fa', 'rq', 'rn', 'tn')
+  local h = redis.call('HMGET', key, '_', 'blk', 'bk', 'bs', 'bt', 'f', 'fa', 'rq', 'rn', 'tn', 'res')
   local v = h[1] and { string.match(h[1], QUOTA_TEXT) } or {}
   local last = tonumber(v[1]) or 0
   local q = { key = key, last = last, now = math.max(now_us(given), last), blk = tonumber(h[2]) or 0,
     from = tonumber(v[2]), share = tonumber(h[4]) or 0, head = tonumber(h[5]) or 0,
     factor = tonumber(h[6]) or 1000, since = tonumber(h[7]) or 0, soft = tonumber(h[8]), metrics = {},
-    text = v, learned = { r = h[9], t = h[10] } }
+    text = v, learned = { r = h[9], t = h[10] }, res = reservation(h[11]) }
   q.slot = math.floor(q.now / SLOT)
   q.waiting = (tonumber(h[3]) or 0) > q.now
   if q.since > 0 then
@@ -149,7 +174,7 @@ local function quota_open(key, given, limits)
       if learned[k] then q.kept[#q.kept + 1] = field; q.kept[#q.kept + 1] = learned[k] end
     end
     redis.call('DEL', key)
-    q.text = {}
+    q.text, q.res = {}, nil
     for _, m in ipairs(q.metrics) do m.sum, m.level, m.draw = 0, m.cap, 0 end
   elseif q.from then
     quota_flush(q)
@@ -172,30 +197,50 @@ local function quota_ring_wait(q, m, need)
   return WINDOW
 end
 
+-- quota_reserved returns how long a call, or a job that is not the one that quota is
+-- reserved for, has to leave it alone. Until the reservation is due, calls and jobs
+-- together get what it leaves of a minute, spread over it.
+local function quota_reserved(q, m, cost, who)
+  local r = q.res
+  if not r or who == 'head' or m.name ~= 't' or q.now - r.seen > HELD then return 0 end
+  if r.mode == STRICT and who == 'job' then return math.max(r.from + WINDOW - q.now, 1) end
+  if r.mode ~= CLOSING then return 0 end
+  local room, took = math.max(m.limit - r.tokens, 0), q.now - r.from
+  local aside = who == 'live' and math.max(math.min(math.floor(m.aside / MICRO), room - cost), 0) or 0
+  local need = math.min(r.used + m.live, m.sum) + cost + aside
+  if need <= room * math.min(took / WINDOW + 0.1, 1) then return 0 end
+  local till = need <= room and math.ceil((need / room - 0.1) * WINDOW) or 2 * WINDOW
+  return math.max(till - took, 1)
+end
+
 -- quota_wait returns 0, or the microseconds until a grant of `tokens` may fit
--- and what refuses it. A live call leaves what is set aside for jobs.
+-- and what refuses it. Who asks is a live call, which leaves what is set aside for
+-- jobs, a job, or the head: the job that quota is reserved for.
 -- Concurrency comes last: the caller counts its slots.
-local function quota_wait(q, tokens, live)
+local function quota_wait(q, tokens, who)
   if q.now < q.blk then return q.blk - q.now, 'blocked' end
   for _, m in ipairs(q.metrics) do
     local cost = m.name == 'r' and 1 or math.min(tokens, m.limit)
     local why = m.name == 'r' and 'rpm' or 'tpm'
-    local aside = live and m.aside or 0
+    local kept = quota_reserved(q, m, cost, who)
+    if kept > 0 then return kept, why end
+    local aside = who == 'live' and m.aside or 0
     local over = m.sum + cost + math.min(math.floor(aside / MICRO), m.limit - cost) - m.limit
     if over > 0 then return math.max(quota_ring_wait(q, m, over), 1), why end
-    local short = m.pace and math.min(cost * MICRO + aside, m.cap) - m.level or 0
+    local paid = who == 'head' and m.name == 't' and q.res.credit >= cost * MICRO
+    local short = m.pace and not paid and math.min(cost * MICRO + aside, m.cap) - m.level or 0
     if short > 0 then return math.max(math.ceil(short / quota_rate(q, m)), 1), why end
   end
   return 0, ''
 end
 
 -- quota_charge books one request of `tokens` now.
-local function quota_charge(q, tokens, live)
+local function quota_charge(q, tokens, who)
   for _, m in ipairs(q.metrics) do
     local cost = m.name == 'r' and 1 or math.min(tokens, m.limit)
     m.sum, m.added = m.sum + cost, m.added + cost
-    if m.pace then quota_move(m, -cost * MICRO) end
-    if live then m.live = m.live + cost else m.aside = math.max(m.aside - cost * MICRO, 0) end
+    if m.pace then quota_book(m, -cost) end
+    if who == 'live' then m.live = m.live + cost else m.aside = math.max(m.aside - cost * MICRO, 0) end
   end
 end
 
@@ -208,7 +253,7 @@ local function quota_return(q, m, at, cost)
   cost = math.min(cost, tonumber(redis.call('HGET', q.key, field) or 0))
   redis.call('HINCRBY', q.key, field, int(0 - cost))
   m.sum = m.sum - cost
-  if m.pace then quota_move(m, cost * MICRO) end
+  if m.pace then quota_book(m, cost) end
 end
 
 -- quota_refund takes back what was charged at time `at` for an unused grant.
@@ -225,7 +270,7 @@ local function quota_correct(q, at, tokens, used)
     if m.name == 't' then
       quota_return(q, m, at, math.min(tokens, m.limit))
       m.sum, m.added = m.sum + used, m.added + used
-      if m.pace then quota_move(m, -used * MICRO) end
+      if m.pace then quota_book(m, -used) end
     end
   end
 end
@@ -236,6 +281,7 @@ local function quota_close(q)
   local function put(field, value) set[#set + 1] = field; set[#set + 1] = value end
   if q.now < q.blk then put('blk', int(q.blk)) end
   if q.till then put('bk', int(q.till)); put('bs', int(q.share)); put('bt', int(q.head)) end
+  if q.reserve then put('res', q.reserve) end
   local i = int(q.slot % SLOTS)
   v[1], v[2] = int(q.now), int(q.slot)
   for _, m in ipairs(q.metrics) do

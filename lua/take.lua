@@ -47,11 +47,12 @@ local function granted()
     local cost = min(A[5] + 0, tpm)
     if A[5] - cost > 0 or tl == '' then return nil end
     quota, cap = tpm * 1000000, max(floor(tpm * A[10] * 1000 / 1000000), 1) * 1000000
+    if cost * 1000000 > cap then return nil end
     ts, tl, td, tb = ts + cost, min(tl + 0, cap), td + 0, (tb == '' and 0 or tb) + 0
     if ts > tpm then return nil end
     before = max(tl, 0)
     tl = min(tl + floor(took * (max(quota - max(td, 0), quota / 100) / 60600000)), cap)
-    if min(cost * 1000000, cap) - tl > 0 then return nil end
+    if cost * 1000000 - tl > 0 then return nil end
     tl = tl - cost * 1000000
     drawn = before - max(tl, 0)
     local f = string.format
@@ -87,14 +88,14 @@ if limits.conc > 0 then
 end
 local flow = ARGV[3] .. ' ' .. ARGV[4]
 local first = redis.call('ZRANGEBYLEX', KEYS[3], '[' .. flow .. ' ', '(' .. flow .. '!', 'LIMIT', 0, 1)
-local wait, why = quota_wait(q, tokens, true)
+local wait, why = quota_wait(q, tokens, 'live')
 if wait == 0 and first[1] then wait, why = 100000, 'flow' end
 if wait == 0 and full then wait, why = 50000, 'concurrency' end
 if wait > 0 then
   quota_close(q)
   return 'busy ' .. int(wait) .. ' ' .. why
 end
-quota_charge(q, tokens, true)
+quota_charge(q, tokens, 'live')
 quota_close(q)
 redis.call('ZADD', KEYS[2], int(q.now + lease), id)
 redis.call('PEXPIRE', KEYS[2], 3600000)

@@ -77,7 +77,7 @@ func (v *Virtual) Take(now int64, flow Flow, tokens int64) (VirtualGrant, error)
 	}
 	q := v.quota
 	q.open(now)
-	wait, why := q.wait(tokens, true)
+	wait, why := q.wait(tokens, askLive)
 	if wait == 0 && v.flows.classes[Interactive].flows[flow] != nil {
 		wait, why = 100_000, "flow"
 	}
@@ -85,7 +85,7 @@ func (v *Virtual) Take(now int64, flow Flow, tokens int64) (VirtualGrant, error)
 		wait, why = 50_000, "concurrency"
 	}
 	if wait == 0 {
-		q.charge(tokens, true)
+		q.charge(tokens, askLive)
 		v.live++
 	}
 	q.close()
@@ -209,7 +209,12 @@ type acquiring struct {
 	shares [Batch + 1]int64
 	heads  [Batch + 1]*turn
 	looked [Batch + 1]bool
+	past   [Batch + 1]map[Flow]bool // flows that are skipped
+	skips  int
 }
+
+// mostSkips is how many jobs that cannot go now are passed over.
+const mostSkips = 32
 
 // turn is the next job of a class.
 type turn struct {
@@ -227,35 +232,69 @@ func (a *acquiring) run() (wait int64) {
 			waiting += int64(share)
 		}
 	}
-	if r, t := q.takenLive(); r+t > 0 {
+	r, t := q.takenLive()
+	if r+t > 0 {
 		a.earn(a.costOf(r, t))
 	}
-	open := a.live + a.claims
+	q.reserveNow(waiting*10, t)
+	wait, refused := a.pickAll()
+	if refused {
+		q.expected, q.share, q.head = q.now+reserveHeld, waiting*10, q.small
+	}
+	return wait
+}
+
+// pickAll picks what can go; refused tells that something could not.
+func (a *acquiring) pickAll() (wait int64, refused bool) {
+	q, open := a.quota, a.live+a.claims
+	soonest, reason := int64(-1), "empty"
 	for {
 		next := a.next()
 		if next == nil {
-			a.why = "empty"
-			return -1
+			a.why = reason
+			return soonest, refused
 		}
-		wait, a.why = q.wait(next.job.Tokens, false)
+		who := askJob
+		if q.res != nil && q.res.job == next.job {
+			who = askHead
+		}
+		wait, a.why = q.wait(next.job.Tokens, who)
 		if wait == 0 && a.pool.Concurrency > 0 && open+len(a.out) >= a.pool.Concurrency {
 			wait, a.why = 50_000, "concurrency"
 		}
-		if wait > 0 {
-			q.expected, q.share, q.head = q.now+micro, waiting*10, next.job.Tokens
-			return wait
-		}
-		if len(a.out) >= a.n {
+		switch {
+		case wait == 0 && len(a.out) >= a.n:
 			a.why = "more"
-			return 0
+			return 0, refused
+		case wait == 0:
+			a.pick(next)
+			continue
+		case !refused:
+			soonest, reason, refused = wait, a.why, true
 		}
-		a.pick(next)
+		soonest = min(soonest, wait)
+		if !q.reserveRefused(next.job, a.why) || a.skips == mostSkips {
+			a.why = reason
+			return soonest, true
+		}
+		a.skip(next.job)
 	}
+}
+
+// skip passes the flow of a job that cannot go over.
+func (a *acquiring) skip(j *VirtualJob) {
+	a.skips++
+	if a.past[j.Class] == nil {
+		a.past[j.Class] = map[Flow]bool{}
+	}
+	a.past[j.Class][j.Flow] = true
+	a.looked[j.Class] = false
 }
 
 func (a *acquiring) pick(t *turn) {
 	j, c := t.job, t.job.Class
-	a.quota.charge(j.Tokens, false)
+	a.quota.charge(j.Tokens, askJob)
+	a.quota.reservePicked(j)
 	a.flows.take(j)
 	a.flows.charge(c, j.Flow, t.vt, t.cost)
 	a.credit[c] = max(a.credit[c]-100*t.cost, 0)
@@ -277,7 +316,7 @@ func (a *acquiring) earn(cost int64) {
 func (a *acquiring) head(c Class) *turn {
 	if !a.looked[c] {
 		a.looked[c], a.heads[c] = true, nil
-		if j, vt := a.flows.next(c); j != nil {
+		if j, vt := a.flows.next(c, a.past[c]); j != nil {
 			a.heads[c] = &turn{j, vt, a.costOf(1, j.Tokens)}
 		}
 	}
@@ -293,7 +332,7 @@ func (a *acquiring) next() *turn {
 				a.credit[c] = most
 				return a.heads[c]
 			}
-		} else if a.looked[c] && a.heads[c] == nil {
+		} else if a.looked[c] && a.heads[c] == nil && a.past[c] == nil {
 			a.credit[c] = 0 // nobody saves up while there is nothing to run
 		}
 	}

@@ -169,11 +169,14 @@ func (f *virtualFlows) take(j *VirtualJob) bool {
 }
 
 // next is the class's next job, not taken, and its user's virtual time.
-func (f *virtualFlows) next(c Class) (*VirtualJob, int64) {
+func (f *virtualFlows) next(c Class, skipped map[Flow]bool) (*VirtualJob, int64) {
 	if f.parked.has("p pool") {
 		return nil, 0
 	}
 	class := &f.classes[c]
+	if skipped != nil {
+		return f.nextPast(c, skipped)
+	}
 	for range 10_000 {
 		org, _, ok := class.orgs.first()
 		if !ok {
@@ -193,6 +196,29 @@ func (f *virtualFlows) next(c Class) (*VirtualJob, int64) {
 		}
 		f.leave(c, flow)
 		f.shutOut(c, flow)
+	}
+	return nil, 0
+}
+
+// nextPast is next without the flows that are skipped. Orgs that have no others stay.
+func (f *virtualFlows) nextPast(c Class, skipped map[Flow]bool) (*VirtualJob, int64) {
+	class := &f.classes[c]
+	for _, org := range class.orgs.all() {
+		users := class.users[org]
+		if users == nil {
+			continue
+		}
+		for _, user := range users.all() {
+			flow := Flow{org, user}
+			if skipped[flow] {
+				continue
+			}
+			if j := f.head(c, flow); j != nil {
+				return j, users.score[user]
+			}
+			f.leave(c, flow)
+			f.shutOut(c, flow)
+		}
 	}
 	return nil, 0
 }

@@ -3,6 +3,8 @@ package queue
 import (
 	"cmp"
 	"container/heap"
+	"maps"
+	"slices"
 )
 
 // order is a set of names by a number, then by name: a sorted set of Redis. What
@@ -49,6 +51,13 @@ func (o *order) set(name string, score int64) {
 }
 
 func (o *order) drop(name string) { delete(o.score, name) }
+
+// all lists the names in order.
+func (o *order) all() []string {
+	return slices.SortedFunc(maps.Keys(o.score), func(a, b string) int {
+		return cmp.Or(cmp.Compare(o.score[a], o.score[b]), cmp.Compare(a, b))
+	})
+}
 
 // first returns the lowest; false when there is none.
 func (o *order) first() (string, int64, bool) {

@@ -27,6 +27,8 @@ type virtualQuota struct {
 	head     int64 // tokens of their first
 	waiting  bool
 	expected int64 // set by acquire: the next till; 0: none
+	small    int64 // set by acquire: tokens of the first job refused that is not large
+	res      *virtualReserve
 }
 
 type virtualMetric struct {
@@ -62,6 +64,19 @@ func (m *virtualMetric) cost(tokens int64) int64 {
 	return min(tokens, m.limit)
 }
 
+// book adds tokens or requests; what is more than the bucket holds is a draw alone.
+func (m *virtualMetric) book(n int64) {
+	n *= micro
+	switch {
+	case n <= m.cap && n >= -m.cap:
+		m.move(n)
+		return
+	case n < 0:
+		m.level = min(m.level, 0)
+	}
+	m.drawn -= n
+}
+
 func (m *virtualMetric) move(delta int64) {
 	before := max(m.level, 0)
 	m.level = min(m.level+delta, m.cap)
@@ -83,7 +98,7 @@ func (m *virtualMetric) forget() {
 // open moves the quota to now.
 func (q *virtualQuota) open(now int64) {
 	if q.known && now-q.last >= q.life+max(q.blocked-q.last, 0) {
-		q.known, q.blocked, q.till = false, 0, 0
+		q.known, q.blocked, q.till, q.res = false, 0, 0, nil
 		for _, m := range q.metrics {
 			m.forget()
 			m.aside, m.live = 0, 0
@@ -94,11 +109,11 @@ func (q *virtualQuota) open(now int64) {
 		q.now = max(now, q.last)
 	}
 	from := q.slot
-	q.slot, q.waiting, q.expected = q.now/quotaSlot, q.till > q.now, 0
+	q.slot, q.waiting, q.expected, q.small = q.now/quotaSlot, q.till > q.now, 0, 0
 	switch {
 	case !q.known:
 	case q.slot-from >= quotaSlots:
-		q.till = 0
+		q.till, q.res = 0, nil
 		for _, m := range q.metrics {
 			m.forget()
 		}
@@ -146,7 +161,7 @@ func (q *virtualQuota) ringWait(m *virtualMetric, need int64) int64 {
 }
 
 // wait returns 0, or the microseconds until a grant may fit and what refuses it.
-func (q *virtualQuota) wait(tokens int64, live bool) (int64, string) {
+func (q *virtualQuota) wait(tokens int64, who asker) (int64, string) {
 	if q.now < q.blocked {
 		return q.blocked - q.now, "blocked"
 	}
@@ -155,12 +170,18 @@ func (q *virtualQuota) wait(tokens int64, live bool) (int64, string) {
 		if m.tokens {
 			why = "tpm"
 		}
-		if live {
+		if kept := q.reserved(m, cost, who); kept > 0 {
+			return kept, why
+		}
+		if who == askLive {
 			aside = m.aside
 		}
 		over := m.sum + cost + min(int64(math.Floor(aside/micro)), m.limit-cost) - m.limit
 		if over > 0 {
 			return max(q.ringWait(m, over), 1), why
+		}
+		if who == askHead && m.tokens && q.res.credit >= cost*micro {
+			continue // paid
 		}
 		short := min(float64(cost*micro)+aside, float64(m.cap)) - float64(m.level)
 		if short > 0 {
@@ -170,12 +191,12 @@ func (q *virtualQuota) wait(tokens int64, live bool) (int64, string) {
 	return 0, ""
 }
 
-func (q *virtualQuota) charge(tokens int64, live bool) {
+func (q *virtualQuota) charge(tokens int64, who asker) {
 	for _, m := range q.metrics {
 		cost := m.cost(tokens)
 		m.sum, m.added = m.sum+cost, m.added+cost
-		m.move(-cost * micro)
-		if live {
+		m.book(-cost)
+		if who == askLive {
 			m.live += cost
 		} else {
 			m.aside = max(m.aside-float64(cost*micro), 0)
@@ -193,7 +214,7 @@ func (q *virtualQuota) giveBack(m *virtualMetric, at, cost int64) {
 	cost = min(cost, m.ring[i])
 	m.ring[i] -= cost
 	m.sum -= cost
-	m.move(cost * micro)
+	m.book(cost)
 }
 
 // settle ends a grant: unused, all of it returns; else used replaces its tokens
@@ -210,7 +231,7 @@ func (q *virtualQuota) settle(now, at, tokens int64, unused bool, used int64) {
 		case m.tokens:
 			q.giveBack(m, at, m.cost(tokens))
 			m.sum, m.added = m.sum+used, m.added+used
-			m.move(-used * micro)
+			m.book(-used)
 		}
 	}
 	q.close()

@@ -1,0 +1,202 @@
+package queue
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+)
+
+// traffic is a pool of 10,000 tokens a minute in simulated time, on Redis and as a Virtual, which have to agree. A
+// live call of 20 tokens comes every 200 ms and a small job of another org every 4 s.
+type traffic struct {
+	*env
+	pc      *pacer
+	v       *Virtual
+	jobs    map[string]*VirtualJob
+	log     []booked
+	refused []time.Duration          // when live calls were
+	small   map[string]time.Duration // jobs that wait, by id: when they were put
+	waited  time.Duration            // of one of them, at most
+	ran     map[string]time.Duration // when the other jobs ran, by id
+}
+
+func newTraffic(t *testing.T) *traffic {
+	pool, opts := Pool{ID: "p", TPM: 10_000}, Options{OrgShare: 100, Shares: Shares{Interactive: 20, Async: 40, Batch: 5}}
+	v, err := NewVirtual(pool, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := newEnv(t, opts, pool)
+	return &traffic{
+		env: e, pc: newPacer(e.Queue, e.pools()["p"], 1), v: v, jobs: map[string]*VirtualJob{},
+		small: map[string]time.Duration{}, ran: map[string]time.Duration{},
+	}
+}
+
+// add puts a job.
+func (f *traffic) add(now time.Duration, org string, tokens int64) string {
+	f.t.Helper()
+	j := f.put(f.job("p", org, "u", Async, tokens))
+	twin := &VirtualJob{Class: Async, Flow: Flow{org, "u"}, Tokens: tokens, Deadline: 1 << 60, Of: j.ID}
+	if err := f.v.Put(now.Microseconds(), twin, Lane(j.Key, j.Model)); err != nil {
+		f.t.Fatal(err)
+	}
+	f.jobs[j.ID] = twin
+	return j.ID
+}
+
+// pass lets the time from one instant to another pass, with traffic.
+func (f *traffic) pass(from, to time.Duration) {
+	f.t.Helper()
+	for now := from; now < to; now += 50 * time.Millisecond {
+		f.at(now)
+		step := int((now - simStart) / (50 * time.Millisecond))
+		if step%4 == 0 {
+			f.call(now, fmt.Sprintf("c%d", step))
+		}
+		if step%80 == 0 {
+			f.small[f.add(now, "victim", 10)] = now
+		}
+		if step%5 == 0 { // as often as a pacer looks
+			f.acquire(now)
+		}
+	}
+}
+
+// drain lets the time pass without any.
+func (f *traffic) drain(from, to time.Duration) {
+	f.t.Helper()
+	for now := from; now < to; now += 250 * time.Millisecond {
+		f.at(now)
+		f.acquire(now)
+	}
+}
+
+func (f *traffic) call(now time.Duration, id string) {
+	f.t.Helper()
+	flow := Flow{"live", "lou"}
+	g, err := f.Take(f.t.Context(), "p", id, flow, 20)
+	twin, virtual := f.v.Take(now.Microseconds(), flow, 20)
+	var busy *BusyError
+	switch {
+	case fmt.Sprint(err) != fmt.Sprint(virtual):
+		f.t.Fatalf("take: %v, virtually %v", err, virtual)
+	case errors.As(err, &busy):
+		f.refused = append(f.refused, now)
+		return
+	case err != nil:
+		f.t.Fatal(err)
+	}
+	f.log = append(f.log, booked{now, 20})
+	f.v.Give(now.Microseconds(), twin, false, -1)
+	if err := f.Give(f.t.Context(), g, false); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+func (f *traffic) acquire(now time.Duration) {
+	f.t.Helper()
+	got, err := f.pc.acquire(f.t.Context(), 10)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	var real, virtual []string
+	jobs, wait, why := f.v.Acquire(now.Microseconds(), 10)
+	for _, j := range jobs {
+		virtual = append(virtual, j.Of.(string))
+		f.v.Finish(now.Microseconds(), j, false, -1)
+	}
+	for _, c := range got.claims {
+		real = append(real, c.id)
+		f.log = append(f.log, booked{now, c.tokens})
+		if at, small := f.small[c.id]; small {
+			f.waited = max(f.waited, now-at)
+			delete(f.small, c.id)
+		} else {
+			f.ran[c.id] = now
+		}
+		if err := c.finish(f.t.Context(), Succeeded, Verdict{}, ""); err != nil {
+			f.t.Fatal(err)
+		}
+	}
+	if got.why != why || max(got.wait, -1) != max(wait, -1) || !slices.Equal(real, virtual) {
+		f.t.Fatalf("acquire: %v %s %v, virtually %v %s %v", got.wait, got.why, real, wait, why, virtual)
+	}
+}
+
+// TestLargeJobStopsNobody: a job of most of a minute's quota runs beside live calls after what its share of the
+// quota needs for its size, and a minute. Until then small jobs of others run, and live calls are refused only
+// in the minute before it, for which it needs the quota, and in that after it.
+func TestLargeJobStopsNobody(t *testing.T) {
+	t.Parallel()
+	for _, size := range []int64{7000, 9000} {
+		t.Run(fmt.Sprint(size), func(t *testing.T) {
+			t.Parallel()
+			f := newTraffic(t)
+			began := simStart + time.Minute
+			f.pass(simStart, began)
+			large := f.add(began, "eve", size)
+			share := time.Duration(size) * time.Minute / 4000 // 40 % of the quota
+			f.pass(began, began+share+90*time.Second)
+			at, ran := f.ran[large]
+			if !ran || at > began+share+time.Minute {
+				t.Fatalf("the large job ran: %v, after %s", ran, at-began)
+			}
+			if len(f.small) > 1 || f.waited > 2*time.Second {
+				t.Errorf("%d small jobs still wait, one waited %s", len(f.small), f.waited)
+			}
+			for _, when := range f.refused {
+				if when < at-62*time.Second || when > at+62*time.Second {
+					t.Errorf("a live call was refused %s after the large job ran", when-at)
+				}
+			}
+			checkWindows(t, f.log, Pool{TPM: 10_000})
+		})
+	}
+}
+
+// TestLargeJobIsNotOvertakenForEver: where jobs are all there is, those behind a large one may take as much as it,
+// and then it is next.
+func TestLargeJobIsNotOvertakenForEver(t *testing.T) {
+	t.Parallel()
+	f := newTraffic(t)
+	f.at(simStart)
+	for range 300 { // a backlog of three minutes
+		f.add(simStart, "victim", 100)
+	}
+	put := simStart + 30*time.Second
+	f.drain(simStart, put)
+	large := f.add(put, "eve", 8000)
+	f.drain(put, put+150*time.Second)
+	if at, ran := f.ran[large]; !ran || at > put+2*time.Minute {
+		t.Errorf("the large job ran: %v, after %s", ran, at-put)
+	}
+	checkWindows(t, f.log, Pool{TPM: 10_000})
+}
+
+// TestReservationIsForgotten: quota that was reserved for a job that is gone is free two seconds later.
+func TestReservationIsForgotten(t *testing.T) {
+	t.Parallel()
+	f := newTraffic(t)
+	began := simStart + time.Minute
+	f.pass(simStart, began)
+	large := f.add(began, "eve", 8000)
+	closing := began + 100*time.Second
+	f.pass(began, closing)
+	if len(f.refused) == 0 {
+		t.Fatal("nothing was reserved for the large job")
+	}
+	f.v.Expire(closing.Microseconds(), f.jobs[large])
+	if _, err := f.Cancel(t.Context(), "eve", large); err != nil {
+		t.Fatal(err)
+	}
+	f.refused = nil
+	f.pass(closing, closing+10*time.Second)
+	for _, when := range f.refused {
+		if when > closing+3*time.Second {
+			t.Errorf("a live call was refused %s after the large job was cancelled", when-closing)
+		}
+	}
+}
