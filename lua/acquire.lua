@@ -5,7 +5,8 @@
 -- ARGV 1 now  2 process  3 seq  4 n  5 lease us  6 weights (JSON, percent, "" = none)
 --      7 probe us  8-10 shares of the classes, percent  11-14 rpm tpm concurrency burst
 --      15 us after which the process asks again when too little waits; 0: it does not
--- Reply lines: "<wait us> <why> <reaped>", then per claim "<id> <token> <class> <at us> <tokens>".
+-- Reply lines: "<wait us> <why> <reaped>", then per claim "<id> <token> <class> <at us> <tokens>",
+-- and, for a job that is more than its model's provider takes in a minute, that limit.
 -- wait 0: ask again at once; -1: nothing waits. why: more, empty, or what refuses.
 local P = pool_keys()
 local n, lease = tonumber(ARGV[4]), tonumber(ARGV[5])
@@ -104,6 +105,15 @@ end
 
 reserve_now(q, waiting * 10, live.t)
 
+-- never_fits returns the learned limit that a job alone is more than, if it is that of the
+-- job's model; what another model's is says nothing of this one.
+local function never_fits(lane, tokens)
+  local m = q.metrics[#q.metrics]
+  if m.name ~= 't' or tokens <= m.limit then return nil end
+  local model = redis.call('HGET', P.quota, 'tm')
+  return model and string.sub(model, 1, 3) == string.sub(lane.within, -4, -2) and m.limit or nil
+end
+
 -- SKIPS is how many jobs that cannot go now are passed over.
 local SKIPS = 32
 local out, wait, why, soonest, reason, skips = {}, 0, nil, nil, nil, 0
@@ -116,7 +126,10 @@ while true do
   if not job then wait, why = soonest or -1, reason or 'empty'; break end
   local c, tokens = job.c, job.booked
   local id, text = job.list.id, job.list.tokens
-  if not q.open then
+  local never = not q.open and never_fits(job.list, tokens)
+  if never then
+    wait, text = 0, text .. ' ' .. int(never) -- it ends without having used any
+  elseif not q.open then
     wait, why = quota_wait(q, tokens, q.res and q.res.id == id and 'head' or 'job')
     if wait == 0 and limits.conc > 0 and open + count >= limits.conc then wait, why = 50000, 'concurrency' end
   end
@@ -128,7 +141,7 @@ while true do
     heads[c] = nil
   else
     if count >= n then why = 'more'; break end
-    if not q.open then
+    if not q.open and not never then
       quota_charge(q, tokens, 'job')
       reserve_picked(q, id, tokens)
     end

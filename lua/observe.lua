@@ -3,6 +3,7 @@
 -- KEYS 1 quota
 -- ARGV 1 now  2 model  3 age of the request us  4 refused (1|0)  5 retry-after us (-1 = not said)
 --      6-8 limit, remaining, reset us of requests  9-11 of tokens (-1 = not said)  12-15 rpm tpm concurrency burst
+--      16 the model's name
 -- Reply "<blocked us> <learned rpm> <learned tpm> <factor per mille>"
 local SECOND = 1000000
 local key, model, age = KEYS[1], ARGV[2], tonumber(ARGV[3])
@@ -21,6 +22,7 @@ for name, says in pairs(said) do
     local old, at = tonumber(h[1]), tonumber(h[3]) or 0
     if not old or h[2] == model or says.limit <= old or clock - at > 600 * SECOND then
       redis.call('HSET', key, name .. 'n', int(says.limit), name .. 'm', model, name .. 'a', int(clock))
+      if name == 't' then redis.call('HSET', key, 'tw', ARGV[16] or '') end
     end
   end
 end

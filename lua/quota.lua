@@ -26,7 +26,8 @@
 -- (blocked until), bk (jobs wait until), bs (their share, per mille), bt (tokens of the
 -- first of them that has no reservation), res, f and fa (factor per mille, from when), k (refusals in a row), rq
 -- (pace without a quota), and per metric m in {r, t}: m..<i> ring of amounts,
--- m..'d'..<i> ring of draws, m..'n' learned quota. Times are microseconds.
+-- m..'d'..<i> ring of draws, m..'n' learned quota, m..'m' and m..'a' of which model (letters)
+-- and when, tw that model's name. Times are microseconds.
 --
 -- take.lua does by itself what most calls need: a change here may have to be made
 -- there too.
@@ -168,9 +169,9 @@ local function quota_open(key, given, limits)
     end
   end
   if q.from and q.slot - q.from >= SLOTS then
-    local learned = redis.call('HMGET', key, 'rn', 'rm', 'ra', 'tn', 'tm', 'ta', 'f', 'fa', 'rq')
+    local learned = redis.call('HMGET', key, 'rn', 'rm', 'ra', 'tn', 'tm', 'ta', 'tw', 'f', 'fa', 'rq')
     q.kept = {}
-    for k, field in ipairs({ 'rn', 'rm', 'ra', 'tn', 'tm', 'ta', 'f', 'fa', 'rq' }) do
+    for k, field in ipairs({ 'rn', 'rm', 'ra', 'tn', 'tm', 'ta', 'tw', 'f', 'fa', 'rq' }) do
       if learned[k] then q.kept[#q.kept + 1] = field; q.kept[#q.kept + 1] = learned[k] end
     end
     redis.call('DEL', key)

@@ -3,7 +3,8 @@
 -- While jobs wait it leaves their share of the quota and of the open calls.
 -- KEYS 1 quota  2 slots  3 waiting interactive jobs  4 claims
 -- ARGV 1 now  2 id  3 org  4 user  5 tokens  6 lease us  7-10 rpm tpm concurrency burst
--- Reply "ok <at us>" | "busy <wait us, -1 = never> <reason>"
+--      11 model ("" = any)
+-- Reply "ok <at us>" | "busy <wait us, -1 = never> <reason>", with never the limit
 --
 -- This runs before every live call. Where the quota has room, nobody waits, and the
 -- newest slot of the ring is still the same, nothing of the library is needed: then
@@ -79,8 +80,16 @@ local id, tokens = ARGV[2], tonumber(ARGV[5])
 local limits, lease = quota_limits(7), tonumber(ARGV[6])
 local held = tonumber(redis.call('ZSCORE', KEYS[2], id) or 0)
 if held > now_us(ARGV[1]) then return 'ok ' .. int(held - lease) end
-if limits.t > 0 and tokens > limits.t then return 'busy -1 never' end
+if limits.t > 0 and tokens > limits.t then return 'busy -1 never ' .. int(limits.t) end
 local q = quota_open(KEYS[1], ARGV[1], limits)
+local most = q.metrics[#q.metrics].limit
+if q.metrics[#q.metrics].name == 't' and tokens > most then -- what another model's limit is says nothing of this one
+  local model = ARGV[11] or ''
+  if model == '' or model == redis.call('HGET', KEYS[1], 'tw') then
+    quota_close(q)
+    return 'busy -1 never ' .. int(most)
+  end
+end
 local open, full = slots_open(KEYS[2], q.now), false
 if limits.conc > 0 then
   local aside = q.waiting and limits.conc > 1 and math.max(math.floor(limits.conc * q.share / 1000), 1) or 0

@@ -23,7 +23,7 @@ func (s *Server) begin(ctx context.Context, plan *guard.Plan, id string, patienc
 	var asked *queue.Asked
 	who := s.lately.of(plan)
 	if s.lately.held(who) {
-		asked = s.queue.Ask(ctx, plan.Target.Pool, id, flow(plan.Caller), plan.Quota)
+		asked = s.queue.Ask(ctx, liveCall(plan, id))
 	}
 	call, begun, err := s.guard.BeginOr(ctx, plan, id, 1, "")
 	held := err == nil && begun == plan && call.Without == ""

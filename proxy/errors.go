@@ -53,7 +53,7 @@ func tooLarge(plan *guard.Plan, tpm int64) *wire.Error {
 	if plan != nil {
 		advice = plan.Advice(tpm)
 	}
-	return wire.QuotaExceeded(fmt.Sprintf("The call alone exceeds the provider's %d tokens per minute: shorten the prompt or lower max_completion_tokens (or max_tokens).%s", tpm, advice))
+	return queue.TooLarge(tpm, advice)
 }
 
 func usd(n int64) string { return strings.TrimPrefix(pricing.Nano(n).String(), "$") }

@@ -231,7 +231,14 @@ func (s *Server) takeWithin(ctx context.Context, plan *guard.Plan, id string, as
 	if asked != nil {
 		return asked.Wait(ctx, takeMost)
 	}
-	return s.queue.Take(ctx, plan.Target.Pool, id, flow(plan.Caller), plan.Quota)
+	return s.queue.TakeCall(ctx, liveCall(plan, id))
+}
+
+// liveCall is what a plan asks of its pool's quota.
+func liveCall(plan *guard.Plan, id string) queue.LiveCall {
+	return queue.LiveCall{
+		Pool: plan.Target.Pool, ID: id, Flow: flow(plan.Caller), Model: plan.Target.Model, Tokens: plan.Quota,
+	}
 }
 
 // takeMost is longer than a context of guard.Bound lasts.

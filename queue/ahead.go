@@ -16,25 +16,25 @@ type Asked struct {
 	q     *Queue
 	pool  *pool
 	grant *Grant
-	flow  Flow
 	reply *redisconn.Ahead
 }
 
 // Ask is the beginning of a Take: it leaves together with what this process next asks
 // Redis, at the latest when it is waited for, or never if ctx has ended. It is nil where
 // that is not possible, such as on a cluster: Take does it then.
-func (q *Queue) Ask(ctx context.Context, poolID, callID string, flow Flow, tokens int64) *Asked {
-	p := q.pools()[poolID]
+func (q *Queue) Ask(ctx context.Context, call LiveCall) *Asked {
+	p := q.pools()[call.Pool]
 	if q.line == nil || p == nil {
 		return nil
 	}
 	// Another id than that of a Take of the same call: what is dropped late is not that's.
-	g := q.asked(p, callID+"+", tokens)
-	reply := q.line.Ahead(ctx, takeScript.Hash(), p.takes, q.takeArgs(p, g, flow)...)
+	call.ID += "+"
+	g := q.asked(p, call)
+	reply := q.line.Ahead(ctx, takeScript.Hash(), p.takes, q.takeArgs(p, g)...)
 	if reply == nil {
 		return nil
 	}
-	return &Asked{q: q, pool: p, grant: g, flow: flow, reply: reply}
+	return &Asked{q: q, pool: p, grant: g, reply: reply}
 }
 
 // Wait is the rest of the Take, for which it waits no longer than ctx and most. With an
@@ -54,7 +54,7 @@ func (a *Asked) Wait(ctx context.Context, most time.Duration) (*Grant, error) {
 	case redis.HasErrorPrefix(err, "NOSCRIPT"):
 		ctx, cancel := context.WithTimeout(ctx, most)
 		defer cancel()
-		return a.q.Take(ctx, a.pool.ID, a.grant.ID, a.flow, a.grant.Tokens)
+		return a.q.TakeCall(ctx, a.grant.call)
 	case lost(err):
 		a.DropSoon(ctx) // whoever waits has waited long enough
 	}

@@ -39,7 +39,7 @@ var anna = Flow{"o", "anna"}
 
 func (e *env) ask(ctx context.Context, id string) *Asked {
 	e.t.Helper()
-	a := e.Ask(ctx, "p", id, anna, 1000)
+	a := e.Ask(ctx, LiveCall{Pool: "p", ID: id, Flow: anna, Tokens: 1000})
 	if a == nil {
 		e.t.Fatal("it is not asked for ahead")
 	}
@@ -83,7 +83,7 @@ func TestAskIsTake(t *testing.T) {
 	if _, err := e.ask(t.Context(), "c").Wait(t.Context(), time.Minute); err != nil {
 		t.Errorf("by a Redis that forgot its scripts: %v", err)
 	}
-	if e.Ask(t.Context(), "q", "d", anna, 1) != nil {
+	if e.Ask(t.Context(), LiveCall{Pool: "q", ID: "d", Flow: anna, Tokens: 1}) != nil {
 		t.Error("from a pool that does not exist")
 	}
 }

@@ -128,6 +128,7 @@ type Claim struct {
 	token   string
 	tokens  int64         // booked
 	booked  time.Duration // at this Redis time
+	never   int64         // the provider's tokens a minute, when the job alone is more and has booked nothing
 	born    time.Time
 	unread  error // why Job and Body are not known
 	away    bool  // the body is a blob, to which ref refers

@@ -24,7 +24,8 @@ type Grant struct {
 	// it counts actual ones; negative when not known.
 	Used int64
 
-	at    string // Redis time of the grant, us
+	call  LiveCall
+	at    string // the pool's time of the grant, us
 	born  time.Time
 	ended bool
 	share bool // of this process's share; Redis knows nothing of it
@@ -43,7 +44,8 @@ type BusyError struct {
 	Reason string
 	// Never tells that the call alone exceeds the pool's quota.
 	Never bool
-	// Limit is the pool's tokens per minute when Never, else 0.
+	// Limit is the pool's tokens per minute when Never, configured or named by the
+	// provider, else 0.
 	Limit int64
 	// Share tells that Redis is away and this process's share is used up: there
 	// is no queue to wait in.
@@ -57,30 +59,46 @@ func (e *BusyError) Error() string {
 	return fmt.Sprintf("queue: provider quota busy (%s), ask again in %s", e.Reason, e.Wait)
 }
 
-// Take asks for one request of so many tokens from the pool's quota for a live
-// call. It is idempotent on callID. The error is a *BusyError or one of Redis.
-// The grant is open, and renewed by Run, until Give.
+// LiveCall is what asks for quota without waiting in the queue.
+type LiveCall struct {
+	Pool, ID string
+	Flow     Flow
+	// Model is as the provider knows it: a quota that the provider has named for
+	// another model does not make this call too large. "" is any.
+	Model  string
+	Tokens int64
+}
+
+// Take is TakeCall for a call of any model.
 func (q *Queue) Take(ctx context.Context, poolID, callID string, flow Flow, tokens int64) (*Grant, error) {
-	p, err := q.pool(poolID)
+	return q.TakeCall(ctx, LiveCall{Pool: poolID, ID: callID, Flow: flow, Tokens: tokens})
+}
+
+// TakeCall asks for one request of so many tokens from the pool's quota for a live
+// call. It is idempotent on its ID. The error is a *BusyError or one of Redis.
+// The grant is open, and renewed by Run, until Give.
+func (q *Queue) TakeCall(ctx context.Context, call LiveCall) (*Grant, error) {
+	p, err := q.pool(call.Pool)
 	if err != nil {
 		return nil, err
 	}
-	g := q.asked(p, callID, tokens)
-	reply, err := takeScript.Run(ctx, q.opts.Scripts, p.takes, q.takeArgs(p, g, flow)...).Text()
+	g := q.asked(p, call)
+	reply, err := takeScript.Run(ctx, q.opts.Scripts, p.takes, q.takeArgs(p, g)...).Text()
 	return q.granted(p, g, reply, err)
 }
 
 // asked is the grant that is asked for now.
-func (q *Queue) asked(p *pool, id string, tokens int64) *Grant {
-	return &Grant{Pool: p.ID, ID: id, Tokens: max(tokens, 0), Used: -1, born: time.Now()}
+func (q *Queue) asked(p *pool, call LiveCall) *Grant {
+	return &Grant{Pool: p.ID, ID: call.ID, Tokens: max(call.Tokens, 0), Used: -1, born: time.Now(), call: call}
 }
 
 // takeArgs is the ARGV that lua/take.lua lists: pointers, where an interface of the
 // value would be another piece of memory.
-func (q *Queue) takeArgs(p *pool, g *Grant, flow Flow) []any {
-	args := make([]any, 0, 6+len(p.limits))
-	args = append(args, q.clock, &g.ID, flow.Org, flow.User, &g.Tokens, q.lease)
-	return append(args, p.limits...)
+func (q *Queue) takeArgs(p *pool, g *Grant) []any {
+	args := make([]any, 0, 7+len(p.limits))
+	args = append(args, q.clock, &g.ID, &g.call.Flow.Org, &g.call.Flow.User, &g.Tokens, q.lease)
+	args = append(args, p.limits...)
+	return append(args, &g.call.Model)
 }
 
 // granted reads the reply of the take script.
@@ -102,8 +120,9 @@ func (q *Queue) granted(p *pool, g *Grant, reply string, err error) (*Grant, err
 		return g, nil
 	}
 	q.metrics.grants.WithLabelValues(p.ID, w[2]).Inc()
-	if w[2] == "never" {
-		return nil, &BusyError{Reason: w[2], Never: true, Limit: p.TPM}
+	if w[2] == "never" && len(w) > 3 {
+		limit, _ := strconv.ParseInt(w[3], 10, 64)
+		return nil, &BusyError{Reason: w[2], Never: true, Limit: limit}
 	}
 	return nil, &BusyError{Reason: w[2], Wait: micros(w[1])}
 }

@@ -101,7 +101,7 @@ func (q *Queue) Observe(ctx context.Context, poolID string, a Reply) (time.Durat
 		limits.Requests.Limit, limits.Requests.Remaining, resetOf(limits.Requests),
 		limits.Tokens.Limit, limits.Tokens.Remaining, resetOf(limits.Tokens),
 	}, p.limits...)
-	reply, err := q.eval(ctx, "observe", observeScript, p.keys[:1], args...)
+	reply, err := q.eval(ctx, "observe", observeScript, p.keys[:1], append(args, a.Model)...)
 	if err != nil {
 		return after, err
 	}

@@ -359,6 +359,9 @@ func (pc *pacer) acquire(ctx context.Context, n int) (acquired, error) {
 		}
 		c := &Claim{Job: &Job{ID: w[0], Pool: p.ID}, q: q, p: p, id: w[0], token: w[1], booked: micros(w[3]), born: born}
 		c.tokens, _ = strconv.ParseInt(w[4], 10, 64)
+		if len(w) > 5 {
+			c.never, _ = strconv.ParseInt(w[5], 10, 64)
+		}
 		got.claims = append(got.claims, c)
 	}
 	outcome := got.why

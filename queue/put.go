@@ -21,6 +21,13 @@ type FullError struct {
 	RetryAfter time.Duration
 }
 
+// TooLarge refuses a call that no waiting helps, because it alone is more than the
+// provider takes in a minute; advice is what else to say to its caller.
+func TooLarge(tpm int64, advice string) *wire.Error {
+	return wire.QuotaExceeded(fmt.Sprintf("The call alone exceeds the provider's %d tokens per minute: "+
+		"shorten the prompt or lower max_completion_tokens (or max_tokens).%s", tpm, advice))
+}
+
 func (e *FullError) Error() string {
 	return fmt.Sprintf("queue: full (%s, limit %d), retry after %s", e.Scope, e.Limit, e.RetryAfter)
 }
@@ -110,6 +117,9 @@ func fullError(w []string) error {
 		return fmt.Errorf("queue: put replied %q", w)
 	}
 	limit, _ := strconv.ParseInt(w[2], 10, 64)
+	if w[1] == "tokens" {
+		return &FullError{Scope: w[1], Limit: limit}
+	}
 	return &FullError{Scope: w[1], Limit: limit, RetryAfter: min(max(micros(w[3]), time.Second), 10*time.Minute)}
 }
 

@@ -1,8 +1,10 @@
 package queue
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"testing"
 	"time"
@@ -199,4 +201,49 @@ func TestReservationIsForgotten(t *testing.T) {
 			t.Errorf("a live call was refused %s after the large job was cancelled", when-closing)
 		}
 	}
+}
+
+// TestNeverUnderTheLearnedQuota: what is more than its model's provider takes in a minute is refused at once, live and
+// queued, also when that was learned and not configured. A job that waits already ends, and has used no quota. What
+// the provider says of one model makes no call of another too large.
+func TestNeverUnderTheLearnedQuota(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t, Options{OrgShare: 100}, Pool{ID: "p", TPM: 50_000})
+	ctx := t.Context()
+	e.at(simStart)
+	job := func(model string) *Job {
+		j := e.job("p", "acme", "ann", Async, 15_000)
+		j.Model = model
+		return j
+	}
+	before := e.put(job("m"))
+	header := http.Header{}
+	header.Set("X-Ratelimit-Limit-Tokens", "10000")
+	header.Set("X-Ratelimit-Remaining-Tokens", "10000")
+	if _, err := e.Observe(ctx, "p", Reply{Model: "m", Status: http.StatusOK, Header: header, Sent: time.Now()}); err != nil {
+		t.Fatal(err)
+	}
+	call := LiveCall{Pool: "p", ID: "c1", Flow: Flow{"acme", "ann"}, Model: "m", Tokens: 15_000}
+	var busy *BusyError
+	if _, err := e.TakeCall(ctx, call); !errors.As(err, &busy) || !busy.Never || busy.Limit != 10_000 {
+		t.Errorf("a live call: %v", err)
+	}
+	var full *FullError
+	if err := e.Put(ctx, job("m"), nil); !errors.As(err, &full) || full.Scope != "tokens" || full.Limit != 10_000 || full.RetryAfter != 0 {
+		t.Errorf("a job: %v", err)
+	}
+	c := e.claimOne("p", before)
+	if d, err := e.Depth(ctx, "p"); err != nil || c.never != 10_000 || d.Tokens != 0 {
+		t.Errorf("the job that waited: never %d, %d tokens booked, %v", c.never, d.Tokens, err)
+	}
+	w := NewWorker(e.Queue, func(context.Context, *Claim) Verdict { t.Error("it ran"); return Verdict{} }, WorkerOptions{})
+	w.run(ctx, c)
+	if j, err := e.Job(ctx, "acme", before.ID); err != nil || j.State != Failed || j.Code != "insufficient_quota" {
+		t.Errorf("the job that waited: %+v, %v", j, err)
+	}
+	call.ID, call.Model = "c2", "other"
+	if _, err := e.TakeCall(ctx, call); err != nil {
+		t.Errorf("a call of another model: %v", err)
+	}
+	e.put(job("other"))
 }

@@ -106,6 +106,8 @@ func (w *Worker) run(ctx context.Context, c *Claim) {
 	verdict := Verdict{Kind: Requeue, Unused: true}
 	c.readBody(runCtx)
 	switch {
+	case c.unread == nil && c.never > 0 && c.Recovered == nil:
+		verdict = Verdict{Kind: Fail, Error: TooLarge(c.never, "")}
 	case c.unread == nil:
 		verdict = w.call(runCtx, c)
 	case errors.Is(c.unread, errContentGone):
