@@ -169,6 +169,7 @@ if count > 0 then
   redis.call('HSET', P.claimed, unpack(records))
   redis.call('ZADD', P.claims, unpack(leases))
   redis.call('ZADD', P.slots, unpack(leases))
+  slots_keep(P.slots)
   for c, tokens in ipairs(taken) do
     if tokens > 0 then redis.call('HINCRBY', P.size, 't' .. c, int(0 - tokens)) end
   end

@@ -23,4 +23,5 @@ for i = 3, #ARGV, 2 do
   out[#out + 1] = letter
 end
 if seen then redis.call('HSET', KEYS[5], 'seen', int(now)) end -- see acquire
+redis.call('PEXPIRE', KEYS[1], 3600000)
 return table.concat(out)

@@ -40,6 +40,9 @@ local function pool_keys()
   }
 end
 
+-- slots_keep makes the open calls last for another hour: whoever writes of them does it.
+local function slots_keep(key) redis.call('PEXPIRE', key, 3600000) end
+
 local function first_with(key, prefix)
   return redis.call('ZRANGEBYLEX', key, '[' .. prefix .. ' ', '(' .. prefix .. '!', 'LIMIT', 0, 1)[1]
 end

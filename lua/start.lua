@@ -89,5 +89,6 @@ end
 if #leases > 0 then -- the others still have most of the lease that acquire gave
   call('ZADD', P.claims, unpack(leases))
   call('ZADD', P.slots, unpack(leases))
+  slots_keep(P.slots)
 end
 return table.concat(out, '\n')

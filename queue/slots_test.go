@@ -1,0 +1,49 @@
+package queue
+
+import (
+	"testing"
+	"time"
+
+	"github.com/llmguard/llmguard/wire"
+)
+
+// TestOpenCallsAreRemembered: whoever writes of a pool's open calls makes them last: with a key that has a moment left,
+// an hour of nothing but jobs must not free the places of those that run.
+func TestOpenCallsAreRemembered(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t, Options{}, Pool{ID: "p", Concurrency: 5})
+	ctx, p := t.Context(), e.pools()["p"]
+	e.at(simStart)
+	for range 4 {
+		e.put(e.job("p", "acme", "bob", Batch, 10))
+	}
+	g, err := e.Take(ctx, "p", wire.NewCallID(), Flow{"acme", "ann"}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var claims []*Claim
+	for _, writer := range []struct {
+		name string
+		do   func() error
+	}{
+		{"acquire", func() error { claims = e.claim("p", 2); return nil }},
+		{"start", func() error {
+			e.at(simStart + 15*time.Second) // it renews the leases of claims that are old
+			return claims[0].Start(ctx)
+		}},
+		{"renewal of a claim", func() error { _, err := e.renew(ctx, p, []any{claims[0].id, claims[0].token}); return err }},
+		{"renewal of a live call", func() error { e.renewGrants(ctx); return nil }},
+		{"take", func() error { _, err := e.Take(ctx, "p", wire.NewCallID(), Flow{"acme", "ann"}, 1); return err }},
+	} {
+		e.rdb.PExpire(ctx, p.keys[1], 5*time.Minute)
+		if err := writer.do(); err != nil {
+			t.Fatalf("%s: %v", writer.name, err)
+		}
+		if left := e.rdb.PTTL(ctx, p.keys[1]).Val(); left <= 5*time.Minute {
+			t.Errorf("after %s the open calls are remembered for %s", writer.name, left)
+		}
+	}
+	if err := e.Give(ctx, g, false); err != nil {
+		t.Fatal(err)
+	}
+}
