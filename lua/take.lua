@@ -1,10 +1,11 @@
 -- take: a grant of provider quota for one live call. Needs time; quota.lua stands below.
--- Replays the grant when the id holds one already (a lost reply).
+-- Replays the grant when the id holds one that is fresh (a lost reply). An older one was
+-- booked for an earlier try, whose give failed: it has ended, and this is a new one.
 -- While jobs wait it leaves their share of the quota and of the open calls.
--- KEYS 1 quota  2 slots  3 waiting interactive jobs  4 claims
+-- KEYS 1 quota  2 slots  3 waiting interactive jobs  4 claims  5 parked
 -- ARGV 1 now  2 id  3 org  4 user  5 tokens  6 lease us  7-10 rpm tpm concurrency burst
---      11 model ("" = any)
--- Reply "ok <at us>" | "busy <wait us, -1 = never> <reason>", with never the limit
+--      11 model ("" = any)  12 lane of a call that cannot wait in the queue ("" = it can)
+-- Reply "ok <at us> <age us, of a replay>" | "busy <wait us, -1 = never> <reason>", with never the limit
 --
 -- This runs before every live call. Where the quota has room, nobody waits, and the
 -- newest slot of the ring is still the same, nothing of the library is needed: then
@@ -76,10 +77,38 @@ if ok then return ok end
 
 --+ quota
 
+-- REPLAYED is how old a grant is at most that is replayed: half of its life is left.
+local REPLAYED = 250000
+
+-- goes_first reports whether a waiting job of the call's flow goes before it. One that can
+-- wait goes behind all of them; one that cannot only behind those that may run, or
+-- that wait for the same as it would.
+local function goes_first(now)
+  local org, user, mine = ARGV[3], ARGV[4], ARGV[12] or ''
+  local flow = org .. ' ' .. user
+  local first = redis.call('ZRANGEBYLEX', KEYS[3], '[' .. flow .. ' ', '(' .. flow .. '!', 'LIMIT', 0, 1)[1]
+  if not first or mine == '' then return first end
+--+ rings
+--+ flows
+  local found = false
+  flow_lanes({ wait = { KEYS[3] } }, 1, org, user, function(_, lane)
+    local rests = false
+    for _, till in ipairs(redis.call('ZMSCORE', KEYS[5], unpack(subjects_of(org, user, lane)))) do
+      rests = rests or till and till - now > 0
+    end
+    found = found or lane == mine or not rests
+  end)
+  return found
+end
+
 local id, tokens = ARGV[2], tonumber(ARGV[5])
 local limits, lease = quota_limits(7), tonumber(ARGV[6])
-local held = tonumber(redis.call('ZSCORE', KEYS[2], id) or 0)
-if held > now_us(ARGV[1]) then return 'ok ' .. int(held - lease) end
+local held = redis.call('ZSCORE', KEYS[2], id)
+if held then
+  local age = math.abs(now_us(ARGV[1]) - (held - lease))
+  if age <= REPLAYED then return 'ok ' .. int(held - lease) .. ' ' .. int(age) end
+  redis.call('ZREM', KEYS[2], id)
+end
 if limits.t > 0 and tokens > limits.t then return 'busy -1 never ' .. int(limits.t) end
 local q = quota_open(KEYS[1], ARGV[1], limits)
 local most = q.metrics[#q.metrics].limit
@@ -95,10 +124,8 @@ if limits.conc > 0 then
   local aside = q.waiting and limits.conc > 1 and math.max(math.floor(limits.conc * q.share / 1000), 1) or 0
   full = open >= limits.conc or aside > 0 and open - redis.call('ZCARD', KEYS[4]) >= limits.conc - aside
 end
-local flow = ARGV[3] .. ' ' .. ARGV[4]
-local first = redis.call('ZRANGEBYLEX', KEYS[3], '[' .. flow .. ' ', '(' .. flow .. '!', 'LIMIT', 0, 1)
 local wait, why = quota_wait(q, tokens, 'live')
-if wait == 0 and first[1] then wait, why = 100000, 'flow' end
+if wait == 0 and goes_first(q.now) then wait, why = 100000, 'flow' end
 if wait == 0 and full then wait, why = 50000, 'concurrency' end
 if wait > 0 then
   quota_close(q)

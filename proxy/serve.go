@@ -236,9 +236,13 @@ func (s *Server) takeWithin(ctx context.Context, plan *guard.Plan, id string, as
 
 // liveCall is what a plan asks of its pool's quota.
 func liveCall(plan *guard.Plan, id string) queue.LiveCall {
-	return queue.LiveCall{
+	call := queue.LiveCall{
 		Pool: plan.Target.Pool, ID: id, Flow: flow(plan.Caller), Model: plan.Target.Model, Tokens: plan.Quota,
 	}
+	if plan.Request.Form != nil { // its files are here, and no job has them
+		call.Lane = queue.Lane(plan.Caller.Key, plan.Request.Model)
+	}
+	return call
 }
 
 // takeMost is longer than a context of guard.Bound lasts.

@@ -67,6 +67,10 @@ type LiveCall struct {
 	// another model does not make this call too large. "" is any.
 	Model  string
 	Tokens int64
+	// Lane is what Lane returns of the key and model of a call that cannot wait in
+	// the queue, "" for one that can. The latter goes behind all waiting jobs of its
+	// flow, the former only behind those that may run or are of its lane.
+	Lane string
 }
 
 // Take is TakeCall for a call of any model.
@@ -95,10 +99,10 @@ func (q *Queue) asked(p *pool, call LiveCall) *Grant {
 // takeArgs is the ARGV that lua/take.lua lists: pointers, where an interface of the
 // value would be another piece of memory.
 func (q *Queue) takeArgs(p *pool, g *Grant) []any {
-	args := make([]any, 0, 7+len(p.limits))
+	args := make([]any, 0, 8+len(p.limits))
 	args = append(args, q.clock, &g.ID, &g.call.Flow.Org, &g.call.Flow.User, &g.Tokens, q.lease)
 	args = append(args, p.limits...)
-	return append(args, &g.call.Model)
+	return append(args, &g.call.Model, &g.call.Lane)
 }
 
 // granted reads the reply of the take script.
@@ -114,6 +118,9 @@ func (q *Queue) granted(p *pool, g *Grant, reply string, err error) (*Grant, err
 	if w[0] == "ok" {
 		q.metrics.grants.WithLabelValues(p.ID, "granted").Inc()
 		g.at = w[1]
+		if len(w) > 2 { // replayed: it has lived for as long
+			g.born = g.born.Add(-micros(w[2]))
+		}
 		q.mu.Lock()
 		q.grants[g] = struct{}{}
 		q.mu.Unlock()

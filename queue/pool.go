@@ -72,7 +72,7 @@ func newPool(p Pool, o Options) (*pool, error) {
 		code:   poolCode(p.ID),
 		keys:   keys,
 		limits: limits,
-		takes:  []string{keys[0], keys[1], keys[11], keys[2]},
+		takes:  []string{keys[0], keys[1], keys[11], keys[2], keys[4]},
 		puts: newBatcher("put", putScript,
 			append(append([]any{o.Grace.Microseconds(), schemaVersion}, p.bounds(o)...), append(limits[:4:4], workChannel(p.ID))...)),
 		starts: newBatcher("start", startScript,

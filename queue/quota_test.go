@@ -320,3 +320,77 @@ func TestGiveTogether(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// TestOldBookingIsNotFresh: a take under an id whose give failed books anew. A lost reply is replayed, and the grant is as
+// old as it is.
+func TestOldBookingIsNotFresh(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t, Options{Burst: 1000}, Pool{ID: "p", RPM: 10, Concurrency: 1})
+	e.at(simStart)
+	take := func() *Grant {
+		t.Helper()
+		g, err := e.Take(t.Context(), "p", "c1", Flow{"acme", "ann"}, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return g
+	}
+	first := take()
+	e.at(simStart + 200*time.Millisecond)
+	if again := take(); again.at != first.at || time.Since(again.born) < 200*time.Millisecond {
+		t.Errorf("replayed as booked at %s, %s old; it was at %s, 200 ms before", again.at, time.Since(again.born), first.at)
+	}
+	now := simStart + 10*time.Second
+	e.at(now)
+	if late := take(); micros(late.at) != now {
+		t.Errorf("taken at %s, booked at %s", now, micros(late.at))
+	}
+	if d, _ := e.Depth(t.Context(), "p"); d.Requests != 2 {
+		t.Errorf("%d requests booked, want one for each try", d.Requests)
+	}
+	if open := e.rdb.ZCard(t.Context(), e.pools()["p"].keys[1]).Val(); open != 1 {
+		t.Errorf("%d open calls", open)
+	}
+}
+
+// TestFormGoesPastWhatRests: a call that cannot wait in the queue is refused behind a waiting job of its user that may
+// run, or that waits for the same, and not behind one that another model's limit keeps out.
+func TestFormGoesPastWhatRests(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t, Options{}, Pool{ID: "p", RPM: 1000})
+	ctx := t.Context()
+	e.at(simStart)
+	job := func(model string) *Job {
+		j := e.job("p", "acme", "ann", Interactive, 10)
+		j.Model = model
+		return e.put(j)
+	}
+	n := 0
+	take := func(lane string) error {
+		n++
+		_, err := e.TakeCall(ctx, LiveCall{Pool: "p", ID: fmt.Sprint("c", n), Flow: Flow{"acme", "ann"}, Lane: lane, Tokens: 1})
+		return err
+	}
+	image := Lane("", "image")
+	rests := job("chat")
+	if take(image) == nil {
+		t.Error("overtook a job of its flow that may run")
+	}
+	c := e.claimOne("p", rests)
+	if err := c.release(ctx, Verdict{Kind: Park, Wait: time.Minute, Scope: ParkFlowModel, Unused: true}, "0"); err != nil {
+		t.Fatal(err)
+	}
+	if err := take(image); err != nil {
+		t.Errorf("behind a job that another model's limit keeps out: %v", err)
+	}
+	if take(Lane("", "chat")) == nil {
+		t.Error("overtook a job that waits for the same")
+	}
+	if take("") == nil {
+		t.Error("a call that can wait overtook its flow")
+	}
+	job("other")
+	if take(image) == nil {
+		t.Error("overtook the second job of its flow, which may run")
+	}
+}
