@@ -16,9 +16,19 @@ if n > 0 then
 end
 local limits = quota_limits(11)
 local q = quota_open(P.quota, ARGV[1], limits)
-local now = q.now
+local now = q.now - q.off
 -- Where there is no quota to look at, a job may always run.
-q.open = now >= q.blk and limits.conc == 0 and #q.metrics == 1 and q.metrics[1].limit == math.huge and not q.metrics[1].pace
+q.open = q.now >= q.blk and limits.conc == 0 and #q.metrics == 1 and q.metrics[1].limit == math.huge and not q.metrics[1].pace
+
+-- After a step of the clock, or when nobody has looked for as long, leases say nothing: all
+-- get a whole one. What is parked wakes.
+local fair = redis.call('HMGET', P.fair, 'w1', 'w2', 'w3', 'awake', 'off')
+if (fair[5] or 0) - q.off ~= 0 then
+  for key, till in pairs({ [P.claims] = now + lease, [P.slots] = now + lease, [P.parked] = now }) do
+    for _, id in ipairs(redis.call('ZRANGE', key, 0, -1)) do redis.call('ZADD', key, int(till), id) end
+  end
+  redis.call('HSET', P.fair, 'off', int(q.off))
+end
 
 -- Nobody is judged dead by a clock that ran while nobody could see: after a gap in which
 -- no worker looked and none renewed a claim, each claim gets one lease.
@@ -117,7 +127,7 @@ end
 -- SKIPS is how many jobs that cannot go now are passed over.
 local SKIPS = 32
 local out, wait, why, soonest, reason, skips = {}, 0, nil, nil, nil, 0
-local till, mine, at = string.format('%d', now + lease), ARGV[2] .. '.' .. ARGV[3] .. '.', string.format('%d', now)
+local till, mine, at = string.format('%d', now + lease), ARGV[2] .. '.' .. ARGV[3] .. '.', string.format('%d', q.now)
 at = { ' 1 ' .. at, ' 2 ' .. at, ' 3 ' .. at }
 local leases, records, taken, count = {}, {}, { 0, 0, 0 }, 0
 local open = limits.conc > 0 and slots_open(P.slots, now) or 0
@@ -158,7 +168,7 @@ while true do
     out[count] = id .. ' ' .. token .. class .. ' ' .. text
   end
 end
-if soonest then q.till, q.share, q.head = now + HELD, waiting * 10, q.small or 0 end
+if soonest then q.till, q.share, q.head = q.now + HELD, waiting * 10, q.small or 0 end
 reserve_text(q)
 if count > 0 then
   if q.open then -- all at once

@@ -9,11 +9,12 @@ for c = 1, 3 do out[c] = pickable(P, c) end
 local size = redis.call('HMGET', P.size, 't1', 't2', 't3', 'jobs', 'bytes')
 for k = 1, 5 do out[3 + k] = tonumber(size[k] or 0) end
 out[9], out[10] = redis.call('ZCARD', P.claims), redis.call('ZCARD', P.parked)
-local quota = redis.call('HMGET', P.quota, 'blk', '_', 'rn', 'tn', 'f', 'fa')
-out[11] = math.max(tonumber(quota[1] or 0) - now_us(ARGV[1]), 0)
+local quota = redis.call('HMGET', P.quota, 'blk', '_', 'rn', 'tn', 'f', 'fa', 'off')
+local now = now_us(ARGV[1]) + (quota[7] or 0)
+out[11] = math.max((quota[1] or 0) - now, 0)
 out[14], out[15], out[16] = tonumber(quota[3] or 0), tonumber(quota[4] or 0), 1000
 if quota[6] then
-  local grown = tonumber(quota[5]) + math.max(now_us(ARGV[1]) - tonumber(quota[6]), 0) / 50000
+  local grown = tonumber(quota[5]) + math.max(now - quota[6], 0) / 50000
   out[16] = math.min(grown, 1000)
 end
 out[17] = redis.call('ZCARD', P.dead)

@@ -32,7 +32,7 @@ var libraries = map[string][]string{
 	"batch_lease":     {"time"},
 	"batch_new":       {"time"},
 	"batch_step":      {"time"},
-	"block":           {"time"},
+	"block":           {"time", "quota"},
 	"calibrate":       {"time"},
 	"cancel":          {"time", "rings", "flows", "jobs"},
 	"depth":           {"time", "rings", "flows"},

@@ -23,7 +23,8 @@ for k = 1, c - 1 do
   ahead = ahead + pickable(P, k)
   tokens = tokens + tonumber(size[k] or 0)
 end
-local now, till = now_us(ARGV[1]), tonumber(redis.call('HGET', P.quota, 'blk') or 0)
+local quota = redis.call('HMGET', P.quota, 'blk', 'off')
+local now, till = now_us(ARGV[1]), (quota[1] or 0) - (quota[2] or 0)
 for _, subject in ipairs(subjects_of(org, user, lane)) do
   local parked = tonumber(redis.call('ZSCORE', P.parked, subject) or 0)
   if parked - now > MOMENT then till = math.max(till, parked) end

@@ -24,10 +24,16 @@
 -- aside, in millionths, used by live calls since acquire looked, and the amount and
 -- draw of that slot that are not in the ring yet; empty where there is no such. Then blk
 -- (blocked until), bk (jobs wait until), bs (their share, per mille), bt (tokens of the
--- first of them that has no reservation), res, f and fa (factor per mille, from when), k (refusals in a row), rq
+-- first of them that has no reservation), res, off, f and fa (factor per mille, from when), k (refusals in a row), rq
 -- (pace without a quota), and per metric m in {r, t}: m..<i> ring of amounts,
 -- m..'d'..<i> ring of draws, m..'n' learned quota, m..'m' and m..'a' of which model (letters)
 -- and when, tw that model's name. Times are microseconds.
+--
+-- The pool's time is that of Redis and off. Redis's clock may step, after a failover or
+-- when it is set: then off takes the step back, so that the window stays as it was and time
+-- goes on from there. Behind the last use by more than SKEW it has stepped; so it
+-- has when it is ahead by more than GAP, or the pool was not looked at for as long: what
+-- was used before then counts for up to a minute more.
 --
 -- take.lua does by itself what most calls need: a change here may have to be made
 -- there too.
@@ -35,6 +41,8 @@
 local SLOT, SLOTS = 100000, 606
 local WINDOW = SLOT * SLOTS
 local MICRO = 1000000
+local SKEW, GAP = 2 * MICRO, 120 * MICRO
+local QUOTA_LIFE = 3600000 -- ms; a step ahead that is longer than this loses the window
 -- HELD is how long a reservation binds after acquire has last seen its job. The modes of
 -- a reservation stand in reserve.lua.
 local HELD = 2 * MICRO
@@ -122,10 +130,14 @@ end
 
 -- quota_read makes the state of now from the hash's fields.
 local function quota_read(key, given)
-  local h = redis.call('HMGET', key, '_', 'blk', 'bk', 'bs', 'bt', 'f', 'fa', 'rq', 'rn', 'tn', 'res')
+  local h = redis.call('HMGET', key, '_', 'blk', 'bk', 'bs', 'bt', 'f', 'fa', 'rq', 'rn', 'tn', 'res', 'off')
   local v = h[1] and { string.match(h[1], QUOTA_TEXT) } or {}
   local last = tonumber(v[1]) or 0
-  local q = { key = key, last = last, now = math.max(now_us(given), last), blk = tonumber(h[2]) or 0,
+  local raw, off = now_us(given), tonumber(h[12]) or 0
+  local ahead = raw + off - last
+  local stepped = last > 0 and (ahead < -SKEW or ahead > GAP)
+  if stepped then off = last - raw end
+  local q = { key = key, last = last, now = math.max(raw + off, last), off = off, stepped = stepped, blk = tonumber(h[2]) or 0,
     from = tonumber(v[2]), share = tonumber(h[4]) or 0, head = tonumber(h[5]) or 0,
     factor = tonumber(h[6]) or 1000, since = tonumber(h[7]) or 0, soft = tonumber(h[8]), metrics = {},
     text = v, learned = { r = h[9], t = h[10] }, res = reservation(h[11]) }
@@ -169,9 +181,9 @@ local function quota_open(key, given, limits)
     end
   end
   if q.from and q.slot - q.from >= SLOTS then
-    local learned = redis.call('HMGET', key, 'rn', 'rm', 'ra', 'tn', 'tm', 'ta', 'tw', 'f', 'fa', 'rq')
+    local learned = redis.call('HMGET', key, 'rn', 'rm', 'ra', 'tn', 'tm', 'ta', 'tw', 'f', 'fa', 'rq', 'off')
     q.kept = {}
-    for k, field in ipairs({ 'rn', 'rm', 'ra', 'tn', 'tm', 'ta', 'tw', 'f', 'fa', 'rq' }) do
+    for k, field in ipairs({ 'rn', 'rm', 'ra', 'tn', 'tm', 'ta', 'tw', 'f', 'fa', 'rq', 'off' }) do
       if learned[k] then q.kept[#q.kept + 1] = field; q.kept[#q.kept + 1] = learned[k] end
     end
     redis.call('DEL', key)
@@ -280,6 +292,7 @@ end
 local function quota_close(q)
   local set, v = q.kept or {}, q.text
   local function put(field, value) set[#set + 1] = field; set[#set + 1] = value end
+  if q.stepped then put('off', int(q.off)) end
   if q.now < q.blk then put('blk', int(q.blk)) end
   if q.till then put('bk', int(q.till)); put('bs', int(q.share)); put('bt', int(q.head)) end
   if q.reserve then put('res', q.reserve) end
@@ -298,7 +311,7 @@ local function quota_close(q)
   put('_', table.concat(v, ',', 1, 16))
   redis.call('HSET', q.key, unpack(set))
   local learned = q.learned.r or q.learned.t or q.since > 0
-  redis.call('PEXPIRE', q.key, int((learned and 604800000 or 120000) + math.ceil(math.max(q.blk - q.now, 0) / 1000)))
+  redis.call('PEXPIRE', q.key, int((learned and 604800000 or QUOTA_LIFE) + math.ceil(math.max(q.blk - q.now, 0) / 1000)))
 end
 
 -- quota_settle ends a grant of `tokens` at time `at`: how is 'unused' (all of

@@ -21,11 +21,13 @@ local MOST = 2000000000000 -- millionths of more are too long for %d
 
 local function granted()
   local call, floor, max, min, A = redis.call, math.floor, math.max, math.min, ARGV
-  local h = call('HMGET', KEYS[1], '_', 'blk', 'bk', 'f', 'fa', 'rq', 'rn', 'tn')
+  local h = call('HMGET', KEYS[1], '_', 'blk', 'bk', 'f', 'fa', 'rq', 'rn', 'tn', 'off')
   if not h[1] then return nil end
   local last, slot, rs, rl, rd, rv, rx, ra, rb, ts, tl, td, tv, tx, ta, tb = h[1]:match(TEXT)
   if not last then return nil end
-  local now = max(now_us(A[1]), last + 0)
+  local now = now_us(A[1]) + (h[9] or 0)
+  if last - now > 2000000 then return nil end
+  now = max(now, last + 0)
   if floor(now / 100000) ~= slot + 0 then return nil end
   if (h[2] or 0) - now > 0 or (h[3] or 0) - now > 0 or h[6] then return nil end
   if h[5] and h[4] + max(now - h[5], 0) / 50000 < 1000 then return nil end
@@ -65,7 +67,7 @@ local function granted()
   -- Dead slots only make it look fuller; the others are looked at where there is no room.
   local used = call('ZCARD', KEYS[2])
   if open > 0 and used >= open or call('EXISTS', KEYS[3]) == 1 then return nil end
-  if call('ZADD', KEYS[2], 'NX', string.format('%d', now + A[6]), A[2]) == 0 then return nil end
+  if call('ZADD', KEYS[2], 'NX', string.format('%d', now - (h[9] or 0) + A[6]), A[2]) == 0 then return nil end
   if used == 0 then call('PEXPIRE', KEYS[2], 3600000) end
   call('HSET', KEYS[1], '_', string.format('%d,%s,%d,%d,%d,0,%d,%d,%d,', now, slot, rs, rl, rd, rx, ra, rb) ..
     ts .. ',' .. tl .. ',' .. td .. ',' .. tv .. ',' .. tx .. ',' .. ta .. ',' .. tb)
@@ -106,7 +108,10 @@ local limits, lease = quota_limits(7), tonumber(ARGV[6])
 local held = redis.call('ZSCORE', KEYS[2], id)
 if held then
   local age = math.abs(now_us(ARGV[1]) - (held - lease))
-  if age <= REPLAYED then return 'ok ' .. int(held - lease) .. ' ' .. int(age) end
+  if age <= REPLAYED then
+    local at = held - lease + (redis.call('HGET', KEYS[1], 'off') or 0)
+    return 'ok ' .. int(at) .. ' ' .. int(age)
+  end
   redis.call('ZREM', KEYS[2], id)
 end
 if limits.t > 0 and tokens > limits.t then return 'busy -1 never ' .. int(limits.t) end
@@ -119,13 +124,14 @@ if q.metrics[#q.metrics].name == 't' and tokens > most then -- what another mode
     return 'busy -1 never ' .. int(most)
   end
 end
-local open, full = slots_open(KEYS[2], q.now), false
+local now = q.now - q.off
+local open, full = slots_open(KEYS[2], now), false
 if limits.conc > 0 then
   local aside = q.waiting and limits.conc > 1 and math.max(math.floor(limits.conc * q.share / 1000), 1) or 0
   full = open >= limits.conc or aside > 0 and open - redis.call('ZCARD', KEYS[4]) >= limits.conc - aside
 end
 local wait, why = quota_wait(q, tokens, 'live')
-if wait == 0 and goes_first(q.now) then wait, why = 100000, 'flow' end
+if wait == 0 and goes_first(now) then wait, why = 100000, 'flow' end
 if wait == 0 and full then wait, why = 50000, 'concurrency' end
 if wait > 0 then
   quota_close(q)
@@ -133,6 +139,6 @@ if wait > 0 then
 end
 quota_charge(q, tokens, 'live')
 quota_close(q)
-redis.call('ZADD', KEYS[2], int(q.now + lease), id)
+redis.call('ZADD', KEYS[2], int(now + lease), id)
 redis.call('PEXPIRE', KEYS[2], 3600000)
 return 'ok ' .. int(q.now)

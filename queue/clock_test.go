@@ -1,0 +1,122 @@
+package queue
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/llmguard/llmguard/wire"
+)
+
+// grants asks for n live calls at an instant and returns how many were granted.
+func (e *env) grants(now time.Duration, n int) (granted int) {
+	e.t.Helper()
+	e.at(now)
+	for range n {
+		g, err := e.Take(e.t.Context(), "p", wire.NewCallID(), Flow{"acme", "ann"}, 1)
+		var busy *BusyError
+		if errors.As(err, &busy) {
+			return granted
+		}
+		if err == nil {
+			err = e.Give(e.t.Context(), g, false)
+		}
+		if err != nil {
+			e.t.Fatal(err)
+		}
+		granted++
+	}
+	return granted
+}
+
+// TestClockStepKeepsTheWindow: when the clock of Redis steps, the minute goes on as it was: nothing stands still, and the
+// quota is not given twice. A call looks at the pool first, or a worker.
+func TestClockStepKeepsTheWindow(t *testing.T) {
+	t.Parallel()
+	for name, step := range map[string]time.Duration{
+		"back 5 min": -5 * time.Minute, "back 3 s": -3 * time.Second, "back a day": -24 * time.Hour,
+		"ahead 3 min": 3 * time.Minute, "ahead a day": 24 * time.Hour,
+	} {
+		for _, first := range []string{"call", "worker", "block"} {
+			t.Run(name+", "+first, func(t *testing.T) {
+				t.Parallel()
+				e := newEnv(t, Options{Burst: 1000}, Pool{ID: "p", RPM: 10})
+				now := simStart
+				if n := e.grants(now, 20); n != 10 {
+					t.Fatalf("%d of 10 granted", n)
+				}
+				now += step + time.Second
+				e.at(now)
+				switch first {
+				case "worker":
+					e.claim("p", 0)
+				case "block":
+					if err := e.Block(t.Context(), "p", 10*time.Second); err != nil {
+						t.Fatal(err)
+					}
+				}
+				for range 3 {
+					if n := e.grants(now, 20); n > 0 {
+						t.Fatalf("%d granted, %s after the quota was used up", n, now-simStart-step)
+					}
+					now += 15 * time.Second
+				}
+				n := 0
+				for range 6 { // what is left of the minute, and the next
+					now += 15 * time.Second
+					n += e.grants(now, 20)
+				}
+				if n < 10 {
+					t.Errorf("%d of 10 granted in the minute after", n)
+				}
+			})
+		}
+	}
+}
+
+// TestClockStepKeepsClaims: after a step of the clock the jobs that run keep their claims and places, and what is parked
+// does not rest for the length of the step.
+func TestClockStepKeepsClaims(t *testing.T) {
+	t.Parallel()
+	for name, step := range map[string]time.Duration{"back": -5 * time.Minute, "ahead": 5 * time.Minute} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e := newEnv(t, Options{}, Pool{ID: "p", Concurrency: 2})
+			ctx := t.Context()
+			e.at(simStart)
+			runs := e.claimOne("p", e.put(e.job("p", "acme", "ann", Async, 10)))
+			if err := runs.Start(ctx); err != nil {
+				t.Fatal(err)
+			}
+			rests := e.claimOne("p", e.put(e.job("p", "acme", "bob", Async, 10)))
+			if err := rests.release(ctx, Verdict{Kind: Park, Wait: 10 * time.Second, Unused: true}, "0"); err != nil {
+				t.Fatal(err)
+			}
+			now := simStart + step + time.Second
+			e.at(now)
+			next := e.claim("p", 5)
+			if len(next) != 1 || next[0].id != rests.id {
+				t.Fatalf("%d claims, want that of the job that rested", len(next))
+			}
+			if err := next[0].finish(ctx, Succeeded, Verdict{}, ""); err != nil {
+				t.Fatal(err)
+			}
+			if err := runs.finish(ctx, Succeeded, Verdict{}, ""); err != nil {
+				t.Errorf("the job that ran: %v", err)
+			}
+		})
+	}
+	t.Run("a dead worker", func(t *testing.T) {
+		t.Parallel()
+		e := newEnv(t, Options{Lease: 30 * time.Second}, Pool{ID: "p", Concurrency: 2})
+		e.at(simStart)
+		dead := e.put(e.job("p", "acme", "ann", Async, 10))
+		e.claimOne("p", dead)
+		e.at(simStart - 5*time.Minute)
+		if n := len(e.claim("p", 5)); n != 0 {
+			t.Fatalf("%d claims while the lease runs", n)
+		}
+		e.at(simStart - 5*time.Minute + 31*time.Second)
+		e.claimOne("p", dead)
+	})
+}
