@@ -17,11 +17,11 @@ local function lane_parked(P, org, user, lane)
   return false
 end
 
--- flow_lanes calls fn(first member, lane, seq) for the lanes of a flow, at most 32.
+-- flow_lanes calls fn(first member, lane, seq) for the lanes of a flow.
 local function flow_lanes(P, c, org, user, fn)
   local flow = org .. ' ' .. user
   local from = '[' .. flow .. ' '
-  for _ = 1, 32 do
+  while true do
     local member = redis.call('ZRANGEBYLEX', P.wait[c], from, '(' .. flow .. '!', 'LIMIT', 0, 1)[1]
     if not member then return end
     local lane, seq = string.match(member, '^%S+ %S+ (%S+) (%S+)')

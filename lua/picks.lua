@@ -85,14 +85,15 @@ end
 
 -- lanes_of returns the first lane of a flow, which names the next one as `after`: a
 -- list of its next jobs, with the parts of that at `from`, whose seq is nil when it
--- has no more. There are at most 32; false when there is none. `within` is what all
--- its members begin with.
+-- has no more; false when there is none. `within` is what all its members begin with.
+-- All lanes are read, one command each: a flow has as many as its jobs have keys and
+-- models, and the job whose turn it is may be in any.
 local function lanes_of(P, w, flow)
   local first, tail, key = w.lanes[flow], nil, P.wait[w.c]
   if first ~= nil then return first end
   local from, to = '[' .. flow .. ' ', '(' .. flow .. '!'
   first = false
-  for _ = 1, 32 do
+  while true do
     local got = redis.call('ZRANGEBYLEX', key, from, to, 'LIMIT', '0', '2')
     local one, two = got[1], got[2]
     if not one then break end

@@ -233,3 +233,44 @@ func TestPosition(t *testing.T) {
 		t.Errorf("eta %s while blocked for a minute", eta)
 	}
 }
+
+// TestManyLanesOfAFlow: a flow's jobs run in the order in which they were put, and those that nothing holds back run,
+// however many keys and models they have.
+func TestManyLanesOfAFlow(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t, Options{OrgShare: 100}, Pool{ID: "p"})
+	const lanes = 100
+	var jobs []*Job
+	for i := range 2 * lanes {
+		j := e.job("p", "acme", "svc", Async, 10)
+		j.Key, j.Model = fmt.Sprint("k", i%4), fmt.Sprint("m", i%lanes/4)
+		jobs = append(jobs, e.put(j))
+	}
+	parked := 40
+	for i, c := range e.claim("p", lanes) {
+		if c.id != jobs[i].ID {
+			t.Fatalf("claim %d is that of another job", i)
+		}
+		var err error
+		if i < parked { // the limit of its key and model has no room
+			err = c.release(t.Context(), Verdict{Kind: Park, Scope: ParkKeyModel, Wait: time.Hour, Unused: true}, "0")
+		} else {
+			err = c.finish(t.Context(), Succeeded, Verdict{}, "")
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	rest := e.claim("p", lanes)
+	if len(rest) != lanes-parked {
+		t.Fatalf("%d claims, want the %d jobs that nothing holds back", len(rest), lanes-parked)
+	}
+	for i, c := range rest {
+		if c.id != jobs[lanes+parked+i].ID {
+			t.Fatalf("claim %d is that of another job", lanes+i)
+		}
+	}
+	if ahead, _, err := e.Position(t.Context(), jobs[lanes+parked-1]); err != nil || ahead != 2*parked-1 {
+		t.Errorf("%d jobs before the last that waits, want %d; %v", ahead, 2*parked-1, err)
+	}
+}

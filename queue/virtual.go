@@ -166,7 +166,7 @@ func (v *Virtual) Waiting() int {
 func (v *Virtual) Position(now int64, j *VirtualJob) (ahead int, eta time.Duration) {
 	class := &v.flows.classes[j.Class]
 	own := 0
-	for _, l := range class.flows[j.Flow].lanes[:min(len(class.flows[j.Flow].lanes), mostLanes)] {
+	for _, l := range class.flows[j.Flow].lanes {
 		own += sort.Search(len(l.jobs), func(i int) bool { return l.jobs[i].seq >= j.seq })
 	}
 	users, orgs := 1, max(len(class.orgs.score), 1)

@@ -33,9 +33,6 @@ type virtualLane struct {
 	jobs []*VirtualJob // by seq
 }
 
-// mostLanes is how many lanes of a flow are looked at.
-const mostLanes = 32
-
 func newVirtualFlows(weights map[string]int) *virtualFlows {
 	f := &virtualFlows{weights: weights, parked: newOrder(), probes: map[string]bool{}, shut: map[string][]string{}}
 	for c := Interactive; c <= Batch; c++ {
@@ -80,7 +77,7 @@ func (f *virtualFlows) head(c Class, flow Flow) *VirtualJob {
 		return nil
 	}
 	var best *VirtualJob
-	for _, l := range w.lanes[:min(len(w.lanes), mostLanes)] {
+	for _, l := range w.lanes {
 		if j := l.jobs[0]; (best == nil || j.seq < best.seq) && !f.lanePark(flow, l.name) {
 			best = j
 		}
@@ -229,7 +226,7 @@ func (f *virtualFlows) shutOut(c Class, flow Flow) {
 	if w == nil {
 		return
 	}
-	for _, l := range w.lanes[:min(len(w.lanes), mostLanes)] {
+	for _, l := range w.lanes {
 		subject := subjects(flow.Org, flow.User, l.name)[ParkOrgModel]
 		if !f.parked.has(subject) {
 			continue

@@ -88,7 +88,11 @@ func (w *twins) tokens() int64 {
 func (w *twins) step(ctx context.Context) error {
 	switch n := w.rng.IntN(40); {
 	case n == 0:
-		w.now += 61*time.Second + time.Duration(w.rng.Int64N(40_000_000))*time.Microsecond
+		w.now += 61*time.Second + time.Duration(w.rng.Int64N(30_000_000))*time.Microsecond
+		w.at(w.now)
+		if err := w.acquire(ctx); err != nil { // who does not look at a pool for two minutes sees a step of the clock
+			return err
+		}
 	case n < 10:
 		w.now += time.Duration(w.rng.Int64N(1_500_000)) * time.Microsecond
 	default:
