@@ -1,18 +1,28 @@
 -- acquire: up to n claims on the next jobs, as far as the provider quota allows.
 -- Needs time, quota, reserve, rings, flows, picks. First reaps dead claims and wakes parked
 -- subjects. The same (process, seq) replays its reply; n = 0 only looks; n is at most 1000.
--- KEYS 1-23 pool  24 record of the process
--- ARGV 1 now  2 process  3 seq  4 n  5 lease us  6 weights (JSON, percent, "" = none)
+-- KEYS 1-23 pool  24 record of the process  25 weights, percent (hash; "~": it is complete)
+-- ARGV 1 now  2 process  3 seq  4 n  5 lease us  6 name of the weights ("" = none)
 --      7 probe us  8-10 shares of the classes, percent  11-14 rpm tpm concurrency burst
 --      15 us after which the process asks again when too little waits; 0: it does not
 -- Reply lines: "<wait us> <why> <reaped>", then per claim "<id> <token> <class> <at us> <tokens>",
 -- and, for a job that is more than its model's provider takes in a minute, that limit.
--- wait 0: ask again at once; -1: nothing waits. why: more, empty, or what refuses.
+-- wait 0: ask again at once; -1: nothing waits. why: more, empty, or what refuses; weights
+-- when those at KEYS[25] are to be written first.
 local P = pool_keys()
 local n, lease = tonumber(ARGV[4]), tonumber(ARGV[5])
 P.picks, P.most, P.past, P.skipped = {}, n, {}, {}
 if n > 0 then
   if redis.call('HGET', KEYS[24], 'seq') == ARGV[3] then return redis.call('HGET', KEYS[24], 'reply') end
+end
+local weights = {}
+if ARGV[6] ~= '' then
+  if redis.call('HEXISTS', KEYS[25], '~') == 0 then return '0 weights 0' end
+  redis.call('PEXPIRE', KEYS[25], 3600000)
+  setmetatable(weights, { __index = function(all, who)
+    all[who] = (redis.call('HGET', KEYS[25], who) or 100) + 0
+    return all[who]
+  end })
 end
 local limits = quota_limits(11)
 local q = quota_open(P.quota, ARGV[1], limits)
@@ -58,7 +68,6 @@ for _, id in ipairs(reaped) do
 end
 local soon = redis.call('ZRANGE', P.parked, '0', '0', 'WITHSCORES')
 if not soon[1] then P.parks = false elseif soon[2] - now <= 0 then wake(P, now) end
-local weights = ARGV[6] ~= '' and cjson.decode(ARGV[6]) or {}
 
 -- The cost of requests and tokens is their dominant share of the minute's
 -- quota, in billionths; without a quota it is the tokens.

@@ -274,3 +274,45 @@ func TestManyLanesOfAFlow(t *testing.T) {
 		t.Errorf("%d jobs before the last that waits, want %d; %v", ahead, 2*parked-1, err)
 	}
 }
+
+// TestWeightsAreReadAsNeeded: acquire is given the name of the weights and reads those of whose turn it is: its cost does
+// not grow with how many there are. They are written when they are missing, and other ones when they change.
+func TestWeightsAreReadAsNeeded(t *testing.T) {
+	t.Parallel()
+	weights := map[string]int{"gold": 300}
+	for i := range 3000 {
+		weights[fmt.Sprintf("org%d user%d", i%100, i)] = 50
+	}
+	e := newEnv(t, Options{Weights: weights, OrgShare: 100}, Pool{ID: "p"})
+	ratio := func(want int64) {
+		t.Helper()
+		for range 40 {
+			e.put(e.job("p", "gold", "u", Async, 100))
+			e.put(e.job("p", "iron", "u", Async, 100))
+		}
+		jobs, _ := e.drain("p", 40)
+		if got, other := jobs["gold"], jobs["iron"]; got < want*other-want-1 || got > want*other+want+1 {
+			t.Errorf("gold got %d jobs and iron %d, want %d to 1", got, other, want)
+		}
+		e.drain("p", 100)
+	}
+	ratio(3)
+	if err := e.rdb.Del(t.Context(), weightsKey("p", e.now().weights)).Err(); err != nil { // a failover lost them
+		t.Fatal(err)
+	}
+	ratio(3)
+	weights["gold"] = 100
+	if err := e.SetWeights(weights); err != nil {
+		t.Fatal(err)
+	}
+	ratio(1)
+	if n := e.rdb.HLen(t.Context(), weightsKey("p", e.now().weights)).Val(); n != int64(len(weights))+1 {
+		t.Errorf("%d weights in Redis, want %d", n, len(weights))
+	}
+	if left := e.rdb.PTTL(t.Context(), weightsKey("p", e.now().weights)).Val(); left <= weightsLife-time.Minute {
+		t.Errorf("the weights in use last for %s", left)
+	}
+	if n := len(e.now().weights); n > 20 {
+		t.Errorf("acquire is given %d bytes of weights", n)
+	}
+}

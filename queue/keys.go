@@ -32,8 +32,9 @@ import (
 // lg:pools has those that ever had a job.
 //
 // Besides: lg:{pool}:job:<id> the job's hash, lg:{pool}:proc:<process> the last
-// reply of acquire, lg:{<org>}:jobs[:<user>] the index for listing, and in
-// content.go lg:{<id>}:in and lg:{<id>}:out:<attempt>.
+// reply of acquire, lg:{pool}:weights:<name> weights in percent by org and "org user",
+// lg:{<org>}:jobs[:<user>] the index for listing, and in content.go lg:{<id>}:in and
+// lg:{<id>}:out:<attempt>.
 func poolKeys(pool string) []string {
 	names := []string{
 		"quota", "slots", "claims", "claimed", "parked", "probes", "fair", "size", "present", "due", "cancels",
@@ -50,7 +51,7 @@ func poolKeys(pool string) []string {
 // PoolKey reports whether the key lg:{<id>}:<name> is a pool's, and not of the
 // org that may have the same id.
 func PoolKey(name string) bool {
-	if strings.HasPrefix(name, "job:") || strings.HasPrefix(name, "proc:") {
+	if strings.HasPrefix(name, "job:") || strings.HasPrefix(name, "proc:") || strings.HasPrefix(name, "weights:") {
 		return true
 	}
 	return slices.Contains(poolKeys(""), "lg:{}:"+name)
@@ -58,6 +59,7 @@ func PoolKey(name string) bool {
 
 func jobKey(pool, id string) string       { return "lg:{" + pool + "}:job:" + id }
 func procKey(pool, process string) string { return "lg:{" + pool + "}:proc:" + process }
+func weightsKey(pool, name string) string { return "lg:{" + pool + "}:weights:" + name }
 func orgIndex(org string) string          { return "lg:{" + org + "}:jobs" }
 func userIndex(org, user string) string   { return "lg:{" + org + "}:jobs:" + user }
 

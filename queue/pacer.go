@@ -329,7 +329,16 @@ func (pc *pacer) acquire(ctx context.Context, n int) (acquired, error) {
 		now.opts.Shares.Interactive, now.opts.Shares.Async, now.opts.Shares.Batch,
 	}, p.limits...)
 	args = append(args, pc.stay.Microseconds())
-	reply, err := q.eval(ctx, "acquire", acquireScript, p.with(procKey(p.ID, pc.process)), args...)
+	keys := p.with(procKey(p.ID, pc.process))
+	if now.weights != "" {
+		keys = append(keys, weightsKey(p.ID, now.weights))
+	}
+	reply, err := q.eval(ctx, "acquire", acquireScript, keys, args...)
+	if err == nil && reply == "0 weights 0" {
+		if err = q.writeWeights(ctx, weightsKey(p.ID, now.weights), now.opts.Weights); err == nil {
+			reply, err = q.eval(ctx, "acquire", acquireScript, keys, args...)
+		}
+	}
 	if err != nil {
 		q.metrics.acquires.WithLabelValues(p.ID, "error").Inc()
 		return acquired{}, err

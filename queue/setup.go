@@ -1,11 +1,13 @@
 package queue
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"reflect"
 	"slices"
+	"time"
 
 	"github.com/llmguard/llmguard/providers"
 	"github.com/llmguard/llmguard/seal"
@@ -18,7 +20,7 @@ type setup struct {
 	own          []string         // ids of pools that are orgs' own
 	pools, codes map[string]*pool // by id, and by the code in job ids
 	opts         Options
-	weights      string        // JSON for acquire
+	weights      string        // names opts.Weights in Redis; "" when there are none
 	replaced     chan struct{} // closed when another setup is in force
 }
 
@@ -80,9 +82,31 @@ func (s *setup) weigh(weights map[string]int) error {
 	if err != nil {
 		return fmt.Errorf("queue: weights: %w", err)
 	}
-	s.weights = string(text)
+	s.weights = letters(string(text))[:16]
 	return nil
 }
+
+// writeWeights writes the weights for acquire, which reads those it needs: by name, so
+// that processes of another configuration have theirs. They last while they are used.
+func (q *Queue) writeWeights(ctx context.Context, key string, weights map[string]int) error {
+	pipe := q.rdb.Pipeline()
+	for part := range slices.Chunk(slices.Sorted(maps.Keys(weights)), 1000) {
+		pairs := make([]any, 0, 2*len(part))
+		for _, who := range part {
+			pairs = append(pairs, who, weights[who])
+		}
+		pipe.HSet(ctx, key, pairs...)
+	}
+	pipe.HSet(ctx, key, "~", 1)
+	pipe.PExpire(ctx, key, weightsLife)
+	if _, err := pipe.Exec(ctx); err != nil {
+		return fmt.Errorf("queue: write weights: %w", err)
+	}
+	return nil
+}
+
+// weightsLife is how long weights last that are not used; acquire.lua has it too.
+const weightsLife = time.Hour
 
 // same reports whether two pools of one id send the same to Redis.
 func (p *pool) same(other *pool) bool {
