@@ -33,6 +33,8 @@ const (
 	reachRest = 2 * time.Second
 	// busyRest is how long a pool rests after a 429 or 503 that does not say.
 	busyRest = time.Second
+	// reloadRest is how long jobs rest at least that another pool has no quota for.
+	reloadRest = 100 * time.Millisecond
 )
 
 // NewRunner returns the runner that carries jobs out as paid calls: hold,
@@ -122,6 +124,14 @@ func (r *runner) run(ctx context.Context, c *Claim) Verdict {
 	}
 	defer call.EndNow(ctx)
 	c.held = call.Hold.Max.Cost
+	if call.Target.Pool != c.Job.Pool {
+		return r.elsewhere(ctx, c, call)
+	}
+	return r.forward(ctx, c, call, c.Fresh)
+}
+
+// forward starts the attempt and sends the call while its quota is fresh.
+func (r *runner) forward(ctx context.Context, c *Claim, call *guard.Call, fresh func() bool) Verdict {
 	if err := c.Start(ctx); err != nil {
 		return Verdict{Kind: Requeue, Wait: storeRest, Unused: true} // ignored when the claim is lost or the job gone
 	}
@@ -129,9 +139,36 @@ func (r *runner) run(ctx context.Context, c *Claim) Verdict {
 	defer r.count(c.Job.Org, -1)
 	ctx, stop := stoppable(ctx)
 	defer stop()
-	err = call.Forward(ctx, c.Output(), guard.Forwarding{Header: c.Job.Header, Query: c.Job.Query, Fresh: c.Fresh})
+	err := call.Forward(ctx, c.Output(), guard.Forwarding{Header: c.Job.Header, Query: c.Job.Query, Fresh: fresh})
 	v := r.verdict(ctx, c, call, err)
 	r.record(ctx, c, call, v, err)
+	return v
+}
+
+// elsewhere carries out a job whose model is of another pool than when it was put: the
+// configuration has changed. The quota that its claim booked is of the old pool and goes
+// back. That of the new one is taken as by a live call; without it the org's jobs
+// of that model wait.
+func (r *runner) elsewhere(ctx context.Context, c *Claim, call *guard.Call) Verdict {
+	grant, err := r.q.TakeCall(ctx, LiveCall{
+		Pool: call.Target.Pool, ID: call.ID, Flow: Flow{c.Job.Org, c.Job.User}, Model: call.Target.Model, Tokens: call.Quota,
+	})
+	var busy *BusyError
+	switch {
+	case errors.As(err, &busy) && busy.Never:
+		return failed(TooLarge(busy.Limit, ""))
+	case errors.As(err, &busy):
+		rest := min(max(busy.Wait, reloadRest), latePark)
+		return Verdict{Kind: Park, Scope: ParkOrgModel, Wait: rest, Unused: true}
+	case err != nil:
+		return Verdict{Kind: Requeue, Wait: storeRest, Unused: true}
+	}
+	v := r.forward(ctx, c, call, grant.Fresh)
+	grant.Used = call.Counted()
+	if err := r.q.Give(ctx, grant, call.Result.Outcome == guard.Unsent); err != nil {
+		r.log.Warn("quota grant not given back; its lease frees it", "pool", grant.Pool, "error", err)
+	}
+	v.Unused, v.Used = true, 0
 	return v
 }
 
@@ -141,7 +178,7 @@ func (r *runner) record(ctx context.Context, c *Claim, call *guard.Call, v Verdi
 	attrs := []slog.Attr{
 		slog.String("id", call.ID), slog.String("job", j.ID), slog.Int("attempt", j.Attempt), slog.String("verdict", v.Kind.String()),
 		slog.String("org", j.Org), slog.String("user", j.User), slog.String("key", j.Key),
-		slog.String("model", j.Model), slog.String("pool", j.Pool), slog.String("outcome", string(result.Outcome)),
+		slog.String("model", j.Model), slog.String("pool", call.Target.Pool), slog.String("outcome", string(result.Outcome)),
 		slog.Int("status", result.Status), slog.Int64("held_nano_usd", int64(call.Hold.Max.Cost)),
 		slog.Int64("cost_nano_usd", int64(result.Cost)), slog.Bool("estimated", result.Estimated),
 		slog.String("class", j.Class.String()), slog.Bool("stream", j.Stream),
@@ -286,7 +323,7 @@ func (r *runner) verdict(ctx context.Context, c *Claim, call *guard.Call, err er
 	case errors.Is(err, providers.ErrStale):
 		return Verdict{Kind: Requeue, Unused: true, Refused: true}
 	case errors.As(err, &busy):
-		r.block(ctx, c.Job.Pool, busy.RetryAfter)
+		r.block(ctx, call.Target.Pool, busy.RetryAfter)
 		return Verdict{Kind: Requeue, Refused: true}
 	case errors.Is(err, ErrOutputFull):
 		v.Kind = Fail
