@@ -139,7 +139,7 @@ local out, wait, why, soonest, reason, skips = {}, 0, nil, nil, nil, 0
 local till, mine, at = string.format('%d', now + lease), ARGV[2] .. '.' .. ARGV[3] .. '.', string.format('%d', q.now)
 at = { ' 1 ' .. at, ' 2 ' .. at, ' 3 ' .. at }
 local leases, records, taken, count = {}, {}, { 0, 0, 0 }, 0
-local open = limits.conc > 0 and slots_open(P.slots, now) or 0
+local open = limits.conc > 0 and slots_open(P.slots, P.claims, now) or 0
 while true do
   local job = next_job()
   if not job then wait, why = soonest or -1, reason or 'empty'; break end

@@ -152,11 +152,11 @@ local function pick_past(P, c)
   w.at = w.at or 0
   while true do
     local got = redis.call('ZRANGE', P.orgs[c], w.at, w.at, 'WITHSCORES')
-    local org, entries = got[1], nil
+    local org = got[1]
     if not org then return nil end
     local from = '[' .. org .. ' '
     repeat
-      entries = redis.call('ZRANGEBYLEX', P.users[c], from, '(' .. org .. '!', 'LIMIT', '0', '17')
+      local entries = redis.call('ZRANGEBYLEX', P.users[c], from, '(' .. org .. '!', 'LIMIT', '0', '17')
       for _, entry in ipairs(entries) do
         local vt, user = string.match(entry, '^(%d+) (%S+)$', #org + 2)
         local flow = org .. ' ' .. user

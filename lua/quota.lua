@@ -323,8 +323,14 @@ local function quota_settle(key, given, from, how, at, tokens)
   quota_close(q)
 end
 
--- slots_open purges dead slots and counts the open ones.
-local function slots_open(key, now)
+-- slots_open purges dead slots and counts the open ones. Those of jobs can be told from
+-- their claims, should the slots have been lost.
+local function slots_open(key, claims, now)
   redis.call('ZREMRANGEBYSCORE', key, '-inf', int(now))
-  return redis.call('ZCARD', key)
+  local open = redis.call('ZCARD', key)
+  if open < redis.call('ZCARD', claims) then
+    open = redis.call('ZUNIONSTORE', key, 2, key, claims, 'AGGREGATE', 'MAX')
+    redis.call('PEXPIRE', key, 3600000)
+  end
+  return open
 end

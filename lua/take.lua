@@ -66,7 +66,7 @@ local function granted()
 
   -- Dead slots only make it look fuller; the others are looked at where there is no room.
   local used = call('ZCARD', KEYS[2])
-  if open > 0 and used >= open or call('EXISTS', KEYS[3]) == 1 then return nil end
+  if open > 0 and (used >= open or used == 0 and call('EXISTS', KEYS[4]) == 1) or call('EXISTS', KEYS[3]) == 1 then return nil end
   if call('ZADD', KEYS[2], 'NX', string.format('%d', now - (h[9] or 0) + A[6]), A[2]) == 0 then return nil end
   if used == 0 then call('PEXPIRE', KEYS[2], 3600000) end
   call('HSET', KEYS[1], '_', string.format('%d,%s,%d,%d,%d,0,%d,%d,%d,', now, slot, rs, rl, rd, rx, ra, rb) ..
@@ -125,7 +125,7 @@ if q.metrics[#q.metrics].name == 't' and tokens > most then -- what another mode
   end
 end
 local now = q.now - q.off
-local open, full = slots_open(KEYS[2], now), false
+local open, full = slots_open(KEYS[2], KEYS[4], now), false
 if limits.conc > 0 then
   local aside = q.waiting and limits.conc > 1 and math.max(math.floor(limits.conc * q.share / 1000), 1) or 0
   full = open >= limits.conc or aside > 0 and open - redis.call('ZCARD', KEYS[4]) >= limits.conc - aside

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -45,5 +46,34 @@ func TestOpenCallsAreRemembered(t *testing.T) {
 	}
 	if err := e.Give(ctx, g, false); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestLostPlacesAreTold: how many calls are open follows from the claims of jobs when the places in use are lost.
+func TestLostPlacesAreTold(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t, Options{}, Pool{ID: "p", Concurrency: 3})
+	ctx, p := t.Context(), e.pools()["p"]
+	for range 6 {
+		e.put(e.job("p", "acme", "bob", Batch, 10))
+	}
+	running := e.claim("p", 5)
+	if len(running) != 3 {
+		t.Fatalf("%d claims under a concurrency of 3", len(running))
+	}
+	e.rdb.Del(ctx, p.keys[1])
+	var busy *BusyError
+	if _, err := e.Take(ctx, "p", "c1", Flow{"acme", "ann"}, 1); !errors.As(err, &busy) || busy.Reason != "concurrency" {
+		t.Errorf("a live call beside three jobs: %v", err)
+	}
+	e.rdb.Del(ctx, p.keys[1])
+	if n := len(e.claim("p", 5)); n > 0 {
+		t.Errorf("%d more jobs beside three", n)
+	}
+	if err := running[0].finish(ctx, Succeeded, Verdict{}, ""); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(e.claim("p", 5)); n != 1 {
+		t.Errorf("%d jobs for the place that is free", n)
 	}
 }
