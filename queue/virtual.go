@@ -9,10 +9,10 @@ import (
 
 // Virtual paces and queues the calls of one pool as the scripts on Redis do, in
 // memory and at the instants it is told: for simulations. It is lua/quota.lua,
-// flows.lua, take, give, put, acquire, start, release and finish, told again in
+// reserve.lua, flows.lua, take, give, put, acquire, start, release and finish, told again in
 // Go; random histories hold both to the same answers (TestVirtualPool). Nobody
-// dies in it, so leases never run out; providers name no limits and refuse
-// nothing; bodies have no size. It is not safe for concurrent use.
+// dies in it, so leases never run out; its clock does not step; providers name no
+// limits and refuse nothing; bodies have no size. It is not safe for concurrent use.
 //
 // Instants are Unix microseconds and never run backwards.
 type Virtual struct {
