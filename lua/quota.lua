@@ -216,7 +216,8 @@ end
 local function quota_reserved(q, m, cost, who)
   local r = q.res
   if not r or who == 'head' or m.name ~= 't' or q.now - r.seen > HELD then return 0 end
-  if r.mode == STRICT and who == 'job' then return math.max(r.from + WINDOW - q.now, 1) end
+  local first = r.mode == STRICT or r.mode == CLOSING and r.over >= r.tokens
+  if first and who == 'job' then return math.max(r.from + WINDOW - q.now, 1) end
   if r.mode ~= CLOSING then return 0 end
   local room, took = math.max(m.limit - r.tokens, 0), q.now - r.from
   local aside = who == 'live' and math.max(math.min(math.floor(m.aside / MICRO), room - cost), 0) or 0

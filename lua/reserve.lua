@@ -10,7 +10,7 @@
 --   the ring has room. So it waits for size / share of the quota, and for a minute.
 -- - Jobs that overtake it may take as much as it (over). Then no job is picked before it,
 --   which is soon where jobs are all there is. Where live calls keep the quota in use that
---   would be in vain, and jobs go on.
+--   would be in vain, and jobs go on. When the reservation closes they may take as much again.
 --
 -- The text is "id tokens credit over mode from used seen": credit in millionths, from when
 -- the mode is and what was used since in CLOSING and STRICT, seen when acquire last
@@ -38,7 +38,10 @@ local function reserve_now(q, share, live)
   elseif mode == STRICT and (r.used > m.limit - r.tokens or q.now - r.from > WINDOW) then
     mode = VAIN
   end
-  if mode ~= r.mode then r.mode, r.from, r.used = mode, q.now, 0 end
+  if mode ~= r.mode then
+    if mode == CLOSING then r.over = 0 end
+    r.mode, r.from, r.used = mode, q.now, 0
+  end
 end
 
 -- reserve_refused notes that a job was not picked; it reports whether those behind it may

@@ -40,7 +40,8 @@ func (q *virtualQuota) reserved(m *virtualMetric, cost int64, who asker) int64 {
 	if r == nil || who == askHead || !m.tokens || q.now-r.seen > reserveHeld {
 		return 0
 	}
-	if r.mode == reserveStrict && who == askJob {
+	first := r.mode == reserveStrict || r.mode == reserveClosing && r.over >= r.tokens
+	if first && who == askJob {
 		return max(r.from+quotaSpan-q.now, 1)
 	}
 	if r.mode != reserveClosing {
@@ -85,6 +86,9 @@ func (q *virtualQuota) reserveNow(share, live int64) {
 		mode = reserveVain
 	}
 	if mode != r.mode {
+		if mode == reserveClosing {
+			r.over = 0
+		}
 		r.mode, r.from, r.used = mode, q.now, 0
 	}
 }
