@@ -66,7 +66,8 @@ local function granted()
 
   -- Dead slots only make it look fuller; the others are looked at where there is no room.
   local used = call('ZCARD', KEYS[2])
-  if open > 0 and (used >= open or used == 0 and call('EXISTS', KEYS[4]) == 1) or call('EXISTS', KEYS[3]) == 1 then return nil end
+  if call('EXISTS', KEYS[3]) == 1 then return nil end
+  if open > 0 and (used >= open or used == 0 and call('EXISTS', KEYS[4]) == 1) then return nil end
   if call('ZADD', KEYS[2], 'NX', string.format('%d', now - (h[9] or 0) + A[6]), A[2]) == 0 then return nil end
   if used == 0 then call('PEXPIRE', KEYS[2], 3600000) end
   call('HSET', KEYS[1], '_', string.format('%d,%s,%d,%d,%d,0,%d,%d,%d,', now, slot, rs, rl, rd, rx, ra, rb) ..
