@@ -30,25 +30,21 @@ local now = q.now - q.off
 -- Where there is no quota to look at, a job may always run.
 q.open = q.now >= q.blk and limits.conc == 0 and #q.metrics == 1 and q.metrics[1].limit == math.huge and not q.metrics[1].pace
 
--- After a step of the clock, or when nobody has looked for as long, leases say nothing: all
--- get a whole one. What is parked wakes.
-local fair = redis.call('HMGET', P.fair, 'w1', 'w2', 'w3', 'awake', 'off')
-if (fair[5] or 0) - q.off ~= 0 then
-  for key, till in pairs({ [P.claims] = now + lease, [P.slots] = now + lease, [P.parked] = now }) do
-    for _, id in ipairs(redis.call('ZRANGE', key, 0, -1)) do redis.call('ZADD', key, int(till), id) end
-  end
-  redis.call('HSET', P.fair, 'off', int(q.off))
+-- Nobody is judged dead by a clock that ran while nobody could see: after a step of the
+-- clock, or a gap in which no worker looked and none renewed a claim, all get a whole lease.
+-- After a step what is parked wakes, too.
+local fair = redis.call('HMGET', P.fair, 'w1', 'w2', 'w3', 'awake', 'seen', 'off')
+local seen, stepped = fair[5] or now, (fair[6] or 0) - q.off ~= 0
+local function set_all(key, till)
+  for _, id in ipairs(redis.call('ZRANGE', key, 0, -1)) do redis.call('ZADD', key, int(till), id) end
 end
-
--- Nobody is judged dead by a clock that ran while nobody could see: after a gap in which
--- no worker looked and none renewed a claim, each claim gets one lease.
-local fair = redis.call('HMGET', P.fair, 'w1', 'w2', 'w3', 'awake', 'seen')
-local seen = fair[5] or now
-if now - seen > lease / 3 + 1500000 then
-  for _, id in ipairs(redis.call('ZRANGEBYSCORE', P.claims, '-inf', int(now + lease))) do
-    redis.call('ZADD', P.claims, int(now + lease), id)
-    redis.call('ZADD', P.slots, int(now + lease), id)
-  end
+if stepped or now - seen > lease / 3 + 1500000 then
+  set_all(P.claims, now + lease)
+  set_all(P.slots, now + lease)
+end
+if stepped then
+  set_all(P.parked, now)
+  redis.call('HSET', P.fair, 'off', int(q.off))
 end
 if not fair[5] or math.abs(now - seen) > 500000 then redis.call('HSET', P.fair, 'seen', int(now)) end
 

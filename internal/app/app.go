@@ -184,7 +184,7 @@ func New(o Options) (_ *App, err error) {
 		if a.calls, err = net.Listen("tcp", o.Config.Listen); err != nil {
 			return nil, fmt.Errorf("listen: %w", err)
 		}
-		a.calls = listen.Limit(a.calls, a.connections("calls", o.Config.Connections))
+		a.calls = listen.Limit(a.calls, a.connections("calls", o.Config.Connections.Total, o.Config.Connections.PerAddress))
 	}
 	a.ids.put = a.obey
 	a.ids.Update()
@@ -194,7 +194,7 @@ func New(o Options) (_ *App, err error) {
 		}
 		return nil, fmt.Errorf("admin.listen: %w", err)
 	}
-	a.admin = listen.Limit(a.admin, a.connections("admin", config.Connections{Total: adminConnections}))
+	a.admin = listen.Limit(a.admin, a.connections("admin", adminConnections, 0))
 	return a, nil
 }
 
@@ -202,9 +202,9 @@ func New(o Options) (_ *App, err error) {
 const adminConnections = 256
 
 // connections are the bounds of a listener.
-func (a *App) connections(listener string, c config.Connections) listen.Limits {
+func (a *App) connections(listener string, total, perAddress int) listen.Limits {
 	return listen.Limits{
-		Total: c.Total, PerAddress: c.PerAddress,
+		Total: total, PerAddress: perAddress,
 		Exempt: func(ip netip.Addr) bool {
 			return slices.ContainsFunc(a.cfg.TrustedProxies, func(p netip.Prefix) bool { return p.Contains(ip) })
 		},
