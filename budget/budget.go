@@ -147,8 +147,10 @@ type Store struct {
 
 	without without
 
-	mu   sync.Mutex
-	orgs map[string]*openHolds // those this process has or had holds in
+	mu         sync.Mutex
+	orgs       map[string]*openHolds // those this process has or had holds in
+	seenAt     time.Time             // when the store last answered a sweep
+	blindUntil time.Time             // until then this process judges no lease
 }
 
 // New returns a Store on rdb. To have ctx deadlines bind, rdb must be built

@@ -177,7 +177,8 @@ func TestCapCrash(t *testing.T) {
 		f.pass(2 * time.Minute)
 		heir := New(rdb, Options{}) // another process
 		heir.clock = f.now.Load
-		if err := heir.sweepOrphans(ctx); err != nil {
+		heir.seenAt = time.Now() // and for long
+		if err := heir.sweepDue(ctx); err != nil {
 			t.Fatal(err)
 		}
 		f.wantCaps(caps, 220, 0)

@@ -333,7 +333,7 @@ func (h *history) stepRenew() error {
 	if err := h.renew(h.ctx, h.org, []*Hold{m.hold}); err != nil {
 		return err
 	}
-	if m.state == "open" && m.ends > h.at() {
+	if m.state == "open" {
 		m.ends = h.at() + h.opts.Lease.Microseconds()
 		for _, l := range m.limits {
 			if open := h.model(l, m.call).open; open[m.hold.ID] > 0 {

@@ -186,7 +186,7 @@ func (s *Store) Extend(ctx context.Context, h *Hold, more Amounts) ([]Status, er
 		return nil, err
 	}
 	a, err := s.ask(ctx, s.scripts.extend, func(now time.Time) ([]string, []any, error) {
-		args, err := h.limitArgs([]any{s.given(), h.ID, amountsText(most, expected)}, now, most)
+		args, err := h.limitArgs([]any{s.given(), h.ID, amountsText(most, expected), recordLifeArg}, now, most)
 		return h.keys("holds"), args, err
 	})
 	if err != nil {

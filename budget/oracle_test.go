@@ -120,7 +120,7 @@ func (m *model) sums(now int64) (used, held int64) {
 		return used, min(m.heldSum, used)
 	case Concurrent:
 		for _, end := range m.open {
-			if end > now {
+			if end > now-dayMicros {
 				used++
 			}
 		}
@@ -170,7 +170,7 @@ func (m *model) touch(now int64) {
 // charge adds n and returns the mark, nil for concurrency.
 func (m *model) charge(now int64, id string, n int64, held bool) *mark {
 	if m.shape.Kind == Concurrent {
-		maps.DeleteFunc(m.open, func(_ string, end int64) bool { return end <= now })
+		maps.DeleteFunc(m.open, func(_ string, end int64) bool { return end <= now-dayMicros })
 		m.open[id] = now + m.lease
 		return nil
 	}
@@ -238,8 +238,11 @@ func (m *model) wait(now, n int64) int64 {
 	case Concurrent:
 		first := int64(math.MaxInt64)
 		for _, end := range m.open {
-			if end > now {
+			switch {
+			case end > now:
 				first = min(first, end-now)
+			case end > now-dayMicros: // it is swept soon
+				first = min(first, sweptSoon)
 			}
 		}
 		return first

@@ -172,7 +172,8 @@ func TestLostAnswers(t *testing.T) {
 	}
 }
 
-// When memory is full new holds are refused, and those that are open can end.
+// When memory is full new holds are refused, and those that are open live on, grow
+// and can end.
 func TestMemoryFull(t *testing.T) {
 	server := redistest.Start(t, redistest.WithArgs("--maxmemory", "4mb"))
 	rdb := redis.NewClient(&redis.Options{Addr: server.Addr, ContextTimeoutEnabled: true})
@@ -211,8 +212,16 @@ func TestMemoryFull(t *testing.T) {
 	if err != nil || before[0].Used != int64(100*len(holds)) {
 		t.Fatalf("a refused hold left a trace: %+v, %v", before, err)
 	}
-	if _, err := f.Extend(ctx, holds[0], cost(5)); !errors.Is(err, ErrUnavailable) {
+	if _, err := f.Extend(ctx, holds[0], cost(5)); err != nil {
 		t.Fatalf("extend with memory full: %v", err)
+	}
+	f.pass(30 * time.Second)
+	if err := f.renewDue(ctx); err != nil {
+		t.Fatalf("renewal with memory full: %v", err)
+	}
+	ends := rdb.ZRangeWithScores(ctx, key(f.org, "leases"), 0, 0).Val()
+	if int64(ends[0].Score) != f.now.Load()+f.opts.Lease.Microseconds() {
+		t.Fatalf("with memory full the first lease ends at %v", ends[0])
 	}
 	want := int64(0)
 	for i, h := range holds {

@@ -30,6 +30,7 @@ func (sc script) of([]state) script { return sc }
 type scripts struct {
 	hold, settle                                             *unrolled
 	extend, void, expire, renew, peek, reset, adjust, export script
+	register, relinquish                                     script
 }
 
 var loaded = loadAll(lua.Files())
@@ -43,6 +44,10 @@ func loadAll(files fs.FS) scripts {
 		void:   load("void"),
 		expire: load("expire"),
 		renew:  load("renew"),
+
+		register:   load("register"),
+		relinquish: load("relinquish"),
+
 		peek:   load("peek"),
 		reset:  load("reset"),
 		adjust: load("adjust"),
@@ -52,7 +57,9 @@ func loadAll(files fs.FS) scripts {
 
 // names lists the scripts, for metrics.
 func (s scripts) names() []string {
-	all := []script{s.extend, s.void, s.expire, s.renew, s.peek, s.reset, s.adjust, s.export}
+	all := []script{
+		s.extend, s.void, s.expire, s.renew, s.register, s.relinquish, s.peek, s.reset, s.adjust, s.export,
+	}
 	out := []string{s.hold.name, s.settle.name}
 	for _, sc := range all {
 		out = append(out, sc.name)

@@ -98,6 +98,13 @@ func (f *fixture) hold(ctx context.Context, limits []Limit, n int64) *Hold {
 	return h
 }
 
+// renew renews the leases of one org's holds.
+func (s *Store) renew(ctx context.Context, org string, holds []*Hold) error {
+	var err [1]error
+	s.renewTogether(ctx, []renewal{{org, holds}}, err[:])
+	return err[0]
+}
+
 func (f *fixture) settle(ctx context.Context, h *Hold, n int64) Receipt {
 	f.t.Helper()
 	r, err := f.Settle(ctx, h, Settlement{Actual: cost(n), Outcome: "ok"})

@@ -43,10 +43,9 @@ func (h *VirtualHold) grow(now int64, i int, n int64) {
 	t.close()
 }
 
-// Renew is what a live process does for its open holds; one whose lease has run
-// out is left alone.
+// Renew is what a live process does for its open holds.
 func (v *Virtual) Renew(now int64, h *VirtualHold) {
-	if h.state != holdOpen || h.ends <= now {
+	if h.state != holdOpen {
 		return
 	}
 	h.ends = now + v.lease

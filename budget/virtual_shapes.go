@@ -151,13 +151,17 @@ type concurrencyTwin struct {
 	first int64 // no lease ends before; 0: not known
 }
 
+// forgottenAfter is how long after the end of its lease a hold counts that nobody
+// has ended, in microseconds.
+const forgottenAfter = dayMicros
+
 func (c *concurrencyTwin) at(now int64) (used, held int64) {
 	n := int64(len(c.ends))
-	if now >= c.first {
+	if now-forgottenAfter >= c.first {
 		n, c.first = 0, 1<<62
 		for _, end := range c.ends {
 			c.first = min(c.first, end)
-			if end > now {
+			if end > now-forgottenAfter {
 				n++
 			}
 		}
@@ -168,9 +172,9 @@ func (c *concurrencyTwin) at(now int64) (used, held int64) {
 func (c *concurrencyTwin) open(now int64) { c.now = now }
 
 func (c *concurrencyTwin) charge(h *VirtualHold, _ int64, _ bool) place {
-	if c.first <= c.now {
+	if c.first <= c.now-forgottenAfter {
 		for other, end := range c.ends {
-			if end <= c.now {
+			if end <= c.now-forgottenAfter {
 				delete(c.ends, other)
 			}
 		}
@@ -190,11 +194,24 @@ func (c *concurrencyTwin) change(h *VirtualHold, _ place, _, _ int64, _ bool) in
 func (c *concurrencyTwin) look(now, _ int64) (resets, frees int64) {
 	for _, end := range c.ends {
 		resets = max(resets, end)
-		if end > now && (frees == 0 || end < frees) {
+		if end > now-forgottenAfter && (frees == 0 || end < frees) {
 			frees = end
 		}
 	}
-	return resets, frees
+	if frees == 0 {
+		return 0, 0
+	}
+	after := func(end int64) int64 {
+		if end > now {
+			return end
+		}
+		return now + sweptSoon
+	}
+	return after(resets), after(frees)
 }
+
+// sweptSoon is when to try again where a lease has run out, in microseconds: its
+// hold is expired once somebody has judged it.
+const sweptSoon = 1_000_000
 
 func (*concurrencyTwin) close() {}

@@ -4,7 +4,7 @@
 --
 -- KEYS  1 holds  2.. one state key per limit, as in hold
 -- ARGV  1 now  2 id  3 "max cost,expected cost,max tokens,expected tokens"
---       4.. per limit: kind, enforce 0|1, amount, new total, p1, p2
+--       4 lifetime of KEYS 1 in ms  5.. per limit: kind, enforce 0|1, amount, new total, p1, p2
 -- Reply as hold; verdict: held | refused | gone (no such open hold) | skew | stale
 
 local now = now_us(ARGV[1])
@@ -19,7 +19,7 @@ local i = 0
 for text in (parts .. ';'):gmatch('([^;]*);') do
   i = i + 1
   if i > n then break end
-  local a = i * 6 - 2
+  local a = i * 6 - 1
   local s = whole(ARGV[a])
   local st = s.read(KEYS[i + 1], ARGV[a + 4], ARGV[a + 5], now)
   if not st then return 'skew,' .. num(now) end
@@ -57,16 +57,17 @@ for i = 1, n do
   if more[i] > 0 then grown[i], any = true, true end
 end
 if not refused and any then
+  call('PEXPIRE', KEYS[1], ARGV[4]) -- first write, never refused for memory: the call is under way
   for i in pairs(grown) do texts[i] = grow(shapes[i], states[i], texts[i], more[i]) end
   call('HSET', KEYS[1], id, at .. ',' .. ARGV[3] .. '|' .. table.concat(texts, ';') .. '|' .. meta)
   for i in pairs(grown) do
-    shapes[i].write(states[i], KEYS[i + 1], ARGV[i * 6 + 2], ARGV[i * 6 + 3])
+    shapes[i].write(states[i], KEYS[i + 1], ARGV[i * 6 + 3], ARGV[i * 6 + 4])
   end
 end
 
 local out = (refused and 'refused,' or 'held,') .. num(now)
 for i = 1, n do
   local st = states[i]
-  out = out .. row(st, over[i], shapes[i].look(st, KEYS[i + 1], ARGV[i * 6 + 2], max(over[i], 0)))
+  out = out .. row(st, over[i], shapes[i].look(st, KEYS[i + 1], ARGV[i * 6 + 3], max(over[i], 0)))
 end
 return out

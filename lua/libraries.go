@@ -22,6 +22,8 @@ var libraries = map[string][]string{
 	"void":        slices.Concat(shapeLibraries, []string{"roll", "ending"}),
 	"expire":      slices.Concat(shapeLibraries, []string{"roll", "ending"}),
 	"renew":       {"time"},
+	"register":    {"time"},
+	"relinquish":  {},
 	"peek":        shapeLibraries,
 	"reset":       shapeLibraries,
 	"adjust":      slices.Concat(shapeLibraries, []string{"roll"}),

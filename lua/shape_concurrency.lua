@@ -1,9 +1,12 @@
 -- Library: the shape of kind n (needs shapes).
 --
--- Concurrency (p1 = lease in us). ZSET: hold ids by the end of their lease.
+-- Concurrency (p1 = lease in us). ZSET: hold ids by the end of their lease. A hold
+-- counts until it ends or is expired, which whoever sweeps decides: that its lease has
+-- run out may only mean that nobody could reach Redis to renew it. What nobody has
+-- ended a day later is forgotten.
 
 --@ read
-local open = call('ZCOUNT', key, '(' .. num(now), '+inf')
+local open = call('ZCOUNT', key, '(' .. num(now - FORGOTTEN_US), '+inf')
 st = { used = open, held = open, now = now }
 
 --@ charge
@@ -19,13 +22,13 @@ text = fmt('%d,%d', st.used, st.held)
 --@ write
 if st.leave then call('ZREM', key, st.leave) end
 if st.enter then
-  call('ZREMRANGEBYSCORE', key, '-inf', num(st.now))
+  call('ZREMRANGEBYSCORE', key, '-inf', num(st.now - FORGOTTEN_US))
   local till = num(st.now + p1)
   call('ZADD', key, till, st.enter)
   if st.others then
     for i = 1, #st.others do call('ZADD', key, till, st.others[i]) end
   end
-  call('PEXPIRE', key, num(floor(p1 / 1000) + GRACE_MS))
+  call('PEXPIRE', key, num(floor((p1 + FORGOTTEN_US) / 1000) + GRACE_MS))
 end
 
 --@ change
@@ -33,9 +36,11 @@ st.leave = id
 
 --@ rest
 function s.look(st, key)
-  local one = call('ZRANGEBYSCORE', key, '(' .. num(st.now), '+inf', 'WITHSCORES', 'LIMIT', '0', '1')
-  local last = call('ZREVRANGE', key, '0', '0', 'WITHSCORES')
-  return tonumber(last[2] or 0), tonumber(one[2] or 0)
+  local one = call('ZRANGEBYSCORE', key, '(' .. num(st.now - FORGOTTEN_US), '+inf', 'WITHSCORES', 'LIMIT', '0', '1')
+  if not one[2] then return 0, 0 end
+  local last, soon = call('ZREVRANGE', key, '0', '0', 'WITHSCORES'), st.now + 1000000
+  local function after(ends) return ends - st.now > 0 and ends + 0 or soon end -- else it is swept soon
+  return after(last[2]), after(one[2])
 end
 
 function s.forget() end

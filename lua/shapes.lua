@@ -33,7 +33,9 @@
 
 local call, floor, max, min, fmt = redis.call, math.floor, math.max, math.min, string.format
 
+local DAY_MS = 86400000
 local GRACE_MS = 60000 -- added to every lifetime of a key
+local FORGOTTEN_US = DAY_MS * 1000 -- a day: what a dead hold takes of a concurrency counts no longer
 local LONG_MS = 34560000000 -- 400 days: for what does not empty by itself
 
 -- num prints a whole number; int in time.lua is the same and slower.

@@ -120,7 +120,8 @@ func dialable(listen string) string {
 	return net.JoinHostPort(host, port)
 }
 
-// heldTooLong is how long after its lease a hold may still be there.
+// heldTooLong is how long a hold may still be there after its lease and one lease of
+// grace, which processes give that could not see Redis.
 const heldTooLong = time.Minute
 
 // heldMoney looks at the money of every org in Redis.
@@ -141,7 +142,7 @@ func heldMoney(ctx context.Context, cfg *config.Config) []diagnose.Finding {
 	s := budget.New(rdb, budget.Options{})
 	var found []diagnose.Finding
 	for _, o := range cfg.Orgs {
-		n, err := s.Overdue(ctx, o.ID, heldTooLong)
+		n, err := s.Overdue(ctx, o.ID, cfg.Store.HoldLease+heldTooLong)
 		if err != nil {
 			return failed(err)
 		}

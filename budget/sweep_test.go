@@ -1,0 +1,137 @@
+package budget
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// sweeper is another process, which has seen the store for long.
+func (f *fixture) sweeper() *Store {
+	s := New(f.rdb, Options{Lease: f.opts.Lease})
+	s.clock, s.seenAt = f.now.Load, time.Now()
+	return s
+}
+
+func (f *fixture) round(s *Store) {
+	f.t.Helper()
+	if err := s.sweepDue(f.t.Context()); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// leases is how many holds of the org are open.
+func (f *fixture) leases() int64 {
+	return f.rdb.ZCard(f.t.Context(), key(f.org, "leases")).Val()
+}
+
+// Callers that keep trying and are refused do not keep a dead hold from expiring,
+// whichever processes they come to.
+func TestRefusedCallersPutOffNoExpiry(t *testing.T) {
+	both(t, func(t *testing.T, rdb *redis.Client) {
+		f := newFixture(t, rdb, Options{})
+		limits := []Limit{costLimit("win", User, hour(100))}
+		f.hold(t.Context(), limits, 100) // its process dies
+		judge := f.sweeper()
+		for tries := 0; f.leases() > 0; tries++ {
+			if tries == 8 {
+				t.Fatalf("after %s the dead hold is open", time.Duration(tries)*f.opts.Lease/4)
+			}
+			caller := f.sweeper()
+			if _, err := caller.Hold(t.Context(), limits, f.call(), cost(1), cost(1)); !errors.As(err, new(*ExceededError)) {
+				t.Fatalf("hold over the limit: %v", err)
+			}
+			f.pass(f.opts.Lease / 4)
+			f.round(judge)
+		}
+	})
+}
+
+// An org that is announced while somebody looks at its leases stays in the registry:
+// the look may have come before the hold.
+func TestAnnouncedOrgStaysRegistered(t *testing.T) {
+	both(t, func(t *testing.T, rdb *redis.Client) {
+		f, ctx := newFixture(t, rdb, Options{}), t.Context()
+		f.announce(ctx, f.org)()
+		f.pass(2 * f.opts.Lease)
+		judge := f.sweeper()
+		due, err := judge.orphans(ctx)
+		if err != nil || len(due) != 1 {
+			t.Fatalf("due are %v, %v", due, err)
+		}
+		late := f.sweeper()
+		late.announce(ctx, f.org)()
+		for _, want := range []int64{1, 0} { // the next look finds nothing
+			if err := judge.sweepOrphan(ctx, due[0]); err != nil {
+				t.Fatal(err)
+			}
+			if n := rdb.ZCard(ctx, Registry).Val(); n != want {
+				t.Fatalf("%d orgs are registered, want %d", n, want)
+			}
+			due, _ = judge.orphans(ctx)
+		}
+	})
+}
+
+// Nobody is judged dead by a process that did not see the store while the lease ran
+// out: after its start, and after a gap, it waits for as long as a lease lasts.
+func TestNoLeaseIsJudgedAfterAGap(t *testing.T) {
+	f := newFixture(t, shared(t), Options{})
+	limits := []Limit{
+		costLimit("win", User, hour(1000)),
+		{ID: "par", Subject: Org, Metric: Concurrency, Shape: Shape{Kind: Concurrent, Amount: 1}},
+	}
+	h := f.hold(t.Context(), limits, 100)
+	gap, started := f.sweeper(), f.sweeper()
+	f.pass(2 * f.opts.Lease) // Redis was away
+	started.seenAt = time.Time{}
+	gap.seenAt = time.Now().Add(-f.opts.Lease)
+	for _, judge := range []*Store{gap, started} {
+		for range 3 {
+			f.round(judge)
+		}
+	}
+	var e *ExceededError
+	_, err := gap.Hold(t.Context(), limits, f.call(), cost(1), cost(1))
+	if !errors.As(err, &e) || e.Binding.LimitID != "par" || e.Binding.Wait != time.Second || e.Binding.Never {
+		t.Fatalf("a second call under a concurrency of 1: %v", err)
+	}
+	if err := f.renewDue(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Extend(t.Context(), h, cost(10)); err != nil {
+		t.Fatalf("the hold of a living process cannot grow: %v", err)
+	}
+	gap.blindUntil, gap.seenAt = time.Time{}, time.Now() // a lease later
+	f.round(gap)
+	f.used(t.Context(), limits, [2]int64{110, 110}, [2]int64{1, 1})
+	f.pass(2 * f.opts.Lease) // nobody renews it
+	f.round(gap)
+	f.used(t.Context(), limits, [2]int64{110, 0}, [2]int64{0, 0})
+}
+
+// A server that does not answer for an org is a gap for that org, and for no other.
+func TestNoLeaseIsJudgedAfterAGapOfItsServer(t *testing.T) {
+	f, ctx := newFixture(t, shared(t), Options{}), t.Context()
+	other := newFixture(t, f.rdb, Options{})
+	limits := []Limit{costLimit("win", User, hour(1000))}
+	f.hold(ctx, limits, 100)
+	other.hold(ctx, limits, 100)
+	f.pass(2 * f.opts.Lease)
+	away := &failOnce{word: "{" + f.org + "}"}
+	away.armed.Store(true)
+	rdb := redis.NewClient(f.rdb.Options())
+	t.Cleanup(func() { _ = rdb.Close() })
+	rdb.AddHook(away)
+	judge := f.sweeper()
+	judge.rdb = rdb
+	if err := judge.sweepDue(ctx); err == nil {
+		t.Fatal("swept without an answer")
+	}
+	f.round(judge)
+	if f.leases() != 1 || other.leases() != 0 {
+		t.Errorf("%d holds are open where the server was away, %d elsewhere", f.leases(), other.leases())
+	}
+}
