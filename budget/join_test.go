@@ -413,6 +413,21 @@ func (w *twins) flight(users ...string) (list []*Hold, cmds []redis.Cmder) {
 	return list, cmds
 }
 
+// TestJoinedHoldsProlongTheirKeys: joined holds keep the keys that they are in alive.
+func TestJoinedHoldsProlongTheirKeys(t *testing.T) {
+	w := newTwins(t, shared(t), shared(t), 1)
+	for range 2 {
+		_, cmds := w.flight("ann", "bob")
+		w.fly(cmds)
+		for _, name := range []string{"holds", "leases"} {
+			if ttl := w.joined.PTTL(t.Context(), key(w.org, name)).Val(); ttl < 30*24*time.Hour {
+				t.Errorf("%s lives %s", name, ttl)
+			}
+			w.joined.PExpire(t.Context(), key(w.org, name), 12*time.Hour)
+		}
+	}
+}
+
 // TestJoinedWithABrokenKey has a key of one user that scripts cannot read: its own call
 // fails as it would by itself, and nobody else's.
 func TestJoinedWithABrokenKey(t *testing.T) {

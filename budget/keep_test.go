@@ -148,6 +148,27 @@ func TestEveryKeyHasALifetime(t *testing.T) {
 	})
 }
 
+// Holds that nobody renews keep the keys that they are in alive.
+func TestEveryHoldProlongsItsKeys(t *testing.T) {
+	both(t, func(t *testing.T, rdb *redis.Client) {
+		ctx, f := t.Context(), newFixture(t, rdb, Options{})
+		limits := []Limit{costLimit("month", Org, Shape{Kind: Calendar, Amount: 1e12, Calendar: "month"})}
+		keys := []string{key(f.org, "holds"), key(f.org, "leases")}
+		life := 50 * time.Hour
+		for range 2 {
+			if _, err := f.HoldFor(ctx, life, limits, nil, f.call(), cost(1), cost(1)); err != nil {
+				t.Fatal(err)
+			}
+			for _, k := range keys {
+				if ttl := rdb.PTTL(ctx, k).Val(); ttl < 30*24*time.Hour {
+					t.Errorf("a hold for %s is in %s, which lives %s", life, k, ttl)
+				}
+				rdb.PExpire(ctx, k, 12*time.Hour) // 31 days of such holds
+			}
+		}
+	})
+}
+
 // A hold the store has lost is charged in full, once.
 func TestSettleOfLostHold(t *testing.T) {
 	rdb := shared(t)

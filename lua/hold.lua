@@ -50,7 +50,7 @@ if not refused and not stale then
   -- First write, refused by Redis when memory is full: then nothing is held.
   if call('HSETNX', K[1], id, record .. '|' .. A[6]) == 0 then return 'again,' .. at end
   call('ZADD', K[2], num(now + A[3]), id)
-  if call('HLEN', K[1]) == 1 then -- a new key; renew prolongs its life
+  if call('PTTL', K[1]) - A[4] < -DAY_MS then -- new, or nothing has prolonged it for a day
     call('PEXPIRE', K[1], A[4])
     call('PEXPIRE', K[2], A[4])
   end

@@ -83,7 +83,7 @@ for _ = 1, A[2] + 0 do
     -- read yet, is of another type: then nothing is held.
     call('ZADD', K[k + 2], unpack(leases))
     call('HSET', K[k + 1], unpack(records))
-    if call('HLEN', K[k + 1]) * 2 == n then -- a new key; renew prolongs its life
+    if call('PTTL', K[k + 1]) - life < -DAY_MS then -- as in hold
       call('PEXPIRE', K[k + 1], life)
       call('PEXPIRE', K[k + 2], life)
     end
