@@ -32,9 +32,10 @@ type Ended struct {
 // them, if anything. The result has one element per ending, in their order. It is
 // safe for concurrent use and idempotent.
 func (s *Store) End(ctx context.Context, endings []Ending) []Ended {
+	began := s.now()
 	out := s.endAll(ctx, endings)
 	for i, e := range endings {
-		s.answered(e, out[i].Err)
+		s.answered(e, began, out[i].Err)
 	}
 	return out
 }

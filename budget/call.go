@@ -91,7 +91,8 @@ type Hold struct {
 	limits []Limit
 	states []state
 
-	without bool    // admitted without the store
+	without bool      // admitted without the store
+	asked   time.Time // when the store may first have had the end of such a call
 	taken   []taken // of this process's shares; nil once given back
 
 	caps []*Hold // what spend caps hold for the call

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/llmguard/llmguard/budget/journal"
 )
 
@@ -77,14 +79,14 @@ type later struct {
 	written map[string]func(Ending, Receipt) // whom to tell
 	open    map[string]bool                  // admitted without the store, by this process
 	stuck   map[string]time.Time             // refused by the store; when to try again
-	tried   map[string]time.Time             // when this process last asked the store to take it
+	asked   map[string]time.Time             // admitted without the store and ended here: see since
 }
 
 func newLater() later {
 	memory, _ := journal.Open("", journal.Options{}) // opens nothing that could fail
 	return later{
 		memory: memory, written: map[string]func(Ending, Receipt){}, open: map[string]bool{}, stuck: map[string]time.Time{},
-		tried: map[string]time.Time{},
+		asked: map[string]time.Time{},
 	}
 }
 
@@ -119,7 +121,7 @@ func (s *Store) Later(ctx context.Context, endings []Ending, written func(Ending
 	for _, e := range endings {
 		s.giveShares(e)
 	}
-	s.later.expect(records, written, s.now())
+	s.later.expect(endings, records, written)
 	err := s.opts.Journal.PutAll(ctx, records)
 	if err != nil && s.opts.Journal.Durable() {
 		s.opts.Log.Error("the journal takes no more: ends of calls are kept in memory only", "calls", len(records), "error", err)
@@ -191,6 +193,7 @@ func (s *Store) replayFrom(ctx context.Context, j *journal.Journal) error {
 func (s *Store) replayFlight(ctx context.Context, j *journal.Journal, records []journal.Record) error {
 	endings := make([]Ending, 0, len(records))
 	ids := make([]string, 0, len(records))
+	began := s.now()
 	for _, r := range records {
 		var k kept
 		if err := json.Unmarshal(r.Data, &k); err != nil || k.Call.validate() != nil {
@@ -198,12 +201,12 @@ func (s *Store) replayFlight(ctx context.Context, j *journal.Journal, records []
 			s.opts.Log.Error("the journal has a record that cannot be read: nobody charges it", "id", r.ID)
 			continue
 		}
-		k.At = s.later.try(r.ID, k.At, s.now())
+		k.At = s.later.since(r.ID, k.At, began)
 		endings, ids = append(endings, k.ending()), append(ids, r.ID)
 	}
 	once, cancel := context.WithTimeout(ctx, replayTimeout)
 	defer cancel()
-	var away error
+	endings, ids, away := s.reachable(once, endings, ids)
 	for i, done := range s.End(once, endings) {
 		switch {
 		case done.Err == nil || errors.Is(done.Err, ErrTooOld):
@@ -211,6 +214,7 @@ func (s *Store) replayFlight(ctx context.Context, j *journal.Journal, records []
 			s.replayed(ids[i], endings[i], done)
 		case errors.Is(done.Err, ErrUnavailable):
 			away = done.Err
+			s.later.ask(ids[i], began)
 		default:
 			s.later.rest(ids[i])
 			s.opts.Log.Error("the store refuses the end of a call; trying again later", "id", ids[i], "error", done.Err)
@@ -219,13 +223,34 @@ func (s *Store) replayFlight(ctx context.Context, j *journal.Journal, records []
 	return away
 }
 
+// reachable leaves the endings whose servers take a write that changes nothing. To
+// one that is away nothing is sent, so that nothing can arrive without an answer.
+func (s *Store) reachable(ctx context.Context, all []Ending, allIDs []string) (endings []Ending, ids []string, away error) {
+	pipe := s.rdb.Pipeline()
+	asked := map[string]*redis.BoolCmd{}
+	for _, e := range all {
+		if org := e.Hold.Call.Org; asked[org] == nil {
+			asked[org] = pipe.PExpire(ctx, key(org, "leases"), recordLife)
+		}
+	}
+	_, _ = pipe.Exec(ctx) // each command has its own error
+	for i, e := range all {
+		if err := asked[e.Hold.Call.Org].Err(); err != nil {
+			away = storeError("replay", err)
+			continue
+		}
+		endings, ids = append(endings, e), append(ids, allIDs[i])
+	}
+	return endings, ids, away
+}
+
 // replayed tells of an ending that the store has now.
 func (s *Store) replayed(id string, e Ending, done Ended) {
 	s.later.mu.Lock()
 	written := s.later.written[id]
 	delete(s.later.written, id)
 	delete(s.later.stuck, id)
-	delete(s.later.tried, id)
+	delete(s.later.asked, id)
 	s.later.mu.Unlock()
 	s.later.metrics.replayed.WithLabelValues("journal", result(done)).Inc()
 	if done.Err != nil {
@@ -258,31 +283,46 @@ func (s *Store) ripe(records []journal.Record) []journal.Record {
 	})
 }
 
-func (l *later) expect(records []journal.Record, written func(Ending, Receipt), now time.Time) {
+func (l *later) expect(endings []Ending, records []journal.Record, written func(Ending, Receipt)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, r := range records {
-		l.tried[r.ID] = now
+	for i, r := range records {
+		if endings[i].Hold.without {
+			l.asked[r.ID] = endings[i].Hold.asked
+		}
 		if written != nil {
 			l.written[r.ID] = written
 		}
 	}
 }
 
-// try returns since when the store may have the ending: the last time that this
-// process asked it to take it, because what it takes then it recognises for the
-// horizon. Of what another process did nothing is known but when the call began.
-func (l *later) try(id string, began, now time.Time) (since time.Time) {
+// since returns the instant before which the store cannot have had the ending. It
+// recognises what it has for the horizon, so that an older one may be charged already:
+// by a settle whose answer was lost, or by whoever expired the hold meanwhile. What
+// was admitted without the store has no hold, and its end is as new as the first
+// attempt of this process that may have arrived. Of what other processes tried nothing
+// is known.
+func (l *later) since(id string, began, now time.Time) time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	last, own := l.tried[id]
-	if own {
-		l.tried[id] = now
+	first, own := l.asked[id]
+	switch {
+	case !own:
+		return began
+	case first.IsZero():
+		return now
+	default:
+		return first
 	}
-	if last.After(began) {
-		return last
+}
+
+// ask notes an attempt that failed, and may have arrived all the same.
+func (l *later) ask(id string, at time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if first, own := l.asked[id]; own && first.IsZero() {
+		l.asked[id] = at
 	}
-	return began
 }
 
 // begin marks a call that is open, and not to be written; close that it is not.

@@ -175,12 +175,12 @@ func TestJournalTooLate(t *testing.T) {
 	}
 }
 
-// However long the store is away, a process that lives and keeps trying charges
-// what ends in that time.
+// However long the store is down, a process that lives and keeps trying charges
+// what it admitted without the store.
 func TestJournalLongOutage(t *testing.T) {
 	a := openJournaled(t, redistest.Start(t), t.TempDir(), Options{Horizon: time.Minute})
 	c := Call{ID: idAt(time.Now().Add(-time.Hour), 1), Org: "acme", User: "ann"}
-	h := &Hold{ID: c.holdID(), Call: c, Max: cost(100), At: time.Now().Add(-time.Hour)}
+	h := &Hold{ID: c.holdID(), Call: c, Max: cost(100), At: time.Now().Add(-time.Hour), without: true}
 	var err error
 	if _, h.states, err = a.bind(journalLimits, c); err != nil {
 		t.Fatal(err)

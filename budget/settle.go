@@ -54,10 +54,10 @@ func (s *Store) Settle(ctx context.Context, h *Hold, st Settlement) (Receipt, er
 		return Receipt{}, err
 	}
 	s.untrack(h.Call.Org, h.ID)
-	e := Ending{h, &st}
+	e, began := Ending{h, &st}, s.now()
 	r, err := s.settle(ctx, e)
 	done := s.endCaps(ctx, []Ending{e}, []Ended{{r, err}})[0]
-	s.answered(e, done.Err)
+	s.answered(e, began, done.Err)
 	return done.Receipt, done.Err
 }
 
@@ -109,10 +109,10 @@ func (m Metric) settled(a Amounts) int64 {
 // whose hold expired gets the charge back. Repeating it does no harm.
 func (s *Store) Void(ctx context.Context, h *Hold) error {
 	s.untrack(h.Call.Org, h.ID)
+	e, began := Ending{Hold: h}, s.now()
 	_, err := s.end(ctx, s.scripts.void.of, voiding(h))
-	e := Ending{Hold: h}
 	err = s.endCaps(ctx, []Ending{e}, []Ended{{Err: err}})[0].Err
-	s.answered(e, err)
+	s.answered(e, began, err)
 	return err
 }
 

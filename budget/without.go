@@ -237,9 +237,13 @@ func (e Ending) giveShares() {
 	e.Hold.taken = nil
 }
 
-// answered notes that the store took, or lists, the end of a call.
-func (s *Store) answered(e Ending, err error) {
+// answered notes that the store took, or lists, the end of a call that it was asked
+// for at an instant, or that it may have it.
+func (s *Store) answered(e Ending, began time.Time, err error) {
 	s.tail.answered(e, err)
+	if e.Hold.without && e.Hold.asked.IsZero() && err != nil {
+		e.Hold.asked = began
+	}
 	if e.Hold.without && (err == nil || errors.Is(err, ErrTooOld)) {
 		s.giveShares(e)
 		id := keptOf(e).id()
