@@ -1,6 +1,7 @@
 package budget
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -170,3 +171,53 @@ func TestManyCallsNotice(t *testing.T) {
 		return err
 	})
 }
+
+// Another refill applies from the first call that is held or refused under it: not
+// to the time before, and the ends of older calls do not bring theirs back.
+func TestRefillAppliesFromItsFirstCall(t *testing.T) {
+	both(t, func(t *testing.T, rdb *redis.Client) {
+		at := func(refill int64) []Limit {
+			return []Limit{costLimit("b", Org, Shape{Kind: Bucket, Amount: 1000, Refill: refill, Per: time.Hour})}
+		}
+		ctx, f := t.Context(), newFixture(t, rdb, Options{Lease: 24 * time.Hour})
+		old := f.hold(ctx, at(10), 1000)
+		other := f.hold(ctx, at(10), 0)
+		f.pass(10 * time.Hour)
+		f.used(ctx, at(100), [2]int64{900, 900})
+		if _, err := f.Hold(ctx, at(100), f.call(), cost(200), cost(200)); !errors.As(err, new(*ExceededError)) {
+			t.Fatalf("hold of 200 with 900 of 1000 used: %v", err)
+		}
+		f.pass(time.Hour)
+		f.used(ctx, at(100), [2]int64{800, 800})
+		f.settle(ctx, other, 50) // of the time before
+		f.pass(time.Hour)
+		f.used(ctx, at(100), [2]int64{750, 750})
+		f.settle(ctx, old, 1000)
+		f.pass(time.Hour)
+		f.hold(ctx, at(1), 0) // lowered
+		f.pass(100 * time.Hour)
+		f.used(ctx, at(1), [2]int64{550, 0})
+		if ttl := rdb.PTTL(ctx, key(f.org, f.limitKey(at(1)[0]))).Val(); ttl < 550*time.Hour {
+			t.Errorf("a bucket that drains for 550 h is in a key that lives %s", ttl)
+		}
+	})
+}
+
+// A bucket that a new refill lets drain does so although nothing fits any more.
+func TestRefillOfAFullBucket(t *testing.T) {
+	both(t, func(t *testing.T, rdb *redis.Client) {
+		ctx, f := t.Context(), newFixture(t, rdb, Options{})
+		shape := Shape{Kind: Bucket, Amount: 1000}
+		f.settle(ctx, f.hold(ctx, []Limit{costLimit("b", Org, shape)}, 1000), 1000)
+		shape.Refill, shape.Per = 10, time.Hour
+		limits := []Limit{costLimit("b", Org, shape)}
+		var e *ExceededError
+		if _, err := f.Hold(ctx, limits, f.call(), cost(10), cost(10)); !errors.As(err, &e) || e.Binding.Wait != time.Hour {
+			t.Fatalf("hold in a full bucket: %v", err)
+		}
+		f.pass(time.Hour)
+		f.hold(ctx, limits, 10)
+	})
+}
+
+func (f *fixture) limitKey(l Limit) string { return l.stateFor(f.call(), f.opts.Lease).Key }

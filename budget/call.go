@@ -93,7 +93,7 @@ type Hold struct {
 
 	without bool      // admitted without the store
 	asked   time.Time // when the store may first have had the end of such a call
-	taken   []taken // of this process's shares; nil once given back
+	taken   []taken   // of this process's shares; nil once given back
 
 	caps []*Hold // what spend caps hold for the call
 

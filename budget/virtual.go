@@ -1,7 +1,5 @@
 package budget
 
-import "fmt"
-
 // Virtual decides as a [Store] does, in memory and at the instants it is told:
 // for simulations. Its shapes are those of lua/shape_*.lua, told again in Go; what
 // a refusal means is the Store's own code. Random histories hold both to the same
@@ -72,10 +70,6 @@ func (v *Virtual) Bind(limits []Limit, c Call) (*Standing, error) {
 		if t == nil {
 			t = v.newTwin(l.Shape, out.states[i])
 			v.twins[key] = t
-		} else if b, ok := t.(*bucketTwin); ok {
-			if units, micros := l.Shape.rate(); b.units != units || b.micros != micros {
-				return nil, fmt.Errorf("budget: limit %q has two refills", l.ID)
-			}
 		}
 		out.twins = append(out.twins, t)
 	}
@@ -145,6 +139,13 @@ func (v *Virtual) Hold(now int64, on *Standing, most, expected Amounts) (*Virtua
 			refused = refused || l.Mode != Shadow
 		}
 	}
+	for i, t := range on.twins { // a refill applies from the first call under it
+		if b, ok := t.(*bucketTwin); ok && !b.refills(on.limits[i].Shape) {
+			b.open(now)
+			b.refill(on.limits[i].Shape)
+			b.close()
+		}
+	}
 	if refused {
 		return nil, exceeded(on.limits, v.statuses(now, on, asks, most), most)
 	}
@@ -199,6 +200,9 @@ func (v *Virtual) statuses(now int64, on *Standing, who inquiry, want Amounts) [
 			refused = 1
 		}
 		resets, frees := t.look(now, max(over, 0))
+		if b, ok := t.(*bucketTwin); ok && !b.refills(l.Shape) {
+			resets = 0 // a fraction of another refill
+		}
 		out[i] = v.store.statusOf(l, on.states[i], n, now, row{told: true, numbers: []int64{used, held, resets, frees, refused}})
 	}
 	return out

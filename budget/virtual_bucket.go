@@ -21,7 +21,8 @@ type bucketTwin struct {
 }
 
 // dip is a least before later charges: whole units less frac/micros, at a time,
-// and until the time from which the last dip taken in is.
+// and until the time from which the last dip taken in is; 0: not known, as the
+// refill was changed.
 type dip struct{ at, until, whole, frac int64 }
 
 // below reports whether d is lower than e.
@@ -82,6 +83,35 @@ func (b *bucketTwin) open(now int64) {
 	}
 }
 
+// refills reports whether the bucket drains as the shape says.
+func (b *bucketTwin) refills(s Shape) bool {
+	units, micros := s.rate()
+	return b.units == units && b.micros == micros
+}
+
+// refill lets another refill apply from now on; the bucket is open.
+func (b *bucketTwin) refill(s Shape) {
+	if b.refills(s) {
+		return
+	}
+	b.units, b.micros = s.rate()
+	b.f = 0
+	for i := range b.dips {
+		b.dips[i].changed()
+	}
+	if b.last.at != 0 {
+		b.last.changed()
+	}
+}
+
+// changed forgets the fraction of a dip, because the refill is another one.
+func (d *dip) changed() {
+	if d.frac > 0 {
+		d.whole--
+	}
+	d.frac, d.until = 0, 0
+}
+
 func (b *bucketTwin) forgetDips() { b.dips, b.last = b.dips[:0], dip{whole: -1} }
 
 // above drops the last dips that are not below what is used.
@@ -116,7 +146,7 @@ func (b *bucketTwin) charge(_ *VirtualHold, n int64, held bool) place {
 // sinks lets the last dip take in what is used now, when they are many and it is
 // near.
 func (b *bucketTwin) sinks() bool {
-	if len(b.dips) < dipsTight || b.now-b.last.at > dipNear {
+	if len(b.dips) < dipsTight || b.now-b.last.at > dipNear || b.last.until == 0 {
 		return false
 	}
 	bit := int64(0)
@@ -296,6 +326,9 @@ func (b *bucketTwin) joined(all []dip, share float64) []dip {
 
 // join lowers a dip by what drained until another, unless it would be below 0.
 func (b *bucketTwin) join(d *dip, with dip) bool {
+	if d.until == 0 {
+		return false
+	}
 	low := b.lowered(d.whole, with.until-d.until)
 	if low < 0 || low < 1 && d.frac > 0 {
 		return false

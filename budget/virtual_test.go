@@ -55,7 +55,7 @@ func (p *pairing) step() error {
 	}
 	steps := []func() error{
 		p.hold, p.hold, p.hold, p.hold, p.hold, p.settle, p.settle, p.settle, p.void, p.extend, p.sweep, p.renew,
-		p.stepAmount, p.stepTimeOnly, p.stepTimeOnly,
+		p.stepAmount, p.stepTimeOnly, p.stepTimeOnly, p.stepRefill,
 	}
 	return errors.Join(steps[p.choose(len(steps))](), p.same())
 }
@@ -63,7 +63,9 @@ func (p *pairing) step() error {
 // stepCrowd mostly holds, a few milliseconds after one another.
 func (p *pairing) stepCrowd() error {
 	p.now.Add(int64(p.choose(9000)))
-	switch n := p.choose(24); {
+	switch n := p.choose(25); {
+	case n == 24:
+		return p.stepRefill()
 	case n < 16:
 		return p.hold()
 	case n < 18:
@@ -76,6 +78,18 @@ func (p *pairing) stepCrowd() error {
 		p.now.Add(int64(p.choose(60_000)))
 		return nil
 	}
+}
+
+// stepRefill changes how fast the buckets drain; open holds are of the time before.
+func (p *pairing) stepRefill() error {
+	p.limits = slices.Clone(p.limits)
+	for i := range p.limits {
+		if s := &p.limits[i].Shape; s.Kind == Bucket {
+			s.Refill = s.Refill*int64(p.choose(300))/100 + int64(p.choose(2))
+			p.note("refill of %s now %d", p.limits[i].ID, s.Refill)
+		}
+	}
+	return nil
 }
 
 func (p *pairing) stepTimeOnly() error {
@@ -275,9 +289,12 @@ func TestVirtualLongHistories(t *testing.T) {
 func TestVirtualNotices(t *testing.T) {
 	rdb := shared(t)
 	notice(t, 200, []mistake{
-		{"dips joined too late", "st.hi - st.lo > 20 and", "st.hi - st.lo > 21 and", 14},
-		{"other dips squeezed", "if st.hi - st.lo > 28 then", "if st.hi - st.lo > 27 then", 14},
+		{"dips joined too late", "st.hi - st.lo > 20 and", "st.hi - st.lo > 21 and", 123},
+		{"other dips squeezed", "if st.hi - st.lo > 28 then", "if st.hi - st.lo > 27 then", 123},
 		{"fraction of the refill lost", "f = x - c * p", "f = 0", 2},
+		{"another refill reaches back", "r1, r2 = rate:match('^(.*):(.*)$')", "r1, r2 = p1, p2", 0},
+		{"an overrun brings its own refill", "if st.other and held and nth == 1 then", "if st.other then", 0},
+		{"another refill never applies to a full bucket", "if refused and st$.other then", "if false then", 0},
 		{"refund from another period", "if place == st.from then", "if true then", 3},
 		{"concurrency forgets holds that nobody expired", "'(' .. num(now - FORGOTTEN_US), '+inf')", "'(' .. num(now), '+inf')", 1},
 	}, func(sc scripts, i int) error {

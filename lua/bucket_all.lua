@@ -75,10 +75,10 @@ local function squeeze(st, r, p)
   st.lo, st.hi, st.push, st.squeezed = 1, n - 1, false, true
 end
 
--- changed forgets all fractions, because the refill is another one.
-local function changed(st, rate)
+-- changed forgets all fractions, because the refill is another one from now on.
+local function changed(st)
   local time, _, whole, frac, n = dips(st)
-  st.all, st.f, st.rate = {}, 0, rate
+  st.all, st.f, st.rate, st.other = {}, 0, st.other, nil
   for i = 1, n do
     whole[i] = whole[i] - (frac[i] == 0 and 0 or 1)
     local more = whole[i] - whole[i - 1]

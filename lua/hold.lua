@@ -77,7 +77,13 @@ local out = (stale and 'stale,' or refused and 'refused,' or 'held,') .. at
 --@ each
 if stale or refused or over$ > 0 then
   local key, p1, s = K[3 + $], A[5 + 6 * $], whole(A[1 + 6 * $])
-  if (stale or refused) and (st$.stale or 0) > 100 then s.write(st$, key, p1, A[6 + 6 * $]) end
+  if refused and st$.other then
+    call('HDEL', key, '') -- first write, never refused for memory
+    s.refill(st$)
+    s.write(st$, key, p1, A[6 + 6 * $])
+  elseif (stale or refused) and (st$.stale or 0) > 100 then
+    s.write(st$, key, p1, A[6 + 6 * $])
+  end
   text$ = row(st$, over$, s.look(st$, key, p1, max(over$, 0)))
 end
 out = out .. text$

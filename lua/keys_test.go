@@ -224,7 +224,7 @@ func (w *watch) money(rdb redis.UniversalClient) {
 	w.try(err, store.Reset(ctx, limits()[0], call()))
 	_, err = store.Adjust(ctx, books.Adjustment{ID: "a1", Call: call(), Amount: 5, By: "carla", Reason: "r", Limits: limits()[:4]})
 	w.try(err)
-	w.renewed(rdb, hold())
+	w.renewed(rdb)
 	lost := hold()
 	w.await("a hold expires", func() bool {
 		n, err := store.Sweep(ctx, "acme")
@@ -235,15 +235,22 @@ func (w *watch) money(rdb redis.UniversalClient) {
 	w.try(err)
 }
 
-// renewed keeps a store running until it has renewed a lease.
-func (w *watch) renewed(rdb redis.UniversalClient, h *books.Hold) {
-	ctx, stop := context.WithCancel(w.t.Context())
+// renewed keeps a store running until it has renewed a lease, and another until it has
+// looked after the org that nobody looks after any more.
+func (w *watch) renewed(rdb redis.UniversalClient) {
 	store := books.New(rdb, books.Options{Lease: 50 * time.Millisecond})
-	_, err := store.Hold(ctx, limits(), books.Call{ID: wire.NewCallID(), Org: "acme", User: "bob", Key: "k", Model: "m"}, books.Amounts{Cost: 1}, books.Amounts{Cost: 1})
+	_, err := store.Hold(w.t.Context(), limits(), books.Call{ID: wire.NewCallID(), Org: "acme", User: "bob", Key: "k", Model: "m"}, books.Amounts{Cost: 1}, books.Amounts{Cost: 1})
 	w.try(err)
+	w.during(store, "renew")
+	w.during(books.New(rdb, books.Options{Lease: 50 * time.Millisecond}), "relinquish")
+}
+
+// during runs a store until a script has run.
+func (w *watch) during(store *books.Store, script string) {
+	ctx, stop := context.WithCancel(w.t.Context())
 	done := make(chan error)
 	go func() { done <- store.Run(ctx) }()
-	w.await("a lease is renewed", func() bool { return w.has("renew") })
+	w.await(script+" has run", func() bool { return w.has(script) })
 	stop()
 	<-done
 }

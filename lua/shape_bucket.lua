@@ -7,6 +7,10 @@
 -- dip>,whole", and older dips in the fields oldest..newest; fields above are rubbish.
 -- The place of a part is the time of its charge.
 --
+-- Another refill applies from the first call that is held or refused under it: what
+-- drained until then drained at the rate in `_`. Whatever ends, grows or looks at a
+-- bucket goes by that rate, not by its own (st.other), which may be older.
+--
 -- Giving b back must leave what would be used had b never been charged: all
 -- that is used since falls by b, but not below 0, where nothing drains. So what
 -- goes back is min(b, m), m the least that was used from the charge until now. The
@@ -59,17 +63,15 @@ else
   used, f = used + 0, f + 0
   st = { now = now, used = used, f = f, held = held, busy = busy, till = till, key = key, lo = lo + 0,
     hi = hi + 0, t = t, u = u, more = more, g = g, whole = whole + 0, rate = rate, push = false }
+  local c, e, r1, r2 = 0, now - clock, p1, p2
   if rate ~= p1 .. ':' .. p2 then
-    --+ bucket_near
-    --+ bucket_all
-    changed(st, p1 .. ':' .. p2)
-    f = 0
+    st.other = p1 .. ':' .. p2
+    r1, r2 = rate:match('^(.*):(.*)$')
   end
-  local c, e = 0, now - clock
   if e < 0 then
     st.now = clock + 0
-  elseif p1 ~= '0' and used > 0 then
-    local r, p = p1 + 0, p2 + 0
+  elseif r1 ~= '0' and used > 0 then
+    local r, p = r1 + 0, r2 + 0
     -- c units drain in e us, exactly: (e * r + f) / p with the rest in f.
     local x = e * r + f
     if x < 9007199254740992 then
@@ -100,6 +102,11 @@ else
 end
 
 --@ charge
+if st.other and held and nth == 1 then
+  --+ bucket_near
+  --+ bucket_all
+  changed(st)
+end
 place = num(st.now)
 if place ~= st.busy then -- else nothing has drained yet
   above(st)
@@ -150,8 +157,9 @@ if st.all then
 end
 -- The key outlives what it counts by a minute at least; its life is changed when
 -- it is too short, or longer than need be.
-local ms, till = LONG_MS, st.till
-if p1 ~= '0' then ms = min(ms, floor(st.used / p1 * p2 / 1000) + GRACE_MS) end
+local ms, till, r1, r2 = LONG_MS, st.till, p1, p2
+if st.other then r1, r2 = st.rate:match('^(.*):(.*)$') end
+if r1 ~= '0' then ms = min(ms, floor(st.used / r1 * r2 / 1000) + GRACE_MS) end
 local wanted, slack = floor(st.now / 1000) + ms, floor(ms / 4)
 local renew = till - wanted < 0 or till - wanted > slack * 2
 if renew then till = num(wanted + slack) end
@@ -196,7 +204,14 @@ function s.merge(st, place, n)
 end
 
 function s.look(st)
-  return st.f, st.now
+  return st.other and 0 or st.f, st.now
+end
+
+-- refill lets the refill that was given apply from now on.
+function s.refill(st)
+  --+ bucket_near
+  --+ bucket_all
+  changed(st)
 end
 
 function s.forget(st)
