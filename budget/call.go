@@ -95,7 +95,8 @@ type Hold struct {
 	asked   time.Time // when the store may first have had the end of such a call
 	taken   []taken   // of this process's shares; nil once given back
 
-	caps []*Hold // what spend caps hold for the call
+	caps   []*Hold  // what spend caps hold for the call
+	scopes []string // of the spend caps that have to admit it
 
 	shadow []Shadowed // what limits in the shadow would have done
 }
@@ -149,7 +150,8 @@ func concerning(limits []Limit, c Call) []Limit {
 const fieldSep = "\x1f"
 
 // about is what the record of a hold says about it, for whoever has to expire
-// it: the call but for its id and org, then the states of its limits.
+// it: the call but for its id and org, then the states of its limits, and the scopes
+// of the caps that have to admit it: as states without a kind, five fields each.
 func (h *Hold) about() string {
 	c := &h.Call
 	b := make([]byte, 0, 256)
@@ -163,31 +165,38 @@ func (h *Hold) about() string {
 			b = append(append(b, fieldSep...), text...)
 		}
 	}
+	for _, scope := range h.scopes {
+		b = append(append(append(b, fieldSep...), scope...), strings.Repeat(fieldSep, 4)...)
+	}
 	return string(b)
 }
 
 // decodeRecord reads a hold back from "<amounts>|<limits>|<about>", a record or
-// the tombstone of an expired hold, and its id.
-func decodeRecord(org, id, record string) (Call, []state, bool) {
+// the tombstone of an expired hold, and its id: the call, its states and the scopes
+// of its caps.
+func decodeRecord(org, id, record string) (*Hold, bool) {
 	callID, attempt, ok := strings.Cut(id, "/")
 	n, err := strconv.Atoi(attempt)
 	parts := strings.SplitN(record, "|", 3)
 	if !ok || err != nil || len(parts) < 3 {
-		return Call{}, nil, false
+		return nil, false
 	}
 	f := strings.Split(parts[2], fieldSep)
 	if len(f) < 8 || (len(f)-8)%5 != 0 {
-		return Call{}, nil, false
+		return nil, false
 	}
-	c := Call{
+	h := &Hold{ID: id, Call: Call{
 		ID: callID, Attempt: n, Org: org, User: f[0], Key: f[1], IP: f[2], Model: f[3], Provider: f[4],
 		Endpoint: f[5], PriceVersion: f[6], JobID: f[7],
-	}
-	var states []state
+	}}
 	for f = f[8:]; len(f) > 0; f = f[5:] {
-		states = append(states, state{Key: f[0], Kind: f[1], Metric: Metric(f[2]), P1: f[3], P2: f[4]})
+		if f[1] == "" {
+			h.scopes = append(h.scopes, f[0])
+			continue
+		}
+		h.states = append(h.states, state{Key: f[0], Kind: f[1], Metric: Metric(f[2]), P1: f[3], P2: f[4]})
 	}
-	return c, states, true
+	return h, true
 }
 
 // chunk names the tombstones of the call ids of ten minutes.

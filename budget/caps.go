@@ -1,10 +1,13 @@
 package budget
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strings"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // Cap bounds what all orgs together spend: at one provider, or in the whole
@@ -52,8 +55,9 @@ func (c Cap) of(call Call) Call {
 // done under the caps too.
 //
 // When an error wraps ErrUnavailable give everything back with VoidLost and the
-// same caps. Dying on the way leaves holds that expire: a cap then counts too
-// much, never too little.
+// same caps. Dying on the way leaves holds that expire: the org's is given back when
+// a cap has not admitted the call, which was not sent then; a cap counts too much,
+// never too little.
 func (s *Store) HoldCapped(ctx context.Context, limits []Limit, caps []Cap, c Call, most, expected Amounts) (*Hold, error) {
 	return s.holdCapped(ctx, 0, limits, caps, c, most, expected)
 }
@@ -67,13 +71,13 @@ func (s *Store) HoldFor(ctx context.Context, life time.Duration, limits []Limit,
 }
 
 func (s *Store) holdCapped(ctx context.Context, life time.Duration, limits []Limit, caps []Cap, c Call, most, expected Amounts) (*Hold, error) {
-	h, err := s.hold(ctx, life, limits, c, most, expected)
+	h, err := s.hold(ctx, life, limits, caps, c, most, expected)
 	s.metrics.held(err)
 	if err != nil {
 		return nil, err
 	}
 	for _, spend := range caps {
-		part, err := s.hold(ctx, life, spend.Limits, spend.of(c), most, expected)
+		part, err := s.hold(ctx, life, spend.Limits, nil, spend.of(c), most, expected)
 		if err != nil {
 			return nil, s.uncap(ctx, h, spend, err)
 		}
@@ -114,6 +118,57 @@ func (st Status) without(n int64) Status {
 	st.Used, st.Held = max(0, st.Used-n), max(0, st.Held-n)
 	st.Remaining = max(0, st.Amount-st.Used)
 	return st
+}
+
+// admitted reports whether all caps in the record of a hold have the call. What they
+// had is forgotten after the horizon: a hold that is found later counts as admitted.
+func (s *Store) admitted(ctx context.Context, h *Hold, leaseEnd int64) (bool, error) {
+	if len(h.scopes) == 0 || s.now().UnixMicro()-leaseEnd > s.opts.Horizon.Microseconds() {
+		return true, nil
+	}
+	pipe := s.rdb.Pipeline()
+	var open []*redis.BoolCmd
+	var done []*redis.StringCmd
+	for _, scope := range h.scopes {
+		open = append(open, pipe.HExists(ctx, key(scope, "holds"), h.ID))
+		done = append(done, pipe.HGet(ctx, key(scope, h.Call.chunk()), h.ID))
+	}
+	_, _ = pipe.Exec(ctx) // each command has its own error
+	all := true
+	for i := range h.scopes {
+		has, err := open[i].Result()
+		tomb, failed := done[i].Result()
+		if errors.Is(failed, redis.Nil) {
+			failed = nil
+		}
+		if err := cmp.Or(err, failed); err != nil {
+			return false, storeError("sweep", err)
+		}
+		all = all && (has || tomb != "" && tomb != voidTomb)
+	}
+	return all, nil
+}
+
+// voidTomb is what is left of a hold that was given back.
+const voidTomb = "V"
+
+// neverAdmitted gives back what caps hold for a call that others have not admitted,
+// and keeps those from admitting it later.
+func (s *Store) neverAdmitted(ctx context.Context, h *Hold) error {
+	var parts []Ending
+	for _, scope := range h.scopes {
+		c := h.Call
+		c.Org = scope
+		parts = append(parts, Ending{Hold: Lost(c)})
+	}
+	for _, done := range s.endFlight(ctx, parts) {
+		if done.Err != nil {
+			return done.Err
+		}
+	}
+	s.opts.Log.Info("hold expired before its spend caps admitted the call: it is given back",
+		"org", h.Call.Org, "call", h.Call.ID, "attempt", h.Call.Attempt)
+	return nil
 }
 
 // extendCaps grows the caps' holds to new totals, before the hold itself grows:

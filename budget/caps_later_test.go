@@ -156,7 +156,7 @@ func TestCapLost(t *testing.T) {
 }
 
 func (f *fixture) holdCap(spend Cap, c Call) (*Hold, error) {
-	return f.Store.hold(f.t.Context(), 0, spend.Limits, spend.of(c), cost(10), cost(10))
+	return f.Store.hold(f.t.Context(), 0, spend.Limits, nil, spend.of(c), cost(10), cost(10))
 }
 
 // countCaps checks what every cost limit of the caps counts, with nothing held.

@@ -18,17 +18,22 @@ import (
 // ErrUnavailable the hold may have been taken: give it back with VoidLost.
 // Repeating a hold takes nothing twice.
 func (s *Store) Hold(ctx context.Context, limits []Limit, c Call, most, expected Amounts) (*Hold, error) {
-	h, err := s.hold(ctx, 0, limits, c, most, expected)
+	h, err := s.hold(ctx, 0, limits, nil, c, most, expected)
 	s.metrics.held(err)
 	return h, err
 }
 
 // hold is Hold, renewed until it ends, or for life without renewal if that is
-// not 0.
-func (s *Store) hold(ctx context.Context, life time.Duration, limits []Limit, c Call, most, expected Amounts) (*Hold, error) {
+// not 0. The record names the caps that have to admit the call after this.
+func (s *Store) hold(
+	ctx context.Context, life time.Duration, limits []Limit, caps []Cap, c Call, most, expected Amounts,
+) (*Hold, error) {
 	h, err := s.prepare(limits, c, most, expected)
 	if err != nil {
 		return nil, err
+	}
+	for _, spend := range caps {
+		h.scopes = append(h.scopes, spend.scope())
 	}
 	announced := s.announce(ctx, c.Org)
 	a, err := s.ask(ctx, s.scripts.hold.of(h.states), func(now time.Time) ([]string, []any, error) {

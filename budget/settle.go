@@ -272,8 +272,8 @@ func (s *Store) statesOf(ctx context.Context, c Call) ([]state, error) {
 		if err != nil {
 			return nil, storeError("read hold", err)
 		}
-		if _, states, ok := decodeRecord(c.Org, c.holdID(), text); ok {
-			return states, nil
+		if h, ok := decodeRecord(c.Org, c.holdID(), text); ok {
+			return h.states, nil
 		}
 	}
 	return nil, nil

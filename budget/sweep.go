@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 	"time"
 
@@ -161,11 +162,11 @@ func (s *Store) Sweep(ctx context.Context, org string) (int, error) {
 func (s *Store) sweep(ctx context.Context, org string, blind func(org string) bool) (int, error) {
 	expired := 0
 	for {
-		ids, err := s.overdue(ctx, org)
-		if err != nil || len(ids) == 0 || blind(org) {
+		due, err := s.overdue(ctx, org)
+		if err != nil || len(due) == 0 || blind(org) {
 			return expired, err
 		}
-		n, err := s.expire(ctx, org, ids)
+		n, err := s.expire(ctx, org, due)
 		expired += n
 		if err != nil || n == 0 {
 			return expired, err
@@ -175,7 +176,7 @@ func (s *Store) sweep(ctx context.Context, org string, blind func(org string) bo
 
 // overdue returns the first holds of the org whose lease has run out, and notes when
 // the earliest lease ends. Like orphans it begins with a write.
-func (s *Store) overdue(ctx context.Context, org string) ([]string, error) {
+func (s *Store) overdue(ctx context.Context, org string) ([]redis.Z, error) {
 	now := s.now()
 	pipe := s.rdb.Pipeline()
 	taken := pipe.PExpire(ctx, key(org, "leases"), recordLife)
@@ -186,13 +187,7 @@ func (s *Store) overdue(ctx context.Context, org string) ([]string, error) {
 		return nil, storeError("sweep", err)
 	}
 	s.due(org, first.Val())
-	var ids []string
-	for _, z := range first.Val() {
-		if int64(z.Score) <= now.UnixMicro() {
-			ids = append(ids, z.Member.(string))
-		}
-	}
-	return ids, nil
+	return slices.DeleteFunc(first.Val(), func(z redis.Z) bool { return int64(z.Score) > now.UnixMicro() }), nil
 }
 
 // Overdue is how many of the org's holds should have been expired longer ago than
@@ -218,7 +213,11 @@ func (s *Store) due(org string, first []redis.Z) {
 }
 
 // expire ends holds whose lease has run out, each with all its keys declared.
-func (s *Store) expire(ctx context.Context, org string, ids []string) (int, error) {
+func (s *Store) expire(ctx context.Context, org string, due []redis.Z) (int, error) {
+	ids := make([]string, len(due))
+	for i, z := range due {
+		ids[i] = z.Member.(string)
+	}
 	records, err := s.rdb.HMGet(ctx, key(org, "holds"), ids...).Result()
 	if err != nil {
 		return 0, storeError("sweep", err)
@@ -226,31 +225,57 @@ func (s *Store) expire(ctx context.Context, org string, ids []string) (int, erro
 	n := 0
 	for i, id := range ids {
 		text, _ := records[i].(string)
-		c, states, ok := decodeRecord(org, id, text)
+		h, ok := decodeRecord(org, id, text)
 		if !ok { // a lease without a record holds nothing
 			if err := s.rdb.ZRem(ctx, key(org, "leases"), id).Err(); err != nil {
 				return n, storeError("sweep", err)
 			}
 			continue
 		}
-		a, err := s.end(ctx, s.scripts.expire.of, ending{
-			call: c, id: id, states: states, cost: s.opts.ExpiredCharge,
-			details: Details{Estimated: true, Outcome: "expired"},
-			want:    func(m Metric) any { return string(m) },
-		})
+		expired, err := s.expireOne(ctx, h, int64(due[i].Score))
 		if err != nil {
 			return n, err
 		}
-		if a.verdict == "expired" {
+		if expired {
 			n++
-			if !isCap(org) {
-				s.metrics.expire(a.head[1])
-			}
-			s.opts.Log.Warn("hold expired and is charged as an estimate", "org", org, "call", c.ID,
-				"attempt", c.Attempt, "charged_nano", a.head[1])
 		}
 	}
 	return n, nil
+}
+
+// chargeNone is what a hold is charged that its caps have not admitted.
+const chargeNone = "none"
+
+func (s *Store) expireOne(ctx context.Context, h *Hold, leaseEnd int64) (bool, error) {
+	charge := s.opts.ExpiredCharge
+	admitted, err := s.admitted(ctx, h, leaseEnd)
+	if err != nil {
+		return false, err
+	}
+	if !admitted {
+		charge = chargeNone
+	}
+	a, err := s.end(ctx, s.scripts.expire.of, ending{
+		call: h.Call, id: h.ID, states: h.states, cost: charge,
+		details: Details{Estimated: true, Outcome: "expired"},
+		want:    func(m Metric) any { return string(m) },
+	})
+	if err != nil {
+		return false, err
+	}
+	switch a.verdict {
+	case "voided":
+		return true, s.neverAdmitted(ctx, h)
+	case "expired":
+		if !isCap(h.Call.Org) {
+			s.metrics.expire(a.head[1])
+		}
+		s.opts.Log.Warn("hold expired and is charged as an estimate", "org", h.Call.Org, "call", h.Call.ID,
+			"attempt", h.Call.Attempt, "charged_nano", a.head[1])
+		return true, nil
+	default:
+		return false, nil
+	}
 }
 
 // sweepOrphan sweeps an org of the registry, and takes it off or enters when its

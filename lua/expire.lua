@@ -1,9 +1,10 @@
 -- expire: ends a hold whose lease has run out. What it held stays charged (its
 -- maximum, or what was expected), marked estimated, and its tombstone lets a late
--- settle apply the difference. Idempotent; a lease renewed meanwhile is left alone.
+-- settle apply the difference; or, when a spend cap has not admitted the call, it is
+-- given back as by void. Idempotent; a lease renewed meanwhile is left alone.
 -- Libraries: time, shapes, ending (KEYS, ARGV and reply stand there, but 3 = max |
--- expected, and want = the limit's metric: cost | tokens | requests | concurrency).
--- verdict: expired | renewed | gone | keys | skew
+-- expected | none, and want = the limit's metric: cost | tokens | requests | concurrency).
+-- verdict: expired | voided | renewed | gone | keys | skew
 
 local now = now_us(ARGV[1])
 local id = ARGV[2]
@@ -25,6 +26,11 @@ local most, expected, most_tokens, expected_tokens, text, meta =
 if not declared(text) then return reply('keys', now) end
 
 call('ZREM', KEYS[1], id) -- first write, never refused for memory
+if ARGV[3] == 'none' then
+  regrade_all(shapes, states, text, function() return 0 end, true, id)
+  bury(id, 'V')
+  return reply('voided', now)
+end
 local charge, tokens = tonumber(most), tonumber(most_tokens)
 if ARGV[3] == 'expected' then charge, tokens = tonumber(expected), tonumber(expected_tokens) end
 

@@ -1,0 +1,71 @@
+package budget
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// A call that its spend caps have not all admitted was never sent: when its process
+// dies there, its hold is given back and not charged, and no cap admits it later.
+func TestHoldWithoutItsCapsIsVoid(t *testing.T) {
+	both(t, func(t *testing.T, rdb *redis.Client) {
+		limits := []Limit{
+			costLimit("own", Org, hour(1000)),
+			{ID: "calls", Subject: Org, Metric: Requests, Shape: hour(10)},
+		}
+		for _, c := range []struct {
+			name  string
+			after int // caps that have it when the process dies
+			used  int64
+		}{{"none", 0, 0}, {"the first", 1, 0}, {"all", 2, 100}} {
+			t.Run(c.name, func(t *testing.T) {
+				rdb.FlushAll(t.Context())
+				f, caps, ctx := newFixture(t, rdb, Options{}), everybody(1000), t.Context()
+				call := f.call()
+				if _, err := f.Store.hold(ctx, 0, limits, caps, call, cost(100), cost(100)); err != nil {
+					t.Fatal(err)
+				}
+				for _, spend := range caps[:c.after] {
+					if _, err := f.Store.hold(ctx, 0, spend.Limits, nil, spend.of(call), cost(100), cost(100)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				f.pass(2 * time.Minute)
+				f.round(f.sweeper())
+				f.wantCaps(caps, c.used, 0)
+				f.used(ctx, limits, [2]int64{c.used, 0}, [2]int64{c.used / 100, 0})
+				entries := 0
+				if err := f.Entries(ctx, f.org, time.Time{}, time.Time{}, func(Entry) error { entries++; return nil }); err != nil {
+					t.Fatal(err)
+				}
+				if entries != int(c.used/100) {
+					t.Errorf("%d entries in the ledger", entries)
+				}
+				late := caps[1]
+				if _, err := f.Store.hold(ctx, 0, late.Limits, nil, late.of(call), cost(100), cost(100)); !errors.Is(err, ErrEnded) {
+					t.Errorf("a cap admits the call later: %v", err)
+				}
+			})
+		}
+	})
+}
+
+// What the caps had is forgotten after the horizon: a dead hold that is found only
+// then is charged, and not taken for one that they never admitted.
+func TestHoldFoundAfterTheHorizonIsCharged(t *testing.T) {
+	f, caps, ctx := newFixture(t, shared(t), Options{}), everybody(1000), t.Context()
+	limits := []Limit{costLimit("own", Org, Shape{Kind: Window, Amount: 1000, Window: 24 * time.Hour})}
+	h := f.mustCap(limits, caps, 100)
+	f.pass(3 * time.Hour)
+	for _, spend := range caps {
+		if n, err := f.Sweep(ctx, spend.scope()); n != 1 || err != nil {
+			t.Fatalf("%d expired, %v", n, err)
+		}
+		f.rdb.Del(ctx, key(spend.scope(), h.Call.chunk()))
+	}
+	f.round(f.sweeper())
+	f.used(ctx, limits, [2]int64{100, 0})
+}
