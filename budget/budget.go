@@ -147,10 +147,9 @@ type Store struct {
 
 	without without
 
-	mu         sync.Mutex
-	orgs       map[string]*openHolds // those this process has or had holds in
-	seenAt     time.Time             // when the store last answered a sweep
-	blindUntil time.Time             // until then this process judges no lease
+	mu    sync.Mutex
+	orgs  map[string]*openHolds // those this process has or had holds in
+	judge bool                  // whether a lease that has run out says that its holder is dead
 }
 
 // New returns a Store on rdb. To have ctx deadlines bind, rdb must be built

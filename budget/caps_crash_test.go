@@ -34,6 +34,7 @@ func TestHoldWithoutItsCapsIsVoid(t *testing.T) {
 					}
 				}
 				f.pass(2 * time.Minute)
+				f.seenForLong()
 				f.round(f.sweeper())
 				f.wantCaps(caps, c.used, 0)
 				f.used(ctx, limits, [2]int64{c.used, 0}, [2]int64{c.used / 100, 0})
@@ -66,6 +67,7 @@ func TestHoldFoundAfterTheHorizonIsCharged(t *testing.T) {
 		}
 		f.rdb.Del(ctx, key(spend.scope(), h.Call.chunk()))
 	}
+	f.seenForLong()
 	f.round(f.sweeper())
 	f.used(ctx, limits, [2]int64{100, 0})
 }

@@ -177,7 +177,7 @@ func TestCapCrash(t *testing.T) {
 		f.pass(2 * time.Minute)
 		heir := New(rdb, Options{}) // another process
 		heir.clock = f.now.Load
-		heir.seenAt = time.Now() // and for long
+		f.seenForLong()
 		if err := heir.sweepDue(ctx); err != nil {
 			t.Fatal(err)
 		}

@@ -64,14 +64,14 @@ func (s *Store) Run(ctx context.Context) error {
 	var work sync.WaitGroup
 	work.Go(func() { s.keepWriting(ctx) })
 	work.Go(func() { s.watch(ctx) })
-	work.Go(func() { s.every(ctx, "sweep of expired holds failed, will retry", s.sweepDue) })
-	s.every(ctx, "hold renewal failed, will retry", s.renewDue)
+	work.Go(func() { s.every(ctx, "sweep of expired holds", s.sweepDue) })
+	s.every(ctx, "renewal of holds", s.renewDue)
 	work.Wait()
 	return ctx.Err()
 }
 
 // every runs a part of Run each twentieth of a lease, until ctx ends.
-func (s *Store) every(ctx context.Context, failed string, part func(context.Context) error) {
+func (s *Store) every(ctx context.Context, what string, part func(context.Context) error) {
 	tick := time.NewTicker(max(s.opts.Lease/20, time.Millisecond))
 	defer tick.Stop()
 	for {
@@ -84,7 +84,7 @@ func (s *Store) every(ctx context.Context, failed string, part func(context.Cont
 		err := part(once)
 		cancel()
 		if err != nil && ctx.Err() == nil {
-			s.opts.Log.Warn(failed, "error", err)
+			s.opts.Log.Warn("holds not kept, will retry", "what", what, "error", err)
 		}
 	}
 }
@@ -170,7 +170,7 @@ func (s *Store) renewTogether(ctx context.Context, list []renewal, errs []error)
 	} {
 		pipe, sent := s.rdb.Pipeline(), make([]*redis.Cmd, len(list))
 		for i, r := range list {
-			if errs[i] == errNotSent {
+			if errors.Is(errs[i], errNotSent) {
 				keys, args := s.renewArgs(r)
 				sent[i] = send(ctx, pipe, keys, args...)
 			}

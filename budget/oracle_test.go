@@ -238,14 +238,18 @@ func (m *model) wait(now, n int64) int64 {
 	case Concurrent:
 		first := int64(math.MaxInt64)
 		for _, end := range m.open {
-			switch {
-			case end > now:
-				first = min(first, end-now)
-			case end > now-dayMicros: // it is swept soon
-				first = min(first, sweptSoon)
+			if end > now-dayMicros {
+				first = min(first, end)
 			}
 		}
-		return first
+		switch {
+		case first == math.MaxInt64:
+			return first
+		case first <= now: // it is swept soon
+			return sweptSoon
+		default:
+			return first - now
+		}
 	case Calendar:
 		return m.leaves(m.clock(now)) - now
 	}

@@ -30,7 +30,7 @@ func (sc script) of([]state) script { return sc }
 type scripts struct {
 	hold, settle                                             *unrolled
 	extend, void, expire, renew, peek, reset, adjust, export script
-	register, relinquish                                     script
+	register, relinquish, seen                               script
 }
 
 var loaded = loadAll(lua.Files())
@@ -47,6 +47,7 @@ func loadAll(files fs.FS) scripts {
 
 		register:   load("register"),
 		relinquish: load("relinquish"),
+		seen:       load("seen"),
 
 		peek:   load("peek"),
 		reset:  load("reset"),
@@ -58,7 +59,8 @@ func loadAll(files fs.FS) scripts {
 // names lists the scripts, for metrics.
 func (s scripts) names() []string {
 	all := []script{
-		s.extend, s.void, s.expire, s.renew, s.register, s.relinquish, s.peek, s.reset, s.adjust, s.export,
+		s.extend, s.void, s.expire, s.renew, s.register, s.relinquish, s.seen, s.peek, s.reset, s.adjust,
+		s.export,
 	}
 	out := []string{s.hold.name, s.settle.name}
 	for _, sc := range all {

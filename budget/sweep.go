@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"time"
@@ -69,20 +70,16 @@ type orphan struct {
 	score float64
 }
 
-// orphans lists the orgs of the registry that are due. It begins with a write, so
-// that an answer shows that the store takes what renewals write.
+// orphans lists the orgs of the registry that are due.
 func (s *Store) orphans(ctx context.Context) ([]orphan, error) {
-	pipe := s.rdb.Pipeline()
-	taken := pipe.PExpire(ctx, Registry, registryLife)
-	found := pipe.ZRangeArgsWithScores(ctx, redis.ZRangeArgs{
+	found, err := s.rdb.ZRangeArgsWithScores(ctx, redis.ZRangeArgs{
 		Key: Registry, Start: "-inf", Stop: strconv.FormatInt(s.now().UnixMilli(), 10), ByScore: true, Count: sweepBatch,
-	})
-	_, _ = pipe.Exec(ctx) // each command has its own error
-	if err := cmp.Or(taken.Err(), found.Err()); err != nil {
+	}).Result()
+	if err != nil {
 		return nil, storeError("sweep", err)
 	}
-	out := make([]orphan, len(found.Val()))
-	for i, z := range found.Val() {
+	out := make([]orphan, len(found))
+	for i, z := range found {
 		out[i] = orphan{z.Member.(string), z.Score}
 	}
 	return out, nil
@@ -91,11 +88,13 @@ func (s *Store) orphans(ctx context.Context) ([]orphan, error) {
 // sweepDue is a round of Run: it sweeps the orgs that this process looks after, and
 // those that no living process does.
 func (s *Store) sweepDue(ctx context.Context) error {
+	if err := s.sees(ctx); err != nil {
+		return err
+	}
 	orphans, err := s.orphans(ctx)
 	if err != nil {
 		return err
 	}
-	s.sees(time.Now())
 	var errs []error
 	for _, org := range s.dueOrgs(time.Now(), s.now()) {
 		_, err := s.sweep(ctx, org, s.blind)
@@ -107,25 +106,35 @@ func (s *Store) sweepDue(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// sees notes that the store answered this process. After its start, and after a
-// time in which it did not see the store, it judges no lease for as long as one
-// lasts: meanwhile every living holder renews its own. A shorter silence needs no
-// such grace, because a lease outlasts it.
-func (s *Store) sees(now time.Time) {
+// seenKey holds since when processes have seen the store, and when one last did.
+const seenKey = "lg:seen"
+
+// sees notes that this process sees the store. After a time in which none did, leases
+// are judged only when processes have seen it for as long as a lease lasts: meanwhile
+// every living holder renews its own. A shorter silence needs no such grace, because
+// what is renewed every third of a lease outlasts it.
+func (s *Store) sees(ctx context.Context) error {
+	gap := s.opts.Lease / 3
+	reply, err := s.run(ctx, s.scripts.seen, []string{seenKey}, []any{s.given(), gap.Microseconds(), registryLife.Milliseconds()})
+	if err != nil {
+		return err
+	}
+	n, err := integers(reply)
+	if err != nil || len(n) != 2 {
+		return fmt.Errorf("budget: seen: reply %.80q is not understood", reply)
+	}
+	s.seen(time.UnixMicro(n[0]))
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if now.Sub(s.seenAt) > s.opts.Lease/3 {
-		s.blindUntil = now.Add(s.opts.Lease)
-	}
-	s.seenAt = now
+	s.judge = n[0]-n[1] >= s.opts.Lease.Microseconds()
+	return nil
 }
 
-// blind reports whether this process may not judge the leases of the org now.
+// blind reports whether the leases of the org are not judged now.
 func (s *Store) blind(org string) bool {
-	now := time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return now.Before(s.blindUntil) || now.Before(s.orgOf(org).blind)
+	return !s.judge || time.Now().Before(s.orgOf(org).blind)
 }
 
 // unseen notes that the store did not answer for the org, whose server on a cluster
@@ -152,8 +161,8 @@ func (s *Store) dueOrgs(local, now time.Time) (due []string) {
 }
 
 // Sweep expires the org's holds whose lease has run out and returns how many
-// it expired. Run does it by itself, when it has seen the store for long enough to
-// know that nobody could have renewed them.
+// it expired. Run does it by itself, once the store was seen for long enough that
+// every living holder could have renewed them.
 func (s *Store) Sweep(ctx context.Context, org string) (int, error) {
 	return s.sweep(ctx, org, func(string) bool { return false })
 }
@@ -175,7 +184,8 @@ func (s *Store) sweep(ctx context.Context, org string, blind func(org string) bo
 }
 
 // overdue returns the first holds of the org whose lease has run out, and notes when
-// the earliest lease ends. Like orphans it begins with a write.
+// the earliest lease ends. It begins with a write, so that an answer shows that the
+// org's server takes what renewals write.
 func (s *Store) overdue(ctx context.Context, org string) ([]redis.Z, error) {
 	now := s.now()
 	pipe := s.rdb.Pipeline()

@@ -1,18 +1,25 @@
 package budget
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 )
 
-// sweeper is another process, which has seen the store for long.
+// sweeper is another process.
 func (f *fixture) sweeper() *Store {
 	s := New(f.rdb, Options{Lease: f.opts.Lease})
-	s.clock, s.seenAt = f.now.Load, time.Now()
+	s.clock = f.now.Load
 	return s
+}
+
+// seenForLong has the store seen without a gap until now.
+func (f *fixture) seenForLong() {
+	f.rdb.Set(context.Background(), seenKey, fmt.Sprintf("1,%d", f.now.Load()), 0)
 }
 
 func (f *fixture) round(s *Store) {
@@ -35,6 +42,7 @@ func TestRefusedCallersPutOffNoExpiry(t *testing.T) {
 		limits := []Limit{costLimit("win", User, hour(100))}
 		f.hold(t.Context(), limits, 100) // its process dies
 		judge := f.sweeper()
+		f.seenForLong()
 		for tries := 0; f.leases() > 0; tries++ {
 			if tries == 8 {
 				t.Fatalf("after %s the dead hold is open", time.Duration(tries)*f.opts.Lease/4)
@@ -75,41 +83,45 @@ func TestAnnouncedOrgStaysRegistered(t *testing.T) {
 	})
 }
 
-// Nobody is judged dead by a process that did not see the store while the lease ran
-// out: after its start, and after a gap, it waits for as long as a lease lasts.
+// Nobody is judged dead by a clock that ran while nobody could see the store: after a
+// gap, or when it was never seen, a lease has to pass in which it is seen.
 func TestNoLeaseIsJudgedAfterAGap(t *testing.T) {
-	f := newFixture(t, shared(t), Options{})
-	limits := []Limit{
-		costLimit("win", User, hour(1000)),
-		{ID: "par", Subject: Org, Metric: Concurrency, Shape: Shape{Kind: Concurrent, Amount: 1}},
-	}
-	h := f.hold(t.Context(), limits, 100)
-	gap, started := f.sweeper(), f.sweeper()
-	f.pass(2 * f.opts.Lease) // Redis was away
-	started.seenAt = time.Time{}
-	gap.seenAt = time.Now().Add(-f.opts.Lease)
-	for _, judge := range []*Store{gap, started} {
+	both(t, func(t *testing.T, rdb *redis.Client) {
+		f := newFixture(t, rdb, Options{})
+		limits := []Limit{
+			costLimit("win", User, hour(1000)),
+			{ID: "par", Subject: Org, Metric: Concurrency, Shape: Shape{Kind: Concurrent, Amount: 1}},
+		}
+		h, judge := f.hold(t.Context(), limits, 100), f.sweeper()
+		f.seenForLong()
+		third := f.opts.Lease / 3
+		for _, gap := range []time.Duration{2 * f.opts.Lease, third + time.Millisecond, -2 * f.opts.Lease, 6 * f.opts.Lease} {
+			f.pass(gap)
+			for range 3 { // of the lease of grace
+				f.round(judge)
+				f.pass(third - time.Millisecond)
+			}
+			f.used(t.Context(), limits, [2]int64{100, 100}, [2]int64{1, 1})
+		}
+		f.rdb.Del(t.Context(), seenKey)
+		f.round(judge)
+		var e *ExceededError
+		_, err := judge.Hold(t.Context(), limits, f.call(), cost(1), cost(1))
+		if !errors.As(err, &e) || e.Binding.LimitID != "par" || e.Binding.Wait != time.Second || e.Binding.Never {
+			t.Fatalf("a second call under a concurrency of 1: %v", err)
+		}
+		if err := f.renewDue(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.Extend(t.Context(), h, cost(10)); err != nil {
+			t.Fatalf("the hold of a living process cannot grow: %v", err)
+		}
 		for range 3 {
+			f.pass(third)
 			f.round(judge)
 		}
-	}
-	var e *ExceededError
-	_, err := gap.Hold(t.Context(), limits, f.call(), cost(1), cost(1))
-	if !errors.As(err, &e) || e.Binding.LimitID != "par" || e.Binding.Wait != time.Second || e.Binding.Never {
-		t.Fatalf("a second call under a concurrency of 1: %v", err)
-	}
-	if err := f.renewDue(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := f.Extend(t.Context(), h, cost(10)); err != nil {
-		t.Fatalf("the hold of a living process cannot grow: %v", err)
-	}
-	gap.blindUntil, gap.seenAt = time.Time{}, time.Now() // a lease later
-	f.round(gap)
-	f.used(t.Context(), limits, [2]int64{110, 110}, [2]int64{1, 1})
-	f.pass(2 * f.opts.Lease) // nobody renews it
-	f.round(gap)
-	f.used(t.Context(), limits, [2]int64{110, 0}, [2]int64{0, 0})
+		f.used(t.Context(), limits, [2]int64{110, 0}, [2]int64{0, 0}) // nobody renewed it
+	})
 }
 
 // A server that does not answer for an org is a gap for that org, and for no other.
@@ -125,6 +137,7 @@ func TestNoLeaseIsJudgedAfterAGapOfItsServer(t *testing.T) {
 	rdb := redis.NewClient(f.rdb.Options())
 	t.Cleanup(func() { _ = rdb.Close() })
 	rdb.AddHook(away)
+	f.seenForLong()
 	judge := f.sweeper()
 	judge.rdb = rdb
 	if err := judge.sweepDue(ctx); err == nil {

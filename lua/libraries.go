@@ -24,6 +24,7 @@ var libraries = map[string][]string{
 	"renew":       {"time"},
 	"register":    {"time"},
 	"relinquish":  {},
+	"seen":        {"time"},
 	"peek":        shapeLibraries,
 	"reset":       shapeLibraries,
 	"adjust":      slices.Concat(shapeLibraries, []string{"roll"}),
