@@ -233,8 +233,9 @@ type Store struct {
 	// it answers at all. OnFailure applies when that is not answered either.
 	Deadline time.Duration `yaml:"deadline" default:"250ms" reload:"restart"`
 	// HoldLease is how long the money of a call stays held after its process
-	// died; then it is charged in full, as an estimate. At least 3s. Give all
-	// processes the same.
+	// died; then it is charged in full, as an estimate. After a time in which no
+	// process reached Redis, holds stay for this long once more. At least 3s. Give
+	// all processes the same.
 	HoldLease time.Duration `yaml:"hold_lease" default:"60s" reload:"restart"`
 	// JournalDir is a directory on a disk that outlives the process, for what
 	// cannot be written to Redis just now: ends of calls, and calls admitted
