@@ -90,6 +90,32 @@ func books(t *testing.T, f *fixture, booked pricing.Nano, listed int) {
 // settle whose answer was lost. The end is listed for a person to decide.
 func TestCutOffChargesNothingTwice(t *testing.T) {
 	rdb := shared(t)
+	t.Run("expired within a day", func(t *testing.T) {
+		f, l := far(t, rdb)
+		h, other := f.hold(t.Context(), cutOffLimits, 100), f.hold(t.Context(), cutOffLimits, 100)
+		near := New(rdb, Options{})
+		near.clock = f.now.Load
+		l.cut.Store(true)
+		if err := f.Later(t.Context(), []Ending{{h, &Settlement{Actual: cost(40)}}}, nil); err != nil {
+			t.Fatal(err)
+		}
+		f.pass(2 * time.Minute)
+		if n, err := near.Sweep(t.Context(), f.org); n != 2 || err != nil {
+			t.Fatalf("%d expired, %v", n, err)
+		}
+		if err := near.Void(t.Context(), other); err != nil { // next to it
+			t.Fatal(err)
+		}
+		if ttl := rdb.PTTL(t.Context(), key(f.org, h.Call.chunk())).Val(); ttl < 23*time.Hour {
+			t.Errorf("what expired is remembered for %s", ttl)
+		}
+		f.pass(20 * time.Hour)
+		l.cut.Store(false)
+		if left, err := f.Replay(t.Context()); left != 0 || err != nil {
+			t.Fatalf("%d are left: %v", left, err)
+		}
+		books(t, f, 40, 0)
+	})
 	t.Run("expired", func(t *testing.T) {
 		f, l := far(t, rdb)
 		h := f.hold(t.Context(), cutOffLimits, 100)

@@ -82,11 +82,12 @@ local function regrade_all(shapes, states, text, want_of, open, id)
   return table.concat(texts, ';')
 end
 
--- bury leaves the tombstone and closes the record.
-local function bury(id, text)
+-- bury leaves the tombstone, for so many ms at least, and closes the record.
+local function bury(id, text, least)
   call('HDEL', KEYS[2], id)
   call('HSET', KEYS[3], id, text)
-  call('PEXPIRE', KEYS[3], ARGV[8])
+  local life = max(tonumber(ARGV[8]), least or 0)
+  if call('PTTL', KEYS[3]) < life then call('PEXPIRE', KEYS[3], num(life)) end
 end
 
 -- book appends to the ledger and adds to the day. `cost` is what this entry adds

@@ -42,6 +42,9 @@ local function want_of(metric, part)
 end
 
 text = regrade_all(shapes, states, text, want_of, true, id)
-bury(id, 'X,' .. num(charge) .. ',' .. most .. ',' .. num(now) .. '|' .. text .. '|' .. meta)
+-- For a day, because the holder may only be cut off; not in caps, whose tombstones are
+-- of everybody's calls.
+bury(id, 'X,' .. num(charge) .. ',' .. most .. ',' .. num(now) .. '|' .. text .. '|' .. meta,
+  ARGV[21] ~= '' and DAY_MS or 0)
 book('expire', now, charge, charge, 0, 1, charge)
 return reply('expired', now, charge)
