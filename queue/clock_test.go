@@ -116,7 +116,7 @@ func TestClockStepKeepsClaims(t *testing.T) {
 		if n := len(e.claim("p", 5)); n != 0 {
 			t.Fatalf("%d claims while the lease runs", n)
 		}
-		for s := range 7 { // workers go on looking, which judging by a lease takes
+		for s := range 6 { // workers go on looking, which judging by a lease takes
 			e.at(simStart - 5*time.Minute + time.Duration(s)*5*time.Second)
 			e.claim("p", 5)
 		}
