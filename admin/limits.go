@@ -31,6 +31,7 @@ type Limit struct {
 	Remaining *int64     `json:"remaining"`
 	Reset     *float64   `json:"reset_seconds"`
 	Until     *time.Time `json:"override_until"` // when the first override in Amount ends
+	Closed    *time.Time `json:"closed_until"`   // when it opens again after Redis lost its data; null: it is open
 	Overrides []Override `json:"overrides"`
 }
 
@@ -71,6 +72,10 @@ type limitReset struct {
 	User   string `json:"user,omitempty"`
 	Key    string `json:"key,omitempty"`
 	IP     string `json:"ip,omitempty"`
+	Reason string `json:"reason"`
+}
+
+type limitsReopen struct {
 	Reason string `json:"reason"`
 }
 
@@ -154,6 +159,9 @@ func (c *call) viewLimits(org string, limits []budget.Limit, who budget.Call) ([
 			}
 			if !s.RaisedUntil.IsZero() {
 				v.Until = &s.RaisedUntil
+			}
+			if !s.ClosedUntil.IsZero() {
+				v.Closed = &s.ClosedUntil
 			}
 		}
 		for _, o := range overrides {
@@ -302,6 +310,33 @@ func (c *call) resetLimit() (any, error) {
 		return nil, err
 	}
 	return after[0], nil
+}
+
+// reopenLimits opens the limits of an org, or of all, that a loss of Redis's data
+// closed.
+func (c *call) reopenLimits() (any, error) {
+	var how limitsReopen
+	if err := c.read(&how); err != nil {
+		return nil, err
+	}
+	if how.Reason == "" {
+		return nil, wire.BadRequest("reason", "missing_field", "Opening limits again needs a reason")
+	}
+	org := c.r.PathValue("org")
+	if org != "" {
+		if _, _, err := c.org(org); err != nil {
+			return nil, err
+		}
+	}
+	e := c.entry("limits.reopen", org, "")
+	e.Reason = how.Reason
+	if err := c.commit(e, nil, nil); err != nil {
+		return nil, err
+	}
+	if org != "" {
+		return empty{}, c.o.Budget.Reopen(c.r.Context(), org)
+	}
+	return empty{}, c.o.Budget.ReopenAll(c.r.Context())
 }
 
 // overrides are those of an org, the newest last.

@@ -231,3 +231,38 @@ func TestResetLimitIsRefused(t *testing.T) {
 	}
 	d.expect(200, "POST", "/orgs/acme/limits/burst/reset", `{"reason":"r","key":"k1"}`, `{"used":0}`)
 }
+
+// TestReopenLimits: after Redis lost its data an org's limits are shown as closed,
+// and an administrator opens them, with a reason.
+func TestReopenLimits(t *testing.T) {
+	d := deploy(t)
+	hold := func() error {
+		call := budget.Call{ID: wire.NewCallID(), Org: "acme", User: "alice"}
+		_, err := d.books.Hold(t.Context(), []budget.Limit{daily}, call, budget.Amounts{Cost: 1}, budget.Amounts{})
+		return err
+	}
+	if err := hold(); err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{"lg:epoch", "lg:{acme}:epoch"} { // the administrator's own key stays
+		if err := d.rdb.Del(t.Context(), key).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := hold(); err == nil {
+		t.Fatal("held after the loss")
+	}
+	if l := d.limit("/orgs/acme/limits?user=alice", "daily"); l["closed_until"] == nil || l["remaining"] != 0.0 {
+		t.Errorf("shown as %v", l)
+	}
+	d.expect(400, "POST", "/orgs/acme/limits/reopen", `{}`, "")
+	d.expect(204, "POST", "/orgs/acme/limits/reopen", `{"reason":"a flush"}`, "")
+	d.audited(`{"action":"limits.reopen","org":"acme","reason":"a flush"}`, "", "")
+	if l := d.limit("/orgs/acme/limits?user=alice", "daily"); l["closed_until"] != nil {
+		t.Errorf("shown as %v", l)
+	}
+	if err := hold(); err != nil {
+		t.Error(err)
+	}
+	d.expect(204, "POST", "/limits/reopen", `{"reason":"a flush"}`, "")
+}

@@ -84,6 +84,13 @@ type Options struct {
 	// Default 60 s, and no more than 100,000 calls; negative: not at all.
 	Tail time.Duration
 
+	// EpochFile remembers across restarts which data the store had, so that a loss of
+	// them is noticed that happened while no process ran. Empty: it is not.
+	EpochFile string
+	// OpenAfterLoss lets limits count from zero after the store lost its data.
+	// Otherwise each is closed for the length of its window.
+	OpenAfterLoss bool
+
 	// Scripts runs the scripts; nil: the client given to New. One that sends
 	// what concurrent callers ask for together saves system calls under load.
 	Scripts redis.Scripter
@@ -143,7 +150,7 @@ type Store struct {
 	later later
 	tail  tail
 
-	epoch string // of the store, as Run last saw it
+	loss loss
 
 	without without
 
@@ -164,6 +171,7 @@ func New(rdb redis.UniversalClient, o Options) *Store {
 	}
 	s := &Store{
 		rdb: rdb, opts: o, lease: o.Lease.Microseconds(), scripts: loaded, rollupFields: rollupFields, endingOptions: o.ending(), orgs: map[string]*openHolds{}, later: newLater(), tail: tail{span: o.Tail},
+		loss:    newLoss(o.EpochFile),
 		without: without{start: time.Now(), uses: map[string]*use{}}, scanning: make(chan struct{}, 1),
 	}
 	if o.Journal == nil {

@@ -36,9 +36,7 @@ func (s *Store) hold(
 		h.scopes = append(h.scopes, spend.scope())
 	}
 	announced := s.announce(ctx, c.Org)
-	a, err := s.ask(ctx, s.scripts.hold.of(h.states), func(now time.Time) ([]string, []any, error) {
-		return s.holdArgs(h, life, now)
-	})
+	a, err := s.askHold(ctx, h, life)
 	announced()
 	if err != nil {
 		return nil, err
@@ -69,19 +67,47 @@ func (s *Store) hold(
 	}
 }
 
+// askHold runs the hold script, again when the org's data were lost or have no mark.
+func (s *Store) askHold(ctx context.Context, h *Hold, life time.Duration) (answer, error) {
+	for try := 0; ; try++ {
+		a, err := s.ask(ctx, s.scripts.hold.of(h.states), func(now time.Time) ([]string, []any, error) {
+			return s.holdArgs(h, life, now)
+		})
+		if err != nil || a.verdict != "mark" {
+			return a, err
+		}
+		if try == 2 {
+			return a, fmt.Errorf("budget: hold %s: the org's mark changes under it", h.ID)
+		}
+		if err := s.settleMark(ctx, h.Call.Org, a.head[1]); err != nil {
+			return a, err
+		}
+	}
+}
+
 var recordLifeArg any = recordLife.Milliseconds()
 
 // holdArgs builds the KEYS and ARGV that lua/hold.lua lists.
 func (s *Store) holdArgs(h *Hold, life time.Duration, now time.Time) ([]string, []any, error) {
-	args, lease := make([]any, 0, 6+6*len(h.states)), s.lease
+	args, lease := make([]any, 0, 7+6*len(h.states)), s.lease
 	if life > 0 {
 		lease = life.Microseconds()
 	}
 	texts := &[2]string{amountsText(h.Max, h.Expected), h.about()}
 	args = append(args, s.given(), &h.ID, lease, recordLifeArg, &texts[0], &texts[1])
 	args, err := h.limitArgs(args, now, h.Max)
-	return h.keys("holds", "leases", s.chunkOf(h.Call)), args, err
+	mark := s.mark(h.Call.Org)
+	for i := range h.limits {
+		if mark > 0 && !s.closedUntil(h.Call.Org, &h.limits[i], now).IsZero() {
+			args[holdHead+holdEach*i+2] = closedAmount
+		}
+	}
+	return append(h.keys("holds", "leases", s.chunkOf(h.Call)), key(h.Call.Org, markName)), append(args, mark), err
 }
+
+const holdHead, holdEach = 6, 6 // arguments of a hold, and of each of its limits
+
+var closedAmount any = -1 // nothing is within it
 
 // prepare checks what is asked and returns the hold that would be.
 func (s *Store) prepare(limits []Limit, c Call, most, expected Amounts) (*Hold, error) {
@@ -116,7 +142,7 @@ func stateKeys(org string, states []state, names ...string) []string {
 	}
 	var all strings.Builder // one piece of memory for all keys
 	all.Grow(size)
-	keys := make([]string, 0, len(names)+len(states))
+	keys := make([]string, 0, len(names)+len(states)+1) // a hold adds one
 	add := func(name string) {
 		from := all.Len()
 		all.WriteString("lg:{")
@@ -171,6 +197,9 @@ func (s *Store) refusal(h *Hold, a answer, want Amounts) error {
 	if err != nil {
 		return err
 	}
+	for i := range statuses {
+		statuses[i].closed(s.closedUntil(h.Call.Org, &h.limits[i], a.at()), a.at())
+	}
 	s.metrics.refused(h.Call.Org, statuses)
 	return exceeded(h.limits, statuses, want)
 }
@@ -219,6 +248,9 @@ func (s *Store) Peek(ctx context.Context, limits []Limit, c Call) ([]Status, err
 	if err != nil || len(h.states) == 0 {
 		return nil, err
 	}
+	if err := s.readLoss(ctx, c.Org); err != nil {
+		return nil, err
+	}
 	a, err := s.ask(ctx, s.scripts.peek, func(now time.Time) ([]string, []any, error) {
 		args := []any{s.given()}
 		for _, st := range h.states {
@@ -233,7 +265,11 @@ func (s *Store) Peek(ctx context.Context, limits []Limit, c Call) ([]Status, err
 	if err != nil {
 		return nil, err
 	}
-	return s.statuses(h, a, Amounts{})
+	out, err := s.statuses(h, a, Amounts{})
+	for i := range out {
+		out[i].closed(s.closedUntil(c.Org, &h.limits[i], a.at()), a.at())
+	}
+	return out, err
 }
 
 // Reset forgets what was charged to the limit for the call's subject. Open holds

@@ -2,19 +2,19 @@ package budget
 
 // holdJoint joins runs of hold.lua by hold_many.lua, which list KEYS and ARGV.
 func holdJoint(many script) *joint {
-	const head, each = 6, 6 // arguments of a hold, and of each limit
+	const head, each = holdHead, holdEach
 	return &joint{
-		many: many, keys: 3, own: 3, each: 3,
+		many: many, keys: 4, own: 3, each: 3,
 		key: func(r run) groupKey {
 			var k groupKey
 			for i := range 3 {
 				k.keys[i] = text(r.keys[i])
 			}
-			k.args[0], k.args[1], k.args[2] = r.args[0], r.args[2], r.args[3]
+			k.args[0], k.args[1], k.args[2], k.args[3] = r.args[0], r.args[2], r.args[3], r.args[len(r.args)-1]
 			return k
 		},
 		limits: func(r run, list []limitArgs) []limitArgs {
-			for i := range r.keys[3:] {
+			for i := range r.keys[3 : len(r.keys)-1] {
 				a := r.args[head+each*i:]
 				list = append(list, limitArgs{text(r.keys[3+i]), text(a[0]), text(a[4]), text(a[5])})
 			}
@@ -25,7 +25,8 @@ func holdJoint(many script) *joint {
 			for i := range 3 {
 				keys = append(keys, text(first.keys[i]))
 			}
-			args = append(args, first.args[2], first.args[3], len(g.limits), len(g.runs), g.each())
+			keys = append(keys, text(first.keys[len(first.keys)-1]))
+			args = append(args, first.args[2], first.args[3], first.args[len(first.args)-1], len(g.limits), len(g.runs), g.each())
 			keys, args = g.addLimits(keys, args)
 			for _, r := range g.runs {
 				args = append(args, r.args[1])

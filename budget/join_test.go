@@ -53,6 +53,9 @@ func newTwins(t *testing.T, joined, single *redis.Client, seed uint64) *twins {
 	}
 	for _, rdb := range []*redis.Client{joined, single} {
 		rdb.ScriptFlush(t.Context())
+		for _, org := range w.orgs {
+			rdb.Set(t.Context(), key(org, markName), 0, epochLife)
+		}
 	}
 	return w
 }

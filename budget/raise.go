@@ -70,6 +70,7 @@ type statusJSON struct {
 	Reset     *float64   `json:"reset_seconds"` // until nothing is used, if no more is; null: never
 	Base      int64      `json:"base_amount"`   // Amount without overrides
 	Until     *time.Time `json:"override_until"`
+	Closed    *time.Time `json:"closed_until,omitempty"` // after the store lost its data
 }
 
 // units are the metrics' units in JSON.
@@ -83,6 +84,9 @@ func (s Status) MarshalJSON() ([]byte, error) {
 	}
 	if !s.RaisedUntil.IsZero() {
 		j.Until = &s.RaisedUntil
+	}
+	if !s.ClosedUntil.IsZero() {
+		j.Closed = &s.ClosedUntil
 	}
 	return json.Marshal(j)
 }

@@ -26,9 +26,12 @@ type Status struct {
 	// Wait is, for a limit that refused, how long until the call fits, if
 	// nobody else takes the room. For concurrency, and for a bucket without
 	// refill, it is no more than the lease of a hold.
-	Wait    time.Duration
-	Never   bool // refused, and time alone will not help
-	Refused bool // it did not fit; a Shadow limit says so and lets it pass
+	Wait  time.Duration
+	Never bool // refused, and time alone will not help
+	// ClosedUntil is when a limit opens that is closed because the store lost its
+	// data; zero: it is open.
+	ClosedUntil time.Time
+	Refused     bool // it did not fit; a Shadow limit says so and lets it pass
 }
 
 // ExceededError says that a call does not fit. Nothing was held.
@@ -52,6 +55,10 @@ func (e *ExceededError) Error() string {
 	who := ""
 	if e.Cap != nil {
 		who = "cap of " + e.Cap.String() + ": "
+	}
+	if !b.ClosedUntil.IsZero() {
+		return fmt.Sprintf("budget: %slimit %s is closed until %s because the store lost its data", who, b.LimitID,
+			b.ClosedUntil.UTC().Format(time.RFC3339))
 	}
 	return fmt.Sprintf("budget: %slimit %s: %d %s wanted, %d of %d used: %s", who, b.LimitID, e.Requested, b.Metric, b.Used, b.Amount, when)
 }
@@ -181,7 +188,7 @@ func exceeded(limits []Limit, statuses []Status, want Amounts) *ExceededError {
 			continue
 		}
 		n := limits[i].Metric.amountOf(want)
-		if s.Used-s.Held+n > s.Amount {
+		if s.Used-s.Held+n > s.Amount || !s.ClosedUntil.IsZero() {
 			e.Soon = false
 		}
 		if !found || s.Never && !e.Binding.Never || s.Never == e.Binding.Never && s.Wait > e.Binding.Wait {

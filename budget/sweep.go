@@ -61,7 +61,17 @@ func (s *Store) register(ctx context.Context, how string, until time.Time, orgs 
 		args = append(args, org)
 	}
 	_, err := s.run(ctx, s.scripts.register, []string{Registry}, args)
-	return err
+	if err != nil {
+		return err
+	}
+	pipe := s.rdb.Pipeline()
+	for _, org := range orgs {
+		pipe.PExpire(ctx, key(org, markName), epochLife)
+	}
+	if _, err := pipe.Exec(ctx); err != nil {
+		return storeError("register", err)
+	}
+	return nil
 }
 
 // orphan is an org of the registry that no living process has looked after.

@@ -110,9 +110,6 @@ func (t *tail) list() []remembered {
 // watch looks once a second who the store is, and writes the tail again when it
 // is another: after a failover or a restart. It is a part of Run.
 func (s *Store) watch(ctx context.Context) {
-	if s.tail.span <= 0 {
-		return
-	}
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
 	var known map[string]bool

@@ -122,6 +122,9 @@ func (s *Store) takeShares(h *Hold, percent int) error {
 		u := w.of(h.Call.Org+" "+h.states[i].Key, l.Shape)
 		uses[i] = u
 		used, n, most := u.count(l.Metric, at), l.Metric.amountOf(h.Max), share.Of(l.AmountFor(h.Call, s.now()), percent)
+		if !s.closedUntil(h.Call.Org, &l, s.now()).IsZero() {
+			most = 0
+		}
 		if l.Mode == Shadow || used+n <= most {
 			continue
 		}

@@ -237,6 +237,11 @@ type Store struct {
 	// process reached Redis, holds stay for this long once more. At least 3s. Give
 	// all processes the same.
 	HoldLease time.Duration `yaml:"hold_lease" default:"60s" reload:"restart"`
+	// AfterDataLoss is what limits do when Redis was emptied or came back without
+	// its data. close: each is closed for the length of its window, from that
+	// moment, until `llmguard limits reopen`. open: they count from zero. With
+	// JournalDir a loss during a restart of llmguard is noticed too.
+	AfterDataLoss string `yaml:"after_data_loss" default:"close" enum:"close,open" reload:"restart"`
 	// JournalDir is a directory on a disk that outlives the process, for what
 	// cannot be written to Redis just now: ends of calls, and calls admitted
 	// without it. It is made with mode 0700; processes may share it. Left out:

@@ -37,6 +37,11 @@ func (e *Refusal) Public() *wire.Error {
 		return e.capped()
 	}
 	b := e.Binding
+	if !b.ClosedUntil.IsZero() {
+		return wire.RateLimited(fmt.Sprintf("Limit %q of this %s is closed until %s, because the store lost its data and what was used "+
+			"is not known. An operator can open it sooner: llmguard limits reopen.", b.LimitID, b.Subject,
+			b.ClosedUntil.UTC().Format(time.RFC3339)), b.Wait)
+	}
 	text := fmt.Sprintf("limit %q of this %s (%s): Limit %s, Used %s, Requested %s.",
 		b.LimitID, b.Subject, b.Metric, amount(b.Metric, b.Amount), amount(b.Metric, b.Used), amount(b.Metric, e.Requested))
 	if b.Never {

@@ -111,6 +111,10 @@ func TestRefusalWords(t *testing.T) {
 	f(status(budget.Cost, 1400*time.Millisecond), "rate_limit_exceeded", "", "2", "of this user (cost): Limit $5.000000000, Used $4.000000000, Requested $2.000000000. Please try again in 2s.")
 	f(status(budget.Tokens, 300*time.Microsecond), "rate_limit_exceeded", "", "1", "Used 4000000000, Requested 2000000000. Please try again in 1ms.")
 	f(status(budget.Cost, time.Hour), "rate_limit_exceeded", "false", "3600", "try again in 1h0m0s.")
+	closed := status(budget.Cost, time.Hour)
+	closed.ClosedUntil = time.Date(2026, 11, 18, 12, 0, 0, 0, time.UTC)
+	f(closed, "rate_limit_exceeded", "false", "3600", "is closed until 2026-11-18T12:00:00Z, because the store lost its data and what was used is not "+
+		"known. An operator can open it sooner: llmguard limits reopen.")
 	f(status(budget.Cost, -1), "insufficient_quota", "false", "", `limit "quota-team"`)
 }
 

@@ -149,6 +149,9 @@ func (t *teller) limit(s *budget.Status, remaining int64) {
 	if !s.RaisedUntil.IsZero() {
 		t.buf = s.RaisedUntil.UTC().AppendFormat(append(t.buf, ";override_until="...), time.RFC3339)
 	}
+	if !s.ClosedUntil.IsZero() {
+		t.buf = s.ClosedUntil.UTC().AppendFormat(append(t.buf, ";closed_until="...), time.RFC3339)
+	}
 }
 
 // rateLimit tells a limit as OpenAI does, if it is known.

@@ -4,15 +4,18 @@
 --
 -- KEYS  1 holds (HASH id -> record)   2 leases (ZSET id by end)
 --       3 done (HASH id -> tombstone) 4.. one state key per limit
+--       last: mark, the loss of data that the org suffered
 -- ARGV  1 now (empty: Redis TIME)  2 id  3 lease us  4 lifetime of KEYS 1, 2 in ms
 --       5 "max cost,expected cost,max tokens,expected tokens"  6 meta (opaque)
 --       7.. per limit: kind, enforce 0|1, amount, cost, p1, p2
+--       last: the mark as the caller believes it
 -- Record: "<at>,<ARGV 5>|<limit>;<limit>..|<meta>", a limit "<charged> <place>:<amount>.."
 -- Reply "held,<at>" and per limit ";<state as written>", or as for refused when a
 --       limit in the shadow did not fit
 --       "refused,<at>" and per limit ";=<used>,<held>,<resets>,<frees>,<refused 0|1>"
 --       "again,<at>" it is held already | "done,<at>" it has ended | "skew,<at>"
 --       "stale,<at>.." nothing was held: a limit has more to forget, run it again
+--       "mark,<at>,<mark>" the mark is another, -1: there is none; nothing was done
 
 local K, A = KEYS, ARGV
 local now = now_us(A[1])
@@ -20,6 +23,8 @@ local at, id = num(now), A[2]
 local refused, told, stale = false, false, false
 
 if call('HEXISTS', K[3], id) == 1 then return 'done,' .. at end
+local mark = call('GET', K[#K]) or '-1'
+if mark ~= A[#A] then return 'mark,' .. at .. ',' .. mark end
 
 --@ each
 --@ own st$, over$, text$

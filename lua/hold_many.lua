@@ -5,13 +5,13 @@
 --
 -- Calls are carried out in their order, each sees those before it, each for itself: a
 -- call that does not fit takes nothing. Whatever needs more than the plain way (it does
--- not fit, even in the shadow, or a calendar has run out) is "alone": nothing was done,
+-- not fit, even in the shadow, a calendar has run out, or the org's mark is another) is "alone": nothing was done,
 -- hold is to be run for it by itself.
 --
--- KEYS  per org: holds, leases, done as in hold, then the state keys of its limits
+-- KEYS  per org: holds, leases, done, mark as in hold, then the state keys of its limits
 -- ARGV  1 now (empty: Redis TIME)  2 number of orgs
---       per org: lease us, lifetime ms, number of limits, number of calls, number of
---         limits of each call;  per limit: kind, p1, p2;  the ids of the calls, each once;
+--       per org: lease us, lifetime ms, mark, number of limits, number of calls, number
+--         of limits of each call;  per limit: kind, p1, p2;  the ids of the calls, each once;
 --         per call: amounts and meta as in hold, per limit of it: its number among the
 --         org's, amount, cost
 -- Reply a list: per call what hold replies, or "alone"
@@ -49,13 +49,14 @@ local function held(id)
 end
 
 for _ = 1, A[2] + 0 do
-  local lease, life, limits, calls = A[a + 1], A[a + 2], A[a + 3] + 0, A[a + 4] + 0
-  each, shapes, states, touched = A[a + 5] + 0, {}, {}, {}
-  local first = a + 5 -- before the limits
+  local lease, life, limits, calls = A[a + 1], A[a + 2], A[a + 4] + 0, A[a + 5] + 0
+  local marked = call('GET', K[k + 4]) == A[a + 3]
+  each, shapes, states, touched = A[a + 6] + 0, {}, {}, {}
+  local first = a + 6 -- before the limits
   for i = 1, limits do
     local p = first + 3 * i
     shapes[i] = shape_of(A[p - 2])
-    states[i] = shapes[i].read(K[k + 3 + i], A[p - 1], A[p], now) or false
+    states[i] = shapes[i].read(K[k + 4 + i], A[p - 1], A[p], now) or false
   end
   local ids = first + 3 * limits -- before the ids
   local done = call('HMGET', K[k + 3], unpack(A, ids + 1, ids + calls))
@@ -68,7 +69,7 @@ for _ = 1, A[2] + 0 do
       reply = 'done,' .. at
     elseif open[i] then
       reply = 'again,' .. at
-    elseif fits() then
+    elseif marked and fits() then
       local id = A[ids + i]
       records[n + 1], leases[n + 1], leases[n + 2] = id, ends, id
       records[n + 2], reply = held(id)
@@ -89,9 +90,9 @@ for _ = 1, A[2] + 0 do
     end
     for i = 1, limits do
       local p = first + 3 * i
-      if touched[i] then shapes[i].write(states[i], K[k + 3 + i], A[p - 1], A[p]) end
+      if touched[i] then shapes[i].write(states[i], K[k + 4 + i], A[p - 1], A[p]) end
     end
   end
-  k = k + 3 + limits
+  k = k + 4 + limits
 end
 return out

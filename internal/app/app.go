@@ -136,6 +136,7 @@ func New(o Options) (_ *App, err error) {
 	}()
 	a.budget = budget.New(o.Redis, budget.Options{
 		Scripts: scripts, Flights: func() budget.Flight { return scripts.Batch() }, Lease: o.Config.Store.HoldLease, LedgerLength: LedgerLength(o.Config.Ledger), Journal: a.journal, Log: o.Log, Metrics: a.registry,
+		EpochFile: epochFile(o.Config.Store), OpenAfterLoss: o.Config.Store.AfterDataLoss == "open",
 	})
 	a.openIdentities(set)
 	if a.exporter, err = exporter(o.Config, a.budget, a.ids.orgIDs); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"path/filepath"
 
 	"github.com/llmguard/llmguard/budget/journal"
 	"github.com/llmguard/llmguard/config"
@@ -17,6 +18,14 @@ func openJournal(c config.Store, log *slog.Logger) (*journal.Journal, error) {
 		return nil, fmt.Errorf("store.journal_dir: %w", err)
 	}
 	return j, nil
+}
+
+// epochFile is where the process remembers which data Redis had; empty: nowhere.
+func epochFile(c config.Store) string {
+	if c.JournalDir == "" {
+		return ""
+	}
+	return filepath.Join(c.JournalDir, "store-epoch")
 }
 
 // settle ends what is still open at the end of the process: in Redis if it

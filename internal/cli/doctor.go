@@ -141,6 +141,17 @@ func heldMoney(ctx context.Context, cfg *config.Config) []diagnose.Finding {
 	}
 	s := budget.New(rdb, budget.Options{})
 	var found []diagnose.Finding
+	lost, err := s.DataLoss(ctx)
+	if err != nil {
+		return failed(err)
+	}
+	if !lost.IsZero() {
+		found = append(found, diagnose.Finding{
+			Area: "money", Level: diagnose.Warning, What: "redis lost its data at " + lost.UTC().Format(time.RFC3339) +
+				": every limit is closed for the length of its window from then on",
+			Fix: "Restore a backup, or accept the loss: `llmguard limits reopen --all`.",
+		})
+	}
 	for _, o := range cfg.Orgs {
 		n, err := s.Overdue(ctx, o.ID, cfg.Store.HoldLease+heldTooLong)
 		if err != nil {

@@ -50,7 +50,7 @@ func limitsCommand() *cobra.Command {
 			"  llmguard limits override --org acme --user alice --limit daily --add '$200' --until tonight --reason 'launch day'\n" +
 			"  llmguard limits set daily --org acme --amount '$50'\n  llmguard limits reset daily --org acme --user alice --reason 'a loop of ours'",
 	}
-	c.AddCommand(limitsGetCommand(), limitsSetCommand(), limitsUnsetCommand(), limitsOverrideCommand(), limitsOverridesCommand(), limitsEndCommand(), limitsResetCommand(),
+	c.AddCommand(limitsGetCommand(), limitsSetCommand(), limitsUnsetCommand(), limitsOverrideCommand(), limitsOverridesCommand(), limitsEndCommand(), limitsResetCommand(), limitsReopenCommand(),
 		limitsShadowCommand(), limitsSuggestCommand())
 	return c
 }
@@ -110,6 +110,10 @@ func limitTable(w io.Writer, list []admin.Limit) error {
 		return err
 	}
 	for _, l := range list {
+		if l.Closed != nil {
+			fmt.Fprintf(w, "\n%s: closed until %s, because Redis lost its data; open it with: llmguard limits reopen\n", l.Name,
+				l.Closed.Local().Format("2006-01-02 15:04 MST"))
+		}
 		for _, o := range l.Overrides {
 			fmt.Fprintf(w, "\n%s: %s until %s, by %s: %s (%s)\n", l.Name, overrideText(o), o.Until.Local().Format("2006-01-02 15:04 MST"), top.Printable(o.By), top.Printable(o.Reason), o.ID)
 		}
@@ -350,6 +354,40 @@ func limitsResetCommand() *cobra.Command {
 	f.add(c, plainFormats...)
 	f.why(c)
 	s.add(c)
+	_ = c.MarkFlagRequired("reason")
+	return c
+}
+
+func limitsReopenCommand() *cobra.Command {
+	var f adminFlags
+	var org string
+	var all bool
+	c := &cobra.Command{
+		Use: "reopen", Short: "Open limits that are closed because Redis lost its data", Args: cobra.NoArgs,
+		Long: "After Redis lost its data, each limit is closed for the length of its window, because what was used is not known.\n" +
+			"Reopened limits count from zero. --all opens those of every org, and spend caps.",
+		Example: "  llmguard limits reopen --org acme --reason 'Redis was flushed by mistake'\n  llmguard limits reopen --all --reason 'new Redis'",
+	}
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		if (org == "") != all {
+			return errors.New("name either --org or --all")
+		}
+		path, what := pathOf("limits", "reopen"), "all orgs, and spend caps,"
+		if org != "" {
+			path, what = pathOf("orgs", org, "limits", "reopen"), "org "+org
+		}
+		return f.run(c, func(a *adminClient) error {
+			if err := a.ask(c.Context(), http.MethodPost, path, map[string]any{"reason": f.reason}, nil); err != nil {
+				return err
+			}
+			fmt.Fprintf(c.OutOrStdout(), "the limits of %s count from zero\n", what)
+			return nil
+		})
+	}
+	f.add(c)
+	f.why(c)
+	c.Flags().StringVar(&org, "org", "", "the org")
+	c.Flags().BoolVar(&all, "all", false, "every org, and spend caps")
 	_ = c.MarkFlagRequired("reason")
 	return c
 }

@@ -161,7 +161,7 @@ func (l *look) money() {
 		l.add(Warning, fmt.Sprintf("%s of calls wait in its journal to be charged", many(n, "end")), "They are written within seconds of Redis coming back. If it is up, the log says what it refuses; do not delete the directory.")
 	}
 	if n := p.sum("budget_store_emptied_total"); n > 0 {
-		l.add(Error, "redis was emptied while it ran: limits count from then on", "Restore the append-only file or a backup; find out who ran FLUSHALL.")
+		l.add(Error, "redis lost its data while it ran: limits are closed for the length of their windows", "Restore the append-only file or a backup, or accept the loss: `llmguard limits reopen --all`. Find out who ran FLUSHALL.")
 	}
 	if n := p.sum("budget_expired_holds_total"); n > 0 {
 		l.add(Warning, fmt.Sprintf("%s expired since it started and were charged in full, as estimates", many(n, "hold")), "A process died or stalled: look for kills by memory. `llmguard usage entries` shows them as expired.")

@@ -81,6 +81,9 @@ var limitSteps = []step{
 		200, "POST", limits + "/{limit}/reset", globex + "/limits/daily/reset",
 		`{"user":"gus","reason":"ours"}`, "limit.reset",
 	},
+	{204, "POST", limits + "/reopen", globex + "/limits/reopen", `{"reason":"flushed"}`, "limits.reopen"},
+	{400, "POST", "/limits/reopen", "/limits/reopen", `{}`, ""},
+	{204, "POST", "/limits/reopen", "/limits/reopen", `{"reason":"flushed"}`, "limits.reopen"},
 	{204, "DELETE", overrides + "/{override}", globex + "/overrides/{override}", "", "limit.override.end"},
 	{204, "DELETE", limits + "/{limit}", globex + "/limits/daily", "", "limit.unset"},
 }

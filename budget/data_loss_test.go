@@ -1,0 +1,220 @@
+package budget
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// lossLimits has one limit of each shape that counts over time.
+func lossLimits() []Limit {
+	return []Limit{
+		costLimit("win", Org, hour(100)),
+		costLimit("exact", Org, Shape{Kind: ExactWindow, Amount: 100, Window: 10 * time.Minute}),
+		costLimit("day", User, Shape{Kind: Calendar, Amount: 100, Calendar: "day"}),
+		costLimit("bucket", User, Shape{Kind: Bucket, Amount: 100, Refill: 100, Per: 2 * time.Hour}),
+		{ID: "par", Subject: Org, Metric: Concurrency, Shape: Shape{Kind: Concurrent, Amount: 5}},
+	}
+}
+
+// refusedBy holds under one limit and returns its refusal; nil: it was held.
+func (f *fixture) refusedBy(ctx context.Context, l Limit) *ExceededError {
+	f.t.Helper()
+	h, err := f.Hold(ctx, []Limit{l}, f.call(), cost(1), cost(1))
+	var e *ExceededError
+	if errors.As(err, &e) {
+		return e
+	}
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	if err := f.Void(ctx, h); err != nil {
+		f.t.Fatal(err)
+	}
+	return nil
+}
+
+// TestLimitsCloseAfterALoss: when the store lost its data, every limit is closed for
+// the length of its window from that moment, for the very first call on, also by a
+// process that never saw the old data and to one that was settled meanwhile; a new
+// store closes nothing.
+func TestLimitsCloseAfterALoss(t *testing.T) {
+	both(t, func(t *testing.T, rdb *redis.Client) {
+		ctx := t.Context()
+		f := newFixture(t, rdb, Options{})
+		limits := lossLimits()
+		late := f.hold(ctx, limits, 10) // a new store: nothing is closed
+		if err := rdb.FlushAll(ctx).Err(); err != nil {
+			t.Fatal(err)
+		}
+		f.settle(ctx, late, 5) // what limits count now is no sign that they are whole
+		if e := f.refusedBy(ctx, limits[0]); e == nil || e.Binding.Wait != time.Hour || e.Soon || e.Binding.Never {
+			t.Fatalf("first call after the loss: %+v", e)
+		}
+		other := newFixture(t, rdb, Options{})
+		other.org = f.org
+		midnight := time.Date(2026, 11, 19, 0, 0, 0, 0, time.UTC).Sub(start)
+		for i, open := range []time.Duration{time.Hour, 10 * time.Minute, midnight, 2 * time.Hour} {
+			for _, s := range []*fixture{f, other} {
+				s.now.Store(start.Add(open - time.Second).UnixMicro())
+				e := s.refusedBy(ctx, limits[i])
+				if e == nil || !e.Binding.ClosedUntil.Equal(start.Add(open)) || e.Binding.Wait != time.Second || e.Binding.Remaining != 0 {
+					t.Fatalf("%s a second before it opens: %+v", limits[i].ID, e)
+				}
+				list, err := s.Peek(ctx, limits[i:i+1], s.call())
+				if err != nil || !list[0].ClosedUntil.Equal(start.Add(open)) {
+					t.Fatalf("%s shown as %+v, %v", limits[i].ID, list, err)
+				}
+				s.now.Store(start.Add(open).UnixMicro())
+				if e := s.refusedBy(ctx, limits[i]); e != nil {
+					t.Fatalf("%s when it opens: %+v", limits[i].ID, e)
+				}
+			}
+		}
+		f.now.Store(start.UnixMicro())
+		if e := f.refusedBy(ctx, limits[4]); e != nil {
+			t.Errorf("open calls are in no window: %+v", e)
+		}
+	})
+}
+
+// TestCapsCloseAfterALoss: so are spend caps.
+func TestCapsCloseAfterALoss(t *testing.T) {
+	ctx := t.Context()
+	f := newFixture(t, shared(t), Options{})
+	caps := []Cap{{Limits: []Limit{costLimit("all", Org, hour(100))}}}
+	h, err := f.HoldCapped(ctx, nil, caps, f.call(), cost(1), cost(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Void(ctx, h); err != nil {
+		t.Fatal(err)
+	}
+	f.rdb.FlushAll(ctx)
+	_, err = f.HoldCapped(ctx, nil, caps, f.call(), cost(1), cost(1))
+	var e *ExceededError
+	if !errors.As(err, &e) || e.Cap == nil || e.Binding.ClosedUntil.IsZero() {
+		t.Fatalf("cap after a loss: %v", err)
+	}
+}
+
+// TestReopen: an operator opens the limits of one org, or of all, and a later loss
+// closes them again.
+func TestReopen(t *testing.T) {
+	ctx := t.Context()
+	rdb := shared(t)
+	f, g := newFixture(t, rdb, Options{}), newFixture(t, rdb, Options{})
+	operator := New(rdb, Options{})
+	limit := costLimit("win", Org, hour(100))
+	closed := func(what string, wantF, wantG bool) {
+		t.Helper()
+		gotF, gotG := f.refusedBy(ctx, limit) != nil, g.refusedBy(ctx, limit) != nil
+		if gotF != wantF || gotG != wantG {
+			t.Fatalf("%s: closed %v and %v, want %v and %v", what, gotF, gotG, wantF, wantG)
+		}
+	}
+	closed("a new store", false, false)
+	rdb.FlushAll(ctx)
+	f.pass(time.Second)
+	g.pass(time.Second)
+	closed("after a loss", true, true)
+	if at, err := operator.DataLoss(ctx); err != nil || at.IsZero() {
+		t.Errorf("loss at %v, %v", at, err)
+	}
+	if err := operator.Reopen(ctx, f.org); err != nil {
+		t.Fatal(err)
+	}
+	closed("one org reopened", false, true)
+	if err := operator.ReopenAll(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.look(ctx); err != nil { // as watch does, once a second
+		t.Fatal(err)
+	}
+	closed("all reopened", false, false)
+	if at, err := operator.DataLoss(ctx); err != nil || !at.IsZero() {
+		t.Errorf("accepted loss at %v, %v", at, err)
+	}
+	rdb.FlushAll(ctx)
+	f.pass(time.Second)
+	g.pass(time.Second)
+	closed("lost again", true, true)
+}
+
+// TestOpenAfterLoss: who chose so counts from zero.
+func TestOpenAfterLoss(t *testing.T) {
+	ctx := t.Context()
+	f := newFixture(t, shared(t), Options{OpenAfterLoss: true})
+	limit := costLimit("win", Org, hour(100))
+	f.hold(ctx, []Limit{limit}, 10)
+	f.rdb.FlushAll(ctx)
+	f.pass(time.Second)
+	if e := f.refusedBy(ctx, limit); e != nil {
+		t.Fatal(e)
+	}
+}
+
+// TestLossBetweenProcesses: a loss that happened while no process ran is noticed by
+// the file that remembers the epoch; a backup that is older is none.
+func TestLossBetweenProcesses(t *testing.T) {
+	ctx := t.Context()
+	rdb, file := shared(t), filepath.Join(t.TempDir(), "epoch")
+	limit := costLimit("win", Org, hour(100))
+	f := newFixture(t, rdb, Options{EpochFile: file})
+	f.hold(ctx, []Limit{limit}, 10)
+	backup := rdb.Get(ctx, epochKey).Val()
+	next := func() *fixture {
+		s := newFixture(t, rdb, Options{EpochFile: file})
+		s.org = f.org
+		s.now.Store(f.now.Add(time.Second.Microseconds()))
+		return s
+	}
+	if e := next().refusedBy(ctx, limit); e != nil {
+		t.Fatalf("a restart with all data: %v", e)
+	}
+	rdb.FlushAll(ctx)
+	if e := next().refusedBy(ctx, limit); e == nil {
+		t.Fatal("a restart without data closes nothing")
+	}
+	rdb.FlushAll(ctx)
+	rdb.Set(ctx, epochKey, backup, 0)
+	rdb.Set(ctx, key(f.org, markName), 0, 0)
+	if e := next().refusedBy(ctx, limit); e != nil {
+		t.Fatalf("a backup was restored: %v", e)
+	}
+}
+
+// TestStoreOfAnOlderVersion: data without marks, under the epoch that older versions
+// wrote, are whole; their loss is noticed.
+func TestStoreOfAnOlderVersion(t *testing.T) {
+	ctx := t.Context()
+	f := newFixture(t, shared(t), Options{})
+	limit := costLimit("win", Org, hour(100))
+	f.rdb.Set(ctx, epochKey, "2EWWTDSQNHP5FVOYBSLKJ3YAAA", 0)
+	f.hold(ctx, []Limit{limit}, 10)
+	f.used(ctx, []Limit{limit}, [2]int64{10, 10})
+	f.rdb.FlushAll(ctx)
+	if e := f.refusedBy(ctx, limit); e == nil {
+		t.Fatal("the loss closes nothing")
+	}
+}
+
+// TestJoinedHoldsAfterALoss: holds that one run carries out are not let through either.
+func TestJoinedHoldsAfterALoss(t *testing.T) {
+	w := newTwins(t, shared(t), shared(t), 1)
+	w.limits = w.limits[:1]
+	for _, rdb := range []*redis.Client{w.joined, w.single} {
+		rdb.FlushAll(t.Context())
+	}
+	_, cmds := w.flight("ann", "bob", "cat")
+	w.fly(cmds)
+	for _, cmd := range cmds {
+		if a, err := decode(cmd.(*redis.Cmd).Val().(string)); err != nil || a.verdict != "mark" || a.head[1] != -1 {
+			t.Errorf("hold without a mark: %+v, %v", a, err)
+		}
+	}
+}
