@@ -177,6 +177,7 @@ func New(rdb redis.UniversalClient, o Options) *Store {
 	if o.Journal == nil {
 		s.opts.Journal = s.later.memory
 	}
+	s.without.fill(s.opts.Journal.Records(), s.now())
 	s.metrics = newMetrics(o.Metrics)
 	s.later.metrics = newLaterMetrics(o.Metrics, s.kept)
 	return s

@@ -28,7 +28,8 @@ type kept struct {
 	Max        Amounts     `json:"max"`
 	At         time.Time   `json:"at,omitzero"`
 	States     []state     `json:"states,omitempty"`
-	Open       bool        `json:"open,omitempty"` // admitted without the store, not ended yet
+	Open       bool        `json:"open,omitempty"`  // admitted without the store, not ended yet
+	Share      bool        `json:"share,omitempty"` // admitted within the process's share
 	Settlement *Settlement `json:"settlement,omitempty"`
 	Caps       []kept      `json:"caps,omitempty"` // what spend caps hold for it: Call, Max, At, States and Shadow
 	Shadow     []Shadowed  `json:"shadow,omitempty"`
@@ -43,7 +44,7 @@ func keptOf(e Ending) kept {
 }
 
 func keptHold(h *Hold) kept {
-	k := kept{Call: h.Call, Max: h.Max, At: h.At, States: h.states, Shadow: h.shadow}
+	k := kept{Call: h.Call, Max: h.Max, At: h.At, States: h.states, Share: len(h.taken) > 0, Shadow: h.shadow}
 	for _, part := range h.caps {
 		k.Caps = append(k.Caps, keptHold(part))
 	}

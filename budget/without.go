@@ -16,9 +16,17 @@ import (
 type without struct {
 	start time.Time
 
-	mu   sync.Mutex
-	uses map[string]*use // by org and state
-	seq  int
+	mu      sync.Mutex
+	uses    map[string]*use // by org and state
+	earlier map[string][]pastUse
+	seq     int
+}
+
+// pastUse is what a process before this one let through and the store does not
+// have yet. It is in no use: their span is known when their limit is.
+type pastUse struct {
+	at share.At // below 0
+	n  int64
 }
 
 // use is what a limit's share counts.
@@ -170,8 +178,40 @@ func (w *without) of(key string, shape Shape) *use {
 	if u == nil {
 		u = &use{span: shape.span()}
 		w.uses[key] = u
+		for _, e := range w.earlier[key] {
+			u.used.Take(e.at, u.span, e.n)
+		}
+		delete(w.earlier, key)
 	}
 	return u
+}
+
+// fill counts what the journal has of processes before this one, so that a restart
+// while the store is away gives no new share.
+func (w *without) fill(records []journal.Record, now time.Time) {
+	w.earlier = map[string][]pastUse{}
+	for _, r := range records {
+		var k kept
+		if json.Unmarshal(r.Data, &k) != nil {
+			continue // Replay reports it
+		}
+		e := k.ending()
+		if e.Settlement == nil {
+			continue
+		}
+		for _, part := range append([]kept{k}, k.Caps...) {
+			if !part.Share {
+				continue
+			}
+			for _, st := range part.States {
+				at, n := min(part.At.Sub(now), 0), st.Metric.settled(e.Settlement.Actual)
+				if n > 0 {
+					key := part.Call.Org + " " + st.Key
+					w.earlier[key] = append(w.earlier[key], pastUse{at, n})
+				}
+			}
+		}
+	}
 }
 
 // longest is how long a calendar period can be, in any zone.

@@ -157,3 +157,47 @@ func TestAdmitNeedsTheJournal(t *testing.T) {
 		}
 	}
 }
+
+// TestShareAfterARestart: a process that starts while the store is away goes on with
+// the share that those before it have used, and takes no new one.
+func TestShareAfterARestart(t *testing.T) {
+	server := redistest.Start(t)
+	server.Kill()
+	dir := t.TempDir()
+	limits := []Limit{costLimit("hour", User, hour(1000)), costLimit("purse", Org, Shape{Kind: Bucket, Amount: 5000, Refill: 1, Per: time.Hour})}
+	caps := []Cap{{Limits: []Limit{costLimit("all", Org, hour(2000))}}}
+	admit := func(s journaled, user string, n int, most int64) (*Hold, error) {
+		return s.AdmitShare(t.Context(), limits, shareCall(user, n), cost(most), 10, caps...)
+	}
+	a := openJournaled(t, server, dir, Options{})
+	held, err := admit(a, "ann", 1, 60) // open when the process dies: all of it counts
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended, err := admit(a, "ann", 2, 40)
+	if err != nil {
+		t.Fatal(err)
+	}
+	given, err := admit(a, "bob", 3, 90)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ends := []Ending{{ended, &Settlement{Actual: cost(15)}}, {Hold: given}}
+	if err := a.Later(t.Context(), ends, nil); err != nil {
+		t.Fatal(err)
+	}
+	a.dead(t)
+	b := openJournaled(t, server, dir, Options{})
+	if _, err := admit(b, "ann", 4, 26); err == nil {
+		t.Errorf("75 of 100 are used, by %s and another, and 26 more let through", held.ID)
+	}
+	if _, err := admit(b, "ann", 5, 25); err != nil {
+		t.Error(err)
+	}
+	if _, err := admit(b, "bob", 6, 100); err != nil { // what was given back is free
+		t.Error(err)
+	}
+	if _, err := admit(b, "carl", 7, 1); err == nil {
+		t.Error("the cap has let through 201 of 200")
+	}
+}
