@@ -150,7 +150,8 @@ type Store struct {
 	later later
 	tail  tail
 
-	loss loss
+	loss       loss
+	storeClock storeClock
 
 	without without
 
@@ -171,7 +172,7 @@ func New(rdb redis.UniversalClient, o Options) *Store {
 	}
 	s := &Store{
 		rdb: rdb, opts: o, lease: o.Lease.Microseconds(), scripts: loaded, rollupFields: rollupFields, endingOptions: o.ending(), orgs: map[string]*openHolds{}, later: newLater(), tail: tail{span: o.Tail},
-		loss:    newLoss(o.EpochFile),
+		loss: newLoss(o.EpochFile), storeClock: storeClock{start: time.Now(), seen: map[string]clockSeen{}},
 		without: without{start: time.Now(), uses: map[string]*use{}}, scanning: make(chan struct{}, 1),
 	}
 	if o.Journal == nil {
@@ -179,7 +180,7 @@ func New(rdb redis.UniversalClient, o Options) *Store {
 	}
 	s.without.fill(s.opts.Journal.Records(), s.now())
 	s.metrics = newMetrics(o.Metrics)
-	s.later.metrics = newLaterMetrics(o.Metrics, s.kept)
+	s.later.metrics = newLaterMetrics(o.Metrics, s.kept, s.storeClock.skew)
 	return s
 }
 

@@ -149,12 +149,15 @@ func (m *metrics) expire(nano int64) {
 
 // laterMetrics are those of endings that wait for the store.
 type laterMetrics struct {
-	kept     prometheus.Counter
-	emptied  prometheus.Counter
+	kept    prometheus.Counter
+	emptied prometheus.Counter
+
+	clockSteps prometheus.Counter
+
 	replayed *prometheus.CounterVec // by where from and what the store made of it
 }
 
-func newLaterMetrics(reg prometheus.Registerer, kept func() (int, int64)) laterMetrics {
+func newLaterMetrics(reg prometheus.Registerer, kept func() (int, int64), skew func() time.Duration) laterMetrics {
 	f := promauto.With(reg)
 	f.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "llmguard_budget_journal_records",
@@ -163,7 +166,14 @@ func newLaterMetrics(reg prometheus.Registerer, kept func() (int, int64)) laterM
 	f.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "llmguard_budget_journal_bytes", Help: "Size of llmguard_budget_journal_records.",
 	}, func() float64 { _, size := kept(); return float64(size) })
+	f.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "llmguard_budget_store_clock_skew_seconds",
+		Help: "How far Redis's clock is ahead of this machine's, at least; below 0: behind. On a cluster the server that is furthest off.",
+	}, func() float64 { return skew().Seconds() })
 	return laterMetrics{
+		clockSteps: f.NewCounter(prometheus.CounterOpts{
+			Name: "llmguard_budget_store_clock_steps_total", Help: "Times that Redis's clock jumped by more than half a second.",
+		}),
 		kept: f.NewCounter(prometheus.CounterOpts{
 			Name: "llmguard_budget_journaled_total", Help: "Ends of calls that the store did not take at once.",
 		}),

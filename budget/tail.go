@@ -156,7 +156,7 @@ func (s *Store) identities(ctx context.Context) (map[string]bool, error) {
 	found := map[string]bool{}
 	var mu sync.Mutex
 	ask := func(ctx context.Context, c *redis.Client) error {
-		id, err := identity(ctx, c)
+		id, err := s.identity(ctx, c)
 		mu.Lock()
 		defer mu.Unlock()
 		found[id] = true
@@ -173,10 +173,11 @@ func (s *Store) identities(ctx context.Context) (map[string]bool, error) {
 }
 
 // identity is a server's run id and the id of its replication history, which
-// changes when a replica becomes a primary. Servers that do not tell are all the
+// changes when a replica becomes a primary; its clock is read on the way. Servers that do not tell are all the
 // same.
-func identity(ctx context.Context, c *redis.Client) (string, error) {
+func (s *Store) identity(ctx context.Context, c *redis.Client) (string, error) {
 	pipe := c.Pipeline()
+	clock, asked := pipe.Time(ctx), time.Now()
 	server, replication := pipe.Info(ctx, "server"), pipe.Info(ctx, "replication")
 	if _, err := pipe.Exec(ctx); err != nil {
 		if unavailable(err) {
@@ -184,6 +185,7 @@ func identity(ctx context.Context, c *redis.Client) (string, error) {
 		}
 		return "", nil
 	}
+	s.readClock(c.Options().Addr, asked, clock.Val())
 	id := ""
 	for line := range strings.Lines(server.Val() + "\n" + replication.Val()) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")

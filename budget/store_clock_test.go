@@ -1,0 +1,66 @@
+package budget
+
+import (
+	"bytes"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/llmguard/llmguard/internal/redistest"
+)
+
+// TestStoreClockJumps: a jump of Redis's clock is counted and said, in both
+// directions; a steady difference, a slow answer and our own wall clock are none.
+func TestStoreClockJumps(t *testing.T) {
+	var log bytes.Buffer
+	s := New(nil, Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
+	at := s.storeClock.start
+	for i, step := range []struct {
+		pass, rtt, ahead time.Duration // since the last look, of this one, and by which Redis is ahead
+		jumps            float64
+		skew             time.Duration
+	}{
+		{time.Second, 2 * time.Millisecond, time.Minute, 0, time.Minute},
+		{time.Second, 2 * time.Millisecond, time.Minute + 400*time.Millisecond, 0, time.Minute + 400*time.Millisecond},
+		{time.Hour, 3 * time.Second, time.Minute + time.Second, 0, time.Minute + time.Second},
+		{time.Second, 2 * time.Millisecond, time.Minute, 0, time.Minute},
+		{time.Second, 2 * time.Millisecond, 6 * time.Minute, 1, 6 * time.Minute},
+		{time.Second, 2 * time.Millisecond, time.Minute, 2, time.Minute},
+		{time.Second, 2 * time.Millisecond, -time.Minute, 3, -time.Minute},
+	} {
+		at = at.Add(step.pass)
+		there := at.Add(step.rtt / 2).Add(step.ahead).Round(0)
+		if jump := s.storeClock.read("a", at, at.Add(step.rtt), there); jump != 0 {
+			s.clockJumped(jump)
+		}
+		if n := testutil.ToFloat64(s.later.metrics.clockSteps); n != step.jumps {
+			t.Errorf("look %d: %v jumps, want %v", i, n, step.jumps)
+		}
+		if skew := s.storeClock.skew(); (skew - step.skew).Abs() > step.rtt {
+			t.Errorf("look %d: skew %s, want %s", i, skew, step.skew)
+		}
+		at = at.Add(step.rtt)
+	}
+	if n := strings.Count(log.String(), "the clock of redis jumped"); n != 3 {
+		t.Errorf("%d lines in %s", n, log.String())
+	}
+}
+
+// TestStoreClockIsRead: Run reads the clock of the server.
+func TestStoreClockIsRead(t *testing.T) {
+	server, reg := redistest.Start(t), prometheus.NewRegistry()
+	s := New(server.Client(), Options{Metrics: reg})
+	if _, err := s.identities(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if len(s.storeClock.seen) != 1 {
+		t.Errorf("read %v", s.storeClock.seen)
+	}
+	if n, err := testutil.GatherAndCount(reg, "llmguard_budget_store_clock_skew_seconds"); n != 1 || err != nil {
+		t.Errorf("%d, %v", n, err)
+	}
+}
