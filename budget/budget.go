@@ -94,6 +94,10 @@ type Options struct {
 	// Scripts runs the scripts; nil: the client given to New. One that sends
 	// what concurrent callers ask for together saves system calls under load.
 	Scripts redis.Scripter
+	// Money runs the scripts that change what is held or charged; nil: Scripts. One
+	// that fails when no replica acknowledged the write has holds refused then, and
+	// ends kept.
+	Money redis.Scripter
 	// Flights begins what ends many holds at once; nil: a pipeline of the client.
 	Flights func() Flight
 
@@ -166,6 +170,9 @@ func New(rdb redis.UniversalClient, o Options) *Store {
 	o = o.withDefaults()
 	if o.Scripts == nil {
 		o.Scripts = rdb
+	}
+	if o.Money == nil {
+		o.Money = o.Scripts
 	}
 	if o.Flights == nil {
 		o.Flights = func() Flight { return rdb.Pipeline() }

@@ -56,6 +56,9 @@ func loadAll(files fs.FS) scripts {
 	}
 }
 
+// reads reports whether the script changes nothing that is held or charged.
+func (sc script) reads() bool { return sc.name == "peek" || sc.name == "renew" || sc.name == "export" }
+
 // names lists the scripts, for metrics.
 func (s scripts) names() []string {
 	all := []script{
@@ -98,7 +101,11 @@ func (u *unrolled) of(states []state) script {
 // run runs a script and returns its reply.
 func (s *Store) run(ctx context.Context, sc script, keys []string, args []any) (string, error) {
 	began := time.Now()
-	reply, err := sc.Run(ctx, s.opts.Scripts, keys, args...).Text()
+	by := s.opts.Money
+	if sc.reads() {
+		by = s.opts.Scripts
+	}
+	reply, err := sc.Run(ctx, by, keys, args...).Text()
 	s.metrics.took(sc.name, time.Since(began).Seconds())
 	if err != nil {
 		return "", storeError(sc.name, err)

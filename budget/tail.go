@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -27,6 +28,8 @@ type tail struct {
 	ring []remembered
 	head int // of the oldest
 	n    int
+
+	replicas map[string]*replicaSeen // by server
 
 	known bool      // the store has been seen
 	done  time.Time // when it was last written again
@@ -90,6 +93,60 @@ func (t *tail) forget(before time.Time) {
 	}
 }
 
+// replicaSeen is how far the replicas of a server are.
+type replicaSeen struct {
+	asked  time.Time // when the server was at offset
+	offset int64
+	acked  time.Time // until when a replica has what the server answered
+}
+
+// replicated takes what a server says of its replicas: how far it is itself, and the
+// replica that is furthest, -1 without one. Only a server that once had one is
+// followed: who has none loses nothing to a failover.
+func (t *tail) replicated(server string, asked time.Time, offset, replica int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r := t.replicas[server]
+	if r == nil {
+		if replica < 0 {
+			return
+		}
+		r = &replicaSeen{asked: asked, offset: offset}
+		if t.replicas == nil {
+			t.replicas = map[string]*replicaSeen{}
+		}
+		t.replicas[server] = r
+	}
+	if replica >= r.offset {
+		r.acked, r.asked, r.offset = r.asked, asked, offset
+	}
+}
+
+// renewed forgets how far replicas were: the servers are others.
+func (t *tail) renewed() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.replicas = nil
+}
+
+// until is the instant before which answers need not be remembered: they are older
+// than the span and a replica of each server has them, or they are too old to be told
+// from a repetition.
+func (t *tail) until(now time.Time, horizon time.Duration) time.Time {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	at := now.Add(-t.span)
+	for _, r := range t.replicas {
+		if r.acked.Before(at) {
+			at = r.acked
+		}
+	}
+	if old := now.Add(-horizon); at.Before(old) {
+		return old
+	}
+	return at
+}
+
 func (t *tail) see() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -118,7 +175,10 @@ func (s *Store) watch(ctx context.Context) {
 		now := time.Now()
 		found, err := s.identities(ctx)
 		if err == nil {
-			again = again || known != nil && news(known, found)
+			if known != nil && news(known, found) {
+				again = true
+				s.tail.renewed()
+			}
 			known = found
 			again = s.emptied(ctx) || again
 			s.tail.see()
@@ -128,7 +188,7 @@ func (s *Store) watch(ctx context.Context) {
 		}
 		// What was answered while the store was away is kept, however long that is.
 		if err == nil && !again {
-			s.tail.forget(now.Add(-s.tail.span))
+			s.tail.forget(s.tail.until(now, s.opts.Horizon))
 		}
 		select {
 		case <-ctx.Done():
@@ -186,13 +246,23 @@ func (s *Store) identity(ctx context.Context, c *redis.Client) (string, error) {
 		return "", nil
 	}
 	s.readClock(c.Options().Addr, asked, clock.Val())
-	id := ""
+	id, offset, replica := "", int64(0), int64(-1)
 	for line := range strings.Lines(server.Val() + "\n" + replication.Val()) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
-		if name == "run_id" || name == "master_replid" {
+		switch {
+		case name == "run_id" || name == "master_replid":
 			id += value + "/"
+		case name == "master_repl_offset":
+			offset, _ = strconv.ParseInt(value, 10, 64)
+		case strings.HasPrefix(name, "slave") && strings.Contains(value, "state=online"):
+			_, text, _ := strings.Cut(value, ",offset=")
+			text, _, _ = strings.Cut(text, ",")
+			if n, err := strconv.ParseInt(text, 10, 64); err == nil {
+				replica = max(replica, n)
+			}
 		}
 	}
+	s.tail.replicated(c.Options().Addr, asked, offset, replica)
 	return id, nil
 }
 

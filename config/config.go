@@ -242,6 +242,15 @@ type Store struct {
 	// moment, until `llmguard limits reopen`. open: they count from zero. With
 	// JournalDir a loss during a restart of llmguard is noticed too.
 	AfterDataLoss string `yaml:"after_data_loss" default:"close" enum:"close,open" reload:"restart"`
+	// Durability is when a hold and the end of a call count as written. async: when
+	// Redis answers; a failover may forget the last moments. wait1: when one replica
+	// has it too (WAIT). waitaof1: when it is also in the append-only files of Redis
+	// and of one replica, on disk (WAITAOF, Redis 7.2). Where no replica confirms
+	// within half of Deadline, holds are refused and ends go to the journal, until
+	// one does. Each flight to Redis takes a round trip between Redis and its replica
+	// longer; waitaof1 up to a second unless both have appendfsync always. Not for a
+	// cluster.
+	Durability string `yaml:"durability" default:"async" enum:"async,wait1,waitaof1" reload:"restart"`
 	// JournalDir is a directory on a disk that outlives the process, for what
 	// cannot be written to Redis just now: ends of calls, and calls admitted
 	// without it. It is made with mode 0700; processes may share it. Left out:

@@ -60,6 +60,9 @@ func (d *document) validate(cfg *Config) {
 	if lease := cfg.Store.HoldLease; lease < 3*time.Second {
 		d.failAt("store.hold_lease", "%s is too short: holds are renewed every third of it, and Redis may be slow for a second; at least 3s", lease)
 	}
+	if slices.Contains([]string{"wait1", "waitaof1"}, cfg.Store.Durability) && cfg.Redis.Mode == "cluster" {
+		d.failAt("store.durability", "%s is not possible on a cluster: set min-replicas-to-write on its nodes instead", cfg.Store.Durability)
+	}
 	d.prices(cfg)
 	d.redis(cfg.Redis)
 	d.peppers(cfg.Auth.Peppers)

@@ -126,6 +126,7 @@ func New(o Options) (_ *App, err error) {
 		return nil, err
 	}
 	scripts := redisconn.Joined(o.Redis, budget.Join(o.Redis))
+	money, flights := moneyScripts(o.Config.Store, scripts)
 	if a.journal, err = openJournal(o.Config.Store, o.Log); err != nil {
 		return nil, err
 	}
@@ -135,7 +136,7 @@ func New(o Options) (_ *App, err error) {
 		}
 	}()
 	a.budget = budget.New(o.Redis, budget.Options{
-		Scripts: scripts, Flights: func() budget.Flight { return scripts.Batch() }, Lease: o.Config.Store.HoldLease, LedgerLength: LedgerLength(o.Config.Ledger), Journal: a.journal, Log: o.Log, Metrics: a.registry,
+		Scripts: scripts, Money: money, Flights: flights, Lease: o.Config.Store.HoldLease, LedgerLength: LedgerLength(o.Config.Ledger), Journal: a.journal, Log: o.Log, Metrics: a.registry,
 		EpochFile: epochFile(o.Config.Store), OpenAfterLoss: o.Config.Store.AfterDataLoss == "open",
 	})
 	a.openIdentities(set)

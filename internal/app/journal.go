@@ -6,8 +6,12 @@ import (
 	"log/slog"
 	"path/filepath"
 
+	"github.com/redis/go-redis/v9"
+
+	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/budget/journal"
 	"github.com/llmguard/llmguard/config"
+	"github.com/llmguard/llmguard/internal/redisconn"
 )
 
 // openJournal opens the journal of this process; in memory when the file names
@@ -44,4 +48,15 @@ func (a *App) settle(ctx context.Context) {
 		a.log.Error("ends of calls are lost with this process, because store.journal_dir is not set; their holds are charged in full",
 			"calls", left, "error", err)
 	}
+}
+
+// moneyScripts returns what runs the scripts of the budget, and its flights: with
+// store.durability they return when a replica has what was written. Half of the
+// deadline is for that.
+func moneyScripts(c config.Store, line *redisconn.Line) (redis.Scripter, func() budget.Flight) {
+	if c.Durability == "async" || c.Durability == "" {
+		return line, func() budget.Flight { return line.Batch() }
+	}
+	safe := line.Acknowledged(c.Deadline/2, c.Durability == "waitaof1")
+	return safe, func() budget.Flight { return safe.Batch() }
 }

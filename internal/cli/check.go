@@ -138,5 +138,6 @@ func store(ctx context.Context, cfg *config.Config) []diagnose.Finding {
 	if facts == nil {
 		return found
 	}
+	found = append(found, diagnose.Durability(cfg.Store.Durability, facts)...)
 	return append(found, diagnose.StoreMore(ctx, rdb, facts, cfg.Store.Deadline)...)
 }

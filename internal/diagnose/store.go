@@ -53,7 +53,60 @@ func Store(ctx context.Context, rdb redis.UniversalClient) ([]Finding, Facts) {
 	if facts["aof_enabled"] == "0" {
 		add(Warning, "redis keeps no append-only file: a restart forgets spending and loses jobs", "Set appendonly yes.")
 	}
-	return out, facts
+	return append(out, replicas(ctx, rdb, facts)...), facts
+}
+
+// mostLag is how long a primary may take writes without hearing from a replica
+// before the operator is told, in seconds.
+const mostLag = 10
+
+// replicas looks at what a primary does that is cut off from its replicas: without
+// min-replicas-to-write it goes on answering, and all of that is lost at the failover.
+func replicas(ctx context.Context, rdb redis.UniversalClient, facts Facts) []Finding {
+	if n := facts["connected_slaves"]; n == "" || n == "0" || facts["role"] == "slave" {
+		return nil
+	}
+	lag := int64(-1) // not told
+	if got, err := rdb.ConfigGet(ctx, "min-replicas-*").Result(); err == nil && got["min-replicas-to-write"] != "" {
+		lag, _ = strconv.ParseInt(got["min-replicas-max-lag"], 10, 64)
+		if got["min-replicas-to-write"] == "0" {
+			lag = 0
+		}
+	} else if facts["min_slaves_good_slaves"] == "" { // it is there when both are set
+		lag = 0
+	}
+	const fix = "Set min-replicas-to-write 1 and min-replicas-max-lag 10 on every server, or store.durability: wait1."
+	switch {
+	case lag == 0:
+		return []Finding{{
+			Area: area, Level: Warning, What: "redis takes writes while it is cut off from its replicas: all that it answers then is forgotten at the failover",
+			Fix: fix,
+		}}
+	case lag > mostLag:
+		return []Finding{{
+			Area: area, Level: Warning, What: fmt.Sprintf("redis takes writes for %d s while it is cut off from its replicas", lag), Fix: fix,
+		}}
+	}
+	return nil
+}
+
+// Durability looks at whether Redis can do what store.durability asks for.
+func Durability(durability string, facts Facts) []Finding {
+	finding := func(what, fix string) []Finding {
+		return []Finding{{Area: area, Level: Error, What: what, Fix: fix}}
+	}
+	switch {
+	case durability == "async" || durability == "" || facts["connected_slaves"] == "":
+		return nil
+	case facts["connected_slaves"] == "0":
+		return finding(fmt.Sprintf("store.durability is %s and redis has no replica: every hold is refused", durability),
+			"Connect a replica, or set store.durability: async.")
+	case durability == "waitaof1" && older(facts["redis_version"], 7, 2):
+		return finding("store.durability is waitaof1, and redis is older than 7.2: every hold is refused", "Upgrade it, or set store.durability: wait1.")
+	case durability == "waitaof1" && facts["aof_enabled"] == "0":
+		return finding("store.durability is waitaof1, and redis keeps no append-only file: every hold is refused", "Set appendonly yes on all servers.")
+	}
+	return nil
 }
 
 // awayFix says what to look at when Redis does not answer.

@@ -2,6 +2,7 @@ package diagnose
 
 import (
 	"maps"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -72,4 +73,56 @@ func TestStoreMore(t *testing.T) {
 	f(Warning, "no maxmemory", with("maxmemory", "0"), time.Hour)
 	f(Warning, "of its maxmemory", with("used_memory", "99000000"), time.Hour)
 	f(Warning, "CVE-2025-49844", with("redis_version", "7.4.2"), time.Hour)
+}
+
+// TestReplicas: a primary that takes writes without its replicas is told of, and what
+// durability asks for and Redis cannot do.
+func TestReplicas(t *testing.T) {
+	primary := redistest.Start(t, redistest.WithArgs("--repl-diskless-sync-delay", "0"))
+	rdb := primary.Client()
+	if found := replicas(t.Context(), rdb, factsOf(t, primary)); len(found) > 0 {
+		t.Errorf("without replicas: %v", found)
+	}
+	if found := Durability("wait1", factsOf(t, primary)); Count(found, Error) != 1 {
+		t.Errorf("wait1 without a replica: %v", found)
+	}
+	host, port, err := net.SplitHostPort(primary.Addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	redistest.Start(t, redistest.WithArgs("--replicaof", host+" "+port))
+	for end := time.Now().Add(time.Minute); factsOf(t, primary)["connected_slaves"] != "1"; {
+		if time.Now().After(end) {
+			t.Fatal("the replica does not come")
+		}
+	}
+	expect := func(warnings int, write, lag string) {
+		t.Helper()
+		for name, value := range map[string]string{"min-replicas-to-write": write, "min-replicas-max-lag": lag} {
+			if err := rdb.ConfigSet(t.Context(), name, value).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if found := replicas(t.Context(), rdb, factsOf(t, primary)); Count(found, Warning) != warnings {
+			t.Errorf("%s within %s s: %v", write, lag, found)
+		}
+	}
+	expect(1, "0", "10")
+	expect(1, "1", "60")
+	expect(0, "1", "10")
+	if found := Durability("wait1", factsOf(t, primary)); len(found) > 0 {
+		t.Errorf("wait1 with a replica: %v", found)
+	}
+	if found := Durability("waitaof1", factsOf(t, primary)); Count(found, Error) != 1 { // too old, or no append-only file
+		t.Errorf("waitaof1: %v", found)
+	}
+}
+
+func factsOf(t *testing.T, s *redistest.Server) Facts {
+	t.Helper()
+	info, err := s.Client().Info(t.Context()).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return parseInfo(info)
 }

@@ -3,6 +3,7 @@ package redisconn
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -37,6 +38,7 @@ type Line struct {
 	single bool          // one server, or one at a time
 	most   int           // flights under way at a time
 	each   time.Duration // what a command aboard adds to slowFlight
+	wait   []any         // command that waits for a replica; nil: none
 
 	mu      sync.Mutex
 	queued  []*asked
@@ -51,6 +53,7 @@ type asked struct {
 	cmds []redis.Cmder
 	left bool // they are in a flight or were; Line.mu guards it
 	late bool // it was gone before they were sent
+	safe bool // they have to be acknowledged by a replica
 	done chan struct{}
 }
 
@@ -78,18 +81,75 @@ func Joined(rdb redis.UniversalClient, join Join) *Line {
 	return l
 }
 
+// waitKey is written before each wait: a replica that has it has all that was
+// written before, by any connection.
+const waitKey = "lg:wait"
+
+// errUnacknowledged is what a command gets that was carried out, while no replica
+// has confirmed it.
+var errUnacknowledged = errors.New("no replica acknowledged the write in time")
+
+// Acknowledged is scripts whose writes a replica has when they return.
+type Acknowledged struct {
+	redis.Scripter
+	line *Line
+}
+
+// Acknowledged returns scripts that return without an error only when a replica
+// has what they wrote, and all that was written before; other errors mean what they
+// mean without. With aof it has it on disk, and so has the primary, which takes
+// Redis 7.2. Wait bounds the waiting. It is not for clusters, and to be called before
+// the Line is used.
+func (l *Line) Acknowledged(wait time.Duration, aof bool) *Acknowledged {
+	l.wait = []any{"wait", 1, wait.Milliseconds()}
+	if aof {
+		l.wait = []any{"waitaof", 1, 1, wait.Milliseconds()}
+	}
+	return &Acknowledged{l.Scripter, l}
+}
+
+// Eval sends the command down the line.
+func (a *Acknowledged) Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
+	return a.line.one(ctx, command(ctx, "eval", script, keys, args), true)
+}
+
+// EvalSha sends the command down the line.
+func (a *Acknowledged) EvalSha(ctx context.Context, sha1 string, keys []string, args ...any) *redis.Cmd {
+	return a.line.one(ctx, command(ctx, "evalsha", sha1, keys, args), true)
+}
+
+// Batch gathers scripts that leave together.
+func (a *Acknowledged) Batch() *Batch { return &Batch{Scripter: a.Scripter, line: a.line, safe: true} }
+
+// exec sends a pipeline; safe: it reports whether a replica has what was written.
+func (l *Line) exec(ctx context.Context, pipe redis.Pipeliner, safe bool) bool {
+	if !safe {
+		_, _ = pipe.Exec(ctx) // each command has its own error
+		return true
+	}
+	pipe.Set(ctx, waitKey, 1, time.Hour)
+	acknowledged := pipe.Do(ctx, l.wait...)
+	_, _ = pipe.Exec(ctx)
+	if len(l.wait) == 3 {
+		n, err := acknowledged.Int()
+		return err == nil && n >= 1
+	}
+	n, err := acknowledged.Int64Slice()
+	return err == nil && len(n) == 2 && n[0] >= 1 && n[1] >= 1
+}
+
 // Eval sends the command down the line.
 func (l *Line) Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
-	return l.one(ctx, command(ctx, "eval", script, keys, args))
+	return l.one(ctx, command(ctx, "eval", script, keys, args), false)
 }
 
 // EvalSha sends the command down the line.
 func (l *Line) EvalSha(ctx context.Context, sha1 string, keys []string, args ...any) *redis.Cmd {
-	return l.one(ctx, command(ctx, "evalsha", sha1, keys, args))
+	return l.one(ctx, command(ctx, "evalsha", sha1, keys, args), false)
 }
 
-func (l *Line) one(ctx context.Context, cmd *redis.Cmd) *redis.Cmd {
-	if err := l.send(ctx, []redis.Cmder{cmd}); err != nil {
+func (l *Line) one(ctx context.Context, cmd *redis.Cmd, safe bool) *redis.Cmd {
+	if err := l.send(ctx, []redis.Cmder{cmd}, safe); err != nil {
 		// The flight may still be writing to cmd: nobody may look at it.
 		cmd = redis.NewCmd(ctx, cmd.Name())
 		cmd.SetErr(err)
@@ -114,11 +174,11 @@ func command(ctx context.Context, name, script string, keys []string, args []any
 
 // send has commands carried out. With an error they must not be looked at, else
 // each has its own.
-func (l *Line) send(ctx context.Context, cmds []redis.Cmder) error {
+func (l *Line) send(ctx context.Context, cmds []redis.Cmder, safe bool) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	a := &asked{ctx: ctx, cmds: cmds, done: make(chan struct{})}
+	a := &asked{ctx: ctx, cmds: cmds, safe: safe, done: make(chan struct{})}
 	l.mu.Lock()
 	if !l.queue(a) {
 		l.mu.Unlock()
@@ -164,15 +224,29 @@ func (l *Line) fly(ctx context.Context) {
 		if len(aboard) == 0 {
 			return
 		}
-		l.carry(ctx, present(aboard))
+		cmds := present(aboard)
+		acknowledged := l.carry(ctx, cmds, slices.ContainsFunc(aboard, func(a *asked) bool { return a.safe && !a.late }))
 		for _, a := range aboard {
+			if a.safe && !a.late && !acknowledged {
+				a.unacknowledged()
+			}
 			close(a.done)
 		}
 	}
 }
 
-// carry sends commands and waits until each has its reply or its error.
-func (l *Line) carry(ctx context.Context, cmds []redis.Cmder) {
+// unacknowledged gives the commands that were carried out their error.
+func (a *asked) unacknowledged() {
+	for _, cmd := range a.cmds {
+		if cmd.Err() == nil {
+			cmd.SetErr(errUnacknowledged)
+		}
+	}
+}
+
+// carry sends commands and waits until each has its reply or its error; safe: it
+// reports whether a replica has what they wrote.
+func (l *Line) carry(ctx context.Context, cmds []redis.Cmder, safe bool) (acknowledged bool) {
 	var queue func(context.Context, redis.Pipeliner) bool
 	if l.join != nil {
 		queue = l.join(cmds)
@@ -180,14 +254,15 @@ func (l *Line) carry(ctx context.Context, cmds []redis.Cmder) {
 	if queue == nil {
 		pipe := l.rdb.Pipeline()
 		_ = pipe.BatchProcess(ctx, cmds...) // only queues
-		_, _ = pipe.Exec(ctx)               // each command has its own error
-		return
+		return l.exec(ctx, pipe, safe)
 	}
+	acknowledged = true
 	for again := true; again; {
 		pipe := l.rdb.Pipeline()
 		again = queue(ctx, pipe)
-		_, _ = pipe.Exec(ctx)
+		acknowledged = l.exec(ctx, pipe, safe) && acknowledged
 	}
+	return acknowledged
 }
 
 // present returns the commands of those who still wait.
@@ -236,6 +311,7 @@ type Batch struct {
 	redis.Scripter
 	line *Line
 	cmds []redis.Cmder
+	safe bool
 }
 
 // EvalSha adds a command, which has its reply after Exec.
@@ -251,7 +327,7 @@ func (b *Batch) Exec(ctx context.Context) ([]redis.Cmder, error) {
 	if len(b.cmds) == 0 {
 		return nil, nil
 	}
-	err := b.line.send(ctx, b.cmds)
+	err := b.line.send(ctx, b.cmds, b.safe)
 	if errors.Is(err, errQueued) {
 		for _, cmd := range b.cmds {
 			cmd.SetErr(err)

@@ -1,0 +1,124 @@
+package faults
+
+import (
+	"context"
+	"errors"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/journal"
+	"github.com/llmguard/llmguard/internal/redisconn"
+	"github.com/llmguard/llmguard/internal/redistest"
+	"github.com/llmguard/llmguard/pricing"
+	"github.com/llmguard/llmguard/wire"
+)
+
+// acknowledgedStore is a store with durability wait1.
+func acknowledgedStore(t *testing.T, addr string, j *journal.Journal) *budget.Store {
+	t.Helper()
+	rdb := redisconn.Open(redisconn.Single, redisconn.Options(addr))
+	t.Cleanup(func() { _ = rdb.Close() })
+	line := redisconn.Joined(rdb, budget.Join(rdb))
+	safe := line.Acknowledged(300*time.Millisecond, false)
+	return budget.New(rdb, budget.Options{
+		Scripts: line, Money: safe, Flights: func() budget.Flight { return safe.Batch() }, Journal: j,
+	})
+}
+
+// TestPartitionWithWait1 cuts a primary off from its replica, and then has the replica
+// take over: with wait1 no end that was answered is missing, no call was let through
+// that the new primary does not count, and what could not be acknowledged is written
+// by the process that comes next.
+func TestPartitionWithWait1(t *testing.T) {
+	t.Parallel()
+	const room = 100
+	primary, replica := redistest.Start(t, redistest.WithArgs("--repl-diskless-sync-delay", "0")), redistest.Start(t)
+	network := newLink(t, primary.Addr)
+	host, port, err := net.SplitHostPort(network.Addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := replica.Client().SlaveOf(t.Context(), host, port).Err(); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(time.Minute); primary.Client().Wait(t.Context(), 1, time.Second).Val() < 1; {
+		if time.Now().After(end) {
+			t.Fatal("the replica does not follow")
+		}
+	}
+	dir := t.TempDir()
+	first := journalOf(t, dir)
+	s := acknowledgedStore(t, primary.Addr, first)
+	limits := []budget.Limit{{
+		ID: "day", Subject: budget.Org, Metric: budget.Cost,
+		Shape: budget.Shape{Kind: budget.Window, Amount: room, Window: 24 * time.Hour},
+	}}
+	hold := func(s *budget.Store, c budget.Call, n pricing.Nano) (*budget.Hold, error) {
+		most := budget.Amounts{Cost: n}
+		return s.Hold(t.Context(), limits, c, most, most)
+	}
+	call := func() budget.Call { return budget.Call{ID: wire.NewCallID(), Org: "acme"} }
+	var open []*budget.Hold
+	for range 6 {
+		h, err := hold(s, call(), 10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		open = append(open, h)
+	}
+	if _, err := s.Settle(t.Context(), open[0], budget.Settlement{Actual: budget.Amounts{Cost: 10}}); err != nil {
+		t.Fatal(err)
+	}
+	network.Set(fault{Kind: down})
+	var ends []budget.Ending
+	for range 3 {
+		c := call()
+		if _, err := hold(s, c, 10); !errors.Is(err, budget.ErrUnavailable) {
+			t.Errorf("hold without the replica: %v", err)
+		}
+		ends = append(ends, budget.Ending{Hold: budget.Lost(c)})
+	}
+	for _, h := range open[1:] {
+		ends = append(ends, budget.Ending{Hold: h, Settlement: &budget.Settlement{Actual: budget.Amounts{Cost: 10}}})
+	}
+	for _, done := range s.End(t.Context(), ends) {
+		if done.Err == nil {
+			t.Errorf("ended without the replica: %+v", done)
+		}
+	}
+	if err := s.Later(t.Context(), ends, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Close(); err != nil { // its process dies with the primary
+		t.Fatal(err)
+	}
+	primary.Kill()
+	if err := replica.Client().SlaveOf(context.WithoutCancel(t.Context()), "NO", "ONE").Err(); err != nil {
+		t.Fatal(err)
+	}
+
+	after := budget.New(replica.Client(), budget.Options{Journal: journalOf(t, dir)})
+	if left, err := after.Replay(t.Context()); left != 0 || err != nil {
+		t.Fatalf("%d ends are left: %v", left, err)
+	}
+	list, err := after.Peek(t.Context(), limits, call())
+	if err != nil || list[0].Used != 60 || list[0].Held != 0 {
+		t.Errorf("the new primary counts %+v, %v; want 60", list, err)
+	}
+	if _, err := hold(after, call(), 41); err == nil {
+		t.Error("101 of 100 were let through")
+	}
+}
+
+// journalOf opens a journal, with what dead processes left in its directory.
+func journalOf(t *testing.T, dir string) *journal.Journal {
+	t.Helper()
+	j, err := journal.Open(dir, journal.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = j.Close() })
+	return j
+}
