@@ -109,7 +109,8 @@ func (h *history) edges() []int64 {
 		}
 		for i, marks := range m.marks {
 			for _, c := range marks {
-				out = append(out, h.model(m.limits[i], m.call).leaves(c.at))
+				mod := h.model(m.limits[i], m.call)
+				out = append(out, mod.leaves(c.at)-mod.lead)
 			}
 		}
 	}

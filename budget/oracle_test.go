@@ -29,6 +29,7 @@ type model struct {
 	shape Shape
 	lease int64
 	last  int64 // time of the last write
+	lead  int64 // of the shape's time over the clock, in us
 	log   []*mark
 	pours []*pour
 	open  map[string]int64 // concurrency: hold id -> lease end
@@ -43,7 +44,32 @@ func newModel(s Shape, lease time.Duration) *model {
 	return &model{shape: s, lease: lease.Microseconds(), open: map[string]int64{}}
 }
 
-func (m *model) clock(now int64) int64 { return max(now, m.last) }
+// clock returns the shape's time, which never goes back: it waits for a clock that
+// does so a little, and has a lead over one that does so by more than 10 s.
+func (m *model) clock(now int64) int64 {
+	t, _ := m.own(now)
+	return t
+}
+
+// own returns the shape's time and its lead.
+func (m *model) own(now int64) (t, lead int64) {
+	lead = m.lead
+	const back = 10_000_000
+	switch m.shape.Kind {
+	case Calendar, Concurrent:
+		return max(now, m.last), 0
+	case Window:
+		slot := (m.shape.Window.Microseconds() + 59) / 60
+		if behind := m.last/slot - (now+lead)/slot; m.last > 0 && behind*slot > back {
+			lead += (behind - 1) * slot
+		}
+	default:
+		if m.last > 0 && m.last-now-lead > back {
+			lead = m.last - now
+		}
+	}
+	return max(now+lead, m.last), lead
+}
 
 // counts reports whether a charge at `at` is still in the limit at time t.
 func (m *model) counts(at, t int64) bool {
@@ -156,7 +182,7 @@ func (m *model) realSum(now int64) int64 {
 
 // touch is what any write does to the limit's clock.
 func (m *model) touch(now int64) {
-	m.last = m.clock(now)
+	m.last, m.lead = m.own(now)
 	if m.shape.Kind != Bucket {
 		return
 	}
@@ -223,6 +249,9 @@ func (m *model) wait(now, n int64) int64 {
 	if n > m.shape.Amount {
 		return math.MaxInt64
 	}
+	_, lead := m.own(now)
+	defer func(lead int64) { m.lead = lead }(m.lead)
+	m.lead = lead
 	switch m.shape.Kind {
 	case Bucket:
 		if m.shape.Refill == 0 {
@@ -234,7 +263,7 @@ func (m *model) wait(now, n int64) int64 {
 		need.Sub(need, fraction)
 		refill := big.NewInt(m.shape.Refill)
 		need.Add(need, refill).Sub(need, big.NewInt(1)).Div(need, refill)
-		return m.clock(now) + need.Int64() - now
+		return m.clock(now) - lead + need.Int64() - now
 	case Concurrent:
 		first := int64(math.MaxInt64)
 		for _, end := range m.open {
@@ -255,7 +284,7 @@ func (m *model) wait(now, n int64) int64 {
 	}
 	var leave []int64
 	for _, c := range m.log {
-		leave = append(leave, m.leaves(c.at))
+		leave = append(leave, m.leaves(c.at)-lead)
 	}
 	slices.Sort(leave)
 	for _, t := range leave {

@@ -104,6 +104,8 @@ func (s *Store) numbers(l Limit, st state, now int64, r row) [5]int64 {
 		return [5]int64{n[2], n[0], n[3], n[1], 0}
 	case st.Kind == "w" && len(n) == 5: // used, held, newest slot, ...
 		return [5]int64{n[0], n[1], (n[2] + slots + 1) * ringSlot(l.Shape.Window), now, 0}
+	case st.Kind == "w" && len(n) == 6: // and its lead
+		return [5]int64{n[0], n[1], (n[2] + slots + 1 - n[5]) * ringSlot(l.Shape.Window), now, 0}
 	case st.Kind == "c" && len(n) == 4: // used, held, start, end
 		return [5]int64{n[0], n[1], n[3], now, 0}
 	case st.Kind == "x":

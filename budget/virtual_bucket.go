@@ -12,7 +12,8 @@ type bucketTwin struct {
 	units, micros int64 // units drain every micros, in lowest terms
 
 	written bool
-	now     int64 // its clock
+	now     int64 // its own time
+	lead    int64 // of that over the clock
 	used, f int64 // whole units less f/micros of one
 	held    int64
 	busy    int64 // when it was last empty
@@ -35,12 +36,22 @@ const (
 	dipNear   = 10_000 // us
 )
 
-// drainedAt returns what is used at now and the clock then; empty when nothing is.
+// clock returns the twin's own time, and its lead over the clock.
+func (b *bucketTwin) clock(now int64) (own, lead int64) {
+	lead = b.lead
+	if b.now-now-lead > backMicros {
+		lead = b.now - now
+	}
+	return max(now+lead, b.now), lead
+}
+
+// drainedAt returns what is used at now and its own time then; empty when nothing is.
 func (b *bucketTwin) drainedAt(now int64) (clock, used, f int64, empty bool) {
 	if !b.written {
 		return now, 0, 0, true
 	}
-	clock, used, f = max(now, b.now), b.used, b.f
+	clock, _ = b.clock(now)
+	used, f = b.used, b.f
 	e := clock - b.now
 	if e == 0 || b.units == 0 || used <= 0 {
 		return clock, used, f, used <= 0
@@ -71,11 +82,18 @@ func (b *bucketTwin) look(now, _ int64) (fraction, clock int64) {
 	if empty {
 		fraction = 0
 	}
+	if b.written {
+		_, lead := b.clock(now)
+		clock -= lead
+	}
 	return fraction, clock
 }
 
 func (b *bucketTwin) open(now int64) {
 	clock, used, f, empty := b.drainedAt(now)
+	if b.written {
+		_, b.lead = b.clock(now)
+	}
 	b.now, b.used, b.f = clock, used, f
 	if empty {
 		b.used, b.f, b.held, b.busy = 0, 0, 0, clock

@@ -5,6 +5,7 @@ type logTwin struct {
 	width      int64 // us
 	used, held int64
 	last       int64 // time of the last write
+	lead       int64 // over the clock
 	now, cut   int64 // of open
 	written    bool
 	parts      []*logPart // by time
@@ -17,16 +18,22 @@ type logPart struct {
 	gone  bool
 }
 
-func (l *logTwin) clock(now int64) int64 {
+// clock returns the twin's own time, and its lead over the clock.
+func (l *logTwin) clock(now int64) (own, lead int64) {
 	if !l.written {
-		return now
+		return now, 0
 	}
-	return max(now, l.last)
+	lead = l.lead
+	if l.last-now-lead > backMicros {
+		lead = l.last - now
+	}
+	return max(now+lead, l.last), lead
 }
 
 func (l *logTwin) at(now int64) (used, held int64) {
 	used, held = l.used, l.held
-	cut := l.clock(now) - l.width
+	own, _ := l.clock(now)
+	cut := own - l.width
 	for _, p := range l.parts {
 		if p.at > cut {
 			break
@@ -47,7 +54,8 @@ const trimAbove = 100
 
 // trim takes out what has left the window, when that is much.
 func (l *logTwin) trim(now int64) {
-	stale, cut := 0, l.clock(now)-l.width
+	own, _ := l.clock(now)
+	stale, cut := 0, own-l.width
 	for _, p := range l.parts {
 		if p.at > cut {
 			break
@@ -63,7 +71,7 @@ func (l *logTwin) trim(now int64) {
 }
 
 func (l *logTwin) open(now int64) {
-	l.now = l.clock(now)
+	l.now, l.lead = l.clock(now)
 	l.cut = l.now - l.width
 	n := 0
 	for n < len(l.parts) && l.parts[n].at <= l.cut {
@@ -114,15 +122,16 @@ func (l *logTwin) look(now, excess int64) (resets, frees int64) {
 		return 0, 0
 	}
 	cut := int64(0)
+	own, lead := l.clock(now)
 	if l.written {
-		cut = l.clock(now) - l.width
+		cut = own - l.width
 	}
 	gone, walked := int64(0), 0
 	for _, p := range l.parts {
 		if p.gone {
 			continue
 		}
-		resets = p.at + l.width
+		resets = p.at + l.width - lead
 		if p.at > cut && gone < excess && walked < lookMost {
 			gone, walked = gone+p.n, walked+1
 			frees = resets

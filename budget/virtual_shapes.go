@@ -6,14 +6,28 @@ import "time"
 type ringTwin struct {
 	width      int64 // of a slot, us
 	cur        int64 // the newest slot
+	lead       int64 // over the clock, in slots
 	used, held int64
 	v, h       [slots + 1]int64 // charged and held, by slot modulo 61
 }
 
 const ringSlots = slots + 1
 
+// backMicros is BACK_US in lua/shapes.lua.
+const backMicros = 10_000_000
+
+// slot returns the slot of the twin's own time, and its lead over the clock.
+func (r *ringTwin) slot(now int64) (slot, lead int64) {
+	slot, lead = now/r.width+r.lead, r.lead
+	if (r.cur-slot)*r.width > backMicros {
+		lead += r.cur - 1 - slot
+		slot = r.cur - 1
+	}
+	return slot, lead
+}
+
 func (r *ringTwin) at(now int64) (used, held int64) {
-	slot := now / r.width
+	slot, _ := r.slot(now)
 	if slot-r.cur > slots {
 		return 0, 0
 	}
@@ -25,9 +39,10 @@ func (r *ringTwin) at(now int64) (used, held int64) {
 }
 
 func (r *ringTwin) open(now int64) {
-	slot := now / r.width
+	slot, lead := r.slot(now)
+	r.lead = lead
 	if slot-r.cur > slots {
-		*r = ringTwin{width: r.width, cur: slot}
+		*r = ringTwin{width: r.width, cur: slot, lead: lead}
 		return
 	}
 	for r.cur < slot {
@@ -67,10 +82,11 @@ func (r *ringTwin) look(now, excess int64) (resets, frees int64) {
 	if used, _ := r.at(now); used == 0 {
 		return 0, 0
 	}
-	newest, gone := max(now/r.width, r.cur), int64(0)
+	slot, lead := r.slot(now)
+	newest, gone := max(slot, r.cur), int64(0)
 	for i := newest - slots; i <= r.cur; i++ {
 		if v := r.v[i%ringSlots]; v > 0 {
-			resets = (i + ringSlots) * r.width
+			resets = (i + ringSlots - lead) * r.width
 			if gone < excess {
 				frees = resets
 			}

@@ -189,11 +189,11 @@ type Requests struct {
 type Connections struct {
 	// Total is the most connections; 0: half of the file descriptors that the process
 	// may open.
-	Total int `yaml:"total" default:"0"`
+	Total int `yaml:"total" default:"0" min:"0"`
 	// PerAddress is the most connections of one address; an IPv6 address counts as
 	// its /64. 0: a quarter of Total. Addresses in TrustedProxies are bounded by Total
 	// alone.
-	PerAddress int `yaml:"per_address" default:"0"`
+	PerAddress int `yaml:"per_address" default:"0" min:"0"`
 }
 
 // Timeouts of the listener callers reach. Answers have no total timeout,

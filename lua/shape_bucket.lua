@@ -3,9 +3,10 @@
 -- Token bucket (p1 units drain every p2 us, lowest terms). The state counts what
 -- is used, not what is left, so that a new capacity keeps the usage, and debt is
 -- used > capacity. A value is a pair: whole units less fraction/p2 of one.
--- HASH: `_` = "held,clock,used,fraction,busy,p1:p2,<expiry ms>;oldest,newest,<last
+-- HASH: `_` = "held,clock,used,fraction,busy,p1:p2,<expiry ms>[:lead];oldest,newest,<last
 -- dip>,whole", and older dips in the fields oldest..newest; fields above are rubbish.
--- The place of a part is the time of its charge.
+-- The place of a part is the time of its charge: as all times here but `clock`, it
+-- leads the clock by `lead` us, when that went back.
 --
 -- Another refill applies from the first call that is held or refused under it: what
 -- drained until then drained at the rate in `_`. Whatever ends, grows or looks at a
@@ -58,8 +59,8 @@ if not text then
   st = { now = now, used = 0, f = 0, held = 0, busy = num(now), till = '0', key = key, lo = 1, hi = 0,
     t = '0', u = '', more = 0, g = 0, whole = -1, rate = p1 .. ':' .. p2, push = false }
 else
-  local held, clock, used, f, busy, rate, till, lo, hi, t, u, more, g, whole = text:match(
-    '^([^,]+),([^,]+),([^,]+),([^,]+),([^,]+),([^,]+),([^;]+);([^,]+),([^,]+),([^,]+),([^,]*),([^,]+),([^,]+),(.+)$')
+  local held, clock, used, f, busy, rate, till, lead, lo, hi, t, u, more, g, whole = text:match(
+    '^([^,]+),([^,]+),([^,]+),([^,]+),([^,]+),([^,]+),([^;:]+):?([^;]*);([^,]+),([^,]+),([^,]+),([^,]*),([^,]+),([^,]+),(.+)$')
   used, f = used + 0, f + 0
   st = { now = now, used = used, f = f, held = held, busy = busy, till = till, key = key, lo = lo + 0,
     hi = hi + 0, t = t, u = u, more = more, g = g, whole = whole + 0, rate = rate, push = false }
@@ -68,8 +69,17 @@ else
     st.other = p1 .. ':' .. p2
     r1, r2 = rate:match('^(.*):(.*)$')
   end
-  if e < 0 then
+  if e < -BACK_US then
+    lead = (lead == '' and 0 or lead) - e
+  elseif e < 0 then
     st.now = clock + 0
+  end
+  if lead ~= '' then
+    st.lead = lead + 0
+    st.now = st.now + st.lead
+  end
+  if e < 0 then
+    e = 0
   elseif r1 ~= '0' and used > 0 then
     local r, p = r1 + 0, r2 + 0
     -- c units drain in e us, exactly: (e * r + f) / p with the rest in f.
@@ -143,7 +153,7 @@ st.used = st.used + n
 if held then st.held = st.held + n end
 
 --@ text
-text = fmt('%d,%d,%d,%d', st.held, st.now, st.used, st.f)
+text = fmt('%d,%d,%d,%d', st.held, st.now - (st.lead or 0), st.used, st.f)
 
 --@ write
 if st.squeezed then
@@ -163,7 +173,7 @@ if r1 ~= '0' then ms = min(ms, floor(st.used / r1 * r2 / 1000) + GRACE_MS) end
 local wanted, slack = floor(st.now / 1000) + ms, floor(ms / 4)
 local renew = till - wanted < 0 or till - wanted > slack * 2
 if renew then till = num(wanted + slack) end
-local head = text .. ',' .. st.busy .. ',' .. st.rate .. ',' .. till .. fmt(';%d,%d,', st.lo, st.hi) ..
+local head = text .. ',' .. st.busy .. ',' .. st.rate .. ',' .. till .. (st.lead and ':' .. num(st.lead) or '') .. fmt(';%d,%d,', st.lo, st.hi) ..
   st.t .. ',' .. st.u .. fmt(',%d,%d,%d', st.more, st.g, st.whole)
 if st.push then
   call('HSET', key, '_', head, num(st.hi), st.push)
@@ -204,7 +214,7 @@ function s.merge(st, place, n)
 end
 
 function s.look(st)
-  return st.other and 0 or st.f, st.now
+  return st.other and 0 or st.f, st.now - (st.lead or 0)
 end
 
 -- refill lets the refill that was given apply from now on.

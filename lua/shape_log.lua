@@ -1,8 +1,9 @@
 -- Library: the shape of kind x (needs shapes).
 --
 -- Exact window (p1 = width in us). ZSET: one member "f:amount:id/nth" per part
--- scored by its time (f = h while held, s when settled), and three members whose
--- negative scores carry the sums: -1-used, -1-held, -1-last time.
+-- scored by its time (f = h while held, s when settled), and members whose
+-- negative scores carry the sums: -1-used, -1-held, -1-last time, and -1-lead when
+-- the clock went back.
 --
 -- A run takes at most 500 parts out that have left the window. When there are more,
 -- st.partial is set: used and held still count those. What has to be exact writes the
@@ -15,10 +16,13 @@ end
 
 --@ read
 st = { used = 0, held = 0, now = now, rem = {}, add = {} }
-local got = call('ZMSCORE', key, '!used', '!held', '!time')
+local got = call('ZMSCORE', key, '!used', '!held', '!time', '!lead')
 if got[1] then
   st.used, st.held = -1 - tonumber(got[1]), -1 - tonumber(got[2])
-  st.now = max(now, -1 - tonumber(got[3]))
+  local last, lead = -1 - tonumber(got[3]), got[4] and -1 - tonumber(got[4]) or 0
+  if last - now - lead > BACK_US then lead = last - now end
+  st.now = max(now + lead, last)
+  if lead > 0 then st.lead = lead end
   st.cut = st.now - p1
   local gone = call('ZRANGEBYSCORE', key, '0', num(st.cut), 'LIMIT', '0', '500')
   st.stale = #gone
@@ -58,6 +62,7 @@ end
 if #st.rem > 0 then call('ZREM', key, unpack(st.rem)) end
 call('ZADD', key, num(-1 - st.used), '!used', num(-1 - st.held), '!held',
   num(-1 - st.now), '!time', unpack(st.add))
+if st.lead then call('ZADD', key, num(-1 - st.lead), '!lead') end
 call('PEXPIRE', key, num(floor(p1 / 1000) + GRACE_MS))
 
 --@ change
@@ -80,6 +85,7 @@ end
 function s.look(st, key, width, excess)
   local resets, frees, gone = 0, 0, 0
   if st.used == 0 then return resets, frees end
+  width = width - (st.lead or 0) -- from a part's time to the clock's when it leaves
   local last = call('ZREVRANGE', key, '0', '0', 'WITHSCORES')
   resets = tonumber(last[2]) + width
   local after = '(' .. num(st.cut or 0)

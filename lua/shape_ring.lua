@@ -2,17 +2,23 @@
 --
 -- Sliding window as a ring of 61 slots (p1 = slot width in us). The oldest slot
 -- counts whole, so the ring never admits too much. HASH: `_` = "used,held,slot,
--- charged,held" with the newest slot's number and amounts, and the fields 0..60 =
+-- charged,held" with the newest slot's number and amounts, and ",lead" in slots when
+-- the clock went back, and the fields 0..60 =
 -- "charged,held" of the older ones by their number modulo 61. st.v and st.h have
 -- the older slots that were touched, by field.
 
 --@ read
 local slot = floor(now / p1)
-local used, held, cur, cv, ch
+local used, held, cur, cv, ch, lead
 local text = call('HGET', key, '_')
 if text then
-  used, held, cur, cv, ch = text:match('^([^,]+),([^,]+),([^,]+),([^,]+),(.+)$')
+  used, held, cur, cv, ch, lead = text:match('^([^,]+),([^,]+),([^,]+),([^,]+),([^,]+),?(.*)$')
   cur = cur + 0
+  if lead ~= '' then slot = slot + lead end
+  if (cur - slot) * p1 > BACK_US then -- its newest slot ends late, and so frees late
+    lead = num(cur - 1 - slot + (lead == '' and 0 or lead))
+    slot = cur - 1
+  end
 end
 if not cur or slot - cur > 60 then
   st = { used = 0, held = 0, cur = slot, cv = 0, ch = 0, new = true, wipe = cur }
@@ -35,6 +41,7 @@ else
     st.cur, st.cv, st.ch, st.new = slot, 0, 0, true
   end
 end
+if lead and lead ~= '' then st.lead = lead end
 
 --@ charge
 st.cv, st.used = st.cv + n, st.used + n
@@ -43,6 +50,7 @@ place = num(st.cur)
 
 --@ text
 text = fmt('%d,%d,%d,%d,%d', st.used, st.held, st.cur, st.cv, st.ch)
+if st.lead then text = text .. ',' .. st.lead end
 
 --@ write
 if st.wipe then call('DEL', key) end
@@ -107,7 +115,7 @@ function s.look(st, key, slot, excess)
   for i = st.cur - 60, st.cur do
     local v = i == st.cur and st.cv or st.v[num(i % 61)]
     if v > 0 then
-      resets = (i + 61) * slot
+      resets = (i + 61 - (st.lead or 0)) * slot
       if gone < excess then frees = resets end
       gone = gone + v
     end

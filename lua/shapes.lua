@@ -20,7 +20,10 @@
 --                            returns its fraction and its clock; Go divides)
 --   forget(st, key)          drops what was charged, keeps what is held
 --
--- st.used is all that counts now, st.held the open holds in it. A state never goes back in time, it waits for the clock.
+-- st.used is all that counts now, st.held the open holds in it. A state never goes
+-- back in time. It waits for a clock that goes back a little. When that goes back by more
+-- than BACK_US, it goes on from where it was, with a lead over the clock: places are
+-- in its own time, instants that are told in the clock's. A calendar period always waits.
 -- With st.partial they count too much: see shape_log.
 --
 -- These run inside every call, so they are written for time. A function costs
@@ -36,6 +39,7 @@ local call, floor, max, min, fmt = redis.call, math.floor, math.max, math.min, s
 local DAY_MS = 86400000
 local GRACE_MS = 60000 -- added to every lifetime of a key
 local FORGOTTEN_US = DAY_MS * 1000 -- a day: what a dead hold takes of a concurrency counts no longer
+local BACK_US = 10000000
 local LONG_MS = 34560000000 -- 400 days: for what does not empty by itself
 
 -- num prints a whole number; int in time.lua is the same and slower.

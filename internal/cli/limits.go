@@ -369,14 +369,14 @@ func limitsReopenCommand() *cobra.Command {
 		Example: "  llmguard limits reopen --org acme --reason 'Redis was flushed by mistake'\n  llmguard limits reopen --all --reason 'new Redis'",
 	}
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		if (org == "") != all {
-			return errors.New("name either --org or --all")
-		}
 		path, what := pathOf("limits", "reopen"), "all orgs, and spend caps,"
 		if org != "" {
 			path, what = pathOf("orgs", org, "limits", "reopen"), "org "+org
 		}
 		return f.run(c, func(a *adminClient) error {
+			if (org == "") != all {
+				return errors.New("name either --org or --all")
+			}
 			if err := a.ask(c.Context(), http.MethodPost, path, map[string]any{"reason": f.reason}, nil); err != nil {
 				return err
 			}
