@@ -27,8 +27,8 @@ if got[1] then
   local gone = call('ZRANGEBYSCORE', key, '0', num(st.cut), 'LIMIT', '0', '500')
   st.stale = #gone
   if st.stale == 500 then
-    local last = call('ZREVRANGE', key, '0', '0', 'WITHSCORES')
-    if last[2] - st.cut <= 0 then st.empty = true else st.partial = true end
+    local newest = call('ZREVRANGE', key, '0', '0', 'WITHSCORES')
+    if newest[2] - st.cut <= 0 then st.empty = true else st.partial = true end
   end
   if st.empty then
     st.used, st.held = 0, 0

@@ -60,6 +60,7 @@ var obeyed = map[string]string{
 	"Limits.Endpoints": "limits", "Limits.Metric": "limits", "Limits.Mode": "limits", "Limits.Amount": "shapeOf",
 	"Limits.Window": "shapeOf", "Limits.Exact": "shapeOf", "Limits.Calendar": "shapeOf", "Limits.TZ": "shapeOf",
 	"Limits.Bucket.Capacity": "shapeOf", "Limits.Bucket.Refill": "shapeOf",
+	"Store.AfterDataLoss": "New", "Store.Durability": "moneyScripts",
 	"Queue.ResultTTL": "addPools, proxyOptions", "Queue.BlobAbove": "queueOptions", "Queue.SealKeys.ID": "sealOf", "Queue.SealKeys.Secret": "sealOf", "Queue.Lease": "New", "Queue.Shutdown": "New", "Queue.Hold": "proxyOptions", "Queue.KeepAlive": "proxyOptions",
 	"SpendCaps.Name": "Caps", "SpendCaps.Models": "Caps", "SpendCaps.Endpoints": "Caps", "SpendCaps.Metric": "Caps",
 	"SpendCaps.Mode": "Caps", "SpendCaps.Amount": "Caps", "SpendCaps.Window": "Caps", "SpendCaps.Exact": "Caps",

@@ -47,7 +47,7 @@ func TestLook(t *testing.T) {
 	f(Warning, "checked 60 days ago", "ready", `pricing_age_seconds{source="x"} 5184001`)
 	f(Error, "away for 1 org", "ready", `guard_store_away_orgs{mode="local"} 1`)
 	f(Warning, "3 ends of calls wait", "ready", "budget_journal_records 3")
-	f(Error, "was emptied", "ready", "budget_store_emptied_total 1")
+	f(Error, "lost its data", "ready", "budget_store_emptied_total 1")
 	f(Warning, "1 hold expired", "ready", "budget_expired_holds_total 1")
 	f(Warning, "2 jobs failed", "ready", `queue_dead_letters{pool="p"} 2`)
 	f(Warning, "1 delivery of webhooks", "ready", `webhook_dead_total{reason="exhausted"} 1`)

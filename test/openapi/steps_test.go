@@ -83,7 +83,7 @@ var limitSteps = []step{
 	},
 	{204, "POST", limits + "/reopen", globex + "/limits/reopen", `{"reason":"flushed"}`, "limits.reopen"},
 	{400, "POST", "/limits/reopen", "/limits/reopen", `{}`, ""},
-	{204, "POST", "/limits/reopen", "/limits/reopen", `{"reason":"flushed"}`, "limits.reopen"},
+	{204, "POST", "/limits/reopen", "/limits/reopen", `{"reason":"flushed"}`, ""}, // its audit names no org
 	{204, "DELETE", overrides + "/{override}", globex + "/overrides/{override}", "", "limit.override.end"},
 	{204, "DELETE", limits + "/{limit}", globex + "/limits/daily", "", "limit.unset"},
 }
