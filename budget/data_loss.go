@@ -76,8 +76,9 @@ func (e epoch) replaces(old epoch) bool {
 
 // loss is what a Store knows of losses of data.
 type loss struct {
-	turn chan struct{} // held while a process looks
-	file string
+	turn  chan struct{} // held while this process looks
+	began time.Time     // of the last look that succeeded; turn guards it
+	file  string
 
 	mu    sync.Mutex
 	seen  epoch            // of the store, as this process last saw it
@@ -97,13 +98,17 @@ func newLoss(file string) loss {
 // look compares the store's epoch with the one this process knows, and marks a
 // loss of data that nobody has marked.
 func (s *Store) look(ctx context.Context) error {
-	l := &s.loss
+	l, asked := &s.loss, time.Now()
 	select { // two at once could each believe the other's epoch
 	case l.turn <- struct{}{}:
 	case <-ctx.Done():
 		return storeError("look for a loss of data", ctx.Err())
 	}
 	defer func() { <-l.turn }()
+	if l.began.After(asked) {
+		return nil // many orgs at once share a look
+	}
+	began := time.Now()
 	pipe := s.rdb.Pipeline()
 	pipe.SetNX(ctx, epochKey, newEpoch(s.now()).String(), epochLife)
 	found := pipe.Get(ctx, epochKey)
@@ -126,6 +131,7 @@ func (s *Store) look(ctx context.Context) error {
 		}
 	}
 	s.sawEpoch(e, lost)
+	l.began = began
 	return nil
 }
 

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/llmguard/llmguard/internal/redistest"
 )
 
 // lossLimits has one limit of each shape that counts over time.
@@ -216,5 +218,26 @@ func TestJoinedHoldsAfterALoss(t *testing.T) {
 		if a, err := decode(cmd.(*redis.Cmd).Val().(string)); err != nil || a.verdict != "mark" || a.head[1] != -1 {
 			t.Errorf("hold without a mark: %+v, %v", a, err)
 		}
+	}
+}
+
+// TestShareAfterALoss: a process that knows of a loss lets nothing through by itself
+// either.
+func TestShareAfterALoss(t *testing.T) {
+	ctx := t.Context()
+	server := redistest.Start(t)
+	s := openJournaled(t, server, t.TempDir(), Options{})
+	limits := []Limit{costLimit("win", Org, hour(1000))}
+	if _, err := s.Hold(ctx, limits, shareCall("ann", 1), cost(1), cost(1)); err != nil {
+		t.Fatal(err)
+	}
+	server.FlushAll()
+	var e *ExceededError
+	if _, err := s.Hold(ctx, limits, shareCall("ann", 2), cost(1), cost(1)); !errors.As(err, &e) {
+		t.Fatal(err)
+	}
+	server.Kill()
+	if _, err := s.AdmitShare(ctx, limits, shareCall("ann", 3), cost(1), 10); !errors.As(err, &e) || e.Binding.ClosedUntil.IsZero() {
+		t.Errorf("admitted: %v", err)
 	}
 }

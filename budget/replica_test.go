@@ -71,7 +71,7 @@ func TestUnacknowledgedByAReplica(t *testing.T) {
 	until(t, "the ends are acknowledged", func() bool { n, _ := s.Replay(t.Context()); return n == 0 })
 	stands(t, s.Store, 60, 1)
 	promoted := New(replica.Client(), Options{})
-	replica.Client().SlaveOf(t.Context(), "NO", "ONE")
+	replica.Client().ReplicaOf(t.Context(), "NO", "ONE")
 	stands(t, promoted, 60, 1)
 }
 

@@ -130,7 +130,8 @@ func (s *Store) takeShares(h *Hold, percent int) error {
 		u := w.of(h.Call.Org+" "+h.states[i].Key, l.Shape)
 		uses[i] = u
 		used, n, most := u.count(l.Metric, at), l.Metric.amountOf(h.Max), share.Of(l.AmountFor(h.Call, s.now()), percent)
-		if !s.closedUntil(h.Call.Org, &l, s.now()).IsZero() {
+		closed := s.closedUntil(h.Call.Org, &l, s.now())
+		if !closed.IsZero() {
 			most = 0
 		}
 		if l.Mode == Shadow || used+n <= most {
@@ -141,7 +142,7 @@ func (s *Store) takeShares(h *Hold, percent int) error {
 			refused, e.Requested = true, n
 			e.Binding = Status{
 				LimitID: l.ID, Subject: l.Subject, Metric: l.Metric, Mode: l.Mode, Used: used, Amount: most,
-				Remaining: max(most-used, 0), Wait: wait, Refused: true,
+				Remaining: max(most-used, 0), Wait: wait, Refused: true, ClosedUntil: closed,
 			}
 		}
 	}

@@ -40,7 +40,7 @@ func TestPartitionWithWait1(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := replica.Client().SlaveOf(t.Context(), host, port).Err(); err != nil {
+	if err := replica.Client().ReplicaOf(t.Context(), host, port).Err(); err != nil {
 		t.Fatal(err)
 	}
 	for end := time.Now().Add(time.Minute); primary.Client().Wait(t.Context(), 1, time.Second).Val() < 1; {
@@ -95,7 +95,7 @@ func TestPartitionWithWait1(t *testing.T) {
 		t.Fatal(err)
 	}
 	primary.Kill()
-	if err := replica.Client().SlaveOf(context.WithoutCancel(t.Context()), "NO", "ONE").Err(); err != nil {
+	if err := replica.Client().ReplicaOf(context.WithoutCancel(t.Context()), "NO", "ONE").Err(); err != nil {
 		t.Fatal(err)
 	}
 
