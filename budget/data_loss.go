@@ -38,8 +38,42 @@ type epoch struct {
 	state   string
 }
 
-func newEpoch(now time.Time) epoch {
-	return epoch{id: strconv.FormatInt(now.UnixMicro(), 10) + "." + rand.Text(), created: now.UnixMicro()}
+// newEpoch is made by the store's clock: it must not look older than one that was
+// made elsewhere before.
+func (s *Store) newEpoch(ctx context.Context) (epoch, error) {
+	now := s.now()
+	if s.clock == nil {
+		var err error
+		if now, err = s.rdb.Time(ctx).Result(); err != nil {
+			return epoch{}, storeError("look for a loss of data", err)
+		}
+	}
+	return epoch{id: strconv.FormatInt(now.UnixMicro(), 10) + "." + rand.Text(), created: now.UnixMicro()}, nil
+}
+
+// currentEpoch returns the store's epoch, and gives it one when it has none.
+func (s *Store) currentEpoch(ctx context.Context) (epoch, error) {
+	for range 2 {
+		text, err := s.rdb.GetEx(ctx, epochKey, epochLife).Result()
+		if err == nil {
+			return parseEpoch(text), nil
+		}
+		if !errors.Is(err, redis.Nil) {
+			return epoch{}, storeError("look for a loss of data", err)
+		}
+		e, err := s.newEpoch(ctx)
+		if err != nil {
+			return epoch{}, err
+		}
+		made, err := s.rdb.SetNX(ctx, epochKey, e.String(), epochLife).Result()
+		if err != nil {
+			return epoch{}, storeError("look for a loss of data", err)
+		}
+		if made {
+			return e, nil
+		}
+	}
+	return epoch{}, fmt.Errorf("%w: the epoch of its data comes and goes", ErrUnavailable)
 }
 
 func parseEpoch(text string) epoch {
@@ -109,18 +143,16 @@ func (s *Store) look(ctx context.Context) error {
 		return nil // many orgs at once share a look
 	}
 	began := time.Now()
-	pipe := s.rdb.Pipeline()
-	pipe.SetNX(ctx, epochKey, newEpoch(s.now()).String(), epochLife)
-	found := pipe.Get(ctx, epochKey)
-	pipe.PExpire(ctx, epochKey, epochLife)
-	if _, err := pipe.Exec(ctx); err != nil {
-		return storeError("look for a loss of data", err)
+	e, err := s.currentEpoch(ctx)
+	if err != nil {
+		return err
 	}
-	e := parseEpoch(found.Val())
 	lost := e.replaces(l.known())
 	if lost && e.state == "" {
-		if e.created == 0 {
-			e = newEpoch(s.now())
+		if e.created == 0 { // an older version was there first
+			if e, err = s.newEpoch(ctx); err != nil {
+				return err
+			}
 		}
 		e.state = epochLost
 		if s.opts.OpenAfterLoss {

@@ -128,7 +128,7 @@ func TestOracleNotices(t *testing.T) {
 		{"refund down to a fraction", "if g > 0 then finer(", "if g < 0 then finer(", 32},
 		{"refund that leaves the dips", "lower(st, i, minus, least)", "if low < wanted then lower(st, i, minus, least) end", 168},
 		{"fraction of the refill lost", "f = x - c * p", "f = 0", 4},
-		{"refill counted twice when time stands still", "elseif r1 ~= '0' and used > 0 then", "elseif r1 ~= '0' and used > 0 then\n        e = e + 3000", 1},
+		{"refill counted twice when time stands still", "if e > 0 and r1 ~= '0' and used > 0 then", "if e >= 0 and r1 ~= '0' and used > 0 then\n        e = e + 3000", 1},
 		{"debt forgotten", "if want > had then", "if want > had and st.used < 0 then", 0},
 		{"exact window one microsecond short", "st.cut = st.now - p1", "st.cut = st.now - p1 + 1", 4},
 		{"time goes back in the exact window", "st.now = max(now + lead, last)", "st.now = now + lead", 1},

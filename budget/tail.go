@@ -233,8 +233,8 @@ func (s *Store) identities(ctx context.Context) (map[string]bool, error) {
 }
 
 // identity is a server's run id and the id of its replication history, which
-// changes when a replica becomes a primary; its clock is read on the way. Servers that do not tell are all the
-// same.
+// changes when a replica becomes a primary. Servers that do not tell are all the
+// same. The server's clock and its replicas are read on the way.
 func (s *Store) identity(ctx context.Context, c *redis.Client) (string, error) {
 	pipe := c.Pipeline()
 	clock, asked := pipe.Time(ctx), time.Now()

@@ -78,7 +78,7 @@ else
     st.lead = lead + 0
     st.now = st.now + st.lead
   end
-  if e >= 0 and r1 ~= '0' and used > 0 then
+  if e > 0 and r1 ~= '0' and used > 0 then
     local r, p = r1 + 0, r2 + 0
     -- c units drain in e us, exactly: (e * r + f) / p with the rest in f.
     local x = e * r + f

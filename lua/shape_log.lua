@@ -24,6 +24,7 @@ if got[1] then
   st.now = max(now + lead, last)
   if lead > 0 then st.lead = lead end
   st.cut = st.now - p1
+  st.sums = got[4] and 4 or 3
   local gone = call('ZRANGEBYSCORE', key, '0', num(st.cut), 'LIMIT', '0', '500')
   st.stale = #gone
   if st.stale == 500 then
@@ -57,7 +58,7 @@ text = fmt('%d,%d', st.used, st.held)
 if st.empty then
   call('UNLINK', key)
 elseif (st.stale or 0) > 0 then
-  call('ZREMRANGEBYRANK', key, '3', num(2 + st.stale)) -- the sums come first
+  call('ZREMRANGEBYRANK', key, num(st.sums), num(st.sums - 1 + st.stale)) -- the sums come first
 end
 if #st.rem > 0 then call('ZREM', key, unpack(st.rem)) end
 call('ZADD', key, num(-1 - st.used), '!used', num(-1 - st.held), '!held',
