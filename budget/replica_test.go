@@ -106,6 +106,17 @@ func TestTailWaitsForTheReplica(t *testing.T) {
 	if look() != 1 {
 		t.Fatal("forgotten once the primary lost its replica")
 	}
+	later := openJournaled(t, primary, t.TempDir(), Options{Tail: time.Nanosecond}) // never saw the replica
+	if _, err := later.Settle(t.Context(), later.take(t, idAt(time.Now(), 3), 100), Settlement{Actual: cost(60)}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := later.identities(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	later.tail.forget(later.tail.until(time.Now(), later.opts.Horizon))
+	if n := len(later.tail.list()); n != 1 {
+		t.Errorf("%d are remembered by a process that came during the partition", n)
+	}
 	signal(t, replica, syscall.SIGCONT)
 	until(t, "the replica has it again", func() bool { return look() == 0 })
 

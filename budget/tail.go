@@ -101,14 +101,14 @@ type replicaSeen struct {
 }
 
 // replicated takes what a server says of its replicas: how far it is itself, and the
-// replica that is furthest, -1 without one. Only a server that once had one is
-// followed: who has none loses nothing to a failover.
-func (t *tail) replicated(server string, asked time.Time, offset, replica int64) {
+// replica that is furthest, -1 without one. Only a server that had one lately, for
+// which it keeps a backlog, is followed: without any nothing is lost to a failover.
+func (t *tail) replicated(server string, asked time.Time, offset, replica int64, backlog bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	r := t.replicas[server]
 	if r == nil {
-		if replica < 0 {
+		if !backlog {
 			return
 		}
 		r = &replicaSeen{asked: asked, offset: offset}
@@ -246,7 +246,7 @@ func (s *Store) identity(ctx context.Context, c *redis.Client) (string, error) {
 		return "", nil
 	}
 	s.readClock(c.Options().Addr, asked, clock.Val())
-	id, offset, replica := "", int64(0), int64(-1)
+	id, offset, replica, backlog := "", int64(0), int64(-1), false
 	for line := range strings.Lines(server.Val() + "\n" + replication.Val()) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
 		switch {
@@ -254,6 +254,8 @@ func (s *Store) identity(ctx context.Context, c *redis.Client) (string, error) {
 			id += value + "/"
 		case name == "master_repl_offset":
 			offset, _ = strconv.ParseInt(value, 10, 64)
+		case name == "repl_backlog_active":
+			backlog = value == "1"
 		case strings.HasPrefix(name, "slave") && strings.Contains(value, "state=online"):
 			_, text, _ := strings.Cut(value, ",offset=")
 			text, _, _ = strings.Cut(text, ",")
@@ -262,7 +264,7 @@ func (s *Store) identity(ctx context.Context, c *redis.Client) (string, error) {
 			}
 		}
 	}
-	s.tail.replicated(c.Options().Addr, asked, offset, replica)
+	s.tail.replicated(c.Options().Addr, asked, offset, replica, backlog)
 	return id, nil
 }
 
