@@ -13,7 +13,7 @@ PKG       ?= ./...
 FUZZTIME  ?= 20s
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: ## Run proxy, worker, store and provider on this machine (llmguard dev)
 	go run ./cmd/llmguard dev
@@ -29,6 +29,9 @@ test: deps ## Run all tests; PKG=./queue or PKG=./test/e2e for one package
 
 soak: deps ## Run the long forms of all tests and an hour of fuzzing (PKG, SOAK_FUZZ=30s); writes soak-report.txt
 	@.ci/soak $(PKG)
+
+simulate-faults: deps ## Simulate faults for SEEDS seeds (200), or one: SEED=7 FAMILY="pool outage"
+	SEEDS=$(or $(SEEDS),200) SEED=$(SEED) FAMILY="$(FAMILY)" go -C test test -count=1 -timeout 3h -run TestSeeds $(if $(SEED),-v) ./simulation
 
 race: deps ## Run all tests with the race detector
 	@.ci/gotest -race $(PKG)
@@ -72,4 +75,4 @@ $(GOLANGCI):
 	@GOBIN=$(BIN) go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)
 	@mv $(BIN)/golangci-lint $@
 
-.PHONY: help run build deps test soak race check lint cover fuzz bench generate release-check snapshot clean
+.PHONY: help run build deps test soak simulate-faults race check lint cover fuzz bench generate release-check snapshot clean

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -136,6 +137,7 @@ func (s *Store) dueRenewals(now time.Time) []renewal {
 			list = append(list, renewal{org, holds})
 		}
 	}
+	slices.SortStableFunc(list, func(a, b renewal) int { return strings.Compare(a.org, b.org) })
 	return list
 }
 

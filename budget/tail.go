@@ -24,6 +24,9 @@ const (
 type tail struct {
 	span time.Duration
 
+	servers map[string]bool // as watchOnce found them last
+	again   bool            // it has to be written again
+
 	mu   sync.Mutex
 	ring []remembered
 	head int // of the oldest
@@ -169,32 +172,35 @@ func (t *tail) list() []remembered {
 func (s *Store) watch(ctx context.Context) {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
-	var known map[string]bool
-	again := false
 	for {
-		now := time.Now()
-		found, err := s.identities(ctx)
-		if err == nil {
-			if known != nil && news(known, found) {
-				again = true
-				s.tail.renewed()
-			}
-			known = found
-			again = s.emptied(ctx) || again
-			s.tail.see()
-		}
-		if again && s.replayTail(ctx) == nil {
-			again = false
-		}
-		// What was answered while the store was away is kept, however long that is.
-		if err == nil && !again {
-			s.tail.forget(s.tail.until(now, s.opts.Horizon))
-		}
+		s.watchOnce(ctx)
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
 		}
+	}
+}
+
+// watchOnce is one round of watch.
+func (s *Store) watchOnce(ctx context.Context) {
+	t, now := &s.tail, time.Now()
+	found, err := s.identities(ctx)
+	if err == nil {
+		if t.servers != nil && news(t.servers, found) {
+			t.again = true
+			t.renewed()
+		}
+		t.servers = found
+		t.again = s.emptied(ctx) || t.again
+		t.see()
+	}
+	if t.again && s.replayTail(ctx) == nil {
+		t.again = false
+	}
+	// What was answered while the store was away is kept, however long that is.
+	if err == nil && !t.again {
+		t.forget(t.until(now, s.opts.Horizon))
 	}
 }
 

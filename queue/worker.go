@@ -40,6 +40,8 @@ type Worker struct {
 	most map[string]int // handlers by pool, as WorkerOptions.Concurrency
 	live map[*Claim]struct{}
 	done map[string]struct{} // succeeded jobs whose bodies are to be forgotten
+
+	steps map[string]*pacer // of Step, by pool
 }
 
 // NewWorker returns a worker that carries out claims of q's pools by runner.
@@ -53,7 +55,7 @@ func NewWorker(q *Queue, runner func(context.Context, *Claim) Verdict, opts Work
 	}
 	return &Worker{
 		q: q, runner: runner, opts: opts, changed: make(chan struct{}, 1), most: opts.Concurrency,
-		live: make(map[*Claim]struct{}), done: make(map[string]struct{}),
+		live: make(map[*Claim]struct{}), done: make(map[string]struct{}), steps: make(map[string]*pacer),
 	}
 }
 

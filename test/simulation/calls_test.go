@@ -1,0 +1,169 @@
+package simulation
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/queue"
+)
+
+// liveCall is a call as a proxy carries it out.
+func (w *world) liveCall(p *process, o *org, took time.Duration) {
+	w.do(p, func(ctx context.Context, d dice) {
+		c := w.newCall(p, o, d)
+		h, _ := w.hold(ctx, c)
+		if h == nil {
+			return
+		}
+		if grant := w.take(ctx, c, d); grant != nil || w.pool.ID == "" {
+			w.forward(ctx, c, h, d, d.around(took))
+			w.give(ctx, p, grant)
+			return
+		}
+		w.giveBack(c, h)
+	})
+}
+
+// handedOver is a call whose end another process learns, days later: nobody renews it.
+func (w *world) handedOver(p *process, o *org, took time.Duration) {
+	w.do(p, func(ctx context.Context, d dice) {
+		c := w.newCall(p, o, d)
+		c.days = 5*took + time.Hour
+		h, _ := w.hold(ctx, c)
+		if h == nil {
+			return
+		}
+		c.sent = true
+		w.sleep(p, min(d.around(took), 5*took))
+		c.live = false
+		w.end(ctx, c, budget.Ending{Hold: budget.Lost(c.Call), Settlement: &budget.Settlement{Actual: amounts(c.actual)}})
+	})
+}
+
+// take asks for a call's part of the provider's quota; nil: it is not sent.
+func (w *world) take(ctx context.Context, c *call, d dice) *queue.Grant {
+	if w.pool.ID == "" {
+		return nil
+	}
+	tokens := w.tokens(d, 0)
+	for range 3 {
+		once, cancel := context.WithTimeout(ctx, time.Second)
+		g, err := c.p.queue.Take(once, poolID, c.ID, queue.Flow{Org: c.Org, User: c.User}, tokens)
+		cancel()
+		c.p.alive()
+		switch {
+		case err == nil && g.Fresh():
+			c.sending = w.send(c.p, tokens)
+			return g
+		case err == nil:
+			_ = c.p.queue.Give(ctx, g, true)
+			c.p.alive()
+		default:
+			w.note("%s call %s has no quota: %v", c.p.name, c.ID[20:], err)
+			return nil
+		}
+	}
+	return nil
+}
+
+// give ends a call's use of the quota.
+func (w *world) give(ctx context.Context, p *process, g *queue.Grant) {
+	if g == nil {
+		return
+	}
+	_ = p.queue.Give(ctx, g, false)
+	p.alive()
+}
+
+// hold asks for a call's money as guard does; without a hold it is not sent.
+func (w *world) hold(ctx context.Context, c *call) (*budget.Hold, error) {
+	once, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	h, err := w.asked(once, c)
+	c.p.alive()
+	switch {
+	case err == nil:
+		c.held, c.at = true, h.At
+		w.note("%s call %s of %s holds %d", c.p.name, c.ID[20:], c.org.id, c.max)
+		w.admitted(c)
+		return h, nil
+	case errors.Is(err, budget.ErrUnavailable):
+		w.note("%s call %s of %s: no answer", c.p.name, c.ID[20:], c.org.id)
+		_ = c.p.budget.Later(ctx, []budget.Ending{{Hold: budget.Lost(c.Call, c.caps...)}}, nil)
+		c.p.alive()
+		c.ended, c.void, c.kept = true, true, true
+	default:
+		w.note("%s call %s of %s is refused %d", c.p.name, c.ID[20:], c.org.id, c.max)
+		c.ended, c.void = true, true
+	}
+	c.live = false
+	return nil, err
+}
+
+func (w *world) asked(ctx context.Context, c *call) (*budget.Hold, error) {
+	if c.days > 0 {
+		return c.p.budget.HoldFor(ctx, c.days, c.limits, c.caps, c.Call, amounts(c.max), amounts(c.max/2))
+	}
+	return c.p.budget.HoldCapped(ctx, c.limits, c.caps, c.Call, amounts(c.max), amounts(c.max/2))
+}
+
+// forward sends a call that has its money, and settles it.
+func (w *world) forward(ctx context.Context, c *call, h *budget.Hold, d dice, took time.Duration) {
+	c.sent = true
+	if w.pool.ID != "" && w.refused(c.p, "m1") {
+		c.sending.done = true
+		w.giveBack(c, h)
+		return
+	}
+	w.sleep(c.p, took/2)
+	if took > lease/2 && d.chance(500) {
+		w.grow(ctx, c, h, int64(d.IntN(20)))
+	}
+	w.sleep(c.p, took/2)
+	st := &budget.Settlement{Actual: amounts(c.actual), Outcome: "completed"}
+	if d.chance(50) {
+		st, c.void, c.actual = nil, true, 0 // the provider refused it
+	}
+	c.live = false
+	if c.sending != nil {
+		c.sending.done = true
+	}
+	w.end(ctx, c, budget.Ending{Hold: h, Settlement: st})
+}
+
+// grow holds more for a stream that goes on.
+func (w *world) grow(ctx context.Context, c *call, h *budget.Hold, more int64) {
+	once, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	_, err := c.p.budget.Extend(once, h, amounts(more))
+	c.p.alive()
+	if errors.Is(err, budget.ErrEnded) && !c.apart && !w.forgot(c) {
+		w.fail("a running call keeps its hold", "call %s grows and is told that its hold has ended", c.ID[20:])
+	}
+	switch {
+	case err == nil:
+		c.max, c.most = c.max+more, c.most+more
+	case errors.Is(err, budget.ErrUnavailable):
+		c.most += more // it may have been applied
+	}
+}
+
+// end ends a call in the store, or keeps its end for later.
+func (w *world) end(ctx context.Context, c *call, e budget.Ending) {
+	once, cancel := context.WithTimeout(ctx, time.Second)
+	err := c.p.budget.End(once, []budget.Ending{e})[0].Err
+	cancel()
+	c.p.alive()
+	if errors.Is(err, budget.ErrUnavailable) {
+		err = c.p.budget.Later(ctx, []budget.Ending{e}, nil)
+		c.p.alive()
+		c.kept = true
+	}
+	if err != nil && !errors.Is(err, budget.ErrTooOld) {
+		w.fail("ends are accepted", "call %s: %v", c.ID[20:], err)
+	}
+	c.ended, c.endedAt = true, time.Now()
+	w.note("%s call %s ends at %d", c.p.name, c.ID[20:], c.actual)
+}

@@ -1,0 +1,92 @@
+package simulation
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/cryptotest"
+
+	"github.com/llmguard/llmguard/internal/redistest"
+)
+
+// TestSeeds runs seeds, each one of a family, and prints the end of the log of what
+// breaks. SEEDS says how many, else each family has one of a fifth of its length; SEED
+// names one, whose whole log is printed.
+func TestSeeds(t *testing.T) {
+	addr := redistest.Start(t, redistest.WithArgs("--databases", "2")).Addr
+	all, one := uint64(number("SEEDS", 0)), uint64(number("SEED", 0))
+	first, last, part := uint64(1), all, 1
+	switch {
+	case one > 0:
+		first, last = one, one
+	case all == 0:
+		last, part = uint64(len(families())), 5
+	}
+	for seed := first; seed <= last; seed++ {
+		fam := familyOf(seed)
+		fam.steps /= part
+		t.Run(fmt.Sprintf("%d %s", seed, fam.name), func(t *testing.T) {
+			w := replay(t, addr, seed, fam)
+			lines := w.log
+			switch {
+			case len(w.broken) > 0:
+				broken := w.broken[:min(5, len(w.broken))]
+				t.Errorf("%s\nreplay: make simulate-faults SEED=%d FAMILY=%q", strings.Join(broken, "\n"), seed, fam.name)
+				if one == 0 {
+					lines = lines[max(0, len(lines)-40):]
+				}
+			case one == 0:
+				lines = nil
+			}
+			t.Logf("%d calls, %d jobs, hash %x\n%s", len(w.calls), len(w.jobs), w.hash(), strings.Join(lines, "\n"))
+		})
+	}
+}
+
+// TestASeedReplaysExactly: two runs of one seed have the same log.
+func TestASeedReplaysExactly(t *testing.T) {
+	addr := redistest.Start(t, redistest.WithArgs("--databases", "2")).Addr
+	for _, seed := range []uint64{2, 3, 13} {
+		short := func() *family { f := familyOf(seed); f.steps /= 4; return f }
+		one, two := replay(t, addr, seed, short()), replay(t, addr, seed, short())
+		for i := range min(len(one.log), len(two.log)) {
+			if one.log[i] != two.log[i] {
+				t.Errorf("seed %d differs:\n%s\n%s", seed, one.log[i], two.log[i])
+				break
+			}
+		}
+		if one.hash() != two.hash() || len(one.log) < 50 {
+			t.Errorf("seed %d: logs of %d and %d lines", seed, len(one.log), len(two.log))
+		}
+	}
+}
+
+// replay runs a seed: its random numbers are all there are.
+func replay(t *testing.T, addr string, seed uint64, fam *family) *world {
+	t.Helper()
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	cryptotest.SetGlobalRandom(t, seed)
+	return simulate(t, addr, seed, fam)
+}
+
+// familyOf is the family that a seed belongs to, unless FAMILY names one.
+func familyOf(seed uint64) *family {
+	all := families()
+	for _, f := range all {
+		if f.name == os.Getenv("FAMILY") {
+			return f
+		}
+	}
+	return all[(seed-1)%uint64(len(all))]
+}
+
+func number(name string, otherwise int) int {
+	n, err := strconv.Atoi(os.Getenv(name))
+	if err != nil {
+		return otherwise
+	}
+	return n
+}
