@@ -158,6 +158,7 @@ func (s *Store) renewalsDone(list []renewal, errs []error, began time.Time) []st
 			done = append(done, org)
 		}
 	}
+	slices.Sort(done)
 	return done
 }
 

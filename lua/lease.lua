@@ -22,6 +22,8 @@ for i = 3, #ARGV, 2 do
   end
   out[#out + 1] = letter
 end
-if seen then redis.call('HSET', KEYS[5], 'seen', int(now)) end -- see acquire
+-- After a gap, of which others have not heard, acquire is to see it.
+local last = tonumber(redis.call('HGET', KEYS[5], 'seen') or now)
+if seen and now - last <= lease / 3 + 1500000 then redis.call('HSET', KEYS[5], 'seen', int(now)) end
 redis.call('PEXPIRE', KEYS[1], 3600000)
 return table.concat(out)

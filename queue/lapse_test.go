@@ -56,6 +56,31 @@ func TestAClaimOutlivesAGap(t *testing.T) {
 	}
 }
 
+// A worker that renews its claims after a gap hides the gap of no other's.
+func TestRenewalDoesNotHideAGap(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t, Options{}, Pool{ID: "p", Concurrency: 2})
+	ctx := t.Context()
+	e.at(simStart)
+	var claims []*Claim
+	for range 2 {
+		c := e.claimOne("p", e.put(e.job("p", "acme", "ann", Async, 10)))
+		if err := c.Start(ctx); err != nil {
+			t.Fatal(err)
+		}
+		claims = append(claims, c)
+	}
+	e.at(simStart + 70*time.Second)
+	first := claims[0]
+	if letters, err := e.renew(ctx, first.p, []any{first.id, first.token}); err != nil || letters != "k" {
+		t.Fatalf("renewed %q, %v", letters, err)
+	}
+	e.at(simStart + 71*time.Second)
+	if got := e.claim("p", 2); len(got) != 0 {
+		t.Errorf("claimed %d jobs, want none: the other worker could not renew either", len(got))
+	}
+}
+
 // A full memory keeps nobody from renewing claims and grants.
 func TestFullMemoryLetsLeasesBeRenewed(t *testing.T) {
 	t.Parallel()
