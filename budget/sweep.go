@@ -167,6 +167,7 @@ func (s *Store) dueOrgs(local, now time.Time) (due []string) {
 			delete(s.orgs, org)
 		}
 	}
+	slices.Sort(due)
 	return due
 }
 
