@@ -210,6 +210,7 @@ func orgPart(org string) string {
 	}
 	return separator + org
 }
+
 func outputEntry(k outputKey) string {
 	return "o" + separator + k.org + separator + k.user + separator + k.model
 }
