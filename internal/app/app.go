@@ -10,8 +10,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/netip"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -198,20 +196,6 @@ func New(o Options) (_ *App, err error) {
 	}
 	a.admin = listen.Limit(a.admin, a.connections("admin", adminConnections, 0))
 	return a, nil
-}
-
-// adminConnections bounds the operators' listener.
-const adminConnections = 256
-
-// connections are the bounds of a listener.
-func (a *App) connections(listener string, total, perAddress int) listen.Limits {
-	return listen.Limits{
-		Total: total, PerAddress: perAddress,
-		Exempt: func(ip netip.Addr) bool {
-			return slices.ContainsFunc(a.cfg.TrustedProxies, func(p netip.Prefix) bool { return p.Contains(ip) })
-		},
-		Refused: func(why string) { a.refused.Refused(listener, why) },
-	}
 }
 
 // conversations are the bounds of what is kept of responses that no provider
