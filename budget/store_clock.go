@@ -30,7 +30,7 @@ type clockSeen struct {
 func (c *storeClock) read(server string, asked, answered, there time.Time) (jump time.Duration) {
 	rtt := answered.Sub(asked)
 	now := clockSeen{
-		ahead: there.Sub(c.start.Round(0)) - asked.Sub(c.start) - rtt/2, skew: skewOf(asked, answered, there),
+		ahead: there.Sub(c.start.Round(0)) - asked.Sub(c.start) - rtt/2, skew: ClockSkew(asked, answered, there),
 		rtt: rtt, at: answered,
 	}
 	c.mu.Lock()
@@ -56,9 +56,9 @@ func (c *storeClock) skew() time.Duration {
 	return most
 }
 
-// skewOf is how far a clock is ahead that was read between two moments, at least.
-func skewOf(asked, answered, there time.Time) time.Duration {
-	asked, answered = asked.Round(0), answered.Round(0) // wall clocks
+// ClockSkew is how far a clock is ahead that was read as `there` between two moments of
+// this machine's wall clock, at least; negative when it is behind.
+func ClockSkew(asked, answered, there time.Time) time.Duration {
 	switch {
 	case there.Before(asked):
 		return there.Sub(asked)

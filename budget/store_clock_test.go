@@ -64,3 +64,15 @@ func TestStoreClockIsRead(t *testing.T) {
 		t.Errorf("%d, %v", n, err)
 	}
 }
+
+func TestClockSkew(t *testing.T) {
+	asked := time.Unix(1e9, 0)
+	answered := asked.Add(3 * time.Second) // a slow answer is no skew
+	for there, want := range map[time.Duration]time.Duration{
+		-5 * time.Second: -5 * time.Second, 0: 0, 2 * time.Second: 0, 3 * time.Second: 0, 10 * time.Second: 7 * time.Second,
+	} {
+		if got := ClockSkew(asked, answered, asked.Add(there)); got != want {
+			t.Errorf("at %s: %s, want %s", there, got, want)
+		}
+	}
+}

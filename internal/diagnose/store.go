@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/llmguard/llmguard/budget"
 )
 
 const area = "redis"
@@ -229,20 +231,7 @@ func storeSkew(ctx context.Context, rdb redis.UniversalClient) (time.Duration, b
 	if err != nil {
 		return 0, false
 	}
-	return skewOf(asked, time.Now(), there), true
-}
-
-// skewOf is how far a clock that was read between two moments is ahead, at
-// least.
-func skewOf(asked, answered, there time.Time) time.Duration {
-	switch {
-	case there.Before(asked):
-		return there.Sub(asked)
-	case there.After(answered):
-		return there.Sub(answered)
-	default:
-		return 0
-	}
+	return budget.ClockSkew(asked, time.Now(), there), true
 }
 
 func parseInfo(text string) Facts {

@@ -10,18 +10,6 @@ import (
 	"github.com/llmguard/llmguard/internal/redistest"
 )
 
-func TestSkewOf(t *testing.T) {
-	asked := time.Unix(1e9, 0)
-	answered := asked.Add(3 * time.Second) // a slow answer is no skew
-	for there, want := range map[time.Duration]time.Duration{
-		-5 * time.Second: -5 * time.Second, 0: 0, 2 * time.Second: 0, 3 * time.Second: 0, 10 * time.Second: 7 * time.Second,
-	} {
-		if got := skewOf(asked, answered, asked.Add(there)); got != want {
-			t.Errorf("at %s: %s, want %s", there, got, want)
-		}
-	}
-}
-
 func TestOlder(t *testing.T) {
 	for version, want := range map[string]bool{
 		"6.0.16": true, "5.0.7": true, "6.1": true, "6.2.0": false, "6.10": false, "7.0.15": false, "10.0": false, "unstable": false, "": false,
