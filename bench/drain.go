@@ -24,7 +24,7 @@ import (
 )
 
 // drain measures the queue in this process: jobs with 2 KB bodies from put
-// through ticket, acquire, hold, start and settle to done, with a handler that
+// through acquire, hold, start and settle to done, with a handler that
 // does nothing, on a pool without quota; and how long a job waits when nothing
 // else does.
 type drain struct {

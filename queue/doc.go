@@ -10,7 +10,7 @@
 // provider works on its call leaves an attempt that may have been billed. Job
 // counts attempts, and a claim's token fences late writers out.
 //
-// Everything of a pool lives under the hash tag of its id; see keys.go. asynq
-// carries tickets only: a ticket wakes a worker, the pool's state in Redis
-// says what it may run.
+// Everything of a pool lives under the hash tag of its id; see keys.go. A
+// message wakes its workers, and a look once a second finds what no message told;
+// the pool's state in Redis says what they may run.
 package queue
