@@ -130,6 +130,28 @@ func TestPatience(t *testing.T) {
 	f(true, time.Hour, time.Minute, "", time.Minute)
 }
 
+// TestPatienceLeavesTimeForTheAnswer: the wait of a plain call ends while there is time left
+// for its answer, and lasts a quarter of its time however long answers take.
+func TestPatienceLeavesTimeForTheAnswer(t *testing.T) {
+	s := New(Options{Directory: &auth.Directory{}})
+	x := &exchange{caller: guard.Caller{Org: &guard.Org{ID: "acme"}}}
+	for runs, want := range map[time.Duration]time.Duration{
+		100 * time.Millisecond: 400 * time.Millisecond,
+		300 * time.Millisecond: 200 * time.Millisecond,
+		400 * time.Millisecond: 125 * time.Millisecond,
+		time.Minute:            125 * time.Millisecond,
+	} {
+		plan := &guard.Plan{Request: &wire.Request{Model: runs.String()}}
+		for range 100 { // until nothing is left of the first guess of its deviation
+			s.runs.add("acme", runs.String(), runs)
+		}
+		r := &http.Request{Header: http.Header{"X-Stainless-Timeout": {"1"}}} // of which half is kept for the way
+		if got := s.patience(x, r, plan, wish{}); got.wait.Round(time.Millisecond) != want {
+			t.Errorf("calls that run for %s: waits %s, want %s", runs, got.wait, want)
+		}
+	}
+}
+
 // TestBodySize: bodies up to the limit are taken and larger ones refused.
 func TestBodySize(t *testing.T) {
 	const most = 2 << 20

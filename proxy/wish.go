@@ -92,7 +92,7 @@ type patience struct{ wait, hold time.Duration }
 
 // patience of a caller: what it said, what its SDK will bear, and for silent
 // connections what Node's fetch bears. A call starts while there is time left for
-// its answer, and always within the first half. The org bounds waiting only.
+// its answer, or within the first quarter if its answers take longer. The org bounds waiting only.
 func (s *Server) patience(x *exchange, r *http.Request, plan *guard.Plan, w wish) patience {
 	stream := plan.Request.Stream
 	p := patience{wait: defaultStreamWait}
@@ -107,7 +107,7 @@ func (s *Server) patience(x *exchange, r *http.Request, plan *guard.Plan, w wish
 		p.wait = p.hold
 	}
 	if !stream && !w.async {
-		p.wait -= min(s.runs.most(x.caller.Org.ID, plan.Request.Model), p.hold/2)
+		p.wait -= min(s.runs.most(x.caller.Org.ID, plan.Request.Model), p.hold/4*3)
 	}
 	if most := x.caller.Org.MaxWait; most > 0 {
 		p.wait = min(p.wait, most)

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
@@ -42,7 +41,7 @@ const (
 // the job is called done. Scan holds the bounds requests were accepted under.
 // With a nil tracer nothing is traced.
 func NewRunner(q *Queue, g *guard.Guard, scan wire.Limits, log *slog.Logger, tracer *tracing.Tracer) func(context.Context, *Claim) Verdict {
-	r := &runner{q: q, g: g, scan: scan, log: log, tracer: tracer, running: make(map[string]int)}
+	r := &runner{q: q, g: g, scan: scan, log: log, tracer: tracer}
 	if tracer == nil {
 		return r.run
 	}
@@ -56,19 +55,7 @@ type runner struct {
 	log    *slog.Logger
 	tracer *tracing.Tracer
 
-	mu      sync.Mutex
-	running map[string]int // started jobs by org
-}
-
-// count adds to the running jobs of an org, and returns how many there are.
-func (r *runner) count(org string, n int) int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	left := r.running[org] + n
-	if r.running[org] = left; left == 0 {
-		delete(r.running, org)
-	}
-	return left
+	orgs orgRuns
 }
 
 // traced is run within a span, which goes on with the trace of the job's caller.
@@ -109,12 +96,17 @@ func (r *runner) run(ctx context.Context, c *Claim) Verdict {
 	if plan.Caller.Org.KeepStarted && c.Job.Tries > 0 {
 		return failed(endError("interrupted"))
 	}
+	org := r.orgs.enter(c.Job.Org)
+	defer org.leave()
+	_, before := org.now()
 	// Every claim holds under an id of its own, so that a worker that lost its
 	// claim can neither settle nor void its successor's hold.
 	call, plan, err := r.g.BeginOr(ctx, plan, wire.NewCallID(), c.Job.Attempt+1, c.Job.ID)
 	if err != nil {
-		return r.refused(c.Job, plan, err)
+		return refused(c.Job, plan, err, org, before)
 	}
+	org.start()
+	defer org.end()
 	call.Waited = max(call.Hold.At.Sub(c.Job.Created), 0) // both are of Redis's clock
 	if c.Job.Class != Interactive {
 		call.Class = c.Job.Class.String()
@@ -135,8 +127,6 @@ func (r *runner) forward(ctx context.Context, c *Claim, call *guard.Call, fresh 
 	if err := c.Start(ctx); err != nil {
 		return Verdict{Kind: Requeue, Wait: storeRest, Unused: true} // ignored when the claim is lost or the job gone
 	}
-	r.count(c.Job.Org, 1)
-	defer r.count(c.Job.Org, -1)
 	ctx, stop := stoppable(ctx)
 	defer stop()
 	err := call.Forward(ctx, c.Output(), guard.Forwarding{Header: c.Job.Header, Query: c.Job.Query, Fresh: fresh})
@@ -205,9 +195,10 @@ func (r *runner) plan(ctx context.Context, c *Claim) (*guard.Plan, error) {
 	return r.g.PrepareKept(ctx, caller, req)
 }
 
-// refused says what becomes of a job whose hold was refused. A connected
-// caller who would have to wait longer than it is willing is told at once.
-func (r *runner) refused(j *Job, plan *guard.Plan, err error) Verdict {
+// refused says what becomes of a job whose hold was refused while the org's jobs were
+// at `before`. A connected caller who would have to wait longer than it is willing is
+// told at once.
+func refused(j *Job, plan *guard.Plan, err error, org *orgRun, before int) Verdict {
 	var exceeded *guard.Refusal
 	if !errors.As(err, &exceeded) {
 		return Verdict{Kind: Requeue, Wait: storeRest, Unused: true}
@@ -217,7 +208,11 @@ func (r *runner) refused(j *Job, plan *guard.Plan, err error) Verdict {
 		return failed(exceeded.Public())
 	}
 	scope, rest := RestOf(plan.Limits, exceeded.ExceededError)
-	if exceeded.Soon && r.count(j.Org, 0) == 0 {
+	running, ended := org.now()
+	switch {
+	case exceeded.Soon && ended > before:
+		rest = time.Millisecond // what it had held may be free since the refusal, and would shorten nothing
+	case exceeded.Soon && running == 0:
 		rest = min(rest, alonePark)
 	}
 	return Verdict{Kind: Park, Scope: scope, Wait: rest, Unused: true}

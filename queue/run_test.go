@@ -19,7 +19,7 @@ func TestRefusedByACap(t *testing.T) {
 			Binding: budget.Status{LimitID: "day", Subject: budget.Org, Wait: time.Hour, Amount: 1000, Remaining: left},
 			Cap:     &budget.Cap{Limits: []budget.Limit{{ID: "day", Subject: budget.Org, Models: cap}}},
 		}}
-		v := (&runner{}).refused(&Job{Class: Async}, plan, e)
+		v := refused(&Job{Class: Async}, plan, e, new(orgRuns).enter("acme"), 0)
 		wait := latePark
 		if want == ParkPool {
 			wait = soonPark
@@ -33,4 +33,34 @@ func TestRefusedByACap(t *testing.T) {
 	f(nil, nil, 10, ParkOrg)
 	f([]string{"gpt-*"}, nil, 500, ParkOrg)
 	f(nil, []string{"gpt-*"}, 0, ParkOrgModel)
+}
+
+// TestRefusedBesideAnEnd: a refusal for what is in flight is old when a call of the org has
+// ended since it was asked; its subject then rests no longer than it takes to ask again.
+func TestRefusedBesideAnEnd(t *testing.T) {
+	e := &guard.Refusal{ExceededError: &budget.ExceededError{Soon: true, Binding: budget.Status{Subject: budget.Org, Wait: time.Hour}}}
+	var runs orgRuns
+	org := runs.enter("acme")
+	rest := func(before int) time.Duration {
+		return refused(&Job{Class: Async}, &guard.Plan{}, e, org, before).Wait
+	}
+	if got := rest(0); got != alonePark {
+		t.Errorf("rests %s while none of its calls runs, want %s", got, alonePark)
+	}
+	org.start()
+	org.start()
+	if got := rest(0); got != soonPark {
+		t.Errorf("rests %s while its calls run, want %s", got, soonPark)
+	}
+	org.end()
+	if got := rest(0); got != time.Millisecond {
+		t.Errorf("rests %s after a call has ended, want 1 ms", got)
+	}
+	if got := rest(1); got != soonPark {
+		t.Errorf("rests %s when no call has ended since it asked, want %s", got, soonPark)
+	}
+	org.leave()
+	if runs.orgs["acme"] != nil {
+		t.Error("an org without jobs is still counted")
+	}
 }

@@ -19,7 +19,7 @@ type Limits struct {
 	// Exempt reports addresses that stand for many callers, such as a load balancer's.
 	// They are bounded by Total alone. nil: there are none.
 	Exempt func(netip.Addr) bool
-	// Refused is told of each connection that was closed at once, with "total" or
+	// Refused is told of each connection that is closed at once, before it is, with "total" or
 	// "address". It must not block; nil: nobody is told.
 	Refused func(why string)
 }
@@ -83,8 +83,8 @@ func (l *limited) Accept() (net.Conn, error) {
 		if why == "" {
 			return &conn{Conn: c, leave: sync.OnceFunc(func() { l.give(from) })}, nil
 		}
-		_ = c.Close()
 		l.limits.Refused(why)
+		_ = c.Close()
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"io"
 	"net"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 func TestAbsentBody(t *testing.T) {
 	t.Parallel()
 	r := start(t, app.Proxy, "timeouts: {drain: 0s, read_header: 1s}\n")
+	var wg sync.WaitGroup
 	for name, to := range map[string]struct{ url, head string }{
 		"callers, wrong key": {r.URL(), "POST /v1/chat/completions HTTP/1.1\r\nAuthorization: Bearer wrong"},
 		"callers, no route":  {r.URL(), "POST /v1/none HTTP/1.1"},
@@ -23,17 +25,21 @@ func TestAbsentBody(t *testing.T) {
 		"operators, health":  {r.AdminURL(), "POST /healthz HTTP/1.1"},
 	} {
 		for _, length := range []string{"Content-Length: 1000", "Content-Length: 100000000", "Transfer-Encoding: chunked"} {
-			conn, err := net.Dial("tcp", strings.TrimPrefix(to.url, "http://"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			_ = conn.SetDeadline(time.Now().Add(time.Minute))
-			_, _ = io.WriteString(conn, to.head+"\r\nHost: x\r\n"+length+"\r\n\r\n")
-			answer, err := io.ReadAll(conn)
-			if err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 40") {
-				t.Errorf("%s, %s: got %q, %v; want a refusal and the connection closed", name, length, answer, err)
-			}
-			_ = conn.Close()
+			wg.Go(func() {
+				conn, err := net.Dial("tcp", strings.TrimPrefix(to.url, "http://"))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				defer conn.Close()
+				_ = conn.SetDeadline(time.Now().Add(time.Minute))
+				_, _ = io.WriteString(conn, to.head+"\r\nHost: x\r\n"+length+"\r\n\r\n")
+				answer, err := io.ReadAll(conn)
+				if err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 40") {
+					t.Errorf("%s, %s: got %q, %v; want a refusal and the connection closed", name, length, answer, err)
+				}
+			})
 		}
 	}
+	wg.Wait()
 }

@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/llmguard/llmguard/internal/app"
@@ -104,7 +106,14 @@ func TestOwnAccountTeachesOnlyItself(t *testing.T) {
 // TestOwnPoolOutlivesItsCredential: jobs that wait in an org's own pool are found and
 // run after its credential is taken away and the process starts again.
 func TestOwnPoolOutlivesItsCredential(t *testing.T) {
-	r, o := sealedWith(t, fakeprovider.Options{KeyQuota: map[string]fakeprovider.Quota{ownSecret: {RPM: 1}}})
+	r, o := sealed(t)
+	var removed atomic.Bool
+	r.fake.Script(func(*fakeprovider.Request) fakeprovider.Behaviour {
+		if removed.Load() {
+			return fakeprovider.Behaviour{}
+		}
+		return fakeprovider.Behaviour{Status: http.StatusTooManyRequests, RetryAfter: "1"}
+	})
 	var ids []string
 	for range 3 {
 		got, err := r.chat(r.key, small, "Prefer", "respond-async")
@@ -118,6 +127,7 @@ func TestOwnPoolOutlivesItsCredential(t *testing.T) {
 		ids = append(ids, job.ID)
 	}
 	o.ask(204, "DELETE", "/orgs/acme/credentials/openai", "", nil)
+	removed.Store(true)
 	q, err := queue.New(r.rdb, []queue.Pool{{ID: "openai"}}, queue.Options{})
 	if err != nil {
 		t.Fatal(err)
