@@ -32,13 +32,15 @@ q.open = q.now >= q.blk and limits.conc == 0 and #q.metrics == 1 and q.metrics[1
 
 -- Nobody is judged dead by a clock that ran while nobody could see: after a step of the
 -- clock, or a gap in which no worker looked and none renewed a claim, all get a whole lease.
--- After a step what is parked wakes, too.
+-- While no job is claimed nobody looks, and a gap says nothing. After a step what is parked
+-- wakes, too.
 local fair = redis.call('HMGET', P.fair, 'w1', 'w2', 'w3', 'awake', 'seen', 'off')
 local seen, stepped = fair[5] or now, (fair[6] or 0) - q.off ~= 0
 local function set_all(key, till)
   for _, id in ipairs(redis.call('ZRANGE', key, 0, -1)) do redis.call('ZADD', key, int(till), id) end
 end
-if stepped or now - seen > lease / 3 + 1500000 then
+redis.call('ZREM', P.claims, '') -- full memory allows this, and then every write after it
+if stepped and not q.gap or now - seen > lease / 3 + 1500000 and redis.call('EXISTS', P.claims) == 1 then
   set_all(P.claims, now + lease)
   set_all(P.slots, now + lease)
 end

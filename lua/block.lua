@@ -4,7 +4,9 @@
 -- Reply "ok"
 local q = quota_read(KEYS[1], ARGV[1])
 q.blk = math.max(q.blk, q.now + ARGV[2])
-redis.call('HSET', q.key, 'blk', int(q.blk), 'off', int(q.off))
+local set = { 'blk', int(q.blk) }
+if q.stepped then quota_stepped(q, function(field, value) set[#set + 1] = field; set[#set + 1] = value end) end
+redis.call('HSET', q.key, unpack(set))
 local left = math.ceil((q.blk - q.now) / 1000) + QUOTA_LIFE
 if redis.call('PTTL', q.key) < left then redis.call('PEXPIRE', q.key, int(left)) end
 return 'ok'

@@ -24,7 +24,7 @@
 -- aside, in millionths, used by live calls since acquire looked, and the amount and
 -- draw of that slot that are not in the ring yet; empty where there is no such. Then blk
 -- (blocked until), bk (jobs wait until), bs (their share, per mille), bt (tokens of the
--- first of them that has no reservation), res, off, f and fa (factor per mille, from when), k (refusals in a row), rq
+-- first of them that has no reservation), res, off, gap, f and fa (factor per mille, from when), k (refusals in a row), rq
 -- (pace without a quota), and per metric m in {r, t}: m..<i> ring of amounts,
 -- m..'d'..<i> ring of draws, m..'n' learned quota, m..'m' and m..'a' of which model (letters)
 -- and when, tw that model's name. Times are microseconds.
@@ -32,8 +32,10 @@
 -- The pool's time is that of Redis and off. Redis's clock may step, after a failover or
 -- when it is set: then off takes the step back, so that the window stays as it was and time
 -- goes on from there. Behind the last use by more than SKEW it has stepped; so it
--- has when it is ahead by more than GAP, or the pool was not looked at for as long: what
--- was used before then counts for up to a minute more.
+-- has when it is ahead by more than GAP, or the pool was not looked at for as long, which
+-- looks the same. Then the buckets fill and blocks end, as after such a time, but what was
+-- used before counts on, for up to a minute more; when that was so the last time too
+-- (gap), nobody was there in between, and a minute passes.
 --
 -- take.lua does by itself what most calls need: a change here may have to be made
 -- there too.
@@ -130,16 +132,20 @@ end
 
 -- quota_read makes the state of now from the hash's fields.
 local function quota_read(key, given)
-  local h = redis.call('HMGET', key, '_', 'blk', 'bk', 'bs', 'bt', 'f', 'fa', 'rq', 'rn', 'tn', 'res', 'off')
+  local h = redis.call('HMGET', key, '_', 'blk', 'bk', 'bs', 'bt', 'f', 'fa', 'rq', 'rn', 'tn', 'res', 'off', 'gap')
   local v = h[1] and { string.match(h[1], QUOTA_TEXT) } or {}
   local last = tonumber(v[1]) or 0
   local raw, off = now_us(given), tonumber(h[12]) or 0
   local ahead = raw + off - last
   local stepped = last > 0 and (ahead < -SKEW or ahead > GAP)
+  local gap = stepped and ahead > GAP
+  if gap and tonumber(h[13]) == last then last = last + WINDOW end
+  local passed = gap and raw + off - last or 0
   if stepped then off = last - raw end
-  local q = { key = key, last = last, now = math.max(raw + off, last), off = off, stepped = stepped, blk = tonumber(h[2]) or 0,
+  local q = { key = key, last = last, now = math.max(raw + off, last), off = off, stepped = stepped, gap = gap,
+    blk = (tonumber(h[2]) or 0) - passed,
     from = tonumber(v[2]), share = tonumber(h[4]) or 0, head = tonumber(h[5]) or 0,
-    factor = tonumber(h[6]) or 1000, since = tonumber(h[7]) or 0, soft = tonumber(h[8]), metrics = {},
+    factor = tonumber(h[6]) or 1000, since = math.max((tonumber(h[7]) or 0) - passed, 0), soft = tonumber(h[8]), metrics = {},
     text = v, learned = { r = h[9], t = h[10] }, res = reservation(h[11]) }
   q.slot = math.floor(q.now / SLOT)
   q.waiting = (tonumber(h[3]) or 0) > q.now
@@ -193,6 +199,9 @@ local function quota_open(key, given, limits)
     quota_flush(q)
     quota_expire(q, q.from + 1, q.slot)
     quota_fill(q, q.now - q.last)
+  end
+  if q.gap then
+    for _, m in ipairs(q.metrics) do m.level = m.cap or 0 end
   end
   return q
 end
@@ -289,12 +298,20 @@ local function quota_correct(q, at, tokens, used)
   end
 end
 
+-- quota_stepped writes what a step of the clock has changed, but for blk.
+local function quota_stepped(q, put)
+  put('off', int(q.off))
+  if not q.gap then return end
+  put('gap', int(q.now))
+  if q.since > 0 then put('fa', int(q.since)) end
+end
+
 -- quota_close writes the state back. What was learned outlives a quiet week.
 local function quota_close(q)
   local set, v = q.kept or {}, q.text
   local function put(field, value) set[#set + 1] = field; set[#set + 1] = value end
-  if q.stepped then put('off', int(q.off)) end
-  if q.now < q.blk then put('blk', int(q.blk)) end
+  if q.stepped then quota_stepped(q, put) end
+  if q.now < q.blk or q.gap then put('blk', int(math.max(q.blk, 0))) end
   if q.till then put('bk', int(q.till)); put('bs', int(q.share)); put('bt', int(q.head)) end
   if q.reserve then put('res', q.reserve) end
   local i = int(q.slot % SLOTS)

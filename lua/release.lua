@@ -35,7 +35,7 @@ local kinds = { o = 1, u = 2, O = 3, U = 4, K = 5, L = 6, p = 7 }
 local subject = subjects_of(org, user, lane)[kinds[ARGV[4]] or 8]
 admitted(P, now, org, user, lane, subject) -- the probe is over; what refused it parks anew
 if subject then park(P, subject, till) end
-if job[5] then -- see stay.lua
+if job[5] and redis.call('ZSCORE', P.present, id) then -- see stay.lua; start ends one that nobody waits for
   place_reserve(P, claim_member(rec, flag))
 else
   flow_put(P, tonumber(claim_class(rec, ARGV[3])), claim_member(rec, flag))

@@ -11,7 +11,7 @@
 local P, now, call, fmt = pool_keys(), now_us(ARGV[1]), redis.call, string.format
 local records, leases, n = {}, {}, 0
 local at, till, most = fmt('%d', now), fmt('%d', now + ARGV[3]), ARGV[2] + 0
-local young = now - ARGV[3] / 3
+local young = now - ARGV[3] / 3 + (call('HGET', P.quota, 'off') or 0) -- claims tell the pool's time
 local cancelling = call('EXISTS', P.cancels) == 1
 
 -- unseen reports whether callers who are silent may be connected all the same: see overdue.lua.

@@ -220,7 +220,7 @@ func (c *Claim) finish(ctx context.Context, state State, v Verdict, code string)
 		code = v.Error.Code
 	}
 	dead := state == Failed && c.Job.Class != Batch && (v.Error == nil || v.Error.Status >= 500)
-	args := []any{c.id, c.token, string(state), c.p.settled(v.Unused, v.used()), flag(dead)}
+	args := []any{c.id, c.token, string(state), c.settled(v), flag(dead)}
 	args = append(args, c.charge(v)...)
 	args = append(args, flag(c.started || c.Recovered != nil), "token", c.token)
 	if v.Charged != 0 {
@@ -253,6 +253,14 @@ func (c *Claim) finish(ctx context.Context, state State, v Verdict, code string)
 	return fmt.Errorf("%w: %s", ErrGone, reply)
 }
 
+// settled says how the quota of the claim was used.
+func (c *Claim) settled(v Verdict) string {
+	if c.never > 0 {
+		return asBooked // which is nothing
+	}
+	return c.p.settled(v.Unused, v.used())
+}
+
 // charge is what the attempt was charged, and what was held for it; "" when none was
 // started.
 func (c *Claim) charge(v Verdict) []any {
@@ -272,7 +280,7 @@ func (c *Claim) release(ctx context.Context, v Verdict, tries string) error {
 		}
 	}
 	args := append([]any{
-		c.id, c.token, park, v.Wait.Microseconds(), c.p.settled(v.Unused, v.used()), tries, c.p.ResultTTL.Milliseconds(),
+		c.id, c.token, park, v.Wait.Microseconds(), c.settled(v), tries, c.p.ResultTTL.Milliseconds(),
 	}, c.p.limits...)
 	args = append(args, c.charge(v)...)
 	reply, err := c.q.eval(ctx, "release", releaseScript, c.p.with(jobKey(c.p.ID, c.id)), args...)

@@ -235,8 +235,26 @@ func (q *Queue) Block(ctx context.Context, poolID string, d time.Duration) error
 	return err
 }
 
-// renewGrants extends the leases of all open live grants, one call per pool.
-func (q *Queue) renewGrants(ctx context.Context) {
+// keepGrants renews the leases of live grants until ctx is done, and sooner where that failed:
+// calls whose leases ran out during an outage do not count against the concurrency until then.
+func (q *Queue) keepGrants(ctx context.Context) {
+	for {
+		rest := q.opts.Lease / 3
+		if !q.renewGrants(ctx) {
+			rest = min(rest, time.Second)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(rest):
+		}
+	}
+}
+
+// renewGrants extends the leases of all open live grants, one call per pool. It reports
+// whether all are renewed.
+func (q *Queue) renewGrants(ctx context.Context) (all bool) {
+	all = true
 	ids := make(map[string][]any)
 	q.mu.Lock()
 	for g := range q.grants {
@@ -246,8 +264,10 @@ func (q *Queue) renewGrants(ctx context.Context) {
 	for id, pairs := range ids {
 		if _, err := q.renew(ctx, q.pools()[id], pairs); err != nil {
 			q.log.WarnContext(ctx, "renew grants", "pool", id, "err", err)
+			all = false
 		}
 	}
+	return all
 }
 
 // renew extends leases of (id, token) pairs and returns one letter per pair.

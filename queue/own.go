@@ -68,15 +68,21 @@ func (q *Queue) keepRecalling(ctx context.Context) {
 
 const recallRest = 5 * time.Second
 
+// rememberEvery is when an own pool is remembered again: its org may have been removed
+// meanwhile and made anew, which another process did.
+const rememberEvery = time.Minute
+
 // announceOwn has an own pool remembered before its first job.
 func (q *Queue) announceOwn(ctx context.Context, p *pool) error {
-	if _, org := providers.SplitPool(p.ID); org == "" || p.announced.Load() {
+	_, org := providers.SplitPool(p.ID)
+	now := time.Now().Unix()
+	if org == "" || now-p.announced.Load() < int64(rememberEvery/time.Second) {
 		return nil
 	}
 	if err := q.rdb.SAdd(ctx, ownPools, p.ID).Err(); err != nil {
 		return fmt.Errorf("queue: remember the pool %s: %w", p.ID, err)
 	}
-	p.announced.Store(true)
+	p.announced.Store(now)
 	return nil
 }
 

@@ -42,7 +42,7 @@ type pool struct {
 
 	puts, starts, finishes *batcher
 	activity
-	announced atomic.Bool // to Redis, as an org's own
+	announced atomic.Int64 // to Redis, as an org's own: Unix seconds
 }
 
 func newPool(p Pool, o Options) (*pool, error) {

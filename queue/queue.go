@@ -239,7 +239,7 @@ func (q *Queue) Run(ctx context.Context) error {
 	wg.Go(func() { q.hub.run(ctx) })
 	wg.Go(func() { q.keepRecalling(ctx) })
 	wg.Go(func() { every(ctx, lookEvery, q.look) })
-	wg.Go(func() { every(ctx, q.opts.Lease/3, q.renewGrants) })
+	wg.Go(func() { q.keepGrants(ctx) })
 	wg.Go(func() { q.keepForgetting(ctx) })
 	wg.Go(func() { q.keepPresence(ctx) })
 	wg.Go(func() { every(ctx, q.opts.Grace/3, q.endOverdue) })
