@@ -34,6 +34,25 @@ func (g *Guard) hold(ctx context.Context, p *Plan, who budget.Call) (h *budget.H
 	return h, true, err
 }
 
+// Reach runs one request to the store on behalf of an org, which ends when the store has
+// not answered it for Options.StoreDeadline, nor a ping after it. While the store is known to be
+// away it is not asked, and the error is budget.ErrUnavailable.
+func (g *Guard) Reach(ctx context.Context, o *Org, request func(context.Context) error) error {
+	if !g.circuit.ask(o.ID, time.Now()) {
+		return errAway
+	}
+	ctx, cancel := g.health.bound(ctx, o.ID, g.deadline)
+	defer cancel()
+	err := request(ctx)
+	cause := context.Cause(ctx)
+	if err == nil {
+		g.circuit.told(o, nil, time.Now())
+	} else if errors.Is(cause, errSilent) {
+		g.circuit.told(o, cause, time.Now())
+	}
+	return err
+}
+
 // WithoutStore reports whether the org's live calls go on while the store is away.
 func (o *Org) WithoutStore() bool { return o.OnStoreFailure == Local || o.OnStoreFailure == Allow }
 

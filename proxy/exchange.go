@@ -29,6 +29,7 @@ type exchange struct {
 	ip      netip.Addr
 	from    string // ip, in words
 	start   time.Time
+	arrived time.Time // when a call that may wait was read: its caller's patience counts from here
 	caller  guard.Caller
 	scopes  []string // of the key; empty means all
 	route   string
@@ -63,6 +64,9 @@ func (s *Server) newExchange(w http.ResponseWriter, r *http.Request) *exchange {
 		id: wire.NewCallID(), ip: ip, from: ip.String(), start: time.Now(), route: "unknown",
 	}
 }
+
+// left is what is left of a time that began when the call arrived.
+func (x *exchange) left(of time.Duration) time.Duration { return time.Until(x.arrived.Add(of)) }
 
 // Unwrap lets http.ResponseController reach the connection.
 func (x *exchange) Unwrap() http.ResponseWriter { return x.ResponseWriter }

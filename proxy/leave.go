@@ -50,7 +50,7 @@ func (v *visitor) keepPlace(ctx context.Context) (time.Duration, error) {
 	}
 	d := s.opts.KeepPlace
 	if most := v.exchange.caller.Org.MaxWait; most > 0 && !v.running {
-		d = min(d, most-time.Since(v.job.Created))
+		d = min(d, most-time.Since(v.job.Created), v.exchange.left(most))
 	}
 	if d <= 0 {
 		return 0, nil

@@ -24,6 +24,7 @@ func (s *Server) metered(ep wire.Endpoint) func(*exchange, *http.Request, string
 		if err != nil {
 			return err
 		}
+		x.arrived = time.Now()
 		req, err := s.scan(x, ep, body)
 		if err != nil {
 			return err
@@ -56,7 +57,7 @@ func (s *Server) serve(x *exchange, r *http.Request, plan *guard.Plan, wish wish
 		return s.accept(x, r, plan, wish)
 	}
 	mayWait := !plan.Caller.Org.RefuseOverLimit && plan.Request.Form == nil
-	if mayWait && !plan.Caller.Org.WithoutStore() && s.flows.behind(plan) {
+	if mayWait && s.flows.behind(plan) && !plan.Caller.Org.WithoutStore() {
 		if err := s.guard.Check(r.Context(), plan); err != nil {
 			return err
 		}
@@ -65,7 +66,7 @@ func (s *Server) serve(x *exchange, r *http.Request, plan *guard.Plan, wish wish
 	if x.key != nil {
 		x.keep = &recording{}
 	}
-	err := s.live(x, r, plan, s.patience(x, r, plan, wish).wait)
+	err := s.live(x, r, plan, x.left(s.patience(x, r, plan, wish).wait))
 	if !waits(err) || !mayWait {
 		return err
 	}

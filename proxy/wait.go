@@ -81,20 +81,18 @@ func (s *Server) put(ctx context.Context, x *exchange, job *queue.Job, body []by
 		return err
 	}
 	defer func() { <-s.puts }()
-	ctx, cancel := context.WithTimeout(ctx, putTimeout)
-	defer cancel()
-	if x.key != nil {
-		if err := x.key.Bind(ctx, job.ID, s.queue.Lifetime(job.Pool)); err != nil {
-			return unavailable(err)
+	return unavailable(s.guard.Reach(ctx, x.caller.Org, func(ctx context.Context) error {
+		if x.key != nil {
+			if err := x.key.Bind(ctx, job.ID, s.queue.Lifetime(job.Pool)); err != nil {
+				return err
+			}
 		}
-	}
-	return unavailable(s.queue.Put(ctx, job, body))
+		return s.queue.Put(ctx, job, body)
+	}))
 }
 
-const (
-	putTimeout = 5 * time.Second
-	putTurn    = 10 * time.Second // how long the put of a call that nobody waits for waits for others
-)
+// putTurn is how long the put of a call that nobody waits for waits for others.
+const putTurn = 10 * time.Second
 
 // maxPuts bounds the puts at once: a flood of calls that have to wait needs no
 // connection to Redis each.
@@ -103,17 +101,17 @@ const maxPuts = 2
 // wait queues a call whose caller stays connected, unless the wait that can be
 // foreseen is longer than the caller's patience.
 func (s *Server) wait(x *exchange, r *http.Request, plan *guard.Plan, wish wish, why error) error {
-	patience := s.patience(x, r, plan, wish)
-	if foreseen(why) > patience.wait {
+	patience := s.patience(x, r, plan, wish).wait
+	if foreseen(why) > x.left(patience) {
 		return why
 	}
 	job := s.newJob(x, r, plan, queue.Interactive)
-	job.Deadline = time.Now().Add(patience.wait + deadlineSlack)
-	if err := s.put(r.Context(), x, job, plan.Request.Body, patience.wait); err != nil {
+	job.Deadline = x.arrived.Add(patience + deadlineSlack)
+	if err := s.put(r.Context(), x, job, plan.Request.Body, x.left(patience)); err != nil {
 		return err
 	}
 	x.call, x.job = nil, job.ID
-	if err := s.outlasted(r.Context(), job, patience.wait); err != nil {
+	if err := s.outlasted(r.Context(), job, x.left(patience)); err != nil {
 		return err
 	}
 	return s.attend(x, r, job, wish)
@@ -176,9 +174,9 @@ func (s *Server) arrive(x *exchange, r *http.Request, job *queue.Job, wish wish)
 		x.Header().Set("Vary", "Prefer")
 	}
 	v.waiting, v.stop = s.untilDrained(r.Context())
-	v.patience = v.started.Add(patience.wait)
+	v.patience = x.arrived.Add(patience.wait)
 	if patience.hold > 0 {
-		v.hold = v.started.Add(patience.hold)
+		v.hold = x.arrived.Add(patience.hold)
 	}
 	v.deadline = v.patience
 	return v

@@ -293,8 +293,9 @@ func TestWaitTooLong(t *testing.T) {
 
 // TestWaitOrgBound: an org's max_wait ends the job; no place outlasts it.
 func TestWaitOrgBound(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, single, nil)
-	r.org.MaxWait = 200 * time.Millisecond
+	r.org.MaxWait = 2 * time.Second
 	defer r.occupy()()
 	a := r.chat(prompt("hi", `"max_tokens":5`))
 	if text := a.fails(t, 429, "rate_limit_exceeded"); strings.Contains(text, "kept") {

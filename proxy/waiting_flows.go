@@ -8,22 +8,22 @@ import (
 )
 
 // waitingFlows counts the callers who wait here for their jobs to start. No call may
-// overtake the waiting callers of its own flow, so where there are any it need not
-// ask for money and quota first, which others could use meanwhile. It is safe for
-// concurrent use.
+// overtake the waiting callers of its own flow, so where there are any with the same key
+// and model, which wait for what it would wait for, it need not ask for money and quota
+// first, which others could use meanwhile. It is safe for concurrent use.
 type waitingFlows struct {
 	mu    sync.Mutex
-	count map[poolFlow]int
+	count map[waitingLane]int
 }
 
-type poolFlow struct {
-	pool string
+type waitingLane struct {
 	queue.Flow
+	pool, key, model string
 }
 
-func newWaitingFlows() *waitingFlows { return &waitingFlows{count: map[poolFlow]int{}} }
+func newWaitingFlows() *waitingFlows { return &waitingFlows{count: map[waitingLane]int{}} }
 
-func (w *waitingFlows) add(f poolFlow, n int) {
+func (w *waitingFlows) add(f waitingLane, n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.count[f] += n; w.count[f] == 0 {
@@ -35,7 +35,7 @@ func (w *waitingFlows) add(f poolFlow, n int) {
 func (w *waitingFlows) behind(p *guard.Plan) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.count[poolFlow{p.Target.Pool, flow(p.Caller)}] > 0
+	return w.count[waitingLane{flow(p.Caller), p.Target.Pool, p.Caller.Key, p.Request.Model}] > 0
 }
 
 // await counts a caller who waits, or no longer does because its job runs.
@@ -48,5 +48,6 @@ func (v *visitor) await(waits bool) {
 	if waits {
 		n = 1
 	}
-	v.server.flows.add(poolFlow{v.job.Pool, queue.Flow{Org: v.job.Org, User: v.job.User}}, n)
+	j := v.job
+	v.server.flows.add(waitingLane{queue.Flow{Org: j.Org, User: j.User}, j.Pool, j.Key, j.Model}, n)
 }
