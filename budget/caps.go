@@ -30,6 +30,16 @@ func (c Cap) scope() string {
 	return capScope + "provider:" + c.Provider
 }
 
+// Tags are the hash tags of the caps' keys and of the org's, for Ping.
+func Tags(org string, caps []Cap) []string {
+	tags := make([]string, 0, len(caps)+1)
+	tags = append(tags, org)
+	for _, c := range caps {
+		tags = append(tags, c.scope())
+	}
+	return tags
+}
+
 // String names the cap for operators.
 func (c Cap) String() string {
 	if c.Provider == "" {

@@ -17,10 +17,10 @@ import (
 // has waited for its deadline, a ping asks whether the store answers at all: then the
 // decision waits on. It is safe for concurrent use.
 type health struct {
-	ping func(ctx context.Context, org string) error
+	ping func(ctx context.Context, tag string) error
 
 	mu    sync.Mutex
-	pings map[string]*ping // under way, by org
+	pings map[string]*ping // under way, by hash tag
 }
 
 type ping struct {
@@ -42,14 +42,14 @@ const (
 	pingSteps = 10
 )
 
-// answers asks whether the store answers, together with whoever asks that of the org now.
-func (h *health) answers(ctx context.Context, org string) error {
+// answers asks whether the store answers, together with whoever asks that of the tag now.
+func (h *health) answers(ctx context.Context, tag string) error {
 	h.mu.Lock()
-	p := h.pings[org]
+	p := h.pings[tag]
 	if p == nil {
 		p = &ping{done: make(chan struct{})}
-		h.pings[org] = p
-		go h.run(context.WithoutCancel(ctx), org, p)
+		h.pings[tag] = p
+		go h.run(context.WithoutCancel(ctx), tag, p)
 	}
 	h.mu.Unlock()
 	for range pingSteps {
@@ -62,23 +62,34 @@ func (h *health) answers(ctx context.Context, org string) error {
 	return errSilent
 }
 
-func (h *health) run(ctx context.Context, org string, p *ping) {
+func (h *health) run(ctx context.Context, tag string, p *ping) {
 	ctx, cancel := context.WithTimeout(ctx, pingMost)
 	defer cancel()
-	if err := h.ping(ctx, org); err != nil {
+	if err := h.ping(ctx, tag); err != nil {
 		p.err = fmt.Errorf("%w: %w", errSilent, err)
 	}
 	h.mu.Lock()
-	delete(h.pings, org)
+	delete(h.pings, tag)
 	h.mu.Unlock()
 	close(p.done)
 }
 
-// bound returns a context for one decision about an org, which ends when the store does
-// not answer for the deadline, and then not a ping either.
-func (h *health) bound(ctx context.Context, org string, deadline time.Duration) (context.Context, context.CancelFunc) {
+// allAnswer asks whether the servers of all tags answer.
+func (h *health) allAnswer(ctx context.Context, tags []string) error {
+	for _, tag := range tags {
+		if err := h.answers(ctx, tag); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// bound returns a context for one decision, which ends when the store does not answer for
+// the deadline, and then not a ping of some tag either: those of the keys that the decision
+// is about, an org's, a pool's, a spend cap's. They may be on different servers.
+func (h *health) bound(ctx context.Context, deadline time.Duration, tags ...string) (context.Context, context.CancelFunc) {
 	inner, cancel := context.WithCancelCause(ctx)
-	timer := time.AfterFunc(deadline, func() { cancel(h.doubt(inner, org)) })
+	timer := time.AfterFunc(deadline, func() { cancel(h.doubt(inner, tags)) })
 	return bounded{inner}, func() {
 		timer.Stop()
 		cancel(nil)
@@ -87,9 +98,9 @@ func (h *health) bound(ctx context.Context, org string, deadline time.Duration) 
 
 // doubt waits until the store is silent, or the decision has taken too long all the same.
 // It returns nil when ctx has ended before.
-func (h *health) doubt(ctx context.Context, org string) error {
+func (h *health) doubt(ctx context.Context, tags []string) error {
 	for late := time.Now().Add(lateMost); time.Now().Before(late); {
-		if err := h.answers(ctx, org); err != nil {
+		if err := h.allAnswer(ctx, tags); err != nil {
 			return err
 		}
 		select {
@@ -115,7 +126,7 @@ func (c bounded) Err() error {
 
 // judge says what an error of the store means for the circuit: nil when the store
 // answers, though not in time for us, and errSilent when it does not.
-func (h *health) judge(ctx context.Context, org string, err error) error {
+func (h *health) judge(ctx context.Context, err error, tags ...string) error {
 	if !errors.Is(err, budget.ErrUnavailable) {
 		return err
 	}
@@ -126,13 +137,14 @@ func (h *health) judge(ctx context.Context, org string, err error) error {
 	case errors.Is(cause, errLate):
 		return nil
 	case errors.As(err, &slow) && slow.Timeout(), errors.Is(err, redis.ErrPoolTimeout):
-		return h.answers(ctx, org)
+		return h.allAnswer(ctx, tags)
 	}
 	return err
 }
 
-// Bound returns a context for one request to the store on behalf of an org. It ends when
-// the store has answered neither that for the deadline, nor a ping after it.
-func (g *Guard) Bound(ctx context.Context, org string, deadline time.Duration) (context.Context, context.CancelFunc) {
-	return g.health.bound(ctx, org, deadline)
+// Bound returns a context for one request to the store about keys of a tag, an org's id or
+// a pool's. It ends when the store has answered neither that for the deadline, nor a ping
+// of that tag after it.
+func (g *Guard) Bound(ctx context.Context, tag string, deadline time.Duration) (context.Context, context.CancelFunc) {
+	return g.health.bound(ctx, deadline, tag)
 }

@@ -70,6 +70,30 @@ func TestLateProcessIsNoOutage(t *testing.T) {
 	}
 }
 
+// TestSilentServerOfOneTag: a decision about keys on several servers ends when one of them is
+// silent, although the others answer.
+func TestSilentServerOfOneTag(t *testing.T) {
+	t.Parallel()
+	h := &health{pings: map[string]*ping{}, ping: func(ctx context.Context, tag string) error {
+		if tag == "silent" {
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		return nil
+	}}
+	for _, tags := range [][]string{{"silent"}, {"acme", "silent"}, {"silent", "acme"}} {
+		ctx, cancel := h.bound(t.Context(), time.Millisecond, tags...)
+		<-ctx.Done()
+		if cause := context.Cause(ctx); !errors.Is(cause, errSilent) {
+			t.Errorf("%q: ended because of %v, want %v", tags, cause, errSilent)
+		}
+		if err := h.judge(ctx, context.Cause(ctx), tags...); !errors.Is(err, errSilent) {
+			t.Errorf("%q: judged %v, want %v", tags, err, errSilent)
+		}
+		cancel()
+	}
+}
+
 // A store that does not answer a ping either is known to be unavailable after one hold.
 func TestSilentStoreFailsClosed(t *testing.T) {
 	r := newRig(t, budget.Limit{ID: "n", Subject: budget.Org, Metric: budget.Requests, Shape: budget.Shape{Kind: budget.Window, Amount: 5, Window: time.Hour}})

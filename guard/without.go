@@ -27,21 +27,22 @@ func (g *Guard) hold(ctx context.Context, p *Plan, who budget.Call) (h *budget.H
 	if !g.circuit.ask(who.Org, time.Now()) {
 		return nil, false, errAway
 	}
-	ctx, cancel := g.health.bound(ctx, who.Org, g.deadline)
+	tags := budget.Tags(who.Org, p.Caps)
+	ctx, cancel := g.health.bound(ctx, g.deadline, tags...)
 	defer cancel()
 	h, err = g.budget.HoldCapped(ctx, p.Limits, p.Caps, who, p.First, g.Expected(p))
-	g.circuit.told(p.Caller.Org, g.health.judge(ctx, who.Org, err), time.Now())
+	g.circuit.told(p.Caller.Org, g.health.judge(ctx, err, tags...), time.Now())
 	return h, true, err
 }
 
-// Reach runs one request to the store on behalf of an org, which ends when the store has
+// Reach runs one request to the store about a pool on behalf of an org, which ends when the store has
 // not answered it for Options.StoreDeadline, nor a ping after it. While the store is known to be
 // away it is not asked, and the error is budget.ErrUnavailable.
-func (g *Guard) Reach(ctx context.Context, o *Org, request func(context.Context) error) error {
+func (g *Guard) Reach(ctx context.Context, o *Org, pool string, request func(context.Context) error) error {
 	if !g.circuit.ask(o.ID, time.Now()) {
 		return errAway
 	}
-	ctx, cancel := g.health.bound(ctx, o.ID, g.deadline)
+	ctx, cancel := g.health.bound(ctx, g.deadline, o.ID, pool)
 	defer cancel()
 	err := request(ctx)
 	cause := context.Cause(ctx)

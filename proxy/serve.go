@@ -227,7 +227,7 @@ func (s *Server) take(ctx context.Context, call *guard.Call, id string, asked *q
 
 // takeWithin waits for Redis no longer than a hold does.
 func (s *Server) takeWithin(ctx context.Context, plan *guard.Plan, id string, asked *queue.Asked) (*queue.Grant, error) {
-	ctx, cancel := s.guard.Bound(ctx, plan.Caller.Org.ID, s.opts.StoreDeadline)
+	ctx, cancel := s.guard.Bound(ctx, plan.Target.Pool, s.opts.StoreDeadline)
 	defer cancel()
 	if asked != nil {
 		return asked.Wait(ctx, takeMost)

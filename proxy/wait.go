@@ -81,7 +81,7 @@ func (s *Server) put(ctx context.Context, x *exchange, job *queue.Job, body []by
 		return err
 	}
 	defer func() { <-s.puts }()
-	return unavailable(s.guard.Reach(ctx, x.caller.Org, func(ctx context.Context) error {
+	return unavailable(s.guard.Reach(ctx, x.caller.Org, job.Pool, func(ctx context.Context) error {
 		if x.key != nil {
 			if err := x.key.Bind(ctx, job.ID, s.queue.Lifetime(job.Pool)); err != nil {
 				return err
