@@ -6,6 +6,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -73,7 +74,10 @@ func TestLateProcessIsNoOutage(t *testing.T) {
 // TestSilentServerOfOneTag: a decision about keys on several servers ends when one of them is
 // silent, although the others answer.
 func TestSilentServerOfOneTag(t *testing.T) {
-	t.Parallel()
+	synctest.Test(t, silentServerOfOneTag)
+}
+
+func silentServerOfOneTag(t *testing.T) {
 	h := &health{pings: map[string]*ping{}, ping: func(ctx context.Context, tag string) error {
 		if tag == "silent" {
 			<-ctx.Done()
