@@ -96,6 +96,7 @@ func silentServerOfOneTag(t *testing.T) {
 		}
 		cancel()
 	}
+	time.Sleep(pingMost) // until the pings have ended
 }
 
 // A store that does not answer a ping either is known to be unavailable after one hold.
