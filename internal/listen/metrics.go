@@ -9,7 +9,7 @@ type Metrics struct{ refused *prometheus.CounterVec }
 func NewMetrics(r prometheus.Registerer) *Metrics {
 	m := &Metrics{refused: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "llmguard_listen_refused_total",
-		Help: "Connections closed immediately because a bound of the listener was reached: of all, or of one address.",
+		Help: "Connections closed immediately: a bound of the listener was reached (of all, or of one address), or the TLS handshake failed.",
 	}, []string{"listener", "bound"})}
 	r.MustRegister(m.refused)
 	return m
