@@ -45,7 +45,9 @@ type entry struct {
 
 // New returns the limiter of a process. Everything that a wrong key or token can be sent
 // to shares it.
-func New() *Limiter { return NewLimiter(Rate{PerMinute: 60, Burst: 20}, Rate{PerMinute: 600, Burst: 200}) }
+func New() *Limiter {
+	return NewLimiter(Rate{PerMinute: 60, Burst: 20}, Rate{PerMinute: 600, Burst: 200})
+}
 
 // NewLimiter returns a limiter with these rates, of each address and in all.
 func NewLimiter(each, all Rate) *Limiter {

@@ -94,6 +94,9 @@ type Config struct {
 	// Name is the file's name as given to Load or Parse, Sum the SHA-256 of its text.
 	Name string   `yaml:"-"`
 	Sum  [32]byte `yaml:"-"`
+	// Literals are the paths of secrets whose text is in the file itself, neither from the
+	// environment nor in a file of its own.
+	Literals []string `yaml:"-"`
 }
 
 // Admin is the operators' listener. It never serves models, and the callers'

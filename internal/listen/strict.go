@@ -4,6 +4,8 @@ import (
 	"crypto/tls"
 	"io"
 	"net"
+	"sync/atomic"
+	"time"
 )
 
 // Strict returns a listener whose connections refuse HTTP/1 requests that a proxy in
@@ -26,7 +28,7 @@ func (l strictListener) Accept() (net.Conn, error) {
 type strict struct {
 	net.Conn
 	framing framing
-	refused bool
+	refused atomic.Bool
 	instead []byte // of the rest of a refused request
 }
 
@@ -37,7 +39,7 @@ const malformed = "\x00:\r\n\r\n"
 // Read reads requests. Instead of an ambiguous one it delivers what net/http refuses, so
 // that the refusal comes in its turn on a connection with several requests.
 func (c *strict) Read(p []byte) (int, error) {
-	if c.refused {
+	if c.refused.Load() {
 		return c.rest(p)
 	}
 	n, err := c.Conn.Read(p)
@@ -45,7 +47,8 @@ func (c *strict) Read(p []byte) (int, error) {
 	if ok {
 		return n, err
 	}
-	c.refused, c.instead = true, []byte(malformed)
+	c.instead = []byte(malformed)
+	c.refused.Store(true)
 	if good == 0 {
 		return c.rest(p)
 	}
@@ -60,6 +63,22 @@ func (c *strict) rest(p []byte) (int, error) {
 	c.instead = c.instead[n:]
 	return n, nil
 }
+
+// Close closes the connection. After a refusal it first takes what the client still sends,
+// up to a bound: a reset would cost an honest one the answer.
+func (c *strict) Close() error {
+	if c.refused.Load() {
+		if w, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+			_ = w.CloseWrite()
+		}
+		_ = c.Conn.SetReadDeadline(time.Now().Add(drainTime))
+		_, _ = io.CopyN(io.Discard, c.Conn, drainBytes)
+	}
+	return c.Conn.Close()
+}
+
+// drainBytes is how much of a refused request is taken before its connection is closed.
+const drainBytes = 256 << 10
 
 // strictTLS is an encrypted one. net/http takes its state for that of the request.
 type strictTLS struct {

@@ -24,6 +24,9 @@ func echo(t *testing.T, l net.Listener) string {
 				return
 			}
 			fmt.Fprintf(w, "%s %s %q", r.Method, r.URL.Path, body)
+			if r.TLS != nil {
+				fmt.Fprint(w, " encrypted")
+			}
 		}),
 	}
 	go func() { _ = srv.Serve(l) }()
@@ -216,4 +219,3 @@ func (p pieces) Read(b []byte) (int, error) {
 	*p.text = (*p.text)[n:]
 	return n, nil
 }
-
