@@ -94,13 +94,14 @@ func (e *exposure) adminListener() {
 	}
 }
 
-// Prefixes of trusted proxies with fewer bits than these hold more than one organization.
+// Prefixes of trusted proxies with fewer bits than these hold more than one organization,
+// unless they are private.
 const fewBits4, fewBits6 = 8, 16
 
 // proxies looks for trusted proxies that anybody can be.
 func (e *exposure) proxies() {
 	for i, p := range e.cfg.TrustedProxies {
-		if bits := p.Bits(); p.Addr().Is4() && bits < fewBits4 || p.Addr().Is6() && bits < fewBits6 {
+		if bits := p.Bits(); p.Addr().Is4() && bits < fewBits4 || p.Addr().Is6() && bits < fewBits6 && !p.Addr().IsPrivate() {
 			e.warn(fmt.Sprintf("trusted_proxies[%d]", i), p.String()+" lets callers choose their own address, for key networks and the limit of wrong keys",
 				"List the addresses of your load balancers only.")
 		}

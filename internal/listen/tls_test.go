@@ -118,7 +118,7 @@ func TestOldTLSIsRefused(t *testing.T) {
 	c, err := tls.Dial("tcp", addr, &tls.Config{RootCAs: trust, MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11})
 	if err == nil {
 		c.Close()
-		t.Error("a client of TLS 1.1 is served, want it refused")
+		t.Fatal("a client of TLS 1.1 is served, want it refused")
 	}
 	if why := <-refused; why != "handshake" {
 		t.Errorf("told %q, want handshake", why)
