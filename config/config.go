@@ -38,8 +38,7 @@ type Config struct {
 	// Auth says how callers' keys are hashed.
 	Auth Auth `yaml:"auth"`
 	// TrustedProxies are the addresses (10.0.0.7 or 10.0.0.0/8) whose
-	// X-Forwarded-For is believed, and X-Forwarded-Proto when somebody signs in to the
-	// console. Empty: nobody's is.
+	// X-Forwarded-For is believed, and X-Forwarded-Proto at the console. Empty: nobody's is.
 	TrustedProxies []netip.Prefix `yaml:"trusted_proxies" reload:"restart"`
 	// Requests bounds what one request may look like.
 	Requests Requests `yaml:"requests" reload:"restart"`
