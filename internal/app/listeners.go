@@ -73,12 +73,12 @@ func (a *App) server(h http.Handler, read time.Duration) *http.Server {
 	}
 }
 
-// certificates are those of both listeners.
-func (a *App) certificates() []*listen.Certificate {
-	var out []*listen.Certificate
-	for _, d := range []*door{a.calls, a.admin} {
+// certificates are those of both listeners, by the listener's name.
+func (a *App) certificates() map[string]*listen.Certificate {
+	out := map[string]*listen.Certificate{}
+	for name, d := range map[string]*door{"calls": a.calls, "admin": a.admin} {
 		if d != nil && d.cert != nil {
-			out = append(out, d.cert)
+			out[name] = d.cert
 		}
 	}
 	return out
@@ -94,9 +94,10 @@ func (a *App) reloadCertificates() error {
 	return failed
 }
 
-// watchCertificates notices when a certificate is replaced.
+// watchCertificates notices when a certificate is replaced, and measures when it ends.
 func (a *App) watchCertificates(ctx context.Context, start func(func() error)) {
-	for _, c := range a.certificates() {
+	for name, c := range a.certificates() {
+		a.refused.Certificate(name, c)
 		start(func() error { return quiet(c.Watch(ctx, certificateLook, a.log)) })
 	}
 }

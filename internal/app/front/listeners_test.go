@@ -100,6 +100,9 @@ func TestBothListenersEncrypt(t *testing.T) {
 			"metrics": request(t, "GET", r.AdminURL()+"/metrics", ""),
 		} {
 			got, proto, _ := over(t, req, two)
+			if path == "metrics" && strings.Count(got.body, "\nllmguard_listen_certificate_expires_timestamp_seconds{") != 2 {
+				t.Error("the metrics do not say when both certificates end")
+			}
 			if got.status != 200 || proto == "HTTP/2.0" != two {
 				t.Errorf("%s: got status %d by %s, %s; want 200, HTTP/2 %v", path, got.status, proto, got.body, two)
 			}
