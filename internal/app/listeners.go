@@ -69,7 +69,7 @@ func (a *App) server(h http.Handler, read time.Duration) *http.Server {
 	return &http.Server{
 		Handler: listen.Bodies(h, read), ReadHeaderTimeout: read, IdleTimeout: a.cfg.Timeouts.Idle,
 		MaxHeaderBytes: 64 << 10, ErrorLog: slog.NewLogLogger(a.log.Handler(), slog.LevelWarn),
-		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: listen.MaxStreams},
+		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: listen.MaxStreams, WriteByteTimeout: a.cfg.Timeouts.Write},
 	}
 }
 

@@ -24,8 +24,10 @@ type Certificate struct {
 // LoadCertificate reads a certificate, with the chain that goes with it, and its key.
 func LoadCertificate(certFile, keyFile string) (*Certificate, error) {
 	c := &Certificate{certFile: certFile, keyFile: keyFile}
-	_, err := c.Reload()
-	return c, err
+	if _, err := c.Reload(); err != nil {
+		return nil, err
+	}
+	return c, nil
 }
 
 // Reload reads the files again and reports whether they are others. After an error the

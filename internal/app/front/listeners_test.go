@@ -231,6 +231,18 @@ func TestMetricsToken(t *testing.T) {
 			t.Errorf("%s: got status %d, %.100s; want %d", name, got.status, got.body, test.want)
 		}
 	}
+	next := *r.file
+	next.Admin.MetricsToken = "fedcba9876543210fedc"
+	r.file = &next
+	if _, err := r.Reload(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for sent, want := range map[string]int{token: 401, next.Admin.MetricsToken.Reveal(): 200} {
+		got, _, _ := over(t, request(t, "GET", r.AdminURL()+"/metrics", "", "Authorization", "Bearer "+sent), false)
+		if got.status != want {
+			t.Errorf("%s after a reload: got status %d, want %d", sent, got.status, want)
+		}
+	}
 }
 
 // TestWrongKeysShareABucket: wrong keys sent to one listener use up the attempts of the
