@@ -1,6 +1,6 @@
-# syntax=docker/dockerfile:1.7
+# syntax=docker/dockerfile:1.7@sha256:a57df69d0ea827fb7266491f2813635de6f17269be881f696fbfdf2d83dda33e
 # llmguard and worker in one image; the command says which runs.
-FROM --platform=$BUILDPLATFORM golang:1.26.8-bookworm AS build
+FROM --platform=$BUILDPLATFORM golang:1.26.8-bookworm@sha256:a688600ca24f8a4d3ca77f95b0dd40704a9fc787c826660eb7ba0b641b8b175d AS build
 ARG TARGETOS
 ARG TARGETARCH
 ARG VERSION=dev
@@ -13,7 +13,7 @@ RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache
     go build -trimpath -ldflags "-s -w -X github.com/llmguard/llmguard/internal/cli.version=${VERSION}" -o /out/ ./cmd/llmguard ./cmd/worker && mkdir /out/state
 
 # No shell, no package manager, CA certificates, and a user without rights.
-FROM gcr.io/distroless/static-debian12:nonroot
+FROM gcr.io/distroless/static-debian12:nonroot@sha256:afa5c872c891853ca7fcf1f12c3edb23f7eeef36189728842dd51042ff57f7ab
 COPY --from=build /out/llmguard /out/worker /
 # A volume here keeps the journal (store.journal_dir) and belongs to that user.
 COPY --from=build --chown=65532:65532 /out/state /var/lib/llmguard

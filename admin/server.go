@@ -27,7 +27,7 @@ import (
 	"github.com/llmguard/llmguard/wire"
 )
 
-// Options are what a Server is built from. All but Reload and Log are required.
+// Options are what a Server is built from. All but Failures, Reload and Log are required.
 type Options struct {
 	Identity *identity.Store
 	Budget   *budget.Store
@@ -42,6 +42,9 @@ type Options struct {
 	Check func(org string, records *identity.Tenant) error
 	// Applied makes a change that was committed take effect in this process.
 	Applied func()
+	// Failures counts wrong keys, together with those sent elsewhere in this process;
+	// nil: those sent here alone.
+	Failures *attempts.Limiter
 	// Reload reads the configuration file again; nil: there is none to read.
 	Reload func(context.Context) (*Reloaded, error)
 	Log    *slog.Logger
@@ -56,14 +59,15 @@ type Server struct {
 	openAPI  []byte
 }
 
-const failuresPerMinute, failureBurst = 10, 10
-
 // New returns a Server.
 func New(o Options) (*Server, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{o: o, log: o.Log, failures: attempts.NewLimiter(failuresPerMinute, failureBurst), mux: http.NewServeMux()}
+	if o.Failures == nil {
+		o.Failures = attempts.New()
+	}
+	s := &Server{o: o, log: o.Log, failures: o.Failures, mux: http.NewServeMux()}
 	for _, r := range routes {
 		s.mux.HandleFunc(r.method+" "+prefix+r.path, func(http.ResponseWriter, *http.Request) {})
 	}
@@ -156,9 +160,9 @@ func sameOrigin(r *http.Request) error {
 	return wire.Forbidden("cross_origin", "The administrators' API takes no requests from pages of other origins")
 }
 
-// authenticate finds the administrator. Every refusal reads the same. An address
-// with too many wrong keys gets 429 for further ones, and nobody is asked about
-// them; a right key behind the same address is never locked out.
+// authenticate finds the administrator. Every refusal reads the same. After too many
+// wrong keys, of an address or in all, further ones get 429 and the store is not asked
+// about them; a right key is never locked out.
 func (c *call) authenticate() (actor, error) {
 	if a, ok := c.r.Context().Value(actorKey{}).(actor); ok {
 		return a, nil
@@ -177,7 +181,7 @@ func (c *call) authenticate() (actor, error) {
 		}
 	}
 	if blocked {
-		return actor{}, wire.RateLimited("Too many requests with a wrong key from this address", time.Minute/failuresPerMinute)
+		return actor{}, wire.RateLimited("Too many requests with a wrong key", attempts.RetryAfter)
 	}
 	c.failures.Failed(c.ip, c.start)
 	e := wire.InvalidKey("Send an administrator's key, as `Authorization: Bearer lg_admin_...`. `llmguard admins create` makes one")

@@ -11,6 +11,9 @@ import (
 
 var now = time.Unix(1_800_000_000, 0)
 
+// plenty is a rate of all that these tests do not reach.
+var plenty = attempts.Rate{PerMinute: 1e6, Burst: 1e6}
+
 // fail makes an address fail so many times.
 func fail(l *attempts.Limiter, ip string, times int, at time.Time) {
 	for range times {
@@ -20,7 +23,7 @@ func fail(l *attempts.Limiter, ip string, times int, at time.Time) {
 
 // Attempts come back at the rate, up to the burst, and no further.
 func TestAttemptsComeBack(t *testing.T) {
-	l, ip := attempts.NewLimiter(60, 5), netip.MustParseAddr("10.0.0.1")
+	l, ip := attempts.NewLimiter(attempts.Rate{PerMinute: 60, Burst: 5}, plenty), netip.MustParseAddr("10.0.0.1")
 	fail(l, "10.0.0.1", 5, now)
 	for _, tc := range []struct {
 		after time.Duration
@@ -40,7 +43,7 @@ func TestAttemptsComeBack(t *testing.T) {
 
 // Failures while an address is blocked do not keep it blocked for longer.
 func TestFailuresWhileBlocked(t *testing.T) {
-	l := attempts.NewLimiter(60, 5)
+	l := attempts.NewLimiter(attempts.Rate{PerMinute: 60, Burst: 5}, plenty)
 	fail(l, "10.0.0.1", 500, now)
 	if !l.Blocked(netip.MustParseAddr("10.0.0.1"), now) ||
 		l.Blocked(netip.MustParseAddr("10.0.0.1"), now.Add(time.Second)) {
@@ -62,7 +65,7 @@ func TestAddressesThatCountAsOne(t *testing.T) {
 		{"fe80::1%eth0", "fe80::2%eth1", true},
 		{"::1", "10.0.0.1", false},
 	} {
-		l := attempts.NewLimiter(1, 3)
+		l := attempts.NewLimiter(attempts.Rate{PerMinute: 1, Burst: 3}, plenty)
 		fail(l, tc.failed, 3, now)
 		got := l.Blocked(netip.MustParseAddr(tc.asked), now)
 		if got != tc.want {
@@ -73,7 +76,7 @@ func TestAddressesThatCountAsOne(t *testing.T) {
 
 // Requests whose address is not known share one count.
 func TestUnknownAddress(t *testing.T) {
-	l := attempts.NewLimiter(1, 2)
+	l := attempts.NewLimiter(attempts.Rate{PerMinute: 1, Burst: 2}, plenty)
 	if l.Blocked(netip.Addr{}, now) {
 		t.Error("before a failure: got it blocked")
 	}
@@ -87,7 +90,7 @@ func TestUnknownAddress(t *testing.T) {
 
 // Blocked alone uses up nothing.
 func TestLookingCostsNothing(t *testing.T) {
-	l := attempts.NewLimiter(1, 1)
+	l := attempts.NewLimiter(attempts.Rate{PerMinute: 1, Burst: 1}, plenty)
 	for range 100 {
 		if l.Blocked(netip.MustParseAddr("10.0.0.1"), now) {
 			t.Fatal("got it blocked without a failure")
@@ -97,7 +100,7 @@ func TestLookingCostsNothing(t *testing.T) {
 
 // Of failures at once from many connections each counts.
 func TestFailuresAtOnce(t *testing.T) {
-	l, ip := attempts.NewLimiter(1, 100), netip.MustParseAddr("10.0.0.1")
+	l, ip := attempts.NewLimiter(attempts.Rate{PerMinute: 1, Burst: 100}, plenty), netip.MustParseAddr("10.0.0.1")
 	var all sync.WaitGroup
 	for range 10 {
 		all.Go(func() { fail(l, "10.0.0.1", 10, now) })
@@ -105,5 +108,25 @@ func TestFailuresAtOnce(t *testing.T) {
 	all.Wait()
 	if !l.Blocked(ip, now) {
 		t.Error("after 100 failures of 100: got it free")
+	}
+}
+
+// TestGuessesFromEverywhere: all addresses together have one rate, and those that are
+// blocked use none of it up.
+func TestGuessesFromEverywhere(t *testing.T) {
+	l := attempts.NewLimiter(attempts.Rate{PerMinute: 60, Burst: 5}, attempts.Rate{PerMinute: 60, Burst: 12})
+	fail(l, "10.0.0.1", 1000, now) // five count
+	fail(l, "10.0.0.2", 5, now)
+	other := netip.MustParseAddr("10.0.0.3")
+	if l.Blocked(other, now) {
+		t.Error("after 10 failures of 12: got another address blocked")
+	}
+	fail(l, "2001:db8::1", 1, now)
+	fail(l, "2001:db8:1::1", 1, now)
+	if !l.Blocked(other, now) {
+		t.Error("after 12 failures of 12 in all: got another address free")
+	}
+	if l.Blocked(other, now.Add(time.Second)) {
+		t.Error("a second later: got another address blocked")
 	}
 }

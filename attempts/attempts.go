@@ -1,5 +1,5 @@
-// Package attempts limits failed authentications by address, in memory, so that
-// it works while the store is away.
+// Package attempts limits failed authentications, in memory, so that it works while the
+// store is unavailable.
 package attempts
 
 import (
@@ -10,19 +10,31 @@ import (
 	"golang.org/x/time/rate"
 )
 
+// Rate is so many failures a minute, after Burst in one go.
+type Rate struct{ PerMinute, Burst int }
+
+func (r Rate) limiter() *rate.Limiter {
+	return rate.NewLimiter(rate.Every(time.Minute/time.Duration(r.PerMinute)), r.Burst)
+}
+
+// RetryAfter is when a blocked address may try again: the limiters of New give a failure
+// back at least that often.
+const RetryAfter = time.Second
+
 const (
 	maxEntries = 100_000
 	memory     = 5 * time.Minute
 )
 
-// Limiter counts the failures of each address and forgets those that have been
-// quiet. An IPv6 host has a whole /64 to call from, so that counts as one address.
-// It is safe for concurrent use.
+// Limiter counts the failures of each address and of all together, so that guesses from
+// many addresses get no further than those from ten. It forgets addresses that have been
+// quiet. An IPv6 host has a whole /64 to call from, so that counts as one address. It is
+// safe for concurrent use.
 type Limiter struct {
-	every rate.Limit
-	burst int
+	each Rate
 
 	mu  sync.Mutex
+	all *rate.Limiter
 	ips map[netip.Addr]*entry
 }
 
@@ -31,34 +43,51 @@ type entry struct {
 	last    time.Time
 }
 
-// NewLimiter allows an address so many failures a minute after so many at once.
-func NewLimiter(perMinute, burst int) *Limiter {
-	return &Limiter{every: rate.Every(time.Minute / time.Duration(perMinute)), burst: burst, ips: map[netip.Addr]*entry{}}
+// New returns the limiter of a process. Everything that a wrong key or token can be sent
+// to shares it.
+func New() *Limiter {
+	return NewLimiter(Rate{PerMinute: 60, Burst: 20}, Rate{PerMinute: 600, Burst: 200})
 }
 
-// Blocked reports whether an address has used up its failed attempts.
+// NewLimiter returns a limiter with these rates, of each address and in all.
+func NewLimiter(each, all Rate) *Limiter {
+	return &Limiter{each: each, all: all.limiter(), ips: map[netip.Addr]*entry{}}
+}
+
+// Blocked reports whether an address, or all of them together, have used up the failed
+// attempts.
 func (l *Limiter) Blocked(ip netip.Addr, now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	e := l.ips[network(ip)]
-	return e != nil && e.limiter.TokensAt(now) < 1
+	return l.blockedLocked(network(ip), now)
 }
 
-// Failed counts a failed attempt.
+// blockedLocked is Blocked of a network. l.mu is held.
+func (l *Limiter) blockedLocked(ip netip.Addr, now time.Time) bool {
+	e := l.ips[ip]
+	return l.all.TokensAt(now) < 1 || e != nil && e.limiter.TokensAt(now) < 1
+}
+
+// Failed counts a failed attempt. One of an address that is blocked does not count: it was
+// refused without a look, and must not use up what others have.
 func (l *Limiter) Failed(ip netip.Addr, now time.Time) {
 	ip = network(ip)
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.blockedLocked(ip, now) {
+		return
+	}
 	e := l.ips[ip]
 	if e == nil {
 		if len(l.ips) >= maxEntries {
 			l.forgetLocked(now)
 		}
-		e = &entry{limiter: rate.NewLimiter(l.every, l.burst)}
+		e = &entry{limiter: l.each.limiter()}
 		l.ips[ip] = e
 	}
 	e.last = now
 	e.limiter.AllowN(now, 1)
+	l.all.AllowN(now, 1)
 }
 
 func network(ip netip.Addr) netip.Addr {

@@ -10,7 +10,7 @@ import (
 // TestLimiter: an address that guesses is stopped for a while; others are not.
 func TestLimiter(t *testing.T) {
 	const perMinute, burst = 60, 20
-	l := NewLimiter(perMinute, burst)
+	l := NewLimiter(Rate{perMinute, burst}, Rate{1e9, 1e9})
 	now := time.Unix(1e9, 0)
 	addr := netip.MustParseAddr
 	for range burst {

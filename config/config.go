@@ -28,6 +28,8 @@ import (
 type Config struct {
 	// Listen is the address callers reach, host:port.
 	Listen string `yaml:"listen" default:"127.0.0.1:8080" kind:"address" reload:"restart"`
+	// TLS encrypts the listener callers reach.
+	TLS TLS `yaml:"tls" reload:"restart"`
 	// Admin is the listener for operators: health, metrics, administration.
 	Admin Admin `yaml:"admin"`
 	// Redis is where limits, jobs and the ledger live. Without it, `dev` brings
@@ -36,7 +38,7 @@ type Config struct {
 	// Auth says how callers' keys are hashed.
 	Auth Auth `yaml:"auth"`
 	// TrustedProxies are the addresses (10.0.0.7 or 10.0.0.0/8) whose
-	// X-Forwarded-For is believed. Empty: nobody's is.
+	// X-Forwarded-For is believed, and X-Forwarded-Proto at the console. Empty: nobody's is.
 	TrustedProxies []netip.Prefix `yaml:"trusted_proxies" reload:"restart"`
 	// Requests bounds what one request may look like.
 	Requests Requests `yaml:"requests" reload:"restart"`
@@ -91,6 +93,9 @@ type Config struct {
 	// Name is the file's name as given to Load or Parse, Sum the SHA-256 of its text.
 	Name string   `yaml:"-"`
 	Sum  [32]byte `yaml:"-"`
+	// Literals are the paths of secrets whose text is in the file itself, neither from the
+	// environment nor in a file of its own.
+	Literals []string `yaml:"-"`
 }
 
 // Admin is the operators' listener. It never serves models, and the callers'
@@ -98,10 +103,34 @@ type Config struct {
 type Admin struct {
 	// Listen is host:port. Keep it off the internet.
 	Listen string `yaml:"listen" default:"127.0.0.1:9090" kind:"address" reload:"restart"`
+	// TLS encrypts this listener, as that of callers.
+	TLS TLS `yaml:"tls" reload:"restart"`
+	// Hosts are further host names, or patterns, that requests may come for, such as
+	// admin.example.com. Addresses, localhost, names without a dot, those of private
+	// zones (.local, .internal, .svc, .home.arpa) and the host of Listen always may; with
+	// "*" any name may. Others get 421: a web page could have them (DNS rebinding).
+	// /healthz and /readyz answer to any name.
+	Hosts []string `yaml:"hosts"`
+	// MetricsToken, at least 16 characters, is what a scraper sends as
+	// "Authorization: Bearer TOKEN" for /metrics. Left out: anybody who reaches the
+	// listener may read the metrics, which name orgs, pools and limits.
+	MetricsToken Secret `yaml:"metrics_token"`
 	// Keys of administrators. They open the admin API and nothing else; more are
 	// made with `llmguard admins create`.
 	Keys []AdminKey `yaml:"keys"`
 }
+
+// TLS is the certificate of a listener, for TLS 1.2 and 1.3 with HTTP/2. The files are
+// read again when they change, and at a reload of this file. Left out: plain HTTP.
+type TLS struct {
+	// CertFile is a PEM file with the certificate, then those between it and the root.
+	CertFile string `yaml:"cert_file"`
+	// KeyFile is a PEM file with its private key.
+	KeyFile string `yaml:"key_file"`
+}
+
+// Enabled reports whether there is a certificate.
+func (t TLS) Enabled() bool { return t.CertFile != "" }
 
 // AdminKey is an administrator's key, known by its hash only.
 type AdminKey struct {

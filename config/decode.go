@@ -280,6 +280,7 @@ func (d *document) scalar(path string, n ast.Node, v reflect.Value, f field) {
 		return
 	}
 	if secret {
+		d.literal(path, n)
 		var err error
 		if text, err = d.secret(text); err != nil {
 			d.fail(at, path, "%s", err)

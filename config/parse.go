@@ -39,6 +39,7 @@ func Parse(name string, data []byte, getenv func(string) (string, bool)) (*Confi
 	setDefaults(reflect.ValueOf(cfg).Elem())
 	if root := d.root(data); root != nil {
 		d.section("", root, reflect.ValueOf(cfg).Elem())
+		cfg.Literals = d.literals
 		if !d.tooBig {
 			d.finish(cfg)
 			d.validate(cfg)
@@ -59,9 +60,11 @@ type document struct {
 	lines   []string
 	anchors map[string]ast.Node
 	marks   map[string]mark // by path, where the value stands
-	nodes   int             // decoded so far, aliases counted each time
-	tooBig  bool
-	errs    Errors
+	// literals are the paths of secrets that are written here.
+	literals []string
+	nodes    int // decoded so far, aliases counted each time
+	tooBig   bool
+	errs     Errors
 }
 
 // mark is a place in the file; the zero mark is none.

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/goccy/go-yaml/ast"
 )
 
 // fileMark begins a secret that is the content of a file.
@@ -15,6 +17,20 @@ const fileMark = "file:"
 
 // maxSecret is far above any key or certificate.
 const maxSecret = 64 << 10
+
+// literal remembers a secret whose text is in the configuration itself.
+func (d *document) literal(path string, n ast.Node) {
+	text := ""
+	switch n := n.(type) {
+	case *ast.StringNode:
+		text = n.Value
+	case *ast.LiteralNode:
+		text = n.Value.Value
+	}
+	if !strings.Contains(text, "${") && !strings.HasPrefix(text, fileMark) {
+		d.literals = append(d.literals, path)
+	}
+}
 
 // secret follows file:PATH to what the file holds, without the line break at its
 // end. Relative paths begin at the directory of the configuration.

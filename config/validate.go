@@ -64,6 +64,9 @@ func (d *document) validate(cfg *Config) {
 		d.failAt("store.durability", "%s is not possible on a cluster: set min-replicas-to-write on its nodes instead", cfg.Store.Durability)
 	}
 	d.prices(cfg)
+	d.tls("tls", cfg.TLS)
+	d.tls("admin.tls", cfg.Admin.TLS)
+	d.longEnough("admin.metrics_token", cfg.Admin.MetricsToken)
 	d.redis(cfg.Redis)
 	d.peppers(cfg.Auth.Peppers)
 	d.admins(cfg)
@@ -75,6 +78,13 @@ func (d *document) validate(cfg *Config) {
 	d.webhookBounds(cfg.Webhooks)
 	d.alerts("alerts", cfg.Alerts, cfg.Webhooks)
 	d.tracing(cfg.Tracing)
+}
+
+// tls checks that a certificate has its key.
+func (d *document) tls(path string, t TLS) {
+	if (t.CertFile == "") != (t.KeyFile == "") {
+		d.failAt(path, "cert_file and key_file go together; one is missing")
+	}
 }
 
 // queue checks the percentages.

@@ -473,3 +473,14 @@ func TestErrorsUnwrap(t *testing.T) {
 		t.Errorf("got %d single errors, want 2", len(all.Unwrap()))
 	}
 }
+
+func TestListenerMistakes(t *testing.T) {
+	checkWrong(t, []wrongFile{
+		{"a certificate without its key", "«tls»: {cert_file: c.pem}\n", "tls", "cert_file and key_file go together; one is missing"},
+		{"a key without its certificate", "admin:\n  «tls»: {key_file: k.pem}\n", "admin.tls", "cert_file and key_file go together; one is missing"},
+		{
+			"a token that can be tried out", "admin: {metrics_token: «tiny»}\n", "admin.metrics_token",
+			"has 4 characters; at least 16 are needed (openssl rand -hex 32)",
+		},
+	})
+}

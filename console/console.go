@@ -16,6 +16,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"runtime/debug"
 	"time"
 
@@ -33,8 +34,8 @@ const Path = "/console/"
 //go:embed assets templates
 var files embed.FS
 
-// Options are what a Console is built from. Batches may be nil, Simulate and
-// Log too; all others are required.
+// Options are what a Console is built from. Batches may be nil, TrustedProxies,
+// Simulate and Log too; all others are required.
 type Options struct {
 	// API is the administrators' API, paths and all.
 	API http.Handler
@@ -47,6 +48,8 @@ type Options struct {
 	// Pools are the pools in force.
 	Pools   func() []queue.Pool
 	Batches *batch.Store
+	// TrustedProxies may say by X-Forwarded-Proto that the browser's connection is encrypted.
+	TrustedProxies []netip.Prefix
 	// Simulate returns the policy in force for a simulation; nil: there is no what-if.
 	Simulate func() (simulate.Policy, error)
 	Log      *slog.Logger
@@ -113,7 +116,7 @@ func (c *Console) routes() error {
 		c.mux.HandleFunc(pattern, c.signedIn(page))
 	}
 	c.mux.HandleFunc(Path, func(w http.ResponseWriter, r *http.Request) {
-		v := &visit{Console: c, w: w, r: r, session: c.sessions.of(r)}
+		v := &visit{Console: c, w: w, r: r, session: c.sessions.of(c.sent(r), r)}
 		v.fail(http.StatusNotFound, "There is no such page.")
 	})
 	return nil
@@ -154,7 +157,7 @@ var errNotFound = errors.New("console: not found")
 // signedIn lets a page be seen by those who are.
 func (c *Console) signedIn(page func(*visit) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		v := &visit{Console: c, w: w, r: r, session: c.sessions.of(r)}
+		v := &visit{Console: c, w: w, r: r, session: c.sessions.of(c.sent(r), r)}
 		if v.session == nil || !v.stillWelcome() {
 			http.Redirect(w, r, Path+"login?"+next(r), http.StatusSeeOther)
 			return

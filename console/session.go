@@ -29,7 +29,6 @@ const (
 	sessionIdle = time.Hour
 	proveEvery  = 10 * time.Second // a disabled administrator is out after that
 	maxSessions = 1000
-	cookieName  = "llmguard_console"
 )
 
 // sessions are those of this process; a restart ends them all.
@@ -76,21 +75,17 @@ func (one *session) lastUse(now time.Time) (used time.Time, over bool) {
 	return one.used, now.Sub(one.began) > sessionLife || now.Sub(one.used) > sessionIdle
 }
 
-// of returns the request's session, nil for none.
-func (s *sessions) of(r *http.Request) *session {
-	cookie, err := r.Cookie(cookieName)
-	if err != nil {
-		return nil
-	}
+// of returns the session of a request's cookie, nil for none.
+func (s *sessions) of(id string, r *http.Request) *session {
 	s.mu.Lock()
-	one := s.all[cookie.Value]
+	one := s.all[id]
 	s.mu.Unlock()
 	if one == nil {
 		return nil
 	}
 	now := s.now()
 	if _, over := one.lastUse(now); over {
-		s.end(cookie.Value)
+		s.end(id)
 		return nil
 	}
 	if r.Header.Get("X-Llmguard-Live") == "" { // a page left open does not keep its session alive
@@ -128,10 +123,10 @@ func (v *visit) stillWelcome() bool {
 
 // drop ends the visit's session.
 func (v *visit) drop() {
-	if cookie, err := v.r.Cookie(cookieName); err == nil {
-		v.sessions.end(cookie.Value)
-	}
-	http.SetCookie(v.w, &http.Cookie{Name: cookieName, Path: Path, MaxAge: -1, HttpOnly: true, SameSite: http.SameSiteStrictMode})
+	v.sessions.end(v.sent(v.r))
+	cookie := v.cookie(v.r)
+	cookie.MaxAge = -1
+	http.SetCookie(v.w, cookie)
 }
 
 // next remembers where somebody wanted to go.
@@ -184,10 +179,9 @@ func (c *Console) login(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	id, _ := c.sessions.begin(v.session.key)
-	http.SetCookie(w, &http.Cookie{
-		Name: cookieName, Value: id, Path: Path, HttpOnly: true, SameSite: http.SameSiteStrictMode,
-		Secure: r.TLS != nil, MaxAge: int(sessionLife / time.Second),
-	})
+	cookie := c.cookie(r)
+	cookie.Value, cookie.MaxAge = id, int(sessionLife/time.Second)
+	http.SetCookie(w, cookie)
 	http.Redirect(w, r, view.Next, http.StatusSeeOther)
 }
 

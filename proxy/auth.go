@@ -7,16 +7,15 @@ import (
 	"strings"
 	"time"
 
+	"github.com/llmguard/llmguard/attempts"
 	"github.com/llmguard/llmguard/internal/auth"
 	"github.com/llmguard/llmguard/keys"
 	"github.com/llmguard/llmguard/wire"
 )
 
-const failuresPerMinute, failureBurst = 60, 20
-
-// authenticate finds who is calling. Every refusal reads the same. An address
-// with too many wrong keys gets 429 for further ones; a right key behind the
-// same address is never locked out.
+// authenticate finds who is calling. Every refusal reads the same. After too many
+// wrong keys, of an address or in all, further ones get 429; a right key is never
+// locked out.
 func (s *Server) authenticate(r *http.Request, ip netip.Addr) (auth.Principal, error) {
 	now := time.Now()
 	text, sent := bearer(r.Header)
@@ -31,7 +30,7 @@ func (s *Server) authenticate(r *http.Request, ip netip.Addr) (auth.Principal, e
 		s.metrics.authFailures.Inc()
 	}
 	if s.failures.Blocked(ip, now) {
-		return auth.Principal{}, wire.RateLimited("Too many requests with a wrong API key from this address", time.Minute/failuresPerMinute)
+		return auth.Principal{}, wire.RateLimited("Too many requests with a wrong API key", attempts.RetryAfter)
 	}
 	s.failures.Failed(ip, now)
 	if !sent {
@@ -42,7 +41,7 @@ func (s *Server) authenticate(r *http.Request, ip netip.Addr) (auth.Principal, e
 
 // find returns the owner of a key. The checksum turns typos away first. One that
 // is well formed and not known may be newer than the directory: then it is looked
-// for, unless the address has sent too many wrong ones.
+// for, unless there were too many wrong ones.
 func (s *Server) find(ctx context.Context, text string, ip netip.Addr, now time.Time) (auth.Principal, bool) {
 	if class, err := keys.Check(text); err != nil || class == keys.Admin {
 		return auth.Principal{}, false

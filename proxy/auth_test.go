@@ -97,7 +97,7 @@ func TestAuth(t *testing.T) {
 
 func TestFailuresBlock(t *testing.T) {
 	r := newRig(t, queue.Pool{}, nil)
-	for range failureBurst {
+	for range 20 {
 		r.call("GET", "/v1/models", "", "Authorization", "Bearer wrong").fails(t, 401, "invalid_api_key")
 	}
 	a := r.call("GET", "/v1/models", "", "Authorization", "Bearer wrong")

@@ -36,6 +36,9 @@ type Options struct {
 	Files   *files.Store
 	Batches *batch.Store
 
+	// Failures counts wrong keys, together with those sent elsewhere in this process;
+	// nil: those sent here alone.
+	Failures *attempts.Limiter
 	// Missed, when set, looks for keys that are newer than the Directory and
 	// reports whether SetDirectory was called with any. Used, when set, is told of
 	// every use of a key; it must not block.
@@ -70,6 +73,9 @@ func (o *Options) withDefaults() {
 	setDefault(&o.KeepAlive, 15*time.Second)
 	setDefault(&o.KeepPlace, 90*time.Second)
 	setDefault(&o.KeepAnswer, 24*time.Hour)
+	if o.Failures == nil {
+		o.Failures = attempts.New()
+	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
@@ -109,7 +115,7 @@ func New(o Options) *Server {
 	o.withDefaults()
 	s := &Server{
 		opts: o, guard: o.Guard, queue: o.Queue, rejoin: o.Rejoin, log: o.Log,
-		failures: attempts.NewLimiter(failuresPerMinute, failureBurst), puts: make(chan struct{}, maxPuts), holds: make(chan struct{}, maxHolds),
+		failures: o.Failures, puts: make(chan struct{}, maxPuts), holds: make(chan struct{}, maxHolds),
 		stopWait: storeTimeout, metrics: newMetrics(o.Metrics), crowd: newCrowd(), lately: newLately(), runs: newRunTimes(), flows: newWaitingFlows(), reads: newReads(),
 	}
 	s.drained, s.drain = context.WithCancel(context.Background()) //nolint:forbidigo // it is nobody's call

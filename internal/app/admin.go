@@ -8,8 +8,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
 // adminHandler serves health, metrics and what the front has for operators. It never
@@ -23,8 +21,8 @@ func (a *App) adminHandler() http.Handler {
 	if a.front != nil {
 		a.front.Operators(mux)
 	}
-	mux.Handle("GET /metrics", promhttp.HandlerFor(a.registry, promhttp.HandlerOpts{}))
-	return mux
+	mux.Handle("GET /metrics", a.metricsHandler())
+	return a.allowedHosts(mux)
 }
 
 // readyz says whether this process should get calls: it is not shutting down,

@@ -6,10 +6,8 @@ package app
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
-	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,6 +18,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/llmguard/llmguard/alert"
+	"github.com/llmguard/llmguard/attempts"
 	"github.com/llmguard/llmguard/batch"
 	"github.com/llmguard/llmguard/blob"
 	"github.com/llmguard/llmguard/budget"
@@ -89,11 +88,12 @@ type App struct {
 	webhooks    *webhook.Sender
 	tracer      *tracing.Tracer // nil when nothing is traced
 	alerts      *alert.Watcher
-	calls       net.Listener // nil without the Proxy role
+	calls       *door // nil without the Proxy role
 	identity    *identity.Store
 	ids         *Identities
-	admin       net.Listener
+	admin       *door
 	refused     *listen.Metrics
+	failures    *attempts.Limiter // of wrong keys and tokens, on both listeners
 	ready       atomic.Bool
 
 	current   atomic.Pointer[config.Config]
@@ -118,7 +118,7 @@ func New(o Options) (_ *App, err error) {
 	a.current.Store(o.Config)
 	a.told = config.NewMetrics(a.registry)
 	a.told.Taken(o.Config, 0, time.Now())
-	a.refused = listen.NewMetrics(a.registry)
+	a.refused, a.failures = listen.NewMetrics(a.registry), attempts.New()
 	a.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	if a.tracer, err = openTracer(o.Config.Tracing, o.Log, a.registry); err != nil {
 		return nil, err
@@ -181,20 +181,20 @@ func New(o Options) (_ *App, err error) {
 		a.callers = a.front.Callers
 	}
 	if a.callers != nil {
-		if a.calls, err = net.Listen("tcp", o.Config.Listen); err != nil {
-			return nil, fmt.Errorf("listen: %w", err)
+		bounds := a.connections("calls", o.Config.Connections.Total, o.Config.Connections.PerAddress)
+		if a.calls, err = a.open("", o.Config.Listen, bounds, o.Config.TLS); err != nil {
+			return nil, err
 		}
-		a.calls = listen.Limit(a.calls, a.connections("calls", o.Config.Connections.Total, o.Config.Connections.PerAddress))
 	}
 	a.ids.put = a.obey
 	a.ids.Update()
-	if a.admin, err = net.Listen("tcp", o.Config.Admin.Listen); err != nil {
+	a.admin, err = a.open("admin", o.Config.Admin.Listen, a.connections("admin", adminConnections, 0), o.Config.Admin.TLS)
+	if err != nil {
 		if a.calls != nil {
 			a.calls.Close()
 		}
-		return nil, fmt.Errorf("admin.listen: %w", err)
+		return nil, err
 	}
-	a.admin = listen.Limit(a.admin, a.connections("admin", adminConnections, 0))
 	return a, nil
 }
 
@@ -231,11 +231,11 @@ func (a *App) URL() string {
 	if a.calls == nil {
 		return ""
 	}
-	return "http://" + a.calls.Addr().String()
+	return a.calls.url()
 }
 
 // AdminURL is where health and metrics are.
-func (a *App) AdminURL() string { return "http://" + a.admin.Addr().String() }
+func (a *App) AdminURL() string { return a.admin.url() }
 
 // Run serves until ctx ends, then shuts down in order: not ready, a pause for
 // load balancers, no new connections, a bounded time for calls in flight, the
@@ -262,6 +262,7 @@ func (a *App) Run(ctx context.Context) error {
 	keepers.Go(func() error { return quiet(a.queue.Run(keeping)) })
 	keepers.Go(func() error { return quiet(a.rejoin.Run(keeping)) })
 	keepers.Go(func() error { return quiet(a.alerts.Run(keeping)) })
+	a.watchCertificates(keeping, keepers.Go)
 	if a.files != nil {
 		keepers.Go(func() error { return quiet(a.files.Run(keeping)) })
 	}
@@ -352,11 +353,8 @@ func (a *App) serveCalls(ctx context.Context) error {
 	// for callers who leave: that could take longer than there is time.
 	calls, cancelCalls := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancelCalls(nil)
-	srv := &http.Server{
-		Handler: listen.Bodies(a.callers.Handler, t.ReadHeader), ReadHeaderTimeout: t.ReadHeader, IdleTimeout: t.Idle, MaxHeaderBytes: 64 << 10,
-		BaseContext: func(net.Listener) context.Context { return calls },
-		ErrorLog:    slog.NewLogLogger(a.log.Handler(), slog.LevelWarn),
-	}
+	srv := a.server(a.callers.Handler, t.ReadHeader)
+	srv.BaseContext = func(net.Listener) context.Context { return calls }
 	failed := make(chan error, 1)
 	go func() { failed <- srv.Serve(a.calls) }()
 	select {
@@ -388,10 +386,7 @@ const adminRead = 5 * time.Second
 // serveAdmin stays up until everything else has ended, so that the last
 // metrics can be scraped and readiness says no meanwhile.
 func (a *App) serveAdmin(ctx, background context.Context) error {
-	srv := &http.Server{
-		Handler: listen.Bodies(a.adminHandler(), adminRead), ReadHeaderTimeout: adminRead, IdleTimeout: a.cfg.Timeouts.Idle,
-		MaxHeaderBytes: 64 << 10, ErrorLog: slog.NewLogLogger(a.log.Handler(), slog.LevelWarn),
-	}
+	srv := a.server(a.adminHandler(), adminRead)
 	failed := make(chan error, 1)
 	go func() { failed <- srv.Serve(a.admin) }()
 	select {

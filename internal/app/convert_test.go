@@ -25,6 +25,8 @@ func read(t *testing.T, text string) *config.Config {
 // obeyed says, for every field of the configuration, who obeys it. A field that
 // is new is missing here until somebody has thought of that.
 var obeyed = map[string]string{
+	"TLS.CertFile": "encrypted", "TLS.KeyFile": "encrypted", "Admin.TLS.CertFile": "encrypted", "Admin.TLS.KeyFile": "encrypted",
+	"Admin.Hosts": "allowedHost", "Admin.MetricsToken": "metricsHandler",
 	"Listen": "New", "Admin.Listen": "New", "Name": "errors",
 	"Admin.Keys.ID": "admin.Server", "Admin.Keys.Hash": "admin.Server", "Admin.Keys.ReadOnly": "admin.Server", "Admin.Keys.Disabled": "admin.Server", "Admin.Keys.Expires": "admin.Server",
 	"Orgs.Disabled": "tenantOf", "Orgs.Users.Name": "for people", "Orgs.Users.Disabled": "addUser", "Orgs.Users.Keys.Name": "for people",
@@ -72,7 +74,7 @@ var obeyed = map[string]string{
 	"Files.Store": "openFiles", "Files.MaxFile": "proxyOptions", "Files.TTL": "openFiles", "Files.MaxOrgBytes": "openFiles",
 	"Conversations.TTL": "conversations", "Conversations.MaxSize": "conversations",
 	"Batches.MaxLines": "openBatches", "Batches.InQueue": "openBatches", "Batches.OverBudget": "openBatches",
-	"Log.Level": "Logger, apply", "Log.Format": "Logger", "Sum": "config.Metrics",
+	"Log.Level": "Logger, apply", "Log.Format": "Logger", "Sum": "config.Metrics", "Literals": "diagnose.Exposure",
 	"Alerts.URL": "alertTarget", "Alerts.Format": "alertTarget", "Alerts.Secrets": "alertTarget", "Alerts.Thresholds": "alertRules",
 	"Orgs.Alerts.URL": "alertTarget", "Orgs.Alerts.Format": "alertTarget", "Orgs.Alerts.Secrets": "alertTarget", "Orgs.Alerts.Thresholds": "alertRules",
 	"Connections.Total": "connections", "Connections.PerAddress": "connections",

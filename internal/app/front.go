@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/llmguard/llmguard/attempts"
 	"github.com/llmguard/llmguard/batch"
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/config"
@@ -47,6 +48,7 @@ type Parts struct {
 	Config     *config.Config
 	Roles      Role
 	Directory  *auth.Directory
+	Failures   *attempts.Limiter // of wrong keys
 	Identities *Identities
 	Budget     *budget.Store
 	Guard      *guard.Guard
@@ -64,7 +66,7 @@ type Parts struct {
 
 func (a *App) parts(o Options, set *settings) *Parts {
 	p := &Parts{
-		Config: a.cfg, Roles: o.Roles, Directory: set.directory, Identities: a.ids, Budget: a.budget, Guard: a.guard,
+		Config: a.cfg, Roles: o.Roles, Directory: set.directory, Failures: a.failures, Identities: a.ids, Budget: a.budget, Guard: a.guard,
 		Queue: a.queue, Rejoin: a.rejoin, Files: a.files, Batches: a.batches, Webhooks: a.webhooks,
 		Tracer: a.tracer, Log: a.log, Metrics: a.registry,
 	}

@@ -66,7 +66,7 @@ prices: [{model: house-7b, as_of: 2020-01-01, prices: [{input: 1, output: 2}]}]
 		t.Errorf("no warning of old prices in %q", logged.String())
 	}
 	w := httptest.NewRecorder()
-	a.adminHandler().ServeHTTP(w, httptest.NewRequestWithContext(context.Background(), http.MethodGet, "/metrics", nil))
+	a.adminHandler().ServeHTTP(w, httptest.NewRequestWithContext(context.Background(), http.MethodGet, "http://localhost/metrics", nil))
 	for _, want := range []string{"\nllmguard_pricing_age_seconds ", "\nllmguard_pricing_models "} {
 		if !strings.Contains(w.Body.String(), want) {
 			t.Errorf("no %s among the metrics", want)

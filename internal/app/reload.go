@@ -55,6 +55,9 @@ func (a *App) reload() (*Reloaded, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := a.reloadCertificates(); err != nil {
+		return nil, err
+	}
 	r := a.Config().Reload(next)
 	if err := a.apply(r.Config); err != nil {
 		if len(r.NeedsRestart) > 0 {

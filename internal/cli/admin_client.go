@@ -26,7 +26,7 @@ import (
 
 // adminFlags say where the administrators' API is, and how to print.
 type adminFlags struct {
-	path, url, key, output, reason string
+	path, url, key, caFile, output, reason string
 }
 
 const adminHelp = "With an administrator's key (--admin-key or LLMGUARD_ADMIN_KEY) it asks the admin listener of a running llmguard.\n" +
@@ -39,6 +39,7 @@ func (f *adminFlags) add(c *cobra.Command, formats ...string) {
 	p.StringVarP(&f.path, "config", "c", "llmguard.yaml", "the configuration file, when no administrator's key is given")
 	p.StringVar(&f.url, "admin-url", "", "the admin listener (default: LLMGUARD_ADMIN_URL, or http://127.0.0.1:9090)")
 	p.StringVar(&f.key, "admin-key", "", "an administrator's key (default: LLMGUARD_ADMIN_KEY)")
+	caFlag(p, &f.caFile)
 	f.output = "table"
 	if len(formats) == 0 {
 		return
@@ -77,7 +78,10 @@ func (f *adminFlags) open(ctx context.Context) (*adminClient, error) {
 		if err != nil || u.Host == "" {
 			return nil, fmt.Errorf("--admin-url %s: expected a URL such as http://127.0.0.1:9090", at)
 		}
-		client := &http.Client{Timeout: time.Minute}
+		client, err := client(f.caFile, time.Minute)
+		if err != nil {
+			return nil, err
+		}
 		return &adminClient{do: client.Do, base: strings.TrimRight(u.String(), "/"), key: key, reason: f.reason, close: client.CloseIdleConnections}, nil
 	}
 	return f.openLocal(ctx)

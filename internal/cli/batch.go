@@ -20,7 +20,7 @@ import (
 )
 
 // batchFlags say where batches go, and as whom.
-type batchFlags struct{ url, key string }
+type batchFlags struct{ url, key, caFile string }
 
 func batchCommand() *cobra.Command {
 	var f batchFlags
@@ -31,6 +31,7 @@ func batchCommand() *cobra.Command {
 	}
 	c.PersistentFlags().StringVar(&f.url, "url", envOr("OPENAI_BASE_URL", "http://127.0.0.1:8080/v1"), "base URL of llmguard, with /v1")
 	c.PersistentFlags().StringVar(&f.key, "key", "", "API key (default: OPENAI_API_KEY)")
+	caFlag(c.PersistentFlags(), &f.caFile)
 	c.AddCommand(batchSubmitCommand(&f), batchStatusCommand(&f), batchFetchCommand(&f), batchCancelCommand(&f), batchListCommand(&f), batchEstimateCommand())
 	return c
 }
@@ -58,7 +59,11 @@ func (f *batchFlags) open() (*batches, error) {
 	}
 	cfg := openai.DefaultConfig(key)
 	cfg.BaseURL = strings.TrimSuffix(f.url, "/")
-	tap := &costTap{}
+	client, err := client(f.caFile, 0) // files may take any time
+	if err != nil {
+		return nil, err
+	}
+	tap := &costTap{client: client}
 	cfg.HTTPClient = tap
 	return &batches{openai.NewClientWithConfig(cfg), tap}, nil
 }
@@ -73,7 +78,7 @@ type cost struct {
 // costTap is the HTTP client below go-openai, which does not know what llmguard
 // adds to a batch: it keeps that of the last answer.
 type costTap struct {
-	client http.Client
+	client *http.Client
 	last   struct {
 		Cost   cost `json:"llmguard"`
 		Errors *struct {

@@ -70,6 +70,7 @@ func runCheck(ctx context.Context, o checkOptions, w io.Writer) error {
 		return err
 	}
 	found := []diagnose.Finding{{Area: "config", Level: diagnose.OK, What: contents(cfg)}}
+	found = append(found, diagnose.Exposure(cfg)...)
 	found = append(found, diagnose.Prices(cfg, policy, time.Now())...)
 	if o.live {
 		found = append(found, live(ctx, cfg, policy)...)

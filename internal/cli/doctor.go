@@ -22,6 +22,7 @@ import (
 type doctorOptions struct {
 	path, output string
 	urls         []string
+	caFile       string
 	strict       bool
 }
 
@@ -38,6 +39,7 @@ func doctorCommand() *cobra.Command {
 	}
 	configFlag(c, &o.path)
 	c.Flags().StringSliceVar(&o.urls, "url", nil, "admin listeners, such as http://127.0.0.1:9090 (default: admin.listen)")
+	caFlag(c.Flags(), &o.caFile)
 	c.Flags().BoolVar(&o.strict, "strict", false, "warnings count as wrong, too")
 	outputFlag(c, &o.output)
 	c.RunE = func(c *cobra.Command, _ []string) error { return runDoctor(c.Context(), o, c.OutOrStdout()) }
@@ -49,7 +51,10 @@ func runDoctor(ctx context.Context, o doctorOptions, w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	found := processes(ctx, cfg, o.urls)
+	found, err := processes(ctx, cfg, o)
+	if err != nil {
+		return err
+	}
 	found = append(found, store(ctx, cfg)...)
 	if diagnose.Count(found, diagnose.Error) == 0 || reachable(found) {
 		found = append(found, heldMoney(ctx, cfg)...)
@@ -80,27 +85,41 @@ func reachable(found []diagnose.Finding) bool {
 // processTime is what one process gets to answer.
 const processTime = 10 * time.Second
 
-// processes asks those that run.
-func processes(ctx context.Context, cfg *config.Config, urls []string) []diagnose.Finding {
-	if len(urls) == 0 {
-		urls = []string{"http://" + dialable(cfg.Admin.Listen)}
+// listeners are the admin listeners to ask, and a client for them.
+func (o *doctorOptions) listeners(cfg *config.Config) ([]string, *http.Client, error) {
+	if len(o.urls) > 0 {
+		c, err := client(o.caFile, processTime)
+		return o.urls, c, err
 	}
+	scheme := "http://"
+	if cfg.Admin.TLS.Enabled() {
+		scheme = "https://"
+	}
+	c, err := ownClient(cfg.Admin.TLS, processTime)
+	return []string{scheme + dialable(cfg.Admin.Listen)}, c, err
+}
+
+// processes asks those that run.
+func processes(ctx context.Context, cfg *config.Config, o doctorOptions) ([]diagnose.Finding, error) {
+	urls, client, err := o.listeners(cfg)
+	if err != nil {
+		return nil, err
+	}
+	defer client.CloseIdleConnections()
 	quotas := map[string]diagnose.Quota{}
 	for _, p := range cfg.Providers {
 		for _, pool := range p.Pools {
 			quotas[pool.ID] = diagnose.Quota{RPM: pool.RPM, TPM: pool.TPM}
 		}
 	}
-	client := &http.Client{Timeout: processTime}
-	defer client.CloseIdleConnections()
 	var found []diagnose.Finding
 	var all []*diagnose.Process
 	for _, url := range urls {
 		url = strings.TrimRight(url, "/")
-		p, err := diagnose.Ask(ctx, client, url)
+		p, err := diagnose.Ask(ctx, client, url, cfg.Admin.MetricsToken.Reveal())
 		if err != nil {
 			found = append(found, diagnose.Finding{
-				Area: "process " + strings.TrimPrefix(url, "http://"), Level: diagnose.Error, What: "does not answer: " + err.Error(),
+				Area: diagnose.ProcessArea(url), Level: diagnose.Error, What: "does not answer: " + err.Error(),
 				Fix: "Does it run? Its log's last lines say why it ended. Is this its admin listener (admin.listen)?",
 			})
 			continue
@@ -108,7 +127,7 @@ func processes(ctx context.Context, cfg *config.Config, urls []string) []diagnos
 		all = append(all, p)
 		found = append(found, p.Look(quotas)...)
 	}
-	return append(found, diagnose.SameFile(all)...)
+	return append(found, diagnose.SameFile(all)...), nil
 }
 
 // dialable is where to reach a listener from this machine.

@@ -57,7 +57,7 @@ var starterFile = template.Must(template.New("starter").Parse(`# yaml-language-s
 # All settings: docs/config.md, or this file in an editor that knows the schema.
 # "${NAME}" is taken from the environment, "file:/run/secrets/NAME" from a file.
 
-# Where callers call. Keep it behind a TLS proxy, and name that in trusted_proxies.
+# Where callers call. Give it a certificate (tls), or keep it behind a TLS proxy and name that in trusted_proxies.
 listen: 127.0.0.1:8080
 
 # Health, metrics, administration. Keep it off the internet.

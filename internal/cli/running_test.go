@@ -25,13 +25,19 @@ const listeners = "listen: 127.0.0.1:0\ntimeouts: {drain: 0s, shutdown: 10s}\nad
 
 func newLive(t *testing.T, more string) *live {
 	t.Helper()
+	return newLiveAt(t, listeners+more)
+}
+
+// newLiveAt is newLive with listeners of its own.
+func newLiveAt(t *testing.T, text string) *live {
+	t.Helper()
 	fake := fakeprovider.New(fakeprovider.Options{})
 	if err := fake.Start(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = fake.Close() })
 	key := keys.New(keys.Live)
-	text := listeners + "files: {store: \"" + t.TempDir() + "\"}\nproviders: [{id: openai, base_url: \"" + fake.BaseURL() + "\"}]\n" + more +
+	text += "files: {store: \"" + t.TempDir() + "\"}\nproviders: [{id: openai, base_url: \"" + fake.BaseURL() + "\"}]\n" +
 		"orgs: [{id: acme, limits: [{name: daily, subject: user, amount: \"$5\", window: 1d}], " +
 		"users: [{id: alice, keys: [{id: k1, hash: \"" + keys.Hash(keys.Pepper{}, key) + "\"}]}]}]\n"
 	l := &live{site: newSite(t, text), fake: fake, key: key}

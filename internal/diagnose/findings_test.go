@@ -22,7 +22,7 @@ func admin(t *testing.T, status int, ready, metrics string) *diagnose.Process {
 		_, _ = fmt.Fprintln(w, ready)
 	}))
 	t.Cleanup(srv.Close)
-	p, err := diagnose.Ask(t.Context(), srv.Client(), srv.URL)
+	p, err := diagnose.Ask(t.Context(), srv.Client(), srv.URL, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,12 +151,12 @@ func TestAskOfSomethingElse(t *testing.T) {
 		},
 	} {
 		srv := httptest.NewServer(h)
-		_, err := diagnose.Ask(t.Context(), srv.Client(), srv.URL)
+		_, err := diagnose.Ask(t.Context(), srv.Client(), srv.URL, "")
 		srv.Close()
 		if err == nil || !strings.Contains(err.Error(), srv.URL) {
 			t.Errorf("%s: got %v, want an error that names %s", name, err, srv.URL)
 		}
-		_, err = diagnose.Ask(t.Context(), srv.Client(), srv.URL)
+		_, err = diagnose.Ask(t.Context(), srv.Client(), srv.URL, "")
 		if err == nil {
 			t.Errorf("%s: nothing listens any more: got no error", name)
 		}

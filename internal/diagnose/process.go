@@ -24,17 +24,27 @@ type Process struct {
 	samples map[string][]*dto.Metric
 }
 
-// Ask reads /readyz and /metrics below a URL.
-func Ask(ctx context.Context, client *http.Client, url string) (*Process, error) {
+// ProcessArea is the area of findings about the process at a URL.
+func ProcessArea(url string) string {
+	_, host, _ := strings.Cut(url, "://")
+	return "process " + host
+}
+
+// Ask reads /readyz and /metrics below a URL; the token is that of the metrics, if they
+// have one.
+func Ask(ctx context.Context, client *http.Client, url, token string) (*Process, error) {
 	p := &Process{URL: url}
-	status, text, err := get(ctx, client, url+"/readyz")
+	status, text, err := get(ctx, client, url+"/readyz", "")
 	if err != nil {
 		return nil, err
 	}
 	p.Ready, p.Says = status == http.StatusOK, strings.TrimSpace(text)
-	status, text, err = get(ctx, client, url+"/metrics")
+	status, text, err = get(ctx, client, url+"/metrics", token)
 	if err != nil {
 		return nil, err
+	}
+	if status == http.StatusUnauthorized || status == http.StatusTooManyRequests {
+		return nil, fmt.Errorf("%s/metrics refuses admin.metrics_token of this configuration (status %d)", url, status)
 	}
 	parser := expfmt.NewTextParser(model.LegacyValidation)
 	families, err := parser.TextToMetricFamilies(strings.NewReader(text))
@@ -48,10 +58,13 @@ func Ask(ctx context.Context, client *http.Client, url string) (*Process, error)
 	return p, nil
 }
 
-func get(ctx context.Context, client *http.Client, url string) (int, string, error) {
+func get(ctx context.Context, client *http.Client, url, token string) (int, string, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return 0, "", err
+	}
+	if token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
 	}
 	resp, err := client.Do(r)
 	if err != nil {
@@ -106,7 +119,7 @@ func (p *Process) Hash() float64 { return p.sum("config_hash") }
 // Look says what is wrong with the process, and with what all processes share as
 // far as it reports that. Quotas are the configured ones, by pool.
 func (p *Process) Look(quotas map[string]Quota) []Finding {
-	l := &look{p: p, area: "process " + strings.TrimPrefix(p.URL, "http://")}
+	l := &look{p: p, area: ProcessArea(p.URL)}
 	l.itself()
 	l.money()
 	l.queues(quotas)

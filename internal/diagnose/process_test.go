@@ -22,7 +22,7 @@ func process(t *testing.T, ready, metrics string) *Process {
 		}
 	}))
 	t.Cleanup(srv.Close)
-	p, err := Ask(t.Context(), srv.Client(), srv.URL)
+	p, err := Ask(t.Context(), srv.Client(), srv.URL, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +74,7 @@ func TestReloadRefusedIsSaid(t *testing.T) {
 func TestAskOthers(t *testing.T) {
 	srv := httptest.NewServer(http.NotFoundHandler())
 	defer srv.Close()
-	if _, err := Ask(t.Context(), srv.Client(), srv.URL); err == nil || !strings.Contains(err.Error(), "not llmguard's admin listener") {
+	if _, err := Ask(t.Context(), srv.Client(), srv.URL, ""); err == nil || !strings.Contains(err.Error(), "not llmguard's admin listener") {
 		t.Errorf("%v", err)
 	}
 }

@@ -135,6 +135,14 @@ type conn struct {
 	leave func()
 }
 
+// CloseWrite tells the other end that no more comes.
+func (c *conn) CloseWrite() error {
+	if w, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return w.CloseWrite()
+	}
+	return nil
+}
+
 // Close closes the connection, which then counts no more.
 func (c *conn) Close() error {
 	c.leave()

@@ -3,13 +3,16 @@ package listen
 import "github.com/prometheus/client_golang/prometheus"
 
 // Metrics count what listeners have refused. They are safe for concurrent use.
-type Metrics struct{ refused *prometheus.CounterVec }
+type Metrics struct {
+	refused  *prometheus.CounterVec
+	register prometheus.Registerer
+}
 
 // NewMetrics registers the metrics.
 func NewMetrics(r prometheus.Registerer) *Metrics {
-	m := &Metrics{refused: prometheus.NewCounterVec(prometheus.CounterOpts{
+	m := &Metrics{register: r, refused: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "llmguard_listen_refused_total",
-		Help: "Connections closed immediately because a bound of the listener was reached: of all, or of one address.",
+		Help: "Connections closed immediately: a bound of the listener was reached (of all, or of one address), or the TLS handshake failed.",
 	}, []string{"listener", "bound"})}
 	r.MustRegister(m.refused)
 	return m
@@ -18,4 +21,12 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 // Refused counts a connection that a listener refused, by the bound that was reached.
 func (m *Metrics) Refused(listener, bound string) {
 	m.refused.WithLabelValues(listener, bound).Inc()
+}
+
+// Certificate measures when a listener's certificate ends.
+func (m *Metrics) Certificate(listener string, c *Certificate) {
+	m.register.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "llmguard_listen_certificate_expires_timestamp_seconds", ConstLabels: prometheus.Labels{"listener": listener},
+		Help: "When the certificate in use ends, in seconds since 1970.",
+	}, func() float64 { return float64(c.Expires().Unix()) }))
 }

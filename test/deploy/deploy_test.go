@@ -53,9 +53,8 @@ func TestComposeIsSafe(t *testing.T) {
 				t.Errorf("%s publishes %s beyond this machine", name, port.Published)
 			}
 		}
-		tag := s.Image[strings.LastIndex(s.Image, ":")+1:]
-		if !strings.Contains(s.Image, ":") || tag == "latest" || (s.Build == nil && !regexp.MustCompile(`\d+\.\d+\.\d+`).MatchString(tag)) {
-			t.Errorf("%s: image %s is not pinned", name, s.Image)
+		if s.Build == nil && !regexp.MustCompile(`:v?\d+\.\d+\.\d+[^@]*@sha256:`).MatchString(s.Image) {
+			t.Errorf("%s: image %s does not name a version and its digest", name, s.Image)
 		}
 		if s.Restart == "" || s.Logging == nil || s.Logging.Options["max-size"] == "" {
 			t.Errorf("%s: no restart policy, or logs without bound", name)

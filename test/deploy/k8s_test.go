@@ -283,3 +283,41 @@ func kubernetesParse(t *testing.T, asked func(name string)) *config.Config {
 	}
 	return cfg
 }
+
+// TestTLSComponent: with the component the probes of every pod use HTTPS on the ports that
+// they had, and the certificate is where the README's configuration reads it.
+func TestTLSComponent(t *testing.T) {
+	object, err := decode([]byte(read(t, "k8s/tls/pods.yaml")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	patch := object.(*appsv1.StatefulSet).Spec.Template.Spec
+	c := patch.Containers[0]
+	for name, s := range sets(t) {
+		own := s.Spec.Template.Spec.Containers[0]
+		if own.Name != c.Name || s.Labels["app.kubernetes.io/name"] != "llmguard" {
+			t.Errorf("%s: container %s and labels %v, which the component does not patch", name, own.Name, s.Labels)
+		}
+		for _, probes := range [][2]*corev1.Probe{
+			{c.ReadinessProbe, own.ReadinessProbe},
+			{c.LivenessProbe, own.LivenessProbe},
+			{c.StartupProbe, own.StartupProbe},
+		} {
+			want := *probes[1].HTTPGet
+			want.Scheme = corev1.URISchemeHTTPS
+			if got := *probes[0].HTTPGet; got.Scheme != want.Scheme || got.Path != want.Path || got.Port != want.Port {
+				t.Errorf("%s: got probe %+v, want %+v", name, got, want)
+			}
+		}
+	}
+	mount, volume := c.VolumeMounts[0], patch.Volumes[0]
+	if mount.Name != volume.Name || !mount.ReadOnly || volume.Secret == nil {
+		t.Errorf("got mount %+v of %+v, want the secret, read-only", mount, volume)
+	}
+	readme := read(t, "k8s/README.md")
+	for _, file := range []string{"tls.crt", "tls.key"} {
+		if n := strings.Count(readme, mount.MountPath+"/"+file); n != 2 {
+			t.Errorf("README.md names %s/%s %d times, want it for both listeners", mount.MountPath, file, n)
+		}
+	}
+}

@@ -205,12 +205,18 @@ func TestSmuggling(t *testing.T) {
 	body := chat("gpt-4o", "x", `"max_tokens":5`)
 	head := "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + s.keys["alice"] + "\r\n"
 	n := fmt.Sprint(len(body))
+	chunked := fmt.Sprintf("%x\r\n%s\r\n0\r\n\r\n", len(body), body)
 	cases := []struct {
 		name, raw string
 		status    int
 	}{
 		{"two lengths", head + "Content-Length: " + n + "\r\nContent-Length: 5\r\n\r\n" + body, 400},
-		{"unknown coding", head + "Transfer-Encoding: xchunked\r\n\r\n" + body, 501},
+		{"unknown coding", head + "Transfer-Encoding: xchunked\r\n\r\n" + body, 400},
+		{"two equal lengths", head + "Content-Length: " + n + "\r\nContent-Length: " + n + "\r\n\r\n" + body, 400},
+		{"length and chunks", head + "Content-Length: " + n + "\r\nTransfer-Encoding: chunked\r\n\r\n" + chunked, 400},
+		{"chunks and length", head + "Transfer-Encoding: chunked\r\nContent-Length: " + n + "\r\n\r\n" + chunked, 400},
+		{"folded line", head + "X-A: b\r\n c\r\nContent-Length: " + n + "\r\n\r\n" + body, 400},
+		{"bare line feeds", head + "X-A: b\nContent-Length: " + n + "\r\n\r\n" + body, 400},
 		{"two keys", head + "Authorization: Bearer other\r\nContent-Length: " + n + "\r\n\r\n" + body, 401},
 		{"bad chunk", head + "Transfer-Encoding: chunked\r\n\r\nzz\r\n" + body, 400},
 		{"space before colon", head + "Content-Length : " + n + "\r\n\r\n" + body, 400},

@@ -44,7 +44,7 @@ func proxyOptions(p *app.Parts) proxy.Options {
 	c := p.Config
 	return proxy.Options{
 		Guard: p.Guard, Queue: p.Queue, Rejoin: p.Rejoin, Directory: p.Directory, Webhooks: p.Webhooks,
-		Files: p.Files, Batches: p.Batches, Missed: p.Identities.Missed, Used: p.Identities.Store.Used,
+		Files: p.Files, Batches: p.Batches, Failures: p.Failures, Missed: p.Identities.Missed, Used: p.Identities.Store.Used,
 		TrustedProxies: c.TrustedProxies, Scan: app.ScanLimits(c),
 		MaxBody: int64(c.Requests.MaxBody), MaxFile: int64(c.Files.MaxFile),
 		ReadBody: c.Timeouts.ReadBody, Write: c.Timeouts.Write, StoreDeadline: c.Store.Deadline,
@@ -55,6 +55,7 @@ func proxyOptions(p *app.Parts) proxy.Options {
 
 func newAdmin(p *app.Parts) (*admin.Server, error) {
 	o := adminOptions(p.Identities, p.Budget, p.Log)
+	o.Failures = p.Failures
 	if p.Reload != nil {
 		o.Reload = func(ctx context.Context) (*admin.Reloaded, error) {
 			r, err := p.Reload(ctx)
@@ -77,7 +78,7 @@ func adminOptions(ids *app.Identities, books *budget.Store, log *slog.Logger) ad
 func newConsole(p *app.Parts, api *admin.Server) (*console.Console, error) {
 	return console.New(console.Options{
 		API: api, Config: p.Identities.Effective, Policy: p.Guard.Policy, Budget: p.Budget,
-		Queue: p.Queue, Pools: p.Queue.Pools, Batches: p.Batches, Log: p.Log,
+		Queue: p.Queue, Pools: p.Queue.Pools, Batches: p.Batches, TrustedProxies: p.Config.TrustedProxies, Log: p.Log,
 		Simulate: func() (simulate.Policy, error) { return app.Policy(p.Identities.Effective(), 1) },
 	})
 }

@@ -3,6 +3,7 @@ package front_test
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -67,6 +68,18 @@ func start(t *testing.T, roles app.Role, text string) *running {
 // startWith is start with a provider of other properties.
 func startWith(t *testing.T, roles app.Role, text string, provider fakeprovider.Options) *running {
 	t.Helper()
+	return launch(t, roles, base, text, provider)
+}
+
+// startAdmin is start of a proxy with more about the admin listener.
+func startAdmin(t *testing.T, admin, text string) *running {
+	t.Helper()
+	return launch(t, app.Proxy, strings.Replace(base, "admin: {", "admin: {"+admin+", ", 1), text, fakeprovider.Options{})
+}
+
+// launch starts an App with a configuration that begins like base.
+func launch(t *testing.T, roles app.Role, base, text string, provider fakeprovider.Options) *running {
+	t.Helper()
 	r := &running{
 		redis: redistest.Start(t), fake: fakeprovider.New(provider),
 		key: keys.New(keys.Live), ended: make(chan error, 1),
@@ -102,8 +115,19 @@ func startWith(t *testing.T, roles app.Role, text string, provider fakeprovider.
 			t.Error(err)
 		}
 	})
-	await(t, "ready", func() bool { return r.status(r.AdminURL()+"/readyz") == 200 })
+	await(t, "ready", r.ready)
 	return r
+}
+
+// ready asks the process, whatever its certificate.
+func (r *running) ready() bool {
+	transport := &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
+	resp, err := (&http.Client{Transport: transport}).Get(r.AdminURL() + "/readyz")
+	if err != nil {
+		return false
+	}
+	resp.Body.Close()
+	return resp.StatusCode == http.StatusOK
 }
 
 func (r *running) newFront(p *app.Parts) (*app.Front, error) {

@@ -1,0 +1,87 @@
+package app
+
+import (
+	"crypto/subtle"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/llmguard/llmguard/attempts"
+	"github.com/llmguard/llmguard/internal/listen"
+	"github.com/llmguard/llmguard/providers"
+	"github.com/llmguard/llmguard/wire"
+)
+
+// allowedHosts refuses requests for host names that a web page could have made its own.
+// Probes of load balancers come under any name, and learn nothing.
+func (a *App) allowedHosts(next http.Handler) http.Handler {
+	machine, _ := os.Hostname()
+	own := []string{strings.ToLower(machine), listen.HostName(a.cfg.Admin.Listen)}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		probe := r.URL.Path == "/healthz" || r.URL.Path == "/readyz"
+		name := listen.HostName(r.Host)
+		if !probe && !listen.PrivateHost(name) && !slices.Contains(own, name) && !a.namedHost(name) {
+			refuse(w, &wire.Error{
+				Status: http.StatusMisdirectedRequest, Type: "invalid_request_error", Code: "host_not_allowed",
+				Message: fmt.Sprintf("The admin listener does not answer for host %.100q. Add it to admin.hosts in the configuration", name),
+			})
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// namedHost reports whether the configuration names a host.
+func (a *App) namedHost(name string) bool {
+	return slices.ContainsFunc(a.Config().Admin.Hosts, func(p string) bool { return providers.Match(strings.ToLower(p), name) })
+}
+
+// metricsHandler serves the metrics to who has the token, if there is one.
+func (a *App) metricsHandler() http.Handler {
+	metrics := promhttp.HandlerFor(a.registry, promhttp.HandlerOpts{})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		token := a.Config().Admin.MetricsToken.Reveal()
+		sent, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+		if token == "" || ok && subtle.ConstantTimeCompare([]byte(sent), []byte(token)) == 1 {
+			metrics.ServeHTTP(w, r)
+			return
+		}
+		now, ip := time.Now(), peer(r)
+		if a.failures.Blocked(ip, now) {
+			refuse(w, wire.RateLimited("Too many requests with a wrong token", attempts.RetryAfter))
+			return
+		}
+		a.failures.Failed(ip, now)
+		e := wire.InvalidKey("Send admin.metrics_token of the configuration as `Authorization: Bearer TOKEN`")
+		e.Header = http.Header{"Www-Authenticate": {"Bearer"}}
+		refuse(w, e)
+	})
+}
+
+// peer is the address of the connection.
+func peer(r *http.Request) netip.Addr {
+	a, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil {
+		return netip.Addr{}
+	}
+	return a.Addr().Unmap()
+}
+
+// refuse answers with an error.
+func refuse(w http.ResponseWriter, e *wire.Error) {
+	h := w.Header()
+	for name, values := range e.Header {
+		h[name] = values
+	}
+	h.Set("Content-Type", "application/json")
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(e.Status)
+	_, _ = w.Write(append(e.JSON(), '\n'))
+}

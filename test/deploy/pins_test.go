@@ -1,0 +1,51 @@
+package deploy_test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"testing"
+)
+
+// uses are where a file names what is run or built from: an action, a base image or a
+// build frontend, or the image of a service.
+var uses = regexp.MustCompile(`(?m)^(?:\s*(?:- )?(?:uses|image): *|FROM (?:--platform=\S+ )?|# syntax=)(\S+)`)
+
+// pinned ends with the commit or the digest of what it names.
+var pinned = regexp.MustCompile(`@(?:[0-9a-f]{40}|sha256:[0-9a-f]{64})$`)
+
+// ours are images that are built from this repository.
+var ours = []string{"llmguard", "llmguard:local"}
+
+// TestPinnedByDigest: nobody who moves a tag changes what our builds and deployments run.
+func TestPinnedByDigest(t *testing.T) {
+	files := []string{"../Dockerfile", "Dockerfile.release", "../docker-compose.yml"}
+	for _, pattern := range []string{"../.github/workflows/*", "k8s/*.yaml"} {
+		more, err := filepath.Glob(pattern)
+		if err != nil || len(more) == 0 {
+			t.Fatalf("%s: %v, %v", pattern, more, err)
+		}
+		files = append(files, more...)
+	}
+	found := 0
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range uses.FindAllSubmatch(text, -1) {
+			name := string(m[1])
+			if slices.Contains(ours, name) {
+				continue
+			}
+			found++
+			if !pinned.MatchString(name) {
+				t.Errorf("%s: got %s, want it by commit or digest", file, name)
+			}
+		}
+	}
+	if found < 20 {
+		t.Errorf("got %d names in %v, want all of them", found, files)
+	}
+}
