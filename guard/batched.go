@@ -146,7 +146,7 @@ func (g *Guard) batchedCall(ctx context.Context, c Caller, end *BatchedEnd) (*Ca
 	}
 	at := time.Unix(end.At, 0)
 	target := providers.Target{Provider: p, Model: end.Upstream, Pool: p.PoolOf(end.Upstream)}
-	price, err := policy.priceOf(end.Endpoint, target, at)
+	price, free, err := policy.priceOf(end.Endpoint, target, at)
 	unpriced := err != nil
 	if unpriced {
 		if price, err = freePrice(target, at); err != nil {
@@ -154,7 +154,7 @@ func (g *Guard) batchedCall(ctx context.Context, c Caller, end *BatchedEnd) (*Ca
 		}
 	}
 	plan := &Plan{
-		Caller: c, Target: target, Price: price, Input: end.Input, Output: end.Output, at: at,
+		Caller: c, Target: target, Price: price, free: free, Input: end.Input, Output: end.Output, at: at,
 		Request: &wire.Request{Endpoint: end.Endpoint, Model: end.Model, Store: end.Store, LongCache: end.LongCache},
 		Max:     budget.Amounts{Cost: pricing.Nano(end.Most), Tokens: end.Input + end.Output},
 		terms:   pricing.Terms{ServiceTier: end.Tier, Region: end.Region, ProjectTier: p.ServiceTier, At: at, Batch: true},

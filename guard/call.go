@@ -150,6 +150,7 @@ func (c *Call) charge(a wire.Answer) {
 	r.Outcome, r.Usage = Completed, pricing.Usage(a.Usage)
 	r.Model, r.Tier = a.Model, a.ServiceTier
 	r.Usage.Requests = 1
+	r.Usage.ToolCalls = max(r.Usage.ToolCalls, c.searches())
 	if c.Request.LongCache && !a.TimedWrites { // as was asked for, and held
 		r.Usage.CacheWrite, r.Usage.CacheWrite1h = 0, r.Usage.CacheWrite
 	}

@@ -221,7 +221,7 @@ func (e *errand) settlePlain(body []byte) {
 		return
 	}
 	answer, ok := wire.Answer{HasUsage: true}, true
-	if !c.Request.Endpoint.Free() {
+	if !c.free {
 		answer, ok = wire.ParseUsage(c.Request.Endpoint, body)
 	}
 	if fault := c.faultOf(answer); ok && fault == "" {

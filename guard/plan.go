@@ -34,7 +34,10 @@ type Plan struct {
 	sent    *wire.Request // what the provider is asked: Request, or what it was translated into
 	text    textPart
 
+	free             bool  // nothing is counted but the request
 	audioIn, imageIn int64 // tokens, parts of Input
+	documents        int64 // whose text does not show
+	unseen           int64 // tokens, the part of Input that they may come to
 	made             made
 	start, step      int64 // tokens of output held at first, and to be ahead by; see first
 
@@ -76,12 +79,12 @@ func (g *Guard) prepare(c Caller, r *wire.Request, kept kept) (*Plan, error) {
 		return nil, err
 	}
 	at := now()
-	price, err := policy.priceOf(r.Endpoint, target, at)
+	price, free, err := policy.priceOf(r.Endpoint, target, at)
 	if err != nil {
 		return nil, unpriced(err)
 	}
 	p := &Plan{
-		Caller: c, Request: r, Target: target, Price: price, at: at, kept: kept,
+		Caller: c, Request: r, Target: target, Price: price, free: free, at: at, kept: kept,
 		terms: pricing.Terms{
 			ServiceTier: r.ServiceTier, ProjectTier: target.Provider.ServiceTier, Region: r.InferenceGeo, At: at,
 			Batch: c.Batched,

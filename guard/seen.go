@@ -22,6 +22,10 @@ func (c *Call) bounded() bool {
 // chargeText charges a whole answer without usage by its text, or the hold where
 // that does not bound the bill.
 func (c *Call) chargeText(a wire.Answer, body []byte) {
+	if c.Request.Endpoint == wire.Moderations { // whose answers cost nothing
+		c.chargeEstimate(NoUsage, 0)
+		return
+	}
 	g, ok := wire.ScanGenerated(c.Request.Endpoint, body)
 	if !ok || a.Hidden || g.Answers < c.Request.Answers() || !c.bounded() {
 		c.chargeHold(NoUsage)

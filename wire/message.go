@@ -14,7 +14,7 @@ var messageFields = newFields(map[string]reader{
 	"tool_call_id":  (*scanner).readToolCallID,
 	"audio":         (*scanner).readEarlierAudio,
 	"cache_control": (*scanner).readCacheControl,
-}, (*scanner).otherText)
+}, (*scanner).otherMention)
 
 // message returns the message being read.
 func (s *scanner) message() *Message { return &s.req.Messages[len(s.req.Messages)-1] }
@@ -67,16 +67,42 @@ func readText(param string, kind TextKind) reader {
 	return func(s *scanner) error { return s.addText(param, kind) }
 }
 
-// otherText adds a value OpenAI does not define to the texts of the message:
-// a provider may take it for part of the prompt.
-func (s *scanner) otherText([]byte) error {
-	switch s.peek() {
-	case '"', '{', '[':
-		at, err := s.value()
-		s.req.texts = append(s.req.texts, Text{KindOther, at})
-		return err
+// told are the members of messages and their parts that vendors add to answers and
+// clients send back: what they mention is not asked for.
+var told = map[string]bool{
+	"annotations": true, "citations": true, "index": true, "logprobs": true, "phase": true, "reasoning": true,
+	"reasoning_content": true, "reasoning_details": true, "signature": true, "thinking": true,
+}
+
+// otherMention adds a value OpenAI does not define to the texts of the message,
+// as a provider may take it for part of the prompt, and notes what it mentions.
+func (s *scanner) otherMention(name []byte) (err error) {
+	start, first := s.pos, s.peek()
+	if told[string(name)] {
+		err = s.skip()
+	} else {
+		err = s.walkMember(name)
 	}
-	return s.skip()
+	if first == '"' || first == '{' || first == '[' {
+		s.req.texts = append(s.req.texts, Text{KindOther, Span{start, s.pos}})
+	}
+	return err
+}
+
+// small are the members of parts that describe them.
+var small = map[string]bool{
+	"format": true, "id": true, "media_type": true, "mime_type": true, "name": true, "title": true, "tool_call_id": true,
+}
+
+// otherContent is otherMention for a part of the content. It may be a document,
+// of any length.
+func (s *scanner) otherContent(name []byte) error {
+	first := s.peek()
+	if !told[string(name)] && !small[string(name)] && (first == '"' || first == '{' || first == '[') {
+		m := s.message()
+		m.Files = append(m.Files, Media{Remote: true})
+	}
+	return s.otherMention(name)
 }
 
 var partFields = newFields(map[string]reader{
@@ -87,7 +113,7 @@ var partFields = newFields(map[string]reader{
 	"input_audio":   (*scanner).readAudio,
 	"file":          (*scanner).readFile,
 	"cache_control": (*scanner).readCacheControl,
-}, (*scanner).otherText)
+}, (*scanner).otherContent)
 
 func (s *scanner) readContent() error {
 	switch s.peek() {
@@ -116,7 +142,7 @@ var imageFields = newFields(map[string]reader{
 		return err
 	},
 	"detail": readWord("messages[].content[].image_url.detail", func(s *scanner) *string { return &s.image().Detail }),
-}, nil)
+}, (*scanner).otherContent)
 
 func (s *scanner) image() *Image {
 	m := s.message()
@@ -143,7 +169,7 @@ var audioFields = newFields(map[string]reader{
 		return err
 	},
 	"format": readWord("messages[].content[].input_audio.format", func(s *scanner) *string { return &s.audio().Format }),
-}, nil)
+}, (*scanner).otherContent)
 
 func (s *scanner) audio() *Media {
 	m := s.message()
@@ -201,13 +227,13 @@ var toolCallFields = newFields(map[string]reader{
 	"type":     (*scanner).readToolCallID,
 	"function": (*scanner).readCalledFunction,
 	"custom":   (*scanner).readCalledFunction,
-}, (*scanner).otherText)
+}, (*scanner).otherMention)
 
 var calledFields = newFields(map[string]reader{
 	"name":      readText("messages[].tool_calls[].function.name", KindToolCall),
 	"arguments": readText("messages[].tool_calls[].function.arguments", KindToolCall),
 	"input":     readText("messages[].tool_calls[].custom.input", KindToolCall),
-}, (*scanner).otherText)
+}, (*scanner).otherMention)
 
 func (s *scanner) readToolCalls() error {
 	if s.peek() != '[' {
