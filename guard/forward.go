@@ -118,13 +118,14 @@ type errand struct {
 	caller   context.Context // ends when the caller leaves
 	upstream context.Context
 	cancel   context.CancelCauseFunc
+	behind   behind
 }
 
 // hangUp deals with a caller who is gone: the provider is cancelled, or read
 // to its end.
 func (e *errand) hangUp() {
 	if e.call.cancels(e.caller) {
-		e.cancel(ErrGone)
+		e.depart()
 	}
 }
 
@@ -176,7 +177,7 @@ func (e *errand) sendFailed(err error) error {
 // left charges a call that was cancelled because its caller is gone, after
 // output visible tokens. What a provider hides is not known: then the hold.
 func (c *Call) left(output int64) {
-	if c.Request.Stream && !c.hidesOutput() {
+	if c.Request.Stream && c.bounded() {
 		c.chargeEstimate(ClientGone, output)
 		return
 	}
