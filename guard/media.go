@@ -76,9 +76,10 @@ func mediaTokens(m wire.Media) int64 { return int64(m.Data.Len())/2 + 1 }
 // mediaTokens: a token is at least a byte. Readers that go by the name or by what
 // the file begins with must not take it for anything else.
 func (p *Plan) plainText(f wire.Media) (more int64, ok bool) {
+	const most = 1 << 20 // of base64; the text of more fills most contexts
 	raw := p.sent.Raw(f.Data)
 	at := indexAfterComma(raw)
-	if at < 0 || !bytes.HasPrefix(raw, []byte(`"data:text/`)) || strings.HasSuffix(strings.ToLower(f.Name), ".pdf") {
+	if at < 0 || len(raw) > most || !bytes.HasPrefix(raw, []byte(`"data:text/`)) || strings.HasSuffix(strings.ToLower(f.Name), ".pdf") {
 		return 0, false
 	}
 	text, err := base64.StdEncoding.DecodeString(string(raw[at : len(raw)-1]))

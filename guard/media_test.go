@@ -1,9 +1,11 @@
 package guard
 
 import (
+	"context"
 	"encoding/base64"
 	"errors"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -51,6 +53,10 @@ func TestDocumentsAreHeldAtTheContext(t *testing.T) {
 			t.Errorf("%s: takes %d of the provider's quota", name, p.Quota)
 		}
 	}
+	beside := `{"model":"gpt-4o","messages":[{"role":"user","content":"x","attachments":[{"url":"https:\/\/example.com\/a.pdf"}]}]}`
+	if p := r.plan(beside); p.Input < window {
+		t.Errorf("an attachment: %d tokens of input are held", p.Input)
+	}
 	two := r.plan(part(`{"type":"file","file":{"file_data":` + pdf + `}},{"type":"document_url","document_url":"https://example.com"}`))
 	if two.Input != window {
 		t.Errorf("two documents: %d tokens of input are held, want %d: no request is longer", two.Input, window)
@@ -58,6 +64,42 @@ func TestDocumentsAreHeldAtTheContext(t *testing.T) {
 	unknown := r.plan(strings.Replace(part(`{"type":"document_url","document_url":"https://example.com"}`), "gpt-4o", "talker", 1))
 	if unknown.Input != unknownContext {
 		t.Errorf("a model of unknown context: %d tokens of input are held, want %d", unknown.Input, unknownContext)
+	}
+}
+
+// TestStoppedDocumentIsExact: a stream whose input does not show is read to its end
+// when its caller leaves, and a provider that fails is charged what shows.
+func TestStoppedDocumentIsExact(t *testing.T) {
+	r := newRig(t, roomy()...)
+	body := func(fake string) string {
+		return `{"model":"gpt-4o","stream":true,"messages":[{"role":"user","content":[{"type":"text","text":"[fake: output=40 ` + fake + `]"},` +
+			`{"type":"file","file":{"filename":"a.pdf","file_data":"data:application/pdf;base64,JVBERi0xLjc="}}]}]}`
+	}
+	ctx, leave := context.WithCancel(t.Context())
+	c := r.begin(r.plan(body("gap=3ms")))
+	w := &quitter{ResponseWriter: httptest.NewRecorder(), events: 10, leave: leave}
+	if err := c.Forward(ctx, w, Forwarding{Header: http.Header{}}); !errors.Is(err, ErrGone) {
+		t.Errorf("got %v, want %v", err, ErrGone)
+	}
+	c.End(ctx)
+	if c.Result.Outcome != Completed || c.Result.Estimated || c.Result.Usage.Input > 1000 {
+		t.Errorf("%s: %d tokens of input charged, estimated %v", c.Result.Outcome, c.Result.Usage.Input, c.Result.Estimated)
+	}
+	failed, _, _ := r.run(t.Context(), body("status=500"))
+	if failed.Result.Outcome != UpstreamError || failed.Result.Usage.Input > 1000 {
+		t.Errorf("%s: %d tokens of input charged", failed.Result.Outcome, failed.Result.Usage.Input)
+	}
+}
+
+// TestRefusedDocumentSaysWhy: a call that its documents make too large says so.
+func TestRefusedDocumentSaysWhy(t *testing.T) {
+	small := roomy()
+	small[0].Shape.Amount = 1000
+	r := newRig(t, small...)
+	err := r.plan(part(`{"type":"document_url","document_url":"https://example.com"}`)).Check()
+	var e *Refusal
+	if !errors.As(err, &e) || !strings.Contains(e.Public().Message, "document_tokens") {
+		t.Errorf("got %v, want advice on document_tokens", err)
 	}
 }
 

@@ -227,10 +227,12 @@ func (p *Plan) limitField() string {
 	return "max_tokens"
 }
 
-// Least is what the call costs when nothing of it is cached and nothing comes
-// back, as far as that can be told before.
+// Least is what the call costs when nothing of it is cached, nothing comes back and
+// its documents are empty, as far as that can be told before.
 func (p *Plan) Least() pricing.Nano {
-	cost, err := p.Price.Charge(p.usage(0), p.terms)
+	u := p.usage(0)
+	u.Input, u.ToolCalls = u.Input-p.unseen, p.searches()
+	cost, err := p.Price.Charge(u, p.terms)
 	if err != nil {
 		return 0
 	}

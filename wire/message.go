@@ -1,5 +1,7 @@
 package wire
 
+import "bytes"
+
 // maxMessages bounds the memory that empty messages can take; it is several
 // times what OpenAI allows.
 const maxMessages = 1 << 14
@@ -14,7 +16,7 @@ var messageFields = newFields(map[string]reader{
 	"tool_call_id":  (*scanner).readToolCallID,
 	"audio":         (*scanner).readEarlierAudio,
 	"cache_control": (*scanner).readCacheControl,
-}, (*scanner).otherMention)
+}, (*scanner).otherOfMessage)
 
 // message returns the message being read.
 func (s *scanner) message() *Message { return &s.req.Messages[len(s.req.Messages)-1] }
@@ -71,7 +73,7 @@ func readText(param string, kind TextKind) reader {
 // clients send back: what they mention is not asked for.
 var told = map[string]bool{
 	"annotations": true, "citations": true, "index": true, "logprobs": true, "phase": true, "reasoning": true,
-	"reasoning_content": true, "reasoning_details": true, "signature": true, "thinking": true,
+	"reasoning_content": true, "reasoning_details": true, "signature": true, "thinking": true, "thinking_blocks": true,
 }
 
 // otherMention adds a value OpenAI does not define to the texts of the message,
@@ -87,6 +89,26 @@ func (s *scanner) otherMention(name []byte) (err error) {
 		s.req.texts = append(s.req.texts, Text{KindOther, Span{start, s.pos}})
 	}
 	return err
+}
+
+// otherOfMessage is otherMention for a member of a message. With an address in it, it
+// may be a document.
+func (s *scanner) otherOfMessage(name []byte) error {
+	start := s.pos
+	err := s.otherMention(name)
+	if err == nil && !told[string(name)] && hasAddress(s.buf[start:s.pos]) {
+		m := s.message()
+		m.Files = append(m.Files, Media{Remote: true})
+	}
+	return err
+}
+
+// hasAddress reports whether raw JSON has a string that may be an address.
+func hasAddress(raw []byte) bool {
+	if bytes.IndexByte(raw, '\\') >= 0 {
+		raw = appendUnquoted(nil, raw)
+	}
+	return bytes.Contains(raw, []byte("://")) || bytes.Contains(bytes.ToLower(raw), []byte(`"data:`))
 }
 
 // small are the members of parts that describe them.

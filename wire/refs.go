@@ -104,6 +104,9 @@ func notAlphanumeric(r rune) bool {
 // examples of ids name nothing: what it mentions is forgotten for tools of the
 // caller's own.
 func (s *scanner) schema() error {
+	if s.tool.kind == "function" {
+		return s.skip()
+	}
 	s.tool.refs[0] = len(s.req.Refs)
 	err := s.walk()
 	s.tool.refs[1] = len(s.req.Refs)
