@@ -23,19 +23,20 @@ const (
 
 // behind is how far a stream's reading is behind its provider.
 type behind struct {
-	since   atomic.Int64 // when events were last taken, in Unix nanoseconds; 0 while reading
-	blocked atomic.Int64 // nanoseconds that passing events on took too long
-	catching,
-	cut atomic.Bool // the rest was given up
-	read atomic.Int64 // tokens of output that came, while catching up
-	once sync.Once
+	start    time.Time
+	since    atomic.Int64 // when events were last taken, in nanoseconds since start; 0 while reading
+	blocked  atomic.Int64 // nanoseconds that passing events on took too long
+	catching atomic.Bool  // the caller is gone
+	cut      atomic.Bool  // the rest was given up
+	read     atomic.Int64 // tokens of output that have come, while catching up
+	once     sync.Once
 }
 
 // taken and passed enclose the passing on of events.
-func (b *behind) taken() { b.since.Store(time.Now().UnixNano()) }
+func (b *behind) taken() { b.since.Store(int64(time.Since(b.start)) + 1) }
 
 func (b *behind) passed() {
-	if took := time.Duration(time.Now().UnixNano() - b.since.Swap(0)); took > lateness {
+	if took := time.Since(b.start) - time.Duration(b.since.Swap(0)); took > lateness {
 		b.blocked.Add(int64(took))
 	}
 }
@@ -44,7 +45,7 @@ func (b *behind) passed() {
 func (b *behind) heldUp() time.Duration {
 	held := time.Duration(b.blocked.Load())
 	if since := b.since.Load(); since > 0 {
-		held += time.Since(time.Unix(0, since))
+		held += time.Since(b.start) - time.Duration(since)
 	}
 	return held
 }
@@ -63,27 +64,28 @@ func (e *errand) depart() {
 	}
 	e.behind.once.Do(func() {
 		e.behind.catching.Store(true)
-		e.catchUp(time.Now().Add(catchUpMost), 0)
+		e.catchUp(time.Now().Add(catchUpMost), 0, false)
 	})
 }
 
-// catchUp looks in a moment whether what comes is still what was on its way. So much
-// had come before.
-func (e *errand) catchUp(until time.Time, before int64) {
+// catchUp looks in a moment whether what comes is still what was on its way: more than
+// can have been generated since so much had come. Two looks in a row that find less
+// end it, as what is on its way may take a moment.
+func (e *errand) catchUp(until time.Time, before int64, waned bool) {
 	time.AfterFunc(catchUpStep, func() {
 		b := &e.behind
 		came := b.read.Load()
-		stuck := b.since.Load() > 0 // the caller's connection has yet to fail
-		fast := came-before > e.call.generated(catchUpStep)
+		passing := b.since.Load() > 0 // the caller's connection may have yet to fail
+		less := !passing && came-before <= e.call.generated(catchUpStep)
 		switch {
 		case e.upstream.Err() != nil:
-		case !stuck && !fast:
+		case less && waned:
 			e.cancel(ErrGone)
 		case time.Now().After(until):
 			b.cut.Store(true)
 			e.cancel(ErrGone)
 		default:
-			e.catchUp(until, came)
+			e.catchUp(until, came, less)
 		}
 	})
 }

@@ -177,7 +177,7 @@ func (g *Guard) input(p *Plan) (int64, error) {
 			c.text(wire.Text{Kind: wire.KindInput, Span: r.Suffix})
 			c.fixed += (c.tokens - before) * int64(max(r.InputItems-1, 0)) // with every prompt
 		}
-		return g.total(p, &c) + r.InputTokens, nil
+		return p.read(g.total(p, &c) + r.InputTokens), nil
 	}
 	c.fixed += p.kept.tokens
 	perRequest, perMessage, perName := tokenizer.ChatOverhead(model)

@@ -70,7 +70,7 @@ func (c *Call) Forward(ctx context.Context, w http.ResponseWriter, f Forwarding)
 		c.guard.metrics.ended(c)
 		c.traceEnd(span, start)
 	}()
-	e := &errand{call: c, caller: ctx}
+	e := &errand{call: c, caller: ctx, behind: behind{start: start}}
 	e.upstream, e.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	defer e.cancel(nil)
 	defer context.AfterFunc(ctx, e.hangUp)()
