@@ -191,7 +191,7 @@ func (c *Call) chargeEstimate(o Outcome, output int64) {
 	r.Outcome, r.Estimated = o, true
 	r.Usage = c.usage(min(output, c.Output))
 	if o == UpstreamError { // a provider that failed has hardly read the documents, or called a tool
-		r.Usage.Input, r.Usage.ToolCalls = r.Usage.Input-c.unseen, 0
+		r.Usage.Input, r.Usage.ToolCalls = r.Usage.Input-c.unread, 0
 	}
 	split, err := c.priceOf(r.Model).Split(r.Usage, c.settleTerms(r.Tier))
 	r.Cost, r.Split = split.Total(), split

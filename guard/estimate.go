@@ -143,7 +143,7 @@ func (p *Plan) defaultLimit() int64 {
 
 // quotaTokens is what the provider counts against TPM at admission.
 func (p *Plan) quotaTokens() int64 {
-	shown := p.Input - p.unseen
+	shown := p.Input - p.unread
 	if p.Request.OutputLimit < 0 && p.defaultLimit() == 0 {
 		return shown + min(p.Output, unlimitedQuota)
 	}

@@ -151,7 +151,7 @@ func (c *Call) cancels(ctx context.Context) bool {
 	case c.Caller.Org.OnDisconnect == Finish:
 		return false
 	default:
-		return c.Request.Stream && c.bounded() && c.unseen == 0
+		return c.Request.Stream && c.bounded() && c.unread == 0
 	}
 }
 

@@ -61,7 +61,7 @@ func (p *Plan) read(counted int64) int64 {
 	if each := p.Target.Provider.DocumentTokens; each > 0 {
 		bound = min(bound, counted+each*p.documents)
 	}
-	p.unseen = bound - counted
+	p.unread = bound - counted
 	return bound
 }
 

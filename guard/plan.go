@@ -37,7 +37,7 @@ type Plan struct {
 	free             bool  // nothing is counted but the request
 	audioIn, imageIn int64 // tokens, parts of Input
 	documents        int64 // whose text does not show
-	unseen           int64 // tokens, the part of Input that they may come to
+	unread           int64 // tokens, the part of Input that they may come to
 	made             made
 	start, step      int64 // tokens of output held at first, and to be ahead by; see first
 
@@ -231,7 +231,7 @@ func (p *Plan) limitField() string {
 // its documents are empty, as far as that can be told before.
 func (p *Plan) Least() pricing.Nano {
 	u := p.usage(0)
-	u.Input, u.ToolCalls = u.Input-p.unseen, p.searches()
+	u.Input, u.ToolCalls = u.Input-p.unread, p.searches()
 	cost, err := p.Price.Charge(u, p.terms)
 	if err != nil {
 		return 0

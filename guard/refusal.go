@@ -140,8 +140,8 @@ func (p *Plan) advice(e *budget.ExceededError) string {
 		return ""
 	}
 	text := p.largest(p.rooms(e))
-	if text == "" && e.Binding.Never && p.unseen > 0 {
-		text = fmt.Sprintf(" Its documents are held at %d tokens of input, all that the model can take in. An operator can set document_tokens of the provider.", p.unseen)
+	if text == "" && e.Binding.Never && p.unread > 0 {
+		text = fmt.Sprintf(" Its documents are held at %d tokens of input, all that the model can take in. An operator can set document_tokens of the provider.", p.unread)
 	}
 	return text
 }
