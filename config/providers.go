@@ -45,6 +45,11 @@ type Provider struct {
 	// prices and within its 24 hours; llmguard hands it the file, holds the money
 	// for every line and settles each by its result. Only for kind openai.
 	BatchMode string `yaml:"batch_mode" default:"queue" enum:"queue,provider"`
+	// DocumentTokens is how many input tokens each document in a request is held at: a
+	// PDF, or what the provider fetches from an address. 0 is what its model can take in
+	// at most, because a small file may unpack to any length. Set it to what the provider
+	// reads of a document when the hold is too large for your limits.
+	DocumentTokens int64 `yaml:"document_tokens" min:"0"`
 	// ConnectTimeout covers dialling and the TLS handshake.
 	ConnectTimeout time.Duration `yaml:"connect_timeout" default:"10s"`
 	// HeaderTimeout is how long the provider may take to begin its answer. A

@@ -51,6 +51,8 @@ type Batched struct {
 	Store   bool   `json:"store,omitempty"`
 	// LongCache says that it asked for cache writes of an hour.
 	LongCache bool `json:"long_cache,omitempty"`
+	// WebSearch says that it asked for a search.
+	WebSearch bool `json:"web_search,omitempty"`
 
 	// The same for all lines of a batch.
 	Provider string        `json:"-"`
@@ -66,7 +68,7 @@ func (g *Guard) HoldBatched(ctx context.Context, p *Plan, id string, attempt int
 	b := Batched{
 		ID: id, Attempt: attempt, Tier: p.Request.ServiceTier, Region: p.Request.InferenceGeo,
 		Input: p.Input, Output: p.Output, Most: int64(p.Max.Cost), At: p.at.Unix(), Store: p.Request.Store, LongCache: p.Request.LongCache,
-		Provider: p.Target.Provider.ID, Model: p.Request.Model, Upstream: p.Target.Model, Endpoint: p.Request.Endpoint,
+		WebSearch: p.Request.WebSearch, Provider: p.Target.Provider.ID, Model: p.Request.Model, Upstream: p.Target.Model, Endpoint: p.Request.Endpoint,
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer cancel()
@@ -146,7 +148,7 @@ func (g *Guard) batchedCall(ctx context.Context, c Caller, end *BatchedEnd) (*Ca
 	}
 	at := time.Unix(end.At, 0)
 	target := providers.Target{Provider: p, Model: end.Upstream, Pool: p.PoolOf(end.Upstream)}
-	price, err := policy.priceOf(end.Endpoint, target, at)
+	price, free, err := policy.priceOf(end.Endpoint, target, at)
 	unpriced := err != nil
 	if unpriced {
 		if price, err = freePrice(target, at); err != nil {
@@ -154,8 +156,8 @@ func (g *Guard) batchedCall(ctx context.Context, c Caller, end *BatchedEnd) (*Ca
 		}
 	}
 	plan := &Plan{
-		Caller: c, Target: target, Price: price, Input: end.Input, Output: end.Output, at: at,
-		Request: &wire.Request{Endpoint: end.Endpoint, Model: end.Model, Store: end.Store, LongCache: end.LongCache},
+		Caller: c, Target: target, Price: price, free: free, Input: end.Input, Output: end.Output, at: at,
+		Request: &wire.Request{Endpoint: end.Endpoint, Model: end.Model, Store: end.Store, LongCache: end.LongCache, WebSearch: end.WebSearch},
 		Max:     budget.Amounts{Cost: pricing.Nano(end.Most), Tokens: end.Input + end.Output},
 		terms:   pricing.Terms{ServiceTier: end.Tier, Region: end.Region, ProjectTier: p.ServiceTier, At: at, Batch: true},
 	}

@@ -150,6 +150,7 @@ func (c *Call) charge(a wire.Answer) {
 	r.Outcome, r.Usage = Completed, pricing.Usage(a.Usage)
 	r.Model, r.Tier = a.Model, a.ServiceTier
 	r.Usage.Requests = 1
+	r.Usage.ToolCalls = max(r.Usage.ToolCalls, c.searches())
 	if c.Request.LongCache && !a.TimedWrites { // as was asked for, and held
 		r.Usage.CacheWrite, r.Usage.CacheWrite1h = 0, r.Usage.CacheWrite
 	}
@@ -189,6 +190,9 @@ func (c *Call) chargeEstimate(o Outcome, output int64) {
 	r := &c.Result
 	r.Outcome, r.Estimated = o, true
 	r.Usage = c.usage(min(output, c.Output))
+	if o == UpstreamError { // a provider that failed has hardly read the documents, or called a tool
+		r.Usage.Input, r.Usage.ToolCalls = r.Usage.Input-c.unread, 0
+	}
 	split, err := c.priceOf(r.Model).Split(r.Usage, c.settleTerms(r.Tier))
 	r.Cost, r.Split = split.Total(), split
 	if err != nil || r.Cost > c.Max.Cost {

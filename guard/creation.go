@@ -155,13 +155,18 @@ func (c *Call) chargeCreated(a wire.Created) {
 	if a.Quality != "" {
 		c.terms.ImageQuality = a.Quality
 	}
-	guessed := c.made.perMinute && told.AudioMillis == 0 && !c.made.exact
+	length, exact := c.made.millis, c.made.exact
+	if told.AudioMillis == 0 && a.ShownMillis > length { // the recording's head says less than was heard
+		length, exact = max(a.ShownMillis, c.Request.Creation.LengthBySize()), false
+		c.Result.Fault = "the transcript is longer than the recording by its header"
+	}
+	guessed := c.made.perMinute && told.AudioMillis == 0 && !exact
 	told.Characters, told.Images = c.made.characters, c.made.images
 	if a.Pictures > 0 {
 		told.Images = a.Pictures
 	}
 	if told.AudioMillis == 0 {
-		told.AudioMillis = c.made.millis
+		told.AudioMillis = length
 	}
 	a.Usage = c.counted(told)
 	c.charge(a.Answer)

@@ -1,10 +1,9 @@
 package guard
 
 import (
-	"cmp"
-	"encoding/base64"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/tokenizer"
@@ -39,14 +38,40 @@ func (g *Guard) estimate(p *Plan) error {
 // usage is what the call consumes with so much output.
 func (p *Plan) usage(output int64) pricing.Usage {
 	u := pricing.Usage{Input: p.Input, AudioIn: p.audioIn, ImageIn: p.imageIn, Output: output, Requests: 1}
-	if len(p.Request.BuiltinTools) > 0 {
-		u.ToolCalls = max(p.Request.MaxToolCalls, 0)
-	}
+	u.ToolCalls = p.toolCalls()
 	if p.speaks() {
 		u.AudioOut = output
 	}
 	p.created(&u)
 	return u
+}
+
+// unnamedToolCalls is for how many calls of the provider's tools are held whose
+// request does not bound them.
+const unnamedToolCalls = 8
+
+// toolCalls is how many calls of the provider's own tools are held for.
+func (p *Plan) toolCalls() int64 {
+	r := p.Request
+	switch {
+	case len(r.BuiltinTools) == 0:
+		return p.searches()
+	case r.MaxToolCalls >= 0:
+		return max(r.MaxToolCalls, p.searches())
+	}
+	return unnamedToolCalls
+}
+
+// searches is how many searches the provider bills that show in no usage: one for a
+// request that asks for it in chat, and one for every request to a model that does
+// nothing else, unless its price has that as a fee per request.
+func (p *Plan) searches() int64 {
+	model := strings.ToLower(p.Target.Model)
+	always := strings.Contains(model, "-search-preview") || strings.Contains(model, "-search-api") || strings.Contains(model, "sonar")
+	if p.Request.WebSearch || always && !p.Price.PerRequest() {
+		return 1
+	}
+	return 0
 }
 
 // speaks reports whether the answer may be audio.
@@ -118,17 +143,18 @@ func (p *Plan) defaultLimit() int64 {
 
 // quotaTokens is what the provider counts against TPM at admission.
 func (p *Plan) quotaTokens() int64 {
+	shown := p.Input - p.unread
 	if p.Request.OutputLimit < 0 && p.defaultLimit() == 0 {
-		return p.Input + min(p.Output, unlimitedQuota)
+		return shown + min(p.Output, unlimitedQuota)
 	}
-	return p.Input + p.Output
+	return shown + p.Output
 }
 
 // input counts the request's tokens as the model's family does.
 func (g *Guard) input(p *Plan) (int64, error) {
 	r, model := p.sent, p.Target.Model
 	switch {
-	case r.Endpoint.Free():
+	case p.free:
 		return 0, nil
 	case r.Creation != nil:
 		return g.creationInput(p), nil
@@ -137,16 +163,21 @@ func (g *Guard) input(p *Plan) (int64, error) {
 		return 0, err
 	}
 	c := counter{cache: g.counts, enc: tokenizer.EncodingFor(model), request: r}
-	if r.Endpoint == wire.Embeddings || r.Endpoint == wire.Completions {
+	if r.Endpoint == wire.Embeddings || r.Endpoint == wire.Completions || r.Endpoint == wire.Moderations {
 		for _, t := range r.Inputs {
 			c.text(t)
+		}
+		for i := range r.Messages {
+			if err := p.media(&c, &r.Messages[i]); err != nil {
+				return 0, err
+			}
 		}
 		if !r.Suffix.IsZero() {
 			before := c.tokens
 			c.text(wire.Text{Kind: wire.KindInput, Span: r.Suffix})
 			c.fixed += (c.tokens - before) * int64(max(r.InputItems-1, 0)) // with every prompt
 		}
-		return g.total(p, &c) + r.InputTokens, nil
+		return p.read(g.total(p, &c) + r.InputTokens), nil
 	}
 	c.fixed += p.kept.tokens
 	perRequest, perMessage, perName := tokenizer.ChatOverhead(model)
@@ -161,7 +192,7 @@ func (g *Guard) input(p *Plan) (int64, error) {
 	c.schema(r.Functions)
 	c.choice(r.ToolChoice)
 	c.format(r.ResponseFormat)
-	return g.total(p, &c), nil
+	return p.read(g.total(p, &c)), nil
 }
 
 // boundedTools refuses tools the provider runs, whose calls and input the
@@ -233,81 +264,4 @@ func (c *counter) format(s wire.Span) {
 	if !s.IsZero() {
 		c.tokens += int64(tokenizer.ResponseFormatTokens(c.enc, c.request.Raw(s)))
 	}
-}
-
-// media counts images, audio and files, none of which is ever counted as text.
-func (p *Plan) media(c *counter, m *wire.Message) error {
-	for _, img := range m.Images {
-		w, h := imageSize(p.sent.Raw(img.URL))
-		n := int64(tokenizer.ImageTokens(p.Target.Model, w, h, img.Detail))
-		p.imageIn += n
-		c.fixed += n
-	}
-	for _, a := range m.Audio {
-		if a.ID != "" {
-			return wire.NotFound("messages", "audio_not_found", "No such audio: send the recording itself as input_audio")
-		}
-		n := mediaTokens(a)
-		p.audioIn += n
-		c.fixed += n
-	}
-	for _, f := range m.Files {
-		if f.ID != "" {
-			return wire.NotFound("messages", "file_not_found",
-				"No such file: a file must have been uploaded through this proxy by the same org. Send its content as file_data instead")
-		}
-		c.fixed += p.fileTokens(f)
-	}
-	return nil
-}
-
-// fileTokens bounds a document. One that the provider fetches itself may fill
-// the model's context.
-func (p *Plan) fileTokens(f wire.Media) int64 {
-	if f.Remote {
-		return cmp.Or(p.Price.Context, unknownContext)
-	}
-	return mediaTokens(f)
-}
-
-// unknownContext stands in for the context of a model nobody wrote down.
-const unknownContext = 128_000
-
-// mediaTokens is a bound for audio and documents: one token per two base64
-// characters is above every documented rate (audio at 10 tokens a second,
-// text extracted from a document, one image a page).
-func mediaTokens(m wire.Media) int64 { return int64(m.Data.Len())/2 + 1 }
-
-// imageSize reads the size of a data URL from its first bytes; 0, 0 for a
-// remote URL or an unknown format, which are held at the family's maximum.
-func imageSize(quoted []byte) (w, h int) {
-	const headerBytes = 64 << 10
-	i := indexAfterComma(quoted)
-	if i < 0 {
-		return 0, 0
-	}
-	data := quoted[i : len(quoted)-1]
-	data = data[:min(len(data), headerBytes)&^3]
-	head := make([]byte, base64.StdEncoding.DecodedLen(len(data)))
-	n, _ := base64.StdEncoding.Decode(head, data)
-	w, h, ok := tokenizer.ImageSize(head[:n])
-	if !ok {
-		return 0, 0
-	}
-	return w, h
-}
-
-// indexAfterComma finds where the payload of a quoted base64 data URL begins.
-func indexAfterComma(quoted []byte) int {
-	const scheme, marker = `"data:`, ";base64,"
-	if len(quoted) < len(scheme)+1 || string(quoted[:len(scheme)]) != scheme {
-		return -1
-	}
-	head := quoted[:min(len(quoted), 256)]
-	for i := len(scheme); i+len(marker) <= len(head); i++ {
-		if string(head[i:i+len(marker)]) == marker {
-			return i + len(marker)
-		}
-	}
-	return -1
 }

@@ -23,7 +23,7 @@ func (g *Guard) total(p *Plan, c *counter) int64 {
 	tokens := c.tokens + int64(tokenizer.Basis(model, c.classes)-c.classes.Tokens)
 	class := calibration.Classify(c.classes)
 	expected, hold := g.calibration.Tokens(p.Caller.Org.ID, model, class, tokens)
-	alone := r.Tools.IsZero() && r.Functions.IsZero() && r.ResponseFormat.IsZero() && !r.WebSearch
+	alone := r.Tools.IsZero() && r.Functions.IsZero() && r.ResponseFormat.IsZero() && p.searches() == 0
 	p.text = textPart{
 		tokens: tokens, class: class, expected: expected + c.fixed + r.InputTokens,
 		pure: alone && c.fixed == 0 && r.InputTokens == 0 && c.classes.Bytes > 0,

@@ -70,7 +70,7 @@ func (c *Call) Forward(ctx context.Context, w http.ResponseWriter, f Forwarding)
 		c.guard.metrics.ended(c)
 		c.traceEnd(span, start)
 	}()
-	e := &errand{call: c, caller: ctx}
+	e := &errand{call: c, caller: ctx, behind: behind{start: start}}
 	e.upstream, e.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	defer e.cancel(nil)
 	defer context.AfterFunc(ctx, e.hangUp)()
@@ -118,13 +118,14 @@ type errand struct {
 	caller   context.Context // ends when the caller leaves
 	upstream context.Context
 	cancel   context.CancelCauseFunc
+	behind   behind
 }
 
 // hangUp deals with a caller who is gone: the provider is cancelled, or read
 // to its end.
 func (e *errand) hangUp() {
 	if e.call.cancels(e.caller) {
-		e.cancel(ErrGone)
+		e.depart()
 	}
 }
 
@@ -150,7 +151,7 @@ func (c *Call) cancels(ctx context.Context) bool {
 	case c.Caller.Org.OnDisconnect == Finish:
 		return false
 	default:
-		return c.Request.Stream && !c.hidesOutput()
+		return c.Request.Stream && c.bounded() && c.unread == 0
 	}
 }
 
@@ -176,7 +177,7 @@ func (e *errand) sendFailed(err error) error {
 // left charges a call that was cancelled because its caller is gone, after
 // output visible tokens. What a provider hides is not known: then the hold.
 func (c *Call) left(output int64) {
-	if c.Request.Stream && !c.hidesOutput() {
+	if c.Request.Stream && c.bounded() {
 		c.chargeEstimate(ClientGone, output)
 		return
 	}
@@ -221,7 +222,7 @@ func (e *errand) settlePlain(body []byte) {
 		return
 	}
 	answer, ok := wire.Answer{HasUsage: true}, true
-	if !c.Request.Endpoint.Free() {
+	if !c.free {
 		answer, ok = wire.ParseUsage(c.Request.Endpoint, body)
 	}
 	if fault := c.faultOf(answer); ok && fault == "" {

@@ -191,10 +191,20 @@ func freePrice(t providers.Target, at time.Time) (*pricing.Price, error) {
 	return e.Price(at)
 }
 
-// priceOf finds what a call of an endpoint to a target costs.
-func (p *Policy) priceOf(ep wire.Endpoint, t providers.Target, at time.Time) (*pricing.Price, error) {
-	if ep.Free() {
-		return freePrice(t, at)
+// priceOf finds what a call of an endpoint to a target costs. Counting tokens is
+// free, whatever the model costs, and so are moderations by a model without a price.
+func (p *Policy) priceOf(ep wire.Endpoint, t providers.Target, at time.Time) (price *pricing.Price, free bool, err error) {
+	switch {
+	case !ep.Free():
+		price, err = p.price(t, at)
+		return price, false, err
+	case ep == wire.Moderations:
+		price, err = p.Catalogue.Lookup(t.Provider.ID, t.Model, at)
+		var unknown *pricing.UnknownModelError
+		if !errors.As(err, &unknown) || len(unknown.Providers) > 0 {
+			return price, false, err
+		}
 	}
-	return p.price(t, at)
+	price, err = freePrice(t, at)
+	return price, true, err
 }

@@ -34,7 +34,10 @@ type Plan struct {
 	sent    *wire.Request // what the provider is asked: Request, or what it was translated into
 	text    textPart
 
+	free             bool  // nothing is counted but the request
 	audioIn, imageIn int64 // tokens, parts of Input
+	documents        int64 // whose text does not show
+	unread           int64 // tokens, the part of Input that they may come to
 	made             made
 	start, step      int64 // tokens of output held at first, and to be ahead by; see first
 
@@ -76,12 +79,12 @@ func (g *Guard) prepare(c Caller, r *wire.Request, kept kept) (*Plan, error) {
 		return nil, err
 	}
 	at := now()
-	price, err := policy.priceOf(r.Endpoint, target, at)
+	price, free, err := policy.priceOf(r.Endpoint, target, at)
 	if err != nil {
 		return nil, unpriced(err)
 	}
 	p := &Plan{
-		Caller: c, Request: r, Target: target, Price: price, at: at, kept: kept,
+		Caller: c, Request: r, Target: target, Price: price, free: free, at: at, kept: kept,
 		terms: pricing.Terms{
 			ServiceTier: r.ServiceTier, ProjectTier: target.Provider.ServiceTier, Region: r.InferenceGeo, At: at,
 			Batch: c.Batched,
@@ -224,10 +227,12 @@ func (p *Plan) limitField() string {
 	return "max_tokens"
 }
 
-// Least is what the call costs when nothing of it is cached and nothing comes
-// back, as far as that can be told before.
+// Least is what the call costs when nothing of it is cached, nothing comes back and
+// its documents are empty, as far as that can be told before.
 func (p *Plan) Least() pricing.Nano {
-	cost, err := p.Price.Charge(p.usage(0), p.terms)
+	u := p.usage(0)
+	u.Input, u.ToolCalls = u.Input-p.unread, p.searches()
+	cost, err := p.Price.Charge(u, p.terms)
 	if err != nil {
 		return 0
 	}

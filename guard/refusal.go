@@ -139,7 +139,11 @@ func (p *Plan) advice(e *budget.ExceededError) string {
 	if e.Cap != nil { // it would tell what others spend
 		return ""
 	}
-	return p.largest(p.rooms(e))
+	text := p.largest(p.rooms(e))
+	if text == "" && e.Binding.Never && p.unread > 0 {
+		text = fmt.Sprintf(" Its documents are held at %d tokens of input, all that the model can take in. An operator can set document_tokens of the provider.", p.unread)
+	}
+	return text
 }
 
 // Advice is a sentence, after a space, that names the largest output limit with

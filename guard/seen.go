@@ -22,6 +22,10 @@ func (c *Call) bounded() bool {
 // chargeText charges a whole answer without usage by its text, or the hold where
 // that does not bound the bill.
 func (c *Call) chargeText(a wire.Answer, body []byte) {
+	if c.Request.Endpoint == wire.Moderations { // whose answers cost nothing
+		c.chargeEstimate(NoUsage, 0)
+		return
+	}
 	g, ok := wire.ScanGenerated(c.Request.Endpoint, body)
 	if !ok || a.Hidden || g.Answers < c.Request.Answers() || !c.bounded() {
 		c.chargeHold(NoUsage)
@@ -39,8 +43,7 @@ func (c *Call) chargeText(a wire.Answer, body []byte) {
 // came, and what it may have generated since. What is added is within the hold.
 func (r *relay) reached() int64 {
 	came := r.visible()
-	unseen := int64(time.Since(r.seen).Seconds()*fastest+1) * r.call.Request.Choices()
-	return max(came, min(came+unseen, r.call.held))
+	return max(came, min(came+r.call.generated(time.Since(r.seen)), r.call.held))
 }
 
 // billedFor is how many tokens a provider may bill for a count of ours, by the

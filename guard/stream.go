@@ -67,9 +67,11 @@ func (e *errand) relayStream(w http.ResponseWriter, resp *http.Response) error {
 	for {
 		n, err := body.Read(*buf)
 		if n > 0 {
+			e.behind.taken()
 			if stop := r.take((*buf)[:n]); stop != nil {
 				err = stop
 			}
+			e.behind.passed()
 		}
 		if err != nil {
 			return r.close(err)
@@ -101,6 +103,9 @@ func (r *relay) take(p []byte) error {
 	}
 	if wrote && !r.gone && r.flush() != nil {
 		r.lost()
+	}
+	if r.errand.behind.catching.Load() {
+		r.errand.behind.read.Store(r.visible())
 	}
 	if r.refused != nil && (r.dropped || !r.whole()) {
 		return errCut
@@ -204,7 +209,7 @@ func (r *relay) close(err error) error {
 	case complete:
 		c.chargeHold(NoUsage)
 	case r.errand.left():
-		c.left(r.visible())
+		c.left(r.sent())
 	case r.seen.IsZero() || r.hidden || !c.bounded():
 		c.chargeHold(Broken)
 	default:

@@ -81,6 +81,11 @@ func (p *Price) ByRule() (images, characters, minutes bool) {
 	return images, row.spoken, row.timed
 }
 
+// PerRequest reports whether the price has a fee for every request.
+func (p *Price) PerRequest() bool {
+	return p.entry.periodAt(p.at.Unix()).find("", "", 0, 0).pay.perRequest > 0
+}
+
 // millisPerMinute turns a length of audio into what it is priced by.
 const millisPerMinute = 60_000
 

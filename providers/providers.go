@@ -65,6 +65,10 @@ type Provider struct {
 	// ChatOnly says that the provider has no /responses: they are translated.
 	ChatOnly bool
 
+	// DocumentTokens is the most input tokens that the provider reads of one document
+	// in a request; 0 when only the model's context bounds it.
+	DocumentTokens int64
+
 	// ServiceTier is what the account serves calls at that name no tier, or
 	// "auto"; empty is its default tier.
 	ServiceTier string

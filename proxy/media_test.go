@@ -50,6 +50,8 @@ func form(t *testing.T, fields ...field) (body, contentType string) {
 func TestMediaCost(t *testing.T) {
 	r := newRig(t, queue.Pool{}, nil, window(roomy, time.Hour))
 	second := fakeprovider.Wav(16_000, 16_000)
+	lying := fakeprovider.Wav(16_000, 16_000)
+	lying[27] = 0x7f // the highest byte of its rate
 	for _, x := range []struct {
 		name, path string
 		body       string // JSON
@@ -70,6 +72,8 @@ func TestMediaCost(t *testing.T) {
 		{"whisper by usage", "/audio/transcriptions", "", []field{{"file", "", second}, {"model", "whisper-1", nil}}, 2 * 100_000, false, "nobody"},
 		{"whisper by the file", "/audio/transcriptions", "", []field{{"file", "", second}, {"model", "whisper-1", nil}, {"response_format", "text", nil}}, 100_000, false, "nobody"},
 		{"whisper by the size", "/audio/translations", "", []field{{"model", "whisper-1", nil}, {"response_format", "srt", nil}, {"file", "", make([]byte, 999)}}, 100_000, true, "nobody"},
+		{"a rate that lies", "/audio/transcriptions", "", []field{{"file", "", lying}, {"model", "whisper-1", nil}, {"response_format", "text", nil}}, 32_045 * 100, true, "nobody"},
+		{"captions beyond the file", "/audio/transcriptions", "", []field{{"file", "", fakeprovider.Wav(192_000, 640_000)}, {"model", "whisper-1", nil}, {"response_format", "srt", nil}, {"prompt", "[fake: text=1%0A00:00:00,000+--%3E+00:00:40,000%0Awords]", nil}}, 1_280_045 * 100, true, "words"},
 		{"transcript by tokens", "/audio/transcriptions", "", []field{{"file", "", second}, {"model", "gpt-4o-transcribe", nil}}, 20*6000 + 7*10_000, false, "nobody"},
 	} {
 		t.Run(x.name, func(t *testing.T) {

@@ -93,7 +93,10 @@ func imageFiles(tb testing.TB) map[string][]byte {
 		"webp lossy": []byte("RIFF\x00\x00\x00\x00WEBPVP8 \x00\x00\x00\x00\x10\x00\x00\x9D\x01\x2A" +
 			"\x2C\x41\xAA\x40"), // scale bits set
 		"webp lossless": []byte("RIFF\x00\x00\x00\x00WEBPVP8L\x00\x00\x00\x00\x2F\x2B\x41\x2A\x10"),
-		"webp extended": []byte("RIFF\x00\x00\x00\x00WEBPVP8X\x0A\x00\x00\x00\x10\x00\x00\x00\x2B\x01\x00\xA9\x00\x00"),
+		"webp extended": []byte("RIFF\x00\x00\x00\x00WEBPVP8X\x0A\x00\x00\x00\x10\x00\x00\x00\x2B\x01\x00\xA9\x00\x00" +
+			"ICCP\x03\x00\x00\x00abc\x00VP8L\x00\x00\x00\x00\x2F\x2B\x41\x2A\x10"),
+		"webp animated": []byte("RIFF\x00\x00\x00\x00WEBPVP8X\x0A\x00\x00\x00\x02\x00\x00\x00\x2B\x01\x00\xA9\x00\x00" +
+			"ANMF\x10\x00\x00\x00\x01\x00\x00\x01\x00\x00\x29\x01\x00\xA7\x00\x00\x00\x00\x00\x00"),
 	}
 }
 
@@ -112,6 +115,33 @@ func TestImageSize(t *testing.T) {
 		if w, h, ok := ImageSize([]byte(other)); ok {
 			t.Errorf("ImageSize(%q) = %d x %d", other, w, h)
 		}
+	}
+}
+
+// TestImagesOfTwoSizes: an image whose canvas does not hold its pictures has no size.
+func TestImagesOfTwoSizes(t *testing.T) {
+	files := imageFiles(t)
+	canvas := func(name string, at int, b ...byte) []byte {
+		file := bytes.Clone(files[name])
+		copy(file[at:], b)
+		return file
+	}
+	for name, file := range map[string][]byte{
+		"GIF":             canvas("gif", 6, 1, 0, 1, 0),
+		"GIF, one side":   canvas("gif", 6, 0x2c, 1, 0xa9, 0),
+		"WebP":            canvas("webp extended", 24, 0, 0, 0, 0, 0, 0),
+		"WebP, larger":    canvas("webp extended", 24, 0x2c, 1, 0, 0xa9, 0, 0),
+		"animated WebP":   canvas("webp animated", 24, 0, 0, 0, 0, 0, 0),
+		"canvas alone":    files["webp extended"][:30],
+		"GIF, no picture": files["gif"][:13+768],
+	} {
+		if w, h, ok := ImageSize(file); ok {
+			t.Errorf("%s: %d x %d, want none", name, w, h)
+		}
+	}
+	two := append(bytes.Clone(files["gif"][:len(files["gif"])-1]), "\x2c\x00\x00\x00\x00\xff\x0f\xff\x0f\x00\x02\x00\x3b"...)
+	if w, h, ok := ImageSize(two); ok {
+		t.Errorf("a second picture outside of the canvas: %d x %d, want none", w, h)
 	}
 }
 

@@ -7,9 +7,10 @@ import (
 
 // ImageSize reads width and height in pixels from the first bytes of a PNG,
 // GIF, JPEG or WebP file, without decoding it. ok is false when header is none
-// of these, is cut before the size, or gives a size of zero. 32 bytes are
-// enough but for JPEG, whose size stands after the metadata: usually within
-// 64 KB.
+// of these, is cut before the size, gives a size of zero, or names two sizes that
+// do not agree: a canvas and pictures outside of it, of which decoders show one
+// or the other. 32 bytes are enough for PNG; others have the size after their
+// metadata, usually within 64 KB.
 func ImageSize(header []byte) (w, h int, ok bool) {
 	switch {
 	case bytes.HasPrefix(header, []byte("\x89PNG\r\n\x1a\n")):
@@ -31,12 +32,58 @@ func pngSize(b []byte) (w, h int) {
 	return int(binary.BigEndian.Uint32(b[16:])), int(binary.BigEndian.Uint32(b[20:]))
 }
 
+// gifSize is that of the canvas if all pictures that are seen lie within it.
 func gifSize(b []byte) (w, h int) {
-	if len(b) < 10 {
+	if len(b) < 13 {
 		return 0, 0
 	}
-	return int(binary.LittleEndian.Uint16(b[6:])), int(binary.LittleEndian.Uint16(b[8:]))
+	canvas := box{w: pixels(b[6:]), h: pixels(b[8:])}
+	found := box{}
+	for at := 13 + gifColors(b[10]); at+1 < len(b); {
+		switch b[at] {
+		case 0x21: // extension
+			at = gifBlocks(b, at+2)
+		case 0x2C: // picture
+			if at+10 > len(b) {
+				return found.w, found.h
+			}
+			frame := box{x: pixels(b[at+1:]), y: pixels(b[at+3:]), w: pixels(b[at+5:]), h: pixels(b[at+7:])}
+			if !canvas.holds(frame) {
+				return 0, 0
+			}
+			found = canvas
+			at = gifBlocks(b, at+11+gifColors(b[at+9]))
+		case 0x3B: // end
+			return found.w, found.h
+		default:
+			return 0, 0
+		}
+	}
+	return found.w, found.h
 }
+
+// gifColors is the length of the color table that the flags announce.
+func gifColors(flags byte) int {
+	if flags&0x80 == 0 {
+		return 0
+	}
+	return 6 << (flags & 7)
+}
+
+// gifBlocks returns where the data blocks that begin at a place end.
+func gifBlocks(b []byte, at int) int {
+	for at < len(b) && b[at] != 0 {
+		at += 1 + int(b[at])
+	}
+	return at + 1
+}
+
+// box is a picture's place on a canvas, in pixels.
+type box struct{ x, y, w, h int }
+
+func (b box) holds(part box) bool { return part.x+part.w <= b.w && part.y+part.h <= b.h }
+
+func pixels(b []byte) int { return int(binary.LittleEndian.Uint16(b)) }
 
 // jpegSize walks the segments to the first start-of-frame.
 func jpegSize(b []byte) (w, h int) {
@@ -69,16 +116,46 @@ func jpegSize(b []byte) (w, h int) {
 	return 0, 0
 }
 
-// webpSize reads the first chunk: lossy (VP8), lossless (VP8L) or extended.
+// webpSize reads the first chunk: lossy (VP8), lossless (VP8L) or extended, which
+// is a canvas.
 func webpSize(b []byte) (w, h int) {
+	if len(b) < 30 || string(b[12:16]) != "VP8X" {
+		return webpPicture(b[12:])
+	}
+	canvas := box{w: uint24(b[24:]) + 1, h: uint24(b[27:]) + 1}
+	for at := 30; at+8 <= len(b); {
+		chunk := b[at:]
+		var part box
+		switch string(chunk[:4]) {
+		case "VP8 ", "VP8L":
+			if part.w, part.h = webpPicture(chunk); part != (box{w: canvas.w, h: canvas.h}) {
+				return 0, 0
+			}
+			return canvas.w, canvas.h
+		case "ANMF":
+			if len(chunk) < 20 {
+				return 0, 0
+			}
+			part = box{x: 2 * uint24(chunk[8:]), y: 2 * uint24(chunk[11:]), w: uint24(chunk[14:]) + 1, h: uint24(chunk[17:]) + 1}
+			if !canvas.holds(part) {
+				return 0, 0
+			}
+			return canvas.w, canvas.h
+		}
+		n := int(binary.LittleEndian.Uint32(chunk[4:]))
+		at += 8 + n + n&1
+	}
+	return 0, 0
+}
+
+// webpPicture reads the size from a chunk with a picture.
+func webpPicture(b []byte) (w, h int) {
 	switch {
-	case len(b) >= 30 && string(b[12:16]) == "VP8 " && string(b[23:26]) == "\x9D\x01\x2A":
-		return int(binary.LittleEndian.Uint16(b[26:]) & 0x3FFF), int(binary.LittleEndian.Uint16(b[28:]) & 0x3FFF)
-	case len(b) >= 25 && string(b[12:16]) == "VP8L" && b[20] == 0x2F:
-		bits := binary.LittleEndian.Uint32(b[21:])
+	case len(b) >= 18 && string(b[:4]) == "VP8 " && string(b[11:14]) == "\x9D\x01\x2A":
+		return pixels(b[14:]) & 0x3FFF, pixels(b[16:]) & 0x3FFF
+	case len(b) >= 13 && string(b[:4]) == "VP8L" && b[8] == 0x2F:
+		bits := binary.LittleEndian.Uint32(b[9:])
 		return int(bits&0x3FFF) + 1, int(bits>>14&0x3FFF) + 1
-	case len(b) >= 30 && string(b[12:16]) == "VP8X":
-		return uint24(b[24:]) + 1, uint24(b[27:]) + 1
 	}
 	return 0, 0
 }

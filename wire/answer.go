@@ -102,7 +102,7 @@ func (r *answerReader) answer(ep Endpoint) Answer {
 	if !ep.responds() {
 		return a
 	}
-	a.Status, a.Usage.ToolCalls = r.word(r.status), r.tools
+	a.Status, a.Usage.ToolCalls = r.word(r.status), max(a.Usage.ToolCalls, r.tools)
 	for _, at := range r.items {
 		a.Items = append(a.Items, r.word(at))
 	}

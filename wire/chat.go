@@ -18,9 +18,9 @@ var chatFields = newFields(map[string]reader{
 	"tools":                 (*scanner).readTools,
 	"functions":             readRaw("functions", '[', func(s *scanner) *Span { return &s.req.Functions }),
 	"response_format":       readRaw("response_format", '{', func(s *scanner) *Span { return &s.req.ResponseFormat }),
-	"prediction":            readRaw("prediction", '{', func(s *scanner) *Span { return &s.req.Prediction }),
-	"audio":                 readRaw("audio", '{', func(s *scanner) *Span { return &s.req.Audio }),
-	"prompt_cache_options":  readRaw("prompt_cache_options", '{', func(s *scanner) *Span { return &s.req.PromptCacheOptions }),
+	"prediction":            readObject("prediction", func(s *scanner) *Span { return &s.req.Prediction }),
+	"audio":                 readObject("audio", func(s *scanner) *Span { return &s.req.Audio }),
+	"prompt_cache_options":  readObject("prompt_cache_options", func(s *scanner) *Span { return &s.req.PromptCacheOptions }),
 	"tool_choice":           readAny(func(s *scanner) *Span { return &s.req.ToolChoice }),
 	"moderation":            readAny(func(s *scanner) *Span { return &s.req.Moderation }),
 	"modalities":            (*scanner).readModalities,
@@ -50,7 +50,7 @@ var chatFields = newFields(map[string]reader{
 // unknown notes a top-level member OpenAI does not define.
 func (s *scanner) unknown(name []byte) error {
 	s.req.Unknown = append(s.req.Unknown, string(name))
-	return s.skip()
+	return s.walkMember(name)
 }
 
 func readInt(param string, lo, hi int64, field func(*scanner) *int64) reader {
@@ -74,6 +74,7 @@ func readWord(param string, field func(*scanner) *string) reader {
 	}
 }
 
+// readRaw reads what is a text to the model, such as a schema.
 func readRaw(param string, first byte, field func(*scanner) *Span) reader {
 	return func(s *scanner) (err error) {
 		*field(s), err = s.raw(param, first)
@@ -81,10 +82,24 @@ func readRaw(param string, first byte, field func(*scanner) *Span) reader {
 	}
 }
 
+// readAny reads any value and notes what it mentions.
 func readAny(field func(*scanner) *Span) reader {
-	return func(s *scanner) (err error) {
-		*field(s), err = s.value()
+	return func(s *scanner) error {
+		start := s.pos
+		err := s.walk()
+		*field(s) = Span{start, s.pos}
 		return err
+	}
+}
+
+// readObject is readAny for an object.
+func readObject(param string, field func(*scanner) *Span) reader {
+	read := readAny(field)
+	return func(s *scanner) error {
+		if s.peek() != '{' {
+			return s.wrongType(param, "an object")
+		}
+		return read(s)
 	}
 }
 
@@ -100,8 +115,10 @@ func (s *scanner) readModalities() (err error) {
 
 func (s *scanner) readWebSearch() error {
 	s.req.WebSearch = true
-	_, err := s.raw("web_search_options", '{')
-	return err
+	if s.peek() != '{' {
+		return s.wrongType("web_search_options", "an object")
+	}
+	return s.walk()
 }
 
 var streamFields = newFields(map[string]reader{
@@ -139,6 +156,7 @@ type tool struct {
 	kind, name string
 	first      string // the first member we do not know
 	ours       bool   // has a function or custom member
+	refs       [2]int // of the request, the first and behind the last that its schema mentions
 }
 
 var toolFields = newFields(map[string]reader{
@@ -150,11 +168,12 @@ var toolFields = newFields(map[string]reader{
 	if s.tool.first == "" {
 		s.tool.first = clip(name)
 	}
-	return s.skip()
+	return s.walkMember(name)
 })
 
 var toolFunctionFields = newFields(map[string]reader{
-	"name": readWord("tools[].function.name", func(s *scanner) *string { return &s.tool.name }),
+	"name":       readWord("tools[].function.name", func(s *scanner) *string { return &s.tool.name }),
+	"parameters": (*scanner).schema,
 }, nil)
 
 func (s *scanner) readTools() error {
@@ -171,7 +190,9 @@ func (s *scanner) readTools() error {
 		if err := s.members(toolFields); err != nil {
 			return err
 		}
-		s.noteTool()
+		if s.noteTool() {
+			s.dropSchema()
+		}
 		return nil
 	})
 	s.req.Tools = Span{start, s.pos}
@@ -186,12 +207,13 @@ func (s *scanner) readToolFunction() error {
 	return s.members(toolFunctionFields)
 }
 
-// noteTool files the tool just read.
-func (s *scanner) noteTool() {
+// noteTool files the tool just read. It reports whether its caller runs it.
+func (s *scanner) noteTool() bool {
 	t, r := s.tool, s.req
 	switch {
 	case t.kind == "function", t.kind == "custom", t.kind == "" && t.ours:
 		r.ToolNames = append(r.ToolNames, t.name)
+		return true
 	case t.kind != "":
 		r.BuiltinTools = append(r.BuiltinTools, t.kind)
 	case t.first != "":
@@ -199,4 +221,5 @@ func (s *scanner) noteTool() {
 	default:
 		r.BuiltinTools = append(r.BuiltinTools, "unknown")
 	}
+	return false
 }

@@ -46,8 +46,14 @@ var moderationsFields = newFields(map[string]reader{
 	"input": (*scanner).readModerated,
 }, (*scanner).unknown)
 
-// readModerated reads texts, or parts with text or an image: they are free, so
-// what is in them is not looked at.
+var moderatedFields = newFields(map[string]reader{
+	"text":      readInputText("input[].text"),
+	"image_url": (*scanner).readImage,
+	"type":      nil,
+}, nil)
+
+// readModerated reads texts, or parts with text or an image. The images are those
+// of a message.
 func (s *scanner) readModerated() error {
 	switch s.peek() {
 	case '"':
@@ -59,7 +65,10 @@ func (s *scanner) readModerated() error {
 			case '"':
 				return s.addInput("input")
 			case '{':
-				if err := s.skip(); err != nil {
+				if len(s.req.Messages) == 0 {
+					s.req.Messages = make([]Message, 1)
+				}
+				if err := s.members(moderatedFields); err != nil {
 					return err
 				}
 				return s.addItem("input")

@@ -19,6 +19,8 @@ type Created struct {
 	Error bool
 	// Text is what the event adds to a transcript, decoded.
 	Text []byte
+	// ShownMillis is how long a recording is at least by its transcript.
+	ShownMillis int64
 }
 
 // ParseCreated reads a plain answer of ep, or the data of one event of its
@@ -29,7 +31,11 @@ func ParseCreated(ep Endpoint, data []byte) Created {
 	r := createdReader{answerReader: answerReader{lexer: lenient(data)}}
 	r.space()
 	if err := r.object(r.member); err != nil {
-		return Created{Answer: Answer{Fault: "the answer is not a JSON object"}}
+		out := Created{Answer: Answer{Fault: "the answer is not a JSON object"}}
+		if ep.listens() {
+			out.ShownMillis = shownLength(data)
+		}
+		return out
 	}
 	out := r.out
 	out.Answer = r.answer(ep)
@@ -46,6 +52,9 @@ func ParseCreated(ep Endpoint, data []byte) Created {
 	default:
 		out.Text = nil
 	}
+	if ep.listens() && !r.transcript.IsZero() {
+		out.ShownMillis = shownLength(appendUnquoted(nil, data[r.transcript.Start+1:r.transcript.End-1]))
+	}
 	u := &out.Usage
 	if ep.Pictures() && u.ImageOut == 0 {
 		u.ImageOut = u.Output
@@ -60,6 +69,7 @@ type createdReader struct {
 	answerReader
 	out                 Created
 	kind, size, quality Span
+	transcript          Span
 	text                []byte
 	seconds             int64 // in milliseconds
 }
@@ -85,6 +95,8 @@ func (r *createdReader) member(name []byte) error {
 		return r.note(&r.size)
 	case "quality":
 		return r.note(&r.quality)
+	case "text":
+		return r.note(&r.transcript)
 	case "delta":
 		var at Span
 		if err := r.note(&at); err != nil || at.IsZero() {

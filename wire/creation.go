@@ -28,6 +28,9 @@ func (e Endpoint) Pictures() bool {
 	return e == ImageGenerations || e == ImageEdits || e == ImageVariations
 }
 
+// listens reports whether ep makes text of recordings.
+func (e Endpoint) listens() bool { return e == Transcriptions || e == Translations }
+
 // Form reports whether requests of ep are multipart/form-data, see [ReadForm].
 func (e Endpoint) Form() bool {
 	return e == ImageEdits || e == ImageVariations || e == Transcriptions || e == Translations

@@ -10,7 +10,7 @@ type fields struct {
 	read map[string]reader
 	// folded maps the folded form of a priced name to the name.
 	folded map[string]string
-	// other reads the value of a member we do not know; nil skips it.
+	// other reads the value of a member we do not know; nil notes what it mentions.
 	other func(s *scanner, name []byte) error
 }
 

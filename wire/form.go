@@ -209,11 +209,28 @@ func (s *formScanner) part(p formPart) error {
 		s.req.Form.model = Span{int(start), int(start) + len(value)}
 	}
 	s.note(name, string(value))
+	if kind := formKind(p.name); kind != "" {
+		s.req.Refs = append(s.req.Refs, Ref{Kind: kind, ID: clip(value), Param: clip([]byte(p.name))})
+	}
 	if read := formFields[name]; read != nil {
 		return read(s, string(value))
 	}
 	s.req.Unknown = append(s.req.Unknown, name)
 	return nil
+}
+
+// formKind is what a field called so names, as in image[0][file_id]; empty: nothing
+// that is kept.
+func formKind(name string) RefKind {
+	parts := strings.FieldsFunc(name, func(r rune) bool { return r == '[' || r == ']' || r == '.' })
+	for _, part := range parts {
+		var buf [maxFolded]byte
+		folded, _ := fold(buf[:0], []byte(part))
+		if kind := keptBy[string(folded)]; kind != "" {
+			return kind
+		}
+	}
+	return ""
 }
 
 // once refuses a name that comes twice or may be taken for another.

@@ -166,8 +166,10 @@ func FuzzScanForm(f *testing.F) {
 
 func TestLengths(t *testing.T) {
 	wav := func(format, channels byte, rate uint16) []byte {
+		perSecond := rate * 2 * uint16(channels)
 		return append([]byte("RIFF....WAVELIST\x04\x00\x00\x00abcdfmt \x10\x00\x00\x00"),
-			format, 0, channels, 0, byte(rate), byte(rate>>8), 0, 0, 9, 9, 9, 9, 2*channels, 0, 16, 0, 'd', 'a', 't', 'a', 1, 0, 0, 0)
+			format, 0, channels, 0, byte(rate), byte(rate>>8), 0, 0, byte(perSecond), byte(perSecond>>8), 0, 0, 2*channels, 0, 16, 0,
+			'd', 'a', 't', 'a', 0, 0, 0, 0)
 	}
 	for name, x := range map[string]struct {
 		head   []byte

@@ -94,17 +94,6 @@ func (s *scanner) readEncrypted() error {
 	return err
 }
 
-// otherMention adds a value OpenAI does not define to the texts of the item,
-// and notes what it mentions.
-func (s *scanner) otherMention(name []byte) error {
-	start, first := s.pos, s.peek()
-	err := s.walkMember(name)
-	if first == '"' || first == '{' || first == '[' {
-		s.req.texts = append(s.req.texts, Text{KindOther, Span{start, s.pos}})
-	}
-	return err
-}
-
 // readParts reads a text, a part or parts of content.
 func readParts(param string, text bool) reader {
 	return func(s *scanner) error {
@@ -139,7 +128,7 @@ var responsesPartFields = newFields(map[string]reader{
 	"input_audio": (*scanner).readAudio,
 	"annotations": nil,
 	"logprobs":    nil,
-}, (*scanner).otherMention)
+}, (*scanner).otherContent)
 
 // readPart reads a part of content. A picture's detail may come before it.
 func (s *scanner) readPart() error {

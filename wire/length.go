@@ -7,53 +7,139 @@ import "encoding/binary"
 const slowest = 1
 
 // Length bounds how long the recordings of a form are, in milliseconds. Exact
-// says that it is their length: all are uncompressed WAV. Others are taken at
-// the lowest bit rate that speech is recorded at.
+// says that it is their length: all are uncompressed WAV whose head agrees with
+// itself and with the size. Others are as long as their size is at the lowest bit
+// rate that speech is recorded at.
 func (c *Creation) Length() (millis int64, exact bool) {
 	exact = true
 	for _, f := range c.Files {
-		n, ok := wavLength(f.Head, f.Size)
+		n, agrees, ok := wavLength(f.Head, f.Size)
 		if !ok {
-			n, exact = f.Size/slowest+1, false
+			n = bySize(f.Size)
 		}
-		millis += n
+		millis, exact = millis+n, exact && ok && agrees
 	}
 	return min(millis, maxCount), exact
 }
 
-// wavLength reads how long a PCM WAV file of so many bytes is. What the header
-// says of the length is not believed.
-func wavLength(head []byte, size int64) (millis int64, ok bool) {
+// LengthBySize bounds how long the recordings of a form are when no head of theirs
+// is believed.
+func (c *Creation) LengthBySize() (millis int64) {
+	for _, f := range c.Files {
+		millis += bySize(f.Size)
+	}
+	return min(millis, maxCount)
+}
+
+func bySize(size int64) int64 { return size/slowest + 1 }
+
+// recording is what the head of a WAV file says of its sound.
+type recording struct {
+	perSecond uint64 // bytes; 0 before the format is known
+	start     int64  // of the sound, in bytes
+	declared  int64  // the length of the sound as announced; 0 by writers that do not know it
+}
+
+// wavLength returns how long a WAV file of so many bytes is: by the bytes that
+// follow its head, never by the length it announces. It is exact when the two
+// agree. ok is false when no decoder is sure to play it at the rate it names.
+func wavLength(head []byte, size int64) (millis int64, exact, ok bool) {
+	r, ok := readWAV(head)
+	if !ok {
+		return 0, false, false
+	}
+	left := size - r.start
+	millis = int64((uint64(left)*1000 + r.perSecond - 1) / r.perSecond)
+	// A byte makes an odd length even. 2^32-1 is written for a length not known.
+	exact = r.declared == 0 || r.declared+1 >= left
+	return millis, exact, left >= 0
+}
+
+// readWAV reads the chunks before the sound. Two formats, or none before the
+// sound, are refused: readers do not agree which counts.
+func readWAV(head []byte) (r recording, ok bool) {
 	if len(head) < 12 || string(head[:4]) != "RIFF" || string(head[8:12]) != "WAVE" {
-		return 0, false
+		return r, false
 	}
-	var perSecond uint64
 	for at := 12; at+8 <= len(head); {
-		kind, n := string(head[at:at+4]), int(binary.LittleEndian.Uint32(head[at+4:]))
+		kind, n := string(head[at:at+4]), int64(binary.LittleEndian.Uint32(head[at+4:]))
 		at += 8
-		switch {
-		case kind == "fmt " && at+16 <= len(head):
-			format, rate, block := binary.LittleEndian.Uint16(head[at:]), binary.LittleEndian.Uint32(head[at+4:]), binary.LittleEndian.Uint16(head[at+12:])
-			if format != 1 || rate == 0 || block == 0 {
-				return 0, false
+		if kind == "data" {
+			r.start, r.declared = int64(at), n
+			return r, r.perSecond > 0
+		}
+		if n > int64(len(head)-at) {
+			return r, false
+		}
+		if kind == "fmt " {
+			if r.perSecond > 0 {
+				return r, false
 			}
-			perSecond = uint64(rate) * uint64(block)
-		case kind == "data" && perSecond > 0 && perSecond < 1<<32:
-			return int64((uint64(size-int64(at))*1000 + perSecond - 1) / perSecond), true
+			if r.perSecond = wavRate(head[at : at+int(n)]); r.perSecond == 0 {
+				return r, false
+			}
 		}
-		if n < 0 || n > len(head) {
-			return 0, false
-		}
-		at += n + n&1
+		at += int(n + n&1)
 	}
-	return 0, false
+	return r, false
+}
+
+// The formats of uncompressed WAV files, and how those of the newer form name them.
+const (
+	wavPCM, wavFloat, wavALaw, wavMuLaw = 1, 3, 6, 7
+	wavExtensible                       = 0xfffe
+	wavGUID                             = "\x00\x00\x00\x00\x10\x00\x80\x00\x00\xaa\x00\x38\x9b\x71"
+)
+
+// wavRate returns the bytes a second of an uncompressed format whose numbers agree
+// with each other, else 0: what is left out of account by one decoder is what
+// another goes by.
+func wavRate(f []byte) uint64 {
+	const mostChannels, mostRate = 8, 192_000
+	if len(f) < 16 {
+		return 0
+	}
+	word := func(at int) uint64 { return uint64(binary.LittleEndian.Uint16(f[at:])) }
+	format, channels, block, bits := word(0), word(2), word(12), word(14)
+	rate, perSecond := uint64(binary.LittleEndian.Uint32(f[4:])), uint64(binary.LittleEndian.Uint32(f[8:]))
+	sample := (bits + 7) / 8
+	if format == wavExtensible {
+		if len(f) < 40 || string(f[26:40]) != wavGUID {
+			return 0
+		}
+		if valid := word(18); valid != 0 && (valid+7)/8 != sample {
+			return 0
+		}
+		format = word(24)
+	}
+	switch format {
+	case wavPCM:
+		if sample < 1 || sample > 4 {
+			return 0
+		}
+	case wavFloat:
+		if sample != 4 && sample != 8 {
+			return 0
+		}
+	case wavALaw, wavMuLaw:
+		if sample != 1 {
+			return 0
+		}
+	default:
+		return 0
+	}
+	if channels == 0 || channels > mostChannels || rate == 0 || rate > mostRate ||
+		block != channels*sample || perSecond != rate*block {
+		return 0
+	}
+	return perSecond
 }
 
 // SpokenLength estimates how long speech is by its first bytes, its size and its
 // format as asked for: WAV, raw PCM as OpenAI sends it (24 kHz, 16 bit), and MP3
 // of a constant bit rate. ok is false for others.
 func SpokenLength(head []byte, size int64, format string) (millis int64, ok bool) {
-	if n, ok := wavLength(head, size); ok {
+	if n, _, ok := wavLength(head, size); ok {
 		return n, true
 	}
 	if format == "pcm" {

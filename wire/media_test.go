@@ -1,11 +1,13 @@
 package wire_test
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -61,6 +63,76 @@ func TestLengthOfRecordings(t *testing.T) {
 	two := wire.Creation{Files: []wire.File{one, one}}
 	if millis, exact := two.Length(); millis != 2000 || !exact {
 		t.Errorf("two recordings: %d ms, exact %t, want 2000, true", millis, exact)
+	}
+}
+
+// TestLyingRecordings: a WAV whose numbers do not agree is as long as its size allows.
+func TestLyingRecordings(t *testing.T) {
+	const size = 1 << 20
+	honest := wav(1, 1, 16, 16_000)
+	at := bytes.Index(honest, []byte("fmt ")) + 8
+	put := func(offset int, b ...byte) []byte {
+		forged := slices.Clone(honest)
+		copy(forged[at+offset:], b)
+		return forged
+	}
+	extensible := func(bits, valid byte) []byte {
+		b := bytes.Replace(honest, []byte("fmt \x10"), []byte("fmt \x28"), 1)
+		extra := append([]byte{22, 0, valid, 0, 4, 0, 0, 0, 1, 0}, "\x00\x00\x00\x00\x10\x00\x80\x00\x00\xaa\x00\x38\x9b\x71"...)
+		b = slices.Insert(b, at+16, extra...)
+		b[at], b[at+1], b[at+14] = 0xfe, 0xff, bits
+		return b
+	}
+	for name, head := range map[string][]byte{
+		"a rate no recorder has":      put(4, 0xff, 0xff, 0xff, 0x7f),
+		"blocks of other samples":     put(12, 0xff, 0xff),
+		"other bytes a second":        put(8, 0xff, 0xff, 0xff, 0x7f),
+		"channels that are not there": put(2, 4),
+		"more channels than ears":     wav(1, 64, 16, 16_000),
+		"two formats":                 slices.Insert(slices.Clone(honest), at-8, honest[at-8:at+16]...),
+		"sound before its format":     slices.Insert(slices.Clone(honest), at-8, []byte("data\x00\x00\x00\x00")...),
+		"a format cut short":          bytes.Replace(honest, []byte("fmt \x10"), []byte("fmt \x08"), 1),
+		"GSM":                         put(0, 0x31),
+		"ADPCM":                       put(0, 2),
+		"floats of two bytes":         put(0, 3),
+		"fewer bits than their bytes": extensible(16, 8),
+	} {
+		if millis, exact := length(head, size); millis != size+1 || exact {
+			t.Errorf("%s: %d ms, exact %t, want %d, false", name, millis, exact, size+1)
+		}
+	}
+	whole := extensible(16, 16)
+	if millis, exact := length(whole, int64(len(whole))+32_000); millis != 1000 || !exact {
+		t.Errorf("the newer form: %d ms, exact %t, want 1000, true", millis, exact)
+	}
+	short := slices.Clone(honest)
+	short[len(short)-4] = 10 // bytes of sound, and much behind it
+	if millis, exact := length(short, int64(len(short))+32_000); millis != 1000 || exact {
+		t.Errorf("sound said to end early: %d ms, exact %t, want 1000, false", millis, exact)
+	}
+}
+
+// TestTranscriptsShowLength: captions and letters say how long a recording is at least.
+func TestTranscriptsShowLength(t *testing.T) {
+	for name, test := range map[string]struct {
+		transcript string
+		least      int64
+	}{
+		"a word":        {"Hello.", 0},
+		"an hour read":  {strings.Repeat("word ", 8200), 800_000},
+		"JSON":          {`{"text":"` + strings.Repeat("w\u00fcrd ", 8200) + `"}`, 800_000},
+		"SRT":           {"1\n00:00:00,000 --> 00:40:00,500\nHello.\n", 2_370_500},
+		"VTT":           {"WEBVTT\n\n00:00.000 --> 40:00.500 align:start\nHello.\n", 2_370_500},
+		"an arrow":      {"see 3 --> 99:00:00,000", 0},
+		"a silly time":  {"00:00,000 --> 9999999:99:99,999", 0},
+		"a large time":  {"00:00,000 --> 9999:00:00,000", 1 << 30},
+		"not a time":    {"00:00,000 --> x", 0},
+		"seconds named": {`{"text":"x","duration":1.5}`, 0},
+	} {
+		got := wire.ParseCreated(wire.Transcriptions, []byte(test.transcript)).ShownMillis
+		if got != test.least {
+			t.Errorf("%s: %d ms, want %d", name, got, test.least)
+		}
 	}
 }
 

@@ -1,5 +1,7 @@
 package wire
 
+import "bytes"
+
 // maxMessages bounds the memory that empty messages can take; it is several
 // times what OpenAI allows.
 const maxMessages = 1 << 14
@@ -14,7 +16,7 @@ var messageFields = newFields(map[string]reader{
 	"tool_call_id":  (*scanner).readToolCallID,
 	"audio":         (*scanner).readEarlierAudio,
 	"cache_control": (*scanner).readCacheControl,
-}, (*scanner).otherText)
+}, (*scanner).otherOfMessage)
 
 // message returns the message being read.
 func (s *scanner) message() *Message { return &s.req.Messages[len(s.req.Messages)-1] }
@@ -67,16 +69,62 @@ func readText(param string, kind TextKind) reader {
 	return func(s *scanner) error { return s.addText(param, kind) }
 }
 
-// otherText adds a value OpenAI does not define to the texts of the message:
-// a provider may take it for part of the prompt.
-func (s *scanner) otherText([]byte) error {
-	switch s.peek() {
-	case '"', '{', '[':
-		at, err := s.value()
-		s.req.texts = append(s.req.texts, Text{KindOther, at})
-		return err
+// told are the members of messages and their parts that vendors add to answers and
+// clients send back: what they mention is not asked for.
+var told = map[string]bool{
+	"annotations": true, "citations": true, "index": true, "logprobs": true, "phase": true, "reasoning": true,
+	"reasoning_content": true, "reasoning_details": true, "signature": true, "thinking": true, "thinking_blocks": true,
+}
+
+// otherMention adds a value OpenAI does not define to the texts of the message,
+// as a provider may take it for part of the prompt, and notes what it mentions.
+func (s *scanner) otherMention(name []byte) (err error) {
+	start, first := s.pos, s.peek()
+	if told[string(name)] {
+		err = s.skip()
+	} else {
+		err = s.walkMember(name)
 	}
-	return s.skip()
+	if first == '"' || first == '{' || first == '[' {
+		s.req.texts = append(s.req.texts, Text{KindOther, Span{start, s.pos}})
+	}
+	return err
+}
+
+// otherOfMessage is otherMention for a member of a message. With an address in it, it
+// may be a document.
+func (s *scanner) otherOfMessage(name []byte) error {
+	start := s.pos
+	err := s.otherMention(name)
+	if err == nil && !told[string(name)] && hasAddress(s.buf[start:s.pos]) {
+		m := s.message()
+		m.Files = append(m.Files, Media{Remote: true})
+	}
+	return err
+}
+
+// hasAddress reports whether raw JSON has a string that may be an address.
+func hasAddress(raw []byte) bool {
+	if bytes.IndexByte(raw, '\\') >= 0 {
+		raw = appendUnquoted(nil, raw)
+	}
+	return bytes.Contains(raw, []byte("://")) || bytes.Contains(bytes.ToLower(raw), []byte(`"data:`))
+}
+
+// small are the members of parts that describe them.
+var small = map[string]bool{
+	"format": true, "id": true, "media_type": true, "mime_type": true, "name": true, "title": true, "tool_call_id": true,
+}
+
+// otherContent is otherMention for a part of the content. It may be a document,
+// of any length.
+func (s *scanner) otherContent(name []byte) error {
+	first := s.peek()
+	if !told[string(name)] && !small[string(name)] && (first == '"' || first == '{' || first == '[') {
+		m := s.message()
+		m.Files = append(m.Files, Media{Remote: true})
+	}
+	return s.otherMention(name)
 }
 
 var partFields = newFields(map[string]reader{
@@ -87,7 +135,7 @@ var partFields = newFields(map[string]reader{
 	"input_audio":   (*scanner).readAudio,
 	"file":          (*scanner).readFile,
 	"cache_control": (*scanner).readCacheControl,
-}, (*scanner).otherText)
+}, (*scanner).otherContent)
 
 func (s *scanner) readContent() error {
 	switch s.peek() {
@@ -116,7 +164,7 @@ var imageFields = newFields(map[string]reader{
 		return err
 	},
 	"detail": readWord("messages[].content[].image_url.detail", func(s *scanner) *string { return &s.image().Detail }),
-}, nil)
+}, (*scanner).otherContent)
 
 func (s *scanner) image() *Image {
 	m := s.message()
@@ -143,7 +191,7 @@ var audioFields = newFields(map[string]reader{
 		return err
 	},
 	"format": readWord("messages[].content[].input_audio.format", func(s *scanner) *string { return &s.audio().Format }),
-}, nil)
+}, (*scanner).otherContent)
 
 func (s *scanner) audio() *Media {
 	m := s.message()
@@ -201,13 +249,13 @@ var toolCallFields = newFields(map[string]reader{
 	"type":     (*scanner).readToolCallID,
 	"function": (*scanner).readCalledFunction,
 	"custom":   (*scanner).readCalledFunction,
-}, (*scanner).otherText)
+}, (*scanner).otherMention)
 
 var calledFields = newFields(map[string]reader{
 	"name":      readText("messages[].tool_calls[].function.name", KindToolCall),
 	"arguments": readText("messages[].tool_calls[].function.arguments", KindToolCall),
 	"input":     readText("messages[].tool_calls[].custom.input", KindToolCall),
-}, (*scanner).otherText)
+}, (*scanner).otherMention)
 
 func (s *scanner) readToolCalls() error {
 	if s.peek() != '[' {

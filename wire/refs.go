@@ -1,5 +1,10 @@
 package wire
 
+import (
+	"bytes"
+	"slices"
+)
+
 // RefKind says what a [Ref] names.
 type RefKind string
 
@@ -48,32 +53,92 @@ func readRef(kind RefKind, param string) reader {
 	}
 }
 
-// walk reads any value and notes what is mentioned in it, at any depth.
+// walk reads any value and notes what is mentioned in it, at any depth: under the
+// names that ids have, and as strings that look like an id.
 func (s *scanner) walk() error {
 	switch s.peek() {
 	case '{':
 		return s.object(s.walkMember)
 	case '[':
 		return s.array(func(int) error { return s.walk() })
+	case '"':
+		at, err := s.value()
+		if err != nil {
+			return err
+		}
+		if text := unquoted(s.buf[at.Start:at.End]); looksKept(text) {
+			return s.addRef(RefFile, string(text), "")
+		}
+		return nil
 	}
 	return s.skip()
 }
 
+// unquoted decodes a raw string of the length of an id, and longer ones without
+// escapes.
+func unquoted(raw []byte) []byte {
+	inner := raw[1 : len(raw)-1]
+	if bytes.IndexByte(inner, '\\') < 0 {
+		return inner
+	}
+	return appendUnquoted(nil, inner[:min(len(inner), maxWord)])
+}
+
+// looksKept reports whether a string is nothing but an id such as file-1a2B...
+func looksKept(text []byte) bool {
+	const least, most = 16, 64 // letters and digits behind the prefix
+	for _, prefix := range []string{"file-", "file_", "vs_", "cntr_"} {
+		rest, ok := bytes.CutPrefix(text, []byte(prefix))
+		if ok && len(rest) >= least && len(rest) <= most && !bytes.ContainsFunc(rest, notAlphanumeric) {
+			return true
+		}
+	}
+	return false
+}
+
+func notAlphanumeric(r rune) bool {
+	return (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z')
+}
+
+// schema walks a value of a tool that may be a schema, in which names and
+// examples of ids name nothing: what it mentions is forgotten for tools of the
+// caller's own.
+func (s *scanner) schema() error {
+	if s.tool.kind == "function" {
+		return s.skip()
+	}
+	s.tool.refs[0] = len(s.req.Refs)
+	err := s.walk()
+	s.tool.refs[1] = len(s.req.Refs)
+	return err
+}
+
+// dropSchema forgets what the schema of a tool mentions.
+func (s *scanner) dropSchema() {
+	at := s.tool.refs
+	s.req.Refs = slices.Delete(s.req.Refs, at[0], at[1])
+}
+
+// keptBy are the names of members that hold ids, folded, by what they name. Providers
+// spell them as they like.
+var keptBy = map[string]RefKind{
+	"fileid": RefFile, "fileids": RefFile, "inputfileid": RefFile, "documentid": RefFile, "documentids": RefFile,
+	"uploadid": RefFile, "cachedcontent": RefFile,
+	"vectorstoreid": RefVectorStore, "vectorstoreids": RefVectorStore, "libraryid": RefVectorStore,
+	"libraryids": RefVectorStore, "collectionid": RefVectorStore, "collectionids": RefVectorStore,
+	"container": RefContainer, "containerid": RefContainer,
+	"approvalrequestid": RefItem, "previousresponseid": RefConversation, "conversationid": RefConversation,
+	"threadid": RefConversation, "promptid": RefPrompt,
+}
+
 func (s *scanner) walkMember(name []byte) error {
-	kind := RefKind("")
-	switch string(name) {
-	case "file_id", "file_ids":
-		kind = RefFile
-	case "vector_store_id", "vector_store_ids":
-		kind = RefVectorStore
-	case "container", "container_id":
-		kind = RefContainer
-	case "approval_request_id":
-		kind = RefItem
-	default:
+	var buf [maxFolded]byte
+	folded, _ := fold(buf[:0], name)
+	kind := keptBy[string(folded)]
+	if kind == "" {
 		return s.walk()
 	}
-	param := string(name)
+	param := clip(name)
 	switch s.peek() {
 	case '"':
 		return readRef(kind, param)(s)

@@ -38,7 +38,8 @@ var paths = map[Endpoint]string{
 // or "" for an endpoint we do not know.
 func (e Endpoint) Path() string { return paths[e] }
 
-// Free reports whether the provider charges nothing for the endpoint.
+// Free reports whether providers charge nothing for the endpoint, unless they say
+// what a model costs there.
 func (e Endpoint) Free() bool { return e == Moderations || e == ResponsesTokens }
 
 // Span is a half-open range of byte offsets into a [Request]'s Body. The zero

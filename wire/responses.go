@@ -17,7 +17,7 @@ var responsesFields = newFields(map[string]reader{
 	"text":                 (*scanner).readTextFormat,
 	"tools":                (*scanner).readResponsesTools,
 	"tool_choice":          readAny(func(s *scanner) *Span { return &s.req.ToolChoice }),
-	"prompt_cache_options": readRaw("prompt_cache_options", '{', func(s *scanner) *Span { return &s.req.PromptCacheOptions }),
+	"prompt_cache_options": readObject("prompt_cache_options", func(s *scanner) *Span { return &s.req.PromptCacheOptions }),
 	"moderation":           readAny(func(s *scanner) *Span { return &s.req.Moderation }),
 	"previous_response_id": readRef(RefResponse, "previous_response_id"),
 	"conversation":         (*scanner).readConversation,
@@ -109,8 +109,9 @@ func (s *scanner) readStoredPrompt() error {
 }
 
 var responsesToolFields = newFields(map[string]reader{
-	"type": readWord("tools[].type", func(s *scanner) *string { return &s.tool.kind }),
-	"name": readWord("tools[].name", func(s *scanner) *string { return &s.tool.name }),
+	"type":       readWord("tools[].type", func(s *scanner) *string { return &s.tool.kind }),
+	"name":       readWord("tools[].name", func(s *scanner) *string { return &s.tool.name }),
+	"parameters": (*scanner).schema,
 }, func(s *scanner, name []byte) error {
 	if s.tool.first == "" {
 		s.tool.first = clip(name)
@@ -134,7 +135,6 @@ func (s *scanner) readResponsesTools() error {
 			return s.wrongType("tools[]", "an object")
 		}
 		s.tool = tool{}
-		refs := len(s.req.Refs)
 		if err := s.members(responsesToolFields); err != nil {
 			return err
 		}
@@ -142,7 +142,7 @@ func (s *scanner) readResponsesTools() error {
 			s.noteTool()
 			return nil
 		}
-		s.req.Refs = s.req.Refs[:refs] // a schema may have such names
+		s.dropSchema()
 		s.req.ToolNames = append(s.req.ToolNames, s.tool.name)
 		return nil
 	})

@@ -177,7 +177,7 @@ func (s *scanner) member(known *fields, name []byte) error {
 		if known.other != nil {
 			return known.other(s, name)
 		}
-		return s.skip()
+		return s.walkMember(name)
 	case read == nil:
 		return s.skip()
 	case s.peek() == 'n':

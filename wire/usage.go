@@ -5,7 +5,7 @@ package wire
 // follows its rules: CachedInput, CacheWrite, CacheWrite1h, AudioIn and ImageIn
 // are subsets of Input; Reasoning, AudioOut and ImageOut are subsets of Output.
 // Requests and Characters are not in any answer and stay 0; ToolCalls are counted
-// in the output of a response.
+// in the output of a response, and named by some vendors.
 type Usage struct {
 	Input, CachedInput, CacheWrite, CacheWrite1h int64
 	AudioIn, ImageIn                             int64
@@ -44,7 +44,8 @@ type usageReader struct {
 	ofWrites5m, ofWrites1h         counter // parts of the writes, as Anthropic and LiteLLM tell them
 	audioIn, imageIn               counter
 	reasoning, audioOut, imageOut  counter
-	millis                         int64 // of audio, where that is what is billed
+	searches                       counter // by the provider's own tool
+	millis                         int64   // of audio, where that is what is billed
 	fault                          string
 	present, isObject, brokenParts bool
 }
@@ -86,8 +87,19 @@ func (u *usageReader) member(l *lexer, name []byte) error {
 		c = &u.otherWrite
 	case "cache_creation":
 		return u.details(l, (*usageReader).writeDetail)
+	case "num_search_queries": // Perplexity's
+		c = &u.searches
+	case "server_tool_use": // Anthropic's and OpenRouter's
+		return u.details(l, (*usageReader).toolDetail)
 	}
 	return readCounter(l, c)
+}
+
+func (u *usageReader) toolDetail(l *lexer, name []byte) error {
+	if string(name) == "web_search_requests" {
+		return readCounter(l, &u.searches)
+	}
+	return l.skip()
 }
 
 // details reads an object of counters; anything else is noted and skipped.
@@ -193,6 +205,7 @@ func (u *usageReader) usage(ep Endpoint) (Usage, bool) {
 	out.Reasoning = u.clamp(u.reasoning, out.Output, "reasoning_tokens")
 	out.AudioOut = u.clamp(u.audioOut, out.Output, "audio_tokens")
 	out.ImageOut = u.clamp(u.imageOut, out.Output, "image_tokens")
+	out.ToolCalls = u.clamp(u.searches, maxCount, "number of searches")
 	if u.brokenParts {
 		u.doubt("usage details are not an object")
 	}
@@ -221,7 +234,7 @@ func (u *usageReader) timedWrites() bool {
 // derive fills in a missing count that the total gives away, and reports
 // whether input and output are known.
 func (u *usageReader) derive(ep Endpoint) bool {
-	if ep == Embeddings || ep == ResponsesTokens {
+	if ep == Embeddings || ep == ResponsesTokens || ep == Moderations {
 		u.prompt = u.prompt.or(u.total)
 		return u.prompt.given
 	}
@@ -248,12 +261,13 @@ func (u *usageReader) addHidden(ep Endpoint, out *Usage) {
 	if !u.total.given || u.total.n > maxCount || hidden <= 0 {
 		return
 	}
-	if ep == Embeddings {
+	onlyInput := ep == Embeddings || ep == Moderations
+	if onlyInput {
 		out.Input += hidden
 	} else {
 		out.Output += hidden
 	}
-	if ep == Embeddings || hidden != u.reasoning.n {
+	if onlyInput || hidden != u.reasoning.n {
 		u.doubt(hiddenTokens)
 	}
 }

@@ -88,6 +88,7 @@ func upstreams(list []config.Provider) (*providers.Set, error) {
 			ID: p.ID, BaseURL: base, APIKey: p.APIKey.Reveal(), Headers: http.Header{},
 			Kind: providers.Kind(p.Kind), APIVersion: p.APIVersion, Deployments: p.Deployments,
 			Aliases: p.ModelMap, Models: p.Models, ServiceTier: p.ServiceTier, BatchMode: p.BatchMode,
+			DocumentTokens: p.DocumentTokens,
 			ConnectTimeout: p.ConnectTimeout, HeaderTimeout: p.HeaderTimeout, IdleTimeout: p.IdleTimeout,
 		}
 		up.ChatOnly = p.Responses == "translate" || p.Responses == "auto" && providers.SpeaksChatOnly(up.Kind, base)

@@ -45,7 +45,7 @@ var obeyed = map[string]string{
 	"Providers.ID": "upstreams", "Providers.Kind": "upstreams", "Providers.Responses": "upstreams", "Providers.APIVersion": "upstreams", "Providers.Deployments": "upstreams", "Providers.BaseURL": "upstreams", "Providers.APIKey": "upstreams",
 	"Providers.Organization": "upstreams", "Providers.Project": "upstreams", "Providers.Headers": "upstreams",
 	"Providers.ConnectTimeout": "upstreams", "Providers.HeaderTimeout": "upstreams", "Providers.IdleTimeout": "upstreams",
-	"Providers.Models": "upstreams", "Providers.ServiceTier": "upstreams", "Providers.ModelMap": "upstreams",
+	"Providers.Models": "upstreams", "Providers.ServiceTier": "upstreams", "Providers.DocumentTokens": "upstreams", "Providers.ModelMap": "upstreams",
 	"Providers.Pools.ID": "addPools", "Providers.Pools.Models": "upstreams", "Providers.Pools.RPM": "addPools",
 	"Providers.Pools.TPM": "addPools", "Providers.Pools.TPMCounting": "addPools", "Providers.Pools.LearnQuota": "addPools", "Providers.Pools.Concurrency": "addPools",
 	"Providers.Pools.MaxJobs": "addPools", "Providers.Pools.MaxBytes": "addPools", "Providers.Pools.MaxAge": "addPools",
@@ -121,6 +121,7 @@ providers:
     project: proj-1
     headers: {x-extra: "7"}
     service_tier: priority
+    document_tokens: 25
     spend_caps: [{name: day, metric: tokens, amount: 20, calendar: day, tz: Europe/Berlin, models: ["gpt-5*"], endpoints: [chat.completions], mode: shadow}]
     connect_timeout: 1s
     response_header_timeout: 2s
@@ -176,7 +177,7 @@ func TestConvertProvider(t *testing.T) {
 	up := s.policy.Providers.All()[0]
 	if up.ID != "openai" || up.BaseURL.String() != "https://api.example.com/v1" || up.APIKey != "sk-1" || up.ConnectTimeout != time.Second || up.HeaderTimeout != 2*time.Second || up.IdleTimeout != 3*time.Second ||
 		up.Headers.Get("OpenAI-Organization") != "org-1" || up.Headers.Get("OpenAI-Project") != "proj-1" || up.Headers.Get("X-Extra") != "7" ||
-		up.ServiceTier != "priority" || up.Aliases["smart"] != "gpt-4o" || up.Models[0] != "gpt-4.1-nano" || up.Pools[0].Models[0] != "gpt-4*" {
+		up.ServiceTier != "priority" || up.DocumentTokens != 25 || up.Aliases["smart"] != "gpt-4o" || up.Models[0] != "gpt-4.1-nano" || up.Pools[0].Models[0] != "gpt-4*" {
 		t.Errorf("got provider %+v, want what the file says", up)
 	}
 }

@@ -1,0 +1,84 @@
+package wire
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestIdsAreFoundAnywhere: an id of something that the provider keeps is noted
+// wherever a request names it, and nothing else is.
+func TestIdsAreFoundAnywhere(t *testing.T) {
+	const id = "file-1a2b3c4d5e6f7g8h"
+	chat := func(part string) string {
+		return `{"model":"m","messages":[{"role":"user","content":[` + part + `]}]}`
+	}
+	with := func(member string) string {
+		return `{"model":"m","messages":[{"role":"user","content":"x"}],` + member + `}`
+	}
+	for name, x := range map[string]struct {
+		ep   Endpoint
+		body string
+		kind RefKind
+	}{
+		"a part":                 {ChatCompletions, chat(`{"type":"file","file_id":"f1"}`), RefFile},
+		"a part, spelled so":     {ChatCompletions, chat(`{"type":"file","fileId":"f1"}`), RefFile},
+		"by its looks":           {ChatCompletions, chat(`{"type":"document","document":"` + id + `"}`), RefFile},
+		"by its looks, escaped":  {ChatCompletions, chat(`{"type":"document","document":{"x":["\u0066` + id[1:] + `"]}}`), RefFile},
+		"in a file":              {ChatCompletions, chat(`{"type":"file","file":{"id":"` + id + `"}}`), RefFile},
+		"in an image":            {ChatCompletions, chat(`{"type":"image_url","image_url":{"url":"data:,","file_id":"f1"}}`), RefFile},
+		"in a recording":         {ChatCompletions, chat(`{"type":"input_audio","input_audio":{"file_id":"f1"}}`), RefFile},
+		"in a message":           {ChatCompletions, `{"model":"m","messages":[{"role":"user","content":"x","attachments":[{"file_id":"f1"}]}]}`, RefFile},
+		"at the top":             {ChatCompletions, with(`"file_ids":["f1"]`), RefFile},
+		"in something unknown":   {ChatCompletions, with(`"extra":{"google":{"cached_content":"c1"}}`), RefFile},
+		"in a tool of chat":      {ChatCompletions, with(`"tools":[{"type":"file_search","vector_store_ids":["vs"]}]`), RefVectorStore},
+		"in its parameters":      {ChatCompletions, with(`"tools":[{"type":"x:search","function":{"parameters":{"library_ids":["l"]}}}]`), RefVectorStore},
+		"beside a function":      {ChatCompletions, with(`"tools":[{"type":"function","function":{"name":"f"},"file_ids":["f1"]}]`), RefFile},
+		"in a choice of tools":   {ChatCompletions, with(`"tool_choice":{"container":"c1"}`), RefContainer},
+		"in a search":            {ChatCompletions, with(`"web_search_options":{"collection_ids":["c1"]}`), RefVectorStore},
+		"in stream options":      {ChatCompletions, with(`"stream_options":{"file_id":"f1"}`), RefFile},
+		"in an embedding":        {Embeddings, `{"model":"m","input":"x","file_id":"f1"}`, RefFile},
+		"in a moderation":        {Moderations, `{"model":"m","input":[{"type":"file","file_id":"f1"}]}`, RefFile},
+		"in a picture":           {ImageGenerations, `{"model":"m","prompt":"x","images":[{"file_id":"f1"}]}`, RefFile},
+		"in Responses' format":   {Responses, `{"model":"m","input":"x","text":{"file_id":"f1"}}`, RefFile},
+		"in a tool of Responses": {Responses, `{"model":"m","input":"x","tools":[{"type":"x","parameters":{"container_id":"c1"}}]}`, RefContainer},
+		"beside its schema":      {Responses, `{"model":"m","input":"x","tools":[{"type":"function","name":"f","file_ids":["f1"]}]}`, RefFile},
+		"another response":       {ChatCompletions, with(`"previous_response_id":"resp_1"`), RefConversation},
+	} {
+		if r := scanAs(t, x.ep, x.body); len(r.Refs) != 1 || r.Refs[0].Kind != x.kind {
+			t.Errorf("%s: refers to %+v, want one %s", name, r.Refs, x.kind)
+		}
+	}
+	schema := `{"type":"object","properties":{"file_id":{"type":"string","default":"f1"}},"examples":[{"file_id":"f1"}]}`
+	for name, body := range map[string]string{
+		"metadata":      with(`"metadata":{"file_id":"f1"}`),
+		"a schema":      with(`"tools":[{"type":"function","function":{"name":"f","parameters":` + schema + `}}]`),
+		"a format":      with(`"response_format":{"type":"json_schema","json_schema":{"schema":` + schema + `}}`),
+		"functions":     with(`"functions":[{"name":"f","parameters":` + schema + `}]`),
+		"annotations":   `{"model":"m","messages":[{"role":"assistant","content":"x","annotations":[{"file_id":"f1"}]}]}`,
+		"a text":        chat(`{"type":"text","text":"` + id + `"}`),
+		"longer words":  chat(`{"type":"thinking","hint":"file-system-documentation"}`),
+		"no text at id": with(`"file_id":{"a":1}`),
+	} {
+		if r := scanAs(t, ChatCompletions, body); len(r.Refs) != 0 {
+			t.Errorf("%s: refers to %+v, want nothing", name, r.Refs)
+		}
+	}
+}
+
+// TestIdsInForms: a field of a form that names an id is one, in any spelling.
+func TestIdsInForms(t *testing.T) {
+	for field, kind := range map[string]RefKind{
+		"file_id": RefFile, "image[0][file_id]": RefFile, "images[].fileId": RefFile, "container": RefContainer, "language": "", "style_id": "",
+	} {
+		body := "--x\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\nm\r\n" +
+			"--x\r\nContent-Disposition: form-data; name=\"" + field + "\"\r\n\r\nf1\r\n" +
+			"--x\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a\"\r\n\r\nsound\r\n--x--\r\n"
+		r, err := ScanForm(Transcriptions, "", "multipart/form-data; boundary=x", strings.NewReader(body))
+		if err != nil {
+			t.Fatalf("%s: %v", field, err)
+		}
+		if got := len(r.Refs) == 1 && r.Refs[0].Kind == kind; got != (kind != "") {
+			t.Errorf("%s: refers to %+v, want %q", field, r.Refs, kind)
+		}
+	}
+}
