@@ -20,7 +20,7 @@ func (p *Plan) hidesOutput() bool {
 		return true
 	}
 	effort := r.ReasoningEffort != "" && r.ReasoningEffort != "none"
-	return effort || p.speaks() || !r.Prediction.IsZero() || r.BestOf > r.N || hidesOutput(p.Target.Model)
+	return effort || p.unseen || p.speaks() || p.draws() || !r.Prediction.IsZero() || r.BestOf > r.N || hidesOutput(p.Target.Model)
 }
 
 // hidesOutput reports whether a model may produce output tokens that do not

@@ -28,6 +28,9 @@ func (c *Call) chargeText(a wire.Answer, body []byte) {
 		return
 	}
 	tokens := int64(tokenizer.Count(tokenizer.EncodingFor(c.Target.Model), g.Text))
+	if c.Request.Endpoint != wire.Responses { // there all strings are counted, more than were generated
+		c.past = c.beyond(tokens)
+	}
 	// A token that ends each answer, and where two texts met may be one less.
 	tokens += 2*g.Answers + (tokenizer.ToolCallOverhead+2)*g.Calls
 	_, factor := tokenizer.Multiplier(c.Target.Model)

@@ -33,7 +33,7 @@ const (
 	// version of its API in the query.
 	Azure Kind = "azure"
 	// Mistral refuses stream_options and max_completion_tokens; it sends usage
-	// unasked and takes max_tokens.
+	// unasked.
 	Mistral Kind = "mistral"
 	// Gemini counts its thoughts in total_tokens alone.
 	Gemini Kind = "gemini"
@@ -64,6 +64,15 @@ type Provider struct {
 	BatchMode string
 	// ChatOnly says that the provider has no /responses: they are translated.
 	ChatOnly bool
+
+	// AllowFields are names or patterns of members beyond OpenAI's API that are sent
+	// on, besides those that cost nothing.
+	AllowFields []string
+	// LimitField is the name the provider knows for the output limit of a chat
+	// completion; "" is told by KnowsBothLimits.
+	LimitField string
+	// IgnoreCost leaves out what the provider's answers say they cost.
+	IgnoreCost bool
 
 	// ServiceTier is what the account serves calls at that name no tier, or
 	// "auto"; empty is its default tier.

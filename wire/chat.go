@@ -138,6 +138,7 @@ func (s *scanner) readTTL() error {
 type tool struct {
 	kind, name string
 	first      string // the first member we do not know
+	beside     string // the first of those that is an object
 	ours       bool   // has a function or custom member
 }
 
@@ -149,6 +150,9 @@ var toolFields = newFields(map[string]reader{
 }, func(s *scanner, name []byte) error {
 	if s.tool.first == "" {
 		s.tool.first = clip(name)
+	}
+	if s.tool.beside == "" && s.peek() == '{' {
+		s.tool.beside = clip(name)
 	}
 	return s.skip()
 })
@@ -189,6 +193,9 @@ func (s *scanner) readToolFunction() error {
 // noteTool files the tool just read.
 func (s *scanner) noteTool() {
 	t, r := s.tool, s.req
+	if t.ours && t.beside != "" { // some vendors take several tools in one object
+		r.BuiltinTools = append(r.BuiltinTools, t.beside)
+	}
 	switch {
 	case t.kind == "function", t.kind == "custom", t.kind == "" && t.ours:
 		r.ToolNames = append(r.ToolNames, t.name)

@@ -45,6 +45,7 @@ type usageReader struct {
 	audioIn, imageIn               counter
 	reasoning, audioOut, imageOut  counter
 	millis                         int64 // of audio, where that is what is billed
+	cost                           costReader
 	fault                          string
 	present, isObject, brokenParts bool
 }
@@ -64,6 +65,9 @@ func (u *usageReader) read(l *lexer) error {
 }
 
 func (u *usageReader) member(l *lexer, name []byte) error {
+	if ok, err := u.cost.member(l, name); ok {
+		return err
+	}
 	var c *counter
 	switch string(name) {
 	case "prompt_tokens", "input_tokens":
