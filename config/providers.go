@@ -39,7 +39,7 @@ type Provider struct {
 	// AllowFields are members of a request that OpenAI's API does not have and that
 	// calls may send on to this provider all the same: names, or patterns with *. Those
 	// that cost nothing (top_k, repetition_penalty...) need no listing. What others cost
-	// is not held: an answer by a dearer model, or one that tells a greater cost, is
+	// is not held: an answer by a dearer model, or one that reports a greater cost, is
 	// charged for it afterwards.
 	AllowFields []string `yaml:"allow_fields"`
 	// OutputLimitField is the name the provider knows for the output limit of a chat
@@ -47,7 +47,7 @@ type Provider struct {
 	// the caller wrote it for kind azure and api.openai.com; max_tokens for all others,
 	// except OpenAI's reasoning models, which refuse it.
 	OutputLimitField string `yaml:"output_limit_field" default:"auto" enum:"auto,max_tokens,max_completion_tokens"`
-	// ReportedCost says what becomes of a cost that an answer's usage tells (cost,
+	// ReportedCost says what becomes of a cost that an answer's usage reports (cost,
 	// estimated_cost), in USD. charge: it is charged when it is greater than what the
 	// call was priced at. ignore: it is passed on only; for providers that count it in
 	// another currency.
