@@ -19,24 +19,25 @@ const (
 )
 
 // sampling are members of the servers that speak OpenAI's wire: vLLM, llama.cpp,
-// Ollama, TGI, Together, Fireworks, OpenRouter, Groq. They choose among tokens, give
+// Ollama, SGLang, TGI, Together, Fireworks, OpenRouter, Groq. They choose among tokens, give
 // an answer its form, or add to what is shown of it.
 const sampling = `
 	add_generation_prompt add_special_tokens allowed_token_ids bad_words cache_prompt cache_salt
-	context_length_exceeded_behavior continue_final_message disable_tool_validation dry_allowed_length dry_base
-	dry_multiplier dry_penalty_last_n dry_sequence_breakers dynatemp_exponent dynatemp_range early_stopping
-	grammar guided_choice guided_decoding_backend guided_grammar guided_json guided_regex guided_whitespace_pattern
-	ignore_eos include_stop_str_in_output json_schema length_penalty min_p min_tokens mirostat mirostat_eta
-	mirostat_lr mirostat_target mirostat_tau n_probs perf_metrics_in_response prompt_logprobs prompt_truncate_len
-	raw_output regex repeat_last_n repeat_penalty repetition_penalty return_token_ids return_tokens_as_token_ids
+	context_length_exceeded_behavior continue_final_message disable_tool_validation do_sample dry_allowed_length
+	dry_base dry_multiplier dry_penalty_last_n dry_sequence_breakers dynatemp_exponent dynatemp_range early_stopping
+	ebnf format grammar guided_choice guided_decoding_backend guided_grammar guided_json guided_regex
+	guided_whitespace_pattern ignore_eos include_stop_str_in_output json_schema keep_alive length_penalty
+	mask_sensitive_info min_p min_tokens mirostat mirostat_eta mirostat_lr mirostat_target mirostat_tau n_probs
+	no_stop_trim perf_metrics_in_response prompt_cache_isolation_key prompt_logprobs prompt_truncate_len raw_output
+	regex repeat_last_n repeat_penalty repetition_penalty return_token_ids return_tokens_as_token_ids session_id
 	skip_special_tokens spaces_between_special_tokens stop_sequences stop_token_ids structured_outputs tfs_z
 	timings_per_token top_a top_k top_n_sigma transforms truncate_prompt_tokens typical_p usage use_beam_search
-	xtc_probability xtc_threshold`
+	watermark xtc_probability xtc_threshold`
 
 // thinking are members that turn reasoning on or off, or say how much of it.
 const thinking = `
 	chat_template_kwargs disable_reasoning enable_thinking include_reasoning reasoning reasoning_budget
-	reasoning_format thinking thinking_budget`
+	reasoning_format reasoning_split separate_reasoning stream_reasoning think thinking thinking_budget`
 
 // media are members of the endpoints besides chat: embeddings, pictures and speech.
 const media = `
