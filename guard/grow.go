@@ -143,8 +143,11 @@ func (r *relay) over() bool {
 	if r.usage && r.answer.Usage.Output > c.Output {
 		c.past = r.answer.Usage.Output
 	}
-	if c.beyond(int64(r.count.Upper())+r.apart) > 0 { // which costs nothing to ask
-		c.past = max(c.past, c.beyond(int64(r.count.Count())+r.apart))
+	if int64(r.count.Upper())+r.apart <= r.allowed { // which costs nothing to ask
+		return c.past > 0
+	}
+	if n := int64(r.count.Count()) + r.apart; n > r.allowed {
+		c.past = max(c.past, r.billed(n))
 	}
 	return c.past > 0
 }

@@ -13,16 +13,17 @@ import (
 
 // relay carries one event stream from the provider to the caller.
 type relay struct {
-	errand *errand
-	call   *Call
-	out    http.ResponseWriter
-	flush  func() error
-	events wire.Events
-	count  *tokenizer.Stream // visible output
-	tells  bool              // the visible output tells the bill
-	apart  int64             // tokens of output counted a chunk at a time
-	factor int64             // what may be billed for a token of ours, in thousandths
-	text   []byte
+	errand  *errand
+	call    *Call
+	out     http.ResponseWriter
+	flush   func() error
+	events  wire.Events
+	count   *tokenizer.Stream // visible output
+	tells   bool              // the visible output tells the bill
+	apart   int64             // tokens of output counted a chunk at a time
+	factor  int64             // what may be billed for a token of ours, in thousandths
+	allowed int64             // tokens of ours beyond which the output limit was not kept
+	text    []byte
 
 	seen    time.Time // when the last text came
 	hidden  bool      // the usage tells of output that does not show
@@ -53,7 +54,7 @@ func (e *errand) relayStream(w http.ResponseWriter, resp *http.Response) error {
 	r := &relay{errand: e, call: c, out: w, flush: http.NewResponseController(w).Flush}
 	r.count, r.tells = tokenizer.NewStream(tokenizer.EncodingFor(c.Target.Model)), !c.hidesOutput()
 	_, most := tokenizer.Multiplier(c.Target.Model)
-	r.factor = int64(most)
+	r.factor, r.allowed = int64(most), c.mostCount()
 	c.head(w, resp)
 	w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
 	w.Header().Set("Cache-Control", "no-cache")

@@ -2,6 +2,7 @@ package guard
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/tokenizer"
@@ -103,22 +104,18 @@ func (c *Call) reported(cost int64) {
 	r.Cost = pricing.Nano(cost)
 }
 
-// beyond is how many tokens of output are to be paid for when a count of the text
-// shows that the provider did not keep to the output limit; 0 when it may have.
-func (c *Call) beyond(count int64) int64 {
+// mostCount is the largest count of an answer's text with which the provider may have
+// kept to the output limit.
+func (c *Call) mostCount() int64 {
 	const few = 16      // tokens by which two counts of one text may differ
 	if c.Request.Echo { // the text is the prompt's, too
-		return 0
+		return math.MaxInt64
 	}
-	_, factor := tokenizer.Multiplier(c.Target.Model)
-	least := count
-	if factor != 1000 || c.hidesOutput() { // a tokenizer that is not public, or text that is not all of the output
-		least -= count / 3
+	n := c.Output + few*c.Request.Choices()
+	if _, factor := tokenizer.Multiplier(c.Target.Model); factor != 1000 || c.hidesOutput() {
+		n += n / 2 // a tokenizer that is not public, or text that is not all of the output
 	}
-	if least <= c.Output+few*c.Request.Choices() {
-		return 0
-	}
-	return billedFor(count, int64(factor))
+	return n
 }
 
 // overrun is what the caller is told of an answer that was cut off because the

@@ -130,6 +130,10 @@ func TestSeenIsChargedAboveTheHold(t *testing.T) {
 	if err != nil || c.Result.Outcome != NoUsage || c.Result.Usage.Output != 500 || c.Result.Cost != pricing.Nano(c.Input*in+500*out) {
 		t.Errorf("a whole answer: %v, %+v", err, c.Result)
 	}
+	c, _, err = r.run(t.Context(), prompt("o4-mini", "hi", `"max_completion_tokens":5`)) // whose output does not all show
+	if err != nil || c.Result.Outcome != NoUsage || c.Result.Usage.Output != 500 || c.Result.Cost != pricing.Nano(c.Input*1100+500*4400) {
+		t.Errorf("a whole answer of a reasoning model: %v, %+v", err, c.Result)
+	}
 	r.raw("text/event-stream", delta(word)+delta(strings.Repeat(word, 500)))
 	c = r.begin(r.plan(prompt("gpt-4o", "hi", streamed+`,"max_tokens":5`)))
 	ctx, leave := context.WithCancel(t.Context())
