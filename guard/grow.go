@@ -140,7 +140,7 @@ func (r *relay) over() bool {
 		return false
 	}
 	c.past = 0
-	if r.usage && r.answer.Usage.Output > c.Output {
+	if r.usage && r.answer.Usage.Output > c.Output+few*c.Request.Choices() {
 		c.past = r.answer.Usage.Output
 	}
 	if int64(r.count.Upper())+r.apart <= r.allowed { // which costs nothing to ask

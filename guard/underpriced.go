@@ -104,10 +104,12 @@ func (c *Call) reported(cost int64) {
 	r.Cost = pricing.Nano(cost)
 }
 
+// few is by how many tokens two counts of one answer may differ.
+const few = 16
+
 // mostCount is the largest count of an answer's text with which the provider may have
 // kept to the output limit.
 func (c *Call) mostCount() int64 {
-	const few = 16      // tokens by which two counts of one text may differ
 	if c.Request.Echo { // the text is the prompt's, too
 		return math.MaxInt64
 	}
@@ -121,8 +123,8 @@ func (c *Call) mostCount() int64 {
 // overrun is what the caller is told of an answer that was cut off because the
 // provider did not keep to its output limit.
 func (c *Call) overrun() *wire.Error {
-	return wire.BadGateway(fmt.Sprintf("The provider went on beyond the output limit of %d tokens, which is all that is held for "+
-		"this call, so the answer was cut off. The answer above is incomplete", c.Output), nil)
+	return wire.BadGateway(fmt.Sprintf("The provider exceeded the output limit of %d tokens, which is all that is held for this "+
+		"call. The answer above was cut off and is incomplete", c.Output), nil)
 }
 
 // tellUnderpriced counts what a call cost more than it was priced at, and tells the

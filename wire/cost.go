@@ -7,9 +7,9 @@ import "slices"
 const maxCost = 1_000_000 * nanoPerUSD
 
 const (
-	nanoDigits  = 9
-	nanoPerUSD  = 1_000_000_000
-	ticksPerUSD = 10_000_000_000 // of xAI
+	nanoDigits   = 9
+	nanoPerUSD   = 1_000_000_000
+	ticksPerNano = 10
 )
 
 // costReader collects what a usage object says the call cost. Vendors name it
@@ -22,40 +22,46 @@ type costReader struct {
 // member reads the value of a member that tells a cost, and reports whether it is
 // one.
 func (c *costReader) member(l *lexer, name []byte) (bool, error) {
+	object := l.peek() == '{'
 	switch string(name) {
-	case "cost": // OpenRouter, Requesty; an object at Perplexity
-		return true, c.amount(l, &c.total, "total_cost")
+	case "cost": // OpenRouter, Requesty
+		if object { // Perplexity
+			return true, inside(l, "total_cost", &c.total)
+		}
+		return true, amount(l, &c.total)
 	case "estimated_cost": // DeepInfra
-		return true, c.amount(l, &c.total, "")
-	case "cost_in_usd_ticks":
+		return true, amount(l, &c.total)
+	case "cost_in_usd_ticks": // xAI
 		at, err := l.value()
-		c.ticks = (parseUSD(l.buf[at.Start:at.End], 0) + ticksPerUSD/nanoPerUSD - 1) / (ticksPerUSD / nanoPerUSD)
+		c.ticks = (parseUSD(l.buf[at.Start:at.End], 0) + ticksPerNano - 1) / ticksPerNano
 		return true, err
 	case "cost_details":
-		return true, c.amount(l, &c.upstream, "upstream_inference_cost")
+		if object {
+			return true, inside(l, "upstream_inference_cost", &c.upstream)
+		}
 	case "is_byok":
 		c.own = l.peek() == 't'
-		return true, l.skip()
+	default:
+		return false, nil
 	}
-	return false, nil
+	return true, l.skip()
 }
 
-// amount reads USD into at: a number, or the member of an object.
-func (c *costReader) amount(l *lexer, at *int64, inside string) error {
-	if l.peek() == '{' {
-		return l.object(func(name []byte) error {
-			v, err := l.value()
-			if inside != "" && string(name) == inside {
-				*at = parseUSD(l.buf[v.Start:v.End], nanoDigits)
-			}
-			return err
-		})
-	}
-	v, err := l.value()
-	if inside != "upstream_inference_cost" {
-		*at = parseUSD(l.buf[v.Start:v.End], nanoDigits)
-	}
+// amount reads USD.
+func amount(l *lexer, nano *int64) error {
+	at, err := l.value()
+	*nano = parseUSD(l.buf[at.Start:at.End], nanoDigits)
 	return err
+}
+
+// inside reads USD from a member of an object.
+func inside(l *lexer, member string, nano *int64) error {
+	return l.object(func(name []byte) error {
+		if string(name) != member {
+			return l.skip()
+		}
+		return amount(l, nano)
+	})
 }
 
 // nano is the cost in nano-USD, 0 when none is told that can be believed.
