@@ -52,8 +52,8 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		}),
 		underpriced: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "llmguard_guard_underpriced_nano_usd_total",
-			Help: "Cost charged above what the request was priced at, in nano-USD, by pool and reason: model (a dearer one answered), " +
-				"cost (the answer reports more), output (it exceeded its output limit).",
+			Help: "Cost charged above what the request was priced at, in nano-USD, by pool and reason: " +
+				"model (a dearer one answered), cost (the answer reports more), output (it exceeded its output limit).",
 		}, []string{"pool", "reason"}),
 		settleErrors: f.NewCounter(prometheus.CounterOpts{
 			Name: "llmguard_guard_settle_errors_total", Help: "Ends of calls that were not written at once and went to the journal.",

@@ -26,7 +26,8 @@ func (c *Call) chargeText(a wire.Answer, body []byte) {
 	count := int64(tokenizer.Count(tokenizer.EncodingFor(c.Target.Model), g.Text))
 	_, most := tokenizer.Multiplier(c.Target.Model)
 	factor := int64(most)
-	if count > c.mostCount() && c.Request.Endpoint != wire.Responses { // there all strings count, not only what was generated
+	// Of a response all strings count, not only what was generated.
+	if count > c.mostCount() && c.Request.Endpoint != wire.Responses {
 		c.past = billedFor(count, factor)
 	}
 	if !ok || a.Hidden || g.Answers < c.Request.Answers() || !c.bounded() {
