@@ -132,6 +132,7 @@ func TestDefaults(t *testing.T) {
 		},
 		Providers: []Provider{{
 			ID: "openai", Kind: "openai", Responses: "auto", BaseURL: "https://api.openai.com/v1", ServiceTier: "default", BatchMode: "queue",
+			OutputLimitField: "auto", ReportedCost: "charge",
 			ConnectTimeout: 10 * time.Second, HeaderTimeout: 15 * time.Minute, IdleTimeout: 5 * time.Minute,
 			Pools: []Pool{{
 				ID: "openai", Models: []string{"*"}, TPMCounting: "requested", LearnQuota: true,

@@ -36,6 +36,22 @@ type Provider struct {
 	Project      string `yaml:"project"`
 	// Headers are sent with every call, besides llmguard's own.
 	Headers map[string]Secret `yaml:"headers"`
+	// AllowFields are members of a request that OpenAI's API does not have and that
+	// calls may send on to this provider all the same: names, or patterns with *. Those
+	// that cost nothing (top_k, repetition_penalty...) need no listing. What others cost
+	// is not held: an answer by a dearer model, or one that reports a greater cost, is
+	// charged for it afterwards.
+	AllowFields []string `yaml:"allow_fields"`
+	// OutputLimitField is the name the provider knows for the output limit of a chat
+	// completion; the limit is sent under it whatever the caller called it. auto: as
+	// the caller wrote it for kind azure and api.openai.com; max_tokens for all others,
+	// except OpenAI's reasoning models, which refuse it.
+	OutputLimitField string `yaml:"output_limit_field" default:"auto" enum:"auto,max_tokens,max_completion_tokens"`
+	// ReportedCost says what becomes of a cost that an answer's usage reports (cost,
+	// estimated_cost), in USD. charge: it is charged when it is greater than what the
+	// call was priced at. ignore: it is passed on only; for providers that count it in
+	// another currency.
+	ReportedCost string `yaml:"reported_cost" default:"charge" enum:"charge,ignore"`
 	// ServiceTier is the tier the account serves calls at that name none, or
 	// "auto": what its project is set to. Such calls are held and, where the
 	// answer names no tier, charged at it.

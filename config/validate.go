@@ -217,6 +217,11 @@ func (d *document) patterns(path string, list []string) {
 	if d.given(path) && len(list) == 0 {
 		d.failAt(path, "is empty; leave it out for all, or name what is allowed")
 	}
+	d.spelled(path, list)
+}
+
+// spelled refuses what is no name and no pattern.
+func (d *document) spelled(path string, list []string) {
 	for i, p := range list {
 		if strings.ContainsAny(p, " \t?[]{}") {
 			d.failAt(fmt.Sprintf("%s[%d]", path, i), "expected a name or a pattern with * in it, got %s", quote(p))

@@ -35,6 +35,7 @@ func (d *document) providers(cfg *Config) {
 			}
 			d.patterns(at+".models", pool.Models)
 		}
+		d.spelled(path+".allow_fields", p.AllowFields)
 		d.azure(path, p)
 		if p.BatchMode == "provider" && p.Kind != "openai" {
 			d.failAt(path+".batch_mode", "provider is only for kind openai")

@@ -360,6 +360,14 @@ func TestProviderMistakes(t *testing.T) {
 			"provider is only for kind openai",
 		},
 		{
+			"a field within another", provider("allow_fields: [plugins, «\"models[]\"»]"), "providers[0].allow_fields[1]",
+			`expected a name or a pattern with * in it, got "models[]"`,
+		},
+		{
+			"a limit under no known name", provider("output_limit_field: «max_new_tokens»"), "providers[0].output_limit_field",
+			`expected one of auto, max_tokens, max_completion_tokens, got "max_new_tokens"; did you mean "max_tokens"?`,
+		},
+		{
 			"an alias that no pool takes", provider("models: [«fast»]\n    model_map: {fast: gpt-4o}\n    pools: [{id: p, models: [o3]}]"),
 			"providers[0].models[0]", `no pool of the provider takes the model "gpt-4o"; add it to a pool's models`,
 		},

@@ -55,9 +55,10 @@ func money(b *builder) {
 		query{`sum by (model) (rate(llmguard_guard_cost_nano_usd_total` + from + `[$__rate_interval])) * 3600 / 1e9`, "{{model}}"})
 	b.graph("Tokens by class", "Tokens billed. cached_input is part of input, reasoning is part of output.", "short", false,
 		query{`sum by (class) (rate(llmguard_guard_tokens_total` + from + `[$__rate_interval]))`, "{{class}}"})
-	b.graph("Estimates and overruns", "Cost that is not exact, and cost above its hold, in USD per hour. Both should be near nothing.", "currencyUSD", false,
+	b.graph("Estimates and overruns", "Cost that is not exact, cost above its hold, and cost above the request's price, in USD per hour. All should be near nothing.", "currencyUSD", false,
 		query{`sum(rate(llmguard_budget_estimated_nanodollars_total` + from + `[$__rate_interval])) * 3600 / 1e9`, "estimated"},
-		query{`sum(rate(llmguard_budget_overrun_nanodollars_total` + from + `[$__rate_interval])) * 3600 / 1e9`, "overrun"})
+		query{`sum(rate(llmguard_budget_overrun_nanodollars_total` + from + `[$__rate_interval])) * 3600 / 1e9`, "overrun"},
+		query{`sum(rate(llmguard_guard_underpriced_nano_usd_total` + from + `[$__rate_interval])) * 3600 / 1e9`, "underpriced"})
 }
 
 func limits(b *builder) {

@@ -127,6 +127,7 @@ func (g *Guard) EndBatched(ctx context.Context, c Caller, ends []BatchedEnd) ([]
 		}
 		if !done.Receipt.Replayed {
 			g.metrics.ended(calls[i])
+			calls[i].tellUnderpriced()
 			g.metrics.of(calls[i]).settled(r.Usage, r.Estimated, done.Receipt)
 		}
 	}

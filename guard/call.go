@@ -33,22 +33,25 @@ var outcomes = []Outcome{Completed, NoUsage, Rejected, Busy, Unsent, UpstreamErr
 
 // Result is what became of a call. Cost is final as soon as Forward returns.
 type Result struct {
-	Outcome    Outcome
-	Status     int // HTTP status of the provider; 0 when there was none
-	Usage      pricing.Usage
-	Cost       pricing.Nano
-	Split      pricing.Split // of Cost; zero when it is not made up of Usage
-	Estimated  bool
-	Failed     bool        // the stream carried an error event of the provider's
-	Fault      string      // what was wrong with the provider's usage, if anything
-	Refusal    *wire.Error // the provider's error, when that is what was relayed
-	Ending     *wire.Error // our error that a stream ended in, if it did
-	UpstreamID string      // the provider's x-request-id
-	Model      string      // as the answer names it
-	Tier       string      // as the answer names it
-	RetryAfter time.Duration
-	FirstByte  time.Duration
-	Took       time.Duration
+	Outcome   Outcome
+	Status    int // HTTP status of the provider; 0 when there was none
+	Usage     pricing.Usage
+	Cost      pricing.Nano
+	Split     pricing.Split // of Cost; zero when it is not made up of Usage
+	Estimated bool
+	// Underpriced is what was charged above the request's price, by reason; nil for
+	// nearly all calls.
+	Underpriced map[Reason]pricing.Nano
+	Failed      bool        // the stream carried an error event of the provider's
+	Fault       string      // what was wrong with the provider's usage, if anything
+	Refusal     *wire.Error // the provider's error, when that is what was relayed
+	Ending      *wire.Error // our error that a stream ended in, if it did
+	UpstreamID  string      // the provider's x-request-id
+	Model       string      // as the answer names it
+	Tier        string      // as the answer names it
+	RetryAfter  time.Duration
+	FirstByte   time.Duration
+	Took        time.Duration
 }
 
 // Counted is how many tokens a provider that counts actual ones has counted
@@ -82,6 +85,7 @@ type Call struct {
 
 	guard    *Guard
 	held     int64 // tokens of output the hold covers
+	past     int64 // tokens of output that were seen, when that is more than was ever to be held
 	end      sync.Once
 	settling tracing.Span
 }
@@ -154,7 +158,7 @@ func (c *Call) charge(a wire.Answer) {
 	if c.Request.LongCache && !a.TimedWrites { // as was asked for, and held
 		r.Usage.CacheWrite, r.Usage.CacheWrite1h = 0, r.Usage.CacheWrite
 	}
-	split, err := c.priceOf(a.Model).Split(r.Usage, c.settleTerms(a.ServiceTier))
+	split, err := c.split(r.Usage, a.Model, a.ServiceTier)
 	if err != nil { // a tier the catalogue does not know: never below the hold
 		c.chargeHold(Completed)
 		r.Fault = err.Error()
@@ -162,19 +166,6 @@ func (c *Call) charge(a wire.Answer) {
 	}
 	r.Cost, r.Split = split.Total(), split
 	c.learn()
-}
-
-// priceOf prices by the model the answer names (contract R20) when that is
-// another priced model, and by the price at admission otherwise.
-func (c *Call) priceOf(model string) *pricing.Price {
-	if model == "" || model == c.Target.Model {
-		return c.Price
-	}
-	p, err := c.guard.Policy().Catalogue.Lookup(c.Target.Provider.ID, model, c.at)
-	if err != nil || p.Provider != c.Price.Provider || p.Model == c.Price.Model {
-		return c.Price
-	}
-	return p
 }
 
 func (c *Call) settleTerms(tier string) pricing.Terms {
@@ -185,25 +176,36 @@ func (c *Call) settleTerms(tier string) pricing.Terms {
 	return t
 }
 
-// chargeEstimate charges counted tokens, marked estimated.
+// chargeEstimate charges counted tokens, marked estimated: what is held at most,
+// unless more was seen.
 func (c *Call) chargeEstimate(o Outcome, output int64) {
 	r := &c.Result
 	r.Outcome, r.Estimated = o, true
-	r.Usage = c.usage(min(output, c.Output))
+	r.Usage = c.usage(max(min(output, c.Output), c.past))
 	if o == UpstreamError { // a provider that failed has hardly read the documents, or called a tool
 		r.Usage.Input, r.Usage.ToolCalls = r.Usage.Input-c.unread, 0
 	}
-	split, err := c.priceOf(r.Model).Split(r.Usage, c.settleTerms(r.Tier))
+	split, err := c.split(r.Usage, r.Model, r.Tier)
 	r.Cost, r.Split = split.Total(), split
-	if err != nil || r.Cost > c.Max.Cost {
+	bounded := c.past == 0 && len(r.Underpriced) == 0
+	if err != nil || bounded && r.Cost > c.Max.Cost {
 		r.Cost, r.Split = c.Max.Cost, pricing.Split{}
+	}
+	if c.past > 0 {
+		r.more(OverLimit, r.Cost-c.Max.Cost)
 	}
 }
 
 // chargeHold charges the whole hold, marked estimated: nothing is known of
-// what the provider did.
+// what the provider did, but what was seen.
 func (c *Call) chargeHold(o Outcome) {
 	r := &c.Result
+	if c.past > 0 {
+		c.chargeEstimate(o, c.past)
+		if r.Cost >= c.Hold.Max.Cost {
+			return
+		}
+	}
 	r.Outcome, r.Estimated = o, true
 	r.Usage = c.usage(c.held)
 	r.Cost, r.Split = c.Hold.Max.Cost, pricing.Split{}

@@ -83,13 +83,13 @@ func (p *Plan) pictureOutput() (int64, error) {
 	case ok && i.Each.Given:
 		return 0, nil
 	case ok:
-		return r.N * (i.Tokens + partialTokens*r.Creation.Partial), nil
+		return r.N * (i.Tokens*r.Creation.Pictures() + partialTokens*r.Creation.Partial), nil
 	case p.Price.HasImages():
 		return 0, wire.BadRequest("size", "image_not_priced",
 			"No price is known for a picture of size %.40q and quality %.40q by %.100q, so its cost cannot be held. An operator can add it under images of the model's price",
 			r.Creation.Size, r.Creation.Quality, r.Model)
 	case p.Price.MaxOutput > 0:
-		return r.N * (p.Price.MaxOutput + partialTokens*r.Creation.Partial), nil
+		return r.N * (p.Price.MaxOutput*r.Creation.Pictures() + partialTokens*r.Creation.Partial), nil
 	}
 	return 0, unbounded(r.Model, "images, or max_output with token prices")
 }
@@ -135,6 +135,7 @@ func (p *Plan) byRule() bool {
 // chargeCreated bills a finished call by its answer's usage, or by the rule its
 // price follows, or else charges the hold.
 func (c *Call) chargeCreated(a wire.Created) {
+	defer func() { c.reported(a.Cost) }()
 	if !c.byRule() {
 		fault := c.faultOf(a.Answer)
 		if !a.HasUsage || fault != "" {
@@ -219,6 +220,7 @@ func (r *relay) inspectCreated(data []byte) {
 	u.ImageIn += before.Usage.ImageIn
 	u.Output += before.Usage.Output
 	u.ImageOut += before.Usage.ImageOut
+	r.created.Cost += before.Cost
 }
 
 // relaySpeech hands sound on as it comes. What it costs follows from the request

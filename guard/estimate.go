@@ -42,6 +42,9 @@ func (p *Plan) usage(output int64) pricing.Usage {
 	if p.speaks() {
 		u.AudioOut = output
 	}
+	if p.draws() {
+		u.ImageOut = output
+	}
 	p.created(&u)
 	return u
 }
@@ -78,6 +81,9 @@ func (p *Plan) searches() int64 {
 func (p *Plan) speaks() bool {
 	return !p.Request.Audio.IsZero() || slices.Contains(p.Request.Modalities, "audio")
 }
+
+// draws reports whether the answer may be pictures, which some vendors make in chat.
+func (p *Plan) draws() bool { return slices.Contains(p.Request.Modalities, "image") }
 
 // ceiling is the most the call can cost with so much output.
 func (p *Plan) ceiling(output int64) (pricing.Nano, error) {
@@ -177,6 +183,7 @@ func (g *Guard) input(p *Plan) (int64, error) {
 			c.text(wire.Text{Kind: wire.KindInput, Span: r.Suffix})
 			c.fixed += (c.tokens - before) * int64(max(r.InputItems-1, 0)) // with every prompt
 		}
+		c.members()
 		return p.read(g.total(p, &c) + r.InputTokens), nil
 	}
 	c.fixed += p.kept.tokens
@@ -192,6 +199,7 @@ func (g *Guard) input(p *Plan) (int64, error) {
 	c.schema(r.Functions)
 	c.choice(r.ToolChoice)
 	c.format(r.ResponseFormat)
+	c.members()
 	return p.read(g.total(p, &c)), nil
 }
 

@@ -68,6 +68,7 @@ func (c *Call) Forward(ctx context.Context, w http.ResponseWriter, f Forwarding)
 	defer func() {
 		c.Result.Took = time.Since(start)
 		c.guard.metrics.ended(c)
+		c.tellUnderpriced()
 		c.traceEnd(span, start)
 	}()
 	e := &errand{call: c, caller: ctx, behind: behind{start: start}}
@@ -232,6 +233,7 @@ func (e *errand) settlePlain(body []byte) {
 		c.Result.Fault = fault
 		answer.HasUsage = false
 	}
+	c.reported(answer.Cost)
 	e.note(answer)
 }
 

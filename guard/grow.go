@@ -132,10 +132,38 @@ func (r *relay) ahead() {
 // covered reports whether all that has been put out is held.
 func (r *relay) covered() bool { return r.refused == nil || r.produced() <= r.call.held }
 
+// over reports whether the provider has gone on beyond the whole output limit, and
+// notes what is to be paid for that.
+func (r *relay) over() bool {
+	c := r.call
+	if c.Request.Creation != nil {
+		return false
+	}
+	c.past = 0
+	if r.usage && r.answer.Usage.Output > c.Output+few*c.Request.Choices() {
+		c.past = r.answer.Usage.Output
+	}
+	if int64(r.count.Upper())+r.apart <= r.allowed { // which costs nothing to ask
+		return c.past > 0
+	}
+	if n := int64(r.count.Count()) + r.apart; n > r.allowed {
+		c.past = max(c.past, r.billed(n))
+	}
+	return c.past > 0
+}
+
+// within cuts a stream off that goes on beyond the output limit.
+func (r *relay) within() {
+	if r.refused == nil && !r.whole() && r.over() {
+		r.refused, r.dropped = r.call.overrun(), true
+	}
+}
+
 // sever ends a stream whose hold cannot grow: the provider is cancelled, what it
 // put out is charged, and the caller is told.
 func (r *relay) sever() error {
 	r.errand.cancel(errCut)
+	r.over()
 	c := r.call
 	if r.usage && r.whole() {
 		c.charge(r.answer)
@@ -143,6 +171,7 @@ func (r *relay) sever() error {
 	} else {
 		c.chargeEstimate(Cut, r.produced())
 	}
+	c.reported(r.answer.Cost)
 	if r.errand.gone() || r.gone {
 		return ErrGone
 	}

@@ -196,6 +196,7 @@ type Guard struct {
 	health      health
 	log         *slog.Logger
 	metrics     *metrics
+	told        sync.Map // what the log was told of calls that cost more than their price
 	settling    sync.WaitGroup
 
 	endingMu sync.Mutex

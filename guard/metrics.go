@@ -17,6 +17,7 @@ type metrics struct {
 	calls        *prometheus.CounterVec
 	cost         *prometheus.CounterVec
 	tokens       *prometheus.CounterVec
+	underpriced  *prometheus.CounterVec
 	faults       prometheus.Counter
 	settleErrors prometheus.Counter
 	without      *prometheus.CounterVec
@@ -49,6 +50,11 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		faults: f.NewCounter(prometheus.CounterOpts{
 			Name: "llmguard_guard_usage_faults_total", Help: "Answers whose usage was negative, absurd or of the wrong type, and was clamped.",
 		}),
+		underpriced: f.NewCounterVec(prometheus.CounterOpts{
+			Name: "llmguard_guard_underpriced_nano_usd_total",
+			Help: "Cost charged above what the request was priced at, in nano-USD, by pool and reason: " +
+				"model (a dearer one answered), cost (the answer reports more), output (it exceeded its output limit).",
+		}, []string{"pool", "reason"}),
 		settleErrors: f.NewCounter(prometheus.CounterOpts{
 			Name: "llmguard_guard_settle_errors_total", Help: "Ends of calls that were not written at once and went to the journal.",
 		}),
@@ -139,6 +145,9 @@ func (m *metrics) of(c *Call) *series {
 		firstByte: m.firstByte.WithLabelValues(key.pool),
 		exact:     m.cost.WithLabelValues(key.model, "exact"), estimated: m.cost.WithLabelValues(key.model, "estimated"),
 		input: tokens("input"), cachedInput: tokens("cached_input"), output: tokens("output"), reasoning: tokens("reasoning"),
+	}
+	for _, why := range reasons { // from zero on, so that the first is an increase
+		m.underpriced.WithLabelValues(key.pool, string(why))
 	}
 	for _, o := range outcomes {
 		s.calls[o] = m.calls.WithLabelValues(key.pool, key.model, string(o))

@@ -30,6 +30,7 @@ type Plan struct {
 	First  budget.Amounts // what is held before it is sent: Max, or less when the hold grows
 	Quota  int64          // tokens charged to the provider's TPM
 
+	unseen  bool          // a member of the request may give output that does not show
 	instead string        // the model the caller named, when its org's cheaper one serves it
 	sent    *wire.Request // what the provider is asked: Request, or what it was translated into
 	text    textPart
@@ -89,6 +90,9 @@ func (g *Guard) prepare(c Caller, r *wire.Request, kept kept) (*Plan, error) {
 			ServiceTier: r.ServiceTier, ProjectTier: target.Provider.ServiceTier, Region: r.InferenceGeo, At: at,
 			Batch: c.Batched,
 		},
+	}
+	if err := p.accept(); err != nil {
+		return nil, err
 	}
 	if err := p.translate(); err != nil {
 		return nil, err
@@ -180,7 +184,7 @@ func (p *Plan) edit() {
 	}
 	asks := r.Endpoint == wire.ChatCompletions || r.Endpoint == wire.Completions
 	if asks && p.Target.Provider.Kind == providers.Mistral {
-		p.edits, asks = append(p.edits, mistralEdits(r)...), false
+		p.edits, asks = append(p.edits, wire.Edit{Name: "stream_options"}), false // it refuses them, and sends usage unasked
 	}
 	if asks && r.Stream && !r.IncludeUsage {
 		p.edits = append(p.edits, wire.Edit{Name: "stream_options.include_usage", JSON: []byte("true")})
@@ -189,20 +193,10 @@ func (p *Plan) edit() {
 		p.edits = append(p.edits, wire.Edit{Name: "background", JSON: []byte("false")})
 	}
 	p.edits = append(p.edits, p.kept.edits...)
+	p.edits = append(p.edits, p.renamed()...)
 	if limit := p.defaultLimit(); p.splices(limit) {
 		p.edits = append(p.edits, wire.Edit{Name: p.limitField(), JSON: strconv.AppendInt(nil, limit, 10)})
 	}
-}
-
-// mistralEdits takes out what Mistral refuses, and gives the output limit the
-// name it knows.
-func mistralEdits(r *wire.Request) []wire.Edit {
-	edits := []wire.Edit{{Name: "stream_options"}}
-	if r.OutputField == "max_completion_tokens" {
-		edits = append(edits, wire.Edit{Name: r.OutputField},
-			wire.Edit{Name: "max_tokens", JSON: strconv.AppendInt(nil, r.OutputLimit, 10)})
-	}
-	return edits
 }
 
 // splices reports whether the org's default output limit has to be written
@@ -210,21 +204,6 @@ func mistralEdits(r *wire.Request) []wire.Edit {
 func (p *Plan) splices(limit int64) bool {
 	own := p.Request.Endpoint == wire.Completions && p.Price.Provider == "openai" // whose default it is
 	return limit > 0 && p.Request.OutputLimit < 0 && !own
-}
-
-// limitField is the name a provider takes: OpenAI's reasoning models refuse
-// max_tokens, other vendors may not know max_completion_tokens.
-func (p *Plan) limitField() string {
-	switch p.sent.Endpoint {
-	case wire.Responses:
-		return "max_output_tokens"
-	case wire.Completions:
-		return "max_tokens"
-	}
-	if hidesOutput(p.Target.Model) && p.Price.Provider == "openai" {
-		return "max_completion_tokens"
-	}
-	return "max_tokens"
 }
 
 // Least is what the call costs when nothing of it is cached, nothing comes back and

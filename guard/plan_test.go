@@ -106,8 +106,16 @@ func TestUnknownModelPrice(t *testing.T) {
 		t.Fatal(err)
 	}
 	for answered, label := range map[string]string{"gpt-4o": "gpt-4o", "gpt-77-nova-2027-01-01": "unknown", "": "unknown"} {
-		if got := (&Call{Plan: p, guard: g}).priceOf(answered); got.Model != label {
-			t.Errorf("an answer of %q is charged as %s", answered, got.Model)
+		c, want := &Call{Plan: p, guard: g}, p.Price
+		if label != "unknown" {
+			if want, err = g.Policy().Catalogue.Lookup("openai", label, p.at); err != nil {
+				t.Fatal(err)
+			}
+		}
+		usage := pricing.Usage{Input: 1000, Output: 1000, Requests: 1}
+		cost, _ := want.Charge(usage, p.terms)
+		if got, err := c.split(usage, answered, ""); err != nil || got.Total() != cost {
+			t.Errorf("an answer of %q is charged %s, want %s (%v)", answered, got.Total(), cost, err)
 		}
 	}
 	if dear.Provider != "" {

@@ -12,7 +12,7 @@ var visible = []string{
 }
 
 // hidesOutput reports whether the call may be billed for output that does not
-// show as text in its stream: reasoning, speech, rejected predictions, answers
+// show as text in its stream: reasoning, speech, pictures, rejected predictions, answers
 // that were not the best.
 func (p *Plan) hidesOutput() bool {
 	r := p.Request
@@ -20,7 +20,8 @@ func (p *Plan) hidesOutput() bool {
 		return true
 	}
 	effort := r.ReasoningEffort != "" && r.ReasoningEffort != "none"
-	return effort || p.speaks() || !r.Prediction.IsZero() || r.BestOf > r.N || hidesOutput(p.Target.Model)
+	notText := p.speaks() || p.draws()
+	return effort || notText || p.unseen || !r.Prediction.IsZero() || r.BestOf > r.N || hidesOutput(p.Target.Model)
 }
 
 // hidesOutput reports whether a model may produce output tokens that do not

@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 
 // rig is a Guard with a real Redis and a real provider.
 type rig struct {
-	t     *testing.T
+	t     testing.TB
 	redis *redistest.Server
 	fake  *fakeprovider.Server
 	store *budget.Store
@@ -51,7 +51,7 @@ func roomy() []budget.Limit {
 }
 
 // newRig starts one; without limits it is only good for Prepare.
-func newRig(t *testing.T, limits ...budget.Limit) *rig {
+func newRig(t testing.TB, limits ...budget.Limit) *rig {
 	t.Helper()
 	r := &rig{t: t, fake: fakeprovider.New(fakeprovider.Options{Key: "sk-own", KeepBodies: true}), org: &Org{ID: "acme", Limits: limits}}
 	if err := r.fake.Start(); err != nil {

@@ -27,16 +27,21 @@ func (c *Call) chargeText(a wire.Answer, body []byte) {
 		return
 	}
 	g, ok := wire.ScanGenerated(c.Request.Endpoint, body)
+	count := int64(tokenizer.Count(tokenizer.EncodingFor(c.Target.Model), g.Text))
+	_, most := tokenizer.Multiplier(c.Target.Model)
+	factor := int64(most)
+	// Of a response all strings count, not only what was generated.
+	if count > c.mostCount() && c.Request.Endpoint != wire.Responses {
+		c.past = billedFor(count, factor)
+	}
 	if !ok || a.Hidden || g.Answers < c.Request.Answers() || !c.bounded() {
 		c.chargeHold(NoUsage)
 		return
 	}
-	tokens := int64(tokenizer.Count(tokenizer.EncodingFor(c.Target.Model), g.Text))
 	// A token that ends each answer, and where two texts met may be one less.
-	tokens += 2*g.Answers + (tokenizer.ToolCallOverhead+2)*g.Calls
-	_, factor := tokenizer.Multiplier(c.Target.Model)
+	count += 2*g.Answers + (tokenizer.ToolCallOverhead+2)*g.Calls
 	c.Result.Model, c.Result.Tier = a.Model, a.ServiceTier
-	c.chargeEstimate(NoUsage, billedFor(tokens, int64(factor)))
+	c.chargeEstimate(NoUsage, billedFor(count, factor))
 }
 
 // reached bounds what the provider of a stream that broke off has generated: what

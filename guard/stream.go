@@ -13,15 +13,17 @@ import (
 
 // relay carries one event stream from the provider to the caller.
 type relay struct {
-	errand *errand
-	call   *Call
-	out    http.ResponseWriter
-	flush  func() error
-	events wire.Events
-	count  *tokenizer.Stream // visible output; nil when it cannot tell the bill
-	apart  int64             // tokens of output counted a chunk at a time
-	factor int64             // what may be billed for a token of ours, in thousandths
-	text   []byte
+	errand  *errand
+	call    *Call
+	out     http.ResponseWriter
+	flush   func() error
+	events  wire.Events
+	count   *tokenizer.Stream // visible output
+	tells   bool              // the visible output tells the bill
+	apart   int64             // tokens of output counted a chunk at a time
+	factor  int64             // what may be billed for a token of ours, in thousandths
+	allowed int64             // tokens of ours beyond which the output limit was not kept
+	text    []byte
 
 	seen    time.Time // when the last text came
 	hidden  bool      // the usage tells of output that does not show
@@ -50,11 +52,9 @@ var readBuffers = sync.Pool{New: func() any { b := make([]byte, 32<<10); return 
 func (e *errand) relayStream(w http.ResponseWriter, resp *http.Response) error {
 	c := e.call
 	r := &relay{errand: e, call: c, out: w, flush: http.NewResponseController(w).Flush}
-	if !c.hidesOutput() {
-		r.count = tokenizer.NewStream(tokenizer.EncodingFor(c.Target.Model))
-		_, most := tokenizer.Multiplier(c.Target.Model)
-		r.factor = int64(most)
-	}
+	r.count, r.tells = tokenizer.NewStream(tokenizer.EncodingFor(c.Target.Model)), !c.hidesOutput()
+	_, most := tokenizer.Multiplier(c.Target.Model)
+	r.factor, r.allowed = int64(most), c.mostCount()
 	c.head(w, resp)
 	w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
 	w.Header().Set("Cache-Control", "no-cache")
@@ -93,6 +93,7 @@ func (r *relay) take(p []byte) error {
 		}
 		pass := r.inspect(event)
 		r.ahead()
+		r.within()
 		if !r.covered() { // what came is counted to its end all the same
 			r.dropped = true
 		}
@@ -152,7 +153,7 @@ func (r *relay) inspect(event []byte) bool {
 	if ep == wire.Responses {
 		r.follow(chunk)
 	}
-	if r.count != nil && len(chunk.Text) > 0 {
+	if len(chunk.Text) > 0 {
 		r.tally(chunk.Text)
 		r.seen = time.Now()
 	}
@@ -197,6 +198,7 @@ func (r *relay) close(err error) error {
 	}
 	rest, ended := r.events.Rest(), errors.Is(err, io.EOF)
 	pass := len(rest) > 0 && ended && r.inspect(rest)
+	r.over()
 	c := r.call
 	complete := ended && (r.whole() || r.failed)
 	switch {
@@ -204,7 +206,7 @@ func (r *relay) close(err error) error {
 		c.chargeCreated(r.created)
 	case r.usage && (complete || r.whole()):
 		c.charge(r.answer)
-	case complete && r.count != nil && !r.hidden:
+	case complete && r.tells && !r.hidden:
 		c.chargeEstimate(NoUsage, r.visible())
 	case complete:
 		c.chargeHold(NoUsage)
@@ -215,6 +217,7 @@ func (r *relay) close(err error) error {
 	default:
 		c.chargeEstimate(Broken, r.reached())
 	}
+	c.reported(r.answer.Cost)
 	c.Result.Failed = r.failed
 	if !complete && !r.whole() {
 		if r.errand.gone() {
@@ -232,7 +235,7 @@ func (r *relay) close(err error) error {
 // visible is how many tokens of output the caller was sent, 0 when that does
 // not tell the bill. Tokenizers that are not public count more than ours.
 func (r *relay) visible() int64 {
-	if r.count == nil {
+	if !r.tells {
 		return 0
 	}
 	return r.billed(int64(r.count.Count()) + r.apart)

@@ -43,10 +43,7 @@ func (p *Plan) translate() error {
 	if !only {
 		return nil
 	}
-	o := translate.Options{LimitField: "max_tokens", Items: p.kept.items}
-	if hidesOutput(p.Target.Model) && p.Price.Provider == "openai" {
-		o.LimitField = "max_completion_tokens"
-	}
+	o := translate.Options{LimitField: p.chatLimitField(), Items: p.kept.items}
 	for _, t := range p.kept.turns {
 		o.Turns = append(o.Turns, translate.Turn{Input: t.Input, Output: translate.Output(t.Response)})
 	}

@@ -90,21 +90,25 @@ func TestVendorUsage(t *testing.T) {
 		stream     bool
 		in, cached int64
 		out        int64
+		told       pricing.Nano // the cost that the answer tells, where that is more
 	}{
-		{"azure: filters beside the choices", `{"id":"1","model":"m",` + choice + `,"prompt_filter_results":[{"prompt_index":0}],"usage":{"prompt_tokens":9,"completion_tokens":3,"total_tokens":12}}`, false, 9, 0, 3},
-		{"azure: first event without a choice", events(`{"choices":[],"prompt_filter_results":[{}],"model":""}`, `{"model":"m",`+delta+`}`, `{"model":"m",`+last+`}`, `{"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":3,"total_tokens":12}}`), true, 9, 0, 3},
-		{"gemini: thoughts are in the total alone", `{"model":"m",` + choice + `,"usage":{"prompt_tokens":9,"completion_tokens":3,"total_tokens":112}}`, false, 9, 0, 103},
-		{"gemini: usage in every event", events(`{"model":"m",`+delta+`,"usage":{"prompt_tokens":9,"completion_tokens":1,"total_tokens":10}}`, `{"model":"m",`+last+`,"usage":{"prompt_tokens":9,"completion_tokens":3,"total_tokens":12}}`), true, 9, 0, 3},
-		{"groq: times in the usage", `{"model":"m",` + choice + `,"usage":{"queue_time":0.03,"prompt_tokens":9,"prompt_time":0.001,"completion_tokens":3,"completion_time":0.2,"total_tokens":12,"total_time":0.3},"x_groq":{"id":"req_1"}}`, false, 9, 0, 3},
-		{"groq: usage of its own as well", events(`{"model":"m",`+delta+`,"x_groq":{"id":"req_1"}}`, `{"model":"m",`+last+`,"x_groq":{"id":"req_1","usage":{"prompt_tokens":9,"completion_tokens":3,"total_tokens":12}}}`, `{"model":"m","choices":[],"usage":{"prompt_tokens":9,"completion_tokens":3,"total_tokens":12}}`), true, 9, 0, 3},
-		{"deepseek: its own names for the cache", `{"model":"m",` + choice + `,"usage":{"prompt_tokens":9,"completion_tokens":3,"total_tokens":12,"prompt_cache_hit_tokens":8,"prompt_cache_miss_tokens":1,"completion_tokens_details":{"reasoning_tokens":1}}}`, false, 9, 8, 3},
-		{"deepseek: blank lines while it queues", "\n\n\n" + `{"model":"m",` + choice + `,"usage":{"prompt_tokens":9,"completion_tokens":3,"total_tokens":12}}`, false, 9, 0, 3},
-		{"deepseek: comments while it queues", ": keep-alive\n\n: keep-alive\n\n" + events(`{"model":"m",`+delta+`,"usage":null}`, `{"model":"m",`+last+`,"usage":{"prompt_tokens":9,"completion_tokens":3,"total_tokens":12}}`), true, 9, 0, 3},
-		{"openrouter: comments, and a cost", ": OPENROUTER PROCESSING\n\n" + events(`{"model":"m","provider":"P",`+delta+`}`, `{"model":"m",`+last+`,"usage":{"prompt_tokens":9,"completion_tokens":3,"total_tokens":12,"cost":0.95,"is_byok":false,"prompt_tokens_details":{"cached_tokens":0}}}`), true, 9, 0, 3},
-		{"mistral: usage unasked in the last event", events(`{"model":"m",`+delta+`}`, `{"model":"m",`+last+`,"usage":{"prompt_tokens":9,"total_tokens":12,"completion_tokens":3}}`), true, 9, 0, 3},
-		{"vllm: details that are null", `{"model":"m",` + choice + `,"prompt_logprobs":null,"kv_transfer_params":null,"usage":{"prompt_tokens":9,"total_tokens":12,"completion_tokens":3,"prompt_tokens_details":null}}`, false, 9, 0, 3},
-		{"together: the prompt is echoed", `{"id":"o1","prompt":[],"model":"m",` + choice + `,"usage":{"prompt_tokens":9,"completion_tokens":3,"total_tokens":12,"cached_tokens":4}}`, false, 9, 0, 3},
-		{"ollama: no total", `{"model":"m","system_fingerprint":"fp_ollama",` + choice + `,"usage":{"prompt_tokens":9,"completion_tokens":3}}`, false, 9, 0, 3},
+		{"azure: filters beside the choices", `{"id":"1","model":"m",` + choice + `,"prompt_filter_results":[{"prompt_index":0}],"usage":{"prompt_tokens":9,"completion_tokens":3,"total_tokens":12}}`, false, 9, 0, 3, 0},
+		{"azure: first event without a choice", events(`{"choices":[],"prompt_filter_results":[{}],"model":""}`, `{"model":"m",`+delta+`}`, `{"model":"m",`+last+`}`, `{"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":3,"total_tokens":12}}`), true, 9, 0, 3, 0},
+		{"gemini: thoughts are in the total alone", `{"model":"m",` + choice + `,"usage":{"prompt_tokens":9,"completion_tokens":3,"total_tokens":112}}`, false, 9, 0, 103, 0},
+		{"gemini: usage in every event", events(`{"model":"m",`+delta+`,"usage":{"prompt_tokens":9,"completion_tokens":1,"total_tokens":10}}`, `{"model":"m",`+last+`,"usage":{"prompt_tokens":9,"completion_tokens":3,"total_tokens":12}}`), true, 9, 0, 3, 0},
+		{"groq: times in the usage", `{"model":"m",` + choice + `,"usage":{"queue_time":0.03,"prompt_tokens":9,"prompt_time":0.001,"completion_tokens":3,"completion_time":0.2,"total_tokens":12,"total_time":0.3},"x_groq":{"id":"req_1"}}`, false, 9, 0, 3, 0},
+		{"groq: usage of its own as well", events(`{"model":"m",`+delta+`,"x_groq":{"id":"req_1"}}`, `{"model":"m",`+last+`,"x_groq":{"id":"req_1","usage":{"prompt_tokens":9,"completion_tokens":3,"total_tokens":12}}}`, `{"model":"m","choices":[],"usage":{"prompt_tokens":9,"completion_tokens":3,"total_tokens":12}}`), true, 9, 0, 3, 0},
+		{"deepseek: its own names for the cache", `{"model":"m",` + choice + `,"usage":{"prompt_tokens":9,"completion_tokens":3,"total_tokens":12,"prompt_cache_hit_tokens":8,"prompt_cache_miss_tokens":1,"completion_tokens_details":{"reasoning_tokens":1}}}`, false, 9, 8, 3, 0},
+		{"deepseek: blank lines while it queues", "\n\n\n" + `{"model":"m",` + choice + `,"usage":{"prompt_tokens":9,"completion_tokens":3,"total_tokens":12}}`, false, 9, 0, 3, 0},
+		{"deepseek: comments while it queues", ": keep-alive\n\n: keep-alive\n\n" + events(`{"model":"m",`+delta+`,"usage":null}`, `{"model":"m",`+last+`,"usage":{"prompt_tokens":9,"completion_tokens":3,"total_tokens":12}}`), true, 9, 0, 3, 0},
+		{"openrouter: comments, and a cost", ": OPENROUTER PROCESSING\n\n" + events(`{"model":"m","provider":"P",`+delta+`}`, `{"model":"m",`+last+`,"usage":{"prompt_tokens":9,"completion_tokens":3,"total_tokens":12,"cost":0.95,"is_byok":false,"prompt_tokens_details":{"cached_tokens":0}}}`), true, 9, 0, 3, 950_000_000},
+		{"mistral: usage unasked in the last event", events(`{"model":"m",`+delta+`}`, `{"model":"m",`+last+`,"usage":{"prompt_tokens":9,"total_tokens":12,"completion_tokens":3}}`), true, 9, 0, 3, 0},
+		{"vllm: details that are null", `{"model":"m",` + choice + `,"prompt_logprobs":null,"kv_transfer_params":null,"usage":{"prompt_tokens":9,"total_tokens":12,"completion_tokens":3,"prompt_tokens_details":null}}`, false, 9, 0, 3, 0},
+		{"together: the prompt is echoed", `{"id":"o1","prompt":[],"model":"m",` + choice + `,"usage":{"prompt_tokens":9,"completion_tokens":3,"total_tokens":12,"cached_tokens":4}}`, false, 9, 0, 3, 0},
+		{"ollama: no total", `{"model":"m","system_fingerprint":"fp_ollama",` + choice + `,"usage":{"prompt_tokens":9,"completion_tokens":3}}`, false, 9, 0, 3, 0},
+		{"perplexity: what each part costs", `{"model":"m",` + choice + `,"usage":{"prompt_tokens":9,"completion_tokens":3,"total_tokens":12,"cost":{"request_cost":0.005,"total_cost":0.0050001}}}`, false, 9, 0, 3, 5_000_100},
+		{"deepinfra: an estimate", `{"model":"m",` + choice + `,"usage":{"prompt_tokens":9,"completion_tokens":3,"total_tokens":12,"estimated_cost":1.5e-05}}`, false, 9, 0, 3, 15_000},
+		{"xai: ticks", `{"model":"m",` + choice + `,"usage":{"prompt_tokens":9,"completion_tokens":3,"total_tokens":12,"cost_in_usd_ticks":250000001}}`, false, 9, 0, 3, 25_000_001},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			v := &vendor{status: 200, kind: "application/json", body: x.body}
@@ -121,7 +125,7 @@ func TestVendorUsage(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			u, want := c.Result.Usage, pricing.Nano((x.in-x.cached)*1000+x.cached*100+x.out*2000)
+			u, want := c.Result.Usage, max(x.told, pricing.Nano((x.in-x.cached)*1000+x.cached*100+x.out*2000))
 			if c.Result.Outcome != Completed || u.Input != x.in || u.CachedInput != x.cached || u.Output != x.out || c.Result.Cost != want {
 				t.Errorf("%s, %+v, cost %d, fault %q; want cost %d", c.Result.Outcome, u, c.Result.Cost, c.Result.Fault, want)
 			}
@@ -175,7 +179,8 @@ func TestVendorRequests(t *testing.T) {
 		auth, key, sent    string
 		query0, mustNotSay string
 	}{
-		{"openai", nil, limited, "/v1/chat/completions", "a=b", "Bearer sk-vendor", "", limited, "a=b", ""},
+		{"openai", func(p *providers.Provider) { p.LimitField = "max_completion_tokens" }, `"max_tokens":7`, "/v1/chat/completions", "a=b", "Bearer sk-vendor", "", limited, "a=b", ""},
+		{"like openai", nil, limited, "/v1/chat/completions", "a=b", "Bearer sk-vendor", "", `"max_tokens":7`, "a=b", "max_completion_tokens"},
 		{"azure, v1", func(p *providers.Provider) { root(p); p.Kind = providers.Azure }, limited, "/openai/v1/chat/completions", "a=b", "", "sk-vendor", limited, "a=b", ""},
 		{"azure, deployments", func(p *providers.Provider) {
 			root(p)

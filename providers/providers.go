@@ -33,7 +33,7 @@ const (
 	// version of its API in the query.
 	Azure Kind = "azure"
 	// Mistral refuses stream_options and max_completion_tokens; it sends usage
-	// unasked and takes max_tokens.
+	// unasked.
 	Mistral Kind = "mistral"
 	// Gemini counts its thoughts in total_tokens alone.
 	Gemini Kind = "gemini"
@@ -68,6 +68,14 @@ type Provider struct {
 	// DocumentTokens is the most input tokens that the provider reads of one document
 	// in a request; 0 when only the model's context bounds it.
 	DocumentTokens int64
+	// AllowFields are names or patterns of members beyond OpenAI's API that are sent
+	// on, besides those that cost nothing.
+	AllowFields []string
+	// LimitField is the name the provider knows for the output limit of a chat
+	// completion; "" is told by KnowsBothLimits.
+	LimitField string
+	// IgnoreCost leaves out what the provider's answers say they cost.
+	IgnoreCost bool
 
 	// ServiceTier is what the account serves calls at that name no tier, or
 	// "auto"; empty is its default tier.

@@ -14,6 +14,8 @@ type Answer struct {
 	// subset is larger than its whole.
 	Usage    Usage
 	HasUsage bool
+	// Cost is what the provider says the call cost, in nano-USD; 0 when it does not.
+	Cost int64
 	// Fault says what was wrong with the usage, or is "". With HasUsage set the
 	// numbers were clamped or completed and should be taken as an estimate.
 	Fault string
@@ -42,7 +44,7 @@ func ParseUsage(ep Endpoint, answer []byte) (Answer, bool) {
 	err := r.object(r.member)
 	a := r.answer(ep)
 	if err != nil {
-		a.HasUsage, a.Usage = false, Usage{}
+		a.HasUsage, a.Usage, a.Cost = false, Usage{}, 0
 		a.Fault = "the answer is not a JSON object"
 	}
 	return a, a.HasUsage
@@ -96,7 +98,7 @@ func (r *answerReader) member(name []byte) error {
 func (r *answerReader) answer(ep Endpoint) Answer {
 	a := Answer{ID: r.word(r.id), Model: r.word(r.model), ServiceTier: r.word(r.tier)}
 	a.Usage, a.HasUsage = r.usage.usage(ep)
-	a.Fault = r.usage.fault
+	a.Cost, a.Fault = r.usage.cost.nano(), r.usage.fault
 	a.Hidden = a.Fault == hiddenTokens
 	a.TimedWrites = r.usage.timedWrites()
 	if !ep.responds() {

@@ -200,6 +200,9 @@ func TestScanChunk(t *testing.T) {
 		{`{"choices":[{"delta":{"content":[{"type":"thinking","thinking":[{"type":"text","text":"a"}]},{"type":"text","text":"b"},"c"]}}]}`, "abc", false, false, false, false},
 		{`{"choices":[{"delta":{"content":"a"}},{"index":1,"delta":{"content":"b"}}]}`, "ab", false, false, false, false},
 		{`{"choices":[{"index":0,"text":"legacy"}]}`, "legacy", false, false, false, false},
+		// Text that comes in two forms counts once: as Together has it, and as Perplexity.
+		{`{"choices":[{"index":0,"text":"hi","delta":{"role":"assistant","content":"hi"}},{"delta":{"content":"a"},"text":"a"}]}`, "hia", false, false, false, false},
+		{`{"choices":[{"message":{"content":"all so far"},"delta":{"content":" far"}}]}`, " far", false, false, false, false},
 		{`{"choices":[{"delta":{},"finish_reason":"stop"}]}`, "", false, false, false, true},
 		{`{"choices":[],` + usage + `}`, "", true, true, false, false},
 		{`{"choices":null,` + usage + `}`, "", true, true, false, false},

@@ -155,6 +155,7 @@ func (s *scanner) readTTL() error {
 type tool struct {
 	kind, name string
 	first      string // the first member we do not know
+	beside     string // the first of those that is an object
 	ours       bool   // has a function or custom member
 	refs       [2]int // of the request, the first and behind the last that its schema mentions
 }
@@ -167,6 +168,9 @@ var toolFields = newFields(map[string]reader{
 }, func(s *scanner, name []byte) error {
 	if s.tool.first == "" {
 		s.tool.first = clip(name)
+	}
+	if s.tool.beside == "" && s.peek() == '{' {
+		s.tool.beside = clip(name)
 	}
 	return s.walkMember(name)
 })
@@ -210,6 +214,9 @@ func (s *scanner) readToolFunction() error {
 // noteTool files the tool just read. It reports whether its caller runs it.
 func (s *scanner) noteTool() bool {
 	t, r := s.tool, s.req
+	if t.ours && t.beside != "" { // some vendors take several tools in one object
+		r.BuiltinTools = append(r.BuiltinTools, t.beside)
+	}
 	switch {
 	case t.kind == "function", t.kind == "custom", t.kind == "" && t.ours:
 		r.ToolNames = append(r.ToolNames, t.name)

@@ -81,17 +81,43 @@ func (r *chunkReader) choice() error {
 		return r.skip()
 	}
 	r.choices++
+	start, rank := len(r.chunk.Text), 0
 	return r.object(func(name []byte) error {
-		switch string(name) {
-		case "delta", "message":
-			return r.delta()
-		case "text":
-			return r.text()
-		case "finish_reason":
+		if string(name) == "finish_reason" {
 			r.chunk.Finish = r.chunk.Finish || r.peek() == '"'
 		}
-		return r.skip()
+		form := formOf(string(name), r.peek())
+		if form == 0 || form < rank {
+			return r.skip()
+		}
+		if form > rank {
+			r.chunk.Text, rank = r.chunk.Text[:start], form
+		}
+		if form == textForm {
+			return r.text()
+		}
+		return r.delta()
 	})
+}
+
+// The forms in which a choice may hold its text. Some vendors send it in two: Together
+// as text beside the delta, Perplexity as the whole message so far. The highest counts.
+const (
+	textForm = iota + 1
+	messageForm
+	deltaForm
+)
+
+func formOf(name string, first byte) int {
+	switch {
+	case name == "delta" && first == '{':
+		return deltaForm
+	case name == "message" && first == '{':
+		return messageForm
+	case name == "text":
+		return textForm
+	}
+	return 0
 }
 
 func (r *chunkReader) delta() error {

@@ -10,12 +10,26 @@ type Creation struct {
 	Size, Quality, Fidelity string
 	// Partial is the number of unfinished pictures a stream shows of each, 0 to 3.
 	Partial int64
-	// Format is response_format as sent, or "".
-	Format string
+	// Format is response_format as sent, or "", and Picture is output_format.
+	Format, Picture string
+	// Frames is the number of pictures in an animation: frame_count as sent, or 0.
+	Frames int64
 	// Characters is the length of the text to speak.
 	Characters int64
 	// Files are the parts of a form that hold files, in order.
 	Files []File
+}
+
+// Pictures is how many pictures make up one of those asked for: the frames of an
+// animation, or 1.
+func (c *Creation) Pictures() int64 {
+	switch {
+	case c.Frames > 0:
+		return c.Frames
+	case c.Picture == "gif":
+		return defaultFrames
+	}
+	return 1
 }
 
 // Created reports whether ep makes pictures, speech or transcripts.
@@ -39,6 +53,9 @@ func (e Endpoint) Form() bool {
 const (
 	maxPictures = 10
 	maxPartial  = 3
+	maxFrames   = 16
+
+	defaultFrames = 9
 )
 
 var pictureFields = newFields(map[string]reader{
@@ -51,11 +68,14 @@ var pictureFields = newFields(map[string]reader{
 	"response_format": readWord("response_format", func(s *scanner) *string { return &s.creation().Format }),
 	"stream":          readBool("stream", func(s *scanner) *bool { return &s.req.Stream }),
 	"service_tier":    readWord("service_tier", func(s *scanner) *string { return &s.req.ServiceTier }),
+	"output_format":   readWord("output_format", func(s *scanner) *string { return &s.creation().Picture }),
+	"frame_count":     readInt("frame_count", 1, maxFrames, func(s *scanner) *int64 { return &s.creation().Frames }),
 
 	"background":         nil,
+	"frame_duration_ms":  nil,
 	"moderation":         nil,
 	"output_compression": nil,
-	"output_format":      nil,
+	"safety_identifier":  nil,
 	"style":              nil,
 	"user":               nil,
 }, (*scanner).unknown)

@@ -105,9 +105,18 @@ var (
 		"service_tier":             formWord("service_tier", func(r *Request) *string { return &r.ServiceTier }),
 		"stream":                   formStream,
 		"known_speaker_references": formReference,
+		"keywords":                 formText,
+		"output_format":            formWord("output_format", func(r *Request) *string { return &r.Creation.Picture }),
+		"frame_count":              formInt("frame_count", 1, maxFrames, func(r *Request) *int64 { return &r.Creation.Frames }),
 	}
-	formMany   = map[string]bool{"known_speaker_references": true, "image": true}
-	formFiles  = map[string]bool{"file": true, "image": true, "mask": true}
+	// formPlain are the other fields of OpenAI's API: they cost nothing.
+	formPlain = map[string]bool{
+		"background": true, "chunking_strategy": true, "frame_duration_ms": true, "include": true, "known_speaker_names": true,
+		"language": true, "languages": true, "moderation": true, "output_compression": true, "safety_identifier": true,
+		"temperature": true, "timestamp_granularities": true, "user": true,
+	}
+	formMany   = map[string]bool{"known_speaker_references": true, "image": true, "keywords": true}
+	formFiles  = map[string]bool{"file": true, "image": true, "mask": true, "markup": true}
 	formFolded = foldedForm()
 )
 
@@ -215,7 +224,9 @@ func (s *formScanner) part(p formPart) error {
 	if read := formFields[name]; read != nil {
 		return read(s, string(value))
 	}
-	s.req.Unknown = append(s.req.Unknown, name)
+	if !formPlain[name] {
+		s.req.Unknown = append(s.req.Unknown, name)
+	}
 	return nil
 }
 

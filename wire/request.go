@@ -165,7 +165,7 @@ type Request struct {
 	Form *Form
 
 	// Unknown lists, in order, top-level names that OpenAI's API does not
-	// have. They are forwarded, and a provider may act on them.
+	// have. What they cost is not in the Request.
 	Unknown []string
 
 	object  Span     // the whole document, without white space around it

@@ -25,9 +25,11 @@ var responsesFields = newFields(map[string]reader{
 	"context_management":   readRaw("context_management", '[', func(*scanner) *Span { return new(Span) }),
 	"truncation":           readWord("truncation", func(*scanner) *string { return new(string) }),
 
+	"access_programs":        nil,
 	"include":                nil,
 	"metadata":               nil,
 	"parallel_tool_calls":    nil,
+	"personality":            nil,
 	"prompt_cache_key":       nil,
 	"prompt_cache_retention": nil,
 	"safety_identifier":      nil,

@@ -46,6 +46,7 @@ type usageReader struct {
 	reasoning, audioOut, imageOut  counter
 	searches                       counter // by the provider's own tool
 	millis                         int64   // of audio, where that is what is billed
+	cost                           costReader
 	fault                          string
 	present, isObject, brokenParts bool
 }
@@ -65,6 +66,9 @@ func (u *usageReader) read(l *lexer) error {
 }
 
 func (u *usageReader) member(l *lexer, name []byte) error {
+	if ok, err := u.cost.member(l, name); ok {
+		return err
+	}
 	var c *counter
 	switch string(name) {
 	case "prompt_tokens", "input_tokens":

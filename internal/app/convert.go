@@ -89,9 +89,13 @@ func upstreams(list []config.Provider) (*providers.Set, error) {
 			Kind: providers.Kind(p.Kind), APIVersion: p.APIVersion, Deployments: p.Deployments,
 			Aliases: p.ModelMap, Models: p.Models, ServiceTier: p.ServiceTier, BatchMode: p.BatchMode,
 			DocumentTokens: p.DocumentTokens,
+			AllowFields:    p.AllowFields, IgnoreCost: p.ReportedCost == "ignore",
 			ConnectTimeout: p.ConnectTimeout, HeaderTimeout: p.HeaderTimeout, IdleTimeout: p.IdleTimeout,
 		}
 		up.ChatOnly = p.Responses == "translate" || p.Responses == "auto" && providers.SpeaksChatOnly(up.Kind, base)
+		if p.OutputLimitField != "auto" {
+			up.LimitField = p.OutputLimitField
+		}
 		for name, value := range p.Headers {
 			up.Headers.Set(name, value.Reveal())
 		}

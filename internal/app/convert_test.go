@@ -79,7 +79,8 @@ var obeyed = map[string]string{
 	"Orgs.Alerts.URL": "alertTarget", "Orgs.Alerts.Format": "alertTarget", "Orgs.Alerts.Secrets": "alertTarget", "Orgs.Alerts.Thresholds": "alertRules",
 	"Connections.Total": "connections", "Connections.PerAddress": "connections",
 	"Tracing.Endpoint": "openTracer", "Tracing.SampleRatio": "openTracer", "Tracing.Headers": "openTracer",
-	"Batches.Poll": "openBatches", "Batches.Doubt": "openBatches", "Providers.BatchMode": "upstreams", "Orgs.BatchMode": "addOrg",
+	"Batches.Poll": "openBatches", "Batches.Doubt": "openBatches", "Providers.BatchMode": "upstreams", "Providers.AllowFields": "upstreams",
+	"Providers.OutputLimitField": "upstreams", "Providers.ReportedCost": "upstreams", "Orgs.BatchMode": "addOrg",
 }
 
 // TestEveryFieldIsObeyed: nothing in the configuration is silently ignored.
@@ -122,6 +123,9 @@ providers:
     headers: {x-extra: "7"}
     service_tier: priority
     document_tokens: 25
+    allow_fields: [plugins, "x_*"]
+    output_limit_field: max_tokens
+    reported_cost: ignore
     spend_caps: [{name: day, metric: tokens, amount: 20, calendar: day, tz: Europe/Berlin, models: ["gpt-5*"], endpoints: [chat.completions], mode: shadow}]
     connect_timeout: 1s
     response_header_timeout: 2s
@@ -177,7 +181,8 @@ func TestConvertProvider(t *testing.T) {
 	up := s.policy.Providers.All()[0]
 	if up.ID != "openai" || up.BaseURL.String() != "https://api.example.com/v1" || up.APIKey != "sk-1" || up.ConnectTimeout != time.Second || up.HeaderTimeout != 2*time.Second || up.IdleTimeout != 3*time.Second ||
 		up.Headers.Get("OpenAI-Organization") != "org-1" || up.Headers.Get("OpenAI-Project") != "proj-1" || up.Headers.Get("X-Extra") != "7" ||
-		up.ServiceTier != "priority" || up.DocumentTokens != 25 || up.Aliases["smart"] != "gpt-4o" || up.Models[0] != "gpt-4.1-nano" || up.Pools[0].Models[0] != "gpt-4*" {
+		up.ServiceTier != "priority" || !up.Allows("x_1") || up.Allows("models") || up.LimitField != "max_tokens" || !up.IgnoreCost || up.DocumentTokens != 25 ||
+		up.Aliases["smart"] != "gpt-4o" || up.Models[0] != "gpt-4.1-nano" || up.Pools[0].Models[0] != "gpt-4*" {
 		t.Errorf("got provider %+v, want what the file says", up)
 	}
 }

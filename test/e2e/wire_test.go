@@ -24,7 +24,7 @@ func TestBytes(t *testing.T) {
 	s := newStack(t, fakeprovider.Options{KeepBodies: true}, simple(roomy))
 	p := s.proxy()
 	same := []string{
-		"{ \"seed\":9007199254740993 ,\"max_tokens\" : 5,\n\t\"messages\":[{\"content\":\"\\u00e9\\uD83D\\uDE00 <&>\",\"role\":\"user\"}], \"model\":\"gpt-4o\",\"x_future\":{\"a\":1.50e+00}}",
+		"{ \"seed\":9007199254740993 ,\"max_tokens\" : 5,\n\t\"messages\":[{\"content\":\"\\u00e9\\uD83D\\uDE00 <&>\",\"role\":\"user\"}], \"model\":\"gpt-4o\",\"chat_template_kwargs\":{\"a\":1.50e+00}}",
 		chat("gpt-4o", "stream", `"max_tokens":5,"stream":true,"stream_options":{"include_usage":true,"other":1}`),
 		chat("gpt-4o", "tools", `"max_tokens":5,"tools":[{"type":"function","function":{"name":"f","parameters":{"b":1,"a":2}}}]`),
 		`{"input":"embed me","model":"text-embedding-3-small","encoding_format":"base64"}`,
@@ -164,6 +164,9 @@ func TestRefused(t *testing.T) {
 		{"n zero", "/chat/completions", chat("gpt-4o", "x", `"n":0`), 400, "n"},
 		{"string n", "/chat/completions", chat("gpt-4o", "x", `"n":"2"`), 400, "n"},
 		{"built-in tool", "/chat/completions", chat("gpt-4o", "x", `"web_search_options":{}`), 400, "allow_builtin_tools"},
+		{"vendor's field", "/chat/completions", chat("gpt-4o", "x", `"models":["gpt-5"]`), 400, "allow_fields"},
+		{"vendor's field in responses", "/responses", `{"model":"gpt-4o","input":"x","plugins":[{"id":"web"}]}`, 400, "allow_fields"},
+		{"unknown field", "/embeddings", `{"model":"text-embedding-3-small","input":"x","x_future":1}`, 400, "allow_fields"},
 		{"too large", "/chat/completions", chat("gpt-4o", strings.Repeat("x", 200_000), ""), 413, ""},
 		{"deep", "/chat/completions", chat("gpt-4o", "x", `"metadata":`+strings.Repeat("[", 5000)+strings.Repeat("]", 5000)), 400, ""},
 	}

@@ -1,0 +1,100 @@
+package guard
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/llmguard/llmguard/providers"
+	"github.com/llmguard/llmguard/tokenizer"
+	"github.com/llmguard/llmguard/wire"
+)
+
+// accept refuses members of the request whose cost is not held: those that OpenAI's
+// API does not have, unless they are known to cost nothing at the provider or its
+// configuration lists them.
+func (p *Plan) accept() error {
+	r, provider := p.Request, p.Target.Provider
+	names := r.Unknown
+	if r.Creation != nil && r.Creation.Picture == "svg" { // another model writes it
+		names = append(slices.Clip(names), "svg")
+	}
+	for _, name := range names {
+		if r.Form == nil && name != "svg" && r.Member(name) == nil { // null is as good as absent
+			continue
+		}
+		effect, does := provider.Effect(name)
+		switch {
+		case effect == providers.Harmless:
+		case effect == providers.Thinks, provider.Allows(name):
+			p.unseen = true
+		default:
+			return unknownMember(name, does, provider.ID)
+		}
+	}
+	return nil
+}
+
+// unknownMember refuses a member; does is what it is known to do, if anything.
+func unknownMember(name, does, provider string) error {
+	if len(name) > 64 {
+		name = strings.ToValidUTF8(name[:64], "")
+	}
+	const advice = "Leave it out, or ask an operator to add it to allow_fields of the provider %q"
+	if does != "" {
+		return wire.BadRequest(name, "unsupported_parameter",
+			"Unsupported parameter: '%s'. It %s, so the cost of the call cannot be held. "+advice, name, does, provider)
+	}
+	return wire.BadRequest(name, "unknown_parameter",
+		"Unknown parameter: '%s'. OpenAI's API does not have it, and what it costs is not known. "+advice, name, provider)
+}
+
+// members counts the texts of members that OpenAI's API does not have as input: a
+// provider may make them part of the prompt.
+func (c *counter) members() {
+	for _, name := range c.request.Unknown {
+		if v := c.request.Member(name); len(v) > 0 && strings.IndexByte(`"{[`, v[0]) >= 0 {
+			c.fixed += int64(tokenizer.Count(c.enc, v))
+		}
+	}
+}
+
+// limitField is the name the provider knows for the output limit. OpenAI's reasoning
+// models refuse max_tokens, and many other servers do not know max_completion_tokens.
+func (p *Plan) limitField() string {
+	switch p.sent.Endpoint {
+	case wire.Responses:
+		return "max_output_tokens"
+	case wire.Completions:
+		return "max_tokens"
+	}
+	return p.chatLimitField()
+}
+
+func (p *Plan) chatLimitField() string {
+	switch {
+	case p.Target.Provider.LimitField != "":
+		return p.Target.Provider.LimitField
+	case p.Target.Provider.Kind == providers.Mistral:
+		return "max_tokens"
+	case hidesOutput(p.Target.Model) && p.Price.Provider == "openai":
+		return "max_completion_tokens"
+	}
+	return "max_tokens"
+}
+
+// renamed is the output limit under the name the provider knows, when the request has
+// it under another: one that is ignored would not bound the answer.
+func (p *Plan) renamed() []wire.Edit {
+	r, provider := p.sent, p.Target.Provider
+	if r.Endpoint != wire.ChatCompletions || r.OutputField == "" {
+		return nil
+	}
+	name := p.chatLimitField()
+	fixed := provider.LimitField != "" || provider.Kind == providers.Mistral
+	switch {
+	case name == r.OutputField, !fixed && (provider.KnowsBothLimits() || name == "max_completion_tokens"):
+		return nil
+	}
+	return []wire.Edit{{Name: r.OutputField}, {Name: name, JSON: strconv.AppendInt(nil, r.OutputLimit, 10)}}
+}

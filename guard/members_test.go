@@ -1,0 +1,152 @@
+package guard
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/llmguard/llmguard/providers"
+	"github.com/llmguard/llmguard/wire"
+)
+
+// TestMembersWithoutAPriceAreRefused: what OpenAI's API does not have is sent on only
+// where it costs nothing, or where the provider's configuration lists it.
+func TestMembersWithoutAPriceAreRefused(t *testing.T) {
+	r := newRig(t)
+	openAI, azure, mistral, gemini := providers.OpenAI, providers.Azure, providers.Mistral, providers.Gemini
+	all := []providers.Kind{openAI, azure, mistral, gemini}
+	for _, x := range []struct {
+		member string
+		takes  []providers.Kind
+		code   string
+	}{
+		{`"models":["dear"]`, nil, "unsupported_parameter"},
+		{`"plugins":[{"id":"web"}]`, nil, "unsupported_parameter"},
+		{`"fallbacks":["dear"]`, nil, "unsupported_parameter"},
+		{`"route":"fallback"`, nil, "unsupported_parameter"},
+		{`"provider":{"order":["Dear"]}`, nil, "unsupported_parameter"},
+		{`"search_parameters":{"mode":"on"}`, nil, "unsupported_parameter"},
+		{`"enable_search":true`, nil, "unsupported_parameter"},
+		{`"extra_body":{"models":["dear"]}`, nil, "unsupported_parameter"},
+		{`"max_output_tokens":5`, nil, "unsupported_parameter"},
+		{`"n_predict":500`, nil, "unsupported_parameter"},
+		{`"deferred":true`, nil, "unsupported_parameter"},
+		{`"data_sources":[]`, nil, "unsupported_parameter"},
+		{`"never_heard_of":0`, nil, "unknown_parameter"},
+		{`"Temperature":1`, nil, "unknown_parameter"},
+		{`"models":null`, all, ""},
+		{`"top_k":40`, []providers.Kind{openAI}, "unknown_parameter"},
+		{`"repetition_penalty":1.1`, []providers.Kind{openAI}, "unknown_parameter"},
+		{`"guided_json":{"type":"object"}`, []providers.Kind{openAI}, "unknown_parameter"},
+		{`"usage":{"include":true}`, []providers.Kind{openAI}, "unknown_parameter"},
+		{`"thinking":{"type":"enabled"}`, []providers.Kind{openAI}, "unknown_parameter"},
+		{`"chat_template_kwargs":{"enable_thinking":false}`, []providers.Kind{openAI}, "unknown_parameter"},
+		{`"safe_prompt":true`, []providers.Kind{mistral}, "unknown_parameter"},
+		{`"random_seed":1`, []providers.Kind{mistral}, "unknown_parameter"},
+		{`"user_security_context":{}`, []providers.Kind{azure}, "unknown_parameter"},
+		{`"stream_options":{"include_usage":true},"stream":true,"parallel_tool_calls":false,"verbosity":"low"`, all, ""},
+	} {
+		for _, kind := range all {
+			at := r.guard.Policy().Providers.All()[0]
+			at.Kind, at.AllowFields = kind, nil
+			body := prompt("gpt-4o", "hi", `"max_tokens":10,`+x.member)
+			p, err := r.prepare(body)
+			if slices.Contains(x.takes, kind) {
+				if name, _, _ := strings.Cut(x.member, ":"); err != nil || kind != mistral && !strings.Contains(string(p.Body().Bytes()), name) {
+					t.Errorf("%s at %s: %v", x.member, kind, err)
+				}
+				continue
+			}
+			name := strings.Trim(x.member[:strings.Index(x.member, ":")], `"`)
+			var e *wire.Error
+			if !errors.As(err, &e) || e.Status != 400 || e.Code != x.code || e.Param != name ||
+				!strings.Contains(e.Message, `allow_fields of the provider "openai"`) {
+				t.Errorf("%s at %s: got %v, want 400 %s", x.member, kind, err, x.code)
+			}
+			for _, list := range [][]string{{name}, {"*"}} {
+				at.AllowFields = list
+				if p, err := r.prepare(body); err != nil || !strings.Contains(string(p.Body().Bytes()), x.member) || !p.hidesOutput() {
+					t.Errorf("%s at %s, which allows %q: %v", x.member, kind, list, err)
+				}
+			}
+		}
+	}
+}
+
+// TestMembersOfEveryEndpoint: no endpoint sends on what is not known.
+func TestMembersOfEveryEndpoint(t *testing.T) {
+	r := newRig(t)
+	for ep, body := range map[wire.Endpoint]string{
+		wire.ChatCompletions:  `{"model":"gpt-4o","max_tokens":5,"messages":[{"role":"user","content":"x"}]`,
+		wire.Responses:        `{"model":"gpt-4o","max_output_tokens":16,"input":"x"`,
+		wire.ResponsesCompact: `{"model":"gpt-4o","input":"x"`,
+		wire.ResponsesTokens:  `{"model":"gpt-4o","input":"x"`,
+		wire.Completions:      `{"model":"gpt-3.5-turbo-instruct","prompt":"x","max_tokens":5`,
+		wire.Embeddings:       `{"model":"text-embedding-3-small","input":"x"`,
+		wire.Moderations:      `{"model":"omni-moderation-latest","input":"x"`,
+		wire.ImageGenerations: `{"model":"gpt-image-1","prompt":"x","size":"1024x1024","quality":"low"`,
+		wire.Speech:           `{"model":"tts-1","input":"x","voice":"alloy"`,
+	} {
+		for extra, ok := range map[string]bool{"}": true, `,"models":["dear"]}`: false} {
+			req, err := wire.Scan(ep, []byte(body+extra), wire.Limits{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err = r.guard.Prepare(r.caller(), req); (err == nil) != ok {
+				t.Errorf("%s: %s%s: %v", ep, body, extra, err)
+			}
+		}
+	}
+	const part = "--b\r\nContent-Disposition: form-data; name=%q\r\n\r\n%s\r\n"
+	form := func(name string) error {
+		text := strings.NewReplacer("%q", `"model"`, "%s", "whisper-1").Replace(part) +
+			strings.NewReplacer("%q", `"file"; filename="a.wav"`, "%s", "sound").Replace(part) +
+			strings.NewReplacer("%q", `"`+name+`"`, "%s", "1").Replace(part) + "--b--\r\n"
+		req, err := wire.ScanForm(wire.Transcriptions, "", "multipart/form-data; boundary=b", strings.NewReader(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = r.guard.Prepare(r.caller(), req)
+		return err
+	}
+	if form("language") != nil || form("models") == nil {
+		t.Errorf("a form with language: %v, with models: %v", form("language"), form("models"))
+	}
+}
+
+// TestToolBesideAFunction: a tool that costs money does not hide in the object of one
+// that does not.
+func TestToolBesideAFunction(t *testing.T) {
+	r := newRig(t)
+	_, err := r.prepare(prompt("gpt-4o", "hi", `"tools":[{"type":"function","function":{"name":"f"},"google_search":{}}]`))
+	var e *wire.Error
+	if !errors.As(err, &e) || e.Code != "builtin_tool_refused" {
+		t.Errorf("got %v, want builtin_tool_refused", err)
+	}
+	r.plan(prompt("gpt-4o", "hi", `"tools":[{"type":"function","function":{"name":"f"},"strict":true,"cache_control":{"type":"ephemeral"}}]`))
+}
+
+// TestAnimationsAreHeldByFrame: each picture of an animation is one.
+func TestAnimationsAreHeldByFrame(t *testing.T) {
+	r := newRig(t)
+	output := func(extra string) int64 {
+		req, err := wire.Scan(wire.ImageGenerations,
+			[]byte(`{"model":"gpt-image-1","prompt":"x","size":"1024x1024","quality":"low"`+extra+`}`), wire.Limits{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := r.guard.Prepare(r.caller(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p.Output
+	}
+	one := output("")
+	if got := output(`,"output_format":"gif"`); got != 9*one {
+		t.Errorf("an animation is held at %d tokens, want %d", got, 9*one)
+	}
+	if got := output(`,"output_format":"gif","frame_count":4`); got != 4*one {
+		t.Errorf("an animation of 4 frames is held at %d tokens, want %d", got, 4*one)
+	}
+}

@@ -1,0 +1,111 @@
+package wire
+
+import "slices"
+
+// maxCost is the largest cost of an answer that we believe, in nano-USD: a million
+// dollars.
+const maxCost = 1_000_000 * nanoPerUSD
+
+const (
+	nanoDigits   = 9
+	nanoPerUSD   = 1_000_000_000
+	ticksPerNano = 10
+)
+
+// costReader collects what a usage object says the call cost. Vendors name it
+// differently; what an account of the caller's own pays a third party is added.
+type costReader struct {
+	total, ticks, upstream int64 // nano-USD
+	own                    bool  // is_byok: upstream is billed beside the total
+}
+
+// member reads the value of a member that tells a cost, and reports whether it is
+// one.
+func (c *costReader) member(l *lexer, name []byte) (bool, error) {
+	object := l.peek() == '{'
+	switch string(name) {
+	case "cost": // OpenRouter, Requesty
+		if object { // Perplexity
+			return true, inside(l, "total_cost", &c.total)
+		}
+		return true, amount(l, &c.total)
+	case "estimated_cost": // DeepInfra
+		return true, amount(l, &c.total)
+	case "cost_in_usd_ticks": // xAI
+		at, err := l.value()
+		c.ticks = (parseUSD(l.buf[at.Start:at.End], 0) + ticksPerNano - 1) / ticksPerNano
+		return true, err
+	case "cost_details":
+		if object {
+			return true, inside(l, "upstream_inference_cost", &c.upstream)
+		}
+	case "is_byok":
+		c.own = l.peek() == 't'
+	default:
+		return false, nil
+	}
+	return true, l.skip()
+}
+
+// amount reads USD.
+func amount(l *lexer, nano *int64) error {
+	at, err := l.value()
+	*nano = parseUSD(l.buf[at.Start:at.End], nanoDigits)
+	return err
+}
+
+// inside reads USD from a member of an object.
+func inside(l *lexer, member string, nano *int64) error {
+	return l.object(func(name []byte) error {
+		if string(name) != member {
+			return l.skip()
+		}
+		return amount(l, nano)
+	})
+}
+
+// nano is the cost in nano-USD, 0 when none is told that can be believed.
+func (c *costReader) nano() int64 {
+	n := max(c.total, c.ticks)
+	if c.own {
+		n += c.upstream
+	}
+	if n > maxCost {
+		return 0
+	}
+	return n
+}
+
+// parseUSD reads a decimal amount, a JSON number or one in quotes, scaled by ten to
+// the given power and rounded up. What is negative, no number or beyond belief is 0.
+func parseUSD(raw []byte, power int) int64 {
+	if len(raw) >= 2 && raw[0] == '"' {
+		raw = raw[1 : len(raw)-1]
+	}
+	if !isNumber(raw) || raw[0] == '-' {
+		return 0
+	}
+	digits, exp := significant(raw)
+	exp += power
+	up := int64(0)
+	if exp < 0 { // what is below the unit counts as one
+		cut := max(len(digits)+exp, 0)
+		if len(digits) > 0 {
+			up = 1
+		}
+		digits, exp = digits[:cut], 0
+	}
+	if len(digits)+exp > 18 {
+		return 0
+	}
+	n, _ := parseDigits(append(slices.Clip(digits), zeros[:exp]...))
+	return n + up
+}
+
+const zeros = "000000000000000000"
+
+// isNumber reports whether raw is a JSON number and nothing else.
+func isNumber(raw []byte) bool {
+	l := lenient(raw)
+	return len(raw) > 0 && (raw[0] == '-' || isDigit(raw[0])) && l.number() == nil && l.pos == len(raw)
+}
