@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"time"
 
@@ -177,14 +178,32 @@ func (s *Server) createBatch(x *exchange, r *http.Request) error {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), storeTimeout)
 	defer cancel()
-	b, err := s.opts.Batches.Create(ctx, req)
-	if errors.Is(err, batch.ErrNotFound) {
-		return noFile(wanted.Input)
+	if err := s.opts.Files.Room(ctx, owner(x)); err != nil { // for what the batch will put out
+		return fileRefusal(err)
 	}
-	if err != nil {
+	b, err := s.opts.Batches.Create(ctx, req)
+	var full *batch.FullError
+	switch {
+	case errors.Is(err, batch.ErrNotFound):
+		return noFile(wanted.Input)
+	case errors.As(err, &full):
+		return tooManyBatches(full)
+	case err != nil:
 		return unavailable(err)
 	}
 	return x.json(http.StatusOK, viewBatch(b))
+}
+
+// fullRest is when to try again to make a batch.
+const fullRest = time.Minute
+
+func tooManyBatches(full *batch.FullError) *wire.Error {
+	whose, field := "Your organization has", "max_open"
+	if full.User {
+		whose, field = "You have", "max_user_open"
+	}
+	return wire.RateLimited(fmt.Sprintf("%s %d open batches, which is the limit (batches.%s). Wait until one ends, or cancel one",
+		whose, full.Limit, field), fullRest)
 }
 
 func (n *newBatch) check() (ep wire.Endpoint, ttl time.Duration, err error) {

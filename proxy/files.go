@@ -183,7 +183,7 @@ const (
 // upload takes a file in: its bytes go to the store as they come, whatever the
 // order of the parts.
 func (s *Server) upload(x *exchange, r *http.Request) error {
-	if err := s.opts.Files.Room(r.Context(), x.caller.Org.ID); err != nil {
+	if err := s.opts.Files.Room(r.Context(), owner(x)); err != nil {
 		return fileRefusal(err)
 	}
 	r.Body = &slowBody{ReadCloser: r.Body, x: x}
@@ -195,7 +195,7 @@ func (s *Server) upload(x *exchange, r *http.Request) error {
 	var up *files.Upload
 	defer func() {
 		if up != nil {
-			up.Abort()
+			up.Discard(context.WithoutCancel(r.Context()))
 		}
 	}()
 	for n := 0; ; n++ {
@@ -327,10 +327,20 @@ func lifetime(param, anchor string, seconds int) (time.Duration, error) {
 }
 
 func fileRefusal(err error) error {
-	if errors.Is(err, files.ErrFull) {
-		return wire.QuotaExceeded("Your organization stores as many files as it may: delete some")
+	var full *files.FullError
+	if !errors.As(err, &full) {
+		return unavailable(err)
 	}
-	return unavailable(err)
+	whose, what, field := "Your organization", "bytes", "max_org_bytes"
+	switch {
+	case full.User && full.Files:
+		whose, what, field = "You", "files", "max_user_files"
+	case full.Files:
+		what, field = "files", "max_org_files"
+	case full.User:
+		whose, field = "You", "max_user_bytes"
+	}
+	return wire.QuotaExceeded(fmt.Sprintf("%s reached the limit of stored %s (files.%s: %d). Delete some files", whose, what, field, full.Most))
 }
 
 // slowBody lets a caller who sends go on, and ends one who has stopped.

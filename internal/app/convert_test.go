@@ -70,6 +70,8 @@ var obeyed = map[string]string{
 	"Orgs.RequestWebhooks.Hosts": "webhooksOf", "Orgs.RequestWebhooks.Secrets": "signers",
 	"Ledger.ExportDir": "exporter", "Ledger.MaxEntries": "LedgerLength",
 	"Files.Store": "openFiles", "Files.MaxFile": "proxyOptions", "Files.TTL": "openFiles", "Files.MaxOrgBytes": "openFiles",
+	"Files.MaxUserBytes": "openFiles", "Files.MaxOrgFiles": "openFiles", "Files.MaxUserFiles": "openFiles",
+	"Batches.MaxOpen": "openBatches", "Batches.MaxUserOpen": "openBatches",
 	"Conversations.TTL": "conversations", "Conversations.MaxSize": "conversations",
 	"Batches.MaxLines": "openBatches", "Batches.InQueue": "openBatches", "Batches.OverBudget": "openBatches",
 	"Log.Level": "Logger, apply", "Log.Format": "Logger", "Sum": "config.Metrics",
