@@ -194,6 +194,10 @@ type Connections struct {
 	// its /64. 0: a quarter of Total. Addresses in TrustedProxies are bounded by Total
 	// alone.
 	PerAddress int `yaml:"per_address" default:"0" min:"0"`
+	// Streams is how many event streams, uploads and downloads may be open at a time in
+	// one process. An org may have half of them, one key a quarter. What comes beyond is
+	// answered with 429. 0: no bound.
+	Streams int `yaml:"streams" default:"2000" min:"0"`
 }
 
 // Timeouts of the listener callers reach. Answers have no total timeout,

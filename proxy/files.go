@@ -107,12 +107,20 @@ func (s *Server) allFiles(x *exchange, r *http.Request, _ string) error {
 	if err != nil {
 		return unavailable(err)
 	}
+	read := len(page)
+	if f.Purpose != "" { // others were read in vain
+		read = limit
+	}
+	s.reads.spend(x.caller.Org.ID, x.caller.Key, read/filesPerUnit, time.Now())
 	data := make([]fileView, len(page))
 	for i, f := range page {
 		data[i] = viewFile(f)
 	}
 	return x.json(http.StatusOK, listOf(data, more, func(v *fileView) *string { return &v.ID }))
 }
+
+// filesPerUnit is how many files of a page cost one more unit of reads.
+const filesPerUnit = 100
 
 // ownFile finds a file of the caller's. Foreign files do not exist.
 func (s *Server) ownFile(ctx context.Context, x *exchange, id string) (*files.File, error) {
@@ -147,6 +155,11 @@ func (s *Server) fileContent(x *exchange, r *http.Request, id string) error {
 	if err != nil {
 		return err
 	}
+	done, err := s.lasting(x)
+	if err != nil {
+		return err
+	}
+	defer done()
 	body, err := s.opts.Files.Open(r.Context(), f, 0)
 	if errors.Is(err, files.ErrNotFound) {
 		return noFile(id)
@@ -186,6 +199,11 @@ func (s *Server) upload(x *exchange, r *http.Request) error {
 	if err := s.opts.Files.Room(r.Context(), owner(x)); err != nil {
 		return fileRefusal(err)
 	}
+	done, err := s.lasting(x)
+	if err != nil {
+		return err
+	}
+	defer done()
 	r.Body = &slowBody{ReadCloser: r.Body, x: x}
 	parts, err := r.MultipartReader()
 	if err != nil {

@@ -13,9 +13,9 @@ import (
 func TestReads(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1e9, 0)
-	r := newReads()
+	r := newReads(storeReads)
 	var ends []func()
-	for range readsAtOnce / readsAll {
+	for range storeReads.atOnce / readsAll {
 		end, err := r.begin("acme", "k1", readsAll, now)
 		if err != nil {
 			t.Fatal(err)
@@ -39,8 +39,8 @@ func TestReads(t *testing.T) {
 		}
 		end()
 	}
-	if n != readsBurst/readsAll {
-		t.Errorf("%d in a burst, want %d", n, readsBurst/readsAll)
+	if n != storeReads.burst/readsAll {
+		t.Errorf("%d in a burst, want %d", n, storeReads.burst/readsAll)
 	}
 	if _, err := r.begin("acme", "k1", readsAll, now.Add(time.Second)); err != nil {
 		t.Errorf("a second later: %v", err)
@@ -52,9 +52,9 @@ func TestReads(t *testing.T) {
 func TestReadsOfAKey(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, queue.Pool{}, nil, window(roomy, time.Hour))
-	for r.proxy.reads.of("acme k1", time.Now()).rate.AllowN(time.Now(), 10*readsAll) {
+	for r.proxy.reads.of("acme", "k1", time.Now())[0].rate.AllowN(time.Now(), 10*readsAll) {
 	}
-	r.proxy.reads.of("acme k1", time.Now()).rate.SetLimit(0.01) // hardly any come back while the machine is slow
+	r.proxy.reads.of("acme", "k1", time.Now())[0].rate.SetLimit(0.01) // hardly any come back while the machine is slow
 	for range 10 {
 		a := r.call(http.MethodGet, "/v1/limits", "")
 		if a.status == 200 {

@@ -34,6 +34,11 @@ const firstTold = 2
 // resume streams a background response's events that come after a number.
 func (s *Server) resume(x *exchange, r *http.Request, job *queue.Job, after int64) error {
 	ctx := r.Context()
+	done, err := s.lasting(x)
+	if err != nil {
+		return err
+	}
+	defer done()
 	bounded, cancel := context.WithTimeout(ctx, storeTimeout)
 	request, err := s.queue.Body(bounded, job)
 	cancel()
