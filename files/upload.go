@@ -28,8 +28,10 @@ type Upload struct {
 func (s *Store) bounds() []FullError {
 	o := s.opts
 	return []FullError{
-		{Most: o.OrgBytes}, {Most: o.UserBytes, User: true},
-		{Most: o.OrgFiles, Files: true}, {Most: o.UserFiles, User: true, Files: true},
+		{Most: o.OrgBytes},
+		{Most: o.UserBytes, User: true},
+		{Most: o.OrgFiles, Files: true},
+		{Most: o.UserFiles, User: true, Files: true},
 	}
 }
 

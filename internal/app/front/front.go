@@ -50,7 +50,7 @@ func proxyOptions(p *app.Parts) proxy.Options {
 		ReadBody: c.Timeouts.ReadBody, Write: c.Timeouts.Write, StoreDeadline: c.Store.Deadline,
 		HoldFor: c.Queue.Hold, KeepAlive: c.Queue.KeepAlive, KeepAnswer: c.Queue.ResultTTL,
 		Streams: c.Connections.Streams,
-		Log: p.Log, Metrics: p.Metrics, Tracer: p.Tracer,
+		Log:     p.Log, Metrics: p.Metrics, Tracer: p.Tracer,
 	}
 }
 
