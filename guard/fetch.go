@@ -14,8 +14,8 @@ import (
 
 // Fetch sends a request about a thing kept for an org to the provider that keeps it, and
 // relays the answer to w. It costs nothing but a request of FetchPool's quota, which the
-// caller takes. Status is the provider's, 0 when
-// there was none. Errors are *wire.Error, with nothing written, providers.ErrStale, or ErrGone.
+// caller takes. Status is the provider's, 0 when there was none. Errors are *wire.Error or
+// providers.ErrStale, with nothing written, or ErrGone.
 func (g *Guard) Fetch(ctx context.Context, w http.ResponseWriter, o *Org, n owned.Note, r providers.Request) (status int, err error) {
 	p, err := g.Upstream(o, n.Provider)
 	if err != nil {

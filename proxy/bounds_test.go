@@ -195,6 +195,7 @@ func TestStreamsAreBounded(t *testing.T) {
 		t.Fatalf("got %+v and %+v; want a response and a file", background, file)
 	}
 	_, hangUp := r.events(job+"/events", "")
+	jobs := r.jobs()
 	for name, a := range map[string]answer{
 		"events of a job":      r.call(http.MethodGet, job+"/events", ""),
 		"background, streamed": r.call(http.MethodPost, "/v1/responses", `{"model":"gpt-4o","input":"hi","max_output_tokens":20,"background":true,"stream":true}`),
@@ -207,6 +208,9 @@ func TestStreamsAreBounded(t *testing.T) {
 	}
 	if a := r.call(http.MethodGet, job, ""); a.status != 200 {
 		t.Errorf("got %+v, want the job", a)
+	}
+	if n := r.jobs(); n != jobs {
+		t.Errorf("%d jobs were made of what was refused", n-jobs)
 	}
 	hangUp()
 	r.until("the place is free", func() bool { return r.call(http.MethodGet, "/v1/files/"+file.id()+"/content", "").status == 200 })

@@ -103,14 +103,15 @@ func (r *reads) tooMany(wait time.Duration) error {
 
 // of returns the reader of a key and that of its org.
 func (r *reads) of(org, key string, now time.Time) [2]*reader {
-	if len(r.keys) >= readsKept {
+	ofKey := org + " " + key
+	if len(r.keys) >= readsKept && (r.keys[ofKey] == nil || r.keys[org] == nil) {
 		for id, other := range r.keys {
 			if other.open == 0 && other.rate.TokensAt(now) >= float64(other.burst) {
 				delete(r.keys, id)
 			}
 		}
 	}
-	return [2]*reader{r.one(org+" "+key, 1), r.one(org, orgReads)}
+	return [2]*reader{r.one(ofKey, 1), r.one(org, orgReads)}
 }
 
 func (r *reads) one(id string, times int) *reader {

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"fmt"
 	"net/http"
 	"strconv"
 	"testing"
@@ -44,6 +45,49 @@ func TestReads(t *testing.T) {
 	}
 	if _, err := r.begin("acme", "k1", readsAll, now.Add(time.Second)); err != nil {
 		t.Errorf("a second later: %v", err)
+	}
+}
+
+// TestReadsOfAnOrg: more keys do not give an org any number of reads, and what is refused
+// takes nothing.
+func TestReadsOfAnOrg(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1e9, 0)
+	r := newReads(storeReads)
+	begin := func(org string, n int) (begun int, ends []func()) {
+		for i := range n {
+			end, err := r.begin(org, fmt.Sprint("k", i), readsAll, now)
+			if err != nil {
+				continue
+			}
+			begun, ends = begun+1, append(ends, end)
+		}
+		return begun, ends
+	}
+	open, ends := begin("acme", 1000)
+	if want := orgReads * storeReads.atOnce / readsAll; open != want {
+		t.Errorf("%d in parallel, want %d", open, want)
+	}
+	for _, end := range ends {
+		end()
+		end() // a second time does nothing
+	}
+	total := open
+	for range 100 {
+		n, ends := begin("acme", 10)
+		for _, end := range ends {
+			end()
+		}
+		total += n
+	}
+	if want := orgReads * storeReads.burst / readsAll; total != want {
+		t.Errorf("%d in a burst, want %d", total, want)
+	}
+	if n, _ := begin("other", 1); n != 1 {
+		t.Error("another org's reads are used up, too")
+	}
+	if left := r.of("acme", "k999", now)[0].rate.TokensAt(now); left != float64(storeReads.burst) {
+		t.Errorf("a key that was refused has %v units left, want %d", left, storeReads.burst)
 	}
 }
 
