@@ -160,7 +160,7 @@ type Store struct {
 	log   *slog.Logger
 	clock string // test clock in microseconds; empty: Redis TIME
 
-	maxOrg, maxUser int // open batches; 0: no bound
+	bounds Bounds
 }
 
 // NewStore returns a Store; nil log means slog.Default().

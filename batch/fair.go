@@ -25,7 +25,7 @@ type line struct {
 	since       uint64           // when its last place ended
 	users       map[string]*line // of an org
 	places      []*place         // that a user waits for
-	preempt     chan struct{}    // of an org: one message for each place it should give up
+	preempt     chan struct{}    // of a user: one message for each place to give up
 }
 
 // place is one place, or the wait for it.
@@ -60,13 +60,13 @@ func (f *fair) waiting(org, user string) int {
 	return 0
 }
 
-// preempted has a message when an org should give up one of its places: it has more
-// than its share, and another org waits. It is nil for an org that has none.
-func (f *fair) preempted(org string) <-chan struct{} {
+// preempted has a message when a user should give up a place, because the org or the
+// user has more than its share and another waits. It is nil for a user who has none.
+func (f *fair) preempted(org, user string) <-chan struct{} {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if o := f.orgs[org]; o != nil {
-		return o.preempt
+	if o := f.orgs[org]; o != nil && o.users[user] != nil {
+		return o.users[user].preempt
 	}
 	return nil
 }
@@ -132,9 +132,12 @@ func (p *place) queue(ahead bool) {
 	f := p.fair
 	org := lineOf(f.orgs, p.org, f.ended)
 	if org.users == nil {
-		org.users, org.preempt = map[string]*line{}, make(chan struct{}, maxPreempted)
+		org.users = map[string]*line{}
 	}
 	user := lineOf(org.users, p.user, f.ended)
+	if user.preempt == nil {
+		user.preempt = make(chan struct{}, maxPreempted)
+	}
 	org.waits, user.waits, p.ready = org.waits+1, user.waits+1, make(chan struct{})
 	if ahead {
 		user.places = append([]*place{p}, user.places...)
@@ -143,11 +146,11 @@ func (p *place) queue(ahead bool) {
 	}
 	f.grant()
 	if !p.open {
-		f.demand(org)
+		f.demand(org, user)
 	}
 }
 
-// maxPreempted bounds the messages to an org that does not read them.
+// maxPreempted bounds the messages to a user who does not read them.
 const maxPreempted = 256
 
 func lineOf(lines map[string]*line, id string, since uint64) *line {
@@ -157,21 +160,39 @@ func lineOf(lines map[string]*line, id string, since uint64) *line {
 	return lines[id]
 }
 
-// demand makes the org with the most places give one up, when the waiting one would
-// have fewer than that org even then.
-func (f *fair) demand(waiting *line) {
-	most := waiting
-	for _, org := range f.orgs {
-		if org.open-len(org.preempt) > most.open-len(most.preempt) {
-			most = org
+// demand makes the org with the most places give one up, when the waiting one would have
+// fewer than that org even then; otherwise it looks among the users of the org that waits.
+func (f *fair) demand(org, user *line) {
+	users, waiting := org.users, user
+	if most := largest(f.orgs); most.left() > org.open+org.waits {
+		users, waiting = most.users, nil
+	}
+	most := largest(users)
+	if waiting != nil && most.left() <= waiting.open+waiting.waits {
+		return
+	}
+	select {
+	case most.preempt <- struct{}{}:
+	default:
+	}
+}
+
+// left is how many places a line will have once it has given up those it should.
+func (l *line) left() int {
+	n := l.open - len(l.preempt)
+	for _, user := range l.users {
+		n -= len(user.preempt)
+	}
+	return n
+}
+
+func largest(lines map[string]*line) (most *line) {
+	for _, l := range lines {
+		if most == nil || l.left() > most.left() {
+			most = l
 		}
 	}
-	if most.open-len(most.preempt) > waiting.open+waiting.waits {
-		select {
-		case most.preempt <- struct{}{}:
-		default:
-		}
-	}
+	return most
 }
 
 // grant hands out the places that are free.

@@ -106,8 +106,12 @@ func TestPreemption(t *testing.T) {
 		enterNow(t, f, "hog", "a")
 	}
 	queueUp(f, "small", "c", 100)
-	if n := len(f.preempted("hog")); n != 4 {
+	if n := len(f.preempted("hog", "a")); n != 4 {
 		t.Errorf("hog is to give up %d of 8 places, want 4", n)
+	}
+	queueUp(f, "hog", "b", 100)
+	if n := len(f.preempted("hog", "a")); n != 6 {
+		t.Errorf("hog's only user with places is to give up %d, want 6: two more for another user", n)
 	}
 	stop := make(chan struct{}, 1)
 	stop <- struct{}{}

@@ -159,6 +159,9 @@ func (r *Runner) clean(ctx context.Context, id string) error {
 		if err := r.s.uncount(ctx, b.Owner, id); err != nil {
 			return err
 		}
+		if err := r.s.remember(ctx, b); err != nil {
+			return err
+		}
 	}
 	if err := r.s.rdb.ZRem(ctx, openKey, id).Err(); err != nil {
 		return fmt.Errorf("batch: clean: %w", err)

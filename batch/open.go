@@ -35,9 +35,17 @@ const (
 	unconfirmedFor = 10 * time.Minute
 )
 
-// Limit bounds the open batches of each org and of each user; 0 is no bound. Call it
-// before the first Create.
-func (s *Store) Limit(org, user int) { s.maxOrg, s.maxUser = org, user }
+// Bounds are on the batches of each org; 0 is no bound.
+type Bounds struct {
+	// Open and UserOpen are the most batches of an org and of one user that have not
+	// ended.
+	Open, UserOpen int
+	// Kept is how many ended batches of an org can be looked at: the newest.
+	Kept int
+}
+
+// Bound sets the bounds, before the Store is used.
+func (s *Store) Bound(b Bounds) { s.bounds = b }
 
 func openKeys(org, user string) []string {
 	return []string{"lg:{" + org + "}:openbatches", "lg:{" + org + "}:openbatches:" + user}
@@ -46,14 +54,14 @@ func openKeys(org, user string) []string {
 // count counts a new batch as open. The error may be a *FullError.
 func (s *Store) count(ctx context.Context, o Owner, id string) error {
 	reply, err := openScript.Run(ctx, s.rdb, openKeys(o.Org, o.User),
-		s.clock, id, s.maxOrg, s.maxUser, int64(countedFor/time.Second), int64(unconfirmedFor/time.Second)).Text()
+		s.clock, id, s.bounds.Open, s.bounds.UserOpen, int64(countedFor/time.Second), int64(unconfirmedFor/time.Second)).Text()
 	switch {
 	case err != nil:
 		return fmt.Errorf("batch: count: %w", err)
 	case reply == "org":
-		return &FullError{Limit: s.maxOrg}
+		return &FullError{Limit: s.bounds.Open}
 	case reply == "user":
-		return &FullError{User: true, Limit: s.maxUser}
+		return &FullError{User: true, Limit: s.bounds.UserOpen}
 	}
 	return nil
 }

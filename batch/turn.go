@@ -56,7 +56,7 @@ func (t *turn) run(ctx context.Context, id string) (err error) {
 		if err != nil {
 			return err
 		}
-		preempted := t.r.driving.preempted(t.b.Org)
+		preempted := t.r.driving.preempted(t.b.Org, t.b.User)
 		if worked {
 			select {
 			case <-preempted:
@@ -150,7 +150,7 @@ func (t *turn) once(ctx context.Context) (bool, error) {
 // the work calls rest. A turn that still waits for the place can be preempted.
 func (t *turn) heavily(ctx context.Context, work func(context.Context) error) error {
 	var err error
-	if t.place, err = t.r.heavy.enter(ctx, t.b.Org, t.b.User, t.r.driving.preempted(t.b.Org)); err != nil {
+	if t.place, err = t.r.heavy.enter(ctx, t.b.Org, t.b.User, t.r.driving.preempted(t.b.Org, t.b.User)); err != nil {
 		return err
 	}
 	defer t.place.end()

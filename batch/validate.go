@@ -15,8 +15,12 @@ import (
 	"github.com/llmguard/llmguard/providers"
 )
 
-// maxProblems bounds the list of what is wrong with an input file.
-const maxProblems = 100
+// maxProblems bounds the list of what is wrong with an input file, maxProblemBytes what
+// it takes in Redis.
+const (
+	maxProblems     = 100
+	maxProblemBytes = 32 << 10
+)
 
 // maxBlank bounds the blank lines of an input file, which later reads skip in one go.
 const maxBlank = 50_000
@@ -160,9 +164,20 @@ func (c *check) add(line int, p *Problem) {
 	c.problems = append(c.problems, *p)
 }
 
+// problemText is the list as its record has it, as far as that may be long.
+func problemText(problems []Problem) ([]byte, error) {
+	for {
+		text, err := json.Marshal(problems)
+		if err != nil || len(text) <= maxProblemBytes || len(problems) == 1 {
+			return text, err
+		}
+		problems = problems[:(len(problems)+1)/2]
+	}
+}
+
 // fail ends a batch whose input file cannot be taken.
 func (t *turn) fail(ctx context.Context, problems []Problem) error {
-	text, err := json.Marshal(problems)
+	text, err := problemText(problems)
 	if err != nil {
 		return fmt.Errorf("batch: problems: %w", err)
 	}

@@ -377,8 +377,8 @@ type Files struct {
 	MaxUserBytes Size `yaml:"max_user_bytes" default:"0" min:"0"`
 	// MaxOrgFiles and MaxUserFiles are how many files an org and one user may have,
 	// with the same effect.
-	MaxOrgFiles  int `yaml:"max_org_files" default:"20000" min:"0"`
-	MaxUserFiles int `yaml:"max_user_files" default:"10000" min:"0"`
+	MaxOrgFiles  int `yaml:"max_org_files" default:"50000" min:"0"`
+	MaxUserFiles int `yaml:"max_user_files" default:"25000" min:"0"`
 }
 
 // Batches bounds batches, whose lines are jobs of class batch.
@@ -391,6 +391,9 @@ type Batches struct {
 	// open: neither completed nor failed, expired or cancelled. 0: no bound.
 	MaxOpen     int `yaml:"max_open" default:"500" min:"0"`
 	MaxUserOpen int `yaml:"max_user_open" default:"250" min:"0"`
+	// MaxEnded is how many ended batches of an org can be looked at, for 31 days: the
+	// newest. 0: all.
+	MaxEnded int `yaml:"max_ended" default:"10000" min:"0"`
 	// OverBudget is what becomes of a batch whose lines together may cost more
 	// than a limit lets through in 24 hours. warn: it runs, the batch object says
 	// so, and lines that do not fit in time end as batch_expired. refuse: it

@@ -220,10 +220,15 @@ func (n *newBatch) check() (ep wire.Endpoint, ttl time.Duration, err error) {
 	if len(n.Metadata) > maxPairs {
 		return "", 0, wire.BadRequest("metadata", "invalid_value", "metadata has at most %d pairs", maxPairs)
 	}
+	bytes := 0
 	for label, value := range n.Metadata {
+		bytes += len(label) + len(value)
 		if len([]rune(label)) > maxLabel || len([]rune(value)) > maxValue {
 			return "", 0, wire.BadRequest("metadata", "invalid_value", "a key of metadata has at most %d characters, a value %d", maxLabel, maxValue)
 		}
+	}
+	if bytes > maxPairs*(maxLabel+maxValue) {
+		return "", 0, wire.BadRequest("metadata", "invalid_value", "metadata has at most %d bytes in all", maxPairs*(maxLabel+maxValue))
 	}
 	if n.Output != nil {
 		ttl, err = lifetime("output_expires_after", n.Output.Anchor, n.Output.Seconds)

@@ -117,7 +117,7 @@ func keeping(t *testing.T, r *rig) {
 // its quota, and each key has a rate of its own for them, whatever the quota is.
 func TestStoredResponsesArePaced(t *testing.T) {
 	t.Parallel()
-	const rpm = 20 // two in a burst: one makes the response
+	const rpm = 2 // one makes the response
 	r := newRig(t, queue.Pool{RPM: rpm}, nil)
 	keeping(t, r)
 	path := "/v1/responses/" + storedResponse(t, r)
@@ -127,7 +127,7 @@ func TestStoredResponsesArePaced(t *testing.T) {
 			refused, message = refused+1, a.fails(t, 429, "rate_limit_exceeded")
 		}
 	}
-	if n := r.fake.Totals().Requests; n > rpm/10+1 || refused < 2 || !strings.Contains(message, "provider's rate limit") {
+	if n := r.fake.Totals().Requests; n > rpm || refused < 3 || !strings.Contains(message, "provider's rate limit") {
 		t.Errorf("%d requests reached a provider of %d a minute, %d were refused: %s", n, rpm, refused, message)
 	}
 
@@ -245,8 +245,8 @@ func TestFullStores(t *testing.T) {
 		}
 	}
 	set(func() { o = files.Options{} })
-	for field, limits := range map[string][2]int{"batches.max_open": {1, 0}, "batches.max_user_open": {0, 1}} {
-		r.proxy.opts.Batches.Limit(limits[0], limits[1])
+	for field, bounds := range map[string]batch.Bounds{"batches.max_open": {Open: 1}, "batches.max_user_open": {UserOpen: 1}} {
+		r.proxy.opts.Batches.Bound(bounds)
 		r.rdb.Del(t.Context(), "lg:{acme}:openbatches", "lg:{acme}:openbatches:alice")
 		if a := create(); a.status != 200 {
 			t.Fatalf("got %+v, want a batch", a)
@@ -255,6 +255,24 @@ func TestFullStores(t *testing.T) {
 		if message := a.fails(t, 429, "rate_limit_exceeded"); !strings.Contains(message, field+")") || a.header.Get("Retry-After") == "" {
 			t.Errorf("%s, %v; want %s and when to come back", message, a.header, field)
 		}
+	}
+}
+
+// TestBatchMetadata: what a batch's record may take in Redis is bounded in bytes.
+func TestBatchMetadata(t *testing.T) {
+	t.Parallel()
+	r := fileRig(t)
+	pairs := map[string]string{}
+	for i := range maxPairs {
+		pairs[fmt.Sprint(i)] = strings.Repeat("\u20ac", maxValue)
+	}
+	text, err := json.Marshal(pairs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := r.call(http.MethodPost, "/v1/batches", `{"input_file_id":"file-x","endpoint":"/v1/embeddings","completion_window":"24h","metadata":`+string(text)+`}`)
+	if message := a.fails(t, 400, "invalid_value"); !strings.Contains(message, "metadata") {
+		t.Errorf("got %q, want a message about metadata", message)
 	}
 }
 

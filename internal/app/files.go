@@ -41,7 +41,7 @@ func (a *App) openBatches(roles Role) {
 	}
 	c := a.cfg
 	a.batches = batch.NewStore(a.rdb, a.files, a.log)
-	a.batches.Limit(c.Batches.MaxOpen, c.Batches.MaxUserOpen)
+	a.batches.Bound(batch.Bounds{Open: c.Batches.MaxOpen, UserOpen: c.Batches.MaxUserOpen, Kept: c.Batches.MaxEnded})
 	if roles&Worker != 0 {
 		a.batchRunner = batch.NewRunner(a.batches, batch.Options{
 			Guard: a.guard, Queue: a.queue, Scan: ScanLimits(c), MaxLine: int(c.Requests.MaxBody),
