@@ -173,7 +173,9 @@ func TestNoOrgHoldsUpAnothersValidation(t *testing.T) {
 	for range drivenAtOnce + 6 {
 		r.create(heavy, wire.ChatCompletions)
 	}
-	eventually(t, "as many batches driven as there are places", func() bool { return run.heavy.waiting("acme", "alice") == drivenAtOnce })
+	eventually(t, "as many batches driven as there are places", func() bool {
+		return run.heavy.waiting("acme", "alice") == drivenAtOnce
+	})
 	small := r.createFor("small", chats(1))
 	eventually(t, "another org's batch driven", func() bool { return run.heavy.waiting("small", "bob") == 1 })
 	blocker.end()
@@ -186,7 +188,8 @@ func TestNoOrgHoldsUpAnothersValidation(t *testing.T) {
 	defer run.heavy.mu.Unlock()
 	before := slices.Index(log.all()[1:], "small") // after the blocker's
 	if before < 0 || before > 1 || failed > 0 {
-		t.Errorf("%d places of the other org came first, and %v of its batches to their end; want one part of one", before, failed)
+		t.Errorf("%d places of the other org came first, and %v of its batches to their end; want one part of one",
+			before, failed)
 	}
 }
 
@@ -205,7 +208,9 @@ func (r *rig) createFor(org, text string) *Batch {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	b, err := r.store.Create(r.t.Context(), Request{Owner: Owner{Org: org, User: "bob", Key: "k2"}, File: f, Endpoint: wire.ChatCompletions})
+	b, err := r.store.Create(r.t.Context(), Request{
+		Owner: Owner{Org: org, User: "bob", Key: "k2"}, File: f, Endpoint: wire.ChatCompletions,
+	})
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -53,8 +53,8 @@ func openKeys(org, user string) []string {
 
 // count counts a new batch as open. The error may be a *FullError.
 func (s *Store) count(ctx context.Context, o Owner, id string) error {
-	reply, err := openScript.Run(ctx, s.rdb, openKeys(o.Org, o.User),
-		s.clock, id, s.bounds.Open, s.bounds.UserOpen, int64(countedFor/time.Second), int64(unconfirmedFor/time.Second)).Text()
+	reply, err := openScript.Run(ctx, s.rdb, openKeys(o.Org, o.User), s.clock, id, s.bounds.Open, s.bounds.UserOpen,
+		int64(countedFor/time.Second), int64(unconfirmedFor/time.Second)).Text()
 	switch {
 	case err != nil:
 		return fmt.Errorf("batch: count: %w", err)

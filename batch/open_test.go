@@ -19,7 +19,9 @@ func TestOpenBatches(t *testing.T) {
 	r.store.Bound(Bounds{Open: 3, UserOpen: 2})
 	f := r.upload(strings.Replace(chats(1), "gpt-4o-mini", "no-such-model", 1))
 	try := func(user string) (*Batch, error) {
-		return r.store.Create(t.Context(), Request{Owner: Owner{Org: "acme", User: user}, File: f, Endpoint: wire.ChatCompletions})
+		return r.store.Create(t.Context(), Request{
+			Owner: Owner{Org: "acme", User: user}, File: f, Endpoint: wire.ChatCompletions,
+		})
 	}
 	full := func(user string, ofUser bool, limit int) {
 		t.Helper()

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
 	"time"
 
@@ -192,18 +191,6 @@ func (s *Server) createBatch(x *exchange, r *http.Request) error {
 		return unavailable(err)
 	}
 	return x.json(http.StatusOK, viewBatch(b))
-}
-
-// fullRest is when to try again to make a batch.
-const fullRest = time.Minute
-
-func tooManyBatches(full *batch.FullError) *wire.Error {
-	whose, field := "Your organization has", "max_open"
-	if full.User {
-		whose, field = "You have", "max_user_open"
-	}
-	return wire.RateLimited(fmt.Sprintf("%s %d open batches, which is the limit (batches.%s). Wait until one ends, or cancel one",
-		whose, full.Limit, field), fullRest)
 }
 
 func (n *newBatch) check() (ep wire.Endpoint, ttl time.Duration, err error) {

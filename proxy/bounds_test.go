@@ -54,7 +54,10 @@ func (r *reads) exhaust() {
 // org has had what it may have. A new route fails here until it has a bound.
 func TestEveryRouteIsBounded(t *testing.T) {
 	t.Parallel()
-	once := budget.Limit{ID: "once", Subject: budget.Org, Metric: budget.Requests, Shape: budget.Shape{Kind: budget.ExactWindow, Amount: 1, Window: time.Hour}}
+	once := budget.Limit{
+		ID: "once", Subject: budget.Org, Metric: budget.Requests,
+		Shape: budget.Shape{Kind: budget.ExactWindow, Amount: 1, Window: time.Hour},
+	}
 	r := newRig(t, queue.Pool{}, nil, once)
 	r.org.RefuseOverLimit = true
 	if a := r.chat(prompt("hi", `"max_tokens":5`)); a.status != 200 {
@@ -94,7 +97,8 @@ func TestEveryRouteIsBounded(t *testing.T) {
 // storedResponse makes a response that the provider keeps for alice.
 func storedResponse(t *testing.T, r *rig) string {
 	t.Helper()
-	a := r.call(http.MethodPost, "/v1/responses", `{"model":"gpt-4o","input":"[fake: output=5] hi","max_output_tokens":20}`)
+	body := `{"model":"gpt-4o","input":"[fake: output=5] hi","max_output_tokens":20}`
+	a := r.call(http.MethodPost, "/v1/responses", body)
 	if a.status != 200 || a.id() == "" {
 		t.Fatalf("got status %d, %s; want a response", a.status, a.body)
 	}
@@ -108,7 +112,8 @@ func storedResponse(t *testing.T, r *rig) string {
 func keeping(t *testing.T, r *rig) {
 	t.Helper()
 	r.guard = guard.New(guard.Options{
-		Budget: budget.New(r.rdb, budget.Options{}), StoreDeadline: 5 * time.Second, Policy: r.guard.Policy(), Owned: owned.New(r.rdb, nil),
+		Budget: budget.New(r.rdb, budget.Options{}), StoreDeadline: 5 * time.Second, Policy: r.guard.Policy(),
+		Owned: owned.New(r.rdb, nil),
 	})
 	r.proxy.guard, r.proxy.opts.Guard = r.guard, r.guard
 }
@@ -170,8 +175,9 @@ func TestStreams(t *testing.T) {
 		{"c", "k1", streamsLeft, "this proxy"},
 		{"d", "k1", streamsLeft, "this proxy"},
 	} {
-		if n, message := fill(test.org, test.key); n != test.want || !strings.Contains(message, test.whose) || !strings.Contains(message, "connections.streams") {
-			t.Errorf("%s of %s got %d (%s), want %d until those of %s are all taken", test.key, test.org, n, message, test.want, test.whose)
+		n, message := fill(test.org, test.key)
+		if n != test.want || !strings.Contains(message, test.whose) || !strings.Contains(message, "connections.streams") {
+			t.Errorf("%s of %s got %d (%s), want %d, the most of %s", test.key, test.org, n, message, test.want, test.whose)
 		}
 	}
 	unbounded := newStreams(0)
@@ -189,7 +195,8 @@ func TestStreamsAreBounded(t *testing.T) {
 	r := fileRig(t)
 	r.proxy.streams = newStreams(4) // one of each key
 	job := r.submit(prompt("hi", `"max_tokens":5`))
-	background := r.call(http.MethodPost, "/v1/responses", `{"model":"gpt-4o","input":"hi","max_output_tokens":20,"background":true}`)
+	inBackground := `{"model":"gpt-4o","input":"hi","max_output_tokens":20,"background":true`
+	background := r.call(http.MethodPost, "/v1/responses", inBackground+`}`)
 	file := r.upload(false, purpose, lines)
 	if background.id() == "" || file.id() == "" {
 		t.Fatalf("got %+v and %+v; want a response and a file", background, file)
@@ -198,11 +205,12 @@ func TestStreamsAreBounded(t *testing.T) {
 	jobs := r.jobs()
 	for name, a := range map[string]answer{
 		"events of a job":      r.call(http.MethodGet, job+"/events", ""),
-		"background, streamed": r.call(http.MethodPost, "/v1/responses", `{"model":"gpt-4o","input":"hi","max_output_tokens":20,"background":true,"stream":true}`),
+		"background, streamed": r.call(http.MethodPost, "/v1/responses", inBackground+`,"stream":true}`),
 		"upload":               r.upload(false, purpose, lines),
 		"content of a file":    r.call(http.MethodGet, "/v1/files/"+file.id()+"/content", ""),
 	} {
-		if message := a.fails(t, 429, "rate_limit_exceeded"); !strings.Contains(message, "connections.streams") || a.header.Get("Retry-After") == "" {
+		message := a.fails(t, 429, "rate_limit_exceeded")
+		if !strings.Contains(message, "connections.streams") || a.header.Get("Retry-After") == "" {
 			t.Errorf("%s: %s, %v; want the field and when to come back", name, message, a.header)
 		}
 	}
@@ -213,7 +221,9 @@ func TestStreamsAreBounded(t *testing.T) {
 		t.Errorf("%d jobs were made of what was refused", n-jobs)
 	}
 	hangUp()
-	r.until("the place is free", func() bool { return r.call(http.MethodGet, "/v1/files/"+file.id()+"/content", "").status == 200 })
+	r.until("the place is free", func() bool {
+		return r.call(http.MethodGet, "/v1/files/"+file.id()+"/content", "").status == 200
+	})
 }
 
 // TestFullStores: an upload or a batch beyond a bound is refused with 429, and the message
@@ -229,7 +239,8 @@ func TestFullStores(t *testing.T) {
 	}
 	file := r.upload(false, purpose, lines).id()
 	create := func() answer {
-		return r.call(http.MethodPost, "/v1/batches", fmt.Sprintf(`{"input_file_id":%q,"endpoint":"/v1/chat/completions","completion_window":"24h"}`, file))
+		body := fmt.Sprintf(`{"input_file_id":%q,"endpoint":"/v1/chat/completions","completion_window":"24h"}`, file)
+		return r.call(http.MethodPost, "/v1/batches", body)
 	}
 	for field, change := range map[string]func(){
 		"files.max_org_bytes":  func() { o = files.Options{OrgBytes: 5} },
@@ -270,7 +281,8 @@ func TestBatchMetadata(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := r.call(http.MethodPost, "/v1/batches", `{"input_file_id":"file-x","endpoint":"/v1/embeddings","completion_window":"24h","metadata":`+string(text)+`}`)
+	a := r.call(http.MethodPost, "/v1/batches",
+		`{"input_file_id":"file-x","endpoint":"/v1/embeddings","completion_window":"24h","metadata":`+string(text)+`}`)
 	if message := a.fails(t, 400, "invalid_value"); !strings.Contains(message, "metadata") {
 		t.Errorf("got %q, want a message about metadata", message)
 	}

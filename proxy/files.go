@@ -344,23 +344,6 @@ func lifetime(param, anchor string, seconds int) (time.Duration, error) {
 	return time.Duration(seconds) * time.Second, nil
 }
 
-func fileRefusal(err error) error {
-	var full *files.FullError
-	if !errors.As(err, &full) {
-		return unavailable(err)
-	}
-	whose, what, field := "Your organization", "bytes", "max_org_bytes"
-	switch {
-	case full.User && full.Files:
-		whose, what, field = "You", "files", "max_user_files"
-	case full.Files:
-		what, field = "files", "max_org_files"
-	case full.User:
-		whose, field = "You", "max_user_bytes"
-	}
-	return wire.QuotaExceeded(fmt.Sprintf("%s reached the limit of stored %s (files.%s: %d). Delete some files", whose, what, field, full.Most))
-}
-
 // slowBody lets a caller who sends go on, and ends one who has stopped.
 type slowBody struct {
 	io.ReadCloser

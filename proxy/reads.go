@@ -97,7 +97,8 @@ func (r *reads) spend(org, key string, units int, now time.Time) {
 }
 
 func (r *reads) tooMany(wait time.Duration) error {
-	return wire.RateLimited(fmt.Sprintf("Too many %s with this API key or in this organization: at most %d in parallel and %.0f a second per key",
+	return wire.RateLimited(fmt.Sprintf(
+		"Too many %s with this API key or in this organization: at most %d in parallel and %.0f a second per key",
 		r.bounds.what, r.bounds.atOnce, r.bounds.perSecond), wait)
 }
 
@@ -118,7 +119,8 @@ func (r *reads) one(id string, times int) *reader {
 	if r.keys[id] == nil {
 		b := r.bounds
 		burst := b.burst * times
-		r.keys[id] = &reader{rate: rate.NewLimiter(rate.Limit(b.perSecond)*rate.Limit(times), burst), burst: burst, most: b.atOnce * times}
+		limit := rate.NewLimiter(rate.Limit(b.perSecond*float64(times)), burst)
+		r.keys[id] = &reader{rate: limit, burst: burst, most: b.atOnce * times}
 	}
 	return r.keys[id]
 }

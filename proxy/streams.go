@@ -41,7 +41,9 @@ func (s *streams) begin(org, key string) (func(), error) {
 		whose = "on this proxy"
 	}
 	if whose != "" {
-		return nil, wire.RateLimited(fmt.Sprintf("Too many event streams, uploads and downloads at a time %s (connections.streams: %d in all)", whose, s.most), time.Second)
+		return nil, wire.RateLimited(fmt.Sprintf(
+			"Too many event streams, uploads and downloads at a time %s (connections.streams: %d in all)",
+			whose, s.most), time.Second)
 	}
 	s.add(ids, 1)
 	return func() {
