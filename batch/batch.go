@@ -159,6 +159,8 @@ type Store struct {
 	tasks *asynq.Client
 	log   *slog.Logger
 	clock string // test clock in microseconds; empty: Redis TIME
+
+	bounds Bounds
 }
 
 // NewStore returns a Store; nil log means slog.Default().
@@ -184,42 +186,54 @@ const (
 	idLen    = len(idPrefix) + 26
 )
 
-// Create makes a batch and wakes a process to see to it.
+// Create makes a batch and wakes a process to see to it. The error may be a *FullError.
 func (s *Store) Create(ctx context.Context, r Request) (*Batch, error) {
 	id := idPrefix + strings.ToLower(rand.Text())
+	if err := s.count(ctx, r.Owner, id); err != nil {
+		return nil, err
+	}
+	if err := s.create(ctx, id, r); err != nil {
+		return nil, errors.Join(err, s.uncount(context.WithoutCancel(ctx), r.Owner, id))
+	}
+	s.wake(ctx, id, 0)
+	return s.Batch(ctx, r.Org, r.User, id)
+}
+
+// create writes the record of a batch.
+func (s *Store) create(ctx context.Context, id string, r Request) error {
 	if err := s.files.Keep(ctx, r.File, time.Now().Add(Window+keepInput)); err != nil {
 		if errors.Is(err, files.ErrNotFound) {
-			return nil, ErrNotFound
+			return ErrNotFound
 		}
-		return nil, err
+		return err
 	}
 	metadata, err := json.Marshal(r.Metadata)
 	if err != nil {
-		return nil, fmt.Errorf("batch: metadata: %w", err)
+		return fmt.Errorf("batch: metadata: %w", err)
 	}
 	models, err := json.Marshal(r.Models)
 	if err != nil {
-		return nil, fmt.Errorf("batch: models: %w", err)
+		return fmt.Errorf("batch: models: %w", err)
 	}
 	now := time.Now()
 	if err := s.rdb.ZAdd(ctx, openKey, redis.Z{Score: float64(now.Add(overdue).Unix()), Member: id}).Err(); err != nil {
-		return nil, fmt.Errorf("batch: create: %w", err)
+		return fmt.Errorf("batch: create: %w", err)
 	}
 	err = newScript.Run(ctx, s.rdb, []string{recordKey(id)}, s.clock, int64(Window/time.Second), int64(recordLife/time.Second),
 		"org", r.Org, "user", r.User, "key", r.Key, "ip", r.IP, "models", models, "endpoint", string(r.Endpoint),
 		"input", r.File.ID, "metadata", metadata, "output_ttl", int64(r.OutputTTL/time.Second)).Err()
 	if err != nil {
-		return nil, fmt.Errorf("batch: create: %w", err)
+		return fmt.Errorf("batch: create: %w", err)
 	}
 	pipe := s.rdb.Pipeline()
 	pipe.ZAdd(ctx, indexKey(r.Org, r.User), redis.Z{Score: float64(now.UnixMicro()), Member: id})
 	pipe.ZRemRangeByScore(ctx, indexKey(r.Org, r.User), "-inf", fmt.Sprint(now.Add(-recordLife).UnixMicro()))
 	pipe.Expire(ctx, indexKey(r.Org, r.User), recordLife)
+	s.confirm(ctx, pipe, r.Owner, id, now)
 	if _, err := pipe.Exec(ctx); err != nil {
-		return nil, fmt.Errorf("batch: create: %w", err)
+		return fmt.Errorf("batch: create: %w", err)
 	}
-	s.wake(ctx, id, 0)
-	return s.Batch(ctx, r.Org, r.User, id)
+	return nil
 }
 
 // keepInput is how long the input file stays after its batch's window: for

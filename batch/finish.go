@@ -41,6 +41,9 @@ func (t *turn) giveUp(ctx context.Context) error {
 		}
 		t.b.next = end
 		t.added(put, st.Add)
+		if err := t.rest(ctx); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -153,6 +156,12 @@ func (r *Runner) clean(ctx context.Context, id string) error {
 		if err := r.s.rdb.Unlink(ctx, keys(id)[1:]...).Err(); err != nil {
 			return fmt.Errorf("batch: clean: %w", err)
 		}
+		if err := r.s.uncount(ctx, b.Owner, id); err != nil {
+			return err
+		}
+		if err := r.s.remember(ctx, b); err != nil {
+			return err
+		}
 	}
 	if err := r.s.rdb.ZRem(ctx, openKey, id).Err(); err != nil {
 		return fmt.Errorf("batch: clean: %w", err)
@@ -172,6 +181,9 @@ func (t *turn) join(ctx context.Context, id, what string, chunks []string) error
 	defer up.Abort()
 	for _, name := range chunks {
 		if err := t.append(ctx, up, name); err != nil {
+			return err
+		}
+		if err := t.rest(ctx); err != nil {
 			return err
 		}
 	}

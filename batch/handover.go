@@ -118,6 +118,9 @@ func (t *turn) fill(ctx context.Context) (err error) {
 		if t.b.Status != InProgress {
 			return errMoved
 		}
+		if err := t.rest(ctx); err != nil {
+			return err
+		}
 	}
 	return f.seal(ctx)
 }
@@ -276,6 +279,9 @@ func (t *turn) giveBack(ctx context.Context) error {
 			return err
 		}
 		t.b.next = end
+		if err := t.rest(ctx); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -40,11 +40,13 @@ func (r *lineReader) Close() error { return r.body.Close() }
 func (r *lineReader) next() ([]byte, error) {
 	for {
 		line, err := r.read()
-		if err != nil || len(bytes.TrimSpace(line)) > 0 {
+		if err != nil || !blank(line) {
 			return line, err
 		}
 	}
 }
+
+func blank(line []byte) bool { return len(bytes.TrimSpace(line)) == 0 }
 
 var errLong = errors.New("the line is too long")
 

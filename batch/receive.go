@@ -67,6 +67,9 @@ func (t *turn) receive(ctx context.Context, p *part, ending bool) error {
 		if err := rc.chunk(ctx); err != nil {
 			return err
 		}
+		if err := t.rest(ctx); err != nil {
+			return err
+		}
 	}
 	if p.Stage < stageAll {
 		return nil

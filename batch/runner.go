@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -82,24 +83,36 @@ type Runner struct {
 	s       *Store
 	opts    Options
 	log     *slog.Logger
-	heavy   chan struct{} // has a place for each piece of work that takes memory
+	driving *fair // places for batches that are driven
+	heavy   *fair // places for work that takes memory or time
 	metrics *metrics
+
+	mu    sync.Mutex
+	taken map[string]bool // batches that are driven here, or wait for that
+	turns sync.WaitGroup
 }
 
 // NewRunner returns a Runner; call Run.
 func NewRunner(s *Store, o Options) *Runner {
 	o = o.withDefaults()
-	return &Runner{s: s, opts: o, log: o.Logger, heavy: make(chan struct{}, heavyAtOnce), metrics: newMetrics(o.Registerer)}
+	return &Runner{
+		s: s, opts: o, log: o.Logger, driving: newFair(drivenAtOnce), heavy: newFair(heavyAtOnce),
+		metrics: newMetrics(o.Registerer), taken: map[string]bool{},
+	}
 }
 
 const (
 	// tasksName is the asynq queue of wake-ups; no pool can be called so.
 	tasksName = "llmguard.batches"
 	taskType  = "batch"
-	// drivenAtOnce is how many batches a process sees to at a time, heavyAtOnce
-	// how many of them may read or write files just then.
+	// wakesAtOnce is how many wake-ups a process reads at a time. drivenAtOnce is how
+	// many batches it drives at a time, heavyAtOnce how many of them may read or write
+	// files just then. waitMost bounds the batches of one user that wait to be driven
+	// here; the sweep wakes the others again.
+	wakesAtOnce  = 8
 	drivenAtOnce = 64
 	heavyAtOnce  = 4
+	waitMost     = 64
 	// turnTime is how long one batch is driven before another may have its place.
 	turnTime = time.Minute
 	// overdue is how long after its making a batch is woken by whoever notices.
@@ -124,9 +137,9 @@ func (s *Store) wake(ctx context.Context, id string, in time.Duration) {
 
 // Run drives batches until ctx is done, and returns nil.
 func (r *Runner) Run(ctx context.Context) error {
-	server := queue.Server(ctx, r.s.rdb, r.log, tasksName, asynq.Config{Concurrency: drivenAtOnce, ShutdownTimeout: endTime})
+	server := queue.Server(ctx, r.s.rdb, r.log, tasksName, asynq.Config{Concurrency: wakesAtOnce, ShutdownTimeout: endTime})
 	if err := server.Start(asynq.HandlerFunc(func(_ context.Context, t *asynq.Task) error {
-		r.handle(ctx, string(t.Payload()))
+		r.take(ctx, string(t.Payload()))
 		return nil
 	})); err != nil {
 		return fmt.Errorf("batch: start asynq: %w", err)
@@ -137,6 +150,7 @@ func (r *Runner) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			server.Shutdown()
+			r.turns.Wait()
 			return nil
 		case <-tick.C:
 			if err := r.sweep(ctx); err != nil && ctx.Err() == nil {
@@ -174,32 +188,77 @@ func (s *Store) seeTo(ctx context.Context, id string, in time.Duration) error {
 	return nil
 }
 
-// handle gives a batch one turn, if no other process has it.
-func (r *Runner) handle(ctx context.Context, id string) {
+// take gives a batch a turn in this process, as soon as its org has a place for it. A
+// batch that has one already, or waits for one, is left alone.
+func (r *Runner) take(ctx context.Context, id string) {
+	r.mu.Lock()
+	known := r.taken[id]
+	r.taken[id] = true
+	r.mu.Unlock()
+	if known {
+		return
+	}
+	org, user, err := r.s.owner(ctx, id)
+	if err != nil || r.driving.waiting(org, user) >= waitMost {
+		r.drop(id) // the sweep comes back to it
+		return
+	}
+	r.turns.Go(func() {
+		again, wait := r.placed(ctx, id, org, user)
+		r.drop(id)
+		if !again {
+			return
+		}
+		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTime)
+		defer cancel()
+		_ = r.s.seeTo(end, id, wait+r.rest())
+		r.s.wake(end, id, wait)
+	})
+}
+
+func (r *Runner) drop(id string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.taken, id)
+}
+
+// placed waits for a place and drives the batch in it. It reports whether the batch
+// needs another turn, and when.
+func (r *Runner) placed(ctx context.Context, id, org, user string) (again bool, wait time.Duration) {
+	p, err := r.driving.enter(ctx, org, user, nil)
+	if err != nil {
+		return false, 0
+	}
+	defer p.end()
+	return r.handle(ctx, id)
+}
+
+// handle gives a batch one turn, if no other process has it. It reports whether the
+// batch needs another, and when.
+func (r *Runner) handle(ctx context.Context, id string) (again bool, wait time.Duration) {
 	token := wire.NewCallID()
 	reply, err := r.s.lease(ctx, id, token, r.opts.Lease)
 	if err != nil {
 		r.log.WarnContext(ctx, "batch not taken", "batch", id, "err", err)
-		return
+		return false, 0
 	}
 	switch reply {
 	case "ok":
 	case "busy":
-		return
+		return false, 0
 	default: // it has ended, or is forgotten
 		r.ended(ctx, id)
-		return
+		return false, 0
 	}
-	again, wait := r.drive(ctx, id, token)
+	again, wait = r.drive(ctx, id, token)
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTime)
 	defer cancel()
-	if !again {
+	if again {
+		_, _ = r.s.lease(end, id, token, 0) // else it runs out
+	} else {
 		r.ended(end, id)
-		return
 	}
-	_, _ = r.s.lease(end, id, token, 0) // else it runs out
-	_ = r.s.seeTo(end, id, wait+r.rest())
-	r.s.wake(end, id, wait)
+	return again, wait
 }
 
 // ended takes a batch off the list; if that fails the sweep comes back to it.
@@ -207,6 +266,17 @@ func (r *Runner) ended(ctx context.Context, id string) {
 	if err := r.clean(ctx, id); err != nil && ctx.Err() == nil {
 		r.log.WarnContext(ctx, "ended batch not cleaned up yet", "batch", id, "err", err)
 	}
+}
+
+// owner reads whose batch it is; "" when it is forgotten.
+func (s *Store) owner(ctx context.Context, id string) (org, user string, err error) {
+	found, err := s.rdb.HMGet(ctx, recordKey(id), "org", "user").Result()
+	if err != nil {
+		return "", "", fmt.Errorf("batch: owner: %w", err)
+	}
+	org, _ = found[0].(string)
+	user, _ = found[1].(string)
+	return org, user, nil
 }
 
 func (s *Store) lease(ctx context.Context, id, token string, d time.Duration) (string, error) {
@@ -234,6 +304,8 @@ func (r *Runner) drive(ctx context.Context, id, token string) (again bool, wait 
 		return t.b == nil || !t.b.Status.Terminal(), t.wait
 	case errors.Is(err, ErrNotFound):
 		return false, 0
+	case errors.Is(err, errPreempted):
+		return true, 0
 	case errors.Is(err, errLost) || errors.Is(context.Cause(ctx), errLost):
 		return true, r.rest()
 	case ctx.Err() == nil:

@@ -30,6 +30,7 @@ type turn struct {
 	full  time.Time          // when the queue may take more
 	scan  time.Time          // of the last look at all jobs
 
+	place  *place        // for heavy work
 	polled map[int]bool  // parts that the provider was asked for
 	wait   time.Duration // until the next turn
 }
@@ -55,8 +56,14 @@ func (t *turn) run(ctx context.Context, id string) (err error) {
 		if err != nil {
 			return err
 		}
+		preempted := t.r.driving.preempted(t.b.Org, t.b.User)
 		if worked {
-			continue
+			select {
+			case <-preempted:
+				return errPreempted
+			default:
+				continue
+			}
 		}
 		rest := idle
 		if t.b.provider != "" {
@@ -69,6 +76,8 @@ func (t *turn) run(ctx context.Context, id string) (err error) {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
+		case <-preempted:
+			return errPreempted
 		case <-time.After(rest):
 		}
 		if err := t.refresh(ctx); err != nil {
@@ -137,15 +146,25 @@ func (t *turn) once(ctx context.Context) (bool, error) {
 	return true, t.heavily(ctx, t.expand)
 }
 
-// heavily runs work that takes memory, when there is room for it.
+// heavily runs work that takes memory or time, in a place of its own. Between its parts
+// the work calls rest. A turn that still waits for the place can be preempted.
 func (t *turn) heavily(ctx context.Context, work func(context.Context) error) error {
-	select {
-	case t.r.heavy <- struct{}{}:
-		defer func() { <-t.r.heavy }()
-		return work(ctx)
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	var err error
+	if t.place, err = t.r.heavy.enter(ctx, t.b.Org, t.b.User, t.r.driving.preempted(t.b.Org, t.b.User)); err != nil {
+		return err
 	}
+	defer t.place.end()
+	return work(ctx)
+}
+
+// rest lets another org or user have the place between two parts of work. Meanwhile
+// the turn keeps neither the input file nor a long line of it.
+func (t *turn) rest(ctx context.Context) error {
+	if !t.place.due() {
+		return nil
+	}
+	t.close()
+	return t.place.pass(ctx)
 }
 
 func (t *turn) write(ctx context.Context, st step, from ...Status) error {

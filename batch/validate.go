@@ -15,14 +15,22 @@ import (
 	"github.com/llmguard/llmguard/providers"
 )
 
-// maxProblems bounds the list of what is wrong with an input file.
-const maxProblems = 100
+// maxProblems bounds the list of what is wrong with an input file, maxProblemBytes what
+// it takes in Redis.
+const (
+	maxProblems     = 100
+	maxProblemBytes = 32 << 10
+)
+
+// maxBlank bounds the blank lines of an input file, which later reads skip in one go.
+const maxBlank = 50_000
 
 // check is what is known of an input file while it is read.
 type check struct {
 	problems []Problem
 	lines    int64 // requests
-	last     int   // number of the last line that is one
+	blank    int
+	last     int // number of the last line that is one
 	model    string
 	seen     map[[16]byte]int // lines by the hash of their custom_id
 	least    pricing.Nano     // what the input alone costs
@@ -61,34 +69,56 @@ func (t *turn) validate(ctx context.Context) error {
 
 // readAll checks every line, up to the most problems that are told.
 func (t *turn) readAll(ctx context.Context, c *check) error {
-	r, err := t.open(ctx, position{})
-	if err != nil {
-		return err
+	for at := (position{}); len(c.problems) < maxProblems; {
+		r, err := t.open(ctx, at)
+		if err != nil {
+			return err
+		}
+		over, err := t.readPart(ctx, c, r)
+		if over || err != nil {
+			return err
+		}
+		at = r.at
+		if err := t.rest(ctx); err != nil {
+			return err
+		}
 	}
-	for len(c.problems) < maxProblems {
-		line, err := r.next()
+	return nil
+}
+
+// readPart checks a page of lines; over reports that no more have to be checked.
+func (t *turn) readPart(ctx context.Context, c *check, r *lineReader) (over bool, err error) {
+	for n, from := 0, r.at.off; n < pageLines && r.at.off-from < pageBytes && len(c.problems) < maxProblems; n++ {
+		line, err := r.read()
 		if errors.Is(err, io.EOF) {
-			return nil
+			return true, nil
 		}
 		if ctx.Err() != nil {
-			return context.Cause(ctx)
+			return true, context.Cause(ctx)
+		}
+		if err == nil && blank(line) {
+			if c.blank++; c.blank > maxBlank {
+				c.add(r.at.line, problem("invalid_json_line", "", fmt.Sprintf("The file has more than %d blank lines.", maxBlank)))
+				return true, nil
+			}
+			continue
 		}
 		if errors.Is(err, errLong) {
 			c.add(r.at.line, problem("line_too_large", "", fmt.Sprintf("The line has more than %d bytes.", t.r.opts.MaxLine)))
 			continue
 		}
 		if err != nil {
-			return fmt.Errorf("batch: read %s: %w", t.b.Input, err)
+			return true, fmt.Errorf("batch: read %s: %w", t.b.Input, err)
 		}
 		if c.lines++; c.lines > int64(t.r.opts.MaxLines) {
 			c.add(r.at.line, problem("too_many_tasks", "", fmt.Sprintf("The file has more than %d requests.", t.r.opts.MaxLines)))
-			return nil
+			return true, nil
 		}
 		if err := t.check(ctx, c, line, r.at.line); err != nil {
-			return err
+			return true, err
 		}
 	}
-	return nil
+	return false, nil
 }
 
 // check checks one line and adds up what it may cost. The error is one of
@@ -134,9 +164,20 @@ func (c *check) add(line int, p *Problem) {
 	c.problems = append(c.problems, *p)
 }
 
+// problemText is the list as its record has it, as far as that may be long.
+func problemText(problems []Problem) ([]byte, error) {
+	for {
+		text, err := json.Marshal(problems)
+		if err != nil || len(text) <= maxProblemBytes || len(problems) == 1 {
+			return text, err
+		}
+		problems = problems[:(len(problems)+1)/2]
+	}
+}
+
 // fail ends a batch whose input file cannot be taken.
 func (t *turn) fail(ctx context.Context, problems []Problem) error {
-	text, err := json.Marshal(problems)
+	text, err := problemText(problems)
 	if err != nil {
 		return fmt.Errorf("batch: problems: %w", err)
 	}

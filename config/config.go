@@ -223,6 +223,10 @@ type Connections struct {
 	// its /64. 0: a quarter of Total. Addresses in TrustedProxies are bounded by Total
 	// alone.
 	PerAddress int `yaml:"per_address" default:"0" min:"0"`
+	// Streams is how many event streams, uploads and downloads may be open at a time in
+	// one process. An org may have half of them, one key a quarter. What comes beyond is
+	// answered with 429. 0: no bound.
+	Streams int `yaml:"streams" default:"2000" min:"0"`
 }
 
 // Timeouts of the listener callers reach. Answers have no total timeout,
@@ -395,9 +399,15 @@ type Files struct {
 	MaxFile Size `yaml:"max_file" default:"200MB"`
 	// TTL is how long a file is kept whose owner does not say.
 	TTL time.Duration `yaml:"ttl" default:"30d"`
-	// MaxOrgBytes is how much the files of an org may take before uploads are
-	// refused; the output of batches still is written.
-	MaxOrgBytes Size `yaml:"max_org_bytes" default:"100GB"`
+	// MaxOrgBytes is how much the files of an org may take before uploads and new
+	// batches are refused; the output of open batches still is written. 0: no bound.
+	MaxOrgBytes Size `yaml:"max_org_bytes" default:"100GB" min:"0"`
+	// MaxUserBytes is the same for the files of one user. 0: as much as the org.
+	MaxUserBytes Size `yaml:"max_user_bytes" default:"0" min:"0"`
+	// MaxOrgFiles and MaxUserFiles are how many files an org and one user may have,
+	// with the same effect.
+	MaxOrgFiles  int `yaml:"max_org_files" default:"50000" min:"0"`
+	MaxUserFiles int `yaml:"max_user_files" default:"25000" min:"0"`
 }
 
 // Batches bounds batches, whose lines are jobs of class batch.
@@ -406,6 +416,13 @@ type Batches struct {
 	MaxLines int `yaml:"max_lines" default:"50000"`
 	// InQueue is how many lines of one batch are in Redis at a time.
 	InQueue int `yaml:"in_queue" default:"1000"`
+	// MaxOpen and MaxUserOpen are how many batches of an org and of one user may be
+	// open: neither completed nor failed, expired or cancelled. 0: no bound.
+	MaxOpen     int `yaml:"max_open" default:"500" min:"0"`
+	MaxUserOpen int `yaml:"max_user_open" default:"250" min:"0"`
+	// MaxEnded is how many ended batches of an org can be looked at, for 31 days: the
+	// newest. 0: all.
+	MaxEnded int `yaml:"max_ended" default:"10000" min:"0"`
 	// OverBudget is what becomes of a batch whose lines together may cost more
 	// than a limit lets through in 24 hours. warn: it runs, the batch object says
 	// so, and lines that do not fit in time end as batch_expired. refuse: it

@@ -14,6 +14,11 @@ func TestZeroThatHasAMeaning(t *testing.T) {
 	}{
 		{"queue: {blob_above: 0}", func(c *config.Config) bool { return c.Queue.BlobAbove == 0 }},
 		{"queue: {blob_above: 0B}", func(c *config.Config) bool { return c.Queue.BlobAbove == 0 }},
+		{"connections: {streams: 0}", func(c *config.Config) bool { return c.Connections.Streams == 0 }},
+		{"files: {max_org_bytes: 0, max_org_files: 0}", func(c *config.Config) bool { return c.Files.MaxOrgBytes == 0 && c.Files.MaxOrgFiles == 0 }},
+		{"batches: {max_open: 0, max_user_open: 0, max_ended: 0}", func(c *config.Config) bool {
+			return c.Batches.MaxOpen+c.Batches.MaxEnded == 0 && c.Batches.MaxUserOpen == 0
+		}},
 		{"timeouts: {drain: 0s}", func(c *config.Config) bool { return c.Timeouts.Drain == 0 }},
 		{"redis: {addresses: [\"a:1\"], db: 0}", func(c *config.Config) bool { return c.Redis.DB == 0 }},
 	} {

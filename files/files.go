@@ -29,9 +29,31 @@ var (
 	// ErrNotFound is returned for a file that does not exist, has expired, or
 	// belongs to somebody else.
 	ErrNotFound = errors.New("files: no such file")
-	// ErrFull refuses a file because its org stores as much as it may.
-	ErrFull = errors.New("files: the org stores as much as it may")
+	// ErrFull refuses a file because its org or its user stores as much as it may. It
+	// comes as a *FullError.
+	ErrFull = errors.New("files: the org or the user stores as much as it may")
 )
+
+// FullError says which bound a file would exceed.
+type FullError struct {
+	User  bool  // the bound is the user's; otherwise the org's
+	Files bool  // it is on the number of files; otherwise on bytes
+	Most  int64 // files or bytes
+}
+
+func (e *FullError) Error() string {
+	whose, what := "org", "bytes"
+	if e.User {
+		whose = "user"
+	}
+	if e.Files {
+		what = "files"
+	}
+	return fmt.Sprintf("files: the %s stores as much as it may: %d %s", whose, e.Most, what)
+}
+
+// Is makes it an ErrFull.
+func (e *FullError) Is(target error) bool { return target == ErrFull }
 
 // Purposes of files.
 const (
@@ -55,8 +77,10 @@ type File struct {
 type Options struct {
 	// TTL is how long a file lives that does not say; 0 is 30 days.
 	TTL time.Duration
-	// OrgBytes is the most that an org may store; 0 is no bound.
-	OrgBytes int64
+	// OrgBytes and UserBytes are the most bytes that an org and a user may store,
+	// OrgFiles and UserFiles the most files; 0 is no bound.
+	OrgBytes, UserBytes int64
+	OrgFiles, UserFiles int64
 	// Logger defaults to slog.Default().
 	Logger *slog.Logger
 }
@@ -145,7 +169,7 @@ func (s *Store) File(ctx context.Context, o Owner, id string) (*File, error) {
 }
 
 func decode(org, id string, h map[string]string) *File {
-	if h["created"] == "" {
+	if h["created"] == "" || h["deleted"] != "" {
 		return nil
 	}
 	n := func(field string) int64 { v, _ := strconv.ParseInt(h[field], 10, 64); return v }
@@ -190,7 +214,7 @@ func (s *Store) Remove(ctx context.Context, o Owner, id string) error {
 
 // drop ends a file and deletes its bytes, or says when they may be deleted.
 func (s *Store) drop(ctx context.Context, o Owner, id, asked string) error {
-	reply, err := dropScript.Run(ctx, s.rdb, keys(o, id), s.clock, id, asked).Text()
+	reply, err := dropScript.Run(ctx, s.rdb, keys(o, id), s.clock, id, asked, o.User).Text()
 	if err != nil {
 		return fmt.Errorf("files: drop: %w", err)
 	}
@@ -201,6 +225,11 @@ func (s *Store) drop(ctx context.Context, o Owner, id, asked string) error {
 	if err := s.blobs.Remove(ctx, blobName(o.Org, id)); err != nil {
 		return err
 	}
+	return s.unlist(ctx, o, id)
+}
+
+// unlist takes a blob that is gone off the list of those that are due.
+func (s *Store) unlist(ctx context.Context, o Owner, id string) error {
 	if err := s.rdb.ZRem(ctx, DueKey, due(o, id)).Err(); err != nil {
 		return fmt.Errorf("files: drop: %w", err)
 	}

@@ -149,13 +149,13 @@ func TestOrgBytes(t *testing.T) {
 	}
 	must(t, s, Owner{"other", "ann"}, Batch, "1234")
 	must(t, s, ann, BatchOutput, "1234567") // is paid for
-	if err := s.Room(t.Context(), "acme"); !errors.Is(err, ErrFull) {
+	if err := s.Room(t.Context(), ann); !errors.Is(err, ErrFull) {
 		t.Errorf("room beyond the bound: %v", err)
 	}
 	if err := s.Remove(t.Context(), ann, f.ID); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Room(t.Context(), "acme"); err != nil {
+	if err := s.Room(t.Context(), ann); err != nil {
 		t.Errorf("no room after a removal: %v", err)
 	}
 	must(t, s, ann, Batch, "123")

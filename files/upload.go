@@ -20,20 +20,40 @@ type Upload struct {
 	o  Owner
 	id string
 	w  *blob.Writer
+
+	stored bool // its bytes may exist
 }
 
-// Room returns ErrFull when the org can upload nothing more.
-func (s *Store) Room(ctx context.Context, org string) error {
-	if s.opts.OrgBytes == 0 {
-		return nil
+// bounds are those of an owner, in the order in which file_put takes them.
+func (s *Store) bounds() []FullError {
+	o := s.opts
+	return []FullError{
+		{Most: o.OrgBytes},
+		{Most: o.UserBytes, User: true},
+		{Most: o.OrgFiles, Files: true},
+		{Most: o.UserFiles, User: true, Files: true},
 	}
-	text, err := s.rdb.HMGet(ctx, sizesKey(org), "bytes").Result()
-	if err != nil {
+}
+
+// Room returns a *FullError when the owner can store nothing more.
+func (s *Store) Room(ctx context.Context, o Owner) error {
+	pipe := s.rdb.Pipeline()
+	sums := pipe.HMGet(ctx, sizesKey(o.Org), "bytes", "bytes:"+o.User, "files")
+	count := pipe.ZCard(ctx, indexKey(o))
+	if _, err := pipe.Exec(ctx); err != nil {
 		return fmt.Errorf("files: %w", err)
 	}
-	used, _ := text[0].(string)
-	if n, _ := strconv.ParseInt(used, 10, 64); n >= s.opts.OrgBytes {
-		return ErrFull
+	used := make([]int64, 0, 4)
+	for _, sum := range sums.Val() {
+		text, _ := sum.(string)
+		n, _ := strconv.ParseInt(text, 10, 64)
+		used = append(used, n)
+	}
+	used = append(used, count.Val())
+	for i, b := range s.bounds() {
+		if b.Most > 0 && used[i] >= b.Most {
+			return &b
+		}
 	}
 	return nil
 }
@@ -60,28 +80,50 @@ func (u *Upload) Size() int64 { return u.w.Size() }
 // Abort forgets the upload; after Commit it does nothing.
 func (u *Upload) Abort() { u.w.Abort() }
 
+// Discard is Abort for an upload whose id is never used again: no trace of it stays in
+// Redis.
+func (u *Upload) Discard(ctx context.Context) {
+	if u.stored {
+		return
+	}
+	u.w.Abort()
+	if err := u.s.unlist(ctx, u.o, u.id); err != nil {
+		u.s.log.WarnContext(ctx, "a discarded upload is taken off the list later", "err", err)
+	}
+}
+
 // Commit makes the file exist, for ttl or, when that is 0, the store's. It is
-// idempotent on the id. The error may be ErrFull, but not for the output of a
+// idempotent on the id. The error may be a *FullError, but not for the output of a
 // batch, which is paid for.
 func (u *Upload) Commit(ctx context.Context, name, purpose string, ttl time.Duration) (*File, error) {
 	if ttl <= 0 {
 		ttl = u.s.opts.TTL
 	}
+	u.stored = true
 	if err := u.w.Commit(); err != nil {
 		return nil, err
 	}
-	most := u.s.opts.OrgBytes
-	if purpose == BatchOutput {
-		most = 0
+	bounds := u.s.bounds()
+	args := []any{u.s.clock, u.id, int64(ttl / time.Second), u.Size(), u.o.User}
+	for _, b := range bounds {
+		if purpose == BatchOutput {
+			b.Most = 0
+		}
+		args = append(args, b.Most)
 	}
-	reply, err := putScript.Run(ctx, u.s.rdb, keys(u.o, u.id), u.s.clock, u.id, int64(ttl/time.Second), u.Size(),
-		most, "user", u.o.User, "name", name, "purpose", purpose).Text()
+	args = append(args, "user", u.o.User, "name", name, "purpose", purpose)
+	reply, err := putScript.Run(ctx, u.s.rdb, keys(u.o, u.id), args...).Text()
 	if err != nil {
 		return nil, fmt.Errorf("files: commit: %w", err) // the sweep finds the bytes
 	}
 	w := strings.Fields(reply)
 	if len(w) == 2 && w[0] == "full" {
-		return nil, u.s.refuse(ctx, u)
+		n, err := strconv.Atoi(w[1])
+		if err != nil || n < 1 || n > len(bounds) {
+			return nil, fmt.Errorf("files: commit replied %q", reply)
+		}
+		u.s.refuse(ctx, u)
+		return nil, &bounds[n-1]
 	}
 	if len(w) != 3 {
 		return nil, fmt.Errorf("files: commit replied %q", reply)
@@ -96,9 +138,12 @@ func (u *Upload) Commit(ctx context.Context, name, purpose string, ttl time.Dura
 }
 
 // refuse deletes what was written of a file that does not fit.
-func (s *Store) refuse(ctx context.Context, u *Upload) error {
-	if err := s.blobs.Remove(ctx, blobName(u.o.Org, u.id)); err != nil {
+func (s *Store) refuse(ctx context.Context, u *Upload) {
+	err := s.blobs.Remove(ctx, blobName(u.o.Org, u.id))
+	if err == nil {
+		err = s.unlist(ctx, u.o, u.id)
+	}
+	if err != nil {
 		s.log.WarnContext(ctx, "a refused file is deleted later", "err", err)
 	}
-	return ErrFull
 }

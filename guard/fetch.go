@@ -13,8 +13,9 @@ import (
 )
 
 // Fetch sends a request about a thing kept for an org to the provider that keeps it, and
-// relays the answer to w. It costs nothing. Status is the provider's, 0 when
-// there was none. Errors are *wire.Error, with nothing written, or ErrGone.
+// relays the answer to w. It costs nothing but a request of FetchPool's quota, which the
+// caller takes. Status is the provider's, 0 when there was none. Errors are *wire.Error or
+// providers.ErrStale, with nothing written, or ErrGone.
 func (g *Guard) Fetch(ctx context.Context, w http.ResponseWriter, o *Org, n owned.Note, r providers.Request) (status int, err error) {
 	p, err := g.Upstream(o, n.Provider)
 	if err != nil {
@@ -27,6 +28,9 @@ func (g *Guard) Fetch(ctx context.Context, w http.ResponseWriter, o *Org, n owne
 	if err != nil {
 		if ctx.Err() != nil {
 			return 0, ErrGone
+		}
+		if errors.Is(err, providers.ErrStale) {
+			return 0, err
 		}
 		return 0, wire.BadGateway("The provider cannot be reached", err)
 	}
@@ -41,6 +45,25 @@ func (g *Guard) Fetch(ctx context.Context, w http.ResponseWriter, o *Org, n owne
 	providers.CopyHeaders(w.Header(), resp.Header)
 	w.WriteHeader(resp.StatusCode)
 	return resp.StatusCode, pass(w, resp.Body)
+}
+
+// FetchPool is the pool whose quota a request about a thing kept for an org takes: that
+// of the model that made it, else the provider's first. It is "" for a provider that is
+// no longer configured.
+func (g *Guard) FetchPool(o *Org, n owned.Note) string {
+	set := g.Policy().Providers
+	t, err := set.Resolve(n.Model, []string{n.Provider})
+	if err != nil {
+		p := set.Get(n.Provider)
+		if p == nil || len(p.Pools) == 0 {
+			return ""
+		}
+		t = providers.Target{Provider: p, Pool: p.Pools[0].ID}
+	}
+	if own, err := o.owning(t); err == nil {
+		return own.Pool
+	}
+	return t.Pool
 }
 
 // relayFailure hands on a provider's error.

@@ -2,7 +2,7 @@
 -- reads them.
 -- KEYS 1 record  ARGV 1 until s
 -- Reply "ok" | "missing"
-local f = redis.call('HMGET', KEYS[1], 'created', 'keep')
-if not f[1] then return 'missing' end
+local f = redis.call('HMGET', KEYS[1], 'created', 'keep', 'deleted')
+if not f[1] or f[3] then return 'missing' end
 if tonumber(f[2] or 0) < tonumber(ARGV[1]) then redis.call('HSET', KEYS[1], 'keep', ARGV[1]) end
 return 'ok'

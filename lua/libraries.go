@@ -34,6 +34,7 @@ var libraries = map[string][]string{
 	"batch_cancel":    {"time"},
 	"batch_lease":     {"time"},
 	"batch_new":       {"time"},
+	"batch_open":      {"time"},
 	"batch_step":      {"time"},
 	"block":           {"time", "quota"},
 	"calibrate":       {"time"},

@@ -57,6 +57,13 @@ func (s *Server) background(x *exchange, r *http.Request, plan *guard.Plan, hook
 	if err := s.guard.Check(r.Context(), plan); err != nil {
 		return err
 	}
+	if plan.Request.Stream { // before there is a job, which would run all the same
+		done, err := s.lasting(x)
+		if err != nil {
+			return err
+		}
+		defer done()
+	}
 	job := s.newJob(x, r, plan, queue.Async)
 	if s.opts.Webhooks != nil {
 		job.Notice = s.opts.Webhooks.ResponseNotice(job.Org, queue.ResponseID(job.ID), hook)
@@ -70,7 +77,7 @@ func (s *Server) background(x *exchange, r *http.Request, plan *guard.Plan, hook
 	x.job, x.stays = job.ID, true
 	x.Header().Set(headerJob, job.ID)
 	if plan.Request.Stream {
-		return s.resume(x, r, job, -1)
+		return s.streamed(x, r, job, -1)
 	}
 	return x.document(wire.Pending(plan.Request.Body, queue.ResponseID(job.ID), "queued", job.Created.Unix(), nil))
 }

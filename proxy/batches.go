@@ -177,11 +177,17 @@ func (s *Server) createBatch(x *exchange, r *http.Request) error {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), storeTimeout)
 	defer cancel()
-	b, err := s.opts.Batches.Create(ctx, req)
-	if errors.Is(err, batch.ErrNotFound) {
-		return noFile(wanted.Input)
+	if err := s.opts.Files.Room(ctx, owner(x)); err != nil { // for what the batch will put out
+		return fileRefusal(err)
 	}
-	if err != nil {
+	b, err := s.opts.Batches.Create(ctx, req)
+	var full *batch.FullError
+	switch {
+	case errors.Is(err, batch.ErrNotFound):
+		return noFile(wanted.Input)
+	case errors.As(err, &full):
+		return tooManyBatches(full)
+	case err != nil:
 		return unavailable(err)
 	}
 	return x.json(http.StatusOK, viewBatch(b))
@@ -201,10 +207,15 @@ func (n *newBatch) check() (ep wire.Endpoint, ttl time.Duration, err error) {
 	if len(n.Metadata) > maxPairs {
 		return "", 0, wire.BadRequest("metadata", "invalid_value", "metadata has at most %d pairs", maxPairs)
 	}
+	bytes := 0
 	for label, value := range n.Metadata {
+		bytes += len(label) + len(value)
 		if len([]rune(label)) > maxLabel || len([]rune(value)) > maxValue {
 			return "", 0, wire.BadRequest("metadata", "invalid_value", "a key of metadata has at most %d characters, a value %d", maxLabel, maxValue)
 		}
+	}
+	if bytes > maxPairs*(maxLabel+maxValue) {
+		return "", 0, wire.BadRequest("metadata", "invalid_value", "metadata has at most %d bytes in all", maxPairs*(maxLabel+maxValue))
 	}
 	if n.Output != nil {
 		ttl, err = lifetime("output_expires_after", n.Output.Anchor, n.Output.Seconds)

@@ -76,6 +76,11 @@ func (s *Server) jobEvents(x *exchange, r *http.Request, id string) error {
 		x.WriteHeader(http.StatusNoContent)
 		return nil
 	}
+	done, err := s.lasting(x)
+	if err != nil {
+		return err
+	}
+	defer done()
 	o := &onlooker{server: s, exchange: x, job: job, output: r.URL.Query().Get("output") == "true", cursor: cursor{attempt: at.attempt}, skip: at.bytes}
 	h := x.Header()
 	h.Set("Content-Type", "text/event-stream; charset=utf-8")

@@ -53,7 +53,8 @@ type exchange struct {
 	ended    *queue.Job // the job at its end, for a call that waited
 	waited   time.Duration
 	span     tracing.Span
-	slow     bool // the body did not come in time, which net/http takes for a caller who left
+	reading  func() // ends what it takes of its key's reads; nil: nothing
+	slow     bool   // the body did not come in time, which net/http takes for a caller who left
 	err      error
 }
 

@@ -107,12 +107,20 @@ func (s *Server) allFiles(x *exchange, r *http.Request, _ string) error {
 	if err != nil {
 		return unavailable(err)
 	}
+	read := len(page)
+	if f.Purpose != "" { // others were read in vain
+		read = limit
+	}
+	s.reads.spend(x.caller.Org.ID, x.caller.Key, read/filesPerUnit, time.Now())
 	data := make([]fileView, len(page))
 	for i, f := range page {
 		data[i] = viewFile(f)
 	}
 	return x.json(http.StatusOK, listOf(data, more, func(v *fileView) *string { return &v.ID }))
 }
+
+// filesPerUnit is how many files of a page cost one more unit of reads.
+const filesPerUnit = 100
 
 // ownFile finds a file of the caller's. Foreign files do not exist.
 func (s *Server) ownFile(ctx context.Context, x *exchange, id string) (*files.File, error) {
@@ -147,6 +155,11 @@ func (s *Server) fileContent(x *exchange, r *http.Request, id string) error {
 	if err != nil {
 		return err
 	}
+	done, err := s.lasting(x)
+	if err != nil {
+		return err
+	}
+	defer done()
 	body, err := s.opts.Files.Open(r.Context(), f, 0)
 	if errors.Is(err, files.ErrNotFound) {
 		return noFile(id)
@@ -183,9 +196,14 @@ const (
 // upload takes a file in: its bytes go to the store as they come, whatever the
 // order of the parts.
 func (s *Server) upload(x *exchange, r *http.Request) error {
-	if err := s.opts.Files.Room(r.Context(), x.caller.Org.ID); err != nil {
+	if err := s.opts.Files.Room(r.Context(), owner(x)); err != nil {
 		return fileRefusal(err)
 	}
+	done, err := s.lasting(x)
+	if err != nil {
+		return err
+	}
+	defer done()
 	r.Body = &slowBody{ReadCloser: r.Body, x: x}
 	parts, err := r.MultipartReader()
 	if err != nil {
@@ -195,7 +213,7 @@ func (s *Server) upload(x *exchange, r *http.Request) error {
 	var up *files.Upload
 	defer func() {
 		if up != nil {
-			up.Abort()
+			up.Discard(context.WithoutCancel(r.Context()))
 		}
 	}()
 	for n := 0; ; n++ {
@@ -324,13 +342,6 @@ func lifetime(param, anchor string, seconds int) (time.Duration, error) {
 		return 0, wire.BadRequest(param+".seconds", "invalid_value", "%s.seconds must be from 3600 to 2592000", param)
 	}
 	return time.Duration(seconds) * time.Second, nil
-}
-
-func fileRefusal(err error) error {
-	if errors.Is(err, files.ErrFull) {
-		return wire.QuotaExceeded("Your organization stores as many files as it may: delete some")
-	}
-	return unavailable(err)
 }
 
 // slowBody lets a caller who sends go on, and ends one who has stopped.

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"fmt"
 	"net/http"
 	"strconv"
 	"testing"
@@ -13,9 +14,9 @@ import (
 func TestReads(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1e9, 0)
-	r := newReads()
+	r := newReads(storeReads)
 	var ends []func()
-	for range readsAtOnce / readsAll {
+	for range storeReads.atOnce / readsAll {
 		end, err := r.begin("acme", "k1", readsAll, now)
 		if err != nil {
 			t.Fatal(err)
@@ -39,11 +40,54 @@ func TestReads(t *testing.T) {
 		}
 		end()
 	}
-	if n != readsBurst/readsAll {
-		t.Errorf("%d in a burst, want %d", n, readsBurst/readsAll)
+	if n != storeReads.burst/readsAll {
+		t.Errorf("%d in a burst, want %d", n, storeReads.burst/readsAll)
 	}
 	if _, err := r.begin("acme", "k1", readsAll, now.Add(time.Second)); err != nil {
 		t.Errorf("a second later: %v", err)
+	}
+}
+
+// TestReadsOfAnOrg: more keys do not give an org any number of reads, and what is refused
+// takes nothing.
+func TestReadsOfAnOrg(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1e9, 0)
+	r := newReads(storeReads)
+	begin := func(org string, n int) (begun int, ends []func()) {
+		for i := range n {
+			end, err := r.begin(org, fmt.Sprint("k", i), readsAll, now)
+			if err != nil {
+				continue
+			}
+			begun, ends = begun+1, append(ends, end)
+		}
+		return begun, ends
+	}
+	open, ends := begin("acme", 1000)
+	if want := orgReads * storeReads.atOnce / readsAll; open != want {
+		t.Errorf("%d in parallel, want %d", open, want)
+	}
+	for _, end := range ends {
+		end()
+		end() // a second time does nothing
+	}
+	total := open
+	for range 100 {
+		n, ends := begin("acme", 10)
+		for _, end := range ends {
+			end()
+		}
+		total += n
+	}
+	if want := orgReads * storeReads.burst / readsAll; total != want {
+		t.Errorf("%d in a burst, want %d", total, want)
+	}
+	if n, _ := begin("other", 1); n != 1 {
+		t.Error("another org's reads are used up, too")
+	}
+	if left := r.of("acme", "k999", now)[0].rate.TokensAt(now); left != float64(storeReads.burst) {
+		t.Errorf("a key that was refused has %v units left, want %d", left, storeReads.burst)
 	}
 }
 
@@ -52,9 +96,9 @@ func TestReads(t *testing.T) {
 func TestReadsOfAKey(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, queue.Pool{}, nil, window(roomy, time.Hour))
-	for r.proxy.reads.of("acme k1", time.Now()).rate.AllowN(time.Now(), 10*readsAll) {
+	for r.proxy.reads.of("acme", "k1", time.Now())[0].rate.AllowN(time.Now(), 10*readsAll) {
 	}
-	r.proxy.reads.of("acme k1", time.Now()).rate.SetLimit(0.01) // hardly any come back while the machine is slow
+	r.proxy.reads.of("acme", "k1", time.Now())[0].rate.SetLimit(0.01) // hardly any come back while the machine is slow
 	for range 10 {
 		a := r.call(http.MethodGet, "/v1/limits", "")
 		if a.status == 200 {

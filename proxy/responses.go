@@ -1,13 +1,16 @@
 package proxy
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/owned"
 	"github.com/llmguard/llmguard/providers"
+	"github.com/llmguard/llmguard/queue"
 	"github.com/llmguard/llmguard/wire"
 )
 
@@ -42,9 +45,48 @@ func (s *Server) fetch(x *exchange, r *http.Request, id, method, verb string) (i
 	if n.Upstream != "" && verb == "" { // of a background, whose job is forgotten: the provider has it under another id
 		return 0, noResponse(id)
 	}
+	fresh, done, err := s.paced(x, r, n)
+	if err != nil {
+		return 0, err
+	}
+	defer done()
 	return s.guard.Fetch(r.Context(), x, x.caller.Org, n, providers.Request{
-		Method: method, Path: wire.Responses.Path() + "/" + n.At() + verb, Query: r.URL.RawQuery, Header: r.Header,
+		Method: method, Path: wire.Responses.Path() + "/" + n.At() + verb, Query: r.URL.RawQuery, Header: r.Header, Fresh: fresh,
 	})
+}
+
+// paced takes what a request about a stored response costs besides money: a part of its
+// key's rate, and one request of the provider's quota until it is done. Fresh reports
+// whether it may still be sent.
+func (s *Server) paced(x *exchange, r *http.Request, n owned.Note) (fresh func() bool, done func(), err error) {
+	org := x.caller.Org
+	free, err := s.fetches.begin(org.ID, x.caller.Key, 1, time.Now())
+	if err != nil {
+		return nil, nil, err
+	}
+	pool := s.guard.FetchPool(org, n)
+	if pool == "" { // nothing will be sent
+		return nil, free, nil
+	}
+	grant, err := s.takeFetch(r.Context(), org, pool, x.id)
+	if err != nil {
+		free()
+		return nil, nil, unavailable(err)
+	}
+	return grant.Fresh, func() { s.giveBack(r.Context(), grant, false); free() }, nil
+}
+
+// takeFetch asks for the quota of a request without tokens. It has no flow: nothing of
+// its caller's waits for it.
+func (s *Server) takeFetch(ctx context.Context, org *guard.Org, pool, id string) (*queue.Grant, error) {
+	bounded, cancel := s.guard.Bound(ctx, org.ID, s.opts.StoreDeadline)
+	defer cancel()
+	grant, err := s.queue.TakeCall(bounded, queue.LiveCall{Pool: pool, ID: id, Flow: queue.Flow{Org: org.ID}})
+	var busy *queue.BusyError
+	if err == nil || errors.As(err, &busy) || !org.WithoutStore() {
+		return grant, err
+	}
+	return s.queue.TakeShare(pool, 0)
 }
 
 // oneResponse retrieves or deletes a response.

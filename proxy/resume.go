@@ -31,8 +31,19 @@ type teller struct {
 // firstTold is the number of the first event that is the provider's.
 const firstTold = 2
 
-// resume streams a background response's events that come after a number.
+// resume streams a background response's events that come after a number, if its reader
+// may have a stream.
 func (s *Server) resume(x *exchange, r *http.Request, job *queue.Job, after int64) error {
+	done, err := s.lasting(x)
+	if err != nil {
+		return err
+	}
+	defer done()
+	return s.streamed(x, r, job, after)
+}
+
+// streamed is resume for a reader who has the stream already.
+func (s *Server) streamed(x *exchange, r *http.Request, job *queue.Job, after int64) error {
 	ctx := r.Context()
 	bounded, cancel := context.WithTimeout(ctx, storeTimeout)
 	request, err := s.queue.Body(bounded, job)

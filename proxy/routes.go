@@ -15,7 +15,9 @@ type route struct {
 	methods []string
 	open    bool   // without authentication
 	scope   string // that a key needs; empty: any key will do
-	reads   int    // what a GET takes of its key's reads; 0: it is not counted
+	priced  bool   // bounded by the org's limits and the provider's quota
+	reads   int    // what a GET takes of its key's reads
+	writes  int    // what another method takes of them
 	serve   func(x *exchange, r *http.Request, arg string) error
 }
 
@@ -25,38 +27,46 @@ func (s *Server) table() map[string]route {
 	post, get := []string{http.MethodPost}, []string{http.MethodGet}
 	return map[string]route{
 		"/":                        {name: "root", methods: []string{http.MethodGet, http.MethodHead}, open: true, serve: s.greet},
-		"/chat/completions":        {name: "chat.completions", scope: "chat.completions", methods: post, serve: s.metered(wire.ChatCompletions)},
-		"/embeddings":              {name: "embeddings", scope: "embeddings", methods: post, serve: s.metered(wire.Embeddings)},
-		"/completions":             {name: "completions", scope: "completions", methods: post, serve: s.metered(wire.Completions)},
-		"/moderations":             {name: "moderations", scope: "moderations", methods: post, serve: s.metered(wire.Moderations)},
-		"/responses":               {name: "responses", scope: "responses", methods: post, serve: s.metered(wire.Responses)},
-		"/responses/compact":       {name: "responses.compact", scope: "responses.compact", methods: post, serve: s.metered(wire.ResponsesCompact)},
-		"/responses/input_tokens":  {name: "responses.input_tokens", scope: "responses.input_tokens", methods: post, serve: s.metered(wire.ResponsesTokens)},
-		"/responses/":              {name: "responses.get", scope: "responses", methods: []string{http.MethodGet, http.MethodDelete}, serve: s.oneResponse},
-		"/responses/*/cancel":      {name: "responses.cancel", scope: "responses", methods: post, serve: s.cancelResponse},
+		"/chat/completions":        {name: "chat.completions", scope: "chat.completions", methods: post, priced: true, serve: s.metered(wire.ChatCompletions)},
+		"/embeddings":              {name: "embeddings", scope: "embeddings", methods: post, priced: true, serve: s.metered(wire.Embeddings)},
+		"/completions":             {name: "completions", scope: "completions", methods: post, priced: true, serve: s.metered(wire.Completions)},
+		"/moderations":             {name: "moderations", scope: "moderations", methods: post, priced: true, serve: s.metered(wire.Moderations)},
+		"/responses":               {name: "responses", scope: "responses", methods: post, priced: true, serve: s.metered(wire.Responses)},
+		"/responses/compact":       {name: "responses.compact", scope: "responses.compact", methods: post, priced: true, serve: s.metered(wire.ResponsesCompact)},
+		"/responses/input_tokens":  {name: "responses.input_tokens", scope: "responses.input_tokens", methods: post, priced: true, serve: s.metered(wire.ResponsesTokens)},
+		"/responses/":              {name: "responses.get", scope: "responses", methods: []string{http.MethodGet, http.MethodDelete}, reads: readsOne, writes: writesOne, serve: s.oneResponse},
+		"/responses/*/cancel":      {name: "responses.cancel", scope: "responses", methods: post, writes: writesOne, serve: s.cancelResponse},
 		"/responses/*/input_items": {name: "responses.input_items", scope: "responses", methods: get, reads: readsOne, serve: s.responseInput},
-		"/images/generations":      {name: "images.generations", scope: "images.generations", methods: post, serve: s.metered(wire.ImageGenerations)},
-		"/images/edits":            {name: "images.edits", scope: "images.edits", methods: post, serve: s.form(wire.ImageEdits)},
-		"/images/variations":       {name: "images.variations", scope: "images.variations", methods: post, serve: s.form(wire.ImageVariations)},
-		"/audio/speech":            {name: "audio.speech", scope: "audio.speech", methods: post, serve: s.metered(wire.Speech)},
-		"/audio/transcriptions":    {name: "audio.transcriptions", scope: "audio.transcriptions", methods: post, serve: s.form(wire.Transcriptions)},
-		"/audio/translations":      {name: "audio.translations", scope: "audio.translations", methods: post, serve: s.form(wire.Translations)},
-		"/models":                  {name: "models", methods: get, serve: s.listModels},
-		"/models/":                 {name: "models.get", methods: get, serve: s.getModel},
+		"/images/generations":      {name: "images.generations", scope: "images.generations", methods: post, priced: true, serve: s.metered(wire.ImageGenerations)},
+		"/images/edits":            {name: "images.edits", scope: "images.edits", methods: post, priced: true, serve: s.form(wire.ImageEdits)},
+		"/images/variations":       {name: "images.variations", scope: "images.variations", methods: post, priced: true, serve: s.form(wire.ImageVariations)},
+		"/audio/speech":            {name: "audio.speech", scope: "audio.speech", methods: post, priced: true, serve: s.metered(wire.Speech)},
+		"/audio/transcriptions":    {name: "audio.transcriptions", scope: "audio.transcriptions", methods: post, priced: true, serve: s.form(wire.Transcriptions)},
+		"/audio/translations":      {name: "audio.translations", scope: "audio.translations", methods: post, priced: true, serve: s.form(wire.Translations)},
+		"/models":                  {name: "models", methods: get, reads: readsPage, serve: s.listModels},
+		"/models/":                 {name: "models.get", methods: get, reads: readsOne, serve: s.getModel},
 		"/limits":                  {name: "limits", scope: "usage", methods: get, reads: readsAll, serve: s.ownLimits},
 		"/usage":                   {name: "usage", scope: "usage", methods: get, reads: readsAll, serve: s.ownUsage},
 		"/jobs":                    {name: "jobs", scope: "jobs", methods: get, reads: readsPage, serve: s.listJobs},
-		"/jobs/":                   {name: "jobs.get", scope: "jobs", methods: []string{http.MethodGet, http.MethodDelete}, reads: readsOne, serve: s.oneJob},
-		"/jobs/*/cancel":           {name: "jobs.cancel", scope: "jobs", methods: post, serve: s.cancelJob},
+		"/jobs/":                   {name: "jobs.get", scope: "jobs", methods: []string{http.MethodGet, http.MethodDelete}, reads: readsOne, writes: writesOne, serve: s.oneJob},
+		"/jobs/*/cancel":           {name: "jobs.cancel", scope: "jobs", methods: post, writes: writesOne, serve: s.cancelJob},
 		"/jobs/*/result":           {name: "jobs.result", scope: "jobs", methods: get, reads: readsOne, serve: s.jobResult},
-		"/jobs/*/events":           {name: "jobs.events", scope: "jobs", methods: get, serve: s.jobEvents},
-		"/files":                   {name: "files", scope: "files", methods: []string{http.MethodGet, http.MethodPost}, reads: readsPage, serve: s.stored(s.allFiles)},
-		"/files/":                  {name: "files.get", scope: "files", methods: []string{http.MethodGet, http.MethodDelete}, reads: readsOne, serve: s.stored(s.oneFile)},
-		"/files/*/content":         {name: "files.content", scope: "files", methods: get, serve: s.stored(s.fileContent)},
-		"/batches":                 {name: "batches", scope: "batches", methods: []string{http.MethodGet, http.MethodPost}, reads: readsPage, serve: s.stored(s.allBatches)},
+		"/jobs/*/events":           {name: "jobs.events", scope: "jobs", methods: get, reads: readsOne, serve: s.jobEvents},
+		"/files":                   {name: "files", scope: "files", methods: []string{http.MethodGet, http.MethodPost}, reads: readsPage, writes: writesOne, serve: s.stored(s.allFiles)},
+		"/files/":                  {name: "files.get", scope: "files", methods: []string{http.MethodGet, http.MethodDelete}, reads: readsOne, writes: writesOne, serve: s.stored(s.oneFile)},
+		"/files/*/content":         {name: "files.content", scope: "files", methods: get, reads: readsOne, serve: s.stored(s.fileContent)},
+		"/batches":                 {name: "batches", scope: "batches", methods: []string{http.MethodGet, http.MethodPost}, reads: readsPage, writes: writesOne, serve: s.stored(s.allBatches)},
 		"/batches/":                {name: "batches.get", scope: "batches", methods: get, reads: readsOne, serve: s.stored(s.oneBatch)},
-		"/batches/*/cancel":        {name: "batches.cancel", scope: "batches", methods: post, serve: s.stored(s.cancelBatch)},
+		"/batches/*/cancel":        {name: "batches.cancel", scope: "batches", methods: post, writes: writesOne, serve: s.stored(s.cancelBatch)},
 	}
+}
+
+// units are what a request takes of its key's reads.
+func (r *route) units(method string) int {
+	if method == http.MethodGet {
+		return r.reads
+	}
+	return r.writes
 }
 
 const served = "POST /v1/chat/completions, POST /v1/responses, /responses/compact and /responses/input_tokens, GET and DELETE /v1/responses/{id}, " +

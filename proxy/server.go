@@ -57,6 +57,7 @@ type Options struct {
 	KeepAlive      time.Duration // pause before and between newlines; default 15 s
 	KeepPlace      time.Duration // of a caller told to come back; default 90 s
 	KeepAnswer     time.Duration // under an Idempotency-Key; default 24 h
+	Streams        int           // event streams, uploads and downloads at a time; 0: no bound
 
 	Log     *slog.Logger
 	Metrics prometheus.Registerer
@@ -105,6 +106,8 @@ type Server struct {
 	runs      *runTimes
 	flows     *waitingFlows
 	reads     *reads
+	fetches   *reads // of what providers keep
+	streams   *streams
 	stopWait  time.Duration // how long a cancel waits for the job's worker
 	metrics   *metrics
 	log       *slog.Logger
@@ -116,7 +119,8 @@ func New(o Options) *Server {
 	s := &Server{
 		opts: o, guard: o.Guard, queue: o.Queue, rejoin: o.Rejoin, log: o.Log,
 		failures: o.Failures, puts: make(chan struct{}, maxPuts), holds: make(chan struct{}, maxHolds),
-		stopWait: storeTimeout, metrics: newMetrics(o.Metrics), crowd: newCrowd(), lately: newLately(), runs: newRunTimes(), flows: newWaitingFlows(), reads: newReads(),
+		stopWait: storeTimeout, metrics: newMetrics(o.Metrics), crowd: newCrowd(), lately: newLately(), runs: newRunTimes(), flows: newWaitingFlows(),
+		reads: newReads(storeReads), fetches: newReads(upstreamReads), streams: newStreams(o.Streams),
 	}
 	s.drained, s.drain = context.WithCancel(context.Background()) //nolint:forbidigo // it is nobody's call
 	s.directory.Store(o.Directory)
@@ -184,12 +188,11 @@ func (s *Server) dispatch(x *exchange, r *http.Request) error {
 	if x.scopes = p.Scopes; !x.may(route.scope) {
 		return lacking(route.scope)
 	}
-	if route.reads > 0 && r.Method == http.MethodGet {
-		done, err := s.reads.begin(p.Org.ID, p.Key, route.reads, time.Now())
-		if err != nil {
+	if units := route.units(r.Method); units > 0 {
+		if x.reading, err = s.reads.begin(p.Org.ID, p.Key, units, time.Now()); err != nil {
 			return err
 		}
-		defer done()
+		defer x.reading()
 	}
 	return route.serve(x, r, arg)
 }

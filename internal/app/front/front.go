@@ -49,7 +49,8 @@ func proxyOptions(p *app.Parts) proxy.Options {
 		MaxBody: int64(c.Requests.MaxBody), MaxFile: int64(c.Files.MaxFile),
 		ReadBody: c.Timeouts.ReadBody, Write: c.Timeouts.Write, StoreDeadline: c.Store.Deadline,
 		HoldFor: c.Queue.Hold, KeepAlive: c.Queue.KeepAlive, KeepAnswer: c.Queue.ResultTTL,
-		Log: p.Log, Metrics: p.Metrics, Tracer: p.Tracer,
+		Streams: c.Connections.Streams,
+		Log:     p.Log, Metrics: p.Metrics, Tracer: p.Tracer,
 	}
 }
 

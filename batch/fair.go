@@ -1,0 +1,267 @@
+package batch
+
+import (
+	"context"
+	"errors"
+	"sync"
+)
+
+// fair hands out a number of places in fair shares. The next place goes to the org
+// that has the fewest; of equals, to the one whose last place ended first. Within an
+// org the same holds for its users. So the work of one org, however much it is, keeps
+// another waiting for one part of it at most. It is safe for concurrent use.
+type fair struct {
+	mu    sync.Mutex
+	free  int
+	ended uint64 // places so far, the clock of line.since
+	orgs  map[string]*line
+
+	granted func(org string) // tells a test of each place; nil otherwise
+}
+
+// line is an org or one of its users: the places it has and the ones it waits for.
+type line struct {
+	open, waits int
+	since       uint64           // when its last place ended
+	users       map[string]*line // of an org
+	places      []*place         // that a user waits for
+	preempt     chan struct{}    // of a user: one message for each place to give up
+}
+
+// place is one place, or the wait for it.
+type place struct {
+	fair      *fair
+	org, user string
+	ready     chan struct{} // closed once the place is there
+	open      bool
+}
+
+func newFair(places int) *fair { return &fair{free: places, orgs: map[string]*line{}} }
+
+// errPreempted ends a turn whose place another org should have.
+var errPreempted = errors.New("batch: another org has a better claim to the place")
+
+// enter waits for a place, until ctx is done or stop has a message.
+func (f *fair) enter(ctx context.Context, org, user string, stop <-chan struct{}) (*place, error) {
+	p := &place{fair: f, org: org, user: user}
+	f.mu.Lock()
+	p.queue(false)
+	f.mu.Unlock()
+	return p, p.await(ctx, stop)
+}
+
+// waiting is how many places a user waits for.
+func (f *fair) waiting(org, user string) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if o := f.orgs[org]; o != nil && o.users[user] != nil {
+		return o.users[user].waits
+	}
+	return 0
+}
+
+// preempted has a message when a user should give up a place, because the org or the
+// user has more than its share and another waits. It is nil for a user who has none.
+func (f *fair) preempted(org, user string) <-chan struct{} {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if o := f.orgs[org]; o != nil && o.users[user] != nil {
+		return o.users[user].preempt
+	}
+	return nil
+}
+
+// await waits for the place. After an error there is none.
+func (p *place) await(ctx context.Context, stop <-chan struct{}) error {
+	select {
+	case <-p.ready:
+		return nil
+	case <-stop:
+		p.end()
+		return errPreempted
+	case <-ctx.Done():
+		p.end()
+		return context.Cause(ctx)
+	}
+}
+
+// pass gives the place to a waiting org or user that has fewer, and waits for the next
+// one, ahead of the user's other work. After an error there is no place.
+func (p *place) pass(ctx context.Context) error {
+	if !p.due() {
+		return nil
+	}
+	f := p.fair
+	f.mu.Lock()
+	p.give()
+	p.queue(true)
+	f.mu.Unlock()
+	return p.await(ctx, nil)
+}
+
+// due reports whether a waiting org or user has fewer places.
+func (p *place) due() bool {
+	f := p.fair
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	org := f.orgs[p.org]
+	return fewer(f.orgs, org) || fewer(org.users, org.users[p.user])
+}
+
+func fewer(lines map[string]*line, than *line) bool {
+	next := first(lines)
+	return next != nil && next.open < than.open
+}
+
+// end gives the place back, or ends the wait for it. A second end does nothing.
+func (p *place) end() {
+	f := p.fair
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if p.open {
+		p.give()
+	} else {
+		p.withdraw()
+	}
+	f.grant()
+	f.forget(p.org, p.user)
+}
+
+// queue adds the wait for a place; f.mu is held, as for all that follow.
+func (p *place) queue(ahead bool) {
+	f := p.fair
+	org := lineOf(f.orgs, p.org, f.ended)
+	if org.users == nil {
+		org.users = map[string]*line{}
+	}
+	user := lineOf(org.users, p.user, f.ended)
+	if user.preempt == nil {
+		user.preempt = make(chan struct{}, maxPreempted)
+	}
+	org.waits, user.waits, p.ready = org.waits+1, user.waits+1, make(chan struct{})
+	if ahead {
+		user.places = append([]*place{p}, user.places...)
+	} else {
+		user.places = append(user.places, p)
+	}
+	f.grant()
+	if !p.open {
+		f.demand(org, user)
+	}
+}
+
+// maxPreempted bounds the messages to a user who does not read them.
+const maxPreempted = 256
+
+func lineOf(lines map[string]*line, id string, since uint64) *line {
+	if lines[id] == nil {
+		lines[id] = &line{since: since}
+	}
+	return lines[id]
+}
+
+// demand makes the org with the most places give one up, when the waiting one would have
+// fewer than that org even then; otherwise it looks among the users of the org that waits.
+func (f *fair) demand(org, user *line) {
+	users, waiting := org.users, user
+	if most := largest(f.orgs); most.left() > org.open+org.waits {
+		users, waiting = most.users, nil
+	}
+	most := largest(users)
+	if waiting != nil && most.left() <= waiting.open+waiting.waits {
+		return
+	}
+	select {
+	case most.preempt <- struct{}{}:
+	default:
+	}
+}
+
+// left is how many places a line will have once it has given up those it should.
+func (l *line) left() int {
+	n := l.open - len(l.preempt)
+	for _, user := range l.users {
+		n -= len(user.preempt)
+	}
+	return n
+}
+
+func largest(lines map[string]*line) (most *line) {
+	for _, l := range lines {
+		if most == nil || l.left() > most.left() {
+			most = l
+		}
+	}
+	return most
+}
+
+// grant hands out the places that are free.
+func (f *fair) grant() {
+	for f.free > 0 {
+		org := first(f.orgs)
+		if org == nil {
+			return
+		}
+		user := first(org.users)
+		p := user.places[0]
+		user.places = user.places[1:]
+		f.free--
+		org.waits, user.waits = org.waits-1, user.waits-1
+		org.open, user.open, p.open = org.open+1, user.open+1, true
+		if f.granted != nil {
+			f.granted(p.org)
+		}
+		close(p.ready)
+	}
+}
+
+// first returns the line that gets the next place; nil when none waits.
+func first(lines map[string]*line) (next *line) {
+	for _, l := range lines {
+		if l.waits > 0 && (next == nil || l.open < next.open || l.open == next.open && l.since < next.since) {
+			next = l
+		}
+	}
+	return next
+}
+
+// give frees an open place.
+func (p *place) give() {
+	f := p.fair
+	org := f.orgs[p.org]
+	user := org.users[p.user]
+	f.free++
+	f.ended++
+	org.open, user.open, p.open = org.open-1, user.open-1, false
+	org.since, user.since = f.ended, f.ended
+}
+
+// withdraw ends the wait.
+func (p *place) withdraw() {
+	org := p.fair.orgs[p.org]
+	if org == nil || org.users[p.user] == nil {
+		return
+	}
+	user := org.users[p.user]
+	for i, other := range user.places {
+		if other == p {
+			user.places = append(user.places[:i], user.places[i+1:]...)
+			org.waits, user.waits = org.waits-1, user.waits-1
+			return
+		}
+	}
+}
+
+// forget drops lines that neither have places nor wait.
+func (f *fair) forget(org, user string) {
+	o := f.orgs[org]
+	if o == nil {
+		return
+	}
+	if u := o.users[user]; u != nil && u.open+u.waits == 0 {
+		delete(o.users, user)
+	}
+	if o.open+o.waits == 0 {
+		delete(f.orgs, org)
+	}
+}

@@ -1,0 +1,59 @@
+package batch
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// forgetMost bounds the records that are forgotten when a batch ends.
+const forgetMost = 100
+
+// keptKey lists the ended batches of an org whose records are there, "user id" by the
+// Unix second at which they were made.
+func keptKey(org string) string { return "lg:{" + org + "}:endedbatches" }
+
+// remember lists a batch that has ended. Of an org's ended batches only so many are
+// kept: the oldest are forgotten.
+func (s *Store) remember(ctx context.Context, b *Batch) error {
+	key := keptKey(b.Org)
+	pipe := s.rdb.Pipeline()
+	pipe.ZAdd(ctx, key, redis.Z{Score: float64(b.Created.Unix()), Member: b.User + " " + b.ID})
+	pipe.ZRemRangeByScore(ctx, key, "-inf", fmt.Sprint(time.Now().Add(-recordLife).Unix()))
+	pipe.Expire(ctx, key, recordLife)
+	count := pipe.ZCard(ctx, key)
+	if _, err := pipe.Exec(ctx); err != nil {
+		return fmt.Errorf("batch: remember: %w", err)
+	}
+	over := count.Val() - int64(s.bounds.Kept)
+	if s.bounds.Kept == 0 || over <= 0 {
+		return nil
+	}
+	oldest, err := s.rdb.ZRange(ctx, key, 0, min(over, forgetMost)-1).Result()
+	if err != nil {
+		return fmt.Errorf("batch: forget: %w", err)
+	}
+	for _, member := range oldest {
+		user, id, _ := strings.Cut(member, " ")
+		if err := s.forget(ctx, b.Org, user, id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Store) forget(ctx context.Context, org, user, id string) error {
+	if err := s.rdb.Unlink(ctx, recordKey(id)).Err(); err != nil {
+		return fmt.Errorf("batch: forget: %w", err)
+	}
+	pipe := s.rdb.Pipeline()
+	pipe.ZRem(ctx, indexKey(org, user), id)
+	pipe.ZRem(ctx, keptKey(org), user+" "+id)
+	if _, err := pipe.Exec(ctx); err != nil {
+		return fmt.Errorf("batch: forget: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,86 @@
+package batch
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/llmguard/llmguard/lua"
+)
+
+var openScript = lua.Load("batch_open")
+
+// FullError refuses a batch because its org, or its user, has as many open ones as it
+// may have.
+type FullError struct {
+	User  bool // the user has; otherwise the org
+	Limit int
+}
+
+func (e *FullError) Error() string {
+	whose := "org"
+	if e.User {
+		whose = "user"
+	}
+	return fmt.Sprintf("batch: the %s has %d open batches", whose, e.Limit)
+}
+
+const (
+	// countedFor is how long a batch counts as open whose end was never noticed; longer
+	// than one that its provider runs takes.
+	countedFor = 4 * 24 * time.Hour
+	// unconfirmedFor is how long one counts whose process died while it made it.
+	unconfirmedFor = 10 * time.Minute
+)
+
+// Bounds are on the batches of each org; 0 is no bound.
+type Bounds struct {
+	// Open and UserOpen are the most batches of an org and of one user that have not
+	// ended.
+	Open, UserOpen int
+	// Kept is how many ended batches of an org can be looked at: the newest.
+	Kept int
+}
+
+// Bound sets the bounds, before the Store is used.
+func (s *Store) Bound(b Bounds) { s.bounds = b }
+
+func openKeys(org, user string) []string {
+	return []string{"lg:{" + org + "}:openbatches", "lg:{" + org + "}:openbatches:" + user}
+}
+
+// count counts a new batch as open. The error may be a *FullError.
+func (s *Store) count(ctx context.Context, o Owner, id string) error {
+	reply, err := openScript.Run(ctx, s.rdb, openKeys(o.Org, o.User), s.clock, id, s.bounds.Open, s.bounds.UserOpen,
+		int64(countedFor/time.Second), int64(unconfirmedFor/time.Second)).Text()
+	switch {
+	case err != nil:
+		return fmt.Errorf("batch: count: %w", err)
+	case reply == "org":
+		return &FullError{Limit: s.bounds.Open}
+	case reply == "user":
+		return &FullError{User: true, Limit: s.bounds.UserOpen}
+	}
+	return nil
+}
+
+// confirm lets a batch that was made count until its end.
+func (s *Store) confirm(ctx context.Context, pipe redis.Pipeliner, o Owner, id string, now time.Time) {
+	for _, key := range openKeys(o.Org, o.User) {
+		pipe.ZAddXX(ctx, key, redis.Z{Score: float64(now.Unix()), Member: id})
+	}
+}
+
+// uncount takes a batch off the open ones.
+func (s *Store) uncount(ctx context.Context, o Owner, id string) error {
+	pipe := s.rdb.Pipeline()
+	for _, key := range openKeys(o.Org, o.User) {
+		pipe.ZRem(ctx, key, id)
+	}
+	if _, err := pipe.Exec(ctx); err != nil {
+		return fmt.Errorf("batch: count: %w", err)
+	}
+	return nil
+}
