@@ -74,6 +74,7 @@ type Provider struct {
 	IdleTimeout    time.Duration // between body bytes; default 5 min
 
 	transport *transport
+	hidden    Redactor // what errors must not show
 }
 
 // As returns the provider with another credential, over the same connections. What
@@ -82,6 +83,7 @@ type Provider struct {
 func (p *Provider) As(key string) *Provider {
 	own := *p
 	own.APIKey = key
+	own.hidden = p.hidden.with(key)
 	if p.Headers.Get("OpenAI-Organization") != "" || p.Headers.Get("OpenAI-Project") != "" {
 		own.Headers = p.Headers.Clone()
 		own.Headers.Del("OpenAI-Organization")
@@ -131,6 +133,7 @@ func NewSet(list []*Provider) (*Set, error) {
 		if p.transport == nil {
 			p.transport = newTransport(p)
 		}
+		p.hidden = newRedactor(p)
 	}
 	return &Set{list: list}, nil
 }

@@ -46,11 +46,15 @@ func (e *SendError) Unwrap() error { return e.Err }
 // forwarded names the request headers passed on; all others stay here.
 var forwarded = []string{"Openai-Beta", "X-Client-Request-Id"}
 
-// relayed names the response headers passed back, besides openai-*.
-var relayed = []string{"Content-Type", "X-Request-Id"}
+// relayed names the response headers passed back. Another openai-* header may say more
+// of the account than its callers are to know.
+var relayed = []string{"Content-Type", "X-Request-Id", "Openai-Model", "Openai-Processing-Ms", "Openai-Version"}
 
-// withheld names openai-* response headers that say whose account it is.
-var withheld = map[string]bool{"Openai-Organization": true, "Openai-Project": true}
+// advice names the response headers that are passed back with an error.
+var advice = []string{"Retry-After", "Retry-After-Ms", "X-Should-Retry"}
+
+// withheld names the headers that say whose account it is.
+var withheld = []string{"Openai-Organization", "Openai-Project"}
 
 // Send writes the request and returns the provider's answer, whose body the
 // caller must close. Errors are *SendError. A request is sent at most once:
@@ -63,7 +67,7 @@ func (p *Provider) Send(ctx context.Context, r Request) (*http.Response, error) 
 			return resp, nil
 		}
 		if errors.Is(err, ErrStale) || how.sent || !how.reused || try == 3 || ctx.Err() != nil {
-			return nil, &SendError{Err: err, Sent: how.sent}
+			return nil, &SendError{Err: &namelessError{err, p.hidden}, Sent: how.sent}
 		}
 	}
 }
@@ -85,6 +89,9 @@ func (p *Provider) sendOnce(ctx context.Context, r Request) (resp *http.Response
 	}
 	if err != nil && resp != nil {
 		resp.Body.Close()
+	}
+	if err == nil {
+		p.hide(resp)
 	}
 	return resp, how, err
 }
@@ -164,8 +171,12 @@ func CopyHeaders(dst, src http.Header) {
 			dst[name] = v
 		}
 	}
-	for name, v := range src {
-		if strings.HasPrefix(name, "Openai-") && !withheld[name] {
+}
+
+// CopyAdvice copies what a provider advises on retrying its error.
+func CopyAdvice(dst, src http.Header) {
+	for _, name := range advice {
+		if v := src[name]; len(v) > 0 {
 			dst[name] = v
 		}
 	}
