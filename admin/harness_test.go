@@ -71,6 +71,8 @@ type deployment struct {
 	rdb   *redis.Client
 	books *budget.Store
 	key   string // what requests are sent with
+
+	fileHash string
 }
 
 // deploy starts with an empty Redis and the file, with more text at its end.
@@ -95,7 +97,7 @@ func serve(t *testing.T, text string, rdb *redis.Client) *admin.Server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	api, err := front.Admin(t.Context(), cfg, rdb, slog.New(slog.DiscardHandler))
+	api, err := front.Admin(t.Context(), cfg, rdb, nil, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -49,6 +49,13 @@ type keyPatch struct {
 	identity.KeySpec
 }
 
+// keyChange is a change of a key, and of what runs with it.
+type keyChange struct {
+	keyPatch
+	// CancelJobs, with "disabled": true, cancels the key's jobs that have not ended.
+	CancelJobs bool `json:"cancel_jobs,omitempty"`
+}
+
 type rotation struct {
 	// Overlap is how long the old key still works: a duration such as 24h or 7d,
 	// at most 90d; left out: 24h. "0s" ends it at once.
@@ -241,14 +248,22 @@ func (c *call) updateKey() (any, error) {
 		return nil, err
 	}
 	before := record
-	patch := keyPatch{record.KeySpec}
+	patch := keyChange{keyPatch: keyPatch{record.KeySpec}}
 	if err := c.merge(&patch); err != nil {
 		return nil, err
+	}
+	if patch.CancelJobs && (patch.Disabled == nil || !*patch.Disabled) {
+		return nil, wire.BadRequest("cancel_jobs", "invalid_value", "cancel_jobs needs \"disabled\": true: a key in use would make new jobs meanwhile")
 	}
 	record.KeySpec, record.Stamp = patch.KeySpec, c.stamp(&before.Stamp)
 	ref := identity.Ref{Kind: identity.KindKey, Org: org, ID: id}
 	if err := c.commit(c.entry("key.update", org, id), orNil(old, bare(before)), bare(record), identity.Change{Ref: ref, Old: old, New: record}); err != nil {
 		return nil, err
+	}
+	if patch.CancelJobs {
+		if err := c.cancelOf(org, record.User, id, c.r.URL.Query().Get("reason")); err != nil {
+			return nil, err
+		}
 	}
 	return c.showKey(org, id)
 }

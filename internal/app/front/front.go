@@ -11,11 +11,13 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/llmguard/llmguard/admin"
+	"github.com/llmguard/llmguard/batch"
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/console"
 	"github.com/llmguard/llmguard/internal/app"
 	"github.com/llmguard/llmguard/proxy"
+	"github.com/llmguard/llmguard/queue"
 	"github.com/llmguard/llmguard/simulate"
 )
 
@@ -55,6 +57,7 @@ func proxyOptions(p *app.Parts) proxy.Options {
 
 func newAdmin(p *app.Parts) (*admin.Server, error) {
 	o := adminOptions(p.Identities, p.Budget, p.Log)
+	o.Queue, o.Batches = func(context.Context) (*queue.Queue, error) { return p.Queue, nil }, p.Batches
 	if p.Reload != nil {
 		o.Reload = func(ctx context.Context) (*admin.Reloaded, error) {
 			r, err := p.Reload(ctx)
@@ -83,11 +86,17 @@ func newConsole(p *app.Parts, api *admin.Server) (*console.Console, error) {
 }
 
 // Admin returns the administrators' API of a configuration, for commands on this
-// machine. It is not kept up to date.
-func Admin(ctx context.Context, cfg *config.Config, rdb redis.UniversalClient, log *slog.Logger) (*admin.Server, error) {
+// machine. It is not kept up to date. Batches may be nil.
+func Admin(ctx context.Context, cfg *config.Config, rdb redis.UniversalClient, batches *batch.Store, log *slog.Logger) (*admin.Server, error) {
 	ids, err := app.LoadIdentities(ctx, cfg, rdb, log)
 	if err != nil {
 		return nil, err
 	}
-	return admin.New(adminOptions(ids, budget.New(rdb, budget.Options{LedgerLength: app.LedgerLength(cfg.Ledger)}), log))
+	o := adminOptions(ids, budget.New(rdb, budget.Options{LedgerLength: app.LedgerLength(cfg.Ledger)}), log)
+	o.Batches = batches
+	o.Queue = func(ctx context.Context) (*queue.Queue, error) {
+		q, _, err := app.Queue(ctx, ids.Effective(), rdb, log)
+		return q, err
+	}
+	return admin.New(o)
 }
