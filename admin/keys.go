@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/identity"
 	"github.com/llmguard/llmguard/keys"
@@ -305,13 +306,22 @@ func (c *call) rotateKey() (any, error) {
 
 func (c *call) deleteKey() (any, error) {
 	org, id := c.r.PathValue("org"), c.r.PathValue("key")
-	if _, err := c.showKey(org, id); err != nil {
+	o, _, err := c.org(org)
+	if err != nil {
+		return nil, err
+	}
+	_, _, inFile, err := c.key(o, id)
+	if err != nil {
 		return nil, err
 	}
 	if c.records(org).Keys[id] == nil {
 		return nil, declared("key", id, "Disable it here, or take it out of the file")
 	}
-	if err := c.remove(c.entry("key.delete", org, id), identity.Ref{Kind: identity.KindKey, Org: org, ID: id}); err != nil {
+	refs := []identity.Ref{{Kind: identity.KindKey, Org: org, ID: id}}
+	if !inFile {
+		refs = append(refs, c.boundTo(org, budget.Key, id)...)
+	}
+	if err := c.remove(c.entry("key.delete", org, id), refs...); err != nil {
 		return nil, err
 	}
 	return empty{}, nil
