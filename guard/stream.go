@@ -59,7 +59,6 @@ func (e *errand) relayStream(w http.ResponseWriter, resp *http.Response) error {
 	}
 	c.head(w, resp)
 	w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
-	w.Header().Set("Cache-Control", "no-cache")
 	w.Header().Set("X-Accel-Buffering", "no")
 	w.WriteHeader(resp.StatusCode)
 

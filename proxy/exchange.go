@@ -52,8 +52,10 @@ type exchange struct {
 	ended    *queue.Job // the job at its end, for a call that waited
 	waited   time.Duration
 	span     tracing.Span
-	slow     bool // the body did not come in time, which net/http takes for a caller who left
-	err      error
+
+	spanBegun bool
+	slow      bool // the body did not come in time, which net/http takes for a caller who left
+	err       error
 }
 
 func (s *Server) newExchange(w http.ResponseWriter, r *http.Request) *exchange {
@@ -187,6 +189,7 @@ func (x *exchange) record() {
 	if status == 0 {
 		status = 499 // the caller left before an answer
 	}
+	x.traced(x.request, nil) // of one whose caller is not known
 	attrs := make([]slog.Attr, 0, 20)
 	attrs = append(attrs,
 		slog.String("id", x.id), slog.String("route", x.route), slog.String("method", x.request.Method),
