@@ -65,6 +65,10 @@ type Provider struct {
 	// ChatOnly says that the provider has no /responses: they are translated.
 	ChatOnly bool
 
+	// IdentifierKey keys the prefix behind which identifiers of end users are sent; nil
+	// sends them as they came.
+	IdentifierKey []byte
+
 	// ServiceTier is what the account serves calls at that name no tier, or
 	// "auto"; empty is its default tier.
 	ServiceTier string
@@ -79,10 +83,10 @@ type Provider struct {
 
 // As returns the provider with another credential, over the same connections. What
 // belongs to the account of its own credential, its organization and project, is
-// left out.
+// left out. No other org uses the account, so identifiers need no prefix.
 func (p *Provider) As(key string) *Provider {
 	own := *p
-	own.APIKey = key
+	own.APIKey, own.IdentifierKey = key, nil
 	own.hidden = p.hidden.with(key)
 	if p.Headers.Get("OpenAI-Organization") != "" || p.Headers.Get("OpenAI-Project") != "" {
 		own.Headers = p.Headers.Clone()

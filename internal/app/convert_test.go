@@ -43,7 +43,7 @@ var obeyed = map[string]string{
 	"Providers.ID": "upstreams", "Providers.Kind": "upstreams", "Providers.Responses": "upstreams", "Providers.APIVersion": "upstreams", "Providers.Deployments": "upstreams", "Providers.BaseURL": "upstreams", "Providers.APIKey": "upstreams",
 	"Providers.Organization": "upstreams", "Providers.Project": "upstreams", "Providers.Headers": "upstreams",
 	"Providers.ConnectTimeout": "upstreams", "Providers.HeaderTimeout": "upstreams", "Providers.IdleTimeout": "upstreams",
-	"Providers.Models": "upstreams", "Providers.ServiceTier": "upstreams", "Providers.ModelMap": "upstreams",
+	"Providers.Models": "upstreams", "Providers.Identifiers": "upstreams", "Providers.ServiceTier": "upstreams", "Providers.ModelMap": "upstreams",
 	"Providers.Pools.ID": "addPools", "Providers.Pools.Models": "upstreams", "Providers.Pools.RPM": "addPools",
 	"Providers.Pools.TPM": "addPools", "Providers.Pools.TPMCounting": "addPools", "Providers.Pools.LearnQuota": "addPools", "Providers.Pools.Concurrency": "addPools",
 	"Providers.Pools.MaxJobs": "addPools", "Providers.Pools.MaxBytes": "addPools", "Providers.Pools.MaxAge": "addPools",
@@ -118,6 +118,7 @@ providers:
     organization: org-1
     project: proj-1
     headers: {x-extra: "7"}
+    identifiers: as_sent
     service_tier: priority
     spend_caps: [{name: day, metric: tokens, amount: 20, calendar: day, tz: Europe/Berlin, models: ["gpt-5*"], endpoints: [chat.completions], mode: shadow}]
     connect_timeout: 1s
