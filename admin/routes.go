@@ -59,7 +59,7 @@ func init() { //nolint:gochecknoinits // the table refers to handlers that refer
 		{name: "setCredential", method: http.MethodPut, path: "/orgs/{org}/credentials/{provider}", summary: "Set the org's own credential at a provider; it cannot be read back", writes: true, query: []parameter{reasonParameter}, body: newCredential{}, answer: Credential{}, serve: (*call).setCredential},
 		{name: "deleteCredential", method: http.MethodDelete, path: "/orgs/{org}/credentials/{provider}", summary: "Remove it: the org's calls go on the deployment's account again", writes: true, query: []parameter{reasonParameter}, serve: (*call).deleteCredential},
 
-		{name: "cancelJob", method: http.MethodPost, path: "/orgs/{org}/jobs/{job}/cancel", summary: "Cancel a job: a waiting one ends, a running one is told to stop", writes: true, body: workOrder{}, answer: Job{}, serve: (*call).cancelJob},
+		{name: "cancelJob", method: http.MethodPost, path: "/orgs/{org}/jobs/{job}/cancel", summary: "Cancel a job: a waiting one ends, a running one is asked to stop", writes: true, body: workOrder{}, answer: Job{}, serve: (*call).cancelJob},
 		{name: "replayJob", method: http.MethodPost, path: "/jobs/{job}/replay", summary: "Put a dead letter into the queue again, as a new job", writes: true, body: workOrder{}, answer: Job{}, status: 201, serve: (*call).replayJob},
 		{name: "cancelBatch", method: http.MethodPost, path: "/orgs/{org}/users/{user}/batches/{batch}/cancel", summary: "Cancel a batch: no new lines start, and results so far are kept", writes: true, body: workOrder{}, answer: Batch{}, serve: (*call).cancelBatch},
 
