@@ -176,7 +176,8 @@ func (c *call) authenticate() (actor, error) {
 		return a, nil
 	}
 	blocked, known := c.failures.Blocked(c.ip, c.start), ""
-	if text, ok := bearer(c.r.Header); ok {
+	text, sent := bearer(c.r.Header)
+	if sent {
 		if class, err := keys.Check(text); err == nil && class == keys.Admin {
 			a, ok := c.lookUp(text)
 			if ok {
@@ -194,7 +195,9 @@ func (c *call) authenticate() (actor, error) {
 		return actor{}, wire.RateLimited("Too many requests with a wrong key from this address", time.Minute/failuresPerMinute)
 	}
 	c.failures.Failed(c.ip, c.start)
-	c.refused(known)
+	if sent {
+		c.refused(known)
+	}
 	e := wire.InvalidKey("Send an administrator's key, as `Authorization: Bearer lg_admin_...`. `llmguard admins create` makes one")
 	e.Header = http.Header{"Www-Authenticate": {"Bearer"}}
 	return actor{}, e

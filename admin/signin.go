@@ -18,7 +18,7 @@ type refusals struct {
 }
 
 const (
-	refusalsPerMinute, refusalBurst = 6, 30
+	refusalsPerMinute, refusalBurst = 1, 30
 	refusalTime                     = time.Second // for the record of one
 )
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"html"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -68,7 +69,8 @@ func (r *Redactor) place(base *url.URL, kind Kind) {
 	r.add(base.String(), true)
 	r.add(base.Host, true)
 	r.word(base.Hostname())
-	if resource, _, ok := strings.Cut(base.Hostname(), "."); ok && kind == Azure {
+	resource, _, ok := strings.Cut(base.Hostname(), ".")
+	if ok && kind == Azure && net.ParseIP(base.Hostname()) == nil {
 		r.word(resource)
 	}
 	for part := range strings.SplitSeq(base.Path, "/") {
