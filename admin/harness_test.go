@@ -97,7 +97,7 @@ func serve(t *testing.T, text string, rdb *redis.Client) *admin.Server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	api, err := front.Admin(t.Context(), cfg, rdb, nil, slog.New(slog.DiscardHandler))
+	api, err := front.Admin(t.Context(), cfg, rdb, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

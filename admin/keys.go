@@ -53,7 +53,8 @@ type keyPatch struct {
 // keyChange is a change of a key, and of what runs with it.
 type keyChange struct {
 	keyPatch
-	// CancelJobs, with "disabled": true, cancels the key's jobs that have not ended.
+	// CancelJobs, with "disabled": true, cancels the key's jobs and batches that have not
+	// ended.
 	CancelJobs bool `json:"cancel_jobs,omitempty"`
 }
 

@@ -71,7 +71,7 @@ func TestRequestsThatAreRefusedChangeNothing(t *testing.T) {
 	d := deploy(t)
 	d.refused(404, "job_not_found", "job", "POST", "/orgs/acme/jobs/job_x/cancel", "{}")
 	d.refused(404, "job_not_found", "job", "POST", "/jobs/job_x/replay", "{}")
-	d.refused(400, "not_here", "", "POST", "/orgs/acme/users/alice/batches/x/cancel", "{}")
+	d.refused(404, "batch_not_found", "batch", "POST", "/orgs/acme/users/alice/batches/x/cancel", "{}")
 	d.refused(400, "invalid_value", "cancel_jobs", "PATCH", "/orgs/acme/keys/k1", `{"cancel_jobs":true}`)
 	d.expect(200, "GET", "/audit", "", `{"data":[]}`)
 }

@@ -126,12 +126,18 @@ func (c *call) cancelBatch() (any, error) {
 	if err != nil {
 		return nil, batchError(err)
 	}
-	after, err := c.o.Batches.Cancel(c.r.Context(), org, user, id)
+	after, err := c.endBatch(before, order.Reason)
+	return after, err
+}
+
+// endBatch cancels a batch and records that.
+func (c *call) endBatch(before *batch.Batch, reason string) (Batch, error) {
+	after, err := c.o.Batches.Cancel(c.r.Context(), before.Org, before.User, before.ID)
 	if err != nil {
-		return nil, batchError(err)
+		return Batch{}, batchError(err)
 	}
-	e := c.entry("batch.cancel", org, id)
-	e.Reason = order.Reason
+	e := c.entry("batch.cancel", before.Org, before.ID)
+	e.Reason = reason
 	return viewBatch(after), c.commit(e, viewBatch(before), viewBatch(after))
 }
 
@@ -150,11 +156,16 @@ func conflict(code, text string) error {
 	return &wire.Error{Status: 409, Type: "invalid_request_error", Code: code, Message: text}
 }
 
-// cancelOf cancels the jobs of a key that have not ended.
+// cancelOf cancels what a key has under way: batches first, which would make new jobs.
 func (c *call) cancelOf(org, user, key, reason string) error {
 	q, err := c.queue()
 	if err != nil {
 		return err
+	}
+	if c.o.Batches != nil {
+		if err := c.cancelBatchesOf(org, user, key, reason); err != nil {
+			return err
+		}
 	}
 	for after := ""; ; {
 		page, err := q.List(c.r.Context(), org, queue.Filter{User: user}, after, 100)
@@ -170,6 +181,27 @@ func (c *call) cancelOf(org, user, key, reason string) error {
 			}
 		}
 		if after = page.Next; !page.More {
+			return nil
+		}
+	}
+}
+
+func (c *call) cancelBatchesOf(org, user, key, reason string) error {
+	for after := ""; ; {
+		page, more, err := c.o.Batches.List(c.r.Context(), org, user, after, 100)
+		if err != nil {
+			return err
+		}
+		for _, b := range page {
+			after = b.ID
+			if b.Key != key || b.Status.Terminal() {
+				continue
+			}
+			if _, err := c.endBatch(b, reason); err != nil {
+				return err
+			}
+		}
+		if !more {
 			return nil
 		}
 	}

@@ -72,6 +72,9 @@ func TestDisablingAKeyCancelsItsJobs(t *testing.T) {
 			t.Errorf("job %s is %s, want %s", id, j.State, want)
 		}
 	}
+	if made, err := s.batches.Batch(t.Context(), "acme", "alice", s.batch.ID); err != nil || made.CancelAsked.IsZero() {
+		t.Errorf("the key's batch: %+v, %v", made, err)
+	}
 	if e := s.audit(); e.Action != "job.cancel" || e.Target != s.job.ID || e.Reason != "leaked" {
 		t.Errorf("got the entry %+v", e)
 	}

@@ -114,7 +114,7 @@ func (r *rig) console(cfg *config.Config) http.Handler {
 	r.t.Cleanup(func() { _ = blobs.Close() })
 	r.queue, r.files = q, files.New(r.rdb, blobs, files.Options{})
 	r.batches = batch.NewStore(r.rdb, r.files, log)
-	api, err := front.Admin(ctx, cfg, r.rdb, r.batches, log)
+	api, err := front.Admin(ctx, cfg, r.rdb, log)
 	r.must(err)
 	r.api = api
 	policy := func() *guard.Policy {

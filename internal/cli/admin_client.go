@@ -110,7 +110,7 @@ func (f *adminFlags) openLocal(ctx context.Context) (*adminClient, error) {
 
 // localClient asks the API in this process, as the user of this machine.
 func localClient(ctx context.Context, cfg *config.Config, rdb redis.UniversalClient) (*adminClient, error) {
-	api, err := front.Admin(ctx, cfg, rdb, nil, slog.New(slog.DiscardHandler))
+	api, err := front.Admin(ctx, cfg, rdb, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return nil, err
 	}

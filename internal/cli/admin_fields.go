@@ -179,7 +179,7 @@ func switchCommand(kind, verb string, disabled bool) *cobra.Command {
 		orgFlag(c, &org)
 	}
 	if kind == "key" && disabled {
-		c.Flags().BoolVar(&cancelJobs, "cancel-jobs", false, "also cancel the key's jobs that have not ended")
+		c.Flags().BoolVar(&cancelJobs, "cancel-jobs", false, "also cancel the jobs and batches of the key that have not ended")
 	}
 	return c
 }

@@ -67,7 +67,7 @@ func start(t *testing.T) process {
 // newKey makes the administrator where the configuration is at hand.
 func newKey(t *testing.T, cfg *config.Config, rdb redis.UniversalClient, log *slog.Logger) string {
 	t.Helper()
-	api, err := front.Admin(t.Context(), cfg, rdb, nil, log)
+	api, err := front.Admin(t.Context(), cfg, rdb, log)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/console"
+	"github.com/llmguard/llmguard/files"
 	"github.com/llmguard/llmguard/internal/app"
 	"github.com/llmguard/llmguard/proxy"
 	"github.com/llmguard/llmguard/queue"
@@ -86,14 +87,14 @@ func newConsole(p *app.Parts, api *admin.Server) (*console.Console, error) {
 }
 
 // Admin returns the administrators' API of a configuration, for commands on this
-// machine. It is not kept up to date. Batches may be nil.
-func Admin(ctx context.Context, cfg *config.Config, rdb redis.UniversalClient, batches *batch.Store, log *slog.Logger) (*admin.Server, error) {
+// machine. It is not kept up to date. Of batches it can do what needs no files.
+func Admin(ctx context.Context, cfg *config.Config, rdb redis.UniversalClient, log *slog.Logger) (*admin.Server, error) {
 	ids, err := app.LoadIdentities(ctx, cfg, rdb, log)
 	if err != nil {
 		return nil, err
 	}
 	o := adminOptions(ids, budget.New(rdb, budget.Options{LedgerLength: app.LedgerLength(cfg.Ledger)}), log)
-	o.Batches = batches
+	o.Batches = batch.NewStore(rdb, files.New(rdb, nil, files.Options{Logger: log}), log)
 	o.Queue = func(ctx context.Context) (*queue.Queue, error) {
 		q, _, err := app.Queue(ctx, ids.Effective(), rdb, log)
 		return q, err

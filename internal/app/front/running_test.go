@@ -238,7 +238,7 @@ func (r *running) operator(t *testing.T) *operator {
 // returns the key.
 func (r *running) newAdminKey(t *testing.T, body string) string {
 	t.Helper()
-	api, err := front.Admin(t.Context(), r.Config(), r.rdb, nil, slog.New(slog.DiscardHandler))
+	api, err := front.Admin(t.Context(), r.Config(), r.rdb, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
