@@ -207,14 +207,18 @@ func (c *call) commit(e identity.AuditEntry, before, after any, changes ...ident
 	if e.After, err = shown(after); err != nil {
 		return err
 	}
-	if err := c.check(e.Org, changes); err != nil {
-		return err
+	if len(changes) > 0 {
+		if err := c.check(e.Org, changes); err != nil {
+			return err
+		}
 	}
 	if err := c.o.Identity.Commit(c.r.Context(), e, changes...); err != nil {
 		return err
 	}
-	c.log.Info("audit", "action", e.Action, "actor", e.Actor, "org", e.Org, "target", e.Target, "reason", e.Reason, "id", e.RequestID)
-	c.o.Applied()
+	c.log.Info("audit", "action", e.Action, "actor", e.Actor, "org", e.Org, "target", e.Target, "reason", e.Reason, "ip", e.IP, "id", e.RequestID)
+	if len(changes) > 0 {
+		c.o.Applied()
+	}
 	return nil
 }
 

@@ -71,6 +71,8 @@ type deployment struct {
 	rdb   *redis.Client
 	books *budget.Store
 	key   string // what requests are sent with
+
+	fileHash string
 }
 
 // deploy starts with an empty Redis and the file, with more text at its end.

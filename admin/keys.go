@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/identity"
 	"github.com/llmguard/llmguard/keys"
@@ -47,6 +48,14 @@ type newKey struct {
 
 type keyPatch struct {
 	identity.KeySpec
+}
+
+// keyChange is a change of a key, and of what runs with it.
+type keyChange struct {
+	keyPatch
+	// CancelJobs, with "disabled": true, cancels the key's jobs and batches that have not
+	// ended.
+	CancelJobs bool `json:"cancel_jobs,omitempty"`
 }
 
 type rotation struct {
@@ -241,14 +250,22 @@ func (c *call) updateKey() (any, error) {
 		return nil, err
 	}
 	before := record
-	patch := keyPatch{record.KeySpec}
+	patch := keyChange{keyPatch: keyPatch{record.KeySpec}}
 	if err := c.merge(&patch); err != nil {
 		return nil, err
+	}
+	if patch.CancelJobs && (patch.Disabled == nil || !*patch.Disabled) {
+		return nil, wire.BadRequest("cancel_jobs", "invalid_value", "cancel_jobs needs \"disabled\": true: a key in use would make new jobs meanwhile")
 	}
 	record.KeySpec, record.Stamp = patch.KeySpec, c.stamp(&before.Stamp)
 	ref := identity.Ref{Kind: identity.KindKey, Org: org, ID: id}
 	if err := c.commit(c.entry("key.update", org, id), orNil(old, bare(before)), bare(record), identity.Change{Ref: ref, Old: old, New: record}); err != nil {
 		return nil, err
+	}
+	if patch.CancelJobs {
+		if err := c.cancelOf(org, record.User, id, c.r.URL.Query().Get("reason")); err != nil {
+			return nil, err
+		}
 	}
 	return c.showKey(org, id)
 }
@@ -290,13 +307,22 @@ func (c *call) rotateKey() (any, error) {
 
 func (c *call) deleteKey() (any, error) {
 	org, id := c.r.PathValue("org"), c.r.PathValue("key")
-	if _, err := c.showKey(org, id); err != nil {
+	o, _, err := c.org(org)
+	if err != nil {
+		return nil, err
+	}
+	_, _, inFile, err := c.key(o, id)
+	if err != nil {
 		return nil, err
 	}
 	if c.records(org).Keys[id] == nil {
 		return nil, declared("key", id, "Disable it here, or take it out of the file")
 	}
-	if err := c.remove(c.entry("key.delete", org, id), identity.Ref{Kind: identity.KindKey, Org: org, ID: id}); err != nil {
+	refs := []identity.Ref{{Kind: identity.KindKey, Org: org, ID: id}}
+	if !inFile {
+		refs = append(refs, c.boundTo(org, budget.Key, id)...)
+	}
+	if err := c.remove(c.entry("key.delete", org, id), refs...); err != nil {
 		return nil, err
 	}
 	return empty{}, nil

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -118,6 +119,44 @@ func (c *call) over(org string) []identity.Change {
 		}
 	}
 	return out
+}
+
+// boundTo are the overrides and limits that are for one user or one key alone. They end with
+// it: whoever gets the id next has none of them.
+func (c *call) boundTo(org string, subject budget.Subject, id string) []identity.Ref {
+	var out []identity.Ref
+	t := c.records(org)
+	for override, o := range t.Overrides {
+		if o.Only == id && c.mayCountBy(org, o.Limit, subject) {
+			out = append(out, identity.Ref{Kind: identity.KindOverride, Org: org, ID: override})
+		}
+	}
+	for limit, l := range t.Limits {
+		if l.Only != nil && *l.Only == id && l.Subject != nil && *l.Subject == string(subject) {
+			out = append(out, identity.Ref{Kind: identity.KindLimit, Org: org, ID: limit})
+		}
+	}
+	return out
+}
+
+// mayCountBy reports whether a limit of that name counts by a subject. One that is not there
+// any more may have.
+func (c *call) mayCountBy(org, name string, subject budget.Subject) bool {
+	o := c.o.Policy().Orgs[org]
+	if o == nil {
+		return true
+	}
+	all := append(slices.Collect(maps.Values(o.UserLimits)), o.Limits)
+	there := false
+	for _, limits := range slices.AppendSeq(all, maps.Values(o.KeyLimits)) {
+		for i := range limits {
+			if limits[i].ID == name && limits[i].Subject == subject {
+				return true
+			}
+			there = there || limits[i].ID == name
+		}
+	}
+	return !there
 }
 
 // only is whom an override is for, which must be what the limit counts.

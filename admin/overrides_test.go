@@ -2,6 +2,7 @@ package admin_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -143,4 +144,44 @@ func TestOverrideIsRefused(t *testing.T) {
 	if len(got) > 0 {
 		t.Errorf("got the overrides %v, want none", got)
 	}
+}
+
+// TestOverridesEndWithTheirSubject: whoever gets the id of a user or key that was removed has
+// the limits that everybody has.
+func TestOverridesEndWithTheirSubject(t *testing.T) {
+	d := deploy(t)
+	until := in(time.Hour)
+	make := func() {
+		d.expect(201, "POST", "/orgs/acme/users", `{"id":"carol"}`, "")
+		d.expect(201, "POST", "/orgs/acme/keys", `{"id":"c1","user":"carol"}`, "")
+	}
+	make()
+	d.override(`{"limit":"daily","user":"carol","add":"$200","until":"`+until+`","reason":"r"}`, "")
+	d.override(`{"limit":"burst","key":"c1","amount":"9000","until":"`+until+`","reason":"r"}`, "")
+	d.override(`{"limit":"daily","user":"alice","add":"$7","until":"`+until+`","reason":"r"}`, "")
+	d.override(`{"limit":"month","add":"$1","until":"`+until+`","reason":"r"}`, "")
+	d.expect(200, "PATCH", "/orgs/acme/limits/own", `{"subject":"user","only":"carol","amount":"$1","window":"1h"}`, "")
+	d.expect(204, "DELETE", "/orgs/acme/keys/c1", "", "")
+	d.expect(201, "POST", "/orgs/acme/keys", `{"id":"c1","user":"carol"}`, "")
+	d.has("a new key", d.limit("/orgs/acme/limits?key=c1", "burst"), `{"amount":5000,"override_until":null}`)
+	d.override(`{"limit":"burst","key":"c1","amount":"9000","until":"`+until+`","reason":"r"}`, "")
+	d.expect(204, "DELETE", "/orgs/acme/users/carol", "", "")
+	make()
+	d.has("a new user", d.limit("/orgs/acme/limits?user=carol", "daily"), `{"amount":1e10,"override_until":null}`)
+	d.has("its key", d.limit("/orgs/acme/limits?key=c1", "burst"), `{"amount":5000,"override_until":null}`)
+	if got := d.names("/orgs/acme/limits?user=carol", "name"); strings.Contains(got, "own") {
+		t.Errorf("a new user has the limits %s", got)
+	}
+	d.has("alice", d.limit("/orgs/acme/limits?user=alice", "daily"), `{"amount":17e9}`)
+	d.has("the org", d.limit("/orgs/acme/limits", "month"), `{"amount":101e9}`)
+}
+
+// TestOverridesOfTheFileStay: what is removed of a user of the file is what was recorded, and
+// the user stays.
+func TestOverridesOfTheFileStay(t *testing.T) {
+	d := deploy(t)
+	d.expect(200, "PATCH", "/orgs/acme/users/alice", `{"disabled":true}`, "")
+	d.override(`{"limit":"daily","user":"alice","add":"$7","until":"`+in(time.Hour)+`","reason":"r"}`, "")
+	d.expect(204, "DELETE", "/orgs/acme/users/alice", "", "")
+	d.has("alice", d.limit("/orgs/acme/limits?user=alice", "daily"), `{"amount":17e9}`)
 }

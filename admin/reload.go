@@ -1,6 +1,10 @@
 package admin
 
-import "github.com/llmguard/llmguard/wire"
+import (
+	"encoding/hex"
+
+	"github.com/llmguard/llmguard/wire"
+)
 
 // Reloaded says what a reload of the configuration file has done.
 type Reloaded struct {
@@ -19,9 +23,20 @@ func (c *call) reload() (any, error) {
 	if c.o.Reload == nil {
 		return nil, wire.BadRequest("", "no_config_file", "This process was started without a configuration file to read again")
 	}
+	before := fileState{Hash: hex.EncodeToString(c.o.File().Sum[:])}
 	done, err := c.o.Reload(c.r.Context())
+	e := c.entry("config.reload", "", "")
 	if err != nil {
+		e.Action = "config.reload_refused"
+		if auditErr := c.commit(e, before, nil); auditErr != nil {
+			return nil, auditErr
+		}
 		return nil, wire.BadRequest("", "config_refused", "The configuration was not reloaded; the old one goes on: %v", err)
 	}
-	return done, nil
+	return done, c.commit(e, before, done)
+}
+
+// fileState is what the audit says of the file that was in force.
+type fileState struct {
+	Hash string `json:"hash"`
 }

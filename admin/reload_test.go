@@ -2,6 +2,7 @@ package admin_test
 
 import (
 	"context"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"os"
@@ -27,6 +28,7 @@ func reloading(t *testing.T, reload func(context.Context) (*admin.Reloaded, erro
 	if err != nil {
 		t.Fatal(err)
 	}
+	d.fileHash = hex.EncodeToString(cfg.Sum[:])
 	return d
 }
 
@@ -42,6 +44,7 @@ func TestReload(t *testing.T) {
 		t.Errorf("got %s, want what has changed and what needs a restart", text)
 	}
 	d.as(viewerKey).refused(403, "read_only", "", "POST", "/config/reload", "")
+	d.recorded(`{"action":"config.reload","actor":"ops","before":{"hash":"` + d.fileHash + `"},"after":{"hash":"abc","changed":["orgs"],"needs_restart":["listen"]}}`)
 	if times != 1 {
 		t.Errorf("the file was read %d times, want once: a viewer may not", times)
 	}
@@ -50,10 +53,11 @@ func TestReload(t *testing.T) {
 // A file that is refused leaves the old one in force, and the answer says why.
 func TestReloadOfARefusedFile(t *testing.T) {
 	d := reloading(t, func(context.Context) (*admin.Reloaded, error) { return nil, errors.New("line 7: no such field") })
-	got := d.refused(400, "config_refused", "", "POST", "/config/reload", "")
-	if !strings.Contains(got, "line 7: no such field") {
-		t.Errorf("got the message %q, want the reason", got)
+	w := d.send("POST", "/config/reload", "")
+	if got := w.Body.String(); w.Code != 400 || !strings.Contains(got, "config_refused") || !strings.Contains(got, "line 7: no such field") {
+		t.Errorf("got %d %s, want the reason", w.Code, got)
 	}
+	d.recorded(`{"action":"config.reload_refused","actor":"ops","before":{"hash":"` + d.fileHash + `"}}`)
 }
 
 func TestReloadWithoutAFile(t *testing.T) {

@@ -41,7 +41,7 @@ func init() { //nolint:gochecknoinits // the table refers to handlers that refer
 		{name: "listKeys", method: http.MethodGet, path: "/orgs/{org}/keys", summary: "List an org's API keys, never the keys themselves", query: []parameter{{"user", "Only this user's"}}, answer: page[Key]{}, serve: (*call).listKeys},
 		{name: "createKey", method: http.MethodPost, path: "/orgs/{org}/keys", summary: "Make an API key; the answer is the only one that has the key itself", writes: true, body: newKey{}, answer: NewKey{}, status: 201, serve: (*call).createKey},
 		{name: "getKey", method: http.MethodGet, path: "/orgs/{org}/keys/{key}", summary: "Show an API key", answer: Key{}, serve: (*call).getKey},
-		{name: "updateKey", method: http.MethodPatch, path: "/orgs/{org}/keys/{key}", summary: "Change an API key", writes: true, query: []parameter{reasonParameter}, body: keyPatch{}, answer: Key{}, serve: (*call).updateKey},
+		{name: "updateKey", method: http.MethodPatch, path: "/orgs/{org}/keys/{key}", summary: "Change an API key; cancel_jobs cancels the jobs of one that is disabled", writes: true, query: []parameter{reasonParameter}, body: keyChange{}, answer: Key{}, serve: (*call).updateKey},
 		{name: "rotateKey", method: http.MethodPost, path: "/orgs/{org}/keys/{key}/rotate", summary: "Make a new key under the same id; the old one works until the overlap is over", writes: true, body: rotation{}, answer: NewKey{}, serve: (*call).rotateKey},
 		{name: "deleteKey", method: http.MethodDelete, path: "/orgs/{org}/keys/{key}", summary: "Remove an API key", writes: true, query: []parameter{reasonParameter}, serve: (*call).deleteKey},
 
@@ -59,6 +59,10 @@ func init() { //nolint:gochecknoinits // the table refers to handlers that refer
 		{name: "setCredential", method: http.MethodPut, path: "/orgs/{org}/credentials/{provider}", summary: "Set the org's own credential at a provider; it cannot be read back", writes: true, query: []parameter{reasonParameter}, body: newCredential{}, answer: Credential{}, serve: (*call).setCredential},
 		{name: "deleteCredential", method: http.MethodDelete, path: "/orgs/{org}/credentials/{provider}", summary: "Remove it: the org's calls go on the deployment's account again", writes: true, query: []parameter{reasonParameter}, serve: (*call).deleteCredential},
 
+		{name: "cancelJob", method: http.MethodPost, path: "/orgs/{org}/jobs/{job}/cancel", summary: "Cancel a job: a waiting one ends, a running one is asked to stop", writes: true, body: workOrder{}, answer: Job{}, serve: (*call).cancelJob},
+		{name: "replayJob", method: http.MethodPost, path: "/jobs/{job}/replay", summary: "Put a dead letter into the queue again, as a new job", writes: true, body: workOrder{}, answer: Job{}, status: 201, serve: (*call).replayJob},
+		{name: "cancelBatch", method: http.MethodPost, path: "/orgs/{org}/users/{user}/batches/{batch}/cancel", summary: "Cancel a batch: no new lines start, and results so far are kept", writes: true, body: workOrder{}, answer: Batch{}, serve: (*call).cancelBatch},
+
 		{name: "getUsage", method: http.MethodGet, path: "/orgs/{org}/usage", summary: "Add up what was spent, from the ledger's daily sums", query: []parameter{{"from", "First UTC day, such as 2026-11-01; left out: today"}, {"to", "Last UTC day; left out: today"}, {"by", "Any of day, user, key, model, provider and endpoint, with commas between; left out: user,model"}}, answer: Usage{}, serve: (*call).getUsage},
 
 		{name: "listAdmins", method: http.MethodGet, path: "/admins", summary: "List the administrators", answer: page[Admin]{}, serve: (*call).listAdmins},
@@ -67,6 +71,8 @@ func init() { //nolint:gochecknoinits // the table refers to handlers that refer
 		{name: "deleteAdmin", method: http.MethodDelete, path: "/admins/{admin}", summary: "Remove an administrator; not over the network", writes: true, local: true, query: []parameter{reasonParameter}, serve: (*call).deleteAdmin},
 
 		{name: "reloadConfig", method: http.MethodPost, path: "/config/reload", summary: "Read the configuration file of this process again, as SIGHUP does", writes: true, answer: Reloaded{}, serve: (*call).reload},
+		{name: "signIn", method: http.MethodPost, path: "/session", summary: "Record in the audit that the console was opened with this key", answer: Self{}, serve: (*call).signIn},
+		{name: "signOut", method: http.MethodDelete, path: "/session", summary: "Record in the audit that the console was left", answer: Self{}, serve: (*call).signOut},
 		{name: "getSelf", method: http.MethodGet, path: "/self", summary: "Tell whose key this is, and whether it may only read", answer: Self{}, serve: (*call).self},
 		{name: "listAudit", method: http.MethodGet, path: "/audit", summary: "List changes, the newest first", query: auditParameters, answer: auditPage{}, serve: (*call).listAudit},
 		{name: "openAPI", method: http.MethodGet, path: "/openapi.json", summary: "This document", answer: map[string]any{}, serve: (*call).document},

@@ -18,16 +18,19 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/attempts"
+	"github.com/llmguard/llmguard/batch"
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/identity"
 	"github.com/llmguard/llmguard/keys"
+	"github.com/llmguard/llmguard/queue"
 	"github.com/llmguard/llmguard/seal"
 	"github.com/llmguard/llmguard/wire"
 )
 
-// Options are what a Server is built from. All but Failures, Reload and Log are required.
+// Options are what a Server is built from. All but Failures, Queue, Batches, Reload and
+// Log are required.
 type Options struct {
 	Identity *identity.Store
 	Budget   *budget.Store
@@ -45,6 +48,9 @@ type Options struct {
 	// Failures counts wrong keys, together with those sent elsewhere in this process;
 	// nil: those sent here alone.
 	Failures *attempts.Limiter
+	// Queue opens the queue and Batches has the batches that can be cancelled; nil: none.
+	Queue   func(context.Context) (*queue.Queue, error)
+	Batches *batch.Store
 	// Reload reads the configuration file again; nil: there is none to read.
 	Reload func(context.Context) (*Reloaded, error)
 	Log    *slog.Logger
@@ -55,6 +61,7 @@ type Server struct {
 	o        Options
 	log      *slog.Logger
 	failures *attempts.Limiter
+	denials  refusals
 	mux      *http.ServeMux
 	openAPI  []byte
 }
@@ -68,6 +75,7 @@ func New(o Options) (*Server, error) {
 		o.Failures = attempts.New()
 	}
 	s := &Server{o: o, log: o.Log, failures: o.Failures, mux: http.NewServeMux()}
+	s.denials.rate = attempts.NewLimiter(recorded, recorded)
 	for _, r := range routes {
 		s.mux.HandleFunc(r.method+" "+prefix+r.path, func(http.ResponseWriter, *http.Request) {})
 	}
@@ -110,7 +118,11 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	} else {
 		c.answer(answer)
 	}
-	s.log.Info("admin", "id", id, "route", c.name, "method", r.Method, "status", c.status, "actor", c.actor.id, "ip", c.ip.String(),
+	level := slog.LevelInfo
+	if c.name == "getSelf" { // the console asks it for every page
+		level = slog.LevelDebug
+	}
+	s.log.Log(r.Context(), level, "admin", "id", id, "route", c.name, "method", r.Method, "status", c.status, "actor", c.actor.id, "ip", c.ip.String(),
 		"took", time.Since(c.start))
 }
 
@@ -167,12 +179,15 @@ func (c *call) authenticate() (actor, error) {
 	if a, ok := c.r.Context().Value(actorKey{}).(actor); ok {
 		return a, nil
 	}
-	blocked := c.failures.Blocked(c.ip, c.start)
-	if text, ok := bearer(c.r.Header); ok {
+	blocked, known := c.failures.Blocked(c.ip, c.start), ""
+	text, sent := bearer(c.r.Header)
+	if sent {
 		if class, err := keys.Check(text); err == nil && class == keys.Admin {
-			if a, ok := c.lookUp(text); ok {
+			a, ok := c.lookUp(text)
+			if ok {
 				return a, nil
 			}
+			known = a.id
 			if !blocked && c.o.Identity.Missed(c.r.Context()) { // it may be new
 				if a, ok := c.lookUp(text); ok {
 					return a, nil
@@ -184,12 +199,16 @@ func (c *call) authenticate() (actor, error) {
 		return actor{}, wire.RateLimited("Too many requests with a wrong key", attempts.RetryAfter)
 	}
 	c.failures.Failed(c.ip, c.start)
+	if sent {
+		c.refused(known)
+	}
 	e := wire.InvalidKey("Send an administrator's key, as `Authorization: Bearer lg_admin_...`. `llmguard admins create` makes one")
 	e.Header = http.Header{"Www-Authenticate": {"Bearer"}}
 	return actor{}, e
 }
 
-// lookUp compares with every administrator's hash, so that its time tells nothing.
+// lookUp compares with every administrator's hash, so that its time tells nothing. An
+// administrator whose key may not be used is returned as well, with false.
 func (c *call) lookUp(text string) (actor, bool) {
 	cfg := c.o.File()
 	hashes := []string{keys.Hash(keys.Pepper{}, text)}
@@ -199,8 +218,11 @@ func (c *call) lookUp(text string) (actor, bool) {
 	var found actor
 	ok := false
 	for id, a := range c.administrators(cfg) {
-		if keys.EqualAny(hashes, a.Hash) && !a.Disabled && (a.Expires.IsZero() || c.start.Before(a.Expires)) {
-			found, ok = actor{id: id, readOnly: a.ReadOnly}, true
+		if keys.EqualAny(hashes, a.Hash) {
+			usable := !a.Disabled && (a.Expires.IsZero() || c.start.Before(a.Expires))
+			if !ok {
+				found, ok = actor{id: id, readOnly: a.ReadOnly}, usable
+			}
 		}
 	}
 	return found, ok

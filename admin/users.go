@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/identity"
 	"github.com/llmguard/llmguard/wire"
@@ -139,7 +140,12 @@ func (c *call) updateUser() (any, error) {
 
 func (c *call) deleteUser() (any, error) {
 	org, id := c.r.PathValue("org"), c.r.PathValue("user")
-	if _, err := c.showUser(org, id); err != nil {
+	o, _, err := c.org(org)
+	if err != nil {
+		return nil, err
+	}
+	_, inFile, err := c.user(o, id)
+	if err != nil {
 		return nil, err
 	}
 	t := c.records(org)
@@ -150,12 +156,16 @@ func (c *call) deleteUser() (any, error) {
 	for key, k := range t.Keys {
 		if k.User == id {
 			refs = append(refs, identity.Ref{Kind: identity.KindKey, Org: org, ID: key})
+			refs = append(refs, c.boundTo(org, budget.Key, key)...)
 		}
 	}
 	for limit := range t.Limits {
 		if user, _ := identity.SplitLimitID(limit); user == id {
 			refs = append(refs, identity.Ref{Kind: identity.KindLimit, Org: org, ID: limit})
 		}
+	}
+	if len(refs) > 0 && !inFile {
+		refs = append(refs, c.boundTo(org, budget.User, id)...)
 	}
 	if len(refs) == 0 {
 		return nil, declared("user", id, "Disable it here, or take it out of the file")

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -34,6 +35,7 @@ const (
 type receiving struct {
 	t      *turn
 	p      *part
+	redact providers.Redactor
 	ending bool
 	held   map[string]*heldLine // of the part; nil once gathered
 	lines  *lineReader
@@ -58,7 +60,7 @@ func (t *turn) receive(ctx context.Context, p *part, ending bool) error {
 	if err != nil {
 		return err
 	}
-	rc := &receiving{t: t, p: p, ending: ending, held: held}
+	rc := &receiving{t: t, p: p, redact: api.Redactor(), ending: ending, held: held}
 	defer rc.close()
 	if err := rc.skip(ctx); err != nil {
 		return err
@@ -246,18 +248,33 @@ func (rc *receiving) result(h *heldLine, one *upstreamLine) (result, guard.Batch
 		if len(r.Response.Body) == 0 {
 			r.Response.Body = json.RawMessage("null")
 		}
-		end.Status, end.RequestID, end.Body = one.Response.StatusCode, one.Response.RequestID, one.Response.Body
+		r.Response = rc.redacted(*one.Response)
+		end.Status, end.RequestID, end.Body = r.Response.StatusCode, r.Response.RequestID, one.Response.Body
 		if a, ok := wire.ParseUsage(t.b.Endpoint, end.Body); ok && r.good() {
 			r.usage = a.Usage
 		}
 	case one.Error != nil && !(rc.ending && strings.HasPrefix(one.Error.Code, "batch_")):
-		r.Error = one.Error
+		r.Error = &failure{rc.redact.Redact(one.Error.Code), rc.redact.Redact(one.Error.Message)}
 	case one.Error != nil:
 		r = t.unrun(h.Line, h.CustomID)
 	default:
 		r.Error, end.Lost = rc.missing(h)
 	}
 	return r, end
+}
+
+// redacted is a provider's answer as the caller may read it.
+func (rc *receiving) redacted(r response) *response {
+	r.RequestID = rc.redact.Redact(r.RequestID)
+	if r.StatusCode < http.StatusMultipleChoices {
+		r.Body = rc.redact.Failure(r.Body)
+	} else {
+		r.Body = []byte(rc.redact.Redact(string(r.Body)))
+	}
+	if !json.Valid(r.Body) { // a name that stood there as a number
+		r.Body = json.RawMessage("null")
+	}
+	return &r
 }
 
 // missing says why a line is in neither file, and whether it may have run all the

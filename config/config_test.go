@@ -132,7 +132,7 @@ func TestDefaults(t *testing.T) {
 			MaxAttempts: 3, DeadLetters: 1000, DeadTTL: 7 * 24 * time.Hour, BlobAbove: 64 << 10,
 		},
 		Providers: []Provider{{
-			ID: "openai", Kind: "openai", Responses: "auto", BaseURL: "https://api.openai.com/v1", ServiceTier: "default", BatchMode: "queue",
+			ID: "openai", Kind: "openai", Responses: "auto", BaseURL: "https://api.openai.com/v1", Identifiers: "org", ServiceTier: "default", BatchMode: "queue",
 			OutputLimitField: "auto", ReportedCost: "charge",
 			ConnectTimeout: 10 * time.Second, HeaderTimeout: 15 * time.Minute, IdleTimeout: 5 * time.Minute,
 			Pools: []Pool{{

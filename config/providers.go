@@ -52,6 +52,11 @@ type Provider struct {
 	// call was priced at. ignore: it is passed on only; for providers that count it in
 	// another currency.
 	ReportedCost string `yaml:"reported_cost" default:"charge" enum:"charge,ignore"`
+	// Identifiers says how user, safety_identifier and prompt_cache_key of requests are
+	// sent. org: behind a prefix of the caller's org (an HMAC of its id), so that no org
+	// shares the cached prompts of another, or answers for its users. as_sent:
+	// unchanged. With an org's own credential they are always unchanged.
+	Identifiers string `yaml:"identifiers" default:"org" enum:"org,as_sent"`
 	// ServiceTier is the tier the account serves calls at that name none, or
 	// "auto": what its project is set to. Such calls are held and, where the
 	// answer names no tier, charged at it.

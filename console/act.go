@@ -10,8 +10,6 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/admin"
-	"github.com/llmguard/llmguard/batch"
-	"github.com/llmguard/llmguard/queue"
 )
 
 // action is one thing that can be done. It is described on a page of its own
@@ -40,15 +38,15 @@ var reason = input{Name: "reason", Label: "Reason", Hint: "kept in the audit", O
 var actions = map[string]action{
 	"cancel-job": {
 		title: "Cancel a job", text: "%s ends as cancelled. One that runs is told to stop; what it has cost by then is charged.",
-		target: []string{"org", "job"}, danger: true, do: (*visit).cancelJob,
+		target: []string{"org", "job"}, inputs: []input{reason}, danger: true, do: (*visit).cancelJob,
 	},
 	"replay-job": {
 		title: "Replay a dead letter", text: "The request of %s is put into the queue again, as a new job with all its attempts before it.",
-		target: []string{"job"}, do: (*visit).replayJob,
+		target: []string{"job"}, inputs: []input{reason}, do: (*visit).replayJob,
 	},
 	"cancel-batch": {
 		title: "Cancel a batch", text: "%s takes no more lines. Those that run come to their end; the results so far are kept.",
-		target: []string{"org", "user", "batch"}, danger: true, do: (*visit).cancelBatch,
+		target: []string{"org", "user", "batch"}, inputs: []input{reason}, danger: true, do: (*visit).cancelBatch,
 	},
 	"create-key": {
 		title: "Make a key", text: "A new API key for %s. It is shown once.",
@@ -56,7 +54,8 @@ var actions = map[string]action{
 	},
 	"disable-key": {
 		title: "Disable a key", text: "Calls with %s are refused within seconds, until it is enabled again.",
-		target: []string{"org", "key"}, inputs: []input{reason}, danger: true, do: (*visit).disableKey,
+		target: []string{"org", "key"}, danger: true, do: (*visit).disableKey,
+		inputs: []input{{Name: "jobs", Label: "Its jobs that have not ended", Value: keepJobs, Choices: []string{keepJobs, cancelJobs}}, reason},
 	},
 	"enable-key": {
 		title: "Enable a key", text: "Calls with %s are taken again.",
@@ -147,75 +146,41 @@ type refusal struct {
 
 func (r *refusal) Error() string { return r.text }
 
-func refused(err error, text string) error {
-	return &refusal{http.StatusConflict, text + ": " + err.Error()}
-}
-
-// mayWrite asks the API whether this administrator may change anything.
-func (v *visit) mayWrite() error {
-	var self struct {
-		ReadOnly bool `json:"read_only"`
-	}
-	status, text := v.ask(v.r.Context(), http.MethodGet, "/self", nil, &self)
-	switch {
-	case status != http.StatusOK:
-		return &refusal{status, problem(text, "Your rights could not be read.")}
-	case self.ReadOnly:
-		return &refusal{http.StatusForbidden, "This administrator's key may only read."}
-	}
-	return nil
-}
-
 func (v *visit) field(name string) string { return v.r.PostFormValue(name) }
 
+// work is what the API says of a job or a batch.
+type work struct {
+	ID     string `json:"id"`
+	Status string `json:"status"`
+}
+
 func (v *visit) cancelJob() (done, error) {
-	if err := v.mayWrite(); err != nil {
-		return done{}, err
-	}
-	j, err := v.o.Queue.Cancel(v.r.Context(), v.field("org"), v.field("job"))
-	if err != nil {
-		return done{}, missing(err, queue.ErrNotFound, "There is no such job any more.")
-	}
-	v.o.Log.Info("a job was cancelled in the console", "job", j.ID, "org", j.Org, "state", string(j.State))
-	return done{Text: fmt.Sprintf("Job %s is %s.", j.ID, j.State)}, nil
+	var now work
+	path := "/orgs/" + url.PathEscape(v.field("org")) + "/jobs/" + url.PathEscape(v.field("job")) + "/cancel"
+	err := v.change(http.MethodPost, path, v.order(), &now)
+	return done{Text: fmt.Sprintf("Job %s is %s.", now.ID, now.Status)}, err
 }
 
 func (v *visit) replayJob() (done, error) {
-	if err := v.mayWrite(); err != nil {
-		return done{}, err
-	}
-	j, err := v.o.Queue.Replay(v.r.Context(), v.field("job"))
-	if errors.Is(err, queue.ErrNotDead) {
-		return done{}, refused(err, "It cannot be replayed")
-	}
-	if err != nil {
-		return done{}, missing(err, queue.ErrNotFound, "There is no such dead letter any more.")
-	}
-	v.o.Log.Info("a dead letter was replayed in the console", "job", v.field("job"), "as", j.ID)
-	return done{Text: fmt.Sprintf("Put again as %s.", j.ID)}, nil
+	var made work
+	err := v.change(http.MethodPost, "/jobs/"+url.PathEscape(v.field("job"))+"/replay", v.order(), &made)
+	return done{Text: fmt.Sprintf("Put again as %s.", made.ID)}, err
 }
 
 func (v *visit) cancelBatch() (done, error) {
-	if err := v.mayWrite(); err != nil {
-		return done{}, err
-	}
-	if v.o.Batches == nil {
-		return done{}, errNotFound
-	}
-	b, err := v.o.Batches.Cancel(v.r.Context(), v.field("org"), v.field("user"), v.field("batch"))
-	if err != nil {
-		return done{}, missing(err, batch.ErrNotFound, "The batch is gone, or has ended.")
-	}
-	v.o.Log.Info("a batch was cancelled in the console", "batch", b.ID, "org", v.field("org"))
-	return done{Text: fmt.Sprintf("Batch %s is being cancelled.", b.ID)}, nil
+	var now work
+	path := "/orgs/" + url.PathEscape(v.field("org")) + "/users/" + url.PathEscape(v.field("user")) + "/batches/" + url.PathEscape(v.field("batch")) + "/cancel"
+	err := v.change(http.MethodPost, path, v.order(), &now)
+	return done{Text: fmt.Sprintf("Batch %s is being cancelled.", now.ID)}, err
 }
 
-// missing turns the error of what is gone into a refusal; others stay.
-func missing(err, gone error, text string) error {
-	if errors.Is(err, gone) {
-		return &refusal{http.StatusNotFound, text}
+// order is the body of what is done to a job or a batch.
+func (v *visit) order() map[string]any {
+	body := map[string]any{}
+	if why := v.field("reason"); why != "" {
+		body["reason"] = why
 	}
-	return err
+	return body
 }
 
 // change asks the API for a change.
@@ -256,11 +221,23 @@ func (v *visit) createKey() (done, error) {
 	return done{Text: "Key " + made.ID + " was made. Copy it now; it is not shown again.", Secret: made.Secret}, err
 }
 
-func (v *visit) disableKey() (done, error) { return v.setDisabled(true, "is disabled.") }
-func (v *visit) enableKey() (done, error)  { return v.setDisabled(false, "works again.") }
+// What becomes of the jobs of a key that is disabled.
+const keepJobs, cancelJobs = "keep", "cancel"
 
-func (v *visit) setDisabled(off bool, text string) (done, error) {
-	err := v.change(http.MethodPatch, v.keyPath("")+v.because(), map[string]any{"disabled": off}, nil)
+func (v *visit) disableKey() (done, error) {
+	body := map[string]any{"disabled": true}
+	if v.field("jobs") == cancelJobs {
+		body["cancel_jobs"] = true
+	}
+	return v.setDisabled(body, "is disabled.")
+}
+
+func (v *visit) enableKey() (done, error) {
+	return v.setDisabled(map[string]any{"disabled": false}, "works again.")
+}
+
+func (v *visit) setDisabled(body map[string]any, text string) (done, error) {
+	err := v.change(http.MethodPatch, v.keyPath("")+v.because(), body, nil)
 	return done{Text: "Key " + v.field("key") + " " + text}, err
 }
 

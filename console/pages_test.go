@@ -18,7 +18,8 @@ func TestPagesOfAnEmptyStore(t *testing.T) {
 	b.has("/console/queue", "main")
 	b.has("/console/jobs", "No such jobs")
 	b.page("/console/batches")
-	b.has("/console/audit", "Nothing was changed")
+	b.has("/console/audit", "admin.sign_in")
+	b.has("/console/audit?org=bare", "Nothing was changed")
 }
 
 func TestPagesOfAnOrgThatSpentNothing(t *testing.T) {

@@ -105,9 +105,6 @@ func (r *rig) must(err error) {
 func (r *rig) console(cfg *config.Config) http.Handler {
 	r.t.Helper()
 	ctx, log := context.WithoutCancel(r.t.Context()), slog.New(slog.DiscardHandler)
-	api, err := front.Admin(ctx, cfg, r.rdb, log)
-	r.must(err)
-	r.api = api
 	q, _, err := app.Queue(ctx, cfg, r.rdb, log)
 	r.must(err)
 	base, err := app.Policy(cfg, 1)
@@ -117,6 +114,9 @@ func (r *rig) console(cfg *config.Config) http.Handler {
 	r.t.Cleanup(func() { _ = blobs.Close() })
 	r.queue, r.files = q, files.New(r.rdb, blobs, files.Options{})
 	r.batches = batch.NewStore(r.rdb, r.files, log)
+	api, err := front.Admin(ctx, cfg, r.rdb, log)
+	r.must(err)
+	r.api = api
 	policy := func() *guard.Policy {
 		p := *base.Guard
 		orgs, err := app.Orgs(ctx, cfg, r.rdb, log)
@@ -171,12 +171,15 @@ func (r *rig) spend(org, user string, cost pricing.Nano) {
 }
 
 // put puts a job into the queue.
-func (r *rig) put(org, user, model string) *queue.Job {
+func (r *rig) put(org, user, model string, change ...func(*queue.Job)) *queue.Job {
 	r.t.Helper()
 	j := &queue.Job{
 		ID: r.queue.NewID("main"), Pool: "main", Org: org, User: user, Key: "k1", Class: queue.Async,
 		Endpoint: wire.ChatCompletions,
 		Model:    model, Tokens: 10, Cost: 1000, CallID: wire.NewCallID(), Header: http.Header{},
+	}
+	for _, f := range change {
+		f(j)
 	}
 	r.must(r.queue.Put(r.t.Context(), j, []byte(`{"secret-of-the-request":1}`)))
 	return j

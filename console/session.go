@@ -18,16 +18,14 @@ type session struct {
 	Token string // what every form must bring along
 	began time.Time
 
-	mu     sync.Mutex
-	used   time.Time
-	proved time.Time // when the API last took the key
-	told   *done     // for the next page
+	mu   sync.Mutex
+	used time.Time
+	told *done // for the next page
 }
 
 const (
 	sessionLife = 12 * time.Hour
 	sessionIdle = time.Hour
-	proveEvery  = 10 * time.Second // a disabled administrator is out after that
 	maxSessions = 1000
 )
 
@@ -45,7 +43,7 @@ func newSessions(now func() time.Time) *sessions {
 // begin returns the cookie's value for a new session.
 func (s *sessions) begin(key string) (string, *session) {
 	now := s.now()
-	id, one := rand.Text()+rand.Text(), &session{key: key, Token: rand.Text(), began: now, used: now, proved: now}
+	id, one := rand.Text()+rand.Text(), &session{key: key, Token: rand.Text(), began: now, used: now}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.sweep(now)
@@ -102,23 +100,14 @@ func (s *sessions) end(id string) {
 	delete(s.all, id)
 }
 
-// stillWelcome asks the API from time to time whether the key is still good.
+// stillWelcome asks the API whether the key is still good: a session ends with its
+// administrator. Whatever else the API answers than yes is no.
 func (v *visit) stillWelcome() bool {
-	now := v.o.Now()
-	v.session.mu.Lock()
-	fresh := now.Sub(v.session.proved) < proveEvery
-	v.session.mu.Unlock()
-	if fresh {
+	if status, _ := v.ask(v.r.Context(), http.MethodGet, "/self", nil, nil); status == http.StatusOK {
 		return true
 	}
-	if status, _ := v.ask(v.r.Context(), http.MethodGet, "/self", nil, nil); status == http.StatusUnauthorized || status == http.StatusForbidden {
-		v.drop()
-		return false
-	}
-	v.session.mu.Lock()
-	v.session.proved = now
-	v.session.mu.Unlock()
-	return true
+	v.drop()
+	return false
 }
 
 // drop ends the visit's session.
@@ -171,7 +160,7 @@ func (c *Console) login(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	v.session = &session{key: strings.TrimSpace(r.PostFormValue("key"))}
-	status, answer := v.ask(r.Context(), http.MethodGet, "/self", nil, nil)
+	status, answer := v.ask(r.Context(), http.MethodPost, "/session", nil, nil)
 	if status != http.StatusOK {
 		view.Problem = problem(answer, "The key was not accepted.")
 		v.session = nil
@@ -190,6 +179,7 @@ func (c *Console) logout(v *visit) error {
 		v.fail(http.StatusForbidden, "This form is not one of ours, or is too old. Go back and try again.")
 		return nil
 	}
+	_, _ = v.ask(v.r.Context(), http.MethodDelete, "/session", nil, nil) // a record; it ends in any case
 	v.drop()
 	http.Redirect(v.w, v.r, Path+"login", http.StatusSeeOther)
 	return nil

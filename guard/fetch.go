@@ -42,9 +42,21 @@ func (g *Guard) Fetch(ctx context.Context, w http.ResponseWriter, o *Org, n owne
 	if resp.StatusCode >= 300 {
 		return resp.StatusCode, relayFailure(w, resp)
 	}
+	if isEventStream(resp.Header) {
+		providers.CopyHeaders(w.Header(), resp.Header)
+		w.WriteHeader(resp.StatusCode)
+		return resp.StatusCode, passEvents(w, resp)
+	}
+	body, err := readAnswer(resp)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return 0, ErrGone
+	case err != nil:
+		return 0, wire.BadGateway("The provider's answer broke off", err)
+	}
 	providers.CopyHeaders(w.Header(), resp.Header)
 	w.WriteHeader(resp.StatusCode)
-	return resp.StatusCode, pass(w, resp.Body)
+	return resp.StatusCode, written(w.Write(providers.RedactorOf(resp).Failure(body)))
 }
 
 // FetchPool is the pool whose quota a request about a thing kept for an org takes: that
@@ -78,21 +90,26 @@ func relayFailure(w http.ResponseWriter, resp *http.Response) error {
 	return written(w.Write(answer))
 }
 
-// pass copies a body and flushes every piece of it.
-func pass(w http.ResponseWriter, body io.Reader) error {
+// passEvents copies a stream and flushes what has come.
+func passEvents(w http.ResponseWriter, resp *http.Response) error {
 	buf := readBuffers.Get().(*[]byte)
 	defer readBuffers.Put(buf)
 	flush := http.NewResponseController(w).Flush
+	redact := providers.RedactorOf(resp)
+	var events wire.Events
 	for {
-		n, err := body.Read(*buf)
-		if n > 0 {
-			if _, err := w.Write((*buf)[:n]); err != nil {
-				return fmt.Errorf("%w: %w", ErrGone, err)
-			}
-			_ = flush() // the next write tells
+		n, err := resp.Body.Read(*buf)
+		if tooLarge := events.Feed((*buf)[:n]); tooLarge != nil {
+			return fmt.Errorf("the provider's answer is no stream: %w", tooLarge)
 		}
+		for event, ok := events.Next(); ok; event, ok = events.Next() {
+			if err := written(w.Write(redact.Event(event))); err != nil {
+				return err
+			}
+		}
+		_ = flush() // the next write tells
 		if errors.Is(err, io.EOF) {
-			return nil
+			return written(w.Write(redact.Event(events.Rest())))
 		}
 		if err != nil {
 			return fmt.Errorf("the provider's answer broke off: %w", err)

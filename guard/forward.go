@@ -201,6 +201,7 @@ func (e *errand) relayPlain(w http.ResponseWriter, resp *http.Response) error {
 		return wire.BadGateway("The provider's answer broke off. The call may have been billed", err)
 	}
 	e.settlePlain(body)
+	body = providers.RedactorOf(resp).Failure(body)
 	c.head(w, resp)
 	if said := resp.Header["Content-Length"]; len(said) == 1 && resp.ContentLength == int64(len(body)) {
 		w.Header()["Content-Length"] = said
@@ -337,11 +338,7 @@ func retryHeaders(dst, src http.Header, spent bool) {
 		dst.Set("X-Should-Retry", "false")
 		return
 	}
-	for _, name := range []string{"Retry-After", "Retry-After-Ms", "X-Should-Retry"} {
-		if v := src.Values(name); len(v) > 0 {
-			dst[name] = v
-		}
-	}
+	providers.CopyAdvice(dst, src)
 	if wait, ok := wire.ParseRetryAfter(src, time.Now()); ok && wait > wire.MaxRetryAfter {
 		dst.Del("Retry-After-Ms")
 		wire.SetRetryAfter(dst, wait)

@@ -103,7 +103,7 @@ func (g *Guard) prepare(c Caller, r *wire.Request, kept kept) (*Plan, error) {
 	p.Limits = applying(c, r, target)
 	p.Caps = p.capping(policy.Caps)
 	p.edit()
-	return p, nil
+	return p, p.identify()
 }
 
 // Standing is where a call goes and what it stands under, without its price: for

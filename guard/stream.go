@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/llmguard/llmguard/providers"
 	"github.com/llmguard/llmguard/tokenizer"
 	"github.com/llmguard/llmguard/wire"
 )
@@ -16,6 +17,7 @@ type relay struct {
 	errand  *errand
 	call    *Call
 	out     http.ResponseWriter
+	redact  providers.Redactor // of the provider's errors
 	flush   func() error
 	events  wire.Events
 	count   *tokenizer.Stream // visible output
@@ -51,13 +53,12 @@ var readBuffers = sync.Pool{New: func() any { b := make([]byte, 32<<10); return 
 // drops the usage chunk the caller did not ask for, and settles the result.
 func (e *errand) relayStream(w http.ResponseWriter, resp *http.Response) error {
 	c := e.call
-	r := &relay{errand: e, call: c, out: w, flush: http.NewResponseController(w).Flush}
+	r := &relay{errand: e, call: c, out: w, redact: providers.RedactorOf(resp), flush: http.NewResponseController(w).Flush}
 	r.count, r.tells = tokenizer.NewStream(tokenizer.EncodingFor(c.Target.Model)), !c.hidesOutput()
 	_, most := tokenizer.Multiplier(c.Target.Model)
 	r.factor, r.allowed = int64(most), c.mostCount()
 	c.head(w, resp)
 	w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
-	w.Header().Set("Cache-Control", "no-cache")
 	w.Header().Set("X-Accel-Buffering", "no")
 	w.WriteHeader(resp.StatusCode)
 
@@ -98,7 +99,7 @@ func (r *relay) take(p []byte) error {
 			r.dropped = true
 		}
 		if pass && !r.dropped {
-			r.write(event)
+			r.write(r.redact.Event(event))
 			wrote = true
 		}
 	}
@@ -226,7 +227,7 @@ func (r *relay) close(err error) error {
 		return r.fail(brokenOff(err)) // half an event would spoil the error's frame: it is dropped
 	}
 	if pass {
-		r.write(rest)
+		r.write(r.redact.Event(rest))
 		r.write([]byte("\n\n")) // without it most clients drop the event
 	}
 	return r.finish()

@@ -179,13 +179,13 @@ func TestVendorRequests(t *testing.T) {
 		auth, key, sent    string
 		query0, mustNotSay string
 	}{
-		{"openai", func(p *providers.Provider) { p.LimitField = "max_completion_tokens" }, `"max_tokens":7`, "/v1/chat/completions", "a=b", "Bearer sk-vendor", "", limited, "a=b", ""},
-		{"like openai", nil, limited, "/v1/chat/completions", "a=b", "Bearer sk-vendor", "", `"max_tokens":7`, "a=b", "max_completion_tokens"},
-		{"azure, v1", func(p *providers.Provider) { root(p); p.Kind = providers.Azure }, limited, "/openai/v1/chat/completions", "a=b", "", "sk-vendor", limited, "a=b", ""},
+		{"openai", func(p *providers.Provider) { p.LimitField = "max_completion_tokens" }, `"max_tokens":7`, "/v1/chat/completions", "after=b", "Bearer sk-vendor", "", limited, "after=b&a=b&api_key=c", ""},
+		{"like openai", nil, limited, "/v1/chat/completions", "after=b", "Bearer sk-vendor", "", `"max_tokens":7`, "after=b", "max_completion_tokens"},
+		{"azure, v1", func(p *providers.Provider) { root(p); p.Kind = providers.Azure }, limited, "/openai/v1/chat/completions", "after=b", "", "sk-vendor", limited, "api-version=9&after=b&a=b", ""},
 		{"azure, deployments", func(p *providers.Provider) {
 			root(p)
 			p.Kind, p.APIVersion, p.Deployments = providers.Azure, "2024-10-21", map[string]string{"m": "our-m"}
-		}, limited, "/openai/deployments/our-m/chat/completions", "a=b&api-version=2024-10-21", "", "sk-vendor", limited, "a=b", ""},
+		}, limited, "/openai/deployments/our-m/chat/completions", "api-version=2024-10-21&after=b", "", "sk-vendor", limited, "api-version=9&after=b&API-VERSION=9&api%2Dversion=9;a=b", ""},
 		{"azure, by the model", func(p *providers.Provider) { root(p); p.Kind, p.APIVersion = providers.Azure, "preview" }, "", "/openai/deployments/m/chat/completions", "api-version=preview", "", "sk-vendor", "", "", ""},
 		{"mistral", func(p *providers.Provider) { p.Kind = providers.Mistral }, limited + `,"stream_options":{"include_usage":true}`, "/v1/chat/completions", "", "Bearer sk-vendor", "", `"max_tokens":7`, "", "stream_options"},
 		{"mistral, names", func(p *providers.Provider) { p.Kind = providers.Mistral }, limited, "/v1/chat/completions", "", "Bearer sk-vendor", "", `"max_tokens":7`, "", "max_completion_tokens"},

@@ -8,13 +8,13 @@ import (
 
 // azure is the path and the query of a call at Azure, below the resource's
 // root: its v1 API has OpenAI's paths, the older one has the deployment in them.
-func (p *Provider) azure(r Request) (path, query string) {
+func (p *Provider) azure(r Request, query string) (path, versioned string) {
 	if p.APIVersion == "" {
-		return "/openai/v1" + r.Path, r.Query
+		return "/openai/v1" + r.Path, query
 	}
 	version := "api-version=" + url.QueryEscape(p.APIVersion)
-	if r.Query != "" {
-		version = r.Query + "&" + version
+	if query != "" {
+		version += "&" + query
 	}
 	if r.Model == "" || strings.HasPrefix(r.Path, "/responses") { // they belong to the resource
 		return "/openai" + r.Path, version

@@ -22,6 +22,15 @@ type Batches struct{ p *Provider }
 // Batches returns the provider's Batch API.
 func (p *Provider) Batches() Batches { return Batches{p} }
 
+// Redactor returns what redacts errors in the files of results, which are as the provider
+// wrote them.
+func (b Batches) Redactor() Redactor {
+	if b.p == nil { // not configured any more
+		return Redactor{}
+	}
+	return b.p.hidden
+}
+
 // APIError is a refusal by the provider.
 type APIError struct {
 	Status        int
@@ -196,7 +205,14 @@ func find[T any](ctx context.Context, b Batches, path, query string, look func(*
 // Batch looks at a batch.
 func (b Batches) Batch(ctx context.Context, id string) (UpstreamBatch, error) {
 	var one UpstreamBatch
-	return one, b.do(ctx, Request{Method: http.MethodGet, Path: "/batches/" + segment(id)}, &one)
+	err := b.do(ctx, Request{Method: http.MethodGet, Path: "/batches/" + segment(id)}, &one)
+	if one.Errors != nil {
+		for i := range one.Errors.Data {
+			problem := &one.Errors.Data[i]
+			problem.Code, problem.Message = b.p.hidden.Redact(problem.Code), b.p.hidden.Redact(problem.Message)
+		}
+	}
+	return one, err
 }
 
 // Cancel asks for the end of a batch.

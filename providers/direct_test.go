@@ -240,7 +240,7 @@ func TestDirectBroken(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		conn := resp.Body.(*directBody).conn
+		conn := raw(resp).(*directBody).conn
 		_ = conn.Conn.(*net.TCPConn).CloseRead()
 		for range 2 { // it does not look whole afterwards, either
 			if text, err := io.ReadAll(resp.Body); err == nil {
@@ -417,7 +417,7 @@ func TestDirectOnlyWhere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, direct := resp.Body.(*directBody); direct {
+	if _, direct := raw(resp).(*directBody); direct {
 		t.Error("a large request was sent directly")
 	}
 	read(t, resp)
@@ -425,7 +425,7 @@ func TestDirectOnlyWhere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, direct := resp.Body.(*directBody); !direct {
+	if _, direct := raw(resp).(*directBody); !direct {
 		t.Error("a small request was not sent directly")
 	}
 	read(t, resp)
@@ -471,3 +471,6 @@ func BenchmarkSend(b *testing.B) {
 		})
 	}
 }
+
+// raw is an answer's body as the connection has it.
+func raw(resp *http.Response) io.ReadCloser { return resp.Body.(*namelessBody).ReadCloser }

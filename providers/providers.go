@@ -76,6 +76,9 @@ type Provider struct {
 	LimitField string
 	// IgnoreCost leaves out what the provider's answers say they cost.
 	IgnoreCost bool
+	// IdentifierKey keys the prefix behind which identifiers of end users are sent; nil
+	// sends them as they came.
+	IdentifierKey []byte
 
 	// ServiceTier is what the account serves calls at that name no tier, or
 	// "auto"; empty is its default tier.
@@ -86,14 +89,16 @@ type Provider struct {
 	IdleTimeout    time.Duration // between body bytes; default 5 min
 
 	transport *transport
+	hidden    Redactor // what errors must not show
 }
 
 // As returns the provider with another credential, over the same connections. What
 // belongs to the account of its own credential, its organization and project, is
-// left out.
+// left out. No other org uses the account, so identifiers need no prefix.
 func (p *Provider) As(key string) *Provider {
 	own := *p
-	own.APIKey = key
+	own.APIKey, own.IdentifierKey = key, nil
+	own.hidden = p.hidden.with(key)
 	if p.Headers.Get("OpenAI-Organization") != "" || p.Headers.Get("OpenAI-Project") != "" {
 		own.Headers = p.Headers.Clone()
 		own.Headers.Del("OpenAI-Organization")
@@ -143,6 +148,7 @@ func NewSet(list []*Provider) (*Set, error) {
 		if p.transport == nil {
 			p.transport = newTransport(p)
 		}
+		p.hidden = newRedactor(p)
 	}
 	return &Set{list: list}, nil
 }

@@ -11,6 +11,8 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptrace"
+	"net/url"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -20,7 +22,7 @@ import (
 type Request struct {
 	Method string // empty means POST
 	Path   string // below the base URL, from our own fixed table
-	Query  string // the caller's query string, verbatim
+	Query  string // the caller's query string, of which only known parameters are sent
 	Model  string // the name the provider knows
 	Header http.Header
 	Trace  http.Header      // what hands a trace on, sent as it is; nil sends none
@@ -46,11 +48,15 @@ func (e *SendError) Unwrap() error { return e.Err }
 // forwarded names the request headers passed on; all others stay here.
 var forwarded = []string{"Openai-Beta", "X-Client-Request-Id"}
 
-// relayed names the response headers passed back, besides openai-*.
-var relayed = []string{"Content-Type", "X-Request-Id"}
+// relayed names the response headers passed back. Another openai-* header may say more
+// of the account than its callers are to know.
+var relayed = []string{"Content-Type", "X-Request-Id", "Openai-Model", "Openai-Processing-Ms", "Openai-Version"}
 
-// withheld names openai-* response headers that say whose account it is.
-var withheld = map[string]bool{"Openai-Organization": true, "Openai-Project": true}
+// advice names the response headers that are passed back with an error.
+var advice = []string{"Retry-After", "Retry-After-Ms", "X-Should-Retry"}
+
+// withheld names the headers that say whose account it is.
+var withheld = []string{"Openai-Organization", "Openai-Project"}
 
 // Send writes the request and returns the provider's answer, whose body the
 // caller must close. Errors are *SendError. A request is sent at most once:
@@ -63,7 +69,7 @@ func (p *Provider) Send(ctx context.Context, r Request) (*http.Response, error) 
 			return resp, nil
 		}
 		if errors.Is(err, ErrStale) || how.sent || !how.reused || try == 3 || ctx.Err() != nil {
-			return nil, &SendError{Err: err, Sent: how.sent}
+			return nil, &SendError{Err: &namelessError{err, p.hidden}, Sent: how.sent}
 		}
 	}
 }
@@ -85,6 +91,9 @@ func (p *Provider) sendOnce(ctx context.Context, r Request) (resp *http.Response
 	}
 	if err != nil && resp != nil {
 		resp.Body.Close()
+	}
+	if err == nil {
+		p.hide(resp)
 	}
 	return resp, how, err
 }
@@ -110,21 +119,45 @@ func (p *Provider) sendWith(ctx context.Context, r Request) (*http.Response, tri
 // request is one request, built by hand: net/http would parse the URL again at
 // every call.
 func (p *Provider) request(r Request) *http.Request {
-	url := *p.BaseURL
-	path, query := r.Path, r.Query
+	at := *p.BaseURL
+	path, query := r.Path, known(r.Query)
 	if p.Kind == Azure {
-		path, query = p.azure(r)
+		path, query = p.azure(r, query)
 	}
-	url.Path = strings.TrimSuffix(url.Path, "/") + path
-	if url.RawPath != "" {
-		url.RawPath = strings.TrimSuffix(url.RawPath, "/") + path
+	at.Path = strings.TrimSuffix(at.Path, "/") + path
+	if at.RawPath != "" {
+		at.RawPath = strings.TrimSuffix(at.RawPath, "/") + path
 	}
-	url.RawQuery = query
+	at.RawQuery = query
 	return &http.Request{
-		Method: cmp.Or(r.Method, http.MethodPost), URL: &url, Host: url.Host,
+		Method: cmp.Or(r.Method, http.MethodPost), URL: &at, Host: at.Host,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		Header: p.header(r), Body: bodyOf(r), ContentLength: r.Length,
 	}
+}
+
+// parameters are those of OpenAI's API that a caller may send. No other reaches a provider:
+// it may choose the version of the API, or a credential.
+var parameters = []string{
+	"after", "before", "include", "include[]", "include_obfuscation", "limit", "order", "purpose", "starting_after", "stream",
+}
+
+// known is a query without parameters that are not known, written so that every server
+// reads it alike.
+func known(query string) string {
+	if query == "" {
+		return ""
+	}
+	var kept []string
+	for part := range strings.SplitSeq(query, "&") {
+		name, value, _ := strings.Cut(part, "=")
+		name, wrongName := url.QueryUnescape(name)
+		value, wrongValue := url.QueryUnescape(value)
+		if wrongName == nil && wrongValue == nil && slices.Contains(parameters, name) {
+			kept = append(kept, url.QueryEscape(name)+"="+url.QueryEscape(value))
+		}
+	}
+	return strings.Join(kept, "&")
 }
 
 // What every request says; nobody changes the values.
@@ -164,8 +197,12 @@ func CopyHeaders(dst, src http.Header) {
 			dst[name] = v
 		}
 	}
-	for name, v := range src {
-		if strings.HasPrefix(name, "Openai-") && !withheld[name] {
+}
+
+// CopyAdvice copies what a provider advises on retrying its error.
+func CopyAdvice(dst, src http.Header) {
+	for _, name := range advice {
+		if v := src[name]; len(v) > 0 {
 			dst[name] = v
 		}
 	}

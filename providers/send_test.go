@@ -108,6 +108,7 @@ func TestSendForwards(t *testing.T) {
 			h.Set("Content-Type", "text/plain")
 			h.Set("X-Request-Id", "req_1")
 			h.Set("OpenAI-Version", "2020")
+			h.Set("OpenAI-Endpoint", "internal-name")
 			h.Set("OpenAI-Organization", "org-secret")
 			h.Set("OpenAI-Project", "proj-secret")
 			h.Set("Set-Cookie", "a=b")
@@ -117,7 +118,7 @@ func TestSendForwards(t *testing.T) {
 		})
 		p.Headers = http.Header{"X-Own": {"1"}, "Openai-Organization": {"org-own"}}
 		r := request(`{"a":1}`)
-		r.Query = "beta=true&x=%2F&a;b"
+		r.Query = "beta=true&include[]=%2F&x=1&a;b&stream=true;x=1&order=%zz&limit=2"
 		for _, name := range []string{
 			"Authorization", "Api-Key", "Openai-Organization", "Openai-Project", "Cookie", "Idempotency-Key",
 			"X-Forwarded-For", "Accept-Encoding", "Connection", "Host", "Content-Type", "X-Stainless-Lang", "Prefer", "Transfer-Encoding",
@@ -133,7 +134,7 @@ func TestSendForwards(t *testing.T) {
 		if text := read(t, resp); text != "answer" || body != `{"a":1}` {
 			t.Errorf("sent %q, answered %q", body, text)
 		}
-		if got.Method != http.MethodPost || got.RequestURI != "/v1/chat/completions?beta=true&x=%2F&a;b" || got.ContentLength != 7 {
+		if got.Method != http.MethodPost || got.RequestURI != "/v1/chat/completions?include%5B%5D=%2F&stream=true%3Bx%3D1&limit=2" || got.ContentLength != 7 {
 			t.Errorf("sent %s %s with %d bytes", got.Method, got.RequestURI, got.ContentLength)
 		}
 		want := http.Header{

@@ -19,7 +19,7 @@ func TestAzurePaths(t *testing.T) {
 	whisper, kind := form(t, field{"file", "", fakeprovider.Wav(8000, 80)})
 	for _, x := range []struct{ path, body, kind, model, query string }{
 		{"/openai/deployments/gpt-4o/chat/completions?api-version=2024-10-21", chat, "", "gpt-4o", ""},
-		{"/openai/deployments/gpt-4o/chat/completions?a=b%20c&api-version=2024-10-21&d", named, "", "gpt-4o", "a=b%20c&d"},
+		{"/openai/deployments/gpt-4o/chat/completions?order=b%20c&api-version=2024-10-21&d", named, "", "gpt-4o", "order=b+c"},
 		{"/openai/v1/chat/completions?api%2Dversion=preview", named, "", "gpt-4.1", ""},
 		{"/openai/deployments/text-embedding-3-small/embeddings?api-version=1", `{"input":"hello"}`, "", "text-embedding-3-small", ""},
 		{"/openai/deployments/whisper-1/audio/transcriptions?api-version=1", whisper, kind, "whisper-1", ""},

@@ -84,7 +84,6 @@ func (s *Server) jobEvents(x *exchange, r *http.Request, id string) error {
 	o := &onlooker{server: s, exchange: x, job: job, output: r.URL.Query().Get("output") == "true", cursor: cursor{attempt: at.attempt}, skip: at.bytes}
 	h := x.Header()
 	h.Set("Content-Type", "text/event-stream; charset=utf-8")
-	h.Set("Cache-Control", "no-cache")
 	h.Set("X-Accel-Buffering", "no")
 	x.WriteHeader(http.StatusOK)
 	if err := x.flush(); err != nil {

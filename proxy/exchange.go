@@ -43,19 +43,20 @@ type exchange struct {
 	asked    asked       // what remains of the plan of a call that waits
 	// rest is the wait itself. It begins when all else has returned, so that a
 	// thousand who wait keep a shallow stack each.
-	rest     func() error
-	call     *guard.Call // of a live call
-	key      *rejoin.Key // of an Idempotency-Key, until it is decided what becomes of it
-	keep     *recording  // of the answer, for that key; nil when it is not to be kept
-	stays    bool        // the job goes on, or has succeeded: the key leads back to it
-	replayed bool        // the answer is an earlier one
-	job      string
-	ended    *queue.Job // the job at its end, for a call that waited
-	waited   time.Duration
-	span     tracing.Span
-	reading  func() // ends what it takes of its key's reads; nil: nothing
-	slow     bool   // the body did not come in time, which net/http takes for a caller who left
-	err      error
+	rest      func() error
+	call      *guard.Call // of a live call
+	key       *rejoin.Key // of an Idempotency-Key, until it is decided what becomes of it
+	keep      *recording  // of the answer, for that key; nil when it is not to be kept
+	stays     bool        // the job goes on, or has succeeded: the key leads back to it
+	replayed  bool        // the answer is an earlier one
+	job       string
+	ended     *queue.Job // the job at its end, for a call that waited
+	waited    time.Duration
+	span      tracing.Span
+	spanBegun bool
+	reading   func() // ends what it takes of its key's reads; nil: nothing
+	slow      bool   // the body did not come in time, which net/http takes for a caller who left
+	err       error
 }
 
 func (s *Server) newExchange(w http.ResponseWriter, r *http.Request) *exchange {
@@ -192,6 +193,7 @@ func (x *exchange) record() {
 	if status == 0 {
 		status = 499 // the caller left before an answer
 	}
+	x.traced(x.request, nil) // of one whose caller is not known
 	attrs := make([]slog.Attr, 0, 20)
 	attrs = append(attrs,
 		slog.String("id", x.id), slog.String("route", x.route), slog.String("method", x.request.Method),

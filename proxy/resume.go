@@ -54,7 +54,6 @@ func (s *Server) streamed(x *exchange, r *http.Request, job *queue.Job, after in
 	x.job = job.ID
 	h := x.Header()
 	h.Set("Content-Type", "text/event-stream; charset=utf-8")
-	h.Set("Cache-Control", "no-cache")
 	h.Set("X-Accel-Buffering", "no")
 	x.WriteHeader(http.StatusOK)
 	t := &teller{x: x, job: job, id: queue.ResponseID(job.ID), after: after, next: firstTold}

@@ -137,14 +137,12 @@ func (s *Server) Drain() { s.drain() }
 
 // ServeHTTP runs one request and leaves one access record.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	var span tracing.Span
-	if s.opts.Tracer != nil {
-		r, span = s.traced(r)
-	}
 	x := s.newExchange(w, r)
-	x.span = span
 	defer x.record()
-	x.Header().Set("X-Request-Id", x.id)
+	h := x.Header()
+	h.Set("X-Request-Id", x.id)
+	h.Set("Cache-Control", "no-store") // every answer is one caller's
+	h.Set("X-Content-Type-Options", "nosniff")
 	if err := s.answer(x, r); err != nil {
 		x.fail(err)
 	}
@@ -188,6 +186,7 @@ func (s *Server) dispatch(x *exchange, r *http.Request) error {
 	if x.scopes = p.Scopes; !x.may(route.scope) {
 		return lacking(route.scope)
 	}
+	r = x.traced(r, r.Header)
 	if units := route.units(r.Method); units > 0 {
 		if x.reading, err = s.reads.begin(p.Org.ID, p.Key, units, time.Now()); err != nil {
 			return err

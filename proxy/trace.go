@@ -10,10 +10,16 @@ import (
 	"github.com/llmguard/llmguard/tracing"
 )
 
-// traced begins the span of a request, which goes on with its caller's trace.
-func (s *Server) traced(r *http.Request) (*http.Request, tracing.Span) {
-	ctx, span := s.opts.Tracer.Serve(r.Context(), r.Method, r.Header)
-	return r.WithContext(ctx), span
+// traced begins the span of a request, as of its arrival, with these headers: those of a
+// caller who is known, whose trace it then continues, or none. It is begun once.
+func (x *exchange) traced(r *http.Request, h http.Header) *http.Request {
+	if x.server.opts.Tracer == nil || x.spanBegun {
+		return r
+	}
+	ctx, span := x.server.opts.Tracer.Serve(r.Context(), r.Method, h, x.start)
+	x.span, x.spanBegun = span, true
+	x.request = x.request.WithContext(ctx)
+	return r.WithContext(ctx)
 }
 
 // traceEnd ends that span with what the access record says.

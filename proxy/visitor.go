@@ -116,7 +116,6 @@ func (v *visitor) newline() error {
 	if x.status == 0 {
 		h := x.Header()
 		h.Set("Content-Type", "text/event-stream; charset=utf-8")
-		h.Set("Cache-Control", "no-cache")
 		h.Set("X-Accel-Buffering", "no")
 		h.Set(headerJob, v.job.ID)
 		x.WriteHeader(http.StatusOK)

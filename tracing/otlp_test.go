@@ -206,7 +206,7 @@ func TestRejected(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 3 {
-			_, span := tracer.Serve(t.Context(), "POST", nil)
+			_, span := tracer.Serve(t.Context(), "POST", nil, time.Now())
 			span.End()
 		}
 		if err := tracer.Close(t.Context()); err != nil {

@@ -101,14 +101,14 @@ func (t *Tracer) Close(ctx context.Context) error {
 	return t.provider.Shutdown(ctx)
 }
 
-// Serve begins the span of a request that came in; it goes on with the trace
-// its headers name, if any.
-func (t *Tracer) Serve(ctx context.Context, name string, h http.Header) (context.Context, Span) {
+// Serve begins the span, as of a time, of a request that came in; it continues the trace
+// that its headers name, if any.
+func (t *Tracer) Serve(ctx context.Context, name string, h http.Header, at time.Time) (context.Context, Span) {
 	if t == nil {
 		return ctx, Span{}
 	}
 	ctx = wire.Extract(ctx, propagation.HeaderCarrier(h))
-	ctx, span := t.tracer.Start(ctx, name, trace.WithSpanKind(trace.SpanKindServer))
+	ctx, span := t.tracer.Start(ctx, name, trace.WithSpanKind(trace.SpanKindServer), trace.WithTimestamp(at))
 	return ctx, Span{span}
 }
 

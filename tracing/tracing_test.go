@@ -27,7 +27,7 @@ func off(t *testing.T) {
 	h := http.Header{"Traceparent": {"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}}
 	var none *Tracer
 	allocated := testing.AllocsPerRun(100, func() {
-		ctx, server := none.Serve(t.Context(), "POST", h)
+		ctx, server := none.Serve(t.Context(), "POST", h, time.Now())
 		ctx, span := Start(ctx, "hold")
 		if On(ctx) || span.On() || server.On() || Header(ctx) != nil || Context(ctx) != "" || server.TraceID() != "" {
 			t.Fatal("something is traced")
@@ -69,7 +69,7 @@ func TestResume(t *testing.T) {
 		t.Fatal(err)
 	}
 	h := http.Header{"Traceparent": {"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}, "Tracestate": {"vendor=a,other=b"}}
-	ctx, span := tracer.Serve(t.Context(), "POST", h)
+	ctx, span := tracer.Serve(t.Context(), "POST", h, time.Now())
 	line := Context(ctx)
 	if strings.ContainsAny(line, "\r\n") || !strings.HasSuffix(line, " vendor=a,other=b") {
 		t.Errorf("the trace in one line is %q", line)
@@ -92,7 +92,7 @@ func TestSampleRatio(t *testing.T) {
 	const calls = 10_000
 	sampled := 0
 	for range calls {
-		_, span := tracer.Serve(t.Context(), "POST", nil)
+		_, span := tracer.Serve(t.Context(), "POST", nil, time.Now())
 		if span.On() {
 			sampled++
 		}
@@ -101,7 +101,7 @@ func TestSampleRatio(t *testing.T) {
 		t.Errorf("%d of %d calls are traced at 1%%", sampled, calls)
 	}
 	decided := http.Header{"Traceparent": {"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}}
-	if _, span := tracer.Serve(t.Context(), "POST", decided); !span.On() {
+	if _, span := tracer.Serve(t.Context(), "POST", decided, time.Now()); !span.On() {
 		t.Error("a call is not traced whose caller traces it")
 	}
 }
@@ -113,7 +113,7 @@ func TestCollectorAway(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, span := tracer.Serve(t.Context(), "POST", nil)
+	_, span := tracer.Serve(t.Context(), "POST", nil, time.Now())
 	span.End()
 	if err := tracer.Close(t.Context()); err != nil {
 		t.Error(err)

@@ -196,6 +196,9 @@ func ScanForm(ep Endpoint, model, contentType string, r io.Reader) (*Request, er
 // part reads one part.
 func (s *formScanner) part(p formPart) error {
 	name := strings.TrimSuffix(p.name, "[]")
+	if base, _, list := strings.Cut(p.name, "["); list && (name != base || !formMany[base]) && (formFields[base] != nil || formFiles[base]) {
+		return BadRequest(base, "invalid_value", "The name '%s' makes a list of '%s', which takes one value.", clip([]byte(p.name)), base)
+	}
 	if err := s.once(name); err != nil {
 		return err
 	}
@@ -310,6 +313,8 @@ func (s *formScanner) finish() error {
 	switch {
 	case s.req.Model == "":
 		return missing("model")
+	case unprintable(s.req.Model):
+		return badModel()
 	case !s.seen[file]:
 		return missing(file)
 	case s.req.Endpoint == ImageEdits && len(s.texts) == 0:

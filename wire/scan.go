@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -186,6 +187,15 @@ func (s *scanner) member(known *fields, name []byte) error {
 	return read(s)
 }
 
+// unprintable reports whether a name has characters that end a line or are not shown.
+func unprintable(name string) bool {
+	return strings.ContainsFunc(name, func(c rune) bool { return unicode.IsControl(c) || c == '\u2028' || c == '\u2029' })
+}
+
+func badModel() *Error {
+	return BadRequest("model", "invalid_value", "Invalid 'model': the name has control characters.")
+}
+
 // finish checks what only the whole request shows.
 func (s *scanner) finish() error {
 	r := s.req
@@ -194,6 +204,8 @@ func (s *scanner) finish() error {
 		r.Model = defaultModeration
 	case r.Model == "" && s.model == "":
 		return missing("model")
+	case unprintable(r.Model):
+		return badModel()
 	case s.maxTokens >= 0 && s.maxCompletion >= 0:
 		return BadRequest("max_tokens", "invalid_parameter_combination",
 			"Setting 'max_tokens' and 'max_completion_tokens' at the same time is not supported.")

@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	"log/slog"
 	"os"
 	"os/signal"
 	"syscall"
@@ -15,6 +16,8 @@ import (
 )
 
 func main() {
+	// net/http prints what a provider sends unasked, and that may name our account.
+	slog.SetDefault(slog.New(slog.DiscardHandler))
 	logging.Disable() // go-redis prints lines of its own; what it says also comes back as errors
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/signal"
 	"syscall"
@@ -19,6 +20,8 @@ import (
 )
 
 func main() {
+	// net/http prints what a provider sends unasked, and that may name our account.
+	slog.SetDefault(slog.New(slog.DiscardHandler))
 	logging.Disable() // go-redis prints lines of its own; what it says also comes back as errors
 	path := flag.String("config", "llmguard.yaml", "the configuration file")
 	flag.Parse()

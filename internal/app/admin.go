@@ -22,7 +22,17 @@ func (a *App) adminHandler() http.Handler {
 		a.front.Operators(mux)
 	}
 	mux.Handle("GET /metrics", a.metricsHandler())
-	return a.allowedHosts(mux)
+	return private(a.allowedHosts(mux))
+}
+
+// private has no answer kept by anybody on its way, or taken for another type; the console
+// lets browsers keep its own files.
+func private(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Cache-Control", "no-store")
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		next.ServeHTTP(w, r)
+	})
 }
 
 // readyz says whether this process should get calls: it is not shutting down,

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"maps"
 	"net/http"
@@ -35,7 +36,7 @@ func convert(c *config.Config) (*settings, error) {
 	if err != nil {
 		return nil, err
 	}
-	set, err := upstreams(c.Providers)
+	set, err := upstreams(c)
 	if err != nil {
 		return nil, err
 	}
@@ -76,10 +77,10 @@ func sealOf(list []config.SealKey) (*seal.Ring, error) {
 	return seal.NewRing(ring...)
 }
 
-func upstreams(list []config.Provider) (*providers.Set, error) {
-	out := make([]*providers.Provider, 0, len(list))
-	for i := range list {
-		p := &list[i]
+func upstreams(c *config.Config) (*providers.Set, error) {
+	out := make([]*providers.Provider, 0, len(c.Providers))
+	for i := range c.Providers {
+		p := &c.Providers[i]
 		base, err := url.Parse(p.BaseURL)
 		if err != nil {
 			return nil, fmt.Errorf("provider %s: base_url: %w", p.ID, err)
@@ -96,6 +97,9 @@ func upstreams(list []config.Provider) (*providers.Set, error) {
 		if p.OutputLimitField != "auto" {
 			up.LimitField = p.OutputLimitField
 		}
+		if p.Identifiers == "org" {
+			up.IdentifierKey = identifierKey(c)
+		}
 		for name, value := range p.Headers {
 			up.Headers.Set(name, value.Reveal())
 		}
@@ -111,6 +115,17 @@ func upstreams(list []config.Provider) (*providers.Set, error) {
 		out = append(out, up)
 	}
 	return providers.NewSet(out)
+}
+
+// identifierKey keys the prefixes of orgs. Without a pepper anybody can compute them, and they
+// keep orgs apart all the same: nobody sends an identifier without the prefix of its org.
+func identifierKey(c *config.Config) []byte {
+	var secret string
+	if len(c.Auth.Peppers) > 0 {
+		secret = c.Auth.Peppers[0].Secret.Reveal()
+	}
+	key := sha256.Sum256([]byte("llmguard identifiers " + secret))
+	return key[:]
 }
 
 func (s *settings) addPools(c *config.Config) {

@@ -45,7 +45,7 @@ var obeyed = map[string]string{
 	"Providers.ID": "upstreams", "Providers.Kind": "upstreams", "Providers.Responses": "upstreams", "Providers.APIVersion": "upstreams", "Providers.Deployments": "upstreams", "Providers.BaseURL": "upstreams", "Providers.APIKey": "upstreams",
 	"Providers.Organization": "upstreams", "Providers.Project": "upstreams", "Providers.Headers": "upstreams",
 	"Providers.ConnectTimeout": "upstreams", "Providers.HeaderTimeout": "upstreams", "Providers.IdleTimeout": "upstreams",
-	"Providers.Models": "upstreams", "Providers.ServiceTier": "upstreams", "Providers.DocumentTokens": "upstreams", "Providers.ModelMap": "upstreams",
+	"Providers.Models": "upstreams", "Providers.Identifiers": "upstreams", "Providers.ServiceTier": "upstreams", "Providers.DocumentTokens": "upstreams", "Providers.ModelMap": "upstreams",
 	"Providers.Pools.ID": "addPools", "Providers.Pools.Models": "upstreams", "Providers.Pools.RPM": "addPools",
 	"Providers.Pools.TPM": "addPools", "Providers.Pools.TPMCounting": "addPools", "Providers.Pools.LearnQuota": "addPools", "Providers.Pools.Concurrency": "addPools",
 	"Providers.Pools.MaxJobs": "addPools", "Providers.Pools.MaxBytes": "addPools", "Providers.Pools.MaxAge": "addPools",
@@ -123,6 +123,7 @@ providers:
     organization: org-1
     project: proj-1
     headers: {x-extra: "7"}
+    identifiers: as_sent
     service_tier: priority
     document_tokens: 25
     allow_fields: [plugins, "x_*"]

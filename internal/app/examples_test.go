@@ -19,7 +19,7 @@ func TestProviderExamples(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	set, err := upstreams(cfg.Providers)
+	set, err := upstreams(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,6 +17,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
 	"github.com/llmguard/llmguard/config"
@@ -103,9 +104,19 @@ func (f *adminFlags) openLocal(ctx context.Context) (*adminClient, error) {
 	if err != nil {
 		return nil, err
 	}
-	api, err := front.Admin(ctx, cfg, rdb, slog.New(slog.DiscardHandler))
+	client, err := localClient(ctx, cfg, rdb)
 	if err != nil {
 		return nil, errors.Join(err, rdb.Close())
+	}
+	client.reason, client.close = f.reason, func() { _ = rdb.Close() }
+	return client, nil
+}
+
+// localClient asks the API in this process, as the user of this machine.
+func localClient(ctx context.Context, cfg *config.Config, rdb redis.UniversalClient) (*adminClient, error) {
+	api, err := front.Admin(ctx, cfg, rdb, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return nil, err
 	}
 	local := api.As((&who{}).name())
 	do := func(r *http.Request) (*http.Response, error) {
@@ -113,7 +124,7 @@ func (f *adminFlags) openLocal(ctx context.Context) (*adminClient, error) {
 		local.ServeHTTP(w, r)
 		return &http.Response{StatusCode: w.status, Header: w.header, Body: io.NopCloser(&w.body), Request: r}, nil
 	}
-	return &adminClient{do: do, base: "http://localhost", reason: f.reason, close: func() { _ = rdb.Close() }}, nil
+	return &adminClient{do: do, base: "http://localhost", close: func() {}}, nil
 }
 
 // localAnswer keeps what a handler in this process writes.

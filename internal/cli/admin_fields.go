@@ -148,6 +148,7 @@ func (s *fields) body(c *cobra.Command, body map[string]any) (map[string]any, er
 func switchCommand(kind, verb string, disabled bool) *cobra.Command {
 	var f adminFlags
 	var org string
+	var cancelJobs bool
 	use := map[string]string{"org": verb + " ORG", "user": verb + " USER", "key": verb + " KEY"}[kind]
 	text := map[string]string{"org": "none of its keys works then", "user": "none of its keys works then", "key": "it is refused from then on"}[kind]
 	short := "Disable: " + text
@@ -161,7 +162,11 @@ func switchCommand(kind, verb string, disabled bool) *cobra.Command {
 			path = pathOf("orgs", org, kind+"s", args[0])
 		}
 		return f.run(c, func(a *adminClient) error {
-			if err := a.ask(c.Context(), http.MethodPatch, path, map[string]any{"disabled": disabled}, nil); err != nil {
+			body := map[string]any{"disabled": disabled}
+			if cancelJobs {
+				body["cancel_jobs"] = true
+			}
+			if err := a.ask(c.Context(), http.MethodPatch, path, body, nil); err != nil {
 				return err
 			}
 			fmt.Fprintf(c.OutOrStdout(), "%s %s is %s\n", kind, args[0], onOff(disabled))
@@ -172,6 +177,9 @@ func switchCommand(kind, verb string, disabled bool) *cobra.Command {
 	f.why(c)
 	if kind != "org" {
 		orgFlag(c, &org)
+	}
+	if kind == "key" && disabled {
+		c.Flags().BoolVar(&cancelJobs, "cancel-jobs", false, "also cancel the jobs and batches of the key that have not ended")
 	}
 	return c
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
+	"github.com/llmguard/llmguard/admin"
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/internal/app"
 	"github.com/llmguard/llmguard/queue"
@@ -26,6 +28,7 @@ type office struct {
 	orgs  []string
 	pools []queue.Pool
 	rdb   redis.UniversalClient
+	api   *adminClient // what changes something, and records that
 }
 
 func (o *office) Close() { _ = o.rdb.Close() }
@@ -47,11 +50,16 @@ func (f *usageFlags) openOffice(ctx context.Context) (*office, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg, orgs, err := withRecords(cfg, rdb, org)
+	file := cfg
+	cfg, orgs, err := withRecords(file, rdb, org)
 	if err != nil {
 		return nil, errors.Join(err, rdb.Close())
 	}
 	o := &office{cfg: cfg, orgs: orgs, rdb: rdb}
+	if o.api, err = localClient(ctx, file, rdb); err != nil {
+		o.Close()
+		return nil, err
+	}
 	if o.Queue, o.pools, err = app.Queue(ctx, cfg, rdb, slog.New(slog.DiscardHandler)); err != nil {
 		o.Close()
 		return nil, err
@@ -189,8 +197,22 @@ func jobsGetCommand() *cobra.Command {
 // cancelPatience is for the workers of all jobs named to stop them.
 const cancelPatience = 3 * time.Second
 
+// reasoned gives a command that changes something --reason.
+func reasoned(c *cobra.Command) *cobra.Command {
+	c.Flags().String("reason", "", "why; one line, kept in the audit")
+	return c
+}
+
+// order is what such a command sends.
+func order(c *cobra.Command) map[string]any {
+	if why, _ := c.Flags().GetString("reason"); why != "" {
+		return map[string]any{"reason": why}
+	}
+	return map[string]any{}
+}
+
 func jobsCancelCommand() *cobra.Command {
-	return jobsSub("cancel ID...", "Cancel jobs: waiting ones at once, running ones as soon as they stop", "  llmguard jobs list --status queued --user bob -o json | jq -r '.[].id' | xargs llmguard jobs cancel",
+	return reasoned(jobsSub("cancel ID...", "Cancel jobs: waiting ones at once, running ones as soon as they stop", "  llmguard jobs list --status queued --user bob -o json | jq -r '.[].id' | xargs llmguard jobs cancel",
 		cobra.MinimumNArgs(1), plainFormats, func(c *cobra.Command, f *usageFlags, o *office, args []string) error {
 			jobs := make([]*queue.Job, len(args))
 			for i, id := range args {
@@ -198,7 +220,10 @@ func jobsCancelCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				if jobs[i], err = o.Cancel(c.Context(), j.Org, j.ID); err != nil {
+				if err := o.api.ask(c.Context(), http.MethodPost, pathOf("orgs", j.Org, "jobs", j.ID, "cancel"), order(c), nil); err != nil {
+					return err
+				}
+				if jobs[i], err = o.Job(c.Context(), j.Org, j.ID); err != nil {
 					return err
 				}
 			}
@@ -212,11 +237,11 @@ func jobsCancelCommand() *cobra.Command {
 				out = append(out, lineOf(j))
 			}
 			return render(c.OutOrStdout(), f.output, out, func(w io.Writer) error { return jobTable(w, out) })
-		})
+		}))
 }
 
 func jobsReplayCommand() *cobra.Command {
-	return jobsSub("replay ID...", "Put dead letters into the queue again, each as a new job", "  llmguard queue dead\n  llmguard jobs replay job_puyzj01m7x3vb350ckcmq65wwmswwsz",
+	return reasoned(jobsSub("replay ID...", "Put dead letters into the queue again, each as a new job", "  llmguard queue dead\n  llmguard jobs replay job_puyzj01m7x3vb350ckcmq65wwmswwsz",
 		cobra.MinimumNArgs(1), plainFormats, func(c *cobra.Command, f *usageFlags, o *office, args []string) error {
 			out := []jobLine{}
 			for _, id := range args {
@@ -224,19 +249,18 @@ func jobsReplayCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				j, err := o.Replay(c.Context(), old.ID)
-				switch {
-				case errors.Is(err, queue.ErrNotDead):
-					return fmt.Errorf("job %s is %s and no dead letter; `llmguard queue dead` lists them", old.ID, old.State)
-				case errors.Is(err, queue.ErrNotFound):
-					return fmt.Errorf("job %s has lost its request and cannot run again", old.ID)
-				case err != nil:
+				var made admin.Job
+				if err := o.api.ask(c.Context(), http.MethodPost, pathOf("jobs", old.ID, "replay"), order(c), &made); err != nil {
+					return fmt.Errorf("job %s is %s and was not replayed: %w; `llmguard queue dead` lists dead letters", old.ID, old.State, err)
+				}
+				j, err := o.Job(c.Context(), made.Org, made.ID)
+				if err != nil {
 					return err
 				}
 				out = append(out, lineOf(j))
 			}
 			return render(c.OutOrStdout(), f.output, out, func(w io.Writer) error { return jobTable(w, out) })
-		})
+		}))
 }
 
 func jobsWatchCommand() *cobra.Command {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/llmguard/llmguard/identity"
 	"github.com/llmguard/llmguard/internal/app"
 	"github.com/llmguard/llmguard/queue"
 	"github.com/llmguard/llmguard/wire"
@@ -125,11 +126,17 @@ func TestJobFields(t *testing.T) {
 	if len(ended) != 1 || ended[0].Status != "cancelled" || ended[0].Finished == nil || ended[0].Charged != 0 {
 		t.Errorf("cancelled: %+v", ended)
 	}
+	var audit []identity.AuditEntry
+	s.read(&audit, "audit", "--all")
+	if len(audit) != 1 || audit[0].Action != "job.cancel" || audit[0].Target != first || !strings.HasPrefix(audit[0].Actor, "local:") ||
+		!strings.Contains(string(audit[0].Before), `"queued"`) || !strings.Contains(string(audit[0].After), `"cancelled"`) {
+		t.Errorf("on record: %+v", audit)
+	}
 	s.read(&ended, "jobs", "cancel", first)
 	if ended[0].Status != "cancelled" {
 		t.Errorf("cancelled twice: %+v", ended)
 	}
-	s.refuses("is cancelled and no dead letter; `llmguard queue dead` lists them", "jobs", "replay", first)
+	s.refuses("is cancelled and was not replayed: The job is no dead letter", "jobs", "replay", first)
 }
 
 // TestCancelOfSeveral: a name that is wrong is named, and each job before it is cancelled.

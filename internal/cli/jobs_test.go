@@ -129,7 +129,7 @@ func TestJobsCommands(t *testing.T) {
 	d.fails("no job job_x", "jobs", "get", "job_x")
 	d.fails("no job", "jobs", "get", a, "--org", "globex")
 	d.fails("--status done", "jobs", "list", "--status", "done")
-	d.fails("is cancelled and no dead letter", "jobs", "replay", a)
+	d.fails("is cancelled and was not replayed", "jobs", "replay", a)
 }
 
 // TestQueueCommand: pools, flows, what is parked and how old it all is.

@@ -129,7 +129,7 @@ func TestConsole(t *testing.T) {
 	b.signIn(admin)
 	for path, want := range map[string]string{
 		"/console/": "acme", "/console/orgs/acme": "alice", "/console/orgs/acme/users/alice": "k1", "/console/queue": "openai",
-		"/console/jobs?org=acme": waits.ID, "/console/jobs/acme/" + waits.ID: "gpt-4o", "/console/batches": "files.store", "/console/audit": "Nothing was changed",
+		"/console/jobs?org=acme": waits.ID, "/console/jobs/acme/" + waits.ID: "gpt-4o", "/console/batches": "files.store", "/console/audit": "admin.sign_in",
 	} {
 		resp, err := b.Get(p.Admin + path)
 		status, text, header := b.read(resp, err)

@@ -70,7 +70,7 @@ func TestConsoleWhatIf(t *testing.T) {
 	}
 	b = newBrowser(t, p.Admin)
 	b.signIn(admin)
-	if _, text := b.page("/console/audit"); !strings.Contains(text, "Nothing was changed") {
+	if _, text := b.page("/console/audit?org=acme"); !strings.Contains(text, "Nothing was changed") {
 		t.Errorf("the audit has %s", text)
 	}
 }

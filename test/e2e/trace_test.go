@@ -161,6 +161,8 @@ func TestTraces(t *testing.T) {
 		return a
 	}
 	call(unsampled, false)
+	const strangers = "ccf92f3577b34da6a3ce929d0e0e4736"
+	post(p.URL+"/chat/completions", "lg_live_wrong", body, "Traceparent", traceparent(strangers, true))
 	var said struct {
 		Model string
 		Usage struct {
@@ -223,6 +225,9 @@ func TestTraces(t *testing.T) {
 	for _, s := range c.spans {
 		if hex.EncodeToString(s.TraceId) == unsampled {
 			t.Errorf("the span %q of a call was exported whose caller wants none", s.Name)
+		}
+		if hex.EncodeToString(s.TraceId) == strangers {
+			t.Errorf("the span %q continues the trace of a caller who is not known", s.Name)
 		}
 	}
 	if c.token != "tenant-1" || !bytes.Contains(c.raw.Bytes(), []byte("llmguard-under-test")) {

@@ -34,7 +34,7 @@ func TestBytes(t *testing.T) {
 		if strings.Contains(body, "embedding") {
 			path = "/embeddings"
 		}
-		if a := post(p.URL+path+"?beta=true&x=%2F", s.keys["alice"], body); a.status != http.StatusOK {
+		if a := post(p.URL+path+"?beta=true&include%5B%5D=%2F", s.keys["alice"], body); a.status != http.StatusOK {
 			t.Fatalf("status %d: %s", a.status, a.body)
 		}
 		log := s.fake.Log()
@@ -43,7 +43,7 @@ func TestBytes(t *testing.T) {
 		if last.BodySHA256 != hex.EncodeToString(sum[:]) {
 			t.Errorf("the body was changed:\n sent %s\n got  %s", body, last.Body)
 		}
-		if last.Query != "beta=true&x=%2F" || last.Path != "/v1"+path {
+		if last.Query != "include%5B%5D=%2F" || last.Path != "/v1"+path {
 			t.Errorf("forwarded to %s?%s", last.Path, last.Query)
 		}
 	}

@@ -120,6 +120,11 @@ var otherSteps = []step{
 	{403, "PATCH", "/admins/{admin}", "/admins/ops", `{}`, ""},
 	{403, "DELETE", "/admins/{admin}", "/admins/ops", "", ""},
 	{200, "GET", "/audit", "/audit?org=globex&limit=1000", "", ""},
+	{404, "POST", org + "/jobs/{job}/cancel", "/orgs/acme/jobs/job_x/cancel", `{}`, ""},
+	{404, "POST", "/jobs/{job}/replay", "/jobs/job_x/replay", `{}`, ""},
+	{400, "POST", users + "/{user}/batches/{batch}/cancel", "/orgs/acme/users/alice/batches/x/cancel", `{}`, ""}, // nor files
+	{200, "POST", "/session", "/session", "", ""},                                                                // its audit names no org
+	{200, "DELETE", "/session", "/session", "", ""},
 	{200, "GET", "/self", "/self", "", ""},
 	{400, "POST", "/config/reload", "/config/reload", "", ""}, // this process has no file
 	{200, "GET", "/openapi.json", "/openapi.json", "", ""},

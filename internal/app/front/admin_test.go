@@ -172,7 +172,7 @@ func TestAdminWrites(t *testing.T) {
 	viewer := r.newAdminKey(t, `{"id":"viewer","read_only":true}`)
 	for _, op := range o.operations() {
 		switch {
-		case !op.writes():
+		case !op.writes(), op.path == "/admin/v1/session": // whoever may read signs in
 			continue
 		case strings.HasPrefix(op.path, "/admin/v1/admins"):
 			d.refuses(403, "local_only", op, bearer(o.key))

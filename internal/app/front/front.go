@@ -11,11 +11,14 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/llmguard/llmguard/admin"
+	"github.com/llmguard/llmguard/batch"
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/console"
+	"github.com/llmguard/llmguard/files"
 	"github.com/llmguard/llmguard/internal/app"
 	"github.com/llmguard/llmguard/proxy"
+	"github.com/llmguard/llmguard/queue"
 	"github.com/llmguard/llmguard/simulate"
 )
 
@@ -57,6 +60,7 @@ func proxyOptions(p *app.Parts) proxy.Options {
 func newAdmin(p *app.Parts) (*admin.Server, error) {
 	o := adminOptions(p.Identities, p.Budget, p.Log)
 	o.Failures = p.Failures
+	o.Queue, o.Batches = func(context.Context) (*queue.Queue, error) { return p.Queue, nil }, p.Batches
 	if p.Reload != nil {
 		o.Reload = func(ctx context.Context) (*admin.Reloaded, error) {
 			r, err := p.Reload(ctx)
@@ -85,11 +89,17 @@ func newConsole(p *app.Parts, api *admin.Server) (*console.Console, error) {
 }
 
 // Admin returns the administrators' API of a configuration, for commands on this
-// machine. It is not kept up to date.
+// machine. It is not kept up to date. Of batches it can do what needs no files.
 func Admin(ctx context.Context, cfg *config.Config, rdb redis.UniversalClient, log *slog.Logger) (*admin.Server, error) {
 	ids, err := app.LoadIdentities(ctx, cfg, rdb, log)
 	if err != nil {
 		return nil, err
 	}
-	return admin.New(adminOptions(ids, budget.New(rdb, budget.Options{LedgerLength: app.LedgerLength(cfg.Ledger)}), log))
+	o := adminOptions(ids, budget.New(rdb, budget.Options{LedgerLength: app.LedgerLength(cfg.Ledger)}), log)
+	o.Batches = batch.NewStore(rdb, files.New(rdb, nil, files.Options{Logger: log}), log)
+	o.Queue = func(ctx context.Context) (*queue.Queue, error) {
+		q, _, err := app.Queue(ctx, ids.Effective(), rdb, log)
+		return q, err
+	}
+	return admin.New(o)
 }

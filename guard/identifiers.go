@@ -1,0 +1,61 @@
+package guard
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+
+	"github.com/llmguard/llmguard/wire"
+)
+
+// identifiers are the members by which a provider tells end users and cached prompts of an
+// account apart.
+var identifiers = []string{"user", "safety_identifier", "prompt_cache_key"}
+
+const (
+	identifierMost = 64 // bytes that OpenAI takes
+	prefixBytes    = 8  // of the HMAC of an org's id
+	digestBytes    = 16 // of the HMAC that takes the place of a long identifier
+)
+
+// identify puts the org before each identifier, because all orgs share the account: without
+// that one could read what another has cached, or act as its users. The error is a
+// *wire.Error.
+func (p *Plan) identify() error {
+	key := p.Target.Provider.IdentifierKey
+	if key == nil || p.sent.Form != nil {
+		return nil
+	}
+	for _, name := range identifiers {
+		raw := p.sent.Member(name)
+		if raw == nil {
+			continue
+		}
+		var value string
+		if json.Unmarshal(raw, &value) != nil {
+			return wire.BadRequest(name, "invalid_type", "Invalid type for '%s': expected a string.", name)
+		}
+		text, err := json.Marshal(prefixed(key, p.Caller.Org.ID, value))
+		if err != nil {
+			return err
+		}
+		p.edits = append(p.edits, wire.Edit{Name: name, JSON: text})
+	}
+	return nil
+}
+
+// prefixed is an identifier of an org as the provider gets it: the same for the same.
+func prefixed(key []byte, org, value string) string {
+	out := digest(key, org, prefixBytes) + "-" + value
+	if len(out) <= identifierMost {
+		return out
+	}
+	return digest(key, org, prefixBytes) + "-" + digest(key, org+"\x00"+value, digestBytes)
+}
+
+func digest(key []byte, text string, size int) string {
+	mac := hmac.New(sha256.New, key)
+	mac.Write([]byte(text))
+	return hex.EncodeToString(mac.Sum(nil)[:size])
+}

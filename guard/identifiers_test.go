@@ -1,0 +1,80 @@
+package guard
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/llmguard/llmguard/providers"
+)
+
+const identified = `{"model":"m","choices":[{"index":0,"message":{"content":"hi"},"finish_reason":"stop"}],"usage":{"prompt_tokens":9,"completion_tokens":3,"total_tokens":12}}`
+
+// identifiersSent are the identifiers that the provider gets of a request with these.
+func identifiersSent(t *testing.T, r *rig, v *vendor, extra string) map[string]string {
+	t.Helper()
+	if _, _, err := r.run(t.Context(), prompt("m", "hello", extra)); err != nil {
+		t.Fatal(err)
+	}
+	var body map[string]any
+	if err := json.Unmarshal([]byte(v.sent), &body); err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]string{}
+	for _, name := range identifiers {
+		out[name], _ = body[name].(string)
+	}
+	return out
+}
+
+// TestIdentifiersAreOfOneOrg: two orgs never send the same identifier, whatever they choose,
+// and one org always the same, no longer than the provider takes.
+func TestIdentifiersAreOfOneOrg(t *testing.T) {
+	v := &vendor{status: 200, kind: "application/json", body: identified}
+	r := vendorRig(t, v, func(p *providers.Provider) { p.IdentifierKey = []byte("key") })
+	long := strings.Repeat("x", 64)
+	const extra = `"user":"alice","safety_identifier":"al\u0069ce","prompt_cache_key":"`
+	acme := identifiersSent(t, r, v, extra+long+`"`)
+	again := identifiersSent(t, r, v, extra+long+`"`)
+	longer := identifiersSent(t, r, v, extra+long+`y"`)
+	copied := identifiersSent(t, r, v, `"user":"`+acme["user"]+`"`)
+	r.org.ID = "globex"
+	globex := identifiersSent(t, r, v, extra+long+`"`)
+	for _, name := range identifiers {
+		if acme[name] == "" || acme[name] != again[name] || acme[name] == globex[name] || len(acme[name]) > identifierMost ||
+			acme[name] == "alice" || strings.Contains(acme[name], "acme") {
+			t.Errorf("%s: acme sends %q and %q, globex %q", name, acme[name], again[name], globex[name])
+		}
+	}
+	if !strings.HasSuffix(acme["user"], "-alice") || acme["user"] != acme["safety_identifier"] {
+		t.Errorf("short ones: %v", acme)
+	}
+	if longer["prompt_cache_key"] == acme["prompt_cache_key"] {
+		t.Error("two long identifiers are one")
+	}
+	if copied["user"] == acme["user"] {
+		t.Error("an identifier that has a prefix gets none")
+	}
+}
+
+// TestIdentifiersAsSent: without a key, with null, and with the org's own credential nothing
+// changes; what is no text is refused where it would be changed.
+func TestIdentifiersAsSent(t *testing.T) {
+	v := &vendor{status: 200, kind: "application/json", body: identified}
+	r := vendorRig(t, v, nil)
+	const extra = `"user":"alice","safety_identifier":null`
+	if got := identifiersSent(t, r, v, extra); got["user"] != "alice" {
+		t.Errorf("without a key: %v", got)
+	}
+	r.vendor(t, v, func(p *providers.Provider) { p.IdentifierKey = []byte("key") })
+	if got := identifiersSent(t, r, v, extra); got["user"] == "alice" || !strings.Contains(v.sent, `"safety_identifier":null`) {
+		t.Errorf("with a key: %v", got)
+	}
+	if _, err := r.prepare(prompt("m", "hello", `"user":7`)); err == nil {
+		t.Error("a number was taken")
+	}
+	r.org.Credentials = map[string]Credential{"vendor": "its-own"}
+	if got := identifiersSent(t, r, v, extra); got["user"] != "alice" {
+		t.Errorf("with a credential of its own: %v", got)
+	}
+}

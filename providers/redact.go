@@ -1,0 +1,376 @@
+package providers
+
+import (
+	"bytes"
+	"encoding/json"
+	"html"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Redacted stands in a provider's errors where they named our account.
+const Redacted = "[redacted]"
+
+// Redactor knows what names our account at a provider: the key, the organization, the
+// project, deployments and the base URL. It is never changed once made.
+type Redactor struct {
+	names   []name
+	keys    []string // to recognize them where their middle is masked
+	learned []string // what the provider itself calls the account, in lower case
+}
+
+// name is one text that is not shown.
+type name struct {
+	text   string // in lower case
+	inside bool   // also inside a longer word
+}
+
+// shortestName is the length, in bytes, from which a header's value or a part of a path
+// is taken for the name of an account. Shorter ones are words of their own.
+const shortestName = 8
+
+func newRedactor(p *Provider) Redactor {
+	var r Redactor
+	r.key(p.APIKey)
+	for header, values := range p.Headers {
+		for _, v := range values {
+			switch _, token, ok := strings.Cut(v, " "); {
+			case slices.Contains(withheld, header):
+				r.word(v)
+			case ok && len(token) >= shortestName: // Bearer and its like
+				r.key(token)
+			case len(v) >= shortestName:
+				r.word(v)
+			}
+		}
+	}
+	r.place(p.BaseURL, p.Kind)
+	public := p.Names()
+	for model := range p.Deployments {
+		public = append(public, model)
+	}
+	for _, deployment := range p.Deployments {
+		if !slices.Contains(public, deployment) {
+			r.word(deployment)
+		}
+	}
+	r.sort()
+	return r
+}
+
+// place adds where the provider is: the URL, its host, and what of the path is more than
+// the version of an API.
+func (r *Redactor) place(base *url.URL, kind Kind) {
+	r.add(base.String(), true)
+	r.add(base.Host, true)
+	r.word(base.Hostname())
+	resource, _, ok := strings.Cut(base.Hostname(), ".")
+	if ok && kind == Azure && net.ParseIP(base.Hostname()) == nil {
+		r.word(resource)
+	}
+	for part := range strings.SplitSeq(base.Path, "/") {
+		if len(part) >= shortestName && strings.ContainsAny(part, "0123456789") {
+			r.word(part)
+		}
+	}
+}
+
+// with returns a redactor that knows another key, too.
+func (r Redactor) with(key string) Redactor {
+	own := Redactor{names: slices.Clone(r.names), keys: slices.Clone(r.keys)}
+	own.key(key)
+	own.sort()
+	return own
+}
+
+func (r *Redactor) key(key string) {
+	if key == "" {
+		return
+	}
+	r.keys = append(r.keys, key)
+	r.add(key, true)
+}
+
+func (r *Redactor) word(text string) { r.add(text, false) }
+
+// add adds a text in all the ways in which an error may write it.
+func (r *Redactor) add(text string, inside bool) {
+	if len(text) < 2 {
+		return
+	}
+	quoted, _ := json.Marshal(text) // a string has a JSON form
+	inner := string(quoted[1 : len(quoted)-1])
+	for _, form := range []string{
+		text, inner, strings.ReplaceAll(inner, "/", `\/`), url.QueryEscape(text), url.PathEscape(text), html.EscapeString(text),
+	} {
+		one := name{lower(form), inside}
+		if !slices.Contains(r.names, one) {
+			r.names = append(r.names, one)
+		}
+	}
+}
+
+// sort puts the longest first, so that nothing is left over of a text that holds another.
+func (r *Redactor) sort() {
+	slices.SortStableFunc(r.names, func(a, b name) int { return len(b.text) - len(a.text) })
+}
+
+// What has the form of a name that OpenAI gives, whether it is configured or not, and
+// what may be a key with its middle masked.
+var (
+	given   = regexp.MustCompile(`\b(?:org-[A-Za-z0-9]{16,}|proj_[A-Za-z0-9]{16,}|sk-[A-Za-z0-9_-]{20,})`)
+	masked  = regexp.MustCompile(`[A-Za-z0-9_+/=-]*(?:\*{2,}|\.{3,}|[•…]+)[A-Za-z0-9_+/=*-]*`)
+	literal = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
+)
+
+// Redact returns an error of the provider's in which nothing names the account; the same
+// when nothing did.
+func (r Redactor) Redact(text string) string {
+	if strings.IndexByte(text, '\\') >= 0 {
+		text = literal.ReplaceAllStringFunc(text, r.unescaped)
+	}
+	folded := lower(text)
+	for _, n := range r.names {
+		if strings.Contains(folded, n.text) {
+			text = n.cut(text, folded)
+			folded = lower(text)
+		}
+	}
+	for _, word := range r.learned {
+		text = name{text: word}.cut(text, lower(text))
+	}
+	if strings.Contains(text, "org-") || strings.Contains(text, "proj_") || strings.Contains(text, "sk-") {
+		text = given.ReplaceAllString(text, Redacted)
+	}
+	if strings.Contains(text, "**") || strings.Contains(text, "...") || strings.ContainsAny(text, "•…") {
+		text = masked.ReplaceAllStringFunc(text, r.unmasked)
+	}
+	return text
+}
+
+// unescaped is a JSON string in which characters that are escaped hide no name.
+func (r Redactor) unescaped(quoted string) string {
+	var plain string
+	if strings.IndexByte(quoted, '\\') < 0 || json.Unmarshal([]byte(quoted), &plain) != nil {
+		return quoted
+	}
+	clean := r.Redact(plain)
+	if clean == plain {
+		return quoted
+	}
+	again, _ := json.Marshal(clean) // a string has a JSON form
+	return string(again)
+}
+
+// unmasked is a word, unless it may be one of the keys with its middle masked.
+func (r Redactor) unmasked(word string) string {
+	begin := strings.IndexAny(word, "*.•…")
+	head, tail := word[:begin], strings.TrimLeft(word[begin:], "*.•…")
+	if head+tail != "" && slices.ContainsFunc(r.keys, func(key string) bool {
+		return len(head)+len(tail) < len(key) && strings.HasPrefix(key, head) && strings.HasSuffix(key, tail)
+	}) {
+		return Redacted
+	}
+	return word
+}
+
+// cut replaces a name in a text, of which folded is the lower case.
+func (n name) cut(text, folded string) string {
+	var out strings.Builder
+	for at := 0; ; {
+		i := strings.Index(folded[at:], n.text)
+		if i < 0 {
+			out.WriteString(text[at:])
+			return out.String()
+		}
+		from, to := at+i, at+i+len(n.text)
+		out.WriteString(text[at:from])
+		if n.inside || !inWord(folded, from-1) && !inWord(folded, to) {
+			out.WriteString(Redacted)
+		} else {
+			out.WriteString(text[from:to])
+		}
+		at = to
+	}
+}
+
+func inWord(text string, at int) bool {
+	if at < 0 || at >= len(text) {
+		return false
+	}
+	c := text[at]
+	return c >= 'a' && c <= 'z' || c >= '0' && c <= '9'
+}
+
+// lower returns the text with its ASCII letters in lower case: of the same length.
+func lower(text string) string {
+	if strings.IndexFunc(text, func(c rune) bool { return c >= 'A' && c <= 'Z' }) < 0 {
+		return text
+	}
+	out := []byte(text)
+	for i, c := range out {
+		if c >= 'A' && c <= 'Z' {
+			out[i] = c + 'a' - 'A'
+		}
+	}
+	return string(out)
+}
+
+// Redactor returns what redacts this provider's errors. Those that Send returns, and the
+// errors of the bodies it returns, are redacted already.
+func (p *Provider) Redactor() Redactor { return p.hidden }
+
+// RedactorOf is the Redactor of an answer that Send has returned.
+func RedactorOf(resp *http.Response) Redactor {
+	if b, ok := resp.Body.(*namelessBody); ok {
+		return b.redactor
+	}
+	return Redactor{}
+}
+
+// Failure returns an answer of JSON with a status of success as it is, unless it says that
+// something failed: then it is redacted. What a model generated is not touched.
+func (r Redactor) Failure(answer []byte) []byte {
+	if !mentionsError(answer) || !saysError(answer) {
+		return answer
+	}
+	return []byte(r.Redact(string(answer)))
+}
+
+// Event is Failure for one event of a stream, which may be a comment or a text as well.
+func (r Redactor) Event(event []byte) []byte {
+	head, data, found := bytes.Cut(event, []byte("data:"))
+	data = bytes.TrimSpace(data)
+	isText := !found || len(data) > 0 && data[0] != '{'
+	if !isText && !bytes.Contains(head, []byte("error")) && !(mentionsError(data) && saysError(data)) {
+		return event
+	}
+	return []byte(r.Redact(string(event)))
+}
+
+// mentionsError finds a member error that is not null, or the word as a value, without
+// parsing.
+func mentionsError(data []byte) bool {
+	word := []byte(`"error"`)
+	for {
+		_, rest, found := bytes.Cut(data, word)
+		if !found {
+			return false
+		}
+		data = rest
+		value, isMember := bytes.CutPrefix(bytes.TrimLeft(rest, " \t\r\n"), []byte(":"))
+		if !isMember || !bytes.HasPrefix(bytes.TrimLeft(value, " \t\r\n"), []byte("null")) {
+			return true
+		}
+	}
+}
+
+// saysError reports whether an answer, the response in it, or one of its choices is an
+// error. An object that is cut short may be one.
+func saysError(data []byte) bool {
+	type failed struct {
+		Error json.RawMessage `json:"error"`
+	}
+	var doc struct {
+		failed
+		Type     any      `json:"type"`
+		Object   any      `json:"object"`
+		Response failed   `json:"response"`
+		Choices  []failed `json:"choices"`
+	}
+	if json.Unmarshal(data, &doc) != nil {
+		return bytes.HasPrefix(bytes.TrimSpace(data), []byte("{"))
+	}
+	there := func(f failed) bool { return len(f.Error) > 0 && string(f.Error) != "null" }
+	return doc.Type == "error" || doc.Object == "error" || there(doc.failed) || there(doc.Response) ||
+		slices.ContainsFunc(doc.Choices, there)
+}
+
+// hide redacts what may be shown of an answer: its headers, the text of an error, and
+// what a read that fails says.
+func (p *Provider) hide(resp *http.Response) {
+	r := p.hidden
+	for _, names := range [][]string{relayed, advice} {
+		for _, name := range names {
+			for i, v := range resp.Header[name] {
+				resp.Header[name][i] = r.Redact(v)
+			}
+		}
+	}
+	for _, name := range withheld {
+		if own := resp.Header.Get(name); own != "" {
+			r.learned = append(r.learned, lower(own))
+		}
+	}
+	if resp.StatusCode < http.StatusMultipleChoices {
+		resp.Body = &namelessBody{resp.Body, r}
+		return
+	}
+	resp.Body = &errorBody{body: resp.Body, redactor: r}
+	resp.ContentLength = -1
+	resp.Header.Del("Content-Length")
+}
+
+// namelessBody is a body whose errors do not name the provider's address.
+type namelessBody struct {
+	io.ReadCloser
+	redactor Redactor
+}
+
+func (b *namelessBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil && err != io.EOF {
+		err = &namelessError{err, b.redactor}
+	}
+	return n, err
+}
+
+// namelessError is an error whose text does not name our account.
+type namelessError struct {
+	err      error
+	redactor Redactor
+}
+
+func (e *namelessError) Error() string { return e.redactor.Redact(e.err.Error()) }
+func (e *namelessError) Unwrap() error { return e.err }
+
+const (
+	errorMost = 64 << 10 // bytes of a provider's error that are passed on
+	nameMost  = 4 << 10  // bytes of a name that may be cut off at its end
+)
+
+// errorBody is the text of an error, read as a whole at the first Read: a name may come
+// in two pieces. Of an error that breaks off nothing is passed on, because it may end in
+// half a name.
+type errorBody struct {
+	body     io.ReadCloser
+	redactor Redactor
+	text     *strings.Reader
+	err      error
+}
+
+func (b *errorBody) Read(p []byte) (int, error) {
+	if b.text == nil {
+		text, err := io.ReadAll(io.LimitReader(b.body, errorMost+nameMost))
+		whole := len(text) < errorMost+nameMost
+		shown := b.redactor.Redact(string(text))
+		if !whole {
+			shown = shown[:max(len(shown)-nameMost, 0)]
+		}
+		if err != nil {
+			shown, b.err = "", &namelessError{err, b.redactor}
+		}
+		b.text = strings.NewReader(shown)
+	}
+	if b.err != nil {
+		return 0, b.err
+	}
+	return b.text.Read(p)
+}
+
+func (b *errorBody) Close() error { return b.body.Close() }
