@@ -55,7 +55,8 @@ type File struct {
 type Options struct {
 	// TTL is how long a file lives that does not say; 0 is 30 days.
 	TTL time.Duration
-	// OrgBytes is the most that an org may store; 0 is no bound.
+	// OrgBytes is the most that an org may store, with what is kept for it beside its
+	// files, see Count; 0 is no bound.
 	OrgBytes int64
 	// Logger defaults to slog.Default().
 	Logger *slog.Logger
@@ -127,6 +128,9 @@ func blobName(org, id string) string  { return org + "/" + id }
 func keys(o Owner, id string) []string {
 	return []string{recordKey(o.Org, id), indexKey(o), sizesKey(o.Org)}
 }
+
+// keptKey begins the keys of the count of what is kept beside files.
+func keptKey(org string) string { return "lg:{" + org + "}:kept" }
 
 // File returns a file of its owner.
 func (s *Store) File(ctx context.Context, o Owner, id string) (*File, error) {

@@ -27,12 +27,20 @@ func (s *Store) Room(ctx context.Context, org string) error {
 	if s.opts.OrgBytes == 0 {
 		return nil
 	}
-	text, err := s.rdb.HMGet(ctx, sizesKey(org), "bytes").Result()
+	if err := s.kept(org).Expire(ctx); err != nil {
+		return fmt.Errorf("files: %w", err)
+	}
+	fields, err := s.rdb.HMGet(ctx, sizesKey(org), "bytes", "all").Result()
 	if err != nil {
 		return fmt.Errorf("files: %w", err)
 	}
-	used, _ := text[0].(string)
-	if n, _ := strconv.ParseInt(used, 10, 64); n >= s.opts.OrgBytes {
+	var used int64
+	for _, field := range fields {
+		text, _ := field.(string)
+		n, _ := strconv.ParseInt(text, 10, 64)
+		used += n
+	}
+	if used >= s.opts.OrgBytes {
 		return ErrFull
 	}
 	return nil
@@ -74,7 +82,8 @@ func (u *Upload) Commit(ctx context.Context, name, purpose string, ttl time.Dura
 	if purpose == BatchOutput {
 		most = 0
 	}
-	reply, err := putScript.Run(ctx, u.s.rdb, keys(u.o, u.id), u.s.clock, u.id, int64(ttl/time.Second), u.Size(),
+	at := append(u.s.kept(u.o.Org).Keys(), recordKey(u.o.Org, u.id), indexKey(u.o))
+	reply, err := putScript.Run(ctx, u.s.rdb, at, u.s.clock, u.id, int64(ttl/time.Second), u.Size(),
 		most, "user", u.o.User, "name", name, "purpose", purpose).Text()
 	if err != nil {
 		return nil, fmt.Errorf("files: commit: %w", err) // the sweep finds the bytes
