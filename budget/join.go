@@ -243,7 +243,7 @@ func (f *joined) read(ctx context.Context, pipe redis.Pipeliner) []*batch {
 			b.cmd = b.joint.many.Eval(ctx, pipe, b.keys, b.args...)
 			again = append(again, b)
 			continue
-		case err != nil && unavailable(err) && !redis.HasErrorPrefix(err, "OOM"): // a refusal takes no memory
+		case err != nil && unavailable(err) && !refusedFor(err, "OOM"): // a refusal takes no memory
 			b.each(func(_ int, cmd *redis.Cmd) { cmd.SetErr(err) })
 			continue
 		}

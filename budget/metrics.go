@@ -96,6 +96,8 @@ func refusalOf(err error) string {
 		return "refused"
 	case errors.Is(err, ErrEnded):
 		return "ended"
+	case errors.Is(err, ErrFull):
+		return "full"
 	case errors.Is(err, ErrUnavailable):
 		return "unavailable"
 	default:

@@ -205,7 +205,7 @@ func TestMemoryFull(t *testing.T) {
 			full = 0
 		}
 	}
-	if _, err := f.Hold(ctx, limits, f.call(), cost(100), cost(100)); !errors.Is(err, ErrUnavailable) {
+	if _, err := f.Hold(ctx, limits, f.call(), cost(100), cost(100)); !errors.Is(err, ErrFull) || !errors.Is(err, ErrUnavailable) {
 		t.Fatalf("hold with memory full: %v", err)
 	}
 	before, err := f.Peek(ctx, limits, f.call())

@@ -340,9 +340,14 @@ type Queue struct {
 	// that one org and one user may hold, in percent.
 	OrgShare  int `yaml:"org_share" default:"25"`
 	UserShare int `yaml:"user_share" default:"25"`
-	// MemoryShare is the part of Redis's maxmemory, in percent, beyond which no
-	// job is taken in, so that what runs can end.
+	// MemoryShare is the part of Redis's maxmemory, in percent, beyond which Redis
+	// takes in no bodies, answers and responses, so that limits are still counted and
+	// what runs can end. Without maxmemory it is that part of the machine's memory.
 	MemoryShare int `yaml:"memory_share" default:"80"`
+	// MemoryOrgShare is how much of that memory one org may have with its bodies,
+	// answers and responses, in percent of what the other orgs leave. With 50 an org
+	// alone may have a half, and each of two a third. 100: an org has no bound of its own.
+	MemoryOrgShare int `yaml:"memory_org_share" default:"50"`
 	// Shares guarantee each class of waiting jobs a part of a pool's quota.
 	Shares Shares `yaml:"shares"`
 	// MaxAttempts is how often a job is started before it fails and becomes a

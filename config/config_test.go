@@ -128,7 +128,7 @@ func TestDefaults(t *testing.T) {
 		Queue: Queue{
 			ResultTTL: 24 * time.Hour, Lease: 30 * time.Second, Shutdown: 30 * time.Second,
 			Hold: 280 * time.Second, KeepAlive: 15 * time.Second,
-			OrgShare: 25, UserShare: 25, MemoryShare: 80, Shares: Shares{Interactive: 20, Async: 10, Batch: 5},
+			OrgShare: 25, UserShare: 25, MemoryShare: 80, MemoryOrgShare: 50, Shares: Shares{Interactive: 20, Async: 10, Batch: 5},
 			MaxAttempts: 3, DeadLetters: 1000, DeadTTL: 7 * 24 * time.Hour, BlobAbove: 64 << 10,
 		},
 		Providers: []Provider{{

@@ -89,7 +89,9 @@ func (d *document) tls(path string, t TLS) {
 
 // queue checks the percentages.
 func (d *document) queue(q Queue) {
-	for name, percent := range map[string]int{"org_share": q.OrgShare, "user_share": q.UserShare, "memory_share": q.MemoryShare} {
+	for name, percent := range map[string]int{
+		"org_share": q.OrgShare, "user_share": q.UserShare, "memory_share": q.MemoryShare, "memory_org_share": q.MemoryOrgShare,
+	} {
 		if percent > 100 {
 			d.failAt("queue."+name, "is a percentage; %d is more than 100", percent)
 		}

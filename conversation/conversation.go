@@ -18,6 +18,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/llmguard/llmguard/internal/capacity"
 	"github.com/llmguard/llmguard/seal"
 )
 
@@ -48,6 +49,9 @@ type Options struct {
 	MaxSize int
 	// Seal encrypts what is kept; nil leaves it as it is.
 	Seal *seal.Ring
+	// Memory admits what is kept into Redis; nil: one with default bounds. It stays as
+	// New got it.
+	Memory *capacity.Memory
 }
 
 // MaxTurns is how many responses a conversation may have.
@@ -56,13 +60,17 @@ const MaxTurns = 1000
 // Store keeps responses in Redis, in the slot of their org. It is safe for
 // concurrent use.
 type Store struct {
-	rdb  redis.UniversalClient
-	opts atomic.Pointer[Options]
+	rdb    redis.UniversalClient
+	memory *capacity.Memory
+	opts   atomic.Pointer[Options]
 }
 
 // New returns a Store over rdb.
 func New(rdb redis.UniversalClient, o Options) *Store {
-	s := &Store{rdb: rdb}
+	s := &Store{rdb: rdb, memory: o.Memory}
+	if s.memory == nil {
+		s.memory = capacity.New(rdb, nil, capacity.Options{}, nil)
+	}
 	s.Configure(o)
 	return s
 }
@@ -80,7 +88,11 @@ func (s *Store) Configure(o Options) {
 
 func key(org, id string) string { return "lg:{" + org + "}:response:" + id }
 
-// Put keeps a response. What is kept under its id already is replaced.
+// turnBytes is about what Redis needs for a turn beside its text.
+const turnBytes = 256
+
+// Put keeps a response. What is kept under its id already is replaced. The error may be
+// one for which capacity.IsFull is true.
 func (s *Store) Put(ctx context.Context, org, id string, t Turn) error {
 	o := s.opts.Load()
 	if t.Size() > o.MaxSize {
@@ -93,9 +105,17 @@ func (s *Store) Put(ctx context.Context, org, id string, t Turn) error {
 		return fmt.Errorf("conversation: %w", err)
 	}
 	k := key(org, id)
-	if err := s.rdb.Set(ctx, k, o.Seal.Seal(text.Bytes(), org, k), o.TTL).Err(); err != nil {
+	bytes := capacity.Bytes{Written: int64(text.Len()) + turnBytes}
+	if err := s.memory.Reserve(ctx, org, k, bytes, o.TTL); err != nil {
 		return fmt.Errorf("conversation: keep: %w", err)
 	}
+	if err := s.rdb.Set(ctx, k, o.Seal.Seal(text.Bytes(), org, k), o.TTL).Err(); err != nil {
+		if capacity.IsFull(err) { // nothing of it comes late
+			_ = s.memory.Release(ctx, k)
+		}
+		return fmt.Errorf("conversation: keep: %w", err)
+	}
+	_ = s.memory.Settle(ctx, capacity.Settled{ID: k, Written: bytes.Written, Life: o.TTL}) // it counts all the same
 	return nil
 }
 
@@ -158,5 +178,6 @@ func (s *Store) Drop(ctx context.Context, org, id string) error {
 	if err := s.rdb.Unlink(ctx, key(org, id)).Err(); err != nil {
 		return fmt.Errorf("conversation: forget: %w", err)
 	}
+	_ = s.memory.Release(ctx, key(org, id)) // else it expires
 	return nil
 }

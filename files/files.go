@@ -78,7 +78,8 @@ type Options struct {
 	// TTL is how long a file lives that does not say; 0 is 30 days.
 	TTL time.Duration
 	// OrgBytes and UserBytes are the most bytes that an org and a user may store,
-	// OrgFiles and UserFiles the most files; 0 is no bound.
+	// OrgFiles and UserFiles the most files; 0 is no bound. OrgBytes bounds what is kept for
+	// the org beside its files too, see Count.
 	OrgBytes, UserBytes int64
 	OrgFiles, UserFiles int64
 	// Logger defaults to slog.Default().
@@ -151,6 +152,9 @@ func blobName(org, id string) string  { return org + "/" + id }
 func keys(o Owner, id string) []string {
 	return []string{recordKey(o.Org, id), indexKey(o), sizesKey(o.Org)}
 }
+
+// keptKey begins the keys of the count of what is kept beside files.
+func keptKey(org string) string { return "lg:{" + org + "}:kept" }
 
 // File returns a file of its owner.
 func (s *Store) File(ctx context.Context, o Owner, id string) (*File, error) {

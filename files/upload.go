@@ -37,19 +37,21 @@ func (s *Store) bounds() []FullError {
 
 // Room returns a *FullError when the owner can store nothing more.
 func (s *Store) Room(ctx context.Context, o Owner) error {
+	if err := s.kept(o.Org).Expire(ctx); err != nil {
+		return fmt.Errorf("files: %w", err)
+	}
 	pipe := s.rdb.Pipeline()
-	sums := pipe.HMGet(ctx, sizesKey(o.Org), "bytes", "bytes:"+o.User, "files")
+	sums := pipe.HMGet(ctx, sizesKey(o.Org), "bytes", "all", "bytes:"+o.User, "files")
 	count := pipe.ZCard(ctx, indexKey(o))
 	if _, err := pipe.Exec(ctx); err != nil {
 		return fmt.Errorf("files: %w", err)
 	}
-	used := make([]int64, 0, 4)
-	for _, sum := range sums.Val() {
+	var n [4]int64
+	for i, sum := range sums.Val() {
 		text, _ := sum.(string)
-		n, _ := strconv.ParseInt(text, 10, 64)
-		used = append(used, n)
+		n[i], _ = strconv.ParseInt(text, 10, 64)
 	}
-	used = append(used, count.Val())
+	used := []int64{n[0] + n[1], n[2], n[3], count.Val()}
 	for i, b := range s.bounds() {
 		if b.Most > 0 && used[i] >= b.Most {
 			return &b
@@ -112,7 +114,8 @@ func (u *Upload) Commit(ctx context.Context, name, purpose string, ttl time.Dura
 		args = append(args, b.Most)
 	}
 	args = append(args, "user", u.o.User, "name", name, "purpose", purpose)
-	reply, err := putScript.Run(ctx, u.s.rdb, keys(u.o, u.id), args...).Text()
+	at := append(u.s.kept(u.o.Org).Keys(), recordKey(u.o.Org, u.id), indexKey(u.o))
+	reply, err := putScript.Run(ctx, u.s.rdb, at, args...).Text()
 	if err != nil {
 		return nil, fmt.Errorf("files: commit: %w", err) // the sweep finds the bytes
 	}

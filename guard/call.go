@@ -93,6 +93,7 @@ type Call struct {
 // Begin holds what the plan holds first against every applying limit and spend
 // cap, all or nothing. While the store is away it does as the org's
 // OnStoreFailure says.
+// A store that answers and is full is not unavailable: it refuses, whatever that says.
 // Errors are *Refusal, or wrap budget.ErrUnavailable.
 func (g *Guard) Begin(ctx context.Context, p *Plan, id string, attempt int, jobID string) (*Call, error) {
 	c := &Call{Plan: p, ID: id, Attempt: attempt, JobID: jobID, guard: g}
@@ -108,7 +109,8 @@ func (g *Guard) Begin(ctx context.Context, p *Plan, id string, attempt int, jobI
 	p.traceHold(span, err)
 	g.metrics.held(p.Caller.Org.ID, err)
 	if err != nil {
-		gone := errors.Is(err, budget.ErrUnavailable)
+		// A full store answers: callers can fill it, so no budget is off because of it.
+		gone := errors.Is(err, budget.ErrUnavailable) && !errors.Is(err, budget.ErrFull)
 		if gone && p.Caller.Org.WithoutStore() && jobID == "" { // jobs are in the store themselves
 			return g.beginWithout(ctx, c, who, asked)
 		}

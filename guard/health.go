@@ -125,10 +125,13 @@ func (c bounded) Err() error {
 }
 
 // judge says what an error of the store means for the circuit: nil when the store
-// answers, though not in time for us, and errSilent when it does not.
+// answers, though not in time for us or because it is full, and errSilent when it does not.
 func (h *health) judge(ctx context.Context, err error, tags ...string) error {
 	if !errors.Is(err, budget.ErrUnavailable) {
 		return err
+	}
+	if errors.Is(err, budget.ErrFull) {
+		return nil
 	}
 	var slow net.Error
 	switch cause := context.Cause(ctx); {

@@ -20,6 +20,7 @@ import (
 	books "github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/files"
 	"github.com/llmguard/llmguard/identity"
+	"github.com/llmguard/llmguard/internal/capacity"
 	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/queue"
 	"github.com/llmguard/llmguard/rejoin"
@@ -344,6 +345,8 @@ func (w *watch) storage(rdb redis.UniversalClient) {
 	w.try(err, stored.Keep(ctx, file, time.Now().Add(48*time.Hour)))
 	_, err = made.Cancel(ctx, "acme", "alice", b.ID)
 	w.try(err, stored.Remove(ctx, owner, file.ID))
+	memory := capacity.New(rdb, nil, capacity.Options{}, nil)
+	w.try(memory.Reserve(ctx, "acme", "a", capacity.Bytes{Reserved: 10, Written: 10}, time.Minute), memory.Release(ctx, "a"))
 }
 
 // records changes identities, and remembers idempotency keys and places.

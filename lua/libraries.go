@@ -30,6 +30,10 @@ var libraries = map[string][]string{
 	"adjust":      slices.Concat(shapeLibraries, []string{"roll"}),
 	"export":      {"time"},
 
+	"capacity_release": {"time", "capacity"},
+	"capacity_reserve": {"time", "capacity"},
+	"capacity_settle":  {"time", "capacity"},
+
 	"acquire":         {"time", "quota", "reserve", "rings", "flows", "picks"},
 	"batch_cancel":    {"time"},
 	"batch_lease":     {"time"},
@@ -43,7 +47,7 @@ var libraries = map[string][]string{
 	"ended":           {"time"},
 	"file_drop":       {"time"},
 	"file_keep":       {},
-	"file_put":        {"time"},
+	"file_put":        {"time", "capacity"},
 	"finish":          {"time", "rings", "jobs"},
 	"give":            {"time", "quota"},
 	"identity_commit": {},

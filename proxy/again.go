@@ -156,13 +156,17 @@ func (s *Server) decideKey(ctx context.Context, x *exchange) error {
 	case x.keep.over:
 		return x.key.Done(ctx, notKept, s.opts.KeepAnswer)
 	}
-	if err := s.queue.KeepAnswer(ctx, x.caller.Org.ID, x.id, x.keep.answer, s.opts.KeepAnswer); err != nil {
+	err := s.queue.KeepAnswer(ctx, x.caller.Org.ID, x.id, x.keep.answer, s.opts.KeepAnswer)
+	switch {
+	case errors.Is(err, queue.ErrNoRoom): // it was charged, and is not made again
+		return x.key.Done(ctx, notKept, s.opts.KeepAnswer)
+	case err != nil:
 		return errors.Join(err, x.key.Free(ctx))
 	}
 	return x.key.Done(ctx, x.id, s.opts.KeepAnswer)
 }
 
-// notKept stands for an answer that was too large to keep.
+// notKept stands for an answer that was too large to keep, or had no room.
 const notKept = "-"
 
 // replayAnswer writes a live call's answer again.
@@ -173,7 +177,7 @@ func (s *Server) replayAnswer(ctx context.Context, x *exchange, id string) error
 		a, err = s.queue.Answer(ctx, x.caller.Org.ID, id)
 	}
 	if errors.Is(err, queue.ErrNotFound) {
-		return wire.Gone("answer_not_kept", "The call with this Idempotency-Key was completed and charged, but its answer was too large to keep. Use another key for another call")
+		return wire.Gone("answer_not_kept", "The call with this Idempotency-Key was completed and charged, but its answer was too large to keep, or the org has no room left for it. Use another key for another call")
 	}
 	if err != nil {
 		return unavailable(err)

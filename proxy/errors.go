@@ -8,6 +8,7 @@ import (
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/capacity"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/providers"
 	"github.com/llmguard/llmguard/queue"
@@ -33,12 +34,19 @@ func (s *Server) refusal(err error, plan *guard.Plan) *wire.Error {
 		return wire.RateLimited("The provider's rate limit is used up for the moment", noQuota.Wait)
 	case errors.As(err, &full) && full.RetryAfter <= 0:
 		return tooLarge(plan, full.Limit)
+	case errors.As(err, &full) && full.Scope == "org_memory":
+		return wire.RateLimited("The bodies and answers of this org take up its share of the store's memory (queue.memory_org_share). "+
+			"Cancel jobs that wait; answers are dropped after queue.result_ttl", full.RetryAfter)
+	case errors.As(err, &full) && full.Scope == "memory":
+		return wire.RateLimited("The memory of the store has no room for more calls that wait (queue.memory_share)", full.RetryAfter)
 	case errors.As(err, &full):
 		return wire.RateLimited(fmt.Sprintf("The queue takes no more calls at the moment (%s: at most %d)", full.Scope, full.Limit), full.RetryAfter)
 	case errors.As(err, &busy):
 		return wire.RateLimited("The provider is busy", max(busy.RetryAfter, time.Second))
 	case errors.Is(err, providers.ErrStale):
 		return wire.RateLimited("The provider's rate limit is used up for the moment", time.Second)
+	case errors.Is(err, budget.ErrFull), capacity.IsFull(err):
+		return wire.StoreFull(fullPause, err)
 	case errors.Is(err, budget.ErrUnavailable):
 		return wire.ServiceUnavailable("The limits cannot be checked at the moment, so nothing is let through", time.Second, err)
 	default:
@@ -67,5 +75,12 @@ func unavailable(err error) error {
 	if err == nil || errors.As(err, &busy) || errors.As(err, &full) || errors.As(err, &public) {
 		return err
 	}
+	if capacity.IsFull(err) {
+		return wire.StoreFull(fullPause, err)
+	}
 	return wire.ServiceUnavailable("The queue cannot be reached at the moment", time.Second, err)
 }
+
+// fullPause is when to come back to a Redis that is full: it frees memory as what it
+// keeps expires.
+const fullPause = 10 * time.Second

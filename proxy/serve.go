@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/capacity"
 	"github.com/llmguard/llmguard/providers"
 	"github.com/llmguard/llmguard/queue"
 	"github.com/llmguard/llmguard/wire"
@@ -215,7 +216,7 @@ func (s *Server) take(ctx context.Context, call *guard.Call, id string, asked *q
 	ctx, taken := traceTake(ctx, plan.Target.Pool, plan.Quota)
 	grant, err := s.takeWithin(ctx, plan, id, asked)
 	taken(err)
-	if err == nil || !plan.Caller.Org.WithoutStore() {
+	if err == nil || !plan.Caller.Org.WithoutStore() || capacity.IsFull(err) {
 		return grant, err
 	}
 	var busy *queue.BusyError

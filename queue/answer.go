@@ -2,9 +2,13 @@ package queue
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"time"
+
+	"github.com/llmguard/llmguard/files"
+	"github.com/llmguard/llmguard/internal/capacity"
 )
 
 // Answer is a whole answer: what was sent to a caller, byte for byte.
@@ -14,18 +18,46 @@ type Answer struct {
 	Body   []byte
 }
 
+// ErrNoRoom is returned for an answer that has no room: its org stores as much as it may,
+// or has its share of Redis's memory, or that is full.
+var ErrNoRoom = errors.New("queue: no room for the answer")
+
 // KeepAnswer keeps the answer of a call of the org that was no job, under the
-// call's id, for ttl. It is idempotent.
+// call's id, for ttl. It counts as a file of the org does, wherever it is kept. The error
+// is ErrNoRoom or of Redis. It is idempotent.
 func (q *Queue) KeepAnswer(ctx context.Context, org, id string, a Answer, ttl time.Duration) error {
-	body := bytesEntry(a.Body)
+	err := q.keepAnswer(ctx, org, id, a, ttl)
+	if capacity.IsFull(err) || errors.Is(err, files.ErrFull) {
+		_ = q.rdb.Unlink(ctx, outKey(id, 1)).Err() // what is left of it expires
+		_ = q.memory.Release(ctx, id)
+		q.removeBlobs(ctx, org, outBlob(id, 1))
+		return fmt.Errorf("%w: %w", ErrNoRoom, err)
+	}
+	return err
+}
+
+func (q *Queue) keepAnswer(ctx context.Context, org, id string, a Answer, ttl time.Duration) error {
+	all := recordBytes + headerBytes(a.Header) + int64(len(a.Body))
+	if err := q.count(ctx, org, outBlob(id, 1), all, ttl); err != nil {
+		return err
+	}
+	body, inRedis := bytesEntry(a.Body), all
 	if q.outside(int64(len(a.Body))) {
-		if r, err := q.putBlob(ctx, outBlob(id, 1), a.Body); err == nil {
-			body = blobEntry(r.text(q, org, outKey(id, 1)))
+		if r, err := q.putBlob(ctx, org, outBlob(id, 1), a.Body, ttl); err == nil {
+			body, inRedis = blobEntry(r.text(q, org, outKey(id, 1))), all-int64(len(a.Body))+refBytes
 		}
 	}
-	return q.appendOutput(ctx, org, id, 1, ttl, []entry{
+	if err := q.memory.Reserve(ctx, org, id, capacity.Bytes{Written: inRedis}, ttl); err != nil {
+		return err
+	}
+	err := q.appendOutput(ctx, org, id, 1, ttl, []entry{
 		{1, headEntry(a.Status, a.Header)}, {2, body}, {3, endEntry(true, Verdict{})},
 	})
+	if err != nil {
+		return err
+	}
+	_ = q.memory.Settle(ctx, capacity.Settled{ID: id, Written: inRedis, Life: ttl}) // it counts all the same
+	return nil
 }
 
 // Answer returns an answer kept for the org; ErrNotFound when it is forgotten.

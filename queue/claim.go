@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/llmguard/llmguard/internal/capacity"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/wire"
 )
@@ -138,6 +139,9 @@ type Claim struct {
 	started bool
 	closed  bool // ended, lost or gone: nothing to conclude
 	output  *Output
+	answer  int64             // bytes that memory has admitted for the answer
+	settled *capacity.Settled // what stays of a job that this claim has ended
+	done    bool              // nobody asks for the body of that any more
 
 	cancel context.CancelCauseFunc
 }
@@ -191,6 +195,7 @@ func (c *Claim) Start(ctx context.Context) error {
 		c.closed = true
 		if w[0] == "ended" {
 			c.q.metrics.ended.WithLabelValues(c.p.ID, w[1]).Inc()
+			c.settle(State(w[1]), State(w[1]) == Failed)
 			if State(w[1]) == Failed && c.Job.Class != Batch {
 				c.q.keepBody(ctx, c.id)
 			}
@@ -205,6 +210,7 @@ func (c *Claim) Start(ctx context.Context) error {
 func (c *Claim) Output() *Output {
 	if c.output == nil && c.started {
 		c.output = newOutput(c.ctx, c.q, c.Job, c.Job.Attempt)
+		c.output.admitted = max(c.answer, firstAnswer)
 	}
 	return c.output
 }
@@ -220,7 +226,7 @@ func (c *Claim) finish(ctx context.Context, state State, v Verdict, code string)
 		code = v.Error.Code
 	}
 	dead := state == Failed && c.Job.Class != Batch && (v.Error == nil || v.Error.Status >= 500)
-	args := []any{c.id, c.token, string(state), c.settled(v), flag(dead)}
+	args := []any{c.id, c.token, string(state), c.quotaUse(v), flag(dead)}
 	args = append(args, c.charge(v)...)
 	args = append(args, flag(c.started || c.Recovered != nil), "token", c.token)
 	if v.Charged != 0 {
@@ -243,6 +249,7 @@ func (c *Claim) finish(ctx context.Context, state State, v Verdict, code string)
 	case reply == "ok":
 		c.q.metrics.ended.WithLabelValues(c.p.ID, string(state)).Inc()
 		c.q.announceSoon(c.Job)
+		c.settle(state, dead)
 		if dead {
 			c.q.keepBody(ctx, c.id)
 		}
@@ -253,8 +260,8 @@ func (c *Claim) finish(ctx context.Context, state State, v Verdict, code string)
 	return fmt.Errorf("%w: %s", ErrGone, reply)
 }
 
-// settled says how the quota of the claim was used.
-func (c *Claim) settled(v Verdict) string {
+// quotaUse says how the quota of the claim was used.
+func (c *Claim) quotaUse(v Verdict) string {
 	if c.never > 0 {
 		return asBooked // which is nothing
 	}
@@ -272,6 +279,9 @@ func (c *Claim) charge(v Verdict) []any {
 
 // release puts the job back.
 func (c *Claim) release(ctx context.Context, v Verdict, tries string) error {
+	if err := c.shrink(ctx); err != nil {
+		return err
+	}
 	park := "-"
 	if v.Wait > 0 {
 		park = "u"
@@ -280,7 +290,7 @@ func (c *Claim) release(ctx context.Context, v Verdict, tries string) error {
 		}
 	}
 	args := append([]any{
-		c.id, c.token, park, v.Wait.Microseconds(), c.settled(v), tries, c.p.ResultTTL.Milliseconds(),
+		c.id, c.token, park, v.Wait.Microseconds(), c.quotaUse(v), tries, c.p.ResultTTL.Milliseconds(),
 	}, c.p.limits...)
 	args = append(args, c.charge(v)...)
 	reply, err := c.q.eval(ctx, "release", releaseScript, c.p.with(jobKey(c.p.ID, c.id)), args...)
@@ -292,6 +302,7 @@ func (c *Claim) release(ctx context.Context, v Verdict, tries string) error {
 	case reply == "lost":
 		return ErrLost
 	case reply == "ended cancelled":
+		c.settle(Cancelled, false)
 		c.q.metrics.ended.WithLabelValues(c.p.ID, string(Cancelled)).Inc()
 	}
 	return fmt.Errorf("%w: %s", ErrGone, reply)
@@ -320,7 +331,11 @@ func (c *Claim) concludeOnce(ctx context.Context, v Verdict) error {
 	if c.output != nil {
 		switch {
 		case v.Kind == Done || c.output.Started():
-			if err := c.output.End(ctx, v.Kind == Done, v); err != nil {
+			err := c.output.End(ctx, v.Kind == Done, v)
+			switch {
+			case errors.Is(err, errNotKept) && v.Kind == Done:
+				v.Kind, v.Error = Fail, errNotKept
+			case err != nil && !errors.Is(err, errNotKept):
 				return err
 			}
 		default:

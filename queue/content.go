@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/llmguard/llmguard/internal/capacity"
 )
 
 // This file alone reads and writes what tenants send and receive: the body
@@ -51,8 +53,17 @@ const (
 // that exists always has both. The jobs of batches are in no list: their batch
 // is.
 func (q *Queue) writeBody(ctx context.Context, p *pool, j *Job, body []byte) error {
-	text, away := q.kept(ctx, j, body)
-	j.away = away
+	j.away = q.outside(j.Bytes)
+	if err := q.admit(ctx, p, j); err != nil {
+		return err
+	}
+	text, away := q.kept(ctx, p, j, body)
+	if j.away && !away { // Redis has to keep it
+		j.away = false
+		if err := q.admit(ctx, p, j); err != nil {
+			return err
+		}
+	}
 	var cmds []redis.Cmder
 	add := func(pipe redis.Pipeliner) { cmds = addBody(ctx, pipe, p, j, text) }
 	if len(text) > bodySmall { // it keeps nobody waiting
@@ -64,6 +75,9 @@ func (q *Queue) writeBody(ctx context.Context, p *pool, j *Job, body []byte) err
 	}
 	for _, cmd := range cmds {
 		if err := cmd.Err(); err != nil {
+			if capacity.IsFull(err) { // nothing of it will come late
+				q.dropBody(ctx, j)
+			}
 			return fmt.Errorf("queue: write body: %w", err)
 		}
 	}
@@ -102,8 +116,9 @@ func (q *Queue) dropBody(ctx context.Context, j *Job) {
 		pipe.ZRem(ctx, index, j.ID)
 	}
 	_, _ = pipe.Exec(ctx)
+	_ = q.memory.Release(ctx, j.ID) // else it expires
 	if j.away {
-		q.removeBlobs(ctx, bodyBlob(j.ID))
+		q.removeBlobs(ctx, j.Org, bodyBlob(j.ID))
 	}
 }
 
@@ -293,6 +308,7 @@ func (c *Claim) decode(record *redis.MapStringStringCmd, body *redis.StringCmd) 
 	if c.ref, c.away, err = c.q.refIn(j.Org, bodyKey(j.ID), data); err != nil {
 		return err
 	}
+	j.away = c.away
 	if !c.away {
 		if c.Body, err = c.q.openText(j, data); err != nil {
 			return err

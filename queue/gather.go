@@ -44,7 +44,7 @@ const goneAfter = time.Minute
 // Forget drops what ended jobs keep in Redis, because their results are
 // elsewhere now. What it fails to drop ends by itself.
 func (q *Queue) Forget(ctx context.Context, jobs []*Job) error {
-	pipe := q.rdb.Pipeline()
+	pipe, ids := q.rdb.Pipeline(), make([]string, 0, len(jobs))
 	for _, j := range jobs {
 		if !j.State.Terminal() {
 			return errors.New("queue: forget a job that has not ended")
@@ -54,9 +54,10 @@ func (q *Queue) Forget(ctx context.Context, jobs []*Job) error {
 			pipe.Unlink(ctx, outKey(j.ID, attempt))
 		}
 		pipe.PExpire(ctx, jobKey(j.Pool, j.ID), goneAfter)
+		ids = append(ids, j.ID)
 	}
 	if _, err := pipe.Exec(ctx); err != nil {
 		return fmt.Errorf("queue: forget: %w", err)
 	}
-	return nil
+	return q.memory.Release(ctx, ids...)
 }

@@ -111,6 +111,7 @@ func (q *Queue) cancel(ctx context.Context, p *pool, id, why, org string) error 
 		id, why, org, p.ResultTTL.Milliseconds(), cancelChannel(p.ID))
 	if state, ok := strings.CutPrefix(reply, "ended "); ok {
 		q.metrics.ended.WithLabelValues(p.ID, state).Inc()
+		q.settleEnded(ctx, p, id)
 	}
 	return err
 }

@@ -2,90 +2,195 @@ package queue
 
 import (
 	"context"
-	"fmt"
-	"strconv"
-	"strings"
-	"sync"
+	"errors"
+	"net/http"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/capacity"
+	"github.com/llmguard/llmguard/wire"
 )
 
-// memoryEvery is how long a look at Redis's memory is good for.
-const memoryEvery = time.Second
+// What a job has in Redis is admitted by Options.Memory before it is written: its body
+// when it is put, its answer when it is claimed and as it grows. At the job's end what
+// stays of both is counted until it expires, or is forgotten.
 
-// memory is what this process last saw of Redis's memory.
-type memory struct {
-	mu     sync.Mutex
-	looked time.Time
-	used   int64 // percent of maxmemory on the fullest node; 0 without maxmemory
+const (
+	// recordBytes is about what Redis needs for a job or an answer beside its contents.
+	recordBytes = 1 << 10
+	// refBytes is more than a ref has.
+	refBytes = 256
+	// firstAnswer is admitted for the answer of every job, so that most need not ask again.
+	firstAnswer = 4 << 10
+	// reserveTime bounds a request for room.
+	reserveTime = 2 * time.Second
+	// fullPatience is for how long what a full Redis refuses is sent again. Then the job
+	// ends without it.
+	fullPatience = time.Minute
+	// fullRest is the longest pause before it is sent again, and that of jobs whose
+	// answers have no room.
+	fullRest = 5 * time.Second
+)
+
+// errNotKept ends a job whose answer Redis and files.store have no room for. No SDK
+// repeats a 410: it was paid for.
+var errNotKept = wire.Gone("answer_not_kept",
+	"The call was completed and charged, but there was no room for its answer. Fetch or delete older results, or ask for less")
+
+// bytes is what a job has in Redis without its answer.
+func (j *Job) bytes() int64 { return j.recordBytes() + j.bodyBytes() }
+
+func (j *Job) recordBytes() int64 {
+	return recordBytes + int64(len(j.Query)+len(j.Notice)+len(j.Model)) + headerBytes(j.Header)
 }
 
-// checkMemory refuses a job when Redis is nearly full, so that what runs can
-// still settle. The look is at most a second old; one that fails changes
-// nothing, because then the put fails too.
-func (q *Queue) checkMemory(ctx context.Context, p *pool) error {
-	m := &q.memory
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if time.Since(m.looked) >= memoryEvery {
-		used, err := q.memoryUsed(ctx)
-		if err != nil {
-			return err
-		}
-		m.used, m.looked = used, time.Now()
+func (j *Job) bodyBytes() int64 {
+	if j.away {
+		return refBytes
 	}
-	most := int64(q.now().opts.MemoryShare)
-	if m.used < most {
-		return nil
+	return j.Bytes
+}
+
+func headerBytes(h http.Header) (n int64) {
+	for name, values := range h {
+		for _, v := range values {
+			n += int64(len(name) + len(v))
+		}
+	}
+	return n
+}
+
+// life is how long the body of a job of the pool is kept.
+func (p *pool) life() time.Duration { return p.MaxAge + p.ResultTTL + runLife }
+
+// admit admits a job's body, and the beginning of its answer.
+func (q *Queue) admit(ctx context.Context, p *pool, j *Job) error {
+	return q.memory.Reserve(ctx, j.Org, j.ID, capacity.Bytes{Reserved: firstAnswer, Written: j.bytes()}, p.life())
+}
+
+// full is the refusal of a job that memory has no room for. Any other error is itself.
+func (q *Queue) full(p *pool, err error) error {
+	if !capacity.IsFull(err) {
+		return err
 	}
 	q.metrics.puts.WithLabelValues(p.ID, "full").Inc()
-	return &FullError{Scope: "memory", Limit: most, RetryAfter: 10 * time.Second}
+	out := &FullError{Scope: "memory", RetryAfter: 10 * time.Second}
+	var full *capacity.FullError
+	if errors.As(err, &full) {
+		if out.Limit = int64(full.Share); full.Org {
+			out.Scope = "org_memory"
+		}
+	}
+	return out
 }
 
-// memoryUsed asks the node, or every primary of a cluster.
-func (q *Queue) memoryUsed(ctx context.Context) (int64, error) {
-	cluster, ok := q.rdb.(*redis.ClusterClient)
-	if !ok {
-		var info *redis.StringCmd
-		if err := q.reads.exec(ctx, func(pipe redis.Pipeliner) { info = pipe.Info(ctx, "memory") }); err != nil {
-			return 0, fmt.Errorf("queue: memory of Redis: %w", err)
-		}
-		return percent(info)
+// Reserve admits an answer of so many bytes into Redis, before the attempt starts. The
+// error is a *capacity.FullError, or of Redis. Where there is a store for large answers it
+// is none: what has no room in Redis goes there.
+func (c *Claim) Reserve(ctx context.Context, n int64) error {
+	n = min(n, c.q.opts.MaxOutput)
+	if n <= c.answer {
+		return nil
 	}
-	var mu sync.Mutex
-	var most int64
-	err := cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
-		used, err := percent(node.Info(ctx, "memory"))
-		mu.Lock()
-		most = max(most, used)
-		mu.Unlock()
+	err := c.reserve(ctx, n)
+	if capacity.IsFull(err) && c.q.opts.Blobs != nil {
+		return nil
+	}
+	if err == nil {
+		c.answer = n
+	}
+	return err
+}
+
+// noRoom says what becomes of a job whose answer is not admitted: it waits, and with it
+// the org's others. Those of other orgs may need less.
+func noRoom(err error) Verdict {
+	if capacity.IsFull(err) {
+		return Verdict{Kind: Park, Scope: ParkOrg, Wait: fullRest, Unused: true}
+	}
+	return Verdict{Kind: Requeue, Wait: storeRest, Unused: true}
+}
+
+// Bytes of a JSON answer: of a token, of one as an event of a stream, of a vector as text
+// or as base64, of an image or a piece of sound.
+const (
+	tokenBytes  = 8
+	eventBytes  = 320
+	vectorBytes = 64 << 10
+	base64Bytes = 18 << 10
+	mediaBytes  = 4 << 20
+	// streamBytes is admitted at most before a stream begins: few put out all they may.
+	streamBytes = 1 << 20
+)
+
+// answerBytes is about the greatest answer of a call. A greater one asks for more as it
+// grows.
+func answerBytes(p *guard.Plan) int64 {
+	r := p.Request
+	switch {
+	case r.Endpoint == wire.Embeddings && r.EncodingFormat == "base64":
+		return int64(max(r.InputItems, 1)) * base64Bytes
+	case r.Endpoint == wire.Embeddings:
+		return int64(max(r.InputItems, 1)) * vectorBytes
+	case r.Endpoint.Pictures(), r.Endpoint == wire.Speech:
+		return max(r.N, 1) * mediaBytes
+	case r.Stream:
+		return min(p.Output*eventBytes, streamBytes)
+	}
+	return p.Output*tokenBytes + recordBytes
+}
+
+// shrink gives back what was admitted for an answer, before its job waits again.
+func (c *Claim) shrink(ctx context.Context) error {
+	if c.answer <= firstAnswer {
+		return nil
+	}
+	if err := c.reserve(ctx, firstAnswer); err != nil && !capacity.IsFull(err) { // less is refused only where the count is lost
 		return err
-	})
-	return most, err
+	}
+	c.answer = firstAnswer
+	return nil
 }
 
-// percent is the part of maxmemory that is used, by what a node says.
-func percent(cmd *redis.StringCmd) (int64, error) {
-	info, err := cmd.Result()
-	if err != nil {
-		if strings.Contains(err.Error(), "not supported") { // the in-process store has no such section, and no bound
-			return 0, nil
-		}
-		return 0, fmt.Errorf("queue: memory of Redis: %w", err)
+func (c *Claim) reserve(ctx context.Context, n int64) error {
+	ctx, cancel := context.WithTimeout(ctx, reserveTime)
+	defer cancel()
+	return c.q.memory.Reserve(ctx, c.Job.Org, c.id, capacity.Bytes{Reserved: n, Written: c.Job.bytes()}, c.p.life())
+}
+
+// settle notes what stays in Redis of a job that this claim has ended: its record, its
+// answer, and its body where somebody may ask for it.
+func (c *Claim) settle(state State, dead bool) {
+	if c.Job == nil {
+		return
 	}
-	var used, most int64
-	for line := range strings.Lines(info) {
-		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
-		switch name {
-		case "used_memory":
-			used, _ = strconv.ParseInt(value, 10, 64)
-		case "maxmemory":
-			most, _ = strconv.ParseInt(value, 10, 64)
-		}
+	c.done = state == Succeeded || c.Job.Class == Interactive && !dead
+	if c.Recovered != nil { // the answer's size is not known: what was admitted stays
+		return
 	}
-	if most == 0 {
-		return 0, nil
+	s := capacity.Settled{ID: c.id, Written: c.Job.bytes(), Life: c.p.life(), Released: c.Job.Class == Batch}
+	if c.done {
+		s.Written, s.Life = c.Job.recordBytes(), c.p.ResultTTL
 	}
-	return used * 100 / most, nil
+	if dead {
+		s.Life = max(s.Life, c.q.now().opts.DeadTTL)
+	}
+	if c.output != nil {
+		s.Written += c.output.kept()
+	}
+	c.settled = &s
+}
+
+// settleEnded counts what stays of a job that ended before any worker ran it. Of the body
+// of one that a caller waited for that is nothing.
+func (q *Queue) settleEnded(ctx context.Context, p *pool, id string) {
+	s := capacity.Settled{ID: id, Written: capacity.AsBefore, Life: p.life(), Released: true}
+	class, err := q.rdb.HGet(ctx, jobKey(p.ID, id), "class").Int()
+	if err == nil && Class(class) == Interactive {
+		q.unlinkBodies(ctx, []string{id})
+		s.Written, s.Life, s.Released = recordBytes, p.ResultTTL, false
+	}
+	if err := q.memory.Settle(ctx, s); err != nil {
+		q.log.DebugContext(ctx, "memory of an ended job not settled, it expires", "job", id, "err", err)
+	}
 }

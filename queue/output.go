@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/llmguard/llmguard/files"
 )
 
 const (
@@ -21,9 +23,11 @@ var ErrOutputFull = errors.New("queue: the answer exceeds the largest recorded o
 
 // Output records the answer of one attempt, so that watchers receive it while
 // it grows and others read it later. It is an http.ResponseWriter and Flusher.
-// Bytes go to Redis 25 ms after they were written or when there are 4 KB; while
-// Redis is away they are kept and sent again. Safe for concurrent use, except
-// that Header must not be changed after WriteHeader.
+// Bytes go to Redis 25 ms after they were written or when there are 4 KB, as far as
+// they are admitted; while Redis is away they are kept and sent again. What is not
+// admitted waits for the end, at which files.store takes the whole answer; without one
+// Write returns an error. Safe for concurrent use, except that Header must not be changed
+// after WriteHeader.
 type Output struct {
 	q       *Queue
 	ctx     context.Context // of the attempt, without its cancellation
@@ -32,23 +36,28 @@ type Output struct {
 	ttl     time.Duration
 	header  http.Header
 
-	mu      sync.Mutex
-	wrote   bool // head recorded
-	ended   bool
-	size    int64
-	next    int64
-	buf     []byte
-	pending []entry // not acknowledged by Redis
-	last    []any   // the end of an answer that is to move out of Redis; for End alone
-	moving  *departure
-	timer   *time.Timer
-	sending sync.Mutex // one append at a time, in order
+	mu       sync.Mutex
+	wrote    bool // head recorded
+	ended    bool
+	size     int64
+	admitted int64 // bytes that may be in Redis
+	next     int64
+	buf      []byte
+	rest     []byte  // what is not admitted; files.store takes it at the end
+	pending  []entry // not acknowledged by Redis
+	last     []any   // the end of an answer that is to move out of Redis; for End alone
+	lost     bool    // its end has room nowhere
+	pause    time.Duration
+	full     time.Time // since when Redis refuses what is pending; zero: it does not
+	moving   *departure
+	timer    *time.Timer
+	sending  sync.Mutex // one append at a time, in order
 }
 
 func newOutput(ctx context.Context, q *Queue, j *Job, attempt int) *Output {
 	o := &Output{
 		q: q, ctx: context.WithoutCancel(ctx), job: j, attempt: attempt,
-		ttl: q.pools()[j.Pool].ResultTTL, header: make(http.Header), next: 1,
+		ttl: q.pools()[j.Pool].ResultTTL, header: make(http.Header), next: 1, admitted: firstAnswer, pause: flushRetry,
 	}
 	o.timer = time.AfterFunc(time.Hour, o.flushLater)
 	o.timer.Stop()
@@ -74,19 +83,23 @@ func (o *Output) head(status int) {
 	o.timer.Reset(0)
 }
 
-// Write records bytes of the answer. The error is ErrOutputFull or that the
-// output has ended.
+// Write records bytes of the answer. The error is ErrOutputFull, that there is no room
+// for them, or that the output has ended. It is for one goroutine at a time.
 func (o *Output) Write(p []byte) (int, error) {
+	if err := o.grow(int64(len(p))); err != nil {
+		return 0, err
+	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.ended {
 		return 0, errors.New("queue: write to an ended output")
 	}
-	if o.size+int64(len(p)) > o.q.opts.MaxOutput {
-		return 0, ErrOutputFull
-	}
 	o.head(http.StatusOK)
 	o.size += int64(len(p))
+	if o.size > o.admitted { // from here on all of it: no more is asked for
+		o.rest = append(o.rest, p...)
+		return len(p), nil
+	}
 	if len(o.buf) == 0 {
 		o.timer.Reset(flushAfter)
 	}
@@ -109,13 +122,14 @@ func (o *Output) Started() bool {
 
 // End records the end of the answer: complete, with the outcome v that the job
 // will have, or broken off. It returns when Redis has everything, and keeps
-// trying while ctx lasts. Only the first End counts. The worker calls it; a
-// runner that has more to do than its watchers need calls it earlier.
+// trying while ctx lasts, or for a minute when Redis is full. Only the first End counts.
+// The worker calls it; a runner that has more to do than its watchers need calls it
+// earlier.
 func (o *Output) End(ctx context.Context, ok bool, v Verdict) error {
 	o.mu.Lock()
 	if !o.ended {
 		o.seal()
-		if o.ended = true; ok && o.q.outside(o.size) {
+		if o.ended = true; ok && (o.q.outside(o.size) || len(o.rest) > 0) {
 			o.last = endEntry(ok, v)
 		} else {
 			o.add(endEntry(ok, v))
@@ -123,19 +137,21 @@ func (o *Output) End(ctx context.Context, ok bool, v Verdict) error {
 	}
 	o.timer.Stop()
 	o.mu.Unlock()
-	for {
+	for !o.gone() {
 		err := o.flush(ctx)
 		if err == nil {
-			if err = o.leave(ctx); err == nil {
-				return nil
-			}
+			err = o.leave(ctx)
+		}
+		if err == nil || errors.Is(err, errNotKept) {
+			return err
 		}
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("%w (%w)", context.Cause(ctx), err)
-		case <-time.After(flushRetry):
+		case <-time.After(o.rested(err)):
 		}
 	}
+	return o.drop(ctx)
 }
 
 // leave moves a large answer that Redis has whole out of it, with its end. One
@@ -146,7 +162,13 @@ func (o *Output) leave(ctx context.Context) error {
 	}
 	if o.moving == nil {
 		var err error
-		if o.moving, err = o.q.depart(ctx, o, o.next, o.last); err != nil {
+		o.moving, err = o.q.depart(ctx, o, o.next, o.last)
+		switch {
+		case err != nil && len(o.rest) > 0 && errors.Is(err, files.ErrFull):
+			return o.drop(ctx)
+		case err != nil && len(o.rest) > 0: // Redis does not have it whole
+			return err
+		case err != nil:
 			o.mu.Lock()
 			o.add(o.last)
 			o.mu.Unlock()
@@ -184,15 +206,16 @@ func (o *Output) flush(ctx context.Context) error {
 		ttl = max(ttl, runLife)
 	}
 	o.mu.Unlock()
-	if len(batch) == 0 {
-		return nil
+	for len(batch) > 0 {
+		n := piece(batch)
+		if err := o.q.appendOutput(ctx, o.job.Org, o.job.ID, o.attempt, ttl, batch[:n]); err != nil {
+			return err
+		}
+		o.mu.Lock()
+		o.pending, batch = o.pending[n:], batch[n:]
+		o.full, o.pause = time.Time{}, flushRetry
+		o.mu.Unlock()
 	}
-	if err := o.q.appendOutput(ctx, o.job.Org, o.job.ID, o.attempt, ttl, batch); err != nil {
-		return err
-	}
-	o.mu.Lock()
-	o.pending = o.pending[len(batch):]
-	o.mu.Unlock()
 	return nil
 }
 
@@ -204,7 +227,7 @@ func (o *Output) flushLater() {
 		o.mu.Lock()
 		defer o.mu.Unlock()
 		if !o.ended {
-			o.timer.Reset(flushRetry)
+			o.timer.Reset(o.after(err))
 		}
 	}
 }

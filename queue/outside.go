@@ -61,6 +61,9 @@ var errContentGone = &wire.Error{
 // errNoBlobs tells that this process cannot follow a ref.
 var errNoBlobs = errors.New("queue: what is read is kept in files.store, which this process does not have")
 
+// errNoStore tells that files.store does not take an answer.
+var errNoStore = errors.New("queue: files.store does not take the answer")
+
 // errUnmounted tells that files.store is for now another directory.
 var errUnmounted = errors.New("queue: files.store is not what it was at the start: is it mounted?")
 
@@ -100,10 +103,13 @@ func (q *Queue) outside(size int64) bool {
 	return q.opts.Blobs != nil && above > 0 && size > above
 }
 
-// putBlob writes a blob, which lasts when it returns. What cannot be written
-// stays in Redis, which the metrics tell.
-func (q *Queue) putBlob(ctx context.Context, name string, plain []byte) (ref, error) {
-	err := q.writeBlob(ctx, name, plain)
+// putBlob writes a blob of an org, which lasts when it returns, and counts it for as long
+// as its key lives. What cannot be written stays in Redis, which the metrics tell.
+func (q *Queue) putBlob(ctx context.Context, org, name string, plain []byte, life time.Duration) (ref, error) {
+	err := q.count(ctx, org, name, int64(len(plain)), life)
+	if err == nil {
+		err = q.writeBlob(ctx, name, plain)
+	}
 	q.metrics.blob(name, err)
 	if err != nil {
 		q.log.WarnContext(ctx, "files.store does not take a blob, so Redis keeps what is in it", "blob", name, "err", err)
@@ -111,6 +117,14 @@ func (q *Queue) putBlob(ctx context.Context, name string, plain []byte) (ref, er
 	}
 	sum := sha256.Sum256(plain)
 	return ref{Size: int64(len(plain)), Sum: sum[:]}, nil
+}
+
+// count counts what is kept for an org where its files are.
+func (q *Queue) count(ctx context.Context, org, name string, n int64, life time.Duration) error {
+	if q.opts.Files == nil {
+		return nil
+	}
+	return q.opts.Files.Count(ctx, org, name, n, life+sweepAge+sweepEvery)
 }
 
 // writeTime is how long a blob may take to be written: what hangs must leave the
@@ -178,9 +192,9 @@ func blobKind(name string) string {
 }
 
 // kept is a body as it is written to Redis: sealed, or the ref to its blob.
-func (q *Queue) kept(ctx context.Context, j *Job, body []byte) (text []byte, away bool) {
+func (q *Queue) kept(ctx context.Context, p *pool, j *Job, body []byte) (text []byte, away bool) {
 	if q.outside(int64(len(body))) {
-		if r, err := q.putBlob(ctx, bodyBlob(j.ID), body); err == nil {
+		if r, err := q.putBlob(ctx, j.Org, bodyBlob(j.ID), body, p.life()); err == nil {
 			return r.text(q, j.Org, bodyKey(j.ID)), true
 		}
 	}
@@ -261,14 +275,14 @@ func (s *slowBodies) take(id string) []byte {
 }
 
 // dropBlob forgets the body of a job that succeeded: what refers to it first.
-func (q *Queue) dropBlob(ctx context.Context, id string) {
+func (q *Queue) dropBlob(ctx context.Context, org, id string) {
 	q.unlinkBodies(ctx, []string{id})
-	q.removeBlobs(ctx, bodyBlob(id))
+	q.removeBlobs(ctx, org, bodyBlob(id))
 }
 
 // removeBlobs deletes the blobs of a job whose records are gone, in so far as
 // there are any; the sweep deletes what this fails to.
-func (q *Queue) removeBlobs(ctx context.Context, names ...string) {
+func (q *Queue) removeBlobs(ctx context.Context, org string, names ...string) {
 	if q.opts.Blobs == nil {
 		return
 	}
@@ -277,7 +291,11 @@ func (q *Queue) removeBlobs(ctx context.Context, names ...string) {
 	for _, name := range names {
 		if err := q.opts.Blobs.Remove(ctx, name); err != nil {
 			q.log.DebugContext(ctx, "blob not removed, a sweep will", "blob", name, "err", err)
+			return
 		}
+	}
+	if q.opts.Files != nil {
+		_ = q.opts.Files.Uncount(ctx, org, names...) // else the count expires
 	}
 }
 
@@ -294,13 +312,14 @@ type departure struct {
 // n of the output, and the end that follows n+1.
 func (q *Queue) depart(ctx context.Context, o *Output, n int64, end []any) (*departure, error) {
 	key := outKey(o.job.ID, o.attempt)
-	data, ids, err := q.wholeOutput(ctx, o.job.Org, key, o.size)
+	data, ids, err := q.wholeOutput(ctx, o.job.Org, key, o.size-int64(len(o.rest)))
 	if err != nil {
 		return nil, err
 	}
-	r, err := q.putBlob(ctx, outBlob(o.job.ID, o.attempt), data)
+	data = append(data, o.rest...)
+	r, err := q.putBlob(ctx, o.job.Org, outBlob(o.job.ID, o.attempt), data, o.ttl)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", errNoStore, err)
 	}
 	return &departure{ids, []entry{{n, blobEntry(r.text(q, o.job.Org, key))}, {n + 1, end}}}, nil
 }

@@ -13,8 +13,9 @@ import (
 // FullError refuses a job: the queue holds as many as it may.
 type FullError struct {
 	// Scope is what is full: jobs or bytes of the pool, org_jobs or org_bytes
-	// of the org in it, flow_jobs or flow_bytes of the user, memory of Redis;
-	// tokens when the job alone exceeds the minute's quota.
+	// of the org in it, flow_jobs or flow_bytes of the user; memory of Redis, or
+	// org_memory, the share of it of the org; tokens when the job alone exceeds the
+	// minute's quota. Limit is a percentage for those of memory.
 	Scope string
 	Limit int64
 	// RetryAfter is the time the quota needs for what waits; 0 means never.
@@ -69,13 +70,7 @@ func (q *Queue) Put(ctx context.Context, j *Job, body []byte) error {
 	if p.TPM > 0 && j.Tokens > p.TPM {
 		return &FullError{Scope: "tokens", Limit: p.TPM}
 	}
-	if err := q.checkMemory(ctx, p); err != nil {
-		return err
-	}
 	if err := q.announceOwn(ctx, p); err != nil {
-		return err
-	}
-	if err := q.writeBody(ctx, p, j, body); err != nil {
 		return err
 	}
 	given, err := j.given()
@@ -83,6 +78,9 @@ func (q *Queue) Put(ctx context.Context, j *Job, body []byte) error {
 		return err
 	}
 	j.Bytes = int64(len(body))
+	if err := q.writeBody(ctx, p, j, body); err != nil {
+		return q.full(p, err)
+	}
 	age := p.MaxAge
 	if !j.Deadline.IsZero() {
 		age = min(age, max(time.Until(j.Deadline), time.Millisecond))

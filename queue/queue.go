@@ -15,6 +15,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/llmguard/llmguard/blob"
+	"github.com/llmguard/llmguard/files"
+	"github.com/llmguard/llmguard/internal/capacity"
 	"github.com/llmguard/llmguard/internal/redisconn"
 	"github.com/llmguard/llmguard/lua"
 	"github.com/llmguard/llmguard/seal"
@@ -59,9 +61,10 @@ type Options struct {
 	// OrgShare and FlowShare are the parts of a pool's MaxJobs and MaxBytes that
 	// one org and one user may hold, in percent. 0 is 25, and as much for the user.
 	OrgShare, FlowShare int
-	// MemoryShare is the part of Redis's maxmemory, in percent, beyond which no
-	// job is taken in. 0 is 80.
-	MemoryShare int
+	// Memory admits bodies and answers into Redis; nil: one with default bounds.
+	Memory *capacity.Memory
+	// Files counts what is kept in Blobs against the quota of its org; nil: nothing does.
+	Files *files.Store
 	// Shares are the parts of a pool's quota, in percent, that waiting jobs of
 	// each class are guaranteed against the classes before theirs and against
 	// live calls. The zero value is 20 interactive, 10 async, 5 batch.
@@ -113,9 +116,6 @@ func (o Options) withDefaults() Options {
 	if o.FlowShare == 0 {
 		o.FlowShare = o.OrgShare
 	}
-	if o.MemoryShare == 0 {
-		o.MemoryShare = 80
-	}
 	if o.Shares == (Shares{}) {
 		o.Shares = Shares{Interactive: 20, Async: 10, Batch: 5}
 	}
@@ -147,8 +147,8 @@ func (o Options) validate() error {
 	if o.Lease < 0 || o.Grace < 0 || o.DeadTTL < 0 || o.DeadLetters < 0 {
 		return errors.New("queue: Lease, Grace, DeadTTL and DeadLetters must not be negative")
 	}
-	if o.FlowShare < 0 || o.FlowShare > 100 || o.MemoryShare < 0 || o.MemoryShare > 100 {
-		return errors.New("queue: FlowShare or MemoryShare is no percentage")
+	if o.FlowShare < 0 || o.FlowShare > 100 {
+		return errors.New("queue: FlowShare is no percentage")
 	}
 	if s := o.Shares; s.Interactive < 0 || s.Async < 0 || s.Batch < 0 || s.Interactive+s.Async+s.Batch > 100 {
 		return errors.New("queue: Shares are more than the whole quota, or negative")
@@ -179,7 +179,7 @@ type Queue struct {
 	probe   time.Duration // between looks for work that nobody was called for
 
 	turn    int // of look among quiet pools
-	memory  memory
+	memory  *capacity.Memory
 	sayings sayings
 	keeping atomic.Bool   // somebody takes ended grants off the books
 	soon    chan struct{} // asks for that to happen soon
@@ -204,8 +204,12 @@ func New(rdb redis.UniversalClient, pools []Pool, opts Options) (*Queue, error) 
 	if opts.Scripts == nil {
 		opts.Scripts = rdb
 	}
+	if opts.Memory == nil {
+		opts.Memory = capacity.New(rdb, opts.Scripts, capacity.Options{}, nil)
+	}
 	q := &Queue{
 		rdb:     rdb,
+		memory:  opts.Memory,
 		opts:    opts,
 		log:     opts.Logger,
 		hub:     newHub(rdb, opts.Logger),

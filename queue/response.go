@@ -46,8 +46,8 @@ func (q *Queue) Erase(ctx context.Context, org, id string) error {
 	for attempt := 1; attempt <= j.Attempt; attempt++ {
 		names = append(names, outBlob(id, attempt))
 	}
-	q.removeBlobs(ctx, names...)
-	return nil
+	q.removeBlobs(ctx, org, names...)
+	return q.memory.Release(ctx, id)
 }
 
 func deadKey(pool string) string { return "lg:{" + pool + "}:dead" }

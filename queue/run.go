@@ -116,6 +116,9 @@ func (r *runner) run(ctx context.Context, c *Claim) Verdict {
 	}
 	defer call.EndNow(ctx)
 	c.held = call.Hold.Max.Cost
+	if err := c.Reserve(ctx, answerBytes(plan)); err != nil {
+		return noRoom(err)
+	}
 	if call.Target.Pool != c.Job.Pool {
 		return r.elsewhere(ctx, c, call)
 	}
@@ -326,6 +329,8 @@ func (r *runner) verdict(ctx context.Context, c *Claim, call *guard.Call, err er
 			Status: http.StatusBadGateway, Type: "server_error", Code: "answer_too_large",
 			Message: "The answer is larger than the queue keeps; it was billed. Send the call without waiting, or ask for less",
 		}
+	case errors.Is(err, errNotKept):
+		v.Kind, v.Error = Fail, errNotKept
 	case errors.Is(err, guard.ErrGone):
 		v.Kind = Cancel
 		if cause := context.Cause(c.ctx); errors.Is(cause, ErrShutdown) {

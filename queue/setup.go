@@ -115,7 +115,7 @@ func (p *pool) same(other *pool) bool {
 }
 
 // Configure replaces the pools and, of the options, MaxAttempts, OrgShare,
-// FlowShare, MemoryShare, Shares, DeadLetters, DeadTTL, Weights, Seal and BlobAbove; the
+// FlowShare, Shares, DeadLetters, DeadTTL, Weights, Seal and BlobAbove; the
 // others stay as New got them. What is under way goes on with what it began
 // with. A pool that is left out stays until the process ends, so that its jobs
 // do, and pools that are orgs' own follow theirs. After an error nothing has changed.

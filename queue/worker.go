@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/llmguard/llmguard/internal/capacity"
 )
 
 // WorkerOptions are the settings of a Worker.
@@ -39,7 +41,8 @@ type Worker struct {
 	mu   sync.Mutex
 	most map[string]int // handlers by pool, as WorkerOptions.Concurrency
 	live map[*Claim]struct{}
-	done map[string]struct{} // succeeded jobs whose bodies are to be forgotten
+	done map[string]struct{} // ended jobs whose bodies are to be forgotten
+	kept []capacity.Settled  // what stays of jobs that have ended
 
 	steps map[string]*pacer // of Step, by pool
 }
@@ -123,14 +126,20 @@ func (w *Worker) run(ctx context.Context, c *Claim) {
 	end, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(abortTime/2, stop) })()
-	if err := c.conclude(end, verdict); err != nil {
+	err := c.conclude(end, verdict)
+	if c.settled != nil {
+		w.mu.Lock()
+		w.kept = append(w.kept, *c.settled)
+		w.mu.Unlock()
+	}
+	if err != nil {
 		w.q.log.WarnContext(ctx, "verdict not carried out", "job", c.id, "attempt", c.Job.Attempt, "err", err)
 		return
 	}
 	switch {
-	case verdict.Kind == Done && c.away:
-		w.q.dropBlob(end, c.id)
-	case verdict.Kind == Done:
+	case c.done && c.away:
+		w.q.dropBlob(end, c.Job.Org, c.id)
+	case c.done:
 		w.mu.Lock()
 		w.done[c.id] = struct{}{}
 		w.mu.Unlock()
@@ -234,8 +243,20 @@ func (c *Claim) obey(letter byte) {
 
 func (w *Worker) forgetBodies(ctx context.Context) {
 	w.mu.Lock()
-	ids := slices.Collect(maps.Keys(w.done))
+	ids, kept := slices.Collect(maps.Keys(w.done)), w.kept
 	clear(w.done)
+	w.kept = nil
 	w.mu.Unlock()
 	w.q.unlinkBodies(ctx, ids)
+	for part := range slices.Chunk(kept, settleMost) {
+		if err := w.q.memory.Settle(ctx, part...); err != nil {
+			w.q.log.DebugContext(ctx, "memory of ended jobs not settled, will retry", "err", err)
+			w.mu.Lock()
+			w.kept = append(w.kept, part...)
+			w.mu.Unlock()
+		}
+	}
 }
+
+// settleMost is how many jobs are settled by one run of the script.
+const settleMost = 200

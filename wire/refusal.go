@@ -101,6 +101,16 @@ func ServiceUnavailable(message string, wait time.Duration, cause error) *Error 
 	}
 }
 
+// StoreFull returns a 503 for a store that answers and has no memory left. Nothing goes
+// out then, because nothing can be held. Cause stays private.
+func StoreFull(wait time.Duration, cause error) *Error {
+	return &Error{
+		Status: http.StatusServiceUnavailable, Type: typeUnavailable, Code: "store_full",
+		Message: "The memory of the store is full, so nothing is let through until some of it is free",
+		Header:  retryAfter(wait), Err: cause,
+	}
+}
+
 // BadGateway returns a 502 for a provider that cannot be reached, broke off, or
 // answered what we cannot hand on. Cause stays private.
 func BadGateway(message string, cause error) *Error {

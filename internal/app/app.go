@@ -29,6 +29,7 @@ import (
 	"github.com/llmguard/llmguard/files"
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/identity"
+	"github.com/llmguard/llmguard/internal/capacity"
 	"github.com/llmguard/llmguard/internal/listen"
 	"github.com/llmguard/llmguard/internal/redisconn"
 	"github.com/llmguard/llmguard/owned"
@@ -80,6 +81,7 @@ type App struct {
 	batches     *batch.Store
 	batchRunner *batch.Runner
 	blobs       *blob.Store
+	memory      *capacity.Memory
 	turns       *conversation.Store
 	guard       *guard.Guard
 	front       *Front   // nil: health and metrics only
@@ -142,7 +144,10 @@ func New(o Options) (_ *App, err error) {
 		return nil, err
 	}
 	a.calibration = calibration.New(o.Redis, calibration.Options{Log: o.Log, Metrics: a.registry})
-	a.turns = conversation.New(o.Redis, conversations(o.Config, set))
+	a.memory = capacity.New(o.Redis, scripts, memoryOptions(o.Config), a.registry)
+	turns := conversations(o.Config, set)
+	turns.Memory = a.memory
+	a.turns = conversation.New(o.Redis, turns)
 	a.alerts = a.newAlerts()
 	a.guard = guard.New(guard.Options{
 		Charged: a.alerts.Charged,
@@ -207,6 +212,7 @@ func conversations(c *config.Config, set *settings) conversation.Options {
 func (a *App) queueOptions(set *settings, scripts redis.Scripter) queue.Options {
 	o := queueOptions(a.cfg, set)
 	o.Scripts, o.Logger, o.Registerer, o.Blobs = scripts, a.log, a.registry, a.blobs
+	o.Memory, o.Files = a.memory, a.files
 	return o
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/llmguard/llmguard/blob"
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/files"
+	"github.com/llmguard/llmguard/internal/capacity"
 	"github.com/llmguard/llmguard/queue"
 )
 
@@ -24,6 +25,7 @@ func Queue(ctx context.Context, cfg *config.Config, rdb redis.UniversalClient, l
 	}
 	o := queueOptions(cfg, set)
 	o.Logger, o.Blobs = log, Blobs(ctx, cfg, rdb)
+	o.Memory = capacity.New(rdb, nil, memoryOptions(cfg), nil)
 	if o.Blobs != nil {
 		o.Blobs.Seal(set.seal)
 	}
@@ -60,12 +62,17 @@ func Blobs(ctx context.Context, cfg *config.Config, rdb redis.UniversalClient) *
 	return store
 }
 
+// memoryOptions are the configured bounds of bodies and answers in Redis.
+func memoryOptions(cfg *config.Config) capacity.Options {
+	return capacity.Options{MemoryShare: cfg.Queue.MemoryShare, OrgShare: cfg.Queue.MemoryOrgShare}
+}
+
 // queueOptions are the configured bounds of the queue.
 func queueOptions(cfg *config.Config, set *settings) queue.Options {
 	c := cfg.Queue
 	return queue.Options{
 		Lease: c.Lease, Weights: set.weights, Seal: set.seal,
-		LocalShare: int(cfg.Store.LocalShare), OrgShare: c.OrgShare, FlowShare: c.UserShare, MemoryShare: c.MemoryShare,
+		LocalShare: int(cfg.Store.LocalShare), OrgShare: c.OrgShare, FlowShare: c.UserShare,
 		Shares:      queue.Shares{Interactive: c.Shares.Interactive, Async: c.Shares.Async, Batch: c.Shares.Batch},
 		MaxAttempts: c.MaxAttempts, DeadLetters: c.DeadLetters, DeadTTL: c.DeadTTL,
 		BlobAbove: int64(c.BlobAbove),

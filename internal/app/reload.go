@@ -85,6 +85,7 @@ func (a *App) apply(c *config.Config) error {
 	if err := a.queue.Configure(set.pools, queueOptions(c, set)); err != nil {
 		return errors.Join(err, a.webhooks.SetOrgs(a.hooks))
 	}
+	a.memory.Configure(memoryOptions(c))
 	a.turns.Configure(conversations(c, set))
 	if a.blobs != nil {
 		a.blobs.Seal(set.seal)

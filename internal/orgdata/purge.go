@@ -17,6 +17,7 @@ import (
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/files"
 	"github.com/llmguard/llmguard/identity"
+	"github.com/llmguard/llmguard/internal/capacity"
 	"github.com/llmguard/llmguard/providers"
 	"github.com/llmguard/llmguard/queue"
 )
@@ -100,7 +101,7 @@ func (p *Purge) Run(ctx context.Context, entry identity.AuditEntry, found Found)
 	if err := p.note(ctx, entry, "org.purge.begin", plan); err != nil {
 		return err
 	}
-	for _, step := range []func(context.Context) error{p.removeJobs, p.removePools, p.removeBatches, p.removeFiles, p.removeOwn, p.removeShared} {
+	for _, step := range []func(context.Context) error{p.removeJobs, p.removePools, p.removeBatches, p.removeFiles, p.removeOwn, p.removeShared, p.removeCount} {
 		if err := step(ctx); err != nil {
 			return err
 		}
@@ -257,6 +258,11 @@ func (p *Purge) removeBlobs(ctx context.Context, names ...string) error {
 		}
 	}
 	return nil
+}
+
+// removeCount removes the org's bytes from what Redis's memory is counted by.
+func (p *Purge) removeCount(ctx context.Context) error {
+	return capacity.New(p.Redis, nil, capacity.Options{}, nil).ReleaseOrg(ctx, p.Org)
 }
 
 func (p *Purge) removeBatches(ctx context.Context) error {

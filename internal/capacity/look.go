@@ -1,0 +1,121 @@
+package capacity
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// lookEvery is how long a look at Redis's memory is good for. What is admitted
+// meanwhile is counted.
+const lookEvery = time.Second
+
+// node is what one server says of its memory, in bytes.
+type node struct{ used, most int64 }
+
+// look returns the bound as it was at most lookEvery ago, and the share of all.
+func (m *Memory) look(ctx context.Context) (Bound, int, error) {
+	if seen, opts, fresh := m.last(); fresh {
+		return seen, opts.MemoryShare, nil
+	}
+	select {
+	case m.looking <- struct{}{}:
+		defer func() { <-m.looking }()
+	case <-ctx.Done():
+		return Bound{}, 0, fmt.Errorf("capacity: look: %w", context.Cause(ctx))
+	}
+	seen, opts, fresh := m.last()
+	if fresh {
+		return seen, opts.MemoryShare, nil
+	}
+	// First what is counted: what is written in between then counts twice, and not never.
+	written, err := m.rdb.HGet(ctx, m.keys[2], "written").Int64()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return Bound{}, 0, fmt.Errorf("capacity: look: %w", err)
+	}
+	nodes, err := m.nodes(ctx)
+	if err != nil {
+		return Bound{}, 0, err
+	}
+	seen = boundOf(nodes, written, int64(opts.MemoryShare))
+	seen.Share = opts.OrgShare
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.seen, m.looked = seen, time.Now()
+	return seen, opts.MemoryShare, nil
+}
+
+// last returns what was seen last, the options, and whether that is good still.
+func (m *Memory) last() (Bound, Options, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.seen, m.opts, time.Since(m.looked) < lookEvery
+}
+
+// boundOf is that of the servers together. Nothing goes where one of them is beyond its
+// share: what is written next may be for that one.
+func boundOf(nodes []node, written, percent int64) Bound {
+	var used, most int64
+	for _, n := range nodes {
+		bound := n.most / 100 * percent
+		if n.most > 0 && n.used >= bound {
+			return Bound{Most: 1, Other: 1}
+		}
+		used, most = used+n.used, most+bound
+	}
+	return Bound{Most: most, Other: max(used-written, 0)}
+}
+
+// nodes asks the server, or every primary of a cluster.
+func (m *Memory) nodes(ctx context.Context) ([]node, error) {
+	cluster, ok := m.rdb.(*redis.ClusterClient)
+	if !ok {
+		n, err := memoryOf(m.rdb.Info(ctx, "memory"))
+		return []node{n}, err
+	}
+	var mu sync.Mutex
+	var all []node
+	err := cluster.ForEachMaster(ctx, func(ctx context.Context, c *redis.Client) error {
+		n, err := memoryOf(c.Info(ctx, "memory"))
+		mu.Lock()
+		defer mu.Unlock()
+		all = append(all, n)
+		return err
+	})
+	return all, err
+}
+
+// memoryOf reads what a server says. One without maxmemory is bounded by its machine.
+func memoryOf(cmd *redis.StringCmd) (node, error) {
+	info, err := cmd.Result()
+	if err != nil {
+		if strings.Contains(err.Error(), "not supported") { // the in-process store has no such section, and no bound
+			return node{}, nil
+		}
+		return node{}, fmt.Errorf("capacity: memory of Redis: %w", err)
+	}
+	var n node
+	var machine int64
+	for line := range strings.Lines(info) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+		number, _ := strconv.ParseInt(value, 10, 64)
+		switch name {
+		case "used_memory":
+			n.used = number
+		case "maxmemory":
+			n.most = number
+		case "total_system_memory":
+			machine = number
+		}
+	}
+	if n.most == 0 {
+		n.most = machine
+	}
+	return n, nil
+}

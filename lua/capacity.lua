@@ -1,0 +1,58 @@
+-- Library: bytes that callers have in a place, by org and in all. Needs time.lua.
+-- KEYS 1 entries: hash, id -> "<org> <bytes reserved> <bytes written>"
+--      2 their ends: sorted set, id by time us
+--      3 sums: hash, "o <org>" of its entries, all of all, written without what is only
+--        reserved; the other fields are somebody else's counts of what is in the same place
+-- An entry ends with what it counts. What is small and is not removed before it expires is
+-- counted by org and hour, in an entry "@<end us> <org>".
+local entries, ends, sums, call = KEYS[1], KEYS[2], KEYS[3], redis.call
+
+-- entry_of returns the org of an entry and its bytes reserved and written; nil, 0, 0 without one.
+local function entry_of(id)
+  local org, reserved, written = string.match(call('HGET', entries, id) or '', '^(%S+) (%d+) (%d+)$')
+  return org, tonumber(reserved or 0), tonumber(written or 0)
+end
+
+local function sum_add(field, n)
+  if n ~= 0 and call('HINCRBY', sums, field, int(n)) <= 0 then call('HDEL', sums, field) end
+end
+
+-- entry_set makes an entry of so many bytes that lasts until a time. None are no entry.
+local function entry_set(id, org, reserved, written, till)
+  local _, reserved_before, written_before = entry_of(id)
+  local more, none = reserved + written - reserved_before - written_before, reserved + written == 0
+  if none then
+    call('ZREM', ends, id) -- first, because it works when memory is full
+    call('HDEL', entries, id)
+  end
+  sum_add('o ' .. org, more)
+  sum_add('all', more)
+  sum_add('written', written - written_before)
+  if none then return end
+  call('HSET', entries, id, org .. ' ' .. int(reserved) .. ' ' .. int(written))
+  call('ZADD', ends, int(till), id)
+end
+
+-- entries_expire removes entries whose time is over, some at a time. Where none is left
+-- the sums start from nothing.
+local function entries_expire(now)
+  for _, id in ipairs(call('ZRANGEBYSCORE', ends, '-inf', int(now), 'LIMIT', 0, 200)) do
+    local org = entry_of(id)
+    if org then entry_set(id, org, 0, 0) else call('ZREM', ends, id) end
+  end
+  if call('EXISTS', ends) == 1 or call('HEXISTS', sums, 'all') == 0 then return end
+  call('DEL', entries)
+  for _, field in ipairs(call('HKEYS', sums)) do
+    if field == 'all' or field == 'written' or string.sub(field, 1, 2) == 'o ' then call('HDEL', sums, field) end
+  end
+end
+
+-- entries_keep lets the keys live for an hour longer than the last entry.
+local function entries_keep(now)
+  local last = call('ZRANGE', ends, -1, -1, 'WITHSCORES')[2]
+  if not last then return end
+  local ms = math.floor(math.max(last - now, 0) / 1000) + 3600000
+  for k = 1, 3 do
+    if call('PTTL', KEYS[k]) - ms < 0 then call('PEXPIRE', KEYS[k], int(ms)) end
+  end
+end

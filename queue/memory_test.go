@@ -1,0 +1,291 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/llmguard/llmguard/blob"
+	"github.com/llmguard/llmguard/files"
+	"github.com/llmguard/llmguard/internal/capacity"
+	"github.com/llmguard/llmguard/internal/redistest"
+)
+
+const mib = 1 << 20
+
+// newFullEnv is a queue on a Redis of so many MiB.
+func newFullEnv(t *testing.T, maxmemory string, opts Options) *env {
+	t.Helper()
+	return envOn(t, redistest.Start(t, redistest.WithArgs("--maxmemory", maxmemory)), opts, Pool{ID: "p"})
+}
+
+// puts returns a runner whose answers have so many bytes; the job's verdict is what its
+// output says.
+func puts(bytes int, wrote *atomic.Int64) func(context.Context, *Claim) Verdict {
+	piece := make([]byte, 64<<10)
+	return func(ctx context.Context, c *Claim) Verdict {
+		if err := c.Start(ctx); err != nil {
+			return Verdict{Kind: Requeue, Unused: true}
+		}
+		for n := 0; n < bytes; n += len(piece) {
+			if _, err := c.Output().Write(piece); err != nil {
+				return failed(err)
+			}
+			wrote.Add(int64(len(piece)))
+		}
+		return Verdict{Kind: Done, Status: http.StatusOK}
+	}
+}
+
+// The answers of one org leave room for the jobs of others, however many and large they
+// are: what has none ends with a stated error, and Redis is never full.
+func TestAnswersOfAnOrgLeaveRoomForOthers(t *testing.T) {
+	t.Parallel()
+	e := newFullEnv(t, "32mb", Options{})
+	ctx := t.Context()
+	var wrote atomic.Int64
+	e.run(puts(4*mib, &wrote), WorkerOptions{Concurrency: map[string]int{"p": 4}})
+	var jobs []*Job
+	for range 12 {
+		jobs = append(jobs, e.put(e.job("p", "hog", "ann", Async, 10)))
+	}
+	kept := 0
+	for _, j := range jobs {
+		switch j = e.end(j); {
+		case j.State == Succeeded:
+			kept++
+		case j.Code != "answer_not_kept" || j.Error == nil || j.Error.Status != http.StatusGone:
+			t.Errorf("a job without room is %s %s, %v", j.State, j.Code, j.Error)
+		}
+	}
+	if kept == 0 || kept > 3 {
+		t.Errorf("%d answers of 4 MiB were kept, of a half of 25 MiB", kept)
+	}
+	other := e.end(e.put(e.job("p", "honest", "bob", Async, 10)))
+	if a, err := e.Result(ctx, other); err != nil || len(a.Body) != 4*mib {
+		t.Errorf("the other org's job is %s %s, its answer has %d bytes, %v", other.State, other.Code, len(a.Body), err)
+	}
+	if n := e.rdb.Info(ctx, "memory").Val(); e.rdb.Set(ctx, "hold", "1", 0).Err() != nil {
+		t.Errorf("Redis is full: %s", n)
+	}
+}
+
+// A job whose answer has no room in its org's share does not start, and its org waits; the
+// same org's answers run when older ones are gone.
+func TestAnswerIsAdmittedBeforeItsAttempt(t *testing.T) {
+	t.Parallel()
+	e := newFullEnv(t, "32mb", Options{})
+	ctx := t.Context()
+	first := e.claimOne("p", e.put(e.job("p", "hog", "ann", Async, 10)))
+	if err := first.Reserve(ctx, 10*mib); err != nil {
+		t.Fatal(err)
+	}
+	second := e.claimOne("p", e.put(e.job("p", "hog", "ann", Async, 10)))
+	err := second.Reserve(ctx, 10*mib)
+	if v := noRoom(err); v.Kind != Park || v.Scope != ParkOrg || !v.Unused {
+		t.Errorf("a second answer of 10 MiB in 12: %v, so the job is to %+v", err, v)
+	}
+	other := e.claimOne("p", e.put(e.job("p", "honest", "bob", Async, 10)))
+	if err := other.Reserve(ctx, 4*mib); err != nil {
+		t.Errorf("the other org's: %v", err)
+	}
+	if err := first.release(ctx, Verdict{Kind: Requeue, Unused: true}, "0"); err != nil {
+		t.Fatal(err)
+	}
+	if err := second.Reserve(ctx, 10*mib); err != nil {
+		t.Errorf("after the first job went back: %v", err)
+	}
+}
+
+// An answer beyond its org's share goes to files.store, and is whole for who watches it
+// and who comes later.
+func TestAnswerWithoutRoomGoesToTheStore(t *testing.T) {
+	t.Parallel()
+	o, dir := withBlobs(t, Options{})
+	e := newFullEnv(t, "12mb", o)
+	var wrote atomic.Int64
+	e.run(puts(8*mib, &wrote), WorkerOptions{})
+	j := e.put(e.job("p", "acme", "ann", Async, 10))
+	w := e.Watch(t.Context(), j)
+	defer w.Close()
+	got := 0
+	for {
+		event, err := w.Next(t.Context())
+		if err != nil {
+			break
+		}
+		got += len(event.Data)
+	}
+	j = e.end(j)
+	a, err := e.Result(t.Context(), j)
+	if err != nil || len(a.Body) != 8*mib || got != 8*mib || j.State != Succeeded {
+		t.Errorf("the job is %s %s; result of %d bytes, %v; a watcher got %d", j.State, j.Code, len(a.Body), err, got)
+	}
+	if n := len(blobsIn(t, dir)); n != 1 {
+		t.Errorf("%d blobs, want the answer", n)
+	}
+}
+
+// What a full Redis refuses is not sent for ever: the job ends, and says why.
+func TestAFullRedisEndsAnAnswer(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t, Options{}, Pool{ID: "p"})
+	ctx := t.Context()
+	j := e.put(e.job("p", "acme", "ann", Async, 10))
+	c := e.claimOne("p", j)
+	if err := c.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.rdb.ConfigSet(ctx, "maxmemory", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	o := c.Output()
+	if _, err := o.Write([]byte("an answer")); err != nil {
+		t.Fatal(err)
+	}
+	if pause := o.rested(&capacity.FullError{}); pause <= flushRetry {
+		t.Errorf("sent again after %s", pause)
+	}
+	o.mu.Lock()
+	o.full = time.Now().Add(-fullPatience)
+	o.mu.Unlock()
+	if _, err := o.Write([]byte("more")); !errors.Is(err, errNotKept) {
+		t.Errorf("written to a Redis that has been full for %s: %v", fullPatience, err)
+	}
+	if err := c.conclude(ctx, Verdict{Kind: Done, Charged: 7}); err != nil {
+		t.Fatal(err)
+	}
+	got, err := e.Job(ctx, "acme", j.ID)
+	if err != nil || got.State != Failed || got.Code != "answer_not_kept" || got.Charged != 7 {
+		t.Errorf("job %+v, %v", got, err)
+	}
+}
+
+// Of what has ended only what stays in Redis counts, and of what is forgotten nothing.
+func TestEndedJobsCountWhatStays(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t, Options{}, Pool{ID: "p"})
+	ctx := t.Context()
+	count := func() int64 { n, _ := e.rdb.HGet(ctx, "lg:{capacity}:sums", "o acme").Int64(); return n }
+	var wrote atomic.Int64
+	run := puts(mib, &wrote)
+	var jobs []*Job
+	body := []byte(`{"x":"` + strings.Repeat("x", 100_000) + `"}`)
+	for _, class := range []Class{Async, Batch, Async} {
+		j := e.job("p", "acme", "ann", class, 10)
+		if err := e.Put(ctx, j, body); err != nil {
+			t.Fatal(err)
+		}
+		jobs = append(jobs, j)
+	}
+	if n := count(); n < 3*100_000 || n > 3*110_000 {
+		t.Errorf("three that wait count %d bytes", n)
+	}
+	if _, err := e.Cancel(ctx, "acme", jobs[2].ID); err != nil {
+		t.Fatal(err)
+	}
+	left := e.job("p", "acme", "ann", Interactive, 10)
+	if err := e.Put(ctx, left, body); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.Cancel(ctx, "acme", left.ID); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.Body(ctx, left); !errors.Is(err, ErrNotFound) {
+		t.Errorf("the body of a call that was cancelled: %v", err)
+	}
+	stop := e.run(run, WorkerOptions{})
+	for i, j := range jobs {
+		jobs[i] = e.end(j)
+	}
+	stop()
+	if n := count(); n < 2*mib+100_000 || n > 2*mib+120_000 {
+		t.Errorf("two answers of 1 MiB and the body of a cancelled job count %d bytes", n)
+	}
+	if err := e.Forget(ctx, jobs[1:2]); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Erase(ctx, "acme", jobs[0].ID); err != nil {
+		t.Fatal(err)
+	}
+	if n := count(); n < 100_000 || n > 110_000 {
+		t.Errorf("the cancelled job alone counts %d bytes", n)
+	}
+}
+
+// Answers kept for an Idempotency-Key count as uploads do, large ones and small ones; what
+// is over the quota is not kept, and no upload goes beside them.
+func TestKeptAnswersCountAsUploads(t *testing.T) {
+	t.Parallel()
+	o, dir := withBlobs(t, Options{})
+	srv := redistest.Start(t)
+	const quota = 1_000_000
+	o.Files = files.New(srv.Client(), o.Blobs, files.Options{OrgBytes: quota})
+	e := envOn(t, srv, o, Pool{ID: "p"})
+	ctx := t.Context()
+	kept := map[string]int{}
+	for i, size := range []int{300_000, 300_000, 300_000, 300_000, 40_000, 40_000, 40_000, 10, 300_000} {
+		id := string(rune('a' + i))
+		err := e.KeepAnswer(ctx, "acme", id, Answer{Status: 200, Body: make([]byte, size)}, time.Hour)
+		switch a, errGet := e.Answer(ctx, "acme", id); {
+		case err == nil && errGet == nil && len(a.Body) == size:
+			kept[id] = size
+		case !errors.Is(err, ErrNoRoom) || !errors.Is(errGet, ErrNotFound):
+			t.Errorf("answer %s: kept %v, read %v", id, err, errGet)
+		}
+	}
+	if len(kept) != 6 || kept["d"] > 0 || kept["g"] > 0 || kept["h"] != 10 {
+		t.Errorf("kept %v", kept)
+	}
+	if n := blobBytes(t, o.Blobs); n > quota {
+		t.Errorf("%d bytes are in %s under a quota of %d", n, dir, quota)
+	}
+	owner := files.Owner{Org: "acme", User: "ann"}
+	if err := upload(t, o.Files, owner, 30_000); !errors.Is(err, files.ErrFull) {
+		t.Errorf("an upload beside them: %v", err)
+	}
+	if err := upload(t, o.Files, files.Owner{Org: "other", User: "bob"}, 30_000); err != nil {
+		t.Errorf("another org's: %v", err)
+	}
+}
+
+func upload(t *testing.T, store *files.Store, owner files.Owner, size int) error {
+	t.Helper()
+	u, err := store.Begin(t.Context(), owner, files.NewID())
+	if err != nil {
+		return err
+	}
+	defer u.Abort()
+	if _, err := u.Write(make([]byte, size)); err != nil {
+		return err
+	}
+	_, err = u.Commit(t.Context(), "f", files.Batch, 0)
+	return err
+}
+
+func blobBytes(t *testing.T, store *blob.Store) (n int64) {
+	t.Helper()
+	err := store.Each(t.Context(), blobPrefix, func(name string, _ time.Time) error {
+		r, err := store.Open(t.Context(), name, 0)
+		if err != nil {
+			return err
+		}
+		defer r.Close()
+		buf := make([]byte, 1<<20)
+		for {
+			k, err := r.Read(buf)
+			n += int64(k)
+			if err != nil {
+				return nil
+			}
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}

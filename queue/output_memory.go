@@ -1,0 +1,122 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/llmguard/llmguard/internal/capacity"
+)
+
+// flushMost is about how many bytes of an output one pipeline has: what Redis refuses is
+// not sent whole each time.
+const flushMost = 1 << 20
+
+// piece is how many of the first entries go together.
+func piece(entries []entry) int {
+	size := 0
+	for i, e := range entries {
+		if data, ok := e.values[3].([]byte); ok {
+			size += len(data)
+		}
+		if size >= flushMost {
+			return i + 1
+		}
+	}
+	return len(entries)
+}
+
+// grow has n more bytes admitted into Redis. The error is that there is no room for them
+// anywhere. While Redis does not say, they are admitted: it takes nothing then.
+func (o *Output) grow(n int64) error {
+	o.mu.Lock()
+	need, admitted, spilled, gone := o.size+n, o.admitted, len(o.rest) > 0, o.isGone()
+	o.mu.Unlock()
+	switch {
+	case need > o.q.opts.MaxOutput:
+		return ErrOutputFull
+	case gone:
+		return errNotKept
+	case need <= admitted || spilled:
+		return nil
+	}
+	for _, most := range [...]int64{max(2*admitted, need), need} {
+		err := o.admit(min(most, o.q.opts.MaxOutput))
+		if !capacity.IsFull(err) {
+			return nil
+		}
+	}
+	if o.q.opts.Blobs == nil {
+		return errNotKept
+	}
+	return nil
+}
+
+// admit asks for the answer to have so many bytes in Redis.
+func (o *Output) admit(n int64) error {
+	ctx, cancel := context.WithTimeout(o.ctx, reserveTime)
+	defer cancel()
+	p := o.q.pools()[o.job.Pool]
+	err := o.q.memory.Reserve(ctx, o.job.Org, o.job.ID, capacity.Bytes{Reserved: n, Written: o.job.bytes()}, p.life())
+	if !capacity.IsFull(err) {
+		o.mu.Lock()
+		o.admitted = n
+		o.mu.Unlock()
+	}
+	return err
+}
+
+// rested is after for who does not hold o.mu.
+func (o *Output) rested(err error) time.Duration {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.after(err)
+}
+
+// after is the pause before what failed is sent again. A full Redis and a store that takes
+// nothing get longer ones, and not for ever. o.mu is held.
+func (o *Output) after(err error) time.Duration {
+	if !capacity.IsFull(err) && !errors.Is(err, errNoStore) {
+		return flushRetry
+	}
+	if o.full.IsZero() {
+		o.full = time.Now()
+	}
+	o.pause = min(2*o.pause, fullRest)
+	return o.pause
+}
+
+// isGone reports whether the output has found no room for too long; o.mu is held.
+func (o *Output) isGone() bool {
+	return o.lost || !o.full.IsZero() && time.Since(o.full) >= fullPatience
+}
+
+func (o *Output) gone() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.isGone()
+}
+
+// drop forgets an answer that cannot be kept whole, and returns errNotKept.
+func (o *Output) drop(ctx context.Context) error {
+	o.mu.Lock()
+	o.lost, o.pending, o.rest = true, nil, nil
+	o.mu.Unlock()
+	if err := o.q.rdb.Unlink(ctx, outKey(o.job.ID, o.attempt)).Err(); err != nil {
+		return errors.Join(errNotKept, err)
+	}
+	return errNotKept
+}
+
+// kept is how many bytes of an ended output are in Redis.
+func (o *Output) kept() int64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	switch {
+	case o.lost:
+		return 0
+	case o.moving != nil:
+		return refBytes
+	}
+	return o.size + headerBytes(o.header)
+}

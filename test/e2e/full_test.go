@@ -1,0 +1,162 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/llmguard/llmguard/internal/fakeprovider"
+)
+
+// maxmemory bounds Redis's memory.
+func (s *stack) maxmemory(most string) {
+	s.t.Helper()
+	if err := s.redis.Client().ConfigSet(s.t.Context(), "maxmemory", most).Err(); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// TestFullStoreDenies: a Redis that answers and is full is not one that is unavailable.
+// Nothing goes out, whatever on_store_failure says, and when there is room again all is as
+// before.
+func TestFullStoreDenies(t *testing.T) {
+	t.Parallel()
+	s := outage(t, `[{name: w, subject: user, amount: "$1", window: 1h}]`, "{id: openai}")
+	p := s.proxy()
+	body := chat("gpt-4o", "hi", `"max_tokens":5`)
+	users := []string{"alice", "otto", "stan"}
+	s.maxmemory("1")
+	for range 5 {
+		for _, user := range users {
+			a := post(p.URL+"/chat/completions", s.keys[user], body)
+			if _, code, _ := errorOf(t, a); a.status != http.StatusServiceUnavailable || code != "store_full" || a.header.Get("Retry-After") == "" {
+				t.Errorf("%s: %d %s", user, a.status, a.body)
+			}
+		}
+	}
+	if n := s.fake.Totals().Requests; n != 0 {
+		t.Errorf("%d calls reached the provider", n)
+	}
+	if n := p.value("llmguard_guard_store_away_orgs"); n != 0 {
+		t.Errorf("the store counts as unavailable for %v orgs", n)
+	}
+	s.maxmemory("0")
+	for _, user := range users {
+		if a := post(p.URL+"/chat/completions", s.keys[user], body); a.status != http.StatusOK || a.header.Get("X-Llmguard-Without-Store") != "" {
+			t.Errorf("%s with room again: %d %s", user, a.status, a.body)
+		}
+	}
+}
+
+// TestAnswersOfOneOrgStopNobody: one org's jobs have larger answers together than Redis
+// has memory. The calls and the jobs of another org go on, and so do its own calls.
+func TestAnswersOfOneOrgStopNobody(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, fakeprovider.Options{}, `
+providers:
+  - {id: openai, base_url: "${provider}", api_key: "${provider_key}", pools: [{id: openai, worker_concurrency: 4}]}
+orgs:
+  - {id: acme, users: [{id: alice, keys: [{id: k1, hash: "${key:alice}"}]}], limits: [{name: w, amount: "$1", window: 1h}]}
+  - {id: hog, users: [{id: hugo, keys: [{id: k2, hash: "${key:hugo}"}]}], limits: [{name: w, amount: "$1", window: 1h}]}
+`)
+	s.maxmemory("24mb")
+	p := s.proxy()
+	s.worker()
+	vectors := `{"model":"text-embedding-3-large","input":["` + strings.Repeat(`x","`, 29) + `x"]}` // 30 of some 60 KB
+	var ids []string
+	for range 16 {
+		if a := post(p.URL+"/embeddings", s.keys["hugo"], vectors, "Prefer", "respond-async"); a.status == http.StatusAccepted {
+			ids = append(ids, jobOf(t, a))
+		}
+	}
+	if len(ids) == 0 {
+		t.Fatal("no job was taken in")
+	}
+	done := func(user, id string) bool {
+		return strings.Contains(get(p.URL+"/jobs/"+id, s.keys[user]).body, `"status":"succeeded"`)
+	}
+	until(t, "as many of its answers are kept as have room", func() bool {
+		n := 0
+		for _, id := range ids {
+			if done("hugo", id) {
+				n++
+			}
+		}
+		return n >= 2
+	})
+	for range 10 {
+		for _, user := range []string{"alice", "hugo"} {
+			if a := post(p.URL+"/chat/completions", s.keys[user], chat("gpt-4o", "hi", `"max_tokens":5`)); a.status != http.StatusOK {
+				t.Fatalf("%s: %d %s", user, a.status, a.body)
+			}
+		}
+		a := post(p.URL+"/embeddings", s.keys["alice"], `{"model":"text-embedding-3-large","input":"x"}`, "Prefer", "respond-async")
+		if a.status != http.StatusAccepted {
+			t.Fatalf("alice's job: %d %s", a.status, a.body)
+		}
+		id := jobOf(t, a)
+		until(t, "alice's job ends", func() bool { return done("alice", id) })
+	}
+	if used, most := s.info("memory", "used_memory"), s.info("memory", "maxmemory"); used > most*9/10 {
+		t.Errorf("Redis has %d bytes of %d", used, most)
+	}
+}
+
+// jobOf is the id of the job in an answer.
+func jobOf(t *testing.T, a answer) string {
+	t.Helper()
+	var j struct{ ID string }
+	if err := json.Unmarshal([]byte(a.body), &j); err != nil || j.ID == "" {
+		t.Fatalf("no job: %d %s", a.status, a.body)
+	}
+	return j.ID
+}
+
+// TestKeptAnswersAreUnderTheQuota: answers kept for Idempotency-Keys take no more of
+// files.store than the org may have there, and are told of when they were not kept.
+func TestKeptAnswersAreUnderTheQuota(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "files")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	s := newStack(t, fakeprovider.Options{}, fmt.Sprintf("files: {store: %s, max_org_bytes: 1MB}\n", dir)+simple(`[{name: w, amount: "$1", window: 1h}]`))
+	p := s.proxy()
+	body := `{"model":"text-embedding-3-large","input":["a","b","c","d","e","f"]}` // some 360 KB
+	call := func(key string) answer {
+		return post(p.URL+"/embeddings", s.keys["alice"], body, "Idempotency-Key", key)
+	}
+	for i := range 8 {
+		if a := call(fmt.Sprint(i)); a.status != http.StatusOK || len(a.body) < 200_000 {
+			t.Fatalf("call %d: %d with %d bytes", i, a.status, len(a.body))
+		}
+	}
+	again := func(key string) (a answer) { // its key is held until the answer is kept
+		until(t, "call "+key+" is known", func() bool { a = call(key); return a.status != http.StatusConflict })
+		return a
+	}
+	if a := again("0"); a.status != http.StatusOK || a.header.Get("Idempotent-Replayed") != "true" {
+		t.Errorf("the first one again: %d", a.status)
+	}
+	a := again("7")
+	if _, code, _ := errorOf(t, a); a.status != http.StatusGone || code != "answer_not_kept" {
+		t.Errorf("the last one again: %d %s", a.status, a.body)
+	}
+	if n := s.fake.Totals().Requests; n != 8 {
+		t.Errorf("%d calls reached the provider, want 8", n)
+	}
+	var bytes int64
+	err := filepath.Walk(dir, func(_ string, f os.FileInfo, err error) error {
+		if err == nil && !f.IsDir() {
+			bytes += f.Size()
+		}
+		return err
+	})
+	if err != nil || bytes > 1_000_000+10_000 {
+		t.Errorf("%d bytes are in files.store under a quota of 1 MB, %v", bytes, err)
+	}
+}
