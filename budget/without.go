@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget/journal"
-	"github.com/llmguard/llmguard/budget/share"
 )
 
 // without is what this process has let through while the store was away.
@@ -25,14 +24,14 @@ type without struct {
 // pastUse is what a process before this one let through and the store does not
 // have yet. It is in no use: their span is known when their limit is.
 type pastUse struct {
-	at share.At // below 0
+	at ShareTime // below 0
 	n  int64
 }
 
 // use is what a limit's share counts.
 type use struct {
 	span time.Duration
-	used share.Span
+	used Share
 	open int64 // calls under way, for limits on concurrency
 }
 
@@ -129,7 +128,7 @@ func (s *Store) takeShares(h *Hold, percent int) error {
 	for i, l := range h.limits {
 		u := w.of(h.Call.Org+" "+h.states[i].Key, l.Shape)
 		uses[i] = u
-		used, n, most := u.count(l.Metric, at), l.Metric.amountOf(h.Max), share.Of(l.AmountFor(h.Call, s.now()), percent)
+		used, n, most := u.count(l.Metric, at), l.Metric.amountOf(h.Max), ShareOf(l.AmountFor(h.Call, s.now()), percent)
 		closed := s.closedUntil(h.Call.Org, &l, s.now())
 		if !closed.IsZero() {
 			most = 0
@@ -166,7 +165,7 @@ func (s *Store) takeShares(h *Hold, percent int) error {
 const mostWait = 5 * time.Second
 
 // count is what the limit's share counts now.
-func (u *use) count(m Metric, at share.At) int64 {
+func (u *use) count(m Metric, at ShareTime) int64 {
 	if m == Concurrency {
 		return u.open
 	}
@@ -243,7 +242,7 @@ func (s Shape) span() time.Duration {
 const pruneEvery = 1000
 
 // prune forgets shares that count nothing; w.mu is held.
-func (w *without) prune(at share.At) {
+func (w *without) prune(at ShareTime) {
 	if w.seq++; w.seq%pruneEvery != 0 {
 		return
 	}

@@ -3,13 +3,13 @@ package queue
 import (
 	"time"
 
-	"github.com/llmguard/llmguard/budget/share"
+	"github.com/llmguard/llmguard/budget"
 )
 
 // shares is what this process lets through of a pool's quota while Redis is
 // away; Queue.mu guards it.
 type shares struct {
-	requests, tokens share.Span
+	requests, tokens budget.Share
 	open             int
 }
 
@@ -33,7 +33,7 @@ func (q *Queue) TakeShare(poolID string, tokens int64) (*Grant, error) {
 		s = &shares{}
 		q.shares[p.ID] = s
 	}
-	at, rpm, tpm := time.Since(sharesStart), share.Of(p.RPM, q.opts.LocalShare), share.Of(p.TPM, q.opts.LocalShare)
+	at, rpm, tpm := time.Since(sharesStart), budget.ShareOf(p.RPM, q.opts.LocalShare), budget.ShareOf(p.TPM, q.opts.LocalShare)
 	busy := func(reason string, wait time.Duration) (*Grant, error) {
 		q.metrics.grants.WithLabelValues(p.ID, "share_"+reason).Inc()
 		return nil, &BusyError{Wait: max(wait, time.Second), Reason: reason, Share: true}
@@ -43,7 +43,7 @@ func (q *Queue) TakeShare(poolID string, tokens int64) (*Grant, error) {
 		return busy("rpm", s.requests.Frees(at, time.Minute))
 	case p.TPM > 0 && s.tokens.Used(at, time.Minute)+tokens > tpm:
 		return busy("tpm", s.tokens.Frees(at, time.Minute))
-	case p.Concurrency > 0 && int64(s.open)+1 > share.Of(int64(p.Concurrency), q.opts.LocalShare):
+	case p.Concurrency > 0 && int64(s.open)+1 > budget.ShareOf(int64(p.Concurrency), q.opts.LocalShare):
 		return busy("concurrency", 0)
 	}
 	s.requests.Take(at, time.Minute, 1)

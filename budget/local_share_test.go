@@ -1,4 +1,4 @@
-package share
+package budget
 
 import (
 	"math"
@@ -14,13 +14,13 @@ func TestSpanNeverPasses(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const amount = 100
 		type taken struct {
-			at At
+			at ShareTime
 			n  int64
 		}
 		span := time.Duration(rapid.Int64Range(60, 5000).Draw(t, "span"))
-		var s Span
+		var s Share
 		var log []taken
-		var at At
+		var at ShareTime
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			at += time.Duration(rapid.Int64Range(0, int64(span)).Draw(t, "pause"))
 			n := rapid.Int64Range(1, 60).Draw(t, "n")
@@ -64,7 +64,7 @@ func TestOf(t *testing.T) {
 		percent int
 		want    int64
 	}{{1000, 10, 100}, {999, 10, 99}, {9, 10, 0}, {1<<52 - 1, 100, 1<<52 - 1}, {math.MaxInt64, 50, math.MaxInt64 / 2}, {0, 10, 0}} {
-		if got := Of(c.amount, c.percent); got != c.want {
+		if got := ShareOf(c.amount, c.percent); got != c.want {
 			t.Errorf("%d%% of %d = %d, want %d", c.percent, c.amount, got, c.want)
 		}
 	}
