@@ -57,6 +57,7 @@ func (d *document) validate(cfg *Config) {
 		}
 		d.failAt(path, "%s is also the address of %s; operators need a listener of their own", cfg.Listen, other)
 	}
+	d.checkRoom(cfg)
 	if lease := cfg.Store.HoldLease; lease < 3*time.Second {
 		d.failAt("store.hold_lease", "%s is too short: holds are renewed every third of it, and Redis may be slow for a second; at least 3s", lease)
 	}
@@ -278,4 +279,13 @@ func isAddress(text string) bool {
 	_, errAddr := netip.ParseAddr(text)
 	_, errRange := netip.ParsePrefix(text)
 	return errAddr == nil || errRange == nil
+}
+
+// checkRoom checks that the largest body has room.
+func (d *document) checkRoom(cfg *Config) {
+	for path, size := range map[string]Size{"memory.bodies": cfg.Memory.Bodies, "memory.spool": cfg.Memory.Spool} {
+		if size > 0 && size < cfg.Requests.MaxBody {
+			d.failAt(path, "%d bytes have no room for a body of requests.max_body, which is %d bytes", size, cfg.Requests.MaxBody)
+		}
+	}
 }

@@ -43,7 +43,9 @@ type relay struct {
 // whole reports whether all choices have come to their end.
 func (r *relay) whole() bool { return r.done || r.ends >= r.call.Request.Answers() }
 
-var readBuffers = sync.Pool{New: func() any { b := make([]byte, 32<<10); return &b }}
+// readBuffers hold what is read of an answer at a time. Every stream has one for as long
+// as it lasts, so they are small.
+var readBuffers = sync.Pool{New: func() any { b := make([]byte, 8<<10); return &b }}
 
 // relayStream hands the provider's events on as they come, byte for byte,
 // drops the usage chunk the caller did not ask for, and settles the result.

@@ -18,6 +18,7 @@ import (
 	"github.com/llmguard/llmguard/files"
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/auth"
+	"github.com/llmguard/llmguard/internal/spool"
 	"github.com/llmguard/llmguard/queue"
 	"github.com/llmguard/llmguard/rejoin"
 	"github.com/llmguard/llmguard/tracing"
@@ -42,6 +43,7 @@ type Options struct {
 	Missed func(context.Context) bool
 	Used   func(org, key string, at time.Time)
 
+	Spool          *spool.Store    // room for bodies and answers; nil: a default one
 	Webhooks       *webhook.Sender // nil: nobody is told of jobs
 	TrustedProxies []netip.Prefix
 	MaxBody        int64         // bytes; default 32 MB
@@ -72,6 +74,9 @@ func (o *Options) withDefaults() {
 	setDefault(&o.KeepAnswer, 24*time.Hour)
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Spool == nil {
+		o.Spool = spool.New(spool.Options{Log: o.Log})
 	}
 }
 
@@ -134,6 +139,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x := s.newExchange(w, r)
 	x.span = span
 	defer x.record()
+	defer x.release()
 	x.Header().Set("X-Request-Id", x.id)
 	if err := s.answer(x, r); err != nil {
 		x.fail(err)

@@ -32,6 +32,7 @@ import (
 	"github.com/llmguard/llmguard/identity"
 	"github.com/llmguard/llmguard/internal/listen"
 	"github.com/llmguard/llmguard/internal/redisconn"
+	"github.com/llmguard/llmguard/internal/spool"
 	"github.com/llmguard/llmguard/owned"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/queue"
@@ -82,6 +83,7 @@ type App struct {
 	batchRunner *batch.Runner
 	blobs       *blob.Store
 	turns       *conversation.Store
+	spool       *spool.Store
 	guard       *guard.Guard
 	front       *Front   // nil: health and metrics only
 	callers     *Callers // nil without the Proxy role
@@ -141,13 +143,14 @@ func New(o Options) (_ *App, err error) {
 	if a.exporter, err = exporter(o.Config, a.budget, a.ids.orgIDs); err != nil {
 		return nil, err
 	}
+	a.spool = newSpool(o.Config, o.Log, a.registry)
 	a.calibration = calibration.New(o.Redis, calibration.Options{Log: o.Log, Metrics: a.registry})
 	a.turns = conversation.New(o.Redis, conversations(o.Config, set))
 	a.alerts = a.newAlerts()
 	a.guard = guard.New(guard.Options{
 		Charged: a.alerts.Charged,
 		Budget:  a.budget, Calibration: a.calibration, Observe: a.observe, Policy: set.policy, StoreDeadline: o.Config.Store.Deadline,
-		LocalShare: int(o.Config.Store.LocalShare), Owned: owned.New(o.Redis, o.Log), Conversations: a.turns, Log: o.Log, Metrics: a.registry,
+		LocalShare: int(o.Config.Store.LocalShare), Owned: owned.New(o.Redis, o.Log), Conversations: a.turns, Spool: a.spool, Log: o.Log, Metrics: a.registry,
 	})
 	if err = pricing.Register(a.registry, func() *pricing.Catalogue { return a.guard.Policy().Catalogue }, time.Now); err != nil {
 		return nil, err

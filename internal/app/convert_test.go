@@ -75,6 +75,7 @@ var obeyed = map[string]string{
 	"Log.Level": "Logger, apply", "Log.Format": "Logger", "Sum": "config.Metrics",
 	"Alerts.URL": "alertTarget", "Alerts.Format": "alertTarget", "Alerts.Secrets": "alertTarget", "Alerts.Thresholds": "alertRules",
 	"Orgs.Alerts.URL": "alertTarget", "Orgs.Alerts.Format": "alertTarget", "Orgs.Alerts.Secrets": "alertTarget", "Orgs.Alerts.Thresholds": "alertRules",
+	"Memory.Bodies": "newSpool", "Memory.Spool": "newSpool",
 	"Connections.Total": "connections", "Connections.PerAddress": "connections",
 	"Tracing.Endpoint": "openTracer", "Tracing.SampleRatio": "openTracer", "Tracing.Headers": "openTracer",
 	"Batches.Poll": "openBatches", "Batches.Doubt": "openBatches", "Providers.BatchMode": "upstreams", "Orgs.BatchMode": "addOrg",
