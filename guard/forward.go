@@ -198,7 +198,7 @@ func isEventStream(h http.Header) bool {
 // relayPlain reads a whole answer, prices it, and hands it on unchanged.
 func (e *errand) relayPlain(w http.ResponseWriter, resp *http.Response) error {
 	c := e.call
-	kept := c.guard.spool.Buffer(e.upstream, c.Caller.Org.ID, answerPatience)
+	kept := c.guard.spool.Buffer(e.upstream, c.Caller.Org.ID, c.guard.answerWait)
 	defer kept.Close()
 	err := e.receive(resp, &kept)
 	if spool.NoRoom(err) && !c.translated() {

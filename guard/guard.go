@@ -194,6 +194,7 @@ type Guard struct {
 	owned       *owned.Store
 	turns       *conversation.Store
 	spool       *spool.Store
+	answerWait  time.Duration // for room for an answer
 	deadline    time.Duration
 	share       int // percent
 	circuit     circuit

@@ -174,7 +174,7 @@ func (s *Server) record(ctx context.Context, job *queue.Job, out io.Writer) erro
 
 // final is the response that an ended job put out; nil: there is none.
 func (s *Server) final(ctx context.Context, job *queue.Job) ([]byte, error) {
-	kept := s.opts.Spool.Buffer(ctx, job.Org, roomPatience)
+	kept := s.opts.Spool.Buffer(ctx, job.Org, s.roomWait)
 	defer kept.Close()
 	if err := s.record(ctx, job, &kept); err != nil {
 		return nil, err

@@ -27,7 +27,7 @@ func (s *Server) readBody(x *exchange, r *http.Request) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	x.body = s.opts.Spool.Buffer(r.Context(), x.caller.Org.ID, roomPatience)
+	x.body = s.opts.Spool.Buffer(r.Context(), x.caller.Org.ID, s.roomWait)
 	err = x.body.Expect(r.ContentLength)
 	s.startReading(x)
 	if err == nil {
@@ -118,7 +118,7 @@ func (x *exchange) release() {
 
 // await makes room for an answer to come.
 func (x *exchange) await(ctx context.Context) {
-	x.answer = x.server.opts.Spool.Buffer(ctx, x.caller.Org.ID, roomPatience)
+	x.answer = x.server.opts.Spool.Buffer(ctx, x.caller.Org.ID, x.server.roomWait)
 }
 
 // whole writes an answer that is at hand, after its header. Its caller may take its time.

@@ -42,7 +42,7 @@ func (s *Server) readForm(x *exchange, r *http.Request, ep wire.Endpoint) (*wire
 	if err != nil {
 		return nil, err
 	}
-	x.body = s.opts.Spool.Buffer(r.Context(), x.caller.Org.ID, roomPatience)
+	x.body = s.opts.Spool.Buffer(r.Context(), x.caller.Org.ID, s.roomWait)
 	if err := x.body.Expect(r.ContentLength); err != nil {
 		return nil, s.unreadable(x, err)
 	}

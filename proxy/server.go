@@ -105,6 +105,7 @@ type Server struct {
 	flows     *waitingFlows
 	reads     *reads
 	stopWait  time.Duration // how long a cancel waits for the job's worker
+	roomWait  time.Duration // how long a call waits for room for its bytes
 	metrics   *metrics
 	log       *slog.Logger
 }
@@ -115,7 +116,7 @@ func New(o Options) *Server {
 	s := &Server{
 		opts: o, guard: o.Guard, queue: o.Queue, rejoin: o.Rejoin, log: o.Log,
 		failures: attempts.NewLimiter(failuresPerMinute, failureBurst), puts: make(chan struct{}, maxPuts), holds: make(chan struct{}, maxHolds),
-		stopWait: storeTimeout, metrics: newMetrics(o.Metrics), crowd: newCrowd(), lately: newLately(), runs: newRunTimes(), flows: newWaitingFlows(), reads: newReads(),
+		stopWait: storeTimeout, roomWait: roomPatience, metrics: newMetrics(o.Metrics), crowd: newCrowd(), lately: newLately(), runs: newRunTimes(), flows: newWaitingFlows(), reads: newReads(),
 	}
 	s.drained, s.drain = context.WithCancel(context.Background()) //nolint:forbidigo // it is nobody's call
 	s.directory.Store(o.Directory)

@@ -208,9 +208,25 @@ func (q *Queue) openText(j *Job, text []byte) ([]byte, error) {
 	return plain, nil
 }
 
-// readBody reads a body that is a blob, in the run's own time.
+// bodyPatience is how long a body, or an answer that is read again, waits for room: a
+// grant of quota does not last for longer.
+const bodyPatience = grantLife / 4
+
+// readBody makes room for the body, and reads one that is a blob in the run's own time.
 func (c *Claim) readBody(ctx context.Context) {
-	if c.unread != nil || !c.away || c.Recovered != nil {
+	if c.unread != nil || c.Recovered != nil {
+		return
+	}
+	size := int64(len(c.Body))
+	if c.away {
+		size = c.ref.Size
+	}
+	if c.unread = c.q.opts.Spool.Memory.Take(ctx, c.Job.Org, size, bodyPatience); c.unread != nil {
+		c.Body = nil
+		return
+	}
+	c.room = size
+	if !c.away {
 		return
 	}
 	if c.Body = c.q.slow.take(c.id); c.Body != nil {
@@ -221,6 +237,14 @@ func (c *Claim) readBody(ctx context.Context) {
 	if c.unread == nil && time.Since(began) > grantLife/2 {
 		c.q.slow.keep(c.id, c.Body)
 	}
+}
+
+// dropBody lets go of a body that is needed no more.
+func (c *Claim) dropBody() {
+	if c.room > 0 {
+		c.q.opts.Spool.Memory.Give(c.Job.Org, c.room)
+	}
+	c.Body, c.room = nil, 0
 }
 
 // slowBodies are the last few bodies that took so long to read that the grants
@@ -355,15 +379,24 @@ func (q *Queue) wholeOutput(ctx context.Context, org, key string, size int64) (d
 }
 
 // blobOf reads the answer that an entry of an output refers to; nothing for one
-// who has all of its bytes.
-func (q *Queue) blobOf(ctx context.Context, org, id string, attempt int, m redis.XMessage, have int64) ([]byte, error) {
+// who has all of its bytes. Room is what it takes of the spool's memory, to be given back.
+func (q *Queue) blobOf(
+	ctx context.Context, org, id string, attempt int, m redis.XMessage, have int64,
+) (data []byte, room int64, err error) {
 	text, _ := m.Values["r"].(string)
 	r, ok, err := q.refIn(org, outKey(id, attempt), []byte(text))
 	if err != nil || !ok {
-		return nil, errors.Join(err, errContentGone)
+		return nil, 0, errors.Join(err, errContentGone)
 	}
 	if r.Size <= have {
-		return nil, nil
+		return nil, 0, nil
 	}
-	return q.getBlob(ctx, outBlob(id, attempt), r)
+	if err := q.opts.Spool.Memory.Take(ctx, org, r.Size, bodyPatience); err != nil {
+		return nil, 0, err
+	}
+	if data, err = q.getBlob(ctx, outBlob(id, attempt), r); err != nil {
+		q.opts.Spool.Memory.Give(org, r.Size)
+		return nil, 0, err
+	}
+	return data, r.Size, nil
 }

@@ -139,7 +139,9 @@ func (r *runner) forward(ctx context.Context, c *Claim, call *guard.Call, fresh 
 	defer r.count(c.Job.Org, -1)
 	ctx, stop := stoppable(ctx)
 	defer stop()
-	err := call.Forward(ctx, c.Output(), guard.Forwarding{Header: c.Job.Header, Query: c.Job.Query, Fresh: fresh})
+	err := call.Forward(ctx, c.Output(), guard.Forwarding{
+		Header: c.Job.Header, Query: c.Job.Query, Fresh: fresh, Sent: c.dropBody,
+	})
 	v := r.verdict(ctx, c, call, err)
 	r.record(ctx, c, call, v, err)
 	return v

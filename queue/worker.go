@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/llmguard/llmguard/internal/spool"
 )
 
 // WorkerOptions are the settings of a Worker.
@@ -107,6 +109,7 @@ func (w *Worker) run(ctx context.Context, c *Claim) {
 	}()
 	verdict := Verdict{Kind: Requeue, Unused: true}
 	c.readBody(runCtx)
+	defer c.dropBody()
 	switch {
 	case c.unread == nil && c.never > 0 && c.Recovered == nil:
 		verdict = Verdict{Kind: Fail, Error: TooLarge(c.never, "")}
@@ -135,7 +138,7 @@ func (w *Worker) run(ctx context.Context, c *Claim) {
 		w.done[c.id] = struct{}{}
 		w.mu.Unlock()
 	}
-	if c.unread != nil && !errors.Is(c.unread, ErrGone) {
+	if c.unread != nil && !errors.Is(c.unread, ErrGone) && !spool.NoRoom(c.unread) {
 		w.q.log.WarnContext(ctx, "claimed job not read", "job", c.id, "err", c.unread)
 	}
 }

@@ -209,7 +209,7 @@ func conversations(c *config.Config, set *settings) conversation.Options {
 
 func (a *App) queueOptions(set *settings, scripts redis.Scripter) queue.Options {
 	o := queueOptions(a.cfg, set)
-	o.Scripts, o.Logger, o.Registerer, o.Blobs = scripts, a.log, a.registry, a.blobs
+	o.Scripts, o.Logger, o.Registerer, o.Blobs, o.Spool = scripts, a.log, a.registry, a.blobs, a.spool
 	return o
 }
 

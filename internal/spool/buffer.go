@@ -32,7 +32,7 @@ type Buffer struct {
 // Buffer returns an empty one. It waits for room no longer than patience each time, and
 // has to be closed.
 func (s *Store) Buffer(ctx context.Context, org string, patience time.Duration) Buffer {
-	return Buffer{store: s, ctx: ctx, org: org, patience: patience, length: -1}
+	return Buffer{store: s, ctx: ctx, org: org, patience: patience, length: -1, stay: s.noFiles}
 }
 
 const (
