@@ -22,10 +22,12 @@ type Crowd struct {
 	Unread int
 	// Size is that of the bodies, in bytes.
 	Size int
+	// Rate is how fast unfinished bodies are sent, in bytes a second; 0: at once.
+	Rate int
 }
 
 // pause is how long one who was refused stays away.
-const pause = 100 * time.Millisecond
+const pause = time.Second
 
 // Attack keeps the connections to an address open, and opens them again where they are
 // closed, until ctx ends. It returns when all are closed.
@@ -51,7 +53,7 @@ func (c Crowd) Attack(ctx context.Context, addr, key string) {
 		}
 	})
 	start(c.Unfinished, func(conn net.Conn) {
-		go send(conn, key, c.Size)
+		go c.send(ctx, conn, key)
 		awaitAnswer(conn)
 	})
 	start(c.Unread, func(conn net.Conn) {
@@ -83,17 +85,20 @@ func head(conn net.Conn, path, key string, length int) error {
 }
 
 // send sends a body but for its last byte.
-func send(conn net.Conn, key string, size int) {
-	if head(conn, "chat/completions", key, size) != nil {
+func (c Crowd) send(ctx context.Context, conn net.Conn, key string) {
+	if head(conn, "chat/completions", key, c.Size) != nil {
 		return
 	}
-	piece := make([]byte, 64<<10)
-	for left := size - 1; left > 0; {
+	piece := make([]byte, 16<<10)
+	for left := c.Size - 1; left > 0 && ctx.Err() == nil; {
 		n, err := conn.Write(piece[:min(left, len(piece))])
 		if err != nil {
 			return
 		}
 		left -= n
+		if c.Rate > 0 {
+			time.Sleep(time.Duration(n) * time.Second / time.Duration(c.Rate))
+		}
 	}
 }
 
