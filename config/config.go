@@ -190,29 +190,12 @@ type Requests struct {
 // comes beyond is closed without an answer.
 type Connections struct {
 	// Total is the most connections; 0: half of the file descriptors that the process
-	// may open.
+	// may open, and at most one for 96 KiB of the memory that it may use.
 	Total int `yaml:"total" default:"0" min:"0"`
 	// PerAddress is the most connections of one address; an IPv6 address counts as
 	// its /64. 0: a quarter of Total. Addresses in TrustedProxies are bounded by Total
 	// alone.
 	PerAddress int `yaml:"per_address" default:"0" min:"0"`
-}
-
-// Memory bounds the bytes of bodies and answers under way in each process. An org that
-// takes all it can get leaves about half of each bound to others. What finds no room
-// within seconds is refused with 503 and Retry-After.
-type Memory struct {
-	// Bodies is how much memory they take at most. A body counts until it has been
-	// sent, an answer until it has been handed on or is in a file. 0: a quarter of what
-	// the process may use, which is GOMEMLIMIT, else the limit of its cgroup, else the
-	// machine's memory; at least twice requests.max_body. Given, at least
-	// requests.max_body.
-	Bodies Size `yaml:"bodies" default:"0" min:"0"`
-	// Spool is how many bytes of them may be in files of the temporary directory
-	// (TMPDIR), where those above 1 MiB are while they are on their way. Make sure that
-	// the directory has the space, and is on a disk. At least requests.max_body; 0: no
-	// files, memory has them all.
-	Spool Size `yaml:"spool" default:"2GB" min:"0"`
 }
 
 // Timeouts of the listener callers reach. Answers have no total timeout,

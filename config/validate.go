@@ -280,12 +280,3 @@ func isAddress(text string) bool {
 	_, errRange := netip.ParsePrefix(text)
 	return errAddr == nil || errRange == nil
 }
-
-// checkRoom checks that the largest body has room.
-func (d *document) checkRoom(cfg *Config) {
-	for path, size := range map[string]Size{"memory.bodies": cfg.Memory.Bodies, "memory.spool": cfg.Memory.Spool} {
-		if size > 0 && size < cfg.Requests.MaxBody {
-			d.failAt(path, "%d bytes have no room for a body of requests.max_body, which is %d bytes", size, cfg.Requests.MaxBody)
-		}
-	}
-}

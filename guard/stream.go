@@ -18,6 +18,7 @@ type relay struct {
 	out    http.ResponseWriter
 	flush  func() error
 	events wire.Events
+	room   int64             // bytes taken for events, in so far as they are large
 	count  *tokenizer.Stream // visible output; nil when it cannot tell the bill
 	apart  int64             // tokens of output counted a chunk at a time
 	factor int64             // what may be billed for a token of ours, in thousandths
@@ -57,6 +58,7 @@ func (e *errand) relayStream(w http.ResponseWriter, resp *http.Response) error {
 		_, most := tokenizer.Multiplier(c.Target.Model)
 		r.factor = int64(most)
 	}
+	defer r.release()
 	c.head(w, resp)
 	w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
 	w.Header().Set("Cache-Control", "no-cache")
@@ -80,9 +82,12 @@ func (e *errand) relayStream(w http.ResponseWriter, resp *http.Response) error {
 }
 
 // take passes on the events completed by p. The error is that of an event
-// without end, or errCut.
+// without end, or for which there is no room, or errCut.
 func (r *relay) take(p []byte) error {
 	if err := r.events.Feed(p); err != nil {
+		return err
+	}
+	if err := r.makeRoom(); err != nil {
 		return err
 	}
 	wrote := false
@@ -108,6 +113,30 @@ func (r *relay) take(p []byte) error {
 		return errCut
 	}
 	return nil
+}
+
+// smallEvents is what the events of a stream may take of memory, in bytes, without being
+// counted: all but pictures are smaller.
+const smallEvents = 64 << 10
+
+// makeRoom counts large events, which a slow caller keeps in memory.
+func (r *relay) makeRoom() error {
+	more := int64(r.events.Held()) - smallEvents - r.room
+	if more <= 0 {
+		return nil
+	}
+	c := r.call
+	err := c.guard.spool.Memory.Take(r.errand.upstream, c.Caller.Org.ID, more, c.guard.answerWait)
+	if err == nil {
+		r.room += more
+	}
+	return err
+}
+
+func (r *relay) release() {
+	if r.room > 0 {
+		r.call.guard.spool.Memory.Give(r.call.Caller.Org.ID, r.room)
+	}
 }
 
 // lost notes that the caller takes no more bytes, which is as good as gone.

@@ -207,12 +207,6 @@ func conversations(c *config.Config, set *settings) conversation.Options {
 	return conversation.Options{TTL: c.Conversations.TTL, MaxSize: int(c.Conversations.MaxSize), Seal: set.seal}
 }
 
-func (a *App) queueOptions(set *settings, scripts redis.Scripter) queue.Options {
-	o := queueOptions(a.cfg, set)
-	o.Scripts, o.Logger, o.Registerer, o.Blobs, o.Spool = scripts, a.log, a.registry, a.blobs, a.spool
-	return o
-}
-
 // observe hands what a provider says of its limits to the queue.
 func (a *App) observe(ctx context.Context, h guard.Head) time.Duration {
 	rest, err := a.queue.Observe(ctx, h.Pool, queue.Reply{

@@ -5,13 +5,21 @@ import (
 	"slices"
 
 	"github.com/llmguard/llmguard/internal/listen"
+	"github.com/llmguard/llmguard/internal/spool"
 )
 
 // adminConnections bounds the operators' listener.
 const adminConnections = 256
 
+// connectionMemory is what a connection takes of the process's memory, in bytes, with a
+// slow stream on it: 32 KB were measured. Connections get half of the memory.
+const connectionMemory = 48 << 10
+
 // connections are the bounds of a listener.
 func (a *App) connections(listener string, total, perAddress int) listen.Limits {
+	if total == 0 {
+		total = min(listen.DefaultTotal(), int(max(spool.Limit()/2/connectionMemory, 1)))
+	}
 	return listen.Limits{
 		Total: total, PerAddress: perAddress,
 		Exempt: func(ip netip.Addr) bool {
