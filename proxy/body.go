@@ -37,7 +37,7 @@ func (s *Server) readBody(x *exchange, r *http.Request) ([]byte, error) {
 		return nil, s.unreadable(x, err)
 	}
 	_ = x.control.SetReadDeadline(time.Time{})
-	body, err := x.body.Bytes()
+	body, err := x.body.Priced()
 	if err != nil {
 		return nil, s.unreadable(x, err)
 	}

@@ -28,6 +28,7 @@ func (s *Server) metered(ep wire.Endpoint) func(*exchange, *http.Request, string
 		if err != nil {
 			return err
 		}
+		x.body.Shrink()
 		x.plan = plan
 		wish, err := parseWish(r.Header)
 		if err != nil {

@@ -18,11 +18,12 @@ func (c *Claim) readBody(ctx context.Context) {
 	if c.away {
 		size = c.ref.Size
 	}
-	if c.unread = c.q.opts.Spool.Memory.Take(ctx, c.Job.Org, size, bodyPatience); c.unread != nil {
+	room := c.q.opts.Spool.Pricing(size)
+	if c.unread = c.q.opts.Spool.Memory.Take(ctx, c.Job.Org, room, bodyPatience); c.unread != nil {
 		c.Body = nil
 		return
 	}
-	c.room = size
+	c.room = room
 	if !c.away {
 		return
 	}
@@ -33,6 +34,14 @@ func (c *Claim) readBody(ctx context.Context) {
 	c.Body, c.unread = c.q.getBlob(ctx, bodyBlob(c.id), c.ref)
 	if c.unread == nil && time.Since(began) > grantLife/2 {
 		c.q.slow.keep(c.id, c.Body)
+	}
+}
+
+// priced gives back what the body took to be priced.
+func (c *Claim) priced() {
+	if more := c.room - int64(len(c.Body)); more > 0 {
+		c.q.opts.Spool.Memory.Give(c.Job.Org, more)
+		c.room -= more
 	}
 }
 

@@ -204,7 +204,9 @@ func (r *runner) plan(ctx context.Context, c *Claim) (*guard.Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	return r.g.PrepareKept(ctx, caller, req)
+	plan, err := r.g.PrepareKept(ctx, caller, req)
+	c.priced()
+	return plan, err
 }
 
 // refused says what becomes of a job whose hold was refused. A connected

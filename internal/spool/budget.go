@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -15,6 +16,7 @@ type Budget struct {
 	setting string // that names the total
 	total   int64
 	metrics budgetMetrics
+	refused atomic.Int64
 
 	mu      sync.Mutex
 	free    int64
@@ -102,7 +104,7 @@ func (b *Budget) enqueue(org string, n int64, patience time.Duration) *waiter {
 func (b *Budget) Try(org string, n int64) bool {
 	ok := b.try(org, n)
 	if !ok {
-		b.metrics.refused.Inc()
+		_ = b.refuse()
 	}
 	return ok
 }
@@ -147,6 +149,9 @@ func (b *Budget) Used() int64 {
 	return b.total - b.free
 }
 
+// Refused is how often there was no room.
+func (b *Budget) Refused() int64 { return b.refused.Load() }
+
 // fits reports whether an org may have n bytes more. One that has nothing gets all that is
 // free.
 func (b *Budget) fits(org string, n int64) bool {
@@ -179,6 +184,7 @@ func (b *Budget) left(org string) {
 }
 
 func (b *Budget) refuse() error {
+	b.refused.Add(1)
 	b.metrics.refused.Inc()
 	return &FullError{Setting: b.setting, Total: b.total}
 }

@@ -188,13 +188,26 @@ func (b *Buffer) Size() int64 {
 	return int64(len(b.memory))
 }
 
-// Bytes returns all that was written, in memory. It is valid until DropMemory and Close
-// in so far as it counts no more afterwards.
-func (b *Buffer) Bytes() ([]byte, error) {
+// Bytes returns all that was written, in memory. It counts no more after DropMemory and
+// Close.
+func (b *Buffer) Bytes() ([]byte, error) { return b.bytes(b.size) }
+
+// Priced is Bytes that takes the memory to price a request as well, until Shrink.
+func (b *Buffer) Priced() ([]byte, error) { return b.bytes(b.store.Pricing(b.size)) }
+
+// Shrink gives back the memory that is taken beyond what is there.
+func (b *Buffer) Shrink() {
+	if more := b.held - int64(len(b.memory)); more > 0 {
+		b.store.Memory.Give(b.org, more)
+		b.held -= more
+	}
+}
+
+func (b *Buffer) bytes(room int64) ([]byte, error) {
 	if b.file == nil || b.memory != nil {
 		return b.memory, nil
 	}
-	if err := b.takeMemory(b.size); err != nil {
+	if err := b.takeMemory(room); err != nil {
 		return nil, err
 	}
 	whole := make([]byte, b.size)

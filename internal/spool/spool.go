@@ -67,6 +67,18 @@ func New(o Options) *Store {
 	}
 }
 
+// pricing is how many times its size a large body takes while its tokens are counted, at
+// worst: a text of one letter over and over.
+const pricing = 5
+
+// Pricing is what a body of so many bytes takes of memory while it is priced, in bytes.
+func (s *Store) Pricing(size int64) int64 {
+	if size <= Small {
+		return size
+	}
+	return max(size, min(pricing*size, s.Memory.total/2))
+}
+
 // FileError says that a file of a Store could not be written or read.
 type FileError struct{ Err error }
 
