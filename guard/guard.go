@@ -223,7 +223,7 @@ func New(o Options) *Guard {
 		o.Spool = spool.New(spool.Options{Log: o.Log})
 	}
 	g := &Guard{
-		spool:  o.Spool,
+		spool: o.Spool, answerWait: answerPatience,
 		budget: o.Budget, counts: tokenizer.NewCache(), calibration: o.Calibration, observe: o.Observe, charged: o.Charged, owned: o.Owned, turns: o.Conversations, deadline: o.StoreDeadline, share: o.LocalShare,
 		circuit: circuit{log: o.Log, orgs: map[string]*outage{}},
 		health:  health{ping: o.Budget.Ping, pings: map[string]*ping{}},

@@ -149,12 +149,34 @@ func TestSentBodiesAreDropped(t *testing.T) {
 				}
 			}}
 			c := r.begin(plan)
-			plan = nil
 			err := c.Forward(t.Context(), w, Forwarding{Header: http.Header{}, Sent: func() { told = true }})
 			c.End(t.Context())
 			if err != nil {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// TestAnswersWaitForRoom: an answer that finds no room waits for it before it is charged
+// by its hold.
+func TestAnswersWaitForRoom(t *testing.T) {
+	r := newRig(t, roomy()...)
+	room := spool.New(spool.Options{Memory: 16 * spool.Small})
+	r.guard.spool = room
+	if !room.Memory.Try("other", 14*spool.Small) {
+		t.Fatal("no room to take away")
+	}
+	text := large(3 * spool.Small)
+	r.moveTo(answering(t, text, true))
+	go func() {
+		for end := time.Now().Add(time.Minute); room.Disk.Used() == 0 && time.Now().Before(end); {
+			time.Sleep(time.Millisecond)
+		}
+		room.Memory.Give("other", 14*spool.Small)
+	}()
+	c, w, err := r.run(t.Context(), prompt("gpt-4o", "hi", `"max_tokens":100`))
+	if err != nil || w.Body.String() != text || c.Result.Outcome != Completed {
+		t.Errorf("%v, %d bytes, %s; want all of it at its cost", err, w.Body.Len(), c.Result.Outcome)
 	}
 }
