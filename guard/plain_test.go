@@ -170,7 +170,7 @@ func TestAnswersWaitForRoom(t *testing.T) {
 	text := large(3 * spool.Small)
 	r.moveTo(answering(t, text, true))
 	go func() {
-		for end := time.Now().Add(time.Minute); room.Disk.Used() == 0 && time.Now().Before(end); {
+		for end := time.Now().Add(time.Minute); room.Memory.Waiting() == 0 && time.Now().Before(end); {
 			time.Sleep(time.Millisecond)
 		}
 		room.Memory.Give("other", 14*spool.Small)

@@ -15,7 +15,6 @@ import (
 type Budget struct {
 	setting string // that names the total
 	total   int64
-	metrics budgetMetrics
 	refused atomic.Int64
 
 	mu      sync.Mutex
@@ -47,10 +46,9 @@ func (e *FullError) Error() string {
 	return fmt.Sprintf("no room within %s (%d bytes in all, of which one org gets a part)", e.Setting, e.Total)
 }
 
-func newBudget(setting string, total int64, m budgetMetrics) *Budget {
-	m.total.Set(float64(total))
+func newBudget(setting string, total int64) *Budget {
 	return &Budget{
-		setting: setting, total: total, metrics: m, free: total,
+		setting: setting, total: total, free: total,
 		held: make(map[string]int64), waiting: make(map[string]int),
 	}
 }
@@ -130,7 +128,6 @@ func (b *Budget) Give(org string, n int64) {
 	if b.held[org] -= n; b.held[org] <= 0 {
 		delete(b.held, org)
 	}
-	b.metrics.used.Set(float64(b.total - b.free))
 	b.waiters = slices.DeleteFunc(b.waiters, func(w *waiter) bool {
 		if !b.fits(w.org, w.n) {
 			return false
@@ -149,6 +146,13 @@ func (b *Budget) Used() int64 {
 	return b.total - b.free
 }
 
+// Waiting is how many wait for bytes.
+func (b *Budget) Waiting() int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return int64(len(b.waiters))
+}
+
 // Refused is how often there was no room.
 func (b *Budget) Refused() int64 { return b.refused.Load() }
 
@@ -161,7 +165,6 @@ func (b *Budget) fits(org string, n int64) bool {
 func (b *Budget) grant(org string, n int64) {
 	b.free -= n
 	b.held[org] += n
-	b.metrics.used.Set(float64(b.total - b.free))
 }
 
 // withdraw reports whether a waiter has not been granted its bytes, and never will be.
@@ -185,6 +188,5 @@ func (b *Budget) left(org string) {
 
 func (b *Budget) refuse() error {
 	b.refused.Add(1)
-	b.metrics.refused.Inc()
 	return &FullError{Setting: b.setting, Total: b.total}
 }

@@ -1,31 +1,23 @@
 package spool
 
-import (
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
-)
+import "github.com/prometheus/client_golang/prometheus"
 
-type budgetMetrics struct {
-	total, used prometheus.Gauge
-	refused     prometheus.Counter
-}
-
-// newMetrics registers the metrics of both budgets; r may be nil.
-func newMetrics(r prometheus.Registerer) (memory, disk budgetMetrics) {
-	f := promauto.With(r)
-	total := f.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "llmguard_spool_limit_bytes", Help: "Bytes that bodies and answers under way may take, by where they are: memory or disk.",
-	}, []string{"place"})
-	used := f.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "llmguard_spool_used_bytes", Help: "Bytes that bodies and answers under way take, by where they are: memory or disk.",
-	}, []string{"place"})
-	refused := f.NewCounterVec(prometheus.CounterOpts{
-		Name: "llmguard_spool_refused_total", Help: "Bodies and answers for which there was no room in time, by place: memory or disk.",
-	}, []string{"place"})
-	of := func(place string) budgetMetrics {
-		return budgetMetrics{
-			total: total.WithLabelValues(place), used: used.WithLabelValues(place), refused: refused.WithLabelValues(place),
-		}
+// register exports a budget's figures; place is where its bytes are.
+func (b *Budget) register(r prometheus.Registerer, place string) {
+	if r == nil {
+		return
 	}
-	return of("memory"), of("disk")
+	labels := prometheus.Labels{"place": place}
+	gauge := func(name, help string, value func() int64) {
+		o := prometheus.GaugeOpts{Name: name, Help: help, ConstLabels: labels}
+		r.MustRegister(prometheus.NewGaugeFunc(o, func() float64 { return float64(value()) }))
+	}
+	gauge("llmguard_spool_limit_bytes", "Bytes that bodies and answers under way may take, by where they are: memory or disk.",
+		func() int64 { return b.total })
+	gauge("llmguard_spool_used_bytes", "Bytes that bodies and answers under way take, by where they are: memory or disk.", b.Used)
+	gauge("llmguard_spool_waiting", "Bodies and answers that wait for room, by place: memory or disk.", b.Waiting)
+	r.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name: "llmguard_spool_refused_total", Help: "Bodies and answers for which there was no room in time, by place: memory or disk.",
+		ConstLabels: labels,
+	}, func() float64 { return float64(b.Refused()) }))
 }

@@ -60,11 +60,13 @@ func New(o Options) *Store {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	memory, disk := newMetrics(o.Metrics)
-	return &Store{
-		Memory: newBudget("memory.bodies", o.Memory, memory), Disk: newBudget("memory.spool", max(o.Disk, 0), disk),
+	s := &Store{
+		Memory: newBudget("memory.bodies", o.Memory), Disk: newBudget("memory.spool", max(o.Disk, 0)),
 		noFiles: o.Disk < 0, log: o.Log,
 	}
+	s.Memory.register(o.Metrics, "memory")
+	s.Disk.register(o.Metrics, "disk")
+	return s
 }
 
 // pricing is how many times its size a large body takes while its tokens are counted, at
