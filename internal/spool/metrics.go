@@ -8,14 +8,21 @@ func (b *Budget) register(r prometheus.Registerer, place string) {
 		return
 	}
 	labels := prometheus.Labels{"place": place}
-	gauge := func(name, help string, value func() int64) {
-		o := prometheus.GaugeOpts{Name: name, Help: help, ConstLabels: labels}
+	gauge := func(o prometheus.GaugeOpts, value func() int64) {
+		o.ConstLabels = labels
 		r.MustRegister(prometheus.NewGaugeFunc(o, func() float64 { return float64(value()) }))
 	}
-	gauge("llmguard_spool_limit_bytes", "Bytes that bodies and answers under way may take, by where they are: memory or disk.",
-		func() int64 { return b.total })
-	gauge("llmguard_spool_used_bytes", "Bytes that bodies and answers under way take, by where they are: memory or disk.", b.Used)
-	gauge("llmguard_spool_waiting", "Bodies and answers that wait for room, by place: memory or disk.", b.Waiting)
+	gauge(prometheus.GaugeOpts{
+		Name: "llmguard_spool_limit_bytes",
+		Help: "Bytes that bodies and answers under way may take, by where they are: memory or disk.",
+	}, func() int64 { return b.total })
+	gauge(prometheus.GaugeOpts{
+		Name: "llmguard_spool_used_bytes",
+		Help: "Bytes that bodies and answers under way take, by where they are: memory or disk.",
+	}, b.Used)
+	gauge(prometheus.GaugeOpts{
+		Name: "llmguard_spool_waiting", Help: "Bodies and answers that wait for room, by place: memory or disk.",
+	}, b.Waiting)
 	r.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Name: "llmguard_spool_refused_total", Help: "Bodies and answers for which there was no room in time, by place: memory or disk.",
 		ConstLabels: labels,
