@@ -27,7 +27,7 @@ type attack struct {
 	settle, lasts                time.Duration
 	proxy                        *child.Process
 	admin                        string
-	keys                         []string // of the orgs; the first is honest
+	keys                         []string // of the orgs; the first is honest, the last has streams
 	out                          io.Writer
 }
 
@@ -38,7 +38,7 @@ store: {deadline: 10s}
 log: {level: warn}
 connections: {total: 20000, per_address: 20000}
 providers:
-  - {id: upstream, base_url: "%[4]s", api_key: upstream}
+  - {id: upstream, base_url: "%[4]s", api_key: upstream, pools: [{id: all, learn_quota: false}]}
 orgs:
 `
 
@@ -66,7 +66,7 @@ func attacked(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 
 func (a *attack) run(ctx context.Context, provider *fakeprovider.Server) error {
 	orgs := ""
-	for i := range 4 {
+	for i := range 5 {
 		key := keys.New(keys.Live)
 		a.keys = append(a.keys, key)
 		orgs += fmt.Sprintf(`  - id: org%[1]d
@@ -89,7 +89,7 @@ func (a *attack) run(ctx context.Context, provider *fakeprovider.Server) error {
 	n := a.connections / 9
 	crowd := hostile.Crowd{Absent: 4 * n / 3, Unfinished: 4 * n / 3, Unread: a.connections/3 - 2*(4*n/3), Size: 16_000_000, Rate: 100_000}
 	var under *load.Result
-	err = a.under(ctx, crowd, a.keys[1:], func() error {
+	err = a.under(ctx, crowd, a.keys[1:4], func() error {
 		under, err = a.measure(ctx, fmt.Sprintf("with %d hostile connections", a.connections))
 		return err
 	})
@@ -99,7 +99,7 @@ func (a *attack) run(ctx context.Context, provider *fakeprovider.Server) error {
 	fmt.Fprintf(a.out, "p99 %.2f times that of being alone; success %.4f of it\n",
 		float64(under.Quantile(0.99))/float64(alone.Quantile(0.99)), success(under)/success(alone))
 	if a.bodies > 0 {
-		err = a.under(ctx, hostile.Crowd{Unfinished: a.bodies / 3, Size: 16_000_000}, a.keys[1:], func() error {
+		err = a.under(ctx, hostile.Crowd{Unfinished: a.bodies / 3, Size: 16_000_000}, a.keys[1:4], func() error {
 			_, err := a.measure(ctx, fmt.Sprintf("with %d unfinished bodies of 16 MB", a.bodies/3*3))
 			return err
 		})
@@ -169,9 +169,9 @@ func (a *attack) stream(ctx context.Context) error {
 			return err
 		}
 		open = append(open, c)
-		_ = c.SetDeadline(time.Now().Add(time.Minute))
+		_ = c.SetDeadline(time.Now().Add(10 * time.Second)) // one that waited would get a newline after 15 s
 		fmt.Fprintf(c, "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s",
-			a.keys[0], len(body), body)
+			a.keys[4], len(body), body)
 		head := make([]byte, 12)
 		if _, err := io.ReadFull(c, head); err != nil || !strings.HasSuffix(string(head), "200") {
 			return fmt.Errorf("stream %d: %q, %w", len(open), head, err)
