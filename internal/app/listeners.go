@@ -11,8 +11,8 @@ import (
 // adminConnections bounds the operators' listener.
 const adminConnections = 256
 
-// connectionMemory is what a connection takes of the process's memory, in bytes, with a
-// slow stream on it: 32 KB were measured. Connections get half of the memory.
+// connectionMemory is about what a connection with a slow stream takes of the process's
+// memory, in bytes, besides garbage. Connections get half of the memory.
 const connectionMemory = 48 << 10
 
 // connections are the bounds of a listener.
