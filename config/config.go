@@ -46,6 +46,8 @@ type Config struct {
 	Timeouts Timeouts `yaml:"timeouts" reload:"restart"`
 	// Connections bounds open connections.
 	Connections Connections `yaml:"connections" reload:"restart"`
+	// Memory bounds the bytes of bodies and answers under way.
+	Memory Memory `yaml:"memory" reload:"restart"`
 	// Store says what happens when Redis cannot be asked.
 	Store Store `yaml:"store"`
 	// KillSwitch overrides the modes of all limits and spend caps at once. off: limits work as
@@ -217,7 +219,7 @@ type Requests struct {
 // comes beyond is closed without an answer.
 type Connections struct {
 	// Total is the most connections; 0: half of the file descriptors that the process
-	// may open.
+	// may open, and at most one for 96 KiB of the memory that it may use.
 	Total int `yaml:"total" default:"0" min:"0"`
 	// PerAddress is the most connections of one address; an IPv6 address counts as
 	// its /64. 0: a quarter of Total. Addresses in TrustedProxies are bounded by Total

@@ -116,6 +116,7 @@ func TestDefaults(t *testing.T) {
 		Alerts:     Alerts{Format: "slack"},
 		Webhooks:   Webhooks{Timeout: 15 * time.Second, GiveUp: 72 * time.Hour},
 		Log:        Log{Level: "info", Format: "json"},
+		Memory:     Memory{Spool: 2_000_000_000},
 		Timeouts: Timeouts{
 			ReadHeader: 10 * time.Second, ReadBody: time.Minute, Write: time.Minute,
 			Idle: 2 * time.Minute, Drain: 5 * time.Second, Shutdown: 30 * time.Second,

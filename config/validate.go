@@ -57,6 +57,7 @@ func (d *document) validate(cfg *Config) {
 		}
 		d.failAt(path, "%s is also the address of %s; operators need a listener of their own", cfg.Listen, other)
 	}
+	d.checkRoom(cfg)
 	if lease := cfg.Store.HoldLease; lease < 3*time.Second {
 		d.failAt("store.hold_lease", "%s is too short: holds are renewed every third of it, and Redis may be slow for a second; at least 3s", lease)
 	}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 
+	"github.com/llmguard/llmguard/internal/spool"
 	"github.com/llmguard/llmguard/owned"
 	"github.com/llmguard/llmguard/providers"
 	"github.com/llmguard/llmguard/wire"
@@ -14,8 +15,8 @@ import (
 
 // Fetch sends a request about a thing kept for an org to the provider that keeps it, and
 // relays the answer to w. It costs nothing but a request of FetchPool's quota, which the
-// caller takes. Status is the provider's, 0 when there was none. Errors are *wire.Error or
-// providers.ErrStale, with nothing written, or ErrGone.
+// caller takes. Status is the provider's, 0 when there was none. Errors are *wire.Error,
+// providers.ErrStale or a *spool.FullError, with nothing written, or ErrGone.
 func (g *Guard) Fetch(ctx context.Context, w http.ResponseWriter, o *Org, n owned.Note, r providers.Request) (status int, err error) {
 	p, err := g.Upstream(o, n.Provider)
 	if err != nil {
@@ -47,16 +48,21 @@ func (g *Guard) Fetch(ctx context.Context, w http.ResponseWriter, o *Org, n owne
 		w.WriteHeader(resp.StatusCode)
 		return resp.StatusCode, passEvents(w, resp)
 	}
-	body, err := readAnswer(resp)
+	kept := g.spool.Buffer(ctx, o.ID, g.answerWait)
+	defer kept.Close()
+	err = fillRedacted(resp, &kept)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return 0, ErrGone
+	case spool.NoRoom(err):
+		return 0, err
 	case err != nil:
 		return 0, wire.BadGateway("The provider's answer broke off", err)
 	}
 	providers.CopyHeaders(w.Header(), resp.Header)
 	w.WriteHeader(resp.StatusCode)
-	return resp.StatusCode, written(w.Write(providers.RedactorOf(resp).Failure(body)))
+	_, err = kept.WriteTo(w)
+	return resp.StatusCode, written(0, err)
 }
 
 // FetchPool is the pool whose quota a request about a thing kept for an org takes: that

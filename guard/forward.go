@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/llmguard/llmguard/internal/spool"
 	"github.com/llmguard/llmguard/providers"
 	"github.com/llmguard/llmguard/tracing"
 	"github.com/llmguard/llmguard/translate"
@@ -31,6 +32,9 @@ type Forwarding struct {
 	Query  string
 	// Fresh says whether the quota grant still holds.
 	Fresh func() bool
+	// Sent is called when the request has been sent and its body is needed no more;
+	// nil: nobody is told.
+	Sent func()
 }
 
 // BusyError is a provider's 429 or 503: nothing was done and nothing is
@@ -91,6 +95,9 @@ func (c *Call) Forward(ctx context.Context, w http.ResponseWriter, f Forwarding)
 	switch {
 	case resp.StatusCode >= 300:
 		return c.relayError(w, resp, rest)
+	}
+	c.dropBody(f.Sent)
+	switch {
 	case c.Request.Stream && isEventStream(resp.Header):
 		return e.relayStream(w, resp)
 	case c.Request.Endpoint == wire.Speech:
@@ -193,23 +200,27 @@ func isEventStream(h http.Header) bool {
 // relayPlain reads a whole answer, prices it, and hands it on unchanged.
 func (e *errand) relayPlain(w http.ResponseWriter, resp *http.Response) error {
 	c := e.call
-	body, err := e.body(resp)
+	kept := c.guard.spool.Buffer(e.upstream, c.Caller.Org.ID, c.guard.answerWait)
+	defer kept.Close()
+	err := e.receive(resp, &kept)
+	if spool.NoRoom(err) && !c.translated() {
+		return e.passThrough(w, resp, &kept)
+	}
 	if err != nil {
 		if e.broke(); e.gone() {
 			return ErrGone
 		}
 		return wire.BadGateway("The provider's answer broke off. The call may have been billed", err)
 	}
-	e.settlePlain(body)
-	body = providers.RedactorOf(resp).Failure(body)
 	c.head(w, resp)
-	if said := resp.Header["Content-Length"]; len(said) == 1 && resp.ContentLength == int64(len(body)) {
+	if said := resp.Header["Content-Length"]; len(said) == 1 && resp.ContentLength == kept.Size() {
 		w.Header()["Content-Length"] = said
 	} else {
-		w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+		w.Header().Set("Content-Length", strconv.FormatInt(kept.Size(), 10))
 	}
 	w.WriteHeader(resp.StatusCode)
-	if err := written(w.Write(body)); err != nil || e.gone() {
+	_, err = kept.WriteTo(w)
+	if err := written(0, err); err != nil || e.gone() {
 		return cmp.Or(err, ErrGone)
 	}
 	return nil
@@ -244,22 +255,6 @@ func written(_ int, err error) error {
 		return fmt.Errorf("%w: %w", ErrGone, err)
 	}
 	return nil
-}
-
-func readAnswer(resp *http.Response) ([]byte, error) {
-	if n := resp.ContentLength; n > 0 && n <= maxAnswer {
-		buf := make([]byte, n+1) // to meet its end, which is what frees the connection
-		got, err := io.ReadFull(resp.Body, buf)
-		if int64(got) == n && errors.Is(err, io.ErrUnexpectedEOF) {
-			err = nil
-		}
-		return buf[:got], err
-	}
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
-	if err == nil && len(body) > maxAnswer {
-		err = fmt.Errorf("the answer is larger than %d bytes", maxAnswer)
-	}
-	return body, err
 }
 
 // head sets the answer's headers: what the provider said and what we add.

@@ -24,6 +24,7 @@ import (
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/calibration"
 	"github.com/llmguard/llmguard/conversation"
+	"github.com/llmguard/llmguard/internal/spool"
 	"github.com/llmguard/llmguard/owned"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/providers"
@@ -165,6 +166,8 @@ type Options struct {
 	// StoreDeadline is how long a decision waits for Redis before a ping asks whether it
 	// answers at all; default 250 ms.
 	StoreDeadline time.Duration
+	// Spool is the room for answers under way; nil: a default one.
+	Spool *spool.Store
 	// LocalShare is the percentage of each limit that this process lets through
 	// by itself while the store is away, for orgs with Local; default 10.
 	LocalShare int
@@ -190,6 +193,8 @@ type Guard struct {
 	charged     func(org, user string)
 	owned       *owned.Store
 	turns       *conversation.Store
+	spool       *spool.Store
+	answerWait  time.Duration // for room for an answer
 	deadline    time.Duration
 	share       int // percent
 	circuit     circuit
@@ -215,7 +220,11 @@ func New(o Options) *Guard {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
+	if o.Spool == nil {
+		o.Spool = spool.New(spool.Options{Log: o.Log})
+	}
 	g := &Guard{
+		spool: o.Spool, answerWait: answerPatience,
 		budget: o.Budget, counts: tokenizer.NewCache(), calibration: o.Calibration, observe: o.Observe, charged: o.Charged, owned: o.Owned, turns: o.Conversations, deadline: o.StoreDeadline, share: o.LocalShare,
 		circuit: circuit{log: o.Log, orgs: map[string]*outage{}},
 		health:  health{ping: o.Budget.Ping, pings: map[string]*ping{}},

@@ -20,6 +20,7 @@ type relay struct {
 	redact  providers.Redactor // of the provider's errors
 	flush   func() error
 	events  wire.Events
+	room    int64             // bytes taken for events, in so far as they are large
 	count   *tokenizer.Stream // visible output
 	tells   bool              // the visible output tells the bill
 	apart   int64             // tokens of output counted a chunk at a time
@@ -47,7 +48,9 @@ type relay struct {
 // whole reports whether all choices have come to their end.
 func (r *relay) whole() bool { return r.done || r.ends >= r.call.Request.Answers() }
 
-var readBuffers = sync.Pool{New: func() any { b := make([]byte, 32<<10); return &b }}
+// readBuffers hold what is read of an answer at a time. Every stream has one for as long
+// as it lasts, so they are small.
+var readBuffers = sync.Pool{New: func() any { b := make([]byte, 8<<10); return &b }}
 
 // relayStream hands the provider's events on as they come, byte for byte,
 // drops the usage chunk the caller did not ask for, and settles the result.
@@ -57,6 +60,7 @@ func (e *errand) relayStream(w http.ResponseWriter, resp *http.Response) error {
 	r.count, r.tells = tokenizer.NewStream(tokenizer.EncodingFor(c.Target.Model)), !c.hidesOutput()
 	_, most := tokenizer.Multiplier(c.Target.Model)
 	r.factor, r.allowed = int64(most), c.mostCount()
+	defer r.release()
 	c.head(w, resp)
 	w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
 	w.Header().Set("X-Accel-Buffering", "no")
@@ -81,9 +85,12 @@ func (e *errand) relayStream(w http.ResponseWriter, resp *http.Response) error {
 }
 
 // take passes on the events completed by p. The error is that of an event
-// without end, or errCut.
+// without end, or for which there is no room, or errCut.
 func (r *relay) take(p []byte) error {
 	if err := r.events.Feed(p); err != nil {
+		return err
+	}
+	if err := r.makeRoom(); err != nil {
 		return err
 	}
 	wrote := false
@@ -113,6 +120,30 @@ func (r *relay) take(p []byte) error {
 		return errCut
 	}
 	return nil
+}
+
+// smallEvents is what the events of a stream may take of memory, in bytes, without being
+// counted: all but pictures are smaller.
+const smallEvents = 64 << 10
+
+// makeRoom counts large events, which a slow caller keeps in memory.
+func (r *relay) makeRoom() error {
+	more := int64(r.events.Held()) - smallEvents - r.room
+	if more <= 0 {
+		return nil
+	}
+	c := r.call
+	err := c.guard.spool.Memory.Take(r.errand.upstream, c.Caller.Org.ID, more, c.guard.answerWait)
+	if err == nil {
+		r.room += more
+	}
+	return err
+}
+
+func (r *relay) release() {
+	if r.room > 0 {
+		r.call.guard.spool.Memory.Give(r.call.Caller.Org.ID, r.room)
+	}
 }
 
 // lost notes that the caller takes no more bytes, which is as good as gone.

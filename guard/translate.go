@@ -149,15 +149,6 @@ func (e *errand) events(resp *http.Response) io.Reader {
 	return translate.Stream(resp.Body, e.reply())
 }
 
-// body reads a whole answer in the caller's form.
-func (e *errand) body(resp *http.Response) ([]byte, error) {
-	body, err := readAnswer(resp)
-	if err != nil || !e.call.translated() {
-		return body, err
-	}
-	return translate.Answer(body, e.reply())
-}
-
 // Kept returns a response that is kept here, of an org that has it. The error is
 // ErrNotOwned or wraps budget.ErrUnavailable.
 func (g *Guard) Kept(ctx context.Context, c Caller, id string) (conversation.Turn, error) {

@@ -82,11 +82,13 @@ type tried struct {
 
 func (p *Provider) sendOnce(ctx context.Context, r Request) (resp *http.Response, how tried, err error) {
 	if d := p.transport.direct; d != nil && r.Length >= 0 && r.Length <= joined {
-		resp, how, err = d.send(ctx, p.request(r), &gate{fresh: r.Fresh}, p.idleTimeout())
+		req, _ := p.request(r)
+		resp, how, err = d.send(ctx, req, &gate{fresh: r.Fresh}, p.idleTimeout())
 	} else {
 		resp, how, err = p.sendWith(ctx, r)
 	}
 	if err == nil {
+		resp.Request = nil // it has the body
 		err = decode(resp)
 	}
 	if err != nil && resp != nil {
@@ -102,8 +104,9 @@ func (p *Provider) sendOnce(ctx context.Context, r Request) (resp *http.Response
 func (p *Provider) sendWith(ctx context.Context, r Request) (*http.Response, tried, error) {
 	inner, cancel := context.WithCancelCause(ctx)
 	grant := &gate{fresh: r.Fresh}
-	conn := &usedConn{grant: grant, stop: func() { cancel(ErrStale) }}
-	resp, err := p.transport.RoundTrip(p.request(r).WithContext(httptrace.WithClientTrace(inner, conn.trace())))
+	req, drop := p.request(r)
+	conn := &usedConn{grant: grant, stop: func() { cancel(ErrStale) }, drop: drop}
+	resp, err := p.transport.RoundTrip(req.WithContext(httptrace.WithClientTrace(inner, conn.trace())))
 	switch {
 	case err == nil:
 		resp.Body = &idleBody{body: resp.Body, cancel: cancel, idle: p.idleTimeout()}
@@ -117,8 +120,8 @@ func (p *Provider) sendWith(ctx context.Context, r Request) (*http.Response, tri
 }
 
 // request is one request, built by hand: net/http would parse the URL again at
-// every call.
-func (p *Provider) request(r Request) *http.Request {
+// every call. Drop is as that of bodyOf.
+func (p *Provider) request(r Request) (req *http.Request, drop func()) {
 	at := *p.BaseURL
 	path, query := r.Path, known(r.Query)
 	if p.Kind == Azure {
@@ -129,11 +132,12 @@ func (p *Provider) request(r Request) *http.Request {
 		at.RawPath = strings.TrimSuffix(at.RawPath, "/") + path
 	}
 	at.RawQuery = query
+	body, drop := bodyOf(r)
 	return &http.Request{
 		Method: cmp.Or(r.Method, http.MethodPost), URL: &at, Host: at.Host,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		Header: p.header(r), Body: bodyOf(r), ContentLength: r.Length,
-	}
+		Header: p.header(r), Body: body, ContentLength: r.Length,
+	}, drop
 }
 
 // parameters are those of OpenAI's API that a caller may send. No other reaches a provider:

@@ -105,10 +105,11 @@ type usedConn struct {
 	reused bool
 	shared bool        // HTTP/2: other requests write to the connection too
 	head   atomic.Bool // a header field of the request was encoded
+	drop   func()      // lets go of the body once it is written; nil: it is small
 }
 
 func (u *usedConn) trace() *httptrace.ClientTrace {
-	return &httptrace.ClientTrace{
+	t := &httptrace.ClientTrace{
 		GotConn: func(info httptrace.GotConnInfo) {
 			u.got, u.reused = true, info.Reused
 			conn := info.Conn
@@ -128,6 +129,14 @@ func (u *usedConn) trace() *httptrace.ClientTrace {
 		},
 		WroteHeaderField: func(string, []string) { u.head.Store(true) },
 	}
+	if u.drop != nil {
+		t.WroteRequest = func(info httptrace.WroteRequestInfo) {
+			if info.Err == nil {
+				u.drop()
+			}
+		}
+	}
+	return t
 }
 
 // wrote reports whether a byte of the request may have left: yes too often,
@@ -148,24 +157,34 @@ func (u *usedConn) wrote(cancelled bool) bool {
 // header and it leave in one write.
 const joined = 64 << 10
 
+// keptBody is the size in bytes of bodies that a request may keep until the end of its
+// answer, for which net/http keeps the request.
+const keptBody = 4 << 10
+
 // bodyOf returns the body without any means to rewind it, so that net/http
-// cannot replay a POST.
-func bodyOf(r Request) io.ReadCloser {
+// cannot replay a POST, and what drops its bytes; nil: they are few, or not in memory.
+func bodyOf(r Request) (body io.ReadCloser, drop func()) {
 	if r.Body == nil {
-		return http.NoBody
+		return http.NoBody, nil
 	}
-	body := r.Body()
-	if whole, ok := body.(*bytes.Reader); ok { // net/http knows it as at hand, so nothing need be copied
-		return io.NopCloser(whole)
+	from := r.Body()
+	if whole, ok := from.(*bytes.Reader); ok { // net/http knows it as at hand, so nothing need be copied
+		if r.Length > keptBody {
+			drop = func() { whole.Reset(nil) }
+		}
+		return io.NopCloser(whole), drop
 	}
 	if r.Length > joined {
-		return io.NopCloser(struct{ io.Reader }{body})
+		return io.NopCloser(struct{ io.Reader }{from}), nil
 	}
 	whole := bytes.NewBuffer(make([]byte, 0, r.Length+bytes.MinRead))
-	if _, err := whole.ReadFrom(body); err != nil {
-		return io.NopCloser(io.MultiReader(whole, broken{err}))
+	if r.Length > keptBody {
+		drop = func() { *whole = bytes.Buffer{} }
 	}
-	return io.NopCloser(whole)
+	if _, err := whole.ReadFrom(from); err != nil {
+		return io.NopCloser(io.MultiReader(whole, broken{err})), nil
+	}
+	return io.NopCloser(whole), drop
 }
 
 // broken is a reader that fails.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/spool"
 	"github.com/llmguard/llmguard/queue"
 	"github.com/llmguard/llmguard/rejoin"
 	"github.com/llmguard/llmguard/wire"
@@ -188,11 +189,7 @@ func (s *Server) replayAnswer(ctx context.Context, x *exchange, id string) error
 		x.Header()[name] = values
 	}
 	x.Header().Set(headerReplayed, "true")
-	x.WriteHeader(a.Status)
-	if _, err := x.Write(a.Body); err != nil {
-		return guard.ErrGone
-	}
-	return nil
+	return x.whole(a.Status, a.Body)
 }
 
 // maxKept bounds the recorded answer of a live call.
@@ -201,8 +198,11 @@ const maxKept = 1 << 20
 // recording is the answer of a live call as its caller gets it. A nil one
 // records nothing.
 type recording struct {
+	room   *spool.Budget
+	org    string
+	taken  int64 // bytes of room
 	answer queue.Answer
-	over   bool // larger than maxKept
+	over   bool // larger than maxKept, or than there is room for
 	deaf   bool // the caller takes no more; the recording goes on
 }
 
@@ -218,11 +218,38 @@ func (k *recording) add(p []byte) {
 	if k == nil || k.over {
 		return
 	}
-	if len(k.answer.Body)+len(p) > maxKept {
+	if !k.fits(int64(len(k.answer.Body) + len(p))) {
 		k.over, k.answer.Body = true, nil
 		return
 	}
 	k.answer.Body = append(k.answer.Body, p...)
+}
+
+// recordStep is how much room a recording takes at a time.
+const recordStep = 32 << 10
+
+// fits reports whether there is room for so many bytes, which is not waited for.
+func (k *recording) fits(size int64) bool {
+	if size > maxKept {
+		return false
+	}
+	if size <= k.taken {
+		return true
+	}
+	more := max(size-k.taken, k.taken, recordStep) // as append grows
+	if !k.room.Try(k.org, more) {
+		return false
+	}
+	k.taken += more
+	return true
+}
+
+// size is how much room was taken, which is to be given back.
+func (k *recording) size() int64 {
+	if k == nil {
+		return 0
+	}
+	return k.taken
 }
 
 // whole reports whether the call succeeded and its answer was written to its

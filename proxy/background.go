@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -42,6 +41,7 @@ func (s *Server) onceInBackground(x *exchange, r *http.Request, plan *guard.Plan
 	x.Header().Set(headerReplayed, "true")
 	x.Header().Set(headerJob, job.ID)
 	if plan.Request.Stream {
+		x.dropBody()
 		return s.resume(x, r, job, -1)
 	}
 	body, err := s.response(r.Context(), job)
@@ -77,6 +77,7 @@ func (s *Server) background(x *exchange, r *http.Request, plan *guard.Plan, hook
 	x.job, x.stays = job.ID, true
 	x.Header().Set(headerJob, job.ID)
 	if plan.Request.Stream {
+		x.dropBody()
 		return s.streamed(x, r, job, -1)
 	}
 	return x.document(wire.Pending(plan.Request.Body, queue.ResponseID(job.ID), "queued", job.Created.Unix(), nil))
@@ -85,10 +86,7 @@ func (s *Server) background(x *exchange, r *http.Request, plan *guard.Plan, hook
 // document writes a whole JSON answer that is at hand.
 func (x *exchange) document(body []byte) error {
 	x.Header().Set("Content-Type", "application/json")
-	x.Header().Set("Content-Length", strconv.Itoa(len(body)))
-	x.WriteHeader(http.StatusOK)
-	_, err := x.Write(body)
-	return err
+	return x.whole(http.StatusOK, body)
 }
 
 // backgroundJob finds the job of the caller's that makes a response, nil when
@@ -135,15 +133,8 @@ func (s *Server) retrieve(x *exchange, r *http.Request, job *queue.Job) error {
 func (s *Server) response(ctx context.Context, job *queue.Job) ([]byte, error) {
 	id := queue.ResponseID(job.ID)
 	if job.State == queue.Succeeded {
-		answer, err := s.recorded(ctx, job)
-		if err != nil {
-			return nil, err
-		}
-		if job.Stream {
-			answer = wire.FinalResponse(answer)
-		}
-		if len(answer) > 0 {
-			return wire.Renamed(answer, id), nil
+		if answer, err := s.final(ctx, job); answer != nil || err != nil {
+			return answer, err
 		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
@@ -167,24 +158,45 @@ func (s *Server) response(ctx context.Context, job *queue.Job) ([]byte, error) {
 	return wire.Pending(request, id, status, job.Created.Unix(), failure), nil
 }
 
-// recorded reads all that an ended job put out.
-func (s *Server) recorded(ctx context.Context, job *queue.Job) ([]byte, error) {
+// record reads all that an ended job put out.
+func (s *Server) record(ctx context.Context, job *queue.Job, out io.Writer) error {
 	watch := s.queue.Follow(job)
 	defer watch.Close()
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	var out bytes.Buffer
 	for {
 		e, err := watch.Next(ctx)
 		switch {
 		case errors.Is(err, io.EOF):
-			return out.Bytes(), nil
+			return nil
 		case err != nil:
-			return nil, unavailable(err)
+			return unavailable(err)
 		case e.Kind == queue.Bytes:
-			out.Write(e.Data)
+			if _, err := out.Write(e.Data); err != nil {
+				return noRoom(err)
+			}
 		}
 	}
+}
+
+// final is the response that an ended job put out; nil: there is none.
+func (s *Server) final(ctx context.Context, job *queue.Job) ([]byte, error) {
+	kept := s.opts.Spool.Buffer(ctx, job.Org, s.roomWait)
+	defer kept.Close()
+	if err := s.record(ctx, job, &kept); err != nil {
+		return nil, err
+	}
+	answer, err := kept.Bytes()
+	if err != nil {
+		return nil, noRoom(err)
+	}
+	if job.Stream {
+		answer = wire.FinalResponse(answer)
+	}
+	if len(answer) == 0 {
+		return nil, nil
+	}
+	return wire.Renamed(answer, queue.ResponseID(job.ID)), nil
 }
 
 // cancelBackground cancels a job and waits a moment for one that runs, so that

@@ -11,6 +11,7 @@ import (
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/spool"
 	"github.com/llmguard/llmguard/logs"
 	"github.com/llmguard/llmguard/queue"
 	"github.com/llmguard/llmguard/rejoin"
@@ -36,8 +37,11 @@ type exchange struct {
 	// deployment is the model that an Azure path names, or "".
 	deployment string
 
-	status   int // 0 until the header is written
+	body     spool.Buffer // of the request
+	answer   spool.Buffer // as far as it is kept here
+	status   int          // 0 until the header is written
 	bytes    int64
+	sized    time.Time   // when the header of an answer of known length was written
 	deadline time.Time   // of the current write
 	plan     *guard.Plan // nil until the call has a price
 	asked    asked       // what remains of the plan of a call that waits
@@ -78,6 +82,9 @@ func (x *exchange) WriteHeader(status int) {
 	if x.status == 0 && x.request.Context().Err() == nil {
 		x.status = status
 	}
+	if x.Header().Get("Content-Length") != "" {
+		x.sized = time.Now()
+	}
 	x.keep.head(status, x.Header())
 	x.ResponseWriter.WriteHeader(status)
 }
@@ -102,10 +109,18 @@ func (x *exchange) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// extend moves the write deadline, at most once a second.
+// extend moves the write deadline, at most once a second. An answer of known length has
+// to be taken at leastRate on the whole: it takes room until then.
 func (x *exchange) extend() {
-	now := time.Now()
-	if deadline := now.Add(x.server.opts.Write); deadline.Sub(x.deadline) > time.Second {
+	patience := x.server.opts.Write
+	deadline := time.Now().Add(patience)
+	if !x.sized.IsZero() {
+		earned := x.sized.Add(patience + time.Duration(x.bytes)*time.Second/leastRate)
+		if earned.Before(deadline) {
+			deadline = earned
+		}
+	}
+	if deadline.Sub(x.deadline) > time.Second {
 		x.deadline = deadline
 		_ = x.control.SetWriteDeadline(deadline) // not supported by test recorders
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/internal/fakeprovider"
+	"github.com/llmguard/llmguard/internal/spool"
 	"github.com/llmguard/llmguard/queue"
 )
 
@@ -143,7 +144,7 @@ func TestMediaRefused(t *testing.T) {
 // TestFormBytes: a form reaches the provider byte for byte, except for the model
 // where it has another name there, and whatever order its parts come in.
 func TestFormBytes(t *testing.T) {
-	for name, memory := range map[string]int{"in memory": 1000, "in a file": 3 * spoolMemory} {
+	for name, memory := range map[string]int{"in memory": 1000, "in a file": 3 * spool.Small} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, queue.Pool{}, nil, window(roomy, time.Hour))
 			body, kind := form(t, field{"file", "", fakeprovider.Wav(8000, memory/2)}, field{"model", "whisper-1", nil}, field{"language", "en", nil})

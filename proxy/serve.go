@@ -3,11 +3,7 @@ package proxy
 import (
 	"context"
 	"errors"
-	"fmt"
-	"io"
 	"net/http"
-	"os"
-	"strings"
 	"time"
 
 	"github.com/llmguard/llmguard/guard"
@@ -34,6 +30,7 @@ func (s *Server) metered(ep wire.Endpoint) func(*exchange, *http.Request, string
 		if err != nil {
 			return err
 		}
+		x.body.Shrink()
 		x.plan = plan
 		wish, err := parseWish(r.Header)
 		if err != nil {
@@ -65,7 +62,7 @@ func (s *Server) serve(x *exchange, r *http.Request, plan *guard.Plan, wish wish
 		return s.wait(x, r, plan, wish, nil)
 	}
 	if x.key != nil {
-		x.keep = &recording{}
+		x.keep = &recording{room: x.server.opts.Spool.Memory, org: x.caller.Org.ID}
 	}
 	err := s.live(x, r, plan, x.left(s.patience(x, r, plan, wish).wait))
 	if !waits(err) || !mayWait {
@@ -73,68 +70,6 @@ func (s *Server) serve(x *exchange, r *http.Request, plan *guard.Plan, wish wish
 	}
 	x.keep = nil // the job's output is kept anyway
 	return s.wait(x, r, plan, wish, err)
-}
-
-// readBody reads the whole body within the limits of size and time.
-func (s *Server) readBody(x *exchange, r *http.Request) ([]byte, error) {
-	in, err := s.boundedBody(x, r)
-	if err != nil {
-		return nil, err
-	}
-	body, err := readAll(in, r.ContentLength)
-	if err != nil {
-		return nil, s.unreadable(x, err)
-	}
-	_ = x.control.SetReadDeadline(time.Time{})
-	return body, nil
-}
-
-// boundedBody is the body within the limits of size and time.
-func (s *Server) boundedBody(x *exchange, r *http.Request) (io.Reader, error) {
-	if enc := r.Header.Get("Content-Encoding"); enc != "" && !strings.EqualFold(enc, "identity") {
-		return nil, wire.UnsupportedEncoding(enc)
-	}
-	if r.ContentLength > s.opts.MaxBody {
-		return nil, wire.TooLarge(s.opts.MaxBody)
-	}
-	_ = x.control.SetReadDeadline(time.Now().Add(s.opts.ReadBody)) // not supported by test recorders
-	if r.ContentLength >= 0 {
-		return r.Body, nil // which ends there
-	}
-	return http.MaxBytesReader(x.ResponseWriter, r.Body, s.opts.MaxBody), nil
-}
-
-// unreadable is the answer to a body that cannot be read to its end.
-func (s *Server) unreadable(x *exchange, err error) error {
-	var large *http.MaxBytesError
-	if errors.As(err, &large) {
-		return wire.TooLarge(s.opts.MaxBody)
-	}
-	if errors.Is(err, os.ErrDeadlineExceeded) {
-		x.slow = true
-		return &wire.Error{
-			Status: http.StatusRequestTimeout, Type: "invalid_request_error", Code: "body_too_slow",
-			Message: fmt.Sprintf("The request body did not arrive within %s", s.opts.ReadBody), Header: http.Header{"Connection": {"close"}}, Err: err,
-		}
-	}
-	return &wire.Error{
-		Status: http.StatusBadRequest, Type: "invalid_request_error", Code: "body_unreadable",
-		Message: "The request body could not be read to its end", Header: http.Header{"Connection": {"close"}}, Err: err,
-	}
-}
-
-// firstRead bounds the memory a Content-Length alone can claim.
-const firstRead = 1 << 20
-
-func readAll(r io.Reader, length int64) ([]byte, error) {
-	if length < 0 || length > firstRead {
-		return io.ReadAll(r)
-	}
-	buf := make([]byte, length)
-	if _, err := io.ReadFull(r, buf); err != nil {
-		return nil, err
-	}
-	return buf, nil
 }
 
 // live holds, takes quota and forwards. The errors for which waits is true
@@ -147,7 +82,13 @@ func (s *Server) live(x *exchange, r *http.Request, plan *guard.Plan, patience t
 	}
 	defer call.End(ctx)
 	x.call, x.plan = call, plan
-	if err = s.forward(x, r, call, asked); err == nil {
+	sent := func() {
+		if meant.Request.Form == nil { // a form is read from there, to the end of its answer
+			meant.Request.Body = nil
+			x.body.Close()
+		}
+	}
+	if err = s.forward(x, r, call, asked, sent); err == nil {
 		if !plan.Request.Stream && call.Result.Outcome == guard.Completed {
 			s.runs.add(x.caller.Org.ID, plan.Request.Model, call.Result.Took)
 		}
@@ -188,8 +129,9 @@ func turn(ctx context.Context, places chan struct{}, patience time.Duration) err
 // stale before the request could be written: this process was too busy.
 const staleTries = 3
 
-// forward takes quota and sends the call within the life of the grant.
-func (s *Server) forward(x *exchange, r *http.Request, call *guard.Call, asked *queue.Asked) error {
+// forward takes quota and sends the call within the life of the grant. Sent is called when
+// the request's body is needed no more.
+func (s *Server) forward(x *exchange, r *http.Request, call *guard.Call, asked *queue.Asked, sent func()) error {
 	ctx := r.Context()
 	for try := 1; ; try++ {
 		grant, err := s.take(ctx, call, x.id, asked)
@@ -197,7 +139,9 @@ func (s *Server) forward(x *exchange, r *http.Request, call *guard.Call, asked *
 			return unavailable(err)
 		}
 		asked = nil
-		err = call.Forward(ctx, x, guard.Forwarding{Header: r.Header, Query: r.URL.RawQuery, Fresh: grant.Fresh})
+		err = call.Forward(ctx, x, guard.Forwarding{
+			Header: r.Header, Query: r.URL.RawQuery, Fresh: grant.Fresh, Sent: sent,
+		})
 		grant.Used = call.Counted()
 		s.giveBack(ctx, grant, call.Result.Outcome == guard.Unsent)
 		if try == staleTries || !errors.Is(err, providers.ErrStale) {

@@ -18,6 +18,7 @@ import (
 	"github.com/llmguard/llmguard/files"
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/auth"
+	"github.com/llmguard/llmguard/internal/spool"
 	"github.com/llmguard/llmguard/queue"
 	"github.com/llmguard/llmguard/rejoin"
 	"github.com/llmguard/llmguard/tracing"
@@ -45,6 +46,7 @@ type Options struct {
 	Missed func(context.Context) bool
 	Used   func(org, key string, at time.Time)
 
+	Spool          *spool.Store    // room for bodies and answers; nil: a default one
 	Webhooks       *webhook.Sender // nil: nobody is told of jobs
 	TrustedProxies []netip.Prefix
 	MaxBody        int64         // bytes; default 32 MB
@@ -80,6 +82,9 @@ func (o *Options) withDefaults() {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
+	if o.Spool == nil {
+		o.Spool = spool.New(spool.Options{Log: o.Log})
+	}
 }
 
 func setDefault[T int64 | time.Duration](v *T, def T) {
@@ -109,6 +114,7 @@ type Server struct {
 	fetches   *reads // of what providers keep
 	streams   *streams
 	stopWait  time.Duration // how long a cancel waits for the job's worker
+	roomWait  time.Duration // how long a call waits for room for its bytes
 	metrics   *metrics
 	log       *slog.Logger
 }
@@ -119,7 +125,7 @@ func New(o Options) *Server {
 	s := &Server{
 		opts: o, guard: o.Guard, queue: o.Queue, rejoin: o.Rejoin, log: o.Log,
 		failures: o.Failures, puts: make(chan struct{}, maxPuts), holds: make(chan struct{}, maxHolds),
-		stopWait: storeTimeout, metrics: newMetrics(o.Metrics), crowd: newCrowd(), lately: newLately(), runs: newRunTimes(), flows: newWaitingFlows(),
+		stopWait: storeTimeout, roomWait: roomPatience, metrics: newMetrics(o.Metrics), crowd: newCrowd(), lately: newLately(), runs: newRunTimes(), flows: newWaitingFlows(),
 		reads: newReads(storeReads), fetches: newReads(upstreamReads), streams: newStreams(o.Streams),
 	}
 	s.drained, s.drain = context.WithCancel(context.Background()) //nolint:forbidigo // it is nobody's call
@@ -139,6 +145,7 @@ func (s *Server) Drain() { s.drain() }
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x := s.newExchange(w, r)
 	defer x.record()
+	defer x.release()
 	h := x.Header()
 	h.Set("X-Request-Id", x.id)
 	h.Set("Cache-Control", "no-store") // every answer is one caller's

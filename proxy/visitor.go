@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/spool"
 	"github.com/llmguard/llmguard/queue"
 	"github.com/llmguard/llmguard/rejoin"
 	"github.com/llmguard/llmguard/tracing"
@@ -39,7 +40,6 @@ type visitor struct {
 	attempt int       // the attempt head and body belong to
 	status  int       // of the answer; 0 until it is known
 	header  http.Header
-	body    []byte // of a plain answer, or of an error that came after 200
 	events  passing
 	ended   bool // the answer is complete
 	over    bool // the job has ended
@@ -70,7 +70,11 @@ func (v *visitor) run(ctx context.Context) error {
 		case err != nil:
 			return v.end(unreadable(err))
 		default:
-			if err := v.take(event); err != nil {
+			err := v.take(event)
+			if spool.NoRoom(err) {
+				return v.end(noRoom(err))
+			}
+			if err != nil {
 				return v.leave(ctx)
 			}
 			if v.ended && v.status < 400 {
@@ -132,7 +136,8 @@ const headerJob = "X-Llmguard-Job-Id"
 // take handles one event. The error is that of writing to the caller.
 func (v *visitor) take(e queue.Event) error {
 	if e.Attempt > v.attempt { // what a dead attempt left of a plain answer is void
-		v.attempt, v.status, v.body, v.ended, v.events.cut = e.Attempt, 0, nil, false, wire.Events{}
+		v.attempt, v.status, v.ended, v.events.cut = e.Attempt, 0, false, wire.Events{}
+		v.exchange.answer.Close()
 	}
 	switch e.Kind {
 	case queue.Changed:
@@ -152,8 +157,8 @@ func (v *visitor) take(e queue.Event) error {
 		}
 	case queue.Bytes:
 		if !v.stream || v.status >= 400 {
-			v.body = append(v.body, e.Data...)
-			return nil
+			_, err := v.exchange.answer.Write(e.Data)
+			return err
 		}
 		if err := v.pass(e.Data); err != nil {
 			return err
@@ -179,9 +184,9 @@ func (v *visitor) finish() error {
 	switch {
 	case v.ended && x.status == 0: // a plain answer, or an error before anything was written
 		v.copyHeader()
-		x.Header().Set("Content-Length", strconv.Itoa(len(v.body)))
+		x.Header().Set("Content-Length", strconv.FormatInt(x.answer.Size(), 10))
 		x.WriteHeader(v.status)
-		_, err := x.Write(v.body)
+		_, err := x.answer.WriteTo(x)
 		return err
 	case v.ended && v.status < 400: // a stream, relayed to its end
 		_, err := x.Write(v.events.cut.Rest())

@@ -166,7 +166,10 @@ func (s *Server) attendNow(x *exchange, r *http.Request, job *queue.Job, wish wi
 func (s *Server) arrive(x *exchange, r *http.Request, job *queue.Job, wish wish) *visitor {
 	v := &visitor{server: s, exchange: x, job: job, stream: x.plan.Request.Stream, wish: wish, print: s.print(x, r, x.plan), started: time.Now()}
 	patience := s.patience(x, r, x.plan, wish)
-	x.asked, x.plan = askedOf(x.plan), nil
+	x.asked = askedOf(x.plan)
+	x.dropBody()
+	x.plan = nil
+	x.await(r.Context())
 	_, v.span = tracing.Start(r.Context(), "wait for job")
 	v.watch = s.queue.Watch(r.Context(), job)
 	if wish.waits != "" {

@@ -95,6 +95,9 @@ func (q *Queue) answer(ctx context.Context, org, id string, attempt int) (a Answ
 			a.Status, a.Header = e.Status, e.Header
 		case Bytes:
 			a.Body = append(a.Body, e.Data...)
+			if e.room > 0 {
+				q.opts.Spool.Memory.Give(org, e.room)
+			}
 		case End:
 			whole = e.OK
 		}

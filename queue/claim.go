@@ -134,6 +134,7 @@ type Claim struct {
 	unread  error // why Job and Body are not known
 	away    bool  // the body is a blob, to which ref refers
 	ref     ref
+	room    int64        // bytes of the spool's memory that Body takes
 	partial bool         // the dead attempt left part of an answer
 	held    pricing.Nano // charged if the attempt dies
 	started bool

@@ -194,7 +194,9 @@ type reading struct {
 
 // outputEvents turns entries of an output into events, and tells how far they
 // go.
-func (q *Queue) outputEvents(ctx context.Context, org, id string, attempt int, messages []redis.XMessage, far reading) ([]Event, reading, error) {
+func (q *Queue) outputEvents(
+	ctx context.Context, org, id string, attempt int, messages []redis.XMessage, far reading,
+) ([]Event, reading, error) {
 	key, events := outKey(id, attempt), make([]Event, 0, len(messages))
 	for _, m := range messages {
 		text := func(field string) string { s, _ := m.Values[field].(string); return s }
@@ -215,13 +217,13 @@ func (q *Queue) outputEvents(ctx context.Context, org, id string, attempt int, m
 			far.bytes += int64(len(data))
 			events = append(events, Event{Kind: Bytes, Attempt: attempt, Data: data})
 		case "blob":
-			data, err := q.blobOf(ctx, org, id, attempt, m, far.bytes)
+			data, room, err := q.blobOf(ctx, org, id, attempt, m, far.bytes)
 			if err != nil {
 				return nil, far, err
 			}
 			if rest := data[min(far.bytes, int64(len(data))):]; len(rest) > 0 {
 				far.bytes = int64(len(data))
-				events = append(events, Event{Kind: Bytes, Attempt: attempt, Data: rest})
+				events = append(events, Event{Kind: Bytes, Attempt: attempt, Data: rest, room: room})
 			}
 		case "end":
 			events = append(events, Event{Kind: End, Attempt: attempt, OK: text("ok") == "1"})

@@ -222,21 +222,6 @@ func (q *Queue) openText(j *Job, text []byte) ([]byte, error) {
 	return plain, nil
 }
 
-// readBody reads a body that is a blob, in the run's own time.
-func (c *Claim) readBody(ctx context.Context) {
-	if c.unread != nil || !c.away || c.Recovered != nil {
-		return
-	}
-	if c.Body = c.q.slow.take(c.id); c.Body != nil {
-		return
-	}
-	began := time.Now()
-	c.Body, c.unread = c.q.getBlob(ctx, bodyBlob(c.id), c.ref)
-	if c.unread == nil && time.Since(began) > grantLife/2 {
-		c.q.slow.keep(c.id, c.Body)
-	}
-}
-
 // slowBodies are the last few bodies that took so long to read that the grants
 // of their claims may have gone stale: the jobs go back, and come again at once.
 type slowBodies struct {
@@ -374,15 +359,24 @@ func (q *Queue) wholeOutput(ctx context.Context, org, key string, size int64) (d
 }
 
 // blobOf reads the answer that an entry of an output refers to; nothing for one
-// who has all of its bytes.
-func (q *Queue) blobOf(ctx context.Context, org, id string, attempt int, m redis.XMessage, have int64) ([]byte, error) {
+// who has all of its bytes. Room is what it takes of the spool's memory, to be given back.
+func (q *Queue) blobOf(
+	ctx context.Context, org, id string, attempt int, m redis.XMessage, have int64,
+) (data []byte, room int64, err error) {
 	text, _ := m.Values["r"].(string)
 	r, ok, err := q.refIn(org, outKey(id, attempt), []byte(text))
 	if err != nil || !ok {
-		return nil, errors.Join(err, errContentGone)
+		return nil, 0, errors.Join(err, errContentGone)
 	}
 	if r.Size <= have {
-		return nil, nil
+		return nil, 0, nil
 	}
-	return q.getBlob(ctx, outBlob(id, attempt), r)
+	if err := q.opts.Spool.Memory.Take(ctx, org, r.Size, bodyPatience); err != nil {
+		return nil, 0, err
+	}
+	if data, err = q.getBlob(ctx, outBlob(id, attempt), r); err != nil {
+		q.opts.Spool.Memory.Give(org, r.Size)
+		return nil, 0, err
+	}
+	return data, r.Size, nil
 }

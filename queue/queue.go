@@ -18,6 +18,7 @@ import (
 	"github.com/llmguard/llmguard/files"
 	"github.com/llmguard/llmguard/internal/capacity"
 	"github.com/llmguard/llmguard/internal/redisconn"
+	"github.com/llmguard/llmguard/internal/spool"
 	"github.com/llmguard/llmguard/lua"
 	"github.com/llmguard/llmguard/seal"
 )
@@ -87,6 +88,9 @@ type Options struct {
 	// what it is given under the keys of Seal.
 	Blobs     *blob.Store
 	BlobAbove int64
+	// Spool is the room for bodies that run and answers that are read; nil: a default
+	// one.
+	Spool *spool.Store
 	// MaxOutput bounds the recorded output of one attempt, in bytes. 0 is 32 MiB.
 	MaxOutput int64
 	// LocalShare is the part of a pool's quota that this process lets through by
@@ -103,6 +107,9 @@ type Options struct {
 func (o Options) withDefaults() Options {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
+	}
+	if o.Spool == nil {
+		o.Spool = spool.New(spool.Options{Log: o.Logger})
 	}
 	if o.MaxAttempts == 0 {
 		o.MaxAttempts = 3

@@ -132,7 +132,9 @@ func (r *runner) forward(ctx context.Context, c *Claim, call *guard.Call, fresh 
 	}
 	ctx, stop := stoppable(ctx)
 	defer stop()
-	err := call.Forward(ctx, c.Output(), guard.Forwarding{Header: c.Job.Header, Query: c.Job.Query, Fresh: fresh})
+	err := call.Forward(ctx, c.Output(), guard.Forwarding{
+		Header: c.Job.Header, Query: c.Job.Query, Fresh: fresh, Sent: c.dropBody,
+	})
 	v := r.verdict(ctx, c, call, err)
 	r.record(ctx, c, call, v, err)
 	return v
@@ -195,7 +197,9 @@ func (r *runner) plan(ctx context.Context, c *Claim) (*guard.Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	return r.g.PrepareKept(ctx, caller, req)
+	plan, err := r.g.PrepareKept(ctx, caller, req)
+	c.priced()
+	return plan, err
 }
 
 // refused says what becomes of a job whose hold was refused while the org's jobs were

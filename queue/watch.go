@@ -36,8 +36,10 @@ type Event struct {
 	State   State       // of Changed
 	Status  int         // of Head
 	Header  http.Header // of Head
-	Data    []byte      // of Bytes
+	Data    []byte      // of Bytes; it counts as read with the next call of Next
 	OK      bool        // of End: the answer is complete
+
+	room int64 // bytes of the spool's memory that Data takes
 }
 
 // pollEvery is how often a watch looks without having been woken.
@@ -55,6 +57,7 @@ type Watch struct {
 	attempt int
 	far     reading // of the attempt's output
 	ended   bool
+	room    int64 // of the event handed out last
 }
 
 // Watch opens a watch of a job. While that of an interactive job is open its
@@ -77,10 +80,24 @@ func (q *Queue) Follow(j *Job) *Watch {
 	return w
 }
 
+// giveBack gives back the room of the event handed out last.
+func (w *Watch) giveBack() {
+	if w.room > 0 {
+		w.q.opts.Spool.Memory.Give(w.job.Org, w.room)
+		w.room = 0
+	}
+}
+
 // Close ends the watch. An interactive job that waits is dropped after another
 // Options.Grace, unless Reserve keeps its place for longer.
 func (w *Watch) Close() {
 	w.leave()
+	w.giveBack()
+	for _, e := range w.queue {
+		w.room = e.room
+		w.giveBack()
+	}
+	w.queue = nil
 	w.q.mu.Lock()
 	delete(w.q.waiting, w)
 	w.q.mu.Unlock()
@@ -95,12 +112,14 @@ func (w *Watch) Next(ctx context.Context) (Event, error) { return w.NextBefore(c
 // never. A context with that deadline would say the same; a thousand who wait
 // would keep one each.
 func (w *Watch) NextBefore(ctx context.Context, until time.Time) (Event, error) {
+	w.giveBack()
 	timer := time.NewTimer(pollEvery)
 	defer timer.Stop()
 	for {
 		if len(w.queue) > 0 {
 			e := w.queue[0]
-			w.queue = w.queue[1:]
+			w.queue[0] = Event{} // which has its bytes
+			w.queue, w.room = w.queue[1:], e.room
 			return e, nil
 		}
 		if w.ended {
@@ -143,7 +162,7 @@ func (w *Watch) lookBefore(ctx context.Context, until time.Time) (time.Duration,
 // look reads state and output. The state is read first: a terminal one is
 // passed on only after all output that came before it.
 func (w *Watch) look(ctx context.Context) error {
-	const most = 256
+	const most = 64 // entries of some 4 KB, which a slow reader keeps in memory
 	var record *redis.SliceCmd
 	var output *redis.XMessageSliceCmd
 	key, attempt, last := jobKey(w.job.Pool, w.job.ID), w.attempt, w.far.last

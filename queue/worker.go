@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/internal/capacity"
+	"github.com/llmguard/llmguard/internal/spool"
 )
 
 // WorkerOptions are the settings of a Worker.
@@ -110,6 +111,7 @@ func (w *Worker) run(ctx context.Context, c *Claim) {
 	}()
 	verdict := Verdict{Kind: Requeue, Unused: true}
 	c.readBody(runCtx)
+	defer c.dropBody()
 	switch {
 	case c.unread == nil && c.never > 0 && c.Recovered == nil:
 		verdict = Verdict{Kind: Fail, Error: TooLarge(c.never, "")}
@@ -144,7 +146,7 @@ func (w *Worker) run(ctx context.Context, c *Claim) {
 		w.done[c.id] = struct{}{}
 		w.mu.Unlock()
 	}
-	if c.unread != nil && !errors.Is(c.unread, ErrGone) {
+	if c.unread != nil && !errors.Is(c.unread, ErrGone) && !spool.NoRoom(c.unread) {
 		w.q.log.WarnContext(ctx, "claimed job not read", "job", c.id, "err", c.unread)
 	}
 }

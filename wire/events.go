@@ -125,6 +125,9 @@ func lineEnd(b []byte, from int, lf *int) int {
 // Rest returns the bytes fed that do not make a complete event yet.
 func (e *Events) Rest() []byte { return e.buf[e.start:] }
 
+// Held is how many bytes of memory e takes.
+func (e *Events) Held() int { return cap(e.buf) }
+
 // AtBoundary reports whether what was handed out so far is all that was fed,
 // so that an event of our own may follow.
 func (e *Events) AtBoundary() bool { return e.start == len(e.buf) }

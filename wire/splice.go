@@ -249,6 +249,7 @@ func (r *bodyReader) Read(p []byte) (int, error) {
 		}
 		r.rest, r.done = r.rest[1:], 0
 	}
+	r.rest = nil // an empty slice would keep the pieces
 	return n, io.EOF
 }
 

@@ -13,7 +13,7 @@ import (
 	"os/signal"
 	"syscall"
 
-	"github.com/redis/go-redis/v9/logging"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/internal/app"
@@ -22,7 +22,7 @@ import (
 func main() {
 	// net/http prints what a provider sends unasked, and that may name our account.
 	slog.SetDefault(slog.New(slog.DiscardHandler))
-	logging.Disable() // go-redis prints lines of its own; what it says also comes back as errors
+	redis.SetLogger(silent{}) // go-redis prints lines of its own; what it says also comes back as errors
 	path := flag.String("config", "llmguard.yaml", "the configuration file")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -43,3 +43,9 @@ func complain(err error) {
 	}
 	fmt.Fprintln(os.Stderr, "worker:", err)
 }
+
+// silent is a logger that prints nothing.
+type silent struct{}
+
+// Printf implements the logger of go-redis.
+func (silent) Printf(context.Context, string, ...any) {}

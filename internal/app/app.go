@@ -32,6 +32,7 @@ import (
 	"github.com/llmguard/llmguard/internal/capacity"
 	"github.com/llmguard/llmguard/internal/listen"
 	"github.com/llmguard/llmguard/internal/redisconn"
+	"github.com/llmguard/llmguard/internal/spool"
 	"github.com/llmguard/llmguard/owned"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/queue"
@@ -83,6 +84,7 @@ type App struct {
 	blobs       *blob.Store
 	memory      *capacity.Memory
 	turns       *conversation.Store
+	spool       *spool.Store
 	guard       *guard.Guard
 	front       *Front   // nil: health and metrics only
 	callers     *Callers // nil without the Proxy role
@@ -143,6 +145,7 @@ func New(o Options) (_ *App, err error) {
 	if a.exporter, err = exporter(o.Config, a.budget, a.ids.orgIDs); err != nil {
 		return nil, err
 	}
+	a.spool = newSpool(o.Config, o.Log, a.registry)
 	a.calibration = calibration.New(o.Redis, calibration.Options{Log: o.Log, Metrics: a.registry})
 	a.memory = capacity.New(o.Redis, scripts, memoryOptions(o.Config), a.registry)
 	turns := conversations(o.Config, set)
@@ -152,7 +155,7 @@ func New(o Options) (_ *App, err error) {
 	a.guard = guard.New(guard.Options{
 		Charged: a.alerts.Charged,
 		Budget:  a.budget, Calibration: a.calibration, Observe: a.observe, Policy: set.policy, StoreDeadline: o.Config.Store.Deadline,
-		LocalShare: int(o.Config.Store.LocalShare), Owned: owned.New(o.Redis, o.Log), Conversations: a.turns, Log: o.Log, Metrics: a.registry,
+		LocalShare: int(o.Config.Store.LocalShare), Owned: owned.New(o.Redis, o.Log), Conversations: a.turns, Spool: a.spool, Log: o.Log, Metrics: a.registry,
 	})
 	if err = pricing.Register(a.registry, func() *pricing.Catalogue { return a.guard.Policy().Catalogue }, time.Now); err != nil {
 		return nil, err
@@ -207,13 +210,6 @@ func New(o Options) (_ *App, err error) {
 // keeps.
 func conversations(c *config.Config, set *settings) conversation.Options {
 	return conversation.Options{TTL: c.Conversations.TTL, MaxSize: int(c.Conversations.MaxSize), Seal: set.seal}
-}
-
-func (a *App) queueOptions(set *settings, scripts redis.Scripter) queue.Options {
-	o := queueOptions(a.cfg, set)
-	o.Scripts, o.Logger, o.Registerer, o.Blobs = scripts, a.log, a.registry, a.blobs
-	o.Memory, o.Files = a.memory, a.files
-	return o
 }
 
 // observe hands what a provider says of its limits to the queue.

@@ -80,6 +80,7 @@ var obeyed = map[string]string{
 	"Alerts.URL": "alertTarget", "Alerts.Format": "alertTarget", "Alerts.Secrets": "alertTarget", "Alerts.Thresholds": "alertRules",
 	"Orgs.Alerts.URL": "alertTarget", "Orgs.Alerts.Format": "alertTarget", "Orgs.Alerts.Secrets": "alertTarget", "Orgs.Alerts.Thresholds": "alertRules",
 	"Connections.Total": "connections", "Connections.PerAddress": "connections", "Connections.Streams": "proxyOptions",
+	"Memory.Bodies": "newSpool", "Memory.Spool": "newSpool",
 	"Tracing.Endpoint": "openTracer", "Tracing.SampleRatio": "openTracer", "Tracing.Headers": "openTracer",
 	"Batches.Poll": "openBatches", "Batches.Doubt": "openBatches", "Providers.BatchMode": "upstreams", "Providers.AllowFields": "upstreams",
 	"Providers.OutputLimitField": "upstreams", "Providers.ReportedCost": "upstreams", "Orgs.BatchMode": "addOrg",

@@ -14,6 +14,7 @@ import (
 	"github.com/llmguard/llmguard/files"
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/auth"
+	"github.com/llmguard/llmguard/internal/spool"
 	"github.com/llmguard/llmguard/queue"
 	"github.com/llmguard/llmguard/rejoin"
 	"github.com/llmguard/llmguard/tracing"
@@ -57,6 +58,7 @@ type Parts struct {
 	Files      *files.Store // nil without files.store
 	Batches    *batch.Store // nil without files.store
 	Webhooks   *webhook.Sender
+	Spool      *spool.Store
 	Tracer     *tracing.Tracer // nil when nothing is traced
 	Log        *slog.Logger
 	Metrics    prometheus.Registerer
@@ -68,7 +70,7 @@ func (a *App) parts(o Options, set *settings) *Parts {
 	p := &Parts{
 		Config: a.cfg, Roles: o.Roles, Directory: set.directory, Failures: a.failures, Identities: a.ids, Budget: a.budget, Guard: a.guard,
 		Queue: a.queue, Rejoin: a.rejoin, Files: a.files, Batches: a.batches, Webhooks: a.webhooks,
-		Tracer: a.tracer, Log: a.log, Metrics: a.registry,
+		Spool: a.spool, Tracer: a.tracer, Log: a.log, Metrics: a.registry,
 	}
 	if o.Load != nil {
 		p.Reload = a.Reload

@@ -13,6 +13,7 @@ import (
 
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/internal/listen"
+	"github.com/llmguard/llmguard/internal/spool"
 )
 
 // adminConnections bounds the operators' listener.
@@ -102,8 +103,15 @@ func (a *App) watchCertificates(ctx context.Context, start func(func() error)) {
 	}
 }
 
+// connectionMemory is about what a connection with a slow stream takes of the process's
+// memory, in bytes, besides garbage. Connections get half of the memory.
+const connectionMemory = 48 << 10
+
 // connections are the bounds of a listener.
 func (a *App) connections(listener string, total, perAddress int) listen.Limits {
+	if total == 0 {
+		total = min(listen.DefaultTotal(), int(max(spool.Limit()/2/connectionMemory, 1)))
+	}
 	return listen.Limits{
 		Total: total, PerAddress: perAddress,
 		Exempt: func(ip netip.Addr) bool {

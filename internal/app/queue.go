@@ -78,3 +78,10 @@ func queueOptions(cfg *config.Config, set *settings) queue.Options {
 		BlobAbove: int64(c.BlobAbove),
 	}
 }
+
+func (a *App) queueOptions(set *settings, scripts redis.Scripter) queue.Options {
+	o := queueOptions(a.cfg, set)
+	o.Scripts, o.Logger, o.Registerer, o.Blobs, o.Spool = scripts, a.log, a.registry, a.blobs, a.spool
+	o.Memory, o.Files = a.memory, a.files
+	return o
+}

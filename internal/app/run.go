@@ -9,6 +9,7 @@ import (
 
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/spool"
 	"github.com/llmguard/llmguard/logs"
 )
 
@@ -30,6 +31,9 @@ func RunFile(ctx context.Context, path string, roles Role, front NewFront, stder
 	}
 	log, level, flush := Logger(cfg.Log, stderr)
 	defer flush()
+	if limit := spool.RespectCgroup(); limit > 0 {
+		log.Info("memory limit set from the cgroup", "bytes", limit)
+	}
 	rdb, err := Connect(cfg.Redis)
 	if err != nil {
 		return err

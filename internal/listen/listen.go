@@ -30,9 +30,12 @@ const fewDescriptors = 1024
 // mostByDefault keeps the default within what a process can serve.
 const mostByDefault = 50_000
 
+// DefaultTotal is the default of Limits.Total.
+func DefaultTotal() int { return min(descriptors()/2, mostByDefault) }
+
 func (l Limits) withDefaults() Limits {
 	if l.Total <= 0 {
-		l.Total = min(descriptors()/2, mostByDefault)
+		l.Total = DefaultTotal()
 	}
 	if l.PerAddress <= 0 {
 		l.PerAddress = max(l.Total/4, 1)

@@ -46,7 +46,7 @@ func New(p *app.Parts) (*app.Front, error) {
 func proxyOptions(p *app.Parts) proxy.Options {
 	c := p.Config
 	return proxy.Options{
-		Guard: p.Guard, Queue: p.Queue, Rejoin: p.Rejoin, Directory: p.Directory, Webhooks: p.Webhooks,
+		Guard: p.Guard, Queue: p.Queue, Rejoin: p.Rejoin, Directory: p.Directory, Webhooks: p.Webhooks, Spool: p.Spool,
 		Files: p.Files, Batches: p.Batches, Failures: p.Failures, Missed: p.Identities.Missed, Used: p.Identities.Store.Used,
 		TrustedProxies: c.TrustedProxies, Scan: app.ScanLimits(c),
 		MaxBody: int64(c.Requests.MaxBody), MaxFile: int64(c.Files.MaxFile),

@@ -1,0 +1,136 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/spool"
+	"github.com/llmguard/llmguard/wire"
+)
+
+// roomPatience is how long a call waits for room for its bytes.
+const roomPatience = 5 * time.Second
+
+// readBody reads the whole body within the limits of size and time. Its room is taken
+// before it is read. A large one takes disk until it is whole, and memory from then on,
+// until it has been sent.
+func (s *Server) readBody(x *exchange, r *http.Request) ([]byte, error) {
+	in, err := s.boundedBody(x, r)
+	if err != nil {
+		return nil, err
+	}
+	x.body = s.opts.Spool.Buffer(r.Context(), x.caller.Org.ID, s.roomWait)
+	err = x.body.Expect(r.ContentLength)
+	s.startReading(x)
+	if err == nil {
+		err = x.body.Fill(in)
+	}
+	if err != nil {
+		return nil, s.unreadable(x, err)
+	}
+	_ = x.control.SetReadDeadline(time.Time{})
+	body, err := x.body.Priced()
+	if err != nil {
+		return nil, s.unreadable(x, err)
+	}
+	x.body.DropFile()
+	return body, nil
+}
+
+// boundedBody is the body within the limit of size.
+func (s *Server) boundedBody(x *exchange, r *http.Request) (io.Reader, error) {
+	if enc := r.Header.Get("Content-Encoding"); enc != "" && !strings.EqualFold(enc, "identity") {
+		return nil, wire.UnsupportedEncoding(enc)
+	}
+	if r.ContentLength > s.opts.MaxBody {
+		return nil, wire.TooLarge(s.opts.MaxBody)
+	}
+	if r.ContentLength >= 0 {
+		return r.Body, nil // which ends there
+	}
+	return http.MaxBytesReader(x.ResponseWriter, r.Body, s.opts.MaxBody), nil
+}
+
+// startReading bounds the time that the body takes.
+func (s *Server) startReading(x *exchange) {
+	_ = x.control.SetReadDeadline(time.Now().Add(s.opts.ReadBody)) // not supported by test recorders
+}
+
+// unreadable is the answer to a body that cannot be read to its end.
+func (s *Server) unreadable(x *exchange, err error) error {
+	var large *http.MaxBytesError
+	if errors.As(err, &large) {
+		return wire.TooLarge(s.opts.MaxBody)
+	}
+	if spool.NoRoom(err) {
+		return noRoom(err)
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		x.slow = true
+		return &wire.Error{
+			Status: http.StatusRequestTimeout, Type: "invalid_request_error", Code: "body_too_slow",
+			Message: fmt.Sprintf("The request body did not arrive within %s", s.opts.ReadBody), Header: http.Header{"Connection": {"close"}}, Err: err,
+		}
+	}
+	return &wire.Error{
+		Status: http.StatusBadRequest, Type: "invalid_request_error", Code: "body_unreadable",
+		Message: "The request body could not be read to its end", Header: http.Header{"Connection": {"close"}}, Err: err,
+	}
+}
+
+// roomAgain is when bytes for which there is no room may come again.
+const roomAgain = 2 * time.Second
+
+// noRoom is the answer to a call whose bytes cannot be kept.
+func noRoom(err error) *wire.Error {
+	var full *spool.FullError
+	if !errors.As(err, &full) {
+		return wire.ServiceUnavailable("The bytes of this call cannot be kept at the moment", roomAgain, err)
+	}
+	return wire.Overloaded(fmt.Sprintf("The calls under way have used up what %s of this proxy allows them or your organization. Try again in a moment",
+		full.Setting), roomAgain)
+}
+
+// dropBody lets go of a request that is sent, or in the queue.
+func (x *exchange) dropBody() {
+	if x.plan != nil {
+		x.plan.Request.Body = nil
+	}
+	x.body.Close()
+}
+
+// release gives back what the call's bytes took.
+func (x *exchange) release() {
+	x.body.Close()
+	x.answer.Close()
+	if n := x.keep.size(); n > 0 {
+		x.server.opts.Spool.Memory.Give(x.caller.Org.ID, n)
+	}
+}
+
+// await makes room for an answer to come.
+func (x *exchange) await(ctx context.Context) {
+	x.answer = x.server.opts.Spool.Buffer(ctx, x.caller.Org.ID, x.server.roomWait)
+}
+
+// whole writes an answer that is at hand, after its header. Its caller may take its time.
+func (x *exchange) whole(status int, body []byte) error {
+	x.await(x.request.Context())
+	if err := x.answer.Replace(body); err != nil {
+		return noRoom(err)
+	}
+	x.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	x.WriteHeader(status)
+	if _, err := x.answer.WriteTo(x); err != nil {
+		return guard.ErrGone
+	}
+	return nil
+}

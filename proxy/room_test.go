@@ -1,0 +1,106 @@
+package proxy
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/auth"
+	"github.com/llmguard/llmguard/internal/spool"
+	"github.com/llmguard/llmguard/keys"
+	"github.com/llmguard/llmguard/queue"
+)
+
+// TestUnfinishedBodies: bodies that are announced and not sent take no memory when they
+// are large; the org that announces them is refused beyond its share before it is read,
+// and others have room.
+func TestUnfinishedBodies(t *testing.T) {
+	room := spool.New(spool.Options{Memory: 8 << 20, Disk: 24 << 20})
+	honest := keys.New(keys.Live)
+	r := newRig(t, queue.Pool{}, func(o *Options) {
+		o.Spool = room
+		o.Directory.ByHash[keys.Hash(keys.Pepper{}, honest)] = auth.Principal{Org: &guard.Org{ID: "other"}, User: "bob", Key: "k2"}
+	}, window(roomy, time.Hour))
+	r.proxy.roomWait = time.Millisecond
+	const size = 4 << 20
+	head := fmt.Sprintf("POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n{", r.key, size)
+	for n := int64(1); n <= 3; n++ {
+		c, err := net.Dial("tcp", r.http.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		_, _ = io.WriteString(c, head)
+		r.until("an announced body takes its room", func() bool { return room.Disk.Used() == n*size })
+	}
+	if n := room.Memory.Used(); n != 0 {
+		t.Errorf("%d bytes of memory are taken by bodies that have not come, want none", n)
+	}
+	text := prompt("hi", `"max_tokens":5,"user":"`+strings.Repeat("x", size)+`"`)
+	a := r.chat(text[:len(text)-1] + "}")
+	a.fails(t, http.StatusServiceUnavailable, "server_is_overloaded")
+	if !strings.Contains(a.body, "memory.spool") || a.header.Get("Retry-After") == "" {
+		t.Errorf("got %s, want the name of the setting and Retry-After", a.body)
+	}
+	if a := r.chat(prompt("hi", `"max_tokens":5`)); a.status != http.StatusOK {
+		t.Errorf("a small call of the same org: status %d, %s", a.status, a.body)
+	}
+	if a := r.chat(text, "Authorization", "Bearer "+honest); a.status != http.StatusOK {
+		t.Errorf("another org's large call: status %d, %s; want 200", a.status, a.body)
+	}
+}
+
+// TestSentBodiesTakeNoRoom: a body takes memory until it has been sent, and not for as
+// long as its answer, or the wait for it, lasts.
+func TestSentBodiesTakeNoRoom(t *testing.T) {
+	room := spool.New(spool.Options{})
+	r := newRig(t, single, func(o *Options) { o.Spool = room }, window(roomy, time.Hour))
+	large := strings.Repeat("x", 2<<20)
+	streamed := r.open(t.Context(), prompt("[fake: output=5 gap=10m]", `"max_tokens":50,"stream":true,"user":"`+large+`"`))
+	if n := room.Memory.Used() + room.Disk.Used(); streamed.resp.StatusCode != http.StatusOK || n != 0 {
+		t.Errorf("status %d, %d bytes are taken while the answer comes, want none", streamed.resp.StatusCode, n)
+	}
+	go r.chat(prompt("waits", `"max_tokens":5,"user":"`+large+`"`)) // it ends with the test's server
+	r.until("the call waits", func() bool { return r.jobs() == 1 })
+	r.until("a body that is in the queue takes no room", func() bool { return room.Memory.Used()+room.Disk.Used() == 0 })
+}
+
+// TestLargeAnswersFromTheQueue: a large answer reaches a caller who waited for it as the
+// provider gave it, and nothing is left of it here.
+func TestLargeAnswersFromTheQueue(t *testing.T) {
+	room := spool.New(spool.Options{})
+	r := newRig(t, queue.Pool{}, func(o *Options) { o.Spool = room }, window(roomy, time.Hour))
+	r.worker(nil)
+	input := `{"model":"text-embedding-3-small","input":["a"` + strings.Repeat(`,"a"`, 199) + `]}`
+	live := r.call(http.MethodPost, "/v1/embeddings", input)
+	waited := r.call(http.MethodPost, "/v1/embeddings", input, "Prefer", "respond-async, wait=60")
+	if live.status != http.StatusOK || waited.status != http.StatusOK || len(live.body) <= spool.Small {
+		t.Fatalf("status %d, then %d; %d bytes, want more than %d", live.status, waited.status, len(live.body), spool.Small)
+	}
+	if waited.body != live.body {
+		t.Errorf("%d bytes came from the queue, %d live; want the same", len(waited.body), len(live.body))
+	}
+	again := r.call(http.MethodGet, "/v1/jobs/"+waited.header.Get(headerJob)+"/result", "")
+	if again.status != http.StatusOK || again.body != live.body {
+		t.Errorf("status %d, %d bytes were kept, want the same", again.status, len(again.body))
+	}
+	r.until("nothing is left", func() bool { return room.Memory.Used()+room.Disk.Used() == 0 })
+}
+
+// TestRecordingsTakeRoom: an answer that is kept for an Idempotency-Key counts while it
+// is recorded; without room it is not kept, and the call is served.
+func TestRecordingsTakeRoom(t *testing.T) {
+	room := spool.New(spool.Options{Memory: 20_000, Disk: -1})
+	r := newRig(t, queue.Pool{}, func(o *Options) { o.Spool = room }, window(roomy, time.Hour))
+	body := prompt("[fake: output=9]", `"max_tokens":50`)
+	if a := r.chat(body, "Idempotency-Key", "k"); a.status != http.StatusOK {
+		t.Fatalf("status %d, %s; want 200", a.status, a.body)
+	}
+	r.chat(body, "Idempotency-Key", "k").fails(t, http.StatusGone, "answer_not_kept")
+	r.until("nothing is left", func() bool { return room.Memory.Used() == 0 })
+}

@@ -1,0 +1,54 @@
+package queue
+
+import (
+	"context"
+	"time"
+)
+
+// bodyPatience is how long a body, or an answer that is read again, waits for room: a
+// grant of quota does not last for longer.
+const bodyPatience = grantLife / 4
+
+// readBody makes room for the body, and reads one that is a blob in the run's own time.
+func (c *Claim) readBody(ctx context.Context) {
+	if c.unread != nil || c.Recovered != nil {
+		return
+	}
+	size := int64(len(c.Body))
+	if c.away {
+		size = c.ref.Size
+	}
+	room := c.q.opts.Spool.Pricing(size)
+	if c.unread = c.q.opts.Spool.Memory.Take(ctx, c.Job.Org, room, bodyPatience); c.unread != nil {
+		c.Body = nil
+		return
+	}
+	c.room = room
+	if !c.away {
+		return
+	}
+	if c.Body = c.q.slow.take(c.id); c.Body != nil {
+		return
+	}
+	began := time.Now()
+	c.Body, c.unread = c.q.getBlob(ctx, bodyBlob(c.id), c.ref)
+	if c.unread == nil && time.Since(began) > grantLife/2 {
+		c.q.slow.keep(c.id, c.Body)
+	}
+}
+
+// priced gives back what the body took to be priced.
+func (c *Claim) priced() {
+	if more := c.room - int64(len(c.Body)); more > 0 {
+		c.q.opts.Spool.Memory.Give(c.Job.Org, more)
+		c.room -= more
+	}
+}
+
+// dropBody lets go of a body that is needed no more.
+func (c *Claim) dropBody() {
+	if c.room > 0 {
+		c.q.opts.Spool.Memory.Give(c.Job.Org, c.room)
+	}
+	c.Body, c.room = nil, 0
+}
