@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/spool"
 	"github.com/llmguard/llmguard/owned"
 	"github.com/llmguard/llmguard/providers"
 	"github.com/llmguard/llmguard/queue"
@@ -50,9 +51,13 @@ func (s *Server) fetch(x *exchange, r *http.Request, id, method, verb string) (i
 		return 0, err
 	}
 	defer done()
-	return s.guard.Fetch(r.Context(), x, x.caller.Org, n, providers.Request{
+	status, err := s.guard.Fetch(r.Context(), x, x.caller.Org, n, providers.Request{
 		Method: method, Path: wire.Responses.Path() + "/" + n.At() + verb, Query: r.URL.RawQuery, Header: r.Header, Fresh: fresh,
 	})
+	if spool.NoRoom(err) {
+		err = noRoom(err)
+	}
+	return status, err
 }
 
 // paced takes what a request about a stored response costs besides money: a part of its
@@ -79,7 +84,7 @@ func (s *Server) paced(x *exchange, r *http.Request, n owned.Note) (fresh func()
 // takeFetch asks for the quota of a request without tokens. It has no flow: nothing of
 // its caller's waits for it.
 func (s *Server) takeFetch(ctx context.Context, org *guard.Org, pool, id string) (*queue.Grant, error) {
-	bounded, cancel := s.guard.Bound(ctx, org.ID, s.opts.StoreDeadline)
+	bounded, cancel := s.guard.Bound(ctx, pool, s.opts.StoreDeadline)
 	defer cancel()
 	grant, err := s.queue.TakeCall(bounded, queue.LiveCall{Pool: pool, ID: id, Flow: queue.Flow{Org: org.ID}})
 	var busy *queue.BusyError
