@@ -20,7 +20,7 @@ import (
 // waiter lets a caller wait in the pool, which is blocked, until the test ends.
 func (r *rig) waiter() {
 	r.t.Helper()
-	r.block(10 * time.Minute)
+	r.block(time.Minute)
 	ctx, leave := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() { r.do(ctx, "POST", "/v1/chat/completions", prompt("hi", `"max_tokens":5,"stream":true`)) })

@@ -68,7 +68,7 @@ func TestIdsAreFoundAnywhere(t *testing.T) {
 // TestIdsInForms: a field of a form that names an id is one, in any spelling.
 func TestIdsInForms(t *testing.T) {
 	for field, kind := range map[string]RefKind{
-		"file_id": RefFile, "image[0][file_id]": RefFile, "images[].fileId": RefFile, "container": RefContainer, "language": "", "style_id": "",
+		"file_id": RefFile, "images[0][file_id]": RefFile, "images[].fileId": RefFile, "container": RefContainer, "language": "", "style_id": "",
 	} {
 		body := "--x\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\nm\r\n" +
 			"--x\r\nContent-Disposition: form-data; name=\"" + field + "\"\r\n\r\nf1\r\n" +
