@@ -165,11 +165,14 @@ func (r *relay) sever() error {
 	r.errand.cancel(errCut)
 	r.over()
 	c := r.call
-	if r.usage && r.whole() {
+	switch {
+	case r.usage && r.whole():
 		c.charge(r.answer)
 		c.Result.Outcome = Cut
-	} else {
+	case c.bounded():
 		c.chargeEstimate(Cut, r.produced())
+	default:
+		c.chargeHold(Cut)
 	}
 	c.reported(r.answer.Cost)
 	if r.errand.gone() || r.gone {

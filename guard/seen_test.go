@@ -109,3 +109,20 @@ func TestResponseWithoutUsageCostsItsText(t *testing.T) {
 		t.Errorf("the ledger says %+v", last)
 	}
 }
+
+// TestWholeStreamWithoutUsage: a stream that ends without usage is charged by its text, or by
+// its hold where tools of the provider add input that nobody sees, as a plain answer is.
+func TestWholeStreamWithoutUsage(t *testing.T) {
+	r := newRig(t, roomy()...)
+	r.org.AllowBuiltinTools = true
+	for extra, whole := range map[string]bool{"": false, `,"web_search_options":{}`: true} {
+		c, _, err := r.run(t.Context(), prompt("gpt-4o", "[fake: output=40 usage=none]", `"max_completion_tokens":16000,"stream":true`+extra))
+		if err != nil {
+			t.Fatal(err)
+		}
+		res := c.Result
+		if res.Outcome != NoUsage || !res.Estimated || whole != (res.Cost == c.Max.Cost) {
+			t.Errorf("%q: %s costs %v of %v, estimated %v; want the hold: %v", extra, res.Outcome, res.Cost, c.Max.Cost, res.Estimated, whole)
+		}
+	}
+}

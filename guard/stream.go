@@ -238,7 +238,7 @@ func (r *relay) close(err error) error {
 		c.chargeCreated(r.created)
 	case r.usage && (complete || r.whole()):
 		c.charge(r.answer)
-	case complete && r.tells && !r.hidden:
+	case complete && r.tells && !r.hidden && (r.failed || c.bounded()):
 		c.chargeEstimate(NoUsage, r.visible())
 	case complete:
 		c.chargeHold(NoUsage)
