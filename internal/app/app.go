@@ -381,21 +381,3 @@ func (a *App) serveCalls(ctx context.Context) error {
 
 // unwindTime is what cancelled calls get to end in.
 const unwindTime = 3 * time.Second
-
-// adminRead bounds how long a request of an operator may take to arrive.
-const adminRead = 5 * time.Second
-
-// serveAdmin stays up until everything else has ended, so that the last
-// metrics can be scraped and readiness says no meanwhile.
-func (a *App) serveAdmin(ctx, background context.Context) error {
-	srv := a.server(a.adminHandler(), adminRead)
-	failed := make(chan error, 1)
-	go func() { failed <- srv.Serve(a.admin) }()
-	select {
-	case err := <-failed:
-		return err
-	case <-ctx.Done():
-		context.AfterFunc(background, func() { _ = srv.Close() })
-		return nil
-	}
-}
