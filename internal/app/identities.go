@@ -2,13 +2,9 @@ package app
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
-	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -226,105 +222,6 @@ func raise(org *guard.Org, overrides map[string]*identity.Override) {
 		}
 	}
 }
-
-// proxyKey is the hash of a key before its rotation.
-type proxyKey struct {
-	hash, now string
-	until     time.Time
-}
-
-// overlay puts records over an org, whose lists are the caller's own.
-func overlay(org *config.Org, record *identity.Tenant) (previous []proxyKey, err error) {
-	if record.Org != nil {
-		if err := patch(org, record.Org.OrgSpec); err != nil {
-			return nil, err
-		}
-	}
-	for _, id := range slices.Sorted(maps.Keys(record.Users)) {
-		if err := patch(userOf(org, id), record.Users[id].UserSpec); err != nil {
-			return nil, fmt.Errorf("user %s: %w", id, err)
-		}
-	}
-	for _, id := range slices.Sorted(maps.Keys(record.Keys)) {
-		k := record.Keys[id]
-		to := keyOf(org, k.User, id)
-		if err := patch(to, k.KeySpec); err != nil {
-			return nil, fmt.Errorf("key %s: %w", id, err)
-		}
-		if k.Hash != "" {
-			to.Hash = k.Hash
-		}
-		if k.Previous != "" {
-			previous = append(previous, proxyKey{k.Previous, to.Hash, k.PreviousUntil})
-		}
-	}
-	for _, id := range slices.Sorted(maps.Keys(record.Limits)) {
-		user, name := identity.SplitLimitID(id)
-		if err := patch(limitOf(org, user, name), record.Limits[id].LimitSpec); err != nil {
-			return nil, fmt.Errorf("limit %s: %w", strings.ReplaceAll(id, " ", "/"), err)
-		}
-	}
-	return previous, nil
-}
-
-func patch[T config.Org | config.User | config.Key | config.Limit](to *T, fields any) error {
-	raw, err := json.Marshal(fields)
-	if err != nil {
-		return err
-	}
-	if string(raw) == "{}" {
-		return nil
-	}
-	return config.Patch(to, raw)
-}
-
-// userOf returns a user of the org, a new one when there is none.
-func userOf(org *config.Org, id string) *config.User {
-	i := slices.IndexFunc(org.Users, func(u config.User) bool { return u.ID == id })
-	if i < 0 {
-		org.Users = append(org.Users, config.NewUser(id))
-		i = len(org.Users) - 1
-	}
-	return &org.Users[i]
-}
-
-// keyOf returns a key of a user of the org, a new one when there is none. The list
-// it is in becomes the org's own.
-func keyOf(org *config.Org, user, id string) *config.Key {
-	u := userOf(org, user)
-	u.Keys = slices.Clone(u.Keys)
-	i := slices.IndexFunc(u.Keys, func(k config.Key) bool { return k.ID == id })
-	if i < 0 {
-		u.Keys = append(u.Keys, config.NewKey(id))
-		i = len(u.Keys) - 1
-	}
-	return &u.Keys[i]
-}
-
-// limitOf returns a limit of the org, or of a user: the user's own, else a copy of
-// the org's for all users, else a new one.
-func limitOf(org *config.Org, user, name string) *config.Limit {
-	list := &org.Limits
-	if user != "" {
-		u := userOf(org, user)
-		u.Limits = slices.Clone(u.Limits)
-		list = &u.Limits
-	}
-	same := func(l config.Limit) bool { return l.Name == name }
-	if i := slices.IndexFunc(*list, same); i >= 0 {
-		return &(*list)[i]
-	}
-	made := config.NewLimit(user, name)
-	if i := slices.IndexFunc(org.Limits, same); user != "" && i >= 0 {
-		made = org.Limits[i]
-		made.Only = user
-	}
-	*list = append(*list, made)
-	return &(*list)[len(*list)-1]
-}
-
-// errNoOrg says that records belong to an org that does not exist.
-var errNoOrg = errors.New("no such org")
 
 // CheckOrg reports whether an org would be sound with these records.
 func (i *Identities) CheckOrg(id string, record *identity.Tenant) error {
