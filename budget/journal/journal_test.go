@@ -267,8 +267,11 @@ func TestBounds(t *testing.T) {
 		id := fmt.Sprint(i)
 		put(t, j, id, strings.Repeat("d", 900))
 		j.Delete(id)
-		if j.size > 2*most+2000 {
-			t.Fatalf("the file has %d bytes", j.size)
+		j.mu.Lock()
+		size := j.size
+		j.mu.Unlock()
+		if size > 2*most+2000 {
+			t.Fatalf("the file has %d bytes", size)
 		}
 	}
 	var err error
