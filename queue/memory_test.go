@@ -48,11 +48,11 @@ func TestAnswersOfAnOrgLeaveRoomForOthers(t *testing.T) {
 	e := newFullEnv(t, "32mb", Options{})
 	ctx := t.Context()
 	var wrote atomic.Int64
-	e.run(puts(4*mib, &wrote), WorkerOptions{Concurrency: map[string]int{"p": 4}})
 	var jobs []*Job
-	for range 12 {
+	for range 12 { // while there is room for them
 		jobs = append(jobs, e.put(e.job("p", "hog", "ann", Async, 10)))
 	}
+	e.run(puts(4*mib, &wrote), WorkerOptions{Concurrency: map[string]int{"p": 4}})
 	kept := 0
 	for _, j := range jobs {
 		switch j = e.end(j); {
