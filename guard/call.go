@@ -211,4 +211,5 @@ func (c *Call) chargeHold(o Outcome) {
 	r.Outcome, r.Estimated = o, true
 	r.Usage = c.usage(c.held)
 	r.Cost, r.Split = c.Hold.Max.Cost, pricing.Split{}
+	r.Underpriced = nil // the hold is more
 }

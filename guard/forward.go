@@ -206,6 +206,10 @@ func (e *errand) relayPlain(w http.ResponseWriter, resp *http.Response) error {
 	if spool.NoRoom(err) && !c.translated() {
 		return e.passThrough(w, resp, &kept)
 	}
+	if spool.NoRoom(err) { // it cannot be translated unread, and would be paid for again
+		c.chargeHold(NoUsage)
+		return wire.Gone("answer_not_kept", "The call was completed and charged, but this proxy has no room for its answer")
+	}
 	if err != nil {
 		if e.broke(); e.gone() {
 			return ErrGone

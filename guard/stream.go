@@ -242,7 +242,7 @@ func (r *relay) close(err error) error {
 		c.chargeEstimate(NoUsage, r.visible())
 	case complete:
 		c.chargeHold(NoUsage)
-	case r.errand.left():
+	case r.errand.left() && !r.hidden:
 		c.left(r.sent())
 	case r.seen.IsZero() || r.hidden || !c.bounded():
 		c.chargeHold(Broken)

@@ -104,3 +104,35 @@ func TestRecordingsTakeRoom(t *testing.T) {
 	r.chat(body, "Idempotency-Key", "k").fails(t, http.StatusGone, "answer_not_kept")
 	r.until("nothing is left", func() bool { return room.Memory.Used() == 0 })
 }
+
+// TestAnswerWithoutRoomIsFoundAgain: a caller for whose answer there is no room here gets it
+// when it asks again with its key, and it is paid for once.
+func TestAnswerWithoutRoomIsFoundAgain(t *testing.T) {
+	room := spool.New(spool.Options{Memory: 8 << 20, Disk: -1})
+	r := newRig(t, single, func(o *Options) { o.Spool = room }, window(roomy, time.Hour))
+	r.proxy.roomWait = 10 * time.Millisecond
+	release := r.occupy()
+	r.worker(nil)
+	input := `{"model":"text-embedding-3-small","input":["a"` + strings.Repeat(`,"a"`, 199) + `]}`
+	embed := func() answer { return r.call(http.MethodPost, "/v1/embeddings", input, "Idempotency-Key", "once") }
+	got := make(chan answer, 1)
+	go func() { got <- embed() }()
+	r.until("the call waits", func() bool { return r.jobs() == 1 })
+	taken := int64(8 << 20)
+	for ; !room.Memory.Try("other", taken); taken -= 4 << 10 {
+		if taken <= 0 {
+			t.Fatal("there is no memory to take")
+		}
+	}
+	release()
+	if a := <-got; a.status != http.StatusServiceUnavailable && a.status != http.StatusTooManyRequests {
+		t.Errorf("without room: status %d, %.200s", a.status, a.body)
+	}
+	room.Memory.Give("other", taken)
+	if a := embed(); a.status != http.StatusOK || len(a.body) <= spool.Small {
+		t.Errorf("again: status %d, %.200s", a.status, a.body)
+	}
+	if n := len(r.fake.Log()); n != 1 {
+		t.Errorf("the provider got %d requests, want 1", n)
+	}
+}

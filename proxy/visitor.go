@@ -72,7 +72,7 @@ func (v *visitor) run(ctx context.Context) error {
 		default:
 			err := v.take(event)
 			if spool.NoRoom(err) {
-				return v.end(noRoom(err))
+				return v.comeAgain(ctx, err)
 			}
 			if err != nil {
 				return v.leave(ctx)
@@ -82,6 +82,18 @@ func (v *visitor) run(ctx context.Context) error {
 			}
 		}
 	}
+}
+
+// comeAgain tells a caller for whose answer there is no room now to ask again. The same call
+// then finds the answer, which is paid for.
+func (v *visitor) comeAgain(ctx context.Context, why error) error {
+	if v.exchange.status == 0 {
+		err := v.leavePlace(context.WithoutCancel(ctx), v.server.opts.KeepPlace)
+		if err != nil {
+			v.server.log.Warn("an answer without room cannot be found again", "job", v.job.ID, "error", err)
+		}
+	}
+	return v.end(noRoom(why))
 }
 
 // errDraining ends the wait for an event when the process shuts down.

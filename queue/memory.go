@@ -103,10 +103,10 @@ func (c *Claim) Reserve(ctx context.Context, n int64) error {
 }
 
 // noRoom says what becomes of a job whose answer is not admitted: it waits, and with it
-// the org's others. Those of other orgs may need less.
+// its user's others for the model. Those of others may need less.
 func noRoom(err error) Verdict {
 	if capacity.IsFull(err) {
-		return Verdict{Kind: Park, Scope: ParkOrg, Wait: fullRest, Unused: true}
+		return Verdict{Kind: Park, Scope: ParkFlowModel, Wait: fullRest, Unused: true}
 	}
 	return Verdict{Kind: Requeue, Wait: storeRest, Unused: true}
 }

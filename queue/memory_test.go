@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -45,7 +46,7 @@ func puts(bytes int, wrote *atomic.Int64) func(context.Context, *Claim) Verdict 
 // are: what has none ends with a stated error, and Redis is never full.
 func TestAnswersOfAnOrgLeaveRoomForOthers(t *testing.T) {
 	t.Parallel()
-	e := newFullEnv(t, "32mb", Options{})
+	e := newFullEnv(t, "64mb", Options{})
 	ctx := t.Context()
 	var wrote atomic.Int64
 	var jobs []*Job
@@ -62,8 +63,8 @@ func TestAnswersOfAnOrgLeaveRoomForOthers(t *testing.T) {
 			t.Errorf("a job without room is %s %s, %v", j.State, j.Code, j.Error)
 		}
 	}
-	if kept == 0 || kept > 3 {
-		t.Errorf("%d answers of 4 MiB were kept, of a half of 25 MiB", kept)
+	if kept == 0 || kept > 6 {
+		t.Errorf("%d answers of 4 MiB were kept, of a half of 51 MiB", kept)
 	}
 	other := e.end(e.put(e.job("p", "honest", "bob", Async, 10)))
 	if a, err := e.Result(ctx, other); err != nil || len(a.Body) != 4*mib {
@@ -86,7 +87,7 @@ func TestAnswerIsAdmittedBeforeItsAttempt(t *testing.T) {
 	}
 	second := e.claimOne("p", e.put(e.job("p", "hog", "ann", Async, 10)))
 	err := second.Reserve(ctx, 10*mib)
-	if v := noRoom(err); v.Kind != Park || v.Scope != ParkOrg || !v.Unused {
+	if v := noRoom(err); v.Kind != Park || v.Scope != ParkFlowModel || !v.Unused {
 		t.Errorf("a second answer of 10 MiB in 12: %v, so the job is to %+v", err, v)
 	}
 	other := e.claimOne("p", e.put(e.job("p", "honest", "bob", Async, 10)))
@@ -250,6 +251,27 @@ func TestKeptAnswersCountAsUploads(t *testing.T) {
 	}
 	if err := upload(t, o.Files, files.Owner{Org: "other", User: "bob"}, 30_000); err != nil {
 		t.Errorf("another org's: %v", err)
+	}
+}
+
+// What a store does not take does not count against its org's quota.
+func TestUnwrittenBlobCountsNothing(t *testing.T) {
+	t.Parallel()
+	o, dir := withBlobs(t, Options{})
+	srv := redistest.Start(t)
+	o.Files = files.New(srv.Client(), o.Blobs, files.Options{OrgBytes: 1_000_000})
+	e := envOn(t, srv, o, Pool{ID: "p"})
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(dir, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.putBlob(t.Context(), "acme", "lost", make([]byte, 900_000), time.Hour); err == nil {
+		t.Fatal("a store that is gone took a blob")
+	}
+	if err := o.Files.Count(t.Context(), "acme", "next", 900_000, time.Hour); err != nil {
+		t.Errorf("after a blob that was not written: %v", err)
 	}
 }
 

@@ -109,6 +109,9 @@ func (q *Queue) putBlob(ctx context.Context, org, name string, plain []byte, lif
 	err := q.count(ctx, org, name, int64(len(plain)), life)
 	if err == nil {
 		err = q.writeBlob(ctx, name, plain)
+		if err != nil && q.opts.Files != nil {
+			_ = q.opts.Files.Uncount(context.WithoutCancel(ctx), org, name) // else the count expires
+		}
 	}
 	q.metrics.blob(name, err)
 	if err != nil {

@@ -266,6 +266,13 @@ func (b *Buffer) writeFile(w io.Writer) (int64, error) {
 
 // Replace makes text all that was written. It is not copied unless it goes to a file.
 func (b *Buffer) Replace(text []byte) error {
+	n := int64(len(text))
+	if n <= b.held && (n <= Small || b.stay) { // the room that there is: others may wait for it
+		b.DropFile()
+		b.store.Memory.Give(b.org, b.held-n)
+		b.memory, b.held = text, n
+		return nil
+	}
 	b.Close()
 	if int64(len(text)) > Small && !b.stay {
 		if _, err := b.Write(text); err != nil || b.file != nil {

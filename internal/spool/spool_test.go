@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -203,5 +204,31 @@ func TestCgroupLimit(t *testing.T) {
 	}
 	if got := cgroupLimit("/nowhere/at/all", "/nowhere"); got != 0 {
 		t.Errorf("without /proc: got %d, want 0", got)
+	}
+}
+
+// TestReplaceKeepsItsRoom: a text that is no longer than what it replaces needs no room that
+// others wait for.
+func TestReplaceKeepsItsRoom(t *testing.T) {
+	s := New(Options{Memory: 1000, Disk: -1})
+	b := s.Buffer(t.Context(), "acme", time.Millisecond)
+	defer b.Close()
+	if err := b.Expect(900); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Write(make([]byte, 900)); err != nil {
+		t.Fatal(err)
+	}
+	waits := make(chan error)
+	go func() { waits <- s.Memory.Take(t.Context(), "other", 550, time.Minute) }()
+	for s.Memory.Waiting() == 0 {
+		runtime.Gosched()
+	}
+	if err := b.Replace(make([]byte, 460)); err != nil || b.Size() != 460 {
+		t.Errorf("%v, %d bytes; want it replaced", err, b.Size())
+	}
+	b.Close()
+	if err := <-waits; err != nil || s.Memory.Used() != 550 {
+		t.Errorf("the other: %v, %d bytes are used; want 550", err, s.Memory.Used())
 	}
 }
