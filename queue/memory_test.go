@@ -14,6 +14,7 @@ import (
 	"github.com/llmguard/llmguard/files"
 	"github.com/llmguard/llmguard/internal/capacity"
 	"github.com/llmguard/llmguard/internal/redistest"
+	"github.com/llmguard/llmguard/internal/spool"
 )
 
 const mib = 1 << 20
@@ -251,6 +252,27 @@ func TestKeptAnswersCountAsUploads(t *testing.T) {
 	}
 	if err := upload(t, o.Files, files.Owner{Org: "other", User: "bob"}, 30_000); err != nil {
 		t.Errorf("another org's: %v", err)
+	}
+}
+
+// An answer that Redis has no room for takes that of this process: where there is none
+// either its job ends with a stated error, and nothing stays taken.
+func TestAnswerWithoutRoomTakesTheSpools(t *testing.T) {
+	t.Parallel()
+	for most, want := range map[int64]State{1 * mib: Failed, 64 * mib: Succeeded} {
+		o, _ := withBlobs(t, Options{Spool: spool.New(spool.Options{Memory: most, Disk: -1})})
+		e := newFullEnv(t, "12mb", o)
+		var wrote atomic.Int64
+		j := e.put(e.job("p", "hog", "ann", Async, 10))
+		e.run(puts(20*mib, &wrote), WorkerOptions{})
+		if j = e.end(j); j.State != want {
+			t.Errorf("with %d bytes: %s %s, want %s", most, j.State, j.Code, want)
+		}
+		for end := time.Now().Add(time.Minute); o.Spool.Memory.Used() > 0; time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("with %d bytes: %d stay taken", most, o.Spool.Memory.Used())
+			}
+		}
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/files"
+	"github.com/llmguard/llmguard/internal/spool"
 )
 
 const (
@@ -43,10 +44,11 @@ type Output struct {
 	admitted int64 // bytes that may be in Redis
 	next     int64
 	buf      []byte
-	rest     []byte  // what is not admitted; files.store takes it at the end
-	pending  []entry // not acknowledged by Redis
-	last     []any   // the end of an answer that is to move out of Redis; for End alone
-	lost     bool    // its end has room nowhere
+	rest     spool.Buffer // what is not admitted; files.store takes it at the end
+	spilled  int64        // bytes of rest
+	pending  []entry      // not acknowledged by Redis
+	last     []any        // the end of an answer that is to move out of Redis; for End alone
+	lost     bool         // its end has room nowhere
 	pause    time.Duration
 	full     time.Time // since when Redis refuses what is pending; zero: it does not
 	moving   *departure
@@ -59,6 +61,7 @@ func newOutput(ctx context.Context, q *Queue, j *Job, attempt int) *Output {
 		q: q, ctx: context.WithoutCancel(ctx), job: j, attempt: attempt,
 		ttl: q.pools()[j.Pool].ResultTTL, header: make(http.Header), next: 1, admitted: firstAnswer, pause: flushRetry,
 	}
+	o.rest = q.opts.Spool.Buffer(o.ctx, j.Org, restPatience)
 	o.timer = time.AfterFunc(time.Hour, o.flushLater)
 	o.timer.Stop()
 	return o
@@ -89,6 +92,9 @@ func (o *Output) Write(p []byte) (int, error) {
 	if err := o.grow(int64(len(p))); err != nil {
 		return 0, err
 	}
+	if spills, err := o.spill(p); spills {
+		return len(p), err
+	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.ended {
@@ -96,10 +102,6 @@ func (o *Output) Write(p []byte) (int, error) {
 	}
 	o.head(http.StatusOK)
 	o.size += int64(len(p))
-	if o.size > o.admitted { // from here on all of it: no more is asked for
-		o.rest = append(o.rest, p...)
-		return len(p), nil
-	}
 	if len(o.buf) == 0 {
 		o.timer.Reset(flushAfter)
 	}
@@ -129,7 +131,7 @@ func (o *Output) End(ctx context.Context, ok bool, v Verdict) error {
 	o.mu.Lock()
 	if !o.ended {
 		o.seal()
-		if o.ended = true; ok && (o.q.outside(o.size) || len(o.rest) > 0) {
+		if o.ended = true; ok && (o.q.outside(o.size) || o.spilled > 0) {
 			o.last = endEntry(ok, v)
 		} else {
 			o.add(endEntry(ok, v))
@@ -137,6 +139,7 @@ func (o *Output) End(ctx context.Context, ok bool, v Verdict) error {
 	}
 	o.timer.Stop()
 	o.mu.Unlock()
+	defer o.rest.Close()
 	for !o.gone() {
 		err := o.flush(ctx)
 		if err == nil {
@@ -164,9 +167,9 @@ func (o *Output) leave(ctx context.Context) error {
 		var err error
 		o.moving, err = o.q.depart(ctx, o, o.next, o.last)
 		switch {
-		case err != nil && len(o.rest) > 0 && errors.Is(err, files.ErrFull):
+		case err != nil && o.spilled > 0 && errors.Is(err, files.ErrFull):
 			return o.drop(ctx)
-		case err != nil && len(o.rest) > 0: // Redis does not have it whole
+		case err != nil && o.spilled > 0: // Redis does not have it whole
 			return err
 		case err != nil:
 			o.mu.Lock()
@@ -238,4 +241,5 @@ func (o *Output) stop() {
 	defer o.mu.Unlock()
 	o.ended = true
 	o.timer.Stop()
+	o.rest.Close()
 }

@@ -3,9 +3,12 @@ package queue
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net/http"
 	"time"
 
 	"github.com/llmguard/llmguard/internal/capacity"
+	"github.com/llmguard/llmguard/internal/spool"
 )
 
 // flushMost is about how many bytes of an output one pipeline has: what Redis refuses is
@@ -30,7 +33,7 @@ func piece(entries []entry) int {
 // anywhere. While Redis does not say, they are admitted: it takes nothing then.
 func (o *Output) grow(n int64) error {
 	o.mu.Lock()
-	need, admitted, spilled, gone := o.size+n, o.admitted, len(o.rest) > 0, o.isGone()
+	need, admitted, spilled, gone := o.size+n, o.admitted, o.spilled > 0, o.isGone()
 	o.mu.Unlock()
 	switch {
 	case need > o.q.opts.MaxOutput:
@@ -50,6 +53,36 @@ func (o *Output) grow(n int64) error {
 		return errNotKept
 	}
 	return nil
+}
+
+// restPatience is how long bytes that Redis has no room for wait for room here.
+const restPatience = 5 * time.Second
+
+// spill keeps bytes that are not admitted into Redis until the end; once some are, so are
+// all after them. It reports whether it did. The error is errNotKept where there is no room.
+func (o *Output) spill(p []byte) (spills bool, err error) {
+	o.mu.Lock()
+	size := o.size + int64(len(p))
+	spills = size > o.admitted && !o.ended
+	if spills {
+		o.head(http.StatusOK)
+	}
+	o.mu.Unlock()
+	if !spills {
+		return false, nil
+	}
+	_, err = o.rest.Write(p)
+	if spool.NoRoom(err) {
+		return true, errNotKept
+	}
+	if err != nil {
+		return true, fmt.Errorf("queue: keep output: %w", err)
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.size = size
+	o.spilled += int64(len(p))
+	return true, nil
 }
 
 // admit asks for the answer to have so many bytes in Redis.
@@ -76,7 +109,7 @@ func (o *Output) rested(err error) time.Duration {
 // after is the pause before what failed is sent again. A full Redis and a store that takes
 // nothing get longer ones, and not for ever. o.mu is held.
 func (o *Output) after(err error) time.Duration {
-	if !capacity.IsFull(err) && !errors.Is(err, errNoStore) {
+	if !capacity.IsFull(err) && !errors.Is(err, errNoStore) && !spool.NoRoom(err) {
 		return flushRetry
 	}
 	if o.full.IsZero() {
@@ -100,8 +133,9 @@ func (o *Output) gone() bool {
 // drop forgets an answer that cannot be kept whole, and returns errNotKept.
 func (o *Output) drop(ctx context.Context) error {
 	o.mu.Lock()
-	o.lost, o.pending, o.rest = true, nil, nil
+	o.lost, o.pending = true, nil
 	o.mu.Unlock()
+	o.rest.Close()
 	if err := o.q.rdb.Unlink(ctx, outKey(o.job.ID, o.attempt)).Err(); err != nil {
 		return errors.Join(errNotKept, err)
 	}

@@ -300,11 +300,22 @@ type departure struct {
 // n of the output, and the end that follows n+1.
 func (q *Queue) depart(ctx context.Context, o *Output, n int64, end []any) (*departure, error) {
 	key := outKey(o.job.ID, o.attempt)
-	data, ids, err := q.wholeOutput(ctx, o.job.Org, key, o.size-int64(len(o.rest)))
+	if err := q.opts.Spool.Memory.Take(ctx, o.job.Org, o.size, restPatience); err != nil {
+		return nil, err
+	}
+	defer q.opts.Spool.Memory.Give(o.job.Org, o.size)
+	whole := bytes.NewBuffer(make([]byte, 0, o.size))
+	ids, err := q.wholeOutput(ctx, o.job.Org, key, whole)
 	if err != nil {
 		return nil, err
 	}
-	data = append(data, o.rest...)
+	if n := int64(whole.Len()); n != o.size-o.spilled {
+		return nil, fmt.Errorf("queue: output %s has %d bytes and not %d", key, n, o.size-o.spilled)
+	}
+	if _, err := o.rest.WriteTo(whole); err != nil {
+		return nil, err
+	}
+	data := whole.Bytes()
 	r, err := q.putBlob(ctx, o.job.Org, outBlob(o.job.ID, o.attempt), data, o.ttl)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errNoStore, err)
@@ -333,13 +344,12 @@ func (q *Queue) moveOut(ctx context.Context, o *Output, d *departure) error {
 	return nil
 }
 
-// wholeOutput reads back the bytes of an output, and the ids of their entries.
-func (q *Queue) wholeOutput(ctx context.Context, org, key string, size int64) (data []byte, ids []string, err error) {
-	data = make([]byte, 0, size)
+// wholeOutput reads back the bytes of an output, and returns the ids of their entries.
+func (q *Queue) wholeOutput(ctx context.Context, org, key string, to *bytes.Buffer) (ids []string, err error) {
 	for last := "-"; ; {
 		page, err := q.rdb.XRangeN(ctx, key, last, "+", 256).Result()
 		if err != nil {
-			return nil, nil, fmt.Errorf("queue: read output: %w", err)
+			return nil, fmt.Errorf("queue: read output: %w", err)
 		}
 		for _, m := range page {
 			if last = "(" + m.ID; m.Values["k"] != "b" {
@@ -347,18 +357,15 @@ func (q *Queue) wholeOutput(ctx context.Context, org, key string, size int64) (d
 			}
 			piece, err := q.openBytes(org, key, m)
 			if err != nil {
-				return nil, nil, err
+				return nil, err
 			}
-			data, ids = append(data, piece...), append(ids, m.ID)
+			to.Write(piece)
+			ids = append(ids, m.ID)
 		}
 		if len(page) == 0 {
-			break
+			return ids, nil
 		}
 	}
-	if int64(len(data)) != size {
-		return nil, nil, fmt.Errorf("queue: output %s has %d bytes and not %d", key, len(data), size)
-	}
-	return data, ids, nil
 }
 
 // blobOf reads the answer that an entry of an output refers to; nothing for one
