@@ -129,6 +129,25 @@ func (s *Server) retrieve(x *exchange, r *http.Request, job *queue.Job) error {
 	return s.resume(x, r, job, after)
 }
 
+// requestCopies is how often a request is in memory while its response is written: as it is
+// in Redis, opened, and twice within the response.
+const requestCopies = 4
+
+// requestOf reads the request of a job; nil when it is kept no more. It counts until done.
+func (s *Server) requestOf(ctx context.Context, job *queue.Job) (request []byte, done func(), err error) {
+	room, memory := requestCopies*job.Bytes, s.opts.Spool.Memory
+	if err := memory.Take(ctx, job.Org, room, s.roomWait); err != nil {
+		return nil, nil, noRoom(err)
+	}
+	done = func() { memory.Give(job.Org, room) }
+	request, err = s.queue.Body(ctx, job)
+	if err != nil && !errors.Is(err, queue.ErrNotFound) {
+		done()
+		return nil, nil, unavailable(err)
+	}
+	return request, done, nil
+}
+
 // response is a background response as JSON.
 func (s *Server) response(ctx context.Context, job *queue.Job) ([]byte, error) {
 	id := queue.ResponseID(job.ID)
@@ -139,12 +158,16 @@ func (s *Server) response(ctx context.Context, job *queue.Job) ([]byte, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	request, err := s.queue.Body(ctx, job)
-	if errors.Is(err, queue.ErrNotFound) {
-		request, err = json.Marshal(map[string]string{"model": job.Model})
-	}
+	request, done, err := s.requestOf(ctx, job)
 	if err != nil {
-		return nil, unavailable(err)
+		return nil, err
+	}
+	defer done()
+	if request == nil {
+		request, err = json.Marshal(map[string]string{"model": job.Model})
+		if err != nil {
+			return nil, err
+		}
 	}
 	status, failure := "in_progress", (*wire.Error)(nil)
 	switch job.State {

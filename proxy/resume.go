@@ -45,25 +45,35 @@ func (s *Server) resume(x *exchange, r *http.Request, job *queue.Job, after int6
 // streamed is resume for a reader who has the stream already.
 func (s *Server) streamed(x *exchange, r *http.Request, job *queue.Job, after int64) error {
 	ctx := r.Context()
-	bounded, cancel := context.WithTimeout(ctx, storeTimeout)
-	request, err := s.queue.Body(bounded, job)
-	cancel()
-	if err != nil && !errors.Is(err, queue.ErrNotFound) {
-		return unavailable(err)
-	}
 	x.job = job.ID
+	t := &teller{x: x, job: job, id: queue.ResponseID(job.ID), after: after, next: firstTold}
+	if err := s.begun(ctx, t); err != nil {
+		return err
+	}
+	return s.follow(ctx, t)
+}
+
+// begun writes the first events of a background response, which have its request in them.
+func (s *Server) begun(ctx context.Context, t *teller) error {
+	bounded, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	request, done, err := s.requestOf(bounded, t.job)
+	if err != nil {
+		return err
+	}
+	defer done()
+	x, job := t.x, t.job
 	h := x.Header()
 	h.Set("Content-Type", "text/event-stream; charset=utf-8")
 	h.Set("X-Accel-Buffering", "no")
 	x.WriteHeader(http.StatusOK)
-	t := &teller{x: x, job: job, id: queue.ResponseID(job.ID), after: after, next: firstTold}
 	pending := wire.Pending(request, t.id, "queued", job.Created.Unix(), nil)
 	for i, kind := range []string{"response.created", "response.queued"} {
 		event, err := wire.ParseEvent([]byte(`{"type":"`+kind+`","sequence_number":0,"response":`+string(pending)+`}`), t.id)
 		if err != nil {
 			return err
 		}
-		if int64(i) > after {
+		if int64(i) > t.after {
 			if _, err := x.Write(event.Append(nil, int64(i))); err != nil {
 				return guard.ErrGone
 			}
@@ -72,7 +82,7 @@ func (s *Server) streamed(x *exchange, r *http.Request, job *queue.Job, after in
 	if x.flush() != nil {
 		return guard.ErrGone
 	}
-	return s.follow(ctx, t)
+	return nil
 }
 
 // follow tells events until the response has ended.

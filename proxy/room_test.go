@@ -136,3 +136,30 @@ func TestAnswerWithoutRoomIsFoundAgain(t *testing.T) {
 		t.Errorf("the provider got %d requests, want 1", n)
 	}
 }
+
+// TestOwnResponsesTakeRoom: the request that is in an unfinished background response takes
+// room while it is read.
+func TestOwnResponsesTakeRoom(t *testing.T) {
+	room := spool.New(spool.Options{Memory: 8 << 20, Disk: -1})
+	r := newRig(t, queue.Pool{}, func(o *Options) { o.Spool = room }, window(roomy, time.Hour))
+	r.proxy.roomWait = 10 * time.Millisecond
+	made := r.call(http.MethodPost, "/v1/responses", `{"model":"gpt-4o","input":"hi","background":true,"max_output_tokens":5}`)
+	if made.status != http.StatusOK {
+		t.Fatalf("status %d, %s", made.status, made.body)
+	}
+	path := "/v1/responses/" + made.id()
+	taken := int64(8 << 20)
+	for ; !room.Memory.Try("other", taken); taken -= 64 {
+		if taken <= 0 {
+			t.Fatal("there is no memory to take")
+		}
+	}
+	if a := r.call(http.MethodGet, path, ""); a.status != http.StatusServiceUnavailable {
+		t.Errorf("without room: status %d, %.200s", a.status, a.body)
+	}
+	room.Memory.Give("other", taken)
+	if a := r.call(http.MethodGet, path, ""); a.status != http.StatusOK {
+		t.Errorf("with room: status %d, %.200s", a.status, a.body)
+	}
+	r.until("nothing is left", func() bool { return room.Memory.Used() == 0 })
+}
