@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"time"
 
@@ -74,6 +75,7 @@ func tlsConfig(c config.RedisTLS) (*tls.Config, error) {
 // CheckRedis refuses a Redis that would lose money or jobs, and warns of one
 // that might.
 func CheckRedis(ctx context.Context, rdb redis.UniversalClient, log *slog.Logger) error {
+	awaitRedis(ctx, rdb, log)
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	found, _ := diagnose.Store(ctx, rdb)
@@ -84,4 +86,22 @@ func CheckRedis(ctx context.Context, rdb redis.UniversalClient, log *slog.Logger
 		log.Warn("redis is not as it should be", "what", f.What, "fix", f.Fix)
 	}
 	return nil
+}
+
+// startPatience is how long a start waits for a Redis, or a machine, that is slow to answer.
+const startPatience = 15 * time.Second
+
+// awaitRedis waits while Redis takes connections and is late. What refuses connections, or
+// answers with an error, is for the check to tell.
+func awaitRedis(ctx context.Context, rdb redis.UniversalClient, log *slog.Logger) {
+	ctx, cancel := context.WithTimeout(ctx, startPatience)
+	defer cancel()
+	for ctx.Err() == nil {
+		err := rdb.Ping(ctx).Err()
+		var late net.Error
+		if !errors.As(err, &late) || !late.Timeout() {
+			return
+		}
+		log.Warn("redis is late to answer, still waiting for it", "error", err)
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"log/slog"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/llmguard/llmguard/config"
@@ -85,5 +86,34 @@ func TestLogger(t *testing.T) {
 		if flush(); out.Len() == 0 {
 			t.Errorf("%+v: the level cannot be changed", c)
 		}
+	}
+}
+
+// onWrite is a writer that calls a function.
+type onWrite func()
+
+func (f onWrite) Write(p []byte) (int, error) { f(); return len(p), nil }
+
+// TestStartWaitsForALateRedis: a Redis that answers late is waited for, which the log says.
+func TestStartWaitsForALateRedis(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	rdb, err := Connect(config.Redis{Addresses: []string{srv.Addr}, Mode: "single"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rdb.Close()
+	if err := srv.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	told := false
+	log := slog.New(slog.NewTextHandler(onWrite(func() {
+		if !told {
+			told = true
+			_ = srv.Signal(syscall.SIGCONT)
+		}
+	}), nil))
+	if err := CheckRedis(t.Context(), rdb, log); err != nil || !told {
+		t.Errorf("got %v, told %v; want it waited for", err, told)
 	}
 }
