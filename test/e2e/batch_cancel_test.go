@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -22,7 +23,11 @@ func TestBatchCancelledInCrash(t *testing.T) {
 	lines := either(150, 1500)
 	s := batchStack(t, fakeprovider.Options{LogSize: 6 * lines})
 	s.replace("queue:", fmt.Sprintf("batches: {in_queue: %d}\nqueue:", lines*2/3)) // so that some lines never are jobs
+	var asked atomic.Int64                                                         // since the batch began
 	s.fake.Script(func(*fakeprovider.Request) fakeprovider.Behaviour {
+		if asked.Add(1) > int64(lines/3) { // most are under way or wait when it is cancelled
+			return fakeprovider.Behaviour{Delay: 3 * time.Second}
+		}
 		return fakeprovider.Behaviour{Delay: 60 * time.Millisecond}
 	})
 	p := s.proxy()
@@ -45,6 +50,7 @@ func TestBatchCancelledInCrash(t *testing.T) {
 		{"before the crash", func(id string) { cancel(id); shoot() }},
 	} {
 		t.Run(test.name, func(t *testing.T) {
+			asked.Store(0)
 			id := s.batch(p, s.uploadLines(p, lines, ""))
 			s.awaitBatch(p, id, func(b openai.Batch) bool { return b.RequestCounts.Completed > 0 })
 			test.do(id)
