@@ -52,11 +52,16 @@ func TestGoodput(t *testing.T) {
 			text := fmt.Sprint("caller ", i)
 			present.Store(text, true)
 			defer present.Delete(text)
-			timeout := [...]string{"60", "0.1"}[i%2]
-			switch a := r.chat(prompt(text, `"max_tokens":5`), "X-Stainless-Timeout", timeout); a.status {
-			case 200:
+			leaves := i%2 == 1
+			timeout := "60"
+			if leaves {
+				timeout = "0.1"
+			}
+			a := r.chat(prompt(text, `"max_tokens":5`), "X-Stainless-Timeout", timeout)
+			switch {
+			case a.status == 200:
 				delivered.Add(1)
-			case 429:
+			case leaves && (a.status == 429 || a.status == 503): // before or after it had a place
 			default:
 				t.Errorf("got status %d, %s", a.status, a.body)
 			}
