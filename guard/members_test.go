@@ -142,7 +142,7 @@ func TestToolBesideAFunction(t *testing.T) {
 	if inResponses(`{"type":"function","name":"f","parameters":{},"google_search":{}}`) == nil {
 		t.Error("in Responses it is taken")
 	}
-	if err := inResponses(`{"type":"function","name":"f","parameters":{},"strict":true,"defer_loading":true,"allowed_callers":["direct"]}`); err != nil {
+	if err := inResponses(`{"type":"function","name":"f","parameters":{},"strict":true,"defer_loading":true,"allowed_callers":["direct"],"cache_control":{"type":"ephemeral"}}`); err != nil {
 		t.Errorf("a function that is described in full: %v", err)
 	}
 	r.plan(prompt("gpt-4o", "hi", `"tools":[{"type":"function","function":{"name":"f"},"strict":true,"cache_control":{"type":"ephemeral"}}]`))
