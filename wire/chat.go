@@ -173,7 +173,8 @@ var toolFields = newFields(map[string]reader{
 
 // describing are the members of a caller's own tool, in any form that it has.
 var describing = map[string]bool{
-	"allowed_callers": true, "cache_control": true, "defer_loading": true, "description": true, "eager_input_streaming": true, "format": true,
+	"allowed_callers": true, "cache_control": true, "defer_loading": true, "description": true,
+	"eager_input_streaming": true, "format": true,
 	"input_examples": true, "input_schema": true, "name": true, "output_schema": true, "parameters": true, "strict": true,
 }
 
