@@ -79,11 +79,17 @@ func (p *Plan) searches() int64 {
 
 // speaks reports whether the answer may be audio.
 func (p *Plan) speaks() bool {
-	return !p.Request.Audio.IsZero() || slices.Contains(p.Request.Modalities, "audio")
+	return !p.Request.Audio.IsZero() || p.asksFor("audio")
 }
 
 // draws reports whether the answer may be pictures, which some vendors make in chat.
-func (p *Plan) draws() bool { return slices.Contains(p.Request.Modalities, "image") }
+func (p *Plan) draws() bool { return p.asksFor("image") }
+
+// asksFor reports whether a kind of output is asked for, in any case: some vendors
+// write it in capitals.
+func (p *Plan) asksFor(kind string) bool {
+	return slices.ContainsFunc(p.Request.Modalities, func(m string) bool { return strings.EqualFold(m, kind) })
+}
 
 // ceiling is the most the call can cost with so much output.
 func (p *Plan) ceiling(output int64) (pricing.Nano, error) {

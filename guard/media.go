@@ -116,14 +116,15 @@ func imageSize(quoted []byte) (w, h int) {
 }
 
 // indexAfterComma finds where the payload of a quoted base64 data URL begins:
-// after its first comma, where every reader takes it to begin.
+// after its first comma, where every reader takes it to begin. Before it nothing may
+// be escaped, which could be a comma.
 func indexAfterComma(quoted []byte) int {
 	const scheme, marker = `"data:`, ";base64,"
 	if len(quoted) < len(scheme)+1 || string(quoted[:len(scheme)]) != scheme {
 		return -1
 	}
 	comma := bytes.IndexByte(quoted[:min(len(quoted), 256)], ',')
-	if comma < 0 || !bytes.HasSuffix(quoted[:comma+1], []byte(marker)) {
+	if comma < 0 || !bytes.HasSuffix(quoted[:comma+1], []byte(marker)) || bytes.IndexByte(quoted[:comma], '\\') >= 0 {
 		return -1
 	}
 	return comma + 1

@@ -34,6 +34,7 @@ func TestDocumentsAreHeldAtTheContext(t *testing.T) {
 		"a PDF called text":       {`{"type":"file","file":{"file_data":"data:text/plain;base64,JVBERi0xLjc="}}`, false},
 		"text called a PDF":       {`{"type":"file","file":{"filename":"a.PDF","file_data":"data:text/plain;base64,` + text + `"}}`, false},
 		"an archive called text":  {`{"type":"file","file":{"file_data":"data:text/plain;base64,UEsDBBQAAAA="}}`, false},
+		"a PDF behind a comma":    {`{"type":"file","file":{"file_data":"data:text/plain;base64\u002cJVBERi0xLjc=;base64,` + text + `"}}`, false},
 		"a text":                  {`{"type":"file","file":{"filename":"a.txt","file_data":"data:text/plain;base64,` + text + `"}}`, true},
 		"an address":              {`{"type":"file","file":{"url":"https://example.com/a.pdf"}}`, false},
 		"Mistral's document":      {`{"type":"document_url","document_url":"https://example.com/a.pdf"}`, false},
@@ -140,12 +141,15 @@ func TestIdsAreRefusedAnywhere(t *testing.T) {
 
 // TestImageBehindTwoCommas: the payload of a data URL begins after its first comma.
 func TestImageBehindTwoCommas(t *testing.T) {
-	small := base64.StdEncoding.EncodeToString([]byte("\x89PNG\r\n\x1a\n\x00\x00\x00\x0dIHDR\x00\x00\x00\x01\x00\x00\x00\x01"))
+	small := base64.StdEncoding.EncodeToString([]byte("\x89PNG\r\n\x1a\n\x00\x00\x00\x0dIHDR\x00\x00\x00\x01\x00\x00\x00\x01\x08\x00\x00\x00\x00CRC.\x00\x00\x00\x01IDAT"))
 	if w, h := imageSize([]byte(`"data:image/png;base64,` + small + `"`)); w != 1 || h != 1 {
 		t.Errorf("one comma: %d x %d, want 1 x 1", w, h)
 	}
 	if w, h := imageSize([]byte(`"data:image/png,large;base64,` + small + `"`)); w != 0 || h != 0 {
 		t.Errorf("two commas: %d x %d, want no size", w, h)
+	}
+	if w, h := imageSize([]byte(`"data:image/png;base64\u002clarge;base64,` + small + `"`)); w != 0 || h != 0 {
+		t.Errorf("an escaped comma: %d x %d, want no size", w, h)
 	}
 	if most, one := tokenizer.ImageTokens("gpt-4o", 0, 0, ""), tokenizer.ImageTokens("gpt-4o", 1, 1, ""); most <= one {
 		t.Errorf("an image of unknown size counts %d, a small one %d", most, one)

@@ -119,10 +119,31 @@ func TestMembersOfEveryEndpoint(t *testing.T) {
 // that does not.
 func TestToolBesideAFunction(t *testing.T) {
 	r := newRig(t)
-	_, err := r.prepare(prompt("gpt-4o", "hi", `"tools":[{"type":"function","function":{"name":"f"},"google_search":{}}]`))
-	var e *wire.Error
-	if !errors.As(err, &e) || e.Code != "builtin_tool_refused" {
-		t.Errorf("got %v, want builtin_tool_refused", err)
+	for _, tool := range []string{
+		`{"type":"function","function":{"name":"f"},"google_search":{}}`,
+		`{"type":"function","function":{"name":"f"},"google_search":true}`,
+		`{"type":"function","function":{"name":"f"},"tools":[{"google_search":{}}]}`,
+		`{"google_search":{},"type":"function"}`,
+		`{"type":"custom","web_search":{}}`,
+	} {
+		_, err := r.prepare(prompt("gpt-4o", "hi", `"tools":[`+tool+`]`))
+		var e *wire.Error
+		if !errors.As(err, &e) || e.Code != "builtin_tool_refused" {
+			t.Errorf("%s: got %v, want builtin_tool_refused", tool, err)
+		}
+	}
+	inResponses := func(tool string) error {
+		req, err := wire.Scan(wire.Responses, []byte(`{"model":"gpt-4o","input":"hi","tools":[`+tool+`]}`), wire.Limits{})
+		if err == nil {
+			_, err = r.guard.Prepare(r.caller(), req)
+		}
+		return err
+	}
+	if inResponses(`{"type":"function","name":"f","parameters":{},"google_search":{}}`) == nil {
+		t.Error("in Responses it is taken")
+	}
+	if err := inResponses(`{"type":"function","name":"f","parameters":{},"strict":true,"defer_loading":true,"allowed_callers":["direct"],"cache_control":{"type":"ephemeral"}}`); err != nil {
+		t.Errorf("a function that is described in full: %v", err)
 	}
 	r.plan(prompt("gpt-4o", "hi", `"tools":[{"type":"function","function":{"name":"f"},"strict":true,"cache_control":{"type":"ephemeral"}}]`))
 }

@@ -119,6 +119,10 @@ func TestPrepareSpeech(t *testing.T) {
 	if spoken.Max.Cost <= text.Max.Cost || spoken.usage(100).AudioOut != 100 {
 		t.Errorf("a spoken answer is held at %v, a written one at %v", spoken.Max.Cost, text.Max.Cost)
 	}
+	loud := r.plan(prompt("talker", "hi", `"max_tokens":100,"modalities":["TEXT","AUDIO"]`))
+	if loud.Max.Cost != spoken.Max.Cost {
+		t.Errorf("AUDIO is held at %v, audio at %v", loud.Max.Cost, spoken.Max.Cost)
+	}
 	heard := r.plan(`{"model":"talker","max_tokens":100,"messages":[{"role":"user","content":[{"type":"input_audio","input_audio":{"format":"wav","data":"` + strings.Repeat("A", 400) + `"}}]}]}`)
 	if heard.usage(0).AudioIn < 200 || int64(heard.Max.Cost) < 200*40_000+100*2_000 {
 		t.Errorf("a recording is held at %v for %d tokens", heard.Max.Cost, heard.usage(0).AudioIn)

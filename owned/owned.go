@@ -3,8 +3,9 @@
 // an id proves nothing; only what is noted here may be used, by its own org.
 //
 // Notes are written soon after they were made, by no request that waits for
-// them, and live [TTL] long. What could not be written is as if it had never
-// been: its id is refused later. It keeps no text of any request or answer.
+// them, and live [TTL] long. What could not be written, or finds no room in the
+// org's share of Redis's memory, is as if it had never been: its id is refused
+// later. It keeps no text of any request or answer.
 package owned
 
 import (
@@ -13,10 +14,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/llmguard/llmguard/internal/capacity"
 )
 
 // TTL is how long a provider keeps responses, and we what is noted of them.
@@ -54,21 +59,31 @@ func (n Note) At() string {
 // Store keeps notes in Redis, in the slot of their org. It is safe for
 // concurrent use.
 type Store struct {
-	rdb redis.UniversalClient
-	log *slog.Logger
+	rdb    redis.UniversalClient
+	memory *capacity.Memory
+	log    *slog.Logger
 
 	mu      sync.Mutex
-	pending map[string]Note // by key, not written yet
+	pending map[string]pending // by key, not written yet
 	flying  bool
 	writing sync.WaitGroup
 }
 
-// New returns a Store over rdb.
-func New(rdb redis.UniversalClient, log *slog.Logger) *Store {
+// pending is a note of an org that is not written yet.
+type pending struct {
+	org  string
+	note Note
+}
+
+// New returns a Store over rdb. Memory admits notes; nil: one of its own.
+func New(rdb redis.UniversalClient, memory *capacity.Memory, log *slog.Logger) *Store {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	return &Store{rdb: rdb, log: log, pending: make(map[string]Note)}
+	if memory == nil {
+		memory = capacity.New(rdb, nil, capacity.Options{}, nil)
+	}
+	return &Store{rdb: rdb, memory: memory, log: log, pending: make(map[string]pending)}
 }
 
 func key(org, id string) string { return "lg:{" + org + "}:owned:" + id }
@@ -79,7 +94,7 @@ func (s *Store) Put(ctx context.Context, org string, notes ...Note) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, n := range notes {
-		s.pending[key(org, n.ID)] = n
+		s.pending[key(org, n.ID)] = pending{org, n}
 	}
 	if len(s.pending) > 0 && !s.flying {
 		s.flying = true
@@ -116,10 +131,10 @@ func (s *Store) fly(ctx context.Context) {
 	}
 }
 
-func (s *Store) batch() map[string]Note {
+func (s *Store) batch() map[string]pending {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	batch := make(map[string]Note, min(len(s.pending), most))
+	batch := make(map[string]pending, min(len(s.pending), most))
 	for k, n := range s.pending {
 		if len(batch) == most {
 			break
@@ -130,27 +145,69 @@ func (s *Store) batch() map[string]Note {
 	return batch
 }
 
-func (s *Store) write(ctx context.Context, batch map[string]Note) error {
+// noteBytes is about what Redis needs for a note beside its key and text.
+const noteBytes = 192
+
+// write writes the notes of each org that has room for them.
+func (s *Store) write(ctx context.Context, batch map[string]pending) error {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
-	pipe := s.rdb.Pipeline()
-	for k, n := range batch {
-		text, err := json.Marshal(n)
+	texts, sums := map[string][]byte{}, map[string]capacity.Settled{}
+	for k, p := range batch {
+		text, err := json.Marshal(p.note)
 		if err != nil {
 			return err
 		}
-		pipe.Set(ctx, k, text, TTL)
+		texts[k] = text
+		n := sums[p.org].Written + int64(len(k)+len(text)) + noteBytes
+		sums[p.org] = capacity.Settled{ID: k, Written: n, Life: TTL}
+	}
+	err := s.admit(ctx, sums)
+	if err == nil {
+		err = s.set(ctx, batch, texts, sums)
+	}
+	if err != nil { // all of it is written again, or never
+		ids := make([]string, 0, len(sums))
+		for _, n := range sums {
+			ids = append(ids, n.ID)
+		}
+		_ = s.memory.Release(ctx, ids...)
+		return err
+	}
+	_ = s.memory.Settle(ctx, slices.Collect(maps.Values(sums))...) // they count all the same
+	return nil
+}
+
+// admit reserves what each org's notes take, and leaves out the orgs that have no room.
+func (s *Store) admit(ctx context.Context, sums map[string]capacity.Settled) error {
+	for org, n := range sums {
+		err := s.memory.Reserve(ctx, org, n.ID, capacity.Bytes{Written: n.Written}, n.Life)
+		if capacity.IsFull(err) {
+			delete(sums, org)
+		} else if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Store) set(ctx context.Context, batch map[string]pending, texts map[string][]byte, sums map[string]capacity.Settled) error {
+	pipe := s.rdb.Pipeline()
+	for k, p := range batch {
+		if _, ok := sums[p.org]; ok {
+			pipe.Set(ctx, k, texts[k], TTL)
+		}
 	}
 	_, err := pipe.Exec(ctx)
 	return err
 }
 
 // written forgets what is written, unless it was noted anew meanwhile.
-func (s *Store) written(batch map[string]Note) {
+func (s *Store) written(batch map[string]pending) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for k, n := range batch {
-		if s.pending[k] == n {
+	for k, p := range batch {
+		if s.pending[k] == p {
 			delete(s.pending, k)
 		}
 	}
@@ -188,7 +245,8 @@ func (s *Store) look(ctx context.Context, org string, ids []string) (map[string]
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i, id := range ids {
-		n, ok := s.pending[keys[i]]
+		p, ok := s.pending[keys[i]]
+		n := p.note
 		if !ok {
 			text, is := values[i].(string)
 			if !is {

@@ -3,6 +3,7 @@ package owned
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"testing"
 	"time"
 
@@ -23,7 +24,7 @@ func find(t *testing.T, s *Store, org string, ids ...string) map[string]Note {
 func TestNotes(t *testing.T) {
 	ctx := context.Background()
 	rdb := redistest.Start(t).Client()
-	one, two := New(rdb, nil), New(rdb, nil)
+	one, two := New(rdb, nil, nil), New(rdb, nil, nil)
 	n := Note{ID: "resp_1", User: "alice", Provider: "openai", Model: "m", Total: 30, Output: 10}
 	one.Put(ctx, "acme", n, Note{ID: "msg_1", Provider: "openai", Response: "resp_1", Output: 10})
 	for _, s := range []*Store{one, two} { // the other process has to look twice at most
@@ -53,7 +54,7 @@ func TestNotes(t *testing.T) {
 // TestManyNotes writes more than fits into one write, by many callers.
 func TestManyNotes(t *testing.T) {
 	ctx := context.Background()
-	s := New(redistest.Start(t).Client(), nil)
+	s := New(redistest.Start(t).Client(), nil, nil)
 	ids := make([]string, 1000)
 	for i := range ids {
 		ids[i] = fmt.Sprint("resp_", i)
@@ -71,7 +72,7 @@ func TestManyNotes(t *testing.T) {
 func TestStoreAway(t *testing.T) {
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1, DialerRetries: 1})
 	defer rdb.Close()
-	s := New(rdb, nil)
+	s := New(rdb, nil, nil)
 	s.Put(context.Background(), "acme", Note{ID: "resp_1"})
 	if _, err := s.Find(context.Background(), "acme", "resp_2"); err == nil {
 		t.Error("an absent store has answered")
@@ -79,4 +80,46 @@ func TestStoreAway(t *testing.T) {
 	if err := s.Close(context.Background()); err != nil || len(s.pending) != 0 {
 		t.Errorf("%v, %d pending", err, len(s.pending))
 	}
+}
+
+// TestNotesKeepToTheShareOfTheirOrg: the notes of one org leave room for another's.
+func TestNotesKeepToTheShareOfTheirOrg(t *testing.T) {
+	ctx := context.Background()
+	rdb := redistest.Start(t).Client()
+	const room = 1 << 20
+	used := memory(t, rdb)
+	if err := rdb.ConfigSet(ctx, "maxmemory", strconv.FormatInt((used+room)*100/80, 10)).Err(); err != nil {
+		t.Fatal(err)
+	}
+	s := New(rdb, nil, nil)
+	const notes, longest = 8000, 200
+	for i := range notes {
+		s.Put(ctx, "greedy", Note{ID: fmt.Sprintf("resp_%0*d", longest, i), Provider: "p"})
+	}
+	if err := s.Close(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if grown := memory(t, rdb) - used; grown > room {
+		t.Errorf("the notes of one org take %d bytes of %d", grown, room)
+	}
+	s.Put(ctx, "modest", Note{ID: "resp_1", Provider: "p"})
+	if err := s.Close(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if got := find(t, New(rdb, nil, nil), "modest", "resp_1"); len(got) != 1 {
+		t.Error("another org's note finds no room")
+	}
+}
+
+func memory(t *testing.T, rdb *redis.Client) int64 {
+	t.Helper()
+	info, err := rdb.InfoMap(context.Background(), "memory").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := strconv.ParseInt(info["Memory"]["used_memory"], 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
 }

@@ -129,7 +129,23 @@ func (s *Server) openKey(ctx context.Context, x *exchange, r *http.Request, plan
 		return "", "", unavailable(err)
 	}
 	x.key = key
-	return found.Job, found.Answer, nil
+	if found == (rejoin.Found{}) {
+		err = s.admitKey(ctx, x)
+	}
+	return found.Job, found.Answer, err
+}
+
+// admitKey admits the record that a new key leaves.
+func (s *Server) admitKey(ctx context.Context, x *exchange) error {
+	err := s.queue.ReserveRecord(ctx, x.caller.Org.ID, x.id, s.opts.KeepAnswer)
+	if err == nil {
+		return nil
+	}
+	if err := x.key.Free(ctx); err != nil {
+		s.log.Debug("idempotency key not freed; it is after its lease", "id", x.id, "error", err)
+	}
+	x.key = nil
+	return unavailable(err)
 }
 
 // heldPause is when to ask again for a call that is under way.
@@ -150,12 +166,12 @@ func (s *Server) decide(x *exchange) {
 
 func (s *Server) decideKey(ctx context.Context, x *exchange) error {
 	switch {
-	case x.stays:
-		return x.key.Leave(ctx)
+	case x.stays: // the job counts it
+		return errors.Join(x.key.Leave(ctx), s.queue.DropRecord(ctx, x.id))
 	case !x.keep.whole(x.call):
-		return x.key.Free(ctx)
+		return errors.Join(x.key.Free(ctx), s.queue.DropRecord(ctx, x.id))
 	case x.keep.over:
-		return x.key.Done(ctx, notKept, s.opts.KeepAnswer)
+		return errors.Join(x.key.Done(ctx, notKept, s.opts.KeepAnswer), s.queue.KeepRecord(ctx, x.id, s.opts.KeepAnswer))
 	}
 	err := s.queue.KeepAnswer(ctx, x.caller.Org.ID, x.id, x.keep.answer, s.opts.KeepAnswer)
 	switch {

@@ -38,7 +38,7 @@ func (s *Server) refusal(err error, plan *guard.Plan) *wire.Error {
 		return wire.RateLimited("The bodies and answers of this org take up its share of the store's memory (queue.memory_org_share). "+
 			"Cancel jobs that wait; answers are dropped after queue.result_ttl", full.RetryAfter)
 	case errors.As(err, &full) && full.Scope == "memory":
-		return wire.RateLimited("The memory of the store has no room for more calls that wait (queue.memory_share)", full.RetryAfter)
+		return wire.RateLimited("The memory of the store has no room for more calls that wait or have an Idempotency-Key (queue.memory_share)", full.RetryAfter)
 	case errors.As(err, &full):
 		return wire.RateLimited(fmt.Sprintf("The queue takes no more calls at the moment (%s: at most %d)", full.Scope, full.Limit), full.RetryAfter)
 	case errors.As(err, &busy):

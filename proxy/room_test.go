@@ -11,6 +11,7 @@ import (
 
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/auth"
+	"github.com/llmguard/llmguard/internal/capacity"
 	"github.com/llmguard/llmguard/internal/spool"
 	"github.com/llmguard/llmguard/keys"
 	"github.com/llmguard/llmguard/queue"
@@ -163,4 +164,42 @@ func TestOwnResponsesTakeRoom(t *testing.T) {
 		t.Errorf("with room: status %d, %.200s", a.status, a.body)
 	}
 	r.until("nothing is left", func() bool { return room.Memory.Used() == 0 })
+}
+
+// TestKeysKeepToTheShareOfTheirOrg: the record of a key is admitted before its call is
+// made, and counts while it is kept, with an answer and without.
+func TestKeysKeepToTheShareOfTheirOrg(t *testing.T) {
+	room := spool.New(spool.Options{Memory: 20_000, Disk: -1}) // too little to record an answer
+	r := newRig(t, queue.Pool{}, func(o *Options) { o.Spool = room }, window(roomy, time.Hour))
+	ctx := t.Context()
+	if err := r.rdb.ConfigSet(ctx, "maxmemory", "64mb").Err(); err != nil {
+		t.Fatal(err)
+	}
+	memory := capacity.New(r.rdb, nil, capacity.Options{}, nil)
+	counted := func() int64 {
+		n, _ := r.rdb.HGet(ctx, memory.Keys()[2], "o acme").Int64()
+		return n
+	}
+	body := prompt("[fake: output=9]", `"max_tokens":50`)
+	if a := r.chat(body, keyHeader, "k"); a.status != http.StatusOK {
+		t.Fatalf("status %d, %s; want 200", a.status, a.body)
+	}
+	r.until("the key's record is kept", func() bool { return r.chat(body, keyHeader, "k").status == http.StatusGone })
+	r.until("it is counted", func() bool { return counted() > 0 })
+	one := counted()
+	r.chat(`{"model":"gpt-4o"}`, keyHeader, "wrong").fails(t, http.StatusBadRequest, "missing_required_parameter")
+	r.until("the record of a failure is not", func() bool { return counted() == one })
+
+	full := capacity.Bytes{Written: 64 << 20}
+	if err := memory.Count.Reserve(ctx, "acme", "full", full, time.Hour, capacity.Bound{}); err != nil {
+		t.Fatal(err)
+	}
+	before := r.fake.Totals().Requests
+	r.chat(body, keyHeader, "other").fails(t, http.StatusTooManyRequests, "rate_limit_exceeded")
+	if n := r.fake.Totals().Requests; n != before {
+		t.Errorf("%d calls were made for a key that is refused", n-before)
+	}
+	if a := r.chat(body); a.status != http.StatusOK {
+		t.Errorf("a call without a key: status %d, want 200", a.status)
+	}
 }

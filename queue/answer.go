@@ -29,7 +29,7 @@ func (q *Queue) KeepAnswer(ctx context.Context, org, id string, a Answer, ttl ti
 	err := q.keepAnswer(ctx, org, id, a, ttl)
 	if capacity.IsFull(err) || errors.Is(err, files.ErrFull) {
 		_ = q.rdb.Unlink(ctx, outKey(id, 1)).Err() // what is left of it expires
-		_ = q.memory.Release(ctx, id)
+		_ = q.KeepRecord(ctx, id, ttl)
 		q.removeBlobs(ctx, org, outBlob(id, 1))
 		return fmt.Errorf("%w: %w", ErrNoRoom, err)
 	}

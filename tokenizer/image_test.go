@@ -7,6 +7,7 @@ import (
 	"image/gif"
 	"image/jpeg"
 	"image/png"
+	"slices"
 	"testing"
 )
 
@@ -137,6 +138,14 @@ func TestImagesOfTwoSizes(t *testing.T) {
 	} {
 		if w, h, ok := ImageSize(file); ok {
 			t.Errorf("%s: %d x %d, want none", name, w, h)
+		}
+	}
+	for name, at := range map[string]int{"png": 33, "jpeg": bytes.Index(files["jpeg"], []byte("\xFF\xDA"))} {
+		from := map[string]int{"png": 8, "jpeg": bytes.Index(files["jpeg"], []byte("\xFF\xC0"))}[name]
+		head := map[string]int{"png": 25, "jpeg": 19}[name]
+		file := slices.Concat(files[name][:at], files[name][from:from+head], files[name][at:])
+		if w, h, ok := ImageSize(file); ok {
+			t.Errorf("%s with two headers: %d x %d, want none", name, w, h)
 		}
 	}
 	two := append(bytes.Clone(files["gif"][:len(files["gif"])-1]), "\x2c\x00\x00\x00\x00\xff\x0f\xff\x0f\x00\x02\x00\x3b"...)

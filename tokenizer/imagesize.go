@@ -9,8 +9,7 @@ import (
 // GIF, JPEG or WebP file, without decoding it. ok is false when header is none
 // of these, is cut before the size, gives a size of zero, or names two sizes that
 // do not agree: a canvas and pictures outside of it, of which decoders show one
-// or the other. 32 bytes are enough for PNG; others have the size after their
-// metadata, usually within 64 KB.
+// or the other. The picture itself begins after the metadata, usually within 64 KB.
 func ImageSize(header []byte) (w, h int, ok bool) {
 	switch {
 	case bytes.HasPrefix(header, []byte("\x89PNG\r\n\x1a\n")):
@@ -25,11 +24,20 @@ func ImageSize(header []byte) (w, h int, ok bool) {
 	return w, h, w > 0 && h > 0
 }
 
+// pngSize is that of the one header before the picture: of two, decoders take either.
 func pngSize(b []byte) (w, h int) {
-	if len(b) < 24 || string(b[12:16]) != "IHDR" {
-		return 0, 0
+	for at := 8; at+8 <= len(b); {
+		switch kind := string(b[at+4 : at+8]); {
+		case kind == "IDAT":
+			return w, h
+		case (kind == "IHDR") == (at > 8), kind == "IHDR" && at+16 > len(b):
+			return 0, 0
+		case kind == "IHDR":
+			w, h = int(binary.BigEndian.Uint32(b[16:])), int(binary.BigEndian.Uint32(b[20:]))
+		}
+		at += 12 + int(binary.BigEndian.Uint32(b[at:]))
 	}
-	return int(binary.BigEndian.Uint32(b[16:])), int(binary.BigEndian.Uint32(b[20:]))
+	return 0, 0
 }
 
 // gifSize is that of the canvas if all pictures that are seen lie within it.
@@ -85,7 +93,8 @@ func (b box) holds(part box) bool { return part.x+part.w <= b.w && part.y+part.h
 
 func pixels(b []byte) int { return int(binary.LittleEndian.Uint16(b)) }
 
-// jpegSize walks the segments to the first start-of-frame.
+// jpegSize walks the segments to the start of the scan. Of two frames before it, decoders
+// take either.
 func jpegSize(b []byte) (w, h int) {
 	for i := 2; i+4 <= len(b); {
 		if b[i] != 0xFF {
@@ -99,13 +108,15 @@ func jpegSize(b []byte) (w, h int) {
 		case marker == 0x01, 0xD0 <= marker && marker <= 0xD8: // no payload
 			i += 2
 			continue
-		case marker == 0xD9, marker == 0xDA: // end of image, start of scan
+		case marker == 0xDA: // start of scan
+			return w, h
+		case marker == 0xD9: // end of image
 			return 0, 0
 		case 0xC0 <= marker && marker <= 0xCF && marker != 0xC4 && marker != 0xC8 && marker != 0xCC:
-			if i+9 > len(b) {
+			if i+9 > len(b) || w > 0 {
 				return 0, 0
 			}
-			return int(binary.BigEndian.Uint16(b[i+7:])), int(binary.BigEndian.Uint16(b[i+5:]))
+			w, h = int(binary.BigEndian.Uint16(b[i+7:])), int(binary.BigEndian.Uint16(b[i+5:]))
 		}
 		size := int(binary.BigEndian.Uint16(b[i+2:]))
 		if size < 2 {

@@ -1,5 +1,7 @@
 package wire
 
+import "strings"
+
 // chatFields are the members of a chat completion request: those its price
 // depends on with their readers, the others of OpenAI's API with nil.
 var chatFields = newFields(map[string]reader{
@@ -16,7 +18,7 @@ var chatFields = newFields(map[string]reader{
 	"reasoning_effort":      readWord("reasoning_effort", func(s *scanner) *string { return &s.req.ReasoningEffort }),
 	"inference_geo":         readWord("inference_geo", func(s *scanner) *string { return &s.req.InferenceGeo }),
 	"tools":                 (*scanner).readTools,
-	"functions":             readRaw("functions", '[', func(s *scanner) *Span { return &s.req.Functions }),
+	"functions":             (*scanner).readFunctions,
 	"response_format":       readRaw("response_format", '{', func(s *scanner) *Span { return &s.req.ResponseFormat }),
 	"prediction":            readObject("prediction", func(s *scanner) *Span { return &s.req.Prediction }),
 	"audio":                 readObject("audio", func(s *scanner) *Span { return &s.req.Audio }),
@@ -135,9 +137,11 @@ func (s *scanner) readStreamOptions() error {
 
 var cacheFields = newFields(map[string]reader{"ttl": (*scanner).readTTL}, nil)
 
-// readCacheControl reads a cache mark, which only some providers know.
+// readCacheControl reads a cache mark, which only some providers know. One of another
+// form may say anything.
 func (s *scanner) readCacheControl() error {
 	if s.peek() != '{' {
+		s.req.LongCache = s.req.LongCache || s.peek() != 'n'
 		return s.skip()
 	}
 	return s.members(cacheFields)
@@ -155,7 +159,7 @@ func (s *scanner) readTTL() error {
 type tool struct {
 	kind, name string
 	first      string // the first member we do not know
-	beside     string // the first of those that is an object
+	beside     string // the first of those that may turn on another tool
 	ours       bool   // has a function or custom member
 	refs       [2]int // of the request, the first and behind the last that its schema mentions
 }
@@ -165,15 +169,27 @@ var toolFields = newFields(map[string]reader{
 	"function":      (*scanner).readToolFunction,
 	"custom":        (*scanner).readToolFunction,
 	"cache_control": (*scanner).readCacheControl,
-}, func(s *scanner, name []byte) error {
+}, (*scanner).otherOfTool)
+
+// describing are the members of a caller's own tool, in any form that it has.
+var describing = map[string]bool{
+	"allowed_callers": true, "cache_control": true, "defer_loading": true, "description": true,
+	"eager_input_streaming": true, "format": true,
+	"input_examples": true, "input_schema": true, "name": true, "output_schema": true, "parameters": true, "strict": true,
+}
+
+// otherOfTool reads a member of a tool that is not read otherwise. Some vendors take
+// several tools in one object, whatever its type.
+func (s *scanner) otherOfTool(name []byte) error {
 	if s.tool.first == "" {
 		s.tool.first = clip(name)
 	}
-	if s.tool.beside == "" && s.peek() == '{' {
+	on := strings.IndexByte("{[t", s.peek()) >= 0
+	if s.tool.beside == "" && on && !describing[string(name)] {
 		s.tool.beside = clip(name)
 	}
 	return s.walkMember(name)
-})
+}
 
 var toolFunctionFields = newFields(map[string]reader{
 	"name":       readWord("tools[].function.name", func(s *scanner) *string { return &s.tool.name }),
@@ -214,12 +230,9 @@ func (s *scanner) readToolFunction() error {
 // noteTool files the tool just read. It reports whether its caller runs it.
 func (s *scanner) noteTool() bool {
 	t, r := s.tool, s.req
-	if t.ours && t.beside != "" { // some vendors take several tools in one object
-		r.BuiltinTools = append(r.BuiltinTools, t.beside)
-	}
 	switch {
 	case t.kind == "function", t.kind == "custom", t.kind == "" && t.ours:
-		r.ToolNames = append(r.ToolNames, t.name)
+		s.noteOwn()
 		return true
 	case t.kind != "":
 		r.BuiltinTools = append(r.BuiltinTools, t.kind)
@@ -229,4 +242,23 @@ func (s *scanner) noteTool() bool {
 		r.BuiltinTools = append(r.BuiltinTools, "unknown")
 	}
 	return false
+}
+
+// noteOwn files a tool that its caller runs, with what else it turns on.
+func (s *scanner) noteOwn() {
+	t, r := s.tool, s.req
+	r.ToolNames = append(r.ToolNames, t.name)
+	if t.beside != "" {
+		r.BuiltinTools = append(r.BuiltinTools, t.beside)
+	}
+}
+
+func (s *scanner) readFunctions() error {
+	if s.peek() != '[' {
+		return s.wrongType("functions", "an array")
+	}
+	start := s.pos
+	err := s.walkUnasked()
+	s.req.Functions = Span{start, s.pos}
+	return err
 }

@@ -208,6 +208,9 @@ func (s *formScanner) part(p formPart) error {
 		}
 		return s.file(name)
 	}
+	if p.coded {
+		return badForm("the value of a field is not in UTF-8")
+	}
 	start := s.at
 	value, err := s.value(maxFormFields - s.fields)
 	if err != nil {

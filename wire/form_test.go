@@ -112,6 +112,8 @@ func TestFormRefused(t *testing.T) {
 		"boundary and more":   part(named("file")+`; filename="a"`, "sound\r\n--xxy") + modelIs + formEnds,
 		"text behind the end": fileIs + modelIs + formEnds + modelIs,
 		"encoded part":        fileIs + part(named("model")+"\r\nContent-Transfer-Encoding: base64", "d2hpc3Blci0x") + formEnds,
+		"another charset":     fileIs + modelIs + part(named("prompt")+"\r\nContent-Type: text/plain; charset=utf-16le", "h\x00i\x00") + formEnds,
+		"a charset before":    fileIs + modelIs + part("content-type: text/plain; charset=\"latin1\"\r\n"+named("prompt"), "hi") + formEnds,
 		"a name twice":        fileIs + modelIs + modelIs + formEnds,
 		"a list of models":    fileIs + modelIs + part(named("model[]"), "tts-1") + formEnds,
 		"only a list":         fileIs + part(named("model[]"), "tts-1") + formEnds,

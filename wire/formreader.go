@@ -20,8 +20,9 @@ type formReader struct {
 
 // formPart is the head of a part.
 type formPart struct {
-	name string
-	file bool
+	name  string
+	file  bool
+	coded bool // its text is in another charset than UTF-8, which some readers heed
 }
 
 const (
@@ -96,16 +97,26 @@ func (f *formReader) head() (formPart, error) {
 			return p, badForm("a part's header is not clear")
 		case strings.EqualFold(name, "Content-Transfer-Encoding"):
 			return p, badForm("a part is encoded; send it as it is")
+		case strings.EqualFold(name, "Content-Type"):
+			p.coded = p.coded || otherCharset(value)
 		case strings.EqualFold(name, "Content-Disposition"):
+			coded := p.coded
 			if p, err = disposition(value); err != nil {
 				return p, err
 			}
+			p.coded = coded
 		}
 	}
 	if p.name == "" {
 		return p, badForm("a part has no name")
 	}
 	return p, nil
+}
+
+func otherCharset(contentType string) bool {
+	_, params, err := mime.ParseMediaType(contentType)
+	charset, given := params["charset"]
+	return err != nil || given && !strings.EqualFold(charset, "utf-8")
 }
 
 // disposition reads a part's name. A name in the form of RFC 5987 is one that

@@ -81,7 +81,7 @@ var told = map[string]bool{
 func (s *scanner) otherMention(name []byte) (err error) {
 	start, first := s.pos, s.peek()
 	if told[string(name)] {
-		err = s.skip()
+		err = s.walkUnasked()
 	} else {
 		err = s.walkMember(name)
 	}

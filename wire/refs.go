@@ -131,9 +131,21 @@ var keptBy = map[string]RefKind{
 	"threadid": RefConversation, "promptid": RefPrompt,
 }
 
+// walkUnasked walks a value in which ids name nothing that the request asks for.
+func (s *scanner) walkUnasked() error {
+	before := len(s.req.Refs)
+	err := s.walk()
+	s.req.Refs = s.req.Refs[:before]
+	return err
+}
+
+// walkMember walks the value of a member. A cache mark counts wherever it is.
 func (s *scanner) walkMember(name []byte) error {
 	var buf [maxFolded]byte
 	folded, _ := fold(buf[:0], name)
+	if string(folded) == "cachecontrol" {
+		return s.readCacheControl()
+	}
 	kind := keptBy[string(folded)]
 	if kind == "" {
 		return s.walk()

@@ -82,3 +82,36 @@ func TestIdsInForms(t *testing.T) {
 		}
 	}
 }
+
+// TestCacheMarksAnywhere: a mark for an hour counts wherever some provider reads one.
+func TestCacheMarksAnywhere(t *testing.T) {
+	const hour, short = `"cache_control":{"type":"ephemeral","ttl":"1h"}`, `"cache_control":{"type":"ephemeral","ttl":"5m"}`
+	chat := func(message string) string { return `{"model":"m","messages":[{"role":"assistant",` + message + `}]}` }
+	for name, x := range map[string]struct {
+		ep   Endpoint
+		body string
+	}{
+		"a function of a tool": {ChatCompletions, `{"model":"m","messages":[{"role":"user","content":"x"}],"tools":[{"type":"function","function":{"name":"f",MARK}}]}`},
+		"an old function":      {ChatCompletions, `{"model":"m","messages":[{"role":"user","content":"x"}],"functions":[{"name":"f",MARK}]}`},
+		"a call of a tool":     {ChatCompletions, chat(`"tool_calls":[{"id":"a","function":{"name":"f","arguments":"{}"},MARK}]`)},
+		"a called function":    {ChatCompletions, chat(`"tool_calls":[{"id":"a","function":{"name":"f","arguments":"{}",MARK}}]`)},
+		"earlier thoughts":     {ChatCompletions, chat(`"content":"x","thinking_blocks":[{"type":"thinking",MARK}]`)},
+		"a vendor's options":   {ChatCompletions, chat(`"content":"x","providerOptions":{"anthropic":{MARK}}`)},
+		"a file":               {ChatCompletions, chat(`"content":[{"type":"file","file":{"file_data":"x",MARK}}]`)},
+		"a part of an item":    {Responses, `{"model":"m","input":[{"role":"user","content":[{"type":"input_text","text":"x",MARK}]}]}`},
+		"an item":              {Responses, `{"model":"m","input":[{"role":"user","content":"x",MARK}]}`},
+		"a tool of Responses":  {Responses, `{"model":"m","input":"x","tools":[{"type":"function","name":"f",MARK}]}`},
+	} {
+		if r := scanAs(t, x.ep, strings.Replace(x.body, "MARK", hour, 1)); !r.LongCache {
+			t.Errorf("%s: a mark for an hour is not read", name)
+		}
+		if r := scanAs(t, x.ep, strings.Replace(x.body, "MARK", short, 1)); r.LongCache {
+			t.Errorf("%s: a mark for five minutes is taken for one for an hour", name)
+		}
+	}
+	for _, mark := range []string{`[{"ttl":"1h"}]`, `"1h"`} {
+		if r := scanAs(t, ChatCompletions, chat(`"content":"x","cache_control":`+mark)); !r.LongCache {
+			t.Errorf("a mark of another form: %s is not read", mark)
+		}
+	}
+}

@@ -114,12 +114,7 @@ var responsesToolFields = newFields(map[string]reader{
 	"type":       readWord("tools[].type", func(s *scanner) *string { return &s.tool.kind }),
 	"name":       readWord("tools[].name", func(s *scanner) *string { return &s.tool.name }),
 	"parameters": (*scanner).schema,
-}, func(s *scanner, name []byte) error {
-	if s.tool.first == "" {
-		s.tool.first = clip(name)
-	}
-	return s.walkMember(name)
-})
+}, (*scanner).otherOfTool)
 
 // localTools are run by the client: the provider charges no calls of them.
 var localTools = map[string]bool{
@@ -145,7 +140,7 @@ func (s *scanner) readResponsesTools() error {
 			return nil
 		}
 		s.dropSchema()
-		s.req.ToolNames = append(s.req.ToolNames, s.tool.name)
+		s.noteOwn()
 		return nil
 	})
 	s.req.Tools = Span{start, s.pos}

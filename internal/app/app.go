@@ -155,7 +155,7 @@ func New(o Options) (_ *App, err error) {
 	a.guard = guard.New(guard.Options{
 		Charged: a.alerts.Charged,
 		Budget:  a.budget, Calibration: a.calibration, Observe: a.observe, Policy: set.policy, StoreDeadline: o.Config.Store.Deadline,
-		LocalShare: int(o.Config.Store.LocalShare), Owned: owned.New(o.Redis, o.Log), Conversations: a.turns, Spool: a.spool, Log: o.Log, Metrics: a.registry,
+		LocalShare: int(o.Config.Store.LocalShare), Owned: owned.New(o.Redis, a.memory, o.Log), Conversations: a.turns, Spool: a.spool, Log: o.Log, Metrics: a.registry,
 	})
 	if err = pricing.Register(a.registry, func() *pricing.Catalogue { return a.guard.Policy().Catalogue }, time.Now); err != nil {
 		return nil, err

@@ -118,7 +118,7 @@ func (f *furnished) org(org string) {
 	if err := conversation.New(f.redis, conversation.Options{}).Put(ctx, org, "resp_1", conversation.Turn{Input: json.RawMessage("[]"), Response: json.RawMessage("{}")}); err != nil {
 		t.Fatal(err)
 	}
-	notes := owned.New(f.redis, nil)
+	notes := owned.New(f.redis, nil, nil)
 	notes.Put(ctx, org, owned.Note{ID: "vs_1", User: "alice", Provider: "openai"})
 	if err := notes.Close(ctx); err != nil {
 		t.Fatal(err)

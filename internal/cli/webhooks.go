@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/llmguard/llmguard/alert"
+	"github.com/llmguard/llmguard/identity"
 	"github.com/llmguard/llmguard/internal/app"
 	"github.com/llmguard/llmguard/top"
 	"github.com/llmguard/llmguard/webhook"
@@ -59,7 +61,7 @@ func webhooksDeadCommand() *cobra.Command {
 }
 
 func webhooksReplayCommand() *cobra.Command {
-	return jobsSub("replay ID...", "Deliver again what was given up, with the same webhook-id",
+	return reasoned(jobsSub("replay ID...", "Deliver again what was given up, with the same webhook-id",
 		"  llmguard webhooks dead\n  llmguard webhooks dead --org acme -o json | jq -r '.[].id' | xargs llmguard webhooks replay --org acme",
 		cobra.MinimumNArgs(1), plainFormats, func(c *cobra.Command, f *usageFlags, o *office, args []string) error {
 			hooks, err := o.webhooks()
@@ -75,18 +77,39 @@ func webhooksReplayCommand() *cobra.Command {
 				out = append(out, l)
 			}
 			return render(c.OutOrStdout(), f.output, out, func(w io.Writer) error { return letterTable(w, out) })
-		})
+		}))
 }
 
-// replayWebhook replays a dead letter of any of the orgs.
+// replayWebhook replays a dead letter of any of the orgs, and records it.
 func (o *office) replayWebhook(c *cobra.Command, hooks *webhook.Sender, id string) (webhook.DeadLetter, error) {
 	for _, org := range o.hooked() {
 		l, err := hooks.Replay(c.Context(), org, id)
+		if err == nil {
+			return l, o.recordReplay(c, l)
+		}
 		if !errors.Is(err, webhook.ErrNotDead) {
 			return l, err
 		}
 	}
 	return webhook.DeadLetter{}, fmt.Errorf("no dead letter %s; `llmguard webhooks dead` lists them", top.Printable(id))
+}
+
+// recordReplay leaves an entry in the audit.
+func (o *office) recordReplay(c *cobra.Command, l webhook.DeadLetter) error {
+	before, err := json.Marshal(l)
+	if err != nil {
+		return err
+	}
+	reason, _ := c.Flags().GetString("reason")
+	ids := identity.New(o.rdb, identity.Options{Log: slog.New(slog.DiscardHandler)})
+	err = ids.Commit(c.Context(), identity.AuditEntry{
+		At: time.Now().UTC(), Actor: "local:" + (&who{}).name(), Action: "webhook.replay", Org: l.Org, Target: l.ID,
+		Reason: reason, Before: before,
+	})
+	if err != nil {
+		return fmt.Errorf("delivery %s is replayed, but not recorded in the audit: %w", l.ID, err)
+	}
+	return nil
 }
 
 // hooked are the orgs asked for, and with all of them also who is told of all.

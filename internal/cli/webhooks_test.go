@@ -77,6 +77,9 @@ orgs:
 	if out := d.must("webhooks", "replay", l.ID); !strings.Contains(out, l.ID) {
 		t.Errorf("replay says %s", out)
 	}
+	if out := d.must("audit", "--action", "webhook.replay", "-o", "json"); !strings.Contains(out, l.ID) || !strings.Contains(out, "batch_7") {
+		t.Errorf("the audit has %s", out)
+	}
 	if left := letters("acme"); len(left) != 0 {
 		t.Errorf("left %+v", left)
 	}
