@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"net/http"
@@ -31,6 +32,7 @@ type relay struct {
 	allowed int64             // tokens of ours beyond which the output limit was not kept
 	text    []byte
 
+	named   string    // the model, by the last event that names one
 	seen    time.Time // when the last text came
 	hidden  bool      // the usage tells of output that does not show
 	gone    bool      // the caller takes no more bytes
@@ -174,6 +176,7 @@ func (r *relay) inspect(event []byte) bool {
 	if ep == wire.Responses {
 		r.follow(chunk)
 	}
+	r.named = chunk.Named(r.named)
 	if len(chunk.Text) > 0 {
 		r.tally(chunk.Text)
 		r.seen = time.Now()
@@ -221,6 +224,7 @@ func (r *relay) close(err error) error {
 	pass := len(rest) > 0 && ended && r.inspect(rest)
 	r.over()
 	c := r.call
+	r.naming()
 	complete := ended && (r.whole() || r.failed)
 	switch {
 	case c.Request.Creation != nil && r.whole():
@@ -251,6 +255,12 @@ func (r *relay) close(err error) error {
 		r.write([]byte("\n\n")) // without it most clients drop the event
 	}
 	return r.finish()
+}
+
+// naming has the call priced by the model that the stream named, also where no usage came.
+func (r *relay) naming() {
+	r.answer.Model = cmp.Or(r.answer.Model, r.named)
+	r.call.Result.Model = r.answer.Model
 }
 
 // visible is how many tokens of output the caller was sent, 0 when that does
