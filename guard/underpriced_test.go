@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
@@ -298,5 +299,27 @@ func TestSeenIsChargedAboveTheHold(t *testing.T) {
 	c.End(ctx)
 	if got := c.Result; got.Usage.Output != 501 || got.Cost != pricing.Nano(c.Input*in+501*out) {
 		t.Errorf("a stream that was left: %+v", got)
+	}
+}
+
+// TestDearerBatchedAnswers: so it is for a line that the provider's Batch API answered.
+func TestDearerBatchedAnswers(t *testing.T) {
+	r := newRig(t, roomy()...)
+	r.dearer(t, &vendor{}, nil)
+	end := func(model string) pricing.Nano {
+		t.Helper()
+		b, err := r.guard.HoldBatched(t.Context(), r.plan(prompt("cheap", "hello there", `"max_tokens":10`)), wire.NewCallID(), 1, time.Hour)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body := `{"model":"` + model + `","choices":[],"usage":{"prompt_tokens":9,"completion_tokens":3,"total_tokens":12}}`
+		costs, err := r.guard.EndBatched(t.Context(), r.caller(), []BatchedEnd{{Batched: b, Status: http.StatusOK, Body: []byte(body)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return costs[0]
+	}
+	if cheap, dear := end("cheap"), end("dear"); cheap <= 0 || dear != 100*cheap {
+		t.Errorf("charged %v, then %v for the dearer model", cheap, dear)
 	}
 }
