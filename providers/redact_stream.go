@@ -3,6 +3,7 @@ package providers
 import (
 	"bytes"
 	"io"
+	"slices"
 )
 
 // Writer redacts an answer with a status of success that is written through it and that
@@ -18,14 +19,19 @@ type Writer struct {
 // Writer returns a Writer to out, which has to be closed for the rest to be written.
 func (r Redactor) Writer(out io.Writer) *Writer { return &Writer{redactor: r, out: out} }
 
-// Write implements io.Writer.
+// Write implements io.Writer. It copies no more than a few kilobytes at a time.
 func (w *Writer) Write(p []byte) (int, error) {
-	w.held = append(w.held, p...)
-	text := w.held
-	if at := bytes.LastIndex(text, []byte(errorWord)); at >= 0 && len(text)-at < nameMost/2 { // its value may not be here yet
-		text = text[:at]
+	for piece := range slices.Chunk(p, nameMost) {
+		w.held = append(w.held, piece...)
+		text := w.held
+		if at := bytes.LastIndex(text, []byte(errorWord)); at >= 0 && len(text)-at < nameMost/2 { // its value may not be here yet
+			text = text[:at]
+		}
+		if err := w.pass(mentionsError(text), nameMost); err != nil {
+			return 0, err
+		}
 	}
-	return len(p), w.pass(mentionsError(text), nameMost)
+	return len(p), nil
 }
 
 // Close writes the rest. It does not close the io.Writer below.
