@@ -24,7 +24,8 @@ func (w *Writer) Write(p []byte) (int, error) {
 	for piece := range slices.Chunk(p, nameMost) {
 		w.held = append(w.held, piece...)
 		text := w.held
-		if at := bytes.LastIndex(text, []byte(errorWord)); at >= 0 && len(text)-at < nameMost/2 { // its value may not be here yet
+		at := bytes.LastIndex(text, []byte(errorWord))
+		if at >= 0 && len(text)-at < nameMost/2 { // its value may not be here yet
 			text = text[:at]
 		}
 		if err := w.pass(mentionsError(text), nameMost); err != nil {
