@@ -47,10 +47,10 @@ type Provider struct {
 	// the caller wrote it for kind azure and api.openai.com; max_tokens for all others,
 	// except OpenAI's reasoning models, which refuse it.
 	OutputLimitField string `yaml:"output_limit_field" default:"auto" enum:"auto,max_tokens,max_completion_tokens"`
-	// ReportedCost says what becomes of a cost that an answer's usage reports (cost,
-	// estimated_cost), in USD. charge: it is charged when it is greater than what the
-	// call was priced at. ignore: it is passed on only; for providers that count it in
-	// another currency.
+	// ReportedCost says what becomes of a cost that an answer reports in its usage (cost,
+	// estimated_cost) or in the header x-litellm-response-cost, in USD. charge: it is
+	// charged when it is greater than what the call was priced at. ignore: it is passed on
+	// only; for providers that count it in another currency.
 	ReportedCost string `yaml:"reported_cost" default:"charge" enum:"charge,ignore"`
 	// Identifiers says how user, safety_identifier and prompt_cache_key of requests are
 	// sent. org: behind a prefix of the caller's org (an HMAC of its id), so that no org

@@ -85,6 +85,7 @@ type Call struct {
 
 	guard    *Guard
 	held     int64 // tokens of output the hold covers
+	told     int64 // nano-USD that the answer's head says it cost
 	past     int64 // tokens of output that were seen, when that is more than was ever to be held
 	end      sync.Once
 	settling tracing.Span
@@ -198,8 +199,8 @@ func (c *Call) chargeEstimate(o Outcome, output int64) {
 	}
 }
 
-// chargeHold charges the whole hold, marked estimated: nothing is known of
-// what the provider did, but what was seen.
+// chargeHold charges the whole hold, or what it would be for the model that answered,
+// marked estimated: nothing is known of what the provider did, but what was seen.
 func (c *Call) chargeHold(o Outcome) {
 	r := &c.Result
 	if c.past > 0 {
@@ -212,4 +213,10 @@ func (c *Call) chargeHold(o Outcome) {
 	r.Usage = c.usage(c.held)
 	r.Cost, r.Split = c.Hold.Max.Cost, pricing.Split{}
 	r.Underpriced = nil // the hold is more
+	if other := c.priceOf(r.Model); other != nil {
+		if split, err := other.Split(r.Usage, c.settleTerms(r.Tier)); err == nil && split.Total() > r.Cost {
+			r.more(DearerModel, split.Total()-r.Cost)
+			r.Cost, r.Split = split.Total(), split
+		}
+	}
 }

@@ -139,6 +139,7 @@ func (c *Call) chargeCreated(a wire.Created) {
 	if !c.byRule() {
 		fault := c.faultOf(a.Answer)
 		if !a.HasUsage || fault != "" {
+			c.Result.Model, c.Result.Tier = a.Model, a.ServiceTier
 			c.chargeHold(NoUsage)
 			c.Result.Fault = fault
 			return
@@ -246,6 +247,7 @@ func (e *errand) relaySpeech(w http.ResponseWriter, resp *http.Response) error {
 		e.broke()
 	default:
 		c.chargeSpoken(s.head, size)
+		c.reported(0)
 	}
 	if s.gone || e.gone() {
 		return ErrGone

@@ -46,7 +46,7 @@ func (g *Guard) Fetch(ctx context.Context, w http.ResponseWriter, o *Org, n owne
 	if isEventStream(resp.Header) {
 		providers.CopyHeaders(w.Header(), resp.Header)
 		w.WriteHeader(resp.StatusCode)
-		return resp.StatusCode, passEvents(w, resp)
+		return resp.StatusCode, g.passEvents(ctx, w, o.ID, resp)
 	}
 	kept := g.spool.Buffer(ctx, o.ID, g.answerWait)
 	defer kept.Close()
@@ -96,8 +96,10 @@ func relayFailure(w http.ResponseWriter, resp *http.Response) error {
 	return written(w.Write(answer))
 }
 
-// passEvents copies a stream and flushes what has come.
-func passEvents(w http.ResponseWriter, resp *http.Response) error {
+// passEvents copies a stream of an org's and flushes what has come.
+func (g *Guard) passEvents(ctx context.Context, w http.ResponseWriter, org string, resp *http.Response) error {
+	room := g.spool.Room(org, g.answerWait)
+	defer room.Close()
 	buf := readBuffers.Get().(*[]byte)
 	defer readBuffers.Put(buf)
 	flush := http.NewResponseController(w).Flush
@@ -107,6 +109,9 @@ func passEvents(w http.ResponseWriter, resp *http.Response) error {
 		n, err := resp.Body.Read(*buf)
 		if tooLarge := events.Feed((*buf)[:n]); tooLarge != nil {
 			return fmt.Errorf("the provider's answer is no stream: %w", tooLarge)
+		}
+		if err := room.Resize(ctx, events.Held()); err != nil {
+			return fmt.Errorf("an event is not passed on: %w", err)
 		}
 		for event, ok := events.Next(); ok; event, ok = events.Next() {
 			if err := written(w.Write(redact.Event(event))); err != nil {

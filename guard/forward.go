@@ -91,6 +91,7 @@ func (c *Call) Forward(ctx context.Context, w http.ResponseWriter, f Forwarding)
 	defer resp.Body.Close()
 	c.Result.FirstByte = time.Since(start)
 	c.Result.Status, c.Result.UpstreamID = resp.StatusCode, resp.Header.Get("X-Request-Id")
+	c.told = wire.ParseCost(resp.Header)
 	rest := c.observed(ctx, resp, start)
 	switch {
 	case resp.StatusCode >= 300:
@@ -146,9 +147,10 @@ func (e *errand) gone() bool { return e.caller.Err() != nil }
 func (e *errand) broke() {
 	if e.left() {
 		e.call.left(0)
-		return
+	} else {
+		e.call.chargeHold(Broken)
 	}
-	e.call.chargeHold(Broken)
+	e.call.reported(0)
 }
 
 // cancels reports whether the provider is cancelled when the caller is gone.
@@ -208,6 +210,7 @@ func (e *errand) relayPlain(w http.ResponseWriter, resp *http.Response) error {
 	}
 	if spool.NoRoom(err) { // it cannot be translated unread, and would be paid for again
 		c.chargeHold(NoUsage)
+		c.reported(0)
 		return wire.Gone("answer_not_kept", "The call was completed and charged, but this proxy has no room for its answer")
 	}
 	if err != nil {

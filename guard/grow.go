@@ -164,6 +164,7 @@ func (r *relay) within() {
 func (r *relay) sever() error {
 	r.errand.cancel(errCut)
 	r.over()
+	r.naming()
 	c := r.call
 	switch {
 	case r.usage && r.whole():

@@ -10,7 +10,6 @@ import (
 	"github.com/llmguard/llmguard/internal/spool"
 	"github.com/llmguard/llmguard/providers"
 	"github.com/llmguard/llmguard/translate"
-	"github.com/llmguard/llmguard/wire"
 )
 
 // answerPatience is how long a plain answer waits for room. It has been paid for.
@@ -29,8 +28,7 @@ func (c *Call) dropBody(sent func()) {
 }
 
 // receive reads a whole answer in the caller's form, and bills it. A large one is in a
-// file meanwhile and afterwards, and in memory only while it is read for its usage. One
-// that finds no memory for that is charged by its hold.
+// file meanwhile and afterwards, and in memory only while it is read for its usage.
 func (e *errand) receive(resp *http.Response, kept *spool.Buffer) error {
 	c := e.call
 	if err := fill(resp, kept); err != nil {
@@ -42,11 +40,7 @@ func (e *errand) receive(resp *http.Response, kept *spool.Buffer) error {
 			err = kept.Replace(body)
 		}
 	}
-	switch {
-	case spool.NoRoom(err) && !c.translated():
-		c.chargeHold(NoUsage)
-		return nil
-	case err != nil:
+	if err != nil {
 		return err
 	}
 	e.settlePlain(body)
@@ -92,28 +86,3 @@ func fill(resp *http.Response, kept *spool.Buffer) error {
 }
 
 var errAnswerTooLarge = fmt.Errorf("the answer is larger than %d bytes", maxAnswer)
-
-// passThrough hands on an answer for which there is no room: what was read of it, and the
-// rest as it comes. What it cost is at its end, which nobody has seen by then, so the
-// hold is charged.
-func (e *errand) passThrough(w http.ResponseWriter, resp *http.Response, kept *spool.Buffer) error {
-	c := e.call
-	c.chargeHold(NoUsage)
-	c.head(w, resp)
-	w.WriteHeader(resp.StatusCode)
-	if _, err := kept.WriteTo(w); err != nil {
-		return written(0, err)
-	}
-	kept.Close()
-	s := sound{out: w, flush: http.NewResponseController(w).Flush, lost: e.hangUp}
-	buf := readBuffers.Get().(*[]byte)
-	defer readBuffers.Put(buf)
-	_, err := io.CopyBuffer(&s, struct{ io.Reader }{resp.Body}, *buf)
-	if s.gone || e.gone() {
-		return ErrGone
-	}
-	if err != nil {
-		return wire.BadGateway("The provider's answer broke off", err)
-	}
-	return nil
-}

@@ -12,6 +12,9 @@ import (
 	"weak"
 
 	"github.com/llmguard/llmguard/internal/spool"
+	"github.com/llmguard/llmguard/owned"
+	"github.com/llmguard/llmguard/pricing"
+	"github.com/llmguard/llmguard/providers"
 	"github.com/llmguard/llmguard/wire"
 )
 
@@ -83,18 +86,26 @@ func TestUnreadAnswersTakeNoMemory(t *testing.T) {
 	}
 }
 
+// withoutRoom are ways in which there is no room for a large answer.
+var withoutRoom = map[string]spool.Options{
+	"none":               {Memory: 1000, Disk: -1},
+	"none to read it":    {Memory: 1000},
+	"some for its start": {Memory: 100_000, Disk: -1},
+}
+
+// crowded lets a rig have no room for answers, and no patience.
+func (r *rig) crowded(o spool.Options) {
+	r.guard.spool, r.guard.answerWait = spool.New(o), time.Millisecond
+}
+
 // TestAnswerWithoutRoom: an answer for which there is no room reaches its caller all the
-// same, and its hold is charged, because nobody could read what it cost.
+// same, at its own cost.
 func TestAnswerWithoutRoom(t *testing.T) {
-	for name, room := range map[string]spool.Options{
-		"none":               {Memory: 1000, Disk: -1},
-		"none to read it":    {Memory: 1000},
-		"some for its start": {Memory: 100_000, Disk: -1},
-	} {
+	for name, room := range withoutRoom {
 		for _, sized := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s, length known %v", name, sized), func(t *testing.T) {
 				r := newRig(t, roomy()...)
-				r.guard.spool, r.guard.answerWait = spool.New(room), time.Millisecond
+				r.crowded(room)
 				text := large(3 * spool.Small)
 				r.moveTo(answering(t, text, sized))
 				before := r.used()
@@ -102,8 +113,11 @@ func TestAnswerWithoutRoom(t *testing.T) {
 				if err != nil || w.Body.String() != text {
 					t.Errorf("%v, %d bytes of %d", err, w.Body.Len(), len(text))
 				}
-				if c.Result.Outcome != NoUsage || c.Result.Cost != c.Max.Cost || !c.Result.Estimated {
-					t.Errorf("%s at %v, want the hold of %v", c.Result.Outcome, c.Result.Cost, c.Max.Cost)
+				if c.Result.Outcome != Completed || c.Result.Cost != 10*in+5*out || c.Result.Estimated {
+					t.Errorf("%s at %v, want its cost", c.Result.Outcome, c.Result.Cost)
+				}
+				if got := w.Header().Get(http.TrailerPrefix + HeaderCost); got != string(c.Result.Cost.AppendUSD(nil)) {
+					t.Errorf("the trailer has a cost of %q", got)
 				}
 				r.charged(before, c)
 				if used := r.guard.spool.Memory.Used() + r.guard.spool.Disk.Used(); used != 0 {
@@ -111,6 +125,83 @@ func TestAnswerWithoutRoom(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestAnswerWithoutRoomOrUsage: an answer that no one can read and that does not name its
+// usage is charged the hold, and what it reports beyond that.
+func TestAnswerWithoutRoomOrUsage(t *testing.T) {
+	r := newRig(t, roomy()...)
+	for usage, most := range map[string]pricing.Nano{
+		`"usage":null`: 0, `"usage":{"prompt_tokens":0,"completion_tokens":0}`: 0, `"usage":{"cost":0.5}`: 500_000_000,
+	} {
+		r.crowded(spool.Options{Memory: 1000, Disk: -1})
+		text := `{"model":"gpt-4o","choices":[{"message":{"content":"` + strings.Repeat("x", 10_000) + `"}}],` + usage + `}`
+		r.moveTo(answering(t, text, true))
+		c, w, err := r.run(t.Context(), prompt("gpt-4o", "hi", `"max_tokens":100`))
+		if want := max(c.Max.Cost, most); err != nil || w.Body.String() != text || c.Result.Cost != want || !c.Result.Estimated {
+			t.Errorf("%s: %v, %s at %v, want %v", usage, err, c.Result.Outcome, c.Result.Cost, want)
+		}
+	}
+}
+
+// TestAnswerWithoutRoomIsRedacted: an answer that says that it failed names nothing of the
+// account, whether there was room to read it or not.
+func TestAnswerWithoutRoomIsRedacted(t *testing.T) {
+	r := newRig(t, roomy()...)
+	for name, room := range withoutRoom {
+		for _, size := range []int{0, 3 * spool.Small} {
+			r.crowded(room)
+			text := `{"choices":[{"message":{"content":"` + strings.Repeat("x", size) + `"},"finish_reason":"error","error":{"message":"bad key sk-own"}}]}`
+			r.moveTo(answering(t, text, true))
+			_, w, err := r.run(t.Context(), prompt("gpt-4o", "hi", `"max_tokens":100`))
+			if want := strings.Replace(text, "sk-own", providers.Redacted, 1); err != nil || w.Body.String() != want {
+				t.Errorf("%s, %d bytes: %v, ends in %s", name, size, err, w.Body.String()[max(w.Body.Len()-100, 0):])
+			}
+		}
+	}
+}
+
+// TestResponseWithoutRoomHasAnOwner: a response that found no room is its caller's, before
+// the caller can know its id, and so are its items.
+func TestResponseWithoutRoomHasAnOwner(t *testing.T) {
+	for name, room := range withoutRoom {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, roomy()...)
+			r.crowded(room)
+			r.guard.owned = owned.New(r.redis.Client(), nil, nil)
+			text := `{"id":"resp_large","object":"response","status":"completed","model":"gpt-4o","output":[{"type":"message","id":"msg_1","content":` +
+				`[{"type":"output_text","text":"` + strings.Repeat("x", 3*spool.Small) + `"}]}],"usage":{"input_tokens":10,"output_tokens":5,"total_tokens":15}}`
+			r.moveTo(answering(t, text, true))
+			req, err := wire.Scan(wire.Responses, []byte(`{"model":"gpt-4o","input":"hi","max_output_tokens":100}`), wire.Limits{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			plan, err := r.guard.Prepare(r.caller(), req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c := r.begin(plan)
+			w := &slow{httptest.NewRecorder(), func() {
+				if _, err := r.guard.Owned(t.Context(), r.caller(), "resp_large"); err != nil {
+					t.Errorf("its caller reads a response that is nobody's: %v", err)
+				}
+			}}
+			err = c.Forward(t.Context(), w, Forwarding{Header: http.Header{}})
+			c.End(t.Context())
+			if err != nil || w.Body.String() != text || c.Result.Cost != 10*in+5*out {
+				t.Errorf("%v, %d bytes, %v", err, w.Body.Len(), c.Result.Cost)
+			}
+			for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) { // the last note is written in a moment
+				found, err := r.guard.notes(t.Context(), r.caller(), []string{"resp_large", "msg_1"})
+				if err == nil && found["resp_large"].Total == 15 && found["msg_1"].Response == "resp_large" {
+					break
+				}
+				if time.Now().After(end) {
+					t.Fatalf("%+v, %v", found, err)
+				}
+			}
+		})
 	}
 }
 

@@ -26,6 +26,7 @@ func (c *Call) chargeText(a wire.Answer, body []byte) {
 		c.chargeEstimate(NoUsage, 0)
 		return
 	}
+	c.Result.Model, c.Result.Tier = a.Model, a.ServiceTier
 	g, ok := wire.ScanGenerated(c.Request.Endpoint, body)
 	count := int64(tokenizer.Count(tokenizer.EncodingFor(c.Target.Model), g.Text))
 	_, most := tokenizer.Multiplier(c.Target.Model)
@@ -40,7 +41,6 @@ func (c *Call) chargeText(a wire.Answer, body []byte) {
 	}
 	// A token that ends each answer, and where two texts met may be one less.
 	count += 2*g.Answers + (tokenizer.ToolCallOverhead+2)*g.Calls
-	c.Result.Model, c.Result.Tier = a.Model, a.ServiceTier
 	c.chargeEstimate(NoUsage, billedFor(count, factor))
 }
 

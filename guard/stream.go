@@ -1,14 +1,17 @@
 package guard
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"net/http"
 	"sync"
 	"time"
 
+	"github.com/llmguard/llmguard/internal/spool"
 	"github.com/llmguard/llmguard/providers"
 	"github.com/llmguard/llmguard/tokenizer"
+	"github.com/llmguard/llmguard/translate"
 	"github.com/llmguard/llmguard/wire"
 )
 
@@ -20,7 +23,8 @@ type relay struct {
 	redact  providers.Redactor // of the provider's errors
 	flush   func() error
 	events  wire.Events
-	room    int64             // bytes taken for events, in so far as they are large
+	body    io.Reader
+	room    spool.Room        // of what is kept of events
 	count   *tokenizer.Stream // visible output
 	tells   bool              // the visible output tells the bill
 	apart   int64             // tokens of output counted a chunk at a time
@@ -28,6 +32,7 @@ type relay struct {
 	allowed int64             // tokens of ours beyond which the output limit was not kept
 	text    []byte
 
+	named   string    // the model, by the last event that names one
 	seen    time.Time // when the last text came
 	hidden  bool      // the usage tells of output that does not show
 	gone    bool      // the caller takes no more bytes
@@ -60,7 +65,9 @@ func (e *errand) relayStream(w http.ResponseWriter, resp *http.Response) error {
 	r.count, r.tells = tokenizer.NewStream(tokenizer.EncodingFor(c.Target.Model)), !c.hidesOutput()
 	_, most := tokenizer.Multiplier(c.Target.Model)
 	r.factor, r.allowed = int64(most), c.mostCount()
-	defer r.release()
+	r.room = c.guard.spool.Room(c.Caller.Org.ID, c.guard.answerWait)
+	defer r.room.Close()
+	r.body = e.events(resp)
 	c.head(w, resp)
 	w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
 	w.Header().Set("X-Accel-Buffering", "no")
@@ -68,10 +75,9 @@ func (e *errand) relayStream(w http.ResponseWriter, resp *http.Response) error {
 
 	buf := readBuffers.Get().(*[]byte)
 	defer readBuffers.Put(buf)
-	body := e.events(resp)
 	for {
-		n, err := body.Read(*buf)
-		if n > 0 {
+		n, err := r.body.Read(*buf)
+		if n > 0 || err == nil {
 			e.behind.taken()
 			if stop := r.take((*buf)[:n]); stop != nil {
 				err = stop
@@ -90,7 +96,7 @@ func (r *relay) take(p []byte) error {
 	if err := r.events.Feed(p); err != nil {
 		return err
 	}
-	if err := r.makeRoom(); err != nil {
+	if err := r.room.Resize(r.errand.upstream, r.kept()); err != nil { // a slow caller keeps them in memory
 		return err
 	}
 	wrote := false
@@ -122,28 +128,13 @@ func (r *relay) take(p []byte) error {
 	return nil
 }
 
-// smallEvents is what the events of a stream may take of memory, in bytes, without being
-// counted: all but pictures are smaller.
-const smallEvents = 64 << 10
-
-// makeRoom counts large events, which a slow caller keeps in memory.
-func (r *relay) makeRoom() error {
-	more := int64(r.events.Held()) - smallEvents - r.room
-	if more <= 0 {
-		return nil
+// kept is how many bytes of the stream are in memory.
+func (r *relay) kept() int {
+	n := r.events.Held()
+	if made, ok := r.body.(*translate.Events); ok {
+		n += made.Held()
 	}
-	c := r.call
-	err := c.guard.spool.Memory.Take(r.errand.upstream, c.Caller.Org.ID, more, c.guard.answerWait)
-	if err == nil {
-		r.room += more
-	}
-	return err
-}
-
-func (r *relay) release() {
-	if r.room > 0 {
-		r.call.guard.spool.Memory.Give(r.call.Caller.Org.ID, r.room)
-	}
+	return n
 }
 
 // lost notes that the caller takes no more bytes, which is as good as gone.
@@ -185,6 +176,7 @@ func (r *relay) inspect(event []byte) bool {
 	if ep == wire.Responses {
 		r.follow(chunk)
 	}
+	r.named = chunk.Named(r.named)
 	if len(chunk.Text) > 0 {
 		r.tally(chunk.Text)
 		r.seen = time.Now()
@@ -232,6 +224,7 @@ func (r *relay) close(err error) error {
 	pass := len(rest) > 0 && ended && r.inspect(rest)
 	r.over()
 	c := r.call
+	r.naming()
 	complete := ended && (r.whole() || r.failed)
 	switch {
 	case c.Request.Creation != nil && r.whole():
@@ -262,6 +255,12 @@ func (r *relay) close(err error) error {
 		r.write([]byte("\n\n")) // without it most clients drop the event
 	}
 	return r.finish()
+}
+
+// naming has the call priced by the model that the stream named, also where no usage came.
+func (r *relay) naming() {
+	r.answer.Model = cmp.Or(r.answer.Model, r.named)
+	r.call.Result.Model = r.answer.Model
 }
 
 // visible is how many tokens of output the caller was sent, 0 when that does

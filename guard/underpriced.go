@@ -90,9 +90,11 @@ func versionOf(name, short string) bool {
 	return rest[0] == '-' || rest[0] == '@'
 }
 
-// reported charges the cost that the answer tells, when that is more.
+// reported charges the cost that the answer tells, in its body or its head, when that is
+// more.
 func (c *Call) reported(cost int64) {
 	r := &c.Result
+	cost = max(cost, c.told)
 	by := pricing.Nano(cost) - r.Cost
 	if c.Target.Provider.IgnoreCost || by <= 0 || r.void() {
 		return

@@ -5,14 +5,17 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/providers"
+	"github.com/llmguard/llmguard/wire"
 )
 
 // more is what the rig's calls were charged above their price for a reason.
@@ -83,6 +86,158 @@ func TestDearerAnswersAreCharged(t *testing.T) {
 	}
 }
 
+// dearer lets a rig's vendor answer with this, for a model that costs 1 and 2 USD per
+// million, and another at a hundred times that.
+func (r *rig) dearer(t *testing.T, v *vendor, change func(*providers.Provider)) {
+	t.Helper()
+	own, err := pricing.ParseEntries([]byte(`[
+		{model: cheap, prices: [{input: 1, output: 2}], max_output: 1000},
+		{model: dear, prices: [{input: 100, output: 200}], max_output: 1000},
+		{model: painter, prices: [{input: 1, output: 2, image_out: 2}], max_output: 1000},
+		{model: dear-painter, prices: [{input: 100, output: 200, image_out: 200}], max_output: 1000}]`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.vendor(t, v, change)
+	policy := *r.guard.Policy()
+	if policy.Catalogue, err = pricing.New("", own); err != nil {
+		t.Fatal(err)
+	}
+	r.guard.SetPolicy(&policy)
+}
+
+// as makes a whole call of an endpoint and settles it.
+func (r *rig) as(ep wire.Endpoint, body string) (*Call, *httptest.ResponseRecorder) {
+	r.t.Helper()
+	req, err := wire.Scan(ep, []byte(body), wire.Limits{})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	plan, err := r.guard.Prepare(r.caller(), req)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	c, w := r.begin(plan), httptest.NewRecorder()
+	_ = c.Forward(r.t.Context(), w, Forwarding{Header: http.Header{}})
+	c.End(r.t.Context())
+	r.settle()
+	return c, w
+}
+
+// TestDearerModelsAreChargedEverywhere: the model that answered is compared with the one
+// that was priced in every form in which an answer comes, with its usage and without.
+func TestDearerModelsAreChargedEverywhere(t *testing.T) {
+	r := newRig(t, roomy()...)
+	const usage = `"usage":{"prompt_tokens":9,"completion_tokens":3,"total_tokens":12,"input_tokens":9,"output_tokens":3}`
+	const used = 9*100_000 + 3*200_000
+	chunk := func(more string) string {
+		return `{"model":"dear","choices":[{"index":0,"delta":{"content":"hi"}` + more + `}]`
+	}
+	const completed = `{"type":"response.completed","response":{"id":"r","status":"completed","output":[]`
+	for _, x := range []struct {
+		name, ask, answer string
+		ep                wire.Endpoint
+		chatOnly          bool
+		want              func(c *Call) pricing.Nano // nil: that of the usage
+	}{
+		{name: "stream", ask: streamed, answer: events(chunk(`,"finish_reason":"stop"`)+"}", `{"model":"dear","choices":[],`+usage+`}`)},
+		{name: "stream, named before the usage", ask: streamed, answer: events(chunk(`,"finish_reason":"stop"`)+"}", `{"choices":[],`+usage+`}`)},
+		{name: "stream without usage", ask: streamed, answer: events(chunk(`,"finish_reason":"stop"`) + "}"), want: estimated},
+		{name: "stream that broke off", ask: streamed, answer: "data: " + chunk("") + "}\n\n", want: estimated},
+		{name: "without usage", answer: `{"model":"dear","choices":[{"index":0,"message":{"content":"hi"},"finish_reason":"stop"}]}`, want: estimated},
+		{name: "without anything", answer: `{"model":"dear","choices":[]}`, want: held},
+		{name: "response", ep: wire.Responses, answer: `{"id":"r","model":"dear","output":[],` + usage + `}`},
+		{
+			name: "stream of a response", ep: wire.Responses, ask: `"stream":true`,
+			answer: events(`{"type":"response.created","response":{"id":"r","model":"dear"}}`, completed+`,`+usage+`}}`),
+		},
+		{name: "translated", ep: wire.Responses, chatOnly: true, answer: `{"model":"dear","choices":[{"message":{"content":"hi"},"finish_reason":"stop"}],` + usage + `}`},
+		{
+			name: "translated stream", ep: wire.Responses, chatOnly: true, ask: `"stream":true`,
+			answer: events(chunk(`,"finish_reason":"stop"`)+"}", `{"choices":[],`+usage+`}`),
+		},
+		{name: "embeddings", ep: wire.Embeddings, answer: `{"data":[{"embedding":[0.5]}],"model":"dear","usage":{"prompt_tokens":9,"total_tokens":9}}`, want: func(*Call) pricing.Nano { return 900_000 }},
+		{name: "pictures", ep: wire.ImageGenerations, answer: `{"model":"dear-painter","data":[{"b64_json":"x"}],` + usage + `}`},
+		{name: "pictures without usage", ep: wire.ImageGenerations, answer: `{"model":"dear-painter","data":[{"b64_json":"x"}]}`, want: held},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			kind := "application/json"
+			if strings.HasPrefix(x.answer, "data:") {
+				kind = "text/event-stream"
+			}
+			r.dearer(t, &vendor{status: 200, kind: kind, body: x.answer}, func(p *providers.Provider) { p.ChatOnly = x.chatOnly })
+			body := prompt("cheap", "hello there", strings.TrimSuffix(`"max_tokens":10,`+x.ask, ","))
+			switch x.ep {
+			case wire.Responses:
+				body = `{"model":"cheap","input":"hello there","max_output_tokens":20` + strings.TrimSuffix(","+x.ask, ",") + `}`
+			case wire.Embeddings:
+				body = `{"model":"cheap","input":"hello there"}`
+			case wire.ImageGenerations:
+				body = `{"model":"painter","prompt":"hello there"}`
+			default:
+				x.ep = wire.ChatCompletions
+			}
+			before := r.used()
+			c, _ := r.as(x.ep, body)
+			want := pricing.Nano(used)
+			if x.want != nil {
+				want = x.want(c)
+			}
+			if c.Result.Cost != want || c.Result.Underpriced[DearerModel] <= 0 {
+				t.Errorf("charged %v (%s, %v more), want %v", c.Result.Cost, c.Result.Outcome, c.Result.Underpriced, want)
+			}
+			r.charged(before, c)
+		})
+	}
+}
+
+// estimated is what the dear model costs for the tokens that were counted, and held what
+// it would cost for those that were held.
+func estimated(c *Call) pricing.Nano {
+	return pricing.Nano(c.Result.Usage.Input*100_000 + c.Result.Usage.Output*200_000)
+}
+
+func held(c *Call) pricing.Nano { return 100 * c.Max.Cost }
+
+// TestCostInHeaders: a cost that a gateway tells in a header is charged like one in the
+// body, and the header is not for the caller.
+func TestCostInHeaders(t *testing.T) {
+	r := newRig(t, roomy()...)
+	const choice = `{"model":"cheap","choices":[{"index":0,"message":{"content":"hi"},"delta":{"content":"hi"},"finish_reason":"stop"}]`
+	const usage, cheap = `,"usage":{"prompt_tokens":9,"completion_tokens":3,"total_tokens":12`, 9*1000 + 3*2000
+	f := func(cost, kind, body string, change func(*providers.Provider), want pricing.Nano) {
+		t.Helper()
+		v := &vendor{status: 200, kind: kind, body: body, header: http.Header{"X-Litellm-Response-Cost": {cost}, "X-Litellm-Model-Id": {"ours"}}}
+		r.dearer(t, v, change)
+		before, more := r.used(), r.more("vendor", ReportedCost)
+		c, w := r.as(wire.ChatCompletions, prompt("cheap", "hello there", `"max_tokens":10,`+map[bool]string{true: streamed, false: `"n":1`}[kind != "application/json"]))
+		if c.Result.Cost != want {
+			t.Errorf("%s: charged %v, want %v", cost, c.Result.Cost, want)
+		}
+		if got := r.more("vendor", ReportedCost) - more; want > c.Max.Cost && got <= 0 {
+			t.Errorf("%s: %d is counted", cost, got)
+		}
+		for name := range w.Header() {
+			if strings.Contains(name, "Litellm") {
+				t.Errorf("%s is relayed", name)
+			}
+		}
+		r.charged(before, c)
+	}
+	plain := "application/json"
+	f("0.002", plain, choice+usage+"}}", nil, 2_000_000)
+	f("2e-03", plain, choice+usage+`,"cost":0.001}}`, nil, 2_000_000)
+	f("0.001", plain, choice+usage+`,"cost":0.002}}`, nil, 2_000_000)
+	f("0.002", plain, choice+"}", nil, 2_000_000)
+	f("0.002", plain, "{", nil, 2_000_000)
+	f("0.002", "text/event-stream", events(choice+usage+"}}"), nil, 2_000_000)
+	f("0.002", "text/event-stream", "data: "+choice, nil, 2_000_000)
+	for _, none := range []string{"", "None", "-1", "0.000001", "1e12", "much"} {
+		f(none, plain, choice+usage+"}}", nil, cheap)
+	}
+	f("0.002", plain, choice+usage+"}}", func(p *providers.Provider) { p.IgnoreCost = true }, cheap)
+}
+
 // TestStreamIsCutAtItsOutputLimit: a provider that does not keep to the output limit
 // is cancelled, and what came is charged, also above the hold.
 func TestStreamIsCutAtItsOutputLimit(t *testing.T) {
@@ -144,5 +299,27 @@ func TestSeenIsChargedAboveTheHold(t *testing.T) {
 	c.End(ctx)
 	if got := c.Result; got.Usage.Output != 501 || got.Cost != pricing.Nano(c.Input*in+501*out) {
 		t.Errorf("a stream that was left: %+v", got)
+	}
+}
+
+// TestDearerBatchedAnswers: so it is for a line that the provider's Batch API answered.
+func TestDearerBatchedAnswers(t *testing.T) {
+	r := newRig(t, roomy()...)
+	r.dearer(t, &vendor{}, nil)
+	end := func(model string) pricing.Nano {
+		t.Helper()
+		b, err := r.guard.HoldBatched(t.Context(), r.plan(prompt("cheap", "hello there", `"max_tokens":10`)), wire.NewCallID(), 1, time.Hour)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body := `{"model":"` + model + `","choices":[],"usage":{"prompt_tokens":9,"completion_tokens":3,"total_tokens":12}}`
+		costs, err := r.guard.EndBatched(t.Context(), r.caller(), []BatchedEnd{{Batched: b, Status: http.StatusOK, Body: []byte(body)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return costs[0]
+	}
+	if cheap, dear := end("cheap"), end("dear"); cheap <= 0 || dear != 100*cheap {
+		t.Errorf("charged %v, then %v for the dearer model", cheap, dear)
 	}
 }

@@ -253,10 +253,12 @@ func (r Redactor) Event(event []byte) []byte {
 	return []byte(r.Redact(string(event)))
 }
 
+const errorWord = `"error"`
+
 // mentionsError finds a member error that is not null, or the word as a value, without
 // parsing.
 func mentionsError(data []byte) bool {
-	word := []byte(`"error"`)
+	word := []byte(errorWord)
 	for {
 		_, rest, found := bytes.Cut(data, word)
 		if !found {

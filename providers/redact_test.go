@@ -77,6 +77,42 @@ func TestRedactHeaders(t *testing.T) {
 	}
 }
 
+// TestRedactUnseen: of an answer that passes unseen nothing names the account once it says
+// that it failed, in whatever pieces it comes; what a model generated is not touched.
+func TestRedactUnseen(t *testing.T) {
+	r := redacting(t, nil)
+	const key = "0123456789abcdef/Zz+9"
+	long := strings.Repeat("x", 10_000) + key + `\"error\": no`
+	write := func(text string, size int) string {
+		var out strings.Builder
+		w := r.Writer(&out)
+		for rest := text; len(rest) > 0; {
+			n := min(size, len(rest))
+			if _, err := w.Write([]byte(rest[:n])); err != nil {
+				t.Fatal(err)
+			}
+			rest = rest[n:]
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return out.String()
+	}
+	for _, size := range []int{13, 1000, 5000, 1 << 20} {
+		for text, want := range map[string]string{
+			`{"choices":[{"text":"` + long + `","error": null,"error":null}]}`:         `{"choices":[{"text":"` + long + `","error": null,"error":null}]}`,
+			`{"message":"` + key + `","object":"error","x":"` + long + `"}`:            `{"message":"[redacted]","object":"error","x":"` + strings.Replace(long, key, Redacted, 1) + `"}`,
+			`{"error" : "` + long + key:                                                `{"error" : "` + strings.Replace(long, key, Redacted, 1) + Redacted,
+			`{"text":"` + strings.Repeat("y", 5000) + `","error":{"m":"` + key + `"}}`: `{"text":"` + strings.Repeat("y", 5000) + `","error":{"m":"[redacted]"}}`,
+			"": "",
+		} {
+			if got := write(text, size); got != want {
+				t.Errorf("in pieces of %d:\n got %.100s ... %s\nwant %.100s ... %s", size, got, got[max(len(got)-100, 0):], want, want[max(len(want)-100, 0):])
+			}
+		}
+	}
+}
+
 func FuzzRedact(f *testing.F) {
 	f.Add("a 0123456789abcdef/Zz+9 b")
 	f.Add(`"\"0123456789abcdef\/Zz+9\u"`)

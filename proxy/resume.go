@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/spool"
 	"github.com/llmguard/llmguard/queue"
 	"github.com/llmguard/llmguard/wire"
 )
@@ -22,7 +23,8 @@ type teller struct {
 	id      string
 	after   int64 // the number of the last event the reader has
 	events  wire.Events
-	attempt int // that the told events are of
+	room    spool.Room // of what is kept of events
+	attempt int        // that the told events are of
 	next    int64
 	final   bool
 	failed  bool // the answer is no stream but an error
@@ -47,6 +49,8 @@ func (s *Server) streamed(x *exchange, r *http.Request, job *queue.Job, after in
 	ctx := r.Context()
 	x.job = job.ID
 	t := &teller{x: x, job: job, id: queue.ResponseID(job.ID), after: after, next: firstTold}
+	t.room = s.opts.Spool.Room(job.Org, s.roomWait)
+	defer t.room.Close()
 	if err := s.begun(ctx, t); err != nil {
 		return err
 	}
@@ -103,7 +107,7 @@ func (s *Server) follow(ctx context.Context, t *teller) error {
 		case errors.Is(err, context.DeadlineExceeded):
 			_, err = t.x.Write([]byte("\n"))
 		case err == nil:
-			err = t.take(e)
+			err = t.take(ctx, e)
 		}
 		if err != nil || t.x.flush() != nil {
 			return guard.ErrGone
@@ -113,7 +117,7 @@ func (s *Server) follow(ctx context.Context, t *teller) error {
 }
 
 // take tells what an event of the job brings.
-func (t *teller) take(e queue.Event) error {
+func (t *teller) take(ctx context.Context, e queue.Event) error {
 	if e.Attempt != t.attempt {
 		if t.next > firstTold { // the reader has part of an answer that is void
 			return t.fail(wire.BadGateway("The response is made once more, because its worker died. Retrieve it when it is completed", nil))
@@ -129,6 +133,9 @@ func (t *teller) take(e queue.Event) error {
 		}
 		if err := t.events.Feed(e.Data); err != nil {
 			return t.fail(wire.BadGateway("The provider's stream has an event that is too large", err))
+		}
+		if err := t.room.Resize(ctx, t.events.Held()); err != nil {
+			return t.fail(noRoom(err))
 		}
 		return t.tell()
 	}

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -201,5 +202,62 @@ func TestKeysKeepToTheShareOfTheirOrg(t *testing.T) {
 	}
 	if a := r.chat(body); a.status != http.StatusOK {
 		t.Errorf("a call without a key: status %d, want 200", a.status)
+	}
+}
+
+// TestLargeEventsTakeRoom: an event of a stream from the queue that has yet to come to its
+// end counts, for the caller who waited and for the reader of a background response.
+// Without room the stream ends in an error, and nothing stays taken.
+func TestLargeEventsTakeRoom(t *testing.T) {
+	const size = 256 << 10
+	for _, background := range []bool{false, true} {
+		for _, fits := range []bool{false, true} {
+			t.Run(fmt.Sprintf("background %v, fits %v", background, fits), func(t *testing.T) {
+				room := spool.New(spool.Options{Memory: 8 << 20, Disk: -1})
+				r := newRig(t, single, func(o *Options) { o.Spool = room }, window(roomy, time.Hour))
+				r.proxy.roomWait = 10 * time.Millisecond
+				begun, goOn := make(chan struct{}), make(chan struct{})
+				r.worker(func(ctx context.Context, c *queue.Claim) queue.Verdict {
+					if err := c.Start(ctx); err != nil {
+						return queue.Verdict{Kind: queue.Requeue}
+					}
+					out := c.Output()
+					out.WriteHeader(http.StatusOK)
+					_, _ = io.WriteString(out, "event: response.created\ndata: {\"type\":\"response.created\",\"sequence_number\":0}\n\n")
+					close(begun)
+					<-goOn
+					for range size / 1024 {
+						_, _ = out.Write([]byte(strings.Repeat(" ", 1024)))
+					}
+					<-ctx.Done()
+					return queue.Verdict{Kind: queue.Requeue}
+				})
+				extra := ""
+				if background {
+					extra = `,"background":true`
+				}
+				got := make(chan answer, 1)
+				ctx, leave := context.WithCancel(t.Context())
+				defer leave()
+				go func() {
+					got <- r.do(ctx, http.MethodPost, "/v1/responses", `{"model":"gpt-4o","input":"hi","max_output_tokens":5,"stream":true`+extra+`}`, "Prefer", "respond-async, wait=60")
+				}()
+				<-begun
+				taken := int64(0)
+				if !fits {
+					for taken = 8 << 20; !room.Memory.Try("other", taken); taken -= 4 << 10 {
+					}
+				}
+				close(goOn)
+				if fits {
+					r.until("the event takes room", func() bool { return room.Memory.Used() >= size-spool.SmallEvent })
+					leave()
+					<-got
+				} else if a := <-got; !strings.Contains(a.body, "event: error") || !strings.Contains(a.body, "memory.bodies") {
+					t.Errorf("status %d, %.1000q", a.status, a.body)
+				}
+				r.until("nothing is left", func() bool { return room.Memory.Used() == taken })
+			})
+		}
 	}
 }

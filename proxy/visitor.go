@@ -41,8 +41,9 @@ type visitor struct {
 	status  int       // of the answer; 0 until it is known
 	header  http.Header
 	events  passing
-	ended   bool // the answer is complete
-	over    bool // the job has ended
+	room    spool.Room // of what is kept of events
+	ended   bool       // the answer is complete
+	over    bool       // the job has ended
 }
 
 // run relays until the answer is complete, the job has ended without one, the
@@ -255,6 +256,9 @@ func (v *visitor) pass(p []byte) error {
 		return err
 	}
 	if err := v.events.cut.Feed(p); err != nil {
+		return err
+	}
+	if err := v.room.Resize(v.exchange.request.Context(), v.events.cut.Held()); err != nil {
 		return err
 	}
 	for {

@@ -170,6 +170,7 @@ func (s *Server) arrive(x *exchange, r *http.Request, job *queue.Job, wish wish)
 	x.dropBody()
 	x.plan = nil
 	x.await(r.Context())
+	v.room = s.opts.Spool.Room(job.Org, s.roomWait)
 	_, v.span = tracing.Start(r.Context(), "wait for job")
 	v.watch = s.queue.Watch(r.Context(), job)
 	if wish.waits != "" {
@@ -190,6 +191,7 @@ func (v *visitor) depart() {
 	v.await(false)
 	v.stop()
 	v.watch.Close()
+	v.room.Close()
 	v.span.End()
 	v.exchange.waited = time.Since(v.started)
 }

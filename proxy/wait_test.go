@@ -378,3 +378,28 @@ func TestLeave(t *testing.T) {
 	}
 	t.Errorf("job %+v, %v; want a job that succeeded", job, err)
 }
+
+// TestQueuedDearerModels: a call from the queue is charged by the model that answered, as a
+// live one is.
+func TestQueuedDearerModels(t *testing.T) {
+	r := newRig(t, queue.Pool{}, nil, window(roomy, time.Hour))
+	r.worker(nil)
+	mini := func(directives string) string {
+		return strings.Replace(prompt("[fake: output=9"+directives+"]", `"max_tokens":50`), "gpt-4o", "gpt-4o-mini", 1)
+	}
+	body, asked := mini(" model=gpt-4o"), r.chat(mini(""))
+	live, queued := r.chat(body), r.chat(body, "Prefer", "respond-async, wait=60")
+	cost := func(a answer) float64 {
+		n, err := strconv.ParseFloat(a.header.Get(guard.HeaderCost), 64)
+		if err != nil {
+			t.Error(err)
+		}
+		return n
+	}
+	if cost(queued) != cost(live) || cost(queued) < 5*cost(asked) {
+		t.Errorf("charged %v live, %v queued, %v for the model asked for", cost(live), cost(queued), cost(asked))
+	}
+	if queued.header.Get(headerJob) == "" {
+		t.Error("the call was not queued")
+	}
+}

@@ -25,8 +25,8 @@ func Answer(chat []byte, r Reply) ([]byte, error) {
 
 var errFull = errors.New("translate: the answer is too long")
 
-// stream is a stream of Responses, read from one of chat.
-type stream struct {
+// Events is a stream of Responses, read from one of chat.
+type Events struct {
 	src    io.Reader
 	events wire.Events
 	c      *composer
@@ -38,13 +38,14 @@ type stream struct {
 // It holds the text of the answer, no more than 6 MB of it, because the last
 // events repeat it. A stream that ends before its answer is complete ends without
 // a last event, as does one that breaks off.
-func Stream(src io.Reader, r Reply) io.Reader {
-	return &stream{src: src, c: newComposer(r, true)}
+func Stream(src io.Reader, r Reply) *Events {
+	return &Events{src: src, c: newComposer(r, true)}
 }
 
-// Read reads from the source into p, which is overwritten by what came of it.
-func (s *stream) Read(p []byte) (int, error) {
-	for s.from == len(s.c.out) {
+// Read reads from the source into p, which is overwritten by what came of it: nothing, as
+// long as that is no whole event.
+func (s *Events) Read(p []byte) (int, error) {
+	if s.from == len(s.c.out) {
 		if s.err != nil {
 			return 0, s.err
 		}
@@ -65,10 +66,16 @@ func (s *stream) Read(p []byte) (int, error) {
 	return n, nil
 }
 
+// Held is how many bytes of memory it takes.
+func (s *Events) Held() int {
+	c := s.c
+	return s.events.Held() + cap(c.out) + cap(c.items) + cap(c.open.parts) + cap(c.open.text) + cap(c.echo)
+}
+
 // keepBuffer is the capacity up to which an empty buffer is kept.
 const keepBuffer = 64 << 10
 
-func (s *stream) feed(p []byte) {
+func (s *Events) feed(p []byte) {
 	if err := s.events.Feed(p); err != nil {
 		s.err = err
 		return
@@ -84,7 +91,7 @@ func (s *stream) feed(p []byte) {
 
 // rest takes what the source ended with, and completes the response if it is
 // known how it ended.
-func (s *stream) rest() {
+func (s *Events) rest() {
 	if rest := s.events.Rest(); len(rest) > 0 {
 		s.take(wire.EventData(rest))
 	}
@@ -94,7 +101,7 @@ func (s *stream) rest() {
 }
 
 // take translates one event. What is no chunk is left out: the missing end tells.
-func (s *stream) take(data []byte) {
+func (s *Events) take(data []byte) {
 	switch c := s.c; {
 	case data == nil || c.over:
 	case string(data) == "[DONE]":

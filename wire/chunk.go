@@ -19,6 +19,19 @@ type Chunk struct {
 	Text []byte
 	// Sequence is the number of an event of Responses.
 	Sequence int64
+
+	model []byte // the name of the model as it stands in the data
+}
+
+// Named returns the model that the chunk names, or before when it names that one or none.
+func (c *Chunk) Named(before string) string {
+	if c.Model != "" {
+		return c.Model
+	}
+	if len(c.model) == 0 || len(c.model) > maxWord || string(c.model) == before {
+		return before
+	}
+	return string(appendUnquoted(nil, c.model))
 }
 
 // ScanEvent reads the data of one event of a stream of ep, as [ScanChunk] does.
@@ -43,6 +56,9 @@ func ScanChunk(data, dst []byte) (Chunk, error) {
 		r.chunk.Answer = r.answer(ChatCompletions)
 	}
 	chunk := r.chunk
+	if r.model.Len() > len(`""`) {
+		chunk.model = data[r.model.Start+1 : r.model.End-1]
+	}
 	*r = chunkReader{}
 	chunkReaders.Put(r)
 	return chunk, err

@@ -1,6 +1,9 @@
 package wire
 
-import "slices"
+import (
+	"net/http"
+	"slices"
+)
 
 // maxCost is the largest cost of an answer that we believe, in nano-USD: a million
 // dollars.
@@ -74,6 +77,21 @@ func (c *costReader) nano() int64 {
 		return 0
 	}
 	return n
+}
+
+// costHeaders name the headers in which gateways tell what a call cost, in USD.
+var costHeaders = []string{"X-Litellm-Response-Cost"}
+
+// ParseCost returns what the head of an answer says the call cost, in nano-USD; 0 when it does
+// not.
+func ParseCost(h http.Header) int64 {
+	most := int64(0)
+	for _, name := range costHeaders {
+		if n := parseUSD([]byte(h.Get(name)), nanoDigits); n <= maxCost {
+			most = max(most, n)
+		}
+	}
+	return most
 }
 
 // parseUSD reads a decimal amount, a JSON number or one in quotes, scaled by ten to

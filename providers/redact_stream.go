@@ -1,0 +1,53 @@
+package providers
+
+import (
+	"bytes"
+	"io"
+	"slices"
+)
+
+// Writer redacts an answer with a status of success that is written through it and that
+// nobody has whole: all from 4 KiB before the place where it first says that something
+// failed. What a model generated before that is not touched.
+type Writer struct {
+	redactor Redactor
+	out      io.Writer
+	held     []byte // of which the end may be a part of a name, or of the word error
+	failed   bool
+}
+
+// Writer returns a Writer to out, which has to be closed for the rest to be written.
+func (r Redactor) Writer(out io.Writer) *Writer { return &Writer{redactor: r, out: out} }
+
+// Write implements io.Writer. It copies no more than a few kilobytes at a time.
+func (w *Writer) Write(p []byte) (int, error) {
+	for piece := range slices.Chunk(p, nameMost) {
+		w.held = append(w.held, piece...)
+		text := w.held
+		at := bytes.LastIndex(text, []byte(errorWord))
+		if at >= 0 && len(text)-at < nameMost/2 { // its value may not be here yet
+			text = text[:at]
+		}
+		if err := w.pass(mentionsError(text), nameMost); err != nil {
+			return 0, err
+		}
+	}
+	return len(p), nil
+}
+
+// Close writes the rest. It does not close the io.Writer below.
+func (w *Writer) Close() error { return w.pass(mentionsError(w.held), 0) }
+
+// pass writes all but the last bytes.
+func (w *Writer) pass(failed bool, keep int) error {
+	if w.failed = w.failed || failed; w.failed {
+		w.held = []byte(w.redactor.Redact(string(w.held)))
+	}
+	n := len(w.held) - keep
+	if n <= 0 {
+		return nil
+	}
+	_, err := w.out.Write(w.held[:n])
+	w.held = append(w.held[:0], w.held[n:]...)
+	return err
+}
