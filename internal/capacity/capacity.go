@@ -18,6 +18,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/llmguard/llmguard/lua"
 )
 
 // FullError refuses bytes.
@@ -37,20 +39,11 @@ func (e *FullError) Error() string {
 	return fmt.Sprintf("capacity: %d bytes are left for bodies and answers", e.Free)
 }
 
-// IsFull reports whether Redis refused a write because its memory is full, or bytes
-// were not admitted. Redis answers then, and is not unavailable. A transaction of writes
-// is aborted for nothing else.
+// IsFull reports whether Redis is full, see lua.Full, or bytes were not admitted. A
+// transaction of writes is aborted for nothing else.
 func IsFull(err error) bool {
 	var full *FullError
-	var reply redis.Error
-	if errors.As(err, &full) {
-		return true
-	}
-	if !errors.As(err, &reply) {
-		return false
-	}
-	text := reply.Error()
-	return strings.HasPrefix(text, "OOM ") || strings.Contains(text, ": OOM ") || strings.HasPrefix(text, "EXECABORT ")
+	return errors.As(err, &full) || lua.Full(err) || lua.Refused(err, "EXECABORT")
 }
 
 // Options are the bounds. They can be replaced while a Memory is in use.
