@@ -30,6 +30,9 @@ type FullError struct {
 	Free int64
 	// Share is the percentage that is used up: Options.OrgShare or Options.MemoryShare.
 	Share int
+	// Never says that the org would have no room for them with nothing else in Redis
+	// either; Free is then what it may have at most.
+	Never bool
 }
 
 func (e *FullError) Error() string {
@@ -92,6 +95,19 @@ func (m *Memory) Configure(o Options) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.opts, m.looked = o, time.Time{}
+}
+
+// Fits returns a *FullError when one org can never have so many bytes, whatever else ends.
+func (m *Memory) Fits(ctx context.Context, bytes int64) error {
+	in, _, err := m.look(ctx)
+	if err != nil {
+		return err
+	}
+	if most := in.whole / 100 * int64(in.Share); in.whole > 0 && bytes > most {
+		m.refused.WithLabelValues("never").Inc()
+		return &FullError{Org: true, Free: most, Share: in.Share, Never: true}
+	}
+	return nil
 }
 
 // ReleaseOrg gives back all that an org has, whose keys are gone.
