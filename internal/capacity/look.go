@@ -93,6 +93,13 @@ func (m *Memory) nodes(ctx context.Context) ([]node, error) {
 	return all, err
 }
 
+// Usage is how much memory a server uses, and how much it may: that of its machine where
+// it has no maxmemory, 0 where it does not say.
+func Usage(ctx context.Context, server redis.Cmdable) (used, most int64, err error) {
+	n, err := memoryOf(server.Info(ctx, "memory"))
+	return n.used, n.most, err
+}
+
 // memoryOf reads what a server says. One without maxmemory is bounded by its machine.
 func memoryOf(cmd *redis.StringCmd) (node, error) {
 	info, err := cmd.Result()
