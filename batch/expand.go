@@ -151,7 +151,7 @@ func (t *turn) put(ctx context.Context, e entry) (refused *wire.Error, err error
 	var full *queue.FullError
 	switch {
 	case errors.As(err, &full) && full.RetryAfter <= 0:
-		return wire.QuotaExceeded(fmt.Sprintf("The request alone exceeds the provider's %d tokens per minute.", full.Limit)), nil
+		return full.Final(""), nil
 	case errors.As(err, &full):
 		t.full = time.Now().Add(min(full.RetryAfter, fullRest))
 		return nil, nil
@@ -175,7 +175,7 @@ func (t *turn) job(e entry, plan *guard.Plan) *queue.Job {
 	return &queue.Job{
 		ID: t.jobID(e.line), Pool: t.b.pool, CallID: wire.NewCallID(),
 		Org: t.b.Org, User: t.b.User, Key: t.b.Key, IP: t.b.IP, Class: queue.Batch,
-		Endpoint: t.b.Endpoint, Model: e.model, Tokens: plan.Quota, Cost: plan.First.Cost, Deadline: t.b.Expires,
+		Endpoint: t.b.Endpoint, Model: e.model, Tokens: plan.Quota, Cost: plan.First.Cost, Answer: queue.AnswerBytes(plan), Deadline: t.b.Expires,
 	}
 }
 

@@ -40,10 +40,10 @@ var (
 	// the write now. The operation may have been applied: repeat it, or give a
 	// hold back with VoidLost.
 	ErrUnavailable = errors.New("budget: the store is unavailable")
-	// ErrFull is ErrUnavailable of a store that answers: it has no memory left for the
-	// write, which was not applied. Whoever waits for a store that does not answer has
+	// ErrFull is ErrUnavailable of a store that answers: its memory or its disk has no room
+	// for the write, which was not applied. Whoever waits for a store that does not answer has
 	// to tell the two apart, because callers can fill a store and cannot silence it.
-	ErrFull = fmt.Errorf("%w: its memory is full", ErrUnavailable)
+	ErrFull = fmt.Errorf("%w: its memory or disk is full", ErrUnavailable)
 	// ErrEnded means that the hold was settled, voided or has expired.
 	ErrEnded = errors.New("budget: the hold has ended")
 	// ErrTooOld means that a settle came so late that it can no longer be told

@@ -8,6 +8,8 @@ import (
 	"sync"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/llmguard/llmguard/lua"
 )
 
 // joinMost is how many calls one script carries out: Redis serves nobody else
@@ -243,7 +245,7 @@ func (f *joined) read(ctx context.Context, pipe redis.Pipeliner) []*batch {
 			b.cmd = b.joint.many.Eval(ctx, pipe, b.keys, b.args...)
 			again = append(again, b)
 			continue
-		case err != nil && unavailable(err) && !refusedFor(err, "OOM"): // a refusal takes no memory
+		case err != nil && unavailable(err) && !lua.Full(err): // a refusal of a limit writes nothing
 			b.each(func(_ int, cmd *redis.Cmd) { cmd.SetErr(err) })
 			continue
 		}

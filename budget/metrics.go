@@ -26,7 +26,7 @@ type metrics struct {
 	late       prometheus.Counter
 	reconciled prometheus.Counter
 
-	exported, exportErrors, exportGaps prometheus.Counter
+	exported, exportErrors, exportGaps, trimmed prometheus.Counter
 
 	seconds map[string]prometheus.Observer // by script
 }
@@ -60,6 +60,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		exported:     counter("exported_entries_total", "Ledger entries written to export files."),
 		exportErrors: counter("export_errors_total", "Rounds in which an org's ledger could not be exported."),
 		exportGaps:   counter("export_gaps_total", "Times that entries may have been trimmed before they were exported."),
+		trimmed:      counter("trimmed_entries_total", "Ledger entries trimmed because the ledgers reached ledger.memory_share."),
 		seconds:      map[string]prometheus.Observer{},
 	}
 	m.taken = sync.OnceValue(func() prometheus.Counter { return m.holds.WithLabelValues("held") })
@@ -72,7 +73,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	}
 	if reg != nil {
 		reg.MustRegister(m.holds, m.refusals, m.shadow, m.caps, m.cost, m.overrun, m.estimated, m.expired, m.lost, m.late, m.reconciled, seconds,
-			m.exported, m.exportErrors, m.exportGaps)
+			m.exported, m.exportErrors, m.exportGaps, m.trimmed)
 	}
 	return m
 }

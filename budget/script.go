@@ -7,7 +7,6 @@ import (
 	"io"
 	"io/fs"
 	"net"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -122,10 +121,10 @@ var refusing = []string{
 }
 
 // storeError wraps ErrUnavailable when the store could not be reached or could
-// not serve, and ErrFull when it had no memory; anything else is a fault of ours, or
+// not serve, and ErrFull when its memory or disk is full; anything else is a fault of ours, or
 // the caller's cancellation.
 func storeError(what string, err error) error {
-	if refusedFor(err, "OOM") {
+	if lua.Full(err) {
 		return fmt.Errorf("%w: %s: %w", ErrFull, what, err)
 	}
 	if unavailable(err) {
@@ -148,20 +147,7 @@ func unavailable(err error) bool {
 	if !errors.As(err, &reply) {
 		return true // a connection that broke in a way of its own
 	}
-	return refusedFor(err, refusing...)
-}
-
-// refusedFor reports whether the store answered with one of these error codes, itself
-// or within a script.
-func refusedFor(err error, codes ...string) bool {
-	var reply redis.Error
-	if !errors.As(err, &reply) {
-		return false
-	}
-	text := reply.Error()
-	return slices.ContainsFunc(codes, func(code string) bool {
-		return strings.HasPrefix(text, code) || strings.Contains(text, ": "+code+" ")
-	})
+	return lua.Refused(err, refusing...)
 }
 
 // answer is a reply: "<verdict>,<n>,..;<row>;<row>.." with a row per limit.

@@ -310,6 +310,11 @@ type Ledger struct {
 	// 700 bytes each. With ExportDir what is not exported yet stays too, up to
 	// ten times as many: what a long failure of the disk can take.
 	MaxEntries int64 `yaml:"max_entries" default:"1000000"`
+	// MemoryShare is the part of Redis's maxmemory, in percent, that the entries of
+	// all orgs may take together (without maxmemory: of the machine's memory). Beyond it
+	// the oldest entries of the orgs with the most go, within ten seconds; day sums
+	// stay, and with ExportDir the files. 100: no such bound.
+	MemoryShare int `yaml:"memory_share" default:"40"`
 }
 
 // Queue bounds waiting, for all pools.

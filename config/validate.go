@@ -79,6 +79,9 @@ func (d *document) validate(cfg *Config) {
 	d.webhookBounds(cfg.Webhooks)
 	d.alerts("alerts", cfg.Alerts, cfg.Webhooks)
 	d.tracing(cfg.Tracing)
+	if share := cfg.Ledger.MemoryShare; share > 100 {
+		d.failAt("ledger.memory_share", "is a percentage; %d is more than 100", share)
+	}
 }
 
 // tls checks that a certificate has its key.

@@ -24,17 +24,16 @@ const (
 // *wire.Error.
 func (p *Plan) identify() error {
 	key := p.Target.Provider.IdentifierKey
-	if key == nil || p.sent.Form != nil {
+	if key == nil {
 		return nil
 	}
 	for _, name := range identifiers {
-		raw := p.sent.Member(name)
-		if raw == nil {
-			continue
+		value, has, err := p.identifier(name)
+		if err != nil {
+			return err
 		}
-		var value string
-		if json.Unmarshal(raw, &value) != nil {
-			return wire.BadRequest(name, "invalid_type", "Invalid type for '%s': expected a string.", name)
+		if !has {
+			continue
 		}
 		text, err := json.Marshal(prefixed(key, p.Caller.Org.ID, value))
 		if err != nil {
@@ -43,6 +42,22 @@ func (p *Plan) identify() error {
 		p.edits = append(p.edits, wire.Edit{Name: name, JSON: text})
 	}
 	return nil
+}
+
+// identifier returns an identifier of the request, and whether it has it.
+func (p *Plan) identifier(name string) (value string, has bool, err error) {
+	if p.sent.Form != nil {
+		value, has = p.sent.Form.Value(name)
+		return value, has, nil
+	}
+	raw := p.sent.Member(name)
+	if raw == nil {
+		return "", false, nil
+	}
+	if json.Unmarshal(raw, &value) != nil {
+		return "", false, wire.BadRequest(name, "invalid_type", "Invalid type for '%s': expected a string.", name)
+	}
+	return value, true, nil
 }
 
 // prefixed is an identifier of an org as the provider gets it: the same for the same.

@@ -2,10 +2,12 @@ package guard
 
 import (
 	"encoding/json"
+	"io"
 	"strings"
 	"testing"
 
 	"github.com/llmguard/llmguard/providers"
+	"github.com/llmguard/llmguard/wire"
 )
 
 const identified = `{"model":"m","choices":[{"index":0,"message":{"content":"hi"},"finish_reason":"stop"}],"usage":{"prompt_tokens":9,"completion_tokens":3,"total_tokens":12}}`
@@ -76,5 +78,47 @@ func TestIdentifiersAsSent(t *testing.T) {
 	r.org.Credentials = map[string]Credential{"vendor": "its-own"}
 	if got := identifiersSent(t, r, v, extra); got["user"] != "alice" {
 		t.Errorf("with a credential of its own: %v", got)
+	}
+}
+
+// TestIdentifiersOfForms: what names end users in a form gets the org's prefix, wherever it
+// is in the form, and nothing else of the form changes. It cannot come twice, or in another
+// spelling that the provider may read.
+func TestIdentifiersOfForms(t *testing.T) {
+	v := &vendor{status: 200, kind: "application/json", body: identified}
+	r := vendorRig(t, v, func(p *providers.Provider) { p.IdentifierKey = []byte("key") })
+	part := func(name, value string) string {
+		return "--b\r\nContent-Disposition: form-data; name=" + name + "\r\n\r\n" + value + "\r\n"
+	}
+	sent := func(parts ...string) (string, error) {
+		t.Helper()
+		text := strings.Join(parts, "") + "--b--\r\n"
+		req, err := wire.ScanForm(wire.ImageEdits, "", "multipart/form-data; boundary=b", strings.NewReader(text))
+		if err != nil {
+			return "", err
+		}
+		req.Form.Source = strings.NewReader(text)
+		p, err := r.guard.Prepare(r.caller(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body := p.sent.Rewrite(p.edits...)
+		all, err := io.ReadAll(body.Reader())
+		if int64(len(all)) != body.Len() {
+			t.Errorf("%d bytes of %d", len(all), body.Len())
+		}
+		return string(all), err
+	}
+	model, image, prompt := part(`"model"`, "m"), part(`"image"; filename="a.png"`, "picture"), part(`"prompt"`, "a cat")
+	org := digest([]byte("key"), r.org.ID, prefixBytes) + "-"
+	got, err := sent(part(`"user"`, "alice"), image, prompt, part(`"safety_identifier"`, "bob"), model)
+	want := part(`"user"`, org+"alice") + image + prompt + part(`"safety_identifier"`, org+"bob") + model + "--b--\r\n"
+	if err != nil || got != want {
+		t.Errorf("sent %q, %v, want %q", got, err, want)
+	}
+	for _, twin := range []string{`"user"`, `"User"`, `"user[]"`} {
+		if got, err := sent(model, image, prompt, part(`"user"`, "alice"), part(twin, "eve")); err == nil {
+			t.Errorf("a user and %s: %q", twin, got)
+		}
 	}
 }

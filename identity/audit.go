@@ -14,7 +14,7 @@ type AuditEntry struct {
 	// ID is set when it is read: its place in the log.
 	ID     string    `json:"id,omitempty"`
 	At     time.Time `json:"at"`
-	Actor  string    `json:"actor"`  // an administrator's key id, or local:<user>@<host>
+	Actor  string    `json:"actor"`  // an administrator's key id, local:<user>@<host>, or signal
 	Action string    `json:"action"` // such as key.create
 	Org    string    `json:"org,omitempty"`
 	Target string    `json:"target,omitempty"` // id of what was changed

@@ -29,11 +29,11 @@ func (s *Server) refusal(err error, plan *guard.Plan) *wire.Error {
 	case errors.As(err, &exceeded):
 		return exceeded.Public()
 	case errors.As(err, &noQuota) && noQuota.Never:
-		return tooLarge(plan, noQuota.Limit)
+		return queue.TooLarge(noQuota.Limit, adviceFor(plan, noQuota.Limit))
 	case errors.As(err, &noQuota):
 		return wire.RateLimited("The provider's rate limit is used up for the moment", noQuota.Wait)
 	case errors.As(err, &full) && full.RetryAfter <= 0:
-		return tooLarge(plan, full.Limit)
+		return full.Final(adviceFor(plan, full.Limit))
 	case errors.As(err, &full) && full.Scope == "org_memory":
 		return wire.RateLimited("The bodies and answers of this org take up its share of the store's memory (queue.memory_org_share). "+
 			"Cancel jobs that wait; answers are dropped after queue.result_ttl", full.RetryAfter)
@@ -54,14 +54,13 @@ func (s *Server) refusal(err error, plan *guard.Plan) *wire.Error {
 	}
 }
 
-// tooLarge refuses a call that no waiting helps, because it alone is more than
-// the provider takes in a minute.
-func tooLarge(plan *guard.Plan, tpm int64) *wire.Error {
-	advice := ""
-	if plan != nil {
-		advice = plan.Advice(tpm)
+// adviceFor is what else to say of a call that alone is more than the provider takes in a
+// minute.
+func adviceFor(plan *guard.Plan, tpm int64) string {
+	if plan == nil {
+		return ""
 	}
-	return queue.TooLarge(tpm, advice)
+	return plan.Advice(tpm)
 }
 
 func usd(n int64) string { return strings.TrimPrefix(pricing.Nano(n).String(), "$") }

@@ -20,7 +20,8 @@ func (s *Server) newJob(x *exchange, r *http.Request, plan *guard.Plan, class qu
 		ID: s.queue.NewID(plan.Target.Pool), Pool: plan.Target.Pool, CallID: x.id,
 		Org: x.caller.Org.ID, User: x.caller.User, Key: x.caller.Key, Class: class,
 		Endpoint: plan.Request.Endpoint, Model: plan.Request.Model, Stream: plan.Request.Stream,
-		Tokens: plan.Quota, Cost: plan.First.Cost, Header: kept(r.Header), Query: r.URL.RawQuery, IP: x.caller.IP,
+		Tokens: plan.Quota, Cost: plan.First.Cost, Answer: queue.AnswerBytes(plan),
+		Header: kept(r.Header), Query: r.URL.RawQuery, IP: x.caller.IP,
 		Trace: tracing.Context(r.Context()),
 	}
 }

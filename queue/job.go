@@ -67,6 +67,8 @@ type Job struct {
 	// Tokens is the call's estimate, booked on the pool's TPM; Cost its hold.
 	Tokens int64
 	Cost   pricing.Nano
+	// Answer is the AnswerBytes of its call when it is put; 0: not known.
+	Answer int64
 	// Notice, when not empty, makes Announce tell of the job's end; it is handed
 	// over with it and means nothing to the queue. Without line breaks.
 	Notice string

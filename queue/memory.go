@@ -65,7 +65,19 @@ func (p *pool) life() time.Duration { return p.MaxAge + p.ResultTTL + runLife }
 
 // admit admits a job's body, and the beginning of its answer.
 func (q *Queue) admit(ctx context.Context, p *pool, j *Job) error {
+	if err := q.fits(ctx, j, j.Answer); err != nil {
+		return err
+	}
 	return q.memory.Reserve(ctx, j.Org, j.ID, capacity.Bytes{Reserved: firstAnswer, Written: j.bytes()}, p.life())
+}
+
+// fits returns a *capacity.FullError when memory can never have a job and its answer. Where
+// there is a store for large answers, that is only the beginning of the answer.
+func (q *Queue) fits(ctx context.Context, j *Job, answer int64) error {
+	if answer = min(answer, q.opts.MaxOutput); q.opts.Blobs != nil || answer < firstAnswer {
+		answer = firstAnswer
+	}
+	return q.memory.Fits(ctx, j.bytes()+answer)
 }
 
 // full is the refusal of a job that memory has no room for. Any other error is itself.
@@ -80,6 +92,9 @@ func (q *Queue) full(p *pool, err error) error {
 		if out.Limit = int64(full.Share); full.Org {
 			out.Scope = "org_memory"
 		}
+		if full.Never {
+			out.Limit, out.RetryAfter = full.Free, 0
+		}
 	}
 	return out
 }
@@ -93,8 +108,13 @@ func (c *Claim) Reserve(ctx context.Context, n int64) error {
 		return nil
 	}
 	err := c.reserve(ctx, n)
-	if capacity.IsFull(err) && c.q.opts.Blobs != nil {
-		return nil
+	if capacity.IsFull(err) {
+		if c.q.opts.Blobs != nil {
+			return nil
+		}
+		if never := c.q.fits(ctx, c.Job, n); capacity.IsFull(never) { // its share was larger when it was put
+			return never
+		}
 	}
 	if err == nil {
 		c.answer = n
@@ -103,8 +123,13 @@ func (c *Claim) Reserve(ctx context.Context, n int64) error {
 }
 
 // noRoom says what becomes of a job whose answer is not admitted: it waits, and with it
-// its user's others for the model. Those of others may need less.
+// its user's others for the model. Those of others may need less. One that can never be
+// admitted fails.
 func noRoom(err error) Verdict {
+	var full *capacity.FullError
+	if errors.As(err, &full) && full.Never {
+		return failed(tooLargeForMemory(full.Free))
+	}
 	if capacity.IsFull(err) {
 		return Verdict{Kind: Park, Scope: ParkFlowModel, Wait: fullRest, Unused: true}
 	}
@@ -123,9 +148,9 @@ const (
 	streamBytes = 1 << 20
 )
 
-// answerBytes is about the greatest answer of a call. A greater one asks for more as it
+// AnswerBytes is about the greatest answer of a call. A greater one asks for more as it
 // grows.
-func answerBytes(p *guard.Plan) int64 {
+func AnswerBytes(p *guard.Plan) int64 {
 	r := p.Request
 	switch {
 	case r.Endpoint == wire.Embeddings && r.EncodingFormat == "base64":

@@ -333,3 +333,41 @@ func blobBytes(t *testing.T, store *blob.Store) (n int64) {
 	}
 	return n
 }
+
+// A job that its org's share of memory can never have is refused when it is put, and where
+// there is a store for large answers only for its body.
+func TestJobBeyondItsShareIsRefused(t *testing.T) {
+	t.Parallel()
+	e := newFullEnv(t, "32mb", Options{})
+	j := e.job("p", "acme", "ann", Async, 10)
+	j.Answer = 16 * mib // the share is 12.8 MiB
+	var full *FullError
+	if err := e.Put(t.Context(), j, []byte("{}")); !errors.As(err, &full) || full.Final("") == nil || full.Final("").Code != "insufficient_quota" {
+		t.Errorf("an answer of 16 MiB in a share of 12.8: %v", err)
+	}
+	o, _ := withBlobs(t, Options{})
+	e = newFullEnv(t, "32mb", o)
+	j = e.job("p", "acme", "ann", Async, 10)
+	j.Answer = 16 * mib
+	e.put(j)
+}
+
+// A job that can never run since its org's share shrank fails, and keeps nobody waiting.
+func TestJobBeyondAShareThatShrankFails(t *testing.T) {
+	t.Parallel()
+	e := newFullEnv(t, "32mb", Options{})
+
+	j := e.job("p", "acme", "ann", Async, 10)
+	j.Answer = 10 * mib
+	e.put(j)
+	e.memory.Configure(capacity.Options{OrgShare: 20}) // 5 MiB
+	e.run(func(ctx context.Context, c *Claim) Verdict {
+		if err := c.Reserve(ctx, j.Answer); err != nil {
+			return noRoom(err)
+		}
+		return Verdict{Kind: Done, Status: http.StatusOK}
+	}, WorkerOptions{})
+	if j = e.end(j); j.State != Failed || j.Code != "insufficient_quota" {
+		t.Errorf("the job is %s %s", j.State, j.Code)
+	}
+}

@@ -15,10 +15,11 @@ type FullError struct {
 	// Scope is what is full: jobs or bytes of the pool, org_jobs or org_bytes
 	// of the org in it, flow_jobs or flow_bytes of the user; memory of Redis, or
 	// org_memory, the share of it of the org; tokens when the job alone exceeds the
-	// minute's quota. Limit is a percentage for those of memory.
+	// minute's quota. Limit is a percentage for those of memory, and bytes where it
+	// means never.
 	Scope string
 	Limit int64
-	// RetryAfter is the time the quota needs for what waits; 0 means never.
+	// RetryAfter is the time the quota needs for what waits; 0 means never, see Final.
 	RetryAfter time.Duration
 }
 
@@ -27,6 +28,25 @@ type FullError struct {
 func TooLarge(tpm int64, advice string) *wire.Error {
 	return wire.QuotaExceeded(fmt.Sprintf("The call alone exceeds the provider's %d tokens per minute: "+
 		"shorten the prompt or lower max_completion_tokens (or max_tokens).%s", tpm, advice))
+}
+
+// tooLargeForMemory refuses a call that no waiting helps, because it and its answer are
+// more than its org may ever have in Redis.
+func tooLargeForMemory(most int64) *wire.Error {
+	return wire.QuotaExceeded(fmt.Sprintf("The call and its largest possible answer exceed the %d bytes that one org may have in the "+
+		"store (queue.memory_share, queue.memory_org_share): send less, or ask for fewer inputs, images or output tokens", most))
+}
+
+// Final is the answer to a call that no waiting helps, nil when waiting may. Advice is what
+// else to say to its caller.
+func (e *FullError) Final(advice string) *wire.Error {
+	switch {
+	case e.RetryAfter > 0:
+		return nil
+	case e.Scope == "org_memory":
+		return tooLargeForMemory(e.Limit)
+	}
+	return TooLarge(e.Limit, advice)
 }
 
 func (e *FullError) Error() string {

@@ -116,7 +116,7 @@ func (r *runner) run(ctx context.Context, c *Claim) Verdict {
 	}
 	defer call.EndNow(ctx)
 	c.held = call.Hold.Max.Cost
-	if err := c.Reserve(ctx, answerBytes(plan)); err != nil {
+	if err := c.Reserve(ctx, AnswerBytes(plan)); err != nil {
 		return noRoom(err)
 	}
 	if call.Target.Pool != c.Job.Pool {

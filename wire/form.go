@@ -33,9 +33,9 @@ type Form struct {
 	// Source reads the body as received; the caller of [ScanForm] sets it.
 	Source io.ReaderAt
 
-	model Span   // where the name of the model stands; zero when the path names it
-	named string // the model the path names, when the form names another or none
-	lead  string // what begins a part that names the model
+	texts []formValue // the fields that may be sent with another value, in order
+	named string      // the model the path names, when the form names another or none
+	lead  string      // what begins a part that names the model
 }
 
 const (
@@ -117,6 +117,7 @@ var (
 	}
 	formMany   = map[string]bool{"known_speaker_references": true, "image": true, "keywords": true}
 	formFiles  = map[string]bool{"file": true, "image": true, "mask": true, "markup": true}
+	formEdited = map[string]bool{"model": true, "user": true, "safety_identifier": true, "prompt_cache_key": true}
 	formFolded = foldedForm()
 )
 
@@ -132,6 +133,9 @@ func foldedForm() map[string]string {
 		add(name)
 	}
 	for name := range formFiles {
+		add(name)
+	}
+	for name := range formEdited {
 		add(name)
 	}
 	return out
@@ -220,8 +224,8 @@ func (s *formScanner) part(p formPart) error {
 	if !utf8.Valid(value) {
 		return BadRequest(clip([]byte(name)), "", "The value of '%s' is not valid UTF-8.", clip([]byte(name)))
 	}
-	if name == "model" {
-		s.req.Form.model = Span{int(start), int(start) + len(value)}
+	if formEdited[name] {
+		s.req.Form.texts = append(s.req.Form.texts, formValue{name, string(value), Span{int(start), int(start) + len(value)}})
 	}
 	s.note(name, string(value))
 	if kind := formKind(p.name); kind != "" {
@@ -257,8 +261,8 @@ func (s *formScanner) once(name string) error {
 	if twin := formFolded[string(folded)]; ok && twin != "" && twin != name {
 		return ambiguous([]byte(name), twin)
 	}
-	priced := formFields[name] != nil || formFiles[name]
-	if s.seen[name] && priced && !formMany[name] {
+	matters := formFields[name] != nil || formFiles[name] || formEdited[name]
+	if s.seen[name] && matters && !formMany[name] {
 		return BadRequest(name, "duplicate_parameter", "The name '%s' appears twice in the form.", name)
 	}
 	s.seen[name] = true
@@ -324,47 +328,4 @@ func (s *formScanner) finish() error {
 		return missing("prompt")
 	}
 	return nil
-}
-
-// rewrite is [Request.Rewrite] for forms, of which only the model can change.
-func (f *Form) rewrite(edits []Edit) Body {
-	whole := Body{form: f, parts: [][]byte{nil}}
-	if f.named != "" {
-		whole.parts[0] = []byte(f.named)
-	}
-	for _, e := range edits {
-		if e.Name == "model" && e.JSON != nil {
-			l := lenient(e.JSON)
-			if at, err := l.value(); err == nil && at.Len() >= 2 {
-				whole.parts[0] = appendUnquoted([]byte{}, e.JSON[at.Start+1:at.End-1])
-			}
-		}
-	}
-	return whole
-}
-
-func (f *Form) length(model []byte) int64 {
-	if model == nil {
-		return f.Size
-	}
-	if f.model.IsZero() {
-		model = f.part(model)
-	}
-	return f.Size - int64(f.model.Len()) + int64(len(model))
-}
-
-func (f *Form) reader(model []byte) io.Reader {
-	if model == nil {
-		return io.NewSectionReader(f.Source, 0, f.Size)
-	}
-	if f.model.IsZero() {
-		model = f.part(model)
-	}
-	end := int64(f.model.End)
-	return io.MultiReader(io.NewSectionReader(f.Source, 0, int64(f.model.Start)), bytes.NewReader(model), io.NewSectionReader(f.Source, end, f.Size-end))
-}
-
-// part is a part that names the model, to stand before all others.
-func (f *Form) part(model []byte) []byte {
-	return append(append([]byte(f.lead), model...), "\r\n"...)
 }

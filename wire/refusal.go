@@ -101,12 +101,12 @@ func ServiceUnavailable(message string, wait time.Duration, cause error) *Error 
 	}
 }
 
-// StoreFull returns a 503 for a store that answers and has no memory left. Nothing goes
-// out then, because nothing can be held. Cause stays private.
+// StoreFull returns a 503 for a store that answers and takes no more: its memory or its
+// disk is full. Nothing goes out then, because nothing can be held. Cause stays private.
 func StoreFull(wait time.Duration, cause error) *Error {
 	return &Error{
 		Status: http.StatusServiceUnavailable, Type: typeUnavailable, Code: "store_full",
-		Message: "The memory of the store is full, so nothing is let through until some of it is free",
+		Message: "The memory or the disk of the store is full, so nothing is let through until there is room",
 		Header:  retryAfter(wait), Err: cause,
 	}
 }

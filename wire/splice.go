@@ -187,8 +187,9 @@ func (r *Request) apply(list []splice) Body {
 // Body is a request body in pieces: the bytes received, and what was spliced
 // into them. It is read-only and shares memory with the [Request].
 type Body struct {
-	parts [][]byte
-	form  *Form // whose model parts[0] is, nil when it stays
+	parts   [][]byte
+	form    *Form    // instead of parts
+	splices []splice // of the form, in order
 }
 
 // Type is the Content-Type: that of the form the request came as, or JSON.
@@ -202,7 +203,7 @@ func (b Body) Type() string {
 // Len returns the length in bytes.
 func (b Body) Len() int64 {
 	if b.form != nil {
-		return b.form.length(b.parts[0])
+		return b.form.length(b.splices)
 	}
 	var n int64
 	for _, part := range b.parts {
@@ -215,7 +216,7 @@ func (b Body) Len() int64 {
 // edited.
 func (b Body) Reader() io.Reader {
 	if b.form != nil {
-		return b.form.reader(b.parts[0])
+		return b.form.reader(b.splices)
 	}
 	if len(b.parts) == 1 {
 		return bytes.NewReader(b.parts[0])

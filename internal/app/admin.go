@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/llmguard/llmguard/lua"
 )
 
 // adminHandler serves health, metrics and what the front has for operators. It never
@@ -45,6 +47,10 @@ func (a *App) readyz(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), time.Second)
 	defer cancel()
 	err := a.rdb.Ping(ctx).Err()
+	if lua.Full(err) { // with its disk full it answers no ping
+		_, _ = io.WriteString(w, "ready, but redis takes no writes, as its disk is full: calls get 503 store_full\n")
+		return
+	}
 	if on := a.withoutStore(); err != nil && len(on) > 0 {
 		_, _ = fmt.Fprintf(w, "ready, but redis does not answer: only calls of %s go on, unchecked or within local shares, and are charged later\n",
 			strings.Join(on, ", "))

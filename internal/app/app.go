@@ -74,6 +74,7 @@ type App struct {
 	registry    *prometheus.Registry
 	budget      *budget.Store
 	journal     *journal.Journal
+	trimmer     *budget.Trimmer
 	exporter    *budget.Exporter // nil without ledger.export_dir
 	calibration *calibration.Calibration
 	queue       *queue.Queue
@@ -142,6 +143,7 @@ func New(o Options) (_ *App, err error) {
 		EpochFile: epochFile(o.Config.Store), OpenAfterLoss: o.Config.Store.AfterDataLoss == "open",
 	})
 	a.openIdentities(set)
+	a.trimmer = budget.NewTrimmer(a.budget, a.ids.orgIDs, o.Config.Ledger.MemoryShare)
 	if a.exporter, err = exporter(o.Config, a.budget, a.ids.orgIDs); err != nil {
 		return nil, err
 	}
@@ -255,6 +257,7 @@ func (a *App) Run(ctx context.Context) error {
 	// The parts that keep leases alive outlive the calls that hold them.
 	keepers, keeping := errgroup.WithContext(background)
 	keepers.Go(func() error { return quiet(a.budget.Run(keeping)) })
+	keepers.Go(func() error { return quiet(a.trimmer.Run(keeping)) })
 	if a.exporter != nil {
 		keepers.Go(func() error { return quiet(a.exporter.Run(keeping)) })
 	}

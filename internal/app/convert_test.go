@@ -70,7 +70,7 @@ var obeyed = map[string]string{
 	"Webhooks.AllowNetworks": "webhookOptions", "Webhooks.AllowHTTP": "webhookOptions", "Webhooks.CAFile": "webhookOptions", "Webhooks.Timeout": "webhookOptions", "Webhooks.GiveUp": "webhookOptions",
 	"Orgs.Webhooks.URL": "webhooksOf", "Orgs.Webhooks.Secrets": "signers", "Orgs.Webhooks.Events": "webhooksOf",
 	"Orgs.RequestWebhooks.Hosts": "webhooksOf", "Orgs.RequestWebhooks.Secrets": "signers",
-	"Ledger.ExportDir": "exporter", "Ledger.MaxEntries": "LedgerLength",
+	"Ledger.ExportDir": "exporter", "Ledger.MaxEntries": "LedgerLength", "Ledger.MemoryShare": "New",
 	"Files.Store": "openFiles", "Files.MaxFile": "proxyOptions", "Files.TTL": "openFiles", "Files.MaxOrgBytes": "openFiles",
 	"Files.MaxUserBytes": "openFiles", "Files.MaxOrgFiles": "openFiles", "Files.MaxUserFiles": "openFiles",
 	"Batches.MaxOpen": "openBatches", "Batches.MaxUserOpen": "openBatches", "Batches.MaxEnded": "openBatches",

@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/config"
+	"github.com/llmguard/llmguard/identity"
 )
 
 // ErrNoFile says that a process has no configuration file to read again.
@@ -19,9 +21,9 @@ var ErrNoFile = errors.New("this process was started without a configuration fil
 
 // Reloaded is what a reload of the configuration file did.
 type Reloaded struct {
-	Hash         string   // of the file, in hexadecimal
-	Changed      []string // the fields that changed, never nil
-	NeedsRestart []string // those that take effect at a restart only, never nil
+	Hash         string   `json:"hash"`          // of the file, in hexadecimal
+	Changed      []string `json:"changed"`       // the fields that changed, never nil
+	NeedsRestart []string `json:"needs_restart"` // those that take effect at a restart only, never nil
 }
 
 // Config is the configuration in force. It is read-only.
@@ -127,10 +129,33 @@ func (a *App) reloadOnHangup(ctx context.Context, hup <-chan os.Signal) {
 		case <-ctx.Done():
 			return
 		case <-hup:
-			_, _ = a.Reload(ctx) // it says itself what has become of it
+			a.reloadBySignal(ctx)
 		}
 	}
 }
+
+// reloadBySignal reloads, and tells the audit as a reload over the network does. A reload
+// that the audit does not take stays in force: the log has it.
+func (a *App) reloadBySignal(ctx context.Context) {
+	entry := identity.AuditEntry{Actor: "signal", Action: "config.reload", At: time.Now().UTC()}
+	hash := hex.EncodeToString(a.Config().Sum[:])
+	done, err := a.Reload(ctx) // it logs itself what has become of it
+	if err != nil {
+		entry.Action = "config.reload_refused"
+	} else if entry.After, err = json.Marshal(done); err != nil {
+		a.log.ErrorContext(ctx, "reload not recorded in the audit", "error", err)
+		return
+	}
+	entry.Before = fmt.Appendf(nil, `{"hash":%q}`, hash)
+	ctx, cancel := context.WithTimeout(ctx, auditTime)
+	defer cancel()
+	if err := a.identity.Commit(ctx, entry); err != nil {
+		a.log.ErrorContext(ctx, "reload not recorded in the audit", "error", err)
+	}
+}
+
+// auditTime bounds the entry of a reload by a signal.
+const auditTime = 10 * time.Second
 
 // hangups catches SIGHUP, which otherwise ends a process.
 func hangups() (hup <-chan os.Signal, stop func()) {

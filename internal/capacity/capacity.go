@@ -18,6 +18,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/llmguard/llmguard/lua"
 )
 
 // FullError refuses bytes.
@@ -28,6 +30,9 @@ type FullError struct {
 	Free int64
 	// Share is the percentage that is used up: Options.OrgShare or Options.MemoryShare.
 	Share int
+	// Never says that the org would have no room for them with nothing else in Redis
+	// either; Free is then what it may have at most.
+	Never bool
 }
 
 func (e *FullError) Error() string {
@@ -37,20 +42,11 @@ func (e *FullError) Error() string {
 	return fmt.Sprintf("capacity: %d bytes are left for bodies and answers", e.Free)
 }
 
-// IsFull reports whether Redis refused a write because its memory is full, or bytes
-// were not admitted. Redis answers then, and is not unavailable. A transaction of writes
-// is aborted for nothing else.
+// IsFull reports whether Redis is full, see lua.Full, or bytes were not admitted. A
+// transaction of writes is aborted for nothing else.
 func IsFull(err error) bool {
 	var full *FullError
-	var reply redis.Error
-	if errors.As(err, &full) {
-		return true
-	}
-	if !errors.As(err, &reply) {
-		return false
-	}
-	text := reply.Error()
-	return strings.HasPrefix(text, "OOM ") || strings.Contains(text, ": OOM ") || strings.HasPrefix(text, "EXECABORT ")
+	return errors.As(err, &full) || lua.Full(err) || lua.Refused(err, "EXECABORT")
 }
 
 // Options are the bounds. They can be replaced while a Memory is in use.
@@ -99,6 +95,19 @@ func (m *Memory) Configure(o Options) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.opts, m.looked = o, time.Time{}
+}
+
+// Fits returns a *FullError when one org can never have so many bytes, whatever else ends.
+func (m *Memory) Fits(ctx context.Context, bytes int64) error {
+	in, _, err := m.look(ctx)
+	if err != nil {
+		return err
+	}
+	if most := in.whole / 100 * int64(in.Share); in.whole > 0 && bytes > most {
+		m.refused.WithLabelValues("never").Inc()
+		return &FullError{Org: true, Free: most, Share: in.Share, Never: true}
+	}
+	return nil
 }
 
 // ReleaseOrg gives back all that an org has, whose keys are gone.

@@ -49,6 +49,7 @@ type Bound struct {
 	Most  int64 // bytes; 0 = no bound
 	Other int64 // bytes in it that are not counted
 	Share int   // of what other orgs leave, how much an org may have, in percent
+	whole int64 // Most of empty servers
 }
 
 // Reserve admits bytes of an id for an org before they are written, for as long as they

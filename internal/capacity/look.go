@@ -62,14 +62,16 @@ func (m *Memory) last() (Bound, Options, bool) {
 // share: what is written next may be for that one.
 func boundOf(nodes []node, written, percent int64) Bound {
 	var used, most int64
+	full := false
 	for _, n := range nodes {
 		bound := n.most / 100 * percent
-		if n.most > 0 && n.used >= bound {
-			return Bound{Most: 1, Other: 1}
-		}
+		full = full || n.most > 0 && n.used >= bound
 		used, most = used+n.used, most+bound
 	}
-	return Bound{Most: most, Other: max(used-written, 0)}
+	if full {
+		return Bound{Most: 1, Other: 1, whole: most}
+	}
+	return Bound{Most: most, Other: max(used-written, 0), whole: most}
 }
 
 // nodes asks the server, or every primary of a cluster.
@@ -89,6 +91,13 @@ func (m *Memory) nodes(ctx context.Context) ([]node, error) {
 		return err
 	})
 	return all, err
+}
+
+// Usage is how much memory a server uses, and how much it may: that of its machine where
+// it has no maxmemory, 0 where it does not say.
+func Usage(ctx context.Context, server redis.Cmdable) (used, most int64, err error) {
+	n, err := memoryOf(server.Info(ctx, "memory"))
+	return n.used, n.most, err
 }
 
 // memoryOf reads what a server says. One without maxmemory is bounded by its machine.

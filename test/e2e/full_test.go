@@ -20,16 +20,34 @@ func (s *stack) maxmemory(most string) {
 	}
 }
 
-// TestFullStoreDenies: a Redis that answers and is full is not one that is unavailable.
-// Nothing goes out, whatever on_store_failure says, and when there is room again all is as
-// before.
+// TestFullStoreDenies: a Redis that answers and is full is not one that is unavailable,
+// be it its memory or its disk. Nothing goes out, whatever on_store_failure says, and when
+// there is room again all is as before.
 func TestFullStoreDenies(t *testing.T) {
 	t.Parallel()
+	for what, set := range map[string]func(s *stack, full bool){
+		"memory": func(s *stack, full bool) { s.maxmemory(map[bool]string{true: "1", false: "0"}[full]) },
+		"disk": func(s *stack, full bool) {
+			if full {
+				s.redis.FillDisk()
+			} else {
+				s.redis.FreeDisk()
+			}
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			fullStoreDenies(t, set)
+		})
+	}
+}
+
+func fullStoreDenies(t *testing.T, set func(s *stack, full bool)) {
 	s := outage(t, `[{name: w, subject: user, amount: "$1", window: 1h}]`, "{id: openai}")
 	p := s.proxy()
 	body := chat("gpt-4o", "hi", `"max_tokens":5`)
 	users := []string{"alice", "otto", "stan"}
-	s.maxmemory("1")
+	set(s, true)
 	for range 5 {
 		for _, user := range users {
 			a := post(p.URL+"/chat/completions", s.keys[user], body)
@@ -44,7 +62,7 @@ func TestFullStoreDenies(t *testing.T) {
 	if n := p.value("llmguard_guard_store_away_orgs"); n != 0 {
 		t.Errorf("the store counts as unavailable for %v orgs", n)
 	}
-	s.maxmemory("0")
+	set(s, false)
 	for _, user := range users {
 		if a := post(p.URL+"/chat/completions", s.keys[user], body); a.status != http.StatusOK || a.header.Get("X-Llmguard-Without-Store") != "" {
 			t.Errorf("%s with room again: %d %s", user, a.status, a.body)

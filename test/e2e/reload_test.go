@@ -236,6 +236,20 @@ func TestReloadRefused(t *testing.T) {
 				t.Errorf("what needs a restart is %s", fields)
 			}
 		})
+		taken, err := os.ReadFile(s.path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		signalled := ""
+		until(t, "the audit has the reload by a signal", func() bool {
+			signalled = get(p.Admin+"/admin/v1/audit?actor=signal&limit=1", key).body
+			return strings.Contains(signalled, fmt.Sprintf(`"after":{"hash":"%x"`, sha256.Sum256(taken)))
+		})
+		for _, want := range []string{`"action":"config.reload"`, `"before":{"hash":"`, `"needs_restart":["listen"]`} {
+			if !strings.Contains(signalled, want) {
+				t.Errorf("the audit of a reload by a signal has no %s: %s", want, signalled)
+			}
+		}
 		reload := p.Admin + "/admin/v1/config/reload"
 		if a := post(reload, s.keys["alice"], ""); a.status != http.StatusUnauthorized {
 			t.Errorf("a caller's key reloads: status %d: %s", a.status, a.body)

@@ -1,0 +1,158 @@
+package budget
+
+import (
+	"context"
+	"errors"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/llmguard/llmguard/internal/capacity"
+)
+
+const (
+	trimEvery = 10 * time.Second
+	// trimStep is how many entries one command removes, so that no other waits long.
+	trimStep = 10_000
+)
+
+// Trimmer bounds the ledgers together by a share of Redis's memory: callers whose calls
+// cost next to nothing could fill it with entries otherwise. Day sums are not touched, so
+// no total is lost. It is for one goroutine.
+type Trimmer struct {
+	store *Store
+	orgs  func() []string
+	share int // of the memory of each server, in percent
+}
+
+// NewTrimmer returns a Trimmer of the ledgers of orgs; Run starts it. A share of 100
+// percent is no bound.
+func NewTrimmer(s *Store, orgs func() []string, share int) *Trimmer {
+	return &Trimmer{store: s, orgs: orgs, share: share}
+}
+
+// Run trims every ten seconds until ctx ends.
+func (t *Trimmer) Run(ctx context.Context) error {
+	tick := time.NewTicker(trimEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+		if err := t.Trim(ctx); err != nil && ctx.Err() == nil {
+			t.store.opts.Log.Warn("ledgers not trimmed, will retry", "error", err)
+		}
+	}
+}
+
+// Trim removes the oldest entries of the largest ledgers where the ledgers of a server
+// have more than their share of its memory. Several processes may do so at once.
+func (t *Trimmer) Trim(ctx context.Context) error {
+	if t.share >= 100 {
+		return nil
+	}
+	servers, err := t.servers(ctx)
+	for server, orgs := range servers {
+		err = errors.Join(err, t.trimServer(ctx, server, orgs))
+	}
+	return err
+}
+
+// servers are those that have the ledgers of orgs.
+func (t *Trimmer) servers(ctx context.Context) (map[redis.Cmdable][]string, error) {
+	cluster, ok := t.store.rdb.(*redis.ClusterClient)
+	if !ok {
+		return map[redis.Cmdable][]string{t.store.rdb: t.orgs()}, nil
+	}
+	out := map[redis.Cmdable][]string{}
+	for _, org := range t.orgs() {
+		server, err := cluster.MasterForKey(ctx, key(org, "ledger"))
+		if err != nil {
+			return out, storeError("trim ledgers", err)
+		}
+		out[server] = append(out[server], org)
+	}
+	return out, nil
+}
+
+func (t *Trimmer) trimServer(ctx context.Context, server redis.Cmdable, orgs []string) error {
+	used, most, err := capacity.Usage(ctx, server)
+	if err != nil {
+		return err
+	}
+	most = most / 100 * int64(t.share)
+	if most == 0 || used <= most { // then the ledgers are within it too
+		return nil
+	}
+	bytes, entries, err := t.sizes(ctx, server, orgs)
+	if err != nil {
+		return err
+	}
+	level := levelOf(bytes, most)
+	for i, org := range orgs {
+		if bytes[i] <= level {
+			continue
+		}
+		keep := int64(float64(entries[i]) * (float64(level) / float64(bytes[i])))
+		if err := t.cut(ctx, server, org, entries[i], keep); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sizes are the bytes and the entries of each org's ledger.
+func (t *Trimmer) sizes(ctx context.Context, server redis.Cmdable, orgs []string) (bytes, entries []int64, err error) {
+	pipe := server.Pipeline()
+	for _, org := range orgs {
+		pipe.MemoryUsage(ctx, key(org, "ledger"))
+		pipe.XLen(ctx, key(org, "ledger"))
+	}
+	cmds, err := pipe.Exec(ctx)
+	if err != nil && !errors.Is(err, redis.Nil) { // an org without a ledger
+		return nil, nil, storeError("size of ledgers", err)
+	}
+	for i := 0; i < len(cmds); i += 2 {
+		bytes = append(bytes, cmds[i].(*redis.IntCmd).Val())
+		entries = append(entries, cmds[i+1].(*redis.IntCmd).Val())
+	}
+	return bytes, entries, nil
+}
+
+// cut leaves about so many of an org's entries.
+func (t *Trimmer) cut(ctx context.Context, server redis.Cmdable, org string, entries, keep int64) error {
+	removed := int64(0)
+	for range (entries-keep)/trimStep + 1 {
+		n, err := server.XTrimMaxLenApprox(ctx, key(org, "ledger"), keep, trimStep).Result()
+		if err != nil {
+			return storeError("trim ledger", err)
+		}
+		if removed += n; n == 0 {
+			break
+		}
+	}
+	if removed > 0 {
+		t.store.metrics.trimmed.Add(float64(removed))
+		t.store.opts.Log.Warn("oldest ledger entries trimmed: the ledgers reached ledger.memory_share of redis's memory",
+			"org", org, "entries", removed, "kept", entries-removed)
+	}
+	return nil
+}
+
+// levelOf is what each may have at most so that all have most together: who has less is
+// not cut.
+func levelOf(sizes []int64, most int64) int64 {
+	sizes = slices.Sorted(slices.Values(sizes))
+	for i, n := range sizes {
+		share := most / int64(len(sizes)-i)
+		if n > share {
+			return share
+		}
+		most -= n
+	}
+	return math.MaxInt64
+}
