@@ -19,7 +19,7 @@ import (
 
 // What names our account in the tests below, and must not be seen outside.
 const (
-	accountKey     = "sk-vendor/Zx9+0123456789abcdEFGH"
+	accountKey     = "sk-vendor/Zx9+0123456789abcdUILO"
 	accountOrg     = "org-ours"
 	accountProject = "proj-ours"
 	deployment     = "swedencentral-4o"
@@ -30,7 +30,7 @@ const (
 
 func accountNames(base *url.URL) []string {
 	return []string{
-		accountKey, url.QueryEscape(accountKey), "sk-vendor/Zx", "EFGH", accountOrg, accountProject, deployment, gatewayAccount,
+		accountKey, url.QueryEscape(accountKey), "sk-vendor/Zx", "UILO", accountOrg, accountProject, deployment, gatewayAccount,
 		otherHeader, learnedOrg, base.Host, base.Hostname(), "org-AbCdEfGh12345678XyZ",
 	}
 }
@@ -48,7 +48,7 @@ type gossip struct {
 
 // message names the account in all ways.
 func (g *gossip) message() string {
-	return fmt.Sprintf("No: key %s, also %s and %s..., masked sk-vend*******EFGH; Organization %s in %s; project %s; deployment %s at %s/chat, host %s (%s), "+
+	return fmt.Sprintf("No: key %s, also %s and %s..., masked sk-vend*******UILO; Organization %s in %s; project %s; deployment %s at %s/chat, host %s (%s), "+
 		"account %s, team %s, organization org-AbCdEfGh12345678XyZ, the deployment named '%s'",
 		accountKey, url.QueryEscape(accountKey), accountKey[:14], accountOrg, learnedOrg, accountProject, deployment, g.base, g.base.Host,
 		strings.ToUpper(g.base.Hostname()), gatewayAccount, otherHeader, strings.ToUpper(deployment))

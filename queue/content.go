@@ -142,6 +142,12 @@ type entry struct {
 	values []any
 }
 
+// size is how many bytes of the answer it has.
+func (e entry) size() int64 {
+	data, _ := e.values[3].([]byte)
+	return int64(len(data))
+}
+
 func headEntry(status int, h http.Header) []any {
 	text, _ := json.Marshal(h) // strings only: cannot fail
 	return []any{"k", "head", "s", status, "h", text}

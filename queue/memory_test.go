@@ -103,6 +103,36 @@ func TestAnswerIsAdmittedBeforeItsAttempt(t *testing.T) {
 	}
 }
 
+// What is written of an answer under way counts once: what Redis holds of it takes nothing
+// from other orgs in addition to what was reserved.
+func TestAnswersUnderWayCountOnce(t *testing.T) {
+	t.Parallel()
+	e := newFullEnv(t, "64mb", Options{})
+	ctx := t.Context()
+	hog := e.claimOne("p", e.put(e.job("p", "hog", "ann", Async, 10)))
+	if err := hog.Reserve(ctx, 16*mib); err != nil {
+		t.Fatal(err)
+	}
+	if err := hog.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	out := hog.Output()
+	piece := make([]byte, 256<<10)
+	for n := 0; n < 16*mib; n += len(piece) {
+		if _, err := out.Write(piece); err != nil {
+			t.Fatal(err)
+		}
+		if err := out.flush(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	e.memory.Configure(capacity.Options{}) // looks anew
+	other := e.claimOne("p", e.put(e.job("p", "honest", "bob", Async, 10)))
+	if err := other.Reserve(ctx, 12*mib); err != nil {
+		t.Errorf("12 MiB of a half of the 35 that the first org leaves: %v", err)
+	}
+}
+
 // An answer beyond its org's share goes to files.store, and is whole for who watches it
 // and who comes later.
 func TestAnswerWithoutRoomGoesToTheStore(t *testing.T) {

@@ -42,6 +42,8 @@ type Output struct {
 	ended    bool
 	size     int64
 	admitted int64 // bytes that may be in Redis
+	flushed  int64 // bytes that are
+	counted  int64 // of flushed, those that memory knows
 	next     int64
 	buf      []byte
 	rest     spool.Buffer // what is not admitted; files.store takes it at the end
@@ -143,6 +145,7 @@ func (o *Output) End(ctx context.Context, ok bool, v Verdict) error {
 	for !o.gone() {
 		err := o.flush(ctx)
 		if err == nil {
+			o.count()
 			err = o.leave(ctx)
 		}
 		if err == nil || errors.Is(err, errNotKept) {
@@ -215,6 +218,9 @@ func (o *Output) flush(ctx context.Context) error {
 			return err
 		}
 		o.mu.Lock()
+		for _, e := range batch[:n] {
+			o.flushed += e.size()
+		}
 		o.pending, batch = o.pending[n:], batch[n:]
 		o.full, o.pause = time.Time{}, flushRetry
 		o.mu.Unlock()

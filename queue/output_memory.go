@@ -17,11 +17,9 @@ const flushMost = 1 << 20
 
 // piece is how many of the first entries go together.
 func piece(entries []entry) int {
-	size := 0
+	size := int64(0)
 	for i, e := range entries {
-		if data, ok := e.values[3].([]byte); ok {
-			size += len(data)
-		}
+		size += e.size()
 		if size >= flushMost {
 			return i + 1
 		}
@@ -40,7 +38,10 @@ func (o *Output) grow(n int64) error {
 		return ErrOutputFull
 	case gone:
 		return errNotKept
-	case need <= admitted || spilled:
+	case spilled:
+		return nil
+	case need <= admitted:
+		o.count()
 		return nil
 	}
 	for _, most := range [...]int64{max(2*admitted, need), need} {
@@ -53,6 +54,21 @@ func (o *Output) grow(n int64) error {
 		return errNotKept
 	}
 	return nil
+}
+
+// countEvery is how many bytes are in Redis before they count as written and not as
+// reserved. Until then they count twice, because Redis's own figure has them, too.
+const countEvery = 64 << 10
+
+// count notes what is in Redis by now, where it is much.
+func (o *Output) count() {
+	o.mu.Lock()
+	uncounted := o.flushed - o.counted
+	admitted := o.admitted
+	o.mu.Unlock()
+	if uncounted >= max(countEvery, admitted/8) {
+		_ = o.admit(admitted) // no more than before is never refused
+	}
 }
 
 // restPatience is how long bytes that Redis has no room for wait for room here.
@@ -85,17 +101,22 @@ func (o *Output) spill(p []byte) (spills bool, err error) {
 	return true, nil
 }
 
-// admit asks for the answer to have so many bytes in Redis.
+// admit asks for the answer to have so many bytes in Redis, and says how many it has.
 func (o *Output) admit(n int64) error {
 	ctx, cancel := context.WithTimeout(o.ctx, reserveTime)
 	defer cancel()
-	p := o.q.pools()[o.job.Pool]
-	err := o.q.memory.Reserve(ctx, o.job.Org, o.job.ID, capacity.Bytes{Reserved: n, Written: o.job.bytes()}, p.life())
-	if !capacity.IsFull(err) {
-		o.mu.Lock()
-		o.admitted = n
-		o.mu.Unlock()
+	o.mu.Lock()
+	flushed := o.flushed
+	o.mu.Unlock()
+	bytes := capacity.Bytes{Reserved: n - flushed, Written: o.job.bytes() + flushed}
+	err := o.q.memory.Reserve(ctx, o.job.Org, o.job.ID, bytes, o.q.pools()[o.job.Pool].life())
+	if capacity.IsFull(err) {
+		return err
 	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.admitted = n
+	o.counted = flushed
 	return err
 }
 

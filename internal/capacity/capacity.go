@@ -134,8 +134,26 @@ func (m *Memory) ReleaseOrg(ctx context.Context, org string) error {
 	return nil
 }
 
-// Reserve admits bytes of an id for an org, see Count.Reserve.
+// Reserve admits bytes of an id for an org, see Count.Reserve. It refuses by a look of now:
+// what was there a second ago may be gone.
 func (m *Memory) Reserve(ctx context.Context, org, id string, b Bytes, life time.Duration) error {
+	began := time.Now()
+	err := m.reserve(ctx, org, id, b, life)
+	var full *FullError
+	if errors.As(err, &full) && m.outdated(began) {
+		err = m.reserve(ctx, org, id, b, life)
+	}
+	if errors.As(err, &full) {
+		scope := "all"
+		if full.Org {
+			scope = "org"
+		}
+		m.refused.WithLabelValues(scope).Inc()
+	}
+	return err
+}
+
+func (m *Memory) reserve(ctx context.Context, org, id string, b Bytes, life time.Duration) error {
 	in, share, err := m.look(ctx)
 	if err != nil {
 		return err
@@ -143,11 +161,10 @@ func (m *Memory) Reserve(ctx context.Context, org, id string, b Bytes, life time
 	err = m.Count.Reserve(ctx, org, id, b, life, in)
 	var full *FullError
 	if errors.As(err, &full) {
-		scope := "all"
-		if full.Share = share; full.Org {
-			full.Share, scope = in.Share, "org"
+		full.Share = share
+		if full.Org {
+			full.Share = in.Share
 		}
-		m.refused.WithLabelValues(scope).Inc()
 	}
 	return err
 }

@@ -51,6 +51,17 @@ func (m *Memory) look(ctx context.Context) (Bound, int, error) {
 	return seen, opts.MemoryShare, nil
 }
 
+// outdated drops a look of before a time, and reports whether it did.
+func (m *Memory) outdated(before time.Time) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.looked.Before(before) {
+		return false
+	}
+	m.looked = time.Time{}
+	return true
+}
+
 // last returns what was seen last, the options, and whether that is good still.
 func (m *Memory) last() (Bound, Options, bool) {
 	m.mu.Lock()
