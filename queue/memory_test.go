@@ -83,13 +83,13 @@ func TestAnswerIsAdmittedBeforeItsAttempt(t *testing.T) {
 	e := newFullEnv(t, "32mb", Options{})
 	ctx := t.Context()
 	first := e.claimOne("p", e.put(e.job("p", "hog", "ann", Async, 10)))
-	if err := first.Reserve(ctx, 10*mib); err != nil {
+	if err := first.Reserve(ctx, 8*mib); err != nil {
 		t.Fatal(err)
 	}
 	second := e.claimOne("p", e.put(e.job("p", "hog", "ann", Async, 10)))
-	err := second.Reserve(ctx, 10*mib)
+	err := second.Reserve(ctx, 8*mib)
 	if v := noRoom(err); v.Kind != Park || v.Scope != ParkFlowModel || !v.Unused {
-		t.Errorf("a second answer of 10 MiB in 12: %v, so the job is to %+v", err, v)
+		t.Errorf("a second answer of 8 MiB in 10: %v, so the job is to %+v", err, v)
 	}
 	other := e.claimOne("p", e.put(e.job("p", "honest", "bob", Async, 10)))
 	if err := other.Reserve(ctx, 4*mib); err != nil {
@@ -98,7 +98,7 @@ func TestAnswerIsAdmittedBeforeItsAttempt(t *testing.T) {
 	if err := first.release(ctx, Verdict{Kind: Requeue, Unused: true}, "0"); err != nil {
 		t.Fatal(err)
 	}
-	if err := second.Reserve(ctx, 10*mib); err != nil {
+	if err := second.Reserve(ctx, 8*mib); err != nil {
 		t.Errorf("after the first job went back: %v", err)
 	}
 }
