@@ -28,7 +28,7 @@ local limits = quota_limits(11)
 local q = quota_open(P.quota, ARGV[1], limits)
 local now = q.now - q.off
 -- Where there is no quota to look at, a job may always run.
-q.open = q.now >= q.blk and limits.conc == 0 and #q.metrics == 1 and q.metrics[1].limit == math.huge and not q.metrics[1].pace
+q.open = q.now >= q.blk and limits.conc == 0 and quota_free(q)
 
 -- Nobody is judged dead by a clock that ran while nobody could see: after a step of the
 -- clock, or a gap in which no worker looked and none renewed a claim, all get a whole lease.

@@ -1,7 +1,9 @@
 package proxy
 
 import (
+	"context"
 	"encoding/json"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -130,5 +132,21 @@ func TestEveryRefusalSaysWhenToRetry(t *testing.T) {
 				t.Errorf("%d after %q: got %v", status, advice, h)
 			}
 		}
+	}
+}
+
+// TestSlowWorkerSendsOnTheFirstHold: a machine that takes longer to make a job ready than a grant
+// of quota lives sends it all the same, once, with the money that was held for it.
+func TestSlowWorkerSendsOnTheFirstHold(t *testing.T) {
+	r := newRig(t, queue.Pool{RPM: 600}, nil, window(roomy, time.Hour))
+	run := queue.NewRunner(r.queue, r.guard, wire.Limits{}, slog.New(slog.DiscardHandler), nil)
+	r.worker(func(ctx context.Context, c *queue.Claim) queue.Verdict {
+		time.Sleep(600 * time.Millisecond) // the token tables load
+		return run(ctx, c)
+	})
+	j, _ := r.submitted()
+	r.until("the job has ended", func() bool { return r.jobAt(j.ID).Status.Terminal() })
+	if j = r.jobAt(j.ID); j.Status != queue.Succeeded || j.Attempts != 1 {
+		t.Errorf("the job %s after %d attempts", j.Status, j.Attempts)
 	}
 }

@@ -131,6 +131,7 @@ type Claim struct {
 	booked  time.Duration // at this Redis time
 	never   int64         // the provider's tokens a minute, when the job alone is more and has booked nothing
 	born    time.Time
+	free    bool  // the pool has no quota: what was booked does not grow stale
 	unread  error // why Job and Body are not known
 	away    bool  // the body is a blob, to which ref refers
 	ref     ref
@@ -148,9 +149,13 @@ type Claim struct {
 }
 
 // Fresh reports whether the request may still be written upstream: the claim
-// carries a grant of provider quota, which goes stale after 500 ms. A stale
-// claim is returned as Requeue, Unused.
-func (c *Claim) Fresh() bool { return time.Since(c.born) < grantLife }
+// carries a grant of provider quota, which goes stale after 500 ms. Start and Renew make it
+// fresh. A stale claim is returned as Requeue, Unused.
+func (c *Claim) Fresh() bool { return c.free || time.Since(c.born) < grantLife }
+
+// errNoQuota tells that the provider's quota has no room for a claim that took long to make
+// ready.
+var errNoQuota = errors.New("queue: no quota to start with")
 
 // Start begins the attempt: from here on it counts, and the request may reach
 // the provider. ErrLost and ErrGone (the job was cancelled, has expired, has no
@@ -161,6 +166,14 @@ func (c *Claim) Start(ctx context.Context) error {
 	if c.started {
 		return nil
 	}
+	return c.begin(ctx)
+}
+
+// Renew makes the grant of a started claim fresh again: this process was too busy to send
+// the request in time.
+func (c *Claim) Renew(ctx context.Context) error { return c.begin(ctx) }
+
+func (c *Claim) begin(ctx context.Context) error {
 	if c.closed {
 		return ErrGone
 	}
@@ -171,7 +184,7 @@ func (c *Claim) Start(ctx context.Context) error {
 		}
 		return err
 	}
-	reply, err := c.p.starts.do(ctx, c.q, c.p, jobKey(c.p.ID, c.id), c.id, c.token, int64(c.held))
+	reply, sent, err := c.p.starts.doAt(ctx, c.q, c.p, jobKey(c.p.ID, c.id), c.id, c.token, int64(c.held))
 	if err != nil {
 		return err
 	}
@@ -180,30 +193,45 @@ func (c *Claim) Start(ctx context.Context) error {
 		return err
 	}
 	switch {
-	case w[0] == "ok" && len(w) == 3:
-		c.started = true
-		c.Job.State, c.Job.Started = Running, instant(w[2])
-		c.Job.Attempt, _ = strconv.Atoi(w[1])
-		c.Job.Tries++
-		c.q.metrics.waited.WithLabelValues(c.p.ID, c.Job.Class.String()).Observe(c.Job.Waited().Seconds())
+	case w[0] == "ok" && len(w) == 4:
+		c.free, c.born = w[3] == ageless, sent.Add(-max(micros(w[3]), 0))
+		if !c.started {
+			c.began(w[1], w[2])
+		}
 		return nil
 	case w[0] == "lost":
 		c.closed = true
 		return ErrLost
 	case w[0] == "unseen":
 		return errUnseen
+	case w[0] == "stale":
+		return errNoQuota
 	case len(w) == 3: // gone, without its caller, or ended by this call
 		c.closed = true
 		if w[0] == "ended" {
-			c.q.metrics.ended.WithLabelValues(c.p.ID, w[1]).Inc()
-			c.settle(State(w[1]), State(w[1]) == Failed)
-			if State(w[1]) == Failed && c.Job.Class != Batch {
-				c.q.keepBody(ctx, c.id)
-			}
+			c.endedEarly(ctx, State(w[1]))
 		}
 		return fmt.Errorf("%w: %s (%s)", ErrGone, w[1], w[2])
 	}
 	return fmt.Errorf("queue: start replied %q", reply)
+}
+
+// began notes a new attempt.
+func (c *Claim) began(attempt, at string) {
+	c.started = true
+	c.Job.State, c.Job.Started = Running, instant(at)
+	c.Job.Attempt, _ = strconv.Atoi(attempt)
+	c.Job.Tries++
+	c.q.metrics.waited.WithLabelValues(c.p.ID, c.Job.Class.String()).Observe(c.Job.Waited().Seconds())
+}
+
+// endedEarly notes that start has ended the job.
+func (c *Claim) endedEarly(ctx context.Context, state State) {
+	c.q.metrics.ended.WithLabelValues(c.p.ID, string(state)).Inc()
+	c.settle(state, state == Failed)
+	if state == Failed && c.Job.Class != Batch {
+		c.q.keepBody(ctx, c.id)
+	}
 }
 
 // Output returns where the answer of the started attempt is recorded; nil

@@ -122,19 +122,39 @@ func (r *runner) run(ctx context.Context, c *Claim) Verdict {
 	if call.Target.Pool != c.Job.Pool {
 		return r.elsewhere(ctx, c, call)
 	}
-	return r.forward(ctx, c, call, c.Fresh)
+	return r.forward(ctx, c, call, c.Fresh, c.Renew)
 }
 
-// forward starts the attempt and sends the call while its quota is fresh.
-func (r *runner) forward(ctx context.Context, c *Claim, call *guard.Call, fresh func() bool) Verdict {
-	if err := c.Start(ctx); err != nil {
+// staleTries is how often a call is sent again with the same hold because its grant grew
+// stale before the request could be written: this process was too busy.
+const staleTries = 3
+
+// forward starts the attempt and sends the call while its quota is fresh. Renew makes it
+// fresh again; nil: it cannot be.
+func (r *runner) forward(
+	ctx context.Context, c *Claim, call *guard.Call, fresh func() bool, renew func(context.Context) error,
+) Verdict {
+	switch err := c.Start(ctx); {
+	case errors.Is(err, errNoQuota):
+		return Verdict{Kind: Requeue, Unused: true}
+	case err != nil:
 		return Verdict{Kind: Requeue, Wait: storeRest, Unused: true} // ignored when the claim is lost or the job gone
 	}
 	ctx, stop := stoppable(ctx)
 	defer stop()
-	err := call.Forward(ctx, c.Output(), guard.Forwarding{
-		Header: c.Job.Header, Query: c.Job.Query, Fresh: fresh, Sent: c.dropBody,
-	})
+	var err error
+	for try := 1; ; try++ {
+		err = call.Forward(ctx, c.Output(), guard.Forwarding{
+			Header: c.Job.Header, Query: c.Job.Query, Fresh: fresh, Sent: c.dropBody,
+		})
+		stale := errors.Is(err, providers.ErrStale)
+		if stale {
+			r.q.metrics.stale.WithLabelValues(c.p.ID).Inc()
+		}
+		if !stale || renew == nil || try == staleTries || renew(ctx) != nil {
+			break
+		}
+	}
 	v := r.verdict(ctx, c, call, err)
 	r.record(ctx, c, call, v, err)
 	return v
@@ -158,7 +178,7 @@ func (r *runner) elsewhere(ctx context.Context, c *Claim, call *guard.Call) Verd
 	case err != nil:
 		return Verdict{Kind: Requeue, Wait: storeRest, Unused: true}
 	}
-	v := r.forward(ctx, c, call, grant.Fresh)
+	v := r.forward(ctx, c, call, grant.Fresh, nil)
 	grant.Used = call.Counted()
 	if err := r.q.Give(ctx, grant, call.Result.Outcome == guard.Unsent); err != nil {
 		r.log.Warn("quota grant not given back; its lease frees it", "pool", grant.Pool, "error", err)
