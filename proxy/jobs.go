@@ -27,6 +27,7 @@ type jobView struct {
 	Finished   *int64      `json:"finished_at"`
 	Expires    *int64      `json:"expires_at,omitempty"`
 	Attempts   int         `json:"attempts"`
+	Next       *int64      `json:"next_attempt_at,omitempty"`
 	Ahead      *int        `json:"ahead,omitempty"`
 	ETA        *int64      `json:"eta_seconds,omitempty"`
 	WaitingFor string      `json:"waiting_for,omitempty"`
@@ -73,6 +74,9 @@ func viewOf(j *queue.Job) jobView {
 		ID: j.ID, Object: "job", Status: j.State, Cancelling: j.Cancelling, Endpoint: "/v1" + j.Endpoint.Path(), Model: j.Model,
 		Created: j.Created.Unix(), Started: unix(j.Started), Finished: unix(j.Finished), Expires: unix(j.Deadline),
 		Attempts: j.Attempt, Estimate: usd(int64(j.Cost)),
+	}
+	if j.State == queue.Queued && j.Again.After(time.Now()) {
+		v.Next = unix(j.Again)
 	}
 	if j.State == queue.Running {
 		v.Held = &v.Estimate

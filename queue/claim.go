@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/llmguard/llmguard/internal/capacity"
@@ -45,6 +44,9 @@ const (
 	Park
 	// Requeue: the job goes back to its place; its flow waits Verdict.Wait.
 	Requeue
+	// Retry: the provider failed the attempt; the job alone waits Verdict.Wait, and others of
+	// its flow go on.
+	Retry
 )
 
 // String is the word for logs.
@@ -60,6 +62,8 @@ func (k Kind) String() string {
 		return "park"
 	case Requeue:
 		return "requeue"
+	case Retry:
+		return "retry"
 	default:
 		return "none"
 	}
@@ -96,6 +100,9 @@ type Verdict struct {
 	// Refused: the provider refused the started attempt before any work (429,
 	// 503); it does not count against MaxAttempts.
 	Refused bool `json:"refused,omitempty"`
+	// Failed: the provider could not be reached, or failed the attempt; it counts in
+	// Job.Retries, and not against MaxAttempts.
+	Failed bool `json:"failed,omitempty"`
 	// Used is how many tokens the provider counted; 0 when not known.
 	Used int64 `json:"used,omitempty"`
 }
@@ -152,87 +159,6 @@ type Claim struct {
 // carries a grant of provider quota, which goes stale after 500 ms. Start and Renew make it
 // fresh. A stale claim is returned as Requeue, Unused.
 func (c *Claim) Fresh() bool { return c.free || time.Since(c.born) < grantLife }
-
-// errNoQuota tells that the provider's quota has no room for a claim that took long to make
-// ready.
-var errNoQuota = errors.New("queue: no quota to start with")
-
-// Start begins the attempt: from here on it counts, and the request may reach
-// the provider. ErrLost and ErrGone (the job was cancelled, has expired, has no
-// caller, has no attempts left, or died after part of its answer was sent) end
-// the run: the verdict is then ignored. Other errors are of Redis; the runner
-// may try again or return Requeue, Unused. Start is idempotent.
-func (c *Claim) Start(ctx context.Context) error {
-	if c.started {
-		return nil
-	}
-	return c.begin(ctx)
-}
-
-// Renew makes the grant of a started claim fresh again: this process was too busy to send
-// the request in time.
-func (c *Claim) Renew(ctx context.Context) error { return c.begin(ctx) }
-
-func (c *Claim) begin(ctx context.Context) error {
-	if c.closed {
-		return ErrGone
-	}
-	if c.partial && c.Job.Class == Interactive && c.Job.Stream {
-		err := c.finish(ctx, Failed, Verdict{Unused: true}, "interrupted")
-		if err == nil {
-			c.closed, err = true, ErrGone
-		}
-		return err
-	}
-	reply, sent, err := c.p.starts.doAt(ctx, c.q, c.p, jobKey(c.p.ID, c.id), c.id, c.token, int64(c.held))
-	if err != nil {
-		return err
-	}
-	w, err := words("start", reply, 1)
-	if err != nil {
-		return err
-	}
-	switch {
-	case w[0] == "ok" && len(w) == 4:
-		c.free, c.born = w[3] == ageless, sent.Add(-max(micros(w[3]), 0))
-		if !c.started {
-			c.began(w[1], w[2])
-		}
-		return nil
-	case w[0] == "lost":
-		c.closed = true
-		return ErrLost
-	case w[0] == "unseen":
-		return errUnseen
-	case w[0] == "stale":
-		return errNoQuota
-	case len(w) == 3: // gone, without its caller, or ended by this call
-		c.closed = true
-		if w[0] == "ended" {
-			c.endedEarly(ctx, State(w[1]))
-		}
-		return fmt.Errorf("%w: %s (%s)", ErrGone, w[1], w[2])
-	}
-	return fmt.Errorf("queue: start replied %q", reply)
-}
-
-// began notes a new attempt.
-func (c *Claim) began(attempt, at string) {
-	c.started = true
-	c.Job.State, c.Job.Started = Running, instant(at)
-	c.Job.Attempt, _ = strconv.Atoi(attempt)
-	c.Job.Tries++
-	c.q.metrics.waited.WithLabelValues(c.p.ID, c.Job.Class.String()).Observe(c.Job.Waited().Seconds())
-}
-
-// endedEarly notes that start has ended the job.
-func (c *Claim) endedEarly(ctx context.Context, state State) {
-	c.q.metrics.ended.WithLabelValues(c.p.ID, string(state)).Inc()
-	c.settle(state, state == Failed)
-	if state == Failed && c.Job.Class != Batch {
-		c.q.keepBody(ctx, c.id)
-	}
-}
 
 // Output returns where the answer of the started attempt is recorded; nil
 // before Start.
@@ -312,7 +238,7 @@ func (c *Claim) release(ctx context.Context, v Verdict, tries string) error {
 		return err
 	}
 	park := "-"
-	if v.Wait > 0 {
+	if v.Wait > 0 && v.Kind != Retry {
 		park = "u"
 		if v.Kind == Park {
 			park = string("uoUOKLp"[v.Scope])
@@ -322,11 +248,22 @@ func (c *Claim) release(ctx context.Context, v Verdict, tries string) error {
 		c.id, c.token, park, v.Wait.Microseconds(), c.quotaUse(v), tries, c.p.ResultTTL.Milliseconds(),
 	}, c.p.limits...)
 	args = append(args, c.charge(v)...)
+	how := ""
+	switch {
+	case v.Kind == Retry:
+		how = "alone"
+	case v.Failed:
+		how = "flow"
+	}
+	args = append(args, how)
 	reply, err := c.q.eval(ctx, "release", releaseScript, c.p.with(jobKey(c.p.ID, c.id)), args...)
 	switch {
 	case err != nil:
 		return err
 	case reply == "ok":
+		if how != "" {
+			c.q.metrics.retries.WithLabelValues(c.p.ID).Inc()
+		}
 		return nil
 	case reply == "lost":
 		return ErrLost
@@ -381,7 +318,7 @@ func (c *Claim) concludeOnce(ctx context.Context, v Verdict) error {
 	}
 	tries := "0"
 	switch {
-	case v.Refused:
+	case v.Refused, v.Failed:
 		tries = "-1"
 	case v.Kind == 0: // the runner panicked or gave no verdict
 		tries = "+1"

@@ -82,8 +82,13 @@ func (q *Queue) Place(ctx context.Context, rooms Rooms, j *Job) (Place, error) {
 		room = nil
 	}
 	at, err := q.position(ctx, j)
-	if err != nil || at.gone {
-		return Place{Room: room}, err
+	if err != nil {
+		return Place{}, err
+	}
+	if again := time.Until(j.Again); at.gone && j.State == Queued && again > 0 { // until the next attempt
+		at = position{turn: again}
+	} else if at.gone {
+		return Place{Room: room}, nil
 	}
 	place := Place{Ahead: at.ahead, ETA: max(at.turn, at.parked), WaitingFor: "pool:" + j.Pool, Room: room}
 	limit, wait := room.Wait()

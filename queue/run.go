@@ -145,7 +145,7 @@ func (r *runner) forward(
 	var err error
 	for try := 1; ; try++ {
 		err = call.Forward(ctx, c.Output(), guard.Forwarding{
-			Header: c.Job.Header, Query: c.Job.Query, Fresh: fresh, Sent: c.dropBody,
+			Header: c.Job.Header, Query: c.Job.Query, Fresh: fresh, Sent: c.dropBody, Repeats: r.repeats(c, call),
 		})
 		stale := errors.Is(err, providers.ErrStale)
 		if stale {
@@ -327,8 +327,11 @@ func (r *runner) verdict(ctx context.Context, c *Claim, call *guard.Call, err er
 	result := &call.Result
 	v := Verdict{Charged: result.Cost, Status: result.Status, Used: call.Counted()}
 	var busy *guard.BusyError
+	var failure *guard.FailureError
 	var public *wire.Error
 	switch {
+	case errors.As(err, &failure):
+		v.Kind, v.Wait, v.Failed = Retry, pause(c.Job), true
 	case err == nil && result.Refusal != nil:
 		v.Kind, v.Error = Fail, result.Refusal
 	case err == nil && (result.Ending != nil || result.Outcome == guard.Broken):
@@ -361,7 +364,7 @@ func (r *runner) verdict(ctx context.Context, c *Claim, call *guard.Call, err er
 			v.Kind = Requeue
 		}
 	case errors.As(err, &public) && result.Outcome == guard.Unsent:
-		return Verdict{Kind: Requeue, Wait: reachRest, Unused: true, Refused: true}
+		return r.unreached(c, call, public)
 	case errors.As(err, &public) && result.Outcome == guard.Broken && !call.Caller.Org.KeepStarted && !c.Output().Started():
 		return Verdict{Kind: Requeue, Wait: reachRest, Charged: v.Charged}
 	default:
@@ -371,15 +374,4 @@ func (r *runner) verdict(ctx context.Context, c *Claim, call *guard.Call, err er
 		}
 	}
 	return v
-}
-
-func (r *runner) block(ctx context.Context, pool string, d time.Duration) {
-	if d <= 0 {
-		d = busyRest
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-	defer cancel()
-	if err := r.q.Block(ctx, pool, d); err != nil {
-		r.log.Warn("pool not blocked after the provider refused", "pool", pool, "error", err)
-	}
 }

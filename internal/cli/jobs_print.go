@@ -27,6 +27,7 @@ type jobLine struct {
 	Tokens   int64       `json:"tokens"`
 	Bytes    int64       `json:"bytes"`
 	Attempts int         `json:"attempts"`
+	Next     *time.Time  `json:"next_attempt_at,omitempty"`
 	Created  time.Time   `json:"created_at"`
 	Started  *time.Time  `json:"started_at"`
 	Finished *time.Time  `json:"finished_at"`
@@ -51,6 +52,9 @@ func lineOf(j *queue.Job) jobLine {
 	}
 	if j.Error != nil {
 		l.Error = j.Error.Message
+	}
+	if j.State == queue.Queued && j.Again.After(time.Now()) {
+		l.Next = moment(j.Again)
 	}
 	return l
 }
@@ -137,6 +141,7 @@ func jobDetails(w io.Writer, l *jobLine) error {
 	if !l.State.Terminal() {
 		at("expires", l.Deadline)
 	}
+	at("next try", l.Next)
 	g.add("attempts", strconv.Itoa(l.Attempts))
 	g.add(map[bool]string{true: "cost", false: "at most"}[l.State.Terminal()], l.cost())
 	if l.Status != 0 {
