@@ -264,7 +264,7 @@ func (p *pairing) same() error {
 			return err
 		}
 		if twin, e := p.v.Room(p.at(), on, want); !reflect.DeepEqual(real, twin) || !reflect.DeepEqual(refused, e) {
-			return fmt.Errorf("room of %s:\n%+v, %v\nvirtually:\n%+v, %v", user, real, refused, twin, e)
+			return fmt.Errorf("room of %s:\n%+v, %s\nvirtually:\n%+v, %s", user, real, fmt.Sprint(refused), twin, fmt.Sprint(e))
 		}
 	}
 	return nil
