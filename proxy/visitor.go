@@ -131,7 +131,7 @@ func (v *visitor) late() bool { return !v.deadline.IsZero() && !time.Now().Befor
 // commits to status 200, and the place goes into its headers.
 func (v *visitor) keepAlive(ctx context.Context) error {
 	x, line := v.exchange, "\n"
-	if first := x.status == 0; first || v.comments {
+	if first := x.status == 0; first || v.comments && !v.running {
 		at, waits := v.look(ctx)
 		if waits && v.comments {
 			line = comment(at)
