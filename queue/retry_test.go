@@ -3,6 +3,8 @@ package queue
 import (
 	"testing"
 	"time"
+
+	"github.com/llmguard/llmguard/wire"
 )
 
 // failedOnce claims the next job, starts it, and lets the provider fail it.
@@ -110,5 +112,29 @@ func TestRetryExpiresInTime(t *testing.T) {
 	e.at(now)
 	if got := e.claim("p", 9); len(got) != 1 || got[0].id != again.ID {
 		t.Errorf("after the clock was set back an hour: %d claims, want it", len(got))
+	}
+}
+
+// TestLongOutageEndsNoJob: while a provider cannot be reached a job is tried every half minute, for
+// as long as it may be tried at all.
+func TestLongOutageEndsNoJob(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t, Options{RetryFor: 24 * time.Hour}, Pool{ID: "p"})
+	r := &runner{q: e.Queue}
+	why := wire.BadGateway("The provider cannot be reached", nil)
+	j := e.job("p", "acme", "alice", Batch, 10)
+	j.Created, j.Deadline = time.Now(), time.Now().Add(24*time.Hour)
+	for n := range 100 {
+		v := r.unreached(&Claim{Job: j}, why)
+		if v.Kind != Requeue || v.Wait > 30*time.Second || n > 9 && v.Wait != 30*time.Second || !v.Unused {
+			t.Fatalf("after %d attempts: %+v", n, v)
+		}
+		if v.Failed {
+			j.Retries++
+		}
+	}
+	j.Created = time.Now().Add(-24 * time.Hour)
+	if v := r.unreached(&Claim{Job: j}, why); v.Kind != Fail || v.Error == nil || v.Error.Status != 502 {
+		t.Errorf("when its time is over: %+v", v)
 	}
 }

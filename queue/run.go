@@ -145,7 +145,7 @@ func (r *runner) forward(
 	var err error
 	for try := 1; ; try++ {
 		err = call.Forward(ctx, c.Output(), guard.Forwarding{
-			Header: c.Job.Header, Query: c.Job.Query, Fresh: fresh, Sent: c.dropBody, Repeats: r.repeats(c, call),
+			Header: c.Job.Header, Query: c.Job.Query, Fresh: fresh, Sent: c.dropBody, Repeats: r.repeats(c, call, pause(c.Job)),
 		})
 		stale := errors.Is(err, providers.ErrStale)
 		if stale {
@@ -364,7 +364,7 @@ func (r *runner) verdict(ctx context.Context, c *Claim, call *guard.Call, err er
 			v.Kind = Requeue
 		}
 	case errors.As(err, &public) && result.Outcome == guard.Unsent:
-		return r.unreached(c, call, public)
+		return r.unreached(c, public)
 	case errors.As(err, &public) && result.Outcome == guard.Broken && !call.Caller.Org.KeepStarted && !c.Output().Started():
 		return Verdict{Kind: Requeue, Wait: reachRest, Charged: v.Charged}
 	default:
