@@ -49,6 +49,22 @@ func TestBatch(t *testing.T) {
 	r.leavesNothing(b)
 }
 
+// TestFailedLineSaysHowOftenItWasTried: in the error file, and only there.
+func TestFailedLineSaysHowOftenItWasTried(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.worker()
+	r.runner(r.options())
+	b := r.ended(r.create(r.upload(chat("good", "x")+"\n"+chat("bad", "[fake: status=500] x")), wire.ChatCompletions).ID)
+	output, errs := r.results(b)
+	if errs["bad"].Attempts != 1 || errs["bad"].Response == nil || errs["bad"].Response.StatusCode != 500 {
+		t.Errorf("the line that failed: %+v", errs["bad"])
+	}
+	if good := output["good"]; good.Attempts != 0 || good.Response == nil {
+		t.Errorf("the line that succeeded: %+v", good)
+	}
+}
+
 // TestEndpoints: every endpoint that lines may be for.
 func TestEndpoints(t *testing.T) {
 	t.Parallel()

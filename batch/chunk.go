@@ -22,6 +22,8 @@ type result struct {
 	CustomID string    `json:"custom_id"`
 	Response *response `json:"response"`
 	Error    *failure  `json:"error"`
+	// Attempts is how often a line was tried that failed; OpenAI has no such member.
+	Attempts int `json:"attempts,omitempty"`
 
 	usage   wire.Usage
 	charged int64
@@ -73,7 +75,11 @@ func (t *turn) resultOf(ctx context.Context, line int, j *queue.Job) (result, er
 			r.Error = &failure{"result_lost", "The result of this request was forgotten before it could be written."}
 			return r, nil
 		}
-		return t.unrun(line, r.CustomID), nil
+		r = t.unrun(line, r.CustomID)
+		if j != nil { // tried, and not to its end
+			r.charged, r.Attempts = int64(j.Charged), j.Attempt
+		}
+		return r, nil
 	}
 	r.charged = int64(j.Charged)
 	answer, err := t.r.opts.Queue.Result(ctx, j)
@@ -92,6 +98,9 @@ func (t *turn) resultOf(ctx context.Context, line int, j *queue.Job) (result, er
 	}
 	if r.Response != nil && r.Response.RequestID == "" {
 		r.Response.RequestID = j.CallID
+	}
+	if !r.good() {
+		r.Attempts = j.Attempt
 	}
 	return r, nil
 }

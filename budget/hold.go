@@ -241,37 +241,6 @@ func (s *Store) Extend(ctx context.Context, h *Hold, more Amounts) ([]Status, er
 	}
 }
 
-// Peek tells where the limits that concern the call stand, and charges nothing.
-// The call needs no id.
-func (s *Store) Peek(ctx context.Context, limits []Limit, c Call) ([]Status, error) {
-	h, err := s.unheld(limits, c)
-	if err != nil || len(h.states) == 0 {
-		return nil, err
-	}
-	if err := s.readLoss(ctx, c.Org); err != nil {
-		return nil, err
-	}
-	a, err := s.ask(ctx, s.scripts.peek, func(now time.Time) ([]string, []any, error) {
-		args := []any{s.given()}
-		for _, st := range h.states {
-			p1, p2, err := st.params(now)
-			if err != nil {
-				return nil, nil, err
-			}
-			args = append(args, st.Kind, p1, p2)
-		}
-		return h.keys(), args, nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	out, err := s.statuses(h, a, Amounts{})
-	for i := range out {
-		out[i].closed(s.closedUntil(c.Org, &h.limits[i], a.at()), a.at())
-	}
-	return out, err
-}
-
 // Reset forgets what was charged to the limit for the call's subject. Open holds
 // stay counted: their calls may still cost that much.
 func (s *Store) Reset(ctx context.Context, limit Limit, c Call) error {

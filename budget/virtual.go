@@ -170,6 +170,12 @@ func (v *Virtual) Peek(now int64, on *Standing) []Status {
 	return v.statuses(now, on, looks, Amounts{})
 }
 
+// Room is [Store.Room] without spend caps.
+func (v *Virtual) Room(now int64, on *Standing, want Amounts) ([]Status, *ExceededError) {
+	statuses := v.statuses(now, on, asks, want)
+	return statuses, exceeds(on.limits, statuses, want)
+}
+
 // who wants to know where limits stand: nobody who asks for anything, a call that
 // does, or one that has just been charged.
 type inquiry uint8

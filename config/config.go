@@ -360,6 +360,10 @@ type Queue struct {
 	// MaxAttempts is how often a job is started before it fails and becomes a
 	// dead letter: one that crashes its worker does no harm for ever.
 	MaxAttempts int `yaml:"max_attempts" default:"3"`
+	// RetryFor is how long after it was put a job without a connected caller is tried again when the
+	// provider fails it (5xx), in pauses of 2 s, 4 s, 8 s and so on; max_age of its pool bounds
+	// it too. Then it fails and becomes a dead letter. 0: the first failure is the last.
+	RetryFor time.Duration `yaml:"retry_for" default:"1d" min:"0"`
 	// DeadLetters is how many failed jobs of a pool can be replayed; the oldest
 	// make way. DeadTTL is for how long.
 	DeadLetters int           `yaml:"dead_letters" default:"1000"`

@@ -130,7 +130,7 @@ func TestDefaults(t *testing.T) {
 			ResultTTL: 24 * time.Hour, Lease: 30 * time.Second, Shutdown: 30 * time.Second,
 			Hold: 280 * time.Second, KeepAlive: 15 * time.Second,
 			OrgShare: 25, UserShare: 25, MemoryShare: 80, MemoryOrgShare: 50, Shares: Shares{Interactive: 20, Async: 10, Batch: 5},
-			MaxAttempts: 3, DeadLetters: 1000, DeadTTL: 7 * 24 * time.Hour, BlobAbove: 64 << 10,
+			MaxAttempts: 3, RetryFor: 24 * time.Hour, DeadLetters: 1000, DeadTTL: 7 * 24 * time.Hour, BlobAbove: 64 << 10,
 		},
 		Providers: []Provider{{
 			ID: "openai", Kind: "openai", Responses: "auto", BaseURL: "https://api.openai.com/v1", Identifiers: "org", ServiceTier: "default", BatchMode: "queue",

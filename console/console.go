@@ -167,6 +167,7 @@ func (c *Console) signedIn(page func(*visit) error) http.HandlerFunc {
 			v.fail(http.StatusNotFound, "There is no such page, or what it was about is gone.")
 		case err != nil:
 			c.o.Log.Error("a page of the console failed", "path", r.URL.Path, "error", err)
+			w.Header().Set("Retry-After", "1")
 			v.fail(http.StatusServiceUnavailable, "The store did not answer: "+err.Error())
 		}
 	}

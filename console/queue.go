@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/queue"
 )
 
@@ -119,10 +120,9 @@ func (c *Console) jobs(v *visit) error {
 
 type jobView struct {
 	*queue.Job
-	Ahead int
-	ETA   time.Duration
-	Live  bool // has not ended
-	Dead  bool // can be replayed
+	queue.Place
+	Live bool // has not ended
+	Dead bool // can be replayed
 }
 
 // job shows one job, without its request and answer: those are its user's.
@@ -134,7 +134,10 @@ func (c *Console) job(v *visit) error {
 	}
 	view := jobView{Job: j, Live: j.Finished.IsZero(), Dead: j.State == queue.Failed && j.Replay == ""}
 	if j.State == queue.Queued {
-		if view.Ahead, view.ETA, err = c.o.Queue.Position(ctx, j); err != nil {
+		rooms := func(ctx context.Context, w guard.Waiter) (*guard.Room, error) {
+			return c.o.Policy().Room(ctx, c.o.Budget, w)
+		}
+		if view.Place, err = c.o.Queue.Place(ctx, rooms, j); err != nil {
 			return err
 		}
 	}

@@ -32,12 +32,15 @@ type Forwarding struct {
 	Query  string
 	// Fresh says whether the quota grant still holds.
 	Fresh func() bool
+	// Repeats says that the call will be made again when the provider fails: a complete 5xx
+	// answer is then returned as *FailureError, and not relayed.
+	Repeats bool
 	// Sent is called when the request has been sent and its body is needed no more;
 	// nil: nobody is told.
 	Sent func()
 }
 
-// BusyError is a provider's 429 or 503: nothing was done and nothing is
+// BusyError is a provider's 429, 503 or 529: nothing was done and nothing is
 // charged. Answer is what it said.
 type BusyError struct {
 	Status     int
@@ -47,6 +50,14 @@ type BusyError struct {
 }
 
 func (e *BusyError) Error() string { return fmt.Sprintf("the provider answered %d", e.Status) }
+
+// FailureError is a provider's complete 5xx answer that was not relayed: see
+// Forwarding.Repeats. The call is charged as for one that was.
+type FailureError struct{ Answer *wire.Error }
+
+func (e *FailureError) Error() string {
+	return fmt.Sprintf("the provider answered %d", e.Answer.Status)
+}
 
 // ErrCancelled is the cause of a context whose call was cancelled on purpose:
 // the provider's answer is not awaited then.
@@ -95,7 +106,7 @@ func (c *Call) Forward(ctx context.Context, w http.ResponseWriter, f Forwarding)
 	rest := c.observed(ctx, resp, start)
 	switch {
 	case resp.StatusCode >= 300:
-		return c.relayError(w, resp, rest)
+		return c.relayError(w, resp, rest, f.Repeats)
 	}
 	c.dropBody(f.Sent)
 	switch {
@@ -271,8 +282,8 @@ func (c *Call) head(w http.ResponseWriter, resp *http.Response) {
 }
 
 // relayError deals with an answer that is no success. Rest is how long the
-// provider is to be left alone, as far as somebody said so.
-func (c *Call) relayError(w http.ResponseWriter, resp *http.Response, rest time.Duration) error {
+// provider is to be left alone, as far as somebody said so; repeats is Forwarding.Repeats.
+func (c *Call) relayError(w http.ResponseWriter, resp *http.Response, rest time.Duration, repeats bool) error {
 	answer, readErr := io.ReadAll(io.LimitReader(resp.Body, maxErrorAnswer))
 	status := resp.StatusCode
 	refusal := parseError(status, answer)
@@ -282,7 +293,7 @@ func (c *Call) relayError(w http.ResponseWriter, resp *http.Response, rest time.
 	case spent:
 		c.Result.Outcome = Rejected
 		c.guard.log.Error("the provider account is out of money", "provider", c.Target.Provider.ID, "status", status)
-	case status == http.StatusTooManyRequests, status == http.StatusServiceUnavailable:
+	case status == http.StatusTooManyRequests, status == http.StatusServiceUnavailable, status == wire.StatusOverloaded:
 		c.Result.Outcome = Busy
 		wait := rest
 		if c.guard.observe == nil {
@@ -292,6 +303,12 @@ func (c *Call) relayError(w http.ResponseWriter, resp *http.Response, rest time.
 		return &BusyError{Status: status, RetryAfter: wait, Header: resp.Header, Answer: answer}
 	case status >= 500:
 		c.chargeEstimate(UpstreamError, 0)
+		if repeats {
+			if readErr != nil || refusal == nil {
+				refusal = foreignError(status, answer)
+			}
+			return &FailureError{Answer: refusal}
+		}
 	case status == http.StatusUnauthorized:
 		c.Result.Outcome = Rejected
 		c.guard.log.Error("the provider refuses our credential", "provider", c.Target.Provider.ID, "status", status)

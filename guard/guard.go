@@ -243,7 +243,11 @@ func (g *Guard) SetPolicy(p *Policy) { g.policy.Store(p) }
 
 // Caller is who a queued job belongs to, with the org as configured now.
 func (g *Guard) Caller(org, user, key, ip string) (Caller, error) {
-	o, ok := g.Policy().Orgs[org]
+	return g.Policy().caller(org, user, key, ip)
+}
+
+func (p *Policy) caller(org, user, key, ip string) (Caller, error) {
+	o, ok := p.Orgs[org]
 	switch {
 	case !ok:
 		return Caller{}, errors.New("the org of this job is no longer configured")

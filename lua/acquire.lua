@@ -28,13 +28,13 @@ local limits = quota_limits(11)
 local q = quota_open(P.quota, ARGV[1], limits)
 local now = q.now - q.off
 -- Where there is no quota to look at, a job may always run.
-q.open = q.now >= q.blk and limits.conc == 0 and #q.metrics == 1 and q.metrics[1].limit == math.huge and not q.metrics[1].pace
+q.open = q.now >= q.blk and limits.conc == 0 and quota_free(q)
 
 -- Nobody is judged dead by a clock that ran while nobody could see: after a step of the
 -- clock, or a gap in which no worker looked and none renewed a claim, all get a whole lease.
 -- While no job is claimed nobody looks, and a gap says nothing. After a step what is parked
 -- wakes, too.
-local fair = redis.call('HMGET', P.fair, 'w1', 'w2', 'w3', 'awake', 'seen', 'off')
+local fair = redis.call('HMGET', P.fair, 'w1', 'w2', 'w3', 'awake', 'seen', 'off', 'nap')
 local seen, stepped = fair[5] or now, (fair[6] or 0) - q.off ~= 0
 local function set_all(key, till)
   for _, id in ipairs(redis.call('ZRANGE', key, 0, -1)) do redis.call('ZADD', key, int(till), id) end
@@ -64,6 +64,8 @@ for _, id in ipairs(reaped) do
     if redis.call('HEXISTS', P.cancels, id) == 1 then redis.call('ZADD', P.due, 0, id) end
   end
 end
+local nap = tonumber(fair[7])
+if nap and (stepped or nap - now <= 0) then nap = naps_end(P, stepped and '~' or string.format('%016d', now)) end
 local soon = redis.call('ZRANGE', P.parked, '0', '0', 'WITHSCORES')
 if not soon[1] then P.parks = false elseif soon[2] - now <= 0 then wake(P, now) end
 
@@ -205,6 +207,7 @@ if wait == -1 and P.parks ~= false then
   soon = redis.call('ZRANGE', P.parked, '0', '0', 'WITHSCORES')[2]
   if soon then wait = math.max(soon - now, 1) end
 end
+if nap and (wait == -1 or why == 'empty' and nap - now < wait) then wait = math.max(nap - now, 1) end
 table.insert(out, 1, int(wait) .. ' ' .. why .. ' ' .. #reaped)
 local reply = table.concat(out, '\n')
 if n > 0 then

@@ -85,6 +85,24 @@ local function flow_back(P, org, user)
   return found
 end
 
+-- naps_end lets the jobs in whose next attempt is due until a time16; it returns when the next
+-- one is, nil when there is none.
+local function naps_end(P, till)
+  for _, entry in ipairs(redis.call('ZRANGEBYLEX', P.shut, '[z ', '(z ' .. till .. '~', 'LIMIT', 0, 100)) do
+    redis.call('ZREM', P.shut, entry)
+    local c, member = string.match(entry, '^z %d+ (%d) (.+)$')
+    if place_return(P, member) then flow_put(P, tonumber(c), member) end
+  end
+  local first = redis.call('ZRANGEBYLEX', P.shut, '[z ', '(z!', 'LIMIT', 0, 1)[1]
+  if not first then
+    redis.call('HDEL', P.fair, 'nap')
+    return nil
+  end
+  local at = tonumber(string.match(first, '^z (%d+)'))
+  redis.call('HSET', P.fair, 'nap', int(at))
+  return at
+end
+
 -- subject_enter lets in what a subject kept out: at most `most` flows, where it
 -- is many. It returns whether there were any, and whether there may be more.
 local function subject_enter(P, subject, most)

@@ -4,7 +4,7 @@
 -- more can be before it than wait. Classes above it go first.
 -- KEYS 1-23 pool
 -- ARGV 1 now  2 class  3 member
--- Reply "<jobs> <tokens> <us parked or blocked>" | "gone" when it does not wait
+-- Reply "<jobs> <tokens> <us blocked> <us parked>" | "gone" when it does not wait
 local P, c, member = pool_keys(), tonumber(ARGV[2]), ARGV[3]
 if not redis.call('ZSCORE', P.wait[c], member) then return 'gone' end
 local org, user, _, _, lane, age = member_parts(member)
@@ -24,9 +24,10 @@ for k = 1, c - 1 do
   tokens = tokens + tonumber(size[k] or 0)
 end
 local quota = redis.call('HMGET', P.quota, 'blk', 'off')
-local now, till = now_us(ARGV[1]), (quota[1] or 0) - (quota[2] or 0)
+local now, till = now_us(ARGV[1]), 0
+local blocked = (quota[1] or 0) - (quota[2] or 0) - now
 for _, subject in ipairs(subjects_of(org, user, lane)) do
   local parked = tonumber(redis.call('ZSCORE', P.parked, subject) or 0)
   if parked - now > MOMENT then till = math.max(till, parked) end
 end
-return int(ahead) .. ' ' .. int(tokens) .. ' ' .. int(math.max(till - now, 0))
+return int(ahead) .. ' ' .. int(tokens) .. ' ' .. int(math.max(blocked, 0)) .. ' ' .. int(math.max(till - now, 0))

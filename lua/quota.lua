@@ -206,6 +206,12 @@ local function quota_open(key, given, limits)
   return q
 end
 
+-- quota_free reports whether a pool has neither a quota nor a pace: nothing can be too much
+-- for it in a minute.
+local function quota_free(q)
+  return #q.metrics == 1 and q.metrics[1].limit == math.huge and not q.metrics[1].pace
+end
+
 -- The time until `need` of the ring's sum has left the window.
 local function quota_ring_wait(q, m, need)
   for base = q.slot - SLOTS + 1, q.slot, 64 do

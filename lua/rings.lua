@@ -90,5 +90,15 @@ local RESERVED = '~ '
 local function place_reserve(P, member) redis.call('ZADD', P.wait[1], 0, RESERVED .. member) end
 local function place_return(P, member) return redis.call('ZREM', P.wait[1], RESERVED .. member) == 1 end
 
+-- A job whose next attempt is due later has its place reserved meanwhile, and an entry in shut,
+-- "z time16 class member", which sorts by that time; the field nap of fair is the first of them.
+local function nap_entry(c, member, till) return string.format('z %016d %d ', till, c) .. member end
+local function nap_begin(P, c, member, till)
+  place_reserve(P, member)
+  redis.call('ZADD', P.shut, 0, nap_entry(c, member, till))
+  local first = redis.call('HGET', P.fair, 'nap')
+  if not first or till - first < 0 then redis.call('HSET', P.fair, 'nap', int(till)) end
+end
+
 -- pickable is how many jobs of a class can be picked.
 local function pickable(P, c) return redis.call('ZLEXCOUNT', P.wait[c], '-', '(' .. RESERVED) end

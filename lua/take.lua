@@ -5,7 +5,7 @@
 -- KEYS 1 quota  2 slots  3 waiting interactive jobs  4 claims  5 parked
 -- ARGV 1 now  2 id  3 org  4 user  5 tokens  6 lease us  7-10 rpm tpm concurrency burst
 --      11 model ("" = any)  12 lane of a call that cannot wait in the queue ("" = it can)
--- Reply "ok <at us> <age us, of a replay>" | "busy <wait us, -1 = never> <reason>", with never the limit
+-- Reply "ok <at us> <age us, of a replay; -1: it does not age, there is no quota>" | "busy <wait us, -1 = never> <reason>", with never the limit
 --
 -- This runs before every live call. Where the quota has room, nobody waits, and the
 -- newest slot of the ring is still the same, nothing of the library is needed: then
@@ -142,4 +142,4 @@ quota_charge(q, tokens, 'live')
 quota_close(q)
 redis.call('ZADD', KEYS[2], int(now + lease), id)
 redis.call('PEXPIRE', KEYS[2], 3600000)
-return 'ok ' .. int(q.now)
+return 'ok ' .. int(q.now) .. (quota_free(q) and ' -1' or '')

@@ -120,7 +120,7 @@ func (o *onlooker) run(ctx context.Context) error {
 // idle keeps the connection alive; a waiting job's place is told when it moved.
 func (o *onlooker) idle(ctx context.Context) error {
 	if v, err := o.look(ctx); err == nil && v.Status == queue.Queued && v.Ahead != nil {
-		if place := fmt.Sprint(*v.Ahead, *v.ETA); place != o.place {
+		if place := v.standing(); place != o.place {
 			o.place = place
 			return o.send("position", v)
 		}
@@ -129,6 +129,15 @@ func (o *onlooker) idle(ctx context.Context) error {
 		return err
 	}
 	return o.exchange.flush()
+}
+
+// standing is a waiting job's place in one text.
+func (v *jobView) standing() string {
+	eta := int64(-1)
+	if v.ETA != nil {
+		eta = *v.ETA
+	}
+	return fmt.Sprint(*v.Ahead, " ", eta, " ", v.WaitingFor)
 }
 
 func (o *onlooker) look(ctx context.Context) (jobView, error) {

@@ -85,8 +85,18 @@ func (x *exchange) WriteHeader(status int) {
 	if x.Header().Get("Content-Length") != "" {
 		x.sized = time.Now()
 	}
+	adviseRetry(status, x.Header())
 	x.keep.head(status, x.Header())
 	x.ResponseWriter.WriteHeader(status)
+}
+
+// adviseRetry makes every 429 and 503 say when to come back, or that it is of no use: also
+// one that a provider sent without a word of that.
+func adviseRetry(status int, h http.Header) {
+	refusal := status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable
+	if refusal && h.Get("Retry-After") == "" && h.Get("X-Should-Retry") == "" {
+		wire.SetRetryAfter(h, time.Second)
+	}
 }
 
 // Write gives the caller a bounded time to take the bytes, so that one that

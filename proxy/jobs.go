@@ -27,8 +27,10 @@ type jobView struct {
 	Finished   *int64      `json:"finished_at"`
 	Expires    *int64      `json:"expires_at,omitempty"`
 	Attempts   int         `json:"attempts"`
+	Next       *int64      `json:"next_attempt_at,omitempty"`
 	Ahead      *int        `json:"ahead,omitempty"`
 	ETA        *int64      `json:"eta_seconds,omitempty"`
+	WaitingFor string      `json:"waiting_for,omitempty"`
 	Estimate   string      `json:"estimated_cost_usd"`
 	Held       *string     `json:"held_cost_usd"`
 	Charged    *string     `json:"charged_cost_usd"`
@@ -45,16 +47,36 @@ type viewError struct {
 
 // view describes a job, with its place in the queue while it waits.
 func (s *Server) view(ctx context.Context, j *queue.Job) jobView {
+	v := viewOf(j)
+	if j.State == queue.Queued {
+		if place, err := s.queue.Place(ctx, s.guard.Room, j); err == nil {
+			v.place(place)
+		}
+	}
+	return v
+}
+
+// place adds where a waiting job stands.
+func (v *jobView) place(at queue.Place) {
+	v.Ahead, v.WaitingFor = &at.Ahead, at.WaitingFor
+	if at.ETA >= 0 {
+		seconds := wholeSeconds(at.ETA)
+		v.ETA = &seconds
+	}
+}
+
+// wholeSeconds rounds up, so that nobody comes too early.
+func wholeSeconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }
+
+// viewOf is a job without its place in the queue.
+func viewOf(j *queue.Job) jobView {
 	v := jobView{
 		ID: j.ID, Object: "job", Status: j.State, Cancelling: j.Cancelling, Endpoint: "/v1" + j.Endpoint.Path(), Model: j.Model,
 		Created: j.Created.Unix(), Started: unix(j.Started), Finished: unix(j.Finished), Expires: unix(j.Deadline),
 		Attempts: j.Attempt, Estimate: usd(int64(j.Cost)),
 	}
-	if j.State == queue.Queued {
-		if ahead, eta, err := s.queue.Position(ctx, j); err == nil {
-			seconds := int64(eta.Round(time.Second) / time.Second)
-			v.Ahead, v.ETA = &ahead, &seconds
-		}
+	if j.State == queue.Queued && j.Again.After(time.Now()) {
+		v.Next = unix(j.Again)
 	}
 	if j.State == queue.Running {
 		v.Held = &v.Estimate

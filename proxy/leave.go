@@ -21,7 +21,14 @@ func (v *visitor) giveUp(ctx context.Context) error {
 		v.server.runs.outlasted(v.job.Org, v.job.Model, time.Since(v.since))
 	}
 	const late = "The call waited as long as its caller allowed"
+	at, waits := queue.Place{}, false
+	if !v.running && v.exchange.status == 0 { // a reserved place has no number
+		at, waits = v.look(ctx)
+	}
 	if kept, err := v.keepPlace(ctx); kept > 0 {
+		if waits {
+			tellPlace(v.exchange.Header(), at)
+		}
 		return v.end(wire.RateLimited(fmt.Sprintf("%s. Its place is kept for %d s for the SDK's own retry, or for the same Idempotency-Key; the job is %s",
 			late, int(kept.Seconds()), v.job.ID), time.Second))
 	} else if errors.Is(err, errGoesOn) {

@@ -104,6 +104,7 @@ type Server struct {
 	routes    map[string]route
 	puts      chan struct{}   // one place for every put under way
 	holds     chan struct{}   // one place for every hold under way
+	looks     chan struct{}   // one place for every look at a waiting caller's place
 	drained   context.Context // ends when the process shuts down
 	drain     context.CancelFunc
 	crowd     *crowd
@@ -125,6 +126,7 @@ func New(o Options) *Server {
 	s := &Server{
 		opts: o, guard: o.Guard, queue: o.Queue, rejoin: o.Rejoin, log: o.Log,
 		failures: o.Failures, puts: make(chan struct{}, maxPuts), holds: make(chan struct{}, maxHolds),
+		looks:    make(chan struct{}, maxLooks),
 		stopWait: storeTimeout, roomWait: roomPatience, metrics: newMetrics(o.Metrics), crowd: newCrowd(), lately: newLately(), runs: newRunTimes(), flows: newWaitingFlows(),
 		reads: newReads(storeReads), fetches: newReads(upstreamReads), streams: newStreams(o.Streams),
 	}

@@ -24,6 +24,7 @@ type visitor struct {
 	job      *queue.Job
 	watch    *queue.Watch
 	stream   bool
+	comments bool // its client skips comments
 	wish     wish
 	print    rejoin.Print    // of the request
 	waiting  context.Context // the request's, until the process shuts down; nil once that is over
@@ -64,7 +65,7 @@ func (v *visitor) run(ctx context.Context) error {
 			if v.late() {
 				return v.giveUp(ctx)
 			}
-			if v.newline() != nil {
+			if v.keepAlive(ctx) != nil {
 				return v.leave(ctx)
 			}
 			tick = time.Now().Add(v.server.opts.KeepAlive)
@@ -126,18 +127,28 @@ func (v *visitor) silent() bool { return v.stream && v.status == 0 && !v.wish.as
 
 func (v *visitor) late() bool { return !v.deadline.IsZero() && !time.Now().Before(v.deadline) }
 
-// newline keeps the connection alive with what every SSE client skips
-// (contract R8). The first one commits to status 200.
-func (v *visitor) newline() error {
-	x := v.exchange
-	if x.status == 0 {
-		h := x.Header()
-		h.Set("Content-Type", "text/event-stream; charset=utf-8")
-		h.Set("X-Accel-Buffering", "no")
-		h.Set(headerJob, v.job.ID)
-		x.WriteHeader(http.StatusOK)
+// keepAlive keeps the connection alive with what the client skips: a blank line, which
+// every SSE client does (contract R8), or a comment that reports the place. The first one
+// commits to status 200, and the place goes into its headers.
+func (v *visitor) keepAlive(ctx context.Context) error {
+	x, line := v.exchange, "\n"
+	if first := x.status == 0; first || v.comments && !v.running {
+		at, waits := v.look(ctx)
+		if waits && v.comments {
+			line = comment(at)
+		}
+		if first {
+			h := x.Header()
+			h.Set("Content-Type", "text/event-stream; charset=utf-8")
+			h.Set("X-Accel-Buffering", "no")
+			h.Set(headerJob, v.job.ID)
+			if waits {
+				tellPlace(h, at)
+			}
+			x.WriteHeader(http.StatusOK)
+		}
 	}
-	if _, err := x.Write([]byte("\n")); err != nil {
+	if _, err := x.Write([]byte(line)); err != nil {
 		return err
 	}
 	return x.flush()

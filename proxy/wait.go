@@ -72,7 +72,15 @@ func (s *Server) accepted(x *exchange, job *queue.Job, wish wish) error {
 	h.Set("Location", "/v1/jobs/"+job.ID)
 	h.Set("Preference-Applied", strings.TrimSuffix("respond-async, "+wish.waits, ", "))
 	h.Set("Vary", "Prefer")
-	return x.json(http.StatusAccepted, s.view(x.request.Context(), job))
+	v := viewOf(job)
+	if place, err := s.placeOf(x.request.Context(), job); err == nil {
+		place.Room.Tell(h)
+		if job.State == queue.Queued {
+			v.place(place)
+			tellPlace(h, place)
+		}
+	}
+	return x.json(http.StatusAccepted, v)
 }
 
 // put writes a job, and ties the request's key to it first. In a flood the caller waits
@@ -137,7 +145,10 @@ func (s *Server) outlasted(ctx context.Context, job *queue.Job, patience time.Du
 	if err != nil || ended.State != queue.Expired {
 		return nil // it has started after all, or is dropped by the queue
 	}
-	return wire.RateLimited(fmt.Sprintf("There are about %d calls before this one, which is more than its caller can wait for", ahead), eta)
+	refusal := wire.RateLimited(
+		fmt.Sprintf("There are about %d calls before this one, which is more than its caller can wait for", ahead), eta)
+	tellPlace(refusal.Header, queue.Place{Ahead: ahead, ETA: eta, WaitingFor: "pool:" + job.Pool})
+	return refusal
 }
 
 // attend lets a connected caller wait for a job and hands its answer on, once
@@ -165,7 +176,10 @@ func (s *Server) attendNow(x *exchange, r *http.Request, job *queue.Job, wish wi
 //
 //go:noinline // what it takes of the stack would be taken for those minutes
 func (s *Server) arrive(x *exchange, r *http.Request, job *queue.Job, wish wish) *visitor {
-	v := &visitor{server: s, exchange: x, job: job, stream: x.plan.Request.Stream, wish: wish, print: s.print(x, r, x.plan), started: time.Now()}
+	v := &visitor{
+		server: s, exchange: x, job: job, stream: x.plan.Request.Stream, comments: bearsComments(r.Header, wish), wish: wish,
+		print: s.print(x, r, x.plan), started: time.Now(),
+	}
 	patience := s.patience(x, r, x.plan, wish)
 	x.asked = askedOf(x.plan)
 	x.dropBody()

@@ -16,6 +16,7 @@ type wish struct {
 	patience time.Duration // 0 when not said
 	waits    string        // "wait=N" when said, for Preference-Applied
 	webhook  string        // URL to be told when the job has ended
+	progress bool          // Prefer: progress: a stream that waits gets comments
 }
 
 // maxWish bounds what a caller may ask for.
@@ -32,6 +33,8 @@ func parseWish(h http.Header) (wish, error) {
 			switch strings.ToLower(strings.TrimSpace(name)) {
 			case "respond-async":
 				w.async = true
+			case "progress":
+				w.progress = true
 			case "wait":
 				seconds, err := strconv.Atoi(strings.Trim(strings.TrimSpace(value), `"`))
 				if err != nil || seconds < 0 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -29,6 +30,7 @@ type entrant struct {
 	key  string
 	args []any
 	done chan struct{}
+	sent time.Time // when the script was called
 	line string
 	err  error
 }
@@ -42,13 +44,19 @@ func newBatcher(name string, script *redis.Script, common []any) *batcher {
 // do runs the script for one job: args are its own, the id first. It
 // returns its line of the reply. When ctx ends first, the script may still run.
 func (b *batcher) do(ctx context.Context, q *Queue, p *pool, key string, args ...any) (string, error) {
+	line, _, err := b.doAt(ctx, q, p, key, args...)
+	return line, err
+}
+
+// doAt is do, and tells when the script was called.
+func (b *batcher) doAt(ctx context.Context, q *Queue, p *pool, key string, args ...any) (string, time.Time, error) {
 	e := &entrant{ctx: ctx, q: q, p: p, key: key, args: args, done: make(chan struct{})}
 	b.add(e)
 	select {
 	case <-e.done:
-		return e.line, e.err
+		return e.line, e.sent, e.err
 	case <-ctx.Done():
-		return "", fmt.Errorf("queue: %s: %w", b.name, context.Cause(ctx))
+		return "", time.Time{}, fmt.Errorf("queue: %s: %w", b.name, context.Cause(ctx))
 	}
 }
 
@@ -65,12 +73,14 @@ func (b *batcher) run(batch []*entrant) {
 		keys = append(keys, e.key)
 		args = append(append(args, len(e.args)), e.args...)
 	}
+	sent := time.Now()
 	reply, err := first.q.eval(context.WithoutCancel(first.ctx), b.name, b.script, keys, args...)
 	lines := strings.Split(reply, "\n")
 	if err == nil && len(lines) != len(batch) {
 		err = fmt.Errorf("queue: %s of %d jobs replied %q", b.name, len(batch), reply)
 	}
 	for i, e := range batch {
+		e.sent = sent
 		if e.err = err; err == nil {
 			e.line = lines[i]
 		}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/llmguard/llmguard/internal/capacity"
@@ -45,6 +44,9 @@ const (
 	Park
 	// Requeue: the job goes back to its place; its flow waits Verdict.Wait.
 	Requeue
+	// Retry: the provider failed the attempt; the job alone waits Verdict.Wait, and others of
+	// its flow go on.
+	Retry
 )
 
 // String is the word for logs.
@@ -60,6 +62,8 @@ func (k Kind) String() string {
 		return "park"
 	case Requeue:
 		return "requeue"
+	case Retry:
+		return "retry"
 	default:
 		return "none"
 	}
@@ -96,6 +100,9 @@ type Verdict struct {
 	// Refused: the provider refused the started attempt before any work (429,
 	// 503); it does not count against MaxAttempts.
 	Refused bool `json:"refused,omitempty"`
+	// Failed: the provider could not be reached, or failed the attempt; it counts in
+	// Job.Retries, and not against MaxAttempts.
+	Failed bool `json:"failed,omitempty"`
 	// Used is how many tokens the provider counted; 0 when not known.
 	Used int64 `json:"used,omitempty"`
 }
@@ -131,6 +138,7 @@ type Claim struct {
 	booked  time.Duration // at this Redis time
 	never   int64         // the provider's tokens a minute, when the job alone is more and has booked nothing
 	born    time.Time
+	free    bool  // the pool has no quota: what was booked does not grow stale
 	unread  error // why Job and Body are not known
 	away    bool  // the body is a blob, to which ref refers
 	ref     ref
@@ -148,63 +156,9 @@ type Claim struct {
 }
 
 // Fresh reports whether the request may still be written upstream: the claim
-// carries a grant of provider quota, which goes stale after 500 ms. A stale
-// claim is returned as Requeue, Unused.
-func (c *Claim) Fresh() bool { return time.Since(c.born) < grantLife }
-
-// Start begins the attempt: from here on it counts, and the request may reach
-// the provider. ErrLost and ErrGone (the job was cancelled, has expired, has no
-// caller, has no attempts left, or died after part of its answer was sent) end
-// the run: the verdict is then ignored. Other errors are of Redis; the runner
-// may try again or return Requeue, Unused. Start is idempotent.
-func (c *Claim) Start(ctx context.Context) error {
-	if c.started {
-		return nil
-	}
-	if c.closed {
-		return ErrGone
-	}
-	if c.partial && c.Job.Class == Interactive && c.Job.Stream {
-		err := c.finish(ctx, Failed, Verdict{Unused: true}, "interrupted")
-		if err == nil {
-			c.closed, err = true, ErrGone
-		}
-		return err
-	}
-	reply, err := c.p.starts.do(ctx, c.q, c.p, jobKey(c.p.ID, c.id), c.id, c.token, int64(c.held))
-	if err != nil {
-		return err
-	}
-	w, err := words("start", reply, 1)
-	if err != nil {
-		return err
-	}
-	switch {
-	case w[0] == "ok" && len(w) == 3:
-		c.started = true
-		c.Job.State, c.Job.Started = Running, instant(w[2])
-		c.Job.Attempt, _ = strconv.Atoi(w[1])
-		c.Job.Tries++
-		c.q.metrics.waited.WithLabelValues(c.p.ID, c.Job.Class.String()).Observe(c.Job.Waited().Seconds())
-		return nil
-	case w[0] == "lost":
-		c.closed = true
-		return ErrLost
-	case w[0] == "unseen":
-		return errUnseen
-	case len(w) == 3: // gone, without its caller, or ended by this call
-		c.closed = true
-		if w[0] == "ended" {
-			c.q.metrics.ended.WithLabelValues(c.p.ID, w[1]).Inc()
-			c.settle(State(w[1]), State(w[1]) == Failed)
-			if State(w[1]) == Failed && c.Job.Class != Batch {
-				c.q.keepBody(ctx, c.id)
-			}
-		}
-		return fmt.Errorf("%w: %s (%s)", ErrGone, w[1], w[2])
-	}
-	return fmt.Errorf("queue: start replied %q", reply)
-}
+// carries a grant of provider quota, which goes stale after 500 ms. Start and Renew make it
+// fresh. A stale claim is returned as Requeue, Unused.
+func (c *Claim) Fresh() bool { return c.free || time.Since(c.born) < grantLife }
 
 // Output returns where the answer of the started attempt is recorded; nil
 // before Start.
@@ -284,7 +238,7 @@ func (c *Claim) release(ctx context.Context, v Verdict, tries string) error {
 		return err
 	}
 	park := "-"
-	if v.Wait > 0 {
+	if v.Wait > 0 && v.Kind != Retry {
 		park = "u"
 		if v.Kind == Park {
 			park = string("uoUOKLp"[v.Scope])
@@ -294,11 +248,22 @@ func (c *Claim) release(ctx context.Context, v Verdict, tries string) error {
 		c.id, c.token, park, v.Wait.Microseconds(), c.quotaUse(v), tries, c.p.ResultTTL.Milliseconds(),
 	}, c.p.limits...)
 	args = append(args, c.charge(v)...)
+	how := ""
+	switch {
+	case v.Kind == Retry:
+		how = "alone"
+	case v.Failed:
+		how = "flow"
+	}
+	args = append(args, how)
 	reply, err := c.q.eval(ctx, "release", releaseScript, c.p.with(jobKey(c.p.ID, c.id)), args...)
 	switch {
 	case err != nil:
 		return err
 	case reply == "ok":
+		if how != "" {
+			c.q.metrics.retries.WithLabelValues(c.p.ID).Inc()
+		}
 		return nil
 	case reply == "lost":
 		return ErrLost
@@ -353,7 +318,7 @@ func (c *Claim) concludeOnce(ctx context.Context, v Verdict) error {
 	}
 	tries := "0"
 	switch {
-	case v.Refused:
+	case v.Refused, v.Failed:
 		tries = "-1"
 	case v.Kind == 0: // the runner panicked or gave no verdict
 		tries = "+1"

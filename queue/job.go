@@ -89,6 +89,10 @@ type Job struct {
 	// Attempt numbers the latest start; dead attempts keep their number. Tries
 	// counts the starts that count against Options.MaxAttempts.
 	Attempt, Tries int
+	// Retries counts the attempts that the provider failed; Again is when the next one may
+	// begin, which means something while the job waits.
+	Retries int
+	Again   time.Time
 	// Created, Deadline (the end of waiting), Started (of the latest attempt)
 	// and Finished are of Redis's clock; zero when not reached.
 	Created, Deadline, Started, Finished time.Time
@@ -162,6 +166,7 @@ func decodeJob(pool, id string, h map[string]string) (*Job, error) {
 		Class: Class(n("class")), Endpoint: wire.Endpoint(h["endpoint"]), Model: h["model"], Stream: h["stream"] == "1",
 		Tokens: n("tokens"), Cost: pricing.Nano(n("cost")), Query: h["query"], IP: h["ip"], Notice: h["notice"], Trace: h["trace"],
 		State: State(h["state"]), Code: h["code"], Attempt: int(n("attempt")), Tries: int(n("tries")),
+		Retries: int(n("retries")), Again: instant(h["again"]),
 		Created: instant(h["created"]), Deadline: instant(h["deadline"]),
 		Started: instant(h["started"]), Finished: instant(h["finished"]),
 		Charged: pricing.Nano(n("charged")), Status: int(n("status")),

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
@@ -141,36 +140,4 @@ func (q *Queue) endOverdue(ctx context.Context) {
 			}
 		}
 	}
-}
-
-// Position estimates how many jobs run before a waiting one, and the time until
-// its turn at the pool's quota (0 when the pool has no rate).
-//
-// Older jobs of its flow go first; each turn of its flow costs one turn of
-// every user of its org, each turn of the org one of every org with waiting
-// jobs: (own ahead + 1) x users x orgs - 1, at most all that wait in its class,
-// plus all that wait in higher classes. The time is that many requests and the
-// mean tokens of waiting jobs over the quota, at least the rest of a park or
-// block. A job that does not wait has position 0.
-func (q *Queue) Position(ctx context.Context, j *Job) (ahead int, eta time.Duration, err error) {
-	p, err := q.pool(j.Pool)
-	if err != nil {
-		return 0, 0, err
-	}
-	if j.member == "" {
-		if j, err = q.Job(ctx, j.Org, j.ID); err != nil {
-			return 0, 0, err
-		}
-	}
-	reply, err := q.eval(ctx, "place", placeScript, p.keys, uint8(j.Class), j.member)
-	if err != nil || reply == "gone" {
-		return 0, 0, err
-	}
-	w, err := words("place", reply, 3)
-	if err != nil {
-		return 0, 0, err
-	}
-	jobs, _ := strconv.ParseInt(w[0], 10, 64)
-	tokens, _ := strconv.ParseInt(w[1], 10, 64)
-	return int(jobs), max(p.drainTime(jobs, tokens), micros(w[2])), nil
 }

@@ -17,14 +17,16 @@ import (
 //	claims, claimed  zset: job id by lease end; hash: job id -> claim
 //	parked, probes   zset: parked subjects by wake time; set: subjects being probed
 //	fair             hash: virtual times of users, the FIFO sequence, until when handlers are awake,
-//	                 when callers were last looked for, until when none is judged gone
+//	                 when callers were last looked for, until when none is judged gone, when the
+//	                 first of the jobs in shut is due
 //	size             hash: jobs and bytes, in all and per org; waiting tokens
 //	present, due     zset: job id by end of presence; by deadline
 //	cancels          hash: running jobs to be cancelled
 //	wait:<class>     zset: waiting jobs, "org user lane seq id tokens"
 //	orgs:<class>     zset: orgs by virtual time
 //	users:<class>    zset: "org time user"
-//	shut             zset: "O org model user", flows out of their rings until the model wakes
+//	shut             zset: "O org model user", flows out of their rings until the model wakes, and
+//	                 "z time16 class member", jobs whose next attempt is due then
 //	dead             zset: dead letters by the time they failed
 //	ended            zset: ends to be announced, "id state org at_us notice" by when to look
 //

@@ -12,6 +12,13 @@ import (
 // sliding minute exceeds the quota.
 const grantLife = 500 * time.Millisecond
 
+// grantMoves is the age at which what was booked for a job moves to the present when the job
+// starts: making it ready took so long that sending it may take what is left.
+const grantMoves = grantLife / 5
+
+// ageless is the age of a grant of a pool without a quota, in replies of scripts.
+const ageless = "-1"
+
 // Flow is who waits together: a user in an org.
 type Flow struct{ Org, User string }
 
@@ -27,13 +34,14 @@ type Grant struct {
 	call  LiveCall
 	at    string // the pool's time of the grant, us
 	born  time.Time
+	free  bool // the pool has no quota: it does not grow stale
 	ended bool
 	share bool // of this process's share; Redis knows nothing of it
 }
 
 // Fresh reports whether the request may still be written upstream. A stale
 // grant is given back unused.
-func (g *Grant) Fresh() bool { return time.Since(g.born) < grantLife }
+func (g *Grant) Fresh() bool { return g.free || time.Since(g.born) < grantLife }
 
 // BusyError refuses a live call: the quota has no room for it now.
 type BusyError struct {
@@ -119,7 +127,8 @@ func (q *Queue) granted(p *pool, g *Grant, reply string, err error) (*Grant, err
 		q.metrics.grants.WithLabelValues(p.ID, "granted").Inc()
 		g.at = w[1]
 		if len(w) > 2 { // replayed: it has lived for as long
-			g.born = g.born.Add(-micros(w[2]))
+			g.free = w[2] == ageless
+			g.born = g.born.Add(-max(micros(w[2]), 0))
 		}
 		q.mu.Lock()
 		q.grants[g] = struct{}{}

@@ -18,6 +18,8 @@ type metrics struct {
 	ended    *prometheus.CounterVec   // pool, state
 	reaped   *prometheus.CounterVec   // pool
 	refusals *prometheus.CounterVec   // pool, status
+	stale    *prometheus.CounterVec   // pool
+	retries  *prometheus.CounterVec   // pool
 	blobs    *prometheus.CounterVec   // what, outcome
 	waited   *prometheus.HistogramVec // pool, class
 	depth    *depthCollector
@@ -34,6 +36,8 @@ func newMetrics(reg prometheus.Registerer, q *Queue) *metrics {
 		ended:    counter("jobs_ended_total", "Jobs that ended, by terminal state.", "pool", "state"),
 		reaped:   counter("claims_reaped_total", "Claims of dead workers that were returned.", "pool"),
 		refusals: counter("provider_refusals_total", "Answers of the provider that blocked the pool: 429 and 503.", "pool", "status"),
+		stale:    counter("stale_grants_total", "Grants of jobs that grew old before the request could be written: this process is too busy.", "pool"),
+		retries:  counter("job_retries_total", "Attempts of jobs that failed at the provider and are to be repeated after a pause.", "pool"),
 		blobs:    counter("blobs_total", "Bodies and answers kept outside Redis, by outcome: written; failed, so that Redis keeps it; lost.", "what", "outcome"),
 		waited: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "llmguard_queue_wait_seconds",
@@ -43,7 +47,7 @@ func newMetrics(reg prometheus.Registerer, q *Queue) *metrics {
 		depth: newDepthCollector(q),
 	}
 	if reg != nil {
-		reg.MustRegister(m.grants, m.puts, m.acquires, m.ended, m.reaped, m.refusals, m.blobs, m.waited, m.depth)
+		reg.MustRegister(m.grants, m.puts, m.acquires, m.ended, m.reaped, m.refusals, m.stale, m.retries, m.blobs, m.waited, m.depth)
 	}
 	return m
 }

@@ -22,7 +22,7 @@ type Reply struct {
 
 // refused reports whether the provider turned the request away for now.
 func (a *Reply) refused() bool {
-	return a.Status == http.StatusTooManyRequests || a.Status == http.StatusServiceUnavailable
+	return a.Status == http.StatusTooManyRequests || a.Status == http.StatusServiceUnavailable || a.Status == wire.StatusOverloaded
 }
 
 // How often this process tells the others what it sees, when nothing is new:

@@ -76,7 +76,8 @@ func newPool(p Pool, o Options) (*pool, error) {
 		puts: newBatcher("put", putScript,
 			append(append([]any{o.Grace.Microseconds(), schemaVersion}, p.bounds(o)...), append(limits[:4:4], workChannel(p.ID))...)),
 		starts: newBatcher("start", startScript,
-			append(append([]any{o.MaxAttempts, o.Lease.Microseconds(), ttl, dead, o.DeadLetters}, limits...), o.Grace.Microseconds())),
+			append(append([]any{o.MaxAttempts, o.Lease.Microseconds(), ttl, dead, o.DeadLetters}, limits...),
+				o.Grace.Microseconds(), grantMoves.Microseconds())),
 		finishes: newBatcher("finish", finishScript, append([]any{ttl, dead, o.DeadLetters}, limits...)),
 	}, nil
 }

@@ -59,6 +59,10 @@ type Options struct {
 	// MaxAttempts is how often a job is started before it fails with code
 	// attempts_exhausted. 0 is 3.
 	MaxAttempts int
+	// RetryFor is how long after it was put a job that nobody waits for is tried again when
+	// the provider fails it, with a 5xx or by being out of reach; its pool's MaxAge bounds
+	// it too. 0: it is not.
+	RetryFor time.Duration
 	// OrgShare and FlowShare are the parts of a pool's MaxJobs and MaxBytes that
 	// one org and one user may hold, in percent. 0 is 25, and as much for the user.
 	OrgShare, FlowShare int
@@ -150,6 +154,9 @@ func (o Options) withDefaults() Options {
 func (o Options) validate() error {
 	if o.MaxAttempts < 0 || o.OrgShare < 0 || o.OrgShare > 100 || o.LocalShare < 0 || o.LocalShare > 100 || o.Burst < 0 || o.Burst > 1000 || o.MaxOutput < 0 {
 		return errors.New("queue: MaxAttempts, OrgShare, Burst or MaxOutput is out of range")
+	}
+	if o.RetryFor < 0 {
+		return errors.New("queue: RetryFor must not be negative")
 	}
 	if o.Lease < 0 || o.Grace < 0 || o.DeadTTL < 0 || o.DeadLetters < 0 {
 		return errors.New("queue: Lease, Grace, DeadTTL and DeadLetters must not be negative")

@@ -122,19 +122,39 @@ func (r *runner) run(ctx context.Context, c *Claim) Verdict {
 	if call.Target.Pool != c.Job.Pool {
 		return r.elsewhere(ctx, c, call)
 	}
-	return r.forward(ctx, c, call, c.Fresh)
+	return r.forward(ctx, c, call, c.Fresh, c.Renew)
 }
 
-// forward starts the attempt and sends the call while its quota is fresh.
-func (r *runner) forward(ctx context.Context, c *Claim, call *guard.Call, fresh func() bool) Verdict {
-	if err := c.Start(ctx); err != nil {
+// staleTries is how often a call is sent again with the same hold because its grant grew
+// stale before the request could be written: this process was too busy.
+const staleTries = 3
+
+// forward starts the attempt and sends the call while its quota is fresh. Renew makes it
+// fresh again; nil: it cannot be.
+func (r *runner) forward(
+	ctx context.Context, c *Claim, call *guard.Call, fresh func() bool, renew func(context.Context) error,
+) Verdict {
+	switch err := c.Start(ctx); {
+	case errors.Is(err, errNoQuota):
+		return Verdict{Kind: Requeue, Unused: true}
+	case err != nil:
 		return Verdict{Kind: Requeue, Wait: storeRest, Unused: true} // ignored when the claim is lost or the job gone
 	}
 	ctx, stop := stoppable(ctx)
 	defer stop()
-	err := call.Forward(ctx, c.Output(), guard.Forwarding{
-		Header: c.Job.Header, Query: c.Job.Query, Fresh: fresh, Sent: c.dropBody,
-	})
+	var err error
+	for try := 1; ; try++ {
+		err = call.Forward(ctx, c.Output(), guard.Forwarding{
+			Header: c.Job.Header, Query: c.Job.Query, Fresh: fresh, Sent: c.dropBody, Repeats: r.repeats(c, call, pause(c.Job)),
+		})
+		stale := errors.Is(err, providers.ErrStale)
+		if stale {
+			r.q.metrics.stale.WithLabelValues(c.p.ID).Inc()
+		}
+		if !stale || renew == nil || try == staleTries || renew(ctx) != nil {
+			break
+		}
+	}
 	v := r.verdict(ctx, c, call, err)
 	r.record(ctx, c, call, v, err)
 	return v
@@ -158,7 +178,7 @@ func (r *runner) elsewhere(ctx context.Context, c *Claim, call *guard.Call) Verd
 	case err != nil:
 		return Verdict{Kind: Requeue, Wait: storeRest, Unused: true}
 	}
-	v := r.forward(ctx, c, call, grant.Fresh)
+	v := r.forward(ctx, c, call, grant.Fresh, nil)
 	grant.Used = call.Counted()
 	if err := r.q.Give(ctx, grant, call.Result.Outcome == guard.Unsent); err != nil {
 		r.log.Warn("quota grant not given back; its lease frees it", "pool", grant.Pool, "error", err)
@@ -307,8 +327,11 @@ func (r *runner) verdict(ctx context.Context, c *Claim, call *guard.Call, err er
 	result := &call.Result
 	v := Verdict{Charged: result.Cost, Status: result.Status, Used: call.Counted()}
 	var busy *guard.BusyError
+	var failure *guard.FailureError
 	var public *wire.Error
 	switch {
+	case errors.As(err, &failure):
+		v.Kind, v.Wait, v.Failed = Retry, pause(c.Job), true
 	case err == nil && result.Refusal != nil:
 		v.Kind, v.Error = Fail, result.Refusal
 	case err == nil && (result.Ending != nil || result.Outcome == guard.Broken):
@@ -341,7 +364,7 @@ func (r *runner) verdict(ctx context.Context, c *Claim, call *guard.Call, err er
 			v.Kind = Requeue
 		}
 	case errors.As(err, &public) && result.Outcome == guard.Unsent:
-		return Verdict{Kind: Requeue, Wait: reachRest, Unused: true, Refused: true}
+		return r.unreached(c, public)
 	case errors.As(err, &public) && result.Outcome == guard.Broken && !call.Caller.Org.KeepStarted && !c.Output().Started():
 		return Verdict{Kind: Requeue, Wait: reachRest, Charged: v.Charged}
 	default:
@@ -351,15 +374,4 @@ func (r *runner) verdict(ctx context.Context, c *Claim, call *guard.Call, err er
 		}
 	}
 	return v
-}
-
-func (r *runner) block(ctx context.Context, pool string, d time.Duration) {
-	if d <= 0 {
-		d = busyRest
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-	defer cancel()
-	if err := r.q.Block(ctx, pool, d); err != nil {
-		r.log.Warn("pool not blocked after the provider refused", "pool", pool, "error", err)
-	}
 }

@@ -114,7 +114,7 @@ func (p *pool) same(other *pool) bool {
 		reflect.DeepEqual(p.starts.common, other.starts.common) && reflect.DeepEqual(p.finishes.common, other.finishes.common)
 }
 
-// Configure replaces the pools and, of the options, MaxAttempts, OrgShare,
+// Configure replaces the pools and, of the options, MaxAttempts, RetryFor, OrgShare,
 // FlowShare, Shares, DeadLetters, DeadTTL, Weights, Seal and BlobAbove; the
 // others stay as New got them. What is under way goes on with what it began
 // with. A pool that is left out stays until the process ends, so that its jobs

@@ -374,16 +374,23 @@ func (q *virtualQuota) takenLive() (requests, tokens int64) {
 	return requests, tokens
 }
 
-// Start is [Claim.Start]: it reports false for a job that may wait no longer,
-// which has then ended.
-func (v *Virtual) Start(now int64, j *VirtualJob) bool {
+// Start is [Claim.Start]. The error is ErrGone for a job that may wait no longer, which has
+// then ended, and errNoQuota for one that was claimed long ago and is to be released.
+func (v *Virtual) Start(now int64, j *VirtualJob) error {
 	if j.Deadline < now {
 		v.drop(now, j)
 		v.settle(now, j.at, j.Tokens, true, -1)
-		return false
+		return ErrGone
+	}
+	if now-j.at > grantMoves.Microseconds() {
+		at, ok := v.quota.renew(now, j.at, j.Tokens)
+		if !ok {
+			return errNoQuota
+		}
+		j.at = at
 	}
 	v.flows.admitted(now, j, "")
-	return true
+	return nil
 }
 
 // Release puts a claimed job back, in its place. Unused gives its quota back; with

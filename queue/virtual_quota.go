@@ -217,6 +217,30 @@ func (q *virtualQuota) giveBack(m *virtualMetric, at, cost int64) {
 	m.book(cost)
 }
 
+// renew moves what was charged at a time to now: renew in lua/start.lua.
+func (q *virtualQuota) renew(now, at, tokens int64) (int64, bool) {
+	q.open(now)
+	defer q.close()
+	gone, fits := q.slot-at/quotaSlot >= quotaSlots, q.now >= q.blocked
+	for _, m := range q.metrics {
+		more := int64(0)
+		if gone {
+			more = m.cost(tokens)
+		}
+		fits = fits && m.sum+more <= m.limit
+	}
+	if !fits {
+		return 0, false
+	}
+	for _, m := range q.metrics {
+		cost := m.cost(tokens)
+		q.giveBack(m, at, cost)
+		m.sum, m.added = m.sum+cost, m.added+cost
+		m.book(-cost)
+	}
+	return q.now, true
+}
+
 // settle ends a grant: unused, all of it returns; else used replaces its tokens
 // when it is not negative.
 func (q *virtualQuota) settle(now, at, tokens int64, unused bool, used int64) {

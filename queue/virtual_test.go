@@ -203,11 +203,11 @@ func (w *twins) start(ctx context.Context) error {
 	}
 	w.note("start %s", c.real.id)
 	err := c.real.Start(ctx)
-	if virtual := w.v.Start(w.us(), c.twin); virtual != (err == nil) {
-		return fmt.Errorf("start: %w, virtually %v", err, virtual)
+	virtual := w.v.Start(w.us(), c.twin)
+	if (virtual == nil) != (err == nil) || errors.Is(virtual, errNoQuota) != errors.Is(err, errNoQuota) {
+		return fmt.Errorf("start: %w, virtually %w", err, virtual)
 	}
-	if err == nil {
-		c.started = true
+	if c.started = err == nil; c.started || errors.Is(err, errNoQuota) {
 		w.busy = append(w.busy, c)
 	}
 	return nil

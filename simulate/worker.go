@@ -141,7 +141,7 @@ func (e *engine) try(p *poolState, j *queue.VirtualJob) {
 		p.queue.Release(e.now, j, scope, rest)
 		return
 	}
-	if !p.queue.Start(e.now, j) {
+	if p.queue.Start(e.now, j) != nil {
 		e.void(run)
 		e.result.giveUp(i, e.now, e.result.whyOf(i))
 		return

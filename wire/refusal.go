@@ -12,6 +12,9 @@ import (
 // MaxRetryAfter is the longest wait that every version of every SDK obeys.
 const MaxRetryAfter = 60 * time.Second
 
+// StatusOverloaded is what Anthropic's API answers when it is overloaded: its 503.
+const StatusOverloaded = 529
+
 // SetRetryAfter tells the client in h to come back after wait: in whole
 // seconds, rounded up, at least one (rule R16). A wait above a minute is told
 // truly, together with the advice not to retry by itself (rule R17), because

@@ -41,6 +41,7 @@ func private(next http.Handler) http.Handler {
 // and Redis answers or some org's calls go on without it.
 func (a *App) readyz(w http.ResponseWriter, r *http.Request) {
 	if !a.ready.Load() {
+		w.Header().Set("Retry-After", "1")
 		http.Error(w, "shutting down", http.StatusServiceUnavailable)
 		return
 	}
@@ -57,6 +58,7 @@ func (a *App) readyz(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if err != nil {
+		w.Header().Set("Retry-After", "1")
 		http.Error(w, "redis does not answer", http.StatusServiceUnavailable)
 		return
 	}

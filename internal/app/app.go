@@ -37,7 +37,6 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/queue"
 	"github.com/llmguard/llmguard/rejoin"
-	"github.com/llmguard/llmguard/tokenizer"
 	"github.com/llmguard/llmguard/tracing"
 	"github.com/llmguard/llmguard/webhook"
 	"github.com/llmguard/llmguard/wire"
@@ -282,11 +281,12 @@ func (a *App) Run(ctx context.Context) error {
 		keepers.Go(func() error { return quiet(a.callers.Run(keeping)) })
 		servers.Go(func() error { return a.serveCalls(serving) })
 	}
+	warm := make(chan struct{})
 	if a.worker != nil {
-		servers.Go(func() error { return quiet(a.worker.Run(serving)) })
+		servers.Go(func() error { return after(serving, warm, a.worker.Run) })
 	}
 	if a.batchRunner != nil {
-		servers.Go(func() error { return quiet(a.batchRunner.Run(serving)) })
+		servers.Go(func() error { return after(serving, warm, a.batchRunner.Run) })
 	}
 	servers.Go(func() error {
 		select {
@@ -297,7 +297,10 @@ func (a *App) Run(ctx context.Context) error {
 		}
 	})
 	servers.Go(func() error {
-		err := a.warm()
+		err := loadTables()
+		if err == nil {
+			close(warm)
+		}
 		a.ready.Store(err == nil && serving.Err() == nil)
 		return err
 	})
@@ -328,17 +331,6 @@ func (a *App) orgLimits() map[string][]budget.Limit {
 		out[id] = o.Limits
 	}
 	return out
-}
-
-// warm loads the token tables, so that the first calls need not wait for them
-// and damaged ones are noticed now.
-func (a *App) warm() error {
-	for _, enc := range []tokenizer.Encoding{tokenizer.O200k, tokenizer.CL100k} {
-		if err := tokenizer.Warm(enc); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // settleTime bounds the wait for settlements at shutdown.

@@ -74,7 +74,7 @@ func queueOptions(cfg *config.Config, set *settings) queue.Options {
 		Lease: c.Lease, Weights: set.weights, Seal: set.seal,
 		LocalShare: int(cfg.Store.LocalShare), OrgShare: c.OrgShare, FlowShare: c.UserShare,
 		Shares:      queue.Shares{Interactive: c.Shares.Interactive, Async: c.Shares.Async, Batch: c.Shares.Batch},
-		MaxAttempts: c.MaxAttempts, DeadLetters: c.DeadLetters, DeadTTL: c.DeadTTL,
+		MaxAttempts: c.MaxAttempts, RetryFor: c.RetryFor, DeadLetters: c.DeadLetters, DeadTTL: c.DeadTTL,
 		BlobAbove: int64(c.BlobAbove),
 	}
 }

@@ -15,7 +15,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/llmguard/llmguard/admin"
+	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/config"
+	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/app"
 	"github.com/llmguard/llmguard/queue"
 	"github.com/llmguard/llmguard/top"
@@ -25,6 +27,7 @@ import (
 type office struct {
 	*queue.Queue
 	cfg   *config.Config
+	file  *config.Config // cfg without the records of Redis
 	orgs  []string
 	pools []queue.Pool
 	rdb   redis.UniversalClient
@@ -55,7 +58,7 @@ func (f *usageFlags) openOffice(ctx context.Context) (*office, error) {
 	if err != nil {
 		return nil, errors.Join(err, rdb.Close())
 	}
-	o := &office{cfg: cfg, orgs: orgs, rdb: rdb}
+	o := &office{cfg: cfg, file: file, orgs: orgs, rdb: rdb}
 	if o.api, err = localClient(ctx, file, rdb); err != nil {
 		o.Close()
 		return nil, err
@@ -76,6 +79,27 @@ func (o *office) find(ctx context.Context, id string) (*queue.Job, error) {
 		}
 	}
 	return nil, fmt.Errorf("no job %s; it is forgotten %s after its end (queue.result_ttl)", top.Printable(id), o.cfg.Queue.ResultTTL)
+}
+
+// place adds to a line where its waiting job stands.
+func (o *office) place(ctx context.Context, j *queue.Job, l *jobLine) error {
+	ids, err := app.LoadIdentities(ctx, o.file, o.rdb, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return err
+	}
+	store := budget.New(o.rdb, budget.Options{})
+	at, err := o.Place(ctx, func(ctx context.Context, w guard.Waiter) (*guard.Room, error) {
+		return ids.Policy().Room(ctx, store, w)
+	}, j)
+	if err != nil {
+		return err
+	}
+	l.Ahead, l.WaitingFor = &at.Ahead, at.WaitingFor
+	if at.ETA >= 0 {
+		seconds := int64((at.ETA + time.Second - 1) / time.Second)
+		l.ETA = &seconds
+	}
+	return nil
 }
 
 func jobsCommand() *cobra.Command {
@@ -183,12 +207,9 @@ func jobsGetCommand() *cobra.Command {
 			}
 			l := lineOf(j)
 			if j.State == queue.Queued {
-				ahead, eta, err := o.Position(c.Context(), j)
-				if err != nil {
+				if err := o.place(c.Context(), j, &l); err != nil {
 					return err
 				}
-				seconds := int64(eta.Round(time.Second) / time.Second)
-				l.Ahead, l.ETA = &ahead, &seconds
 			}
 			return render(c.OutOrStdout(), f.output, l, func(w io.Writer) error { return jobDetails(w, &l) })
 		})

@@ -13,31 +13,34 @@ import (
 
 // jobLine is a job for programs; amounts are nano-USD, times RFC 3339.
 type jobLine struct {
-	ID       string       `json:"id"`
-	State    queue.State  `json:"status"`
-	Stopping bool         `json:"cancelling,omitempty"`
-	Pool     string       `json:"pool"`
-	Class    string       `json:"class"`
-	Org      string       `json:"org"`
-	User     string       `json:"user"`
-	Key      string       `json:"key"`
-	Model    string       `json:"model"`
-	Endpoint string       `json:"endpoint"`
-	Stream   bool         `json:"stream"`
-	Tokens   int64        `json:"tokens"`
-	Bytes    int64        `json:"bytes"`
-	Attempts int          `json:"attempts"`
-	Created  time.Time    `json:"created_at"`
-	Started  *time.Time   `json:"started_at"`
-	Finished *time.Time   `json:"finished_at"`
-	Deadline *time.Time   `json:"expires_at"`
-	Ahead    *int         `json:"ahead,omitempty"`
-	ETA      *int64       `json:"eta_seconds,omitempty"`
-	Estimate pricing.Nano `json:"estimated_nano_usd"`
-	Charged  pricing.Nano `json:"charged_nano_usd"`
-	Status   int          `json:"status_code,omitempty"`
-	Code     string       `json:"code,omitempty"`
-	Error    string       `json:"error,omitempty"`
+	ID       string      `json:"id"`
+	State    queue.State `json:"status"`
+	Stopping bool        `json:"cancelling,omitempty"`
+	Pool     string      `json:"pool"`
+	Class    string      `json:"class"`
+	Org      string      `json:"org"`
+	User     string      `json:"user"`
+	Key      string      `json:"key"`
+	Model    string      `json:"model"`
+	Endpoint string      `json:"endpoint"`
+	Stream   bool        `json:"stream"`
+	Tokens   int64       `json:"tokens"`
+	Bytes    int64       `json:"bytes"`
+	Attempts int         `json:"attempts"`
+	Next     *time.Time  `json:"next_attempt_at,omitempty"`
+	Created  time.Time   `json:"created_at"`
+	Started  *time.Time  `json:"started_at"`
+	Finished *time.Time  `json:"finished_at"`
+	Deadline *time.Time  `json:"expires_at"`
+	Ahead    *int        `json:"ahead,omitempty"`
+	ETA      *int64      `json:"eta_seconds,omitempty"`
+	// WaitingFor is limit:<id>, cap or pool:<id>.
+	WaitingFor string       `json:"waiting_for,omitempty"`
+	Estimate   pricing.Nano `json:"estimated_nano_usd"`
+	Charged    pricing.Nano `json:"charged_nano_usd"`
+	Status     int          `json:"status_code,omitempty"`
+	Code       string       `json:"code,omitempty"`
+	Error      string       `json:"error,omitempty"`
 }
 
 func lineOf(j *queue.Job) jobLine {
@@ -49,6 +52,9 @@ func lineOf(j *queue.Job) jobLine {
 	}
 	if j.Error != nil {
 		l.Error = j.Error.Message
+	}
+	if j.State == queue.Queued && j.Again.After(time.Now()) {
+		l.Next = moment(j.Again)
 	}
 	return l
 }
@@ -115,7 +121,12 @@ func jobDetails(w io.Writer, l *jobLine) error {
 	g.add("job", l.ID)
 	g.add("status", string(l.State)+map[bool]string{true: ", cancelling"}[l.Stopping])
 	if l.Ahead != nil {
-		g.add("ahead", fmt.Sprintf("%d, about %s", *l.Ahead, time.Duration(*l.ETA)*time.Second))
+		about := "no time alone makes room"
+		if l.ETA != nil {
+			about = "about " + (time.Duration(*l.ETA) * time.Second).String()
+		}
+		g.add("ahead", fmt.Sprintf("%d, %s", *l.Ahead, about))
+		g.add("waits on", top.Printable(l.WaitingFor))
 	}
 	if l.Error != "" {
 		g.add("error", top.Printable(l.Error)+" ("+top.Printable(l.Code)+")")
@@ -130,6 +141,7 @@ func jobDetails(w io.Writer, l *jobLine) error {
 	if !l.State.Terminal() {
 		at("expires", l.Deadline)
 	}
+	at("next try", l.Next)
 	g.add("attempts", strconv.Itoa(l.Attempts))
 	g.add(map[bool]string{true: "cost", false: "at most"}[l.State.Terminal()], l.cost())
 	if l.Status != 0 {

@@ -1,0 +1,75 @@
+package proxy
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/llmguard/llmguard/queue"
+)
+
+// The headers in which a call that waits reports its place, where headers can still be sent.
+const (
+	headerAhead      = "X-Llmguard-Queue-Ahead" // jobs before it
+	headerETA        = "X-Llmguard-Queue-Eta"   // until it may run; a Go duration
+	headerWaitingFor = "X-Llmguard-Waiting-For" // what it waits for: see queue.Place
+)
+
+// placeOf reads where a job stands.
+func (s *Server) placeOf(ctx context.Context, j *queue.Job) (queue.Place, error) {
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	return s.queue.Place(ctx, s.guard.Room, j)
+}
+
+// tellPlace writes the place of a job that waits.
+func tellPlace(h http.Header, at queue.Place) {
+	if at.WaitingFor == "" { // it does not wait
+		return
+	}
+	h.Set(headerAhead, strconv.Itoa(at.Ahead))
+	if at.ETA >= 0 {
+		h.Set(headerETA, (time.Duration(wholeSeconds(at.ETA)) * time.Second).String())
+	}
+	h.Set(headerWaitingFor, at.WaitingFor)
+}
+
+// comment is the place as a line that readers of event streams skip.
+func comment(at queue.Place) string {
+	eta := "unknown"
+	if at.ETA >= 0 {
+		eta = strconv.FormatInt(wholeSeconds(at.ETA), 10)
+	}
+	return fmt.Sprintf(": waiting position=%d eta=%s for=%s\n", at.Ahead+1, eta, at.WaitingFor)
+}
+
+// maxLooks bounds the callers' places that are read at a time: while thousands wait, the
+// others get the blank line that keeps their connections alive.
+const maxLooks = 4
+
+// look reads the place of a waiting caller's job; false when it does not wait, or when too
+// many are reading theirs.
+func (v *visitor) look(ctx context.Context) (queue.Place, bool) {
+	s := v.server
+	select {
+	case s.looks <- struct{}{}:
+		defer func() { <-s.looks }()
+	default:
+		return queue.Place{}, false
+	}
+	at, err := s.placeOf(ctx, v.job)
+	return at, err == nil && at.WaitingFor != ""
+}
+
+// bearsComments reports whether a caller's client is known to skip comments in an event
+// stream: OpenAI's own libraries do, and callers who ask for them. Others may take a comment
+// for a part of an error that follows it.
+func bearsComments(h http.Header, w wish) bool {
+	switch h.Get("X-Stainless-Lang") {
+	case "js", "python", "go":
+		return true
+	}
+	return w.progress
+}

@@ -1,0 +1,152 @@
+package proxy
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/pricing"
+	"github.com/llmguard/llmguard/queue"
+	"github.com/llmguard/llmguard/wire"
+)
+
+// spend uses so much of alice's limits up.
+func (r *rig) spend(n int64) {
+	r.t.Helper()
+	store := budget.New(r.rdb, budget.Options{})
+	most := budget.Amounts{Cost: pricing.Nano(n)}
+	call := budget.Call{ID: wire.NewCallID(), Attempt: 1, Org: "acme", User: "alice", Key: "k1", Model: "gpt-4o"}
+	h, err := store.Hold(r.t.Context(), r.org.Limits, call, most, most)
+	if err == nil {
+		_, err = store.Settle(r.t.Context(), h, budget.Settlement{Actual: most})
+	}
+	if err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// jobAt reads a job.
+func (r *rig) jobAt(id string) (v jobView) {
+	r.t.Helper()
+	if err := json.Unmarshal([]byte(r.call(http.MethodGet, "/v1/jobs/"+id, "").body), &v); err != nil {
+		r.t.Fatal(err)
+	}
+	return v
+}
+
+// TestETAIsTheLaterOfQuotaAndBudget: a job says which of the two it waits for, and until when.
+func TestETAIsTheLaterOfQuotaAndBudget(t *testing.T) {
+	r := newRig(t, queue.Pool{RPM: 600}, nil, window(40_000_000, time.Hour))
+	if j, _ := r.submitted(); j.WaitingFor != "pool:main" || j.ETA == nil || *j.ETA > 1 {
+		t.Errorf("within its limits: got %s, %v; want its turn in the pool", j.WaitingFor, j.ETA)
+	}
+	r.spend(39_999_000)
+	j, a := r.submitted()
+	if j.WaitingFor != "limit:w" || j.ETA == nil || *j.ETA < 3_590 || *j.ETA > 3_600 {
+		t.Errorf("over its limit: got %s, %v; want the limit's hour", j.WaitingFor, j.ETA)
+	}
+	for name, want := range map[string]string{
+		headerAhead: "1", headerWaitingFor: "limit:w", "X-Ratelimit-Remaining-Requests": "0",
+	} {
+		if got := a.header.Get(name); got != want {
+			t.Errorf("the 202 has %s %q, want %q", name, got, want)
+		}
+	}
+	if !strings.HasPrefix(a.header.Get("X-Llmguard-Limits"), "w;metric=cost;") {
+		t.Errorf("the 202 has the limits %q", a.header.Get("X-Llmguard-Limits"))
+	}
+	next, _ := r.events("/v1/jobs/"+j.ID+"/events", "")
+	if e, ok := next(); !ok || !strings.Contains(e.data, `"waiting_for":"limit:w"`) {
+		t.Errorf("its events say %s, want what it waits for", e.data)
+	}
+	r.block(2 * time.Hour)
+	if j = r.jobAt(j.ID); j.WaitingFor != "pool:main" || *j.ETA < 7_100 {
+		t.Errorf("over its limit, the provider closed for longer: got %s, %d", j.WaitingFor, *j.ETA)
+	}
+}
+
+// TestETAOfHeldMoney: open calls may give back what they hold at any moment, so their limit is
+// named, and its window is no reason to wait that long.
+func TestETAOfHeldMoney(t *testing.T) {
+	r := newRig(t, queue.Pool{}, nil, window(40_000_000, time.Hour))
+	most := budget.Amounts{Cost: 39_999_000}
+	call := budget.Call{ID: wire.NewCallID(), Attempt: 1, Org: "acme", User: "alice", Key: "k1", Model: "gpt-4o"}
+	if _, err := budget.New(r.rdb, budget.Options{}).Hold(t.Context(), r.org.Limits, call, most, most); err != nil {
+		t.Fatal(err)
+	}
+	if j, _ := r.submitted(); j.WaitingFor != "limit:w" || j.ETA == nil || *j.ETA > 1 {
+		t.Errorf("got %s, %v; want the limit, and no time", j.WaitingFor, j.ETA)
+	}
+}
+
+// TestWaitingStreamReportsItsPlace: in the headers while they are open, and as comments to
+// clients that are known to skip them.
+func TestWaitingStreamReportsItsPlace(t *testing.T) {
+	r := newRig(t, single, func(o *Options) { o.KeepAlive = 10 * time.Millisecond })
+	r.worker(nil)
+	for _, header := range [][2]string{{"X-Stainless-Lang", "python"}, {"Prefer", "progress"}} {
+		release := r.occupy()
+		s := r.open(t.Context(), prompt("hi", streamed), header[0], header[1])
+		if got := s.resp.Header; got.Get(headerAhead) != "0" || got.Get(headerETA) != "0s" || got.Get(headerWaitingFor) != "pool:main" {
+			t.Errorf("headers of the stream: %v", got)
+		}
+		s.expect(": waiting position=1 eta=0 for=pool:main\n")
+		release()
+		a := s.rest()
+		if a.status != 200 || !strings.HasSuffix(a.body, "data: [DONE]\n\n") {
+			t.Errorf("%v: got status %d, %q", header, a.status, a.body)
+		}
+	}
+}
+
+// TestEndOfPatienceReportsThePlace: the 429 of a call that waited says where it stood.
+func TestEndOfPatienceReportsThePlace(t *testing.T) {
+	r := newRig(t, single, nil)
+	defer r.occupy()()
+	a := r.chat(prompt("hi", `"max_tokens":5`), "Prefer", "wait=1")
+	a.fails(t, 429, "rate_limit_exceeded")
+	if a.header.Get(headerAhead) != "0" || a.header.Get(headerWaitingFor) != "pool:main" || a.header.Get("Retry-After") == "" {
+		t.Errorf("got %v, want its place and when to come back", a.header)
+	}
+}
+
+// TestEveryRefusalSaysWhenToRetry: no 429 and no 503 goes out without advice, whoever wrote it.
+func TestEveryRefusalSaysWhenToRetry(t *testing.T) {
+	r := newRig(t, queue.Pool{}, nil)
+	for _, status := range []int{429, 503} {
+		for _, advice := range []string{"", "Retry-After", "X-Should-Retry"} {
+			w := httptest.NewRecorder()
+			x := r.proxy.newExchange(w, httptest.NewRequest(http.MethodGet, "/", nil))
+			if advice != "" {
+				x.Header().Set(advice, "false")
+			}
+			x.WriteHeader(status)
+			h := w.Header()
+			if n := len(h["Retry-After"]) + len(h["X-Should-Retry"]); n != 1 || advice == "" && h.Get("Retry-After") != "1" {
+				t.Errorf("%d after %q: got %v", status, advice, h)
+			}
+		}
+	}
+}
+
+// TestSlowWorkerSendsOnTheFirstHold: a machine that takes longer to make a job ready than a grant
+// of quota lives sends it all the same, once, with the money that was held for it.
+func TestSlowWorkerSendsOnTheFirstHold(t *testing.T) {
+	r := newRig(t, queue.Pool{RPM: 600}, nil, window(roomy, time.Hour))
+	run := queue.NewRunner(r.queue, r.guard, wire.Limits{}, slog.New(slog.DiscardHandler), nil)
+	r.worker(func(ctx context.Context, c *queue.Claim) queue.Verdict {
+		time.Sleep(600 * time.Millisecond) // the token tables load
+		return run(ctx, c)
+	})
+	j, _ := r.submitted()
+	r.until("the job has ended", func() bool { return r.jobAt(j.ID).Status.Terminal() })
+	if j = r.jobAt(j.ID); j.Status != queue.Succeeded || j.Attempts != 1 {
+		t.Errorf("the job %s after %d attempts", j.Status, j.Attempts)
+	}
+}

@@ -1,0 +1,140 @@
+package queue
+
+import (
+	"testing"
+	"time"
+
+	"github.com/llmguard/llmguard/wire"
+)
+
+// failedOnce claims the next job, starts it, and lets the provider fail it.
+func (e *env) failedOnce(pool string, j *Job) {
+	e.t.Helper()
+	c := e.claimOne(pool, j)
+	if err := c.Start(e.t.Context()); err != nil {
+		e.t.Fatal(err)
+	}
+	if err := c.conclude(e.t.Context(), Verdict{Kind: Retry, Wait: pause(c.Job), Charged: 5, Failed: true}); err != nil {
+		e.t.Fatal(err)
+	}
+}
+
+// TestRetriesWaitAlone: a job that the provider failed waits for its next attempt, in pauses that
+// double, while the others of its flow go on; then it has its old place. None of these attempts
+// counts against those that a job may die in, and all that they cost is counted.
+func TestRetriesWaitAlone(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t, Options{MaxAttempts: 1}, Pool{ID: "p"})
+	now := simStart
+	e.at(now)
+	first := e.put(e.job("p", "acme", "alice", Batch, 10))
+	e.put(e.job("p", "acme", "alice", Batch, 10))
+	for n, rest := range []time.Duration{2 * time.Second, 4 * time.Second, 8 * time.Second} {
+		e.failedOnce("p", first)
+		j, err := e.Job(t.Context(), "acme", first.ID)
+		if err != nil || j.State != Queued || j.Retries != n+1 || j.Attempt != n+1 || j.Tries != 0 {
+			t.Fatalf("after %d failures: %+v, %v", n+1, j, err)
+		}
+		if got := time.Duration(j.Again.UnixMicro())*time.Microsecond - now; got != rest {
+			t.Errorf("pause %d is %s, want %s", n+1, got, rest)
+		}
+		now += rest - time.Millisecond
+		e.at(now)
+		for _, c := range e.claim("p", 9) {
+			if c.id == first.ID {
+				t.Fatalf("it runs before its pause %d is over", n+1)
+			}
+			if err := c.conclude(t.Context(), Verdict{Kind: Done}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		e.put(e.job("p", "acme", "alice", Batch, 10))
+		now += time.Millisecond
+		e.at(now)
+	}
+	c := e.claimOne("p", first)
+	if err := c.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.conclude(t.Context(), Verdict{Kind: Done, Charged: 7}); err != nil {
+		t.Fatal(err)
+	}
+	if j, err := e.Job(t.Context(), "acme", first.ID); err != nil || j.State != Succeeded || j.Charged != 3*5+7 || j.Attempt != 4 {
+		t.Errorf("in the end: %+v, %v", j, err)
+	}
+}
+
+// TestRetryCanBeCancelledAndForgotten: a job that waits for its next attempt can be cancelled, and
+// leaves nothing behind; its pool is not taken for one without work meanwhile.
+func TestRetryCanBeCancelledAndForgotten(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t, Options{}, Pool{ID: "p"})
+	now := simStart
+	e.at(now)
+	j := e.put(e.job("p", "acme", "alice", Async, 10))
+	e.failedOnce("p", j)
+	if n, err := e.rdb.Exists(t.Context(), e.pools()["p"].workKeys()...).Result(); err != nil || n == 0 {
+		t.Errorf("the pool looks as if it had no work: %d, %v", n, err)
+	}
+	if got, err := e.Cancel(t.Context(), "acme", j.ID); err != nil || got.State != Cancelled {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	if n := e.rdb.Exists(t.Context(), e.pools()["p"].keys[20], e.pools()["p"].keys[11]).Val(); n != 0 {
+		t.Errorf("%d of its traces stay", n)
+	}
+	now += time.Hour
+	e.at(now)
+	if got := e.claim("p", 9); len(got) != 0 {
+		t.Errorf("%d claims of a cancelled job", len(got))
+	}
+}
+
+// TestRetryExpiresInTime: the end of its waiting bounds a pause too, and a clock that steps ends it.
+func TestRetryExpiresInTime(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t, Options{}, Pool{ID: "p", MaxAge: time.Minute})
+	now := simStart
+	e.at(now)
+	j := e.put(e.job("p", "acme", "alice", Async, 10))
+	e.failedOnce("p", j)
+	if ahead, eta, err := e.Position(t.Context(), j); err != nil || ahead != 0 || eta != 0 {
+		t.Errorf("its position: %d, %s, %v", ahead, eta, err)
+	}
+	now += 2 * time.Minute
+	e.at(now)
+	e.endOverdue(t.Context())
+	if got := e.state(j); got != Expired {
+		t.Errorf("it is %s, want expired", got)
+	}
+	again := e.put(e.job("p", "acme", "alice", Async, 10))
+	e.failedOnce("p", again)
+	now -= time.Hour
+	e.at(now)
+	if got := e.claim("p", 9); len(got) != 1 || got[0].id != again.ID {
+		t.Errorf("after the clock was set back an hour: %d claims, want it", len(got))
+	}
+}
+
+// TestLongOutageEndsNoJob: while a provider cannot be reached a job is tried every half minute, for
+// as long as it may be tried at all.
+func TestLongOutageEndsNoJob(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t, Options{RetryFor: 24 * time.Hour}, Pool{ID: "p"})
+	r := &runner{q: e.Queue}
+	why := wire.BadGateway("The provider cannot be reached", nil)
+	j := e.job("p", "acme", "alice", Batch, 10)
+	j.Created, j.Deadline = time.Now(), time.Now().Add(24*time.Hour)
+	for n := range 100 {
+		v := r.unreached(&Claim{Job: j}, why)
+		if v.Kind != Requeue || v.Wait > 30*time.Second || n > 9 && v.Wait != 30*time.Second || !v.Unused {
+			t.Fatalf("after %d attempts: %+v", n, v)
+		}
+		if v.Failed {
+			j.Retries++
+		}
+	}
+	j.Created = time.Now().Add(-24 * time.Hour)
+	if v := r.unreached(&Claim{Job: j}, why); v.Kind != Fail || v.Error == nil || v.Error.Status != 502 {
+		t.Errorf("when its time is over: %+v", v)
+	}
+}

@@ -1,0 +1,89 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+)
+
+// errNoQuota tells that the provider's quota has no room for a claim that took long to make
+// ready.
+var errNoQuota = errors.New("queue: no quota to start with")
+
+// Start begins the attempt: from here on it counts, and the request may reach
+// the provider. ErrLost and ErrGone (the job was cancelled, has expired, has no
+// caller, has no attempts left, or died after part of its answer was sent) end
+// the run: the verdict is then ignored. Other errors are of Redis; the runner
+// may try again or return Requeue, Unused. Start is idempotent.
+func (c *Claim) Start(ctx context.Context) error {
+	if c.started {
+		return nil
+	}
+	return c.begin(ctx)
+}
+
+// Renew makes the grant of a started claim fresh again: this process was too busy to send
+// the request in time.
+func (c *Claim) Renew(ctx context.Context) error { return c.begin(ctx) }
+
+func (c *Claim) begin(ctx context.Context) error {
+	if c.closed {
+		return ErrGone
+	}
+	if c.partial && c.Job.Class == Interactive && c.Job.Stream {
+		err := c.finish(ctx, Failed, Verdict{Unused: true}, "interrupted")
+		if err == nil {
+			c.closed, err = true, ErrGone
+		}
+		return err
+	}
+	reply, sent, err := c.p.starts.doAt(ctx, c.q, c.p, jobKey(c.p.ID, c.id), c.id, c.token, int64(c.held))
+	if err != nil {
+		return err
+	}
+	w, err := words("start", reply, 1)
+	if err != nil {
+		return err
+	}
+	switch {
+	case w[0] == "ok" && len(w) == 4:
+		c.free, c.born = w[3] == ageless, sent.Add(-max(micros(w[3]), 0))
+		if !c.started {
+			c.began(w[1], w[2])
+		}
+		return nil
+	case w[0] == "lost":
+		c.closed = true
+		return ErrLost
+	case w[0] == "unseen":
+		return errUnseen
+	case w[0] == "stale":
+		return errNoQuota
+	case len(w) == 3: // gone, without its caller, or ended by this call
+		c.closed = true
+		if w[0] == "ended" {
+			c.endedEarly(ctx, State(w[1]))
+		}
+		return fmt.Errorf("%w: %s (%s)", ErrGone, w[1], w[2])
+	}
+	return fmt.Errorf("queue: start replied %q", reply)
+}
+
+// began notes a new attempt.
+func (c *Claim) began(attempt, at string) {
+	c.started = true
+	c.Job.State, c.Job.Started = Running, instant(at)
+	c.Job.Attempt, _ = strconv.Atoi(attempt)
+	c.Job.Tries++
+	c.q.metrics.waited.WithLabelValues(c.p.ID, c.Job.Class.String()).Observe(c.Job.Waited().Seconds())
+}
+
+// endedEarly notes that start has ended the job.
+func (c *Claim) endedEarly(ctx context.Context, state State) {
+	c.q.metrics.ended.WithLabelValues(c.p.ID, string(state)).Inc()
+	c.settle(state, state == Failed)
+	if state == Failed && c.Job.Class != Batch {
+		c.q.keepBody(ctx, c.id)
+	}
+}
