@@ -25,7 +25,7 @@ func TestPagesOfAnEmptyStore(t *testing.T) {
 func TestPagesOfAnOrgThatSpentNothing(t *testing.T) {
 	b := newRig(t, acme).signedIn(opsKey)
 	b.has("/console/", "Acme", "$0")
-	b.has("/console/orgs/acme", "<h1>Acme</h1>", "alice", "bob", "month", "$100.00", "Nothing was spent")
+	b.has("/console/orgs/acme", "<h1>Acme</h1>", "alice", "bob", "month", "$100.00", "No call was charged")
 	b.has("/console/orgs/acme/users/alice", "k1", "daily", "$10.00", "None among the org")
 	b.has("/console/orgs/acme/users/bob", "No keys")
 	b.has("/console/batches?org=acme&user=bob", "no batches")
@@ -153,7 +153,7 @@ func TestQueuePage(t *testing.T) {
 	}
 	r.put("acme", "bob", "gpt-4o")
 	b := r.signedIn(opsKey)
-	b.has("/console/queue", "2 flows", "4 async", "/console/orgs/acme/users/bob", "of 500", "of 100,000", "open")
+	b.has("/console/queue", "2 flows", "as of ", "4 async", "/console/orgs/acme/users/bob", "of 500", "of 100,000", "open")
 	r.must(r.queue.Block(t.Context(), "main", time.Hour))
 	b.has("/console/queue", "closed")
 }

@@ -247,7 +247,7 @@ func (s *Sampler) pools(ctx context.Context, snap *Snapshot) error {
 			return err
 		}
 		one := Pool{
-			ID: p.ID, Waiting: map[string]int64{}, Running: d.Claims, Parked: d.Parked, Dead: d.Dead,
+			ID: p.ID, Waiting: map[string]int64{}, Running: d.Running(), Parked: d.Parked, Dead: d.Dead,
 			Requests: d.Requests, RPM: d.RPM, Tokens: d.Tokens, TPM: d.TPM, Pace: d.Pace, Blocked: d.Blocked,
 		}
 		for class := queue.Interactive; class <= queue.Batch; class++ {
