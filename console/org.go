@@ -30,6 +30,9 @@ type orgView struct {
 	ID, Name   string
 	Limits     []budget.Status
 	Chart      chart
+	Each       []eachLine
+	Addresses  bool   // a limit counts addresses
+	IP         string // the address that was asked for
 	Overrides  []admin.Override
 	Models     []named // of the last days, the most expensive first
 	Today      spent
@@ -87,7 +90,31 @@ func (c *Console) org(v *visit) error {
 		}
 	}
 	view.Users = lines
+	if err := c.each(v, &view); err != nil {
+		return err
+	}
 	return v.show("org", view.Name, view)
+}
+
+// each fills in the limits of single users, keys and addresses.
+func (c *Console) each(v *visit, view *orgView) error {
+	policy := c.o.Policy().Orgs[view.ID]
+	if policy == nil {
+		return nil
+	}
+	of, err := c.lastSubjects(v.r.Context(), view.ID)
+	if err != nil {
+		return err
+	}
+	for _, u := range view.Users[:min(len(view.Users), maxSubjects)] {
+		of[budget.User] = append(of[budget.User], u.ID)
+	}
+	if view.IP = addressOf(v.r.URL.Query().Get("ip")); view.IP != "" {
+		of[budget.IP] = []string{view.IP}
+	}
+	view.Addresses = slices.ContainsFunc(policy.Limits, func(l budget.Limit) bool { return l.Subject == budget.IP })
+	view.Each, err = c.eachLines(v.r.Context(), view.ID, policy.Limits, of)
+	return err
 }
 
 func (c *Console) findOrg(id string) *config.Org {

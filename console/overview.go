@@ -27,6 +27,8 @@ type overviewView struct {
 	Caps                    []capLine
 	Pools                   []poolLine
 	TopUsers                []named // today, of all orgs; the name is "org/user"
+	Problems                []fault
+	Checked                 bool // all of what Problems come from was read
 	reading
 }
 
@@ -49,10 +51,11 @@ func (c *Console) overview(v *visit) error {
 	past := c.history.last(ctx, ids...)
 	view := overviewView{reading: past.reading, Today: spent{Known: true}, Yesterday: spent{Known: true}, Month: spent{Known: true}}
 	for i := range orgs {
-		line, err := c.orgLine(ctx, past, &orgs[i])
+		line, states, err := c.orgLine(ctx, past, &orgs[i])
 		if err != nil {
 			return err
 		}
+		view.Problems = append(view.Problems, closed(line.ID, states)...)
 		view.Orgs = append(view.Orgs, line)
 		view.Today.add(line.Today)
 		view.Month.add(line.Month)
@@ -70,25 +73,27 @@ func (c *Console) overview(v *visit) error {
 	if view.Pools, err = c.poolLines(ctx); err != nil {
 		return err
 	}
+	c.problems(ctx, &view)
 	return v.show("overview", "Overview", view)
 }
 
-func (c *Console) orgLine(ctx context.Context, past *span, o *config.Org) (orgLine, error) {
+func (c *Console) orgLine(ctx context.Context, past *span, o *config.Org) (orgLine, []budget.Status, error) {
 	line := orgLine{ID: o.ID, Name: cmp.Or(o.Name, o.ID), Users: len(o.Users), Today: past.Today(o.ID, whole), Month: past.Month(o.ID, whole)}
 	policy := c.o.Policy().Orgs[o.ID]
 	if policy == nil {
-		return line, nil
+		return line, nil, nil
 	}
+	line.Disabled = policy.Disabled
 	states, err := c.standing(ctx, policy.Limits, budget.Call{Org: o.ID}, budget.Org)
 	if err != nil {
-		return line, err
+		return line, nil, err
 	}
 	for i := range states {
 		if t := line.Tightest; t == nil || used(&states[i]) > used(t) {
 			line.Tightest = &states[i]
 		}
 	}
-	return line, nil
+	return line, states, nil
 }
 
 func used(s *budget.Status) float64 { return float64(s.Used) / float64(max(s.Amount, 1)) }

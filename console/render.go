@@ -67,6 +67,8 @@ func (p *pages) functions() template.FuncMap {
 		"len64":   func(n int) int64 { return int64(n) },
 		"nano":    func(n int64) string { return usd(pricing.Nano(n)) },
 		"share":   func(part, all pricing.Nano) bar { b := barOf(int64(part), 0, int64(all)); b.Level = ""; return b },
+		"share64": func(part, all int64) bar { b := barOf(part, 0, all); b.Level = ""; return b },
+		"ms":      func(n int64) string { return short(time.Duration(n) * time.Millisecond) },
 		"percent": func(share float64) int { return int(100*share + 0.5) },
 		"limits":  newLimits, "limitAmount": limitAmount, "act": newForm, "pager": newPager, "userPath": userPath, "lines": linesOf,
 		"money": func(s spent) string { return s.show(usd(s.Cost)) }, "calls": func(s spent) string { return s.show(count(s.Calls)) },

@@ -47,7 +47,7 @@ type whatIfView struct {
 type whatIfAnswer struct {
 	Change   string // in words
 	From, To time.Time
-	Cut      bool // older calls of the period are left out
+	Cut      bool     // older calls of the period are left out
 	Past     happened // what became of the calls when they were made
 	Policies []simulate.Report
 	Users    []whatIfUser

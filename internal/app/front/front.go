@@ -17,6 +17,7 @@ import (
 	"github.com/llmguard/llmguard/console"
 	"github.com/llmguard/llmguard/files"
 	"github.com/llmguard/llmguard/internal/app"
+	"github.com/llmguard/llmguard/internal/diagnose"
 	"github.com/llmguard/llmguard/proxy"
 	"github.com/llmguard/llmguard/queue"
 	"github.com/llmguard/llmguard/simulate"
@@ -89,6 +90,13 @@ func newConsole(p *app.Parts, api *admin.Server) (*console.Console, error) {
 		API: api, Config: p.Identities.Effective, Policy: p.Guard.Policy, Budget: p.Budget,
 		Queue: p.Queue, Pools: p.Queue.Pools, Batches: p.Batches, TrustedProxies: p.Config.TrustedProxies, Log: p.Log,
 		Simulate: func() (simulate.Policy, error) { return app.Policy(p.Identities.Effective(), 1) },
+		Webhooks: p.Webhooks, Findings: func(ctx context.Context) []diagnose.Finding {
+			found, facts := diagnose.Store(ctx, p.Redis)
+			if facts == nil {
+				return found
+			}
+			return append(found, diagnose.StoreMore(ctx, p.Redis, facts, p.Config.Store.Deadline)...)
+		},
 	})
 }
 
