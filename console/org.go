@@ -83,11 +83,7 @@ func (c *Console) org(v *visit) error {
 		if err != nil {
 			return err
 		}
-		for k := range states {
-			if t := lines[i].Tightest; t == nil || used(&states[k]) > used(t) {
-				lines[i].Tightest = &states[k]
-			}
-		}
+		lines[i].Tightest = tightest(states)
 	}
 	view.Users = lines
 	if err := c.each(v, &view); err != nil {

@@ -88,12 +88,20 @@ func (c *Console) orgLine(ctx context.Context, past *span, o *config.Org) (orgLi
 	if err != nil {
 		return line, nil, err
 	}
+	line.Tightest = tightest(states)
+	return line, states, nil
+}
+
+// tightest is the limit that is used up most; one that only counts comes after all others.
+func tightest(states []budget.Status) (t *budget.Status) {
 	for i := range states {
-		if t := line.Tightest; t == nil || used(&states[i]) > used(t) {
-			line.Tightest = &states[i]
+		s := &states[i]
+		counts := s.Mode != budget.Enforce
+		if t == nil || counts == (t.Mode != budget.Enforce) && used(s) > used(t) || !counts && t.Mode != budget.Enforce {
+			t = s
 		}
 	}
-	return line, states, nil
+	return t
 }
 
 func used(s *budget.Status) float64 { return float64(s.Used) / float64(max(s.Amount, 1)) }

@@ -327,7 +327,7 @@ func inWords(l budget.Limit) string {
 	}
 	switch l.Mode {
 	case budget.Shadow:
-		text += ", in the shadow"
+		text += ", in shadow mode"
 	case budget.Off:
 		text += ", off"
 	}
