@@ -1,6 +1,10 @@
 package admin
 
-import "net/http"
+import (
+	"net/http"
+
+	"github.com/llmguard/llmguard/webhook"
+)
 
 // route is one entry of the fixed table, and of the OpenAPI document.
 type route struct {
@@ -45,7 +49,7 @@ func init() { //nolint:gochecknoinits // the table refers to handlers that refer
 		{name: "rotateKey", method: http.MethodPost, path: "/orgs/{org}/keys/{key}/rotate", summary: "Make a new key under the same id; the old one works until the overlap is over", writes: true, body: rotation{}, answer: NewKey{}, serve: (*call).rotateKey},
 		{name: "deleteKey", method: http.MethodDelete, path: "/orgs/{org}/keys/{key}", summary: "Remove an API key", writes: true, query: []parameter{reasonParameter}, serve: (*call).deleteKey},
 
-		{name: "listLimits", method: http.MethodGet, path: "/orgs/{org}/limits", summary: "List an org's limits with what is used of them; with user or key, those that user and key stand under", query: []parameter{{"user", "As this user stands"}, {"key", "As this key stands"}}, answer: page[Limit]{}, serve: (*call).listLimits},
+		{name: "listLimits", method: http.MethodGet, path: "/orgs/{org}/limits", summary: "List an org's limits with what is used of them; with user or key, those that user and key stand under", query: []parameter{{"user", "As this user stands"}, {"key", "As this key stands"}, {"ip", "As this address stands, for limits per address"}}, answer: page[Limit]{}, serve: (*call).listLimits},
 		{name: "setLimit", method: http.MethodPatch, path: "/orgs/{org}/limits/{limit}", summary: "Make or change a limit; what was used of it stays. With user, for that user alone", writes: true, query: []parameter{{"user", "For this user alone"}, reasonParameter}, body: limitPatch{}, answer: Limit{}, serve: (*call).setLimit},
 		{name: "unsetLimit", method: http.MethodDelete, path: "/orgs/{org}/limits/{limit}", summary: "Give a limit back to the file, or remove one that was made here", writes: true, query: []parameter{{"user", "The one for this user alone"}, reasonParameter}, serve: (*call).unsetLimit},
 		{name: "resetLimit", method: http.MethodPost, path: "/orgs/{org}/limits/{limit}/reset", summary: "Forget what was charged to a limit; open calls stay counted, and the ledger keeps all", writes: true, body: limitReset{}, answer: Limit{}, serve: (*call).resetLimit},
@@ -61,7 +65,12 @@ func init() { //nolint:gochecknoinits // the table refers to handlers that refer
 
 		{name: "cancelJob", method: http.MethodPost, path: "/orgs/{org}/jobs/{job}/cancel", summary: "Cancel a job: a waiting one ends, a running one is asked to stop", writes: true, body: workOrder{}, answer: Job{}, serve: (*call).cancelJob},
 		{name: "replayJob", method: http.MethodPost, path: "/jobs/{job}/replay", summary: "Put a dead letter into the queue again, as a new job", writes: true, body: workOrder{}, answer: Job{}, status: 201, serve: (*call).replayJob},
+		{name: "listBatches", method: http.MethodGet, path: "/batches", summary: "List the batches of all orgs, those that have not ended first, then the newest", query: []parameter{{"org", "Only this org's"}, {"user", "Only this user's"}, {"status", "open: only those that have not ended"}}, answer: batchPage{}, serve: (*call).listBatches},
+		{name: "getBatch", method: http.MethodGet, path: "/batches/{batch}", summary: "Show a batch of any org", answer: BatchLine{}, serve: (*call).getBatch},
 		{name: "cancelBatch", method: http.MethodPost, path: "/orgs/{org}/users/{user}/batches/{batch}/cancel", summary: "Cancel a batch: no new lines start, and results so far are kept", writes: true, body: workOrder{}, answer: Batch{}, serve: (*call).cancelBatch},
+
+		{name: "listWebhooks", method: http.MethodGet, path: "/webhooks", summary: "List where events are sent, and which targets were switched off because they answered 410", query: []parameter{{"org", "Only this org's"}}, answer: page[webhook.Target]{}, serve: (*call).listWebhooks},
+		{name: "enableWebhook", method: http.MethodPost, path: "/orgs/{org}/webhooks/{target}/enable", summary: "Send events to a switched-off target again; dead letters are not replayed", writes: true, body: workOrder{}, answer: webhook.Target{}, serve: (*call).enableWebhook},
 
 		{name: "getUsage", method: http.MethodGet, path: "/orgs/{org}/usage", summary: "Add up what was spent, from the ledger's daily sums", query: []parameter{{"from", "First UTC day, such as 2026-11-01; left out: today"}, {"to", "Last UTC day; left out: today"}, {"by", "Any of day, user, key, model, provider and endpoint, with commas between; left out: user,model"}}, answer: Usage{}, serve: (*call).getUsage},
 

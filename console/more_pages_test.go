@@ -43,9 +43,9 @@ func TestBatchesPages(t *testing.T) {
 func TestOverridesOnPages(t *testing.T) {
 	s := newScene(t)
 	b := s.signedIn(opsKey)
-	b.has("/console/orgs/acme", "Changed until a time", "$1.00", "$101.00", `name="override" value="`+s.override+`"`)
+	b.has("/console/orgs/acme", "Temporary changes", "$1.00", "$101.00", `name="override" value="`+s.override+`"`)
 	b.act("end-override", true, "org", "acme", "override", s.override)
-	b.hasNot("/console/orgs/acme", "Changed until a time", "$101.00")
+	b.hasNot("/console/orgs/acme", "Temporary changes", "$101.00")
 }
 
 // A what-if answers from the ledger and changes nothing; a wrong form says what
@@ -76,7 +76,7 @@ func TestWhatIfPage(t *testing.T) {
 	}
 	b.has(ask("daily", "$5", "", ""), `id="answer"`, "as it is", "what if", "alice", "$5.00 in any 1d",
 		"instead of $10.00")
-	b.has(ask("+user", "$5", "1h", "shadow"), `id="answer"`, "a new limit", "in the shadow")
+	b.has(ask("+user", "$5", "1h", "shadow"), `id="answer"`, "a new limit", "in shadow mode")
 	now := s.state()
 	if now != before {
 		t.Errorf("got %s, want %s: a what-if changes nothing", now, before)

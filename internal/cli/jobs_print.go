@@ -41,6 +41,9 @@ type jobLine struct {
 	Status     int          `json:"status_code,omitempty"`
 	Code       string       `json:"code,omitempty"`
 	Error      string       `json:"error,omitempty"`
+
+	ReplayOf   string `json:"replay_of,omitempty"`
+	ReplayedAs string `json:"replayed_as,omitempty"`
 }
 
 func lineOf(j *queue.Job) jobLine {
@@ -48,7 +51,7 @@ func lineOf(j *queue.Job) jobLine {
 		ID: j.ID, State: j.State, Stopping: j.Cancelling, Pool: j.Pool, Class: j.Class.String(), Org: j.Org, User: j.User, Key: j.Key,
 		Model: j.Model, Endpoint: string(j.Endpoint), Stream: j.Stream, Tokens: j.Tokens, Bytes: j.Bytes, Attempts: j.Attempt,
 		Created: j.Created.UTC(), Started: moment(j.Started), Finished: moment(j.Finished), Deadline: moment(j.Deadline),
-		Estimate: j.Cost, Charged: j.Charged, Status: j.Status, Code: j.Code,
+		Estimate: j.Cost, Charged: j.Charged, Status: j.Status, Code: j.Code, ReplayOf: j.Origin, ReplayedAs: j.Replay,
 	}
 	if j.Error != nil {
 		l.Error = j.Error.Message
@@ -144,6 +147,12 @@ func jobDetails(w io.Writer, l *jobLine) error {
 	at("next try", l.Next)
 	g.add("attempts", strconv.Itoa(l.Attempts))
 	g.add(map[bool]string{true: "cost", false: "at most"}[l.State.Terminal()], l.cost())
+	if l.ReplayOf != "" {
+		g.add("replay of", l.ReplayOf)
+	}
+	if l.ReplayedAs != "" {
+		g.add("replayed as", l.ReplayedAs)
+	}
 	if l.Status != 0 {
 		g.add("answer", fmt.Sprintf("HTTP %d", l.Status))
 	}

@@ -99,7 +99,7 @@ func (o *office) view(ctx context.Context, p queue.Pool) (poolView, error) {
 		return poolView{}, err
 	}
 	v := poolView{
-		Dead: dead, Pool: p.ID, Waiting: map[string]int64{}, Running: d.Claims, Jobs: d.Jobs, Bytes: d.Bytes, MaxJobs: p.MaxJobs,
+		Dead: dead, Pool: p.ID, Waiting: map[string]int64{}, Running: d.Running(), Jobs: d.Jobs, Bytes: d.Bytes, MaxJobs: p.MaxJobs,
 		RPM: quotaView{d.Requests, p.RPM}, TPM: quotaView{d.Tokens, p.TPM}, Concurrency: p.Concurrency,
 		Blocked: d.Blocked.Seconds(), Flows: []flowView{}, Parked: []parkedView{},
 	}

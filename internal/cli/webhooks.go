@@ -21,10 +21,10 @@ import (
 
 func webhooksCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "webhooks", Short: "List and replay the webhook deliveries that were given up",
+		Use: "webhooks", Short: "List targets and switch them on again, list and replay deliveries that were given up",
 		Long: "Works on the deliveries in Redis itself, for operators. docs/webhooks.md says when one is given up.",
 	}
-	c.AddCommand(webhooksDeadCommand(), webhooksReplayCommand())
+	c.AddCommand(webhooksDeadCommand(), webhooksReplayCommand(), webhooksTargetsCommand(), webhooksEnableCommand())
 	return c
 }
 
