@@ -1,6 +1,10 @@
 package admin
 
-import "net/http"
+import (
+	"net/http"
+
+	"github.com/llmguard/llmguard/budget"
+)
 
 // route is one entry of the fixed table, and of the OpenAPI document.
 type route struct {
@@ -11,9 +15,10 @@ type route struct {
 	writes  bool
 	local   bool // not over the network: who makes administrators has Redis at hand
 	query   []parameter
-	body    any // a value of the body's type; nil: none
-	answer  any // of the answer's; nil: 204
-	status  int // of success
+	body    any  // a value of the body's type; nil: none
+	answer  any  // of the answer's, or of a line of it; nil: 204
+	lines   bool // the answer is a stream of JSON lines
+	status  int  // of success
 	serve   func(*call) (any, error)
 }
 
@@ -64,6 +69,17 @@ func init() { //nolint:gochecknoinits // the table refers to handlers that refer
 		{name: "cancelBatch", method: http.MethodPost, path: "/orgs/{org}/users/{user}/batches/{batch}/cancel", summary: "Cancel a batch: no new lines start, and results so far are kept", writes: true, body: workOrder{}, answer: Batch{}, serve: (*call).cancelBatch},
 
 		{name: "getUsage", method: http.MethodGet, path: "/orgs/{org}/usage", summary: "Add up what was spent, from the ledger's daily sums", query: []parameter{{"from", "First UTC day, such as 2026-11-01; left out: today"}, {"to", "Last UTC day; left out: today"}, {"by", "Any of day, user, key, model, provider and endpoint, with commas between; left out: user,model"}}, answer: Usage{}, serve: (*call).getUsage},
+
+		{name: "listLedger", method: http.MethodGet, path: "/orgs/{org}/ledger", summary: "Stream the ledger's entries as JSON lines; an error on the way is the last line", query: append([]parameter{{"order", "oldest or newest first; left out: oldest"}}, periodParameters...), lines: true, answer: budget.Entry{}, serve: (*call).listLedger},
+		{name: "listCorrections", method: http.MethodGet, path: "/orgs/{org}/corrections", summary: "Stream what was corrected of the org's bill by hand, the oldest first", query: periodParameters, lines: true, answer: budget.AuditRecord{}, serve: (*call).listCorrections},
+		{name: "createCorrection", method: http.MethodPost, path: "/orgs/{org}/corrections", summary: "Correct a bill by an amount; entries are never changed, a new one is added", writes: true, body: correction{}, answer: Corrected{}, status: 201, serve: (*call).createCorrection},
+		{name: "listUnresolved", method: http.MethodGet, path: "/orgs/{org}/unresolved", summary: "List charges that came too late to be booked automatically", answer: page[Unresolved]{}, serve: (*call).listUnresolved},
+		{name: "resolve", method: http.MethodPost, path: "/orgs/{org}/unresolved/{call}", summary: "Book such a charge, or drop it", writes: true, body: resolution{}, answer: Corrected{}, serve: (*call).resolve},
+		{name: "listCaps", method: http.MethodGet, path: "/caps", summary: "List the spend caps of providers and of the deployment, with what is used of them", answer: page[Cap]{}, serve: (*call).listCaps},
+
+		{name: "getDeclaration", method: http.MethodGet, path: "/orgs/{org}/declaration", summary: "Show an org, with its users, keys and limits in force, in the form that apply reads", answer: Declaration{}, serve: (*call).getDeclaration},
+		{name: "getRecords", method: http.MethodGet, path: "/orgs/{org}/records", summary: "Show what is recorded of an org over the file, never a key, its hash or a credential", answer: map[string]any{}, serve: (*call).getRecords},
+		{name: "applyOrg", method: http.MethodPost, path: "/orgs/{org}/apply", summary: "Make an org as it is declared, or with dry_run say what that would change", body: application{}, answer: Plan{}, serve: (*call).apply},
 
 		{name: "listAdmins", method: http.MethodGet, path: "/admins", summary: "List the administrators", answer: page[Admin]{}, serve: (*call).listAdmins},
 		{name: "createAdmin", method: http.MethodPost, path: "/admins", summary: "Make an administrator's key; not over the network", writes: true, local: true, body: newAdmin{}, answer: NewAdmin{}, status: 201, serve: (*call).createAdmin},

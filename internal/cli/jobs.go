@@ -35,23 +35,19 @@ func (o *office) Close() { _ = o.rdb.Close() }
 
 // openOffice opens the configured queue for the orgs asked for: all when none.
 func (f *usageFlags) openOffice(ctx context.Context) (*office, error) {
-	cfg, err := config.Load(f.path)
+	cfg, err := f.config()
 	if err != nil {
 		return nil, err
-	}
-	if !cfg.Redis.Configured() {
-		return nil, app.ErrNoStore
-	}
-	org := f.org
-	if org == "" {
-		org = "all"
 	}
 	rdb, err := app.Connect(cfg.Redis)
 	if err != nil {
 		return nil, err
 	}
 	file := cfg
-	cfg, orgs, err := withRecords(file, rdb, org)
+	if cfg, err = app.Effective(ctx, file, rdb, slog.New(slog.DiscardHandler)); err != nil {
+		return nil, errors.Join(err, rdb.Close())
+	}
+	orgs, err := pickOrgs(orgIDs(cfg), f.org)
 	if err != nil {
 		return nil, errors.Join(err, rdb.Close())
 	}
@@ -102,11 +98,8 @@ func jobsSub(use, short, example string, args cobra.PositionalArgs, formats []st
 		},
 	}
 	f.add(c, formats...)
-	c.Flags().Lookup("org").Usage = "one org, or several with commas between (default: all)"
 	return c
 }
-
-var plainFormats = []string{"table", "json", "yaml"}
 
 func jobsListCommand() *cobra.Command {
 	var want queue.Filter
@@ -114,7 +107,7 @@ func jobsListCommand() *cobra.Command {
 	var since time.Duration
 	var limit int
 	c := jobsSub("list", "List jobs, the newest first", "  llmguard jobs list --status failed --since 24h\n  llmguard jobs list --org acme --user alice -o json | jq '.[].id'",
-		cobra.NoArgs, plainFormats, func(c *cobra.Command, f *usageFlags, o *office, _ []string) error {
+		cobra.NoArgs, listFormats, func(c *cobra.Command, f *usageFlags, o *office, _ []string) error {
 			if want.State = queue.State(state); state != "" && !slices.Contains(states, want.State) {
 				return fmt.Errorf("--status %s: expected one of %s", state, strings.Trim(fmt.Sprint(states), "[]"))
 			}
@@ -176,7 +169,7 @@ func (o *office) list(ctx context.Context, want queue.Filter, limit int) (out []
 
 func jobsGetCommand() *cobra.Command {
 	return jobsSub("get ID", "Show a job: state, place, attempts, what it holds or cost", "  llmguard jobs get job_puyzj01m7x3vb350ckcmq65wwmswwsz",
-		cobra.ExactArgs(1), plainFormats, func(c *cobra.Command, f *usageFlags, o *office, args []string) error {
+		cobra.ExactArgs(1), listFormats, func(c *cobra.Command, f *usageFlags, o *office, args []string) error {
 			j, err := o.find(c.Context(), args[0])
 			if err != nil {
 				return err
@@ -213,7 +206,7 @@ func order(c *cobra.Command) map[string]any {
 
 func jobsCancelCommand() *cobra.Command {
 	return reasoned(jobsSub("cancel ID...", "Cancel jobs: waiting ones at once, running ones as soon as they stop", "  llmguard jobs list --status queued --user bob -o json | jq -r '.[].id' | xargs llmguard jobs cancel",
-		cobra.MinimumNArgs(1), plainFormats, func(c *cobra.Command, f *usageFlags, o *office, args []string) error {
+		cobra.MinimumNArgs(1), listFormats, func(c *cobra.Command, f *usageFlags, o *office, args []string) error {
 			jobs := make([]*queue.Job, len(args))
 			for i, id := range args {
 				j, err := o.find(c.Context(), id)
@@ -242,7 +235,7 @@ func jobsCancelCommand() *cobra.Command {
 
 func jobsReplayCommand() *cobra.Command {
 	return reasoned(jobsSub("replay ID...", "Put dead letters into the queue again, each as a new job", "  llmguard queue dead\n  llmguard jobs replay job_puyzj01m7x3vb350ckcmq65wwmswwsz",
-		cobra.MinimumNArgs(1), plainFormats, func(c *cobra.Command, f *usageFlags, o *office, args []string) error {
+		cobra.MinimumNArgs(1), listFormats, func(c *cobra.Command, f *usageFlags, o *office, args []string) error {
 			out := []jobLine{}
 			for _, id := range args {
 				old, err := o.find(c.Context(), id)

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/queue"
 	"github.com/llmguard/llmguard/top"
@@ -115,7 +116,7 @@ func jobDetails(w io.Writer, l *jobLine) error {
 	g.add("job", l.ID)
 	g.add("status", string(l.State)+map[bool]string{true: ", cancelling"}[l.Stopping])
 	if l.Ahead != nil {
-		g.add("ahead", fmt.Sprintf("%d, about %s", *l.Ahead, time.Duration(*l.ETA)*time.Second))
+		g.add("ahead", fmt.Sprintf("%d, about %s", *l.Ahead, budget.LastingText(time.Duration(*l.ETA)*time.Second)))
 	}
 	if l.Error != "" {
 		g.add("error", top.Printable(l.Error)+" ("+top.Printable(l.Code)+")")

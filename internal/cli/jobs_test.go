@@ -113,7 +113,7 @@ func TestJobsCommands(t *testing.T) {
 		t.Errorf("%s%s", out, notes)
 	}
 	out := d.must("jobs", "get", a)
-	for _, want := range []string{"status    queued\n", "ahead     2, about", "owner     acme / alice / k1\n", "at most   $0.000005000\n"} {
+	for _, want := range []string{"status    queued\n", "ahead     2, about", "owner     acme / alice / k1\n", "at most   $0.000005\n"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in\n%s", want, out)
 		}
@@ -153,7 +153,7 @@ func TestQueueCommand(t *testing.T) {
 		t.Errorf("%+v", v)
 	}
 	out := d.must("queue")
-	for _, want := range []string{"acme    alice  async     2      20", "user's model, for 1m0s", "org, for 1m0s"} {
+	for _, want := range []string{"acme    alice  async     2      20", "user's model, for 1m", "org, for 1m"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in\n%s", want, out)
 		}

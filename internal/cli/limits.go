@@ -77,7 +77,7 @@ func limitsGetCommand() *cobra.Command {
 			return render(c.OutOrStdout(), f.output, l.Data, func(w io.Writer) error { return limitTable(w, l.Data) })
 		})
 	}
-	f.add(c, plainFormats...)
+	f.add(c, listFormats...)
 	s.add(c)
 	return c
 }
@@ -209,7 +209,7 @@ func limitsSetCommand() *cobra.Command {
 			return render(c.OutOrStdout(), f.output, l, func(w io.Writer) error { return limitTable(w, []admin.Limit{l}) })
 		})
 	}
-	f.add(c, plainFormats...)
+	f.add(c, listFormats...)
 	f.why(c)
 	orgFlag(c, &org)
 	c.Flags().StringVar(&user, "user", "", "for this user alone")
@@ -266,12 +266,12 @@ func limitsOverrideCommand() *cobra.Command {
 			}
 			return render(c.OutOrStdout(), f.output, o, func(w io.Writer) error {
 				fmt.Fprintf(w, "%s: %s until %s (%s)\nend it sooner with: llmguard limits end %s --org %s\n", o.Limit, overrideText(o),
-					o.Until.Local().Format("2006-01-02 15:04 MST"), time.Until(o.Until).Round(time.Second), o.ID, s.org)
+					o.Until.Local().Format("2006-01-02 15:04 MST"), budget.LastingText(time.Until(o.Until)), o.ID, s.org)
 				return nil
 			})
 		})
 	}
-	f.add(c, plainFormats...)
+	f.add(c, listFormats...)
 	f.why(c)
 	s.add(c)
 	fl := c.Flags()
@@ -307,7 +307,7 @@ func limitsOverridesCommand() *cobra.Command {
 			})
 		})
 	}
-	f.add(c, plainFormats...)
+	f.add(c, listFormats...)
 	orgFlag(c, &org)
 	return c
 }
@@ -351,7 +351,7 @@ func limitsResetCommand() *cobra.Command {
 			return render(c.OutOrStdout(), f.output, l, func(w io.Writer) error { return limitTable(w, []admin.Limit{l}) })
 		})
 	}
-	f.add(c, plainFormats...)
+	f.add(c, listFormats...)
 	f.why(c)
 	s.add(c)
 	_ = c.MarkFlagRequired("reason")

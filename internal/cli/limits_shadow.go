@@ -21,12 +21,12 @@ func limitsShadowCommand() *cobra.Command {
 			"those entries up: how many calls would have waited, for how long, and how many would have been refused for good.\n" +
 			"Nobody waited, so each call is counted as if the ones before it had been let in: enforced, a limit holds back fewer\n" +
 			"calls, and each for longer. `llmguard simulate` says how many. Calls that never ran are in no ledger.",
-		Example: "  llmguard limits shadow --org all --days 7\n  llmguard limits shadow --log november.jsonl -o csv",
+		Example: "  llmguard limits shadow --days 7\n  llmguard limits shadow --log november.jsonl -o csv",
 		RunE: func(c *cobra.Command, _ []string) error {
 			return f.showShadow(c.Context(), c.InOrStdin(), c.OutOrStdout(), c.ErrOrStderr())
 		},
 	}
-	f.add(c, "table", "json", "csv")
+	f.add(c, listFormats...)
 	return c
 }
 
@@ -37,8 +37,10 @@ func (f *traceFlags) showShadow(ctx context.Context, stdin io.Reader, w, notes i
 	}
 	report := s.Report()
 	switch f.usage.output {
-	case "json":
-		return render(w, "json", report, nil)
+	case "json", "yaml":
+		return render(w, f.usage.output, report, nil)
+	case "jsonl":
+		return render(w, "jsonl", report.Lines, nil)
 	case "csv":
 		return shadowCSV(w, report)
 	}
@@ -62,7 +64,7 @@ func (f *traceFlags) countShadow(ctx context.Context, s *simulate.Shadow, stdin 
 	if err != nil {
 		return err
 	}
-	l, err := f.usage.open()
+	l, err := f.usage.open(ctx)
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/queue"
 )
 
@@ -58,7 +59,7 @@ func queueCommand() *cobra.Command {
 	var most int
 	c := jobsSub("queue", "Show what waits: pools, their quota in use, flows, what is parked, how old it is",
 		"  llmguard queue\n  watch -n 2 llmguard queue --pool gpt\n  llmguard queue -o json | jq '.[] | select(.oldest_seconds > 60)'",
-		cobra.NoArgs, plainFormats, func(c *cobra.Command, f *usageFlags, o *office, _ []string) error {
+		cobra.NoArgs, listFormats, func(c *cobra.Command, f *usageFlags, o *office, _ []string) error {
 			views := []poolView{}
 			for _, p := range o.pools {
 				if pool != "" && p.ID != pool {
@@ -192,7 +193,7 @@ func flowTable(w io.Writer, v *poolView, most int) error {
 		if p.What != "all" {
 			what += "'s " + p.What
 		}
-		parked[p.Org+" "+p.User] = what + ", for " + max(time.Until(p.Until), 0).Round(time.Second).String()
+		parked[p.Org+" "+p.User] = what + ", for " + budget.LastingText(max(time.Until(p.Until), 0))
 	}
 	g := grid{
 		indent: "  ", head: []string{"org", "user", "class", "jobs", "tokens", "oldest", "parked"},
@@ -221,7 +222,7 @@ func deadCommand() *cobra.Command {
 	var limit int
 	c := jobsSub("dead", "List the dead letters: jobs that failed by no fault of their request, the newest first",
 		"  llmguard queue dead\n  llmguard queue dead -o json | jq -r '.[].id' | xargs llmguard jobs replay",
-		cobra.NoArgs, plainFormats, func(c *cobra.Command, f *usageFlags, o *office, _ []string) error {
+		cobra.NoArgs, listFormats, func(c *cobra.Command, f *usageFlags, o *office, _ []string) error {
 			if limit < 1 || limit > 1000 {
 				return fmt.Errorf("--limit %d: expected 1 to 1000", limit)
 			}

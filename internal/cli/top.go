@@ -37,9 +37,6 @@ func topCommand() *cobra.Command {
 			if rows < 1 {
 				return fmt.Errorf("--rows %d: expected 1 or more", rows)
 			}
-			if f.org == "" {
-				f.org = "all"
-			}
 			s, done, err := f.sampler(c.Context())
 			if err != nil {
 				return err
@@ -53,7 +50,7 @@ func topCommand() *cobra.Command {
 				return render(c.OutOrStdout(), f.output, snap, func(w io.Writer) error { return top.Print(w, snap, rows) })
 			}
 			m := top.NewModel(c.Context(), every, coloured(c.OutOrStdout()), s.Sample)
-			_, err = tea.NewProgram(m, tea.WithContext(c.Context()), tea.WithInput(c.InOrStdin()), tea.WithOutput(c.OutOrStdout())).Run()
+			_, err = tea.NewProgram(m, tea.WithContext(c.Context()), tea.WithInput(c.InOrStdin()), tea.WithOutput(behind(c.OutOrStdout()).(io.Writer))).Run()
 			if errors.Is(err, tea.ErrInterrupted) || c.Context().Err() != nil {
 				return nil // the way to leave it
 			}
@@ -61,7 +58,6 @@ func topCommand() *cobra.Command {
 		},
 	}
 	f.add(c, plainFormats...)
-	c.Flags().Lookup("org").Usage = "one org, or several with commas between (default: all)"
 	c.Flags().DurationVar(&every, "interval", 2*time.Second, "time between two samples, 500ms to 1h")
 	c.Flags().BoolVar(&once, "once", false, "print one sample and end")
 	c.Flags().IntVar(&rows, "rows", 10, "lines of each table that --once prints")
@@ -69,7 +65,7 @@ func topCommand() *cobra.Command {
 }
 
 func terminal(v any) bool {
-	f, ok := v.(*os.File)
+	f, ok := behind(v).(*os.File)
 	return ok && term.IsTerminal(f.Fd())
 }
 

@@ -30,7 +30,7 @@ func webhooksDeadCommand() *cobra.Command {
 	var limit int
 	c := jobsSub("dead", "List the deliveries that were given up, the newest first",
 		"  llmguard webhooks dead --org acme\n  llmguard webhooks dead -o json | jq -r '.[] | select(.reason == \"gone\") | .id'",
-		cobra.NoArgs, plainFormats, func(c *cobra.Command, f *usageFlags, o *office, _ []string) error {
+		cobra.NoArgs, listFormats, func(c *cobra.Command, f *usageFlags, o *office, _ []string) error {
 			if limit < 1 || limit > 1000 {
 				return fmt.Errorf("--limit %d: expected 1 to 1000", limit)
 			}
@@ -61,7 +61,7 @@ func webhooksDeadCommand() *cobra.Command {
 func webhooksReplayCommand() *cobra.Command {
 	return jobsSub("replay ID...", "Deliver again what was given up, with the same webhook-id",
 		"  llmguard webhooks dead\n  llmguard webhooks dead --org acme -o json | jq -r '.[].id' | xargs llmguard webhooks replay --org acme",
-		cobra.MinimumNArgs(1), plainFormats, func(c *cobra.Command, f *usageFlags, o *office, args []string) error {
+		cobra.MinimumNArgs(1), listFormats, func(c *cobra.Command, f *usageFlags, o *office, args []string) error {
 			hooks, err := o.webhooks()
 			if err != nil {
 				return err
