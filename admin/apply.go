@@ -246,7 +246,7 @@ func (p *planner) object(kind, user, id string, there bool, now, spec any) {
 		p.fail(err)
 		return
 	}
-	fields, err := changedFields(now, spec)
+	fields, err := changedFields(now, spec, p.declaredFields(now))
 	if err != nil {
 		p.fail(wire.BadRequest(kind, "invalid_value", "%s %s: %v", kind, id, err))
 		return
@@ -270,7 +270,7 @@ type changed struct {
 }
 
 // changedFields are the fields of spec that change how a thing is.
-func changedFields(now, spec any) ([]changed, error) {
+func changedFields(now, spec any, before map[string]string) ([]changed, error) {
 	raw, err := stdjson.Marshal(spec)
 	if err != nil {
 		return nil, err
@@ -279,7 +279,6 @@ func changedFields(now, spec any) ([]changed, error) {
 	if err := stdjson.Unmarshal(raw, &given); err != nil {
 		return nil, err
 	}
-	before := declaredFields(now)
 	var out []changed
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		same, err := unchanged(now, name, given[name])
@@ -321,8 +320,10 @@ func same(err error, before, after any) (bool, error) {
 }
 
 // declaredFields are the fields of what is in force, in words.
-func declaredFields(now any) map[string]string {
+func (p *planner) declaredFields(now any) map[string]string {
 	switch one := now.(type) {
+	case config.Org:
+		return fieldTexts(p.declared(&one).OrgSpec)
 	case config.User:
 		return fieldTexts(declaredUser(&one).UserSpec)
 	case config.Key:

@@ -3,6 +3,7 @@ package admin
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -61,7 +62,8 @@ func (c *call) getDeclaration() (any, error) {
 	return d, nil
 }
 
-// declared is the declaration of an org: what is not as it is by default.
+// declared is the declaration of an org: what is not as it is by default, by name, so that two
+// can be compared line by line.
 func (c *call) declared(o *config.Org) Declaration {
 	d, usual := Declaration{ID: o.ID}, c.o.File().NewOrg(o.ID)
 	d.Name, d.Disabled = unless(o.Name, usual.Name), unless(o.Disabled, usual.Disabled)
@@ -74,6 +76,7 @@ func (c *call) declared(o *config.Org) Declaration {
 	for i := range o.Users {
 		d.Users = append(d.Users, declaredUser(&o.Users[i]))
 	}
+	slices.SortFunc(d.Users, func(a, b DeclaredUser) int { return strings.Compare(a.ID, b.ID) })
 	return d
 }
 
@@ -84,6 +87,7 @@ func declaredUser(u *config.User) DeclaredUser {
 	for i := range u.Keys {
 		d.Keys = append(d.Keys, declaredKey(&u.Keys[i]))
 	}
+	slices.SortFunc(d.Keys, func(a, b DeclaredKey) int { return strings.Compare(a.ID, b.ID) })
 	return d
 }
 
@@ -124,6 +128,7 @@ func declaredLimits(user string, list []config.Limit) []DeclaredLimit {
 		}
 		out = append(out, d)
 	}
+	slices.SortFunc(out, func(a, b DeclaredLimit) int { return strings.Compare(a.Name, b.Name) })
 	return out
 }
 

@@ -2,6 +2,7 @@ package config
 
 import (
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -79,9 +80,14 @@ func (e *unsetError) Error() string {
 // hash of a key, which is another one at every place.
 func (d *document) standIn(path string) string {
 	d.absent[path] = true
-	if strings.HasSuffix(path, ".hash") {
-		sum := sha256.Sum256([]byte(path))
+	sum := sha256.Sum256([]byte(path))
+	switch {
+	case strings.HasSuffix(path, ".hash"):
 		return "sha256:" + hex.EncodeToString(sum[:])
+	case strings.Contains(path, "webhooks"):
+		return "whsec_" + base64.StdEncoding.EncodeToString(sum[:])
+	case strings.Contains(path, "seal_keys"):
+		return hex.EncodeToString(sum[:])
 	}
 	return "redis://not-set-in-this-environment"
 }

@@ -64,7 +64,7 @@ func (f *applyFlags) apply(c *cobra.Command, a *adminClient) error {
 	plans := make([]admin.Plan, len(orgs))
 	differ := false
 	for i, org := range orgs {
-		if plans[i], err = f.send(c.Context(), a, org, f.dryRun, f.replay); err != nil {
+		if plans[i], err = f.send(c.Context(), a, org, true, f.replay); err != nil {
 			return fmt.Errorf("org %s: %w", org["id"], err)
 		}
 		differ = differ || len(plans[i].Changes) > 0
@@ -87,7 +87,7 @@ func (f *applyFlags) apply(c *cobra.Command, a *adminClient) error {
 		}
 		done, err := f.send(c.Context(), a, org, false, 0)
 		if err != nil {
-			return fmt.Errorf("org %s: %w; what was applied before stays: run the same command again", org["id"], err)
+			return fmt.Errorf("org %s was not applied to its end, and the same command goes on: %w", org["id"], err)
 		}
 		fmt.Fprintf(c.OutOrStdout(), "\napplied %s to org %s\n", plural(len(done.Changes), "change"), done.Org)
 		for _, k := range done.Keys {

@@ -118,6 +118,10 @@ func setAmount(cfg *config.Config, text string) error {
 	if err := config.Patch(l, raw); err != nil {
 		return fmt.Errorf("--set %s: %w", text, err)
 	}
+	i := slices.IndexFunc(cfg.Orgs, func(o config.Org) bool { return o.ID == parts[0] })
+	if err := cfg.CheckOrg(&cfg.Orgs[i]); err != nil {
+		return fmt.Errorf("--set %s: %w", text, err)
+	}
 	return nil
 }
 

@@ -75,10 +75,7 @@ func knownCommand() cobra.PositionalArgs {
 		if len(args) == 0 {
 			return nil
 		}
-		near := c.SuggestionsFor(args[0])
-		if len(near) == 0 {
-			near = nearest(args[0], commandNames(c))
-		}
+		near := nearest(args[0], commandNames(c))
 		text := fmt.Sprintf("unknown command %q for %q", args[0], c.CommandPath())
 		if len(near) > 0 {
 			return fmt.Errorf("%s; did you mean %s?", text, strings.Join(near, ", "))
@@ -113,25 +110,37 @@ func nearFlag(c *cobra.Command, err error) error {
 	if len(near) == 0 {
 		return fmt.Errorf("%w; `%s --help` lists the flags", err, c.CommandPath())
 	}
-	return fmt.Errorf("%w; did you mean --%s?", err, strings.Join(near, ", --"))
+	return fmt.Errorf("%w; did you mean --%s?", err, strings.Join(near, " or --"))
 }
 
-// nearest are the names most like a word: at most three.
+// nearest are the names most like a word, at most three: two letters may be wrong.
 func nearest(word string, names []string) []string {
-	type candidate struct {
-		name  string
-		score int
+	off := map[string]int{}
+	near := slices.DeleteFunc(slices.Clone(names), func(name string) bool {
+		off[name] = edits(word, name)
+		return off[name] > 2 || 2*off[name] > len(name) || off[name] == 2 && len(word) < 4
+	})
+	slices.SortStableFunc(near, func(a, b string) int { return off[a] - off[b] })
+	return near[:min(3, len(near))]
+}
+
+// edits is how many letters must be put in, left out or changed to make b of a.
+func edits(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
 	}
-	var near []candidate
-	for _, name := range names {
-		if score := likeness(word, name); score >= 400 {
-			near = append(near, candidate{name, score})
+	for i := range len(a) {
+		before := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := before
+			if a[i] != b[j] {
+				cost++
+			}
+			before = row[j+1]
+			row[j+1] = min(cost, before+1, row[j]+1)
 		}
 	}
-	slices.SortStableFunc(near, func(a, b candidate) int { return b.score - a.score })
-	var out []string
-	for _, n := range near[:min(3, len(near))] {
-		out = append(out, n.name)
-	}
-	return out
+	return row[len(b)]
 }
