@@ -249,7 +249,7 @@ func costNames(limits []budget.Limit) []string {
 func corrected(err error) error {
 	switch {
 	case errors.Is(err, budget.ErrNotListed), errors.Is(err, budget.ErrConflict):
-		return conflict("changed_meanwhile", "Somebody else has just done it, or the id stands for something else: "+err.Error())
+		return conflict("changed_meanwhile", "Another administrator has just done it, or the id was used for something else: "+err.Error())
 	case errors.Is(err, budget.ErrUnavailable):
 		return err
 	}

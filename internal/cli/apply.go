@@ -87,7 +87,7 @@ func (f *applyFlags) apply(c *cobra.Command, a *adminClient) error {
 		}
 		done, err := f.send(c.Context(), a, org, false, 0)
 		if err != nil {
-			return fmt.Errorf("org %s was not applied to its end, and the same command goes on: %w", org["id"], err)
+			return fmt.Errorf("org %s was not applied completely; run the same command again: %w", org["id"], err)
 		}
 		fmt.Fprintf(c.OutOrStdout(), "\napplied %s to org %s\n", plural(len(done.Changes), "change"), done.Org)
 		for _, k := range done.Keys {

@@ -229,7 +229,7 @@ func contextListCommand() *cobra.Command {
 
 func contextRemoveCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "remove NAME", Short: "Remove a context from this machine; its key goes on working", Args: cobra.ExactArgs(1), ValidArgsFunction: completeContexts,
+		Use: "remove NAME", Short: "Remove a context from this machine; its key stays valid", Args: cobra.ExactArgs(1), ValidArgsFunction: completeContexts,
 		RunE: func(c *cobra.Command, args []string) error {
 			all, err := readContexts()
 			if err != nil {

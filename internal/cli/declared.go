@@ -78,7 +78,7 @@ func configExportCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "export", Short: "Print the orgs in force, of file and Redis, in the form that `llmguard apply` reads", Args: cobra.NoArgs,
 		Long: "Prints orgs with their users, keys and limits as they are in force: those of the file with what is recorded over them.\n" +
-			"Hashes of keys are among them for administrators who may write: with those, keys go on working where it is applied.\n" +
+			"Hashes of keys are among them for administrators who may write: with those, keys continue to work where it is applied.\n" +
 			"Overrides end on their own and credentials are secret; neither is printed.\n\n" + adminHelp,
 		Example: "  llmguard config export --out orgs.yaml\n  llmguard config export --org acme",
 	}
