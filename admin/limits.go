@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"net/netip"
 	"slices"
 	"time"
 
@@ -96,8 +97,24 @@ func (c *call) listLimits() (any, error) {
 			user = owner.ID
 		}
 	}
-	out, err := c.viewLimits(org, limits, budget.Call{Org: org, User: user, Key: key})
+	ip, err := address(q.Get("ip"))
+	if err != nil {
+		return nil, err
+	}
+	out, err := c.viewLimits(org, limits, budget.Call{Org: org, User: user, Key: key, IP: ip})
 	return listOf(out), err
+}
+
+// address reads an address as calls carry it; "" is none.
+func address(text string) (string, error) {
+	if text == "" {
+		return "", nil
+	}
+	ip, err := netip.ParseAddr(text)
+	if err != nil {
+		return "", wire.BadRequest("ip", "invalid_value", "ip: %.80q is no IP address", text)
+	}
+	return ip.Unmap().String(), nil
 }
 
 // viewLimits shows limits with what is used of them by the call's subjects.
@@ -258,7 +275,11 @@ func (c *call) resetLimit() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	who := budget.Call{Org: org, User: how.User, Key: how.Key, IP: how.IP}
+	ip, err := address(how.IP)
+	if err != nil {
+		return nil, err
+	}
+	who := budget.Call{Org: org, User: how.User, Key: how.Key, IP: ip}
 	if !subjectKnown(*l, who) {
 		return nil, wire.BadRequest(string(l.Subject), "missing_field", "The limit %s counts each %s by itself: say whose is reset", name, l.Subject)
 	}

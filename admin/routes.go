@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/webhook"
 )
 
 // route is one entry of the fixed table, and of the OpenAPI document.
@@ -50,7 +51,7 @@ func init() { //nolint:gochecknoinits // the table refers to handlers that refer
 		{name: "rotateKey", method: http.MethodPost, path: "/orgs/{org}/keys/{key}/rotate", summary: "Make a new key under the same id; the old one works until the overlap is over", writes: true, body: rotation{}, answer: NewKey{}, serve: (*call).rotateKey},
 		{name: "deleteKey", method: http.MethodDelete, path: "/orgs/{org}/keys/{key}", summary: "Remove an API key", writes: true, query: []parameter{reasonParameter}, serve: (*call).deleteKey},
 
-		{name: "listLimits", method: http.MethodGet, path: "/orgs/{org}/limits", summary: "List an org's limits with what is used of them; with user or key, those that user and key stand under", query: []parameter{{"user", "As this user stands"}, {"key", "As this key stands"}}, answer: page[Limit]{}, serve: (*call).listLimits},
+		{name: "listLimits", method: http.MethodGet, path: "/orgs/{org}/limits", summary: "List an org's limits with what is used of them; with user or key, those that user and key stand under", query: []parameter{{"user", "As this user stands"}, {"key", "As this key stands"}, {"ip", "As this address stands, for limits per address"}}, answer: page[Limit]{}, serve: (*call).listLimits},
 		{name: "setLimit", method: http.MethodPatch, path: "/orgs/{org}/limits/{limit}", summary: "Make or change a limit; what was used of it stays. With user, for that user alone", writes: true, query: []parameter{{"user", "For this user alone"}, reasonParameter}, body: limitPatch{}, answer: Limit{}, serve: (*call).setLimit},
 		{name: "unsetLimit", method: http.MethodDelete, path: "/orgs/{org}/limits/{limit}", summary: "Give a limit back to the file, or remove one that was made here", writes: true, query: []parameter{{"user", "The one for this user alone"}, reasonParameter}, serve: (*call).unsetLimit},
 		{name: "resetLimit", method: http.MethodPost, path: "/orgs/{org}/limits/{limit}/reset", summary: "Forget what was charged to a limit; open calls stay counted, and the ledger keeps all", writes: true, body: limitReset{}, answer: Limit{}, serve: (*call).resetLimit},
@@ -64,9 +65,20 @@ func init() { //nolint:gochecknoinits // the table refers to handlers that refer
 		{name: "setCredential", method: http.MethodPut, path: "/orgs/{org}/credentials/{provider}", summary: "Set the org's own credential at a provider; it cannot be read back", writes: true, query: []parameter{reasonParameter}, body: newCredential{}, answer: Credential{}, serve: (*call).setCredential},
 		{name: "deleteCredential", method: http.MethodDelete, path: "/orgs/{org}/credentials/{provider}", summary: "Remove it: the org's calls go on the deployment's account again", writes: true, query: []parameter{reasonParameter}, serve: (*call).deleteCredential},
 
+		{name: "listQueue", method: http.MethodGet, path: "/queue", summary: "Show what waits: pools, their quota in use, flows and what is parked", query: []parameter{{"pool", "Only this pool"}, orgsParameter}, answer: page[QueuePool]{}, serve: (*call).listQueue},
+		{name: "listDeadJobs", method: http.MethodGet, path: "/queue/dead", summary: "List the dead letters, the newest of each pool first", query: []parameter{{"pool", "Only this pool"}, orgsParameter, {"limit", "How many of a pool, 1 to 1000; left out: 100"}}, answer: jobPage{}, serve: (*call).listDead},
+		{name: "listJobs", method: http.MethodGet, path: "/jobs", summary: "List jobs, the newest first", query: []parameter{orgsParameter, {"user", "Only this user's"}, {"model", "Only of this model, as the request named it"}, {"status", "Only queued, running, succeeded, failed, cancelled or expired ones"}, {"since", "Only those submitted then or later (RFC 3339)"}, {"limit", "How many, 1 to 1000; left out: 50"}}, answer: jobPage{}, serve: (*call).listJobs},
+		{name: "getJob", method: http.MethodGet, path: "/jobs/{job}", summary: "Show a job of any org, with its place while it waits", query: []parameter{orgsParameter}, answer: JobLine{}, serve: (*call).getJob},
 		{name: "cancelJob", method: http.MethodPost, path: "/orgs/{org}/jobs/{job}/cancel", summary: "Cancel a job: a waiting one ends, a running one is asked to stop", writes: true, body: workOrder{}, answer: Job{}, serve: (*call).cancelJob},
 		{name: "replayJob", method: http.MethodPost, path: "/jobs/{job}/replay", summary: "Put a dead letter into the queue again, as a new job", writes: true, body: workOrder{}, answer: Job{}, status: 201, serve: (*call).replayJob},
+		{name: "listBatches", method: http.MethodGet, path: "/batches", summary: "List the batches of all orgs, those that have not ended first, then the newest", query: []parameter{{"org", "Only this org's"}, {"user", "Only this user's"}, {"status", "open: only those that have not ended"}}, answer: batchPage{}, serve: (*call).listBatches},
+		{name: "getBatch", method: http.MethodGet, path: "/batches/{batch}", summary: "Show a batch of any org", answer: BatchLine{}, serve: (*call).getBatch},
 		{name: "cancelBatch", method: http.MethodPost, path: "/orgs/{org}/users/{user}/batches/{batch}/cancel", summary: "Cancel a batch: no new lines start, and results so far are kept", writes: true, body: workOrder{}, answer: Batch{}, serve: (*call).cancelBatch},
+
+		{name: "listWebhooks", method: http.MethodGet, path: "/webhooks", summary: "List where events are sent, and which targets were switched off because they answered 410", query: []parameter{{"org", "Only this org's"}}, answer: page[webhook.Target]{}, serve: (*call).listWebhooks},
+		{name: "listDeadWebhooks", method: http.MethodGet, path: "/webhooks/dead", summary: "List deliveries that were given up, the newest of each org first", query: []parameter{orgsParameter, {"limit", "How many of an org, 1 to 1000; left out: 100"}}, answer: deadPage{}, serve: (*call).listDeadWebhooks},
+		{name: "replayWebhook", method: http.MethodPost, path: "/webhooks/dead/{letter}/replay", summary: "Deliver again what was given up, with the same webhook-id", writes: true, query: []parameter{orgsParameter, reasonParameter}, body: workOrder{}, answer: webhook.DeadLetter{}, serve: (*call).replayWebhook},
+		{name: "enableWebhook", method: http.MethodPost, path: "/orgs/{org}/webhooks/{target}/enable", summary: "Send events to a switched-off target again; dead letters are not replayed", writes: true, body: workOrder{}, answer: webhook.Target{}, serve: (*call).enableWebhook},
 
 		{name: "getUsage", method: http.MethodGet, path: "/orgs/{org}/usage", summary: "Add up what was spent, from the ledger's daily sums", query: []parameter{{"from", "First UTC day, such as 2026-11-01; left out: today"}, {"to", "Last UTC day; left out: today"}, {"by", "Any of day, user, key, model, provider and endpoint, with commas between; left out: user,model"}}, answer: Usage{}, serve: (*call).getUsage},
 

@@ -27,10 +27,11 @@ import (
 	"github.com/llmguard/llmguard/queue"
 	"github.com/llmguard/llmguard/seal"
 	"github.com/llmguard/llmguard/simulate"
+	"github.com/llmguard/llmguard/webhook"
 	"github.com/llmguard/llmguard/wire"
 )
 
-// Options are what a Server is built from. All but Failures, Queue, Batches, Reload and
+// Options are what a Server is built from. All but Failures, Queue, Batches, Webhooks, Reload and
 // Log are required.
 type Options struct {
 	Identity *identity.Store
@@ -58,6 +59,8 @@ type Options struct {
 	// Queue opens the queue and Batches has the batches that can be cancelled; nil: none.
 	Queue   func(context.Context) (*queue.Queue, error)
 	Batches *batch.Store
+	// Webhooks opens the webhooks; nil: none.
+	Webhooks func() (*webhook.Sender, error)
 	// Reload reads the configuration file again; nil: there is none to read.
 	Reload func(context.Context) (*Reloaded, error)
 	Log    *slog.Logger

@@ -16,10 +16,12 @@ type Job struct {
 	Model      string `json:"model"`
 	Status     string `json:"status"` // queued, running, succeeded, failed, cancelled or expired
 	Cancelling bool   `json:"cancelling"`
+	ReplayOf   string `json:"replay_of,omitempty"`   // the dead letter that this one replays
+	ReplayedAs string `json:"replayed_as,omitempty"` // the job that replays this dead letter
 }
 
 func viewJob(j *queue.Job) Job {
-	return Job{ID: j.ID, Org: j.Org, User: j.User, Model: j.Model, Status: string(j.State), Cancelling: j.Cancelling}
+	return Job{ID: j.ID, Org: j.Org, User: j.User, Model: j.Model, Status: string(j.State), Cancelling: j.Cancelling, ReplayOf: j.Origin, ReplayedAs: j.Replay}
 }
 
 // Batch is where a batch stands.
@@ -107,7 +109,7 @@ func (c *call) replayJob() (any, error) {
 		return nil, jobError(err)
 	}
 	before := viewJob(made)
-	before.ID, before.Status = id, string(queue.Failed) // as every dead letter
+	before.ID, before.Status, before.ReplayOf = id, string(queue.Failed), "" // as every dead letter
 	e := c.entry("job.replay", made.Org, id)
 	e.Reason = order.Reason
 	return created{viewJob(made)}, c.commit(e, before, viewJob(made))

@@ -45,7 +45,7 @@ var actions = map[string]action{
 		target: []string{"job"}, inputs: []input{reason}, do: (*visit).replayJob,
 	},
 	"cancel-batch": {
-		title: "Cancel a batch", text: "%s takes no more lines. Those that run come to their end; the results so far are kept.",
+		title: "Cancel a batch", text: "No new lines of %s will start. Running lines finish; results so far are kept.",
 		target: []string{"org", "user", "batch"}, inputs: []input{reason}, danger: true, do: (*visit).cancelBatch,
 	},
 	"create-key": {
@@ -62,13 +62,22 @@ var actions = map[string]action{
 		target: []string{"org", "key"}, inputs: []input{reason}, do: (*visit).enableKey,
 	},
 	"raise-limit": {
-		title: "Change a limit until a time", text: "The amount of the limit %s is changed, and is what it was when the time is over. What was used of it stays.",
+		title: "Temporarily change a limit", text: "The amount of the limit %s is changed for a time and then returns to what it was. What was used of it stays.",
 		target: []string{"org", "user", "limit"}, do: (*visit).raiseLimit,
 		inputs: []input{
 			{Name: "add", Label: "Add", Hint: "such as $200; -$5 takes away; a count where the limit counts no money"},
 			{Name: "lasts", Label: "For", Value: "24 hours", Choices: []string{"1 hour", "8 hours", "24 hours", "7 days"}},
 			{Name: "reason", Label: "Reason", Hint: "kept in the audit"},
 		},
+	},
+	"reset-limit": {
+		title: "Reset a limit's usage", text: "The usage of %s goes to zero. The ledger and calls in flight are kept.",
+		target: []string{"org", "user", "key", "ip", "limit"}, danger: true, do: (*visit).resetLimit,
+		inputs: []input{{Name: "reason", Label: "Reason", Hint: "kept in the audit"}},
+	},
+	"enable-webhook": {
+		title: "Switch a webhook target on", text: "Events go to the target %s again. Replay what it missed with llmguard webhooks replay.",
+		target: []string{"org", "target"}, inputs: []input{reason}, do: (*visit).enableWebhook,
 	},
 	"end-override": {
 		title: "End a change now", text: "The change %s ends, and the limit is what it was.", target: []string{"org", "override"}, inputs: []input{reason}, do: (*visit).endOverride,
@@ -186,7 +195,7 @@ func (v *visit) order() map[string]any {
 // change asks the API for a change.
 func (v *visit) change(method, path string, body, out any) error {
 	if status, text := v.ask(v.r.Context(), method, path, body, out); status >= 300 {
-		return &refusal{status, problem(text, "It was not done.")}
+		return &refusal{status, problem(text, "Nothing was changed.")}
 	}
 	return nil
 }
@@ -263,6 +272,22 @@ func (v *visit) raiseLimit() (done, error) {
 	}
 	err := v.change(http.MethodPost, "/orgs/"+url.PathEscape(v.field("org"))+"/overrides", body, nil)
 	return done{Text: fmt.Sprintf("%s: %s until %s.", v.field("limit"), v.field("add"), until.Format("2006-01-02 15:04 UTC"))}, err
+}
+
+func (v *visit) resetLimit() (done, error) {
+	body := map[string]any{"reason": v.field("reason")}
+	for _, whose := range []string{"user", "key", "ip"} {
+		if who := v.field(whose); who != "" {
+			body[whose] = who
+		}
+	}
+	path := "/orgs/" + url.PathEscape(v.field("org")) + "/limits/" + url.PathEscape(v.field("limit")) + "/reset"
+	return done{Text: "The usage of " + v.field("limit") + " is reset."}, v.change(http.MethodPost, path, body, nil)
+}
+
+func (v *visit) enableWebhook() (done, error) {
+	path := "/orgs/" + url.PathEscape(v.field("org")) + "/webhooks/" + url.PathEscape(v.field("target")) + "/enable"
+	return done{Text: "The webhook target is on."}, v.change(http.MethodPost, path, v.order(), nil)
 }
 
 func (v *visit) endOverride() (done, error) {

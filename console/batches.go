@@ -17,38 +17,29 @@ type batchesView struct {
 	Configured bool
 	Orgs       []string
 	Org, User  string
-	Users      []string // of the org, at most a page
+	Open       bool
 	Batches    []*batch.Batch
-	Next       string
+	More       bool
 }
 
-// batches lists a user's batches.
+// batches lists the batches of all orgs, those that have not ended first.
 func (c *Console) batches(v *visit) error {
 	q := v.r.URL.Query()
-	view := batchesView{Configured: c.o.Batches != nil, Org: q.Get("org"), User: q.Get("user")}
+	view := batchesView{Configured: c.o.Batches != nil, Org: q.Get("org"), User: q.Get("user"), Open: q.Get("status") == "open"}
 	for _, o := range c.o.Config().Orgs {
 		view.Orgs = append(view.Orgs, o.ID)
 	}
 	slices.Sort(view.Orgs)
-	if view.Org == "" && len(view.Orgs) > 0 {
-		view.Org = view.Orgs[0]
-	}
-	o := c.findOrg(view.Org)
-	if c.o.Batches == nil || o == nil {
+	if c.o.Batches == nil {
 		return v.show("batches", "Batches", view)
 	}
-	if view.User == "" && len(o.Users) > 0 {
-		view.User = o.Users[0].ID
+	f := batch.Filter{Orgs: view.Orgs, User: view.User, Open: view.Open}
+	if view.Org != "" {
+		f.Orgs = []string{view.Org}
 	}
-	for _, u := range o.Users[:min(len(o.Users), perPage*4)] {
-		view.Users = append(view.Users, u.ID)
-	}
-	list, more, err := c.o.Batches.List(v.r.Context(), view.Org, view.User, q.Get("after"), perPage)
-	if err != nil {
-		return notFound(err, batch.ErrNotFound)
-	}
-	if view.Batches = list; more && len(list) > 0 {
-		view.Next = list[len(list)-1].ID
+	var err error
+	if view.Batches, view.More, err = c.o.Batches.All(v.r.Context(), f, 2*perPage); err != nil {
+		return err
 	}
 	return v.show("batches", "Batches", view)
 }

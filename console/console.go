@@ -11,6 +11,8 @@
 package console
 
 import (
+	"cmp"
+	"context"
 	"embed"
 	"errors"
 	"io/fs"
@@ -24,8 +26,10 @@ import (
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/diagnose"
 	"github.com/llmguard/llmguard/queue"
 	"github.com/llmguard/llmguard/simulate"
+	"github.com/llmguard/llmguard/webhook"
 )
 
 // Path is where the console stands on the operators' listener.
@@ -35,7 +39,7 @@ const Path = "/console/"
 var files embed.FS
 
 // Options are what a Console is built from. Batches may be nil, TrustedProxies,
-// Simulate and Log too; all others are required.
+// Simulate, Findings, Webhooks and Log too; all others are required.
 type Options struct {
 	// API is the administrators' API, paths and all.
 	API http.Handler
@@ -52,6 +56,9 @@ type Options struct {
 	TrustedProxies []netip.Prefix
 	// Simulate returns the policy in force for a simulation; nil: there is no what-if.
 	Simulate func() (simulate.Policy, error)
+	// Findings is what is wrong with the store; nil: that is not looked at.
+	Findings func(context.Context) []diagnose.Finding
+	Webhooks *webhook.Sender // nil: switched-off targets are not shown
 	Log      *slog.Logger
 	Now      func() time.Time // nil: time.Now
 }
@@ -64,8 +71,12 @@ type Console struct {
 	sessions *sessions
 	history  *history
 	flows    *flowCache
-	trying   chan struct{} // a what-if is in it
-	version  string
+
+	findings   *fresh[[]diagnose.Finding]
+	offTargets *fresh[[]webhook.Target]
+
+	trying  chan struct{} // a what-if is in it
+	version string
 }
 
 // New returns a Console.
@@ -85,6 +96,7 @@ func New(o Options) (*Console, error) {
 		history: newHistory(o.Budget, o.Now, o.Log), flows: newFlowCache(o.Queue),
 		trying: make(chan struct{}, 1),
 	}
+	c.findings, c.offTargets = c.newFindings(), c.newOffTargets()
 	if info, ok := debug.ReadBuildInfo(); ok {
 		c.version = info.Main.Version
 	}
@@ -109,6 +121,8 @@ func (c *Console) routes() error {
 		"GET " + Path + "jobs/{org}/{job}":             c.job,
 		"GET " + Path + "batches":                      c.batches,
 		"GET " + Path + "batches/{org}/{user}/{batch}": c.batch,
+		"GET " + Path + "calls/{org}/{call}":           c.call,
+		"GET " + Path + "search":                       c.search,
 		"GET " + Path + "audit":                        c.audit,
 		"POST " + Path + "act/{action}":                c.act,
 		"POST " + Path + "logout":                      c.logout,
@@ -117,7 +131,7 @@ func (c *Console) routes() error {
 	}
 	c.mux.HandleFunc(Path, func(w http.ResponseWriter, r *http.Request) {
 		v := &visit{Console: c, w: w, r: r, session: c.sessions.of(c.sent(r), r)}
-		v.fail(http.StatusNotFound, "There is no such page.")
+		v.fail(http.StatusNotFound, "Check the address.")
 	})
 	return nil
 }
@@ -164,18 +178,19 @@ func (c *Console) signedIn(page func(*visit) error) http.HandlerFunc {
 		}
 		switch err := page(v); {
 		case errors.Is(err, errNotFound):
-			v.fail(http.StatusNotFound, "There is no such page, or what it was about is gone.")
+			v.fail(http.StatusNotFound, "It may have been deleted.")
 		case err != nil:
 			c.o.Log.Error("a page of the console failed", "path", r.URL.Path, "error", err)
-			v.fail(http.StatusServiceUnavailable, "The store did not answer: "+err.Error())
+			v.fail(http.StatusServiceUnavailable, "Limits, jobs and spending cannot be read now: "+err.Error()+". Check that Redis is running; llmguard doctor says what is wrong.")
 		}
 	}
 }
 
 // fail shows an error as a page.
 func (v *visit) fail(status int, text string) {
+	title := map[int]string{http.StatusNotFound: "Page not found", http.StatusServiceUnavailable: "Redis did not answer"}[status]
 	v.w.WriteHeader(status)
-	if err := v.pages.write(v, "error", "Not to be had", text); err != nil {
+	if err := v.pages.write(v, "error", cmp.Or(title, "Nothing was changed"), text); err != nil {
 		v.o.Log.Error("a page of the console could not be written", "error", err)
 	}
 }

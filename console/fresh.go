@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// fresh keeps a value that takes long to get, and gets it anew in the
-// background when it is old. Nobody waits for it longer than patience, so a page
-// is quick whatever stands behind it. It is safe for concurrent use.
+// fresh keeps a value that takes long to get, and gets it again in the
+// background when it is old. A page waits for it no longer than patience, and
+// shows with it when it was read. It is safe for concurrent use.
 type fresh[T any] struct {
 	get func(context.Context) (T, error)
-	age time.Duration // older values are got anew
+	age time.Duration // older values are got again, and those stale times as old are not shown
 
 	mu      sync.Mutex
 	value   T
@@ -23,19 +23,20 @@ type fresh[T any] struct {
 const (
 	patience = 100 * time.Millisecond
 	getTime  = 20 * time.Second
+	stale    = 10
 )
 
-// load returns the last value got, and whether there is one. It waits for the
-// first one, but no longer than patience.
-func (f *fresh[T]) load(ctx context.Context) (value T, known bool, err error) {
+// load returns the last value got, and when that was; zero: there is none, or it is
+// too old to be shown. It waits for a newer one, but no longer than patience.
+func (f *fresh[T]) load(ctx context.Context) (value T, at time.Time, err error) {
 	f.mu.Lock()
 	if f.getting == nil && time.Since(f.at) > f.age {
 		f.getting = make(chan struct{})
 		go f.renew(context.WithoutCancel(ctx), f.getting)
 	}
-	getting, first := f.getting, f.at.IsZero()
+	getting := f.getting
 	f.mu.Unlock()
-	if getting != nil && first {
+	if getting != nil {
 		wait := time.NewTimer(patience)
 		defer wait.Stop()
 		select {
@@ -46,7 +47,10 @@ func (f *fresh[T]) load(ctx context.Context) (value T, known bool, err error) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.value, !f.at.IsZero() && f.err == nil, f.err
+	if f.err != nil || time.Since(f.at) > stale*f.age {
+		return value, time.Time{}, f.err
+	}
+	return f.value, f.at, nil
 }
 
 func (f *fresh[T]) renew(ctx context.Context, done chan struct{}) {

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
-	"github.com/llmguard/llmguard/pricing"
 )
 
 // days is how far the history of spending goes back.
@@ -28,7 +27,8 @@ type day struct {
 	users  map[string]budget.Sums
 	models map[string]budget.Sums
 	keys   map[[2]string]budget.Sums // by user and key
-	read   int64                     // differs from one reading to the next
+	read   int64                     // differs from one reading to the next; 0: not read yet
+	at     time.Time                 // of the reading
 }
 
 // history keeps sums of the last days, so that a page does not add up the
@@ -87,7 +87,7 @@ func (h *history) of(org string, unixDay, today int64) *fresh[day] {
 const daySeconds = 24 * 60 * 60
 
 func (h *history) read(ctx context.Context, org string, unixDay int64) (day, error) {
-	d := day{users: map[string]budget.Sums{}, models: map[string]budget.Sums{}, keys: map[[2]string]budget.Sums{}, read: h.reads.Add(1)}
+	d := day{users: map[string]budget.Sums{}, models: map[string]budget.Sums{}, keys: map[[2]string]budget.Sums{}, read: h.reads.Add(1), at: h.now()}
 	select {
 	case h.turn <- struct{}{}:
 		defer func() { <-h.turn }()
@@ -115,11 +115,17 @@ func add[K comparable](to map[K]budget.Sums, key K, s budget.Sums) {
 	to[key] = sum
 }
 
+// reading is how far the sums of a page are read.
+type reading struct {
+	Missing int       // sums that are not there yet
+	AsOf    time.Time // when the oldest of today's was read; zero: none is there
+}
+
 // span is the history of some orgs over the last days, the oldest day first.
 type span struct {
-	Days    [days]time.Time
-	Orgs    map[string]*[days]day
-	Missing int // sums that are not there yet
+	Days [days]time.Time
+	Orgs map[string]*[days]day
+	reading
 
 	earlier map[string]*day // of all days but today
 }
@@ -149,10 +155,10 @@ func (h *history) last(ctx context.Context, orgs ...string) *span {
 			wg.Go(func() {
 				gate <- struct{}{}
 				defer func() { <-gate }()
-				d, known, _ := f.load(ctx)
+				d, _, _ := f.load(ctx)
 				mu.Lock()
 				defer mu.Unlock()
-				if sums[i] = d; !known {
+				if sums[i] = d; d.read == 0 {
 					s.Missing++
 				}
 			})
@@ -161,6 +167,9 @@ func (h *history) last(ctx context.Context, orgs ...string) *span {
 	wg.Wait()
 	for _, org := range orgs {
 		s.earlier[org] = h.before(org, s.Orgs[org])
+		if at := s.Orgs[org][days-1].at; s.AsOf.IsZero() || !at.IsZero() && at.Before(s.AsOf) {
+			s.AsOf = at
+		}
 	}
 	return s
 }
@@ -199,16 +208,53 @@ func (f *fresh[T]) peek() (value T, known bool) {
 	return f.value, !f.at.IsZero() && f.err == nil && time.Since(f.at) <= f.age
 }
 
-// Today is what an org spent today.
-func (s *span) Today(org string) budget.Sums { return s.Orgs[org][days-1].total }
-
-// Month is what an org spent in all the days.
-func (s *span) Month(org string) (sum budget.Sums) {
-	for i := range s.Orgs[org] {
-		sum.Add(s.Orgs[org][i].total)
-	}
-	return sum
+// spent is what was spent in some days. Known is false while one of them is not
+// read yet: the sum is then too small to be shown.
+type spent struct {
+	budget.Sums
+	Known bool
 }
+
+func (s *spent) add(other spent) {
+	s.Sums.Add(other.Sums)
+	s.Known = s.Known && other.Known
+}
+
+// dollars is the cost for a chart, nil when it is not known.
+func (s *spent) dollars() *float64 {
+	if !s.Known {
+		return nil
+	}
+	n := float64(s.Cost) / 1e9
+	return &n
+}
+
+func whole(d *day) budget.Sums { return d.total }
+
+func ofUser(id string) func(*day) budget.Sums {
+	return func(d *day) budget.Sums { return d.users[id] }
+}
+
+// On is what an org, or a part of it, spent on a day of Days.
+func (s *span) On(org string, i int, of func(*day) budget.Sums) spent {
+	d := &s.Orgs[org][i]
+	return spent{of(d), d.read != 0}
+}
+
+// Today is what it spent today.
+func (s *span) Today(org string, of func(*day) budget.Sums) spent { return s.On(org, days-1, of) }
+
+// Month is what it spent in all the days.
+func (s *span) Month(org string, of func(*day) budget.Sums) spent {
+	all := spent{Known: true}
+	for i := range days {
+		all.add(s.On(org, i, of))
+	}
+	return all
+}
+
+// Complete reports whether all days of an org are read.
+func (s *span) Complete(org string) bool { return s.Month(org, whole).Known }
 
 // named is a sum with its name.
 type named struct {
@@ -216,7 +262,7 @@ type named struct {
 	budget.Sums
 }
 
-// today and month list the sums by a name, the dearest first.
+// today and month list the sums by a name, the most expensive first.
 func (s *span) today(org string, of func(*day) map[string]budget.Sums) []named {
 	return ranked(of(&s.Orgs[org][days-1]))
 }
@@ -241,16 +287,12 @@ func ranked(sums map[string]budget.Sums) []named {
 func byUser(d *day) map[string]budget.Sums  { return d.users }
 func byModel(d *day) map[string]budget.Sums { return d.models }
 
-// costs is the cost of each day, of one user or (user "") of all.
-func (s *span) costs(org, user string) []pricing.Nano {
-	out := make([]pricing.Nano, days)
-	for i := range s.Orgs[org] {
-		d := &s.Orgs[org][i]
-		if user == "" {
-			out[i] = d.total.Cost
-		} else {
-			out[i] = d.users[user].Cost
-		}
+// costs is the cost of each day in dollars, nil for days that are not read yet.
+func (s *span) costs(org string, of func(*day) budget.Sums) []*float64 {
+	out := make([]*float64, days)
+	for i := range out {
+		one := s.On(org, i, of)
+		out[i] = one.dollars()
 	}
 	return out
 }

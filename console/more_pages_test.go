@@ -43,9 +43,9 @@ func TestBatchesPages(t *testing.T) {
 func TestOverridesOnPages(t *testing.T) {
 	s := newScene(t)
 	b := s.signedIn(opsKey)
-	b.has("/console/orgs/acme", "Changed until a time", "$1.00", "$101.00", `name="override" value="`+s.override+`"`)
+	b.has("/console/orgs/acme", "Temporary changes", "$1.00", "$101.00", `name="override" value="`+s.override+`"`)
 	b.act("end-override", true, "org", "acme", "override", s.override)
-	b.hasNot("/console/orgs/acme", "Changed until a time", "$101.00")
+	b.hasNot("/console/orgs/acme", "Temporary changes", "$101.00")
 }
 
 // A what-if answers from the ledger and changes nothing; a wrong form says what

@@ -11,7 +11,6 @@ import (
 	"github.com/llmguard/llmguard/admin"
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/config"
-	"github.com/llmguard/llmguard/pricing"
 )
 
 // perPage is how many lines a table has.
@@ -22,8 +21,8 @@ type userLine struct {
 	ID, Name string
 	Disabled bool
 	Keys     int
-	Today    budget.Sums
-	Month    budget.Sums
+	Today    spent
+	Month    spent
 	Tightest *budget.Status
 }
 
@@ -31,15 +30,18 @@ type orgView struct {
 	ID, Name   string
 	Limits     []budget.Status
 	Chart      chart
+	Each       []eachLine
+	Addresses  bool   // a limit counts addresses
+	IP         string // the address that was asked for
 	Overrides  []admin.Override
-	Models     []named // of the last days, the dearest first
-	Today      budget.Sums
-	Month      budget.Sums
+	Models     []named // of the last days, the most expensive first
+	Today      spent
+	Month      spent
 	Users      []userLine
 	All        int // users that were looked for
 	Search     string
 	Page, Next int // Next: 0 is none
-	Missing    int
+	reading
 }
 
 // org shows one org: its limits, what it spent, and its users.
@@ -52,11 +54,14 @@ func (c *Console) org(v *visit) error {
 	past := c.history.last(ctx, o.ID)
 	view := orgView{
 		ID: o.ID, Name: cmp.Or(o.Name, o.ID), Search: strings.TrimSpace(v.r.URL.Query().Get("q")), Page: pageOf(v.r),
-		Chart: past.chart(series{"spent", dollars(past.costs(o.ID, ""))}), Models: past.month(o.ID, byModel),
-		Today: past.Today(o.ID), Month: past.Month(o.ID), Missing: past.Missing,
+		Chart: past.chart(series{"spent", past.costs(o.ID, whole)}),
+		Today: past.Today(o.ID, whole), Month: past.Month(o.ID, whole), reading: past.reading,
 	}
 	view.Overrides = v.overrides(o.ID, "")
-	view.Models = view.Models[:min(len(view.Models), 12)]
+	if view.Month.Known {
+		view.Models = past.month(o.ID, byModel)
+		view.Models = view.Models[:min(len(view.Models), 12)]
+	}
 	policy := c.o.Policy().Orgs[o.ID]
 	if policy != nil {
 		var err error
@@ -78,14 +83,34 @@ func (c *Console) org(v *visit) error {
 		if err != nil {
 			return err
 		}
-		for k := range states {
-			if t := lines[i].Tightest; t == nil || used(&states[k]) > used(t) {
-				lines[i].Tightest = &states[k]
-			}
-		}
+		lines[i].Tightest = tightest(states)
 	}
 	view.Users = lines
+	if err := c.each(v, &view); err != nil {
+		return err
+	}
 	return v.show("org", view.Name, view)
+}
+
+// each fills in the limits of single users, keys and addresses.
+func (c *Console) each(v *visit, view *orgView) error {
+	policy := c.o.Policy().Orgs[view.ID]
+	if policy == nil {
+		return nil
+	}
+	of, err := c.lastSubjects(v.r.Context(), view.ID)
+	if err != nil {
+		return err
+	}
+	for _, u := range view.Users[:min(len(view.Users), maxSubjects)] {
+		of[budget.User] = append(of[budget.User], u.ID)
+	}
+	if view.IP = addressOf(v.r.URL.Query().Get("ip")); view.IP != "" {
+		of[budget.IP] = []string{view.IP}
+	}
+	view.Addresses = slices.ContainsFunc(policy.Limits, func(l budget.Limit) bool { return l.Subject == budget.IP })
+	view.Each, err = c.eachLines(v.r.Context(), view.ID, policy.Limits, of)
+	return err
 }
 
 func (c *Console) findOrg(id string) *config.Org {
@@ -96,20 +121,20 @@ func (c *Console) findOrg(id string) *config.Org {
 	return nil
 }
 
-// userLines are the users whose id or name has the text, the dearest first.
+// userLines are the users whose id or name has the text, the most expensive first.
 func userLines(o *config.Org, past *span, search string) []userLine {
 	month := map[string]budget.Sums{}
 	for _, one := range past.month(o.ID, byUser) {
 		month[one.Name] = one.Sums
 	}
-	today := past.Orgs[o.ID][days-1].users
+	today, complete := &past.Orgs[o.ID][days-1], past.Complete(o.ID)
 	var lines []userLine
 	for i := range o.Users {
 		u := &o.Users[i]
 		if search != "" && !strings.Contains(strings.ToLower(u.ID), strings.ToLower(search)) {
 			continue
 		}
-		lines = append(lines, userLine{ID: u.ID, Keys: len(u.Keys), Today: today[u.ID], Month: month[u.ID]})
+		lines = append(lines, userLine{ID: u.ID, Keys: len(u.Keys), Today: spent{today.users[u.ID], today.read != 0}, Month: spent{month[u.ID], complete}})
 	}
 	slices.SortFunc(lines, func(a, b userLine) int {
 		return cmp.Or(cmp.Compare(b.Today.Cost, a.Today.Cost), cmp.Compare(b.Month.Cost, a.Month.Cost), cmp.Compare(a.ID, b.ID))
@@ -121,13 +146,13 @@ type userView struct {
 	Org, User string
 	Limits    []budget.Status
 	Chart     chart
-	Today     budget.Sums
-	Month     budget.Sums
+	Today     spent
+	Month     spent
 	Keys      []keyLine
 	Overrides []admin.Override
 	Entries   []budget.Entry // the newest
-	Missing   int
-	Problem   string // why the API did not tell the keys
+	reading
+	Problem string // why the API did not tell the keys
 }
 
 // keyLine is what the API says of a key.
@@ -139,7 +164,7 @@ type keyLine struct {
 	Expires  *time.Time `json:"expires"`
 	LastUsed *time.Time `json:"last_used_at"`
 	OldUntil *time.Time `json:"old_key_until"`
-	Today    pricing.Nano
+	Today    spent
 }
 
 // user shows one user: limits, spending, keys, and the last calls.
@@ -151,11 +176,8 @@ func (c *Console) user(v *visit) error {
 	ctx := v.r.Context()
 	past := c.history.last(ctx, o.ID)
 	view := userView{
-		Org: o.ID, User: id, Missing: past.Missing,
-		Chart: past.chart(series{"spent", dollars(past.costs(o.ID, id))}), Today: past.Orgs[o.ID][days-1].users[id],
-	}
-	for i := range past.Orgs[o.ID] {
-		view.Month.Add(past.Orgs[o.ID][i].users[id])
+		Org: o.ID, User: id, reading: past.reading, Chart: past.chart(series{"spent", past.costs(o.ID, ofUser(id))}),
+		Today: past.Today(o.ID, ofUser(id)), Month: past.Month(o.ID, ofUser(id)),
 	}
 	if policy := c.o.Policy().Orgs[o.ID]; policy != nil {
 		var err error
@@ -181,8 +203,8 @@ func (v *visit) keysOf(past *span, view *userView) {
 		return
 	}
 	view.Keys = list.Data
-	today := past.Orgs[view.Org][days-1].keys
 	for i := range view.Keys {
-		view.Keys[i].Today = today[[2]string{view.User, view.Keys[i].ID}].Cost
+		key := [2]string{view.User, view.Keys[i].ID}
+		view.Keys[i].Today = past.Today(view.Org, func(d *day) budget.Sums { return d.keys[key] })
 	}
 }

@@ -7,7 +7,6 @@ import (
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/config"
-	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/queue"
 )
 
@@ -16,20 +15,21 @@ type orgLine struct {
 	ID, Name string
 	Disabled bool
 	Users    int
-	Today    budget.Sums
-	Month    budget.Sums
+	Today    spent
+	Month    spent
 	Tightest *budget.Status // the org's own limit that is used up most; nil: it has none
 }
 
 type overviewView struct {
-	Today, Yesterday, Month pricing.Nano
-	Estimated, Overrun      pricing.Nano // of the month
+	Today, Yesterday, Month spent
 	Chart                   chart
 	Orgs                    []orgLine
 	Caps                    []capLine
 	Pools                   []poolLine
 	TopUsers                []named // today, of all orgs; the name is "org/user"
-	Missing                 int
+	Problems                []fault
+	Checked                 bool // all of what Problems come from was read
+	reading
 }
 
 // capLine is a spend cap's limit.
@@ -49,22 +49,23 @@ func (c *Console) overview(v *visit) error {
 		ids[i] = orgs[i].ID
 	}
 	past := c.history.last(ctx, ids...)
-	view := overviewView{Missing: past.Missing}
+	view := overviewView{reading: past.reading, Today: spent{Known: true}, Yesterday: spent{Known: true}, Month: spent{Known: true}}
 	for i := range orgs {
-		line, err := c.orgLine(ctx, past, &orgs[i])
+		line, states, err := c.orgLine(ctx, past, &orgs[i])
 		if err != nil {
 			return err
 		}
+		view.Problems = append(view.Problems, closed(line.ID, states)...)
 		view.Orgs = append(view.Orgs, line)
-		view.Today += line.Today.Cost
-		view.Month += line.Month.Cost
-		view.Estimated += line.Month.Estimated
-		view.Overrun += line.Month.Overrun
-		view.Yesterday += past.Orgs[line.ID][days-2].total.Cost
+		view.Today.add(line.Today)
+		view.Month.add(line.Month)
+		view.Yesterday.add(past.On(line.ID, days-2, whole))
 	}
 	slices.SortStableFunc(view.Orgs, func(a, b orgLine) int { return cmp.Compare(b.Month.Cost, a.Month.Cost) })
 	view.Chart = overviewChart(past, view.Orgs)
-	view.TopUsers = topUsers(past, ids, 10)
+	if view.Today.Known {
+		view.TopUsers = topUsers(past, ids, 10)
+	}
 	var err error
 	if view.Caps, err = c.caps(ctx); err != nil {
 		return err
@@ -72,25 +73,35 @@ func (c *Console) overview(v *visit) error {
 	if view.Pools, err = c.poolLines(ctx); err != nil {
 		return err
 	}
+	c.problems(ctx, &view)
 	return v.show("overview", "Overview", view)
 }
 
-func (c *Console) orgLine(ctx context.Context, past *span, o *config.Org) (orgLine, error) {
-	line := orgLine{ID: o.ID, Name: cmp.Or(o.Name, o.ID), Users: len(o.Users), Today: past.Today(o.ID), Month: past.Month(o.ID)}
+func (c *Console) orgLine(ctx context.Context, past *span, o *config.Org) (orgLine, []budget.Status, error) {
+	line := orgLine{ID: o.ID, Name: cmp.Or(o.Name, o.ID), Users: len(o.Users), Today: past.Today(o.ID, whole), Month: past.Month(o.ID, whole)}
 	policy := c.o.Policy().Orgs[o.ID]
 	if policy == nil {
-		return line, nil
+		return line, nil, nil
 	}
+	line.Disabled = policy.Disabled
 	states, err := c.standing(ctx, policy.Limits, budget.Call{Org: o.ID}, budget.Org)
 	if err != nil {
-		return line, err
+		return line, nil, err
 	}
+	line.Tightest = tightest(states)
+	return line, states, nil
+}
+
+// tightest is the limit that is used up most; one that only counts comes after all others.
+func tightest(states []budget.Status) (t *budget.Status) {
 	for i := range states {
-		if t := line.Tightest; t == nil || used(&states[i]) > used(t) {
-			line.Tightest = &states[i]
+		s := &states[i]
+		counts := s.Mode != budget.Enforce
+		if t == nil || counts == (t.Mode != budget.Enforce) && used(s) > used(t) || !counts && t.Mode != budget.Enforce {
+			t = s
 		}
 	}
-	return line, nil
+	return t
 }
 
 func used(s *budget.Status) float64 { return float64(s.Used) / float64(max(s.Amount, 1)) }
@@ -112,24 +123,26 @@ func (c *Console) standing(ctx context.Context, limits []budget.Limit, call budg
 
 func overviewChart(past *span, orgs []orgLine) chart {
 	var lines []series
-	var rest []pricing.Nano
-	for i, o := range orgs {
-		costs := past.costs(o.ID, "")
-		if i < maxCharted {
-			lines = append(lines, series{o.Name, dollars(costs)})
-			continue
-		}
-		if rest == nil {
-			rest = make([]pricing.Nano, days)
-		}
-		for j, one := range costs {
-			rest[j] += one
-		}
+	for _, o := range orgs[:min(len(orgs), maxCharted)] {
+		lines = append(lines, series{o.Name, past.costs(o.ID, whole)})
 	}
-	if rest != nil {
-		lines = append(lines, series{"all others", dollars(rest)})
+	if len(orgs) > maxCharted {
+		lines = append(lines, series{"all others", past.costsOfAll(orgs[maxCharted:])})
 	}
 	return past.chart(lines...)
+}
+
+// costsOfAll adds up the days of some orgs; nil is a day that is not read of all.
+func (s *span) costsOfAll(orgs []orgLine) []*float64 {
+	out := make([]*float64, days)
+	for i := range out {
+		all := spent{Known: true}
+		for _, o := range orgs {
+			all.add(s.On(o.ID, i, whole))
+		}
+		out[i] = all.dollars()
+	}
+	return out
 }
 
 // topUsers are those who spent most today.

@@ -19,16 +19,16 @@ func TestPagesOfAnEmptyStore(t *testing.T) {
 	b.has("/console/jobs", "No such jobs")
 	b.page("/console/batches")
 	b.has("/console/audit", "admin.sign_in")
-	b.has("/console/audit?org=bare", "Nothing was changed")
+	b.has("/console/audit?org=bare", "No changes recorded")
 }
 
 func TestPagesOfAnOrgThatSpentNothing(t *testing.T) {
 	b := newRig(t, acme).signedIn(opsKey)
 	b.has("/console/", "Acme", "$0")
-	b.has("/console/orgs/acme", "<h1>Acme</h1>", "alice", "bob", "month", "$100.00", "Nothing was spent")
+	b.has("/console/orgs/acme", "<h1>Acme</h1>", "alice", "bob", "month", "$100.00", "No call was charged")
 	b.has("/console/orgs/acme/users/alice", "k1", "daily", "$10.00", "None among the org")
 	b.has("/console/orgs/acme/users/bob", "No keys")
-	b.has("/console/batches?org=acme&user=bob", "no batches")
+	b.has("/console/batches?org=acme&user=bob", "No batches of this user")
 	b.has("/console/orgs/acme/what-if", "month", "$100.00 a month")
 }
 
@@ -153,7 +153,7 @@ func TestQueuePage(t *testing.T) {
 	}
 	r.put("acme", "bob", "gpt-4o")
 	b := r.signedIn(opsKey)
-	b.has("/console/queue", "2 flows", "4 async", "/console/orgs/acme/users/bob", "of 500", "of 100,000", "open")
+	b.has("/console/queue", "2 flows", "as of ", "4 async", "/console/orgs/acme/users/bob", "of 500", "of 100,000", "open")
 	r.must(r.queue.Block(t.Context(), "main", time.Hour))
 	b.has("/console/queue", "closed")
 }
@@ -211,8 +211,8 @@ func TestAuditPage(t *testing.T) {
 	b.act("disable-key", true, "org", "acme", "key", "k1", "reason", "lost <laptop>")
 	b.has("/console/audit", "ops", "key.update", "acme", "k1", "lost &lt;laptop&gt;")
 	b.has("/console/audit?org=acme&actor=ops", "key.update")
-	b.has("/console/audit?org=globex", "Nothing was changed")
-	b.has("/console/audit?actor=nobody", "Nothing was changed")
+	b.has("/console/audit?org=globex", "No changes recorded")
+	b.has("/console/audit?actor=nobody", "No changes recorded")
 	for i := range 55 {
 		r.record(identity.Ref{Kind: identity.KindUser, Org: "acme", ID: fmt.Sprintf("u%d", i)}, identity.User{})
 	}
@@ -233,7 +233,7 @@ func TestStoreIsUnavailable(t *testing.T) {
 	r.must(r.rdb.Do(t.Context(), "acl", "setuser", "default", "-evalsha", "-eval", "-zrevrange", "-zrange").Err())
 	a := b.do("GET", "/console/jobs?org=acme", nil)
 	r.must(r.rdb.Do(t.Context(), "acl", "setuser", "default", "+@all").Err())
-	if a.status != http.StatusServiceUnavailable || !strings.Contains(a.text, "The store did not answer") {
+	if a.status != http.StatusServiceUnavailable || !strings.Contains(a.text, "Redis did not answer") {
 		t.Errorf("got %d %s, want 503 and why", a.status, content(a.text))
 	}
 	b.page("/console/jobs")

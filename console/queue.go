@@ -23,7 +23,8 @@ func newFlowCache(q *queue.Queue) *flowCache {
 	return &flowCache{queue: q, pools: map[string]*fresh[[]queue.Waiting]{}}
 }
 
-func (c *flowCache) of(ctx context.Context, pool string) ([]queue.Waiting, bool) {
+// of returns the flows of a pool and when they were read; zero: not yet.
+func (c *flowCache) of(ctx context.Context, pool string) ([]queue.Waiting, time.Time) {
 	c.mu.Lock()
 	f := c.pools[pool]
 	if f == nil {
@@ -31,8 +32,8 @@ func (c *flowCache) of(ctx context.Context, pool string) ([]queue.Waiting, bool)
 		c.pools[pool] = f
 	}
 	c.mu.Unlock()
-	flows, known, _ := f.load(ctx)
-	return flows, known
+	flows, at, _ := f.load(ctx)
+	return flows, at
 }
 
 // shownFlows is how many flows a pool's table has, the longest waiting first.
@@ -42,7 +43,8 @@ type poolView struct {
 	poolLine
 	Flows     []queue.Waiting
 	AllFlows  int
-	Known     bool // that all flows have been read
+	FlowsAt   time.Time // when the flows were read; zero: not yet
+	At        time.Time // of all else
 	Oldest    time.Time
 	Parked    []queue.Parked
 	AllParked int
@@ -59,12 +61,12 @@ func (c *Console) queuePage(v *visit) error {
 	}
 	var views []poolView
 	for _, line := range lines {
-		view := poolView{poolLine: line}
-		view.Flows, view.Known = c.flows.of(ctx, line.ID)
+		view := poolView{poolLine: line, At: c.o.Now()}
+		view.Flows, view.FlowsAt = c.flows.of(ctx, line.ID)
 		view.AllFlows = len(view.Flows)
 		view.Flows = view.Flows[:min(shownFlows, len(view.Flows))]
-		if len(view.Flows) > 0 {
-			view.Oldest = view.Flows[0].Oldest
+		if view.Oldest, err = c.oldest(ctx, line.ID); err != nil {
+			return err
 		}
 		if view.Parked, err = c.o.Queue.Parked(ctx, line.ID); err != nil {
 			return err
@@ -77,6 +79,17 @@ func (c *Console) queuePage(v *visit) error {
 		views = append(views, view)
 	}
 	return v.show("queue", "Queue", views)
+}
+
+// oldest is when the job of a pool that waits longest was put; zero: none waits.
+func (c *Console) oldest(ctx context.Context, pool string) (first time.Time, err error) {
+	put, err := c.o.Queue.Oldest(ctx, pool)
+	for _, at := range put {
+		if first.IsZero() || !at.IsZero() && at.Before(first) {
+			first = at
+		}
+	}
+	return first, err
 }
 
 type jobsView struct {

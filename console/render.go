@@ -67,8 +67,13 @@ func (p *pages) functions() template.FuncMap {
 		"len64":   func(n int) int64 { return int64(n) },
 		"nano":    func(n int64) string { return usd(pricing.Nano(n)) },
 		"share":   func(part, all pricing.Nano) bar { b := barOf(int64(part), 0, int64(all)); b.Level = ""; return b },
+		"share64": func(part, all int64) bar { b := barOf(part, 0, all); b.Level = ""; return b },
+		"ms":      func(n int64) string { return short(time.Duration(n) * time.Millisecond) },
 		"percent": func(share float64) int { return int(100*share + 0.5) },
 		"limits":  newLimits, "limitAmount": limitAmount, "act": newForm, "pager": newPager, "userPath": userPath, "lines": linesOf,
+		"money": func(s spent) string { return s.show(usd(s.Cost)) }, "calls": func(s spent) string { return s.show(count(s.Calls)) },
+		"clock":   func(t time.Time) string { return t.UTC().Format("15:04:05 UTC") },
+		"less":    func(a, b int) string { return count(int64(a - b)) },
 		"inWords": inWords, "was": func(before, now int) change { return change{int64(before), int64(now)} },
 		"turns": func(before, now string) string {
 			if before == now {
@@ -153,6 +158,16 @@ func amount(m budget.Metric, n int64) string {
 	return count(n)
 }
 
+// unread is shown in place of a sum that is not read yet.
+const unread = "…"
+
+func (s *spent) show(text string) string {
+	if !s.Known {
+		return unread
+	}
+	return text
+}
+
 // short writes a duration with its largest unit or two.
 func short(d time.Duration) string {
 	d = max(d, 0)
@@ -222,8 +237,8 @@ type chart struct {
 }
 
 type series struct {
-	Name   string    `json:"name"`
-	Values []float64 `json:"values"` // dollars
+	Name   string     `json:"name"`
+	Values []*float64 `json:"values"` // dollars; null: not read yet
 }
 
 func (s *span) chart(lines ...series) chart {
@@ -232,14 +247,6 @@ func (s *span) chart(lines ...series) chart {
 		c.X = append(c.X, d.Unix())
 	}
 	return c
-}
-
-func dollars(costs []pricing.Nano) []float64 {
-	out := make([]float64, len(costs))
-	for i, c := range costs {
-		out[i] = float64(c) / 1e9
-	}
-	return out
 }
 
 // pageOf reads a page number from the query, from 0.

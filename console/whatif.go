@@ -42,12 +42,13 @@ type whatIfView struct {
 	Answer                      *whatIfAnswer
 }
 
-// whatIfAnswer compares the calls under the limits in force with those under one
-// changed limit.
+// whatIfAnswer compares the calls as they went with the calls under the limits in
+// force and under one changed limit.
 type whatIfAnswer struct {
 	Change   string // in words
 	From, To time.Time
-	Cut      bool // older calls of the period are left out
+	Cut      bool     // older calls of the period are left out
+	Past     happened // what became of the calls when they were made
 	Policies []simulate.Report
 	Users    []whatIfUser
 	More     int // users without a line
@@ -56,9 +57,10 @@ type whatIfAnswer struct {
 	Took     time.Duration
 }
 
-// whatIfUser is a user under both.
+// whatIfUser is a user in the past and under both.
 type whatIfUser struct {
 	Name        string
+	Past        happened
 	Before, Now simulate.Line
 }
 
@@ -131,7 +133,8 @@ func (c *Console) try(ctx context.Context, view *whatIfView) (*whatIfAnswer, err
 		return nil, err
 	}
 	answer := &whatIfAnswer{Change: words}
-	trace, err := c.lastCalls(ctx, view, answer)
+	past := &happenings{users: map[string]*happened{}}
+	trace, err := c.lastCalls(ctx, view, answer, past)
 	if err != nil {
 		return nil, err
 	}
@@ -142,7 +145,7 @@ func (c *Console) try(ctx context.Context, view *whatIfView) (*whatIfAnswer, err
 	policy := *before.Guard
 	policy.Orgs = maps.Clone(policy.Orgs)
 	policy.Orgs[view.Org] = changed
-	after.Guard, before.Name, after.Name = &policy, "as it is", "what if"
+	after.Guard, before.Name, after.Name = &policy, "limits in force", "what if"
 	for _, p := range []simulate.Policy{before, after} {
 		result, err := simulate.Run(ctx, trace, p, simulate.Options{})
 		if err != nil {
@@ -154,13 +157,13 @@ func (c *Console) try(ctx context.Context, view *whatIfView) (*whatIfAnswer, err
 		}
 		answer.Policies = append(answer.Policies, report)
 	}
-	answer.compare(view.Limit)
+	answer.compare(view.Limit, past)
 	answer.Took = c.o.Now().Sub(began)
 	return answer, nil
 }
 
 // lastCalls reads the newest calls of the last days.
-func (c *Console) lastCalls(ctx context.Context, view *whatIfView, answer *whatIfAnswer) (*simulate.Trace, error) {
+func (c *Console) lastCalls(ctx context.Context, view *whatIfView, answer *whatIfAnswer, past *happenings) (*simulate.Trace, error) {
 	r, read := simulate.NewReader(), 0
 	answer.To = c.o.Now()
 	answer.From = answer.To.AddDate(0, 0, -view.Days)
@@ -173,23 +176,30 @@ func (c *Console) lastCalls(ctx context.Context, view *whatIfView, answer *whatI
 		if read%1024 == 0 && ctx.Err() != nil {
 			return ctx.Err()
 		}
+		past.entry(e)
 		return r.Entry(e)
 	})
 	if err != nil && !errors.Is(err, errEnough) {
 		return nil, err
 	}
+	past.finish()
 	return r.Trace()
 }
 
 // compare puts the users side by side, those with whom most changes first.
-func (a *whatIfAnswer) compare(limit string) {
+func (a *whatIfAnswer) compare(limit string, past *happenings) {
+	a.Past = past.total
 	before := map[string]simulate.Line{}
 	for _, l := range a.Policies[0].Lines {
 		before[l.User] = l
 	}
 	now := a.Policies[1]
 	for _, l := range now.Lines {
-		a.Users = append(a.Users, whatIfUser{l.User, before[l.User], l})
+		user := whatIfUser{Name: l.User, Before: before[l.User], Now: l}
+		if past.users[l.User] != nil {
+			user.Past = *past.users[l.User]
+		}
+		a.Users = append(a.Users, user)
 	}
 	weight := func(u whatIfUser) int {
 		d := u.Now.HeldBackCalls() - u.Before.HeldBackCalls()
@@ -317,7 +327,7 @@ func inWords(l budget.Limit) string {
 	}
 	switch l.Mode {
 	case budget.Shadow:
-		text += ", in the shadow"
+		text += ", in shadow mode"
 	case budget.Off:
 		text += ", off"
 	}

@@ -34,7 +34,7 @@ func TestWhatIfChanges(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if words != "hour: $2.00 in any 30m for each user, in the shadow, instead of $5.00 in any 1h for each user" {
+	if words != "hour: $2.00 in any 30m for each user, in shadow mode, instead of $5.00 in any 1h for each user" {
 		t.Errorf("in words: %s", words)
 	}
 	for user, want := range map[string]int64{"": 2_000_000_000, "ann": 2_000_000_000, "bob": 50_000_000_000} {

@@ -45,7 +45,7 @@ func Queue() Dashboard {
 	b.stat("Waiting", "Jobs of all pools and classes.", "short", `sum(max by (pool, class) (llmguard_queue_waiting_jobs`+from+`))`)
 	b.stat("Oldest", "How long the job that waits longest has waited, batches left out.", "s",
 		`max(llmguard_queue_oldest_seconds{class!="batch", job=~"$job", instance=~"$instance"})`, 300, 900)
-	b.stat("Running", "Jobs claimed by workers.", "short", `sum(max by (pool) (llmguard_queue_claimed_jobs`+from+`))`)
+	b.stat("Running", "Live calls, and jobs claimed by workers.", "short", `sum(max by (pool, kind) (llmguard_queue_running_calls`+from+`))`)
 	b.stat("Dead letters", "Failed jobs that can be replayed.", "short", `sum(max by (pool) (llmguard_queue_dead_letters`+from+`))`, 1, 100)
 	b.stat("Pools blocked", "Pools that the provider keeps closed.", "short", `count(max by (pool) (llmguard_queue_blocked_seconds`+from+`) > 0) or vector(0)`, 1, 2)
 

@@ -44,7 +44,8 @@ func (q *Queue) DeadLetters(ctx context.Context, poolID, after string, limit int
 
 // Replay puts a dead letter's request into the queue again, as a new job with
 // all its attempts before it, and takes it off the list. The dead job keeps its
-// one terminal state and names its successor in Job.Replay. Replay is
+// one terminal state and names its successor in Job.Replay, which names it in
+// Job.Origin. Replay is
 // idempotent: repeated, it returns the same new job. An interactive job comes
 // back as Async, because nobody waits for it any more. Errors are ErrNotFound
 // (also when the body is gone), ErrNotDead, *FullError, or of Redis.
@@ -76,7 +77,7 @@ func (q *Queue) Replay(ctx context.Context, id string) (*Job, error) {
 	j := &Job{
 		ID: next, Pool: old.Pool, Org: old.Org, User: old.User, Key: old.Key, CallID: wire.NewCallID(),
 		Class: max(old.Class, Async), Endpoint: old.Endpoint, Model: old.Model, Stream: old.Stream,
-		Tokens: old.Tokens, Cost: old.Cost, IP: old.IP, Header: old.Header, Query: old.Query, Notice: old.Notice,
+		Tokens: old.Tokens, Cost: old.Cost, IP: old.IP, Header: old.Header, Query: old.Query, Notice: old.Notice, Origin: old.ID,
 	}
 	if err := q.Put(ctx, j, body); err != nil {
 		return nil, err

@@ -52,14 +52,14 @@ func TestPoisonJobIsQuarantinedAndReplayed(t *testing.T) {
 		t.Errorf("a second replay is %+v, %v", again, err)
 	}
 	c := e.claimOne("p", next)
-	if string(c.Body) != `{"n":1}` || c.Job.Tries != 0 || c.Job.Class != Async || c.Job.User != "ann" || c.Job.Model != j.Model {
+	if string(c.Body) != `{"n":1}` || c.Job.Tries != 0 || c.Job.Class != Async || c.Job.User != "ann" || c.Job.Model != j.Model || c.Job.Origin != j.ID {
 		t.Errorf("replayed as %+v with %q", c.Job, c.Body)
 	}
 	if got := e.claim("p", 5); len(got) != 0 {
 		t.Errorf("replayed %d times more", len(got))
 	}
 	old, err := e.Job(ctx, "acme", j.ID)
-	if err != nil || old.State != Failed || old.Replay != next.ID {
+	if err != nil || old.State != Failed || old.Replay != next.ID || next.Origin != j.ID {
 		t.Errorf("the dead job is %+v, %v", old, err)
 	}
 	if dead, _, _ := e.DeadLetters(ctx, "p", "", 10); len(dead) != 0 {

@@ -96,6 +96,8 @@ type Job struct {
 	Error   *wire.Error
 	// Replay is the job that Replay made of this one; empty for none.
 	Replay string
+	// Origin is the dead letter that this one replays; empty for none.
+	Origin string
 	// Version is the schema version of the record.
 	Version int
 	// Bytes is the size of the body.
@@ -134,7 +136,7 @@ func (j *Job) given() ([]any, error) {
 	if j.Cost != 0 {
 		given = append(given, "cost", int64(j.Cost))
 	}
-	for _, field := range [...][2]string{{"key", j.Key}, {"query", j.Query}, {"ip", j.IP}, {"notice", j.Notice}, {"trace", j.Trace}} {
+	for _, field := range [...][2]string{{"key", j.Key}, {"query", j.Query}, {"ip", j.IP}, {"notice", j.Notice}, {"trace", j.Trace}, {"origin", j.Origin}} {
 		if field[1] != "" {
 			given = append(given, field[0], field[1])
 		}
@@ -163,7 +165,7 @@ func decodeJob(pool, id string, h map[string]string) (*Job, error) {
 		Created: instant(h["created"]), Deadline: instant(h["deadline"]),
 		Started: instant(h["started"]), Finished: instant(h["finished"]),
 		Charged: pricing.Nano(n("charged")), Status: int(n("status")),
-		Replay: h["replay"], Version: int(n("v")), Bytes: n("bytes"), member: memberOf(id, h),
+		Replay: h["replay"], Origin: h["origin"], Version: int(n("v")), Bytes: n("bytes"), member: memberOf(id, h),
 	}
 	if j.Version > schemaVersion {
 		return nil, fmt.Errorf("%w: job %s has version %d, this program knows %d", ErrNewer, id, j.Version, schemaVersion)

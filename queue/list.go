@@ -35,11 +35,18 @@ const (
 )
 
 // List returns the jobs of an org that the filter picks, newest first: at most
-// limit of them, older than the job `after` if that is not empty. A page may
-// have fewer and yet more to come: it looks at 10,000 jobs at most. The error
-// is ErrNotFound when `after` names no job of the org, or of the filter's user.
+// limit of them, older than the job `after` if that is not empty. Of the states
+// Queued and Running it reads what waits or runs and no other job; there the org
+// may be empty, for all. Otherwise a page may have fewer and yet more to come: it
+// looks at 10,000 jobs at most, and of those with another state at nothing else.
+// The error is ErrNotFound when `after` names no job of the org, or of the filter's user.
 func (q *Queue) List(ctx context.Context, org string, f Filter, after string, limit int) (Page, error) {
 	var page Page
+	limit = min(max(limit, 1), 1000)
+	open := f.State == Queued || f.State == Running
+	if open && (org == "" || plain(org)) && (f.User == "" || plain(f.User)) {
+		return q.listOpen(ctx, org, f, after, limit)
+	}
 	if !plain(org) || (f.User != "" && !plain(f.User)) {
 		return page, nil
 	}
@@ -58,7 +65,6 @@ func (q *Queue) List(ctx context.Context, org string, f Filter, after string, li
 		}
 		from = rank + 1
 	}
-	limit = min(max(limit, 1), 1000)
 	for end := from + listMost; from < end; from += listStep {
 		entries, err := q.rdb.ZRevRangeWithScores(ctx, index, from, from+listStep-1).Result()
 		if err != nil {
@@ -76,7 +82,7 @@ func (q *Queue) List(ctx context.Context, org string, f Filter, after string, li
 // fill adds the picked ones of an index's entries to a page. It reports whether
 // the page is complete: full, or at the end of the list.
 func (q *Queue) fill(ctx context.Context, page *Page, org string, f Filter, entries []redis.Z, limit int) (bool, error) {
-	jobs, err := q.readAll(ctx, org, entries)
+	jobs, err := q.readAll(ctx, org, f.State, entries)
 	if err != nil {
 		return true, err
 	}
@@ -103,29 +109,57 @@ func (q *Queue) fill(ctx context.Context, page *Page, org string, f Filter, entr
 	return false, nil
 }
 
-// readAll reads the jobs of an index's entries in one round trip; nil stands
-// for a job that is forgotten, or not ours to read.
-func (q *Queue) readAll(ctx context.Context, org string, entries []redis.Z) ([]*Job, error) {
-	pipe := q.rdb.Pipeline()
-	reads := make([]func() (*Job, error), len(entries))
-	for i, e := range entries {
-		id, _ := e.Member.(string)
-		if p := q.poolOf(ctx, org, id); p != nil {
-			reads[i] = p.read(ctx, pipe, id)
-		}
-	}
-	if _, err := pipe.Exec(ctx); err != nil {
-		return nil, fmt.Errorf("queue: list: %w", err)
+// readAll reads the jobs of an index's entries; nil stands for a job that is
+// forgotten, or not ours to read, or has not the state that is wanted. That is asked
+// first, so that a long list of others costs one field of each.
+func (q *Queue) readAll(ctx context.Context, org string, want State, entries []redis.Z) ([]*Job, error) {
+	refs, at, err := q.inState(ctx, org, want, entries)
+	if err != nil {
+		return nil, err
 	}
 	jobs := make([]*Job, len(entries))
-	for i, read := range reads {
-		if read == nil {
-			continue
-		}
-		var err error
-		if jobs[i], err = read(); err != nil && !errors.Is(err, ErrNewer) {
-			return nil, err
-		}
+	if len(refs) == 0 {
+		return jobs, nil
+	}
+	found, err := q.readRefs(ctx, refs)
+	if err != nil {
+		return nil, err
+	}
+	for k, j := range found {
+		jobs[at[k]] = j
 	}
 	return jobs, nil
+}
+
+// inState names those of the entries that have a state, any if it is empty, and where
+// they are.
+func (q *Queue) inState(ctx context.Context, org string, want State, entries []redis.Z) (refs []jobRef, at []int, err error) {
+	states := make([]*redis.StringCmd, len(entries))
+	pipe := q.rdb.Pipeline()
+	for i, e := range entries {
+		id, _ := e.Member.(string)
+		p := q.poolOf(ctx, org, id)
+		if p == nil {
+			continue
+		}
+		if want == "" {
+			refs, at = append(refs, jobRef{p, id}), append(at, i)
+			continue
+		}
+		states[i] = pipe.HGet(ctx, jobKey(p.ID, id), "state")
+	}
+	if want == "" {
+		return refs, at, nil
+	}
+	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
+		return nil, nil, fmt.Errorf("queue: list: %w", err)
+	}
+	for i, state := range states {
+		if state == nil || State(state.Val()) != want {
+			continue
+		}
+		id, _ := entries[i].Member.(string)
+		refs, at = append(refs, jobRef{q.poolOf(ctx, org, id), id}), append(at, i)
+	}
+	return refs, at, nil
 }

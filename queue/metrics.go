@@ -66,7 +66,7 @@ type depthCollector struct {
 	ctx                                         atomic.Pointer[context.Context]
 	waiting, waitingTokens, jobs, bytes, claims *prometheus.Desc
 	parked, blocked, used, quota, pace, dead    *prometheus.Desc
-	oldest                                      *prometheus.Desc
+	oldest, running                             *prometheus.Desc
 }
 
 func newDepthCollector(q *Queue) *depthCollector {
@@ -80,6 +80,7 @@ func newDepthCollector(q *Queue) *depthCollector {
 		jobs:          desc("open_jobs", "Jobs that have not ended."),
 		bytes:         desc("open_bytes", "Bytes of the bodies of jobs that have not ended."),
 		claims:        desc("claimed_jobs", "Jobs claimed by workers."),
+		running:       desc("running_calls", "Calls in flight: live ones with a grant of quota, and jobs claimed by workers.", "kind"),
 		parked:        desc("parked_subjects", "Orgs and flows that a limit parked."),
 		blocked:       desc("blocked_seconds", "Rest of the time for which the provider blocked the pool."),
 		used:          desc("quota_used", "Use of the provider quota in the sliding minute.", "limit"),
@@ -92,7 +93,7 @@ func newDepthCollector(q *Queue) *depthCollector {
 
 // Describe implements prometheus.Collector.
 func (c *depthCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.waiting, c.waitingTokens, c.jobs, c.bytes, c.claims, c.parked, c.blocked, c.used, c.quota, c.pace, c.dead, c.oldest} {
+	for _, d := range []*prometheus.Desc{c.waiting, c.waitingTokens, c.jobs, c.bytes, c.claims, c.parked, c.blocked, c.used, c.quota, c.pace, c.dead, c.oldest, c.running} {
 		ch <- d
 	}
 }
@@ -120,6 +121,8 @@ func (c *depthCollector) Collect(ch chan<- prometheus.Metric) {
 		gauge(c.jobs, float64(d.Jobs))
 		gauge(c.bytes, float64(d.Bytes))
 		gauge(c.claims, float64(d.Claims))
+		gauge(c.running, float64(d.Live), "live")
+		gauge(c.running, float64(d.Claims), "job")
 		gauge(c.parked, float64(d.Parked))
 		gauge(c.blocked, d.Blocked.Seconds())
 		gauge(c.used, float64(d.Requests), "rpm")
@@ -151,8 +154,10 @@ type Depth struct {
 	// Waiting jobs and their tokens, by class; Jobs and Bytes that have not ended.
 	Waiting, WaitingTokens [4]int64
 	Jobs, Bytes            int64
-	Claims, Parked         int64
-	Blocked                time.Duration
+	// Claims counts jobs that workers hold, Live the calls that never were jobs and
+	// have a grant of quota. Calls on a local share, while Redis is away, are not known.
+	Claims, Live, Parked int64
+	Blocked              time.Duration
 	// Requests and Tokens granted within the sliding minute, as last booked.
 	Requests, Tokens int64
 	// RPM and TPM are the quota in force, configured or learned; 0 is none. Pace
@@ -162,6 +167,9 @@ type Depth struct {
 	// Dead counts the dead letters.
 	Dead int64
 }
+
+// Running counts what is at the provider, or about to be: jobs and live calls.
+func (d Depth) Running() int64 { return d.Claims + d.Live }
 
 // smaller is the smaller of two quotas, of which 0 is none.
 func smaller(a, b int64) int64 {
@@ -181,18 +189,18 @@ func (q *Queue) Depth(ctx context.Context, poolID string) (Depth, error) {
 	if err != nil {
 		return Depth{}, err
 	}
-	w, err := words("depth", reply, 17)
+	w, err := words("depth", reply, 18)
 	if err != nil {
 		return Depth{}, err
 	}
-	var n [18]int64
-	for i := range 17 {
+	var n [19]int64
+	for i := range 18 {
 		n[i+1], _ = strconv.ParseInt(w[i], 10, 64)
 	}
 	d := Depth{
 		Jobs: n[7], Bytes: n[8], Claims: n[9], Parked: n[10],
 		Blocked: time.Duration(n[11]) * time.Microsecond, Requests: n[12], Tokens: n[13],
-		RPM: smaller(p.RPM, n[14]), TPM: smaller(p.TPM, n[15]), Pace: float64(n[16]) / 1000, Dead: n[17],
+		RPM: smaller(p.RPM, n[14]), TPM: smaller(p.TPM, n[15]), Pace: float64(n[16]) / 1000, Dead: n[17], Live: n[18],
 	}
 	copy(d.Waiting[1:], n[1:4])
 	copy(d.WaitingTokens[1:], n[4:7])

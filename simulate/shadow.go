@@ -18,6 +18,12 @@ import (
 // Shadow adds up what the ledger says that limits in the shadow would have done.
 // The zero value is ready; it is for one goroutine.
 type Shadow struct {
+	// Made tells since when limits are there, by org and limit: what the ledger says
+	// of an earlier limit of the name is left out, and calls of an org all of whose
+	// limits in the shadow came later are not counted. A zero time is always. Orgs
+	// that are not in it count all.
+	Made map[string]map[string]time.Time
+
 	calls, held int
 	lines       map[[3]string]*shadowed // by limit, org, user
 }
@@ -25,7 +31,7 @@ type Shadow struct {
 // ShadowReport is what limits in the shadow would have done to the calls of a
 // ledger, each by itself.
 type ShadowReport struct {
-	Calls    int          `json:"calls"`     // with an entry in the ledger
+	Calls    int          `json:"calls"`     // with an entry in the ledger, since there is such a limit
 	HeldBack int          `json:"held_back"` // that a limit in the shadow would have
 	Limits   []ShadowLine `json:"limits"`    // all users of a limit together
 	Lines    []ShadowLine `json:"lines"`     // a line for each limit and user
@@ -34,16 +40,39 @@ type ShadowReport struct {
 // Entry counts an entry of a ledger.
 func (s *Shadow) Entry(e budget.Entry) error {
 	if e.Kind == budget.KindSettle || e.Kind == budget.KindExpire {
-		s.count(e.Org, e.User, e.Shadow)
+		s.count(e.Org, e.User, e.At, e.Shadow)
 	}
 	return nil
 }
 
-func (s *Shadow) count(org, user string, list []budget.Shadowed) {
-	s.calls++
+// counts reports whether a limit was there at a time.
+func (s *Shadow) counts(org, limit string, at time.Time) bool {
+	made, known := s.Made[org][limit]
+	return !known || !at.Before(made)
+}
+
+// any reports whether one of an org's limits was there at a time.
+func (s *Shadow) any(org string, at time.Time) bool {
+	limits := s.Made[org]
+	for limit := range limits {
+		if s.counts(org, limit, at) {
+			return true
+		}
+	}
+	return len(limits) == 0
+}
+
+func (s *Shadow) count(org, user string, at time.Time, list []budget.Shadowed) {
+	list = slices.DeleteFunc(slices.Clone(list), func(one budget.Shadowed) bool {
+		return one.Cap == "" && !s.counts(org, one.Limit, at)
+	})
 	if len(list) == 0 {
+		if s.any(org, at) {
+			s.calls++
+		}
 		return
 	}
+	s.calls++
 	s.held++
 	if s.lines == nil {
 		s.lines = map[[3]string]*shadowed{}
@@ -83,13 +112,14 @@ func (s *Shadow) Read(ctx context.Context, name string, in io.Reader) error {
 			Org    string            `json:"org"`
 			User   string            `json:"user"`
 			Kind   string            `json:"kind"`
+			At     time.Time         `json:"at"`
 			Shadow []budget.Shadowed `json:"shadow"`
 		}
 		if err := json.Unmarshal(text, &e); err != nil {
 			return fmt.Errorf("%s: line %d: %w", name, n, err)
 		}
 		if e.Kind == budget.KindSettle || e.Kind == budget.KindExpire {
-			s.count(e.Org, e.User, e.Shadow)
+			s.count(e.Org, e.User, e.At, e.Shadow)
 		}
 	}
 	if err := lines.Err(); err != nil {

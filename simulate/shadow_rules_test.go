@@ -201,3 +201,33 @@ func TestSuggestNotes(t *testing.T) {
 		t.Errorf("got %s, want org-1m-tokens", got)
 	}
 }
+
+// A limit's report begins when the limit was made: what an earlier one of its name did is not
+// its doing, and calls before the org's first limit in shadow mode are not among those counted.
+func TestShadowCountsFromTheLimitsCreation(t *testing.T) {
+	made := time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
+	s := simulate.Shadow{Made: map[string]map[string]time.Time{
+		"acme": {"hour": made}, "filed": {"hour": made, "day": {}}, "bare": {},
+	}}
+	for _, org := range []string{"acme", "filed", "bare"} {
+		for _, at := range []time.Time{made.Add(-time.Second), made, made.Add(time.Hour)} {
+			for _, list := range [][]budget.Shadowed{nil, {{Limit: "hour", WaitMS: 7}}} {
+				e := budget.Entry{Kind: budget.KindSettle, At: at}
+				e.Org, e.Shadow = org, list
+				if err := s.Entry(e); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	got := s.Report()
+	// acme: 2 of 4. filed: a limit of the file is always there, so 2 of 6. bare: what the ledger says, 3 of 6.
+	if got.Calls != 16 || got.HeldBack != 7 {
+		t.Errorf("got %d of %d calls held back, want 7 of 16", got.HeldBack, got.Calls)
+	}
+	for _, l := range got.Limits {
+		if want := map[string]int{"acme": 2, "filed": 2, "bare": 3}[l.Org]; l.Waited != want {
+			t.Errorf("%s: %d would have waited, want %d", l.Org, l.Waited, want)
+		}
+	}
+}

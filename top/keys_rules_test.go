@@ -15,11 +15,11 @@ func TestSorting(t *testing.T) {
 	}{
 		{"1", []string{
 			"cost: bravo alpha charlie", "today: alpha charlie bravo", "calls: alpha charlie bravo",
-			"limit: alpha bravo charlie", "name: alpha bravo charlie", "cost: bravo alpha charlie",
+			"waiting: bravo alpha charlie", "limit: alpha bravo charlie", "name: alpha bravo charlie", "cost: bravo alpha charlie",
 		}},
 		{"2", []string{
 			"cost: alpha/zoe bravo/ann alpha/bob", "today: bravo/ann alpha/bob alpha/zoe",
-			"calls: alpha/bob bravo/ann alpha/zoe", "name: alpha/bob alpha/zoe bravo/ann",
+			"calls: alpha/bob bravo/ann alpha/zoe", "waiting: alpha/zoe bravo/ann alpha/bob", "limit: alpha/zoe bravo/ann alpha/bob", "name: alpha/bob alpha/zoe bravo/ann",
 		}},
 		{"3", []string{"waiting: large small free", "quota: small large free", "name: free large small"}},
 		{"4", []string{
@@ -227,7 +227,7 @@ func TestFiguresOutliveAFailure(t *testing.T) {
 	s.snap, s.err = nil, errAway
 	s.press("r")
 	s.check("figures", s.names(), "bravo alpha charlie")
-	s.check("foot", s.lines()[23], "no sample: redis is unavailable  (the figures are old)")
+	s.check("foot", s.lines()[23], "no sample: redis is unavailable  (values are old)")
 	s.snap, s.err = good, nil
 	s.press("r")
 	if foot := s.lines()[23]; strings.Contains(foot, "unavailable") {

@@ -24,8 +24,8 @@ var tabNames = []string{"orgs", "users", "pools", "slowest calls"}
 
 // sorts are the columns each tab can be sorted by, the first at the start.
 var sorts = [][]string{
-	Orgs:  {"cost", "today", "calls", "limit", "name"},
-	Users: {"cost", "today", "calls", "name"},
+	Orgs:  {"cost", "today", "calls", "waiting", "limit", "name"},
+	Users: {"cost", "today", "calls", "waiting", "limit", "name"},
 	Pools: {"waiting", "quota", "name"},
 	Calls: {"time", "waited", "cost", "newest"},
 }
@@ -48,6 +48,10 @@ type Model struct {
 	typing        bool // the filter
 	paused, help  bool
 	asking        bool // a sample is on its way
+
+	act    func(context.Context, Order) (string, error)
+	prompt *prompt // open; nil: none is
+	told   string  // what came of the last order
 }
 
 // NewModel returns a view that calls sample now and every so often; see
@@ -92,6 +96,11 @@ func (m *Model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		if m.err = msg.err; msg.snap != nil {
 			m.snap = msg.snap
 		}
+	case acted:
+		if m.told = msg.text; msg.err != nil {
+			m.told = "nothing was changed: " + msg.err.Error()
+		}
+		return m, m.again()
 	case due:
 		if m.paused || m.asking {
 			return m, m.later()
@@ -109,10 +118,13 @@ func (m *Model) key(key string) tea.Cmd {
 	switch {
 	case key == "ctrl+c": // in a filter, too
 		return tea.Quit
+	case m.prompt != nil:
+		return m.answer(key)
 	case m.typing:
 		m.typed(key)
 		return nil
 	}
+	m.told = ""
 	switch key {
 	case "q":
 		return tea.Quit
@@ -148,6 +160,12 @@ func (m *Model) key(key string) tea.Cmd {
 		return m.again()
 	case "?":
 		m.help = !m.help
+	case "o":
+		m.begin(Override)
+	case "d":
+		m.begin(Disable)
+	case "c":
+		m.begin(Cancel)
 	}
 	m.row = max(0, min(m.row, len(m.rows())-1))
 	return nil
@@ -160,16 +178,8 @@ func (m *Model) typed(key string) {
 		m.typing = false
 	case "esc":
 		m.typing, m.filter = false, ""
-	case "backspace":
-		if r := []rune(m.filter); len(r) > 0 {
-			m.filter = string(r[:len(r)-1])
-		}
-	case "space":
-		m.filter += " "
 	default:
-		if r := []rune(key); len(r) == 1 {
-			m.filter += key
-		}
+		edit(&m.filter, key)
 	}
 	m.row = 0
 }

@@ -16,58 +16,68 @@ import (
 // row is a line of the list, with what it is about.
 type row struct {
 	org, user string
+	limit     string // the fullest of it, or the one it is about
 	cells     []string
 	share     float64 // of a limit or a quota; it colours the line's bar
 }
 
-// columns are the heads of a list. Those of numbers stand to the right, and
-// begin with a >.
-func (m *Model) columns() []string {
+// columnsOf are the columns of a list.
+func (m *Model) columnsOf(tab Tab) []column {
+	spending := []column{right("calls/min", 0), right("failed", 3), right("$/min", 0), right("today", 0), left("last minute", 5), right("waiting", 0),
+		left("limit", 1), right("used", 2), right("of", 4), left(use, 0)}
 	switch {
-	case m.user != "":
-		return []string{"limit", "metric", "mode", ">used", ">of", ">held", "use", ">empty in"}
-	case m.tab == Orgs && m.org == "":
-		return []string{"org", ">calls/min", ">failed", ">$/min", ">today", "fullest limit", ">used", ">of", "use"}
-	case m.tab == Pools:
-		return []string{"pool", ">connected", ">async", ">batch", ">running", ">parked", ">dead", ">rpm", ">tpm", "use", ">pace", ">blocked"}
-	case m.tab == Calls:
-		return []string{"ended", "org", "user", "model", ">waited", ">took", ">cost", "outcome"}
+	case tab == m.tab && m.user != "":
+		return []column{left("limit", 0), left("metric", 3), left("mode", 2), right("used", 0), right("of", 0), right("held", 4), left(use, 0), right("empty in", 1)}
+	case tab == Orgs && m.org == "":
+		return append([]column{left("org", 0)}, spending...)
+	case tab == Pools:
+		return []column{left("pool", 0), right("connected", 0), right("async", 0), right("batch", 0), right("running", 0), right("parked", 2), right("dead", 1),
+			right("rpm", 4), right("tpm", 5), left(use, 0), right("pace", 6), right("blocked", 3)}
+	case tab == Calls:
+		return []column{left("ended", 4), left("org", 0), left("user", 0), left("model", 1), right("waited", 0), right("took", 0), right("cost", 0), left("outcome", 2)}
 	}
-	return []string{"org", "user", ">calls/min", ">failed", ">$/min", ">today"}
+	return append([]column{left("org", 0), left("user", 0)}, spending...)
 }
 
-// rows are the lines of what is shown, sorted and filtered.
-func (m *Model) rows() []row {
+// rows are the lines of the list that the keys move in.
+func (m *Model) rows() []row { return m.rowsOf(m.tab) }
+
+// rowsOf are the lines of a list, sorted and filtered.
+func (m *Model) rowsOf(tab Tab) []row {
 	if m.snap == nil {
 		return nil
 	}
 	switch {
-	case m.user != "":
-		return limitRows(m.spender(m.snap.Users, m.org, m.user).Limits)
-	case m.tab == Pools:
+	case tab == m.tab && m.user != "":
+		return m.limitRows(m.spender(m.snap.Users, m.org, m.user))
+	case tab == Pools:
 		return m.poolRows()
-	case m.tab == Calls:
+	case tab == Calls:
 		return m.callRows()
-	case m.tab == Orgs && m.org == "":
-		return m.spenderRows(m.snap.Orgs, true)
+	case tab == Orgs && m.org == "":
+		return m.spenderRows(m.snap.Orgs, tab)
 	}
 	list := m.snap.Users
 	if m.org != "" {
 		list = slices.DeleteFunc(slices.Clone(list), func(s Spender) bool { return s.Org != m.org })
 	}
-	return m.spenderRows(list, false)
+	return m.spenderRows(list, tab)
 }
 
-func (m *Model) sort() string { return sorts[m.tab][m.sorted[m.tab]] }
+func (m *Model) sort() string { return m.sortOf(m.tab) }
 
-func (m *Model) spenderRows(list []Spender, orgs bool) []row {
+func (m *Model) sortOf(tab Tab) string { return sorts[tab][m.sorted[tab]] }
+
+func (m *Model) spenderRows(list []Spender, tab Tab) []row {
 	list = slices.DeleteFunc(slices.Clone(list), func(s Spender) bool { return !m.fits(s.Org + " " + s.User) })
 	slices.SortStableFunc(list, func(a, b Spender) int {
-		switch m.sort() {
+		switch m.sortOf(tab) {
 		case "today":
 			return cmp.Compare(b.Today, a.Today)
 		case "calls":
 			return cmp.Compare(b.Calls, a.Calls)
+		case "waiting":
+			return cmp.Compare(b.Waiting, a.Waiting)
 		case "limit":
 			return cmp.Compare(fullest(&b), fullest(&a))
 		case "name":
@@ -77,22 +87,29 @@ func (m *Model) spenderRows(list []Spender, orgs bool) []row {
 	})
 	out := make([]row, 0, len(list))
 	for i := range list {
-		s := &list[i]
-		r := row{org: s.Org, user: s.User}
-		figures := []string{count(s.Calls), count(s.Failed), usd(s.Cost), usd(s.Today)}
-		if !orgs {
-			r.cells = append([]string{Printable(s.Org), Printable(s.User)}, figures...)
-		} else {
-			r.cells = append(append([]string{Printable(s.Org)}, figures...), "", "", "", "")
-			if len(s.Limits) > 0 {
-				l := &s.Limits[0]
-				r.share = l.Share()
-				copy(r.cells[5:], []string{Printable(l.Name), l.amount(l.Used), l.amount(l.Amount), bar(r.share)})
-			}
-		}
-		out = append(out, r)
+		out = append(out, m.spenderRow(&list[i]))
 	}
 	return out
+}
+
+func (m *Model) spenderRow(s *Spender) row {
+	about := ""
+	if len(m.snap.Uncounted) > 0 {
+		about = "~"
+	}
+	r := row{org: s.Org, user: s.User, cells: []string{Printable(s.Org)}}
+	if s.User != "" {
+		r.cells = append(r.cells, Printable(s.User))
+	}
+	r.cells = append(r.cells, count(s.Calls), count(s.Failed), usd(s.Cost), usd(s.Today), spark(s.Spark), about+count(s.Waiting))
+	if len(s.Limits) == 0 {
+		r.cells = append(r.cells, "", "", "", "")
+		return r
+	}
+	l := &s.Limits[0]
+	r.share, r.limit = l.Share(), l.Name
+	r.cells = append(r.cells, Printable(l.Name), l.amount(l.Used), l.amount(l.Amount), bar(r.share))
+	return r
 }
 
 func fullest(s *Spender) float64 {
@@ -102,11 +119,11 @@ func fullest(s *Spender) float64 {
 	return s.Limits[0].Share()
 }
 
-func limitRows(limits []Limit) []row {
-	out := make([]row, 0, len(limits))
-	for i := range limits {
-		l := &limits[i]
-		out = append(out, row{share: l.Share(), cells: []string{
+func (m *Model) limitRows(s *Spender) []row {
+	out := make([]row, 0, len(s.Limits))
+	for i := range s.Limits {
+		l := &s.Limits[i]
+		out = append(out, row{org: s.Org, user: s.User, limit: l.Name, share: l.Share(), cells: []string{
 			Printable(l.Name), l.Metric, l.Mode, l.amount(l.Used), l.amount(l.Amount), l.amount(l.Held), bar(l.Share()), brief(l.Reset),
 		}})
 	}
@@ -116,7 +133,7 @@ func limitRows(limits []Limit) []row {
 func (m *Model) poolRows() []row {
 	list := slices.DeleteFunc(slices.Clone(m.snap.Pools), func(p Pool) bool { return !m.fits(p.ID) })
 	slices.SortStableFunc(list, func(a, b Pool) int {
-		switch m.sort() {
+		switch m.sortOf(Pools) {
 		case "quota":
 			return cmp.Compare(quota(&b), quota(&a))
 		case "name":
@@ -154,10 +171,10 @@ func quota(p *Pool) float64 {
 
 func (m *Model) callRows() []row {
 	list := slices.DeleteFunc(slices.Clone(m.snap.Slow), func(e Ended) bool {
-		return !m.fits(strings.Join([]string{e.Org, e.User, e.Model, e.Outcome, e.Call}, " "))
+		return m.org != "" && m.tab != Calls && e.Org != m.org || !m.fits(strings.Join([]string{e.Org, e.User, e.Model, e.Outcome, e.Call}, " "))
 	})
 	slices.SortStableFunc(list, func(a, b Ended) int {
-		switch m.sort() {
+		switch m.sortOf(Calls) {
 		case "waited":
 			return cmp.Compare(b.Waited, a.Waited)
 		case "cost":

@@ -18,6 +18,8 @@ import (
 const (
 	maxEntries = 20_000          // of one org that are looked at, the newest
 	maxSlow    = 100             // calls in Snapshot.Slow
+	maxUsers   = 40              // whose limits are asked for, the most expensive
+	maxCounted = 10_000          // waiting jobs of a pool that are counted by user
 	maxPeeked  = 200             // orgs whose limits are asked for, the most expensive
 	sumsAge    = 5 * time.Second // of sums of the day, at least
 )
@@ -54,8 +56,8 @@ func NewSampler(from Source) *Sampler {
 	return &Sampler{Source: from, now: time.Now, most: maxEntries, states: map[string]*orgState{}}
 }
 
-// Sample looks once. Limits of users are asked for only of the user named, as
-// "org/user"; none when that is empty.
+// Sample looks once. Limits of users are asked for of those who spend most, and of the
+// user named, as "org/user"; of no other when that is empty.
 func (s *Sampler) Sample(ctx context.Context, user string) (*Snapshot, error) {
 	orgs, err := s.Orgs(ctx)
 	if err != nil {
@@ -69,6 +71,9 @@ func (s *Sampler) Sample(ctx context.Context, user string) (*Snapshot, error) {
 		}
 		state.addTo(snap, id)
 	}
+	if err := s.pools(ctx, snap); err != nil {
+		return nil, err
+	}
 	byCost := func(a, b Spender) int {
 		return cmp.Or(cmp.Compare(b.Cost, a.Cost), cmp.Compare(b.Today, a.Today), cmp.Compare(a.Org, b.Org), cmp.Compare(a.User, b.User))
 	}
@@ -78,10 +83,7 @@ func (s *Sampler) Sample(ctx context.Context, user string) (*Snapshot, error) {
 		return cmp.Or(cmp.Compare(b.Waited+b.Took, a.Waited+a.Took), cmp.Compare(a.Call, b.Call))
 	})
 	snap.Slow = snap.Slow[:min(maxSlow, len(snap.Slow))]
-	if err := s.limits(ctx, orgs, snap, user); err != nil {
-		return nil, err
-	}
-	return snap, s.pools(ctx, snap)
+	return snap, s.limits(ctx, orgs, snap, user)
 }
 
 // read brings what is known of an org up to date.
@@ -151,12 +153,14 @@ func ledgerTime(id string) (time.Time, bool) {
 	return time.UnixMilli(n), err == nil
 }
 
+const sparkSteps = int(Span / SparkStep)
+
 // addTo adds an org and its users to a snapshot.
 func (o *orgState) addTo(snap *Snapshot, id string) {
-	org, users := Spender{Org: id, Limits: []Limit{}}, map[string]*Spender{}
+	org, users := Spender{Org: id, Limits: []Limit{}, Spark: make([]int64, sparkSteps)}, map[string]*Spender{}
 	of := func(user string) *Spender {
 		if users[user] == nil {
-			users[user] = &Spender{Org: id, User: user, Limits: []Limit{}}
+			users[user] = &Spender{Org: id, User: user, Limits: []Limit{}, Spark: make([]int64, sparkSteps)}
 		}
 		return users[user]
 	}
@@ -168,6 +172,9 @@ func (o *orgState) addTo(snap *Snapshot, id string) {
 		e, user := &o.recent[i], of(o.recent[i].User)
 		org.Cost += e.Cost
 		user.Cost += e.Cost
+		step := sparkSteps - 1 - max(min(int(snap.At.Sub(e.At)/SparkStep), sparkSteps-1), 0)
+		org.Spark[step] += int64(e.Cost)
+		user.Spark[step] += int64(e.Cost)
 		if e.Kind != budget.KindSettle && e.Kind != budget.KindExpire {
 			continue // a correction of a call that was counted
 		}
@@ -192,7 +199,7 @@ func (o *orgState) addTo(snap *Snapshot, id string) {
 	}
 }
 
-// limits asks where the orgs' own limits stand, and those of one user.
+// limits asks where the orgs' own limits stand, and those of some users.
 func (s *Sampler) limits(ctx context.Context, orgs map[string]*guard.Org, snap *Snapshot, user string) error {
 	for i := range snap.Orgs {
 		one := &snap.Orgs[i]
@@ -204,14 +211,17 @@ func (s *Sampler) limits(ctx context.Context, orgs map[string]*guard.Org, snap *
 			return err
 		}
 	}
-	at := slices.IndexFunc(snap.Users, func(u Spender) bool { return user != "" && u.Org+"/"+u.User == user })
-	if at < 0 {
-		return nil
+	for i := range snap.Users {
+		one := &snap.Users[i]
+		if orgs[one.Org] == nil || i >= maxUsers && (user == "" || one.Org+"/"+one.User != user) {
+			continue
+		}
+		var err error
+		if one.Limits, err = s.standing(ctx, orgs[one.Org].LimitsFor(one.User, ""), budget.Call{Org: one.Org, User: one.User}, budget.User); err != nil {
+			return err
+		}
 	}
-	one := &snap.Users[at]
-	var err error
-	one.Limits, err = s.standing(ctx, orgs[one.Org].LimitsFor(one.User, ""), budget.Call{Org: one.Org, User: one.User}, budget.User)
-	return err
+	return nil
 }
 
 // standing is where the limits of one kind of subject stand, the fullest first.
@@ -247,11 +257,14 @@ func (s *Sampler) pools(ctx context.Context, snap *Snapshot) error {
 			return err
 		}
 		one := Pool{
-			ID: p.ID, Waiting: map[string]int64{}, Running: d.Claims, Parked: d.Parked, Dead: d.Dead,
+			ID: p.ID, Waiting: map[string]int64{}, Running: d.Running(), Parked: d.Parked, Dead: d.Dead,
 			Requests: d.Requests, RPM: d.RPM, Tokens: d.Tokens, TPM: d.TPM, Pace: d.Pace, Blocked: d.Blocked,
 		}
 		for class := queue.Interactive; class <= queue.Batch; class++ {
 			one.Waiting[class.String()] = d.Waiting[class]
+		}
+		if err := s.waiting(ctx, snap, &one); err != nil {
+			return err
 		}
 		snap.Waiting += one.waiting()
 		snap.Running += one.Running
@@ -259,4 +272,35 @@ func (s *Sampler) pools(ctx context.Context, snap *Snapshot) error {
 	}
 	slices.SortStableFunc(snap.Pools, func(a, b Pool) int { return cmp.Or(cmp.Compare(b.waiting(), a.waiting()), cmp.Compare(a.ID, b.ID)) })
 	return nil
+}
+
+// waiting adds to the orgs and users what of theirs waits in a pool. A pool with very many
+// waiting jobs is left out: they would be read with every sample.
+func (s *Sampler) waiting(ctx context.Context, snap *Snapshot, p *Pool) error {
+	n := p.waiting()
+	if n > maxCounted {
+		snap.Uncounted = append(snap.Uncounted, p.ID)
+	}
+	if n == 0 || n > maxCounted {
+		return nil
+	}
+	flows, err := s.Queue.Waiting(ctx, p.ID)
+	for _, f := range flows {
+		for _, id := range []Spender{{Org: f.Org}, {Org: f.Org, User: f.User}} {
+			list := &snap.Orgs
+			if id.User != "" {
+				list = &snap.Users
+			}
+			at := slices.IndexFunc(*list, func(one Spender) bool { return one.Org == id.Org && one.User == id.User })
+			if at < 0 && id.User == "" { // of an org that is not looked at
+				break
+			}
+			if at < 0 {
+				at = len(*list)
+				*list = append(*list, Spender{Org: id.Org, User: id.User, Limits: []Limit{}, Spark: make([]int64, sparkSteps)})
+			}
+			(*list)[at].Waiting += f.Jobs
+		}
+	}
+	return err
 }

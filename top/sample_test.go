@@ -86,8 +86,8 @@ func TestSample(t *testing.T) {
 	if l := s.Users[0].Limits; len(l) != 1 || l[0].Name != "user-day" || l[0].Used != 30_000_000 || l[0].Amount != 100_000_000 {
 		t.Errorf("limits of alice %+v", l)
 	}
-	if l := s.Users[1].Limits; len(l) != 0 {
-		t.Errorf("limits of bob, who was not asked for: %+v", l)
+	if l := s.Users[1].Limits; len(l) != 1 || l[0].Used != 10_000_000 {
+		t.Errorf("limits of bob, who spends most after her: %+v", l)
 	}
 	if p := s.Pools; len(p) != 1 || p[0].ID != "gpt" || p[0].RPM != 60 {
 		t.Errorf("pools %+v", p)

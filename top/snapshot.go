@@ -3,13 +3,18 @@
 package top
 
 import (
+	"encoding/json"
 	"time"
 
+	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/pricing"
 )
 
 // Span is what "now" means: calls that ended within it are counted.
 const Span = time.Minute
+
+// SparkStep is a step of Spender.Spark.
+const SparkStep = 5 * time.Second
 
 // Snapshot is one sample. Amounts are nano-USD. Every list is sorted the most
 // expensive, the fullest or the slowest first.
@@ -30,6 +35,8 @@ type Snapshot struct {
 	// Partial says that more calls ended than are looked at: the figures of the
 	// last minute are then too small.
 	Partial bool `json:"partial,omitempty"`
+	// Uncounted are pools with so many waiting jobs that they are not counted by user.
+	Uncounted []string `json:"uncounted_pools,omitempty"`
 }
 
 // Spender is an org, or a user of one.
@@ -40,19 +47,40 @@ type Spender struct {
 	Failed int64        `json:"failed_last_minute"`
 	Cost   pricing.Nano `json:"cost_last_minute_nano"`
 	Today  pricing.Nano `json:"cost_today_nano"`
-	Limits []Limit      `json:"limits"` // the fullest first; of users only those that are looked at
+	// Spark is Cost by steps of SparkStep, the oldest first.
+	Spark []int64 `json:"cost_by_5s_nano"`
+	// Waiting are its jobs and callers that wait, in pools of which all are counted; see
+	// Snapshot.Uncounted.
+	Waiting int64   `json:"waiting"`
+	Limits  []Limit `json:"limits"` // the fullest first; of users those who spend most, and the one looked at
 }
 
 // Limit is where a limit stands. Used and Amount are nano-USD when Metric is
 // cost, else tokens or requests.
 type Limit struct {
-	Name   string        `json:"name"`
-	Metric string        `json:"metric"`
-	Mode   string        `json:"mode"`
-	Used   int64         `json:"used"`
-	Held   int64         `json:"held"` // the part of Used that open calls may give back
-	Amount int64         `json:"amount"`
-	Reset  time.Duration `json:"reset_ns"` // until nothing is used, if no more is
+	Name   string `json:"name"`
+	Metric string `json:"metric"`
+	Mode   string `json:"mode"`
+	Used   int64  `json:"used"`
+	Held   int64  `json:"held"` // the part of Used that open calls may give back
+	Amount int64  `json:"amount"`
+	// Reset is how long until nothing is used, if no more is; budget.Endless, null in
+	// JSON, when that is never.
+	Reset time.Duration `json:"-"`
+}
+
+// MarshalJSON writes the limit with its reset in nanoseconds.
+func (l Limit) MarshalJSON() ([]byte, error) {
+	type plain Limit
+	var reset *int64
+	if l.Reset < budget.Endless {
+		ns := l.Reset.Nanoseconds()
+		reset = &ns
+	}
+	return json.Marshal(struct {
+		plain
+		Reset *int64 `json:"reset_ns"`
+	}{plain(l), reset})
 }
 
 // Share is the part of the limit in use; above 1 it is overdrawn.

@@ -25,21 +25,28 @@ const helpText = `
   /              filter        p       pause
   r              sample now    q       quit
 
-  Figures of the last minute are of calls that ended in it; "today" is the UTC day.
-  "use" is what is charged and held against the fullest limit. ~ before a figure of the
-  head: there were more calls than are looked at.
+  o              override a limit of the chosen org, user or limit for a while
+  d              disable the chosen user
+  c              cancel the chosen user's jobs, waiting and running
+
+  Last-minute values cover calls that ended in it; "today" is the UTC day.
+  "use" is what is charged and held of "limit", the fullest.
+  Columns that are too wide for the terminal are on the line below the list.
+  ~ before a value: there were more calls, or waiting jobs, than are read.
 `
 
 func (m *Model) draw() string {
 	lines := []string{m.head(), m.tabs(), ""}
+	room := m.height - len(lines) - 1
 	switch {
 	case m.help:
 		lines = append(lines, strings.Split(strings.Trim(helpText, "\n"), "\n")...)
 	case m.snap == nil && m.err == nil:
 		lines = append(lines, "reading ...")
+	case m.snap != nil && m.split():
+		lines = append(lines, m.wide(room)...)
 	case m.snap != nil:
-		lines = append(lines, m.opened()...)
-		lines = append(lines, m.table()...)
+		lines = append(lines, m.main(room)...)
 	}
 	for len(lines) < m.height-1 {
 		lines = append(lines, "")
@@ -51,6 +58,68 @@ func (m *Model) draw() string {
 	return strings.Join(lines, "\n")
 }
 
+// split reports whether there is room for all lists next to each other.
+func (m *Model) split() bool { return m.width >= 150 && m.height >= 34 }
+
+// main is the list that the keys move in, with what was opened above it and what does
+// not fit below it, in some lines.
+func (m *Model) main(height int) []string {
+	lines, t := m.opened(), m.tableOf(m.tab)
+	more := t.hidden(m.width)
+	if more != "" {
+		height -= 2
+	}
+	lines = append(lines, t.lines(m, m.width, height-len(lines))...)
+	if more != "" {
+		for len(lines) < height {
+			lines = append(lines, "")
+		}
+		lines = append(lines, "", m.styled(more, faint))
+	}
+	return lines
+}
+
+// wide is the main list above the others: one on the left, two on the right.
+func (m *Model) wide(height int) []string {
+	upper := height * 45 / 100
+	lines := m.main(upper)
+	for len(lines) < upper {
+		lines = append(lines, "")
+	}
+	lines = append(lines[:upper], "")
+	var others []Tab
+	for t := Orgs; t <= Calls; t++ {
+		if t != m.tab && (m.org == "" || t == Pools || t == Calls) {
+			others = append(others, t)
+		}
+	}
+	width, lower := (m.width-2)/2, height-upper-1
+	if len(others) == 2 {
+		return append(lines, beside(m.pane(others[0], width, lower), m.pane(others[1], m.width-width-2, lower), width)...)
+	}
+	if len(others) == 1 {
+		return append(lines, m.pane(others[0], m.width, lower)...)
+	}
+	small := lower * 2 / 5
+	at := m.pane(others[1], m.width-width-2, small)
+	for len(at) < small {
+		at = append(at, "")
+	}
+	at = append(append(at[:small], ""), m.pane(others[2], m.width-width-2, lower-small-1)...)
+	return append(lines, beside(m.pane(others[0], width, lower), at, width)...)
+}
+
+// pane is a list with its name, without a chosen row.
+func (m *Model) pane(tab Tab, width, height int) []string {
+	t := m.tableOf(tab)
+	t.chosen = -1
+	return append([]string{m.styled(fmt.Sprintf("%d %s", tab+1, tabNames[tab]), bold)}, t.lines(m, width, height-1)...)
+}
+
+func (m *Model) tableOf(tab Tab) *table {
+	return &table{columns: m.columnsOf(tab), rows: m.rowsOf(tab), chosen: m.row, nothing: m.nothing()}
+}
+
 func (m *Model) head() string {
 	if m.snap == nil {
 		return m.styled("llmguard top", bold)
@@ -59,8 +128,16 @@ func (m *Model) head() string {
 	if s.Partial {
 		about = "~"
 	}
-	return m.styled("llmguard top", bold) + "  " + s.At.Format(time.TimeOnly) + " UTC   " + fmt.Sprintf("%s%s calls/min   %s%s/min   %s today   %s waiting   %s running",
-		about, count(s.Calls), about, usd(s.Cost), usd(s.Today), count(s.Waiting), count(s.Running))
+	figures := []string{
+		m.styled("llmguard top", bold), s.At.Format(time.TimeOnly) + " UTC", about + count(s.Calls) + " calls/min", about + usd(s.Cost) + "/min", usd(s.Today) + " today",
+		count(s.Waiting) + " waiting", count(s.Running) + " running",
+	}
+	for apart := "   "; apart != ""; apart = apart[1:] {
+		if line := strings.Join(figures, apart); ansi.StringWidth(line) <= m.width {
+			return line
+		}
+	}
+	return strings.Join(figures[1:], " ")
 }
 
 func (m *Model) tabs() string {
@@ -101,36 +178,6 @@ func (m *Model) opened() []string {
 
 func (m *Model) page() int { return max(1, m.height-6) }
 
-// table is the list, scrolled so that the chosen row is seen.
-func (m *Model) table() []string {
-	rows, head := m.rows(), m.columns()
-	widths := make([]int, len(head))
-	for i, name := range head {
-		widths[i] = ansi.StringWidth(strings.TrimPrefix(name, ">"))
-		for _, r := range rows {
-			widths[i] = max(widths[i], ansi.StringWidth(r.cells[i]))
-		}
-	}
-	names := make([]string, len(head))
-	for i, name := range head {
-		names[i] = strings.TrimPrefix(name, ">")
-	}
-	lines := []string{m.styled(m.line(names, head, widths, 0), faint)}
-	if len(rows) == 0 {
-		return append(lines, m.styled(m.nothing(), faint))
-	}
-	shown := max(1, m.height-5-len(m.opened()))
-	first := max(0, min(m.row-shown/2, len(rows)-shown))
-	for i := first; i < min(first+shown, len(rows)); i++ {
-		text := m.line(rows[i].cells, head, widths, rows[i].share)
-		if i == m.row {
-			text = m.styled(ansi.Strip(text), reverse)
-		}
-		lines = append(lines, text)
-	}
-	return lines
-}
-
 func (m *Model) nothing() string {
 	switch {
 	case m.filter != "":
@@ -141,27 +188,15 @@ func (m *Model) nothing() string {
 	return "nothing yet"
 }
 
-func (m *Model) line(cells, head []string, widths []int, share float64) string {
-	var b strings.Builder
-	for i, cell := range cells {
-		pad := strings.Repeat(" ", widths[i]-ansi.StringWidth(cell))
-		if head[i] == "use" && cell != "" {
-			cell = m.warn(cell, share)
-		}
-		if strings.HasPrefix(head[i], ">") {
-			b.WriteString(pad + cell + "  ")
-		} else {
-			b.WriteString(cell + pad + "  ")
-		}
-	}
-	return strings.TrimRight(b.String(), " ")
-}
-
 func (m *Model) foot() string {
-	text := "↑↓ move  enter open  esc back  s sort: " + m.sort() + "  / filter  p pause  ? help  q quit"
+	text := "enter open  s sort: " + m.sort() + "  / filter  o override  d disable  c cancel  ? help"
 	switch {
+	case m.prompt != nil:
+		return m.styled(m.prompt.text(), bold)
+	case m.told != "":
+		return m.styled(Printable(m.told), bold)
 	case m.err != nil:
-		return m.styled("no sample: "+m.err.Error(), bold) + m.styled("  (the figures are old)", faint)
+		return m.styled("no sample: "+m.err.Error(), bold) + m.styled("  (values are old)", faint)
 	case m.paused:
 		text = "PAUSED  " + text
 	}
@@ -206,7 +241,7 @@ func Print(w io.Writer, snap *Snapshot, rows int) error {
 	for t := Orgs; t <= Calls; t++ {
 		m.open(t)
 		m.row = -1
-		if _, err := fmt.Fprintf(w, "\n%s\n%s\n", tabNames[t], strings.Join(m.table(), "\n")); err != nil {
+		if _, err := fmt.Fprintf(w, "\n%s\n%s\n", tabNames[t], strings.Join(m.tableOf(t).lines(m, m.width, rows+1), "\n")); err != nil {
 			return err
 		}
 	}

@@ -16,18 +16,18 @@ func TestScreenAt80x24(t *testing.T) {
 	lines := s.lines()
 	s.check("lines", len(lines), 24)
 	for i, want := range []string{
-		"llmguard top  03:00:00 UTC   12.3k calls/min   $1.23/min   $0.0456 today   7 wa…",
+		"03:00:00 UTC 12.3k calls/min $1.23/min $0.0456 today 7 waiting 3 running",
 		" 1 orgs   2 users   3 pools   4 slowest calls  ",
 		"",
-		"org      calls/min  failed  $/min  today  fullest limit   used      of  use",
-		"bravo           10       1  $3.00  $5.00  hour           $9.50  $10.00  ███████…",
-		"alpha           30       0  $2.00  $9.00  day            12.3k   10.0k  ███████…",
-		"charlie         20       0  $1.00  $7.00",
+		"org      calls/min  failed  $/min  today  waiting  limit   used      of  use",
+		"bravo           10       1  $3.00  $5.00        2  hour   $9.50  $10.00  95%",
+		"alpha           30       0  $2.00  $9.00        0  day    12.3k   10.0k  123%",
+		"charlie         20       0  $1.00  $7.00        0",
 		"",
 	} {
 		s.check("line", lines[i], want)
 	}
-	s.check("foot", lines[23], "↑↓ move  enter open  esc back  s sort: cost  / filter  p pause  ? help  q quit")
+	s.check("foot", lines[23], "enter open  s sort: cost  / filter  o override  d disable  c cancel  ? help")
 }
 
 // fold makes spaces one, as the widths of columns are those of their content.
@@ -36,16 +36,16 @@ func fold(line string) string { return strings.Join(strings.Fields(line), " ") }
 func TestScreenAt200x50(t *testing.T) {
 	for key, want := range map[string][]string{
 		"1": {
-			"org calls/min failed $/min today fullest limit used of use",
-			"bravo 10 1 $3.00 $5.00 hour $9.50 $10.00 ██████████ 95%",
-			"alpha 30 0 $2.00 $9.00 day 12.3k 10.0k ██████████ 123%",
-			"charlie 20 0 $1.00 $7.00",
+			"org calls/min failed $/min today last minute waiting limit used of use",
+			"bravo 10 1 $3.00 $5.00 ▁ ▅█ 2 hour $9.50 $10.00 ██████████ 95%",
+			"alpha 30 0 $2.00 $9.00 0 day 12.3k 10.0k ██████████ 123%",
+			"charlie 20 0 $1.00 $7.00 0",
 		},
 		"2": {
-			"org user calls/min failed $/min today",
-			"alpha zoe 5 0 $2.00 $1.00",
-			"bravo ann 6 0 $1.00 $3.00",
-			"alpha bob 7 0 $0.5000 $2.00",
+			"org user calls/min failed $/min today last minute waiting limit used of use",
+			"alpha zoe 5 0 $2.00 $1.00 0 day 12.3k 10.0k ██████████ 123%",
+			"bravo ann 6 0 $1.00 $3.00 0",
+			"alpha bob 7 0 $0.5000 $2.00 0",
 		},
 		"3": {
 			"pool connected async batch running parked dead rpm tpm use pace blocked",
@@ -120,6 +120,42 @@ func TestEmptyStates(t *testing.T) {
 	s.check("a filter", s.lines()[4], "nothing fits the filter (esc)")
 }
 
+// At 200x50 all four lists are on the screen, whichever the keys move in; with an org opened
+// what concerns others is not.
+func TestAllListsAt200x50(t *testing.T) {
+	for _, tab := range []string{"1", "2", "3", "4"} {
+		s := open(t, 200, 50, figures())
+		s.press(tab)
+		s.checkFits(200, 50, tab)
+		text := strings.Join(s.lines(), "\n")
+		for _, want := range []string{"charlie", "zoe", "59/60", "429 refused"} {
+			if !strings.Contains(text, want) {
+				t.Errorf("tab %s: got no %q on\n%s", tab, want, text)
+			}
+		}
+	}
+}
+
+// What a narrow screen leaves out of a list is below it, for the chosen row.
+func TestLeftOutColumnsAreBelowTheList(t *testing.T) {
+	s := open(t, 80, 24, figures())
+	s.press("3", "down")
+	for _, want := range []string{"tpm 10/1000", "pace 50%"} {
+		if line := s.lines()[22]; !strings.Contains(line, want) {
+			t.Errorf("got %q below the list, want %q in it", line, want)
+		}
+	}
+	if head := s.lines()[3]; !strings.Contains(head, "running") || strings.Contains(head, "tpm") || strings.Contains(head, "…") {
+		t.Errorf("got the columns %q, want whole ones without tpm", head)
+	}
+	s.press("?")
+	for i, line := range s.lines() {
+		if strings.HasSuffix(line, "…") {
+			t.Errorf("line %d of the help is cut: %s", i, line)
+		}
+	}
+}
+
 // Before the first sample the screen says so; a first one that fails says why.
 func TestBeforeTheFirstSample(t *testing.T) {
 	m := top.NewModel(t.Context(), 1, false, nil)
@@ -129,7 +165,7 @@ func TestBeforeTheFirstSample(t *testing.T) {
 	s := open(t, 80, 24, nil)
 	s.err = errAway
 	s.press("r")
-	s.check("foot", s.lines()[23], "no sample: redis is unavailable  (the figures are old)")
+	s.check("foot", s.lines()[23], "no sample: redis is unavailable  (values are old)")
 }
 
 // Without colour the only codes mark what is chosen; with it, limits are yellow

@@ -58,7 +58,7 @@ function fillTable(table, { x, series }) {
     return tr;
   };
   table.replaceChildren(row(['Day', ...series.map((s) => s.name)], 'th'),
-    ...x.map((at, i) => row([dayName(at), ...series.map((s) => money.format(s.values[i]))], 'td')).reverse());
+    ...x.map((at, i) => row([dayName(at), ...series.map((s) => (s.values[i] == null ? '…' : money.format(s.values[i])))], 'td')).reverse());
 }
 
 let resized;
@@ -79,7 +79,7 @@ async function refresh() {
     if (!answer.ok) throw new Error(answer.status);
     text = await answer.text();
   } catch {
-    status.textContent = '· no answer, the figures are old';
+    status.textContent = '· no answer, values are old';
     return;
   }
   const fresh = new DOMParser().parseFromString(text, 'text/html');

@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/llmguard/llmguard/attempts"
 	"github.com/llmguard/llmguard/batch"
@@ -48,6 +49,7 @@ type Callers struct {
 type Parts struct {
 	Config     *config.Config
 	Roles      Role
+	Redis      redis.UniversalClient
 	Directory  *auth.Directory
 	Failures   *attempts.Limiter // of wrong keys
 	Identities *Identities
@@ -68,7 +70,7 @@ type Parts struct {
 
 func (a *App) parts(o Options, set *settings) *Parts {
 	p := &Parts{
-		Config: a.cfg, Roles: o.Roles, Directory: set.directory, Failures: a.failures, Identities: a.ids, Budget: a.budget, Guard: a.guard,
+		Config: a.cfg, Roles: o.Roles, Redis: a.rdb, Directory: set.directory, Failures: a.failures, Identities: a.ids, Budget: a.budget, Guard: a.guard,
 		Queue: a.queue, Rejoin: a.rejoin, Files: a.files, Batches: a.batches, Webhooks: a.webhooks,
 		Spool: a.spool, Tracer: a.tracer, Log: a.log, Metrics: a.registry,
 	}

@@ -52,7 +52,7 @@ func Root() *cobra.Command {
 	_ = root.RegisterFlagCompletionFunc("context", completeContexts)
 	root.AddCommand(contextCommand(), applyCommand(), devCommand(), roleCommand("serve", app.Proxy), roleCommand("worker", app.Worker),
 		initCommand(), checkCommand(), doctorCommand(), configCommand(), orgsCommand(), usersCommand(), keysCommand(), limitsCommand(), adminsCommand(), changesCommand(),
-		pricesCommand(), usageCommand(), simulateCommand(), batchCommand(), jobsCommand(), queueCommand(), topCommand(), webhooksCommand(), versionCommand())
+		pricesCommand(), usageCommand(), simulateCommand(), batchCommand(), batchesCommand(), jobsCommand(), queueCommand(), topCommand(), webhooksCommand(), versionCommand())
 	finish(root)
 	return root
 }

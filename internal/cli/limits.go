@@ -19,7 +19,7 @@ import (
 )
 
 // subject says whose limit it is.
-type subject struct{ org, user, key string }
+type subject struct{ org, user, key, ip string }
 
 func (s *subject) add(c *cobra.Command) {
 	orgFlag(c, &s.org)
@@ -35,6 +35,9 @@ func (s *subject) query() string {
 	}
 	if s.key != "" {
 		q.Set("key", s.key)
+	}
+	if s.ip != "" {
+		q.Set("ip", s.ip)
 	}
 	if len(q) == 0 {
 		return ""
@@ -79,6 +82,7 @@ func limitsGetCommand() *cobra.Command {
 	}
 	f.add(c, listFormats...)
 	s.add(c)
+	c.Flags().StringVar(&s.ip, "ip", "", "the address, for limits per address")
 	return c
 }
 
@@ -343,6 +347,9 @@ func limitsResetCommand() *cobra.Command {
 		if s.key != "" {
 			body["key"] = s.key
 		}
+		if s.ip != "" {
+			body["ip"] = s.ip
+		}
 		return f.run(c, func(a *adminClient) error {
 			var l admin.Limit
 			if err := a.ask(c.Context(), http.MethodPost, pathOf("orgs", s.org, "limits", args[0], "reset"), body, &l); err != nil {
@@ -354,6 +361,7 @@ func limitsResetCommand() *cobra.Command {
 	f.add(c, listFormats...)
 	f.why(c)
 	s.add(c)
+	c.Flags().StringVar(&s.ip, "ip", "", "the address, for limits per address")
 	_ = c.MarkFlagRequired("reason")
 	return c
 }

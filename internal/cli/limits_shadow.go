@@ -20,7 +20,8 @@ func limitsShadowCommand() *cobra.Command {
 		Long: "A limit with mode: shadow counts and refuses nobody; the ledger entry of a call that did not fit it says so. This adds\n" +
 			"those entries up: how many calls would have waited, for how long, and how many would have been refused for good.\n" +
 			"Nobody waited, so each call is counted as if the ones before it had been let in: enforced, a limit holds back fewer\n" +
-			"calls, and each for longer. `llmguard simulate` says how many. Calls that never ran are in no ledger.",
+			"calls, and each for longer. `llmguard simulate` says how many. Calls that never ran are in no ledger.\n" +
+			"A limit made with `limits set` counts from its creation, one of the file from the start of the period.",
 		Example: "  llmguard limits shadow --days 7\n  llmguard limits shadow --log november.jsonl -o csv",
 		RunE: func(c *cobra.Command, _ []string) error {
 			return f.showShadow(c.Context(), c.InOrStdin(), c.OutOrStdout(), c.ErrOrStderr())
@@ -69,6 +70,9 @@ func (f *traceFlags) countShadow(ctx context.Context, s *simulate.Shadow, stdin 
 		return err
 	}
 	defer l.Close()
+	if s.Made, err = l.shadowLimits(ctx); err != nil {
+		return err
+	}
 	for _, org := range l.orgs {
 		if err := l.Entries(ctx, org, from, to, s.Entry); err != nil {
 			return err

@@ -17,6 +17,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/llmguard/llmguard/admin"
 	"github.com/llmguard/llmguard/batch"
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/files"
@@ -205,7 +206,7 @@ func (x *orgExport) queued(ctx context.Context) error {
 			return err
 		}
 		for _, j := range page.Jobs {
-			if err := x.line("job", lineOf(j)); err != nil {
+			if err := x.line("job", admin.JobLineOf(j)); err != nil {
 				return err
 			}
 		}
@@ -330,4 +331,12 @@ func (x *orgExport) audit(ctx context.Context) error {
 			return nil
 		}
 	}
+}
+
+func moment(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	t = t.UTC()
+	return &t
 }

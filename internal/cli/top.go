@@ -28,7 +28,8 @@ func topCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "top", Short: "Show what happens now: spending against limits, who waits, pools and quota, slowest calls", Args: cobra.NoArgs,
 		Long: "A live view in the terminal; ? lists its keys. With --once, or when the output is no terminal, it prints one sample.\n" +
-			"It reads Redis alone, so it works while proxies are away. The figures of the last minute are of calls that ended in it.",
+			"It reads Redis alone, so it works while proxies are down. Last-minute values cover calls that ended in it.\n" +
+			"Keys override a limit, disable a user or cancel their jobs, after a question; the audit has the reason.",
 		Example: "  llmguard top\n  llmguard top --org acme --interval 5s\n  llmguard top --once -o json | jq '.orgs[] | select(.limits[0].used > .limits[0].amount * 0.9)'",
 		RunE: func(c *cobra.Command, _ []string) error {
 			if every < 500*time.Millisecond || every > time.Hour {
@@ -37,11 +38,12 @@ func topCommand() *cobra.Command {
 			if rows < 1 {
 				return fmt.Errorf("--rows %d: expected 1 or more", rows)
 			}
-			s, done, err := f.sampler(c.Context())
+			o, err := f.openOffice(c.Context())
 			if err != nil {
 				return err
 			}
-			defer done()
+			defer o.Close()
+			s := f.sampler(o)
 			if once || f.output != "table" || !terminal(c.InOrStdin()) || !terminal(c.OutOrStdout()) {
 				snap, err := s.Sample(c.Context(), "")
 				if err != nil {
@@ -50,6 +52,7 @@ func topCommand() *cobra.Command {
 				return render(c.OutOrStdout(), f.output, snap, func(w io.Writer) error { return top.Print(w, snap, rows) })
 			}
 			m := top.NewModel(c.Context(), every, coloured(c.OutOrStdout()), s.Sample)
+			m.Allow(func(ctx context.Context, order top.Order) (string, error) { return f.act(ctx, o, order) })
 			_, err = tea.NewProgram(m, tea.WithContext(c.Context()), tea.WithInput(c.InOrStdin()), tea.WithOutput(behind(c.OutOrStdout()).(io.Writer))).Run()
 			if errors.Is(err, tea.ErrInterrupted) || c.Context().Err() != nil {
 				return nil // the way to leave it
@@ -57,7 +60,8 @@ func topCommand() *cobra.Command {
 			return err
 		},
 	}
-	f.add(c, plainFormats...)
+	f.direct(c)
+	formatFlag(c, &f.output, plainFormats...)
 	c.Flags().DurationVar(&every, "interval", 2*time.Second, "time between two samples, 500ms to 1h")
 	c.Flags().BoolVar(&once, "once", false, "print one sample and end")
 	c.Flags().IntVar(&rows, "rows", 10, "lines of each table that --once prints")
@@ -73,11 +77,7 @@ func terminal(v any) bool {
 // raises, are read anew.
 const policyAge = 10 * time.Second
 
-func (f *usageFlags) sampler(ctx context.Context) (_ *top.Sampler, done func(), err error) {
-	o, err := f.openOffice(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
+func (f *usageFlags) sampler(o *office) *top.Sampler {
 	var known map[string]*guard.Org
 	var read time.Time
 	orgs := func(ctx context.Context) (map[string]*guard.Org, error) {
@@ -97,5 +97,5 @@ func (f *usageFlags) sampler(ctx context.Context) (_ *top.Sampler, done func(), 
 		return known, nil
 	}
 	books := budget.New(o.rdb, budget.Options{LedgerLength: app.LedgerLength(o.cfg.Ledger)})
-	return top.NewSampler(top.Source{Books: books, Queue: o.Queue, Pools: o.pools, Orgs: orgs}), o.Close, nil
+	return top.NewSampler(top.Source{Books: books, Queue: o.Queue, Pools: o.pools, Orgs: orgs})
 }

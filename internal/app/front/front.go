@@ -17,9 +17,11 @@ import (
 	"github.com/llmguard/llmguard/console"
 	"github.com/llmguard/llmguard/files"
 	"github.com/llmguard/llmguard/internal/app"
+	"github.com/llmguard/llmguard/internal/diagnose"
 	"github.com/llmguard/llmguard/proxy"
 	"github.com/llmguard/llmguard/queue"
 	"github.com/llmguard/llmguard/simulate"
+	"github.com/llmguard/llmguard/webhook"
 )
 
 // New builds the front of a process. It is an app.NewFront.
@@ -61,6 +63,9 @@ func newAdmin(p *app.Parts) (*admin.Server, error) {
 	o := adminOptions(p.Identities, p.Budget, p.Log)
 	o.Failures = p.Failures
 	o.Queue, o.Batches = func(context.Context) (*queue.Queue, error) { return p.Queue, nil }, p.Batches
+	if p.Webhooks != nil {
+		o.Webhooks = func() (*webhook.Sender, error) { return p.Webhooks, nil }
+	}
 	if p.Reload != nil {
 		o.Reload = func(ctx context.Context) (*admin.Reloaded, error) {
 			r, err := p.Reload(ctx)
@@ -87,6 +92,13 @@ func newConsole(p *app.Parts, api *admin.Server) (*console.Console, error) {
 		API: api, Config: p.Identities.Effective, Policy: p.Guard.Policy, Budget: p.Budget,
 		Queue: p.Queue, Pools: p.Queue.Pools, Batches: p.Batches, TrustedProxies: p.Config.TrustedProxies, Log: p.Log,
 		Simulate: func() (simulate.Policy, error) { return app.Policy(p.Identities.Effective(), 1) },
+		Webhooks: p.Webhooks, Findings: func(ctx context.Context) []diagnose.Finding {
+			found, facts := diagnose.Store(ctx, p.Redis)
+			if facts == nil {
+				return found
+			}
+			return append(found, diagnose.StoreMore(ctx, p.Redis, facts, p.Config.Store.Deadline)...)
+		},
 	})
 }
 
@@ -99,6 +111,7 @@ func Admin(ctx context.Context, cfg *config.Config, rdb redis.UniversalClient, l
 	}
 	o := adminOptions(ids, budget.New(rdb, budget.Options{LedgerLength: app.LedgerLength(cfg.Ledger)}), log)
 	o.Batches = batch.NewStore(rdb, files.New(rdb, nil, files.Options{Logger: log}), log)
+	o.Webhooks = func() (*webhook.Sender, error) { return app.Webhooks(ids.Effective(), rdb, log) }
 	o.Queue = func(ctx context.Context) (*queue.Queue, error) {
 		q, _, err := app.Queue(ctx, ids.Effective(), rdb, log)
 		return q, err

@@ -1,0 +1,135 @@
+package batch
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Filter picks batches of several orgs for operators.
+type Filter struct {
+	Orgs []string
+	User string // only this user's; empty: all
+	Open bool   // only those that have not ended
+}
+
+// listed is a batch on one of its org's lists.
+type listed struct {
+	id   string
+	open bool
+	made float64 // Unix seconds
+}
+
+// All returns the newest batches of some orgs, those that have not ended first, and
+// whether there are more. It reads two lists of each org, and the records of the
+// batches that it returns.
+func (s *Store) All(ctx context.Context, f Filter, limit int) ([]*Batch, bool, error) {
+	list, err := s.listed(ctx, f, limit)
+	if err != nil {
+		return nil, false, err
+	}
+	slices.SortStableFunc(list, func(a, b listed) int {
+		if a.open != b.open {
+			return map[bool]int{true: -1, false: 1}[a.open]
+		}
+		return cmp.Compare(b.made, a.made)
+	})
+	cut := len(list) > limit+slack
+	all, err := s.records(ctx, list[:min(len(list), limit+slack)])
+	if err != nil {
+		return nil, false, err
+	}
+	all = slices.DeleteFunc(all, func(b *Batch) bool { return f.User != "" && b.User != f.User || f.Open && b.Status.Terminal() })
+	slices.SortStableFunc(all, func(a, b *Batch) int {
+		return cmp.Compare(map[bool]int{true: 1}[a.Status.Terminal()], map[bool]int{true: 1}[b.Status.Terminal()])
+	})
+	return all[:min(limit, len(all))], cut || len(all) > limit, nil
+}
+
+// slack is how many more batches than asked for are read: some may be listed twice, or
+// forgotten, or have ended a moment ago.
+const slack = 50
+
+// listed reads the lists of open and of ended batches, of each the newest and one more.
+func (s *Store) listed(ctx context.Context, f Filter, limit int) ([]listed, error) {
+	pipe := s.rdb.Pipeline()
+	open, ended := make([]*redis.ZSliceCmd, len(f.Orgs)), make([]*redis.ZSliceCmd, len(f.Orgs))
+	for i, org := range f.Orgs {
+		key := openKeys(org, f.User)[min(len(f.User), 1)]
+		open[i] = pipe.ZRevRangeWithScores(ctx, key, 0, int64(limit))
+		if !f.Open {
+			ended[i] = pipe.ZRevRangeWithScores(ctx, endedKey(org, f.User), 0, int64(limit))
+		}
+	}
+	if pipe.Len() == 0 {
+		return nil, nil
+	}
+	if _, err := pipe.Exec(ctx); err != nil {
+		return nil, fmt.Errorf("batch: list: %w", err)
+	}
+	var out []listed
+	for i := range f.Orgs {
+		for _, z := range open[i].Val() {
+			id, _ := z.Member.(string)
+			out = append(out, listed{id, true, z.Score})
+		}
+		if ended[i] == nil {
+			continue
+		}
+		for _, z := range ended[i].Val() {
+			id, _ := z.Member.(string)
+			if f.User != "" { // by the microsecond
+				z.Score /= 1e6
+			}
+			out = append(out, listed{id[strings.LastIndex(id, " ")+1:], false, z.Score})
+		}
+	}
+	return out, nil
+}
+
+// endedKey lists an org's ended batches, or all batches of one user.
+func endedKey(org, user string) string {
+	if user != "" {
+		return indexKey(org, user)
+	}
+	return keptKey(org)
+}
+
+// records reads batches, and leaves out those that are forgotten or listed twice.
+func (s *Store) records(ctx context.Context, list []listed) ([]*Batch, error) {
+	pipe := s.rdb.Pipeline()
+	reads := map[string]*redis.MapStringStringCmd{}
+	var ids []string
+	for _, l := range list {
+		if reads[l.id] == nil {
+			reads[l.id] = pipe.HGetAll(ctx, recordKey(l.id))
+			ids = append(ids, l.id)
+		}
+	}
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	if _, err := pipe.Exec(ctx); err != nil {
+		return nil, fmt.Errorf("batch: list: %w", err)
+	}
+	var out []*Batch
+	for _, id := range ids {
+		b, err := decode(id, reads[id].Val())
+		if errors.Is(err, ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, b)
+	}
+	return out, nil
+}
+
+// Find returns a batch of any owner, for operators.
+func (s *Store) Find(ctx context.Context, id string) (*Batch, error) { return s.load(ctx, id) }

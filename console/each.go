@@ -1,0 +1,100 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"slices"
+
+	"github.com/llmguard/llmguard/budget"
+)
+
+// eachLine is a limit that counts users, keys or addresses, each by itself, and where the
+// fullest of those that were looked at stands.
+type eachLine struct {
+	budget.Limit
+	Name       string // for the page: differs from line to line
+	Who        string // whose usage is shown; empty: nobody has used any
+	Used, Held int64
+	Amount     int64
+}
+
+// subjects are whose usage is looked at.
+type subjects map[budget.Subject][]string
+
+const maxSubjects = 20 // of a kind
+
+// lastSubjects are the keys and addresses of an org's last calls.
+func (c *Console) lastSubjects(ctx context.Context, org string) (subjects, error) {
+	out := subjects{}
+	read, now := 0, c.o.Now()
+	add := func(kind budget.Subject, id string) {
+		if id != "" && len(out[kind]) < maxSubjects && !slices.Contains(out[kind], id) {
+			out[kind] = append(out[kind], id)
+		}
+	}
+	err := c.o.Budget.Recent(ctx, org, now.AddDate(0, 0, -1), now, func(e budget.Entry) error {
+		add(budget.Key, e.Key)
+		add(budget.IP, e.IP)
+		if read++; read == lookedAt {
+			return errEnough
+		}
+		return nil
+	})
+	if errors.Is(err, errEnough) {
+		err = nil
+	}
+	return out, err
+}
+
+// eachLines shows the limits of single users, keys and addresses.
+func (c *Console) eachLines(ctx context.Context, org string, limits []budget.Limit, of subjects) ([]eachLine, error) {
+	var out []eachLine
+	for _, l := range limits {
+		if l.Subject == budget.Org {
+			continue
+		}
+		line := eachLine{Limit: l, Name: l.ID + "-" + l.Only}
+		who := of[l.Subject]
+		if l.Only != "" {
+			who = []string{l.Only}
+		}
+		if l.Mode == budget.Off {
+			who = nil
+		}
+		for _, id := range who {
+			states, err := c.o.Budget.Peek(ctx, []budget.Limit{l}, callOf(org, l.Subject, id))
+			if err != nil {
+				return nil, err
+			}
+			if s := &states[0]; s.Used > 0 && (line.Who == "" || used(s) > float64(line.Used)/float64(max(line.Amount, 1))) {
+				line.Who, line.Used, line.Held, line.Amount = id, s.Used, s.Held, s.Amount
+			}
+		}
+		out = append(out, line)
+	}
+	return out, nil
+}
+
+// callOf is a call of a subject, for looking at what it has used.
+func callOf(org string, s budget.Subject, id string) budget.Call {
+	call := budget.Call{Org: org}
+	switch s {
+	case budget.User:
+		call.User = id
+	case budget.Key:
+		call.Key = id
+	case budget.IP:
+		call.IP = id
+	}
+	return call
+}
+
+// addressOf reads an address as calls carry it; "" is none.
+func addressOf(text string) string {
+	ip, err := netip.ParseAddr(text)
+	if err != nil {
+		return ""
+	}
+	return ip.Unmap().String()
+}

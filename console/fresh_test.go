@@ -1,0 +1,90 @@
+package console
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/pricing"
+)
+
+// TestAnOldValueIsReadAgainBeforeItIsShown: the first view after a pause shows what is
+// there now, with its time, and not what was there when somebody looked last.
+func TestAnOldValueIsReadAgainBeforeItIsShown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, slow := 0, time.Duration(0)
+		f := &fresh[int]{age: 3 * time.Second, get: func(context.Context) (int, error) {
+			n++
+			time.Sleep(slow)
+			return n, nil
+		}}
+		if v, at, err := f.load(t.Context()); v != 1 || !at.Equal(time.Now()) || err != nil {
+			t.Errorf("at first: got %d of %s, want 1 of now", v, at)
+		}
+		time.Sleep(time.Hour)
+		if v, at, _ := f.load(t.Context()); v != 2 || !at.Equal(time.Now()) {
+			t.Errorf("an hour later: got %d of %s, want 2 of now", v, at)
+		}
+		slow = time.Second // longer than a page waits
+		read := time.Now()
+		time.Sleep(5 * time.Second)
+		if v, at, _ := f.load(t.Context()); v != 2 || !at.Equal(read) {
+			t.Errorf("while it is read: got %d of %s, want 2 with its time, %s", v, at, read)
+		}
+		time.Sleep(time.Hour)
+		if _, at, _ := f.load(t.Context()); !at.IsZero() {
+			t.Errorf("while it is read after an hour: got a value of %s, want none", at)
+		}
+		time.Sleep(time.Minute)
+	})
+}
+
+// TestSumsWithUnreadDaysAreNotShown: a sum with a day in it that is not read yet would be too small.
+func TestSumsWithUnreadDaysAreNotShown(t *testing.T) {
+	var all [days]day
+	for i := range all {
+		all[i] = day{read: int64(i + 1), total: budget.Sums{Cost: 1_000_000_000}}
+	}
+	s := &span{Orgs: map[string]*[days]day{"acme": &all}}
+	shown := func() (today, month string) {
+		a, b := s.Today("acme", whole), s.Month("acme", whole)
+		return a.show(usd(a.Cost)), b.show(usd(b.Cost))
+	}
+	if today, month := shown(); today != "$1.00" || month != "$30.00" {
+		t.Errorf("all read: got %s and %s, want $1.00 and $30.00", today, month)
+	}
+	all[3] = day{}
+	if today, month := shown(); today != "$1.00" || month != unread {
+		t.Errorf("a day is not read: got %s and %s, want $1.00 and no sum", today, month)
+	}
+	if costs := s.costs("acme", whole); costs[3] != nil || costs[4] == nil {
+		t.Errorf("the chart: got %v and %v, want a gap and a value", costs[3], costs[4])
+	}
+	all[days-1] = day{}
+	if today, _ := shown(); today != unread {
+		t.Errorf("today is not read: got %s, want no sum", today)
+	}
+}
+
+// TestWhatHappened: the ledger says how many calls waited, how long, and what all were charged.
+func TestWhatHappened(t *testing.T) {
+	h := &happenings{users: map[string]*happened{}}
+	entry := func(user, kind string, cost pricing.Nano, waited int64) {
+		e := budget.Entry{Kind: kind, Cost: cost, Details: budget.Details{WaitedMS: waited}}
+		e.User = user
+		h.entry(e)
+	}
+	entry("ann", budget.KindSettle, 10, 0)
+	entry("ann", budget.KindSettle, 20, 5000)
+	entry("bob", budget.KindExpire, 30, 1000)
+	entry("bob", budget.KindVoid, -30, 1000) // corrects; it is no call
+	h.finish()
+	if got := h.total; got.Calls != 3 || got.Waited != 2 || got.P50 != 1000 || got.P95 != 5000 || got.Spent != 30 {
+		t.Errorf("got %+v, want 3 calls, 2 that waited 1 s and 5 s, 30 spent", got)
+	}
+	if got := h.users["bob"]; got.Calls != 1 || got.Spent != 0 {
+		t.Errorf("bob: got %+v, want 1 call and nothing spent", got)
+	}
+}

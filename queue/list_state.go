@@ -1,0 +1,142 @@
+package queue
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/llmguard/llmguard/providers"
+)
+
+// jobRef is a job that is waiting or claimed, without its record.
+type jobRef struct {
+	pool *pool
+	id   string
+}
+
+// age orders ids of all pools by when they were put: behind the pool's code they have the same form.
+func (r jobRef) age() string { return r.id[len(r.id)-ulidLen:] }
+
+// listOpen is List for jobs that are queued or running. It reads no other: of the waiting
+// ones the names of the org's, of the claimed ones those of all, and then the records of
+// one page.
+func (q *Queue) listOpen(ctx context.Context, org string, f Filter, after string, limit int) (Page, error) {
+	var page Page
+	refs, err := q.openJobs(ctx, org, f)
+	if err != nil {
+		return page, err
+	}
+	slices.SortFunc(refs, func(a, b jobRef) int { return cmp.Or(cmp.Compare(b.age(), a.age()), cmp.Compare(a.id, b.id)) })
+	if after != "" {
+		if idCode(after) == "" {
+			return page, ErrNotFound
+		}
+		last := jobRef{id: after}.age()
+		refs = slices.DeleteFunc(refs, func(r jobRef) bool { return r.age() >= last })
+	}
+	for chunk := range slices.Chunk(refs, listStep) {
+		jobs, err := q.readRefs(ctx, chunk)
+		if err != nil {
+			return page, err
+		}
+		for _, j := range jobs {
+			// It may have ended, or begun, since its name was read.
+			if j == nil || org != "" && j.Org != org || !f.picks(j) || j.Created.Before(f.Since) {
+				continue
+			}
+			if len(page.Jobs) == limit {
+				page.More, page.Next = true, page.Jobs[limit-1].ID
+				return page, nil
+			}
+			page.Jobs = append(page.Jobs, j)
+		}
+	}
+	return page, nil
+}
+
+// openJobs are the names of an org's jobs that wait or are claimed; of all orgs if org is empty.
+func (q *Queue) openJobs(ctx context.Context, org string, f Filter) ([]jobRef, error) {
+	var refs []jobRef
+	for _, p := range q.pools() {
+		if _, own := providers.SplitPool(p.ID); own != "" && org != "" && own != org {
+			continue
+		}
+		found, err := q.openIn(ctx, p, org, f)
+		if err != nil {
+			return nil, fmt.Errorf("queue: list: %w", err)
+		}
+		refs = append(refs, found...)
+	}
+	return refs, nil
+}
+
+func (q *Queue) openIn(ctx context.Context, p *pool, org string, f Filter) (refs []jobRef, err error) {
+	// Claimed jobs run, or are about to: until then they are queued.
+	ids, err := q.rdb.HKeys(ctx, p.keys[3]).Result()
+	for _, id := range ids {
+		if idCode(id) != "" {
+			refs = append(refs, jobRef{p, id})
+		}
+	}
+	if err != nil || f.State == Running {
+		return refs, err
+	}
+	from, to := "-", "(~"
+	switch {
+	case org != "" && f.User != "":
+		from, to = "["+org+" "+f.User+" ", "("+org+" "+f.User+"!"
+	case org != "":
+		from, to = "["+org+" ", "("+org+"!"
+	}
+	for class := Interactive; class <= Batch; class++ {
+		if refs, err = q.waitingRefs(ctx, p, class, from, to, refs); err != nil {
+			return nil, err
+		}
+	}
+	return refs, nil
+}
+
+// waitingRefs adds the waiting jobs of one class between two members.
+func (q *Queue) waitingRefs(ctx context.Context, p *pool, class Class, from, to string, refs []jobRef) ([]jobRef, error) {
+	const step = 1000
+	for {
+		members, err := q.rdb.ZRangeByLex(ctx, p.keys[10+int(class)], &redis.ZRangeBy{Min: from, Max: to, Count: step}).Result()
+		if err != nil {
+			return nil, err
+		}
+		for _, m := range members {
+			if w := strings.Fields(m); len(w) == 6 && idCode(w[4]) != "" { // org user lane seq id tokens
+				refs = append(refs, jobRef{p, w[4]})
+			}
+		}
+		if len(members) < step {
+			return refs, nil
+		}
+		from = "(" + members[step-1]
+	}
+}
+
+// readRefs reads the records in one round trip; nil stands for one that is gone.
+func (q *Queue) readRefs(ctx context.Context, refs []jobRef) ([]*Job, error) {
+	pipe := q.rdb.Pipeline()
+	reads := make([]func() (*Job, error), len(refs))
+	for i, r := range refs {
+		reads[i] = r.pool.read(ctx, pipe, r.id)
+	}
+	if _, err := pipe.Exec(ctx); err != nil {
+		return nil, fmt.Errorf("queue: list: %w", err)
+	}
+	jobs := make([]*Job, len(refs))
+	for i, read := range reads {
+		var err error
+		if jobs[i], err = read(); err != nil && !errors.Is(err, ErrNewer) {
+			return nil, err
+		}
+	}
+	return jobs, nil
+}

@@ -1,0 +1,74 @@
+package webhook
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// Target is where an org's events go, for operators. Its URL may be a secret, so only
+// its host is named.
+type Target struct {
+	ID     string     `json:"id"`
+	Org    string     `json:"org"`
+	Host   string     `json:"host"`   // empty: one that a request named
+	Events []string   `json:"events"` // none: all
+	Off    *time.Time `json:"off_at"` // when it answered 410 and was switched off; null: it is on
+}
+
+// ErrNotOff is returned for a target that is not switched off.
+var ErrNotOff = errors.New("webhook: no such target is off")
+
+// Targets lists where events of an org go: the configured targets, and those that
+// requests named and that are off.
+func (s *Sender) Targets(ctx context.Context, orgID string) ([]Target, error) {
+	off, err := s.rdb.HGetAll(ctx, offKey(orgID)).Result()
+	if err != nil {
+		return nil, wrap("list targets", err)
+	}
+	var out []Target
+	if o := s.org(orgID); o != nil {
+		for i, t := range o.targets {
+			out = append(out, Target{ID: t.print, Org: orgID, Host: t.url.Host, Events: slices.Clone(o.Endpoints[i].Events), Off: offAt(off[t.print])})
+			delete(off, t.print)
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(off)) {
+		out = append(out, Target{ID: id, Org: orgID, Off: offAt(off[id])})
+	}
+	return out, nil
+}
+
+// offAt reads when a target was switched off; "" is not.
+func offAt(text string) *time.Time {
+	seconds, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return nil
+	}
+	at := time.Unix(seconds, 0).UTC()
+	return &at
+}
+
+// SwitchOn lets events go to a target again that was switched off. What was given up
+// meanwhile stays a dead letter. The error is ErrNotOff or of Redis.
+func (s *Sender) SwitchOn(ctx context.Context, orgID, id string) error {
+	n, err := s.rdb.HDel(ctx, offKey(orgID), id).Result()
+	if err == nil && n == 0 {
+		return ErrNotOff
+	}
+	return wrap("switch on", err)
+}
+
+// Orgs are those that have targets.
+func (s *Sender) Orgs() (ids []string) {
+	for id, o := range *s.orgs.Load() {
+		if len(o.targets)+len(o.Hosts) > 0 {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
