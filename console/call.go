@@ -127,7 +127,8 @@ func summable(l budget.Limit) bool {
 }
 
 func (l *callLimit) count(e *budget.Entry, view *callView) {
-	if !l.Known || view.Began.Sub(e.At) > l.Shape.Window || subjectOf(l.Subject, e.Call) != subjectOf(l.Subject, view.Call) {
+	age := view.Began.Sub(e.At)
+	if !l.Known || e.ID == view.ID || age < 0 || age > l.Shape.Window || subjectOf(l.Subject, e.Call) != subjectOf(l.Subject, view.Call) {
 		return
 	}
 	switch l.Metric {

@@ -26,7 +26,6 @@ import (
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/guard"
-	"github.com/llmguard/llmguard/internal/diagnose"
 	"github.com/llmguard/llmguard/queue"
 	"github.com/llmguard/llmguard/simulate"
 	"github.com/llmguard/llmguard/webhook"
@@ -56,8 +55,8 @@ type Options struct {
 	TrustedProxies []netip.Prefix
 	// Simulate returns the policy in force for a simulation; nil: there is no what-if.
 	Simulate func() (simulate.Policy, error)
-	// Findings is what is wrong with the store; nil: that is not looked at.
-	Findings func(context.Context) []diagnose.Finding
+	// Findings is what is wrong with the store and the prices; nil: they are not checked.
+	Findings func(context.Context) []Fault
 	Webhooks *webhook.Sender // nil: switched-off targets are not shown
 	Log      *slog.Logger
 	Now      func() time.Time // nil: time.Now
@@ -72,7 +71,7 @@ type Console struct {
 	history  *history
 	flows    *flowCache
 
-	findings   *fresh[[]diagnose.Finding]
+	findings   *fresh[[]Fault]
 	offTargets *fresh[[]webhook.Target]
 
 	trying  chan struct{} // a what-if is in it

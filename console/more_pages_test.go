@@ -76,7 +76,7 @@ func TestWhatIfPage(t *testing.T) {
 	}
 	b.has(ask("daily", "$5", "", ""), `id="answer"`, "as it is", "what if", "alice", "$5.00 in any 1d",
 		"instead of $10.00")
-	b.has(ask("+user", "$5", "1h", "shadow"), `id="answer"`, "a new limit", "in the shadow")
+	b.has(ask("+user", "$5", "1h", "shadow"), `id="answer"`, "a new limit", "in shadow mode")
 	now := s.state()
 	if now != before {
 		t.Errorf("got %s, want %s: a what-if changes nothing", now, before)

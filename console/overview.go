@@ -27,7 +27,7 @@ type overviewView struct {
 	Caps                    []capLine
 	Pools                   []poolLine
 	TopUsers                []named // today, of all orgs; the name is "org/user"
-	Problems                []fault
+	Problems                []Fault
 	Checked                 bool // all of what Problems come from was read
 	reading
 }

@@ -9,23 +9,22 @@ import (
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/guard"
-	"github.com/llmguard/llmguard/internal/diagnose"
 	"github.com/llmguard/llmguard/webhook"
 )
 
-// fault is something that is wrong, and how to fix it.
-type fault struct {
-	Level     diagnose.Level
+// Fault is something that is wrong, and how to fix it.
+type Fault struct {
+	Severe    bool // it does not work, or loses money or jobs; otherwise it will hurt some day
 	What, Fix string
-	Link      string // the page that has more; empty: none
-	// Target is a webhook target of Org that a button switches on.
-	Org, Target string
+
+	Link        string // the page that has more; empty: none
+	Org, Target string // a webhook target of the org that a button switches on
 }
 
 const findingsAge = 10 * time.Second
 
-func (c *Console) newFindings() *fresh[[]diagnose.Finding] {
-	return &fresh[[]diagnose.Finding]{age: findingsAge, get: func(ctx context.Context) ([]diagnose.Finding, error) {
+func (c *Console) newFindings() *fresh[[]Fault] {
+	return &fresh[[]Fault]{age: findingsAge, get: func(ctx context.Context) ([]Fault, error) {
 		if c.o.Findings == nil {
 			return nil, nil
 		}
@@ -49,71 +48,53 @@ func (c *Console) newOffTargets() *fresh[[]webhook.Target] {
 	}}
 }
 
-// problems lists what is wrong, errors first. Findings take long to get, so the first page
-// after a pause may lack them; Known is false then.
+// problems lists what is wrong, what is severe first. Findings take long to get, so the
+// first page after a pause may lack them; Checked is false then.
 func (c *Console) problems(ctx context.Context, view *overviewView) {
 	found, at, _ := c.findings.load(ctx)
 	off, webhooksAt, _ := c.offTargets.load(ctx)
 	view.Checked = !at.IsZero() && !webhooksAt.IsZero()
-	for _, f := range found {
-		if f.Level != diagnose.OK {
-			view.Problems = append(view.Problems, fault{Level: f.Level, What: f.What, Fix: f.Fix})
-		}
-	}
+	view.Problems = append(view.Problems, found...)
 	for _, p := range view.Pools {
-		view.Problems = append(view.Problems, poolProblems(p)...)
+		view.Problems = append(view.Problems, poolFaults(p)...)
 	}
 	for _, t := range off {
-		view.Problems = append(view.Problems, fault{
-			Level: diagnose.Error, What: fmt.Sprintf("Webhook target %s of %s is switched off: it answered 410", cmp.Or(t.Host, t.ID), t.Org),
+		view.Problems = append(view.Problems, Fault{
+			Severe: true, What: fmt.Sprintf("Webhook target %s of %s is switched off: it answered 410", cmp.Or(t.Host, t.ID), t.Org),
 			Fix: "Fix the target, switch it on, then replay what it missed: llmguard webhooks replay.", Org: t.Org, Target: t.ID,
 		})
 	}
-	policy := c.o.Policy()
-	if catalogue := policy.Catalogue; catalogue != nil {
-		if age := catalogue.Age(c.o.Now()); age > diagnose.OldPrices {
-			view.Problems = append(view.Problems, fault{
-				Level: diagnose.Warning, What: fmt.Sprintf("Prices were last checked %d days ago, on %s", int(age/(24*time.Hour)), catalogue.AsOf().Format(time.DateOnly)),
-				Fix: "Run llmguard prices verify, then update llmguard or set prices in the configuration.",
-			})
-		}
-	}
-	view.Problems = append(view.Problems, unbounded(view.Orgs, policy)...)
-	slices.SortStableFunc(view.Problems, func(a, b fault) int { return cmp.Compare(severity(a.Level), severity(b.Level)) })
+	view.Problems = append(view.Problems, unbounded(view.Orgs, c.o.Policy())...)
+	slices.SortStableFunc(view.Problems, func(a, b Fault) int {
+		return map[bool]int{true: 1}[b.Severe] - map[bool]int{true: 1}[a.Severe]
+	})
 }
 
-func severity(l diagnose.Level) int {
-	if l == diagnose.Error {
-		return 0
-	}
-	return 1
-}
-
-func poolProblems(p poolLine) (out []fault) {
+func poolFaults(p poolLine) (out []Fault) {
 	link := Path + "queue#pool-" + p.ID
 	if p.Blocked > 0 {
-		out = append(out, fault{
-			Level: diagnose.Error, What: fmt.Sprintf("Pool %s is blocked by its provider for %s", p.ID, short(p.Blocked)),
+		out = append(out, Fault{
+			Severe: true, What: fmt.Sprintf("Pool %s is blocked by its provider for %s", p.ID, short(p.Blocked)),
 			Fix: "The provider answered 429 or 503. Lower the pool's rpm and tpm if this happens often.", Link: link,
 		})
 	}
 	if p.Dead > 0 {
-		out = append(out, fault{
-			Level: diagnose.Warning, What: fmt.Sprintf("Pool %s has %s dead letters", p.ID, count(p.Dead)),
-			Fix: "See why they failed, then replay them.", Link: link,
+		out = append(out, Fault{
+			What: fmt.Sprintf("Pool %s has %s dead letters", p.ID, count(p.Dead)),
+			Fix:  "See why they failed, then replay them.", Link: link,
 		})
 	}
 	return out
 }
 
 // closed names limits that are closed because the store lost its data.
-func closed(org string, states []budget.Status) (out []fault) {
+func closed(org string, states []budget.Status) (out []Fault) {
 	for _, s := range states {
 		if s.ClosedUntil.IsZero() {
 			continue
 		}
-		out = append(out, fault{
-			Level: diagnose.Error, What: fmt.Sprintf("Limit %s of %s is closed until %s, because Redis lost its data", s.LimitID, org, s.ClosedUntil.UTC().Format("2006-01-02 15:04 UTC")),
+		out = append(out, Fault{
+			Severe: true, What: fmt.Sprintf("Limit %s of %s is closed until %s, because Redis lost its data", s.LimitID, org, s.ClosedUntil.UTC().Format("2006-01-02 15:04 UTC")),
 			Fix: "Restore Redis, or let limits count from zero: llmguard limits reopen --org " + org + " --reason TEXT.", Link: pathOf("orgs", org),
 		})
 	}
@@ -121,7 +102,7 @@ func closed(org string, states []budget.Status) (out []fault) {
 }
 
 // unbounded names the orgs that no limit of their own holds back.
-func unbounded(orgs []orgLine, policy *guard.Policy) (out []fault) {
+func unbounded(orgs []orgLine, policy *guard.Policy) (out []Fault) {
 	capped := ""
 	if slices.ContainsFunc(policy.Caps, func(c budget.Cap) bool {
 		return slices.ContainsFunc(c.Limits, func(l budget.Limit) bool { return l.Mode != budget.Shadow && l.Mode != budget.Off })
@@ -132,8 +113,8 @@ func unbounded(orgs []orgLine, policy *guard.Policy) (out []fault) {
 		if p := policy.Orgs[o.ID]; p == nil || o.Disabled || slices.ContainsFunc(p.Limits, enforced) {
 			continue
 		}
-		out = append(out, fault{
-			Level: diagnose.Error, What: "Org " + o.ID + " has no limit that is enforced" + capped,
+		out = append(out, Fault{
+			Severe: true, What: "Org " + o.ID + " has no limit that is enforced" + capped,
 			Fix: "Set one: llmguard limits set month --org " + o.ID + " --amount '$100' --calendar month.", Link: pathOf("orgs", o.ID),
 		})
 	}

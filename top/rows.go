@@ -23,16 +23,20 @@ type row struct {
 
 // columnsOf are the columns of a list.
 func (m *Model) columnsOf(tab Tab) []column {
-	spending := []column{right("calls/min", 0), right("failed", 3), right("$/min", 0), right("today", 0), left("last minute", 5), right("waiting", 0),
-		left("limit", 1), right("used", 2), right("of", 4), left(use, 0)}
+	spending := []column{
+		right("calls/min", 0), right("failed", 3), right("$/min", 0), right("today", 0), left("last minute", 5), right("waiting", 0),
+		left("limit", 1), right("used", 2), right("of", 4), left(use, 0),
+	}
 	switch {
 	case tab == m.tab && m.user != "":
 		return []column{left("limit", 0), left("metric", 3), left("mode", 2), right("used", 0), right("of", 0), right("held", 4), left(use, 0), right("empty in", 1)}
 	case tab == Orgs && m.org == "":
 		return append([]column{left("org", 0)}, spending...)
 	case tab == Pools:
-		return []column{left("pool", 0), right("connected", 0), right("async", 0), right("batch", 0), right("running", 0), right("parked", 2), right("dead", 1),
-			right("rpm", 4), right("tpm", 5), left(use, 0), right("pace", 6), right("blocked", 3)}
+		return []column{
+			left("pool", 0), right("connected", 0), right("async", 0), right("batch", 0), right("running", 0), right("parked", 2), right("dead", 1),
+			right("rpm", 4), right("tpm", 5), left(use, 0), right("pace", 6), right("blocked", 3),
+		}
 	case tab == Calls:
 		return []column{left("ended", 4), left("org", 0), left("user", 0), left("model", 1), right("waited", 0), right("took", 0), right("cost", 0), left("outcome", 2)}
 	}

@@ -61,7 +61,7 @@ func TestConsoleWhatIf(t *testing.T) {
 	wants(try(url.Values{"limit": {"slow"}, "amount": {"$0.0006"}}),
 		"slow: $0.0006 in any 1h for each user, instead of $10.00 in any 1h for each user", `<th scope="row">alice</th><td class="n">3</td>`,
 		`<th scope="row">what if</th><td class="n">1</td><td class="n">0</td>`, "$0.00156 → $0.00052", "3 calls from")
-	wants(try(url.Values{"limit": {"slow"}, "amount": {"$0.0006"}, "mode": {"shadow"}}), "In the shadow", `<th scope="row">alice</th><td class="n">2</td>`)
+	wants(try(url.Values{"limit": {"slow"}, "amount": {"$0.0006"}, "mode": {"shadow"}}), "In shadow mode", `<th scope="row">alice</th><td class="n">2</td>`)
 	wants(try(url.Values{"limit": {"+user"}, "amount": {"$0.00001"}, "window": {"1h"}, "days": {"7"}}), "a new limit: $0.00001 in any 1h for each user", `0 → <strong>3</strong>`)
 	wants(try(url.Values{"limit": {"slow"}, "amount": {"much"}}), `role="alert"`, "The amount:", `value="much"`)
 	// Nothing has changed: another call is no problem.
@@ -70,7 +70,7 @@ func TestConsoleWhatIf(t *testing.T) {
 	}
 	b = newBrowser(t, p.Admin)
 	b.signIn(admin)
-	if _, text := b.page("/console/audit?org=acme"); !strings.Contains(text, "Nothing was changed") {
+	if _, text := b.page("/console/audit?org=acme"); !strings.Contains(text, "No changes recorded") {
 		t.Errorf("the audit has %s", text)
 	}
 }

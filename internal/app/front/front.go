@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -92,14 +93,29 @@ func newConsole(p *app.Parts, api *admin.Server) (*console.Console, error) {
 		API: api, Config: p.Identities.Effective, Policy: p.Guard.Policy, Budget: p.Budget,
 		Queue: p.Queue, Pools: p.Queue.Pools, Batches: p.Batches, TrustedProxies: p.Config.TrustedProxies, Log: p.Log,
 		Simulate: func() (simulate.Policy, error) { return app.Policy(p.Identities.Effective(), 1) },
-		Webhooks: p.Webhooks, Findings: func(ctx context.Context) []diagnose.Finding {
-			found, facts := diagnose.Store(ctx, p.Redis)
-			if facts == nil {
-				return found
-			}
-			return append(found, diagnose.StoreMore(ctx, p.Redis, facts, p.Config.Store.Deadline)...)
-		},
+		Webhooks: p.Webhooks, Findings: func(ctx context.Context) []console.Fault { return findings(ctx, p) },
 	})
+}
+
+// findings is what is wrong with the store and the prices of a process.
+func findings(ctx context.Context, p *app.Parts) (out []console.Fault) {
+	found, facts := diagnose.Store(ctx, p.Redis)
+	if facts != nil {
+		found = append(found, diagnose.StoreMore(ctx, p.Redis, facts, p.Config.Store.Deadline)...)
+	}
+	for _, f := range found {
+		if f.Level != diagnose.OK {
+			out = append(out, console.Fault{Severe: f.Level == diagnose.Error, What: f.What, Fix: f.Fix})
+		}
+	}
+	prices := p.Guard.Policy().Catalogue
+	if age := prices.Age(time.Now()); age > diagnose.OldPrices {
+		out = append(out, console.Fault{
+			What: fmt.Sprintf("prices were last checked %d days ago, on %s", int(age/(24*time.Hour)), prices.AsOf().Format(time.DateOnly)),
+			Fix:  "Run llmguard prices verify, then update llmguard or set prices in the configuration.",
+		})
+	}
+	return out
 }
 
 // Admin returns the administrators' API of a configuration, for commands on this
