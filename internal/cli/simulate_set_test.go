@@ -89,3 +89,11 @@ orgs: [{id: acme, webhooks: [{url: "https://example.com/hook", secrets: ["${POLI
 		t.Errorf("%+v", got)
 	}
 }
+
+// TestOwnLimitOfARecordedLimit: a user's own amount of a limit that was made at runtime keeps its window, whatever the
+// names of user and limit.
+func TestOwnLimitOfARecordedLimit(t *testing.T) {
+	s := newSite(t, orgs)
+	s.must("limits", "set", "weekly", "--org", "acme", "--subject", "user", "--amount", "$20", "--window", "7d")
+	has(t, s.must("limits", "set", "weekly", "--org", "acme", "--user", "alice", "--amount", "$80"), "user alice enforce window 7d $80.00")
+}
