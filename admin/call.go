@@ -53,6 +53,9 @@ func (c *call) answer(v any) {
 	case stdjson.RawMessage:
 		c.write(status, a)
 		return
+	case streamed:
+		c.stream(a)
+		return
 	}
 	body, err := stdjson.Marshal(v)
 	if err != nil {

@@ -19,7 +19,7 @@ type Limit struct {
 	Metric    string   `json:"metric"`
 	Unit      string   `json:"unit"` // of the amounts: nano_usd, tokens, requests or calls
 	Mode      string   `json:"mode"`
-	Shape     string   `json:"shape"` // such as "window 24h0m0s"
+	Shape     string   `json:"shape"` // such as "window 1d"
 	Models    []string `json:"models"`
 	Endpoints []string `json:"endpoints"`
 	Amount    int64    `json:"amount"`      // now, with overrides
@@ -172,9 +172,9 @@ func subjectKnown(l budget.Limit, who budget.Call) bool {
 func shapeOf(s budget.Shape) string {
 	switch s.Kind {
 	case budget.Window:
-		return "window " + s.Window.String()
+		return "window " + budget.LastingText(s.Window)
 	case budget.ExactWindow:
-		return "exact window " + s.Window.String()
+		return "exact window " + budget.LastingText(s.Window)
 	case budget.Calendar:
 		zone := "UTC"
 		if s.Location != nil {

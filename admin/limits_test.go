@@ -47,11 +47,11 @@ func TestListLimits(t *testing.T) {
 		},
 		{
 			"", "daily",
-			`{"subject":"user","unit":"nano_usd","shape":"window 24h0m0s","amount":1e10,"used":null,"held":null,
+			`{"subject":"user","unit":"nano_usd","shape":"window 1d","amount":1e10,"used":null,"held":null,
 			"remaining":null,"reset_seconds":null}`,
 		},
 		{"?user=alice", "daily", `{"used":0,"held":0,"remaining":1e10}`},
-		{"?user=alice", "rate", `{"metric":"requests","unit":"requests","shape":"window 1m0s","amount":60,"used":0}`},
+		{"?user=alice", "rate", `{"metric":"requests","unit":"requests","shape":"window 1m","amount":60,"used":0}`},
 		{"?user=alice", "burst", `{"subject":"key","unit":"tokens","amount":5000,"used":null}`},
 		{"?key=k1", "burst", `{"used":0,"remaining":5000}`},
 		{"?key=k1", "daily", `{"used":0}`}, // of the key's user
@@ -106,13 +106,13 @@ func TestUseOfLimits(t *testing.T) {
 func TestShapesOfLimits(t *testing.T) {
 	d := deploy(t)
 	for body, want := range map[string]string{
-		`{"amount":"$5","window":"1h"}`:                                             "window 1h0m0s",
-		`{"amount":"$5","window":"1h","exact":true}`:                                "exact window 1h0m0s",
+		`{"amount":"$5","window":"1h"}`:                                             "window 1h",
+		`{"amount":"$5","window":"1h","exact":true}`:                                "exact window 1h",
 		`{"amount":"$5","calendar":"day","tz":"Europe/Berlin"}`:                     "calendar day Europe/Berlin",
-		`{"metric":"tokens","bucket":{"capacity":"6000","refill":"100/s"}}`:         "bucket, refilled in 1m0s",
+		`{"metric":"tokens","bucket":{"capacity":"6000","refill":"100/s"}}`:         "bucket, refilled in 1m",
 		`{"metric":"concurrency","amount":"5"}`:                                     "open calls",
-		`{"amount":"$5","window":"1h","mode":"shadow","models":["gpt-*"]}`:          "window 1h0m0s",
-		`{"amount":"$5","window":"1h","endpoints":["embeddings"],"subject":"user"}`: "window 1h0m0s",
+		`{"amount":"$5","window":"1h","mode":"shadow","models":["gpt-*"]}`:          "window 1h",
+		`{"amount":"$5","window":"1h","endpoints":["embeddings"],"subject":"user"}`: "window 1h",
 	} {
 		d.expect(200, "PATCH", "/orgs/acme/limits/made", body, fmt.Sprintf(`{"name":"made","shape":%q}`, want))
 		d.expect(204, "DELETE", "/orgs/acme/limits/made", "", "")

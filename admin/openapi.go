@@ -64,7 +64,11 @@ func (s schemas) operation(r route) map[string]any {
 		answers["204"] = map[string]any{"description": "Done"}
 	} else {
 		status := max(r.status, http.StatusOK)
-		answers[strconv.Itoa(status)] = map[string]any{"description": http.StatusText(status), "content": content(s.of(reflect.TypeOf(r.answer), false))}
+		body := content(s.of(reflect.TypeOf(r.answer), false))
+		if r.lines {
+			body = map[string]any{"application/x-ndjson": body["application/json"]}
+		}
+		answers[strconv.Itoa(status)] = map[string]any{"description": http.StatusText(status), "content": body}
 	}
 	op["responses"] = answers
 	return op
@@ -159,6 +163,9 @@ func schemaName(t reflect.Type) string {
 	if base, of, generic := strings.Cut(name, "["); generic {
 		of = of[strings.LastIndexAny(of, "./")+1:]
 		name = of + strings.ToUpper(base[:1]) + base[1:]
+	}
+	if strings.HasSuffix(t.PkgPath(), "/budget") { // whose Usage is another one than ours
+		name = "Ledger" + name
 	}
 	name = notInName.ReplaceAllString(name, "")
 	return strings.ToUpper(name[:1]) + name[1:]

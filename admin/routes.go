@@ -3,6 +3,7 @@ package admin
 import (
 	"net/http"
 
+	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/webhook"
 )
 
@@ -15,9 +16,10 @@ type route struct {
 	writes  bool
 	local   bool // not over the network: who makes administrators has Redis at hand
 	query   []parameter
-	body    any // a value of the body's type; nil: none
-	answer  any // of the answer's; nil: 204
-	status  int // of success
+	body    any  // a value of the body's type; nil: none
+	answer  any  // of the answer's, or of a line of it; nil: 204
+	lines   bool // the answer is a stream of JSON lines
+	status  int  // of success
 	serve   func(*call) (any, error)
 }
 
@@ -63,6 +65,10 @@ func init() { //nolint:gochecknoinits // the table refers to handlers that refer
 		{name: "setCredential", method: http.MethodPut, path: "/orgs/{org}/credentials/{provider}", summary: "Set the org's own credential at a provider; it cannot be read back", writes: true, query: []parameter{reasonParameter}, body: newCredential{}, answer: Credential{}, serve: (*call).setCredential},
 		{name: "deleteCredential", method: http.MethodDelete, path: "/orgs/{org}/credentials/{provider}", summary: "Remove it: the org's calls go on the deployment's account again", writes: true, query: []parameter{reasonParameter}, serve: (*call).deleteCredential},
 
+		{name: "listQueue", method: http.MethodGet, path: "/queue", summary: "Show what waits: pools, their quota in use, flows and what is parked", query: []parameter{{"pool", "Only this pool"}, orgsParameter}, answer: page[QueuePool]{}, serve: (*call).listQueue},
+		{name: "listDeadJobs", method: http.MethodGet, path: "/queue/dead", summary: "List the dead letters, the newest of each pool first", query: []parameter{{"pool", "Only this pool"}, orgsParameter, {"limit", "How many of a pool, 1 to 1000; left out: 100"}}, answer: jobPage{}, serve: (*call).listDead},
+		{name: "listJobs", method: http.MethodGet, path: "/jobs", summary: "List jobs, the newest first", query: []parameter{orgsParameter, {"user", "Only this user's"}, {"model", "Only of this model, as the request named it"}, {"status", "Only queued, running, succeeded, failed, cancelled or expired ones"}, {"since", "Only those submitted then or later (RFC 3339)"}, {"limit", "How many, 1 to 1000; left out: 50"}}, answer: jobPage{}, serve: (*call).listJobs},
+		{name: "getJob", method: http.MethodGet, path: "/jobs/{job}", summary: "Show a job of any org, with its place while it waits", query: []parameter{orgsParameter}, answer: JobLine{}, serve: (*call).getJob},
 		{name: "cancelJob", method: http.MethodPost, path: "/orgs/{org}/jobs/{job}/cancel", summary: "Cancel a job: a waiting one ends, a running one is asked to stop", writes: true, body: workOrder{}, answer: Job{}, serve: (*call).cancelJob},
 		{name: "replayJob", method: http.MethodPost, path: "/jobs/{job}/replay", summary: "Put a dead letter into the queue again, as a new job", writes: true, body: workOrder{}, answer: Job{}, status: 201, serve: (*call).replayJob},
 		{name: "listBatches", method: http.MethodGet, path: "/batches", summary: "List the batches of all orgs, those that have not ended first, then the newest", query: []parameter{{"org", "Only this org's"}, {"user", "Only this user's"}, {"status", "open: only those that have not ended"}}, answer: batchPage{}, serve: (*call).listBatches},
@@ -70,9 +76,22 @@ func init() { //nolint:gochecknoinits // the table refers to handlers that refer
 		{name: "cancelBatch", method: http.MethodPost, path: "/orgs/{org}/users/{user}/batches/{batch}/cancel", summary: "Cancel a batch: no new lines start, and results so far are kept", writes: true, body: workOrder{}, answer: Batch{}, serve: (*call).cancelBatch},
 
 		{name: "listWebhooks", method: http.MethodGet, path: "/webhooks", summary: "List where events are sent, and which targets were switched off because they answered 410", query: []parameter{{"org", "Only this org's"}}, answer: page[webhook.Target]{}, serve: (*call).listWebhooks},
+		{name: "listDeadWebhooks", method: http.MethodGet, path: "/webhooks/dead", summary: "List deliveries that were given up, the newest of each org first", query: []parameter{orgsParameter, {"limit", "How many of an org, 1 to 1000; left out: 100"}}, answer: deadPage{}, serve: (*call).listDeadWebhooks},
+		{name: "replayWebhook", method: http.MethodPost, path: "/webhooks/dead/{letter}/replay", summary: "Deliver again what was given up, with the same webhook-id", writes: true, query: []parameter{orgsParameter, reasonParameter}, body: workOrder{}, answer: webhook.DeadLetter{}, serve: (*call).replayWebhook},
 		{name: "enableWebhook", method: http.MethodPost, path: "/orgs/{org}/webhooks/{target}/enable", summary: "Send events to a switched-off target again; dead letters are not replayed", writes: true, body: workOrder{}, answer: webhook.Target{}, serve: (*call).enableWebhook},
 
 		{name: "getUsage", method: http.MethodGet, path: "/orgs/{org}/usage", summary: "Add up what was spent, from the ledger's daily sums", query: []parameter{{"from", "First UTC day, such as 2026-11-01; left out: today"}, {"to", "Last UTC day; left out: today"}, {"by", "Any of day, user, key, model, provider and endpoint, with commas between; left out: user,model"}}, answer: Usage{}, serve: (*call).getUsage},
+
+		{name: "listLedger", method: http.MethodGet, path: "/orgs/{org}/ledger", summary: "Stream the ledger's entries as JSON lines; an error on the way is the last line", query: append([]parameter{{"order", "oldest or newest first; left out: oldest"}}, periodParameters...), lines: true, answer: budget.Entry{}, serve: (*call).listLedger},
+		{name: "listCorrections", method: http.MethodGet, path: "/orgs/{org}/corrections", summary: "Stream what was corrected of the org's bill by hand, the oldest first", query: periodParameters, lines: true, answer: budget.AuditRecord{}, serve: (*call).listCorrections},
+		{name: "createCorrection", method: http.MethodPost, path: "/orgs/{org}/corrections", summary: "Correct a bill by an amount; entries are never changed, a new one is added", writes: true, body: correction{}, answer: Corrected{}, status: 201, serve: (*call).createCorrection},
+		{name: "listUnresolved", method: http.MethodGet, path: "/orgs/{org}/unresolved", summary: "List charges that came too late to be booked automatically", answer: page[Unresolved]{}, serve: (*call).listUnresolved},
+		{name: "resolve", method: http.MethodPost, path: "/orgs/{org}/unresolved/{call}", summary: "Book such a charge, or drop it", writes: true, body: resolution{}, answer: Corrected{}, serve: (*call).resolve},
+		{name: "listCaps", method: http.MethodGet, path: "/caps", summary: "List the spend caps of providers and of the deployment, with what is used of them", answer: page[Cap]{}, serve: (*call).listCaps},
+
+		{name: "getDeclaration", method: http.MethodGet, path: "/orgs/{org}/declaration", summary: "Show an org, with its users, keys and limits in force, in the form that apply reads", answer: Declaration{}, serve: (*call).getDeclaration},
+		{name: "getRecords", method: http.MethodGet, path: "/orgs/{org}/records", summary: "Show what is recorded of an org over the file, never a key, its hash or a credential", answer: map[string]any{}, serve: (*call).getRecords},
+		{name: "applyOrg", method: http.MethodPost, path: "/orgs/{org}/apply", summary: "Make an org as it is declared, or with dry_run say what that would change", body: application{}, answer: Plan{}, serve: (*call).apply},
 
 		{name: "listAdmins", method: http.MethodGet, path: "/admins", summary: "List the administrators", answer: page[Admin]{}, serve: (*call).listAdmins},
 		{name: "createAdmin", method: http.MethodPost, path: "/admins", summary: "Make an administrator's key; not over the network", writes: true, local: true, body: newAdmin{}, answer: NewAdmin{}, status: 201, serve: (*call).createAdmin},

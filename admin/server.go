@@ -26,6 +26,7 @@ import (
 	"github.com/llmguard/llmguard/keys"
 	"github.com/llmguard/llmguard/queue"
 	"github.com/llmguard/llmguard/seal"
+	"github.com/llmguard/llmguard/simulate"
 	"github.com/llmguard/llmguard/webhook"
 	"github.com/llmguard/llmguard/wire"
 )
@@ -44,6 +45,12 @@ type Options struct {
 	Seal func() *seal.Ring
 	// Check reports what makes an org's records unusable.
 	Check func(org string, records *identity.Tenant) error
+	// Merge returns an org with these records over it.
+	Merge func(org string, records *identity.Tenant) (*config.Org, error)
+	// Simulate is what a configuration decides calls by, for replays; nil: there are none.
+	Simulate func(*config.Config) (simulate.Policy, error)
+	// LimitsOf returns the limits that a call of the ledger was made under.
+	LimitsOf func(budget.Call) ([]budget.Limit, error)
 	// Applied makes a change that was committed take effect in this process.
 	Applied func()
 	// Failures counts wrong keys, together with those sent elsewhere in this process;
@@ -67,6 +74,8 @@ type Server struct {
 	denials  refusals
 	mux      *http.ServeMux
 	openAPI  []byte
+
+	replaying chan struct{} // has room for one replay
 }
 
 // New returns a Server.
@@ -77,7 +86,7 @@ func New(o Options) (*Server, error) {
 	if o.Failures == nil {
 		o.Failures = attempts.New()
 	}
-	s := &Server{o: o, log: o.Log, failures: o.Failures, mux: http.NewServeMux()}
+	s := &Server{o: o, log: o.Log, failures: o.Failures, mux: http.NewServeMux(), replaying: make(chan struct{}, 1)}
 	s.denials.rate = attempts.NewLimiter(recorded, recorded)
 	for _, r := range routes {
 		s.mux.HandleFunc(r.method+" "+prefix+r.path, func(http.ResponseWriter, *http.Request) {})

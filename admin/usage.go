@@ -34,17 +34,24 @@ type UsageSums struct {
 	Calls     int64 `json:"calls"`
 	Input     int64 `json:"input_tokens"`
 	Cached    int64 `json:"cached_input_tokens"`
+	Written   int64 `json:"cache_write_tokens"`
 	Output    int64 `json:"output_tokens"`
 	Cost      int64 `json:"cost_nano_usd"`
 	Estimated int64 `json:"estimated_nano_usd"`
 	Overrun   int64 `json:"overrun_nano_usd"`
 	Adjusted  int64 `json:"adjusted_nano_usd"`
+	// Costs is what of the cost was paid for which class of tokens. The rest is what was
+	// charged without the provider's usage, and what was adjusted.
+	Costs budget.Costs `json:"costs_nano_usd"`
 }
 
 func (u *UsageSums) add(s budget.Sums) {
 	u.Calls, u.Input, u.Cached, u.Output = u.Calls+s.Calls, u.Input+s.Input, u.Cached+s.Cached, u.Output+s.Output
 	u.Cost, u.Estimated = u.Cost+int64(s.Cost), u.Estimated+int64(s.Estimated)
-	u.Overrun, u.Adjusted = u.Overrun+int64(s.Overrun), u.Adjusted+int64(s.Adjusted)
+	u.Overrun, u.Adjusted, u.Written = u.Overrun+int64(s.Overrun), u.Adjusted+int64(s.Adjusted), u.Written+s.Written
+	u.Costs.Input, u.Costs.CachedInput = u.Costs.Input+s.Split.Input, u.Costs.CachedInput+s.Split.CachedInput
+	u.Costs.CacheWrite, u.Costs.Output = u.Costs.CacheWrite+s.Split.CacheWrite, u.Costs.Output+s.Split.Output
+	u.Costs.Fees += s.Split.Fees
 }
 
 // dimensions set a part of a line's name from a roll-up.

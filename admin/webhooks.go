@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/llmguard/llmguard/alert"
 	"github.com/llmguard/llmguard/webhook"
 	"github.com/llmguard/llmguard/wire"
 )
@@ -67,4 +68,73 @@ func (c *call) enableWebhook() (any, error) {
 	e := c.entry("webhook.enable", org, id)
 	e.Reason = order.Reason
 	return after, c.commit(e, before, after)
+}
+
+type deadPage struct {
+	page[webhook.DeadLetter]
+	HasMore bool `json:"has_more"`
+}
+
+// hooked are the orgs that the query names; with all of them also whoever hears of all.
+func (c *call) hooked() ([]string, error) {
+	orgs, err := c.wantedOrgs()
+	if c.r.URL.Query().Get("org") == "" {
+		orgs = append(orgs, alert.Everyone)
+	}
+	return orgs, err
+}
+
+// listDeadWebhooks lists deliveries that were given up, the newest of each org first.
+func (c *call) listDeadWebhooks() (any, error) {
+	hooks, err := c.webhooks()
+	if err != nil {
+		return nil, err
+	}
+	orgs, err := c.hooked()
+	if err != nil {
+		return nil, err
+	}
+	limit, err := c.most(100)
+	if err != nil {
+		return nil, err
+	}
+	out := deadPage{page: listOf[webhook.DeadLetter](nil)}
+	for _, org := range orgs {
+		list, err := hooks.Dead(c.r.Context(), org, limit)
+		if err != nil {
+			return nil, err
+		}
+		out.Data, out.HasMore = append(out.Data, list...), out.HasMore || len(list) == limit
+	}
+	return out, nil
+}
+
+// replayWebhook delivers again what was given up.
+func (c *call) replayWebhook() (any, error) {
+	var order workOrder
+	if err := c.read(&order); err != nil {
+		return nil, err
+	}
+	hooks, err := c.webhooks()
+	if err != nil {
+		return nil, err
+	}
+	orgs, err := c.hooked()
+	if err != nil {
+		return nil, err
+	}
+	id := c.r.PathValue("letter")
+	for _, org := range orgs {
+		letter, err := hooks.Replay(c.r.Context(), org, id)
+		if errors.Is(err, webhook.ErrNotDead) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		e := c.entry("webhook.replay", org, id)
+		e.Reason = order.Reason
+		return letter, c.commit(e, nil, nil)
+	}
+	return nil, wire.NotFound("letter", "dead_letter_not_found", "There is no dead letter %.80q. `llmguard webhooks dead` lists them", id)
 }

@@ -282,7 +282,10 @@ func (d *document) scalar(path string, n ast.Node, v reflect.Value, f field) {
 	if secret {
 		d.literal(path, n)
 		var err error
-		if text, err = d.secret(text); err != nil {
+		if text, err = d.secret(text); err != nil && d.absent != nil {
+			text, err = d.standIn(path), nil
+		}
+		if err != nil {
 			d.fail(at, path, "%s", err)
 			return
 		}

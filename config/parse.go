@@ -34,7 +34,18 @@ func Load(path string) (*Config, error) {
 // getenv for the environment (os.LookupEnv). The error is of type Errors and
 // holds everything that is wrong; the Config is nil then.
 func Parse(name string, data []byte, getenv func(string) (string, bool)) (*Config, error) {
-	d := &document{name: name, getenv: getenv, files: true, marks: map[string]mark{}, anchors: map[string]ast.Node{}}
+	return parseConfig(&document{name: name, getenv: getenv}, data)
+}
+
+// ParsePolicy is Parse for who only decides by a configuration and connects to nothing:
+// variables without a value or a default, and files of secrets, need not be there.
+func ParsePolicy(name string, data []byte, getenv func(string) (string, bool)) (*Config, error) {
+	return parseConfig(&document{name: name, getenv: getenv, absent: map[string]bool{}}, data)
+}
+
+func parseConfig(d *document, data []byte) (*Config, error) {
+	name := d.name
+	d.files, d.marks, d.anchors = true, map[string]mark{}, map[string]ast.Node{}
 	cfg := &Config{Name: name, Sum: sha256.Sum256(data)}
 	setDefaults(reflect.ValueOf(cfg).Elem())
 	if root := d.root(data); root != nil {
@@ -60,6 +71,9 @@ type document struct {
 	lines   []string
 	anchors map[string]ast.Node
 	marks   map[string]mark // by path, where the value stands
+	// absent are the paths of values that something stands in for, because the environment or
+	// a file does not have them; nil: that is an error.
+	absent map[string]bool
 	// literals are the paths of secrets that are written here.
 	literals []string
 	nodes    int // decoded so far, aliases counted each time
@@ -201,6 +215,11 @@ func (d *document) quoteMark(n int) mark {
 
 // fail records an error at a place.
 func (d *document) fail(at mark, path, format string, args ...any) {
+	for absent := range d.absent {
+		if absent == path || strings.HasPrefix(absent, path+"[") {
+			return // what stands in for a value may be wrong
+		}
+	}
 	e := &Error{File: d.name, Line: at.line, Column: at.col, Path: path, width: at.width}
 	e.Message = secretText.ReplaceAllString(fmt.Sprintf(format, args...), "****") // a key in a wrong place
 	if at.line > 0 && at.line <= len(d.lines) {

@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"reflect"
+	"strconv"
 	"strings"
 	"time"
 
@@ -112,3 +113,19 @@ func ParseDuration(text string) (time.Duration, error) { return parseDuration(te
 // ParseQuantity reads an amount of money ("$5", told by its dollar sign) or a count
 // (1500, 150k, 2M), above 0.
 func ParseQuantity(text string) (Quantity, error) { return parseQuantity(text) }
+
+// DurationText writes a duration as the file has it, in whole days where it can be.
+func DurationText(d time.Duration) string {
+	const day = 24 * time.Hour
+	if d >= day && d%day == 0 {
+		return strconv.FormatInt(int64(d/day), 10) + "d"
+	}
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
+}

@@ -51,6 +51,32 @@ func (n Nano) String() string {
 	return string(n.appendDecimal(append(buf, '$')))
 }
 
+// Short writes the amount for people: cents from a dollar on, below that four significant
+// digits: "$12.35", "$0.30", "$0.001235". String is exact.
+func (n Nano) Short() string {
+	abs := uint64(n)
+	if n < 0 {
+		abs = -abs
+	}
+	const nano = uint64(NanoPerUSD)
+	round := nano / 100
+	if abs < nano {
+		round = 1
+		for abs/round >= 10_000 {
+			round *= 10
+		}
+	}
+	abs = (abs + round/2) / round * round
+	text := string(Nano(abs).appendDecimal([]byte{'$'}))
+	for keep := strings.IndexByte(text, '.') + 3; len(text) > keep && text[len(text)-1] == '0'; {
+		text = text[:len(text)-1]
+	}
+	if n < 0 {
+		text = "-" + text
+	}
+	return text
+}
+
 // AppendUSD appends the amount as String writes it, without the currency sign.
 func (n Nano) AppendUSD(dst []byte) []byte {
 	if n < 0 {

@@ -13,7 +13,7 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// readCSV reads what `usage export --format csv` writes; columns are found by name.
+// readCSV reads what `usage export -o csv` writes; columns are found by name.
 func (r *Reader) readCSV(ctx context.Context, name string, in io.Reader) error {
 	table := csv.NewReader(in)
 	table.ReuseRecord = true

@@ -120,7 +120,7 @@ func TestDrillIn(t *testing.T) {
 	s.press("4", "down", "enter")
 	s.shows("globex / hank", "no limit counts this user alone")
 	s.press("esc")
-	s.shows("429 refused", "1m1s")
+	s.shows("429 refused", "1m 1s")
 	s.press("3")
 	s.shows("gpt", "59/60", "98%")
 }

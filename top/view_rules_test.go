@@ -50,13 +50,13 @@ func TestScreenAt200x50(t *testing.T) {
 		"3": {
 			"pool connected async batch running parked dead rpm tpm use pace blocked",
 			"large 0 0 20.0k 0 0 0 5 900/1000 █████████░ 90% 100% -",
-			"small 1 2 3 4 5 6 59/60 10/1000 ██████████ 98% 50% 1m1s",
+			"small 1 2 3 4 5 6 59/60 10/1000 ██████████ 98% 50% 1m 1s",
 			"free 0 0 0 0 0 0 0 0 ░░░░░░░░░░ 0% 100% -",
 		},
 		"4": {
 			"ended org user model waited took cost outcome",
-			"02:59:58 bravo ann m2 - 1m10s $0.0030 429 refused",
-			"02:59:57 alpha zoe m1 1m0s 1s $0.0010",
+			"02:59:58 bravo ann m2 - 1m 10s $0.0030 429 refused",
+			"02:59:57 alpha zoe m1 1m 1s $0.0010",
 			"02:59:59 alpha bob m3 5s 250ms $0.0020 502",
 		},
 	} {

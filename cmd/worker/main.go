@@ -24,6 +24,7 @@ func main() {
 	slog.SetDefault(slog.New(slog.DiscardHandler))
 	redis.SetLogger(silent{}) // go-redis prints lines of its own; what it says also comes back as errors
 	path := flag.String("config", "llmguard.yaml", "the configuration file")
+	flag.StringVar(path, "c", "llmguard.yaml", "the same as -config, as in llmguard serve")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once

@@ -225,6 +225,12 @@ func raise(org *guard.Org, overrides map[string]*identity.Override) {
 
 // CheckOrg reports whether an org would be sound with these records.
 func (i *Identities) CheckOrg(id string, record *identity.Tenant) error {
+	_, err := i.MergeOrg(id, record)
+	return err
+}
+
+// MergeOrg returns an org with these records over what the file has of it.
+func (i *Identities) MergeOrg(id string, record *identity.Tenant) (*config.Org, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	at := slices.IndexFunc(i.cfg.Orgs, func(o config.Org) bool { return o.ID == id })
@@ -233,10 +239,13 @@ func (i *Identities) CheckOrg(id string, record *identity.Tenant) error {
 		file = &i.cfg.Orgs[at]
 	}
 	if file == nil && (record == nil || record.Org == nil) {
-		return errNoOrg
+		return nil, errNoOrg
 	}
-	_, err := makeOrg(i.cfg, i.base.seal, id, file, record)
-	return err
+	made, err := makeOrg(i.cfg, i.base.seal, id, file, record)
+	if err != nil {
+		return nil, err
+	}
+	return &made.org, nil
 }
 
 // openIdentities reads the records of identities. When Redis does not give them the

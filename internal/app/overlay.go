@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -44,13 +45,23 @@ func overlay(org *config.Org, record *identity.Tenant) (previous []proxyKey, err
 			previous = append(previous, proxyKey{k.Previous, to.Hash, k.PreviousUntil})
 		}
 	}
-	for _, id := range slices.Sorted(maps.Keys(record.Limits)) {
+	for _, id := range orgsFirst(record.Limits) {
 		user, name := identity.SplitLimitID(id)
 		if err := patch(limitOf(org, user, name), record.Limits[id].LimitSpec); err != nil {
 			return nil, fmt.Errorf("limit %s: %w", strings.ReplaceAll(id, " ", "/"), err)
 		}
 	}
 	return previous, nil
+}
+
+// orgsFirst are the ids of limits in an order in which a user's own comes after the org's of its
+// name, which it is a copy of.
+func orgsFirst(limits map[string]*identity.Limit) []string {
+	return slices.SortedFunc(maps.Keys(limits), func(a, b string) int {
+		ofA, _ := identity.SplitLimitID(a)
+		ofB, _ := identity.SplitLimitID(b)
+		return cmp.Or(strings.Compare(ofA, ofB), strings.Compare(a, b))
+	})
 }
 
 func patch[T config.Org | config.User | config.Key | config.Limit](to *T, fields any) error {

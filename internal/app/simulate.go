@@ -1,10 +1,14 @@
 package app
 
 import (
+	"crypto/sha256"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 
 	"github.com/llmguard/llmguard/config"
+	"github.com/llmguard/llmguard/identity"
 	"github.com/llmguard/llmguard/simulate"
 )
 
@@ -25,9 +29,35 @@ func Policy(cfg *config.Config, workers int) (simulate.Policy, error) {
 	return p, nil
 }
 
-// notSet stands in for what the environment does not have. It is long enough for a
-// secret, and an address for a store that nobody asks.
-const notSet = "redis://not-set-in-this-environment"
+// WithRecords returns a configuration with the records of orgs over it, as they would be in force
+// with it. A key without a hash gets one that no key has.
+func WithRecords(cfg *config.Config, records map[string]*identity.Tenant) (*config.Config, error) {
+	out := *cfg
+	out.Orgs = slices.Clone(cfg.Orgs)
+	for _, id := range slices.Sorted(maps.Keys(records)) {
+		at, file := slices.IndexFunc(cfg.Orgs, func(o config.Org) bool { return o.ID == id }), (*config.Org)(nil)
+		if at >= 0 {
+			file = &cfg.Orgs[at]
+		} else if records[id].Org == nil {
+			continue
+		}
+		for key, k := range records[id].Keys {
+			if k.Hash == "" {
+				k.Hash = fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(id+"/"+key)))
+			}
+		}
+		made, err := makeOrg(cfg, nil, id, file, records[id])
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("org %s: what is recorded of it does not go with %s: %w", id, cfg.Name, err)
+		case file == nil:
+			out.Orgs = append(out.Orgs, made.org)
+		default:
+			out.Orgs[at] = made.org
+		}
+	}
+	return &out, nil
+}
 
 // LoadPolicy reads a configuration whose secrets need not be at hand: nothing is
 // connected to.
@@ -36,10 +66,5 @@ func LoadPolicy(path string) (*config.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("policy: %w", err)
 	}
-	return config.Parse(path, data, func(name string) (string, bool) {
-		if value := os.Getenv(name); value != "" {
-			return value, true
-		}
-		return notSet, true
-	})
+	return config.ParsePolicy(path, data, os.LookupEnv)
 }

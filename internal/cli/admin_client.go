@@ -13,7 +13,6 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"slices"
 	"strings"
 	"time"
 
@@ -28,29 +27,25 @@ import (
 // adminFlags say where the administrators' API is, and how to print.
 type adminFlags struct {
 	path, url, key, caFile, output, reason string
+
+	command *cobra.Command // whose flags they are
 }
 
-const adminHelp = "With an administrator's key (--admin-key or LLMGUARD_ADMIN_KEY) it asks the admin listener of a running llmguard.\n" +
-	"Without one it needs the configuration file and works on its Redis itself; the audit then names the user of this machine."
+const adminHelp = "It asks the admin listener of a running llmguard: the one of the context (see `llmguard context`), or of LLMGUARD_ADMIN_URL and\n" +
+	"LLMGUARD_ADMIN_KEY. With --config it works on the Redis of that file directly; the audit then names the user of this machine."
 
 // add gives a command the flags. The values that come from the environment are
 // never shown as defaults, because one is a secret.
 func (f *adminFlags) add(c *cobra.Command, formats ...string) {
 	p := c.Flags()
-	p.StringVarP(&f.path, "config", "c", "llmguard.yaml", "the configuration file, when no administrator's key is given")
-	p.StringVar(&f.url, "admin-url", "", "the admin listener (default: LLMGUARD_ADMIN_URL, or http://127.0.0.1:9090)")
-	p.StringVar(&f.key, "admin-key", "", "an administrator's key (default: LLMGUARD_ADMIN_KEY)")
+	f.command = c
+	p.StringVarP(&f.path, "config", "c", "llmguard.yaml", "the configuration file, to work on its Redis directly")
+	p.StringVar(&f.url, "admin-url", "", "the admin listener (default: LLMGUARD_ADMIN_URL, the context's, or http://127.0.0.1:9090)")
+	p.StringVar(&f.key, "admin-key", "", "an administrator's key (default: LLMGUARD_ADMIN_KEY, or the context's)")
 	caFlag(p, &f.caFile)
 	f.output = "table"
-	if len(formats) == 0 {
-		return
-	}
-	p.StringVarP(&f.output, "output", "o", formats[0], strings.Join(formats, ", "))
-	c.PreRunE = func(*cobra.Command, []string) error {
-		if !slices.Contains(formats, f.output) {
-			return fmt.Errorf("--output %s: expected one of %s", f.output, strings.Join(formats, ", "))
-		}
-		return nil
+	if len(formats) > 0 {
+		formatFlag(c, &f.output, formats...)
 	}
 }
 
@@ -70,35 +65,65 @@ type adminClient struct {
 
 // open finds the API.
 func (f *adminFlags) open(ctx context.Context) (*adminClient, error) {
-	key, at := cmp.Or(f.key, os.Getenv("LLMGUARD_ADMIN_KEY")), cmp.Or(f.url, os.Getenv("LLMGUARD_ADMIN_URL"))
-	if key == "" && at != "" && f.url != "" {
-		return nil, errors.New("--admin-url needs an administrator's key: --admin-key or LLMGUARD_ADMIN_KEY (`llmguard admins create` makes one)")
+	to, err := f.target()
+	switch {
+	case err != nil:
+		return nil, err
+	case to == nil:
+		return f.openLocal(ctx)
 	}
-	if key != "" {
-		u, err := url.Parse(cmp.Or(at, "http://127.0.0.1:9090"))
-		if err != nil || u.Host == "" {
-			return nil, fmt.Errorf("--admin-url %s: expected a URL such as http://127.0.0.1:9090", at)
-		}
-		client, err := client(f.caFile, time.Minute)
-		if err != nil {
-			return nil, err
-		}
-		return &adminClient{do: client.Do, base: strings.TrimRight(u.String(), "/"), key: key, reason: f.reason, close: client.CloseIdleConnections}, nil
+	client, err := client(cmp.Or(f.caFile, to.CAFile), 0)
+	if err != nil {
+		return nil, err
 	}
-	return f.openLocal(ctx)
+	return &adminClient{do: client.Do, base: strings.TrimRight(to.URL, "/"), key: to.Key, reason: f.reason, close: client.CloseIdleConnections}, nil
+}
+
+// target is the llmguard to ask; nil: the one of the configuration file, in this process. What
+// was written on this command line goes first, then the environment, then the contexts.
+func (f *adminFlags) target() (*reached, error) {
+	named, _ := f.command.Flags().GetString("context")
+	flags, file := f.url+f.key != "", f.command.Flags().Changed("config")
+	url, key := os.Getenv("LLMGUARD_ADMIN_URL"), os.Getenv("LLMGUARD_ADMIN_KEY")
+	switch {
+	case file && (flags || named != ""):
+		return nil, errors.New("--config works on the Redis of the file; leave it out to ask a running llmguard")
+	case file:
+		return nil, nil
+	case flags || named == "" && url+key != "":
+		return reached{URL: cmp.Or(f.url, url), Key: cmp.Or(f.key, key)}.usable()
+	}
+	all, err := readContexts()
+	if err != nil {
+		return nil, err
+	}
+	if named = cmp.Or(named, os.Getenv("LLMGUARD_CONTEXT"), all.Current); named == "" {
+		return nil, nil
+	}
+	to, err := all.find(named)
+	if err != nil {
+		return nil, err
+	}
+	return to.usable()
+}
+
+// usable checks an address and a key.
+func (to reached) usable() (*reached, error) {
+	if to.Key == "" {
+		return nil, errors.New("LLMGUARD_ADMIN_URL or --admin-url needs an administrator's key: --admin-key or LLMGUARD_ADMIN_KEY (`llmguard admins create` makes one)")
+	}
+	to.URL = cmp.Or(to.URL, "http://127.0.0.1:9090")
+	if u, err := url.Parse(to.URL); err != nil || u.Host == "" {
+		return nil, fmt.Errorf("--admin-url %s: expected a URL such as http://127.0.0.1:9090", to.URL)
+	}
+	return &to, nil
 }
 
 // openLocal runs the API in this process, on the configuration's Redis.
 func (f *adminFlags) openLocal(ctx context.Context) (*adminClient, error) {
-	cfg, err := config.Load(f.path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("there is no configuration file %s: name yours with --config, or set LLMGUARD_ADMIN_KEY to ask a running llmguard", f.path)
-	}
+	cfg, err := f.config()
 	if err != nil {
 		return nil, err
-	}
-	if !cfg.Redis.Configured() {
-		return nil, app.ErrNoStore
 	}
 	rdb, err := app.Connect(cfg.Redis)
 	if err != nil {
@@ -112,6 +137,21 @@ func (f *adminFlags) openLocal(ctx context.Context) (*adminClient, error) {
 	return client, nil
 }
 
+// config reads the configuration file for who works on its Redis.
+func (f *adminFlags) config() (*config.Config, error) {
+	cfg, err := config.Load(f.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("there is no configuration file %s: name yours with --config, or a running llmguard with `llmguard context add` or LLMGUARD_ADMIN_KEY", f.path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if !cfg.Redis.Configured() {
+		return nil, app.ErrNoStore
+	}
+	return cfg, nil
+}
+
 // localClient asks the API in this process, as the user of this machine.
 func localClient(ctx context.Context, cfg *config.Config, rdb redis.UniversalClient) (*adminClient, error) {
 	api, err := front.Admin(ctx, cfg, rdb, slog.New(slog.DiscardHandler))
@@ -120,41 +160,93 @@ func localClient(ctx context.Context, cfg *config.Config, rdb redis.UniversalCli
 	}
 	local := api.As((&who{}).name())
 	do := func(r *http.Request) (*http.Response, error) {
-		w := &localAnswer{header: http.Header{}, status: http.StatusOK}
-		local.ServeHTTP(w, r)
-		return &http.Response{StatusCode: w.status, Header: w.header, Body: io.NopCloser(&w.body), Request: r}, nil
+		body, into := io.Pipe()
+		w := &localAnswer{header: http.Header{}, begun: make(chan struct{}), body: into}
+		go func() {
+			local.ServeHTTP(w, r)
+			w.WriteHeader(http.StatusOK)
+			into.Close()
+		}()
+		<-w.begun
+		return &http.Response{StatusCode: w.status, Header: w.header, Body: body, Request: r}, nil
 	}
 	return &adminClient{do: do, base: "http://localhost", close: func() {}}, nil
 }
 
-// localAnswer keeps what a handler in this process writes.
+// localAnswer hands on what a handler in this process writes.
 type localAnswer struct {
 	header http.Header
 	status int
-	begun  bool
-	body   bytes.Buffer
+	begun  chan struct{} // closed when header and status are final
+	body   *io.PipeWriter
 }
 
 func (w *localAnswer) Header() http.Header { return w.header }
 
 func (w *localAnswer) WriteHeader(status int) {
-	if !w.begun {
-		w.status, w.begun = status, true
+	if w.status == 0 {
+		w.status = status
+		close(w.begun)
 	}
 }
 
 func (w *localAnswer) Write(p []byte) (int, error) {
-	w.begun = true
+	w.WriteHeader(http.StatusOK)
 	return w.body.Write(p)
 }
 
+// askTime is what an answer may take that is not a stream.
+const askTime = time.Minute
+
 // ask sends a request and decodes the answer into out, unless it is nil.
 func (a *adminClient) ask(ctx context.Context, method, path string, body, out any) error {
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	resp, err := a.send(ctx, method, path, body)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(resp.Body, 64<<20))
+	if err != nil {
+		return err
+	}
+	if out == nil || len(text) == 0 {
+		return nil
+	}
+	return json.Unmarshal(text, out)
+}
+
+// lines calls fn with each line of a stream of JSON.
+func (a *adminClient) lines(ctx context.Context, path string, fn func(json.RawMessage) error) error {
+	resp, err := a.send(ctx, http.MethodGet, path, nil)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	for d := json.NewDecoder(resp.Body); ; {
+		var line json.RawMessage
+		switch err := d.Decode(&line); {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return fmt.Errorf("the answer broke off: %w", err)
+		case bytes.HasPrefix(line, []byte(`{"error":{`)):
+			return refusedBy(resp.StatusCode, line)
+		}
+		if err := fn(line); err != nil {
+			return err
+		}
+	}
+}
+
+// send sends a request; an answer that refuses is an error.
+func (a *adminClient) send(ctx context.Context, method, path string, body any) (*http.Response, error) {
 	var in io.Reader
 	if body != nil {
 		raw, err := json.Marshal(body)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		in = bytes.NewReader(raw)
 	}
@@ -167,7 +259,7 @@ func (a *adminClient) ask(ctx context.Context, method, path string, body, out an
 	}
 	r, err := http.NewRequestWithContext(ctx, method, a.base+"/admin/v1"+path, in)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if body != nil {
 		r.Header.Set("Content-Type", "application/json")
@@ -177,20 +269,17 @@ func (a *adminClient) ask(ctx context.Context, method, path string, body, out an
 	}
 	resp, err := a.do(r)
 	if err != nil {
-		return fmt.Errorf("the admin listener cannot be reached: %w", err)
+		return nil, fmt.Errorf("the admin listener cannot be reached: %w", err)
+	}
+	if resp.StatusCode < http.StatusBadRequest {
+		return resp, nil
 	}
 	defer resp.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(resp.Body, 64<<20))
+	text, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if resp.StatusCode >= http.StatusBadRequest {
-		return refusedBy(resp.StatusCode, text)
-	}
-	if out == nil || len(text) == 0 {
-		return nil
-	}
-	return json.Unmarshal(text, out)
+	return nil, refusedBy(resp.StatusCode, text)
 }
 
 // refusedBy words a refusal of the API.

@@ -47,7 +47,7 @@ func adminsListCommand() *cobra.Command {
 			})
 		})
 	}
-	f.add(c, plainFormats...)
+	f.add(c, listFormats...)
 	return c
 }
 
@@ -91,7 +91,7 @@ func adminsCreateCommand() *cobra.Command {
 			})
 		})
 	}
-	f.add(c, plainFormats...)
+	f.add(c, listFormats...)
 	f.why(c)
 	s.add(c, false)
 	c.Flags().BoolVar(&readOnly, "read-only", false, "it changes nothing")

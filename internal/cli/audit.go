@@ -2,12 +2,10 @@ package cli
 
 import (
 	"encoding/csv"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -54,22 +52,13 @@ func changesCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if f.output == "jsonl" {
-				enc := json.NewEncoder(c.OutOrStdout())
-				for _, e := range list {
-					if err := enc.Encode(e); err != nil {
-						return err
-					}
-				}
-				return nil
-			}
 			if f.output == "csv" {
 				return auditCSV(c.OutOrStdout(), list)
 			}
 			return render(c.OutOrStdout(), f.output, list, func(w io.Writer) error { return auditTable(w, list) })
 		})
 	}
-	f.add(c, append(slices.Clone(plainFormats), "jsonl", "csv")...)
+	f.add(c, listFormats...)
 	p.add(c)
 	fl := c.Flags()
 	fl.StringVar(&org, "org", "", "only what concerns this org")

@@ -234,7 +234,7 @@ func batchFetchCommand(f *batchFlags) *cobra.Command {
 		}
 		return b.fetch(c, batch, output, errs)
 	})
-	c.Flags().StringVarP(&output, "output", "o", "-", "file for the lines that succeeded; - is standard output")
+	c.Flags().StringVar(&output, "out", "-", "file for the lines that succeeded; - is standard output")
 	c.Flags().StringVar(&errs, "errors", "", "file for the other lines (default: not written)")
 	return c
 }

@@ -2,10 +2,10 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
-	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -44,15 +44,11 @@ func batchEstimateCommand() *cobra.Command {
 	flags.StringVar(&f.user, "user", "", "with --config: the user whose outputs so far tell what to expect")
 	flags.StringVar(&f.most, "max", "", "fail when it can cost more than this, such as '$25'")
 	flags.BoolVar(&f.batched, "batch-prices", false, "at the prices of the providers' own batch APIs")
-	flags.StringVarP(&f.output, "output", "o", "table", "table, json or yaml")
-	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(outputs, cobra.ShellCompDirectiveNoFileComp))
+	formatFlag(c, &f.output, plainFormats...)
 	return c
 }
 
 func (f *estimateFlags) run(ctx context.Context, stdin io.Reader, path string, stdout, stderr io.Writer) error {
-	if !slices.Contains(outputs, f.output) {
-		return fmt.Errorf("--output %s: expected table, json or yaml", f.output)
-	}
 	bound := pricing.MaxNano
 	var err error
 	if f.most != "" {
@@ -92,12 +88,12 @@ func (f *estimateFlags) quoting(ctx context.Context, stderr io.Writer) (*batch.Q
 		if cfg, err = config.Load(f.config); err != nil {
 			return nil, err
 		}
-		orgs, err := pickOrgs(cfg, f.org)
+		orgs, err := pickOrgs(orgIDs(cfg), f.org)
 		if err != nil {
 			return nil, err
 		}
 		if len(orgs) != 1 {
-			return nil, fmt.Errorf("--org: one org at a time")
+			return nil, errors.New("--org is needed: one org, whose requests they are")
 		}
 		org = orgs[0]
 	}

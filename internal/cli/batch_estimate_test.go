@@ -33,7 +33,7 @@ func TestEstimate(t *testing.T) {
 	// "hello" is 8 tokens in, $0.0000012.
 	text := batchLine("a", "gpt-4o-mini", "hello") + batchLine("b", "gpt-4o-mini", "hello") + batchLine("c", "gpt-4o", "hello")
 	out, errs, err := estimateOf(t, text)
-	if err != nil || !strings.Contains(out, "gpt-4o-mini         2            16             200  $0.000122400  $0.000122400") ||
+	if err != nil || !strings.Contains(out, "gpt-4o-mini         2            16             200  $0.0001224  $0.0001224") ||
 		!strings.Contains(out, "total               3") || !strings.Contains(errs, "a batch takes one model") {
 		t.Errorf("%v\n%s%s", err, out, errs)
 	}
@@ -77,7 +77,7 @@ func TestEstimateRefuses(t *testing.T) {
 		"not JSON":       {text: good + "{", wants: "1 problem"},
 		"no such model":  {text: batchLine("a", "nope", "x"), wants: "1 problem"},
 		"empty":          {text: "\n", wants: "1 problem"},
-		"another format": {text: good, args: []string{"-o", "xml"}, wants: "table, json or yaml"},
+		"another format": {text: good, args: []string{"-o", "xml"}, wants: "table, json, yaml"},
 	} {
 		if _, _, err := estimateOf(t, test.text, test.args...); err == nil || !strings.Contains(err.Error(), test.wants) {
 			t.Errorf("%s: %v", name, err)

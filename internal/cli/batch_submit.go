@@ -29,7 +29,7 @@ func batchSubmitCommand(f *batchFlags) *cobra.Command {
 		Use: "submit FILE|-", Short: "Upload a file of requests and run it as a batch", Args: cobra.ExactArgs(1),
 		Long: "Uploads a JSONL file (- is standard input) and prints the id of its batch. A batch of the same file\n" +
 			"that runs or has completed is taken up again instead: interrupt and repeat as you like.",
-		Example: "  llmguard batch submit in.jsonl --watch -o out.jsonl\n  make-requests | llmguard batch submit - --endpoint /v1/embeddings",
+		Example: "  llmguard batch submit in.jsonl --watch --out out.jsonl\n  make-requests | llmguard batch submit - --endpoint /v1/embeddings",
 		RunE: func(c *cobra.Command, args []string) error {
 			b, err := f.open()
 			if err != nil {
@@ -42,7 +42,7 @@ func batchSubmitCommand(f *batchFlags) *cobra.Command {
 	flags.StringVar(&s.endpoint, "endpoint", string(openai.BatchEndpointChatCompletions), "what the lines are for, as in their url")
 	flags.BoolVar(&s.watch, "watch", false, "follow the batch to its end")
 	flags.BoolVar(&s.again, "again", false, "a new batch, whether or not there is one of this file")
-	flags.StringVarP(&s.output, "output", "o", "", "with --watch: file for the lines that succeeded; - is standard output")
+	flags.StringVar(&s.output, "out", "", "with --watch: file for the lines that succeeded; - is standard output")
 	flags.StringVar(&s.errs, "errors", "", "with --watch: file for the other lines")
 	return c
 }

@@ -55,7 +55,7 @@ func batchesListCommand() *cobra.Command {
 			return render(c.OutOrStdout(), f.output, l.Data, func(w io.Writer) error { return batchTable(w, l.Data) })
 		})
 	}
-	f.add(c, plainFormats...)
+	f.add(c, listFormats...)
 	c.Flags().StringVar(&org, "org", "", "only this org's (default: all)")
 	c.Flags().StringVar(&user, "user", "", "only this user's")
 	c.Flags().BoolVar(&open, "open", false, "only those that have not ended")
@@ -93,7 +93,7 @@ func batchesShowCommand() *cobra.Command {
 			return render(c.OutOrStdout(), f.output, b, func(w io.Writer) error { return batchFacts(w, &b) })
 		})
 	}
-	f.add(c, plainFormats...)
+	f.add(c, listFormats...)
 	return c
 }
 
@@ -123,7 +123,7 @@ func batchesCancelCommand() *cobra.Command {
 			return render(c.OutOrStdout(), f.output, out, func(w io.Writer) error { return batchTable(w, out) })
 		})
 	}
-	f.add(c, plainFormats...)
+	f.add(c, listFormats...)
 	f.why(c)
 	return c
 }

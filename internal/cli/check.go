@@ -36,26 +36,9 @@ func checkCommand() *cobra.Command {
 	configFlag(c, &o.path)
 	c.Flags().BoolVar(&o.live, "live", false, "ask Redis and the providers, too")
 	c.Flags().BoolVar(&o.strict, "strict", false, "warnings fail the check, too")
-	outputFlag(c, &o.output)
+	formatFlag(c, &o.output, plainFormats...)
 	c.RunE = func(c *cobra.Command, _ []string) error { return runCheck(c.Context(), o, c.OutOrStdout()) }
 	return c
-}
-
-// outputFlag gives a command -o, which is looked at before anything else.
-func outputFlag(c *cobra.Command, output *string) {
-	c.Flags().StringVarP(output, "output", "o", "table", "table, json or yaml")
-	before := c.PreRunE
-	c.PreRunE = func(c *cobra.Command, args []string) error {
-		switch *output {
-		case "table", "json", "yaml":
-		default:
-			return fmt.Errorf("--output %s: expected table, json or yaml", *output)
-		}
-		if before != nil {
-			return before(c, args)
-		}
-		return nil
-	}
 }
 
 func runCheck(ctx context.Context, o checkOptions, w io.Writer) error {

@@ -87,7 +87,7 @@ orgs: [{id: acme%s}]
 	if err := json.Unmarshal([]byte(out), &r); err != nil || code != 1 || len(r.Findings) != 1 || r.Findings[0].Line != 5 || r.Findings[0].Path != "orgs[0]" {
 		t.Errorf("exit %d, %v: %s", code, err, out)
 	}
-	f("--output toml: expected table, json or yaml", 1, "-o", "toml")
+	f("--output toml: expected one of table, json, yaml", 2, "-o", "toml")
 }
 
 // TestInit: what init writes passes check, without and with providers' keys in

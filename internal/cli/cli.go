@@ -29,7 +29,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	return root.ExecuteContext(ctx)
+	c, err := root.ExecuteContextC(ctx)
+	var missing noConfig
+	if err != nil && c.Annotations[begun] == "" && !errors.As(err, &missing) {
+		return &mistake{c, err}
+	}
+	return err
 }
 
 // Root returns the llmguard command with all its subcommands.
@@ -39,10 +44,16 @@ func Root() *cobra.Command {
 		Short:         "An LLM cost guard: budgets that hold, and a queue instead of a refusal",
 		SilenceUsage:  true,
 		SilenceErrors: true,
+		Version:       thisBuild().line(),
 	}
-	root.AddCommand(devCommand(), roleCommand("serve", app.Proxy), roleCommand("worker", app.Worker),
+	root.SetVersionTemplate("{{.Version}}\n")
+	root.SetFlagErrorFunc(nearFlag)
+	root.PersistentFlags().String("context", "", "the context to work on (default: LLMGUARD_CONTEXT, or the current one)")
+	_ = root.RegisterFlagCompletionFunc("context", completeContexts)
+	root.AddCommand(contextCommand(), applyCommand(), devCommand(), roleCommand("serve", app.Proxy), roleCommand("worker", app.Worker),
 		initCommand(), checkCommand(), doctorCommand(), configCommand(), orgsCommand(), usersCommand(), keysCommand(), limitsCommand(), adminsCommand(), changesCommand(),
 		pricesCommand(), usageCommand(), simulateCommand(), batchCommand(), batchesCommand(), jobsCommand(), queueCommand(), topCommand(), webhooksCommand(), versionCommand())
+	finish(root)
 	return root
 }
 

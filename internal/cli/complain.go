@@ -24,6 +24,10 @@ func exitCode(w io.Writer, err error) int {
 		return int(code)
 	}
 	complain(w, err)
+	var wrong *mistake
+	if errors.As(err, &wrong) {
+		return exitMistake
+	}
 	return 1
 }
 

@@ -13,7 +13,7 @@ import (
 )
 
 func configCommand() *cobra.Command {
-	c := &cobra.Command{Use: "config", Short: "What the configuration file may hold"}
+	c := &cobra.Command{Use: "config", Short: "Reload the configuration, export the orgs in force, print its JSON Schema"}
 	c.AddCommand(&cobra.Command{
 		Use: "schema", Short: "Print the JSON Schema of the configuration file", Args: cobra.NoArgs,
 		Long: "Prints the JSON Schema of the configuration file, for editors: put it beside the file as llmguard.schema.json,\n" +
@@ -23,7 +23,7 @@ func configCommand() *cobra.Command {
 			return err
 		},
 	})
-	c.AddCommand(configReloadCommand())
+	c.AddCommand(configReloadCommand(), configExportCommand())
 	return c
 }
 
@@ -60,6 +60,6 @@ func configReloadCommand() *cobra.Command {
 			})
 		})
 	}
-	f.add(c, plainFormats...)
+	f.add(c, listFormats...)
 	return c
 }

@@ -47,7 +47,7 @@ func credentialsListCommand() *cobra.Command {
 			return render(c.OutOrStdout(), f.output, l.Data, func(w io.Writer) error { return credentialTable(w, l.Data) })
 		})
 	}
-	f.add(c, plainFormats...)
+	f.add(c, listFormats...)
 	orgFlag(c, &org)
 	return c
 }
@@ -74,7 +74,7 @@ func credentialsSetCommand() *cobra.Command {
 			return render(c.OutOrStdout(), f.output, v, func(w io.Writer) error { return credentialTable(w, []admin.Credential{v}) })
 		})
 	}
-	f.add(c, plainFormats...)
+	f.add(c, listFormats...)
 	f.why(c)
 	orgFlag(c, &org)
 	c.Flags().BoolVar(&inClear, "clear", false, "keep it in Redis as it is when there is no seal key")

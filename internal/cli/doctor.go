@@ -41,7 +41,7 @@ func doctorCommand() *cobra.Command {
 	c.Flags().StringSliceVar(&o.urls, "url", nil, "admin listeners, such as http://127.0.0.1:9090 (default: admin.listen)")
 	caFlag(c.Flags(), &o.caFile)
 	c.Flags().BoolVar(&o.strict, "strict", false, "warnings count as wrong, too")
-	outputFlag(c, &o.output)
+	formatFlag(c, &o.output, plainFormats...)
 	c.RunE = func(c *cobra.Command, _ []string) error { return runDoctor(c.Context(), o, c.OutOrStdout()) }
 	return c
 }
@@ -142,6 +142,9 @@ func dialable(listen string) string {
 // heldTooLong is how long a hold may still be there after its lease and one lease of
 // grace, which processes give that could not see Redis.
 const heldTooLong = time.Minute
+
+// reconcileRead is more than the list of late charges may hold.
+const reconcileRead = 200_000
 
 // heldMoney looks at the money of every org in Redis.
 func heldMoney(ctx context.Context, cfg *config.Config) []diagnose.Finding {

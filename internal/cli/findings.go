@@ -73,7 +73,7 @@ func (r examination) table(w io.Writer) error {
 // coloured reports whether w is a terminal whose user has not asked for no
 // colours.
 func coloured(w io.Writer) bool {
-	f, ok := w.(*os.File)
+	f, ok := behind(w).(*os.File)
 	return ok && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && term.IsTerminal(f.Fd())
 }
 

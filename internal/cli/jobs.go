@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -38,23 +39,19 @@ func (o *office) Close() { _ = o.rdb.Close() }
 
 // openOffice opens the configured queue for the orgs asked for: all when none.
 func (f *usageFlags) openOffice(ctx context.Context) (*office, error) {
-	cfg, err := config.Load(f.path)
+	cfg, err := f.config()
 	if err != nil {
 		return nil, err
-	}
-	if !cfg.Redis.Configured() {
-		return nil, app.ErrNoStore
-	}
-	org := f.org
-	if org == "" {
-		org = "all"
 	}
 	rdb, err := app.Connect(cfg.Redis)
 	if err != nil {
 		return nil, err
 	}
 	file := cfg
-	cfg, orgs, err := withRecords(file, rdb, org)
+	if cfg, err = app.Effective(ctx, file, rdb, slog.New(slog.DiscardHandler)); err != nil {
+		return nil, errors.Join(err, rdb.Close())
+	}
+	orgs, err := pickOrgs(orgIDs(cfg), f.org)
 	if err != nil {
 		return nil, errors.Join(err, rdb.Close())
 	}
@@ -105,195 +102,205 @@ func (o *office) place(ctx context.Context, j *queue.Job, l *jobLine) error {
 func jobsCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "jobs", Short: "List, look at, cancel, replay and follow jobs of any org",
-		Long: "Works on the queue in Redis itself, for operators. Callers have GET /v1/jobs for their own.",
+		Long: "For operators. Callers have GET /v1/jobs for their own.\n\n" + adminHelp,
 	}
 	c.AddCommand(jobsListCommand(), jobsGetCommand(), jobsCancelCommand(), jobsReplayCommand(), jobsWatchCommand())
 	return c
 }
 
-// jobsSub is a command of jobs: run gets an open queue.
-func jobsSub(use, short, example string, args cobra.PositionalArgs, formats []string, run func(*cobra.Command, *usageFlags, *office, []string) error) *cobra.Command {
-	var f usageFlags
-	c := &cobra.Command{
-		Use: use, Short: short, Example: example, Args: args,
-		RunE: func(c *cobra.Command, args []string) error {
-			o, err := f.openOffice(c.Context())
-			if err != nil {
-				return err
-			}
-			defer o.Close()
-			return run(c, &f, o, args)
-		},
-	}
-	f.add(c, formats...)
-	c.Flags().Lookup("org").Usage = "one org, or several with commas between (default: all)"
-	return c
+// jobList is a list of jobs as the API answers it.
+type jobList struct {
+	Data    []jobLine `json:"data"`
+	HasMore bool      `json:"has_more"`
 }
 
-var plainFormats = []string{"table", "json", "yaml"}
+func (a *adminClient) jobs(c *cobra.Command, path string, limit int) (l jobList, err error) {
+	if limit < 1 || limit > 1000 {
+		return l, fmt.Errorf("--limit %d: expected 1 to 1000", limit)
+	}
+	return l, a.ask(c.Context(), http.MethodGet, path, nil, &l)
+}
+
+func (a *adminClient) job(ctx context.Context, id, org string) (l jobLine, err error) {
+	return l, a.ask(ctx, http.MethodGet, pathOf("jobs", id)+"?"+query("org", org), nil, &l)
+}
 
 func jobsListCommand() *cobra.Command {
-	var want queue.Filter
-	var state string
+	var f usageFlags
+	var user, model, state string
 	var since time.Duration
 	var limit int
-	c := jobsSub("list", "List jobs, the newest first", "  llmguard jobs list --status failed --since 24h\n  llmguard jobs list --org acme --user alice -o json | jq '.[].id'",
-		cobra.NoArgs, plainFormats, func(c *cobra.Command, f *usageFlags, o *office, _ []string) error {
-			if want.State = queue.State(state); state != "" && !slices.Contains(states, want.State) {
-				return fmt.Errorf("--status %s: expected one of %s", state, strings.Trim(fmt.Sprint(states), "[]"))
-			}
-			if limit < 1 || limit > 1000 {
-				return fmt.Errorf("--limit %d: expected 1 to 1000", limit)
-			}
-			if since > 0 {
-				want.Since = time.Now().Add(-since)
-			}
-			jobs, more, err := o.list(c.Context(), want, limit)
+	c := &cobra.Command{
+		Use: "list", Short: "List jobs, the newest first", Args: cobra.NoArgs,
+		Example: "  llmguard jobs list --status failed --since 24h\n  llmguard jobs list --org acme --user alice -o json | jq '.[].id'",
+	}
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		from := ""
+		if since > 0 {
+			from = time.Now().Add(-since).UTC().Format(time.RFC3339Nano)
+		}
+		if state != "" && !slices.Contains(states, queue.State(state)) {
+			return fmt.Errorf("--status %s: expected one of %s", state, strings.Trim(fmt.Sprint(states), "[]"))
+		}
+		return f.run(c, func(a *adminClient) error {
+			path := "/jobs?" + query("org", f.org, "user", user, "model", model, "status", state, "since", from, "limit", strconv.Itoa(limit))
+			l, err := a.jobs(c, path, limit)
 			if err != nil {
 				return err
 			}
-			notes := c.ErrOrStderr()
-			if len(jobs) == 0 {
-				fmt.Fprintln(notes, "no jobs")
+			if len(l.Data) == 0 {
+				fmt.Fprintln(c.ErrOrStderr(), "no jobs")
 			}
-			if more {
-				fmt.Fprintf(notes, "these are the newest %d; --limit lists more\n", len(jobs))
+			if l.HasMore {
+				fmt.Fprintf(c.ErrOrStderr(), "these are the newest %d; --limit lists more\n", len(l.Data))
 			}
-			return render(c.OutOrStdout(), f.output, jobs, func(w io.Writer) error { return jobTable(w, jobs) })
+			return render(c.OutOrStdout(), f.output, l.Data, func(w io.Writer) error { return jobTable(w, l.Data) })
 		})
+	}
+	f.add(c, listFormats...)
 	fl := c.Flags()
-	fl.StringVar(&want.User, "user", "", "only this user's")
-	fl.StringVar(&want.Model, "model", "", "only of this model, as the request named it")
+	fl.StringVar(&user, "user", "", "only this user's")
+	fl.StringVar(&model, "model", "", "only of this model, as the request named it")
 	fl.StringVar(&state, "status", "", "only queued, running, succeeded, failed, cancelled or expired ones")
-	fl.DurationVar(&since, "since", 0, "only those put so long ago or later, such as 90m or 24h")
+	fl.DurationVar(&since, "since", 0, "only jobs submitted within this period, such as 90m or 24h")
 	fl.IntVar(&limit, "limit", 50, "how many, 1 to 1000")
 	return c
 }
 
 var states = []queue.State{queue.Queued, queue.Running, queue.Succeeded, queue.Failed, queue.Cancelled, queue.Expired}
 
-// list merges the orgs' newest jobs.
-func (o *office) list(ctx context.Context, want queue.Filter, limit int) (out []jobLine, more bool, err error) {
-	out = []jobLine{}
-	for _, org := range o.orgs {
-		after := ""
-		for {
-			page, err := o.List(ctx, org, want, after, limit)
-			if err != nil {
-				return nil, false, err
-			}
-			for _, j := range page.Jobs {
-				out = append(out, lineOf(j))
-			}
-			if after = page.Next; !page.More || len(page.Jobs) == limit {
-				more = more || page.More
-				break
-			}
-		}
-	}
-	slices.SortStableFunc(out, func(a, b jobLine) int { return b.Created.Compare(a.Created) })
-	if len(out) > limit {
-		out, more = out[:limit], true
-	}
-	return out, more, nil
-}
-
 func jobsGetCommand() *cobra.Command {
-	return jobsSub("get ID", "Show a job: state, place, attempts, what it holds or cost", "  llmguard jobs get job_puyzj01m7x3vb350ckcmq65wwmswwsz",
-		cobra.ExactArgs(1), plainFormats, func(c *cobra.Command, f *usageFlags, o *office, args []string) error {
-			j, err := o.find(c.Context(), args[0])
+	var f usageFlags
+	c := &cobra.Command{
+		Use: "get ID", Short: "Show a job: state, place, attempts, what it holds or cost", Args: cobra.ExactArgs(1),
+		Example: "  llmguard jobs get job_puyzj01m7x3vb350ckcmq65wwmswwsz",
+	}
+	c.RunE = func(c *cobra.Command, args []string) error {
+		return f.run(c, func(a *adminClient) error {
+			l, err := a.job(c.Context(), args[0], f.org)
 			if err != nil {
 				return err
 			}
-			l := lineOf(j)
-			if j.State == queue.Queued {
-				if err := o.place(c.Context(), j, &l); err != nil {
-					return err
-				}
-			}
 			return render(c.OutOrStdout(), f.output, l, func(w io.Writer) error { return jobDetails(w, &l) })
 		})
+	}
+	f.add(c, listFormats...)
+	return c
+}
+
+// jobsAct is a command that does something with jobs and shows them then.
+func jobsAct(use, short, example string, act func(c *cobra.Command, a *adminClient, ids []string, org string) ([]jobLine, error)) *cobra.Command {
+	var f usageFlags
+	c := &cobra.Command{Use: use, Short: short, Example: example, Args: cobra.MinimumNArgs(1)}
+	c.RunE = func(c *cobra.Command, args []string) error {
+		return f.run(c, func(a *adminClient) error {
+			out, err := act(c, a, args, f.org)
+			if err != nil {
+				return err
+			}
+			return render(c.OutOrStdout(), f.output, out, func(w io.Writer) error { return jobTable(w, out) })
+		})
+	}
+	f.add(c, listFormats...)
+	f.why(c)
+	return c
+}
+
+// order is the body of a request that changes something.
+func (a *adminClient) order() map[string]any {
+	if a.reason == "" {
+		return map[string]any{}
+	}
+	return map[string]any{"reason": a.reason}
 }
 
 // cancelPatience is for the workers of all jobs named to stop them.
 const cancelPatience = 3 * time.Second
 
-// reasoned gives a command that changes something --reason.
-func reasoned(c *cobra.Command) *cobra.Command {
-	c.Flags().String("reason", "", "why; one line, kept in the audit")
-	return c
-}
-
-// order is what such a command sends.
-func order(c *cobra.Command) map[string]any {
-	if why, _ := c.Flags().GetString("reason"); why != "" {
-		return map[string]any{"reason": why}
-	}
-	return map[string]any{}
-}
-
 func jobsCancelCommand() *cobra.Command {
-	return reasoned(jobsSub("cancel ID...", "Cancel jobs: waiting ones at once, running ones as soon as they stop", "  llmguard jobs list --status queued --user bob -o json | jq -r '.[].id' | xargs llmguard jobs cancel",
-		cobra.MinimumNArgs(1), plainFormats, func(c *cobra.Command, f *usageFlags, o *office, args []string) error {
-			jobs := make([]*queue.Job, len(args))
-			for i, id := range args {
-				j, err := o.find(c.Context(), id)
+	return jobsAct("cancel ID...", "Cancel jobs: waiting ones at once, running ones as soon as they stop",
+		"  llmguard jobs list --status queued --user bob -o json | jq -r '.[].id' | xargs llmguard jobs cancel",
+		func(c *cobra.Command, a *adminClient, ids []string, org string) ([]jobLine, error) {
+			out := make([]jobLine, len(ids))
+			for i, id := range ids {
+				j, err := a.job(c.Context(), id, org)
 				if err != nil {
-					return err
+					return nil, err
 				}
-				if err := o.api.ask(c.Context(), http.MethodPost, pathOf("orgs", j.Org, "jobs", j.ID, "cancel"), order(c), nil); err != nil {
-					return err
+				if err := a.ask(c.Context(), http.MethodPost, pathOf("orgs", j.Org, "jobs", j.ID, "cancel"), a.order(), nil); err != nil {
+					return nil, err
 				}
-				if jobs[i], err = o.Job(c.Context(), j.Org, j.ID); err != nil {
-					return err
-				}
+				out[i] = j
 			}
-			ctx, stop := context.WithTimeout(c.Context(), cancelPatience)
-			defer stop()
-			out := []jobLine{}
-			for _, j := range jobs {
-				if ended, err := o.Ended(ctx, j); err == nil {
-					j = ended
-				}
-				out = append(out, lineOf(j))
+			return out, a.untilEnded(c.Context(), out)
+		})
+}
+
+// untilEnded looks at jobs until all have ended, for a while.
+func (a *adminClient) untilEnded(ctx context.Context, jobs []jobLine) (err error) {
+	for end := time.Now().Add(cancelPatience); ; {
+		open := false
+		for i := range jobs {
+			if jobs[i], err = a.job(ctx, jobs[i].ID, jobs[i].Org); err != nil {
+				return err
 			}
-			return render(c.OutOrStdout(), f.output, out, func(w io.Writer) error { return jobTable(w, out) })
-		}))
+			open = open || !jobs[i].State.Terminal()
+		}
+		if !open || time.Now().After(end) {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
 }
 
 func jobsReplayCommand() *cobra.Command {
-	return reasoned(jobsSub("replay ID...", "Put dead letters into the queue again, each as a new job", "  llmguard queue dead\n  llmguard jobs replay job_puyzj01m7x3vb350ckcmq65wwmswwsz",
-		cobra.MinimumNArgs(1), plainFormats, func(c *cobra.Command, f *usageFlags, o *office, args []string) error {
+	return jobsAct("replay ID...", "Put dead letters into the queue again, each as a new job", "  llmguard queue dead\n  llmguard jobs replay job_puyzj01m7x3vb350ckcmq65wwmswwsz",
+		func(c *cobra.Command, a *adminClient, ids []string, org string) ([]jobLine, error) {
 			out := []jobLine{}
-			for _, id := range args {
-				old, err := o.find(c.Context(), id)
+			for _, id := range ids {
+				old, err := a.job(c.Context(), id, org)
 				if err != nil {
-					return err
+					return nil, err
 				}
 				var made admin.Job
-				if err := o.api.ask(c.Context(), http.MethodPost, pathOf("jobs", old.ID, "replay"), order(c), &made); err != nil {
-					return fmt.Errorf("job %s is %s and was not replayed: %w; `llmguard queue dead` lists dead letters", old.ID, old.State, err)
+				if err := a.ask(c.Context(), http.MethodPost, pathOf("jobs", old.ID, "replay"), a.order(), &made); err != nil {
+					return nil, fmt.Errorf("job %s is %s and was not replayed: %w; `llmguard queue dead` lists dead letters", old.ID, old.State, err)
 				}
-				j, err := o.Job(c.Context(), made.Org, made.ID)
+				j, err := a.job(c.Context(), made.ID, made.Org)
 				if err != nil {
-					return err
+					return nil, err
 				}
-				out = append(out, lineOf(j))
+				out = append(out, j)
 			}
-			return render(c.OutOrStdout(), f.output, out, func(w io.Writer) error { return jobTable(w, out) })
-		}))
+			return out, nil
+		})
 }
 
 func jobsWatchCommand() *cobra.Command {
-	return jobsSub("watch ID", "Follow a job until it has ended; its answer goes to the output, its states to standard error",
-		"  llmguard jobs watch job_puyzj01m7x3vb350ckcmq65wwmswwsz > answer.json", cobra.ExactArgs(1), nil,
-		func(c *cobra.Command, _ *usageFlags, o *office, args []string) error {
-			j, err := o.find(c.Context(), args[0])
-			if err != nil {
-				return err
-			}
-			return o.follow(c.Context(), j, c.OutOrStdout(), c.ErrOrStderr())
-		})
+	var f usageFlags
+	c := &cobra.Command{
+		Use: "watch ID", Short: "Follow a job until it has ended; its answer goes to the output, its states to standard error", Args: cobra.ExactArgs(1),
+		Long:    "The answer is the caller's: it is read from the Redis of the configuration alone, and the admin API shows none.",
+		Example: "  llmguard jobs watch job_puyzj01m7x3vb350ckcmq65wwmswwsz > answer.json",
+	}
+	c.RunE = func(c *cobra.Command, args []string) error {
+		o, err := f.openOffice(c.Context())
+		if err != nil {
+			return err
+		}
+		defer o.Close()
+		j, err := o.find(c.Context(), args[0])
+		if err != nil {
+			return err
+		}
+		return o.follow(c.Context(), j, c.OutOrStdout(), c.ErrOrStderr())
+	}
+	f.direct(c)
+	return c
 }
 
 // follow writes a job's answer as it comes. A job that does not succeed is an

@@ -143,7 +143,7 @@ func TestJobFields(t *testing.T) {
 func TestCancelOfSeveral(t *testing.T) {
 	s := newQueued(t)
 	a, b := s.put("acme", "alice", "gpt-4o"), s.put("acme", "alice", "gpt-4o")
-	s.refuses("no job job_wrong; it is forgotten", "jobs", "cancel", a, "job_wrong", b)
+	s.refuses(`no job "job_wrong". It is forgotten`, "jobs", "cancel", a, "job_wrong", b)
 	if left := s.ids("--status", "queued"); len(left) != 1 || !left[b] {
 		t.Errorf("left are %v, want %s", left, b)
 	}

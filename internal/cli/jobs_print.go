@@ -6,80 +6,24 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/llmguard/llmguard/pricing"
-	"github.com/llmguard/llmguard/queue"
+	"github.com/llmguard/llmguard/admin"
+	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/top"
 )
 
-// jobLine is a job for programs; amounts are nano-USD, times RFC 3339.
-type jobLine struct {
-	ID       string      `json:"id"`
-	State    queue.State `json:"status"`
-	Stopping bool        `json:"cancelling,omitempty"`
-	Pool     string      `json:"pool"`
-	Class    string      `json:"class"`
-	Org      string      `json:"org"`
-	User     string      `json:"user"`
-	Key      string      `json:"key"`
-	Model    string      `json:"model"`
-	Endpoint string      `json:"endpoint"`
-	Stream   bool        `json:"stream"`
-	Tokens   int64       `json:"tokens"`
-	Bytes    int64       `json:"bytes"`
-	Attempts int         `json:"attempts"`
-	Next     *time.Time  `json:"next_attempt_at,omitempty"`
-	Created  time.Time   `json:"created_at"`
-	Started  *time.Time  `json:"started_at"`
-	Finished *time.Time  `json:"finished_at"`
-	Deadline *time.Time  `json:"expires_at"`
-	Ahead    *int        `json:"ahead,omitempty"`
-	ETA      *int64      `json:"eta_seconds,omitempty"`
-	// WaitingFor is limit:<id>, cap or pool:<id>.
-	WaitingFor string       `json:"waiting_for,omitempty"`
-	Estimate   pricing.Nano `json:"estimated_nano_usd"`
-	Charged    pricing.Nano `json:"charged_nano_usd"`
-	Status     int          `json:"status_code,omitempty"`
-	Code       string       `json:"code,omitempty"`
-	Error      string       `json:"error,omitempty"`
+// jobLine is a job as the administrators' API shows it.
+type jobLine = admin.JobLine
 
-	ReplayOf   string `json:"replay_of,omitempty"`
-	ReplayedAs string `json:"replayed_as,omitempty"`
-}
-
-func lineOf(j *queue.Job) jobLine {
-	l := jobLine{
-		ID: j.ID, State: j.State, Stopping: j.Cancelling, Pool: j.Pool, Class: j.Class.String(), Org: j.Org, User: j.User, Key: j.Key,
-		Model: j.Model, Endpoint: string(j.Endpoint), Stream: j.Stream, Tokens: j.Tokens, Bytes: j.Bytes, Attempts: j.Attempt,
-		Created: j.Created.UTC(), Started: moment(j.Started), Finished: moment(j.Finished), Deadline: moment(j.Deadline),
-		Estimate: j.Cost, Charged: j.Charged, Status: j.Status, Code: j.Code, ReplayOf: j.Origin, ReplayedAs: j.Replay,
-	}
-	if j.Error != nil {
-		l.Error = j.Error.Message
-	}
-	if j.State == queue.Queued && j.Again.After(time.Now()) {
-		l.Next = moment(j.Again)
-	}
-	return l
-}
-
-func moment(t time.Time) *time.Time {
-	if t.IsZero() {
-		return nil
-	}
-	t = t.UTC()
-	return &t
-}
-
-// cost is what a job cost, or holds while it has not ended.
-func (l *jobLine) cost() string {
+// jobCost is what a job cost, or holds while it has not ended.
+func jobCost(l *jobLine) string {
 	if l.State.Terminal() {
 		return l.Charged.String()
 	}
 	return l.Estimate.String()
 }
 
-// note is why a job ended, or that it is about to.
-func (l *jobLine) note() string {
+// jobNote is why a job ended, or that it is about to.
+func jobNote(l *jobLine) string {
 	if l.Stopping {
 		return "cancelling"
 	}
@@ -96,7 +40,7 @@ func jobTable(w io.Writer, jobs []jobLine) error {
 	}
 	for i := range jobs {
 		l := &jobs[i]
-		g.add(l.ID, string(l.State), aged(time.Since(l.Created)), l.Pool, l.Class, l.Org, l.User, top.Printable(l.Model), strconv.Itoa(l.Attempts), l.cost(), l.note())
+		g.add(l.ID, string(l.State), aged(time.Since(l.Created)), l.Pool, l.Class, l.Org, l.User, top.Printable(l.Model), strconv.Itoa(l.Attempts), jobCost(l), jobNote(l))
 	}
 	return g.write(w)
 }
@@ -126,7 +70,7 @@ func jobDetails(w io.Writer, l *jobLine) error {
 	if l.Ahead != nil {
 		about := "no time alone makes room"
 		if l.ETA != nil {
-			about = "about " + (time.Duration(*l.ETA) * time.Second).String()
+			about = "about " + budget.LastingText(time.Duration(*l.ETA)*time.Second)
 		}
 		g.add("ahead", fmt.Sprintf("%d, %s", *l.Ahead, about))
 		g.add("waits on", top.Printable(l.WaitingFor))
@@ -146,7 +90,7 @@ func jobDetails(w io.Writer, l *jobLine) error {
 	}
 	at("next try", l.Next)
 	g.add("attempts", strconv.Itoa(l.Attempts))
-	g.add(map[bool]string{true: "cost", false: "at most"}[l.State.Terminal()], l.cost())
+	g.add(map[bool]string{true: "cost", false: "at most"}[l.State.Terminal()], jobCost(l))
 	if l.ReplayOf != "" {
 		g.add("replay of", l.ReplayOf)
 	}

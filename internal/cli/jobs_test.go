@@ -14,6 +14,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/llmguard/llmguard/admin"
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/internal/app"
 	"github.com/llmguard/llmguard/queue"
@@ -113,7 +114,7 @@ func TestJobsCommands(t *testing.T) {
 		t.Errorf("%s%s", out, notes)
 	}
 	out := d.must("jobs", "get", a)
-	for _, want := range []string{"status    queued\n", "ahead     2, about", "owner     acme / alice / k1\n", "at most   $0.000005000\n"} {
+	for _, want := range []string{"status    queued\n", "ahead     2, about", "owner     acme / alice / k1\n", "at most   $0.000005\n"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in\n%s", want, out)
 		}
@@ -126,7 +127,7 @@ func TestJobsCommands(t *testing.T) {
 	}
 	check([]string{g, a}, "--status", "cancelled")
 	d.fails("is cancelled: The job was cancelled", "jobs", "watch", a)
-	d.fails("no job job_x", "jobs", "get", "job_x")
+	d.fails(`no job "job_x"`, "jobs", "get", "job_x")
 	d.fails("no job", "jobs", "get", a, "--org", "globex")
 	d.fails("--status done", "jobs", "list", "--status", "done")
 	d.fails("is cancelled and was not replayed", "jobs", "replay", a)
@@ -144,7 +145,7 @@ func TestQueueCommand(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	var pools []poolView
+	var pools []admin.QueuePool
 	if err := json.Unmarshal([]byte(d.must("queue", "-o", "json")), &pools); err != nil || len(pools) != 1 {
 		t.Fatalf("%+v, %v", pools, err)
 	}
@@ -153,7 +154,7 @@ func TestQueueCommand(t *testing.T) {
 		t.Errorf("%+v", v)
 	}
 	out := d.must("queue")
-	for _, want := range []string{"acme    alice  async     2      20", "user's model, for 1m0s", "org, for 1m0s"} {
+	for _, want := range []string{"acme    alice  async     2      20", "user's model, for 1m", "org, for 1m"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in\n%s", want, out)
 		}
@@ -164,7 +165,7 @@ func TestQueueCommand(t *testing.T) {
 	if out := d.must("queue", "--flows", "1"); !strings.Contains(out, "and 1 flow more") {
 		t.Errorf("%s", out)
 	}
-	d.fails("--pool nope", "queue", "--pool", "nope")
+	d.fails(`no pool "nope"`, "queue", "--pool", "nope")
 	if out, notes, err := d.run("queue", "dead"); err != nil || out != "" || notes != "no dead letters\n" {
 		t.Errorf("%q, %q, %v", out, notes, err)
 	}

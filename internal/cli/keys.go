@@ -55,7 +55,7 @@ func keysListCommand() *cobra.Command {
 			return render(c.OutOrStdout(), f.output, l.Data, func(w io.Writer) error { return keyTable(w, l.Data) })
 		})
 	}
-	f.add(c, plainFormats...)
+	f.add(c, listFormats...)
 	orgFlag(c, &org)
 	c.Flags().StringVar(&user, "user", "", "only this user's")
 	return c
@@ -135,7 +135,7 @@ func keyCommand(use, short, method string) *cobra.Command {
 		}
 		return showKey(c, &f, method, pathOf("orgs", org, "keys", args[0]), body)
 	}
-	f.add(c, plainFormats...)
+	f.add(c, listFormats...)
 	orgFlag(c, &org)
 	if method == http.MethodPatch {
 		f.why(c)
@@ -167,7 +167,7 @@ func keysCreateCommand() *cobra.Command {
 		}
 		return showKey(c, &f, http.MethodPost, pathOf("orgs", org, "keys"), given)
 	}
-	f.add(c, plainFormats...)
+	f.add(c, listFormats...)
 	f.why(c)
 	orgFlag(c, &org)
 	c.Flags().StringVar(&user, "user", "", "whose key it is; needed")
@@ -187,7 +187,7 @@ func keysRotateCommand() *cobra.Command {
 	c.RunE = func(c *cobra.Command, args []string) error {
 		return showKey(c, &f, http.MethodPost, pathOf("orgs", org, "keys", args[0], "rotate"), map[string]any{"overlap": overlap})
 	}
-	f.add(c, plainFormats...)
+	f.add(c, listFormats...)
 	f.why(c)
 	orgFlag(c, &org)
 	c.Flags().StringVar(&overlap, "overlap", "24h", "how long the old key still works, at most 90d; 0s ends it at once")

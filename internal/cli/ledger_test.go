@@ -205,7 +205,7 @@ func TestEntriesFilters(t *testing.T) {
 // TestExportCSVAgrees: the CSV export has the columns that are promised and the same money as the JSON lines.
 func TestExportCSVAgrees(t *testing.T) {
 	s, want := ledger(t)
-	rows, err := csv.NewReader(strings.NewReader(s.must("usage", "export", "--org", "all", "--format", "csv"))).ReadAll()
+	rows, err := csv.NewReader(strings.NewReader(s.must("usage", "export", "--org", "all", "-o", "csv"))).ReadAll()
 	if err != nil || len(rows) != 13 {
 		t.Fatalf("%d lines, %v; want 13", len(rows), err)
 	}
@@ -247,11 +247,11 @@ func TestAdjustOnce(t *testing.T) {
 	}
 	s.refuses("t-81", "usage", "adjust", "--org", "acme", "--user", "alice", "--amount", "$9", "--reason", "other", "--id", "t-81")
 	for args, want := range map[string]string{
-		"--amount ten":                          "--amount ten: expected an amount such as -$1.20",
-		"--amount 0.0000000001":                 "--amount 0.0000000001: expected an amount",
+		"--amount ten":                          "amount ten: expected an amount such as -$1.20",
+		"--amount 0.0000000001":                 "amount 0.0000000001: expected an amount",
 		"--amount 1 --id has|bars":              "id",
-		"--amount 1 --call x":                   "--call x: this is not a call's id (26 letters and digits)",
-		"--amount 1 --call " + wire.NewCallID(): "org acme's ledger has no such call",
+		"--amount 1 --call x":                   "call x: this is not a call's id (26 letters and digits)",
+		"--amount 1 --call " + wire.NewCallID(): "The ledger of org acme has no such call",
 	} {
 		line := append([]string{"usage", "adjust", "--org", "acme", "--user", "alice", "--reason", "r"}, strings.Fields(args)...)
 		s.refuses(want, line...)

@@ -80,7 +80,7 @@ func limitsGetCommand() *cobra.Command {
 			return render(c.OutOrStdout(), f.output, l.Data, func(w io.Writer) error { return limitTable(w, l.Data) })
 		})
 	}
-	f.add(c, plainFormats...)
+	f.add(c, listFormats...)
 	s.add(c)
 	c.Flags().StringVar(&s.ip, "ip", "", "the address, for limits per address")
 	return c
@@ -213,7 +213,7 @@ func limitsSetCommand() *cobra.Command {
 			return render(c.OutOrStdout(), f.output, l, func(w io.Writer) error { return limitTable(w, []admin.Limit{l}) })
 		})
 	}
-	f.add(c, plainFormats...)
+	f.add(c, listFormats...)
 	f.why(c)
 	orgFlag(c, &org)
 	c.Flags().StringVar(&user, "user", "", "for this user alone")
@@ -270,12 +270,12 @@ func limitsOverrideCommand() *cobra.Command {
 			}
 			return render(c.OutOrStdout(), f.output, o, func(w io.Writer) error {
 				fmt.Fprintf(w, "%s: %s until %s (%s)\nend it sooner with: llmguard limits end %s --org %s\n", o.Limit, overrideText(o),
-					o.Until.Local().Format("2006-01-02 15:04 MST"), time.Until(o.Until).Round(time.Second), o.ID, s.org)
+					o.Until.Local().Format("2006-01-02 15:04 MST"), budget.LastingText(time.Until(o.Until)), o.ID, s.org)
 				return nil
 			})
 		})
 	}
-	f.add(c, plainFormats...)
+	f.add(c, listFormats...)
 	f.why(c)
 	s.add(c)
 	fl := c.Flags()
@@ -311,7 +311,7 @@ func limitsOverridesCommand() *cobra.Command {
 			})
 		})
 	}
-	f.add(c, plainFormats...)
+	f.add(c, listFormats...)
 	orgFlag(c, &org)
 	return c
 }
@@ -358,7 +358,7 @@ func limitsResetCommand() *cobra.Command {
 			return render(c.OutOrStdout(), f.output, l, func(w io.Writer) error { return limitTable(w, []admin.Limit{l}) })
 		})
 	}
-	f.add(c, plainFormats...)
+	f.add(c, listFormats...)
 	f.why(c)
 	s.add(c)
 	c.Flags().StringVar(&s.ip, "ip", "", "the address, for limits per address")

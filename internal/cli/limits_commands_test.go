@@ -98,8 +98,8 @@ func TestLimitsOverride(t *testing.T) {
 	if alice.Amount != 205_000_000_000 || alice.Base != 5_000_000_000 || bob.Amount != 5_000_000_000 || len(alice.Overrides) != 1 {
 		t.Errorf("alice has %+v, bob %+v", alice, bob)
 	}
-	has(t, s.must("limits", "get", "--org", "acme", "--user", "alice"), "daily: +$200.000000000 for alice until", "launch day", o.ID)
-	has(t, s.must("limits", "overrides", "--org", "acme"), o.ID+" daily +$200.000000000 for alice", " yes ", "launch day")
+	has(t, s.must("limits", "get", "--org", "acme", "--user", "alice"), "daily: +$200.00 for alice until", "launch day", o.ID)
+	has(t, s.must("limits", "overrides", "--org", "acme"), o.ID+" daily +$200.00 for alice", " yes ", "launch day")
 	if got := s.must("limits", "end", o.ID, "--org", "acme"); got != "override "+o.ID+" has ended\n" {
 		t.Errorf("end prints %q", got)
 	}
@@ -122,11 +122,11 @@ func TestLimitsReset(t *testing.T) {
 	if l := s.limit("daily", "alice"); l.Used != 1_500_000_000 {
 		t.Errorf("a refused reset has changed the use: %+v", l)
 	}
-	has(t, s.must("limits", "reset", "daily", "--org", "acme", "--user", "alice", "--reason", "a loop of ours"), "daily", "$0.000000000")
+	has(t, s.must("limits", "reset", "daily", "--org", "acme", "--user", "alice", "--reason", "a loop of ours"), "daily", "$0.00")
 	if l := s.limit("daily", "alice"); l.Used != 0 {
 		t.Errorf("after the reset: %+v", l)
 	}
-	has(t, s.must("usage", "--org", "acme"), "total", "$1.500000000")
+	has(t, s.must("usage", "--org", "acme"), "total", "$1.50")
 	has(t, s.must("audit", "--action", "limit.reset"), "acme daily a loop of ours")
 }
 

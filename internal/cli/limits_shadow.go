@@ -10,7 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/llmguard/llmguard/internal/app"
 	"github.com/llmguard/llmguard/simulate"
 )
 
@@ -23,12 +22,12 @@ func limitsShadowCommand() *cobra.Command {
 			"Nobody waited, so each call is counted as if the ones before it had been let in: enforced, a limit holds back fewer\n" +
 			"calls, and each for longer. `llmguard simulate` says how many. Calls that never ran are in no ledger.\n" +
 			"A limit made with `limits set` counts from its creation, one of the file from the start of the period.",
-		Example: "  llmguard limits shadow --org all --days 7\n  llmguard limits shadow --log november.jsonl -o csv",
+		Example: "  llmguard limits shadow --days 7\n  llmguard limits shadow --log november.jsonl -o csv",
 		RunE: func(c *cobra.Command, _ []string) error {
 			return f.showShadow(c.Context(), c.InOrStdin(), c.OutOrStdout(), c.ErrOrStderr())
 		},
 	}
-	f.add(c, "table", "json", "csv")
+	f.add(c, listFormats...)
 	return c
 }
 
@@ -39,8 +38,10 @@ func (f *traceFlags) showShadow(ctx context.Context, stdin io.Reader, w, notes i
 	}
 	report := s.Report()
 	switch f.usage.output {
-	case "json":
-		return render(w, "json", report, nil)
+	case "json", "yaml":
+		return render(w, f.usage.output, report, nil)
+	case "jsonl":
+		return render(w, "jsonl", report.Lines, nil)
 	case "csv":
 		return shadowCSV(w, report)
 	}
@@ -64,12 +65,12 @@ func (f *traceFlags) countShadow(ctx context.Context, s *simulate.Shadow, stdin 
 	if err != nil {
 		return err
 	}
-	l, err := f.usage.open()
+	l, err := f.usage.open(ctx)
 	if err != nil {
 		return err
 	}
 	defer l.Close()
-	if s.Made, err = app.ShadowLimits(ctx, l.cfg, l.rdb); err != nil {
+	if s.Made, err = l.shadowLimits(ctx); err != nil {
 		return err
 	}
 	for _, org := range l.orgs {

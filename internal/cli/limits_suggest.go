@@ -39,7 +39,7 @@ func limitsSuggestCommand() *cobra.Command {
 			"refused. Choose a period that was normal: what burned the money sets the limit too. -o yaml is ready for the\n" +
 			"configuration, in the shadow: nobody waits before you enforce it. Without any period the last 30 days are looked at.",
 		Example: "  llmguard limits suggest --org acme --days 14\n" +
-			"  llmguard limits suggest --org all --headroom 1.5 --percentile 99 --window 1h,7d -o yaml\n" +
+			"  llmguard limits suggest --headroom 1.5 --percentile 99 --window 1h,7d -o yaml\n" +
 			"  llmguard limits suggest --log november.jsonl --metric tokens",
 		RunE: func(c *cobra.Command, _ []string) error {
 			return f.run(c.Context(), c.InOrStdin(), c.OutOrStdout())
@@ -69,7 +69,7 @@ func (f *suggestFlags) run(ctx context.Context, stdin io.Reader, w io.Writer) er
 	if f.trace.logs == nil && !f.trace.usage.period.given() {
 		f.trace.usage.period.count = suggestDays
 	}
-	p, err := f.inForce()
+	p, err := f.inForce(ctx)
 	if err != nil {
 		return err
 	}
@@ -104,25 +104,24 @@ func (f *suggestFlags) run(ctx context.Context, stdin io.Reader, w io.Writer) er
 	return nil
 }
 
-// inForce is the policy of the file, with the orgs in its Redis when that is asked
-// anyway. A log needs no file.
-func (f *suggestFlags) inForce() (simulate.Policy, error) {
-	if len(f.trace.logs) > 0 {
-		cfg, err := app.LoadPolicy(f.trace.usage.path)
-		switch {
-		case errors.Is(err, fs.ErrNotExist): // had it been named, the flags had been refused
-			return simulate.Policy{}, nil
-		case err != nil:
-			return simulate.Policy{}, err
-		}
-		return app.Policy(cfg, 1)
-	}
-	l, err := f.trace.usage.open()
+// inForce is the policy of the file with what is recorded over it. Calls out of files need no
+// file, nor does who asks a running llmguard.
+func (f *suggestFlags) inForce(ctx context.Context) (simulate.Policy, error) {
+	records, err := f.trace.records(ctx)
 	if err != nil {
 		return simulate.Policy{}, err
 	}
-	defer l.Close()
-	return app.Policy(l.cfg, 1)
+	cfg, err := app.LoadPolicy(f.trace.usage.path)
+	if errors.Is(err, fs.ErrNotExist) && !f.trace.usage.command.Flags().Changed("config") {
+		return simulate.Policy{}, nil
+	}
+	if err != nil {
+		return simulate.Policy{}, err
+	}
+	if cfg, err = app.WithRecords(cfg, records); err != nil {
+		return simulate.Policy{}, err
+	}
+	return app.Policy(cfg, 1)
 }
 
 // limitText is a suggestion's shape for people, and limitConfig for a configuration.

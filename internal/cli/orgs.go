@@ -39,7 +39,7 @@ func orgsListCommand() *cobra.Command {
 			return render(c.OutOrStdout(), f.output, l.Data, func(w io.Writer) error { return orgTable(w, l.Data) })
 		})
 	}
-	f.add(c, plainFormats...)
+	f.add(c, listFormats...)
 	return c
 }
 
@@ -115,7 +115,7 @@ func orgsGetCommand() *cobra.Command {
 	c.RunE = func(c *cobra.Command, args []string) error {
 		return showOrg(c, &f, http.MethodGet, pathOf("orgs", args[0]), nil)
 	}
-	f.add(c, plainFormats...)
+	f.add(c, listFormats...)
 	return c
 }
 
@@ -148,7 +148,7 @@ func orgsCreateCommand() *cobra.Command {
 		}
 		return showOrg(c, &f, http.MethodPost, "/orgs", body)
 	}
-	f.add(c, plainFormats...)
+	f.add(c, listFormats...)
 	f.why(c)
 	s.add(c, false)
 	return c
@@ -165,7 +165,7 @@ func orgsUpdateCommand() *cobra.Command {
 		}
 		return showOrg(c, &f, http.MethodPatch, pathOf("orgs", args[0]), body)
 	}
-	f.add(c, plainFormats...)
+	f.add(c, listFormats...)
 	f.why(c)
 	s.add(c, true)
 	return c

@@ -80,7 +80,7 @@ func (f *furnished) org(org string) {
 	f.charge(budget.Call{Org: org, User: "alice", Key: "k", Model: "gpt-4o"}, pricing.Split{Output: 1e9}, false)
 	f.cli("adjusted", "usage", "adjust", "--org", org, "--user", "alice", "--amount", "-$0.10", "--reason", "refund")
 
-	o, err := (&usageFlags{path: f.file}).openOffice(ctx)
+	o, err := (&usageFlags{adminFlags: adminFlags{path: f.file}}).openOffice(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -186,7 +186,7 @@ func (f *furnished) of(key, org string) bool {
 func TestOrgExport(t *testing.T) {
 	f := furnish(t)
 	name := filepath.Join(t.TempDir(), "left.jsonl")
-	f.cli("", "orgs", "export", "left", "-o", name)
+	f.cli("", "orgs", "export", "left", "--out", name)
 	text, err := os.ReadFile(name)
 	if err != nil {
 		t.Fatal(err)

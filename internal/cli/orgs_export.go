@@ -17,6 +17,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/llmguard/llmguard/admin"
 	"github.com/llmguard/llmguard/batch"
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/files"
@@ -38,16 +39,13 @@ func orgsExportCommand() *cobra.Command {
 			"keys, limits, overrides and credentials (never a secret or a hash), its ledger, daily sums and corrections, jobs, batches\n" +
 			"and files without their contents, and what the audit says of it; at last a line \"end\" with how many lines there were.\n" +
 			"A stream without it is not complete. Needs the configuration file, and works on its Redis itself.",
-		Example: "  llmguard orgs export acme -o acme.jsonl\n  llmguard orgs export acme | jq -c 'select(.type == \"key\").data'",
+		Example: "  llmguard orgs export acme --out acme.jsonl\n  llmguard orgs export acme | jq -c 'select(.type == \"key\").data'",
 		RunE: func(c *cobra.Command, args []string) error {
-			if output == "" || output == "-" {
-				return exportOrg(c.Context(), path, args[0], c.OutOrStdout())
-			}
-			return intoFile(output, func(w io.Writer) error { return exportOrg(c.Context(), path, args[0], w) })
+			return exportOrg(c.Context(), path, args[0], c.OutOrStdout())
 		},
 	}
 	configFlag(c, &path)
-	c.Flags().StringVarP(&output, "output", "o", "", "a file, which is there once it is complete (default: standard output)")
+	formatFlag(c, &output, "jsonl")
 	return c
 }
 
@@ -71,7 +69,6 @@ type orgExport struct {
 	lines int64
 	org   string
 	*ledgers
-	api  *adminClient
 	jobs *office
 }
 
@@ -85,13 +82,8 @@ func (x *orgExport) line(kind string, data any) error {
 
 func exportOrg(ctx context.Context, path, org string, out io.Writer) error {
 	w := bufio.NewWriterSize(out, 1<<16)
-	f := usageFlags{path: path, org: org}
-	l, org, err := f.openOne()
-	if err != nil {
-		return err
-	}
-	defer l.Close()
-	api, err := (&adminFlags{path: path}).openLocal(ctx)
+	f := usageFlags{adminFlags: adminFlags{path: path}, org: org}
+	api, err := f.openLocal(ctx)
 	if err != nil {
 		return err
 	}
@@ -101,7 +93,7 @@ func exportOrg(ctx context.Context, path, org string, out io.Writer) error {
 		return err
 	}
 	defer jobs.Close()
-	x := &orgExport{enc: json.NewEncoder(w), org: org, ledgers: l, api: api, jobs: jobs}
+	x := &orgExport{enc: json.NewEncoder(w), org: org, ledgers: &ledgers{api, jobs.orgs}, jobs: jobs}
 	x.enc.SetEscapeHTML(false)
 	if err := x.line("header", map[string]any{"schema": exportSchema, "org": org, "at": time.Now().UTC()}); err != nil {
 		return err
@@ -120,7 +112,7 @@ func exportOrg(ctx context.Context, path, org string, out io.Writer) error {
 // identities are as the administrators' API shows them, which shows no secret.
 func (x *orgExport) identities(ctx context.Context) error {
 	var org json.RawMessage
-	if err := x.api.ask(ctx, http.MethodGet, pathOf("orgs", x.org), nil, &org); err != nil {
+	if err := x.ask(ctx, http.MethodGet, pathOf("orgs", x.org), nil, &org); err != nil {
 		return err
 	}
 	if err := x.line("org", org); err != nil {
@@ -130,7 +122,7 @@ func (x *orgExport) identities(ctx context.Context) error {
 		var list struct {
 			Data []json.RawMessage `json:"data"`
 		}
-		if err := x.api.ask(ctx, http.MethodGet, pathOf("orgs", x.org, of[1]), nil, &list); err != nil {
+		if err := x.ask(ctx, http.MethodGet, pathOf("orgs", x.org, of[1]), nil, &list); err != nil {
 			return err
 		}
 		for _, one := range list.Data {
@@ -190,13 +182,13 @@ func (x *orgExport) money(ctx context.Context) error {
 			}
 		}
 	}
-	return x.Audit(ctx, x.org, none, none, func(r budget.AuditRecord) error { return x.line("correction", r) })
+	return x.Corrections(ctx, x.org, none, none, func(r budget.AuditRecord) error { return x.line("correction", r) })
 }
 
 // names lists what follows prefix in the names of the org's keys.
 func (x *orgExport) names(ctx context.Context, prefix string) ([]string, error) {
 	var out []string
-	err := orgdata.Names(ctx, x.rdb, x.org, prefix, func(names []string) error {
+	err := orgdata.Names(ctx, x.jobs.rdb, x.org, prefix, func(names []string) error {
 		for _, n := range names {
 			out = append(out, strings.TrimPrefix(n, prefix))
 		}
@@ -214,7 +206,7 @@ func (x *orgExport) queued(ctx context.Context) error {
 			return err
 		}
 		for _, j := range page.Jobs {
-			if err := x.line("job", lineOf(j)); err != nil {
+			if err := x.line("job", admin.JobLineOf(j)); err != nil {
 				return err
 			}
 		}
@@ -257,8 +249,8 @@ type fileRecord struct {
 
 func (x *orgExport) batchesAndFiles(ctx context.Context) error {
 	quiet := slog.New(slog.DiscardHandler)
-	stored := files.New(x.rdb, nil, files.Options{Logger: quiet})
-	made := batch.NewStore(x.rdb, stored, quiet)
+	stored := files.New(x.jobs.rdb, nil, files.Options{Logger: quiet})
+	made := batch.NewStore(x.jobs.rdb, stored, quiet)
 	users, err := x.names(ctx, "batches:")
 	if err != nil {
 		return err
@@ -326,7 +318,7 @@ func (x *orgExport) audit(ctx context.Context) error {
 			Data    []identity.AuditEntry `json:"data"`
 			HasMore bool                  `json:"has_more"`
 		}
-		if err := x.api.ask(ctx, http.MethodGet, "/audit?"+q.Encode(), nil, &page); err != nil {
+		if err := x.ask(ctx, http.MethodGet, "/audit?"+q.Encode(), nil, &page); err != nil {
 			return err
 		}
 		for _, e := range page.Data {
@@ -339,4 +331,12 @@ func (x *orgExport) audit(ctx context.Context) error {
 			return nil
 		}
 	}
+}
+
+func moment(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	t = t.UTC()
+	return &t
 }

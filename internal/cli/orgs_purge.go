@@ -31,7 +31,7 @@ func orgsPurgeCommand() *cobra.Command {
 			"calls, jobs or batches of it have not ended. Cut off in the middle it is finished by the same command. Without --yes it\n" +
 			"only says what there is. `orgs export` first keeps what goes. Needs the configuration file, and works on its Redis and\n" +
 			"files.store itself.",
-		Example: "  llmguard orgs disable acme\n  llmguard orgs export acme -o acme.jsonl\n  llmguard orgs purge acme --yes --reason 'contract ended'",
+		Example: "  llmguard orgs disable acme\n  llmguard orgs export acme --out acme.jsonl\n  llmguard orgs purge acme --yes --reason 'contract ended'",
 		RunE: func(c *cobra.Command, args []string) error {
 			return purgeOrg(c.Context(), &f, args[0], c.OutOrStdout())
 		},

@@ -32,8 +32,7 @@ type priceFlags struct {
 }
 
 func (f *priceFlags) addOutput(c *cobra.Command) {
-	c.Flags().StringVarP(&f.output, "output", "o", "table", "table, json or yaml")
-	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(outputs, cobra.ShellCompDirectiveNoFileComp))
+	formatFlag(c, &f.output, listFormats...)
 }
 
 func (f *priceFlags) addConfig(c *cobra.Command) {
@@ -47,15 +46,6 @@ func (f *priceFlags) addFilter(c *cobra.Command) {
 
 func (f *priceFlags) addTime(c *cobra.Command) {
 	c.Flags().StringVar(&f.at, "at", "", "the prices of this date (00:00 UTC) or RFC 3339 time; default: now")
-}
-
-var outputs = []string{"table", "json", "yaml"}
-
-func (f *priceFlags) checkOutput() error {
-	if !slices.Contains(outputs, f.output) {
-		return fmt.Errorf("--output %s: expected table, json or yaml", f.output)
-	}
-	return nil
 }
 
 func (f *priceFlags) prices() (*app.Prices, error) {

@@ -25,9 +25,6 @@ func calibrationCommand() *cobra.Command {
 			"provider adds to every prompt, in tokens. Figures are as of the proxies' last exchange, every 10 seconds.",
 		Example: "  llmguard prices calibration --model 'claude-*'\n  llmguard prices calibration -o json",
 		RunE: func(c *cobra.Command, _ []string) error {
-			if err := f.checkOutput(); err != nil {
-				return err
-			}
 			rows, err := readCalibration(c.Context(), path, f.model)
 			if err != nil {
 				return err

@@ -46,9 +46,6 @@ type shownDifference struct {
 }
 
 func diffPrices(c *cobra.Command, f priceFlags, from string, all bool, path string) error {
-	if err := f.checkOutput(); err != nil {
-		return err
-	}
 	at, err := f.when()
 	if err != nil {
 		return err
@@ -159,9 +156,6 @@ type sourcedText struct {
 }
 
 func verifyPrices(f priceFlags, paths []string, stdin io.Reader, stdout, stderr io.Writer) error {
-	if err := f.checkOutput(); err != nil {
-		return err
-	}
 	at, err := f.when()
 	if err != nil {
 		return err

@@ -49,9 +49,6 @@ type listedPrice struct {
 }
 
 func listPrices(f priceFlags, stdout, stderr io.Writer) error {
-	if err := f.checkOutput(); err != nil {
-		return err
-	}
 	at, err := f.when()
 	if err != nil {
 		return err

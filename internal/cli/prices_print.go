@@ -1,39 +1,11 @@
 package cli
 
 import (
-	"encoding/json"
-	"fmt"
 	"io"
 	"slices"
 	"strings"
 	"unicode/utf8"
-
-	"github.com/goccy/go-yaml"
 )
-
-// render writes v as JSON or YAML, or calls table.
-func render(w io.Writer, format string, v any, table func(io.Writer) error) error {
-	if format == "table" {
-		return table(w)
-	}
-	var b strings.Builder
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	enc.SetIndent("", "  ")
-	if err := enc.Encode(v); err != nil {
-		return err
-	}
-	if format == "json" {
-		_, err := io.WriteString(w, b.String())
-		return err
-	}
-	text, err := yaml.JSONToYAML([]byte(b.String()))
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintln(w, strings.TrimRight(string(text), "\n"))
-	return err
-}
 
 // grid is a plain table: columns two spaces apart, no rules, no colour, no
 // space at the end of a line. Numbers stand with their points in line.
@@ -55,6 +27,9 @@ func (g *grid) dropColumn(i int) {
 }
 
 func (g *grid) write(w io.Writer) error {
+	if p, ok := w.(*page); ok && !p.exact {
+		g.shorten()
+	}
 	g.alignPoints()
 	lines := g.rows
 	if g.head != nil {
@@ -81,6 +56,15 @@ func (g *grid) write(w io.Writer) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// shorten leaves the digits of money out that say nothing.
+func (g *grid) shorten() {
+	for _, row := range g.rows {
+		for i, cell := range row {
+			row[i] = allDigits.ReplaceAllStringFunc(cell, brief)
+		}
+	}
 }
 
 // alignPoints pads numbers to the longest fraction of their column.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -23,7 +22,7 @@ func showPriceCommand() *cobra.Command {
 		Use: "show MODEL", Short: "Show all prices of a model, and what a call costs", Args: cobra.ExactArgs(1),
 		Long: "Shows everything that is known of a model's price: dates, context sizes, service tiers, hours, multipliers.\n" +
 			"With token counts it adds up what such a call costs, and what is held for it beforehand.",
-		Example: "  llmguard prices show gpt-5 --input 20000 --cached 8000 --output 1000 --tier flex",
+		Example: "  llmguard prices show gpt-5 --input-tokens 20000 --cached 8000 --output-tokens 1000 --tier flex",
 		RunE: func(c *cobra.Command, args []string) error {
 			return showPrice(f, q, args[0], c.OutOrStdout())
 		},
@@ -33,12 +32,12 @@ func showPriceCommand() *cobra.Command {
 	fl.StringVar(&f.provider, "provider", "", "the provider, where several price the name differently")
 	f.addTime(c)
 	f.addConfig(c)
-	f.addFormat(c)
-	fl.Var((*count)(&q.usage.Input), "input", "input tokens, cached ones included")
+	f.addOutput(c)
+	fl.Var((*count)(&q.usage.Input), "input-tokens", "input tokens, cached ones included")
 	fl.Var((*count)(&q.usage.CachedInput), "cached", "input tokens read from the provider's cache")
 	fl.Var((*count)(&q.usage.CacheWrite), "cache-write", "input tokens written to the provider's cache")
 	fl.Var((*count)(&q.usage.CacheWrite1h), "cache-write-1h", "input tokens written to it for an hour")
-	fl.Var((*count)(&q.usage.Output), "output", "output tokens, reasoning included")
+	fl.Var((*count)(&q.usage.Output), "output-tokens", "output tokens, reasoning included")
 	fl.Var((*count)(&q.usage.ToolCalls), "tool-calls", "calls of built-in tools that have a fee")
 	fl.StringVar(&q.terms.ServiceTier, "tier", "", "the service tier the call is served at")
 	fl.StringVar(&q.terms.Region, "region", "", "the region or data residency")
@@ -58,12 +57,6 @@ func completeModels(*cobra.Command, []string, string) ([]string, cobra.ShellComp
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-// addFormat is addOutput where --output is a number of tokens.
-func (f *priceFlags) addFormat(c *cobra.Command) {
-	c.Flags().StringVarP(&f.output, "format", "o", "table", "table, json or yaml")
-	_ = c.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(outputs, cobra.ShellCompDirectiveNoFileComp))
-}
-
 // count is a flag for a number of tokens or calls.
 type count int64
 
@@ -72,9 +65,6 @@ func (*count) Type() string     { return "N" }
 
 // Set implements pflag.Value.
 func (n *count) Set(text string) error {
-	if slices.Contains(outputs, text) {
-		return fmt.Errorf("this is a number of tokens; for the form of the answer write -o %s", text)
-	}
 	v, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || v < 0 || v > pricing.MaxCount {
 		return fmt.Errorf("expected a number from 0 to %d", pricing.MaxCount)
@@ -98,9 +88,9 @@ func (q question) check() error {
 	u, t := q.usage, q.terms
 	switch {
 	case u.CachedInput+u.CacheWrite+u.CacheWrite1h > u.Input:
-		return errors.New("--cached, --cache-write and --cache-write-1h are parts of --input, and together they are more")
+		return errors.New("--cached, --cache-write and --cache-write-1h are parts of --input-tokens, and together they are more")
 	case !q.asked() && (t.ServiceTier != "" || t.Region != "" || t.Batch):
-		return errors.New("--tier, --region and --batch are about a call; say how large it is with --input and --output")
+		return errors.New("--tier, --region and --batch are about a call; say how large it is with --input-tokens and --output-tokens")
 	case t.Batch && t.ServiceTier != "":
 		return errors.New("--batch and --tier exclude each other: the batch API has no service tiers")
 	}
@@ -108,7 +98,7 @@ func (q question) check() error {
 }
 
 func showPrice(f priceFlags, q question, model string, stdout io.Writer) error {
-	if err := errors.Join(f.checkOutput(), q.check()); err != nil {
+	if err := q.check(); err != nil {
 		return err
 	}
 	at, err := f.when()

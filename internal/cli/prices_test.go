@@ -177,7 +177,7 @@ multipliers of the token prices
 func TestPricesShowCall(t *testing.T) {
 	c := write(t, "llmguard.yaml", house)
 	args := []string{
-		"show", "seven", "-c", c, "--at", "2026-11-20", "--input", "1001", "--cached", "1", "--output", "3",
+		"show", "seven", "-c", c, "--at", "2026-11-20", "--input-tokens", "1001", "--cached", "1", "--output-tokens", "3",
 		"--tool-calls", "2", "--region", "eu", "--tier", "rush",
 	}
 	out := mustPrices(t, args...)
@@ -203,11 +203,11 @@ at service tier rush, priced by the line: from 2026-11-01, over 1000 input token
 	if s.Call == nil || s.Call.Charge != 33_450_800 || s.Call.Exact != "0.0334508" || s.Call.Priced.ContextOver != 1000 || s.Call.Tokens[1].Rate != "1" {
 		t.Errorf("%+v", s.Call)
 	}
-	batch := mustPrices(t, "show", "seven", "-c", c, "--at", "2026-11-20", "--output", "1000", "--batch")
+	batch := mustPrices(t, "show", "seven", "-c", c, "--at", "2026-11-20", "--output-tokens", "1000", "--batch")
 	if !strings.Contains(batch, "charge") || !strings.Contains(batch, "0.006250000") {
 		t.Errorf("batch:\n%s", batch)
 	}
-	if out := mustPrices(t, "show", "seven", "-c", c, "--output", "1", "--tier", "turbo"); !strings.Contains(out, `knows no service tier "turbo"`) {
+	if out := mustPrices(t, "show", "seven", "-c", c, "--output-tokens", "1", "--tier", "turbo"); !strings.Contains(out, `knows no service tier "turbo"`) {
 		t.Errorf("unknown tier:\n%s", out)
 	}
 }
@@ -223,12 +223,11 @@ func TestPricesErrors(t *testing.T) {
 		{"show rival -c " + c, "rival is priced differently by a, b; choose one with --provider"},
 		{"show house-later -c " + c, "begins on 2999-01-01; see it with --at 2999-01-01"},
 		{"show", "accepts 1 arg"},
-		{"show gpt-5 --output json", "write -o json"},
-		{"show gpt-5 --input -1", "expected a number from 0"},
-		{"show gpt-5 --input 3 --cached 4", "--cached, --cache-write and --cache-write-1h are parts of --input"},
+		{"show gpt-5 --input-tokens -1", "expected a number from 0"},
+		{"show gpt-5 --input-tokens 3 --cached 4", "--cached, --cache-write and --cache-write-1h are parts of --input-tokens"},
 		{"show gpt-5 --tier flex", "say how large it is"},
-		{"show gpt-5 --input 3 --tier flex --batch", "exclude each other"},
-		{"show gpt-5 -o xml", "--output xml: expected table, json or yaml"},
+		{"show gpt-5 --input-tokens 3 --tier flex --batch", "exclude each other"},
+		{"show gpt-5 -o xml", "--output xml: expected one of table, json, yaml, csv, jsonl"},
 		{"list --at yesterday", "--at yesterday: expected a date such as"},
 		{"list --provider opnai", "no prices of provider opnai; there are prices of anthropic, "},
 		{"list --model gpt4o-mini", "no model fits gpt4o-mini; did you mean gpt-4o-mini"},
@@ -290,7 +289,7 @@ func TestPricesInDocs(t *testing.T) {
 			t.Errorf("nothing came of\n%s", b[1])
 		}
 	}
-	shown := mustPrices(t, "show", "gpt-5.6", "--input", "300000", "--cached", "200000", "--output", "1000", "--tier", "flex", "--at", "2026-08-01")
+	shown := mustPrices(t, "show", "gpt-5.6", "--input-tokens", "300000", "--cached", "200000", "--output-tokens", "1000", "--tier", "flex", "--at", "2026-08-01")
 	_, call, _ := strings.Cut(shown, "\n\na call ")
 	if call == "" || !strings.Contains(string(text), call) {
 		t.Errorf("docs/prices.md does not show\n%s", call)

@@ -2,144 +2,58 @@ package cli
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"io"
+	"net/http"
+	"net/url"
 	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/llmguard/llmguard/queue"
+	"github.com/llmguard/llmguard/admin"
+	"github.com/llmguard/llmguard/budget"
 )
 
-// poolView is a pool for programs.
-type poolView struct {
-	Pool        string           `json:"pool"`
-	Waiting     map[string]int64 `json:"waiting"` // by class
-	Tokens      int64            `json:"waiting_tokens"`
-	Running     int64            `json:"claimed"`
-	Jobs        int64            `json:"open_jobs"`
-	Bytes       int64            `json:"open_bytes"`
-	MaxJobs     int              `json:"max_jobs"`
-	RPM         quotaView        `json:"rpm"`
-	TPM         quotaView        `json:"tpm"`
-	Concurrency int              `json:"concurrency"` // 0: no limit
-	Blocked     float64          `json:"blocked_seconds"`
-	Oldest      *float64         `json:"oldest_seconds"` // wait of the oldest job; null: none waits
-	Dead        int64            `json:"dead_letters"`
-	Flows       []flowView       `json:"flows"`
-	Parked      []parkedView     `json:"parked"`
-}
-
-type quotaView struct {
-	Used  int64 `json:"used"`
-	Limit int64 `json:"limit"` // 0: none
-}
-
-type flowView struct {
-	Org    string  `json:"org"`
-	User   string  `json:"user"`
-	Class  string  `json:"class"`
-	Jobs   int64   `json:"jobs"`
-	Tokens int64   `json:"tokens"`
-	Oldest float64 `json:"oldest_seconds"`
-}
-
-type parkedView struct {
-	Org   string    `json:"org"`
-	User  string    `json:"user,omitempty"` // none: of the whole org
-	What  string    `json:"what"`           // all, model, key, key and model
-	Until time.Time `json:"until"`
-}
-
 func queueCommand() *cobra.Command {
+	var f usageFlags
 	var pool string
 	var most int
-	c := jobsSub("queue", "Show what waits: pools, their quota in use, flows, what is parked, how old it is",
-		"  llmguard queue\n  watch -n 2 llmguard queue --pool gpt\n  llmguard queue -o json | jq '.[] | select(.oldest_seconds > 60)'",
-		cobra.NoArgs, plainFormats, func(c *cobra.Command, f *usageFlags, o *office, _ []string) error {
-			views := []poolView{}
-			for _, p := range o.pools {
-				if pool != "" && p.ID != pool {
-					continue
-				}
-				v, err := o.view(c.Context(), p)
-				if err != nil {
-					return err
-				}
-				views = append(views, v)
+	c := &cobra.Command{
+		Use: "queue", Short: "Show what waits: pools, their quota in use, flows, what is parked, how old it is", Args: cobra.NoArgs,
+		Long:    adminHelp,
+		Example: "  llmguard queue\n  watch -n 2 llmguard queue --pool gpt\n  llmguard queue -o json | jq '.[] | select(.oldest_seconds > 60)'",
+	}
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		return f.run(c, func(a *adminClient) error {
+			var l struct {
+				Data []admin.QueuePool `json:"data"`
 			}
-			if len(views) == 0 {
-				return fmt.Errorf("--pool %s: no such pool in the configuration", pool)
+			if err := a.ask(c.Context(), http.MethodGet, "/queue?"+query("pool", pool, "org", f.org), nil, &l); err != nil {
+				return err
 			}
-			return render(c.OutOrStdout(), f.output, views, func(w io.Writer) error { return queueTable(w, views, most) })
+			return render(c.OutOrStdout(), f.output, l.Data, func(w io.Writer) error { return queueTable(w, l.Data, most) })
 		})
+	}
+	f.add(c, listFormats...)
 	c.Flags().StringVar(&pool, "pool", "", "only this pool")
 	c.AddCommand(deadCommand())
 	c.Flags().IntVar(&most, "flows", 10, "how many flows the table shows, the longest waiting first")
 	return c
 }
 
-func (o *office) view(ctx context.Context, p queue.Pool) (poolView, error) {
-	d, err := o.Depth(ctx, p.ID)
-	if err != nil {
-		return poolView{}, err
-	}
-	flows, err := o.Waiting(ctx, p.ID)
-	if err != nil {
-		return poolView{}, err
-	}
-	parked, err := o.Parked(ctx, p.ID)
-	if err != nil {
-		return poolView{}, err
-	}
-	dead, err := o.Dead(ctx, p.ID)
-	if err != nil {
-		return poolView{}, err
-	}
-	v := poolView{
-		Dead: dead, Pool: p.ID, Waiting: map[string]int64{}, Running: d.Running(), Jobs: d.Jobs, Bytes: d.Bytes, MaxJobs: p.MaxJobs,
-		RPM: quotaView{d.Requests, p.RPM}, TPM: quotaView{d.Tokens, p.TPM}, Concurrency: p.Concurrency,
-		Blocked: d.Blocked.Seconds(), Flows: []flowView{}, Parked: []parkedView{},
-	}
-	for class := queue.Interactive; class <= queue.Batch; class++ {
-		v.Waiting[class.String()] = d.Waiting[class]
-		v.Tokens += d.WaitingTokens[class]
-	}
-	for _, f := range flows {
-		if !o.asked(f.Org) {
-			continue
-		}
-		age := max(time.Since(f.Oldest).Seconds(), 0)
-		v.Flows = append(v.Flows, flowView{f.Org, f.User, f.Class.String(), f.Jobs, f.Tokens, age})
-		if v.Oldest == nil {
-			v.Oldest = &age
+// query is a query of names and values, without those that are empty.
+func query(pairs ...string) string {
+	q := url.Values{}
+	for i := 0; i < len(pairs); i += 2 {
+		if pairs[i+1] != "" && (pairs[i] != "org" || pairs[i+1] != "all") {
+			q.Set(pairs[i], pairs[i+1])
 		}
 	}
-	for _, one := range parked {
-		if one.Org == "" || o.asked(one.Org) {
-			v.Parked = append(v.Parked, parkedView{one.Org, one.User, one.What, one.Until.UTC()})
-		}
-	}
-	return v, nil
+	return q.Encode()
 }
 
-// asked reports whether an org is among those asked for. Orgs that are no
-// longer configured belong to no choice but all.
-func (o *office) asked(org string) bool {
-	if len(o.orgs) == len(o.cfg.Orgs) {
-		return true
-	}
-	for _, one := range o.orgs {
-		if one == org {
-			return true
-		}
-	}
-	return false
-}
-
-func queueTable(w io.Writer, views []poolView, most int) error {
+func queueTable(w io.Writer, views []admin.QueuePool, most int) error {
 	g := grid{
 		head:    []string{"pool", "connected", "async", "batch", "running", "rpm", "tpm", "blocked", "parked", "oldest", "dead"},
 		numbers: []bool{false, true, true, true, true, true, true, true, true, true, true},
@@ -147,7 +61,7 @@ func queueTable(w io.Writer, views []poolView, most int) error {
 	for i := range views {
 		v := &views[i]
 		g.add(v.Pool, whole(v.Waiting["interactive"]), whole(v.Waiting["async"]), whole(v.Waiting["batch"]), whole(v.Running),
-			v.RPM.String(), v.TPM.String(), span(&v.Blocked), strconv.Itoa(len(v.Parked)), span(v.Oldest), whole(v.Dead))
+			quotaText(v.RPM), quotaText(v.TPM), span(&v.Blocked), strconv.Itoa(len(v.Parked)), span(v.Oldest), whole(v.Dead))
 	}
 	if err := g.write(w); err != nil {
 		return err
@@ -160,8 +74,8 @@ func queueTable(w io.Writer, views []poolView, most int) error {
 	return nil
 }
 
-// String is how much of a quota is in use: 40/60.
-func (q quotaView) String() string {
+// quotaText is how much of a quota is in use: 40/60.
+func quotaText(q admin.QueueQuota) string {
 	if q.Limit == 0 {
 		return whole(q.Used)
 	}
@@ -175,7 +89,7 @@ func span(seconds *float64) string {
 	return aged(time.Duration(*seconds * float64(time.Second)))
 }
 
-func flowTable(w io.Writer, v *poolView, most int) error {
+func flowTable(w io.Writer, v *admin.QueuePool, most int) error {
 	if len(v.Flows)+len(v.Parked) == 0 {
 		return nil
 	}
@@ -192,7 +106,7 @@ func flowTable(w io.Writer, v *poolView, most int) error {
 		if p.What != "all" {
 			what += "'s " + p.What
 		}
-		parked[p.Org+" "+p.User] = what + ", for " + max(time.Until(p.Until), 0).Round(time.Second).String()
+		parked[p.Org+" "+p.User] = what + ", for " + budget.LastingText(max(time.Until(p.Until), 0))
 	}
 	g := grid{
 		indent: "  ", head: []string{"org", "user", "class", "jobs", "tokens", "oldest", "parked"},
@@ -218,33 +132,29 @@ func flowTable(w io.Writer, v *poolView, most int) error {
 }
 
 func deadCommand() *cobra.Command {
+	var f usageFlags
 	var limit int
-	c := jobsSub("dead", "List the dead letters: jobs that failed by no fault of their request, the newest first",
-		"  llmguard queue dead\n  llmguard queue dead -o json | jq -r '.[].id' | xargs llmguard jobs replay",
-		cobra.NoArgs, plainFormats, func(c *cobra.Command, f *usageFlags, o *office, _ []string) error {
-			if limit < 1 || limit > 1000 {
-				return fmt.Errorf("--limit %d: expected 1 to 1000", limit)
+	c := &cobra.Command{
+		Use: "dead", Short: "List the dead letters: jobs that failed by no fault of their request, the newest first", Args: cobra.NoArgs,
+		Long:    adminHelp,
+		Example: "  llmguard queue dead\n  llmguard queue dead -o json | jq -r '.[].id' | xargs llmguard jobs replay",
+	}
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		return f.run(c, func(a *adminClient) error {
+			l, err := a.jobs(c, "/queue/dead?"+query("org", f.org, "limit", strconv.Itoa(limit)), limit)
+			if err != nil {
+				return err
 			}
-			out := []jobLine{}
-			for _, p := range o.pools {
-				jobs, more, err := o.DeadLetters(c.Context(), p.ID, "", limit)
-				if err != nil {
-					return err
-				}
-				for _, j := range jobs {
-					if o.asked(j.Org) {
-						out = append(out, lineOf(j))
-					}
-				}
-				if more {
-					fmt.Fprintf(c.ErrOrStderr(), "pool %s has more than %d; --limit lists more\n", p.ID, limit)
-				}
+			if l.HasMore {
+				fmt.Fprintf(c.ErrOrStderr(), "a pool has more than %d; --limit lists more\n", limit)
 			}
-			if len(out) == 0 {
+			if len(l.Data) == 0 {
 				fmt.Fprintln(c.ErrOrStderr(), "no dead letters")
 			}
-			return render(c.OutOrStdout(), f.output, out, func(w io.Writer) error { return jobTable(w, out) })
+			return render(c.OutOrStdout(), f.output, l.Data, func(w io.Writer) error { return jobTable(w, l.Data) })
 		})
+	}
+	f.add(c, listFormats...)
 	c.Flags().IntVar(&limit, "limit", 100, "how many of a pool, 1 to 1000")
 	return c
 }

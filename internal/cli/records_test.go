@@ -324,9 +324,9 @@ func TestHostileNames(t *testing.T) {
 func TestExportNeedsItsFolder(t *testing.T) {
 	s := newSite(t, orgs)
 	target := filepath.Join(t.TempDir(), "none", "acme.jsonl")
-	s.refuses("none", "orgs", "export", "acme", "-o", target)
+	s.refuses("none", "orgs", "export", "acme", "--out", target)
 	dir := t.TempDir()
-	s.must("orgs", "export", "acme", "-o", filepath.Join(dir, "acme.jsonl"))
+	s.must("orgs", "export", "acme", "--out", filepath.Join(dir, "acme.jsonl"))
 	entries, err := os.ReadDir(dir)
 	if err != nil || len(entries) != 1 || entries[0].Name() != "acme.jsonl" {
 		t.Errorf("the folder has %v, %v; want acme.jsonl alone", entries, err)

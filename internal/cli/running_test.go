@@ -84,7 +84,7 @@ func TestAdminRefused(t *testing.T) {
 	}
 	defer other.Close()
 	for _, test := range []struct{ want, url, key string }{
-		{"--admin-url needs an administrator's key: --admin-key or LLMGUARD_ADMIN_KEY", l.app.AdminURL(), ""},
+		{"LLMGUARD_ADMIN_URL or --admin-url needs an administrator's key: --admin-key or LLMGUARD_ADMIN_KEY", l.app.AdminURL(), ""},
 		{"--admin-url nonsense: expected a URL such as http://127.0.0.1:9090", "nonsense", l.admin},
 		{"the admin listener cannot be reached", "http://127.0.0.1:1", l.admin},
 		{"key", l.app.AdminURL(), keys.New(keys.Admin)},
@@ -149,13 +149,13 @@ func TestConfigReload(t *testing.T) {
 	}
 	writeFile(t, l.file, strings.Replace(string(good), `amount: "$5"`, `amount: "$7"`, 1))
 	has(t, l.ask("config", "reload"), "reloaded; in force now: orgs")
-	has(t, l.ask("limits", "get", "daily", "--org", "acme", "--user", "alice"), "$7.000000000")
+	has(t, l.ask("limits", "get", "daily", "--org", "acme", "--user", "alice"), "$7.00")
 	writeFile(t, l.file, string(good)+"nonsense: true\n")
 	_, notes, code := llmguard(t, "config", "reload", "--admin-url", l.app.AdminURL(), "--admin-key", l.admin)
 	if code != 1 || !strings.Contains(notes, `unknown field "nonsense"`) {
 		t.Errorf("a wrong file: exit code %d, error %q", code, notes)
 	}
-	has(t, l.ask("limits", "get", "daily", "--org", "acme", "--user", "alice"), "$7.000000000")
+	has(t, l.ask("limits", "get", "daily", "--org", "acme", "--user", "alice"), "$7.00")
 	writeFile(t, l.file, string(good))
 	l.refuses("needs a running llmguard and an administrator's key", "config", "reload")
 }
@@ -227,7 +227,7 @@ func TestBatchCommands(t *testing.T) {
 	})
 	text, _ := batch(0, "status", id)
 	has(t, text, "batch "+id, "requests 2 of 2, 0 failed", "cost $0.0000", "endpoint /v1/chat/completions")
-	batch(0, "fetch", id, "-o", out)
+	batch(0, "fetch", id, "--out", out)
 	results, err := os.ReadFile(out)
 	if err != nil || strings.Count(string(results), "\n") != 2 || !strings.Contains(string(results), `"custom_id":"a"`) || !strings.Contains(string(results), `"custom_id":"b"`) {
 		t.Errorf("%v: the results are\n%s", err, results)

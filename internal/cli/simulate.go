@@ -14,7 +14,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/llmguard/llmguard/internal/app"
 	"github.com/llmguard/llmguard/simulate"
 	"github.com/llmguard/llmguard/simulate/plot"
 )
@@ -29,21 +28,7 @@ func (f *traceFlags) add(c *cobra.Command, formats ...string) {
 	f.usage.add(c, formats...)
 	f.usage.period.add(c)
 	c.Flags().StringArrayVar(&f.logs, "log", nil, "a ledger export (JSON lines or CSV) or an access log; - is standard input; may be repeated.\n"+
-		"Without it the ledger of --config is read from Redis")
-	relaxConfig(c, &f.logs)
-}
-
-// relaxConfig lets a command whose calls come from files do without --config.
-func relaxConfig(c *cobra.Command, logs *[]string) {
-	check := c.PreRunE
-	c.PreRunE = func(c *cobra.Command, args []string) error {
-		err := check(c, args)
-		var missing noConfig
-		if len(*logs) > 0 && !c.Flags().Changed("config") && errors.As(err, &missing) {
-			return nil
-		}
-		return err
-	}
+		"Without it the ledger is read")
 }
 
 // read returns the calls.
@@ -53,7 +38,7 @@ func (f *traceFlags) read(ctx context.Context, stdin io.Reader) (*simulate.Trace
 		return f.readRedis(ctx, r)
 	}
 	if f.usage.period.given() || f.usage.org != "" {
-		return nil, errors.New("--log gives the calls; --org, --from, --to and --days choose those of a ledger in Redis")
+		return nil, errors.New("--log gives the calls; --org, --from, --to and --days choose those of a ledger")
 	}
 	if err := f.eachFile(stdin, func(name string, in io.Reader) error { return r.Read(ctx, name, in) }); err != nil {
 		return nil, err
@@ -66,7 +51,7 @@ func (f *traceFlags) readRedis(ctx context.Context, r *simulate.Reader) (*simula
 	if err != nil {
 		return nil, err
 	}
-	l, err := f.usage.open()
+	l, err := f.usage.open(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -83,6 +68,7 @@ func (f *traceFlags) readRedis(ctx context.Context, r *simulate.Reader) (*simula
 type simulateFlags struct {
 	trace            traceFlags
 	policy, baseline string
+	set              []string
 	plot             string
 	by               string
 	top, workers     int
@@ -93,25 +79,27 @@ func simulateCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "simulate", Short: "Replay recorded calls under other limits and quotas: who would wait or be refused, and the spend", Args: cobra.NoArgs,
 		Long: "Replays a ledger or an access log under the limits, caps and quotas of a configuration, in virtual time, with the\n" +
-			"decisions that Redis would make. Nothing is connected to but Redis, when no --log is given, and nothing changes.\n" +
-			"A ledger has no refused calls: give the access log as well to replay those too. What a call cost and how long it\n" +
-			"took are taken from the record; see docs/simulate.md for what is left out.",
-		Example: "  llmguard usage export --org all --days 7 > calls.jsonl\n" +
+			"decisions that Redis would make. Nothing changes. Without --log the ledger is read, and what is recorded of orgs applies\n" +
+			"over the file as it would in service; with --log nothing is connected to. --set changes amounts of limits by org and name,\n" +
+			"and the file without those changes is the baseline. A ledger has no refused calls: give the access log as well to replay\n" +
+			"those too. What a call cost and how long it took are taken from the record; see docs/simulate.md for what is left out.",
+		Example: "  llmguard simulate --set 'acme/user-5m: $0.30' --days 7\n" +
+			"  llmguard usage export --days 7 --out calls.jsonl\n" +
 			"  llmguard simulate --log calls.jsonl --policy new.yaml --baseline llmguard.yaml\n" +
 			"  llmguard simulate --policy new.yaml --org acme --from yesterday --by user,model --plot night.html",
 		RunE: func(c *cobra.Command, _ []string) error {
 			return f.run(c.Context(), c.InOrStdin(), c.OutOrStdout(), c.ErrOrStderr())
 		},
 	}
-	f.trace.add(c, "table", "json", "csv")
+	f.trace.add(c, listFormats...)
 	fl := c.Flags()
-	fl.StringVar(&f.policy, "policy", "", "the configuration to decide by (required); secrets in it need not be set")
+	fl.StringVar(&f.policy, "policy", "", "the configuration to decide by (default: that of --config); secrets in it need not be set")
 	fl.StringVar(&f.baseline, "baseline", "", "another one to compare with")
+	fl.StringArrayVar(&f.set, "set", nil, "another amount of a limit, as 'ORG/LIMIT: AMOUNT', or 'ORG/USER/LIMIT: AMOUNT' of a user's own; may be repeated")
 	fl.StringVar(&f.plot, "plot", "", "also draw the spend, the limits and the waits to this file, FILE.svg or FILE.html; it needs nothing else")
 	fl.StringVar(&f.by, "by", "user", "what to divide by: any of "+strings.Join(simulate.Dimensions, ", "))
 	fl.IntVar(&f.top, "top", 20, "how many lines of a table, the largest spend first; 0: all")
 	fl.IntVar(&f.workers, "workers", 1, "how many worker processes drain the queues")
-	_ = c.MarkFlagRequired("policy")
 	return c
 }
 
@@ -127,16 +115,9 @@ func (f *simulateFlags) run(ctx context.Context, stdin io.Reader, w, notes io.Wr
 	if err != nil {
 		return err
 	}
-	var policies []simulate.Policy
-	for _, path := range []string{f.baseline, f.policy} {
-		if path == "" {
-			continue
-		}
-		p, err := f.load(path)
-		if err != nil {
-			return err
-		}
-		policies = append(policies, p)
+	policies, err := f.policies(ctx)
+	if err != nil {
+		return err
 	}
 	trace, err := f.trace.read(ctx, stdin)
 	if err != nil {
@@ -182,14 +163,6 @@ func writePlot(path string, draw plotter, reports []simulate.Report) error {
 		return err
 	}
 	return os.WriteFile(path, b.Bytes(), 0o644)
-}
-
-func (f *simulateFlags) load(path string) (simulate.Policy, error) {
-	cfg, err := app.LoadPolicy(path)
-	if err != nil {
-		return simulate.Policy{}, err
-	}
-	return app.Policy(cfg, f.workers)
 }
 
 // replayAll runs each policy, at the same time.

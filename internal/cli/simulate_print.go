@@ -17,8 +17,10 @@ func (f *simulateFlags) print(reports []simulate.Report, w, notes io.Writer) err
 		}
 	}
 	switch f.trace.usage.output {
-	case "json":
-		return render(w, "json", map[string]any{"reports": reports}, nil)
+	case "json", "yaml":
+		return render(w, f.trace.usage.output, map[string]any{"reports": reports}, nil)
+	case "jsonl":
+		return render(w, "jsonl", reports, nil)
 	case "csv":
 		return simulateCSV(w, reports)
 	}

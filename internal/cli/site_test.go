@@ -48,8 +48,9 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	shared.dir = dir
+	os.Setenv("XDG_CONFIG_HOME", filepath.Join(dir, "config")) // no contexts of who runs the tests
 	logging.Disable()
-	for _, name := range []string{"LLMGUARD_ADMIN_KEY", "LLMGUARD_ADMIN_URL", "OPENAI_API_KEY", "OPENAI_BASE_URL", "REDIS_URL"} {
+	for _, name := range []string{"LLMGUARD_ADMIN_KEY", "LLMGUARD_ADMIN_URL", "LLMGUARD_CONTEXT", "OPENAI_API_KEY", "OPENAI_BASE_URL", "REDIS_URL"} {
 		os.Unsetenv(name)
 	}
 	code := m.Run()
@@ -125,7 +126,7 @@ func (s *site) must(args ...string) string {
 	return out
 }
 
-// refuses runs a command that must fail with exit code 1 and these words, and print nothing else.
+// refuses runs a command that must fail with these words and print nothing else; exit code 2 is for mistakes in the command line.
 func (s *site) refuses(want string, args ...string) {
 	s.t.Helper()
 	refuses(s.t, want, append(args, "-c", s.file)...)
@@ -134,8 +135,8 @@ func (s *site) refuses(want string, args ...string) {
 func refuses(t *testing.T, want string, args ...string) {
 	t.Helper()
 	out, notes, code := llmguard(t, args...)
-	if code != 1 || !strings.HasPrefix(notes, "llmguard: ") || !strings.Contains(notes, want) || out != "" {
-		t.Errorf("llmguard %s: exit code %d, output %q, error %q; want 1, none, %q", strings.Join(args, " "), code, out, notes, want)
+	if code != 1 && code != 2 || !strings.HasPrefix(notes, "llmguard: ") || !strings.Contains(notes, want) || out != "" {
+		t.Errorf("llmguard %s: exit code %d, output %q, error %q; want 1 or 2, none, %q", strings.Join(args, " "), code, out, notes, want)
 	}
 }
 

@@ -38,9 +38,6 @@ func topCommand() *cobra.Command {
 			if rows < 1 {
 				return fmt.Errorf("--rows %d: expected 1 or more", rows)
 			}
-			if f.org == "" {
-				f.org = "all"
-			}
 			o, err := f.openOffice(c.Context())
 			if err != nil {
 				return err
@@ -56,15 +53,15 @@ func topCommand() *cobra.Command {
 			}
 			m := top.NewModel(c.Context(), every, coloured(c.OutOrStdout()), s.Sample)
 			m.Allow(func(ctx context.Context, order top.Order) (string, error) { return f.act(ctx, o, order) })
-			_, err = tea.NewProgram(m, tea.WithContext(c.Context()), tea.WithInput(c.InOrStdin()), tea.WithOutput(c.OutOrStdout())).Run()
+			_, err = tea.NewProgram(m, tea.WithContext(c.Context()), tea.WithInput(c.InOrStdin()), tea.WithOutput(behind(c.OutOrStdout()).(io.Writer))).Run()
 			if errors.Is(err, tea.ErrInterrupted) || c.Context().Err() != nil {
 				return nil // the way to leave it
 			}
 			return err
 		},
 	}
-	f.add(c, plainFormats...)
-	c.Flags().Lookup("org").Usage = "one org, or several with commas between (default: all)"
+	f.direct(c)
+	formatFlag(c, &f.output, plainFormats...)
 	c.Flags().DurationVar(&every, "interval", 2*time.Second, "time between two samples, 500ms to 1h")
 	c.Flags().BoolVar(&once, "once", false, "print one sample and end")
 	c.Flags().IntVar(&rows, "rows", 10, "lines of each table that --once prints")
@@ -72,7 +69,7 @@ func topCommand() *cobra.Command {
 }
 
 func terminal(v any) bool {
-	f, ok := v.(*os.File)
+	f, ok := behind(v).(*os.File)
 	return ok && term.IsTerminal(f.Fd())
 }
 

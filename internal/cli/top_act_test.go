@@ -14,7 +14,7 @@ func TestTopChangesThings(t *testing.T) {
 	d := newDesk(t)
 	waiting := d.put("acme", "alice", "gpt-4o")
 	other := d.put("acme", "bob", "gpt-4o")
-	f := usageFlags{path: d.file}
+	f := usageFlags{adminFlags: adminFlags{path: d.file}}
 	o, err := f.openOffice(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -17,10 +17,10 @@ func auditCommand() *cobra.Command {
 	var f usageFlags
 	c := &cobra.Command{
 		Use: "audit", Short: "List what was corrected by hand: when, by whom, why", Args: cobra.NoArgs,
-		Example: "  llmguard usage audit --org all --from 2026-11",
+		Example: "  llmguard usage audit --from 2026-11",
 		RunE:    func(c *cobra.Command, _ []string) error { return showAudit(c.Context(), &f, c.OutOrStdout()) },
 	}
-	f.add(c, "table", "json")
+	f.add(c, listFormats...)
 	f.period.add(c)
 	return c
 }
@@ -32,14 +32,14 @@ func showAudit(ctx context.Context, f *usageFlags, w io.Writer) error {
 			return err
 		}
 	}
-	l, err := f.open()
+	l, err := f.open(ctx)
 	if err != nil {
 		return err
 	}
 	defer l.Close()
 	list := []budget.AuditRecord{}
 	for _, org := range l.orgs {
-		err := l.Audit(ctx, org, from, to, func(r budget.AuditRecord) error {
+		err := l.Corrections(ctx, org, from, to, func(r budget.AuditRecord) error {
 			list = append(list, r)
 			return nil
 		})

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/llmguard/llmguard/admin"
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/wire"
 )
@@ -49,7 +50,7 @@ spend_caps:
 	out := b.says("caps")
 	for _, want := range []string{
 		`openai +purse +cost +enforce +\$2\.500000000 +\$2\.000000000 +\$20\.000000000 +\$17\.500000000`,
-		`\(all\) +day +cost +enforce +\$2\.500000000 +\$2\.000000000 +\$50\.000000000 +\$47\.500000000 +24h`,
+		`\(all\) +day +cost +enforce +\$2\.500000000 +\$2\.000000000 +\$50\.000000000 +\$47\.500000000 +1d`,
 		`\(all\) +tries +requests +shadow +0 +0 +10 +10`,
 	} {
 		if !regexp.MustCompile(want).MatchString(out) {
@@ -60,7 +61,7 @@ spend_caps:
 		t.Errorf("a cap that is off is shown:\n%s", out)
 	}
 	out = b.says("caps", "-o", "json")
-	var got []capJSON
+	var got []admin.Cap
 	if json.Unmarshal([]byte(out), &got) != nil || len(got) != 3 || got[0].Used != 2_500_000_000 {
 		t.Error(out)
 	}

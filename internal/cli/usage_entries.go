@@ -66,7 +66,7 @@ func entriesCommand() *cobra.Command {
 			return showEntries(c.Context(), &f, &only, limit, c.OutOrStdout(), c.ErrOrStderr())
 		},
 	}
-	f.add(c, "table", "json", "csv")
+	f.add(c, listFormats...)
 	f.period.add(c)
 	only.add(c)
 	c.Flags().IntVar(&limit, "limit", 100, "how many, the newest; 0: all")
@@ -93,7 +93,7 @@ func showEntries(ctx context.Context, f *usageFlags, only *filter, limit int, w,
 	if f.period.to == "" {
 		to = time.Time{} // with what is written meanwhile
 	}
-	l, err := f.open()
+	l, err := f.open(ctx)
 	if err != nil {
 		return err
 	}

@@ -19,18 +19,16 @@ func exportCommand() *cobra.Command {
 	var f usageFlags
 	var only filter
 	c := &cobra.Command{
-		Use: "export", Short: "Write ledger entries to standard output, oldest first, however many", Args: cobra.NoArgs,
+		Use: "export", Short: "Write ledger entries, oldest first, however many", Args: cobra.NoArgs,
 		Long: "Writes what is in Redis. For books that outlive it, set ledger.export_dir: the proxies and workers then append every\n" +
 			"entry to files before it is trimmed.",
-		Example: "  llmguard usage export --org all --from 2026-11 --to 2026-11 > november.jsonl\n" +
-			"  llmguard usage export --format csv --days 7 > week.csv",
+		Example: "  llmguard usage export --from 2026-11 --to 2026-11 --out november.jsonl\n" +
+			"  llmguard usage export -o csv --days 7 --out week.csv",
 		RunE: func(c *cobra.Command, _ []string) error {
 			return exportEntries(c.Context(), &f, &only, c.OutOrStdout())
 		},
 	}
 	f.add(c, "jsonl", "csv")
-	c.Flags().StringVar(&f.output, "format", "jsonl", "jsonl or csv")
-	_ = c.Flags().MarkHidden("output") // the same
 	f.period.add(c)
 	only.add(c)
 	return c
@@ -44,7 +42,7 @@ func exportEntries(ctx context.Context, f *usageFlags, only *filter, w io.Writer
 	if err != nil {
 		return err
 	}
-	l, err := f.open()
+	l, err := f.open(ctx)
 	if err != nil {
 		return err
 	}

@@ -2,24 +2,15 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"time"
+	"net/http"
 
 	"github.com/spf13/cobra"
 
-	"github.com/llmguard/llmguard/budget"
-	"github.com/llmguard/llmguard/internal/app"
+	"github.com/llmguard/llmguard/admin"
 	"github.com/llmguard/llmguard/top"
-	"github.com/llmguard/llmguard/wire"
 )
-
-// maxTime is no end of a period.
-var maxTime time.Time
-
-// reconcileRead is more than the list may hold.
-const reconcileRead = 200_000
 
 func reconcileCommand() *cobra.Command {
 	var f usageFlags
@@ -31,65 +22,26 @@ func reconcileCommand() *cobra.Command {
 			"  llmguard usage reconcile charge --call 01m7x425asv4hapb0hzey6k903 --reason 'proxy 3 was cut off, ticket 90'",
 		RunE: func(c *cobra.Command, _ []string) error { return showUnresolved(c.Context(), &f, c.OutOrStdout()) },
 	}
-	f.add(c, "table", "json")
+	f.add(c, listFormats...)
 	c.AddCommand(resolveCommand("charge", "Book a charge of the list", true), resolveCommand("drop", "Take a charge off the list and do not book it", false))
 	return c
 }
 
-// unresolved is a charge on the list, and what the ledger has of its call.
-type unresolved struct {
-	budget.Entry
-	Booked *bookedJSON `json:"booked,omitempty"`
-}
-
-// bookedJSON is the call's last entry.
-type bookedJSON struct {
-	Kind  string `json:"kind"`
-	Total int64  `json:"total_nano"`
-}
-
-// readUnresolved reads an org's list, and its ledger from the oldest call on.
-func readUnresolved(ctx context.Context, l *ledgers, org string) ([]unresolved, error) {
-	list, err := l.Reconcile(ctx, org, reconcileRead)
-	if err != nil || len(list) == 0 {
-		return nil, err
-	}
-	type attempt struct {
-		id string
-		n  int
-	}
-	out := make([]unresolved, len(list))
-	at, first := map[attempt][]int{}, time.Now()
-	for i, e := range list {
-		out[i].Entry = e
-		a := attempt{e.ID, e.Attempt}
-		at[a] = append(at[a], i)
-		if t, ok := wire.CallTime(e.ID); ok && t.Before(first) {
-			first = t
-		}
-	}
-	err = l.Entries(ctx, org, first.Add(-clockSkew), maxTime, func(e budget.Entry) error {
-		for _, i := range at[attempt{e.ID, e.Attempt}] {
-			out[i].Booked = &bookedJSON{e.Kind, int64(e.Total)}
-		}
-		return nil
-	})
-	return out, err
-}
-
 func showUnresolved(ctx context.Context, f *usageFlags, w io.Writer) error {
-	l, err := f.open()
+	l, err := f.open(ctx)
 	if err != nil {
 		return err
 	}
 	defer l.Close()
-	all := []unresolved{}
+	all := []admin.Unresolved{}
 	for _, org := range l.orgs {
-		list, err := readUnresolved(ctx, l, org)
-		if err != nil {
+		var list struct {
+			Data []admin.Unresolved `json:"data"`
+		}
+		if err := l.ask(ctx, http.MethodGet, pathOf("orgs", org, "unresolved"), nil, &list); err != nil {
 			return err
 		}
-		all = append(all, list...)
+		all = append(all, list.Data...)
 	}
 	return render(w, f.output, all, func(w io.Writer) error {
 		if len(all) == 0 {
@@ -120,13 +72,17 @@ func resolveCommand(use, short string, charge bool) *cobra.Command {
 	c := &cobra.Command{
 		Use: use, Short: short, Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			if !c.Flags().Changed("attempt") {
-				attempt = -1
+			body := map[string]any{"action": use, "reason": by.reason, "limits": by.limits, "although_booked": again}
+			if c.Flags().Changed("attempt") {
+				body["attempt"] = attempt
 			}
-			return resolve(c.Context(), &f, &by, pick{call, attempt}, charge, again, c.OutOrStdout())
+			if by.by != "" {
+				body["by"] = by.by
+			}
+			return resolve(c.Context(), &f, call, body, c.OutOrStdout())
 		},
 	}
-	f.add(c)
+	f.add(c, listFormats...)
 	by.add(c)
 	c.Flags().StringVar(&call, "call", "", "the call's id; needed")
 	c.Flags().IntVar(&attempt, "attempt", 0, "which attempt, if several of the call are on the list")
@@ -139,64 +95,26 @@ func resolveCommand(use, short string, charge bool) *cobra.Command {
 	return c
 }
 
-// pick names a charge of the list; attempt -1 is any.
-type pick struct {
-	call    string
-	attempt int
-}
-
-func (p pick) from(list []unresolved, org string) (unresolved, error) {
-	var found []unresolved
-	for _, u := range list {
-		if u.ID == p.call && (p.attempt < 0 || u.Attempt == p.attempt) {
-			found = append(found, u)
-		}
-	}
-	switch {
-	case len(found) == 0:
-		return unresolved{}, fmt.Errorf("--call %s: no such charge is on org %s's list", p.call, org)
-	case len(found) > 1 && p.attempt < 0 && found[0].Attempt != found[1].Attempt:
-		return unresolved{}, fmt.Errorf("--call %s: %d attempts of it are on the list; name one with --attempt", p.call, len(found))
-	}
-	return found[0], nil
-}
-
-func resolve(ctx context.Context, f *usageFlags, by *who, p pick, charge, again bool, w io.Writer) error {
-	l, org, err := f.openOne()
+// resolve books or drops a charge of the list.
+func resolve(ctx context.Context, f *usageFlags, call string, body map[string]any, w io.Writer) error {
+	l, org, err := f.openOne(ctx)
 	if err != nil {
 		return err
 	}
 	defer l.Close()
-	list, err := readUnresolved(ctx, l, org)
-	if err != nil {
+	var done admin.Corrected
+	if err := l.ask(ctx, http.MethodPost, pathOf("orgs", org, "unresolved", call), body, &done); err != nil {
 		return err
 	}
-	u, err := p.from(list, org)
-	if err != nil {
-		return err
-	}
-	if charge && u.Booked != nil && !again {
-		return fmt.Errorf("the ledger has this call already (%s, %s): drop the charge, or say --although-booked", u.Booked.Kind, nano(u.Booked.Total))
-	}
-	r := budget.Resolution{Charge: charge, By: by.name(), Reason: by.reason}
-	if charge && by.limits {
-		if r.Limits, err = app.LimitsOf(l.cfg, u.Call); err != nil {
+	return render(w, f.output, done, func(w io.Writer) error {
+		if body["action"] == "drop" {
+			_, err := fmt.Fprintf(w, "dropped %s of user %s of org %s\n", nano(done.Amount), done.User, org)
 			return err
 		}
-	}
-	if _, err := l.Resolve(ctx, u.Entry, r); err != nil {
-		if errors.Is(err, budget.ErrNotListed) || errors.Is(err, budget.ErrConflict) {
-			return errors.New("somebody else has just resolved it")
+		fmt.Fprintf(w, "charged %s to user %s of org %s\n", nano(done.Amount), done.User, org)
+		if body["limits"] == true {
+			fmt.Fprintln(w, limitNames(done.Limits))
 		}
-		return err
-	}
-	if !charge {
-		fmt.Fprintf(w, "dropped %s of user %s of org %s\n", u.Cost, u.User, org)
 		return nil
-	}
-	fmt.Fprintf(w, "charged %s to user %s of org %s\n", u.Cost, u.User, org)
-	if by.limits {
-		fmt.Fprintln(w, limitNames(r.Limits))
-	}
-	return nil
+	})
 }

@@ -83,7 +83,7 @@ func (b *books) some() (alice, bob, gus string) {
 // says runs `usage` with the books' configuration and returns all it prints.
 func (b *books) says(args ...string) string {
 	b.t.Helper()
-	return says(b.t, append(append([]string{"usage"}, args...), "-c", b.file)...)
+	return says(b.t, append(append([]string{"usage"}, args...), "--exact", "-c", b.file)...)
 }
 
 // wants compares what a command says. NOW, ID and ME stand for what differs
@@ -149,26 +149,25 @@ total 330 $4.750000001`, "--org", "all", "--by", "org,class", "--sort", "org")
 func TestUsageErrors(t *testing.T) {
 	b := newBooks(t)
 	for _, test := range []struct{ args, want string }{
-		{"", "--org is needed: all, or one of acme, globex"},
 		{"--org nobody", "--org nobody: no such org; there are acme, globex"},
 		{"--org acme --by user,colour", "--by colour: expected org, user, key, model, provider, endpoint, day, month, class, separated by commas"},
 		{"--org acme --sort day", "--sort day: expected cost, calls, tokens, estimated, overrun or one of --by user,model"},
-		{"--org acme -o xml", "--output xml: expected one of table, json, csv"},
+		{"--org acme -o xml", "--output xml: expected one of table, json, yaml, csv, jsonl"},
 		{"--org acme --from tomorrow", "--from tomorrow: expected a day (2026-11-01), a month (2026-11), a time (2026-11-01T08:00:00Z), a duration ago (7d, 36h), today or yesterday"},
 		{"--org acme --from 2026-02-01 --to 2026-01-01", "the period ends (2026-01-02T00:00:00Z) before it begins (2026-02-01T00:00:00Z)"},
 		{"--org acme --from 7d --days 7", "--from and --days are two ways to say the same; use one"},
 		{"--org acme --days -1", "--days -1: expected 1 or more"},
 		{"--org acme --from 2001-01-01", "the period has more than 3660 days; daily sums are kept for 400"},
-		{"entires --org acme", `unknown command "entires" for "llmguard usage"`},
+		{"entires --org acme", `unknown command "entires" for "llmguard usage"; did you mean entries?`},
 		{"entries --org acme --kind x", "--kind x: expected one of settle, expire, late, void, adjust, charge"},
 		{"entries --org acme --call x", "--call x: this is not a call's id (26 letters and digits, as in the log and in X-Request-Id)"},
 		{"entries --org acme --limit -1", "--limit -1: expected 0 or more"},
 		{"adjust --org acme --user alice --amount 1", `required flag(s) "reason" not set`},
-		{"adjust --org acme --user alice --amount 0 --reason r", "--amount 0: expected an amount such as -$1.20 or $0.05, not 0"},
+		{"adjust --org acme --user alice --amount 0 --reason r", "amount 0: expected an amount such as -$1.20 or $0.05, not 0"},
 		{"adjust --org acme --amount 1 --reason r", "--user is needed, or --call: whose bill is it?"},
-		{"adjust --org all --user gus --amount 1 --reason r", "--org: this is done for one org at a time"},
-		{"adjust --org acme --user gus --amount 1 --reason r", "--user gus: org acme has no such user (it has alice, bob); a bill of one who has left is corrected by --call"},
-		{"reconcile drop --org acme --call " + wire.NewCallID() + " --reason r", "--call ID: no such charge is on org acme's list"},
+		{"adjust --org all --user gus --amount 1 --reason r", "--org: this is done for one org at a time; there are acme, globex"},
+		{"adjust --org acme --user gus --amount 1 --reason r", "Org acme has no user \"gus\". The bill of one who has left is corrected by call"},
+		{"reconcile drop --org acme --call " + wire.NewCallID() + " --reason r", "No such charge is on the list of org acme"},
 	} {
 		b.wants("llmguard: "+test.want, strings.Fields(test.args)...)
 	}
@@ -234,7 +233,7 @@ NOW bob b1 =cmd() settle 100 10 $0.250000000 ID estimated`, "entries", "--org", 
 			t.Errorf("entries %s: %v, want %v", test.args, got, test.want)
 		}
 	}
-	rows, err := csv.NewReader(strings.NewReader(b.says("export", "--org", "all", "--format", "csv"))).ReadAll()
+	rows, err := csv.NewReader(strings.NewReader(b.says("export", "--org", "all", "-o", "csv"))).ReadAll()
 	if err != nil || len(rows) != 4 || rows[2][5] != "'=cmd()" || rows[3][12] != "3.000000000" || rows[1][24] != "0.400000000" {
 		t.Errorf("csv %v, %v", rows, err)
 	}
@@ -267,9 +266,9 @@ func TestUsageAdjust(t *testing.T) {
 	if used() != 1_200_000_001 {
 		t.Errorf("the limit is at %d, want 0.30 less", used())
 	}
-	b.wants("llmguard: --user bob: the call was made by user \"alice\"",
+	b.wants("llmguard: The call was made by user \"alice\", not \"bob\"",
 		"adjust", "--org", "acme", "--call", alice, "--user", "bob", "--amount", "-0.30", "--reason", "x")
-	b.wants("llmguard: --call ID: org globex's ledger has no such call; if it is too old, leave --call out and name --user, --key and --model",
+	b.wants("llmguard: The ledger of org globex has no such call. If it is too old, leave the call out and name user, key and model",
 		"adjust", "--org", "globex", "--call", alice, "--amount", "-0.30", "--reason", "x")
 	b.wants(`
 on TODAY UTC
@@ -319,7 +318,7 @@ NOW acme alice gpt-4o ID 0 $0.000000080 no`, "reconcile", "--org", "all")
 arrived (UTC) org user model call attempt cost booked
 NOW acme alice gpt-4o ID 0 $0.000000080 no
 NOW acme alice gpt-4o ID 0 $0.000000070 yes, $0.000000070 (charge)`, "reconcile", "--org", "acme")
-	b.wants("llmguard: the ledger has this call already (charge, $0.000000070): drop the charge, or say --although-booked",
+	b.wants("llmguard: The ledger has this call already (charge, $0.00000007). Drop the charge, or set although_booked",
 		"reconcile", "charge", "--org", "acme", "--call", first, "--reason", "lost")
 	b.wants("dropped $0.000000070 of user alice of org acme", "reconcile", "drop", "--org", "acme", "--call", first, "--reason", "a replay", "--by", "carla")
 	b.wants("dropped $0.000000080 of user alice of org acme", "reconcile", "drop", "--org", "acme", "--call", second, "--reason", "a test", "--by", "carla")

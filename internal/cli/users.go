@@ -43,7 +43,7 @@ func usersListCommand() *cobra.Command {
 			})
 		})
 	}
-	f.add(c, plainFormats...)
+	f.add(c, listFormats...)
 	orgFlag(c, &org)
 	return c
 }
@@ -79,7 +79,7 @@ func userCommand(use, short, method string) *cobra.Command {
 			})
 		})
 	}
-	f.add(c, plainFormats...)
+	f.add(c, listFormats...)
 	orgFlag(c, &org)
 	if method != http.MethodGet {
 		f.why(c)

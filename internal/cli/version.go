@@ -53,8 +53,20 @@ func versionCommand() *cobra.Command {
 			return render(c.OutOrStdout(), output, b, func(w io.Writer) error { return b.print(w) })
 		},
 	}
-	outputFlag(c, &output)
+	formatFlag(c, &output, listFormats...)
 	return c
+}
+
+// line is all of it in one line.
+func (b build) line() string {
+	commit := "commit unknown"
+	if b.Commit != "" {
+		commit = "commit " + b.Commit
+	}
+	if b.Modified {
+		commit += " with changes"
+	}
+	return fmt.Sprintf("llmguard %s, %s, %s, %s", b.Version, commit, b.Go, b.Platform)
 }
 
 func (b build) print(w io.Writer) error {

@@ -1,20 +1,14 @@
 package cli
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"log/slog"
-	"slices"
+	"net/http"
 	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/llmguard/llmguard/alert"
-	"github.com/llmguard/llmguard/identity"
-	"github.com/llmguard/llmguard/internal/app"
 	"github.com/llmguard/llmguard/top"
 	"github.com/llmguard/llmguard/webhook"
 )
@@ -22,106 +16,66 @@ import (
 func webhooksCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "webhooks", Short: "List targets and switch them on again, list and replay deliveries that were given up",
-		Long: "Works on the deliveries in Redis itself, for operators. docs/webhooks.md says when one is given up.",
+		Long: "For operators. docs/webhooks.md says when a delivery is given up.\n\n" + adminHelp,
 	}
 	c.AddCommand(webhooksDeadCommand(), webhooksReplayCommand(), webhooksTargetsCommand(), webhooksEnableCommand())
 	return c
 }
 
 func webhooksDeadCommand() *cobra.Command {
+	var f usageFlags
 	var limit int
-	c := jobsSub("dead", "List the deliveries that were given up, the newest first",
-		"  llmguard webhooks dead --org acme\n  llmguard webhooks dead -o json | jq -r '.[] | select(.reason == \"gone\") | .id'",
-		cobra.NoArgs, plainFormats, func(c *cobra.Command, f *usageFlags, o *office, _ []string) error {
-			if limit < 1 || limit > 1000 {
-				return fmt.Errorf("--limit %d: expected 1 to 1000", limit)
+	c := &cobra.Command{
+		Use: "dead", Short: "List the deliveries that were given up, the newest first", Args: cobra.NoArgs,
+		Long:    adminHelp,
+		Example: "  llmguard webhooks dead --org acme\n  llmguard webhooks dead -o json | jq -r '.[] | select(.reason == \"gone\") | .id'",
+	}
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		if limit < 1 || limit > 1000 {
+			return fmt.Errorf("--limit %d: expected 1 to 1000", limit)
+		}
+		return f.run(c, func(a *adminClient) error {
+			var l struct {
+				Data    []webhook.DeadLetter `json:"data"`
+				HasMore bool                 `json:"has_more"`
 			}
-			hooks, err := o.webhooks()
-			if err != nil {
+			if err := a.ask(c.Context(), http.MethodGet, "/webhooks/dead?"+query("org", f.org, "limit", strconv.Itoa(limit)), nil, &l); err != nil {
 				return err
 			}
-			out := []webhook.DeadLetter{}
-			for _, org := range o.hooked() {
-				list, err := hooks.Dead(c.Context(), org, limit)
-				if err != nil {
-					return err
-				}
-				if len(list) == limit {
-					fmt.Fprintf(c.ErrOrStderr(), "org %s has %d or more; --limit lists more\n", org, limit)
-				}
-				out = append(out, list...)
+			if l.HasMore {
+				fmt.Fprintf(c.ErrOrStderr(), "an org has %d or more; --limit lists more\n", limit)
 			}
-			if len(out) == 0 {
+			if len(l.Data) == 0 {
 				fmt.Fprintln(c.ErrOrStderr(), "no dead letters")
 			}
-			return render(c.OutOrStdout(), f.output, out, func(w io.Writer) error { return letterTable(w, out) })
+			return render(c.OutOrStdout(), f.output, l.Data, func(w io.Writer) error { return letterTable(w, l.Data) })
 		})
+	}
+	f.add(c, listFormats...)
 	c.Flags().IntVar(&limit, "limit", 100, "how many of an org, 1 to 1000")
 	return c
 }
 
 func webhooksReplayCommand() *cobra.Command {
-	return reasoned(jobsSub("replay ID...", "Deliver again what was given up, with the same webhook-id",
-		"  llmguard webhooks dead\n  llmguard webhooks dead --org acme -o json | jq -r '.[].id' | xargs llmguard webhooks replay --org acme",
-		cobra.MinimumNArgs(1), plainFormats, func(c *cobra.Command, f *usageFlags, o *office, args []string) error {
-			hooks, err := o.webhooks()
-			if err != nil {
-				return err
-			}
-			out := []webhook.DeadLetter{}
-			for _, id := range args {
-				l, err := o.replayWebhook(c, hooks, id)
-				if err != nil {
+	var f usageFlags
+	c := &cobra.Command{
+		Use: "replay ID...", Short: "Deliver again what was given up, with the same webhook-id", Args: cobra.MinimumNArgs(1),
+		Example: "  llmguard webhooks dead\n  llmguard webhooks dead --org acme -o json | jq -r '.[].id' | xargs llmguard webhooks replay --org acme",
+	}
+	c.RunE = func(c *cobra.Command, args []string) error {
+		return f.run(c, func(a *adminClient) error {
+			out := make([]webhook.DeadLetter, len(args))
+			for i, id := range args {
+				if err := a.ask(c.Context(), http.MethodPost, pathOf("webhooks", "dead", id, "replay")+"?"+query("org", f.org), map[string]any{}, &out[i]); err != nil {
 					return err
 				}
-				out = append(out, l)
 			}
 			return render(c.OutOrStdout(), f.output, out, func(w io.Writer) error { return letterTable(w, out) })
-		}))
-}
-
-// replayWebhook replays a dead letter of any of the orgs, and records it.
-func (o *office) replayWebhook(c *cobra.Command, hooks *webhook.Sender, id string) (webhook.DeadLetter, error) {
-	for _, org := range o.hooked() {
-		l, err := hooks.Replay(c.Context(), org, id)
-		if err == nil {
-			return l, o.recordReplay(c, l)
-		}
-		if !errors.Is(err, webhook.ErrNotDead) {
-			return l, err
-		}
+		})
 	}
-	return webhook.DeadLetter{}, fmt.Errorf("no dead letter %s; `llmguard webhooks dead` lists them", top.Printable(id))
-}
-
-// recordReplay leaves an entry in the audit.
-func (o *office) recordReplay(c *cobra.Command, l webhook.DeadLetter) error {
-	before, err := json.Marshal(l)
-	if err != nil {
-		return err
-	}
-	reason, _ := c.Flags().GetString("reason")
-	ids := identity.New(o.rdb, identity.Options{Log: slog.New(slog.DiscardHandler)})
-	err = ids.Commit(c.Context(), identity.AuditEntry{
-		At: time.Now().UTC(), Actor: "local:" + (&who{}).name(), Action: "webhook.replay", Org: l.Org, Target: l.ID,
-		Reason: reason, Before: before,
-	})
-	if err != nil {
-		return fmt.Errorf("delivery %s is replayed, but not recorded in the audit: %w", l.ID, err)
-	}
-	return nil
-}
-
-// hooked are the orgs asked for, and with all of them also who is told of all.
-func (o *office) hooked() []string {
-	if len(o.orgs) == len(o.cfg.Orgs) {
-		return slices.Concat(o.orgs, []string{alert.Everyone})
-	}
-	return o.orgs
-}
-
-func (o *office) webhooks() (*webhook.Sender, error) {
-	return app.Webhooks(o.cfg, o.rdb, slog.New(slog.DiscardHandler))
+	f.add(c, listFormats...)
+	f.why(c)
+	return c
 }
 
 func letterTable(w io.Writer, list []webhook.DeadLetter) error {

@@ -34,7 +34,7 @@ func webhooksTargetsCommand() *cobra.Command {
 			return render(c.OutOrStdout(), f.output, l.Data, func(w io.Writer) error { return targetTable(w, l.Data) })
 		})
 	}
-	f.add(c, plainFormats...)
+	f.add(c, listFormats...)
 	c.Flags().StringVar(&org, "org", "", "only this org's (default: all)")
 	return c
 }
@@ -75,7 +75,7 @@ func webhooksEnableCommand() *cobra.Command {
 			return render(c.OutOrStdout(), f.output, t, func(w io.Writer) error { return targetTable(w, []webhook.Target{t}) })
 		})
 	}
-	f.add(c, plainFormats...)
+	f.add(c, listFormats...)
 	f.why(c)
 	orgFlag(c, &org)
 	return c

@@ -44,8 +44,8 @@ func TestUnknownFlag(t *testing.T) {
 func TestUnknownCommand(t *testing.T) {
 	for line, want := range map[string]string{
 		"chekc":        `unknown command "chekc" for "llmguard"`,
-		"usagee":       "Did you mean this?\n\tusage",
-		"usage entris": `unknown command "entris" for "llmguard usage"`,
+		"usagee":       `unknown command "usagee" for "llmguard"; did you mean usage?`,
+		"usage entris": `unknown command "entris" for "llmguard usage"; did you mean entries?`,
 	} {
 		refuses(t, want, strings.Fields(line)...)
 	}
@@ -59,8 +59,8 @@ func TestTooManyArguments(t *testing.T) {
 		}
 		line := append(whole(name, c), "a", "b")
 		_, notes, code := llmguard(t, line...)
-		if code != 1 || !regexp.MustCompile(`accepts (at most )?\d+ arg|unknown command "a"`).MatchString(notes) {
-			t.Errorf("%v: exit code %d, error %q; want 1 and the number of arguments", line, code, notes)
+		if code != 2 || !regexp.MustCompile(`accepts (at most )?\d+ arg|unknown command "a"`).MatchString(notes) {
+			t.Errorf("%v: exit code %d, error %q; want 2 and the number of arguments", line, code, notes)
 		}
 	}
 }
@@ -74,7 +74,7 @@ func TestTooFewArguments(t *testing.T) {
 		}
 		tried++
 		_, notes, code := llmguard(t, strings.Fields(name)...)
-		if code != 1 || !strings.Contains(notes, "arg(s), ") {
+		if code != 2 || !strings.Contains(notes, "arg(s), ") {
 			t.Errorf("%s without arguments: exit code %d, error %q", name, code, notes)
 		}
 	}
@@ -116,7 +116,7 @@ func TestUnknownOutput(t *testing.T) {
 			line = append(line, "-c", s.file)
 		}
 		_, notes, code := llmguard(t, line...)
-		if code != 1 || !strings.HasPrefix(notes, "llmguard: --output toml: expected ") || !strings.Contains(notes, "json") {
+		if code != 2 || !strings.HasPrefix(notes, "llmguard: --output toml: expected ") || !strings.Contains(notes, "json") {
 			t.Errorf("%v: exit code %d, error %q", line, code, notes)
 		}
 	}
@@ -147,6 +147,9 @@ func TestMissingFile(t *testing.T) {
 		}
 		if name == "limits override" {
 			line = append(line, "--add", "$1")
+		}
+		if name == "usage adjust" {
+			line = append(line, "--user", "x")
 		}
 		if name == "orgs credentials set" {
 			continue // it reads standard input first

@@ -37,7 +37,7 @@ func TestBatchCommand(t *testing.T) {
 	if err := os.WriteFile(in, []byte(line("a")+line("b")), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	stdout, stderr, err := s.cli(p, "", "submit", in, "--watch", "-o", out)
+	stdout, stderr, err := s.cli(p, "", "submit", in, "--watch", "--out", out)
 	if err != nil || !strings.HasPrefix(stdout, "batch_") || !strings.Contains(stderr, "completed 2/2, 0 failed, $0.0000") {
 		t.Fatalf("%v: %s%s", err, stdout, stderr)
 	}

@@ -83,6 +83,8 @@ func adminOptions(ids *app.Identities, books *budget.Store, log *slog.Logger) ad
 	return admin.Options{
 		Seal: ids.Ring, Identity: ids.Store, Budget: books, File: ids.File, Effective: ids.Effective, Policy: ids.Policy,
 		Check: ids.CheckOrg, Applied: ids.Update, Log: log,
+		Merge: ids.MergeOrg, Simulate: func(cfg *config.Config) (simulate.Policy, error) { return app.Policy(cfg, 1) },
+		LimitsOf: func(call budget.Call) ([]budget.Limit, error) { return app.LimitsOf(ids.Effective(), call) },
 	}
 }
 

@@ -1,0 +1,224 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/llmguard/llmguard/admin"
+	"github.com/llmguard/llmguard/top"
+)
+
+// exitChanges is the exit code of a plan that would change something.
+const exitChanges = 2
+
+// applyFlags are those of `apply`.
+type applyFlags struct {
+	adminFlags
+	files  []string
+	dryRun bool
+	prune  bool
+	replay int
+}
+
+func applyCommand() *cobra.Command {
+	var f applyFlags
+	c := &cobra.Command{
+		Use: "apply", Short: "Make orgs, users, keys and limits as files declare them", Args: cobra.NoArgs,
+		Long: "Reads orgs with their users, keys and limits, in the form that the configuration has them (`llmguard config export` prints it),\n" +
+			"prints what differs from what is in force, and changes that: what is declared is recorded over the configuration file, and\n" +
+			"what a file leaves out stays as it is. --prune also removes users, keys and limits that are recorded and not declared, of the\n" +
+			"orgs that the files name; orgs are removed by `llmguard orgs delete` alone. Each change has its entry in the audit. Applying\n" +
+			"the same files again changes nothing. A key without a hash is made where there is none of its id, and shown only then.\n" +
+			"With the plan come the calls of the last days, replayed under the org as it is and as it is declared.\n\n" +
+			"Exit codes: 0 nothing differs, or all is applied; 1 an error; with --dry-run 2 something would change.\n\n" + adminHelp,
+		Example: "  llmguard apply -f orgs.yaml --dry-run\n  llmguard apply -f orgs.yaml --reason 'new team'\n  llmguard config export | llmguard apply -f - --dry-run",
+	}
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		return f.run(c, func(a *adminClient) error { return f.apply(c, a) })
+	}
+	f.add(c, plainFormats...)
+	f.why(c)
+	fl := c.Flags()
+	fl.StringArrayVarP(&f.files, "file", "f", nil, "a file, a directory with .yaml, .yml and .json files, or - for standard input; may be repeated; needed")
+	fl.BoolVar(&f.dryRun, "dry-run", false, "print the plan and change nothing")
+	fl.BoolVar(&f.prune, "prune", false, "also remove what is recorded of the orgs named and not declared")
+	fl.IntVar(&f.replay, "replay-days", 7, "of how many days the calls are replayed; 0: none")
+	_ = c.MarkFlagRequired("file")
+	return c
+}
+
+func (f *applyFlags) apply(c *cobra.Command, a *adminClient) error {
+	orgs, err := readDeclared(f.files, c.InOrStdin())
+	if err != nil {
+		return err
+	}
+	plans := make([]admin.Plan, len(orgs))
+	differ := false
+	for i, org := range orgs {
+		if plans[i], err = f.send(c.Context(), a, org, true, f.replay); err != nil {
+			return fmt.Errorf("org %s: %w", org["id"], err)
+		}
+		differ = differ || len(plans[i].Changes) > 0
+	}
+	if f.output != "table" && !f.dryRun && differ {
+		return errors.New("-o needs --dry-run: what is applied is printed as a table, the plan first")
+	}
+	if err := render(c.OutOrStdout(), f.output, plans, func(w io.Writer) error { return planTable(w, plans) }); err != nil {
+		return err
+	}
+	switch {
+	case !differ:
+		return nil
+	case f.dryRun:
+		return exit(exitChanges)
+	}
+	for i, org := range orgs {
+		if len(plans[i].Changes) == 0 {
+			continue
+		}
+		done, err := f.send(c.Context(), a, org, false, 0)
+		if err != nil {
+			return fmt.Errorf("org %s was not applied completely; run the same command again: %w", org["id"], err)
+		}
+		fmt.Fprintf(c.OutOrStdout(), "\napplied %s to org %s\n", plural(len(done.Changes), "change"), done.Org)
+		for _, k := range done.Keys {
+			fmt.Fprintf(c.OutOrStdout(), "key %s of user %s (shown only now): %s\n", k.ID, k.User, k.Secret)
+		}
+	}
+	return nil
+}
+
+func (f *applyFlags) send(ctx context.Context, a *adminClient, org map[string]any, dryRun bool, replay int) (admin.Plan, error) {
+	var plan admin.Plan
+	id, _ := org["id"].(string)
+	if id == "" {
+		return plan, errors.New("an org without an id")
+	}
+	body := map[string]any{"org": org, "dry_run": dryRun, "prune": f.prune, "replay_days": replay}
+	return plan, a.ask(ctx, http.MethodPost, pathOf("orgs", id, "apply"), body, &plan)
+}
+
+// planTable prints what differs, and what the last calls say to that.
+func planTable(w io.Writer, plans []admin.Plan) error {
+	marks := map[string]string{"create": "+", "update": "~", "delete": "-"}
+	changes := 0
+	for _, p := range plans {
+		for _, one := range p.Changes {
+			changes++
+			name := p.Org
+			if one.User != "" {
+				name += "/" + one.User
+			}
+			if one.Kind != "org" {
+				name += "/" + one.ID
+			}
+			fmt.Fprintf(w, "%s %s %s %s\n", marks[one.Action], one.Action, one.Kind, name)
+			for _, field := range one.Fields {
+				before := field.Before
+				if before == "" {
+					before = "not set"
+				}
+				fmt.Fprintf(w, "    %s: %s -> %s\n", field.Name, top.Printable(before), top.Printable(field.After))
+			}
+		}
+	}
+	if changes == 0 {
+		_, err := fmt.Fprintln(w, "nothing differs")
+		return err
+	}
+	fmt.Fprintf(w, "\n%s\n", plural(changes, "change"))
+	for _, p := range plans {
+		if err := replayTable(w, p.Org, p.Replay); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func replayTable(w io.Writer, org string, r *admin.Replay) error {
+	if r == nil {
+		return nil
+	}
+	if r.Before.Calls == 0 {
+		_, err := fmt.Fprintf(w, "\norg %s: no call of the last %s to replay\n", org, plural(r.Days, "day"))
+		return err
+	}
+	which := "the calls"
+	if r.Cut {
+		which = "the newest calls"
+	}
+	fmt.Fprintf(w, "\norg %s: %s of the last %s, replayed\n", org, which, plural(r.Days, "day"))
+	g := lineGrid("policy")
+	addLine(&g, []string{"as it is"}, r.Before)
+	addLine(&g, []string{"as declared"}, r.After)
+	if err := g.write(w); err != nil || len(r.Users) == 0 {
+		return err
+	}
+	fmt.Fprintln(w, "\nheld back as declared")
+	g = lineGrid("user")
+	for _, l := range r.Users {
+		addLine(&g, []string{userOf(org, l.User)}, l)
+	}
+	return g.write(w)
+}
+
+// readDeclared reads the orgs of all files. Two files cannot declare one org.
+func readDeclared(names []string, stdin io.Reader) ([]map[string]any, error) {
+	var out []map[string]any
+	seen := map[string]string{}
+	for _, name := range names {
+		paths, err := declaredFiles(name)
+		if err != nil {
+			return nil, err
+		}
+		for _, path := range paths {
+			orgs, err := readDeclaredFile(path, stdin)
+			if err != nil {
+				return nil, err
+			}
+			for _, org := range orgs {
+				id, _ := org["id"].(string)
+				if before := seen[id]; before != "" {
+					return nil, fmt.Errorf("%s: org %s is declared in %s, too", path, id, before)
+				}
+				seen[id] = path
+				out = append(out, org)
+			}
+		}
+	}
+	return out, nil
+}
+
+// declaredFiles are the files that a name stands for.
+func declaredFiles(name string) ([]string, error) {
+	if name == "-" {
+		return []string{name}, nil
+	}
+	info, err := os.Stat(name)
+	if err != nil || !info.IsDir() {
+		return []string{name}, err
+	}
+	entries, err := os.ReadDir(name)
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, e := range entries {
+		if slices.Contains([]string{".yaml", ".yml", ".json"}, strings.ToLower(filepath.Ext(e.Name()))) {
+			out = append(out, filepath.Join(name, e.Name()))
+		}
+	}
+	if len(out) == 0 {
+		return nil, fmt.Errorf("%s has no .yaml, .yml or .json file", name)
+	}
+	return out, nil
+}

@@ -1,0 +1,264 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/goccy/go-yaml"
+	"github.com/spf13/cobra"
+)
+
+// contexts are the running llmguards that somebody works with, as their file has them.
+type contexts struct {
+	Current string    `yaml:"current,omitempty"`
+	List    []reached `yaml:"contexts"`
+}
+
+// reached is one of them: where its admin listener is, and with which key.
+type reached struct {
+	Name   string `yaml:"name"`
+	URL    string `yaml:"url"`
+	Key    string `yaml:"key"`
+	CAFile string `yaml:"ca_file,omitempty"`
+}
+
+// contextsPath is where the file is: below XDG_CONFIG_HOME, else ~/.config.
+func contextsPath() (string, error) {
+	dir := os.Getenv("XDG_CONFIG_HOME")
+	if dir == "" {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return "", err
+		}
+		dir = filepath.Join(home, ".config")
+	}
+	return filepath.Join(dir, "llmguard", "contexts.yaml"), nil
+}
+
+// readContexts reads the file; none is an empty one. One that others can read is refused,
+// because it has keys in it.
+func readContexts() (*contexts, error) {
+	path, err := contextsPath()
+	if err != nil {
+		return &contexts{}, nil // without a home there are no contexts
+	}
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return &contexts{}, nil
+	case err != nil:
+		return nil, err
+	case info.Mode().Perm()&0o077 != 0:
+		return nil, fmt.Errorf("%s holds keys and can be read by others: run `chmod 600 %s`, and rotate the keys if others were on this machine", path, path)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	var all contexts
+	if err := yaml.UnmarshalWithOptions(text, &all, yaml.Strict()); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return &all, nil
+}
+
+func (all *contexts) write() error {
+	path, err := contextsPath()
+	if err != nil {
+		return err
+	}
+	text, err := yaml.Marshal(all)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	return intoFile(path, func(w io.Writer) error {
+		_, err := w.Write(text)
+		return err
+	})
+}
+
+func (all *contexts) find(name string) (*reached, error) {
+	var known []string
+	for i := range all.List {
+		if all.List[i].Name == name {
+			return &all.List[i], nil
+		}
+		known = append(known, all.List[i].Name)
+	}
+	if len(known) == 0 {
+		return nil, fmt.Errorf("there is no context %s, nor any other; `llmguard context add` makes one", name)
+	}
+	return nil, fmt.Errorf("there is no context %s; there are %s", name, strings.Join(known, ", "))
+}
+
+func contextCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "context", Short: "Choose which running llmguard the commands work on",
+		Long: "A context is the address of an admin listener with an administrator's key. The commands use the current one unless\n" +
+			"--context or LLMGUARD_CONTEXT names another. --admin-url and --admin-key, and the variables LLMGUARD_ADMIN_URL and\n" +
+			"LLMGUARD_ADMIN_KEY, take precedence over contexts; --config works on the Redis of that file directly.\n" +
+			"They are kept in ~/.config/llmguard/contexts.yaml, which only its owner can read.",
+		Example: "  llmguard context add prod --url https://llmguard.internal:9090 < admin-key.txt\n  llmguard context use prod\n  llmguard context list",
+	}
+	c.AddCommand(contextAddCommand(), contextUseCommand(), contextListCommand(), contextRemoveCommand())
+	return c
+}
+
+func contextAddCommand() *cobra.Command {
+	var made reached
+	c := &cobra.Command{
+		Use: "add NAME", Short: "Add a context, or replace the one of this name", Args: cobra.ExactArgs(1),
+		Long:    "The administrator's key is read from standard input, where the history of the shell does not keep it, or is\nLLMGUARD_ADMIN_KEY. The first context becomes the current one.",
+		Example: "  llmguard context add prod --url https://llmguard.internal:9090 < admin-key.txt",
+	}
+	c.RunE = func(c *cobra.Command, args []string) (err error) {
+		made.Name = args[0]
+		if u, err := url.Parse(made.URL); err != nil || u.Host == "" {
+			return fmt.Errorf("--url %s: expected a URL such as http://127.0.0.1:9090", made.URL)
+		}
+		if made.Key, err = secretInput(c.InOrStdin(), "LLMGUARD_ADMIN_KEY"); err != nil {
+			return err
+		}
+		if made.CAFile != "" {
+			if made.CAFile, err = filepath.Abs(made.CAFile); err != nil {
+				return err
+			}
+		}
+		all, err := readContexts()
+		if err != nil {
+			return err
+		}
+		all.List = slices.DeleteFunc(all.List, func(r reached) bool { return r.Name == made.Name })
+		all.List = append(all.List, made)
+		if all.Current == "" {
+			all.Current = made.Name
+		}
+		if err := all.write(); err != nil {
+			return err
+		}
+		fmt.Fprintf(c.OutOrStdout(), "context %s is %s; the current one is %s\n", made.Name, made.URL, all.Current)
+		return nil
+	}
+	c.Flags().StringVar(&made.URL, "url", "", "the admin listener, such as https://llmguard.internal:9090; needed")
+	c.Flags().StringVar(&made.CAFile, "ca-file", "", "PEM file of authorities to trust besides the system's")
+	_ = c.MarkFlagRequired("url")
+	return c
+}
+
+// secretInput reads a secret from the environment, else from standard input.
+func secretInput(stdin io.Reader, variable string) (string, error) {
+	if text := os.Getenv(variable); text != "" {
+		return text, nil
+	}
+	if terminal(stdin) {
+		return "", fmt.Errorf("write the key to standard input, or set %s (it is not taken as an argument, where others could see it)", variable)
+	}
+	raw, err := io.ReadAll(io.LimitReader(stdin, 64<<10))
+	if err != nil {
+		return "", err
+	}
+	text := strings.TrimSpace(string(raw))
+	if text == "" {
+		return "", fmt.Errorf("standard input is empty: write the key to it, or set %s", variable)
+	}
+	return text, nil
+}
+
+func contextUseCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "use NAME", Short: "Make a context the current one", Args: cobra.ExactArgs(1), ValidArgsFunction: completeContexts,
+		RunE: func(c *cobra.Command, args []string) error {
+			all, err := readContexts()
+			if err != nil {
+				return err
+			}
+			to, err := all.find(args[0])
+			if err != nil {
+				return err
+			}
+			all.Current = to.Name
+			if err := all.write(); err != nil {
+				return err
+			}
+			fmt.Fprintf(c.OutOrStdout(), "the current context is %s (%s)\n", to.Name, to.URL)
+			return nil
+		},
+	}
+}
+
+// contextView is a context for people and programs, without its key.
+type contextView struct {
+	Name    string `json:"name"`
+	URL     string `json:"url"`
+	Current bool   `json:"current"`
+}
+
+func contextListCommand() *cobra.Command {
+	var output string
+	c := &cobra.Command{Use: "list", Short: "List the contexts, never their keys", Args: cobra.NoArgs}
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		all, err := readContexts()
+		if err != nil {
+			return err
+		}
+		out := []contextView{}
+		for _, r := range all.List {
+			out = append(out, contextView{r.Name, r.URL, r.Name == all.Current})
+		}
+		return render(c.OutOrStdout(), output, out, func(w io.Writer) error {
+			g := grid{head: []string{"name", "url", "current"}, numbers: make([]bool, 3)}
+			for _, v := range out {
+				g.add(v.Name, v.URL, map[bool]string{true: "yes"}[v.Current])
+			}
+			return g.write(w)
+		})
+	}
+	formatFlag(c, &output, listFormats...)
+	return c
+}
+
+func contextRemoveCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "remove NAME", Short: "Remove a context from this machine; its key stays valid", Args: cobra.ExactArgs(1), ValidArgsFunction: completeContexts,
+		RunE: func(c *cobra.Command, args []string) error {
+			all, err := readContexts()
+			if err != nil {
+				return err
+			}
+			if _, err := all.find(args[0]); err != nil {
+				return err
+			}
+			all.List = slices.DeleteFunc(all.List, func(r reached) bool { return r.Name == args[0] })
+			if all.Current == args[0] {
+				all.Current = ""
+			}
+			if err := all.write(); err != nil {
+				return err
+			}
+			fmt.Fprintf(c.OutOrStdout(), "removed context %s\n", args[0])
+			return nil
+		},
+	}
+}
+
+func completeContexts(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	all, err := readContexts()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var out []string
+	for _, r := range all.List {
+		out = append(out, r.Name)
+	}
+	return out, cobra.ShellCompDirectiveNoFileComp
+}

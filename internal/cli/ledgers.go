@@ -1,0 +1,184 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/llmguard/llmguard/admin"
+	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/config"
+	"github.com/llmguard/llmguard/pricing"
+)
+
+// ledgers are the books of the orgs that were asked for, read over the API.
+type ledgers struct {
+	*adminClient
+	orgs []string
+}
+
+// Close ends the use of them.
+func (l *ledgers) Close() { l.close() }
+
+// open asks for the orgs named by --org: all when none is.
+func (f *usageFlags) open(ctx context.Context) (*ledgers, error) {
+	api, err := f.adminFlags.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	known, err := api.orgs(ctx)
+	if err != nil {
+		api.close()
+		return nil, err
+	}
+	orgs, err := pickOrgs(known, f.org)
+	if err != nil {
+		api.close()
+		return nil, err
+	}
+	return &ledgers{api, orgs}, nil
+}
+
+// orgs are the ids of all orgs.
+func (a *adminClient) orgs(ctx context.Context) ([]string, error) {
+	var l struct {
+		Data []struct {
+			ID string `json:"id"`
+		} `json:"data"`
+	}
+	if err := a.ask(ctx, http.MethodGet, "/orgs", nil, &l); err != nil {
+		return nil, err
+	}
+	out := make([]string, len(l.Data))
+	for i, o := range l.Data {
+		out[i] = o.ID
+	}
+	return out, nil
+}
+
+// openOne is open for what concerns one org.
+func (f *usageFlags) openOne(ctx context.Context) (*ledgers, string, error) {
+	l, err := f.open(ctx)
+	if err != nil {
+		return nil, "", err
+	}
+	if len(l.orgs) != 1 {
+		l.Close()
+		return nil, "", fmt.Errorf("--org: this is done for one org at a time; there are %s", strings.Join(l.orgs, ", "))
+	}
+	return l, l.orgs[0], nil
+}
+
+// pickOrgs are the orgs of a list, all of them when there is none.
+func pickOrgs(known []string, list string) ([]string, error) {
+	if list == "" || list == "all" && !slices.Contains(known, "all") {
+		return known, nil
+	}
+	var orgs []string
+	for id := range strings.SplitSeq(list, ",") {
+		id = strings.TrimSpace(id)
+		if !slices.Contains(known, id) {
+			return nil, fmt.Errorf("--org %s: no such org; there are %s", id, strings.Join(known, ", "))
+		}
+		if !slices.Contains(orgs, id) {
+			orgs = append(orgs, id)
+		}
+	}
+	return orgs, nil
+}
+
+func orgIDs(cfg *config.Config) []string {
+	out := make([]string, len(cfg.Orgs))
+	for i, o := range cfg.Orgs {
+		out[i] = o.ID
+	}
+	return out
+}
+
+// timed adds a period to a query; a zero time is no bound.
+func timed(q url.Values, from, to time.Time) url.Values {
+	for name, t := range map[string]time.Time{"from": from, "to": to} {
+		if !t.IsZero() {
+			q.Set(name, t.UTC().Format(time.RFC3339Nano))
+		}
+	}
+	return q
+}
+
+// Entries calls fn with the org's ledger entries of [from, to), the oldest first.
+func (l *ledgers) Entries(ctx context.Context, org string, from, to time.Time, fn func(budget.Entry) error) error {
+	return l.entries(ctx, org, timed(url.Values{}, from, to), fn)
+}
+
+// Recent is Entries with the newest first.
+func (l *ledgers) Recent(ctx context.Context, org string, from, to time.Time, fn func(budget.Entry) error) error {
+	return l.entries(ctx, org, timed(url.Values{"order": {"newest"}}, from, to), fn)
+}
+
+func (l *ledgers) entries(ctx context.Context, org string, q url.Values, fn func(budget.Entry) error) error {
+	return l.lines(ctx, pathOf("orgs", org, "ledger")+"?"+q.Encode(), func(line json.RawMessage) error {
+		var e budget.Entry
+		if err := json.Unmarshal(line, &e); err != nil {
+			return err
+		}
+		return fn(e)
+	})
+}
+
+// Corrections calls fn with what was corrected by hand in [from, to), the oldest first.
+func (l *ledgers) Corrections(ctx context.Context, org string, from, to time.Time, fn func(budget.AuditRecord) error) error {
+	return l.lines(ctx, pathOf("orgs", org, "corrections")+"?"+timed(url.Values{}, from, to).Encode(), func(line json.RawMessage) error {
+		var r budget.AuditRecord
+		if err := json.Unmarshal(line, &r); err != nil {
+			return err
+		}
+		return fn(r)
+	})
+}
+
+// sumDays is for how many days one request adds up.
+const sumDays = 400
+
+// Rollups are the org's daily sums of [from, to), which are whole days.
+func (l *ledgers) Rollups(ctx context.Context, org string, from, to time.Time) ([]budget.Rollup, error) {
+	var out []budget.Rollup
+	for from.Before(to) {
+		end := from.AddDate(0, 0, sumDays)
+		if to.Before(end) {
+			end = to
+		}
+		q := url.Values{
+			"from": {from.Format(time.DateOnly)}, "to": {end.Add(-time.Nanosecond).Format(time.DateOnly)},
+			"by": {"day,user,key,model,provider,endpoint"},
+		}
+		var u admin.Usage
+		if err := l.ask(ctx, http.MethodGet, pathOf("orgs", org, "usage")+"?"+q.Encode(), nil, &u); err != nil {
+			return nil, err
+		}
+		for _, line := range u.Lines {
+			r, err := rollupOf(line)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, r)
+		}
+		from = end
+	}
+	return out, nil
+}
+
+func rollupOf(l admin.UsageLine) (budget.Rollup, error) {
+	day, err := time.Parse(time.DateOnly, l.Day)
+	return budget.Rollup{
+		Day: day, User: l.User, Key: l.Key, Provider: l.Provider, Endpoint: l.Endpoint, Model: l.Model,
+		Sums: budget.Sums{
+			Cost: pricing.Nano(l.Cost), Calls: l.Calls, Input: l.Input, Cached: l.Cached, Written: l.Written, Output: l.Output,
+			Split: pricing.Split(l.Costs), Adjusted: pricing.Nano(l.Adjusted), Estimated: pricing.Nano(l.Estimated), Overrun: pricing.Nano(l.Overrun),
+		},
+	}, err
+}

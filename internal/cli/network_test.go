@@ -1,0 +1,141 @@
+package cli_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// call makes one call of alice's that costs something.
+func (l *live) call() {
+	l.t.Helper()
+	body := strings.NewReader(`{"model":"gpt-4o-mini","max_tokens":20,"messages":[{"role":"user","content":"hello"}]}`)
+	r, err := http.NewRequestWithContext(l.t.Context(), http.MethodPost, l.app.URL()+"/v1/chat/completions", body)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer "+l.key)
+	r.Header.Set("Content-Type", "application/json")
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		l.t.Fatalf("status %d", resp.StatusCode)
+	}
+}
+
+// TestLedgerOverTheNetwork: what reads and corrects the books needs no file, and says what it says with the file.
+func TestLedgerOverTheNetwork(t *testing.T) {
+	l := newLive(t, "spend_caps: [{name: all, amount: $50, window: 1d}]\n")
+	l.call()
+	await(t, "the call is settled", func() bool { return strings.Contains(l.ask("usage", "entries"), "alice") })
+	done := l.ask("usage", "adjust", "--user", "alice", "--amount", "$0.25", "--reason", "for the test")
+	has(t, done, "adjusted the bill of user alice of org acme by $0.25", "by ops")
+	direct := map[string]string{}
+	lines := []string{
+		"usage", "usage --by class,user -o json", "usage entries -o csv", "usage entries --kind adjust", "usage export", "usage audit -o jsonl", "usage reconcile",
+		"usage caps -o json", "limits shadow", "config export", "orgs list -o csv", "audit --limit 1",
+	}
+	for _, line := range lines {
+		direct[line] = l.must(strings.Fields(line)...)
+	}
+	t.Chdir(t.TempDir())
+	for _, line := range lines {
+		if got := l.ask(strings.Fields(line)...); got != direct[line] && line != "usage caps -o json" {
+			t.Errorf("%s over the network\n%s\nwith the file\n%s", line, got, direct[line])
+		}
+	}
+	var audit []struct{ By, Reason string }
+	if err := json.Unmarshal([]byte(l.ask("usage", "audit", "-o", "json")), &audit); err != nil || len(audit) != 1 || audit[0].By != "ops" {
+		t.Errorf("the correction is of %+v, %v", audit, err)
+	}
+	l.refusesThere("over the network it is the administrator", "usage", "adjust", "--user", "alice", "--amount", "$1", "--reason", "r", "--by", "somebody")
+	l.refusesThere("No such charge is on the list", "usage", "reconcile", "drop", "--call", "01m7x425asv4hapb0hzey6k903", "--reason", "r")
+}
+
+// refusesThere is refuses against the admin listener.
+func (l *live) refusesThere(want string, args ...string) {
+	l.t.Helper()
+	refuses(l.t, want, append(args, "--admin-url", l.app.AdminURL(), "--admin-key", l.admin)...)
+}
+
+// TestOutputToFile: --out writes a file whole or not at all, in the format of -o.
+func TestOutputToFile(t *testing.T) {
+	s := newSite(t, orgs)
+	name := filepath.Join(t.TempDir(), "orgs.csv")
+	if out := s.must("orgs", "list", "-o", "csv", "--out", name); out != "" {
+		t.Errorf("it also prints %s", out)
+	}
+	text, err := os.ReadFile(name)
+	if err != nil || !strings.HasPrefix(string(text), "id,name,disabled,") || strings.Count(string(text), "\n") != 3 {
+		t.Errorf("%v\n%s", err, text)
+	}
+	s.refuses("nobody", "users", "list", "--org", "nobody", "--out", name+".none")
+	if _, err := os.Stat(name + ".none"); err == nil {
+		t.Error("a command that failed left a file")
+	}
+	refuses(t, "write to a file with --out new.json", "orgs", "list", "-c", "none.yaml", "-o", "new.json")
+}
+
+// TestMistakesExitWithTwo: a command line that is not understood is told from a command that failed.
+func TestMistakesExitWithTwo(t *testing.T) {
+	for line, want := range map[string]string{
+		"orgs lst":                      `unknown command "lst" for "llmguard orgs"; did you mean list?`,
+		"frobnicate":                    "`llmguard --help` lists what there is",
+		"orgs list --ouput json":        "did you mean --output",
+		"usage --form 7d":               "did you mean --from",
+		"orgs list -o xml -c none.yaml": "--output xml: expected one of table, json, yaml, csv, jsonl",
+		"users list":                    `required flag(s) "org" not set`,
+		"orgs get":                      "accepts 1 arg(s), received 0",
+	} {
+		out, notes, code := llmguard(t, strings.Fields(line)...)
+		if code != 2 || out != "" || !strings.Contains(notes, want) {
+			t.Errorf("%s: exit code %d, output %q, error %q; want 2 and %q", line, code, out, notes, want)
+		}
+	}
+	if _, notes, code := llmguard(t, "orgs", "list", "-c", "none.yaml"); code != 1 {
+		t.Errorf("a file that is missing: exit code %d, %s", code, notes)
+	}
+}
+
+// TestMoneySaysEnough: tables have the digits that say something, --exact and JSON all of them.
+func TestMoneySaysEnough(t *testing.T) {
+	s := newSite(t, orgs)
+	s.must("limits", "set", "tiny", "--org", "acme", "--amount", "$0.001234567", "--window", "8d")
+	has(t, s.must("limits", "get", "tiny", "--org", "acme"), "window 8d $0.001235")
+	has(t, s.must("limits", "get", "tiny", "--org", "acme", "--exact"), "$0.001234567")
+	has(t, s.must("limits", "get", "tiny", "--org", "acme", "-o", "json"), `"amount": 1234567`)
+}
+
+// TestCompletion: the shell completes what a running llmguard knows the names of.
+func TestCompletion(t *testing.T) {
+	l := newLive(t, "")
+	there := []string{"--admin-url", l.app.AdminURL(), "--admin-key", l.admin}
+	for line, want := range map[string]string{
+		"orgs get": "acme\n", "usage --org": "acme\n", "users get --org acme": "alice\n", "keys list --org acme --user": "alice\n",
+		"limits get --org acme": "daily\n", "limits override --org acme --limit": "daily\n", "usage -o": "table\n",
+	} {
+		args := append([]string{"__complete"}, strings.Fields(line)[:2]...)
+		args = append(append(args, there...), strings.Fields(line)[2:]...)
+		if strings.HasPrefix(line, "usage") {
+			args = append(append([]string{"__complete", "usage"}, there...), strings.Fields(line)[1:]...)
+		}
+		out, notes, _ := llmguard(t, append(args, "")...)
+		if !strings.Contains(out, want) {
+			t.Errorf("%s: completes to %q, %s", line, out, notes)
+		}
+	}
+}
+
+// TestVersionFlag: --version names the version, the commit and Go in a line.
+func TestVersionFlag(t *testing.T) {
+	out, notes, code := llmguard(t, "--version")
+	if code != 0 || !strings.HasPrefix(out, "llmguard ") || !strings.Contains(out, "commit ") || !strings.Contains(out, " go1.") || strings.Count(out, "\n") != 1 {
+		t.Errorf("%d %q %q", code, out, notes)
+	}
+}

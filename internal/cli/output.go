@@ -1,0 +1,237 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/goccy/go-yaml"
+	"github.com/spf13/cobra"
+
+	"github.com/llmguard/llmguard/pricing"
+)
+
+// Formats that a command can print: those of all that prints records, those of what has no
+// rows.
+var (
+	listFormats  = []string{"table", "json", "yaml", "csv", "jsonl"}
+	plainFormats = []string{"table", "json", "yaml"}
+)
+
+// formatsOf is the annotation of -o with the formats of the command.
+const formatsOf = "llmguard_formats"
+
+// formatFlag gives a command -o; the first format is the default.
+func formatFlag(c *cobra.Command, output *string, formats ...string) {
+	c.Flags().StringVarP(output, "output", "o", formats[0], "the format: "+strings.Join(formats, ", "))
+	_ = c.Flags().SetAnnotation("output", formatsOf, formats)
+	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// checkFormat refuses a format that the command does not have.
+func checkFormat(c *cobra.Command) error {
+	f := c.Flags().Lookup("output")
+	if f == nil || slices.Contains(f.Annotations[formatsOf], f.Value.String()) {
+		return nil
+	}
+	text, advice := f.Value.String(), ""
+	if strings.ContainsAny(text, "./-") {
+		advice = "; write to a file with --out " + text
+	}
+	return fmt.Errorf("--output %s: expected one of %s%s", text, strings.Join(f.Annotations[formatsOf], ", "), advice)
+}
+
+// written runs a command with its output in the file that --out names, whole or not at all,
+// and with money as --exact says.
+func written(c *cobra.Command, exact bool, run func() error) error {
+	to, _ := c.Flags().GetString("out")
+	if c.Flags().Lookup("output").Value.String() != "table" {
+		exact = true
+	}
+	if to == "" {
+		c.SetOut(&page{c.OutOrStdout(), exact})
+		return run()
+	}
+	var failed error
+	err := intoFile(to, func(w io.Writer) error {
+		c.SetOut(&page{w, exact})
+		var code exit // what was found is written, whatever it is
+		if failed = run(); errors.As(failed, &code) {
+			return nil
+		}
+		return failed
+	})
+	return errors.Join(failed, excluding(err, failed))
+}
+
+// excluding is err unless it is the other one.
+func excluding(err, other error) error {
+	if err == nil || errors.Is(err, other) {
+		return nil
+	}
+	return err
+}
+
+// page is the output of a command. Money is printed with the digits that say something,
+// unless it is exact.
+type page struct {
+	io.Writer
+	exact bool
+}
+
+// allDigits is an amount with its nine decimals.
+var allDigits = regexp.MustCompile(`-?\$[0-9]+\.[0-9]{9}\b`)
+
+func (p *page) Write(text []byte) (int, error) {
+	if p.exact || !bytes.ContainsRune(text, '$') {
+		return p.Writer.Write(text)
+	}
+	if _, err := p.Writer.Write(allDigits.ReplaceAllFunc(text, func(n []byte) []byte { return []byte(brief(string(n))) })); err != nil {
+		return 0, err
+	}
+	return len(text), nil
+}
+
+// brief is an amount with the digits that say something.
+func brief(amount string) string {
+	digits, negative := strings.CutPrefix(amount, "-")
+	n, err := pricing.ParseUSD(digits)
+	if err != nil {
+		return amount
+	}
+	if negative {
+		n = -n
+	}
+	return n.Short()
+}
+
+// behind is the writer that a page writes to.
+func behind(w any) any {
+	if p, ok := w.(*page); ok {
+		return p.Writer
+	}
+	return w
+}
+
+// render writes v in a format that programs read, or calls table. Lists are lines of CSV and
+// JSON Lines, all else is one line.
+func render(w io.Writer, format string, v any, table func(io.Writer) error) error {
+	if format == "table" {
+		return table(w)
+	}
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if format == "json" {
+		enc.SetIndent("", "  ")
+	}
+	if err := enc.Encode(v); err != nil {
+		return err
+	}
+	switch format {
+	case "json":
+		_, err := w.Write(b.Bytes())
+		return err
+	case "yaml":
+		text, err := yaml.JSONToYAML(b.Bytes())
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintln(w, strings.TrimRight(string(text), "\n"))
+		return err
+	}
+	rows, err := rowsOf(b.Bytes())
+	if err != nil {
+		return err
+	}
+	if format == "jsonl" {
+		for _, row := range rows {
+			if _, err := fmt.Fprintf(w, "%s\n", row); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return writeCSV(w, rows)
+}
+
+// rowsOf are the elements of a JSON array, or the one value that there is.
+func rowsOf(text []byte) ([]json.RawMessage, error) {
+	text = bytes.TrimSpace(text)
+	if len(text) == 0 || text[0] != '[' {
+		return []json.RawMessage{text}, nil
+	}
+	var rows []json.RawMessage
+	err := json.Unmarshal(text, &rows)
+	return rows, err
+}
+
+// writeCSV writes a line for each object under the names of their members. What is no plain
+// value is JSON.
+func writeCSV(w io.Writer, rows []json.RawMessage) error {
+	var head []string
+	lines := make([]map[string]string, len(rows))
+	for i, row := range rows {
+		lines[i] = map[string]string{}
+		err := eachMember(row, func(name string, value json.RawMessage) {
+			if !slices.Contains(head, name) {
+				head = append(head, name)
+			}
+			lines[i][name] = csvCell(value)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if head == nil {
+		return nil
+	}
+	out := csv.NewWriter(w)
+	_ = out.Write(head) // a failure is Flush's, too
+	for _, line := range lines {
+		cells := make([]string, len(head))
+		for i, name := range head {
+			cells[i] = line[name]
+		}
+		_ = out.Write(cells)
+	}
+	out.Flush()
+	return out.Error()
+}
+
+// eachMember calls fn for the members of a JSON object, in their order.
+func eachMember(object json.RawMessage, fn func(name string, value json.RawMessage)) error {
+	d := json.NewDecoder(bytes.NewReader(object))
+	if t, err := d.Token(); err != nil || t != json.Delim('{') {
+		return errors.Join(err, errors.New("no record to write as CSV"))
+	}
+	for d.More() {
+		name, err := d.Token()
+		if err != nil {
+			return err
+		}
+		var value json.RawMessage
+		if err := d.Decode(&value); err != nil {
+			return err
+		}
+		fn(fmt.Sprint(name), value)
+	}
+	return nil
+}
+
+func csvCell(value json.RawMessage) string {
+	var text string
+	switch {
+	case string(value) == "null":
+		return ""
+	case value[0] == '"' && json.Unmarshal(value, &text) == nil:
+		return cell(text)
+	}
+	return string(value)
+}

@@ -1,0 +1,150 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/llmguard/llmguard/admin"
+	"github.com/llmguard/llmguard/config"
+	"github.com/llmguard/llmguard/identity"
+	"github.com/llmguard/llmguard/internal/app"
+	"github.com/llmguard/llmguard/simulate"
+)
+
+// policies are those to replay under: the baseline, if there is one, and then what is asked.
+func (f *simulateFlags) policies(ctx context.Context) ([]simulate.Policy, error) {
+	path := cmp.Or(f.policy, f.trace.usage.path)
+	if f.policy == "" && len(f.set) == 0 {
+		return nil, errors.New("--policy is needed, or --set: what is to decide?")
+	}
+	records, err := f.trace.records(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var out []simulate.Policy
+	add := func(path, name string, set []string) error {
+		cfg, err := loadPolicy(path, records)
+		if err != nil {
+			return err
+		}
+		for _, one := range set {
+			if err := setAmount(cfg, one); err != nil {
+				return err
+			}
+		}
+		cfg.Name = name
+		p, err := app.Policy(cfg, f.workers)
+		out = append(out, p)
+		return err
+	}
+	switch {
+	case f.baseline != "":
+		err = add(f.baseline, f.baseline, nil)
+	case len(f.set) > 0:
+		err = add(path, path, nil)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return out, add(path, strings.Join(append([]string{path}, f.set...), ", "), f.set)
+}
+
+// loadPolicy reads a configuration, with records over it.
+func loadPolicy(path string, records map[string]*identity.Tenant) (*config.Config, error) {
+	cfg, err := app.LoadPolicy(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("there is no configuration file %s; name with --policy what decides: pools, prices and caps are in no Redis", path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return app.WithRecords(cfg, records)
+}
+
+// records are what is recorded of the orgs over the file; none for calls out of files.
+func (f *traceFlags) records(ctx context.Context) (map[string]*identity.Tenant, error) {
+	if len(f.logs) > 0 {
+		return nil, nil
+	}
+	l, err := f.usage.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer l.Close()
+	var list struct {
+		Data []admin.Org `json:"data"`
+	}
+	if err := l.ask(ctx, http.MethodGet, "/orgs", nil, &list); err != nil {
+		return nil, err
+	}
+	out := map[string]*identity.Tenant{}
+	for _, o := range list.Data {
+		var t identity.Tenant
+		if err := l.ask(ctx, http.MethodGet, pathOf("orgs", o.ID, "records"), nil, &t); err != nil {
+			return nil, err
+		}
+		out[o.ID] = &t
+	}
+	return out, nil
+}
+
+// setAmount gives a limit another amount: "acme/daily: $5", or "acme/alice/daily: $5" of a
+// user's own.
+func setAmount(cfg *config.Config, text string) error {
+	name, amount, ok := strings.Cut(text, ":")
+	parts := strings.Split(strings.TrimSpace(name), "/")
+	if amount = strings.TrimSpace(amount); !ok || amount == "" || len(parts) < 2 || len(parts) > 3 {
+		return fmt.Errorf("--set %s: expected ORG/LIMIT: AMOUNT, such as 'acme/daily: $5'", text)
+	}
+	l, known := findLimit(cfg, parts)
+	if l == nil {
+		return fmt.Errorf("--set %s: there is no such limit; there are %s", text, strings.Join(known, ", "))
+	}
+	fields := map[string]any{"amount": amount}
+	if l.Bucket.Capacity.N > 0 {
+		fields = map[string]any{"bucket": map[string]any{"capacity": amount}}
+	}
+	raw, err := json.Marshal(fields)
+	if err != nil {
+		return err
+	}
+	if err := config.Patch(l, raw); err != nil {
+		return fmt.Errorf("--set %s: %w", text, err)
+	}
+	i := slices.IndexFunc(cfg.Orgs, func(o config.Org) bool { return o.ID == parts[0] })
+	if err := cfg.CheckOrg(&cfg.Orgs[i]); err != nil {
+		return fmt.Errorf("--set %s: %w", text, err)
+	}
+	return nil
+}
+
+// findLimit is a limit by org and name, or org, user and name, in lists of the configuration's
+// own; known are those there are.
+func findLimit(cfg *config.Config, parts []string) (found *config.Limit, known []string) {
+	search := func(list *[]config.Limit, of string) {
+		*list = slices.Clone(*list)
+		for i := range *list {
+			name := of + "/" + (*list)[i].Name
+			if known = append(known, name); name == strings.Join(parts, "/") {
+				found = &(*list)[i]
+			}
+		}
+	}
+	cfg.Orgs = slices.Clone(cfg.Orgs)
+	for i := range cfg.Orgs {
+		o := &cfg.Orgs[i]
+		search(&o.Limits, o.ID)
+		o.Users = slices.Clone(o.Users)
+		for k := range o.Users {
+			search(&o.Users[k].Limits, o.ID+"/"+o.Users[k].ID)
+		}
+	}
+	return found, known
+}

@@ -1,0 +1,99 @@
+package cli_test
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/pricing"
+)
+
+// calls records calls of a user, each of them $0.000001.
+func (s *site) calls(org, user string, n int) {
+	s.t.Helper()
+	for range n {
+		s.charge(budget.Call{Org: org, User: user, Key: "k", Model: "gpt-4o", Provider: "openai", Endpoint: "chat.completions"},
+			pricing.Split{Output: 1000}, pricing.Usage{Output: 1, Requests: 1})
+	}
+}
+
+// simulated is what `simulate -o json` says.
+type simulated struct {
+	Reports []struct {
+		Policy string
+		Total  struct {
+			Calls   int
+			Refused int
+			GaveUp  int          `json:"gave_up"`
+			Spend   pricing.Nano `json:"spend_nano"`
+		}
+	}
+}
+
+// TestSimulateSet: another amount of a limit needs no other file, and is compared with the amount in force.
+func TestSimulateSet(t *testing.T) {
+	l := newLive(t, "")
+	for range 3 {
+		l.call()
+	}
+	await(t, "the calls are settled", func() bool { return strings.Count(l.ask("usage", "entries"), "alice") == 3 })
+	l.ask("orgs", "update", "acme", "--over-limit", "refuse")
+	var got simulated
+	l.read(&got, "simulate", "--set", "acme/daily: $0.00002")
+	if len(got.Reports) != 2 || got.Reports[0].Total.Refused != 0 || got.Reports[1].Total.Refused == 0 || got.Reports[1].Total.Calls != 3 {
+		t.Errorf("%+v", got)
+	}
+	l.refuses("there is no such limit; there are acme/daily", "simulate", "--set", "acme/hourly: $1")
+	l.refuses("expected ORG/LIMIT: AMOUNT", "simulate", "--set", "daily $1")
+	l.refuses("did you mean", "simulate", "--set", "acme/daily: 5")
+	l.refuses("--policy is needed, or --set", "simulate")
+}
+
+// TestSimulateSeesRecordedOrgs: an org and a limit that are only in Redis decide as the file's do.
+func TestSimulateSeesRecordedOrgs(t *testing.T) {
+	s := newSite(t, orgs)
+	s.must("orgs", "create", "initech", "--over-limit", "refuse")
+	s.must("users", "create", "ann", "--org", "initech")
+	s.must("keys", "create", "ann-1", "--org", "initech", "--user", "ann")
+	s.must("limits", "set", "calls", "--org", "initech", "--metric", "requests", "--amount", "2", "--window", "1h")
+	s.calls("initech", "ann", 5)
+	var got simulated
+	s.read(&got, "simulate", "--policy", s.file)
+	if total := got.Reports[0].Total; total.Calls != 5 || total.Refused != 3 {
+		t.Errorf("%+v, want 5 calls and 3 of them refused", total)
+	}
+	s.read(&got, "simulate", "--set", "initech/calls: 4")
+	if total := got.Reports[1].Total; total.Refused != 1 {
+		t.Errorf("%+v, want 1 refused", total)
+	}
+}
+
+// TestPolicyNeedsNoEnvironment: a configuration decides without the secrets and addresses of its environment, with
+// the defaults it gives.
+func TestPolicyNeedsNoEnvironment(t *testing.T) {
+	s := newSite(t, orgs)
+	s.calls("acme", "alice", 1)
+	policy := filepath.Join(t.TempDir(), "policy.yaml")
+	writeFile(t, policy, `
+redis: {addresses: ["${POLICY_REDIS:-127.0.0.1:6379}"]}
+admin: {listen: "${POLICY_LISTEN:-127.0.0.1:9090}", metrics_token: "${POLICY_TOKEN}"}
+providers: [{id: openai, base_url: "http://127.0.0.1:1", api_key: "file:/run/secrets/none"}]
+queue: {seal_keys: [{id: s1, secret: "${POLICY_SEAL}"}]}
+auth: {peppers: [{id: p1, secret: "${POLICY_PEPPER}"}]}
+orgs: [{id: acme, webhooks: [{url: "https://example.com/hook", secrets: ["${POLICY_HOOK}"]}], users: [{id: alice, keys: [{id: a, hash: "${POLICY_A}"}, {id: b, hash: "${POLICY_B}"}]}]}]
+`)
+	var got simulated
+	s.read(&got, "simulate", "--policy", policy)
+	if len(got.Reports) != 1 || got.Reports[0].Total.Calls != 1 {
+		t.Errorf("%+v", got)
+	}
+}
+
+// TestOwnLimitOfARecordedLimit: a user's own amount of a limit that was made at runtime keeps its window, whatever the
+// names of user and limit.
+func TestOwnLimitOfARecordedLimit(t *testing.T) {
+	s := newSite(t, orgs)
+	s.must("limits", "set", "weekly", "--org", "acme", "--subject", "user", "--amount", "$20", "--window", "7d")
+	has(t, s.must("limits", "set", "weekly", "--org", "acme", "--user", "alice", "--amount", "$80"), "user alice enforce window 7d $80.00")
+}
