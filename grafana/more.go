@@ -84,7 +84,7 @@ func Health() Dashboard {
 		`histogram_quantile(0.99, sum by (le) (rate(llmguard_budget_script_seconds_bucket`+from+`[5m])))`, 0.05, 0.2)
 	b.stat("Waiting in journals", "Ends of calls that Redis has not taken.", "short", `sum(llmguard_budget_journal_records`+from+`)`, 1, 100)
 	b.stat("Orgs without Redis", "For which a process knows the store to be away.", "short", `max(llmguard_guard_store_away_orgs`+from+`)`, 1, 1)
-	b.stat("Oldest price", "Since a price in force was checked.", "s", `max(llmguard_pricing_age_seconds`+from+`)`, 30*86400, 45*86400)
+	b.stat("Oldest price", "Since a price in force was checked.", "s", `max(llmguard_pricing_age_seconds`+from+`)`, 60*86400, 90*86400)
 
 	b.row("Store")
 	b.graph("Scripts, p99", "By script.", "s", false,

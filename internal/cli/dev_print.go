@@ -39,7 +39,7 @@ One call, with its cost and what is left in the headers:
   curl -i {{.URL}}/chat/completions -H 'Authorization: Bearer {{.Secret .Owner}}' -H 'Content-Type: application/json' -d '{{.Call}}'
 
 A stream:
-  curl -N {{.URL}}/chat/completions -H 'Authorization: Bearer {{.Secret .Owner}}' -H 'Content-Type: application/json' -d '{"model":"gpt-4o-mini","stream":true,"messages":[{"role":"user","content":"Tell me a story"}]}'
+  curl -N {{.URL}}/chat/completions -H 'Authorization: Bearer {{.Secret .Owner}}' -H 'Content-Type: application/json' -d '{"model":"gpt-4o-mini","stream":true,"messages":[{"role":"user","content":"Write me a story"}]}'
 {{if .Demo}}
 50 users in 5 orgs are calling. A program of {{.Runaway}} in {{.RunawayOrg}} is out of control; find it in the console
 (sign in with the admin key), or from another terminal:
