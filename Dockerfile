@@ -10,7 +10,7 @@ RUN --mount=type=cache,target=/go/pkg/mod go mod download
 COPY . .
 RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache/go-build \
     CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH \
-    go build -trimpath -ldflags "-s -w -X github.com/llmguard/llmguard/internal/cli.version=${VERSION}" -o /out/ ./cmd/llmguard ./cmd/worker && mkdir /out/state
+    go build -trimpath -ldflags "-s -w -X github.com/llmguard/llmguard/internal/app.version=${VERSION}" -o /out/ ./cmd/llmguard ./cmd/worker && mkdir /out/state
 
 # No shell, no package manager, CA certificates, and a user without rights.
 FROM gcr.io/distroless/static-debian12:nonroot@sha256:afa5c872c891853ca7fcf1f12c3edb23f7eeef36189728842dd51042ff57f7ab
