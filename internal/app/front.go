@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/llmguard/llmguard/attempts"
 	"github.com/llmguard/llmguard/batch"
@@ -54,6 +55,7 @@ type Parts struct {
 	Budget     *budget.Store
 	Guard      *guard.Guard
 	Queue      *queue.Queue
+	Redis      redis.UniversalClient
 	Rejoin     *rejoin.Store
 	Files      *files.Store // nil without files.store
 	Batches    *batch.Store // nil without files.store
@@ -69,7 +71,7 @@ type Parts struct {
 func (a *App) parts(o Options, set *settings) *Parts {
 	p := &Parts{
 		Config: a.cfg, Roles: o.Roles, Directory: set.directory, Failures: a.failures, Identities: a.ids, Budget: a.budget, Guard: a.guard,
-		Queue: a.queue, Rejoin: a.rejoin, Files: a.files, Batches: a.batches, Webhooks: a.webhooks,
+		Queue: a.queue, Redis: a.rdb, Rejoin: a.rejoin, Files: a.files, Batches: a.batches, Webhooks: a.webhooks,
 		Spool: a.spool, Tracer: a.tracer, Log: a.log, Metrics: a.registry,
 	}
 	if o.Load != nil {
