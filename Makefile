@@ -6,7 +6,7 @@ SHELL       := bash
 GOLANGCI_VERSION := v2.15.0
 GORELEASER_VERSION := v2.17.0
 VERSION   ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
-LDFLAGS   := -s -w -X github.com/llmguard/llmguard/internal/cli.version=$(VERSION)
+LDFLAGS   := -s -w -X github.com/llmguard/llmguard/internal/app.version=$(VERSION)
 BIN       := $(CURDIR)/.bin
 GOLANGCI  := $(BIN)/golangci-lint-$(GOLANGCI_VERSION)
 PKG       ?= ./...

@@ -89,7 +89,7 @@ func TestCaps(t *testing.T) {
 		f.wantCaps(caps, 450, 0)
 		f.used(ctx, limits, [2]int64{450, 0})
 
-		if n := testutil.ToFloat64(f.metrics.cost); n != 450 {
+		if n := testutil.ToFloat64(f.metrics.cost); n != 450e-9 {
 			t.Errorf("the settled cost is %v, with the caps counted again", n)
 		}
 		if keys := rdb.Keys(ctx, "lg:{cap:*}:*").Val(); len(keys) == 0 || strings.Contains(strings.Join(keys, " "), "ledger") ||
@@ -97,12 +97,12 @@ func TestCaps(t *testing.T) {
 			t.Errorf("caps have the keys %q", keys)
 		}
 		want := `
-# HELP llmguard_budget_cap_used What a spend cap counts now, open holds included. No provider: the deployment's. In the metric's unit; cost in nano-USD.
+# HELP llmguard_budget_cap_used What a spend cap counts now, open holds included. No provider: the deployment's. In the metric's unit; cost in USD.
 # TYPE llmguard_budget_cap_used gauge
 llmguard_budget_cap_used{limit="calls",metric="requests",provider="openai"} 1
-llmguard_budget_cap_used{limit="hour",metric="cost",provider=""} 450
-llmguard_budget_cap_used{limit="month",metric="cost",provider=""} 450
-llmguard_budget_cap_used{limit="purse",metric="cost",provider="openai"} 450
+llmguard_budget_cap_used{limit="hour",metric="cost",provider=""} 4.5e-07
+llmguard_budget_cap_used{limit="month",metric="cost",provider=""} 4.5e-07
+llmguard_budget_cap_used{limit="purse",metric="cost",provider="openai"} 4.5e-07
 `
 		if err := testutil.GatherAndCompare(reg, strings.NewReader(want), "llmguard_budget_cap_used"); err != nil {
 			t.Error(err)

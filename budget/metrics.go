@@ -8,9 +8,11 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/llmguard/llmguard/pricing"
 )
 
-// metrics counts money in nano-USD as floats: enough for graphs, the ledger is
+// metrics counts money in USD as floats: enough for graphs, the ledger is
 // exact.
 type metrics struct {
 	holds      *prometheus.CounterVec    // by outcome
@@ -50,9 +52,9 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Name: "llmguard_budget_cap_refusals_total",
 			Help: "Calls that did not fit a spend cap, of a provider or (no provider) of the deployment; in mode shadow they passed.",
 		}, []string{"provider", "limit", "mode"}),
-		cost:         counter("settled_nanodollars_total", "Cost of settled calls, in nano-USD."),
-		overrun:      counter("overrun_nanodollars_total", "Cost of settled calls above their holds, in nano-USD."),
-		estimated:    counter("estimated_nanodollars_total", "Cost charged by estimate, in nano-USD, expired holds included."),
+		cost:         counter("settled_usd_total", "Cost of settled calls, in USD."),
+		overrun:      counter("overrun_usd_total", "Cost of settled calls above their holds, in USD."),
+		estimated:    counter("estimated_usd_total", "Cost charged by estimate, in USD, expired holds included."),
 		expired:      counter("expired_holds_total", "Holds whose lease ran out."),
 		lost:         counter("lost_holds_total", "Holds of this process that it failed to renew in time."),
 		late:         counter("late_settles_total", "Settles of holds that had expired, were voided or were lost."),
@@ -135,10 +137,10 @@ func (m *metrics) settled(r Receipt, estimated bool) {
 	if r.Replayed {
 		return
 	}
-	m.cost.Add(float64(r.Charged))
-	m.overrun.Add(float64(r.Overrun))
+	m.cost.Add(r.Charged.Float())
+	m.overrun.Add(r.Overrun.Float())
 	if estimated {
-		m.estimated.Add(float64(r.Charged))
+		m.estimated.Add(r.Charged.Float())
 	}
 	if r.Late {
 		m.late.Inc()
@@ -147,7 +149,7 @@ func (m *metrics) settled(r Receipt, estimated bool) {
 
 func (m *metrics) expire(nano int64) {
 	m.expired.Inc()
-	m.estimated.Add(float64(nano))
+	m.estimated.Add(pricing.Nano(nano).Float())
 }
 
 // laterMetrics are those of endings that wait for the store.
@@ -202,11 +204,11 @@ type capCollector struct {
 }
 
 // RegisterCaps reports what each limit of the caps that are in force counts and
-// allows, until ctx ends. Money is in nano-USD, as floats: enough for graphs.
+// allows, until ctx ends. Money is in USD, as floats: enough for graphs.
 func RegisterCaps(ctx context.Context, reg prometheus.Registerer, s *Store, caps func() []Cap) error {
 	desc := func(name, help string) *prometheus.Desc {
 		return prometheus.NewDesc("llmguard_budget_"+name, help+
-			" No provider: the deployment's. In the metric's unit; cost in nano-USD.", []string{"provider", "limit", "metric"}, nil)
+			" No provider: the deployment's. In the metric's unit; cost in USD.", []string{"provider", "limit", "metric"}, nil)
 	}
 	return reg.Register(&capCollector{
 		ctx: ctx, store: s, caps: caps,
@@ -214,6 +216,14 @@ func RegisterCaps(ctx context.Context, reg prometheus.Registerer, s *Store, caps
 		held:   desc("cap_held", "The part of a spend cap's use that open holds may give back."),
 		amount: desc("cap_amount", "What a spend cap allows."),
 	})
+}
+
+// inUnit is an amount of a limit as metrics show it: money in USD.
+func inUnit(m Metric, n int64) float64 {
+	if m == Cost {
+		return pricing.Nano(n).Float()
+	}
+	return float64(n)
 }
 
 // Describe implements prometheus.Collector.
@@ -236,7 +246,7 @@ func (c *capCollector) Collect(ch chan<- prometheus.Metric) {
 		}
 		for _, s := range list {
 			gauge := func(d *prometheus.Desc, n int64) {
-				ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(n), spend.Provider, s.LimitID, string(s.Metric))
+				ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, inUnit(s.Metric, n), spend.Provider, s.LimitID, string(s.Metric))
 			}
 			gauge(c.used, s.Used)
 			gauge(c.held, s.Held)

@@ -21,7 +21,7 @@ type orgCollector struct {
 }
 
 // RegisterOrgs reports what the limits of each org, those of the whole org and
-// not of its users, count and allow, until ctx ends. Money is in nano-USD, as
+// not of its users, count and allow, until ctx ends. Money is in USD, as
 // floats: enough for graphs. Only the first 200 orgs by id are asked for.
 func RegisterOrgs(ctx context.Context, reg prometheus.Registerer, s *Store, orgs func() map[string][]Limit) error {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
@@ -30,7 +30,7 @@ func RegisterOrgs(ctx context.Context, reg prometheus.Registerer, s *Store, orgs
 	labels := []string{"org", "limit", "metric", "mode"}
 	return reg.Register(&orgCollector{
 		ctx: ctx, store: s, orgs: orgs,
-		used:       desc("org_limit_used", "What a limit of an org counts now, open holds included. In the metric's unit; cost in nano-USD.", labels...),
+		used:       desc("org_limit_used", "What a limit of an org counts now, open holds included. In the metric's unit; cost in USD.", labels...),
 		held:       desc("org_limit_held", "The part of an org limit's use that open holds may give back.", labels...),
 		amount:     desc("org_limit_amount", "What a limit of an org allows.", labels...),
 		reported:   desc("orgs_reported", "Orgs whose limits are in llmguard_budget_org_limit_*, at most 200."),
@@ -83,7 +83,7 @@ func (c *orgCollector) org(ctx context.Context, ch chan<- prometheus.Metric, id 
 	}
 	for _, s := range list {
 		gauge := func(d *prometheus.Desc, n int64) {
-			ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(n), id, s.LimitID, string(s.Metric), string(s.Mode))
+			ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, inUnit(s.Metric, n), id, s.LimitID, string(s.Metric), string(s.Mode))
 		}
 		gauge(c.used, s.Used)
 		gauge(c.held, s.Held)

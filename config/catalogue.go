@@ -1,8 +1,12 @@
 package config
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -50,9 +54,50 @@ func (d *document) priced(cfg *Config) {
 	}
 }
 
+// Catalogue is what prices calls under this configuration without its own Prices: the
+// built-in catalogue, and PricesFile before it.
+func (c *Config) Catalogue() (*pricing.Catalogue, error) {
+	base, err := pricing.Embedded()
+	if err != nil || len(c.ListedPrices) == 0 {
+		return base, err
+	}
+	listed, err := base.WithList(c.ListedPrices)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", c.PricesPath(), err)
+	}
+	return listed, nil
+}
+
+// PricesPath is where PricesFile is.
+func (c *Config) PricesPath() string {
+	if c.PricesFile == "" || filepath.IsAbs(c.PricesFile) {
+		return c.PricesFile
+	}
+	return filepath.Join(filepath.Dir(c.Name), c.PricesFile)
+}
+
+// readPrices reads PricesFile.
+func (d *document) readPrices(cfg *Config) {
+	if cfg.PricesFile == "" || !d.files {
+		return
+	}
+	var err error
+	if cfg.ListedPrices, err = os.ReadFile(cfg.PricesPath()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		d.failAt("prices_file", "%s", plain(err))
+		return
+	}
+	if _, err := cfg.Catalogue(); err != nil {
+		d.failAt("prices_file", "%s", plain(err))
+		cfg.ListedPrices = nil
+	}
+	if len(cfg.ListedPrices) > 0 { // processes with other prices run another configuration
+		cfg.Sum = sha256.Sum256(slices.Concat(cfg.Sum[:], cfg.ListedPrices))
+	}
+}
+
 // catalogue is what prices calls under this configuration.
 func (d *document) catalogue(cfg *Config) (*pricing.Catalogue, error) {
-	base, err := pricing.Embedded()
+	base, err := cfg.Catalogue()
 	if err != nil {
 		return nil, err
 	}

@@ -68,6 +68,11 @@ type Config struct {
 	// catalogue. Their form is that of the catalogue's models; ${NAME} is not
 	// filled in here.
 	Prices Raw `yaml:"prices" kind:"list"`
+	// PricesFile is a file of more price entries, which `llmguard prices update`
+	// writes. They override the built-in catalogue, and Prices overrides them. A relative
+	// path is relative to the configuration file. While there is no such file it
+	// has no entries.
+	PricesFile string `yaml:"prices_file"`
 	// Providers are the upstream accounts calls are sent to.
 	Providers []Provider `yaml:"providers,required"`
 	// Orgs are the tenants, with their limits, users and keys.
@@ -92,9 +97,12 @@ type Config struct {
 	// Tracing exports the spans of calls, to OpenTelemetry's conventions.
 	Tracing Tracing `yaml:"tracing" reload:"restart"`
 
-	// Name is the file's name as given to Load or Parse, Sum the SHA-256 of its text.
+	// Name is the file's name as given to Load or Parse, Sum the SHA-256 of its text
+	// (and of PricesFile, when that has prices).
 	Name string   `yaml:"-"`
 	Sum  [32]byte `yaml:"-"`
+	// ListedPrices is the text of PricesFile.
+	ListedPrices []byte `yaml:"-"`
 	// Literals are the paths of secrets whose text is in the file itself, neither from the
 	// environment nor in a file of its own.
 	Literals []string `yaml:"-"`

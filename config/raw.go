@@ -61,7 +61,8 @@ func (d *document) markElements(path string, value ast.Node) {
 
 // prices lets package pricing read its parts, and points at what it refuses.
 func (d *document) prices(cfg *Config) {
-	base, err := pricing.Embedded()
+	d.readPrices(cfg)
+	base, err := cfg.Catalogue()
 	if err != nil {
 		d.failAt("prices", "the built-in catalogue: %s", err)
 		return

@@ -25,6 +25,10 @@ func (c *Config) Reload(next *Config) Reload {
 	merged := *next
 	r := Reload{Config: &merged}
 	r.section("", reflect.ValueOf(c).Elem(), reflect.ValueOf(&merged).Elem(), false)
+	const listed = "prices_file"
+	if !bytes.Equal(c.ListedPrices, next.ListedPrices) && !slices.Contains(r.Changed, listed) {
+		r.Changed = append(r.Changed, listed)
+	}
 	return r
 }
 

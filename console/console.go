@@ -22,6 +22,8 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/llmguard/llmguard/batch"
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/config"
@@ -58,8 +60,10 @@ type Options struct {
 	// Findings is what is wrong with the store and the prices; nil: they are not checked.
 	Findings func(context.Context) []Fault
 	Webhooks *webhook.Sender // nil: switched-off targets are not shown
-	Log      *slog.Logger
-	Now      func() time.Time // nil: time.Now
+	// Redis keeps the sessions, for all proxies; nil: each process has its own.
+	Redis redis.UniversalClient
+	Log   *slog.Logger
+	Now   func() time.Time // nil: time.Now
 }
 
 // Console serves the pages below Path. It is safe for concurrent use.
@@ -91,7 +95,7 @@ func New(o Options) (*Console, error) {
 		return nil, err
 	}
 	c := &Console{
-		o: o, mux: http.NewServeMux(), pages: p, sessions: newSessions(o.Now),
+		o: o, mux: http.NewServeMux(), pages: p, sessions: newSessions(o.Redis, o.Now),
 		history: newHistory(o.Budget, o.Now, o.Log), flows: newFlowCache(o.Queue),
 		trying: make(chan struct{}, 1),
 	}

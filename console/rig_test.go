@@ -64,6 +64,7 @@ const acme = `
 type rig struct {
 	t       *testing.T
 	rdb     *redis.Client
+	cfg     *config.Config
 	books   *budget.Store
 	queue   *queue.Queue
 	files   *files.Store
@@ -88,9 +89,17 @@ providers: [{id: openai, base_url: "http://127.0.0.1:9/v1", pools: [{id: main, m
 orgs: %s`, shared.Addr, hash(opsKey), hash(viewerKey), strings.ReplaceAll(orgs, "HASH", hash(callerKey)))
 	cfg, err := config.Parse("llmguard.yaml", []byte(text), os.LookupEnv)
 	r.must(err)
-	r.site = httptest.NewServer(r.console(cfg))
-	t.Cleanup(r.site.Close)
+	r.cfg = cfg
+	r.another()
 	return r
+}
+
+// another makes a console of its own, as another proxy has, the one that browsers reach.
+func (r *rig) another() (site *httptest.Server) {
+	r.t.Helper()
+	r.site = httptest.NewServer(r.console(r.cfg))
+	r.t.Cleanup(r.site.Close)
+	return r.site
 }
 
 func (r *rig) must(err error) {
@@ -133,7 +142,7 @@ func (r *rig) console(cfg *config.Config) http.Handler {
 		return cfg
 	}
 	c, err := console.New(console.Options{
-		API: api, Config: effective, Policy: policy, Budget: r.books, Queue: q, Pools: q.Pools, Batches: r.batches, Log: log,
+		API: api, Config: effective, Policy: policy, Budget: r.books, Queue: q, Pools: q.Pools, Batches: r.batches, Redis: r.rdb, Log: log,
 		Simulate: func() (simulate.Policy, error) { return app.Policy(effective(), 1) },
 		Now:      func() time.Time { return time.Now().Add(time.Duration(r.ahead.Load())) },
 	})

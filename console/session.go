@@ -1,6 +1,7 @@
 package console
 
 import (
+	"context"
 	"crypto/rand"
 	"crypto/subtle"
 	"encoding/json"
@@ -9,18 +10,20 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
-// session is somebody who is signed in. Its key stays in this process: the
-// browser has only a random name for it.
+// session is somebody who is signed in. The browser has only a random name for it.
 type session struct {
 	key   string // the administrator's
 	Token string // what every form must bring along
 	began time.Time
 
-	mu   sync.Mutex
-	used time.Time
-	told *done // for the next page
+	mu     sync.Mutex
+	used   time.Time
+	shared time.Time // the last use that Redis knows
+	told   *done     // for the next page
 }
 
 const (
@@ -29,15 +32,17 @@ const (
 	maxSessions = 1000
 )
 
-// sessions are those of this process; a restart ends them all.
+// sessions are kept in Redis, for all proxies; this process has those that it was asked
+// for.
 type sessions struct {
+	rdb redis.UniversalClient // nil: they are this process's own
 	now func() time.Time
 	mu  sync.Mutex
 	all map[string]*session
 }
 
-func newSessions(now func() time.Time) *sessions {
-	return &sessions{now: now, all: map[string]*session{}}
+func newSessions(rdb redis.UniversalClient, now func() time.Time) *sessions {
+	return &sessions{rdb: rdb, now: now, all: map[string]*session{}}
 }
 
 // begin returns the cookie's value for a new session.
@@ -75,26 +80,38 @@ func (one *session) lastUse(now time.Time) (used time.Time, over bool) {
 
 // of returns the session of a request's cookie, nil for none.
 func (s *sessions) of(id string, r *http.Request) *session {
-	s.mu.Lock()
-	one := s.all[id]
-	s.mu.Unlock()
+	one := s.find(r.Context(), id)
 	if one == nil {
 		return nil
 	}
 	now := s.now()
 	if _, over := one.lastUse(now); over {
-		s.end(id)
+		s.end(r.Context(), id)
 		return nil
 	}
 	if r.Header.Get("X-Llmguard-Live") == "" { // a page left open does not keep its session alive
 		one.mu.Lock()
 		one.used = now
 		one.mu.Unlock()
+		if one.stale() {
+			_ = s.share(r.Context(), id, one) // the next use tries again
+		}
 	}
 	return one
 }
 
-func (s *sessions) end(id string) {
+// end ends a session at all proxies.
+func (s *sessions) end(ctx context.Context, id string) {
+	s.forget(id)
+	if s.rdb == nil || id == "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shareTime)
+	defer cancel()
+	_ = s.unshare(ctx, sharedKey(id)) // without Redis it ends when it is idle
+}
+
+func (s *sessions) forget(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.all, id)
@@ -112,7 +129,7 @@ func (v *visit) stillWelcome() bool {
 
 // drop ends the visit's session.
 func (v *visit) drop() {
-	v.sessions.end(v.sent(v.r))
+	v.sessions.end(v.r.Context(), v.sent(v.r))
 	cookie := v.cookie(v.r)
 	cookie.MaxAge = -1
 	http.SetCookie(v.w, cookie)
@@ -167,7 +184,10 @@ func (c *Console) login(w http.ResponseWriter, r *http.Request) {
 		c.showLogin(v, status, view)
 		return
 	}
-	id, _ := c.sessions.begin(v.session.key)
+	id, one := c.sessions.begin(v.session.key)
+	if err := c.sessions.share(r.Context(), id, one); err != nil {
+		c.o.Log.Warn("console session is known to this process only", "error", err)
+	}
 	cookie := c.cookie(r)
 	cookie.Value, cookie.MaxAge = id, int(sessionLife/time.Second)
 	http.SetCookie(w, cookie)

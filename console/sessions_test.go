@@ -242,3 +242,46 @@ func TestTokensDiffer(t *testing.T) {
 		t.Errorf("with the token of another session: got %d, want 403", got.status)
 	}
 }
+
+// A session is one at every proxy: signing in and out counts at all of them, and Redis
+// alone gives away neither the key nor the cookie.
+func TestSessionsOfTwoProxies(t *testing.T) {
+	r := newRig(t, acme)
+	first := r.site
+	b := r.signedIn(opsKey)
+	token := b.token()
+	second := r.another()
+	if got := b.token(); got != token {
+		t.Errorf("forms of the second proxy carry %q, those of the first %q", got, token)
+	}
+	cookie := b.Jar.Cookies(mustURL(t, second.URL+"/console/"))[0].Value
+	for _, key := range r.rdb.Keys(t.Context(), "lg:{console:}:*").Val() {
+		text := key + r.rdb.Get(t.Context(), key).Val()
+		if strings.Contains(text, opsKey) || strings.Contains(text, cookie) || strings.Contains(text, token) {
+			t.Errorf("Redis has a secret in the clear: %q", text)
+		}
+	}
+	r.later(50 * time.Minute)
+	b.page("/console/") // a use at the second proxy
+	r.site = first
+	r.later(50 * time.Minute)
+	b.page("/console/") // counts at the first
+	r.site = second
+	if a := b.post("/console/logout", url.Values{"token": {token}}); a.status != http.StatusSeeOther {
+		t.Fatalf("signing out: got %d", a.status)
+	}
+	r.site = first
+	again := &http.Cookie{Name: "llmguard_console", Value: cookie}
+	if a := b.do("GET", "/console/", nil, func(req *http.Request) { req.AddCookie(again) }); a.status != http.StatusSeeOther {
+		t.Errorf("after signing out at the second proxy the first answers %d", a.status)
+	}
+}
+
+func mustURL(t *testing.T, text string) *url.URL {
+	t.Helper()
+	u, err := url.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return u
+}

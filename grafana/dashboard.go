@@ -8,18 +8,47 @@ package grafana
 // Dashboard is the part of Grafana's dashboard model that we use (classic
 // schema, version 39).
 type Dashboard struct {
-	UID           string     `json:"uid"`
-	Title         string     `json:"title"`
-	Description   string     `json:"description"`
-	Tags          []string   `json:"tags"`
-	Editable      bool       `json:"editable"`
-	GraphTooltip  int        `json:"graphTooltip"` // 1: shared crosshair
-	Refresh       string     `json:"refresh"`
-	SchemaVersion int        `json:"schemaVersion"`
-	Time          TimeRange  `json:"time"`
-	Timezone      string     `json:"timezone"`
-	Templating    Templating `json:"templating"`
-	Panels        []Panel    `json:"panels"`
+	UID           string      `json:"uid"`
+	Title         string      `json:"title"`
+	Description   string      `json:"description"`
+	Tags          []string    `json:"tags"`
+	Editable      bool        `json:"editable"`
+	GraphTooltip  int         `json:"graphTooltip"` // 1: shared crosshair
+	Refresh       string      `json:"refresh"`
+	SchemaVersion int         `json:"schemaVersion"`
+	Time          TimeRange   `json:"time"`
+	Timezone      string      `json:"timezone"`
+	Templating    Templating  `json:"templating"`
+	Links         []Link      `json:"links"`
+	Annotations   Annotations `json:"annotations"`
+	Panels        []Panel     `json:"panels"`
+}
+
+// Link leads to all other dashboards with the tags, and takes time and variables along.
+type Link struct {
+	Type        string   `json:"type"` // dashboards
+	Title       string   `json:"title"`
+	Tags        []string `json:"tags"`
+	AsDropdown  bool     `json:"asDropdown"`
+	IncludeVars bool     `json:"includeVars"`
+	KeepTime    bool     `json:"keepTime"`
+}
+
+// Annotations holds the marks on a dashboard's graphs.
+type Annotations struct {
+	List []Annotation `json:"list"`
+}
+
+// Annotation marks the times that a query returns, in milliseconds.
+type Annotation struct {
+	Name            string `json:"name"`
+	Datasource      Source `json:"datasource"`
+	Enable          bool   `json:"enable"`
+	IconColor       string `json:"iconColor"`
+	Expr            string `json:"expr"`
+	UseValueForTime bool   `json:"useValueForTime"`
+	TitleFormat     string `json:"titleFormat"`
+	TextFormat      string `json:"textFormat"`
 }
 
 // TimeRange is what a dashboard shows at first.

@@ -63,6 +63,9 @@ func TestConventions(t *testing.T) {
 		if d.Editable || d.UID == "" || d.Title == "" || d.Description == "" {
 			t.Errorf("%s: editable, or without uid, title or description", name)
 		}
+		if len(d.Links) != 1 || !slices.Equal(d.Links[0].Tags, d.Tags) || !d.Links[0].IncludeVars || !d.Links[0].KeepTime {
+			t.Errorf("%s does not lead to the others: %+v", name, d.Links)
+		}
 		taken := map[string]string{}
 		for _, p := range d.Panels {
 			at := fmt.Sprintf("%s: panel %q", name, p.Title)
@@ -105,6 +108,9 @@ func expressions(t *testing.T) map[string]string {
 			for _, q := range p.Targets {
 				out[name+" "+p.Title+" "+q.RefID] = q.Expr
 			}
+		}
+		for _, a := range d.Annotations.List {
+			out[name+" annotation "+a.Name] = a.Expr
 		}
 		for _, v := range d.Templating.List {
 			if v.Definition != "" {

@@ -8,9 +8,9 @@ func Org() Dashboard {
 	var b builder
 	b.row("Now")
 	b.stat("Spent in the last hour", "Charges of the chosen orgs.", "currencyUSD",
-		`sum(increase(llmguard_guard_org_cost_nano_usd_total`+ofOrg+`[1h])) / 1e9`)
+		`sum(increase(llmguard_guard_org_cost_usd_total`+ofOrg+`[1h]))`)
 	b.stat("Spent in the last day", "Charges of the chosen orgs.", "currencyUSD",
-		`sum(increase(llmguard_guard_org_cost_nano_usd_total`+ofOrg+`[1d])) / 1e9`)
+		`sum(increase(llmguard_guard_org_cost_usd_total`+ofOrg+`[1d]))`)
 	b.stat("Tightest limit", "The largest part used of any enforced limit of the chosen orgs.", "percentunit",
 		`max(llmguard_budget_org_limit_used`+enforced+` / (llmguard_budget_org_limit_amount`+enforced+` > 0))`, 0.8, 0.95)
 	b.stat("Calls that did not fit", "Part of the calls of the last hour that a limit had no room for.", "percentunit",
@@ -25,11 +25,11 @@ func Org() Dashboard {
 		query{`max by (org, limit, metric) (llmguard_budget_org_limit_held` + ofOrg + `)
   / (max by (org, limit, metric) (llmguard_budget_org_limit_amount` + ofOrg + `) > 0)`, "{{org}} {{limit}}"})
 	b.graph("Money limits", "What limits on cost count, in USD.", "currencyUSD", false,
-		query{`max by (org, limit) (llmguard_budget_org_limit_used{metric="cost", job=~"$job", instance=~"$instance", org=~"$org"}) / 1e9`, "{{org}} {{limit}}"})
+		query{`max by (org, limit) (llmguard_budget_org_limit_used{metric="cost", job=~"$job", instance=~"$instance", org=~"$org"})`, "{{org}} {{limit}}"})
 
 	b.row("Spending and calls")
 	b.graph("Spending", "Charges in USD per hour.", "currencyUSD", true,
-		query{`sum by (org) (rate(llmguard_guard_org_cost_nano_usd_total` + ofOrg + `[$__rate_interval])) * 3600 / 1e9`, "{{org}}"})
+		query{`sum by (org) (rate(llmguard_guard_org_cost_usd_total` + ofOrg + `[$__rate_interval])) * 3600`, "{{org}}"})
 	b.graph("Calls by outcome", "Holds asked for. Refused: no room now, so the call waits or gets 429. Never: larger than the whole limit.", "reqps", true,
 		query{`sum by (org, outcome) (rate(llmguard_guard_org_admissions_total` + ofOrg + `[$__rate_interval]))`, "{{org}} {{outcome}}"})
 	return dashboard("llmguard-org", "llmguard / org", "What one org spends against each of its limits. Users are in the console and in `llmguard usage`: they are no labels.",
@@ -84,7 +84,7 @@ func Health() Dashboard {
 		`histogram_quantile(0.99, sum by (le) (rate(llmguard_budget_script_seconds_bucket`+from+`[5m])))`, 0.05, 0.2)
 	b.stat("Waiting in journals", "Ends of calls that Redis has not taken.", "short", `sum(llmguard_budget_journal_records`+from+`)`, 1, 100)
 	b.stat("Orgs without Redis", "For which a process knows the store to be away.", "short", `max(llmguard_guard_store_away_orgs`+from+`)`, 1, 1)
-	b.stat("Oldest price", "Since a price in force was checked.", "s", `max(llmguard_pricing_age_seconds`+from+`)`, 30*86400, 45*86400)
+	b.stat("Oldest price", "Since a price in force was checked.", "s", `max(llmguard_pricing_age_seconds`+from+`)`, 60*86400, 90*86400)
 
 	b.row("Store")
 	b.graph("Scripts, p99", "By script.", "s", false,

@@ -28,17 +28,29 @@ func dashboard(uid, title, about string, panels []Panel, more ...Variable) Dashb
 	v.List = append(v.List, more...)
 	return Dashboard{
 		UID: uid, Title: title, Description: about,
-		Tags: []string{"llmguard"}, GraphTooltip: 1, Refresh: "30s", SchemaVersion: 39,
+		Tags: []string{tag}, GraphTooltip: 1, Refresh: "30s", SchemaVersion: 39,
 		Time: TimeRange{From: "now-6h", To: "now"}, Timezone: "browser",
 		Templating: v, Panels: panels,
+		Links:       []Link{{Type: "dashboards", Title: "llmguard", Tags: []string{tag}, IncludeVars: true, KeepTime: true}},
+		Annotations: Annotations{List: []Annotation{reloads}},
 	}
+}
+
+// tag is that of all dashboards, by which they find each other.
+const tag = "llmguard"
+
+// reloads marks when processes took the configuration that is in force.
+var reloads = Annotation{
+	Name: "Configuration reloads", Datasource: source, Enable: true, IconColor: "blue",
+	Expr:            `llmguard_config_last_reload_success_timestamp_seconds` + from + ` * 1000`,
+	UseValueForTime: true, TitleFormat: "configuration in force", TextFormat: "{{instance}}",
 }
 
 func headline(b *builder) {
 	b.stat("Spent", "Cost charged in the time shown, estimates included. The ledger is exact; this is a graph of it.", "currencyUSD",
-		`sum(increase(llmguard_guard_cost_nano_usd_total`+from+`[$__range])) / 1e9`)
+		`sum(increase(llmguard_guard_cost_usd_total`+from+`[$__range]))`)
 	b.stat("Spend per hour", "Cost charged now, carried on for an hour.", "currencyUSD",
-		`sum(rate(llmguard_guard_cost_nano_usd_total`+from+`[$__rate_interval])) * 3600 / 1e9`)
+		`sum(rate(llmguard_guard_cost_usd_total`+from+`[$__rate_interval])) * 3600`)
 	b.stat("Requests per second", "Answered requests of all routes.", "reqps",
 		`sum(rate(llmguard_proxy_requests_total`+from+`[$__rate_interval]))`)
 	b.stat("Server errors", "Share of answers with status 500 and above, the provider's included.", "percentunit",
@@ -46,19 +58,21 @@ func headline(b *builder) {
 	b.stat("Jobs waiting", "Jobs in the queues of all pools.", "short",
 		`sum(max by (pool, class) (llmguard_queue_waiting_jobs`+from+`))`)
 	b.stat("Estimated share", "Part of the cost that is an estimate, because no usage came. Every such call is marked in the ledger.", "percentunit",
-		`(sum(rate(llmguard_guard_cost_nano_usd_total{job=~"$job", instance=~"$instance", kind="estimated"}[$__rate_interval])) or vector(0)) / sum(rate(llmguard_guard_cost_nano_usd_total`+from+`[$__rate_interval]))`, 0.02, 0.1)
+		`(sum(rate(llmguard_guard_cost_usd_total{job=~"$job", instance=~"$instance", kind="estimated"}[$__rate_interval])) or vector(0)) / sum(rate(llmguard_guard_cost_usd_total`+from+`[$__rate_interval]))`, 0.02, 0.1)
 }
 
 func money(b *builder) {
 	b.row("Money")
 	b.graph("Spend per hour by model", "Cost charged, by priced model.", "currencyUSD", true,
-		query{`sum by (model) (rate(llmguard_guard_cost_nano_usd_total` + from + `[$__rate_interval])) * 3600 / 1e9`, "{{model}}"})
+		query{`sum by (model) (rate(llmguard_guard_cost_usd_total` + from + `[$__rate_interval])) * 3600`, "{{model}}"})
+	b.graph("Spend per hour by org", "Cost charged, by org. Beyond 500 orgs, others are counted as _other.", "currencyUSD", true,
+		query{`sum by (org) (rate(llmguard_guard_org_cost_usd_total` + from + `[$__rate_interval])) * 3600`, "{{org}}"})
 	b.graph("Tokens by class", "Tokens billed. cached_input is part of input, reasoning is part of output.", "short", false,
 		query{`sum by (class) (rate(llmguard_guard_tokens_total` + from + `[$__rate_interval]))`, "{{class}}"})
 	b.graph("Estimates and overruns", "Cost that is not exact, cost above its hold, and cost above the request's price, in USD per hour. All should be near nothing.", "currencyUSD", false,
-		query{`sum(rate(llmguard_budget_estimated_nanodollars_total` + from + `[$__rate_interval])) * 3600 / 1e9`, "estimated"},
-		query{`sum(rate(llmguard_budget_overrun_nanodollars_total` + from + `[$__rate_interval])) * 3600 / 1e9`, "overrun"},
-		query{`sum(rate(llmguard_guard_underpriced_nano_usd_total` + from + `[$__rate_interval])) * 3600 / 1e9`, "underpriced"})
+		query{`sum(rate(llmguard_budget_estimated_usd_total` + from + `[$__rate_interval])) * 3600`, "estimated"},
+		query{`sum(rate(llmguard_budget_overrun_usd_total` + from + `[$__rate_interval])) * 3600`, "overrun"},
+		query{`sum(rate(llmguard_guard_underpriced_usd_total` + from + `[$__rate_interval])) * 3600`, "underpriced"})
 }
 
 func limits(b *builder) {

@@ -41,8 +41,8 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Name: "llmguard_guard_calls_total", Help: "Calls ended, by pool, priced model and outcome.",
 		}, []string{"pool", "model", "outcome"}),
 		cost: f.NewCounterVec(prometheus.CounterOpts{
-			Name: "llmguard_guard_cost_nano_usd_total",
-			Help: "Cost charged in nano-USD, by priced model and by whether it is exact or estimated.",
+			Name: "llmguard_guard_cost_usd_total",
+			Help: "Cost charged in USD, by priced model and by whether it is exact or estimated.",
 		}, []string{"model", "kind"}),
 		tokens: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "llmguard_guard_tokens_total", Help: "Tokens billed, by priced model and class: input, cached_input, output, reasoning.",
@@ -51,8 +51,8 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Name: "llmguard_guard_usage_faults_total", Help: "Answers whose usage was negative, absurd or of the wrong type, and was clamped.",
 		}),
 		underpriced: f.NewCounterVec(prometheus.CounterOpts{
-			Name: "llmguard_guard_underpriced_nano_usd_total",
-			Help: "Cost charged above what the request was priced at, in nano-USD, by pool and reason: " +
+			Name: "llmguard_guard_underpriced_usd_total",
+			Help: "Cost charged above what the request was priced at, in USD, by pool and reason: " +
 				"model (a dearer one answered), cost (the answer reports more), output (it exceeded its output limit).",
 		}, []string{"pool", "reason"}),
 		settleErrors: f.NewCounter(prometheus.CounterOpts{
@@ -180,8 +180,8 @@ func (s *series) settled(u pricing.Usage, estimated bool, receipt budget.Receipt
 	if estimated {
 		cost = s.estimated
 	}
-	cost.Add(float64(receipt.Charged)) // a metric, not the ledger
-	s.org.cost.Add(float64(receipt.Charged))
+	cost.Add(receipt.Charged.Float()) // a metric, not the ledger
+	s.org.cost.Add(receipt.Charged.Float())
 	s.input.Add(float64(u.Input))
 	s.cachedInput.Add(float64(u.CachedInput))
 	s.output.Add(float64(u.Output))

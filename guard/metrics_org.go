@@ -34,8 +34,8 @@ func newOrgMetrics(reg prometheus.Registerer) *orgMetrics {
 	return &orgMetrics{
 		series: map[string]*orgSeries{},
 		cost: f.NewCounterVec(prometheus.CounterOpts{
-			Name: "llmguard_guard_org_cost_nano_usd_total",
-			Help: "Cost charged in nano-USD, by org. Beyond 500 orgs since the start, others are counted as _other.",
+			Name: "llmguard_guard_org_cost_usd_total",
+			Help: "Cost charged in USD, by org. Beyond 500 orgs since the start, others are counted as _other.",
 		}, []string{"org"}),
 		admissions: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "llmguard_guard_org_admissions_total",

@@ -21,7 +21,9 @@ type Catalogue struct {
 	// layers hold entries in order of precedence: an operator's entry beats an
 	// embedded one even when it matches less exactly.
 	layers []layer
-	known  known
+	// checked is when all prices were compared with a list; zero: not since they were written.
+	checked time.Time
+	known   known
 }
 
 // layer indexes the entries that were added together.
@@ -92,9 +94,23 @@ func (c *Catalogue) With(overrides []Entry) (*Catalogue, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &Catalogue{unit: c.unit, shared: c.shared, layers: append([]layer{l}, c.layers...)}
+	n := &Catalogue{unit: c.unit, shared: c.shared, layers: append([]layer{l}, c.layers...), checked: c.checked}
 	n.version = n.hash()
 	return n, nil
+}
+
+// WithList is With for a list in the form of [ParseList]: a date there says that all
+// prices, those of c too, were checked on that day.
+func (c *Catalogue) WithList(text []byte) (*Catalogue, error) {
+	list, checked, err := ParseList(text)
+	if err != nil {
+		return nil, err
+	}
+	n, err := c.With(list)
+	if err != nil {
+		return nil, err
+	}
+	return &Catalogue{unit: n.unit, version: n.version, shared: n.shared, layers: n.layers, checked: checked}, nil
 }
 
 func newLayer(list []Entry, shared map[string][]Multiplier) (layer, error) {
@@ -317,6 +333,9 @@ func (c *Catalogue) AsOf() time.Time {
 		if !e.AsOf.IsZero() && (oldest.IsZero() || e.AsOf.Before(oldest)) {
 			oldest = e.AsOf
 		}
+	}
+	if !oldest.IsZero() && oldest.Before(c.checked) {
+		return c.checked
 	}
 	return oldest
 }

@@ -52,9 +52,9 @@ func TestLookup(t *testing.T) {
 		{"openai", "gpt-4o", "openai gpt-4o"},
 		{"openai", "gpt-4o-2024-11-20", "openai gpt-4o"},
 		{"openai", "gpt-4o-mini-2024-07-18", "openai gpt-4o-mini"},
-		{"openai", "gpt-4o-2024-05-13", ""}, // was dearer, so it must not be charged as gpt-4o
-		{"openai", "gpt-5-pro", ""},
-		{"openai", "gpt-5-chat-latest", ""},
+		{"openai", "gpt-4o-2024-05-13", "openai gpt-4o-2024-05-13"}, // at a price of its own
+		{"openai", "gpt-5-mega", ""},
+		{"openai", "gpt-5-chat-newest", ""},
 		{"openai", "o3-deep-research", ""},
 		{"openai", "o3-2025-04-16", "openai o3"},
 		{"openai", "gpt-6.1-sol-2026-09-29", "openai gpt-6.1-sol"},
@@ -331,7 +331,7 @@ func TestAge(t *testing.T) {
 llmguard_pricing_age_seconds 86400
 # HELP llmguard_pricing_models Models that have a price.
 # TYPE llmguard_pricing_models gauge
-llmguard_pricing_models 96
+llmguard_pricing_models 135
 `
 	if err := testutil.GatherAndCompare(reg, strings.NewReader(want)); err != nil {
 		t.Error(err)

@@ -142,9 +142,16 @@ func Parse(text []byte) (*Catalogue, error) {
 // ParseEntries reads a list of models, the form used under prices in the
 // configuration, or a whole catalogue file, of which it returns the models.
 func ParseEntries(text []byte) ([]Entry, error) {
+	list, _, err := ParseList(text)
+	return list, err
+}
+
+// ParseList is ParseEntries, and when the file says (as_of) that all prices were last
+// checked.
+func ParseList(text []byte) (list []Entry, checked time.Time, err error) {
 	file, err := parser.ParseBytes(text, 0)
 	if err != nil {
-		return nil, fmt.Errorf("pricing: %w", err)
+		return nil, checked, fmt.Errorf("pricing: %w", err)
 	}
 	var f fileYAML
 	into := any(&f)
@@ -152,9 +159,9 @@ func ParseEntries(text []byte) ([]Entry, error) {
 		into = &f.Models
 	}
 	if err := yaml.UnmarshalWithOptions(text, into, yaml.Strict()); err != nil {
-		return nil, fmt.Errorf("pricing: %w", err)
+		return nil, checked, fmt.Errorf("pricing: %w", err)
 	}
-	return entries(f.Models, f.AsOf.Time), nil
+	return entries(f.Models, f.AsOf.Time), f.AsOf.Time, nil
 }
 
 // UnmarshalYAML lets a configuration hold entries directly. It is as strict as

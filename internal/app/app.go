@@ -120,6 +120,7 @@ func New(o Options) (_ *App, err error) {
 		load: o.Load, level: o.Level, hooks: set.webhooks.Orgs,
 	}
 	a.current.Store(o.Config)
+	registerBuild(a.registry)
 	a.told = config.NewMetrics(a.registry)
 	a.told.Taken(o.Config, 0, time.Now())
 	a.refused, a.failures = listen.NewMetrics(a.registry), attempts.New()

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/llmguard/llmguard/config"
@@ -38,6 +39,9 @@ func (a *App) open(field, address string, limits listen.Limits, t config.TLS) (_
 		}
 	}
 	plain, err := net.Listen("tcp", address)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil, fmt.Errorf("%s: another process listens on %s; each process on a machine needs an address of its own", join(field, "listen"), address)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", join(field, "listen"), err)
 	}

@@ -27,14 +27,15 @@ func overlay(org *config.Org, record *identity.Tenant) (previous []proxyKey, err
 			return nil, err
 		}
 	}
+	users := usersOf(org)
 	for _, id := range slices.Sorted(maps.Keys(record.Users)) {
-		if err := patch(userOf(org, id), record.Users[id].UserSpec); err != nil {
+		if err := patch(users.of(id), record.Users[id].UserSpec); err != nil {
 			return nil, fmt.Errorf("user %s: %w", id, err)
 		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(record.Keys)) {
 		k := record.Keys[id]
-		to := keyOf(org, k.User, id)
+		to := keyOf(users.of(k.User), id)
 		if err := patch(to, k.KeySpec); err != nil {
 			return nil, fmt.Errorf("key %s: %w", id, err)
 		}
@@ -47,7 +48,7 @@ func overlay(org *config.Org, record *identity.Tenant) (previous []proxyKey, err
 	}
 	for _, id := range orgsFirst(record.Limits) {
 		user, name := identity.SplitLimitID(id)
-		if err := patch(limitOf(org, user, name), record.Limits[id].LimitSpec); err != nil {
+		if err := patch(users.limitOf(user, name), record.Limits[id].LimitSpec); err != nil {
 			return nil, fmt.Errorf("limit %s: %w", strings.ReplaceAll(id, " ", "/"), err)
 		}
 	}
@@ -75,20 +76,34 @@ func patch[T config.Org | config.User | config.Key | config.Limit](to *T, fields
 	return config.Patch(to, raw)
 }
 
-// userOf returns a user of the org, a new one when there is none.
-func userOf(org *config.Org, id string) *config.User {
-	i := slices.IndexFunc(org.Users, func(u config.User) bool { return u.ID == id })
-	if i < 0 {
-		org.Users = append(org.Users, config.NewUser(id))
-		i = len(org.Users) - 1
-	}
-	return &org.Users[i]
+// orgUsers finds the users of an org by id: one may have tens of thousands.
+type orgUsers struct {
+	org *config.Org
+	at  map[string]int // in org.Users
 }
 
-// keyOf returns a key of a user of the org, a new one when there is none. The list
-// it is in becomes the org's own.
-func keyOf(org *config.Org, user, id string) *config.Key {
-	u := userOf(org, user)
+func usersOf(org *config.Org) orgUsers {
+	u := orgUsers{org, make(map[string]int, len(org.Users))}
+	for i := range org.Users {
+		u.at[org.Users[i].ID] = i
+	}
+	return u
+}
+
+// of returns a user of the org, a new one when there is none.
+func (u orgUsers) of(id string) *config.User {
+	i, known := u.at[id]
+	if !known {
+		i = len(u.org.Users)
+		u.org.Users = append(u.org.Users, config.NewUser(id))
+		u.at[id] = i
+	}
+	return &u.org.Users[i]
+}
+
+// keyOf returns a key of a user, a new one when there is none. The list it is in becomes
+// the user's own.
+func keyOf(u *config.User, id string) *config.Key {
 	u.Keys = slices.Clone(u.Keys)
 	i := slices.IndexFunc(u.Keys, func(k config.Key) bool { return k.ID == id })
 	if i < 0 {
@@ -100,12 +115,13 @@ func keyOf(org *config.Org, user, id string) *config.Key {
 
 // limitOf returns a limit of the org, or of a user: the user's own, else a copy of
 // the org's for all users, else a new one.
-func limitOf(org *config.Org, user, name string) *config.Limit {
+func (u orgUsers) limitOf(user, name string) *config.Limit {
+	org := u.org
 	list := &org.Limits
 	if user != "" {
-		u := userOf(org, user)
-		u.Limits = slices.Clone(u.Limits)
-		list = &u.Limits
+		one := u.of(user)
+		one.Limits = slices.Clone(one.Limits)
+		list = &one.Limits
 	}
 	same := func(l config.Limit) bool { return l.Name == name }
 	if i := slices.IndexFunc(*list, same); i >= 0 {

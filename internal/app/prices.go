@@ -23,14 +23,14 @@ type Prices struct {
 // ReadPrices reads the prices of a configuration; nil stands for one that says
 // nothing of them.
 func ReadPrices(c *config.Config) (*Prices, error) {
-	base, err := pricing.Embedded()
+	if c == nil {
+		c = &config.Config{}
+	}
+	base, err := c.Catalogue()
 	if err != nil {
-		return nil, fmt.Errorf("the built-in price catalogue: %w", err)
+		return nil, fmt.Errorf("the price catalogue: %w", err)
 	}
 	p := &Prices{Catalogue: base}
-	if c == nil {
-		return p, nil
-	}
 	if p.Own, err = pricing.ParseEntries(c.Prices.YAML); err == nil {
 		p.Catalogue, err = base.With(p.Own)
 	}
@@ -47,7 +47,7 @@ func ReadPrices(c *config.Config) (*Prices, error) {
 // change them without notice, and a hold is only as good as its price.
 func warnOldPrices(c *pricing.Catalogue, now time.Time, log *slog.Logger) {
 	if age := c.Age(now); age > diagnose.OldPrices {
-		log.Warn("prices have not been checked for long; compare them with `llmguard prices verify`, and update llmguard or set your own under prices",
+		log.Warn("prices were not checked for long: update llmguard, or run `llmguard prices update litellm`",
 			"oldest", c.AsOf().Format(time.DateOnly), "days", int(age/(24*time.Hour)))
 	}
 }

@@ -84,7 +84,7 @@ func TestWarnOldPrices(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for days, want := range map[int]bool{0: false, 45: false, 46: true, 400: true} {
+	for days, want := range map[int]bool{0: false, 90: false, 91: true, 400: true} {
 		var logged strings.Builder
 		warnOldPrices(c, checked.AddDate(0, 0, days), slog.New(slog.NewTextHandler(&logged, nil)))
 		if got := logged.Len() > 0; got != want {

@@ -24,6 +24,7 @@ type doctorOptions struct {
 	urls         []string
 	caFile       string
 	strict       bool
+	ready        bool
 }
 
 func doctorCommand() *cobra.Command {
@@ -40,10 +41,44 @@ func doctorCommand() *cobra.Command {
 	configFlag(c, &o.path)
 	c.Flags().StringSliceVar(&o.urls, "url", nil, "admin listeners, such as http://127.0.0.1:9090 (default: admin.listen)")
 	caFlag(c.Flags(), &o.caFile)
+	c.Flags().BoolVar(&o.ready, "ready", false, "only ask whether they are ready for calls, for health checks of containers")
 	c.Flags().BoolVar(&o.strict, "strict", false, "warnings count as wrong, too")
 	formatFlag(c, &o.output, plainFormats...)
-	c.RunE = func(c *cobra.Command, _ []string) error { return runDoctor(c.Context(), o, c.OutOrStdout()) }
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		if o.ready {
+			return o.askReady(c.Context())
+		}
+		return runDoctor(c.Context(), o, c.OutOrStdout())
+	}
 	return c
+}
+
+// askReady fails unless every process answers that it is ready.
+func (o *doctorOptions) askReady(ctx context.Context) error {
+	cfg, err := config.Load(o.path)
+	if err != nil {
+		return err
+	}
+	urls, client, err := o.listeners(cfg)
+	if err != nil {
+		return err
+	}
+	defer client.CloseIdleConnections()
+	for _, url := range urls {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimRight(url, "/")+"/readyz", nil)
+		if err != nil {
+			return err
+		}
+		resp, err := client.Do(req)
+		if err != nil {
+			return err
+		}
+		_ = resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			return fmt.Errorf("%s is not ready: %s", url, resp.Status)
+		}
+	}
+	return nil
 }
 
 func runDoctor(ctx context.Context, o doctorOptions, w io.Writer) error {

@@ -35,6 +35,9 @@ func initCommand() *cobra.Command {
 	return c
 }
 
+// defaultAdmin is the address of the admin listener, unless it is taken.
+const defaultAdmin = "127.0.0.1:9090"
+
 // schemaName is the schema's file, beside the configuration.
 const schemaName = "llmguard.schema.json"
 
@@ -60,9 +63,10 @@ var starterFile = template.Must(template.New("starter").Parse(`# yaml-language-s
 # Where callers call. Give it a certificate (tls), or keep it behind a TLS proxy and name that in trusted_proxies.
 listen: 127.0.0.1:8080
 
-# Health, metrics, administration. Keep it off the internet.
+# Health, metrics, administration. Keep it off the internet. Each process on this
+# machine needs its own: set ADMIN_LISTEN for the others.
 admin:
-  listen: 127.0.0.1:9090
+  listen: "${ADMIN_LISTEN:-{{.Admin}}}"
 
 # Limits, jobs and the ledger live here: maxmemory-policy noeviction, appendonly yes.
 redis:
@@ -142,8 +146,9 @@ func runInit(path string, force bool, getenv func(string) (string, bool), w io.W
 	var text strings.Builder
 	chosen, missing := starters(getenv)
 	redisURL, _ := getenv("REDIS_URL")
+	admin := freeAddress(defaultAdmin)
 	if err := starterFile.Execute(&text, map[string]any{
-		"Schema": schemaName, "Providers": chosen, "Missing": missing, "RedisURL": redisURL != "",
+		"Schema": schemaName, "Admin": admin, "Providers": chosen, "Missing": missing, "RedisURL": redisURL != "",
 		"Org": "acme", "User": "alice", "Hash": keys.Hash(keys.Pepper{}, key),
 	}); err != nil {
 		return err
@@ -158,7 +163,7 @@ func runInit(path string, force bool, getenv func(string) (string, bool), w io.W
 	if _, _, err := app.Check(path); err != nil {
 		return err
 	}
-	return nextSteps(w, path, key, chosen, missing)
+	return nextSteps(w, path, key, freeAddress(nextAddress(admin)), chosen, missing)
 }
 
 // starters are the providers whose keys there are, or the first one, whose key is
@@ -192,7 +197,7 @@ func create(path string, data []byte, force bool) error {
 	return errors.Join(err, f.Close())
 }
 
-func nextSteps(w io.Writer, path, key string, chosen []starter, missing bool) error {
+func nextSteps(w io.Writer, path, key, worker string, chosen []starter, missing bool) error {
 	var names []string
 	for _, s := range chosen {
 		names = append(names, s.ID)
@@ -209,11 +214,11 @@ The key of the first user, shown only now:
 
 Next:
 
-  llmguard check --live -c %[1]s
-  llmguard serve -c %[1]s
-  llmguard worker -c %[1]s    # with another admin.listen on the same machine
+  %[6]s check --live -c %[1]s
+  %[6]s serve -c %[1]s
+  ADMIN_LISTEN=%[7]s %[6]s worker -c %[1]s
 
   curl http://127.0.0.1:8080/v1/models -H 'Authorization: Bearer %[5]s'
-`, path, strings.Join(names, ", "), schemaName, hint, key)
+`, shellWord(path), strings.Join(names, ", "), schemaName, hint, key, called(), worker)
 	return err
 }

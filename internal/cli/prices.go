@@ -18,11 +18,11 @@ import (
 func pricesCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "prices", Short: "What models cost: look prices up and compare them with other lists", Args: cobra.NoArgs,
-		Long: "Token prices are in USD per 1M tokens, fees in USD per call. Price lists of other projects are read from files;\n" +
-			"nothing is fetched.",
+		Long: "Token prices are in USD per 1M tokens, fees in USD per call. Only \"prices update\" fetches anything;\n" +
+			"the other commands read price lists of other projects from files.",
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.AddCommand(listPricesCommand(), showPriceCommand(), diffPricesCommand(), importPricesCommand(), verifyPricesCommand(), calibrationCommand())
+	c.AddCommand(listPricesCommand(), showPriceCommand(), diffPricesCommand(), importPricesCommand(), verifyPricesCommand(), updatePricesCommand(), calibrationCommand())
 	return c
 }
 

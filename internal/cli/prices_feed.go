@@ -23,11 +23,12 @@ import (
 var feeds = []struct {
 	name   string
 	read   func(io.Reader) (*pricing.Feed, error)
-	source string
+	source string // where `prices update` gets it, if it is a URL
 }{
-	{"genai-prices", pricing.ImportGenAI, "github.com/pydantic/genai-prices, prices/data.json"},
-	{"litellm", pricing.ImportLiteLLM, "github.com/BerriAI/litellm, model_prices_and_context_window.json"},
+	{"genai-prices", pricing.ImportGenAI, "https://raw.githubusercontent.com/pydantic/genai-prices/main/prices/data.json"},
+	{"litellm", pricing.ImportLiteLLM, "https://raw.githubusercontent.com/BerriAI/litellm/main/model_prices_and_context_window.json"},
 	{"models.dev", pricing.ImportModelsDev, "https://models.dev/api.json"},
+	{"csv", pricing.ImportCSV, "your own: model,provider,input,output,... (docs/prices.md)"},
 }
 
 // ownForm is what a file in the form of the configuration's prices is called.
@@ -68,6 +69,11 @@ func readPriceFile(path, from string, stdin io.Reader) (*priceFile, error) {
 	if path == "-" {
 		path = "standard input"
 	}
+	return parsePrices(path, from, text)
+}
+
+// parsePrices reads a price list; path names it in errors.
+func parsePrices(path, from string, text []byte) (*priceFile, error) {
 	if !utf8.Valid(text) || bytes.IndexByte(text, 0) >= 0 {
 		return nil, fmt.Errorf("%s: not a text file", path)
 	}
@@ -103,9 +109,17 @@ func readAll(path string, stdin io.Reader) ([]byte, error) {
 // detectFeed tells the feeds apart by their outermost structure; what is no JSON
 // of theirs is taken for YAML of ours.
 func detectFeed(text []byte) string {
-	var list []json.RawMessage
-	if json.Unmarshal(text, &list) == nil {
+	var list []struct {
+		Model string `json:"model"`
+	}
+	switch err := json.Unmarshal(text, &list); {
+	case err == nil && len(list) > 0 && list[0].Model != "":
+		return ownForm
+	case err == nil:
 		return "genai-prices"
+	}
+	if first, _, _ := strings.Cut(string(text), "\n"); strings.Contains(first, ",") && slices.Contains(strings.Split(strings.TrimSpace(first), ","), "model") {
+		return "csv"
 	}
 	var object map[string]json.RawMessage
 	if json.Unmarshal(text, &object) != nil {

@@ -244,3 +244,13 @@ func TestBatchCommands(t *testing.T) {
 		t.Errorf("a wrong key: %q, want 401 and not the key", notes)
 	}
 }
+
+// TestDoctorReady: a health check needs no more than this: 0 while the process is ready,
+// 1 when it is not there.
+func TestDoctorReady(t *testing.T) {
+	l := newLive(t, "")
+	if out := l.must("doctor", "--ready", "--url", l.app.AdminURL()); out != "" {
+		t.Errorf("it prints %q", out)
+	}
+	l.refuses("connection refused", "doctor", "--ready", "--url", "http://127.0.0.1:1")
+}

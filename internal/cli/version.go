@@ -7,10 +7,9 @@ import (
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
-)
 
-// version is stamped by release builds.
-var version = ""
+	"github.com/llmguard/llmguard/internal/app"
+)
 
 // build is what a binary knows of itself.
 type build struct {
@@ -23,13 +22,10 @@ type build struct {
 }
 
 func thisBuild() build {
-	b := build{Version: version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	b := build{Version: app.Version(), Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return b
-	}
-	if b.Version == "" {
-		b.Version = info.Main.Version
 	}
 	for _, s := range info.Settings {
 		switch s.Key {

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
@@ -57,13 +58,14 @@ func startChild(ctx context.Context, name, path, dir string) (*Store, error) {
 		"--dir", dir, "--appendonly", "yes", "--appendfsync", "everysec", "--save", "",
 		"--maxmemory-policy", "noeviction", "--logfile", filepath.Join(dir, "redis.log"))
 	ownGroup(cmd) // Ctrl-C reaches us first; the server ends after our last write
-	if err := cmd.Start(); err != nil {
+	ended, err := startBound(cmd)
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("start %s: %w", name, err), os.RemoveAll(run))
 	}
 	s := &Store{
 		Options: &redis.Options{Network: "unix", Addr: socket, PoolSize: 64, ContextTimeoutEnabled: true},
 		Kind:    name + " (child process, data in " + dir + ")", Durable: true,
-		close: func() error { return endChild(cmd, run) },
+		close: func() error { return endChild(cmd, ended, run) },
 	}
 	if err := s.await(ctx); err != nil {
 		_ = s.close()
@@ -72,18 +74,30 @@ func startChild(ctx context.Context, name, path, dir string) (*Store, error) {
 	return s, nil
 }
 
-func endChild(cmd *exec.Cmd, run string) error {
-	err := cmd.Process.Signal(os.Interrupt)
-	done := make(chan struct{})
+// startBound starts a child from a thread that lives as long as the child: on Linux
+// the kernel ends the child with that thread, and so also when we are killed.
+func startBound(cmd *exec.Cmd) (ended <-chan struct{}, err error) {
+	started, done := make(chan error), make(chan struct{})
 	go func() {
-		_ = cmd.Wait() // a server that was told to end says so in its status
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			_ = cmd.Wait() // a server that was told to end says so in its status
+		}
 		close(done)
 	}()
+	return done, <-started
+}
+
+func endChild(cmd *exec.Cmd, ended <-chan struct{}, run string) error {
+	err := cmd.Process.Signal(os.Interrupt)
 	select {
-	case <-done:
+	case <-ended:
 	case <-time.After(5 * time.Second):
 		err = errors.Join(err, cmd.Process.Kill())
-		<-done
+		<-ended
 	}
 	return errors.Join(err, os.RemoveAll(run))
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // OldPrices is the age in llmguard_pricing_age_seconds from which prices that nobody has checked are suspect.
-const OldPrices = 45 * 24 * time.Hour
+const OldPrices = 90 * 24 * time.Hour
 
 // Prices looks whether the models that orgs and keys are allowed by name lead
 // anywhere and have a price, and how old prices are.
@@ -49,7 +49,7 @@ func Prices(cfg *config.Config, policy *guard.Policy, now time.Time) []Finding {
 	if age := policy.Catalogue.Age(now); age > OldPrices {
 		out = append(out, Finding{
 			Area: "prices", Level: Warning, What: fmt.Sprintf("the oldest price was checked %d days ago, on %s", age/(24*time.Hour), policy.Catalogue.AsOf().Format(time.DateOnly)),
-			Fix: "Compare them with `llmguard prices verify`; update llmguard, or set your own under prices.",
+			Fix: "Update llmguard, or run `llmguard prices update litellm`.",
 		})
 	}
 	return out

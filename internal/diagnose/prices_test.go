@@ -79,7 +79,7 @@ func TestModelsThatOrgsMayUse(t *testing.T) {
 	}
 }
 
-// Prices that were not compared for 45 days are suspect, whatever models are used.
+// Prices that were not checked for 90 days are suspect, whatever models are used.
 func TestOldPrices(t *testing.T) {
 	asOf := time.Now()
 	found := prices(t, `[{id: acme}]`, "", asOf.AddDate(10, 0, 0))

@@ -160,7 +160,7 @@ func (l *look) itself() {
 		l.add(Warning, fmt.Sprintf("%s of its configuration file differ from what runs and need a restart", many(n, "field")), "Its log names them; restart it.")
 	}
 	if age := seconds(p.sum("pricing_age_seconds")); age > OldPrices {
-		l.add(Warning, fmt.Sprintf("it has a price that was last checked %d days ago", age/(24*time.Hour)), "Compare them with `llmguard prices verify`; update llmguard, or set your own.")
+		l.add(Warning, fmt.Sprintf("it has a price that was last checked %d days ago", age/(24*time.Hour)), "Update llmguard, or run `llmguard prices update litellm`.")
 	}
 }
 

@@ -101,6 +101,34 @@ func TestComposeStoreKeepsEverything(t *testing.T) {
 	}
 }
 
+// TestComposeKeepsFiles: what callers upload is on one volume of the proxy and the workers,
+// which the image lets its user write, and all of them have a health check.
+func TestComposeKeepsFiles(t *testing.T) {
+	p, cfg := project(t), composeConfig(t)
+	for _, name := range []string{"llmguard", "worker"} {
+		s := p.Services[name]
+		shared := func(v types.ServiceVolumeConfig) bool {
+			return v.Type == "volume" && v.Source == "files" && v.Target == cfg.Files.Store
+		}
+		if !slices.ContainsFunc(s.Volumes, shared) {
+			t.Errorf("%s has no volume for %s", name, cfg.Files.Store)
+		}
+		if s.HealthCheck == nil || strings.Join(s.HealthCheck.Test, " ") != "CMD /llmguard doctor --ready --config /etc/llmguard/llmguard.yaml" {
+			t.Errorf("%s has no health check: %+v", name, s.HealthCheck)
+		}
+	}
+	for _, image := range []string{"../Dockerfile", "Dockerfile.release"} {
+		if !regexp.MustCompile(`(?m)^COPY .*--chown=65532:65532 \S+ ` + regexp.QuoteMeta(cfg.Files.Store) + `$`).MatchString(read(t, image)) {
+			t.Errorf("%s: %s does not belong to the image's user", image, cfg.Files.Store)
+		}
+	}
+	if !slices.ContainsFunc(p.Services["llmguard"].Ports, func(port types.ServicePortConfig) bool {
+		return port.Target == 9090 && port.HostIP == "127.0.0.1"
+	}) {
+		t.Error("the console is not published on this machine")
+	}
+}
+
 // The image's grace period must cover what llmguard takes to shut down.
 func TestGraceCoversShutdown(t *testing.T) {
 	p, cfg := project(t), composeConfig(t)

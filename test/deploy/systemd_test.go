@@ -5,9 +5,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/goccy/go-yaml"
 )
 
 // TestUnits: systemd itself reads the units, where it is installed; and they
@@ -33,6 +36,59 @@ func TestUnits(t *testing.T) {
 	}
 }
 
+// searched is where systemd looks for a program without a path.
+var searched = []string{"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin"}
+
+// TestUnitsStartWhatPackagesInstall: the units of a package run the program where the
+// package puts it.
+func TestUnitsStartWhatPackagesInstall(t *testing.T) {
+	var release struct {
+		Builds []struct{ ID, Binary string }
+		NFPMs  []struct {
+			IDs      []string
+			Bindir   string
+			Contents []struct{ Src, Dst, Type string }
+		}
+	}
+	if err := yaml.Unmarshal([]byte(read(t, "../.goreleaser.yaml")), &release); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range release.NFPMs {
+		installed := map[string]bool{}
+		for _, b := range release.Builds {
+			if slices.Contains(p.IDs, b.ID) {
+				installed[filepath.Join(p.Bindir, b.Binary)] = true
+			}
+		}
+		units := 0
+		for _, c := range p.Contents {
+			if !strings.HasSuffix(c.Src, ".service") {
+				continue
+			}
+			units++
+			if !strings.HasPrefix(c.Dst, "/lib/systemd/system/") {
+				t.Errorf("systemd does not read %s", c.Dst)
+			}
+			started := regexp.MustCompile(`(?m)^ExecStart(?:Pre)?=(\S+)`).FindAllStringSubmatch(read(t, "../"+c.Src), -1)
+			for _, m := range started {
+				runs := installed[m[1]]
+				for _, dir := range searched {
+					runs = runs || !filepath.IsAbs(m[1]) && installed[filepath.Join(dir, m[1])]
+				}
+				if !runs {
+					t.Errorf("%s starts %s, and the package installs %v", c.Src, m[1], installed)
+				}
+			}
+			if len(started) != 2 {
+				t.Errorf("%s starts %d programs", c.Src, len(started))
+			}
+		}
+		if units != 2 {
+			t.Errorf("%d units in a package", units)
+		}
+	}
+}
+
 // verify lets systemd-analyze look at a unit, with a program that exists here.
 func verify(t *testing.T, name, unit string) {
 	t.Helper()
@@ -42,7 +98,7 @@ func verify(t *testing.T, name, unit string) {
 		return
 	}
 	path := filepath.Join(t.TempDir(), strings.Replace(name, "@", "@1", 1))
-	unit = strings.ReplaceAll(unit, "/usr/local/bin/llmguard", "/bin/true")
+	unit = strings.ReplaceAll(unit, "=llmguard ", "=/bin/true ")
 	if err := os.WriteFile(path, []byte(unit), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -63,7 +63,7 @@ func TestDeploymentCap(t *testing.T) {
 		t.Errorf("%d requests reached the provider, want 10", totals.Requests)
 	}
 	// A cap learns the cost after the org's limits do.
-	proxies[0].awaitValue(`llmguard_budget_cap_used{limit="all",metric="cost",provider=""}`, float64(sum))
+	proxies[0].awaitValue(`llmguard_budget_cap_used{limit="all",metric="cost",provider=""}`, float64(sum)/1e9)
 }
 
 // TestCapWaits: what does not fit a cap now waits in the queue, whichever org it

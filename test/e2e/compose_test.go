@@ -129,7 +129,8 @@ func (c compose) stack(t *testing.T, key string) *stack {
 	t.Cleanup(func() { _ = s.fake.Close() })
 	s.path = adapt(t, c.mounted(t, "llmguard", "/etc/llmguard/llmguard.yaml"), "redis:6379", `"`+s.redis.Addr+`"`,
 		"https://api.openai.com/v1", s.fake.BaseURL(), "0.0.0.0:8080", "127.0.0.1:0", "0.0.0.0:9090", "127.0.0.1:0",
-		"/var/lib/llmguard/journal", filepath.Join(t.TempDir(), "journal"))
+		"/var/lib/llmguard/journal", filepath.Join(t.TempDir(), "journal"),
+		"/var/lib/llmguard-files", filepath.Join(t.TempDir(), "files"))
 	return s
 }
 

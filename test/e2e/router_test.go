@@ -133,8 +133,8 @@ func TestAllowedFieldsAreChargedByTheAnswer(t *testing.T) {
 	if list := s.settled("acme", 1); int64(list[0].Cost) != r.billed.Load() || list[0].Overrun == 0 {
 		t.Errorf("the ledger says %+v, %d is billed", list[0], r.billed.Load())
 	}
-	if text := p.metrics(); !strings.Contains(text, `llmguard_guard_underpriced_nano_usd_total{pool="router",reason="cost"} `) ||
-		strings.Contains(text, `llmguard_guard_underpriced_nano_usd_total{pool="router",reason="cost"} 0`) {
+	if text := p.metrics(); !strings.Contains(text, `llmguard_guard_underpriced_usd_total{pool="router",reason="cost"} `) ||
+		strings.Contains(text, `llmguard_guard_underpriced_usd_total{pool="router",reason="cost"} 0`) {
 		t.Errorf("the difference is not counted")
 	}
 	if a := post(p.URL+"/chat/completions", s.keys["alice"], chat("cheap", "hi", `"max_tokens":20`)); a.status != http.StatusTooManyRequests {

@@ -91,7 +91,7 @@ func adminOptions(ids *app.Identities, books *budget.Store, log *slog.Logger) ad
 func newConsole(p *app.Parts, api *admin.Server) (*console.Console, error) {
 	return console.New(console.Options{
 		API: api, Config: p.Identities.Effective, Policy: p.Guard.Policy, Budget: p.Budget,
-		Queue: p.Queue, Pools: p.Queue.Pools, Batches: p.Batches, TrustedProxies: p.Config.TrustedProxies, Log: p.Log,
+		Queue: p.Queue, Pools: p.Queue.Pools, Batches: p.Batches, TrustedProxies: p.Config.TrustedProxies, Redis: p.Redis, Log: p.Log,
 		Simulate: func() (simulate.Policy, error) { return app.Policy(p.Identities.Effective(), 1) },
 		Webhooks: p.Webhooks, Findings: func(ctx context.Context) []console.Fault { return findings(ctx, p) },
 	})

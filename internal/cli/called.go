@@ -1,0 +1,79 @@
+package cli
+
+import (
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// called is how a person at this terminal calls this program, for commands that we
+// print: by its name when the PATH leads to it, through `go run` when that built it,
+// else by its path.
+func called() string {
+	self, err := os.Executable()
+	if err != nil {
+		return "llmguard"
+	}
+	if found, err := exec.LookPath("llmguard"); err == nil && sameFile(found, self) {
+		return "llmguard"
+	}
+	const source = "cmd/llmguard"
+	if strings.Contains(self, string(filepath.Separator)+"go-build") {
+		if _, err := os.Stat(filepath.Join(filepath.FromSlash(source), "main.go")); err == nil {
+			return "go run ./" + source
+		}
+	}
+	return shellWord(self)
+}
+
+func sameFile(a, b string) bool {
+	x, err := os.Stat(a)
+	if err != nil {
+		return false
+	}
+	y, err := os.Stat(b)
+	return err == nil && os.SameFile(x, y)
+}
+
+// shellWord quotes a word where a shell would change it.
+func shellWord(word string) string {
+	special := func(r rune) bool {
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("/._-+:=@%,", r))
+	}
+	if word != "" && !strings.ContainsFunc(word, special) {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}
+
+// freePorts bounds the search for a port.
+const freePorts = 50
+
+// freeAddress returns the address, or the one with the next port that nothing listens
+// on. Without one it returns the address, and listening says what is wrong.
+func freeAddress(address string) string {
+	host, text, err := net.SplitHostPort(address)
+	port, bad := strconv.Atoi(text)
+	if err != nil || bad != nil || port == 0 {
+		return address
+	}
+	for next := port; next < min(port+freePorts, 1<<16); next++ {
+		at := net.JoinHostPort(host, strconv.Itoa(next))
+		l, err := net.Listen("tcp", at)
+		if err == nil {
+			_ = l.Close()
+			return at
+		}
+	}
+	return address
+}
+
+// nextAddress is the address with the port after it.
+func nextAddress(address string) string {
+	host, text, _ := net.SplitHostPort(address)
+	port, _ := strconv.Atoi(text)
+	return net.JoinHostPort(host, strconv.Itoa(port+1))
+}

@@ -1,0 +1,56 @@
+package cli_test
+
+import (
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/llmguard/llmguard/identity"
+)
+
+// stat is a number in a section of Redis' own figures; a command that never ran has none.
+func (s *site) stat(section, name string) int {
+	s.t.Helper()
+	text, err := s.redis.Info(s.t.Context(), section).Result()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(text, name)
+	digits := rest[:len(rest)-len(strings.TrimLeft(rest, "0123456789"))]
+	n, _ := strconv.Atoi(digits)
+	return n
+}
+
+// TestAdminWritesCostTheSame: what an administrator's write asks of Redis does not grow
+// with the users there are: the process does not read all records again.
+func TestAdminWritesCostTheSame(t *testing.T) {
+	const users, writes = 3000, 3
+	l := newLive(t, "")
+	ids := identity.New(l.redis, identity.Options{Log: slog.New(slog.DiscardHandler)})
+	var all []identity.Change
+	for n := range users {
+		ref := identity.Ref{Kind: identity.KindUser, Org: "acme", ID: fmt.Sprintf("user-%05d", n)}
+		all = append(all, identity.Change{Ref: ref, New: identity.User{}})
+	}
+	if err := ids.Commit(t.Context(), identity.AuditEntry{Action: "user.create"}, all...); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the process knows the users", func() bool {
+		return status(l.app.AdminURL()+"/admin/v1/orgs/acme/users/user-02999", l.admin) == http.StatusOK
+	})
+	scans := l.stat("commandstats", "cmdstat_hscan:calls=")
+	before := l.stat("stats", "total_net_output_bytes:")
+	for n := range writes {
+		l.ask("users", "create", fmt.Sprint("newcomer-", n), "--org", "acme")
+	}
+	if more := l.stat("commandstats", "cmdstat_hscan:calls=") - scans; more > 0 {
+		t.Errorf("%d scans of all records after %d writes", more, writes)
+	}
+	// A read of all would be 100 KB. What the processes ask meanwhile is in this, too.
+	if each := (l.stat("stats", "total_net_output_bytes:") - before) / writes; each > 60_000 {
+		t.Errorf("Redis sends %d bytes for a write", each)
+	}
+}

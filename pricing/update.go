@@ -1,0 +1,72 @@
+package pricing
+
+import (
+	"slices"
+	"time"
+)
+
+// Updated returns the entry with the prices that a list states for the model, in force
+// from a day on; what the list does not state stays. Prices that the list dates later
+// begin on their own dates. Changed says whether anything differs.
+func (e Entry) Updated(list Entry, from time.Time) (updated Entry, changed bool) {
+	updated = e
+	updated.Prices = slices.Clone(e.Prices)
+	updated.updatePeriod(list.InForce(from), from, &changed)
+	var later []time.Time
+	for _, r := range list.Prices {
+		if r.EffectiveFrom.After(from) && !slices.Contains(later, r.EffectiveFrom) {
+			later = append(later, r.EffectiveFrom)
+		}
+	}
+	slices.SortFunc(later, time.Time.Compare)
+	for _, day := range later {
+		updated.updatePeriod(list.InForce(day), day, &changed)
+	}
+	return updated, changed
+}
+
+// updatePeriod begins a period with what is in force then and the rows' prices.
+func (e *Entry) updatePeriod(rows []Row, from time.Time, changed *bool) {
+	period, differs := slices.Clone(e.InForce(from)), false
+	for _, r := range rows {
+		i := slices.IndexFunc(period, r.sameConditions)
+		switch {
+		case i >= 0:
+			rates := period[i].Rates.replaced(r.Rates)
+			differs = differs || rates != period[i].Rates
+			period[i].Rates = rates
+		case r.ServiceTier == "" && r.Region == "" && len(r.UTCHours) == 0 && len(period) > 0: // another size of context
+			r.Rates = period[0].Rates.replaced(r.Rates)
+			period, differs = append(period, r), true
+		}
+	}
+	if !differs {
+		return
+	}
+	*changed = true
+	e.Prices = slices.DeleteFunc(e.Prices, func(r Row) bool { return r.EffectiveFrom.Equal(from) })
+	for i := range period {
+		period[i].EffectiveFrom = from
+	}
+	e.Prices = append(e.Prices, period...)
+}
+
+// sameConditions reports whether two rows price the same calls. Lists count the edge of
+// a context as 271,999 and as 272,000 tokens.
+func (r Row) sameConditions(other Row) bool {
+	apart := r.ContextOver - other.ContextOver
+	return r.ServiceTier == other.ServiceTier && r.Region == other.Region && slices.Equal(r.UTCHours, other.UTCHours) &&
+		apart >= -1 && apart <= 1
+}
+
+// replaced returns the rates with those of another list where it states any.
+func (r Rates) replaced(by Rates) Rates {
+	return Rates{
+		Input: by.Input.or(r.Input), CachedInput: by.CachedInput.or(r.CachedInput),
+		CacheWrite: by.CacheWrite.or(r.CacheWrite), CacheWrite1h: by.CacheWrite1h.or(r.CacheWrite1h),
+		Output: by.Output.or(r.Output), ImageIn: by.ImageIn.or(r.ImageIn), ImageOut: by.ImageOut.or(r.ImageOut),
+		AudioIn: by.AudioIn.or(r.AudioIn), AudioOut: by.AudioOut.or(r.AudioOut),
+		PerRequest: by.PerRequest.or(r.PerRequest), PerToolCall: by.PerToolCall.or(r.PerToolCall),
+		PerMinute: by.PerMinute.or(r.PerMinute), Characters: by.Characters.or(r.Characters),
+	}
+}
