@@ -179,7 +179,7 @@ func concerns(l budget.Limit, c Caller) bool {
 // byte as it came.
 func (p *Plan) edit() {
 	r := p.sent
-	if p.Target.Model != r.Model {
+	if p.Target.Model != r.Model || r.Implied {
 		p.edits = append(p.edits, wire.Edit{Name: "model", JSON: strconv.AppendQuote(nil, p.Target.Model)})
 	}
 	asks := r.Endpoint == wire.ChatCompletions || r.Endpoint == wire.Completions

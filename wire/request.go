@@ -88,8 +88,10 @@ type Request struct {
 	// Body is the request as received.
 	Body []byte
 
-	// Model is never empty.
-	Model string
+	// Model is never empty. Implied says that the request does not name it: it is the
+	// API's default, and has to be written into what is sent.
+	Model   string
+	Implied bool
 	// Stream is the body's "stream".
 	Stream bool
 	// IncludeUsage is the body's "stream_options.include_usage".
