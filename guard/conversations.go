@@ -15,6 +15,7 @@ import (
 // and containers is billed by the answer's usage, like that of all tools.
 func (g *Guard) thing(ctx context.Context, c Caller, k *kept, ref wire.Ref) (err error) {
 	switch {
+	case ref.Tool:
 	case ref.Kind == wire.RefFile && ref.Picture:
 		k.pictures++
 	case ref.Kind == wire.RefFile:
@@ -102,5 +103,28 @@ func (e *errand) noteCompletion(a wire.Answer) {
 	defer cancel()
 	if err := c.guard.keepThing(ctx, c.Caller, n); err != nil {
 		c.guard.log.Warn("a stored chat completion is not noted, it cannot be referred to", "call", c.ID, "err", err)
+	}
+}
+
+// noteContainers notes those that the provider made for the code of an answer, whose
+// files the caller may want.
+func (e *errand) noteContainers(a wire.Answer) {
+	c := e.call
+	if len(a.Containers) == 0 || c.translated() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(e.upstream), settleTimeout)
+	defer cancel()
+	known, err := c.guard.owned.Find(ctx, c.Caller.Org.ID, a.Containers...)
+	for _, id := range a.Containers {
+		if _, ok := known[id]; ok || err != nil {
+			continue
+		}
+		n := owned.Note{ID: id, Kind: owned.Container, User: c.Caller.User, Provider: c.Target.Provider.ID}
+		n.Unit, n.Paid = ContainerEntry+DefaultContainer, now().Add(SessionTime).Unix()
+		err = c.guard.keepThing(ctx, c.Caller, n)
+	}
+	if err != nil {
+		c.guard.log.Warn("a container of an answer is not noted, it cannot be referred to", "call", c.ID, "err", err)
 	}
 }

@@ -23,6 +23,7 @@ type kept struct {
 	tokens   int64  // of hidden input
 	edits    []wire.Edit
 
+	model        string // of the stored prompt
 	conversation string // the id of one that the answer is added to
 	total        int64  // tokens it holds, never below the truth
 	pictures     int64  // files shown as pictures
@@ -130,10 +131,16 @@ func private(n owned.Note, c Caller) bool {
 
 // resolve finds what a request refers to.
 func (g *Guard) resolve(ctx context.Context, c Caller, refs []wire.Ref) (kept, error) {
-	var k kept
-	found, err := g.named(ctx, c, refs)
+	k, refs, err := g.prompted(c, refs)
 	if err != nil {
 		return k, err
+	}
+	found, err := g.named(ctx, c, refs)
+	if err != nil {
+		return kept{}, err
+	}
+	if len(refs) > 0 && k.provider != "" && found[refs[0].ID].Provider != k.provider {
+		return kept{}, notOwned(refs[0])
 	}
 	counted, of := map[string]bool{}, map[string]string{}
 	for _, ref := range refs { // whole responses first: they include their items
@@ -198,6 +205,7 @@ func (e *errand) note(a wire.Answer) {
 	if a.HasUsage {
 		e.grow(a.Usage.Input + a.Usage.Output - c.kept.total)
 	}
+	e.noteContainers(a)
 	if !c.Request.Store || a.ID == "" {
 		return
 	}

@@ -64,6 +64,11 @@ func (g *Guard) PrepareKept(ctx context.Context, c Caller, r *wire.Request) (*Pl
 	if err != nil {
 		return nil, err
 	}
+	if r.Model == "" {
+		named := *r
+		named.Model = kept.model
+		r = &named
+	}
 	return g.prepare(c, r, kept)
 }
 

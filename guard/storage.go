@@ -28,35 +28,63 @@ const (
 	ContainerEntry = pricing.Service + "container-"
 )
 
+// SessionTime is how long a container runs for one fee. DefaultContainer is the memory of
+// those that say none.
+const (
+	SessionTime      = 20 * time.Minute
+	DefaultContainer = "1g"
+)
+
 // Megabytes is the unit of StorageEntry, rounded up.
 func Megabytes(bytes int64) int64 { return (bytes + 999_999) / 1_000_000 }
 
 const storagePage = 100
 
-// ChargeStorage asks the providers how large the vector stores of all orgs are, and charges
-// each store for its days that have ended: for the most it was seen to hold in one. It may
-// run in several processes at once: a day is charged once. A store that cannot be asked
-// for is charged the next time.
-func (g *Guard) ChargeStorage(ctx context.Context, at time.Time) {
-	if g.owned == nil {
-		return
-	}
-	for _, o := range g.Policy().Orgs {
-		for page := (owned.Page{Oldest: true, Limit: storagePage}); ctx.Err() == nil; {
-			list, more, err := g.owned.List(ctx, o.ID, owned.VectorStore, page)
+// storageEvery is how often the sizes of vector stores are read.
+const storageEvery = time.Hour
+
+// RunStorage charges for storage until ctx ends. Of all processes one reads the sizes of
+// an org's stores in an hour.
+func (g *Guard) RunStorage(ctx context.Context) error {
+	for wait := time.Minute; ; wait = storageEvery / 4 {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(wait):
+		}
+		if g.owned == nil {
+			continue
+		}
+		for _, o := range g.Policy().Orgs {
+			mine, err := g.owned.Claim(ctx, o.ID, "storage", storageEvery)
 			if err != nil {
 				g.log.Warn("storage not charged, will retry", "org", o.ID, "err", err)
-				break
+			} else if mine {
+				g.ChargeStorage(ctx, o, time.Now())
 			}
-			for _, n := range list {
-				if err := g.chargeStore(ctx, o, n, at); err != nil {
-					g.log.Warn("storage not charged, will retry", "org", o.ID, "thing", n.ID, "err", err)
-				}
+		}
+	}
+}
+
+// ChargeStorage asks the providers how large the vector stores of an org are, and charges
+// each for its days that have ended: for the most it was seen to hold in one. A day is
+// charged once, however many processes do this. A store that cannot be asked for is
+// charged the next time.
+func (g *Guard) ChargeStorage(ctx context.Context, o *Org, at time.Time) {
+	for page := (owned.Page{Oldest: true, Limit: storagePage}); ctx.Err() == nil; {
+		list, more, err := g.owned.List(ctx, o.ID, owned.VectorStore, page)
+		if err != nil {
+			g.log.Warn("storage not charged, will retry", "org", o.ID, "err", err)
+			return
+		}
+		for _, n := range list {
+			page.After = n.ID
+			if err := g.chargeStore(ctx, o, n, at); err != nil {
+				g.log.Warn("storage not charged, will retry", "org", o.ID, "thing", n.ID, "err", err)
 			}
-			if !more || len(list) == 0 {
-				break
-			}
-			page.After = list[len(list)-1].ID
+		}
+		if !more || len(list) == 0 {
+			return
 		}
 	}
 }

@@ -156,6 +156,18 @@ func (s *Store) List(ctx context.Context, org string, k Kind, p Page) (list []No
 	return list, more, err
 }
 
+// Claim reports whether the caller is the first to ask for this within a time.
+func (s *Store) Claim(ctx context.Context, org, what string, life time.Duration) (bool, error) {
+	err := s.rdb.SetArgs(ctx, "lg:{"+org+"}:owned-claim:"+what, "1", redis.SetArgs{Mode: "NX", TTL: life}).Err()
+	if errors.Is(err, redis.Nil) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("owned: %w", err)
+	}
+	return true, nil
+}
+
 // Tokens is how many tokens a conversation holds, never below the truth.
 func (s *Store) Tokens(ctx context.Context, org, id string) (int64, error) {
 	n, err := s.rdb.Get(ctx, tokensKey(org, id)).Int64()

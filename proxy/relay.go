@@ -264,7 +264,7 @@ func (s *Server) after(ctx context.Context, x *exchange, t *task, status int) {
 	if gone || status == http.StatusNotFound && t.of != "" && len(t.ids) == 1 && t.method != postIt {
 		err = s.guard.ForgetThing(ctx, x.caller, t.note)
 	} else if t.of == owned.Container && t.call != nil && t.call.Result.Outcome == guard.Completed {
-		t.note.Paid = time.Now().Add(sessionTime).Unix()
+		t.note.Paid = time.Now().Add(guard.SessionTime).Unix()
 		err = s.guard.ChangeThing(ctx, x.caller, t.note)
 	}
 	if err != nil {
@@ -294,11 +294,8 @@ func storedFiles(s *Server, x *exchange, t *task) (*guard.Plan, error) {
 	return s.guard.Fee(x.caller, t.note.Provider, "vector_stores", guard.StorageEntry, guard.Megabytes(size))
 }
 
-// sessionTime is how long a container runs for one fee.
-const sessionTime = 20 * time.Minute
-
 // containers are the sizes that have a price.
-var containers = []string{"1g", "4g", "16g", "64g"}
+var containers = []string{guard.DefaultContainer, "4g", "16g", "64g"}
 
 // session is one of a container: when it is made, and whenever it is used after the last
 // one that was paid.
@@ -307,13 +304,13 @@ func session(s *Server, x *exchange, t *task) (*guard.Plan, error) {
 	if t.makes == owned.Container {
 		size := t.mentions.MemoryLimit
 		if size == "" {
-			size = containers[0]
+			size = guard.DefaultContainer
 		}
 		if !slices.Contains(containers, size) {
 			return nil, wire.BadRequest("memory_limit", "invalid_value", "memory_limit must be one of %s", strings.Join(containers, ", "))
 		}
 		unit = guard.ContainerEntry + size
-		t.made = owned.Note{Unit: unit, Paid: time.Now().Add(sessionTime).Unix()}
+		t.made = owned.Note{Unit: unit, Paid: time.Now().Add(guard.SessionTime).Unix()}
 	} else if time.Now().Unix() < t.note.Paid {
 		return nil, nil
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/llmguard/llmguard/internal/fakeprovider"
 	"github.com/llmguard/llmguard/keys"
 	"github.com/llmguard/llmguard/owned"
+	"github.com/llmguard/llmguard/providers"
 	"github.com/llmguard/llmguard/queue"
 )
 
@@ -345,10 +346,10 @@ func TestStorageIsPaidByTheDay(t *testing.T) {
 	start := time.Now()
 	days := func(n int) time.Time { return start.Add(time.Duration(n)*24*time.Hour + time.Minute) }
 	for _, at := range []time.Time{days(0), days(1), days(1)} {
-		r.guard.ChargeStorage(t.Context(), at)
+		r.guard.ChargeStorage(t.Context(), r.org, at)
 	}
 	r.spent(300_000) // 3 MB
-	r.guard.ChargeStorage(t.Context(), days(3))
+	r.guard.ChargeStorage(t.Context(), r.org, days(3))
 	r.spent(900_000)
 	sent := r.fake.Totals().Requests
 	big := r.file(19_000_000)
@@ -368,7 +369,7 @@ func TestStorageIsPaidByTheDay(t *testing.T) {
 		t.Fatalf("got status %d, %s; want it deleted", a.status, a.body)
 	}
 	r.spent(1_200_000)
-	r.guard.ChargeStorage(t.Context(), days(10))
+	r.guard.ChargeStorage(t.Context(), r.org, days(10))
 	r.spent(1_200_000)
 }
 
@@ -414,6 +415,31 @@ func nano(t *testing.T, _ *rig, ask func() (string, string)) (held, cost int64) 
 		}
 	}
 	return int64(f[0]*1e9 + 0.5), int64(f[1]*1e9 + 0.5)
+}
+
+// TestStoredPromptsAreListed: a request may name a prompt that the operator has listed for
+// its org, runs by the model that is priced, and is held for what the prompt adds.
+func TestStoredPromptsAreListed(t *testing.T) {
+	t.Parallel()
+	r, n := thingRig(t, window(roomy, time.Hour))
+	r.guard.Policy().Providers.All()[0].Prompts = map[string]providers.Prompt{
+		"pmpt_1": {Model: "gpt-4o", InputTokens: 1_000_000, Orgs: []string{"acme"}},
+	}
+	body := func(id string) string {
+		return fmt.Sprintf(`{"prompt":{"id":%q,"variables":{"name":"Ann"}},"input":"hi","max_output_tokens":20}`, id)
+	}
+	a := r.as(n.alice, postIt, "/responses", body("pmpt_1"))
+	log := r.fake.Log()
+	if a.status != 200 || log[len(log)-1].Model != "gpt-4o" || a.header.Get("X-Llmguard-Held-Usd") < "2.5" {
+		t.Errorf("got status %d, %s, held %s; want gpt-4o, and the prompt held", a.status, a.body, a.header.Get("X-Llmguard-Held-Usd"))
+	}
+	sent := r.fake.Totals().Requests
+	r.as(n.alice, postIt, "/responses", body("pmpt_2")).fails(t, http.StatusNotFound, "prompt_not_found")
+	r.as(n.carl, postIt, "/responses", body("pmpt_1")).fails(t, http.StatusNotFound, "prompt_not_found")
+	r.as(n.alice, postIt, "/responses", `{"input":"hi"}`).fails(t, http.StatusBadRequest, "missing_required_parameter")
+	if got := r.fake.Totals().Requests; got != sent {
+		t.Errorf("%d of the refused requests reached the provider", got-sent)
+	}
 }
 
 // TestTrailersAreAnnounced: the cost of a stream follows it where the client takes that,

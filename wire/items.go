@@ -137,7 +137,7 @@ func (s *scanner) readPart() error {
 	named := len(s.req.Refs)
 	err := s.members(responsesPartFields)
 	for i := named; i < len(s.req.Refs); i++ {
-		s.req.Refs[i].Picture = s.item.part == "input_image"
+		s.req.Refs[i].Picture = s.item.part == "input_image" || s.item.part == "computer_screenshot"
 	}
 	if m := s.message(); !s.item.image.URL.IsZero() {
 		m.Images = append(m.Images, s.item.image)

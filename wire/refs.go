@@ -31,8 +31,9 @@ type Ref struct {
 	// Reasoning says that it is an item of that type, of which the request may
 	// hold all that shows.
 	Reasoning bool
-	// Picture says that a file is shown to the model as a picture.
-	Picture bool
+	// Picture says that a file is shown to the model as a picture, Tool that it is for a
+	// tool of the provider's.
+	Picture, Tool bool
 }
 
 // maxRefs bounds what has to be looked up for one request.

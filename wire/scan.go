@@ -205,6 +205,8 @@ func (s *scanner) finish() error {
 		r.Model = defaultModeration
 	case r.Model == "" && r.Endpoint.Pictures() && s.model == "":
 		r.Model, r.Implied = defaultPicture, true
+	case r.Model == "" && s.model == "" && r.Endpoint == Responses && r.prompted():
+		r.Implied = true
 	case r.Model == "" && s.model == "":
 		return missing("model")
 	case unprintable(r.Model):

@@ -40,7 +40,7 @@ var thingLists = []string{"/v1/conversations", "/v1/uploads", "/v1/vector_stores
 // behind the list.
 func (x *exchange) thingRoute() func() error {
 	path, method := x.r.URL.Path, x.r.Method
-	if path == "/v1/chat/completions" && method == http.MethodPost {
+	if path == "/v1/chat/completions" && method != http.MethodGet {
 		return nil
 	}
 	for _, list := range thingLists {
