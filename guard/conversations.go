@@ -20,6 +20,8 @@ func (g *Guard) thing(ctx context.Context, c Caller, k *kept, ref wire.Ref) (err
 		k.pictures++
 	case ref.Kind == wire.RefFile:
 		k.documents++
+	case ref.Kind == wire.RefConversation && c.Batched:
+		return wire.BadRequest(ref.Param, "unsupported_parameter", "A batch that the provider runs cannot use a conversation")
 	case ref.Kind == wire.RefConversation && k.conversation == "":
 		ctx, cancel := context.WithTimeout(ctx, g.deadline+ownedMargin)
 		defer cancel()

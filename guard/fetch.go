@@ -68,7 +68,7 @@ func (g *Guard) fetch(
 	if seen == nil {
 		err = fillRedacted(resp, &kept)
 	} else if err = fill(resp, &kept); err == nil {
-		err = g.show(resp.StatusCode, &kept, seen)
+		err = show(resp, &kept, seen)
 	}
 	var public *wire.Error
 	switch {
@@ -87,14 +87,16 @@ func (g *Guard) fetch(
 	return resp.StatusCode, written(0, err)
 }
 
-// show shows a whole answer to seen, in memory only meanwhile.
-func (g *Guard) show(status int, kept *spool.Buffer, seen func(int, []byte) error) error {
+// show shows a whole answer to seen.
+func show(resp *http.Response, kept *spool.Buffer, seen func(int, []byte) error) error {
 	body, err := kept.Bytes()
+	if err == nil {
+		err = seen(resp.StatusCode, body)
+	}
 	if err != nil {
 		return err
 	}
-	defer kept.Unload()
-	return seen(status, body)
+	return redactFailure(resp, kept, body)
 }
 
 // FetchPool is the pool whose quota a request about a thing kept for an org takes: that

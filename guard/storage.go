@@ -72,7 +72,7 @@ func (g *Guard) RunStorage(ctx context.Context) error {
 // charged the next time.
 func (g *Guard) ChargeStorage(ctx context.Context, o *Org, at time.Time) {
 	for page := (owned.Page{Oldest: true, Limit: storagePage}); ctx.Err() == nil; {
-		list, more, err := g.owned.List(ctx, o.ID, owned.VectorStore, page)
+		list, more, err := g.owned.List(ctx, o.ID, "", owned.VectorStore, page)
 		if err != nil {
 			g.log.Warn("storage not charged, will retry", "org", o.ID, "err", err)
 			return

@@ -65,7 +65,7 @@ func (g *Guard) Room(ctx context.Context, c Caller, k owned.Kind) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()
-	err := g.owned.Room(ctx, c.Org.ID, k)
+	err := g.owned.Room(ctx, c.Org.ID, c.User, k)
 	if errors.Is(err, owned.ErrTooMany) {
 		return wire.BadRequest("", "too_many_objects", "Your organization has %d of these, which is the most it may have. Delete some first", owned.MostKept)
 	}
@@ -120,11 +120,10 @@ func (g *Guard) Things(ctx context.Context, c Caller, k owned.Kind, p owned.Page
 	}
 	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()
-	list, more, err := g.owned.List(ctx, c.Org.ID, k, p)
+	list, more, err := g.owned.List(ctx, c.Org.ID, c.User, k, p)
 	if errors.Is(err, owned.ErrNoSuch) {
 		return nil, false, err
 	}
-	list = slices.DeleteFunc(list, func(n owned.Note) bool { return private(n, c) })
 	return list, more, stored(err)
 }
 

@@ -35,19 +35,31 @@ func (k Kind) life() time.Duration {
 	return TTL
 }
 
-// MostKept is how many things of one kind an org may have.
+// MostKept is how many things of one kind an org may have; of what is private, a user.
 const MostKept = 100_000
 
 // ErrTooMany says that an org has [MostKept] things of a kind.
 var ErrTooMany = errors.New("owned: the org has too many of these")
 
-func listKey(org string, k Kind) string { return "lg:{" + org + "}:owned-list:" + string(k) }
+// Private reports whether a thing is for the user who made it alone: what people wrote is
+// not their colleagues' to read.
+func (k Kind) Private() bool { return k == Conversation || k == Completion }
+
+// listKey is the list of an org's things of a kind, or of a user's.
+func listKey(org, user string, k Kind) string {
+	list := "lg:{" + org + "}:owned-list:" + string(k)
+	if k.Private() {
+		list += ":" + user
+	}
+	return list
+}
 
 func tokensKey(org, id string) string { return "lg:{" + org + "}:owned-tokens:" + id }
 
-// Room reports whether the org may have one more of a kind; else it is ErrTooMany.
-func (s *Store) Room(ctx context.Context, org string, k Kind) error {
-	n, err := s.rdb.ZCard(ctx, listKey(org, k)).Result()
+// Room reports whether the org, or the user of what is private, may have one more of a
+// kind; else it is ErrTooMany.
+func (s *Store) Room(ctx context.Context, org, user string, k Kind) error {
+	n, err := s.rdb.ZCard(ctx, listKey(org, user, k)).Result()
 	if err != nil {
 		return fmt.Errorf("owned: %w", err)
 	}
@@ -66,7 +78,7 @@ func (s *Store) Keep(ctx context.Context, org string, n Note) error {
 	}
 	pipe := s.rdb.TxPipeline()
 	pipe.Set(ctx, key(org, n.ID), text, n.Kind.life())
-	list := listKey(org, n.Kind)
+	list := listKey(org, n.User, n.Kind)
 	pipe.ZAdd(ctx, list, redis.Z{Score: float64(n.Made), Member: n.ID})
 	if life := n.Kind.life(); life > 0 {
 		pipe.ZRemRangeByScore(ctx, list, "-inf", strconv.FormatInt(n.Made-life.Milliseconds(), 10))
@@ -94,7 +106,7 @@ func (s *Store) Change(ctx context.Context, org string, n Note) error {
 
 // Forget drops a note and takes it off its list.
 func (s *Store) Forget(ctx context.Context, org string, n Note) error {
-	if err := s.rdb.ZRem(ctx, listKey(org, n.Kind), n.ID).Err(); err != nil {
+	if err := s.rdb.ZRem(ctx, listKey(org, n.User, n.Kind), n.ID).Err(); err != nil {
 		return fmt.Errorf("owned: %w", err)
 	}
 	return s.Drop(ctx, org, n.ID)
@@ -111,8 +123,9 @@ type Page struct {
 // ErrNoSuch says that a Page begins or ends at a thing the list does not have.
 var ErrNoSuch = errors.New("owned: the list has no such thing")
 
-// List returns a part of what an org has of a kind, and whether there is more.
-func (s *Store) List(ctx context.Context, org string, k Kind, p Page) (list []Note, more bool, err error) {
+// List returns a part of what an org has of a kind, of what is private a user, and
+// whether there is more.
+func (s *Store) List(ctx context.Context, org, user string, k Kind, p Page) (list []Note, more bool, err error) {
 	first, backwards := int64(0), false
 	at, oldest := p.After, p.Oldest
 	if at == "" && p.Before != "" { // the last ones before it: the first ones behind it the other way round
@@ -123,7 +136,7 @@ func (s *Store) List(ctx context.Context, org string, k Kind, p Page) (list []No
 		if oldest {
 			rank = s.rdb.ZRank
 		}
-		i, err := rank(ctx, listKey(org, k), at).Result()
+		i, err := rank(ctx, listKey(org, user, k), at).Result()
 		if errors.Is(err, redis.Nil) {
 			return nil, false, ErrNoSuch
 		}
@@ -133,7 +146,7 @@ func (s *Store) List(ctx context.Context, org string, k Kind, p Page) (list []No
 		first = i + 1
 	}
 	ids, err := s.rdb.ZRangeArgs(ctx, redis.ZRangeArgs{
-		Key: listKey(org, k), Start: first, Stop: first + int64(p.Limit), Rev: !oldest,
+		Key: listKey(org, user, k), Start: first, Stop: first + int64(p.Limit), Rev: !oldest,
 	}).Result()
 	if err != nil {
 		return nil, false, fmt.Errorf("owned: %w", err)

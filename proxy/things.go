@@ -91,24 +91,39 @@ func noCursor() *wire.Error {
 // filesElsewhere are the files that a provider keeps, as they were when they were made:
 // they never change.
 func (s *Server) filesElsewhere(ctx context.Context, x *exchange, f files.Filter, after string, limit int) ([]json.RawMessage, bool, error) {
-	list, more, err := s.guard.Things(ctx, x.caller, owned.File, owned.Page{After: after, Oldest: f.Oldest, Limit: limit})
-	if errors.Is(err, owned.ErrNoSuch) {
-		return nil, false, noCursor()
-	}
 	var data []json.RawMessage
-	for _, n := range list {
-		if f.Purpose != "" && n.Purpose != f.Purpose {
-			continue
+	for more := true; more && len(data) < limit; {
+		list, left, err := s.guard.Things(ctx, x.caller, owned.File, owned.Page{After: after, Oldest: f.Oldest, Limit: limit - len(data)})
+		if errors.Is(err, owned.ErrNoSuch) {
+			return nil, false, noCursor()
 		}
-		text, err := json.Marshal(fileView{
-			ID: n.ID, Object: "file", Bytes: n.Bytes, Created: n.Made / 1000, Expires: n.Until, Filename: n.Name, Purpose: n.Purpose, Status: "processed",
-		})
 		if err != nil {
 			return nil, false, err
 		}
-		data = append(data, text)
+		for _, n := range list {
+			after = n.ID
+			if f.Purpose != "" && n.Purpose != f.Purpose {
+				continue
+			}
+			text, err := json.Marshal(viewNote(n))
+			if err != nil {
+				return nil, false, err
+			}
+			data = append(data, text)
+		}
+		if more = left && len(list) > 0; more && len(data) == limit {
+			return data, true, nil
+		}
 	}
-	return data, more, err
+	return data, false, nil
+}
+
+// viewNote is a file of the provider's as OpenAI shows it.
+func viewNote(n owned.Note) fileView {
+	return fileView{
+		ID: n.ID, Object: "file", Bytes: n.Bytes, Created: n.Made / 1000, Expires: n.Until,
+		Filename: n.Name, Purpose: n.Purpose, Status: "processed",
+	}
 }
 
 // mostThings is the longest page of a list of which each thing is asked of its provider.
@@ -129,14 +144,37 @@ func (s *Server) listThings(x *exchange, r *http.Request, op operation) error {
 	if page.Oldest, err = oldestFirst(query); err != nil {
 		return err
 	}
-	list, more, err := s.guard.Things(r.Context(), x.caller, op.lists, page)
-	if errors.Is(err, owned.ErrNoSuch) {
-		return wire.BadRequest("after", "invalid_value", "after or before names nothing of yours")
-	}
-	if err != nil {
-		return err
-	}
 	x.endReads()
+	found, more := []json.RawMessage{}, true
+	for read := 0; more && len(found) < limit && read < mostThings; read += page.Limit { // a filter leaves some out
+		page.Limit = limit - len(found)
+		var list []owned.Note
+		list, more, err = s.guard.Things(r.Context(), x.caller, op.lists, page)
+		if errors.Is(err, owned.ErrNoSuch) {
+			return wire.BadRequest("after", "invalid_value", "after or before names nothing of yours")
+		}
+		if err != nil {
+			return err
+		}
+		shown, err := s.showThings(x, r, op, list)
+		if err != nil {
+			return err
+		}
+		for _, text := range shown {
+			if text != nil && matches(text, query) {
+				found = append(found, text)
+			}
+		}
+		if page.Before != "" && page.After == "" || len(list) == 0 {
+			break
+		}
+		page.After = list[len(list)-1].ID
+	}
+	return x.json(http.StatusOK, listOf(found, more, idOf))
+}
+
+// showThings asks for each thing of a page.
+func (s *Server) showThings(x *exchange, r *http.Request, op operation, list []owned.Note) ([]json.RawMessage, error) {
 	shown := make([]json.RawMessage, len(list))
 	fails := make([]error, len(list))
 	var wait sync.WaitGroup
@@ -149,11 +187,7 @@ func (s *Server) listThings(x *exchange, r *http.Request, op operation) error {
 		})
 	}
 	wait.Wait()
-	if err := errors.Join(fails...); err != nil {
-		return err
-	}
-	shown = slices.DeleteFunc(shown, func(text json.RawMessage) bool { return text == nil || !matches(text, query) })
-	return x.json(http.StatusOK, listOf(shown, more, idOf))
+	return shown, errors.Join(fails...)
 }
 
 // showThing asks for one thing; nil: it is gone.

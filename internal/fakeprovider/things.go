@@ -191,7 +191,7 @@ func (x *exchange) addItems(list string, conversation *thing, fields map[string]
 		made = append(made, x.s.shown(x.s.newThing(list, members)))
 	}
 	x.s.mu.Lock()
-	conversation.tokens += int64(countText("gpt-4o", string(encode(items))))
+	conversation.tokens += countText("gpt-4o", string(encode(items)))
 	x.s.mu.Unlock()
 	if strings.HasSuffix(x.r.URL.Path, "/items") {
 		return x.show(map[string]any{"object": "list", "data": made, "has_more": false}, false)
