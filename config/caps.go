@@ -13,7 +13,7 @@ type SpendCap struct {
 	// keeps the usage, changing the name starts anew.
 	Name string `yaml:"name,required" kind:"id"`
 	// Models and Endpoints are patterns; only matching calls are counted. The
-	// endpoints are chat.completions and embeddings. Left out: all.
+	// endpoints are those that limits have. Left out: all.
 	Models    []string `yaml:"models"`
 	Endpoints []string `yaml:"endpoints"`
 	// Metric is what is counted.

@@ -140,8 +140,9 @@ type Limit struct {
 	// Models and Endpoints are patterns; only matching calls are counted. The
 	// endpoints are chat.completions, completions, embeddings, moderations,
 	// responses, responses.compact, responses.input_tokens, images.generations,
-	// images.edits, images.variations, audio.speech, audio.transcriptions and
-	// audio.translations. Left out: all.
+	// images.edits, images.variations, audio.speech, audio.transcriptions,
+	// audio.translations, and for their fees containers and vector_stores. Left
+	// out: all.
 	Models    []string `yaml:"models"`
 	Endpoints []string `yaml:"endpoints"`
 	// Metric is what is counted.

@@ -71,6 +71,9 @@ type Provider struct {
 	// at most, because a small file may unpack to any length. Set it to what the provider
 	// reads of a document when the hold is too large for your limits.
 	DocumentTokens int64 `yaml:"document_tokens" min:"0"`
+	// Prompts are stored prompts of the account that calls of /v1/responses may name. All
+	// others are 404: a prompt names a model and adds input that the request does not show.
+	Prompts []Prompt `yaml:"prompts"`
 	// ConnectTimeout covers dialling and the TLS handshake.
 	ConnectTimeout time.Duration `yaml:"connect_timeout" default:"10s"`
 	// HeaderTimeout is how long the provider may take to begin its answer. A
@@ -88,6 +91,21 @@ type Provider struct {
 	// with a pattern that matches. Left out: one pool named like the provider,
 	// for all models, without quota.
 	Pools []Pool `yaml:"pools"`
+}
+
+// Prompt is a stored prompt of a provider's account.
+type Prompt struct {
+	// ID is the prompt's, as the provider shows it: pmpt_...
+	ID string `yaml:"id,required"`
+	// Model runs it, and is written into requests that name none, whatever the prompt
+	// itself says.
+	Model string `yaml:"model,required"`
+	// InputTokens is what its messages and tools are held as, in its longest version. The
+	// variables of a request are counted besides. Calls of tools that the provider runs
+	// are charged, but not held.
+	InputTokens int64 `yaml:"input_tokens,required" min:"0"`
+	// Orgs are those that may use it. Left out: all.
+	Orgs []string `yaml:"orgs"`
 }
 
 // Pool is a set of models that share one quota of the provider. Quotas are

@@ -192,8 +192,9 @@ func (d *document) only(path string, l Limit, users, keyIDs []string) {
 
 // endpoints are the names limits can match.
 var endpoints = []string{
-	"audio.speech", "audio.transcriptions", "audio.translations", "chat.completions", "completions", "embeddings",
+	"audio.speech", "audio.transcriptions", "audio.translations", "chat.completions", "completions", "containers", "embeddings",
 	"images.edits", "images.generations", "images.variations", "moderations", "responses", "responses.compact", "responses.input_tokens",
+	"vector_stores",
 }
 
 func (d *document) limit(path string, l Limit) {

@@ -36,6 +36,10 @@ func (d *document) providers(cfg *Config) {
 			d.patterns(at+".models", pool.Models)
 		}
 		d.spelled(path+".allow_fields", p.AllowFields)
+		prompts := names{}
+		for j, prompt := range p.Prompts {
+			d.unique(prompts, fmt.Sprintf("%s.prompts[%d].id", path, j), prompt.ID)
+		}
 		d.azure(path, p)
 		if p.BatchMode == "provider" && p.Kind != "openai" {
 			d.failAt(path+".batch_mode", "provider is only for kind openai")

@@ -97,8 +97,8 @@ func TestLimitShapeMistakes(t *testing.T) {
 		{
 			"a pattern that no endpoint has", oneLimit(`{name: a, amount: $5, window: 1h, endpoints: [«"*.foo"»]}`),
 			"orgs[0].limits[0].endpoints[0]", `no endpoint is called "*.foo"; known: audio.speech, audio.transcriptions, ` +
-				"audio.translations, chat.completions, completions, embeddings, images.edits, images.generations, " +
-				"images.variations, moderations, responses, responses.compact, responses.input_tokens",
+				"audio.translations, chat.completions, completions, containers, embeddings, images.edits, images.generations, " +
+				"images.variations, moderations, responses, responses.compact, responses.input_tokens, vector_stores",
 		},
 		{
 			"a key that is not in the org", oneLimit("{name: a, subject: key, only: «laptop», amount: $5, window: 1h}"),
@@ -213,8 +213,8 @@ func TestOrgMistakes(t *testing.T) {
 		{
 			"a scope misspelt", key("scopes: [«embedding»]"), "orgs[0].users[0].keys[0].scopes[0]",
 			`no scope is called "embedding"; did you mean "embeddings"?; there are calls, jobs, files, batches, usage, ` +
-				"audio.speech, audio.transcriptions, audio.translations, chat.completions, completions, embeddings, images.edits, " +
-				"images.generations, images.variations, moderations, responses, responses.compact, responses.input_tokens",
+				"audio.speech, audio.transcriptions, audio.translations, chat.completions, completions, containers, embeddings, images.edits, " +
+				"images.generations, images.variations, moderations, responses, responses.compact, responses.input_tokens, vector_stores",
 		},
 		{
 			"a key without a model", key("«models»: []"), "orgs[0].users[0].keys[0].models",

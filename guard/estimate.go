@@ -192,7 +192,8 @@ func (g *Guard) input(p *Plan) (int64, error) {
 		c.members()
 		return p.read(g.total(p, &c) + r.InputTokens), nil
 	}
-	c.fixed += p.kept.tokens
+	c.fixed += p.kept.tokens + p.kept.counted(p.Price.Context) + p.pictures()
+	p.documents += p.kept.documents
 	perRequest, perMessage, perName := tokenizer.ChatOverhead(model)
 	c.tokens += int64(perRequest)
 	for i := range r.Messages {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 
+	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/spool"
 	"github.com/llmguard/llmguard/owned"
 	"github.com/llmguard/llmguard/providers"
@@ -18,12 +19,26 @@ import (
 // caller takes. Status is the provider's, 0 when there was none. Errors are *wire.Error,
 // providers.ErrStale or a *spool.FullError, with nothing written, or ErrGone.
 func (g *Guard) Fetch(ctx context.Context, w http.ResponseWriter, o *Org, n owned.Note, r providers.Request) (status int, err error) {
+	return g.fetch(ctx, w, o, n, r, nil)
+}
+
+// FetchSeen is Fetch that shows an answer that is no failure to seen before anything is
+// written. Its error ends the request in place of the answer.
+func (g *Guard) FetchSeen(
+	ctx context.Context, w http.ResponseWriter, o *Org, n owned.Note, r providers.Request, seen func(status int, answer []byte) error,
+) (status int, err error) {
+	return g.fetch(ctx, w, o, n, r, seen)
+}
+
+func (g *Guard) fetch(
+	ctx context.Context, w http.ResponseWriter, o *Org, n owned.Note, r providers.Request, seen func(int, []byte) error,
+) (status int, err error) {
 	p, err := g.Upstream(o, n.Provider)
 	if err != nil {
 		return 0, err
 	}
 	if p == nil {
-		return 0, wire.NotFound("id", "response_not_found", "The provider that kept this is no longer configured")
+		return 0, gone()
 	}
 	resp, err := p.Send(ctx, r)
 	if err != nil {
@@ -50,8 +65,15 @@ func (g *Guard) Fetch(ctx context.Context, w http.ResponseWriter, o *Org, n owne
 	}
 	kept := g.spool.Buffer(ctx, o.ID, g.answerWait)
 	defer kept.Close()
-	err = fillRedacted(resp, &kept)
+	if seen == nil {
+		err = fillRedacted(resp, &kept)
+	} else if err = fill(resp, &kept); err == nil {
+		err = show(resp, &kept, seen)
+	}
+	var public *wire.Error
 	switch {
+	case errors.As(err, &public), errors.Is(err, errRead), errors.Is(err, budget.ErrUnavailable):
+		return resp.StatusCode, err
 	case err != nil && ctx.Err() != nil:
 		return 0, ErrGone
 	case spool.NoRoom(err):
@@ -63,6 +85,18 @@ func (g *Guard) Fetch(ctx context.Context, w http.ResponseWriter, o *Org, n owne
 	w.WriteHeader(resp.StatusCode)
 	_, err = kept.WriteTo(w)
 	return resp.StatusCode, written(0, err)
+}
+
+// show shows a whole answer to seen.
+func show(resp *http.Response, kept *spool.Buffer, seen func(int, []byte) error) error {
+	body, err := kept.Bytes()
+	if err == nil {
+		err = seen(resp.StatusCode, body)
+	}
+	if err != nil {
+		return err
+	}
+	return redactFailure(resp, kept, body)
 }
 
 // FetchPool is the pool whose quota a request about a thing kept for an org takes: that

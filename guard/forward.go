@@ -91,6 +91,8 @@ func (c *Call) Forward(ctx context.Context, w http.ResponseWriter, f Forwarding)
 	defer e.cancel(nil)
 	defer context.AfterFunc(ctx, e.hangUp)()
 
+	e.grow(c.Input + c.Output - c.kept.counted(c.Price.Context)) // until its usage is known
+	defer e.shrink()
 	body := c.sent.Rewrite(c.edits...)
 	resp, err := c.Target.Provider.Send(e.upstream, providers.Request{
 		Path: c.sent.Endpoint.Path(), Model: c.Target.Model, Query: f.Query, Header: f.Header,
@@ -139,6 +141,8 @@ type errand struct {
 	upstream context.Context
 	cancel   context.CancelCauseFunc
 	behind   behind
+	grown    int64 // tokens that were added to the conversation
+	noted    bool  // the chat completion to be stored
 }
 
 // hangUp deals with a caller who is gone: the provider is cancelled, or read

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
@@ -21,6 +22,12 @@ type kept struct {
 	provider string // that keeps it; empty when there is nothing
 	tokens   int64  // of hidden input
 	edits    []wire.Edit
+
+	model        string // of the stored prompt
+	conversation string // the id of one that the answer is added to
+	total        int64  // tokens it holds, never below the truth
+	pictures     int64  // files shown as pictures
+	documents    int64  // other files, of which the provider reads any number of tokens
 
 	// Of what is kept here:
 	here  bool
@@ -83,31 +90,65 @@ func (g *Guard) refs(c Caller, r *wire.Request) []wire.Ref {
 	return slices.DeleteFunc(slices.Clone(r.Refs), func(ref wire.Ref) bool { return ref.Reasoning })
 }
 
-// resolve finds what a request refers to. Only responses and their items can be
-// made through us and stay with the provider; nothing else is anybody's.
-func (g *Guard) resolve(ctx context.Context, c Caller, refs []wire.Ref) (kept, error) {
-	var k kept
+// kinds are what mentions of things name. Nothing else can be made through us and
+// stay with the provider, so it is nobody's.
+var kinds = map[wire.RefKind]owned.Kind{
+	wire.RefResponse: "", wire.RefItem: "", wire.RefConversation: owned.Conversation, wire.RefFile: owned.File,
+	wire.RefVectorStore: owned.VectorStore, wire.RefContainer: owned.Container, wire.RefUploadPart: owned.UploadPart,
+}
+
+// named finds the things that refs name. Each is the org's, of the kind named, and they
+// are at one provider.
+func (g *Guard) named(ctx context.Context, c Caller, refs []wire.Ref) (map[string]owned.Note, error) {
 	ids := make([]string, 0, len(refs))
 	for _, ref := range refs {
-		if ref.Kind != wire.RefResponse && ref.Kind != wire.RefItem {
-			return k, notOwned(ref)
+		if _, ok := kinds[ref.Kind]; !ok {
+			return nil, notOwned(ref)
 		}
 		ids = append(ids, ref.ID)
 	}
 	found, err := g.notes(ctx, c, ids)
 	if err != nil {
+		return nil, err
+	}
+	for i, ref := range refs {
+		n, ok := found[ref.ID]
+		isItem, first := n.Response != "", found[refs[0].ID]
+		switch {
+		case !ok, n.Kind != kinds[ref.Kind], isItem != (ref.Kind == wire.RefItem), private(n, c),
+			i > 0 && (first.Provider != n.Provider || first.Here != n.Here):
+			return nil, notOwned(ref)
+		}
+	}
+	return found, nil
+}
+
+// private reports whether a thing is another user's alone.
+func private(n owned.Note, c Caller) bool { return n.Kind.Private() && n.User != c.User }
+
+// resolve finds what a request refers to.
+func (g *Guard) resolve(ctx context.Context, c Caller, refs []wire.Ref) (kept, error) {
+	k, refs, err := g.prompted(c, refs)
+	if err != nil {
 		return k, err
 	}
+	found, err := g.named(ctx, c, refs)
+	if err != nil {
+		return kept{}, err
+	}
+	if len(refs) > 0 && k.provider != "" && found[refs[0].ID].Provider != k.provider {
+		return kept{}, notOwned(refs[0])
+	}
 	counted, of := map[string]bool{}, map[string]string{}
-	for i, ref := range refs { // whole responses first: they include their items
-		n, ok := found[ref.ID]
-		isItem := n.Response != ""
-		switch {
-		case !ok, isItem != (ref.Kind == wire.RefItem), i > 0 && (k.provider != n.Provider || k.here != n.Here):
-			return kept{}, notOwned(ref)
-		}
+	for _, ref := range refs { // whole responses first: they include their items
+		n := found[ref.ID]
 		k.provider, k.here = n.Provider, n.Here
 		switch {
+		case n.Kind != "":
+			if err := g.thing(ctx, c, &k, ref); err != nil {
+				return kept{}, err
+			}
+			continue
 		case ref.Kind == wire.RefItem:
 			of[ref.ID] = n.Response
 			continue
@@ -125,7 +166,7 @@ func (g *Guard) resolve(ctx context.Context, c Caller, refs []wire.Ref) (kept, e
 		return k, err
 	}
 	for _, ref := range refs {
-		if n := found[ref.ID]; n.Response != "" && !counted[n.Response] {
+		if n := found[ref.ID]; n.Kind == "" && n.Response != "" && !counted[n.Response] {
 			counted[n.Response] = true
 			k.tokens += n.Output
 		}
@@ -148,17 +189,27 @@ func notOwned(ref wire.Ref) *wire.Error {
 }
 
 func spaced(k wire.RefKind) string {
-	if k == wire.RefVectorStore {
-		return "vector store"
-	}
-	return string(k)
+	return strings.ReplaceAll(string(k), "_", " ")
 }
 
 // note remembers a response that the provider keeps. Before its usage is known
 // it may hold all that the call could.
 func (e *errand) note(a wire.Answer) {
 	c := e.call
-	if c.guard.owned == nil || c.Request.Endpoint != wire.Responses || !c.Request.Store || a.ID == "" {
+	if c.guard.owned == nil {
+		return
+	}
+	if a.HasUsage {
+		e.grow(a.Usage.Input + a.Usage.Output - c.kept.total)
+	}
+	e.noteContainers(a)
+	if !c.Request.Store || a.ID == "" {
+		return
+	}
+	if c.Request.Endpoint == wire.ChatCompletions && !c.translated() {
+		e.noteCompletion(a)
+	}
+	if c.Request.Endpoint != wire.Responses {
 		return
 	}
 	n := owned.Note{

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/providers"
 )
 
@@ -21,7 +22,7 @@ func (g *Guard) Models(c Caller) []Model {
 	}
 	found, at := map[string]Model{}, now()
 	add := func(name, vendor string) {
-		if allowed(c, name) != nil {
+		if strings.HasPrefix(name, pricing.Service) || allowed(c, name) != nil {
 			return
 		}
 		t, err := policy.Providers.Resolve(name, c.Org.Providers)

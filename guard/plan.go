@@ -64,6 +64,11 @@ func (g *Guard) PrepareKept(ctx context.Context, c Caller, r *wire.Request) (*Pl
 	if err != nil {
 		return nil, err
 	}
+	if r.Model == "" {
+		named := *r
+		named.Model = kept.model
+		r = &named
+	}
 	return g.prepare(c, r, kept)
 }
 
@@ -179,7 +184,7 @@ func concerns(l budget.Limit, c Caller) bool {
 // byte as it came.
 func (p *Plan) edit() {
 	r := p.sent
-	if p.Target.Model != r.Model {
+	if p.Target.Model != r.Model || r.Implied {
 		p.edits = append(p.edits, wire.Edit{Name: "model", JSON: strconv.AppendQuote(nil, p.Target.Model)})
 	}
 	asks := r.Endpoint == wire.ChatCompletions || r.Endpoint == wire.Completions

@@ -173,7 +173,7 @@ func (r *relay) inspect(event []byte) bool {
 		return true // not ours to judge; the missing usage will tell
 	}
 	r.text = chunk.Text
-	if ep == wire.Responses {
+	if ep == wire.Responses || ep == wire.ChatCompletions && r.call.Request.Store {
 		r.follow(chunk)
 	}
 	r.named = chunk.Named(r.named)
@@ -195,7 +195,7 @@ func (r *relay) inspect(event []byte) bool {
 	return ep == wire.Responses || chunk.Error || !chunk.ChoicesEmpty || r.call.Request.IncludeUsage
 }
 
-// follow notes what an event of Responses tells beside the bill.
+// follow notes what an event shows of what the provider keeps.
 func (r *relay) follow(chunk wire.Chunk) {
 	r.sequence = max(r.sequence, chunk.Sequence+1)
 	if chunk.ID != "" && (!r.noted || chunk.HasUsage) { // at once, so that it can be asked for while it is made

@@ -1,11 +1,13 @@
-// Package owned remembers what a provider keeps for an org: responses and the
-// items of their output, by id. All orgs share the provider's account, so
-// an id proves nothing; only what is noted here may be used, by its own org.
+// Package owned remembers what a provider keeps for an org, by id: responses and
+// the items of their output, conversations, files, vector stores and containers.
+// All orgs share the provider's account, so an id proves nothing; only what is
+// noted here may be used, by its own org.
 //
-// Notes are written soon after they were made, by no request that waits for
-// them, and live [TTL] long. What could not be written, or finds no room in the
-// org's share of Redis's memory, is as if it had never been: its id is refused
-// later. It keeps no text of any request or answer.
+// Notes of responses are written soon after they were made, by no request that
+// waits for them, and live [TTL] long. What could not be written, or finds no room
+// in the org's share of Redis's memory, is as if it had never been: its id is
+// refused later. Notes of things with a [Kind] are written before their id is
+// shown, and listed; see [Store.Keep]. No text of any request or answer is kept.
 package owned
 
 import (
@@ -46,6 +48,24 @@ type Note struct {
 	// included; Output how many it put out. Never below the truth.
 	Total  int64 `json:"t,omitempty"`
 	Output int64 `json:"o,omitempty"`
+
+	// Kind says what it is; "" is a response or an item of one.
+	Kind Kind `json:"k,omitempty"`
+	// Of is the id of the thing that this one is a part of.
+	Of string `json:"of,omitempty"`
+	// Bytes is the size of a file, or what a vector store takes as far as it is known.
+	Bytes int64 `json:"b,omitempty"`
+	// Name is the name of a file, Purpose what it is for.
+	Name    string `json:"na,omitempty"`
+	Purpose string `json:"pu,omitempty"`
+	// Made is when it was made, in Unix milliseconds.
+	Made int64 `json:"c,omitempty"`
+	// Until is when a file expires, in Unix seconds; 0: it does not.
+	Until int64 `json:"x,omitempty"`
+	// Paid is until when its storage or session has been charged, in Unix seconds.
+	Paid int64 `json:"d,omitempty"`
+	// Unit is the catalogue's entry that a session is charged by.
+	Unit string `json:"e,omitempty"`
 }
 
 // At is the provider's id for the thing.
@@ -195,7 +215,7 @@ func (s *Store) set(ctx context.Context, batch map[string]pending, texts map[str
 	pipe := s.rdb.Pipeline()
 	for k, p := range batch {
 		if _, ok := sums[p.org]; ok {
-			pipe.Set(ctx, k, texts[k], TTL)
+			pipe.Set(ctx, k, texts[k], p.note.Kind.life())
 		}
 	}
 	_, err := pipe.Exec(ctx)
@@ -267,10 +287,10 @@ func (s *Store) Drop(ctx context.Context, org, id string) error {
 	s.mu.Lock()
 	delete(s.pending, key(org, id))
 	s.mu.Unlock()
-	if err := s.rdb.Del(ctx, key(org, id)).Err(); err != nil {
+	if err := s.rdb.Del(ctx, key(org, id), tokensKey(org, id)).Err(); err != nil {
 		return fmt.Errorf("owned: %w", err)
 	}
-	return nil
+	return s.memory.Release(ctx, key(org, id))
 }
 
 // Close waits until everything is written, or ctx ends.

@@ -164,6 +164,10 @@ func inHours(hours []Hours, minute int) bool {
 	return len(hours) == 0
 }
 
+// Service begins the Model of an entry that is the price of something other than a
+// model's calls: its per_request is for one of whatever its unit is.
+const Service = "service/"
+
 // Entry is everything the catalogue knows of one model at one provider. Build it
 // in Go or read it with [ParseEntries]; [Catalogue.With] checks it.
 type Entry struct {

@@ -71,6 +71,8 @@ type Provider struct {
 	// AllowFields are names or patterns of members beyond OpenAI's API that are sent
 	// on, besides those that cost nothing.
 	AllowFields []string
+	// Prompts are the stored prompts of the account that callers may name, by id.
+	Prompts map[string]Prompt
 	// LimitField is the name the provider knows for the output limit of a chat
 	// completion; "" is told by KnowsBothLimits.
 	LimitField string
@@ -90,6 +92,13 @@ type Provider struct {
 
 	transport *transport
 	hidden    Redactor // what errors must not show
+}
+
+// Prompt is a stored prompt of an account.
+type Prompt struct {
+	Model       string   // that runs it
+	InputTokens int64    // that it adds to a request
+	Orgs        []string // that may use it; empty: all
 }
 
 // As returns the provider with another credential, over the same connections. What

@@ -143,7 +143,7 @@ func (p *Provider) request(r Request) (req *http.Request, drop func()) {
 // parameters are those of OpenAI's API that a caller may send. No other reaches a provider:
 // it may choose the version of the API, or a credential.
 var parameters = []string{
-	"after", "before", "include", "include[]", "include_obfuscation", "limit", "order", "purpose", "starting_after", "stream",
+	"after", "before", "filter", "include", "include[]", "include_obfuscation", "limit", "order", "purpose", "starting_after", "stream",
 }
 
 // known is a query without parameters that are not known, written so that every server

@@ -34,6 +34,7 @@ type exchange struct {
 	caller  guard.Caller
 	scopes  []string // of the key; empty means all
 	route   string
+	priced  bool // as the route is
 	// deployment is the model that an Azure path names, or "".
 	deployment string
 
@@ -86,6 +87,7 @@ func (x *exchange) WriteHeader(status int) {
 		x.sized = time.Now()
 	}
 	adviseRetry(status, x.Header())
+	x.announceTrailer(status)
 	x.keep.head(status, x.Header())
 	x.ResponseWriter.WriteHeader(status)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"mime/multipart"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -21,7 +22,7 @@ type fileView struct {
 	Object    string `json:"object"`
 	Bytes     int64  `json:"bytes"`
 	Created   int64  `json:"created_at"`
-	Expires   int64  `json:"expires_at"`
+	Expires   int64  `json:"expires_at,omitempty"`
 	Filename  string `json:"filename"`
 	Purpose   string `json:"purpose"`
 	Status    string `json:"status"`
@@ -66,13 +67,17 @@ func limitOf(query url.Values, def, most int) (int, error) {
 }
 
 // stored wraps a handler that needs a place for files.
-func (s *Server) stored(serve func(*exchange, *http.Request, string) error) func(*exchange, *http.Request, string) error {
+func (s *Server) stored(serve handler) handler {
 	return func(x *exchange, r *http.Request, arg string) error {
 		if s.opts.Files == nil || s.opts.Batches == nil {
-			return wire.NotFound("", "files_not_configured", "This proxy keeps no files, so it serves neither files nor batches: its operator has to set files.store")
+			return noFiles()
 		}
 		return serve(x, r, arg)
 	}
+}
+
+func noFiles() *wire.Error {
+	return wire.NotFound("", "files_not_configured", "This proxy keeps no files, so it serves no batches: its operator has to set files.store")
 }
 
 func owner(x *exchange) files.Owner { return files.Owner{Org: x.caller.Org.ID, User: x.caller.User} }
@@ -91,32 +96,22 @@ func (s *Server) allFiles(x *exchange, r *http.Request, _ string) error {
 		return err
 	}
 	f := files.Filter{Purpose: query.Get("purpose"), After: query.Get("after"), Limit: limit}
+	if f.Oldest, err = oldestFirst(query); err != nil {
+		return err
+	}
+	return s.listFiles(x, r, f)
+}
+
+// oldestFirst reads a list's order.
+func oldestFirst(query url.Values) (bool, error) {
 	switch order := query.Get("order"); order {
 	case "", "desc":
+		return false, nil
 	case "asc":
-		f.Oldest = true
+		return true, nil
 	default:
-		return wire.BadRequest("order", "invalid_value", "order must be asc or desc, not %q", shorten(order))
+		return false, wire.BadRequest("order", "invalid_value", "order must be asc or desc, not %q", shorten(order))
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), storeTimeout)
-	defer cancel()
-	page, more, err := s.opts.Files.List(ctx, owner(x), f)
-	if errors.Is(err, files.ErrNotFound) {
-		return wire.BadRequest("after", "invalid_value", "after names no file of yours")
-	}
-	if err != nil {
-		return unavailable(err)
-	}
-	read := len(page)
-	if f.Purpose != "" { // others were read in vain
-		read = limit
-	}
-	s.reads.spend(x.caller.Org.ID, x.caller.Key, read/filesPerUnit, time.Now())
-	data := make([]fileView, len(page))
-	for i, f := range page {
-		data[i] = viewFile(f)
-	}
-	return x.json(http.StatusOK, listOf(data, more, func(v *fileView) *string { return &v.ID }))
 }
 
 // filesPerUnit is how many files of a page cost one more unit of reads.
@@ -124,6 +119,9 @@ const filesPerUnit = 100
 
 // ownFile finds a file of the caller's. Foreign files do not exist.
 func (s *Server) ownFile(ctx context.Context, x *exchange, id string) (*files.File, error) {
+	if s.opts.Files == nil {
+		return nil, noFile(id)
+	}
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	f, err := s.opts.Files.File(ctx, owner(x), id)
@@ -135,6 +133,13 @@ func (s *Server) ownFile(ctx context.Context, x *exchange, id string) (*files.Fi
 
 func (s *Server) oneFile(x *exchange, r *http.Request, id string) error {
 	f, err := s.ownFile(r.Context(), x, id)
+	if s.elsewhere(err) {
+		op := getFile
+		if r.Method == http.MethodDelete {
+			op = deleteFile
+		}
+		return s.relay(x, r, op, id)
+	}
 	if err != nil {
 		return err
 	}
@@ -152,6 +157,9 @@ func (s *Server) oneFile(x *exchange, r *http.Request, id string) error {
 
 func (s *Server) fileContent(x *exchange, r *http.Request, id string) error {
 	f, err := s.ownFile(r.Context(), x, id)
+	if s.elsewhere(err) {
+		return s.relay(x, r, contentFile, id)
+	}
 	if err != nil {
 		return err
 	}
@@ -182,8 +190,8 @@ func (s *Server) fileContent(x *exchange, r *http.Request, id string) error {
 
 // uploadForm is what an upload says besides the bytes.
 type uploadForm struct {
-	name, purpose   string
-	anchor, seconds string
+	upForm
+	up *files.Upload // where a file for batches goes
 }
 
 // maxField bounds the text fields of an upload, each and in number.
@@ -193,70 +201,73 @@ const (
 	maxName   = 255
 )
 
-// upload takes a file in: its bytes go to the store as they come, whatever the
-// order of the parts.
+// upload takes a file in. One for batches goes to the store, as it comes if its purpose
+// was said before; others go to the provider when they are whole.
 func (s *Server) upload(x *exchange, r *http.Request) error {
-	if err := s.opts.Files.Room(r.Context(), owner(x)); err != nil {
-		return fileRefusal(err)
-	}
 	done, err := s.lasting(x)
 	if err != nil {
 		return err
 	}
 	defer done()
-	r.Body = &slowBody{ReadCloser: r.Body, x: x}
-	parts, err := r.MultipartReader()
-	if err != nil {
-		return wire.BadRequest("", "invalid_multipart", "An upload is multipart/form-data with the parts file and purpose")
-	}
-	var f uploadForm
-	var up *files.Upload
+	f := &uploadForm{upForm: upForm{x: x, part: "file", fields: map[string]string{}}}
 	defer func() {
-		if up != nil {
-			up.Discard(context.WithoutCancel(r.Context()))
+		if f.up != nil {
+			f.up.Discard(context.WithoutCancel(r.Context()))
 		}
 	}()
-	for n := 0; ; n++ {
-		part, err := parts.NextPart()
-		if errors.Is(err, io.EOF) {
-			break
+	err = s.eachPart(x, r, f.part, f.field, func(part *multipart.Part) error {
+		if f.fields["purpose"] != files.Batch {
+			return s.spoolPart(x, &f.upForm, part)
 		}
-		if err != nil {
-			return s.brokenUpload(x, err)
-		}
-		if n == maxFields {
-			return wire.BadRequest("", "invalid_multipart", "An upload has at most %d parts", maxFields)
-		}
-		if part.FormName() != "file" {
-			if err := f.field(part.FormName(), part); err != nil {
-				return s.brokenUpload(x, err)
-			}
-			continue
-		}
-		if up != nil {
-			return wire.BadRequest("file", "invalid_multipart", "An upload has one part called file")
-		}
-		f.name = part.FileName()
-		if up, err = s.opts.Files.Begin(r.Context(), owner(x), files.NewID()); err != nil {
-			return unavailable(err)
-		}
-		if err := s.store(x, up, part); err != nil {
-			return err
-		}
-	}
-	_ = x.control.SetReadDeadline(time.Time{})
-	if up == nil {
+		f.file, f.name = true, part.FileName()
+		return s.storeBatch(x, r, f, part)
+	})
+	switch {
+	case err != nil:
+		return err
+	case !f.file:
 		return wire.BadRequest("file", "missing_required_parameter", "Missing required parameter: 'file'")
+	case f.fields["purpose"] != files.Batch:
+		return s.uploadThing(x, r, f)
 	}
 	ttl, err := f.check()
 	if err != nil {
 		return err
 	}
-	file, err := up.Commit(r.Context(), f.name, f.purpose, ttl)
+	if f.up == nil {
+		if err := s.storeBatch(x, r, f, io.NewSectionReader(&x.body, 0, x.body.Size())); err != nil {
+			return err
+		}
+		x.body.Close()
+	}
+	file, err := f.up.Commit(r.Context(), f.name, files.Batch, ttl)
 	if err != nil {
 		return fileRefusal(err)
 	}
 	return x.json(http.StatusOK, viewFile(file))
+}
+
+// storeBatch writes a file for batches to the store.
+func (s *Server) storeBatch(x *exchange, r *http.Request, f *uploadForm, part io.Reader) (err error) {
+	if s.opts.Files == nil {
+		return noFiles()
+	}
+	if err := s.opts.Files.Room(r.Context(), owner(x)); err != nil {
+		return fileRefusal(err)
+	}
+	if f.up, err = s.opts.Files.Begin(r.Context(), owner(x), files.NewID()); err != nil {
+		return unavailable(err)
+	}
+	return s.store(x, f.up, part)
+}
+
+// field takes a text field; those that are not known say nothing.
+func (f *uploadForm) field(name, text string) error {
+	switch name {
+	case "purpose", "expires_after[anchor]", "expires_after[seconds]":
+		f.fields[name] = text
+	}
+	return nil
 }
 
 // store copies the part to the store, up to the largest file.
@@ -296,41 +307,20 @@ func (s *Server) brokenUpload(x *exchange, err error) error {
 	return s.unreadable(x, err)
 }
 
-func (f *uploadForm) field(name string, part io.Reader) error {
-	text, err := io.ReadAll(io.LimitReader(part, maxField+1))
-	if err != nil {
-		return err
-	}
-	if len(text) > maxField {
-		return wire.BadRequest(shorten(name), "invalid_value", "%s is too long", shorten(name))
-	}
-	switch name {
-	case "purpose":
-		f.purpose = string(text)
-	case "expires_after[anchor]":
-		f.anchor = string(text)
-	case "expires_after[seconds]":
-		f.seconds = string(text)
-	}
-	return nil
-}
-
-// check returns how long the file is to live, 0 for the default.
+// check returns how long a file for batches is to live, 0 for the default.
 func (f *uploadForm) check() (time.Duration, error) {
-	if f.purpose != files.Batch {
-		return 0, wire.BadRequest("purpose", "invalid_value", "This proxy keeps files with purpose batch only, not %q", shorten(f.purpose))
-	}
 	if !strings.HasSuffix(strings.ToLower(f.name), ".jsonl") || len(f.name) > maxName {
 		return 0, wire.BadRequest("file", "invalid_file_format", "Invalid file format for Batch API. Must be .jsonl")
 	}
-	if f.anchor == "" && f.seconds == "" {
+	anchor, text := f.fields["expires_after[anchor]"], f.fields["expires_after[seconds]"]
+	if anchor == "" && text == "" {
 		return 0, nil
 	}
-	seconds, err := strconv.Atoi(f.seconds)
+	seconds, err := strconv.Atoi(text)
 	if err != nil {
 		seconds = -1
 	}
-	return lifetime("expires_after", f.anchor, seconds)
+	return lifetime("expires_after", anchor, seconds)
 }
 
 // lifetime checks an expires_after.

@@ -95,7 +95,7 @@ func TestUpload(t *testing.T) {
 		{"no file", false, []part{purpose}, 0, "missing_required_parameter"},
 		{"two files", false, []part{purpose, lines, lines}, 0, "invalid_multipart"},
 		{"no purpose", false, []part{lines}, 0, "invalid_value"},
-		{"another purpose", false, []part{lines, {field: "purpose", text: "vision"}}, 0, "invalid_value"},
+		{"a purpose that is not served", false, []part{lines, {field: "purpose", text: "fine-tune"}}, 0, "invalid_value"},
 		{"not JSONL", false, []part{{"file", "in.txt", "{}"}, purpose}, 0, "invalid_file_format"},
 		{"no anchor", false, []part{lines, purpose, hour}, 0, "invalid_value"},
 		{"too short a life", false, []part{lines, purpose, anchor, {field: "expires_after[seconds]", text: "60"}}, 0, "invalid_value"},
@@ -216,9 +216,10 @@ func TestBatches(t *testing.T) {
 // TestNoFiles: without a place for files the answer says so.
 func TestNoFiles(t *testing.T) {
 	r := newRig(t, queue.Pool{}, nil)
-	for _, path := range []string{"/v1/files", "/v1/files/file-x/content", "/v1/batches", "/v1/batches/batch_x"} {
+	for _, path := range []string{"/v1/batches", "/v1/batches/batch_x"} {
 		r.call(http.MethodGet, path, "").fails(t, http.StatusNotFound, "files_not_configured")
 	}
+	r.upload(false, purpose, lines).fails(t, http.StatusNotFound, "files_not_configured")
 }
 
 // TestForeignFiles: somebody else's file and batch and ones that never were take

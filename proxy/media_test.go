@@ -116,7 +116,7 @@ func TestMediaRefused(t *testing.T) {
 		{"/images/generations", [2]string{`{"model":"dall-e-3","prompt":"x","size":"640x480"}`}, "image_not_priced", 400},
 		{"/images/generations", [2]string{`{"model":"text-embedding-3-small","prompt":"x"}`}, "request_not_priced", 400},
 		{"/images/generations", [2]string{`{"model":"gpt-image-9","prompt":"x"}`}, "model_not_priced", 400},
-		{"/images/generations", [2]string{`{"prompt":"x"}`}, "missing_required_parameter", 400},
+		{"/images/generations", [2]string{`{"prompt":"x","size":"640x480"}`}, "image_not_priced", 400}, // by the API's default
 		{"/images/generations", [2]string{`{"model":"dall-e-3","prompt":"x","n":11}`}, "integer_above_max_value", 400},
 		{"/images/generations", [2]string{`{"model":"dall-e-3","prompt":"x","N":9}`}, "ambiguous_parameter", 400},
 		{"/audio/transcriptions", [2]string{`{"model":"whisper-1"}`, "application/json"}, "invalid_content_type", 400},

@@ -19,7 +19,7 @@ import (
 // others do not exist.
 func (s *Server) ownResponse(x *exchange, r *http.Request, id string) (owned.Note, error) {
 	n, err := s.guard.Owned(r.Context(), x.caller, id)
-	if errors.Is(err, guard.ErrNotOwned) || err == nil && (n.User != x.caller.User || n.Response != "" || !plainID(n.At())) {
+	if errors.Is(err, guard.ErrNotOwned) || err == nil && (n.User != x.caller.User || n.Response != "" || n.Kind != "" || !plainID(n.At())) {
 		return n, noResponse(id)
 	}
 	return n, err

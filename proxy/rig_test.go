@@ -158,6 +158,7 @@ func (r *rig) open(ctx context.Context, body string, header ...string) stream {
 		r.t.Fatal(err)
 	}
 	req.Header.Set("Authorization", "Bearer "+r.key)
+	req.Header.Set("TE", "trailers")
 	for i := 0; i < len(header); i += 2 {
 		req.Header.Set(header[i], header[i+1])
 	}
@@ -207,6 +208,7 @@ func (r *rig) do(ctx context.Context, method, path, body string, header ...strin
 		return answer{err: err}
 	}
 	req.Header.Set("Authorization", "Bearer "+r.key)
+	req.Header.Set("TE", "trailers")
 	for i := 0; i < len(header); i += 2 {
 		req.Header.Del(header[i])
 		if header[i+1] != "" {

@@ -18,14 +18,17 @@ type route struct {
 	priced  bool   // bounded by the org's limits and the provider's quota
 	reads   int    // what a GET takes of its key's reads
 	writes  int    // what another method takes of them
-	serve   func(x *exchange, r *http.Request, arg string) error
+	serve   handler
 }
+
+// handler serves one route. Arg is the id in the path, or several with / between them.
+type handler func(x *exchange, r *http.Request, arg string) error
 
 // table maps paths, without /v1, to routes. A path that ends in / takes one
 // more segment (or, for models, several) as its argument.
 func (s *Server) table() map[string]route {
 	post, get := []string{http.MethodPost}, []string{http.MethodGet}
-	return map[string]route{
+	table := map[string]route{
 		"/":                        {name: "root", methods: []string{http.MethodGet, http.MethodHead}, open: true, serve: s.greet},
 		"/chat/completions":        {name: "chat.completions", scope: "chat.completions", methods: post, priced: true, serve: s.metered(wire.ChatCompletions)},
 		"/embeddings":              {name: "embeddings", scope: "embeddings", methods: post, priced: true, serve: s.metered(wire.Embeddings)},
@@ -52,13 +55,15 @@ func (s *Server) table() map[string]route {
 		"/jobs/*/cancel":           {name: "jobs.cancel", scope: "jobs", methods: post, writes: writesOne, serve: s.cancelJob},
 		"/jobs/*/result":           {name: "jobs.result", scope: "jobs", methods: get, reads: readsOne, serve: s.jobResult},
 		"/jobs/*/events":           {name: "jobs.events", scope: "jobs", methods: get, reads: readsOne, serve: s.jobEvents},
-		"/files":                   {name: "files", scope: "files", methods: []string{http.MethodGet, http.MethodPost}, reads: readsPage, writes: writesOne, serve: s.stored(s.allFiles)},
-		"/files/":                  {name: "files.get", scope: "files", methods: []string{http.MethodGet, http.MethodDelete}, reads: readsOne, writes: writesOne, serve: s.stored(s.oneFile)},
-		"/files/*/content":         {name: "files.content", scope: "files", methods: get, reads: readsOne, serve: s.stored(s.fileContent)},
+		"/files":                   {name: "files", scope: "files", methods: []string{http.MethodGet, http.MethodPost}, reads: readsPage, writes: writesOne, serve: s.allFiles},
+		"/files/":                  {name: "files.get", scope: "files", methods: []string{http.MethodGet, http.MethodDelete}, reads: readsOne, writes: writesOne, serve: s.oneFile},
+		"/files/*/content":         {name: "files.content", scope: "files", methods: get, reads: readsOne, serve: s.fileContent},
 		"/batches":                 {name: "batches", scope: "batches", methods: []string{http.MethodGet, http.MethodPost}, reads: readsPage, writes: writesOne, serve: s.stored(s.allBatches)},
 		"/batches/":                {name: "batches.get", scope: "batches", methods: get, reads: readsOne, serve: s.stored(s.oneBatch)},
 		"/batches/*/cancel":        {name: "batches.cancel", scope: "batches", methods: post, writes: writesOne, serve: s.stored(s.cancelBatch)},
 	}
+	s.addOperations(table)
+	return table
 }
 
 // units are what a request takes of its key's reads.
@@ -74,7 +79,11 @@ const served = "POST /v1/chat/completions, POST /v1/responses, /responses/compac
 	"POST /v1/images/generations, /edits and /variations, POST /v1/audio/speech, /transcriptions and /translations, GET /v1/models, GET /v1/models/{id}, " +
 	"GET /v1/limits, GET /v1/usage, GET /v1/jobs, GET /v1/jobs/{id}, POST /v1/jobs/{id}/cancel, GET /v1/jobs/{id}/result, GET /v1/jobs/{id}/events, " +
 	"POST and GET /v1/files, GET and DELETE /v1/files/{id}, GET /v1/files/{id}/content, " +
-	"POST and GET /v1/batches, GET /v1/batches/{id} and POST /v1/batches/{id}/cancel"
+	"POST and GET /v1/batches, GET /v1/batches/{id}, POST /v1/batches/{id}/cancel, and what is stored under " +
+	"/v1/chat/completions, /v1/conversations, /v1/uploads, /v1/vector_stores and /v1/containers"
+
+// notServed is the page about the paths of OpenAI's API that are not served.
+const notServed = "https://github.com/llmguard/llmguard/blob/main/docs/openai-api.md#not-served"
 
 // may reports whether the caller's key has a scope. The scope calls has all
 // endpoints that cost money.
@@ -108,7 +117,8 @@ func (s *Server) match(r *http.Request) (route, string, error) {
 	}
 	found, ok := s.routes[pattern]
 	if !ok {
-		return route{}, "", wire.NotFound("", "unknown_url", "Unknown request URL: %s %s. This proxy serves %s", r.Method, shorten(r.URL.Path), served)
+		return route{}, "", wire.NotFound("", "unknown_url", "Unknown request URL: %s %s. This proxy serves %s. What it does not serve, and why: %s",
+			r.Method, shorten(r.URL.Path), served, notServed)
 	}
 	if !slices.Contains(found.methods, r.Method) {
 		return route{}, "", wire.MethodNotAllowed(r.Method, found.methods)
@@ -116,19 +126,32 @@ func (s *Server) match(r *http.Request) (route, string, error) {
 	return found, arg, nil
 }
 
-// withID splits a path of one of the lists of things into its pattern and the
-// thing's id. Any other path is its own pattern.
-func withID(path string) (pattern, id string) {
-	for _, list := range []string{"/jobs/", "/responses/", "/files/", "/batches/"} {
+// lists are the paths of lists of things. Below each are ids and words in turn.
+var lists = []string{
+	"/jobs/", "/responses/", "/files/", "/batches/", "/chat/completions/", "/conversations/", "/uploads/",
+	"/vector_stores/", "/containers/",
+}
+
+// withID splits a path of one of the lists into its pattern, in which a * stands for an
+// id that is not the last part, and the ids, with / between them. Any other path is its
+// own pattern.
+func withID(path string) (pattern, ids string) {
+	for _, list := range lists {
 		rest, ok := strings.CutPrefix(path, list)
 		if !ok {
 			continue
 		}
-		id, verb, deeper := strings.Cut(rest, "/")
-		if deeper {
-			return list + "*/" + verb, id
+		parts := strings.Split(rest, "/")
+		var found []string
+		for i := 0; i < len(parts); i += 2 {
+			found = append(found, parts[i])
+			parts[i] = "*"
 		}
-		return list, id
+		pattern := list + strings.Join(parts, "/")
+		if len(parts)%2 == 1 {
+			pattern = strings.TrimSuffix(pattern, "*")
+		}
+		return pattern, strings.Join(found, "/")
 	}
 	return path, ""
 }

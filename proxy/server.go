@@ -152,6 +152,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("X-Request-Id", x.id)
 	h.Set("Cache-Control", "no-store") // every answer is one caller's
 	h.Set("X-Content-Type-Options", "nosniff")
+	defer x.dropTrailer()
 	if err := s.answer(x, r); err != nil {
 		x.fail(err)
 	}
@@ -183,7 +184,7 @@ func (s *Server) dispatch(x *exchange, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	x.route = route.name
+	x.route, x.priced = route.name, route.priced
 	if route.open {
 		return route.serve(x, r, arg)
 	}

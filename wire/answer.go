@@ -2,6 +2,7 @@ package wire
 
 import (
 	"bytes"
+	"slices"
 	"sync"
 )
 
@@ -23,6 +24,8 @@ type Answer struct {
 	Status string
 	// Items are the ids of a response's output, as far as it has ids.
 	Items []string
+	// Containers are the ids of those in which its code ran.
+	Containers []string
 	// Hidden says that the only fault are tokens of output that the total has and
 	// nothing else: they are in Usage.Output.
 	Hidden bool
@@ -57,6 +60,7 @@ type answerReader struct {
 	status          Span // of a response
 	usage           usageReader
 	items           []Span
+	containers      []Span
 	tools           int64 // calls of built-in tools
 }
 
@@ -108,6 +112,11 @@ func (r *answerReader) answer(ep Endpoint) Answer {
 	for _, at := range r.items {
 		a.Items = append(a.Items, r.word(at))
 	}
+	for _, at := range r.containers {
+		if id := r.word(at); id != "" && !slices.Contains(a.Containers, id) {
+			a.Containers = append(a.Containers, id)
+		}
+	}
 	return a
 }
 
@@ -126,7 +135,7 @@ func (r *answerReader) output() error {
 	if r.peek() != '[' {
 		return r.skip()
 	}
-	r.items, r.tools = r.items[:0], 0
+	r.items, r.containers, r.tools = r.items[:0], r.containers[:0], 0
 	return r.array(func(int) error {
 		if r.peek() != '{' {
 			return r.skip()
@@ -141,6 +150,8 @@ func (r *answerReader) output() error {
 				id = v
 			case string(name) == "type":
 				kind = v
+			case string(name) == "container_id" && len(r.containers) < maxItems:
+				r.containers = append(r.containers, v)
 			}
 			return err
 		})

@@ -50,6 +50,9 @@ func (e Endpoint) Form() bool {
 	return e == ImageEdits || e == ImageVariations || e == Transcriptions || e == Translations
 }
 
+// defaultPicture is the model that draws where a request names none.
+const defaultPicture = "dall-e-2"
+
 const (
 	maxPictures = 10
 	maxPartial  = 3

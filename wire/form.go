@@ -192,6 +192,9 @@ func ScanForm(ep Endpoint, model, contentType string, r io.Reader) (*Request, er
 		s.req.Form.named, s.req.Model = model, model
 		s.note("model", model)
 	}
+	if s.req.Model == "" && ep.Pictures() {
+		s.req.Form.named, s.req.Model, s.req.Implied = defaultPicture, defaultPicture, true
+	}
 	s.req.Form.lead = string(s.dash) + "\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\n"
 	s.body()
 	return s.req, s.finish()

@@ -3,9 +3,10 @@ package wire
 // item is what we read of the item of a Responses input at hand.
 type item struct {
 	kind, id  string
-	texts     int  // the request's texts before it
-	encrypted bool // its content is there, encrypted
-	content   bool // has a member content
+	texts     int    // the request's texts before it
+	encrypted bool   // its content is there, encrypted
+	content   bool   // has a member content
+	part      string // the type of the part of content at hand
 	image     Image
 }
 
@@ -116,7 +117,7 @@ func readParts(param string, text bool) reader {
 }
 
 var responsesPartFields = newFields(map[string]reader{
-	"type":        readWord("input[].content[].type", func(*scanner) *string { return new(string) }),
+	"type":        readWord("input[].content[].type", func(s *scanner) *string { return &s.item.part }),
 	"text":        readText("input[].content[].text", KindContent),
 	"refusal":     readText("input[].content[].refusal", KindRefusal),
 	"image_url":   (*scanner).readPartImage,
@@ -132,8 +133,12 @@ var responsesPartFields = newFields(map[string]reader{
 
 // readPart reads a part of content. A picture's detail may come before it.
 func (s *scanner) readPart() error {
-	s.item.image = Image{}
+	s.item.image, s.item.part = Image{}, ""
+	named := len(s.req.Refs)
 	err := s.members(responsesPartFields)
+	for i := named; i < len(s.req.Refs); i++ {
+		s.req.Refs[i].Picture = s.item.part == "input_image" || s.item.part == "computer_screenshot"
+	}
 	if m := s.message(); !s.item.image.URL.IsZero() {
 		m.Images = append(m.Images, s.item.image)
 	}

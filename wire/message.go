@@ -226,9 +226,20 @@ var fileFields = newFields(map[string]reader{
 		s.file().Data, err = s.stringAt("messages[].content[].file.file_data")
 		return err
 	},
-	"file_id":  readWord("messages[].content[].file.file_id", func(s *scanner) *string { return &s.file().ID }),
+	"file_id":  (*scanner).readFileID,
 	"filename": readWord("messages[].content[].file.filename", func(s *scanner) *string { return &s.file().Name }),
 }, nil)
+
+// readFileID reads the id of a file that the provider keeps.
+func (s *scanner) readFileID() error {
+	const param = "messages[].content[].file.file_id"
+	id, err := s.word(param)
+	if err != nil {
+		return err
+	}
+	s.file().ID = id
+	return s.addRef(RefFile, id, s.param(param))
+}
 
 func (s *scanner) file() *Media {
 	m := s.message()

@@ -17,6 +17,8 @@ const (
 	RefPrompt       RefKind = "prompt"
 	RefVectorStore  RefKind = "vector_store"
 	RefContainer    RefKind = "container"
+	RefUploadPart   RefKind = "upload_part"
+	RefSkill        RefKind = "skill"
 )
 
 // Ref is a mention of something kept at the provider. Who may use it the
@@ -29,10 +31,13 @@ type Ref struct {
 	// Reasoning says that it is an item of that type, of which the request may
 	// hold all that shows.
 	Reasoning bool
+	// Picture says that a file is shown to the model as a picture, Tool that it is for a
+	// tool of the provider's.
+	Picture, Tool bool
 }
 
 // maxRefs bounds what has to be looked up for one request.
-const maxRefs = 1024
+const maxRefs = 2048
 
 func (s *scanner) addRef(kind RefKind, id, param string) error {
 	if len(s.req.Refs) == maxRefs {
@@ -128,7 +133,7 @@ var keptBy = map[string]RefKind{
 	"libraryids": RefVectorStore, "collectionid": RefVectorStore, "collectionids": RefVectorStore,
 	"container": RefContainer, "containerid": RefContainer,
 	"approvalrequestid": RefItem, "previousresponseid": RefConversation, "conversationid": RefConversation,
-	"threadid": RefConversation, "promptid": RefPrompt,
+	"threadid": RefConversation, "promptid": RefPrompt, "skillid": RefSkill,
 }
 
 // walkUnasked walks a value in which ids name nothing that the request asks for.

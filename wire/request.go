@@ -88,8 +88,10 @@ type Request struct {
 	// Body is the request as received.
 	Body []byte
 
-	// Model is never empty.
-	Model string
+	// Model is empty only where a stored prompt among the Refs names it. Implied says that the request does not name it: it is the
+	// API's default or the prompt's, and has to be written into what is sent.
+	Model   string
+	Implied bool
 	// Stream is the body's "stream".
 	Stream bool
 	// IncludeUsage is the body's "stream_options.include_usage".
@@ -175,6 +177,11 @@ type Request struct {
 
 // member is one top-level name and value, as raw JSON.
 type member struct{ name, value Span }
+
+// prompted reports whether the request names a stored prompt.
+func (r *Request) prompted() bool {
+	return slices.ContainsFunc(r.Refs, func(ref Ref) bool { return ref.Kind == RefPrompt })
+}
 
 // Choices returns how many answers the provider generates: the larger of N
 // and BestOf, for each prompt.

@@ -99,7 +99,7 @@ func (s *scanner) readConversation() error {
 
 var promptFields = newFields(map[string]reader{
 	"id":        readRef(RefPrompt, "prompt.id"),
-	"variables": (*scanner).walk,
+	"variables": (*scanner).readVariables,
 	"version":   nil,
 }, nil)
 
@@ -107,7 +107,27 @@ func (s *scanner) readStoredPrompt() error {
 	if s.peek() != '{' {
 		return s.wrongType("prompt", "an object")
 	}
-	return s.members(promptFields)
+	start := s.pos
+	s.beginMessage("user")
+	err := s.members(promptFields)
+	s.req.texts = append(s.req.texts, Text{KindOther, Span{start, s.pos}})
+	s.endMessage()
+	return err
+}
+
+// readVariables reads what fills in a stored prompt: texts, and parts of content, of which
+// each may be a document.
+func (s *scanner) readVariables() error {
+	if s.peek() != '{' {
+		return s.wrongType("prompt.variables", "an object")
+	}
+	return s.object(func([]byte) error {
+		if s.peek() != '"' {
+			m := s.message()
+			m.Files = append(m.Files, Media{Remote: true})
+		}
+		return s.walk()
+	})
 }
 
 var responsesToolFields = newFields(map[string]reader{
@@ -132,8 +152,12 @@ func (s *scanner) readResponsesTools() error {
 			return s.wrongType("tools[]", "an object")
 		}
 		s.tool = tool{}
+		named := len(s.req.Refs)
 		if err := s.members(responsesToolFields); err != nil {
 			return err
+		}
+		for i := named; i < len(s.req.Refs); i++ {
+			s.req.Refs[i].Tool = true
 		}
 		if !localTools[s.tool.kind] {
 			s.noteTool()

@@ -82,14 +82,14 @@ func TestScanRefs(t *testing.T) {
 		`"input":[{"id":"rs_1","type":"reasoning","summary":[],"encrypted_content":null}]`:               {{Kind: RefItem, ID: "rs_1", Param: "input[0].id", Reasoning: true}},
 		`"input":[{"id":"ig_1","type":"image_generation_call"}]`:                                         {{Kind: RefItem, ID: "ig_1", Param: "input[0].id"}},
 		`"input":[{"id":"zz_1","type":"of_the_future","content":"x"}]`:                                   {{Kind: RefItem, ID: "zz_1", Param: "input[0].id"}},
-		`"input":[{"role":"user","content":[{"type":"input_image","file_id":"file-1"}]}]`:                {{Kind: RefFile, ID: "file-1", Param: "input[0].content[0].file_id"}},
+		`"input":[{"role":"user","content":[{"type":"input_image","file_id":"file-1"}]}]`:                {{Kind: RefFile, ID: "file-1", Param: "input[0].content[0].file_id", Picture: true}},
 		`"input":[{"type":"computer_call_output","call_id":"c","output":{"file_id":"file-1"}}]`:          {{Kind: RefFile, ID: "file-1", Param: "input[0].content[0].file_id"}},
 		`"input":[{"type":"mcp_approval_response","approval_request_id":"mcpr_1","approve":true}]`:       {{Kind: RefItem, ID: "mcpr_1", Param: "input[0].approval_request_id"}},
 		`"input":[{"type":"x","deep":[{"container_id":"cntr_1"}]}]`:                                      {{Kind: RefContainer, ID: "cntr_1", Param: "container_id"}},
-		`"input":"a","tools":[{"type":"file_search","vector_store_ids":["vs_1","vs_2"]}]`:                {{Kind: RefVectorStore, ID: "vs_1", Param: "vector_store_ids"}, {Kind: RefVectorStore, ID: "vs_2", Param: "vector_store_ids"}},
-		`"input":"a","tools":[{"type":"code_interpreter","container":"cntr_1"}]`:                         {{Kind: RefContainer, ID: "cntr_1", Param: "container"}},
-		`"input":"a","tools":[{"type":"code_interpreter","container":{"type":"auto","file_ids":["f"]}}]`: {{Kind: RefFile, ID: "f", Param: "file_ids"}},
-		`"input":"a","tools":[{"type":"image_generation","input_image_mask":{"file_id":"f"}}]`:           {{Kind: RefFile, ID: "f", Param: "file_id"}},
+		`"input":"a","tools":[{"type":"file_search","vector_store_ids":["vs_1","vs_2"]}]`:                {{Kind: RefVectorStore, ID: "vs_1", Param: "vector_store_ids", Tool: true}, {Kind: RefVectorStore, ID: "vs_2", Param: "vector_store_ids", Tool: true}},
+		`"input":"a","tools":[{"type":"code_interpreter","container":"cntr_1"}]`:                         {{Kind: RefContainer, ID: "cntr_1", Param: "container", Tool: true}},
+		`"input":"a","tools":[{"type":"code_interpreter","container":{"type":"auto","file_ids":["f"]}}]`: {{Kind: RefFile, ID: "f", Param: "file_ids", Tool: true}},
+		`"input":"a","tools":[{"type":"image_generation","input_image_mask":{"file_id":"f"}}]`:           {{Kind: RefFile, ID: "f", Param: "file_id", Tool: true}},
 		`"input":"a","tools":[{"parameters":{"file_id":"f"},"type":"function","name":"g"}]`:              nil,
 	} {
 		r := scanAs(t, Responses, `{"model":"m",`+body+`}`)
@@ -118,7 +118,7 @@ func TestScanResponsesRefuses(t *testing.T) {
 		{`{"model":"m","input":[{"ID":"x"}]}`, "id", "ambiguous_parameter"},
 		{`{"model":"m","input":"a","input":"b"}`, "", "duplicate_parameter"},
 		{`{"model":"m","input":"a","tools":{}}`, "tools", "invalid_type"},
-		{`{"model":"m","input":[` + strings.Repeat(`{"type":"item_reference","id":"a"},`, maxRefs) + `{"id":"a"}]}`, "input[1024].id", "array_above_max_length"},
+		{`{"model":"m","input":[` + strings.Repeat(`{"type":"item_reference","id":"a"},`, maxRefs) + `{"id":"a"}]}`, "input[2048].id", "array_above_max_length"},
 	} {
 		_, err := Scan(Responses, []byte(c.body), Limits{})
 		var e *Error

@@ -20,7 +20,8 @@ type scanner struct {
 
 	maxTokens, maxCompletion int64 // -1 when not given
 	tool                     tool
-	item                     item   // of a Responses input
+	item                     item // of a Responses input
+	mentions                 Mentions
 	model                    string // that of the path, for ScanFor
 }
 
@@ -202,6 +203,10 @@ func (s *scanner) finish() error {
 	switch {
 	case r.Model == "" && r.Endpoint == Moderations && s.model == "":
 		r.Model = defaultModeration
+	case r.Model == "" && r.Endpoint.Pictures() && s.model == "":
+		r.Model, r.Implied = defaultPicture, true
+	case r.Model == "" && s.model == "" && r.Endpoint == Responses && r.prompted():
+		r.Implied = true
 	case r.Model == "" && s.model == "":
 		return missing("model")
 	case unprintable(r.Model):

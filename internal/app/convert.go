@@ -89,8 +89,8 @@ func upstreams(c *config.Config) (*providers.Set, error) {
 			ID: p.ID, BaseURL: base, APIKey: p.APIKey.Reveal(), Headers: http.Header{},
 			Kind: providers.Kind(p.Kind), APIVersion: p.APIVersion, Deployments: p.Deployments,
 			Aliases: p.ModelMap, Models: p.Models, ServiceTier: p.ServiceTier, BatchMode: p.BatchMode,
-			DocumentTokens: p.DocumentTokens,
-			AllowFields:    p.AllowFields, IgnoreCost: p.ReportedCost == "ignore",
+			DocumentTokens: p.DocumentTokens, Prompts: prompts(p.Prompts),
+			AllowFields: p.AllowFields, IgnoreCost: p.ReportedCost == "ignore",
 			ConnectTimeout: p.ConnectTimeout, HeaderTimeout: p.HeaderTimeout, IdleTimeout: p.IdleTimeout,
 		}
 		up.ChatOnly = p.Responses == "translate" || p.Responses == "auto" && providers.SpeaksChatOnly(up.Kind, base)
@@ -292,4 +292,13 @@ func shapeOf(l config.Limit) (budget.Shape, error) {
 	default:
 		return budget.Shape{Kind: budget.Concurrent, Amount: l.Amount.N}, nil
 	}
+}
+
+// prompts are the stored prompts of a provider by id.
+func prompts(list []config.Prompt) map[string]providers.Prompt {
+	out := map[string]providers.Prompt{}
+	for _, p := range list {
+		out[p.ID] = providers.Prompt{Model: p.Model, InputTokens: p.InputTokens, Orgs: p.Orgs}
+	}
+	return out
 }

@@ -45,7 +45,9 @@ var obeyed = map[string]string{
 	"Providers.ID": "upstreams", "Providers.Kind": "upstreams", "Providers.Responses": "upstreams", "Providers.APIVersion": "upstreams", "Providers.Deployments": "upstreams", "Providers.BaseURL": "upstreams", "Providers.APIKey": "upstreams",
 	"Providers.Organization": "upstreams", "Providers.Project": "upstreams", "Providers.Headers": "upstreams",
 	"Providers.ConnectTimeout": "upstreams", "Providers.HeaderTimeout": "upstreams", "Providers.IdleTimeout": "upstreams",
-	"Providers.Models": "upstreams", "Providers.Identifiers": "upstreams", "Providers.ServiceTier": "upstreams", "Providers.DocumentTokens": "upstreams", "Providers.ModelMap": "upstreams",
+	"Providers.Models": "upstreams", "Providers.Identifiers": "upstreams", "Providers.ServiceTier": "upstreams", "Providers.DocumentTokens": "upstreams",
+	"Providers.Prompts.ID": "prompts", "Providers.Prompts.Model": "prompts", "Providers.Prompts.InputTokens": "prompts", "Providers.Prompts.Orgs": "prompts",
+	"Providers.ModelMap": "upstreams",
 	"Providers.Pools.ID": "addPools", "Providers.Pools.Models": "upstreams", "Providers.Pools.RPM": "addPools",
 	"Providers.Pools.TPM": "addPools", "Providers.Pools.TPMCounting": "addPools", "Providers.Pools.LearnQuota": "addPools", "Providers.Pools.Concurrency": "addPools",
 	"Providers.Pools.MaxJobs": "addPools", "Providers.Pools.MaxBytes": "addPools", "Providers.Pools.MaxAge": "addPools",
@@ -128,6 +130,7 @@ providers:
     service_tier: priority
     document_tokens: 25
     allow_fields: [plugins, "x_*"]
+    prompts: [{id: pmpt_1, model: gpt-4o, input_tokens: 30, orgs: [acme]}]
     output_limit_field: max_tokens
     reported_cost: ignore
     spend_caps: [{name: day, metric: tokens, amount: 20, calendar: day, tz: Europe/Berlin, models: ["gpt-5*"], endpoints: [chat.completions], mode: shadow}]
@@ -186,6 +189,7 @@ func TestConvertProvider(t *testing.T) {
 	if up.ID != "openai" || up.BaseURL.String() != "https://api.example.com/v1" || up.APIKey != "sk-1" || up.ConnectTimeout != time.Second || up.HeaderTimeout != 2*time.Second || up.IdleTimeout != 3*time.Second ||
 		up.Headers.Get("OpenAI-Organization") != "org-1" || up.Headers.Get("OpenAI-Project") != "proj-1" || up.Headers.Get("X-Extra") != "7" ||
 		up.ServiceTier != "priority" || !up.Allows("x_1") || up.Allows("models") || up.LimitField != "max_tokens" || !up.IgnoreCost || up.DocumentTokens != 25 ||
+		up.Prompts["pmpt_1"].Model != "gpt-4o" || up.Prompts["pmpt_1"].InputTokens != 30 || up.Prompts["pmpt_1"].Orgs[0] != "acme" ||
 		up.Aliases["smart"] != "gpt-4o" || up.Models[0] != "gpt-4.1-nano" || up.Pools[0].Models[0] != "gpt-4*" {
 		t.Errorf("got provider %+v, want what the file says", up)
 	}

@@ -60,9 +60,6 @@ func updatePricesCommand() *cobra.Command {
 }
 
 func updatePrices(c *cobra.Command, f *updateFlags, source string) error {
-	if err := f.checkOutput(); err != nil {
-		return err
-	}
 	from, err := f.effectiveDay(time.Now())
 	if err != nil {
 		return err

@@ -286,7 +286,7 @@ func TestFilesLife(t *testing.T) {
 	if got := f.do("GET", "/files/"+id+"/content", "").Body.String(); got != content {
 		t.Errorf("content %q, want %q", got, content)
 	}
-	f.upload("a.jsonl", "assistants", content, 400)
+	f.upload("a.jsonl", "fine-tune", content, 400)
 	f.upload("a.csv", "batch", content, 400)
 	var fault apiFault
 	f.get(400, &fault, "POST", "/files", "no form", "Content-Type: text/plain")

@@ -56,6 +56,9 @@ func (x *exchange) generate(read func() error) error {
 		return err
 	}
 	x.s.log.update(x.rec, func(rec *Record) { rec.AnswerModel, rec.Tier = a.model, a.tier })
+	if string(x.q.fields["store"]) == "true" && x.r.URL.Path == "/v1/chat/completions" {
+		x.s.rename(x.s.newThing("/v1/chat/completions", map[string]any{"model": a.model}), a.id)
+	}
 	if x.q.Stream {
 		newStream(x, a).run()
 		return nil

@@ -89,6 +89,7 @@ type Server struct {
 	kept     map[string]*response
 	files    []*storedFile // oldest first
 	batches  []*batchJob   // oldest first
+	things   []*thing      // oldest first
 
 	batchScript func(number int) BatchScript
 	running     sync.WaitGroup // batches

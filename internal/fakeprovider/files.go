@@ -150,10 +150,11 @@ func (x *exchange) upload() error {
 			name, content = part.FileName(), text
 		}
 	}
-	if purpose != "batch" {
-		return invalid("purpose", "", "'%s' is not one of ['batch'] - 'purpose'", purpose)
+	known := []string{"batch", "assistants", "vision", "user_data"}
+	if !slices.Contains(known, purpose) {
+		return invalid("purpose", "", "'%s' is not one of %q - 'purpose'", purpose, known)
 	}
-	if !strings.HasSuffix(name, ".jsonl") {
+	if purpose == "batch" && !strings.HasSuffix(name, ".jsonl") {
 		return invalid("file", "", "Invalid file format for Batch API. Must be .jsonl")
 	}
 	return x.show(x.s.keepFile(name, purpose, content), lost)

@@ -86,7 +86,7 @@ func TestRefusals(t *testing.T) {
 		{"basic", "POST", "/chat/completions", chat("", ""), []string{"Authorization: Basic c2s="}, 401, "invalid_api_key", "null"},
 		{"two keys", "POST", "/chat/completions", chat("", ""), []string{right, right}, 401, "invalid_api_key", "null"},
 		{"unknown path", "POST", "/chat", "{}", []string{right}, 404, "unknown_url", "null"},
-		{"wrong method", "GET", "/chat/completions", "", []string{right}, 405, "method_not_supported", "null"},
+		{"wrong method", "PUT", "/chat/completions", "", []string{right}, 405, "method_not_supported", "null"},
 		{"unknown model", "POST", "/chat/completions", strings.Replace(chat("", ""), "gpt-4o", "gpt-none", 1), []string{right}, 404, "model_not_found", "null"},
 		{"too large", "POST", "/chat/completions", chat(strings.Repeat(" ", 2000), ""), []string{right}, 413, "null", "null"},
 		{"no messages", "POST", "/chat/completions", `{"model":"gpt-4o"}`, []string{right}, 400, "missing_required_parameter", "messages"},

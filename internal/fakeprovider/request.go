@@ -40,7 +40,8 @@ type Request struct {
 	base64     bool
 	creation   creation
 	items      []json.RawMessage // of a Responses input
-	hidden     int64             // tokens of the response it goes on from
+	hidden     int64             // tokens of the response or conversation it goes on from
+	spoken     *thing            // the conversation that the answer is added to
 	echo       bool              // an older completion repeats its prompt
 	bestOf     int
 }

@@ -146,6 +146,15 @@ func (q *Request) readInputItems(s *Server) error {
 		}
 		q.hidden = r.tokens
 	}
+	var err error
+	if q.spoken, err = q.conversation(s); err != nil {
+		return err
+	}
+	if q.spoken != nil {
+		s.mu.Lock()
+		q.hidden += q.spoken.tokens
+		s.mu.Unlock()
+	}
 	if instructions != "" {
 		q.messages = append(q.messages, message{Role: "system", Content: encode(instructions)})
 	}
@@ -403,6 +412,11 @@ func (x *exchange) plainResponse(a *answer) {
 // finish makes the final object and keeps it.
 func (r *response) finish(x *exchange, c *choice, usage json.RawMessage) {
 	r.body = x.b.omit(encode(r.object(c.status(), r.items, usage)))
+	if t := x.q.spoken; t != nil {
+		x.s.mu.Lock()
+		t.tokens = r.tokens
+		x.s.mu.Unlock()
+	}
 	if r.stored {
 		x.s.keep(r)
 	}

@@ -91,6 +91,9 @@ func (x *exchange) route() error {
 	if c := creates[path]; c != nil {
 		method, handle = http.MethodPost, func() error { return x.create(c) }
 	}
+	if do := x.thingRoute(); do != nil {
+		return do()
+	}
 	switch {
 	case handle != nil:
 	case path == "/v1/chat/completions":

@@ -109,6 +109,18 @@ func TestSDKNode(t *testing.T) {
 	runNode(t, nodeScript{"text", "node", "sdk.test.mjs", env}, nodeScript{"media", "node", "media.test.mjs", env})
 }
 
+// TestSDKMethods calls every method of the openai npm package.
+func TestSDKMethods(t *testing.T) {
+	t.Parallel()
+	s, p := sdkStack(t)
+	docs, err := filepath.Abs("../../docs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	env := []string{"BASE_URL=" + p.URL, "API_KEY=" + s.keys["alice"], "DOCS=" + docs}
+	runNode(t, nodeScript{"methods", "node", "methods.test.mjs", env})
+}
+
 // TestSDKResponses runs the npm packages' Responses at a provider that has them,
 // and at one that has not.
 func TestSDKResponses(t *testing.T) {

@@ -1,0 +1,308 @@
+package fakeprovider
+
+import (
+	"encoding/json"
+	"maps"
+	"mime/multipart"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+)
+
+// thing is something that the provider keeps: a conversation, a vector store, a
+// container, an upload, or a part of one.
+type thing struct {
+	id     string
+	list   string // the path of the list it is in, such as /v1/conversations/conv_x/items
+	fields map[string]any
+	bytes  int   // of a file, or of what a vector store holds
+	tokens int64 // of a conversation
+}
+
+// thingKinds are the prefixes and objects of ids by the last word of their list.
+var thingKinds = map[string][2]string{
+	"conversations": {"conv_", "conversation"},
+	"items":         {"msg_", "message"},
+	"uploads":       {"upload_", "upload"},
+	"parts":         {"part_", "upload.part"},
+	"vector_stores": {"vs_", "vector_store"},
+	"file_batches":  {"vsfb_", "vector_store.file_batch"},
+	"containers":    {"cntr_", "container"},
+	"files":         {"cfile_", "container.file"},
+	"completions":   {"chatcmpl-", "chat.completion"},
+}
+
+// thingLists are the lists whose paths are served.
+var thingLists = []string{"/v1/conversations", "/v1/uploads", "/v1/vector_stores", "/v1/containers", "/v1/chat/completions"}
+
+// thingRoute finds what a path does; nil: it is none of things. Words and ids alternate
+// behind the list.
+func (x *exchange) thingRoute() func() error {
+	path, method := x.r.URL.Path, x.r.Method
+	if path == "/v1/chat/completions" && method != http.MethodGet {
+		return nil
+	}
+	for _, list := range thingLists {
+		rest, ok := strings.CutPrefix(path, list)
+		if !ok || rest != "" && rest[0] != '/' {
+			continue
+		}
+		parts := strings.Split(strings.Trim(rest, "/"), "/")
+		switch last := parts[len(parts)-1]; {
+		case last == "cancel", last == "complete":
+			return func() error { return x.endThing(strings.TrimSuffix(path, "/"+last), last) }
+		case last == "search":
+			return x.searchThings
+		case last == "content", last == "messages":
+			return func() error { return x.thingContent(strings.TrimSuffix(path, "/"+last)) }
+		case rest != "" && len(parts)%2 == 1:
+			return func() error { return x.oneThing(path) }
+		case method == http.MethodPost:
+			return func() error { return x.makeThing(path) }
+		}
+		return func() error { return x.listThings(path) }
+	}
+	return nil
+}
+
+// KeepThing makes something as if another of the account's users had, and returns its id.
+// List is a path such as /v1/vector_stores.
+func (s *Server) KeepThing(list string) string { return s.newThing(list, nil).id }
+
+func (s *Server) newThing(list string, fields map[string]any) *thing {
+	kind := thingKinds[list[strings.LastIndexByte(list, '/')+1:]]
+	t := &thing{id: newID(kind[0]), list: list, fields: map[string]any{
+		"object": kind[1], "created_at": time.Now().Unix(), "status": "completed", "metadata": map[string]any{},
+	}}
+	maps.Copy(t.fields, fields)
+	t.fields["id"] = t.id
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.things = append(s.things, t)
+	return t
+}
+
+// findThing finds what a path names.
+func (s *Server) findThing(path string) *thing {
+	at := strings.LastIndexByte(path, '/')
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, t := range s.things {
+		if t.list == path[:at] && t.id == path[at+1:] {
+			return t
+		}
+	}
+	return nil
+}
+
+// under returns the thing that the list of a path belongs to; nil: it is one of its own.
+func (s *Server) under(list string) *thing {
+	if slices.Contains(thingLists, list) {
+		return nil
+	}
+	return s.findThing(list[:strings.LastIndexByte(list, '/')])
+}
+
+// thingBody reads the members of a request, and the size of the file in a form.
+func (x *exchange) thingBody() (fields map[string]any, size int, err error) {
+	fields = map[string]any{}
+	if len(x.q.Body) == 0 {
+		return fields, 0, nil
+	}
+	if !strings.HasPrefix(x.r.Header.Get("Content-Type"), "multipart/") {
+		if err := json.Unmarshal(x.q.Body, &fields); err != nil {
+			return nil, 0, invalid("", "", "We could not parse the JSON body of your request.")
+		}
+		return fields, 0, nil
+	}
+	_, boundary, _ := strings.Cut(x.r.Header.Get("Content-Type"), "boundary=")
+	form, err := multipart.NewReader(strings.NewReader(string(x.q.Body)), boundary).ReadForm(1 << 30)
+	if err != nil {
+		return nil, 0, invalid("", "", "Could not parse multipart form: %v", err)
+	}
+	for name, values := range form.Value {
+		fields[name] = values[0]
+	}
+	for _, files := range form.File {
+		size += int(files[0].Size)
+	}
+	return fields, size, nil
+}
+
+func (x *exchange) makeThing(list string) error {
+	fields, size, err := x.thingBody()
+	if err != nil {
+		return err
+	}
+	owner := x.s.under(list)
+	if owner == nil && !slices.Contains(thingLists, list) {
+		return missing("thing", list)
+	}
+	ids, _ := fields["file_ids"].([]any)
+	if one, ok := fields["file_id"].(string); ok {
+		ids = append(ids, one)
+	}
+	for _, id := range ids {
+		name, _ := id.(string)
+		f := x.s.file(name)
+		if f == nil {
+			return missing("file", name)
+		}
+		size += f.Bytes
+	}
+	if items, ok := fields["items"].([]any); ok {
+		return x.addItems(list, owner, fields, items)
+	}
+	t := x.s.newThing(list, fields)
+	if name, ok := fields["file_id"].(string); ok && strings.HasPrefix(list, "/v1/vector_stores/") {
+		x.s.rename(t, name)
+	}
+	x.s.hold(t, size)
+	if owner != nil {
+		x.s.hold(owner, size)
+	}
+	return x.show(x.s.shown(t), false)
+}
+
+// rename gives a thing an id that the caller chose.
+func (s *Server) rename(t *thing, id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t.id, t.fields["id"] = id, id
+}
+
+func (s *Server) hold(t *thing, size int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t.bytes += size
+}
+
+// addItems makes the items of a conversation, which may be new itself.
+func (x *exchange) addItems(list string, conversation *thing, fields map[string]any, items []any) error {
+	delete(fields, "items")
+	if conversation == nil {
+		conversation = x.s.newThing(list, fields)
+		list += "/" + conversation.id + "/items"
+	}
+	var made []any
+	for _, item := range items {
+		members, _ := item.(map[string]any)
+		made = append(made, x.s.shown(x.s.newThing(list, members)))
+	}
+	x.s.mu.Lock()
+	conversation.tokens += countText("gpt-4o", string(encode(items)))
+	x.s.mu.Unlock()
+	if strings.HasSuffix(x.r.URL.Path, "/items") {
+		return x.show(map[string]any{"object": "list", "data": made, "has_more": false}, false)
+	}
+	return x.show(x.s.shown(conversation), false)
+}
+
+// shown is a thing as the API shows it.
+func (s *Server) shown(t *thing) map[string]any {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := maps.Clone(t.fields)
+	if t.fields["object"] == "vector_store" {
+		out["usage_bytes"] = t.bytes
+	} else if t.bytes > 0 {
+		out["bytes"] = t.bytes
+	}
+	return out
+}
+
+func (x *exchange) oneThing(path string) error {
+	t := x.s.findThing(path)
+	if t == nil {
+		return missing("thing", path)
+	}
+	switch x.r.Method {
+	case http.MethodDelete:
+		x.s.mu.Lock()
+		x.s.things = slices.DeleteFunc(x.s.things, func(other *thing) bool { return other == t || strings.HasPrefix(other.list, path+"/") })
+		x.s.mu.Unlock()
+		return x.show(map[string]any{"id": t.id, "object": t.fields["object"], "deleted": true}, false)
+	case http.MethodPost:
+		fields, _, err := x.thingBody()
+		if err != nil {
+			return err
+		}
+		x.s.mu.Lock()
+		maps.Copy(t.fields, fields)
+		x.s.mu.Unlock()
+	}
+	return x.show(x.s.shown(t), false)
+}
+
+// listThings lists everything that is in a list, whoever made it.
+func (x *exchange) listThings(list string) error {
+	if x.s.under(list) == nil && !slices.Contains(thingLists, list) {
+		return missing("thing", list)
+	}
+	var all []map[string]any
+	x.s.mu.Lock()
+	things := slices.Clone(x.s.things)
+	x.s.mu.Unlock()
+	for _, t := range slices.Backward(things) {
+		if t.list == list {
+			all = append(all, x.s.shown(t))
+		}
+	}
+	return x.show(pageOf(x.r, all, 100, func(t map[string]any) string { return t["id"].(string) }), false)
+}
+
+func (x *exchange) thingContent(path string) error {
+	if x.s.findThing(path) == nil {
+		return missing("thing", path)
+	}
+	if strings.Contains(path, "/containers/") {
+		x.outcome(OK)
+		x.write(http.StatusOK, "application/octet-stream", []byte("the file"))
+		return nil
+	}
+	return x.show(map[string]any{"object": "list", "data": []any{map[string]any{"id": "part_1", "type": "text", "text": "the file"}}, "has_more": false}, false)
+}
+
+func (x *exchange) searchThings() error {
+	if x.s.findThing(strings.TrimSuffix(x.r.URL.Path, "/search")) == nil {
+		return missing("vector store", x.r.URL.Path)
+	}
+	return x.show(map[string]any{"object": "vector_store.search_results.page", "data": []any{}, "has_more": false}, false)
+}
+
+// endThing cancels or completes.
+func (x *exchange) endThing(path, verb string) error {
+	t := x.s.findThing(path)
+	if t == nil {
+		return missing("thing", path)
+	}
+	out := x.s.shown(t)
+	if out["status"] = "cancelled"; verb == "complete" {
+		name, _ := t.fields["filename"].(string)
+		purpose, _ := t.fields["purpose"].(string)
+		out["status"], out["file"] = "completed", x.s.keepFile(name, purpose, make([]byte, t.bytes))
+	}
+	return x.show(out, false)
+}
+
+// conversation finds the one that a request to Responses names.
+func (q *Request) conversation(s *Server) (*thing, error) {
+	var id string
+	raw := q.fields["conversation"]
+	if raw == nil {
+		return nil, nil
+	}
+	if json.Unmarshal(raw, &id) != nil {
+		var object struct{ ID string }
+		if err := json.Unmarshal(raw, &object); err != nil {
+			return nil, invalid("conversation", "invalid_type", "Invalid type for 'conversation'.")
+		}
+		id = object.ID
+	}
+	t := s.findThing("/v1/conversations/" + id)
+	if t == nil {
+		return nil, missing("conversation", id)
+	}
+	return t, nil
+}

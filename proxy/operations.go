@@ -1,0 +1,154 @@
+package proxy
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/llmguard/llmguard/owned"
+)
+
+// operation is one request about things that a provider keeps for an org. All of them go
+// the same way, see Server.relay: what their path and their body name is the org's, it
+// is asked of the provider that keeps it, and what the answer makes is noted.
+type operation struct {
+	method, path string     // the path as in Server.table
+	of           owned.Kind // what the first id of the path names; "": there is none
+	makes        owned.Kind // what the answer's id names; "": nothing new
+	ends         bool       // the thing is gone afterwards
+	lists        owned.Kind // answers with what the org has of a kind
+	file         string     // the part of a form that holds a file; "": the body is JSON
+	fee          fee        // what it costs; nil: nothing
+}
+
+const (
+	getIt  = http.MethodGet
+	postIt = http.MethodPost
+	dropIt = http.MethodDelete
+)
+
+// operations are all of them. Those of files are found by Server.allFiles and its like,
+// which know the files that are kept here.
+var operations = []operation{
+	{method: postIt, path: "/conversations", makes: owned.Conversation},
+	{method: getIt, path: "/conversations/", of: owned.Conversation},
+	{method: postIt, path: "/conversations/", of: owned.Conversation},
+	{method: dropIt, path: "/conversations/", of: owned.Conversation, ends: true},
+	{method: postIt, path: "/conversations/*/items", of: owned.Conversation},
+	{method: getIt, path: "/conversations/*/items", of: owned.Conversation},
+	{method: getIt, path: "/conversations/*/items/", of: owned.Conversation},
+	{method: dropIt, path: "/conversations/*/items/", of: owned.Conversation},
+
+	{method: getIt, path: "/chat/completions", lists: owned.Completion},
+	{method: getIt, path: "/chat/completions/", of: owned.Completion},
+	{method: postIt, path: "/chat/completions/", of: owned.Completion},
+	{method: dropIt, path: "/chat/completions/", of: owned.Completion, ends: true},
+	{method: getIt, path: "/chat/completions/*/messages", of: owned.Completion},
+
+	{method: postIt, path: "/uploads", makes: owned.Upload},
+	{method: postIt, path: "/uploads/*/parts", of: owned.Upload, makes: owned.UploadPart, file: "data"},
+	{method: postIt, path: "/uploads/*/complete", of: owned.Upload, makes: owned.File},
+	{method: postIt, path: "/uploads/*/cancel", of: owned.Upload},
+
+	{method: postIt, path: "/vector_stores", makes: owned.VectorStore, fee: storedFiles},
+	{method: getIt, path: "/vector_stores", lists: owned.VectorStore},
+	{method: getIt, path: "/vector_stores/", of: owned.VectorStore},
+	{method: postIt, path: "/vector_stores/", of: owned.VectorStore},
+	{method: dropIt, path: "/vector_stores/", of: owned.VectorStore, ends: true},
+	{method: postIt, path: "/vector_stores/*/search", of: owned.VectorStore, fee: search},
+	{method: postIt, path: "/vector_stores/*/files", of: owned.VectorStore, fee: storedFiles},
+	{method: getIt, path: "/vector_stores/*/files", of: owned.VectorStore},
+	{method: getIt, path: "/vector_stores/*/files/", of: owned.VectorStore},
+	{method: postIt, path: "/vector_stores/*/files/", of: owned.VectorStore},
+	{method: dropIt, path: "/vector_stores/*/files/", of: owned.VectorStore},
+	{method: getIt, path: "/vector_stores/*/files/*/content", of: owned.VectorStore},
+	{method: postIt, path: "/vector_stores/*/file_batches", of: owned.VectorStore, fee: storedFiles},
+	{method: getIt, path: "/vector_stores/*/file_batches/", of: owned.VectorStore},
+	{method: postIt, path: "/vector_stores/*/file_batches/*/cancel", of: owned.VectorStore},
+	{method: getIt, path: "/vector_stores/*/file_batches/*/files", of: owned.VectorStore},
+
+	{method: postIt, path: "/containers", makes: owned.Container, fee: session},
+	{method: getIt, path: "/containers", lists: owned.Container},
+	{method: getIt, path: "/containers/", of: owned.Container, fee: session},
+	{method: dropIt, path: "/containers/", of: owned.Container, ends: true},
+	{method: postIt, path: "/containers/*/files", of: owned.Container, file: "file", fee: session},
+	{method: getIt, path: "/containers/*/files", of: owned.Container, fee: session},
+	{method: getIt, path: "/containers/*/files/", of: owned.Container, fee: session},
+	{method: dropIt, path: "/containers/*/files/", of: owned.Container, fee: session},
+	{method: getIt, path: "/containers/*/files/*/content", of: owned.Container, fee: session},
+}
+
+// fileOperations are those of files that a provider keeps.
+var (
+	getFile     = operation{method: getIt, path: "/files/", of: owned.File}
+	deleteFile  = operation{method: dropIt, path: "/files/", of: owned.File, ends: true}
+	contentFile = operation{method: getIt, path: "/files/*/content", of: owned.File}
+	uploadFile  = operation{method: postIt, path: "/files", makes: owned.File, file: "file"}
+)
+
+// related are the names and scopes of routes with operations, by the first part of their
+// path.
+var related = []struct{ path, name, scope string }{
+	{"/chat/completions", "chat.completions", "chat.completions"},
+	{"/conversations", "conversations", "responses"},
+	{"/uploads", "uploads", "files"},
+	{"/vector_stores", "vector_stores", "vector_stores"},
+	{"/containers", "containers", "containers"},
+}
+
+// addOperations adds the routes of operations to the table.
+func (s *Server) addOperations(table map[string]route) {
+	for _, op := range operations {
+		at, known := table[op.path]
+		if !known {
+			at = s.routeOf(op)
+		}
+		if !slices.Contains(at.methods, op.method) {
+			at.methods = append(slices.Clone(at.methods), op.method)
+		}
+		if op.method == getIt {
+			at.reads = readsOne
+			if op.lists != "" {
+				at.reads = readsPage
+			}
+		} else if !at.priced {
+			at.writes = writesOne
+		}
+		at.serve = s.oneOf(op, at.serve)
+		table[op.path] = at
+	}
+}
+
+// routeOf is a new route for an operation.
+func (s *Server) routeOf(op operation) route {
+	for _, r := range related {
+		rest, ok := strings.CutPrefix(op.path, r.path)
+		if !ok {
+			continue
+		}
+		name := r.name
+		for _, part := range strings.Split(rest, "/") {
+			if part != "" && part != "*" {
+				name += "." + part
+			}
+		}
+		if strings.HasSuffix(rest, "/") {
+			name += ".get"
+		}
+		return route{name: name, scope: r.scope}
+	}
+	panic("proxy: no route for " + op.path)
+}
+
+// oneOf serves an operation, and other methods of its path as before.
+func (s *Server) oneOf(op operation, others handler) handler {
+	return func(x *exchange, r *http.Request, arg string) error {
+		switch {
+		case r.Method != op.method:
+			return others(x, r, arg)
+		case op.lists != "":
+			return s.listThings(x, r, op)
+		}
+		return s.relay(x, r, op, arg)
+	}
+}

@@ -1,0 +1,318 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/spool"
+	"github.com/llmguard/llmguard/owned"
+	"github.com/llmguard/llmguard/providers"
+	"github.com/llmguard/llmguard/wire"
+)
+
+// task is an operation under way.
+type task struct {
+	operation
+	ids      []string      // of the path
+	note     owned.Note    // what the first of them names, or only which provider keeps what is made
+	mentions wire.Mentions // of the body
+	named    []owned.Note  // the things mentioned
+	request  providers.Request
+	call     *guard.Call // that pays for it; nil: nothing
+	asks     bool        // the call only asks whether there is room for what comes later
+	made     owned.Note
+}
+
+// relay carries an operation out: what it names is looked up, what it costs is held, and
+// what its answer makes is noted before the caller sees it.
+func (s *Server) relay(x *exchange, r *http.Request, op operation, arg string) error {
+	t := &task{operation: op}
+	if arg != "" {
+		t.ids = strings.Split(arg, "/")
+	}
+	if err := s.findThing(x, r, t); err != nil {
+		return err
+	}
+	if err := s.readTask(x, r, t); err != nil {
+		return err
+	}
+	return s.carryOut(x, r, t)
+}
+
+// carryOut sends a task that has been read.
+func (s *Server) carryOut(x *exchange, r *http.Request, t *task) error {
+	ctx := r.Context()
+	if err := s.settleOn(ctx, x, t); err != nil {
+		return err
+	}
+	if err := s.hold(ctx, x, t); err != nil {
+		return err
+	}
+	if t.call != nil {
+		defer t.call.End(ctx)
+	}
+	if t.ends && t.of == owned.VectorStore {
+		if err := s.guard.EndStorage(ctx, x.caller, t.note, time.Now()); err != nil {
+			return unavailable(err)
+		}
+	}
+	status, err := s.send(x, r, t)
+	s.after(ctx, x, t, status)
+	return err
+}
+
+// findThing finds what the first id of the path names.
+func (s *Server) findThing(x *exchange, r *http.Request, t *task) error {
+	for _, id := range t.ids {
+		if !plainID(id) {
+			return noThing(t.of, id)
+		}
+	}
+	if t.of == "" {
+		return nil
+	}
+	var err error
+	t.note, err = s.guard.Thing(r.Context(), x.caller, t.of, t.ids[0])
+	if errors.Is(err, guard.ErrNotOwned) {
+		return noThing(t.of, t.ids[0])
+	}
+	return err
+}
+
+func noThing(k owned.Kind, id string) *wire.Error {
+	what := strings.NewReplacer("_", " ", ".", " ").Replace(string(k))
+	code := strings.ReplaceAll(string(k), ".", "_") + "_not_found"
+	return wire.NotFound("id", code, "No such %s: %s. It must have been made through this proxy by the same org", what, shorten(id))
+}
+
+// readTask reads the body and what it mentions.
+func (s *Server) readTask(x *exchange, r *http.Request, t *task) error {
+	t.request = providers.Request{Method: r.Method, Query: r.URL.RawQuery, Header: r.Header}
+	switch {
+	case r.Method != http.MethodPost:
+		return nil
+	case t.file != "" && isForm(r):
+		form, err := s.readParts(x, r, t.file, "file_id")
+		if err != nil {
+			return err
+		}
+		if id, ok := form.fields["file_id"]; ok {
+			t.mentions.Refs = []wire.Ref{{Kind: wire.RefFile, ID: id, Param: "file_id"}}
+		}
+		form.fill(&t.request)
+		return nil
+	}
+	body, err := s.readBody(x, r)
+	if err != nil {
+		return err
+	}
+	if t.mentions, err = wire.ScanMentions(body, s.opts.Scan); err != nil {
+		return err
+	}
+	if len(body) > 0 {
+		t.request.Length, t.request.Body = int64(len(body)), func() io.Reader { return bytes.NewReader(body) }
+	}
+	if t.makes == owned.Upload {
+		return purposeKept(t.mentions.Purpose)
+	}
+	return nil
+}
+
+// settleOn finds the provider of a task, which is that of all it mentions.
+func (s *Server) settleOn(ctx context.Context, x *exchange, t *task) (err error) {
+	if t.named, err = s.guard.Mentioned(ctx, x.caller, t.mentions.Refs); err != nil {
+		return err
+	}
+	for i, n := range t.named {
+		switch {
+		case t.note.Provider == "":
+			t.note.Provider = n.Provider
+		case n.Provider != t.note.Provider, n.Kind == owned.UploadPart && n.Of != t.note.ID:
+			ref := t.mentions.Refs[i]
+			return wire.NotFound(ref.Param, "not_found", "%.100q does not belong to this", ref.ID)
+		}
+	}
+	if t.note.Provider == "" {
+		if t.note.Provider, err = s.guard.Keeper(x.caller); err != nil {
+			return err
+		}
+	}
+	if t.makes != "" {
+		err = s.guard.MayKeep(ctx, x.caller, t.makes)
+	}
+	return err
+}
+
+// hold holds what a task costs, if anything.
+func (s *Server) hold(ctx context.Context, x *exchange, t *task) error {
+	if t.fee == nil {
+		if id := t.note.ID; t.of == owned.Conversation {
+			return s.guard.AddItems(ctx, x.caller, id, t.mentions)
+		}
+		return nil
+	}
+	plan, err := t.fee(s, x, t)
+	if err != nil || plan == nil {
+		return err
+	}
+	x.plan = plan
+	t.call, err = s.guard.Begin(ctx, plan, x.id, 1, "")
+	if err == nil && !t.asks {
+		x.call = t.call
+	}
+	return err
+}
+
+// send asks the provider.
+func (s *Server) send(x *exchange, r *http.Request, t *task) (int, error) {
+	fresh, done, err := s.paced(x, r, t.note)
+	if err != nil {
+		return 0, err
+	}
+	defer done()
+	t.request.Path, t.request.Fresh = pathOf(t.path, t.ids), fresh
+	status, err := s.guard.FetchSeen(r.Context(), x, x.caller.Org, t.note, t.request, func(status int, answer []byte) error {
+		return s.seen(r.Context(), x, t, status, answer)
+	})
+	if t.call != nil && !t.asks && (err != nil || status >= 300) {
+		var failed *providers.SendError
+		t.call.Paid(http.Header{}, status, !errors.As(err, &failed) || failed.Sent)
+	}
+	if spool.NoRoom(err) {
+		err = noRoom(err)
+	}
+	return status, err
+}
+
+// pathOf puts ids into the pattern of a path.
+func pathOf(pattern string, ids []string) string {
+	parts, at := strings.Split(pattern, "/"), 0
+	for i, part := range parts[1:] {
+		if part == "*" || part == "" {
+			parts[i+1] = ids[at]
+			at++
+		}
+	}
+	return strings.Join(parts, "/")
+}
+
+// madeThing is what an answer says of what it made.
+type madeThing struct {
+	ID      string     `json:"id"`
+	Bytes   int64      `json:"bytes"`
+	Purpose string     `json:"purpose"`
+	Name    string     `json:"filename"`
+	Created int64      `json:"created_at"` // Unix seconds, as is Expires
+	Expires int64      `json:"expires_at"`
+	Status  string     `json:"status"`
+	File    *madeThing `json:"file"` // of a completed upload
+}
+
+// seen notes what an answer makes, and what it costs.
+func (s *Server) seen(ctx context.Context, x *exchange, t *task, status int, answer []byte) error {
+	var made madeThing
+	if t.makes != "" || t.fee != nil {
+		_ = json.Unmarshal(answer, &made) // what is needed of it is checked
+	}
+	if t.makes == owned.File && made.File != nil {
+		made = *made.File
+	}
+	if t.call != nil && !t.asks {
+		if made.Status == "expired" { // there is no session any more
+			status = http.StatusNotFound
+		}
+		t.call.Paid(x.Header(), status, true)
+	}
+	if t.makes == "" {
+		return nil
+	}
+	if !plainID(made.ID) {
+		return wire.BadGateway("The provider's answer does not name what it made", nil)
+	}
+	now := time.Now()
+	n := owned.Note{
+		ID: made.ID, Until: made.Expires, Made: now.UnixMilli(), Kind: t.makes, Provider: t.note.Provider, Of: t.note.ID, Bytes: max(made.Bytes, 0), Purpose: made.Purpose, Name: made.Name,
+		Paid: t.made.Paid, Unit: t.made.Unit,
+	}
+	if t.makes == owned.VectorStore {
+		n.Paid, n.Bytes = now.Unix(), 0
+	}
+	if made.Created > 0 { // as it is shown
+		n.Made = made.Created*1000 + n.Made%1000
+	}
+	if err := s.guard.KeepThing(ctx, x.caller, n); err != nil {
+		return err
+	}
+	if t.makes == owned.Conversation {
+		return s.guard.AddItems(ctx, x.caller, n.ID, t.mentions)
+	}
+	return nil
+}
+
+// after notes what a task has changed.
+func (s *Server) after(ctx context.Context, x *exchange, t *task, status int) {
+	var err error
+	gone := t.ends && status >= 200 && status < 300
+	if gone || status == http.StatusNotFound && t.of != "" && len(t.ids) == 1 && t.method != postIt {
+		err = s.guard.ForgetThing(ctx, x.caller, t.note)
+	} else if t.of == owned.Container && t.call != nil && t.call.Result.Outcome == guard.Completed {
+		t.note.Paid = time.Now().Add(guard.SessionTime).Unix()
+		err = s.guard.ChangeThing(ctx, x.caller, t.note)
+	}
+	if err != nil {
+		s.log.Warn("a change of what a provider keeps is not noted", "id", x.id, "err", err)
+	}
+}
+
+// fee plans what a task costs; nil: nothing.
+type fee func(s *Server, x *exchange, t *task) (*guard.Plan, error)
+
+// search is one search in a vector store.
+func search(s *Server, x *exchange, t *task) (*guard.Plan, error) {
+	return s.guard.Fee(x.caller, t.note.Provider, "vector_stores", guard.SearchEntry, 1)
+}
+
+// storedFiles asks whether the limits have room for a day's storage of the files that are
+// added. Each day is charged when it ends.
+func storedFiles(s *Server, x *exchange, t *task) (*guard.Plan, error) {
+	var size int64
+	for _, n := range t.named {
+		size += n.Bytes
+	}
+	if size == 0 {
+		return nil, nil
+	}
+	t.asks = true
+	return s.guard.Fee(x.caller, t.note.Provider, "vector_stores", guard.StorageEntry, guard.Megabytes(size))
+}
+
+// containers are the sizes that have a price.
+var containers = []string{guard.DefaultContainer, "4g", "16g", "64g"}
+
+// session is one of a container: when it is made, and whenever it is used after the last
+// one that was paid.
+func session(s *Server, x *exchange, t *task) (*guard.Plan, error) {
+	unit := t.note.Unit
+	if t.makes == owned.Container {
+		size := t.mentions.MemoryLimit
+		if size == "" {
+			size = guard.DefaultContainer
+		}
+		if !slices.Contains(containers, size) {
+			return nil, wire.BadRequest("memory_limit", "invalid_value", "memory_limit must be one of %s", strings.Join(containers, ", "))
+		}
+		unit = guard.ContainerEntry + size
+		t.made = owned.Note{Unit: unit, Paid: time.Now().Add(guard.SessionTime).Unix()}
+	} else if time.Now().Unix() < t.note.Paid {
+		return nil, nil
+	}
+	return s.guard.Fee(x.caller, t.note.Provider, "containers", unit, 1)
+}

@@ -1,0 +1,130 @@
+package wire
+
+import (
+	"errors"
+	"strings"
+)
+
+// Mentions is what [ScanMentions] found in a request about something that a provider
+// keeps.
+type Mentions struct {
+	// Refs are the things it names. They may be anybody's.
+	Refs []Ref
+	// Items is the number of bytes of the items that it adds to a conversation, a bound
+	// of the tokens of their text. Of their Pictures and Documents the size does not show.
+	Items               int64
+	Pictures, Documents int64
+	// Purpose is that of a file to come, MemoryLimit the size of a container; "" when
+	// not given.
+	Purpose, MemoryLimit string
+}
+
+// mentionFields are the members of such requests. Those with nil hold words of the
+// caller's own; all that are not listed are walked for ids.
+var mentionFields = newFields(map[string]reader{
+	"items":        (*scanner).readMentionedItems,
+	"files":        (*scanner).readMentionedFiles,
+	"file_id":      readRef(RefFile, "file_id"),
+	"part_ids":     (*scanner).readPartIDs,
+	"purpose":      readWord("purpose", func(s *scanner) *string { return &s.mentions.Purpose }),
+	"memory_limit": readWord("memory_limit", func(s *scanner) *string { return &s.mentions.MemoryLimit }),
+
+	"attributes":  nil,
+	"description": nil,
+	"filename":    nil,
+	"filters":     nil,
+	"metadata":    nil,
+	"mime_type":   nil,
+	"name":        nil,
+	"query":       nil,
+}, nil)
+
+var mentionedFileFields = newFields(map[string]reader{"file_id": readRef(RefFile, "files[].file_id"), "attributes": nil}, nil)
+
+// ScanMentions reads a JSON body of an endpoint that [Scan] does not know once, as
+// strictly as that. Every error is an [*Error] with status 400. An empty body mentions
+// nothing.
+func ScanMentions(body []byte, lim Limits) (Mentions, error) {
+	if len(body) == 0 {
+		return Mentions{}, nil
+	}
+	if err := checkBytes(body); err != nil {
+		return Mentions{}, err
+	}
+	lim = lim.withDefaults()
+	s := scanners.Get().(*scanner)
+	defer s.release()
+	s.lexer = lexer{buf: body, depth: lim.MaxDepth, tokens: lim.MaxTokens, strict: true, names: s.names}
+	s.req = &Request{Body: body}
+	if err := s.document(mentionFields); err != nil {
+		return Mentions{}, itemsOf(s.refusal(err, lim))
+	}
+	m := s.mentions
+	m.Refs = s.req.Refs
+	for i := range m.Refs {
+		m.Refs[i].Param = itemsParam(m.Refs[i].Param)
+		m.count(m.Refs[i])
+	}
+	for i := range s.req.Messages {
+		m.Pictures += int64(len(s.req.Messages[i].Images))
+		m.Documents += int64(len(s.req.Messages[i].Files))
+	}
+	return m, nil
+}
+
+// count adds a file that an item names.
+func (m *Mentions) count(r Ref) {
+	switch {
+	case m.Items == 0 || r.Kind != RefFile:
+	case r.Picture:
+		m.Pictures++
+	default:
+		m.Documents++
+	}
+}
+
+// itemsOf names the parameter of an error as the request does: items of a conversation
+// are read like the input of a response.
+func itemsOf(e *Error) *Error {
+	if param := itemsParam(e.Param); param != e.Param {
+		named := *e
+		named.Param, named.Message = param, strings.ReplaceAll(e.Message, e.Param, param)
+		return &named
+	}
+	return e
+}
+
+func itemsParam(param string) string {
+	if rest, ok := strings.CutPrefix(param, "input"); ok && (rest == "" || rest[0] == '[') {
+		return "items" + rest
+	}
+	return param
+}
+
+func (s *scanner) readMentionedItems() error {
+	start := s.pos
+	err := s.readItems()
+	s.mentions.Items = int64(s.pos - start)
+	return err
+}
+
+func (s *scanner) readMentionedFiles() error {
+	if s.peek() != '[' {
+		return s.wrongType("files", "an array of objects")
+	}
+	return s.array(func(i int) error {
+		s.index[0] = i
+		if s.peek() != '{' {
+			return s.wrongType("files[]", "an object")
+		}
+		return s.members(mentionedFileFields)
+	})
+}
+
+func (s *scanner) readPartIDs() error {
+	ids, err := s.words("part_ids")
+	for _, id := range ids {
+		err = errors.Join(err, s.addRef(RefUploadPart, id, "part_ids"))
+	}
+	return err
+}
