@@ -142,7 +142,7 @@ func TestRecordsKeepToTheShareOfTheirOrg(t *testing.T) {
 	if _, err := fmt.Sscan(rdb.InfoMap(t.Context(), "memory").Val()["Memory"]["used_memory"], &used); err != nil {
 		t.Fatal(err)
 	}
-	const room, most = 512 << 10, 2000
+	const room, most = 2 << 20, 4000
 	if err := rdb.ConfigSet(t.Context(), "maxmemory", fmt.Sprint((used+room)*100/80)).Err(); err != nil {
 		t.Fatal(err)
 	}
