@@ -186,14 +186,20 @@ const (
 	idLen    = len(idPrefix) + 26
 )
 
-// Create makes a batch and wakes a process to see to it. The error may be a *FullError.
+// Create makes a batch and wakes a process to see to it. The error may be a *FullError or a
+// *capacity.FullError.
 func (s *Store) Create(ctx context.Context, r Request) (*Batch, error) {
 	id := idPrefix + strings.ToLower(rand.Text())
 	if err := s.count(ctx, r.Owner, id); err != nil {
 		return nil, err
 	}
-	if err := s.create(ctx, id, r); err != nil {
-		return nil, errors.Join(err, s.uncount(context.WithoutCancel(ctx), r.Owner, id))
+	err := s.admit(ctx, r.Org, id, callersBytes(r.Metadata, r.Models))
+	if err == nil {
+		err = s.create(ctx, id, r)
+	}
+	if err != nil {
+		ctx = context.WithoutCancel(ctx)
+		return nil, errors.Join(err, s.release(ctx, id), s.uncount(ctx, r.Owner, id))
 	}
 	s.wake(ctx, id, 0)
 	return s.Batch(ctx, r.Org, r.User, id)

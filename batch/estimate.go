@@ -34,7 +34,7 @@ func (t *turn) shortfall(ctx context.Context, c *check, caller guard.Caller) (*s
 			if st.LimitID != l.ID {
 				continue
 			}
-			room := capacity(l.Shape, st, left)
+			room := throughput(l.Shape, st, left)
 			if int64(c.most) <= room || worst != nil && worst.certain {
 				continue
 			}
@@ -46,8 +46,8 @@ func (t *turn) shortfall(ctx context.Context, c *check, caller guard.Caller) (*s
 	return worst, nil
 }
 
-// capacity is the most that a limit lets through within d, beginning as it is.
-func capacity(s budget.Shape, st budget.Status, d time.Duration) int64 {
+// throughput is the most that a limit lets through within d, beginning as it is.
+func throughput(s budget.Shape, st budget.Status, d time.Duration) int64 {
 	switch s.Kind {
 	case budget.Bucket:
 		if s.Refill <= 0 || s.Per <= 0 {

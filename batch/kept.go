@@ -49,6 +49,9 @@ func (s *Store) forget(ctx context.Context, org, user, id string) error {
 	if err := s.rdb.Unlink(ctx, recordKey(id)).Err(); err != nil {
 		return fmt.Errorf("batch: forget: %w", err)
 	}
+	if err := s.release(ctx, id); err != nil {
+		return err
+	}
 	pipe := s.rdb.Pipeline()
 	pipe.ZRem(ctx, indexKey(org, user), id)
 	pipe.ZRem(ctx, keptKey(org), user+" "+id)

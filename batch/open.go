@@ -7,6 +7,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/llmguard/llmguard/internal/capacity"
 	"github.com/llmguard/llmguard/lua"
 )
 
@@ -42,6 +43,8 @@ type Bounds struct {
 	Open, UserOpen int
 	// Kept is how many ended batches of an org can be looked at: the newest.
 	Kept int
+	// Memory admits the records; nil: they are not counted.
+	Memory *capacity.Memory
 }
 
 // Bound sets the bounds, before the Store is used.

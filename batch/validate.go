@@ -177,9 +177,9 @@ func problemText(problems []Problem) ([]byte, error) {
 
 // fail ends a batch whose input file cannot be taken.
 func (t *turn) fail(ctx context.Context, problems []Problem) error {
-	text, err := problemText(problems)
+	text, err := t.fitting(ctx, problems)
 	if err != nil {
-		return fmt.Errorf("batch: problems: %w", err)
+		return err
 	}
 	st := step{Status: Failed, Stamp: []string{stampFailed}}
 	st.set("problems", string(text))

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/llmguard/llmguard/internal/capacity"
 	"github.com/llmguard/llmguard/internal/redistest"
 )
 
@@ -128,5 +129,46 @@ func TestOlderFilesAreTakenOver(t *testing.T) {
 	}
 	if read(t, s, old, 0) != "(gone)" {
 		t.Error("a removed file is there")
+	}
+}
+
+// TestRecordsKeepToTheShareOfTheirOrg: what the records of one org's files take in Redis
+// leaves room for another's, and a deleted file gives its bytes back.
+func TestRecordsKeepToTheShareOfTheirOrg(t *testing.T) {
+	srv := redistest.Start(t)
+	rdb := srv.Client()
+	s := newStore(t, srv, t.TempDir(), Options{Memory: capacity.New(rdb, nil, capacity.Options{}, nil)})
+	var used int64
+	if _, err := fmt.Sscan(rdb.InfoMap(t.Context(), "memory").Val()["Memory"]["used_memory"], &used); err != nil {
+		t.Fatal(err)
+	}
+	const room, most = 2 << 20, 4000
+	if err := rdb.ConfigSet(t.Context(), "maxmemory", fmt.Sprint((used+room)*100/80)).Err(); err != nil {
+		t.Fatal(err)
+	}
+	var last *File
+	var full *capacity.FullError
+	for range most {
+		f, err := put(t, s, ann, Batch, "{}")
+		if errors.As(err, &full) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		last = f
+	}
+	if full == nil || !full.Org {
+		t.Fatalf("got %v, want a refusal for the org's share", full)
+	}
+	must(t, s, ann, BatchOutput, "paid for")
+	must(t, s, Owner{"other", "bob"}, Batch, "{}")
+	counted := func() string { return rdb.HGet(t.Context(), "lg:{capacity}:sums", "o acme").Val() }
+	before := counted()
+	if err := s.Remove(t.Context(), ann, last.ID); err != nil {
+		t.Fatal(err)
+	}
+	if after := counted(); after == before {
+		t.Errorf("%s bytes are counted before and after a file is deleted", before)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/llmguard/llmguard/blob"
+	"github.com/llmguard/llmguard/internal/capacity"
 	"github.com/llmguard/llmguard/lua"
 )
 
@@ -82,6 +83,8 @@ type Options struct {
 	// the org beside its files too, see Count.
 	OrgBytes, UserBytes int64
 	OrgFiles, UserFiles int64
+	// Memory admits the files' records to Redis; nil: they are not counted.
+	Memory *capacity.Memory
 	// Logger defaults to slog.Default().
 	Logger *slog.Logger
 }
@@ -227,6 +230,9 @@ func (s *Store) drop(ctx context.Context, o Owner, id, asked string) error {
 		return s.expect(ctx, o, id, time.Duration(stay)*time.Second)
 	}
 	if err := s.blobs.Remove(ctx, blobName(o.Org, id)); err != nil {
+		return err
+	}
+	if err := s.release(ctx, id); err != nil {
 		return err
 	}
 	return s.unlist(ctx, o, id)

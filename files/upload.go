@@ -2,6 +2,7 @@ package files
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -96,13 +97,17 @@ func (u *Upload) Discard(ctx context.Context) {
 
 // Commit makes the file exist, for ttl or, when that is 0, the store's. It is
 // idempotent on the id. The error may be a *FullError, but not for the output of a
-// batch, which is paid for.
+// batch, which is paid for; or a *capacity.FullError.
 func (u *Upload) Commit(ctx context.Context, name, purpose string, ttl time.Duration) (*File, error) {
 	if ttl <= 0 {
 		ttl = u.s.opts.TTL
 	}
 	u.stored = true
 	if err := u.w.Commit(); err != nil {
+		return nil, err
+	}
+	if err := u.admit(ctx, &File{ID: u.id, Owner: u.o, Name: name, Purpose: purpose}, ttl); err != nil {
+		u.s.refuse(ctx, u)
 		return nil, err
 	}
 	bounds := u.s.bounds()
@@ -144,7 +149,7 @@ func (u *Upload) Commit(ctx context.Context, name, purpose string, ttl time.Dura
 func (s *Store) refuse(ctx context.Context, u *Upload) {
 	err := s.blobs.Remove(ctx, blobName(u.o.Org, u.id))
 	if err == nil {
-		err = s.unlist(ctx, u.o, u.id)
+		err = errors.Join(s.release(ctx, u.id), s.unlist(ctx, u.o, u.id))
 	}
 	if err != nil {
 		s.log.WarnContext(ctx, "a refused file is deleted later", "err", err)

@@ -126,6 +126,7 @@ func (p *Plan) outputBound() (int64, error) {
 		return 0, wire.BadRequest(p.limitName(), "output_limit_required",
 			"The output of %q has no known bound, so its cost cannot be held: set %s", r.Model, p.limitName())
 	}
+	limit += p.thoughts(limit)
 	if limit > math.MaxInt32 {
 		return 0, wire.BadRequest(r.OutputField, "invalid_value", "%s is too large: %d", r.OutputField, limit)
 	}

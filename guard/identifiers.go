@@ -9,9 +9,11 @@ import (
 	"github.com/llmguard/llmguard/wire"
 )
 
-// identifiers are the members by which a provider tells end users and cached prompts of an
-// account apart.
-var identifiers = []string{"user", "safety_identifier", "prompt_cache_key"}
+// identifiers are the members by which a provider tells end users, sessions and cached
+// prompts of an account apart; the last three are those of vLLM, Fireworks and OpenRouter.
+var identifiers = []string{
+	"user", "safety_identifier", "prompt_cache_key", "cache_salt", "prompt_cache_isolation_key", "session_id",
+}
 
 const (
 	identifierMost = 64 // bytes that OpenAI takes

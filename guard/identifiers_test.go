@@ -35,7 +35,8 @@ func TestIdentifiersAreOfOneOrg(t *testing.T) {
 	v := &vendor{status: 200, kind: "application/json", body: identified}
 	r := vendorRig(t, v, func(p *providers.Provider) { p.IdentifierKey = []byte("key") })
 	long := strings.Repeat("x", 64)
-	const extra = `"user":"alice","safety_identifier":"al\u0069ce","prompt_cache_key":"`
+	const extra = `"cache_salt":"alice","prompt_cache_isolation_key":"alice","session_id":"alice",` +
+		`"user":"alice","safety_identifier":"al\u0069ce","prompt_cache_key":"`
 	acme := identifiersSent(t, r, v, extra+long+`"`)
 	again := identifiersSent(t, r, v, extra+long+`"`)
 	longer := identifiersSent(t, r, v, extra+long+`y"`)

@@ -188,7 +188,7 @@ func (s *Server) createBatch(x *exchange, r *http.Request) error {
 	case errors.As(err, &full):
 		return tooManyBatches(full)
 	case err != nil:
-		return unavailable(err)
+		return fileRefusal(err)
 	}
 	return x.json(http.StatusOK, viewBatch(b))
 }

@@ -7,12 +7,17 @@ import (
 
 	"github.com/llmguard/llmguard/batch"
 	"github.com/llmguard/llmguard/files"
+	"github.com/llmguard/llmguard/internal/capacity"
 	"github.com/llmguard/llmguard/wire"
 )
 
 // fileRefusal is the answer to a file, or a batch, that cannot be stored.
 func fileRefusal(err error) error {
 	var full *files.FullError
+	var memory *capacity.FullError
+	if errors.As(err, &memory) {
+		return noMemory(memory)
+	}
 	if !errors.As(err, &full) {
 		return unavailable(err)
 	}
@@ -27,6 +32,17 @@ func fileRefusal(err error) error {
 	}
 	return wire.QuotaExceeded(fmt.Sprintf("%s reached the limit of stored %s (files.%s: %d). Delete some files",
 		whose, what, field, full.Most))
+}
+
+// noMemory refuses a file or a batch whose record has no room in Redis.
+func noMemory(full *capacity.FullError) *wire.Error {
+	whose, field := "The store's memory has no room", "memory_share"
+	if full.Org {
+		whose, field = "Your organization has used up its share of the store's memory", "memory_org_share"
+	}
+	return wire.RateLimited(fmt.Sprintf(
+		"%s (queue.%s). Records of batches are kept for 31 days, records of files until they are deleted or expire",
+		whose, field), fullRest)
 }
 
 // fullRest is when to try again to make a batch.

@@ -48,6 +48,9 @@ func wavLength(head []byte, size int64) (millis int64, exact, ok bool) {
 	if !ok {
 		return 0, false, false
 	}
+	if isCompressed(head[r.start:]) {
+		return 0, false, false
+	}
 	left := size - r.start
 	millis = int64((uint64(left)*1000 + r.perSecond - 1) / r.perSecond)
 	// A byte makes an odd length even. 2^32-1 is written for a length not known.

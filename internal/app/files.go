@@ -29,7 +29,7 @@ func (a *App) openFiles(ring *seal.Ring) error {
 	a.blobs.Seal(ring)
 	a.files = files.New(a.rdb, a.blobs, files.Options{
 		TTL: c.Files.TTL, OrgBytes: int64(c.Files.MaxOrgBytes), UserBytes: int64(c.Files.MaxUserBytes),
-		OrgFiles: int64(c.Files.MaxOrgFiles), UserFiles: int64(c.Files.MaxUserFiles), Logger: a.log,
+		OrgFiles: int64(c.Files.MaxOrgFiles), UserFiles: int64(c.Files.MaxUserFiles), Memory: a.memory, Logger: a.log,
 	})
 	return a.files.Agree(ctx)
 }
@@ -41,7 +41,7 @@ func (a *App) openBatches(roles Role) {
 	}
 	c := a.cfg
 	a.batches = batch.NewStore(a.rdb, a.files, a.log)
-	a.batches.Bound(batch.Bounds{Open: c.Batches.MaxOpen, UserOpen: c.Batches.MaxUserOpen, Kept: c.Batches.MaxEnded})
+	a.batches.Bound(batch.Bounds{Open: c.Batches.MaxOpen, UserOpen: c.Batches.MaxUserOpen, Kept: c.Batches.MaxEnded, Memory: a.memory})
 	if roles&Worker != 0 {
 		a.batchRunner = batch.NewRunner(a.batches, batch.Options{
 			Guard: a.guard, Queue: a.queue, Scan: ScanLimits(c), MaxLine: int(c.Requests.MaxBody),
