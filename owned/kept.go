@@ -98,7 +98,7 @@ func (s *Store) Keep(ctx context.Context, org string, n Note) error {
 		life = forever
 	}
 	err = s.memory.Reserve(ctx, org, key(org, n.ID), capacity.Bytes{Written: int64(len(text)) + thingBytes}, life)
-	if err != nil {
+	if err != nil && !capacity.IsFull(err) { // it is there already: Room refuses the next one
 		return err
 	}
 	pipe := s.rdb.TxPipeline()

@@ -2,6 +2,7 @@ package owned
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"testing"
@@ -122,4 +123,38 @@ func memory(t *testing.T, rdb *redis.Client) int64 {
 		t.Fatal(err)
 	}
 	return n
+}
+
+// TestThingsKeepToTheShareOfTheirOrg: an org without room makes nothing new, another does,
+// and what is dropped gives its bytes back.
+func TestThingsKeepToTheShareOfTheirOrg(t *testing.T) {
+	ctx := context.Background()
+	rdb := redistest.Start(t).Client()
+	if err := rdb.ConfigSet(ctx, "maxmemory", strconv.FormatInt((memory(t, rdb)+2<<20)*100/80, 10)).Err(); err != nil {
+		t.Fatal(err)
+	}
+	s := New(rdb, nil, nil)
+	kept := 0
+	for err := s.Room(ctx, "greedy", "ann", VectorStore); err == nil; err = s.Room(ctx, "greedy", "ann", VectorStore) {
+		if kept++; kept > 10_000 {
+			t.Fatal("it has no bound")
+		}
+		if err := s.Keep(ctx, "greedy", Note{ID: fmt.Sprintf("vs_%d", kept), Kind: VectorStore, User: "ann"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Room(ctx, "greedy", "ann", File); !errors.Is(err, ErrNoRoom) {
+		t.Errorf("a file after %d stores: got %v, want %v", kept, err, ErrNoRoom)
+	}
+	if err := s.Room(ctx, "modest", "bob", VectorStore); err != nil {
+		t.Errorf("another org: %v", err)
+	}
+	for i := range 4 {
+		if err := s.Forget(ctx, "greedy", Note{ID: fmt.Sprintf("vs_%d", i+1), Kind: VectorStore, User: "ann"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Room(ctx, "greedy", "ann", VectorStore); err != nil {
+		t.Errorf("after four were forgotten: %v", err)
+	}
 }
