@@ -134,7 +134,7 @@ func (c *call) replayWebhook() (any, error) {
 		}
 		e := c.entry("webhook.replay", org, id)
 		e.Reason = order.Reason
-		return letter, c.commit(e, nil, nil)
+		return letter, c.commit(e, letter, nil)
 	}
 	return nil, wire.NotFound("letter", "dead_letter_not_found", "There is no dead letter %.80q. `llmguard webhooks dead` lists them", id)
 }

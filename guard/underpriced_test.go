@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -20,7 +21,7 @@ import (
 
 // more is what the rig's calls were charged above their price for a reason.
 func (r *rig) more(pool string, why Reason) int64 {
-	return int64(testutil.ToFloat64(r.guard.metrics.underpriced.WithLabelValues(pool, string(why))))
+	return int64(math.Round(1e9 * testutil.ToFloat64(r.guard.metrics.underpriced.WithLabelValues(pool, string(why)))))
 }
 
 // TestDearerAnswersAreCharged: of the model asked for, the model that answered and the

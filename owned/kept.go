@@ -2,6 +2,7 @@ package owned
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -78,12 +79,15 @@ func (s *Store) Room(ctx context.Context, org, user string, k Kind) error {
 	if n >= MostKept {
 		return ErrTooMany
 	}
-	next := capacity.Bytes{Reserved: thingBytes}
-	err = s.memory.Reserve(ctx, org, listKey(org, user, k)+":next", next, time.Minute)
+	probe := listKey(org, user, k) + ":" + rand.Text()
+	err = s.memory.Reserve(ctx, org, probe, capacity.Bytes{Reserved: thingBytes}, time.Minute)
 	if capacity.IsFull(err) {
 		return ErrNoRoom
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	return s.memory.Release(ctx, probe)
 }
 
 // Keep notes a thing that has a Kind, and lists it. When it returns nil, every process

@@ -16,9 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/llmguard/llmguard/admin"
-	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/config"
-	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/app"
 	"github.com/llmguard/llmguard/queue"
 	"github.com/llmguard/llmguard/top"
@@ -76,27 +74,6 @@ func (o *office) find(ctx context.Context, id string) (*queue.Job, error) {
 		}
 	}
 	return nil, fmt.Errorf("no job %s; it is forgotten %s after its end (queue.result_ttl)", top.Printable(id), o.cfg.Queue.ResultTTL)
-}
-
-// place adds to a line where its waiting job stands.
-func (o *office) place(ctx context.Context, j *queue.Job, l *jobLine) error {
-	ids, err := app.LoadIdentities(ctx, o.file, o.rdb, slog.New(slog.DiscardHandler))
-	if err != nil {
-		return err
-	}
-	store := budget.New(o.rdb, budget.Options{})
-	at, err := o.Place(ctx, func(ctx context.Context, w guard.Waiter) (*guard.Room, error) {
-		return ids.Policy().Room(ctx, store, w)
-	}, j)
-	if err != nil {
-		return err
-	}
-	l.Ahead, l.WaitingFor = &at.Ahead, at.WaitingFor
-	if at.ETA >= 0 {
-		seconds := int64((at.ETA + time.Second - 1) / time.Second)
-		l.ETA = &seconds
-	}
-	return nil
 }
 
 func jobsCommand() *cobra.Command {

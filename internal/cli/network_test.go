@@ -87,7 +87,7 @@ func TestMistakesExitWithTwo(t *testing.T) {
 	for line, want := range map[string]string{
 		"orgs lst":                      `unknown command "lst" for "llmguard orgs"; did you mean list?`,
 		"frobnicate":                    "`llmguard --help` lists what there is",
-		"orgs list --ouput json":        "did you mean --output",
+		"orgs list --outptu json":       "did you mean --output",
 		"usage --form 7d":               "did you mean --from",
 		"orgs list -o xml -c none.yaml": "--output xml: expected one of table, json, yaml, csv, jsonl",
 		"users list":                    `required flag(s) "org" not set`,
