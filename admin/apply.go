@@ -176,6 +176,11 @@ func (p *planner) plan(n *application) error {
 	for i := range d.Users {
 		p.limits(&now, d.Users[i].ID, d.Users[i].Limits)
 	}
+	for i := range d.Users { // last: none works before the limits do
+		for k := range d.Users[i].Keys {
+			p.key(&now, d.Users[i].ID, &d.Users[i].Keys[k])
+		}
+	}
 	if n.Prune && p.err == nil {
 		p.prune(d, users)
 	}
@@ -195,9 +200,6 @@ func (p *planner) user(now *config.Org, d *DeclaredUser) {
 		u, there = now.Users[i], true
 	}
 	p.object("user", "", d.ID, there, u, d.UserSpec)
-	for i := range d.Keys {
-		p.key(now, d.ID, &d.Keys[i])
-	}
 }
 
 func (p *planner) key(now *config.Org, user string, d *DeclaredKey) {

@@ -89,7 +89,7 @@ func (g *Guard) keepThing(ctx context.Context, c Caller, n owned.Note) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), keepTimeout)
 	defer cancel()
 	if n.Made == 0 {
-		n.Made = now().UnixMilli()
+		n.Made = now().UnixMicro()
 	}
 	var err error
 	for range 3 {

@@ -110,7 +110,7 @@ func (s *Store) Keep(ctx context.Context, org string, n Note) error {
 	list := listKey(org, n.User, n.Kind)
 	pipe.ZAdd(ctx, list, redis.Z{Score: float64(n.Made), Member: n.ID})
 	if life := n.Kind.life(); life > 0 {
-		pipe.ZRemRangeByScore(ctx, list, "-inf", strconv.FormatInt(n.Made-life.Milliseconds(), 10))
+		pipe.ZRemRangeByScore(ctx, list, "-inf", strconv.FormatInt(n.Made-life.Microseconds(), 10))
 		pipe.Expire(ctx, list, life)
 	}
 	if _, err := pipe.Exec(ctx); err != nil {

@@ -58,8 +58,10 @@ type Note struct {
 	// Name is the name of a file, Purpose what it is for.
 	Name    string `json:"na,omitempty"`
 	Purpose string `json:"pu,omitempty"`
-	// Made is when it was made, in Unix milliseconds.
+	// Made is when it was noted, in Unix microseconds: lists are in its order.
 	Made int64 `json:"c,omitempty"`
+	// Created is when the provider says that it was made, in Unix seconds.
+	Created int64 `json:"cr,omitempty"`
 	// Until is when a file expires, in Unix seconds; 0: it does not.
 	Until int64 `json:"x,omitempty"`
 	// Paid is until when its storage or session has been charged, in Unix seconds.

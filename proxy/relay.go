@@ -59,11 +59,6 @@ func (s *Server) carryOut(x *exchange, r *http.Request, t *task) error {
 	if t.call != nil {
 		defer t.call.End(ctx)
 	}
-	if t.ends && t.of == owned.VectorStore {
-		if err := s.guard.EndStorage(ctx, x.caller, t.note, time.Now()); err != nil {
-			return unavailable(err)
-		}
-	}
 	status, err := s.send(x, r, t)
 	s.after(ctx, x, t, status)
 	return err
@@ -171,6 +166,9 @@ func (s *Server) hold(ctx context.Context, x *exchange, t *task) error {
 	return err
 }
 
+// changeTimeout bounds a request that makes or ends something, also when its caller leaves.
+const changeTimeout = 10 * time.Minute
+
 // send asks the provider.
 func (s *Server) send(x *exchange, r *http.Request, t *task) (int, error) {
 	fresh, done, err := s.paced(x, r, t.note)
@@ -178,9 +176,20 @@ func (s *Server) send(x *exchange, r *http.Request, t *task) (int, error) {
 		return 0, err
 	}
 	defer done()
+	ctx := r.Context()
+	if t.makes != "" || t.ends { // a caller who leaves does not undo what the provider does
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), changeTimeout)
+		defer cancel()
+	}
+	if t.ends && t.of == owned.VectorStore {
+		if err := s.guard.EndStorage(ctx, x.caller, t.note, time.Now()); err != nil {
+			return 0, unavailable(err)
+		}
+	}
 	t.request.Path, t.request.Fresh = pathOf(t.path, t.ids), fresh
-	status, err := s.guard.FetchSeen(r.Context(), x, x.caller.Org, t.note, t.request, func(status int, answer []byte) error {
-		return s.seen(r.Context(), x, t, status, answer)
+	status, err := s.guard.FetchSeen(ctx, x, x.caller.Org, t.note, t.request, func(status int, answer []byte) error {
+		return s.seen(ctx, x, t, status, answer)
 	})
 	if t.call != nil && !t.asks && (err != nil || status >= 300) {
 		var failed *providers.SendError
@@ -226,7 +235,7 @@ func (s *Server) seen(ctx context.Context, x *exchange, t *task, status int, ans
 		made = *made.File
 	}
 	if t.call != nil && !t.asks {
-		if made.Status == "expired" { // there is no session any more
+		if made.Status == "expired" && (t.itself() || t.makes == owned.Container) { // there is no session any more
 			status = http.StatusNotFound
 		}
 		t.call.Paid(x.Header(), status, true)
@@ -239,14 +248,11 @@ func (s *Server) seen(ctx context.Context, x *exchange, t *task, status int, ans
 	}
 	now := time.Now()
 	n := owned.Note{
-		ID: made.ID, Until: made.Expires, Made: now.UnixMilli(), Kind: t.makes, Provider: t.note.Provider, Of: t.note.ID, Bytes: max(made.Bytes, 0), Purpose: made.Purpose, Name: made.Name,
+		ID: made.ID, Until: made.Expires, Made: now.UnixMicro(), Created: made.Created, Kind: t.makes, Provider: t.note.Provider, Of: t.note.ID, Bytes: max(made.Bytes, 0), Purpose: made.Purpose, Name: made.Name,
 		Paid: t.made.Paid, Unit: t.made.Unit,
 	}
 	if t.makes == owned.VectorStore {
 		n.Paid, n.Bytes = now.Unix(), 0
-	}
-	if made.Created > 0 { // as it is shown
-		n.Made = made.Created*1000 + n.Made%1000
 	}
 	if err := s.guard.KeepThing(ctx, x.caller, n); err != nil {
 		return err
@@ -257,11 +263,17 @@ func (s *Server) seen(ctx context.Context, x *exchange, t *task, status int, ans
 	return nil
 }
 
+// itself reports whether a task is about a thing as a whole, and not about a part of it.
+func (t *task) itself() bool {
+	return t.of != "" && strings.HasSuffix(t.path, "/") && !strings.Contains(t.path, "*")
+}
+
 // after notes what a task has changed.
 func (s *Server) after(ctx context.Context, x *exchange, t *task, status int) {
 	var err error
 	gone := t.ends && status >= 200 && status < 300
-	if gone || status == http.StatusNotFound && t.of != "" && len(t.ids) == 1 && t.method != postIt {
+	missing := status == http.StatusNotFound && t.itself() && t.request.Query == ""
+	if gone || missing && t.method != postIt {
 		err = s.guard.ForgetThing(ctx, x.caller, t.note)
 	} else if t.of == owned.Container && t.call != nil && t.call.Result.Outcome == guard.Completed {
 		t.note.Paid = time.Now().Add(guard.SessionTime).Unix()

@@ -112,7 +112,7 @@ func (s *Server) match(r *http.Request) (route, string, error) {
 	switch {
 	case strings.HasPrefix(path, "/models/"): // model ids may contain slashes
 		pattern, arg = "/models/", path[len("/models/"):]
-	case s.routes[path].serve == nil: // what looks like an id may be a route
+	case s.routes[path].serve == nil, strings.Contains(path, "*"): // what looks like an id may be a route, but for the * of a pattern
 		pattern, arg = withID(path)
 	}
 	found, ok := s.routes[pattern]

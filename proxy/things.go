@@ -121,7 +121,7 @@ func (s *Server) filesElsewhere(ctx context.Context, x *exchange, f files.Filter
 // viewNote is a file of the provider's as OpenAI shows it.
 func viewNote(n owned.Note) fileView {
 	return fileView{
-		ID: n.ID, Object: "file", Bytes: n.Bytes, Created: n.Made / 1000, Expires: n.Until,
+		ID: n.ID, Object: "file", Bytes: n.Bytes, Created: n.Created, Expires: n.Until,
 		Filename: n.Name, Purpose: n.Purpose, Status: "processed",
 	}
 }

@@ -500,5 +500,16 @@ func TestNotServedIsExplained(t *testing.T) {
 	}
 }
 
+// TestPatternsAreNoPaths: the * of a pattern stands for an id, and is none.
+func TestPatternsAreNoPaths(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, queue.Pool{}, nil)
+	for _, path := range []string{"/v1/conversations/*/items", "/v1/vector_stores/*/files/*/content", "/v1/files/*", "/v1/containers/*"} {
+		if a := r.call(getIt, path, ""); a.status != http.StatusNotFound {
+			t.Errorf("%s: got status %d, %s; want 404", path, a.status, a.body)
+		}
+	}
+}
+
 // caller is alice.
 func (r *rig) caller() guard.Caller { return guard.Caller{Org: r.org, User: "alice", Key: "k1"} }

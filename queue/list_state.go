@@ -86,19 +86,28 @@ func (q *Queue) openIn(ctx context.Context, p *pool, org string, f Filter) (refs
 	if err != nil || f.State == Running {
 		return refs, err
 	}
-	from, to := "-", "(~"
-	switch {
-	case org != "" && f.User != "":
-		from, to = "["+org+" "+f.User+" ", "("+org+" "+f.User+"!"
-	case org != "":
-		from, to = "["+org+" ", "("+org+"!"
-	}
 	for class := Interactive; class <= Batch; class++ {
-		if refs, err = q.waitingRefs(ctx, p, class, from, to, refs); err != nil {
-			return nil, err
+		for _, mark := range []string{"", "~ "} { // those whose turn has not come, or whose caller is away, have one
+			from, to := between(mark, org, f.User)
+			if refs, err = q.waitingRefs(ctx, p, class, from, to, refs); err != nil {
+				return nil, err
+			}
 		}
 	}
 	return refs, nil
+}
+
+// between is the range of the waiting members of an org or a user; of all without one.
+func between(mark, org, user string) (from, to string) {
+	switch {
+	case org != "" && user != "":
+		return "[" + mark + org + " " + user + " ", "(" + mark + org + " " + user + "!"
+	case org != "":
+		return "[" + mark + org + " ", "(" + mark + org + "!"
+	case mark != "":
+		return "[" + mark, "+"
+	}
+	return "-", "(~"
 }
 
 // waitingRefs adds the waiting jobs of one class between two members.
@@ -110,7 +119,7 @@ func (q *Queue) waitingRefs(ctx context.Context, p *pool, class Class, from, to 
 			return nil, err
 		}
 		for _, m := range members {
-			if w := strings.Fields(m); len(w) == 6 && idCode(w[4]) != "" { // org user lane seq id tokens
+			if w := strings.Fields(strings.TrimPrefix(m, "~ ")); len(w) == 6 && idCode(w[4]) != "" { // org user lane seq id tokens
 				refs = append(refs, jobRef{p, w[4]})
 			}
 		}

@@ -138,3 +138,20 @@ func TestLongOutageEndsNoJob(t *testing.T) {
 		t.Errorf("when its time is over: %+v", v)
 	}
 }
+
+// TestJobsBetweenAttemptsAreListed: they are queued, for all orgs, for theirs and for their user.
+func TestJobsBetweenAttemptsAreListed(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t, Options{}, Pool{ID: "p"})
+	e.at(simStart)
+	j := e.put(e.job("p", "acme", "alice", Async, 10))
+	e.failedOnce("p", j)
+	for _, f := range []Filter{{State: Queued}, {State: Queued, User: "alice"}} {
+		if page, err := e.List(t.Context(), "acme", f, "", 10); err != nil || len(page.Jobs) != 1 || page.Jobs[0].ID != j.ID {
+			t.Errorf("%+v: got %+v, %v; want the job", f, page.Jobs, err)
+		}
+	}
+	if page, err := e.List(t.Context(), "", Filter{State: Queued}, "", 10); err != nil || len(page.Jobs) != 1 {
+		t.Errorf("of all orgs: got %+v, %v; want the job", page.Jobs, err)
+	}
+}

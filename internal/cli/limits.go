@@ -247,7 +247,7 @@ func limitsOverrideCommand() *cobra.Command {
 		Long: "What was used stays used, before and after. Without --user and --key it is for all that the limit counts.\n" +
 			"--until takes tonight (the next midnight here), tomorrow, 18:00, 4h, 7d, 2026-12-01 or 2026-12-01T18:00:00+01:00.",
 		Example: "  llmguard limits override --org acme --user alice --limit daily --add '$200' --until tonight --reason 'launch day'\n" +
-			"  llmguard limits override --org acme --limit team --amount '$10' --until 18:00 --reason 'runaway job'",
+			"  llmguard limits override --org acme --limit daily --amount '$10' --until 18:00 --reason 'runaway job'",
 	}
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		at, err := until(end, time.Now())

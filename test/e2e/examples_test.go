@@ -217,8 +217,8 @@ func startExamples(t *testing.T) *exampleDesk {
 	}
 	request := `{"custom_id":"a","method":"POST","url":"/v1/chat/completions","body":{"model":"gpt-4o-mini","max_tokens":20,"messages":[{"role":"user","content":"hi"}]}}` + "\n"
 	for name, text := range map[string]string{
-		"llmguard.yaml": string(config), "new.yaml": string(config), "in.jsonl": request, "prompts.jsonl": request, "admin-key.txt": said["admin key"] + "\n",
-		"example-orgs.yaml": exampleOrgs, "orgs.yaml": "orgs: [{id: acme, users: [{id: alice}]}]\n",
+		"llmguard.yaml": string(config) + "\nprices_file: prices.yaml\n", "prices.yaml": "[]\n", "new.yaml": string(config), "in.jsonl": request, "prompts.jsonl": request, "admin-key.txt": said["admin key"] + "\n",
+		"example-orgs.yaml": exampleOrgs, "prices.csv": "model,provider,input,output\ngpt-4o,openai,2.5,10.5\n", "orgs.yaml": "orgs: [{id: acme, users: [{id: alice}]}]\n",
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)

@@ -134,7 +134,7 @@ func TestAllowedFieldsAreChargedByTheAnswer(t *testing.T) {
 		t.Errorf("the ledger says %+v, %d is billed", list[0], r.billed.Load())
 	}
 	if text := p.metrics(); !strings.Contains(text, `llmguard_guard_underpriced_usd_total{pool="router",reason="cost"} `) ||
-		strings.Contains(text, `llmguard_guard_underpriced_usd_total{pool="router",reason="cost"} 0`) {
+		strings.Contains(text, `llmguard_guard_underpriced_usd_total{pool="router",reason="cost"} 0`+"\n") {
 		t.Errorf("the difference is not counted")
 	}
 	if a := post(p.URL+"/chat/completions", s.keys["alice"], chat("cheap", "hi", `"max_tokens":20`)); a.status != http.StatusTooManyRequests {

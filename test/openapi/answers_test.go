@@ -24,10 +24,11 @@ func TestAnswers(t *testing.T) {
 		{"credentials", credentialSteps},
 		{"removal", removalSteps},
 		{"other", otherSteps},
+		{"work", workSteps},
 	} {
 		t.Run(group.name, func(t *testing.T) {
 			for _, s := range group.steps {
-				w.take(t, s)
+				t.Run(s.String(), func(t *testing.T) { w.take(t, s) })
 			}
 		})
 	}

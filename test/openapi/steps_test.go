@@ -129,3 +129,26 @@ var otherSteps = []step{
 	{400, "POST", "/config/reload", "/config/reload", "", ""}, // this process has no file
 	{200, "GET", "/openapi.json", "/openapi.json", "", ""},
 }
+
+// workSteps look at money, jobs, batches and webhooks, of which there are none.
+var workSteps = []step{
+	{200, "GET", "/caps", "/caps", "", ""},
+	{200, "GET", org + "/ledger", "/orgs/acme/ledger", "", ""},
+	{200, "GET", org + "/corrections", "/orgs/acme/corrections", "", ""},
+	{400, "POST", org + "/corrections", "/orgs/acme/corrections", `{}`, ""},
+	{200, "GET", org + "/unresolved", "/orgs/acme/unresolved", "", ""},
+	{404, "POST", org + "/unresolved/{call}", "/orgs/acme/unresolved/01m7x425asv4hapb0hzey6k903", `{"action":"drop","reason":"x"}`, ""},
+	{200, "GET", org + "/declaration", "/orgs/acme/declaration", "", ""},
+	{200, "GET", org + "/records", "/orgs/acme/records", "", ""},
+	{200, "POST", org + "/apply", "/orgs/acme/apply", `{"dry_run":true,"org":{"id":"acme"}}`, ""},
+	{200, "GET", "/queue", "/queue", "", ""},
+	{200, "GET", "/queue/dead", "/queue/dead", "", ""},
+	{200, "GET", "/jobs", "/jobs", "", ""},
+	{404, "GET", "/jobs/{job}", "/jobs/job_x", "", ""},
+	{400, "GET", "/batches", "/batches", "", ""}, // this process has no files
+	{400, "GET", "/batches/{batch}", "/batches/x", "", ""},
+	{200, "GET", "/webhooks", "/webhooks", "", ""},
+	{200, "GET", "/webhooks/dead", "/webhooks/dead", "", ""},
+	{404, "POST", "/webhooks/dead/{letter}/replay", "/webhooks/dead/x/replay", `{}`, ""},
+	{404, "POST", org + "/webhooks/{target}/enable", "/orgs/acme/webhooks/x/enable", `{}`, ""},
+}
