@@ -92,11 +92,15 @@ func (g *gate) pass(step chan struct{}) {
 // serve offers awaitHeld and release to other programs, as /held and /release.
 func (g *gate) serve(t *testing.T) string {
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		step := g.open
 		if r.URL.Path == "/held" {
-			g.awaitHeld()
-			return
+			step = g.held
 		}
-		g.release()
+		select { // or until the program that asks has ended
+		case <-step:
+		case <-g.done:
+		case <-r.Context().Done():
+		}
 	}))
 	t.Cleanup(server.Close)
 	return server.URL

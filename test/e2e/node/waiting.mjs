@@ -11,7 +11,7 @@ export const model = process.env.MODEL; // of a pool for one call at a time
 export const free = 'gpt-4o-mini';
 export const messages = [{ role: 'user', content: 'Say hello' }];
 export const cutMessages = [{ role: 'user', content: '[fake: output=50 cut=eof]' }];
-export const retries = hold > 60_000 ? 2 : 5; // holds of a second need more of them
+export const retries = hold > 60_000 ? 2 : 20; // holds of a second need more of them, on a busy machine many
 
 const post = (key, body) => fetch(`${baseURL}/chat/completions`, {
   method: 'POST', body: JSON.stringify(body), headers: { authorization: `Bearer ${key}`, 'content-type': 'application/json' },
