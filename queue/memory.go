@@ -86,7 +86,15 @@ func (q *Queue) full(p *pool, err error) error {
 		return err
 	}
 	q.metrics.puts.WithLabelValues(p.ID, "full").Inc()
-	out := &FullError{Scope: "memory", RetryAfter: 10 * time.Second}
+	return refusal(err)
+}
+
+// memoryRest is when to try again what memory had no room for.
+const memoryRest = 10 * time.Second
+
+// refusal says why memory has no room.
+func refusal(err error) *FullError {
+	out := &FullError{Scope: "memory", RetryAfter: memoryRest}
 	var full *capacity.FullError
 	if errors.As(err, &full) {
 		if out.Limit = int64(full.Share); full.Org {

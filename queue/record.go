@@ -18,19 +18,14 @@ const keyBytes = 640
 func (q *Queue) ReserveRecord(ctx context.Context, org, id string, ttl time.Duration) error {
 	err := q.memory.Reserve(ctx, org, id, capacity.Bytes{Reserved: keyBytes}, ttl)
 	var full *capacity.FullError
-	switch {
-	case errors.As(err, &full) && full.Org:
-		return &FullError{Scope: "org_memory", Limit: int64(full.Share), RetryAfter: recordRest}
-	case errors.As(err, &full):
-		return &FullError{Scope: "memory", Limit: int64(full.Share), RetryAfter: recordRest}
-	case err != nil:
+	if errors.As(err, &full) {
+		return refusal(full)
+	}
+	if err != nil {
 		return fmt.Errorf("queue: reserve record: %w", err)
 	}
 	return nil
 }
-
-// recordRest is when to try again to have a key recorded.
-const recordRest = 10 * time.Second
 
 // KeepRecord counts a record that stays for ttl without an answer.
 func (q *Queue) KeepRecord(ctx context.Context, id string, ttl time.Duration) error {

@@ -14,7 +14,6 @@ import (
 
 	"github.com/llmguard/llmguard/admin"
 	"github.com/llmguard/llmguard/budget"
-	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/top"
 )
 
@@ -92,74 +91,6 @@ func limitNamesOf(list []admin.Limit) []string {
 		out = append(out, l.Name)
 	}
 	return out
-}
-
-func limitTable(w io.Writer, list []admin.Limit) error {
-	g := grid{
-		head:    []string{"limit", "of", "mode", "shape", "amount", "used", "held", "remaining", "empty in"},
-		numbers: []bool{false, false, false, false, true, true, true, true, true},
-	}
-	for _, l := range list {
-		reset := ""
-		switch {
-		case l.Reset != nil:
-			reset = budget.LastingText(budget.Lasting(*l.Reset))
-		case l.Used != nil:
-			reset = budget.LastingText(budget.Endless)
-		}
-		g.add(l.Name, whose(l.Subject, l.Only), l.Mode, l.Shape, quantityText(l.Unit, l.Amount), quantityOr(l.Unit, l.Used), quantityOr(l.Unit, l.Held),
-			quantityOr(l.Unit, l.Remaining), reset)
-	}
-	if err := g.write(w); err != nil {
-		return err
-	}
-	for _, l := range list {
-		if l.Closed != nil {
-			fmt.Fprintf(w, "\n%s: closed until %s, because Redis lost its data; open it with: llmguard limits reopen\n", l.Name,
-				l.Closed.Local().Format("2006-01-02 15:04 MST"))
-		}
-		for _, o := range l.Overrides {
-			fmt.Fprintf(w, "\n%s: %s until %s, by %s: %s (%s)\n", l.Name, overrideText(o), o.Until.Local().Format("2006-01-02 15:04 MST"), top.Printable(o.By), top.Printable(o.Reason), o.ID)
-		}
-	}
-	return nil
-}
-
-func whose(subject, only string) string {
-	if only == "" && subject == "org" {
-		return "org"
-	}
-	if only == "" {
-		return "each " + subject
-	}
-	return subject + " " + only
-}
-
-func quantityText(unit string, n int64) string {
-	if unit == "nano_usd" {
-		return pricing.Nano(n).String()
-	}
-	return whole(n)
-}
-
-func quantityOr(unit string, n *int64) string {
-	if n == nil {
-		return "-"
-	}
-	return quantityText(unit, *n)
-}
-
-func overrideText(o admin.Override) string {
-	text := "amount " + quantityText(o.Unit, o.Amount)
-	if o.Add > 0 {
-		text = "+" + quantityText(o.Unit, o.Add)
-	} else if o.Add < 0 {
-		text = "-" + quantityText(o.Unit, -o.Add)
-	}
-	if o.Only != "" {
-		text += " for " + o.Only
-	}
-	return text
 }
 
 // limitFields are the flags that set fields of a limit.

@@ -1,0 +1,125 @@
+package fakeprovider
+
+import (
+	"encoding/json"
+	"strings"
+)
+
+// echoed are the members of a request that come back in its response, and what
+// stands for those it lacks.
+var echoed = map[string]string{
+	"instructions": "null", "max_output_tokens": "null", "max_tool_calls": "null", "metadata": "{}", "parallel_tool_calls": "true",
+	"previous_response_id": "null", "reasoning": `{"effort":null,"summary":null}`, "store": "true", "temperature": "1",
+	"text": `{"format":{"type":"text"}}`, "tool_choice": `"auto"`, "tools": "[]", "top_p": "1", "truncation": `"disabled"`, "user": "null",
+	"background": "false",
+}
+
+func newResponse(x *exchange, a *answer) *response {
+	r := &response{
+		id: "resp_" + strings.TrimPrefix(a.id, "chatcmpl-"), model: a.model, tier: a.tier, made: a.created, input: x.q.items,
+		echo: map[string]json.RawMessage{}, stored: true, tokens: a.usage.Total(),
+	}
+	var top map[string]json.RawMessage
+	_ = json.Unmarshal(x.q.Body, &top) // it was read before
+	for name, missing := range echoed {
+		if r.echo[name] = top[name]; top[name] == nil || string(top[name]) == "null" {
+			r.echo[name] = json.RawMessage(missing)
+		}
+	}
+	r.stored = string(r.echo["store"]) == "true"
+	if c := a.choices[0]; c.reasoning > 0 {
+		r.items = append(r.items, map[string]any{"id": newID("rs_"), "type": "reasoning", "summary": []any{}})
+	}
+	return r
+}
+
+// object is the response in some state.
+func (r *response) object(status string, items []map[string]any, usage json.RawMessage) map[string]any {
+	if items == nil {
+		items = []map[string]any{}
+	}
+	body := map[string]any{
+		"id": r.id, "object": "response", "created_at": r.made, "status": status, "model": r.model, "service_tier": r.tier,
+		"error": nil, "incomplete_details": nil, "output": items, "usage": usage,
+	}
+	if status == "incomplete" {
+		body["incomplete_details"] = map[string]string{"reason": "max_output_tokens"}
+	}
+	for name, v := range r.echo {
+		body[name] = v
+	}
+	return body
+}
+
+// outcome is the status of a finished choice.
+func (c *choice) status() string {
+	if c.finish == "length" {
+		return "incomplete"
+	}
+	return "completed"
+}
+
+// outputs are the items of a finished choice.
+func (c *choice) outputs() []map[string]any {
+	if len(c.calls) == 0 {
+		return []map[string]any{messageItem(newID("msg_"), c.status(), strings.Join(c.pieces, ""))}
+	}
+	items := make([]map[string]any, 0, len(c.calls))
+	for _, call := range c.calls {
+		args, _ := callText(&call)
+		items = append(items, callItem(newID("fc_"), "completed", call, *args))
+	}
+	return items
+}
+
+func messageItem(id, status, text string) map[string]any {
+	return map[string]any{
+		"id": id, "type": "message", "role": "assistant", "status": status,
+		"content": []any{textPart(text)},
+	}
+}
+
+func textPart(text string) map[string]any {
+	return map[string]any{"type": "output_text", "text": text, "annotations": []any{}, "logprobs": []any{}}
+}
+
+func callItem(id, status string, call toolCall, args string) map[string]any {
+	item := map[string]any{"id": id, "type": "function_call", "status": status, "call_id": call.ID, "arguments": args}
+	if call.Custom != nil {
+		item["type"], item["name"], item["input"] = "custom_tool_call", call.Custom.Name, args
+		delete(item, "arguments")
+		return item
+	}
+	item["name"] = call.Function.Name
+	return item
+}
+
+// plainResponse writes a response as one document.
+func (x *exchange) plainResponse(a *answer) {
+	r, c := newResponse(x, a), a.choices[0]
+	r.items = append(r.items, c.outputs()...)
+	r.finish(x, c, x.usage(responseUsage(a.usage)))
+	x.finish(r.body)
+}
+
+// finish makes the final object and keeps it.
+func (r *response) finish(x *exchange, c *choice, usage json.RawMessage) {
+	r.body = x.b.omit(encode(r.object(c.status(), r.items, usage)))
+	if t := x.q.spoken; t != nil {
+		x.s.mu.Lock()
+		t.tokens = r.tokens
+		x.s.mu.Unlock()
+	}
+	if r.stored {
+		x.s.keep(r)
+	}
+}
+
+// responseUsage is the usage of a response, as OpenAI names its parts.
+func responseUsage(u Usage) counts {
+	return counts{
+		prompt: u.Prompt, completion: &u.Completion, total: u.Total(), responses: true,
+		in:  map[string]int64{"cached_tokens": u.Cached, "cache_write_tokens": u.CacheWrite},
+		out: map[string]int64{"reasoning_tokens": u.Reasoning},
+	}
+}
