@@ -27,7 +27,7 @@ func TestOverviewSaysWhatIsWrong(t *testing.T) {
 	if strings.Contains(text, "Org acme has no limit") || strings.Contains(text, "blocked") {
 		t.Errorf("got what is right among the problems: %s", content(text))
 	}
-	r.must(r.queue.Block(t.Context(), "main", time.Hour))
+	r.must(r.queue.Quota().Block(t.Context(), "main", time.Hour))
 	b.has("/console/", "Pool main is blocked by its provider", "/console/queue#pool-main")
 	newRig(t, acme).signedIn(opsKey).has("/console/", `id="problems"`)
 }

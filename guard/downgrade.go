@@ -8,32 +8,29 @@ import (
 	"github.com/llmguard/llmguard/wire"
 )
 
-// BeginOr is Begin; a call that does not fit is begun with the model that its org
+// beginOr is Begin; a call that does not fit is begun with the model that its org
 // lists in place of its own, if it fits with that. With an error, which is the
-// one of the two that passes sooner, nothing is held, and the plan is whose the
-// error is. A job stays in the pool whose quota it was given.
-func (g *Guard) BeginOr(ctx context.Context, p *Plan, id string, attempt int, jobID string) (*Call, *Plan, error) {
-	call, err := g.Begin(ctx, p, id, attempt, jobID)
-	if err == nil {
-		return call, p, nil
-	}
+// one of the two that passes sooner, nothing is held. A job stays in the pool whose quota
+// it was given.
+func (g *Guard) beginOr(ctx context.Context, p *Plan, a Attempt) (*Call, error) {
+	call, err := g.Begin(ctx, p, a.ID, a.Number, a.JobID)
 	var refused *Refusal
-	if !errors.As(err, &refused) || refused.Away {
-		return call, p, err
+	if err == nil || !errors.As(err, &refused) || refused.Away {
+		return call, err
 	}
 	other := g.cheaper(ctx, p)
-	if other == nil || jobID != "" && other.Target.Pool != p.Target.Pool {
-		return nil, p, err
+	if other == nil || a.JobID != "" && other.Target.Pool != p.Target.Pool {
+		return nil, err
 	}
-	call, otherErr := g.Begin(ctx, other, id, attempt+1, jobID)
+	call, otherErr := g.Begin(ctx, other, a.ID, a.Number+1, a.JobID)
 	if otherErr == nil {
-		return call, other, nil
+		return call, nil
 	}
 	var again *Refusal
 	if refused.Final() && errors.As(otherErr, &again) && !again.Final() {
-		return nil, other, otherErr
+		return nil, otherErr
 	}
-	return nil, p, err
+	return nil, err
 }
 
 // Check is the plan's Check, unless it fits with the model its org lists in place

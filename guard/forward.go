@@ -14,6 +14,7 @@ import (
 
 	"github.com/llmguard/llmguard/internal/spool"
 	"github.com/llmguard/llmguard/providers"
+	"github.com/llmguard/llmguard/quota"
 	"github.com/llmguard/llmguard/tracing"
 	"github.com/llmguard/llmguard/translate"
 	"github.com/llmguard/llmguard/wire"
@@ -123,15 +124,20 @@ func (c *Call) Forward(ctx context.Context, w http.ResponseWriter, f Forwarding)
 	return e.relayPlain(w, resp)
 }
 
-// observed tells what the answer's head says of the provider's limits. For a
-// refusal it returns how long the provider is to be left alone.
+// observed lets the quota learn what the answer's head says of the provider's limits. A
+// refusal blocks the pool, for as long as is returned.
 func (c *Call) observed(ctx context.Context, resp *http.Response, sent time.Time) time.Duration {
-	g := c.guard
-	if g.observe == nil {
-		return 0
+	if c.guard.quota == nil {
+		wait, _ := wire.ParseRetryAfter(resp.Header, time.Now())
+		return wait
 	}
-	h := Head{Pool: c.Target.Pool, Model: c.Target.Model, Status: resp.StatusCode, Header: resp.Header, Sent: sent}
-	return g.observe(context.WithoutCancel(ctx), h)
+	rest, err := c.guard.quota.Observe(context.WithoutCancel(ctx), c.Target.Pool, quota.Head{
+		Model: c.Target.Model, Status: resp.StatusCode, Header: resp.Header, Sent: sent, Within: c.guard.deadline,
+	})
+	if err != nil {
+		c.guard.log.Warn("what the provider says of its limits is not shared", "pool", c.Target.Pool, "err", err)
+	}
+	return rest
 }
 
 // errand is one request under way between its caller and the provider.
@@ -299,12 +305,8 @@ func (c *Call) relayError(w http.ResponseWriter, resp *http.Response, rest time.
 		c.guard.log.Error("the provider account is out of money", "provider", c.Target.Provider.ID, "status", status)
 	case status == http.StatusTooManyRequests, status == http.StatusServiceUnavailable, status == wire.StatusOverloaded:
 		c.Result.Outcome = Busy
-		wait := rest
-		if c.guard.observe == nil {
-			wait, _ = wire.ParseRetryAfter(resp.Header, time.Now())
-		}
-		c.Result.RetryAfter = wait
-		return &BusyError{Status: status, RetryAfter: wait, Header: resp.Header, Answer: answer}
+		c.Result.RetryAfter = rest
+		return &BusyError{Status: status, RetryAfter: rest, Header: resp.Header, Answer: answer}
 	case status >= 500:
 		c.chargeEstimate(UpstreamError, 0)
 		if repeats {

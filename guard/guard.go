@@ -1,19 +1,18 @@
 // Package guard is one paid call: priced before it leaves, held against every
 // limit of its org, forwarded, observed, and settled to what it really cost.
 //
-// The life of a call is Prepare (price it, no I/O), Begin (hold), Forward
-// (send, relay, watch usage) and End (settle or void). A Call that was begun
-// must be ended; End on a call that never reached the provider gives the whole
-// hold back. If the process dies in between, the hold expires and is charged.
+// The life of a call is Prepare (price it, no I/O) and Run: Begin (hold), take the
+// provider's quota, Forward (send, relay, watch usage) and End (settle or void). A Call
+// that was begun must be ended; End on a call that never reached the provider gives the
+// whole hold back. If the process dies in between, the hold expires and is charged.
 //
-// Guard does not wait, queue or pace; package queue does.
+// Guard does not wait or queue; package queue does.
 package guard
 
 import (
 	"context"
 	"errors"
 	"log/slog"
-	"net/http"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -28,6 +27,7 @@ import (
 	"github.com/llmguard/llmguard/owned"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/providers"
+	"github.com/llmguard/llmguard/quota"
 	"github.com/llmguard/llmguard/tokenizer"
 )
 
@@ -151,10 +151,9 @@ type Options struct {
 	Policy *Policy
 	// Calibration learns how far estimates are off; nil: they stay as they are.
 	Calibration *calibration.Calibration
-	// Observe, when set, is told the head of every answer. For a 429 or 503 it
-	// returns how long the provider is to be left alone. The answer waits for it:
-	// it has to bound itself, most heads need no time at all.
-	Observe func(ctx context.Context, h Head) time.Duration
+	// Quota is where live calls take the provider's quota, and learns from every answer;
+	// nil: there is none.
+	Quota *quota.Quota
 	// Charged, when set, is told whose call was charged; it must not block.
 	Charged func(org, user string)
 	// Owned knows what providers keep for the orgs; nil: nothing that is kept
@@ -175,21 +174,14 @@ type Options struct {
 	Metrics    prometheus.Registerer
 }
 
-// Head is the head of a provider's answer.
-type Head struct {
-	Pool, Model string // the model as the provider knows it
-	Status      int
-	Header      http.Header
-	Sent        time.Time // when the request was written, or a little before
-}
-
 // Guard admits, forwards and settles calls. It is safe for concurrent use.
 type Guard struct {
 	budget      *budget.Store
 	policy      atomic.Pointer[Policy]
 	counts      *tokenizer.Cache
 	calibration *calibration.Calibration
-	observe     func(context.Context, Head) time.Duration
+	quota       *quota.Quota
+	holds       chan struct{} // one place for every hold of a live call under way
 	charged     func(org, user string)
 	owned       *owned.Store
 	turns       *conversation.Store
@@ -225,7 +217,7 @@ func New(o Options) *Guard {
 	}
 	g := &Guard{
 		spool: o.Spool, answerWait: answerPatience,
-		budget: o.Budget, counts: tokenizer.NewCache(), calibration: o.Calibration, observe: o.Observe, charged: o.Charged, owned: o.Owned, turns: o.Conversations, deadline: o.StoreDeadline, share: o.LocalShare,
+		budget: o.Budget, counts: tokenizer.NewCache(), calibration: o.Calibration, quota: o.Quota, holds: make(chan struct{}, maxHolds), charged: o.Charged, owned: o.Owned, turns: o.Conversations, deadline: o.StoreDeadline, share: o.LocalShare,
 		circuit: circuit{log: o.Log, orgs: map[string]*outage{}},
 		health:  health{ping: o.Budget.Ping, pings: map[string]*ping{}},
 		log:     o.Log, metrics: newMetrics(o.Metrics),

@@ -10,6 +10,7 @@ import (
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/providers"
+	"github.com/llmguard/llmguard/quota"
 	"github.com/llmguard/llmguard/tracing"
 	"github.com/llmguard/llmguard/wire"
 )
@@ -124,5 +125,26 @@ func (c *Call) traceSettle(ctx context.Context) {
 		c.settling.String("llmguard.outcome", string(c.Result.Outcome))
 		c.settling.Int("llmguard.cost_nano_usd", int64(c.Result.Cost))
 		c.settling.Bool("llmguard.void", c.Result.void())
+	}
+}
+
+// traceTake begins the span of taking a provider's quota; the function ends it.
+func traceTake(ctx context.Context, pool string, tokens int64) (context.Context, func(error)) {
+	ctx, span := tracing.Start(ctx, "take quota")
+	if !span.On() {
+		return ctx, func(error) {}
+	}
+	span.String("llmguard.pool", pool)
+	span.Int("llmguard.quota_tokens", tokens)
+	return ctx, func(err error) {
+		var busy *quota.BusyError
+		switch {
+		case errors.As(err, &busy):
+			span.Int("llmguard.wait_ms", busy.Wait.Milliseconds())
+		case err != nil:
+			span.Fail("store_unavailable")
+		}
+		span.Bool("llmguard.granted", err == nil)
+		span.End()
 	}
 }

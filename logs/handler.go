@@ -1,6 +1,5 @@
 // Package logs writes the process's log as [log/slog] does, a line a record in JSON
-// or as text: many lines in one write, and warnings and errors at once. [Line] is the
-// short way for the line that every call leaves.
+// or as text: many lines in one write, and warnings and errors at once.
 package logs
 
 import (
@@ -13,14 +12,14 @@ import (
 type Handler struct {
 	slog.Handler
 	out *writer
-	// bare says that lines are in JSON and have no attributes but their own.
-	bare bool
 }
 
 // New returns a Handler that writes to w; text is slog's other format than JSON.
 func New(w io.Writer, level slog.Leveler, text bool) *Handler {
-	h, o := &Handler{out: newWriter(w), bare: !text}, &slog.HandlerOptions{Level: level}
-	if h.Handler = slog.NewJSONHandler(h.out, o); text {
+	h := &Handler{out: newWriter(w)}
+	o := &slog.HandlerOptions{Level: level}
+	h.Handler = slog.NewJSONHandler(h.out, o)
+	if text {
 		h.Handler = slog.NewTextHandler(h.out, o)
 	}
 	return h
@@ -32,14 +31,10 @@ func (h *Handler) Flush() { h.out.flush() }
 // Handle implements slog.Handler.
 func (h *Handler) Handle(ctx context.Context, r slog.Record) error {
 	err := h.Handler.Handle(ctx, r)
-	h.prompt(r.Level)
-	return err
-}
-
-func (h *Handler) prompt(level slog.Level) {
-	if level >= slog.LevelWarn {
+	if r.Level >= slog.LevelWarn {
 		h.out.flush()
 	}
+	return err
 }
 
 // WithAttrs implements slog.Handler.

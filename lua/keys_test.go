@@ -23,6 +23,7 @@ import (
 	"github.com/llmguard/llmguard/internal/capacity"
 	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/queue"
+	"github.com/llmguard/llmguard/quota"
 	"github.com/llmguard/llmguard/rejoin"
 	"github.com/llmguard/llmguard/wire"
 )
@@ -287,9 +288,9 @@ func (w *watch) jobs(rdb redis.UniversalClient) {
 		w.try(q.Put(ctx, j, []byte("{}")))
 		return j.ID
 	}
-	g, err := q.Take(ctx, "p", wire.NewCallID(), queue.Flow{Org: "acme", User: "alice"}, 10)
-	w.try(err, q.Give(ctx, g, true), q.Block(ctx, "p", time.Millisecond))
-	_, err = q.Observe(ctx, "p", queue.Reply{Status: http.StatusTooManyRequests, Header: http.Header{"Retry-After": {"0"}}, Sent: time.Now()})
+	g, err := q.Quota().Take(ctx, quota.Request{Pool: "p", ID: wire.NewCallID(), Org: "acme", User: "alice", Tokens: 10})
+	w.try(err, q.Quota().Give(ctx, g, true), q.Quota().Block(ctx, "p", time.Millisecond))
+	_, err = q.Quota().Observe(ctx, "p", quota.Head{Status: http.StatusTooManyRequests, Header: http.Header{"Retry-After": {"0"}}, Sent: time.Now()})
 	w.try(err)
 	j, err := q.Job(ctx, "acme", put())
 	w.try(err)

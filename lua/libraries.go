@@ -50,6 +50,7 @@ var libraries = map[string][]string{
 	"file_put":        {"time", "capacity"},
 	"finish":          {"time", "rings", "jobs"},
 	"give":            {"time", "quota"},
+	"grant_lease":     {"time"},
 	"identity_commit": {},
 	"key_change":      {"time"},
 	"key_open":        {"time"},

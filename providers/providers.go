@@ -90,7 +90,7 @@ type Provider struct {
 	HeaderTimeout  time.Duration // until the first response header; default 15 min
 	IdleTimeout    time.Duration // between body bytes; default 5 min
 
-	transport *transport
+	transport *http.Transport
 	hidden    Redactor // what errors must not show
 }
 
@@ -218,7 +218,7 @@ func (s *Set) Adopt(old *Set) (drop func()) {
 	return func() {
 		for _, p := range old.list {
 			if !kept[p] {
-				p.transport.closeIdle()
+				p.transport.CloseIdleConnections()
 			}
 		}
 	}
@@ -227,7 +227,7 @@ func (s *Set) Adopt(old *Set) (drop func()) {
 // Close drops idle connections.
 func (s *Set) Close() {
 	for _, p := range s.list {
-		p.transport.closeIdle()
+		p.transport.CloseIdleConnections()
 	}
 }
 

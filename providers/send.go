@@ -81,12 +81,7 @@ type tried struct {
 }
 
 func (p *Provider) sendOnce(ctx context.Context, r Request) (resp *http.Response, how tried, err error) {
-	if d := p.transport.direct; d != nil && r.Length >= 0 && r.Length <= joined {
-		req, _ := p.request(r)
-		resp, how, err = d.send(ctx, req, &gate{fresh: r.Fresh}, p.idleTimeout())
-	} else {
-		resp, how, err = p.sendWith(ctx, r)
-	}
+	resp, how, err = p.roundTrip(ctx, r)
 	if err == nil {
 		resp.Request = nil // it has the body
 		err = decode(resp)
@@ -100,8 +95,7 @@ func (p *Provider) sendOnce(ctx context.Context, r Request) (resp *http.Response
 	return resp, how, err
 }
 
-// sendWith has the Transport send a request.
-func (p *Provider) sendWith(ctx context.Context, r Request) (*http.Response, tried, error) {
+func (p *Provider) roundTrip(ctx context.Context, r Request) (*http.Response, tried, error) {
 	inner, cancel := context.WithCancelCause(ctx)
 	grant := &gate{fresh: r.Fresh}
 	req, drop := p.request(r)
@@ -219,13 +213,14 @@ func (p *Provider) idleTimeout() time.Duration {
 	return 5 * time.Minute
 }
 
-// transport is how a provider is reached.
-type transport struct {
-	*http.Transport
-	direct *direct // for what it can send; nil sends nothing
-}
+const (
+	idleLife = 55 * time.Second // of a connection nobody uses: below the usual 60 s of load balancers
+	idleMost = 1024             // connections kept
+	readSize = 32 << 10         // bytes read or written at a time
+)
 
-func newTransport(p *Provider) *transport {
+// newTransport is how a provider is reached.
+func newTransport(p *Provider) *http.Transport {
 	connect, header := p.ConnectTimeout, p.HeaderTimeout
 	if connect <= 0 {
 		connect = 10 * time.Second
@@ -234,28 +229,18 @@ func newTransport(p *Provider) *transport {
 		header = 15 * time.Minute
 	}
 	dial := (&net.Dialer{Timeout: connect, KeepAlive: 30 * time.Second}).DialContext
-	return &transport{
-		Transport: &http.Transport{
-			Proxy:                 http.ProxyFromEnvironment,
-			DialContext:           countWrites(dial),
-			TLSHandshakeTimeout:   connect,
-			ResponseHeaderTimeout: header,
-			MaxIdleConns:          0,
-			MaxIdleConnsPerHost:   idleMost,
-			IdleConnTimeout:       idleLife,
-			ForceAttemptHTTP2:     true,
-			DisableCompression:    true,
-			WriteBufferSize:       readSize,
-			ReadBufferSize:        readSize,
-		},
-		direct: newDirect(p, dial, header),
-	}
-}
-
-func (t *transport) closeIdle() {
-	t.CloseIdleConnections()
-	if t.direct != nil {
-		t.direct.closeIdle()
+	return &http.Transport{
+		Proxy:                 http.ProxyFromEnvironment,
+		DialContext:           countWrites(dial),
+		TLSHandshakeTimeout:   connect,
+		ResponseHeaderTimeout: header,
+		MaxIdleConns:          0,
+		MaxIdleConnsPerHost:   idleMost,
+		IdleConnTimeout:       idleLife,
+		ForceAttemptHTTP2:     true,
+		DisableCompression:    true,
+		WriteBufferSize:       readSize,
+		ReadBufferSize:        readSize,
 	}
 }
 

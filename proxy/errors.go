@@ -12,6 +12,7 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/providers"
 	"github.com/llmguard/llmguard/queue"
+	"github.com/llmguard/llmguard/quota"
 	"github.com/llmguard/llmguard/wire"
 )
 
@@ -20,7 +21,7 @@ import (
 func (s *Server) refusal(err error, plan *guard.Plan) *wire.Error {
 	var public *wire.Error
 	var exceeded *guard.Refusal
-	var noQuota *queue.BusyError
+	var noQuota *quota.BusyError
 	var full *queue.FullError
 	var busy *guard.BusyError
 	switch {
@@ -68,7 +69,7 @@ func usd(n int64) string { return strings.TrimPrefix(pricing.Nano(n).String(), "
 // unavailable is the answer to a failure of the queue's store. The queue's own
 // refusals stay as they are.
 func unavailable(err error) error {
-	var busy *queue.BusyError
+	var busy *quota.BusyError
 	var full *queue.FullError
 	var public *wire.Error
 	if err == nil || errors.As(err, &busy) || errors.As(err, &full) || errors.As(err, &public) {

@@ -12,7 +12,6 @@ import (
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/spool"
-	"github.com/llmguard/llmguard/logs"
 	"github.com/llmguard/llmguard/queue"
 	"github.com/llmguard/llmguard/rejoin"
 	"github.com/llmguard/llmguard/tracing"
@@ -269,7 +268,7 @@ func (x *exchange) record() {
 	if trace := x.span.TraceID(); trace != "" {
 		attrs = append(attrs, slog.String("trace", trace))
 	}
-	logs.Line(x.request.Context(), x.server.log.Handler(), slog.LevelInfo, "call", attrs)
+	x.server.log.LogAttrs(x.request.Context(), slog.LevelInfo, "call", attrs...)
 	x.traceEnd(status)
 	x.server.metrics.answered(x.route, status, took)
 }

@@ -73,24 +73,3 @@ func TestGoodput(t *testing.T) {
 		t.Errorf("%d of %d callers were answered, with %d calls of the provider, %d of them for callers who had left; want half of the callers, and 9 of 10 calls for callers who are there", got, callers, sent, gone)
 	}
 }
-
-// TestBurstWaitsForItsTurn: a call that finds all places for holds taken waits for one as
-// long as its caller does, and does not ask Redis before.
-func TestBurstWaitsForItsTurn(t *testing.T) {
-	r := newRig(t, queue.Pool{}, nil, window(roomy, time.Hour))
-	for range maxHolds {
-		r.proxy.holds <- struct{}{}
-	}
-	r.chat(prompt("hi", `"max_tokens":5`), "Prefer", "wait=1").fails(t, 503, "server_is_overloaded")
-	got := make(chan answer, 1)
-	go func() { got <- r.chat(prompt("hi", `"max_tokens":5`)) }()
-	select {
-	case a := <-got:
-		t.Fatalf("got status %d, %s before its turn", a.status, a.body)
-	case <-time.After(50 * time.Millisecond):
-	}
-	<-r.proxy.holds
-	if a := <-got; a.status != 200 || len(r.fake.Log()) != 1 {
-		t.Errorf("got status %d, %s; want 200 and one call", a.status, a.body)
-	}
-}

@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"context"
 	"errors"
 	"net/http"
 	"strings"
@@ -11,7 +10,7 @@ import (
 	"github.com/llmguard/llmguard/internal/spool"
 	"github.com/llmguard/llmguard/owned"
 	"github.com/llmguard/llmguard/providers"
-	"github.com/llmguard/llmguard/queue"
+	"github.com/llmguard/llmguard/quota"
 	"github.com/llmguard/llmguard/wire"
 )
 
@@ -73,25 +72,17 @@ func (s *Server) paced(x *exchange, r *http.Request, n owned.Note) (fresh func()
 	if pool == "" { // nothing will be sent
 		return nil, free, nil
 	}
-	grant, err := s.takeFetch(r.Context(), org, pool, x.id)
+	// It has no user: nothing of its caller's waits for it.
+	grant, err := s.guard.TakeQuota(r.Context(), org, quota.Request{Pool: pool, ID: x.id, Org: org.ID})
 	if err != nil {
 		free()
-		return nil, nil, unavailable(err)
+		return nil, nil, guard.QuotaError(err)
 	}
-	return grant.Fresh, func() { s.giveBack(r.Context(), grant, false); free() }, nil
-}
-
-// takeFetch asks for the quota of a request without tokens. It has no flow: nothing of
-// its caller's waits for it.
-func (s *Server) takeFetch(ctx context.Context, org *guard.Org, pool, id string) (*queue.Grant, error) {
-	bounded, cancel := s.guard.Bound(ctx, pool, s.opts.StoreDeadline)
-	defer cancel()
-	grant, err := s.queue.TakeCall(bounded, queue.LiveCall{Pool: pool, ID: id, Flow: queue.Flow{Org: org.ID}})
-	var busy *queue.BusyError
-	if err == nil || errors.As(err, &busy) || !org.WithoutStore() {
-		return grant, err
+	done = func() {
+		s.guard.GiveQuota(r.Context(), grant, false)
+		free()
 	}
-	return s.queue.TakeShare(pool, 0)
+	return grant.Fresh, done, nil
 }
 
 // oneResponse retrieves or deletes a response.

@@ -103,12 +103,10 @@ type Server struct {
 	failures  *attempts.Limiter
 	routes    map[string]route
 	puts      chan struct{}   // one place for every put under way
-	holds     chan struct{}   // one place for every hold under way
 	looks     chan struct{}   // one place for every look at a waiting caller's place
 	drained   context.Context // ends when the process shuts down
 	drain     context.CancelFunc
 	crowd     *crowd
-	lately    *lately
 	runs      *runTimes
 	flows     *waitingFlows
 	reads     *reads
@@ -125,9 +123,9 @@ func New(o Options) *Server {
 	o.withDefaults()
 	s := &Server{
 		opts: o, guard: o.Guard, queue: o.Queue, rejoin: o.Rejoin, log: o.Log,
-		failures: o.Failures, puts: make(chan struct{}, maxPuts), holds: make(chan struct{}, maxHolds),
+		failures: o.Failures, puts: make(chan struct{}, maxPuts),
 		looks:    make(chan struct{}, maxLooks),
-		stopWait: storeTimeout, roomWait: roomPatience, metrics: newMetrics(o.Metrics), crowd: newCrowd(), lately: newLately(), runs: newRunTimes(), flows: newWaitingFlows(),
+		stopWait: storeTimeout, roomWait: roomPatience, metrics: newMetrics(o.Metrics), crowd: newCrowd(), runs: newRunTimes(), flows: newWaitingFlows(),
 		reads: newReads(storeReads), fetches: newReads(upstreamReads), streams: newStreams(o.Streams),
 	}
 	s.drained, s.drain = context.WithCancel(context.Background()) //nolint:forbidigo // it is nobody's call

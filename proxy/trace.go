@@ -1,13 +1,8 @@
 package proxy
 
 import (
-	"context"
-	"errors"
 	"net/http"
 	"strconv"
-
-	"github.com/llmguard/llmguard/queue"
-	"github.com/llmguard/llmguard/tracing"
 )
 
 // traced begins the span of a request, as of its arrival, with these headers: those of a
@@ -48,25 +43,4 @@ func (x *exchange) traceEnd(status int) {
 		x.span.Fail(strconv.Itoa(status))
 	}
 	x.span.End()
-}
-
-// traceTake begins the span of taking a provider's quota; the function ends it.
-func traceTake(ctx context.Context, pool string, tokens int64) (context.Context, func(error)) {
-	ctx, span := tracing.Start(ctx, "take quota")
-	if !span.On() {
-		return ctx, func(error) {}
-	}
-	span.String("llmguard.pool", pool)
-	span.Int("llmguard.quota_tokens", tokens)
-	return ctx, func(err error) {
-		var busy *queue.BusyError
-		switch {
-		case errors.As(err, &busy):
-			span.Int("llmguard.wait_ms", busy.Wait.Milliseconds())
-		case err != nil:
-			span.Fail("store_unavailable")
-		}
-		span.Bool("llmguard.granted", err == nil)
-		span.End()
-	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/queue"
+	"github.com/llmguard/llmguard/quota"
 	"github.com/llmguard/llmguard/tracing"
 	"github.com/llmguard/llmguard/wire"
 )
@@ -86,7 +87,7 @@ func (s *Server) accepted(x *exchange, job *queue.Job, wish wish) error {
 // put writes a job, and ties the request's key to it first. In a flood the caller waits
 // for its turn as long as its patience lasts.
 func (s *Server) put(ctx context.Context, x *exchange, job *queue.Job, body []byte, patience time.Duration) error {
-	if err := turn(ctx, s.puts, patience); err != nil { // in a flood others come first, which is no fault of Redis
+	if err := guard.Turn(ctx, s.puts, patience); err != nil { // in a flood others come first, which is no fault of Redis
 		return err
 	}
 	defer func() { <-s.puts }()
@@ -218,7 +219,7 @@ const deadlineSlack = 5 * time.Second
 // foreseen is the wait a refusal announces; held money may come back sooner.
 func foreseen(err error) time.Duration {
 	var exceeded *guard.Refusal
-	var noQuota *queue.BusyError
+	var noQuota *quota.BusyError
 	var busy *guard.BusyError
 	switch {
 	case errors.As(err, &exceeded):

@@ -15,13 +15,14 @@ import (
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/fakeprovider"
 	"github.com/llmguard/llmguard/queue"
+	"github.com/llmguard/llmguard/quota"
 	"github.com/llmguard/llmguard/wire"
 )
 
 // block makes the provider's quota unavailable for d.
 func (r *rig) block(d time.Duration) {
 	r.t.Helper()
-	if err := r.queue.Block(r.t.Context(), "main", d); err != nil {
+	if err := r.queue.Quota().Block(r.t.Context(), "main", d); err != nil {
 		r.t.Fatal(err)
 	}
 }
@@ -29,16 +30,16 @@ func (r *rig) block(d time.Duration) {
 // occupy takes a single pool's only slot, so that calls have to wait for it.
 func (r *rig) occupy() (release func()) {
 	r.t.Helper()
-	var g *queue.Grant
+	var g *quota.Grant
 	for g == nil { // the call before may hold it for a moment longer
 		var err error
-		var busy *queue.BusyError
-		if g, err = r.queue.Take(r.t.Context(), "main", wire.NewCallID(), queue.Flow{Org: "acme", User: "tester"}, 0); err != nil && !errors.As(err, &busy) {
+		var busy *quota.BusyError
+		if g, err = r.queue.Quota().Take(r.t.Context(), quota.Request{Pool: "main", ID: wire.NewCallID(), Org: "acme", User: "tester"}); err != nil && !errors.As(err, &busy) {
 			r.t.Fatal(err)
 		}
 	}
 	return func() {
-		if err := r.queue.Give(context.Background(), g, true); err != nil {
+		if err := r.queue.Quota().Give(context.Background(), g, true); err != nil {
 			r.t.Error(err)
 		}
 	}
@@ -253,11 +254,11 @@ func TestWaitPatience(t *testing.T) {
 // by what refused the call, by the queue before it, or by the org.
 func TestWaitTooLong(t *testing.T) {
 	r := newRig(t, queue.Pool{RPM: 6}, nil)
-	g, err := r.queue.Take(t.Context(), "main", wire.NewCallID(), queue.Flow{Org: "acme", User: "tester"}, 0)
+	g, err := r.queue.Quota().Take(t.Context(), quota.Request{Pool: "main", ID: wire.NewCallID(), Org: "acme", User: "tester"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = r.queue.Give(context.Background(), g, false) }()
+	defer func() { _ = r.queue.Quota().Give(context.Background(), g, false) }()
 	for range 3 {
 		if a := r.chat(prompt("hi", `"max_tokens":5`), "Prefer", "respond-async"); a.status != 202 {
 			t.Fatalf("got status %d, %s; want 202", a.status, a.body)

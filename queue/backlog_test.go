@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/llmguard/llmguard/quota"
 )
 
 // Live calls go first, but while jobs wait they leave them their share, also a
@@ -63,7 +65,7 @@ func TestLiveCallsLeaveAPlace(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p", Concurrency: 2})
 	ctx := t.Context()
-	var grants []*Grant
+	var grants []*quota.Grant
 	for _, id := range []string{"a", "b"} {
 		g, err := e.Take(ctx, "p", id, Flow{"live", "u"}, 1)
 		if err != nil {

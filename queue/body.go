@@ -3,11 +3,13 @@ package queue
 import (
 	"context"
 	"time"
+
+	"github.com/llmguard/llmguard/quota"
 )
 
 // bodyPatience is how long a body, or an answer that is read again, waits for room: a
 // grant of quota does not last for longer.
-const bodyPatience = grantLife / 4
+const bodyPatience = quota.GrantLife / 4
 
 // readBody makes room for the body, and reads one that is a blob in the run's own time.
 func (c *Claim) readBody(ctx context.Context) {
@@ -32,7 +34,7 @@ func (c *Claim) readBody(ctx context.Context) {
 	}
 	began := time.Now()
 	c.Body, c.unread = c.q.getBlob(ctx, bodyBlob(c.id), c.ref)
-	if c.unread == nil && time.Since(began) > grantLife/2 {
+	if c.unread == nil && time.Since(began) > quota.GrantLife/2 {
 		c.q.slow.keep(c.id, c.Body)
 	}
 }

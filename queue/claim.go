@@ -9,6 +9,7 @@ import (
 
 	"github.com/llmguard/llmguard/internal/capacity"
 	"github.com/llmguard/llmguard/pricing"
+	"github.com/llmguard/llmguard/quota"
 	"github.com/llmguard/llmguard/wire"
 )
 
@@ -158,7 +159,7 @@ type Claim struct {
 // Fresh reports whether the request may still be written upstream: the claim
 // carries a grant of provider quota, which goes stale after 500 ms. Start and Renew make it
 // fresh. A stale claim is returned as Requeue, Unused.
-func (c *Claim) Fresh() bool { return c.free || time.Since(c.born) < grantLife }
+func (c *Claim) Fresh() bool { return c.free || time.Since(c.born) < quota.GrantLife }
 
 // Output returns where the answer of the started attempt is recorded; nil
 // before Start.
@@ -218,9 +219,9 @@ func (c *Claim) finish(ctx context.Context, state State, v Verdict, code string)
 // quotaUse says how the quota of the claim was used.
 func (c *Claim) quotaUse(v Verdict) string {
 	if c.never > 0 {
-		return asBooked // which is nothing
+		return quota.AsBooked // which is nothing
 	}
-	return c.p.settled(v.Unused, v.used())
+	return c.p.quota().Use(v.Unused, v.used())
 }
 
 // charge is what the attempt was charged, and what was held for it; "" when none was

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/llmguard/llmguard/quota"
 	"github.com/llmguard/llmguard/wire"
 )
 
@@ -14,7 +15,7 @@ func (e *env) grants(now time.Duration, n int) (granted int) {
 	e.at(now)
 	for range n {
 		g, err := e.Take(e.t.Context(), "p", wire.NewCallID(), Flow{"acme", "ann"}, 1)
-		var busy *BusyError
+		var busy *quota.BusyError
 		if errors.As(err, &busy) {
 			return granted
 		}

@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"testing"
 	"time"
+
+	"github.com/llmguard/llmguard/quota"
 )
 
 // TestIdlePoolsTimePasses: a pool that is used more seldom than its clock can be told from one
@@ -103,7 +105,7 @@ func TestNothingBookedNothingBack(t *testing.T) {
 	e.at(simStart)
 	j := e.put(e.job("p", "acme", "ann", Async, 5000))
 	h := http.Header{"X-Ratelimit-Limit-Tokens": {"1000"}, "X-Ratelimit-Remaining-Tokens": {"1000"}, "X-Ratelimit-Reset-Tokens": {"1s"}}
-	if _, err := e.Observe(ctx, "p", Reply{Model: j.Model, Status: 200, Header: h, Sent: time.Now()}); err != nil {
+	if _, err := e.Observe(ctx, "p", quota.Head{Model: j.Model, Status: 200, Header: h, Sent: time.Now()}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := e.Take(ctx, "p", "live", Flow{"acme", "bob"}, 20); err != nil {

@@ -12,6 +12,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
+// Flow is who waits together: a user in an org.
+type Flow struct{ Org, User string }
+
 // Waiting is what a flow has waiting in one class.
 type Waiting struct {
 	Flow

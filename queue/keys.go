@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/llmguard/llmguard/providers"
+	"github.com/llmguard/llmguard/quota"
 )
 
 // poolKeys lists the keys of a pool, in the order of pool_keys in flows.lua.
@@ -45,7 +46,7 @@ func poolKeys(pool string) []string {
 	}
 	keys := make([]string, len(names), len(names)+1)
 	for i, name := range names {
-		keys[i] = "lg:{" + pool + "}:" + name
+		keys[i] = quota.Key(pool, name)
 	}
 	return keys
 }
@@ -59,9 +60,9 @@ func PoolKey(name string) bool {
 	return slices.Contains(poolKeys(""), "lg:{}:"+name)
 }
 
-func jobKey(pool, id string) string       { return "lg:{" + pool + "}:job:" + id }
-func procKey(pool, process string) string { return "lg:{" + pool + "}:proc:" + process }
-func weightsKey(pool, name string) string { return "lg:{" + pool + "}:weights:" + name }
+func jobKey(pool, id string) string       { return quota.Key(pool, "job:"+id) }
+func procKey(pool, process string) string { return quota.Key(pool, "proc:"+process) }
+func weightsKey(pool, name string) string { return quota.Key(pool, "weights:"+name) }
 func orgIndex(org string) string          { return "lg:{" + org + "}:jobs" }
 func userIndex(org, user string) string   { return "lg:{" + org + "}:jobs:" + user }
 

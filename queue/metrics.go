@@ -12,12 +12,10 @@ import (
 // metrics of the package; label values come from the pools and from sets
 // written in the scripts.
 type metrics struct {
-	grants   *prometheus.CounterVec   // pool, outcome
 	puts     *prometheus.CounterVec   // pool, outcome
 	acquires *prometheus.CounterVec   // pool, outcome
 	ended    *prometheus.CounterVec   // pool, state
 	reaped   *prometheus.CounterVec   // pool
-	refusals *prometheus.CounterVec   // pool, status
 	stale    *prometheus.CounterVec   // pool
 	retries  *prometheus.CounterVec   // pool
 	blobs    *prometheus.CounterVec   // what, outcome
@@ -30,12 +28,10 @@ func newMetrics(reg prometheus.Registerer, q *Queue) *metrics {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "llmguard_queue_" + name, Help: help}, labels)
 	}
 	m := &metrics{
-		grants:   counter("grants_total", "Asks of live calls for provider quota, by outcome.", "pool", "outcome"),
 		puts:     counter("puts_total", "Jobs given to the queue, by outcome.", "pool", "outcome"),
 		acquires: counter("acquires_total", "Asks of workers for jobs, by outcome.", "pool", "outcome"),
 		ended:    counter("jobs_ended_total", "Jobs that ended, by terminal state.", "pool", "state"),
 		reaped:   counter("claims_reaped_total", "Claims of dead workers that were returned.", "pool"),
-		refusals: counter("provider_refusals_total", "Answers of the provider that blocked the pool: 429 and 503.", "pool", "status"),
 		stale:    counter("stale_grants_total", "Grants of jobs that grew old before the request could be written: this process is too busy.", "pool"),
 		retries:  counter("job_retries_total", "Attempts of jobs that failed at the provider and are to be repeated after a pause.", "pool"),
 		blobs:    counter("blobs_total", "Bodies and answers kept outside Redis, by outcome: written; failed, so that Redis keeps it; lost.", "what", "outcome"),
@@ -47,7 +43,7 @@ func newMetrics(reg prometheus.Registerer, q *Queue) *metrics {
 		depth: newDepthCollector(q),
 	}
 	if reg != nil {
-		reg.MustRegister(m.grants, m.puts, m.acquires, m.ended, m.reaped, m.refusals, m.stale, m.retries, m.blobs, m.waited, m.depth)
+		reg.MustRegister(m.puts, m.acquires, m.ended, m.reaped, m.stale, m.retries, m.blobs, m.waited, m.depth)
 	}
 	return m
 }

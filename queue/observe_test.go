@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
+	"github.com/llmguard/llmguard/quota"
 )
 
 // upstream is a provider in simulated time that counts a sliding minute as
@@ -41,7 +43,7 @@ func (u *upstream) within(at time.Duration) (requests, tokens int64, newest time
 	return requests, tokens, newest
 }
 
-func (u *upstream) answer(at time.Duration, tokens int64) Reply {
+func (u *upstream) answer(at time.Duration, tokens int64) quota.Head {
 	requests, used, _ := u.within(at)
 	a := arrival{at: at, tokens: tokens}
 	h := http.Header{}
@@ -70,7 +72,7 @@ func (u *upstream) answer(at time.Duration, tokens int64) Reply {
 		status = http.StatusTooManyRequests
 		u.refused++
 	}
-	return Reply{Model: "m", Status: status, Header: h}
+	return quota.Head{Model: "m", Status: status, Header: h}
 }
 
 // drive lets two processes drain a backlog against the upstream for some
@@ -79,7 +81,7 @@ func drive(t *testing.T, e, other *env, u *upstream, length time.Duration, token
 	t.Helper()
 	type open struct {
 		at, took time.Duration
-		reply    Reply
+		reply    quota.Head
 	}
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)

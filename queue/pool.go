@@ -6,21 +6,17 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/providers"
+	"github.com/llmguard/llmguard/quota"
 )
 
-// Pool is a provider's quota group and the bounds of its queue.
+// Pool is a provider's quota and the bounds of its queue.
 type Pool struct {
 	// ID names the pool, of [a-z0-9_-].
 	ID string
-	// RPM, TPM and Concurrency are the provider's quota: requests and tokens
-	// per sliding minute, and open requests. 0 is unlimited.
-	RPM, TPM    int64
-	Concurrency int
-	// FixedQuota ignores the limits that the provider names in its answers;
-	// otherwise the smaller of those and the configured ones count.
-	FixedQuota bool
-	// ActualTokens says that the provider counts the tokens used, at the end of
-	// a call, and not those requested at its start.
+	// The provider's quota, see [quota.Pool].
+	RPM, TPM     int64
+	Concurrency  int
+	FixedQuota   bool
 	ActualTokens bool
 	// MaxJobs and MaxBytes bound the jobs that have not ended. 0 is 100,000
 	// jobs and 1 GiB, negative is unbounded.
@@ -37,8 +33,7 @@ type pool struct {
 	Pool
 	code   string
 	keys   []string
-	limits []any    // ARGV of quota_limits in quota.lua
-	takes  []string // KEYS of take.lua
+	limits []any // ARGV of quota_limits in quota.lua
 
 	puts, starts, finishes *batcher
 	activity
@@ -64,7 +59,7 @@ func newPool(p Pool, o Options) (*pool, error) {
 	if p.ResultTTL == 0 {
 		p.ResultTTL = 24 * time.Hour
 	}
-	limits := []any{p.RPM, p.TPM, p.Concurrency, o.Burst}
+	limits := p.quota().Limits(o.Burst)
 	ttl, dead := p.ResultTTL.Milliseconds(), o.DeadTTL.Milliseconds()
 	keys := poolKeys(p.ID)
 	return &pool{
@@ -72,7 +67,6 @@ func newPool(p Pool, o Options) (*pool, error) {
 		code:   poolCode(p.ID),
 		keys:   keys,
 		limits: limits,
-		takes:  []string{keys[0], keys[1], keys[11], keys[2], keys[4]},
 		puts: newBatcher("put", putScript,
 			append(append([]any{o.Grace.Microseconds(), schemaVersion}, p.bounds(o)...), append(limits[:4:4], workChannel(p.ID))...)),
 		starts: newBatcher("start", startScript,
@@ -98,25 +92,18 @@ func (p Pool) bounds(o Options) []any {
 	}
 }
 
+// quota is the part of it that package quota keeps the books of.
+func (p Pool) quota() quota.Pool {
+	return quota.Pool{
+		ID: p.ID, RPM: p.RPM, TPM: p.TPM, Concurrency: p.Concurrency, FixedQuota: p.FixedQuota, ActualTokens: p.ActualTokens,
+	}
+}
+
 // with returns the pool's keys and one more.
 func (p *pool) with(key string) []string {
 	keys := make([]string, len(p.keys), len(p.keys)+1)
 	copy(keys, p.keys)
 	return append(keys, key)
-}
-
-// asBooked says that a grant counts as it was booked.
-const asBooked = "booked"
-
-// settled says how a grant was used, for quota_settle in quota.lua.
-func (p *pool) settled(unused bool, used int64) string {
-	switch {
-	case unused:
-		return "unused"
-	case p.ActualTokens && used >= 0:
-		return itoa(used)
-	}
-	return asBooked
 }
 
 // drainTime is how long the quota needs for so many requests and tokens; 0

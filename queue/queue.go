@@ -17,16 +17,13 @@ import (
 	"github.com/llmguard/llmguard/blob"
 	"github.com/llmguard/llmguard/files"
 	"github.com/llmguard/llmguard/internal/capacity"
-	"github.com/llmguard/llmguard/internal/redisconn"
 	"github.com/llmguard/llmguard/internal/spool"
 	"github.com/llmguard/llmguard/lua"
+	"github.com/llmguard/llmguard/quota"
 	"github.com/llmguard/llmguard/seal"
 )
 
 var (
-	takeScript    = lua.Load("take")
-	giveScript    = lua.Load("give")
-	blockScript   = lua.Load("block")
 	leaseScript   = lua.Load("lease")
 	presentScript = lua.Load("present")
 	overdueScript = lua.Load("overdue")
@@ -34,7 +31,6 @@ var (
 	oldestScript  = lua.Load("oldest")
 	placeScript   = lua.Load("place")
 	stayScript    = lua.Load("stay")
-	observeScript = lua.Load("observe")
 	putScript     = lua.Load("put")
 	cancelScript  = lua.Load("cancel")
 	acquireScript = lua.Load("acquire")
@@ -179,8 +175,8 @@ func (o Options) validate() error {
 // use. Errors of Redis are returned as they are, wrapped.
 type Queue struct {
 	rdb     redis.UniversalClient
-	line    *redisconn.Line // where scripts can be asked for ahead; nil: nowhere
-	opts    Options         // those that stay: see Configure
+	quota   *quota.Quota
+	opts    Options // those that stay: see Configure
 	setup   atomic.Pointer[setup]
 	log     *slog.Logger
 	metrics *metrics
@@ -189,22 +185,13 @@ type Queue struct {
 	reads   *together     // of jobs, looks and memory, which share a connection
 	bodies  *together     // of jobs put, which share another: what is slow there delays no read
 	clock   string        // test clock in microseconds; empty: Redis TIME
-	lease   any           // Options.Lease in microseconds, an argument of scripts
 	probe   time.Duration // between looks for work that nobody was called for
 
-	turn    int // of look among quiet pools
-	memory  *capacity.Memory
-	sayings sayings
-	keeping atomic.Bool   // somebody takes ended grants off the books
-	soon    chan struct{} // asks for that to happen soon
-	ends    chan struct{} // a job with a notice ended here
-	// dropping are those that give back what was asked for ahead in vain.
-	dropping sync.WaitGroup
+	turn   int // of look among quiet pools
+	memory *capacity.Memory
+	ends   chan struct{} // a job with a notice ended here
 
 	mu      sync.Mutex
-	grants  map[*Grant]struct{}
-	shares  map[string]*shares  // by pool id
-	used    map[*pool][]any     // ids of ended grants not yet taken off the books
 	waiting map[*Watch]struct{} // watches that keep a caller's presence
 }
 
@@ -230,20 +217,19 @@ func New(rdb redis.UniversalClient, pools []Pool, opts Options) (*Queue, error) 
 		probe:   probeEvery,
 		reads:   newTogether(rdb, bodyBatch),
 		bodies:  newTogether(rdb, bodyBatch),
-		grants:  make(map[*Grant]struct{}),
-		shares:  make(map[string]*shares),
-		used:    make(map[*pool][]any),
-		soon:    make(chan struct{}, 1),
 		ends:    make(chan struct{}, 1),
 		waiting: make(map[*Watch]struct{}),
 	}
-	q.line, _ = opts.Scripts.(*redisconn.Line)
-	q.lease = opts.Lease.Microseconds()
+	q.quota = quota.New(rdb, quota.Options{
+		Log: opts.Logger, Metrics: opts.Registerer, Scripts: opts.Scripts, Burst: opts.Burst,
+		LocalShare: opts.LocalShare, Lease: opts.Lease, Clock: func() string { return q.clock },
+	})
 	first, err := newSetup(pools, nil, opts, nil)
 	if err != nil {
 		return nil, err
 	}
 	q.setup.Store(first)
+	q.configureQuota()
 	q.metrics = newMetrics(opts.Registerer, q)
 	return q, nil
 }
@@ -257,32 +243,15 @@ func (q *Queue) Run(ctx context.Context) error {
 	wg.Go(func() { q.hub.run(ctx) })
 	wg.Go(func() { q.keepRecalling(ctx) })
 	wg.Go(func() { every(ctx, lookEvery, q.look) })
-	wg.Go(func() { q.keepGrants(ctx) })
-	wg.Go(func() { q.keepForgetting(ctx) })
+	wg.Go(func() { _ = q.quota.Run(ctx) }) // its error is always nil
 	wg.Go(func() { q.keepPresence(ctx) })
 	wg.Go(func() { every(ctx, q.opts.Grace/3, q.endOverdue) })
 	if q.opts.Blobs != nil {
 		wg.Go(func() { every(ctx, sweepEvery, q.sweepBlobs) })
 	}
 	wg.Wait()
-	q.dropped()
 	return nil
 }
-
-// dropped waits until what was asked for in vain is given back, though not for long: a
-// store that does not answer has the leases.
-func (q *Queue) dropped() {
-	done := make(chan struct{})
-	go func() { q.dropping.Wait(); close(done) }()
-	select {
-	case <-done:
-	case <-time.After(dropTimeout):
-	}
-}
-
-// dropTimeout is longer than it takes a store that answers, or one that went away to be
-// given up.
-const dropTimeout = 5 * time.Second
 
 // every calls fn at once per interval until ctx is done.
 func every(ctx context.Context, interval time.Duration, fn func(context.Context)) {
@@ -297,6 +266,9 @@ func every(ctx context.Context, interval time.Duration, fn func(context.Context)
 		}
 	}
 }
+
+// Quota is the provider quota of the queue's pools. It is kept in order by Run.
+func (q *Queue) Quota() *quota.Quota { return q.quota }
 
 func (q *Queue) pool(id string) (*pool, error) {
 	p := q.pools()[id]

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/llmguard/llmguard/quota"
 )
 
 // booked is one grant as the provider may come to see it.
@@ -20,7 +22,7 @@ type booked struct {
 	tokens int64
 }
 
-// checkWindows is the oracle: whatever delay up to grantLife each request has,
+// checkWindows is the oracle: whatever delay up to quota.GrantLife each request has,
 // no minute of the provider may hold more than the quota. Two requests whose
 // grants are 60.5 s apart can be seen within 60 s.
 func checkWindows(t interface{ Fatalf(string, ...any) }, log []booked, p Pool) {
@@ -29,7 +31,7 @@ func checkWindows(t interface{ Fatalf(string, ...any) }, log []booked, p Pool) {
 	from := 0
 	for _, g := range log {
 		requests, tokens = requests+1, tokens+g.tokens
-		for g.at-log[from].at >= time.Minute+grantLife {
+		for g.at-log[from].at >= time.Minute+quota.GrantLife {
 			requests, tokens = requests-1, tokens-log[from].tokens
 			from++
 		}
@@ -71,7 +73,7 @@ func TestQuotaIsNeverExceeded(t *testing.T) {
 			switch rng.IntN(8) {
 			case 0, 1, 2, 3:
 				g, err := e.Take(t.Context(), p.ID, fmt.Sprintf("c%d.%d", runs, i), Flow{"live", "u"}, tokens)
-				var busy *BusyError
+				var busy *quota.BusyError
 				if err != nil {
 					if !errors.As(err, &busy) {
 						rt.Fatal(err)
@@ -80,7 +82,7 @@ func TestQuotaIsNeverExceeded(t *testing.T) {
 				}
 				unused := rng.IntN(5) == 0
 				if !unused {
-					log = append(log, booked{micros(g.at), tokens})
+					log = append(log, booked{micros(g.At), tokens})
 				}
 				if err := e.Give(t.Context(), g, unused); err != nil {
 					rt.Fatal(err)
@@ -196,12 +198,12 @@ func TestTakeAndGiveAreIdempotent(t *testing.T) {
 	e := newEnv(t, Options{}, Pool{ID: "p", RPM: 10, TPM: 1000, Concurrency: 2})
 	ctx := t.Context()
 	e.at(simStart)
-	take := func(id string, tokens int64) (*Grant, error) {
+	take := func(id string, tokens int64) (*quota.Grant, error) {
 		return e.Take(ctx, "p", id, Flow{"acme", "ann"}, tokens)
 	}
 	refused := func(id string, tokens int64, reason string) {
 		t.Helper()
-		var busy *BusyError
+		var busy *quota.BusyError
 		if _, err := take(id, tokens); !errors.As(err, &busy) || busy.Reason != reason {
 			t.Errorf("take %s: %v, want %s", id, err, reason)
 		}
@@ -211,7 +213,7 @@ func TestTakeAndGiveAreIdempotent(t *testing.T) {
 		t.Fatal(err)
 	}
 	again, err := take("a", 50)
-	if err != nil || again.at != a.at {
+	if err != nil || again.At != a.At {
 		t.Errorf("replay: %+v, %v", again, err)
 	}
 	if d, _ := e.Depth(ctx, "p"); d.Requests != 1 || d.Tokens != 50 {
@@ -234,7 +236,7 @@ func TestTakeAndGiveAreIdempotent(t *testing.T) {
 		}
 	}
 	e.at(simStart + 25*time.Second)
-	e.renewGrants(ctx)
+	e.Quota().Step(ctx)
 	e.at(simStart + 50*time.Second) // beyond the first lease
 	refused("e", 50, "concurrency")
 	e.at(simStart + 60*time.Second)
@@ -249,20 +251,6 @@ func TestTakeAndGiveAreIdempotent(t *testing.T) {
 	}
 	e.at(simStart + 100*time.Second)
 	refused("g", 50, "blocked")
-}
-
-func TestGrantGoesStale(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g := &Grant{born: time.Now()}
-		time.Sleep(grantLife - 1)
-		if !g.Fresh() {
-			t.Error("stale too early")
-		}
-		time.Sleep(1 * time.Nanosecond)
-		if g.Fresh() {
-			t.Error("fresh after 500 ms")
-		}
-	})
 }
 
 func TestSecondGiveReturnsNothing(t *testing.T) {
@@ -290,13 +278,10 @@ func TestSecondGiveReturnsNothing(t *testing.T) {
 // batches, and a scarce place is free again at once.
 func TestGiveTogether(t *testing.T) {
 	t.Parallel()
-	e := newEnv(t, Options{}, Pool{ID: "narrow", Concurrency: 1}, Pool{ID: "broad", Concurrency: plenty}, Pool{ID: "wide"})
+	e := newEnv(t, Options{}, Pool{ID: "narrow", Concurrency: 1}, Pool{ID: "broad", Concurrency: 1000}, Pool{ID: "wide"})
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- e.Run(ctx) }()
-	for !e.keeping.Load() {
-		time.Sleep(time.Millisecond)
-	}
 	for _, pool := range []string{"narrow", "broad", "wide"} {
 		for i := range 20 {
 			id := pool + strconv.Itoa(i)
@@ -327,7 +312,7 @@ func TestOldBookingIsNotFresh(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, Options{Burst: 1000}, Pool{ID: "p", RPM: 10, Concurrency: 1})
 	e.at(simStart)
-	take := func() *Grant {
+	take := func() *quota.Grant {
 		t.Helper()
 		g, err := e.Take(t.Context(), "p", "c1", Flow{"acme", "ann"}, 1)
 		if err != nil {
@@ -337,8 +322,8 @@ func TestOldBookingIsNotFresh(t *testing.T) {
 	}
 	first := take()
 	e.at(simStart + 200*time.Millisecond)
-	if again := take(); again.at != first.at || time.Since(again.born) < 200*time.Millisecond {
-		t.Errorf("replayed as booked at %s, %s old; it was at %s, 200 ms before", again.at, time.Since(again.born), first.at)
+	if again := take(); again.At != first.At || time.Since(again.born) < 200*time.Millisecond {
+		t.Errorf("replayed as booked at %s, %s old; it was at %s, 200 ms before", again.At, time.Since(again.born), first.At)
 	}
 	now := simStart + 10*time.Second
 	e.at(now)
@@ -368,7 +353,7 @@ func TestFormGoesPastWhatRests(t *testing.T) {
 	n := 0
 	take := func(lane string) error {
 		n++
-		_, err := e.TakeCall(ctx, LiveCall{Pool: "p", ID: fmt.Sprint("c", n), Flow: Flow{"acme", "ann"}, Lane: lane, Tokens: 1})
+		_, err := e.Quota().Take(ctx, quota.Request{Pool: "p", ID: fmt.Sprint("c", n), Org: "acme", User: "ann", Lane: lane, Tokens: 1})
 		return err
 	}
 	image := Lane("", "image")

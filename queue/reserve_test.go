@@ -8,6 +8,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/llmguard/llmguard/quota"
 )
 
 // traffic is a pool of 10,000 tokens a minute in simulated time, on Redis and as a Virtual, which have to agree. A
@@ -81,7 +83,7 @@ func (f *traffic) call(now time.Duration, id string) {
 	flow := Flow{"live", "lou"}
 	g, err := f.Take(f.t.Context(), "p", id, flow, 20)
 	twin, virtual := f.v.Take(now.Microseconds(), flow, 20)
-	var busy *BusyError
+	var busy *quota.BusyError
 	switch {
 	case fmt.Sprint(err) != fmt.Sprint(virtual):
 		f.t.Fatalf("take: %v, virtually %v", err, virtual)
@@ -220,12 +222,12 @@ func TestNeverUnderTheLearnedQuota(t *testing.T) {
 	header := http.Header{}
 	header.Set("X-Ratelimit-Limit-Tokens", "10000")
 	header.Set("X-Ratelimit-Remaining-Tokens", "10000")
-	if _, err := e.Observe(ctx, "p", Reply{Model: "m", Status: http.StatusOK, Header: header, Sent: time.Now()}); err != nil {
+	if _, err := e.Observe(ctx, "p", quota.Head{Model: "m", Status: http.StatusOK, Header: header, Sent: time.Now()}); err != nil {
 		t.Fatal(err)
 	}
-	call := LiveCall{Pool: "p", ID: "c1", Flow: Flow{"acme", "ann"}, Model: "m", Tokens: 15_000}
-	var busy *BusyError
-	if _, err := e.TakeCall(ctx, call); !errors.As(err, &busy) || !busy.Never || busy.Limit != 10_000 {
+	call := quota.Request{Pool: "p", ID: "c1", Org: "acme", User: "ann", Model: "m", Tokens: 15_000}
+	var busy *quota.BusyError
+	if _, err := e.Quota().Take(ctx, call); !errors.As(err, &busy) || !busy.Never || busy.Limit != 10_000 {
 		t.Errorf("a live call: %v", err)
 	}
 	var full *FullError
@@ -242,7 +244,7 @@ func TestNeverUnderTheLearnedQuota(t *testing.T) {
 		t.Errorf("the job that waited: %+v, %v", j, err)
 	}
 	call.ID, call.Model = "c2", "other"
-	if _, err := e.TakeCall(ctx, call); err != nil {
+	if _, err := e.Quota().Take(ctx, call); err != nil {
 		t.Errorf("a call of another model: %v", err)
 	}
 	e.put(job("other"))

@@ -1,7 +1,6 @@
 package queue
 
 import (
-	"context"
 	"time"
 
 	"github.com/llmguard/llmguard/guard"
@@ -21,8 +20,8 @@ func pause(j *Job) time.Duration { return retryRest << min(j.Retries, 30) }
 
 // repeats reports whether a job is tried again after so long when the provider fails the
 // attempt: no caller is connected, its org does not forbid it, and that is not too late.
-func (r *runner) repeats(c *Claim, call *guard.Call, wait time.Duration) bool {
-	return c.Job.Class != Interactive && !call.Caller.Org.KeepStarted && r.inTime(c.Job, wait)
+func (r *runner) repeats(c *Claim, org *guard.Org, wait time.Duration) bool {
+	return c.Job.Class != Interactive && !org.KeepStarted && r.inTime(c.Job, wait)
 }
 
 // inTime reports whether a job may still be tried again after so long.
@@ -48,15 +47,4 @@ func (r *runner) unreached(c *Claim, why *wire.Error) Verdict {
 		return failed(why)
 	}
 	return rest
-}
-
-func (r *runner) block(ctx context.Context, pool string, d time.Duration) {
-	if d <= 0 {
-		d = busyRest
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-	defer cancel()
-	if err := r.q.Block(ctx, pool, d); err != nil {
-		r.log.Warn("pool not blocked after the provider refused", "pool", pool, "error", err)
-	}
 }

@@ -30,8 +30,6 @@ const (
 	// not be reached.
 	storeRest = time.Second
 	reachRest = 2 * time.Second
-	// busyRest is how long a pool rests after a 429 or 503 that does not say.
-	busyRest = time.Second
 	// reloadRest is how long jobs rest at least that another pool has no quota for.
 	reloadRest = 100 * time.Millisecond
 )
@@ -99,92 +97,36 @@ func (r *runner) run(ctx context.Context, c *Claim) Verdict {
 	org := r.orgs.enter(c.Job.Org)
 	defer org.leave()
 	_, before := org.now()
-	// Every claim holds under an id of its own, so that a worker that lost its
-	// claim can neither settle nor void its successor's hold.
-	call, plan, err := r.g.BeginOr(ctx, plan, wire.NewCallID(), c.Job.Attempt+1, c.Job.ID)
-	if err != nil {
-		return refused(c.Job, plan, err, org, before)
-	}
-	org.start()
-	defer org.end()
-	call.Waited = max(call.Hold.At.Sub(c.Job.Created), 0) // both are of Redis's clock
-	if c.Job.Class != Interactive {
-		call.Class = c.Job.Class.String()
-	}
-	if plan.Request.Background {
-		call.Alias = ResponseID(c.Job.ID)
-	}
-	defer call.EndNow(ctx)
-	c.held = call.Hold.Max.Cost
-	if err := c.Reserve(ctx, AnswerBytes(plan)); err != nil {
-		return noRoom(err)
-	}
-	if call.Target.Pool != c.Job.Pool {
-		return r.elsewhere(ctx, c, call)
-	}
-	return r.forward(ctx, c, call, c.Fresh, c.Renew)
-}
-
-// staleTries is how often a call is sent again with the same hold because its grant grew
-// stale before the request could be written: this process was too busy.
-const staleTries = 3
-
-// forward starts the attempt and sends the call while its quota is fresh. Renew makes it
-// fresh again; nil: it cannot be.
-func (r *runner) forward(
-	ctx context.Context, c *Claim, call *guard.Call, fresh func() bool, renew func(context.Context) error,
-) Verdict {
-	switch err := c.Start(ctx); {
-	case errors.Is(err, errNoQuota):
-		return Verdict{Kind: Requeue, Unused: true}
-	case err != nil:
-		return Verdict{Kind: Requeue, Wait: storeRest, Unused: true} // ignored when the claim is lost or the job gone
-	}
 	ctx, stop := stoppable(ctx)
 	defer stop()
-	var err error
-	for try := 1; ; try++ {
-		err = call.Forward(ctx, c.Output(), guard.Forwarding{
-			Header: c.Job.Header, Query: c.Job.Query, Fresh: fresh, Sent: c.dropBody, Repeats: r.repeats(c, call, pause(c.Job)),
-		})
-		stale := errors.Is(err, providers.ErrStale)
-		if stale {
-			r.q.metrics.stale.WithLabelValues(c.p.ID).Inc()
-		}
-		if !stale || renew == nil || try == staleTries || renew(ctx) != nil {
-			break
-		}
+	q := &claimedQuota{queue: r.q, claim: c, org: org}
+	defer q.end()
+	call, err := r.g.Run(ctx, plan, r.attempt(c, plan, q), &claimOutput{claim: c})
+	if call == nil {
+		return refused(c.Job, err, org, before)
 	}
-	v := r.verdict(ctx, c, call, err)
+	if unsent := (*unsentError)(nil); errors.As(err, &unsent) {
+		return unsent.verdict
+	}
+	v := q.used(r.verdict(ctx, c, call, err), call)
 	r.record(ctx, c, call, v, err)
 	return v
 }
 
-// elsewhere carries out a job whose model is of another pool than when it was put: the
-// configuration has changed. The quota that its claim booked is of the old pool and goes
-// back. That of the new one is taken as by a live call; without it the org's jobs
-// of that model wait.
-func (r *runner) elsewhere(ctx context.Context, c *Claim, call *guard.Call) Verdict {
-	grant, err := r.q.TakeCall(ctx, LiveCall{
-		Pool: call.Target.Pool, ID: call.ID, Flow: Flow{c.Job.Org, c.Job.User}, Model: call.Target.Model, Tokens: call.Quota,
-	})
-	var busy *BusyError
-	switch {
-	case errors.As(err, &busy) && busy.Never:
-		return failed(TooLarge(busy.Limit, ""))
-	case errors.As(err, &busy):
-		rest := min(max(busy.Wait, reloadRest), latePark)
-		return Verdict{Kind: Park, Scope: ParkOrgModel, Wait: rest, Unused: true}
-	case err != nil:
-		return Verdict{Kind: Requeue, Wait: storeRest, Unused: true}
+// attempt is what guard is told of a claim. Every one holds under an id of its own, so
+// that a worker that lost its claim can neither settle nor void its successor's hold.
+func (r *runner) attempt(c *Claim, plan *guard.Plan, q *claimedQuota) guard.Attempt {
+	a := guard.Attempt{
+		ID: wire.NewCallID(), Number: c.Job.Attempt + 1, JobID: c.Job.ID, Created: c.Job.Created, Quota: q,
+		Header: c.Job.Header, Query: c.Job.Query, Sent: c.dropBody, Repeats: r.repeats(c, plan.Caller.Org, pause(c.Job)),
 	}
-	v := r.forward(ctx, c, call, grant.Fresh, nil)
-	grant.Used = call.Counted()
-	if err := r.q.Give(ctx, grant, call.Result.Outcome == guard.Unsent); err != nil {
-		r.log.Warn("quota grant not given back; its lease frees it", "pool", grant.Pool, "error", err)
+	if c.Job.Class != Interactive {
+		a.Class = c.Job.Class.String()
 	}
-	v.Unused, v.Used = true, 0
-	return v
+	if plan.Request.Background {
+		a.Alias = ResponseID(c.Job.ID)
+	}
+	return a
 }
 
 // record leaves one line a run, like a live call's access record.
@@ -225,7 +167,7 @@ func (r *runner) plan(ctx context.Context, c *Claim) (*guard.Plan, error) {
 // refused says what becomes of a job whose hold was refused while the org's jobs were
 // at `before`. A connected caller who would have to wait longer than it is willing is
 // told at once.
-func refused(j *Job, plan *guard.Plan, err error, org *orgRun, before int) Verdict {
+func refused(j *Job, err error, org *orgRun, before int) Verdict {
 	var exceeded *guard.Refusal
 	if !errors.As(err, &exceeded) {
 		return Verdict{Kind: Requeue, Wait: storeRest, Unused: true}
@@ -234,7 +176,7 @@ func refused(j *Job, plan *guard.Plan, err error, org *orgRun, before int) Verdi
 	if exceeded.Final() || outlasts {
 		return failed(exceeded.Public())
 	}
-	scope, rest := RestOf(plan.Limits, exceeded.ExceededError)
+	scope, rest := RestOf(exceeded.Limits(), exceeded.ExceededError)
 	running, ended := org.now()
 	switch {
 	case exceeded.Soon && ended > before:
@@ -346,9 +288,9 @@ func (r *runner) verdict(ctx context.Context, c *Claim, call *guard.Call, err er
 	case err == nil:
 		v.Kind = Done
 	case errors.Is(err, providers.ErrStale):
+		r.q.metrics.stale.WithLabelValues(c.p.ID).Inc()
 		return Verdict{Kind: Requeue, Unused: true, Refused: true}
 	case errors.As(err, &busy):
-		r.block(ctx, call.Target.Pool, busy.RetryAfter)
 		return Verdict{Kind: Requeue, Refused: true}
 	case errors.Is(err, ErrOutputFull):
 		v.Kind = Fail

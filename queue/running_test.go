@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/llmguard/llmguard/quota"
 	"github.com/llmguard/llmguard/wire"
 )
 
@@ -22,7 +23,7 @@ func TestRunningCountsLiveCalls(t *testing.T) {
 		if err := claims[0].Start(ctx); err != nil {
 			t.Fatal(err)
 		}
-		var open []*Grant
+		var open []*quota.Grant
 		for range 3 {
 			g, err := e.Take(ctx, pool, wire.NewCallID(), Flow{"acme", "ann"}, 1)
 			if err != nil {

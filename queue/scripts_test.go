@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/llmguard/llmguard/quota"
 )
 
 // A pool's sums and virtual times are found in tables and trees from the first job
@@ -80,7 +82,7 @@ func TestJobsEndedTogether(t *testing.T) {
 	p := e.pools()["p"]
 	var batch []*entrant
 	add := func(c *Claim) {
-		args := []any{c.id, c.token, string(Succeeded), asBooked, "0", 0, "", "0", "token", c.token, "status", 200}
+		args := []any{c.id, c.token, string(Succeeded), quota.AsBooked, "0", 0, "", "0", "token", c.token, "status", 200}
 		batch = append(batch, &entrant{ctx: t.Context(), q: e.Queue, p: p, key: jobKey("p", c.id), args: args, done: make(chan struct{})})
 	}
 	claims := e.claim("p", 8)

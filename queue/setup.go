@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/providers"
+	"github.com/llmguard/llmguard/quota"
 	"github.com/llmguard/llmguard/seal"
 )
 
@@ -137,10 +138,24 @@ func (q *Queue) change(from func(before *setup) (*setup, error)) error {
 			return err
 		}
 		if q.setup.CompareAndSwap(before, next) {
+			q.configureQuota()
 			close(before.replaced)
 			return nil
 		}
 	}
+}
+
+// configureQuota gives the quota the pools in force. Of two at once the last one knows
+// what both have done.
+func (q *Queue) configureQuota() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	all := q.pools()
+	pools := make([]quota.Pool, 0, len(all))
+	for _, p := range all {
+		pools = append(pools, p.quota())
+	}
+	q.quota.Configure(pools)
 }
 
 // SetWeights replaces Options.Weights alone. Turns already given stay given.

@@ -3,6 +3,8 @@ package queue
 import (
 	"errors"
 	"testing"
+
+	"github.com/llmguard/llmguard/quota"
 )
 
 // A process lets through its part of a pool's quota by itself, and never asks
@@ -11,10 +13,10 @@ func TestTakeShare(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, Options{LocalShare: 20}, Pool{ID: "p", RPM: 20, TPM: 10_000, Concurrency: 10}, Pool{ID: "free"}, Pool{ID: "one", RPM: 4})
 	_ = e.rdb.Close()
-	take := func(pool string, tokens int64, reason string) *Grant {
+	take := func(pool string, tokens int64, reason string) *quota.Grant {
 		t.Helper()
 		g, err := e.TakeShare(pool, tokens)
-		var busy *BusyError
+		var busy *quota.BusyError
 		if errors.As(err, &busy) != (reason != "") || busy != nil && (busy.Reason != reason || !busy.Share || busy.Never || busy.Wait <= 0) {
 			t.Fatalf("%+v, %v, want %q", g, err, reason)
 		}
@@ -37,7 +39,7 @@ func TestTakeShare(t *testing.T) {
 	if err := e.Give(t.Context(), a, true); err != nil {
 		t.Fatal(err)
 	}
-	for _, g := range []*Grant{take("free", 1e9, "")} {
+	for _, g := range []*quota.Grant{take("free", 1e9, "")} {
 		_ = e.Give(t.Context(), g, false)
 	}
 	take("one", 1, "rpm") // a part of 4 that rounds down to nothing

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/llmguard/llmguard/quota"
 	"github.com/llmguard/llmguard/wire"
 )
 
@@ -33,7 +34,7 @@ func TestOpenCallsAreRemembered(t *testing.T) {
 			return claims[0].Start(ctx)
 		}},
 		{"renewal of a claim", func() error { _, err := e.renew(ctx, p, []any{claims[0].id, claims[0].token}); return err }},
-		{"renewal of a live call", func() error { e.renewGrants(ctx); return nil }},
+		{"renewal of a live call", func() error { e.Quota().Step(ctx); return nil }},
 		{"take", func() error { _, err := e.Take(ctx, "p", wire.NewCallID(), Flow{"acme", "ann"}, 1); return err }},
 	} {
 		e.rdb.PExpire(ctx, p.keys[1], 5*time.Minute)
@@ -62,7 +63,7 @@ func TestLostPlacesAreTold(t *testing.T) {
 		t.Fatalf("%d claims under a concurrency of 3", len(running))
 	}
 	e.rdb.Del(ctx, p.keys[1])
-	var busy *BusyError
+	var busy *quota.BusyError
 	if _, err := e.Take(ctx, "p", "c1", Flow{"acme", "ann"}, 1); !errors.As(err, &busy) || busy.Reason != "concurrency" {
 		t.Errorf("a live call beside three jobs: %v", err)
 	}

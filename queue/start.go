@@ -5,7 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+
+	"github.com/llmguard/llmguard/quota"
 )
+
+// grantMoves is the age at which what was booked for a job moves to the present when the job
+// starts: making it ready took so long that sending it may take what is left.
+const grantMoves = quota.GrantLife / 5
 
 // errNoQuota tells that the provider's quota has no room for a claim that took long to make
 // ready.
@@ -48,7 +54,7 @@ func (c *Claim) begin(ctx context.Context) error {
 	}
 	switch {
 	case w[0] == "ok" && len(w) == 4:
-		c.free, c.born = w[3] == ageless, sent.Add(-max(micros(w[3]), 0))
+		c.free, c.born = w[3] == quota.Ageless, sent.Add(-max(micros(w[3]), 0))
 		if !c.started {
 			c.began(w[1], w[2])
 		}

@@ -12,7 +12,7 @@ import (
 // who drive a Queue by a clock of their own, as simulations do, instead of Run.
 func (q *Queue) Step(ctx context.Context) {
 	var wg sync.WaitGroup
-	for _, part := range []func(context.Context){func(ctx context.Context) { q.renewGrants(ctx) }, q.stepPresence, q.endOverdue, q.forgetUsed} {
+	for _, part := range []func(context.Context){q.quota.Step, q.stepPresence, q.endOverdue} {
 		wg.Go(func() { part(ctx) })
 	}
 	wg.Wait()

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/llmguard/llmguard/lua"
+	"github.com/llmguard/llmguard/quota"
 )
 
 // takeByLibrary is the script of Take without its short way.
@@ -80,7 +81,7 @@ func TestTakeIsAsTheLibrary(t *testing.T) {
 			})
 			switch rapid.IntRange(0, 9).Draw(rt, "then") {
 			case 0, 1, 2:
-				how := rapid.SampledFrom([]string{"unused", asBooked, "17"}).Draw(rt, "how")
+				how := rapid.SampledFrom([]string{"unused", quota.AsBooked, "17"}).Draw(rt, "how")
 				at := fmt.Sprint(now.Microseconds())
 				both("give", func(p *pool, _ *redis.Script) string {
 					return eval(giveScript, p.keys[:2], append([]any{id, at, tokens, how}, p.limits...)...)

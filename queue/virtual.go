@@ -5,6 +5,8 @@ import (
 	"math"
 	"sort"
 	"time"
+
+	"github.com/llmguard/llmguard/quota"
 )
 
 // Virtual paces and queues the calls of one pool as the scripts on Redis do, in
@@ -70,10 +72,10 @@ func NewVirtual(p Pool, o Options) (*Virtual, error) {
 // costly; keep it.
 func Lane(key, model string) string { return lane(key, model) }
 
-// Take is [Queue.Take]. The error is a *BusyError.
+// Take is [quota.Quota.Take]. The error is a *quota.BusyError.
 func (v *Virtual) Take(now int64, flow Flow, tokens int64) (VirtualGrant, error) {
 	if v.pool.TPM > 0 && tokens > v.pool.TPM {
-		return VirtualGrant{}, &BusyError{Reason: "never", Never: true, Limit: v.pool.TPM}
+		return VirtualGrant{}, &quota.BusyError{Reason: "never", Never: true, Limit: v.pool.TPM}
 	}
 	q := v.quota
 	q.open(now)
@@ -90,7 +92,7 @@ func (v *Virtual) Take(now int64, flow Flow, tokens int64) (VirtualGrant, error)
 	}
 	q.close()
 	if wait > 0 {
-		return VirtualGrant{}, &BusyError{Reason: why, Wait: time.Duration(wait) * time.Microsecond}
+		return VirtualGrant{}, &quota.BusyError{Reason: why, Wait: time.Duration(wait) * time.Microsecond}
 	}
 	return VirtualGrant{q.now, tokens}, nil
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/llmguard/llmguard/lua"
+	"github.com/llmguard/llmguard/quota"
 )
 
 // twins are a pool on Redis and a Virtual that live through the same things.
@@ -36,7 +37,7 @@ type twins struct {
 }
 
 type pairedGrant struct {
-	real *Grant
+	real *quota.Grant
 	twin VirtualGrant
 }
 
@@ -361,7 +362,7 @@ func breakScripts(t *testing.T, old, replacement string) (mend func()) {
 		t.Fatalf("no script has %q", old)
 	}
 	all := map[string]**redis.Script{
-		"take": &takeScript, "give": &giveScript, "put": &putScript, "cancel": &cancelScript, "acquire": &acquireScript,
+		"put": &putScript, "cancel": &cancelScript, "acquire": &acquireScript,
 		"start": &startScript, "release": &releaseScript, "finish": &finishScript,
 	}
 	right := map[string]*redis.Script{}

@@ -10,6 +10,7 @@ import (
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/queue"
+	"github.com/llmguard/llmguard/quota"
 	"github.com/llmguard/llmguard/wire"
 )
 
@@ -224,7 +225,7 @@ func (e *engine) live(i int32, s *subject) (why string, foreseen time.Duration, 
 		return reason(refusal), refusal.Binding.Wait, refusal.Binding.Never
 	}
 	grant, err := s.pool.queue.Take(e.now, s.flow, e.trace.calls[i].quota)
-	var busy *queue.BusyError
+	var busy *quota.BusyError
 	if errors.As(err, &busy) {
 		e.void(run)
 		return "quota of " + s.poolID + " (" + busy.Reason + ")", busy.Wait, busy.Never

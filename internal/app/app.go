@@ -154,21 +154,21 @@ func New(o Options) (_ *App, err error) {
 	turns.Memory = a.memory
 	a.turns = conversation.New(o.Redis, turns)
 	a.alerts = a.newAlerts()
-	a.guard = guard.New(guard.Options{
-		Charged: a.alerts.Charged,
-		Budget:  a.budget, Calibration: a.calibration, Observe: a.observe, Policy: set.policy, StoreDeadline: o.Config.Store.Deadline,
-		LocalShare: int(o.Config.Store.LocalShare), Owned: owned.New(o.Redis, a.memory, o.Log), Conversations: a.turns, Spool: a.spool, Log: o.Log, Metrics: a.registry,
-	})
-	if err = pricing.Register(a.registry, func() *pricing.Catalogue { return a.guard.Policy().Catalogue }, time.Now); err != nil {
-		return nil, err
-	}
-	warnOldPrices(set.policy.Catalogue, time.Now(), o.Log)
 	if err = a.openFiles(set.seal); err != nil {
 		return nil, err
 	}
 	if a.queue, err = queue.New(o.Redis, set.pools, a.queueOptions(set, scripts)); err != nil {
 		return nil, err
 	}
+	a.guard = guard.New(guard.Options{
+		Charged: a.alerts.Charged,
+		Budget:  a.budget, Calibration: a.calibration, Quota: a.queue.Quota(), Policy: set.policy, StoreDeadline: o.Config.Store.Deadline,
+		LocalShare: int(o.Config.Store.LocalShare), Owned: owned.New(o.Redis, a.memory, o.Log), Conversations: a.turns, Spool: a.spool, Log: o.Log, Metrics: a.registry,
+	})
+	if err = pricing.Register(a.registry, func() *pricing.Catalogue { return a.guard.Policy().Catalogue }, time.Now); err != nil {
+		return nil, err
+	}
+	warnOldPrices(set.policy.Catalogue, time.Now(), o.Log)
 	a.rejoin = rejoin.New(o.Redis, rejoin.Options{Logger: o.Log})
 	hooks := set.webhooks
 	hooks.Log, hooks.Metrics = o.Log, a.registry
@@ -212,17 +212,6 @@ func New(o Options) (_ *App, err error) {
 // keeps.
 func conversations(c *config.Config, set *settings) conversation.Options {
 	return conversation.Options{TTL: c.Conversations.TTL, MaxSize: int(c.Conversations.MaxSize), Seal: set.seal}
-}
-
-// observe hands what a provider says of its limits to the queue.
-func (a *App) observe(ctx context.Context, h guard.Head) time.Duration {
-	rest, err := a.queue.Observe(ctx, h.Pool, queue.Reply{
-		Model: h.Model, Status: h.Status, Header: h.Header, Sent: h.Sent, Within: a.cfg.Store.Deadline,
-	})
-	if err != nil {
-		a.log.Warn("what the provider says of its limits is not shared", "pool", h.Pool, "error", err)
-	}
-	return rest
 }
 
 // ScanLimits are the configured bounds of a request's JSON.

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
-	"github.com/llmguard/llmguard/queue"
+	"github.com/llmguard/llmguard/quota"
 )
 
 // liveCall is a call as a proxy carries it out.
@@ -43,14 +43,14 @@ func (w *world) handedOver(p *process, o *org, took time.Duration) {
 }
 
 // take asks for a call's part of the provider's quota; nil: it is not sent.
-func (w *world) take(ctx context.Context, c *call, d dice) *queue.Grant {
+func (w *world) take(ctx context.Context, c *call, d dice) *quota.Grant {
 	if w.pool.ID == "" {
 		return nil
 	}
 	tokens := w.tokens(d, 0)
 	for range 3 {
 		once, cancel := context.WithTimeout(ctx, time.Second)
-		g, err := c.p.queue.Take(once, poolID, c.ID, queue.Flow{Org: c.Org, User: c.User}, tokens)
+		g, err := c.p.queue.Quota().Take(once, quota.Request{Pool: poolID, ID: c.ID, Org: c.Org, User: c.User, Tokens: tokens})
 		cancel()
 		c.p.alive()
 		switch {
@@ -58,7 +58,7 @@ func (w *world) take(ctx context.Context, c *call, d dice) *queue.Grant {
 			c.sending = w.send(c.p, tokens)
 			return g
 		case err == nil:
-			_ = c.p.queue.Give(ctx, g, true)
+			_ = c.p.queue.Quota().Give(ctx, g, true)
 			c.p.alive()
 		default:
 			w.note("%s call %s has no quota: %v", c.p.name, c.ID[20:], err)
@@ -69,11 +69,11 @@ func (w *world) take(ctx context.Context, c *call, d dice) *queue.Grant {
 }
 
 // give ends a call's use of the quota.
-func (w *world) give(ctx context.Context, p *process, g *queue.Grant) {
+func (w *world) give(ctx context.Context, p *process, g *quota.Grant) {
 	if g == nil {
 		return
 	}
-	_ = p.queue.Give(ctx, g, false)
+	_ = p.queue.Quota().Give(ctx, g, false)
 	p.alive()
 }
 

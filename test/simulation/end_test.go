@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/llmguard/llmguard/budget"
-	"github.com/llmguard/llmguard/queue"
+	"github.com/llmguard/llmguard/quota"
 )
 
 // usedAgain checks that what everything has left can be used: a limit counts no open
@@ -24,7 +24,7 @@ func (w *world) usedAgain() {
 			}
 		}
 		for n := 0; n < 60 && !granted; n++ {
-			g, err := w.procs[0].queue.Take(ctx, poolID, fmt.Sprint("last", n), queue.Flow{Org: w.orgs[0].id, User: "ann"}, 1)
+			g, err := w.procs[0].queue.Quota().Take(ctx, quota.Request{Pool: poolID, ID: fmt.Sprint("last", n), Org: w.orgs[0].id, User: "ann", Tokens: 1})
 			if granted = err == nil; granted {
 				w.give(ctx, w.procs[0], g)
 			}

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/llmguard/llmguard/queue"
+	"github.com/llmguard/llmguard/quota"
 )
 
 const poolID = "openai"
@@ -100,7 +101,7 @@ func (w *world) refused(p *process, model string) bool {
 	}
 	once, cancel := context.WithTimeout(p.ctx, time.Second)
 	defer cancel()
-	_, _ = p.queue.Observe(once, poolID, queue.Reply{Model: model, Status: http.StatusTooManyRequests, Sent: time.Now()})
+	_, _ = p.queue.Quota().Observe(once, poolID, quota.Head{Model: model, Status: http.StatusTooManyRequests, Sent: time.Now()})
 	p.alive()
 	w.note("%s is refused by the provider", p.name)
 	return true

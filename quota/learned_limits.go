@@ -1,17 +1,20 @@
-package queue
+package quota
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/base32"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/llmguard/llmguard/wire"
 )
 
-// Reply is what a provider's answer says of its limits.
-type Reply struct {
+// Head is the head of a provider's answer, which may say something of its limits.
+type Head struct {
 	Model  string // as the provider knows it
 	Status int
 	Header http.Header
@@ -21,35 +24,35 @@ type Reply struct {
 }
 
 // refused reports whether the provider turned the request away for now.
-func (a *Reply) refused() bool {
+func (a *Head) refused() bool {
 	return a.Status == http.StatusTooManyRequests || a.Status == http.StatusServiceUnavailable || a.Status == wire.StatusOverloaded
 }
 
-// How often this process tells the others what it sees, when nothing is new:
-// an answer of every saidEvery, and one of every lowEvery while little is left.
+// How often this process reports to the others what it sees, when nothing is new:
+// an answer of every reportEvery, and one of every lowEvery while little is left.
 const (
-	saidEvery = 5 * time.Second
-	lowEvery  = 250 * time.Millisecond
+	reportEvery = 5 * time.Second
+	lowEvery    = 250 * time.Millisecond
 )
 
-// said is what this process last told of a pool and model.
-type said struct {
+// report is what this process last reported of a pool and model.
+type report struct {
 	requests, tokens int64 // limits
 	at               time.Time
 }
 
-// sayings remembers them, for at most as many models as there are.
-type sayings struct {
+// reports remembers them, for at most as many models as there are.
+type reports struct {
 	mu   sync.Mutex
-	last map[string]said
+	last map[string]report
 }
 
 // due reports whether an answer tells something new.
-func (s *sayings) due(pool string, a *Reply, l wire.RateLimits) bool {
+func (s *reports) due(pool string, a *Head, l wire.RateLimits) bool {
 	if l.Requests.Limit <= 0 && l.Tokens.Limit <= 0 {
 		return a.refused()
 	}
-	every := saidEvery
+	every := reportEvery
 	for _, limit := range []wire.RateLimit{l.Requests, l.Tokens} {
 		if limit.Remaining >= 0 && limit.Remaining < limit.Limit/20 {
 			every = lowEvery
@@ -63,9 +66,9 @@ func (s *sayings) due(pool string, a *Reply, l wire.RateLimits) bool {
 		return false
 	}
 	if s.last == nil || len(s.last) > 1000 {
-		s.last = make(map[string]said)
+		s.last = make(map[string]report)
 	}
-	s.last[name] = said{l.Requests.Limit, l.Tokens.Limit, now}
+	s.last[name] = report{l.Requests.Limit, l.Tokens.Limit, now}
 	return true
 }
 
@@ -73,7 +76,7 @@ func (s *sayings) due(pool string, a *Reply, l wire.RateLimits) bool {
 // bound the pool for all processes, and a 429 or 503 blocks the pool and slows
 // it down. It returns how long the pool rests because of a refusal, 0 for
 // other answers. Most answers say nothing new and cost no command.
-func (q *Queue) Observe(ctx context.Context, poolID string, a Reply) (time.Duration, error) {
+func (q *Quota) Observe(ctx context.Context, poolID string, a Head) (time.Duration, error) {
 	p, err := q.pool(poolID)
 	if err != nil {
 		return 0, err
@@ -83,7 +86,7 @@ func (q *Queue) Observe(ctx context.Context, poolID string, a Reply) (time.Durat
 		none := wire.RateLimit{Limit: -1, Remaining: -1, Reset: -1}
 		limits = wire.RateLimits{Requests: none, Tokens: none}
 	}
-	if !q.sayings.due(poolID, &a, limits) {
+	if !q.reports.due(poolID, &a, limits) {
 		return 0, nil
 	}
 	if a.Within > 0 { // here and not before: a timer for every answer would be one too many
@@ -96,12 +99,16 @@ func (q *Queue) Observe(ctx context.Context, poolID string, a Reply) (time.Durat
 	if !ok {
 		wait = -1
 	}
+	refused := 0
+	if a.refused() {
+		refused = 1
+	}
 	args := append([]any{
-		letters(a.Model)[:8], max(time.Since(a.Sent), 0).Microseconds(), flag(a.refused()), wait,
+		modelCode(a.Model), max(time.Since(a.Sent), 0).Microseconds(), refused, wait,
 		limits.Requests.Limit, limits.Requests.Remaining, resetOf(limits.Requests),
 		limits.Tokens.Limit, limits.Tokens.Remaining, resetOf(limits.Tokens),
 	}, p.limits...)
-	reply, err := q.eval(ctx, "observe", observeScript, p.keys[:1], append(args, a.Model)...)
+	reply, err := q.eval(ctx, "observe", observeScript, p.takes[:1], append(args, a.Model)...)
 	if err != nil {
 		return after, err
 	}
@@ -121,4 +128,10 @@ func resetOf(l wire.RateLimit) int64 {
 		return -1
 	}
 	return l.Reset.Microseconds()
+}
+
+// modelCode is what Redis knows a model by.
+func modelCode(model string) string {
+	sum := sha256.Sum256([]byte(model))
+	return strings.ToLower(base32.StdEncoding.EncodeToString(sum[:]))[:8]
 }

@@ -1,9 +1,0 @@
-//go:build !unix
-
-package providers
-
-import "syscall"
-
-const canPeek = false
-
-func quiet(syscall.RawConn) bool { return false }

@@ -1,0 +1,141 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/providers"
+	"github.com/llmguard/llmguard/quota"
+)
+
+// claimedQuota is the quota that a claim has booked with its job: guard takes it by
+// starting the attempt.
+type claimedQuota struct {
+	queue *Queue
+	claim *Claim
+	org   *orgRun
+
+	started bool         // the org has one more that runs
+	grant   *quota.Grant // of another pool, see elsewhere
+}
+
+// unsentError ends a run that sent nothing.
+type unsentError struct{ verdict Verdict }
+
+func (e *unsentError) Error() string { return "queue: not sent: " + e.verdict.Kind.String() }
+
+func unsent(v Verdict) error { return &unsentError{v} }
+
+// Take implements [guard.Quota].
+func (q *claimedQuota) Take(ctx context.Context, call *guard.Call) error {
+	c := q.claim
+	if q.started && q.grant == nil {
+		return q.renew(ctx)
+	}
+	if !q.started {
+		q.org.start()
+		q.started = true
+		c.held = call.Hold.Max.Cost
+		if err := c.Reserve(ctx, AnswerBytes(call.Plan)); err != nil {
+			return unsent(noRoom(err))
+		}
+	}
+	if call.Target.Pool != c.Job.Pool {
+		if err := q.elsewhere(ctx, call); err != nil {
+			return err
+		}
+	}
+	return q.start(ctx)
+}
+
+// start begins the attempt: from here on it counts.
+func (q *claimedQuota) start(ctx context.Context) error {
+	switch err := q.claim.Start(ctx); {
+	case err == nil:
+		return nil
+	case errors.Is(err, errNoQuota):
+		return unsent(Verdict{Kind: Requeue, Unused: true})
+	default:
+		return unsent(Verdict{Kind: Requeue, Wait: storeRest, Unused: true}) // ignored when the claim is lost or the job gone
+	}
+}
+
+// renew makes the claim fresh again: this process was too busy to send the request in time.
+func (q *claimedQuota) renew(ctx context.Context) error {
+	q.queue.metrics.stale.WithLabelValues(q.claim.p.ID).Inc()
+	if q.claim.Renew(ctx) != nil {
+		return providers.ErrStale
+	}
+	return nil
+}
+
+// elsewhere takes the quota of a job whose model is of another pool than when it was put:
+// the configuration has changed. What its claim booked is of the old pool and goes
+// back. That of the new one is taken as by a live call; without it the org's jobs
+// of that model wait.
+func (q *claimedQuota) elsewhere(ctx context.Context, call *guard.Call) error {
+	job := q.claim.Job
+	grant, err := q.queue.quota.Take(ctx, quota.Request{
+		Pool: call.Target.Pool, ID: call.ID, Org: job.Org, User: job.User, Model: call.Target.Model, Tokens: call.Quota,
+	})
+	var busy *quota.BusyError
+	switch {
+	case errors.As(err, &busy) && busy.Never:
+		return unsent(failed(TooLarge(busy.Limit, "")))
+	case errors.As(err, &busy):
+		rest := min(max(busy.Wait, reloadRest), latePark)
+		return unsent(Verdict{Kind: Park, Scope: ParkOrgModel, Wait: rest, Unused: true})
+	case err != nil:
+		return unsent(Verdict{Kind: Requeue, Wait: storeRest, Unused: true})
+	}
+	q.grant = grant
+	return nil
+}
+
+// end counts a run that has ended, and with it its hold.
+func (q *claimedQuota) end() {
+	if q.started {
+		q.org.end()
+	}
+}
+
+// Fresh implements [guard.Quota].
+func (q *claimedQuota) Fresh() bool {
+	if q.grant != nil {
+		return q.grant.Fresh()
+	}
+	return q.claim.Fresh()
+}
+
+// Give implements [guard.Quota]. The claim's own quota is used, or returned, with its
+// verdict.
+func (q *claimedQuota) Give(ctx context.Context, call *guard.Call) {
+	if q.grant == nil {
+		return
+	}
+	q.grant.Used = call.Counted()
+	if err := q.queue.quota.Give(ctx, q.grant, call.Result.Outcome == guard.Unsent); err != nil {
+		q.queue.log.WarnContext(ctx, "quota grant not given back; its lease frees it", "pool", q.grant.Pool, "err", err)
+	}
+}
+
+// used is the verdict with what becomes of the quota that the claim booked: all of it
+// returns when another pool's was used.
+func (q *claimedQuota) used(v Verdict, call *guard.Call) Verdict {
+	if call.Target.Pool != q.claim.Job.Pool {
+		v.Unused, v.Used = true, 0
+	}
+	return v
+}
+
+// claimOutput is the output of a claim's attempt, which there is from its start on.
+type claimOutput struct{ claim *Claim }
+
+func (o *claimOutput) Header() http.Header         { return o.claim.Output().Header() }
+func (o *claimOutput) WriteHeader(status int)      { o.claim.Output().WriteHeader(status) }
+func (o *claimOutput) Write(p []byte) (int, error) { return o.claim.Output().Write(p) }
+
+// Unwrap lets http.ResponseController flush it.
+func (o *claimOutput) Unwrap() http.ResponseWriter { return o.claim.Output() }
