@@ -47,7 +47,7 @@ func Queue() Dashboard {
 		`max(llmguard_queue_oldest_seconds{class!="batch", job=~"$job", instance=~"$instance"})`, 300, 900)
 	b.stat("Running", "Live calls, and jobs claimed by workers.", "short", `sum(max by (pool, kind) (llmguard_queue_running_calls`+from+`))`)
 	b.stat("Dead letters", "Failed jobs that can be replayed.", "short", `sum(max by (pool) (llmguard_queue_dead_letters`+from+`))`, 1, 100)
-	b.stat("Pools blocked", "Pools that the provider keeps closed.", "short", `count(max by (pool) (llmguard_queue_blocked_seconds`+from+`) > 0) or vector(0)`, 1, 2)
+	b.stat("Pools blocked", "Pools that the provider keeps closed.", "short", `count(max by (pool) (llmguard_quota_blocked_seconds`+from+`) > 0) or vector(0)`, 1, 2)
 
 	b.row("Who waits")
 	b.graph("Waiting jobs", "By pool and class.", "short", true, query{`max by (pool, class) (llmguard_queue_waiting_jobs` + from + `)`, "{{pool}} {{class}}"})
@@ -62,10 +62,10 @@ func Queue() Dashboard {
 
 	b.row("The provider's quota")
 	b.graph("Quota used", "Requests and tokens of the sliding minute, as part of the quota in force.", "percentunit", false,
-		query{`max by (pool, limit) (llmguard_queue_quota_used` + from + `) / (max by (pool, limit) (llmguard_queue_quota_limit` + from + `) > 0)`, "{{pool}} {{limit}}"})
-	b.graph("Pace", "Part of the quota at which the pool goes. Below 1 after the provider refused.", "percentunit", false, query{`min by (pool) (llmguard_queue_pace_ratio` + from + `)`, "{{pool}}"})
+		query{`max by (pool, limit) (llmguard_quota_used` + from + `) / (max by (pool, limit) (llmguard_quota_limit` + from + `) > 0)`, "{{pool}} {{limit}}"})
+	b.graph("Pace", "Part of the quota at which the pool goes. Below 1 after the provider refused.", "percentunit", false, query{`min by (pool) (llmguard_quota_pace_ratio` + from + `)`, "{{pool}}"})
 	b.graph("Refusals of the provider", "429 and 503.", "reqps", false,
-		query{`sum by (pool, status) (rate(llmguard_queue_provider_refusals_total` + from + `[$__rate_interval])) or vector(0)`, "{{pool}} {{status}}"})
+		query{`sum by (pool, status) (rate(llmguard_quota_refusals_total` + from + `[$__rate_interval])) or vector(0)`, "{{pool}} {{status}}"})
 
 	b.row("Work")
 	b.graph("Jobs put", "By outcome.", "reqps", true, query{`sum by (pool, outcome) (rate(llmguard_queue_puts_total` + from + `[$__rate_interval]))`, "{{pool}} {{outcome}}"})

@@ -102,7 +102,7 @@ func traffic(b *builder) {
 	b.graph("Calls by pool", "Calls that were admitted, by the provider's quota group.", "reqps", true,
 		query{`sum by (pool) (rate(llmguard_guard_calls_total` + from + `[$__rate_interval]))`, "{{pool}}"})
 	b.graph("Quota granted to live calls", "Asks of live calls for provider quota. What is not granted waits in the queue.", "reqps", true,
-		query{`sum by (pool, outcome) (rate(llmguard_queue_grants_total` + from + `[$__rate_interval]))`, "{{pool}} {{outcome}}"})
+		query{`sum by (pool, outcome) (rate(llmguard_quota_grants_total` + from + `[$__rate_interval]))`, "{{pool}} {{outcome}}"})
 }
 
 // waiting reads depths with max, because every process reports the same ones.
@@ -113,7 +113,7 @@ func waiting(b *builder) {
 	b.graph("Time in the queue, p95", "From put to the start of an attempt.", "s", false,
 		query{`histogram_quantile(0.95, sum by (le, pool, class) (rate(llmguard_queue_wait_seconds_bucket` + from + `[$__rate_interval])))`, "{{pool}} {{class}}"})
 	b.graph("Provider quota used", "Requests (rpm) and tokens (tpm) in the last sliding minute.", "short", false,
-		query{`max by (pool, limit) (llmguard_queue_quota_used` + from + `)`, "{{pool}} {{limit}}"})
+		query{`max by (pool, limit) (llmguard_quota_used` + from + `)`, "{{pool}} {{limit}}"})
 	b.graph("Jobs ended", "By terminal state.", "reqps", true,
 		query{`sum by (state) (rate(llmguard_queue_jobs_ended_total` + from + `[$__rate_interval]))`, "{{state}}"})
 	b.graph("Webhooks", "Attempts to deliver by outcome, and deliveries that were given up.", "reqps", false,
@@ -122,7 +122,7 @@ func waiting(b *builder) {
 	b.graph("Callers waiting", "Connected callers whose call waits in the queue or runs from it.", "short", true,
 		query{`sum by (instance) (llmguard_proxy_waiting_callers` + from + `)`, "{{instance}}"})
 	b.graph("Pools blocked by the provider", "Rest of the time for which a provider's 429 or 503 keeps a pool closed.", "s", false,
-		query{`max by (pool) (llmguard_queue_blocked_seconds` + from + `)`, "{{pool}}"})
+		query{`max by (pool) (llmguard_quota_blocked_seconds` + from + `)`, "{{pool}}"})
 }
 
 func health(b *builder) {

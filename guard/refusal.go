@@ -31,7 +31,12 @@ func (e *Refusal) Unwrap() error { return e.ExceededError }
 func (e *Refusal) Final() bool { return e.Binding.Never && !e.Soon }
 
 // Limits are those of the org that the refused call stands under.
-func (e *Refusal) Limits() []budget.Limit { return e.plan.Limits }
+func (e *Refusal) Limits() []budget.Limit {
+	if e.plan == nil {
+		return nil
+	}
+	return e.plan.Limits
+}
 
 // Public words the refusal for the caller: which limit, how much, when, and
 // what output limit would fit.

@@ -287,3 +287,28 @@ func window(amount int64, span time.Duration) budget.Limit {
 }
 
 const roomy = 1 << 50
+
+// until waits for a condition.
+func (r *rig) until(what string, ok func() bool) {
+	r.t.Helper()
+	for range 12000 {
+		if ok() {
+			return
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	r.t.Fatalf("never: %s", what)
+}
+
+// held is what alice's calls hold.
+func (r *rig) held() (n int64) {
+	r.t.Helper()
+	statuses, err := r.guard.Status(r.t.Context(), guard.Caller{Org: r.org, User: "alice", Key: "k1"})
+	if err != nil || len(statuses) == 0 {
+		r.t.Fatalf("got %v, %v; want the limits", statuses, err)
+	}
+	for _, st := range statuses {
+		n += st.Held
+	}
+	return n
+}

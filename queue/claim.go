@@ -221,7 +221,7 @@ func (c *Claim) quotaUse(v Verdict) string {
 	if c.never > 0 {
 		return quota.AsBooked // which is nothing
 	}
-	return c.p.quota().Use(v.Unused, v.used())
+	return c.p.quota.Use(v.Unused, v.used())
 }
 
 // charge is what the attempt was charged, and what was held for it; "" when none was

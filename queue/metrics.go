@@ -70,8 +70,11 @@ type depthCollector struct {
 }
 
 func newDepthCollector(q *Queue) *depthCollector {
+	named := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc("llmguard_"+name, help, append([]string{"pool"}, labels...), nil)
+	}
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
-		return prometheus.NewDesc("llmguard_queue_"+name, help, append([]string{"pool"}, labels...), nil)
+		return named("queue_"+name, help, labels...)
 	}
 	return &depthCollector{
 		q:             q,
@@ -82,10 +85,10 @@ func newDepthCollector(q *Queue) *depthCollector {
 		claims:        desc("claimed_jobs", "Jobs claimed by workers."),
 		running:       desc("running_calls", "Calls in flight: live ones with a grant of quota, and jobs claimed by workers.", "kind"),
 		parked:        desc("parked_subjects", "Orgs and flows that a limit parked."),
-		blocked:       desc("blocked_seconds", "Rest of the time for which the provider blocked the pool."),
-		used:          desc("quota_used", "Use of the provider quota in the sliding minute.", "limit"),
-		quota:         desc("quota_limit", "Provider quota in force: the smaller of the configured and the learned one. Absent without any.", "limit"),
-		pace:          desc("pace_ratio", "Part of the quota at which the pool goes; below 1 after a refusal of the provider."),
+		blocked:       named("quota_blocked_seconds", "Rest of the time for which the provider blocked the pool."),
+		used:          named("quota_used", "Use of the provider quota in the sliding minute.", "limit"),
+		quota:         named("quota_limit", "Provider quota in force: the smaller of the configured and the learned one. Absent without any.", "limit"),
+		pace:          named("quota_pace_ratio", "Part of the quota at which the pool goes; below 1 after a refusal of the provider."),
 		dead:          desc("dead_letters", "Failed jobs that can be replayed."),
 		oldest:        desc("oldest_seconds", "Age of the job that waits longest; 0 when none waits.", "class"),
 	}

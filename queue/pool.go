@@ -33,6 +33,7 @@ type pool struct {
 	Pool
 	code   string
 	keys   []string
+	quota  quota.Pool
 	limits []any // ARGV of quota_limits in quota.lua
 
 	puts, starts, finishes *batcher
@@ -59,13 +60,18 @@ func newPool(p Pool, o Options) (*pool, error) {
 	if p.ResultTTL == 0 {
 		p.ResultTTL = 24 * time.Hour
 	}
-	limits := p.quota().Limits(o.Burst)
+	books := quota.Pool{
+		ID: p.ID, RPM: p.RPM, TPM: p.TPM, Concurrency: p.Concurrency, Burst: o.Burst,
+		FixedQuota: p.FixedQuota, ActualTokens: p.ActualTokens,
+	}
+	limits := books.Limits()
 	ttl, dead := p.ResultTTL.Milliseconds(), o.DeadTTL.Milliseconds()
 	keys := poolKeys(p.ID)
 	return &pool{
 		Pool:   p,
 		code:   poolCode(p.ID),
 		keys:   keys,
+		quota:  books,
 		limits: limits,
 		puts: newBatcher("put", putScript,
 			append(append([]any{o.Grace.Microseconds(), schemaVersion}, p.bounds(o)...), append(limits[:4:4], workChannel(p.ID))...)),
@@ -89,13 +95,6 @@ func (p Pool) bounds(o Options) []any {
 	return []any{
 		max(jobs, 0), max(bytes, 0), share(jobs, o.OrgShare), share(bytes, o.OrgShare),
 		share(jobs, o.FlowShare), share(bytes, o.FlowShare),
-	}
-}
-
-// quota is the part of it that package quota keeps the books of.
-func (p Pool) quota() quota.Pool {
-	return quota.Pool{
-		ID: p.ID, RPM: p.RPM, TPM: p.TPM, Concurrency: p.Concurrency, FixedQuota: p.FixedQuota, ActualTokens: p.ActualTokens,
 	}
 }
 

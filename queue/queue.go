@@ -221,7 +221,7 @@ func New(rdb redis.UniversalClient, pools []Pool, opts Options) (*Queue, error) 
 		waiting: make(map[*Watch]struct{}),
 	}
 	q.quota = quota.New(rdb, quota.Options{
-		Log: opts.Logger, Metrics: opts.Registerer, Scripts: opts.Scripts, Burst: opts.Burst,
+		Log: opts.Logger, Metrics: opts.Registerer, Scripts: opts.Scripts,
 		LocalShare: opts.LocalShare, Lease: opts.Lease, Clock: func() string { return q.clock },
 	})
 	first, err := newSetup(pools, nil, opts, nil)

@@ -34,3 +34,9 @@ func (e *env) Observe(ctx context.Context, pool string, h quota.Head) (time.Dura
 func (e *env) TakeShare(pool string, tokens int64) (*quota.Grant, error) {
 	return e.Quota().TakeShare(pool, tokens)
 }
+
+// add adds a pool with bounds of its own.
+func (e *env) add(p *pool) {
+	e.pools()[p.ID], e.codes()[p.code] = p, p
+	e.configureQuota()
+}

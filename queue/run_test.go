@@ -14,18 +14,17 @@ import (
 func TestRefusedByACap(t *testing.T) {
 	f := func(own, cap []string, left int64, want Scope) {
 		t.Helper()
-		plan := &guard.Plan{Limits: []budget.Limit{{ID: "day", Subject: budget.Org, Models: own}}}
-		e := &guard.Refusal{ExceededError: &budget.ExceededError{
+		limits := []budget.Limit{{ID: "day", Subject: budget.Org, Models: own}}
+		scope, rest := RestOf(limits, &budget.ExceededError{
 			Binding: budget.Status{LimitID: "day", Subject: budget.Org, Wait: time.Hour, Amount: 1000, Remaining: left},
 			Cap:     &budget.Cap{Limits: []budget.Limit{{ID: "day", Subject: budget.Org, Models: cap}}},
-		}}
-		v := refused(&Job{Class: Async}, plan, e, new(orgRuns).enter("acme"), 0)
+		})
 		wait := latePark
 		if want == ParkPool {
 			wait = soonPark
 		}
-		if v.Kind != Park || v.Scope != want || v.Wait != wait {
-			t.Errorf("%+v, want scope %d for %s", v, want, wait)
+		if scope != want || rest != wait {
+			t.Errorf("scope %d for %s, want %d for %s", scope, rest, want, wait)
 		}
 	}
 	f(nil, nil, 0, ParkPool)
@@ -42,7 +41,7 @@ func TestRefusedBesideAnEnd(t *testing.T) {
 	var runs orgRuns
 	org := runs.enter("acme")
 	rest := func(before int) time.Duration {
-		return refused(&Job{Class: Async}, &guard.Plan{}, e, org, before).Wait
+		return refused(&Job{Class: Async}, e, org, before).Wait
 	}
 	if got := rest(0); got != alonePark {
 		t.Errorf("rests %s while none of its calls runs, want %s", got, alonePark)

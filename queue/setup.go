@@ -153,7 +153,7 @@ func (q *Queue) configureQuota() {
 	all := q.pools()
 	pools := make([]quota.Pool, 0, len(all))
 	for _, p := range all {
-		pools = append(pools, p.quota())
+		pools = append(pools, p.quota)
 	}
 	q.quota.Configure(pools)
 }

@@ -65,7 +65,7 @@ func newTwins(t *testing.T, e *env, run int, rng *rand.Rand) *twins {
 		t.Fatal(err)
 	}
 	v.quota.life = 1 << 60 // keys expire by Redis's own clock, which is not the test's
-	e.pools()[p.ID], e.codes()[p.code] = p, p
+	e.add(p)
 	return &twins{
 		env: e, p: p, v: v, pc: newPacer(e.Queue, p, 1), rng: rng, runs: run,
 		now: simStart + time.Duration(rng.Int64N(1e9))*time.Microsecond, jobs: map[string]*VirtualJob{},

@@ -37,6 +37,9 @@ type Pool struct {
 	// requests. 0 is unlimited.
 	RPM, TPM    int64
 	Concurrency int
+	// Burst is the part of a minute's quota that may go out at once after a pause, per
+	// mille. It never lifts the cap per sliding minute.
+	Burst int
 	// FixedQuota ignores the limits that the provider names in its answers; otherwise the
 	// smaller of those and the configured ones count.
 	FixedQuota bool
@@ -51,9 +54,6 @@ type Options struct {
 	Metrics prometheus.Registerer // nil leaves the metrics unregistered
 	// Scripts runs the scripts; nil: the client given to New.
 	Scripts redis.Scripter
-	// Burst is the part of a minute's quota that may go out at once after a pause, per
-	// mille. It never lifts the cap per sliding minute.
-	Burst int
 	// LocalShare is the part of a pool's quota that this process lets through by itself
 	// while Redis is away, in percent.
 	LocalShare int
@@ -115,7 +115,7 @@ func New(rdb redis.UniversalClient, o Options) *Quota {
 func (q *Quota) Configure(pools []Pool) {
 	next := make(map[string]*pool, len(pools))
 	for _, p := range pools {
-		next[p.ID] = &pool{Pool: p, limits: p.Limits(q.opts.Burst), takes: []string{
+		next[p.ID] = &pool{Pool: p, limits: p.Limits(), takes: []string{
 			Key(p.ID, "quota"), Key(p.ID, "slots"), Key(p.ID, "wait:interactive"), Key(p.ID, "claims"), Key(p.ID, "parked"),
 		}}
 	}
@@ -128,7 +128,7 @@ func Key(pool, name string) string { return "lg:{" + pool + "}:" + name }
 
 // Limits is what quota_limits in quota.lua reads: requests, tokens, open requests and
 // the burst per mille.
-func (p Pool) Limits(burst int) []any { return []any{p.RPM, p.TPM, p.Concurrency, burst} }
+func (p Pool) Limits() []any { return []any{p.RPM, p.TPM, p.Concurrency, p.Burst} }
 
 // Run renews the leases of this process's grants until ctx is done; it then returns nil.
 // It survives Redis being away.

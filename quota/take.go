@@ -50,9 +50,12 @@ type Grant struct {
 	share bool // of this process's share; Redis knows nothing of it
 }
 
+// Age is how long ago it was granted.
+func (g *Grant) Age() time.Duration { return time.Since(g.born) }
+
 // Fresh reports whether the request may still be written upstream. A stale
 // grant is given back unused.
-func (g *Grant) Fresh() bool { return g.free || time.Since(g.born) < GrantLife }
+func (g *Grant) Fresh() bool { return g.free || g.Age() < GrantLife }
 
 // BusyError refuses a live call: the quota has no room for it now.
 type BusyError struct {

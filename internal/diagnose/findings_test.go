@@ -70,7 +70,7 @@ func TestWaitingJobs(t *testing.T) {
 llmguard_queue_oldest_seconds{pool="%[1]s",class="async"} %[3]d
 llmguard_queue_claimed_jobs{pool="%[1]s"} %[4]d
 llmguard_queue_parked_subjects{pool="%[1]s"} %[5]d
-llmguard_queue_blocked_seconds{pool="%[1]s"} %[6]d
+llmguard_quota_blocked_seconds{pool="%[1]s"} %[6]d
 `, id, waiting, oldest, running, parked, blocked)
 	}
 	for name, tc := range map[string]struct {
@@ -116,8 +116,8 @@ llmguard_queue_oldest_seconds{pool="b",class="batch"} 600`).Look(nil)
 // or a pool without a bound, is not.
 func TestQuotasOfProviders(t *testing.T) {
 	limits := func(rpm, tpm int) string {
-		return sound + fmt.Sprintf(`llmguard_queue_quota_limit{pool="p",limit="rpm"} %d
-llmguard_queue_quota_limit{pool="p",limit="tpm"} %d
+		return sound + fmt.Sprintf(`llmguard_quota_limit{pool="p",limit="rpm"} %d
+llmguard_quota_limit{pool="p",limit="tpm"} %d
 `, rpm, tpm)
 	}
 	for _, tc := range []struct {

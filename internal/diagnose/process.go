@@ -212,7 +212,7 @@ func (l *look) queues(quotas map[string]Quota) {
 		case parked[pool] > 0 && running[pool] == 0:
 			l.add(Warning, fmt.Sprintf("pool %s: %s wait, the oldest for %s, because limits hold back %s", pool, many(n, "job"), oldest[pool].Round(time.Second), many(parked[pool], "subject")), "`llmguard queue` shows them. Raise the limit, or let them wait.")
 		default:
-			l.add(Warning, fmt.Sprintf("pool %s: %s wait, the oldest for %s", pool, many(n, "job"), oldest[pool].Round(time.Second)), "The quota or the workers are too few: compare llmguard_queue_quota_used with its limit.")
+			l.add(Warning, fmt.Sprintf("pool %s: %s wait, the oldest for %s", pool, many(n, "job"), oldest[pool].Round(time.Second)), "The quota or the workers are too few: compare llmguard_quota_used with its limit.")
 		}
 	}
 	l.quotas(quotas)
