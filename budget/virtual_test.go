@@ -85,7 +85,7 @@ func (p *pairing) stepRefill() error {
 	p.limits = slices.Clone(p.limits)
 	for i := range p.limits {
 		if s := &p.limits[i].Shape; s.Kind == Bucket {
-			s.Refill = s.Refill*int64(p.choose(300))/100 + int64(p.choose(2))
+			s.Refill = min(s.Refill*int64(p.choose(300))/100+int64(p.choose(2)), MaxAmount)
 			p.note("refill of %s now %d", p.limits[i].ID, s.Refill)
 		}
 	}
