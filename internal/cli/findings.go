@@ -59,11 +59,8 @@ func (r examination) table(w io.Writer) error {
 	}
 	for _, f := range r.Findings {
 		what := top.Printable(f.What)
-		if f.Line > 0 {
-			what = fmt.Sprintf("%s:%d:%d: %s", f.File, f.Line, f.Column, what)
-		}
-		if f.Excerpt != "" {
-			what += "\n" + f.Excerpt
+		if f.Line > 0 && f.Level != diagnose.OK {
+			what = fmt.Sprintf("%s:%d:%d: %s\n%s", f.File, f.Line, f.Column, what, f.Excerpt)
 		}
 		if _, err := fmt.Fprintf(w, "%s  %-*s  %s\n", marks[f.Level][colour], wide, f.Area, what); err != nil {
 			return err
