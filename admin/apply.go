@@ -223,17 +223,26 @@ func (p *planner) key(now *config.Org, user string, d *DeclaredKey) {
 }
 
 func (p *planner) limits(now *config.Org, user string, list []DeclaredLimit) {
-	there := now.Limits
+	own, above := now.Limits, p.o.Effective().Defaults.Limits
 	if user != "" {
-		there = nil
+		own, above = nil, p.o.Effective().OrgLimits(now)
 		if i := slices.IndexFunc(now.Users, func(u config.User) bool { return u.ID == user }); i >= 0 {
-			there = now.Users[i].Limits
+			own = now.Users[i].Limits
 		}
 	}
 	for _, d := range list {
-		l, i := config.NewLimit(user, d.Name), slices.IndexFunc(there, func(l config.Limit) bool { return l.Name == d.Name })
-		if i >= 0 {
-			l = there[i]
+		same := func(l config.Limit) bool { return l.Name == d.Name }
+		l, i, over := config.NewLimit(user, d.Name), slices.IndexFunc(own, same), slices.IndexFunc(above, same)
+		switch {
+		case i >= 0:
+			l = own[i]
+		case over >= 0: // its record is put over this one
+			if l = above[over]; user != "" {
+				l.Only = user
+			}
+			if fields, err := changedFields(l, d.LimitSpec, nil); err == nil && len(fields) == 0 {
+				continue
+			}
 		}
 		p.object("limit", user, d.Name, i >= 0, l, d.LimitSpec)
 	}

@@ -211,7 +211,7 @@ func (c *call) commit(e identity.AuditEntry, before, after any, changes ...ident
 		return err
 	}
 	if len(changes) > 0 {
-		if err := c.check(e.Org, changes); err != nil {
+		if err := c.check(changes); err != nil {
 			return err
 		}
 	}
@@ -243,16 +243,18 @@ func shown(v any) (stdjson.RawMessage, error) {
 	return stdjson.Marshal(v)
 }
 
-// check refuses changes after which the org would not be sound.
-func (c *call) check(org string, changes []identity.Change) error {
-	if org == "" {
+// check refuses changes after which their org, or with changes of all orgs one of them, would
+// not be sound.
+func (c *call) check(changes []identity.Change) error {
+	if changes[0].Ref.Kind == identity.KindAdmin {
 		return nil
 	}
+	org := changes[0].Ref.Org
 	next, err := c.o.Identity.Snapshot().With(changes...)
 	if err != nil {
 		return err
 	}
-	if next.Tenants[org] == nil { // nothing but the file's is left
+	if next.Tenants[org] == nil && org != identity.AllOrgs { // nothing but the file's is left
 		return nil
 	}
 	if err := c.o.Check(org, next.Tenants[org]); err != nil {

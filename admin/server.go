@@ -39,6 +39,8 @@ type Options struct {
 	// File is the configuration as it was read, Effective the same with the orgs
 	// in force. Both are read-only.
 	File, Effective func() *config.Config
+	// Defaults are the limits of every org in force.
+	Defaults func() ([]budget.Limit, error)
 	// Policy is what limits are in force.
 	Policy func() *guard.Policy
 	// Seal returns what credentials are sealed with; nil: nothing.

@@ -22,14 +22,23 @@ const bareAndOpen = acme + `
 func TestOverviewSaysWhatIsWrong(t *testing.T) {
 	r := newRig(t, bareAndOpen)
 	b := r.signedIn(opsKey)
-	text := b.has("/console/", "Org bare has no limit that is enforced", "Org shadowed has no limit that is enforced",
+	text := b.has("/console/", "Nothing bounds what org bare can spend", "Nothing bounds what org shadowed can spend",
 		"llmguard limits set month --org bare")
-	if strings.Contains(text, "Org acme has no limit") || strings.Contains(text, "blocked") {
+	if strings.Contains(text, "org acme can spend") || strings.Contains(text, "blocked") {
 		t.Errorf("got what is right among the problems: %s", content(text))
 	}
 	r.must(r.queue.Block(t.Context(), "main", time.Hour))
 	b.has("/console/", "Pool main is blocked by its provider", "/console/queue#pool-main")
 	newRig(t, acme).signedIn(opsKey).has("/console/", `id="problems"`)
+}
+
+// The page of an org says what it can spend in an hour, and when nothing bounds it, with a command.
+func TestOrgPageSaysWhatBoundsIt(t *testing.T) {
+	b := newRig(t, bareAndOpen).signedIn(opsKey)
+	b.has("/console/orgs/bare", "Worst case per hour", "unbounded", "Nothing bounds what org bare can spend", "llmguard limits set month --org bare")
+	if text := b.has("/console/orgs/acme", "Worst case per hour"); strings.Contains(text, "unbounded") || strings.Contains(text, "Nothing bounds") {
+		t.Errorf("got an org with limits shown as unbounded: %s", content(text))
+	}
 }
 
 // Batches of all orgs are on one page, those that have not ended first, and can be cancelled there.

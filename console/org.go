@@ -11,6 +11,7 @@ import (
 	"github.com/llmguard/llmguard/admin"
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/config"
+	"github.com/llmguard/llmguard/guard"
 )
 
 // perPage is how many lines a table has.
@@ -28,6 +29,8 @@ type userLine struct {
 
 type orgView struct {
 	ID, Name   string
+	Bound      guard.Bound
+	Unbounded  *Fault // nil: limits or caps bound all its calls
 	Limits     []budget.Status
 	Chart      chart
 	Each       []eachLine
@@ -64,6 +67,10 @@ func (c *Console) org(v *visit) error {
 	}
 	policy := c.o.Policy().Orgs[o.ID]
 	if policy != nil {
+		if view.Bound = c.bound(o); view.Bound.None {
+			fault := unboundedFault(o.ID, view.Bound)
+			view.Unbounded = &fault
+		}
 		var err error
 		if view.Limits, err = c.standing(ctx, policy.Limits, budget.Call{Org: o.ID}, budget.Org); err != nil {
 			return err

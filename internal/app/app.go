@@ -254,6 +254,9 @@ func (a *App) Run(ctx context.Context) error {
 	if err := budget.RegisterOrgs(background, a.registry, a.budget, a.orgLimits); err != nil {
 		return err
 	}
+	if err := guard.RegisterBounds(a.registry, a.ids.bounds); err != nil {
+		return err
+	}
 	// The parts that keep leases alive outlive the calls that hold them.
 	keepers, keeping := errgroup.WithContext(background)
 	keepers.Go(func() error { return quiet(a.budget.Run(keeping)) })

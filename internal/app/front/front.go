@@ -82,7 +82,8 @@ func newAdmin(p *app.Parts) (*admin.Server, error) {
 func adminOptions(ids *app.Identities, books *budget.Store, log *slog.Logger) admin.Options {
 	return admin.Options{
 		Seal: ids.Ring, Identity: ids.Store, Budget: books, File: ids.File, Effective: ids.Effective, Policy: ids.Policy,
-		Check: ids.CheckOrg, Applied: ids.Update, Log: log,
+		Defaults: ids.Defaults,
+		Check:    ids.CheckOrg, Applied: ids.Update, Log: log,
 		Merge: ids.MergeOrg, Simulate: func(cfg *config.Config) (simulate.Policy, error) { return app.Policy(cfg, 1) },
 		LimitsOf: func(call budget.Call) ([]budget.Limit, error) { return app.LimitsOf(ids.Effective(), call) },
 	}
