@@ -16,8 +16,8 @@ import (
 	"github.com/goccy/go-yaml"
 )
 
-// nfpm is the program and its version, that of the goreleaser we pin.
-const nfpm = "github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.48.0"
+// nfpm is the program and its version: the last one without modules of formats that we do not build.
+const nfpm = "github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.45.0"
 
 func main() {
 	version := flag.String("version", "0.0.0", "version of the package, without v")
