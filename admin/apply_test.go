@@ -22,7 +22,7 @@ func (f *failing) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 
 func (f *failing) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		if strings.HasPrefix(cmd.Name(), "eval") && strings.Contains(fmt.Sprint(cmd.Args()...), `"key.create"`) {
+		if strings.HasPrefix(cmd.Name(), "eval") && strings.Contains(fmt.Sprintf("%s", cmd.Args()), `"key.create"`) {
 			if f.keys++; f.keys > 1 {
 				err := errors.New("Redis is gone")
 				cmd.SetErr(err)

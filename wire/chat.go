@@ -1,9 +1,6 @@
 package wire
 
-import (
-	"encoding/json"
-	"strings"
-)
+import "strings"
 
 // chatFields are the members of a chat completion request: those its price
 // depends on with their readers, the others of OpenAI's API with nil.
@@ -210,14 +207,11 @@ func (s *scanner) readTools() error {
 			return s.wrongType("tools[]", "an object")
 		}
 		s.tool = tool{}
-		start := s.pos
 		if err := s.members(toolFields); err != nil {
 			return err
 		}
 		if s.noteTool() {
 			s.dropSchema()
-		} else if s.tool.kind == "code_interpreter" {
-			s.noteContainer(s.buf[start:s.pos])
 		}
 		return nil
 	})
@@ -248,19 +242,6 @@ func (s *scanner) noteTool() bool {
 		r.BuiltinTools = append(r.BuiltinTools, "unknown")
 	}
 	return false
-}
-
-// noteContainer files the size of the container that a tool has the provider make, if it
-// has one. A tool that names a container says none.
-func (s *scanner) noteContainer(tool []byte) {
-	var t struct {
-		Container struct {
-			MemoryLimit string `json:"memory_limit"`
-		} `json:"container"`
-	}
-	if json.Unmarshal(tool, &t) == nil && t.Container.MemoryLimit != "" {
-		s.req.ContainerMemory = clip([]byte(t.Container.MemoryLimit))
-	}
 }
 
 // noteOwn files a tool that its caller runs, with what else it turns on.

@@ -29,6 +29,7 @@ var notRun = []struct{ pattern, reason string }{
 	{`ca\.pem`, "reads the certificate of an authority that is the reader's"},
 	{`prices update litellm`, "fetches a price feed from the internet"},
 	{`webhooks enable`, "needs an endpoint that was switched off after days of failures"},
+	{`^llmguard jobs replay job_`, "needs a dead letter"},
 	{`usage reconcile (charge|drop)`, "needs a call whose end came too late to be charged"},
 	{`credentials set`, "needs a configuration with a key that seals secrets"},
 	{`^llmguard doctor$`, "reads the addresses of the processes in the file, and here they are chosen as they start"},
@@ -40,7 +41,7 @@ func examplesOfHelp() []string {
 	var walk func(*cobra.Command)
 	walk = func(c *cobra.Command) {
 		for line := range strings.Lines(c.Example) {
-			out = append(out, strings.TrimSpace(line))
+			out = append(out, strings.TrimSpace(comment.ReplaceAllString(strings.TrimSpace(line), "")))
 		}
 		for _, sub := range c.Commands() {
 			walk(sub)
