@@ -41,7 +41,7 @@ func examplesOfHelp() []string {
 	var walk func(*cobra.Command)
 	walk = func(c *cobra.Command) {
 		for line := range strings.Lines(c.Example) {
-			out = append(out, strings.TrimSpace(comment.ReplaceAllString(strings.TrimSpace(line), "")))
+			out = append(out, comment.ReplaceAllString(strings.TrimSpace(line), ""))
 		}
 		for _, sub := range c.Commands() {
 			walk(sub)
@@ -70,7 +70,7 @@ func examplesOfDocs(t *testing.T) []string {
 			whole := strings.ReplaceAll(block[1], "\\\n", " ")
 			for line := range strings.Lines(whole) {
 				if strings.HasPrefix(line, "llmguard ") && !strings.Contains(line, "UTC") {
-					out = append(out, strings.TrimSpace(comment.ReplaceAllString(line, "")))
+					out = append(out, comment.ReplaceAllString(strings.TrimSpace(line), ""))
 				}
 			}
 		}
