@@ -41,6 +41,12 @@ type created struct{ body any }
 // empty is an answer with status 204.
 type empty struct{}
 
+// partial answers with an error, and with what was done before it.
+type partial struct {
+	plan *Plan
+	err  error
+}
+
 func (c *call) answer(v any) {
 	status := http.StatusOK
 	switch a := v.(type) {
@@ -56,6 +62,13 @@ func (c *call) answer(v any) {
 	case streamed:
 		c.stream(a)
 		return
+	case partial:
+		e := public(a.err)
+		c.log.Error("changes to an org broke off", "id", c.id, "done", len(a.plan.Changes), "err", a.err)
+		status, v = e.Status, struct {
+			Error stdjson.RawMessage `json:"error"`
+			*Plan
+		}{e.Object(), a.plan}
 	}
 	body, err := stdjson.Marshal(v)
 	if err != nil {

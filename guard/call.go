@@ -23,13 +23,14 @@ const (
 	Rejected      Outcome = "rejected"       // the provider refused before any work: void
 	Busy          Outcome = "busy"           // the provider answered 429 or 503: void
 	Unsent        Outcome = "unsent"         // the provider was not reached: void
-	UpstreamError Outcome = "upstream_error" // a complete 5xx answer
+	Failed        Outcome = "failed"         // the provider answered that it failed: void
+	UpstreamError Outcome = "upstream_error" // a gateway lost the call: 408, 502, 504, 520 to 527
 	Broken        Outcome = "broken"         // reset, timeout or truncation
 	ClientGone    Outcome = "client_gone"    // cancelled because the caller left
 	Cut           Outcome = "cut"            // cancelled because its hold could not grow
 )
 
-var outcomes = []Outcome{Completed, NoUsage, Rejected, Busy, Unsent, UpstreamError, Broken, ClientGone, Cut}
+var outcomes = []Outcome{Completed, NoUsage, Rejected, Busy, Unsent, Failed, UpstreamError, Broken, ClientGone, Cut}
 
 // Result is what became of a call. Cost is final as soon as Forward returns.
 type Result struct {
@@ -185,7 +186,7 @@ func (c *Call) chargeEstimate(o Outcome, output int64) {
 	r := &c.Result
 	r.Outcome, r.Estimated = o, true
 	r.Usage = c.usage(max(min(output, c.Output), c.past))
-	if o == UpstreamError { // a provider that failed has hardly read the documents, or called a tool
+	if o == UpstreamError { // a provider that was lost at the start has hardly read the documents, or called a tool
 		r.Usage.Input, r.Usage.ToolCalls = r.Usage.Input-c.unread, 0
 	}
 	split, err := c.split(r.Usage, r.Model, r.Tier)

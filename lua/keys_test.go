@@ -22,6 +22,7 @@ import (
 	"github.com/llmguard/llmguard/identity"
 	"github.com/llmguard/llmguard/internal/capacity"
 	"github.com/llmguard/llmguard/internal/redistest"
+	"github.com/llmguard/llmguard/owned"
 	"github.com/llmguard/llmguard/queue"
 	"github.com/llmguard/llmguard/rejoin"
 	"github.com/llmguard/llmguard/wire"
@@ -172,6 +173,7 @@ func TestScriptsTouchTheirKeysAlone(t *testing.T) {
 	w.money(rdb)
 	w.jobs(rdb)
 	w.storage(rdb)
+	w.conversations(rdb)
 	w.records(rdb)
 	var missing []string
 	for name, text := range sources(t) {
@@ -323,6 +325,15 @@ func (w *watch) jobs(rdb redis.UniversalClient) {
 	})
 	stop()
 	running.Wait()
+}
+
+// conversations counts the tokens of one.
+func (w *watch) conversations(rdb redis.UniversalClient) {
+	ctx, store := w.t.Context(), owned.New(rdb, nil, nil)
+	a, err := store.Begin(ctx, "acme", "conv_1", "call", 5)
+	w.try(err)
+	_, err = store.Begin(ctx, "acme", "conv_1", "other", 5)
+	w.try(err, store.End(ctx, a, 2, 7))
 }
 
 // storage keeps files and a batch.

@@ -196,7 +196,7 @@ const cancelPatience = 3 * time.Second
 
 func jobsCancelCommand() *cobra.Command {
 	return jobsAct("cancel ID...", "Cancel jobs: waiting ones at once, running ones as soon as they stop",
-		"  llmguard jobs list --status queued --user bob -o json | jq -r '.[].id' | xargs llmguard jobs cancel",
+		"  llmguard jobs list --status queued --user bob -o json | jq -r '.[].id' | xargs -r llmguard jobs cancel",
 		func(c *cobra.Command, a *adminClient, ids []string, org string) ([]jobLine, error) {
 			out := make([]jobLine, len(ids))
 			for i, id := range ids {

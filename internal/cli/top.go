@@ -30,7 +30,7 @@ func topCommand() *cobra.Command {
 		Long: "A live view in the terminal; ? lists its keys. With --once, or when the output is no terminal, it prints one sample.\n" +
 			"It reads Redis alone, so it works while proxies are down. Last-minute values cover calls that ended in it.\n" +
 			"Keys override a limit, disable a user or cancel their jobs, after a question; the audit has the reason.",
-		Example: "  llmguard top\n  llmguard top --org acme --interval 5s\n  llmguard top --once -o json | jq '.orgs[] | select(.limits[0].used > .limits[0].amount * 0.9)'",
+		Example: "  llmguard top\n  llmguard top --org acme --interval 5s\n  llmguard top --once -o json | jq '.orgs[] | select(any(.limits[]; .used > .amount * 0.9))'",
 		RunE: func(c *cobra.Command, _ []string) error {
 			if every < 500*time.Millisecond || every > time.Hour {
 				return fmt.Errorf("--interval %s: expected 500ms to 1h", every)
