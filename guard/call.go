@@ -23,14 +23,13 @@ const (
 	Rejected      Outcome = "rejected"       // the provider refused before any work: void
 	Busy          Outcome = "busy"           // the provider answered 429 or 503: void
 	Unsent        Outcome = "unsent"         // the provider was not reached: void
-	Failed        Outcome = "failed"         // the provider answered that it failed: void
-	UpstreamError Outcome = "upstream_error" // a gateway lost the call: 408, 502, 504, 520 to 527
+	UpstreamError Outcome = "upstream_error" // a complete 408 or 5xx answer
 	Broken        Outcome = "broken"         // reset, timeout or truncation
 	ClientGone    Outcome = "client_gone"    // cancelled because the caller left
 	Cut           Outcome = "cut"            // cancelled because its hold could not grow
 )
 
-var outcomes = []Outcome{Completed, NoUsage, Rejected, Busy, Unsent, Failed, UpstreamError, Broken, ClientGone, Cut}
+var outcomes = []Outcome{Completed, NoUsage, Rejected, Busy, Unsent, UpstreamError, Broken, ClientGone, Cut}
 
 // Result is what became of a call. Cost is final as soon as Forward returns.
 type Result struct {

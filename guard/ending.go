@@ -171,5 +171,5 @@ func (c *Call) ending() budget.Ending {
 }
 
 func (r *Result) void() bool {
-	return r.Outcome == Unsent || r.Outcome == Rejected || r.Outcome == Busy || r.Outcome == Failed
+	return r.Outcome == Unsent || r.Outcome == Rejected || r.Outcome == Busy
 }

@@ -123,11 +123,8 @@ func (g *Guard) named(ctx context.Context, c Caller, refs []wire.Ref) (map[strin
 	return found, nil
 }
 
-// private reports whether a thing is another user's alone: what people wrote, and what was
-// answered to it.
-func private(n owned.Note, c Caller) bool {
-	return (n.Kind == "" || n.Kind.Private()) && n.User != c.User
-}
+// private reports whether a thing is another user's alone.
+func private(n owned.Note, c Caller) bool { return n.Kind.Private() && n.User != c.User }
 
 // resolve finds what a request refers to.
 func (g *Guard) resolve(ctx context.Context, c Caller, refs []wire.Ref) (kept, error) {

@@ -8,19 +8,10 @@ import (
 	"github.com/llmguard/llmguard/wire"
 )
 
-// idle reports whether an answer of this status is not billed: the provider says that it
-// refuses, or that it failed. It may have worked for what a gateway lost, or gave up
-// waiting for; see lost.
-func idle(status int) bool { return status >= 300 && !lost(status) }
-
-// lost reports whether a status is of something between us and the model that knows no
-// end of the call: 408, 502 and 504, and those of Cloudflare from 520 to 527.
-func lost(status int) bool {
-	switch status {
-	case http.StatusRequestTimeout, http.StatusBadGateway, http.StatusGatewayTimeout:
-		return true
-	}
-	return status >= 520 && status <= 527
+// idle reports whether an answer of this status is not billed, because the provider
+// refused before any work. It may have worked before any other 5xx, and before a 408.
+func idle(status int) bool {
+	return busy(status) || status >= 300 && status < 500 && status != http.StatusRequestTimeout
 }
 
 func busy(status int) bool {
@@ -29,11 +20,8 @@ func busy(status int) bool {
 
 // refused is the outcome of a call whose provider was idle.
 func refused(status int) Outcome {
-	switch {
-	case busy(status):
+	if busy(status) {
 		return Busy
-	case status >= 500:
-		return Failed
 	}
 	return Rejected
 }

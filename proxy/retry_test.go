@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/fakeprovider"
 	"github.com/llmguard/llmguard/queue"
 )
@@ -44,26 +43,6 @@ func TestProviderFailureIsRetried(t *testing.T) {
 	r.until("it has ended", func() bool { return r.jobAt(j.ID).Status.Terminal() })
 	if v = r.jobAt(j.ID); v.Status != queue.Succeeded || v.Attempts != 2 || *v.HTTPStatus != 200 {
 		t.Errorf("in the end: %+v", v)
-	}
-}
-
-// TestFailedAttemptsCostNothing: of the attempts of a job those that the provider says it failed are free, as
-// they are for a connected caller, and those that a gateway lost are charged their input.
-func TestFailedAttemptsCostNothing(t *testing.T) {
-	for status, charges := range map[int]int{500: 1, 502: 2} {
-		r := retryingRig(t, time.Hour, status, 1)
-		j, _ := r.submitted()
-		r.until("it has ended", func() bool { return r.jobAt(j.ID).Status.Terminal() })
-		got := 0
-		r.until("the charges are written", func() bool {
-			got = 0
-			err := budget.New(r.rdb, budget.Options{}).Entries(t.Context(), "acme", time.Unix(0, 0), time.Now().Add(time.Hour),
-				func(budget.Entry) error { got++; return nil })
-			return err == nil && got >= charges
-		})
-		if got != charges {
-			t.Errorf("a first attempt with %d: %d charges, want %d", status, got, charges)
-		}
 	}
 }
 

@@ -233,7 +233,7 @@ func TestUpstreamFailures(t *testing.T) {
 		{"status=400", "", 400, "nothing"},
 		{"status=401", "", 502, "nothing"},
 		{"status=404 body=string", "", 404, "nothing"},
-		{"status=500", "", 500, "nothing"},
+		{"status=500", "", 500, "input"},
 		{"status=502 body=html", "", 502, "input"},
 		{"cut=headers", "", 502, "hold"},
 		{"cut=abort", "", 502, "hold"},
