@@ -143,6 +143,10 @@ var workSteps = []step{
 	{200, "POST", org + "/apply", "/orgs/acme/apply", `{"dry_run":true,"org":{"id":"acme"}}`, ""},
 	{200, "GET", "/queue", "/queue", "", ""},
 	{200, "GET", "/queue/dead", "/queue/dead", "", ""},
+	{200, "GET", "/why/{id}", "/why/alice?org=acme", "", ""},
+	{404, "GET", "/why/{id}", "/why/nobody", "", ""},
+	{200, "GET", "/refusals", "/refusals?org=acme&by=hour&from=2026-11-01T00:00:00Z&to=2026-11-02T00:00:00Z", "", ""},
+	{400, "GET", "/refusals", "/refusals?by=minute", "", ""},
 	{200, "GET", "/jobs", "/jobs", "", ""},
 	{404, "GET", "/jobs/{job}", "/jobs/job_x", "", ""},
 	{400, "GET", "/batches", "/batches", "", ""}, // this process has no files
