@@ -54,7 +54,9 @@ func (f *adminFlags) where() string {
 
 // shellWord is a text as one word for a shell.
 func shellWord(text string) string {
-	plain := func(r rune) bool { return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("/._-", r) }
+	plain := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("/._-", r)
+	}
 	if strings.TrimFunc(text, plain) == "" && text != "" {
 		return text
 	}

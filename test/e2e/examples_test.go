@@ -29,7 +29,7 @@ var notRun = []struct{ pattern, reason string }{
 	{`proxy-1|staging|\.internal`, "names hosts that are the reader's"},
 	{`litellm|FILE|models\.dev|models\.json|model_prices|genai|openrouter`, "reads a price feed that is not in the repository"},
 	{`^llmguard init\b`, "writes a configuration where there is one already"},
-	{`jobs (get|cancel|replay|watch)|batch(es)? (show|cancel|status|fetch)|webhooks (replay|enable)|limits end`, "names a job, batch, delivery or override that is the reader's"},
+	{`jobs (get|cancel|replay|watch)|why (job_|CALL|JOB|01m)|batch(es)? (show|cancel|status|fetch)|webhooks (replay|enable)|limits end`, "names a job, batch, delivery or override that is the reader's"},
 	{`queue dead -o json \|`, "has dead letters to replay only where something failed"},
 	{`--call |usage reconcile (charge|drop)`, "names a call that is the reader's"},
 	{`orgs purge`, "purges an org that has just been disabled while its jobs may run"},
