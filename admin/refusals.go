@@ -15,13 +15,13 @@ type Refusal struct {
 	// Limit is the limit's name; that of a spend cap follows "cap:".
 	Limit string `json:"limit"`
 	// Begin is when the hour begins, with by=hour, or the UTC day where Hour is false.
-	Begin *time.Time `json:"begin,omitempty"`
+	Begin *time.Time `json:"begin_at,omitempty"`
 	Hour  bool       `json:"hour,omitempty"`
 	// Refused calls were answered with an error; Waited ones had to wait in the queue.
 	Refused int64     `json:"refused"`
 	Waited  int64     `json:"waited"`
-	First   time.Time `json:"first"`
-	Last    time.Time `json:"last"`
+	First   time.Time `json:"first_at"`
+	Last    time.Time `json:"last_at"`
 }
 
 // listRefusals adds up what limits refused in the UTC hours of a period, the most first.

@@ -183,8 +183,6 @@ const (
 	callAfter   = 26 * time.Hour // a job waits a day, and then runs
 )
 
-var errEnough = errors.New("enough")
-
 func (c *call) whyCall(id, only string) (*Why, error) {
 	made, ok := wire.CallTime(id)
 	if !ok {

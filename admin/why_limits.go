@@ -48,7 +48,7 @@ type WhyLimit struct {
 // Freed is when so much of a limit is free; null seconds: time alone does not free it.
 type Freed struct {
 	Amount  int64    `json:"amount"`
-	Seconds *float64 `json:"seconds"`
+	Seconds *float64 `json:"in_seconds"`
 }
 
 // freedShares are the parts of a limit whose times are told, in percent.

@@ -32,7 +32,7 @@ func whyCommand() *cobra.Command {
 				return err
 			}
 			for i := range w.Commands {
-				w.Commands[i] += f.where()
+				w.Commands[i] = called() + strings.TrimPrefix(w.Commands[i], "llmguard") + f.where()
 			}
 			return render(c.OutOrStdout(), f.output, w, func(out io.Writer) error { return whyText(out, &w) })
 		})
@@ -50,17 +50,6 @@ func (f *adminFlags) where() string {
 		}
 	}
 	return out
-}
-
-// shellWord is a text as one word for a shell.
-func shellWord(text string) string {
-	plain := func(r rune) bool {
-		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("/._-", r)
-	}
-	if strings.TrimFunc(text, plain) == "" && text != "" {
-		return text
-	}
-	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
 }
 
 func whyText(out io.Writer, w *admin.Why) error {

@@ -34,7 +34,7 @@ func TestWhyUser(t *testing.T) {
 		t.Errorf("those who share it: %+v", l.Neighbors)
 	}
 	out := s.must("why", "alice", "--org", "acme")
-	command := "llmguard limits override --org acme --user alice --limit daily --add '$0.5' --until 1h --reason 'let alice continue' --config " + s.file
+	command := " limits override --org acme --user alice --limit daily --add '$0.5' --until 1h --reason 'let alice continue' --config " + s.file
 	has(t, out, "Nothing is left of the limit daily of this user.", "key k1 used $4.00", command)
 	s.must("limits", "override", "--org", "acme", "--user", "alice", "--limit", "daily", "--add", "$0.5", "--until", "1h", "--reason", "let alice continue")
 	has(t, s.must("why", "alice"), "All limits have room.")
