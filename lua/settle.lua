@@ -58,7 +58,8 @@ do
     if A[21] ~= '' then
       call('XADD', K[4], 'MAXLEN', '~', A[22], '*', 'e', A[21] .. ',"kind":"settle","at_us":' .. at ..
         ',"cost_nano":' .. c .. ',"total_nano":' .. c .. ',"overrun_nano":' .. more .. '}')
-      if roll(K[6 + day], K[9 + day], now, A[10], A[20], A[24], 11, cost, 1, A[5] == '1' and cost or 0, max(overrun, 0), 0) then
+      local estimated = A[5] == '1' and cost or 0
+      if roll(K[6 + day], K[9 + day], now, A[10], A[20], A[24], 11, cost, 1, estimated, max(overrun, 0), 0) then
         call('PEXPIRE', K[4], A[23]) -- once a day at least
       end
     end
