@@ -21,8 +21,8 @@ func whyCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "why CALL|JOB|USER", Short: "Explain why a call, a job or a user waits or is refused, and what lets it through", Args: cobra.ExactArgs(1),
 		Long: "Shows every limit that applies, with its numbers, when room comes back, and who holds the most of it. For a waiting job it says\n" +
-			"whether it waits for a limit, a spend cap or the provider's quota, its place, and when it will start. It ends with the commands that\n" +
-			"let it through now. Limits are as they are now, also for a call that has ended.",
+			"whether it waits for a limit, a spend cap or the provider's quota, its place, and when it will start. It ends with the commands\n" +
+			"that let it through now. Limits are as they are now, also for a call that has ended.",
 		Example: "  llmguard why alice --org acme\n  llmguard why job_puyzj01m7x3vb350ckcmq65wwmswwsz\n  llmguard why 01m7x425asv4hapb0hzey6k903 -o json",
 	}
 	c.RunE = func(c *cobra.Command, args []string) error {
