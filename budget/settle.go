@@ -239,8 +239,10 @@ func (s *Store) daysAround(now time.Time) *threeDays {
 	day := now.UnixMicro()/dayMicros - 1
 	days := s.days.Load()
 	if days == nil || days.day != day {
-		days = &threeDays{day: day, first: day, keys: [3]string{rollupKey(day), rollupKey(day + 1), rollupKey(day + 2)},
-			hours: [3]string{hoursKey(day), hoursKey(day + 1), hoursKey(day + 2)}}
+		days = &threeDays{
+			day: day, first: day, keys: [3]string{rollupKey(day), rollupKey(day + 1), rollupKey(day + 2)},
+			hours: [3]string{hoursKey(day), hoursKey(day + 1), hoursKey(day + 2)},
+		}
 		s.days.Store(days)
 	}
 	return days

@@ -103,7 +103,11 @@ func (r *runner) run(ctx context.Context, c *Claim) Verdict {
 	// claim can neither settle nor void its successor's hold.
 	call, plan, err := r.g.BeginOr(ctx, plan, wire.NewCallID(), c.Job.Attempt+1, c.Job.ID)
 	if err != nil {
-		return r.refused(c.Job, plan, err, org, before)
+		v := refused(c.Job, plan, err, org, before)
+		if v.Kind == Fail || v.Kind == Park && v.Limit != c.Job.Limit { // once for each limit, however often its turn comes
+			r.g.CountRefusal(err, v.Kind == Park)
+		}
+		return v
 	}
 	org.start()
 	defer org.end()
@@ -225,14 +229,13 @@ func (r *runner) plan(ctx context.Context, c *Claim) (*guard.Plan, error) {
 // refused says what becomes of a job whose hold was refused while the org's jobs were
 // at `before`. A connected caller who would have to wait longer than it is willing is
 // told at once.
-func (r *runner) refused(j *Job, plan *guard.Plan, err error, org *orgRun, before int) Verdict {
+func refused(j *Job, plan *guard.Plan, err error, org *orgRun, before int) Verdict {
 	var exceeded *guard.Refusal
 	if !errors.As(err, &exceeded) {
 		return Verdict{Kind: Requeue, Wait: storeRest, Unused: true}
 	}
 	outlasts := j.Class == Interactive && !exceeded.Soon && exceeded.Binding.Wait > time.Until(j.Deadline)
 	if exceeded.Final() || outlasts {
-		r.g.CountRefusal(err, false)
 		return failed(exceeded.Public())
 	}
 	scope, rest := RestOf(plan.Limits, exceeded.ExceededError)
@@ -242,9 +245,6 @@ func (r *runner) refused(j *Job, plan *guard.Plan, err error, org *orgRun, befor
 		rest = time.Millisecond // what it had held may be free since the refusal, and would shorten nothing
 	case exceeded.Soon && running == 0:
 		rest = min(rest, alonePark)
-	}
-	if j.Limit != exceeded.Limit() { // once for each job, however often its turn comes
-		r.g.CountRefusal(err, true)
 	}
 	return Verdict{Kind: Park, Scope: scope, Wait: rest, Unused: true, Limit: exceeded.Limit()}
 }
