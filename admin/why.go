@@ -35,6 +35,15 @@ type Why struct {
 	caps   []budget.Cap
 	who    budget.Call
 	want   *budget.Amounts // what it holds when it starts; nil: not known
+	before ahead
+}
+
+// ahead is what older waiting jobs of the same org, user and key will hold.
+type ahead map[budget.Subject]*waitingJobs
+
+type waitingJobs struct {
+	budget.Amounts
+	jobs int64
 }
 
 // explain finds what an id is of.
@@ -149,7 +158,33 @@ func (c *call) explainJob(q *queue.Queue, j *queue.Job) (*Why, error) {
 		return nil, err
 	}
 	w.waits(&l)
-	return w, nil
+	w.before, err = c.aheadOf(q, j)
+	return w, err
+}
+
+// maxAhead is how many waiting jobs of an org are read.
+const maxAhead = 1000
+
+// aheadOf adds up the older jobs that wait for the same limits.
+func (c *call) aheadOf(q *queue.Queue, j *queue.Job) (ahead, error) {
+	out := ahead{budget.Org: {}, budget.User: {}, budget.Key: {}, budget.IP: {}}
+	page, err := q.List(c.r.Context(), j.Org, queue.Filter{State: queue.Queued}, "", maxAhead)
+	if err != nil {
+		return nil, err
+	}
+	for _, one := range page.Jobs {
+		if one.ID == j.ID || one.Created.After(j.Created) || one.Pool != j.Pool {
+			continue
+		}
+		for subject, same := range map[budget.Subject]bool{
+			budget.Org: true, budget.User: one.User == j.User, budget.Key: one.Key == j.Key, budget.IP: one.IP == j.IP,
+		} {
+			if sum := out[subject]; same {
+				sum.Cost, sum.Tokens, sum.jobs = sum.Cost+one.Cost, sum.Tokens+one.Tokens, sum.jobs+1
+			}
+		}
+	}
+	return out, nil
 }
 
 // waits words what a job waits for.
@@ -260,11 +295,30 @@ func (c *call) whyUser(id, only string) (*Why, error) {
 			w.limits = append(w.limits, l)
 		}
 	}
+	waiting, err := c.waitingJob(w)
+	if err != nil {
+		return nil, err
+	}
 	switch {
+	case waiting != "":
+		w.Reason = "A job of this user waits: llmguard why " + waiting
 	case in.Disabled:
 		w.Reason = "The org is disabled: llmguard orgs enable " + w.Org
 	case in.DisabledUsers[id]:
 		w.Reason = "The user is disabled: llmguard users enable " + id + " --org " + w.Org
 	}
 	return w, nil
+}
+
+// waitingJob is the newest waiting job of a user; empty: none waits.
+func (c *call) waitingJob(w *Why) (string, error) {
+	q, err := c.queue()
+	if err != nil {
+		return "", err
+	}
+	page, err := q.List(c.r.Context(), w.Org, queue.Filter{User: w.User, State: queue.Queued}, "", 1)
+	if err != nil || len(page.Jobs) == 0 {
+		return "", err
+	}
+	return page.Jobs[0].ID, nil
 }

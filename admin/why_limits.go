@@ -197,7 +197,7 @@ func (l *WhyLimit) command(w *Why) string {
 	}
 	more := l.Used - l.Amount
 	if l.Wanted != nil {
-		more += *l.Wanted
+		more += *l.Wanted + w.before.of(&l.limit)
 	} else {
 		more += max(partOf(l.Amount, 10), 1)
 	}
@@ -216,6 +216,18 @@ func (l *WhyLimit) command(w *Why) string {
 	}
 	text = append(text, "--limit "+l.Name, "--add "+add, "--until "+overrideFor, "--reason "+quoted(reason))
 	return strings.Join(text, " ")
+}
+
+// of is what older jobs will hold of a limit.
+func (a ahead) of(l *budget.Limit) int64 {
+	sum := a[l.Subject]
+	switch {
+	case sum == nil || l.Metric == budget.Concurrency:
+		return 0
+	case l.Metric == budget.Requests:
+		return sum.jobs
+	}
+	return wantedOf(l.Metric, sum.Amounts)
 }
 
 // quoted is a word for a shell.

@@ -271,8 +271,11 @@ func (a *App) obey(p *guard.Policy, d *auth.Directory, weights map[string]int) {
 	}
 	changed := changedOrgs(a.guard.Policy(), p)
 	a.guard.SetPolicy(p)
-	if a.worker != nil && len(changed) > 0 {
-		go a.unpark(changed)
+	if len(changed) > 0 {
+		select {
+		case a.changed <- changed:
+		default: // they wake on their own
+		}
 	}
 	if a.callers != nil {
 		a.callers.SetDirectory(d)
@@ -349,11 +352,16 @@ func changedOrgs(before, now *guard.Policy) map[string]bool {
 	return out
 }
 
-// unpark lets the jobs of orgs try their limits again.
-func (a *App) unpark(orgs map[string]bool) {
-	ctx, cancel := context.WithTimeout(context.Background(), settleTime)
-	defer cancel()
-	if err := a.queue.Unpark(ctx, orgs); err != nil {
-		a.log.Debug("jobs not woken after a change of limits, they wake on their own", "err", err)
+// unpark lets the jobs of orgs whose limits changed try them again, until ctx ends.
+func (a *App) unpark(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case orgs := <-a.changed:
+			if err := a.queue.Unpark(ctx, orgs); err != nil {
+				a.log.Debug("jobs not woken after a change of limits, they wake on their own", "err", err)
+			}
+		}
 	}
 }
