@@ -300,12 +300,12 @@ func (c *call) whyUser(id, only string) (*Why, error) {
 		return nil, err
 	}
 	switch {
-	case waiting != "":
-		w.Reason = "A job of this user waits: llmguard why " + waiting
 	case in.Disabled:
 		w.Reason = "The org is disabled: llmguard orgs enable " + w.Org
 	case in.DisabledUsers[id]:
 		w.Reason = "The user is disabled: llmguard users enable " + id + " --org " + w.Org
+	case waiting != "":
+		w.Reason = "A job of this user waits: llmguard why " + waiting
 	}
 	return w, nil
 }
