@@ -56,8 +56,10 @@ func (c *call) listRefusals() (any, error) {
 		out = append(out, list...)
 	}
 	slices.SortFunc(out, func(a, b Refusal) int {
-		return cmp.Or(cmp.Compare(b.Refused, a.Refused), cmp.Compare(b.Waited, a.Waited), cmp.Compare(a.Org, b.Org), cmp.Compare(a.User, b.User),
-			cmp.Compare(a.Limit, b.Limit), b.First.Compare(a.First))
+		return cmp.Or(
+			cmp.Compare(b.Refused, a.Refused), cmp.Compare(b.Waited, a.Waited), cmp.Compare(a.Org, b.Org),
+			cmp.Compare(a.User, b.User), cmp.Compare(a.Limit, b.Limit), b.First.Compare(a.First),
+		)
 	})
 	return listOf(out), nil
 }

@@ -145,7 +145,7 @@ func (c *call) explainJob(q *queue.Queue, j *queue.Job) (*Why, error) {
 	w := &Why{Kind: "job", Org: j.Org, User: j.User, Job: &l, want: &budget.Amounts{Cost: j.Cost, Tokens: j.Tokens}}
 	w.who = budget.Call{Org: j.Org, User: j.User, Key: j.Key, IP: j.IP, Model: j.Model, Endpoint: string(j.Endpoint)}
 	var err error
-	w.limits, w.caps, err = c.o.Policy().Bounds(guard.Waiter{Org: j.Org, User: j.User, Key: j.Key, IP: j.IP, Model: j.Model, Endpoint: j.Endpoint})
+	w.limits, w.caps, err = c.o.Policy().Bounds(waiterOf(w.who))
 	if err != nil {
 		w.Reason = "It cannot run: " + err.Error() + "."
 		return w, nil
@@ -206,7 +206,8 @@ func (w *Why) waits(l *JobLine) {
 		w.Reason = fmt.Sprintf("It waits for a spend cap, %s (%s).", until, place)
 	case kind == "pool":
 		w.WaitsFor = "quota"
-		w.Reason = fmt.Sprintf("It waits for its turn at the provider's quota in pool %s, %s (%s). Its limits have room.", name, until, place)
+		const text = "It waits for its turn at the provider's quota in pool %s, %s (%s). Its limits have room."
+		w.Reason = fmt.Sprintf(text, name, until, place)
 	default:
 		w.Reason = "It is about to start."
 	}
@@ -261,7 +262,7 @@ func (c *call) explainCall(entries []budget.Entry) (*Why, error) {
 		w.want.Cost += nano(e.HeldNano)
 	}
 	var err error
-	w.limits, w.caps, err = c.o.Policy().Bounds(guard.Waiter{Org: e.Org, User: e.User, Key: e.Key, IP: e.IP, Model: e.Model, Endpoint: wire.Endpoint(e.Endpoint)})
+	w.limits, w.caps, err = c.o.Policy().Bounds(waiterOf(w.who))
 	if err != nil {
 		w.Reason = "Such a call is not possible any more: " + err.Error() + "."
 	}
@@ -283,7 +284,8 @@ func (c *call) whyUser(id, only string) (*Why, error) {
 		return nil, nil
 	}
 	if len(found) > 1 {
-		return nil, wire.BadRequest("org", "ambiguous", "%s is a user of several orgs: %s. Name one", id, strings.Join(found, ", "))
+		const text = "%s is a user of several orgs: %s. Name one"
+		return nil, wire.BadRequest("org", "ambiguous", text, id, strings.Join(found, ", "))
 	}
 	in := c.o.Policy().Orgs[found[0]]
 	if in == nil {
@@ -321,4 +323,11 @@ func (c *call) waitingJob(w *Why) (string, error) {
 		return "", err
 	}
 	return page.Jobs[0].ID, nil
+}
+
+// waiterOf is a call as its limits see it.
+func waiterOf(c budget.Call) guard.Waiter {
+	return guard.Waiter{
+		Org: c.Org, User: c.User, Key: c.Key, IP: c.IP, Model: c.Model, Endpoint: wire.Endpoint(c.Endpoint),
+	}
 }

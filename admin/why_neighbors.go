@@ -66,13 +66,17 @@ func largest(sums map[Neighbor]*Neighbor, w *Why) []Neighbor {
 		}
 	}
 	slices.SortFunc(out, func(a, b Neighbor) int {
-		return cmp.Or(cmp.Compare(b.Used+b.Held, a.Used+a.Held), cmp.Compare(a.Org, b.Org), cmp.Compare(a.User, b.User), cmp.Compare(a.Key, b.Key))
+		return cmp.Or(
+			cmp.Compare(b.Used+b.Held, a.Used+a.Held), cmp.Compare(a.Org, b.Org), cmp.Compare(a.User, b.User), cmp.Compare(a.Key, b.Key),
+		)
 	})
 	return out[:min(len(out), maxNeighbors)]
 }
 
 // countNeighbors adds what an org has of a limit.
-func (c *call) countNeighbors(w *Why, l *WhyLimit, org string, holds map[string][]charge, sums map[Neighbor]*Neighbor) error {
+func (c *call) countNeighbors(
+	w *Why, l *WhyLimit, org string, holds map[string][]charge, sums map[Neighbor]*Neighbor,
+) error {
 	add := func(one charge) {
 		if !l.counts(one, w) {
 			return

@@ -56,8 +56,9 @@ func whyText(out io.Writer, w *admin.Why) error {
 	fmt.Fprintf(out, "%s of org %s, user %s\n%s\n", whyTitle(w), w.Org, w.User, top.Printable(w.Reason))
 	for i := range w.Entries {
 		e := &w.Entries[i]
-		fmt.Fprintf(out, "%s  %s  %s  %s  cost %s, held %s, waited %s, took %s\n", e.At.UTC().Format("2006-01-02 15:04:05"), e.Kind, top.Printable(e.Model),
-			top.Printable(e.Outcome), e.Cost, pricing.Nano(e.HeldNano), milliseconds(e.WaitedMS), milliseconds(e.TookMS))
+		fmt.Fprintf(out, "%s  %s  %s  %s  cost %s, held %s, waited %s, took %s\n",
+			e.At.UTC().Format("2006-01-02 15:04:05"), e.Kind, top.Printable(e.Model), top.Printable(e.Outcome),
+			e.Cost, pricing.Nano(e.HeldNano), milliseconds(e.WaitedMS), milliseconds(e.TookMS))
 		for _, s := range e.Shadow {
 			fmt.Fprintf(out, "  it would not have been within the limit %s, which is in shadow mode\n", s.Limit)
 		}
@@ -114,7 +115,8 @@ func whyTable(out io.Writer, limits []admin.WhyLimit) error {
 		case l.Refuses:
 			room = "no"
 		}
-		g.add(l.Name, of, l.Mode, amountIn(l.Unit, l.Used), amountIn(l.Unit, l.Held), amountIn(l.Unit, l.Amount), wanted, room, lasting(l.Reset))
+		g.add(l.Name, of, l.Mode, amountIn(l.Unit, l.Used), amountIn(l.Unit, l.Held), amountIn(l.Unit, l.Amount), wanted, room,
+			lasting(l.Reset))
 	}
 	return g.write(out)
 }
@@ -176,11 +178,13 @@ func whyCommands(out io.Writer, w *admin.Why) error {
 	}
 	for i := range w.Limits {
 		if l := &w.Limits[i]; l.Cap != "" && l.Refuses && l.Command == "" {
-			fmt.Fprintf(out, "\nThe spend cap %s of %s is in the configuration: raise it there, then run llmguard config reload.\n", l.Name, l.Cap)
+			const text = "\nThe spend cap %s of %s is in the configuration: raise it there, then run llmguard config reload.\n"
+			fmt.Fprintf(out, text, l.Name, l.Cap)
 		}
 	}
 	if w.WaitsFor == "quota" {
-		fmt.Fprintf(out, "\nNo limit is in the way. The provider's quota of pool %s is set in the configuration: llmguard queue --pool %s\n", w.Job.Pool, w.Job.Pool)
+		const text = "\nNo limit is in the way. The provider's quota of pool %[1]s is set in the configuration: llmguard queue --pool %[1]s\n"
+		fmt.Fprintf(out, text, w.Job.Pool)
 	}
 	return nil
 }
