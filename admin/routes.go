@@ -26,6 +26,11 @@ type route struct {
 // parameter is one of the query's.
 type parameter struct{ name, text string }
 
+var refusalPeriod = []parameter{
+	{"from", "The hours since this time (RFC 3339); left out: a day ago"},
+	{"to", "Before this time (RFC 3339); left out: now"},
+}
+
 var reasonParameter = parameter{"reason", "Why, for the audit"}
 
 var routes []route
@@ -80,7 +85,11 @@ func init() { //nolint:gochecknoinits // the table refers to handlers that refer
 		{name: "replayWebhook", method: http.MethodPost, path: "/webhooks/dead/{letter}/replay", summary: "Deliver again what was given up, with the same webhook-id", writes: true, query: []parameter{orgsParameter, reasonParameter}, body: workOrder{}, answer: webhook.DeadLetter{}, serve: (*call).replayWebhook},
 		{name: "enableWebhook", method: http.MethodPost, path: "/orgs/{org}/webhooks/{target}/enable", summary: "Send events to a switched-off target again; dead letters are not replayed", writes: true, body: workOrder{}, answer: webhook.Target{}, serve: (*call).enableWebhook},
 
-		{name: "getUsage", method: http.MethodGet, path: "/orgs/{org}/usage", summary: "Add up what was spent, from the ledger's daily sums", query: []parameter{{"from", "First UTC day, such as 2026-11-01; left out: today"}, {"to", "Last UTC day; left out: today"}, {"by", "Any of day, user, key, model, provider and endpoint, with commas between; left out: user,model"}}, answer: Usage{}, serve: (*call).getUsage},
+		{name: "getUsage", method: http.MethodGet, path: "/orgs/{org}/usage", summary: "Add up what was spent, from the ledger's sums by day or by hour", query: []parameter{{"from", "First day, such as 2026-11-01, or a time (RFC 3339), which means the hours since then; left out: today"}, {"to", "Last day, or a time; left out: today"}, {"tz", "The zone of days and hours, such as Europe/Berlin; left out: UTC"}, {"by", "Any of day, hour, user, key, model, provider and endpoint, with commas between; left out: user,model"}}, answer: Usage{}, serve: (*call).getUsage},
+
+		{name: "listRefusals", method: http.MethodGet, path: "/refusals", summary: "Count the calls that limits refused or made wait, by user and limit", query: append([]parameter{orgsParameter, {"user", "Only this user's"}, {"by", "hour: by the hour as well, for 14 days, and by the UTC day before that"}}, refusalPeriod...), answer: page[Refusal]{}, serve: (*call).listRefusals},
+
+		{name: "explain", method: http.MethodGet, path: "/why/{id}", summary: "Explain why a call, a job or a user waits or is refused: the limits with their numbers, what frees when, who holds the most, and what lets it through", query: []parameter{{"org", "Only in this org; needed where several have a user of that name"}}, answer: Why{}, serve: (*call).explain},
 
 		{name: "listLedger", method: http.MethodGet, path: "/orgs/{org}/ledger", summary: "Stream the ledger's entries as JSON lines; an error on the way is the last line", query: append([]parameter{{"order", "oldest or newest first; left out: oldest"}}, periodParameters...), lines: true, answer: budget.Entry{}, serve: (*call).listLedger},
 		{name: "listCorrections", method: http.MethodGet, path: "/orgs/{org}/corrections", summary: "Stream what was corrected of the org's bill by hand, the oldest first", query: periodParameters, lines: true, answer: budget.AuditRecord{}, serve: (*call).listCorrections},

@@ -84,6 +84,19 @@ func boundaries(period string, loc *time.Location, now time.Time) around {
 	return around{from: list[1], to: list[2], text: string(out)}
 }
 
+// Began is when what a limit counts now began: its window, its period, or the time in which its
+// bucket is filled again.
+func (s Shape) Began(now time.Time) time.Time {
+	if s.Kind != Calendar {
+		return now.Add(-s.span())
+	}
+	zone, err := zoneNamed(s.zone())
+	if err != nil {
+		zone = time.UTC
+	}
+	return periodStart(s.Calendar, now.In(zone))
+}
+
 // periodStart returns the first instant of the period that t is in. A local
 // hour or minute that the clocks repeat is two periods.
 func periodStart(period string, t time.Time) time.Time {

@@ -30,7 +30,7 @@ func (sc script) of([]state) script { return sc }
 type scripts struct {
 	hold, settle                                             *unrolled
 	extend, void, expire, renew, peek, reset, adjust, export script
-	register, relinquish, seen                               script
+	register, relinquish, seen, refusals                     script
 }
 
 var loaded = loadAll(lua.Files())
@@ -48,6 +48,7 @@ func loadAll(files fs.FS) scripts {
 		register:   load("register"),
 		relinquish: load("relinquish"),
 		seen:       load("seen"),
+		refusals:   load("refusals"),
 
 		peek:   load("peek"),
 		reset:  load("reset"),
@@ -63,7 +64,7 @@ func (sc script) reads() bool { return sc.name == "peek" || sc.name == "renew" |
 func (s scripts) names() []string {
 	all := []script{
 		s.extend, s.void, s.expire, s.renew, s.register, s.relinquish, s.seen, s.peek, s.reset, s.adjust,
-		s.export,
+		s.export, s.refusals,
 	}
 	out := []string{s.hold.name, s.settle.name}
 	for _, sc := range all {

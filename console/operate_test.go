@@ -142,6 +142,26 @@ func TestLimitsOfEachOnTheOrgPage(t *testing.T) {
 	b.has("/console/audit", "limit.reset", "a test")
 }
 
+// The org's page shows whom limits refused in the last day, and says so when they refused nobody.
+func TestRefusalsOnTheOrgPage(t *testing.T) {
+	r := newRig(t, acme)
+	b := r.signedIn(opsKey)
+	b.has("/console/orgs/acme", "No limit refused a call or made one wait.")
+	store := budget.New(r.rdb, budget.Options{})
+	for range 7 {
+		store.CountRefusal("acme", "alice", "daily", false)
+	}
+	store.CountRefusal("acme", "alice", "daily", true)
+	r.must(store.WriteRefusals(t.Context()))
+	text := b.page("/console/orgs/acme")
+	if got := row(text, "refused-alice-daily"); !strings.Contains(got, "alice daily 7 1") {
+		t.Errorf("got the refusals as %q", got)
+	}
+	if got := row(text, "user-alice"); !strings.Contains(got, " 7 ") {
+		t.Errorf("got the user as %q", got)
+	}
+}
+
 // A replayed dead letter and its successor link to each other.
 func TestReplayIsLinkedBothWays(t *testing.T) {
 	r := newRig(t, acme)

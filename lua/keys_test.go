@@ -227,6 +227,8 @@ func (w *watch) money(rdb redis.UniversalClient) {
 	w.try(err, store.Reset(ctx, limits()[0], call()))
 	_, err = store.Adjust(ctx, books.Adjustment{ID: "a1", Call: call(), Amount: 5, By: "carla", Reason: "r", Limits: limits()[:4]})
 	w.try(err)
+	store.CountRefusal("acme", "alice", "daily", false)
+	w.try(store.WriteRefusals(ctx))
 	w.renewed(rdb)
 	lost := hold()
 	w.await("a hold expires", func() bool {

@@ -29,6 +29,7 @@ var libraries = map[string][]string{
 	"reset":       shapeLibraries,
 	"adjust":      slices.Concat(shapeLibraries, []string{"roll"}),
 	"export":      {"time"},
+	"refusals":    {},
 
 	"capacity_release": {"time", "capacity"},
 	"capacity_reserve": {"time", "capacity"},

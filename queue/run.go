@@ -103,7 +103,11 @@ func (r *runner) run(ctx context.Context, c *Claim) Verdict {
 	// claim can neither settle nor void its successor's hold.
 	call, plan, err := r.g.BeginOr(ctx, plan, wire.NewCallID(), c.Job.Attempt+1, c.Job.ID)
 	if err != nil {
-		return refused(c.Job, plan, err, org, before)
+		v := refused(c.Job, plan, err, org, before)
+		if v.Kind == Fail || v.Kind == Park && v.Limit != c.Job.Limit { // once for each limit, however often its turn comes
+			r.g.CountRefusal(err, v.Kind == Park)
+		}
+		return v
 	}
 	org.start()
 	defer org.end()
@@ -242,7 +246,7 @@ func refused(j *Job, plan *guard.Plan, err error, org *orgRun, before int) Verdi
 	case exceeded.Soon && running == 0:
 		rest = min(rest, alonePark)
 	}
-	return Verdict{Kind: Park, Scope: scope, Wait: rest, Unused: true}
+	return Verdict{Kind: Park, Scope: scope, Wait: rest, Unused: true, Limit: exceeded.Limit()}
 }
 
 // RestOf is what a refusal of a job under these limits holds back, and for how

@@ -48,6 +48,7 @@ type orgState struct {
 	last    string         // LedgerID of the newest that was read
 	partial bool
 	users   map[string]pricing.Nano // what each was charged today, when it was read
+	refused map[string]int64        // how many calls of each limits refused today
 	next    time.Time               // when the sums of today may be read again
 }
 
@@ -107,8 +108,21 @@ func (s *Sampler) read(ctx context.Context, org string) (*orgState, error) {
 	for _, r := range sums {
 		state.users[r.User] += r.Cost
 	}
+	if err := s.readRefused(ctx, org, state, now); err != nil {
+		return nil, err
+	}
 	state.next = now.Add(max(sumsAge, 10*s.now().Sub(now))) // a large org must not keep Redis busy
 	return state, nil
+}
+
+// readRefused reads what limits refused today.
+func (s *Sampler) readRefused(ctx context.Context, org string, state *orgState, now time.Time) error {
+	list, err := s.Books.Refusals(ctx, org, now.UTC().Truncate(24*time.Hour), now.Add(time.Hour))
+	state.refused = map[string]int64{}
+	for _, r := range list {
+		state.refused[r.User] += r.Refused
+	}
+	return err
 }
 
 // errEnough ends a reading of the ledger.
@@ -167,6 +181,10 @@ func (o *orgState) addTo(snap *Snapshot, id string) {
 	for name, cost := range o.users {
 		of(name).Today = cost
 		org.Today += cost
+	}
+	for name, n := range o.refused {
+		of(name).Refused = n
+		org.Refused += n
 	}
 	for i := range o.recent {
 		e, user := &o.recent[i], of(o.recent[i].User)

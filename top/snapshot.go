@@ -51,7 +51,9 @@ type Spender struct {
 	Spark []int64 `json:"cost_by_5s_nano"`
 	// Waiting are its jobs and callers that wait, in pools of which all are counted; see
 	// Snapshot.Uncounted.
-	Waiting int64   `json:"waiting"`
+	Waiting int64 `json:"waiting"`
+	// Refused are the calls that limits refused today (UTC).
+	Refused int64   `json:"refused_today"`
 	Limits  []Limit `json:"limits"` // the fullest first; of users those who spend most, and the one looked at
 }
 

@@ -30,7 +30,7 @@ const helpText = `
   c              cancel the chosen user's jobs, waiting and running
 
   Last-minute values cover calls that ended in it; "today" is the UTC day.
-  "use" is what is charged and held of "limit", the fullest.
+  "use" is what is charged and held of "limit", the fullest. "refused" is today.
   Columns that are too wide for the terminal are on the line below the list.
   ~ before a value: there were more calls, or waiting jobs, than are read.
 `

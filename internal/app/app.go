@@ -95,6 +95,7 @@ type App struct {
 	calls       *door // nil without the Proxy role
 	identity    *identity.Store
 	ids         *Identities
+	changed     chan map[string]bool // orgs whose limits may be others now
 	admin       *door
 	refused     *listen.Metrics
 	failures    *attempts.Limiter // of wrong keys and tokens, on both listeners
@@ -117,7 +118,7 @@ func New(o Options) (_ *App, err error) {
 	}
 	a := &App{
 		cfg: o.Config, log: o.Log, rdb: o.Redis, registry: prometheus.NewRegistry(),
-		load: o.Load, level: o.Level, hooks: set.webhooks.Orgs,
+		load: o.Load, level: o.Level, hooks: set.webhooks.Orgs, changed: make(chan map[string]bool, 16),
 	}
 	a.current.Store(o.Config)
 	registerBuild(a.registry)
@@ -277,6 +278,7 @@ func (a *App) Run(ctx context.Context) error {
 	if a.worker != nil { // jobs may end to the last moment
 		keepers.Go(func() error { return quiet(a.webhooks.Run(keeping)) })
 		keepers.Go(func() error { return quiet(a.announce(keeping)) })
+		keepers.Go(func() error { return a.unpark(keeping) })
 	}
 
 	servers, serving := errgroup.WithContext(ctx)

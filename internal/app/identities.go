@@ -289,7 +289,14 @@ func (a *App) obey(p *guard.Policy, d *auth.Directory, weights map[string]int) {
 	if err := a.queue.AddOwn(p.OwnPools()...); err != nil {
 		a.log.Error("pools of orgs with credentials of their own cannot be added", "error", err)
 	}
+	changed := changedOrgs(a.guard.Policy(), p)
 	a.guard.SetPolicy(p)
+	if len(changed) > 0 {
+		select {
+		case a.changed <- changed:
+		default: // they wake on their own
+		}
+	}
 	if a.callers != nil {
 		a.callers.SetDirectory(d)
 	}
@@ -352,4 +359,29 @@ func LoadIdentities(ctx context.Context, cfg *config.Config, rdb redis.Universal
 	ids := newIdentities(store, cfg, set, log)
 	ids.Update()
 	return ids, nil
+}
+
+// changedOrgs are those whose limits or settings may be others now.
+func changedOrgs(before, now *guard.Policy) map[string]bool {
+	out := map[string]bool{}
+	for id, org := range now.Orgs {
+		if before == nil || before.Orgs[id] != org {
+			out[id] = true
+		}
+	}
+	return out
+}
+
+// unpark lets the jobs of orgs whose limits changed try them again, until ctx ends.
+func (a *App) unpark(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case orgs := <-a.changed:
+			if err := a.queue.Unpark(ctx, orgs); err != nil {
+				a.log.Debug("jobs not woken after a change of limits, they wake on their own", "err", err)
+			}
+		}
+	}
 }

@@ -53,7 +53,7 @@ func limitsCommand() *cobra.Command {
 			"  llmguard limits set daily --org acme --amount '$50'\n  llmguard limits reset daily --org acme --user alice --reason 'a loop of ours'",
 	}
 	c.AddCommand(limitsGetCommand(), limitsSetCommand(), limitsUnsetCommand(), limitsOverrideCommand(), limitsOverridesCommand(), limitsEndCommand(), limitsResetCommand(), limitsReopenCommand(),
-		limitsShadowCommand(), limitsSuggestCommand())
+		limitsRefusalsCommand(), limitsShadowCommand(), limitsSuggestCommand())
 	return c
 }
 

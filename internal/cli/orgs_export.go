@@ -174,7 +174,7 @@ func (x *orgExport) money(ctx context.Context) error {
 		}
 		for _, r := range list {
 			s := sumRecord{
-				r.Day.Format(time.DateOnly), r.User, r.Key, r.Provider, r.Endpoint, r.Model, r.Cost, r.Calls, r.Input, r.Cached, r.Written,
+				r.Begin.Format(time.DateOnly), r.User, r.Key, r.Provider, r.Endpoint, r.Model, r.Cost, r.Calls, r.Input, r.Cached, r.Written,
 				r.Output, r.Estimated, r.Overrun, r.Adjusted, budget.Costs(r.Split),
 			}
 			if err := x.line("sum", s); err != nil {

@@ -40,6 +40,7 @@ var userSteps = []step{
 	{201, "POST", users, globex + "/users", `{"id":"gus"}`, "user.create"},
 	{200, "GET", users, globex + "/users", "", ""},
 	{200, "GET", users + "/{user}", globex + "/users/gus", "", ""},
+	{200, "GET", "/why/{id}", "/why/gus?org=globex", "", ""},
 	{200, "PATCH", users + "/{user}", globex + "/users/gus", `{"name":"Gus"}`, "user.update"},
 }
 
@@ -143,6 +144,9 @@ var workSteps = []step{
 	{200, "POST", org + "/apply", "/orgs/acme/apply", `{"dry_run":true,"org":{"id":"acme"}}`, ""},
 	{200, "GET", "/queue", "/queue", "", ""},
 	{200, "GET", "/queue/dead", "/queue/dead", "", ""},
+	{404, "GET", "/why/{id}", "/why/nobody", "", ""},
+	{200, "GET", "/refusals", "/refusals?org=acme&by=hour&from=2026-11-01T00:00:00Z&to=2026-11-02T00:00:00Z", "", ""},
+	{400, "GET", "/refusals", "/refusals?by=minute", "", ""},
 	{200, "GET", "/jobs", "/jobs", "", ""},
 	{404, "GET", "/jobs/{job}", "/jobs/job_x", "", ""},
 	{400, "GET", "/batches", "/batches", "", ""}, // this process has no files
