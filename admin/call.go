@@ -54,7 +54,10 @@ func (c *call) answer(v any) {
 		c.write(status, a)
 		return
 	case streamed:
-		c.stream(a)
+		c.stream(a, false)
+		return
+	case followed:
+		c.stream(streamed(a), true)
 		return
 	}
 	body, err := stdjson.Marshal(v)
