@@ -12,8 +12,8 @@ import (
 // What is read to tell where a call's limits stood: entries of the ledger, as many as
 // callEntries, of tailSpan at most, and for what is older the daily sums of so many days.
 const (
-	day      = 24 * time.Hour
-	tailSpan = day
+	wholeDay = 24 * time.Hour
+	tailSpan = wholeDay
 	thenDays = 31
 )
 
@@ -54,8 +54,8 @@ func (l *callLimit) begin(held time.Time) {
 		return
 	}
 	if l.tail = l.start; held.Sub(l.start) > tailSpan {
-		l.tail = held.UTC().Truncate(day)
-		l.Known = l.Subject != budget.IP && held.Sub(l.start) <= thenDays*day
+		l.tail = held.UTC().Truncate(wholeDay)
+		l.Known = l.Subject != budget.IP && held.Sub(l.start) <= thenDays*wholeDay
 	}
 }
 
@@ -97,9 +97,9 @@ func (c *Console) countTails(ctx context.Context, view *callView) error {
 // countOlder adds the whole days of the window before its tail, and the entries of the part of
 // a day that it began in.
 func (c *Console) countOlder(ctx context.Context, view *callView, l *callLimit) error {
-	first := l.start.UTC().Truncate(day)
+	first := l.start.UTC().Truncate(wholeDay)
 	if first.Before(l.start) {
-		first = first.Add(day)
+		first = first.Add(wholeDay)
 	}
 	sums, err := c.o.Budget.Rollups(ctx, view.Org, first, l.tail)
 	if err != nil {
@@ -125,7 +125,7 @@ func (c *Console) countOlder(ctx context.Context, view *callView, l *callLimit) 
 }
 
 func (l *callLimit) count(e *budget.Entry, view *callView) {
-	if !l.Known || e.ID == view.ID || subjectOf(l.Subject, e.Call) != subjectOf(l.Subject, view.Call) {
+	if !l.Known || e.ID == view.ID || e.At.After(view.Began) || subjectOf(l.Subject, e.Call) != subjectOf(l.Subject, view.Call) {
 		return
 	}
 	calls := int64(0)

@@ -150,13 +150,14 @@ func ledgerTime(id string) (time.Time, bool) {
 // today is what each user was charged on the UTC day: the sums as they were read, or what ended
 // since then when that alone is more.
 func (o *orgState) today(now time.Time) map[string]pricing.Nano {
-	midnight, recent := now.UTC().Truncate(24*time.Hour), map[string]pricing.Nano{}
+	midnight := now.UTC().Truncate(24 * time.Hour)
+	recent, out := map[string]pricing.Nano{}, map[string]pricing.Nano{}
 	for _, e := range o.recent {
 		if !e.At.Before(midnight) {
 			recent[e.User] += e.Cost
 		}
 	}
-	out := maps.Clone(o.users)
+	maps.Copy(out, o.users)
 	for user, cost := range recent {
 		out[user] = max(out[user], cost)
 	}

@@ -1,7 +1,6 @@
 package top
 
 import (
-	"context"
 	"testing"
 	"time"
 
