@@ -65,7 +65,8 @@ type Options struct {
 	Webhooks func() (*webhook.Sender, error)
 	// Reload reads the configuration file again; nil: there is none to read.
 	Reload func(context.Context) (*Reloaded, error)
-	// Refresh reads what changed of the records, before each request; nil: this process follows them.
+	// Refresh reads what changed of the records, before each request on this machine; nil: this
+	// process follows them.
 	Refresh func(context.Context) error
 	// Names lists what follows prefix in the names of an org's keys in Redis.
 	Names func(ctx context.Context, org, prefix string) ([]string, error)
@@ -175,7 +176,7 @@ func (c *call) run() (any, error) {
 		return nil, err
 	}
 	c.name = route.name
-	if c.o.Refresh != nil {
+	if c.actor.local && c.o.Refresh != nil {
 		if err := c.o.Refresh(c.r.Context()); err != nil {
 			return nil, err
 		}

@@ -32,6 +32,7 @@ func (s *Store) ShadowSince(ctx context.Context, org string) (map[string]time.Ti
 	if err != nil {
 		return nil, storeError("shadow_since", err)
 	}
+	delete(noted, "noted") // when the first was
 	out := map[string]time.Time{}
 	for limit, text := range noted {
 		if ms, err := strconv.ParseInt(text, 10, 64); err == nil && ms > 0 {

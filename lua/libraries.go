@@ -30,6 +30,8 @@ var libraries = map[string][]string{
 	"adjust":      slices.Concat(shapeLibraries, []string{"roll"}),
 	"export":      {"time"},
 
+	"shadow_since": {"time"},
+
 	"capacity_release": {"time", "capacity"},
 	"capacity_reserve": {"time", "capacity"},
 	"capacity_settle":  {"time", "capacity"},
