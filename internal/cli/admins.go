@@ -63,9 +63,12 @@ func may(readOnly bool) string {
 
 // local is run on the configuration's Redis, whatever the environment says.
 func (f *adminFlags) local(c *cobra.Command, do func(*adminClient) error) error {
-	_, err := os.Stat(f.path)
-	if named, _ := c.Flags().GetString("context"); named != "" || f.url+f.key != "" || errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("`%s` works where the configuration file and its Redis are, not over the network; run it there with --config", c.CommandPath())
+	const there = "`%s` works where the configuration file and its Redis are, not over the network; run it there with --config"
+	if named, _ := c.Flags().GetString("context"); named != "" || f.url+f.key != "" {
+		return fmt.Errorf(there, c.CommandPath())
+	}
+	if _, err := os.Stat(f.path); errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("there is no configuration file %s; "+there, f.path, c.CommandPath())
 	}
 	a, err := f.openLocal(c.Context())
 	if err != nil {
