@@ -60,7 +60,10 @@ func (c *call) answer(v any) {
 		c.write(status, a)
 		return
 	case streamed:
-		c.stream(a)
+		c.stream(a, false)
+		return
+	case followed:
+		c.stream(streamed(a), true)
 		return
 	case partial:
 		e := public(a.err)

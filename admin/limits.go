@@ -36,6 +36,9 @@ type Limit struct {
 	Until     *time.Time `json:"override_until"` // when the first override in Amount ends
 	Closed    *time.Time `json:"closed_until"`   // when it opens again after Redis lost its data; null: it is open
 	Overrides []Override `json:"overrides"`
+	// ShadowSince is since when a limit in shadow mode has this shape; null: not in shadow mode, or
+	// for longer than that was noted.
+	ShadowSince *time.Time `json:"shadow_since"`
 }
 
 type limitPatch struct {
@@ -135,6 +138,10 @@ func (c *call) viewLimits(org string, limits []budget.Limit, who budget.Call) ([
 	if err != nil {
 		return nil, err
 	}
+	since, err := c.shadowSince(org, limits)
+	if err != nil {
+		return nil, err
+	}
 	overrides, sources := c.overrides(org), c.sources(org, who.User)
 	var out []Limit
 	for i := range limits {
@@ -144,6 +151,9 @@ func (c *call) viewLimits(org string, limits []budget.Limit, who budget.Call) ([
 			Name: l.ID, Subject: string(l.Subject), Only: l.Only, Metric: string(l.Metric), Unit: units[l.Metric], Mode: string(l.Mode), Shape: shapeOf(l.Shape),
 			Models: list(l.Models), Endpoints: list(l.Endpoints), Amount: amount, Base: l.Shape.Amount, Overrides: []Override{},
 			Sources: sources(l.ID),
+		}
+		if at, noted := since[l.Is()]; noted && l.Mode == budget.Shadow {
+			v.ShadowSince = &at
 		}
 		if at := slices.IndexFunc(statuses, func(s budget.Status) bool { return s.LimitID == l.ID }); at >= 0 {
 			s := statuses[at]
@@ -166,6 +176,14 @@ func (c *call) viewLimits(org string, limits []budget.Limit, who budget.Call) ([
 		out = append(out, v)
 	}
 	return out, nil
+}
+
+// shadowSince is since when limits are in shadow mode, when there are such limits.
+func (c *call) shadowSince(org string, limits []budget.Limit) (map[string]time.Time, error) {
+	if !slices.ContainsFunc(limits, func(l budget.Limit) bool { return l.Mode == budget.Shadow }) {
+		return nil, nil
+	}
+	return c.o.Budget.ShadowSince(c.r.Context(), org)
 }
 
 // subjectKnown reports whether the use of a limit can be told for these subjects.

@@ -4,6 +4,8 @@ import (
 	"net/http"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/calibration"
+	"github.com/llmguard/llmguard/top"
 	"github.com/llmguard/llmguard/webhook"
 )
 
@@ -74,6 +76,7 @@ func init() { //nolint:gochecknoinits // the table refers to handlers that refer
 		{name: "listDeadJobs", method: http.MethodGet, path: "/queue/dead", summary: "List the dead letters, the newest of each pool first", query: []parameter{{"pool", "Only this pool"}, orgsParameter, {"limit", "How many of a pool, 1 to 1000; left out: 100"}}, answer: jobPage{}, serve: (*call).listDead},
 		{name: "listJobs", method: http.MethodGet, path: "/jobs", summary: "List jobs, the newest first", query: []parameter{orgsParameter, {"user", "Only this user's"}, {"model", "Only of this model, as the request named it"}, {"status", "Only queued, running, succeeded, failed, cancelled or expired ones"}, {"since", "Only those submitted then or later (RFC 3339)"}, {"limit", "How many, 1 to 1000; left out: 50"}}, answer: jobPage{}, serve: (*call).listJobs},
 		{name: "getJob", method: http.MethodGet, path: "/jobs/{job}", summary: "Show a job of any org, with its place while it waits", query: []parameter{orgsParameter}, answer: JobLine{}, serve: (*call).getJob},
+		{name: "followJob", method: http.MethodGet, path: "/jobs/{job}/events", summary: "Stream a job's states as JSON lines until it has ended; an error on the way is the last line", query: []parameter{orgsParameter}, lines: true, answer: JobEvent{}, serve: (*call).followJob},
 		{name: "cancelJob", method: http.MethodPost, path: "/orgs/{org}/jobs/{job}/cancel", summary: "Cancel a job: a waiting one ends, a running one is asked to stop", writes: true, body: workOrder{}, answer: Job{}, serve: (*call).cancelJob},
 		{name: "replayJob", method: http.MethodPost, path: "/jobs/{job}/replay", summary: "Put a dead letter into the queue again, as a new job", writes: true, body: workOrder{}, answer: Job{}, status: 201, serve: (*call).replayJob},
 		{name: "listBatches", method: http.MethodGet, path: "/batches", summary: "List the batches of all orgs, those that have not ended first, then the newest", query: []parameter{{"org", "Only this org's"}, {"user", "Only this user's"}, {"status", "open: only those that have not ended"}}, answer: batchPage{}, serve: (*call).listBatches},
@@ -84,6 +87,9 @@ func init() { //nolint:gochecknoinits // the table refers to handlers that refer
 		{name: "listDeadWebhooks", method: http.MethodGet, path: "/webhooks/dead", summary: "List deliveries that were given up, the newest of each org first", query: []parameter{orgsParameter, {"limit", "How many of an org, 1 to 1000; left out: 100"}}, answer: deadPage{}, serve: (*call).listDeadWebhooks},
 		{name: "replayWebhook", method: http.MethodPost, path: "/webhooks/dead/{letter}/replay", summary: "Deliver again what was given up, with the same webhook-id", writes: true, query: []parameter{orgsParameter, reasonParameter}, body: workOrder{}, answer: webhook.DeadLetter{}, serve: (*call).replayWebhook},
 		{name: "enableWebhook", method: http.MethodPost, path: "/orgs/{org}/webhooks/{target}/enable", summary: "Send events to a switched-off target again; dead letters are not replayed", writes: true, body: workOrder{}, answer: webhook.Target{}, serve: (*call).enableWebhook},
+
+		{name: "getTop", method: http.MethodGet, path: "/top", summary: "Sample what happens now: spending of the last minute against limits, pools and their quota, slowest calls", query: []parameter{orgsParameter, {"user", "A user whose limits are wanted, as org/user, besides those who spend most"}}, answer: top.Snapshot{}, serve: (*call).top},
+		{name: "listCalibration", method: http.MethodGet, path: "/calibration", summary: "List what was learned of models whose tokenizer is not public", answer: page[calibration.Row]{}, serve: (*call).listCalibration},
 
 		{name: "getUsage", method: http.MethodGet, path: "/orgs/{org}/usage", summary: "Add up what was spent, from the ledger's sums by day or by hour", query: []parameter{{"from", "First day, such as 2026-11-01, or a time (RFC 3339), which means the hours since then; left out: today"}, {"to", "Last day, or a time; left out: today"}, {"tz", "The zone of days and hours, such as Europe/Berlin; left out: UTC"}, {"by", "Any of day, hour, user, key, model, provider and endpoint, with commas between; left out: user,model"}}, answer: Usage{}, serve: (*call).getUsage},
 
@@ -100,6 +106,8 @@ func init() { //nolint:gochecknoinits // the table refers to handlers that refer
 
 		{name: "getDeclaration", method: http.MethodGet, path: "/orgs/{org}/declaration", summary: "Show an org, with its users, keys and limits in force, in the form that apply reads", answer: Declaration{}, serve: (*call).getDeclaration},
 		{name: "getRecords", method: http.MethodGet, path: "/orgs/{org}/records", summary: "Show what is recorded of an org over the file, never a key, its hash or a credential", answer: map[string]any{}, serve: (*call).getRecords},
+		{name: "exportOrg", method: http.MethodGet, path: "/orgs/{org}/export", summary: "Stream everything that is kept of an org as JSON lines, without secrets, bodies and contents of files; the last line is of type end", lines: true, answer: exportLine{}, serve: (*call).exportOrg},
+		{name: "purgeOrg", method: http.MethodPost, path: "/orgs/{org}/purge", summary: "Remove everything that is kept of a disabled org that is not in the file, or with dry_run count it", writes: true, body: purge{}, answer: Purged{}, serve: (*call).purgeOrg},
 		{name: "applyOrg", method: http.MethodPost, path: "/orgs/{org}/apply", summary: "Make an org as it is declared, or with dry_run say what that would change", body: application{}, answer: Plan{}, serve: (*call).apply},
 
 		{name: "listAdmins", method: http.MethodGet, path: "/admins", summary: "List the administrators", answer: page[Admin]{}, serve: (*call).listAdmins},

@@ -39,6 +39,22 @@ func (s Shape) validateCalendar() error {
 	return err
 }
 
+// Start is when the window or the period began that counts at an instant; false for shapes
+// that have none.
+func (s Shape) Start(at time.Time) (time.Time, bool) {
+	switch s.Kind {
+	case Window, ExactWindow:
+		return at.Add(-s.Window), true
+	case Calendar:
+		loc, err := zoneNamed(s.zone())
+		if err != nil {
+			return time.Time{}, false
+		}
+		return periodStart(s.Calendar, at.In(loc)), true
+	}
+	return time.Time{}, false
+}
+
 // around is the text of the boundaries for any instant in [from, to).
 type around struct {
 	from, to time.Time

@@ -81,16 +81,31 @@ func (r *rig) entry(cost pricing.Nano, limits ...budget.Limit) string {
 
 // A call has a page: tokens, latency, status and cost, and what its windows had in them then.
 func TestCallPage(t *testing.T) {
-	r := newRig(t, acme)
+	r := newRig(t, strings.Replace(acme, "limits:\n", "limits:\n      - {name: days, amount: $100, window: 3d}\n", 1))
 	r.entry(3 * dollar)
 	id := r.entry(2 * dollar)
 	r.entry(dollar) // after it
 	b := r.signedIn(opsKey)
 	text := b.has("/console/calls/acme/"+id, "HTTP 200", "1,200 in", "34 out", "waited 1.5 s", "took 2.5 s", "$2.00", "192.0.2.7", "daily")
-	daily := text[strings.Index(text, `<th scope="row">daily`):]
-	if daily = daily[:strings.Index(daily, "</tr>")]; !strings.Contains(daily, "$3.00") || !strings.Contains(daily, "30 %") {
-		t.Errorf("got %s, want the $3 of the call before", daily)
+	limit := func(name string, want ...string) {
+		t.Helper()
+		row := text[strings.Index(text, `<th scope="row">`+name):]
+		row = row[:strings.Index(row, "</tr>")]
+		for _, one := range want {
+			if !strings.Contains(row, one) {
+				t.Errorf("got %s, want %s", row, one)
+			}
+		}
 	}
+	limit("daily", "$3.00", "30 %")
+	limit("month", "$3.00", "3 %") // a period of the calendar
+	limit("days", "$3.00", "3 %")
+	now := time.Now().UTC() // yesterday was as today is: $6 more in the window of three days
+	sums := func(t time.Time) string { return "lg:{acme}:sums:" + t.Format("20060102") }
+	r.must(r.rdb.Copy(t.Context(), sums(now), sums(now.AddDate(0, 0, -1)), 0, true).Err())
+	text = b.has("/console/calls/acme/" + id)
+	limit("days", "$9.00", "9 %")
+	limit("daily", "$3.00", "30 %")
 	b.has("/console/orgs/acme/users/alice", "/console/calls/acme/"+id)
 	for _, path := range []string{"/console/calls/acme/" + wire.NewCallID(), "/console/calls/nobody/" + id, "/console/calls/acme/x"} {
 		if a := b.do("GET", path, nil); a.status != http.StatusNotFound {

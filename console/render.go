@@ -145,9 +145,15 @@ func usd(n pricing.Nano) string {
 		return fmt.Sprintf("%s$%s.%02d", sign, count(cents/100), cents%100)
 	case abs >= dollar/100:
 		return fmt.Sprintf("%s$%.4f", sign, float64(abs)/dollar)
-	default:
-		return sign + "$" + strings.TrimRight(fmt.Sprintf("%.9f", float64(abs)/dollar), "0")
 	}
+	exact := fmt.Sprintf("%.9f", float64(abs)/dollar)
+	for digits, i := 0, strings.IndexAny(exact, "123456789"); i < len(exact); i++ {
+		if digits++; digits > 4 { // what follows is not for the eye
+			exact = fmt.Sprintf("%.*f", i-len("0."), float64(abs)/dollar)
+			break
+		}
+	}
+	return sign + "$" + strings.TrimRight(exact, "0")
 }
 
 // count separates thousands.

@@ -1,7 +1,7 @@
 -- conversation_begin: counts what a call may add to a conversation, before it is sent.
 -- Needs time.
--- KEYS 1 tokens (a count)  2 open (HASH: call -> tokens and when it is no longer awaited, in µs; '#' -> corrections)
--- ARGV 1 now  2 call  3 tokens  4 for how long it is awaited, in µs
+-- KEYS 1 tokens (a count)  2 open (HASH: call -> tokens and when it is no longer awaited, in us; '#' -> corrections)
+-- ARGV 1 now  2 call  3 tokens  4 for how long it is awaited, in us
 -- Reply {tokens that no open call has added, corrections}
 local call = redis.call
 local now = now_us(ARGV[1])

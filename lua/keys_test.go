@@ -222,7 +222,7 @@ func (w *watch) money(rdb redis.UniversalClient) {
 	_, err := store.Extend(ctx, h, books.Amounts{Cost: 2000, Tokens: 20})
 	w.try(err)
 	_, err = store.Settle(ctx, h, books.Settlement{Actual: some, Outcome: "completed", Status: 200})
-	w.try(err, store.Void(ctx, hold()))
+	w.try(err, store.Void(ctx, hold()), store.NoteShadow(ctx, "acme", []string{"a limit"}))
 	_, err = store.Peek(ctx, limits(), call())
 	w.try(err, store.Reset(ctx, limits()[0], call()))
 	_, err = store.Adjust(ctx, books.Adjustment{ID: "a1", Call: call(), Amount: 5, By: "carla", Reason: "r", Limits: limits()[:4]})

@@ -31,6 +31,8 @@ var libraries = map[string][]string{
 	"export":      {"time"},
 	"refusals":    {},
 
+	"shadow_since": {"time"},
+
 	"capacity_release": {"time", "capacity"},
 	"capacity_reserve": {"time", "capacity"},
 	"capacity_settle":  {"time", "capacity"},

@@ -130,7 +130,7 @@ func (m *Model) limitRows(s *Spender) []row {
 	for i := range s.Limits {
 		l := &s.Limits[i]
 		out = append(out, row{org: s.Org, user: s.User, limit: l.Name, share: l.Share(), cells: []string{
-			Printable(l.Name), l.Metric, l.Mode, l.amount(l.Used), l.amount(l.Amount), l.amount(l.Held), bar(l.Share()), brief(l.Reset),
+			Printable(l.Name), l.Metric, l.Mode, l.amount(l.Used), l.amount(l.Amount), l.amount(l.Held), bar(l.Share()), l.resets(),
 		}})
 	}
 	return out
@@ -210,6 +210,14 @@ func (l *Limit) amount(n int64) string {
 		return usd(pricing.Nano(n))
 	}
 	return count(n)
+}
+
+// resets is how long until the limit is empty.
+func (l *Limit) resets() string {
+	if l.Reset == nil {
+		return "never"
+	}
+	return brief(*l.Reset)
 }
 
 // usd is an amount as people read it: four decimals below a dollar, two above.

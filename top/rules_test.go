@@ -117,8 +117,8 @@ var three = time.Date(2026, 11, 22, 3, 0, 0, 0, time.UTC)
 
 // figures are fixed, with every list in another order by each column.
 func figures() *top.Snapshot {
-	hour := top.Limit{Name: "hour", Metric: "cost", Mode: "enforce", Used: 9_500_000_000, Held: 500_000_000, Amount: 10_000_000_000, Reset: 90 * time.Second}
-	day := top.Limit{Name: "day", Metric: "tokens", Mode: "shadow", Used: 12_345, Amount: 10_000}
+	hour := top.Limit{Name: "hour", Metric: "cost", Mode: "enforce", Used: 9_500_000_000, Held: 500_000_000, Amount: 10_000_000_000, Reset: new(90 * time.Second)}
+	day := top.Limit{Name: "day", Metric: "tokens", Mode: "shadow", Used: 12_345, Amount: 10_000, Reset: new(time.Duration(0))}
 	return &top.Snapshot{
 		At: three, Calls: 12_345, Cost: 1_234_567_890, Today: 45_600_000, Waiting: 7, Running: 3,
 		Orgs: []top.Spender{

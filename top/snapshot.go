@@ -3,10 +3,8 @@
 package top
 
 import (
-	"encoding/json"
 	"time"
 
-	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/pricing"
 )
 
@@ -66,23 +64,8 @@ type Limit struct {
 	Used   int64  `json:"used"`
 	Held   int64  `json:"held"` // the part of Used that open calls may give back
 	Amount int64  `json:"amount"`
-	// Reset is how long until nothing is used, if no more is; budget.Endless, null in
-	// JSON, when that is never.
-	Reset time.Duration `json:"-"`
-}
-
-// MarshalJSON writes the limit with its reset in nanoseconds.
-func (l Limit) MarshalJSON() ([]byte, error) {
-	type plain Limit
-	var reset *int64
-	if l.Reset < budget.Endless {
-		ns := l.Reset.Nanoseconds()
-		reset = &ns
-	}
-	return json.Marshal(struct {
-		plain
-		Reset *int64 `json:"reset_ns"`
-	}{plain(l), reset})
+	// Reset is how long until nothing is used, if no more is; nil when that is never.
+	Reset *time.Duration `json:"reset_ns"`
 }
 
 // Share is the part of the limit in use; above 1 it is overdrawn.

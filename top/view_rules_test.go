@@ -2,6 +2,7 @@ package top_test
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 	"testing"
 
@@ -211,5 +212,18 @@ func TestPlainText(t *testing.T) {
 		if shown != orgs || strings.Contains(text, "\x1b") {
 			t.Errorf("%d rows: got %d orgs in\n%s\nwant %d and no codes", rows, shown, text, orgs)
 		}
+	}
+}
+
+// What a short list does not need the other lists have.
+func TestRoomGoesToTheOtherLists(t *testing.T) {
+	s := open(t, 200, 50, figures())
+	if at := slices.IndexFunc(s.lines(), func(l string) bool { return strings.HasPrefix(l, "2 users") }); at < 8 || at > 14 {
+		t.Errorf("the users begin on line %d, want soon below the three orgs, on\n%s", at, strings.Join(s.lines(), "\n"))
+	}
+	s.snap = crowd(100)
+	s.press("r")
+	if at := slices.IndexFunc(s.lines(), func(l string) bool { return strings.HasPrefix(l, "2 users") }); at < 20 {
+		t.Errorf("the users begin on line %d below a hundred orgs, want 20 and more", at)
 	}
 }

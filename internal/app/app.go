@@ -101,6 +101,8 @@ type App struct {
 	failures    *attempts.Limiter // of wrong keys and tokens, on both listeners
 	ready       atomic.Bool
 
+	limitsChanged chan struct{} // has room for one notice
+
 	current   atomic.Pointer[config.Config]
 	load      func() (*config.Config, error)
 	level     *slog.LevelVar
@@ -119,6 +121,7 @@ func New(o Options) (_ *App, err error) {
 	a := &App{
 		cfg: o.Config, log: o.Log, rdb: o.Redis, registry: prometheus.NewRegistry(),
 		load: o.Load, level: o.Level, hooks: set.webhooks.Orgs, changed: make(chan map[string]bool, 16),
+		limitsChanged: make(chan struct{}, 1),
 	}
 	a.current.Store(o.Config)
 	registerBuild(a.registry)
@@ -268,6 +271,7 @@ func (a *App) Run(ctx context.Context) error {
 	keepers.Go(func() error { return quiet(a.calibration.Run(keeping)) })
 	keepers.Go(func() error { return quiet(a.identity.Run(keeping)) })
 	keepers.Go(func() error { return quiet(a.ids.run(keeping)) })
+	keepers.Go(func() error { return a.noteShadow(keeping) })
 	keepers.Go(func() error { return quiet(a.queue.Run(keeping)) })
 	keepers.Go(func() error { return quiet(a.rejoin.Run(keeping)) })
 	keepers.Go(func() error { return quiet(a.alerts.Run(keeping)) })

@@ -303,6 +303,10 @@ func (a *App) obey(p *guard.Policy, d *auth.Directory, weights map[string]int) {
 	if err := a.queue.SetWeights(weights); err != nil {
 		a.log.Error("weights of the queue cannot be set", "error", err)
 	}
+	select {
+	case a.limitsChanged <- struct{}{}:
+	default:
+	}
 }
 
 // Policy is the policy in force.
@@ -326,6 +330,18 @@ func (i *Identities) File() *config.Config {
 	return i.cfg
 }
 
+// Refresh reads what changed of the records, where nothing follows the changes.
+func (i *Identities) Refresh(ctx context.Context) error {
+	before := i.Store.Snapshot()
+	if err := i.Store.Refresh(ctx); err != nil {
+		return err
+	}
+	if i.Store.Snapshot() != before {
+		i.Update()
+	}
+	return nil
+}
+
 // Effective returns a configuration with the orgs in force.
 func Effective(ctx context.Context, cfg *config.Config, rdb redis.UniversalClient, log *slog.Logger) (*config.Config, error) {
 	ids, err := LoadIdentities(ctx, cfg, rdb, log)
@@ -335,18 +351,8 @@ func Effective(ctx context.Context, cfg *config.Config, rdb redis.UniversalClien
 	return ids.Effective(), nil
 }
 
-// Orgs returns the orgs of a configuration with the limits in force, raises
-// included.
-func Orgs(ctx context.Context, cfg *config.Config, rdb redis.UniversalClient, log *slog.Logger) (map[string]*guard.Org, error) {
-	ids, err := LoadIdentities(ctx, cfg, rdb, log)
-	if err != nil {
-		return nil, err
-	}
-	return ids.Policy().Orgs, nil
-}
-
 // LoadIdentities returns the identities of a configuration as they are now, for commands on
-// this machine. It is not kept up to date.
+// this machine. Refresh keeps it up to date.
 func LoadIdentities(ctx context.Context, cfg *config.Config, rdb redis.UniversalClient, log *slog.Logger) (*Identities, error) {
 	set, err := convert(cfg)
 	if err != nil {

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"maps"
 	"net/http"
 	"slices"
 	"time"
@@ -11,36 +12,45 @@ import (
 	"github.com/llmguard/llmguard/identity"
 )
 
-// shadowLimits are since when the limits in shadow mode are there, by org and limit: those that
-// were made at runtime since their record was made, the first of each name; those of the file
-// always, which is the zero time.
+// shadowLimits are since when the limits in shadow mode are there, by org and limit, the first of
+// each name: since they were noted in their present shape, or else since their record was made. The
+// zero time is for longer than that.
 func (l *ledgers) shadowLimits(ctx context.Context) (map[string]map[string]time.Time, error) {
-	out := map[string]map[string]time.Time{}
-	every, everyMade, err := l.declared(ctx, everyOrg)
+	every, err := l.recorded(ctx, everyOrg)
 	if err != nil {
 		return nil, err
 	}
+	out := map[string]map[string]time.Time{}
 	for _, org := range l.orgs {
-		d, made, err := l.declared(ctx, org)
-		if err != nil {
+		if out[org], err = l.shadowOf(ctx, org, every); err != nil {
 			return nil, err
 		}
-		out[org] = map[string]time.Time{}
-		for _, one := range every.Limits {
-			if own := slices.ContainsFunc(d.Limits, func(o admin.DeclaredLimit) bool { return o.Name == one.Name }); !own && shadowed(one) {
-				out[org][one.Name] = everyMade[one.Name]
-			}
+	}
+	return out, nil
+}
+
+// shadowOf is shadowLimits of one org. Every is when the limits of all orgs were made.
+func (l *ledgers) shadowOf(ctx context.Context, org string, every map[string]time.Time) (map[string]time.Time, error) {
+	var d admin.Declaration
+	if err := l.ask(ctx, http.MethodGet, pathOf("orgs", org, "declaration"), nil, &d); err != nil {
+		return nil, err
+	}
+	own, err := l.recorded(ctx, org)
+	if err != nil {
+		return nil, err
+	}
+	made := maps.Clone(every)
+	maps.Copy(made, own)
+	out := map[string]time.Time{}
+	if err := l.shadowIn(ctx, pathOf("orgs", org, "limits"), made, out); err != nil {
+		return nil, err
+	}
+	for _, u := range d.Users {
+		if !slices.ContainsFunc(u.Limits, shadowed) {
+			continue
 		}
-		lists := [][]admin.DeclaredLimit{d.Limits}
-		for _, u := range d.Users {
-			lists = append(lists, u.Limits)
-		}
-		for _, list := range lists {
-			for _, one := range list {
-				if shadowed(one) {
-					out[org][one.Name] = made[one.Name]
-				}
-			}
+		if err := l.shadowIn(ctx, pathOf("orgs", org, "limits")+"?"+query("user", u.ID), made, out); err != nil {
+			return nil, err
 		}
 	}
 	return out, nil
@@ -48,22 +58,40 @@ func (l *ledgers) shadowLimits(ctx context.Context) (map[string]map[string]time.
 
 func shadowed(l admin.DeclaredLimit) bool { return l.Mode != nil && *l.Mode == string(budget.Shadow) }
 
-// declared is an org, or everyOrg, as it is in force, and when its recorded limits were made, by
-// name.
-func (l *ledgers) declared(ctx context.Context, org string) (d admin.Declaration, made map[string]time.Time, err error) {
-	if err := l.ask(ctx, http.MethodGet, pathOf("orgs", org, "declaration"), nil, &d); err != nil {
-		return d, nil, err
+// shadowIn adds the limits in shadow mode of a list.
+func (l *ledgers) shadowIn(ctx context.Context, path string, made, out map[string]time.Time) error {
+	var list struct{ Data []admin.Limit }
+	if err := l.ask(ctx, http.MethodGet, path, nil, &list); err != nil {
+		return err
 	}
+	for _, one := range list.Data {
+		if one.Mode != string(budget.Shadow) {
+			continue
+		}
+		since := made[one.Name]
+		if one.ShadowSince != nil {
+			since = *one.ShadowSince
+		}
+		if known, there := out[one.Name]; !there || since.Before(known) {
+			out[one.Name] = since
+		}
+	}
+	return nil
+}
+
+// recorded are the times at which limits of an org, or of everyOrg, were made at runtime, the
+// first of each name.
+func (l *ledgers) recorded(ctx context.Context, org string) (map[string]time.Time, error) {
 	var t identity.Tenant
 	if err := l.ask(ctx, http.MethodGet, pathOf("orgs", org, "records"), nil, &t); err != nil {
-		return d, nil, err
+		return nil, err
 	}
-	made = map[string]time.Time{}
+	made := map[string]time.Time{}
 	for id, r := range t.Limits {
 		_, name := identity.SplitLimitID(id)
 		if at, known := made[name]; !known || r.Created.Before(at) {
 			made[name] = r.Created
 		}
 	}
-	return d, made, nil
+	return made, nil
 }

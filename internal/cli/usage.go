@@ -52,12 +52,6 @@ func (f *usageFlags) add(c *cobra.Command, formats ...string) {
 	c.Flags().StringVar(&f.org, "org", "", "one org, or several with commas between (default: all)")
 }
 
-// direct gives a command the flags of one that works on the Redis of the configuration alone.
-func (f *usageFlags) direct(c *cobra.Command) {
-	configFlag(c, &f.path)
-	c.Flags().StringVar(&f.org, "org", "", "one org, or several with commas between (default: all)")
-}
-
 func showUsage(ctx context.Context, f *usageFlags, by, sorted string, w, notes io.Writer) error {
 	r := report{by: strings.Split(by, ",")}
 	for _, d := range r.by {

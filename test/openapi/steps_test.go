@@ -112,6 +112,8 @@ var removalSteps = []step{
 	{204, "DELETE", keys + "/{key}", globex + "/keys/g1", "", "key.delete"},
 	{204, "DELETE", users + "/{user}", globex + "/users/gus", "", "user.delete"},
 	{204, "DELETE", org, globex + "?reason=gone", "", "org.delete"},
+	{200, "POST", org + "/purge", globex + "/purge", `{"dry_run":true}`, ""},
+	{409, "POST", org + "/purge", "/orgs/acme/purge", `{}`, ""}, // it is in the file
 }
 
 var otherSteps = []step{
@@ -151,6 +153,10 @@ var workSteps = []step{
 	{404, "GET", "/jobs/{job}", "/jobs/job_x", "", ""},
 	{400, "GET", "/batches", "/batches", "", ""}, // this process has no files
 	{400, "GET", "/batches/{batch}", "/batches/x", "", ""},
+	{404, "GET", "/jobs/{job}/events", "/jobs/job_x/events", "", ""},
+	{200, "GET", "/top", "/top?org=acme&user=acme/alice", "", ""},
+	{200, "GET", "/calibration", "/calibration", "", ""},
+	{200, "GET", org + "/export", "/orgs/acme/export", "", ""},
 	{200, "GET", "/webhooks", "/webhooks", "", ""},
 	{200, "GET", "/webhooks/dead", "/webhooks/dead", "", ""},
 	{404, "POST", "/webhooks/dead/{letter}/replay", "/webhooks/dead/x/replay", `{}`, ""},
