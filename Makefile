@@ -67,6 +67,9 @@ release-check: ## Validate .goreleaser.yaml
 snapshot: ## Build archives, packages and images as a release would, without publishing
 	go run github.com/goreleaser/goreleaser/v2@$(GORELEASER_VERSION) release --snapshot --clean --skip=sign
 
+package: ## Build the .deb for this machine's architecture into dist/
+	go -C test run ./pack -version $(patsubst v%,%,$(VERSION)) -out ../dist
+
 clean: ## Remove what the targets above have made
 	rm -rf dist dist-man dist-completion cover.out
 
@@ -75,4 +78,4 @@ $(GOLANGCI):
 	@GOBIN=$(BIN) go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)
 	@mv $(BIN)/golangci-lint $@
 
-.PHONY: help run build deps test soak simulate-faults race check lint cover fuzz bench generate release-check snapshot clean
+.PHONY: help run build deps test soak simulate-faults race check lint cover fuzz bench generate release-check snapshot package clean

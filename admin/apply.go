@@ -112,7 +112,11 @@ func (c *call) apply() (any, error) {
 	if n.DryRun || len(p.steps) == 0 {
 		return plan, nil
 	}
-	return plan, p.commit(reason, plan)
+	if done, err := p.commit(reason, plan); err != nil {
+		plan.Changes, plan.Replay = plan.Changes[:done], nil
+		return partial{plan, err}, nil
+	}
+	return plan, nil
 }
 
 // merged is the org as it would be; nil when nothing changes.
@@ -136,27 +140,26 @@ func (p *planner) merged() (*config.Org, error) {
 }
 
 // commit makes the changes, each with its entry of the audit as if it were made alone.
-func (p *planner) commit(reason string, plan *Plan) error {
+func (p *planner) commit(reason string, plan *Plan) (done int, err error) {
 	defer p.o.Applied()
 	for i, s := range p.steps {
 		e := p.entry(s.action, p.org, s.target)
 		e.Reason = reason
-		var err error
 		if e.Before, err = shown(s.before); err != nil {
-			return err
+			return i, err
 		}
 		if e.After, err = shown(s.after); err != nil {
-			return err
+			return i, err
 		}
 		if err := p.o.Identity.Commit(p.r.Context(), e, s.change); err != nil {
-			return err
+			return i, err
 		}
 		p.log.Info("audit", "action", e.Action, "actor", e.Actor, "org", e.Org, "target", e.Target, "reason", e.Reason, "ip", e.IP, "id", e.RequestID)
 		if secret := p.secrets[s.ID]; secret != "" && plan.Changes[i].Kind == "key" {
 			plan.Keys = append(plan.Keys, NewKey{Key{ID: s.ID, Org: p.org, User: s.User, Status: "active"}, secret})
 		}
 	}
-	return nil
+	return len(p.steps), nil
 }
 
 // plan finds the steps: what others refer to is made first, and removed last.
@@ -176,13 +179,13 @@ func (p *planner) plan(n *application) error {
 	for i := range d.Users {
 		p.limits(&now, d.Users[i].ID, d.Users[i].Limits)
 	}
-	for i := range d.Users { // last: none works before the limits do
+	if n.Prune && p.err == nil {
+		p.prune(d, users)
+	}
+	for i := range d.Users { // last: none works before the limits do, and little can come between them and their answer
 		for k := range d.Users[i].Keys {
 			p.key(&now, d.Users[i].ID, &d.Users[i].Keys[k])
 		}
-	}
-	if n.Prune && p.err == nil {
-		p.prune(d, users)
 	}
 	return p.err
 }
@@ -223,17 +226,26 @@ func (p *planner) key(now *config.Org, user string, d *DeclaredKey) {
 }
 
 func (p *planner) limits(now *config.Org, user string, list []DeclaredLimit) {
-	there := now.Limits
+	own, above := now.Limits, p.o.Effective().Defaults.Limits
 	if user != "" {
-		there = nil
+		own, above = nil, p.o.Effective().OrgLimits(now)
 		if i := slices.IndexFunc(now.Users, func(u config.User) bool { return u.ID == user }); i >= 0 {
-			there = now.Users[i].Limits
+			own = now.Users[i].Limits
 		}
 	}
 	for _, d := range list {
-		l, i := config.NewLimit(user, d.Name), slices.IndexFunc(there, func(l config.Limit) bool { return l.Name == d.Name })
-		if i >= 0 {
-			l = there[i]
+		same := func(l config.Limit) bool { return l.Name == d.Name }
+		l, i, over := config.NewLimit(user, d.Name), slices.IndexFunc(own, same), slices.IndexFunc(above, same)
+		switch {
+		case i >= 0:
+			l = own[i]
+		case over >= 0: // its record is put over this one
+			if l = above[over]; user != "" {
+				l.Only = user
+			}
+			if fields, err := changedFields(l, d.LimitSpec, nil); err == nil && len(fields) == 0 {
+				continue
+			}
 		}
 		p.object("limit", user, d.Name, i >= 0, l, d.LimitSpec)
 	}

@@ -41,6 +41,12 @@ type created struct{ body any }
 // empty is an answer with status 204.
 type empty struct{}
 
+// partial answers with an error, and with what was done before it.
+type partial struct {
+	plan *Plan
+	err  error
+}
+
 func (c *call) answer(v any) {
 	status := http.StatusOK
 	switch a := v.(type) {
@@ -54,8 +60,18 @@ func (c *call) answer(v any) {
 		c.write(status, a)
 		return
 	case streamed:
-		c.stream(a)
+		c.stream(a, false)
 		return
+	case followed:
+		c.stream(streamed(a), true)
+		return
+	case partial:
+		e := public(a.err)
+		c.log.Error("changes to an org broke off", "id", c.id, "done", len(a.plan.Changes), "err", a.err)
+		status, v = e.Status, struct {
+			Error stdjson.RawMessage `json:"error"`
+			*Plan
+		}{e.Object(), a.plan}
 	}
 	body, err := stdjson.Marshal(v)
 	if err != nil {
@@ -211,7 +227,7 @@ func (c *call) commit(e identity.AuditEntry, before, after any, changes ...ident
 		return err
 	}
 	if len(changes) > 0 {
-		if err := c.check(e.Org, changes); err != nil {
+		if err := c.check(changes); err != nil {
 			return err
 		}
 	}
@@ -243,16 +259,18 @@ func shown(v any) (stdjson.RawMessage, error) {
 	return stdjson.Marshal(v)
 }
 
-// check refuses changes after which the org would not be sound.
-func (c *call) check(org string, changes []identity.Change) error {
-	if org == "" {
+// check refuses changes after which their org, or with changes of all orgs one of them, would
+// not be sound.
+func (c *call) check(changes []identity.Change) error {
+	if changes[0].Ref.Kind == identity.KindAdmin {
 		return nil
 	}
+	org := changes[0].Ref.Org
 	next, err := c.o.Identity.Snapshot().With(changes...)
 	if err != nil {
 		return err
 	}
-	if next.Tenants[org] == nil { // nothing but the file's is left
+	if next.Tenants[org] == nil && org != identity.AllOrgs { // nothing but the file's is left
 		return nil
 	}
 	if err := c.o.Check(org, next.Tenants[org]); err != nil {

@@ -47,6 +47,9 @@ type DeclaredLimit struct {
 // getDeclaration shows an org as a file would declare it. Hashes of keys are for those alone who
 // may write.
 func (c *call) getDeclaration() (any, error) {
+	if org := c.r.PathValue("org"); c.isAll(org) {
+		return Declaration{ID: org, Limits: declaredLimits("", c.o.Effective().Defaults.Limits)}, nil
+	}
 	o, _, err := c.org(c.r.PathValue("org"))
 	if err != nil {
 		return nil, err
@@ -189,10 +192,10 @@ func valueText(field any) string {
 // who reads them can check limits of single keys.
 func (c *call) getRecords() (any, error) {
 	org := c.r.PathValue("org")
-	if _, _, err := c.org(org); err != nil {
+	if _, _, err := c.org(org); err != nil && !c.isAll(org) {
 		return nil, err
 	}
-	t := *c.records(org)
+	t := *c.records(c.recordOrg(org))
 	t.Credentials = nil
 	all := t.Keys
 	t.Keys = make(map[string]*identity.Key, len(all))

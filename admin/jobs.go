@@ -95,7 +95,9 @@ func (c *call) wantedOrgs() ([]string, error) {
 		return out, nil
 	}
 	out := strings.Split(text, ",")
-	for _, org := range out {
+	for i, org := range out {
+		org = strings.TrimSpace(org)
+		out[i] = org
 		if _, _, err := c.org(org); err != nil {
 			return nil, err
 		}
@@ -184,6 +186,19 @@ func (c *call) getJob() (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	j, err := c.findJob(q)
+	if err != nil {
+		return nil, err
+	}
+	l := JobLineOf(j)
+	if j.State == queue.Queued {
+		err = c.place(q, j, &l)
+	}
+	return l, err
+}
+
+// findJob finds the job of the path, of any of the orgs that are wanted.
+func (c *call) findJob(q *queue.Queue) (*queue.Job, error) {
 	orgs, err := c.wantedOrgs()
 	if err != nil {
 		return nil, err
@@ -191,19 +206,9 @@ func (c *call) getJob() (any, error) {
 	id := c.r.PathValue("job")
 	for _, org := range orgs {
 		j, err := q.Job(c.r.Context(), org, id)
-		if errors.Is(err, queue.ErrNotFound) {
-			continue
+		if !errors.Is(err, queue.ErrNotFound) {
+			return j, err
 		}
-		if err != nil {
-			return nil, err
-		}
-		l := JobLineOf(j)
-		if j.State == queue.Queued {
-			if err := c.place(q, j, &l); err != nil {
-				return nil, err
-			}
-		}
-		return l, nil
 	}
 	return nil, wire.NotFound("job", "job_not_found", "There is no job %.80q. It is forgotten %s after its end (queue.result_ttl)", id, budget.LastingText(c.o.Effective().Queue.ResultTTL))
 }

@@ -20,14 +20,22 @@ type streamed func(line func(any) error) error
 // errGone says that who asked for a stream reads no more of it.
 var errGone = errors.New("admin: the reader of a stream is gone")
 
-func (c *call) stream(read streamed) {
+// followed is streamed with each line sent as soon as it is there.
+type followed streamed
+
+func (c *call) stream(read streamed, each bool) {
 	c.status = http.StatusOK
 	c.w.Header().Set("Content-Type", "application/x-ndjson")
 	out := bufio.NewWriterSize(c.w, 1<<16)
 	enc := stdjson.NewEncoder(out)
 	enc.SetEscapeHTML(false)
 	err := read(func(v any) error {
-		if err := enc.Encode(v); err != nil {
+		err := enc.Encode(v)
+		if err == nil && each {
+			err = out.Flush()
+			c.flush()
+		}
+		if err != nil {
 			return errors.Join(errGone, err)
 		}
 		return nil

@@ -13,12 +13,15 @@ import (
 // Limit is a limit as in force. What is used of it is told for the org, and for
 // the user and key that were asked for.
 type Limit struct {
-	Name      string   `json:"name"`
-	Subject   string   `json:"subject"`
-	Only      string   `json:"only"`
-	Metric    string   `json:"metric"`
-	Unit      string   `json:"unit"` // of the amounts: nano_usd, tokens, requests or calls
-	Mode      string   `json:"mode"`
+	Name    string `json:"name"`
+	Subject string `json:"subject"`
+	Only    string `json:"only"`
+	Metric  string `json:"metric"`
+	Unit    string `json:"unit"` // of the amounts: nano_usd, tokens, requests or calls
+	Mode    string `json:"mode"`
+	// Sources say where the limit is from, each over the ones before: defaults (of the file), all
+	// (set for all orgs), file (of the org or the user) and redis (set for the org or the user).
+	Sources   []string `json:"sources"`
 	Shape     string   `json:"shape"` // such as "window 1d"
 	Models    []string `json:"models"`
 	Endpoints []string `json:"endpoints"`
@@ -33,6 +36,9 @@ type Limit struct {
 	Until     *time.Time `json:"override_until"` // when the first override in Amount ends
 	Closed    *time.Time `json:"closed_until"`   // when it opens again after Redis lost its data; null: it is open
 	Overrides []Override `json:"overrides"`
+	// ShadowSince is since when a limit in shadow mode has this shape; null: not in shadow mode, or
+	// for longer than that was noted.
+	ShadowSince *time.Time `json:"shadow_since"`
 }
 
 type limitPatch struct {
@@ -55,6 +61,9 @@ var units = map[budget.Metric]string{budget.Cost: "nano_usd", budget.Tokens: "to
 // limitsOf returns the limits of an org, or those that a user with a key stands
 // under.
 func (c *call) limitsOf(org, user, key string) ([]budget.Limit, error) {
+	if c.isAll(org) {
+		return c.defaultLimits(user, key)
+	}
 	o, _, err := c.org(org)
 	if err != nil {
 		return nil, err
@@ -121,7 +130,7 @@ func address(text string) (string, error) {
 func (c *call) viewLimits(org string, limits []budget.Limit, who budget.Call) ([]Limit, error) {
 	var known []budget.Limit
 	for _, l := range limits {
-		if l.Mode != budget.Off && subjectKnown(l, who) {
+		if l.Mode != budget.Off && !c.isAll(org) && subjectKnown(l, who) {
 			known = append(known, l)
 		}
 	}
@@ -129,7 +138,11 @@ func (c *call) viewLimits(org string, limits []budget.Limit, who budget.Call) ([
 	if err != nil {
 		return nil, err
 	}
-	overrides := c.overrides(org)
+	since, err := c.shadowSince(org, limits)
+	if err != nil {
+		return nil, err
+	}
+	overrides, sources := c.overrides(org), c.sources(org, who.User)
 	var out []Limit
 	for i := range limits {
 		l := &limits[i]
@@ -137,6 +150,10 @@ func (c *call) viewLimits(org string, limits []budget.Limit, who budget.Call) ([
 		v := Limit{
 			Name: l.ID, Subject: string(l.Subject), Only: l.Only, Metric: string(l.Metric), Unit: units[l.Metric], Mode: string(l.Mode), Shape: shapeOf(l.Shape),
 			Models: list(l.Models), Endpoints: list(l.Endpoints), Amount: amount, Base: l.Shape.Amount, Overrides: []Override{},
+			Sources: sources(l.ID),
+		}
+		if at, noted := since[l.Is()]; noted && l.Mode == budget.Shadow {
+			v.ShadowSince = &at
 		}
 		if at := slices.IndexFunc(statuses, func(s budget.Status) bool { return s.LimitID == l.ID }); at >= 0 {
 			s := statuses[at]
@@ -159,6 +176,14 @@ func (c *call) viewLimits(org string, limits []budget.Limit, who budget.Call) ([
 		out = append(out, v)
 	}
 	return out, nil
+}
+
+// shadowSince is since when limits are in shadow mode, when there are such limits.
+func (c *call) shadowSince(org string, limits []budget.Limit) (map[string]time.Time, error) {
+	if !slices.ContainsFunc(limits, func(l budget.Limit) bool { return l.Mode == budget.Shadow }) {
+		return nil, nil
+	}
+	return c.o.Budget.ShadowSince(c.r.Context(), org)
 }
 
 // subjectKnown reports whether the use of a limit can be told for these subjects.
@@ -215,7 +240,7 @@ func (c *call) setLimit() (any, error) {
 	if _, err := c.limitsOf(org, user, ""); err != nil {
 		return nil, err
 	}
-	ref := identity.Ref{Kind: identity.KindLimit, Org: org, ID: identity.LimitID(user, name)}
+	ref := identity.Ref{Kind: identity.KindLimit, Org: c.recordOrg(org), ID: identity.LimitID(user, name)}
 	var record identity.Limit
 	old, err := c.o.Identity.Get(c.r.Context(), ref, &record)
 	if err != nil {
@@ -249,13 +274,14 @@ func (c *call) showLimit(org, user, key, name string) (any, error) {
 func (c *call) unsetLimit() (any, error) {
 	org, name, user := c.r.PathValue("org"), c.r.PathValue("limit"), c.r.URL.Query().Get("user")
 	id := identity.LimitID(user, name)
-	if _, _, err := c.org(org); err != nil {
+	if _, _, err := c.org(org); err != nil && !c.isAll(org) {
 		return nil, err
 	}
-	if c.records(org).Limits[id] == nil {
+	ref := identity.Ref{Kind: identity.KindLimit, Org: c.recordOrg(org), ID: id}
+	if c.records(ref.Org).Limits[id] == nil {
 		return nil, wire.NotFound("limit", "limit_not_set", "Nothing is set here for the limit %.80q", name)
 	}
-	if err := c.remove(c.entry("limit.unset", org, id), identity.Ref{Kind: identity.KindLimit, Org: org, ID: id}); err != nil {
+	if err := c.remove(c.entry("limit.unset", org, id), ref); err != nil {
 		return nil, err
 	}
 	return empty{}, nil
@@ -280,6 +306,9 @@ func (c *call) resetLimit() (any, error) {
 		return nil, err
 	}
 	who := budget.Call{Org: org, User: how.User, Key: how.Key, IP: ip}
+	if c.isAll(org) {
+		return nil, wire.BadRequest("org", "invalid_value", "Each org has counters of its own: name one org")
+	}
 	if !subjectKnown(*l, who) {
 		return nil, wire.BadRequest(string(l.Subject), "missing_field", "The limit %s counts each %s by itself: say whose is reset", name, l.Subject)
 	}

@@ -164,8 +164,11 @@ func schemaName(t reflect.Type) string {
 		of = of[strings.LastIndexAny(of, "./")+1:]
 		name = of + strings.ToUpper(base[:1]) + base[1:]
 	}
-	if strings.HasSuffix(t.PkgPath(), "/budget") { // whose Usage is another one than ours
+	switch { // whose names are others than ours
+	case strings.HasSuffix(t.PkgPath(), "/budget"):
 		name = "Ledger" + name
+	case strings.HasSuffix(t.PkgPath(), "/top"):
+		name = "Top" + name
 	}
 	name = notInName.ReplaceAllString(name, "")
 	return strings.ToUpper(name[:1]) + name[1:]

@@ -110,7 +110,11 @@ func TestLimitsPerAddress(t *testing.T) {
 	limit := budget.Limit{ID: "each", Subject: budget.IP, Metric: budget.Requests, Shape: budget.Shape{Kind: budget.Window, Amount: 5, Window: time.Hour}}
 	for _, ip := range []string{"192.0.2.7", "192.0.2.7", "192.0.2.8"} {
 		call := budget.Call{ID: wire.NewCallID(), Org: "open", User: "ann", IP: ip}
-		if _, err := d.books.Hold(t.Context(), []budget.Limit{limit}, call, budget.Amounts{}, budget.Amounts{}); err != nil {
+		h, err := d.books.Hold(t.Context(), []budget.Limit{limit}, call, budget.Amounts{}, budget.Amounts{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := d.books.Settle(t.Context(), h, budget.Settlement{Outcome: "completed", Status: 200}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -127,4 +131,9 @@ func TestLimitsPerAddress(t *testing.T) {
 	}
 	d.refused(400, "invalid_value", "ip", "GET", "/orgs/open/limits?ip=nonsense", "")
 	d.expect(200, "POST", "/orgs/open/limits/each/reset", `{"ip":"192.0.2.7","reason":"a test"}`, "")
+	for query, want := range map[string]any{"?ip=192.0.2.7": 0.0, "?ip=192.0.2.8": 1.0} {
+		if got := used(query); got != want {
+			t.Errorf("%q after the reset of one address: got %v used, want %v", query, got, want)
+		}
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/config"
+	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/identity"
 	"github.com/llmguard/llmguard/wire"
 )
@@ -34,25 +35,31 @@ func sourceOf(file, record bool) Source {
 
 // Org is an org as it is in force.
 type Org struct {
-	ID                 string     `json:"id"`
-	Name               string     `json:"name"`
-	Disabled           bool       `json:"disabled"`
-	Models             []string   `json:"models"`
-	Providers          []string   `json:"providers"`
-	DefaultOutputLimit int64      `json:"default_output_limit"`
-	Hold               string     `json:"hold"`
-	OverLimit          string     `json:"over_limit"`
-	MaxWait            string     `json:"max_wait"`
-	OnDisconnect       string     `json:"on_disconnect"`
-	OnStoreFailure     string     `json:"on_store_failure"`
-	AllowBuiltinTools  bool       `json:"allow_builtin_tools"`
-	RetryStartedJobs   bool       `json:"retry_started_jobs"`
-	Weight             int        `json:"weight"`
-	Users              int        `json:"users"`
-	Keys               int        `json:"keys"`
-	Source             Source     `json:"source"`
-	Created            *time.Time `json:"created_at"`
-	Updated            *time.Time `json:"updated_at"`
+	ID                 string   `json:"id"`
+	Name               string   `json:"name"`
+	Disabled           bool     `json:"disabled"`
+	Models             []string `json:"models"`
+	Providers          []string `json:"providers"`
+	DefaultOutputLimit int64    `json:"default_output_limit"`
+	Hold               string   `json:"hold"`
+	OverLimit          string   `json:"over_limit"`
+	MaxWait            string   `json:"max_wait"`
+	OnDisconnect       string   `json:"on_disconnect"`
+	OnStoreFailure     string   `json:"on_store_failure"`
+	AllowBuiltinTools  bool     `json:"allow_builtin_tools"`
+	RetryStartedJobs   bool     `json:"retry_started_jobs"`
+	Weight             int      `json:"weight"`
+	Users              int      `json:"users"`
+	Keys               int      `json:"keys"`
+	// WorstHour is the most in nano-USD that the org can spend in an hour of the clock, null when
+	// no limit of cost bounds it. Unbounded reports that it can make calls that no limit of cost,
+	// tokens or requests bounds; UnboundedUsers are the users who can, empty for all.
+	WorstHour      *int64     `json:"worst_hour"`
+	Unbounded      bool       `json:"unbounded"`
+	UnboundedUsers []string   `json:"unbounded_users"`
+	Source         Source     `json:"source"`
+	Created        *time.Time `json:"created_at"`
+	Updated        *time.Time `json:"updated_at"`
 }
 
 // newOrg and orgPatch are what requests say of an org.
@@ -97,6 +104,14 @@ func (c *call) viewOrg(o *config.Org, inFile bool) Org {
 	}
 	for _, u := range o.Users {
 		v.Keys += len(u.Keys)
+	}
+	v.UnboundedUsers = []string{}
+	if policy := c.o.Policy(); policy.Orgs[o.ID] != nil {
+		b := policy.Bound(policy.Orgs[o.ID], o.CallerKeys(c.start), c.start)
+		if v.Unbounded, v.UnboundedUsers = b.None, list(b.Users); b.Hour != guard.Unlimited {
+			hour := int64(b.Hour)
+			v.WorstHour = &hour
+		}
 	}
 	record := c.records(o.ID).Org
 	v.Source = sourceOf(inFile, record != nil)
@@ -151,6 +166,9 @@ func (c *call) createOrg() (any, error) {
 	}
 	if err := newID("id", n.ID); err != nil {
 		return nil, err
+	}
+	if n.ID == everyOrg {
+		return nil, wire.BadRequest("id", "invalid_value", "No org can be called %s: where limits are set it means every org", everyOrg)
 	}
 	if _, _, err := c.org(n.ID); err == nil {
 		return nil, exists("org", n.ID)

@@ -71,6 +71,9 @@ func (c *call) createOverride() (any, error) {
 	if err := c.read(&n); err != nil {
 		return nil, err
 	}
+	if _, _, err := c.org(org); err != nil {
+		return nil, err
+	}
 	l, err := c.limit(org, n.User, n.Key, n.Limit)
 	if err != nil {
 		return nil, err

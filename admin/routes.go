@@ -4,6 +4,8 @@ import (
 	"net/http"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/calibration"
+	"github.com/llmguard/llmguard/top"
 	"github.com/llmguard/llmguard/webhook"
 )
 
@@ -25,6 +27,11 @@ type route struct {
 
 // parameter is one of the query's.
 type parameter struct{ name, text string }
+
+var refusalPeriod = []parameter{
+	{"from", "The hours since this time (RFC 3339); left out: a day ago"},
+	{"to", "Before this time (RFC 3339); left out: now"},
+}
 
 var reasonParameter = parameter{"reason", "Why, for the audit"}
 
@@ -51,8 +58,8 @@ func init() { //nolint:gochecknoinits // the table refers to handlers that refer
 		{name: "rotateKey", method: http.MethodPost, path: "/orgs/{org}/keys/{key}/rotate", summary: "Make a new key under the same id; the old one works until the overlap is over", writes: true, body: rotation{}, answer: NewKey{}, serve: (*call).rotateKey},
 		{name: "deleteKey", method: http.MethodDelete, path: "/orgs/{org}/keys/{key}", summary: "Remove an API key", writes: true, query: []parameter{reasonParameter}, serve: (*call).deleteKey},
 
-		{name: "listLimits", method: http.MethodGet, path: "/orgs/{org}/limits", summary: "List an org's limits with what is used of them; with user or key, those that user and key stand under", query: []parameter{{"user", "As this user stands"}, {"key", "As this key stands"}, {"ip", "As this address stands, for limits per address"}}, answer: page[Limit]{}, serve: (*call).listLimits},
-		{name: "setLimit", method: http.MethodPatch, path: "/orgs/{org}/limits/{limit}", summary: "Make or change a limit; what was used of it stays. With user, for that user alone", writes: true, query: []parameter{{"user", "For this user alone"}, reasonParameter}, body: limitPatch{}, answer: Limit{}, serve: (*call).setLimit},
+		{name: "listLimits", method: http.MethodGet, path: "/orgs/{org}/limits", summary: "List an org's limits with what is used of them; with user or key, those that user and key stand under. Org all: the limits of every org", query: []parameter{{"user", "As this user stands"}, {"key", "As this key stands"}, {"ip", "As this address stands, for limits per address"}}, answer: page[Limit]{}, serve: (*call).listLimits},
+		{name: "setLimit", method: http.MethodPatch, path: "/orgs/{org}/limits/{limit}", summary: "Make or change a limit; what was used of it stays. With user, for that user alone. Org all: a limit of every org", writes: true, query: []parameter{{"user", "For this user alone"}, reasonParameter}, body: limitPatch{}, answer: Limit{}, serve: (*call).setLimit},
 		{name: "unsetLimit", method: http.MethodDelete, path: "/orgs/{org}/limits/{limit}", summary: "Give a limit back to the file, or remove one that was made here", writes: true, query: []parameter{{"user", "The one for this user alone"}, reasonParameter}, serve: (*call).unsetLimit},
 		{name: "resetLimit", method: http.MethodPost, path: "/orgs/{org}/limits/{limit}/reset", summary: "Forget what was charged to a limit; open calls stay counted, and the ledger keeps all", writes: true, body: limitReset{}, answer: Limit{}, serve: (*call).resetLimit},
 		{name: "reopenLimits", method: http.MethodPost, path: "/orgs/{org}/limits/reopen", summary: "Let an org's limits count from zero that are closed because Redis lost its data", writes: true, body: limitsReopen{}, serve: (*call).reopenLimits},
@@ -69,6 +76,7 @@ func init() { //nolint:gochecknoinits // the table refers to handlers that refer
 		{name: "listDeadJobs", method: http.MethodGet, path: "/queue/dead", summary: "List the dead letters, the newest of each pool first", query: []parameter{{"pool", "Only this pool"}, orgsParameter, {"limit", "How many of a pool, 1 to 1000; left out: 100"}}, answer: jobPage{}, serve: (*call).listDead},
 		{name: "listJobs", method: http.MethodGet, path: "/jobs", summary: "List jobs, the newest first", query: []parameter{orgsParameter, {"user", "Only this user's"}, {"model", "Only of this model, as the request named it"}, {"status", "Only queued, running, succeeded, failed, cancelled or expired ones"}, {"since", "Only those submitted then or later (RFC 3339)"}, {"limit", "How many, 1 to 1000; left out: 50"}}, answer: jobPage{}, serve: (*call).listJobs},
 		{name: "getJob", method: http.MethodGet, path: "/jobs/{job}", summary: "Show a job of any org, with its place while it waits", query: []parameter{orgsParameter}, answer: JobLine{}, serve: (*call).getJob},
+		{name: "followJob", method: http.MethodGet, path: "/jobs/{job}/events", summary: "Stream a job's states as JSON lines until it has ended; an error on the way is the last line", query: []parameter{orgsParameter}, lines: true, answer: JobEvent{}, serve: (*call).followJob},
 		{name: "cancelJob", method: http.MethodPost, path: "/orgs/{org}/jobs/{job}/cancel", summary: "Cancel a job: a waiting one ends, a running one is asked to stop", writes: true, body: workOrder{}, answer: Job{}, serve: (*call).cancelJob},
 		{name: "replayJob", method: http.MethodPost, path: "/jobs/{job}/replay", summary: "Put a dead letter into the queue again, as a new job", writes: true, body: workOrder{}, answer: Job{}, status: 201, serve: (*call).replayJob},
 		{name: "listBatches", method: http.MethodGet, path: "/batches", summary: "List the batches of all orgs, those that have not ended first, then the newest", query: []parameter{{"org", "Only this org's"}, {"user", "Only this user's"}, {"status", "open: only those that have not ended"}}, answer: batchPage{}, serve: (*call).listBatches},
@@ -80,7 +88,14 @@ func init() { //nolint:gochecknoinits // the table refers to handlers that refer
 		{name: "replayWebhook", method: http.MethodPost, path: "/webhooks/dead/{letter}/replay", summary: "Deliver again what was given up, with the same webhook-id", writes: true, query: []parameter{orgsParameter, reasonParameter}, body: workOrder{}, answer: webhook.DeadLetter{}, serve: (*call).replayWebhook},
 		{name: "enableWebhook", method: http.MethodPost, path: "/orgs/{org}/webhooks/{target}/enable", summary: "Send events to a switched-off target again; dead letters are not replayed", writes: true, body: workOrder{}, answer: webhook.Target{}, serve: (*call).enableWebhook},
 
-		{name: "getUsage", method: http.MethodGet, path: "/orgs/{org}/usage", summary: "Add up what was spent, from the ledger's daily sums", query: []parameter{{"from", "First UTC day, such as 2026-11-01; left out: today"}, {"to", "Last UTC day; left out: today"}, {"by", "Any of day, user, key, model, provider and endpoint, with commas between; left out: user,model"}}, answer: Usage{}, serve: (*call).getUsage},
+		{name: "getTop", method: http.MethodGet, path: "/top", summary: "Sample what happens now: spending of the last minute against limits, pools and their quota, slowest calls", query: []parameter{orgsParameter, {"user", "A user whose limits are wanted, as org/user, besides those who spend most"}}, answer: top.Snapshot{}, serve: (*call).top},
+		{name: "listCalibration", method: http.MethodGet, path: "/calibration", summary: "List what was learned of models whose tokenizer is not public", answer: page[calibration.Row]{}, serve: (*call).listCalibration},
+
+		{name: "getUsage", method: http.MethodGet, path: "/orgs/{org}/usage", summary: "Add up what was spent, from the ledger's sums by day or by hour", query: []parameter{{"from", "First day, such as 2026-11-01, or a time (RFC 3339), which means the hours since then; left out: today"}, {"to", "Last day, or a time; left out: today"}, {"tz", "The zone of days and hours, such as Europe/Berlin; left out: UTC"}, {"by", "Any of day, hour, user, key, model, provider and endpoint, with commas between; left out: user,model"}}, answer: Usage{}, serve: (*call).getUsage},
+
+		{name: "listRefusals", method: http.MethodGet, path: "/refusals", summary: "Count the calls that limits refused or made wait, by user and limit", query: append([]parameter{orgsParameter, {"user", "Only this user's"}, {"by", "hour: by the hour as well, for 14 days, and by the UTC day before that"}}, refusalPeriod...), answer: page[Refusal]{}, serve: (*call).listRefusals},
+
+		{name: "explain", method: http.MethodGet, path: "/why/{id}", summary: "Explain why a call, a job or a user waits or is refused: the limits with their numbers, what frees when, who holds the most, and what lets it through", query: []parameter{{"org", "Only in this org; needed where several have a user of that name"}}, answer: Why{}, serve: (*call).explain},
 
 		{name: "listLedger", method: http.MethodGet, path: "/orgs/{org}/ledger", summary: "Stream the ledger's entries as JSON lines; an error on the way is the last line", query: append([]parameter{{"order", "oldest or newest first; left out: oldest"}}, periodParameters...), lines: true, answer: budget.Entry{}, serve: (*call).listLedger},
 		{name: "listCorrections", method: http.MethodGet, path: "/orgs/{org}/corrections", summary: "Stream what was corrected of the org's bill by hand, the oldest first", query: periodParameters, lines: true, answer: budget.AuditRecord{}, serve: (*call).listCorrections},
@@ -91,6 +106,8 @@ func init() { //nolint:gochecknoinits // the table refers to handlers that refer
 
 		{name: "getDeclaration", method: http.MethodGet, path: "/orgs/{org}/declaration", summary: "Show an org, with its users, keys and limits in force, in the form that apply reads", answer: Declaration{}, serve: (*call).getDeclaration},
 		{name: "getRecords", method: http.MethodGet, path: "/orgs/{org}/records", summary: "Show what is recorded of an org over the file, never a key, its hash or a credential", answer: map[string]any{}, serve: (*call).getRecords},
+		{name: "exportOrg", method: http.MethodGet, path: "/orgs/{org}/export", summary: "Stream everything that is kept of an org as JSON lines, without secrets, bodies and contents of files; the last line is of type end", lines: true, answer: exportLine{}, serve: (*call).exportOrg},
+		{name: "purgeOrg", method: http.MethodPost, path: "/orgs/{org}/purge", summary: "Remove everything that is kept of a disabled org that is not in the file, or with dry_run count it", writes: true, body: purge{}, answer: Purged{}, serve: (*call).purgeOrg},
 		{name: "applyOrg", method: http.MethodPost, path: "/orgs/{org}/apply", summary: "Make an org as it is declared, or with dry_run say what that would change", body: application{}, answer: Plan{}, serve: (*call).apply},
 
 		{name: "listAdmins", method: http.MethodGet, path: "/admins", summary: "List the administrators", answer: page[Admin]{}, serve: (*call).listAdmins},

@@ -20,7 +20,9 @@ import (
 	"github.com/llmguard/llmguard/attempts"
 	"github.com/llmguard/llmguard/batch"
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/calibration"
 	"github.com/llmguard/llmguard/config"
+	"github.com/llmguard/llmguard/files"
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/identity"
 	"github.com/llmguard/llmguard/keys"
@@ -31,14 +33,16 @@ import (
 	"github.com/llmguard/llmguard/wire"
 )
 
-// Options are what a Server is built from. All but Failures, Queue, Batches, Webhooks, Reload and
-// Log are required.
+// Options are what a Server is built from. All but Failures, Queue, Batches, Webhooks, Reload,
+// Refresh and Log are required.
 type Options struct {
 	Identity *identity.Store
 	Budget   *budget.Store
 	// File is the configuration as it was read, Effective the same with the orgs
 	// in force. Both are read-only.
 	File, Effective func() *config.Config
+	// Defaults are the limits of every org in force.
+	Defaults func() ([]budget.Limit, error)
 	// Policy is what limits are in force.
 	Policy func() *guard.Policy
 	// Seal returns what credentials are sealed with; nil: nothing.
@@ -63,7 +67,18 @@ type Options struct {
 	Webhooks func() (*webhook.Sender, error)
 	// Reload reads the configuration file again; nil: there is none to read.
 	Reload func(context.Context) (*Reloaded, error)
-	Log    *slog.Logger
+	// Refresh reads what changed of the records, before each request on this machine; nil: this
+	// process follows them.
+	Refresh func(context.Context) error
+	// Names lists what follows prefix in the names of an org's keys in Redis.
+	Names func(ctx context.Context, org, prefix string) ([]string, error)
+	// Files are the files that callers uploaded.
+	Files *files.Store
+	// Calibration lists what was learned of models whose tokenizer is not public.
+	Calibration func(context.Context) ([]calibration.Row, error)
+	// Purge counts what is kept of an org, and removes it unless that is only counted.
+	Purge func(context.Context, PurgeOrder) (Purged, error)
+	Log   *slog.Logger
 }
 
 // Server answers administrators. It is safe for concurrent use.
@@ -76,6 +91,7 @@ type Server struct {
 	openAPI  []byte
 
 	replaying chan struct{} // has room for one replay
+	live      live
 }
 
 // New returns a Server.
@@ -87,6 +103,7 @@ func New(o Options) (*Server, error) {
 		o.Failures = attempts.New()
 	}
 	s := &Server{o: o, log: o.Log, failures: o.Failures, mux: http.NewServeMux(), replaying: make(chan struct{}, 1)}
+	s.live.turn = make(chan struct{}, 1)
 	s.denials.rate = attempts.NewLimiter(recorded, recorded)
 	for _, r := range routes {
 		s.mux.HandleFunc(r.method+" "+prefix+r.path, func(http.ResponseWriter, *http.Request) {})
@@ -161,6 +178,11 @@ func (c *call) run() (any, error) {
 		return nil, err
 	}
 	c.name = route.name
+	if c.actor.local && c.o.Refresh != nil {
+		if err := c.o.Refresh(c.r.Context()); err != nil {
+			return nil, err
+		}
+	}
 	if route.local && !c.actor.local {
 		return nil, wire.Forbidden("local_only", "This is done where the configuration and Redis are at hand, with `llmguard admins`, and not over the network")
 	}

@@ -10,9 +10,9 @@ import (
 	"github.com/llmguard/llmguard/wire"
 )
 
-// Usage is what an org spent in a number of UTC days.
+// Usage is what an org spent in a number of days or hours.
 type Usage struct {
-	From  string      `json:"from"` // first and last day
+	From  string      `json:"from"` // first and last day; of hours when they begin and end
 	To    string      `json:"to"`
 	Lines []UsageLine `json:"lines"`
 	Total UsageSums   `json:"total"`
@@ -20,7 +20,9 @@ type Usage struct {
 
 // UsageLine is one sum. What it was not summed by is empty.
 type UsageLine struct {
-	Day      string `json:"day"`
+	Day string `json:"day"`
+	// Hour is when the hour begins; empty also for a UTC day of which no hours are known.
+	Hour     string `json:"hour"`
 	User     string `json:"user"`
 	Key      string `json:"key"`
 	Model    string `json:"model"`
@@ -54,9 +56,14 @@ func (u *UsageSums) add(s budget.Sums) {
 	u.Costs.Fees += s.Split.Fees
 }
 
-// dimensions set a part of a line's name from a roll-up.
+// dimensions set a part of a line's name from a roll-up, whose time is in the zone asked for.
 var dimensions = map[string]func(*UsageLine, budget.Rollup){
-	"day":      func(l *UsageLine, r budget.Rollup) { l.Day = r.Day.Format(time.DateOnly) },
+	"day": func(l *UsageLine, r budget.Rollup) { l.Day = r.Begin.Format(time.DateOnly) },
+	"hour": func(l *UsageLine, r budget.Rollup) {
+		if r.Hour {
+			l.Hour = r.Begin.Format(time.RFC3339)
+		}
+	},
 	"user":     func(l *UsageLine, r budget.Rollup) { l.User = r.User },
 	"key":      func(l *UsageLine, r budget.Rollup) { l.Key = r.Key },
 	"model":    func(l *UsageLine, r budget.Rollup) { l.Model = r.Model },
@@ -71,23 +78,30 @@ func (c *call) getUsage() (any, error) {
 	if _, _, err := c.org(org); err != nil {
 		return nil, err
 	}
-	from, to, err := c.days()
+	p, err := c.usagePeriod()
 	if err != nil {
 		return nil, err
 	}
 	by := strings.Split(cmp.Or(c.r.URL.Query().Get("by"), "user,model"), ",")
 	for _, d := range by {
 		if dimensions[d] == nil {
-			return nil, wire.BadRequest("by", "invalid_value", "by must be any of day, user, key, model, provider and endpoint, not %.80q", d)
+			return nil, wire.BadRequest("by", "invalid_value", "by must be any of day, hour, user, key, model, provider and endpoint, not %.80q", d)
 		}
 	}
-	rollups, err := c.o.Budget.Rollups(c.r.Context(), org, from, to)
+	p.hours = p.hours || slices.Contains(by, "hour")
+	u, rollups := Usage{From: p.from.Format(time.DateOnly), To: p.to.Add(-1).Format(time.DateOnly), Lines: []UsageLine{}}, c.o.Budget.Rollups
+	if p.hours {
+		u.From, u.To, rollups = p.from.Format(time.RFC3339), p.to.Format(time.RFC3339), c.o.Budget.HourRollups
+	}
+	list, err := rollups(c.r.Context(), org, p.from, p.to)
 	if err != nil {
 		return nil, err
 	}
-	u := Usage{From: from.Format(time.DateOnly), To: to.Add(-1).Format(time.DateOnly), Lines: []UsageLine{}}
 	sums := map[UsageLine]*UsageSums{}
-	for _, r := range rollups {
+	for _, r := range list {
+		if r.Hour {
+			r.Begin = r.Begin.In(p.zone)
+		}
 		var at UsageLine
 		for _, d := range by {
 			dimensions[d](&at, r)
@@ -103,28 +117,59 @@ func (c *call) getUsage() (any, error) {
 		u.Lines = append(u.Lines, line)
 	}
 	slices.SortFunc(u.Lines, func(a, b UsageLine) int {
-		return cmp.Or(cmp.Compare(a.Day, b.Day), cmp.Compare(b.Cost, a.Cost), cmp.Compare(a.User, b.User), cmp.Compare(a.Key, b.Key),
+		return cmp.Or(cmp.Compare(a.Day, b.Day), cmp.Compare(a.Hour, b.Hour), cmp.Compare(b.Cost, a.Cost), cmp.Compare(a.User, b.User), cmp.Compare(a.Key, b.Key),
 			cmp.Compare(a.Model, b.Model), cmp.Compare(a.Provider, b.Provider), cmp.Compare(a.Endpoint, b.Endpoint))
 	})
 	return u, nil
 }
 
-// days reads the first and last UTC day wanted, both today when not given.
-func (c *call) days() (from, to time.Time, err error) {
-	today := c.start.UTC().Truncate(24 * time.Hour)
-	days := [2]time.Time{today, today}
-	for i, name := range []string{"from", "to"} {
-		text := c.r.URL.Query().Get(name)
-		if text == "" {
-			continue
-		}
-		if days[i], err = time.Parse(time.DateOnly, text); err != nil {
-			return from, to, wire.BadRequest(name, "invalid_value", "%s must be a day such as 2026-11-01", name)
-		}
+// usagePeriod is [from, to), in a zone, and whether it is of hours.
+type usagePeriod struct {
+	from, to time.Time
+	zone     *time.Location
+	hours    bool
+}
+
+// usagePeriod reads the first and last day wanted, both today when not given, or two times.
+func (c *call) usagePeriod() (p usagePeriod, err error) {
+	q := c.r.URL.Query()
+	if p.zone, err = zoneOf(q.Get("tz")); err != nil {
+		return p, err
 	}
-	from, to = days[0], days[1].AddDate(0, 0, 1)
-	if n := int(to.Sub(from) / (24 * time.Hour)); n < 1 || n > maxUsageDays {
-		return from, to, wire.BadRequest("from", "invalid_value", "from and to must span 1 to %d days", maxUsageDays)
+	p.hours = p.zone != time.UTC
+	today := c.start.In(p.zone).Format(time.DateOnly)
+	if p.from, _, err = p.instant("from", cmp.Or(q.Get("from"), today)); err != nil {
+		return p, err
 	}
-	return from, to, nil
+	if _, p.to, err = p.instant("to", cmp.Or(q.Get("to"), today)); err != nil {
+		return p, err
+	}
+	if !p.from.Before(p.to) || p.to.Sub(p.from) > (maxUsageDays*24+1)*time.Hour { // a change of the clocks
+		return p, wire.BadRequest("from", "invalid_value", "from and to must span 1 to %d days", maxUsageDays)
+	}
+	return p, nil
+}
+
+// instant reads a day or a time, as the begin of a period and as its end.
+func (p *usagePeriod) instant(name, text string) (begin, end time.Time, err error) {
+	if day, err := time.ParseInLocation(time.DateOnly, text, p.zone); err == nil {
+		return day, day.AddDate(0, 0, 1), nil
+	}
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return at, at, wire.BadRequest(name, "invalid_value", "%s must be a day such as 2026-11-01, or a time such as 2026-11-01T08:00:00Z", name)
+	}
+	p.hours = true
+	return at.In(p.zone), at.In(p.zone), nil
+}
+
+func zoneOf(name string) (*time.Location, error) {
+	if name == "" {
+		return time.UTC, nil
+	}
+	zone, err := time.LoadLocation(name)
+	if err != nil || name == "Local" {
+		return nil, wire.BadRequest("tz", "invalid_value", "tz: %.80q is no time zone; expected a name such as Europe/Berlin", name)
+	}
+	return zone, nil
 }

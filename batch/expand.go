@@ -135,6 +135,7 @@ func (t *turn) prepare(ctx context.Context, e entry) (plan *guard.Plan, refused 
 		err = plan.Check()
 	}
 	if err != nil {
+		t.r.opts.Guard.CountRefusal(err, false)
 		return nil, public(err), nil
 	}
 	return plan, nil, nil

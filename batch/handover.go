@@ -178,6 +178,7 @@ func (f *filling) line(ctx context.Context, e entry) (refused *wire.Error, err e
 	var refusal *guard.Refusal
 	switch {
 	case errors.As(err, &refusal) && refusal.Final():
+		t.r.opts.Guard.CountRefusal(err, false)
 		return refusal.Public(), nil
 	case errors.As(err, &refusal):
 		f.full, f.wait = true, refusal.Binding.Wait

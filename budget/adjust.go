@@ -177,7 +177,7 @@ func (s *Store) correct(ctx context.Context, c correcting) (Adjusted, error) {
 func (s *Store) correctArgs(c correcting, h *Hold, now time.Time) ([]string, []any, error) {
 	day, period := now.UnixMicro()/dayMicros-1, now.Unix()/int64(adjustPeriod/time.Second)
 	keys := h.keys("ledger", "audit", "adjusted:"+strconv.FormatInt(period, 10), "adjusted:"+strconv.FormatInt(period-1, 10),
-		"reconcile", rollupKey(day), rollupKey(day+1), rollupKey(day+2))
+		"reconcile", rollupKey(day), rollupKey(day+1), rollupKey(day+2), hoursKey(day), hoursKey(day+1), hoursKey(day+2))
 	entry, audit, err := c.texts(h.limits)
 	if err != nil {
 		return nil, nil, err

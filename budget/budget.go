@@ -58,10 +58,11 @@ const (
 )
 
 const (
-	chunkSpan  = 10 * time.Minute      // of call ids whose tombstones share a key
-	recordLife = 32 * 24 * time.Hour   // of open holds, renewed with them; longer than any month
-	reachBack  = 10 * time.Minute      // clock skew of call ids that tombstones outlive
-	dayMicros  = 24 * 3600 * 1_000_000 // a UTC day
+	chunkSpan  = 10 * time.Minute    // of call ids whose tombstones share a key
+	recordLife = 32 * 24 * time.Hour // of open holds, renewed with them; longer than any month
+	reachBack  = 10 * time.Minute    // clock skew of call ids that tombstones outlive
+	dayMicros  = 24 * hourMicros     // a UTC day
+	hourMicros = 3600 * 1_000_000
 )
 
 // Options tune a Store. The zero value is usable.
@@ -164,6 +165,8 @@ type Store struct {
 
 	without without
 
+	refusals refusals
+
 	mu    sync.Mutex
 	orgs  map[string]*openHolds // those this process has or had holds in
 	judge bool                  // whether a lease that has run out says that its holder is dead
@@ -185,7 +188,7 @@ func New(rdb redis.UniversalClient, o Options) *Store {
 	s := &Store{
 		rdb: rdb, opts: o, lease: o.Lease.Microseconds(), scripts: loaded, rollupFields: rollupFields, endingOptions: o.ending(), orgs: map[string]*openHolds{}, later: newLater(), tail: tail{span: o.Tail},
 		loss: newLoss(o.EpochFile), storeClock: storeClock{start: time.Now(), seen: map[string]clockSeen{}},
-		without: without{start: time.Now(), uses: map[string]*use{}}, scanning: make(chan struct{}, 1),
+		without: without{start: time.Now(), uses: map[string]*use{}}, scanning: make(chan struct{}, 1), refusals: newRefusals(),
 	}
 	if o.Journal == nil {
 		s.opts.Journal = s.later.memory

@@ -39,6 +39,22 @@ func (s Shape) validateCalendar() error {
 	return err
 }
 
+// Start is when the window or the period began that counts at an instant; false for shapes
+// that have none.
+func (s Shape) Start(at time.Time) (time.Time, bool) {
+	switch s.Kind {
+	case Window, ExactWindow:
+		return at.Add(-s.Window), true
+	case Calendar:
+		loc, err := zoneNamed(s.zone())
+		if err != nil {
+			return time.Time{}, false
+		}
+		return periodStart(s.Calendar, at.In(loc)), true
+	}
+	return time.Time{}, false
+}
+
 // around is the text of the boundaries for any instant in [from, to).
 type around struct {
 	from, to time.Time
@@ -82,6 +98,19 @@ func boundaries(period string, loc *time.Location, now time.Time) around {
 		out = strconv.AppendInt(out, t.UnixMicro(), 10)
 	}
 	return around{from: list[1], to: list[2], text: string(out)}
+}
+
+// Began is when what a limit counts now began: its window, its period, or the time in which its
+// bucket is filled again.
+func (s Shape) Began(now time.Time) time.Time {
+	if s.Kind != Calendar {
+		return now.Add(-s.span())
+	}
+	zone, err := zoneNamed(s.zone())
+	if err != nil {
+		zone = time.UTC
+	}
+	return periodStart(s.Calendar, now.In(zone))
 }
 
 // periodStart returns the first instant of the period that t is in. A local

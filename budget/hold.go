@@ -47,7 +47,7 @@ func (s *Store) hold(
 		if life == 0 {
 			s.track(h)
 		}
-		h.Statuses, err = s.statuses(h, a, h.Max)
+		h.Statuses, err = s.statuses(h, a, h.Max.of)
 		s.metrics.refused(c.Org, h.Statuses) // by limits in the shadow
 		h.noteShadow()
 		return h, err
@@ -193,7 +193,7 @@ func (h *Hold) limitArgs(args []any, now time.Time, a Amounts) ([]any, error) {
 
 // refusal decodes a refused hold or extension that wanted these amounts.
 func (s *Store) refusal(h *Hold, a answer, want Amounts) error {
-	statuses, err := s.statuses(h, a, want)
+	statuses, err := s.statuses(h, a, want.of)
 	if err != nil {
 		return err
 	}
@@ -229,7 +229,7 @@ func (s *Store) Extend(ctx context.Context, h *Hold, more Amounts) ([]Status, er
 	switch a.verdict {
 	case "held":
 		h.Max, h.Expected = most, expected
-		h.Statuses, err = s.statuses(h, a, more)
+		h.Statuses, err = s.statuses(h, a, more.of)
 		h.noteShadow()
 		return h.Statuses, err
 	case "refused":

@@ -4,7 +4,7 @@ package budget
 func settleJoint(many script) *joint {
 	const head, each = 24, 4 // arguments of a settle, and of each limit
 	return &joint{
-		many: many, keys: 7, own: 14, each: 2,
+		many: many, keys: 10, own: 14, each: 2,
 		key: func(r run) groupKey {
 			var k groupKey
 			for i := range k.keys {
@@ -16,15 +16,15 @@ func settleJoint(many script) *joint {
 			return k
 		},
 		limits: func(r run, list []limitArgs) []limitArgs {
-			for i := range r.keys[8:] {
+			for i := range r.keys[11:] {
 				a := r.args[head+each*i:]
-				list = append(list, limitArgs{text(r.keys[8+i]), text(a[0]), text(a[2]), text(a[3])})
+				list = append(list, limitArgs{text(r.keys[11+i]), text(a[0]), text(a[2]), text(a[3])})
 			}
 			return list
 		},
 		add: func(g *group, keys []string, args []any) ([]string, []any) {
 			first := g.runs[0]
-			for _, i := range [...]int{0, 1, 2, 3, 5, 6, 7} { // nobody is reconciled
+			for _, i := range [...]int{0, 1, 2, 3, 5, 6, 7, 8, 9, 10} { // nobody is reconciled
 				keys = append(keys, text(first.keys[i]))
 			}
 			for _, i := range [...]int{8, 7, 19, 21, 22, 23} {

@@ -65,6 +65,7 @@ func (s *Store) Run(ctx context.Context) error {
 	var work sync.WaitGroup
 	work.Go(func() { s.keepWriting(ctx) })
 	work.Go(func() { s.watch(ctx) })
+	work.Go(func() { s.keepRefusals(ctx) })
 	work.Go(func() { s.every(ctx, "sweep of expired holds", s.sweepDue) })
 	s.every(ctx, "renewal of holds", s.renewDue)
 	work.Wait()

@@ -75,11 +75,11 @@ func TestLedger(t *testing.T) {
 			t.Fatalf("roll-ups %+v, %v", days, err)
 		}
 		first := Rollup{
-			Day: time.Date(2026, 11, 18, 0, 0, 0, 0, time.UTC), User: "ann", Key: "k1",
+			Begin: time.Date(2026, 11, 18, 0, 0, 0, 0, time.UTC), User: "ann", Key: "k1",
 			Provider: "openai", Endpoint: "chat.completions", Model: "gpt-x",
 		}
 		second := first
-		second.Day = first.Day.Add(24 * time.Hour)
+		second.Begin = first.Begin.Add(24 * time.Hour)
 		first.Sums = Sums{
 			Cost: pricing.Nano(big) + 130, Estimated: 130, Overrun: 30, Calls: 2, Input: 2400, Cached: 2000, Output: 68,
 			Split: pricing.Split{Input: pricing.Nano(big) + 10, CachedInput: 20, CacheWrite: 40, Output: 50, Fees: 10},

@@ -12,6 +12,24 @@ func (s *Store) Peek(ctx context.Context, limits []Limit, c Call) ([]Status, err
 	return out, err
 }
 
+// CapRoom is Room for the limits of one spend cap.
+func (s *Store) CapRoom(ctx context.Context, spend Cap, c Call, want Amounts) ([]Status, error) {
+	statuses, _, err := s.room(ctx, spend.Limits, spend.of(c), want)
+	return statuses, err
+}
+
+// Frees tells when so many percent of each limit are free: as the Wait of a Status that is
+// Refused; of another they are free now. Nothing is charged.
+func (s *Store) Frees(ctx context.Context, limits []Limit, c Call, percent int64) ([]Status, error) {
+	_, out, err := s.peek(ctx, limits, c, func(_ *Limit, amount int64) int64 { return amount/100*percent + amount%100*percent/100 })
+	return out, err
+}
+
+// CapFrees is Frees for the limits of a spend cap.
+func (s *Store) CapFrees(ctx context.Context, spend Cap, percent int64) ([]Status, error) {
+	return s.Frees(ctx, spend.Limits, spend.of(Call{}), percent)
+}
+
 // Room tells where the limits that concern the call stand, and charges nothing. The error
 // that Hold of so much would return now comes as the second result; nil: it would fit. Of
 // limits and caps that refuse, it names the one with the longest wait.
@@ -34,7 +52,7 @@ func (s *Store) Room(ctx context.Context, limits []Limit, caps []Cap, c Call, wa
 }
 
 func (s *Store) room(ctx context.Context, limits []Limit, c Call, want Amounts) ([]Status, *ExceededError, error) {
-	bound, statuses, err := s.peek(ctx, limits, c, &want)
+	bound, statuses, err := s.peek(ctx, limits, c, func(l *Limit, _ int64) int64 { return l.Metric.amountOf(want) })
 	if err != nil {
 		return nil, nil, err
 	}
@@ -65,9 +83,12 @@ func (e *ExceededError) outlasts(other *ExceededError) bool {
 // wantsNothing is within every limit.
 var wantsNothing any = int64(math.MinInt64 >> 10)
 
-// peek reads the states of limits for a call that wants so much of them, or nothing. It
-// returns the limits that concern the call, too.
-func (s *Store) peek(ctx context.Context, limits []Limit, c Call, want *Amounts) ([]Limit, []Status, error) {
+// wants is how much of a limit a call wants, whose amount is given; nil: nothing.
+type wants func(l *Limit, amount int64) int64
+
+// peek reads the states of limits for a call that wants so much of them. It returns the limits
+// that concern the call, too.
+func (s *Store) peek(ctx context.Context, limits []Limit, c Call, want wants) ([]Limit, []Status, error) {
 	h, err := s.unheld(limits, c)
 	if err != nil || len(h.states) == 0 {
 		return nil, nil, err
@@ -89,11 +110,12 @@ func (s *Store) peek(ctx context.Context, limits []Limit, c Call, want *Amounts)
 	if err != nil {
 		return nil, nil, err
 	}
-	asked := Amounts{}
-	if want != nil {
-		asked = *want
-	}
-	out, err := s.statuses(h, a, asked)
+	out, err := s.statuses(h, a, func(l *Limit) int64 {
+		if want == nil {
+			return 0
+		}
+		return want(l, l.now(a.at()))
+	})
 	for i := range out {
 		out[i].closed(s.closedUntil(c.Org, &h.limits[i], a.at()), a.at())
 	}
@@ -101,18 +123,24 @@ func (s *Store) peek(ctx context.Context, limits []Limit, c Call, want *Amounts)
 }
 
 // overBy is what a call wants of a limit less the limit's amount.
-func (s *Store) overBy(h *Hold, i int, want *Amounts, now time.Time) any {
+func (s *Store) overBy(h *Hold, i int, want wants, now time.Time) any {
 	if want == nil {
 		return wantsNothing
 	}
 	l := &h.limits[i]
-	n := l.Metric.amountOf(*want)
+	amount := l.now(now)
+	n := want(l, amount)
 	if !s.closedUntil(h.Call.Org, l, now).IsZero() {
 		return n + 1 // its amount is -1: nothing is within it
 	}
-	amount := l.Shape.Amount
-	if len(l.Raises) > 0 {
-		amount, _ = l.amountAt(now)
-	}
 	return n - amount
+}
+
+// now is the limit's amount at a time, with its raises.
+func (l *Limit) now(at time.Time) int64 {
+	if len(l.Raises) == 0 {
+		return l.Shape.Amount
+	}
+	amount, _ := l.amountAt(at)
+	return amount
 }

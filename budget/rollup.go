@@ -60,9 +60,11 @@ func (s *Sums) numbers() [14]*int64 {
 }
 
 // Rollup is what one user spent through one key on one model of a provider, at
-// one endpoint, in one UTC day.
+// one endpoint, in one UTC day or hour.
 type Rollup struct {
-	Day                                  time.Time
+	// Begin is when the day begins, or the hour when Hour is set.
+	Begin                                time.Time
+	Hour                                 bool
 	User, Key, Provider, Endpoint, Model string
 	Sums
 }
@@ -98,37 +100,49 @@ func (s *Store) rollups(ctx context.Context, org, match string, from, to time.Ti
 // scanPage is about how many lines of a day one command goes through.
 const scanPage = 250
 
-// rollupsOf reads one day in pages.
+// rollupsOf reads one day.
 func (s *Store) rollupsOf(ctx context.Context, org, match string, day time.Time) ([]Rollup, error) {
-	found := map[string]Rollup{} // a scan may return a field twice
+	var out []Rollup
+	err := s.eachField(ctx, key(org, rollupKey(day.Unix()/86400)), match, func(field, text string) error {
+		r, err := decodeRollup(day, field, text)
+		out = append(out, r)
+		return err
+	})
+	slices.SortFunc(out, compareRollups)
+	return out, err
+}
+
+func compareRollups(a, b Rollup) int {
+	return cmp.Or(a.Begin.Compare(b.Begin), cmp.Compare(a.User, b.User), cmp.Compare(a.Key, b.Key), cmp.Compare(a.Model, b.Model),
+		cmp.Compare(a.Provider, b.Provider), cmp.Compare(a.Endpoint, b.Endpoint))
+}
+
+// eachField calls fn once for each field of a hash that matches, in pages.
+func (s *Store) eachField(ctx context.Context, key, match string, fn func(field, text string) error) error {
+	found := map[string]bool{} // a scan may return a field twice
 	for cursor := uint64(0); ; {
-		page, next, err := s.scanDay(ctx, key(org, rollupKey(day.Unix()/86400)), match, cursor)
+		page, next, err := s.readPage(ctx, key, match, cursor)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		for i := 0; i+1 < len(page); i += 2 {
-			if found[page[i]], err = decodeRollup(day, page[i], page[i+1]); err != nil {
-				return nil, err
+			if found[page[i]] {
+				continue
+			}
+			found[page[i]] = true
+			if err := fn(page[i], page[i+1]); err != nil {
+				return err
 			}
 		}
 		if cursor = next; cursor == 0 {
-			break
+			return nil
 		}
 	}
-	out := make([]Rollup, 0, len(found))
-	for _, r := range found {
-		out = append(out, r)
-	}
-	slices.SortFunc(out, func(a, b Rollup) int {
-		return cmp.Or(cmp.Compare(a.User, b.User), cmp.Compare(a.Key, b.Key), cmp.Compare(a.Model, b.Model),
-			cmp.Compare(a.Provider, b.Provider), cmp.Compare(a.Endpoint, b.Endpoint))
-	})
-	return out, nil
 }
 
-// scanDay reads a page of a day, one at a time in this process: Redis serves calls
+// readPage reads a page of a hash, one at a time in this process: Redis serves calls
 // between two pages, however many ask for their usage.
-func (s *Store) scanDay(ctx context.Context, key, match string, cursor uint64) ([]string, uint64, error) {
+func (s *Store) readPage(ctx context.Context, key, match string, cursor uint64) ([]string, uint64, error) {
 	select {
 	case s.scanning <- struct{}{}:
 		defer func() { <-s.scanning }()
@@ -148,7 +162,7 @@ func decodeRollup(day time.Time, field, text string) (Rollup, error) {
 	if err != nil || len(names) != 5 || len(n) != 14 {
 		return Rollup{}, fmt.Errorf("budget: roll-up field %q = %q is not understood", field, text)
 	}
-	r := Rollup{Day: day, User: names[0], Key: names[1], Provider: names[2], Endpoint: names[3], Model: names[4]}
+	r := Rollup{Begin: day, User: names[0], Key: names[1], Provider: names[2], Endpoint: names[3], Model: names[4]}
 	for i, to := range r.numbers() {
 		*to = n[i]
 	}
@@ -166,5 +180,13 @@ func rollupField(c Call) string {
 
 // rollupKey names the sums of a UTC day, given as days since 1970.
 func rollupKey(day int64) string {
-	return "sums:" + time.Unix(day*86400, 0).UTC().Format("20060102")
+	return "sums:" + dayText(day)
+}
+
+// hoursKey names the sums of the hours of a UTC day.
+func hoursKey(day int64) string { return "sums-by-hour:" + dayText(day) }
+
+// dayText is a UTC day, given as days since 1970, in the names of keys.
+func dayText(day int64) string {
+	return time.Unix(day*86400, 0).UTC().Format("20060102")
 }

@@ -30,7 +30,7 @@ func (sc script) of([]state) script { return sc }
 type scripts struct {
 	hold, settle                                             *unrolled
 	extend, void, expire, renew, peek, reset, adjust, export script
-	register, relinquish, seen                               script
+	register, relinquish, seen, refusals, shadowSince        script
 }
 
 var loaded = loadAll(lua.Files())
@@ -48,6 +48,9 @@ func loadAll(files fs.FS) scripts {
 		register:   load("register"),
 		relinquish: load("relinquish"),
 		seen:       load("seen"),
+		refusals:   load("refusals"),
+
+		shadowSince: load("shadow_since"),
 
 		peek:   load("peek"),
 		reset:  load("reset"),
@@ -57,13 +60,15 @@ func loadAll(files fs.FS) scripts {
 }
 
 // reads reports whether the script changes nothing that is held or charged.
-func (sc script) reads() bool { return sc.name == "peek" || sc.name == "renew" || sc.name == "export" }
+func (sc script) reads() bool {
+	return sc.name == "peek" || sc.name == "renew" || sc.name == "export" || sc.name == "shadow_since"
+}
 
 // names lists the scripts, for metrics.
 func (s scripts) names() []string {
 	all := []script{
 		s.extend, s.void, s.expire, s.renew, s.register, s.relinquish, s.seen, s.peek, s.reset, s.adjust,
-		s.export,
+		s.export, s.refusals, s.shadowSince,
 	}
 	out := []string{s.hold.name, s.settle.name}
 	for _, sc := range all {

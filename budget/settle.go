@@ -174,7 +174,7 @@ type endingValues struct {
 func (s *Store) endingArgs(e ending, now time.Time) ([]string, []any, error) {
 	days := s.daysAround(now)
 	keys := stateKeys(e.call.Org, e.states, "leases", "holds", s.chunkOf(e.call), "ledger", "reconcile",
-		days.keys[0], days.keys[1], days.keys[2])
+		days.keys[0], days.keys[1], days.keys[2], days.hours[0], days.hours[1], days.hours[2])
 	since := e.since
 	if since.IsZero() {
 		since, _ = idTime(e.call.ID)
@@ -231,6 +231,7 @@ type threeDays struct {
 	day   int64 // of the first, since 1970
 	first any   // day, as an argument
 	keys  [3]string
+	hours [3]string // of their hours
 }
 
 // daysAround returns yesterday, today and tomorrow, made once a day.
@@ -238,7 +239,10 @@ func (s *Store) daysAround(now time.Time) *threeDays {
 	day := now.UnixMicro()/dayMicros - 1
 	days := s.days.Load()
 	if days == nil || days.day != day {
-		days = &threeDays{day: day, first: day, keys: [3]string{rollupKey(day), rollupKey(day + 1), rollupKey(day + 2)}}
+		days = &threeDays{
+			day: day, first: day, keys: [3]string{rollupKey(day), rollupKey(day + 1), rollupKey(day + 2)},
+			hours: [3]string{hoursKey(day), hoursKey(day + 1), hoursKey(day + 2)},
+		}
 		s.days.Store(days)
 	}
 	return days

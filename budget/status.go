@@ -169,14 +169,17 @@ func span(micros int64) time.Duration {
 	return time.Duration(max(0, micros)) * time.Microsecond
 }
 
-// statuses decodes the rows of an answer to a call that wanted these amounts.
-func (s *Store) statuses(h *Hold, a answer, want Amounts) ([]Status, error) {
+// of are amounts as each limit counts them.
+func (a Amounts) of(l *Limit) int64 { return l.Metric.amountOf(a) }
+
+// statuses decodes the rows of an answer to a call that wanted so much of each limit.
+func (s *Store) statuses(h *Hold, a answer, want func(*Limit) int64) ([]Status, error) {
 	if len(a.rows) != len(h.limits) {
 		return nil, fmt.Errorf("budget: reply has %d limits, not %d", len(a.rows), len(h.limits))
 	}
 	out := make([]Status, len(h.limits))
 	for i, l := range h.limits {
-		out[i] = s.statusOf(l, h.states[i], l.Metric.amountOf(want), a.head[0], a.rows[i])
+		out[i] = s.statusOf(l, h.states[i], want(&h.limits[i]), a.head[0], a.rows[i])
 	}
 	return out, nil
 }

@@ -140,10 +140,15 @@ func (v *Virtual) Hold(now int64, on *Standing, most, expected Amounts) (*Virtua
 		}
 	}
 	for i, t := range on.twins { // a refill applies from the first call under it
-		if b, ok := t.(*bucketTwin); ok && !b.refills(on.limits[i].Shape) {
+		b, ok := t.(*bucketTwin)
+		switch {
+		case !ok || b.refills(on.limits[i].Shape):
+		case b.written:
 			b.open(now)
 			b.refill(on.limits[i].Shape)
 			b.close()
+		default: // nobody has used it, so a refusal leaves nothing of it
+			b.units, b.micros = on.limits[i].Shape.rate()
 		}
 	}
 	if refused {

@@ -85,7 +85,7 @@ func (p *pairing) stepRefill() error {
 	p.limits = slices.Clone(p.limits)
 	for i := range p.limits {
 		if s := &p.limits[i].Shape; s.Kind == Bucket {
-			s.Refill = s.Refill*int64(p.choose(300))/100 + int64(p.choose(2))
+			s.Refill = min(s.Refill*int64(p.choose(300))/100+int64(p.choose(2)), MaxAmount)
 			p.note("refill of %s now %d", p.limits[i].ID, s.Refill)
 		}
 	}
@@ -329,5 +329,29 @@ func BenchmarkVirtual(b *testing.B) {
 			b.Fatal(refused)
 		}
 		v.Settle(now+500, h, cost(20_000))
+	}
+}
+
+// TestRefusalLeavesNothingOfAnUnusedBucket: a bucket that nobody has used has no time of
+// its own, also after a call was refused under another refill.
+func TestRefusalLeavesNothingOfAnUnusedBucket(t *testing.T) {
+	v := NewVirtual(Options{Lease: 30 * time.Second})
+	limit := Limit{ID: "org", Subject: Org, Metric: Cost, Shape: Shape{Kind: Bucket, Amount: 100}}
+	bind := func() *Standing {
+		on, err := v.Bind([]Limit{limit}, Call{Org: "acme", User: "ann"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return on
+	}
+	const now = int64(1_800_000_000_000_000)
+	v.Peek(now, bind())
+	limit.Shape.Refill, limit.Shape.Per = 1, time.Second
+	on := bind()
+	if _, refused := v.Hold(now, on, Amounts{Cost: 101}, Amounts{}); refused == nil {
+		t.Fatal("a hold beyond the amount was granted")
+	}
+	if s := v.Peek(now-1_500_000, on)[0]; s.Reset != 0 {
+		t.Errorf("after the clock was set back it resets in %s, want 0", s.Reset)
 	}
 }

@@ -75,6 +75,8 @@ type Config struct {
 	PricesFile string `yaml:"prices_file"`
 	// Providers are the upstream accounts calls are sent to.
 	Providers []Provider `yaml:"providers,required"`
+	// Defaults apply to every org, of this file and of Redis, also to those made later.
+	Defaults Defaults `yaml:"defaults"`
 	// Orgs are the tenants, with their limits, users and keys.
 	Orgs []Org `yaml:"orgs,required"`
 	// Ledger is the record of what every call was charged.

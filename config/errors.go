@@ -36,15 +36,23 @@ func (e *Error) Error() string {
 		b.WriteString(e.Path + ": ")
 	}
 	b.WriteString(e.Message)
-	if strings.TrimSpace(e.Source) != "" {
-		source, column := e.Source, e.Column
-		if runes := []rune(source); len(runes) > 140 { // a window around the caret
-			from := max(0, min(column-40, len(runes)-140))
-			source, column = string(runes[from:from+140]), column-from
-		}
-		fmt.Fprintf(&b, "\n%5d | %s\n%5s | %s", e.Line, source, "", caret(source, column, e.width))
+	if text := e.Excerpt(); text != "" {
+		b.WriteString("\n" + text)
 	}
 	return b.String()
+}
+
+// Excerpt is the source line with a caret under the place, empty when there is none.
+func (e *Error) Excerpt() string {
+	if strings.TrimSpace(e.Source) == "" {
+		return ""
+	}
+	source, column := e.Source, e.Column
+	if runes := []rune(source); len(runes) > 140 { // a window around the caret
+		from := max(0, min(column-40, len(runes)-140))
+		source, column = string(runes[from:from+140]), column-from
+	}
+	return fmt.Sprintf("%5d | %s\n%5s | %s", e.Line, source, "", caret(source, column, e.width))
 }
 
 // Errors is everything wrong in one file, in the order of its lines.

@@ -44,9 +44,14 @@ func (m *Metrics) Taken(c *Config, restart int, at time.Time) {
 	m.successful.Set(1)
 	m.at.Set(float64(at.UnixMilli()) / 1000)
 	m.restart.Set(float64(restart))
+	m.hash.Set(c.Hash())
+}
+
+// Hash is the file's part of its SHA-256 that the metric reports.
+func (c *Config) Hash() float64 {
 	var b [8]byte
 	copy(b[2:], c.Sum[:6])
-	m.hash.Set(float64(binary.BigEndian.Uint64(b[:])))
+	return float64(binary.BigEndian.Uint64(b[:]))
 }
 
 // Refused says that a new configuration was not taken.

@@ -175,11 +175,30 @@ type Bucket struct {
 	Refill Rate `yaml:"refill"`
 }
 
+// Defaults are what every org has that does not say otherwise.
+type Defaults struct {
+	// Limits are limits of every org; each org has counters of its own. A limit of an
+	// org replaces the one of its name here, whole. Administrators change these for all
+	// orgs with `llmguard limits set NAME --org all`, field by field, over this file.
+	Limits []Limit `yaml:"limits"`
+}
+
+// OrgLimits returns the limits of an org: the defaults, those of the org's own that
+// replace them by name, and the org's others.
+func (c *Config) OrgLimits(o *Org) []Limit { return replaced(c.Defaults.Limits, o.Limits) }
+
 // UserLimits returns the limits that apply to a user of the org: the org's,
 // those of the user's own that replace them by name, and the user's others.
-func (o *Org) UserLimits(u *User) []Limit {
-	out := slices.Clone(o.Limits)
-	for _, own := range u.Limits {
+func (c *Config) UserLimits(o *Org, u *User) []Limit {
+	return slices.DeleteFunc(replaced(c.OrgLimits(o), u.Limits), func(l Limit) bool {
+		return l.Subject == "user" && l.Only != "" && l.Only != u.ID
+	})
+}
+
+// replaced returns limits, with others in the place of those of the same name, or after them.
+func replaced(list, others []Limit) []Limit {
+	out := slices.Clone(list)
+	for _, own := range others {
 		i := slices.IndexFunc(out, func(l Limit) bool { return l.Name == own.Name })
 		if i < 0 {
 			out = append(out, own)
@@ -187,7 +206,19 @@ func (o *Org) UserLimits(u *User) []Limit {
 		}
 		out[i] = own
 	}
-	return slices.DeleteFunc(out, func(l Limit) bool {
-		return l.Subject == "user" && l.Only != "" && l.Only != u.ID
-	})
+	return out
+}
+
+// CallerKeys are the ids of the keys that work at a time, by user. Users without one are left out.
+func (o *Org) CallerKeys(at time.Time) map[string][]string {
+	out := map[string][]string{}
+	for i := range o.Users {
+		u := &o.Users[i]
+		for _, k := range u.Keys {
+			if !u.Disabled && !k.Disabled && (k.Expires.IsZero() || at.Before(k.Expires)) {
+				out[u.ID] = append(out[u.ID], k.ID)
+			}
+		}
+	}
+	return out
 }

@@ -70,6 +70,14 @@ func (c *Config) CheckOrg(o *Org) error {
 	return d.patchError()
 }
 
+// CheckDefaults checks the limits of every org, which were put together likewise.
+func (c *Config) CheckDefaults() error {
+	d := newPatch()
+	d.markLimits("defaults", c.Defaults.Limits)
+	d.defaults(c.Defaults.Limits)
+	return d.patchError()
+}
+
 func newPatch() *document {
 	return &document{
 		name: "request", marks: map[string]mark{}, anchors: map[string]ast.Node{},

@@ -74,6 +74,7 @@ func (d *document) validate(cfg *Config) {
 	d.providers(cfg)
 	d.priced(cfg)
 	d.spendCaps("spend_caps", cfg.SpendCaps)
+	d.defaults(cfg.Defaults.Limits)
 	d.orgs(cfg)
 	d.queue(cfg.Queue)
 	d.webhookBounds(cfg.Webhooks)

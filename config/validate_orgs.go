@@ -52,8 +52,8 @@ func (d *document) org(path string, o *Org, cfg *Config, providers []string, ids
 	d.webhooks(path, o, cfg.Webhooks)
 	d.alerts(path+".alerts", o.Alerts, cfg.Webhooks)
 	d.users(path, o, cfg.Auth.Peppers, hashes)
-	d.limits(path, o)
-	d.limitCount(path, o)
+	d.limits(path, o, cfg)
+	d.limitCount(path, o, cfg)
 }
 
 // journal checks that calls which are admitted without Redis can be kept.
@@ -139,8 +139,23 @@ func (d *document) hash(path, text string, peppers []Pepper) bool {
 	return true
 }
 
+// defaults checks the limits of every org.
+func (d *document) defaults(list []Limit) {
+	ids := names{}
+	for i, l := range list {
+		at := fmt.Sprintf("defaults.limits[%d]", i)
+		d.unique(ids, at+".name", l.Name)
+		d.limit(at, l)
+		if l.Only != "" && l.Subject != "ip" {
+			d.failAt(at+".only", "has no place in the limits of every org; write the limit under the org whose %s it is for", l.Subject)
+			continue
+		}
+		d.only(at+".only", l, nil, nil)
+	}
+}
+
 // limits checks the org's limits and those of its users.
-func (d *document) limits(path string, o *Org) {
+func (d *document) limits(path string, o *Org, cfg *Config) {
 	var users, keyIDs []string
 	for _, u := range o.Users {
 		users = append(users, u.ID)
@@ -150,6 +165,11 @@ func (d *document) limits(path string, o *Org) {
 	}
 	ids := names{}
 	replaceable := map[string]bool{}
+	for i, l := range cfg.Defaults.Limits {
+		if !slices.ContainsFunc(o.Limits, func(own Limit) bool { return own.Name == l.Name }) {
+			ids[l.Name], replaceable[l.Name] = fmt.Sprintf("defaults.limits[%d]", i), l.Subject == "user"
+		}
+	}
 	for i, l := range o.Limits {
 		at := fmt.Sprintf("%s.limits[%d]", path, i)
 		d.unique(ids, at+".name", l.Name)
@@ -164,7 +184,7 @@ func (d *document) limits(path string, o *Org) {
 			d.unique(own, at+".name", l.Name)
 			d.limit(at, l)
 			if first, taken := ids[l.Name]; taken && !replaceable[l.Name] {
-				d.failAt(at+".name", "%q is a limit of the org on line %d whose subject is not user, so a user cannot replace it", l.Name, d.markAt(first).line)
+				d.failAt(at+".name", "%q is a limit of the org%s whose subject is not user, so a user cannot replace it", l.Name, d.onLine(first))
 			}
 			if l.Subject != "user" {
 				d.failAt(at+".subject", "a limit under a user has subject user")
@@ -174,6 +194,14 @@ func (d *document) limits(path string, o *Org) {
 			}
 		}
 	}
+}
+
+// onLine says where a path is in the file, if it is.
+func (d *document) onLine(path string) string {
+	if at := d.markAt(path); at.line > 0 {
+		return fmt.Sprintf(" on line %d", at.line)
+	}
+	return ""
 }
 
 func (d *document) only(path string, l Limit, users, keyIDs []string) {

@@ -3,19 +3,16 @@ package console
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/wire"
 )
 
-// What is read of the ledger for one call: so many entries after its id was made, and as
-// many before it was admitted.
+// What is read of the ledger for one call: so many entries after its id was made.
 const (
 	callEntries = 20_000
 	callAfter   = 26 * time.Hour // a job waits a day, and then runs
-	callBefore  = 24 * time.Hour
 )
 
 type callView struct {
@@ -31,6 +28,9 @@ type callLimit struct {
 	Before int64 // what the ledger has of its window when the call was held
 	Known  bool  // that this could be added up
 	Held   bool  // in shadow mode, and the call did not fit
+
+	start time.Time // of the window
+	tail  time.Time // its entries from then on are added up, before that the daily sums
 }
 
 // call shows one call: what the ledger has of it, and where its limits stood then.
@@ -80,76 +80,4 @@ func (c *Console) findCall(ctx context.Context, org, id string) (*callView, erro
 		view.Began = time.UnixMicro(view.HeldUS)
 	}
 	return view, nil
-}
-
-// limitsThen adds up, from the ledger, what the windows of the call's limits had in them
-// when it was held.
-func (c *Console) limitsThen(ctx context.Context, view *callView) error {
-	policy := c.o.Policy().Orgs[view.Org]
-	if policy == nil {
-		return nil
-	}
-	for _, l := range policy.LimitsFor(view.User, view.Key) {
-		if l.Mode == budget.Off || l.Only != "" && l.Only != subjectOf(l.Subject, view.Call) {
-			continue
-		}
-		view.Limits = append(view.Limits, callLimit{
-			Limit: l, Known: summable(l) && !view.Began.IsZero(),
-			Held: slices.ContainsFunc(view.Shadow, func(s budget.Shadowed) bool { return s.Cap == "" && s.Limit == l.ID }),
-		})
-	}
-	if !slices.ContainsFunc(view.Limits, func(l callLimit) bool { return l.Known }) {
-		return nil
-	}
-	read := 0
-	err := c.o.Budget.Recent(ctx, view.Org, view.Began.Add(-callBefore), view.Began, func(e budget.Entry) error {
-		if read++; read > callEntries {
-			return errEnough
-		}
-		for i := range view.Limits {
-			view.Limits[i].count(&e, view)
-		}
-		return nil
-	})
-	if errors.Is(err, errEnough) {
-		for i := range view.Limits {
-			view.Limits[i].Known = false
-		}
-		return nil
-	}
-	return err
-}
-
-// summable reports whether entries of the ledger tell what a limit's window had in it.
-func summable(l budget.Limit) bool {
-	window := l.Shape.Kind == budget.Window || l.Shape.Kind == budget.ExactWindow
-	return window && l.Shape.Window <= callBefore && l.Metric != budget.Concurrency && len(l.Models)+len(l.Endpoints) == 0
-}
-
-func (l *callLimit) count(e *budget.Entry, view *callView) {
-	age := view.Began.Sub(e.At)
-	if !l.Known || e.ID == view.ID || age < 0 || age > l.Shape.Window || subjectOf(l.Subject, e.Call) != subjectOf(l.Subject, view.Call) {
-		return
-	}
-	switch l.Metric {
-	case budget.Cost:
-		l.Before += int64(e.Cost)
-	case budget.Tokens:
-		l.Before += e.Usage.Input + e.Usage.Output
-	default:
-		l.Before++
-	}
-}
-
-// subjectOf is whom of a call a limit counts.
-func subjectOf(s budget.Subject, c budget.Call) string {
-	switch s {
-	case budget.User:
-		return c.User
-	case budget.Key:
-		return c.Key
-	case budget.IP:
-		return c.IP
-	}
-	return ""
 }

@@ -22,14 +22,23 @@ const bareAndOpen = acme + `
 func TestOverviewSaysWhatIsWrong(t *testing.T) {
 	r := newRig(t, bareAndOpen)
 	b := r.signedIn(opsKey)
-	text := b.has("/console/", "Org bare has no limit that is enforced", "Org shadowed has no limit that is enforced",
+	text := b.has("/console/", "Nothing bounds what org bare can spend", "Nothing bounds what org shadowed can spend",
 		"llmguard limits set month --org bare")
-	if strings.Contains(text, "Org acme has no limit") || strings.Contains(text, "blocked") {
+	if strings.Contains(text, "org acme can spend") || strings.Contains(text, "blocked") {
 		t.Errorf("got what is right among the problems: %s", content(text))
 	}
 	r.must(r.queue.Quota().Block(t.Context(), "main", time.Hour))
 	b.has("/console/", "Pool main is blocked by its provider", "/console/queue#pool-main")
 	newRig(t, acme).signedIn(opsKey).has("/console/", `id="problems"`)
+}
+
+// The page of an org says what it can spend in an hour, and when nothing bounds it, with a command.
+func TestOrgPageSaysWhatBoundsIt(t *testing.T) {
+	b := newRig(t, bareAndOpen).signedIn(opsKey)
+	b.has("/console/orgs/bare", "Worst case per hour", "unbounded", "Nothing bounds what org bare can spend", "llmguard limits set month --org bare")
+	if text := b.has("/console/orgs/acme", "Worst case per hour"); strings.Contains(text, "unbounded") || strings.Contains(text, "Nothing bounds") {
+		t.Errorf("got an org with limits shown as unbounded: %s", content(text))
+	}
 }
 
 // Batches of all orgs are on one page, those that have not ended first, and can be cancelled there.
@@ -72,16 +81,31 @@ func (r *rig) entry(cost pricing.Nano, limits ...budget.Limit) string {
 
 // A call has a page: tokens, latency, status and cost, and what its windows had in them then.
 func TestCallPage(t *testing.T) {
-	r := newRig(t, acme)
+	r := newRig(t, strings.Replace(acme, "limits:\n", "limits:\n      - {name: days, amount: $100, window: 3d}\n", 1))
 	r.entry(3 * dollar)
 	id := r.entry(2 * dollar)
 	r.entry(dollar) // after it
 	b := r.signedIn(opsKey)
 	text := b.has("/console/calls/acme/"+id, "HTTP 200", "1,200 in", "34 out", "waited 1.5 s", "took 2.5 s", "$2.00", "192.0.2.7", "daily")
-	daily := text[strings.Index(text, `<th scope="row">daily`):]
-	if daily = daily[:strings.Index(daily, "</tr>")]; !strings.Contains(daily, "$3.00") || !strings.Contains(daily, "30 %") {
-		t.Errorf("got %s, want the $3 of the call before", daily)
+	limit := func(name string, want ...string) {
+		t.Helper()
+		row := text[strings.Index(text, `<th scope="row">`+name):]
+		row = row[:strings.Index(row, "</tr>")]
+		for _, one := range want {
+			if !strings.Contains(row, one) {
+				t.Errorf("got %s, want %s", row, one)
+			}
+		}
 	}
+	limit("daily", "$3.00", "30 %")
+	limit("month", "$3.00", "3 %") // a period of the calendar
+	limit("days", "$3.00", "3 %")
+	now := time.Now().UTC() // yesterday was as today is: $6 more in the window of three days
+	sums := func(t time.Time) string { return "lg:{acme}:sums:" + t.Format("20060102") }
+	r.must(r.rdb.Copy(t.Context(), sums(now), sums(now.AddDate(0, 0, -1)), 0, true).Err())
+	text = b.has("/console/calls/acme/" + id)
+	limit("days", "$9.00", "9 %")
+	limit("daily", "$3.00", "30 %")
 	b.has("/console/orgs/acme/users/alice", "/console/calls/acme/"+id)
 	for _, path := range []string{"/console/calls/acme/" + wire.NewCallID(), "/console/calls/nobody/" + id, "/console/calls/acme/x"} {
 		if a := b.do("GET", path, nil); a.status != http.StatusNotFound {
@@ -131,6 +155,26 @@ func TestLimitsOfEachOnTheOrgPage(t *testing.T) {
 		t.Errorf("after the reset: got %q", got)
 	}
 	b.has("/console/audit", "limit.reset", "a test")
+}
+
+// The org's page shows whom limits refused in the last day, and says so when they refused nobody.
+func TestRefusalsOnTheOrgPage(t *testing.T) {
+	r := newRig(t, acme)
+	b := r.signedIn(opsKey)
+	b.has("/console/orgs/acme", "No limit refused a call or made one wait.")
+	store := budget.New(r.rdb, budget.Options{})
+	for range 7 {
+		store.CountRefusal("acme", "alice", "daily", false)
+	}
+	store.CountRefusal("acme", "alice", "daily", true)
+	r.must(store.WriteRefusals(t.Context()))
+	text := b.page("/console/orgs/acme")
+	if got := row(text, "refused-alice-daily"); !strings.Contains(got, "alice daily 7 1") {
+		t.Errorf("got the refusals as %q", got)
+	}
+	if got := row(text, "user-alice"); !strings.Contains(got, " 7 ") {
+		t.Errorf("got the user as %q", got)
+	}
 }
 
 // A replayed dead letter and its successor link to each other.

@@ -11,6 +11,7 @@ import (
 	"github.com/llmguard/llmguard/admin"
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/config"
+	"github.com/llmguard/llmguard/guard"
 )
 
 // perPage is how many lines a table has.
@@ -24,17 +25,23 @@ type userLine struct {
 	Today    spent
 	Month    spent
 	Tightest *budget.Status
+	Refused  int64 // calls that limits refused in the last 24 hours
+	Waited   int64 // calls that had to wait for one
 }
 
 type orgView struct {
 	ID, Name   string
+	Bound      guard.Bound
+	Unbounded  *Fault // nil: limits or caps bound all its calls
 	Limits     []budget.Status
 	Chart      chart
 	Each       []eachLine
 	Addresses  bool   // a limit counts addresses
 	IP         string // the address that was asked for
 	Overrides  []admin.Override
-	Models     []named // of the last days, the most expensive first
+	Refusals   []admin.Refusal // of the last 24 hours, the most first
+	Refused    bool            // they are known
+	Models     []named         // of the last days, the most expensive first
 	Today      spent
 	Month      spent
 	Users      []userLine
@@ -58,12 +65,17 @@ func (c *Console) org(v *visit) error {
 		Today: past.Today(o.ID, whole), Month: past.Month(o.ID, whole), reading: past.reading,
 	}
 	view.Overrides = v.overrides(o.ID, "")
+	view.Refusals, view.Refused = v.refusals(o.ID)
 	if view.Month.Known {
 		view.Models = past.month(o.ID, byModel)
 		view.Models = view.Models[:min(len(view.Models), 12)]
 	}
 	policy := c.o.Policy().Orgs[o.ID]
 	if policy != nil {
+		if view.Bound = c.bound(o); view.Bound.None {
+			fault := unboundedFault(o.ID, view.Bound)
+			view.Unbounded = &fault
+		}
 		var err error
 		if view.Limits, err = c.standing(ctx, policy.Limits, budget.Call{Org: o.ID}, budget.Org); err != nil {
 			return err
@@ -85,11 +97,25 @@ func (c *Console) org(v *visit) error {
 		}
 		lines[i].Tightest = tightest(states)
 	}
+	for _, r := range view.Refusals {
+		if i := slices.IndexFunc(lines, func(l userLine) bool { return l.ID == r.User }); i >= 0 {
+			lines[i].Refused, lines[i].Waited = lines[i].Refused+r.Refused, lines[i].Waited+r.Waited
+		}
+	}
+	view.Refusals = view.Refusals[:min(len(view.Refusals), perPage)]
 	view.Users = lines
 	if err := c.each(v, &view); err != nil {
 		return err
 	}
 	return v.show("org", view.Name, view)
+}
+
+// refusals are what limits of an org refused in the last 24 hours; false: they could not be read.
+func (v *visit) refusals(org string) ([]admin.Refusal, bool) {
+	var list struct{ Data []admin.Refusal }
+	q := url.Values{"org": {org}, "from": {v.o.Now().Add(-24 * time.Hour).UTC().Format(time.RFC3339)}}
+	status, _ := v.ask(v.r.Context(), http.MethodGet, "/refusals?"+q.Encode(), nil, &list)
+	return list.Data, status == http.StatusOK
 }
 
 // each fills in the limits of single users, keys and addresses.

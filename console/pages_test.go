@@ -54,7 +54,7 @@ func TestSpendingOnPages(t *testing.T) {
 		t.Errorf("got the limit of the month %q, want $6.25 used and $93.75 left", got)
 	}
 	got = row(org, "user-alice")
-	if !strings.HasPrefix(got, "alice 1 $5.25 $5.25 daily $5.25 of $10.00") {
+	if !strings.HasPrefix(got, "alice 1 $5.25 $5.25 0 daily $5.25 of $10.00") {
 		t.Errorf("got alice's row %q", got)
 	}
 	if strings.Index(org, `id="user-alice"`) > strings.Index(org, `id="user-bob"`) {

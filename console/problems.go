@@ -5,9 +5,11 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/webhook"
 )
@@ -64,7 +66,7 @@ func (c *Console) problems(ctx context.Context, view *overviewView) {
 			Fix: "Fix the target, switch it on, then replay what it missed: llmguard webhooks replay.", Org: t.Org, Target: t.ID,
 		})
 	}
-	view.Problems = append(view.Problems, unbounded(view.Orgs, c.o.Policy())...)
+	view.Problems = append(view.Problems, c.unbounded()...)
 	slices.SortStableFunc(view.Problems, func(a, b Fault) int {
 		return map[bool]int{true: 1}[b.Severe] - map[bool]int{true: 1}[a.Severe]
 	})
@@ -101,24 +103,27 @@ func closed(org string, states []budget.Status) (out []Fault) {
 	return out
 }
 
-// unbounded names the orgs that no limit of their own holds back.
-func unbounded(orgs []orgLine, policy *guard.Policy) (out []Fault) {
-	capped := ""
-	if slices.ContainsFunc(policy.Caps, func(c budget.Cap) bool {
-		return slices.ContainsFunc(c.Limits, func(l budget.Limit) bool { return l.Mode != budget.Shadow && l.Mode != budget.Off })
-	}) {
-		capped = "; only spend caps bound it"
-	}
-	for _, o := range orgs {
-		if p := policy.Orgs[o.ID]; p == nil || o.Disabled || slices.ContainsFunc(p.Limits, enforced) {
-			continue
+// unbounded names the orgs, or users of them, whose calls nothing bounds.
+func (c *Console) unbounded() (out []Fault) {
+	orgs := c.o.Config().Orgs
+	for i := range orgs {
+		if b := c.bound(&orgs[i]); b.None {
+			out = append(out, unboundedFault(orgs[i].ID, b))
 		}
-		out = append(out, Fault{
-			Severe: true, What: "Org " + o.ID + " has no limit that is enforced" + capped,
-			Fix: "Set one: llmguard limits set month --org " + o.ID + " --amount '$100' --calendar month.", Link: pathOf("orgs", o.ID),
-		})
 	}
 	return out
 }
 
-func enforced(l budget.Limit) bool { return l.Mode != budget.Shadow && l.Mode != budget.Off }
+// bound is what limits let an org spend.
+func (c *Console) bound(o *config.Org) guard.Bound {
+	policy, now := c.o.Policy(), c.o.Now()
+	if policy.Orgs[o.ID] == nil {
+		return guard.Bound{}
+	}
+	return policy.Bound(policy.Orgs[o.ID], o.CallerKeys(now), now)
+}
+
+func unboundedFault(org string, b guard.Bound) Fault {
+	what := b.Warning(org)
+	return Fault{Severe: true, What: strings.ToUpper(what[:1]) + what[1:], Fix: guard.BoundFix(org), Link: pathOf("orgs", org)}
+}

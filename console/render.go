@@ -15,6 +15,7 @@ import (
 	"github.com/llmguard/llmguard/admin"
 	"github.com/llmguard/llmguard/batch"
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/pricing"
 )
 
@@ -74,6 +75,7 @@ func (p *pages) functions() template.FuncMap {
 		"money": func(s spent) string { return s.show(usd(s.Cost)) }, "calls": func(s spent) string { return s.show(count(s.Calls)) },
 		"clock":   func(t time.Time) string { return t.UTC().Format("15:04:05 UTC") },
 		"less":    func(a, b int) string { return count(int64(a - b)) },
+		"worst":   worstHour,
 		"inWords": inWords, "was": func(before, now int) change { return change{int64(before), int64(now)} },
 		"turns": func(before, now string) string {
 			if before == now {
@@ -84,6 +86,17 @@ func (p *pages) functions() template.FuncMap {
 		"modes":     func() []string { return []string{"enforce", "shadow", "off"} },
 		"dayCounts": func() []int { return []int{1, 3, 7, 30} },
 	}
+}
+
+// worstHour is what an org can spend in an hour, in words.
+func worstHour(b guard.Bound) string {
+	switch {
+	case b.Hour != guard.Unlimited:
+		return usd(b.Hour)
+	case b.None:
+		return "unbounded"
+	}
+	return "not in USD"
 }
 
 // frame is what the layout needs around a page's own View.
@@ -132,9 +145,15 @@ func usd(n pricing.Nano) string {
 		return fmt.Sprintf("%s$%s.%02d", sign, count(cents/100), cents%100)
 	case abs >= dollar/100:
 		return fmt.Sprintf("%s$%.4f", sign, float64(abs)/dollar)
-	default:
-		return sign + "$" + strings.TrimRight(fmt.Sprintf("%.9f", float64(abs)/dollar), "0")
 	}
+	exact := fmt.Sprintf("%.9f", float64(abs)/dollar)
+	for digits, i := 0, strings.IndexAny(exact, "123456789"); i < len(exact); i++ {
+		if digits++; digits > 4 { // what follows is not for the eye
+			exact = fmt.Sprintf("%.*f", i-len("0."), float64(abs)/dollar)
+			break
+		}
+	}
+	return sign + "$" + strings.TrimRight(exact, "0")
 }
 
 // count separates thousands.

@@ -128,9 +128,9 @@ func (r *rig) console(cfg *config.Config) http.Handler {
 	r.api = api
 	policy := func() *guard.Policy {
 		p := *base.Guard
-		orgs, err := app.Orgs(ctx, cfg, r.rdb, log)
+		ids, err := app.LoadIdentities(ctx, cfg, r.rdb, log)
 		if err == nil {
-			p.Orgs = orgs
+			p.Orgs = ids.Policy().Orgs
 		}
 		return &p
 	}

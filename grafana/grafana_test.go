@@ -180,6 +180,9 @@ func metrics(t *testing.T) map[string][]string {
 	if err := budget.RegisterOrgs(t.Context(), d, store, func() map[string][]budget.Limit { return nil }); err != nil {
 		t.Fatal(err)
 	}
+	if err := guard.RegisterBounds(d, func() map[string]guard.Bound { return nil }); err != nil {
+		t.Fatal(err)
+	}
 	g := guard.New(guard.Options{Budget: store, Policy: &guard.Policy{}, Metrics: d})
 	q, err := queue.New(rdb, []queue.Pool{{ID: "p"}}, queue.Options{Registerer: d})
 	if err != nil {

@@ -27,6 +27,9 @@ func Org() Dashboard {
 	b.graph("Money limits", "What limits on cost count, in USD.", "currencyUSD", false,
 		query{`max by (org, limit) (llmguard_budget_org_limit_used{metric="cost", job=~"$job", instance=~"$instance", org=~"$org"})`, "{{org}} {{limit}}"})
 
+	b.graph("Worst case per hour", "What the limits of cost and the spend caps let an org spend in an hour. Orgs without a line are bounded by none.", "currencyUSD", false,
+		query{`max by (org) (llmguard_guard_org_worst_hour_usd` + ofOrg + `) < +Inf`, "{{org}}"})
+
 	b.row("Spending and calls")
 	b.graph("Spending", "Charges in USD per hour.", "currencyUSD", true,
 		query{`sum by (org) (rate(llmguard_guard_org_cost_usd_total` + ofOrg + `[$__rate_interval])) * 3600`, "{{org}}"})

@@ -23,7 +23,7 @@ const (
 	Rejected      Outcome = "rejected"       // the provider refused before any work: void
 	Busy          Outcome = "busy"           // the provider answered 429 or 503: void
 	Unsent        Outcome = "unsent"         // the provider was not reached: void
-	UpstreamError Outcome = "upstream_error" // a complete 5xx answer
+	UpstreamError Outcome = "upstream_error" // a complete 408 or 5xx answer
 	Broken        Outcome = "broken"         // reset, timeout or truncation
 	ClientGone    Outcome = "client_gone"    // cancelled because the caller left
 	Cut           Outcome = "cut"            // cancelled because its hold could not grow
@@ -185,7 +185,7 @@ func (c *Call) chargeEstimate(o Outcome, output int64) {
 	r := &c.Result
 	r.Outcome, r.Estimated = o, true
 	r.Usage = c.usage(max(min(output, c.Output), c.past))
-	if o == UpstreamError { // a provider that failed has hardly read the documents, or called a tool
+	if o == UpstreamError { // a provider that was lost at the start has hardly read the documents, or called a tool
 		r.Usage.Input, r.Usage.ToolCalls = r.Usage.Input-c.unread, 0
 	}
 	split, err := c.split(r.Usage, r.Model, r.Tier)

@@ -46,28 +46,59 @@ func (p *Plan) pictures() int64 {
 	return n
 }
 
-// grow makes it so that the conversation of a call holds so many tokens more than before
-// the call.
-func (e *errand) grow(tokens int64) {
-	id := e.call.kept.conversation
-	if id == "" || tokens == e.grown || e.call.Request.Endpoint != wire.Responses {
+// addition is what a call under way may add to the conversation it is in.
+type addition struct {
+	owned.Addition
+	open bool
+}
+
+// adding counts what a call may add to its conversation. See counted and uncounted.
+func (e *errand) adding() {
+	c := e.call
+	if c.kept.conversation == "" || c.Request.Endpoint != wire.Responses {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(e.upstream), settleTimeout)
 	defer cancel()
-	if err := e.call.guard.owned.AddTokens(ctx, e.call.Caller.Org.ID, id, tokens-e.grown); err != nil {
-		e.call.guard.log.Warn("tokens of a conversation not noted, its next call may be held too low", "call", e.call.ID, "err", err)
+	most := c.Input + c.Output - c.kept.counted(c.Price.Context)
+	a, err := c.guard.owned.Begin(ctx, c.Caller.Org.ID, c.kept.conversation, fmt.Sprint(c.ID, ".", c.Attempt), most)
+	if err != nil {
+		c.guard.log.Warn("tokens of a conversation not noted, its next call may be held too low", "call", c.ID, "err", err)
 		return
 	}
-	e.grown = tokens
+	e.addition = addition{a, true}
 }
 
-// shrink takes back what a call would have added that the provider did not carry out.
-func (e *errand) shrink() {
-	switch e.call.Result.Outcome {
-	case Busy, Rejected, Unsent:
-		e.grow(0)
+// counted counts instead what the provider has counted of the conversation.
+func (e *errand) counted(u wire.Usage) {
+	c, total := e.call, u.Input+u.Output
+	most := e.addition.Added() - c.Output + u.Output
+	e.added(max(most, total-c.kept.total), total)
+}
+
+// uncounted leaves it at what the call may have added, or at nothing when the provider
+// did no work.
+func (e *errand) uncounted() {
+	if e.call.Result.void() {
+		e.added(0, owned.Unknown)
+	} else {
+		e.added(e.addition.Added(), owned.Unknown)
 	}
+}
+
+// added ends the addition of a call, once.
+func (e *errand) added(most, total int64) {
+	c, a := e.call, e.addition
+	if !a.open {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(e.upstream), settleTimeout)
+	defer cancel()
+	if err := c.guard.owned.End(ctx, a.Addition, most, total); err != nil {
+		c.guard.log.Warn("tokens of a conversation not noted, its next call may be held too high", "call", c.ID, "err", err)
+		return
+	}
+	e.addition.open = false
 }
 
 // pictureItem and documentItem bound the tokens of what an item of a conversation shows,
@@ -77,19 +108,43 @@ const (
 	documentItem = unknownContext
 )
 
-// AddItems notes, before they are sent, what the items of a request add to a
-// conversation.
-func (g *Guard) AddItems(ctx context.Context, c Caller, id string, m wire.Mentions) error {
-	tokens := m.Items + m.Pictures*pictureItem + m.Documents*documentItem
+// AddItems counts, before they are sent, what the items of a request add to a
+// conversation: those it contains, and those of earlier responses that it names. Added is
+// to be called with the status of the answer, 0 for none, and the error instead of it.
+func (g *Guard) AddItems(ctx context.Context, c Caller, id, call string, m wire.Mentions, named []owned.Note) (added func(status int, err error), err error) {
+	tokens := m.Items + m.Pictures*pictureItem + m.Documents*documentItem + outputs(named)
 	if tokens == 0 {
-		return nil
+		return func(int, error) {}, nil
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
+	ctx = context.WithoutCancel(ctx)
+	once, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()
-	if err := g.owned.AddTokens(ctx, c.Org.ID, id, tokens); err != nil {
-		return fmt.Errorf("%w: %w", budget.ErrUnavailable, err)
+	a, err := g.owned.Begin(once, c.Org.ID, id, call, tokens)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", budget.ErrUnavailable, err)
 	}
-	return nil
+	return func(status int, err error) {
+		if idle(status) || status == 0 && unsent(err) {
+			tokens = 0
+		}
+		ctx, cancel := context.WithTimeout(ctx, settleTimeout)
+		defer cancel()
+		if err := g.owned.End(ctx, a, tokens, owned.Unknown); err != nil {
+			g.log.Warn("tokens of a conversation not noted, its next call may be held too high", "call", call, "err", err)
+		}
+	}, nil
+}
+
+// outputs is how many tokens the outputs hold that items are of.
+func outputs(items []owned.Note) (tokens int64) {
+	of := map[string]bool{}
+	for _, n := range items {
+		if n.Response != "" && !of[n.Response] {
+			of[n.Response] = true
+			tokens += n.Output
+		}
+	}
+	return tokens
 }
 
 // noteCompletion lists a chat completion that was to be stored. Where its list is full it
@@ -123,7 +178,7 @@ func (e *errand) noteContainers(a wire.Answer) {
 			continue
 		}
 		n := owned.Note{ID: id, Kind: owned.Container, User: c.Caller.User, Provider: c.Target.Provider.ID}
-		n.Unit, n.Paid = ContainerEntry+DefaultContainer, now().Add(SessionTime).Unix()
+		n.Unit, n.Paid = ContainerEntry+cmp.Or(c.Request.ContainerMemory, DefaultContainer), now().Add(SessionTime).Unix()
 		err = c.guard.keepThing(ctx, c.Caller, n)
 	}
 	if err != nil {

@@ -53,7 +53,7 @@ func (g *Guard) fetch(
 	defer resp.Body.Close()
 	if resp.StatusCode == http.StatusUnauthorized {
 		g.log.Error("the provider refuses our credential", "provider", p.ID, "status", resp.StatusCode)
-		return 0, wire.BadGateway("The provider refuses this proxy's credential; its operator has been told", nil)
+		return resp.StatusCode, wire.BadGateway("The provider refuses this proxy's credential; its operator has been told", nil)
 	}
 	if resp.StatusCode >= 300 {
 		return resp.StatusCode, relayFailure(w, resp)

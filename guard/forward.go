@@ -92,8 +92,8 @@ func (c *Call) Forward(ctx context.Context, w http.ResponseWriter, f Forwarding)
 	defer e.cancel(nil)
 	defer context.AfterFunc(ctx, e.hangUp)()
 
-	e.grow(c.Input + c.Output - c.kept.counted(c.Price.Context)) // until its usage is known
-	defer e.shrink()
+	e.adding()
+	defer e.uncounted()
 	body := c.sent.Rewrite(c.edits...)
 	resp, err := c.Target.Provider.Send(e.upstream, providers.Request{
 		Path: c.sent.Endpoint.Path(), Model: c.Target.Model, Query: f.Query, Header: f.Header,
@@ -147,8 +147,8 @@ type errand struct {
 	upstream context.Context
 	cancel   context.CancelCauseFunc
 	behind   behind
-	grown    int64 // tokens that were added to the conversation
-	noted    bool  // the chat completion to be stored
+	addition addition
+	noted    bool // the chat completion to be stored
 }
 
 // hangUp deals with a caller who is gone: the provider is cancelled, or read
@@ -303,27 +303,26 @@ func (c *Call) relayError(w http.ResponseWriter, resp *http.Response, rest time.
 	case spent:
 		c.Result.Outcome = Rejected
 		c.guard.log.Error("the provider account is out of money", "provider", c.Target.Provider.ID, "status", status)
-	case status == http.StatusTooManyRequests, status == http.StatusServiceUnavailable, status == wire.StatusOverloaded:
+	case busy(status):
 		c.Result.Outcome = Busy
 		c.Result.RetryAfter = rest
 		return &BusyError{Status: status, RetryAfter: rest, Header: resp.Header, Answer: answer}
-	case status >= 500:
+	case idle(status):
+		c.Result.Outcome = refused(status)
+	default:
 		c.chargeEstimate(UpstreamError, 0)
-		if repeats {
-			if readErr != nil || refusal == nil {
-				refusal = foreignError(status, answer)
-			}
-			return &FailureError{Answer: refusal}
+	}
+	switch {
+	case status >= 500 && repeats:
+		if readErr != nil || refusal == nil {
+			refusal = foreignError(status, answer)
 		}
+		return &FailureError{Answer: refusal}
 	case status == http.StatusUnauthorized:
-		c.Result.Outcome = Rejected
 		c.guard.log.Error("the provider refuses our credential", "provider", c.Target.Provider.ID, "status", status)
 		return wire.BadGateway("The provider refuses this proxy's credential; its operator has been told", nil)
 	case status < 400:
-		c.Result.Outcome = Rejected
 		return wire.BadGateway(fmt.Sprintf("The provider answered with an unexpected status %d", status), nil)
-	default:
-		c.Result.Outcome = Rejected
 	}
 	if readErr != nil || refusal == nil {
 		return foreignError(status, answer)

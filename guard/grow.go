@@ -85,7 +85,9 @@ func (c *Call) cutError(err error) *wire.Error {
 		e.Binding.Never = true
 		advice = c.advice(&e)
 	}
-	return (&Refusal{ExceededError: &e, Advice: " The answer above was cut off and is incomplete." + advice}).Public()
+	cut := &Refusal{ExceededError: &e, Advice: " The answer above was cut off and is incomplete." + advice, plan: c.Plan}
+	c.guard.CountRefusal(cut, false)
+	return cut.Public()
 }
 
 // cover extends the hold of an answer that does not show while it comes to all

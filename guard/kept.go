@@ -199,8 +199,8 @@ func (e *errand) note(a wire.Answer) {
 	if c.guard.owned == nil {
 		return
 	}
-	if a.HasUsage {
-		e.grow(a.Usage.Input + a.Usage.Output - c.kept.total)
+	if a.HasUsage && c.faultOf(a) == "" {
+		e.counted(a.Usage)
 	}
 	e.noteContainers(a)
 	if !c.Request.Store || a.ID == "" {

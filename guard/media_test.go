@@ -69,7 +69,7 @@ func TestDocumentsAreHeldAtTheContext(t *testing.T) {
 }
 
 // TestStoppedDocumentIsExact: a stream whose input does not show is read to its end
-// when its caller leaves, and a provider that fails is charged what shows.
+// when its caller leaves, and one that a gateway lost is charged what shows.
 func TestStoppedDocumentIsExact(t *testing.T) {
 	r := newRig(t, roomy()...)
 	body := func(fake string) string {
@@ -86,7 +86,7 @@ func TestStoppedDocumentIsExact(t *testing.T) {
 	if c.Result.Outcome != Completed || c.Result.Estimated || c.Result.Usage.Input > 1000 {
 		t.Errorf("%s: %d tokens of input charged, estimated %v", c.Result.Outcome, c.Result.Usage.Input, c.Result.Estimated)
 	}
-	failed, _, _ := r.run(t.Context(), body("status=500"))
+	failed, _, _ := r.run(t.Context(), body("status=502"))
 	if failed.Result.Outcome != UpstreamError || failed.Result.Usage.Input > 1000 {
 		t.Errorf("%s: %d tokens of input charged", failed.Result.Outcome, failed.Result.Usage.Input)
 	}

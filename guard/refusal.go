@@ -65,6 +65,26 @@ func (e *Refusal) Tell(h http.Header) {
 	}
 }
 
+// Limit names the limit that refused; that of a spend cap follows "cap:".
+func (e *Refusal) Limit() string {
+	if e.Cap != nil {
+		return "cap:" + e.Binding.LimitID
+	}
+	return e.Binding.LimitID
+}
+
+// CountRefusal notes for the org's sums that a limit refused a call, or made it wait, when err
+// is a *Refusal.
+func (g *Guard) CountRefusal(err error, waits bool) {
+	var e *Refusal
+	if errors.As(err, &e) && e.ExceededError != nil && e.plan != nil {
+		g.budget.CountRefusal(e.plan.Caller.Org.ID, e.plan.Caller.User, e.Limit(), waits)
+	}
+}
+
+// CountLimit is CountRefusal for a call of which only this is known.
+func (g *Guard) CountLimit(org, user, limit string) { g.budget.CountRefusal(org, user, limit, false) }
+
 // refusal adds advice to a hold's error when it is a refusal.
 func (p *Plan) refusal(err error) error {
 	var e *budget.ExceededError

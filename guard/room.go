@@ -7,6 +7,7 @@ import (
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/pricing"
+	"github.com/llmguard/llmguard/providers"
 	"github.com/llmguard/llmguard/wire"
 )
 
@@ -33,11 +34,7 @@ func (g *Guard) Room(ctx context.Context, w Waiter) (*Room, error) {
 
 // Room is Guard.Room for those who have no Guard.
 func (p *Policy) Room(ctx context.Context, store *budget.Store, w Waiter) (*Room, error) {
-	c, err := p.caller(w.Org, w.User, w.Key, w.IP)
-	if err != nil {
-		return nil, err
-	}
-	target, limits, caps, err := p.Standing(c, &wire.Request{Model: w.Model, Endpoint: w.Endpoint})
+	target, limits, caps, err := p.bounds(w)
 	if err != nil {
 		return nil, err
 	}
@@ -48,6 +45,20 @@ func (p *Policy) Room(ctx context.Context, store *budget.Store, w Waiter) (*Room
 	who := budget.Call{Org: w.Org, User: w.User, Key: w.Key, IP: w.IP, Model: w.Model, Provider: target.Provider.ID}
 	r.Statuses, r.refused, err = store.Room(ctx, limits, caps, who, w.Want)
 	return r, err
+}
+
+func (p *Policy) bounds(w Waiter) (providers.Target, []budget.Limit, []budget.Cap, error) {
+	c, err := p.caller(w.Org, w.User, w.Key, w.IP)
+	if err != nil {
+		return providers.Target{}, nil, nil, err
+	}
+	return p.Standing(c, &wire.Request{Model: w.Model, Endpoint: w.Endpoint})
+}
+
+// Bounds are the limits and spend caps that a call which waits is under.
+func (p *Policy) Bounds(w Waiter) ([]budget.Limit, []budget.Cap, error) {
+	_, limits, caps, err := p.bounds(w)
+	return limits, caps, err
 }
 
 // Endless is the wait for a limit that time alone does not empty.

@@ -43,9 +43,15 @@ const storagePage = 100
 // storageEvery is how often the sizes of vector stores are read.
 const storageEvery = time.Hour
 
+// storagePace is the pause between two reads of sizes in a process. An org may have
+// [owned.MostKept] stores, and their provider has others to serve.
+const storagePace = 200 * time.Millisecond
+
 // RunStorage charges for storage until ctx ends. Of all processes one reads the sizes of
-// an org's stores in an hour.
+// an org's stores in an hour, one size at a time.
 func (g *Guard) RunStorage(ctx context.Context) error {
+	pace := time.NewTicker(storagePace)
+	defer pace.Stop()
 	for wait := time.Minute; ; wait = storageEvery / 4 {
 		select {
 		case <-ctx.Done():
@@ -60,7 +66,7 @@ func (g *Guard) RunStorage(ctx context.Context) error {
 			if err != nil {
 				g.log.Warn("storage not charged, will retry", "org", o.ID, "err", err)
 			} else if mine {
-				g.ChargeStorage(ctx, o, time.Now())
+				g.ChargeStorage(ctx, o, time.Now(), pace.C)
 			}
 		}
 	}
@@ -69,8 +75,8 @@ func (g *Guard) RunStorage(ctx context.Context) error {
 // ChargeStorage asks the providers how large the vector stores of an org are, and charges
 // each for its days that have ended: for the most it was seen to hold in one. A day is
 // charged once, however many processes do this. A store that cannot be asked for is
-// charged the next time.
-func (g *Guard) ChargeStorage(ctx context.Context, o *Org, at time.Time) {
+// charged the next time. Each read of a size waits for a turn.
+func (g *Guard) ChargeStorage(ctx context.Context, o *Org, at time.Time, turns <-chan time.Time) {
 	for page := (owned.Page{Oldest: true, Limit: storagePage}); ctx.Err() == nil; {
 		list, more, err := g.owned.List(ctx, o.ID, "", owned.VectorStore, page)
 		if err != nil {
@@ -78,6 +84,11 @@ func (g *Guard) ChargeStorage(ctx context.Context, o *Org, at time.Time) {
 			return
 		}
 		for _, n := range list {
+			select {
+			case <-turns:
+			case <-ctx.Done():
+				return
+			}
 			page.After = n.ID
 			if err := g.chargeStore(ctx, o, n, at); err != nil {
 				g.log.Warn("storage not charged, will retry", "org", o.ID, "thing", n.ID, "err", err)
@@ -85,6 +96,9 @@ func (g *Guard) ChargeStorage(ctx context.Context, o *Org, at time.Time) {
 		}
 		if !more || len(list) == 0 {
 			return
+		}
+		if err := g.owned.Renew(ctx, o.ID, "storage", storageEvery); err != nil {
+			g.log.Warn("another process may read the same sizes", "org", o.ID, "err", err)
 		}
 	}
 }

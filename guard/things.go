@@ -79,7 +79,8 @@ func (g *Guard) MayKeep(ctx context.Context, c Caller, k owned.Kind) error {
 // roomPause is when to try again what had no room in Redis: it frees memory as things expire.
 const roomPause = 10 * time.Second
 
-// KeepThing notes something that a provider has made for the caller.
+// KeepThing notes something that a provider has made for the caller. What cannot be noted
+// is deleted at the provider.
 func (g *Guard) KeepThing(ctx context.Context, c Caller, n owned.Note) error {
 	n.User = c.User
 	return g.keepThing(ctx, c, n)
@@ -97,9 +98,35 @@ func (g *Guard) keepThing(ctx context.Context, c Caller, n owned.Note) error {
 			return nil
 		}
 	}
-	g.log.Error("the provider keeps something that could not be noted: no org can use or delete it",
-		"org", c.Org.ID, "provider", n.Provider, "kind", string(n.Kind), "thing", n.ID, "err", err)
+	g.discard(ctx, c, n, err)
 	return stored(err)
+}
+
+// discard deletes at the provider what could not be noted because of an error: no caller
+// could use or delete it.
+func (g *Guard) discard(ctx context.Context, c Caller, n owned.Note, cause error) {
+	r := providers.Request{Method: http.MethodDelete, Path: thingPaths[n.Kind] + n.ID}
+	switch n.Kind {
+	case owned.UploadPart: // goes with its upload
+		return
+	case owned.Upload:
+		r.Method, r.Path = http.MethodPost, r.Path+"/cancel"
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), keepTimeout)
+	defer cancel()
+	log := g.log.With("org", c.Org.ID, "provider", n.Provider, "kind", string(n.Kind), "thing", n.ID, "err", cause)
+	status, _, err := g.Read(ctx, c.Org, n, r)
+	if err != nil || status >= 300 && status != http.StatusNotFound {
+		log.Error("the provider keeps something that could not be noted: no org can use or delete it", "status", status, "delete_err", err)
+		return
+	}
+	log.Warn("something that could not be noted was deleted at the provider")
+}
+
+// thingPaths are where a provider has what it keeps.
+var thingPaths = map[owned.Kind]string{
+	owned.Conversation: "/conversations/", owned.File: "/files/", owned.Upload: "/uploads/", owned.VectorStore: "/vector_stores/",
+	owned.Container: "/containers/", owned.Completion: "/chat/completions/",
 }
 
 // ChangeThing notes another state of something.
@@ -173,19 +200,20 @@ func (g *Guard) Fee(c Caller, provider, endpoint, entry string, units int64) (*P
 	return plan, nil
 }
 
-// Paid settles a call that was begun with a Fee, and whose provider answered with a
-// status, 0 for none, and tells what it cost in the header of its answer.
-func (c *Call) Paid(h http.Header, status int, sent bool) {
+// Paid settles a call that was begun with a Fee, by the status of its provider's answer,
+// 0 for none, and by the error that came with it, and tells what it cost in the header of
+// its answer.
+func (c *Call) Paid(h http.Header, status int, err error) {
 	r := &c.Result
 	r.Status = status
 	switch {
 	case status >= 200 && status < 300:
 		r.Outcome, r.Cost = Completed, c.Max.Cost
 		r.Usage.Requests = 1
-	case status >= 400 && status < 500:
-		r.Outcome = Rejected
+	case idle(status):
+		r.Outcome = refused(status)
 		return
-	case status == 0 && !sent:
+	case status == 0 && unsent(err):
 		return
 	default:
 		c.chargeHold(Broken)

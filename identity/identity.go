@@ -41,7 +41,11 @@ const (
 	KindAdmin      Kind = "admin"
 )
 
-// Ref names a record. Org is empty for administrators.
+// AllOrgs is the org of records that are of all orgs: limits that apply to each, over the
+// defaults of the file.
+const AllOrgs = ""
+
+// Ref names a record. Org is empty for administrators, and AllOrgs.
 type Ref struct {
 	Kind Kind
 	Org  string

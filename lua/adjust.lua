@@ -4,7 +4,8 @@
 --
 -- KEYS  1 ledger (STREAM)  2 audit (STREAM)  3 adjusted (HASH id -> "<at>|<what>")
 --       4 the same of the period before  5 reconcile (LIST)
---       6 7 8 roll-ups of three UTC days in a row  9.. one state key per limit
+--       6 7 8 roll-ups of three UTC days in a row  9 10 11 of their hours
+--       12.. one state key per limit
 -- ARGV  1 now  2 id  3 what is done, to tell a repetition from another one
 --       4 amount, may be negative  5 kind of ledger entry, empty: none
 --       6 calls  7 estimated  8 adjusted: what to add to these sums  9 day of KEYS 6
@@ -29,8 +30,8 @@ end
 local day = floor(now / 86400000000) - ARGV[9]
 if day < 0 or day > 2 then return reply('skew') end
 local shapes, states = {}, {}
-for i = 9, #KEYS do
-  local a = i * 3 + 3
+for i = 12, #KEYS do
+  local a = i * 3 - 6
   shapes[i] = whole(ARGV[a])
   states[i] = shapes[i].read(KEYS[i], ARGV[a + 1], ARGV[a + 2], now)
   if not states[i] then return reply('skew') end
@@ -81,10 +82,10 @@ if ARGV[5] ~= '' then
   call('XADD', KEYS[1], 'MAXLEN', '~', ARGV[22], '*', 'e', ARGV[21] ..
     fmt(',"kind":"%s","at_us":%d,"cost_nano":%d,"total_nano":%d,"overrun_nano":0}', ARGV[5], now, amount, amount))
   call('PEXPIRE', KEYS[1], ARGV[23])
-  roll(KEYS[6 + day], ARGV[10], ARGV[20], ARGV[24], 11, amount, ARGV[6], ARGV[7], 0, ARGV[8])
+  roll(KEYS[6 + day], KEYS[9 + day], now, ARGV[10], ARGV[20], ARGV[24], 11, amount, ARGV[6], ARGV[7], 0, ARGV[8])
 end
-for i = 9, #KEYS do
-  local a, s, st = i * 3 + 3, shapes[i], states[i]
+for i = 12, #KEYS do
+  local a, s, st = i * 3 - 6, shapes[i], states[i]
   if amount >= 0 then
     s.charge(st, amount, id, 'a', false)
   else

@@ -3,7 +3,7 @@
 --
 -- KEYS  1 leases  2 holds  3 done (HASH id -> tombstone)  4 ledger (STREAM)
 --       5 reconcile (LIST)  6 7 8 roll-ups of three UTC days in a row (HASH)
---       9.. one state key per limit, in the order of the hold
+--       9 10 11 roll-ups of their hours (HASH)  12.. one state key per limit, in the order of the hold
 -- ARGV  1 now (empty: Redis TIME)  2 id  3 cost  4 max cost as the holder knows it
 --       5 estimated 0|1  6 since: us of the admission  7 horizon us
 --       8 lifetime of KEYS 3 in ms  9 day number of KEYS 6  10 roll-up field
@@ -30,8 +30,8 @@ local function read_limits(now)
   local day = floor(now / 86400000000) - ARGV[9]
   if day < 0 or day > 2 then return nil end
   local shapes, states = {}, {}
-  for i = 9, #KEYS do
-    local a = i * 4 - 11
+  for i = 12, #KEYS do
+    local a = i * 4 - 23
     shapes[i] = whole(ARGV[a])
     states[i] = shapes[i].read(KEYS[i], ARGV[a + 2], ARGV[a + 3], now)
     if not states[i] then return nil end
@@ -42,7 +42,7 @@ end
 -- declared reports whether KEYS has the limits of a hold's text.
 local function declared(text)
   local _, more = text:gsub(';', '')
-  return (text == '' and 0 or more + 1) == #KEYS - 8
+  return (text == '' and 0 or more + 1) == #KEYS - 11
 end
 
 -- regrade moves one limit of a hold from what it has charged to `want`: too much
@@ -74,10 +74,10 @@ local function as_given(want) return tonumber(want) end
 local function regrade_all(shapes, states, text, want_of, open, id)
   local texts, parts = {}, {}
   for part in (text .. ';'):gmatch('([^;]*);') do parts[#parts + 1] = part end
-  for i = 9, #KEYS do
-    local part = parts[i - 8] or ''
-    texts[#texts + 1] = regrade(shapes[i], states[i], KEYS[i], part, want_of(ARGV[i * 4 - 10], part), open, id)
-    shapes[i].write(states[i], KEYS[i], ARGV[i * 4 - 9], ARGV[i * 4 - 8])
+  for i = 12, #KEYS do
+    local part = parts[i - 11] or ''
+    texts[#texts + 1] = regrade(shapes[i], states[i], KEYS[i], part, want_of(ARGV[i * 4 - 22], part), open, id)
+    shapes[i].write(states[i], KEYS[i], ARGV[i * 4 - 21], ARGV[i * 4 - 20])
   end
   return table.concat(texts, ';')
 end
@@ -97,8 +97,8 @@ local function book(kind, now, cost, total, overrun, calls, estimated)
   local entry = ARGV[21] .. fmt(',"kind":"%s","at_us":%d,"cost_nano":%d,"total_nano":%d,"overrun_nano":%d}',
     kind, now, cost, total, overrun)
   call('XADD', KEYS[4], 'MAXLEN', '~', ARGV[22], '*', 'e', entry)
-  local day = KEYS[6 + floor(now / 86400000000) - ARGV[9]]
-  if roll(day, ARGV[10], ARGV[20], ARGV[24], 11, cost, calls, estimated, overrun, 0) then
+  local day = floor(now / 86400000000) - ARGV[9]
+  if roll(KEYS[6 + day], KEYS[9 + day], now, ARGV[10], ARGV[20], ARGV[24], 11, cost, calls, estimated, overrun, 0) then
     call('PEXPIRE', KEYS[4], ARGV[23]) -- once a day at least
   end
 end

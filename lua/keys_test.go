@@ -22,6 +22,7 @@ import (
 	"github.com/llmguard/llmguard/identity"
 	"github.com/llmguard/llmguard/internal/capacity"
 	"github.com/llmguard/llmguard/internal/redistest"
+	"github.com/llmguard/llmguard/owned"
 	"github.com/llmguard/llmguard/queue"
 	"github.com/llmguard/llmguard/quota"
 	"github.com/llmguard/llmguard/rejoin"
@@ -173,6 +174,7 @@ func TestScriptsTouchTheirKeysAlone(t *testing.T) {
 	w.money(rdb)
 	w.jobs(rdb)
 	w.storage(rdb)
+	w.conversations(rdb)
 	w.records(rdb)
 	var missing []string
 	for name, text := range sources(t) {
@@ -221,11 +223,13 @@ func (w *watch) money(rdb redis.UniversalClient) {
 	_, err := store.Extend(ctx, h, books.Amounts{Cost: 2000, Tokens: 20})
 	w.try(err)
 	_, err = store.Settle(ctx, h, books.Settlement{Actual: some, Outcome: "completed", Status: 200})
-	w.try(err, store.Void(ctx, hold()))
+	w.try(err, store.Void(ctx, hold()), store.NoteShadow(ctx, "acme", []string{"a limit"}))
 	_, err = store.Peek(ctx, limits(), call())
 	w.try(err, store.Reset(ctx, limits()[0], call()))
 	_, err = store.Adjust(ctx, books.Adjustment{ID: "a1", Call: call(), Amount: 5, By: "carla", Reason: "r", Limits: limits()[:4]})
 	w.try(err)
+	store.CountRefusal("acme", "alice", "daily", false)
+	w.try(store.WriteRefusals(ctx))
 	w.renewed(rdb)
 	lost := hold()
 	w.await("a hold expires", func() bool {
@@ -324,6 +328,15 @@ func (w *watch) jobs(rdb redis.UniversalClient) {
 	})
 	stop()
 	running.Wait()
+}
+
+// conversations counts the tokens of one.
+func (w *watch) conversations(rdb redis.UniversalClient) {
+	ctx, store := w.t.Context(), owned.New(rdb, nil, nil)
+	a, err := store.Begin(ctx, "acme", "conv_1", "call", 5)
+	w.try(err)
+	_, err = store.Begin(ctx, "acme", "conv_1", "other", 5)
+	w.try(err, store.End(ctx, a, 2, 7))
 }
 
 // storage keeps files and a batch.

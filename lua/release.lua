@@ -7,7 +7,7 @@
 --      8 result TTL ms  9-12 rpm tpm concurrency burst  13 what the attempt was charged
 --      14 what was held for it (empty: none was started)
 --      15 what waits because the provider failed: alone, the job, which counts the attempt; flow, as
---      ARGV 4 says, and the job counts the attempt; empty, nothing
+--      ARGV 4 says, and the job counts the attempt; empty, nothing  16 the limit that refused; empty: none
 -- Reply "ok" | "lost" | "gone <state>" | "ended cancelled" by this call
 local P, key, id = pool_keys(), KEYS[24], ARGV[2]
 local rec = redis.call('HGET', P.claimed, id)
@@ -38,6 +38,7 @@ local kinds = { o = 1, u = 2, O = 3, U = 4, K = 5, L = 6, p = 7 }
 local subject = subjects_of(org, user, lane)[kinds[ARGV[4]] or 8]
 admitted(P, now, org, user, lane, subject) -- the probe is over; what refused it parks anew
 if subject then park(P, subject, till) end
+if ARGV[16] ~= '' then redis.call('HSET', key, 'limit', ARGV[16]) end
 if ARGV[15] ~= '' then redis.call('HINCRBY', key, 'retries', '1') end
 if ARGV[15] == 'alone' then
   redis.call('HSET', key, 'again', int(till))

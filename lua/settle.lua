@@ -25,18 +25,18 @@ do
     if part ~= had$ then pos = nil end
   end
   if pos then
-    local key, p1, p2, st = K[8 + $], A[23 + 4 * $], A[24 + 4 * $], nil
+    local key, p1, p2, st = K[11 + $], A[23 + 4 * $], A[24 + 4 * $], nil
     --@ read
     if not st then pos = nil end
     st$ = st
   end
 --@ end
 
-  if pos and record:byte(pos) == 124 and (#K > 8 or record:byte(pos + 1) == 124) then -- |
+  if pos and record:byte(pos) == 124 and (#K > 11 or record:byte(pos + 1) == 124) then -- |
     call('ZREM', K[1], id) -- first write, never refused for memory
     --@ each
     do
-      local key, p1, p2, st = K[8 + $], A[23 + 4 * $], A[24 + 4 * $], st$
+      local key, p1, p2, st = K[11 + $], A[23 + 4 * $], A[24 + 4 * $], st$
       local had, want, place, open, back, text = had$ + 0, A[22 + 4 * $] + 0, place$, true, 0, nil
       do
         local from, to, nth = had, min(had, want), 1
@@ -58,7 +58,8 @@ do
     if A[21] ~= '' then
       call('XADD', K[4], 'MAXLEN', '~', A[22], '*', 'e', A[21] .. ',"kind":"settle","at_us":' .. at ..
         ',"cost_nano":' .. c .. ',"total_nano":' .. c .. ',"overrun_nano":' .. more .. '}')
-      if roll(K[6 + day], A[10], A[20], A[24], 11, cost, 1, A[5] == '1' and cost or 0, max(overrun, 0), 0) then
+      local estimated = A[5] == '1' and cost or 0
+      if roll(K[6 + day], K[9 + day], now, A[10], A[20], A[24], 11, cost, 1, estimated, max(overrun, 0), 0) then
         call('PEXPIRE', K[4], A[23]) -- once a day at least
       end
     end

@@ -4,8 +4,8 @@
 -- What is not an open hold that was never extended is "alone": nothing was done,
 -- settle is to be run for it by itself.
 --
--- KEYS  per org: leases, holds, done, ledger and three days of roll-ups as in ending,
---       then the state keys of its limits
+-- KEYS  per org: leases, holds, done, ledger, three days of roll-ups and of their hours as in
+--       ending, then the state keys of its limits
 -- ARGV  1 now (empty: Redis TIME)  2 number of orgs
 --       per org: day number of the first roll-ups, lifetime of done in ms, most fields
 --         of a day, ledger length, lifetimes of ledger and roll-ups in ms, number of
@@ -19,8 +19,9 @@ local K, A = KEYS, ARGV
 local now = now_us(A[1])
 local at, out = num(now), {}
 local k, a = 0, 2 -- before the next of KEYS and ARGV
-local o, first, each, rollups -- before the arguments of the org and of its limits
-local shapes, states, touched, sums
+local o, first, each -- before the arguments of the org and of its limits
+local shapes, states, touched
+local rolled -- the day and its hours: { key, before the fields, lifetime in ms, lines }
 local which, places, amounts, most -- per limit of each call; per call
 
 -- plain reports whether a call's record is an open hold on these limits, as it was
@@ -43,7 +44,7 @@ end
 -- regrade moves a limit of a call from what it has charged to what it wants.
 local function regrade(n, id, place, had, want)
   local p = first + 3 * n
-  local s, key = shapes[n], K[k + 7 + n]
+  local s, key = shapes[n], K[k + 10 + n]
   local st = states[n] or s.read(key, A[p - 1], A[p], now)
   s.change(st, key, place, had, min(had, want), true, id, 1)
   if want > had then s.charge(st, want - had, id, 'o', false) end
@@ -55,21 +56,18 @@ local function regrade(n, id, place, had, want)
   end
 end
 
--- add adds a call to a line of the day. New lines, and the one that sums what a full
--- day has no room for, are written at once.
-local function add(field, u, cost, estimated, overrun)
+-- add adds a call to a line of the day or of the hour. New lines, and the one that sums
+-- what a full hash has no room for, are written at once. It returns true for a new line.
+local function add(to, subject, u, cost, estimated, overrun)
+  local key, hour, sums = to[1], to[2], to[4]
+  local field = hour .. subject
   local s = sums[field]
   if s == nil then
-    local old = field:sub(-3) ~= '||*' and call('HGET', rollups, field)
+    local old = field:sub(-3) ~= '||*' and call('HGET', key, field)
     s = old and { old:match(SUMS) }
     sums[field] = s
   end
-  if not s then
-    if roll(rollups, field, A[o + 3], A[o + 6], u, cost, 1, estimated, overrun, 0) then
-      call('PEXPIRE', K[k + 4], A[o + 5]) -- once a day at least
-    end
-    return
-  end
+  if not s then return roll_line(key, hour, subject, A[o + 3], to[3], u, cost, 1, estimated, overrun, 0) end
   s[1], s[2], s[12], s[13] = s[1] + cost, s[2] + 1, s[12] + estimated, s[13] + overrun
   for i = 0, 8 do
     if A[u + i] ~= '0' then s[3 + i] = s[3 + i] + A[u + i] end
@@ -77,14 +75,15 @@ local function add(field, u, cost, estimated, overrun)
 end
 
 for _ = 1, A[2] + 0 do
-  o, shapes, states, touched, sums, which, places, amounts, most = a, {}, {}, {}, {}, {}, {}, {}, {}
+  o, shapes, states, touched, which, places, amounts, most = a, {}, {}, {}, {}, {}, {}, {}
   local limits, calls = A[o + 7] + 0, A[o + 8] + 0
   local day = floor(now / 86400000000) - A[o + 1]
-  each, first, rollups = A[o + 9] + 0, o + 9, K[k + 5 + day]
+  each, first = A[o + 9] + 0, o + 9
+  rolled = { { K[k + 5 + day], '', A[o + 6], {} }, { K[k + 8 + day], hour_of(now), HOURS_MS, {} } }
   for i = 1, limits do
     local p = first + 3 * i
     shapes[i] = whole(A[p - 2])
-    states[i] = shapes[i].read(K[k + 7 + i], A[p - 1], A[p], now) or false
+    states[i] = shapes[i].read(K[k + 10 + i], A[p - 1], A[p], now) or false
   end
   local ids = first + 3 * limits
   local records = call('HMGET', K[k + 2], unpack(A, ids + 1, ids + calls))
@@ -99,7 +98,7 @@ for _ = 1, A[2] + 0 do
 
   if #gone > 0 then
     call('XLEN', K[k + 4]) -- of another type, they fail before anything is written
-    call('HLEN', rollups)
+    for j = 1, 2 do call('HLEN', rolled[j][1]) end
     call('ZREM', K[k + 1], unpack(gone)) -- first write, never refused for memory
     local c, x, t = from, 0, 0
     for i = 1, calls do
@@ -115,7 +114,7 @@ for _ = 1, A[2] + 0 do
     end
     for i = 1, limits do
       local p = first + 3 * i
-      if touched[i] then shapes[i].write(states[i], K[k + 7 + i], A[p - 1], A[p]) end
+      if touched[i] then shapes[i].write(states[i], K[k + 10 + i], A[p - 1], A[p]) end
     end
     call('HDEL', K[k + 2], unpack(gone))
     call('HSET', K[k + 3], unpack(tombs))
@@ -129,17 +128,23 @@ for _ = 1, A[2] + 0 do
       if A[c + 4] ~= '' then
         call('XADD', K[k + 4], 'MAXLEN', '~', A[o + 4], '*', 'e', A[c + 4] .. ',"kind":"settle","at_us":' .. at ..
           ',"cost_nano":' .. cost .. ',"total_nano":' .. cost .. ',"overrun_nano":' .. more .. '}')
-        add(A[c + 3], c + 5, cost + 0, A[c + 2] == '1' and cost + 0 or 0, more + 0)
+        local estimated = A[c + 2] == '1' and cost + 0 or 0
+        add(rolled[2], A[c + 3], c + 5, cost + 0, estimated, more + 0)
+        if add(rolled[1], A[c + 3], c + 5, cost + 0, estimated, more + 0) then
+          call('PEXPIRE', K[k + 4], A[o + 5]) -- once a day at least
+        end
       end
       reply = 'settled,' .. at .. ',' .. cost .. ',' .. more .. ',0,' .. at
     end
     out[#out + 1] = reply
   end
-  local lines, n = {}, 0
-  for field, s in pairs(sums) do
-    if s then lines[n + 1], lines[n + 2], n = field, fmt(SUMS_FORMAT, unpack(s)), n + 2 end
+  for j = 1, 2 do
+    local lines, n = {}, 0
+    for field, s in pairs(rolled[j][4]) do
+      if s then lines[n + 1], lines[n + 2], n = field, fmt(SUMS_FORMAT, unpack(s)), n + 2 end
+    end
+    if n > 0 then call('HSET', rolled[j][1], unpack(lines)) end
   end
-  if n > 0 then call('HSET', rollups, unpack(lines)) end
-  k = k + 7 + limits
+  k = k + 10 + limits
 end
 return out

@@ -60,8 +60,6 @@ func listKey(org, user string, k Kind) string {
 	return list
 }
 
-func tokensKey(org, id string) string { return "lg:{" + org + "}:owned-tokens:" + id }
-
 // forever is how long what has no end counts in memory, unless it is forgotten before.
 const forever = 10 * 365 * 24 * time.Hour
 
@@ -210,18 +208,9 @@ func (s *Store) Claim(ctx context.Context, org, what string, life time.Duration)
 	return true, nil
 }
 
-// Tokens is how many tokens a conversation holds, never below the truth.
-func (s *Store) Tokens(ctx context.Context, org, id string) (int64, error) {
-	n, err := s.rdb.Get(ctx, tokensKey(org, id)).Int64()
-	if err != nil && !errors.Is(err, redis.Nil) {
-		return 0, fmt.Errorf("owned: %w", err)
-	}
-	return max(n, 0), nil
-}
-
-// AddTokens notes that a conversation holds so many tokens more, or fewer.
-func (s *Store) AddTokens(ctx context.Context, org, id string, tokens int64) error {
-	if err := s.rdb.IncrBy(ctx, tokensKey(org, id), tokens).Err(); err != nil {
+// Renew makes a claim last for a time from now, while what was claimed is being done.
+func (s *Store) Renew(ctx context.Context, org, what string, life time.Duration) error {
+	if err := s.rdb.Expire(ctx, "lg:{"+org+"}:owned-claim:"+what, life).Err(); err != nil {
 		return fmt.Errorf("owned: %w", err)
 	}
 	return nil

@@ -289,7 +289,7 @@ func (s *Store) Drop(ctx context.Context, org, id string) error {
 	s.mu.Lock()
 	delete(s.pending, key(org, id))
 	s.mu.Unlock()
-	if err := s.rdb.Del(ctx, key(org, id), tokensKey(org, id)).Err(); err != nil {
+	if err := s.rdb.Del(ctx, key(org, id), tokensKey(org, id), openKey(org, id)).Err(); err != nil {
 		return fmt.Errorf("owned: %w", err)
 	}
 	return s.memory.Release(ctx, key(org, id))

@@ -171,6 +171,7 @@ func (x *exchange) fail(err error) {
 	var exceeded *guard.Refusal
 	if errors.As(err, &exceeded) {
 		exceeded.Tell(x.Header())
+		x.server.guard.CountRefusal(err, false)
 	}
 	e := x.server.refusal(err, x.plan)
 	for name, values := range e.Header {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/llmguard/llmguard/guard"
@@ -29,6 +30,7 @@ func (v *visitor) giveUp(ctx context.Context) error {
 		if waits {
 			tellPlace(v.exchange.Header(), at)
 		}
+		v.countRefusal(at)
 		return v.end(wire.RateLimited(fmt.Sprintf("%s. Its place is kept for %d s for the SDK's own retry, or for the same Idempotency-Key; the job is %s",
 			late, int(kept.Seconds()), v.job.ID), time.Second))
 	} else if errors.Is(err, errGoesOn) {
@@ -41,7 +43,25 @@ func (v *visitor) giveUp(ctx context.Context) error {
 		v.patience, v.deadline, v.running = time.Time{}, time.Time{}, true
 		return v.run(ctx)
 	}
+	v.countRefusal(at)
 	return v.end(wire.RateLimited(late+" and does not fit under the limit yet", time.Second))
+}
+
+// countRefusal counts a wait that ended without an answer, when it was for a limit.
+func (v *visitor) countRefusal(at queue.Place) {
+	limit := v.job.Limit
+	if at.WaitingFor != "" {
+		id, ok := strings.CutPrefix(at.WaitingFor, "limit:")
+		switch {
+		case ok:
+			limit = id
+		case at.WaitingFor != "cap":
+			limit = "" // the provider's quota
+		}
+	}
+	if limit != "" {
+		v.server.guard.CountLimit(v.job.Org, v.job.User, limit)
+	}
 }
 
 // errGoesOn tells that there is no place to keep, but an answer to wait for.

@@ -59,7 +59,7 @@ func (s *Server) ownUsage(x *exchange, r *http.Request, _ string) error {
 	}
 	sums, total := map[[2]string]*usageLine{}, usageLine{}
 	for _, one := range rollups {
-		at := [2]string{one.Day.Format(time.DateOnly), one.Model}
+		at := [2]string{one.Begin.Format(time.DateOnly), one.Model}
 		if sums[at] == nil {
 			sums[at] = &usageLine{Day: at[0], Model: at[1]}
 		}

@@ -26,8 +26,9 @@ type task struct {
 	mentions wire.Mentions // of the body
 	named    []owned.Note  // the things mentioned
 	request  providers.Request
-	call     *guard.Call // that pays for it; nil: nothing
-	asks     bool        // the call only asks whether there is room for what comes later
+	call     *guard.Call                 // that pays for it; nil: nothing
+	asks     bool                        // the call only asks whether there is room for what comes later
+	added    func(status int, err error) // what was counted of a conversation's items; nil: nothing
 	made     owned.Note
 }
 
@@ -60,6 +61,9 @@ func (s *Server) carryOut(x *exchange, r *http.Request, t *task) error {
 		defer t.call.End(ctx)
 	}
 	status, err := s.send(x, r, t)
+	if t.added != nil {
+		t.added(status, err)
+	}
 	s.after(ctx, x, t, status)
 	return err
 }
@@ -149,10 +153,7 @@ func (s *Server) settleOn(ctx context.Context, x *exchange, t *task) (err error)
 // hold holds what a task costs, if anything.
 func (s *Server) hold(ctx context.Context, x *exchange, t *task) error {
 	if t.fee == nil {
-		if id := t.note.ID; t.of == owned.Conversation {
-			return s.guard.AddItems(ctx, x.caller, id, t.mentions)
-		}
-		return nil
+		return s.countItems(ctx, x, t)
 	}
 	plan, err := t.fee(s, x, t)
 	if err != nil || plan == nil {
@@ -162,6 +163,14 @@ func (s *Server) hold(ctx context.Context, x *exchange, t *task) error {
 	t.call, err = s.guard.Begin(ctx, plan, x.id, 1, "")
 	if err == nil && !t.asks {
 		x.call = t.call
+	}
+	return err
+}
+
+// countItems counts what the items of a request add to its conversation, before it is sent.
+func (s *Server) countItems(ctx context.Context, x *exchange, t *task) (err error) {
+	if t.of == owned.Conversation {
+		t.added, err = s.guard.AddItems(ctx, x.caller, t.note.ID, x.id, t.mentions, t.named)
 	}
 	return err
 }
@@ -192,8 +201,7 @@ func (s *Server) send(x *exchange, r *http.Request, t *task) (int, error) {
 		return s.seen(ctx, x, t, status, answer)
 	})
 	if t.call != nil && !t.asks && (err != nil || status >= 300) {
-		var failed *providers.SendError
-		t.call.Paid(http.Header{}, status, !errors.As(err, &failed) || failed.Sent)
+		t.call.Paid(http.Header{}, status, err)
 	}
 	if spool.NoRoom(err) {
 		err = noRoom(err)
@@ -238,7 +246,7 @@ func (s *Server) seen(ctx context.Context, x *exchange, t *task, status int, ans
 		if made.Status == "expired" && (t.itself() || t.makes == owned.Container) { // there is no session any more
 			status = http.StatusNotFound
 		}
-		t.call.Paid(x.Header(), status, true)
+		t.call.Paid(x.Header(), status, nil)
 	}
 	if t.makes == "" {
 		return nil
@@ -254,13 +262,14 @@ func (s *Server) seen(ctx context.Context, x *exchange, t *task, status int, ans
 	if t.makes == owned.VectorStore {
 		n.Paid, n.Bytes = now.Unix(), 0
 	}
-	if err := s.guard.KeepThing(ctx, x.caller, n); err != nil {
+	err := s.guard.KeepThing(ctx, x.caller, n)
+	if err != nil {
 		return err
 	}
-	if t.makes == owned.Conversation {
-		return s.guard.AddItems(ctx, x.caller, n.ID, t.mentions)
+	if t.makes == owned.Conversation { // nothing else can be under way in it yet
+		t.added, err = s.guard.AddItems(ctx, x.caller, n.ID, x.id, t.mentions, t.named)
 	}
-	return nil
+	return err
 }
 
 // itself reports whether a task is about a thing as a whole, and not about a part of it.

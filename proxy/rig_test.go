@@ -38,6 +38,7 @@ type rig struct {
 	redis *redistest.Server
 	rdb   redis.UniversalClient
 	fake  *fakeprovider.Server
+	store *budget.Store
 	guard *guard.Guard
 	queue *queue.Queue
 	org   *guard.Org
@@ -90,8 +91,9 @@ func newRig(t *testing.T, pool queue.Pool, change func(*Options), limits ...budg
 	r.rdb = rdb
 	line := redisconn.Joined(rdb, budget.Join(rdb))
 	log := slog.New(slog.NewJSONHandler(r, nil))
+	r.store = budget.New(rdb, budget.Options{Scripts: line, Flights: func() budget.Flight { return line.Batch() }})
 	r.guard = guard.New(guard.Options{
-		Budget: budget.New(rdb, budget.Options{Scripts: line, Flights: func() budget.Flight { return line.Batch() }}), StoreDeadline: 5 * time.Second, Log: log,
+		Budget: r.store, StoreDeadline: 5 * time.Second, Log: log,
 		Policy: &guard.Policy{Orgs: map[string]*guard.Org{"acme": r.org, "other": other}, Catalogue: catalogue, Providers: set},
 	})
 	if r.queue, err = queue.New(rdb, []queue.Pool{pool}, queue.Options{Logger: log, Scripts: line}); err != nil {

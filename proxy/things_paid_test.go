@@ -70,6 +70,13 @@ func TestSessionsAndSearchesArePaid(t *testing.T) {
 	}
 }
 
+// unpaced lets every read of a size go.
+func unpaced() <-chan time.Time {
+	turns := make(chan time.Time)
+	close(turns)
+	return turns
+}
+
 // TestStorageIsPaidByTheDay: a vector store is charged once for each day, by whoever looks,
 // and for the day that has begun when it is deleted; what no limit has room for a day of
 // is not stored.
@@ -81,10 +88,10 @@ func TestStorageIsPaidByTheDay(t *testing.T) {
 	start := time.Now()
 	days := func(n int) time.Time { return start.Add(time.Duration(n)*24*time.Hour + time.Minute) }
 	for _, at := range []time.Time{days(0), days(1), days(1)} {
-		r.guard.ChargeStorage(t.Context(), r.org, at)
+		r.guard.ChargeStorage(t.Context(), r.org, at, unpaced())
 	}
 	r.spent(300_000) // 3 MB
-	r.guard.ChargeStorage(t.Context(), r.org, days(3))
+	r.guard.ChargeStorage(t.Context(), r.org, days(3), unpaced())
 	r.spent(900_000)
 	sent := r.fake.Totals().Requests
 	big := r.file(19_000_000)
@@ -104,7 +111,7 @@ func TestStorageIsPaidByTheDay(t *testing.T) {
 		t.Fatalf("got status %d, %s; want it deleted", a.status, a.body)
 	}
 	r.spent(1_200_000)
-	r.guard.ChargeStorage(t.Context(), r.org, days(10))
+	r.guard.ChargeStorage(t.Context(), r.org, days(10), unpaced())
 	r.spent(1_200_000)
 }
 

@@ -117,9 +117,14 @@ func (s *Server) wait(x *exchange, r *http.Request, plan *guard.Plan, wish wish,
 	}
 	job := s.newJob(x, r, plan, queue.Interactive)
 	job.Deadline = x.arrived.Add(patience + deadlineSlack)
+	var refused *guard.Refusal
+	if errors.As(why, &refused) {
+		job.Limit = refused.Limit()
+	}
 	if err := s.put(r.Context(), x, job, plan.Request.Body, x.left(patience)); err != nil {
 		return err
 	}
+	s.guard.CountRefusal(why, true)
 	x.call, x.job = nil, job.ID
 	if err := s.outlasted(r.Context(), job, x.left(patience)); err != nil {
 		return err

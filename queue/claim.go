@@ -91,6 +91,7 @@ type Verdict struct {
 	Kind  Kind          `json:"kind"`
 	Wait  time.Duration `json:"wait,omitempty"`  // of Park and Requeue
 	Scope Scope         `json:"scope,omitempty"` // of Park
+	Limit string        `json:"limit,omitempty"` // of Park: the limit that refused
 	// Charged, Status and Error are recorded as the outcome of Done, Fail and
 	// Cancel. Status is that of the answer.
 	Charged pricing.Nano `json:"charged,omitempty"`
@@ -256,7 +257,7 @@ func (c *Claim) release(ctx context.Context, v Verdict, tries string) error {
 	case v.Failed:
 		how = "flow"
 	}
-	args = append(args, how)
+	args = append(args, how, v.Limit)
 	reply, err := c.q.eval(ctx, "release", releaseScript, c.p.with(jobKey(c.p.ID, c.id)), args...)
 	switch {
 	case err != nil:

@@ -93,6 +93,8 @@ type Job struct {
 	// begin, which means something while the job waits.
 	Retries int
 	Again   time.Time
+	// Limit is the limit that last made it wait; that of a spend cap follows "cap:".
+	Limit string
 	// Created, Deadline (the end of waiting), Started (of the latest attempt)
 	// and Finished are of Redis's clock; zero when not reached.
 	Created, Deadline, Started, Finished time.Time
@@ -142,7 +144,7 @@ func (j *Job) given() ([]any, error) {
 	if j.Cost != 0 {
 		given = append(given, "cost", int64(j.Cost))
 	}
-	for _, field := range [...][2]string{{"key", j.Key}, {"query", j.Query}, {"ip", j.IP}, {"notice", j.Notice}, {"trace", j.Trace}, {"origin", j.Origin}} {
+	for _, field := range [...][2]string{{"key", j.Key}, {"query", j.Query}, {"ip", j.IP}, {"notice", j.Notice}, {"trace", j.Trace}, {"origin", j.Origin}, {"limit", j.Limit}} {
 		if field[1] != "" {
 			given = append(given, field[0], field[1])
 		}
@@ -168,7 +170,7 @@ func decodeJob(pool, id string, h map[string]string) (*Job, error) {
 		Class: Class(n("class")), Endpoint: wire.Endpoint(h["endpoint"]), Model: h["model"], Stream: h["stream"] == "1",
 		Tokens: n("tokens"), Cost: pricing.Nano(n("cost")), Query: h["query"], IP: h["ip"], Notice: h["notice"], Trace: h["trace"],
 		State: State(h["state"]), Code: h["code"], Attempt: int(n("attempt")), Tries: int(n("tries")),
-		Retries: int(n("retries")), Again: instant(h["again"]),
+		Retries: int(n("retries")), Again: instant(h["again"]), Limit: h["limit"],
 		Created: instant(h["created"]), Deadline: instant(h["deadline"]),
 		Started: instant(h["started"]), Finished: instant(h["finished"]),
 		Charged: pricing.Nano(n("charged")), Status: int(n("status")),

@@ -103,7 +103,11 @@ func (r *runner) run(ctx context.Context, c *Claim) Verdict {
 	defer q.end()
 	call, err := r.g.Run(ctx, plan, r.attempt(c, plan, q), &claimOutput{claim: c})
 	if call == nil {
-		return refused(c.Job, err, org, before)
+		v := refused(c.Job, err, org, before)
+		if v.Kind == Fail || v.Kind == Park && v.Limit != c.Job.Limit { // once for each limit, however often its turn comes
+			r.g.CountRefusal(err, v.Kind == Park)
+		}
+		return v
 	}
 	if unsent := (*unsentError)(nil); errors.As(err, &unsent) {
 		return unsent.verdict
@@ -184,7 +188,7 @@ func refused(j *Job, err error, org *orgRun, before int) Verdict {
 	case exceeded.Soon && running == 0:
 		rest = min(rest, alonePark)
 	}
-	return Verdict{Kind: Park, Scope: scope, Wait: rest, Unused: true}
+	return Verdict{Kind: Park, Scope: scope, Wait: rest, Unused: true, Limit: exceeded.Limit()}
 }
 
 // RestOf is what a refusal of a job under these limits holds back, and for how

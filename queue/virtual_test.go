@@ -16,6 +16,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/lua"
 	"github.com/llmguard/llmguard/quota"
 )
@@ -284,9 +285,11 @@ func runTwins(t *testing.T, e *env, run, steps int, rng *rand.Rand) error {
 	return nil
 }
 
-func newTwinEnv(t *testing.T) *env {
+func newTwinEnv(t *testing.T) *env { return newEnv(t, twinOptions(nil), Pool{ID: "a"}) }
+
+func twinOptions(scripts redis.Scripter) Options {
 	const long = 30 * 24 * time.Hour // nobody dies
-	return newEnv(t, Options{Lease: long, Grace: long, Weights: map[string]int{"o1": 250, "o2 u1": 33}}, Pool{ID: "a"})
+	return Options{Scripts: scripts, Lease: long, Grace: long, Weights: map[string]int{"o1": 250, "o2 u1": 33}}
 }
 
 // TestVirtualPool (LLMGUARD_SEED replays one): a Virtual grants, queues, picks, parks and wakes as the scripts
@@ -325,8 +328,8 @@ func TestVirtualPoolNotices(t *testing.T) {
 		{"credit kept for ever", "credit[c] = 0 -- nobody", "-- nobody"},
 	} {
 		t.Run(mistake.name, func(t *testing.T) {
-			defer breakScripts(t, mistake.old, mistake.new)()
-			e := newTwinEnv(t)
+			srv := redistest.Start(t)
+			e := envOn(t, srv, twinOptions(breakScripts(t, srv.Client(), mistake.old, mistake.new)), Pool{ID: "a"})
 			for i := range 100 {
 				if err := runTwins(t, e, i, 200, rand.New(rand.NewPCG(5, uint64(i)))); err != nil {
 					first, _, _ := strings.Cut(err.Error(), "\n")
@@ -342,9 +345,22 @@ func TestVirtualPoolNotices(t *testing.T) {
 	}
 }
 
-// breakScripts loads the scripts with one piece of their text replaced, and
-// returns what puts the right ones back.
-func breakScripts(t *testing.T, old, replacement string) (mend func()) {
+// brokenScripts runs other scripts in place of the right ones, by their hashes.
+type brokenScripts struct {
+	redis.Scripter
+	broken map[string]*redis.Script
+}
+
+// EvalSha implements redis.Scripter.
+func (b *brokenScripts) EvalSha(ctx context.Context, sha1 string, keys []string, args ...any) *redis.Cmd {
+	if script := b.broken[sha1]; script != nil {
+		return script.Run(ctx, b.Scripter, keys, args...)
+	}
+	return b.Scripter.EvalSha(ctx, sha1, keys, args...)
+}
+
+// breakScripts are the scripts with one piece of their text replaced.
+func breakScripts(t *testing.T, to redis.Scripter, old, replacement string) *brokenScripts {
 	files, found := fstest.MapFS{}, false
 	entries, err := fs.ReadDir(lua.Files(), ".")
 	if err != nil {
@@ -361,18 +377,9 @@ func breakScripts(t *testing.T, old, replacement string) (mend func()) {
 	if !found {
 		t.Fatalf("no script has %q", old)
 	}
-	all := map[string]**redis.Script{
-		"put": &putScript, "cancel": &cancelScript, "acquire": &acquireScript,
-		"start": &startScript, "release": &releaseScript, "finish": &finishScript,
+	b := &brokenScripts{Scripter: to, broken: map[string]*redis.Script{}}
+	for _, name := range []string{"take", "give", "put", "cancel", "acquire", "start", "release", "finish"} {
+		b.broken[lua.Load(name).Hash()] = lua.LoadFrom(files, name)
 	}
-	right := map[string]*redis.Script{}
-	for name, script := range all {
-		right[name] = *script
-		*script = lua.LoadFrom(files, name)
-	}
-	return func() {
-		for name, script := range all {
-			*script = right[name]
-		}
-	}
+	return b
 }

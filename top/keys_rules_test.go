@@ -15,11 +15,11 @@ func TestSorting(t *testing.T) {
 	}{
 		{"1", []string{
 			"cost: bravo alpha charlie", "today: alpha charlie bravo", "calls: alpha charlie bravo",
-			"waiting: bravo alpha charlie", "limit: alpha bravo charlie", "name: alpha bravo charlie", "cost: bravo alpha charlie",
+			"waiting: bravo alpha charlie", "refused: bravo alpha charlie", "limit: alpha bravo charlie", "name: alpha bravo charlie", "cost: bravo alpha charlie",
 		}},
 		{"2", []string{
 			"cost: alpha/zoe bravo/ann alpha/bob", "today: bravo/ann alpha/bob alpha/zoe",
-			"calls: alpha/bob bravo/ann alpha/zoe", "waiting: alpha/zoe bravo/ann alpha/bob", "limit: alpha/zoe bravo/ann alpha/bob", "name: alpha/bob alpha/zoe bravo/ann",
+			"calls: alpha/bob bravo/ann alpha/zoe", "waiting: alpha/zoe bravo/ann alpha/bob", "refused: bravo/ann alpha/zoe alpha/bob", "limit: alpha/zoe bravo/ann alpha/bob", "name: alpha/bob alpha/zoe bravo/ann",
 		}},
 		{"3", []string{"waiting: large small free", "quota: small large free", "name: free large small"}},
 		{"4", []string{

@@ -24,8 +24,8 @@ var tabNames = []string{"orgs", "users", "pools", "slowest calls"}
 
 // sorts are the columns each tab can be sorted by, the first at the start.
 var sorts = [][]string{
-	Orgs:  {"cost", "today", "calls", "waiting", "limit", "name"},
-	Users: {"cost", "today", "calls", "waiting", "limit", "name"},
+	Orgs:  {"cost", "today", "calls", "waiting", "refused", "limit", "name"},
+	Users: {"cost", "today", "calls", "waiting", "refused", "limit", "name"},
 	Pools: {"waiting", "quota", "name"},
 	Calls: {"time", "waited", "cost", "newest"},
 }

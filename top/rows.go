@@ -25,7 +25,7 @@ type row struct {
 func (m *Model) columnsOf(tab Tab) []column {
 	spending := []column{
 		right("calls/min", 0), right("failed", 3), right("$/min", 0), right("today", 0), left("last minute", 5), right("waiting", 0),
-		left("limit", 1), right("used", 2), right("of", 4), left(use, 0),
+		right("refused", 0), left("limit", 1), right("used", 2), right("of", 4), left(use, 0),
 	}
 	switch {
 	case tab == m.tab && m.user != "":
@@ -82,6 +82,8 @@ func (m *Model) spenderRows(list []Spender, tab Tab) []row {
 			return cmp.Compare(b.Calls, a.Calls)
 		case "waiting":
 			return cmp.Compare(b.Waiting, a.Waiting)
+		case "refused":
+			return cmp.Compare(b.Refused, a.Refused)
 		case "limit":
 			return cmp.Compare(fullest(&b), fullest(&a))
 		case "name":
@@ -105,7 +107,7 @@ func (m *Model) spenderRow(s *Spender) row {
 	if s.User != "" {
 		r.cells = append(r.cells, Printable(s.User))
 	}
-	r.cells = append(r.cells, count(s.Calls), count(s.Failed), usd(s.Cost), usd(s.Today), spark(s.Spark), about+count(s.Waiting))
+	r.cells = append(r.cells, count(s.Calls), count(s.Failed), usd(s.Cost), usd(s.Today), spark(s.Spark), about+count(s.Waiting), count(s.Refused))
 	if len(s.Limits) == 0 {
 		r.cells = append(r.cells, "", "", "", "")
 		return r
@@ -128,7 +130,7 @@ func (m *Model) limitRows(s *Spender) []row {
 	for i := range s.Limits {
 		l := &s.Limits[i]
 		out = append(out, row{org: s.Org, user: s.User, limit: l.Name, share: l.Share(), cells: []string{
-			Printable(l.Name), l.Metric, l.Mode, l.amount(l.Used), l.amount(l.Amount), l.amount(l.Held), bar(l.Share()), brief(l.Reset),
+			Printable(l.Name), l.Metric, l.Mode, l.amount(l.Used), l.amount(l.Amount), l.amount(l.Held), bar(l.Share()), l.resets(),
 		}})
 	}
 	return out
@@ -208,6 +210,14 @@ func (l *Limit) amount(n int64) string {
 		return usd(pricing.Nano(n))
 	}
 	return count(n)
+}
+
+// resets is how long until the limit is empty.
+func (l *Limit) resets() string {
+	if l.Reset == nil {
+		return "never"
+	}
+	return brief(*l.Reset)
 }
 
 // usd is an amount as people read it: four decimals below a dollar, two above.

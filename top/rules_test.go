@@ -117,18 +117,18 @@ var three = time.Date(2026, 11, 22, 3, 0, 0, 0, time.UTC)
 
 // figures are fixed, with every list in another order by each column.
 func figures() *top.Snapshot {
-	hour := top.Limit{Name: "hour", Metric: "cost", Mode: "enforce", Used: 9_500_000_000, Held: 500_000_000, Amount: 10_000_000_000, Reset: 90 * time.Second}
-	day := top.Limit{Name: "day", Metric: "tokens", Mode: "shadow", Used: 12_345, Amount: 10_000}
+	hour := top.Limit{Name: "hour", Metric: "cost", Mode: "enforce", Used: 9_500_000_000, Held: 500_000_000, Amount: 10_000_000_000, Reset: new(90 * time.Second)}
+	day := top.Limit{Name: "day", Metric: "tokens", Mode: "shadow", Used: 12_345, Amount: 10_000, Reset: new(time.Duration(0))}
 	return &top.Snapshot{
 		At: three, Calls: 12_345, Cost: 1_234_567_890, Today: 45_600_000, Waiting: 7, Running: 3,
 		Orgs: []top.Spender{
-			{Org: "bravo", Calls: 10, Failed: 1, Cost: 3e9, Today: 5e9, Waiting: 2, Spark: []int64{1, 0, 50, 99}, Limits: []top.Limit{hour}},
+			{Org: "bravo", Calls: 10, Failed: 1, Cost: 3e9, Today: 5e9, Waiting: 2, Refused: 5, Spark: []int64{1, 0, 50, 99}, Limits: []top.Limit{hour}},
 			{Org: "alpha", Calls: 30, Cost: 2e9, Today: 9e9, Limits: []top.Limit{day, hour}},
 			{Org: "charlie", Calls: 20, Cost: 1e9, Today: 7e9},
 		},
 		Users: []top.Spender{
 			{Org: "alpha", User: "zoe", Calls: 5, Cost: 2e9, Today: 1e9, Limits: []top.Limit{day}},
-			{Org: "bravo", User: "ann", Calls: 6, Cost: 1e9, Today: 3e9},
+			{Org: "bravo", User: "ann", Calls: 6, Cost: 1e9, Today: 3e9, Refused: 5},
 			{Org: "alpha", User: "bob", Calls: 7, Cost: 5e8, Today: 2e9},
 		},
 		Pools: []top.Pool{

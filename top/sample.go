@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,17 +27,14 @@ const (
 
 // Source is what is looked at. All fields are required.
 type Source struct {
-	Books *budget.Store
 	Queue *queue.Queue
-	Pools []queue.Pool
-	// Orgs are the orgs in force. It is called for every sample.
-	Orgs func(context.Context) (map[string]*guard.Org, error)
+	Orgs  map[string]*guard.Org
 }
 
 // Sampler makes snapshots. It remembers the calls of the last minute, so that a
 // sample reads only what is new. It belongs to one goroutine at a time.
 type Sampler struct {
-	Source
+	books  *budget.Store
 	now    func() time.Time
 	most   int // entries of one org that are looked at, the newest
 	states map[string]*orgState
@@ -48,30 +46,27 @@ type orgState struct {
 	last    string         // LedgerID of the newest that was read
 	partial bool
 	users   map[string]pricing.Nano // what each was charged today, when it was read
+	refused map[string]int64        // how many calls of each limits refused today
 	next    time.Time               // when the sums of today may be read again
 }
 
-// NewSampler returns a Sampler.
-func NewSampler(from Source) *Sampler {
-	return &Sampler{Source: from, now: time.Now, most: maxEntries, states: map[string]*orgState{}}
+// NewSampler returns a Sampler that has seen nothing yet.
+func NewSampler(books *budget.Store) *Sampler {
+	return &Sampler{books: books, now: time.Now, most: maxEntries, states: map[string]*orgState{}}
 }
 
 // Sample looks once. Limits of users are asked for of those who spend most, and of the
 // user named, as "org/user"; of no other when that is empty.
-func (s *Sampler) Sample(ctx context.Context, user string) (*Snapshot, error) {
-	orgs, err := s.Orgs(ctx)
-	if err != nil {
-		return nil, err
-	}
+func (s *Sampler) Sample(ctx context.Context, from Source, user string) (*Snapshot, error) {
 	snap := &Snapshot{At: s.now().UTC(), Orgs: []Spender{}, Users: []Spender{}, Pools: []Pool{}, Slow: []Ended{}}
-	for id := range orgs {
+	for id := range from.Orgs {
 		state, err := s.read(ctx, id)
 		if err != nil {
 			return nil, err
 		}
 		state.addTo(snap, id)
 	}
-	if err := s.pools(ctx, snap); err != nil {
+	if err := pools(ctx, from.Queue, snap); err != nil {
 		return nil, err
 	}
 	byCost := func(a, b Spender) int {
@@ -83,7 +78,7 @@ func (s *Sampler) Sample(ctx context.Context, user string) (*Snapshot, error) {
 		return cmp.Or(cmp.Compare(b.Waited+b.Took, a.Waited+a.Took), cmp.Compare(a.Call, b.Call))
 	})
 	snap.Slow = snap.Slow[:min(maxSlow, len(snap.Slow))]
-	return snap, s.limits(ctx, orgs, snap, user)
+	return snap, s.limits(ctx, from.Orgs, snap, user)
 }
 
 // read brings what is known of an org up to date.
@@ -99,7 +94,7 @@ func (s *Sampler) read(ctx context.Context, org string) (*orgState, error) {
 	if now.Before(state.next) {
 		return state, nil
 	}
-	sums, err := s.Books.Rollups(ctx, org, now, now.Add(1))
+	sums, err := s.books.Rollups(ctx, org, now, now.Add(1))
 	if err != nil {
 		return nil, err
 	}
@@ -107,8 +102,21 @@ func (s *Sampler) read(ctx context.Context, org string) (*orgState, error) {
 	for _, r := range sums {
 		state.users[r.User] += r.Cost
 	}
+	if err := s.readRefused(ctx, org, state, now); err != nil {
+		return nil, err
+	}
 	state.next = now.Add(max(sumsAge, 10*s.now().Sub(now))) // a large org must not keep Redis busy
 	return state, nil
+}
+
+// readRefused reads what limits refused today.
+func (s *Sampler) readRefused(ctx context.Context, org string, state *orgState, now time.Time) error {
+	list, err := s.books.Refusals(ctx, org, now.UTC().Truncate(24*time.Hour), now.Add(time.Hour))
+	state.refused = map[string]int64{}
+	for _, r := range list {
+		state.refused[r.User] += r.Refused
+	}
+	return err
 }
 
 // errEnough ends a reading of the ledger.
@@ -122,7 +130,7 @@ func (s *Sampler) readEntries(ctx context.Context, org string, state *orgState, 
 		from = at // again, because more may have been written in that millisecond
 	}
 	var fresh []budget.Entry
-	err := s.Books.Recent(ctx, org, from, time.Time{}, func(e budget.Entry) error {
+	err := s.books.Recent(ctx, org, from, time.Time{}, func(e budget.Entry) error {
 		if e.LedgerID == state.last || len(fresh) == s.most {
 			return errEnough
 		}
@@ -153,6 +161,23 @@ func ledgerTime(id string) (time.Time, bool) {
 	return time.UnixMilli(n), err == nil
 }
 
+// today is what each user was charged on the UTC day: the sums as they were read, or what ended
+// since then when that alone is more.
+func (o *orgState) today(now time.Time) map[string]pricing.Nano {
+	midnight := now.UTC().Truncate(24 * time.Hour)
+	recent, out := map[string]pricing.Nano{}, map[string]pricing.Nano{}
+	for _, e := range o.recent {
+		if !e.At.Before(midnight) {
+			recent[e.User] += e.Cost
+		}
+	}
+	maps.Copy(out, o.users)
+	for user, cost := range recent {
+		out[user] = max(out[user], cost)
+	}
+	return out
+}
+
 const sparkSteps = int(Span / SparkStep)
 
 // addTo adds an org and its users to a snapshot.
@@ -164,9 +189,13 @@ func (o *orgState) addTo(snap *Snapshot, id string) {
 		}
 		return users[user]
 	}
-	for name, cost := range o.users {
+	for name, cost := range o.today(snap.At) {
 		of(name).Today = cost
 		org.Today += cost
+	}
+	for name, n := range o.refused {
+		of(name).Refused = n
+		org.Refused += n
 	}
 	for i := range o.recent {
 		e, user := &o.recent[i], of(o.recent[i].User)
@@ -236,23 +265,31 @@ func (s *Sampler) standing(ctx context.Context, limits []budget.Limit, call budg
 	if len(asked) == 0 {
 		return out, nil
 	}
-	states, err := s.Books.Peek(ctx, asked, call)
+	states, err := s.books.Peek(ctx, asked, call)
 	if err != nil {
 		return nil, err
 	}
 	for _, st := range states {
 		out = append(out, Limit{
-			Name: st.LimitID, Metric: string(st.Metric), Mode: string(cmp.Or(st.Mode, budget.Enforce)), Used: st.Used, Held: st.Held, Amount: st.Amount, Reset: st.Reset,
+			Name: st.LimitID, Metric: string(st.Metric), Mode: string(cmp.Or(st.Mode, budget.Enforce)), Used: st.Used, Held: st.Held, Amount: st.Amount, Reset: ending(st.Reset),
 		})
 	}
 	slices.SortStableFunc(out, func(a, b Limit) int { return cmp.Compare(b.Share(), a.Share()) })
 	return out, nil
 }
 
+// ending is a duration; nil when it does not end.
+func ending(d time.Duration) *time.Duration {
+	if d >= budget.Endless {
+		return nil
+	}
+	return &d
+}
+
 // pools asks what the queue holds.
-func (s *Sampler) pools(ctx context.Context, snap *Snapshot) error {
-	for _, p := range s.Pools {
-		d, err := s.Queue.Depth(ctx, p.ID)
+func pools(ctx context.Context, q *queue.Queue, snap *Snapshot) error {
+	for _, p := range q.Pools() {
+		d, err := q.Depth(ctx, p.ID)
 		if err != nil {
 			return err
 		}
@@ -263,7 +300,7 @@ func (s *Sampler) pools(ctx context.Context, snap *Snapshot) error {
 		for class := queue.Interactive; class <= queue.Batch; class++ {
 			one.Waiting[class.String()] = d.Waiting[class]
 		}
-		if err := s.waiting(ctx, snap, &one); err != nil {
+		if err := waiting(ctx, q, snap, &one); err != nil {
 			return err
 		}
 		snap.Waiting += one.waiting()
@@ -276,7 +313,7 @@ func (s *Sampler) pools(ctx context.Context, snap *Snapshot) error {
 
 // waiting adds to the orgs and users what of theirs waits in a pool. A pool with very many
 // waiting jobs is left out: they would be read with every sample.
-func (s *Sampler) waiting(ctx context.Context, snap *Snapshot, p *Pool) error {
+func waiting(ctx context.Context, q *queue.Queue, snap *Snapshot, p *Pool) error {
 	n := p.waiting()
 	if n > maxCounted {
 		snap.Uncounted = append(snap.Uncounted, p.ID)
@@ -284,7 +321,7 @@ func (s *Sampler) waiting(ctx context.Context, snap *Snapshot, p *Pool) error {
 	if n == 0 || n > maxCounted {
 		return nil
 	}
-	flows, err := s.Queue.Waiting(ctx, p.ID)
+	flows, err := q.Waiting(ctx, p.ID)
 	for _, f := range flows {
 		for _, id := range []Spender{{Org: f.Org}, {Org: f.Org, User: f.User}} {
 			list := &snap.Orgs

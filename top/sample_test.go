@@ -1,7 +1,6 @@
 package top
 
 import (
-	"context"
 	"testing"
 	"time"
 
@@ -18,6 +17,7 @@ import (
 // floor is a deployment of one org, acme, on a Redis of its own.
 type floor struct {
 	*Sampler
+	from  Source
 	t     *testing.T
 	books *budget.Store
 	org   *guard.Org
@@ -34,9 +34,7 @@ func newFloor(t *testing.T) *floor {
 	perOrg := budget.Limit{ID: "org-day", Subject: budget.Org, Metric: budget.Cost, Shape: budget.Shape{Kind: budget.Window, Window: 24 * time.Hour, Amount: 1_000_000_000}}
 	perUser := budget.Limit{ID: "user-day", Subject: budget.User, Metric: budget.Cost, Shape: budget.Shape{Kind: budget.Window, Window: 24 * time.Hour, Amount: 100_000_000}}
 	f := &floor{t: t, books: budget.New(rdb, budget.Options{}), org: &guard.Org{ID: "acme", Limits: []budget.Limit{perOrg, perUser}}}
-	f.Sampler = NewSampler(Source{Books: f.books, Queue: q, Pools: pools, Orgs: func(context.Context) (map[string]*guard.Org, error) {
-		return map[string]*guard.Org{"acme": f.org}, nil
-	}})
+	f.Sampler, f.from = NewSampler(f.books), Source{Queue: q, Orgs: map[string]*guard.Org{"acme": f.org}}
 	return f
 }
 
@@ -55,7 +53,7 @@ func (f *floor) spend(user string, cost pricing.Nano, waited time.Duration, stat
 
 func (f *floor) sample(user string) *Snapshot {
 	f.t.Helper()
-	s, err := f.Sample(f.t.Context(), user)
+	s, err := f.Sample(f.t.Context(), f.from, user)
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -127,5 +125,23 @@ func TestCorrectionIsNoCall(t *testing.T) {
 	(&orgState{recent: []budget.Entry{late}}).addTo(snap, "acme")
 	if snap.Calls != 0 || snap.Cost != 1 {
 		t.Errorf("%+v", snap)
+	}
+}
+
+// TestTodayIsNoLessThanTheLastMinute: the sums of the day are read more rarely than calls, and
+// what was charged meanwhile is of today all the same.
+func TestTodayIsNoLessThanTheLastMinute(t *testing.T) {
+	f := newFloor(t)
+	began := time.Now().UTC()
+	f.spend("alice", 30_000_000, 0, 200)
+	f.sample("")
+	f.spend("alice", 50_000_000, 0, 200)
+	f.spend("bob", 10_000_000, 0, 200)
+	s := f.sample("")
+	if time.Now().UTC().Day() != began.Day() {
+		return // the last minute is of two days
+	}
+	if s.Cost != 90_000_000 || s.Today != 90_000_000 || s.Orgs[0].Today != 90_000_000 || s.Users[0].Today != 80_000_000 {
+		t.Errorf("%s in the last minute, today %s, of the org %s, of alice %s; want $0.09 and of alice $0.08", s.Cost, s.Today, s.Orgs[0].Today, s.Users[0].Today)
 	}
 }

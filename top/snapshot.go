@@ -3,10 +3,8 @@
 package top
 
 import (
-	"encoding/json"
 	"time"
 
-	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/pricing"
 )
 
@@ -51,7 +49,9 @@ type Spender struct {
 	Spark []int64 `json:"cost_by_5s_nano"`
 	// Waiting are its jobs and callers that wait, in pools of which all are counted; see
 	// Snapshot.Uncounted.
-	Waiting int64   `json:"waiting"`
+	Waiting int64 `json:"waiting"`
+	// Refused are the calls that limits refused today (UTC).
+	Refused int64   `json:"refused_today"`
 	Limits  []Limit `json:"limits"` // the fullest first; of users those who spend most, and the one looked at
 }
 
@@ -64,23 +64,8 @@ type Limit struct {
 	Used   int64  `json:"used"`
 	Held   int64  `json:"held"` // the part of Used that open calls may give back
 	Amount int64  `json:"amount"`
-	// Reset is how long until nothing is used, if no more is; budget.Endless, null in
-	// JSON, when that is never.
-	Reset time.Duration `json:"-"`
-}
-
-// MarshalJSON writes the limit with its reset in nanoseconds.
-func (l Limit) MarshalJSON() ([]byte, error) {
-	type plain Limit
-	var reset *int64
-	if l.Reset < budget.Endless {
-		ns := l.Reset.Nanoseconds()
-		reset = &ns
-	}
-	return json.Marshal(struct {
-		plain
-		Reset *int64 `json:"reset_ns"`
-	}{plain(l), reset})
+	// Reset is how long until nothing is used, if no more is; nil when that is never.
+	Reset *time.Duration `json:"reset_ns"`
 }
 
 // Share is the part of the limit in use; above 1 it is overdrawn.

@@ -30,7 +30,7 @@ const helpText = `
   c              cancel the chosen user's jobs, waiting and running
 
   Last-minute values cover calls that ended in it; "today" is the UTC day.
-  "use" is what is charged and held of "limit", the fullest.
+  "use" is what is charged and held of "limit", the fullest. "refused" is today.
   Columns that are too wide for the terminal are on the line below the list.
   ~ before a value: there were more calls, or waiting jobs, than are read.
 `
@@ -79,9 +79,13 @@ func (m *Model) main(height int) []string {
 	return lines
 }
 
-// wide is the main list above the others: one on the left, two on the right.
+// wide is the main list above the others: one on the left, two on the right. What the main list
+// does not need they have.
 func (m *Model) wide(height int) []string {
 	upper := height * 45 / 100
+	if t := m.tableOf(m.tab); t.hidden(m.width) == "" {
+		upper = min(upper, max(leastUpper, len(m.opened())+1+len(t.rows)))
+	}
 	lines := m.main(upper)
 	for len(lines) < upper {
 		lines = append(lines, "")
@@ -108,6 +112,10 @@ func (m *Model) wide(height int) []string {
 	at = append(append(at[:small], ""), m.pane(others[2], m.width-width-2, lower-small-1)...)
 	return append(lines, beside(m.pane(others[0], width, lower), at, width)...)
 }
+
+// leastUpper is the height of the main list at least, so that the others stay where they are
+// when a few rows come and go.
+const leastUpper = 8
 
 // pane is a list with its name, without a chosen row.
 func (m *Model) pane(tab Tab, width, height int) []string {

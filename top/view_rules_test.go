@@ -2,6 +2,7 @@ package top_test
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 	"testing"
 
@@ -19,10 +20,10 @@ func TestScreenAt80x24(t *testing.T) {
 		"03:00:00 UTC 12.3k calls/min $1.23/min $0.0456 today 7 waiting 3 running",
 		" 1 orgs   2 users   3 pools   4 slowest calls  ",
 		"",
-		"org      calls/min  failed  $/min  today  waiting  limit   used      of  use",
-		"bravo           10       1  $3.00  $5.00        2  hour   $9.50  $10.00  95%",
-		"alpha           30       0  $2.00  $9.00        0  day    12.3k   10.0k  123%",
-		"charlie         20       0  $1.00  $7.00        0",
+		"org      calls/min  failed  $/min  today  waiting  refused  limit   used  use",
+		"bravo           10       1  $3.00  $5.00        2        5  hour   $9.50  95%",
+		"alpha           30       0  $2.00  $9.00        0        0  day    12.3k  123%",
+		"charlie         20       0  $1.00  $7.00        0        0",
 		"",
 	} {
 		s.check("line", lines[i], want)
@@ -36,16 +37,16 @@ func fold(line string) string { return strings.Join(strings.Fields(line), " ") }
 func TestScreenAt200x50(t *testing.T) {
 	for key, want := range map[string][]string{
 		"1": {
-			"org calls/min failed $/min today last minute waiting limit used of use",
-			"bravo 10 1 $3.00 $5.00 ▁ ▅█ 2 hour $9.50 $10.00 ██████████ 95%",
-			"alpha 30 0 $2.00 $9.00 0 day 12.3k 10.0k ██████████ 123%",
-			"charlie 20 0 $1.00 $7.00 0",
+			"org calls/min failed $/min today last minute waiting refused limit used of use",
+			"bravo 10 1 $3.00 $5.00 ▁ ▅█ 2 5 hour $9.50 $10.00 ██████████ 95%",
+			"alpha 30 0 $2.00 $9.00 0 0 day 12.3k 10.0k ██████████ 123%",
+			"charlie 20 0 $1.00 $7.00 0 0",
 		},
 		"2": {
-			"org user calls/min failed $/min today last minute waiting limit used of use",
-			"alpha zoe 5 0 $2.00 $1.00 0 day 12.3k 10.0k ██████████ 123%",
-			"bravo ann 6 0 $1.00 $3.00 0",
-			"alpha bob 7 0 $0.5000 $2.00 0",
+			"org user calls/min failed $/min today last minute waiting refused limit used of use",
+			"alpha zoe 5 0 $2.00 $1.00 0 0 day 12.3k 10.0k ██████████ 123%",
+			"bravo ann 6 0 $1.00 $3.00 0 5",
+			"alpha bob 7 0 $0.5000 $2.00 0 0",
 		},
 		"3": {
 			"pool connected async batch running parked dead rpm tpm use pace blocked",
@@ -211,5 +212,18 @@ func TestPlainText(t *testing.T) {
 		if shown != orgs || strings.Contains(text, "\x1b") {
 			t.Errorf("%d rows: got %d orgs in\n%s\nwant %d and no codes", rows, shown, text, orgs)
 		}
+	}
+}
+
+// What a short list does not need the other lists have.
+func TestRoomGoesToTheOtherLists(t *testing.T) {
+	s := open(t, 200, 50, figures())
+	if at := slices.IndexFunc(s.lines(), func(l string) bool { return strings.HasPrefix(l, "2 users") }); at < 8 || at > 14 {
+		t.Errorf("the users begin on line %d, want soon below the three orgs, on\n%s", at, strings.Join(s.lines(), "\n"))
+	}
+	s.snap = crowd(100)
+	s.press("r")
+	if at := slices.IndexFunc(s.lines(), func(l string) bool { return strings.HasPrefix(l, "2 users") }); at < 20 {
+		t.Errorf("the users begin on line %d below a hundred orgs, want 20 and more", at)
 	}
 }

@@ -49,6 +49,9 @@ func (e *Error) JSON() []byte {
 	return append(dst, '}')
 }
 
+// Object is the value of JSON's one member.
+func (e *Error) Object() []byte { return e.appendObject(nil) }
+
 // Frame returns the error as the last event of a stream of ep (rule R14),
 // with its blank line. On Responses its sequence number is 0; see
 // [Error.ResponsesFrame].

@@ -128,6 +128,9 @@ type Request struct {
 	// and charges for them. A tool without a type is listed by the name of
 	// its first member.
 	BuiltinTools []string
+	// ContainerMemory is the memory_limit of the container that a code interpreter makes
+	// itself; "" when not given.
+	ContainerMemory string
 	// WebSearch says that web_search_options is present.
 	WebSearch bool
 	// MaxToolCalls bounds built-in tool calls, or is -1 when not given.

@@ -1,5 +1,7 @@
 package wire
 
+import "encoding/json"
+
 // responsesFields are the members of a request to Responses. Compacting and
 // counting take a part of them.
 var responsesFields = newFields(map[string]reader{
@@ -141,6 +143,19 @@ var localTools = map[string]bool{
 	"function": true, "custom": true, "local_shell": true, "apply_patch": true, "computer_use_preview": true,
 }
 
+// noteContainer files the size of the container that a tool has the provider make, if it
+// says one. A tool that names a container says none.
+func (s *scanner) noteContainer(tool []byte) {
+	var t struct {
+		Container struct {
+			MemoryLimit string `json:"memory_limit"`
+		} `json:"container"`
+	}
+	if json.Unmarshal(tool, &t) == nil && t.Container.MemoryLimit != "" {
+		s.req.ContainerMemory = clip([]byte(t.Container.MemoryLimit))
+	}
+}
+
 func (s *scanner) readResponsesTools() error {
 	if s.peek() != '[' {
 		return s.wrongType("tools", "an array of objects")
@@ -152,12 +167,15 @@ func (s *scanner) readResponsesTools() error {
 			return s.wrongType("tools[]", "an object")
 		}
 		s.tool = tool{}
-		named := len(s.req.Refs)
+		named, start := len(s.req.Refs), s.pos
 		if err := s.members(responsesToolFields); err != nil {
 			return err
 		}
 		for i := named; i < len(s.req.Refs); i++ {
 			s.req.Refs[i].Tool = true
+		}
+		if s.tool.kind == "code_interpreter" {
+			s.noteContainer(s.buf[start:s.pos])
 		}
 		if !localTools[s.tool.kind] {
 			s.noteTool()

@@ -95,10 +95,13 @@ type App struct {
 	calls       *door // nil without the Proxy role
 	identity    *identity.Store
 	ids         *Identities
+	changed     chan map[string]bool // orgs whose limits may be others now
 	admin       *door
 	refused     *listen.Metrics
 	failures    *attempts.Limiter // of wrong keys and tokens, on both listeners
 	ready       atomic.Bool
+
+	limitsChanged chan struct{} // has room for one notice
 
 	current   atomic.Pointer[config.Config]
 	load      func() (*config.Config, error)
@@ -117,7 +120,8 @@ func New(o Options) (_ *App, err error) {
 	}
 	a := &App{
 		cfg: o.Config, log: o.Log, rdb: o.Redis, registry: prometheus.NewRegistry(),
-		load: o.Load, level: o.Level, hooks: set.webhooks.Orgs,
+		load: o.Load, level: o.Level, hooks: set.webhooks.Orgs, changed: make(chan map[string]bool, 16),
+		limitsChanged: make(chan struct{}, 1),
 	}
 	a.current.Store(o.Config)
 	registerBuild(a.registry)
@@ -243,6 +247,9 @@ func (a *App) Run(ctx context.Context) error {
 	if err := budget.RegisterOrgs(background, a.registry, a.budget, a.orgLimits); err != nil {
 		return err
 	}
+	if err := guard.RegisterBounds(a.registry, a.ids.bounds); err != nil {
+		return err
+	}
 	// The parts that keep leases alive outlive the calls that hold them.
 	keepers, keeping := errgroup.WithContext(background)
 	keepers.Go(func() error { return quiet(a.budget.Run(keeping)) })
@@ -253,6 +260,7 @@ func (a *App) Run(ctx context.Context) error {
 	keepers.Go(func() error { return quiet(a.calibration.Run(keeping)) })
 	keepers.Go(func() error { return quiet(a.identity.Run(keeping)) })
 	keepers.Go(func() error { return quiet(a.ids.run(keeping)) })
+	keepers.Go(func() error { return a.noteShadow(keeping) })
 	keepers.Go(func() error { return quiet(a.queue.Run(keeping)) })
 	keepers.Go(func() error { return quiet(a.rejoin.Run(keeping)) })
 	keepers.Go(func() error { return quiet(a.alerts.Run(keeping)) })
@@ -263,6 +271,7 @@ func (a *App) Run(ctx context.Context) error {
 	if a.worker != nil { // jobs may end to the last moment
 		keepers.Go(func() error { return quiet(a.webhooks.Run(keeping)) })
 		keepers.Go(func() error { return quiet(a.announce(keeping)) })
+		keepers.Go(func() error { return a.unpark(keeping) })
 	}
 
 	servers, serving := errgroup.WithContext(ctx)

@@ -27,7 +27,9 @@ type Identities struct {
 
 	mu     sync.Mutex
 	cfg    *config.Config
-	base   *settings // of cfg
+	base   *settings        // of cfg
+	ruling *config.Config   // cfg, with the records of all orgs over its defaults
+	all    *identity.Tenant // those records
 	orgs   map[string]*madeOrg
 	merged []config.Org
 
@@ -38,12 +40,13 @@ type Identities struct {
 type madeOrg struct {
 	file   *config.Org // nil: only in Redis
 	record *identity.Tenant
+	cfg    *config.Config // with the defaults
 	org    config.Org
 	*tenant
 }
 
 func newIdentities(store *identity.Store, cfg *config.Config, base *settings, log *slog.Logger) *Identities {
-	return &Identities{Store: store, log: log, cfg: cfg, base: base, orgs: map[string]*madeOrg{}}
+	return &Identities{Store: store, log: log, cfg: cfg, base: base, ruling: cfg, orgs: map[string]*madeOrg{}}
 }
 
 // run hands out changes until ctx ends.
@@ -61,7 +64,7 @@ func (i *Identities) run(ctx context.Context) error {
 // setFile replaces the file's part.
 func (i *Identities) setFile(cfg *config.Config, base *settings) {
 	i.mu.Lock()
-	i.cfg, i.base, i.orgs = cfg, base, map[string]*madeOrg{}
+	i.cfg, i.base, i.ruling, i.all, i.orgs = cfg, base, cfg, nil, map[string]*madeOrg{}
 	i.mu.Unlock()
 	i.Update()
 }
@@ -90,7 +93,7 @@ func (i *Identities) orgIDs() []string {
 func (i *Identities) Effective() *config.Config {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	c := *i.cfg
+	c := *i.ruling
 	c.Orgs = i.merged
 	return &c
 }
@@ -101,7 +104,11 @@ func (i *Identities) Effective() *config.Config {
 func (i *Identities) Update() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	made := i.assemble(i.Store.Snapshot())
+	snap := i.Store.Snapshot()
+	if all := snap.Tenants[identity.AllOrgs]; all != i.all {
+		i.ruling, i.all = i.withDefaults(all), all
+	}
+	made := i.assemble(snap)
 	policy, directory, weights := *i.base.policy, auth.Directory{Peppers: i.base.directory.Peppers}, map[string]int{}
 	policy.Orgs, directory.ByHash = make(map[string]*guard.Org, len(made)), make(map[string]auth.Principal, len(made))
 	i.merged = make([]config.Org, 0, len(made))
@@ -136,10 +143,10 @@ func (i *Identities) assemble(snap *identity.Snapshot) map[string]*madeOrg {
 // make returns an org, the one there is when nothing of it changed.
 func (i *Identities) make(id string, file *config.Org, record *identity.Tenant) *madeOrg {
 	old := i.orgs[id]
-	if old != nil && old.file == file && old.record == record {
+	if old != nil && old.file == file && old.record == record && old.cfg == i.ruling {
 		return old
 	}
-	made, err := makeOrg(i.cfg, i.base.seal, id, file, record)
+	made, err := i.makeOrg(i.ruling, id, file, record)
 	if err == nil {
 		for provider, own := range made.tenant.org.Credentials {
 			if own == "" {
@@ -152,10 +159,19 @@ func (i *Identities) make(id string, file *config.Org, record *identity.Tenant) 
 	if old != nil || file == nil {
 		return old
 	}
-	if made, err = makeOrg(i.cfg, i.base.seal, id, file, nil); err != nil {
-		return nil // the file was checked, so it does not happen
+	if made, err = i.makeOrg(i.ruling, id, file, nil); err != nil {
+		made, _ = i.makeOrg(i.cfg, id, file, nil) // the file was checked
 	}
 	return made
+}
+
+// makeOrg is makeOrg, with a look at an org of the file under defaults that the file does not have.
+func (i *Identities) makeOrg(cfg *config.Config, id string, file *config.Org, record *identity.Tenant) (*madeOrg, error) {
+	made, err := makeOrg(cfg, i.base.seal, id, file, record)
+	if err == nil && record == nil && cfg != i.cfg {
+		err = cfg.CheckOrg(&made.org)
+	}
+	return made, err
 }
 
 // makeOrg puts an org's records over the file's org.
@@ -168,7 +184,7 @@ func makeOrg(cfg *config.Config, ring *seal.Ring, id string, file *config.Org, r
 	var previous []proxyKey
 	if record != nil {
 		var err error
-		if previous, err = overlay(&org, record); err != nil {
+		if previous, err = overlay(&org, record, cfg.Defaults.Limits); err != nil {
 			return nil, err
 		}
 		if err := cfg.CheckOrg(&org); err != nil {
@@ -191,7 +207,7 @@ func makeOrg(cfg *config.Config, ring *seal.Ring, id string, file *config.Org, r
 			t.keys[old.hash] = p
 		}
 	}
-	return &madeOrg{file, record, org, t}, nil
+	return &madeOrg{file, record, cfg, org, t}, nil
 }
 
 // credentials opens an org's own credentials; one that cannot be opened is empty.
@@ -223,8 +239,12 @@ func raise(org *guard.Org, overrides map[string]*identity.Override) {
 	}
 }
 
-// CheckOrg reports whether an org would be sound with these records.
+// CheckOrg reports whether an org would be sound with these records; of all orgs, whether
+// each would.
 func (i *Identities) CheckOrg(id string, record *identity.Tenant) error {
+	if id == identity.AllOrgs {
+		return i.checkAll(record)
+	}
 	_, err := i.MergeOrg(id, record)
 	return err
 }
@@ -241,7 +261,7 @@ func (i *Identities) MergeOrg(id string, record *identity.Tenant) (*config.Org, 
 	if file == nil && (record == nil || record.Org == nil) {
 		return nil, errNoOrg
 	}
-	made, err := makeOrg(i.cfg, i.base.seal, id, file, record)
+	made, err := i.makeOrg(i.ruling, id, file, record)
 	if err != nil {
 		return nil, err
 	}
@@ -269,12 +289,23 @@ func (a *App) obey(p *guard.Policy, d *auth.Directory, weights map[string]int) {
 	if err := a.queue.AddOwn(p.OwnPools()...); err != nil {
 		a.log.Error("pools of orgs with credentials of their own cannot be added", "error", err)
 	}
+	changed := changedOrgs(a.guard.Policy(), p)
 	a.guard.SetPolicy(p)
+	if len(changed) > 0 {
+		select {
+		case a.changed <- changed:
+		default: // they wake on their own
+		}
+	}
 	if a.callers != nil {
 		a.callers.SetDirectory(d)
 	}
 	if err := a.queue.SetWeights(weights); err != nil {
 		a.log.Error("weights of the queue cannot be set", "error", err)
+	}
+	select {
+	case a.limitsChanged <- struct{}{}:
+	default:
 	}
 }
 
@@ -299,6 +330,18 @@ func (i *Identities) File() *config.Config {
 	return i.cfg
 }
 
+// Refresh reads what changed of the records, where nothing follows the changes.
+func (i *Identities) Refresh(ctx context.Context) error {
+	before := i.Store.Snapshot()
+	if err := i.Store.Refresh(ctx); err != nil {
+		return err
+	}
+	if i.Store.Snapshot() != before {
+		i.Update()
+	}
+	return nil
+}
+
 // Effective returns a configuration with the orgs in force.
 func Effective(ctx context.Context, cfg *config.Config, rdb redis.UniversalClient, log *slog.Logger) (*config.Config, error) {
 	ids, err := LoadIdentities(ctx, cfg, rdb, log)
@@ -308,18 +351,8 @@ func Effective(ctx context.Context, cfg *config.Config, rdb redis.UniversalClien
 	return ids.Effective(), nil
 }
 
-// Orgs returns the orgs of a configuration with the limits in force, raises
-// included.
-func Orgs(ctx context.Context, cfg *config.Config, rdb redis.UniversalClient, log *slog.Logger) (map[string]*guard.Org, error) {
-	ids, err := LoadIdentities(ctx, cfg, rdb, log)
-	if err != nil {
-		return nil, err
-	}
-	return ids.Policy().Orgs, nil
-}
-
 // LoadIdentities returns the identities of a configuration as they are now, for commands on
-// this machine. It is not kept up to date.
+// this machine. Refresh keeps it up to date.
 func LoadIdentities(ctx context.Context, cfg *config.Config, rdb redis.UniversalClient, log *slog.Logger) (*Identities, error) {
 	set, err := convert(cfg)
 	if err != nil {
@@ -332,4 +365,29 @@ func LoadIdentities(ctx context.Context, cfg *config.Config, rdb redis.Universal
 	ids := newIdentities(store, cfg, set, log)
 	ids.Update()
 	return ids, nil
+}
+
+// changedOrgs are those whose limits or settings may be others now.
+func changedOrgs(before, now *guard.Policy) map[string]bool {
+	out := map[string]bool{}
+	for id, org := range now.Orgs {
+		if before == nil || before.Orgs[id] != org {
+			out[id] = true
+		}
+	}
+	return out
+}
+
+// unpark lets the jobs of orgs whose limits changed try them again, until ctx ends.
+func (a *App) unpark(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case orgs := <-a.changed:
+			if err := a.queue.Unpark(ctx, orgs); err != nil {
+				a.log.Debug("jobs not woken after a change of limits, they wake on their own", "err", err)
+			}
+		}
+	}
 }

@@ -20,14 +20,15 @@ type proxyKey struct {
 	until     time.Time
 }
 
-// overlay puts records over an org, whose lists are the caller's own.
-func overlay(org *config.Org, record *identity.Tenant) (previous []proxyKey, err error) {
+// overlay puts records over an org, whose lists are the caller's own; defaults are the limits
+// of every org.
+func overlay(org *config.Org, record *identity.Tenant, defaults []config.Limit) (previous []proxyKey, err error) {
 	if record.Org != nil {
 		if err := patch(org, record.Org.OrgSpec); err != nil {
 			return nil, err
 		}
 	}
-	users := usersOf(org)
+	users := usersOf(org, defaults)
 	for _, id := range slices.Sorted(maps.Keys(record.Users)) {
 		if err := patch(users.of(id), record.Users[id].UserSpec); err != nil {
 			return nil, fmt.Errorf("user %s: %w", id, err)
@@ -78,12 +79,13 @@ func patch[T config.Org | config.User | config.Key | config.Limit](to *T, fields
 
 // orgUsers finds the users of an org by id: one may have tens of thousands.
 type orgUsers struct {
-	org *config.Org
-	at  map[string]int // in org.Users
+	org      *config.Org
+	at       map[string]int // in org.Users
+	defaults []config.Limit
 }
 
-func usersOf(org *config.Org) orgUsers {
-	u := orgUsers{org, make(map[string]int, len(org.Users))}
+func usersOf(org *config.Org, defaults []config.Limit) orgUsers {
+	u := orgUsers{org, make(map[string]int, len(org.Users)), defaults}
 	for i := range org.Users {
 		u.at[org.Users[i].ID] = i
 	}
@@ -113,8 +115,8 @@ func keyOf(u *config.User, id string) *config.Key {
 	return &u.Keys[i]
 }
 
-// limitOf returns a limit of the org, or of a user: the user's own, else a copy of
-// the org's for all users, else a new one.
+// limitOf returns a limit of the org, or of a user: its own, else a copy of the one of its name
+// a level above (the org's for a user's, then the default), else a new one.
 func (u orgUsers) limitOf(user, name string) *config.Limit {
 	org := u.org
 	list := &org.Limits
@@ -128,9 +130,14 @@ func (u orgUsers) limitOf(user, name string) *config.Limit {
 		return &(*list)[i]
 	}
 	made := config.NewLimit(user, name)
-	if i := slices.IndexFunc(org.Limits, same); user != "" && i >= 0 {
-		made = org.Limits[i]
-		made.Only = user
+	for _, above := range [][]config.Limit{org.Limits, u.defaults} {
+		if i := slices.IndexFunc(above, same); i >= 0 {
+			made = above[i]
+			if user != "" {
+				made.Only = user
+			}
+			break
+		}
 	}
 	*list = append(*list, made)
 	return &(*list)[len(*list)-1]

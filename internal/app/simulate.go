@@ -30,8 +30,17 @@ func Policy(cfg *config.Config, workers int) (simulate.Policy, error) {
 }
 
 // WithRecords returns a configuration with the records of orgs over it, as they would be in force
-// with it. A key without a hash gets one that no key has.
+// with it; those of identity.AllOrgs are over the defaults. A key without a hash gets one that no
+// key has.
 func WithRecords(cfg *config.Config, records map[string]*identity.Tenant) (*config.Config, error) {
+	all := records[identity.AllOrgs]
+	for _, name := range limitNames(all) {
+		next, err := withDefault(cfg, name, all.Limits[name])
+		if err != nil {
+			return nil, fmt.Errorf("limit %s, set for all orgs, conflicts with %s: %w", name, cfg.Name, err)
+		}
+		cfg = next
+	}
 	out := *cfg
 	out.Orgs = slices.Clone(cfg.Orgs)
 	for _, id := range slices.Sorted(maps.Keys(records)) {

@@ -293,8 +293,16 @@ func refusedBy(status int, text []byte) error {
 	if json.Unmarshal(text, &e) != nil || e.Error.Message == "" {
 		return fmt.Errorf("the admin listener answers %d %s; is that llmguard's?", status, http.StatusText(status))
 	}
-	return errors.New(e.Error.Message)
+	return &refusal{e.Error.Message, text}
 }
+
+// refusal is an error that the API answers with, and all of that answer.
+type refusal struct {
+	message string
+	answer  []byte
+}
+
+func (r *refusal) Error() string { return r.message }
 
 // run is what every command on the API does.
 func (f *adminFlags) run(c *cobra.Command, do func(*adminClient) error) error {

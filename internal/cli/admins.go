@@ -1,9 +1,12 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
+	"os"
 
 	"github.com/spf13/cobra"
 
@@ -20,7 +23,7 @@ type adminView struct {
 func adminsCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "admins", Short: "Make and end the keys of administrators",
-		Long:    "These keys open the admin API and nothing else. They are made where the configuration and its Redis are at hand, not over\nthe network; only `admins list` asks a running llmguard, too.",
+		Long:    "These keys open the admin API and nothing else. They are made and changed where the configuration file and its Redis are,\nnot over the network, so that a key that leaks makes no other; only `admins list` asks a running llmguard, too.",
 		Example: "  llmguard admins create ops -c llmguard.yaml\n  llmguard admins create dashboard --read-only --expires 90d",
 	}
 	c.AddCommand(adminsListCommand(), adminsCreateCommand(), adminsSwitchCommand("disable", true), adminsSwitchCommand("enable", false), adminsDeleteCommand())
@@ -60,6 +63,13 @@ func may(readOnly bool) string {
 
 // local is run on the configuration's Redis, whatever the environment says.
 func (f *adminFlags) local(c *cobra.Command, do func(*adminClient) error) error {
+	const there = "`%s` works where the configuration file and its Redis are, not over the network; run it there with --config"
+	if named, _ := c.Flags().GetString("context"); named != "" || f.url+f.key != "" {
+		return fmt.Errorf(there, c.CommandPath())
+	}
+	if _, err := os.Stat(f.path); errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("there is no configuration file %s; "+there, f.path, c.CommandPath())
+	}
 	a, err := f.openLocal(c.Context())
 	if err != nil {
 		return err

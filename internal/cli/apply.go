@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -86,12 +87,13 @@ func (f *applyFlags) apply(c *cobra.Command, a *adminClient) error {
 			continue
 		}
 		done, err := f.send(c.Context(), a, org, false, 0)
-		if err != nil {
-			return fmt.Errorf("org %s was not applied completely; run the same command again: %w", org["id"], err)
-		}
-		fmt.Fprintf(c.OutOrStdout(), "\napplied %s to org %s\n", plural(len(done.Changes), "change"), done.Org)
+		fmt.Fprintf(c.OutOrStdout(), "\napplied %s to org %s\n", plural(len(done.Changes), "change"), org["id"])
 		for _, k := range done.Keys {
 			fmt.Fprintf(c.OutOrStdout(), "key %s of user %s (shown only now): %s\n", k.ID, k.User, k.Secret)
+		}
+		if err != nil {
+			return fmt.Errorf("org %s was not applied completely; run the same command again, and replace a key whose secret was not shown "+
+				"with `llmguard keys rotate`: %w", org["id"], err)
 		}
 	}
 	return nil
@@ -104,7 +106,12 @@ func (f *applyFlags) send(ctx context.Context, a *adminClient, org map[string]an
 		return plan, errors.New("an org without an id")
 	}
 	body := map[string]any{"org": org, "dry_run": dryRun, "prune": f.prune, "replay_days": replay}
-	return plan, a.ask(ctx, http.MethodPost, pathOf("orgs", id, "apply"), body, &plan)
+	err := a.ask(ctx, http.MethodPost, pathOf("orgs", id, "apply"), body, &plan)
+	var refused *refusal
+	if errors.As(err, &refused) { // what was done before it
+		_ = json.Unmarshal(refused.answer, &plan)
+	}
+	return plan, err
 }
 
 // planTable prints what differs, and what the last calls say to that.

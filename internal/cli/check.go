@@ -27,8 +27,11 @@ func checkCommand() *cobra.Command {
 	var o checkOptions
 	c := &cobra.Command{
 		Use: "check", Short: "Check a configuration file and, with --live, everything that it needs", Args: cobra.NoArgs,
-		Long: "Without --live it opens no connection. With it, it also asks Redis (version, eviction, persistence, memory, latency, clock)\n" +
-			"and every provider (reachable, credential, clock, prices of its models); that costs nothing and changes nothing.\n\n" +
+		Long: "Reads the file, and what it needs of this machine: certificates, directories to write to, ports. Those findings are warnings,\n" +
+			"because the file may be for another machine; with --live they are errors. A port that is taken by llmguard with this file is\n" +
+			"in order. Without --live it connects to nothing but admin.listen, and to that only when a port is taken. With it, it also asks\n" +
+			"Redis (version, eviction, persistence, memory, latency, clock) and every provider (reachable, credential, clock, prices of\n" +
+			"its models); that costs nothing and changes nothing.\n\n" +
 			"Exit codes: 0 all is well, perhaps with warnings; 1 the configuration is wrong or cannot be read;\n" +
 			"2 the configuration is right, and something it needs is not (with --strict: or there are warnings).",
 		Example: "  llmguard check -c llmguard.yaml\n  llmguard check --live -o json | jq '.findings[] | select(.level != \"ok\")'",
@@ -55,9 +58,13 @@ func runCheck(ctx context.Context, o checkOptions, w io.Writer) error {
 	found := []diagnose.Finding{{Area: "config", Level: diagnose.OK, What: contents(cfg)}}
 	found = append(found, diagnose.Exposure(cfg)...)
 	found = append(found, diagnose.Prices(cfg, policy, time.Now())...)
+	found = append(found, diagnose.Mistakes(cfg, policy, time.Now())...)
+	found = append(found, diagnose.Bounds(cfg, policy, time.Now())...)
+	found = append(found, machine(ctx, cfg, o.live)...)
 	if o.live {
 		found = append(found, live(ctx, cfg, policy)...)
 	}
+	diagnose.Locate(cfg, found)
 	r := newExamination(found)
 	if err := render(w, o.output, r, func(w io.Writer) error {
 		if err := r.table(w); err != nil {
@@ -76,6 +83,32 @@ func runCheck(ctx context.Context, o checkOptions, w io.Writer) error {
 		return exit(exitBroken)
 	}
 	return nil
+}
+
+// machine looks at what this machine has. Without --live it need not be the one that the
+// configuration is for, so that nothing of it is an error.
+func machine(ctx context.Context, cfg *config.Config, live bool) []diagnose.Finding {
+	level := diagnose.Warning
+	if live {
+		level = diagnose.Error
+	}
+	return diagnose.Machine(cfg, level, func() bool { return runs(ctx, cfg) })
+}
+
+// ownTime is what a llmguard on this machine gets to answer.
+const ownTime = 2 * time.Second
+
+// runs reports whether what answers at admin.listen is llmguard with this file.
+func runs(ctx context.Context, cfg *config.Config) bool {
+	urls, client, err := (&doctorOptions{}).listeners(cfg)
+	if err != nil {
+		return false
+	}
+	defer client.CloseIdleConnections()
+	ctx, cancel := context.WithTimeout(ctx, ownTime)
+	defer cancel()
+	p, err := diagnose.Ask(ctx, client, urls[0], cfg.Admin.MetricsToken.Reveal())
+	return err == nil && p.Hash() == cfg.Hash()
 }
 
 // contents says in short what a configuration has.

@@ -41,6 +41,8 @@ redis: {addresses: [%q]}
 store: {journal_dir: %q}
 providers: [{id: openai, base_url: %q, api_key: %q, pools: [{id: p, models: ["gpt-*"]}]}]
 orgs: [{id: acme%s}]
+listen: 127.0.0.1:0
+admin: {listen: "127.0.0.1:0"}
 `, redis, t.TempDir(), fake.BaseURL(), key, extra)
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)

@@ -51,7 +51,7 @@ func Root() *cobra.Command {
 	root.PersistentFlags().String("context", "", "the context to work on (default: LLMGUARD_CONTEXT, or the current one)")
 	_ = root.RegisterFlagCompletionFunc("context", completeContexts)
 	root.AddCommand(contextCommand(), applyCommand(), devCommand(), roleCommand("serve", app.Proxy), roleCommand("worker", app.Worker),
-		initCommand(), checkCommand(), doctorCommand(), configCommand(), orgsCommand(), usersCommand(), keysCommand(), limitsCommand(), adminsCommand(), changesCommand(),
+		initCommand(), checkCommand(), doctorCommand(), configCommand(), orgsCommand(), usersCommand(), keysCommand(), limitsCommand(), whyCommand(), adminsCommand(), changesCommand(),
 		pricesCommand(), usageCommand(), simulateCommand(), batchCommand(), batchesCommand(), jobsCommand(), queueCommand(), topCommand(), webhooksCommand(), versionCommand())
 	finish(root)
 	return root

@@ -34,7 +34,7 @@ func TestConfigurationErrorsStandAlone(t *testing.T) {
 
 func TestMissingConfiguration(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "none.yaml")
-	want := "llmguard: there is no configuration file " + path + "; name yours with --config, or write one with `llmguard init` (`llmguard dev` needs none)\n"
+	want := "llmguard: there is no configuration file " + path + "; name yours with --config, or write one with `llmguard init` (`llmguard dev` needs none). `llmguard serve` works on this file, not over the network\n"
 	if got := says(t, "serve", "-c", path); got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}

@@ -91,6 +91,7 @@ func runDoctor(ctx context.Context, o doctorOptions, w io.Writer) error {
 		return err
 	}
 	found = append(found, store(ctx, cfg)...)
+	found = append(found, bounds(ctx, cfg)...)
 	if diagnose.Count(found, diagnose.Error) == 0 || reachable(found) {
 		found = append(found, heldMoney(ctx, cfg)...)
 	}
@@ -110,6 +111,27 @@ func runDoctor(ctx context.Context, o doctorOptions, w io.Writer) error {
 		return exit(exitBroken)
 	}
 	return nil
+}
+
+// bounds names the orgs in force that nothing bounds. When Redis does not answer it names none:
+// which orgs there are is not known then.
+func bounds(ctx context.Context, cfg *config.Config) []diagnose.Finding {
+	ctx, cancel := context.WithTimeout(ctx, storeTime)
+	defer cancel()
+	rdb, err := app.Connect(cfg.Redis)
+	if err != nil {
+		return nil // said already
+	}
+	defer rdb.Close()
+	ids, err := app.LoadIdentities(ctx, cfg, rdb, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return nil
+	}
+	found := diagnose.Bounds(ids.Effective(), ids.Policy(), time.Now())
+	for i := range found { // the orgs in force have another order than the file
+		found[i].File, found[i].Path = "", ""
+	}
+	return found
 }
 
 // reachable reports whether Redis answers.

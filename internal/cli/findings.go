@@ -58,7 +58,11 @@ func (r examination) table(w io.Writer) error {
 		wide = max(wide, len(f.Area))
 	}
 	for _, f := range r.Findings {
-		if _, err := fmt.Fprintf(w, "%s  %-*s  %s\n", marks[f.Level][colour], wide, f.Area, top.Printable(f.What)); err != nil {
+		what := top.Printable(f.What)
+		if f.Line > 0 && f.Level != diagnose.OK {
+			what = fmt.Sprintf("%s:%d:%d: %s\n%s", f.File, f.Line, f.Column, what, f.Excerpt)
+		}
+		if _, err := fmt.Fprintf(w, "%s  %-*s  %s\n", marks[f.Level][colour], wide, f.Area, what); err != nil {
 			return err
 		}
 		if f.Fix != "" {

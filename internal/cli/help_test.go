@@ -125,7 +125,7 @@ func TestExamplesParse(t *testing.T) {
 		for line := range strings.Lines(c.Example) {
 			for _, part := range regexp.MustCompile(`llmguard [^|]*`).FindAllString(line, -1) {
 				part, _, _ = strings.Cut(part, "&&")
-				if strings.Contains(line, "xargs "+part) {
+				if strings.Contains(line, "xargs -r "+part) {
 					part = strings.TrimSpace(part) + " job_puyzj01m7x3vb350ckcmq65wwmswwsz"
 				}
 				seen++

@@ -2,79 +2,22 @@ package cli
 
 import (
 	"context"
-	"errors"
+	"encoding/base64"
+	"encoding/json"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
 	"github.com/llmguard/llmguard/admin"
-	"github.com/llmguard/llmguard/config"
-	"github.com/llmguard/llmguard/internal/app"
 	"github.com/llmguard/llmguard/queue"
 	"github.com/llmguard/llmguard/top"
 )
-
-// office is an open queue: what an operator works on.
-type office struct {
-	*queue.Queue
-	cfg   *config.Config
-	file  *config.Config // cfg without the records of Redis
-	orgs  []string
-	pools []queue.Pool
-	rdb   redis.UniversalClient
-	api   *adminClient // what changes something, and records that
-}
-
-func (o *office) Close() { _ = o.rdb.Close() }
-
-// openOffice opens the configured queue for the orgs asked for: all when none.
-func (f *usageFlags) openOffice(ctx context.Context) (*office, error) {
-	cfg, err := f.config()
-	if err != nil {
-		return nil, err
-	}
-	rdb, err := app.Connect(cfg.Redis)
-	if err != nil {
-		return nil, err
-	}
-	file := cfg
-	if cfg, err = app.Effective(ctx, file, rdb, slog.New(slog.DiscardHandler)); err != nil {
-		return nil, errors.Join(err, rdb.Close())
-	}
-	orgs, err := pickOrgs(orgIDs(cfg), f.org)
-	if err != nil {
-		return nil, errors.Join(err, rdb.Close())
-	}
-	o := &office{cfg: cfg, file: file, orgs: orgs, rdb: rdb}
-	if o.api, err = localClient(ctx, file, rdb); err != nil {
-		o.Close()
-		return nil, err
-	}
-	if o.Queue, o.pools, err = app.Queue(ctx, cfg, rdb, slog.New(slog.DiscardHandler)); err != nil {
-		o.Close()
-		return nil, err
-	}
-	return o, nil
-}
-
-// find returns a job of any of the orgs.
-func (o *office) find(ctx context.Context, id string) (*queue.Job, error) {
-	for _, org := range o.orgs {
-		j, err := o.Job(ctx, org, id)
-		if !errors.Is(err, queue.ErrNotFound) {
-			return j, err
-		}
-	}
-	return nil, fmt.Errorf("no job %s; it is forgotten %s after its end (queue.result_ttl)", top.Printable(id), o.cfg.Queue.ResultTTL)
-}
 
 func jobsCommand() *cobra.Command {
 	c := &cobra.Command{
@@ -196,7 +139,7 @@ const cancelPatience = 3 * time.Second
 
 func jobsCancelCommand() *cobra.Command {
 	return jobsAct("cancel ID...", "Cancel jobs: waiting ones at once, running ones as soon as they stop",
-		"  llmguard jobs list --status queued --user bob -o json | jq -r '.[].id' | xargs llmguard jobs cancel",
+		"  llmguard jobs list --status queued --user bob -o json | jq -r '.[].id' | xargs -r llmguard jobs cancel",
 		func(c *cobra.Command, a *adminClient, ids []string, org string) ([]jobLine, error) {
 			out := make([]jobLine, len(ids))
 			for i, id := range ids {
@@ -261,66 +204,53 @@ func jobsWatchCommand() *cobra.Command {
 	var f usageFlags
 	c := &cobra.Command{
 		Use: "watch ID", Short: "Follow a job until it has ended; its answer goes to the output, its states to standard error", Args: cobra.ExactArgs(1),
-		Long:    "The answer is the caller's: it is read from the Redis of the configuration alone, and the admin API shows none.",
-		Example: "  llmguard jobs watch job_puyzj01m7x3vb350ckcmq65wwmswwsz > answer.json",
+		Long: "Fails unless the job succeeds. The answer is the caller's: only with --config, where Redis is at hand, it is written.\n" +
+			"Over the network there are the states alone.\n\n" + adminHelp,
+		Example: "  llmguard jobs watch job_puyzj01m7x3vb350ckcmq65wwmswwsz\n  llmguard jobs watch job_puyzj01m7x3vb350ckcmq65wwmswwsz -c llmguard.yaml > answer.json",
 	}
 	c.RunE = func(c *cobra.Command, args []string) error {
-		o, err := f.openOffice(c.Context())
-		if err != nil {
-			return err
-		}
-		defer o.Close()
-		j, err := o.find(c.Context(), args[0])
-		if err != nil {
-			return err
-		}
-		return o.follow(c.Context(), j, c.OutOrStdout(), c.ErrOrStderr())
+		return f.run(c, func(a *adminClient) error { return a.follow(c, args[0], f.org) })
 	}
-	f.direct(c)
+	f.add(c)
 	return c
 }
 
 // follow writes a job's answer as it comes. A job that does not succeed is an
 // error, so that a script notices.
-func (o *office) follow(ctx context.Context, j *queue.Job, w, notes io.Writer) error {
-	watch := o.Follow(j)
-	defer watch.Close()
-	attempt, wrote := 0, false
-	for {
-		e, err := watch.Next(ctx)
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
+func (a *adminClient) follow(c *cobra.Command, id, org string) error {
+	w, notes := c.OutOrStdout(), c.ErrOrStderr()
+	var at admin.JobEvent
+	wrote := false
+	err := a.lines(c.Context(), pathOf("jobs", id, "events")+"?"+query("org", org), func(line json.RawMessage) error {
+		before := at
+		at = admin.JobEvent{}
+		if err := json.Unmarshal(line, &at); err != nil {
 			return err
 		}
-		if e.Attempt != attempt && wrote {
+		if at.Attempt != before.Attempt && wrote {
 			fmt.Fprintln(notes, "the attempt died; what was written so far is void, another begins")
+			wrote = false
 		}
-		attempt = e.Attempt
-		switch e.Kind {
-		case queue.Changed:
-			fmt.Fprintf(notes, "%s %s\n", time.Now().UTC().Format(time.TimeOnly), e.State)
-		case queue.Bytes:
-			wrote = true
-			if _, err := w.Write(e.Data); err != nil {
-				return err
-			}
+		if at.Status != before.Status {
+			fmt.Fprintf(notes, "%s %s\n", at.At.Format(time.TimeOnly), at.Status)
 		}
-	}
-	end, err := o.Job(ctx, j.Org, j.ID)
-	if err != nil {
+		data, err := base64.StdEncoding.DecodeString(at.Data)
+		if err != nil || len(data) == 0 {
+			return err
+		}
+		wrote = true
+		_, err = w.Write(data)
 		return err
+	})
+	switch {
+	case err != nil:
+		return err
+	case !at.Status.Terminal():
+		return fmt.Errorf("the watch of job %s broke off while it was %s", top.Printable(id), at.Status)
+	case at.Status == queue.Succeeded:
+		return nil
+	case at.Error != "":
+		return fmt.Errorf("job %s is %s: %s", top.Printable(id), at.Status, top.Printable(at.Error))
 	}
-	if end.State != queue.Succeeded {
-		return fmt.Errorf("job %s is %s%s", end.ID, end.State, because(end))
-	}
-	return nil
-}
-
-func because(j *queue.Job) string {
-	if j.Error == nil {
-		return ""
-	}
-	return ": " + top.Printable(j.Error.Message)
+	return fmt.Errorf("job %s is %s", top.Printable(id), at.Status)
 }

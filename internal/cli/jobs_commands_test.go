@@ -193,14 +193,14 @@ func TestPurgeSaysFirst(t *testing.T) {
 	s := newSite(t, orgs)
 	s.must("orgs", "create", "initech")
 	s.must("users", "create", "ann", "--org", "initech")
-	s.refuses("stands in "+s.file, "orgs", "purge", "acme", "--yes")
-	s.refuses("org initech is not disabled: `llmguard orgs disable initech` first", "orgs", "purge", "initech", "--yes")
+	s.refuses("Org acme is in the configuration file", "orgs", "purge", "acme", "--yes")
+	s.refuses("Org initech is not disabled: `llmguard orgs disable initech` first", "orgs", "purge", "initech", "--yes")
 	s.must("orgs", "disable", "initech")
 	s.refuses("what there is of its ledger stays (--ledger); say --yes if you mean it", "orgs", "purge", "initech")
 	has(t, s.must("users", "list", "--org", "initech"), "ann")
 	has(t, s.must("orgs", "purge", "initech", "--yes", "--reason", "contract ended"), "removed org initech: ")
 	has(t, s.must("orgs", "purge", "initech", "--yes"), "nothing is left of org initech")
-	s.refuses("is no id of an org", "orgs", "purge", "Not/Good", "--yes")
+	s.refuses("org must be 1 to 64 of a-z", "orgs", "purge", "Not/Good", "--yes")
 }
 
 // TestSimulateRefused: wrong choices are named before a call is replayed.

@@ -141,11 +141,35 @@ func (l *ledgers) Corrections(ctx context.Context, org string, from, to time.Tim
 	})
 }
 
+// Refusals are what limits of the org refused in the hours of [from, to), by the hour.
+func (l *ledgers) Refusals(ctx context.Context, org string, from, to time.Time) ([]admin.Refusal, error) {
+	return l.refusals(ctx, timed(url.Values{"org": {org}, "by": {"hour"}}, from, to))
+}
+
+// refusals asks for counts of refusals.
+func (a *adminClient) refusals(ctx context.Context, q url.Values) ([]admin.Refusal, error) {
+	var list struct {
+		Data []admin.Refusal `json:"data"`
+	}
+	err := a.ask(ctx, http.MethodGet, "/refusals?"+q.Encode(), nil, &list)
+	return list.Data, err
+}
+
 // sumDays is for how many days one request adds up.
 const sumDays = 400
 
-// Rollups are the org's daily sums of [from, to), which are whole days.
+// Rollups are the org's daily sums of [from, to), which are whole UTC days.
 func (l *ledgers) Rollups(ctx context.Context, org string, from, to time.Time) ([]budget.Rollup, error) {
+	return l.rollups(ctx, org, "day", time.DateOnly, from, to)
+}
+
+// HourRollups are the org's sums of the hours of [from, to), and of the whole UTC days in it of
+// which no hours are known.
+func (l *ledgers) HourRollups(ctx context.Context, org string, from, to time.Time) ([]budget.Rollup, error) {
+	return l.rollups(ctx, org, "day,hour", time.RFC3339, from, to)
+}
+
+func (l *ledgers) rollups(ctx context.Context, org, by, layout string, from, to time.Time) ([]budget.Rollup, error) {
 	var out []budget.Rollup
 	for from.Before(to) {
 		end := from.AddDate(0, 0, sumDays)
@@ -153,8 +177,10 @@ func (l *ledgers) Rollups(ctx context.Context, org string, from, to time.Time) (
 			end = to
 		}
 		q := url.Values{
-			"from": {from.Format(time.DateOnly)}, "to": {end.Add(-time.Nanosecond).Format(time.DateOnly)},
-			"by": {"day,user,key,model,provider,endpoint"},
+			"from": {from.UTC().Format(layout)}, "to": {end.UTC().Format(layout)}, "by": {by + ",user,key,model,provider,endpoint"},
+		}
+		if layout == time.DateOnly { // counted whole
+			q.Set("to", end.Add(-time.Nanosecond).Format(layout))
 		}
 		var u admin.Usage
 		if err := l.ask(ctx, http.MethodGet, pathOf("orgs", org, "usage")+"?"+q.Encode(), nil, &u); err != nil {
@@ -173,9 +199,12 @@ func (l *ledgers) Rollups(ctx context.Context, org string, from, to time.Time) (
 }
 
 func rollupOf(l admin.UsageLine) (budget.Rollup, error) {
-	day, err := time.Parse(time.DateOnly, l.Day)
+	begin, err := time.Parse(time.DateOnly, l.Day)
+	if l.Hour != "" {
+		begin, err = time.Parse(time.RFC3339, l.Hour)
+	}
 	return budget.Rollup{
-		Day: day, User: l.User, Key: l.Key, Provider: l.Provider, Endpoint: l.Endpoint, Model: l.Model,
+		Begin: begin, Hour: l.Hour != "", User: l.User, Key: l.Key, Provider: l.Provider, Endpoint: l.Endpoint, Model: l.Model,
 		Sums: budget.Sums{
 			Cost: pricing.Nano(l.Cost), Calls: l.Calls, Input: l.Input, Cached: l.Cached, Written: l.Written, Output: l.Output,
 			Split: pricing.Split(l.Costs), Adjusted: pricing.Nano(l.Adjusted), Estimated: pricing.Nano(l.Estimated), Overrun: pricing.Nano(l.Overrun),

@@ -53,7 +53,7 @@ func limitsCommand() *cobra.Command {
 			"  llmguard limits set daily --org acme --amount '$50'\n  llmguard limits reset daily --org acme --user alice --reason 'a loop of ours'",
 	}
 	c.AddCommand(limitsGetCommand(), limitsSetCommand(), limitsUnsetCommand(), limitsOverrideCommand(), limitsOverridesCommand(), limitsEndCommand(), limitsResetCommand(), limitsReopenCommand(),
-		limitsShadowCommand(), limitsSuggestCommand())
+		limitsRefusalsCommand(), limitsShadowCommand(), limitsSuggestCommand())
 	return c
 }
 
@@ -117,7 +117,10 @@ func limitsSetCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "set LIMIT", Short: "Make or change a limit; what was used of it stays", Args: cobra.ExactArgs(1),
 		Example: "  llmguard limits set daily --org acme --amount '$50'\n  llmguard limits set daily --org acme --user alice --amount '$80'\n" +
-			"  llmguard limits set team --org acme --metric cost --capacity '$200' --refill '$50/1h'\n  llmguard limits set daily --org acme --mode shadow",
+			"  llmguard limits set team --org acme --metric cost --capacity '$200' --refill '$50/1h'\n  llmguard limits set daily --org acme --mode shadow\n" +
+			"  llmguard limits set hour --org all --amount '$20' --window 1h",
+		Long: "--org all sets a limit of every org in one call, also of orgs that are made later. It is set over `defaults` of the\n" +
+			"configuration file. Each org has a counter of its own; a limit of the same name that an org has itself takes precedence.",
 	}
 	c.RunE = func(c *cobra.Command, args []string) error {
 		body := map[string]any{}

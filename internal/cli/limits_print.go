@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/llmguard/llmguard/admin"
 	"github.com/llmguard/llmguard/budget"
@@ -12,8 +13,8 @@ import (
 
 func limitTable(w io.Writer, list []admin.Limit) error {
 	g := grid{
-		head:    []string{"limit", "of", "mode", "shape", "amount", "used", "held", "remaining", "empty in"},
-		numbers: []bool{false, false, false, false, true, true, true, true, true},
+		head:    []string{"limit", "of", "mode", "shape", "amount", "used", "held", "remaining", "empty in", "from"},
+		numbers: []bool{false, false, false, false, true, true, true, true, true, false},
 	}
 	for _, l := range list {
 		reset := ""
@@ -24,7 +25,7 @@ func limitTable(w io.Writer, list []admin.Limit) error {
 			reset = budget.LastingText(budget.Endless)
 		}
 		g.add(l.Name, whose(l.Subject, l.Only), l.Mode, l.Shape, quantityText(l.Unit, l.Amount), quantityOr(l.Unit, l.Used), quantityOr(l.Unit, l.Held),
-			quantityOr(l.Unit, l.Remaining), reset)
+			quantityOr(l.Unit, l.Remaining), reset, strings.Join(l.Sources, "+"))
 	}
 	if err := g.write(w); err != nil {
 		return err

@@ -21,7 +21,7 @@ func limitsShadowCommand() *cobra.Command {
 			"those entries up: how many calls would have waited, for how long, and how many would have been refused for good.\n" +
 			"Nobody waited, so each call is counted as if the ones before it had been let in: enforced, a limit holds back fewer\n" +
 			"calls, and each for longer. `llmguard simulate` says how many. Calls that never ran are in no ledger.\n" +
-			"A limit made with `limits set` counts from its creation, one of the file from the start of the period.",
+			"A limit counts from when llmguard first had it in shadow mode with its present amount and window.",
 		Example: "  llmguard limits shadow --days 7\n  llmguard limits shadow --log november.jsonl -o csv",
 		RunE: func(c *cobra.Command, _ []string) error {
 			return f.showShadow(c.Context(), c.InOrStdin(), c.OutOrStdout(), c.ErrOrStderr())

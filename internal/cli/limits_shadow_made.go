@@ -2,7 +2,9 @@ package cli
 
 import (
 	"context"
+	"maps"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/llmguard/llmguard/admin"
@@ -10,39 +12,86 @@ import (
 	"github.com/llmguard/llmguard/identity"
 )
 
-// shadowLimits are since when the limits in shadow mode are there, by org and limit: those that
-// were made at runtime since their record was made, the first of each name; those of the file
-// always, which is the zero time.
+// shadowLimits are since when the limits in shadow mode are there, by org and limit, the first of
+// each name: since they were noted in their present shape, or else since their record was made. The
+// zero time is for longer than that.
 func (l *ledgers) shadowLimits(ctx context.Context) (map[string]map[string]time.Time, error) {
+	every, err := l.recorded(ctx, everyOrg)
+	if err != nil {
+		return nil, err
+	}
 	out := map[string]map[string]time.Time{}
 	for _, org := range l.orgs {
-		var d admin.Declaration
-		if err := l.ask(ctx, http.MethodGet, pathOf("orgs", org, "declaration"), nil, &d); err != nil {
+		if out[org], err = l.shadowOf(ctx, org, every); err != nil {
 			return nil, err
-		}
-		var t identity.Tenant
-		if err := l.ask(ctx, http.MethodGet, pathOf("orgs", org, "records"), nil, &t); err != nil {
-			return nil, err
-		}
-		made := map[string]time.Time{}
-		for id, r := range t.Limits {
-			_, name := identity.SplitLimitID(id)
-			if at, known := made[name]; !known || r.Created.Before(at) {
-				made[name] = r.Created
-			}
-		}
-		out[org] = map[string]time.Time{}
-		lists := [][]admin.DeclaredLimit{d.Limits}
-		for _, u := range d.Users {
-			lists = append(lists, u.Limits)
-		}
-		for _, list := range lists {
-			for _, one := range list {
-				if one.Mode != nil && *one.Mode == string(budget.Shadow) {
-					out[org][one.Name] = made[one.Name]
-				}
-			}
 		}
 	}
 	return out, nil
+}
+
+// shadowOf is shadowLimits of one org. Every is when the limits of all orgs were made.
+func (l *ledgers) shadowOf(ctx context.Context, org string, every map[string]time.Time) (map[string]time.Time, error) {
+	var d admin.Declaration
+	if err := l.ask(ctx, http.MethodGet, pathOf("orgs", org, "declaration"), nil, &d); err != nil {
+		return nil, err
+	}
+	own, err := l.recorded(ctx, org)
+	if err != nil {
+		return nil, err
+	}
+	made := maps.Clone(every)
+	maps.Copy(made, own)
+	out := map[string]time.Time{}
+	if err := l.shadowIn(ctx, pathOf("orgs", org, "limits"), made, out); err != nil {
+		return nil, err
+	}
+	for _, u := range d.Users {
+		if !slices.ContainsFunc(u.Limits, shadowed) {
+			continue
+		}
+		if err := l.shadowIn(ctx, pathOf("orgs", org, "limits")+"?"+query("user", u.ID), made, out); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+func shadowed(l admin.DeclaredLimit) bool { return l.Mode != nil && *l.Mode == string(budget.Shadow) }
+
+// shadowIn adds the limits in shadow mode of a list.
+func (l *ledgers) shadowIn(ctx context.Context, path string, made, out map[string]time.Time) error {
+	var list struct{ Data []admin.Limit }
+	if err := l.ask(ctx, http.MethodGet, path, nil, &list); err != nil {
+		return err
+	}
+	for _, one := range list.Data {
+		if one.Mode != string(budget.Shadow) {
+			continue
+		}
+		since := made[one.Name]
+		if one.ShadowSince != nil {
+			since = *one.ShadowSince
+		}
+		if known, there := out[one.Name]; !there || since.Before(known) {
+			out[one.Name] = since
+		}
+	}
+	return nil
+}
+
+// recorded are the times at which limits of an org, or of everyOrg, were made at runtime, the
+// first of each name.
+func (l *ledgers) recorded(ctx context.Context, org string) (map[string]time.Time, error) {
+	var t identity.Tenant
+	if err := l.ask(ctx, http.MethodGet, pathOf("orgs", org, "records"), nil, &t); err != nil {
+		return nil, err
+	}
+	made := map[string]time.Time{}
+	for id, r := range t.Limits {
+		_, name := identity.SplitLimitID(id)
+		if at, known := made[name]; !known || r.Created.Before(at) {
+			made[name] = r.Created
+		}
+	}
+	return made, nil
 }

@@ -10,6 +10,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/llmguard/llmguard/admin"
+	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/top"
 )
 
@@ -73,8 +75,24 @@ func orgFacts(w io.Writer, o *admin.Org) error {
 	return facts(w, "id", o.ID, "name", top.Printable(o.Name), "status", onOff(o.Disabled), "models", all(o.Models), "providers", all(o.Providers),
 		"default output limit", orNone(o.DefaultOutputLimit), "hold", o.Hold, "over limit", o.OverLimit, "max wait", o.MaxWait,
 		"on disconnect", o.OnDisconnect, "on store failure", o.OnStoreFailure, "builtin tools", yesNo(o.AllowBuiltinTools),
-		"retry started jobs", yesNo(o.RetryStartedJobs), "weight", strconv.Itoa(o.Weight), "users", strconv.Itoa(o.Users),
+		"retry started jobs", yesNo(o.RetryStartedJobs), "weight", strconv.Itoa(o.Weight), "worst case per hour", worstHour(o), "users", strconv.Itoa(o.Users),
 		"keys", strconv.Itoa(o.Keys), "source", string(o.Source))
+}
+
+// worstHour is what the org can spend in an hour, in words.
+func worstHour(o *admin.Org) string {
+	switch {
+	case o.WorstHour != nil:
+		return pricing.Nano(*o.WorstHour).String()
+	case o.Unbounded:
+		return "unbounded"
+	}
+	return "bounded by tokens or requests only"
+}
+
+// boundOf is the bound that an answer has.
+func boundOf(o *admin.Org) guard.Bound {
+	return guard.Bound{None: o.Unbounded, Users: o.UnboundedUsers}
 }
 
 func all(list []string) string {
@@ -104,6 +122,9 @@ func showOrg(c *cobra.Command, f *adminFlags, method, path string, body any) err
 		var o admin.Org
 		if err := a.ask(c.Context(), method, path, body, &o); err != nil {
 			return err
+		}
+		if method == http.MethodPost && o.Unbounded {
+			fmt.Fprintf(c.ErrOrStderr(), "warning: %s.\n%s\n", boundOf(&o).Warning(o.ID), guard.BoundFix(o.ID))
 		}
 		return render(c.OutOrStdout(), f.output, o, func(w io.Writer) error { return orgFacts(w, &o) })
 	})

@@ -18,8 +18,10 @@ import (
 	"github.com/llmguard/llmguard/batch"
 	"github.com/llmguard/llmguard/blob"
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/conversation"
 	"github.com/llmguard/llmguard/files"
+	"github.com/llmguard/llmguard/internal/app"
 	"github.com/llmguard/llmguard/owned"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/queue"
@@ -80,12 +82,15 @@ func (f *furnished) org(org string) {
 	f.charge(budget.Call{Org: org, User: "alice", Key: "k", Model: "gpt-4o"}, pricing.Split{Output: 1e9}, false)
 	f.cli("adjusted", "usage", "adjust", "--org", org, "--user", "alice", "--amount", "-$0.10", "--reason", "refund")
 
-	o, err := (&usageFlags{adminFlags: adminFlags{path: f.file}}).openOffice(ctx)
+	cfg, err := config.Load(f.file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer o.Close()
-	f.pool = o.pools[0].ID
+	o, pools, err := app.Queue(ctx, cfg, f.redis, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.pool = pools[0].ID
 	for _, body := range [][]byte{[]byte(`{"model":"gpt-4o"}`), bytes.Repeat([]byte("a"), 100_000)} { // the second is a blob
 		j := &queue.Job{ID: o.NewID(f.pool), Pool: f.pool, Org: org, User: "alice", Key: "k", Class: queue.Async, Endpoint: "chat.completions", Model: "gpt-4o", Tokens: 10}
 		if err := o.Put(ctx, j, body); err != nil {
@@ -230,7 +235,7 @@ func TestOrgPurge(t *testing.T) {
 		t.Fatalf("there are only %d: %v", len(all), slices.Sorted(maps.Keys(all)))
 	}
 	f.cli("is not disabled", "orgs", "purge", "left", "--yes")
-	f.cli("stands in", "orgs", "purge", "acme", "--yes")
+	f.cli("is in the configuration file", "orgs", "purge", "acme", "--yes")
 	f.cli("disabled", "orgs", "disable", "left")
 	f.redis.HSet(t.Context(), "lg:{left}:holds", "x", "y")
 	f.cli("hold budget", "orgs", "purge", "left", "--yes")
@@ -242,7 +247,7 @@ func TestOrgPurge(t *testing.T) {
 	if err := f.redis.Do(t.Context(), "ACL", "SETUSER", "default", "-unlink").Err(); err != nil {
 		t.Fatal(err)
 	}
-	f.cli("the same command goes on", "orgs", "purge", "left", "--yes", "--reason", "the contract ended")
+	f.cli("The same command continues", "orgs", "purge", "left", "--yes", "--reason", "the contract ended")
 	if f.redis.HGet(t.Context(), records, "org left left").Val() == "" {
 		t.Fatal("the org went before what is its")
 	}

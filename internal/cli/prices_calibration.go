@@ -4,40 +4,40 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net/http"
 	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/llmguard/llmguard/calibration"
-	"github.com/llmguard/llmguard/config"
-	"github.com/llmguard/llmguard/internal/app"
 	"github.com/llmguard/llmguard/providers"
 )
 
 func calibrationCommand() *cobra.Command {
-	var f priceFlags
-	var path string
+	var f adminFlags
+	var model string
 	c := &cobra.Command{
 		Use: "calibration", Short: "Show what was learned of models whose tokenizer is not public", Args: cobra.NoArgs,
 		Long: "Lists, by model, class of text and org, the input tokens billed per token estimated: \"mean\" is expected, \"hold\" is\n" +
 			"held, \"seen\" is the mean of the bills alone and \"prior\" the mean and the hold before any. \"base\" is what the\n" +
-			"provider adds to every prompt, in tokens. Figures are as of the proxies' last exchange, every 10 seconds.",
+			"provider adds to every prompt, in tokens. Figures are as of the proxies' last exchange, every 10 seconds.\n\n" + adminHelp,
 		Example: "  llmguard prices calibration --model 'claude-*'\n  llmguard prices calibration -o json",
-		RunE: func(c *cobra.Command, _ []string) error {
-			rows, err := readCalibration(c.Context(), path, f.model)
+	}
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		return f.run(c, func(a *adminClient) error {
+			rows, err := a.calibration(c.Context(), model)
 			if err != nil {
 				return err
 			}
 			if len(rows) == 0 {
-				fmt.Fprintln(c.ErrOrStderr(), "nothing has been learned yet"+ofModels(f.model))
+				fmt.Fprintln(c.ErrOrStderr(), "nothing has been learned yet"+ofModels(model))
 			}
 			return render(c.OutOrStdout(), f.output, rows, func(w io.Writer) error { return calibrationTable(w, rows) })
-		},
+		})
 	}
-	configFlag(c, &path)
-	c.Flags().StringVar(&f.model, "model", "*", "only models whose name fits; * stands for any characters")
-	f.addOutput(c)
+	f.add(c, listFormats...)
+	c.Flags().StringVar(&model, "model", "*", "only models whose name fits; * stands for any characters")
 	return c
 }
 
@@ -49,31 +49,19 @@ func ofModels(pattern string) string {
 	return " of models that fit " + pattern
 }
 
-// readCalibration returns the rows of the models that fit a pattern.
-func readCalibration(ctx context.Context, path, pattern string) ([]calibration.Row, error) {
-	cfg, err := config.Load(path)
-	if err != nil {
-		return nil, err
+// calibration returns the rows of the models that fit a pattern.
+func (a *adminClient) calibration(ctx context.Context, pattern string) ([]calibration.Row, error) {
+	var all struct {
+		Data []calibration.Row `json:"data"`
 	}
-	if !cfg.Redis.Configured() {
-		return nil, app.ErrNoStore
-	}
-	rdb, err := app.Connect(cfg.Redis)
-	if err != nil {
-		return nil, err
-	}
-	defer rdb.Close()
-	all, err := calibration.New(rdb, calibration.Options{}).List(ctx)
-	if err != nil {
-		return nil, err
-	}
+	err := a.ask(ctx, http.MethodGet, "/calibration", nil, &all)
 	rows := []calibration.Row{}
-	for _, r := range all {
+	for _, r := range all.Data {
 		if providers.MatchAny([]string{pattern}, r.Model) {
 			rows = append(rows, r)
 		}
 	}
-	return rows, nil
+	return rows, err
 }
 
 func calibrationTable(w io.Writer, rows []calibration.Row) error {

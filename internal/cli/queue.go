@@ -137,7 +137,7 @@ func deadCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "dead", Short: "List the dead letters: jobs that failed by no fault of their request, the newest first", Args: cobra.NoArgs,
 		Long:    adminHelp,
-		Example: "  llmguard queue dead\n  llmguard queue dead -o json | jq -r '.[].id' | xargs llmguard jobs replay",
+		Example: "  llmguard queue dead\n  llmguard queue dead -o json | jq -r '.[].id' | xargs -r llmguard jobs replay",
 	}
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		return f.run(c, func(a *adminClient) error {

@@ -95,7 +95,8 @@ func simulateCommand() *cobra.Command {
 	fl := c.Flags()
 	fl.StringVar(&f.policy, "policy", "", "the configuration to decide by (default: that of --config); secrets in it need not be set")
 	fl.StringVar(&f.baseline, "baseline", "", "another one to compare with")
-	fl.StringArrayVar(&f.set, "set", nil, "another amount of a limit, as 'ORG/LIMIT: AMOUNT', or 'ORG/USER/LIMIT: AMOUNT' of a user's own; may be repeated")
+	fl.StringArrayVar(&f.set, "set", nil, "another amount of a limit, as 'ORG/LIMIT: AMOUNT', or 'ORG/USER/LIMIT: AMOUNT' of a user's own, or 'all/LIMIT: AMOUNT' of\n"+
+		"every org without one of its own; may be repeated")
 	fl.StringVar(&f.plot, "plot", "", "also draw the spend, the limits and the waits to this file, FILE.svg or FILE.html; it needs nothing else")
 	fl.StringVar(&f.by, "by", "user", "what to divide by: any of "+strings.Join(simulate.Dimensions, ", "))
 	fl.IntVar(&f.top, "top", 20, "how many lines of a table, the largest spend first; 0: all")

@@ -85,18 +85,28 @@ func (f *traceFlags) records(ctx context.Context) (map[string]*identity.Tenant, 
 		return nil, err
 	}
 	out := map[string]*identity.Tenant{}
-	for _, o := range list.Data {
+	read := func(id, as string) error {
 		var t identity.Tenant
-		if err := l.ask(ctx, http.MethodGet, pathOf("orgs", o.ID, "records"), nil, &t); err != nil {
+		out[as] = &t
+		return l.ask(ctx, http.MethodGet, pathOf("orgs", id, "records"), nil, &t)
+	}
+	every := identity.AllOrgs
+	for _, o := range list.Data {
+		if err := read(o.ID, o.ID); err != nil {
 			return nil, err
 		}
-		out[o.ID] = &t
+		if o.ID == everyOrg { // a deployment with an org of that name has no records of all
+			every = o.ID
+		}
 	}
-	return out, nil
+	return out, read(everyOrg, every)
 }
 
-// setAmount gives a limit another amount: "acme/daily: $5", or "acme/alice/daily: $5" of a
-// user's own.
+// everyOrg stands for every org where limits are.
+const everyOrg = "all"
+
+// setAmount gives a limit another amount: "acme/daily: $5", "acme/alice/daily: $5" of a user's
+// own, or "all/daily: $5" of every org without one of its own.
 func setAmount(cfg *config.Config, text string) error {
 	name, amount, ok := strings.Cut(text, ":")
 	parts := strings.Split(strings.TrimSpace(name), "/")
@@ -118,8 +128,11 @@ func setAmount(cfg *config.Config, text string) error {
 	if err := config.Patch(l, raw); err != nil {
 		return fmt.Errorf("--set %s: %w", text, err)
 	}
-	i := slices.IndexFunc(cfg.Orgs, func(o config.Org) bool { return o.ID == parts[0] })
-	if err := cfg.CheckOrg(&cfg.Orgs[i]); err != nil {
+	err = cfg.CheckDefaults()
+	if i := slices.IndexFunc(cfg.Orgs, func(o config.Org) bool { return o.ID == parts[0] }); i >= 0 {
+		err = cfg.CheckOrg(&cfg.Orgs[i])
+	}
+	if err != nil {
 		return fmt.Errorf("--set %s: %w", text, err)
 	}
 	return nil
@@ -137,9 +150,15 @@ func findLimit(cfg *config.Config, parts []string) (found *config.Limit, known [
 			}
 		}
 	}
+	defaults := cfg.Defaults.Limits
+	search(&cfg.Defaults.Limits, everyOrg)
 	cfg.Orgs = slices.Clone(cfg.Orgs)
 	for i := range cfg.Orgs {
 		o := &cfg.Orgs[i]
+		j := slices.IndexFunc(defaults, func(l config.Limit) bool { return o.ID+"/"+l.Name == strings.Join(parts, "/") })
+		if j >= 0 && !slices.ContainsFunc(o.Limits, func(l config.Limit) bool { return l.Name == defaults[j].Name }) {
+			o.Limits = append(slices.Clip(o.Limits), defaults[j]) // the org's own from here on
+		}
 		search(&o.Limits, o.ID)
 		o.Users = slices.Clone(o.Users)
 		for k := range o.Users {

@@ -5,18 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
+	"net/http"
 	"os"
-	"slices"
 	"time"
 
 	tea "charm.land/bubbletea/v2"
 	"github.com/charmbracelet/x/term"
 	"github.com/spf13/cobra"
 
-	"github.com/llmguard/llmguard/budget"
-	"github.com/llmguard/llmguard/guard"
-	"github.com/llmguard/llmguard/internal/app"
 	"github.com/llmguard/llmguard/top"
 )
 
@@ -28,9 +24,9 @@ func topCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "top", Short: "Show what happens now: spending against limits, who waits, pools and quota, slowest calls", Args: cobra.NoArgs,
 		Long: "A live view in the terminal; ? lists its keys. With --once, or when the output is no terminal, it prints one sample.\n" +
-			"It reads Redis alone, so it works while proxies are down. Last-minute values cover calls that ended in it.\n" +
-			"Keys override a limit, disable a user or cancel their jobs, after a question; the audit has the reason.",
-		Example: "  llmguard top\n  llmguard top --org acme --interval 5s\n  llmguard top --once -o json | jq '.orgs[] | select(.limits[0].used > .limits[0].amount * 0.9)'",
+			"Last-minute values cover calls that ended in it. With --config it works while proxies are down.\n" +
+			"Keys override a limit, disable a user or cancel their jobs, after a question; the audit has the reason.\n\n" + adminHelp,
+		Example: "  llmguard top\n  llmguard top --org acme --interval 5s\n  llmguard top --once -o json | jq '.orgs[] | select(any(.limits[]; .used > .amount * 0.9))'",
 		RunE: func(c *cobra.Command, _ []string) error {
 			if every < 500*time.Millisecond || every > time.Hour {
 				return fmt.Errorf("--interval %s: expected 500ms to 1h", every)
@@ -38,34 +34,36 @@ func topCommand() *cobra.Command {
 			if rows < 1 {
 				return fmt.Errorf("--rows %d: expected 1 or more", rows)
 			}
-			o, err := f.openOffice(c.Context())
-			if err != nil {
-				return err
-			}
-			defer o.Close()
-			s := f.sampler(o)
-			if once || f.output != "table" || !terminal(c.InOrStdin()) || !terminal(c.OutOrStdout()) {
-				snap, err := s.Sample(c.Context(), "")
-				if err != nil {
-					return err
+			return f.run(c, func(a *adminClient) error {
+				if once || f.output != "table" || !terminal(c.InOrStdin()) || !terminal(c.OutOrStdout()) {
+					snap, err := a.sample(c.Context(), f.org, "")
+					if err != nil {
+						return err
+					}
+					return render(c.OutOrStdout(), f.output, snap, func(w io.Writer) error { return top.Print(w, snap, rows) })
 				}
-				return render(c.OutOrStdout(), f.output, snap, func(w io.Writer) error { return top.Print(w, snap, rows) })
-			}
-			m := top.NewModel(c.Context(), every, coloured(c.OutOrStdout()), s.Sample)
-			m.Allow(func(ctx context.Context, order top.Order) (string, error) { return f.act(ctx, o, order) })
-			_, err = tea.NewProgram(m, tea.WithContext(c.Context()), tea.WithInput(c.InOrStdin()), tea.WithOutput(behind(c.OutOrStdout()).(io.Writer))).Run()
-			if errors.Is(err, tea.ErrInterrupted) || c.Context().Err() != nil {
-				return nil // the way to leave it
-			}
-			return err
+				return f.show(c, a, every)
+			})
 		},
 	}
-	f.direct(c)
-	formatFlag(c, &f.output, plainFormats...)
+	f.add(c, plainFormats...)
 	c.Flags().DurationVar(&every, "interval", 2*time.Second, "time between two samples, 500ms to 1h")
 	c.Flags().BoolVar(&once, "once", false, "print one sample and end")
 	c.Flags().IntVar(&rows, "rows", 10, "lines of each table that --once prints")
 	return c
+}
+
+// show runs the live view until the operator leaves it.
+func (f *usageFlags) show(c *cobra.Command, a *adminClient, every time.Duration) error {
+	m := top.NewModel(c.Context(), every, coloured(c.OutOrStdout()), func(ctx context.Context, user string) (*top.Snapshot, error) {
+		return a.sample(ctx, f.org, user)
+	})
+	m.Allow(a.act)
+	_, err := tea.NewProgram(m, tea.WithContext(c.Context()), tea.WithInput(c.InOrStdin()), tea.WithOutput(behind(c.OutOrStdout()).(io.Writer))).Run()
+	if errors.Is(err, tea.ErrInterrupted) || c.Context().Err() != nil {
+		return nil // the way to leave it
+	}
+	return err
 }
 
 func terminal(v any) bool {
@@ -73,29 +71,8 @@ func terminal(v any) bool {
 	return ok && term.IsTerminal(f.Fd())
 }
 
-// policyAge is how old the limits may be that top shows: changes of them, and
-// raises, are read anew.
-const policyAge = 10 * time.Second
-
-func (f *usageFlags) sampler(o *office) *top.Sampler {
-	var known map[string]*guard.Org
-	var read time.Time
-	orgs := func(ctx context.Context) (map[string]*guard.Org, error) {
-		if time.Since(read) < policyAge {
-			return known, nil
-		}
-		all, err := app.Orgs(ctx, o.cfg, o.rdb, slog.New(slog.DiscardHandler))
-		if err != nil {
-			return nil, err
-		}
-		for id := range all {
-			if len(o.orgs) != len(o.cfg.Orgs) && !slices.Contains(o.orgs, id) {
-				delete(all, id)
-			}
-		}
-		known, read = all, time.Now()
-		return known, nil
-	}
-	books := budget.New(o.rdb, budget.Options{LedgerLength: app.LedgerLength(o.cfg.Ledger)})
-	return top.NewSampler(top.Source{Books: books, Queue: o.Queue, Pools: o.pools, Orgs: orgs})
+// sample asks what happens now in some orgs, all when none is named.
+func (a *adminClient) sample(ctx context.Context, orgs, user string) (*top.Snapshot, error) {
+	var snap top.Snapshot
+	return &snap, a.ask(ctx, http.MethodGet, "/top?"+query("org", orgs, "user", user), nil, &snap)
 }

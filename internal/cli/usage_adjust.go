@@ -57,7 +57,7 @@ func adjustCommand() *cobra.Command {
 			"before is changed. With --call the user, key and model are those of the call. Repeating it with the same --id does\n" +
 			"nothing, for at least 64 days; without --id every run is an adjustment of its own.",
 		Example: "  llmguard usage adjust --org acme --user alice --amount '-$1.20' --reason 'provider refund, ticket 81'\n" +
-			"  llmguard usage adjust --call 01m7x425asv4hapb0hzey6k903 --amount '-$0.40' --limits --reason 'billed twice'",
+			"  llmguard usage adjust --org acme --call 01m7x425asv4hapb0hzey6k903 --amount '-$0.40' --limits --reason 'billed twice'",
 		RunE: func(c *cobra.Command, _ []string) error { return adjust(c.Context(), &f, c.OutOrStdout()) },
 	}
 	f.usageFlags.add(c, listFormats...)

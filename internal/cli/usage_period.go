@@ -14,6 +14,7 @@ import (
 type period struct {
 	from, to string
 	count    int
+	tz       string // the zone of its days; empty: UTC
 }
 
 func (p *period) add(c *cobra.Command) {
@@ -23,12 +24,39 @@ func (p *period) add(c *cobra.Command) {
 	f.IntVar(&p.count, "days", 0, "instead of --from: so many UTC days, the last one included (default 1)")
 }
 
+// addZone gives a command --tz.
+func (p *period) addZone(c *cobra.Command) {
+	c.Flags().StringVar(&p.tz, "tz", "", "the zone of days and hours, such as Europe/Berlin (default: UTC)")
+}
+
+// zone is that of --tz.
+func (p *period) zone() (*time.Location, error) {
+	if p.tz == "" {
+		return time.UTC, nil
+	}
+	zone, err := time.LoadLocation(p.tz)
+	if err != nil {
+		return nil, fmt.Errorf("--tz %s: expected the name of a time zone, such as Europe/Berlin", p.tz)
+	}
+	return zone, nil
+}
+
+// midnight is the begin of a time's day, in its zone.
+func midnight(t time.Time) time.Time {
+	year, month, day := t.Date()
+	return time.Date(year, month, day, 0, 0, 0, 0, t.Location())
+}
+
 // given reports whether the user named any period.
 func (p *period) given() bool { return p.from != "" || p.to != "" || p.count != 0 }
 
 // bounds returns [from, to); without flags it is today.
 func (p *period) bounds(now time.Time) (from, to time.Time, err error) {
-	now = now.UTC()
+	zone, err := p.zone()
+	if err != nil {
+		return from, to, err
+	}
+	now = now.In(zone)
 	to = now
 	if p.to != "" {
 		if _, to, err = instant(p.to, now); err != nil {
@@ -45,7 +73,7 @@ func (p *period) bounds(now time.Time) (from, to time.Time, err error) {
 			return from, to, fmt.Errorf("--from %w", err)
 		}
 	default:
-		from = to.Add(-time.Nanosecond).Truncate(24*time.Hour).AddDate(0, 0, 1-max(p.count, 1))
+		from = midnight(to.Add(-time.Nanosecond)).AddDate(0, 0, 1-max(p.count, 1))
 	}
 	if !from.Before(to) {
 		return from, to, fmt.Errorf("the period ends (%s) before it begins (%s)", to.Format(time.RFC3339), from.Format(time.RFC3339))
@@ -56,14 +84,27 @@ func (p *period) bounds(now time.Time) (from, to time.Time, err error) {
 // maxDays is more than daily sums are kept for.
 const maxDays = 3660
 
-// days is bounds for daily sums, in whole UTC days.
+// hourly reports whether a begin or an end is within a day: a time, or so many hours ago.
+func (p *period) hourly() bool {
+	for _, text := range []string{p.from, p.to} {
+		if _, err := time.Parse(time.RFC3339, text); err == nil {
+			return true
+		}
+		if _, ok := ago(text); ok && !strings.HasSuffix(text, "d") {
+			return true
+		}
+	}
+	return false
+}
+
+// days is bounds for daily sums, in whole days.
 func (p *period) days(now time.Time) (from, to time.Time, err error) {
 	from, to, err = p.bounds(now)
 	if err != nil {
 		return from, to, err
 	}
-	from = from.Truncate(24 * time.Hour)
-	if end := to.Truncate(24 * time.Hour); end.Before(to) {
+	from = midnight(from)
+	if end := midnight(to); end.Before(to) {
 		to = end.AddDate(0, 0, 1)
 	}
 	if to.Sub(from) > maxDays*24*time.Hour {
@@ -82,14 +123,14 @@ func instant(text string, now time.Time) (begin, end time.Time, err error) {
 	case "now":
 		return now, now, nil
 	}
-	if t, err := time.Parse(time.DateOnly, text); err == nil {
+	if t, err := time.ParseInLocation(time.DateOnly, text, now.Location()); err == nil {
 		return t, t.AddDate(0, 0, 1), nil
 	}
-	if t, err := time.Parse("2006-01", text); err == nil {
+	if t, err := time.ParseInLocation("2006-01", text, now.Location()); err == nil {
 		return t, t.AddDate(0, 1, 0), nil
 	}
 	if t, err := time.Parse(time.RFC3339, text); err == nil {
-		return t.UTC(), t.UTC(), nil
+		return t.In(now.Location()), t.In(now.Location()), nil
 	}
 	if d, ok := ago(text); ok {
 		return now.Add(-d), now.Add(-d), nil

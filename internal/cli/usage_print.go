@@ -43,9 +43,19 @@ func (r *report) columns() []column {
 	count := func(name, csv string, of func(*line) int64) column {
 		return column{name: name, csv: csv, of: func(l *line) string { return whole(of(l)) }}
 	}
+	list := []column{
+		count("refused", "refused_calls", func(l *line) int64 { return l.refused }),
+		count("waited", "waited_calls", func(l *line) int64 { return l.waited }),
+	}
+	for i := range list {
+		list[i].rare = true
+	}
+	if !r.countsRefusals() {
+		list = nil
+	}
 	written := count("written", "cache_write_tokens", func(l *line) int64 { return l.Written })
 	written.rare = true
-	return []column{
+	return append([]column{
 		count("calls", "calls", func(l *line) int64 { return l.Calls }),
 		count("input", "input_tokens", func(l *line) int64 { return l.Input }),
 		count("cached", "cached_input_tokens", func(l *line) int64 { return l.Cached }),
@@ -55,7 +65,7 @@ func (r *report) columns() []column {
 		{name: "estimated", csv: "estimated_usd", money: func(l *line) pricing.Nano { return l.Estimated }},
 		{name: "overrun", csv: "overrun_usd", money: func(l *line) pricing.Nano { return l.Overrun }},
 		{name: "adjusted", csv: "adjusted_usd", money: func(l *line) pricing.Nano { return l.Adjusted }, rare: true},
-	}
+	}, list...)
 }
 
 func (c column) empty(l *line) bool {
@@ -133,7 +143,7 @@ func (r *report) writeCSV(w io.Writer) error {
 
 // usageJSON is the answer for programs; amounts are nano-USD.
 type usageJSON struct {
-	From  string     `json:"from"` // first and last UTC day
+	From  string     `json:"from"` // first and last UTC day; of hours when they begin and end
 	To    string     `json:"to"`
 	Lines []lineJSON `json:"lines"`
 	Total lineJSON   `json:"total"`
@@ -151,10 +161,16 @@ type lineJSON struct {
 	Estimated *pricing.Nano     `json:"estimated_nano_usd,omitempty"`
 	Overrun   *pricing.Nano     `json:"overrun_nano_usd,omitempty"`
 	Adjusted  *pricing.Nano     `json:"adjusted_nano_usd,omitempty"`
+	Refused   *int64            `json:"refused,omitempty"` // calls; with --by org, user and times
+	Waited    *int64            `json:"waited,omitempty"`
 }
 
 func (r *report) json() usageJSON {
-	out := usageJSON{From: r.from.Format(time.DateOnly), To: r.to.Add(-1).Format(time.DateOnly), Lines: []lineJSON{}, Total: r.lineJSON(&r.total)}
+	out := usageJSON{Lines: []lineJSON{}, Total: r.lineJSON(&r.total)}
+	out.From, out.To = r.from.Format(time.DateOnly), r.to.Add(-1).Format(time.DateOnly)
+	if r.hours {
+		out.From, out.To = r.from.Truncate(time.Hour).Format(time.RFC3339), r.to.Format(time.RFC3339)
+	}
 	for _, l := range r.lines {
 		j := r.lineJSON(l)
 		j.By = map[string]string{}
@@ -170,8 +186,12 @@ func (r *report) lineJSON(l *line) lineJSON {
 	if r.byClass() {
 		return lineJSON{Tokens: &l.tokens, Cost: l.Cost}
 	}
-	return lineJSON{
+	j := lineJSON{
 		Calls: &l.Calls, Input: &l.Input, Cached: &l.Cached, Written: &l.Written, Output: &l.Output,
 		Cost: l.Cost, Estimated: &l.Estimated, Overrun: &l.Overrun, Adjusted: &l.Adjusted,
 	}
+	if r.countsRefusals() {
+		j.Refused, j.Waited = &l.refused, &l.waited
+	}
+	return j
 }

@@ -7,18 +7,22 @@ import (
 	"strings"
 	"time"
 
+	"github.com/llmguard/llmguard/admin"
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/pricing"
 )
 
 // dimensions are what usage can be summed by.
-var dimensions = []string{"org", "user", "key", "model", "provider", "endpoint", "day", "month", "class"}
+var dimensions = []string{"org", "user", "key", "model", "provider", "endpoint", "hour", "day", "month", "class"}
 
 // report is what `llmguard usage` answers.
 type report struct {
 	by       []string
 	sort     string
 	from, to time.Time
+	hours    bool           // it is of hours, and not of whole UTC days
+	zone     *time.Location // of days and hours
+	wholes   int            // UTC days in it of which no hours are known
 	lines    []*line
 	total    line
 }
@@ -28,28 +32,58 @@ type line struct {
 	by     []string // values of the dimensions
 	tokens int64
 	budget.Sums
+	refused, waited int64 // calls; see report.countsRefusals
 }
 
 // count adds one roll-up to the sums, keyed by the dimensions' values.
 func (r *report) count(sums map[string]*line, org string, one budget.Rollup) {
 	for _, part := range r.parts(one.Sums) {
-		by := make([]string, len(r.by))
-		for i, d := range r.by {
-			by[i] = map[string]string{
-				"org": org, "user": one.User, "key": one.Key, "model": one.Model, "provider": one.Provider, "endpoint": one.Endpoint,
-				"day": one.Day.Format(time.DateOnly), "month": one.Day.Format("2006-01"), "class": part.class,
-			}[d]
-		}
-		at := strings.Join(by, "\x00")
-		l := sums[at]
-		if l == nil {
-			l = &line{by: by}
-			sums[at] = l
-		}
-		for _, to := range []*line{l, &r.total} {
+		names := r.times(one.Begin, one.Hour)
+		names["org"], names["user"], names["key"], names["model"] = org, one.User, one.Key, one.Model
+		names["provider"], names["endpoint"], names["class"] = one.Provider, one.Endpoint, part.class
+		for _, to := range []*line{r.line(sums, names), &r.total} {
 			to.Add(part.Sums)
 			to.tokens += part.tokens
 		}
+	}
+}
+
+// times names the hour, the day and the month of a sum. A UTC day of which no hours are known
+// has no hour.
+func (r *report) times(begin time.Time, hour bool) map[string]string {
+	if !hour {
+		return map[string]string{"day": begin.Format(time.DateOnly), "month": begin.Format("2006-01"), "hour": "-"}
+	}
+	begin = begin.In(r.zone)
+	return map[string]string{"day": begin.Format(time.DateOnly), "month": begin.Format("2006-01"), "hour": begin.Format("2006-01-02T15:04Z07:00")}
+}
+
+// line is the one with these names.
+func (r *report) line(sums map[string]*line, names map[string]string) *line {
+	by := make([]string, len(r.by))
+	for i, d := range r.by {
+		by[i] = names[d]
+	}
+	at := strings.Join(by, "\x00")
+	if sums[at] == nil {
+		sums[at] = &line{by: by}
+	}
+	return sums[at]
+}
+
+// countsRefusals reports whether refusals can be told by all that is summed by: they have a user
+// and a time, and no key or model.
+func (r *report) countsRefusals() bool {
+	return !slices.ContainsFunc(r.by, func(d string) bool { return !slices.Contains([]string{"org", "user", "hour", "day", "month"}, d) })
+}
+
+// countRefusal adds what a limit refused.
+func (r *report) countRefusal(sums map[string]*line, one admin.Refusal) {
+	names := r.times(*one.Begin, one.Hour && r.hours)
+	names["org"], names["user"] = one.Org, one.User
+	for _, to := range []*line{r.line(sums, names), &r.total} {
+		to.refused += one.Refused
+		to.waited += one.Waited
 	}
 }
 
@@ -85,6 +119,7 @@ var measures = map[string]func(*line) int64{
 	"tokens":    func(l *line) int64 { return l.tokens },
 	"estimated": func(l *line) int64 { return int64(l.Estimated) },
 	"overrun":   func(l *line) int64 { return int64(l.Overrun) },
+	"refused":   func(l *line) int64 { return l.refused },
 }
 
 func (r *report) checkSort(column string) error {
@@ -92,13 +127,13 @@ func (r *report) checkSort(column string) error {
 	if column == "" {
 		r.sort = "cost"
 		for _, d := range r.by {
-			if d == "day" || d == "month" {
+			if d == "hour" || d == "day" || d == "month" {
 				r.sort = d
 			}
 		}
 	}
 	if measures[r.sort] == nil && !slices.Contains(r.by, r.sort) {
-		return fmt.Errorf("--sort %s: expected cost, calls, tokens, estimated, overrun or one of --by %s", column, strings.Join(r.by, ","))
+		return fmt.Errorf("--sort %s: expected cost, calls, tokens, estimated, overrun, refused or one of --by %s", column, strings.Join(r.by, ","))
 	}
 	return nil
 }
@@ -121,8 +156,13 @@ func (r *report) collect(sums map[string]*line) {
 	})
 }
 
+const hourLayout = "2006-01-02 15:04 MST"
+
 // span words the period.
 func (r *report) span() string {
+	if r.hours {
+		return "from " + r.from.Truncate(time.Hour).Format(hourLayout) + " to " + r.to.Format(hourLayout)
+	}
 	last := r.to.Add(-time.Nanosecond)
 	if r.from.Format(time.DateOnly) == last.Format(time.DateOnly) {
 		return "on " + r.from.Format(time.DateOnly) + " UTC"

@@ -60,7 +60,7 @@ func webhooksReplayCommand() *cobra.Command {
 	var f usageFlags
 	c := &cobra.Command{
 		Use: "replay ID...", Short: "Deliver again what was given up, with the same webhook-id", Args: cobra.MinimumNArgs(1),
-		Example: "  llmguard webhooks dead\n  llmguard webhooks dead --org acme -o json | jq -r '.[].id' | xargs llmguard webhooks replay --org acme",
+		Example: "  llmguard webhooks dead\n  llmguard webhooks dead --org acme -o json | jq -r '.[].id' | xargs -r llmguard webhooks replay --org acme",
 	}
 	c.RunE = func(c *cobra.Command, args []string) error {
 		return f.run(c, func(a *adminClient) error {

@@ -4,6 +4,8 @@
 // no secret.
 package diagnose
 
+import "github.com/llmguard/llmguard/config"
+
 // Level is how bad a finding is.
 type Level string
 
@@ -25,6 +27,22 @@ type Finding struct {
 	Line   int    `json:"line,omitempty"`
 	Column int    `json:"column,omitempty"`
 	Path   string `json:"path,omitempty"`
+	// Excerpt is the line there, with a caret, for people.
+	Excerpt string `json:"-"`
+}
+
+// Locate fills in where in the file findings are that name a path of the configuration. Without
+// the file they have no place.
+func Locate(cfg *config.Config, list []Finding) {
+	places, err := config.LoadPlaces(cfg.Name)
+	for i := range list {
+		f := &list[i]
+		if f.Path == "" || f.File != cfg.Name || f.Line > 0 || err != nil {
+			continue
+		}
+		at := places.At(f.Path, f.What)
+		f.Line, f.Column, f.Excerpt = at.Line, at.Column, at.Excerpt()
+	}
 }
 
 // Count is how many findings are of a level.

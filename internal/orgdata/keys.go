@@ -5,6 +5,7 @@ package orgdata
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -77,6 +78,19 @@ func Names(ctx context.Context, rdb redis.UniversalClient, org, prefix string, f
 		}
 		return fn(names)
 	})
+}
+
+// NamesOf lists what follows prefix in the names of the org's own keys, sorted.
+func NamesOf(ctx context.Context, rdb redis.UniversalClient, org, prefix string) ([]string, error) {
+	var out []string
+	err := Names(ctx, rdb, org, prefix, func(names []string) error {
+		for _, n := range names {
+			out = append(out, strings.TrimPrefix(n, prefix))
+		}
+		return nil
+	})
+	slices.Sort(out)
+	return slices.Compact(out), err
 }
 
 // shared reports whether a key with an org's hash tag is not the org's: pools

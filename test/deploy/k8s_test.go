@@ -29,14 +29,16 @@ type manifest struct {
 
 // kinds are all we ship; a new one is added here, or its file does not pass.
 var kinds = map[string]func() any{
-	"v1 Namespace":                           func() any { return &corev1.Namespace{} },
-	"v1 ServiceAccount":                      func() any { return &corev1.ServiceAccount{} },
-	"v1 Secret":                              func() any { return &corev1.Secret{} },
-	"v1 Service":                             func() any { return &corev1.Service{} },
-	"apps/v1 StatefulSet":                    func() any { return &appsv1.StatefulSet{} },
-	"policy/v1 PodDisruptionBudget":          func() any { return &policyv1.PodDisruptionBudget{} },
-	"autoscaling/v2 HorizontalPodAutoscaler": func() any { return &autoscalingv2.HorizontalPodAutoscaler{} },
-	"networking.k8s.io/v1 NetworkPolicy":     func() any { return &networkingv1.NetworkPolicy{} },
+	"v1 Namespace":                            func() any { return &corev1.Namespace{} },
+	"v1 ServiceAccount":                       func() any { return &corev1.ServiceAccount{} },
+	"v1 Secret":                               func() any { return &corev1.Secret{} },
+	"v1 ConfigMap":                            func() any { return &corev1.ConfigMap{} },
+	"v1 Service":                              func() any { return &corev1.Service{} },
+	"apps/v1 StatefulSet":                     func() any { return &appsv1.StatefulSet{} },
+	"policy/v1 PodDisruptionBudget":           func() any { return &policyv1.PodDisruptionBudget{} },
+	"autoscaling/v2 HorizontalPodAutoscaler":  func() any { return &autoscalingv2.HorizontalPodAutoscaler{} },
+	"networking.k8s.io/v1 NetworkPolicy":      func() any { return &networkingv1.NetworkPolicy{} },
+	"monitoring.coreos.com/v1 ServiceMonitor": func() any { return &serviceMonitor{} },
 }
 
 // manifests decodes every document strictly: an unknown or repeated field, or a
@@ -77,10 +79,9 @@ func decode(doc []byte) (any, error) {
 	return object, yaml.UnmarshalStrict(doc, object)
 }
 
-func find[T any](t *testing.T, name func(T) string) map[string]T {
-	t.Helper()
+func find[T any](all []manifest, name func(T) string) map[string]T {
 	found := map[string]T{}
-	for _, m := range manifests(t) {
+	for _, m := range all {
 		if o, ok := m.object.(T); ok {
 			found[name(o)] = o
 		}
@@ -88,9 +89,8 @@ func find[T any](t *testing.T, name func(T) string) map[string]T {
 	return found
 }
 
-func sets(t *testing.T) map[string]*appsv1.StatefulSet {
-	t.Helper()
-	return find(t, func(s *appsv1.StatefulSet) string { return s.Name })
+func sets(all []manifest) map[string]*appsv1.StatefulSet {
+	return find(all, func(s *appsv1.StatefulSet) string { return s.Name })
 }
 
 func TestManifestsAreStrict(t *testing.T) {
@@ -105,13 +105,15 @@ func TestManifestsAreStrict(t *testing.T) {
 
 // TestPodsAreSafe holds the pods to the restricted profile their namespace
 // enforces, and to what an orderly end needs.
-func TestPodsAreSafe(t *testing.T) {
-	cfg := kubernetesConfig(t)
+func TestPodsAreSafe(t *testing.T) { podsAreSafe(t, kubernetesConfig(t), manifests(t)) }
+
+func podsAreSafe(t *testing.T, cfg *config.Config, all []manifest) {
+	t.Helper()
 	needs := map[string]time.Duration{
 		"llmguard-serve":  cfg.Timeouts.Drain + cfg.Timeouts.Shutdown + 13*time.Second,
 		"llmguard-worker": cfg.Queue.Shutdown + 13*time.Second,
 	}
-	found := sets(t)
+	found := sets(all)
 	for name, need := range needs {
 		s := found[name]
 		if s == nil {
@@ -135,7 +137,7 @@ func TestPodsAreSafe(t *testing.T) {
 		if c.ReadinessProbe.HTTPGet.Path != "/readyz" || c.LivenessProbe.HTTPGet.Path != "/healthz" || c.StartupProbe == nil {
 			t.Errorf("%s: probes", name)
 		}
-		if c.Resources.Limits.Memory().IsZero() || c.Resources.Requests.Cpu().IsZero() || *s.Spec.Replicas < 2 {
+		if c.Resources.Limits.Memory().IsZero() || c.Resources.Requests.Cpu().IsZero() || s.Spec.Replicas != nil && *s.Spec.Replicas < 2 {
 			t.Errorf("%s: resources or replicas", name)
 		}
 	}
@@ -143,9 +145,11 @@ func TestPodsAreSafe(t *testing.T) {
 
 // TestManifestsFitTogether follows the names from one object to the next, and
 // to the configuration.
-func TestManifestsFitTogether(t *testing.T) {
-	cfg := kubernetesConfig(t)
-	found := sets(t)
+func TestManifestsFitTogether(t *testing.T) { fitTogether(t, kubernetesConfig(t), manifests(t)) }
+
+func fitTogether(t *testing.T, cfg *config.Config, all []manifest) {
+	t.Helper()
+	found := sets(all)
 	for name, s := range found {
 		c := s.Spec.Template.Spec.Containers[0]
 		ports := map[string]int32{}
@@ -175,16 +179,13 @@ func TestManifestsFitTogether(t *testing.T) {
 			}
 		}
 	}
-	labels := func(component string) map[string]string {
-		return map[string]string{"app.kubernetes.io/name": "llmguard", "app.kubernetes.io/component": component}
+	for name, s := range find(all, func(s *corev1.Service) string { return s.Name }) {
+		covers("service", name, s.Spec.Selector, found["llmguard-"+s.Spec.Selector["app.kubernetes.io/component"]].Spec.Template.Labels)
 	}
-	for name, s := range find(t, func(s *corev1.Service) string { return s.Name }) {
-		covers("service", name, s.Spec.Selector, labels(s.Spec.Selector["app.kubernetes.io/component"]))
-	}
-	for name, p := range find(t, func(p *policyv1.PodDisruptionBudget) string { return p.Name }) {
+	for name, p := range find(all, func(p *policyv1.PodDisruptionBudget) string { return p.Name }) {
 		covers("budget", name, p.Spec.Selector.MatchLabels, found[name].Spec.Template.Labels)
 	}
-	for name, h := range find(t, func(h *autoscalingv2.HorizontalPodAutoscaler) string { return h.Name }) {
+	for name, h := range find(all, func(h *autoscalingv2.HorizontalPodAutoscaler) string { return h.Name }) {
 		if found[h.Spec.ScaleTargetRef.Name] == nil || *h.Spec.MinReplicas < 2 {
 			t.Errorf("autoscaler %s: target %s", name, h.Spec.ScaleTargetRef.Name)
 		}
@@ -199,7 +200,7 @@ func TestManifestsFitTogether(t *testing.T) {
 // TestSecretHasWhatIsAsked compares the variables of the configuration with
 // the keys of the example.
 func TestSecretHasWhatIsAsked(t *testing.T) {
-	for _, s := range find(t, func(s *corev1.Secret) string { return s.Name }) {
+	for _, s := range find(manifests(t), func(s *corev1.Secret) string { return s.Name }) {
 		asked := map[string]bool{}
 		kubernetesParse(t, func(name string) { asked[name] = true })
 		for name := range s.StringData {
@@ -218,11 +219,17 @@ func TestSecretHasWhatIsAsked(t *testing.T) {
 // TestNetworkIsShut: what is not opened is closed, and what is opened does not
 // reach the metadata service of a cloud.
 func TestNetworkIsShut(t *testing.T) {
-	policies := find(t, func(p *networkingv1.NetworkPolicy) string { return p.Name })
+	policies := find(manifests(t), func(p *networkingv1.NetworkPolicy) string { return p.Name })
 	deny := policies["llmguard-deny"]
 	if deny == nil || len(deny.Spec.PodSelector.MatchLabels) > 0 || len(deny.Spec.PolicyTypes) != 2 || deny.Spec.Ingress != nil || deny.Spec.Egress != nil {
 		t.Errorf("no policy shuts everything: %+v", deny)
 	}
+	opensLittle(t, policies)
+}
+
+// opensLittle: no policy reaches the metadata service of a cloud, or lets everybody in.
+func opensLittle(t *testing.T, policies map[string]*networkingv1.NetworkPolicy) {
+	t.Helper()
 	for _, rule := range policies["llmguard-out"].Spec.Egress {
 		for _, to := range rule.To {
 			if to.IPBlock != nil && to.IPBlock.CIDR == "0.0.0.0/0" && !slices.Contains(to.IPBlock.Except, "169.254.0.0/16") {
@@ -293,7 +300,7 @@ func TestTLSComponent(t *testing.T) {
 	}
 	patch := object.(*appsv1.StatefulSet).Spec.Template.Spec
 	c := patch.Containers[0]
-	for name, s := range sets(t) {
+	for name, s := range sets(manifests(t)) {
 		own := s.Spec.Template.Spec.Containers[0]
 		if own.Name != c.Name || s.Labels["app.kubernetes.io/name"] != "llmguard" {
 			t.Errorf("%s: container %s and labels %v, which the component does not patch", name, own.Name, s.Labels)

@@ -3,9 +3,9 @@ package e2e
 import (
 	"bufio"
 	"context"
-	"fmt"
 	"io"
 	"io/fs"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,24 +22,17 @@ import (
 
 // notRun are the examples that cannot run here, each with its reason.
 var notRun = []struct{ pattern, reason string }{
-	{`^llmguard (serve|worker|dev|top)\b`, "runs until it is ended, or needs a terminal"},
-	{`--once`, "top needs the terminal's size"},
-	{`systemctl|kill -HUP|kubectl|docker|watch -n`, "is for a machine with services of its own, or runs until it is ended"},
-	{`make-requests`, "stands for a program of the reader's"},
-	{`proxy-1|staging|\.internal`, "names hosts that are the reader's"},
-	{`litellm|FILE|models\.dev|models\.json|model_prices|genai|openrouter`, "reads a price feed that is not in the repository"},
-	{`^llmguard init\b`, "writes a configuration where there is one already"},
-	{`jobs (get|cancel|replay|watch)|batch(es)? (show|cancel|status|fetch)|webhooks (replay|enable)|limits end`, "names a job, batch, delivery or override that is the reader's"},
-	{`queue dead -o json \|`, "has dead letters to replay only where something failed"},
-	{`--call |usage reconcile (charge|drop)`, "names a call that is the reader's"},
-	{`orgs purge`, "purges an org that has just been disabled while its jobs may run"},
-	{`--log (november|night|calls)`, "reads the records of a time that is over"},
-	{`--policy|--plot`, "compares files that are the reader's"},
-	{`credentials`, "needs the reader's secret and a seal key"},
-	{`limits reopen|config reload`, "needs a Redis that lost its data, or a file that changed"},
-	{`limits (shadow|suggest)`, "needs days of calls to learn from"},
-	{`admins create`, "needs an id that is free, and is done once"},
-	{`doctor|check --live|check -c|llmguard check`, "judges this machine, and exits with what it finds"},
+	{`^llmguard (serve|worker|dev)\b|^watch `, "runs until it is ended"},
+	{`^llmguard top( --org acme --interval 5s)?$`, "needs a terminal"},
+	{`systemctl|kill -HUP|kubectl|docker`, "is for a machine with services of its own"},
+	{`proxy-1`, "asks processes on machines that are the reader's"},
+	{`ca\.pem`, "reads the certificate of an authority that is the reader's"},
+	{`prices update litellm`, "fetches a price feed from the internet"},
+	{`webhooks enable`, "needs an endpoint that was switched off after days of failures"},
+	{`^llmguard jobs replay job_`, "needs a dead letter"},
+	{`usage reconcile (charge|drop)`, "needs a call whose end came too late to be charged"},
+	{`credentials set`, "needs a configuration with a key that seals secrets"},
+	{`^llmguard doctor$`, "reads the addresses of the processes in the file, and here they are chosen as they start"},
 }
 
 // examplesOfHelp are the examples of all commands, without those that cannot run.
@@ -48,7 +41,7 @@ func examplesOfHelp() []string {
 	var walk func(*cobra.Command)
 	walk = func(c *cobra.Command) {
 		for line := range strings.Lines(c.Example) {
-			out = append(out, strings.TrimSpace(line))
+			out = append(out, comment.ReplaceAllString(strings.TrimSpace(line), ""))
 		}
 		for _, sub := range c.Commands() {
 			walk(sub)
@@ -77,7 +70,7 @@ func examplesOfDocs(t *testing.T) []string {
 			whole := strings.ReplaceAll(block[1], "\\\n", " ")
 			for line := range strings.Lines(whole) {
 				if strings.HasPrefix(line, "llmguard ") && !strings.Contains(line, "UTC") {
-					out = append(out, strings.TrimSpace(comment.ReplaceAllString(line, "")))
+					out = append(out, comment.ReplaceAllString(strings.TrimSpace(line), ""))
 				}
 			}
 		}
@@ -96,8 +89,11 @@ func examplesOfDocs(t *testing.T) []string {
 	return out
 }
 
-// fixtures take the place of what readers put in.
-var fixtures = strings.NewReplacer("ORG", "acme", "USER", "alice", "LIMIT", "daily", "acme/user-5m", "acme/daily", "--pool gpt", "--pool openai", "NAME", "daily", "MODEL", "gpt-4o")
+// fixtures take the place of what readers put in; those of ids are there after seed.
+var fixtures = []string{
+	"ORG", "acme", "USER", "alice", "LIMIT", "daily", "acme/user-5m", "acme/daily", "--pool gpt", "--pool openai", "NAME", "daily",
+	"MODEL", "gpt-4o", "-c FILE", "-c llmguard.yaml", "verify FILE", "verify litellm.json", "-c llmguard.yaml --org acme -o json", "-c llmguard.yaml --org dev -o json",
+}
 
 // TestExamplesRun: every command line of the help, the documents and the runbooks is run by sh against a running
 // llmguard, and does what it says; of each that is not run the reason is printed.
@@ -112,13 +108,18 @@ func TestExamplesRun(t *testing.T) {
 			t.Logf("not run: %s (%s)", line, notRun[at].reason)
 			continue
 		}
-		if out, err := d.sh(d.fresh(line) + fixtures.Replace(line)); err != nil && !planned(line, err) {
+		if out, err := d.sh(d.fresh(line) + d.fixtures.Replace(line)); err != nil && !planned(line, err) {
 			t.Errorf("%s: %v\n%s", line, err, out)
 		}
 		ran++
 	}
-	if ran < 60 {
-		t.Errorf("%d of %d examples ran, want 60 or more; not run: %v", ran, len(examples), why)
+	for _, n := range notRun {
+		if why[n.reason] == 0 && !strings.Contains(n.pattern, "systemctl") {
+			t.Errorf("nothing is left out by %s: take it out", n.pattern)
+		}
+	}
+	if left := len(examples) - ran; left > 20 {
+		t.Errorf("%d of %d examples did not run, want 20 or fewer: %v", left, len(examples), why)
 	}
 }
 
@@ -136,9 +137,10 @@ func asExit(err error, code **exec.ExitError) bool {
 
 // exampleDesk is a running `llmguard dev` with orgs that the examples are about.
 type exampleDesk struct {
-	t   *testing.T
-	dir string
-	env []string
+	t        *testing.T
+	dir      string
+	env      []string
+	fixtures *strings.Replacer
 }
 
 // sh runs a line as a reader's shell does, in a directory with the files that examples read.
@@ -181,7 +183,76 @@ func (d *exampleDesk) fresh(line string) string {
 			text += "llmguard users delete " + user + " --org " + org + " --yes\n"
 		}
 	}
-	return "{\n" + text + "llmguard context add prod --url $LLMGUARD_ADMIN_URL\n} >/dev/null 2>&1\n"
+	switch {
+	case strings.Contains(line, "orgs purge"):
+		text += "llmguard orgs disable acme\n"
+	case strings.HasPrefix(line, "llmguard init"):
+		text += "cd $(mktemp -d -p .)\n"
+	}
+	for _, name := range []string{"prod", "staging"} {
+		text += "llmguard context add " + name + " --url $LLMGUARD_ADMIN_URL\n"
+	}
+	return "{\n" + text + "} >/dev/null 2>&1\n"
+}
+
+// seed makes what examples name by its id: a call, a job and a batch of alice's, and
+// the records of her calls.
+func (d *exampleDesk) seed(baseURL string) {
+	d.t.Helper()
+	try := func(line string) string {
+		out, err := d.sh(line)
+		if err != nil {
+			d.t.Fatalf("%s: %v\n%s", line, err, out)
+		}
+		return out
+	}
+	id := func(name, pattern, text string) string {
+		m := regexp.MustCompile(pattern).FindStringSubmatch(text)
+		if m == nil {
+			d.t.Fatalf("no %s in %s", name, text)
+		}
+		return m[1]
+	}
+	key := id("key", `key alice-1 .*: (lg_live_\w+)`, try("llmguard apply -f example-orgs.yaml --replay-days 0"))
+	body := `{"model":"gpt-4o-mini","max_tokens":20,"messages":[{"role":"user","content":"hi"}]}`
+	d.post(baseURL, key, body)
+	job := id("job", `"id":"(job_\w+)"`, d.post(baseURL, key, body, "Prefer", "respond-async"))
+	batch := id("batch", `(batch_\w+)`, try("OPENAI_API_KEY="+key+" llmguard batch submit in.jsonl"))
+	var entries string
+	until(d.t, "the call is in the ledger", func() bool {
+		entries, _ = d.sh("llmguard usage entries --org acme -o json")
+		return strings.Contains(entries, `"id": "`)
+	})
+	call := id("call", `"id": "(\w+)"`, entries)
+	try("for f in november night calls; do llmguard usage entries --org acme -o jsonl > $f.jsonl; done")
+	d.fixtures = strings.NewReplacer(append([]string{
+		"batch_5ycmz7yqwdzcprxg5kzvw2xkfe", batch, "job_puyzj01m7x3vb350ckcmq65wwmswwsz", job,
+		"01m7x425asv4hapb0hzey6k903", call, "--call ID", "--call " + call,
+	}, fixtures...)...)
+}
+
+// post makes a call and returns its answer.
+func (d *exampleDesk) post(baseURL, key, body string, header ...string) string {
+	d.t.Helper()
+	r, err := http.NewRequestWithContext(d.t.Context(), http.MethodPost, baseURL+"/chat/completions", strings.NewReader(body))
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer "+key)
+	r.Header.Set("Content-Type", "application/json")
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode >= 300 {
+		d.t.Fatalf("got status %d, %s, %v", resp.StatusCode, text, err)
+	}
+	return string(text)
 }
 
 func startExamples(t *testing.T) *exampleDesk {
@@ -208,24 +279,36 @@ func startExamples(t *testing.T) *exampleDesk {
 	}
 	go func() { _, _ = io.Copy(io.Discard, out) }() // or it would wait for a reader
 	d := &exampleDesk{t: t, dir: dir}
-	d.env = append(os.Environ(), "HOME="+dir, "XDG_CONFIG_HOME="+dir, "PATH="+filepath.Dir(binary)+":"+os.Getenv("PATH"),
+	d.env = append(os.Environ(), "HOME="+dir, "XDG_CONFIG_HOME="+dir, "PATH="+dir+":"+filepath.Dir(binary)+":"+os.Getenv("PATH"),
 		"LLMGUARD_ADMIN_URL="+strings.TrimSuffix(said["admin API"], "/admin/v1"), "LLMGUARD_ADMIN_KEY="+said["admin key"],
 		"OPENAI_BASE_URL="+said["base URL"], "OPENAI_API_KEY="+said["API key"])
 	config, err := os.ReadFile(said["config"])
 	if err != nil {
 		t.Fatal(err, said)
 	}
+	const embedding = `{"custom_id":"a","method":"POST","url":"/v1/embeddings","body":{"model":"text-embedding-3-small","input":"hi"}}` + "\n"
 	request := `{"custom_id":"a","method":"POST","url":"/v1/chat/completions","body":{"model":"gpt-4o-mini","max_tokens":20,"messages":[{"role":"user","content":"hi"}]}}` + "\n"
 	for name, text := range map[string]string{
 		"llmguard.yaml": string(config) + "\nprices_file: prices.yaml\n", "prices.yaml": "[]\n", "new.yaml": string(config), "in.jsonl": request, "prompts.jsonl": request, "admin-key.txt": said["admin key"] + "\n",
 		"example-orgs.yaml": exampleOrgs, "prices.csv": "model,provider,input,output\ngpt-4o,openai,2.5,10.5\n", "orgs.yaml": "orgs: [{id: acme, users: [{id: alice}]}]\n",
+		"api.json": `{"mistral": {"id": "mistral", "models": {"mistral-large-latest": {"id": "mistral-large-latest", "cost": {"input": 2, "output": 6}}}}}`,
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if out, err := d.sh("llmguard orgs list"); err != nil {
-		t.Fatal(fmt.Errorf("%w: %s", err, out))
+	for _, name := range []string{"litellm.json", "modelsdev.json"} {
+		text, err := os.ReadFile("../../pricing/testdata/" + name)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, strings.Replace(name, "modelsdev", "models.dev", 1)), text, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
+	if err := os.WriteFile(filepath.Join(dir, "make-requests"), []byte("#!/bin/sh\ncat <<'END'\n"+embedding+"END\n"), 0o700); err != nil { //nolint:gosec // it is run
+		t.Fatal(err)
+	}
+	d.seed(said["base URL"])
 	return d
 }

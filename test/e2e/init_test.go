@@ -13,7 +13,8 @@ import (
 )
 
 // TestInitRunsAsPrinted: check, serve and worker run side by side on one machine with the
-// lines that init prints, also where Prometheus has its port.
+// lines that init prints, also where Prometheus has its port. The ports are free when it
+// prints them; here others take such ports all the time, so each gets another one.
 func TestInitRunsAsPrinted(t *testing.T) {
 	t.Parallel()
 	if l, err := net.Listen("tcp", "127.0.0.1:9090"); err == nil { // else something has it anyway
@@ -32,26 +33,39 @@ func TestInitRunsAsPrinted(t *testing.T) {
 	if err != nil || !strings.Contains(string(text), "listen: 127.0.0.1:8080\n") {
 		t.Fatalf("%v: %s", err, text)
 	}
-	own := strings.Replace(string(text), "listen: 127.0.0.1:8080\n", "listen: 127.0.0.1:0\ntimeouts: {drain: 0s}\n", 1)
-	if err := os.WriteFile(path, []byte(own), 0o600); err != nil {
+	serve, worker := address(t, string(text), "${ADMIN_LISTEN:-"), address(t, string(out), "ADMIN_LISTEN=")
+	if serve == worker || serve == "127.0.0.1:9090" || worker == "127.0.0.1:9090" {
+		t.Errorf("the admin listeners are %s and %s", serve, worker)
+	}
+	anyPort := strings.NewReplacer(serve, "127.0.0.1:0", worker, "127.0.0.1:0",
+		"listen: 127.0.0.1:8080\n", "listen: 127.0.0.1:0\ntimeouts: {drain: 0s}\n")
+	if err := os.WriteFile(path, []byte(anyPort.Replace(string(text))), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	var admins []string
 	for _, role := range []string{" serve ", " worker "} {
-		p := startLine(t, env, printed(t, string(out), role))
+		p := startLine(t, env, anyPort.Replace(printed(t, string(out), role)))
 		if role == " serve " {
 			p.await("serving calls", func(map[string]any) {})
 		}
 		admins = append(admins, p.Admin)
 	}
-	if admins[0] == admins[1] || strings.HasSuffix(admins[0], ":9090") {
-		t.Errorf("the admin listeners are %v", admins)
-	}
 	second := exec.Command("sh", "-c", printed(t, string(out), " serve "))
-	second.Env = env
+	second.Env = append(env, "ADMIN_LISTEN="+strings.TrimPrefix(admins[0], "http://"))
 	if notes, err := second.CombinedOutput(); err == nil || !strings.Contains(string(notes), "admin.listen: another process listens on") {
 		t.Errorf("a second serve: %v, %s", err, notes)
 	}
+}
+
+// address is the host and port that stands in a text behind a word.
+func address(t *testing.T, text, behind string) string {
+	t.Helper()
+	_, rest, found := strings.Cut(text, behind)
+	end := strings.IndexAny(rest, "} \n")
+	if !found || end < 0 {
+		t.Fatalf("no %q in\n%s", behind, text)
+	}
+	return rest[:end]
 }
 
 // printed is the line of a command's output that has a word.

@@ -66,17 +66,23 @@ func (d *document) validate(t *testing.T, s step, answer string) {
 	if answer == "" {
 		return
 	}
+	kind, parts := "json", []string{answer}
+	if strings.Contains(string(operation.Responses[status]), "application/x-ndjson") {
+		kind, parts = "x-ndjson", strings.Split(strings.TrimSpace(answer), "\n")
+	}
 	pointer := strings.NewReplacer("~", "~0", "/", "~1").Replace(path)
 	schema, err := d.compiler.Compile(resource + "#/paths/" + pointer + "/" + method +
-		"/responses/" + status + "/content/application~1json/schema")
+		"/responses/" + status + "/content/application~1" + kind + "/schema")
 	if err != nil {
 		t.Fatal(err)
 	}
-	v, err := jsonschema.UnmarshalJSON(strings.NewReader(answer))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := schema.Validate(v); err != nil {
-		t.Errorf("%s: got %s, which is not what the document says: %v", s, answer, err)
+	for _, part := range parts {
+		v, err := jsonschema.UnmarshalJSON(strings.NewReader(part))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := schema.Validate(v); err != nil {
+			t.Errorf("%s: got %s, which is not what the document says: %v", s, part, err)
+		}
 	}
 }

@@ -40,6 +40,7 @@ var userSteps = []step{
 	{201, "POST", users, globex + "/users", `{"id":"gus"}`, "user.create"},
 	{200, "GET", users, globex + "/users", "", ""},
 	{200, "GET", users + "/{user}", globex + "/users/gus", "", ""},
+	{200, "GET", "/why/{id}", "/why/gus?org=globex", "", ""},
 	{200, "PATCH", users + "/{user}", globex + "/users/gus", `{"name":"Gus"}`, "user.update"},
 }
 
@@ -111,6 +112,8 @@ var removalSteps = []step{
 	{204, "DELETE", keys + "/{key}", globex + "/keys/g1", "", "key.delete"},
 	{204, "DELETE", users + "/{user}", globex + "/users/gus", "", "user.delete"},
 	{204, "DELETE", org, globex + "?reason=gone", "", "org.delete"},
+	{200, "POST", org + "/purge", globex + "/purge", `{"dry_run":true}`, ""},
+	{409, "POST", org + "/purge", "/orgs/acme/purge", `{}`, ""}, // it is in the file
 }
 
 var otherSteps = []step{
@@ -143,10 +146,17 @@ var workSteps = []step{
 	{200, "POST", org + "/apply", "/orgs/acme/apply", `{"dry_run":true,"org":{"id":"acme"}}`, ""},
 	{200, "GET", "/queue", "/queue", "", ""},
 	{200, "GET", "/queue/dead", "/queue/dead", "", ""},
+	{404, "GET", "/why/{id}", "/why/nobody", "", ""},
+	{200, "GET", "/refusals", "/refusals?org=acme&by=hour&from=2026-11-01T00:00:00Z&to=2026-11-02T00:00:00Z", "", ""},
+	{400, "GET", "/refusals", "/refusals?by=minute", "", ""},
 	{200, "GET", "/jobs", "/jobs", "", ""},
 	{404, "GET", "/jobs/{job}", "/jobs/job_x", "", ""},
 	{400, "GET", "/batches", "/batches", "", ""}, // this process has no files
 	{400, "GET", "/batches/{batch}", "/batches/x", "", ""},
+	{404, "GET", "/jobs/{job}/events", "/jobs/job_x/events", "", ""},
+	{200, "GET", "/top", "/top?org=acme&user=acme/alice", "", ""},
+	{200, "GET", "/calibration", "/calibration", "", ""},
+	{200, "GET", org + "/export", "/orgs/acme/export", "", ""},
 	{200, "GET", "/webhooks", "/webhooks", "", ""},
 	{200, "GET", "/webhooks/dead", "/webhooks/dead", "", ""},
 	{404, "POST", "/webhooks/dead/{letter}/replay", "/webhooks/dead/x/replay", `{}`, ""},

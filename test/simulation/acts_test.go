@@ -52,7 +52,7 @@ func (w *world) change(o *org) {
 			o.limits[i].Raises = []budget.Raise{{Add: s.Amount / 2, Until: w.store.now().Add(w.dice.around(5 * time.Minute))}}
 		}
 		if s.Kind == budget.Bucket {
-			s.Refill = max(1, s.Refill*[]int64{1, 10, 100}[w.dice.IntN(3)]/[]int64{1, 10, 100}[w.dice.IntN(3)])
+			s.Refill = min(max(1, s.Refill*[]int64{1, 10, 100}[w.dice.IntN(3)]/[]int64{1, 10, 100}[w.dice.IntN(3)]), budget.MaxAmount)
 			w.rates = append(w.rates, rate{o.limits[i].ID, w.store.now(), s.Refill, s.Per})
 		}
 	}

@@ -4,9 +4,11 @@ package front
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -14,15 +16,18 @@ import (
 	"github.com/llmguard/llmguard/admin"
 	"github.com/llmguard/llmguard/batch"
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/calibration"
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/console"
 	"github.com/llmguard/llmguard/files"
 	"github.com/llmguard/llmguard/internal/app"
 	"github.com/llmguard/llmguard/internal/diagnose"
+	"github.com/llmguard/llmguard/internal/orgdata"
 	"github.com/llmguard/llmguard/proxy"
 	"github.com/llmguard/llmguard/queue"
 	"github.com/llmguard/llmguard/simulate"
 	"github.com/llmguard/llmguard/webhook"
+	"github.com/llmguard/llmguard/wire"
 )
 
 // New builds the front of a process. It is an app.NewFront.
@@ -61,7 +66,7 @@ func proxyOptions(p *app.Parts) proxy.Options {
 }
 
 func newAdmin(p *app.Parts) (*admin.Server, error) {
-	o := adminOptions(p.Identities, p.Budget, p.Log)
+	o := adminOptions(p.Identities, p.Budget, p.Redis, p.Log)
 	o.Failures = p.Failures
 	o.Queue, o.Batches = func(context.Context) (*queue.Queue, error) { return p.Queue, nil }, p.Batches
 	if p.Webhooks != nil {
@@ -79,13 +84,42 @@ func newAdmin(p *app.Parts) (*admin.Server, error) {
 	return admin.New(o)
 }
 
-func adminOptions(ids *app.Identities, books *budget.Store, log *slog.Logger) admin.Options {
+func adminOptions(ids *app.Identities, books *budget.Store, rdb redis.UniversalClient, log *slog.Logger) admin.Options {
 	return admin.Options{
 		Seal: ids.Ring, Identity: ids.Store, Budget: books, File: ids.File, Effective: ids.Effective, Policy: ids.Policy,
-		Check: ids.CheckOrg, Applied: ids.Update, Log: log,
+		Defaults: ids.Defaults,
+		Check:    ids.CheckOrg, Applied: ids.Update, Log: log,
 		Merge: ids.MergeOrg, Simulate: func(cfg *config.Config) (simulate.Policy, error) { return app.Policy(cfg, 1) },
 		LimitsOf: func(call budget.Call) ([]budget.Limit, error) { return app.LimitsOf(ids.Effective(), call) },
+		Names: func(ctx context.Context, org, prefix string) ([]string, error) {
+			return orgdata.NamesOf(ctx, rdb, org, prefix)
+		},
+		Files:       files.New(rdb, nil, files.Options{Logger: log}),
+		Calibration: calibration.New(rdb, calibration.Options{}).List,
+		Purge: func(ctx context.Context, order admin.PurgeOrder) (admin.Purged, error) {
+			return purge(ctx, ids, rdb, order)
+		},
 	}
+}
+
+// purge counts what is kept of an org, and removes it unless that is only counted.
+func purge(ctx context.Context, ids *app.Identities, rdb redis.UniversalClient, order admin.PurgeOrder) (admin.Purged, error) {
+	p := &orgdata.Purge{Redis: rdb, Identity: ids.Store, Org: order.Org, Ledger: order.Ledger}
+	if p.Blobs = app.Blobs(ctx, ids.File(), rdb); p.Blobs != nil {
+		defer p.Blobs.Close()
+	}
+	found, err := p.Look(ctx)
+	if errors.Is(err, orgdata.ErrOpen) {
+		return admin.Purged{}, &wire.Error{Status: http.StatusConflict, Type: "invalid_request_error", Code: "org_in_use", Message: err.Error()}
+	}
+	if err != nil || order.DryRun || !found.Any() {
+		return admin.Purged(found), err
+	}
+	if err := p.Run(ctx, order.Audit, found); err != nil {
+		text := "Org " + order.Org + " is not removed completely. The same command continues where this one ended"
+		return admin.Purged{}, wire.ServiceUnavailable(text, time.Second, err)
+	}
+	return admin.Purged(found), nil
 }
 
 func newConsole(p *app.Parts, api *admin.Server) (*console.Console, error) {
@@ -119,18 +153,37 @@ func findings(ctx context.Context, p *app.Parts) (out []console.Fault) {
 }
 
 // Admin returns the administrators' API of a configuration, for commands on this
-// machine. It is not kept up to date. Of batches it can do what needs no files.
+// machine. Of batches it can do what needs no files.
 func Admin(ctx context.Context, cfg *config.Config, rdb redis.UniversalClient, log *slog.Logger) (*admin.Server, error) {
 	ids, err := app.LoadIdentities(ctx, cfg, rdb, log)
 	if err != nil {
 		return nil, err
 	}
-	o := adminOptions(ids, budget.New(rdb, budget.Options{LedgerLength: app.LedgerLength(cfg.Ledger)}), log)
-	o.Batches = batch.NewStore(rdb, files.New(rdb, nil, files.Options{Logger: log}), log)
+	o := adminOptions(ids, budget.New(rdb, budget.Options{LedgerLength: app.LedgerLength(cfg.Ledger)}), rdb, log)
+	o.Batches = batch.NewStore(rdb, o.Files, log)
 	o.Webhooks = func() (*webhook.Sender, error) { return app.Webhooks(ids.Effective(), rdb, log) }
+	o.Refresh = ids.Refresh
+	var lazy lazyQueue
 	o.Queue = func(ctx context.Context) (*queue.Queue, error) {
-		q, _, err := app.Queue(ctx, ids.Effective(), rdb, log)
-		return q, err
+		return lazy.open(func() (*queue.Queue, error) {
+			q, _, err := app.Queue(ctx, ids.Effective(), rdb, log)
+			return q, err
+		})
 	}
 	return admin.New(o)
+}
+
+// lazyQueue is a queue that is opened when it is first needed.
+type lazyQueue struct {
+	mu sync.Mutex
+	q  *queue.Queue
+}
+
+func (o *lazyQueue) open(open func() (*queue.Queue, error)) (_ *queue.Queue, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.q == nil {
+		o.q, err = open()
+	}
+	return o.q, err
 }

@@ -1,0 +1,92 @@
+package admin
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/llmguard/llmguard/queue"
+)
+
+// JobEvent is a step of a job that is followed.
+type JobEvent struct {
+	At      time.Time   `json:"at"`
+	Status  queue.State `json:"status"` // now
+	Attempt int         `json:"attempt"`
+	// Data is the next part of the answer, in base64, when this is asked where Redis is at hand.
+	// The answer is the caller's: over the network there is none.
+	Data string `json:"data,omitempty"`
+	// Error says why the job did not succeed.
+	Error string `json:"error,omitempty"`
+}
+
+// quiet is how long nothing is said of a job whose state does not change. What stands between
+// the two ends takes a longer silence for the end.
+const quiet = 15 * time.Second
+
+// followJob streams a job's states, and to who has Redis at hand its answer.
+func (c *call) followJob() (any, error) {
+	q, err := c.queue()
+	if err != nil {
+		return nil, err
+	}
+	j, err := c.findJob(q)
+	if err != nil {
+		return nil, err
+	}
+	return followed(func(line func(any) error) error {
+		watch := q.Follow(j)
+		defer watch.Close()
+		return c.tell(q, j, watch, line)
+	}), nil
+}
+
+func (c *call) tell(q *queue.Queue, j *queue.Job, watch *queue.Watch, line func(any) error) error {
+	now, ctx := JobEvent{Status: j.State, Attempt: j.Attempt}, c.r.Context()
+	for {
+		e, err := watch.NextBefore(ctx, time.Now().Add(quiet))
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:
+			e = queue.Event{Kind: queue.Changed, Attempt: now.Attempt, State: now.Status}
+		case ctx.Err() != nil:
+			return errors.Join(errGone, err)
+		case err != nil:
+			return jobError(err)
+		}
+		now.At, now.Attempt, now.Data = time.Now().UTC(), e.Attempt, ""
+		switch e.Kind {
+		case queue.Changed:
+			if now.Status = e.State; e.State.Terminal() {
+				if now.Error, err = whyEnded(ctx, q, j); err != nil {
+					return jobError(err)
+				}
+			}
+		case queue.Bytes:
+			if !c.actor.local {
+				continue
+			}
+			now.Data = base64.StdEncoding.EncodeToString(e.Data)
+		default:
+			continue
+		}
+		if err := line(now); err != nil {
+			return err
+		}
+	}
+}
+
+func whyEnded(ctx context.Context, q *queue.Queue, j *queue.Job) (string, error) {
+	end, err := q.Job(ctx, j.Org, j.ID)
+	if err != nil || end.Error == nil {
+		return "", err
+	}
+	return end.Error.Message, nil
+}
+
+// flush sends on what was written so far, where that is possible.
+func (c *call) flush() { _ = http.NewResponseController(c.w).Flush() }

@@ -1,0 +1,234 @@
+package admin
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/pricing"
+)
+
+// WhyLimit is a limit that applies, with what frees when and who holds the most of it.
+type WhyLimit struct {
+	Name    string `json:"name"`
+	Subject string `json:"subject"`
+	Cap     string `json:"cap,omitempty"` // of a spend cap: the deployment, or a provider
+	Metric  string `json:"metric"`
+	Unit    string `json:"unit"` // of the amounts: nano_usd, tokens, requests or calls
+	Mode    string `json:"mode"`
+	Shape   string `json:"shape"`
+
+	Amount    int64 `json:"amount"`
+	Used      int64 `json:"used"`
+	Held      int64 `json:"held"` // the part of Used that open calls may give back
+	Remaining int64 `json:"remaining"`
+	// Wanted is what the job or the call holds of it; null: not known.
+	Wanted *int64 `json:"wanted"`
+	// Refuses says that it has no room: for the job or call, or at all for a user.
+	Refuses bool `json:"refuses"`
+	// Wait is when it has room, if no other call takes it; null: now, or time alone does not help.
+	Wait   *float64   `json:"wait_seconds"`
+	Reset  *float64   `json:"reset_seconds"` // until all is free; null: never
+	Closed *time.Time `json:"closed_until"`  // because Redis lost its data
+	Frees  []Freed    `json:"frees"`
+	// Neighbors hold the most of it, the largest first: users of an org's limit, keys of a user's,
+	// orgs of a spend cap.
+	Neighbors []Neighbor `json:"neighbors"`
+	// Command makes the room.
+	Command string `json:"command,omitempty"`
+
+	limit    budget.Limit
+	provider string // of its spend cap; empty: all
+}
+
+// Freed is when so much of a limit is free; null seconds: time alone does not free it.
+type Freed struct {
+	Amount  int64    `json:"amount"`
+	Seconds *float64 `json:"in_seconds"`
+}
+
+// freedShares are the parts of a limit whose times are told, in percent.
+var freedShares = []int64{10, 50, 100}
+
+// title names a limit in a sentence.
+func (l *WhyLimit) title() string {
+	if l.Cap != "" {
+		return "the spend cap " + l.Name + " of " + l.Cap
+	}
+	return "the limit " + l.Name + " of this " + l.Subject
+}
+
+// whyLimits reads where all limits stand.
+func (c *call) whyLimits(w *Why) error {
+	w.Limits = []WhyLimit{}
+	want := budget.Amounts{}
+	if w.want != nil {
+		want = *w.want
+	}
+	ctx := c.r.Context()
+	statuses, _, err := c.o.Budget.Room(ctx, w.limits, nil, w.who, want)
+	if err != nil {
+		return err
+	}
+	frees := make([][]budget.Status, len(freedShares))
+	for i, share := range freedShares {
+		if frees[i], err = c.o.Budget.Frees(ctx, w.limits, w.who, share); err != nil {
+			return err
+		}
+	}
+	w.addLimits(w.limits, nil, statuses, frees)
+	for _, spend := range w.caps {
+		if statuses, err = c.o.Budget.CapRoom(ctx, spend, w.who, want); err != nil {
+			return err
+		}
+		for i, share := range freedShares {
+			if frees[i], err = c.o.Budget.CapFrees(ctx, spend, share); err != nil {
+				return err
+			}
+		}
+		w.addLimits(spend.Limits, &spend, statuses, frees)
+	}
+	if err := c.addNeighbors(w); err != nil {
+		return err
+	}
+	slices.SortStableFunc(w.Limits, func(a, b WhyLimit) int { return cmp.Compare(rank(&a), rank(&b)) })
+	return nil
+}
+
+// rank puts those that refuse first.
+func rank(l *WhyLimit) int {
+	if l.Refuses {
+		return 0
+	}
+	return 1
+}
+
+// addLimits adds the org's limits, or those of a spend cap.
+func (w *Why) addLimits(limits []budget.Limit, spend *budget.Cap, statuses []budget.Status, frees [][]budget.Status) {
+	for i, s := range statuses {
+		at := slices.IndexFunc(limits, func(l budget.Limit) bool { return l.ID == s.LimitID })
+		if at < 0 {
+			continue
+		}
+		v := WhyLimit{
+			Name: s.LimitID, Subject: string(s.Subject), Metric: string(s.Metric), Unit: units[s.Metric], Mode: string(s.Mode),
+			Shape: shapeOf(limits[at].Shape), Amount: s.Amount, Used: s.Used, Held: s.Held, Remaining: s.Remaining,
+			Reset: secondsOf(s.Reset), Frees: []Freed{}, Neighbors: []Neighbor{}, limit: limits[at],
+		}
+		if spend != nil {
+			v.Cap, v.provider = spend.String(), spend.Provider
+		}
+		enforced := s.Mode != budget.Shadow
+		v.Refuses = enforced && (s.Refused || w.want == nil && s.Remaining == 0)
+		if s.Refused && !s.Never {
+			v.Wait = secondsOf(s.Wait)
+		}
+		if !s.ClosedUntil.IsZero() {
+			v.Closed, v.Refuses = &s.ClosedUntil, enforced
+		}
+		if w.want != nil {
+			n := wantedOf(s.Metric, *w.want)
+			v.Wanted = &n
+		}
+		for k, share := range freedShares {
+			if s.Metric == budget.Concurrency || i >= len(frees[k]) {
+				continue
+			}
+			if f := frees[k][i]; f.Refused {
+				one := Freed{Amount: partOf(s.Amount, share)}
+				if !f.Never {
+					one.Seconds = secondsOf(f.Wait)
+				}
+				v.Frees = append(v.Frees, one)
+			}
+		}
+		v.Command = v.command(w)
+		w.Limits = append(w.Limits, v)
+	}
+}
+
+func partOf(amount, percent int64) int64 { return amount/100*percent + amount%100*percent/100 }
+
+func wantedOf(m budget.Metric, a budget.Amounts) int64 {
+	switch m {
+	case budget.Cost:
+		return int64(a.Cost)
+	case budget.Tokens:
+		return a.Tokens
+	}
+	return 1
+}
+
+func nano(n int64) pricing.Nano { return pricing.Nano(n) }
+
+// secondsOf is a duration for programs; nil: endless.
+func secondsOf(d time.Duration) *float64 {
+	if d >= budget.Endless {
+		return nil
+	}
+	s := math.Ceil(d.Seconds()*1000) / 1000
+	return &s
+}
+
+// overrideFor is how long an override is proposed for.
+const overrideFor = "1h"
+
+// command is what an operator runs to make the room; empty where there is none, as for spend
+// caps, which the configuration has.
+func (l *WhyLimit) command(w *Why) string {
+	reason := "let " + w.User + " continue"
+	if w.Job != nil {
+		reason = "let " + w.Job.ID + " start"
+	}
+	if !l.Refuses {
+		return ""
+	}
+	switch {
+	case l.Closed != nil && l.Cap != "":
+		return "llmguard limits reopen --all --reason " + quoted(reason)
+	case l.Closed != nil:
+		return "llmguard limits reopen --org " + w.Org + " --reason " + quoted(reason)
+	case l.Cap != "":
+		return ""
+	}
+	more := l.Used - l.Amount
+	if l.Wanted != nil {
+		more += *l.Wanted + w.before.of(&l.limit)
+	} else {
+		more += max(partOf(l.Amount, 10), 1)
+	}
+	text := []string{"llmguard limits override --org " + w.Org}
+	switch l.limit.Subject {
+	case budget.User:
+		text = append(text, "--user "+w.who.User)
+	case budget.Key:
+		text = append(text, "--key "+w.who.Key)
+	case budget.IP:
+		text = append(text, "--ip "+w.who.IP)
+	}
+	add := fmt.Sprint(more)
+	if l.limit.Metric == budget.Cost {
+		add = quoted(strings.TrimRight(strings.TrimRight(nano(more).String(), "0"), "."))
+	}
+	text = append(text, "--limit "+l.Name, "--add "+add, "--until "+overrideFor, "--reason "+quoted(reason))
+	return strings.Join(text, " ")
+}
+
+// of is what older jobs will hold of a limit.
+func (a ahead) of(l *budget.Limit) int64 {
+	sum := a[l.Subject]
+	switch {
+	case sum == nil || l.Metric == budget.Concurrency:
+		return 0
+	case l.Metric == budget.Requests:
+		return sum.jobs
+	}
+	return wantedOf(l.Metric, sum.Amounts)
+}
+
+// quoted is a word for a shell.
+func quoted(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }

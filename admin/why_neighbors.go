@@ -1,0 +1,167 @@
+package admin
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/providers"
+)
+
+// Neighbor is one of those who share a limit.
+type Neighbor struct {
+	Org  string `json:"org,omitempty"` // of a spend cap
+	User string `json:"user,omitempty"`
+	Key  string `json:"key,omitempty"`
+	Used int64  `json:"used"` // charged in what the limit counts now, by whole hours where that is longer than one
+	Held int64  `json:"held"` // by calls that have not ended
+	Self bool   `json:"self"` // it is the one that was asked about
+}
+
+const (
+	maxNeighbors   = 5
+	neighborHolds  = 10_000 // open holds of an org that are read
+	neighborOrgs   = 200    // orgs whose sums are read for a spend cap
+	neighborExact  = time.Hour
+	neighborRecent = 20_000 // entries of the ledger
+)
+
+// charge is what a call or many were charged, and whose they are.
+type charge struct {
+	budget.Call
+	cost, tokens, calls int64
+	open                bool // held, and not charged
+}
+
+// addNeighbors finds for each limit who holds the most of it.
+func (c *call) addNeighbors(w *Why) error {
+	holds := map[string][]charge{}
+	for i := range w.Limits {
+		l := &w.Limits[i]
+		orgs := []string{w.Org}
+		if l.Cap != "" {
+			all := c.orgsOf("")
+			orgs = all[:min(len(all), neighborOrgs)]
+		}
+		sums := map[Neighbor]*Neighbor{}
+		for _, org := range orgs {
+			if err := c.countNeighbors(w, l, org, holds, sums); err != nil {
+				return err
+			}
+		}
+		l.Neighbors = largest(sums, w)
+	}
+	return nil
+}
+
+// largest are those who hold the most.
+func largest(sums map[Neighbor]*Neighbor, w *Why) []Neighbor {
+	out := []Neighbor{}
+	for _, n := range sums {
+		if n.Used > 0 || n.Held > 0 {
+			n.Self = n.Org == w.Org || n.User == w.User && n.User != "" || n.Key == w.who.Key && n.Key != ""
+			out = append(out, *n)
+		}
+	}
+	slices.SortFunc(out, func(a, b Neighbor) int {
+		return cmp.Or(
+			cmp.Compare(b.Used+b.Held, a.Used+a.Held), cmp.Compare(a.Org, b.Org), cmp.Compare(a.User, b.User), cmp.Compare(a.Key, b.Key),
+		)
+	})
+	return out[:min(len(out), maxNeighbors)]
+}
+
+// countNeighbors adds what an org has of a limit.
+func (c *call) countNeighbors(
+	w *Why, l *WhyLimit, org string, holds map[string][]charge, sums map[Neighbor]*Neighbor,
+) error {
+	add := func(one charge) {
+		if !l.counts(one, w) {
+			return
+		}
+		who := Neighbor{Org: org}
+		switch {
+		case l.Cap != "":
+		case l.limit.Subject == budget.Org:
+			who = Neighbor{User: one.User}
+		default:
+			who = Neighbor{Key: one.Key}
+		}
+		if sums[who] == nil {
+			sums[who] = &Neighbor{Org: who.Org, User: who.User, Key: who.Key}
+		}
+		amount := one.calls
+		switch l.limit.Metric {
+		case budget.Cost:
+			amount = one.cost
+		case budget.Tokens:
+			amount = one.tokens
+		}
+		if one.open {
+			sums[who].Held += amount
+		} else {
+			sums[who].Used += amount
+		}
+	}
+	if _, read := holds[org]; !read {
+		open, _, err := c.o.Budget.OpenHolds(c.r.Context(), org, neighborHolds)
+		if err != nil {
+			return err
+		}
+		holds[org] = []charge{}
+		for _, h := range open {
+			holds[org] = append(holds[org], charge{h.Call, int64(h.Held.Cost), h.Held.Tokens, 1, true})
+		}
+	}
+	for _, one := range holds[org] {
+		add(one)
+	}
+	if l.limit.Metric == budget.Concurrency || l.limit.Subject == budget.IP {
+		return nil
+	}
+	return c.charges(org, l.limit.Shape.Began(c.start), add)
+}
+
+// charges calls add for what an org was charged since a time: by entries for the last hour, else
+// by the sums of hours.
+func (c *call) charges(org string, since time.Time, add func(charge)) error {
+	now := c.start.Add(time.Minute)
+	if now.Sub(since) <= neighborExact+time.Minute {
+		read := 0
+		err := c.o.Budget.Recent(c.r.Context(), org, since, now, func(e budget.Entry) error {
+			if read++; read > neighborRecent {
+				return errEnough
+			}
+			add(charge{e.Call, int64(e.Cost), e.Usage.Input + e.Usage.Output, 1, false})
+			return nil
+		})
+		if errors.Is(err, errEnough) {
+			return nil
+		}
+		return err
+	}
+	sums := c.o.Budget.HourRollups
+	if now.Sub(since) > budget.Hours {
+		sums = c.o.Budget.Rollups
+	}
+	list, err := sums(c.r.Context(), org, since, now)
+	for _, r := range list {
+		who := budget.Call{Org: org, User: r.User, Key: r.Key, Model: r.Model, Provider: r.Provider, Endpoint: r.Endpoint}
+		add(charge{who, int64(r.Cost), r.Input + r.Output, r.Calls, false})
+	}
+	return err
+}
+
+// counts reports whether a limit counts a charge.
+func (l *WhyLimit) counts(one charge, w *Why) bool {
+	if l.limit.Subject == budget.User && one.User != w.who.User || l.limit.Subject == budget.Key && one.Key != w.who.Key ||
+		l.limit.Subject == budget.IP && one.IP != w.who.IP {
+		return false
+	}
+	if l.Cap != "" && l.provider != "" && one.Provider != l.provider {
+		return false
+	}
+	return providers.MatchAny(l.limit.Models, one.Model) && providers.MatchAny(l.limit.Endpoints, one.Endpoint)
+}

@@ -1,0 +1,41 @@
+package budget
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+
+	"github.com/llmguard/llmguard/pricing"
+)
+
+// OpenHold is what a call that has not ended holds.
+type OpenHold struct {
+	Call Call
+	Held Amounts
+}
+
+var errEnoughHolds = errors.New("enough")
+
+// OpenHolds returns the org's open holds, of all processes, at most so many, and whether that
+// is all of them.
+func (s *Store) OpenHolds(ctx context.Context, org string, most int) (out []OpenHold, all bool, err error) {
+	err = s.eachField(ctx, key(org, "holds"), "", func(id, record string) error {
+		if len(out) == most {
+			return errEnoughHolds
+		}
+		h, ok := decodeRecord(org, id, record)
+		n := strings.Split(strings.SplitN(record, "|", 2)[0], ",") // at, cost, expected, tokens, expected
+		if !ok || len(n) < 4 {
+			return nil
+		}
+		cost, _ := strconv.ParseInt(n[1], 10, 64)
+		tokens, _ := strconv.ParseInt(n[3], 10, 64)
+		out = append(out, OpenHold{h.Call, Amounts{Cost: pricing.Nano(cost), Tokens: tokens}})
+		return nil
+	})
+	if errors.Is(err, errEnoughHolds) {
+		return out, false, nil
+	}
+	return out, true, err
+}

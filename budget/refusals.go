@@ -1,0 +1,224 @@
+package budget
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Sums of refusals are bounded: a full day or a full day of hours counts what is new under the
+// user and limit [OtherModels].
+const (
+	refusalDayLines  = 10_000
+	refusalHourLines = 20_000
+	// refusalsAtOnce bounds the lines in memory until they are written.
+	refusalsAtOnce  = 50_000
+	refusalRunLines = 500 // of one run of the script
+	// refusalsPause is how long they are gathered.
+	refusalsPause = time.Second
+	// refusalRunLife is how long a repeated write is recognized.
+	refusalRunLife = time.Hour
+)
+
+// hoursLife is how long sums by the hour are kept: 14 days, and the day that they are of.
+const hoursLife = 15 * 24 * time.Hour
+
+// Hours is for how long back there are sums by the hour.
+const Hours = 14 * 24 * time.Hour
+
+// Refused counts the calls of a user that a limit refused or made wait, in one UTC day or hour.
+type Refused struct {
+	// Begin is when the day begins, or the hour when Hour is set.
+	Begin time.Time
+	Hour  bool
+	User  string
+	// Limit is the limit's id; that of a spend cap follows "cap:".
+	Limit string
+	// Refused calls were answered with an error, Waited ones had to wait in the queue.
+	Refused, Waited int64
+	First, Last     time.Time
+}
+
+// refusalLine names a line that is being gathered.
+type refusalLine struct {
+	org, user, limit string
+	hour             int64 // since 1970
+}
+
+type refusalCount struct{ refused, waited, first, last int64 }
+
+// refusalWrite is one run of the script: lines of an org and a day. Its number is the same
+// however often it is sent.
+type refusalWrite struct {
+	org    string
+	day    int64
+	number int64
+	lines  []any
+}
+
+// refusals gathers what limits refuse between two writes.
+type refusals struct {
+	mu      sync.Mutex
+	lines   map[refusalLine]*refusalCount
+	process string
+	runs    int64
+	writing sync.Mutex
+	unsent  []refusalWrite // for which the store has yet to answer
+}
+
+func newRefusals() refusals {
+	return refusals{lines: map[refusalLine]*refusalCount{}, process: rand.Text()[:12]}
+}
+
+// CountRefusal notes that a limit refused a call of the user, or made it wait. Run writes it
+// within a second, and what is left at its end.
+func (s *Store) CountRefusal(org, user, limit string, waits bool) {
+	now := s.now().UnixMicro()
+	r := &s.refusals
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	at := refusalLine{org, user, limit, now / hourMicros}
+	if r.lines[at] == nil {
+		if len(r.lines) >= refusalsAtOnce {
+			at.user, at.limit = OtherModels, OtherModels
+		}
+		if r.lines[at] == nil {
+			r.lines[at] = &refusalCount{first: now}
+		}
+	}
+	n := r.lines[at]
+	n.last = now
+	if waits {
+		n.waited++
+	} else {
+		n.refused++
+	}
+}
+
+// keepRefusals writes the counts once a second, and at the end of ctx what is left.
+func (s *Store) keepRefusals(ctx context.Context) {
+	tick := time.NewTicker(refusalsPause)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), refusalsPause)
+			defer cancel()
+			if err := s.WriteRefusals(last); err != nil {
+				s.opts.Log.Warn("counts of refusals not written", "error", err)
+			}
+			return
+		case <-tick.C:
+			if err := s.WriteRefusals(ctx); err != nil && ctx.Err() == nil {
+				s.opts.Log.Debug("counts of refusals not written, will retry", "error", err)
+			}
+		}
+	}
+}
+
+// WriteRefusals writes what was counted, in one run of a script for each org.
+func (s *Store) WriteRefusals(ctx context.Context) error {
+	r := &s.refusals
+	r.writing.Lock()
+	defer r.writing.Unlock()
+	r.gather()
+	for len(r.unsent) > 0 {
+		if err := s.writeRefusals(ctx, r.unsent[0]); err != nil {
+			return err
+		}
+		r.unsent = r.unsent[1:]
+	}
+	return nil
+}
+
+// gather takes the counted lines over, unless earlier ones have still to be written.
+func (r *refusals) gather() {
+	if len(r.unsent) > 0 {
+		return
+	}
+	r.mu.Lock()
+	lines := r.lines
+	r.lines = map[refusalLine]*refusalCount{}
+	r.mu.Unlock()
+	type place struct {
+		org string
+		day int64
+	}
+	found := map[place][]any{}
+	for l, n := range lines {
+		at := place{l.org, l.hour / 24}
+		found[at] = append(found[at], fmt.Sprintf("%02d", l.hour%24), l.user+"|"+l.limit, n.refused, n.waited, n.first, n.last)
+	}
+	for at, list := range found {
+		for part := range slices.Chunk(list, 6*refusalRunLines) {
+			r.runs++
+			r.unsent = append(r.unsent, refusalWrite{at.org, at.day, r.runs, part})
+		}
+	}
+}
+
+func (s *Store) writeRefusals(ctx context.Context, w refusalWrite) error {
+	keys := []string{
+		key(w.org, "refusals:"+dayText(w.day)), key(w.org, "refusals-by-hour:"+dayText(w.day)), key(w.org, "refusals-of:"+s.refusals.process),
+	}
+	args := append([]any{
+		w.number, refusalDayLines, refusalHourLines, s.opts.RollupLife.Milliseconds(), hoursLife.Milliseconds(), refusalRunLife.Milliseconds(),
+	}, w.lines...)
+	_, err := s.run(ctx, s.scripts.refusals, keys, args)
+	return err
+}
+
+// Refusals returns what limits of the org refused in the UTC hours that [from, to) touches: by
+// the hour for the last 14 days, by the day before that. The oldest come first.
+func (s *Store) Refusals(ctx context.Context, org string, from, to time.Time) ([]Refused, error) {
+	var out []Refused
+	from = from.UTC().Truncate(time.Hour)
+	oldest := s.now().UTC().Add(-Hours).Truncate(24 * time.Hour)
+	for day := from.Truncate(24 * time.Hour); day.Before(to); day = day.Add(24 * time.Hour) {
+		hours := !day.Before(oldest)
+		name := "refusals:"
+		if hours {
+			name = "refusals-by-hour:"
+		}
+		err := s.eachField(ctx, key(org, name+dayText(day.Unix()/86400)), "", func(field, text string) error {
+			r, err := decodeRefused(day, hours, field, text)
+			if err == nil && (!hours || !r.Begin.Before(from) && r.Begin.Before(to)) {
+				out = append(out, r)
+			}
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	slices.SortFunc(out, func(a, b Refused) int {
+		return cmp.Or(a.Begin.Compare(b.Begin), cmp.Compare(a.User, b.User), cmp.Compare(a.Limit, b.Limit))
+	})
+	return out, nil
+}
+
+func decodeRefused(day time.Time, hour bool, field, text string) (Refused, error) {
+	r, subject := Refused{Begin: day, Hour: hour}, field
+	if hour {
+		first, rest, _ := strings.Cut(field, "|")
+		n, err := strconv.Atoi(first)
+		if err != nil {
+			return r, fmt.Errorf("budget: refusals of %q are not understood", field)
+		}
+		r.Begin, subject = day.Add(time.Duration(n)*time.Hour), rest
+	}
+	var ok bool
+	r.User, r.Limit, ok = strings.Cut(subject, "|")
+	n, err := integers(text)
+	if !ok || err != nil || len(n) != 4 {
+		return r, fmt.Errorf("budget: refusals %q = %q are not understood", field, text)
+	}
+	r.Refused, r.Waited, r.First, r.Last = n[0], n[1], time.UnixMicro(n[2]).UTC(), time.UnixMicro(n[3]).UTC()
+	return r, nil
+}

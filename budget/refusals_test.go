@@ -1,0 +1,117 @@
+package budget
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// TestRefusalsAreCounted: what limits refuse and let wait is in the sums of the hour and of the
+// day, per user and limit, with the first and the last time.
+func TestRefusalsAreCounted(t *testing.T) {
+	both(t, func(t *testing.T, rdb *redis.Client) {
+		ctx := t.Context()
+		f := newFixture(t, rdb, Options{})
+		first := time.Date(2026, 11, 18, 22, 30, 0, 0, time.UTC)
+		f.now.Store(first.UnixMicro())
+		f.CountRefusal(f.org, "ann", "daily", false)
+		f.CountRefusal(f.org, "ann", "daily", false)
+		f.CountRefusal(f.org, "ann", "daily", true)
+		f.CountRefusal(f.org, "bob", "cap:all", false)
+		f.pass(20 * time.Minute)
+		f.CountRefusal(f.org, "ann", "daily", true)
+		if err := f.WriteRefusals(ctx); err != nil {
+			t.Fatal(err)
+		}
+		f.pass(time.Hour)
+		f.CountRefusal(f.org, "ann", "daily", false)
+		if err := f.WriteRefusals(ctx); err != nil {
+			t.Fatal(err)
+		}
+		hour, last := first.Truncate(time.Hour), first.Add(80*time.Minute)
+		ann := Refused{
+			Begin: hour, Hour: true, User: "ann", Limit: "daily", Refused: 2, Waited: 2, First: first, Last: first.Add(20 * time.Minute),
+		}
+		bob := Refused{Begin: hour, Hour: true, User: "bob", Limit: "cap:all", Refused: 1, First: first, Last: first}
+		later := Refused{Begin: hour.Add(time.Hour), Hour: true, User: "ann", Limit: "daily", Refused: 1, First: last, Last: last}
+		check := func(from time.Time, want ...Refused) {
+			t.Helper()
+			got, err := f.Refusals(ctx, f.org, from, last.Add(time.Minute))
+			if err != nil || !slices.Equal(got, want) {
+				t.Errorf("since %s: %+v, want %+v, error %v", from, got, want, err)
+			}
+		}
+		check(first, ann, bob, later)
+		check(first.Add(time.Hour), later)
+		f.pass(15 * 24 * time.Hour)
+		day := first.Truncate(24 * time.Hour)
+		check(day, Refused{Begin: day, User: "ann", Limit: "daily", Refused: 3, Waited: 2, First: first, Last: last},
+			Refused{Begin: day, User: "bob", Limit: "cap:all", Refused: 1, First: first, Last: first})
+	})
+}
+
+// TestRefusalsAreCountedOnce: a write whose answer was lost is made again, and counts once.
+func TestRefusalsAreCountedOnce(t *testing.T) {
+	both(t, func(t *testing.T, rdb *redis.Client) {
+		ctx := t.Context()
+		f := newFixture(t, rdb, Options{})
+		f.CountRefusal(f.org, "ann", "daily", false)
+		f.refusals.gather()
+		lost := f.refusals.unsent[0]
+		if err := f.writeRefusals(ctx, lost); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.WriteRefusals(ctx); err != nil {
+			t.Fatal(err)
+		}
+		got, err := f.Refusals(ctx, f.org, start, start.Add(time.Hour))
+		if err != nil || len(got) != 1 || got[0].Refused != 1 {
+			t.Errorf("%+v, %v", got, err)
+		}
+	})
+}
+
+// TestRefusalsAreBounded: a full day counts what is new in one line, and loses no count.
+func TestRefusalsAreBounded(t *testing.T) {
+	ctx := t.Context()
+	f := newFixture(t, shared(t), Options{})
+	for i := range refusalDayLines + 5 {
+		f.CountRefusal(f.org, fmt.Sprint("u", i), "daily", false)
+	}
+	if err := f.WriteRefusals(ctx); err != nil {
+		t.Fatal(err)
+	}
+	day := dayText(start.Unix() / 86400)
+	lines, err := f.rdb.HLen(ctx, key(f.org, "refusals:"+day)).Result()
+	if err != nil || lines != refusalDayLines+1 {
+		t.Errorf("%d lines, %v", lines, err)
+	}
+	rest, err := f.rdb.HGet(ctx, key(f.org, "refusals:"+day), "*|*").Result()
+	if n, _ := integers(rest); err != nil || len(n) != 4 || n[0] != 5 {
+		t.Errorf("the rest is %q, %v", rest, err)
+	}
+	for _, name := range []string{"refusals:", "refusals-by-hour:"} {
+		if ttl := f.rdb.TTL(ctx, key(f.org, name+day)).Val(); ttl <= 0 {
+			t.Errorf("%s never ends", name)
+		}
+	}
+}
+
+// TestRefusalsAreWrittenAtTheEnd: what was counted last is written when the process ends.
+func TestRefusalsAreWrittenAtTheEnd(t *testing.T) {
+	f := newFixture(t, shared(t), Options{})
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- f.Run(ctx) }()
+	f.CountRefusal(f.org, "ann", "daily", true)
+	stop()
+	<-done
+	got, err := f.Refusals(t.Context(), f.org, start, start.Add(time.Hour))
+	if err != nil || len(got) != 1 || got[0].Waited != 1 {
+		t.Errorf("%+v, %v", got, err)
+	}
+}

@@ -1,0 +1,63 @@
+package budget
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// HourRollups returns the org's sums for the UTC hours that [from, to) touches, as Rollups does.
+// Days without all their hours, because they are more than 14 days ago or of a version that kept
+// none, are in it as whole days when the period has all of them; else what is known of them is.
+func (s *Store) HourRollups(ctx context.Context, org string, from, to time.Time) ([]Rollup, error) {
+	var out []Rollup
+	from = from.UTC().Truncate(time.Hour)
+	for day := from.Truncate(24 * time.Hour); day.Before(to); day = day.Add(24 * time.Hour) {
+		sums, err := s.rollupsOf(ctx, org, "", day)
+		if err != nil {
+			return nil, err
+		}
+		if len(sums) == 0 {
+			continue
+		}
+		hours, err := s.hoursOf(ctx, org, day)
+		if err != nil {
+			return nil, err
+		}
+		whole := !day.Before(from) && !day.Add(24*time.Hour).After(to)
+		if whole && callsOf(hours) < callsOf(sums) { // read after the day, complete hours have no less
+			out = append(out, sums...)
+			continue
+		}
+		out = append(out, slices.DeleteFunc(hours, func(r Rollup) bool { return r.Begin.Before(from) || !r.Begin.Before(to) })...)
+	}
+	return out, nil
+}
+
+func callsOf(list []Rollup) (n int64) {
+	for i := range list {
+		n += list[i].Calls
+	}
+	return n
+}
+
+// hoursOf reads the hours of one UTC day.
+func (s *Store) hoursOf(ctx context.Context, org string, day time.Time) ([]Rollup, error) {
+	var out []Rollup
+	err := s.eachField(ctx, key(org, hoursKey(day.Unix()/86400)), "", func(field, text string) error {
+		hour, rest, _ := strings.Cut(field, "|")
+		n, err := strconv.Atoi(hour)
+		if err != nil {
+			return fmt.Errorf("budget: roll-up field %q is not understood", field)
+		}
+		r, err := decodeRollup(day.Add(time.Duration(n)*time.Hour), rest, text)
+		r.Hour = true
+		out = append(out, r)
+		return err
+	})
+	slices.SortFunc(out, compareRollups)
+	return out, err
+}

@@ -1,0 +1,160 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/llmguard/llmguard/budget"
+)
+
+// What is read to tell where a call's limits stood: entries of the ledger, as many as
+// callEntries, of tailSpan at most, and for what is older the daily sums of so many days.
+const (
+	wholeDay = 24 * time.Hour
+	tailSpan = wholeDay
+	thenDays = 31
+)
+
+// limitsThen adds up what the windows of the call's limits had in them when it was held.
+func (c *Console) limitsThen(ctx context.Context, view *callView) error {
+	policy := c.o.Policy().Orgs[view.Org]
+	if policy == nil {
+		return nil
+	}
+	for _, l := range policy.LimitsFor(view.User, view.Key) {
+		if l.Mode == budget.Off || l.Only != "" && l.Only != subjectOf(l.Subject, view.Call) {
+			continue
+		}
+		one := callLimit{Limit: l, Held: slices.ContainsFunc(view.Shadow, func(s budget.Shadowed) bool { return s.Cap == "" && s.Limit == l.ID })}
+		one.begin(view.Began)
+		view.Limits = append(view.Limits, one)
+	}
+	if err := c.countTails(ctx, view); err != nil {
+		return err
+	}
+	for i := range view.Limits {
+		if l := &view.Limits[i]; l.Known && l.start.Before(l.tail) {
+			if err := c.countOlder(ctx, view, l); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// begin says where the window of a limit began that counted a call held at a time, and
+// whether ledger and daily sums tell what it had in it.
+func (l *callLimit) begin(held time.Time) {
+	if held.IsZero() || l.Metric == budget.Concurrency || len(l.Models)+len(l.Endpoints) > 0 {
+		return
+	}
+	if l.start, l.Known = l.Shape.Start(held); !l.Known {
+		return
+	}
+	if l.tail = l.start; held.Sub(l.start) > tailSpan {
+		l.tail = held.UTC().Truncate(wholeDay)
+		l.Known = l.Subject != budget.IP && held.Sub(l.start) <= thenDays*wholeDay
+	}
+}
+
+// countTails adds up the entries before the call, the newest first. A limit whose window is
+// not read to its beginning is not known.
+func (c *Console) countTails(ctx context.Context, view *callView) error {
+	var from time.Time
+	for _, l := range view.Limits {
+		if l.Known && (from.IsZero() || l.tail.Before(from)) {
+			from = l.tail
+		}
+	}
+	if from.IsZero() {
+		return nil
+	}
+	read, last := 0, view.Began
+	err := c.o.Budget.Recent(ctx, view.Org, from, view.Began, func(e budget.Entry) error {
+		if read++; read > callEntries {
+			return errEnough
+		}
+		last = e.At
+		for i := range view.Limits {
+			if l := &view.Limits[i]; !e.At.Before(l.tail) {
+				l.count(&e, view)
+			}
+		}
+		return nil
+	})
+	if !errors.Is(err, errEnough) {
+		return err
+	}
+	for i := range view.Limits {
+		l := &view.Limits[i]
+		l.Known = l.Known && !l.tail.Before(last)
+	}
+	return nil
+}
+
+// countOlder adds the whole days of the window before its tail, and the entries of the part of
+// a day that it began in.
+func (c *Console) countOlder(ctx context.Context, view *callView, l *callLimit) error {
+	first := l.start.UTC().Truncate(wholeDay)
+	if first.Before(l.start) {
+		first = first.Add(wholeDay)
+	}
+	sums, err := c.o.Budget.Rollups(ctx, view.Org, first, l.tail)
+	if err != nil {
+		return err
+	}
+	for _, r := range sums {
+		if subjectOf(l.Subject, budget.Call{User: r.User, Key: r.Key}) == subjectOf(l.Subject, view.Call) {
+			l.add(int64(r.Cost), r.Input+r.Output, r.Calls)
+		}
+	}
+	read := 0
+	err = c.o.Budget.Entries(ctx, view.Org, l.start, first, func(e budget.Entry) error {
+		if read++; read > callEntries {
+			return errEnough
+		}
+		l.count(&e, view)
+		return nil
+	})
+	if errors.Is(err, errEnough) {
+		l.Known, err = false, nil
+	}
+	return err
+}
+
+func (l *callLimit) count(e *budget.Entry, view *callView) {
+	if !l.Known || e.ID == view.ID || e.At.After(view.Began) || subjectOf(l.Subject, e.Call) != subjectOf(l.Subject, view.Call) {
+		return
+	}
+	calls := int64(0)
+	if e.Kind == budget.KindSettle || e.Kind == budget.KindExpire { // not a correction
+		calls = 1
+	}
+	l.add(int64(e.Cost), e.Usage.Input+e.Usage.Output, calls)
+}
+
+func (l *callLimit) add(cost, tokens, calls int64) {
+	switch l.Metric {
+	case budget.Cost:
+		l.Before += cost
+	case budget.Tokens:
+		l.Before += tokens
+	default:
+		l.Before += calls
+	}
+}
+
+// subjectOf is whom of a call a limit counts.
+func subjectOf(s budget.Subject, c budget.Call) string {
+	switch s {
+	case budget.User:
+		return c.User
+	case budget.Key:
+		return c.Key
+	case budget.IP:
+		return c.IP
+	}
+	return ""
+}

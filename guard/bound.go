@@ -1,0 +1,171 @@
+package guard
+
+import (
+	"maps"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/pricing"
+	"github.com/llmguard/llmguard/providers"
+)
+
+// Bound is what the limits of an org, and the spend caps, let it spend.
+type Bound struct {
+	// Hour is the most in one hour of the clock, of the limits of cost alone; Unlimited when no
+	// limit of cost bounds everything. See [budget.Shape.MostPerHour]; the bounds of users, and of
+	// the keys of a user, add up where nothing bounds them together.
+	Hour pricing.Nano
+	// None reports that calls of the org can be made that no limit of cost, tokens or requests
+	// counts.
+	None bool
+	// Users are those of None who can make such calls, in order; none: all of them can.
+	Users []string
+}
+
+// Unlimited is the Hour of an org that no limit of cost bounds.
+const Unlimited = pricing.Nano(math.MaxInt64)
+
+// Bound returns what an org can spend by the limits in force at a time. Keys are the ids of the
+// keys that work, by user. Only limits that are enforced count. Those for some models count where
+// together they cover the models that the org may use; those for some endpoints, or per address,
+// bound nothing.
+func (p *Policy) Bound(o *Org, keys map[string][]string, at time.Time) Bound {
+	if o.Disabled {
+		return Bound{}
+	}
+	b := bounder{org: o, at: at, models: o.Models}
+	if len(b.models) == 0 {
+		b.models = []string{"*"}
+	}
+	all := p.capped(&b).least(b.of(o.Limits, budget.Org, ""))
+	each, open := b.users(keys)
+	all = all.least(each)
+	out := Bound{Hour: pricing.Nano(all.hour), None: all.none}
+	if all.none && len(open) < len(keys) {
+		out.Users = open
+	}
+	return out
+}
+
+// most is what limits admit in an hour.
+type most struct {
+	hour int64 // nano-USD; math.MaxInt64: no bound
+	none bool  // nothing is counted
+}
+
+func (m most) least(o most) most { return most{min(m.hour, o.hour), m.none && o.none} }
+
+func (m most) plus(o most) most { return most{sum(m.hour, o.hour), m.none || o.none} }
+
+func sum(a, b int64) int64 {
+	if a > math.MaxInt64-b {
+		return math.MaxInt64
+	}
+	return a + b
+}
+
+var unbound = most{math.MaxInt64, true}
+
+// bounder looks at the limits of one org.
+type bounder struct {
+	org    *Org
+	models []string // patterns of those it may use
+	at     time.Time
+}
+
+// users adds up what users can spend, and names those whom nothing bounds. Without users it is
+// what one could.
+func (b *bounder) users(keys map[string][]string) (all most, open []string) {
+	if len(keys) == 0 {
+		return b.user("", nil), nil
+	}
+	for _, user := range slices.Sorted(maps.Keys(keys)) {
+		one := b.user(user, keys[user])
+		if one.none {
+			open = append(open, user)
+		}
+		all = all.plus(one)
+	}
+	return all, open
+}
+
+// user is what a user can spend: under limits of the user, and of the keys together.
+func (b *bounder) user(id string, keys []string) most {
+	limits := b.org.LimitsFor(id, "")
+	own, each := b.of(limits, budget.User, id), most{}
+	if len(keys) == 0 {
+		return own.least(b.of(limits, budget.Key, ""))
+	}
+	for _, key := range keys {
+		each = each.plus(b.of(limits, budget.Key, key))
+	}
+	return own.least(each)
+}
+
+// of is what the limits of one kind of subject admit for one of them.
+func (b *bounder) of(limits []budget.Limit, subject budget.Subject, id string) most {
+	all, parts := unbound, make([]most, len(b.models))
+	for i := range parts {
+		parts[i] = unbound
+	}
+	for _, l := range limits {
+		if l.Subject != subject || l.Only != "" && l.Only != id || !enforced(l.Mode) || l.Metric == budget.Concurrency || !everything(l.Endpoints) {
+			continue
+		}
+		one := b.one(l, id)
+		covers := func(m string) bool { return slices.Contains(l.Models, m) || providers.MatchAny(l.Models, m) }
+		if !slices.ContainsFunc(b.models, func(m string) bool { return !covers(m) }) {
+			all = all.least(one)
+			continue
+		}
+		for i, m := range b.models {
+			if covers(m) {
+				parts[i] = parts[i].least(one)
+			}
+		}
+	}
+	var together most
+	for _, part := range parts {
+		together = together.plus(part)
+	}
+	return all.least(together)
+}
+
+func (b *bounder) one(l budget.Limit, id string) most {
+	if l.Metric != budget.Cost {
+		return most{hour: math.MaxInt64}
+	}
+	who := budget.Call{Org: b.org.ID, User: id, Key: id, IP: id}
+	return most{hour: l.Shape.MostPerHour(l.AmountFor(who, b.at))}
+}
+
+// everything reports whether patterns leave nothing out.
+func everything(patterns []string) bool { return len(patterns) == 0 || slices.Contains(patterns, "*") }
+
+// capped is what spend caps let the org spend: that of the deployment, or those of all its
+// providers together.
+func (p *Policy) capped(b *bounder) most {
+	whole, by := unbound, map[string]most{}
+	for _, c := range p.Caps {
+		one := b.of(c.Limits, budget.Org, "")
+		if c.Provider == "" {
+			whole = whole.least(one)
+		} else {
+			by[c.Provider] = one
+		}
+	}
+	var each most
+	for _, provider := range p.Providers.All() {
+		if !providers.MatchAny(b.org.Providers, provider.ID) {
+			continue
+		}
+		one, ok := by[provider.ID]
+		if !ok {
+			one = unbound
+		}
+		each = each.plus(one)
+	}
+	return whole.least(each)
+}

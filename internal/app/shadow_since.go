@@ -1,0 +1,60 @@
+package app
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/guard"
+)
+
+// noteAgain is when limits that could not be noted are tried again.
+const noteAgain = 5 * time.Second
+
+// noteShadow notes in Redis since when limits are in shadow mode, now and whenever the limits
+// change, until ctx ends: reports about them count from then on.
+func (a *App) noteShadow(ctx context.Context) error {
+	noted := map[string][]string{} // by org
+	for {
+		var again <-chan time.Time
+		for id, org := range a.guard.Policy().Orgs {
+			limits := shadowLimits(org)
+			if before, known := noted[id]; known && slices.Equal(before, limits) {
+				continue
+			}
+			if err := a.budget.NoteShadow(ctx, id, limits); err != nil {
+				again = time.After(noteAgain)
+				break
+			}
+			noted[id] = limits
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-a.limitsChanged:
+		case <-again:
+		}
+	}
+}
+
+// shadowLimits are the limits of an org in shadow mode, those of single users and keys included.
+func shadowLimits(org *guard.Org) []string {
+	var out []string
+	add := func(list []budget.Limit) {
+		for i := range list {
+			if list[i].Mode == budget.Shadow {
+				out = append(out, list[i].Is())
+			}
+		}
+	}
+	add(org.Limits)
+	for _, list := range org.UserLimits {
+		add(list)
+	}
+	for _, list := range org.KeyLimits {
+		add(list)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}

@@ -1,0 +1,153 @@
+package cli_test
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/llmguard/llmguard/internal/fakeprovider"
+	"github.com/llmguard/llmguard/top"
+)
+
+// withoutAdmin are commands that ask no llmguard: they work on files of this machine, on what is
+// built in, on a feed, or with a caller's key.
+var withoutAdmin = []string{
+	"batch cancel", "batch estimate", "batch fetch", "batch list", "batch status", "batch submit", "config schema",
+	"context add", "context list", "context remove", "context use", "dev", "help", "init", "keys new", "prices diff",
+	"prices import", "prices list", "prices show", "prices verify", "version",
+}
+
+// TestEveryCommandTakesAnAdminURL: a command works over the admin API, or its help says that it does not.
+func TestEveryCommandTakesAnAdminURL(t *testing.T) {
+	for name, c := range leaves() {
+		if c.HasSubCommands() || slices.Contains(withoutAdmin, name) || strings.HasPrefix(name, "completion") {
+			continue
+		}
+		file := strings.Contains(c.Long, "not over the network")
+		if over := c.Flags().Lookup("admin-url") != nil; over == file {
+			t.Errorf("%s: --admin-url %t, the help says that it needs the file %t; want one of both", name, over, file)
+		}
+	}
+}
+
+// TestFileCommandsSayThatTheyNeedTheFile: an operator with an address and a key alone reads what to do.
+func TestFileCommandsSayThatTheyNeedTheFile(t *testing.T) {
+	t.Chdir(t.TempDir())
+	t.Setenv("LLMGUARD_ADMIN_URL", "http://127.0.0.1:1")
+	t.Setenv("LLMGUARD_ADMIN_KEY", "lg_admin_x")
+	for _, command := range []string{"check", "doctor", "serve", "worker", "prices update x", "admins create x", "admins delete x --yes"} {
+		refuses(t, "not over the network", strings.Fields(command)...)
+	}
+	refuses(t, "`llmguard doctor` works on the configuration file, not over the network", "doctor", "--context", "prod")
+}
+
+var moments = regexp.MustCompile(`\d\d:\d\d:\d\d|"[^"]*at":"[^"]*"|"held":\d+|"last_used":[^,]*|"reset_[a-z]+":[0-9.null]+`)
+
+// TestBothWaysAnswerTheSame: what is read over the network is what the direct way reads.
+func TestBothWaysAnswerTheSame(t *testing.T) {
+	l := newLive(t, "")
+	l.spend("hi")
+	for _, command := range []string{
+		"orgs export acme", "prices calibration", "jobs list", "queue", "limits get --org acme", "usage --by user", "usage entries",
+	} {
+		args := strings.Fields(command)
+		await(t, "both ways answer the same to "+command, func() bool { // what runs may change something in between
+			return moments.ReplaceAllString(l.must(args...), "") == moments.ReplaceAllString(l.ask(args...), "")
+		})
+	}
+	for way, text := range map[string]string{"direct": l.must("top", "-o", "json"), "network": l.ask("top", "-o", "json")} {
+		var snap top.Snapshot
+		if err := json.Unmarshal([]byte(text), &snap); err != nil {
+			t.Fatal(err)
+		}
+		if snap.Calls != 1 || len(snap.Orgs) != 1 || len(snap.Users) != 1 || len(snap.Users[0].Limits) != 1 || snap.Users[0].Limits[0].Reset == nil {
+			t.Errorf("%s: %s, want one call of alice and the limit with its reset", way, text)
+		}
+	}
+}
+
+// spend makes a live call of alice and waits until the ledger has it.
+func (l *live) spend(text string) {
+	l.t.Helper()
+	before := strings.Count(l.must("usage", "entries", "-o", "jsonl"), "\n")
+	resp := l.post("/chat/completions", text, nil)
+	_, _ = io.Copy(io.Discard, resp.Body)
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		l.t.Fatalf("a call: got status %s", resp.Status)
+	}
+	await(l.t, "the ledger has the call", func() bool { return strings.Count(l.must("usage", "entries", "-o", "jsonl"), "\n") > before })
+}
+
+func (l *live) post(path, text string, header map[string]string) *http.Response {
+	l.t.Helper()
+	body := `{"model":"gpt-4o-mini","max_tokens":20,"messages":[{"role":"user","content":"` + text + `"}]}`
+	req, err := http.NewRequestWithContext(l.t.Context(), http.MethodPost, l.app.URL()+"/v1"+path, strings.NewReader(body))
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+l.key)
+	req.Header.Set("Content-Type", "application/json")
+	for name, value := range header {
+		req.Header.Set(name, value)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return resp
+}
+
+// TestJobsWatchOverTheNetwork: the states are followed to the end, and the answer is the caller's alone.
+func TestJobsWatchOverTheNetwork(t *testing.T) {
+	l := newLive(t, "")
+	gate := make(chan struct{})
+	l.fake.Script(func(*fakeprovider.Request) fakeprovider.Behaviour {
+		<-gate
+		return fakeprovider.Behaviour{Output: 3}
+	})
+	resp := l.post("/chat/completions", "hi", map[string]string{"Prefer": "respond-async"})
+	defer resp.Body.Close()
+	var job struct{ ID string }
+	if err := json.NewDecoder(resp.Body).Decode(&job); err != nil || resp.StatusCode != http.StatusAccepted {
+		t.Fatalf("a job: %s, %v", resp.Status, err)
+	}
+	await(t, "the job is at the provider", func() bool { return len(l.fake.Log()) == 1 })
+	done := make(chan [2]string, 1)
+	go func() {
+		out, notes, code := llmguard(t, "jobs", "watch", job.ID, "--admin-url", l.app.AdminURL(), "--admin-key", l.admin)
+		if code != 0 {
+			t.Errorf("exit code %d: %s", code, notes)
+		}
+		done <- [2]string{out, notes}
+	}()
+	close(gate)
+	if got := <-done; got[0] != "" || !strings.HasSuffix(got[1], " succeeded\n") {
+		t.Errorf("over the network: output %q, notes %q; want none, and the states up to succeeded", got[0], got[1])
+	}
+	if out := l.must("jobs", "watch", job.ID); !strings.Contains(out, `"choices"`) {
+		t.Errorf("directly: output %q, want the answer", out)
+	}
+}
+
+// TestPurgeAndTopAskForRights: who may only read sees the present and removes nothing.
+func TestPurgeAndTopAskForRights(t *testing.T) {
+	l := newLive(t, "")
+	key := l.reader()
+	at := []string{"--admin-url", l.app.AdminURL(), "--admin-key", key}
+	if out, notes, code := llmguard(t, append([]string{"top"}, at...)...); code != 0 || !strings.Contains(out, "acme") {
+		t.Errorf("top of a reader: exit code %d\n%s%s", code, out, notes)
+	}
+	refuses(t, "may only read", append([]string{"orgs", "purge", "acme", "--yes"}, at...)...)
+	l.ask("orgs", "create", "left")
+	l.ask("orgs", "disable", "left")
+	has(t, l.ask("orgs", "purge", "left", "--yes", "--reason", "over"), "removed org left")
+	has(t, l.ask("audit", "--org", "left", "--action", "org.purge"), "ops org.purge left left over")
+	if strings.Contains(l.ask("orgs", "list", "-o", "json"), `"left"`) {
+		t.Error("the org is still listed by the process that removed it")
+	}
+}

@@ -1,0 +1,110 @@
+package cli_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/pricing"
+)
+
+// hour puts a call of alice, charged n nano-USD, into the sums of an hour and of its day.
+func (s *site) hour(at time.Time, n int64) {
+	s.t.Helper()
+	at = at.UTC()
+	day, field := at.Format("20060102"), "alice|k|openai|chat.completions|gpt-4o"
+	for key, field := range map[string]string{
+		"lg:{acme}:sums:" + day: field, "lg:{acme}:sums-by-hour:" + day: fmt.Sprintf("%02d|", at.Hour()) + field,
+	} {
+		old, _ := s.redis.HGet(s.t.Context(), key, field).Result()
+		cost, calls := int64(0), int64(0)
+		_, _ = fmt.Sscanf(old, "%d,%d,", &cost, &calls)
+		text := fmt.Sprintf("%d,%d,0,0,0,0,0,0,0,0,0,0,0,0", cost+n, calls+1)
+		if err := s.redis.HSet(s.t.Context(), key, field, text).Err(); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+}
+
+// costs are the sums of a report, by a dimension.
+func (s *site) costs(by string, args ...string) map[string]pricing.Nano {
+	s.t.Helper()
+	var r usageReport
+	s.read(&r, append([]string{"usage", "--org", "acme", "--by", by}, args...)...)
+	out := map[string]pricing.Nano{}
+	for _, l := range r.Lines {
+		out[l.By[by]] = l.Cost
+	}
+	return out
+}
+
+func sameCosts(t *testing.T, what string, got, want map[string]pricing.Nano) {
+	t.Helper()
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("%s: %v, want %v", what, got, want)
+	}
+}
+
+// TestUsageByHourAndZone: days and hours are those of the zone, made of the sums of hours; a day
+// of which no hours are known is a UTC day, and the note says so.
+func TestUsageByHourAndZone(t *testing.T) {
+	s := newSite(t, orgs)
+	day := time.Now().UTC().Truncate(24*time.Hour).AddDate(0, 0, -5)
+	before, date, after := day.AddDate(0, 0, -1).Format(time.DateOnly), day.Format(time.DateOnly), day.AddDate(0, 0, 1).Format(time.DateOnly)
+	s.hour(day.Add(10*time.Hour), 4)
+	s.hour(day.Add(20*time.Hour), 6)
+	period := []string{"--from", before, "--to", after, "--tz", "Asia/Tokyo"} // nine hours ahead
+	sameCosts(t, "days in Tokyo", s.costs("day", period...), map[string]pricing.Nano{date: 4, after: 6})
+	sameCosts(t, "days in UTC", s.costs("day", period[:4]...), map[string]pricing.Nano{date: 10})
+	sameCosts(t, "hours in Tokyo", s.costs("hour", period...), map[string]pricing.Nano{date + "T19:00+09:00": 4, after + "T05:00+09:00": 6})
+	if err := s.redis.Del(t.Context(), "lg:{acme}:sums-by-hour:"+day.Format("20060102")).Err(); err != nil {
+		t.Fatal(err)
+	}
+	sameCosts(t, "without hours", s.costs("day", period...), map[string]pricing.Nano{date: 10})
+	_, notes, _ := llmguard(t, append([]string{"usage", "--org", "acme", "--by", "day", "-c", s.file}, period...)...)
+	has(t, notes, "no hours are known")
+	s.refuses("--tz Nowhere/Here", "usage", "--tz", "Nowhere/Here")
+}
+
+// TestLastHoursAreHours: --from 12h is the last twelve hours, and not the days that they are in.
+func TestLastHoursAreHours(t *testing.T) {
+	s := newSite(t, orgs)
+	now := time.Now()
+	s.hour(now.Add(-13*time.Hour), 1000)
+	s.hour(now.Add(-11*time.Hour), 20)
+	s.hour(now, 3)
+	sameCosts(t, "twelve hours", s.costs("user", "--from", "12h"), map[string]pricing.Nano{"alice": 23})
+	sameCosts(t, "fourteen hours", s.costs("user", "--from", "14h"), map[string]pricing.Nano{"alice": 1023})
+	sameCosts(t, "two days", s.costs("user", "--from", "1d"), map[string]pricing.Nano{"alice": 1023})
+}
+
+// TestRefusalsAreShown: whom a limit refused or made wait is in limits refusals and in usage, also
+// who spent nothing.
+func TestRefusalsAreShown(t *testing.T) {
+	s := newSite(t, orgs)
+	store := budget.New(s.redis, budget.Options{})
+	for range 3 {
+		store.CountRefusal("acme", "bob", "daily", false)
+	}
+	store.CountRefusal("acme", "bob", "daily", true)
+	store.CountRefusal("globex", "gus", "cap:all", true)
+	if err := store.WriteRefusals(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	out := s.must("limits", "refusals", "--from", "1h")
+	has(t, out, "acme bob daily 3 1", "globex gus cap:all 0 1")
+	if out := s.must("limits", "refusals", "--org", "globex"); strings.Contains(out, "bob") {
+		t.Errorf("of another org: %s", out)
+	}
+	if out := s.must("limits", "refusals", "--user", "gus"); strings.Contains(out, "bob") {
+		t.Errorf("of another user: %s", out)
+	}
+	has(t, s.must("usage", "--by", "org,user"), "refused waited", "acme bob 0", " 3 1")
+	if out := s.must("usage", "--by", "user,model"); strings.Contains(out, "refused") {
+		t.Errorf("refusals have no model: %s", out)
+	}
+	_, notes, _ := llmguard(t, "limits", "refusals", "--user", "nobody", "-c", s.file)
+	has(t, notes, "no limit refused a call")
+}

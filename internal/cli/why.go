@@ -1,0 +1,190 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/llmguard/llmguard/admin"
+	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/pricing"
+	"github.com/llmguard/llmguard/top"
+)
+
+func whyCommand() *cobra.Command {
+	var f usageFlags
+	c := &cobra.Command{
+		Use: "why CALL|JOB|USER", Short: "Explain why a call, a job or a user waits or is refused, and what lets it through", Args: cobra.ExactArgs(1),
+		Long: "Shows every limit that applies, with its numbers, when room comes back, and who holds the most of it. For a waiting job it says\n" +
+			"whether it waits for a limit, a spend cap or the provider's quota, its place, and when it will start. It ends with the commands\n" +
+			"that let it through now. Limits are as they are now, also for a call that has ended.",
+		Example: "  llmguard why alice --org acme\n  llmguard why job_puyzj01m7x3vb350ckcmq65wwmswwsz\n  llmguard why 01m7x425asv4hapb0hzey6k903 -o json",
+	}
+	c.RunE = func(c *cobra.Command, args []string) error {
+		return f.run(c, func(a *adminClient) error {
+			var w admin.Why
+			if err := a.ask(c.Context(), http.MethodGet, pathOf("why", args[0])+"?"+query("org", f.org), nil, &w); err != nil {
+				return err
+			}
+			for i := range w.Commands {
+				w.Commands[i] = called() + strings.TrimPrefix(w.Commands[i], "llmguard") + f.where()
+			}
+			return render(c.OutOrStdout(), f.output, w, func(out io.Writer) error { return whyText(out, &w) })
+		})
+	}
+	f.add(c, plainFormats...)
+	return c
+}
+
+// where are the flags with which another command reaches the same llmguard.
+func (f *adminFlags) where() string {
+	out := ""
+	for _, name := range []string{"config", "context", "admin-url", "ca-file"} {
+		if flag := f.command.Flag(name); flag != nil && flag.Changed {
+			out += " --" + name + " " + shellWord(flag.Value.String())
+		}
+	}
+	return out
+}
+
+func whyText(out io.Writer, w *admin.Why) error {
+	fmt.Fprintf(out, "%s of org %s, user %s\n%s\n", whyTitle(w), w.Org, w.User, top.Printable(w.Reason))
+	for i := range w.Entries {
+		e := &w.Entries[i]
+		fmt.Fprintf(out, "%s  %s  %s  %s  cost %s, held %s, waited %s, took %s\n",
+			e.At.UTC().Format("2006-01-02 15:04:05"), e.Kind, top.Printable(e.Model), top.Printable(e.Outcome),
+			e.Cost, pricing.Nano(e.HeldNano), milliseconds(e.WaitedMS), milliseconds(e.TookMS))
+		for _, s := range e.Shadow {
+			fmt.Fprintf(out, "  it would not have been within the limit %s, which is in shadow mode\n", s.Limit)
+		}
+	}
+	fmt.Fprintln(out)
+	if len(w.Limits) == 0 {
+		fmt.Fprintln(out, "No limit applies.")
+	} else if err := whyTable(out, w.Limits); err != nil {
+		return err
+	}
+	for i := range w.Limits {
+		whyMore(out, &w.Limits[i])
+	}
+	if len(w.Refusals) > 0 {
+		fmt.Fprintln(out, "\nRefused and made to wait in the last 24 hours:")
+		if err := refusalTable(out, w.Refusals); err != nil {
+			return err
+		}
+	}
+	return whyCommands(out, w)
+}
+
+func milliseconds(n int64) string { return (time.Duration(n) * time.Millisecond).String() }
+
+func whyTitle(w *admin.Why) string {
+	switch {
+	case w.Job != nil:
+		return "job " + w.Job.ID + " (" + string(w.Job.State) + ")"
+	case len(w.Entries) > 0:
+		return "call " + w.Entries[0].ID
+	}
+	return "user"
+}
+
+func whyTable(out io.Writer, limits []admin.WhyLimit) error {
+	g := grid{
+		head:    []string{"limit", "of", "mode", "used", "held", "amount", "wanted", "room", "resets in"},
+		numbers: []bool{false, false, false, true, true, true, true, false, true},
+	}
+	for i := range limits {
+		l := &limits[i]
+		of, wanted, room := l.Subject, "", "yes"
+		if l.Cap != "" {
+			of = l.Cap
+		}
+		if l.Wanted != nil {
+			wanted = amountIn(l.Unit, *l.Wanted)
+		}
+		switch {
+		case l.Closed != nil:
+			room = "closed until " + l.Closed.UTC().Format("15:04:05 MST")
+		case l.Wait != nil:
+			room = "in " + lasting(l.Wait)
+		case l.Refuses:
+			room = "no"
+		}
+		g.add(l.Name, of, l.Mode, amountIn(l.Unit, l.Used), amountIn(l.Unit, l.Held), amountIn(l.Unit, l.Amount), wanted, room,
+			lasting(l.Reset))
+	}
+	return g.write(out)
+}
+
+// lasting words seconds; nil: never.
+func lasting(seconds *float64) string {
+	if seconds == nil {
+		return "never"
+	}
+	return budget.LastingText(budget.Lasting(*seconds))
+}
+
+// whyMore says of a limit that is in use what frees when, and who holds the most.
+func whyMore(out io.Writer, l *admin.WhyLimit) {
+	if len(l.Frees) == 0 && len(l.Neighbors) == 0 {
+		return
+	}
+	fmt.Fprintf(out, "\n%s (%s)\n", l.Name, l.Shape)
+	for _, f := range l.Frees {
+		when := "only when open calls end, or the limit changes"
+		if f.Seconds != nil {
+			when = "in " + lasting(f.Seconds)
+		}
+		fmt.Fprintf(out, "  %s free %s\n", amountIn(l.Unit, f.Amount), when)
+	}
+	for _, n := range l.Neighbors {
+		who := "org " + n.Org
+		switch {
+		case n.User != "":
+			who = "user " + n.User
+		case n.Key != "":
+			who = "key " + n.Key
+		}
+		held, self := "", ""
+		if n.Held > 0 {
+			held = " and holds " + amountIn(l.Unit, n.Held)
+		}
+		if n.Self {
+			self = " (this one)"
+		}
+		fmt.Fprintf(out, "  %s used %s%s%s\n", top.Printable(who), amountIn(l.Unit, n.Used), held, self)
+	}
+}
+
+// amountIn words an amount of a limit.
+func amountIn(unit string, n int64) string {
+	if unit == "nano_usd" {
+		return pricing.Nano(n).String()
+	}
+	return strconv.FormatInt(n, 10)
+}
+
+func whyCommands(out io.Writer, w *admin.Why) error {
+	if len(w.Commands) > 0 {
+		fmt.Fprintln(out, "\nTo let it through now:")
+		for _, command := range w.Commands {
+			fmt.Fprintln(out, "  "+command)
+		}
+	}
+	for i := range w.Limits {
+		if l := &w.Limits[i]; l.Cap != "" && l.Refuses && l.Command == "" {
+			const text = "\nThe spend cap %s of %s is in the configuration: raise it there, then run llmguard config reload.\n"
+			fmt.Fprintf(out, text, l.Name, l.Cap)
+		}
+	}
+	if w.WaitsFor == "quota" {
+		const text = "\nNo limit is in the way. The provider's quota of pool %[1]s is set in the configuration: llmguard queue --pool %[1]s\n"
+		fmt.Fprintf(out, text, w.Job.Pool)
+	}
+	return nil
+}

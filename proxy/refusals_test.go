@@ -1,0 +1,106 @@
+package proxy
+
+import (
+	"encoding/json"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/queue"
+)
+
+// refused are the sums of alice's refusals and waits at the limit.
+func (r *rig) refused(limit string) (refused, waited int64) {
+	r.t.Helper()
+	if err := r.store.WriteRefusals(r.t.Context()); err != nil {
+		r.t.Fatal(err)
+	}
+	list, err := r.store.Refusals(r.t.Context(), "acme", time.Now().Add(-time.Hour), time.Now().Add(time.Hour))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for _, one := range list {
+		if one.User == "alice" && one.Limit == limit {
+			refused, waited = refused+one.Refused, waited+one.Waited
+		}
+	}
+	return refused, waited
+}
+
+// parkedUntil is when what a limit has put aside wakes; zero: nothing is.
+func (r *rig) parkedUntil() time.Time {
+	r.t.Helper()
+	list, err := r.queue.Parked(r.t.Context(), "main")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if len(list) == 0 {
+		return time.Time{}
+	}
+	return list[0].Until
+}
+
+func (r *rig) await(what string, is func() bool) {
+	r.t.Helper()
+	for range 12_000 {
+		if is() {
+			return
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	r.t.Fatalf("it never happened that %s", what)
+}
+
+// TestRefusalsAndWaitsAreCounted: a refused call counts once, a job that waits for a limit once
+// however often its turn comes, and a job whose org's limits changed tries again at once.
+func TestRefusalsAndWaitsAreCounted(t *testing.T) {
+	t.Parallel()
+	calls := budget.Limit{
+		ID: "calls", Subject: budget.User, Metric: budget.Requests, Shape: budget.Shape{Kind: budget.ExactWindow, Amount: 1, Window: time.Hour},
+	}
+	r := newRig(t, queue.Pool{}, nil, calls)
+	r.worker(nil)
+	if a := r.chat(prompt("hi", `"max_tokens":5`)); a.status != http.StatusOK {
+		t.Fatalf("the first call: %d %s", a.status, a.body)
+	}
+	r.org.RefuseOverLimit = true
+	for range 3 {
+		r.chat(prompt("hi", `"max_tokens":5`)).fails(t, 429, "rate_limit_exceeded")
+	}
+	if refused, waited := r.refused("calls"); refused != 3 || waited != 0 {
+		t.Errorf("%d refused, %d waited; want 3, 0", refused, waited)
+	}
+	r.org.RefuseOverLimit = false
+	a := r.chat(prompt("hi", `"max_tokens":5`), "Prefer", "respond-async")
+	var job struct{ ID string }
+	if err := json.Unmarshal([]byte(a.body), &job); err != nil || a.status != http.StatusAccepted {
+		t.Fatalf("got status %d, %s; want 202", a.status, a.body)
+	}
+	r.await("the wait is counted", func() bool {
+		_, waited := r.refused("calls")
+		return waited == 1
+	})
+	for range 2 {
+		var before time.Time
+		r.await("the job is parked", func() bool { before = r.parkedUntil(); return before.After(time.Now().Add(20 * time.Second)) })
+		if err := r.queue.Unpark(t.Context(), map[string]bool{"acme": true}); err != nil {
+			t.Fatal(err)
+		}
+		r.await("it is refused again", func() bool { return r.parkedUntil().After(before) })
+	}
+	if refused, waited := r.refused("calls"); refused != 3 || waited != 1 {
+		t.Errorf("after more turns %d refused, %d waited; want 3, 1", refused, waited)
+	}
+	if err := r.store.Reset(t.Context(), calls, budget.Call{Org: "acme", User: "alice"}); err != nil {
+		t.Fatal(err)
+	}
+	r.await("the job is parked", func() bool { return r.parkedUntil().After(time.Now().Add(20 * time.Second)) })
+	if err := r.queue.Unpark(t.Context(), map[string]bool{"acme": true, "other": true}); err != nil {
+		t.Fatal(err)
+	}
+	r.await("the job has run", func() bool {
+		j, err := r.queue.Job(t.Context(), "acme", job.ID)
+		return err == nil && j.State == queue.Succeeded
+	})
+}
