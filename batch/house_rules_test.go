@@ -58,13 +58,13 @@ func newHouse(t *testing.T) *house {
 	t.Cleanup(set.Close)
 	catalogue, err := pricing.Embedded()
 	must(t, err)
+	h.queue, err = queue.New(h.rdb, []queue.Pool{{ID: "main"}}, queue.Options{Logger: quiet})
+	must(t, err)
 	h.guard = guard.New(guard.Options{
-		Budget: budget.New(h.rdb, budget.Options{}), StoreDeadline: 30 * time.Second, Log: quiet,
+		Quota: h.queue.Quota(), Budget: budget.New(h.rdb, budget.Options{}), StoreDeadline: 30 * time.Second, Log: quiet,
 		Policy: &guard.Policy{Orgs: h.orgs, Catalogue: catalogue, Providers: set},
 	})
 	t.Cleanup(func() { must(t, h.guard.Close(context.WithoutCancel(t.Context()))) })
-	h.queue, err = queue.New(h.rdb, []queue.Pool{{ID: "main"}}, queue.Options{Logger: quiet})
-	must(t, err)
 	blobs, err := blob.Open(t.Context(), t.TempDir())
 	must(t, err)
 	t.Cleanup(func() { _ = blobs.Close() })

@@ -79,8 +79,11 @@ func newRigOn(t *testing.T, rdb redis.UniversalClient, limits ...budget.Limit) *
 		t.Fatal(err)
 	}
 	log := slog.New(slog.DiscardHandler)
+	if r.queue, err = queue.New(rdb, []queue.Pool{{ID: "main"}}, queue.Options{Logger: log}); err != nil {
+		t.Fatal(err)
+	}
 	r.guard = guard.New(guard.Options{
-		Budget: budget.New(rdb, budget.Options{}), StoreDeadline: 5 * time.Second, Log: log,
+		Quota: r.queue.Quota(), Budget: budget.New(rdb, budget.Options{}), StoreDeadline: 5 * time.Second, Log: log,
 		Policy: &guard.Policy{Orgs: map[string]*guard.Org{"acme": r.org}, Catalogue: catalogue, Providers: set},
 	})
 	t.Cleanup(func() {
@@ -88,9 +91,6 @@ func newRigOn(t *testing.T, rdb redis.UniversalClient, limits ...budget.Limit) *
 			t.Error(err)
 		}
 	})
-	if r.queue, err = queue.New(rdb, []queue.Pool{{ID: "main"}}, queue.Options{Logger: log}); err != nil {
-		t.Fatal(err)
-	}
 	blobs, err := blob.Open(t.Context(), t.TempDir())
 	if err != nil {
 		t.Fatal(err)

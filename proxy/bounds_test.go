@@ -112,7 +112,7 @@ func storedResponse(t *testing.T, r *rig) string {
 func keeping(t *testing.T, r *rig) {
 	t.Helper()
 	r.guard = guard.New(guard.Options{
-		Budget: budget.New(r.rdb, budget.Options{}), StoreDeadline: 5 * time.Second, Policy: r.guard.Policy(),
+		Quota: r.queue.Quota(), Budget: budget.New(r.rdb, budget.Options{}), StoreDeadline: 5 * time.Second, Policy: r.guard.Policy(),
 		Owned: owned.New(r.rdb, nil, nil),
 	})
 	r.proxy.guard, r.proxy.opts.Guard = r.guard, r.guard

@@ -92,13 +92,13 @@ func newRig(t *testing.T, pool queue.Pool, change func(*Options), limits ...budg
 	line := redisconn.Joined(rdb, budget.Join(rdb))
 	log := slog.New(slog.NewJSONHandler(r, nil))
 	r.store = budget.New(rdb, budget.Options{Scripts: line, Flights: func() budget.Flight { return line.Batch() }})
-	r.guard = guard.New(guard.Options{
-		Budget: r.store, StoreDeadline: 5 * time.Second, Log: log,
-		Policy: &guard.Policy{Orgs: map[string]*guard.Org{"acme": r.org, "other": other}, Catalogue: catalogue, Providers: set},
-	})
 	if r.queue, err = queue.New(rdb, []queue.Pool{pool}, queue.Options{Logger: log, Scripts: line}); err != nil {
 		t.Fatal(err)
 	}
+	r.guard = guard.New(guard.Options{
+		Quota: r.queue.Quota(), Budget: r.store, StoreDeadline: 5 * time.Second, Log: log,
+		Policy: &guard.Policy{Orgs: map[string]*guard.Org{"acme": r.org, "other": other}, Catalogue: catalogue, Providers: set},
+	})
 	r.background(r.queue.Run)
 	o := Options{
 		Guard: r.guard, Queue: r.queue, Rejoin: rejoin.New(rdb, rejoin.Options{Logger: log}), Log: log, StoreDeadline: 5 * time.Second,
