@@ -99,6 +99,13 @@ var fixtures = []string{
 // llmguard, and does what it says; of each that is not run the reason is printed.
 func TestExamplesRun(t *testing.T) {
 	examples := slices.Compact(slices.Sorted(slices.Values(append(examplesOfHelp(), examplesOfDocs(t)...))))
+	purges := func(line string) int { // which leaves nothing for others
+		if strings.Contains(line, "orgs purge") {
+			return 1
+		}
+		return 0
+	}
+	slices.SortStableFunc(examples, func(a, b string) int { return purges(a) - purges(b) })
 	d := startExamples(t)
 	ran, why := 0, map[string]int{}
 	for _, line := range examples {
