@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
+	"github.com/llmguard/llmguard/internal/randtest"
 )
 
 // upstream is a provider in simulated time that counts a sliding minute as
@@ -81,8 +83,7 @@ func drive(t *testing.T, e, other *env, u *upstream, length time.Duration, token
 		at, took time.Duration
 		reply    Reply
 	}
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := randtest.Seed(t)
 	rng := rand.New(rand.NewPCG(seed, 1))
 	var flight []open
 	queues := []*env{e, other}
