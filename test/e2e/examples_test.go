@@ -52,7 +52,7 @@ func examplesOfHelp() []string {
 }
 
 var (
-	shellBlock = regexp.MustCompile("(?ms)^```(?:sh|bash|console)?\n(.*?)^```")
+	shellBlock = regexp.MustCompile("(?ms)^```([^\n]*)\n(.*?)^```")
 	inline     = regexp.MustCompile("`(llmguard [a-z][^`]*)`")
 	comment    = regexp.MustCompile(`\s+#.*$`)
 )
@@ -67,7 +67,10 @@ func examplesOfDocs(t *testing.T) []string {
 		}
 		text, err := os.ReadFile(path)
 		for _, block := range shellBlock.FindAllStringSubmatch(string(text), -1) {
-			whole := strings.ReplaceAll(block[1], "\\\n", " ")
+			if !slices.Contains([]string{"", "sh", "bash", "console"}, block[1]) {
+				continue
+			}
+			whole := strings.ReplaceAll(block[2], "\\\n", " ")
 			for line := range strings.Lines(whole) {
 				if strings.HasPrefix(line, "llmguard ") && !strings.Contains(line, "UTC") {
 					out = append(out, comment.ReplaceAllString(strings.TrimSpace(line), ""))
