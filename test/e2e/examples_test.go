@@ -229,7 +229,7 @@ func (d *exampleDesk) seed(baseURL string) {
 	call := id("call", `"id": "(\w+)"`, entries)
 	try("for f in november night calls; do llmguard usage entries --org acme -o jsonl > $f.jsonl; done")
 	d.fixtures = strings.NewReplacer(append([]string{
-		"batch_5ycmz7yqwdzcprxg5kzvw2xkfe", batch, "job_puyzj01m7x3vb350ckcmq65wwmswwsz", job,
+		"batch_5ycmz7yqwdzcprxg5kzvw2xkfe", batch, "batch_lttwdb...", batch, "batch_...", batch, "job_puyzj01m7x3vb350ckcmq65wwmswwsz", job,
 		"01m7x425asv4hapb0hzey6k903", call, "--call ID", "--call " + call,
 	}, fixtures...)...)
 }
