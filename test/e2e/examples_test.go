@@ -52,7 +52,7 @@ func examplesOfHelp() []string {
 }
 
 var (
-	shellBlock = regexp.MustCompile("(?ms)^```(?:sh|bash|console)?\n(.*?)^```")
+	shellBlock = regexp.MustCompile("(?ms)^```([^\n]*)\n(.*?)^```")
 	inline     = regexp.MustCompile("`(llmguard [a-z][^`]*)`")
 	comment    = regexp.MustCompile(`\s+#.*$`)
 )
@@ -67,7 +67,10 @@ func examplesOfDocs(t *testing.T) []string {
 		}
 		text, err := os.ReadFile(path)
 		for _, block := range shellBlock.FindAllStringSubmatch(string(text), -1) {
-			whole := strings.ReplaceAll(block[1], "\\\n", " ")
+			if !slices.Contains([]string{"", "sh", "bash", "console"}, block[1]) {
+				continue
+			}
+			whole := strings.ReplaceAll(block[2], "\\\n", " ")
 			for line := range strings.Lines(whole) {
 				if strings.HasPrefix(line, "llmguard ") && !strings.Contains(line, "UTC") {
 					out = append(out, comment.ReplaceAllString(strings.TrimSpace(line), ""))
@@ -233,7 +236,7 @@ func (d *exampleDesk) seed(baseURL string) {
 	call := id("call", `"id": "(\w+)"`, entries)
 	try("for f in november night calls; do llmguard usage entries --org acme -o jsonl > $f.jsonl; done")
 	d.fixtures = strings.NewReplacer(append([]string{
-		"batch_5ycmz7yqwdzcprxg5kzvw2xkfe", batch, "job_puyzj01m7x3vb350ckcmq65wwmswwsz", job,
+		"batch_5ycmz7yqwdzcprxg5kzvw2xkfe", batch, "batch_lttwdb...", batch, "batch_...", batch, "job_puyzj01m7x3vb350ckcmq65wwmswwsz", job,
 		"01m7x425asv4hapb0hzey6k903", call, "--call ID", "--call " + call,
 	}, fixtures...)...)
 }
