@@ -43,6 +43,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if len(args) > 0 && args[0] == "waiting" {
 		return wait(ctx, args[1:], stdout, stderr)
 	}
+	if len(args) > 0 && args[0] == "backlog" {
+		return drainBacklog(ctx, args[1:], stdout, stderr)
+	}
 	if len(args) > 0 && args[0] == "hostile" {
 		return attacked(ctx, args[1:], stdout, stderr)
 	}

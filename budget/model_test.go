@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"pgregory.net/rapid"
 
+	"github.com/llmguard/llmguard/internal/randtest"
 	"github.com/llmguard/llmguard/lua"
 )
 
@@ -48,7 +49,7 @@ func TestHistories(t *testing.T) {
 
 // TestLongHistories draws plainly, for longer histories. LLMGUARD_SEED replays them.
 func TestLongHistories(t *testing.T) {
-	seed, rdb := seedOf(t), shared(t)
+	seed, rdb := randtest.Seed(t), shared(t)
 	for i := range rounds(10, 4000) {
 		rng := rand.New(rand.NewPCG(seed, uint64(i)))
 		if err := runHistory(t, rdb, loaded, 120, rng.IntN); err != nil {

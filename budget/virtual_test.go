@@ -13,6 +13,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"pgregory.net/rapid"
+
+	"github.com/llmguard/llmguard/internal/randtest"
 )
 
 // pairing drives a Store on Redis and a Virtual through the same calls, and wants
@@ -283,7 +285,7 @@ func TestVirtualHistories(t *testing.T) {
 
 // TestVirtualLongHistories: the same for longer. LLMGUARD_SEED replays them.
 func TestVirtualLongHistories(t *testing.T) {
-	seed, rdb := seedOf(t), shared(t)
+	seed, rdb := randtest.Seed(t), shared(t)
 	for i := range rounds(8, 2000) {
 		rng := rand.New(rand.NewPCG(seed, uint64(i)))
 		if err := runPairing(t, rdb, loaded, 250, rng.IntN); err != nil {

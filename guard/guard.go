@@ -181,6 +181,7 @@ type Guard struct {
 	counts      *tokenizer.Cache
 	calibration *calibration.Calibration
 	quota       *quota.Quota
+	holders     *recentHolders
 	holds       chan struct{} // one place for every hold of a live call under way
 	charged     func(org, user string)
 	owned       *owned.Store
@@ -217,7 +218,7 @@ func New(o Options) *Guard {
 	}
 	g := &Guard{
 		spool: o.Spool, answerWait: answerPatience,
-		budget: o.Budget, counts: tokenizer.NewCache(), calibration: o.Calibration, quota: o.Quota, holds: make(chan struct{}, maxHolds), charged: o.Charged, owned: o.Owned, turns: o.Conversations, deadline: o.StoreDeadline, share: o.LocalShare,
+		budget: o.Budget, counts: tokenizer.NewCache(), calibration: o.Calibration, quota: o.Quota, holders: newRecentHolders(), holds: make(chan struct{}, maxHolds), charged: o.Charged, owned: o.Owned, turns: o.Conversations, deadline: o.StoreDeadline, share: o.LocalShare,
 		circuit: circuit{log: o.Log, orgs: map[string]*outage{}},
 		health:  health{ping: o.Budget.Ping, pings: map[string]*ping{}},
 		log:     o.Log, metrics: newMetrics(o.Metrics),

@@ -62,18 +62,23 @@ const staleTries = 3
 // may wait and be run later. For other errors see Forward. A job's end is written, or kept
 // in the journal, when Run returns; a live call's soon after.
 func (g *Guard) Run(ctx context.Context, p *Plan, a Attempt, w http.ResponseWriter) (*Call, error) {
-	c, err := g.beginInTurn(ctx, p, a)
+	q, begin := a.Quota, g.beginOr
+	if q == nil {
+		live := &liveQuota{guard: g, lane: a.Lane}
+		q, begin = live, live.begin
+	}
+	c, err := begin(ctx, p, a)
 	if err != nil {
 		return nil, err
 	}
+	if !a.Created.IsZero() {
+		c.Waited = max(c.Hold.At.Sub(a.Created), 0) // both are of Redis's clock
+	}
+	c.Class, c.Alias = a.Class, a.Alias
 	if a.JobID == "" {
 		defer c.End(ctx)
 	} else {
 		defer c.EndNow(ctx)
-	}
-	q := a.Quota
-	if q == nil {
-		q = &liveQuota{guard: g, lane: a.Lane}
 	}
 	for try := 1; ; try++ {
 		if err := q.Take(ctx, c); err != nil {
@@ -85,23 +90,4 @@ func (g *Guard) Run(ctx context.Context, p *Plan, a Attempt, w http.ResponseWrit
 			return c, err
 		}
 	}
-}
-
-// beginInTurn begins a call when it is its turn to.
-func (g *Guard) beginInTurn(ctx context.Context, p *Plan, a Attempt) (*Call, error) {
-	if a.JobID == "" {
-		if err := Turn(ctx, g.holds, a.Patience); err != nil {
-			return nil, err
-		}
-		defer func() { <-g.holds }()
-	}
-	c, err := g.beginOr(ctx, p, a)
-	if err != nil {
-		return nil, err
-	}
-	if !a.Created.IsZero() {
-		c.Waited = max(c.Hold.At.Sub(a.Created), 0) // both are of Redis's clock
-	}
-	c.Class, c.Alias = a.Class, a.Alias
-	return c, nil
 }

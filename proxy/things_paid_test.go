@@ -64,8 +64,10 @@ func TestSessionsAndSearchesArePaid(t *testing.T) {
 	if err := r.guard.ChangeThing(t.Context(), r.caller(), note); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 {
-		r.as(n.alice, getIt, "/containers/"+small, "")
+	for range 2 { // a third session would be more than the limit
+		if a := r.as(n.alice, getIt, "/containers/"+small, ""); a.status != 200 {
+			t.Errorf("got status %d, %s; want the container", a.status, a.body)
+		}
 		r.spent(182_500_000)
 	}
 }

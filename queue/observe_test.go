@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/llmguard/llmguard/internal/randtest"
 	"github.com/llmguard/llmguard/quota"
 )
 
@@ -83,8 +84,7 @@ func drive(t *testing.T, e, other *env, u *upstream, length time.Duration, token
 		at, took time.Duration
 		reply    quota.Head
 	}
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := randtest.Seed(t)
 	rng := rand.New(rand.NewPCG(seed, 1))
 	var flight []open
 	queues := []*env{e, other}

@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/llmguard/llmguard/internal/randtest"
 	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/wire"
 )
@@ -32,6 +33,7 @@ func TestMain(m *testing.M) {
 	}
 	// A pool of go-redis that lost its server looks for it once a second, until a second after its Close at most.
 	dialer := goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial")
+	randtest.Rapid()
 	goleak.VerifyTestMain(m, dialer)
 }
 

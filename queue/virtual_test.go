@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"math/rand/v2"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -16,6 +14,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/llmguard/llmguard/internal/randtest"
 	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/lua"
 	"github.com/llmguard/llmguard/quota"
@@ -297,13 +296,7 @@ func twinOptions(scripts redis.Scripter) Options {
 func TestVirtualPool(t *testing.T) {
 	t.Parallel()
 	e := newTwinEnv(t)
-	seed := uint64(time.Now().UnixNano())
-	if text := os.Getenv("LLMGUARD_SEED"); text != "" {
-		var err error
-		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
-			t.Fatal(err)
-		}
-	}
+	seed := randtest.Seed(t)
 	histories := 12
 	if soak {
 		histories = 400

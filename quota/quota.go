@@ -19,6 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/llmguard/llmguard/internal/redisconn"
 	"github.com/llmguard/llmguard/lua"
 )
 
@@ -71,7 +72,8 @@ type Quota struct {
 	log     *slog.Logger
 	metrics *metrics
 	pools   atomic.Pointer[map[string]*pool]
-	lease   any // Options.Lease in microseconds, an argument of scripts
+	line    *redisconn.Line // where scripts can be asked for with others; nil: nowhere
+	lease   any             // Options.Lease in microseconds, an argument of scripts
 
 	reports   reports
 	forgets   atomic.Bool   // Run takes ended grants off the books
@@ -107,6 +109,7 @@ func New(rdb redis.UniversalClient, o Options) *Quota {
 		shares:    make(map[string]*share),
 		used:      make(map[*pool][]any),
 	}
+	q.line, _ = o.Scripts.(*redisconn.Line)
 	q.Configure(nil)
 	return q
 }
@@ -137,9 +140,24 @@ func (q *Quota) Run(ctx context.Context) error {
 	wg.Go(func() { q.keepLeases(ctx) })
 	wg.Go(func() { q.keepForgetting(ctx) })
 	wg.Wait()
-	q.returns.Wait()
+	q.awaitReturns()
 	return nil
 }
+
+// awaitReturns waits until what was asked for in vain is given back, though not for long: a
+// store that does not answer has the leases.
+func (q *Quota) awaitReturns() {
+	done := make(chan struct{})
+	go func() { q.returns.Wait(); close(done) }()
+	select {
+	case <-done:
+	case <-time.After(returnTimeout):
+	}
+}
+
+// returnTimeout is longer than it takes a store that answers, or one that went away to be
+// given up.
+const returnTimeout = 5 * time.Second
 
 func (q *Quota) pool(id string) (*pool, error) {
 	p := (*q.pools.Load())[id]

@@ -89,20 +89,34 @@ func (q *Quota) Take(ctx context.Context, r Request) (*Grant, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &Grant{Pool: p.ID, ID: r.ID, Tokens: max(r.Tokens, 0), Used: -1, born: time.Now()}
-	args := make([]any, 0, 8+len(p.limits))
-	args = append(args, q.clock(), g.ID, r.Org, r.User, g.Tokens, q.lease)
-	args = append(args, p.limits...)
-	args = append(args, r.Model, r.Lane)
-	reply, err := takeScript.Run(ctx, q.opts.Scripts, p.takes, args...).Text()
+	g := newGrant(p, r)
+	reply, err := takeScript.Run(ctx, q.opts.Scripts, p.takes, q.takeArgs(p, g, r)...).Text()
 	if err != nil {
-		q.metrics.grants.WithLabelValues(p.ID, "error").Inc()
 		if lost(err) {
 			q.returnLost(ctx, g)
 		}
-		return nil, fmt.Errorf("quota: take: %w", err)
+		return nil, q.failed(p, err)
 	}
 	return q.granted(p, g, reply)
+}
+
+// newGrant is the grant that is asked for now.
+func newGrant(p *pool, r Request) *Grant {
+	return &Grant{Pool: p.ID, ID: r.ID, Tokens: max(r.Tokens, 0), Used: -1, born: time.Now()}
+}
+
+// takeArgs is the ARGV that lua/take.lua lists.
+func (q *Quota) takeArgs(p *pool, g *Grant, r Request) []any {
+	args := make([]any, 0, 8+len(p.limits))
+	args = append(args, q.clock(), g.ID, r.Org, r.User, g.Tokens, q.lease)
+	args = append(args, p.limits...)
+	return append(args, r.Model, r.Lane)
+}
+
+// failed is the error of a take that Redis did not answer.
+func (q *Quota) failed(p *pool, err error) error {
+	q.metrics.grants.WithLabelValues(p.ID, "error").Inc()
+	return fmt.Errorf("quota: take: %w", err)
 }
 
 // granted reads the reply of the take script.
@@ -137,10 +151,13 @@ func lost(err error) bool {
 	return err != nil && !errors.As(err, &refused)
 }
 
+// lost is Grant.At of one whose reply was lost: only Redis knows when it was granted.
+func (q *Quota) lost() string { return "-" + strconv.FormatInt(q.opts.Lease.Microseconds(), 10) }
+
 // returnLost gives back what may have been granted by a reply that was lost. Nobody
 // waits for it; what Redis does not take back ends by its lease.
 func (q *Quota) returnLost(ctx context.Context, g *Grant) {
-	g.At = "-" + strconv.FormatInt(q.opts.Lease.Microseconds(), 10)
+	g.At = q.lost()
 	ctx = context.WithoutCancel(ctx)
 	q.returns.Go(func() {
 		if err := q.Give(ctx, g, true); err != nil {

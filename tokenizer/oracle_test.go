@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -16,6 +15,8 @@ import (
 	"github.com/pkoukk/tiktoken-go"
 	loader "github.com/pkoukk/tiktoken-go-loader"
 	"github.com/pkoukk/tiktoken-go-loader/assets"
+
+	"github.com/llmguard/llmguard/internal/randtest"
 )
 
 // soak reports whether the long form of the differential tests runs.
@@ -234,11 +235,9 @@ func (m textMixer) rune() rune {
 	}
 }
 
-// newMixer returns a source of strings; the seed is new in every run and logged.
+// newMixer returns a source of strings.
 func newMixer(tb testing.TB, enc Encoding) textMixer {
-	seed := uint64(time.Now().UnixNano())
-	tb.Logf("seed %d", seed)
-	return textMixer{rand.New(rand.NewPCG(seed, uint64(enc))), vocabulary(tb, enc)}
+	return textMixer{rand.New(rand.NewPCG(randtest.Seed(tb), uint64(enc))), vocabulary(tb, enc)}
 }
 
 func eachOurs(t *testing.T, f func(t *testing.T, enc Encoding)) {

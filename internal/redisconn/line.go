@@ -51,6 +51,7 @@ type Line struct {
 type asked struct {
 	ctx  context.Context
 	cmds []redis.Cmder
+	left bool // they are in a flight or were; Line.mu guards it
 	late bool // it was gone before they were sent
 	safe bool // they have to be acknowledged by a replica
 	done chan struct{}
@@ -178,9 +179,12 @@ func (l *Line) send(ctx context.Context, cmds []redis.Cmder, safe bool) error {
 		return err
 	}
 	a := &asked{ctx: ctx, cmds: cmds, safe: safe, done: make(chan struct{})}
-	if !l.enqueue(a) {
+	l.mu.Lock()
+	if !l.queue(a) {
+		l.mu.Unlock()
 		return errQueued
 	}
+	l.depart(ctx)
 	select {
 	case <-a.done:
 		if a.late {
@@ -192,22 +196,25 @@ func (l *Line) send(ctx context.Context, cmds []redis.Cmder, safe bool) error {
 	}
 }
 
-// enqueue puts commands among those of the next flight, which leaves now if it may; false:
-// too many wait.
-func (l *Line) enqueue(a *asked) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+// queue puts commands among those of the next flight; false: too many wait. l.mu is held.
+func (l *Line) queue(a *asked) bool {
 	if l.waiting+len(a.cmds) > maxQueued {
 		return false
 	}
-	l.queued = append(l.queued, a)
-	l.waiting += len(a.cmds)
-	if l.flights == 0 || l.flights < l.most && time.Now().After(l.slow) {
-		l.flights++
-		l.slow = time.Now().Add(slowFlight)
-		go l.fly(context.WithoutCancel(a.ctx)) // the client's own timeouts bound it
-	}
+	l.queued, l.waiting = append(l.queued, a), l.waiting+len(a.cmds)
 	return true
+}
+
+// depart has what is queued leave now, if it may. l.mu is held, and is not afterwards.
+func (l *Line) depart(ctx context.Context) {
+	leaves := l.flights == 0 || l.flights < l.most && time.Now().After(l.slow)
+	if leaves {
+		l.flights, l.slow = l.flights+1, time.Now().Add(slowFlight)
+	}
+	l.mu.Unlock()
+	if leaves {
+		go l.fly(context.WithoutCancel(ctx)) // the client's own timeouts bound it
+	}
 }
 
 // fly carries out what is queued, until nothing is.
@@ -281,6 +288,7 @@ func (l *Line) board() []*asked {
 	n, cmds := 0, 0
 	for n < len(l.queued) && (n == 0 || cmds+len(l.queued[n].cmds) <= flightMost) {
 		cmds += len(l.queued[n].cmds)
+		l.queued[n].left = true
 		n++
 	}
 	aboard := l.queued[:n:n]

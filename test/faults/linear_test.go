@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/internal/randtest"
 	"github.com/llmguard/llmguard/internal/redistest"
 )
 
@@ -139,8 +140,7 @@ var linearShapes = []budget.Shape{hour(linearBudget), {Kind: budget.Bucket, Amou
 // each was answered as if it were alone.
 func TestLinearizable(t *testing.T) {
 	t.Parallel()
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := randtest.Seed(t)
 	for _, shape := range linearShapes {
 		t.Run(string(shape.Kind), func(t *testing.T) {
 			l := newLinear(t, shape)

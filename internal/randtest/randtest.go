@@ -1,0 +1,43 @@
+// Package randtest seeds tests that draw. In `make test` they draw the same in every run,
+// so that a change is judged by what it changed; the long form (LLMGUARD_SOAK) draws anew
+// each time, and finds what nobody thought of. LLMGUARD_SEED replays a seed.
+package randtest
+
+import (
+	"flag"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+)
+
+// Seed returns the seed of a test, and logs it.
+func Seed(tb testing.TB) uint64 {
+	tb.Helper()
+	seed := uint64(1)
+	text := os.Getenv("LLMGUARD_SEED")
+	switch {
+	case text != "":
+		given, err := strconv.ParseUint(text, 10, 64)
+		if err != nil {
+			tb.Fatalf("LLMGUARD_SEED: %v", err)
+		}
+		seed = given
+	case long():
+		seed = uint64(time.Now().UnixNano())
+	}
+	tb.Logf("LLMGUARD_SEED=%d", seed)
+	return seed
+}
+
+// Rapid seeds pgregory.net/rapid, for TestMain: its flag -rapid.seed takes precedence.
+func Rapid() {
+	if long() {
+		return
+	}
+	if f := flag.Lookup("rapid.seed"); f != nil {
+		_ = f.Value.Set("1") // it is a number
+	}
+}
+
+func long() bool { return os.Getenv("LLMGUARD_SOAK") != "" }

@@ -1,0 +1,13 @@
+package pricing
+
+import (
+	"os"
+	"testing"
+
+	"github.com/llmguard/llmguard/internal/randtest"
+)
+
+func TestMain(m *testing.M) {
+	randtest.Rapid()
+	os.Exit(m.Run())
+}
