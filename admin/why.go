@@ -80,20 +80,30 @@ func (c *call) complete(w *Why) error {
 			w.Commands = append(w.Commands, l.Command)
 		}
 	}
-	if w.Kind != "job" {
+	switch full := w.full(); {
+	case w.Kind != "job":
 		w.Reason = w.standing()
+	case w.WaitsFor == "quota" && len(full) > 0: // the limits were read after the place in the queue
+		w.WaitsFor = "limit"
+		w.Reason = fmt.Sprintf("It waits behind %d others in pool %s, and has no room now in %s.",
+			*w.Job.Ahead, w.Job.Pool, strings.Join(full, ", "))
 	}
 	return err
 }
 
-// standing words where a call or a user is: which limits have no room.
-func (w *Why) standing() string {
-	var full []string
+// full are the limits and caps that have no room.
+func (w *Why) full() (out []string) {
 	for i := range w.Limits {
 		if w.Limits[i].Refuses {
-			full = append(full, w.Limits[i].title())
+			out = append(out, w.Limits[i].title())
 		}
 	}
+	return out
+}
+
+// standing words where a call or a user is: which limits have no room.
+func (w *Why) standing() string {
+	full := w.full()
 	switch {
 	case w.Reason != "":
 		return w.Reason
