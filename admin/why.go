@@ -80,15 +80,21 @@ func (c *call) complete(w *Why) error {
 			w.Commands = append(w.Commands, l.Command)
 		}
 	}
+	w.conclude()
+	return err
+}
+
+// conclude words the reason where the limits decide it. They are read after a job's place in the
+// queue, so a job that waited for quota then may wait for a limit now.
+func (w *Why) conclude() {
 	switch full := w.full(); {
 	case w.Kind != "job":
 		w.Reason = w.standing()
-	case w.WaitsFor == "quota" && len(full) > 0: // the limits were read after the place in the queue
+	case w.WaitsFor == "quota" && len(full) > 0:
 		w.WaitsFor = "limit"
 		w.Reason = fmt.Sprintf("It waits behind %d others in pool %s, and has no room now in %s.",
 			*w.Job.Ahead, w.Job.Pool, strings.Join(full, ", "))
 	}
-	return err
 }
 
 // full are the limits and caps that have no room.
