@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"fmt"
 	"net/http"
 	"slices"
 	"time"
@@ -259,7 +260,7 @@ func orNil(old identity.Text, record any) any {
 }
 
 func exists(kind, id string) error {
-	return &wire.Error{Status: http.StatusConflict, Type: "invalid_request_error", Code: kind + "_exists", Param: "id", Message: "There is already a " + kind + " called " + id}
+	return &wire.Error{Status: http.StatusConflict, Type: "invalid_request_error", Code: kind + "_exists", Param: "id", Message: fmt.Sprintf("The %s %q exists already", kind, id)}
 }
 
 // taken words the conflict of two who make the same thing.

@@ -80,20 +80,36 @@ func (c *call) complete(w *Why) error {
 			w.Commands = append(w.Commands, l.Command)
 		}
 	}
-	if w.Kind != "job" {
-		w.Reason = w.standing()
-	}
+	w.conclude()
 	return err
+}
+
+// conclude words the reason where the limits decide it. They are read after a job's place in the
+// queue, so a job that waited for quota then may wait for a limit now.
+func (w *Why) conclude() {
+	switch full := w.full(); {
+	case w.Kind != "job":
+		w.Reason = w.standing()
+	case w.WaitsFor == "quota" && len(full) > 0:
+		w.WaitsFor = "limit"
+		w.Reason = fmt.Sprintf("It waits behind %d others in pool %s, and has no room now in %s.",
+			*w.Job.Ahead, w.Job.Pool, strings.Join(full, ", "))
+	}
+}
+
+// full are the limits and caps that have no room.
+func (w *Why) full() (out []string) {
+	for i := range w.Limits {
+		if w.Limits[i].Refuses {
+			out = append(out, w.Limits[i].title())
+		}
+	}
+	return out
 }
 
 // standing words where a call or a user is: which limits have no room.
 func (w *Why) standing() string {
-	var full []string
-	for i := range w.Limits {
-		if w.Limits[i].Refuses {
-			full = append(full, w.Limits[i].title())
-		}
-	}
+	full := w.full()
 	switch {
 	case w.Reason != "":
 		return w.Reason

@@ -50,7 +50,7 @@ func drainBacklog(ctx context.Context, args []string, stdout, stderr io.Writer) 
 	fs.SetOutput(stderr)
 	l := &backlog{bench: &bench{log: stderr}, out: stdout}
 	fs.IntVar(&l.jobs, "jobs", 8000, "jobs that wait when the worker starts")
-	fs.IntVar(&l.handlers, "handlers", 256, "jobs that the worker runs at once, worker_concurrency in the configuration")
+	fs.IntVar(&l.handlers, "handlers", 256, "jobs that the worker runs at a time, worker_concurrency in the configuration")
 	fs.StringVar(&l.pool, "pool", "", `the pool's quota, such as "rpm: 1000000, tpm: 1000M"; empty: none`)
 	fs.DurationVar(&l.answer, "delay", 0, "how long the provider takes to answer")
 	fs.StringVar(&l.guard, "llmguard", "", "llmguard binary to measure; default builds ./cmd/llmguard")

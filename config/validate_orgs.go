@@ -290,7 +290,7 @@ func (d *document) quantities(path string, l Limit) {
 		case q == Quantity{} || q.Money == money:
 		case money:
 			d.failAt(path, `metric cost is limited in money; did you mean "$%d"?`, q.N)
-		default:
+		case l.Metric == "tokens", l.Metric == "requests", l.Metric == "concurrency": // another is reported as such
 			d.failAt(path, "metric %s is limited by a count, not by money; leave out the $ or set metric: cost", l.Metric)
 		}
 	}

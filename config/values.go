@@ -113,6 +113,7 @@ var (
 	errZero    = errors.New("must be above 0; leave it out for no bound")
 	errNothing = errors.New("must be above 0; to switch a limit off set mode: off")
 	errNever   = errors.New("must be above 0; leave it out for a bucket that is never refilled")
+	errNoCount = errors.New("expected a whole number such as 1500, 150k or 2M")
 )
 
 // parseCount reads 150000, 150_000, 150k and 2M.
@@ -131,7 +132,7 @@ func parseCount(text string) (int64, error) {
 	case err != nil && strings.HasSuffix(text, "%"):
 		return 0, fmt.Errorf("expected a whole number, got %s; this percentage is written without its sign: %s", quote(text), strings.TrimSpace(strings.TrimSuffix(text, "%")))
 	case err != nil, digits[0] == '+', digits[0] == '0' && n != 0:
-		return 0, fmt.Errorf("expected a whole number such as 1500, 150k or 2M, got %s", quote(text))
+		return 0, fmt.Errorf("%w, got %s", errNoCount, quote(text))
 	case n < 0:
 		return 0, fmt.Errorf("%s is negative", text)
 	}
@@ -230,6 +231,8 @@ func parseQuantity(text string) (Quantity, error) {
 			return Quantity{}, fmt.Errorf(`expected money such as "$5" or "$0.25", got %s; the $ stands before the number`, quote(text))
 		case err != nil && strings.ContainsAny(text, ".,"):
 			return Quantity{}, fmt.Errorf(`expected money such as "$5.25" or a whole number, got %s; money needs its $`, quote(text))
+		case errors.Is(err, errNoCount):
+			return Quantity{}, fmt.Errorf(`expected money such as "$5" or a whole number such as 1500, 150k or 2M, got %s`, quote(text))
 		}
 		if err == nil && n == 0 {
 			err = errNothing

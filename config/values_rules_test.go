@@ -37,6 +37,10 @@ func checkValues[T comparable](t *testing.T, file string, field func(*config.Con
 	}
 }
 
+func noQuantity(text string) string {
+	return fmt.Sprintf(`expected money such as "$5" or a whole number such as 1500, 150k or 2M, got %q`, text)
+}
+
 func noCount(text string) string {
 	return fmt.Sprintf("expected a whole number such as 1500, 150k or 2M, got %q", text)
 }
@@ -178,8 +182,8 @@ func TestQuantityForms(t *testing.T) {
 		{text: "5,25", message: `expected money such as "$5.25" or a whole number, got "5,25"; money needs its $`},
 		{text: "$", message: noMoney("$", ": not a decimal number")},
 		{text: "$5k", message: noMoney("$5k", ": not a decimal number")},
-		{text: "five", message: noCount("five")},
-		{text: "€5", message: noCount("€5")},
+		{text: "five", message: noQuantity("five")},
+		{text: "€5", message: noQuantity("€5")},
 	} {
 		got, err := config.ParseQuantity(c.text)
 		checkOne(t, c, got, err)

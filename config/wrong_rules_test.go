@@ -131,6 +131,19 @@ func TestLimitShapesThatAreTaken(t *testing.T) {
 	}
 }
 
+// An amount that is neither money nor a count is asked for as either, and the unit of an unknown metric is not judged.
+func TestAmountMistakes(t *testing.T) {
+	const both = `expected money such as "$5" or a whole number such as 1500, 150k or 2M, got `
+	checkWrong(t, []wrongFile{
+		{"another currency", "spend_caps: [{name: a, amount: «€5», window: 1h}]", "spend_caps[0].amount", both + `"€5"`},
+		{"a unit", "spend_caps: [{name: a, amount: «5 tokens», window: 1h}]", "spend_caps[0].amount", both + `"5 tokens"`},
+		{
+			"money of an unknown metric", "spend_caps: [{name: a, metric: «dollars», amount: $5, window: 1h}]", "spend_caps[0].metric",
+			`expected one of cost, tokens, requests, got "dollars"`,
+		},
+	})
+}
+
 // A spend cap is checked as a limit is, in both places where it may be.
 func TestSpendCapMistakes(t *testing.T) {
 	provider := "providers:\n  - id: openai\n    base_url: https://a.example/v1\n    spend_caps: "

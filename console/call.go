@@ -3,9 +3,11 @@ package console
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/wire"
 )
 
@@ -20,6 +22,25 @@ type callView struct {
 	Corrections []budget.Entry // of it, after the first entry
 	Began       time.Time      // when it was held; zero: not known
 	Limits      []callLimit
+}
+
+// costPart is what one kind of use cost.
+type costPart struct {
+	Name string
+	Cost pricing.Nano
+}
+
+// Parts are the parts of the cost that are not zero; together they are all of it.
+func (v *callView) Parts() []costPart {
+	c := v.Costs
+	parts := []costPart{
+		{"input", c.Input},
+		{"cached input", c.CachedInput},
+		{"cache write", c.CacheWrite},
+		{"output", c.Output},
+		{"fees", c.Fees},
+	}
+	return slices.DeleteFunc(parts, func(p costPart) bool { return p.Cost == 0 })
 }
 
 // callLimit is a limit that counts the call, as it is in force now.

@@ -73,6 +73,7 @@ func (r *rig) entry(cost pricing.Nano, limits ...budget.Limit) string {
 	r.must(err)
 	_, err = r.books.Settle(r.t.Context(), h, budget.Settlement{
 		Actual: budget.Amounts{Cost: cost}, Usage: pricing.Usage{Input: 1200, Output: 34}, Outcome: "completed", Status: 200,
+		Split:  pricing.Split{Input: cost / 4, CachedInput: cost / 4, Output: cost - cost/2},
 		Waited: 1500 * time.Millisecond, Took: 2500 * time.Millisecond,
 	})
 	r.must(err)
@@ -87,6 +88,9 @@ func TestCallPage(t *testing.T) {
 	r.entry(dollar) // after it
 	b := r.signedIn(opsKey)
 	text := b.has("/console/calls/acme/"+id, "HTTP 200", "1,200 in", "34 out", "waited 1.5 s", "took 2.5 s", "$2.00", "192.0.2.7", "daily")
+	if parts := "input $0.5000, cached input $0.5000, output $1.00"; !strings.Contains(text, parts) {
+		t.Errorf("the parts of the cost do not add up to it, want %s in %s", parts, text)
+	}
 	limit := func(name string, want ...string) {
 		t.Helper()
 		row := text[strings.Index(text, `<th scope="row">`+name):]

@@ -116,6 +116,9 @@ func (to reached) usable() (*reached, error) {
 	if u, err := url.Parse(to.URL); err != nil || u.Host == "" {
 		return nil, fmt.Errorf("--admin-url %s: expected a URL such as http://127.0.0.1:9090", to.URL)
 	}
+	if strings.ContainsFunc(to.Key, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return nil, errors.New("the administrator's key (--admin-key, LLMGUARD_ADMIN_KEY) has a space, a line break or another character that no key has")
+	}
 	return &to, nil
 }
 

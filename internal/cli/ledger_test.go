@@ -156,7 +156,7 @@ func TestUsagePeriodRefused(t *testing.T) {
 			{"--to whenever: expected a day", "--to whenever"},
 			{"--days -1: expected 1 or more", "--days -1"},
 			{"--from and --days are two ways to say the same; use one", "--from 7d --days 7"},
-			{"before it begins", "--from 2026-02-02 --to 2026-02-01"},
+			{"the period is empty", "--from 2026-02-02 --to 2026-02-01"},
 		} {
 			s.refuses(test.want, append(strings.Fields(command), append([]string{"--org", "acme"}, strings.Fields(test.args)...)...)...)
 		}

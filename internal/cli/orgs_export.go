@@ -4,7 +4,9 @@ import (
 	"bufio"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -38,6 +40,10 @@ func orgsExportCommand() *cobra.Command {
 // intoFile writes a file that only its owner reads, all of it or nothing.
 func intoFile(name string, write func(io.Writer) error) error {
 	f, err := os.CreateTemp(filepath.Dir(name), filepath.Base(name)+".*.part")
+	var where *fs.PathError
+	if errors.As(err, &where) { // the name of the part file means nothing to the user
+		return fmt.Errorf("%s cannot be written: %w", name, where.Err)
+	}
 	if err != nil {
 		return err
 	}

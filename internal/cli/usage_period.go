@@ -76,7 +76,7 @@ func (p *period) bounds(now time.Time) (from, to time.Time, err error) {
 		from = midnight(to.Add(-time.Nanosecond)).AddDate(0, 0, 1-max(p.count, 1))
 	}
 	if !from.Before(to) {
-		return from, to, fmt.Errorf("the period ends (%s) before it begins (%s)", to.Format(time.RFC3339), from.Format(time.RFC3339))
+		return from, to, fmt.Errorf("the period is empty: it begins at %s and ends at %s", from.Format(time.RFC3339), to.Format(time.RFC3339))
 	}
 	return from, to, nil
 }

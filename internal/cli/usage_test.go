@@ -154,7 +154,7 @@ func TestUsageErrors(t *testing.T) {
 		{"--org acme --sort day", "--sort day: expected cost, calls, tokens, estimated, overrun, refused or one of --by user,model"},
 		{"--org acme -o xml", "--output xml: expected one of table, json, yaml, csv, jsonl"},
 		{"--org acme --from tomorrow", "--from tomorrow: expected a day (2026-11-01), a month (2026-11), a time (2026-11-01T08:00:00Z), a duration ago (7d, 36h), today or yesterday"},
-		{"--org acme --from 2026-02-01 --to 2026-01-01", "the period ends (2026-01-02T00:00:00Z) before it begins (2026-02-01T00:00:00Z)"},
+		{"--org acme --from 2026-02-01 --to 2026-01-01", "the period is empty: it begins at 2026-02-01T00:00:00Z and ends at 2026-01-02T00:00:00Z"},
 		{"--org acme --from 7d --days 7", "--from and --days are two ways to say the same; use one"},
 		{"--org acme --days -1", "--days -1: expected 1 or more"},
 		{"--org acme --from 2001-01-01", "the period has more than 3660 days; daily sums are kept for 400"},

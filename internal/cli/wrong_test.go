@@ -187,3 +187,15 @@ func TestStoreUnavailable(t *testing.T) {
 		}
 	}
 }
+
+// TestKeyWithLineBreak: a key pasted with a line break is called wrong, and not the network.
+func TestKeyWithLineBreak(t *testing.T) {
+	refuses(t, "the administrator's key", "orgs", "list", "--admin-url", "http://127.0.0.1:1", "--admin-key", "lg_admin_x\n")
+}
+
+// TestOutNamesTheFile: a file that cannot be written is named as the user named it.
+func TestOutNamesTheFile(t *testing.T) {
+	s := newSite(t, orgs)
+	file := filepath.Join(t.TempDir(), "absent", "x.csv")
+	s.refuses(file+" cannot be written: no such file or directory", "orgs", "list", "--out", file)
+}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/internal/listen"
@@ -117,8 +118,21 @@ func (m *machine) ports(running func() bool) {
 			m.add(OK, l.path, l.address+" is in use: llmguard already runs here with this file", "")
 			continue
 		}
-		m.add(m.level, l.path, fmt.Sprintf("%s cannot be opened: %v", l.address, plainError(err)), "Stop what has the port (`ss -ltnp` names it), or choose another.")
+		m.add(m.level, l.path, fmt.Sprintf("%s cannot be opened: %v", l.address, plainError(err)), openable(err))
 	}
+}
+
+// openable says what to do about a listener that cannot be opened.
+func openable(err error) string {
+	switch {
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return "No interface of this machine has the address: use one that `ip address` lists, or 0.0.0.0 for all."
+	case errors.Is(err, fs.ErrPermission):
+		return "Choose a port from 1024 up, or give llmguard CAP_NET_BIND_SERVICE."
+	case errors.Is(err, syscall.EADDRINUSE):
+		return "Stop what has the port (`ss -ltnp` names it), or choose another."
+	}
+	return "Choose a host and port of this machine."
 }
 
 // free opens a listener for a moment.

@@ -57,6 +57,12 @@ func TestMachine(t *testing.T) {
 	if got != "ok listen" || !strings.Contains(list[0].What, "already runs here") {
 		t.Errorf("the port of llmguard with this file: got %q %+v, want it in order", got, list)
 	}
+	list, _ = found(t, head+"listen: 192.0.2.1:80\nadmin: {listen: \"127.0.0.1:0\"}\n", func(cfg *config.Config) []diagnose.Finding {
+		return diagnose.Machine(cfg, diagnose.Error, func() bool { return false })
+	})
+	if len(list) != 1 || strings.Contains(list[0].Fix, "Stop what has the port") || !strings.Contains(list[0].Fix, "ip address") {
+		t.Errorf("an address of another machine: got %+v, want the address to be named as what is wrong", list)
+	}
 	t.Setenv("TMPDIR", below)
 	list, _ = found(t, head+ports+"memory: {spool: 1GB}\n", func(cfg *config.Config) []diagnose.Finding {
 		return diagnose.Machine(cfg, diagnose.Error, func() bool { return false })

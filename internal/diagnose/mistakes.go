@@ -92,6 +92,9 @@ func (m *mistakes) baseURLs() {
 		}
 		path := fmt.Sprintf("providers[%d].base_url", i)
 		switch parts := strings.Split(strings.Trim(u.Path, "/"), "/"); {
+		case p.Kind != "azure" && parts[0] == "":
+			m.add(Warning, path, "has no path: calls go to "+strings.TrimRight(p.BaseURL, "/")+"/chat/completions",
+				"End it with the version segment, such as "+strings.TrimRight(p.BaseURL, "/")+"/v1.")
 		case len(parts) > 1 && isVersion(parts[len(parts)-1]) && parts[len(parts)-1] == parts[len(parts)-2]:
 			m.add(Warning, path, "ends with the version segment twice: "+u.Path, "End it with one, such as https://api.openai.com/v1.")
 		case p.Kind == "azure" && isVersion(parts[len(parts)-1]):

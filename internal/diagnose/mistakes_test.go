@@ -61,6 +61,7 @@ func TestMistakes(t *testing.T) {
 		"a provider behind another":   {two + org, "warning providers[1].id"},
 		"one that an org goes to":     {two + "orgs: [{id: acme, providers: [q], " + bounded + "}]\n", ""},
 		"/v1/v1":                      {"providers: [{id: p, base_url: https://api.openai.com/v1/v1/}]\n" + org, "warning providers[0].base_url"},
+		"a host alone":                {"providers: [{id: p, base_url: https://api.openai.com}]\n" + org, "warning providers[0].base_url"},
 		"/v1 of Azure":                {"providers: [{id: p, kind: azure, base_url: https://n.openai.azure.com/v1}]\n" + org, "warning providers[0].base_url"},
 		"a gateway's path":            {"providers: [{id: p, base_url: https://gw.example/openai/v1}]\n" + org, ""},
 		"a key expired last year":     {key("2025-10-01"), "warning orgs[0].users[0].keys[0].expires"},

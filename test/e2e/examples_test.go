@@ -202,8 +202,10 @@ func (d *exampleDesk) fresh(line string) string {
 	case strings.HasPrefix(line, "llmguard init"):
 		text += "cd $(mktemp -d -p .)\n"
 	}
-	for _, name := range []string{"prod", "staging"} {
-		text += "llmguard context add " + name + " --url $LLMGUARD_ADMIN_URL\n"
+	if strings.Contains(line, "context") {
+		for _, name := range []string{"prod", "staging"} {
+			text += "llmguard context add " + name + " --url $LLMGUARD_ADMIN_URL\n"
+		}
 	}
 	return "{\n" + text + "} >/dev/null 2>&1\n"
 }

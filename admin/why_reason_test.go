@@ -1,0 +1,19 @@
+package admin
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestWhyReasonAgreesWithLimits: a job whose limits have no room is not said to wait for quota alone.
+func TestWhyReasonAgreesWithLimits(t *testing.T) {
+	before := 23
+	w := &Why{
+		Kind: "job", WaitsFor: "quota", Reason: "Its limits have room.", Job: &JobLine{Pool: "openai", Ahead: &before},
+		Limits: []WhyLimit{{Name: "user-hour", Subject: "user", Refuses: true}},
+	}
+	w.conclude()
+	if w.WaitsFor != "limit" || strings.Contains(w.Reason, "have room") || !strings.Contains(w.Reason, "user-hour") {
+		t.Errorf("waits for %s: %s", w.WaitsFor, w.Reason)
+	}
+}
