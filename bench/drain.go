@@ -19,8 +19,8 @@ import (
 	"github.com/llmguard/llmguard/bench/child"
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/redisconn"
+	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/queue"
-	"github.com/llmguard/llmguard/wire"
 )
 
 // drain measures the queue in this process: jobs with 2 KB bodies from put

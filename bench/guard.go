@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 
 	"github.com/llmguard/llmguard/bench/child"
-	"github.com/llmguard/llmguard/keys"
+	"github.com/llmguard/llmguard/internal/auth/keys"
 )
 
 // guardConfig has what a real deployment has (a sliding window per user, a

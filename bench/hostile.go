@@ -13,9 +13,9 @@ import (
 
 	"github.com/llmguard/llmguard/bench/child"
 	"github.com/llmguard/llmguard/bench/load"
+	"github.com/llmguard/llmguard/internal/auth/keys"
 	"github.com/llmguard/llmguard/internal/fakeprovider"
 	"github.com/llmguard/llmguard/internal/hostile"
-	"github.com/llmguard/llmguard/keys"
 )
 
 // attack measures what an org notices of three others that hold all the connections they

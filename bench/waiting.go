@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/bench/child"
+	"github.com/llmguard/llmguard/internal/auth/keys"
 	"github.com/llmguard/llmguard/internal/fakeprovider"
-	"github.com/llmguard/llmguard/keys"
 )
 
 // waiting measures what callers who wait take of a proxy: resident memory and

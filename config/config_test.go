@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/llmguard/llmguard/keys"
+	"github.com/llmguard/llmguard/internal/auth/keys"
 )
 
 var update = flag.Bool("update", false, "write testdata/wrong.txt anew")

@@ -8,7 +8,7 @@ import (
 	"time"
 	_ "time/tzdata" // zone names work on machines without a zone database
 
-	"github.com/llmguard/llmguard/keys"
+	"github.com/llmguard/llmguard/internal/auth/keys"
 )
 
 func (d *document) orgs(cfg *Config) {

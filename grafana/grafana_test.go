@@ -22,10 +22,10 @@ import (
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/auth"
+	"github.com/llmguard/llmguard/internal/webhook"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/proxy"
 	"github.com/llmguard/llmguard/queue"
-	"github.com/llmguard/llmguard/webhook"
 )
 
 var update = flag.Bool("update", false, "write dashboards/*.json anew")

@@ -12,9 +12,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/llmguard/llmguard/owned"
+	"github.com/llmguard/llmguard/internal/ownership"
+	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/providers"
-	"github.com/llmguard/llmguard/wire"
 )
 
 // What names our account in the tests below, and must not be seen outside.
@@ -272,7 +272,7 @@ func TestFetchesNameNoAccount(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			g.start(t, r)
 			w := httptest.NewRecorder()
-			status, err := r.guard.Fetch(t.Context(), w, r.org, owned.Note{Provider: "vendor"}, providers.Request{Method: http.MethodGet, Path: "/responses/resp_1"})
+			status, err := r.guard.Fetch(t.Context(), w, r.org, ownership.Note{Provider: "vendor"}, providers.Request{Method: http.MethodGet, Path: "/responses/resp_1"})
 			nameless(t, g.base, seen(&Call{}, w, err))
 			if status == 200 && !strings.Contains(w.Body.String(), "resp") {
 				t.Errorf("%d, %s", status, w.Body)

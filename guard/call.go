@@ -7,10 +7,10 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/internal/tracing"
+	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/providers"
-	"github.com/llmguard/llmguard/tracing"
-	"github.com/llmguard/llmguard/wire"
 )
 
 // Outcome says how a call ended; it is a metric label and a ledger field.

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
-	"github.com/llmguard/llmguard/wire"
+	"github.com/llmguard/llmguard/internal/wire"
 )
 
 // capping picks the spend caps that concern a call, with those of their limits

@@ -6,9 +6,9 @@ import (
 	"fmt"
 
 	"github.com/llmguard/llmguard/budget"
-	"github.com/llmguard/llmguard/owned"
+	"github.com/llmguard/llmguard/internal/ownership"
+	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/tokenizer"
-	"github.com/llmguard/llmguard/wire"
 )
 
 // thing adds what a file or a conversation brings along. What tools read of vector stores
@@ -48,7 +48,7 @@ func (p *Plan) pictures() int64 {
 
 // addition is what a call under way may add to the conversation it is in.
 type addition struct {
-	owned.Addition
+	ownership.Addition
 	open bool
 }
 
@@ -80,9 +80,9 @@ func (e *errand) counted(u wire.Usage) {
 // did no work.
 func (e *errand) uncounted() {
 	if e.call.Result.void() {
-		e.added(0, owned.Unknown)
+		e.added(0, ownership.Unknown)
 	} else {
-		e.added(e.addition.Added(), owned.Unknown)
+		e.added(e.addition.Added(), ownership.Unknown)
 	}
 }
 
@@ -111,7 +111,7 @@ const (
 // AddItems counts, before they are sent, what the items of a request add to a
 // conversation: those it contains, and those of earlier responses that it names. Added is
 // to be called with the status of the answer, 0 for none, and the error instead of it.
-func (g *Guard) AddItems(ctx context.Context, c Caller, id, call string, m wire.Mentions, named []owned.Note) (added func(status int, err error), err error) {
+func (g *Guard) AddItems(ctx context.Context, c Caller, id, call string, m wire.Mentions, named []ownership.Note) (added func(status int, err error), err error) {
 	tokens := m.Items + m.Pictures*pictureItem + m.Documents*documentItem + outputs(named)
 	if tokens == 0 {
 		return func(int, error) {}, nil
@@ -129,14 +129,14 @@ func (g *Guard) AddItems(ctx context.Context, c Caller, id, call string, m wire.
 		}
 		ctx, cancel := context.WithTimeout(ctx, settleTimeout)
 		defer cancel()
-		if err := g.owned.End(ctx, a, tokens, owned.Unknown); err != nil {
+		if err := g.owned.End(ctx, a, tokens, ownership.Unknown); err != nil {
 			g.log.Warn("tokens of a conversation not noted, its next call may be held too high", "call", call, "err", err)
 		}
 	}, nil
 }
 
 // outputs is how many tokens the outputs hold that items are of.
-func outputs(items []owned.Note) (tokens int64) {
+func outputs(items []ownership.Note) (tokens int64) {
 	of := map[string]bool{}
 	for _, n := range items {
 		if n.Response != "" && !of[n.Response] {
@@ -155,7 +155,7 @@ func (e *errand) noteCompletion(a wire.Answer) {
 		return
 	}
 	e.noted = true
-	n := owned.Note{ID: a.ID, Kind: owned.Completion, User: c.Caller.User, Provider: c.Target.Provider.ID, Model: c.Request.Model}
+	n := ownership.Note{ID: a.ID, Kind: ownership.Completion, User: c.Caller.User, Provider: c.Target.Provider.ID, Model: c.Request.Model}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(e.upstream), settleTimeout)
 	defer cancel()
 	if err := c.guard.keepThing(ctx, c.Caller, n); err != nil {
@@ -177,7 +177,7 @@ func (e *errand) noteContainers(a wire.Answer) {
 		if _, ok := known[id]; ok || err != nil {
 			continue
 		}
-		n := owned.Note{ID: id, Kind: owned.Container, User: c.Caller.User, Provider: c.Target.Provider.ID}
+		n := ownership.Note{ID: id, Kind: ownership.Container, User: c.Caller.User, Provider: c.Target.Provider.ID}
 		n.Unit, n.Paid = ContainerEntry+cmp.Or(c.Request.ContainerMemory, DefaultContainer), now().Add(SessionTime).Unix()
 		err = c.guard.keepThing(ctx, c.Caller, n)
 	}

@@ -3,8 +3,8 @@ package guard
 import (
 	"time"
 
+	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/providers"
-	"github.com/llmguard/llmguard/wire"
 )
 
 // Credential is an org's own secret at a provider. It is never printed. The empty

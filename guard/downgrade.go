@@ -5,7 +5,7 @@ import (
 	"errors"
 	"math"
 
-	"github.com/llmguard/llmguard/wire"
+	"github.com/llmguard/llmguard/internal/wire"
 )
 
 // beginOr is Begin; a call that does not fit is begun with the model that its org

@@ -5,9 +5,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/tokenizer"
-	"github.com/llmguard/llmguard/wire"
 )
 
 const (

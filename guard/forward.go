@@ -12,12 +12,12 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/llmguard/llmguard/internal/responses"
 	"github.com/llmguard/llmguard/internal/spool"
+	"github.com/llmguard/llmguard/internal/tracing"
+	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/providers"
 	"github.com/llmguard/llmguard/quota"
-	"github.com/llmguard/llmguard/tracing"
-	"github.com/llmguard/llmguard/translate"
-	"github.com/llmguard/llmguard/wire"
 )
 
 // maxAnswer bounds a plain answer, which is kept whole so that its cost can
@@ -329,7 +329,7 @@ func (c *Call) relayError(w http.ResponseWriter, resp *http.Response, rest time.
 	}
 	if c.translated() {
 		named := *refusal
-		named.Param = translate.Param(refusal.Param)
+		named.Param = responses.Param(refusal.Param)
 		refusal, answer = &named, named.JSON()
 	}
 	c.Result.Refusal = refusal

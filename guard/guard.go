@@ -21,10 +21,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/llmguard/llmguard/budget"
-	"github.com/llmguard/llmguard/calibration"
-	"github.com/llmguard/llmguard/conversation"
+	"github.com/llmguard/llmguard/internal/calibration"
+	"github.com/llmguard/llmguard/internal/ownership"
+	"github.com/llmguard/llmguard/internal/responses/conversation"
 	"github.com/llmguard/llmguard/internal/spool"
-	"github.com/llmguard/llmguard/owned"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/providers"
 	"github.com/llmguard/llmguard/quota"
@@ -158,7 +158,7 @@ type Options struct {
 	Charged func(org, user string)
 	// Owned knows what providers keep for the orgs; nil: nothing that is kept
 	// can be referred to.
-	Owned *owned.Store
+	Owned *ownership.Store
 	// Conversations keeps the responses of providers that have none; nil: they
 	// cannot be referred to.
 	Conversations *conversation.Store
@@ -184,7 +184,7 @@ type Guard struct {
 	holders     *recentHolders
 	holds       chan struct{} // one place for every hold of a live call under way
 	charged     func(org, user string)
-	owned       *owned.Store
+	owned       *ownership.Store
 	turns       *conversation.Store
 	spool       *spool.Store
 	answerWait  time.Duration // for room for an answer

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/tokenizer"
-	"github.com/llmguard/llmguard/wire"
 )
 
 // media counts images, audio and files, none of which is ever counted as text.

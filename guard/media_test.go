@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/tokenizer"
-	"github.com/llmguard/llmguard/wire"
 )
 
 // part is a chat request to gpt-4o with one part of content.

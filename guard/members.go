@@ -5,9 +5,9 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/providers"
 	"github.com/llmguard/llmguard/tokenizer"
-	"github.com/llmguard/llmguard/wire"
 )
 
 // accept refuses members of the request whose cost is not held: those that OpenAI's

@@ -7,9 +7,9 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/llmguard/llmguard/internal/responses"
 	"github.com/llmguard/llmguard/internal/spool"
 	"github.com/llmguard/llmguard/providers"
-	"github.com/llmguard/llmguard/translate"
 )
 
 // answerPatience is how long a plain answer waits for room. It has been paid for.
@@ -36,7 +36,7 @@ func (e *errand) receive(resp *http.Response, kept *spool.Buffer) error {
 	}
 	body, err := kept.Bytes()
 	if c.translated() && err == nil {
-		if body, err = translate.Answer(body, e.reply()); err == nil {
+		if body, err = responses.Answer(body, e.reply()); err == nil {
 			err = kept.Replace(body)
 		}
 	}

@@ -11,11 +11,11 @@ import (
 	"time"
 	"weak"
 
+	"github.com/llmguard/llmguard/internal/ownership"
 	"github.com/llmguard/llmguard/internal/spool"
-	"github.com/llmguard/llmguard/owned"
+	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/providers"
-	"github.com/llmguard/llmguard/wire"
 )
 
 // answering is a provider whose every answer is this text, with its length or without.
@@ -169,7 +169,7 @@ func TestResponseWithoutRoomHasAnOwner(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, roomy()...)
 			r.crowded(room)
-			r.guard.owned = owned.New(r.redis.Client(), nil, nil)
+			r.guard.owned = ownership.New(r.redis.Client(), nil, nil)
 			text := `{"id":"resp_large","object":"response","status":"completed","model":"gpt-4o","output":[{"type":"message","id":"msg_1","content":` +
 				`[{"type":"output_text","text":"` + strings.Repeat("x", 3*spool.Small) + `"}]}],"usage":{"input_tokens":10,"output_tokens":5,"total_tokens":15}}`
 			r.moveTo(answering(t, text, true))

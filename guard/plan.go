@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/providers"
-	"github.com/llmguard/llmguard/wire"
 )
 
 // Plan is a request with its price: what will be held, where it goes, and the

@@ -5,9 +5,9 @@ import (
 	"net/url"
 	"testing"
 
+	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/providers"
-	"github.com/llmguard/llmguard/wire"
 )
 
 // planner is a guard that can price and nothing else: one OpenAI account, one

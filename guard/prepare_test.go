@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/llmguard/llmguard/budget"
-	"github.com/llmguard/llmguard/wire"
+	"github.com/llmguard/llmguard/internal/wire"
 )
 
 func TestPrepareTokens(t *testing.T) {

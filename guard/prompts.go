@@ -3,8 +3,8 @@ package guard
 import (
 	"slices"
 
+	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/providers"
-	"github.com/llmguard/llmguard/wire"
 )
 
 // prompted finds the stored prompt among what a request refers to, and returns the rest.

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/internal/capacity"
+	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/quota"
-	"github.com/llmguard/llmguard/wire"
 )
 
 // liveQuota is the quota of a call that does not wait in the queue.

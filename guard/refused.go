@@ -4,8 +4,8 @@ import (
 	"errors"
 	"net/http"
 
+	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/providers"
-	"github.com/llmguard/llmguard/wire"
 )
 
 // idle reports whether an answer of this status is not billed, because the provider

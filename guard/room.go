@@ -6,9 +6,9 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/providers"
-	"github.com/llmguard/llmguard/wire"
 )
 
 // Waiter is a call that waits, as far as limits ask: whose it is, and what it will hold.

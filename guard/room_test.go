@@ -9,10 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/llmguard/llmguard/internal/ownership"
 	"github.com/llmguard/llmguard/internal/spool"
-	"github.com/llmguard/llmguard/owned"
+	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/providers"
-	"github.com/llmguard/llmguard/wire"
 )
 
 // TestLargeEventsTakeRoom: an event that has yet to come to its end counts while it is
@@ -40,7 +40,7 @@ func TestLargeEventsTakeRoom(t *testing.T) {
 			go func() {
 				defer close(done)
 				if name == "fetched" {
-					_, _ = r.guard.Fetch(t.Context(), httptest.NewRecorder(), r.org, owned.Note{Provider: "openai"}, providers.Request{Path: "/responses/r"})
+					_, _ = r.guard.Fetch(t.Context(), httptest.NewRecorder(), r.org, ownership.Note{Provider: "openai"}, providers.Request{Path: "/responses/r"})
 					return
 				}
 				req, err := wire.Scan(wire.Responses, []byte(`{"model":"gpt-4o","input":"hi","stream":true,"max_output_tokens":9}`), wire.Limits{})

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/llmguard/llmguard/wire"
+	"github.com/llmguard/llmguard/internal/wire"
 )
 
 // TestBurstWaitsForItsTurn: a call that finds all places for holds taken waits for one as

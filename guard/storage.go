@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
-	"github.com/llmguard/llmguard/owned"
+	"github.com/llmguard/llmguard/internal/ownership"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/providers"
 )
@@ -77,8 +77,8 @@ func (g *Guard) RunStorage(ctx context.Context) error {
 // charged once, however many processes do this. A store that cannot be asked for is
 // charged the next time. Each read of a size waits for a turn.
 func (g *Guard) ChargeStorage(ctx context.Context, o *Org, at time.Time, turns <-chan time.Time) {
-	for page := (owned.Page{Oldest: true, Limit: storagePage}); ctx.Err() == nil; {
-		list, more, err := g.owned.List(ctx, o.ID, "", owned.VectorStore, page)
+	for page := (ownership.Page{Oldest: true, Limit: storagePage}); ctx.Err() == nil; {
+		list, more, err := g.owned.List(ctx, o.ID, "", ownership.VectorStore, page)
 		if err != nil {
 			g.log.Warn("storage not charged, will retry", "org", o.ID, "err", err)
 			return
@@ -107,7 +107,7 @@ func (g *Guard) ChargeStorage(ctx context.Context, o *Org, at time.Time, turns <
 const day = int64(24 * time.Hour / time.Second)
 
 // chargeStore charges one store for whole days.
-func (g *Guard) chargeStore(ctx context.Context, o *Org, n owned.Note, at time.Time) error {
+func (g *Guard) chargeStore(ctx context.Context, o *Org, n ownership.Note, at time.Time) error {
 	c := Caller{Org: o, User: n.User}
 	size, err := g.storeSize(ctx, c, n)
 	if errors.Is(err, ErrNotOwned) && at.Unix()-n.Paid >= 2*day { // one 404 may pass
@@ -128,7 +128,7 @@ func (g *Guard) chargeStore(ctx context.Context, o *Org, n owned.Note, at time.T
 
 // EndStorage charges for the day that has begun of a vector store that is about to be
 // deleted.
-func (g *Guard) EndStorage(ctx context.Context, c Caller, n owned.Note, at time.Time) error {
+func (g *Guard) EndStorage(ctx context.Context, c Caller, n ownership.Note, at time.Time) error {
 	c.User = n.User
 	size, err := g.storeSize(ctx, c, n)
 	if errors.Is(err, ErrNotOwned) {
@@ -147,7 +147,7 @@ func (g *Guard) EndStorage(ctx context.Context, c Caller, n owned.Note, at time.
 
 // storeSize asks the provider how many bytes a store takes. The error is ErrNotOwned when
 // there is no such store any more.
-func (g *Guard) storeSize(ctx context.Context, c Caller, n owned.Note) (int64, error) {
+func (g *Guard) storeSize(ctx context.Context, c Caller, n ownership.Note) (int64, error) {
 	status, body, err := g.Read(ctx, c.Org, n, providers.Request{Method: http.MethodGet, Path: "/vector_stores/" + n.ID})
 	switch {
 	case status == http.StatusNotFound:
@@ -172,7 +172,7 @@ func (g *Guard) storeSize(ctx context.Context, c Caller, n owned.Note) (int64, e
 
 // chargeDay charges a vector store of n.Bytes for the day that begins at n.Paid, once.
 // What was stored has been stored: no limit refuses it, and all that count cost have it.
-func (g *Guard) chargeDay(ctx context.Context, c Caller, n owned.Note) error {
+func (g *Guard) chargeDay(ctx context.Context, c Caller, n ownership.Note) error {
 	units := Megabytes(n.Bytes)
 	if units == 0 {
 		return nil
@@ -201,7 +201,7 @@ func (g *Guard) chargeDay(ctx context.Context, c Caller, n owned.Note) error {
 }
 
 // storageID is the same for the same day, whoever charges it.
-func storageID(n owned.Note) string {
+func storageID(n ownership.Note) string {
 	sum := sha256.Sum256([]byte(n.ID))
 	return "storage." + hex.EncodeToString(sum[:16]) + "." + strconv.FormatInt(n.Paid, 10)
 }

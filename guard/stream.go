@@ -8,11 +8,11 @@ import (
 	"sync"
 	"time"
 
+	"github.com/llmguard/llmguard/internal/responses"
 	"github.com/llmguard/llmguard/internal/spool"
+	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/providers"
 	"github.com/llmguard/llmguard/tokenizer"
-	"github.com/llmguard/llmguard/translate"
-	"github.com/llmguard/llmguard/wire"
 )
 
 // relay carries one event stream from the provider to the caller.
@@ -131,7 +131,7 @@ func (r *relay) take(p []byte) error {
 // kept is how many bytes of the stream are in memory.
 func (r *relay) kept() int {
 	n := r.events.Held()
-	if made, ok := r.body.(*translate.Events); ok {
+	if made, ok := r.body.(*responses.Events); ok {
 		n += made.Held()
 	}
 	return n

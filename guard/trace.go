@@ -9,10 +9,10 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/internal/tracing"
+	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/providers"
 	"github.com/llmguard/llmguard/quota"
-	"github.com/llmguard/llmguard/tracing"
-	"github.com/llmguard/llmguard/wire"
 )
 
 // operations are what OpenTelemetry's conventions call the endpoints; others go

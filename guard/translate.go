@@ -9,9 +9,9 @@ import (
 	"net/http"
 
 	"github.com/llmguard/llmguard/budget"
-	"github.com/llmguard/llmguard/conversation"
-	"github.com/llmguard/llmguard/translate"
-	"github.com/llmguard/llmguard/wire"
+	"github.com/llmguard/llmguard/internal/responses"
+	"github.com/llmguard/llmguard/internal/responses/conversation"
+	"github.com/llmguard/llmguard/internal/wire"
 )
 
 // Providers that speak chat completions only are asked for a chat completion in
@@ -43,11 +43,11 @@ func (p *Plan) translate() error {
 	if !only {
 		return nil
 	}
-	o := translate.Options{LimitField: p.chatLimitField(), Items: p.kept.items}
+	o := responses.Options{LimitField: p.chatLimitField(), Items: p.kept.items}
 	for _, t := range p.kept.turns {
-		o.Turns = append(o.Turns, translate.Turn{Input: t.Input, Output: translate.Output(t.Response)})
+		o.Turns = append(o.Turns, responses.Turn{Input: t.Input, Output: responses.Output(t.Response)})
 	}
-	body, err := translate.Request(r, o)
+	body, err := responses.Request(r, o)
 	if err != nil {
 		return err
 	}
@@ -56,7 +56,7 @@ func (p *Plan) translate() error {
 	var refused *wire.Error
 	if errors.As(err, &refused) {
 		named := *refused
-		named.Param = translate.Param(refused.Param)
+		named.Param = responses.Param(refused.Param)
 		return &named
 	}
 	return err
@@ -91,7 +91,7 @@ func (g *Guard) conversation(ctx context.Context, c Caller, refs []wire.Ref, of 
 			}
 			read[id] = turn
 		}
-		if items[ref.ID] = translate.Item(translate.Output(turn.Response), ref.ID); items[ref.ID] == nil {
+		if items[ref.ID] = responses.Item(responses.Output(turn.Response), ref.ID); items[ref.ID] == nil {
 			return nil, nil, notOwned(ref)
 		}
 	}
@@ -111,11 +111,11 @@ func unkept(ref wire.Ref, err error) error {
 }
 
 // reply is what the answer of a translated call is made from.
-func (e *errand) reply() translate.Reply {
+func (e *errand) reply() responses.Reply {
 	c := e.call
-	r := translate.Reply{Request: c.Request, ID: c.Alias}
+	r := responses.Reply{Request: c.Request, ID: c.Alias}
 	if r.ID == "" {
-		r.ID = translate.NewID("resp_")
+		r.ID = responses.NewID("resp_")
 	}
 	if c.Request.Store && c.guard.turns != nil {
 		r.Final = func(response []byte) { e.keep(r.ID, response) }
@@ -127,7 +127,7 @@ func (e *errand) reply() translate.Reply {
 // it and can go on from it.
 func (e *errand) keep(id string, response []byte) {
 	c := e.call
-	t := conversation.Turn{Input: translate.InputItems(c.Request, c.kept.items), Response: response}
+	t := conversation.Turn{Input: responses.InputItems(c.Request, c.kept.items), Response: response}
 	for i := range c.kept.turns {
 		t.Earlier += c.kept.turns[i].Size()
 	}
@@ -146,7 +146,7 @@ func (e *errand) events(resp *http.Response) io.Reader {
 	if !e.call.translated() {
 		return resp.Body
 	}
-	return translate.Stream(resp.Body, e.reply())
+	return responses.Stream(resp.Body, e.reply())
 }
 
 // Kept returns a response that is kept here, of an org that has it. The error is

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/llmguard/llmguard/wire"
+	"github.com/llmguard/llmguard/internal/wire"
 )
 
 // maxHolds bounds the holds of live calls under way: a burst queues here, where a caller's

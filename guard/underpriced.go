@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/tokenizer"
-	"github.com/llmguard/llmguard/wire"
 )
 
 // What a provider bills may be more than the request's price says: another model

@@ -9,9 +9,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/providers"
-	"github.com/llmguard/llmguard/wire"
 )
 
 // vendor is a provider that gives one recorded answer and keeps what it was asked.

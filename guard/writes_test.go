@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
-	"github.com/llmguard/llmguard/wire"
 )
 
 // writesRig is a vendor whose model m has prices for both kinds of cache writes.

@@ -15,18 +15,18 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/llmguard/llmguard/batch"
-	"github.com/llmguard/llmguard/blob"
 	books "github.com/llmguard/llmguard/budget"
-	"github.com/llmguard/llmguard/files"
-	"github.com/llmguard/llmguard/identity"
+	"github.com/llmguard/llmguard/internal/batch"
 	"github.com/llmguard/llmguard/internal/capacity"
+	"github.com/llmguard/llmguard/internal/idempotency"
+	"github.com/llmguard/llmguard/internal/ownership"
 	"github.com/llmguard/llmguard/internal/redistest"
-	"github.com/llmguard/llmguard/owned"
+	"github.com/llmguard/llmguard/internal/storage/blob"
+	"github.com/llmguard/llmguard/internal/storage/files"
+	"github.com/llmguard/llmguard/internal/tenants"
+	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/queue"
 	"github.com/llmguard/llmguard/quota"
-	"github.com/llmguard/llmguard/rejoin"
-	"github.com/llmguard/llmguard/wire"
 )
 
 // watch lets every script touch the keys that it declares and no other: it runs
@@ -332,7 +332,7 @@ func (w *watch) jobs(rdb redis.UniversalClient) {
 
 // conversations counts the tokens of one.
 func (w *watch) conversations(rdb redis.UniversalClient) {
-	ctx, store := w.t.Context(), owned.New(rdb, nil, nil)
+	ctx, store := w.t.Context(), ownership.New(rdb, nil, nil)
 	a, err := store.Begin(ctx, "acme", "conv_1", "call", 5)
 	w.try(err)
 	_, err = store.Begin(ctx, "acme", "conv_1", "other", 5)
@@ -367,12 +367,12 @@ func (w *watch) storage(rdb redis.UniversalClient) {
 func (w *watch) records(rdb redis.UniversalClient) {
 	ctx, stop := context.WithCancel(w.t.Context())
 	defer stop()
-	ids := identity.New(rdb, identity.Options{Log: quiet})
+	ids := tenants.New(rdb, tenants.Options{Log: quiet})
 	w.try(ids.Load(ctx))
-	entry := identity.AuditEntry{Actor: "ops", Action: "org.create", Org: "acme"}
-	w.try(ids.Commit(ctx, entry, identity.Change{Ref: identity.Ref{Kind: "org", Org: "acme"}, New: map[string]any{"name": "Acme"}}))
-	again := rejoin.New(rdb, rejoin.Options{Logger: quiet})
-	print := rejoin.PrintOf([]byte("a"))
+	entry := tenants.AuditEntry{Actor: "ops", Action: "org.create", Org: "acme"}
+	w.try(ids.Commit(ctx, entry, tenants.Change{Ref: tenants.Ref{Kind: "org", Org: "acme"}, New: map[string]any{"name": "Acme"}}))
+	again := idempotency.New(rdb, idempotency.Options{Logger: quiet})
+	print := idempotency.PrintOf([]byte("a"))
 	key, _, err := again.Open(ctx, "acme", print, print, "holder")
 	w.try(err, key.Bind(ctx, "job_1", time.Minute), key.Done(ctx, "answer", time.Minute))
 	w.try(again.Keep(ctx, "acme", print, "job_1", time.Minute))

@@ -7,10 +7,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/llmguard/llmguard/attempts"
 	"github.com/llmguard/llmguard/internal/auth"
-	"github.com/llmguard/llmguard/keys"
-	"github.com/llmguard/llmguard/wire"
+	"github.com/llmguard/llmguard/internal/auth/keys"
+	"github.com/llmguard/llmguard/internal/wire"
 )
 
 // authenticate finds who is calling. Every refusal reads the same. After too many
@@ -30,7 +29,7 @@ func (s *Server) authenticate(r *http.Request, ip netip.Addr) (auth.Principal, e
 		s.metrics.authFailures.Inc()
 	}
 	if s.failures.Blocked(ip, now) {
-		return auth.Principal{}, wire.RateLimited("Too many requests with a wrong API key", attempts.RetryAfter)
+		return auth.Principal{}, wire.RateLimited("Too many requests with a wrong API key", auth.FailureRetryAfter)
 	}
 	s.failures.Failed(ip, now)
 	if !sent {

@@ -5,7 +5,7 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/llmguard/llmguard/wire"
+	"github.com/llmguard/llmguard/internal/wire"
 )
 
 // Azure's clients put the deployment into the path and the version into the

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/queue"
-	"github.com/llmguard/llmguard/wire"
 )
 
 // id is the response's, "" when the answer is none.

@@ -8,8 +8,8 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/llmguard/llmguard/batch"
-	"github.com/llmguard/llmguard/wire"
+	"github.com/llmguard/llmguard/internal/batch"
+	"github.com/llmguard/llmguard/internal/wire"
 )
 
 // batchView is a batch as OpenAI shows it, with what it costs besides.

@@ -9,12 +9,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/llmguard/llmguard/batch"
 	"github.com/llmguard/llmguard/budget"
-	"github.com/llmguard/llmguard/files"
 	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/batch"
 	"github.com/llmguard/llmguard/internal/fakeprovider"
-	"github.com/llmguard/llmguard/owned"
+	"github.com/llmguard/llmguard/internal/ownership"
+	"github.com/llmguard/llmguard/internal/storage/files"
 	"github.com/llmguard/llmguard/queue"
 )
 
@@ -113,7 +113,7 @@ func keeping(t *testing.T, r *rig) {
 	t.Helper()
 	r.guard = guard.New(guard.Options{
 		Quota: r.queue.Quota(), Budget: budget.New(r.rdb, budget.Options{}), StoreDeadline: 5 * time.Second, Policy: r.guard.Policy(),
-		Owned: owned.New(r.rdb, nil, nil),
+		Owned: ownership.New(r.rdb, nil, nil),
 	})
 	r.proxy.guard, r.proxy.opts.Guard = r.guard, r.guard
 }

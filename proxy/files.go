@@ -12,8 +12,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/llmguard/llmguard/files"
-	"github.com/llmguard/llmguard/wire"
+	"github.com/llmguard/llmguard/internal/storage/files"
+	"github.com/llmguard/llmguard/internal/wire"
 )
 
 // fileView is a file as OpenAI shows it. Times are Unix seconds.

@@ -13,9 +13,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/llmguard/llmguard/batch"
-	"github.com/llmguard/llmguard/blob"
-	"github.com/llmguard/llmguard/files"
+	"github.com/llmguard/llmguard/internal/batch"
+	"github.com/llmguard/llmguard/internal/storage/blob"
+	"github.com/llmguard/llmguard/internal/storage/files"
 	"github.com/llmguard/llmguard/queue"
 )
 

@@ -6,7 +6,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/llmguard/llmguard/wire"
+	"github.com/llmguard/llmguard/internal/wire"
 )
 
 // form serves an endpoint whose requests carry files. The body goes to a file

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/queue"
-	"github.com/llmguard/llmguard/wire"
 )
 
 // jobView is a job as its owner sees it. Times are Unix seconds.

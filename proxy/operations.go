@@ -5,20 +5,20 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/llmguard/llmguard/owned"
+	"github.com/llmguard/llmguard/internal/ownership"
 )
 
 // operation is one request about things that a provider keeps for an org. All of them go
 // the same way, see Server.relay: what their path and their body name is the org's, it
 // is asked of the provider that keeps it, and what the answer makes is noted.
 type operation struct {
-	method, path string     // the path as in Server.table
-	of           owned.Kind // what the first id of the path names; "": there is none
-	makes        owned.Kind // what the answer's id names; "": nothing new
-	ends         bool       // the thing is gone afterwards
-	lists        owned.Kind // answers with what the org has of a kind
-	file         string     // the part of a form that holds a file; "": the body is JSON
-	fee          fee        // what it costs; nil: nothing
+	method, path string         // the path as in Server.table
+	of           ownership.Kind // what the first id of the path names; "": there is none
+	makes        ownership.Kind // what the answer's id names; "": nothing new
+	ends         bool           // the thing is gone afterwards
+	lists        ownership.Kind // answers with what the org has of a kind
+	file         string         // the part of a form that holds a file; "": the body is JSON
+	fee          fee            // what it costs; nil: nothing
 }
 
 const (
@@ -30,60 +30,60 @@ const (
 // operations are all of them. Those of files are found by Server.allFiles and its like,
 // which know the files that are kept here.
 var operations = []operation{
-	{method: postIt, path: "/conversations", makes: owned.Conversation},
-	{method: getIt, path: "/conversations/", of: owned.Conversation},
-	{method: postIt, path: "/conversations/", of: owned.Conversation},
-	{method: dropIt, path: "/conversations/", of: owned.Conversation, ends: true},
-	{method: postIt, path: "/conversations/*/items", of: owned.Conversation},
-	{method: getIt, path: "/conversations/*/items", of: owned.Conversation},
-	{method: getIt, path: "/conversations/*/items/", of: owned.Conversation},
-	{method: dropIt, path: "/conversations/*/items/", of: owned.Conversation},
+	{method: postIt, path: "/conversations", makes: ownership.Conversation},
+	{method: getIt, path: "/conversations/", of: ownership.Conversation},
+	{method: postIt, path: "/conversations/", of: ownership.Conversation},
+	{method: dropIt, path: "/conversations/", of: ownership.Conversation, ends: true},
+	{method: postIt, path: "/conversations/*/items", of: ownership.Conversation},
+	{method: getIt, path: "/conversations/*/items", of: ownership.Conversation},
+	{method: getIt, path: "/conversations/*/items/", of: ownership.Conversation},
+	{method: dropIt, path: "/conversations/*/items/", of: ownership.Conversation},
 
-	{method: getIt, path: "/chat/completions", lists: owned.Completion},
-	{method: getIt, path: "/chat/completions/", of: owned.Completion},
-	{method: postIt, path: "/chat/completions/", of: owned.Completion},
-	{method: dropIt, path: "/chat/completions/", of: owned.Completion, ends: true},
-	{method: getIt, path: "/chat/completions/*/messages", of: owned.Completion},
+	{method: getIt, path: "/chat/completions", lists: ownership.Completion},
+	{method: getIt, path: "/chat/completions/", of: ownership.Completion},
+	{method: postIt, path: "/chat/completions/", of: ownership.Completion},
+	{method: dropIt, path: "/chat/completions/", of: ownership.Completion, ends: true},
+	{method: getIt, path: "/chat/completions/*/messages", of: ownership.Completion},
 
-	{method: postIt, path: "/uploads", makes: owned.Upload},
-	{method: postIt, path: "/uploads/*/parts", of: owned.Upload, makes: owned.UploadPart, file: "data"},
-	{method: postIt, path: "/uploads/*/complete", of: owned.Upload, makes: owned.File},
-	{method: postIt, path: "/uploads/*/cancel", of: owned.Upload},
+	{method: postIt, path: "/uploads", makes: ownership.Upload},
+	{method: postIt, path: "/uploads/*/parts", of: ownership.Upload, makes: ownership.UploadPart, file: "data"},
+	{method: postIt, path: "/uploads/*/complete", of: ownership.Upload, makes: ownership.File},
+	{method: postIt, path: "/uploads/*/cancel", of: ownership.Upload},
 
-	{method: postIt, path: "/vector_stores", makes: owned.VectorStore, fee: storedFiles},
-	{method: getIt, path: "/vector_stores", lists: owned.VectorStore},
-	{method: getIt, path: "/vector_stores/", of: owned.VectorStore},
-	{method: postIt, path: "/vector_stores/", of: owned.VectorStore},
-	{method: dropIt, path: "/vector_stores/", of: owned.VectorStore, ends: true},
-	{method: postIt, path: "/vector_stores/*/search", of: owned.VectorStore, fee: search},
-	{method: postIt, path: "/vector_stores/*/files", of: owned.VectorStore, fee: storedFiles},
-	{method: getIt, path: "/vector_stores/*/files", of: owned.VectorStore},
-	{method: getIt, path: "/vector_stores/*/files/", of: owned.VectorStore},
-	{method: postIt, path: "/vector_stores/*/files/", of: owned.VectorStore},
-	{method: dropIt, path: "/vector_stores/*/files/", of: owned.VectorStore},
-	{method: getIt, path: "/vector_stores/*/files/*/content", of: owned.VectorStore},
-	{method: postIt, path: "/vector_stores/*/file_batches", of: owned.VectorStore, fee: storedFiles},
-	{method: getIt, path: "/vector_stores/*/file_batches/", of: owned.VectorStore},
-	{method: postIt, path: "/vector_stores/*/file_batches/*/cancel", of: owned.VectorStore},
-	{method: getIt, path: "/vector_stores/*/file_batches/*/files", of: owned.VectorStore},
+	{method: postIt, path: "/vector_stores", makes: ownership.VectorStore, fee: storedFiles},
+	{method: getIt, path: "/vector_stores", lists: ownership.VectorStore},
+	{method: getIt, path: "/vector_stores/", of: ownership.VectorStore},
+	{method: postIt, path: "/vector_stores/", of: ownership.VectorStore},
+	{method: dropIt, path: "/vector_stores/", of: ownership.VectorStore, ends: true},
+	{method: postIt, path: "/vector_stores/*/search", of: ownership.VectorStore, fee: search},
+	{method: postIt, path: "/vector_stores/*/files", of: ownership.VectorStore, fee: storedFiles},
+	{method: getIt, path: "/vector_stores/*/files", of: ownership.VectorStore},
+	{method: getIt, path: "/vector_stores/*/files/", of: ownership.VectorStore},
+	{method: postIt, path: "/vector_stores/*/files/", of: ownership.VectorStore},
+	{method: dropIt, path: "/vector_stores/*/files/", of: ownership.VectorStore},
+	{method: getIt, path: "/vector_stores/*/files/*/content", of: ownership.VectorStore},
+	{method: postIt, path: "/vector_stores/*/file_batches", of: ownership.VectorStore, fee: storedFiles},
+	{method: getIt, path: "/vector_stores/*/file_batches/", of: ownership.VectorStore},
+	{method: postIt, path: "/vector_stores/*/file_batches/*/cancel", of: ownership.VectorStore},
+	{method: getIt, path: "/vector_stores/*/file_batches/*/files", of: ownership.VectorStore},
 
-	{method: postIt, path: "/containers", makes: owned.Container, fee: session},
-	{method: getIt, path: "/containers", lists: owned.Container},
-	{method: getIt, path: "/containers/", of: owned.Container, fee: session},
-	{method: dropIt, path: "/containers/", of: owned.Container, ends: true},
-	{method: postIt, path: "/containers/*/files", of: owned.Container, file: "file", fee: session},
-	{method: getIt, path: "/containers/*/files", of: owned.Container, fee: session},
-	{method: getIt, path: "/containers/*/files/", of: owned.Container, fee: session},
-	{method: dropIt, path: "/containers/*/files/", of: owned.Container, fee: session},
-	{method: getIt, path: "/containers/*/files/*/content", of: owned.Container, fee: session},
+	{method: postIt, path: "/containers", makes: ownership.Container, fee: session},
+	{method: getIt, path: "/containers", lists: ownership.Container},
+	{method: getIt, path: "/containers/", of: ownership.Container, fee: session},
+	{method: dropIt, path: "/containers/", of: ownership.Container, ends: true},
+	{method: postIt, path: "/containers/*/files", of: ownership.Container, file: "file", fee: session},
+	{method: getIt, path: "/containers/*/files", of: ownership.Container, fee: session},
+	{method: getIt, path: "/containers/*/files/", of: ownership.Container, fee: session},
+	{method: dropIt, path: "/containers/*/files/", of: ownership.Container, fee: session},
+	{method: getIt, path: "/containers/*/files/*/content", of: ownership.Container, fee: session},
 }
 
 // fileOperations are those of files that a provider keeps.
 var (
-	getFile     = operation{method: getIt, path: "/files/", of: owned.File}
-	deleteFile  = operation{method: dropIt, path: "/files/", of: owned.File, ends: true}
-	contentFile = operation{method: getIt, path: "/files/*/content", of: owned.File}
-	uploadFile  = operation{method: postIt, path: "/files", makes: owned.File, file: "file"}
+	getFile     = operation{method: getIt, path: "/files/", of: ownership.File}
+	deleteFile  = operation{method: dropIt, path: "/files/", of: ownership.File, ends: true}
+	contentFile = operation{method: getIt, path: "/files/*/content", of: ownership.File}
+	uploadFile  = operation{method: postIt, path: "/files", makes: ownership.File, file: "file"}
 )
 
 // related are the names and scopes of routes with operations, by the first part of their

@@ -12,8 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/providers"
-	"github.com/llmguard/llmguard/wire"
 )
 
 // upForm is a form with one file, read to its end. The file is in the exchange's body.

@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/queue"
-	"github.com/llmguard/llmguard/wire"
 )
 
 // spend uses so much of alice's limits up.

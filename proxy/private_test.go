@@ -5,8 +5,8 @@ import (
 	"net/http"
 	"testing"
 
+	"github.com/llmguard/llmguard/internal/tracing"
 	"github.com/llmguard/llmguard/queue"
-	"github.com/llmguard/llmguard/tracing"
 )
 
 // TestAnswersAreNotKeptOnTheWay: no answer is for a cache, or for a browser to guess about.

@@ -12,24 +12,24 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/ownership"
 	"github.com/llmguard/llmguard/internal/spool"
-	"github.com/llmguard/llmguard/owned"
+	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/providers"
-	"github.com/llmguard/llmguard/wire"
 )
 
 // task is an operation under way.
 type task struct {
 	operation
-	ids      []string      // of the path
-	note     owned.Note    // what the first of them names, or only which provider keeps what is made
-	mentions wire.Mentions // of the body
-	named    []owned.Note  // the things mentioned
+	ids      []string         // of the path
+	note     ownership.Note   // what the first of them names, or only which provider keeps what is made
+	mentions wire.Mentions    // of the body
+	named    []ownership.Note // the things mentioned
 	request  providers.Request
 	call     *guard.Call                 // that pays for it; nil: nothing
 	asks     bool                        // the call only asks whether there is room for what comes later
 	added    func(status int, err error) // what was counted of a conversation's items; nil: nothing
-	made     owned.Note
+	made     ownership.Note
 }
 
 // relay carries an operation out: what it names is looked up, what it costs is held, and
@@ -86,7 +86,7 @@ func (s *Server) findThing(x *exchange, r *http.Request, t *task) error {
 	return err
 }
 
-func noThing(k owned.Kind, id string) *wire.Error {
+func noThing(k ownership.Kind, id string) *wire.Error {
 	what := strings.NewReplacer("_", " ", ".", " ").Replace(string(k))
 	code := strings.ReplaceAll(string(k), ".", "_") + "_not_found"
 	return wire.NotFound("id", code, "No such %s: %s. It must have been made through this proxy by the same org", what, shorten(id))
@@ -119,7 +119,7 @@ func (s *Server) readTask(x *exchange, r *http.Request, t *task) error {
 	if len(body) > 0 {
 		t.request.Length, t.request.Body = int64(len(body)), func() io.Reader { return bytes.NewReader(body) }
 	}
-	if t.makes == owned.Upload {
+	if t.makes == ownership.Upload {
 		return purposeKept(t.mentions.Purpose)
 	}
 	return nil
@@ -134,7 +134,7 @@ func (s *Server) settleOn(ctx context.Context, x *exchange, t *task) (err error)
 		switch {
 		case t.note.Provider == "":
 			t.note.Provider = n.Provider
-		case n.Provider != t.note.Provider, n.Kind == owned.UploadPart && n.Of != t.note.ID:
+		case n.Provider != t.note.Provider, n.Kind == ownership.UploadPart && n.Of != t.note.ID:
 			ref := t.mentions.Refs[i]
 			return wire.NotFound(ref.Param, "not_found", "%.100q does not belong to this", ref.ID)
 		}
@@ -169,7 +169,7 @@ func (s *Server) hold(ctx context.Context, x *exchange, t *task) error {
 
 // countItems counts what the items of a request add to its conversation, before it is sent.
 func (s *Server) countItems(ctx context.Context, x *exchange, t *task) (err error) {
-	if t.of == owned.Conversation {
+	if t.of == ownership.Conversation {
 		t.added, err = s.guard.AddItems(ctx, x.caller, t.note.ID, x.id, t.mentions, t.named)
 	}
 	return err
@@ -191,7 +191,7 @@ func (s *Server) send(x *exchange, r *http.Request, t *task) (int, error) {
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), changeTimeout)
 		defer cancel()
 	}
-	if t.ends && t.of == owned.VectorStore {
+	if t.ends && t.of == ownership.VectorStore {
 		if err := s.guard.EndStorage(ctx, x.caller, t.note, time.Now()); err != nil {
 			return 0, unavailable(err)
 		}
@@ -239,11 +239,11 @@ func (s *Server) seen(ctx context.Context, x *exchange, t *task, status int, ans
 	if t.makes != "" || t.fee != nil {
 		_ = json.Unmarshal(answer, &made) // what is needed of it is checked
 	}
-	if t.makes == owned.File && made.File != nil {
+	if t.makes == ownership.File && made.File != nil {
 		made = *made.File
 	}
 	if t.call != nil && !t.asks {
-		if made.Status == "expired" && (t.itself() || t.makes == owned.Container) { // there is no session any more
+		if made.Status == "expired" && (t.itself() || t.makes == ownership.Container) { // there is no session any more
 			status = http.StatusNotFound
 		}
 		t.call.Paid(x.Header(), status, nil)
@@ -255,18 +255,18 @@ func (s *Server) seen(ctx context.Context, x *exchange, t *task, status int, ans
 		return wire.BadGateway("The provider's answer does not name what it made", nil)
 	}
 	now := time.Now()
-	n := owned.Note{
+	n := ownership.Note{
 		ID: made.ID, Until: made.Expires, Made: now.UnixMicro(), Created: made.Created, Kind: t.makes, Provider: t.note.Provider, Of: t.note.ID, Bytes: max(made.Bytes, 0), Purpose: made.Purpose, Name: made.Name,
 		Paid: t.made.Paid, Unit: t.made.Unit,
 	}
-	if t.makes == owned.VectorStore {
+	if t.makes == ownership.VectorStore {
 		n.Paid, n.Bytes = now.Unix(), 0
 	}
 	err := s.guard.KeepThing(ctx, x.caller, n)
 	if err != nil {
 		return err
 	}
-	if t.makes == owned.Conversation { // nothing else can be under way in it yet
+	if t.makes == ownership.Conversation { // nothing else can be under way in it yet
 		t.added, err = s.guard.AddItems(ctx, x.caller, n.ID, x.id, t.mentions, t.named)
 	}
 	return err
@@ -284,7 +284,7 @@ func (s *Server) after(ctx context.Context, x *exchange, t *task, status int) {
 	missing := status == http.StatusNotFound && t.itself() && t.request.Query == ""
 	if gone || missing && t.method != postIt {
 		err = s.guard.ForgetThing(ctx, x.caller, t.note)
-	} else if t.of == owned.Container && t.call != nil && t.call.Result.Outcome == guard.Completed {
+	} else if t.of == ownership.Container && t.call != nil && t.call.Result.Outcome == guard.Completed {
 		t.note.Paid = time.Now().Add(guard.SessionTime).Unix()
 		err = s.guard.ChangeThing(ctx, x.caller, t.note)
 	}
@@ -322,7 +322,7 @@ var containers = []string{guard.DefaultContainer, "4g", "16g", "64g"}
 // one that was paid.
 func session(s *Server, x *exchange, t *task) (*guard.Plan, error) {
 	unit := t.note.Unit
-	if t.makes == owned.Container {
+	if t.makes == ownership.Container {
 		size := t.mentions.MemoryLimit
 		if size == "" {
 			size = guard.DefaultContainer
@@ -331,7 +331,7 @@ func session(s *Server, x *exchange, t *task) (*guard.Plan, error) {
 			return nil, wire.BadRequest("memory_limit", "invalid_value", "memory_limit must be one of %s", strings.Join(containers, ", "))
 		}
 		unit = guard.ContainerEntry + size
-		t.made = owned.Note{Unit: unit, Paid: time.Now().Add(guard.SessionTime).Unix()}
+		t.made = ownership.Note{Unit: unit, Paid: time.Now().Add(guard.SessionTime).Unix()}
 	} else if time.Now().Unix() < t.note.Paid {
 		return nil, nil
 	}

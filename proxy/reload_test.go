@@ -3,8 +3,8 @@ package proxy
 import (
 	"testing"
 
+	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/queue"
-	"github.com/llmguard/llmguard/wire"
 )
 
 // TestJobOfAnotherPool: jobs wait in the pool that their model had when they were put. When a reload has given it to

@@ -7,16 +7,16 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/ownership"
 	"github.com/llmguard/llmguard/internal/spool"
-	"github.com/llmguard/llmguard/owned"
+	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/providers"
 	"github.com/llmguard/llmguard/quota"
-	"github.com/llmguard/llmguard/wire"
 )
 
 // ownResponse finds a response that the provider keeps for the caller. Those of
 // others do not exist.
-func (s *Server) ownResponse(x *exchange, r *http.Request, id string) (owned.Note, error) {
+func (s *Server) ownResponse(x *exchange, r *http.Request, id string) (ownership.Note, error) {
 	n, err := s.guard.Owned(r.Context(), x.caller, id)
 	if errors.Is(err, guard.ErrNotOwned) || err == nil && (n.User != x.caller.User || n.Response != "" || n.Kind != "" || !plainID(n.At())) {
 		return n, noResponse(id)
@@ -62,7 +62,7 @@ func (s *Server) fetch(x *exchange, r *http.Request, id, method, verb string) (i
 // paced takes what a request about a stored response costs besides money: a part of its
 // key's rate, and one request of the provider's quota until it is done. Fresh reports
 // whether it may still be sent.
-func (s *Server) paced(x *exchange, r *http.Request, n owned.Note) (fresh func() bool, done func(), err error) {
+func (s *Server) paced(x *exchange, r *http.Request, n ownership.Note) (fresh func() bool, done func(), err error) {
 	org := x.caller.Org
 	free, err := s.fetches.begin(org.ID, x.caller.Key, 1, time.Now())
 	if err != nil {

@@ -20,15 +20,15 @@ import (
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/auth"
+	"github.com/llmguard/llmguard/internal/auth/keys"
 	"github.com/llmguard/llmguard/internal/fakeprovider"
+	"github.com/llmguard/llmguard/internal/idempotency"
 	"github.com/llmguard/llmguard/internal/redisconn"
 	"github.com/llmguard/llmguard/internal/redistest"
-	"github.com/llmguard/llmguard/keys"
+	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/providers"
 	"github.com/llmguard/llmguard/queue"
-	"github.com/llmguard/llmguard/rejoin"
-	"github.com/llmguard/llmguard/wire"
 )
 
 // rig is a proxy with real parts: Redis, a provider, a queue, and a worker when
@@ -101,7 +101,7 @@ func newRig(t *testing.T, pool queue.Pool, change func(*Options), limits ...budg
 	})
 	r.background(r.queue.Run)
 	o := Options{
-		Guard: r.guard, Queue: r.queue, Rejoin: rejoin.New(rdb, rejoin.Options{Logger: log}), Log: log, StoreDeadline: 5 * time.Second,
+		Guard: r.guard, Queue: r.queue, Rejoin: idempotency.New(rdb, idempotency.Options{Logger: log}), Log: log, StoreDeadline: 5 * time.Second,
 		Directory: &auth.Directory{ByHash: map[string]auth.Principal{keys.Hash(keys.Pepper{}, r.key): {Org: r.org, User: "alice", Key: "k1"}}},
 	}
 	if change != nil {

@@ -12,9 +12,9 @@ import (
 
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/auth"
+	"github.com/llmguard/llmguard/internal/auth/keys"
 	"github.com/llmguard/llmguard/internal/capacity"
 	"github.com/llmguard/llmguard/internal/spool"
-	"github.com/llmguard/llmguard/keys"
 	"github.com/llmguard/llmguard/queue"
 )
 

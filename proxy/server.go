@@ -13,17 +13,16 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/llmguard/llmguard/attempts"
-	"github.com/llmguard/llmguard/batch"
-	"github.com/llmguard/llmguard/files"
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/auth"
+	"github.com/llmguard/llmguard/internal/batch"
+	"github.com/llmguard/llmguard/internal/idempotency"
 	"github.com/llmguard/llmguard/internal/spool"
+	"github.com/llmguard/llmguard/internal/storage/files"
+	"github.com/llmguard/llmguard/internal/tracing"
+	"github.com/llmguard/llmguard/internal/webhook"
+	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/queue"
-	"github.com/llmguard/llmguard/rejoin"
-	"github.com/llmguard/llmguard/tracing"
-	"github.com/llmguard/llmguard/webhook"
-	"github.com/llmguard/llmguard/wire"
 )
 
 // Options are what a Server is built from. Guard, Queue, Rejoin and Directory are
@@ -31,7 +30,7 @@ import (
 type Options struct {
 	Guard     *guard.Guard
 	Queue     *queue.Queue
-	Rejoin    *rejoin.Store
+	Rejoin    *idempotency.Store
 	Directory *auth.Directory
 	// Files and Batches are nil in a process that serves neither.
 	Files   *files.Store
@@ -39,7 +38,7 @@ type Options struct {
 
 	// Failures counts wrong keys, together with those sent elsewhere in this process;
 	// nil: those sent here alone.
-	Failures *attempts.Limiter
+	Failures *auth.FailureLimiter
 	// Missed, when set, looks for keys that are newer than the Directory and
 	// reports whether SetDirectory was called with any. Used, when set, is told of
 	// every use of a key; it must not block.
@@ -77,7 +76,7 @@ func (o *Options) withDefaults() {
 	setDefault(&o.KeepPlace, 90*time.Second)
 	setDefault(&o.KeepAnswer, 24*time.Hour)
 	if o.Failures == nil {
-		o.Failures = attempts.New()
+		o.Failures = auth.NewFailureLimiter()
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -98,9 +97,9 @@ type Server struct {
 	opts      Options
 	guard     *guard.Guard
 	queue     *queue.Queue
-	rejoin    *rejoin.Store
+	rejoin    *idempotency.Store
 	directory atomic.Pointer[auth.Directory]
-	failures  *attempts.Limiter
+	failures  *auth.FailureLimiter
 	routes    map[string]route
 	puts      chan struct{}   // one place for every put under way
 	looks     chan struct{}   // one place for every look at a waiting caller's place

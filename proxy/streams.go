@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/llmguard/llmguard/wire"
+	"github.com/llmguard/llmguard/internal/wire"
 )
 
 // streams bounds what lasts as long as its caller likes and costs nothing: event streams,

@@ -9,10 +9,10 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/tracing"
+	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/queue"
 	"github.com/llmguard/llmguard/quota"
-	"github.com/llmguard/llmguard/tracing"
-	"github.com/llmguard/llmguard/wire"
 )
 
 // newJob makes the record of a call that waits. Its body goes beside it.

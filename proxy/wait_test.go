@@ -14,9 +14,9 @@ import (
 
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/fakeprovider"
+	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/queue"
 	"github.com/llmguard/llmguard/quota"
-	"github.com/llmguard/llmguard/wire"
 )
 
 // block makes the provider's quota unavailable for d.

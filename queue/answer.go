@@ -7,8 +7,8 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/llmguard/llmguard/files"
 	"github.com/llmguard/llmguard/internal/capacity"
+	"github.com/llmguard/llmguard/internal/storage/files"
 )
 
 // Answer is a whole answer: what was sent to a caller, byte for byte.

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/quota"
-	"github.com/llmguard/llmguard/wire"
 )
 
 // grants asks for n live calls at an instant and returns how many were granted.

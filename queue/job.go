@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
-	"github.com/llmguard/llmguard/wire"
 )
 
 // Class orders jobs: a caller is connected, one asked for it, or a batch did.

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/llmguard/llmguard/wire"
+	"github.com/llmguard/llmguard/internal/wire"
 )
 
 func TestCancelWaitingAndRunning(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/capacity"
-	"github.com/llmguard/llmguard/wire"
+	"github.com/llmguard/llmguard/internal/wire"
 )
 
 // What a job has in Redis is admitted by Options.Memory before it is written: its body

@@ -10,11 +10,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/llmguard/llmguard/blob"
-	"github.com/llmguard/llmguard/files"
 	"github.com/llmguard/llmguard/internal/capacity"
 	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/internal/spool"
+	"github.com/llmguard/llmguard/internal/storage/blob"
+	"github.com/llmguard/llmguard/internal/storage/files"
 )
 
 const mib = 1 << 20

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/llmguard/llmguard/wire"
+	"github.com/llmguard/llmguard/internal/wire"
 )
 
 // lanesLooked bounds what Oldest asks of Redis: some 5 ms of its time.

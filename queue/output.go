@@ -8,8 +8,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/llmguard/llmguard/files"
 	"github.com/llmguard/llmguard/internal/spool"
+	"github.com/llmguard/llmguard/internal/storage/files"
 )
 
 const (

@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/llmguard/llmguard/wire"
+	"github.com/llmguard/llmguard/internal/wire"
 )
 
 const (

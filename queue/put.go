@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/llmguard/llmguard/wire"
+	"github.com/llmguard/llmguard/internal/wire"
 )
 
 // FullError refuses a job: the queue holds as many as it may.

@@ -14,13 +14,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/llmguard/llmguard/blob"
-	"github.com/llmguard/llmguard/files"
 	"github.com/llmguard/llmguard/internal/capacity"
 	"github.com/llmguard/llmguard/internal/spool"
+	"github.com/llmguard/llmguard/internal/storage/blob"
+	"github.com/llmguard/llmguard/internal/storage/files"
+	"github.com/llmguard/llmguard/internal/storage/seal"
 	"github.com/llmguard/llmguard/lua"
 	"github.com/llmguard/llmguard/quota"
-	"github.com/llmguard/llmguard/seal"
 )
 
 var (

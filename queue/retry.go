@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/guard"
-	"github.com/llmguard/llmguard/wire"
+	"github.com/llmguard/llmguard/internal/wire"
 )
 
 const (

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/llmguard/llmguard/wire"
+	"github.com/llmguard/llmguard/internal/wire"
 )
 
 // failedOnce claims the next job, starts it, and lets the provider fail it.

@@ -6,8 +6,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/quota"
-	"github.com/llmguard/llmguard/wire"
 )
 
 // TestRunningCountsLiveCalls: what runs in a pool is its live calls and its jobs, each once,

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/llmguard/llmguard/seal"
+	"github.com/llmguard/llmguard/internal/storage/seal"
 )
 
 func sealing(t *testing.T, ids ...string) *seal.Ring {

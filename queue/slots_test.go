@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/quota"
-	"github.com/llmguard/llmguard/wire"
 )
 
 // TestOpenCallsAreRemembered: whoever writes of a pool's open calls makes them last: with a key that has a moment left,

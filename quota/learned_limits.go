@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/llmguard/llmguard/wire"
+	"github.com/llmguard/llmguard/internal/wire"
 )
 
 // Head is the head of a provider's answer, which may say something of its limits.

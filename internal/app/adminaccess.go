@@ -12,10 +12,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/llmguard/llmguard/attempts"
+	"github.com/llmguard/llmguard/internal/auth"
 	"github.com/llmguard/llmguard/internal/listen"
+	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/providers"
-	"github.com/llmguard/llmguard/wire"
 )
 
 // allowedHosts refuses requests for host names that a web page could have made its own.
@@ -54,7 +54,7 @@ func (a *App) metricsHandler() http.Handler {
 		}
 		now, ip := time.Now(), peer(r)
 		if a.failures.Blocked(ip, now) {
-			refuse(w, wire.RateLimited("Too many requests with a wrong token", attempts.RetryAfter))
+			refuse(w, wire.RateLimited("Too many requests with a wrong token", auth.FailureRetryAfter))
 			return
 		}
 		a.failures.Failed(ip, now)

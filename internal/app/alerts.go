@@ -6,10 +6,10 @@ import (
 	"encoding/json"
 	"time"
 
-	"github.com/llmguard/llmguard/alert"
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/config"
-	"github.com/llmguard/llmguard/webhook"
+	"github.com/llmguard/llmguard/internal/alert"
+	"github.com/llmguard/llmguard/internal/webhook"
 )
 
 // newAlerts returns what watches the limits of those who were charged.

@@ -17,29 +17,29 @@ import (
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/llmguard/llmguard/alert"
-	"github.com/llmguard/llmguard/attempts"
-	"github.com/llmguard/llmguard/batch"
-	"github.com/llmguard/llmguard/blob"
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/budget/journal"
-	"github.com/llmguard/llmguard/calibration"
 	"github.com/llmguard/llmguard/config"
-	"github.com/llmguard/llmguard/conversation"
-	"github.com/llmguard/llmguard/files"
 	"github.com/llmguard/llmguard/guard"
-	"github.com/llmguard/llmguard/identity"
+	"github.com/llmguard/llmguard/internal/alert"
+	"github.com/llmguard/llmguard/internal/auth"
+	"github.com/llmguard/llmguard/internal/batch"
+	"github.com/llmguard/llmguard/internal/calibration"
 	"github.com/llmguard/llmguard/internal/capacity"
+	"github.com/llmguard/llmguard/internal/idempotency"
 	"github.com/llmguard/llmguard/internal/listen"
+	"github.com/llmguard/llmguard/internal/ownership"
 	"github.com/llmguard/llmguard/internal/redisconn"
+	"github.com/llmguard/llmguard/internal/responses/conversation"
 	"github.com/llmguard/llmguard/internal/spool"
-	"github.com/llmguard/llmguard/owned"
+	"github.com/llmguard/llmguard/internal/storage/blob"
+	"github.com/llmguard/llmguard/internal/storage/files"
+	"github.com/llmguard/llmguard/internal/tenants"
+	"github.com/llmguard/llmguard/internal/tracing"
+	"github.com/llmguard/llmguard/internal/webhook"
+	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/queue"
-	"github.com/llmguard/llmguard/rejoin"
-	"github.com/llmguard/llmguard/tracing"
-	"github.com/llmguard/llmguard/webhook"
-	"github.com/llmguard/llmguard/wire"
 )
 
 // Role is what a process does.
@@ -77,7 +77,7 @@ type App struct {
 	exporter    *budget.Exporter // nil without ledger.export_dir
 	calibration *calibration.Calibration
 	queue       *queue.Queue
-	rejoin      *rejoin.Store
+	rejoin      *idempotency.Store
 	files       *files.Store // these four are nil without files.store
 	batches     *batch.Store
 	batchRunner *batch.Runner
@@ -93,12 +93,12 @@ type App struct {
 	tracer      *tracing.Tracer // nil when nothing is traced
 	alerts      *alert.Watcher
 	calls       *door // nil without the Proxy role
-	identity    *identity.Store
+	identity    *tenants.Store
 	ids         *Identities
 	changed     chan map[string]bool // orgs whose limits may be others now
 	admin       *door
 	refused     *listen.Metrics
-	failures    *attempts.Limiter // of wrong keys and tokens, on both listeners
+	failures    *auth.FailureLimiter // of wrong keys and tokens, on both listeners
 	ready       atomic.Bool
 
 	limitsChanged chan struct{} // has room for one notice
@@ -127,7 +127,7 @@ func New(o Options) (_ *App, err error) {
 	registerBuild(a.registry)
 	a.told = config.NewMetrics(a.registry)
 	a.told.Taken(o.Config, 0, time.Now())
-	a.refused, a.failures = listen.NewMetrics(a.registry), attempts.New()
+	a.refused, a.failures = listen.NewMetrics(a.registry), auth.NewFailureLimiter()
 	a.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	if a.tracer, err = openTracer(o.Config.Tracing, o.Log, a.registry); err != nil {
 		return nil, err
@@ -167,13 +167,13 @@ func New(o Options) (_ *App, err error) {
 	a.guard = guard.New(guard.Options{
 		Charged: a.alerts.Charged,
 		Budget:  a.budget, Calibration: a.calibration, Quota: a.queue.Quota(), Policy: set.policy, StoreDeadline: o.Config.Store.Deadline,
-		LocalShare: int(o.Config.Store.LocalShare), Owned: owned.New(o.Redis, a.memory, o.Log), Conversations: a.turns, Spool: a.spool, Log: o.Log, Metrics: a.registry,
+		LocalShare: int(o.Config.Store.LocalShare), Owned: ownership.New(o.Redis, a.memory, o.Log), Conversations: a.turns, Spool: a.spool, Log: o.Log, Metrics: a.registry,
 	})
 	if err = pricing.Register(a.registry, func() *pricing.Catalogue { return a.guard.Policy().Catalogue }, time.Now); err != nil {
 		return nil, err
 	}
 	warnOldPrices(set.policy.Catalogue, time.Now(), o.Log)
-	a.rejoin = rejoin.New(o.Redis, rejoin.Options{Logger: o.Log})
+	a.rejoin = idempotency.New(o.Redis, idempotency.Options{Logger: o.Log})
 	hooks := set.webhooks
 	hooks.Log, hooks.Metrics = o.Log, a.registry
 	if a.webhooks, err = webhook.New(o.Redis, hooks); err != nil {

@@ -12,11 +12,11 @@ import (
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/auth"
-	"github.com/llmguard/llmguard/keys"
+	"github.com/llmguard/llmguard/internal/auth/keys"
+	"github.com/llmguard/llmguard/internal/storage/seal"
+	"github.com/llmguard/llmguard/internal/webhook"
 	"github.com/llmguard/llmguard/providers"
 	"github.com/llmguard/llmguard/queue"
-	"github.com/llmguard/llmguard/seal"
-	"github.com/llmguard/llmguard/webhook"
 )
 
 // settings is a configuration in the terms of the packages that obey it.

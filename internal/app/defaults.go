@@ -9,12 +9,12 @@ import (
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/guard"
-	"github.com/llmguard/llmguard/identity"
+	"github.com/llmguard/llmguard/internal/tenants"
 )
 
 // withDefaults is the file's configuration with the records of all orgs over its defaults. A
 // record that does not go with the file is left out, so that the file's limit of its name applies.
-func (i *Identities) withDefaults(all *identity.Tenant) *config.Config {
+func (i *Identities) withDefaults(all *tenants.Tenant) *config.Config {
 	cfg := i.cfg
 	for _, name := range limitNames(all) {
 		next, err := withDefault(cfg, name, all.Limits[name])
@@ -28,7 +28,7 @@ func (i *Identities) withDefaults(all *identity.Tenant) *config.Config {
 }
 
 // limitNames are the names of the limits that are recorded, in order.
-func limitNames(t *identity.Tenant) []string {
+func limitNames(t *tenants.Tenant) []string {
 	if t == nil {
 		return nil
 	}
@@ -36,7 +36,7 @@ func limitNames(t *identity.Tenant) []string {
 }
 
 // withDefault puts a record over the default limit of its name, or adds one.
-func withDefault(cfg *config.Config, name string, record *identity.Limit) (*config.Config, error) {
+func withDefault(cfg *config.Config, name string, record *tenants.Limit) (*config.Config, error) {
 	out := *cfg
 	out.Defaults.Limits = slices.Clone(cfg.Defaults.Limits)
 	at := slices.IndexFunc(out.Defaults.Limits, func(l config.Limit) bool { return l.Name == name })
@@ -52,7 +52,7 @@ func withDefault(cfg *config.Config, name string, record *identity.Limit) (*conf
 
 // checkAll reports what makes limits unusable for all orgs: one wrong in itself, or one that an
 // org cannot have.
-func (i *Identities) checkAll(all *identity.Tenant) error {
+func (i *Identities) checkAll(all *tenants.Tenant) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	cfg := i.cfg

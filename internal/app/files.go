@@ -4,10 +4,10 @@ import (
 	"context"
 	"time"
 
-	"github.com/llmguard/llmguard/batch"
-	"github.com/llmguard/llmguard/blob"
-	"github.com/llmguard/llmguard/files"
-	"github.com/llmguard/llmguard/seal"
+	"github.com/llmguard/llmguard/internal/batch"
+	"github.com/llmguard/llmguard/internal/storage/blob"
+	"github.com/llmguard/llmguard/internal/storage/files"
+	"github.com/llmguard/llmguard/internal/storage/seal"
 )
 
 // agreeTime is what the blob store gets to be written to and read.

@@ -8,18 +8,17 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/llmguard/llmguard/attempts"
-	"github.com/llmguard/llmguard/batch"
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/config"
-	"github.com/llmguard/llmguard/files"
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/auth"
+	"github.com/llmguard/llmguard/internal/batch"
+	"github.com/llmguard/llmguard/internal/idempotency"
 	"github.com/llmguard/llmguard/internal/spool"
+	"github.com/llmguard/llmguard/internal/storage/files"
+	"github.com/llmguard/llmguard/internal/tracing"
+	"github.com/llmguard/llmguard/internal/webhook"
 	"github.com/llmguard/llmguard/queue"
-	"github.com/llmguard/llmguard/rejoin"
-	"github.com/llmguard/llmguard/tracing"
-	"github.com/llmguard/llmguard/webhook"
 )
 
 // NewFront builds a process's front on its parts. Package front has the one there is; the
@@ -51,12 +50,12 @@ type Parts struct {
 	Roles      Role
 	Redis      redis.UniversalClient
 	Directory  *auth.Directory
-	Failures   *attempts.Limiter // of wrong keys
+	Failures   *auth.FailureLimiter // of wrong keys
 	Identities *Identities
 	Budget     *budget.Store
 	Guard      *guard.Guard
 	Queue      *queue.Queue
-	Rejoin     *rejoin.Store
+	Rejoin     *idempotency.Store
 	Files      *files.Store // nil without files.store
 	Batches    *batch.Store // nil without files.store
 	Webhooks   *webhook.Sender

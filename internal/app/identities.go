@@ -13,23 +13,23 @@ import (
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/guard"
-	"github.com/llmguard/llmguard/identity"
 	"github.com/llmguard/llmguard/internal/auth"
-	"github.com/llmguard/llmguard/seal"
+	"github.com/llmguard/llmguard/internal/storage/seal"
+	"github.com/llmguard/llmguard/internal/tenants"
 )
 
 // Identities are the orgs, users and keys in force: those of the file with the
 // records in Redis over them, field by field. It is safe for concurrent use.
 type Identities struct {
-	Store *identity.Store
+	Store *tenants.Store
 	log   *slog.Logger
 	put   func(*guard.Policy, *auth.Directory, map[string]int) // hands out a new state
 
 	mu     sync.Mutex
 	cfg    *config.Config
-	base   *settings        // of cfg
-	ruling *config.Config   // cfg, with the records of all orgs over its defaults
-	all    *identity.Tenant // those records
+	base   *settings       // of cfg
+	ruling *config.Config  // cfg, with the records of all orgs over its defaults
+	all    *tenants.Tenant // those records
 	orgs   map[string]*madeOrg
 	merged []config.Org
 
@@ -39,13 +39,13 @@ type Identities struct {
 // madeOrg is an org and what it was made from.
 type madeOrg struct {
 	file   *config.Org // nil: only in Redis
-	record *identity.Tenant
+	record *tenants.Tenant
 	cfg    *config.Config // with the defaults
 	org    config.Org
 	*tenant
 }
 
-func newIdentities(store *identity.Store, cfg *config.Config, base *settings, log *slog.Logger) *Identities {
+func newIdentities(store *tenants.Store, cfg *config.Config, base *settings, log *slog.Logger) *Identities {
 	return &Identities{Store: store, log: log, cfg: cfg, base: base, ruling: cfg, orgs: map[string]*madeOrg{}}
 }
 
@@ -105,7 +105,7 @@ func (i *Identities) Update() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	snap := i.Store.Snapshot()
-	if all := snap.Tenants[identity.AllOrgs]; all != i.all {
+	if all := snap.Tenants[tenants.AllOrgs]; all != i.all {
 		i.ruling, i.all = i.withDefaults(all), all
 	}
 	made := i.assemble(snap)
@@ -125,7 +125,7 @@ func (i *Identities) Update() {
 	}
 }
 
-func (i *Identities) assemble(snap *identity.Snapshot) map[string]*madeOrg {
+func (i *Identities) assemble(snap *tenants.Snapshot) map[string]*madeOrg {
 	made := make(map[string]*madeOrg, len(i.cfg.Orgs)+len(snap.Tenants))
 	for n := range i.cfg.Orgs {
 		o := &i.cfg.Orgs[n]
@@ -141,7 +141,7 @@ func (i *Identities) assemble(snap *identity.Snapshot) map[string]*madeOrg {
 }
 
 // make returns an org, the one there is when nothing of it changed.
-func (i *Identities) make(id string, file *config.Org, record *identity.Tenant) *madeOrg {
+func (i *Identities) make(id string, file *config.Org, record *tenants.Tenant) *madeOrg {
 	old := i.orgs[id]
 	if old != nil && old.file == file && old.record == record && old.cfg == i.ruling {
 		return old
@@ -166,7 +166,7 @@ func (i *Identities) make(id string, file *config.Org, record *identity.Tenant) 
 }
 
 // makeOrg is makeOrg, with a look at an org of the file under defaults that the file does not have.
-func (i *Identities) makeOrg(cfg *config.Config, id string, file *config.Org, record *identity.Tenant) (*madeOrg, error) {
+func (i *Identities) makeOrg(cfg *config.Config, id string, file *config.Org, record *tenants.Tenant) (*madeOrg, error) {
 	made, err := makeOrg(cfg, i.base.seal, id, file, record)
 	if err == nil && record == nil && cfg != i.cfg {
 		err = cfg.CheckOrg(&made.org)
@@ -175,7 +175,7 @@ func (i *Identities) makeOrg(cfg *config.Config, id string, file *config.Org, re
 }
 
 // makeOrg puts an org's records over the file's org.
-func makeOrg(cfg *config.Config, ring *seal.Ring, id string, file *config.Org, record *identity.Tenant) (*madeOrg, error) {
+func makeOrg(cfg *config.Config, ring *seal.Ring, id string, file *config.Org, record *tenants.Tenant) (*madeOrg, error) {
 	org := cfg.NewOrg(id)
 	if file != nil {
 		org = *file
@@ -211,10 +211,10 @@ func makeOrg(cfg *config.Config, ring *seal.Ring, id string, file *config.Org, r
 }
 
 // credentials opens an org's own credentials; one that cannot be opened is empty.
-func credentials(org string, records map[string]*identity.Credential, ring *seal.Ring) map[string]guard.Credential {
+func credentials(org string, records map[string]*tenants.Credential, ring *seal.Ring) map[string]guard.Credential {
 	out := make(map[string]guard.Credential, len(records))
 	for provider, c := range records {
-		text, err := ring.Open(c.Sealed, identity.SealPlace(org, provider)...)
+		text, err := ring.Open(c.Sealed, tenants.SealPlace(org, provider)...)
 		if err != nil {
 			text = nil
 		}
@@ -224,8 +224,8 @@ func credentials(org string, records map[string]*identity.Credential, ring *seal
 }
 
 // raise puts overrides on the limits of their names.
-func raise(org *guard.Org, overrides map[string]*identity.Override) {
-	all := slices.SortedFunc(maps.Values(overrides), func(a, b *identity.Override) int { return a.Created.Compare(b.Created) })
+func raise(org *guard.Org, overrides map[string]*tenants.Override) {
+	all := slices.SortedFunc(maps.Values(overrides), func(a, b *tenants.Override) int { return a.Created.Compare(b.Created) })
 	lists := append(slices.Collect(maps.Values(org.UserLimits)), org.Limits)
 	lists = slices.AppendSeq(lists, maps.Values(org.KeyLimits))
 	for _, o := range all {
@@ -241,8 +241,8 @@ func raise(org *guard.Org, overrides map[string]*identity.Override) {
 
 // CheckOrg reports whether an org would be sound with these records; of all orgs, whether
 // each would.
-func (i *Identities) CheckOrg(id string, record *identity.Tenant) error {
-	if id == identity.AllOrgs {
+func (i *Identities) CheckOrg(id string, record *tenants.Tenant) error {
+	if id == tenants.AllOrgs {
 		return i.checkAll(record)
 	}
 	_, err := i.MergeOrg(id, record)
@@ -250,7 +250,7 @@ func (i *Identities) CheckOrg(id string, record *identity.Tenant) error {
 }
 
 // MergeOrg returns an org with these records over what the file has of it.
-func (i *Identities) MergeOrg(id string, record *identity.Tenant) (*config.Org, error) {
+func (i *Identities) MergeOrg(id string, record *tenants.Tenant) (*config.Org, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	at := slices.IndexFunc(i.cfg.Orgs, func(o config.Org) bool { return o.ID == id })
@@ -271,7 +271,7 @@ func (i *Identities) MergeOrg(id string, record *identity.Tenant) (*config.Org, 
 // openIdentities reads the records of identities. When Redis does not give them the
 // file's stand until it does.
 func (a *App) openIdentities(set *settings) {
-	a.identity = identity.New(a.rdb, identity.Options{Log: a.log})
+	a.identity = tenants.New(a.rdb, tenants.Options{Log: a.log})
 	ctx, cancel := context.WithTimeout(context.Background(), loadTime) //nolint:forbidigo // it is nobody's call
 	defer cancel()
 	if err := a.identity.Load(ctx); err != nil {
@@ -358,7 +358,7 @@ func LoadIdentities(ctx context.Context, cfg *config.Config, rdb redis.Universal
 	if err != nil {
 		return nil, err
 	}
-	store := identity.New(rdb, identity.Options{Log: log})
+	store := tenants.New(rdb, tenants.Options{Log: log})
 	if err := store.Load(ctx); err != nil {
 		return nil, err
 	}

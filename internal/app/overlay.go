@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/config"
-	"github.com/llmguard/llmguard/identity"
+	"github.com/llmguard/llmguard/internal/tenants"
 )
 
 // proxyKey is the hash of a key before its rotation.
@@ -22,7 +22,7 @@ type proxyKey struct {
 
 // overlay puts records over an org, whose lists are the caller's own; defaults are the limits
 // of every org.
-func overlay(org *config.Org, record *identity.Tenant, defaults []config.Limit) (previous []proxyKey, err error) {
+func overlay(org *config.Org, record *tenants.Tenant, defaults []config.Limit) (previous []proxyKey, err error) {
 	if record.Org != nil {
 		if err := patch(org, record.Org.OrgSpec); err != nil {
 			return nil, err
@@ -48,7 +48,7 @@ func overlay(org *config.Org, record *identity.Tenant, defaults []config.Limit) 
 		}
 	}
 	for _, id := range orgsFirst(record.Limits) {
-		user, name := identity.SplitLimitID(id)
+		user, name := tenants.SplitLimitID(id)
 		if err := patch(users.limitOf(user, name), record.Limits[id].LimitSpec); err != nil {
 			return nil, fmt.Errorf("limit %s: %w", strings.ReplaceAll(id, " ", "/"), err)
 		}
@@ -58,10 +58,10 @@ func overlay(org *config.Org, record *identity.Tenant, defaults []config.Limit) 
 
 // orgsFirst are the ids of limits in an order in which a user's own comes after the org's of its
 // name, which it is a copy of.
-func orgsFirst(limits map[string]*identity.Limit) []string {
+func orgsFirst(limits map[string]*tenants.Limit) []string {
 	return slices.SortedFunc(maps.Keys(limits), func(a, b string) int {
-		ofA, _ := identity.SplitLimitID(a)
-		ofB, _ := identity.SplitLimitID(b)
+		ofA, _ := tenants.SplitLimitID(a)
+		ofB, _ := tenants.SplitLimitID(b)
 		return cmp.Or(strings.Compare(ofA, ofB), strings.Compare(a, b))
 	})
 }

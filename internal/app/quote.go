@@ -6,11 +6,11 @@ import (
 	"net/url"
 	"time"
 
-	"github.com/llmguard/llmguard/batch"
 	"github.com/llmguard/llmguard/budget"
-	"github.com/llmguard/llmguard/calibration"
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/batch"
+	"github.com/llmguard/llmguard/internal/calibration"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/providers"
 )

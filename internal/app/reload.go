@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/config"
-	"github.com/llmguard/llmguard/identity"
+	"github.com/llmguard/llmguard/internal/tenants"
 )
 
 // ErrNoFile says that a process has no configuration file to read again.
@@ -137,7 +137,7 @@ func (a *App) reloadOnHangup(ctx context.Context, hup <-chan os.Signal) {
 // reloadBySignal reloads, and tells the audit as a reload over the network does. A reload
 // that the audit does not take stays in force: the log has it.
 func (a *App) reloadBySignal(ctx context.Context) {
-	entry := identity.AuditEntry{Actor: "signal", Action: "config.reload", At: time.Now().UTC()}
+	entry := tenants.AuditEntry{Actor: "signal", Action: "config.reload", At: time.Now().UTC()}
 	hash := hex.EncodeToString(a.Config().Sum[:])
 	done, err := a.Reload(ctx) // it logs itself what has become of it
 	if err != nil {

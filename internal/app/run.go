@@ -9,8 +9,8 @@ import (
 
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/accesslog"
 	"github.com/llmguard/llmguard/internal/spool"
-	"github.com/llmguard/llmguard/logs"
 )
 
 // ErrNoStore says that the configuration names no Redis.
@@ -67,7 +67,7 @@ func Logger(c config.Log, w io.Writer) (*slog.Logger, *slog.LevelVar, func()) {
 	if err := level.UnmarshalText([]byte(c.Level)); err != nil {
 		level.Set(slog.LevelInfo)
 	}
-	h := logs.New(w, level, c.Format == "text")
+	h := accesslog.New(w, level, c.Format == "text")
 	return slog.New(h), level, h.Flush
 }
 

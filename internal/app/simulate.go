@@ -8,8 +8,8 @@ import (
 	"slices"
 
 	"github.com/llmguard/llmguard/config"
-	"github.com/llmguard/llmguard/identity"
-	"github.com/llmguard/llmguard/simulate"
+	"github.com/llmguard/llmguard/internal/simulate"
+	"github.com/llmguard/llmguard/internal/tenants"
 )
 
 // Policy is what a configuration decides calls by, for simulations. Workers is
@@ -32,8 +32,8 @@ func Policy(cfg *config.Config, workers int) (simulate.Policy, error) {
 // WithRecords returns a configuration with the records of orgs over it, as they would be in force
 // with it; those of identity.AllOrgs are over the defaults. A key without a hash gets one that no
 // key has.
-func WithRecords(cfg *config.Config, records map[string]*identity.Tenant) (*config.Config, error) {
-	all := records[identity.AllOrgs]
+func WithRecords(cfg *config.Config, records map[string]*tenants.Tenant) (*config.Config, error) {
+	all := records[tenants.AllOrgs]
 	for _, name := range limitNames(all) {
 		next, err := withDefault(cfg, name, all.Limits[name])
 		if err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/llmguard/llmguard/config"
-	"github.com/llmguard/llmguard/tracing"
+	"github.com/llmguard/llmguard/internal/tracing"
 )
 
 // openTracer returns what traces calls; nil when nothing does.

@@ -11,12 +11,12 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/llmguard/llmguard/alert"
-	"github.com/llmguard/llmguard/batch"
 	"github.com/llmguard/llmguard/config"
+	"github.com/llmguard/llmguard/internal/alert"
+	"github.com/llmguard/llmguard/internal/batch"
+	"github.com/llmguard/llmguard/internal/webhook"
+	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/queue"
-	"github.com/llmguard/llmguard/webhook"
-	"github.com/llmguard/llmguard/wire"
 )
 
 // Webhooks returns the webhooks of a configuration for looking at them and for

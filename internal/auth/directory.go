@@ -1,4 +1,5 @@
-// Package auth finds the owner of a caller's API key.
+// Package auth finds the owner of a caller's API key, and limits failed authentications:
+// in memory, so that it works while the store is unavailable.
 package auth
 
 import (
@@ -6,7 +7,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/guard"
-	"github.com/llmguard/llmguard/keys"
+	"github.com/llmguard/llmguard/internal/auth/keys"
 )
 
 // Principal is the owner of an API key.

@@ -14,8 +14,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/llmguard/llmguard/admin"
-	"github.com/llmguard/llmguard/top"
+	"github.com/llmguard/llmguard/internal/admin"
+	"github.com/llmguard/llmguard/internal/top"
 )
 
 // exitChanges is the exit code of a plan that would change something.

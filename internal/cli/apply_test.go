@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/llmguard/llmguard/admin"
+	"github.com/llmguard/llmguard/internal/admin"
 )
 
 // declared is a file for `apply`: acme of the test's configuration changed, and a new org.

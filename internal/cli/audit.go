@@ -12,8 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/llmguard/llmguard/identity"
-	"github.com/llmguard/llmguard/top"
+	"github.com/llmguard/llmguard/internal/tenants"
+	"github.com/llmguard/llmguard/internal/top"
 )
 
 // changesCommand lists what administrators changed.
@@ -71,11 +71,11 @@ func changesCommand() *cobra.Command {
 }
 
 // audit reads as many entries as are wanted, page by page.
-func (a *adminClient) audit(c *cobra.Command, q url.Values, limit int) ([]identity.AuditEntry, error) {
+func (a *adminClient) audit(c *cobra.Command, q url.Values, limit int) ([]tenants.AuditEntry, error) {
 	if limit < 0 {
 		return nil, fmt.Errorf("--limit %d: expected 0 or more", limit)
 	}
-	out := []identity.AuditEntry{}
+	out := []tenants.AuditEntry{}
 	for {
 		most := 1000
 		if limit > 0 {
@@ -83,8 +83,8 @@ func (a *adminClient) audit(c *cobra.Command, q url.Values, limit int) ([]identi
 		}
 		q.Set("limit", strconv.Itoa(most))
 		var page struct {
-			Data    []identity.AuditEntry `json:"data"`
-			HasMore bool                  `json:"has_more"`
+			Data    []tenants.AuditEntry `json:"data"`
+			HasMore bool                 `json:"has_more"`
 		}
 		if err := a.ask(c.Context(), http.MethodGet, "/audit?"+q.Encode(), nil, &page); err != nil {
 			return nil, err
@@ -98,7 +98,7 @@ func (a *adminClient) audit(c *cobra.Command, q url.Values, limit int) ([]identi
 }
 
 // auditCSV writes a line for every entry, with before and after as JSON.
-func auditCSV(out io.Writer, list []identity.AuditEntry) error {
+func auditCSV(out io.Writer, list []tenants.AuditEntry) error {
 	w := csv.NewWriter(out)
 	if err := w.Write([]string{"id", "at", "actor", "action", "org", "target", "reason", "before", "after", "request_id", "ip"}); err != nil {
 		return err
@@ -118,7 +118,7 @@ func auditCSV(out io.Writer, list []identity.AuditEntry) error {
 	return w.Error()
 }
 
-func auditTable(w io.Writer, list []identity.AuditEntry) error {
+func auditTable(w io.Writer, list []tenants.AuditEntry) error {
 	g := grid{head: []string{"time (UTC)", "who", "action", "org", "target", "reason"}, numbers: make([]bool, 6)}
 	for _, e := range list {
 		g.add(e.At.UTC().Format("2006-01-02 15:04:05"), top.Printable(e.Actor), e.Action, e.Org, strings.ReplaceAll(top.Printable(e.Target), " ", "/"), top.Printable(e.Reason))

@@ -16,7 +16,7 @@ import (
 	openai "github.com/sashabaranov/go-openai"
 	"github.com/spf13/cobra"
 
-	"github.com/llmguard/llmguard/top"
+	"github.com/llmguard/llmguard/internal/top"
 )
 
 // batchFlags say where batches go, and as whom.

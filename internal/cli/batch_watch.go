@@ -12,7 +12,7 @@ import (
 	openai "github.com/sashabaranov/go-openai"
 
 	"github.com/llmguard/llmguard/budget"
-	"github.com/llmguard/llmguard/top"
+	"github.com/llmguard/llmguard/internal/top"
 )
 
 const (

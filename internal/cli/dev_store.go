@@ -14,8 +14,8 @@ import (
 
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/internal/app"
+	"github.com/llmguard/llmguard/internal/auth/keys"
 	"github.com/llmguard/llmguard/internal/devstore"
-	"github.com/llmguard/llmguard/keys"
 )
 
 // devKeys are the secrets of dev by owner: its users, and "operator".

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/llmguard/llmguard/admin"
+	"github.com/llmguard/llmguard/internal/admin"
 )
 
 // TestLimitsThatNeverEmpty: a time without end is "never" in tables, and none of its overflows.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/internal/diagnose"
-	"github.com/llmguard/llmguard/top"
+	"github.com/llmguard/llmguard/internal/top"
 )
 
 // examination is what check and doctor print.

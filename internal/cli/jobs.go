@@ -14,9 +14,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/llmguard/llmguard/admin"
+	"github.com/llmguard/llmguard/internal/admin"
+	"github.com/llmguard/llmguard/internal/top"
 	"github.com/llmguard/llmguard/queue"
-	"github.com/llmguard/llmguard/top"
 )
 
 func jobsCommand() *cobra.Command {

@@ -10,10 +10,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/llmguard/llmguard/identity"
 	"github.com/llmguard/llmguard/internal/app"
+	"github.com/llmguard/llmguard/internal/tenants"
+	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/queue"
-	"github.com/llmguard/llmguard/wire"
 )
 
 // jobView is a job as -o json shows it.
@@ -126,7 +126,7 @@ func TestJobFields(t *testing.T) {
 	if len(ended) != 1 || ended[0].Status != "cancelled" || ended[0].Finished == nil || ended[0].Charged != 0 {
 		t.Errorf("cancelled: %+v", ended)
 	}
-	var audit []identity.AuditEntry
+	var audit []tenants.AuditEntry
 	s.read(&audit, "audit", "--all")
 	if len(audit) != 1 || audit[0].Action != "job.cancel" || audit[0].Target != first || !strings.HasPrefix(audit[0].Actor, "local:") ||
 		!strings.Contains(string(audit[0].Before), `"queued"`) || !strings.Contains(string(audit[0].After), `"cancelled"`) {

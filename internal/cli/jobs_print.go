@@ -6,9 +6,9 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/llmguard/llmguard/admin"
 	"github.com/llmguard/llmguard/budget"
-	"github.com/llmguard/llmguard/top"
+	"github.com/llmguard/llmguard/internal/admin"
+	"github.com/llmguard/llmguard/internal/top"
 )
 
 // jobLine is a job as the administrators' API shows it.

@@ -9,10 +9,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/llmguard/llmguard/admin"
 	"github.com/llmguard/llmguard/config"
-	"github.com/llmguard/llmguard/keys"
-	"github.com/llmguard/llmguard/top"
+	"github.com/llmguard/llmguard/internal/admin"
+	"github.com/llmguard/llmguard/internal/auth/keys"
+	"github.com/llmguard/llmguard/internal/top"
 )
 
 // keyView is an API key as the API shows it. Secret is only there when it was just

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
-	"github.com/llmguard/llmguard/wire"
 )
 
 // userDay is the limit "daily" of orgs, as the store counts it.

@@ -5,10 +5,10 @@ import (
 	"io"
 	"strings"
 
-	"github.com/llmguard/llmguard/admin"
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/internal/admin"
+	"github.com/llmguard/llmguard/internal/top"
 	"github.com/llmguard/llmguard/pricing"
-	"github.com/llmguard/llmguard/top"
 )
 
 func limitTable(w io.Writer, list []admin.Limit) error {

@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/llmguard/llmguard/simulate"
+	"github.com/llmguard/llmguard/internal/simulate"
 )
 
 func limitsShadowCommand() *cobra.Command {

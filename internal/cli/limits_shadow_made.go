@@ -7,9 +7,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/llmguard/llmguard/admin"
 	"github.com/llmguard/llmguard/budget"
-	"github.com/llmguard/llmguard/identity"
+	"github.com/llmguard/llmguard/internal/admin"
+	"github.com/llmguard/llmguard/internal/tenants"
 )
 
 // shadowLimits are since when the limits in shadow mode are there, by org and limit, the first of
@@ -82,13 +82,13 @@ func (l *ledgers) shadowIn(ctx context.Context, path string, made, out map[strin
 // recorded are the times at which limits of an org, or of everyOrg, were made at runtime, the
 // first of each name.
 func (l *ledgers) recorded(ctx context.Context, org string) (map[string]time.Time, error) {
-	var t identity.Tenant
+	var t tenants.Tenant
 	if err := l.ask(ctx, http.MethodGet, pathOf("orgs", org, "records"), nil, &t); err != nil {
 		return nil, err
 	}
 	made := map[string]time.Time{}
 	for id, r := range t.Limits {
-		_, name := identity.SplitLimitID(id)
+		_, name := tenants.SplitLimitID(id)
 		if at, known := made[name]; !known || r.Created.Before(at) {
 			made[name] = r.Created
 		}

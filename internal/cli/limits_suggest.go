@@ -14,7 +14,7 @@ import (
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/internal/app"
-	"github.com/llmguard/llmguard/simulate"
+	"github.com/llmguard/llmguard/internal/simulate"
 )
 
 // suggestFlags are those of `limits suggest`.

@@ -6,9 +6,9 @@ import (
 	"strings"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/internal/simulate"
+	"github.com/llmguard/llmguard/internal/top"
 	"github.com/llmguard/llmguard/pricing"
-	"github.com/llmguard/llmguard/simulate"
-	"github.com/llmguard/llmguard/top"
 )
 
 // quantity is an amount in a metric's unit, as configurations take it: without

@@ -11,7 +11,7 @@ import (
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/config"
-	"github.com/llmguard/llmguard/simulate"
+	"github.com/llmguard/llmguard/internal/simulate"
 )
 
 // history writes a ledger export of two hours: three users make a call of $0.06 a

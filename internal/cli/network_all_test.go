@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/llmguard/llmguard/internal/fakeprovider"
-	"github.com/llmguard/llmguard/top"
+	"github.com/llmguard/llmguard/internal/top"
 )
 
 // withoutAdmin are commands that ask no llmguard: they work on files of this machine, on what is

@@ -9,10 +9,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/llmguard/llmguard/admin"
 	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/admin"
+	"github.com/llmguard/llmguard/internal/top"
 	"github.com/llmguard/llmguard/pricing"
-	"github.com/llmguard/llmguard/top"
 )
 
 func orgsCommand() *cobra.Command {

@@ -15,14 +15,14 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/llmguard/llmguard/batch"
-	"github.com/llmguard/llmguard/blob"
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/config"
-	"github.com/llmguard/llmguard/conversation"
-	"github.com/llmguard/llmguard/files"
 	"github.com/llmguard/llmguard/internal/app"
-	"github.com/llmguard/llmguard/owned"
+	"github.com/llmguard/llmguard/internal/batch"
+	"github.com/llmguard/llmguard/internal/ownership"
+	"github.com/llmguard/llmguard/internal/responses/conversation"
+	"github.com/llmguard/llmguard/internal/storage/blob"
+	"github.com/llmguard/llmguard/internal/storage/files"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/queue"
 )
@@ -123,8 +123,8 @@ func (f *furnished) org(org string) {
 	if err := conversation.New(f.redis, conversation.Options{}).Put(ctx, org, "resp_1", conversation.Turn{Input: json.RawMessage("[]"), Response: json.RawMessage("{}")}); err != nil {
 		t.Fatal(err)
 	}
-	notes := owned.New(f.redis, nil, nil)
-	notes.Put(ctx, org, owned.Note{ID: "vs_1", User: "alice", Provider: "openai"})
+	notes := ownership.New(f.redis, nil, nil)
+	notes.Put(ctx, org, ownership.Note{ID: "vs_1", User: "alice", Provider: "openai"})
 	if err := notes.Close(ctx); err != nil {
 		t.Fatal(err)
 	}

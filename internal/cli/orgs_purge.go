@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/llmguard/llmguard/admin"
+	"github.com/llmguard/llmguard/internal/admin"
 )
 
 func orgsPurgeCommand() *cobra.Command {

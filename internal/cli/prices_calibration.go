@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/llmguard/llmguard/calibration"
+	"github.com/llmguard/llmguard/internal/calibration"
 	"github.com/llmguard/llmguard/providers"
 )
 

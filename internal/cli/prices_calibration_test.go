@@ -5,7 +5,7 @@ import (
 	"regexp"
 	"testing"
 
-	"github.com/llmguard/llmguard/calibration"
+	"github.com/llmguard/llmguard/internal/calibration"
 	"github.com/llmguard/llmguard/internal/redistest"
 )
 

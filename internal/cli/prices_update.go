@@ -21,9 +21,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/llmguard/llmguard/config"
-	"github.com/llmguard/llmguard/identity"
 	"github.com/llmguard/llmguard/internal/app"
 	"github.com/llmguard/llmguard/internal/listen"
+	"github.com/llmguard/llmguard/internal/tenants"
 	"github.com/llmguard/llmguard/pricing"
 )
 
@@ -269,8 +269,8 @@ func (u *priceUpdate) apply(ctx context.Context, cfg *config.Config, source, rea
 	if err != nil {
 		return err
 	}
-	ids := identity.New(rdb, identity.Options{Log: slog.New(slog.DiscardHandler)})
-	note := identity.AuditEntry{
+	ids := tenants.New(rdb, tenants.Options{Log: slog.New(slog.DiscardHandler)})
+	note := tenants.AuditEntry{
 		At: time.Now().UTC(), Actor: "local:" + (&who{}).name(), Action: "prices.update", Target: source, Reason: reason, After: after,
 	}
 	if err := ids.Commit(ctx, note); err != nil {

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/llmguard/llmguard/keys"
+	"github.com/llmguard/llmguard/internal/auth/keys"
 )
 
 // org, user and key are what -o json prints of them.

@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"github.com/llmguard/llmguard/internal/app"
+	"github.com/llmguard/llmguard/internal/auth/keys"
 	"github.com/llmguard/llmguard/internal/fakeprovider"
-	"github.com/llmguard/llmguard/keys"
 )
 
 // live is a running llmguard before a fake provider, with a key of alice's.

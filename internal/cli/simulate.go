@@ -14,8 +14,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/llmguard/llmguard/simulate"
-	"github.com/llmguard/llmguard/simulate/plot"
+	"github.com/llmguard/llmguard/internal/simulate"
+	"github.com/llmguard/llmguard/internal/simulate/plot"
 )
 
 // traceFlags say where the calls are: in files, or in a ledger in Redis.

@@ -11,11 +11,11 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/llmguard/llmguard/admin"
 	"github.com/llmguard/llmguard/config"
-	"github.com/llmguard/llmguard/identity"
+	"github.com/llmguard/llmguard/internal/admin"
 	"github.com/llmguard/llmguard/internal/app"
-	"github.com/llmguard/llmguard/simulate"
+	"github.com/llmguard/llmguard/internal/simulate"
+	"github.com/llmguard/llmguard/internal/tenants"
 )
 
 // policies are those to replay under: the baseline, if there is one, and then what is asked.
@@ -57,7 +57,7 @@ func (f *simulateFlags) policies(ctx context.Context) ([]simulate.Policy, error)
 }
 
 // loadPolicy reads a configuration, with records over it.
-func loadPolicy(path string, records map[string]*identity.Tenant) (*config.Config, error) {
+func loadPolicy(path string, records map[string]*tenants.Tenant) (*config.Config, error) {
 	cfg, err := app.LoadPolicy(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("there is no configuration file %s; name with --policy what decides: pools, prices and caps are in no Redis", path)
@@ -69,7 +69,7 @@ func loadPolicy(path string, records map[string]*identity.Tenant) (*config.Confi
 }
 
 // records are what is recorded of the orgs over the file; none for calls out of files.
-func (f *traceFlags) records(ctx context.Context) (map[string]*identity.Tenant, error) {
+func (f *traceFlags) records(ctx context.Context) (map[string]*tenants.Tenant, error) {
 	if len(f.logs) > 0 {
 		return nil, nil
 	}
@@ -84,13 +84,13 @@ func (f *traceFlags) records(ctx context.Context) (map[string]*identity.Tenant, 
 	if err := l.ask(ctx, http.MethodGet, "/orgs", nil, &list); err != nil {
 		return nil, err
 	}
-	out := map[string]*identity.Tenant{}
+	out := map[string]*tenants.Tenant{}
 	read := func(id, as string) error {
-		var t identity.Tenant
+		var t tenants.Tenant
 		out[as] = &t
 		return l.ask(ctx, http.MethodGet, pathOf("orgs", id, "records"), nil, &t)
 	}
-	every := identity.AllOrgs
+	every := tenants.AllOrgs
 	for _, o := range list.Data {
 		if err := read(o.ID, o.ID); err != nil {
 			return nil, err

@@ -6,8 +6,8 @@ import (
 	"io"
 	"slices"
 
-	"github.com/llmguard/llmguard/simulate"
-	"github.com/llmguard/llmguard/top"
+	"github.com/llmguard/llmguard/internal/simulate"
+	"github.com/llmguard/llmguard/internal/top"
 )
 
 func (f *simulateFlags) print(reports []simulate.Report, w, notes io.Writer) error {

@@ -13,7 +13,7 @@ import (
 	"github.com/charmbracelet/x/term"
 	"github.com/spf13/cobra"
 
-	"github.com/llmguard/llmguard/top"
+	"github.com/llmguard/llmguard/internal/top"
 )
 
 func topCommand() *cobra.Command {

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/config"
+	"github.com/llmguard/llmguard/internal/top"
 	"github.com/llmguard/llmguard/queue"
-	"github.com/llmguard/llmguard/top"
 )
 
 // act does what the operator ordered in the live view, and says what was done.

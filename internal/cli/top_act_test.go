@@ -4,8 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/llmguard/llmguard/internal/top"
 	"github.com/llmguard/llmguard/queue"
-	"github.com/llmguard/llmguard/top"
 )
 
 // TestTopChangesThings: what is ordered in the live view is done through the administrators' API,

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/llmguard/llmguard/top"
+	"github.com/llmguard/llmguard/internal/top"
 )
 
 // TestTopOnce: without a terminal it prints one sample, of the orgs asked for.

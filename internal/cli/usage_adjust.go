@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/llmguard/llmguard/admin"
+	"github.com/llmguard/llmguard/internal/admin"
 )
 
 // who are the flags for who corrects the books, and why.

@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/internal/top"
 	"github.com/llmguard/llmguard/pricing"
-	"github.com/llmguard/llmguard/top"
 )
 
 func auditCommand() *cobra.Command {

@@ -7,8 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/llmguard/llmguard/admin"
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/internal/admin"
 )
 
 func capsCommand() *cobra.Command {

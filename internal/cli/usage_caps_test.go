@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/llmguard/llmguard/admin"
 	"github.com/llmguard/llmguard/budget"
-	"github.com/llmguard/llmguard/wire"
+	"github.com/llmguard/llmguard/internal/admin"
+	"github.com/llmguard/llmguard/internal/wire"
 )
 
 // TestUsageCaps: the caps of the configuration, with what they count now.

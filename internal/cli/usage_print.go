@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/llmguard/llmguard/internal/top"
 	"github.com/llmguard/llmguard/pricing"
-	"github.com/llmguard/llmguard/top"
 )
 
 // cell makes a text harmless in a spreadsheet, where =, + and the like begin a

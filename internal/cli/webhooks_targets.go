@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/llmguard/llmguard/top"
-	"github.com/llmguard/llmguard/webhook"
+	"github.com/llmguard/llmguard/internal/top"
+	"github.com/llmguard/llmguard/internal/webhook"
 )
 
 func webhooksTargetsCommand() *cobra.Command {

@@ -13,7 +13,7 @@ import (
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/internal/app"
 	"github.com/llmguard/llmguard/internal/redistest"
-	"github.com/llmguard/llmguard/webhook"
+	"github.com/llmguard/llmguard/internal/webhook"
 )
 
 // A target inside our own network is a dead letter; the operator sees it, and

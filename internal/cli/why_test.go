@@ -4,10 +4,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/llmguard/llmguard/admin"
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/internal/admin"
+	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
-	"github.com/llmguard/llmguard/wire"
 )
 
 // TestWhyUser: a user's limits with their numbers, what frees when, who holds the most, and the

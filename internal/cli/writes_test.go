@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/llmguard/llmguard/identity"
+	"github.com/llmguard/llmguard/internal/tenants"
 )
 
 // stat is a number in a section of Redis' own figures; a command that never ran has none.
@@ -29,13 +29,13 @@ func (s *site) stat(section, name string) int {
 func TestAdminWritesCostTheSame(t *testing.T) {
 	const users, writes = 3000, 3
 	l := newLive(t, "")
-	ids := identity.New(l.redis, identity.Options{Log: slog.New(slog.DiscardHandler)})
-	var all []identity.Change
+	ids := tenants.New(l.redis, tenants.Options{Log: slog.New(slog.DiscardHandler)})
+	var all []tenants.Change
 	for n := range users {
-		ref := identity.Ref{Kind: identity.KindUser, Org: "acme", ID: fmt.Sprintf("user-%05d", n)}
-		all = append(all, identity.Change{Ref: ref, New: identity.User{}})
+		ref := tenants.Ref{Kind: tenants.KindUser, Org: "acme", ID: fmt.Sprintf("user-%05d", n)}
+		all = append(all, tenants.Change{Ref: ref, New: tenants.User{}})
 	}
-	if err := ids.Commit(t.Context(), identity.AuditEntry{Action: "user.create"}, all...); err != nil {
+	if err := ids.Commit(t.Context(), tenants.AuditEntry{Action: "user.create"}, all...); err != nil {
 		t.Fatal(err)
 	}
 	await(t, "the process knows the users", func() bool {

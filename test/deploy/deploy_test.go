@@ -18,7 +18,7 @@ import (
 	"github.com/goccy/go-yaml"
 
 	"github.com/llmguard/llmguard/config"
-	"github.com/llmguard/llmguard/keys"
+	"github.com/llmguard/llmguard/internal/auth/keys"
 )
 
 func load(env ...string) (*types.Project, error) {

@@ -19,9 +19,9 @@ import (
 	"github.com/compose-spec/compose-go/v2/types"
 
 	"github.com/llmguard/llmguard/grafana"
+	"github.com/llmguard/llmguard/internal/auth/keys"
 	"github.com/llmguard/llmguard/internal/fakeprovider"
 	"github.com/llmguard/llmguard/internal/redistest"
-	"github.com/llmguard/llmguard/keys"
 )
 
 // TestComposeTopology runs what docker-compose.yml describes without containers:

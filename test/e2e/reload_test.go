@@ -17,8 +17,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/llmguard/llmguard/internal/auth/keys"
 	"github.com/llmguard/llmguard/internal/fakeprovider"
-	"github.com/llmguard/llmguard/keys"
 )
 
 // rewrite changes the configuration file and returns what llmguard_config_hash

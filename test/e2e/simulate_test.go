@@ -17,8 +17,8 @@ import (
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/app"
 	"github.com/llmguard/llmguard/internal/fakeprovider"
+	"github.com/llmguard/llmguard/internal/simulate"
 	"github.com/llmguard/llmguard/pricing"
-	"github.com/llmguard/llmguard/simulate"
 )
 
 // traced is what a trace left behind, in a deployment that has ended.

@@ -11,8 +11,8 @@ import (
 	"github.com/llmguard/llmguard/budget/journal"
 	"github.com/llmguard/llmguard/internal/redisconn"
 	"github.com/llmguard/llmguard/internal/redistest"
+	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
-	"github.com/llmguard/llmguard/wire"
 )
 
 // acknowledgedStore is a store with durability wait1.

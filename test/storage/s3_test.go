@@ -9,8 +9,8 @@ import (
 	"github.com/johannesboyne/gofakes3"
 	"github.com/johannesboyne/gofakes3/backend/s3mem"
 
-	"github.com/llmguard/llmguard/blob"
-	"github.com/llmguard/llmguard/internal/blobtest"
+	"github.com/llmguard/llmguard/internal/storage/blob"
+	"github.com/llmguard/llmguard/internal/storage/blobtest"
 )
 
 // bucket returns a store in an empty bucket.

@@ -13,21 +13,21 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/llmguard/llmguard/admin"
-	"github.com/llmguard/llmguard/batch"
 	"github.com/llmguard/llmguard/budget"
-	"github.com/llmguard/llmguard/calibration"
 	"github.com/llmguard/llmguard/config"
-	"github.com/llmguard/llmguard/console"
-	"github.com/llmguard/llmguard/files"
+	"github.com/llmguard/llmguard/internal/admin"
 	"github.com/llmguard/llmguard/internal/app"
+	"github.com/llmguard/llmguard/internal/batch"
+	"github.com/llmguard/llmguard/internal/calibration"
+	"github.com/llmguard/llmguard/internal/console"
 	"github.com/llmguard/llmguard/internal/diagnose"
-	"github.com/llmguard/llmguard/internal/orgdata"
+	"github.com/llmguard/llmguard/internal/simulate"
+	"github.com/llmguard/llmguard/internal/storage/files"
+	"github.com/llmguard/llmguard/internal/tenants/orgdata"
+	"github.com/llmguard/llmguard/internal/webhook"
+	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/proxy"
 	"github.com/llmguard/llmguard/queue"
-	"github.com/llmguard/llmguard/simulate"
-	"github.com/llmguard/llmguard/webhook"
-	"github.com/llmguard/llmguard/wire"
 )
 
 // New builds the front of a process. It is an app.NewFront.

@@ -5,7 +5,7 @@ import (
 
 	"github.com/llmguard/llmguard/internal/app"
 
-	"github.com/llmguard/llmguard/keys"
+	"github.com/llmguard/llmguard/internal/auth/keys"
 )
 
 // keyAnswers requires the status that a caller's key gets.

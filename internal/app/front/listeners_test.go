@@ -22,7 +22,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/internal/app"
-	"github.com/llmguard/llmguard/keys"
+	"github.com/llmguard/llmguard/internal/auth/keys"
 )
 
 // issue writes a certificate with this number and its key into a directory, and returns

@@ -10,7 +10,7 @@ import (
 	"github.com/llmguard/llmguard/internal/app"
 
 	"github.com/llmguard/llmguard/budget"
-	"github.com/llmguard/llmguard/wire"
+	"github.com/llmguard/llmguard/internal/wire"
 )
 
 const small = `{"model":"gpt-4o-mini","max_tokens":10,"messages":[{"role":"user","content":"hi"}]}`

@@ -1,0 +1,61 @@
+package guard
+
+import (
+	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/internal/calibration"
+	"github.com/llmguard/llmguard/internal/wire"
+	"github.com/llmguard/llmguard/pricing"
+	"github.com/llmguard/llmguard/tokenizer"
+)
+
+// textPart is what was counted of a request's text, before any factor.
+type textPart struct {
+	tokens   int64
+	class    calibration.Class
+	expected int64 // input tokens, all of the request's
+	pure     bool  // the request is nothing but text, so its bill tells of the factor
+}
+
+// total is what to hold of a request's input: its text by the factor learned for
+// the model, and what is priced apart.
+func (g *Guard) total(p *Plan, c *counter) int64 {
+	r, model := p.sent, p.Target.Model
+	tokens := c.tokens + int64(tokenizer.Basis(model, c.classes)-c.classes.Tokens)
+	class := calibration.Classify(c.classes)
+	expected, hold := g.calibration.Tokens(p.Caller.Org.ID, model, class, tokens)
+	alone := r.Tools.IsZero() && r.Functions.IsZero() && r.ResponseFormat.IsZero() && p.searches() == 0
+	p.text = textPart{
+		tokens: tokens, class: class, expected: expected + c.fixed + r.InputTokens,
+		pure: alone && c.fixed == 0 && r.InputTokens == 0 && c.classes.Bytes > 0,
+	}
+	return hold + c.fixed
+}
+
+// Expected is what the call will probably take of its limits, as far as the
+// calibration knows; a hold takes no more of it than there is held.
+func (g *Guard) Expected(p *Plan) budget.Amounts {
+	u := pricing.Usage{Input: min(p.text.expected, p.Input), Output: p.Output, Requests: 1}
+	if known, _ := g.calibration.Output(p.Caller.Org.ID, p.Caller.User, p.Target.Model); known > 0 {
+		u.Output = min(known, p.Output)
+	}
+	cost, err := p.Price.Charge(u, p.terms)
+	if err != nil { // a service tier that only the answer will tell
+		cost = p.Max.Cost
+	}
+	return budget.Amounts{Cost: min(cost, p.Max.Cost), Tokens: u.Input + u.Output}
+}
+
+// learn takes the provider's bill of a completed call as evidence. Cached input
+// is left out: vendors do not agree on what its count includes.
+func (c *Call) learn() {
+	r, learned := &c.Result, c.guard.calibration
+	if c.Request.Endpoint == wire.ChatCompletions || c.Request.Endpoint == wire.Responses {
+		learned.ObserveOutput(c.Caller.Org.ID, c.Caller.User, c.Target.Model, r.Usage.Output)
+	}
+	if c.text.pure && r.Usage.CachedInput+r.Usage.CacheWrite+r.Usage.CacheWrite1h == 0 {
+		learned.ObserveInput(calibration.Sample{
+			Org: c.Caller.Org.ID, Model: c.Target.Model, Version: r.Model, Name: c.Price.Model,
+			Class: c.text.class, Estimated: c.text.tokens, Actual: r.Usage.Input,
+		})
+	}
+}

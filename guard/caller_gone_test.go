@@ -1,0 +1,215 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/llmguard/llmguard/internal/fakeprovider"
+	"github.com/llmguard/llmguard/internal/wire"
+	"github.com/llmguard/llmguard/pricing"
+)
+
+// quitter takes an answer and leaves after so many events of a stream, or at
+// once; or it stays and takes no more bytes.
+type quitter struct {
+	http.ResponseWriter
+	events int
+	leave  func()
+	refuse bool
+}
+
+func (q *quitter) Unwrap() http.ResponseWriter { return q.ResponseWriter }
+
+func (q *quitter) Write(p []byte) (int, error) {
+	q.events -= strings.Count(string(p), "data:")
+	if q.events > 0 {
+		return q.ResponseWriter.Write(p)
+	}
+	if q.refuse {
+		return 0, errors.New("the caller does not read")
+	}
+	q.leave()
+	return q.ResponseWriter.Write(p)
+}
+
+// TestGone: who hangs up pays for what was produced: the provider is cancelled
+// when the stream shows all of it, and read to its end when not.
+func TestGone(t *testing.T) {
+	r := newRig(t, roomy()...)
+	const (
+		head = iota // leaves before the provider has answered
+		mid         // after some events
+		last        // after [DONE]
+		deaf        // stays, but takes no more bytes
+	)
+	cases := []struct {
+		name, model, extra string
+		policy             Disconnect
+		when               int
+		outcome            Outcome
+		cancelled          bool
+	}{
+		{"visible stream", "gpt-4o", `,"stream":true`, Auto, head, ClientGone, true},
+		{"visible stream", "gpt-4o", `,"stream":true`, Auto, mid, ClientGone, true},
+		{"visible stream", "gpt-4o", `,"stream":true`, Auto, last, Completed, false},
+		{"visible stream", "gpt-4o", `,"stream":true`, Auto, deaf, ClientGone, true},
+		{"visible stream", "gpt-4o", `,"stream":true`, Finish, mid, Completed, false},
+		{"visible stream", "gpt-4o", `,"stream":true`, Finish, deaf, Completed, false},
+		{"hidden stream", "o4-mini", `,"stream":true`, Auto, head, Completed, false},
+		{"hidden stream", "o4-mini", `,"stream":true`, Auto, mid, Completed, false},
+		{"hidden stream", "o4-mini", `,"stream":true`, Cancel, mid, ClientGone, true},
+		{"effort asked for", "gpt-4o", `,"stream":true,"reasoning_effort":"low"`, Auto, mid, Completed, false},
+		{"plain", "gpt-4o", "", Auto, head, Completed, false},
+		{"plain", "gpt-4o", "", Cancel, head, ClientGone, true},
+		{"plain", "gpt-4o", "", Finish, head, Completed, false},
+	}
+	for _, c := range cases {
+		t.Run(c.name+" "+string(c.policy)+" "+[]string{"head", "mid", "last", "deaf"}[c.when], func(t *testing.T) {
+			r.org = &Org{ID: "acme", Limits: r.org.Limits, OnDisconnect: c.policy}
+			before, seen := r.used(), len(r.fake.Log())
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			directive := "output=40 gap=3ms"
+			switch {
+			case c.when == last:
+				directive = "output=40"
+			case c.when == head && c.cancelled:
+				directive = "output=40 first=1m delay=10ms"
+			case c.when == head:
+				directive = "output=40 first=200ms delay=10ms"
+			case c.cancelled:
+				directive = "output=900 gap=20ms" // it would go on for long
+			}
+			w := &quitter{
+				ResponseWriter: httptest.NewRecorder(), leave: cancel, refuse: c.when == deaf,
+				events: map[int]int{mid: 10, deaf: 10, last: 43}[c.when],
+			}
+			if c.when == head {
+				w.events = 1 << 30
+				go func() {
+					for len(r.fake.Log()) == seen {
+						time.Sleep(time.Millisecond)
+					}
+					cancel()
+				}()
+			}
+			p := r.plan(prompt(c.model, "[fake: reasoning=-1 "+directive+"]", `"max_completion_tokens":1000`+c.extra))
+			call := r.begin(p)
+			if err := call.Forward(ctx, w, Forwarding{}); !errors.Is(err, ErrGone) {
+				t.Errorf("Forward: got %v, want %v", err, ErrGone)
+			}
+			call.End(ctx)
+			r.settle()
+			if err := r.fake.Quiet(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			res := call.Result
+			if res.Outcome != c.outcome || res.Estimated != c.cancelled {
+				t.Errorf("got outcome %s, estimated %v, usage %+v; want %s, %v", res.Outcome, res.Estimated, res.Usage, c.outcome, c.cancelled)
+			}
+			log := r.fake.Log()
+			if got := log[len(log)-1].Outcome == fakeprovider.ClientGone; got != c.cancelled {
+				t.Errorf("the provider was cancelled: got %v, want %v", got, c.cancelled)
+			}
+			most := call.Max.Cost
+			if strings.Contains(c.extra, "stream") && !p.hidesOutput() {
+				most /= 2 // what was seen, not what was held
+			}
+			if res.Cost <= 0 || c.cancelled && res.Cost > most || c.cancelled && c.model == "o4-mini" && res.Cost != most {
+				t.Errorf("charged %v of %v held, want up to %v", res.Cost, call.Max.Cost, most)
+			}
+			r.charged(before, call)
+		})
+	}
+}
+
+// TestGoneBeforeSending: nobody pays for a call that was not sent.
+func TestGoneBeforeSending(t *testing.T) {
+	r := newRig(t, roomy()...)
+	before := r.used()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	c, _, err := r.run(ctx, prompt("gpt-4o", "hi", `"stream":true`))
+	if !errors.Is(err, ErrGone) || c.Result.Outcome != Unsent || len(r.fake.Log()) != 0 {
+		t.Errorf("got %v, outcome %s, %d requests at the provider; want %v, %s, 0", err, c.Result.Outcome, len(r.fake.Log()), ErrGone, Unsent)
+	}
+	r.charged(before, c)
+}
+
+// TestGoneWhileHolding: a caller who hangs up while the hold is made leaves
+// none behind.
+func TestGoneWhileHolding(t *testing.T) {
+	r := newRig(t, roomy()...)
+	before := r.used()
+	p := r.plan(prompt("gpt-4o", "hi", `"max_tokens":5`))
+	for range 50 {
+		ctx, cancel := context.WithCancel(t.Context())
+		go cancel()
+		c, err := r.guard.Begin(ctx, p, wire.NewCallID(), 1, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.End(ctx)
+	}
+	r.settle()
+	r.charged(before, &Call{Result: Result{Outcome: Unsent}})
+}
+
+// TestCancelled: a call that is cancelled on purpose is not read to its end,
+// whatever the policy.
+func TestCancelled(t *testing.T) {
+	r := newRig(t, roomy()...)
+	r.org.OnDisconnect = Finish
+	ctx, cancel := context.WithCancelCause(t.Context())
+	var seen atomic.Bool
+	r.fake.Script(func(*fakeprovider.Request) fakeprovider.Behaviour {
+		if !seen.Swap(true) {
+			cancel(ErrCancelled)
+		}
+		return fakeprovider.Behaviour{Delay: time.Hour}
+	})
+	c, _, err := r.run(ctx, prompt("o4-mini", "hi", `"max_completion_tokens":5`))
+	if !errors.Is(err, ErrGone) || c.Result.Outcome != ClientGone || c.Result.Cost != c.Max.Cost {
+		t.Errorf("%v, %s at %v", err, c.Result.Outcome, c.Result.Cost)
+	}
+}
+
+const stop, resume = syscall.SIGSTOP, syscall.SIGCONT
+
+// TestStoreGone: settlements survive an absent store.
+func TestStoreGone(t *testing.T) {
+	r := newRig(t, roomy()...)
+	c := r.begin(r.plan(prompt("gpt-4o", "[fake: output=5]", `"max_tokens":50`)))
+	r.guard.deadline = 300 * time.Millisecond
+	if err := r.redis.Signal(stop); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Forward(t.Context(), httptest.NewRecorder(), Forwarding{}); err != nil {
+		t.Error(err)
+	}
+	c.End(t.Context())
+	// What is not known to be held is not forwarded, and given back.
+	if _, err := r.guard.Begin(t.Context(), c.Plan, wire.NewCallID(), 1, ""); err == nil {
+		t.Error("a call was admitted without a store")
+	}
+	short, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if err := r.guard.Close(short); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("Close with a settlement under way: %v", err)
+	}
+	if err := r.redis.Signal(resume); err != nil {
+		t.Fatal(err)
+	}
+	r.settle()
+	r.charged(map[string]int64{}, c)
+	if list := r.entries(); len(list) != 1 || list[0].Cost != c.Result.Cost || list[0].Cost == pricing.Nano(0) {
+		t.Errorf("ledger %+v", list)
+	}
+}

@@ -1,0 +1,294 @@
+package guard
+
+import (
+	"io"
+	"math"
+	"net/http"
+	"strconv"
+
+	"github.com/llmguard/llmguard/internal/wire"
+	"github.com/llmguard/llmguard/pricing"
+	"github.com/llmguard/llmguard/tokenizer"
+)
+
+// Pictures, speech and transcripts are billed by the tokens of the answer's
+// usage, or by a rule that the request alone decides: so much a picture, a
+// character, a minute. What their price does not bound is refused.
+
+const (
+	// partialTokens is what an unfinished picture of a stream counts.
+	partialTokens = 100
+	// spokenTokens bounds the tokens of speech a character makes: at 20 tokens a
+	// second it is half a second, twice what a digit read out takes.
+	spokenTokens = 10
+	// listenedMillis is how much audio is a token of input.
+	listenedMillis = 100
+)
+
+// made is what the plan of a creation holds besides tokens.
+type made struct {
+	images, characters, millis   int64
+	perImage, perChar, perMinute bool // what the price counts
+	exact                        bool // millis is the true length
+}
+
+// creationInput counts what a request for a picture, speech or a transcript
+// puts in, and fills in what else it holds.
+func (g *Guard) creationInput(p *Plan) int64 {
+	r := p.Request
+	c := counter{cache: g.counts, enc: tokenizer.EncodingFor(p.Target.Model), request: r}
+	for _, t := range r.Inputs {
+		c.text(t)
+	}
+	m := &p.made
+	m.perImage, m.perChar, m.perMinute = p.Price.ByRule()
+	switch ep := r.Endpoint; {
+	case ep.Pictures():
+		m.images = r.N
+		p.terms.ImageSize, p.terms.ImageQuality = r.Creation.Size, r.Creation.Quality
+		p.imageIn = pictureTokens(p.Target.Model, r.Creation)
+		c.fixed += p.imageIn
+	case ep == wire.Speech:
+		m.characters = r.Creation.Characters
+	default:
+		m.millis, m.exact = r.Creation.Length()
+		p.audioIn = (m.millis + listenedMillis - 1) / listenedMillis
+		c.fixed += p.audioIn
+	}
+	n := g.total(p, &c)
+	p.text.pure = false // nothing to learn about texts alone
+	return n
+}
+
+// creationOutput bounds the tokens of output; 0 when they are not what is billed.
+func (p *Plan) creationOutput() (int64, error) {
+	r, m := p.Request, &p.made
+	switch ep := r.Endpoint; {
+	case ep.Pictures():
+		return p.pictureOutput()
+	case ep == wire.Speech && m.perChar, (ep == wire.Transcriptions || ep == wire.Translations) && m.perMinute:
+		return 0, nil
+	case ep == wire.Speech && p.Price.MaxOutput <= 0:
+		return min(spokenTokens*m.characters, math.MaxInt32), nil
+	case p.Price.MaxOutput > 0:
+		return p.Price.MaxOutput, nil
+	}
+	return 0, unbounded(r.Model, "per_minute, or max_output with token prices")
+}
+
+func (p *Plan) pictureOutput() (int64, error) {
+	r := p.Request
+	i, ok := p.Price.Image(p.terms)
+	switch {
+	case ok && i.Each.Given:
+		return 0, nil
+	case ok:
+		return r.N * (i.Tokens*r.Creation.Pictures() + partialTokens*r.Creation.Partial), nil
+	case p.Price.HasImages():
+		return 0, wire.BadRequest("size", "image_not_priced",
+			"No price is known for a picture of size %.40q and quality %.40q by %.100q, so its cost cannot be held. An operator can add it under images of the model's price",
+			r.Creation.Size, r.Creation.Quality, r.Model)
+	case p.Price.MaxOutput > 0:
+		return r.N * (p.Price.MaxOutput*r.Creation.Pictures() + partialTokens*r.Creation.Partial), nil
+	}
+	return 0, unbounded(r.Model, "images, or max_output with token prices")
+}
+
+func unbounded(model, what string) error {
+	return wire.BadRequest("model", "request_not_priced",
+		"The price of %.100q does not say what this call can cost at most, so it cannot be held. An operator can add %s to the model's price", model, what)
+}
+
+// created adds what a creation counts to a usage.
+func (p *Plan) created(u *pricing.Usage) {
+	m := &p.made
+	if p.Request.Endpoint.Pictures() {
+		u.ImageOut = u.Output
+	}
+	if p.Request.Endpoint == wire.Speech {
+		u.AudioOut = u.Output
+	}
+	if m.perImage {
+		u.Images = m.images
+	}
+	if m.perChar {
+		u.Characters = m.characters
+	}
+	if m.perMinute {
+		u.AudioMillis = m.millis
+	}
+}
+
+// byRule reports whether a finished call can be billed without usage.
+func (p *Plan) byRule() bool {
+	switch ep := p.Request.Endpoint; {
+	case ep.Pictures():
+		return p.made.perImage
+	case ep == wire.Speech:
+		return p.made.perChar
+	case ep == wire.Transcriptions || ep == wire.Translations:
+		return p.made.perMinute
+	}
+	return false
+}
+
+// chargeCreated bills a finished call by its answer's usage, or by the rule its
+// price follows, or else charges the hold.
+func (c *Call) chargeCreated(a wire.Created) {
+	defer func() { c.reported(a.Cost) }()
+	if !c.byRule() {
+		fault := c.faultOf(a.Answer)
+		if !a.HasUsage || fault != "" {
+			c.Result.Model, c.Result.Tier = a.Model, a.ServiceTier
+			c.chargeHold(NoUsage)
+			c.Result.Fault = fault
+			return
+		}
+		c.charge(a.Answer)
+		return
+	}
+	told := a.Usage
+	if !a.HasUsage {
+		told = wire.Usage{}
+	}
+	if a.Size != "" {
+		c.terms.ImageSize = a.Size
+	}
+	if a.Quality != "" {
+		c.terms.ImageQuality = a.Quality
+	}
+	length, exact := c.made.millis, c.made.exact
+	if told.AudioMillis == 0 && a.ShownMillis > length { // the recording's head says less than was heard
+		length, exact = max(a.ShownMillis, c.Request.Creation.LengthBySize()), false
+		c.Result.Fault = "the transcript is longer than the recording by its header"
+	}
+	guessed := c.made.perMinute && told.AudioMillis == 0 && !exact
+	told.Characters, told.Images = c.made.characters, c.made.images
+	if a.Pictures > 0 {
+		told.Images = a.Pictures
+	}
+	if told.AudioMillis == 0 {
+		told.AudioMillis = length
+	}
+	a.Usage = c.counted(told)
+	c.charge(a.Answer)
+	c.Result.Estimated = c.Result.Estimated || guessed
+}
+
+// counted keeps of a usage what the price of the endpoint counts.
+func (c *Call) counted(u wire.Usage) wire.Usage {
+	if !c.made.perImage {
+		u.Images = 0
+	}
+	if !c.made.perChar {
+		u.Characters = 0
+	}
+	if !c.made.perMinute {
+		u.AudioMillis = 0
+	}
+	return u
+}
+
+// pictureTokens bounds what the pictures of a form count as input: OpenAI scales
+// the short side to 512 and counts tiles, and more at high fidelity, which some
+// models always use.
+func pictureTokens(model string, c *wire.Creation) int64 {
+	const low, high = 65 + 8*129, 65 + 8*129 + 6240
+	each := int64(high)
+	if c.Fidelity == "low" || c.Fidelity == "" && model == "gpt-image-1" {
+		each = low
+	}
+	return each * int64(len(c.Files))
+}
+
+// inspectCreated reads what an event of a stream says of the bill. A stream of
+// several pictures completes each with its own usage, which add up.
+func (r *relay) inspectCreated(data []byte) {
+	event := wire.ParseCreated(r.call.Request.Endpoint, data)
+	r.failed = r.failed || event.Error
+	if !event.Done {
+		return
+	}
+	r.ends++
+	before := r.created
+	r.created = event
+	r.created.Pictures = r.ends
+	if r.ends == 1 || before.HasUsage != event.HasUsage {
+		return
+	}
+	u := &r.created.Usage
+	u.Input += before.Usage.Input
+	u.ImageIn += before.Usage.ImageIn
+	u.Output += before.Usage.Output
+	u.ImageOut += before.Usage.ImageOut
+	r.created.Cost += before.Cost
+}
+
+// relaySpeech hands sound on as it comes. What it costs follows from the request
+// or, roughly, from its length; else the hold is charged.
+func (e *errand) relaySpeech(w http.ResponseWriter, resp *http.Response) error {
+	c := e.call
+	if c.byRule() {
+		c.chargeCreated(wire.Created{})
+	}
+	c.head(w, resp)
+	if resp.ContentLength >= 0 {
+		w.Header().Set("Content-Length", strconv.FormatInt(resp.ContentLength, 10))
+	}
+	w.WriteHeader(resp.StatusCode)
+	s := sound{out: w, flush: http.NewResponseController(w).Flush, lost: e.hangUp}
+	buf := readBuffers.Get().(*[]byte)
+	defer readBuffers.Put(buf)
+	// ReadFrom of the writer would hide the bytes and the caller's end from us.
+	size, err := io.CopyBuffer(&s, struct{ io.Reader }{resp.Body}, *buf)
+	switch {
+	case c.byRule():
+	case err != nil:
+		e.broke()
+	default:
+		c.chargeSpoken(s.head, size)
+		c.reported(0)
+	}
+	if s.gone || e.gone() {
+		return ErrGone
+	}
+	if err != nil {
+		return wire.BadGateway("The provider's answer broke off. The call may have been billed", err)
+	}
+	c.trail(w.Header())
+	return nil
+}
+
+// chargeSpoken estimates the tokens of speech by its length, at most the hold.
+func (c *Call) chargeSpoken(head []byte, size int64) {
+	const tokenMillis = 50
+	millis, ok := wire.SpokenLength(head, size, c.Request.Creation.Format)
+	if !ok {
+		c.chargeHold(NoUsage)
+		return
+	}
+	c.chargeEstimate(NoUsage, (millis+tokenMillis-1)/tokenMillis)
+}
+
+// sound writes an answer's bytes to a caller who may leave; the answer is read
+// to its end all the same.
+type sound struct {
+	out   io.Writer
+	flush func() error
+	lost  func()
+	head  []byte
+	gone  bool
+}
+
+func (s *sound) Write(p []byte) (int, error) {
+	const most = 4 << 10
+	s.head = append(s.head, p[:min(len(p), most-len(s.head))]...)
+	if s.gone {
+		return len(p), nil
+	}
+	if _, err := s.out.Write(p); err != nil || s.flush() != nil {
+		s.gone = true
+		s.lost()
+	}
+	return len(p), nil
+}

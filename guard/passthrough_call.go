@@ -1,0 +1,85 @@
+package guard
+
+import (
+	"io"
+	"net/http"
+
+	"github.com/llmguard/llmguard/internal/spool"
+	"github.com/llmguard/llmguard/internal/wire"
+	"github.com/llmguard/llmguard/providers"
+)
+
+// passage is an answer for which there is no room, on its way to its caller. What bills it
+// and whose it is are read from its outline.
+type passage struct {
+	errand  *errand
+	outline wire.Outline
+	out     *providers.Writer
+	noted   bool
+}
+
+// passThrough hands on an answer for which there is no room: what was read of it, and the
+// rest as it comes. Its cost follows as a trailer.
+func (e *errand) passThrough(w http.ResponseWriter, resp *http.Response, kept *spool.Buffer) error {
+	c := e.call
+	c.head(w, resp)
+	w.WriteHeader(resp.StatusCode)
+	s := sound{out: w, flush: http.NewResponseController(w).Flush, lost: e.hangUp}
+	p := passage{errand: e, out: providers.RedactorOf(resp).Writer(&s)}
+	_, err := kept.WriteTo(&p)
+	kept.Close()
+	if err == nil {
+		buf := readBuffers.Get().(*[]byte)
+		defer readBuffers.Put(buf)
+		_, err = io.CopyBuffer(&p, struct{ io.Reader }{resp.Body}, *buf)
+	}
+	if err == nil {
+		err = p.close()
+	} else {
+		e.broke()
+	}
+	if s.gone || e.gone() {
+		return ErrGone
+	}
+	if err != nil {
+		return wire.BadGateway("The provider's answer broke off", err)
+	}
+	c.trail(w.Header())
+	return nil
+}
+
+// ownedWithin is how much of an answer's outline is read for its id before its end, in bytes.
+const ownedWithin = 4 << 10
+
+// Write implements io.Writer. A response has an owner before its caller knows its id.
+func (p *passage) Write(b []byte) (int, error) {
+	_, _ = p.outline.Write(b)
+	c := p.errand.call
+	if !p.noted && c.Request.Endpoint == wire.Responses {
+		a, _ := wire.ParseUsage(c.Request.Endpoint, p.outline.Bytes())
+		a.HasUsage = false
+		p.errand.note(a)
+		p.noted = a.ID != "" || len(p.outline.Bytes()) > ownedWithin
+	}
+	return p.out.Write(b)
+}
+
+// close bills the whole answer by its outline, or by the hold where that does not say
+// enough: the text of an answer is not in it.
+func (p *passage) close() error {
+	e, doc := p.errand, p.outline.Bytes()
+	c, ep := e.call, e.call.Request.Endpoint
+	a, ok := wire.ParseUsage(ep, doc)
+	fault := c.faultOf(a)
+	switch {
+	case c.free, ep.Pictures(), c.Request.Creation == nil && ok && fault == "":
+		e.settlePlain(doc)
+	default:
+		c.Result.Model, c.Result.Tier, c.Result.Fault = a.Model, a.ServiceTier, fault
+		c.chargeHold(NoUsage)
+		c.reported(a.Cost)
+		a.HasUsage = false
+		e.note(a)
+	}
+	return p.out.Close()
+}

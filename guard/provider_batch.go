@@ -1,0 +1,180 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/internal/wire"
+	"github.com/llmguard/llmguard/pricing"
+	"github.com/llmguard/llmguard/providers"
+)
+
+// Who sends the lines of batches.
+const (
+	ByQueue    = "queue"    // llmguard, one by one, at the pool's quota
+	ByProvider = "provider" // the provider's own Batch API
+)
+
+// Batches says where the lines of a caller's batch for a model go, and who
+// sends them: the org's choice, or else the provider's. The error is a
+// *wire.Error.
+func (g *Guard) Batches(c Caller, model string) (t providers.Target, byProvider bool, err error) {
+	if err := allowed(c, model); err != nil {
+		return t, false, err
+	}
+	if t, err = g.Policy().Providers.Resolve(model, c.Org.Providers); err != nil {
+		return t, false, notFound(model)
+	}
+	mode := c.Org.BatchMode
+	if mode == "" {
+		mode = t.Provider.BatchMode
+	}
+	kind := t.Provider.Kind
+	return t, mode == ByProvider && (kind == "" || kind == providers.OpenAI) && !t.Provider.ChatOnly, nil
+}
+
+// Batched is a call that a provider's Batch API makes: what has to be known to
+// end it, by whatever process and without the request.
+type Batched struct {
+	ID      string `json:"id"`
+	Attempt int    `json:"attempt"`
+	Tier    string `json:"tier,omitempty"`
+	Region  string `json:"region,omitempty"`
+	Input   int64  `json:"input"`
+	Output  int64  `json:"output"`
+	Most    int64  `json:"most"` // nano-USD held
+	At      int64  `json:"at"`   // Unix seconds of its price
+	Store   bool   `json:"store,omitempty"`
+	// LongCache says that it asked for cache writes of an hour.
+	LongCache bool `json:"long_cache,omitempty"`
+	// WebSearch says that it asked for a search.
+	WebSearch bool `json:"web_search,omitempty"`
+
+	// The same for all lines of a batch.
+	Provider string        `json:"-"`
+	Model    string        `json:"-"` // as the caller names it
+	Upstream string        `json:"-"` // as the provider does
+	Endpoint wire.Endpoint `json:"-"`
+}
+
+// HoldBatched holds a plan made for a Batched caller, for life. Repeating it
+// takes nothing twice. Errors are *Refusal, budget.ErrEnded, or wrap
+// budget.ErrUnavailable; what may have been held then is found by a repetition.
+func (g *Guard) HoldBatched(ctx context.Context, p *Plan, id string, attempt int, life time.Duration) (Batched, error) {
+	b := Batched{
+		ID: id, Attempt: attempt, Tier: p.Request.ServiceTier, Region: p.Request.InferenceGeo,
+		Input: p.Input, Output: p.Output, Most: int64(p.Max.Cost), At: p.at.Unix(), Store: p.Request.Store, LongCache: p.Request.LongCache,
+		WebSearch: p.Request.WebSearch, Provider: p.Target.Provider.ID, Model: p.Request.Model, Upstream: p.Target.Model, Endpoint: p.Request.Endpoint,
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
+	defer cancel()
+	_, err := g.budget.HoldFor(ctx, life, p.Limits, p.Caps, b.call(p.Caller, p.Price), p.Max, g.Expected(p))
+	g.metrics.held(p.Caller.Org.ID, err)
+	if err != nil {
+		return b, p.refusal(err)
+	}
+	return b, nil
+}
+
+// Body is the request as it goes to the provider.
+func (p *Plan) Body() wire.Body { return p.Request.Rewrite(p.edits...) }
+
+func (b *Batched) call(c Caller, price *pricing.Price) budget.Call {
+	return budget.Call{
+		ID: b.ID, Attempt: b.Attempt, Org: c.Org.ID, User: c.User, Key: c.Key, IP: c.IP,
+		Model: b.Model, Provider: b.Provider, Endpoint: string(b.Endpoint), PriceVersion: price.Version,
+	}
+}
+
+// BatchedEnd is how a Batched call ended. A Status of 0 means that it never ran.
+type BatchedEnd struct {
+	Batched
+	Status    int
+	RequestID string
+	Body      []byte
+	// Lost says that it may have run and nobody can tell: its hold is charged.
+	Lost bool
+}
+
+// EndBatched settles calls and returns what they were charged: by the usage of their answers, and gives back the
+// holds of those that did not run or were refused. It returns when that is
+// written; after an error the same calls can be ended again.
+func (g *Guard) EndBatched(ctx context.Context, c Caller, ends []BatchedEnd) ([]pricing.Nano, error) {
+	calls := make([]*Call, len(ends))
+	endings := make([]budget.Ending, len(ends))
+	for i := range ends {
+		call, err := g.batchedCall(ctx, c, &ends[i])
+		if err != nil {
+			return nil, err
+		}
+		calls[i], endings[i] = call, call.ending()
+	}
+	ctx, cancel := context.WithTimeout(ctx, batchedTimeout)
+	defer cancel()
+	costs := make([]pricing.Nano, len(ends))
+	for i, done := range g.budget.End(ctx, endings) {
+		r := &calls[i].Result
+		if costs[i] = r.Cost; done.Err == nil {
+			costs[i] = done.Receipt.Charged
+		}
+		// One that is too old was written by a process that died before it could say so.
+		if done.Err != nil && !errors.Is(done.Err, budget.ErrTooOld) {
+			return nil, done.Err
+		}
+		if !done.Receipt.Replayed {
+			g.metrics.ended(calls[i])
+			calls[i].tellUnderpriced()
+			g.metrics.of(calls[i]).settled(r.Usage, r.Estimated, done.Receipt)
+		}
+	}
+	if g.charged != nil && len(ends) > 0 {
+		g.charged(c.Org.ID, c.User)
+	}
+	return costs, nil
+}
+
+// batchedTimeout bounds the write of some hundred endings.
+const batchedTimeout = 20 * time.Second
+
+// batchedCall is the call as it was when it was held, with what became of it.
+func (g *Guard) batchedCall(ctx context.Context, c Caller, end *BatchedEnd) (*Call, error) {
+	policy := g.Policy()
+	p := policy.Providers.Get(end.Provider)
+	if p == nil { // its books are still to be closed
+		p = &providers.Provider{ID: end.Provider}
+	}
+	at := time.Unix(end.At, 0)
+	target := providers.Target{Provider: p, Model: end.Upstream, Pool: p.PoolOf(end.Upstream)}
+	price, free, err := policy.priceOf(end.Endpoint, target, at)
+	unpriced := err != nil
+	if unpriced {
+		if price, err = freePrice(target, at); err != nil {
+			return nil, fmt.Errorf("the price of %s: %w", end.Upstream, err)
+		}
+	}
+	plan := &Plan{
+		Caller: c, Target: target, Price: price, free: free, Input: end.Input, Output: end.Output, at: at,
+		Request: &wire.Request{Endpoint: end.Endpoint, Model: end.Model, Store: end.Store, LongCache: end.LongCache, WebSearch: end.WebSearch},
+		Max:     budget.Amounts{Cost: pricing.Nano(end.Most), Tokens: end.Input + end.Output},
+		terms:   pricing.Terms{ServiceTier: end.Tier, Region: end.Region, ProjectTier: p.ServiceTier, At: at, Batch: true},
+	}
+	plan.Caps = plan.capping(policy.Caps)
+	hold := budget.Lost(end.call(c, price), plan.Caps...)
+	hold.Max = plan.Max
+	call := &Call{Plan: plan, ID: end.ID, Attempt: end.Attempt, guard: g, Hold: hold, held: end.Output}
+	call.Result = Result{Outcome: Unsent, Status: end.Status, UpstreamID: end.RequestID}
+	e := &errand{call: call, upstream: ctx}
+	switch {
+	case end.Lost, unpriced && end.Status > 0 && end.Status < http.StatusMultipleChoices:
+		call.chargeHold(Broken)
+	case end.Status >= http.StatusMultipleChoices:
+		call.Result.Outcome = Rejected // a Batch API bills what it completes
+	case end.Status > 0:
+		e.settlePlain(end.Body)
+	}
+	return call, nil
+}

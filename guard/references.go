@@ -1,0 +1,261 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/internal/ownership"
+	"github.com/llmguard/llmguard/internal/responses/conversation"
+	"github.com/llmguard/llmguard/internal/wire"
+	"github.com/llmguard/llmguard/pricing"
+	"github.com/llmguard/llmguard/providers"
+)
+
+// kept is what a request uses without containing it.
+type kept struct {
+	provider string // that keeps it; empty when there is nothing
+	tokens   int64  // of hidden input
+	edits    []wire.Edit
+
+	model        string // of the stored prompt
+	conversation string // the id of one that the answer is added to
+	total        int64  // tokens it holds, never below the truth
+	pictures     int64  // files shown as pictures
+	documents    int64  // other files, of which the provider reads any number of tokens
+
+	// Of what is kept here:
+	here  bool
+	turns []conversation.Turn
+	last  string            // the id of the last of them
+	items map[string][]byte // that are referred to, by id
+}
+
+// only narrows the providers to the one that keeps what is referred to.
+func (k kept) only(allowed []string) []string {
+	if k.provider == "" {
+		return allowed
+	}
+	return []string{k.provider}
+}
+
+// ErrNotOwned says that the org has no such thing, whoever else may have it.
+var ErrNotOwned = errors.New("the org has no such thing")
+
+// Owned finds a thing a provider keeps for the caller's org. The error is
+// ErrNotOwned or wraps budget.ErrUnavailable.
+func (g *Guard) Owned(ctx context.Context, c Caller, id string) (ownership.Note, error) {
+	found, err := g.notes(ctx, c, []string{id})
+	if err != nil {
+		return ownership.Note{}, err
+	}
+	n, ok := found[id]
+	if !ok {
+		return n, ErrNotOwned
+	}
+	return n, nil
+}
+
+func (g *Guard) notes(ctx context.Context, c Caller, ids []string) (map[string]ownership.Note, error) {
+	if g.owned == nil || len(ids) == 0 {
+		return nil, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, g.deadline+ownedMargin)
+	defer cancel()
+	found, err := g.owned.Find(ctx, c.Org.ID, ids...)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", budget.ErrUnavailable, err)
+	}
+	return found, nil
+}
+
+// ownedMargin is for the second look for what was noted a moment ago.
+const ownedMargin = 100 * time.Millisecond
+
+// refs are what a request refers to. Reasoning is left out where it goes nowhere:
+// in what is translated.
+func (g *Guard) refs(c Caller, r *wire.Request) []wire.Ref {
+	if !slices.ContainsFunc(r.Refs, func(ref wire.Ref) bool { return ref.Reasoning }) {
+		return r.Refs
+	}
+	t, err := g.Policy().Providers.Resolve(r.Model, c.Org.Providers)
+	if err != nil || !t.Provider.ChatOnly {
+		return r.Refs
+	}
+	return slices.DeleteFunc(slices.Clone(r.Refs), func(ref wire.Ref) bool { return ref.Reasoning })
+}
+
+// kinds are what mentions of things name. Nothing else can be made through us and
+// stay with the provider, so it is nobody's.
+var kinds = map[wire.RefKind]ownership.Kind{
+	wire.RefResponse: "", wire.RefItem: "", wire.RefConversation: ownership.Conversation, wire.RefFile: ownership.File,
+	wire.RefVectorStore: ownership.VectorStore, wire.RefContainer: ownership.Container, wire.RefUploadPart: ownership.UploadPart,
+}
+
+// named finds the things that refs name. Each is the org's, of the kind named, and they
+// are at one provider.
+func (g *Guard) named(ctx context.Context, c Caller, refs []wire.Ref) (map[string]ownership.Note, error) {
+	ids := make([]string, 0, len(refs))
+	for _, ref := range refs {
+		if _, ok := kinds[ref.Kind]; !ok {
+			return nil, notOwned(ref)
+		}
+		ids = append(ids, ref.ID)
+	}
+	found, err := g.notes(ctx, c, ids)
+	if err != nil {
+		return nil, err
+	}
+	for i, ref := range refs {
+		n, ok := found[ref.ID]
+		isItem, first := n.Response != "", found[refs[0].ID]
+		switch {
+		case !ok, n.Kind != kinds[ref.Kind], isItem != (ref.Kind == wire.RefItem), private(n, c),
+			i > 0 && (first.Provider != n.Provider || first.Here != n.Here):
+			return nil, notOwned(ref)
+		}
+	}
+	return found, nil
+}
+
+// private reports whether a thing is another user's alone.
+func private(n ownership.Note, c Caller) bool { return n.Kind.Private() && n.User != c.User }
+
+// resolve finds what a request refers to.
+func (g *Guard) resolve(ctx context.Context, c Caller, refs []wire.Ref) (kept, error) {
+	k, refs, err := g.prompted(c, refs)
+	if err != nil {
+		return k, err
+	}
+	found, err := g.named(ctx, c, refs)
+	if err != nil {
+		return kept{}, err
+	}
+	if len(refs) > 0 && k.provider != "" && found[refs[0].ID].Provider != k.provider {
+		return kept{}, notOwned(refs[0])
+	}
+	counted, of := map[string]bool{}, map[string]string{}
+	for _, ref := range refs { // whole responses first: they include their items
+		n := found[ref.ID]
+		k.provider, k.here = n.Provider, n.Here
+		switch {
+		case n.Kind != "":
+			if err := g.thing(ctx, c, &k, ref); err != nil {
+				return kept{}, err
+			}
+			continue
+		case ref.Kind == wire.RefItem:
+			of[ref.ID] = n.Response
+			continue
+		case n.Here:
+			k.last = ref.ID
+			continue
+		}
+		if counted[ref.ID] = true; n.Upstream != "" {
+			k.edits = append(k.edits, wire.Edit{Name: "previous_response_id", JSON: strconv.AppendQuote(nil, n.Upstream)})
+		}
+		k.tokens += n.Total
+	}
+	if k.here {
+		k.turns, k.items, err = g.conversation(ctx, c, refs, of)
+		return k, err
+	}
+	for _, ref := range refs {
+		if n := found[ref.ID]; n.Kind == "" && n.Response != "" && !counted[n.Response] {
+			counted[n.Response] = true
+			k.tokens += n.Output
+		}
+	}
+	return k, nil
+}
+
+// notOwned refuses what nobody in the org has made here. It reads the same
+// whether anybody else has.
+func notOwned(ref wire.Ref) *wire.Error {
+	codes := map[wire.RefKind]string{
+		wire.RefResponse: "previous_response_not_found", wire.RefFile: "file_not_found",
+	}
+	code := codes[ref.Kind]
+	if code == "" {
+		code = string(ref.Kind) + "_not_found"
+	}
+	return wire.NotFound(ref.Param, code,
+		"No such %s: %.100q. It must have been made through this proxy by the same org", spaced(ref.Kind), ref.ID)
+}
+
+func spaced(k wire.RefKind) string {
+	return strings.ReplaceAll(string(k), "_", " ")
+}
+
+// note remembers a response that the provider keeps. Before its usage is known
+// it may hold all that the call could.
+func (e *errand) note(a wire.Answer) {
+	c := e.call
+	if c.guard.owned == nil {
+		return
+	}
+	if a.HasUsage && c.faultOf(a) == "" {
+		e.counted(a.Usage)
+	}
+	e.noteContainers(a)
+	if !c.Request.Store || a.ID == "" {
+		return
+	}
+	if c.Request.Endpoint == wire.ChatCompletions && !c.translated() {
+		e.noteCompletion(a)
+	}
+	if c.Request.Endpoint != wire.Responses {
+		return
+	}
+	n := ownership.Note{
+		ID: a.ID, User: c.Caller.User, Provider: c.Target.Provider.ID, Model: c.Request.Model,
+		Here: c.translated(), Total: c.Input + c.Output, Output: c.Output,
+	}
+	if a.HasUsage {
+		n.Total, n.Output = a.Usage.Input+a.Usage.Output, a.Usage.Output
+	}
+	notes := make([]ownership.Note, 0, 2+len(a.Items))
+	notes = append(notes, n)
+	if c.Alias != "" && c.Alias != a.ID {
+		other := n
+		other.ID, other.Upstream = c.Alias, a.ID
+		notes = append(notes, other)
+	}
+	for _, id := range a.Items {
+		notes = append(notes, ownership.Note{ID: id, User: n.User, Provider: n.Provider, Here: n.Here, Response: a.ID, Output: n.Output})
+	}
+	c.guard.owned.Put(e.upstream, c.Caller.Org.ID, notes...)
+}
+
+// freePrice is the price of what costs nothing.
+func freePrice(t providers.Target, at time.Time) (*pricing.Price, error) {
+	zero := pricing.Rate{Given: true}
+	e := pricing.Entry{
+		Model: t.Model, Provider: t.Provider.ID,
+		Prices: []pricing.Row{{Rates: pricing.Rates{Input: zero, Output: zero}}},
+	}
+	return e.Price(at)
+}
+
+// priceOf finds what a call of an endpoint to a target costs. Counting tokens is
+// free, whatever the model costs, and so are moderations by a model without a price.
+func (p *Policy) priceOf(ep wire.Endpoint, t providers.Target, at time.Time) (price *pricing.Price, free bool, err error) {
+	switch {
+	case !ep.Free():
+		price, err = p.price(t, at)
+		return price, false, err
+	case ep == wire.Moderations:
+		price, err = p.Catalogue.Lookup(t.Provider.ID, t.Model, at)
+		var unknown *pricing.UnknownModelError
+		if !errors.As(err, &unknown) || len(unknown.Providers) > 0 {
+			return price, false, err
+		}
+	}
+	price, err = freePrice(t, at)
+	return price, true, err
+}

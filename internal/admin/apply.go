@@ -1,0 +1,377 @@
+package admin
+
+import (
+	stdjson "encoding/json"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/llmguard/llmguard/config"
+	"github.com/llmguard/llmguard/internal/simulate"
+	"github.com/llmguard/llmguard/internal/tenants"
+	"github.com/llmguard/llmguard/internal/wire"
+)
+
+// application asks for an org to be as declared.
+type application struct {
+	Org Declaration `json:"org"`
+	// DryRun plans and changes nothing.
+	DryRun bool `json:"dry_run,omitempty"`
+	// Prune removes users, keys and limits that are recorded here and not declared.
+	Prune bool `json:"prune,omitempty"`
+	// ReplayDays replays the calls of so many days under the org as it is and as it is
+	// declared; 0: none.
+	ReplayDays int    `json:"replay_days,omitempty"`
+	Reason     string `json:"reason,omitempty"`
+}
+
+// Plan is what an application changes, or has changed.
+type Plan struct {
+	Org     string       `json:"org"`
+	Changes []PlanChange `json:"changes"`
+	// Keys are those that were made. Their secrets are shown only here.
+	Keys   []NewKey `json:"keys"`
+	Replay *Replay  `json:"replay"`
+}
+
+// PlanChange is what becomes of one org, user, key or limit.
+type PlanChange struct {
+	Action string      `json:"action"` // create, update or delete
+	Kind   string      `json:"kind"`   // org, user, key or limit
+	User   string      `json:"user"`   // whose key or own limit it is
+	ID     string      `json:"id"`
+	Fields []PlanField `json:"fields"`
+}
+
+// PlanField is a field before and after; empty is the default, or nothing.
+type PlanField struct {
+	Name   string `json:"name"`
+	Before string `json:"before"`
+	After  string `json:"after"`
+}
+
+// planned is a change with what makes it.
+type planned struct {
+	PlanChange
+	action string // of the audit
+	target string
+	before any
+	after  any
+	change tenants.Change
+}
+
+// planner compares an org with what is declared of it.
+type planner struct {
+	*call
+	org     string
+	now     *config.Org // nil: there is none
+	records *tenants.Tenant
+	steps   []planned
+	secrets map[string]string // of keys that are made, by id
+	err     error
+}
+
+// apply makes an org as it is declared, or says what that would change.
+func (c *call) apply() (any, error) {
+	var n application
+	if err := c.read(&n); err != nil {
+		return nil, err
+	}
+	if !n.DryRun && c.actor.readOnly {
+		return nil, wire.Forbidden("read_only", "This administrator's key may only read: set dry_run")
+	}
+	org := c.r.PathValue("org")
+	if n.Org.ID != org {
+		return nil, wire.BadRequest("org.id", "invalid_value", "The org declared is %.80q, and the path names %.80q", n.Org.ID, org)
+	}
+	reason, err := c.reason(n.Reason)
+	if err != nil {
+		return nil, err
+	}
+	p := &planner{call: c, org: org, records: c.records(org), secrets: map[string]string{}}
+	if o, _, err := c.org(org); err == nil {
+		p.now = o
+	}
+	if err := p.plan(&n); err != nil {
+		return nil, err
+	}
+	plan := &Plan{Org: org, Changes: []PlanChange{}, Keys: []NewKey{}}
+	for _, s := range p.steps {
+		plan.Changes = append(plan.Changes, s.PlanChange)
+	}
+	merged, err := p.merged()
+	if err != nil {
+		return nil, err
+	}
+	if n.ReplayDays > 0 && len(p.steps) > 0 {
+		if plan.Replay, err = c.replay(p.now, merged, n.ReplayDays); err != nil {
+			return nil, err
+		}
+	}
+	if n.DryRun || len(p.steps) == 0 {
+		return plan, nil
+	}
+	if done, err := p.commit(reason, plan); err != nil {
+		plan.Changes, plan.Replay = plan.Changes[:done], nil
+		return partial{plan, err}, nil
+	}
+	return plan, nil
+}
+
+// merged is the org as it would be; nil when nothing changes.
+func (p *planner) merged() (*config.Org, error) {
+	changes := make([]tenants.Change, 0, len(p.steps))
+	for _, s := range p.steps {
+		changes = append(changes, s.change)
+	}
+	if len(changes) == 0 {
+		return p.now, nil
+	}
+	next, err := p.o.Identity.Snapshot().With(changes...)
+	if err != nil {
+		return nil, err
+	}
+	org, err := p.o.Merge(p.org, next.Tenants[p.org])
+	if err != nil {
+		return nil, wire.BadRequest("org", "invalid_value", "%v", err)
+	}
+	return org, nil
+}
+
+// commit makes the changes, each with its entry of the audit as if it were made alone.
+func (p *planner) commit(reason string, plan *Plan) (done int, err error) {
+	defer p.o.Applied()
+	for i, s := range p.steps {
+		e := p.entry(s.action, p.org, s.target)
+		e.Reason = reason
+		if e.Before, err = shown(s.before); err != nil {
+			return i, err
+		}
+		if e.After, err = shown(s.after); err != nil {
+			return i, err
+		}
+		if err := p.o.Identity.Commit(p.r.Context(), e, s.change); err != nil {
+			return i, err
+		}
+		p.log.Info("audit", "action", e.Action, "actor", e.Actor, "org", e.Org, "target", e.Target, "reason", e.Reason, "ip", e.IP, "id", e.RequestID)
+		if secret := p.secrets[s.ID]; secret != "" && plan.Changes[i].Kind == "key" {
+			plan.Keys = append(plan.Keys, NewKey{Key{ID: s.ID, Org: p.org, User: s.User, Status: "active"}, secret})
+		}
+	}
+	return len(p.steps), nil
+}
+
+// plan finds the steps: what others refer to is made first, and removed last.
+func (p *planner) plan(n *application) error {
+	d := &n.Org
+	now := config.Org{}
+	if p.now != nil {
+		now = *p.now
+	}
+	p.object("org", "", d.ID, p.now != nil, orgOr(p.now, p.o.File().NewOrg(d.ID)), d.OrgSpec)
+	users := map[string]bool{}
+	for i := range d.Users {
+		users[d.Users[i].ID] = true
+		p.user(&now, &d.Users[i])
+	}
+	p.limits(&now, "", d.Limits)
+	for i := range d.Users {
+		p.limits(&now, d.Users[i].ID, d.Users[i].Limits)
+	}
+	if n.Prune && p.err == nil {
+		p.prune(d, users)
+	}
+	for i := range d.Users { // last: none works before the limits do, and little can come between them and their answer
+		for k := range d.Users[i].Keys {
+			p.key(&now, d.Users[i].ID, &d.Users[i].Keys[k])
+		}
+	}
+	return p.err
+}
+
+func orgOr(o *config.Org, other config.Org) config.Org {
+	if o != nil {
+		return *o
+	}
+	return other
+}
+
+func (p *planner) user(now *config.Org, d *DeclaredUser) {
+	u, there := config.NewUser(d.ID), false
+	if i := slices.IndexFunc(now.Users, func(u config.User) bool { return u.ID == d.ID }); i >= 0 {
+		u, there = now.Users[i], true
+	}
+	p.object("user", "", d.ID, there, u, d.UserSpec)
+}
+
+func (p *planner) key(now *config.Org, user string, d *DeclaredKey) {
+	k, owner := config.NewKey(d.ID), ""
+	for _, u := range now.Users {
+		if i := slices.IndexFunc(u.Keys, func(k config.Key) bool { return k.ID == d.ID }); i >= 0 {
+			k, owner = u.Keys[i], u.ID
+		}
+	}
+	if owner != "" && owner != user {
+		p.fail(wire.BadRequest("keys", "invalid_value", "The key %s belongs to user %s, and is declared of user %s", d.ID, owner, user))
+		return
+	}
+	if owner != "" && d.Hash != nil && *d.Hash == k.Hash {
+		d.Hash = nil
+	}
+	p.object("key", user, d.ID, owner != "", k, struct {
+		tenants.KeySpec
+		Hash *string `json:"hash,omitempty"`
+	}{d.KeySpec, d.Hash})
+}
+
+func (p *planner) limits(now *config.Org, user string, list []DeclaredLimit) {
+	own, above := now.Limits, p.o.Effective().Defaults.Limits
+	if user != "" {
+		own, above = nil, p.o.Effective().OrgLimits(now)
+		if i := slices.IndexFunc(now.Users, func(u config.User) bool { return u.ID == user }); i >= 0 {
+			own = now.Users[i].Limits
+		}
+	}
+	for _, d := range list {
+		same := func(l config.Limit) bool { return l.Name == d.Name }
+		l, i, over := config.NewLimit(user, d.Name), slices.IndexFunc(own, same), slices.IndexFunc(above, same)
+		switch {
+		case i >= 0:
+			l = own[i]
+		case over >= 0: // its record is put over this one
+			if l = above[over]; user != "" {
+				l.Only = user
+			}
+			if fields, err := changedFields(l, d.LimitSpec, nil); err == nil && len(fields) == 0 {
+				continue
+			}
+		}
+		p.object("limit", user, d.Name, i >= 0, l, d.LimitSpec)
+	}
+}
+
+// object plans one thing: now is how it is in force, spec what is declared.
+func (p *planner) object(kind, user, id string, there bool, now, spec any) {
+	if p.err != nil {
+		return
+	}
+	if err := newID(kind, id); err != nil {
+		p.fail(err)
+		return
+	}
+	fields, err := changedFields(now, spec, p.declaredFields(now))
+	if err != nil {
+		p.fail(wire.BadRequest(kind, "invalid_value", "%s %s: %v", kind, id, err))
+		return
+	}
+	if there && len(fields) == 0 {
+		return
+	}
+	p.step(kind, user, id, there, fields)
+}
+
+func (p *planner) fail(err error) {
+	if p.err == nil {
+		p.err = err
+	}
+}
+
+// changed is a declared field that is not in force.
+type changed struct {
+	PlanField
+	value stdjson.RawMessage
+}
+
+// changedFields are the fields of spec that change how a thing is.
+func changedFields(now, spec any, before map[string]string) ([]changed, error) {
+	raw, err := stdjson.Marshal(spec)
+	if err != nil {
+		return nil, err
+	}
+	var given map[string]stdjson.RawMessage
+	if err := stdjson.Unmarshal(raw, &given); err != nil {
+		return nil, err
+	}
+	var out []changed
+	for _, name := range slices.Sorted(maps.Keys(given)) {
+		same, err := unchanged(now, name, given[name])
+		if err != nil {
+			return nil, err
+		}
+		if !same {
+			out = append(out, changed{PlanField{name, before[name], fieldTexts(spec)[name]}, given[name]})
+		}
+	}
+	return out, nil
+}
+
+// unchanged reports whether a field says what is so already.
+func unchanged(now any, name string, value stdjson.RawMessage) (bool, error) {
+	patch, err := stdjson.Marshal(map[string]stdjson.RawMessage{name: value})
+	if err != nil {
+		return false, err
+	}
+	switch one := now.(type) {
+	case config.Org:
+		after := one
+		return same(config.Patch(&after, patch), one, after)
+	case config.User:
+		after := one
+		return same(config.Patch(&after, patch), one, after)
+	case config.Key:
+		after := one
+		return same(config.Patch(&after, patch), one, after)
+	case config.Limit:
+		after := one
+		return same(config.Patch(&after, patch), one, after)
+	}
+	panic("admin: nothing that is declared")
+}
+
+func same(err error, before, after any) (bool, error) {
+	return err == nil && reflect.DeepEqual(before, after), err
+}
+
+// declaredFields are the fields of what is in force, in words.
+func (p *planner) declaredFields(now any) map[string]string {
+	switch one := now.(type) {
+	case config.Org:
+		return fieldTexts(p.declared(&one).OrgSpec)
+	case config.User:
+		return fieldTexts(declaredUser(&one).UserSpec)
+	case config.Key:
+		return fieldTexts(declaredKey(&one).KeySpec)
+	case config.Limit:
+		return fieldTexts(declaredLimits("", []config.Limit{one})[0].LimitSpec)
+	}
+	return nil
+}
+
+// fieldTexts are the fields of a specification in words, by their names.
+func fieldTexts(spec any) map[string]string {
+	out := map[string]string{}
+	v := reflect.ValueOf(spec)
+	for i := range v.NumField() {
+		f := v.Type().Field(i)
+		if f.Anonymous {
+			maps.Copy(out, fieldTexts(v.Field(i).Interface()))
+			continue
+		}
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if out[name] = valueText(v.Field(i).Interface()); name == "hash" {
+			out[name] = "another key"
+		}
+	}
+	return out
+}
+
+// Replay is what the last calls of the org would have met.
+type Replay struct {
+	Days   int                   `json:"days"`
+	Cut    bool                  `json:"cut"` // only the newest calls of that time were replayed
+	Before simulate.Line         `json:"before"`
+	After  simulate.Line         `json:"after"`
+	Users  []simulate.Line       `json:"users"` // as declared: those with calls refused or given up
+	Shadow []simulate.ShadowLine `json:"shadow"`
+}

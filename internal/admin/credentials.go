@@ -1,0 +1,97 @@
+package admin
+
+import (
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/llmguard/llmguard/config"
+	"github.com/llmguard/llmguard/internal/tenants"
+	"github.com/llmguard/llmguard/internal/wire"
+)
+
+// Credential says that an org has its own credential at a provider, not which.
+type Credential struct {
+	Provider string    `json:"provider"`
+	Last4    string    `json:"last4"`
+	Sealed   bool      `json:"sealed"` // encrypted in Redis
+	Created  time.Time `json:"created_at"`
+	Updated  time.Time `json:"updated_at"`
+}
+
+type newCredential struct {
+	Secret string `json:"secret"`
+	// Clear keeps it as it is when there is no seal key.
+	Clear bool `json:"clear,omitempty"`
+}
+
+func viewCredential(provider string, c *tenants.Credential) Credential {
+	return Credential{Provider: provider, Last4: c.Last4, Sealed: !c.Clear, Created: c.Created, Updated: c.Updated}
+}
+
+func (c *call) listCredentials() (any, error) {
+	org := c.r.PathValue("org")
+	if _, _, err := c.org(org); err != nil {
+		return nil, err
+	}
+	own := c.records(org).Credentials
+	var out []Credential
+	for _, id := range slices.Sorted(maps.Keys(own)) {
+		out = append(out, viewCredential(id, own[id]))
+	}
+	return listOf(out), nil
+}
+
+const maxSecret = 4096
+
+func (c *call) setCredential() (any, error) {
+	org, provider := c.r.PathValue("org"), c.r.PathValue("provider")
+	if _, _, err := c.org(org); err != nil {
+		return nil, err
+	}
+	if !slices.ContainsFunc(c.o.File().Providers, func(p config.Provider) bool { return p.ID == provider }) {
+		return nil, wire.NotFound("provider", "provider_not_found", "There is no provider %.80q", provider)
+	}
+	var n newCredential
+	if err := c.read(&n); err != nil {
+		return nil, err
+	}
+	if len(n.Secret) < 8 || len(n.Secret) > maxSecret || strings.ContainsFunc(n.Secret, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return nil, wire.BadRequest("secret", "invalid_value", "secret must be 8 to %d printable ASCII characters without spaces", maxSecret)
+	}
+	ring := c.o.Seal()
+	if ring == nil && !n.Clear {
+		return nil, &wire.Error{Status: http.StatusConflict, Type: "invalid_request_error", Code: "no_seal_key", Message: "There is no key to encrypt it with: set queue.seal_keys, or say clear (--clear) to keep it in Redis as it is"}
+	}
+	ref := tenants.Ref{Kind: tenants.KindCredential, Org: org, ID: provider}
+	var before tenants.Credential
+	old, err := c.o.Identity.Get(c.r.Context(), ref, &before)
+	if err != nil {
+		return nil, err
+	}
+	record := tenants.Credential{
+		Sealed: ring.Seal([]byte(n.Secret), tenants.SealPlace(org, provider)...), Clear: ring == nil,
+		Last4: n.Secret[len(n.Secret)-4:], Stamp: c.stamp(&before.Stamp),
+	}
+	shown := viewCredential(provider, &record)
+	if err := c.commit(c.entry("credential.set", org, provider), orNil(old, viewCredential(provider, &before)), shown, tenants.Change{Ref: ref, Old: old, New: record}); err != nil {
+		return nil, err
+	}
+	return shown, nil
+}
+
+func (c *call) deleteCredential() (any, error) {
+	org, provider := c.r.PathValue("org"), c.r.PathValue("provider")
+	if _, _, err := c.org(org); err != nil {
+		return nil, err
+	}
+	if c.records(org).Credentials[provider] == nil {
+		return nil, wire.NotFound("provider", "credential_not_found", "Org %s has no credential of its own at %.80q", org, provider)
+	}
+	if err := c.remove(c.entry("credential.delete", org, provider), tenants.Ref{Kind: tenants.KindCredential, Org: org, ID: provider}); err != nil {
+		return nil, err
+	}
+	return empty{}, nil
+}

@@ -1,0 +1,207 @@
+package admin
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/llmguard/llmguard/config"
+	"github.com/llmguard/llmguard/internal/tenants"
+	"github.com/llmguard/llmguard/pricing"
+)
+
+// Declaration is an org as a file declares it: what can be set of it, of its users, keys and
+// limits, by the names of the configuration. What is left out is not said.
+type Declaration struct {
+	ID string `json:"id"`
+	tenants.OrgSpec
+	Limits []DeclaredLimit `json:"limits,omitempty"`
+	Users  []DeclaredUser  `json:"users,omitempty"`
+}
+
+// DeclaredUser is a user of a Declaration. The limits are for this user alone.
+type DeclaredUser struct {
+	ID string `json:"id"`
+	tenants.UserSpec
+	Limits []DeclaredLimit `json:"limits,omitempty"`
+	Keys   []DeclaredKey   `json:"keys,omitempty"`
+}
+
+// DeclaredKey is an API key of a Declaration. One without a hash is made where there is none of
+// its id.
+type DeclaredKey struct {
+	ID   string  `json:"id"`
+	Hash *string `json:"hash,omitempty"`
+	tenants.KeySpec
+}
+
+// DeclaredLimit is a limit of a Declaration.
+type DeclaredLimit struct {
+	Name string `json:"name"`
+	tenants.LimitSpec
+}
+
+// getDeclaration shows an org as a file would declare it. Hashes of keys are for those alone who
+// may write.
+func (c *call) getDeclaration() (any, error) {
+	if org := c.r.PathValue("org"); c.isAll(org) {
+		return Declaration{ID: org, Limits: declaredLimits("", c.o.Effective().Defaults.Limits)}, nil
+	}
+	o, _, err := c.org(c.r.PathValue("org"))
+	if err != nil {
+		return nil, err
+	}
+	d := c.declared(o)
+	if c.actor.readOnly {
+		for i := range d.Users {
+			for k := range d.Users[i].Keys {
+				d.Users[i].Keys[k].Hash = nil
+			}
+		}
+	}
+	return d, nil
+}
+
+// declared is the declaration of an org: what is not as it is by default, by name, so that two
+// can be compared line by line.
+func (c *call) declared(o *config.Org) Declaration {
+	d, usual := Declaration{ID: o.ID}, c.o.File().NewOrg(o.ID)
+	d.Name, d.Disabled = unless(o.Name, usual.Name), unless(o.Disabled, usual.Disabled)
+	d.Models, d.Providers = texts(o.Models), texts(o.Providers)
+	d.DefaultOutputLimit, d.Hold = unless(o.DefaultOutputLimit, usual.DefaultOutputLimit), unless(o.Hold, usual.Hold)
+	d.OverLimit, d.MaxWait = unless(o.OverLimit, usual.OverLimit), span(o.MaxWait)
+	d.OnDisconnect, d.OnStoreFailure = unless(o.OnDisconnect, usual.OnDisconnect), unless(o.OnStoreFailure, usual.OnStoreFailure)
+	d.AllowBuiltinTools, d.RetryStartedJobs = unless(o.AllowBuiltinTools, usual.AllowBuiltinTools), unless(o.RetryStartedJobs, usual.RetryStartedJobs)
+	d.Weight, d.Limits = unless(o.Weight, usual.Weight), declaredLimits("", o.Limits)
+	for i := range o.Users {
+		d.Users = append(d.Users, declaredUser(&o.Users[i]))
+	}
+	slices.SortFunc(d.Users, func(a, b DeclaredUser) int { return strings.Compare(a.ID, b.ID) })
+	return d
+}
+
+func declaredUser(u *config.User) DeclaredUser {
+	usual := config.NewUser(u.ID)
+	d := DeclaredUser{ID: u.ID, Limits: declaredLimits(u.ID, u.Limits)}
+	d.Name, d.Disabled, d.Weight = unless(u.Name, usual.Name), unless(u.Disabled, usual.Disabled), unless(u.Weight, usual.Weight)
+	for i := range u.Keys {
+		d.Keys = append(d.Keys, declaredKey(&u.Keys[i]))
+	}
+	slices.SortFunc(d.Keys, func(a, b DeclaredKey) int { return strings.Compare(a.ID, b.ID) })
+	return d
+}
+
+func declaredKey(k *config.Key) DeclaredKey {
+	d := DeclaredKey{ID: k.ID, Hash: unless(k.Hash, "")}
+	d.Name, d.Disabled, d.Models, d.Scopes = unless(k.Name, ""), unless(k.Disabled, false), texts(k.Models), texts(k.Scopes)
+	d.Concurrency = unless(k.Concurrency, 0)
+	if !k.Expires.IsZero() {
+		d.Expires = &k.Expires
+	}
+	var networks []string
+	for _, n := range k.Networks {
+		networks = append(networks, n.String())
+	}
+	d.Networks = texts(networks)
+	return d
+}
+
+// declaredLimits are limits of an org, or of a user, whose own say neither subject nor only.
+func declaredLimits(user string, list []config.Limit) []DeclaredLimit {
+	var out []DeclaredLimit
+	for i := range list {
+		l := &list[i]
+		usual := config.NewLimit(user, l.Name)
+		d := DeclaredLimit{Name: l.Name}
+		if user == "" {
+			d.Subject, d.Only = unless(l.Subject, usual.Subject), unless(l.Only, usual.Only)
+		}
+		d.Models, d.Endpoints = texts(l.Models), texts(l.Endpoints)
+		d.Metric, d.Mode = unless(l.Metric, usual.Metric), unless(l.Mode, usual.Mode)
+		d.Amount, d.Window = unless(amountText(l.Amount), ""), span(l.Window)
+		d.Exact, d.Calendar, d.TZ = unless(l.Exact, false), unless(l.Calendar, ""), unless(l.TZ, "")
+		if l.Bucket.Capacity.N > 0 {
+			d.Bucket = &tenants.Bucket{Capacity: unless(amountText(l.Bucket.Capacity), "")}
+			if l.Bucket.Refill.N > 0 {
+				d.Bucket.Refill = unless(amountText(l.Bucket.Refill.Quantity)+"/"+config.DurationText(l.Bucket.Refill.Per), "")
+			}
+		}
+		out = append(out, d)
+	}
+	slices.SortFunc(out, func(a, b DeclaredLimit) int { return strings.Compare(a.Name, b.Name) })
+	return out
+}
+
+// unless is a value, nil when it is the usual one.
+func unless[T comparable](v, usual T) *T {
+	if v == usual {
+		return nil
+	}
+	return &v
+}
+
+func texts(list []string) *[]string {
+	if len(list) == 0 {
+		return nil
+	}
+	return &list
+}
+
+func span(d time.Duration) *string { return unless(config.DurationText(d), config.DurationText(0)) }
+
+// amountText is a quantity as the file has it.
+func amountText(q config.Quantity) string {
+	switch {
+	case q.N == 0:
+		return ""
+	case q.Money:
+		return strings.TrimSuffix(strings.TrimRight(pricing.Nano(q.N).String(), "0"), ".")
+	}
+	return strconv.FormatInt(q.N, 10)
+}
+
+// valueText is a field of a declaration for people; nothing for one that is not said.
+func valueText(field any) string {
+	v := reflect.ValueOf(field)
+	for v.Kind() == reflect.Pointer {
+		if v.IsNil() {
+			return ""
+		}
+		v = v.Elem()
+	}
+	switch one := v.Interface().(type) {
+	case []string:
+		return strings.Join(one, ", ")
+	case time.Time:
+		return one.UTC().Format(time.RFC3339)
+	case tenants.Bucket:
+		text := valueText(one.Capacity)
+		if one.Refill != nil {
+			text += " + " + *one.Refill
+		}
+		return text
+	default:
+		return fmt.Sprint(one)
+	}
+}
+
+// getRecords shows what Redis has of an org. Keys keep what stands in for their hash, so that
+// who reads them can check limits of single keys.
+func (c *call) getRecords() (any, error) {
+	org := c.r.PathValue("org")
+	if _, _, err := c.org(org); err != nil && !c.isAll(org) {
+		return nil, err
+	}
+	t := *c.records(c.recordOrg(org))
+	t.Credentials = nil
+	all := t.Keys
+	t.Keys = make(map[string]*tenants.Key, len(all))
+	for id, k := range all {
+		shown := bare(*k)
+		t.Keys[id] = &shown
+	}
+	return t, nil
+}

@@ -1,0 +1,360 @@
+package admin
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/internal/tenants"
+	"github.com/llmguard/llmguard/internal/wire"
+)
+
+// Limit is a limit as in force. What is used of it is told for the org, and for
+// the user and key that were asked for.
+type Limit struct {
+	Name    string `json:"name"`
+	Subject string `json:"subject"`
+	Only    string `json:"only"`
+	Metric  string `json:"metric"`
+	Unit    string `json:"unit"` // of the amounts: nano_usd, tokens, requests or calls
+	Mode    string `json:"mode"`
+	// Sources say where the limit is from, each over the ones before: defaults (of the file), all
+	// (set for all orgs), file (of the org or the user) and redis (set for the org or the user).
+	Sources   []string `json:"sources"`
+	Shape     string   `json:"shape"` // such as "window 1d"
+	Models    []string `json:"models"`
+	Endpoints []string `json:"endpoints"`
+	Amount    int64    `json:"amount"`      // now, with overrides
+	Base      int64    `json:"base_amount"` // without them
+	// Used and the others are null when the limit counts single users, keys or
+	// addresses and none was asked for; Reset also when the limit never empties.
+	Used      *int64     `json:"used"`
+	Held      *int64     `json:"held"`
+	Remaining *int64     `json:"remaining"`
+	Reset     *float64   `json:"reset_seconds"`
+	Until     *time.Time `json:"override_until"` // when the first override in Amount ends
+	Closed    *time.Time `json:"closed_until"`   // when it opens again after Redis lost its data; null: it is open
+	Overrides []Override `json:"overrides"`
+	// ShadowSince is since when a limit in shadow mode has this shape; null: not in shadow mode, or
+	// for longer than that was noted.
+	ShadowSince *time.Time `json:"shadow_since"`
+}
+
+type limitPatch struct {
+	tenants.LimitSpec
+}
+
+type limitReset struct {
+	User   string `json:"user,omitempty"`
+	Key    string `json:"key,omitempty"`
+	IP     string `json:"ip,omitempty"`
+	Reason string `json:"reason"`
+}
+
+type limitsReopen struct {
+	Reason string `json:"reason"`
+}
+
+var units = map[budget.Metric]string{budget.Cost: "nano_usd", budget.Tokens: "tokens", budget.Requests: "requests", budget.Concurrency: "calls"}
+
+// limitsOf returns the limits of an org, or those that a user with a key stands
+// under.
+func (c *call) limitsOf(org, user, key string) ([]budget.Limit, error) {
+	if c.isAll(org) {
+		return c.defaultLimits(user, key)
+	}
+	o, _, err := c.org(org)
+	if err != nil {
+		return nil, err
+	}
+	if user != "" {
+		if _, _, err := c.user(o, user); err != nil {
+			return nil, err
+		}
+	}
+	if key != "" {
+		_, owner, _, err := c.key(o, key)
+		if err != nil {
+			return nil, err
+		}
+		if user != "" && owner.ID != user {
+			return nil, wire.BadRequest("key", "invalid_value", "The key %s belongs to user %s", key, owner.ID)
+		}
+		user = owner.ID
+	}
+	in := c.o.Policy().Orgs[org]
+	if in == nil {
+		return nil, wire.NotFound("org", "org_not_found", "There is no org %.80q", org)
+	}
+	return in.LimitsFor(user, key), nil
+}
+
+func (c *call) listLimits() (any, error) {
+	org, q := c.r.PathValue("org"), c.r.URL.Query()
+	user, key := q.Get("user"), q.Get("key")
+	limits, err := c.limitsOf(org, user, key)
+	if err != nil {
+		return nil, err
+	}
+	if user == "" && key != "" {
+		o, _, err := c.org(org)
+		if err != nil {
+			return nil, err
+		}
+		if _, owner, _, err := c.key(o, key); err == nil {
+			user = owner.ID
+		}
+	}
+	ip, err := address(q.Get("ip"))
+	if err != nil {
+		return nil, err
+	}
+	out, err := c.viewLimits(org, limits, budget.Call{Org: org, User: user, Key: key, IP: ip})
+	return listOf(out), err
+}
+
+// address reads an address as calls carry it; "" is none.
+func address(text string) (string, error) {
+	if text == "" {
+		return "", nil
+	}
+	ip, err := netip.ParseAddr(text)
+	if err != nil {
+		return "", wire.BadRequest("ip", "invalid_value", "ip: %.80q is no IP address", text)
+	}
+	return ip.Unmap().String(), nil
+}
+
+// viewLimits shows limits with what is used of them by the call's subjects.
+func (c *call) viewLimits(org string, limits []budget.Limit, who budget.Call) ([]Limit, error) {
+	var known []budget.Limit
+	for _, l := range limits {
+		if l.Mode != budget.Off && !c.isAll(org) && subjectKnown(l, who) {
+			known = append(known, l)
+		}
+	}
+	statuses, err := c.o.Budget.Peek(c.r.Context(), known, who)
+	if err != nil {
+		return nil, err
+	}
+	since, err := c.shadowSince(org, limits)
+	if err != nil {
+		return nil, err
+	}
+	overrides, sources := c.overrides(org), c.sources(org, who.User)
+	var out []Limit
+	for i := range limits {
+		l := &limits[i]
+		amount := l.AmountFor(who, c.start)
+		v := Limit{
+			Name: l.ID, Subject: string(l.Subject), Only: l.Only, Metric: string(l.Metric), Unit: units[l.Metric], Mode: string(l.Mode), Shape: shapeOf(l.Shape),
+			Models: list(l.Models), Endpoints: list(l.Endpoints), Amount: amount, Base: l.Shape.Amount, Overrides: []Override{},
+			Sources: sources(l.ID),
+		}
+		if at, noted := since[l.Is()]; noted && l.Mode == budget.Shadow {
+			v.ShadowSince = &at
+		}
+		if at := slices.IndexFunc(statuses, func(s budget.Status) bool { return s.LimitID == l.ID }); at >= 0 {
+			s := statuses[at]
+			v.Amount, v.Used, v.Held, v.Remaining = s.Amount, &s.Used, &s.Held, &s.Remaining
+			if reset := s.Reset.Seconds(); s.Reset < budget.Endless {
+				v.Reset = &reset
+			}
+			if !s.RaisedUntil.IsZero() {
+				v.Until = &s.RaisedUntil
+			}
+			if !s.ClosedUntil.IsZero() {
+				v.Closed = &s.ClosedUntil
+			}
+		}
+		for _, o := range overrides {
+			if o.Limit == l.ID && o.Active {
+				v.Overrides = append(v.Overrides, o)
+			}
+		}
+		out = append(out, v)
+	}
+	return out, nil
+}
+
+// shadowSince is since when limits are in shadow mode, when there are such limits.
+func (c *call) shadowSince(org string, limits []budget.Limit) (map[string]time.Time, error) {
+	if !slices.ContainsFunc(limits, func(l budget.Limit) bool { return l.Mode == budget.Shadow }) {
+		return nil, nil
+	}
+	return c.o.Budget.ShadowSince(c.r.Context(), org)
+}
+
+// subjectKnown reports whether the use of a limit can be told for these subjects.
+func subjectKnown(l budget.Limit, who budget.Call) bool {
+	subject := map[budget.Subject]string{budget.User: who.User, budget.Key: who.Key, budget.IP: who.IP}
+	id, of := subject[l.Subject]
+	return !of || id != "" && (l.Only == "" || l.Only == id)
+}
+
+// shapeOf words how room comes back.
+func shapeOf(s budget.Shape) string {
+	switch s.Kind {
+	case budget.Window:
+		return "window " + budget.LastingText(s.Window)
+	case budget.ExactWindow:
+		return "exact window " + budget.LastingText(s.Window)
+	case budget.Calendar:
+		zone := "UTC"
+		if s.Location != nil {
+			zone = s.Location.String()
+		}
+		return "calendar " + s.Calendar + " " + zone
+	case budget.Bucket:
+		if s.Refill == 0 {
+			return "bucket, never refilled"
+		}
+		return "bucket, refilled in " + budget.LastingText(budget.Lasting(s.Per.Seconds()*float64(s.Amount)/float64(s.Refill)))
+	default:
+		return "open calls"
+	}
+}
+
+// find is a limit of the org or a user by its name.
+func (c *call) limit(org, user, key, name string) (*budget.Limit, error) {
+	limits, err := c.limitsOf(org, user, key)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for i := range limits {
+		if limits[i].ID == name {
+			return &limits[i], nil
+		}
+		names = append(names, limits[i].ID)
+	}
+	return nil, wire.NotFound("limit", "limit_not_found", "There is no limit %.80q here; there are %v", name, names)
+}
+
+func (c *call) setLimit() (any, error) {
+	org, name, user := c.r.PathValue("org"), c.r.PathValue("limit"), c.r.URL.Query().Get("user")
+	if err := newID("limit", name); err != nil {
+		return nil, err
+	}
+	if _, err := c.limitsOf(org, user, ""); err != nil {
+		return nil, err
+	}
+	ref := tenants.Ref{Kind: tenants.KindLimit, Org: c.recordOrg(org), ID: tenants.LimitID(user, name)}
+	var record tenants.Limit
+	old, err := c.o.Identity.Get(c.r.Context(), ref, &record)
+	if err != nil {
+		return nil, err
+	}
+	before := record
+	patch := limitPatch{record.LimitSpec}
+	if err := c.merge(&patch); err != nil {
+		return nil, err
+	}
+	record.LimitSpec, record.Stamp = patch.LimitSpec, c.stamp(&before.Stamp)
+	e := c.entry("limit.set", org, tenants.LimitID(user, name))
+	if err := c.commit(e, orNil(old, before), record, tenants.Change{Ref: ref, Old: old, New: record}); err != nil {
+		return nil, err
+	}
+	return c.showLimit(org, user, "", name)
+}
+
+func (c *call) showLimit(org, user, key, name string) (any, error) {
+	l, err := c.limit(org, user, key, name)
+	if err != nil {
+		return nil, err
+	}
+	views, err := c.viewLimits(org, []budget.Limit{*l}, budget.Call{Org: org, User: user, Key: key})
+	if err != nil {
+		return nil, err
+	}
+	return views[0], nil
+}
+
+func (c *call) unsetLimit() (any, error) {
+	org, name, user := c.r.PathValue("org"), c.r.PathValue("limit"), c.r.URL.Query().Get("user")
+	id := tenants.LimitID(user, name)
+	if _, _, err := c.org(org); err != nil && !c.isAll(org) {
+		return nil, err
+	}
+	ref := tenants.Ref{Kind: tenants.KindLimit, Org: c.recordOrg(org), ID: id}
+	if c.records(ref.Org).Limits[id] == nil {
+		return nil, wire.NotFound("limit", "limit_not_set", "Nothing is set here for the limit %.80q", name)
+	}
+	if err := c.remove(c.entry("limit.unset", org, id), ref); err != nil {
+		return nil, err
+	}
+	return empty{}, nil
+}
+
+// resetLimit forgets what was charged to a limit. The ledger keeps it.
+func (c *call) resetLimit() (any, error) {
+	var how limitReset
+	if err := c.read(&how); err != nil {
+		return nil, err
+	}
+	if how.Reason == "" {
+		return nil, wire.BadRequest("reason", "missing_field", "A reset needs a reason")
+	}
+	org, name := c.r.PathValue("org"), c.r.PathValue("limit")
+	l, err := c.limit(org, how.User, how.Key, name)
+	if err != nil {
+		return nil, err
+	}
+	ip, err := address(how.IP)
+	if err != nil {
+		return nil, err
+	}
+	who := budget.Call{Org: org, User: how.User, Key: how.Key, IP: ip}
+	if c.isAll(org) {
+		return nil, wire.BadRequest("org", "invalid_value", "Each org has counters of its own: name one org")
+	}
+	if !subjectKnown(*l, who) {
+		return nil, wire.BadRequest(string(l.Subject), "missing_field", "The limit %s counts each %s by itself: say whose is reset", name, l.Subject)
+	}
+	before, err := c.viewLimits(org, []budget.Limit{*l}, who)
+	if err != nil {
+		return nil, err
+	}
+	// The audit comes first: a reset that nobody knows of must not happen.
+	e := c.entry("limit.reset", org, name)
+	e.Reason = how.Reason
+	if err := c.commit(e, before[0], nil); err != nil {
+		return nil, err
+	}
+	if err := c.o.Budget.Reset(c.r.Context(), *l, who); err != nil {
+		return nil, err
+	}
+	after, err := c.viewLimits(org, []budget.Limit{*l}, who)
+	if err != nil {
+		return nil, err
+	}
+	return after[0], nil
+}
+
+// reopenLimits opens the limits of an org, or of all, that a loss of Redis's data
+// closed.
+func (c *call) reopenLimits() (any, error) {
+	var how limitsReopen
+	if err := c.read(&how); err != nil {
+		return nil, err
+	}
+	if how.Reason == "" {
+		return nil, wire.BadRequest("reason", "missing_field", "Opening limits again needs a reason")
+	}
+	org := c.r.PathValue("org")
+	if org != "" {
+		if _, _, err := c.org(org); err != nil {
+			return nil, err
+		}
+	}
+	e := c.entry("limits.reopen", org, "")
+	e.Reason = how.Reason
+	if err := c.commit(e, nil, nil); err != nil {
+		return nil, err
+	}
+	if org != "" {
+		return empty{}, c.o.Budget.Reopen(c.r.Context(), org)
+	}
+	return empty{}, c.o.Budget.ReopenAll(c.r.Context())
+}

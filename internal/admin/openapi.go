@@ -1,0 +1,215 @@
+package admin
+
+import (
+	stdjson "encoding/json"
+	"net/http"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/llmguard/llmguard/internal/wire"
+)
+
+// document returns the OpenAPI 3.1 document of the routes, made from the table
+// and the types, so that it cannot say anything else than they do.
+func document() ([]byte, error) {
+	s := schemas{}
+	paths := map[string]map[string]any{}
+	for _, r := range routes {
+		if paths[prefix+r.path] == nil {
+			paths[prefix+r.path] = map[string]any{}
+		}
+		paths[prefix+r.path][strings.ToLower(r.method)] = s.operation(r)
+	}
+	return stdjson.MarshalIndent(map[string]any{
+		"openapi": "3.1.0",
+		"info":    map[string]any{"title": "llmguard administration", "version": "1", "description": "Records in Redis go before the configuration file, field by field, by id."},
+		"paths":   paths,
+		"components": map[string]any{
+			"schemas":         s,
+			"securitySchemes": map[string]any{"admin": map[string]any{"type": "http", "scheme": "bearer", "description": "An administrator's key, lg_admin_..."}},
+		},
+		"security": []any{map[string]any{"admin": []any{}}},
+	}, "", "  ")
+}
+
+func (c *call) document() (any, error) { return stdjson.RawMessage(c.openAPI), nil }
+
+// schemas are those of named types, by name.
+type schemas map[string]any
+
+var pathArgument = regexp.MustCompile(`\{(\w+)\}`)
+
+func (s schemas) operation(r route) map[string]any {
+	op := map[string]any{"operationId": r.name, "summary": r.summary}
+	var parameters []any
+	for _, m := range pathArgument.FindAllStringSubmatch(r.path, -1) {
+		parameters = append(parameters, map[string]any{"name": m[1], "in": "path", "required": true, "schema": map[string]any{"type": "string"}})
+	}
+	for _, p := range r.query {
+		parameters = append(parameters, map[string]any{"name": p.name, "in": "query", "description": p.text, "schema": map[string]any{"type": "string"}})
+	}
+	if parameters != nil {
+		op["parameters"] = parameters
+	}
+	if r.body != nil {
+		op["requestBody"] = map[string]any{"required": true, "content": content(s.of(reflect.TypeOf(r.body), true))}
+	}
+	failure := map[string]any{"description": "Refused", "content": content(s.of(reflect.TypeFor[failed](), false))}
+	answers := map[string]any{"default": failure}
+	if r.answer == nil {
+		answers["204"] = map[string]any{"description": "Done"}
+	} else {
+		status := max(r.status, http.StatusOK)
+		body := content(s.of(reflect.TypeOf(r.answer), false))
+		if r.lines {
+			body = map[string]any{"application/x-ndjson": body["application/json"]}
+		}
+		answers[strconv.Itoa(status)] = map[string]any{"description": http.StatusText(status), "content": body}
+	}
+	op["responses"] = answers
+	return op
+}
+
+// failed is the form of every refusal.
+type failed struct {
+	Error problem `json:"error"`
+}
+
+type problem struct {
+	Message string  `json:"message"`
+	Type    string  `json:"type"`
+	Param   *string `json:"param"`
+	Code    *string `json:"code"`
+}
+
+func content(schema any) map[string]any {
+	return map[string]any{"application/json": map[string]any{"schema": schema}}
+}
+
+// of returns the schema of a type. What is asked for may be left out and may be
+// null (in patches); what is answered is there.
+func (s schemas) of(t reflect.Type, asked bool) any {
+	switch t {
+	case reflect.TypeFor[time.Time]():
+		return map[string]any{"type": "string", "format": "date-time"}
+	case reflect.TypeFor[stdjson.RawMessage]():
+		return map[string]any{}
+	}
+	switch t.Kind() {
+	case reflect.Pointer:
+		return nullable(s.of(t.Elem(), asked))
+	case reflect.String:
+		return map[string]any{"type": "string"}
+	case reflect.Bool:
+		return map[string]any{"type": "boolean"}
+	case reflect.Int, reflect.Int64:
+		return map[string]any{"type": "integer"}
+	case reflect.Float64:
+		return map[string]any{"type": "number"}
+	case reflect.Slice:
+		return map[string]any{"type": "array", "items": s.of(t.Elem(), asked)}
+	case reflect.Map:
+		return map[string]any{"type": "object"}
+	case reflect.Struct:
+		return s.object(t, asked)
+	}
+	panic("admin: no schema for " + t.String())
+}
+
+// nullable is a schema that takes null, too.
+func nullable(schema any) any {
+	m, ok := schema.(map[string]any)
+	if kind, named := m["type"].(string); ok && named {
+		m["type"] = []any{kind, "null"}
+		return m
+	}
+	return map[string]any{"anyOf": []any{schema, map[string]any{"type": "null"}}}
+}
+
+func (s schemas) object(t reflect.Type, asked bool) any {
+	name := schemaName(t)
+	if asked && !strings.HasSuffix(name, "Patch") {
+		name += "Request"
+	}
+	ref := map[string]any{"$ref": "#/components/schemas/" + name}
+	if s[name] != nil {
+		return ref
+	}
+	properties, required := map[string]any{}, []string{}
+	object := map[string]any{"type": "object", "properties": properties, "additionalProperties": false}
+	s[name] = object
+	for _, f := range fieldsOf(t) {
+		properties[f.name] = s.of(f.typ, asked)
+		if !f.optional {
+			required = append(required, f.name)
+		}
+	}
+	if len(required) > 0 {
+		slices.Sort(required)
+		object["required"] = required
+	}
+	return ref
+}
+
+var notInName = regexp.MustCompile(`[^A-Za-z0-9]+`)
+
+// schemaName makes page[...admin.Org] OrgPage.
+func schemaName(t reflect.Type) string {
+	name := t.Name()
+	if base, of, generic := strings.Cut(name, "["); generic {
+		of = of[strings.LastIndexAny(of, "./")+1:]
+		name = of + strings.ToUpper(base[:1]) + base[1:]
+	}
+	switch { // whose names are others than ours
+	case strings.HasSuffix(t.PkgPath(), "/budget"):
+		name = "Ledger" + name
+	case strings.HasSuffix(t.PkgPath(), "/top"):
+		name = "Top" + name
+	}
+	name = notInName.ReplaceAllString(name, "")
+	return strings.ToUpper(name[:1]) + name[1:]
+}
+
+// jsonField is a member as encoding/json has it, those of embedded structs
+// included.
+type jsonField struct {
+	name     string
+	typ      reflect.Type
+	optional bool
+}
+
+func fieldsOf(t reflect.Type) []jsonField {
+	var out []jsonField
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name, opts, _ := strings.Cut(f.Tag.Get("json"), ",")
+		switch {
+		case name == "-":
+		case f.Anonymous && name == "":
+			out = append(out, fieldsOf(f.Type)...)
+		case f.IsExported():
+			out = append(out, jsonField{name, f.Type, strings.Contains(opts, "omit")})
+		}
+	}
+	return out
+}
+
+// known refuses names that a specification does not have.
+func known(spec any, name string) error {
+	for _, f := range fieldsOf(reflect.TypeOf(spec).Elem()) {
+		if f.name == name {
+			return nil
+		}
+	}
+	return wire.BadRequest(name, "unknown_field", "There is no field %q here", name)
+}
+
+// reset empties what a pointer points to, and returns it.
+func reset(spec any) any {
+	reflect.ValueOf(spec).Elem().SetZero()
+	return spec
+}

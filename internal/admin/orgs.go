@@ -1,0 +1,280 @@
+package admin
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/llmguard/llmguard/config"
+	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/tenants"
+	"github.com/llmguard/llmguard/internal/wire"
+)
+
+// Source says where something stands: in the file, in Redis, or in both, where
+// Redis goes before.
+type Source string
+
+// The sources.
+const (
+	File  Source = "file"
+	Redis Source = "redis"
+	Both  Source = "both"
+)
+
+func sourceOf(file, record bool) Source {
+	switch {
+	case file && record:
+		return Both
+	case file:
+		return File
+	default:
+		return Redis
+	}
+}
+
+// Org is an org as it is in force.
+type Org struct {
+	ID                 string   `json:"id"`
+	Name               string   `json:"name"`
+	Disabled           bool     `json:"disabled"`
+	Models             []string `json:"models"`
+	Providers          []string `json:"providers"`
+	DefaultOutputLimit int64    `json:"default_output_limit"`
+	Hold               string   `json:"hold"`
+	OverLimit          string   `json:"over_limit"`
+	MaxWait            string   `json:"max_wait"`
+	OnDisconnect       string   `json:"on_disconnect"`
+	OnStoreFailure     string   `json:"on_store_failure"`
+	AllowBuiltinTools  bool     `json:"allow_builtin_tools"`
+	RetryStartedJobs   bool     `json:"retry_started_jobs"`
+	Weight             int      `json:"weight"`
+	Users              int      `json:"users"`
+	Keys               int      `json:"keys"`
+	// WorstHour is the most in nano-USD that the org can spend in an hour of the clock, null when
+	// no limit of cost bounds it. Unbounded reports that it can make calls that no limit of cost,
+	// tokens or requests bounds; UnboundedUsers are the users who can, empty for all.
+	WorstHour      *int64     `json:"worst_hour"`
+	Unbounded      bool       `json:"unbounded"`
+	UnboundedUsers []string   `json:"unbounded_users"`
+	Source         Source     `json:"source"`
+	Created        *time.Time `json:"created_at"`
+	Updated        *time.Time `json:"updated_at"`
+}
+
+// newOrg and orgPatch are what requests say of an org.
+type newOrg struct {
+	ID string `json:"id"`
+	orgPatch
+}
+
+type orgPatch struct {
+	tenants.OrgSpec
+}
+
+// find returns an org as in force, and whether it is in the file.
+func (c *call) org(id string) (*config.Org, bool, error) {
+	has := func(cfg *config.Config) *config.Org {
+		i := slices.IndexFunc(cfg.Orgs, func(o config.Org) bool { return o.ID == id })
+		if i < 0 {
+			return nil
+		}
+		return &cfg.Orgs[i]
+	}
+	o := has(c.o.Effective())
+	if o == nil {
+		return nil, false, wire.NotFound("org", "org_not_found", "There is no org %.80q", id)
+	}
+	return o, has(c.o.File()) != nil, nil
+}
+
+// records are what is recorded of an org; never nil.
+func (c *call) records(org string) *tenants.Tenant {
+	if t := c.o.Identity.Snapshot().Tenants[org]; t != nil {
+		return t
+	}
+	return &tenants.Tenant{}
+}
+
+func (c *call) viewOrg(o *config.Org, inFile bool) Org {
+	v := Org{
+		ID: o.ID, Name: o.Name, Disabled: o.Disabled, Models: list(o.Models), Providers: list(o.Providers), DefaultOutputLimit: o.DefaultOutputLimit,
+		Hold: o.Hold, OverLimit: o.OverLimit, MaxWait: duration(o.MaxWait), OnDisconnect: o.OnDisconnect, OnStoreFailure: o.OnStoreFailure,
+		AllowBuiltinTools: o.AllowBuiltinTools, RetryStartedJobs: o.RetryStartedJobs, Weight: o.Weight, Users: len(o.Users),
+	}
+	for _, u := range o.Users {
+		v.Keys += len(u.Keys)
+	}
+	v.UnboundedUsers = []string{}
+	if policy := c.o.Policy(); policy.Orgs[o.ID] != nil {
+		b := policy.Bound(policy.Orgs[o.ID], o.CallerKeys(c.start), c.start)
+		if v.Unbounded, v.UnboundedUsers = b.None, list(b.Users); b.Hour != guard.Unlimited {
+			hour := int64(b.Hour)
+			v.WorstHour = &hour
+		}
+	}
+	record := c.records(o.ID).Org
+	v.Source = sourceOf(inFile, record != nil)
+	if record != nil {
+		v.Created, v.Updated = &record.Created, &record.Updated
+	}
+	return v
+}
+
+// list is never null on the wire.
+func list(l []string) []string {
+	if l == nil {
+		return []string{}
+	}
+	return l
+}
+
+// duration words a duration, empty for none.
+func duration(d time.Duration) string {
+	if d == 0 {
+		return ""
+	}
+	return d.String()
+}
+
+func (c *call) listOrgs() (any, error) {
+	var out []Org
+	for _, o := range c.o.Effective().Orgs {
+		_, inFile, err := c.org(o.ID)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, c.viewOrg(&o, inFile))
+	}
+	return listOf(out), nil
+}
+
+func (c *call) getOrg() (any, error) { return c.showOrg(c.r.PathValue("org")) }
+
+func (c *call) showOrg(id string) (any, error) {
+	o, inFile, err := c.org(id)
+	if err != nil {
+		return nil, err
+	}
+	return c.viewOrg(o, inFile), nil
+}
+
+func (c *call) createOrg() (any, error) {
+	var n newOrg
+	if err := c.read(&n); err != nil {
+		return nil, err
+	}
+	if err := newID("id", n.ID); err != nil {
+		return nil, err
+	}
+	if n.ID == everyOrg {
+		return nil, wire.BadRequest("id", "invalid_value", "No org can be called %s: where limits are set it means every org", everyOrg)
+	}
+	if _, _, err := c.org(n.ID); err == nil {
+		return nil, exists("org", n.ID)
+	}
+	ref := tenants.Ref{Kind: tenants.KindOrg, Org: n.ID, ID: n.ID}
+	record := tenants.Org{OrgSpec: n.OrgSpec, Stamp: c.stamp(nil)}
+	if err := c.commit(c.entry("org.create", n.ID, n.ID), nil, record, tenants.Change{Ref: ref, New: record}); err != nil {
+		return nil, taken(err, "org", n.ID)
+	}
+	v, err := c.showOrg(n.ID)
+	return created{v}, err
+}
+
+func (c *call) updateOrg() (any, error) {
+	id := c.r.PathValue("org")
+	if _, _, err := c.org(id); err != nil {
+		return nil, err
+	}
+	ref := tenants.Ref{Kind: tenants.KindOrg, Org: id, ID: id}
+	var record tenants.Org
+	old, err := c.o.Identity.Get(c.r.Context(), ref, &record)
+	if err != nil {
+		return nil, err
+	}
+	before := record
+	patch := orgPatch{record.OrgSpec}
+	if err := c.merge(&patch); err != nil {
+		return nil, err
+	}
+	record.OrgSpec, record.Stamp = patch.OrgSpec, c.stamp(&before.Stamp)
+	if err := c.commit(c.entry("org.update", id, id), orNil(old, before), record, tenants.Change{Ref: ref, Old: old, New: record}); err != nil {
+		return nil, err
+	}
+	return c.showOrg(id)
+}
+
+func (c *call) deleteOrg() (any, error) {
+	id := c.r.PathValue("org")
+	if _, _, err := c.org(id); err != nil {
+		return nil, err
+	}
+	refs := c.records(id).Refs(id)
+	if len(refs) == 0 {
+		return nil, declared("org", id, "Disable it here, or take it out of the file")
+	}
+	if err := c.remove(c.entry("org.delete", id, id), refs...); err != nil {
+		return nil, err
+	}
+	return empty{}, nil
+}
+
+// remove takes records out. The first one is what the audit shows.
+func (c *call) remove(e tenants.AuditEntry, refs ...tenants.Ref) error {
+	var before map[string]any
+	changes := make([]tenants.Change, 0, len(refs))
+	for i, ref := range refs {
+		var record map[string]any
+		old, err := c.o.Identity.Get(c.r.Context(), ref, &record)
+		if err != nil {
+			return err
+		}
+		if i == 0 {
+			before = record
+			for _, secret := range []string{"hash", "previous", "sealed"} {
+				delete(before, secret)
+			}
+		}
+		changes = append(changes, tenants.Change{Ref: ref, Old: old})
+	}
+	return c.commit(e, before, nil, changes...)
+}
+
+// stamp is when a record was made and is changed: now.
+func (c *call) stamp(before *tenants.Stamp) tenants.Stamp {
+	now := c.start.UTC()
+	if before == nil || before.Created.IsZero() {
+		return tenants.Stamp{Created: now, Updated: now}
+	}
+	return tenants.Stamp{Created: before.Created, Updated: now}
+}
+
+// orNil is a record for the audit, nothing when there was none.
+func orNil(old tenants.Text, record any) any {
+	if old == "" {
+		return nil
+	}
+	return record
+}
+
+func exists(kind, id string) error {
+	return &wire.Error{Status: http.StatusConflict, Type: "invalid_request_error", Code: kind + "_exists", Param: "id", Message: fmt.Sprintf("The %s %q exists already", kind, id)}
+}
+
+// taken words the conflict of two who make the same thing.
+func taken(err error, kind, id string) error {
+	if public(err).Code == "changed_meanwhile" {
+		return exists(kind, id)
+	}
+	return err
+}
+
+// declared refuses to remove what stands in the file.
+func declared(kind, id, advice string) error {
+	return &wire.Error{
+		Status: http.StatusConflict, Type: "invalid_request_error", Code: "declared_in_file",
+		Message: "The " + kind + " " + id + " stands in the configuration file, and nothing is recorded of it here. " + advice,
+	}
+}

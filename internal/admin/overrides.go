@@ -1,0 +1,229 @@
+package admin
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/config"
+	"github.com/llmguard/llmguard/internal/tenants"
+	"github.com/llmguard/llmguard/internal/wire"
+)
+
+// Override changes a limit's amount until its end.
+type Override struct {
+	ID      string    `json:"id"`
+	Limit   string    `json:"limit"`
+	Only    string    `json:"only"` // the user, key or address it is for; empty: all
+	Add     int64     `json:"add"`
+	Amount  int64     `json:"amount"` // instead of Add, when above 0
+	Unit    string    `json:"unit"`
+	Until   time.Time `json:"until"`
+	Active  bool      `json:"active"`
+	Reason  string    `json:"reason"`
+	By      string    `json:"by"`
+	Created time.Time `json:"created_at"`
+}
+
+type newOverride struct {
+	Limit string `json:"limit"`
+	// User or Key, or an address in IP, is whom it is for; none: all that the
+	// limit counts.
+	User string `json:"user,omitempty"`
+	Key  string `json:"key,omitempty"`
+	IP   string `json:"ip,omitempty"`
+	// Add ("$200", "-$5", "1000") is added to the amount, Amount replaces it.
+	Add    string    `json:"add,omitempty"`
+	Amount string    `json:"amount,omitempty"`
+	Until  time.Time `json:"until"`
+	Reason string    `json:"reason"`
+}
+
+// overrides are those of an org, the newest last.
+func (c *call) overrides(org string) []Override {
+	var out []Override
+	for id, o := range c.records(org).Overrides {
+		v := Override{
+			ID: id, Limit: o.Limit, Only: o.Only, Add: o.Add, Amount: o.Amount, Until: o.Until, Active: c.start.Before(o.Until),
+			Reason: o.Reason, By: o.By, Created: o.Created, Unit: o.Unit,
+		}
+		out = append(out, v)
+	}
+	slices.SortFunc(out, func(a, b Override) int { return a.Created.Compare(b.Created) })
+	return out
+}
+
+func (c *call) listOverrides() (any, error) {
+	org := c.r.PathValue("org")
+	if _, _, err := c.org(org); err != nil {
+		return nil, err
+	}
+	return listOf(c.overrides(org)), nil
+}
+
+// longest is how long an override may last; what is longer is a limit of its own.
+const longest = 366 * 24 * time.Hour
+
+func (c *call) createOverride() (any, error) {
+	org := c.r.PathValue("org")
+	var n newOverride
+	if err := c.read(&n); err != nil {
+		return nil, err
+	}
+	if _, _, err := c.org(org); err != nil {
+		return nil, err
+	}
+	l, err := c.limit(org, n.User, n.Key, n.Limit)
+	if err != nil {
+		return nil, err
+	}
+	record := tenants.Override{Limit: l.ID, Until: n.Until.UTC(), Reason: n.Reason, By: c.actor.id, Unit: units[l.Metric], Stamp: c.stamp(nil)}
+	if record.Only, err = n.only(l); err != nil {
+		return nil, err
+	}
+	if record.Add, record.Amount, err = n.amounts(l.Metric); err != nil {
+		return nil, err
+	}
+	switch {
+	case n.Reason == "":
+		return nil, wire.BadRequest("reason", "missing_field", "An override needs a reason")
+	case !c.start.Before(n.Until):
+		return nil, wire.BadRequest("until", "invalid_value", "until must be a time to come")
+	case n.Until.Sub(c.start) > longest:
+		return nil, wire.BadRequest("until", "invalid_value", "until is more than a year away: set the limit's amount instead")
+	}
+	id := wire.NewCallID()
+	e := c.entry("limit.override", org, id)
+	e.Reason = n.Reason
+	changes := append(c.over(org), tenants.Change{Ref: tenants.Ref{Kind: tenants.KindOverride, Org: org, ID: id}, New: record})
+	if err := c.commit(e, nil, record, changes...); err != nil {
+		return nil, err
+	}
+	for _, o := range c.overrides(org) {
+		if o.ID == id {
+			return created{o}, nil
+		}
+	}
+	return nil, wire.Internal(tenants.ErrConflict)
+}
+
+// over removes overrides that ended a week ago; the audit keeps them.
+func (c *call) over(org string) []tenants.Change {
+	var out []tenants.Change
+	for id, o := range c.records(org).Overrides {
+		if c.start.Sub(o.Until) < 7*24*time.Hour || len(out) == 20 {
+			continue
+		}
+		ref := tenants.Ref{Kind: tenants.KindOverride, Org: org, ID: id}
+		var gone tenants.Override
+		if old, err := c.o.Identity.Get(c.r.Context(), ref, &gone); err == nil && old != "" {
+			out = append(out, tenants.Change{Ref: ref, Old: old})
+		}
+	}
+	return out
+}
+
+// boundTo are the overrides and limits that are for one user or one key alone. They end with
+// it: whoever gets the id next has none of them.
+func (c *call) boundTo(org string, subject budget.Subject, id string) []tenants.Ref {
+	var out []tenants.Ref
+	t := c.records(org)
+	for override, o := range t.Overrides {
+		if o.Only == id && c.mayCountBy(org, o.Limit, subject) {
+			out = append(out, tenants.Ref{Kind: tenants.KindOverride, Org: org, ID: override})
+		}
+	}
+	for limit, l := range t.Limits {
+		if l.Only != nil && *l.Only == id && l.Subject != nil && *l.Subject == string(subject) {
+			out = append(out, tenants.Ref{Kind: tenants.KindLimit, Org: org, ID: limit})
+		}
+	}
+	return out
+}
+
+// mayCountBy reports whether a limit of that name counts by a subject. One that is not there
+// any more may have.
+func (c *call) mayCountBy(org, name string, subject budget.Subject) bool {
+	o := c.o.Policy().Orgs[org]
+	if o == nil {
+		return true
+	}
+	all := append(slices.Collect(maps.Values(o.UserLimits)), o.Limits)
+	there := false
+	for _, limits := range slices.AppendSeq(all, maps.Values(o.KeyLimits)) {
+		for i := range limits {
+			if limits[i].ID == name && limits[i].Subject == subject {
+				return true
+			}
+			there = there || limits[i].ID == name
+		}
+	}
+	return !there
+}
+
+// only is whom an override is for, which must be what the limit counts.
+func (n *newOverride) only(l *budget.Limit) (string, error) {
+	for _, s := range []struct {
+		subject budget.Subject
+		id      string
+	}{{budget.User, n.User}, {budget.Key, n.Key}, {budget.IP, n.IP}} {
+		if s.id == "" {
+			continue
+		}
+		if s.subject != l.Subject {
+			return "", wire.BadRequest(string(s.subject), "invalid_value", "The limit %s counts by %s, so its override cannot be for one %s", l.ID, l.Subject, s.subject)
+		}
+		return s.id, nil
+	}
+	return "", nil
+}
+
+// amounts reads what is added, or what stands instead.
+func (n *newOverride) amounts(m budget.Metric) (add, amount int64, err error) {
+	if (n.Add == "") == (n.Amount == "") {
+		return 0, 0, wire.BadRequest("add", "invalid_value", "Say either add or amount")
+	}
+	if n.Amount != "" {
+		amount, err = quantity("amount", n.Amount, m)
+		return 0, amount, err
+	}
+	text, negative := n.Add, false
+	if text[0] == '-' || text[0] == '+' {
+		text, negative = text[1:], text[0] == '-'
+	}
+	if add, err = quantity("add", text, m); negative {
+		add = -add
+	}
+	return add, 0, err
+}
+
+// quantity reads an amount in the metric's unit.
+func quantity(param, text string, m budget.Metric) (int64, error) {
+	q, err := config.ParseQuantity(text)
+	switch {
+	case err != nil:
+		return 0, wire.BadRequest(param, "invalid_value", "%s: %v", param, err)
+	case q.Money != (m == budget.Cost) && q.Money:
+		return 0, wire.BadRequest(param, "invalid_value", "%s: this limit counts %s, not money; leave out the $", param, m)
+	case q.Money != (m == budget.Cost):
+		return 0, wire.BadRequest(param, "invalid_value", "%s: this limit is in money; did you mean $%s?", param, text)
+	case q.N > budget.MaxAmount:
+		return 0, wire.BadRequest(param, "invalid_value", "%s: %s is too much", param, text)
+	}
+	return q.N, nil
+}
+
+func (c *call) deleteOverride() (any, error) {
+	org, id := c.r.PathValue("org"), c.r.PathValue("override")
+	if _, _, err := c.org(org); err != nil {
+		return nil, err
+	}
+	if c.records(org).Overrides[id] == nil {
+		return nil, wire.NotFound("override", "override_not_found", "Org %s has no override %.80q", org, id)
+	}
+	if err := c.remove(c.entry("limit.override.end", org, id), tenants.Ref{Kind: tenants.KindOverride, Org: org, ID: id}); err != nil {
+		return nil, err
+	}
+	return empty{}, nil
+}

@@ -1,0 +1,180 @@
+package admin
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/llmguard/llmguard/internal/wire"
+	"github.com/llmguard/llmguard/queue"
+)
+
+// QueuePool is a pool for programs.
+type QueuePool struct {
+	Pool        string           `json:"pool"`
+	Waiting     map[string]int64 `json:"waiting"` // by class
+	Tokens      int64            `json:"waiting_tokens"`
+	Running     int64            `json:"claimed"`
+	Jobs        int64            `json:"open_jobs"`
+	Bytes       int64            `json:"open_bytes"`
+	MaxJobs     int              `json:"max_jobs"`
+	RPM         QueueQuota       `json:"rpm"`
+	TPM         QueueQuota       `json:"tpm"`
+	Concurrency int              `json:"concurrency"` // 0: no limit
+	Blocked     float64          `json:"blocked_seconds"`
+	Oldest      *float64         `json:"oldest_seconds"` // wait of the oldest job; null: none waits
+	Dead        int64            `json:"dead_letters"`
+	Flows       []QueueFlow      `json:"flows"`
+	Parked      []QueueParked    `json:"parked"`
+}
+
+// QueueQuota is what of a quota is used.
+type QueueQuota struct {
+	Used  int64 `json:"used"`
+	Limit int64 `json:"limit"` // 0: none
+}
+
+// QueueFlow is what waits of one user.
+type QueueFlow struct {
+	Org    string  `json:"org"`
+	User   string  `json:"user"`
+	Class  string  `json:"class"`
+	Jobs   int64   `json:"jobs"`
+	Tokens int64   `json:"tokens"`
+	Oldest float64 `json:"oldest_seconds"`
+}
+
+// QueueParked is what is paused, and until when.
+type QueueParked struct {
+	Org   string    `json:"org"`
+	User  string    `json:"user,omitempty"` // none: of the whole org
+	What  string    `json:"what"`           // all, model, key, key and model
+	Until time.Time `json:"until"`
+}
+
+// viewPool is a pool as it is now, with what waits of the orgs that are wanted.
+func viewPool(ctx context.Context, o *queue.Queue, p queue.Pool, wanted func(org string) bool) (QueuePool, error) {
+	d, err := o.Depth(ctx, p.ID)
+	if err != nil {
+		return QueuePool{}, err
+	}
+	flows, err := o.Waiting(ctx, p.ID)
+	if err != nil {
+		return QueuePool{}, err
+	}
+	parked, err := o.Parked(ctx, p.ID)
+	if err != nil {
+		return QueuePool{}, err
+	}
+	dead, err := o.Dead(ctx, p.ID)
+	if err != nil {
+		return QueuePool{}, err
+	}
+	v := QueuePool{
+		Dead: dead, Pool: p.ID, Waiting: map[string]int64{}, Running: d.Running(), Jobs: d.Jobs, Bytes: d.Bytes, MaxJobs: p.MaxJobs,
+		RPM: QueueQuota{d.Requests, p.RPM}, TPM: QueueQuota{d.Tokens, p.TPM}, Concurrency: p.Concurrency,
+		Blocked: d.Blocked.Seconds(), Flows: []QueueFlow{}, Parked: []QueueParked{},
+	}
+	for class := queue.Interactive; class <= queue.Batch; class++ {
+		v.Waiting[class.String()] = d.Waiting[class]
+		v.Tokens += d.WaitingTokens[class]
+	}
+	for _, f := range flows {
+		if !wanted(f.Org) {
+			continue
+		}
+		age := max(time.Since(f.Oldest).Seconds(), 0)
+		v.Flows = append(v.Flows, QueueFlow{f.Org, f.User, f.Class.String(), f.Jobs, f.Tokens, age})
+		if v.Oldest == nil {
+			v.Oldest = &age
+		}
+	}
+	for _, one := range parked {
+		if one.Org == "" || wanted(one.Org) {
+			v.Parked = append(v.Parked, QueueParked{one.Org, one.User, one.What, one.Until.UTC()})
+		}
+	}
+	return v, nil
+}
+
+// wants reports whether an org is among those that the query names. Orgs that are no longer
+// configured belong to no choice but all.
+func (c *call) wants() (func(org string) bool, error) {
+	orgs, err := c.wantedOrgs()
+	if err != nil || c.r.URL.Query().Get("org") == "" {
+		return func(string) bool { return true }, err
+	}
+	return func(org string) bool { return slices.Contains(orgs, org) }, nil
+}
+
+// wantedPools are the pools that the query names.
+func (c *call) wantedPools(q *queue.Queue) ([]queue.Pool, error) {
+	pools, only := q.Pools(), c.r.URL.Query().Get("pool")
+	if only == "" {
+		return pools, nil
+	}
+	pools = slices.DeleteFunc(pools, func(p queue.Pool) bool { return p.ID != only })
+	if len(pools) == 0 {
+		return nil, wire.NotFound("pool", "pool_not_found", "There is no pool %.80q in the configuration", only)
+	}
+	return pools, nil
+}
+
+func (c *call) listQueue() (any, error) {
+	q, err := c.queue()
+	if err != nil {
+		return nil, err
+	}
+	wanted, err := c.wants()
+	if err != nil {
+		return nil, err
+	}
+	pools, err := c.wantedPools(q)
+	if err != nil {
+		return nil, err
+	}
+	var out []QueuePool
+	for _, p := range pools {
+		v, err := viewPool(c.r.Context(), q, p, wanted)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, v)
+	}
+	return listOf(out), nil
+}
+
+// listDead lists the dead letters, the newest of each pool first.
+func (c *call) listDead() (any, error) {
+	q, err := c.queue()
+	if err != nil {
+		return nil, err
+	}
+	wanted, err := c.wants()
+	if err != nil {
+		return nil, err
+	}
+	limit, err := c.most(100)
+	if err != nil {
+		return nil, err
+	}
+	pools, err := c.wantedPools(q)
+	if err != nil {
+		return nil, err
+	}
+	var out []JobLine
+	more := false
+	for _, p := range pools {
+		jobs, rest, err := q.DeadLetters(c.r.Context(), p.ID, "", limit)
+		if err != nil {
+			return nil, err
+		}
+		more = more || rest
+		for _, j := range jobs {
+			if wanted(j.Org) {
+				out = append(out, JobLineOf(j))
+			}
+		}
+	}
+	return jobPage{listOf(out), more}, nil
+}

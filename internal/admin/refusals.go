@@ -1,0 +1,107 @@
+package admin
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/llmguard/llmguard/internal/wire"
+)
+
+// Refusal counts the calls of a user that a limit refused or made wait.
+type Refusal struct {
+	Org  string `json:"org"`
+	User string `json:"user"`
+	// Limit is the limit's name; that of a spend cap follows "cap:".
+	Limit string `json:"limit"`
+	// Begin is when the hour begins, with by=hour, or the UTC day where Hour is false.
+	Begin *time.Time `json:"begin_at,omitempty"`
+	Hour  bool       `json:"hour,omitempty"`
+	// Refused calls were answered with an error; Waited ones had to wait in the queue.
+	Refused int64     `json:"refused"`
+	Waited  int64     `json:"waited"`
+	First   time.Time `json:"first_at"`
+	Last    time.Time `json:"last_at"`
+}
+
+// listRefusals adds up what limits refused in the UTC hours of a period, the most first.
+func (c *call) listRefusals() (any, error) {
+	q := c.r.URL.Query()
+	if by := q.Get("by"); by != "" && by != "hour" {
+		return nil, wire.BadRequest("by", "invalid_value", "by must be hour, or left out")
+	}
+	from, to, err := c.period()
+	if err != nil {
+		return nil, err
+	}
+	if to.IsZero() {
+		to = c.start.Add(time.Hour) // clocks differ
+	}
+	if from.IsZero() {
+		from = to.Add(-25 * time.Hour)
+	}
+	if !from.Before(to) || to.Sub(from) > maxUsageDays*24*time.Hour {
+		return nil, wire.BadRequest("from", "invalid_value", "from and to must span at most %d days", maxUsageDays)
+	}
+	orgs, err := c.wantedOrgs()
+	if err != nil {
+		return nil, err
+	}
+	out := []Refusal{}
+	for _, org := range orgs {
+		list, err := c.refusalsOf(org, q.Get("user"), q.Get("by") == "hour", from, to)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, list...)
+	}
+	slices.SortFunc(out, func(a, b Refusal) int {
+		return cmp.Or(
+			cmp.Compare(b.Refused, a.Refused), cmp.Compare(b.Waited, a.Waited), cmp.Compare(a.Org, b.Org),
+			cmp.Compare(a.User, b.User), cmp.Compare(a.Limit, b.Limit), b.First.Compare(a.First),
+		)
+	})
+	return listOf(out), nil
+}
+
+// refusalsOf are those of one org, and of one user unless that is empty.
+func (c *call) refusalsOf(org, user string, byHour bool, from, to time.Time) ([]Refusal, error) {
+	list, err := c.o.Budget.Refusals(c.r.Context(), org, from, to)
+	if err != nil {
+		return nil, err
+	}
+	type name struct {
+		user, limit string
+		begin       time.Time
+	}
+	sums := map[name]*Refusal{}
+	for _, r := range list {
+		if user != "" && r.User != user {
+			continue
+		}
+		at := name{user: r.User, limit: r.Limit}
+		if byHour {
+			at.begin = r.Begin
+		}
+		sum := sums[at]
+		if sum == nil {
+			sum = &Refusal{Org: org, User: r.User, Limit: r.Limit, First: r.First, Last: r.Last}
+			if byHour {
+				sum.Begin, sum.Hour = &r.Begin, r.Hour
+			}
+			sums[at] = sum
+		}
+		sum.Refused, sum.Waited = sum.Refused+r.Refused, sum.Waited+r.Waited
+		if r.First.Before(sum.First) {
+			sum.First = r.First
+		}
+		if r.Last.After(sum.Last) {
+			sum.Last = r.Last
+		}
+	}
+	var out []Refusal
+	for _, sum := range sums {
+		out = append(out, *sum)
+	}
+	return out, nil
+}

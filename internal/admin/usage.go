@@ -1,0 +1,175 @@
+package admin
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/internal/wire"
+)
+
+// Usage is what an org spent in a number of days or hours.
+type Usage struct {
+	From  string      `json:"from"` // first and last day; of hours when they begin and end
+	To    string      `json:"to"`
+	Lines []UsageLine `json:"lines"`
+	Total UsageSums   `json:"total"`
+}
+
+// UsageLine is one sum. What it was not summed by is empty.
+type UsageLine struct {
+	Day string `json:"day"`
+	// Hour is when the hour begins; empty also for a UTC day of which no hours are known.
+	Hour     string `json:"hour"`
+	User     string `json:"user"`
+	Key      string `json:"key"`
+	Model    string `json:"model"`
+	Provider string `json:"provider"`
+	Endpoint string `json:"endpoint"`
+	UsageSums
+}
+
+// UsageSums are figures; amounts are nano-USD.
+type UsageSums struct {
+	Calls     int64 `json:"calls"`
+	Input     int64 `json:"input_tokens"`
+	Cached    int64 `json:"cached_input_tokens"`
+	Written   int64 `json:"cache_write_tokens"`
+	Output    int64 `json:"output_tokens"`
+	Cost      int64 `json:"cost_nano_usd"`
+	Estimated int64 `json:"estimated_nano_usd"`
+	Overrun   int64 `json:"overrun_nano_usd"`
+	Adjusted  int64 `json:"adjusted_nano_usd"`
+	// Costs is what of the cost was paid for which class of tokens. The rest is what was
+	// charged without the provider's usage, and what was adjusted.
+	Costs budget.Costs `json:"costs_nano_usd"`
+}
+
+func (u *UsageSums) add(s budget.Sums) {
+	u.Calls, u.Input, u.Cached, u.Output = u.Calls+s.Calls, u.Input+s.Input, u.Cached+s.Cached, u.Output+s.Output
+	u.Cost, u.Estimated = u.Cost+int64(s.Cost), u.Estimated+int64(s.Estimated)
+	u.Overrun, u.Adjusted, u.Written = u.Overrun+int64(s.Overrun), u.Adjusted+int64(s.Adjusted), u.Written+s.Written
+	u.Costs.Input, u.Costs.CachedInput = u.Costs.Input+s.Split.Input, u.Costs.CachedInput+s.Split.CachedInput
+	u.Costs.CacheWrite, u.Costs.Output = u.Costs.CacheWrite+s.Split.CacheWrite, u.Costs.Output+s.Split.Output
+	u.Costs.Fees += s.Split.Fees
+}
+
+// dimensions set a part of a line's name from a roll-up, whose time is in the zone asked for.
+var dimensions = map[string]func(*UsageLine, budget.Rollup){
+	"day": func(l *UsageLine, r budget.Rollup) { l.Day = r.Begin.Format(time.DateOnly) },
+	"hour": func(l *UsageLine, r budget.Rollup) {
+		if r.Hour {
+			l.Hour = r.Begin.Format(time.RFC3339)
+		}
+	},
+	"user":     func(l *UsageLine, r budget.Rollup) { l.User = r.User },
+	"key":      func(l *UsageLine, r budget.Rollup) { l.Key = r.Key },
+	"model":    func(l *UsageLine, r budget.Rollup) { l.Model = r.Model },
+	"provider": func(l *UsageLine, r budget.Rollup) { l.Provider = r.Provider },
+	"endpoint": func(l *UsageLine, r budget.Rollup) { l.Endpoint = r.Endpoint },
+}
+
+const maxUsageDays = 400 // for which daily sums are kept
+
+func (c *call) getUsage() (any, error) {
+	org := c.r.PathValue("org")
+	if _, _, err := c.org(org); err != nil {
+		return nil, err
+	}
+	p, err := c.usagePeriod()
+	if err != nil {
+		return nil, err
+	}
+	by := strings.Split(cmp.Or(c.r.URL.Query().Get("by"), "user,model"), ",")
+	for _, d := range by {
+		if dimensions[d] == nil {
+			return nil, wire.BadRequest("by", "invalid_value", "by must be any of day, hour, user, key, model, provider and endpoint, not %.80q", d)
+		}
+	}
+	p.hours = p.hours || slices.Contains(by, "hour")
+	u, rollups := Usage{From: p.from.Format(time.DateOnly), To: p.to.Add(-1).Format(time.DateOnly), Lines: []UsageLine{}}, c.o.Budget.Rollups
+	if p.hours {
+		u.From, u.To, rollups = p.from.Format(time.RFC3339), p.to.Format(time.RFC3339), c.o.Budget.HourRollups
+	}
+	list, err := rollups(c.r.Context(), org, p.from, p.to)
+	if err != nil {
+		return nil, err
+	}
+	sums := map[UsageLine]*UsageSums{}
+	for _, r := range list {
+		if r.Hour {
+			r.Begin = r.Begin.In(p.zone)
+		}
+		var at UsageLine
+		for _, d := range by {
+			dimensions[d](&at, r)
+		}
+		if sums[at] == nil {
+			sums[at] = &UsageSums{}
+		}
+		sums[at].add(r.Sums)
+		u.Total.add(r.Sums)
+	}
+	for line, s := range sums {
+		line.UsageSums = *s
+		u.Lines = append(u.Lines, line)
+	}
+	slices.SortFunc(u.Lines, func(a, b UsageLine) int {
+		return cmp.Or(cmp.Compare(a.Day, b.Day), cmp.Compare(a.Hour, b.Hour), cmp.Compare(b.Cost, a.Cost), cmp.Compare(a.User, b.User), cmp.Compare(a.Key, b.Key),
+			cmp.Compare(a.Model, b.Model), cmp.Compare(a.Provider, b.Provider), cmp.Compare(a.Endpoint, b.Endpoint))
+	})
+	return u, nil
+}
+
+// usagePeriod is [from, to), in a zone, and whether it is of hours.
+type usagePeriod struct {
+	from, to time.Time
+	zone     *time.Location
+	hours    bool
+}
+
+// usagePeriod reads the first and last day wanted, both today when not given, or two times.
+func (c *call) usagePeriod() (p usagePeriod, err error) {
+	q := c.r.URL.Query()
+	if p.zone, err = zoneOf(q.Get("tz")); err != nil {
+		return p, err
+	}
+	p.hours = p.zone != time.UTC
+	today := c.start.In(p.zone).Format(time.DateOnly)
+	if p.from, _, err = p.instant("from", cmp.Or(q.Get("from"), today)); err != nil {
+		return p, err
+	}
+	if _, p.to, err = p.instant("to", cmp.Or(q.Get("to"), today)); err != nil {
+		return p, err
+	}
+	if !p.from.Before(p.to) || p.to.Sub(p.from) > (maxUsageDays*24+1)*time.Hour { // a change of the clocks
+		return p, wire.BadRequest("from", "invalid_value", "from and to must span 1 to %d days", maxUsageDays)
+	}
+	return p, nil
+}
+
+// instant reads a day or a time, as the begin of a period and as its end.
+func (p *usagePeriod) instant(name, text string) (begin, end time.Time, err error) {
+	if day, err := time.ParseInLocation(time.DateOnly, text, p.zone); err == nil {
+		return day, day.AddDate(0, 0, 1), nil
+	}
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return at, at, wire.BadRequest(name, "invalid_value", "%s must be a day such as 2026-11-01, or a time such as 2026-11-01T08:00:00Z", name)
+	}
+	p.hours = true
+	return at.In(p.zone), at.In(p.zone), nil
+}
+
+func zoneOf(name string) (*time.Location, error) {
+	if name == "" {
+		return time.UTC, nil
+	}
+	zone, err := time.LoadLocation(name)
+	if err != nil || name == "Local" {
+		return nil, wire.BadRequest("tz", "invalid_value", "tz: %.80q is no time zone; expected a name such as Europe/Berlin", name)
+	}
+	return zone, nil
+}

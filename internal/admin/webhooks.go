@@ -1,0 +1,140 @@
+package admin
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/llmguard/llmguard/internal/alert"
+	"github.com/llmguard/llmguard/internal/webhook"
+	"github.com/llmguard/llmguard/internal/wire"
+)
+
+// webhooks opens the webhooks.
+func (c *call) webhooks() (*webhook.Sender, error) {
+	if c.o.Webhooks == nil {
+		return nil, noWork("webhooks")
+	}
+	return c.o.Webhooks()
+}
+
+func (c *call) listWebhooks() (any, error) {
+	hooks, err := c.webhooks()
+	if err != nil {
+		return nil, err
+	}
+	orgs := hooks.Orgs()
+	if org := c.r.URL.Query().Get("org"); org != "" {
+		orgs = []string{org}
+	}
+	var all []webhook.Target
+	for _, org := range orgs {
+		list, err := hooks.Targets(c.r.Context(), org)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, list...)
+	}
+	return listOf(all), nil
+}
+
+// enableWebhook lets events go to a target again that was switched off.
+func (c *call) enableWebhook() (any, error) {
+	var order workOrder
+	if err := c.read(&order); err != nil {
+		return nil, err
+	}
+	hooks, err := c.webhooks()
+	if err != nil {
+		return nil, err
+	}
+	ctx, org, id := c.r.Context(), c.r.PathValue("org"), c.r.PathValue("target")
+	list, err := hooks.Targets(ctx, org)
+	if err != nil {
+		return nil, err
+	}
+	at := slices.IndexFunc(list, func(t webhook.Target) bool { return t.ID == id })
+	if at < 0 {
+		return nil, wire.NotFound("target", "webhook_not_found", "The org has no webhook target %.80q", id)
+	}
+	before := list[at]
+	if before.Off == nil {
+		return nil, conflict("webhook_not_off", "The target is not switched off")
+	}
+	if err := hooks.SwitchOn(ctx, org, id); err != nil && !errors.Is(err, webhook.ErrNotOff) { // another was faster
+		return nil, err
+	}
+	after := before
+	after.Off = nil
+	e := c.entry("webhook.enable", org, id)
+	e.Reason = order.Reason
+	return after, c.commit(e, before, after)
+}
+
+type deadPage struct {
+	page[webhook.DeadLetter]
+	HasMore bool `json:"has_more"`
+}
+
+// hooked are the orgs that the query names; with all of them also whoever hears of all.
+func (c *call) hooked() ([]string, error) {
+	orgs, err := c.wantedOrgs()
+	if c.r.URL.Query().Get("org") == "" {
+		orgs = append(orgs, alert.Everyone)
+	}
+	return orgs, err
+}
+
+// listDeadWebhooks lists deliveries that were given up, the newest of each org first.
+func (c *call) listDeadWebhooks() (any, error) {
+	hooks, err := c.webhooks()
+	if err != nil {
+		return nil, err
+	}
+	orgs, err := c.hooked()
+	if err != nil {
+		return nil, err
+	}
+	limit, err := c.most(100)
+	if err != nil {
+		return nil, err
+	}
+	out := deadPage{page: listOf[webhook.DeadLetter](nil)}
+	for _, org := range orgs {
+		list, err := hooks.Dead(c.r.Context(), org, limit)
+		if err != nil {
+			return nil, err
+		}
+		out.Data, out.HasMore = append(out.Data, list...), out.HasMore || len(list) == limit
+	}
+	return out, nil
+}
+
+// replayWebhook delivers again what was given up.
+func (c *call) replayWebhook() (any, error) {
+	var order workOrder
+	if err := c.read(&order); err != nil {
+		return nil, err
+	}
+	hooks, err := c.webhooks()
+	if err != nil {
+		return nil, err
+	}
+	orgs, err := c.hooked()
+	if err != nil {
+		return nil, err
+	}
+	id := c.r.PathValue("letter")
+	for _, org := range orgs {
+		letter, err := hooks.Replay(c.r.Context(), org, id)
+		if errors.Is(err, webhook.ErrNotDead) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		e := c.entry("webhook.replay", org, id)
+		e.Reason = order.Reason
+		return letter, c.commit(e, letter, nil)
+	}
+	return nil, wire.NotFound("letter", "dead_letter_not_found", "There is no dead letter %.80q. `llmguard webhooks dead` lists them", id)
+}

@@ -1,0 +1,349 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/wire"
+	"github.com/llmguard/llmguard/queue"
+)
+
+// Why explains where a job, a call or a user stands with its limits.
+type Why struct {
+	Kind string `json:"kind"` // job, call or user
+	Org  string `json:"org"`
+	User string `json:"user"`
+	// Reason is a sentence for people; WaitsFor is limit, cap, quota or retry while a job waits.
+	Reason   string `json:"reason"`
+	WaitsFor string `json:"waits_for,omitempty"`
+	// Job is the job, Entries what the ledger has of the call.
+	Job     *JobLine       `json:"job,omitempty"`
+	Entries []budget.Entry `json:"entries,omitempty"`
+	// Limits are those that apply, as they are now; spend caps have their scope in Cap.
+	Limits []WhyLimit `json:"limits"`
+	// Refusals are those of the user in the last 24 hours.
+	Refusals []Refusal `json:"refusals"`
+	// Commands let it through, if all are run.
+	Commands []string `json:"commands"`
+
+	limits []budget.Limit // in force for it
+	caps   []budget.Cap
+	who    budget.Call
+	want   *budget.Amounts // what it holds when it starts; nil: not known
+	before ahead
+}
+
+// ahead is what older waiting jobs of the same org, user and key will hold.
+type ahead map[budget.Subject]*waitingJobs
+
+type waitingJobs struct {
+	budget.Amounts
+	jobs int64
+}
+
+// explain finds what an id is of.
+func (c *call) explain() (any, error) {
+	id, only := c.r.PathValue("id"), c.r.URL.Query().Get("org")
+	if only != "" {
+		if _, _, err := c.org(only); err != nil {
+			return nil, err
+		}
+	}
+	for _, find := range []func(string, string) (*Why, error){c.whyJob, c.whyCall, c.whyUser} {
+		w, err := find(id, only)
+		if err != nil {
+			return nil, err
+		}
+		if w != nil {
+			return w, c.complete(w)
+		}
+	}
+	return nil, wire.NotFound("id", "not_found", "There is no job, no call in the ledger and no user %.80q", id)
+}
+
+// complete adds what is the same for all: limits, refusals and commands.
+func (c *call) complete(w *Why) error {
+	if err := c.whyLimits(w); err != nil {
+		return err
+	}
+	w.Refusals = []Refusal{}
+	list, err := c.refusalsOf(w.Org, w.User, false, c.start.Add(-24*time.Hour), c.start.Add(time.Hour))
+	w.Refusals = append(w.Refusals, list...)
+	w.Commands = []string{}
+	for i := range w.Limits {
+		if l := &w.Limits[i]; l.Refuses && l.Command != "" {
+			w.Commands = append(w.Commands, l.Command)
+		}
+	}
+	w.conclude()
+	return err
+}
+
+// conclude words the reason where the limits decide it. They are read after a job's place in the
+// queue, so a job that waited for quota then may wait for a limit now.
+func (w *Why) conclude() {
+	switch full := w.full(); {
+	case w.Kind != "job":
+		w.Reason = w.standing()
+	case w.WaitsFor == "quota" && len(full) > 0:
+		w.WaitsFor = "limit"
+		w.Reason = fmt.Sprintf("It waits behind %d others in pool %s, and has no room now in %s.",
+			*w.Job.Ahead, w.Job.Pool, strings.Join(full, ", "))
+	}
+}
+
+// full are the limits and caps that have no room.
+func (w *Why) full() (out []string) {
+	for i := range w.Limits {
+		if w.Limits[i].Refuses {
+			out = append(out, w.Limits[i].title())
+		}
+	}
+	return out
+}
+
+// standing words where a call or a user is: which limits have no room.
+func (w *Why) standing() string {
+	full := w.full()
+	switch {
+	case w.Reason != "":
+		return w.Reason
+	case len(full) > 0 && w.want != nil:
+		return "The same call would not be within " + strings.Join(full, ", ") + " now."
+	case len(full) > 0:
+		return "Nothing is left of " + strings.Join(full, ", ") + "."
+	case w.want != nil:
+		return "The same call would be within all limits now."
+	}
+	return "All limits have room."
+}
+
+// orgsOf are the orgs to look in.
+func (c *call) orgsOf(only string) []string {
+	if only != "" {
+		return []string{only}
+	}
+	var out []string
+	for _, o := range c.o.Effective().Orgs {
+		out = append(out, o.ID)
+	}
+	return out
+}
+
+func (c *call) whyJob(id, only string) (*Why, error) {
+	if !strings.HasPrefix(id, "job_") {
+		return nil, nil
+	}
+	q, err := c.queue()
+	if err != nil {
+		return nil, err
+	}
+	for _, org := range c.orgsOf(only) {
+		j, err := q.Job(c.r.Context(), org, id)
+		if errors.Is(err, queue.ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		return c.explainJob(q, j)
+	}
+	return nil, nil
+}
+
+func (c *call) explainJob(q *queue.Queue, j *queue.Job) (*Why, error) {
+	l := JobLineOf(j)
+	w := &Why{Kind: "job", Org: j.Org, User: j.User, Job: &l, want: &budget.Amounts{Cost: j.Cost, Tokens: j.Tokens}}
+	w.who = budget.Call{Org: j.Org, User: j.User, Key: j.Key, IP: j.IP, Model: j.Model, Endpoint: string(j.Endpoint)}
+	var err error
+	w.limits, w.caps, err = c.o.Policy().Bounds(waiterOf(w.who))
+	if err != nil {
+		w.Reason = "It cannot run: " + err.Error() + "."
+		return w, nil
+	}
+	if j.State != queue.Queued {
+		w.Reason = "The job does not wait: it is " + string(j.State) + "."
+		return w, nil
+	}
+	if err := c.place(q, j, &l); err != nil {
+		return nil, err
+	}
+	w.waits(&l)
+	w.before, err = c.aheadOf(q, j)
+	return w, err
+}
+
+// maxAhead is how many waiting jobs of an org are read.
+const maxAhead = 1000
+
+// aheadOf adds up the older jobs that wait for the same limits.
+func (c *call) aheadOf(q *queue.Queue, j *queue.Job) (ahead, error) {
+	out := ahead{budget.Org: {}, budget.User: {}, budget.Key: {}, budget.IP: {}}
+	page, err := q.List(c.r.Context(), j.Org, queue.Filter{State: queue.Queued}, "", maxAhead)
+	if err != nil {
+		return nil, err
+	}
+	for _, one := range page.Jobs {
+		if one.ID == j.ID || one.Created.After(j.Created) || one.Pool != j.Pool {
+			continue
+		}
+		for subject, same := range map[budget.Subject]bool{
+			budget.Org: true, budget.User: one.User == j.User, budget.Key: one.Key == j.Key, budget.IP: one.IP == j.IP,
+		} {
+			if sum := out[subject]; same {
+				sum.Cost, sum.Tokens, sum.jobs = sum.Cost+one.Cost, sum.Tokens+one.Tokens, sum.jobs+1
+			}
+		}
+	}
+	return out, nil
+}
+
+// waits words what a job waits for.
+func (w *Why) waits(l *JobLine) {
+	place, until := fmt.Sprintf("%d before it", *l.Ahead), "time alone does not help"
+	if l.ETA != nil {
+		until = "about " + budget.LastingText(time.Duration(*l.ETA)*time.Second)
+	}
+	kind, name, _ := strings.Cut(l.WaitingFor, ":")
+	switch {
+	case l.Next != nil:
+		w.WaitsFor = "retry"
+		w.Reason = fmt.Sprintf("The provider failed it; the next attempt begins in %s.", until)
+	case kind == "limit":
+		w.WaitsFor = "limit"
+		w.Reason = fmt.Sprintf("It waits for the limit %s, %s (%s).", name, until, place)
+	case kind == "cap":
+		w.WaitsFor = "cap"
+		w.Reason = fmt.Sprintf("It waits for a spend cap, %s (%s).", until, place)
+	case kind == "pool":
+		w.WaitsFor = "quota"
+		const text = "It waits for its turn at the provider's quota in pool %s, %s (%s). Its limits have room."
+		w.Reason = fmt.Sprintf(text, name, until, place)
+	default:
+		w.Reason = "It is about to start."
+	}
+}
+
+// What is read of the ledger for one call: so many entries after its id was made.
+const (
+	callEntries = 20_000
+	callAfter   = 26 * time.Hour // a job waits a day, and then runs
+)
+
+func (c *call) whyCall(id, only string) (*Why, error) {
+	made, ok := wire.CallTime(id)
+	if !ok {
+		return nil, nil
+	}
+	for _, org := range c.orgsOf(only) {
+		entries, err := c.entriesOf(c.r.Context(), org, id, made)
+		if err != nil {
+			return nil, err
+		}
+		if len(entries) > 0 {
+			return c.explainCall(entries)
+		}
+	}
+	return nil, nil
+}
+
+// entriesOf reads what the ledger has of a call.
+func (c *call) entriesOf(ctx context.Context, org, id string, made time.Time) (out []budget.Entry, err error) {
+	read := 0
+	err = c.o.Budget.Entries(ctx, org, made.Add(-time.Minute), made.Add(callAfter), func(e budget.Entry) error {
+		if read++; read > callEntries {
+			return errEnough
+		}
+		if e.ID == id {
+			out = append(out, e)
+		}
+		return nil
+	})
+	if errors.Is(err, errEnough) {
+		err = nil
+	}
+	return out, err
+}
+
+func (c *call) explainCall(entries []budget.Entry) (*Why, error) {
+	e := entries[0]
+	w := &Why{Kind: "call", Org: e.Org, User: e.User, Entries: entries, who: e.Call}
+	if e.HeldNano > 0 || e.HeldTokens > 0 {
+		w.want = &budget.Amounts{Tokens: e.HeldTokens}
+		w.want.Cost += nano(e.HeldNano)
+	}
+	var err error
+	w.limits, w.caps, err = c.o.Policy().Bounds(waiterOf(w.who))
+	if err != nil {
+		w.Reason = "Such a call is not possible any more: " + err.Error() + "."
+	}
+	return w, nil
+}
+
+func (c *call) whyUser(id, only string) (*Why, error) {
+	var found []string
+	for _, org := range c.orgsOf(only) {
+		o, _, err := c.org(org)
+		if err != nil {
+			return nil, err
+		}
+		if _, _, err := c.user(o, id); err == nil {
+			found = append(found, org)
+		}
+	}
+	if len(found) == 0 {
+		return nil, nil
+	}
+	if len(found) > 1 {
+		const text = "%s is a user of several orgs: %s. Name one"
+		return nil, wire.BadRequest("org", "ambiguous", text, id, strings.Join(found, ", "))
+	}
+	in := c.o.Policy().Orgs[found[0]]
+	if in == nil {
+		return nil, nil
+	}
+	w := &Why{Kind: "user", Org: found[0], User: id, who: budget.Call{Org: found[0], User: id}, caps: c.o.Policy().Caps}
+	for _, l := range in.LimitsFor(id, "") {
+		if l.Mode != budget.Off && subjectKnown(l, w.who) {
+			w.limits = append(w.limits, l)
+		}
+	}
+	waiting, err := c.waitingJob(w)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case in.Disabled:
+		w.Reason = "The org is disabled: llmguard orgs enable " + w.Org
+	case in.DisabledUsers[id]:
+		w.Reason = "The user is disabled: llmguard users enable " + id + " --org " + w.Org
+	case waiting != "":
+		w.Reason = "A job of this user waits: llmguard why " + waiting
+	}
+	return w, nil
+}
+
+// waitingJob is the newest waiting job of a user; empty: none waits.
+func (c *call) waitingJob(w *Why) (string, error) {
+	q, err := c.queue()
+	if err != nil {
+		return "", err
+	}
+	page, err := q.List(c.r.Context(), w.Org, queue.Filter{User: w.User, State: queue.Queued}, "", 1)
+	if err != nil || len(page.Jobs) == 0 {
+		return "", err
+	}
+	return page.Jobs[0].ID, nil
+}
+
+// waiterOf is a call as its limits see it.
+func waiterOf(c budget.Call) guard.Waiter {
+	return guard.Waiter{
+		Org: c.Org, User: c.User, Key: c.Key, IP: c.IP, Model: c.Model, Endpoint: wire.Endpoint(c.Endpoint),
+	}
+}

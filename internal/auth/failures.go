@@ -1,0 +1,109 @@
+package auth
+
+import (
+	"net/netip"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+// Rate is so many failures a minute, after Burst in one go.
+type Rate struct{ PerMinute, Burst int }
+
+func (r Rate) limiter() *rate.Limiter {
+	return rate.NewLimiter(rate.Every(time.Minute/time.Duration(r.PerMinute)), r.Burst)
+}
+
+// RetryAfter is when a blocked address may try again: the limiters of New give a failure
+// back at least that often.
+const FailureRetryAfter = time.Second
+
+const (
+	maxEntries = 100_000
+	memory     = 5 * time.Minute
+)
+
+// Limiter counts the failures of each address and of all together, so that guesses from
+// many addresses get no further than those from ten. It forgets addresses that have been
+// quiet. An IPv6 host has a whole /64 to call from, so that counts as one address. It is
+// safe for concurrent use.
+type FailureLimiter struct {
+	each Rate
+
+	mu  sync.Mutex
+	all *rate.Limiter
+	ips map[netip.Addr]*entry
+}
+
+type entry struct {
+	limiter *rate.Limiter
+	last    time.Time
+}
+
+// New returns the limiter of a process. Everything that a wrong key or token can be sent
+// to shares it.
+func NewFailureLimiter() *FailureLimiter {
+	return NewFailureLimiterWith(Rate{PerMinute: 60, Burst: 20}, Rate{PerMinute: 600, Burst: 200})
+}
+
+// NewLimiter returns a limiter with these rates, of each address and in all.
+func NewFailureLimiterWith(each, all Rate) *FailureLimiter {
+	return &FailureLimiter{each: each, all: all.limiter(), ips: map[netip.Addr]*entry{}}
+}
+
+// Blocked reports whether an address, or all of them together, have used up the failed
+// attempts.
+func (l *FailureLimiter) Blocked(ip netip.Addr, now time.Time) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.blockedLocked(network(ip), now)
+}
+
+// blockedLocked is Blocked of a network. l.mu is held.
+func (l *FailureLimiter) blockedLocked(ip netip.Addr, now time.Time) bool {
+	e := l.ips[ip]
+	return l.all.TokensAt(now) < 1 || e != nil && e.limiter.TokensAt(now) < 1
+}
+
+// Failed counts a failed attempt. One of an address that is blocked does not count: it was
+// refused without a look, and must not use up what others have.
+func (l *FailureLimiter) Failed(ip netip.Addr, now time.Time) {
+	ip = network(ip)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.blockedLocked(ip, now) {
+		return
+	}
+	e := l.ips[ip]
+	if e == nil {
+		if len(l.ips) >= maxEntries {
+			l.forgetLocked(now)
+		}
+		e = &entry{limiter: l.each.limiter()}
+		l.ips[ip] = e
+	}
+	e.last = now
+	e.limiter.AllowN(now, 1)
+	l.all.AllowN(now, 1)
+}
+
+func network(ip netip.Addr) netip.Addr {
+	if !ip.Is6() {
+		return ip
+	}
+	p, _ := ip.WithZone("").Prefix(64) // 64 fits every IPv6 address
+	return p.Addr()
+}
+
+// forgetLocked drops quiet addresses, or all when none is quiet. l.mu is held.
+func (l *FailureLimiter) forgetLocked(now time.Time) {
+	for ip, e := range l.ips {
+		if now.Sub(e.last) > memory {
+			delete(l.ips, ip)
+		}
+	}
+	if len(l.ips) >= maxEntries {
+		clear(l.ips)
+	}
+}

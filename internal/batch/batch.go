@@ -1,0 +1,316 @@
+// Package batch serves OpenAI's Batch API over the queue: a file of requests is
+// checked, its lines become jobs a page at a time, and their results are written
+// to an output and an error file. Each line holds and settles its own money, as
+// any job does.
+//
+// A batch is a record in Redis under a tag of its own. One process at a time
+// holds its lease and drives it by steps, each of which is written once, fenced
+// by the lease's token; whoever takes over after a crash goes on at the last
+// step. Results are gathered in chunks in the blob store; a chunk counts when
+// the step that names it is written, together with the removal of its lines. So
+// every line ends in exactly one of the two files.
+package batch
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/llmguard/llmguard/internal/storage/files"
+	"github.com/llmguard/llmguard/internal/wire"
+	"github.com/llmguard/llmguard/lua"
+)
+
+var (
+	newScript    = lua.Load("batch_new")
+	leaseScript  = lua.Load("batch_lease")
+	stepScript   = lua.Load("batch_step")
+	cancelScript = lua.Load("batch_cancel")
+)
+
+// ErrNotFound is returned for a batch that does not exist, or belongs to
+// somebody else.
+var ErrNotFound = errors.New("batch: no such batch")
+
+// Status is where a batch is in its life; OpenAI's words.
+type Status string
+
+// The statuses.
+const (
+	Validating Status = "validating"
+	Failed     Status = "failed"
+	InProgress Status = "in_progress"
+	Finalizing Status = "finalizing"
+	Completed  Status = "completed"
+	Expired    Status = "expired"
+	Cancelling Status = "cancelling"
+	Cancelled  Status = "cancelled"
+)
+
+// Terminal reports whether a batch in this status has ended.
+func (s Status) Terminal() bool {
+	return s == Failed || s == Completed || s == Expired || s == Cancelled
+}
+
+// Window is how long a batch may take. OpenAI knows no other.
+const Window = 24 * time.Hour
+
+// MetadataWebhook is the key in a batch's metadata whose value is the URL that
+// receives the webhook when the batch ends.
+const MetadataWebhook = "llmguard_webhook"
+
+// recordLife is how long a batch can be looked at.
+const recordLife = 31 * 24 * time.Hour
+
+// endpoints are those that lines may be for.
+var endpoints = []wire.Endpoint{wire.ChatCompletions, wire.Responses, wire.Embeddings, wire.Completions, wire.Moderations}
+
+// EndpointOf finds the endpoint of a path as batches name it, with /v1 or
+// without; false when lines cannot be for it.
+func EndpointOf(path string) (wire.Endpoint, bool) {
+	path = "/" + strings.TrimPrefix(strings.TrimPrefix(path, "/v1"), "/")
+	for _, ep := range endpoints {
+		if ep.Path() == path {
+			return ep, true
+		}
+	}
+	return "", false
+}
+
+// Paths lists what EndpointOf finds, for messages.
+func Paths() string {
+	var list []string
+	for _, ep := range endpoints {
+		list = append(list, "/v1"+ep.Path())
+	}
+	return strings.Join(list, ", ")
+}
+
+// Owner is who made a batch, and as which caller its lines run.
+type Owner struct {
+	Org, User, Key, IP string
+	Models             []string // the key's allow-list; empty means all
+}
+
+// Problem is one thing that is wrong with an input file.
+type Problem struct {
+	Code    string  `json:"code"`
+	Message string  `json:"message"`
+	Param   *string `json:"param"`
+	Line    *int    `json:"line"`
+}
+
+// Batch is a batch as it was when it was read.
+type Batch struct {
+	ID string
+	Owner
+	Endpoint wire.Endpoint
+	Model    string // empty until the input file was checked
+	Status   Status
+	Problems []Problem
+	// Input, Output and Errors are ids of files; empty for none.
+	Input, Output, Errors string
+	Metadata              map[string]string
+	OutputTTL             time.Duration // of the output files; 0: the store's
+
+	Created, Expires                                         time.Time
+	Started, Finalized, Completed, Failed, Expired           time.Time
+	CancelAsked, Cancelled                                   time.Time
+	Total, Succeeded, Unsuccessful                           int64 // lines; Unsuccessful ones did run
+	InputTokens, CachedTokens, OutputTokens, ReasoningTokens int64
+	Charged, Estimate                                        int64 // nano-USD
+	Warnings                                                 []string
+
+	state
+}
+
+// Ended is when a batch that has ended did so.
+func (b *Batch) Ended() time.Time {
+	for _, t := range []time.Time{b.Completed, b.Failed, b.Expired, b.Cancelled} {
+		if !t.IsZero() {
+			return t
+		}
+	}
+	return time.Time{}
+}
+
+// Request is what makes a batch.
+type Request struct {
+	Owner
+	File      *files.File
+	Endpoint  wire.Endpoint
+	Metadata  map[string]string
+	OutputTTL time.Duration
+}
+
+// Store keeps the batches' records. It is safe for concurrent use. Errors of
+// Redis are returned wrapped.
+type Store struct {
+	rdb   redis.UniversalClient
+	files *files.Store
+	tasks *asynq.Client
+	log   *slog.Logger
+	clock string // test clock in microseconds; empty: Redis TIME
+
+	bounds Bounds
+}
+
+// NewStore returns a Store; nil log means slog.Default().
+func NewStore(rdb redis.UniversalClient, f *files.Store, log *slog.Logger) *Store {
+	if log == nil {
+		log = slog.Default()
+	}
+	return &Store{rdb: rdb, files: f, tasks: asynq.NewClientFromRedisClient(rdb), log: log}
+}
+
+// openKey lists the batches that have not ended, by the Unix second at which
+// somebody has to see to them.
+const openKey = "lg:{batches}:open"
+
+func recordKey(id string) string { return "lg:{" + id + "}:batch" }
+func keys(id string) []string {
+	return []string{recordKey(id), "lg:{" + id + "}:lines", "lg:{" + id + "}:chunks"}
+}
+func indexKey(org, user string) string { return "lg:{" + org + "}:batches:" + user }
+
+const (
+	idPrefix = "batch_"
+	idLen    = len(idPrefix) + 26
+)
+
+// Create makes a batch and wakes a process to see to it. The error may be a *FullError or a
+// *capacity.FullError.
+func (s *Store) Create(ctx context.Context, r Request) (*Batch, error) {
+	id := idPrefix + strings.ToLower(rand.Text())
+	if err := s.count(ctx, r.Owner, id); err != nil {
+		return nil, err
+	}
+	err := s.admit(ctx, r.Org, id, callersBytes(r.Metadata, r.Models))
+	if err == nil {
+		err = s.create(ctx, id, r)
+	}
+	if err != nil {
+		ctx = context.WithoutCancel(ctx)
+		return nil, errors.Join(err, s.release(ctx, id), s.uncount(ctx, r.Owner, id))
+	}
+	s.wake(ctx, id, 0)
+	return s.Batch(ctx, r.Org, r.User, id)
+}
+
+// create writes the record of a batch.
+func (s *Store) create(ctx context.Context, id string, r Request) error {
+	if err := s.files.Keep(ctx, r.File, time.Now().Add(Window+keepInput)); err != nil {
+		if errors.Is(err, files.ErrNotFound) {
+			return ErrNotFound
+		}
+		return err
+	}
+	metadata, err := json.Marshal(r.Metadata)
+	if err != nil {
+		return fmt.Errorf("batch: metadata: %w", err)
+	}
+	models, err := json.Marshal(r.Models)
+	if err != nil {
+		return fmt.Errorf("batch: models: %w", err)
+	}
+	now := time.Now()
+	if err := s.rdb.ZAdd(ctx, openKey, redis.Z{Score: float64(now.Add(overdue).Unix()), Member: id}).Err(); err != nil {
+		return fmt.Errorf("batch: create: %w", err)
+	}
+	err = newScript.Run(ctx, s.rdb, []string{recordKey(id)}, s.clock, int64(Window/time.Second), int64(recordLife/time.Second),
+		"org", r.Org, "user", r.User, "key", r.Key, "ip", r.IP, "models", models, "endpoint", string(r.Endpoint),
+		"input", r.File.ID, "metadata", metadata, "output_ttl", int64(r.OutputTTL/time.Second)).Err()
+	if err != nil {
+		return fmt.Errorf("batch: create: %w", err)
+	}
+	pipe := s.rdb.Pipeline()
+	pipe.ZAdd(ctx, indexKey(r.Org, r.User), redis.Z{Score: float64(now.UnixMicro()), Member: id})
+	pipe.ZRemRangeByScore(ctx, indexKey(r.Org, r.User), "-inf", fmt.Sprint(now.Add(-recordLife).UnixMicro()))
+	pipe.Expire(ctx, indexKey(r.Org, r.User), recordLife)
+	s.confirm(ctx, pipe, r.Owner, id, now)
+	if _, err := pipe.Exec(ctx); err != nil {
+		return fmt.Errorf("batch: create: %w", err)
+	}
+	return nil
+}
+
+// keepInput is how long the input file stays after its batch's window: for
+// whoever takes over a batch late.
+const keepInput = 24 * time.Hour
+
+// Batch returns a batch of its owner.
+func (s *Store) Batch(ctx context.Context, org, user, id string) (*Batch, error) {
+	b, err := s.load(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if b.Org != org || b.User != user {
+		return nil, ErrNotFound
+	}
+	return b, nil
+}
+
+func (s *Store) load(ctx context.Context, id string) (*Batch, error) {
+	if len(id) != idLen || !strings.HasPrefix(id, idPrefix) || strings.ContainsAny(id, "{}") {
+		return nil, ErrNotFound
+	}
+	h, err := s.rdb.HGetAll(ctx, recordKey(id)).Result()
+	if err != nil {
+		return nil, fmt.Errorf("batch: read: %w", err)
+	}
+	return decode(id, h)
+}
+
+// Cancel asks for the end of a batch of its owner and returns it as it is then.
+func (s *Store) Cancel(ctx context.Context, org, user, id string) (*Batch, error) {
+	if _, err := s.Batch(ctx, org, user, id); err != nil {
+		return nil, err
+	}
+	if err := cancelScript.Run(ctx, s.rdb, []string{recordKey(id)}, s.clock).Err(); err != nil {
+		return nil, fmt.Errorf("batch: cancel: %w", err)
+	}
+	s.wake(ctx, id, 0)
+	return s.Batch(ctx, org, user, id)
+}
+
+// List returns a page of an owner's batches, newest first, and whether there are
+// more. After is the id of the last one of the page before; it is ErrNotFound
+// when the owner has none of that id.
+func (s *Store) List(ctx context.Context, org, user, after string, limit int) ([]*Batch, bool, error) {
+	index := indexKey(org, user)
+	var from int64
+	if after != "" {
+		rank, err := s.rdb.ZRevRank(ctx, index, after).Result()
+		if errors.Is(err, redis.Nil) {
+			return nil, false, ErrNotFound
+		}
+		if err != nil {
+			return nil, false, fmt.Errorf("batch: list: %w", err)
+		}
+		from = rank + 1
+	}
+	ids, err := s.rdb.ZRevRange(ctx, index, from, from+int64(limit)).Result()
+	if err != nil {
+		return nil, false, fmt.Errorf("batch: list: %w", err)
+	}
+	var page []*Batch
+	for _, id := range ids[:min(len(ids), limit)] {
+		b, err := s.load(ctx, id)
+		if errors.Is(err, ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return nil, false, err
+		}
+		page = append(page, b)
+	}
+	return page, len(ids) > limit, nil
+}

@@ -1,0 +1,186 @@
+package batch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+
+	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/wire"
+	"github.com/llmguard/llmguard/queue"
+)
+
+// A page is what is read of an input file at a time.
+const (
+	pageLines = 200
+	pageBytes = 4 << 20
+	// fullRest bounds the pause after the queue took no more.
+	fullRest = 5 * time.Second
+)
+
+// entry is a line of a page with the position after it.
+type entry struct {
+	request
+	wrong *Problem
+	end   position
+}
+
+// page reads the lines after a position.
+func (t *turn) page(ctx context.Context, from position, most int) ([]entry, error) {
+	r, err := t.open(ctx, from)
+	if err != nil {
+		return nil, err
+	}
+	var page []entry
+	for bytes := 0; len(page) < most && bytes < pageBytes && r.at.line < t.b.lastLine; {
+		line, err := r.next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil && !errors.Is(err, errLong) {
+			return nil, fmt.Errorf("batch: read %s: %w", t.b.Input, err)
+		}
+		e := entry{}
+		e.request, e.wrong = parse(line, t.b.Endpoint, t.r.opts.Scan)
+		e.line, e.end = r.at.line, r.at
+		page = append(page, e)
+		bytes += len(line)
+	}
+	if len(page) == 0 {
+		return nil, fmt.Errorf("batch: %s ends before line %d", t.b.Input, t.b.lastLine)
+	}
+	return page, nil
+}
+
+// expand makes jobs of the next page, as far as the queue takes them. How far
+// that may get is written first, so that nobody takes a job for a line that was
+// never put.
+func (t *turn) expand(ctx context.Context) error {
+	page, err := t.page(ctx, t.b.next, min(pageLines, t.r.opts.InQueue-len(t.jobs)))
+	if err != nil {
+		return err
+	}
+	if end := page[len(page)-1].end; end.line > t.b.page.line {
+		st := step{}
+		st.set("page", end.String())
+		if err := t.write(ctx, st, InProgress); err != nil {
+			return err
+		}
+		t.b.page = end
+	}
+	st, put := step{Add: make(map[string]string)}, []int(nil)
+	var failures []result
+	end := t.b.next
+	for _, e := range page {
+		if ctx.Err() != nil {
+			break
+		}
+		refused, err := t.put(ctx, e)
+		if err != nil {
+			return err
+		}
+		if !t.full.IsZero() && time.Now().Before(t.full) {
+			break
+		}
+		if refused != nil {
+			failures = append(failures, t.refusal(e.line, e.customID, refused))
+		} else {
+			st.Add[strconv.Itoa(e.line)] = e.customID
+			put = append(put, e.line)
+		}
+		end = e.end
+	}
+	if end != page[len(page)-1].end {
+		t.close()
+	}
+	if end == t.b.next {
+		return context.Cause(ctx)
+	}
+	st.set("next", end.String())
+	if err := t.commit(ctx, &st, failures, InProgress); err != nil {
+		return err
+	}
+	t.b.next = end
+	t.added(put, st.Add)
+	return nil
+}
+
+// added remembers lines that are jobs now.
+func (t *turn) added(lines []int, ids map[string]string) {
+	t.jobs = append(t.jobs, lines...)
+	for _, line := range lines {
+		t.ids[line] = ids[strconv.Itoa(line)]
+	}
+}
+
+// prepare prices a line; refused is what it is refused for, err that the store
+// did not say.
+func (t *turn) prepare(ctx context.Context, e entry) (plan *guard.Plan, refused *wire.Error, err error) {
+	if e.wrong != nil {
+		return nil, wire.BadRequest("", e.wrong.Code, "%s", e.wrong.Message), nil
+	}
+	caller, err := t.caller()
+	if err != nil {
+		return nil, wire.Forbidden("org_gone", "%v", err), nil
+	}
+	plan, err = t.r.opts.Guard.PrepareKept(ctx, caller, e.parsed)
+	if errors.Is(err, budget.ErrUnavailable) {
+		return nil, nil, err
+	}
+	if err == nil {
+		err = plan.Check()
+	}
+	if err != nil {
+		t.r.opts.Guard.CountRefusal(err, false)
+		return nil, public(err), nil
+	}
+	return plan, nil, nil
+}
+
+// put makes a job of a line. What a line is refused for counts as its result;
+// a queue that is full is remembered in t.full.
+func (t *turn) put(ctx context.Context, e entry) (refused *wire.Error, err error) {
+	plan, refused, err := t.prepare(ctx, e)
+	if refused != nil || err != nil {
+		return refused, err
+	}
+	err = t.r.opts.Queue.Put(ctx, t.job(e, plan), e.body)
+	var full *queue.FullError
+	switch {
+	case errors.As(err, &full) && full.RetryAfter <= 0:
+		return full.Final(""), nil
+	case errors.As(err, &full):
+		t.full = time.Now().Add(min(full.RetryAfter, fullRest))
+		return nil, nil
+	}
+	return nil, err
+}
+
+func public(err error) *wire.Error {
+	var e *wire.Error
+	var refusal *guard.Refusal
+	switch {
+	case errors.As(err, &e):
+		return e
+	case errors.As(err, &refusal):
+		return refusal.Public()
+	}
+	return wire.Internal(err)
+}
+
+func (t *turn) job(e entry, plan *guard.Plan) *queue.Job {
+	return &queue.Job{
+		ID: t.jobID(e.line), Pool: t.b.pool, CallID: wire.NewCallID(),
+		Org: t.b.Org, User: t.b.User, Key: t.b.Key, IP: t.b.IP, Class: queue.Batch,
+		Endpoint: t.b.Endpoint, Model: e.model, Tokens: plan.Quota, Cost: plan.First.Cost, Answer: queue.AnswerBytes(plan), Deadline: t.b.Expires,
+	}
+}
+
+// jobID is the id of a line's job: always the same one.
+func (t *turn) jobID(line int) string {
+	return t.r.opts.Queue.DerivedID(t.b.pool, t.b.ID+" "+strconv.Itoa(line))
+}

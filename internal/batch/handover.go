@@ -1,0 +1,326 @@
+package batch
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+
+	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/storage/blob"
+	"github.com/llmguard/llmguard/internal/wire"
+	"github.com/llmguard/llmguard/pricing"
+)
+
+const (
+	// What a provider takes in one file (contract 9.2), with some room.
+	partLines = 50_000
+	partBytes = 190 << 20
+	// holdSlack is how long after the end of a batch's window its lines are still
+	// held: for parts that were handed over last, and run a window of their own.
+	holdSlack = Window + 2*time.Hour
+	// lostAfter is how long after that window a provider that does not answer is
+	// still asked.
+	lostAfter = Window
+	// restEvery times the pause between looks at the provider lie between two
+	// parts of which the first was cut short by a limit.
+	restEvery = 5
+)
+
+// heldLine is a line that was handed over, as it has to be known when its result
+// comes.
+type heldLine struct {
+	CustomID string `json:"custom_id"`
+	Line     int    `json:"line"` // of the input file
+	Nth      int    `json:"nth"`  // of the part, from 1
+	guard.Batched
+}
+
+// byProvider does one piece of work for a batch that its provider runs.
+func (t *turn) byProvider(ctx context.Context, ending bool) (bool, error) {
+	if ending {
+		if err := t.heavily(ctx, t.giveBack); err != nil {
+			return false, err
+		}
+	}
+	worked, open := false, 0
+	for _, p := range t.b.parts {
+		if p.State == partDone {
+			continue
+		}
+		open++
+		did, err := t.advance(ctx, p, ending)
+		if err != nil {
+			return worked, err
+		}
+		worked = worked || did
+	}
+	if t.b.next.line >= t.b.lastLine {
+		if open == 0 {
+			return true, t.toFinish(ctx, ending)
+		}
+		return worked, nil
+	}
+	if ending || time.Now().Unix() < t.b.fillAgain {
+		return worked, nil
+	}
+	return true, t.heavily(ctx, t.fill)
+}
+
+// filling is a part being made.
+type filling struct {
+	t        *turn
+	p        *part
+	in, idx  *blob.Writer
+	failures *chunk // lines that are refused for good
+	wait     time.Duration
+	full     bool
+}
+
+// fill makes the next part: it holds the money for line after line and writes
+// them into a file, until the input ends, the provider takes no more in one
+// file, or a limit has no room. How far that may get is written first, so that
+// what is held for a part that never came to be is given back.
+func (t *turn) fill(ctx context.Context) (err error) {
+	last := position{line: t.b.lastLine}
+	if t.b.page != last {
+		st := step{}
+		st.set("page", last.String())
+		if err := t.write(ctx, st, InProgress); err != nil {
+			return err
+		}
+		t.b.page = last
+	}
+	f := &filling{t: t, p: &part{N: len(t.b.parts) + 1, Attempt: t.b.fills, From: t.b.next, To: t.b.next, State: partSealed}, failures: t.newChunk()}
+	defer f.abort()
+	if f.in, err = t.r.s.files.Blobs().Create(ctx, f.p.blob(t.b, partInput)); err != nil {
+		return err
+	}
+	if f.idx, err = t.r.s.files.Blobs().Create(ctx, f.p.blob(t.b, partHolds)); err != nil {
+		return err
+	}
+	for !f.full && f.p.To.line < t.b.lastLine {
+		page, err := t.page(ctx, f.p.To, pageLines)
+		if err != nil {
+			return err
+		}
+		if err := f.take(ctx, page); err != nil {
+			return err
+		}
+		if err := t.refresh(ctx); err != nil {
+			return err
+		}
+		if t.b.Status != InProgress {
+			return errMoved
+		}
+		if err := t.rest(ctx); err != nil {
+			return err
+		}
+	}
+	return f.seal(ctx)
+}
+
+func (f *filling) abort() {
+	f.failures.abort()
+	for _, w := range []*blob.Writer{f.in, f.idx} {
+		if w != nil {
+			w.Abort()
+		}
+	}
+}
+
+func (f *filling) take(ctx context.Context, page []entry) error {
+	for _, e := range page {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if f.p.Lines >= f.t.r.opts.PartLines || f.p.Bytes+int64(len(e.body)) > partBytes {
+			f.full = true
+		}
+		if f.full {
+			f.t.close() // the reader is past the part's end
+			return nil
+		}
+		refused, err := f.line(ctx, e)
+		switch {
+		case err != nil:
+			return err
+		case f.full:
+			f.t.close()
+			return nil
+		case refused != nil:
+			if err := f.failures.add(ctx, f.t.refusal(e.line, e.customID, refused)); err != nil {
+				return err
+			}
+		}
+		f.p.To = e.end
+	}
+	return nil
+}
+
+// line holds a line and writes it; refused is its result, when it can never
+// run. A line that no limit has room for now ends the part.
+func (f *filling) line(ctx context.Context, e entry) (refused *wire.Error, err error) {
+	t := f.t
+	plan, refused, err := t.prepare(ctx, e)
+	if refused != nil || err != nil {
+		return refused, err
+	}
+	if plan.Target.Provider.ID != t.b.provider {
+		return wire.BadRequest("previous_response_id", "invalid_value", "What this request refers to is kept by another provider than the one that runs its batch"), nil
+	}
+	held, err := t.r.opts.Guard.HoldBatched(ctx, plan, t.callID(e.customID), f.p.Attempt, time.Until(t.b.Expires)+holdSlack)
+	var refusal *guard.Refusal
+	switch {
+	case errors.As(err, &refusal) && refusal.Final():
+		t.r.opts.Guard.CountRefusal(err, false)
+		return refusal.Public(), nil
+	case errors.As(err, &refusal):
+		f.full, f.wait = true, refusal.Binding.Wait
+		return nil, nil
+	case errors.Is(err, budget.ErrEnded): // given back by a spend cap, in an earlier life
+		f.full = true
+		return nil, nil
+	case err != nil:
+		return nil, err
+	}
+	return nil, f.write(e, plan.Body(), held)
+}
+
+// write adds a held line to the part's files.
+func (f *filling) write(e entry, body wire.Body, held guard.Batched) error {
+	head, err := json.Marshal(e.customID)
+	if err != nil {
+		return err
+	}
+	size := f.in.Size()
+	if _, err := fmt.Fprintf(f.in, `{"custom_id":%s,"method":"POST","url":"/v1%s","body":`, head, f.t.b.Endpoint.Path()); err != nil {
+		return err
+	}
+	if _, err := io.Copy(f.in, body.Reader()); err != nil { // it stood in one line
+		return err
+	}
+	if _, err := io.WriteString(f.in, "}\n"); err != nil {
+		return err
+	}
+	f.p.Lines++
+	text, err := json.Marshal(heldLine{e.customID, e.line, f.p.Lines, held})
+	if err != nil {
+		return err
+	}
+	f.p.Bytes += f.in.Size() - size
+	_, err = f.idx.Write(append(text, '\n'))
+	return err
+}
+
+// seal writes the part down. From then on its lines are not given back but
+// handed over.
+func (f *filling) seal(ctx context.Context) error {
+	t, st := f.t, step{}
+	if f.p.Lines > 0 {
+		if err := errors.Join(f.in.Commit(), f.idx.Commit()); err != nil {
+			return err
+		}
+		st.set(partField(f.p.N), f.p.text())
+	}
+	again := int64(0)
+	if f.full {
+		again = time.Now().Add(max(f.wait, restEvery*t.r.opts.Poll)).Unix() + 1
+		if f.p.Lines >= t.r.opts.PartLines || f.wait == 0 && f.p.Lines > 0 {
+			again = 0
+		}
+	}
+	st.set("next", f.p.To.String())
+	st.set("page", f.p.To.String())
+	st.set("fills", strconv.Itoa(t.b.fills+1))
+	st.set("fill_again", strconv.FormatInt(again, 10))
+	if err := t.commitChunk(ctx, &st, f.failures, InProgress); err != nil {
+		return err
+	}
+	t.b.next, t.b.page, t.b.fills, t.b.fillAgain = f.p.To, f.p.To, t.b.fills+1, again
+	if f.p.Lines > 0 {
+		t.b.parts = append(t.b.parts, f.p)
+	}
+	return nil
+}
+
+// callID is that of a line's call: always the same one.
+func (t *turn) callID(customID string) string {
+	return wire.DerivedCallID(t.b.Created, t.b.ID+" "+customID)
+}
+
+// giveBack writes the lines that were never handed over, because the batch was
+// cancelled or its time is over, as such; what is held for them, for a part that
+// was never sealed, is given back.
+func (t *turn) giveBack(ctx context.Context) error {
+	for t.b.next.line < t.b.lastLine {
+		page, err := t.page(ctx, t.b.next, pageLines)
+		if err != nil {
+			return err
+		}
+		unrun := make([]result, 0, len(page))
+		var held []guard.BatchedEnd
+		for _, e := range page {
+			unrun = append(unrun, t.unrun(e.line, e.customID))
+			if e.line <= t.b.page.line && e.customID != "" {
+				held = append(held, guard.BatchedEnd{Batched: t.mine(guard.Batched{ID: t.callID(e.customID), Attempt: t.b.fills, At: time.Now().Unix()})})
+			}
+		}
+		if _, err := t.settle(ctx, held); err != nil {
+			return err
+		}
+		end, st := page[len(page)-1].end, step{}
+		st.set("next", end.String())
+		if err := t.commit(ctx, &st, unrun, t.b.Status); err != nil {
+			return err
+		}
+		t.b.next = end
+		if err := t.rest(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mine fills in what is the same for all lines of the batch.
+func (t *turn) mine(b guard.Batched) guard.Batched {
+	b.Provider, b.Model, b.Upstream, b.Endpoint = t.b.provider, t.b.Model, t.b.upstream, t.b.Endpoint
+	return b
+}
+
+func (t *turn) settle(ctx context.Context, ends []guard.BatchedEnd) ([]pricing.Nano, error) {
+	if len(ends) == 0 {
+		return nil, nil
+	}
+	caller, err := t.caller()
+	if err != nil { // the org is gone, its books are not
+		caller = guard.Caller{Org: &guard.Org{ID: t.b.Org}, User: t.b.User, Key: t.b.Key, IP: t.b.IP, Batched: true}
+	}
+	return t.r.opts.Guard.EndBatched(ctx, caller, ends)
+}
+
+// heldLines reads which lines a part has.
+func (t *turn) heldLines(ctx context.Context, p *part) (map[string]*heldLine, error) {
+	r, err := t.r.s.files.Blobs().Open(ctx, p.blob(t.b, partHolds), 0)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	lines := make(map[string]*heldLine, p.Lines)
+	for dec := json.NewDecoder(bufio.NewReaderSize(r, readAhead)); ; {
+		h := &heldLine{}
+		switch err := dec.Decode(h); {
+		case errors.Is(err, io.EOF):
+			return lines, nil
+		case err != nil:
+			return nil, fmt.Errorf("batch: holds of part %d: %w", p.N, err)
+		}
+		h.Batched = t.mine(h.Batched)
+		lines[h.CustomID] = h
+	}
+}

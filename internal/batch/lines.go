@@ -1,0 +1,159 @@
+package batch
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/llmguard/llmguard/internal/storage/files"
+	"github.com/llmguard/llmguard/internal/wire"
+)
+
+// lineReader reads the lines of an input file from a position on.
+type lineReader struct {
+	body io.ReadCloser
+	buf  *bufio.Reader
+	at   position
+	most int // bytes of a line
+	line []byte
+}
+
+const readAhead = 64 << 10
+
+func openLines(ctx context.Context, s *files.Store, f *files.File, from position, most int) (*lineReader, error) {
+	body, err := s.Open(ctx, f, from.off)
+	if err != nil {
+		return nil, err
+	}
+	return &lineReader{body: body, buf: bufio.NewReaderSize(body, readAhead), at: from, most: most}, nil
+}
+
+func (r *lineReader) Close() error { return r.body.Close() }
+
+// next returns the next line that is not blank, without its end. It is good
+// until the following call. A line that is too long is cut, and comes with
+// errLong. The error at the end is io.EOF.
+func (r *lineReader) next() ([]byte, error) {
+	for {
+		line, err := r.read()
+		if err != nil || !blank(line) {
+			return line, err
+		}
+	}
+}
+
+func blank(line []byte) bool { return len(bytes.TrimSpace(line)) == 0 }
+
+var errLong = errors.New("the line is too long")
+
+func (r *lineReader) read() ([]byte, error) {
+	r.line = r.line[:0]
+	long := false
+	for {
+		part, err := r.buf.ReadSlice('\n')
+		r.at.off += int64(len(part))
+		if long = long || len(r.line)+len(part) > r.most; !long {
+			r.line = append(r.line, part...)
+		}
+		if errors.Is(err, bufio.ErrBufferFull) {
+			continue
+		}
+		if err != nil && (!errors.Is(err, io.EOF) || len(r.line) == 0 && !long) {
+			return nil, err
+		}
+		break
+	}
+	r.at.line++
+	if long {
+		return r.line, errLong
+	}
+	return bytes.TrimRight(r.line, "\r\n"), nil
+}
+
+// request is one line of an input file.
+type request struct {
+	line     int
+	customID string
+	url      string
+	model    string
+	body     []byte // as it stands in the file
+	parsed   *wire.Request
+}
+
+// maxCustomID bounds a custom_id, in bytes.
+const maxCustomID = 512
+
+// parse reads a line for an endpoint, or for any when ep is empty. The problem
+// has no line number yet.
+func parse(line []byte, ep wire.Endpoint, limits wire.Limits) (request, *Problem) {
+	var r request
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(line, &members); err != nil || members == nil {
+		return r, problem("invalid_json_line", "", "This line is not parseable as a JSON object.")
+	}
+	for _, m := range []struct {
+		name string
+		into any
+	}{{"custom_id", &r.customID}, {"method", new(string)}, {"url", &r.url}} {
+		text, ok := members[m.name]
+		if !ok {
+			return r, problem("missing_required_parameter", m.name, "Missing required parameter: '"+m.name+"'.")
+		}
+		if err := json.Unmarshal(text, m.into); err != nil || string(text) == "null" {
+			return r, problem("invalid_type", m.name, "'"+m.name+"' must be a string.")
+		}
+		if m.name == "method" && *m.into.(*string) != "POST" {
+			return r, problem("invalid_method", m.name, "The method must be POST.")
+		}
+	}
+	if r.customID == "" || len(r.customID) > maxCustomID {
+		return r, problem("invalid_value", "custom_id", fmt.Sprintf("'custom_id' must have 1 to %d bytes.", maxCustomID))
+	}
+	got, ok := EndpointOf(r.url)
+	switch {
+	case ep == "" && !ok:
+		return r, problem("invalid_value", "url", fmt.Sprintf("The url must be one of %s, not %.100q.", Paths(), r.url))
+	case ep != "" && got != ep:
+		return r, problem("url_mismatch", "url", "The url of every line must be the endpoint of the batch, /v1"+ep.Path()+".")
+	}
+	if r.body = members["body"]; len(r.body) == 0 || r.body[0] != '{' {
+		return r, problem("missing_required_parameter", "body", "'body' must be a JSON object: the request.")
+	}
+	var err error
+	if r.parsed, err = wire.Scan(got, r.body, limits); err != nil {
+		return r, problemOf(err, "invalid_request")
+	}
+	if r.parsed.Stream {
+		return r, problem("invalid_value", "body.stream", "Lines of a batch cannot be streams: leave stream out.")
+	}
+	r.model = r.parsed.Model
+	return r, nil
+}
+
+func problem(code, param, message string) *Problem {
+	p := &Problem{Code: code, Message: message}
+	if param != "" {
+		p.Param = &param
+	}
+	return p
+}
+
+// problemOf words an error of wire or guard; code is for errors without one.
+func problemOf(err error, code string) *Problem {
+	var public *wire.Error
+	if !errors.As(err, &public) {
+		return problem(code, "", "The request cannot be taken.")
+	}
+	if public.Code != "" {
+		code = public.Code
+	}
+	param := "body"
+	if public.Param != "" {
+		param += "." + public.Param
+	}
+	return problem(code, param, public.Message)
+}

@@ -1,0 +1,282 @@
+package batch
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/fakeprovider"
+	"github.com/llmguard/llmguard/internal/wire"
+	"github.com/llmguard/llmguard/pricing"
+)
+
+// newHandover is a rig whose org has its batches run by the provider.
+func newHandover(t *testing.T, limits ...budget.Limit) *rig {
+	t.Helper()
+	r := newRig(t, limits...)
+	r.org.BatchMode = guard.ByProvider
+	return r
+}
+
+func (r *rig) handover() Options {
+	o := r.options()
+	o.Poll, o.Doubt = 20*time.Millisecond, 300*time.Millisecond
+	return o
+}
+
+// owed is what the provider's own log says the lines cost at batch prices, and
+// how many had usage.
+func (r *rig) owed() (sum pricing.Nano, calls int) {
+	r.t.Helper()
+	catalogue, err := pricing.Embedded()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for _, rec := range r.fake.Log() {
+		if rec.Reported == "" {
+			continue
+		}
+		calls++
+		price, err := catalogue.Lookup("openai", rec.AnswerModel, rec.At)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		cost, err := price.Charge(pricing.Usage{
+			Input: rec.Usage.Prompt, CachedInput: rec.Usage.Cached, Output: rec.Usage.Completion, Reasoning: rec.Usage.Reasoning, Requests: 1,
+		}, pricing.Terms{Batch: true, At: rec.At})
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		sum += cost
+	}
+	return sum, calls
+}
+
+// books adds up the org's ledger, and checks that nothing is held any more.
+func (r *rig) books() (sum pricing.Nano, calls int) {
+	r.t.Helper()
+	store := budget.New(r.rdb, budget.Options{})
+	err := store.Entries(r.t.Context(), "acme", time.Now().Add(-time.Hour), time.Now().Add(time.Hour), func(e budget.Entry) error {
+		sum, calls = sum+e.Cost, calls+1
+		return nil
+	})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if n, err := r.rdb.HLen(r.t.Context(), "lg:{acme}:holds").Result(); err != nil || n != 0 {
+		r.t.Errorf("%d lines are still held, %v", n, err)
+	}
+	return sum, calls
+}
+
+// paid checks that ledger, batch and provider agree.
+func (r *rig) paid(b *Batch) {
+	r.t.Helper()
+	owed, ran := r.owed()
+	booked, entries := r.books()
+	if owed != booked || ran != entries || int64(booked) != b.Charged || owed == 0 {
+		r.t.Errorf("the provider says %v for %d lines, the ledger %v for %d, the batch %v", owed, ran, booked, entries, pricing.Nano(b.Charged))
+	}
+}
+
+var purse = budget.Limit{ID: "purse", Subject: budget.Org, Metric: budget.Cost, Shape: budget.Shape{Kind: budget.Window, Window: time.Hour, Amount: 1e9}}
+
+// TestHandover: the provider runs the batch; its caller sees what it would see of
+// ours, at half the price.
+func TestHandover(t *testing.T) {
+	t.Parallel()
+	r := newHandover(t, purse, budget.Limit{ID: "few", Subject: budget.Org, Metric: budget.Concurrency, Shape: budget.Shape{Kind: budget.Concurrent, Amount: 1}})
+	o := r.handover()
+	o.PartLines = 100
+	r.runner(o)
+	text := chats(250) + strings.Replace(chat("bad", "x"), `"max_tokens":5`, `"max_tokens":5,"response_format":{"type":"xml"}`, 1)
+	b := r.ended(r.create(r.upload(text), wire.ChatCompletions).ID)
+	output, errs := r.results(b)
+	if b.Status != Completed || b.Total != 251 || len(output) != 250 || len(errs) != 1 || b.Succeeded != 250 || b.Unsuccessful != 1 {
+		t.Fatalf("%s: %d+%d lines, %d+%d of %d", b.Status, len(output), len(errs), b.Succeeded, b.Unsuccessful, b.Total)
+	}
+	for id, res := range output {
+		if a, ok := wire.ParseUsage(wire.ChatCompletions, res.Response.Body); !ok || a.Usage.Output == 0 || res.Response.RequestID == "" || res.Error != nil || !strings.HasPrefix(res.ID, "batch_req_") {
+			t.Fatalf("%s: %+v", id, res)
+		}
+	}
+	if bad := errs["bad"]; bad.Response == nil || bad.Response.StatusCode != http.StatusBadRequest || !strings.Contains(string(bad.Response.Body), `"error"`) {
+		t.Errorf("the bad line has %+v, want status 400 with an error", bad)
+	}
+	if n := len(r.fake.Batches()); n != 3 {
+		t.Errorf("%d batches at the provider for 251 lines, 100 at a time", n)
+	}
+	if files := r.fake.Files(); len(files) != 0 {
+		t.Errorf("%d files are left at the provider", len(files))
+	}
+	if b.InputTokens == 0 || b.Charged > b.Estimate {
+		t.Errorf("%d tokens, charged %d of at most %d", b.InputTokens, b.Charged, b.Estimate)
+	}
+	r.paid(b)
+	r.leavesNothing(b)
+}
+
+// TestHandoverTakeover: whoever drives the batch may die before and after every
+// step, and answers of the provider may be lost although it did what was asked:
+// every line runs once, has one result and is paid once.
+func TestHandoverTakeover(t *testing.T) {
+	t.Parallel()
+	r := newHandover(t, purse)
+	const lines = 200
+	var uploads, creations atomic.Int64
+	r.fake.Script(func(q *fakeprovider.Request) fakeprovider.Behaviour {
+		asked := map[string]*atomic.Int64{"/v1/files": &uploads, "/v1/batches": &creations}[q.Path]
+		if q.Method == http.MethodPost && asked != nil && asked.Add(1)%2 == 1 {
+			return fakeprovider.Behaviour{Cut: fakeprovider.CutHeaders}
+		}
+		return fakeprovider.Behaviour{}
+	})
+	o := r.handover()
+	o.PartLines = 80
+	b := r.create(r.upload(chats(lines)), wire.ChatCompletions)
+	deaths := 0
+	for i := 0; !b.Status.Terminal(); i++ {
+		if r.drive(o, b.ID, 1+i%3) {
+			deaths++
+		}
+		b = r.await(b.ID, "there", func(*Batch) bool { return true })
+	}
+	output, errs := r.results(b)
+	if b.Status != Completed || len(output) != lines || len(errs) != 0 || b.Succeeded != lines {
+		t.Errorf("%s: %d+%d lines, %d succeeded", b.Status, len(output), len(errs), b.Succeeded)
+	}
+	if n := len(r.fake.Batches()); n != 3 {
+		t.Errorf("%d batches at the provider, not 3: %+v", n, r.fake.Batches())
+	}
+	if deaths < 10 || creations.Load() < 3 {
+		t.Errorf("only %d deaths and %d creations", deaths, creations.Load())
+	}
+	r.paid(b)
+}
+
+// TestHandoverEnds: how the provider's batch ends, and what of it is told and
+// paid.
+func TestHandoverEnds(t *testing.T) {
+	t.Parallel()
+	three := 3
+	for name, test := range map[string]struct {
+		script  fakeprovider.BatchScript
+		cancel  bool
+		status  Status
+		good    int
+		code    string // of lines that did not run
+		charged bool   // such lines too
+	}{
+		"expired there": {script: fakeprovider.BatchScript{Expire: 40}, status: Expired, good: 40, code: "batch_expired"},
+		"cancelled":     {script: fakeprovider.BatchScript{Each: 20 * time.Millisecond}, cancel: true, status: Cancelled, good: -1, code: "batch_cancelled"},
+		"not taken": {
+			script: fakeprovider.BatchScript{Fail: []fakeprovider.BatchProblem{{Code: "invalid_request", Message: "no", Line: &three}}},
+			status: Completed, good: 0, code: "batch_failed",
+		},
+		"lines missing": {script: fakeprovider.BatchScript{Drop: 10}, status: Completed, good: 90, code: "result_lost", charged: true},
+		"lines twice":   {script: fakeprovider.BatchScript{Twice: 7}, status: Completed, good: 100},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newHandover(t, purse)
+			r.t = t
+			r.fake.ScriptBatches(func(int) fakeprovider.BatchScript { return test.script })
+			r.runner(r.handover())
+			b := r.create(r.upload(chats(100)), wire.ChatCompletions)
+			if test.cancel {
+				r.await(b.ID, "running", func(b *Batch) bool { ok, _ := b.Done(); return ok > 0 })
+				if _, err := r.store.Cancel(t.Context(), "acme", "alice", b.ID); err != nil {
+					t.Fatal(err)
+				}
+			}
+			b = r.ended(b.ID)
+			output, errs := r.results(b)
+			if b.Status != test.status || len(output)+len(errs) != 100 || test.good >= 0 && len(output) != test.good || int(b.Succeeded) != len(output) {
+				t.Fatalf("%s: %d+%d lines, %d succeeded", b.Status, len(output), len(errs), b.Succeeded)
+			}
+			told := 0
+			for id, res := range errs {
+				if res.Response != nil || res.Error == nil || res.Error.Code != test.code && res.Error.Code != "invalid_request" {
+					t.Fatalf("%s: %+v", id, res.Error)
+				}
+				if res.Error.Code == "invalid_request" {
+					told++
+				}
+			}
+			if want := len(test.script.Fail); told != want {
+				t.Errorf("%d lines have the provider's own reason, not %d", told, want)
+			}
+			owed, _ := r.owed()
+			booked, entries := r.books()
+			if test.charged {
+				if entries != 100 || booked <= owed*90/100 || int64(booked) != b.Charged {
+					t.Errorf("%d entries, %v", entries, booked)
+				}
+			} else if owed != booked || int64(booked) != b.Charged {
+				t.Errorf("the provider says %v, the ledger %v, the batch %d", owed, booked, b.Charged)
+			}
+		})
+	}
+}
+
+// TestHandoverWaits: a limit with no room lets a part go as far as it is paid
+// for, and the rest follows; what the account has enqueued already, too.
+func TestHandoverWaits(t *testing.T) {
+	t.Parallel()
+	// A line holds about 4,000 nano-USD at batch prices. What comes back takes 14 s for
+	// all of them: a machine that needs longer to hold them one by one would never wait.
+	limit := budget.Limit{ID: "slow", Subject: budget.Org, Metric: budget.Cost, Shape: budget.Shape{Kind: budget.Bucket, Amount: 100_000, Refill: 10_000, Per: time.Second}}
+	r := newHandover(t, limit)
+	r.fake.ScriptBatches(func(n int) fakeprovider.BatchScript {
+		if n == 1 {
+			return fakeprovider.BatchScript{Fail: []fakeprovider.BatchProblem{{Code: "token_limit_exceeded", Message: "Enqueued token limit reached"}}}
+		}
+		return fakeprovider.BatchScript{}
+	})
+	r.runner(r.handover())
+	b := r.ended(r.create(r.upload(chats(60)), wire.ChatCompletions).ID)
+	if output, errs := r.results(b); b.Status != Completed || len(output) != 60 || len(errs) != 0 {
+		t.Fatalf("%s: %d+%d lines", b.Status, len(output), len(errs))
+	}
+	if n := len(r.fake.Batches()); n < 3 {
+		t.Errorf("only %d batches at the provider", n)
+	}
+	r.paid(b)
+}
+
+// TestHandoverGivesBack: lines that were held and never handed over cost
+// nothing, whenever the batch is cancelled.
+func TestHandoverGivesBack(t *testing.T) {
+	t.Parallel()
+	for steps := 1; steps <= 8; steps++ {
+		t.Run(fmt.Sprint(steps, " steps"), func(t *testing.T) {
+			t.Parallel()
+			r := newHandover(t, purse)
+			r.t = t
+			r.fake.ScriptBatches(func(int) fakeprovider.BatchScript { return fakeprovider.BatchScript{Each: time.Millisecond} })
+			o := r.handover()
+			b := r.create(r.upload(chats(50)), wire.ChatCompletions)
+			r.drive(o, b.ID, steps)
+			if _, err := r.store.Cancel(t.Context(), "acme", "alice", b.ID); err != nil {
+				t.Fatal(err)
+			}
+			for !b.Status.Terminal() {
+				NewRunner(r.store, o).drive(t.Context(), b.ID, r.take(b.ID, o.Lease))
+				b = r.await(b.ID, "there", func(*Batch) bool { return true })
+			}
+			output, errs := r.results(b)
+			if n := len(output) + len(errs); n != 50 && b.Total != 0 {
+				t.Errorf("%s: %d lines", b.Status, n)
+			}
+			owed, _ := r.owed()
+			if booked, _ := r.books(); booked != owed {
+				t.Errorf("the provider says %v, the ledger %v", owed, booked)
+			}
+		})
+	}
+}

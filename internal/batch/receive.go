@@ -1,0 +1,314 @@
+package batch
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/wire"
+	"github.com/llmguard/llmguard/providers"
+)
+
+// maxResultLine bounds a line of a provider's output, in bytes; a longer one
+// counts as lost.
+const maxResultLine = 64 << 20
+
+// What is gathered of a part, one after the other.
+const (
+	stageOutput  = iota
+	stageErrors  // the provider's error file
+	stageMissing // lines that are in neither
+	stageAll
+)
+
+// receiving gathers the results of a part that has ended: a chunk at a time,
+// settled line by line. The step that counts a chunk says how far that is, so
+// that whoever takes over repeats at most one, and settling twice charges once.
+type receiving struct {
+	t      *turn
+	p      *part
+	redact providers.Redactor
+	ending bool
+	held   map[string]*heldLine // of the part; nil once gathered
+	lines  *lineReader
+}
+
+// receive takes the results of a part over, as far as the turn lasts.
+func (t *turn) receive(ctx context.Context, p *part, ending bool) error {
+	api, unknown := t.api()
+	if p.State == partEnded {
+		if unknown != nil && p.Output+p.Errors != "" {
+			return unknown
+		}
+		if err := errors.Join(t.fetch(ctx, api, p.Output, p.blob(t.b, partOutput)), t.fetch(ctx, api, p.Errors, p.blob(t.b, partErrors))); err != nil {
+			return err
+		}
+		p.State = partFetched
+		if err := t.writePart(ctx, p); err != nil {
+			return err
+		}
+	}
+	held, err := t.heldLines(ctx, p)
+	if err != nil {
+		return err
+	}
+	rc := &receiving{t: t, p: p, redact: api.Redactor(), ending: ending, held: held}
+	defer rc.close()
+	if err := rc.skip(ctx); err != nil {
+		return err
+	}
+	for p.Stage < stageAll && time.Now().Before(t.until) {
+		if err := rc.chunk(ctx); err != nil {
+			return err
+		}
+		if err := t.rest(ctx); err != nil {
+			return err
+		}
+	}
+	if p.Stage < stageAll {
+		return nil
+	}
+	if unknown == nil {
+		t.tidy(ctx, api, p)
+	}
+	p.State, p.SeenOK, p.SeenBad = partDone, 0, 0
+	return t.writePart(ctx, p)
+}
+
+func (t *turn) api() (api providers.Batches, err error) {
+	caller, err := t.caller()
+	if err != nil {
+		return api, err
+	}
+	up, err := t.r.opts.Guard.Upstream(caller.Org, t.b.provider)
+	if err != nil {
+		return api, err
+	}
+	if up == nil {
+		return api, fmt.Errorf("the provider %q of the batch is not configured any more", t.b.provider)
+	}
+	return up.Batches(), nil
+}
+
+// tidy deletes what the provider keeps of a part. What stays costs nothing.
+func (t *turn) tidy(ctx context.Context, api providers.Batches, p *part) {
+	for _, id := range []string{p.File, p.Output, p.Errors} {
+		if id == "" {
+			continue
+		}
+		if err := api.Delete(ctx, id); err != nil && ctx.Err() == nil {
+			t.r.log.WarnContext(ctx, "a file of a batch stays at the provider", "batch", t.b.ID, "file", id, "error", err)
+		}
+	}
+}
+
+func (rc *receiving) close() {
+	if rc.lines != nil {
+		_ = rc.lines.Close()
+		rc.lines = nil
+	}
+}
+
+// open opens the file of a stage; false when there is none.
+func (rc *receiving) open(ctx context.Context, stage int, off int64) (bool, error) {
+	rc.close()
+	name := []string{partOutput, partErrors, partHolds}[stage]
+	body, err := rc.t.opened(ctx, rc.p.blob(rc.t.b, name), off)
+	if body == nil || err != nil {
+		return false, err
+	}
+	rc.lines = &lineReader{body: body, buf: bufio.NewReaderSize(body, readAhead), at: position{off: off}, most: maxResultLine}
+	return true, nil
+}
+
+// skip forgets the lines that were gathered before.
+func (rc *receiving) skip(ctx context.Context) error {
+	for stage := 0; stage <= min(rc.p.Stage, stageErrors); stage++ {
+		if there, err := rc.open(ctx, stage, 0); err != nil {
+			return err
+		} else if !there {
+			continue
+		}
+		for stage < rc.p.Stage || rc.lines.at.off < rc.p.Off {
+			line, err := rc.lines.next()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil && !errors.Is(err, errLong) {
+				return fmt.Errorf("batch: results of part %d: %w", rc.p.N, err)
+			}
+			if one := parseUpstream(line); err == nil && one != nil {
+				delete(rc.held, one.CustomID)
+			}
+		}
+	}
+	rc.close()
+	return nil
+}
+
+// upstreamLine is a line of a provider's output or error file.
+type upstreamLine struct {
+	CustomID string    `json:"custom_id"`
+	Response *response `json:"response"`
+	Error    *failure  `json:"error"`
+}
+
+func parseUpstream(line []byte) *upstreamLine {
+	one := &upstreamLine{}
+	if json.Unmarshal(line, one) != nil {
+		return nil
+	}
+	return one
+}
+
+// chunk gathers some lines and settles them.
+func (rc *receiving) chunk(ctx context.Context) error {
+	t, p := rc.t, rc.p
+	if rc.lines == nil {
+		if there, err := rc.open(ctx, p.Stage, p.Off); err != nil {
+			return err
+		} else if !there {
+			p.Stage, p.Off = p.Stage+1, 0
+			return nil // told with the next chunk, or with the end
+		}
+	}
+	results, ends, over, err := rc.read(ctx)
+	if err != nil {
+		return err
+	}
+	costs, err := t.settle(ctx, ends)
+	if err != nil {
+		return err
+	}
+	c := t.newChunk()
+	defer c.abort()
+	for i, r := range results {
+		r.charged = int64(costs[i])
+		if err := c.add(ctx, r); err != nil {
+			return err
+		}
+	}
+	p.Off = rc.lines.at.off
+	if over {
+		p.Stage, p.Off = p.Stage+1, 0
+		rc.close()
+	}
+	p.SeenOK, p.SeenBad = max(0, p.SeenOK-c.good), max(0, p.SeenBad-c.bad)
+	st := step{}
+	st.set(partField(p.N), p.text())
+	t.tellParts(&st)
+	return t.commitChunk(ctx, &st, c, InProgress, Cancelling)
+}
+
+// read takes the next lines, each with how its call ended. Over says that the
+// file is at its end.
+func (rc *receiving) read(ctx context.Context) (results []result, ends []guard.BatchedEnd, over bool, err error) {
+	for size := 0; len(ends) < gatherAt && size < gatherBytes; {
+		line, err := rc.lines.next()
+		if errors.Is(err, io.EOF) {
+			return results, ends, true, nil
+		}
+		if err != nil && !errors.Is(err, errLong) {
+			return nil, nil, false, fmt.Errorf("batch: results of part %d: %w", rc.p.N, err)
+		}
+		if ctx.Err() != nil {
+			return nil, nil, false, context.Cause(ctx)
+		}
+		one := parseUpstream(line)
+		if err != nil || one == nil {
+			continue
+		}
+		h := rc.held[one.CustomID]
+		if h == nil { // twice, or nobody's; in the list of holds: gathered before
+			continue
+		}
+		delete(rc.held, one.CustomID)
+		size += len(line)
+		r, end := rc.result(h, one)
+		results, ends = append(results, r), append(ends, end)
+	}
+	return results, ends, false, nil
+}
+
+// result is what a line comes to.
+func (rc *receiving) result(h *heldLine, one *upstreamLine) (result, guard.BatchedEnd) {
+	t := rc.t
+	r, end := t.newResult(h.Line, h.CustomID), guard.BatchedEnd{Batched: h.Batched}
+	switch {
+	case one.Response != nil && one.Response.StatusCode > 0:
+		r.Response = one.Response
+		if len(r.Response.Body) == 0 {
+			r.Response.Body = json.RawMessage("null")
+		}
+		r.Response = rc.redacted(*one.Response)
+		end.Status, end.RequestID, end.Body = r.Response.StatusCode, r.Response.RequestID, one.Response.Body
+		if a, ok := wire.ParseUsage(t.b.Endpoint, end.Body); ok && r.good() {
+			r.usage = a.Usage
+		}
+	case one.Error != nil && !(rc.ending && strings.HasPrefix(one.Error.Code, "batch_")):
+		r.Error = &failure{rc.redact.Redact(one.Error.Code), rc.redact.Redact(one.Error.Message)}
+	case one.Error != nil:
+		r = t.unrun(h.Line, h.CustomID)
+	default:
+		r.Error, end.Lost = rc.missing(h)
+	}
+	return r, end
+}
+
+// redacted is a provider's answer as the caller may read it.
+func (rc *receiving) redacted(r response) *response {
+	r.RequestID = rc.redact.Redact(r.RequestID)
+	if r.StatusCode < http.StatusMultipleChoices {
+		r.Body = rc.redact.Failure(r.Body)
+	} else {
+		r.Body = []byte(rc.redact.Redact(string(r.Body)))
+	}
+	if !json.Valid(r.Body) { // a name that stood there as a number
+		r.Body = json.RawMessage("null")
+	}
+	return &r
+}
+
+// missing says why a line is in neither file, and whether it may have run all the
+// same.
+func (rc *receiving) missing(h *heldLine) (why *failure, lost bool) {
+	p := rc.p
+	switch {
+	case p.End == string(Failed):
+		return p.fault(h.Nth), false
+	case rc.ending && p.End != endLost, p.End == string(Expired), p.End == endUnsent:
+		return rc.t.unrun(h.Line, h.CustomID).Error, false
+	case p.End == string(Cancelled):
+		return &failure{"batch_cancelled", "This request was not executed because the provider's batch was cancelled."}, false
+	}
+	return &failure{"result_lost", "The provider has no result of this request."}, true
+}
+
+// fault is why the provider did not take the part, said of its nth line.
+func (p *part) fault(nth int) *failure {
+	i := slices.IndexFunc(p.Problems, func(f upstreamFault) bool { return f.Line == nth })
+	if i < 0 {
+		i = slices.IndexFunc(p.Problems, func(f upstreamFault) bool { return f.Line == 0 })
+	}
+	if i < 0 {
+		return &failure{"batch_failed", "The provider did not take the batch that this request was in."}
+	}
+	code := p.Problems[i].Code
+	if code == "" {
+		code = "batch_failed"
+	}
+	return &failure{code, "The provider did not take the batch that this request was in: " + p.Problems[i].Message}
+}
+
+// expiredThere reports whether a part's time was over at the provider.
+func (t *turn) expiredThere() bool {
+	return slices.ContainsFunc(t.b.parts, func(p *part) bool { return p.End == string(Expired) })
+}

@@ -1,0 +1,180 @@
+package batch
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/llmguard/llmguard/internal/wire"
+)
+
+// state is what of a record is for its driver only.
+type state struct {
+	step     int64
+	lastLine int    // of the input file, that is a request
+	pool     string // of its model, when it was checked
+	// Lines up to next have become jobs or results; those up to page may have
+	// become jobs.
+	next, page position
+	// seenOK and seenBad are lines that ended and are not gathered yet.
+	seenOK, seenBad int64
+	// ending is the status it will end with once it is finalizing; plan are the
+	// ids its files will have.
+	ending               Status
+	planOutput, planErrs string
+
+	// provider is who runs the batch, empty when the queue does; upstream is the
+	// model's name there. Lines are handed over in parts, by so many fills, and
+	// the next fill is not before fillAgain, in Unix seconds.
+	provider, upstream string
+	parts              []*part
+	fills              int
+	fillAgain          int64
+}
+
+// position is a place in an input file: after so many lines and bytes.
+type position struct {
+	line int
+	off  int64
+}
+
+func (p position) String() string { return fmt.Sprintf("%d %d", p.line, p.off) }
+
+func parsePosition(s string) (p position) {
+	line, off, _ := strings.Cut(s, " ")
+	p.line, _ = strconv.Atoi(line)
+	p.off, _ = strconv.ParseInt(off, 10, 64)
+	return p
+}
+
+// Times of a record, by the names of their fields.
+const (
+	stampStarted   = "in_progress_at"
+	stampFinalized = "finalizing_at"
+	stampCompleted = "completed_at"
+	stampFailed    = "failed_at"
+	stampExpired   = "expired_at"
+	stampCancelled = "cancelled_at"
+)
+
+func decode(id string, h map[string]string) (*Batch, error) {
+	if h["created"] == "" {
+		return nil, ErrNotFound
+	}
+	n := func(field string) int64 { v, _ := strconv.ParseInt(h[field], 10, 64); return v }
+	at := func(field string) time.Time {
+		if h[field] == "" {
+			return time.Time{}
+		}
+		return time.Unix(n(field), 0)
+	}
+	b := &Batch{
+		ID: id, Owner: Owner{Org: h["org"], User: h["user"], Key: h["key"], IP: h["ip"]},
+		Endpoint: wire.Endpoint(h["endpoint"]), Model: h["model"], Status: Status(h["status"]),
+		Input: h["input"], Output: h["output"], Errors: h["errors"],
+		OutputTTL: time.Duration(n("output_ttl")) * time.Second,
+		Created:   at("created"), Expires: at("expires"), Started: at(stampStarted), Finalized: at(stampFinalized),
+		Completed: at(stampCompleted), Failed: at(stampFailed), Expired: at(stampExpired),
+		CancelAsked: at("cancelling"), Cancelled: at(stampCancelled),
+		Total: n("total"), Succeeded: n("succeeded"), Unsuccessful: n("unsuccessful"),
+		InputTokens: n("input_tokens"), CachedTokens: n("cached_tokens"),
+		OutputTokens: n("output_tokens"), ReasoningTokens: n("reasoning_tokens"),
+		Charged: n("charged"), Estimate: n("estimate"),
+		state: state{
+			step: n("step"), lastLine: int(n("last_line")), pool: h["pool"], next: parsePosition(h["next"]), page: parsePosition(h["page"]),
+			seenOK: n("seen_ok"), seenBad: n("seen_bad"), ending: Status(h["ending"]),
+			planOutput: h["plan_output"], planErrs: h["plan_errors"],
+			provider: h["provider"], upstream: h["upstream"], fills: int(n("fills")), fillAgain: n("fill_again"),
+		},
+	}
+	for field, into := range map[string]any{
+		"models": &b.Models, "metadata": &b.Metadata, "problems": &b.Problems, "warnings": &b.Warnings,
+	} {
+		if text := h[field]; text != "" {
+			if err := json.Unmarshal([]byte(text), into); err != nil {
+				return nil, fmt.Errorf("batch: %s of %s: %w", field, id, err)
+			}
+		}
+	}
+	for i := 1; h[partField(i)] != ""; i++ {
+		p, err := parsePart(h[partField(i)])
+		if err != nil {
+			return nil, fmt.Errorf("batch: part %d of %s: %w", i, id, err)
+		}
+		b.parts = append(b.parts, p)
+	}
+	return b, nil
+}
+
+// Done is how many lines have run, gathered or not, by outcome.
+func (b *Batch) Done() (succeeded, unsuccessful int64) {
+	return b.Succeeded + b.seenOK, b.Unsuccessful + b.seenBad
+}
+
+// step is one change of a record, all of it or nothing.
+type step struct {
+	Status Status            `json:"status,omitempty"`
+	Set    map[string]string `json:"set,omitempty"`
+	Stamp  []string          `json:"stamp,omitempty"`
+	Inc    map[string]string `json:"inc,omitempty"`
+	Add    map[string]string `json:"add,omitempty"`
+	Drop   []string          `json:"drop,omitempty"`
+	Push   []string          `json:"push,omitempty"`
+}
+
+func (s *step) set(field, value string) {
+	if s.Set == nil {
+		s.Set = make(map[string]string)
+	}
+	s.Set[field] = value
+}
+
+func (s *step) inc(field string, n int64) {
+	if n == 0 {
+		return
+	}
+	if s.Inc == nil {
+		s.Inc = make(map[string]string)
+	}
+	s.Inc[field] = strconv.FormatInt(n, 10)
+}
+
+var (
+	// errLost tells that another process has the batch.
+	errLost = errors.New("batch: another process has the batch")
+	// errMoved tells that the batch has another status by now: it was cancelled.
+	errMoved = errors.New("batch: the status has changed")
+)
+
+// write writes the next step of a batch that has one of the statuses, and
+// brings b.Status and b.step up to date. Errors are errLost, errMoved, or of
+// Redis; after one of Redis the same step can be written again.
+func (s *Store) write(ctx context.Context, b *Batch, token string, st step, from ...Status) error {
+	text, err := json.Marshal(st)
+	if err != nil {
+		return fmt.Errorf("batch: step: %w", err)
+	}
+	words := " "
+	for _, f := range from {
+		words += string(f) + " "
+	}
+	reply, err := stepScript.Run(ctx, s.rdb, keys(b.ID), s.clock, token, b.step+1, words, text).Text()
+	if err != nil {
+		return fmt.Errorf("batch: step: %w", err)
+	}
+	word, status, _ := strings.Cut(reply, " ")
+	switch word {
+	case "ok":
+		b.step++
+		b.Status = Status(status)
+		return nil
+	case "status":
+		b.Status = Status(status)
+		return errMoved
+	}
+	return errLost
+}

@@ -1,0 +1,341 @@
+package batch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/wire"
+	"github.com/llmguard/llmguard/queue"
+)
+
+// Options are the settings of a Runner; Guard and Queue are required.
+type Options struct {
+	Guard *guard.Guard
+	Queue *queue.Queue
+	// Scan bounds the body of a line as that of a live call; MaxLine the whole
+	// line, in bytes. 0 is 32 MB.
+	Scan    wire.Limits
+	MaxLine int
+	// MaxLines bounds the lines of a batch. 0 is 50,000.
+	MaxLines int
+	// InQueue is how many lines of a batch are jobs at a time, so that it takes a
+	// bounded part of Redis however large it is. 0 is 1,000.
+	InQueue int
+	// RefuseOverBudget fails a batch whose estimate the budgets cannot cover in
+	// its window; otherwise it is warned.
+	RefuseOverBudget bool
+	// Lease is how long a batch stays with a process that has fallen silent. 0
+	// is 15 s.
+	Lease time.Duration
+	// Poll is how often a batch that its provider runs is looked at there. 0 is
+	// 30 s.
+	Poll time.Duration
+	// Doubt is how long such a batch is looked for when the answer to its creation
+	// was lost, before another one is made. 0 is 2 min.
+	Doubt time.Duration
+	// PartLines is the most lines of one file at a provider. 0 is 50,000.
+	PartLines int
+	// Ended, when not nil, is told of every batch that has ended, at least once:
+	// again when it fails, or when its process dies meanwhile.
+	Ended func(context.Context, *Batch) error
+
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer
+}
+
+func (o Options) withDefaults() Options {
+	for _, d := range []struct {
+		field *int
+		value int
+	}{{&o.MaxLine, 32_000_000}, {&o.MaxLines, 50_000}, {&o.InQueue, 1000}, {&o.PartLines, partLines}} {
+		if *d.field == 0 {
+			*d.field = d.value
+		}
+	}
+	for _, d := range []struct {
+		field *time.Duration
+		value time.Duration
+	}{
+		{&o.Lease, 15 * time.Second}, {&o.Poll, 30 * time.Second}, {&o.Doubt, 2 * time.Minute},
+	} {
+		if *d.field == 0 {
+			*d.field = d.value
+		}
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	return o
+}
+
+// Runner drives batches. Any number of processes may run one.
+type Runner struct {
+	s       *Store
+	opts    Options
+	log     *slog.Logger
+	driving *fair // places for batches that are driven
+	heavy   *fair // places for work that takes memory or time
+	metrics *metrics
+
+	mu    sync.Mutex
+	taken map[string]bool // batches that are driven here, or wait for that
+	turns sync.WaitGroup
+}
+
+// NewRunner returns a Runner; call Run.
+func NewRunner(s *Store, o Options) *Runner {
+	o = o.withDefaults()
+	return &Runner{
+		s: s, opts: o, log: o.Logger, driving: newFair(drivenAtOnce), heavy: newFair(heavyAtOnce),
+		metrics: newMetrics(o.Registerer), taken: map[string]bool{},
+	}
+}
+
+const (
+	// tasksName is the asynq queue of wake-ups; no pool can be called so.
+	tasksName = "llmguard.batches"
+	taskType  = "batch"
+	// wakesAtOnce is how many wake-ups a process reads at a time. drivenAtOnce is how
+	// many batches it drives at a time, heavyAtOnce how many of them may read or write
+	// files just then. waitMost bounds the batches of one user that wait to be driven
+	// here; the sweep wakes the others again.
+	wakesAtOnce  = 8
+	drivenAtOnce = 64
+	heavyAtOnce  = 4
+	waitMost     = 64
+	// turnTime is how long one batch is driven before another may have its place.
+	turnTime = time.Minute
+	// overdue is how long after its making a batch is woken by whoever notices.
+	overdue   = 5 * time.Second
+	sweepMost = 1000
+	endTime   = 10 * time.Second
+)
+
+// wake asks any process to see to a batch. A wake-up that is lost is made up
+// for by the sweep.
+func (s *Store) wake(ctx context.Context, id string, in time.Duration) {
+	_, err := s.tasks.EnqueueContext(ctx, asynq.NewTask(taskType, []byte(id)),
+		asynq.Queue(tasksName), asynq.MaxRetry(1), asynq.Timeout(time.Hour), asynq.ProcessIn(in))
+	if err != nil {
+		s.log.WarnContext(ctx, "batch not woken, the next sweep does it", "batch", id, "err", err)
+		return
+	}
+	if in <= 0 {
+		queue.CallServers(ctx, s.rdb, tasksName)
+	}
+}
+
+// Run drives batches until ctx is done, and returns nil.
+func (r *Runner) Run(ctx context.Context) error {
+	server := queue.Server(ctx, r.s.rdb, r.log, tasksName, asynq.Config{Concurrency: wakesAtOnce, ShutdownTimeout: endTime})
+	if err := server.Start(asynq.HandlerFunc(func(_ context.Context, t *asynq.Task) error {
+		r.take(ctx, string(t.Payload()))
+		return nil
+	})); err != nil {
+		return fmt.Errorf("batch: start asynq: %w", err)
+	}
+	tick := time.NewTicker(r.rest())
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			server.Shutdown()
+			r.turns.Wait()
+			return nil
+		case <-tick.C:
+			if err := r.sweep(ctx); err != nil && ctx.Err() == nil {
+				r.log.WarnContext(ctx, "look for batches that nobody drives", "err", err)
+			}
+		}
+	}
+}
+
+// sweep wakes the batches that should have been seen to by now.
+func (r *Runner) sweep(ctx context.Context) error {
+	now := time.Now()
+	ids, err := r.s.rdb.ZRangeByScore(ctx, openKey, &redis.ZRangeBy{Min: "-inf", Max: strconv.FormatInt(now.Unix(), 10), Count: sweepMost}).Result()
+	if err != nil {
+		return fmt.Errorf("batch: sweep: %w", err)
+	}
+	for _, id := range ids {
+		if err := r.s.seeTo(ctx, id, r.rest()); err != nil {
+			return err
+		}
+		r.s.wake(ctx, id, 0)
+	}
+	return nil
+}
+
+// rest is the pause after which something that failed is tried again.
+func (r *Runner) rest() time.Duration { return r.opts.Lease / 3 }
+
+// seeTo says when somebody has to look at an open batch next.
+func (s *Store) seeTo(ctx context.Context, id string, in time.Duration) error {
+	err := s.rdb.ZAddXX(ctx, openKey, redis.Z{Score: float64(time.Now().Add(in).Unix()), Member: id}).Err()
+	if err != nil {
+		return fmt.Errorf("batch: %w", err)
+	}
+	return nil
+}
+
+// take gives a batch a turn in this process, as soon as its org has a place for it. A
+// batch that has one already, or waits for one, is left alone.
+func (r *Runner) take(ctx context.Context, id string) {
+	r.mu.Lock()
+	known := r.taken[id]
+	r.taken[id] = true
+	r.mu.Unlock()
+	if known {
+		return
+	}
+	org, user, err := r.s.owner(ctx, id)
+	if err != nil || r.driving.waiting(org, user) >= waitMost {
+		r.drop(id) // the sweep comes back to it
+		return
+	}
+	r.turns.Go(func() {
+		again, wait := r.placed(ctx, id, org, user)
+		r.drop(id)
+		if !again {
+			return
+		}
+		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTime)
+		defer cancel()
+		_ = r.s.seeTo(end, id, wait+r.rest())
+		r.s.wake(end, id, wait)
+	})
+}
+
+func (r *Runner) drop(id string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.taken, id)
+}
+
+// placed waits for a place and drives the batch in it. It reports whether the batch
+// needs another turn, and when.
+func (r *Runner) placed(ctx context.Context, id, org, user string) (again bool, wait time.Duration) {
+	p, err := r.driving.enter(ctx, org, user, nil)
+	if err != nil {
+		return false, 0
+	}
+	defer p.end()
+	return r.handle(ctx, id)
+}
+
+// handle gives a batch one turn, if no other process has it. It reports whether the
+// batch needs another, and when.
+func (r *Runner) handle(ctx context.Context, id string) (again bool, wait time.Duration) {
+	token := wire.NewCallID()
+	reply, err := r.s.lease(ctx, id, token, r.opts.Lease)
+	if err != nil {
+		r.log.WarnContext(ctx, "batch not taken", "batch", id, "err", err)
+		return false, 0
+	}
+	switch reply {
+	case "ok":
+	case "busy":
+		return false, 0
+	default: // it has ended, or is forgotten
+		r.ended(ctx, id)
+		return false, 0
+	}
+	again, wait = r.drive(ctx, id, token)
+	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTime)
+	defer cancel()
+	if again {
+		_, _ = r.s.lease(end, id, token, 0) // else it runs out
+	} else {
+		r.ended(end, id)
+	}
+	return again, wait
+}
+
+// ended takes a batch off the list; if that fails the sweep comes back to it.
+func (r *Runner) ended(ctx context.Context, id string) {
+	if err := r.clean(ctx, id); err != nil && ctx.Err() == nil {
+		r.log.WarnContext(ctx, "ended batch not cleaned up yet", "batch", id, "err", err)
+	}
+}
+
+// owner reads whose batch it is; "" when it is forgotten.
+func (s *Store) owner(ctx context.Context, id string) (org, user string, err error) {
+	found, err := s.rdb.HMGet(ctx, recordKey(id), "org", "user").Result()
+	if err != nil {
+		return "", "", fmt.Errorf("batch: owner: %w", err)
+	}
+	org, _ = found[0].(string)
+	user, _ = found[1].(string)
+	return org, user, nil
+}
+
+func (s *Store) lease(ctx context.Context, id, token string, d time.Duration) (string, error) {
+	reply, err := leaseScript.Run(ctx, s.rdb, []string{recordKey(id)}, s.clock, token, d.Microseconds()).Text()
+	if err != nil {
+		return "", fmt.Errorf("batch: lease: %w", err)
+	}
+	return reply, nil
+}
+
+// drive runs one turn of a batch under a lease that is kept. It reports whether
+// the batch needs another, and when.
+func (r *Runner) drive(ctx context.Context, id, token string) (again bool, wait time.Duration) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	done := make(chan struct{})
+	defer func() { cancel(nil); <-done }()
+	go func() { defer close(done); r.keep(ctx, id, token, cancel) }()
+
+	t := &turn{r: r, token: token, until: time.Now().Add(turnTime), polled: map[int]bool{}}
+	defer t.close()
+	err := t.run(ctx, id)
+	switch {
+	case err == nil:
+		return t.b == nil || !t.b.Status.Terminal(), t.wait
+	case errors.Is(err, ErrNotFound):
+		return false, 0
+	case errors.Is(err, errPreempted):
+		return true, 0
+	case errors.Is(err, errLost) || errors.Is(context.Cause(ctx), errLost):
+		return true, r.rest()
+	case ctx.Err() == nil:
+		r.log.WarnContext(ctx, "batch held up, it goes on soon", "batch", id, "err", err)
+		return true, r.rest()
+	}
+	return true, 0
+}
+
+// keep renews the lease until ctx is done, and cancels it when that fails for
+// too long.
+func (r *Runner) keep(ctx context.Context, id, token string, cancel context.CancelCauseFunc) {
+	tick := time.NewTicker(r.opts.Lease / 3)
+	defer tick.Stop()
+	renewed := time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		asked := time.Now()
+		reply, err := r.s.lease(ctx, id, token, r.opts.Lease)
+		switch {
+		case err == nil && reply == "ok":
+			renewed = asked
+			_ = r.s.seeTo(ctx, id, r.opts.Lease+r.rest())
+		case err == nil, time.Since(renewed) > r.opts.Lease*2/3:
+			cancel(errLost)
+			return
+		}
+	}
+}

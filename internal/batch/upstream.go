@@ -1,0 +1,257 @@
+package batch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/llmguard/llmguard/internal/storage/blob"
+	"github.com/llmguard/llmguard/providers"
+)
+
+// crowdedRest is the pause after the account had too much enqueued; tests
+// shorten it.
+var crowdedRest = 2 * time.Minute
+
+// advance does the next thing with a part, and tells whether it did anything.
+func (t *turn) advance(ctx context.Context, p *part, ending bool) (bool, error) {
+	if p.State == partEnded || p.State == partFetched {
+		return true, t.heavily(ctx, func(ctx context.Context) error { return t.receive(ctx, p, ending) })
+	}
+	if !time.Now().Before(t.b.Expires.Add(lostAfter)) {
+		return true, t.abandon(ctx, p)
+	}
+	if ending && (p.State == partSealed || p.State == partUploaded && p.Asked == 0) {
+		p.State, p.End, p.Again = partEnded, endUnsent, 0
+		return true, t.writePart(ctx, p)
+	}
+	if p.waits() {
+		return false, nil
+	}
+	api, err := t.api()
+	if err != nil {
+		return false, err
+	}
+	switch p.State {
+	case partSealed:
+		return true, t.upload(ctx, api, p)
+	case partUploaded:
+		return true, t.makeBatch(ctx, api, p, ending)
+	}
+	return t.poll(ctx, api, p, ending)
+}
+
+// How a part ends besides the ways in which a batch does.
+const (
+	endUnsent = "unsent" // no batch was made of it
+	endLost   = "lost"   // nobody can tell
+)
+
+// abandon gives a part up whose provider has not told of it for days. What is
+// held for its lines is charged: they may have run.
+func (t *turn) abandon(ctx context.Context, p *part) error {
+	t.r.log.ErrorContext(ctx, "the provider does not tell of a part of a batch any more: its lines are charged what was held", "batch", t.b.ID, "upstream", p.Job)
+	p.State, p.End = partEnded, endLost
+	if p.Job == "" && p.Asked == 0 {
+		p.End = endUnsent
+	}
+	return t.writePart(ctx, p)
+}
+
+// upload sends the part's file, once it is certain that it is not there yet.
+func (t *turn) upload(ctx context.Context, api providers.Batches, p *part) error {
+	if p.Asked != 0 {
+		found, err := api.FindFile(ctx, p.name(t.b))
+		if err != nil {
+			return err
+		}
+		if found != nil && found.Bytes == p.Bytes {
+			return t.uploaded(ctx, p, found.ID)
+		}
+	}
+	p.Asked = time.Now().Unix()
+	if err := t.writePart(ctx, p); err != nil {
+		return err
+	}
+	file, err := api.Upload(ctx, p.name(t.b), p.Bytes, func() (io.ReadCloser, error) {
+		return t.r.s.files.Blobs().Open(ctx, p.blob(t.b, partInput), 0)
+	})
+	if err != nil {
+		return t.refusedPart(ctx, p, err)
+	}
+	return t.uploaded(ctx, p, file.ID)
+}
+
+func (t *turn) uploaded(ctx context.Context, p *part, id string) error {
+	p.State, p.File, p.Asked, p.Again = partUploaded, id, 0, 0
+	return t.writePart(ctx, p)
+}
+
+// refusedPart deals with a provider's refusal of an upload or a batch. What is
+// not certain stays asked for.
+func (t *turn) refusedPart(ctx context.Context, p *part, err error) error {
+	if !providers.Certain(err) {
+		return err
+	}
+	p.Asked = 0
+	var refused *providers.APIError
+	switch {
+	case !errors.As(err, &refused): // it was not reached
+		p.later(t.r.opts.Poll)
+	case refused.Status == http.StatusTooManyRequests || refused.Status == http.StatusRequestTimeout ||
+		refused.Status == http.StatusUnauthorized || refused.Status == http.StatusForbidden: // the operator's to mend
+		p.later(max(refused.RetryAfter, t.r.opts.Poll))
+	default:
+		p.State, p.End = partEnded, string(Failed)
+		p.Problems = []upstreamFault{{Code: refused.Code, Message: refused.Message}}
+	}
+	t.r.log.WarnContext(ctx, "the provider does not take a part of a batch", "batch", t.b.ID, "part", p.N, "error", err)
+	return t.writePart(ctx, p)
+}
+
+// makeBatch makes a batch of the part's file, once it is certain that there is
+// none. A creation whose answer was lost may still be under way at the provider:
+// only after the doubt is another one asked for, and of two the later is
+// cancelled.
+func (t *turn) makeBatch(ctx context.Context, api providers.Batches, p *part, ending bool) error {
+	if p.Asked != 0 {
+		since := time.Unix(p.Asked, 0)
+		found, others, err := api.FindBatch(ctx, since, p.isMine)
+		if err != nil {
+			return err
+		}
+		if found != nil {
+			for _, id := range others {
+				if err := api.Cancel(ctx, id); err != nil && !providers.Certain(err) {
+					return err
+				}
+			}
+			return t.made(ctx, p, found.ID)
+		}
+		if time.Since(since) < t.r.opts.Doubt {
+			p.later(min(t.r.opts.Doubt/4, t.r.opts.Poll))
+			return t.writePart(ctx, p)
+		}
+		if p.Asked = 0; ending {
+			return t.writePart(ctx, p)
+		}
+	}
+	p.Asked, p.Try = time.Now().Unix(), p.Try+1
+	if err := t.writePart(ctx, p); err != nil {
+		return err
+	}
+	made, err := api.Create(ctx, p.File, "/v1"+t.b.Endpoint.Path(), map[string]string{"llmguard_batch": t.b.ID, tryLabel: strconv.Itoa(p.Try)})
+	if err != nil {
+		return t.refusedPart(ctx, p, err)
+	}
+	return t.made(ctx, p, made.ID)
+}
+
+// tryLabel is the metadata that tells batches of one file from one another.
+const tryLabel = "llmguard_try"
+
+// isMine tells the provider's batch of a part, as it was last asked for.
+func (p *part) isMine(one *providers.UpstreamBatch) bool {
+	try, kept := one.Metadata[tryLabel]
+	if !kept { // not every provider keeps metadata
+		return one.Input == p.File && one.Created >= p.Asked-60
+	}
+	return one.Input == p.File && try == strconv.Itoa(p.Try)
+}
+
+func (t *turn) made(ctx context.Context, p *part, id string) error {
+	p.State, p.Job, p.Asked, p.Again = partRunning, id, 0, 0
+	t.r.log.InfoContext(ctx, "a part of a batch is with the provider", "batch", t.b.ID, "part", p.N, "lines", p.Lines, "upstream", id)
+	return t.writePart(ctx, p)
+}
+
+// poll looks at the provider's batch, once a turn, and passes an end on to it.
+func (t *turn) poll(ctx context.Context, api providers.Batches, p *part, ending bool) (bool, error) {
+	if ending && !p.Cancelled {
+		if err := api.Cancel(ctx, p.Job); err != nil && !providers.Certain(err) {
+			return false, err
+		}
+		p.Cancelled = true
+		return true, t.writePart(ctx, p)
+	}
+	if t.polled[p.N] {
+		return false, nil
+	}
+	t.polled[p.N] = true
+	seen, err := api.Batch(ctx, p.Job)
+	if err != nil {
+		return false, err
+	}
+	if !Status(seen.Status).Terminal() {
+		if p.SeenOK == seen.Counts.Completed && p.SeenBad == seen.Counts.Failed {
+			return false, nil
+		}
+		p.SeenOK, p.SeenBad = seen.Counts.Completed, seen.Counts.Failed
+		return false, t.writePart(ctx, p)
+	}
+	return true, t.over(ctx, p, &seen, ending)
+}
+
+// over writes down how the provider's batch ended. One that failed because too
+// much of the account's is enqueued already is tried again.
+func (t *turn) over(ctx context.Context, p *part, seen *providers.UpstreamBatch, ending bool) error {
+	p.State, p.End, p.Output, p.Errors = partEnded, seen.Status, seen.Output, seen.ErrorFile
+	p.SeenOK, p.SeenBad = seen.Counts.Completed, seen.Counts.Failed
+	if seen.Errors != nil {
+		for _, e := range seen.Errors.Data[:min(len(seen.Errors.Data), maxProblems)] {
+			fault := upstreamFault{Code: e.Code, Message: e.Message}
+			if e.Line != nil {
+				fault.Line = *e.Line
+			}
+			p.Problems = append(p.Problems, fault)
+		}
+	}
+	crowded := slices.ContainsFunc(p.Problems, func(f upstreamFault) bool { return strings.HasSuffix(f.Code, "limit_exceeded") })
+	if p.End == string(Failed) && crowded && !ending {
+		p.State, p.End, p.Job, p.Problems = partUploaded, "", "", nil
+		p.Output, p.Errors, p.SeenOK, p.SeenBad = "", "", 0, 0
+		p.later(crowdedRest)
+	}
+	return t.writePart(ctx, p)
+}
+
+// fetch copies a file of the provider's into the blob store.
+func (t *turn) fetch(ctx context.Context, api providers.Batches, id string, name string) error {
+	if id == "" {
+		return nil
+	}
+	body, err := api.Content(ctx, id)
+	var refused *providers.APIError
+	if errors.As(err, &refused) && refused.Status == http.StatusNotFound {
+		t.r.log.ErrorContext(ctx, "the provider has lost a file of results", "batch", t.b.ID, "file", id)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	w, err := t.r.s.files.Blobs().Create(ctx, name)
+	if err != nil {
+		return err
+	}
+	defer w.Abort()
+	if _, err := io.Copy(w, body); err != nil {
+		return fmt.Errorf("batch: fetch %s: %w", id, err)
+	}
+	return w.Commit()
+}
+
+// opened opens a blob that may not be there.
+func (t *turn) opened(ctx context.Context, name string, off int64) (io.ReadCloser, error) {
+	r, err := t.r.s.files.Blobs().Open(ctx, name, off)
+	if errors.Is(err, blob.ErrNotFound) {
+		return nil, nil
+	}
+	return r, err
+}

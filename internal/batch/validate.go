@@ -1,0 +1,229 @@
+package batch
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+
+	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/storage/files"
+	"github.com/llmguard/llmguard/pricing"
+	"github.com/llmguard/llmguard/providers"
+)
+
+// maxProblems bounds the list of what is wrong with an input file, maxProblemBytes what
+// it takes in Redis.
+const (
+	maxProblems     = 100
+	maxProblemBytes = 32 << 10
+)
+
+// maxBlank bounds the blank lines of an input file, which later reads skip in one go.
+const maxBlank = 50_000
+
+// check is what is known of an input file while it is read.
+type check struct {
+	problems []Problem
+	lines    int64 // requests
+	blank    int
+	last     int // number of the last line that is one
+	model    string
+	seen     map[[16]byte]int // lines by the hash of their custom_id
+	least    pricing.Nano     // what the input alone costs
+	most     pricing.Nano     // what is held for all lines together
+	limits   []budget.Limit
+	pool     string
+	// caller is as whom the lines run; Batched when the target's provider runs the
+	// batch.
+	caller guard.Caller
+	target providers.Target
+}
+
+// validate reads the input file to its end, in constant memory but for one hash
+// a line, and lets the batch begin or fail.
+func (t *turn) validate(ctx context.Context) error {
+	c := &check{seen: make(map[[16]byte]int)}
+	var err error
+	if c.caller, err = t.caller(); err != nil {
+		c.add(0, problem("org_gone", "", err.Error()))
+		return t.fail(ctx, c.problems)
+	}
+	if err := t.readAll(ctx, c); err != nil {
+		if !errors.Is(err, files.ErrNotFound) {
+			return err
+		}
+		c.add(0, problem("file_not_found", "input_file_id", "The input file is gone."))
+	}
+	if c.lines == 0 && len(c.problems) == 0 {
+		c.add(0, problem("empty_file", "", "The file is empty: it has no request."))
+	}
+	if len(c.problems) > 0 {
+		return t.fail(ctx, c.problems)
+	}
+	return t.begin(ctx, c)
+}
+
+// readAll checks every line, up to the most problems that are told.
+func (t *turn) readAll(ctx context.Context, c *check) error {
+	for at := (position{}); len(c.problems) < maxProblems; {
+		r, err := t.open(ctx, at)
+		if err != nil {
+			return err
+		}
+		over, err := t.readPart(ctx, c, r)
+		if over || err != nil {
+			return err
+		}
+		at = r.at
+		if err := t.rest(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readPart checks a page of lines; over reports that no more have to be checked.
+func (t *turn) readPart(ctx context.Context, c *check, r *lineReader) (over bool, err error) {
+	for n, from := 0, r.at.off; n < pageLines && r.at.off-from < pageBytes && len(c.problems) < maxProblems; n++ {
+		line, err := r.read()
+		if errors.Is(err, io.EOF) {
+			return true, nil
+		}
+		if ctx.Err() != nil {
+			return true, context.Cause(ctx)
+		}
+		if err == nil && blank(line) {
+			if c.blank++; c.blank > maxBlank {
+				c.add(r.at.line, problem("invalid_json_line", "", fmt.Sprintf("The file has more than %d blank lines.", maxBlank)))
+				return true, nil
+			}
+			continue
+		}
+		if errors.Is(err, errLong) {
+			c.add(r.at.line, problem("line_too_large", "", fmt.Sprintf("The line has more than %d bytes.", t.r.opts.MaxLine)))
+			continue
+		}
+		if err != nil {
+			return true, fmt.Errorf("batch: read %s: %w", t.b.Input, err)
+		}
+		if c.lines++; c.lines > int64(t.r.opts.MaxLines) {
+			c.add(r.at.line, problem("too_many_tasks", "", fmt.Sprintf("The file has more than %d requests.", t.r.opts.MaxLines)))
+			return true, nil
+		}
+		if err := t.check(ctx, c, line, r.at.line); err != nil {
+			return true, err
+		}
+	}
+	return false, nil
+}
+
+// check checks one line and adds up what it may cost. The error is one of
+// Redis.
+func (t *turn) check(ctx context.Context, c *check, line []byte, number int) error {
+	req, wrong := parse(line, t.b.Endpoint, t.r.opts.Scan)
+	if wrong != nil {
+		c.add(number, wrong)
+		return nil
+	}
+	c.last = number
+	if wrong = once(c.seen, req.customID, number); wrong != nil {
+		c.add(number, wrong)
+		return nil
+	}
+	if c.model == "" {
+		c.model = req.model
+		if target, byProvider, err := t.r.opts.Guard.Batches(c.caller, c.model); err == nil { // else it is said of the line
+			c.target, c.caller.Batched = target, byProvider
+		}
+	}
+	if req.model != c.model {
+		c.add(number, problem("model_mismatch", "body.model", fmt.Sprintf("All lines must name one model; this one names %.100q, the first %.100q.", req.model, c.model)))
+		return nil
+	}
+	plan, err := t.r.opts.Guard.PrepareKept(ctx, c.caller, req.parsed)
+	if errors.Is(err, budget.ErrUnavailable) {
+		return err
+	}
+	if err != nil {
+		c.add(number, problemOf(err, "invalid_request"))
+		return nil
+	}
+	c.limits, c.pool = plan.Limits, plan.Target.Pool
+	c.most, c.least = c.most+plan.Max.Cost, c.least+plan.Least()
+	return nil
+}
+
+func (c *check) add(line int, p *Problem) {
+	if line > 0 {
+		p.Line = &line
+	}
+	c.problems = append(c.problems, *p)
+}
+
+// problemText is the list as its record has it, as far as that may be long.
+func problemText(problems []Problem) ([]byte, error) {
+	for {
+		text, err := json.Marshal(problems)
+		if err != nil || len(text) <= maxProblemBytes || len(problems) == 1 {
+			return text, err
+		}
+		problems = problems[:(len(problems)+1)/2]
+	}
+}
+
+// fail ends a batch whose input file cannot be taken.
+func (t *turn) fail(ctx context.Context, problems []Problem) error {
+	text, err := t.fitting(ctx, problems)
+	if err != nil {
+		return err
+	}
+	st := step{Status: Failed, Stamp: []string{stampFailed}}
+	st.set("problems", string(text))
+	if err := t.write(ctx, st, Validating); err != nil {
+		return err
+	}
+	t.r.metrics.ended.WithLabelValues(string(Failed)).Inc()
+	return nil
+}
+
+// begin lets a checked batch run, if the budgets can pay for it.
+func (t *turn) begin(ctx context.Context, c *check) error {
+	short, err := t.shortfall(ctx, c, c.caller)
+	if err != nil {
+		return err
+	}
+	if short != nil && (short.certain || t.r.opts.RefuseOverBudget) {
+		c.add(0, problem("insufficient_quota", "", short.text))
+		return t.fail(ctx, c.problems)
+	}
+	st := step{Status: InProgress, Stamp: []string{stampStarted}}
+	st.set("model", c.model)
+	st.set("pool", c.pool)
+	st.set("total", strconv.FormatInt(c.lines, 10))
+	st.set("last_line", strconv.Itoa(c.last))
+	st.set("estimate", strconv.FormatInt(int64(c.most), 10))
+	if c.caller.Batched {
+		st.set("provider", c.target.Provider.ID)
+		st.set("upstream", c.target.Model)
+	}
+	if short != nil {
+		text, err := json.Marshal([]string{short.text})
+		if err != nil {
+			return fmt.Errorf("batch: warnings: %w", err)
+		}
+		st.set("warnings", string(text))
+	}
+	if err := t.write(ctx, st, Validating); err != nil {
+		return err
+	}
+	t.b.Model, t.b.Total, t.b.Estimate = c.model, c.lines, int64(c.most)
+	t.b.lastLine, t.b.pool = c.last, c.pool
+	if c.caller.Batched {
+		t.b.provider, t.b.upstream = c.target.Provider.ID, c.target.Model
+	}
+	return nil
+}

@@ -1,0 +1,322 @@
+package console
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/llmguard/llmguard/internal/admin"
+)
+
+// action is one thing that can be done. It is described on a page of its own
+// and done when that is confirmed.
+type action struct {
+	title  string
+	text   string   // what will happen; %s is the target
+	target []string // fields of the form that say what it is about
+	inputs []input  // asked for on the page
+	danger bool
+	do     func(*visit) (done, error)
+}
+
+// input is a field of the page that confirms.
+type input struct {
+	Name, Label, Hint, Value string
+	Optional                 bool
+	Choices                  []string // empty: free text
+}
+
+// done is what became of it: a line, and a secret that is shown once.
+type done struct{ Text, Secret string }
+
+var reason = input{Name: "reason", Label: "Reason", Hint: "kept in the audit", Optional: true}
+
+var actions = map[string]action{
+	"cancel-job": {
+		title: "Cancel a job", text: "%s ends as cancelled. One that runs is told to stop; what it has cost by then is charged.",
+		target: []string{"org", "job"}, inputs: []input{reason}, danger: true, do: (*visit).cancelJob,
+	},
+	"replay-job": {
+		title: "Replay a dead letter", text: "The request of %s is put into the queue again, as a new job with all its attempts before it.",
+		target: []string{"job"}, inputs: []input{reason}, do: (*visit).replayJob,
+	},
+	"cancel-batch": {
+		title: "Cancel a batch", text: "No new lines of %s will start. Running lines finish; results so far are kept.",
+		target: []string{"org", "user", "batch"}, inputs: []input{reason}, danger: true, do: (*visit).cancelBatch,
+	},
+	"create-key": {
+		title: "Make a key", text: "A new API key for %s. It is shown once.",
+		target: []string{"org", "user"}, inputs: []input{{Name: "name", Label: "Name", Hint: "where it will be used", Optional: true}, reason}, do: (*visit).createKey,
+	},
+	"disable-key": {
+		title: "Disable a key", text: "Calls with %s are refused within seconds, until it is enabled again.",
+		target: []string{"org", "key"}, danger: true, do: (*visit).disableKey,
+		inputs: []input{{Name: "jobs", Label: "Its jobs that have not ended", Value: keepJobs, Choices: []string{keepJobs, cancelJobs}}, reason},
+	},
+	"enable-key": {
+		title: "Enable a key", text: "Calls with %s are taken again.",
+		target: []string{"org", "key"}, inputs: []input{reason}, do: (*visit).enableKey,
+	},
+	"raise-limit": {
+		title: "Temporarily change a limit", text: "The amount of the limit %s is changed for a time and then returns to what it was. What was used of it stays.",
+		target: []string{"org", "user", "limit"}, do: (*visit).raiseLimit,
+		inputs: []input{
+			{Name: "add", Label: "Add", Hint: "such as $200; -$5 takes away; a count where the limit counts no money"},
+			{Name: "lasts", Label: "For", Value: "24 hours", Choices: []string{"1 hour", "8 hours", "24 hours", "7 days"}},
+			{Name: "reason", Label: "Reason", Hint: "kept in the audit"},
+		},
+	},
+	"reset-limit": {
+		title: "Reset a limit's usage", text: "The usage of %s goes to zero. The ledger and calls in flight are kept.",
+		target: []string{"org", "user", "key", "ip", "limit"}, danger: true, do: (*visit).resetLimit,
+		inputs: []input{{Name: "reason", Label: "Reason", Hint: "kept in the audit"}},
+	},
+	"enable-webhook": {
+		title: "Switch a webhook target on", text: "Events go to the target %s again. Replay what it missed with llmguard webhooks replay.",
+		target: []string{"org", "target"}, inputs: []input{reason}, do: (*visit).enableWebhook,
+	},
+	"end-override": {
+		title: "End a change now", text: "The change %s ends, and the limit is what it was.", target: []string{"org", "override"}, inputs: []input{reason}, do: (*visit).endOverride,
+	},
+	"rotate-key": {
+		title: "Rotate a key", text: "A new key takes the place of %s. It is shown once; the old one works until the overlap is over.",
+		target: []string{"org", "key"}, inputs: []input{{Name: "overlap", Label: "Overlap", Hint: "such as 24h or 7d; 0s ends the old key now", Value: "24h"}, reason}, do: (*visit).rotateKey,
+	},
+}
+
+type confirmView struct {
+	Name, Title, Text, Problem, Back string
+	Danger                           bool
+	Fields                           map[string]string
+	Inputs                           []input
+}
+
+// act confirms an action, or does it.
+func (c *Console) act(v *visit) error {
+	v.r.Body = http.MaxBytesReader(v.w, v.r.Body, 64<<10)
+	name := v.r.PathValue("action")
+	a, ok := actions[name]
+	if !ok {
+		return errNotFound
+	}
+	if !v.genuine() {
+		v.fail(http.StatusForbidden, "This form is not one of ours, or is too old. Go back and try again.")
+		return nil
+	}
+	view := v.confirmation(name, a)
+	if v.r.PostFormValue("confirm") != "yes" {
+		return v.show("confirm", a.title, view)
+	}
+	result, err := a.do(v)
+	var refused *refusal
+	switch {
+	case errors.As(err, &refused):
+		view.Problem = refused.text
+		v.w.WriteHeader(refused.status)
+		return v.show("confirm", a.title, view)
+	case err != nil:
+		return err
+	}
+	v.session.tell(result)
+	http.Redirect(v.w, v.r, view.Back, http.StatusSeeOther)
+	return nil
+}
+
+func (v *visit) confirmation(name string, a action) confirmView {
+	fields := map[string]string{}
+	var said []string
+	for _, f := range a.target {
+		fields[f] = v.r.PostFormValue(f)
+		if fields[f] != "" {
+			said = append(said, fields[f])
+		}
+	}
+	view := confirmView{
+		Name: name, Title: a.title, Text: fmt.Sprintf(a.text, strings.Join(said, "/")), Danger: a.danger, Fields: fields,
+		Inputs: slices.Clone(a.inputs), Back: nextOf(v.r.PostFormValue("back")),
+	}
+	for i := range view.Inputs {
+		if given, ok := v.r.PostForm[view.Inputs[i].Name]; ok { //nolint:forbidigo // the field, not http.PostForm
+			view.Inputs[i].Value = given[0]
+		}
+	}
+	return view
+}
+
+// refusal is an action that was not done, and why.
+type refusal struct {
+	status int
+	text   string
+}
+
+func (r *refusal) Error() string { return r.text }
+
+func (v *visit) field(name string) string { return v.r.PostFormValue(name) }
+
+// work is what the API says of a job or a batch.
+type work struct {
+	ID     string `json:"id"`
+	Status string `json:"status"`
+}
+
+func (v *visit) cancelJob() (done, error) {
+	var now work
+	path := "/orgs/" + url.PathEscape(v.field("org")) + "/jobs/" + url.PathEscape(v.field("job")) + "/cancel"
+	err := v.change(http.MethodPost, path, v.order(), &now)
+	return done{Text: fmt.Sprintf("Job %s is %s.", now.ID, now.Status)}, err
+}
+
+func (v *visit) replayJob() (done, error) {
+	var made work
+	err := v.change(http.MethodPost, "/jobs/"+url.PathEscape(v.field("job"))+"/replay", v.order(), &made)
+	return done{Text: fmt.Sprintf("Put again as %s.", made.ID)}, err
+}
+
+func (v *visit) cancelBatch() (done, error) {
+	var now work
+	path := "/orgs/" + url.PathEscape(v.field("org")) + "/users/" + url.PathEscape(v.field("user")) + "/batches/" + url.PathEscape(v.field("batch")) + "/cancel"
+	err := v.change(http.MethodPost, path, v.order(), &now)
+	return done{Text: fmt.Sprintf("Batch %s is being cancelled.", now.ID)}, err
+}
+
+// order is the body of what is done to a job or a batch.
+func (v *visit) order() map[string]any {
+	body := map[string]any{}
+	if why := v.field("reason"); why != "" {
+		body["reason"] = why
+	}
+	return body
+}
+
+// change asks the API for a change.
+func (v *visit) change(method, path string, body, out any) error {
+	if status, text := v.ask(v.r.Context(), method, path, body, out); status >= 300 {
+		return &refusal{status, problem(text, "Nothing was changed.")}
+	}
+	return nil
+}
+
+func (v *visit) keyPath(more string) string {
+	path := "/orgs/" + url.PathEscape(v.field("org")) + "/keys"
+	if key := v.field("key"); key != "" {
+		path += "/" + url.PathEscape(key)
+	}
+	return path + more
+}
+
+func (v *visit) because() string {
+	if why := v.field("reason"); why != "" {
+		return "?" + url.Values{"reason": {why}}.Encode()
+	}
+	return ""
+}
+
+type newKey struct {
+	ID     string `json:"id"`
+	Secret string `json:"secret"`
+}
+
+func (v *visit) createKey() (done, error) {
+	var made newKey
+	body := map[string]any{"user": v.field("user")}
+	if name := v.field("name"); name != "" {
+		body["name"] = name
+	}
+	err := v.change(http.MethodPost, v.keyPath("")+v.because(), body, &made)
+	return done{Text: "Key " + made.ID + " was made. Copy it now; it is not shown again.", Secret: made.Secret}, err
+}
+
+// What becomes of the jobs of a key that is disabled.
+const keepJobs, cancelJobs = "keep", "cancel"
+
+func (v *visit) disableKey() (done, error) {
+	body := map[string]any{"disabled": true}
+	if v.field("jobs") == cancelJobs {
+		body["cancel_jobs"] = true
+	}
+	return v.setDisabled(body, "is disabled.")
+}
+
+func (v *visit) enableKey() (done, error) {
+	return v.setDisabled(map[string]any{"disabled": false}, "works again.")
+}
+
+func (v *visit) setDisabled(body map[string]any, text string) (done, error) {
+	err := v.change(http.MethodPatch, v.keyPath("")+v.because(), body, nil)
+	return done{Text: "Key " + v.field("key") + " " + text}, err
+}
+
+func (v *visit) rotateKey() (done, error) {
+	var made newKey
+	body := map[string]any{"overlap": v.field("overlap"), "reason": v.field("reason")}
+	err := v.change(http.MethodPost, v.keyPath("/rotate"), body, &made)
+	return done{Text: "Key " + v.field("key") + " was rotated. Copy the new one now; it is not shown again.", Secret: made.Secret}, err
+}
+
+// lasting are the choices for how long a limit is changed.
+var lasting = map[string]time.Duration{"1 hour": time.Hour, "8 hours": 8 * time.Hour, "24 hours": 24 * time.Hour, "7 days": 7 * 24 * time.Hour}
+
+func (v *visit) raiseLimit() (done, error) {
+	d, ok := lasting[v.field("lasts")]
+	if !ok {
+		return done{}, &refusal{http.StatusBadRequest, "Choose for how long."}
+	}
+	until := v.o.Now().Add(d).UTC().Truncate(time.Second)
+	body := map[string]any{"limit": v.field("limit"), "add": v.field("add"), "until": until, "reason": v.field("reason")}
+	if user := v.field("user"); user != "" {
+		body["user"] = user
+	}
+	err := v.change(http.MethodPost, "/orgs/"+url.PathEscape(v.field("org"))+"/overrides", body, nil)
+	return done{Text: fmt.Sprintf("%s: %s until %s.", v.field("limit"), v.field("add"), until.Format("2006-01-02 15:04 UTC"))}, err
+}
+
+func (v *visit) resetLimit() (done, error) {
+	body := map[string]any{"reason": v.field("reason")}
+	for _, whose := range []string{"user", "key", "ip"} {
+		if who := v.field(whose); who != "" {
+			body[whose] = who
+		}
+	}
+	path := "/orgs/" + url.PathEscape(v.field("org")) + "/limits/" + url.PathEscape(v.field("limit")) + "/reset"
+	return done{Text: "The usage of " + v.field("limit") + " is reset."}, v.change(http.MethodPost, path, body, nil)
+}
+
+func (v *visit) enableWebhook() (done, error) {
+	path := "/orgs/" + url.PathEscape(v.field("org")) + "/webhooks/" + url.PathEscape(v.field("target")) + "/enable"
+	return done{Text: "The webhook target is on."}, v.change(http.MethodPost, path, v.order(), nil)
+}
+
+func (v *visit) endOverride() (done, error) {
+	path := "/orgs/" + url.PathEscape(v.field("org")) + "/overrides/" + url.PathEscape(v.field("override"))
+	return done{Text: "The change has ended."}, v.change(http.MethodDelete, path+v.because(), nil, nil)
+}
+
+// overrides are those in force, of an org and (unless user is empty) only those
+// that concern a user.
+func (v *visit) overrides(org, user string) []admin.Override {
+	var list struct{ Data []admin.Override }
+	if status, text := v.ask(v.r.Context(), http.MethodGet, "/orgs/"+url.PathEscape(org)+"/overrides", nil, &list); status != http.StatusOK {
+		v.o.Log.Warn("the console could not read overrides", "org", org, "problem", problem(text, ""))
+	}
+	return slices.DeleteFunc(list.Data, func(o admin.Override) bool { return !o.Active || user != "" && o.Only != "" && o.Only != user })
+}
+
+// tell keeps what was done for the next page.
+func (one *session) tell(d done) {
+	one.mu.Lock()
+	defer one.mu.Unlock()
+	one.told = &d
+}
+
+// hear returns what was done, once.
+func (one *session) hear() *done {
+	one.mu.Lock()
+	defer one.mu.Unlock()
+	d := one.told
+	one.told = nil
+	return d
+}

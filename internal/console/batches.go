@@ -1,0 +1,139 @@
+package console
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"slices"
+	"time"
+
+	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/internal/batch"
+)
+
+type batchesView struct {
+	Configured bool
+	Orgs       []string
+	Org, User  string
+	Open       bool
+	Batches    []*batch.Batch
+	More       bool
+}
+
+// batches lists the batches of all orgs, those that have not ended first.
+func (c *Console) batches(v *visit) error {
+	q := v.r.URL.Query()
+	view := batchesView{Configured: c.o.Batches != nil, Org: q.Get("org"), User: q.Get("user"), Open: q.Get("status") == "open"}
+	for _, o := range c.o.Config().Orgs {
+		view.Orgs = append(view.Orgs, o.ID)
+	}
+	slices.Sort(view.Orgs)
+	if c.o.Batches == nil {
+		return v.show("batches", "Batches", view)
+	}
+	f := batch.Filter{Orgs: view.Orgs, User: view.User, Open: view.Open}
+	if view.Org != "" {
+		f.Orgs = []string{view.Org}
+	}
+	var err error
+	if view.Batches, view.More, err = c.o.Batches.All(v.r.Context(), f, 2*perPage); err != nil {
+		return err
+	}
+	return v.show("batches", "Batches", view)
+}
+
+type batchView struct {
+	Org, User string
+	*batch.Batch
+	Live bool
+}
+
+func (c *Console) batch(v *visit) error {
+	if c.o.Batches == nil {
+		return errNotFound
+	}
+	org, user := v.r.PathValue("org"), v.r.PathValue("user")
+	b, err := c.o.Batches.Batch(v.r.Context(), org, user, v.r.PathValue("batch"))
+	if err != nil {
+		return notFound(err, batch.ErrNotFound)
+	}
+	live := slices.Contains([]batch.Status{batch.Validating, batch.InProgress, batch.Finalizing}, b.Status)
+	return v.show("batch", "Batch", batchView{org, user, b, live})
+}
+
+// notFound turns one error into that of a page that is not there.
+func notFound(err, gone error) error {
+	if errors.Is(err, gone) {
+		return errNotFound
+	}
+	return err
+}
+
+// auditLine is what the API says of a change.
+type auditLine struct {
+	ID     string    `json:"id"`
+	At     time.Time `json:"at"`
+	Actor  string    `json:"actor"`
+	Action string    `json:"action"`
+	Org    string    `json:"org"`
+	Target string    `json:"target"`
+	Reason string    `json:"reason"`
+}
+
+type auditView struct {
+	Org, Actor, Problem string
+	Lines               []auditLine
+	Next                string
+}
+
+// audit lists what administrators have changed.
+func (c *Console) audit(v *visit) error {
+	q := v.r.URL.Query()
+	view := auditView{Org: q.Get("org"), Actor: q.Get("actor")}
+	ask := url.Values{"limit": {"50"}}
+	for _, name := range []string{"org", "actor", "after"} {
+		if q.Get(name) != "" {
+			ask.Set(name, q.Get(name))
+		}
+	}
+	var list struct {
+		Data    []auditLine `json:"data"`
+		HasMore bool        `json:"has_more"`
+	}
+	status, text := v.ask(v.r.Context(), http.MethodGet, "/audit?"+ask.Encode(), nil, &list)
+	if status != http.StatusOK {
+		view.Problem = problem(text, "The audit could not be read.")
+	}
+	if view.Lines = list.Data; list.HasMore && len(list.Data) > 0 {
+		view.Next = list.Data[len(list.Data)-1].ID
+	}
+	return v.show("audit", "Audit", view)
+}
+
+// errEnough ends a walk over the ledger.
+var errEnough = errors.New("console: enough")
+
+// lookedAt bounds the ledger entries read for the last calls of one user.
+const lookedAt = 2000
+
+// lastEntries are a user's newest ledger entries among the org's last ones.
+func (c *Console) lastEntries(ctx context.Context, org, user string, n int) ([]budget.Entry, error) {
+	var out []budget.Entry
+	seen, now := 0, c.o.Now()
+	err := c.o.Budget.Recent(ctx, org, now.AddDate(0, 0, -days), now.Add(time.Minute), func(e budget.Entry) error {
+		if seen++; e.User == user {
+			out = append(out, e)
+		}
+		if len(out) == n || seen == lookedAt {
+			return errEnough
+		}
+		return nil
+	})
+	if err != nil && !errors.Is(err, errEnough) {
+		return nil, err
+	}
+	slices.SortStableFunc(out, func(a, b budget.Entry) int { return cmp.Compare(b.At.UnixNano(), a.At.UnixNano()) })
+	return out, nil
+}

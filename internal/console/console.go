@@ -1,0 +1,200 @@
+// Package console is the web console on the operators' listener: what is spent
+// against every limit, who waits and for how long, what the pools and their
+// quota do, jobs and batches, keys and limits.
+//
+// It reads the stores directly and changes nothing by itself: every change goes
+// through the administrators' API, with the key the administrator signed in
+// with, so that rights and audit are the same as for the command line; and jobs
+// and batches through the queue, which an administrator's key may do too. Pages
+// are made on the server; without JavaScript all but charts and live updates
+// works.
+package console
+
+import (
+	"cmp"
+	"context"
+	"embed"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"runtime/debug"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/config"
+	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/batch"
+	"github.com/llmguard/llmguard/internal/simulate"
+	"github.com/llmguard/llmguard/internal/webhook"
+	"github.com/llmguard/llmguard/queue"
+)
+
+// Path is where the console stands on the operators' listener.
+const Path = "/console/"
+
+//go:embed assets templates
+var files embed.FS
+
+// Options are what a Console is built from. Batches may be nil, TrustedProxies,
+// Simulate, Findings, Webhooks and Log too; all others are required.
+type Options struct {
+	// API is the administrators' API, paths and all.
+	API http.Handler
+	// Config is the configuration in force; Policy the limits in force. Both are
+	// read-only.
+	Config func() *config.Config
+	Policy func() *guard.Policy
+	Budget *budget.Store
+	Queue  *queue.Queue
+	// Pools are the pools in force.
+	Pools   func() []queue.Pool
+	Batches *batch.Store
+	// TrustedProxies may say by X-Forwarded-Proto that the browser's connection is encrypted.
+	TrustedProxies []netip.Prefix
+	// Simulate returns the policy in force for a simulation; nil: there is no what-if.
+	Simulate func() (simulate.Policy, error)
+	// Findings is what is wrong with the store and the prices; nil: they are not checked.
+	Findings func(context.Context) []Fault
+	Webhooks *webhook.Sender // nil: switched-off targets are not shown
+	// Redis keeps the sessions, for all proxies; nil: each process has its own.
+	Redis redis.UniversalClient
+	Log   *slog.Logger
+	Now   func() time.Time // nil: time.Now
+}
+
+// Console serves the pages below Path. It is safe for concurrent use.
+type Console struct {
+	o        Options
+	mux      *http.ServeMux
+	pages    *pages
+	sessions *sessions
+	history  *history
+	flows    *flowCache
+
+	findings   *fresh[[]Fault]
+	offTargets *fresh[[]webhook.Target]
+
+	trying  chan struct{} // a what-if is in it
+	version string
+}
+
+// New returns a Console.
+func New(o Options) (*Console, error) {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	p, err := newPages(o.Now)
+	if err != nil {
+		return nil, err
+	}
+	c := &Console{
+		o: o, mux: http.NewServeMux(), pages: p, sessions: newSessions(o.Redis, o.Now),
+		history: newHistory(o.Budget, o.Now, o.Log), flows: newFlowCache(o.Queue),
+		trying: make(chan struct{}, 1),
+	}
+	c.findings, c.offTargets = c.newFindings(), c.newOffTargets()
+	if info, ok := debug.ReadBuildInfo(); ok {
+		c.version = info.Main.Version
+	}
+	return c, c.routes()
+}
+
+func (c *Console) routes() error {
+	assets, err := fs.Sub(files, "assets")
+	if err != nil {
+		return err
+	}
+	c.mux.Handle("GET "+Path+"assets/", http.StripPrefix(Path+"assets/", cached(http.FileServerFS(assets))))
+	c.mux.HandleFunc("GET "+Path+"login", c.loginPage)
+	c.mux.HandleFunc("POST "+Path+"login", c.login)
+	for pattern, page := range map[string]func(*visit) error{
+		"GET " + Path + "{$}":                          c.overview,
+		"GET " + Path + "orgs/{org}":                   c.org,
+		"GET " + Path + "orgs/{org}/what-if":           c.whatIf,
+		"GET " + Path + "orgs/{org}/users/{user}":      c.user,
+		"GET " + Path + "queue":                        c.queuePage,
+		"GET " + Path + "jobs":                         c.jobs,
+		"GET " + Path + "jobs/{org}/{job}":             c.job,
+		"GET " + Path + "batches":                      c.batches,
+		"GET " + Path + "batches/{org}/{user}/{batch}": c.batch,
+		"GET " + Path + "calls/{org}/{call}":           c.call,
+		"GET " + Path + "search":                       c.search,
+		"GET " + Path + "audit":                        c.audit,
+		"POST " + Path + "act/{action}":                c.act,
+		"POST " + Path + "logout":                      c.logout,
+	} {
+		c.mux.HandleFunc(pattern, c.signedIn(page))
+	}
+	c.mux.HandleFunc(Path, func(w http.ResponseWriter, r *http.Request) {
+		v := &visit{Console: c, w: w, r: r, session: c.sessions.of(c.sent(r), r)}
+		v.fail(http.StatusNotFound, "Check the address.")
+	})
+	return nil
+}
+
+// ServeHTTP serves one page.
+func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "+
+		"form-action 'self'; frame-ancestors 'none'; base-uri 'none'")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("X-Frame-Options", "DENY")
+	h.Set("Referrer-Policy", "same-origin")
+	h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	h.Set("Cache-Control", "no-store")
+	c.mux.ServeHTTP(w, r)
+}
+
+// cached lets browsers keep what is part of the program for an hour.
+func cached(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Cache-Control", "private, max-age=3600")
+		next.ServeHTTP(w, r)
+	})
+}
+
+// visit is one request of somebody who is signed in. It belongs to one goroutine.
+type visit struct {
+	*Console
+	w       http.ResponseWriter
+	r       *http.Request
+	session *session
+}
+
+// errNotFound makes a page a 404.
+var errNotFound = errors.New("console: not found")
+
+// signedIn lets a page be seen by those who are.
+func (c *Console) signedIn(page func(*visit) error) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		v := &visit{Console: c, w: w, r: r, session: c.sessions.of(c.sent(r), r)}
+		if v.session == nil || !v.stillWelcome() {
+			http.Redirect(w, r, Path+"login?"+next(r), http.StatusSeeOther)
+			return
+		}
+		switch err := page(v); {
+		case errors.Is(err, errNotFound):
+			v.fail(http.StatusNotFound, "It may have been deleted.")
+		case err != nil:
+			c.o.Log.Error("a page of the console failed", "path", r.URL.Path, "error", err)
+			w.Header().Set("Retry-After", "1")
+			v.fail(http.StatusServiceUnavailable, "Limits, jobs and spending cannot be read now: "+err.Error()+". Check that Redis is running; llmguard doctor says what is wrong.")
+		}
+	}
+}
+
+// fail shows an error as a page.
+func (v *visit) fail(status int, text string) {
+	title := map[int]string{http.StatusNotFound: "Page not found", http.StatusServiceUnavailable: "Redis did not answer"}[status]
+	v.w.WriteHeader(status)
+	if err := v.pages.write(v, "error", cmp.Or(title, "Nothing was changed"), text); err != nil {
+		v.o.Log.Error("a page of the console could not be written", "error", err)
+	}
+}

@@ -1,0 +1,194 @@
+package console_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/internal/batch"
+	"github.com/llmguard/llmguard/internal/storage/files"
+	"github.com/llmguard/llmguard/internal/wire"
+	"github.com/llmguard/llmguard/pricing"
+)
+
+const bareAndOpen = acme + `
+  - {id: bare, users: [{id: eve}]}
+  - {id: shadowed, limits: [{name: day, amount: $5, calendar: day, mode: shadow}]}
+`
+
+// The first page says what is wrong, and links to it; what is right is not on the list.
+func TestOverviewSaysWhatIsWrong(t *testing.T) {
+	r := newRig(t, bareAndOpen)
+	b := r.signedIn(opsKey)
+	text := b.has("/console/", "Nothing bounds what org bare can spend", "Nothing bounds what org shadowed can spend",
+		"llmguard limits set month --org bare")
+	if strings.Contains(text, "org acme can spend") || strings.Contains(text, "blocked") {
+		t.Errorf("got what is right among the problems: %s", content(text))
+	}
+	r.must(r.queue.Quota().Block(t.Context(), "main", time.Hour))
+	b.has("/console/", "Pool main is blocked by its provider", "/console/queue#pool-main")
+	newRig(t, acme).signedIn(opsKey).has("/console/", `id="problems"`)
+}
+
+// The page of an org says what it can spend in an hour, and when nothing bounds it, with a command.
+func TestOrgPageSaysWhatBoundsIt(t *testing.T) {
+	b := newRig(t, bareAndOpen).signedIn(opsKey)
+	b.has("/console/orgs/bare", "Worst case per hour", "unbounded", "Nothing bounds what org bare can spend", "llmguard limits set month --org bare")
+	if text := b.has("/console/orgs/acme", "Worst case per hour"); strings.Contains(text, "unbounded") || strings.Contains(text, "Nothing bounds") {
+		t.Errorf("got an org with limits shown as unbounded: %s", content(text))
+	}
+}
+
+// Batches of all orgs are on one page, those that have not ended first, and can be cancelled there.
+func TestBatchesOfAllOrgsOnAPage(t *testing.T) {
+	r := newRig(t, bareAndOpen)
+	ctx := t.Context()
+	for _, o := range []batch.Owner{{Org: "acme", User: "alice", Key: "k1"}, {Org: "bare", User: "eve"}} {
+		up, err := r.files.Begin(ctx, files.Owner{Org: o.Org, User: o.User}, files.NewID())
+		r.must(err)
+		f, err := up.Commit(ctx, "in.jsonl", files.Batch, 0)
+		r.must(err)
+		_, err = r.batches.Create(ctx, batch.Request{Owner: o, File: f, Endpoint: wire.ChatCompletions})
+		r.must(err)
+	}
+	b := r.signedIn(opsKey)
+	text := b.has("/console/batches", "/console/orgs/acme/users/alice", "/console/orgs/bare/users/eve", "validating")
+	if n := strings.Count(text, "/console/act/cancel-batch"); n != 2 {
+		t.Errorf("got %d buttons to cancel, want 2", n)
+	}
+	b.hasNot("/console/batches?org=bare", "users/alice")
+	b.has("/console/batches?status=open&user=alice", "users/alice")
+}
+
+// entry settles a call of alice's from an address and returns its id.
+func (r *rig) entry(cost pricing.Nano, limits ...budget.Limit) string {
+	r.t.Helper()
+	call := budget.Call{
+		ID: wire.NewCallID(), Org: "acme", User: "alice", Key: "k1", IP: "192.0.2.7", Model: "gpt-4o", Provider: "openai",
+		Endpoint: "chat.completions",
+	}
+	h, err := r.books.Hold(r.t.Context(), limits, call, budget.Amounts{Cost: cost, Tokens: 500}, budget.Amounts{})
+	r.must(err)
+	_, err = r.books.Settle(r.t.Context(), h, budget.Settlement{
+		Actual: budget.Amounts{Cost: cost}, Usage: pricing.Usage{Input: 1200, Output: 34}, Outcome: "completed", Status: 200,
+		Split:  pricing.Split{Input: cost / 4, CachedInput: cost / 4, Output: cost - cost/2},
+		Waited: 1500 * time.Millisecond, Took: 2500 * time.Millisecond,
+	})
+	r.must(err)
+	return call.ID
+}
+
+// A call has a page: tokens, latency, status and cost, and what its windows had in them then.
+func TestCallPage(t *testing.T) {
+	r := newRig(t, strings.Replace(acme, "limits:\n", "limits:\n      - {name: days, amount: $100, window: 3d}\n", 1))
+	r.entry(3 * dollar)
+	id := r.entry(2 * dollar)
+	r.entry(dollar) // after it
+	b := r.signedIn(opsKey)
+	text := b.has("/console/calls/acme/"+id, "HTTP 200", "1,200 in", "34 out", "waited 1.5 s", "took 2.5 s", "$2.00", "192.0.2.7", "daily")
+	if parts := "input $0.5000, cached input $0.5000, output $1.00"; !strings.Contains(text, parts) {
+		t.Errorf("the parts of the cost do not add up to it, want %s in %s", parts, text)
+	}
+	limit := func(name string, want ...string) {
+		t.Helper()
+		row := text[strings.Index(text, `<th scope="row">`+name):]
+		row = row[:strings.Index(row, "</tr>")]
+		for _, one := range want {
+			if !strings.Contains(row, one) {
+				t.Errorf("got %s, want %s", row, one)
+			}
+		}
+	}
+	limit("daily", "$3.00", "30 %")
+	limit("month", "$3.00", "3 %") // a period of the calendar
+	limit("days", "$3.00", "3 %")
+	now := time.Now().UTC() // yesterday was as today is: $6 more in the window of three days
+	sums := func(t time.Time) string { return "lg:{acme}:sums:" + t.Format("20060102") }
+	r.must(r.rdb.Copy(t.Context(), sums(now), sums(now.AddDate(0, 0, -1)), 0, true).Err())
+	text = b.has("/console/calls/acme/" + id)
+	limit("days", "$9.00", "9 %")
+	limit("daily", "$3.00", "30 %")
+	b.has("/console/orgs/acme/users/alice", "/console/calls/acme/"+id)
+	for _, path := range []string{"/console/calls/acme/" + wire.NewCallID(), "/console/calls/nobody/" + id, "/console/calls/acme/x"} {
+		if a := b.do("GET", path, nil); a.status != http.StatusNotFound {
+			t.Errorf("%s: got %d, want 404", path, a.status)
+		}
+	}
+}
+
+// One field finds orgs and users by a part of their id, and calls and jobs by all of it.
+func TestSearch(t *testing.T) {
+	r := newRig(t, acme)
+	call, j := r.entry(dollar), r.put("acme", "alice", "gpt-4o")
+	b := r.signedIn(opsKey)
+	for query, want := range map[string]string{call: "/console/calls/acme/" + call, j.ID: "/console/jobs/acme/" + j.ID} {
+		a := b.do("GET", "/console/search?q="+query, nil)
+		if a.status != http.StatusSeeOther || a.header.Get("Location") != want {
+			t.Errorf("%s: got %d to %s, want %s", query, a.status, a.header.Get("Location"), want)
+		}
+	}
+	b.has("/console/search?q=LIC", "/console/orgs/acme/users/alice")
+	b.has("/console/search?q=acme", `href="/console/orgs/acme"`)
+	b.has("/console/search?q=batch_nothing", "Nothing found")
+	b.has("/console/search?q=%3Cscript%3E", "Nothing found", "&lt;script&gt;")
+}
+
+// Limits that count users, keys or addresses are on the org's page with who is nearest to them,
+// and can be reset for one of them.
+func TestLimitsOfEachOnTheOrgPage(t *testing.T) {
+	r := newRig(t, strings.Replace(acme, "{name: rate,", "{name: door, subject: ip, amount: $8, window: 1h}\n      - {name: rate,", 1))
+	door := budget.Limit{
+		ID: "door", Subject: budget.IP, Metric: budget.Cost,
+		Shape: budget.Shape{Kind: budget.Window, Amount: int64(8 * dollar), Window: time.Hour},
+	}
+	r.entry(2*dollar, door)
+	r.spend("acme", "alice", dollar)
+	b := r.signedIn(opsKey)
+	b.has("/console/orgs/acme?ip=192.0.2.9", "lately")
+	text := b.page("/console/orgs/acme")
+	if got := row(text, "each-door-"); !strings.Contains(got, "192.0.2.7 $2.00 of $8.00") {
+		t.Errorf("got the limit per address as %q", got)
+	}
+	if got := row(text, "each-daily-"); !strings.Contains(got, "alice $1.00 of $10.00") {
+		t.Errorf("got the limit per user as %q", got)
+	}
+	b.act("reset-limit", true, "org", "acme", "limit", "door", "ip", "192.0.2.7", "reason", "a test")
+	if got := row(b.page("/console/orgs/acme"), "each-door-"); !strings.Contains(got, "lately") {
+		t.Errorf("after the reset: got %q", got)
+	}
+	b.has("/console/audit", "limit.reset", "a test")
+}
+
+// The org's page shows whom limits refused in the last day, and says so when they refused nobody.
+func TestRefusalsOnTheOrgPage(t *testing.T) {
+	r := newRig(t, acme)
+	b := r.signedIn(opsKey)
+	b.has("/console/orgs/acme", "No limit refused a call or made one wait.")
+	store := budget.New(r.rdb, budget.Options{})
+	for range 7 {
+		store.CountRefusal("acme", "alice", "daily", false)
+	}
+	store.CountRefusal("acme", "alice", "daily", true)
+	r.must(store.WriteRefusals(t.Context()))
+	text := b.page("/console/orgs/acme")
+	if got := row(text, "refused-alice-daily"); !strings.Contains(got, "alice daily 7 1") {
+		t.Errorf("got the refusals as %q", got)
+	}
+	if got := row(text, "user-alice"); !strings.Contains(got, " 7 ") {
+		t.Errorf("got the user as %q", got)
+	}
+}
+
+// A replayed dead letter and its successor link to each other.
+func TestReplayIsLinkedBothWays(t *testing.T) {
+	r := newRig(t, acme)
+	ctx := t.Context()
+	j := r.put("acme", "alice", "gpt-4o")
+	r.must(r.rdb.HSet(ctx, "lg:{main}:job:"+j.ID, "state", "failed", "replay", "job_next").Err())
+	b := r.signedIn(opsKey)
+	b.has("/console/jobs/acme/"+j.ID, "Replayed as", "/console/jobs/acme/job_next")
+	r.must(r.rdb.HSet(ctx, "lg:{main}:job:"+j.ID, "origin", "job_before").Err())
+	b.has("/console/jobs/acme/"+j.ID, "Replay of", "/console/jobs/acme/job_before")
+}

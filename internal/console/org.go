@@ -1,0 +1,236 @@
+package console
+
+import (
+	"cmp"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/config"
+	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/admin"
+)
+
+// perPage is how many lines a table has.
+const perPage = 50
+
+// userLine is a user on an org's page.
+type userLine struct {
+	ID, Name string
+	Disabled bool
+	Keys     int
+	Today    spent
+	Month    spent
+	Tightest *budget.Status
+	Refused  int64 // calls that limits refused in the last 24 hours
+	Waited   int64 // calls that had to wait for one
+}
+
+type orgView struct {
+	ID, Name   string
+	Bound      guard.Bound
+	Unbounded  *Fault // nil: limits or caps bound all its calls
+	Limits     []budget.Status
+	Chart      chart
+	Each       []eachLine
+	Addresses  bool   // a limit counts addresses
+	IP         string // the address that was asked for
+	Overrides  []admin.Override
+	Refusals   []admin.Refusal // of the last 24 hours, the most first
+	Refused    bool            // they are known
+	Models     []named         // of the last days, the most expensive first
+	Today      spent
+	Month      spent
+	Users      []userLine
+	All        int // users that were looked for
+	Search     string
+	Page, Next int // Next: 0 is none
+	reading
+}
+
+// org shows one org: its limits, what it spent, and its users.
+func (c *Console) org(v *visit) error {
+	o := c.findOrg(v.r.PathValue("org"))
+	if o == nil {
+		return errNotFound
+	}
+	ctx := v.r.Context()
+	past := c.history.last(ctx, o.ID)
+	view := orgView{
+		ID: o.ID, Name: cmp.Or(o.Name, o.ID), Search: strings.TrimSpace(v.r.URL.Query().Get("q")), Page: pageOf(v.r),
+		Chart: past.chart(series{"spent", past.costs(o.ID, whole)}),
+		Today: past.Today(o.ID, whole), Month: past.Month(o.ID, whole), reading: past.reading,
+	}
+	view.Overrides = v.overrides(o.ID, "")
+	view.Refusals, view.Refused = v.refusals(o.ID)
+	if view.Month.Known {
+		view.Models = past.month(o.ID, byModel)
+		view.Models = view.Models[:min(len(view.Models), 12)]
+	}
+	policy := c.o.Policy().Orgs[o.ID]
+	if policy != nil {
+		if view.Bound = c.bound(o); view.Bound.None {
+			fault := unboundedFault(o.ID, view.Bound)
+			view.Unbounded = &fault
+		}
+		var err error
+		if view.Limits, err = c.standing(ctx, policy.Limits, budget.Call{Org: o.ID}, budget.Org); err != nil {
+			return err
+		}
+	}
+	lines := userLines(o, past, view.Search)
+	view.All = len(lines)
+	lines = lines[min(view.Page*perPage, len(lines)):]
+	if len(lines) > perPage {
+		lines, view.Next = lines[:perPage], view.Page+1
+	}
+	for i := range lines {
+		if policy == nil {
+			break
+		}
+		states, err := c.standing(ctx, policy.LimitsFor(lines[i].ID, ""), budget.Call{Org: o.ID, User: lines[i].ID}, budget.User)
+		if err != nil {
+			return err
+		}
+		lines[i].Tightest = tightest(states)
+	}
+	for _, r := range view.Refusals {
+		if i := slices.IndexFunc(lines, func(l userLine) bool { return l.ID == r.User }); i >= 0 {
+			lines[i].Refused, lines[i].Waited = lines[i].Refused+r.Refused, lines[i].Waited+r.Waited
+		}
+	}
+	view.Refusals = view.Refusals[:min(len(view.Refusals), perPage)]
+	view.Users = lines
+	if err := c.each(v, &view); err != nil {
+		return err
+	}
+	return v.show("org", view.Name, view)
+}
+
+// refusals are what limits of an org refused in the last 24 hours; false: they could not be read.
+func (v *visit) refusals(org string) ([]admin.Refusal, bool) {
+	var list struct{ Data []admin.Refusal }
+	q := url.Values{"org": {org}, "from": {v.o.Now().Add(-24 * time.Hour).UTC().Format(time.RFC3339)}}
+	status, _ := v.ask(v.r.Context(), http.MethodGet, "/refusals?"+q.Encode(), nil, &list)
+	return list.Data, status == http.StatusOK
+}
+
+// each fills in the limits of single users, keys and addresses.
+func (c *Console) each(v *visit, view *orgView) error {
+	policy := c.o.Policy().Orgs[view.ID]
+	if policy == nil {
+		return nil
+	}
+	of, err := c.lastSubjects(v.r.Context(), view.ID)
+	if err != nil {
+		return err
+	}
+	for _, u := range view.Users[:min(len(view.Users), maxSubjects)] {
+		of[budget.User] = append(of[budget.User], u.ID)
+	}
+	if view.IP = addressOf(v.r.URL.Query().Get("ip")); view.IP != "" {
+		of[budget.IP] = []string{view.IP}
+	}
+	view.Addresses = slices.ContainsFunc(policy.Limits, func(l budget.Limit) bool { return l.Subject == budget.IP })
+	view.Each, err = c.eachLines(v.r.Context(), view.ID, policy.Limits, of)
+	return err
+}
+
+func (c *Console) findOrg(id string) *config.Org {
+	orgs := c.o.Config().Orgs
+	if i := slices.IndexFunc(orgs, func(o config.Org) bool { return o.ID == id }); i >= 0 {
+		return &orgs[i]
+	}
+	return nil
+}
+
+// userLines are the users whose id or name has the text, the most expensive first.
+func userLines(o *config.Org, past *span, search string) []userLine {
+	month := map[string]budget.Sums{}
+	for _, one := range past.month(o.ID, byUser) {
+		month[one.Name] = one.Sums
+	}
+	today, complete := &past.Orgs[o.ID][days-1], past.Complete(o.ID)
+	var lines []userLine
+	for i := range o.Users {
+		u := &o.Users[i]
+		if search != "" && !strings.Contains(strings.ToLower(u.ID), strings.ToLower(search)) {
+			continue
+		}
+		lines = append(lines, userLine{ID: u.ID, Keys: len(u.Keys), Today: spent{today.users[u.ID], today.read != 0}, Month: spent{month[u.ID], complete}})
+	}
+	slices.SortFunc(lines, func(a, b userLine) int {
+		return cmp.Or(cmp.Compare(b.Today.Cost, a.Today.Cost), cmp.Compare(b.Month.Cost, a.Month.Cost), cmp.Compare(a.ID, b.ID))
+	})
+	return lines
+}
+
+type userView struct {
+	Org, User string
+	Limits    []budget.Status
+	Chart     chart
+	Today     spent
+	Month     spent
+	Keys      []keyLine
+	Overrides []admin.Override
+	Entries   []budget.Entry // the newest
+	reading
+	Problem string // why the API did not tell the keys
+}
+
+// keyLine is what the API says of a key.
+type keyLine struct {
+	ID       string     `json:"id"`
+	Name     string     `json:"name"`
+	Status   string     `json:"status"`
+	Last4    string     `json:"last4"`
+	Expires  *time.Time `json:"expires"`
+	LastUsed *time.Time `json:"last_used_at"`
+	OldUntil *time.Time `json:"old_key_until"`
+	Today    spent
+}
+
+// user shows one user: limits, spending, keys, and the last calls.
+func (c *Console) user(v *visit) error {
+	o, id := c.findOrg(v.r.PathValue("org")), v.r.PathValue("user")
+	if o == nil || !slices.ContainsFunc(o.Users, func(u config.User) bool { return u.ID == id }) {
+		return errNotFound
+	}
+	ctx := v.r.Context()
+	past := c.history.last(ctx, o.ID)
+	view := userView{
+		Org: o.ID, User: id, reading: past.reading, Chart: past.chart(series{"spent", past.costs(o.ID, ofUser(id))}),
+		Today: past.Today(o.ID, ofUser(id)), Month: past.Month(o.ID, ofUser(id)),
+	}
+	if policy := c.o.Policy().Orgs[o.ID]; policy != nil {
+		var err error
+		if view.Limits, err = c.standing(ctx, policy.LimitsFor(id, ""), budget.Call{Org: o.ID, User: id}, budget.Org, budget.User); err != nil {
+			return err
+		}
+	}
+	v.keysOf(past, &view)
+	view.Overrides = v.overrides(o.ID, id)
+	var err error
+	view.Entries, err = c.lastEntries(ctx, o.ID, id, 20)
+	if err != nil {
+		return err
+	}
+	return v.show("user", id, view)
+}
+
+func (v *visit) keysOf(past *span, view *userView) {
+	var list struct{ Data []keyLine }
+	status, text := v.ask(v.r.Context(), http.MethodGet, "/orgs/"+url.PathEscape(view.Org)+"/keys?user="+url.QueryEscape(view.User), nil, &list)
+	if status != http.StatusOK {
+		view.Problem = problem(text, "The keys could not be read.")
+		return
+	}
+	view.Keys = list.Data
+	for i := range view.Keys {
+		key := [2]string{view.User, view.Keys[i].ID}
+		view.Keys[i].Today = past.Today(view.Org, func(d *day) budget.Sums { return d.keys[key] })
+	}
+}

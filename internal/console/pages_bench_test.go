@@ -1,0 +1,141 @@
+package console
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/config"
+	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/redistest"
+	"github.com/llmguard/llmguard/internal/wire"
+	"github.com/llmguard/llmguard/pricing"
+	"github.com/llmguard/llmguard/queue"
+)
+
+const (
+	benchUsers = 10_000
+	benchJobs  = 100_000
+)
+
+// BenchmarkPages is the server's time for each page, with 10,000 users who spent
+// on each of 30 days and 100,000 waiting jobs. The first view of a page, before
+// anything is kept, is reported beside: it may be a page that is still adding up.
+func BenchmarkPages(b *testing.B) {
+	c := benchConsole(b)
+	for _, path := range []string{
+		"", "orgs/acme", "orgs/acme?q=user-04&page=3", "orgs/acme/users/user-00042", "queue", "jobs?org=acme", "jobs?org=acme&user=user-00042&status=queued", "batches", "audit",
+	} {
+		b.Run("page="+strings.NewReplacer("/", "_", "?", "_", "&", "_", "=", "-").Replace(path), func(b *testing.B) {
+			id, _ := c.sessions.begin("k")
+			view := func() time.Duration {
+				r := httptest.NewRequest(http.MethodGet, Path+path, nil)
+				r.AddCookie(&http.Cookie{Name: cookieName, Value: id})
+				w, began := httptest.NewRecorder(), time.Now()
+				c.ServeHTTP(w, r)
+				if w.Code != http.StatusOK {
+					b.Fatalf("%s: %d %.300s", path, w.Code, w.Body)
+				}
+				return time.Since(began)
+			}
+			first := view()
+			var times []time.Duration
+			for b.Loop() {
+				times = append(times, view())
+			}
+			slices.Sort(times)
+			b.ReportMetric(float64(first)/1e6, "first-ms")
+			b.ReportMetric(float64(times[len(times)/2])/1e6, "p50-ms")
+			b.ReportMetric(float64(times[len(times)-1])/1e6, "max-ms")
+		})
+	}
+}
+
+// benchConsole is a console over a store that is full.
+func benchConsole(b *testing.B) *Console {
+	rdb := redis.NewClient(&redis.Options{Addr: redistest.Start(b).Addr, PoolSize: 64})
+	b.Cleanup(func() { _ = rdb.Close() })
+	books, pools := budget.New(rdb, budget.Options{}), []queue.Pool{{ID: "openai", RPM: 500, TPM: 2_000_000, MaxJobs: 2 * benchJobs, MaxBytes: 1 << 30}}
+	q, err := queue.New(rdb, pools, queue.Options{OrgShare: 100, FlowShare: 100})
+	if err != nil {
+		b.Fatal(err)
+	}
+	org := config.Org{ID: "acme"}
+	for i := range benchUsers {
+		org.Users = append(org.Users, config.User{ID: fmt.Sprintf("user-%05d", i), Keys: []config.Key{{ID: "k"}}})
+	}
+	window := func(amount int64) budget.Shape {
+		return budget.Shape{Kind: budget.Window, Amount: amount, Window: time.Hour}
+	}
+	limits := []budget.Limit{
+		{ID: "org-hour", Subject: budget.Org, Metric: budget.Cost, Shape: window(1e15)},
+		{ID: "user-hour", Subject: budget.User, Metric: budget.Cost, Shape: window(2e9)},
+	}
+	cfg := &config.Config{Orgs: []config.Org{org}}
+	policy := &guard.Policy{Orgs: map[string]*guard.Org{"acme": {ID: "acme", Limits: limits}}}
+	fill(b, rdb, books, q, limits)
+	api := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"data":[]}`)) })
+	c, err := New(Options{
+		API: api, Config: func() *config.Config { return cfg }, Policy: func() *guard.Policy { return policy },
+		Budget: books, Queue: q, Pools: func() []queue.Pool { return pools },
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	return c
+}
+
+// fill makes every user spend once today and, by copies of today's sums, on each
+// of the 29 days before, and puts the jobs.
+func fill(b *testing.B, rdb *redis.Client, books *budget.Store, q *queue.Queue, limits []budget.Limit) {
+	b.Helper()
+	var work errgroup.Group
+	work.SetLimit(64)
+	for i := range benchUsers {
+		work.Go(func() error {
+			most := budget.Amounts{Cost: pricing.Nano(1_000_000 + i*1000), Tokens: 100}
+			h, err := books.Hold(context.WithoutCancel(b.Context()), limits, budget.Call{
+				ID: wire.NewCallID(), Org: "acme", User: fmt.Sprintf("user-%05d", i), Key: "k", Model: []string{"gpt-4o", "gpt-4o-mini", "gpt-5"}[i%3],
+				Provider: "openai", Endpoint: "chat.completions",
+			}, most, most)
+			if err == nil {
+				_, err = books.Settle(b.Context(), h, budget.Settlement{Actual: most})
+			}
+			return err
+		})
+	}
+	for i := range benchJobs {
+		work.Go(func() error {
+			return q.Put(b.Context(), &queue.Job{
+				ID: q.NewID("openai"), Pool: "openai", Org: "acme", User: fmt.Sprintf("user-%05d", i%1000), Key: "k", Class: queue.Class(1 + i%3),
+				Endpoint: wire.ChatCompletions, Model: "gpt-4o", Tokens: 100, Cost: 1000, CallID: wire.NewCallID(), Header: http.Header{},
+			}, []byte("{}"))
+		})
+	}
+	if err := work.Wait(); err != nil {
+		b.Fatal(err)
+	}
+	const stamp = "20060102" // as the names of the day's sums have it
+	today := time.Now().UTC()
+	sums, err := rdb.Keys(b.Context(), "*sums:"+today.Format(stamp)).Result()
+	if err != nil || len(sums) == 0 {
+		b.Fatalf("no sums of the day: %v, %v", sums, err)
+	}
+	for _, key := range sums {
+		for ago := 1; ago < days; ago++ {
+			then := strings.Replace(key, today.Format(stamp), today.AddDate(0, 0, -ago).Format(stamp), 1)
+			if err := rdb.Copy(b.Context(), key, then, 0, true).Err(); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+}

@@ -1,0 +1,352 @@
+package console
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"html/template"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/admin"
+	"github.com/llmguard/llmguard/internal/batch"
+	"github.com/llmguard/llmguard/pricing"
+)
+
+// pages are the parsed templates, each with the layout around it.
+type pages struct {
+	now func() time.Time
+	all map[string]*template.Template
+}
+
+func newPages(now func() time.Time) (*pages, error) {
+	p := &pages{now: now, all: map[string]*template.Template{}}
+	layout, err := template.New("layout.html").Funcs(p.functions()).ParseFS(files, "templates/layout.html", "templates/parts.html")
+	if err != nil {
+		return nil, err
+	}
+	entries, err := files.ReadDir("templates")
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		name := strings.TrimSuffix(e.Name(), ".html")
+		if name == "layout" || name == "parts" {
+			continue
+		}
+		one, err := layout.Clone()
+		if err != nil {
+			return nil, err
+		}
+		if p.all[name], err = one.ParseFS(files, "templates/"+e.Name()); err != nil {
+			return nil, err
+		}
+	}
+	return p, nil
+}
+
+func (p *pages) functions() template.FuncMap {
+	return template.FuncMap{
+		"usd": usd, "count": count, "amount": amount, "bar": barOf, "span": short, "path": pathOf, "json": toJSON, "title": titleOf,
+		"ago": func(t time.Time) string {
+			if t.IsZero() {
+				return "never"
+			}
+			return short(p.now().Sub(t)) + " ago"
+		},
+		"until":   func(t time.Time) string { return "in " + short(t.Sub(p.now())) },
+		"stamp":   func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05") + " UTC" },
+		"date":    func(t time.Time) string { return t.UTC().Format("Jan 2") },
+		"either":  func(a, b string) string { return cmp.Or(a, b) },
+		"since":   func(t time.Time) string { return short(p.now().Sub(t)) },
+		"len64":   func(n int) int64 { return int64(n) },
+		"nano":    func(n int64) string { return usd(pricing.Nano(n)) },
+		"share":   func(part, all pricing.Nano) bar { b := barOf(int64(part), 0, int64(all)); b.Level = ""; return b },
+		"share64": func(part, all int64) bar { b := barOf(part, 0, all); b.Level = ""; return b },
+		"ms":      func(n int64) string { return short(time.Duration(n) * time.Millisecond) },
+		"percent": func(share float64) int { return int(100*share + 0.5) },
+		"limits":  newLimits, "limitAmount": limitAmount, "act": newForm, "pager": newPager, "userPath": userPath, "lines": linesOf,
+		"money": func(s spent) string { return s.show(usd(s.Cost)) }, "calls": func(s spent) string { return s.show(count(s.Calls)) },
+		"clock":   func(t time.Time) string { return t.UTC().Format("15:04:05 UTC") },
+		"less":    func(a, b int) string { return count(int64(a - b)) },
+		"worst":   worstHour,
+		"inWords": inWords, "was": func(before, now int) change { return change{int64(before), int64(now)} },
+		"turns": func(before, now string) string {
+			if before == now {
+				return now
+			}
+			return before + " → " + now
+		},
+		"modes":     func() []string { return []string{"enforce", "shadow", "off"} },
+		"dayCounts": func() []int { return []int{1, 3, 7, 30} },
+	}
+}
+
+// worstHour is what an org can spend in an hour, in words.
+func worstHour(b guard.Bound) string {
+	switch {
+	case b.Hour != guard.Unlimited:
+		return usd(b.Hour)
+	case b.None:
+		return "unbounded"
+	}
+	return "not in USD"
+}
+
+// frame is what the layout needs around a page's own View.
+type frame struct {
+	Title, Section, Version, Token, Here string
+	SignedIn                             bool
+	Told                                 *done
+	View                                 any
+}
+
+// write renders a page whole before the first byte is sent, so that an error is
+// an error and not half a page.
+func (p *pages) write(v *visit, name, title string, view any) error {
+	f := frame{Title: title, Section: name, Version: v.version, View: view, Here: v.r.URL.RequestURI()}
+	if v.session != nil {
+		f.SignedIn, f.Token = true, v.session.Token
+		if v.r.Header.Get("X-Llmguard-Live") == "" {
+			f.Told = v.session.hear()
+		}
+	}
+	var out bytes.Buffer
+	if err := p.all[name].ExecuteTemplate(&out, "layout.html", f); err != nil {
+		return err
+	}
+	v.w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	_, err := v.w.Write(out.Bytes())
+	return err
+}
+
+// show renders a page with status 200.
+func (v *visit) show(name, title string, view any) error { return v.pages.write(v, name, title, view) }
+
+// usd writes nano-dollars as people read them: cents from a dollar up, more
+// places below.
+func usd(n pricing.Nano) string {
+	sign, abs := "", int64(n)
+	if abs < 0 {
+		sign, abs = "-", -abs
+	}
+	const dollar = 1_000_000_000
+	switch {
+	case abs == 0:
+		return "$0"
+	case abs >= dollar:
+		cents := (abs + dollar/200) / (dollar / 100)
+		return fmt.Sprintf("%s$%s.%02d", sign, count(cents/100), cents%100)
+	case abs >= dollar/100:
+		return fmt.Sprintf("%s$%.4f", sign, float64(abs)/dollar)
+	}
+	exact := fmt.Sprintf("%.9f", float64(abs)/dollar)
+	for digits, i := 0, strings.IndexAny(exact, "123456789"); i < len(exact); i++ {
+		if digits++; digits > 4 { // what follows is not for the eye
+			exact = fmt.Sprintf("%.*f", i-len("0."), float64(abs)/dollar)
+			break
+		}
+	}
+	return sign + "$" + strings.TrimRight(exact, "0")
+}
+
+// count separates thousands.
+func count(n int64) string {
+	text := strconv.FormatInt(n, 10)
+	sign := ""
+	if n < 0 {
+		sign, text = "-", text[1:]
+	}
+	for i := len(text) - 3; i > 0; i -= 3 {
+		text = text[:i] + "," + text[i:]
+	}
+	return sign + text
+}
+
+// amount writes what a limit counts in the limit's unit.
+func amount(m budget.Metric, n int64) string {
+	if m == budget.Cost {
+		return usd(pricing.Nano(n))
+	}
+	return count(n)
+}
+
+// unread is shown in place of a sum that is not read yet.
+const unread = "…"
+
+func (s *spent) show(text string) string {
+	if !s.Known {
+		return unread
+	}
+	return text
+}
+
+// short writes a duration with its largest unit or two.
+func short(d time.Duration) string {
+	d = max(d, 0)
+	switch {
+	case d == budget.Endless:
+		return budget.LastingText(d)
+	case d < time.Second:
+		return strconv.Itoa(int(d.Milliseconds())) + " ms"
+	case d < time.Minute:
+		return strconv.FormatFloat(d.Round(100*time.Millisecond).Seconds(), 'f', -1, 64) + " s"
+	case d < time.Hour:
+		return fmt.Sprintf("%d min %d s", int(d.Minutes()), int(d.Seconds())%60)
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%d h %d min", int(d.Hours()), int(d.Minutes())%60)
+	default:
+		return fmt.Sprintf("%d d %d h", int(d.Hours())/24, int(d.Hours())%24)
+	}
+}
+
+// bar is what is used of something, in per cent of its width.
+type bar struct {
+	Used, Held float64 // Held follows Used
+	Level      string  // "", "near" from 80 %, "full" from 100 %
+	Percent    int
+}
+
+func barOf(used, held, all int64) bar {
+	if all <= 0 {
+		return bar{}
+	}
+	of := func(n int64) float64 { return min(100*float64(n)/float64(all), 100) }
+	b := bar{Used: of(max(used-held, 0)), Percent: int(100 * float64(used) / float64(all))}
+	b.Held = of(used) - b.Used
+	switch {
+	case used >= all:
+		b.Level = "full"
+	case 100*used >= 80*all:
+		b.Level = "near"
+	}
+	return b
+}
+
+// pathOf joins parts to a path of the console.
+func pathOf(parts ...string) string {
+	for i := range parts {
+		parts[i] = url.PathEscape(parts[i])
+	}
+	return Path + strings.Join(parts, "/")
+}
+
+func toJSON(v any) (string, error) {
+	text, err := json.Marshal(v)
+	return string(text), err
+}
+
+func titleOf(text string) string {
+	if text == "" {
+		return ""
+	}
+	return strings.ToUpper(text[:1]) + text[1:]
+}
+
+// chart is what console.js draws.
+type chart struct {
+	X      []int64  `json:"x"` // Unix seconds
+	Series []series `json:"series"`
+}
+
+type series struct {
+	Name   string     `json:"name"`
+	Values []*float64 `json:"values"` // dollars; null: not read yet
+}
+
+func (s *span) chart(lines ...series) chart {
+	c := chart{Series: lines}
+	for _, d := range s.Days {
+		c.X = append(c.X, d.Unix())
+	}
+	return c
+}
+
+// pageOf reads a page number from the query, from 0.
+func pageOf(r *http.Request) int {
+	n, err := strconv.Atoi(r.URL.Query().Get("page"))
+	if err != nil || n < 0 || n > 1_000_000 {
+		return 0
+	}
+	return n
+}
+
+// form is a button that leads to an action.
+type form struct {
+	Token, Back, Name, Label string
+	Fields                   map[string]string
+}
+
+// newForm takes the fields as names and values in turn.
+func newForm(token, back, name, label string, fields ...string) form {
+	f := form{Token: token, Back: back, Name: name, Label: label, Fields: map[string]string{}}
+	for i := 0; i+1 < len(fields); i += 2 {
+		f.Fields[fields[i]] = fields[i+1]
+	}
+	return f
+}
+
+// pager leads to the pages before and after; empty where there is none.
+type pager struct{ Previous, Next string }
+
+func newPager(page, next int, search string) pager {
+	link := func(n int) string { return "?" + url.Values{"q": {search}, "page": {strconv.Itoa(n)}}.Encode() }
+	var p pager
+	if page > 0 {
+		p.Previous = link(page - 1)
+	}
+	if next > 0 {
+		p.Next = link(next)
+	}
+	return p
+}
+
+// userPath is the page of "org/user".
+func userPath(name string) string {
+	org, user, _ := strings.Cut(name, "/")
+	return pathOf("orgs", org, "users", user)
+}
+
+// change is a figure before and after.
+type change struct{ Before, Now int64 }
+
+// batchLines is how far a batch is.
+type batchLines struct{ All, Failed int64 }
+
+func linesOf(b *batch.Batch) batchLines {
+	good, bad := b.Done()
+	return batchLines{good + bad, bad}
+}
+
+// limitTable is a table of limits, with what its buttons need.
+type limitTable struct {
+	Token, Back, Org, User string
+	Limits                 []budget.Status
+	Overrides              []admin.Override
+}
+
+func newLimits(token, back, org, user string, limits []budget.Status, overrides []admin.Override) limitTable {
+	return limitTable{token, back, org, user, limits, overrides}
+}
+
+// Of is whom a change of a limit is for: the user, where the limit counts users.
+func (t limitTable) Of(s budget.Subject) string {
+	if s == budget.User {
+		return t.User
+	}
+	return ""
+}
+
+// limitAmount writes an amount in a limit's unit.
+func limitAmount(unit string, n int64) string {
+	if unit == "nano_usd" || unit == "usd" || unit == string(budget.Cost) {
+		return usd(pricing.Nano(n))
+	}
+	return count(n)
+}

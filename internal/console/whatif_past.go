@@ -1,0 +1,62 @@
+package console
+
+import (
+	"slices"
+
+	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/internal/simulate"
+	"github.com/llmguard/llmguard/pricing"
+)
+
+// happened is what became of calls when they were made, as the ledger has it.
+type happened struct {
+	Calls, Waited int
+	P50, P95      simulate.Milliseconds // of the calls that waited
+	Spent         pricing.Nano
+
+	waits []int64
+}
+
+// happenings are those of all calls and of each user.
+type happenings struct {
+	total happened
+	users map[string]*happened
+}
+
+// entry counts an entry of the ledger. Corrections change only what was spent.
+func (h *happenings) entry(e budget.Entry) {
+	one := h.users[e.User]
+	if one == nil {
+		one = &happened{}
+		h.users[e.User] = one
+	}
+	for _, to := range []*happened{&h.total, one} {
+		to.Spent += e.Cost
+		switch e.Kind {
+		case budget.KindSettle, budget.KindExpire, budget.KindCharge:
+			to.Calls++
+			if e.WaitedMS > 0 {
+				to.Waited++
+				to.waits = append(to.waits, e.WaitedMS)
+			}
+		}
+	}
+}
+
+func (h *happenings) finish() {
+	h.total.finish()
+	for _, one := range h.users {
+		one.finish()
+	}
+}
+
+func (h *happened) finish() {
+	slices.Sort(h.waits)
+	at := func(percent int) simulate.Milliseconds {
+		if len(h.waits) == 0 {
+			return 0
+		}
+		return simulate.Milliseconds(h.waits[(len(h.waits)*percent+99)/100-1])
+	}
+	h.P50, h.P95, h.waits = at(50), at(95), nil
+}

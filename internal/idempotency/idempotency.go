@@ -1,0 +1,225 @@
+// Package idempotency finds the call that a repeated request belongs to: by an
+// idempotency key, or by the place that an earlier, identical request of the
+// same caller has left. It knows hashes and ids only, no bodies and no answers,
+// and it does not know whether a job still lives: its caller looks.
+//
+// A place that is taken is gone, and so is the reply that names it: when that
+// reply is lost the repeated request is a new one.
+package idempotency
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/llmguard/llmguard/lua"
+)
+
+var (
+	openScript   = lua.Load("key_open")
+	changeScript = lua.Load("key_change")
+	keepScript   = lua.Load("place_keep")
+	takeScript   = lua.Load("place_take")
+)
+
+// ErrOther is returned for a key that came with another request before.
+var ErrOther = errors.New("idempotency: the key belongs to another request")
+
+// ErrLost tells that a key has passed to another holder, because ours had
+// fallen silent for a lease.
+var ErrLost = errors.New("idempotency: the key has another holder")
+
+// HeldError refuses a key whose request is still under way.
+type HeldError struct {
+	// Left is the rest of the holder's lease, which it renews.
+	Left time.Duration
+}
+
+func (e *HeldError) Error() string {
+	return fmt.Sprintf("idempotency: the key's request is under way (lease %s)", e.Left)
+}
+
+// Options are the optional settings of a Store.
+type Options struct {
+	// Logger defaults to slog.Default().
+	Logger *slog.Logger
+	// Lease is how long a key outlives a silent holder; it is renewed three
+	// times as often. 0 is 30 s.
+	Lease time.Duration
+}
+
+// Store keeps keys and places in Redis, in the slot of their org. It is safe
+// for concurrent use. Errors of Redis are returned as they are, wrapped.
+type Store struct {
+	rdb   redis.UniversalClient
+	log   *slog.Logger
+	lease time.Duration
+	every time.Duration // between renewals
+
+	mu   sync.Mutex
+	held map[*Key]struct{}
+}
+
+// New returns a Store over rdb. Call Run to keep the leases of held keys.
+func New(rdb redis.UniversalClient, o Options) *Store {
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	if o.Lease == 0 {
+		o.Lease = 30 * time.Second
+	}
+	return &Store{rdb: rdb, log: o.Logger, lease: o.Lease, every: o.Lease / 3, held: make(map[*Key]struct{})}
+}
+
+// Print is the fingerprint of a request, or of what scopes a key.
+type Print string
+
+// PrintOf hashes parts. No two lists of parts have the same print.
+func PrintOf(parts ...[]byte) Print {
+	h := sha256.New()
+	for _, p := range parts {
+		fmt.Fprintf(h, "%d:", len(p))
+		h.Write(p)
+	}
+	return Print(hex.EncodeToString(h.Sum(nil)))
+}
+
+func placeKey(org string, p Print) string { return "lg:{" + org + "}:place:" + string(p) }
+func recordKey(org string, p Print) string {
+	return "lg:{" + org + "}:once:" + string(p)
+}
+
+// Keep keeps the place of a job, for d, for the next request with this print.
+// Places of identical requests are kept side by side.
+func (s *Store) Keep(ctx context.Context, org string, p Print, job string, d time.Duration) error {
+	return s.run(ctx, keepScript, placeKey(org, p), job, d.Microseconds()).Err()
+}
+
+// Take takes one kept place and returns its job, "" when there is none.
+func (s *Store) Take(ctx context.Context, org string, p Print) (string, error) {
+	job, err := s.run(ctx, takeScript, placeKey(org, p)).Text()
+	if err != nil {
+		return "", fmt.Errorf("idempotency: take: %w", err)
+	}
+	return job, nil
+}
+
+func (s *Store) run(ctx context.Context, script *redis.Script, key string, args ...any) *redis.Cmd {
+	return script.Run(ctx, s.rdb, []string{key}, append([]any{""}, args...)...)
+}
+
+// Found is what a key already stands for; at most one field is set.
+type Found struct {
+	Job    string // the job its request became; nobody is connected to it
+	Answer string // the id its answer is kept under
+}
+
+// Key is an idempotency key held by one request. Exactly one of Free, Leave and
+// Done ends the holding; a process that dies loses it after a lease. It is for
+// one goroutine.
+type Key struct {
+	s      *Store
+	record string
+	holder string
+}
+
+// Open takes the key for a request: scope tells the key from all others of the
+// org, body is the print of all that makes the request what it is, and holder
+// is an id of this request alone. With an answer found there is nothing to
+// hold, and the Key is nil. The error is ErrOther, a *HeldError or of Redis.
+func (s *Store) Open(ctx context.Context, org string, scope, body Print, holder string) (*Key, Found, error) {
+	k := &Key{s: s, record: recordKey(org, scope), holder: holder}
+	reply, err := s.run(ctx, openScript, k.record, string(body), holder, s.lease.Microseconds()).Text()
+	if err != nil {
+		return nil, Found{}, fmt.Errorf("idempotency: open: %w", err)
+	}
+	word, rest, _ := strings.Cut(reply, " ")
+	found := Found{}
+	switch word {
+	case "other":
+		return nil, found, ErrOther
+	case "held":
+		left, _ := time.ParseDuration(rest + "us")
+		return nil, found, &HeldError{Left: left}
+	case "answer":
+		return nil, Found{Answer: rest}, nil
+	case "job":
+		found.Job = rest
+	}
+	s.mu.Lock()
+	s.held[k] = struct{}{}
+	s.mu.Unlock()
+	return k, found, nil
+}
+
+// Bind ties the key to the job its request becomes, before the job exists, for
+// as long as the job can be.
+func (k *Key) Bind(ctx context.Context, job string, ttl time.Duration) error {
+	return k.change(ctx, "bind", job, ttl)
+}
+
+// Free forgets the key: its request failed, and the next may start anew.
+func (k *Key) Free(ctx context.Context) error { return k.end(ctx, "free", "", 0) }
+
+// Leave leaves a bound key to whoever repeats the request.
+func (k *Key) Leave(ctx context.Context) error { return k.end(ctx, "leave", "", 0) }
+
+// Done says under which id the answer is kept, for ttl.
+func (k *Key) Done(ctx context.Context, answer string, ttl time.Duration) error {
+	return k.end(ctx, "done", answer, ttl)
+}
+
+func (k *Key) end(ctx context.Context, what, id string, ttl time.Duration) error {
+	k.s.mu.Lock()
+	delete(k.s.held, k)
+	k.s.mu.Unlock()
+	return k.change(ctx, what, id, ttl)
+}
+
+func (k *Key) change(ctx context.Context, what string, arg any, ttl time.Duration) error {
+	reply, err := k.s.run(ctx, changeScript, k.record, k.holder, what, arg, ttl.Milliseconds()).Text()
+	if err != nil {
+		return fmt.Errorf("idempotency: %s: %w", what, err)
+	}
+	if reply != "ok" {
+		return ErrLost
+	}
+	return nil
+}
+
+// Run renews the leases of the keys this process holds until ctx is done; it
+// then returns nil. It survives Redis being away.
+func (s *Store) Run(ctx context.Context) error {
+	tick := time.NewTicker(s.every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+			s.renew(ctx)
+		}
+	}
+}
+
+func (s *Store) renew(ctx context.Context) {
+	s.mu.Lock()
+	held := make([]*Key, 0, len(s.held))
+	for k := range s.held {
+		held = append(held, k)
+	}
+	s.mu.Unlock()
+	for _, k := range held {
+		if err := k.change(ctx, "renew", s.lease.Microseconds(), 0); err != nil {
+			s.log.DebugContext(ctx, "renew idempotency key", "err", err)
+		}
+	}
+}

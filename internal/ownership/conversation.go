@@ -1,0 +1,74 @@
+package ownership
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/llmguard/llmguard/lua"
+)
+
+var (
+	beginScript = lua.Load("conversation_begin")
+	endScript   = lua.Load("conversation_end")
+)
+
+func tokensKey(org, id string) string { return "lg:{" + org + "}:owned-tokens:" + id }
+
+func openKey(org, id string) string { return "lg:{" + org + "}:owned-open:" + id }
+
+// awaited is how long the end of what adds to a conversation is waited for. Afterwards
+// what it may have added is like the rest, and corrected with it.
+const awaited = time.Hour
+
+// Addition is what a call under way may add to a conversation.
+type Addition struct {
+	org, id, call     string
+	tokens            int64
+	base, corrections string // see conversation_begin
+}
+
+// Tokens is how many tokens a conversation holds, with all that calls under way may add:
+// never below the truth.
+func (s *Store) Tokens(ctx context.Context, org, id string) (int64, error) {
+	n, err := s.rdb.Get(ctx, tokensKey(org, id)).Int64()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return 0, fmt.Errorf("ownership: %w", err)
+	}
+	return max(n, 0), nil
+}
+
+// Begin counts the tokens that a call may add to a conversation. It comes before what adds
+// them is sent, and End follows.
+func (s *Store) Begin(ctx context.Context, org, id, call string, tokens int64) (Addition, error) {
+	a := Addition{org: org, id: id, call: call, tokens: max(tokens, 0)}
+	reply, err := beginScript.Run(ctx, s.rdb, []string{tokensKey(org, id), openKey(org, id)},
+		"", call, a.tokens, awaited.Microseconds()).StringSlice()
+	if err != nil {
+		return a, fmt.Errorf("ownership: %w", err)
+	}
+	a.base, a.corrections = reply[0], reply[1]
+	return a, nil
+}
+
+// Unknown is the total of a conversation that no provider has counted.
+const Unknown = -1
+
+// End counts what was added instead: so many tokens at most, and in total what the
+// provider has counted of the conversation after the call, or Unknown. When another call's
+// total came between, only the tokens added count. A total leaves out what other calls
+// under way may add; that stays counted until they end.
+func (s *Store) End(ctx context.Context, a Addition, added, total int64) error {
+	err := endScript.Run(ctx, s.rdb, []string{tokensKey(a.org, a.id), openKey(a.org, a.id)},
+		a.call, max(added, 0), max(total, Unknown), a.base, a.corrections).Err()
+	if err != nil {
+		return fmt.Errorf("ownership: %w", err)
+	}
+	return nil
+}
+
+// Added is all that Begin said might be.
+func (a Addition) Added() int64 { return a.tokens }

@@ -1,0 +1,315 @@
+package responses
+
+import (
+	"bytes"
+	"strconv"
+
+	"github.com/llmguard/llmguard/internal/wire"
+)
+
+// reader reads chunks of a stream of chat, and whole answers, which have the same
+// members. Its readers are made once: a stream has thousands of chunks.
+type reader struct {
+	c *composer
+
+	top, choice, delta, call, function, part func(key, value []byte) error
+
+	choices, failure, usage               []byte
+	message, finish                       []byte
+	content, refusal, thought, list       []byte
+	callID, callIndex, callName, callArgs []byte
+	kind, text, thinking                  []byte
+}
+
+func (r *reader) init(c *composer) {
+	r.c = c
+	r.top, r.choice, r.delta, r.call, r.function, r.part = r.onTop, r.onChoice, r.onDelta, r.onCall, r.onFunction, r.onPart
+}
+
+func (r *reader) onTop(key, value []byte) error {
+	if !given(value) {
+		return nil
+	}
+	switch string(key) {
+	case "choices":
+		r.choices = value
+	case "error":
+		r.failure = value
+	case "usage":
+		r.usage = value
+	case "model":
+		if r.c.model == nil && wire.IsString(value) {
+			r.c.model = bytes.Clone(value)
+		}
+	case "service_tier":
+		if wire.IsString(value) {
+			r.c.tier = append(r.c.tier[:0], value...)
+		}
+	case "created":
+		if n, err := strconv.ParseInt(string(value), 10, 42); err == nil && n > 0 && !r.c.begun {
+			r.c.made = n
+		}
+	}
+	return nil
+}
+
+func (r *reader) onChoice(key, value []byte) error {
+	if !given(value) {
+		return nil
+	}
+	switch string(key) {
+	case "delta", "message":
+		r.message = value
+	case "finish_reason":
+		r.finish = value
+	}
+	return nil
+}
+
+func (r *reader) onDelta(key, value []byte) error {
+	if !given(value) {
+		return nil
+	}
+	switch string(key) {
+	case "content":
+		r.content = value
+	case "refusal":
+		r.refusal = value
+	case "reasoning_content", "reasoning": // some servers send the same under both names
+		if wire.IsString(value) {
+			r.thought = value
+		}
+	case "tool_calls":
+		r.list = value
+	}
+	return nil
+}
+
+func (r *reader) onCall(key, value []byte) error {
+	if !given(value) {
+		return nil
+	}
+	switch string(key) {
+	case "index":
+		r.callIndex = value
+	case "id":
+		if len(value) > 2 && wire.IsString(value) {
+			r.callID = value
+		}
+	case "function":
+		if value[0] == '{' {
+			return wire.EachMember(value, r.function)
+		}
+	}
+	return nil
+}
+
+func (r *reader) onFunction(key, value []byte) error {
+	switch {
+	case string(key) == "name" && len(value) > 2 && wire.IsString(value):
+		r.callName = value
+	case string(key) == "arguments" && given(value):
+		r.callArgs = value
+	}
+	return nil
+}
+
+func (r *reader) onPart(key, value []byte) error {
+	switch string(key) {
+	case "type":
+		r.kind = value
+	case "text":
+		r.text = value
+	case "thinking":
+		r.thinking = value
+	}
+	return nil
+}
+
+// read takes one chunk, or one whole answer.
+func (r *reader) read(data []byte) error {
+	r.choices, r.failure, r.usage = nil, nil, nil
+	if err := wire.EachMember(data, r.top); err != nil {
+		return err
+	}
+	c := r.c
+	if r.usage != nil {
+		c.usage = append(c.usage[:0], r.usage...)
+	}
+	if r.failure != nil {
+		c.fail(failure(r.failure))
+		return nil
+	}
+	if c.begin(); r.choices == nil || r.choices[0] != '[' {
+		return nil
+	}
+	return wire.EachItem(r.choices, func(i int, value []byte) error {
+		if i > 0 { // one was asked for
+			return nil
+		}
+		r.message, r.finish = nil, nil
+		if err := wire.EachMember(value, r.choice); err != nil {
+			return err
+		}
+		return r.said()
+	})
+}
+
+// said takes what the choice says.
+func (r *reader) said() error {
+	c := r.c
+	r.content, r.refusal, r.thought, r.list = nil, nil, nil, nil
+	if r.message != nil && r.message[0] == '{' {
+		if err := wire.EachMember(r.message, r.delta); err != nil {
+			return err
+		}
+	}
+	c.say("reasoning", "reasoning_text", inside(r.thought))
+	if err := r.contents(); err != nil {
+		return err
+	}
+	c.say("message", "refusal", inside(r.refusal))
+	if r.list != nil && r.list[0] == '[' {
+		if err := wire.EachItem(r.list, r.oneCall); err != nil {
+			return err
+		}
+	}
+	if r.finish != nil {
+		c.finish = wire.Word(r.finish)
+	}
+	return nil
+}
+
+// contents takes a text, or Mistral's parts of thoughts and text.
+func (r *reader) contents() error {
+	switch {
+	case wire.IsString(r.content):
+		r.c.say("message", "output_text", inside(r.content))
+	case r.content != nil && r.content[0] == '[':
+		return wire.EachItem(r.content, func(_ int, value []byte) error {
+			r.kind, r.text, r.thinking = nil, nil, nil
+			if err := wire.EachMember(value, r.part); err != nil {
+				return err
+			}
+			if r.thinking != nil && r.thinking[0] == '[' {
+				return wire.EachItem(r.thinking, func(_ int, thought []byte) error {
+					r.text = nil
+					err := wire.EachMember(thought, r.part)
+					r.c.say("reasoning", "reasoning_text", inside(r.text))
+					return err
+				})
+			}
+			r.c.say("reasoning", "reasoning_text", inside(r.thinking))
+			r.c.say("message", "output_text", inside(r.text))
+			return nil
+		})
+	}
+	return nil
+}
+
+// oneCall takes a piece of a function call.
+func (r *reader) oneCall(_ int, value []byte) error {
+	r.callID, r.callIndex, r.callName, r.callArgs = nil, nil, nil, nil
+	if err := wire.EachMember(value, r.call); err != nil {
+		return err
+	}
+	c, at := r.c, r.known()
+	if at < 0 {
+		at = c.newCall(r.callID, r.callName, r.callIndex)
+	}
+	if c.calls[at].done {
+		c.fail(wire.BadGateway("The provider goes on with a function call that it had ended", nil))
+		return nil
+	}
+	c.argue(r.callArgs)
+	return nil
+}
+
+// known finds the call that the piece at hand goes on with, -1 for none. A call
+// begins with an index that was not there, or with a name under another id or
+// behind arguments: some servers number all calls 0, others give every piece an
+// id of its own, or none.
+func (r *reader) known() int {
+	c := r.c
+	for i := len(c.calls) - 1; i >= 0; i-- {
+		f := &c.calls[i]
+		last := i == len(c.calls)-1
+		here := sameRaw(f.index, r.callIndex) || r.callIndex == nil && last && r.callName == nil
+		named := r.callName != nil && (r.callID != nil || f.argued)
+		if sameRaw(f.id, r.callID) || here && !named {
+			return i
+		}
+	}
+	return -1
+}
+
+// newCall opens a function call.
+func (c *composer) newCall(id, name, index []byte) int {
+	f := call{id: bytes.Clone(id), name: bytes.Clone(name), index: bytes.Clone(index)}
+	if f.id == nil {
+		f.id = wire.AppendQuoted(nil, NewID("call_"))
+	}
+	if f.name == nil {
+		f.name = []byte(`""`)
+	}
+	c.close("completed")
+	c.calls = append(c.calls, f)
+	at := len(c.calls) - 1
+	c.open = opened{kind: "function_call", id: NewID("fc_"), call: at, text: c.open.text[:0], parts: c.open.parts[:0]}
+	c.event("response.output_item.added")
+	c.putInt("output_index", c.count)
+	c.out = c.item(append(c.out, `,"item":`...), "in_progress")
+	c.end()
+	return at
+}
+
+// argue adds to the arguments of the open call. Ollama may give them as an
+// object.
+func (c *composer) argue(raw []byte) {
+	inner := inside(raw)
+	if len(raw) > 0 && raw[0] == '{' {
+		inner = inside(wire.AppendQuoted(nil, string(raw)))
+	}
+	if len(inner) == 0 || c.over {
+		return
+	}
+	c.grow(inner)
+	c.calls[c.open.call].argued = true
+	c.event("response.function_call_arguments.delta")
+	c.place()
+	c.putText("delta", inner)
+	c.end()
+}
+
+// inside is what stands between the quotes of a raw string; nothing of another
+// value.
+func inside(raw []byte) []byte {
+	if !wire.IsString(raw) {
+		return nil
+	}
+	return raw[1 : len(raw)-1]
+}
+
+// failure reads an error that comes in place of the rest of a stream.
+func failure(raw []byte) *wire.Error {
+	e := wire.BadGateway("The provider ended the answer with an error", nil)
+	if wire.IsString(raw) {
+		e.Message = wire.Word(raw)
+	}
+	if raw[0] != '{' {
+		return e
+	}
+	_ = wire.EachMember(raw, func(key, value []byte) error { // a broken error says as much as it can
+		switch text := wire.Word(value); {
+		case text == "":
+		case string(key) == "message":
+			e.Message = text
+		case string(key) == "type":
+			e.Type = text
+		case string(key) == "code":
+			e.Code = text
+		}
+		return nil
+	})
+	return e
+}

@@ -1,0 +1,288 @@
+package responses
+
+import (
+	"strconv"
+
+	"github.com/llmguard/llmguard/internal/wire"
+)
+
+// Options are what a request needs besides itself.
+type Options struct {
+	// LimitField is what the provider calls the output limit: "max_tokens" or
+	// "max_completion_tokens".
+	LimitField string
+	// Turns are the conversation so far, oldest first.
+	Turns []Turn
+	// Items are those that the request refers to, by id.
+	Items map[string][]byte
+}
+
+// Request writes a request to Responses as one of chat. What it refers to must
+// be in o. The error is a *wire.Error for the caller.
+func Request(r *wire.Request, o Options) ([]byte, error) {
+	size := len(r.Body) + 256
+	for _, t := range o.Turns {
+		size += len(t.Input) + len(t.Output)
+	}
+	w := &writer{buf: make([]byte, 0, size+size/8), items: o.Items}
+	w.text(`{"model":`)
+	w.raw(r.Member("model"))
+	if err := w.conversation(r, o.Turns); err != nil {
+		return nil, err
+	}
+	for _, add := range []func(*wire.Request) error{w.tools, w.format, w.reasoning, w.rest} {
+		if err := add(r); err != nil {
+			return nil, err
+		}
+	}
+	if r.OutputLimit >= 0 {
+		w.member(o.LimitField, strconv.AppendInt(nil, r.OutputLimit, 10))
+	}
+	w.text("}")
+	return w.buf, nil
+}
+
+// conversation writes the messages.
+func (w *writer) conversation(r *wire.Request, turns []Turn) error {
+	w.text(`,"messages":[`)
+	if instructions := r.Member("instructions"); instructions != nil {
+		w.message("system")
+		w.text(`,"content":`)
+		w.raw(instructions)
+		w.text("}")
+	}
+	for _, t := range turns {
+		for _, list := range [][]byte{t.Input, t.Output} {
+			w.at = "previous_response_id"
+			if err := w.list(list); err != nil {
+				return err
+			}
+		}
+	}
+	w.at = ""
+	switch input := r.Member("input"); {
+	case input == nil && len(turns) == 0:
+		return wire.BadRequest("input", "missing_required_parameter", "Missing required parameter: 'input'.")
+	case input == nil:
+	case wire.IsString(input):
+		w.flush()
+		w.message("user")
+		w.text(`,"content":`)
+		w.raw(input)
+		w.text("}")
+	default:
+		if err := w.list(input); err != nil {
+			return err
+		}
+	}
+	w.flush()
+	w.text("]")
+	return nil
+}
+
+// tools writes the functions the model may call.
+func (w *writer) tools(r *wire.Request) error {
+	list, n := r.Member("tools"), 0
+	if list != nil {
+		err := wire.EachItem(list, func(i int, tool []byte) error {
+			if n++; n == 1 {
+				w.text(`,"tools":[`)
+			} else {
+				w.text(",")
+			}
+			return w.tool("tools["+strconv.Itoa(i)+"]", tool)
+		})
+		if err != nil {
+			return asRefusal(err, "tools")
+		}
+	}
+	if n == 0 {
+		return nil // chat refuses the rest without tools
+	}
+	w.text("]")
+	if parallel := r.Member("parallel_tool_calls"); parallel != nil {
+		w.member("parallel_tool_calls", parallel)
+	}
+	return w.choice(r.Member("tool_choice"))
+}
+
+func (w *writer) tool(param string, tool []byte) error {
+	var kind, name, description, parameters, strict []byte
+	err := wire.EachMember(tool, func(key, value []byte) error {
+		switch string(key) {
+		case "type":
+			kind = value
+		case "name":
+			name = value
+		case "description":
+			description = value
+		case "parameters":
+			parameters = value
+		case "strict":
+			strict = value
+		}
+		return nil
+	})
+	switch {
+	case err != nil:
+		return err
+	case string(kind) != `"function"`:
+		return refuse(param+".type", "The tool type "+shorten(kind))
+	case !wire.IsString(name):
+		return wire.BadRequest(param+".name", "missing_required_parameter", "Missing required parameter: '%s.name'.", param)
+	}
+	w.text(`{"type":"function","function":{"name":`)
+	w.raw(name)
+	for _, m := range []struct {
+		name  string
+		value []byte
+	}{{"description", description}, {"parameters", parameters}} {
+		if given(m.value) {
+			w.member(m.name, m.value)
+		}
+	}
+	if string(strict) == "true" { // false is chat's default, and some servers do not know the word
+		w.member("strict", strict)
+	}
+	w.text("}}")
+	return nil
+}
+
+// choice writes which tools are to be called.
+func (w *writer) choice(choice []byte) error {
+	switch {
+	case choice == nil:
+		return nil
+	case wire.IsString(choice):
+		w.member("tool_choice", choice)
+		return nil
+	}
+	var kind, name []byte
+	err := wire.EachMember(choice, func(key, value []byte) error {
+		switch string(key) {
+		case "type":
+			kind = value
+		case "name":
+			name = value
+		}
+		return nil
+	})
+	if err != nil || string(kind) != `"function"` || !wire.IsString(name) {
+		return refuse("tool_choice", "The tool_choice "+shorten(choice))
+	}
+	w.text(`,"tool_choice":{"type":"function","function":{"name":`)
+	w.raw(name)
+	w.text("}}")
+	return nil
+}
+
+// format writes the form the answer is to have.
+func (w *writer) format(r *wire.Request) error {
+	text := r.Member("text")
+	if text == nil {
+		return nil
+	}
+	return wire.EachMember(text, func(key, value []byte) error {
+		switch {
+		case string(key) == "format" && given(value):
+			return w.textFormat(value)
+		case string(key) == "verbosity" && given(value):
+			w.member("verbosity", value)
+		}
+		return nil
+	})
+}
+
+func (w *writer) textFormat(format []byte) error {
+	var kind []byte
+	members := make([]byte, 0, len(format))
+	err := wire.EachMember(format, func(key, value []byte) error {
+		if string(key) == "type" {
+			kind = value
+			return nil
+		}
+		if len(members) > 0 {
+			members = append(members, ',')
+		}
+		members = append(append(wire.AppendQuoted(members, string(key)), ':'), value...)
+		return nil
+	})
+	switch {
+	case err != nil:
+		return asRefusal(err, "text.format")
+	case string(kind) == `"text"`:
+	case string(kind) == `"json_object"`:
+		w.text(`,"response_format":{"type":"json_object"}`)
+	case string(kind) == `"json_schema"`:
+		w.text(`,"response_format":{"type":"json_schema","json_schema":{`)
+		w.raw(members)
+		w.text("}}")
+	default:
+		return refuse("text.format.type", "The format "+shorten(kind))
+	}
+	return nil
+}
+
+// reasoning writes how hard to think. A summary is not chat's to make: what the
+// provider shows of its reasoning is handed on.
+func (w *writer) reasoning(r *wire.Request) error {
+	if r.ReasoningEffort != "" {
+		w.member("reasoning_effort", wire.AppendQuoted(nil, r.ReasoningEffort))
+	}
+	return nil
+}
+
+// same are the members that chat has under the same name.
+var same = []string{"stream", "temperature", "top_p", "user", "service_tier"}
+
+// missing are those that chat has no word for.
+var missing = []string{"conversation", "prompt", "context_management", "moderation"}
+
+// rest writes what is the same, and refuses what has no word. Members that
+// OpenAI does not have go on as they came, as to every provider; those of chat
+// would be read as its own.
+func (w *writer) rest(r *wire.Request) error {
+	for _, name := range missing {
+		if r.Member(name) != nil {
+			return refuse(name, name)
+		}
+	}
+	if t := r.Member("truncation"); t != nil && string(t) != `"disabled"` {
+		return refuse("truncation", "truncation "+shorten(t))
+	}
+	if n := r.Member("top_logprobs"); n != nil && string(n) != "0" {
+		return refuse("top_logprobs", "top_logprobs")
+	}
+	if err := w.include(r.Member("include")); err != nil {
+		return err
+	}
+	for _, name := range same {
+		if v := r.Member(name); v != nil {
+			w.member(name, v)
+		}
+	}
+	for _, name := range r.Unknown {
+		if wire.OfChat(name) {
+			return wire.BadRequest(name, "unknown_parameter", "Unknown parameter: '%s'. It is one of chat completions.", name)
+		}
+		if v := r.Member(name); v != nil {
+			w.member(name, v)
+		}
+	}
+	return nil
+}
+
+// include refuses what a caller waits for and will not get. Encrypted reasoning
+// is asked for by some SDKs unasked.
+func (w *writer) include(list []byte) error {
+	if list == nil {
+		return nil
+	}
+	err := wire.EachItem(list, func(i int, value []byte) error {
+		if string(value) == `"message.output_text.logprobs"` {
+			return refuse("include["+strconv.Itoa(i)+"]", shorten(value))
+		}
+		return nil
+	})
+	return asRefusal(err, "include")
+}

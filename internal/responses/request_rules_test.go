@@ -1,0 +1,224 @@
+package responses_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/llmguard/llmguard/internal/responses"
+)
+
+const noWord = " cannot be used with this model: its provider speaks chat completions only, into which this proxy translates, and they have no word for it"
+
+// What chat has no word for is refused, with the member and the reason.
+func TestWhatHasNoWord(t *testing.T) {
+	with := func(member string) string { return `{"model":"m","input":"x",` + member + `}` }
+	input := func(item string) string { return `{"model":"m","input":[` + item + `]}` }
+	user := func(part string) string { return input(`{"role":"user","content":[` + part + `]}`) }
+	for _, c := range []struct{ body, param, what string }{
+		{with(`"conversation":"conv_1"`), "conversation", "conversation"},
+		{with(`"prompt":{"id":"p"}`), "prompt", "prompt"},
+		{with(`"moderation":{}`), "moderation", "moderation"},
+		{with(`"truncation":"auto"`), "truncation", `truncation "auto"`},
+		{with(`"top_logprobs":2`), "top_logprobs", "top_logprobs"},
+		{with(`"include":["message.output_text.logprobs"]`), "include[0]", `"message.output_text.logprobs"`},
+		{with(`"text":{"format":{"type":"grammar"}}`), "text.format.type", `The format "grammar"`},
+		{with(`"tools":[{"type":"web_search"}]`), "tools[0].type", `The tool type "web_search"`},
+		{with(`"tools":[{"type":"function","name":"f"},{"type":"mcp"}]`), "tools[1].type", `The tool type "mcp"`},
+		{
+			with(`"tools":[{"type":"function","name":"f"}],"tool_choice":{"type":"mcp"}`), "tool_choice",
+			`The tool_choice {"type":"mcp"}`,
+		},
+		{input(`{"type":"web_search_call"}`), "input[0].type", `An item of type "web_search_call"`},
+		{
+			input(`{"role":"user","content":"x"},{"type":"computer_call"}`), "input[1].type",
+			`An item of type "computer_call"`,
+		},
+		{user(`{"type":"input_image","file_id":"file-1"}`), "input[0].content[0].file_id", "A file_id"},
+		{user(`{"type":"input_file","file_url":"https://x"}`), "input[0].content[0].file_url", "A file_url"},
+		{user(`{"type":"input_video"}`), "input[0].content[0].type", `Content of type "input_video"`},
+		{
+			input(`{"type":"function_call_output","call_id":"c","output":[{"type":"input_image","image_url":"data:"}]}`), "input[0].output",
+			"The output of a function that is more than text",
+		},
+	} {
+		_, err := responses.Request(requestOf(t, c.body), responses.Options{LimitField: "max_tokens"})
+		checkRefusal(t, c.body, err, 400, c.param, "unsupported_parameter", c.what+noWord)
+	}
+}
+
+// What is missing or unknown is refused in the words of OpenAI's own API.
+func TestWhatIsMissing(t *testing.T) {
+	input := func(item string) string { return `{"model":"m","input":[` + item + `]}` }
+	for _, c := range []struct{ body, param, code, message string }{
+		{
+			`{"model":"m","previous_response_id":"resp_1"}`, "input", "missing_required_parameter",
+			"Missing required parameter: 'input'.",
+		},
+		{
+			`{"model":"m","input":"x","tools":[{"type":"function"}]}`, "tools[0].name", "missing_required_parameter",
+			"Missing required parameter: 'tools[0].name'.",
+		},
+		{
+			input(`{"type":"function_call","name":"f","arguments":"{}"}`), "input[0].call_id",
+			"missing_required_parameter", "Missing required parameter: 'input[0].call_id'.",
+		},
+		{
+			input(`{"type":"function_call","call_id":"c","arguments":"{}"}`), "input[0].name",
+			"missing_required_parameter", "Missing required parameter: 'input[0].name'.",
+		},
+		{
+			input(`{"type":"function_call","call_id":"c","name":"f"}`), "input[0].arguments",
+			"missing_required_parameter", "Missing required parameter: 'input[0].arguments'.",
+		},
+		{
+			input(`{"type":"function_call_output","output":"o"}`), "input[0].call_id", "missing_required_parameter",
+			"Missing required parameter: 'input[0].call_id'.",
+		},
+		{
+			input(`{"role":"king","content":"x"}`), "input[0].role", "invalid_value",
+			`Invalid value for 'input[0].role': "king".`,
+		},
+		{
+			`{"model":"m","input":"x","logprobs":true}`, "logprobs", "unknown_parameter",
+			"Unknown parameter: 'logprobs'. It is one of chat completions.",
+		},
+		{
+			`{"model":"m","input":"x","max_tokens":5}`, "max_tokens", "unknown_parameter",
+			"Unknown parameter: 'max_tokens'. It is one of chat completions.",
+		},
+	} {
+		_, err := responses.Request(requestOf(t, c.body), responses.Options{LimitField: "max_tokens"})
+		checkRefusal(t, c.body, err, 400, c.param, c.code, c.message)
+	}
+}
+
+// An item is referred to by its id; who made none of that id is told so.
+func TestReferences(t *testing.T) {
+	items := map[string][]byte{
+		"msg_1": []byte(`{"id":"msg_1","type":"message","role":"assistant","content":"kept"}`),
+		"ref_1": []byte(`{"id":"ref_1","type":"item_reference"}`),
+	}
+	body := `{"model":"m","input":[{"type":"item_reference","id":"msg_1"}]}`
+	checkJSON(t, body, chatOf(t, body, responses.Options{Items: items})["messages"],
+		`[{"role":"assistant","content":"kept"}]`)
+	missing := strings.Replace(body, "msg_1", "msg_2", 1)
+	_, err := responses.Request(requestOf(t, missing), responses.Options{Items: items})
+	checkRefusal(t, missing, err, 404, "input[0].id", "item_not_found",
+		"No such item: \"msg_2\". It must have been made through this proxy by the same org")
+	loop := strings.Replace(body, "msg_1", "ref_1", 1)
+	_, err = responses.Request(requestOf(t, loop), responses.Options{Items: items})
+	checkRefusal(t, loop, err, 400, "input[0].id", "unsupported_parameter", "This item"+noWord)
+}
+
+// Members that both APIs have are handed on as they came; those that say nothing
+// to chat are left out.
+func TestMembersThatAreHandedOn(t *testing.T) {
+	for _, c := range []struct{ member, want string }{
+		{`"temperature":1e-1`, `"temperature":0.1`},
+		{`"top_p":0.25`, `"top_p":0.25`},
+		{`"user":"u"`, `"user":"u"`},
+		{`"service_tier":"flex"`, `"service_tier":"flex"`},
+		{`"stream":true`, `"stream":true`},
+		{`"max_output_tokens":20`, `"max_completion_tokens":20`},
+		{`"reasoning":{"effort":"high","summary":"auto"}`, `"reasoning_effort":"high"`},
+		{`"text":{"verbosity":"low"}`, `"verbosity":"low"`},
+		{`"text":{"format":{"type":"json_object"}}`, `"response_format":{"type":"json_object"}`},
+		{
+			`"text":{"format":{"type":"json_schema","name":"n","strict":true,"schema":{"type":"object"}}}`,
+			`"response_format":{"type":"json_schema","json_schema":{"name":"n","strict":true,"schema":{"type":"object"}}}`,
+		},
+		{`"top_k":5`, `"top_k":5`}, // a provider's own
+		{`"text":{"format":{"type":"text"}}`, ``},
+		{`"metadata":{"a":"b"}`, ``},
+		{`"store":true`, ``},
+		{`"background":true`, ``},
+		{`"truncation":"disabled"`, ``},
+		{`"top_logprobs":0`, ``},
+		{`"include":["reasoning.encrypted_content"]`, ``},
+		{`"stream_options":{"include_obfuscation":false}`, ``},
+		{`"tool_choice":"required"`, ``}, // without tools
+		{`"parallel_tool_calls":false`, ``},
+	} {
+		body := `{"model":"m","input":"x",` + c.member + `}`
+		want := strings.TrimSuffix(`{"model":"m","messages":[{"role":"user","content":"x"}],`+c.want, ",") + "}"
+		checkJSON(t, body, chatOf(t, body, responses.Options{}), want)
+	}
+}
+
+func TestToolsAndChoices(t *testing.T) {
+	const tool = `"tools":[{"type":"function","name":"f"}]`
+	for choice, want := range map[string]string{
+		`"auto"`:                         `"auto"`,
+		`"none"`:                         `"none"`,
+		`"required"`:                     `"required"`,
+		`{"type":"function","name":"f"}`: `{"type":"function","function":{"name":"f"}}`,
+	} {
+		chat := chatOf(t, `{"model":"m","input":"x",`+tool+`,"tool_choice":`+choice+`}`, responses.Options{})
+		checkJSON(t, choice, chat["tool_choice"], want)
+		checkJSON(t, choice, chat["tools"], `[{"type":"function","function":{"name":"f"}}]`)
+	}
+}
+
+// Each kind of item and of content has its place among the messages.
+func TestItemsBecomeMessages(t *testing.T) {
+	for _, c := range []struct{ items, want string }{
+		{`{"role":"user","content":"a"}`, `{"role":"user","content":"a"}`},
+		{`{"role":"system","content":"a"}`, `{"role":"system","content":"a"}`},
+		{`{"role":"developer","content":"a"}`, `{"role":"system","content":"a"}`},
+		{`{"role":"assistant","content":"a"}`, `{"role":"assistant","content":"a"}`},
+		{`{"role":"user","content":[]}`, `{"role":"user","content":""}`},
+		{
+			`{"role":"user","content":[{"type":"input_text","text":"a\"b"},{"type":"input_text","text":"c"}]}`,
+			`{"role":"user","content":"a\"b\nc"}`,
+		},
+		{
+			`{"role":"assistant","content":[{"type":"output_text","text":"a"},{"type":"refusal","refusal":"b"}]}`,
+			`{"role":"assistant","content":"ab"}`,
+		},
+		{
+			`{"role":"user","content":[{"type":"input_image","image_url":"https://x/y.png"}]}`,
+			`{"role":"user","content":[{"type":"image_url","image_url":{"url":"https://x/y.png"}}]}`,
+		},
+		{
+			`{"role":"user","content":[{"type":"input_file","file_data":"data:,x","filename":null}]}`,
+			`{"role":"user","content":[{"type":"file","file":{"file_data":"data:,x"}}]}`,
+		},
+		{`{"type":"reasoning","id":"rs_1","summary":[]}`, ``},
+		{
+			`{"type":"function_call","call_id":"c","name":"f","arguments":"{}"}`,
+			`{"role":"assistant","content":null,"tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{}"}}]}`,
+		},
+		{
+			`{"type":"function_call_output","call_id":"c","output":"o"}`,
+			`{"role":"tool","tool_call_id":"c","content":"o"}`,
+		},
+	} {
+		chat := chatOf(t, `{"model":"m","input":[`+c.items+`]}`, responses.Options{})
+		checkJSON(t, c.items, chat["messages"], "["+c.want+"]")
+	}
+}
+
+// Earlier turns come first, each with its output behind its input.
+func TestTurnsComeFirst(t *testing.T) {
+	chat := chatOf(t, `{"model":"m","instructions":"i","previous_response_id":"resp_1"}`, responses.Options{Turns: []responses.Turn{
+		{Input: []byte(`[{"role":"user","content":"1"}]`), Output: []byte(`[{"role":"assistant","content":"2"}]`)},
+		{Input: []byte(`[{"role":"user","content":"3"}]`), Output: []byte(`[]`)},
+	}})
+	checkJSON(t, "messages", chat["messages"],
+		`[{"role":"system","content":"i"},{"role":"user","content":"1"},{"role":"assistant","content":"2"},{"role":"user","content":"3"}]`)
+	_, err := responses.Request(requestOf(t, `{"model":"m","input":"x"}`), responses.Options{Turns: []responses.Turn{{Input: []byte(`[{"type":"mcp_call"}]`)}}})
+	checkRefusal(t, "an earlier turn", err, 400, "previous_response_id.type", "unsupported_parameter",
+		`An item of type "mcp_call"`)
+}
+
+// A provider's error names the member of Responses that it is about.
+func TestParamOfAnError(t *testing.T) {
+	for chat, want := range map[string]string{
+		"messages": "input", "messages[2].content[0]": "input", "messages.2": "input", "max_completion_tokens": "max_output_tokens",
+		"max_tokens": "max_output_tokens", "response_format.json_schema": "text.format", "reasoning_effort": "reasoning.effort", "tools[0]": "tools[0]", "top_p": "top_p",
+	} {
+		if got := responses.Param(chat); got != want {
+			t.Errorf("%s: got %s, want %s", chat, got, want)
+		}
+	}
+}

@@ -1,0 +1,176 @@
+package responses
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/llmguard/llmguard/internal/wire"
+)
+
+func scan(t testing.TB, body string) *wire.Request {
+	t.Helper()
+	r, err := wire.Scan(wire.Responses, []byte(body), wire.Limits{})
+	if err != nil {
+		t.Fatalf("%v: %s", err, body)
+	}
+	return r
+}
+
+// sameJSON compares two documents, and says so when they differ.
+func sameJSON(t *testing.T, got []byte, want string) {
+	t.Helper()
+	var a, b any
+	if err := json.Unmarshal(got, &a); err != nil {
+		t.Fatalf("%v: %s", err, got)
+	}
+	if err := json.Unmarshal([]byte(want), &b); err != nil {
+		t.Fatalf("%v: %s", err, want)
+	}
+	if !reflect.DeepEqual(a, b) {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+func TestRequest(t *testing.T) {
+	f := func(name, body, want string) {
+		t.Run(name, func(t *testing.T) {
+			got, err := Request(scan(t, body), Options{LimitField: "max_tokens"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			sameJSON(t, got, want)
+			if _, err := wire.Scan(wire.ChatCompletions, got, wire.Limits{}); err != nil {
+				t.Errorf("our own scanner refuses it: %v", err)
+			}
+		})
+	}
+	f("text", `{"model":"m","input":"hi","store":false,"metadata":{"a":"b"}}`, `{"model":"m","messages":[{"role":"user","content":"hi"}]}`)
+	f("escapes", `{"model":"m","input":"\u00e9 \"\n\ud83d\ude00"}`, `{"model":"m","messages":[{"role":"user","content":"é \"\n😀"}]}`)
+	f("instructions", `{"model":"m","instructions":"be kind","input":[{"role":"developer","content":"d"},{"role":"user","content":"u"}]}`,
+		`{"model":"m","messages":[{"role":"system","content":"be kind"},{"role":"system","content":"d"},{"role":"user","content":"u"}]}`)
+	f("parts become one text", `{"model":"m","input":[{"type":"message","role":"user","content":[{"type":"input_text","text":"a"},{"type":"input_text","text":"b"}]},
+		{"type":"message","role":"assistant","id":"msg_1","status":"completed","content":[{"type":"output_text","text":"c","annotations":[]},{"type":"refusal","refusal":"d"}]}]}`,
+		`{"model":"m","messages":[{"role":"user","content":"a\nb"},{"role":"assistant","content":"cd"}]}`)
+	f("picture", `{"model":"m","input":[{"role":"user","content":[{"type":"input_text","text":"what"},{"type":"input_image","image_url":"data:image/png;base64,AA==","detail":"low"}]}]}`,
+		`{"model":"m","messages":[{"role":"user","content":[{"type":"text","text":"what"},{"type":"image_url","image_url":{"url":"data:image/png;base64,AA==","detail":"low"}}]}]}`)
+	f("file and sound", `{"model":"m","input":[{"role":"user","content":[{"type":"input_file","filename":"a.pdf","file_data":"data:application/pdf;base64,AA=="},{"type":"input_audio","input_audio":{"data":"AA==","format":"wav"}}]}]}`,
+		`{"model":"m","messages":[{"role":"user","content":[{"type":"file","file":{"filename":"a.pdf","file_data":"data:application/pdf;base64,AA=="}},{"type":"input_audio","input_audio":{"data":"AA==","format":"wav"}}]}]}`)
+	f("calls", `{"model":"m","input":[{"role":"user","content":"w"},{"type":"reasoning","id":"rs_1","summary":[],"encrypted_content":"x"},
+		{"type":"message","role":"assistant","content":"let me see"},{"type":"function_call","id":"fc_1","call_id":"c1","name":"f","arguments":"{}"},{"type":"function_call","call_id":"c2","name":"g","arguments":"{\"a\":1}"},
+		{"type":"function_call_output","call_id":"c1","output":"one"},{"type":"function_call_output","call_id":"c2","output":[{"type":"input_text","text":"two"}]}]}`,
+		`{"model":"m","messages":[{"role":"user","content":"w"},{"role":"assistant","content":"let me see","tool_calls":[{"id":"c1","type":"function","function":{"name":"f","arguments":"{}"}},{"id":"c2","type":"function","function":{"name":"g","arguments":"{\"a\":1}"}}]},
+		{"role":"tool","tool_call_id":"c1","content":"one"},{"role":"tool","tool_call_id":"c2","content":"two"}]}`)
+	f("call alone", `{"model":"m","input":[{"type":"function_call","call_id":"c1","name":"f","arguments":"{}"},{"type":"function_call_output","call_id":"c1","output":"one"},{"type":"function_call","call_id":"c2","name":"f","arguments":"{}"}]}`,
+		`{"model":"m","messages":[{"role":"assistant","content":null,"tool_calls":[{"id":"c1","type":"function","function":{"name":"f","arguments":"{}"}}]},{"role":"tool","tool_call_id":"c1","content":"one"},
+		{"role":"assistant","content":null,"tool_calls":[{"id":"c2","type":"function","function":{"name":"f","arguments":"{}"}}]}]}`)
+	f("tools", `{"model":"m","input":"x","tools":[{"type":"function","name":"f","description":"d","parameters":{"type":"object"},"strict":true},{"type":"function","name":"g","parameters":null,"strict":false}],"tool_choice":{"type":"function","name":"f"},"parallel_tool_calls":false}`,
+		`{"model":"m","messages":[{"role":"user","content":"x"}],"tools":[{"type":"function","function":{"name":"f","description":"d","parameters":{"type":"object"},"strict":true}},{"type":"function","function":{"name":"g"}}],"tool_choice":{"type":"function","function":{"name":"f"}},"parallel_tool_calls":false}`)
+	f("no tools", `{"model":"m","input":"x","tools":[],"tool_choice":"auto","parallel_tool_calls":true}`, `{"model":"m","messages":[{"role":"user","content":"x"}]}`)
+	f("schema", `{"model":"m","input":"x","text":{"format":{"type":"json_schema","name":"n","schema":{"type":"object"},"strict":true},"verbosity":"low"}}`,
+		`{"model":"m","messages":[{"role":"user","content":"x"}],"response_format":{"type":"json_schema","json_schema":{"name":"n","schema":{"type":"object"},"strict":true}},"verbosity":"low"}`)
+	f("json", `{"model":"m","input":"x","text":{"format":{"type":"json_object"}}}`, `{"model":"m","messages":[{"role":"user","content":"x"}],"response_format":{"type":"json_object"}}`)
+	f("plain format", `{"model":"m","input":"x","text":{"format":{"type":"text"}}}`, `{"model":"m","messages":[{"role":"user","content":"x"}]}`)
+	f("the rest", `{"model":"m","input":"x","reasoning":{"effort":"low","summary":"auto"},"max_output_tokens":7,"temperature":0.5,"top_p":1e-1,"stream":true,"user":"u","service_tier":"flex","truncation":"disabled","include":["reasoning.encrypted_content"],"stream_options":{"include_obfuscation":false},"top_k":5}`,
+		`{"model":"m","messages":[{"role":"user","content":"x"}],"reasoning_effort":"low","max_tokens":7,"temperature":0.5,"top_p":1e-1,"stream":true,"user":"u","service_tier":"flex","top_k":5}`)
+}
+
+// TestRequestGoesOn: what was said before comes before, and what is referred to
+// is put in its place.
+func TestRequestGoesOn(t *testing.T) {
+	got, err := Request(scan(t, `{"model":"m","instructions":"i","input":[{"type":"item_reference","id":"msg_9"},{"id":"rs_1","type":"item_reference"},{"role":"user","content":"third"}],"previous_response_id":"resp_2"}`), Options{
+		LimitField: "max_tokens",
+		Turns: []Turn{
+			{[]byte(`[{"id":"msg_1","type":"message","role":"user","content":[{"type":"input_text","text":"first"}]}]`), []byte(`[{"type":"reasoning","id":"rs_1"},{"type":"function_call","call_id":"c","name":"f","arguments":"{}"}]`)},
+			{[]byte(`[{"type":"function_call_output","call_id":"c","output":"o"}]`), []byte(`[{"type":"message","role":"assistant","content":[{"type":"output_text","text":"second"}]}]`)},
+		},
+		Items: map[string][]byte{"msg_9": []byte(`{"id":"msg_9","type":"message","role":"assistant","content":"between"}`), "rs_1": []byte(`{"id":"rs_1","type":"reasoning"}`)},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sameJSON(t, got, `{"model":"m","messages":[{"role":"system","content":"i"},{"role":"user","content":"first"},
+		{"role":"assistant","content":null,"tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{}"}}]},{"role":"tool","tool_call_id":"c","content":"o"},
+		{"role":"assistant","content":"second"},{"role":"assistant","content":"between"},{"role":"user","content":"third"}]}`)
+}
+
+// TestRequestRefused: what chat has no word for is refused by its name.
+func TestRequestRefused(t *testing.T) {
+	f := func(body, param string) {
+		t.Helper()
+		_, err := Request(scan(t, body), Options{LimitField: "max_tokens"})
+		var public *wire.Error
+		if !errors.As(err, &public) || public.Status != 400 || public.Param != param {
+			t.Errorf("%s: %+v, want a refusal of %s", body, err, param)
+		}
+	}
+	input := func(item string) string { return `{"model":"m","input":[{"role":"user","content":"x"},` + item + `]}` }
+	f(`{"model":"m","input":"x","tools":[{"type":"function","name":"f"},{"type":"web_search"}]}`, "tools[1].type")
+	f(`{"model":"m","input":"x","tools":[{"type":"custom","name":"f"}]}`, "tools[0].type")
+	f(`{"model":"m","input":"x","tools":[{"type":"function"}]}`, "tools[0].name")
+	f(`{"model":"m","input":"x","tools":[{"type":"function","name":"f"}],"tool_choice":{"type":"file_search"}}`, "tool_choice")
+	f(`{"model":"m","input":"x","conversation":"conv_1"}`, "conversation")
+	f(`{"model":"m","prompt":{"id":"p"},"input":"x"}`, "prompt")
+	f(`{"model":"m","input":"x","truncation":"auto"}`, "truncation")
+	f(`{"model":"m","input":"x","context_management":[]}`, "context_management")
+	f(`{"model":"m","input":"x","top_logprobs":2}`, "top_logprobs")
+	f(`{"model":"m","input":"x","include":["a","message.output_text.logprobs"]}`, "include[1]")
+	f(`{"model":"m","input":"x","text":{"format":{"type":"grammar"}}}`, "text.format.type")
+	f(`{"model":"m","input":"x","n":3}`, "n")
+	f(`{"model":"m","input":"x","messages":[]}`, "messages")
+	f(input(`{"type":"web_search_call","status":"completed"}`), "input[1].type")
+	f(input(`{"type":"compaction","encrypted_content":"xx"}`), "input[1].type")
+	f(input(`{"role":"king","content":"x"}`), "input[1].role")
+	f(input(`{"role":"user","content":[{"type":"input_image","file_id":"file-1"}]}`), "input[1].content[0].file_id")
+	f(input(`{"role":"user","content":[{"type":"input_text","text":"a"},{"type":"input_file","file_url":"https://x"}]}`), "input[1].content[1].file_url")
+	f(input(`{"role":"user","content":[{"type":"input_hologram"}]}`), "input[1].content[0].type")
+	f(input(`{"type":"function_call","name":"f","arguments":"{}"}`), "input[1].call_id")
+	f(input(`{"type":"function_call_output","output":"x"}`), "input[1].call_id")
+	f(input(`{"type":"function_call_output","call_id":"c","output":[{"type":"input_image","image_url":"data:"}]}`), "input[1].output")
+}
+
+// TestRequestCopies: the translation of a long prompt costs memory once.
+func TestRequestCopies(t *testing.T) {
+	body := `{"model":"m","input":[{"role":"user","content":"` + strings.Repeat("word ", 40_000) + `"}]}`
+	r := scan(t, body)
+	result := testing.Benchmark(func(b *testing.B) {
+		for b.Loop() {
+			if _, err := Request(r, Options{LimitField: "max_tokens"}); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	if n := result.AllocedBytesPerOp(); n > int64(2*len(body)) {
+		t.Errorf("%d bytes for a request of %d", n, len(body))
+	}
+}
+
+func TestInputItems(t *testing.T) {
+	items := InputItems(scan(t, `{"model":"m","input":[{"role":"user","content":"a"},{"type":"function_call_output","call_id":"c","output":"o"},{"type":"item_reference","id":"msg_9"},{"id":"msg_3","type":"message","role":"user","content":"b"}]}`),
+		map[string][]byte{"msg_9": []byte(`{"id":"msg_9","type":"message","role":"assistant","content":"between"}`)})
+	var list []map[string]any
+	if err := json.Unmarshal(items, &list); err != nil || len(list) != 4 {
+		t.Fatalf("%v: %s", err, items)
+	}
+	for i, want := range [][2]string{{"msg_", "message"}, {"fco_", "function_call_output"}, {"msg_9", "message"}, {"msg_3", "message"}} {
+		id, _ := list[i]["id"].(string)
+		if !strings.HasPrefix(id, want[0]) || list[i]["type"] != want[1] {
+			t.Errorf("%v, want %q", list[i], want)
+		}
+	}
+	text := InputItems(scan(t, `{"model":"m","input":"hi"}`), nil)
+	if !bytes.Contains(text, []byte(`{"type":"input_text","text":"hi"}`)) || Item(text, ItemID(text[1:len(text)-1])) == nil {
+		t.Errorf("%s", text)
+	}
+}
+
+func TestParam(t *testing.T) {
+	for chat, want := range map[string]string{"messages[3].content": "input", "max_tokens": "max_output_tokens", "response_format": "text.format", "temperature": "temperature", "": ""} {
+		if got := Param(chat); got != want {
+			t.Errorf("%q is about %q, want %q", chat, got, want)
+		}
+	}
+}

@@ -1,0 +1,384 @@
+package simulate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/wire"
+	"github.com/llmguard/llmguard/pricing"
+	"github.com/llmguard/llmguard/queue"
+	"github.com/llmguard/llmguard/quota"
+)
+
+// Options tune a Run.
+type Options struct {
+	// Progress, when set, is told now and then how many calls have come.
+	Progress func(done, total int)
+	// Fill makes the result follow how full limits are, for [Report.Fill].
+	Fill bool
+}
+
+// Run replays a sorted trace under a policy. It ends early with ctx.
+func Run(ctx context.Context, t *Trace, p Policy, o Options) (*Result, error) {
+	if !t.sorted {
+		return nil, errors.New("simulate: sort the trace first")
+	}
+	e, err := newEngine(t, p)
+	if err != nil {
+		return nil, err
+	}
+	if o.Fill {
+		e.result.fill = map[fillKey]*[timeSlots]float64{}
+		e.sample = e.result.begins
+	}
+	for i := range t.calls {
+		if i%8192 == 0 {
+			if err := ctx.Err(); err != nil {
+				return nil, err
+			}
+			if o.Progress != nil {
+				o.Progress(i, len(t.calls))
+			}
+		}
+		if err := e.until(ctx, t.calls[i].at); err != nil {
+			return nil, err
+		}
+		e.watch(t.calls[i].at)
+		e.now = t.calls[i].at
+		if err := e.arrive(int32(i)); err != nil {
+			return nil, err
+		}
+	}
+	for n := 0; len(e.events) > 0; n++ {
+		if n%8192 == 0 && ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		e.step()
+	}
+	if o.Progress != nil {
+		o.Progress(len(t.calls), len(t.calls))
+	}
+	return e.result, nil
+}
+
+// engine is one run: what a proxy and a worker do, without what takes them time.
+type engine struct {
+	trace    *Trace
+	policy   Policy
+	result   *Result
+	budget   *budget.Virtual
+	pools    map[string]*poolState
+	subjects map[who]*subject
+	lanes    map[[2]uint32]string
+	caps     map[string]*budget.Standing
+	events   events
+	seq      int64
+	steps    int   // events that are over
+	now      int64 // us
+	sample   int64 // when limits are looked at next; 0: never
+	open     map[int32]*running
+}
+
+// poolState is a pool, its queue and the worker that drains it.
+type poolState struct {
+	queue *queue.Virtual
+	most  int // jobs at once
+	busy  int
+	next  int64 // when the pacer asks again; 0: not
+}
+
+// subject is who a call is made for, resolved under the policy.
+type subject struct {
+	why    string // why it is skipped, else ""
+	org    *guard.Org
+	limits []budget.Limit
+	on     *budget.Standing
+	caps   []budget.Cap
+	onCaps []*budget.Standing
+	pool   *poolState
+	poolID string
+	flow   queue.Flow
+	lane   string
+}
+
+// running is an admitted call: what it holds until its end.
+type running struct {
+	on    *subject
+	hold  *budget.VirtualHold
+	caps  []*budget.VirtualHold
+	grant queue.VirtualGrant
+	job   *queue.VirtualJob // nil for a live call
+}
+
+// lease is beyond every call: nobody dies in a simulation.
+const lease = 10 * 365 * 24 * time.Hour
+
+func newEngine(t *Trace, p Policy) (*engine, error) {
+	e := &engine{
+		trace: t, policy: p, budget: budget.NewVirtual(budget.Options{Lease: lease}), pools: map[string]*poolState{},
+		subjects: map[who]*subject{}, lanes: map[[2]uint32]string{}, caps: map[string]*budget.Standing{}, open: map[int32]*running{},
+	}
+	if p.HoldFor <= 0 {
+		e.policy.HoldFor = defaultHold
+	}
+	for _, pool := range p.Pools {
+		v, err := queue.NewVirtual(pool, p.Queue)
+		if err != nil {
+			return nil, err
+		}
+		s := &poolState{queue: v, most: p.Workers[pool.ID]}
+		if s.most <= 0 {
+			s.most = defaultWorkers
+		}
+		e.pools[pool.ID] = s
+	}
+	e.result = newResult(t, p)
+	return e, nil
+}
+
+// subject resolves who a call is made for, once.
+func (e *engine) subject(w who) (*subject, error) {
+	if s := e.subjects[w]; s != nil {
+		return s, nil
+	}
+	s, err := e.resolve(w)
+	if err == nil {
+		e.subjects[w] = s
+	}
+	return s, err
+}
+
+func (e *engine) resolve(w who) (*subject, error) {
+	name := func(id uint32) string { return e.trace.names[id] }
+	org := e.policy.Guard.Orgs[name(w.org)]
+	if org == nil {
+		return &subject{why: fmt.Sprintf("org %s is not in %s", name(w.org), e.policy.Name)}, nil
+	}
+	caller := guard.Caller{Org: org, User: name(w.user), Key: name(w.key), IP: name(w.ip)}
+	target, limits, caps, err := e.policy.Guard.Standing(caller, &wire.Request{Model: name(w.model), Endpoint: wire.Endpoint(name(w.endpoint))})
+	if err != nil {
+		return &subject{why: fmt.Sprintf("no pool of %s serves the model %s", e.policy.Name, name(w.model))}, nil
+	}
+	s := &subject{
+		org: org, limits: limits, caps: caps, pool: e.pools[target.Pool], poolID: target.Pool,
+		flow: queue.Flow{Org: org.ID, User: caller.User},
+	}
+	if s.pool == nil {
+		return nil, fmt.Errorf("simulate: %s has no pool %q", e.policy.Name, target.Pool)
+	}
+	call := budget.Call{Org: org.ID, User: caller.User, Key: caller.Key, IP: caller.IP}
+	if s.on, err = e.budget.Bind(limits, call); err != nil {
+		return nil, err
+	}
+	for _, c := range caps {
+		on, err := e.budget.BindCap(c)
+		if err != nil {
+			return nil, err
+		}
+		s.onCaps = append(s.onCaps, on)
+	}
+	names := [2]uint32{w.key, w.model}
+	if e.lanes[names] == "" {
+		e.lanes[names] = queue.Lane(caller.Key, name(w.model))
+	}
+	s.lane = e.lanes[names]
+	return s, nil
+}
+
+// arrive is a proxy's part of a call.
+func (e *engine) arrive(i int32) error {
+	r := &e.trace.calls[i]
+	s, err := e.subject(r.who)
+	switch {
+	case err != nil:
+		return err
+	case s.why != "":
+		e.result.skip(i, s.why)
+		return nil
+	case r.class > uint8(queue.Interactive) && !s.org.RefuseOverLimit:
+		e.enqueue(i, s, queue.Class(r.class), e.age(s, queue.Class(r.class)))
+		return nil
+	}
+	why, foreseen, final := e.live(i, s)
+	switch {
+	case why == "":
+	case final || s.org.RefuseOverLimit:
+		e.result.refuse(i, why)
+	default:
+		e.wait(i, s, why, foreseen)
+	}
+	return nil
+}
+
+// live tries a call at once. It returns what refused it, the wait that can be
+// foreseen, and whether no waiting helps.
+func (e *engine) live(i int32, s *subject) (why string, foreseen time.Duration, final bool) {
+	run, refusal := e.hold(i, s)
+	if refusal != nil {
+		if refusal.Soon {
+			return reason(refusal), 0, false
+		}
+		return reason(refusal), refusal.Binding.Wait, refusal.Binding.Never
+	}
+	grant, err := s.pool.queue.Take(e.now, s.flow, e.trace.calls[i].quota)
+	var busy *quota.BusyError
+	if errors.As(err, &busy) {
+		e.void(run)
+		return "quota of " + s.poolID + " (" + busy.Reason + ")", busy.Wait, busy.Never
+	}
+	run.grant = grant
+	e.start(i, run)
+	return "", 0, false
+}
+
+// reason names what refused a call.
+func reason(r *budget.ExceededError) string {
+	if r.Cap != nil {
+		return "cap of " + r.Cap.String() + ": " + r.Binding.LimitID
+	}
+	return r.Binding.LimitID
+}
+
+// hold takes the limits and then the caps, or nothing.
+func (e *engine) hold(i int32, s *subject) (*running, *budget.ExceededError) {
+	r := &e.trace.calls[i]
+	most := budget.Amounts{Cost: pricing.Nano(r.held), Tokens: r.heldTokens}
+	h, refusal := e.budget.Hold(e.now, s.on, most, most)
+	if refusal != nil {
+		return nil, refusal
+	}
+	run := &running{on: s, hold: h}
+	for k, on := range s.onCaps {
+		part, refusal := e.budget.Hold(e.now, on, most, most)
+		if refusal != nil {
+			e.void(run)
+			refusal.Cap = &s.caps[k]
+			return nil, refusal
+		}
+		run.caps = append(run.caps, part)
+	}
+	return run, nil
+}
+
+func (e *engine) void(run *running) {
+	e.budget.Void(e.now, run.hold)
+	for _, part := range run.caps {
+		e.budget.Void(e.now, part)
+	}
+}
+
+// start runs an admitted call to its end.
+func (e *engine) start(i int32, run *running) {
+	e.result.start(i, e.now, run)
+	if e.sample > 0 {
+		e.look(run.on, e.now)
+	}
+	e.open[i] = run
+	e.at(e.now+e.trace.calls[i].took, evEnd, i, nil)
+}
+
+// end settles a call, by its actual cost.
+func (e *engine) end(i int32) {
+	r, run := &e.trace.calls[i], e.open[i]
+	delete(e.open, i)
+	actual := budget.Amounts{Cost: pricing.Nano(r.cost), Tokens: r.tokens}
+	e.budget.Settle(e.now, run.hold, actual)
+	for _, part := range run.caps {
+		e.budget.Settle(e.now, part, actual)
+	}
+	pool := run.on.pool
+	if run.job == nil {
+		pool.queue.Give(e.now, run.grant, false, r.tokens)
+	} else {
+		pool.queue.Finish(e.now, run.job, false, r.tokens)
+		pool.busy--
+	}
+	if pool.queue.Waiting() > 0 {
+		e.ask(pool, e.now)
+	}
+}
+
+// wait queues a call whose caller stays, unless the wait that can be foreseen is
+// longer than its patience.
+func (e *engine) wait(i int32, s *subject, why string, foreseen time.Duration) {
+	patience := e.policy.HoldFor
+	if e.trace.calls[i].stream {
+		patience = streamWait
+	}
+	if most := s.org.MaxWait; most > 0 {
+		patience = min(patience, most)
+	}
+	if foreseen > patience {
+		e.result.refuse(i, why)
+		return
+	}
+	e.result.waits(i, why)
+	job := e.enqueue(i, s, queue.Interactive, patience+deadlineSlack)
+	if job == nil {
+		return
+	}
+	if _, eta := s.pool.queue.Position(e.now, job); eta > patience {
+		e.leave(i, s.pool, job, "quota of "+s.poolID+" (too many before it)")
+		return
+	}
+	e.at(e.now+patience.Microseconds(), evPatience, i, job)
+}
+
+// age is how long a job without a caller may wait.
+func (e *engine) age(s *subject, _ queue.Class) time.Duration {
+	if most := s.org.MaxWait; most > 0 {
+		return most
+	}
+	return s.pool.queue.MaxAge()
+}
+
+// enqueue puts a job; nil when it is refused.
+func (e *engine) enqueue(i int32, s *subject, class queue.Class, age time.Duration) *queue.VirtualJob {
+	j := &queue.VirtualJob{
+		Class: class, Flow: s.flow, Tokens: e.trace.calls[i].quota, Of: i,
+		Deadline: e.now + min(age, s.pool.queue.MaxAge()).Microseconds(),
+	}
+	if limit := e.tooLarge(i, s); limit != "" && class != queue.Interactive {
+		e.result.refuse(i, limit)
+		return nil
+	}
+	if err := s.pool.queue.Put(e.now, j, s.lane); err != nil {
+		e.result.refuse(i, "queue of "+s.poolID+" is full")
+		return nil
+	}
+	e.result.queued(i, e.now)
+	if class != queue.Interactive {
+		e.at(j.Deadline, evPatience, i, j)
+	}
+	e.ask(s.pool, e.now)
+	return j
+}
+
+// tooLarge names a limit that the call alone exceeds.
+func (e *engine) tooLarge(i int32, s *subject) string {
+	r := &e.trace.calls[i]
+	for _, l := range s.limits {
+		need := int64(1)
+		switch l.Metric {
+		case budget.Cost:
+			need = r.held
+		case budget.Tokens:
+			need = r.heldTokens
+		}
+		if l.Mode != budget.Shadow && need > l.Shape.Amount {
+			return l.ID
+		}
+	}
+	return ""
+}
+
+// leave takes a waiting call out of the queue: its caller gave up.
+func (e *engine) leave(i int32, p *poolState, j *queue.VirtualJob, why string) {
+	if p.queue.Expire(e.now, j) {
+		e.result.giveUp(i, e.now, why)
+	}
+}

@@ -1,0 +1,208 @@
+// Package blob keeps files outside Redis: in a directory that all processes
+// share, or in an S3-compatible bucket, encrypted when it was given keys. It knows
+// names and bytes only; what a file is, and whose, is in package files.
+package blob
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/llmguard/llmguard/internal/storage/seal"
+)
+
+// ErrNotFound is returned for a blob that does not exist.
+var ErrNotFound = errors.New("blob: no such blob")
+
+// errExists is returned for an exclusive write to a name that is in use.
+var errExists = errors.New("blob: exists already")
+
+// backend is a directory or a bucket. Names have been checked.
+type backend interface {
+	// open reads up to length bytes from an offset on, all of them if length is
+	// negative. An offset at or past the end reads nothing.
+	open(ctx context.Context, name string, offset, length int64) (io.ReadCloser, error)
+	// create begins a blob; an exclusive one may not exist at its commit.
+	create(ctx context.Context, name string, exclusive bool) (upload, error)
+	// remove deletes a blob; one that does not exist is no error.
+	remove(ctx context.Context, name string) error
+	// each calls fn for every blob whose name begins with prefix.
+	each(ctx context.Context, prefix string, fn func(name string, at time.Time) error) error
+	close()
+}
+
+// upload is a blob that is being written. It ends with one call of commit or
+// abort; a commit that fails leaves nothing.
+type upload interface {
+	io.Writer
+	commit() error
+	abort()
+}
+
+// Store is a place for blobs. It is safe for concurrent use. Names are of
+// [a-z0-9_-], with slashes between.
+type Store struct {
+	at    backend
+	where string
+	ring  atomic.Pointer[seal.Ring]
+	known atomic.Pointer[string] // the identity
+}
+
+// Open opens the store in a directory, which is made with mode 0700 if it is
+// missing, or at a URL s3://bucket?region=...&endpoint=... It connects to
+// nothing yet.
+func Open(_ context.Context, where string) (*Store, error) {
+	if strings.Contains(where, "://") {
+		at, err := openBucket(where)
+		if err != nil {
+			return nil, fmt.Errorf("blob: %w", err)
+		}
+		name, _, _ := strings.Cut(where, "?")
+		return &Store{at: at, where: name}, nil
+	}
+	at, err := openDirectory(where)
+	if err != nil {
+		return nil, fmt.Errorf("blob: %w", err)
+	}
+	return &Store{at: at, where: where}, nil
+}
+
+// Seal has blobs sealed from now on, each bound to its name, so that moved or
+// changed it cannot be read. Blobs that are not sealed stay readable. A nil ring
+// ends it; sealed blobs are then errors that wrap seal.ErrNoKey. It may be called
+// at any time.
+func (s *Store) Seal(ring *seal.Ring) { s.ring.Store(ring) }
+
+// String is the directory, or the URL without its query.
+func (s *Store) String() string { return s.where }
+
+// Close ends the store; readers and writers must have been closed.
+func (s *Store) Close() error {
+	s.at.close()
+	return nil
+}
+
+// Remove deletes a blob; one that does not exist is no error.
+func (s *Store) Remove(ctx context.Context, name string) error {
+	err := checkName(name)
+	if err != nil {
+		return err
+	}
+	if err := s.at.remove(ctx, name); err != nil {
+		return fmt.Errorf("blob: remove: %w", err)
+	}
+	return nil
+}
+
+// RemoveAll deletes all blobs whose names begin with prefix and that are at
+// least as old as age. It returns how many there were.
+func (s *Store) RemoveAll(ctx context.Context, prefix string, age time.Duration) (int, error) {
+	before, n := time.Now().Add(-age), 0
+	err := s.Each(ctx, prefix, func(name string, at time.Time) error {
+		if at.After(before) {
+			return nil
+		}
+		n++
+		return s.Remove(ctx, name)
+	})
+	return n, err
+}
+
+// Each calls fn for every blob whose name begins with prefix, with the time it
+// was written, until fn returns an error, which it returns. Fn may remove it.
+func (s *Store) Each(ctx context.Context, prefix string, fn func(name string, at time.Time) error) error {
+	return s.at.each(ctx, prefix, fn)
+}
+
+// identityName is the blob that tells one store from another.
+const identityName = "llmguard-store"
+
+// Identity returns the random name that the store was given when it was first
+// used, and thereby tries to write and to read it. Two processes that see the
+// same identity share the store.
+func (s *Store) Identity(ctx context.Context) (string, error) {
+	for range 3 {
+		id, err := s.readAll(ctx, identityName)
+		if err == nil {
+			s.known.Store(&id)
+			return id, s.tryWriting(ctx)
+		}
+		if !errors.Is(err, ErrNotFound) {
+			return "", fmt.Errorf("blob: read %s: %w", s.where, err)
+		}
+		err = s.writeAll(ctx, identityName, rand.Text(), true)
+		if err != nil && !errors.Is(err, errExists) {
+			return "", fmt.Errorf("blob: write %s: %w", s.where, err)
+		}
+	}
+	return "", fmt.Errorf("blob: %s does not keep what is written", s.where)
+}
+
+// Mounted reports whether a directory still has the identity that Identity
+// returned last: one that is not mounted has nothing in it, or another one. It is
+// true for a bucket, and before Identity.
+func (s *Store) Mounted() bool {
+	dir, ok := s.at.(*directory)
+	known := s.known.Load()
+	if !ok || known == nil {
+		return true
+	}
+	id, err := os.ReadFile(dir.path(identityName))
+	return err == nil && string(id) == *known
+}
+
+// tryWriting writes a blob and removes it again.
+func (s *Store) tryWriting(ctx context.Context) error {
+	name := "probe/" + strings.ToLower(rand.Text())
+	if err := s.writeAll(ctx, name, name, false); err != nil {
+		return fmt.Errorf("blob: write %s: %w", s.where, err)
+	}
+	return s.Remove(ctx, name)
+}
+
+// readAll reads a small blob that is not sealed.
+func (s *Store) readAll(ctx context.Context, name string) (string, error) {
+	r, err := s.at.open(ctx, name, 0, -1)
+	if err != nil {
+		return "", err
+	}
+	defer r.Close()
+	text, err := io.ReadAll(r)
+	return string(text), err
+}
+
+// writeAll writes a small blob that is not sealed.
+func (s *Store) writeAll(ctx context.Context, name, text string, exclusive bool) error {
+	w, err := s.at.create(ctx, name, exclusive)
+	if err != nil {
+		return err
+	}
+	if _, err := io.WriteString(w, text); err != nil {
+		w.abort()
+		return err
+	}
+	return w.commit()
+}
+
+// checkName refuses a name that would lead out of the store, or that a directory
+// could not keep as it is.
+func checkName(name string) error {
+	if name == "." || !fs.ValidPath(name) {
+		return fmt.Errorf("blob: %q is not a blob's name", name)
+	}
+	return nil
+}
+
+func named(what string, err error) error {
+	if errors.Is(err, ErrNotFound) {
+		return ErrNotFound
+	}
+	return fmt.Errorf("blob: %s: %w", what, err)
+}

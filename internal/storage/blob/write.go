@@ -1,0 +1,83 @@
+package blob
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/llmguard/llmguard/internal/storage/seal"
+)
+
+// Writer writes one blob. No reader sees it before Commit, which replaces an
+// earlier blob of that name at once. It is for one goroutine, and ends with
+// Commit or Abort; Abort after Commit does nothing.
+type Writer struct {
+	to     upload
+	sealed *seal.StreamWriter // before to; nil: not sealed
+	cancel context.CancelFunc
+	n      int64
+	done   bool
+}
+
+// Create begins a blob. Cancelling ctx aborts it.
+func (s *Store) Create(ctx context.Context, name string) (*Writer, error) {
+	err := checkName(name)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	to, err := s.at.create(ctx, name, false)
+	if err != nil {
+		cancel()
+		return nil, fmt.Errorf("blob: create: %w", err)
+	}
+	w := &Writer{to: to, cancel: cancel}
+	if ring := s.ring.Load(); ring != nil {
+		w.sealed, err = ring.NewWriter(to, name)
+	}
+	if err != nil {
+		w.Abort()
+		return nil, fmt.Errorf("blob: create: %w", err)
+	}
+	return w, nil
+}
+
+// Write adds bytes.
+func (w *Writer) Write(p []byte) (int, error) {
+	into := io.Writer(w.to)
+	if w.sealed != nil {
+		into = w.sealed
+	}
+	n, err := into.Write(p)
+	w.n += int64(n)
+	return n, err
+}
+
+// Size is the number of bytes written so far; what is stored may be longer.
+func (w *Writer) Size() int64 { return w.n }
+
+// Commit makes the blob exist; when it returns the blob is on disk.
+func (w *Writer) Commit() error {
+	if w.sealed != nil {
+		if err := w.sealed.Close(); err != nil {
+			w.Abort()
+			return fmt.Errorf("blob: write: %w", err)
+		}
+	}
+	w.done = true
+	defer w.cancel()
+	if err := w.to.commit(); err != nil {
+		return fmt.Errorf("blob: write: %w", err)
+	}
+	return nil
+}
+
+// Abort discards what was written.
+func (w *Writer) Abort() {
+	if w.done {
+		return
+	}
+	w.done = true
+	w.cancel()
+	w.to.abort()
+}

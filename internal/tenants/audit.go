@@ -1,0 +1,78 @@
+package tenants
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+)
+
+// AuditEntry says who changed what, and why. Secrets and hashes of keys are not
+// part of it.
+type AuditEntry struct {
+	// ID is set when it is read: its place in the log.
+	ID     string    `json:"id,omitempty"`
+	At     time.Time `json:"at"`
+	Actor  string    `json:"actor"`  // an administrator's key id, local:<user>@<host>, or signal
+	Action string    `json:"action"` // such as key.create
+	Org    string    `json:"org,omitempty"`
+	Target string    `json:"target,omitempty"` // id of what was changed
+	Reason string    `json:"reason,omitempty"`
+	// Before and After are the record; null when there was or is none.
+	Before    json.RawMessage `json:"before,omitempty"`
+	After     json.RawMessage `json:"after,omitempty"`
+	RequestID string          `json:"request_id,omitempty"`
+	IP        string          `json:"ip,omitempty"`
+}
+
+// AuditFilter picks entries; zero fields pick all.
+type AuditFilter struct {
+	Org, Actor, Action string
+	From, To           time.Time // [From, To)
+	After              string    // only those older than this entry's ID
+}
+
+func (f AuditFilter) picks(e *AuditEntry) bool {
+	return (f.Org == "" || e.Org == f.Org) && (f.Actor == "" || e.Actor == f.Actor) && (f.Action == "" || e.Action == f.Action)
+}
+
+// Audit returns up to limit entries, the newest first, and whether there may be
+// more. The log keeps about 100,000.
+func (s *Store) Audit(ctx context.Context, f AuditFilter, limit int) (list []AuditEntry, more bool, err error) {
+	newest, oldest := "+", "-"
+	if !f.To.IsZero() {
+		newest = strconv.FormatInt(f.To.UnixMilli()-1, 10)
+	}
+	if f.After != "" {
+		newest = "(" + f.After
+	}
+	if !f.From.IsZero() {
+		oldest = strconv.FormatInt(f.From.UnixMilli(), 10)
+	}
+	for {
+		page, err := s.rdb.XRevRangeN(ctx, auditKey, newest, oldest, scanStep).Result()
+		if err != nil {
+			return nil, false, unavailable("read the audit", err)
+		}
+		for _, m := range page {
+			text, _ := m.Values["e"].(string)
+			var e AuditEntry
+			if err := json.Unmarshal([]byte(text), &e); err != nil {
+				return nil, false, fmt.Errorf("tenants: audit entry %s: %w", m.ID, err)
+			}
+			e.ID = m.ID
+			if !f.picks(&e) {
+				continue
+			}
+			if len(list) == limit {
+				return list, true, nil
+			}
+			list = append(list, e)
+		}
+		if len(page) < scanStep {
+			return list, false, nil
+		}
+		newest = "(" + page[len(page)-1].ID
+	}
+}

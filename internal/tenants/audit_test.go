@@ -1,0 +1,171 @@
+package tenants_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/llmguard/llmguard/internal/tenants"
+)
+
+// note writes an entry at a time, as Redis keeps it.
+func note(t *testing.T, rdb redis.Cmdable, at time.Time, e tenants.AuditEntry) {
+	t.Helper()
+	e.At = at
+	raw, err := json.Marshal(e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	args := &redis.XAddArgs{
+		Stream: "lg:{identity:}:audit", ID: fmt.Sprintf("%d-*", at.UnixMilli()),
+		Values: []any{"e", string(raw)},
+	}
+	err = rdb.XAdd(t.Context(), args).Err()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+var began = time.Date(2026, 11, 1, 8, 0, 0, 0, time.UTC)
+
+// targets are those of the entries that a filter picks, the newest first.
+func targets(t *testing.T, s *tenants.Store, f tenants.AuditFilter, limit int) (string, bool) {
+	t.Helper()
+	list, more, err := s.Audit(t.Context(), f, limit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, e := range list {
+		out = append(out, e.Target)
+	}
+	return strings.Join(out, " "), more
+}
+
+func TestAuditFilters(t *testing.T) {
+	rdb := empty(t)
+	s := open(t, rdb)
+	for i, e := range []tenants.AuditEntry{
+		{Target: "a", Org: "acme", Actor: "ops", Action: "org.create"},
+		{Target: "b", Org: "acme", Actor: "ann", Action: "key.create"},
+		{Target: "c", Org: "globex", Actor: "ops", Action: "key.create"},
+		{Target: "d", Actor: "local:root@host", Action: "admin.create"},
+	} {
+		note(t, rdb, began.Add(time.Duration(i)*time.Minute), e)
+	}
+	at := func(minutes int) time.Time { return began.Add(time.Duration(minutes) * time.Minute) }
+	for want, f := range map[string]tenants.AuditFilter{
+		"d c b a": {},
+		"b a":     {Org: "acme"},
+		"c a":     {Actor: "ops"},
+		"c b":     {Action: "key.create"},
+		"b":       {Org: "acme", Actor: "ann", Action: "key.create"},
+		"d c":     {From: at(2)},
+		"a":       {To: at(1)},
+		"c":       {From: at(2), To: at(3)},
+		"":        {Org: "globex", Actor: "ann"},
+	} {
+		got, more := targets(t, s, f, 10)
+		if got != want || more {
+			t.Errorf("%+v: got %q, more %v, want %q", f, got, more, want)
+		}
+	}
+}
+
+func TestAuditPages(t *testing.T) {
+	rdb := empty(t)
+	s := open(t, rdb)
+	for i := range 5 {
+		note(t, rdb, began.Add(time.Duration(i)*time.Minute), tenants.AuditEntry{Target: fmt.Sprint(i), Org: "acme"})
+	}
+	f, pages := tenants.AuditFilter{Org: "acme"}, ""
+	for range 5 {
+		list, more, err := s.Audit(t.Context(), f, 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range list {
+			pages += e.Target
+			f.After = e.ID
+		}
+		if pages += "|"; !more {
+			break
+		}
+	}
+	if pages != "43|21|0|" {
+		t.Errorf("got the pages %s, want 43|21|0|", pages)
+	}
+	got, more := targets(t, s, tenants.AuditFilter{}, 5)
+	if got != "4 3 2 1 0" || more {
+		t.Errorf("a page that is just full: got %q, more %v, want no more", got, more)
+	}
+}
+
+// A filter picks from more entries than one step reads.
+func TestAuditOfManyEntries(t *testing.T) {
+	rdb := empty(t)
+	s := open(t, rdb)
+	pipe := rdb.Pipeline()
+	for i := range 2500 {
+		org := "acme"
+		if i%1000 == 3 {
+			org = "globex"
+		}
+		note(t, pipe, began.Add(time.Duration(i)*time.Second), tenants.AuditEntry{Target: fmt.Sprint(i), Org: org})
+	}
+	_, err := pipe.Exec(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, more := targets(t, s, tenants.AuditFilter{Org: "globex"}, 10)
+	if got != "2003 1003 3" || more {
+		t.Errorf("got %q, more %v, want 2003 1003 3", got, more)
+	}
+	got, more = targets(t, s, tenants.AuditFilter{Org: "globex"}, 2)
+	if got != "2003 1003" || !more {
+		t.Errorf("got %q, more %v, want two and more", got, more)
+	}
+}
+
+// An entry that cannot be read is an error, not a gap in the audit.
+func TestAuditEntryThatCannotBeRead(t *testing.T) {
+	rdb := empty(t)
+	s := open(t, rdb)
+	note(t, rdb, began, tenants.AuditEntry{Target: "a"})
+	args := &redis.XAddArgs{Stream: "lg:{identity:}:audit", Values: []any{"e", "nonsense"}}
+	id, err := rdb.XAdd(t.Context(), args).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _, err = s.Audit(t.Context(), tenants.AuditFilter{}, 10)
+	if err == nil || !strings.Contains(err.Error(), id) {
+		t.Errorf("got %v, want an error that names %s", err, id)
+	}
+}
+
+// An entry comes back as it was written, with its place in the log.
+func TestAuditEntry(t *testing.T) {
+	s := open(t, empty(t))
+	want := tenants.AuditEntry{
+		At: began, Actor: "ops", Action: "user.update", Org: "acme", Target: "alice", Reason: "why — ü", RequestID: "r1",
+		IP:     "10.0.0.1",
+		Before: json.RawMessage(`{"name":"A"}`), After: json.RawMessage(`{"name":"B"}`),
+	}
+	err := s.Commit(t.Context(), want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, _, err := s.Audit(t.Context(), tenants.AuditFilter{}, 1)
+	if err != nil || len(list) != 1 || list[0].ID == "" {
+		t.Fatalf("got %+v, %v, want one entry with an id", list, err)
+	}
+	got := list[0]
+	want.ID = got.ID
+	if fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", want) {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+}

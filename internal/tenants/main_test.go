@@ -1,0 +1,65 @@
+package tenants_test
+
+import (
+	"os"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/llmguard/llmguard/internal/redistest"
+	"github.com/llmguard/llmguard/internal/tenants"
+)
+
+var shared *redistest.Server
+
+func TestMain(m *testing.M) { os.Exit(redistest.ForPackage(m, &shared)) }
+
+// empty returns a client of an empty Redis.
+func empty(t *testing.T) *redis.Client {
+	t.Helper()
+	rdb := shared.Client()
+	err := rdb.FlushDB(t.Context()).Err()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rdb
+}
+
+// open returns a Store that has loaded what there is.
+func open(t *testing.T, rdb redis.UniversalClient) *tenants.Store {
+	t.Helper()
+	s := tenants.New(rdb, tenants.Options{})
+	err := s.Load(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func ref(kind tenants.Kind, org, id string) tenants.Ref {
+	return tenants.Ref{Kind: kind, Org: org, ID: id}
+}
+
+// create commits a new record.
+func create(t *testing.T, s *tenants.Store, r tenants.Ref, record any) {
+	t.Helper()
+	err := s.Commit(t.Context(), tenants.AuditEntry{Action: "test", Org: r.Org}, tenants.Change{Ref: r, New: record})
+	if err != nil {
+		t.Fatalf("commit %s: %v", r, err)
+	}
+}
+
+// text is what Redis has of a record.
+func text(t *testing.T, s *tenants.Store, r tenants.Ref) tenants.Text {
+	t.Helper()
+	var record map[string]any
+	text, err := s.Get(t.Context(), r, &record)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+func named(name string) tenants.User {
+	return tenants.User{UserSpec: tenants.UserSpec{Name: &name}}
+}

@@ -1,0 +1,340 @@
+package orgdata
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/internal/batch"
+	"github.com/llmguard/llmguard/internal/capacity"
+	"github.com/llmguard/llmguard/internal/storage/blob"
+	"github.com/llmguard/llmguard/internal/storage/files"
+	"github.com/llmguard/llmguard/internal/tenants"
+	"github.com/llmguard/llmguard/providers"
+	"github.com/llmguard/llmguard/queue"
+)
+
+// ErrOpen means that something of the org has not ended yet.
+var ErrOpen = errors.New("it has not ended")
+
+// Purge removes what is kept of an org. Every step may be repeated, and what
+// leads to something else goes last, so that a purge that was cut off is
+// finished by the next one.
+type Purge struct {
+	Redis    redis.UniversalClient
+	Identity *tenants.Store // loaded
+	Blobs    *blob.Store    // nil: there is none
+	Org      string
+	// Ledger has the books removed too: ledger, daily sums, corrections.
+	Ledger bool
+}
+
+// Found is what there is of an org, in numbers.
+type Found struct {
+	Records int `json:"records"` // of the org, its users, keys, limits, overrides and credentials
+	Keys    int `json:"keys"`    // of Redis, with what is counted below
+	Jobs    int `json:"jobs"`
+	Batches int `json:"batches"`
+	Files   int `json:"files"`
+}
+
+// Any reports whether there is anything.
+func (f Found) Any() bool { return f != Found{} }
+
+// Look counts what a purge would remove. The error wraps ErrOpen when calls,
+// jobs or batches have not ended.
+func (p *Purge) Look(ctx context.Context) (found Found, err error) {
+	held, err := p.Redis.HLen(ctx, "lg:{"+p.Org+"}:holds").Result()
+	if err != nil {
+		return found, fmt.Errorf("orgdata: %w", err)
+	}
+	if held > 0 {
+		return found, fmt.Errorf("%d calls of org %s hold budget: %w", held, p.Org, ErrOpen)
+	}
+	found.Records = len(p.records())
+	open := 0
+	err = p.jobs(ctx, func(_ string, h job) error {
+		found.Jobs++
+		if !h.state.Terminal() {
+			open++
+		}
+		return nil
+	})
+	if err == nil && open > 0 {
+		err = fmt.Errorf("%d jobs of org %s wait or run: %w", open, p.Org, ErrOpen)
+	}
+	if err != nil {
+		return found, err
+	}
+	err = p.batches(ctx, func(_ string, status batch.Status) error {
+		found.Batches++
+		if !status.Terminal() {
+			open++
+		}
+		return nil
+	})
+	if err == nil && open > 0 {
+		err = fmt.Errorf("%d batches of org %s have not ended: %w", open, p.Org, ErrOpen)
+	}
+	if err != nil {
+		return found, err
+	}
+	if err := p.files(ctx, func(string) error { found.Files++; return nil }); err != nil {
+		return found, err
+	}
+	err = p.own(ctx, func(names []string) error { found.Keys += len(names); return nil })
+	return found, err
+}
+
+// Run removes it all, the org's record last, together with the last entry of
+// the audit. It first writes one that says it began.
+func (p *Purge) Run(ctx context.Context, entry tenants.AuditEntry, found Found) error {
+	plan := map[string]any{"ledger": p.Ledger, "found": found}
+	if err := p.note(ctx, entry, "org.purge.begin", plan); err != nil {
+		return err
+	}
+	for _, step := range []func(context.Context) error{p.removeJobs, p.removePools, p.removeBatches, p.removeFiles, p.removeOwn, p.removeShared, p.removeCount} {
+		if err := step(ctx); err != nil {
+			return err
+		}
+	}
+	if err := p.removeRecords(ctx, entry); err != nil {
+		return err
+	}
+	return p.note(ctx, entry, "org.purge", plan, p.orgRecord()...)
+}
+
+// note writes an entry of the audit, and removes records with it.
+func (p *Purge) note(ctx context.Context, entry tenants.AuditEntry, action string, after any, refs ...tenants.Ref) error {
+	text, err := json.Marshal(after)
+	if err != nil {
+		return fmt.Errorf("orgdata: %w", err)
+	}
+	entry.At, entry.Action, entry.Org, entry.Target, entry.After = time.Now().UTC(), action, p.Org, p.Org, text
+	changes := make([]tenants.Change, 0, len(refs))
+	for _, ref := range refs {
+		var record map[string]any
+		old, err := p.Identity.Get(ctx, ref, &record)
+		if err != nil {
+			return err
+		}
+		if old != "" {
+			changes = append(changes, tenants.Change{Ref: ref, Old: old})
+		}
+	}
+	return p.Identity.Commit(ctx, entry, changes...)
+}
+
+// books reports whether a key is of the books, which only Ledger removes.
+func books(name string) bool {
+	return slices.Contains([]string{"ledger", "audit", "reconcile", "export"}, name) || strings.HasPrefix(name, "sums:")
+}
+
+// own lists the keys that go.
+func (p *Purge) own(ctx context.Context, fn func(names []string) error) error {
+	return Names(ctx, p.Redis, p.Org, "", func(names []string) error {
+		if !p.Ledger {
+			names = slices.DeleteFunc(names, books)
+		}
+		return fn(names)
+	})
+}
+
+func (p *Purge) removeOwn(ctx context.Context) error {
+	return p.own(ctx, func(names []string) error {
+		keys := make([]string, len(names))
+		for i, n := range names {
+			keys[i] = "lg:{" + p.Org + "}:" + n
+		}
+		return p.unlink(ctx, keys...)
+	})
+}
+
+// unlink removes keys of any slots.
+func (p *Purge) unlink(ctx context.Context, keys ...string) error {
+	if len(keys) == 0 {
+		return nil
+	}
+	pipe := p.Redis.Pipeline()
+	for _, k := range keys {
+		pipe.Unlink(ctx, k)
+	}
+	if _, err := pipe.Exec(ctx); err != nil {
+		return fmt.Errorf("orgdata: remove keys: %w", err)
+	}
+	return nil
+}
+
+// job is what a purge has to know of one.
+type job struct {
+	id, pool string
+	state    queue.State
+	attempts int
+}
+
+// jobs calls fn for the org's jobs in all pools, also those that no list has,
+// such as a batch's.
+func (p *Purge) jobs(ctx context.Context, fn func(key string, j job) error) error {
+	return p.whose(ctx, "lg:{*}:job:*", []string{"state", "attempt"}, func(key string, values []string) error {
+		pool, id, _ := strings.Cut(strings.TrimPrefix(key, "lg:{"), "}:job:")
+		attempts, _ := strconv.Atoi(values[1])
+		return fn(key, job{id, pool, queue.State(values[0]), attempts})
+	})
+}
+
+func (p *Purge) batches(ctx context.Context, fn func(id string, s batch.Status) error) error {
+	return p.whose(ctx, "lg:{*}:batch", []string{"status"}, func(key string, values []string) error {
+		return fn(strings.TrimSuffix(strings.TrimPrefix(key, "lg:{"), "}:batch"), batch.Status(values[0]))
+	})
+}
+
+// whose calls fn for the hashes that match and whose field org is this one.
+func (p *Purge) whose(ctx context.Context, match string, fields []string, fn func(key string, values []string) error) error {
+	return scan(ctx, p.Redis, match, func(keys []string) error {
+		pipe := p.Redis.Pipeline()
+		reads := make([]*redis.SliceCmd, len(keys))
+		for i, k := range keys {
+			reads[i] = pipe.HMGet(ctx, k, append([]string{"org"}, fields...)...)
+		}
+		if _, err := pipe.Exec(ctx); err != nil {
+			return fmt.Errorf("orgdata: read %s: %w", match, err)
+		}
+		for i, k := range keys {
+			values := make([]string, len(fields)+1)
+			for n, v := range reads[i].Val() {
+				values[n], _ = v.(string)
+			}
+			if values[0] != p.Org {
+				continue
+			}
+			if err := fn(k, values[1:]); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func (p *Purge) removeJobs(ctx context.Context) error {
+	return p.jobs(ctx, func(key string, j job) error {
+		contents, blobs := queue.ContentKeys(j.id, j.attempts)
+		if err := p.removeBlobs(ctx, blobs...); err != nil {
+			return err
+		}
+		if err := p.unlink(ctx, contents...); err != nil {
+			return err
+		}
+		if err := p.Redis.ZRem(ctx, "lg:{"+j.pool+"}:dead", j.id).Err(); err != nil {
+			return fmt.Errorf("orgdata: remove a dead letter: %w", err)
+		}
+		return p.unlink(ctx, key)
+	})
+}
+
+// removePools removes the pools that were the org's own, which have nothing left.
+func (p *Purge) removePools(ctx context.Context) error {
+	unlink := func(keys []string) error { return p.unlink(ctx, keys...) }
+	if err := scan(ctx, p.Redis, "lg:{"+providers.OwnPool("*", p.Org)+"}:*", unlink); err != nil {
+		return err
+	}
+	return queue.ForgetOwn(ctx, p.Redis, p.Org)
+}
+
+func (p *Purge) removeBlobs(ctx context.Context, names ...string) error {
+	if p.Blobs == nil {
+		return nil
+	}
+	for _, n := range names {
+		if err := p.Blobs.Remove(ctx, n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// removeCount removes the org's bytes from what Redis's memory is counted by.
+func (p *Purge) removeCount(ctx context.Context) error {
+	return capacity.New(p.Redis, nil, capacity.Options{}, nil).ReleaseOrg(ctx, p.Org)
+}
+
+func (p *Purge) removeBatches(ctx context.Context) error {
+	return p.batches(ctx, func(id string, _ batch.Status) error {
+		tag := "lg:{" + id + "}:"
+		return p.unlink(ctx, tag+"lines", tag+"chunks", tag+"batch")
+	})
+}
+
+// files calls fn for what the list of all blobs of files says of the org:
+// "org user id", which is there before the first byte and after the last.
+func (p *Purge) files(ctx context.Context, fn func(member string) error) error {
+	it := p.Redis.ZScan(ctx, files.DueKey, 0, p.Org+" *", scanStep).Iterator()
+	for it.Next(ctx) {
+		member := it.Val()
+		if !it.Next(ctx) { // its score
+			break
+		}
+		if err := fn(member); err != nil {
+			return err
+		}
+	}
+	if err := it.Err(); err != nil {
+		return fmt.Errorf("orgdata: list files: %w", err)
+	}
+	return nil
+}
+
+func (p *Purge) removeFiles(ctx context.Context) error {
+	return p.files(ctx, func(member string) error {
+		if p.Blobs == nil {
+			return errors.New("the org has files, and files.store is not to be reached from here")
+		}
+		parts := strings.Fields(member)
+		if err := p.removeBlobs(ctx, parts[0]+"/"+parts[len(parts)-1]); err != nil {
+			return err
+		}
+		if err := p.Redis.ZRem(ctx, files.DueKey, member).Err(); err != nil {
+			return fmt.Errorf("orgdata: remove a file: %w", err)
+		}
+		return nil
+	})
+}
+
+// removeShared takes the org out of what all orgs share.
+func (p *Purge) removeShared(ctx context.Context) error {
+	if err := p.Redis.ZRem(ctx, budget.Registry, p.Org).Err(); err != nil {
+		return fmt.Errorf("orgdata: %w", err)
+	}
+	return p.Identity.ForgetUsed(ctx, p.Org)
+}
+
+// records names the org's records.
+func (p *Purge) records() []tenants.Ref {
+	return p.Identity.Snapshot().Tenants[p.Org].Refs(p.Org)
+}
+
+func (p *Purge) orgRecord() []tenants.Ref {
+	return []tenants.Ref{{Kind: tenants.KindOrg, Org: p.Org, ID: p.Org}}
+}
+
+// atOnce is how many records one write removes.
+const atOnce = 500
+
+// removeRecords removes all records but the org's own, which keeps it disabled
+// until the end.
+func (p *Purge) removeRecords(ctx context.Context, entry tenants.AuditEntry) error {
+	refs := slices.DeleteFunc(p.records(), func(r tenants.Ref) bool { return r.Kind == tenants.KindOrg })
+	for some := range slices.Chunk(refs, atOnce) {
+		if err := p.note(ctx, entry, "org.purge.records", map[string]int{"records": len(some)}, some...); err != nil {
+			return err
+		}
+	}
+	return nil
+}

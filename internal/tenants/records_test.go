@@ -1,0 +1,341 @@
+package tenants_test
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/llmguard/llmguard/internal/tenants"
+)
+
+func TestValidID(t *testing.T) {
+	for id, want := range map[string]bool{
+		"a": true, "acme": true, "acme-inc_2": true, "0": true, "-": true, strings.Repeat("a", 64): true,
+		"": false, strings.Repeat("a", 65): false, "Acme": false, "a b": false, "a.b": false, "a:b": false, "a/b": false,
+		"a{b}": false, "ä": false, "a\n": false, "*": false,
+	} {
+		got := tenants.ValidID(id)
+		if got != want {
+			t.Errorf("ValidID(%q): got %v, want %v", id, got, want)
+		}
+	}
+}
+
+func TestLimitIDs(t *testing.T) {
+	for id, want := range map[string][2]string{"daily": {"", "daily"}, "alice daily": {"alice", "daily"}} {
+		user, name := tenants.SplitLimitID(id)
+		if user != want[0] || name != want[1] || tenants.LimitID(user, name) != id {
+			t.Errorf("%q: got user %q, name %q, want %v", id, user, name, want)
+		}
+	}
+}
+
+func TestGetOfNothing(t *testing.T) {
+	s := open(t, empty(t))
+	var o tenants.Org
+	got, err := s.Get(t.Context(), ref(tenants.KindOrg, "acme", "acme"), &o)
+	if got != "" || err != nil || o.Name != nil {
+		t.Errorf("got %q, %v, %+v, want nothing", got, err, o)
+	}
+}
+
+// What is committed is in Redis and in this process when Commit returns.
+func TestCommitIsKnownAtOnce(t *testing.T) {
+	rdb := empty(t)
+	s := open(t, rdb)
+	create(t, s, ref(tenants.KindUser, "acme", "alice"), named("Alice"))
+	for what, store := range map[string]*tenants.Store{"this process": s, "another": open(t, rdb)} {
+		u := store.Snapshot().Tenants["acme"].Users["alice"]
+		if u == nil || *u.Name != "Alice" {
+			t.Errorf("%s: got %v, want Alice", what, u)
+		}
+	}
+}
+
+func TestCommitConflicts(t *testing.T) {
+	rdb := empty(t)
+	s := open(t, rdb)
+	alice, bob := ref(tenants.KindUser, "acme", "alice"), ref(tenants.KindUser, "acme", "bob")
+	create(t, s, alice, named("Alice"))
+	is := text(t, s, alice)
+	for name, changes := range map[string][]tenants.Change{
+		"made twice":              {{Ref: alice, New: named("other")}},
+		"changed meanwhile":       {{Ref: alice, Old: is + " ", New: named("other")}},
+		"removed meanwhile":       {{Ref: bob, Old: is, New: named("other")}},
+		"one of several":          {{Ref: bob, New: named("Bob")}, {Ref: alice, New: named("other")}},
+		"removal of another text": {{Ref: alice, Old: "{}"}},
+		"the last one of several": {
+			{Ref: bob, New: named("Bob")},
+			{Ref: alice, Old: is, New: named("x")},
+			{Ref: ref(tenants.KindUser, "acme", "carol"), Old: "{}"},
+		},
+	} {
+		err := s.Commit(t.Context(), tenants.AuditEntry{Action: "late"}, changes...)
+		if !errors.Is(err, tenants.ErrConflict) {
+			t.Errorf("%s: got %v, want ErrConflict", name, err)
+		}
+	}
+	users := s.Snapshot().Tenants["acme"].Users
+	if len(users) != 1 || *users["alice"].Name != "Alice" || text(t, s, alice) != is {
+		t.Errorf("got %v, want Alice as she was", users)
+	}
+	list, _, err := s.Audit(t.Context(), tenants.AuditFilter{Action: "late"}, 10)
+	if err != nil || len(list) > 0 {
+		t.Errorf("got the audit %v, %v, want nothing of refused changes", list, err)
+	}
+}
+
+// An entry of the audit may come alone.
+func TestCommitOfAnEntryAlone(t *testing.T) {
+	s := open(t, empty(t))
+	create(t, s, ref(tenants.KindUser, "acme", "alice"), named("Alice"))
+	err := s.Commit(t.Context(), tenants.AuditEntry{Action: "limit.reset", Org: "acme"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, _, err := s.Audit(t.Context(), tenants.AuditFilter{}, 10)
+	if err != nil || len(list) != 2 || list[0].Action != "limit.reset" {
+		t.Errorf("got the audit %v, %v, want the entry", list, err)
+	}
+	if len(s.Snapshot().Tenants["acme"].Users) != 1 {
+		t.Errorf("got %v, want the records as they were", s.Snapshot().Tenants)
+	}
+}
+
+func TestCommitOfWhatIsNoJSON(t *testing.T) {
+	s := open(t, empty(t))
+	r := ref(tenants.KindUser, "acme", "alice")
+	err := s.Commit(t.Context(), tenants.AuditEntry{}, tenants.Change{Ref: r, New: math.NaN()})
+	if err == nil {
+		t.Error("a record that cannot be encoded: got no error")
+	}
+	_, err = s.Snapshot().With(tenants.Change{Ref: r, New: math.NaN()})
+	if err == nil {
+		t.Error("With: got no error")
+	}
+	if got := text(t, s, r); got != "" {
+		t.Errorf("got the record %q, want none", got)
+	}
+}
+
+// No change of many writers to one record is lost.
+func TestWritersOfOneRecord(t *testing.T) {
+	rdb := empty(t)
+	r := ref(tenants.KindOrg, "acme", "acme")
+	zero := 0
+	create(t, open(t, rdb), r, tenants.Org{OrgSpec: tenants.OrgSpec{Weight: &zero}})
+	const writers, each = 6, 10
+	var all sync.WaitGroup
+	for range writers {
+		s := open(t, rdb)
+		all.Go(func() {
+			for done := 0; done < each; {
+				var o tenants.Org
+				old, err := s.Get(t.Context(), r, &o)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				*o.Weight++
+				switch err := s.Commit(t.Context(), tenants.AuditEntry{}, tenants.Change{Ref: r, Old: old, New: o}); {
+				case err == nil:
+					done++
+				case !errors.Is(err, tenants.ErrConflict):
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	got := *open(t, rdb).Snapshot().Tenants["acme"].Org.Weight
+	if got != writers*each {
+		t.Errorf("got %d, want %d", got, writers*each)
+	}
+}
+
+// everything makes a record of each kind in an org.
+func everything(t *testing.T, s *tenants.Store, org string) {
+	t.Helper()
+	create(t, s, ref(tenants.KindOrg, org, org), tenants.Org{})
+	create(t, s, ref(tenants.KindUser, org, "alice"), named("Alice"))
+	create(t, s, ref(tenants.KindKey, org, "k1"), tenants.Key{User: "alice", Hash: "sha256:00"})
+	create(t, s, ref(tenants.KindLimit, org, "alice daily"), tenants.Limit{})
+	create(t, s, ref(tenants.KindOverride, org, "o1"), tenants.Override{Limit: "daily"})
+	create(t, s, ref(tenants.KindCredential, org, "openai"), tenants.Credential{Last4: "1234"})
+}
+
+func TestRefs(t *testing.T) {
+	s := open(t, empty(t))
+	everything(t, s, "acme")
+	create(t, s, ref(tenants.KindUser, "globex", "gus"), named("Gus"))
+	var got []string
+	for _, r := range s.Snapshot().Tenants["acme"].Refs("acme") {
+		got = append(got, r.String())
+	}
+	slices.Sort(got)
+	want := "credential acme openai, key acme k1, limit acme alice daily, org acme acme, override acme o1, user acme alice"
+	if strings.Join(got, ", ") != want {
+		t.Errorf("got %s, want %s", strings.Join(got, ", "), want)
+	}
+	refs := s.Snapshot().Tenants["nobody"].Refs("nobody")
+	if len(refs) > 0 {
+		t.Errorf("of an org without records: got %v", refs)
+	}
+}
+
+// A tenant is gone with its last record.
+func TestRemoveEverything(t *testing.T) {
+	rdb := empty(t)
+	s := open(t, rdb)
+	everything(t, s, "acme")
+	var changes []tenants.Change
+	for _, r := range s.Snapshot().Tenants["acme"].Refs("acme") {
+		changes = append(changes, tenants.Change{Ref: r, Old: text(t, s, r)})
+	}
+	next, err := s.Snapshot().With(changes...)
+	if err != nil || len(next.Tenants) != 0 || len(s.Snapshot().Tenants) != 1 {
+		t.Errorf("With: got %v, %v, and %v, want none, and what there is unchanged", next, err, s.Snapshot().Tenants)
+	}
+	err = s.Commit(t.Context(), tenants.AuditEntry{}, changes...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, store := range map[string]*tenants.Store{"this process": s, "another": open(t, rdb)} {
+		got := store.Snapshot().Tenants
+		if len(got) > 0 {
+			t.Errorf("%s: got %v, want none", what, got)
+		}
+	}
+	n := rdb.HLen(t.Context(), "lg:{identity:}:records").Val()
+	if n > 0 {
+		t.Errorf("got %d records in Redis, want none", n)
+	}
+}
+
+// A snapshot never changes, and a change of one org leaves
+// the others as they are.
+func TestSnapshotsAreImmutable(t *testing.T) {
+	s := open(t, empty(t))
+	everything(t, s, "acme")
+	everything(t, s, "globex")
+	before := s.Snapshot()
+	users, globex := maps.Clone(before.Tenants["acme"].Users), before.Tenants["globex"]
+	create(t, s, ref(tenants.KindUser, "acme", "bob"), named("Bob"))
+	create(t, s, ref(tenants.KindAdmin, "", "ops"), tenants.Admin{Hash: "h"})
+	if !maps.Equal(before.Tenants["acme"].Users, users) || len(before.Admins) > 0 {
+		t.Errorf("got the old snapshot %v, %v, want it unchanged", before.Tenants["acme"].Users, before.Admins)
+	}
+	now := s.Snapshot()
+	if len(now.Tenants["acme"].Users) != 2 || now.Tenants["globex"] != globex || now.Admins["ops"] == nil {
+		t.Errorf("got %v, want bob and ops, and globex as it was", now)
+	}
+}
+
+// With says what a change would lead to, without making it.
+func TestWith(t *testing.T) {
+	s := open(t, empty(t))
+	everything(t, s, "acme")
+	next, err := s.Snapshot().With(
+		tenants.Change{Ref: ref(tenants.KindUser, "acme", "bob"), New: named("Bob")},
+		tenants.Change{Ref: ref(tenants.KindOrg, "acme", "acme")},
+		tenants.Change{Ref: ref(tenants.KindAdmin, "", "ops"), New: tenants.Admin{Hash: "h"}},
+	)
+	if err != nil || len(next.Tenants["acme"].Users) != 2 || next.Tenants["acme"].Org != nil || next.Admins["ops"] == nil {
+		t.Errorf("got %v, %v, want the changes", next, err)
+	}
+	is := s.Snapshot()
+	if len(is.Tenants["acme"].Users) != 1 || is.Tenants["acme"].Org == nil || len(is.Admins) > 0 {
+		t.Errorf("got %v, want what there is unchanged", is)
+	}
+}
+
+// A record that is not understood is left out, however a process learns of it.
+func TestRecordsThatAreNotUnderstood(t *testing.T) {
+	rdb := empty(t)
+	writer, follower := open(t, rdb), open(t, rdb)
+	create(t, writer, ref(tenants.KindUser, "acme", "alice"), named("Alice"))
+	create(t, writer, ref(tenants.KindUser, "acme", "odd"), "no object")
+	create(t, writer, ref("robot", "acme", "r2"), map[string]string{"of": "a newer version"})
+	err := rdb.HSet(t.Context(), "lg:{identity:}:records", "nonsense", "{}").Err()
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = follower.Refresh(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, s := range map[string]*tenants.Store{"one that follows": follower, "one that begins": open(t, rdb)} {
+		users := s.Snapshot().Tenants["acme"].Users
+		if len(users) != 1 || users["alice"] == nil {
+			t.Errorf("%s: got %v, want alice alone", what, users)
+		}
+	}
+	var u tenants.User
+	_, err = writer.Get(t.Context(), ref(tenants.KindUser, "acme", "odd"), &u)
+	if err == nil || !strings.Contains(err.Error(), "odd") {
+		t.Errorf("Get of it: got %v, want an error that names it", err)
+	}
+}
+
+// More records than one step reads are all read.
+func TestManyRecords(t *testing.T) {
+	rdb := empty(t)
+	s := open(t, rdb)
+	var changes []tenants.Change
+	for i := range 2500 {
+		changes = append(changes, tenants.Change{Ref: ref(tenants.KindUser, fmt.Sprintf("org%d", i%5),
+			fmt.Sprintf("u%d", i)), New: named("x")})
+	}
+	err := s.Commit(t.Context(), tenants.AuditEntry{}, changes...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, store := range map[string]*tenants.Store{"this process": s, "another": open(t, rdb)} {
+		for org, tenant := range store.Snapshot().Tenants {
+			if len(tenant.Users) != 500 {
+				t.Errorf("%s: got %d users of %s, want 500", what, len(tenant.Users), org)
+			}
+		}
+		if n := len(store.Snapshot().Tenants); n != 5 {
+			t.Errorf("%s: got %d orgs, want 5", what, n)
+		}
+	}
+}
+
+// Without Redis every method says so, and what is known stays.
+func TestUnavailable(t *testing.T) {
+	rdb := empty(t)
+	own := redis.NewClient(&redis.Options{Addr: shared.Addr, MaxRetries: -1, DialerRetries: 1})
+	s := open(t, own)
+	create(t, s, ref(tenants.KindUser, "acme", "alice"), named("Alice"))
+	_ = own.Close()
+	ctx, r := t.Context(), ref(tenants.KindUser, "acme", "alice")
+	var u tenants.User
+	_, get := s.Get(ctx, r, &u)
+	_, _, audit := s.Audit(ctx, tenants.AuditFilter{}, 1)
+	_, used := s.LastUsed(ctx, "acme", "k1")
+	for what, err := range map[string]error{
+		"Get": get, "Audit": audit, "LastUsed": used, "Load": s.Load(ctx), "Refresh": s.Refresh(ctx),
+		"ForgetUsed": s.ForgetUsed(ctx, "acme"),
+		"Commit":     s.Commit(ctx, tenants.AuditEntry{}, tenants.Change{Ref: r}),
+	} {
+		if !errors.Is(err, tenants.ErrUnavailable) {
+			t.Errorf("%s: got %v, want ErrUnavailable", what, err)
+		}
+	}
+	if s.Missed(ctx) || len(s.Snapshot().Tenants["acme"].Users) != 1 {
+		t.Errorf("got %v, want what was known", s.Snapshot().Tenants)
+	}
+	n := rdb.HLen(ctx, "lg:{identity:}:records").Val()
+	if n != 1 {
+		t.Errorf("got %d records, want the one", n)
+	}
+}

@@ -1,0 +1,159 @@
+package tenants
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+)
+
+// Snapshot is all records as of one change. It is immutable.
+type Snapshot struct {
+	Tenants map[string]*Tenant // by org
+	Admins  map[string]*Admin
+	last    string // id of the last change it knows; empty: none
+}
+
+// Tenant is all records of one org. It is immutable: a change makes a new one.
+type Tenant struct {
+	Org         *Org // nil: the org is the file's
+	Users       map[string]*User
+	Keys        map[string]*Key
+	Limits      map[string]*Limit // by LimitID
+	Overrides   map[string]*Override
+	Credentials map[string]*Credential // by provider
+}
+
+func (t *Tenant) empty() bool {
+	return t.Org == nil && len(t.Users)+len(t.Keys)+len(t.Limits)+len(t.Overrides)+len(t.Credentials) == 0
+}
+
+// clone copies the maps, not the records, which are never changed.
+func (t *Tenant) clone() *Tenant {
+	if t == nil {
+		return &Tenant{
+			Users: map[string]*User{}, Keys: map[string]*Key{}, Limits: map[string]*Limit{},
+			Overrides: map[string]*Override{}, Credentials: map[string]*Credential{},
+		}
+	}
+	return &Tenant{
+		Org: t.Org, Users: maps.Clone(t.Users), Keys: maps.Clone(t.Keys), Limits: maps.Clone(t.Limits),
+		Overrides: maps.Clone(t.Overrides), Credentials: maps.Clone(t.Credentials),
+	}
+}
+
+// draft is a snapshot being made from another.
+type draft struct {
+	Snapshot
+	own    map[string]bool // tenants that are this draft's to change
+	admins bool            // so are Admins
+}
+
+func (s *Snapshot) draft() *draft {
+	return &draft{Snapshot: Snapshot{Tenants: maps.Clone(s.Tenants), Admins: s.Admins, last: s.last}, own: map[string]bool{}}
+}
+
+func (d *draft) tenant(org string) *Tenant {
+	if !d.own[org] {
+		d.Tenants[org], d.own[org] = d.Tenants[org].clone(), true
+	}
+	return d.Tenants[org]
+}
+
+// set puts a record's text in, or takes it out when it is empty.
+func (d *draft) set(r Ref, text string) error {
+	if r.Kind == KindAdmin {
+		if !d.admins {
+			d.Admins, d.admins = maps.Clone(d.Admins), true
+		}
+		return put(d.Admins, r, text)
+	}
+	t := d.tenant(r.Org)
+	switch r.Kind {
+	case KindOrg:
+		one := map[string]*Org{}
+		err := put(one, r, text)
+		t.Org = one[r.ID]
+		return err
+	case KindUser:
+		return put(t.Users, r, text)
+	case KindKey:
+		return put(t.Keys, r, text)
+	case KindLimit:
+		return put(t.Limits, r, text)
+	case KindOverride:
+		return put(t.Overrides, r, text)
+	case KindCredential:
+		return put(t.Credentials, r, text)
+	default:
+		return nil // of a newer version
+	}
+}
+
+func put[T any](to map[string]*T, r Ref, text string) error {
+	if text == "" {
+		delete(to, r.ID)
+		return nil
+	}
+	v := new(T)
+	if err := json.Unmarshal([]byte(text), v); err != nil {
+		return fmt.Errorf("tenants: record %s: %w", r, err)
+	}
+	to[r.ID] = v
+	return nil
+}
+
+func (d *draft) finish(last string) *Snapshot {
+	for org := range d.own {
+		if d.Tenants[org].empty() {
+			delete(d.Tenants, org)
+		}
+	}
+	return &Snapshot{Tenants: d.Tenants, Admins: d.Admins, last: last}
+}
+
+// With returns the snapshot that these changes would lead to, for checking them.
+func (s *Snapshot) With(changes ...Change) (*Snapshot, error) {
+	d := s.draft()
+	for _, c := range changes {
+		text := ""
+		if c.New != nil {
+			raw, err := json.Marshal(c.New)
+			if err != nil {
+				return nil, fmt.Errorf("tenants: encode record: %w", err)
+			}
+			text = string(raw)
+		}
+		if err := d.set(c.Ref, text); err != nil {
+			return nil, err
+		}
+	}
+	return d.finish(s.last), nil
+}
+
+// Refs names all records of an org; nil has none.
+func (t *Tenant) Refs(org string) []Ref {
+	if t == nil {
+		return nil
+	}
+	var out []Ref
+	add := func(kind Kind, id string) { out = append(out, Ref{Kind: kind, Org: org, ID: id}) }
+	if t.Org != nil {
+		add(KindOrg, org)
+	}
+	for id := range t.Users {
+		add(KindUser, id)
+	}
+	for id := range t.Keys {
+		add(KindKey, id)
+	}
+	for id := range t.Limits {
+		add(KindLimit, id)
+	}
+	for id := range t.Overrides {
+		add(KindOverride, id)
+	}
+	for id := range t.Credentials {
+		add(KindCredential, id)
+	}
+	return out
+}

@@ -1,0 +1,212 @@
+package tenants
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/llmguard/llmguard/lua"
+)
+
+// All keys share a hash tag that no org can have, because ids hold no colon.
+const (
+	prefix      = "lg:{identity:}:"
+	recordsKey  = prefix + "records"
+	versionKey  = prefix + "version"
+	lastKey     = prefix + "last"
+	changesKey  = prefix + "changes"
+	auditKey    = prefix + "audit"
+	usedKey     = prefix + "used"
+	changedChan = prefix + "changed"
+)
+
+const (
+	keepChanges = 1_000
+	keepAudit   = 100_000
+)
+
+var commitScript = lua.Load("identity_commit")
+
+// Options tune a Store; the zero value is usable.
+type Options struct {
+	Log *slog.Logger // nil: discarded
+}
+
+// Store is the records in Redis and this process's copy of them. It is safe for
+// concurrent use.
+type Store struct {
+	rdb redis.UniversalClient
+	log *slog.Logger
+
+	snapshot atomic.Pointer[Snapshot]
+	syncing  sync.Mutex    // one refresh at a time
+	changed  chan struct{} // a new snapshot is there
+
+	missMu    sync.Mutex
+	missRound chan struct{} // closed after the next look for something missing; nil: none is due
+	missLast  time.Time     // when the last one began
+
+	usedMu sync.Mutex
+	used   map[string]int64 // "org key" -> unix seconds, not written yet
+}
+
+// New returns a Store that knows nothing yet: Load it, and Run it.
+func New(rdb redis.UniversalClient, o Options) *Store {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	s := &Store{
+		rdb: rdb, log: o.Log, changed: make(chan struct{}, 1), used: map[string]int64{},
+	}
+	s.snapshot.Store(&Snapshot{Tenants: map[string]*Tenant{}, Admins: map[string]*Admin{}})
+	return s
+}
+
+// Snapshot returns the records as last known.
+func (s *Store) Snapshot() *Snapshot { return s.snapshot.Load() }
+
+// Text is a record as it stands in Redis; empty when there is none. It tells
+// whether somebody changed it meanwhile.
+type Text string
+
+// Get reads a record from Redis into v and returns its text, empty when there is
+// none.
+func (s *Store) Get(ctx context.Context, r Ref, v any) (Text, error) {
+	text, err := s.rdb.HGet(ctx, recordsKey, r.String()).Result()
+	if errors.Is(err, redis.Nil) {
+		return "", nil
+	}
+	if err != nil {
+		return "", unavailable("read a record", err)
+	}
+	if err := json.Unmarshal([]byte(text), v); err != nil {
+		return "", fmt.Errorf("tenants: record %s: %w", r, err)
+	}
+	return Text(text), nil
+}
+
+// Change is one record before and after.
+type Change struct {
+	Ref Ref
+	Old Text // what must stand there now
+	New any  // nil removes it
+}
+
+// Commit makes changes, all or none, with one entry of the audit, and waits until
+// this process knows them. ErrConflict means that a record is no longer what
+// Change.Old says; nothing was changed then.
+func (s *Store) Commit(ctx context.Context, entry AuditEntry, changes ...Change) error {
+	audit, err := json.Marshal(entry)
+	if err != nil {
+		return fmt.Errorf("tenants: encode audit entry: %w", err)
+	}
+	token := strconv.FormatUint(1+rand.Uint64N(1e15-1), 10)
+	args := []any{token, changedChan, keepChanges, audit, keepAudit}
+	for _, c := range changes {
+		text := ""
+		if c.New != nil {
+			raw, err := json.Marshal(c.New)
+			if err != nil {
+				return fmt.Errorf("tenants: encode record: %w", err)
+			}
+			text = string(raw)
+		}
+		args = append(args, c.Ref.String(), string(c.Old), text)
+	}
+	reply, err := commitScript.Run(ctx, s.rdb, []string{recordsKey, versionKey, lastKey, changesKey, auditKey}, args...).Text()
+	if err != nil {
+		return unavailable("commit", err)
+	}
+	if field, ok := strings.CutPrefix(reply, "conflict "); ok {
+		return fmt.Errorf("%w: %s", ErrConflict, field)
+	}
+	return s.Refresh(ctx)
+}
+
+func unavailable(what string, err error) error {
+	return fmt.Errorf("%w: %s: %w", ErrUnavailable, what, err)
+}
+
+// Used notes that a key was used now. It writes nothing: Run does, once a
+// minute.
+func (s *Store) Used(org, key string, at time.Time) {
+	id, now := org+" "+key, at.Unix()
+	s.usedMu.Lock()
+	defer s.usedMu.Unlock()
+	s.used[id] = now
+}
+
+// LastUsed returns when the org's keys were last used, to about a minute; keys
+// that never were are missing.
+func (s *Store) LastUsed(ctx context.Context, org string, ids ...string) (map[string]time.Time, error) {
+	out := map[string]time.Time{}
+	if len(ids) == 0 {
+		return out, nil
+	}
+	fields := make([]string, len(ids))
+	for i, id := range ids {
+		fields[i] = org + " " + id
+	}
+	values, err := s.rdb.HMGet(ctx, usedKey, fields...).Result()
+	if err != nil {
+		return nil, unavailable("read last uses", err)
+	}
+	for i, v := range values {
+		text, _ := v.(string)
+		if n, err := strconv.ParseInt(text, 10, 64); err == nil {
+			out[ids[i]] = time.Unix(n, 0).UTC()
+		}
+	}
+	return out, nil
+}
+
+// writeUsed writes the uses that were noted. What Redis does not take is noted
+// again.
+func (s *Store) writeUsed(ctx context.Context) {
+	s.usedMu.Lock()
+	batch := s.used
+	s.used = map[string]int64{}
+	s.usedMu.Unlock()
+	if len(batch) == 0 {
+		return
+	}
+	args := make([]any, 0, 2*len(batch))
+	for id, at := range batch {
+		args = append(args, id, at)
+	}
+	if err := s.rdb.HSet(ctx, usedKey, args...).Err(); err != nil {
+		s.usedMu.Lock()
+		defer s.usedMu.Unlock()
+		for id, at := range batch {
+			s.used[id] = max(at, s.used[id])
+		}
+	}
+}
+
+// ForgetUsed forgets when an org's keys were last used.
+func (s *Store) ForgetUsed(ctx context.Context, org string) error {
+	it := s.rdb.HScan(ctx, usedKey, 0, org+" *", scanStep).Iterator()
+	for it.Next(ctx) {
+		field := it.Val()
+		if !it.Next(ctx) { // its value
+			break
+		}
+		if err := s.rdb.HDel(ctx, usedKey, field).Err(); err != nil {
+			return unavailable("forget last uses", err)
+		}
+	}
+	if err := it.Err(); err != nil {
+		return unavailable("forget last uses", err)
+	}
+	return nil
+}

@@ -1,0 +1,214 @@
+package tenants
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	// PollEvery is how often a process that was told nothing looks for changes.
+	PollEvery = 2 * time.Second
+	// missEvery is how often it looks because of a key that it does not know:
+	// wrong keys must not become a load on Redis.
+	missEvery   = 100 * time.Millisecond
+	missTimeout = 250 * time.Millisecond
+	usedEvery   = time.Minute
+	scanStep    = 1000
+)
+
+// Load reads all records. Call it before the first use.
+func (s *Store) Load(ctx context.Context) error { return s.Refresh(ctx) }
+
+// Changed receives after new snapshots; one receipt may stand for several. It is
+// for one receiver.
+func (s *Store) Changed() <-chan struct{} { return s.changed }
+
+// Run follows the changes in Redis and writes last uses until ctx ends, and
+// returns nil then. It survives Redis being away.
+func (s *Store) Run(ctx context.Context) error {
+	sub := s.rdb.Subscribe(ctx, changedChan)
+	defer sub.Close()
+	told := sub.Channel()
+	poll, used := time.NewTicker(PollEvery), time.NewTicker(usedEvery)
+	defer poll.Stop()
+	defer used.Stop()
+	away := false
+	for {
+		select {
+		case <-ctx.Done():
+			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+			defer cancel()
+			s.writeUsed(last)
+			return nil
+		case <-used.C:
+			s.writeUsed(ctx)
+			continue
+		case <-told:
+		case <-poll.C:
+		}
+		err := s.Refresh(ctx)
+		if gone := err != nil && ctx.Err() == nil; gone != away {
+			if away = gone; away {
+				s.log.Warn("identities cannot be read; the last known ones stand", "error", err)
+			} else {
+				s.log.Info("identities can be read again")
+			}
+		}
+	}
+}
+
+// Missed looks for changes because something is not known here that may exist,
+// and reports whether there were any. All who miss something within 100 ms share
+// one look, so that wrong keys are no load on Redis; it ends after 250 ms.
+func (s *Store) Missed(ctx context.Context) bool {
+	before := s.Snapshot()
+	s.missMu.Lock()
+	round := s.missRound
+	if round == nil {
+		round = make(chan struct{})
+		s.missRound = round
+		go s.look(context.WithoutCancel(ctx), round, time.Until(s.missLast.Add(missEvery)))
+	}
+	s.missMu.Unlock()
+	select {
+	case <-round:
+	case <-ctx.Done():
+	}
+	return s.Snapshot() != before
+}
+
+// look looks for changes after a while, for all who wait for the round.
+func (s *Store) look(ctx context.Context, round chan struct{}, after time.Duration) {
+	time.Sleep(after)
+	s.missMu.Lock()
+	s.missRound, s.missLast = nil, time.Now() // who comes from now on needs another
+	s.missMu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, missTimeout)
+	defer cancel()
+	if err := s.Refresh(ctx); err != nil {
+		s.log.Debug("looking for a key that is not known", "error", err)
+	}
+	close(round)
+}
+
+// Refresh brings the snapshot up to date.
+func (s *Store) Refresh(ctx context.Context) error {
+	s.syncing.Lock()
+	defer s.syncing.Unlock()
+	old := s.snapshot.Load()
+	last, err := s.rdb.Get(ctx, lastKey).Result()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return unavailable("look for changes", err)
+	}
+	if last == old.last {
+		return nil
+	}
+	next, err := s.follow(ctx, old)
+	if err == nil && next == nil {
+		next, err = s.readAll(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	s.snapshot.Store(next)
+	select {
+	case s.changed <- struct{}{}:
+	default:
+	}
+	return nil
+}
+
+// follow applies the changes since old; nil when they are not to be had, or when
+// old is of another history than Redis's.
+func (s *Store) follow(ctx context.Context, old *Snapshot) (*Snapshot, error) {
+	if old.last == "" {
+		return nil, nil
+	}
+	list, err := s.rdb.XRange(ctx, changesKey, old.last, "+").Result()
+	if err != nil {
+		return nil, unavailable("read changes", err)
+	}
+	if len(list) == 0 || list[0].ID != old.last {
+		return nil, nil
+	}
+	changed := map[string]bool{}
+	for _, m := range list[1:] {
+		text, _ := m.Values["f"].(string)
+		for field := range strings.SplitSeq(text, "\n") {
+			if field != "" { // an entry of the audit alone
+				changed[field] = true
+			}
+		}
+	}
+	d := old.draft()
+	if err := s.fetch(ctx, d, changed); err != nil {
+		return nil, err
+	}
+	return d.finish(list[len(list)-1].ID), nil
+}
+
+// fetch reads records into the draft.
+func (s *Store) fetch(ctx context.Context, d *draft, changed map[string]bool) error {
+	if len(changed) == 0 {
+		return nil
+	}
+	fields := make([]string, 0, len(changed))
+	for f := range changed {
+		fields = append(fields, f)
+	}
+	values, err := s.rdb.HMGet(ctx, recordsKey, fields...).Result()
+	if err != nil {
+		return unavailable("read records", err)
+	}
+	for i, v := range values {
+		text, _ := v.(string)
+		s.take(d, fields[i], text)
+	}
+	return nil
+}
+
+// take puts a record into a draft. One that is not understood is left out, and
+// does not keep the others from being known.
+func (s *Store) take(d *draft, field, text string) {
+	r, err := parseRef(field)
+	if err == nil {
+		err = d.set(r, text)
+	}
+	if err != nil {
+		s.log.Error("a record of an identity is not understood and left out", "record", field, "error", err)
+	}
+}
+
+// readAll reads every record in steps, so that a large number does not hold up
+// calls, and then what changed meanwhile.
+func (s *Store) readAll(ctx context.Context) (*Snapshot, error) {
+	last, err := s.rdb.Get(ctx, lastKey).Result()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return nil, unavailable("look for changes", err)
+	}
+	d := (&Snapshot{Tenants: map[string]*Tenant{}, Admins: map[string]*Admin{}}).draft()
+	it := s.rdb.HScan(ctx, recordsKey, 0, "", scanStep).Iterator()
+	for it.Next(ctx) {
+		field := it.Val()
+		if !it.Next(ctx) {
+			break
+		}
+		s.take(d, field, it.Val())
+	}
+	if err := it.Err(); err != nil {
+		return nil, unavailable("read records", err)
+	}
+	read := d.finish(last)
+	if last == "" {
+		return read, nil
+	}
+	// Changes made while it was read; the next look finds those it cannot follow.
+	if next, err := s.follow(ctx, read); err != nil || next != nil {
+		return next, err
+	}
+	return read, nil
+}

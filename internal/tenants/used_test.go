@@ -1,0 +1,164 @@
+package tenants_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/llmguard/llmguard/internal/tenants"
+)
+
+// run runs a Store for as long as f takes.
+func run(t *testing.T, s *tenants.Store, f func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	f()
+	cancel()
+	if err := <-ended; err != nil {
+		t.Errorf("Run: got %v, want nil", err)
+	}
+}
+
+// Last uses are written in a batch, at the latest when the process ends; the
+// latest of several counts.
+func TestLastUses(t *testing.T) {
+	s := open(t, empty(t))
+	used := func() string {
+		got, err := s.LastUsed(t.Context(), "acme", "k1", "k2", "k3")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fmt.Sprint(got)
+	}
+	at := time.Unix(1_800_000_000, 0).UTC()
+	s.Used("acme", "k1", at.Add(-time.Hour))
+	s.Used("acme", "k1", at)
+	s.Used("acme", "k2", at.Add(-time.Minute))
+	s.Used("globex", "k3", at)
+	got := used()
+	if got != "map[]" {
+		t.Errorf("before a write: got %s, want nothing", got)
+	}
+	run(t, s, func() {})
+	want := fmt.Sprint(map[string]time.Time{"k1": at, "k2": at.Add(-time.Minute)})
+	got = used()
+	if got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	none, err := s.LastUsed(t.Context(), "acme")
+	if len(none) > 0 || err != nil {
+		t.Errorf("of no keys: got %v, %v, want none", none, err)
+	}
+}
+
+// What Redis did not take is written by a later attempt.
+func TestLastUsesSurviveAFailedWrite(t *testing.T) {
+	rdb := empty(t)
+	s := open(t, rdb)
+	err := rdb.Set(t.Context(), "lg:{identity:}:used", "of another type", 0).Err()
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := time.Unix(1_800_000_000, 0).UTC()
+	s.Used("acme", "k1", at)
+	run(t, s, func() {})
+	err = rdb.Del(t.Context(), "lg:{identity:}:used").Err()
+	if err != nil {
+		t.Fatal(err)
+	}
+	run(t, s, func() {})
+	got, err := s.LastUsed(t.Context(), "acme", "k1")
+	if err != nil || !got["k1"].Equal(at) {
+		t.Errorf("got %v, %v, want %v", got, err, at)
+	}
+}
+
+// Only the org's own uses are forgotten, not those of one whose id begins alike.
+func TestForgetUsed(t *testing.T) {
+	rdb := empty(t)
+	s := open(t, rdb)
+	for i := range 3000 { // more than one step reads
+		s.Used("acme", fmt.Sprintf("k%d", i), time.Unix(1e9, 0))
+	}
+	s.Used("acme2", "k1", time.Unix(1e9, 0))
+	s.Used("ac", "k1", time.Unix(1e9, 0))
+	run(t, s, func() {})
+	err := s.ForgetUsed(t.Context(), "acme")
+	if err != nil {
+		t.Fatal(err)
+	}
+	left, err := rdb.HKeys(t.Context(), "lg:{identity:}:used").Result()
+	if err != nil || len(left) != 2 {
+		t.Errorf("got %v, %v, want those of acme2 and ac", left, err)
+	}
+}
+
+// A change of another process arrives by itself, and Changed says so once for
+// several.
+func TestChangedReceives(t *testing.T) {
+	rdb := empty(t)
+	writer, reader := open(t, rdb), open(t, rdb)
+	for i := range 3 {
+		create(t, writer, ref(tenants.KindUser, "acme", fmt.Sprintf("u%d", i)), named("x"))
+		err := reader.Refresh(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	receipts := 0
+	for waiting := true; waiting; {
+		select {
+		case <-reader.Changed():
+			receipts++
+		default:
+			waiting = false
+		}
+	}
+	if receipts != 1 {
+		t.Errorf("got %d receipts of three changes, want one", receipts)
+	}
+	run(t, reader, func() {
+		listens(t, rdb)
+		create(t, writer, ref(tenants.KindUser, "acme", "late"), named("x"))
+		<-reader.Changed()
+		if reader.Snapshot().Tenants["acme"].Users["late"] == nil {
+			t.Error("the change is announced and not there")
+		}
+	})
+}
+
+// listens waits until a process hears of changes.
+func listens(t *testing.T, rdb *redis.Client) {
+	t.Helper()
+	const channel = "lg:{identity:}:changed"
+	for range 3000 {
+		if rdb.PubSubNumSub(t.Context(), channel).Val()[channel] > 0 {
+			return
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	t.Fatal("got no process that listens for changes")
+}
+
+// Who misses something learns of what is new, and who waits for nothing may go.
+func TestMissedFindsWhatIsNew(t *testing.T) {
+	rdb := empty(t)
+	writer, reader := open(t, rdb), open(t, rdb)
+	create(t, writer, ref(tenants.KindUser, "acme", "alice"), named("Alice"))
+	if !reader.Missed(t.Context()) || reader.Snapshot().Tenants["acme"] == nil {
+		t.Error("Missed: got false, want alice to be found")
+	}
+	if reader.Missed(t.Context()) {
+		t.Error("Missed again: got true, want nothing new")
+	}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if reader.Missed(gone) {
+		t.Error("Missed for a caller that is gone: got true, want false")
+	}
+}

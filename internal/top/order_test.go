@@ -1,0 +1,82 @@
+package top_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/llmguard/llmguard/internal/top"
+)
+
+// acting is a view whose orders are kept, and fail when that is wanted.
+func acting(t *testing.T, failed error) (*terminal, *[]top.Order) {
+	s := open(t, 80, 24, figures())
+	var got []top.Order
+	s.Allow(func(_ context.Context, o top.Order) (string, error) {
+		got = append(got, o)
+		return "done it", failed
+	})
+	return s, &got
+}
+
+func (s *terminal) typed(text string) {
+	for _, r := range text {
+		key := string(r)
+		if key == " " {
+			key = "space"
+		}
+		s.press(key)
+	}
+}
+
+// Each change is asked for line by line and made only after a y.
+func TestOrdersAreConfirmed(t *testing.T) {
+	for name, c := range map[string]struct {
+		keys []string // those before the reason
+		want top.Order
+	}{
+		"an org's fullest limit":  {[]string{"o", "enter", "$", "5", "enter", "enter"}, top.Order{Kind: top.Override, Org: "bravo", Limit: "hour", Add: "$5", For: "1h"}},
+		"a user's fullest limit":  {[]string{"2", "o", "enter", "9", "enter", "backspace", "d", "enter"}, top.Order{Kind: top.Override, Org: "alpha", User: "zoe", Limit: "day", Add: "9", For: "1d"}},
+		"a limit that was chosen": {[]string{"2", "enter", "o", "enter", "9", "enter", "enter"}, top.Order{Kind: top.Override, Org: "alpha", User: "zoe", Limit: "day", Add: "9", For: "1h"}},
+		"disable":                 {[]string{"2", "d"}, top.Order{Kind: top.Disable, Org: "alpha", User: "zoe"}},
+		"cancel":                  {[]string{"2", "down", "c"}, top.Order{Kind: top.Cancel, Org: "bravo", User: "ann"}},
+		"who made a call":         {[]string{"4", "d"}, top.Order{Kind: top.Disable, Org: "bravo", User: "ann"}},
+	} {
+		c.want.Reason = "too much q"
+		for _, sure := range []string{"y", "n", "enter", "esc"} {
+			s, got := acting(t, nil)
+			s.press(c.keys...)
+			s.press("enter") // an empty reason is none
+			s.typed("too much q")
+			if len(*got) != 0 {
+				t.Fatalf("%s: got %+v before the question", name, *got)
+			}
+			s.press("enter")
+			if foot := s.lines()[23]; !strings.Contains(foot, "y/N") || !strings.Contains(foot, c.want.Org) {
+				t.Errorf("%s: got %q, want to be asked", name, foot)
+			}
+			s.press(sure)
+			switch {
+			case sure != "y" && (len(*got) != 0 || !strings.Contains(s.lines()[23], "nothing was changed")):
+				t.Errorf("%s, %s: got %+v and %q, want nothing changed", name, sure, *got, s.lines()[23])
+			case sure == "y" && (len(*got) != 1 || (*got)[0] != c.want || s.lines()[23] != "done it"):
+				t.Errorf("%s: got %+v and %q, want %+v", name, *got, s.lines()[23], c.want)
+			}
+		}
+	}
+}
+
+// An order that fails says why; one about nobody, or where nothing may be changed, is not begun.
+func TestOrdersThatAreNotMade(t *testing.T) {
+	s, _ := acting(t, errors.New("the API said no"))
+	s.press("2", "d", "x", "enter", "y")
+	s.check("foot", s.lines()[23], "nothing was changed: the API said no")
+	s.press("1", "d")
+	s.check("an org", s.lines()[23], "choose a user first (2)")
+	s.press("3", "o")
+	s.check("a pool", s.lines()[23], "choose a user first (2)")
+	plain := open(t, 80, 24, figures())
+	plain.press("2", "d")
+	plain.check("without rights", plain.lines()[23], "this view is read-only")
+}

@@ -1,0 +1,169 @@
+package top_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+	"github.com/charmbracelet/x/ansi"
+
+	"github.com/llmguard/llmguard/internal/top"
+)
+
+// terminal is a live view of fixed figures, without a terminal.
+type terminal struct {
+	*top.Model
+	t    *testing.T
+	snap *top.Snapshot
+	err  error
+	last string // the user whose limits were read last
+}
+
+func open(t *testing.T, width, height int, snap *top.Snapshot) *terminal {
+	return openWith(t, width, height, snap, false)
+}
+
+func openWith(t *testing.T, width, height int, snap *top.Snapshot, colour bool) *terminal {
+	s := &terminal{t: t, snap: snap}
+	s.Model = top.NewModel(t.Context(), time.Hour, colour, func(_ context.Context, user string) (*top.Snapshot, error) {
+		s.last = user
+		return s.snap, s.err
+	})
+	s.Update(tea.WindowSizeMsg{Width: width, Height: height})
+	s.first()
+	return s
+}
+
+// first takes the first sample, which Init reads; its timer is of an hour.
+func (s *terminal) first() {
+	batch := s.Init()().(tea.BatchMsg)
+	s.Update(batch[0]())
+}
+
+var special = map[string]tea.KeyPressMsg{
+	"enter": {Code: tea.KeyEnter}, "esc": {Code: tea.KeyEscape}, "tab": {Code: tea.KeyTab}, "shift+tab": {Code: tea.KeyTab, Mod: tea.ModShift},
+	"down": {Code: tea.KeyDown}, "up": {Code: tea.KeyUp}, "pgdown": {Code: tea.KeyPgDown}, "pgup": {Code: tea.KeyPgUp}, "home": {Code: tea.KeyHome},
+	"end": {Code: tea.KeyEnd}, "backspace": {Code: tea.KeyBackspace}, "space": {Code: tea.KeySpace}, "ctrl+c": {Code: 'c', Mod: tea.ModCtrl},
+}
+
+// press presses keys, and reports whether the last one ended the view.
+func (s *terminal) press(keys ...string) bool {
+	quit := false
+	for _, key := range keys {
+		msg, ok := special[key]
+		if !ok {
+			msg = tea.KeyPressMsg{Code: []rune(key)[0], Text: key}
+		}
+		_, cmd := s.Update(msg)
+		quit = false
+		if cmd == nil {
+			continue
+		}
+		got := cmd()
+		_, quit = got.(tea.QuitMsg)
+		if !quit {
+			s.Update(got)
+		}
+	}
+	return quit
+}
+
+// lines are the screen without its codes.
+func (s *terminal) lines() []string { return strings.Split(ansi.Strip(s.View().Content), "\n") }
+
+// table are the lines below the names of the columns, up to the empty ones.
+func (s *terminal) table() []string {
+	var out []string
+	for _, line := range s.lines()[4:] {
+		if line == "" {
+			break
+		}
+		out = append(out, line)
+	}
+	return out
+}
+
+// names are the first words of the lines of the table.
+func (s *terminal) names() string {
+	var out []string
+	for _, line := range s.table() {
+		out = append(out, strings.Fields(line)[0])
+	}
+	return strings.Join(out, " ")
+}
+
+func (s *terminal) check(what string, got, want any) {
+	s.t.Helper()
+	if got != want {
+		s.t.Errorf("%s: got %v, want %v, on\n%s", what, got, want, strings.Join(s.lines(), "\n"))
+	}
+}
+
+// marked is the line that is chosen.
+func (s *terminal) marked() string {
+	for _, line := range strings.Split(s.View().Content, "\n")[3:] {
+		if strings.Contains(line, "\x1b[7m") {
+			return strings.Fields(ansi.Strip(line))[0]
+		}
+	}
+	return ""
+}
+
+var three = time.Date(2026, 11, 22, 3, 0, 0, 0, time.UTC)
+
+// figures are fixed, with every list in another order by each column.
+func figures() *top.Snapshot {
+	hour := top.Limit{Name: "hour", Metric: "cost", Mode: "enforce", Used: 9_500_000_000, Held: 500_000_000, Amount: 10_000_000_000, Reset: new(90 * time.Second)}
+	day := top.Limit{Name: "day", Metric: "tokens", Mode: "shadow", Used: 12_345, Amount: 10_000, Reset: new(time.Duration(0))}
+	return &top.Snapshot{
+		At: three, Calls: 12_345, Cost: 1_234_567_890, Today: 45_600_000, Waiting: 7, Running: 3,
+		Orgs: []top.Spender{
+			{Org: "bravo", Calls: 10, Failed: 1, Cost: 3e9, Today: 5e9, Waiting: 2, Refused: 5, Spark: []int64{1, 0, 50, 99}, Limits: []top.Limit{hour}},
+			{Org: "alpha", Calls: 30, Cost: 2e9, Today: 9e9, Limits: []top.Limit{day, hour}},
+			{Org: "charlie", Calls: 20, Cost: 1e9, Today: 7e9},
+		},
+		Users: []top.Spender{
+			{Org: "alpha", User: "zoe", Calls: 5, Cost: 2e9, Today: 1e9, Limits: []top.Limit{day}},
+			{Org: "bravo", User: "ann", Calls: 6, Cost: 1e9, Today: 3e9, Refused: 5},
+			{Org: "alpha", User: "bob", Calls: 7, Cost: 5e8, Today: 2e9},
+		},
+		Pools: []top.Pool{
+			{ID: "small", Waiting: map[string]int64{"interactive": 1, "async": 2, "batch": 3}, Running: 4, Parked: 5, Dead: 6, Requests: 59, RPM: 60, Tokens: 10, TPM: 1000, Pace: 0.5, Blocked: 61 * time.Second},
+			{ID: "large", Waiting: map[string]int64{"batch": 20_000}, Requests: 5, Tokens: 900, TPM: 1000, Pace: 1},
+			{ID: "free", Pace: 1},
+		},
+		Slow: []top.Ended{
+			{Call: "c1", At: three.Add(-3 * time.Second), Org: "alpha", User: "zoe", Model: "m1", Waited: 60 * time.Second, Took: time.Second, Cost: 1e6, Status: 200},
+			{Call: "c2", At: three.Add(-2 * time.Second), Org: "bravo", User: "ann", Model: "m2", Took: 70 * time.Second, Cost: 3e6, Status: 429, Outcome: "refused"},
+			{Call: "c3", At: three.Add(-time.Second), Org: "alpha", User: "bob", Model: "m3", Waited: 5 * time.Second, Took: 250 * time.Millisecond, Cost: 2e6, Status: 502},
+		},
+	}
+}
+
+var errAway = errors.New("redis is unavailable")
+
+func (s *terminal) checkFits(width, height int, what string) {
+	s.t.Helper()
+	lines := strings.Split(s.View().Content, "\n")
+	if len(lines) > height {
+		s.t.Errorf("%s: got %d lines, want %d at most", what, len(lines), height)
+	}
+	for _, line := range lines {
+		if w := ansi.StringWidth(line); w > width {
+			s.t.Errorf("%s: got a line %d wide, want %d at most: %s", what, w, width, line)
+		}
+	}
+}
+
+func crowd(n int) *top.Snapshot {
+	snap := figures()
+	snap.Orgs = nil
+	for i := range n {
+		snap.Orgs = append(snap.Orgs, top.Spender{Org: fmt.Sprintf("org-%03d", i), Cost: 1e9})
+	}
+	return snap
+}

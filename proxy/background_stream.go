@@ -1,0 +1,191 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/spool"
+	"github.com/llmguard/llmguard/internal/wire"
+	"github.com/llmguard/llmguard/queue"
+)
+
+// teller tells the events of a background response from what its job recorded,
+// under the response's own id. Two events of ours, that it was made and that it
+// waits, come first; the provider's first is left out for them, so every
+// reader, now or later, sees the same numbers.
+type teller struct {
+	x       *exchange
+	job     *queue.Job
+	id      string
+	after   int64 // the number of the last event the reader has
+	events  wire.Events
+	room    spool.Room // of what is kept of events
+	attempt int        // that the told events are of
+	next    int64
+	final   bool
+	failed  bool // the answer is no stream but an error
+}
+
+// firstTold is the number of the first event that is the provider's.
+const firstTold = 2
+
+// resume streams a background response's events that come after a number, if its reader
+// may have a stream.
+func (s *Server) resume(x *exchange, r *http.Request, job *queue.Job, after int64) error {
+	done, err := s.lasting(x)
+	if err != nil {
+		return err
+	}
+	defer done()
+	return s.streamed(x, r, job, after)
+}
+
+// streamed is resume for a reader who has the stream already.
+func (s *Server) streamed(x *exchange, r *http.Request, job *queue.Job, after int64) error {
+	ctx := r.Context()
+	x.job = job.ID
+	t := &teller{x: x, job: job, id: queue.ResponseID(job.ID), after: after, next: firstTold}
+	t.room = s.opts.Spool.Room(job.Org, s.roomWait)
+	defer t.room.Close()
+	if err := s.begun(ctx, t); err != nil {
+		return err
+	}
+	return s.follow(ctx, t)
+}
+
+// begun writes the first events of a background response, which have its request in them.
+func (s *Server) begun(ctx context.Context, t *teller) error {
+	bounded, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	request, done, err := s.requestOf(bounded, t.job)
+	if err != nil {
+		return err
+	}
+	defer done()
+	x, job := t.x, t.job
+	h := x.Header()
+	h.Set("Content-Type", "text/event-stream; charset=utf-8")
+	h.Set("X-Accel-Buffering", "no")
+	x.WriteHeader(http.StatusOK)
+	pending := wire.Pending(request, t.id, "queued", job.Created.Unix(), nil)
+	for i, kind := range []string{"response.created", "response.queued"} {
+		event, err := wire.ParseEvent([]byte(`{"type":"`+kind+`","sequence_number":0,"response":`+string(pending)+`}`), t.id)
+		if err != nil {
+			return err
+		}
+		if int64(i) > t.after {
+			if _, err := x.Write(event.Append(nil, int64(i))); err != nil {
+				return guard.ErrGone
+			}
+		}
+	}
+	if x.flush() != nil {
+		return guard.ErrGone
+	}
+	return nil
+}
+
+// follow tells events until the response has ended.
+func (s *Server) follow(ctx context.Context, t *teller) error {
+	watch := s.queue.Follow(t.job)
+	defer watch.Close()
+	waiting, stop := s.untilDrained(ctx)
+	defer stop()
+	for !t.final {
+		next, cancel := context.WithTimeout(waiting, s.opts.KeepAlive)
+		e, err := watch.Next(next)
+		cancel()
+		switch {
+		case errors.Is(err, io.EOF), errors.Is(err, queue.ErrNotFound):
+			return t.end(ctx)
+		case errors.Is(err, errDraining): // the reader goes on at another proxy
+			return guard.ErrGone
+		case errors.Is(err, context.DeadlineExceeded):
+			_, err = t.x.Write([]byte("\n"))
+		case err == nil:
+			err = t.take(ctx, e)
+		}
+		if err != nil || t.x.flush() != nil {
+			return guard.ErrGone
+		}
+	}
+	return nil
+}
+
+// take tells what an event of the job brings.
+func (t *teller) take(ctx context.Context, e queue.Event) error {
+	if e.Attempt != t.attempt {
+		if t.next > firstTold { // the reader has part of an answer that is void
+			return t.fail(wire.BadGateway("The response is made once more, because its worker died. Retrieve it when it is completed", nil))
+		}
+		t.attempt, t.events, t.failed = e.Attempt, wire.Events{}, false
+	}
+	switch e.Kind {
+	case queue.Head:
+		t.failed = e.Status >= 400
+	case queue.Bytes:
+		if t.failed {
+			return nil
+		}
+		if err := t.events.Feed(e.Data); err != nil {
+			return t.fail(wire.BadGateway("The provider's stream has an event that is too large", err))
+		}
+		if err := t.room.Resize(ctx, t.events.Held()); err != nil {
+			return t.fail(noRoom(err))
+		}
+		return t.tell()
+	}
+	return nil
+}
+
+// tell passes on the events that are complete.
+func (t *teller) tell() error {
+	for {
+		raw, ok := t.events.Next()
+		if !ok || t.final {
+			return nil
+		}
+		e, err := wire.ParseEvent(wire.EventData(raw), t.id)
+		if err != nil || e.Kind == "" || e.Kind == "response.created" {
+			continue
+		}
+		number := e.Sequence + 1
+		t.next, t.final = number+1, e.Final()
+		if number <= t.after {
+			continue
+		}
+		if _, err := t.x.Write(e.Append(nil, number)); err != nil {
+			return err
+		}
+	}
+}
+
+// end tells a job's end that its output does not tell.
+func (t *teller) end(ctx context.Context) error {
+	if t.final {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	job, err := t.x.server.queue.Job(ctx, t.job.Org, t.job.ID)
+	if err != nil {
+		err = t.fail(wire.ServiceUnavailable("The queue cannot be read at the moment", time.Second, err))
+	} else {
+		err = t.fail(jobError(job))
+	}
+	if err != nil || t.x.flush() != nil {
+		return guard.ErrGone
+	}
+	return nil
+}
+
+// fail ends the stream with an error.
+func (t *teller) fail(e *wire.Error) error {
+	t.final, t.x.err = true, e
+	_, err := t.x.Write(e.ResponsesFrame(t.next))
+	return err
+}

@@ -1,0 +1,113 @@
+package proxy
+
+import (
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/wire"
+	"github.com/llmguard/llmguard/providers"
+	"github.com/llmguard/llmguard/queue"
+	"github.com/llmguard/llmguard/quota"
+)
+
+// metered serves an endpoint that costs money: live when the call fits, from
+// the queue when it does not, refused when it never can.
+func (s *Server) metered(ep wire.Endpoint) func(*exchange, *http.Request, string) error {
+	return func(x *exchange, r *http.Request, _ string) error {
+		body, err := s.readBody(x, r)
+		if err != nil {
+			return err
+		}
+		x.arrived = time.Now()
+		req, err := s.scan(x, ep, body)
+		if err != nil {
+			return err
+		}
+		plan, err := s.guard.PrepareKept(r.Context(), x.caller, req)
+		if err != nil {
+			return err
+		}
+		x.body.Shrink()
+		x.plan = plan
+		wish, err := parseWish(r.Header)
+		if err != nil {
+			return err
+		}
+		if wish.webhook, err = s.webhookOf(x.caller.Org.ID, r.Header, wish.async || req.Background); err != nil {
+			return err
+		}
+		if plan.Caller.Org.RefuseOverLimit { // RFC 7240: a preference may be ignored
+			wish.async = false
+		}
+		if req.Background {
+			return s.onceInBackground(x, r, plan, wish.webhook)
+		}
+		return s.once(x, r, plan, wish)
+	}
+}
+
+// serve carries a new call out.
+func (s *Server) serve(x *exchange, r *http.Request, plan *guard.Plan, wish wish) error {
+	if wish.async {
+		return s.accept(x, r, plan, wish)
+	}
+	mayWait := !plan.Caller.Org.RefuseOverLimit && plan.Request.Form == nil
+	if mayWait && s.flows.behind(plan) && !plan.Caller.Org.WithoutStore() {
+		if err := s.guard.Check(r.Context(), plan); err != nil {
+			return err
+		}
+		return s.wait(x, r, plan, wish, nil)
+	}
+	if x.key != nil {
+		x.keep = &recording{room: x.server.opts.Spool.Memory, org: x.caller.Org.ID}
+	}
+	err := s.live(x, r, plan, x.left(s.patience(x, r, plan, wish).wait))
+	if !waits(err) || !mayWait {
+		return err
+	}
+	x.keep = nil // the job's output is kept anyway
+	return s.wait(x, r, plan, wish, err)
+}
+
+// live makes the call at once. The errors for which waits is true leave nothing charged,
+// nothing sent and nothing written.
+func (s *Server) live(x *exchange, r *http.Request, plan *guard.Plan, patience time.Duration) error {
+	a := guard.Attempt{ID: x.id, Number: 1, Patience: patience, Header: r.Header, Query: r.URL.RawQuery}
+	if plan.Request.Form == nil { // a form is read from its files to the end of its answer
+		a.Sent = func() {
+			plan.Request.Body = nil
+			x.body.Close()
+		}
+	} else { // its files are here, and no job has them
+		a.Lane = queue.Lane(plan.Caller.Key, plan.Request.Model)
+	}
+	call, err := s.guard.Run(r.Context(), plan, a, x)
+	x.call = call
+	if err != nil {
+		return err // it may wait, with the plan it came with
+	}
+	x.plan = call.Plan
+	if !plan.Request.Stream && call.Result.Outcome == guard.Completed {
+		s.runs.add(x.caller.Org.ID, plan.Request.Model, call.Result.Took)
+	}
+	return nil
+}
+
+// waits reports whether a call that failed so may still run from the queue.
+func waits(err error) bool {
+	if err == nil {
+		return false
+	}
+	var exceeded *guard.Refusal
+	if errors.As(err, &exceeded) {
+		return !exceeded.Final() && !exceeded.Away
+	}
+	var noQuota *quota.BusyError
+	if errors.As(err, &noQuota) {
+		return !noQuota.Never && !noQuota.Share
+	}
+	var busy *guard.BusyError
+	return errors.As(err, &busy) || errors.Is(err, providers.ErrStale)
+}

@@ -1,0 +1,167 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/wire"
+	"github.com/llmguard/llmguard/queue"
+)
+
+// giveUp ends a wait that outlasted the caller's patience. While a status can
+// still be sent the place is reserved; a job that runs goes on.
+func (v *visitor) giveUp(ctx context.Context) error {
+	if v.wish.async {
+		return v.defer202(ctx)
+	}
+	if v.running && !v.stream {
+		v.server.runs.outlasted(v.job.Org, v.job.Model, time.Since(v.since))
+	}
+	const late = "The call waited as long as its caller allowed"
+	at, waits := queue.Place{}, false
+	if !v.running && v.exchange.status == 0 { // a reserved place has no number
+		at, waits = v.look(ctx)
+	}
+	if kept, err := v.keepPlace(ctx); kept > 0 {
+		if waits {
+			tellPlace(v.exchange.Header(), at)
+		}
+		v.countRefusal(at)
+		return v.end(wire.RateLimited(fmt.Sprintf("%s. Its place is kept for %d s for the SDK's own retry, or for the same Idempotency-Key; the job is %s",
+			late, int(kept.Seconds()), v.job.ID), time.Second))
+	} else if errors.Is(err, errGoesOn) {
+		return v.run(ctx)
+	}
+	bounded, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	job, err := v.server.queue.Expire(bounded, v.job.Org, v.job.ID)
+	if err == nil && job.State != queue.Expired && job.State != queue.Cancelled {
+		v.patience, v.deadline, v.running = time.Time{}, time.Time{}, true
+		return v.run(ctx)
+	}
+	v.countRefusal(at)
+	return v.end(wire.RateLimited(late+" and does not fit under the limit yet", time.Second))
+}
+
+// countRefusal counts a wait that ended without an answer, when it was for a limit.
+func (v *visitor) countRefusal(at queue.Place) {
+	limit := v.job.Limit
+	if at.WaitingFor != "" {
+		id, ok := strings.CutPrefix(at.WaitingFor, "limit:")
+		switch {
+		case ok:
+			limit = id
+		case at.WaitingFor != "cap":
+			limit = "" // the provider's quota
+		}
+	}
+	if limit != "" {
+		v.server.guard.CountLimit(v.job.Org, v.job.User, limit)
+	}
+}
+
+// errGoesOn tells that there is no place to keep, but an answer to wait for.
+var errGoesOn = errors.New("the job has an answer, or is about to")
+
+// keepPlace reserves the caller's place for when it comes back, until when nothing
+// starts its job, and returns for how long; 0 when that is impossible: the status is out, or the org's calls
+// may wait no longer.
+func (v *visitor) keepPlace(ctx context.Context) (time.Duration, error) {
+	s := v.server
+	if v.exchange.status != 0 {
+		return 0, nil
+	}
+	d := s.opts.KeepPlace
+	if most := v.exchange.caller.Org.MaxWait; most > 0 && !v.running {
+		d = min(d, most-time.Since(v.job.Created), v.exchange.left(most))
+	}
+	if d <= 0 {
+		return 0, nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
+	defer cancel()
+	state, err := s.queue.Reserve(ctx, v.job.Org, v.job.ID, d)
+	if err != nil {
+		return 0, err
+	}
+	if state.Terminal() || state == queue.Running && v.stream {
+		v.running, v.patience, v.deadline = true, time.Time{}, time.Time{}
+		return 0, errGoesOn
+	}
+	if err := v.leavePlace(ctx, d); err != nil {
+		return 0, err
+	}
+	v.exchange.Header().Set(headerJob, v.job.ID)
+	return d, nil
+}
+
+// leavePlace lets the same call find its job again: by its key if it has one.
+func (v *visitor) leavePlace(ctx context.Context, d time.Duration) error {
+	v.server.metrics.kept.Inc()
+	if v.exchange.stays = v.exchange.key != nil; v.exchange.stays {
+		return nil
+	}
+	return v.server.rejoin.Keep(ctx, v.job.Org, v.print, v.job.ID, d)
+}
+
+// defer202 ends the wait a caller asked for with respond-async.
+func (v *visitor) defer202(ctx context.Context) error {
+	bounded, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	job, err := v.server.queue.Job(bounded, v.job.Org, v.job.ID)
+	if err != nil {
+		return unavailable(err)
+	}
+	return v.server.accepted(v.exchange, job, v.wish)
+}
+
+// sendAway ends a wait because this process shuts down. The caller's retry
+// reaches another one, and finds its place there.
+func (v *visitor) sendAway(ctx context.Context) error {
+	if v.wish.async {
+		return v.defer202(ctx)
+	}
+	kept, err := v.keepPlace(ctx)
+	if kept == 0 && !errors.Is(err, errGoesOn) {
+		job, dropErr := v.drop(ctx)
+		if dropErr == nil && job.State == queue.Running {
+			v.running, err = true, errGoesOn
+		}
+	}
+	if errors.Is(err, errGoesOn) {
+		v.waiting = nil // it costs money now: shutting down waits for it
+		return v.run(ctx)
+	}
+	return v.end(wire.ServiceUnavailable("This proxy shuts down; try again", time.Second, nil))
+}
+
+// leave is called when the caller is gone. What runs on without it, because it
+// is paid for, can be claimed by the caller's retry.
+func (v *visitor) leave(ctx context.Context) error {
+	if v.job.Class != queue.Interactive { // nobody has to wait for it
+		return guard.ErrGone
+	}
+	ctx = context.WithoutCancel(ctx)
+	job, err := v.drop(ctx)
+	if err == nil && !v.stream && (job.State == queue.Running || job.State == queue.Succeeded) {
+		bounded, cancel := context.WithTimeout(ctx, storeTimeout)
+		defer cancel()
+		err = v.leavePlace(bounded, v.server.opts.KeepPlace)
+	}
+	if err != nil {
+		v.server.log.Warn("job of a caller who left is not dropped or kept; the queue drops it", "job", v.job.ID, "error", err)
+	}
+	return guard.ErrGone
+}
+
+// drop gives the job up on the caller's behalf: a waiting one is cancelled, a
+// running one ends as a live call without its caller would.
+func (v *visitor) drop(ctx context.Context) (*queue.Job, error) {
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	return v.server.queue.Leave(ctx, v.job.Org, v.job.ID)
+}

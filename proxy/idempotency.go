@@ -1,0 +1,278 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/idempotency"
+	"github.com/llmguard/llmguard/internal/spool"
+	"github.com/llmguard/llmguard/internal/wire"
+	"github.com/llmguard/llmguard/queue"
+)
+
+// A request may be the same call again: under the same Idempotency-Key, or the
+// retry of an SDK that was told to come back. Then it is answered from, or
+// joins, what the call has become.
+
+// headerReplayed marks the answer to an earlier request with the same key.
+const headerReplayed = "Idempotent-Replayed"
+
+// once serves a call that may be known already.
+func (s *Server) once(x *exchange, r *http.Request, plan *guard.Plan, wish wish) error {
+	job, done, err := s.known(x, r, plan, wish)
+	switch {
+	case err != nil || done:
+		return err
+	case job == nil:
+		return s.serve(x, r, plan, wish)
+	case job.State == queue.Succeeded && x.key != nil:
+		x.stays, x.replayed = true, true
+		s.metrics.again.WithLabelValues("replayed").Inc()
+		x.job = job.ID
+		x.Header().Set(headerReplayed, "true")
+		return s.replay(r.Context(), x, job)
+	case wish.async:
+		return s.defer202(x, job, wish)
+	}
+	s.metrics.again.WithLabelValues("rejoined").Inc()
+	return s.attend(x, r, job, wish)
+}
+
+// known finds the job that a request belongs to; done means that its answer is
+// written already. A job that has ended without success is no longer known.
+func (s *Server) known(x *exchange, r *http.Request, plan *guard.Plan, wish wish) (job *queue.Job, done bool, err error) {
+	if len(r.Header["Idempotency-Key"]) == 0 && !retried(r.Header) {
+		return nil, false, nil
+	}
+	id, answer, err := s.knownAs(x, r, plan)
+	ctx, cancel := context.WithTimeout(r.Context(), storeTimeout)
+	defer cancel()
+	if answer != "" {
+		return nil, true, s.replayAnswer(ctx, x, answer)
+	}
+	if id == "" || err != nil {
+		return nil, false, err
+	}
+	present, wait := storeTimeout, s.patience(x, r, plan, wish).wait+deadlineSlack
+	if wish.async { // it asks for the result later, and stays connected no more
+		present = s.queue.Lifetime(plan.Target.Pool)
+		wait = present
+	}
+	job, err = s.queue.Return(ctx, x.caller.Org.ID, id, present, wait)
+	if errors.Is(err, queue.ErrNotFound) {
+		return nil, false, nil
+	}
+	if err == nil && job.State.Terminal() && job.State != queue.Succeeded {
+		if job.State == queue.Failed && x.key == nil {
+			return job, false, nil // the retry's failure is that of its call
+		}
+		job = nil
+	}
+	return job, false, unavailable(err)
+}
+
+// knownAs asks which job or answer a request is known by. Without Redis a key is
+// refused, because the call could be made twice; a retry is then a call like any other.
+func (s *Server) knownAs(x *exchange, r *http.Request, plan *guard.Plan) (job, answer string, err error) {
+	ctx, cancel := context.WithTimeout(r.Context(), storeTimeout)
+	defer cancel()
+	if keys := r.Header.Values("Idempotency-Key"); len(keys) > 0 {
+		return s.openKey(ctx, x, r, plan, keys)
+	}
+	if job, err = s.rejoin.Take(ctx, x.caller.Org.ID, s.print(x, r, plan)); err != nil {
+		s.log.Debug("kept place not looked for", "id", x.id, "error", err)
+	}
+	return job, "", nil
+}
+
+// retried reports whether an SDK says that it tries again.
+func retried(h http.Header) bool {
+	count := h.Get("X-Stainless-Retry-Count")
+	if count == "" { // an error of Atoi costs more than the rest
+		return false
+	}
+	n, err := strconv.Atoi(count)
+	return err == nil && n > 0
+}
+
+// print is what makes two requests of a caller's the same. Which of the user's
+// keys they come with counts too.
+func (s *Server) print(x *exchange, r *http.Request, plan *guard.Plan) idempotency.Print {
+	return idempotency.PrintOf([]byte(x.caller.User), []byte(x.caller.Key), []byte(plan.Request.Endpoint), []byte(r.URL.RawQuery), plan.Request.Body)
+}
+
+// maxKeyText bounds an Idempotency-Key.
+const maxKeyText = 255
+
+// openKey takes the caller's idempotency key and returns the job or the answer
+// it leads to, if any.
+func (s *Server) openKey(ctx context.Context, x *exchange, r *http.Request, plan *guard.Plan, keys []string) (job, answer string, err error) {
+	text := keys[0]
+	if len(keys) > 1 || text == "" || len(text) > maxKeyText || strings.ContainsFunc(text, func(c rune) bool { return c < ' ' || c > '~' }) {
+		return "", "", wire.BadRequest("Idempotency-Key", "invalid_idempotency_key", "Idempotency-Key takes one text of 1 to %d printable ASCII characters", maxKeyText)
+	}
+	scope := idempotency.PrintOf([]byte(x.caller.User), []byte(plan.Request.Endpoint), []byte(text))
+	body := idempotency.PrintOf([]byte(r.URL.RawQuery), plan.Request.Body)
+	key, found, err := s.rejoin.Open(ctx, x.caller.Org.ID, scope, body, x.id)
+	var held *idempotency.HeldError
+	switch {
+	case errors.Is(err, idempotency.ErrOther):
+		return "", "", wire.KeyReused()
+	case errors.As(err, &held):
+		return "", "", wire.NotFinished("The call with this Idempotency-Key is still under way", heldPause)
+	case err != nil:
+		return "", "", unavailable(err)
+	}
+	x.key = key
+	if found == (idempotency.Found{}) {
+		err = s.admitKey(ctx, x)
+	}
+	return found.Job, found.Answer, err
+}
+
+// admitKey admits the record that a new key leaves.
+func (s *Server) admitKey(ctx context.Context, x *exchange) error {
+	err := s.queue.ReserveRecord(ctx, x.caller.Org.ID, x.id, s.opts.KeepAnswer)
+	if err == nil {
+		return nil
+	}
+	if err := x.key.Free(ctx); err != nil {
+		s.log.Debug("idempotency key not freed; it is after its lease", "id", x.id, "error", err)
+	}
+	x.key = nil
+	return unavailable(err)
+}
+
+// heldPause is when to ask again for a call that is under way.
+const heldPause = 2 * time.Second
+
+// decide says what becomes of the request's key: it leads to the job or the
+// answer, or, after any failure, to nothing.
+func (s *Server) decide(x *exchange) {
+	if x.key == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(x.request.Context()), storeTimeout)
+	defer cancel()
+	if err := s.decideKey(ctx, x); err != nil {
+		s.log.Warn("idempotency key not written; it is free after its lease", "id", x.id, "error", err)
+	}
+}
+
+func (s *Server) decideKey(ctx context.Context, x *exchange) error {
+	switch {
+	case x.stays: // the job counts it
+		return errors.Join(x.key.Leave(ctx), s.queue.DropRecord(ctx, x.id))
+	case !x.keep.whole(x.call):
+		return errors.Join(x.key.Free(ctx), s.queue.DropRecord(ctx, x.id))
+	case x.keep.over:
+		return errors.Join(x.key.Done(ctx, notKept, s.opts.KeepAnswer), s.queue.KeepRecord(ctx, x.id, s.opts.KeepAnswer))
+	}
+	err := s.queue.KeepAnswer(ctx, x.caller.Org.ID, x.id, x.keep.answer, s.opts.KeepAnswer)
+	switch {
+	case errors.Is(err, queue.ErrNoRoom): // it was charged, and is not made again
+		return x.key.Done(ctx, notKept, s.opts.KeepAnswer)
+	case err != nil:
+		return errors.Join(err, x.key.Free(ctx))
+	}
+	return x.key.Done(ctx, x.id, s.opts.KeepAnswer)
+}
+
+// notKept stands for an answer that was too large to keep, or had no room.
+const notKept = "-"
+
+// replayAnswer writes a live call's answer again.
+func (s *Server) replayAnswer(ctx context.Context, x *exchange, id string) error {
+	var a queue.Answer
+	err := queue.ErrNotFound
+	if id != notKept {
+		a, err = s.queue.Answer(ctx, x.caller.Org.ID, id)
+	}
+	if errors.Is(err, queue.ErrNotFound) {
+		return wire.Gone("answer_not_kept", "The call with this Idempotency-Key was completed and charged, but its answer was too large to keep, or the org has no room left for it. Use another key for another call")
+	}
+	if err != nil {
+		return unavailable(err)
+	}
+	s.metrics.again.WithLabelValues("replayed").Inc()
+	x.replayed = true
+	for name, values := range a.Header {
+		x.Header()[name] = values
+	}
+	x.Header().Set(headerReplayed, "true")
+	return x.whole(a.Status, a.Body)
+}
+
+// maxKept bounds the recorded answer of a live call.
+const maxKept = 1 << 20
+
+// recording is the answer of a live call as its caller gets it. A nil one
+// records nothing.
+type recording struct {
+	room   *spool.Budget
+	org    string
+	taken  int64 // bytes of room
+	answer queue.Answer
+	over   bool // larger than maxKept, or than there is room for
+	deaf   bool // the caller takes no more; the recording goes on
+}
+
+func (k *recording) head(status int, h http.Header) {
+	if k == nil || k.answer.Status != 0 || status < 200 {
+		return
+	}
+	k.answer.Status, k.answer.Header = status, h.Clone()
+	k.answer.Header.Del("Trailer")
+}
+
+func (k *recording) add(p []byte) {
+	if k == nil || k.over {
+		return
+	}
+	if !k.fits(int64(len(k.answer.Body) + len(p))) {
+		k.over, k.answer.Body = true, nil
+		return
+	}
+	k.answer.Body = append(k.answer.Body, p...)
+}
+
+// recordStep is how much room a recording takes at a time.
+const recordStep = 32 << 10
+
+// fits reports whether there is room for so many bytes, which is not waited for.
+func (k *recording) fits(size int64) bool {
+	if size > maxKept {
+		return false
+	}
+	if size <= k.taken {
+		return true
+	}
+	more := max(size-k.taken, k.taken, recordStep) // as append grows
+	if !k.room.Try(k.org, more) {
+		return false
+	}
+	k.taken += more
+	return true
+}
+
+// size is how much room was taken, which is to be given back.
+func (k *recording) size() int64 {
+	if k == nil {
+		return 0
+	}
+	return k.taken
+}
+
+// whole reports whether the call succeeded and its answer was written to its
+// end. Any other may be tried again under the same key.
+func (k *recording) whole(call *guard.Call) bool {
+	if k == nil || call == nil || k.answer.Status == 0 || k.answer.Status >= 400 || call.Result.Failed {
+		return false
+	}
+	return call.Result.Outcome == guard.Completed || call.Result.Outcome == guard.NoUsage
+}

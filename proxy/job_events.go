@@ -1,0 +1,217 @@
+package proxy
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/wire"
+	"github.com/llmguard/llmguard/queue"
+)
+
+// onlooker tells a job's owner of its life as server-sent events. It is no
+// caller: the job neither waits for it nor ends with it.
+type onlooker struct {
+	server   *Server
+	exchange *exchange
+	job      *queue.Job
+	output   bool // tell the answer too
+
+	cursor cursor // of the last event sent
+	skip   int64  // bytes of the attempt's answer that a reconnecting reader has
+	rest   []byte // the beginning of a character
+	place  string // as last told
+}
+
+// cursor is an event's id: how far its reader has read. Redis is read anew from
+// the attempt's beginning, so that any proxy can go on.
+type cursor struct {
+	attempt int
+	bytes   int64
+	over    bool // the job has ended and everything was told
+}
+
+func (c cursor) String() string {
+	text := fmt.Sprintf("%d-%d", c.attempt, c.bytes)
+	if c.over {
+		text += "-end"
+	}
+	return text
+}
+
+func parseCursor(text string) (c cursor, err error) {
+	if text == "" {
+		return c, nil
+	}
+	rest, over := strings.CutSuffix(text, "-end")
+	attempt, bytes, _ := strings.Cut(rest, "-")
+	a, errA := strconv.ParseUint(attempt, 10, 31)
+	b, errB := strconv.ParseUint(bytes, 10, 62)
+	if errA != nil || errB != nil {
+		return c, wire.BadRequest("Last-Event-ID", "invalid_value", "Last-Event-ID %q is not the id of an event of a job", shorten(text))
+	}
+	return cursor{int(a), int64(b), over}, nil
+}
+
+// jobEvents streams a job's changes of state, with ?output=true its answer too,
+// until it has ended. Last-Event-ID goes on where a broken stream ended.
+func (s *Server) jobEvents(x *exchange, r *http.Request, id string) error {
+	at, err := parseCursor(r.Header.Get("Last-Event-ID"))
+	if err != nil {
+		return err
+	}
+	job, err := s.ownJob(r.Context(), x, id)
+	if err != nil {
+		return err
+	}
+	x.job = job.ID
+	if at.over { // browsers reconnect until they are told that there is nothing
+		x.WriteHeader(http.StatusNoContent)
+		return nil
+	}
+	done, err := s.lasting(x)
+	if err != nil {
+		return err
+	}
+	defer done()
+	o := &onlooker{server: s, exchange: x, job: job, output: r.URL.Query().Get("output") == "true", cursor: cursor{attempt: at.attempt}, skip: at.bytes}
+	h := x.Header()
+	h.Set("Content-Type", "text/event-stream; charset=utf-8")
+	h.Set("X-Accel-Buffering", "no")
+	x.WriteHeader(http.StatusOK)
+	if err := x.flush(); err != nil {
+		return guard.ErrGone
+	}
+	return o.run(r.Context())
+}
+
+func (o *onlooker) run(ctx context.Context) error {
+	watch := o.server.queue.Follow(o.job)
+	defer watch.Close()
+	waiting, stop := o.server.untilDrained(ctx)
+	defer stop()
+	for {
+		next, cancel := context.WithTimeout(waiting, o.server.opts.KeepAlive)
+		event, err := watch.Next(next)
+		cancel()
+		switch {
+		case errors.Is(err, io.EOF), errors.Is(err, queue.ErrNotFound):
+			return nil
+		case errors.Is(err, errDraining): // the reader comes back, to another proxy
+			return guard.ErrGone
+		case errors.Is(err, context.DeadlineExceeded):
+			err = o.idle(ctx)
+		case err == nil:
+			err = o.tell(ctx, event)
+		}
+		if err != nil {
+			return guard.ErrGone
+		}
+	}
+}
+
+// idle keeps the connection alive; a waiting job's place is told when it moved.
+func (o *onlooker) idle(ctx context.Context) error {
+	if v, err := o.look(ctx); err == nil && v.Status == queue.Queued && v.Ahead != nil {
+		if place := v.standing(); place != o.place {
+			o.place = place
+			return o.send("position", v)
+		}
+	}
+	if _, err := o.exchange.Write([]byte("\n")); err != nil {
+		return err
+	}
+	return o.exchange.flush()
+}
+
+// standing is a waiting job's place in one text.
+func (v *jobView) standing() string {
+	eta := int64(-1)
+	if v.ETA != nil {
+		eta = *v.ETA
+	}
+	return fmt.Sprint(*v.Ahead, " ", eta, " ", v.WaitingFor)
+}
+
+func (o *onlooker) look(ctx context.Context) (jobView, error) {
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	job, err := o.server.queue.Job(ctx, o.job.Org, o.job.ID)
+	if err != nil {
+		return jobView{}, err
+	}
+	return o.server.view(ctx, job), nil
+}
+
+// outputEvent is a part of the answer. Head comes first in an attempt.
+type outputEvent struct {
+	Attempt int         `json:"attempt"`
+	Status  int         `json:"status_code,omitempty"`
+	Header  http.Header `json:"headers,omitempty"`
+	Text    string      `json:"text,omitempty"`
+}
+
+func (o *onlooker) tell(ctx context.Context, e queue.Event) error {
+	if e.Attempt != o.cursor.attempt { // what an attempt before this one told is void
+		o.cursor, o.skip, o.rest = cursor{attempt: e.Attempt}, 0, nil
+	}
+	switch {
+	case e.Kind == queue.Changed:
+		v, err := o.look(ctx)
+		if err != nil {
+			return err
+		}
+		v.Status, o.cursor.over = e.State, e.State.Terminal()
+		return o.send("state", v)
+	case !o.output:
+		return nil
+	case e.Kind == queue.Head && o.skip == 0:
+		return o.send("head", outputEvent{Attempt: e.Attempt, Status: e.Status, Header: e.Header})
+	case e.Kind == queue.Bytes:
+		return o.text(e)
+	}
+	return nil
+}
+
+// text tells bytes of the answer that the reader does not have yet, in whole
+// characters.
+func (o *onlooker) text(e queue.Event) error {
+	data := e.Data
+	n := min(o.skip, int64(len(data)))
+	o.skip -= n
+	o.cursor.bytes += n
+	data = append(o.rest, data[n:]...)
+	end := len(data)
+	for i := 1; i < utf8.UTFMax && i <= len(data); i++ {
+		if tail := data[len(data)-i:]; utf8.RuneStart(tail[0]) {
+			if !utf8.FullRune(tail) {
+				end -= i
+			}
+			break
+		}
+	}
+	o.rest = append([]byte(nil), data[end:]...)
+	if end == 0 {
+		return nil
+	}
+	o.cursor.bytes += int64(end)
+	return o.send("output", outputEvent{Attempt: e.Attempt, Text: string(data[:end])})
+}
+
+func (o *onlooker) send(kind string, v any) error {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintf(o.exchange, "id: %s\nevent: %s\ndata: %s\n\n", o.cursor, kind, data); err != nil {
+		return err
+	}
+	return o.exchange.flush()
+}

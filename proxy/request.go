@@ -1,0 +1,275 @@
+package proxy
+
+import (
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"time"
+
+	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/idempotency"
+	"github.com/llmguard/llmguard/internal/spool"
+	"github.com/llmguard/llmguard/internal/tracing"
+	"github.com/llmguard/llmguard/internal/wire"
+	"github.com/llmguard/llmguard/queue"
+)
+
+// exchange is one request and its answer. It is the ResponseWriter handlers
+// write to, and it leaves the access record. It belongs to one goroutine.
+type exchange struct {
+	http.ResponseWriter
+	server  *Server
+	control http.ResponseController
+	request *http.Request
+	id      string
+	ip      netip.Addr
+	from    string // ip, in words
+	start   time.Time
+	arrived time.Time // when a call that may wait was read: its caller's patience counts from here
+	caller  guard.Caller
+	scopes  []string // of the key; empty means all
+	route   string
+	priced  bool // as the route is
+	// deployment is the model that an Azure path names, or "".
+	deployment string
+
+	body     spool.Buffer // of the request
+	answer   spool.Buffer // as far as it is kept here
+	status   int          // 0 until the header is written
+	bytes    int64
+	sized    time.Time   // when the header of an answer of known length was written
+	deadline time.Time   // of the current write
+	plan     *guard.Plan // nil until the call has a price
+	asked    asked       // what remains of the plan of a call that waits
+	// rest is the wait itself. It begins when all else has returned, so that a
+	// thousand who wait keep a shallow stack each.
+	rest      func() error
+	call      *guard.Call      // of a live call
+	key       *idempotency.Key // of an Idempotency-Key, until it is decided what becomes of it
+	keep      *recording       // of the answer, for that key; nil when it is not to be kept
+	stays     bool             // the job goes on, or has succeeded: the key leads back to it
+	replayed  bool             // the answer is an earlier one
+	job       string
+	ended     *queue.Job // the job at its end, for a call that waited
+	waited    time.Duration
+	span      tracing.Span
+	spanBegun bool
+	reading   func() // ends what it takes of its key's reads; nil: nothing
+	slow      bool   // the body did not come in time, which net/http takes for a caller who left
+	err       error
+}
+
+func (s *Server) newExchange(w http.ResponseWriter, r *http.Request) *exchange {
+	ip := s.clientIP(r)
+	return &exchange{
+		ResponseWriter: w, server: s, control: *http.NewResponseController(w), request: r,
+		id: wire.NewCallID(), ip: ip, from: ip.String(), start: time.Now(), route: "unknown",
+	}
+}
+
+// left is what is left of a time that began when the call arrived.
+func (x *exchange) left(of time.Duration) time.Duration { return time.Until(x.arrived.Add(of)) }
+
+// Unwrap lets http.ResponseController reach the connection.
+func (x *exchange) Unwrap() http.ResponseWriter { return x.ResponseWriter }
+
+// WriteHeader remembers the status, if there is anybody to see it.
+func (x *exchange) WriteHeader(status int) {
+	if x.status == 0 && x.request.Context().Err() == nil {
+		x.status = status
+	}
+	if x.Header().Get("Content-Length") != "" {
+		x.sized = time.Now()
+	}
+	adviseRetry(status, x.Header())
+	x.announceTrailer(status)
+	x.keep.head(status, x.Header())
+	x.ResponseWriter.WriteHeader(status)
+}
+
+// adviseRetry makes every 429 and 503 say when to come back, or that it is of no use: also
+// one that a provider sent without a word of that.
+func adviseRetry(status int, h http.Header) {
+	refusal := status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable
+	if refusal && h.Get("Retry-After") == "" && h.Get("X-Should-Retry") == "" {
+		wire.SetRetryAfter(h, time.Second)
+	}
+}
+
+// Write gives the caller a bounded time to take the bytes, so that one that
+// does not read cannot hold a call open for ever. An answer that is recorded
+// goes on without its caller.
+func (x *exchange) Write(p []byte) (int, error) {
+	if x.status == 0 {
+		x.WriteHeader(http.StatusOK)
+	}
+	if x.keep.add(p); x.keep != nil && x.keep.deaf {
+		return len(p), nil
+	}
+	x.extend()
+	n, err := x.ResponseWriter.Write(p)
+	x.bytes += int64(n)
+	if err != nil && x.keep != nil {
+		x.keep.deaf = true
+		return len(p), nil
+	}
+	return n, err
+}
+
+// extend moves the write deadline, at most once a second. An answer of known length has
+// to be taken at leastRate on the whole: it takes room until then.
+func (x *exchange) extend() {
+	patience := x.server.opts.Write
+	deadline := time.Now().Add(patience)
+	if !x.sized.IsZero() {
+		earned := x.sized.Add(patience + time.Duration(x.bytes)*time.Second/leastRate)
+		if earned.Before(deadline) {
+			deadline = earned
+		}
+	}
+	if deadline.Sub(x.deadline) > time.Second {
+		x.deadline = deadline
+		_ = x.control.SetWriteDeadline(deadline) // not supported by test recorders
+	}
+}
+
+func (x *exchange) flush() error {
+	if x.keep != nil && x.keep.deaf {
+		return nil
+	}
+	x.extend()
+	return x.control.Flush()
+}
+
+// json writes a whole JSON answer.
+func (x *exchange) json(status int, v any) error {
+	body, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	x.Header().Set("Content-Type", "application/json")
+	x.Header().Set("Content-Length", strconv.Itoa(len(body)+1))
+	x.WriteHeader(status)
+	_, err = x.Write(append(body, '\n'))
+	return err
+}
+
+// fail answers with an error. Once bytes are out the only honest end is a
+// broken connection: a clean end would pass for success.
+func (x *exchange) fail(err error) {
+	x.err = err
+	if errors.Is(err, guard.ErrGone) || x.request.Context().Err() != nil && !x.slow {
+		panic(http.ErrAbortHandler)
+	}
+	if x.status != 0 {
+		panic(http.ErrAbortHandler)
+	}
+	var exceeded *guard.Refusal
+	if errors.As(err, &exceeded) {
+		exceeded.Tell(x.Header())
+		x.server.guard.CountRefusal(err, false)
+	}
+	e := x.server.refusal(err, x.plan)
+	for name, values := range e.Header {
+		x.Header()[name] = values
+	}
+	body := append(e.JSON(), '\n')
+	x.Header().Set("Content-Type", "application/json")
+	x.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	x.WriteHeader(e.Status)
+	_, _ = x.Write(body)
+}
+
+// refusing names the limit of the org that refused a call; "cap" stands for a
+// spend cap, which is not the org's to know, and "" for none.
+func refusing(err error) string {
+	if err == nil {
+		return ""
+	}
+	var exceeded *guard.Refusal
+	switch {
+	case !errors.As(err, &exceeded) || exceeded.ExceededError == nil:
+		return ""
+	case exceeded.Cap != nil:
+		return "cap"
+	}
+	return exceeded.Binding.LimitID
+}
+
+// asked is what the access record needs of a plan.
+type asked struct {
+	model, pool string
+	stream      bool
+	first       budget.Amounts
+	quota       int64 // tokens
+}
+
+func askedOf(p *guard.Plan) asked {
+	return asked{model: p.Request.Model, pool: p.Target.Pool, stream: p.Request.Stream, first: p.First, quota: p.Quota}
+}
+
+// record writes the access record: one line a request, with no body, no key
+// and no text of the caller's.
+func (x *exchange) record() {
+	took := time.Since(x.start)
+	status := x.status
+	if status == 0 {
+		status = 499 // the caller left before an answer
+	}
+	x.traced(x.request, nil) // of one whose caller is not known
+	attrs := make([]slog.Attr, 0, 20)
+	attrs = append(attrs,
+		slog.String("id", x.id), slog.String("route", x.route), slog.String("method", x.request.Method),
+		slog.Int("status", status), slog.Int64("bytes", x.bytes), slog.Duration("took", took),
+		slog.String("ip", x.from))
+	if x.caller.Org != nil {
+		attrs = append(attrs, slog.String("org", x.caller.Org.ID), slog.String("user", x.caller.User), slog.String("key", x.caller.Key))
+	}
+	if x.plan != nil {
+		x.asked = askedOf(x.plan)
+	}
+	if p := &x.asked; p.model != "" {
+		held := p.first
+		if x.call != nil {
+			held = x.call.Hold.Max
+		}
+		attrs = append(attrs, slog.String("model", p.model), slog.String("pool", p.pool),
+			slog.Int64("held_nano_usd", int64(held.Cost)), slog.Int64("held_tokens", held.Tokens))
+		if p.quota != held.Tokens {
+			attrs = append(attrs, slog.Int64("quota_tokens", p.quota))
+		}
+		if p.stream {
+			attrs = append(attrs, slog.Bool("stream", true))
+		}
+	}
+	if c := x.call; c != nil {
+		attrs = append(attrs, slog.String("outcome", string(c.Result.Outcome)),
+			slog.Int64("cost_nano_usd", int64(c.Result.Cost)), slog.Bool("estimated", c.Result.Estimated),
+			slog.Int64("tokens", c.Result.Usage.Input+c.Result.Usage.Output), slog.String("upstream_id", c.Result.UpstreamID))
+	}
+	if limit := refusing(x.err); limit != "" {
+		attrs = append(attrs, slog.String("limit", limit))
+	}
+	if j := x.ended; j != nil {
+		attrs = append(attrs, slog.String("outcome", string(j.State)), slog.Int64("cost_nano_usd", int64(j.Charged)))
+	}
+	if x.job != "" {
+		attrs = append(attrs, slog.String("job", x.job), slog.Duration("waited", x.waited))
+	}
+	if x.replayed {
+		attrs = append(attrs, slog.Bool("replayed", true))
+	}
+	if x.err != nil {
+		attrs = append(attrs, slog.String("error", x.err.Error()))
+	}
+	if trace := x.span.TraceID(); trace != "" {
+		attrs = append(attrs, slog.String("trace", trace))
+	}
+	x.server.log.LogAttrs(x.request.Context(), slog.LevelInfo, "call", attrs...)
+	x.traceEnd(status)
+	x.server.metrics.answered(x.route, status, took)
+}

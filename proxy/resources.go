@@ -1,0 +1,243 @@
+package proxy
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/llmguard/llmguard/internal/ownership"
+	"github.com/llmguard/llmguard/internal/storage/files"
+	"github.com/llmguard/llmguard/internal/wire"
+	"github.com/llmguard/llmguard/providers"
+)
+
+// purposes are those of files that a provider keeps. Those for batches are kept here, and
+// what others are for is not served.
+var purposes = []string{"assistants", "user_data", "vision"}
+
+func purposeKept(purpose string) error {
+	if slices.Contains(purposes, purpose) {
+		return nil
+	}
+	return wire.BadRequest("purpose", "invalid_value", "purpose must be one of %s; a file for batches is made by POST /v1/files. It is %q",
+		strings.Join(purposes, ", "), shorten(purpose))
+}
+
+// elsewhere reports whether a file that was not found here may be at a provider.
+func (s *Server) elsewhere(err error) bool {
+	var public *wire.Error
+	return errors.As(err, &public) && public.Code == "file_not_found"
+}
+
+// uploadThing sends a file to the provider.
+func (s *Server) uploadThing(x *exchange, r *http.Request, f *uploadForm) error {
+	if err := purposeKept(f.fields["purpose"]); err != nil {
+		return err
+	}
+	t := &task{operation: uploadFile, request: providers.Request{Method: http.MethodPost, Header: r.Header}}
+	f.fill(&t.request)
+	return s.carryOut(x, r, t)
+}
+
+// listFiles lists the files that are kept here, which are those of the caller and for
+// batches, and then those of the org that a provider keeps.
+func (s *Server) listFiles(x *exchange, r *http.Request, f files.Filter) error {
+	ctx, cancel := context.WithTimeout(r.Context(), storeTimeout)
+	defer cancel()
+	data, more, after := []json.RawMessage{}, false, f.After
+	if s.opts.Files != nil && !slices.Contains(purposes, f.Purpose) {
+		page, left, err := s.opts.Files.List(ctx, owner(x), f)
+		switch {
+		case errors.Is(err, files.ErrNotFound): // the page begins behind a file of the provider's
+		case err != nil:
+			return unavailable(err)
+		default:
+			after, more = "", left
+			for _, one := range page {
+				text, err := json.Marshal(viewFile(one))
+				if err != nil {
+					return err
+				}
+				data = append(data, text)
+			}
+		}
+	}
+	read := len(data)
+	if f.Purpose != "" { // others were read in vain
+		read = f.Limit
+	}
+	if !more && len(data) < f.Limit && f.Purpose != files.Batch {
+		rest, left, err := s.filesElsewhere(ctx, x, f, after, f.Limit-len(data))
+		if err != nil {
+			return err
+		}
+		data, more, read = append(data, rest...), left, read+len(rest)
+	} else if after != "" {
+		return noCursor()
+	}
+	s.reads.spend(x.caller.Org.ID, x.caller.Key, read/filesPerUnit, time.Now())
+	return x.json(http.StatusOK, listOf(data, more, idOf))
+}
+
+func noCursor() *wire.Error {
+	return wire.BadRequest("after", "invalid_value", "after names no file of yours")
+}
+
+// filesElsewhere are the files that a provider keeps, as they were when they were made:
+// they never change.
+func (s *Server) filesElsewhere(ctx context.Context, x *exchange, f files.Filter, after string, limit int) ([]json.RawMessage, bool, error) {
+	var data []json.RawMessage
+	for more := true; more && len(data) < limit; {
+		list, left, err := s.guard.Things(ctx, x.caller, ownership.File, ownership.Page{After: after, Oldest: f.Oldest, Limit: limit - len(data)})
+		if errors.Is(err, ownership.ErrNoSuch) {
+			return nil, false, noCursor()
+		}
+		if err != nil {
+			return nil, false, err
+		}
+		for _, n := range list {
+			after = n.ID
+			if f.Purpose != "" && n.Purpose != f.Purpose {
+				continue
+			}
+			text, err := json.Marshal(viewNote(n))
+			if err != nil {
+				return nil, false, err
+			}
+			data = append(data, text)
+		}
+		if more = left && len(list) > 0; more && len(data) == limit {
+			return data, true, nil
+		}
+	}
+	return data, false, nil
+}
+
+// viewNote is a file of the provider's as OpenAI shows it.
+func viewNote(n ownership.Note) fileView {
+	return fileView{
+		ID: n.ID, Object: "file", Bytes: n.Bytes, Created: n.Created, Expires: n.Until,
+		Filename: n.Name, Purpose: n.Purpose, Status: "processed",
+	}
+}
+
+// mostThings is the longest page of a list of which each thing is asked of its provider.
+const mostThings = 100
+
+// thingsAtOnce is how many of them are asked for at a time, less than one key may.
+const thingsAtOnce = 4
+
+// listThings answers with what the caller's org has of a kind, each as its provider shows
+// it now. A provider's own list has what others have, too.
+func (s *Server) listThings(x *exchange, r *http.Request, op operation) error {
+	query := r.URL.Query()
+	limit, err := limitOf(query, 20, mostThings)
+	if err != nil {
+		return err
+	}
+	page := ownership.Page{After: query.Get("after"), Before: query.Get("before"), Limit: limit}
+	if page.Oldest, err = oldestFirst(query); err != nil {
+		return err
+	}
+	x.endReads()
+	found, more := []json.RawMessage{}, true
+	for read := 0; more && len(found) < limit && read < mostThings; read += page.Limit { // a filter leaves some out
+		page.Limit = limit - len(found)
+		var list []ownership.Note
+		list, more, err = s.guard.Things(r.Context(), x.caller, op.lists, page)
+		if errors.Is(err, ownership.ErrNoSuch) {
+			return wire.BadRequest("after", "invalid_value", "after or before names nothing of yours")
+		}
+		if err != nil {
+			return err
+		}
+		shown, err := s.showThings(x, r, op, list)
+		if err != nil {
+			return err
+		}
+		for _, text := range shown {
+			if text != nil && matches(text, query) {
+				found = append(found, text)
+			}
+		}
+		if page.Before != "" && page.After == "" || len(list) == 0 {
+			break
+		}
+		page.After = list[len(list)-1].ID
+	}
+	return x.json(http.StatusOK, listOf(found, more, idOf))
+}
+
+// showThings asks for each thing of a page.
+func (s *Server) showThings(x *exchange, r *http.Request, op operation, list []ownership.Note) ([]json.RawMessage, error) {
+	shown := make([]json.RawMessage, len(list))
+	fails := make([]error, len(list))
+	var wait sync.WaitGroup
+	places := make(chan struct{}, thingsAtOnce)
+	for i, n := range list {
+		places <- struct{}{}
+		wait.Go(func() {
+			defer func() { <-places }()
+			shown[i], fails[i] = s.showThing(x, r, op, n)
+		})
+	}
+	wait.Wait()
+	return shown, errors.Join(fails...)
+}
+
+// showThing asks for one thing; nil: it is gone.
+func (s *Server) showThing(x *exchange, r *http.Request, op operation, n ownership.Note) (json.RawMessage, error) {
+	fresh, done, err := s.paced(x, r, n)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	status, body, err := s.guard.Read(r.Context(), x.caller.Org, n, providers.Request{
+		Method: http.MethodGet, Path: op.path + "/" + n.ID, Header: r.Header, Fresh: fresh,
+	})
+	switch {
+	case status == http.StatusNotFound:
+		if err := s.guard.ForgetThing(r.Context(), x.caller, n); err != nil {
+			s.log.Warn("a change of what a provider keeps is not noted", "id", x.id, "err", err)
+		}
+		return nil, nil
+	case err != nil:
+		return nil, err
+	case status >= 300 || !json.Valid(body):
+		return nil, wire.BadGateway("The provider did not show everything that is listed", nil)
+	}
+	return body, nil
+}
+
+// matches reports whether a thing is among those a list's filters ask for.
+func matches(text json.RawMessage, query map[string][]string) bool {
+	var has struct {
+		Name, Model string
+		Metadata    map[string]any
+	}
+	_ = json.Unmarshal(text, &has) // it is valid
+	for name, values := range query {
+		want := values[0]
+		switch key, ok := strings.CutPrefix(name, "metadata["); {
+		case ok && has.Metadata[strings.TrimSuffix(key, "]")] != want,
+			name == "name" && has.Name != want,
+			name == "model" && has.Model != want:
+			return false
+		}
+	}
+	return true
+}
+
+// idOf is the id of a thing that is shown.
+func idOf(text *json.RawMessage) *string {
+	var has struct {
+		ID string `json:"id"`
+	}
+	_ = json.Unmarshal(*text, &has) // it is valid
+	return &has.ID
+}

@@ -1,0 +1,101 @@
+package proxy
+
+import (
+	"cmp"
+	"context"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/internal/wire"
+)
+
+// ownLimits tells the caller's own limits: what is used, held and left, and when.
+func (s *Server) ownLimits(x *exchange, r *http.Request, _ string) error {
+	list, err := s.guard.Status(r.Context(), x.caller)
+	if err != nil {
+		return err
+	}
+	if list == nil {
+		list = []budget.Status{}
+	}
+	return x.json(http.StatusOK, map[string]any{"object": "list", "data": list})
+}
+
+// usageLine is what the caller's user spent on a model on a day. Amounts are
+// nano-USD.
+type usageLine struct {
+	Day    string `json:"day"`
+	Model  string `json:"model"`
+	Calls  int64  `json:"calls"`
+	Input  int64  `json:"input_tokens"`
+	Cached int64  `json:"cached_input_tokens"`
+	Output int64  `json:"output_tokens"`
+	Cost   int64  `json:"cost_nano_usd"`
+	// Estimated is the part of Cost that is an estimate.
+	Estimated int64 `json:"estimated_nano_usd"`
+}
+
+func (l *usageLine) add(r budget.Rollup) {
+	l.Calls, l.Input, l.Cached, l.Output = l.Calls+r.Calls, l.Input+r.Input, l.Cached+r.Cached, l.Output+r.Output
+	l.Cost, l.Estimated = l.Cost+int64(r.Cost), l.Estimated+int64(r.Estimated)
+}
+
+// maxUsageDays bounds what one request reads.
+const maxUsageDays = 92
+
+// ownUsage tells what the caller's own user spent, by UTC day and model.
+func (s *Server) ownUsage(x *exchange, r *http.Request, _ string) error {
+	from, to, err := usageDays(r, time.Now().UTC())
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), storeTimeout)
+	defer cancel()
+	rollups, err := s.guard.UserRollups(ctx, x.caller, from, to)
+	if err != nil {
+		return err
+	}
+	sums, total := map[[2]string]*usageLine{}, usageLine{}
+	for _, one := range rollups {
+		at := [2]string{one.Begin.Format(time.DateOnly), one.Model}
+		if sums[at] == nil {
+			sums[at] = &usageLine{Day: at[0], Model: at[1]}
+		}
+		sums[at].add(one)
+		total.add(one)
+	}
+	lines := []*usageLine{}
+	for _, l := range sums {
+		lines = append(lines, l)
+	}
+	slices.SortFunc(lines, func(a, b *usageLine) int { return cmp.Or(cmp.Compare(a.Day, b.Day), cmp.Compare(a.Model, b.Model)) })
+	return x.json(http.StatusOK, map[string]any{
+		"object": "list", "from": from.Format(time.DateOnly), "to": to.Add(-1).Format(time.DateOnly), "data": lines,
+		"total": map[string]int64{
+			"calls": total.Calls, "input_tokens": total.Input, "cached_input_tokens": total.Cached, "output_tokens": total.Output,
+			"cost_nano_usd": total.Cost, "estimated_nano_usd": total.Estimated,
+		},
+	})
+}
+
+// usageDays reads the first and last UTC day wanted, both today when not given.
+func usageDays(r *http.Request, now time.Time) (from, to time.Time, err error) {
+	q := r.URL.Query()
+	days := [2]time.Time{now.Truncate(24 * time.Hour), now.Truncate(24 * time.Hour)}
+	for i, name := range []string{"from", "to"} {
+		text := q.Get(name)
+		if text == "" {
+			continue
+		}
+		if days[i], err = time.Parse(time.DateOnly, text); err != nil {
+			return from, to, wire.BadRequest(name, "invalid_value", "%s must be a day such as 2026-11-01, not %q", name, shorten(text))
+		}
+	}
+	from, to = days[0], days[1].AddDate(0, 0, 1)
+	if n := int(to.Sub(from) / (24 * time.Hour)); n < 1 || n > maxUsageDays {
+		return from, to, wire.BadRequest("from", "invalid_value", "from and to must span 1 to %d days", maxUsageDays)
+	}
+	return from, to, nil
+}

@@ -1,0 +1,59 @@
+package proxy
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/llmguard/llmguard/internal/batch"
+	"github.com/llmguard/llmguard/internal/capacity"
+	"github.com/llmguard/llmguard/internal/storage/files"
+	"github.com/llmguard/llmguard/internal/wire"
+)
+
+// fileRefusal is the answer to a file, or a batch, that cannot be stored.
+func fileRefusal(err error) error {
+	var full *files.FullError
+	var memory *capacity.FullError
+	if errors.As(err, &memory) {
+		return noMemory(memory)
+	}
+	if !errors.As(err, &full) {
+		return unavailable(err)
+	}
+	whose, what, field := "Your organization", "bytes", "max_org_bytes"
+	switch {
+	case full.User && full.Files:
+		whose, what, field = "You", "files", "max_user_files"
+	case full.Files:
+		what, field = "files", "max_org_files"
+	case full.User:
+		whose, field = "You", "max_user_bytes"
+	}
+	return wire.QuotaExceeded(fmt.Sprintf("%s reached the limit of stored %s (files.%s: %d). Delete some files",
+		whose, what, field, full.Most))
+}
+
+// noMemory refuses a file or a batch whose record has no room in Redis.
+func noMemory(full *capacity.FullError) *wire.Error {
+	whose, field := "The store's memory has no room", "memory_share"
+	if full.Org {
+		whose, field = "Your organization has used up its share of the store's memory", "memory_org_share"
+	}
+	return wire.RateLimited(fmt.Sprintf(
+		"%s (queue.%s). Records of batches are kept for 31 days, records of files until they are deleted or expire",
+		whose, field), fullRest)
+}
+
+// fullRest is when to try again to make a batch.
+const fullRest = time.Minute
+
+func tooManyBatches(full *batch.FullError) *wire.Error {
+	whose, field := "Your organization has", "max_open"
+	if full.User {
+		whose, field = "You have", "max_user_open"
+	}
+	return wire.RateLimited(fmt.Sprintf(
+		"%s %d open batches, which is the limit (batches.%s). Wait until one ends, or cancel one",
+		whose, full.Limit, field), fullRest)
+}

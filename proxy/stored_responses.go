@@ -1,0 +1,72 @@
+package proxy
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+
+	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/responses"
+	"github.com/llmguard/llmguard/internal/wire"
+)
+
+// keptHere answers what is asked about a response of the caller's that this
+// proxy keeps, because its provider cannot.
+func (s *Server) keptHere(x *exchange, r *http.Request, id, method, verb string) error {
+	if verb == "/cancel" {
+		return wire.BadRequest("", "", "Only responses that were created with background=true can be cancelled")
+	}
+	if method == http.MethodDelete { // the note goes with it
+		return x.json(http.StatusOK, map[string]any{"id": id, "object": "response", "deleted": true})
+	}
+	t, err := s.guard.Kept(r.Context(), x.caller, id)
+	switch {
+	case errors.Is(err, guard.ErrNotOwned):
+		return noResponse(id)
+	case err != nil:
+		return err
+	case verb == "/input_items":
+		return listItems(x, r.URL.Query(), t.Input)
+	case r.URL.Query().Get("stream") == "true":
+		return wire.BadRequest("stream", "invalid_value", "This response cannot be streamed: it was not created with background=true")
+	}
+	return x.document(t.Response)
+}
+
+const (
+	itemsPage = 20
+	itemsMost = 100
+)
+
+// listItems answers with a page of items, the last first unless asked otherwise.
+func listItems(x *exchange, query url.Values, raw []byte) error {
+	var items []json.RawMessage
+	if err := json.Unmarshal(raw, &items); err != nil {
+		return err
+	}
+	limit := itemsPage
+	if text := query.Get("limit"); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 1 || n > itemsMost {
+			return wire.BadRequest("limit", "invalid_value", "limit must be a number from 1 to %d, not %q", itemsMost, shorten(text))
+		}
+		limit = n
+	}
+	if query.Get("order") != "asc" {
+		slices.Reverse(items)
+	}
+	if after := query.Get("after"); after != "" {
+		at := slices.IndexFunc(items, func(item json.RawMessage) bool { return responses.ItemID(item) == after })
+		items = items[at+1:]
+	}
+	more := len(items) > limit
+	items = items[:min(len(items), limit)]
+	page := map[string]any{"object": "list", "data": items, "first_id": nil, "last_id": nil, "has_more": more}
+	if n := len(items); n > 0 {
+		page["first_id"], page["last_id"] = responses.ItemID(items[0]), responses.ItemID(items[n-1])
+	}
+	return x.json(http.StatusOK, page)
+}

@@ -1,0 +1,322 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/idempotency"
+	"github.com/llmguard/llmguard/internal/spool"
+	"github.com/llmguard/llmguard/internal/tracing"
+	"github.com/llmguard/llmguard/internal/wire"
+	"github.com/llmguard/llmguard/queue"
+)
+
+// visitor is one connected caller in the queue: it hands the job's output on
+// as it comes and keeps the connection alive until then.
+type visitor struct {
+	server   *Server
+	exchange *exchange
+	job      *queue.Job
+	watch    *queue.Watch
+	stream   bool
+	comments bool // its client skips comments
+	wish     wish
+	print    idempotency.Print // of the request
+	waiting  context.Context   // the request's, until the process shuts down; nil once that is over
+	patience time.Time         // how long the caller waits for the job to run
+	hold     time.Time         // how long for its answer; zero for a stream
+	deadline time.Time         // patience while the job waits, hold while it runs
+	started  time.Time
+	span     tracing.Span // of the wait
+	stop     func()       // ends waiting
+
+	running bool
+	since   time.Time // when it was first seen running
+	counted bool      // among the server's waiting flows
+	attempt int       // the attempt head and body belong to
+	status  int       // of the answer; 0 until it is known
+	header  http.Header
+	events  passing
+	room    spool.Room // of what is kept of events
+	ended   bool       // the answer is complete
+	over    bool       // the job has ended
+}
+
+// run relays until the answer is complete, the job has ended without one, the
+// caller's patience is at its end, or the caller is gone.
+func (v *visitor) run(ctx context.Context) error {
+	tick := time.Now().Add(v.server.opts.KeepAlive)
+	for {
+		event, err := v.next(ctx, tick)
+		switch {
+		case ctx.Err() != nil:
+			return v.leave(ctx)
+		case errors.Is(err, io.EOF):
+			v.over = true
+			return v.finish()
+		case errors.Is(err, errDraining):
+			return v.sendAway(ctx)
+		case errors.Is(err, context.DeadlineExceeded):
+			if v.late() {
+				return v.giveUp(ctx)
+			}
+			if v.keepAlive(ctx) != nil {
+				return v.leave(ctx)
+			}
+			tick = time.Now().Add(v.server.opts.KeepAlive)
+		case err != nil:
+			return v.end(unreadable(err))
+		default:
+			err := v.take(event)
+			if spool.NoRoom(err) {
+				return v.comeAgain(ctx, err)
+			}
+			if err != nil {
+				return v.leave(ctx)
+			}
+			if v.ended && v.status < 400 {
+				return v.finish()
+			}
+		}
+	}
+}
+
+// comeAgain tells a caller for whose answer there is no room now to ask again. The same call
+// then finds the answer, which is paid for.
+func (v *visitor) comeAgain(ctx context.Context, why error) error {
+	if v.exchange.status == 0 {
+		err := v.leavePlace(context.WithoutCancel(ctx), v.server.opts.KeepPlace)
+		if err != nil {
+			v.server.log.Warn("an answer without room cannot be found again", "job", v.job.ID, "error", err)
+		}
+	}
+	return v.end(noRoom(why))
+}
+
+// errDraining ends the wait for an event when the process shuts down.
+var errDraining = errors.New("the process shuts down")
+
+// untilDrained returns ctx, ended with errDraining when the process shuts down.
+func (s *Server) untilDrained(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(s.drained, func() { cancel(errDraining) })
+	return ctx, func() { stop(); cancel(nil) }
+}
+
+// next waits for the next event, no longer than to the next newline, the end
+// of the caller's patience, or the beginning of a shutdown while the job waits.
+func (v *visitor) next(ctx context.Context, tick time.Time) (queue.Event, error) {
+	until := v.deadline
+	if !v.running && v.waiting != nil {
+		ctx = v.waiting
+	}
+	if v.silent() && (until.IsZero() || tick.Before(until)) {
+		until = tick
+	}
+	return v.watch.NextBefore(ctx, until)
+}
+
+// silent reports whether a stream's connection has to be kept alive by us. One
+// that may yet be answered with 202 gets nothing before.
+func (v *visitor) silent() bool { return v.stream && v.status == 0 && !v.wish.async }
+
+func (v *visitor) late() bool { return !v.deadline.IsZero() && !time.Now().Before(v.deadline) }
+
+// keepAlive keeps the connection alive with what the client skips: a blank line, which
+// every SSE client does (contract R8), or a comment that reports the place. The first one
+// commits to status 200, and the place goes into its headers.
+func (v *visitor) keepAlive(ctx context.Context) error {
+	x, line := v.exchange, "\n"
+	if first := x.status == 0; first || v.comments && !v.running {
+		at, waits := v.look(ctx)
+		if waits && v.comments {
+			line = comment(at)
+		}
+		if first {
+			h := x.Header()
+			h.Set("Content-Type", "text/event-stream; charset=utf-8")
+			h.Set("X-Accel-Buffering", "no")
+			h.Set(headerJob, v.job.ID)
+			if waits {
+				tellPlace(h, at)
+			}
+			x.WriteHeader(http.StatusOK)
+		}
+	}
+	if _, err := x.Write([]byte(line)); err != nil {
+		return err
+	}
+	return x.flush()
+}
+
+// headerJob names the job a waiting call became.
+const headerJob = "X-Llmguard-Job-Id"
+
+// take handles one event. The error is that of writing to the caller.
+func (v *visitor) take(e queue.Event) error {
+	if e.Attempt > v.attempt { // what a dead attempt left of a plain answer is void
+		v.attempt, v.status, v.ended, v.events.cut = e.Attempt, 0, false, wire.Events{}
+		v.exchange.answer.Close()
+	}
+	switch e.Kind {
+	case queue.Changed:
+		v.await(e.State == queue.Queued && v.job.Class == queue.Interactive)
+		switch e.State {
+		case queue.Running:
+			v.running, v.deadline, v.since = true, v.hold, time.Now() // it costs money now
+		case queue.Queued:
+			v.running, v.deadline = false, v.patience // for the first time, or again
+		}
+	case queue.Head:
+		v.status, v.header = e.Status, e.Header
+		if v.stream && v.status < 400 && v.exchange.status == 0 {
+			v.copyHeader()
+			v.exchange.WriteHeader(v.status)
+			v.deadline, v.hold = time.Time{}, time.Time{} // bytes keep it alive from here
+		}
+	case queue.Bytes:
+		if !v.stream || v.status >= 400 {
+			_, err := v.exchange.answer.Write(e.Data)
+			return err
+		}
+		if err := v.pass(e.Data); err != nil {
+			return err
+		}
+		return v.exchange.flush()
+	case queue.End: // an error's answer is whole although its job failed
+		v.ended = v.status != 0 && (e.OK || v.status >= 400)
+	}
+	return nil
+}
+
+func (v *visitor) copyHeader() {
+	h := v.exchange.Header()
+	for name, values := range v.header {
+		h[name] = values
+	}
+	h.Set(headerJob, v.job.ID)
+}
+
+// finish completes the answer, or tells why there is none.
+func (v *visitor) finish() error {
+	x := v.exchange
+	switch {
+	case v.ended && x.status == 0: // a plain answer, or an error before anything was written
+		v.copyHeader()
+		x.Header().Set("Content-Length", strconv.FormatInt(x.answer.Size(), 10))
+		x.WriteHeader(v.status)
+		_, err := x.answer.WriteTo(x)
+		return err
+	case v.ended && v.status < 400: // a stream, relayed to its end
+		_, err := x.Write(v.events.cut.Rest())
+		return err
+	default:
+		ctx, cancel := context.WithTimeout(x.request.Context(), storeTimeout)
+		defer cancel()
+		job, err := v.server.queue.Job(ctx, v.job.Org, v.job.ID)
+		if err != nil {
+			return v.end(unreadable(err))
+		}
+		return v.end(jobError(job))
+	}
+}
+
+// unreadable is the answer to a caller whose job cannot be read.
+func unreadable(err error) *wire.Error {
+	var public *wire.Error
+	if errors.As(err, &public) {
+		return public
+	}
+	return wire.ServiceUnavailable("The queue cannot be read at the moment", time.Second, err)
+}
+
+// end tells the caller of a failure: as a status while that is possible, as an
+// in-stream error once 200 is out.
+func (v *visitor) end(e *wire.Error) error {
+	x := v.exchange
+	if x.status == 0 || !v.stream {
+		return e
+	}
+	x.err = e
+	frame := e.Frame(v.job.Endpoint)
+	if v.job.Endpoint == wire.Responses {
+		frame = e.ResponsesFrame(v.events.next)
+	}
+	if _, err := x.Write(frame); err != nil {
+		return guard.ErrGone
+	}
+	return x.flush()
+}
+
+// passing is a stream of Responses on its way to its caller: whole events, so
+// that an error can follow them, which bears the next number.
+type passing struct {
+	cut  wire.Events
+	next int64
+}
+
+// pass hands a piece of a stream on.
+func (v *visitor) pass(p []byte) error {
+	if v.job.Endpoint != wire.Responses {
+		_, err := v.exchange.Write(p)
+		return err
+	}
+	if err := v.events.cut.Feed(p); err != nil {
+		return err
+	}
+	if err := v.room.Resize(v.exchange.request.Context(), v.events.cut.Held()); err != nil {
+		return err
+	}
+	for {
+		event, ok := v.events.cut.Next()
+		if !ok {
+			return nil
+		}
+		if e, err := wire.ParseEvent(wire.EventData(event), ""); err == nil && e.Kind != "" {
+			v.events.next = e.Sequence + 1
+		}
+		if _, err := v.exchange.Write(event); err != nil {
+			return err
+		}
+	}
+}
+
+// bill notes what the call cost, once its job is over: in the access record
+// and, for a stream, in a trailer.
+func (v *visitor) bill(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
+	defer cancel()
+	if !v.ended && !v.over {
+		return
+	}
+	for !v.over { // the answer's end comes a moment before the job's
+		if _, err := v.watch.Next(ctx); err != nil {
+			v.over = true
+		}
+	}
+	job, err := v.server.queue.Job(ctx, v.job.Org, v.job.ID)
+	if err != nil || !job.State.Terminal() {
+		return
+	}
+	if !v.stream && job.State == queue.Succeeded {
+		v.server.runs.add(job.Org, job.Model, job.Finished.Sub(job.Started))
+	}
+	v.exchange.ended = job
+	v.exchange.stays = job.State == queue.Succeeded
+	if v.stream && v.exchange.status == http.StatusOK {
+		v.exchange.Header().Set(http.TrailerPrefix+guard.HeaderCost, usd(int64(job.Charged)))
+	}
+}
+
+// jobError is the answer for a job that ended without one.
+func jobError(j *queue.Job) *wire.Error {
+	if j.Error != nil {
+		return j.Error
+	}
+	return wire.ServiceUnavailable("The queued call ended as "+string(j.State), time.Second, nil)
+}
