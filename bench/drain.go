@@ -109,7 +109,7 @@ func (d *drain) open(ctx context.Context) error {
 	quiet := slog.New(slog.DiscardHandler)
 	d.store = budget.New(d.rdb, budget.Options{Scripts: scripts, Log: quiet})
 	var err error
-	d.queue, err = queue.New(d.rdb, []queue.Pool{{ID: drainPool, MaxJobs: -1, MaxBytes: -1}}, queue.Options{Scripts: scripts, Logger: quiet})
+	d.queue, err = queue.New(d.rdb, []queue.Pool{{ID: drainPool, MaxJobs: -1, MaxBytes: -1}}, queue.Options{Scripts: scripts, Log: quiet})
 	return err
 }
 

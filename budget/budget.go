@@ -158,7 +158,7 @@ type Store struct {
 	ahead atomic.Int64
 
 	later later
-	tail  tail
+	tail  recentSettles
 
 	loss       loss
 	storeClock storeClock
@@ -186,7 +186,7 @@ func New(rdb redis.UniversalClient, o Options) *Store {
 		o.Flights = func() Flight { return rdb.Pipeline() }
 	}
 	s := &Store{
-		rdb: rdb, opts: o, lease: o.Lease.Microseconds(), scripts: loaded, rollupFields: rollupFields, endingOptions: o.ending(), orgs: map[string]*openHolds{}, later: newLater(), tail: tail{span: o.Tail},
+		rdb: rdb, opts: o, lease: o.Lease.Microseconds(), scripts: loaded, rollupFields: rollupFields, endingOptions: o.ending(), orgs: map[string]*openHolds{}, later: newLater(), tail: recentSettles{span: o.Tail},
 		loss: newLoss(o.EpochFile), storeClock: storeClock{start: time.Now(), seen: map[string]clockSeen{}},
 		without: without{start: time.Now(), uses: map[string]*use{}}, scanning: make(chan struct{}, 1), refusals: newRefusals(),
 	}

@@ -165,11 +165,11 @@ const voidTomb = "V"
 // neverAdmitted gives back what caps hold for a call that others have not admitted,
 // and keeps those from admitting it later.
 func (s *Store) neverAdmitted(ctx context.Context, h *Hold) error {
-	var parts []Ending
+	var parts []Settle
 	for _, scope := range h.scopes {
 		c := h.Call
 		c.Org = scope
-		parts = append(parts, Ending{Hold: Lost(c)})
+		parts = append(parts, Settle{Hold: Lost(c)})
 	}
 	for _, done := range s.endFlight(ctx, parts) {
 		if done.Err != nil {
@@ -206,7 +206,7 @@ func capOf(part *Hold) Cap {
 }
 
 // capsEnded is the first reason to try again.
-func (s *Store) capsEnded(h *Hold, done []Ended) error {
+func (s *Store) capsEnded(h *Hold, done []Settled) error {
 	for _, d := range done {
 		if errors.Is(d.Err, ErrTooOld) { // it expired long ago, or was lost with the store
 			s.opts.Log.Warn("a spend cap does not count a call that was settled too late", "call", h.Call.ID)
@@ -224,13 +224,13 @@ func (s *Store) capsEnded(h *Hold, done []Ended) error {
 // carries one flight out in any order: a call that is given back under a cap and
 // never in its org would be charged there and missing here. Whoever dies in
 // between leaves holds of the caps that expire.
-func (s *Store) endCaps(ctx context.Context, endings []Ending, own []Ended) []Ended {
-	var parts []Ending
+func (s *Store) endCaps(ctx context.Context, endings []Settle, own []Settled) []Settled {
+	var parts []Settle
 	for i, e := range endings {
 		for _, part := range e.Hold.caps {
 			s.untrack(part.Call.Org, part.ID)
 			if own[i].known() {
-				parts = append(parts, Ending{part, e.Settlement})
+				parts = append(parts, Settle{part, e.Settlement})
 			}
 		}
 	}
@@ -252,7 +252,7 @@ func (s *Store) endCaps(ctx context.Context, endings []Ending, own []Ended) []En
 }
 
 // known reports whether the store has the end, be it on the reconciliation list.
-func (d Ended) known() bool { return d.Err == nil || errors.Is(d.Err, ErrTooOld) }
+func (d Settled) known() bool { return d.Err == nil || errors.Is(d.Err, ErrTooOld) }
 
 // uncapped are the parts of a call that the caps are not asked for now.
 func (s *Store) uncapped(caps []Cap, c Call, most Amounts) ([]*Hold, error) {

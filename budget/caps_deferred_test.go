@@ -48,7 +48,7 @@ func TestCapSettledLater(t *testing.T) {
 	f, caps, ctx := newFixture(t, shared(t), Options{}), everybody(1000), t.Context()
 	limits := []Limit{costLimit("own", Org, hour(1e6))}
 	warm := f.mustCap(limits, caps, 1)
-	f.End(ctx, []Ending{{Hold: warm}}) // loads the scripts
+	f.SettleAll(ctx, []Settle{{Hold: warm}}) // loads the scripts
 	away := &failOnce{word: "{cap:deployment}"}
 	f.rdb.AddHook(away)
 	for _, flight := range []bool{true, false} {
@@ -58,7 +58,7 @@ func TestCapSettledLater(t *testing.T) {
 		var r Receipt
 		var err error
 		if flight {
-			done := f.End(ctx, []Ending{{Hold: h, Settlement: &st}})[0]
+			done := f.SettleAll(ctx, []Settle{{Hold: h, Settlement: &st}})[0]
 			r, err = done.Receipt, done.Err
 		} else {
 			r, err = f.Settle(ctx, h, st)
@@ -78,7 +78,7 @@ func TestCapSettledLater(t *testing.T) {
 func TestCapEndsAfterItsOrg(t *testing.T) {
 	f, caps, ctx := newFixture(t, shared(t), Options{}), everybody(1000), t.Context()
 	h := f.mustCap(nil, caps, 1)
-	f.End(ctx, []Ending{{Hold: h}}) // loads the scripts
+	f.SettleAll(ctx, []Settle{{Hold: h}}) // loads the scripts
 	away := &failOnce{word: "{" + h.Call.Org + "}"}
 	f.rdb.AddHook(away)
 	for _, st := range []*Settlement{nil, {Actual: cost(0)}} {
@@ -89,7 +89,7 @@ func TestCapEndsAfterItsOrg(t *testing.T) {
 			t.Fatal(err)
 		}
 		away.armed.Store(true)
-		done := f.End(ctx, []Ending{{h, st}, {Hold: beside}})
+		done := f.SettleAll(ctx, []Settle{{h, st}, {Hold: beside}})
 		if !errors.Is(done[0].Err, ErrUnavailable) || done[1].Err != nil {
 			t.Fatalf("%+v", done)
 		}
@@ -97,7 +97,7 @@ func TestCapEndsAfterItsOrg(t *testing.T) {
 		if f.orgs["cap:deployment"].holds[h.ID] != nil {
 			t.Error("its lease never ends")
 		}
-		if done = f.End(ctx, []Ending{{h, st}}); done[0].Err != nil {
+		if done = f.SettleAll(ctx, []Settle{{h, st}}); done[0].Err != nil {
 			t.Fatal(done[0].Err)
 		}
 		f.wantCaps(caps, 0, 0)
@@ -121,7 +121,7 @@ func TestNotKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, _ = j.journal.Close(), j.later.memory.Close()
-	if err := j.Later(t.Context(), []Ending{{Hold: h}}, nil); err == nil {
+	if err := j.Later(t.Context(), []Settle{{Hold: h}}, nil); err == nil {
 		t.Fatal("kept in closed journals")
 	}
 	for org, o := range j.orgs {
@@ -190,7 +190,7 @@ func TestCapJournaled(t *testing.T) {
 		return h
 	}
 	settled, voided, lost := take(1), take(2), take(3)
-	endings := []Ending{{settled, &Settlement{Actual: cost(30)}}, {Hold: voided}, {Hold: Lost(lost.Call, caps...)}}
+	endings := []Settle{{settled, &Settlement{Actual: cost(30)}}, {Hold: voided}, {Hold: Lost(lost.Call, caps...)}}
 	if err := s.Later(ctx, endings, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -247,7 +247,7 @@ func TestCapForgotten(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.End(ctx, []Ending{{h, &Settlement{Actual: cost(40)}}})
+	s.SettleAll(ctx, []Settle{{h, &Settlement{Actual: cost(40)}}})
 	if err := rdb.FlushAll(ctx).Err(); err != nil {
 		t.Fatal(err)
 	}

@@ -171,7 +171,7 @@ func TestCapCrash(t *testing.T) {
 		f.mustCap(nil, caps, 100)        // dies with the call under way
 		late := f.mustCap(nil, caps, 70) // was only slow
 		half := f.mustCap(nil, caps, 50) // dies between its own settle and the caps'
-		if _, err := f.Store.settle(ctx, Ending{half, &Settlement{Actual: cost(20)}}); err != nil {
+		if _, err := f.Store.settle(ctx, Settle{half, &Settlement{Actual: cost(20)}}); err != nil {
 			t.Fatal(err)
 		}
 		f.pass(2 * time.Minute)

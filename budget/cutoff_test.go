@@ -96,7 +96,7 @@ func TestCutOffChargesNothingTwice(t *testing.T) {
 		near := New(rdb, Options{})
 		near.clock = f.now.Load
 		l.cut.Store(true)
-		if err := f.Later(t.Context(), []Ending{{h, &Settlement{Actual: cost(40)}}}, nil); err != nil {
+		if err := f.Later(t.Context(), []Settle{{h, &Settlement{Actual: cost(40)}}}, nil); err != nil {
 			t.Fatal(err)
 		}
 		f.pass(2 * time.Minute)
@@ -119,7 +119,7 @@ func TestCutOffChargesNothingTwice(t *testing.T) {
 	t.Run("expired", func(t *testing.T) {
 		f, l := far(t, rdb)
 		h := f.hold(t.Context(), cutOffLimits, 100)
-		if err := f.Later(t.Context(), []Ending{{h, &Settlement{Actual: cost(40)}}}, nil); err != nil {
+		if err := f.Later(t.Context(), []Settle{{h, &Settlement{Actual: cost(40)}}}, nil); err != nil {
 			t.Fatal(err)
 		}
 		near := New(rdb, Options{})
@@ -133,9 +133,9 @@ func TestCutOffChargesNothingTwice(t *testing.T) {
 	})
 	t.Run("settled", func(t *testing.T) {
 		f, l := far(t, rdb)
-		e := []Ending{{f.hold(t.Context(), cutOffLimits, 100), &Settlement{Actual: cost(40)}}}
+		e := []Settle{{f.hold(t.Context(), cutOffLimits, 100), &Settlement{Actual: cost(40)}}}
 		l.deaf.Store(true)
-		if done := f.End(t.Context(), e); !errors.Is(done[0].Err, ErrUnavailable) {
+		if done := f.SettleAll(t.Context(), e); !errors.Is(done[0].Err, ErrUnavailable) {
 			t.Fatalf("without an answer: %+v", done)
 		}
 		if err := f.Later(t.Context(), e, nil); err != nil {
@@ -147,9 +147,9 @@ func TestCutOffChargesNothingTwice(t *testing.T) {
 	t.Run("admitted without the store, settled", func(t *testing.T) {
 		f, l := far(t, rdb)
 		h := f.local(t, cutOffLimits)
-		e := []Ending{{h, &Settlement{Actual: cost(40)}}}
+		e := []Settle{{h, &Settlement{Actual: cost(40)}}}
 		l.deaf.Store(true)
-		if done := f.End(t.Context(), e); !errors.Is(done[0].Err, ErrUnavailable) {
+		if done := f.SettleAll(t.Context(), e); !errors.Is(done[0].Err, ErrUnavailable) {
 			t.Fatalf("without an answer: %+v", done)
 		}
 		if err := f.Later(t.Context(), e, nil); err != nil {
@@ -161,7 +161,7 @@ func TestCutOffChargesNothingTwice(t *testing.T) {
 	t.Run("admitted without the store, settled late", func(t *testing.T) {
 		f, l := far(t, rdb)
 		h := f.local(t, cutOffLimits)
-		if err := f.Later(t.Context(), []Ending{{h, &Settlement{Actual: cost(40)}}}, nil); err != nil {
+		if err := f.Later(t.Context(), []Settle{{h, &Settlement{Actual: cost(40)}}}, nil); err != nil {
 			t.Fatal(err)
 		}
 		l.deaf.Store(true)
@@ -174,7 +174,7 @@ func TestCutOffChargesNothingTwice(t *testing.T) {
 	t.Run("admitted without the store, never sent", func(t *testing.T) {
 		f, l := far(t, rdb)
 		h := f.local(t, cutOffLimits)
-		if err := f.Later(t.Context(), []Ending{{h, &Settlement{Actual: cost(40)}}}, nil); err != nil {
+		if err := f.Later(t.Context(), []Settle{{h, &Settlement{Actual: cost(40)}}}, nil); err != nil {
 			t.Fatal(err)
 		}
 		twoHours(t, f, l, rdb, h.Call)

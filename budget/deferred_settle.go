@@ -21,9 +21,9 @@ const (
 	stuckRest     = time.Minute     // before a kept ending that the store refuses is tried again
 )
 
-// kept is an ending in the journal. Journals outlive versions of the program:
+// walRecord is an ending in the journal. Journals outlive versions of the program:
 // fields are added, never renamed.
-type kept struct {
+type walRecord struct {
 	Call       Call        `json:"call"`
 	Max        Amounts     `json:"max"`
 	At         time.Time   `json:"at,omitzero"`
@@ -31,20 +31,20 @@ type kept struct {
 	Open       bool        `json:"open,omitempty"`  // admitted without the store, not ended yet
 	Share      bool        `json:"share,omitempty"` // admitted within the process's share
 	Settlement *Settlement `json:"settlement,omitempty"`
-	Caps       []kept      `json:"caps,omitempty"` // what spend caps hold for it: Call, Max, At, States and Shadow
+	Caps       []walRecord `json:"caps,omitempty"` // what spend caps hold for it: Call, Max, At, States and Shadow
 	Shadow     []Shadowed  `json:"shadow,omitempty"`
 }
 
-func (k kept) id() string { return k.Call.Org + "/" + k.Call.holdID() }
+func (k walRecord) id() string { return k.Call.Org + "/" + k.Call.holdID() }
 
-func keptOf(e Ending) kept {
+func walRecordOf(e Settle) walRecord {
 	k := keptHold(e.Hold)
 	k.Settlement = e.Settlement
 	return k
 }
 
-func keptHold(h *Hold) kept {
-	k := kept{Call: h.Call, Max: h.Max, At: h.At, States: h.states, Share: len(h.taken) > 0, Shadow: h.shadow}
+func keptHold(h *Hold) walRecord {
+	k := walRecord{Call: h.Call, Max: h.Max, At: h.At, States: h.states, Share: len(h.taken) > 0, Shadow: h.shadow}
 	for _, part := range h.caps {
 		k.Caps = append(k.Caps, keptHold(part))
 	}
@@ -52,7 +52,7 @@ func keptHold(h *Hold) kept {
 }
 
 // hold is the kept call's, as if it had begun at an instant.
-func (k kept) hold(at time.Time) *Hold {
+func (k walRecord) hold(at time.Time) *Hold {
 	h := &Hold{ID: k.Call.holdID(), Call: k.Call, Max: k.Max, Expected: k.Max, At: at, states: k.States, shadow: k.Shadow}
 	for _, part := range k.Caps {
 		h.caps = append(h.caps, part.hold(at))
@@ -60,14 +60,14 @@ func (k kept) hold(at time.Time) *Hold {
 	return h
 }
 
-// ending is how the kept call ends. One that was open when its process died
+// settleArgs is how the kept call ends. One that was open when its process died
 // counts as forwarded, like a hold that expires.
-func (k kept) ending() Ending {
+func (k walRecord) ending() Settle {
 	h := k.hold(k.At)
 	if k.Open {
-		return Ending{h, &Settlement{Actual: k.Max, Estimated: true, Outcome: "expired"}}
+		return Settle{h, &Settlement{Actual: k.Max, Estimated: true, Outcome: "expired"}}
 	}
-	return Ending{h, k.Settlement}
+	return Settle{h, k.Settlement}
 }
 
 // later is what a Store remembers of the endings it keeps.
@@ -77,7 +77,7 @@ type later struct {
 	replaying sync.Mutex // one Replay at a time
 
 	mu      sync.Mutex
-	written map[string]func(Ending, Receipt) // whom to tell
+	written map[string]func(Settle, Receipt) // whom to tell
 	open    map[string]bool                  // admitted without the store, by this process
 	stuck   map[string]time.Time             // refused by the store; when to try again
 	asked   map[string]time.Time             // admitted without the store and ended here: see since
@@ -86,7 +86,7 @@ type later struct {
 func newLater() later {
 	memory, _ := journal.Open("", journal.Options{}) // opens nothing that could fail
 	return later{
-		memory: memory, written: map[string]func(Ending, Receipt){}, open: map[string]bool{}, stuck: map[string]time.Time{},
+		memory: memory, written: map[string]func(Settle, Receipt){}, open: map[string]bool{}, stuck: map[string]time.Time{},
 		asked: map[string]time.Time{},
 	}
 }
@@ -109,10 +109,10 @@ func Lost(c Call, caps ...Cap) *Hold {
 //
 // The error says that some could not be kept: their holds, if they have any,
 // expire and are charged in full.
-func (s *Store) Later(ctx context.Context, endings []Ending, written func(Ending, Receipt)) error {
+func (s *Store) Later(ctx context.Context, endings []Settle, written func(Settle, Receipt)) error {
 	records := make([]journal.Record, len(endings))
 	for i, e := range endings {
-		k := keptOf(e)
+		k := walRecordOf(e)
 		text, err := json.Marshal(k)
 		if err != nil {
 			return fmt.Errorf("budget: keep ending: %w", err)
@@ -125,7 +125,7 @@ func (s *Store) Later(ctx context.Context, endings []Ending, written func(Ending
 	s.later.expect(endings, records, written)
 	err := s.opts.Journal.PutAll(ctx, records)
 	if err != nil && s.opts.Journal.Durable() {
-		s.opts.Log.Error("the journal takes no more: ends of calls are kept in memory only", "calls", len(records), "error", err)
+		s.opts.Log.Error("the journal takes no more: ends of calls are kept in memory only", "calls", len(records), "err", err)
 		for _, r := range records { // an admission must not be charged for the end it has
 			s.opts.Journal.Delete(r.ID)
 		}
@@ -166,7 +166,7 @@ func (s *Store) journals() []*journal.Journal {
 	return []*journal.Journal{s.opts.Journal, s.later.memory}
 }
 
-// kept returns how many endings wait for the store, calls that were admitted
+// walRecord returns how many endings wait for the store, calls that were admitted
 // without it among them, and their bytes.
 func (s *Store) kept() (records int, bytes int64) {
 	for _, j := range s.journals() {
@@ -192,11 +192,11 @@ func (s *Store) replayFrom(ctx context.Context, j *journal.Journal) error {
 // replayFlight writes some endings at once. Those that the store answers are
 // done with; an error says that it is away.
 func (s *Store) replayFlight(ctx context.Context, j *journal.Journal, records []journal.Record) error {
-	endings := make([]Ending, 0, len(records))
+	endings := make([]Settle, 0, len(records))
 	ids := make([]string, 0, len(records))
 	began := s.now()
 	for _, r := range records {
-		var k kept
+		var k walRecord
 		if err := json.Unmarshal(r.Data, &k); err != nil || k.Call.validate() != nil {
 			s.later.rest(r.ID)
 			s.opts.Log.Error("the journal has a record that cannot be read: nobody charges it", "id", r.ID)
@@ -208,7 +208,7 @@ func (s *Store) replayFlight(ctx context.Context, j *journal.Journal, records []
 	once, cancel := context.WithTimeout(ctx, replayTimeout)
 	defer cancel()
 	endings, ids, away := s.reachable(once, endings, ids)
-	for i, done := range s.End(once, endings) {
+	for i, done := range s.SettleAll(once, endings) {
 		switch {
 		case done.Err == nil || errors.Is(done.Err, ErrTooOld):
 			j.Delete(ids[i])
@@ -218,7 +218,7 @@ func (s *Store) replayFlight(ctx context.Context, j *journal.Journal, records []
 			s.later.ask(ids[i], began)
 		default:
 			s.later.rest(ids[i])
-			s.opts.Log.Error("the store refuses the end of a call; trying again later", "id", ids[i], "error", done.Err)
+			s.opts.Log.Error("the store refuses the end of a call; trying again later", "id", ids[i], "err", done.Err)
 		}
 	}
 	return away
@@ -226,7 +226,7 @@ func (s *Store) replayFlight(ctx context.Context, j *journal.Journal, records []
 
 // reachable leaves the endings whose servers take a write that changes nothing. To
 // one that is away nothing is sent, so that nothing can arrive without an answer.
-func (s *Store) reachable(ctx context.Context, all []Ending, allIDs []string) (endings []Ending, ids []string, away error) {
+func (s *Store) reachable(ctx context.Context, all []Settle, allIDs []string) (endings []Settle, ids []string, away error) {
 	pipe := s.rdb.Pipeline()
 	asked := map[string]*redis.BoolCmd{}
 	for _, e := range all {
@@ -246,7 +246,7 @@ func (s *Store) reachable(ctx context.Context, all []Ending, allIDs []string) (e
 }
 
 // replayed tells of an ending that the store has now.
-func (s *Store) replayed(id string, e Ending, done Ended) {
+func (s *Store) replayed(id string, e Settle, done Settled) {
 	s.later.mu.Lock()
 	written := s.later.written[id]
 	delete(s.later.written, id)
@@ -262,7 +262,7 @@ func (s *Store) replayed(id string, e Ending, done Ended) {
 }
 
 // result is what a replayed ending was to the store, for metrics.
-func result(done Ended) string {
+func result(done Settled) string {
 	switch {
 	case done.Err != nil:
 		return "listed"
@@ -284,7 +284,7 @@ func (s *Store) ripe(records []journal.Record) []journal.Record {
 	})
 }
 
-func (l *later) expect(endings []Ending, records []journal.Record, written func(Ending, Receipt)) {
+func (l *later) expect(endings []Settle, records []journal.Record, written func(Settle, Receipt)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i, r := range records {
@@ -355,7 +355,7 @@ func (s *Store) keepWriting(ctx context.Context) {
 			s.opts.Log.Info("the ends of calls that were kept are written", "left", left)
 			away = false
 		} else if err != nil && !away && ctx.Err() == nil {
-			s.opts.Log.Warn("ends of calls are kept until the store takes them", "calls", left, "error", err)
+			s.opts.Log.Warn("ends of calls are kept until the store takes them", "calls", left, "err", err)
 			away = true
 		}
 		select {

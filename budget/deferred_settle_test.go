@@ -96,17 +96,17 @@ func TestJournalOutlivesTheProcess(t *testing.T) {
 	settled, voided, lost := a.take(t, idAt(time.Now(), 1), 100), a.take(t, idAt(time.Now(), 2), 200), idAt(time.Now(), 3)
 	_ = a.take(t, lost, 300)
 	server.Kill()
-	endings := []Ending{
+	endings := []Settle{
 		{settled, &Settlement{Actual: cost(60), Usage: pricing.Usage{Input: 5, Output: 7, Requests: 1}, Outcome: "completed", Status: 200}},
 		{voided, nil},
 		{Lost(Call{ID: lost, Org: "acme"}), nil},
 	}
-	for _, done := range a.End(t.Context(), endings) {
+	for _, done := range a.SettleAll(t.Context(), endings) {
 		if !errors.Is(done.Err, ErrUnavailable) {
 			t.Fatalf("ended without a store: %+v", done)
 		}
 	}
-	if err := a.Later(t.Context(), endings, func(Ending, Receipt) { t.Error("a dead process is told") }); err != nil {
+	if err := a.Later(t.Context(), endings, func(Settle, Receipt) { t.Error("a dead process is told") }); err != nil {
 		t.Fatal(err)
 	}
 	a.replay(t, 3) // Redis is away
@@ -137,7 +137,7 @@ func TestWrittenIsTold(t *testing.T) {
 	a := openJournaled(t, server, t.TempDir(), Options{})
 	h := a.take(t, idAt(time.Now(), 1), 100)
 	told := 0
-	err := a.Later(t.Context(), []Ending{{h, &Settlement{Actual: cost(60)}}}, func(e Ending, r Receipt) {
+	err := a.Later(t.Context(), []Settle{{h, &Settlement{Actual: cost(60)}}}, func(e Settle, r Receipt) {
 		if told++; e.Hold.ID != h.ID || r.Charged != 60 || e.Settlement.Actual.Cost != 60 {
 			t.Errorf("told of %+v, %+v", e, r)
 		}
@@ -162,7 +162,7 @@ func TestJournalTooLate(t *testing.T) {
 	a := openJournaled(t, server, dir, Options{Horizon: time.Minute})
 	c := Call{ID: idAt(time.Now().Add(-time.Hour), 1), Org: "acme", User: "ann"}
 	h := &Hold{ID: c.holdID(), Call: c, Max: cost(100)}
-	if err := a.Later(t.Context(), []Ending{{h, &Settlement{Actual: cost(60)}}}, nil); err != nil {
+	if err := a.Later(t.Context(), []Settle{{h, &Settlement{Actual: cost(60)}}}, nil); err != nil {
 		t.Fatal(err)
 	}
 	a.dead(t)
@@ -185,7 +185,7 @@ func TestJournalLongOutage(t *testing.T) {
 	if _, h.states, err = a.bind(journalLimits, c); err != nil {
 		t.Fatal(err)
 	}
-	if err := a.Later(t.Context(), []Ending{{h, &Settlement{Actual: cost(60)}}}, nil); err != nil {
+	if err := a.Later(t.Context(), []Settle{{h, &Settlement{Actual: cost(60)}}}, nil); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
@@ -203,11 +203,11 @@ func TestJournalInTrouble(t *testing.T) {
 	if err := a.journal.Put(t.Context(), "noise", []byte("{]")); err != nil {
 		t.Fatal(err)
 	}
-	refused := Ending{Lost(Call{ID: bad, Org: "other"}), nil}
+	refused := Settle{Lost(Call{ID: bad, Org: "other"}), nil}
 	if err := server.Client().Set(t.Context(), key("other", refused.Hold.Call.chunk()), "no hash", 0).Err(); err != nil {
 		t.Fatal(err)
 	}
-	if err := a.Later(t.Context(), []Ending{refused, {good, &Settlement{Actual: cost(60)}}}, nil); err != nil {
+	if err := a.Later(t.Context(), []Settle{refused, {good, &Settlement{Actual: cost(60)}}}, nil); err != nil {
 		t.Fatal(err)
 	}
 	if n, err := a.Replay(t.Context()); n != 2 || err != nil {
@@ -216,7 +216,7 @@ func TestJournalInTrouble(t *testing.T) {
 	stands(t, a.Store, 60, 1)
 	a.dead(t)
 	other := a.take(t, idAt(time.Now(), 3), 100)
-	if err := a.Later(t.Context(), []Ending{{other, &Settlement{Actual: cost(5)}}}, nil); err != nil {
+	if err := a.Later(t.Context(), []Settle{{other, &Settlement{Actual: cost(5)}}}, nil); err != nil {
 		t.Errorf("not kept in memory: %v", err)
 	}
 	if _, err := a.Replay(t.Context()); err != nil {
@@ -235,7 +235,7 @@ func TestRunReplays(t *testing.T) {
 	go func() { ended <- a.Run(ctx) }()
 	h := a.take(t, idAt(time.Now(), 1), 100)
 	server.Kill()
-	if err := a.Later(t.Context(), []Ending{{h, &Settlement{Actual: cost(60)}}}, nil); err != nil {
+	if err := a.Later(t.Context(), []Settle{{h, &Settlement{Actual: cost(60)}}}, nil); err != nil {
 		t.Fatal(err)
 	}
 	server.Restart()
@@ -252,7 +252,7 @@ func TestJournalFormat(t *testing.T) {
 		`"settlement":{"Actual":{"Cost":60,"Tokens":12},"Usage":{"Input":5,"CachedInput":0,"CacheWrite":0,"CacheWrite1h":0,"AudioIn":0,"ImageIn":0,` +
 		`"Output":7,"Reasoning":0,"AudioOut":0,"ImageOut":0,"Requests":1,"ToolCalls":0},"Split":{"Input":20,"CachedInput":0,"CacheWrite":0,"Output":40,"Fees":0},` +
 		`"Estimated":true,"Outcome":"completed","Status":200,"UpstreamID":"req_1","ServiceTier":"flex","Waited":1000000,"Took":2000000}}`
-	var k kept
+	var k walRecord
 	if err := json.Unmarshal([]byte(old), &k); err != nil {
 		t.Fatal(err)
 	}
@@ -260,7 +260,7 @@ func TestJournalFormat(t *testing.T) {
 	if err != nil || string(text) != old {
 		t.Errorf("written as\n%s\nnot\n%s\n%v", text, old, err)
 	}
-	again := keptOf(k.ending())
+	again := walRecordOf(k.ending())
 	again.Open = k.Open
 	if !reflect.DeepEqual(again, k) {
 		t.Errorf("ends as %+v, not %+v", again, k)

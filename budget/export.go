@@ -70,7 +70,7 @@ func (x *Exporter) Run(ctx context.Context) error {
 		for _, org := range x.o.Orgs() {
 			if _, err := x.Export(ctx, org); err != nil && ctx.Err() == nil {
 				x.store.metrics.exportErrors.Inc()
-				x.store.opts.Log.Error("ledger not exported, trying again", "org", org, "error", err)
+				x.store.opts.Log.Error("ledger not exported, trying again", "org", org, "err", err)
 			}
 		}
 		select {

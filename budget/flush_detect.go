@@ -183,7 +183,7 @@ func (s *Store) sawEpoch(e epoch, lost bool) {
 	l.mu.Unlock()
 	if changed && l.file != "" {
 		if err := writeWhole(l.file, e.id+"\n"); err != nil {
-			s.opts.Log.Warn("store epoch not saved: a loss of data during a restart goes unnoticed", "error", err)
+			s.opts.Log.Warn("store epoch not saved: a loss of data during a restart goes unnoticed", "err", err)
 		}
 	}
 	if !lost {

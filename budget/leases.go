@@ -86,7 +86,7 @@ func (s *Store) every(ctx context.Context, what string, part func(context.Contex
 		err := part(once)
 		cancel()
 		if err != nil && ctx.Err() == nil {
-			s.opts.Log.Warn("holds not kept, will retry", "what", what, "error", err)
+			s.opts.Log.Warn("holds not kept, will retry", "what", what, "err", err)
 		}
 	}
 }

@@ -241,7 +241,7 @@ func (c *capCollector) Collect(ch chan<- prometheus.Metric) {
 	for _, spend := range c.caps() {
 		list, err := c.store.PeekCap(ctx, spend)
 		if err != nil {
-			c.store.opts.Log.Warn("spend cap not read for a scrape", "cap", spend.String(), "error", err)
+			c.store.opts.Log.Warn("spend cap not read for a scrape", "cap", spend.String(), "err", err)
 			continue
 		}
 		for _, s := range list {

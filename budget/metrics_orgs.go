@@ -78,7 +78,7 @@ func (c *orgCollector) org(ctx context.Context, ch chan<- prometheus.Metric, id 
 	}
 	list, err := c.store.Peek(ctx, own, Call{Org: id})
 	if err != nil {
-		c.store.opts.Log.Warn("limits not read for a scrape", "org", id, "error", err)
+		c.store.opts.Log.Warn("limits not read for a scrape", "org", id, "err", err)
 		return false
 	}
 	for _, s := range list {

@@ -63,7 +63,7 @@ func (s *Store) AdmitShare(ctx context.Context, limits []Limit, c Call, most Amo
 	}
 	for i, part := range h.caps {
 		if err := s.takeShares(part, percent); err != nil {
-			s.giveShares(Ending{Hold: h})
+			s.giveShares(Settle{Hold: h})
 			return nil, s.cappedBy(h, caps[i], err, most)
 		}
 	}
@@ -96,7 +96,7 @@ func (s *Store) admit(ctx context.Context, h *Hold) error {
 	for _, part := range h.caps {
 		part.At = h.At
 	}
-	k := keptOf(Ending{Hold: h})
+	k := walRecordOf(Settle{Hold: h})
 	k.Open = true
 	text, err := json.Marshal(k)
 	if err == nil && !s.opts.Journal.Durable() {
@@ -107,7 +107,7 @@ func (s *Store) admit(ctx context.Context, h *Hold) error {
 		err = s.opts.Journal.PutAll(ctx, []journal.Record{{ID: k.id(), Data: text}})
 	}
 	if err != nil { // it may have been written all the same
-		s.giveShares(Ending{Hold: h})
+		s.giveShares(Settle{Hold: h})
 		s.opts.Journal.Delete(k.id())
 		s.later.close(k.id())
 		return fmt.Errorf("%w: admission not kept: %w", ErrUnavailable, err)
@@ -191,7 +191,7 @@ func (w *without) of(key string, shape Shape) *use {
 func (w *without) fill(records []journal.Record, now time.Time) {
 	w.earlier = map[string][]pastUse{}
 	for _, r := range records {
-		var k kept
+		var k walRecord
 		if json.Unmarshal(r.Data, &k) != nil {
 			continue // Replay reports it
 		}
@@ -199,7 +199,7 @@ func (w *without) fill(records []journal.Record, now time.Time) {
 		if e.Settlement == nil {
 			continue
 		}
-		for _, part := range append([]kept{k}, k.Caps...) {
+		for _, part := range append([]walRecord{k}, k.Caps...) {
 			if !part.Share {
 				continue
 			}
@@ -255,17 +255,17 @@ func (w *without) prune(at ShareTime) {
 
 // giveShares gives back to its shares, and to those of caps, what a call does
 // not use.
-func (s *Store) giveShares(e Ending) {
+func (s *Store) giveShares(e Settle) {
 	s.without.mu.Lock()
 	defer s.without.mu.Unlock()
 	e.giveShares()
 	for _, part := range e.Hold.caps {
-		Ending{part, e.Settlement}.giveShares()
+		Settle{part, e.Settlement}.giveShares()
 	}
 }
 
 // giveShares needs the lock of the shares.
-func (e Ending) giveShares() {
+func (e Settle) giveShares() {
 	for _, t := range e.Hold.taken {
 		stays := int64(0)
 		if e.Settlement != nil {
@@ -282,14 +282,14 @@ func (e Ending) giveShares() {
 
 // answered notes that the store took, or lists, the end of a call that it was asked
 // for at an instant, or that it may have it.
-func (s *Store) answered(e Ending, began time.Time, err error) {
+func (s *Store) answered(e Settle, began time.Time, err error) {
 	s.tail.answered(e, err)
 	if e.Hold.without && e.Hold.asked.IsZero() && err != nil {
 		e.Hold.asked = began
 	}
 	if e.Hold.without && (err == nil || errors.Is(err, ErrTooOld)) {
 		s.giveShares(e)
-		id := keptOf(e).id()
+		id := walRecordOf(e).id()
 		s.opts.Journal.Delete(id)
 		s.later.close(id)
 	}

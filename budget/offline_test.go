@@ -55,8 +55,8 @@ func TestShares(t *testing.T) {
 	}
 	refused("par", 3, 3, "carl", 1)
 	// One ends at less, one is given back: both places are free again.
-	end := []Ending{{holds[0], &Settlement{Actual: cost(20)}}, {Hold: holds[1]}}
-	for _, done := range s.End(t.Context(), end) {
+	end := []Settle{{holds[0], &Settlement{Actual: cost(20)}}, {Hold: holds[1]}}
+	for _, done := range s.SettleAll(t.Context(), end) {
 		if !errors.Is(done.Err, ErrUnavailable) {
 			t.Fatalf("%+v", done)
 		}
@@ -80,7 +80,7 @@ func TestShares(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := s.Later(t.Context(), []Ending{{x, &Settlement{Actual: cost(100)}}}, nil); err != nil {
+		if err := s.Later(t.Context(), []Settle{{x, &Settlement{Actual: cost(100)}}}, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -182,7 +182,7 @@ func TestShareAfterARestart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ends := []Ending{{ended, &Settlement{Actual: cost(15)}}, {Hold: given}}
+	ends := []Settle{{ended, &Settlement{Actual: cost(15)}}, {Hold: given}}
 	if err := a.Later(t.Context(), ends, nil); err != nil {
 		t.Fatal(err)
 	}

@@ -21,7 +21,7 @@ const (
 // tail remembers the endings that the store has answered lately. A store that
 // answers before its replica or its disk has the write can forget what it said,
 // and then they are written again. It is a ring: the newest tailMost.
-type tail struct {
+type recentSettles struct {
 	span time.Duration
 
 	servers map[string]bool // as watchOnce found them last
@@ -34,19 +34,19 @@ type tail struct {
 
 	replicas map[string]*replicaSeen // by server
 
-	known bool      // the store has been seen
-	done  time.Time // when it was last written again
-	last  mending   // what came of that
+	known bool         // the store has been seen
+	done  time.Time    // when it was last written again
+	last  replayReport // what came of that
 }
 
 // remembered is an ending and when the store answered it.
 type remembered struct {
-	Ending
+	Settle
 	at time.Time
 }
 
 // answered remembers an ending that the store took.
-func (t *tail) answered(e Ending, err error) {
+func (t *recentSettles) answered(e Settle, err error) {
 	if t.span <= 0 || err != nil {
 		return
 	}
@@ -74,7 +74,7 @@ func (h *Hold) bare() *Hold {
 }
 
 // grow doubles the ring; t.mu is held.
-func (t *tail) grow() {
+func (t *recentSettles) grow() {
 	ring := make([]remembered, min(max(2*len(t.ring), 64), tailMost))
 	for i := range t.n {
 		ring[i] = t.ring[(t.head+i)%len(t.ring)]
@@ -83,7 +83,7 @@ func (t *tail) grow() {
 }
 
 // forget drops what was answered before an instant.
-func (t *tail) forget(before time.Time) {
+func (t *recentSettles) forget(before time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for t.n > 0 && t.ring[t.head].at.Before(before) {
@@ -106,7 +106,7 @@ type replicaSeen struct {
 // replicated takes what a server says of its replicas: how far it is itself, and the
 // replica that is furthest, -1 without one. Only a server that had one lately, for
 // which it keeps a backlog, is followed: without any nothing is lost to a failover.
-func (t *tail) replicated(server string, asked time.Time, offset, replica int64, backlog bool) {
+func (t *recentSettles) replicated(server string, asked time.Time, offset, replica int64, backlog bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	r := t.replicas[server]
@@ -126,7 +126,7 @@ func (t *tail) replicated(server string, asked time.Time, offset, replica int64,
 }
 
 // renewed forgets how far replicas were: the servers are others.
-func (t *tail) renewed() {
+func (t *recentSettles) renewed() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.replicas = nil
@@ -135,7 +135,7 @@ func (t *tail) renewed() {
 // until is the instant before which answers need not be remembered: they are older
 // than the span and a replica of each server has them, or they are too old to be told
 // from a repetition.
-func (t *tail) until(now time.Time, horizon time.Duration) time.Time {
+func (t *recentSettles) until(now time.Time, horizon time.Duration) time.Time {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	at := now.Add(-t.span)
@@ -150,14 +150,14 @@ func (t *tail) until(now time.Time, horizon time.Duration) time.Time {
 	return at
 }
 
-func (t *tail) see() {
+func (t *recentSettles) see() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.known = true
 }
 
 // list returns the endings, oldest first.
-func (t *tail) list() []remembered {
+func (t *recentSettles) list() []remembered {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	out := make([]remembered, t.n)
@@ -274,8 +274,8 @@ func (s *Store) identity(ctx context.Context, c *redis.Client) (string, error) {
 	return id, nil
 }
 
-// mending is what came of writing the tail again.
-type mending struct {
+// replayReport is what came of writing the tail again.
+type replayReport struct {
 	calls, forgotten, tooOld int
 	oldest                   time.Time // when the first that was forgotten had been answered
 }
@@ -283,7 +283,7 @@ type mending struct {
 // replayTail writes again what the store answered lately.
 func (s *Store) replayTail(ctx context.Context) error {
 	list := s.tail.list()
-	m := mending{calls: len(list)}
+	m := replayReport{calls: len(list)}
 	since := time.Now().Add(tailMargin - s.opts.Horizon)
 	list = slices.DeleteFunc(list, func(r remembered) bool {
 		return r.at.Before(since) // its tombstone may be gone: nobody could tell it from a repetition
@@ -305,12 +305,12 @@ func (s *Store) replayTail(ctx context.Context) error {
 }
 
 // writeAgain writes some of the tail; an error says that the store is away.
-func (s *Store) writeAgain(ctx context.Context, list []remembered, m *mending) error {
+func (s *Store) writeAgain(ctx context.Context, list []remembered, m *replayReport) error {
 	once, cancel := context.WithTimeout(ctx, replayTimeout)
 	defer cancel()
-	endings := make([]Ending, len(list))
+	endings := make([]Settle, len(list))
 	for i, r := range list {
-		endings[i] = r.Ending
+		endings[i] = r.Settle
 	}
 	for i, done := range s.endAll(once, endings) {
 		if errors.Is(done.Err, ErrUnavailable) || ctx.Err() != nil {

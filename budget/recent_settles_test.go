@@ -15,13 +15,13 @@ import (
 	"github.com/llmguard/llmguard/internal/redistest"
 )
 
-func numbered(i int) Ending {
-	return Ending{Hold: &Hold{ID: fmt.Sprint(i), Statuses: make([]Status, 3)}}
+func numbered(i int) Settle {
+	return Settle{Hold: &Hold{ID: fmt.Sprint(i), Statuses: make([]Status, 3)}}
 }
 
 // The ring keeps the newest, in order, and lets go of what is old.
 func TestTailRing(t *testing.T) {
-	ring := tail{span: time.Minute}
+	ring := recentSettles{span: time.Minute}
 	wants := func(from, to int) {
 		t.Helper()
 		list := ring.list()
@@ -54,7 +54,7 @@ func TestTailRing(t *testing.T) {
 	if ring.ring != nil {
 		t.Error("an empty ring keeps its memory")
 	}
-	off := tail{span: -1}
+	off := recentSettles{span: -1}
 	if off.answered(numbered(1), nil); off.n != 0 {
 		t.Error("remembered although it is off")
 	}
@@ -77,7 +77,7 @@ func TestTailMemory(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.tail.answered(Ending{h, &Settlement{Actual: cost(3), UpstreamID: fmt.Sprintf("req_%032d", i)}}, nil)
+		s.tail.answered(Settle{h, &Settlement{Actual: cost(3), UpstreamID: fmt.Sprintf("req_%032d", i)}}, nil)
 	}
 	each := (heap() - before) / n
 	t.Logf("%d bytes a call with %d limits", each, len(journalLimits))
@@ -112,7 +112,7 @@ func (l *failedLooks) another(t *testing.T) {
 
 // answeredAt sets when the remembered endings were answered: the first at one
 // instant, the others at another.
-func (t *tail) answeredAt(first, others time.Time) {
+func (t *recentSettles) answeredAt(first, others time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for i := range t.n {

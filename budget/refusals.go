@@ -111,12 +111,12 @@ func (s *Store) keepRefusals(ctx context.Context) {
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), refusalsPause)
 			defer cancel()
 			if err := s.WriteRefusals(last); err != nil {
-				s.opts.Log.Warn("counts of refusals not written", "error", err)
+				s.opts.Log.Warn("counts of refusals not written", "err", err)
 			}
 			return
 		case <-tick.C:
 			if err := s.WriteRefusals(ctx); err != nil && ctx.Err() == nil {
-				s.opts.Log.Debug("counts of refusals not written, will retry", "error", err)
+				s.opts.Log.Debug("counts of refusals not written, will retry", "err", err)
 			}
 		}
 	}

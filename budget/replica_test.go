@@ -58,8 +58,8 @@ func TestUnacknowledgedByAReplica(t *testing.T) {
 	if _, err := s.Hold(t.Context(), nil, lost, cost(5), cost(5)); !errors.Is(err, ErrUnavailable) {
 		t.Errorf("hold without a replica: %v", err)
 	}
-	ends := []Ending{{h, &Settlement{Actual: cost(60)}}, {Hold: Lost(lost)}}
-	for _, done := range s.End(t.Context(), ends) {
+	ends := []Settle{{h, &Settlement{Actual: cost(60)}}, {Hold: Lost(lost)}}
+	for _, done := range s.SettleAll(t.Context(), ends) {
 		if !errors.Is(done.Err, ErrUnavailable) {
 			t.Errorf("end without a replica: %+v", done)
 		}

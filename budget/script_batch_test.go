@@ -208,7 +208,7 @@ func (w *twins) others() {
 			keys, args, err := w.endingArgs(voiding(h), w.Store.now())
 			cmd = w.command(w.scripts.void, keys, args, err)
 		default:
-			keys, args, err := w.endingArgs(ending{
+			keys, args, err := w.endingArgs(settleArgs{
 				call: h.Call, id: h.ID, states: h.states, cost: ChargeExpected, details: Details{Estimated: true, Outcome: "expired"},
 				want: func(m Metric) any { return string(m) },
 			}, w.Store.now())

@@ -54,15 +54,15 @@ func (s *Store) Settle(ctx context.Context, h *Hold, st Settlement) (Receipt, er
 		return Receipt{}, err
 	}
 	s.untrack(h.Call.Org, h.ID)
-	e, began := Ending{h, &st}, s.now()
+	e, began := Settle{h, &st}, s.now()
 	r, err := s.settle(ctx, e)
-	done := s.endCaps(ctx, []Ending{e}, []Ended{{r, err}})[0]
+	done := s.endCaps(ctx, []Settle{e}, []Settled{{r, err}})[0]
 	s.answered(e, began, done.Err)
 	return done.Receipt, done.Err
 }
 
 // settle settles the hold itself, without the caps.
-func (s *Store) settle(ctx context.Context, e Ending) (Receipt, error) {
+func (s *Store) settle(ctx context.Context, e Settle) (Receipt, error) {
 	a, err := s.end(ctx, s.scripts.settle.of, e.ending())
 	if err != nil {
 		return Receipt{}, err
@@ -70,8 +70,8 @@ func (s *Store) settle(ctx context.Context, e Ending) (Receipt, error) {
 	return s.receipt(a, e.Hold, e.Settlement.Estimated)
 }
 
-func settling(h *Hold, st *Settlement) ending {
-	return ending{
+func settling(h *Hold, st *Settlement) settleArgs {
+	return settleArgs{
 		call: h.Call, id: h.ID, states: h.states, cost: (*int64)(&st.Actual.Cost), most: int64(h.Max.Cost),
 		since: h.At, details: st.details(h),
 		want: func(m Metric) any { return m.settled(st.Actual) },
@@ -109,9 +109,9 @@ func (m Metric) settled(a Amounts) int64 {
 // whose hold expired gets the charge back. Repeating it does no harm.
 func (s *Store) Void(ctx context.Context, h *Hold) error {
 	s.untrack(h.Call.Org, h.ID)
-	e, began := Ending{Hold: h}, s.now()
+	e, began := Settle{Hold: h}, s.now()
 	_, err := s.end(ctx, s.scripts.void.of, voiding(h))
-	err = s.endCaps(ctx, []Ending{e}, []Ended{{Err: err}})[0].Err
+	err = s.endCaps(ctx, []Settle{e}, []Settled{{Err: err}})[0].Err
 	s.answered(e, began, err)
 	return err
 }
@@ -126,15 +126,15 @@ func (s *Store) VoidLost(ctx context.Context, c Call, caps ...Cap) error {
 	return s.Void(ctx, Lost(c, caps...))
 }
 
-func voiding(h *Hold) ending {
-	return ending{
+func voiding(h *Hold) settleArgs {
+	return settleArgs{
 		call: h.Call, id: h.ID, states: h.states, cost: 0, details: Details{Outcome: "void"},
 		want: func(Metric) any { return 0 },
 	}
 }
 
-// ending is what settle, void and expire are told.
-type ending struct {
+// settleArgs is what settle, void and expire are told.
+type settleArgs struct {
 	call    Call
 	id      string // of the hold
 	states  []state
@@ -147,7 +147,7 @@ type ending struct {
 
 // end runs an ending script. When the hold has other limits than the caller
 // knows, it asks the store for them and tries again.
-func (s *Store) end(ctx context.Context, scriptOf func([]state) script, e ending) (answer, error) {
+func (s *Store) end(ctx context.Context, scriptOf func([]state) script, e settleArgs) (answer, error) {
 	for try := 0; ; try++ {
 		sc := scriptOf(e.states)
 		a, err := s.ask(ctx, sc, func(now time.Time) ([]string, []any, error) { return s.endingArgs(e, now) })
@@ -171,7 +171,7 @@ type endingValues struct {
 }
 
 // endingArgs builds the KEYS and ARGV that lua/ending.lua lists.
-func (s *Store) endingArgs(e ending, now time.Time) ([]string, []any, error) {
+func (s *Store) endingArgs(e settleArgs, now time.Time) ([]string, []any, error) {
 	days := s.daysAround(now)
 	keys := stateKeys(e.call.Org, e.states, "leases", "holds", s.chunkOf(e.call), "ledger", "reconcile",
 		days.keys[0], days.keys[1], days.keys[2], days.hours[0], days.hours[1], days.hours[2])

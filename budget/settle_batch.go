@@ -7,8 +7,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Ending is how one hold ends: by its settlement, or given back without one.
-type Ending struct {
+// Settle is how one hold ends: by its settlement, or given back without one.
+type Settle struct {
 	Hold       *Hold
 	Settlement *Settlement // nil: void
 }
@@ -21,17 +21,17 @@ type Flight interface {
 	Exec(ctx context.Context) ([]redis.Cmder, error)
 }
 
-// Ended is what became of one Ending.
-type Ended struct {
+// Settled is what became of one Ending.
+type Settled struct {
 	Receipt Receipt // after a void only Replayed is set
 	Err     error   // as of Settle and Void; with a Receipt only a cap failed
 }
 
-// End settles and voids many holds, each as Settle and Void do and each for
+// SettleAll settles and voids many holds, each as Settle and Void do and each for
 // itself, in one flight to Redis, and in a second one what spend caps hold for
 // them, if anything. The result has one element per ending, in their order. It is
 // safe for concurrent use and idempotent.
-func (s *Store) End(ctx context.Context, endings []Ending) []Ended {
+func (s *Store) SettleAll(ctx context.Context, endings []Settle) []Settled {
 	began := s.now()
 	out := s.endAll(ctx, endings)
 	for i, e := range endings {
@@ -41,13 +41,13 @@ func (s *Store) End(ctx context.Context, endings []Ending) []Ended {
 }
 
 // endAll is End for endings that may be in the tail already.
-func (s *Store) endAll(ctx context.Context, endings []Ending) []Ended {
+func (s *Store) endAll(ctx context.Context, endings []Settle) []Settled {
 	return s.endCaps(ctx, endings, s.endFlight(ctx, endings))
 }
 
 // endFlight ends each hold without looking at its caps.
-func (s *Store) endFlight(ctx context.Context, endings []Ending) []Ended {
-	out := make([]Ended, len(endings))
+func (s *Store) endFlight(ctx context.Context, endings []Settle) []Settled {
+	out := make([]Settled, len(endings))
 	sent := make([]*redis.Cmd, len(endings))
 	pipe := s.opts.Flights()
 	began, now := time.Now(), s.now()
@@ -71,14 +71,14 @@ func (s *Store) endFlight(ctx context.Context, endings []Ending) []Ended {
 	return out
 }
 
-func (e Ending) script(s *Store) script {
+func (e Settle) script(s *Store) script {
 	if e.Settlement == nil {
 		return s.scripts.void
 	}
 	return s.scripts.settle.of(e.Hold.states)
 }
 
-func (e Ending) ending() ending {
+func (e Settle) ending() settleArgs {
 	if e.Settlement == nil {
 		return voiding(e.Hold)
 	}
@@ -86,7 +86,7 @@ func (e Ending) ending() ending {
 }
 
 // queueEnding puts one script call into the flight.
-func (s *Store) queueEnding(ctx context.Context, pipe Flight, e Ending, now time.Time) (*redis.Cmd, error) {
+func (s *Store) queueEnding(ctx context.Context, pipe Flight, e Settle, now time.Time) (*redis.Cmd, error) {
 	s.untrack(e.Hold.Call.Org, e.Hold.ID)
 	if e.Settlement != nil {
 		if err := e.Settlement.Actual.validate("charge"); err != nil {
@@ -102,34 +102,34 @@ func (s *Store) queueEnding(ctx context.Context, pipe Flight, e Ending, now time
 
 // ended reads one answer. What the script did not do, because it is not loaded
 // or wants other keys or another time, is done by itself.
-func (s *Store) ended(ctx context.Context, e Ending, cmd *redis.Cmd) Ended {
+func (s *Store) ended(ctx context.Context, e Settle, cmd *redis.Cmd) Settled {
 	reply, err := cmd.Text()
 	if redis.HasErrorPrefix(err, "NOSCRIPT") {
 		return s.endAlone(ctx, e)
 	}
 	if err != nil {
-		return Ended{Err: storeError(e.script(s).name, err)}
+		return Settled{Err: storeError(e.script(s).name, err)}
 	}
 	a, err := decode(reply)
 	if err != nil {
-		return Ended{Err: err}
+		return Settled{Err: err}
 	}
 	s.seen(a.at())
 	if a.verdict == "skew" || a.verdict == "keys" {
 		return s.endAlone(ctx, e)
 	}
 	if e.Settlement == nil {
-		return Ended{Receipt: Receipt{Replayed: a.verdict == "replayed"}}
+		return Settled{Receipt: Receipt{Replayed: a.verdict == "replayed"}}
 	}
 	r, err := s.receipt(a, e.Hold, e.Settlement.Estimated)
-	return Ended{r, err}
+	return Settled{r, err}
 }
 
-func (s *Store) endAlone(ctx context.Context, e Ending) Ended {
+func (s *Store) endAlone(ctx context.Context, e Settle) Settled {
 	if e.Settlement == nil {
 		a, err := s.end(ctx, s.scripts.void.of, e.ending())
-		return Ended{Receipt{Replayed: a.verdict == "replayed"}, err}
+		return Settled{Receipt{Replayed: a.verdict == "replayed"}, err}
 	}
 	r, err := s.settle(ctx, e)
-	return Ended{r, err}
+	return Settled{r, err}
 }

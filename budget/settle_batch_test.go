@@ -27,7 +27,7 @@ func TestEndMany(t *testing.T) {
 		if err := rdb.ScriptFlush(ctx).Err(); err != nil { // the first flight finds no script
 			t.Logf("scripts stay loaded: %v", err) // miniredis
 		}
-		endings := []Ending{
+		endings := []Settle{
 			{Hold: a, Settlement: &Settlement{Actual: cost(40)}},
 			{Hold: b, Settlement: &Settlement{Actual: cost(130)}},
 			{Hold: void},
@@ -35,7 +35,7 @@ func TestEndMany(t *testing.T) {
 			{Hold: ended},
 		}
 		for round := range 2 {
-			done := f.End(ctx, endings)
+			done := f.SettleAll(ctx, endings)
 			for i, want := range []int64{40, 130, 0, 0, 0} {
 				if got := done[i]; int64(got.Receipt.Charged) != want || (got.Err != nil) != (i == 3) {
 					t.Errorf("round %d: ending %d: %+v, want a charge of %d", round, i, got, want)
@@ -60,7 +60,7 @@ func TestEndManyUnavailable(t *testing.T) {
 	srv.Kill()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
-	for i, done := range f.End(ctx, []Ending{{Hold: h}, {Hold: h, Settlement: &Settlement{}}}) {
+	for i, done := range f.SettleAll(ctx, []Settle{{Hold: h}, {Hold: h, Settlement: &Settlement{}}}) {
 		if !errors.Is(done.Err, ErrUnavailable) {
 			t.Errorf("ending %d: %v", i, done.Err)
 		}

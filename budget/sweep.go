@@ -40,7 +40,7 @@ func (s *Store) announce(ctx context.Context, org string) (wait func()) {
 	go func() {
 		defer close(done)
 		if err := s.register(ctx, registerSoonest, s.now().Add(s.opts.Lease), org); err != nil {
-			s.opts.Log.Warn("org not registered for expiry", "org", org, "error", err)
+			s.opts.Log.Warn("org not registered for expiry", "org", org, "err", err)
 			s.mu.Lock()
 			o.announced = time.Time{}
 			s.mu.Unlock()
@@ -276,7 +276,7 @@ func (s *Store) expireOne(ctx context.Context, h *Hold, leaseEnd int64) (bool, e
 	if !admitted {
 		charge = chargeNone
 	}
-	a, err := s.end(ctx, s.scripts.expire.of, ending{
+	a, err := s.end(ctx, s.scripts.expire.of, settleArgs{
 		call: h.Call, id: h.ID, states: h.states, cost: charge,
 		details: Details{Estimated: true, Outcome: "expired"},
 		want:    func(m Metric) any { return string(m) },

@@ -44,7 +44,7 @@ func (t *Trimmer) Run(ctx context.Context) error {
 		case <-tick.C:
 		}
 		if err := t.Trim(ctx); err != nil && ctx.Err() == nil {
-			t.store.opts.Log.Warn("ledgers not trimmed, will retry", "error", err)
+			t.store.opts.Log.Warn("ledgers not trimmed, will retry", "err", err)
 		}
 	}
 }

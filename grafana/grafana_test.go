@@ -184,7 +184,7 @@ func metrics(t *testing.T) map[string][]string {
 		t.Fatal(err)
 	}
 	g := guard.New(guard.Options{Budget: store, Policy: &guard.Policy{}, Metrics: d})
-	q, err := queue.New(rdb, []queue.Pool{{ID: "p"}}, queue.Options{Registerer: d})
+	q, err := queue.New(rdb, []queue.Pool{{ID: "p"}}, queue.Options{Metrics: d})
 	if err != nil {
 		t.Fatal(err)
 	}

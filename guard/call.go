@@ -133,7 +133,7 @@ func (g *Guard) voidLate(ctx context.Context, who budget.Call, caps []budget.Cap
 		defer cancel()
 		if err := g.budget.VoidLost(once, who, caps...); err != nil {
 			g.metrics.settleErrors.Inc()
-			g.later(ctx, []budget.Ending{{Hold: budget.Lost(who, caps...)}}, nil)
+			g.later(ctx, []budget.Settle{{Hold: budget.Lost(who, caps...)}}, nil)
 		}
 	})
 }

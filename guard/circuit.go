@@ -72,7 +72,7 @@ func (c *circuit) told(org *Org, err error, now time.Time) {
 	}
 	if o.failures++; o.failures == trips {
 		o.probe = now.Add(probeEvery)
-		c.log.Error("the store does not answer", "org", org.ID, "on_store_failure", string(org.OnStoreFailure), "error", err)
+		c.log.Error("the store does not answer", "org", org.ID, "on_store_failure", string(org.OnStoreFailure), "err", err)
 	}
 }
 

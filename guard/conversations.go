@@ -13,7 +13,7 @@ import (
 
 // thing adds what a file or a conversation brings along. What tools read of vector stores
 // and containers is billed by the answer's usage, like that of all tools.
-func (g *Guard) thing(ctx context.Context, c Caller, k *kept, ref wire.Ref) (err error) {
+func (g *Guard) thing(ctx context.Context, c Caller, k *references, ref wire.Ref) (err error) {
 	switch {
 	case ref.Tool:
 	case ref.Kind == wire.RefFile && ref.Picture:
@@ -26,7 +26,7 @@ func (g *Guard) thing(ctx context.Context, c Caller, k *kept, ref wire.Ref) (err
 		ctx, cancel := context.WithTimeout(ctx, g.deadline+ownedMargin)
 		defer cancel()
 		k.conversation = ref.ID
-		if k.total, err = g.owned.Tokens(ctx, c.Org.ID, ref.ID); err != nil {
+		if k.total, err = g.ownership.Tokens(ctx, c.Org.ID, ref.ID); err != nil {
 			return fmt.Errorf("%w: %w", budget.ErrUnavailable, err)
 		}
 	}
@@ -35,7 +35,7 @@ func (g *Guard) thing(ctx context.Context, c Caller, k *kept, ref wire.Ref) (err
 
 // counted is how many tokens of a conversation a request to a model may hold: no more
 // than its context, 0 when that is not known.
-func (k *kept) counted(context int64) int64 {
+func (k *references) counted(context int64) int64 {
 	return min(k.total, cmp.Or(context, unknownContext))
 }
 
@@ -53,7 +53,7 @@ type addition struct {
 }
 
 // adding counts what a call may add to its conversation. See counted and uncounted.
-func (e *errand) adding() {
+func (e *upstreamCall) adding() {
 	c := e.call
 	if c.kept.conversation == "" || c.Request.Endpoint != wire.Responses {
 		return
@@ -61,7 +61,7 @@ func (e *errand) adding() {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(e.upstream), settleTimeout)
 	defer cancel()
 	most := c.Input + c.Output - c.kept.counted(c.Price.Context)
-	a, err := c.guard.owned.Begin(ctx, c.Caller.Org.ID, c.kept.conversation, fmt.Sprint(c.ID, ".", c.Attempt), most)
+	a, err := c.guard.ownership.Begin(ctx, c.Caller.Org.ID, c.kept.conversation, fmt.Sprint(c.ID, ".", c.Attempt), most)
 	if err != nil {
 		c.guard.log.Warn("tokens of a conversation not noted, its next call may be held too low", "call", c.ID, "err", err)
 		return
@@ -70,7 +70,7 @@ func (e *errand) adding() {
 }
 
 // counted counts instead what the provider has counted of the conversation.
-func (e *errand) counted(u wire.Usage) {
+func (e *upstreamCall) counted(u wire.Usage) {
 	c, total := e.call, u.Input+u.Output
 	most := e.addition.Added() - c.Output + u.Output
 	e.added(max(most, total-c.kept.total), total)
@@ -78,7 +78,7 @@ func (e *errand) counted(u wire.Usage) {
 
 // uncounted leaves it at what the call may have added, or at nothing when the provider
 // did no work.
-func (e *errand) uncounted() {
+func (e *upstreamCall) uncounted() {
 	if e.call.Result.void() {
 		e.added(0, ownership.Unknown)
 	} else {
@@ -87,14 +87,14 @@ func (e *errand) uncounted() {
 }
 
 // added ends the addition of a call, once.
-func (e *errand) added(most, total int64) {
+func (e *upstreamCall) added(most, total int64) {
 	c, a := e.call, e.addition
 	if !a.open {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(e.upstream), settleTimeout)
 	defer cancel()
-	if err := c.guard.owned.End(ctx, a.Addition, most, total); err != nil {
+	if err := c.guard.ownership.End(ctx, a.Addition, most, total); err != nil {
 		c.guard.log.Warn("tokens of a conversation not noted, its next call may be held too high", "call", c.ID, "err", err)
 		return
 	}
@@ -119,7 +119,7 @@ func (g *Guard) AddItems(ctx context.Context, c Caller, id, call string, m wire.
 	ctx = context.WithoutCancel(ctx)
 	once, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()
-	a, err := g.owned.Begin(once, c.Org.ID, id, call, tokens)
+	a, err := g.ownership.Begin(once, c.Org.ID, id, call, tokens)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", budget.ErrUnavailable, err)
 	}
@@ -129,7 +129,7 @@ func (g *Guard) AddItems(ctx context.Context, c Caller, id, call string, m wire.
 		}
 		ctx, cancel := context.WithTimeout(ctx, settleTimeout)
 		defer cancel()
-		if err := g.owned.End(ctx, a, tokens, ownership.Unknown); err != nil {
+		if err := g.ownership.End(ctx, a, tokens, ownership.Unknown); err != nil {
 			g.log.Warn("tokens of a conversation not noted, its next call may be held too high", "call", call, "err", err)
 		}
 	}, nil
@@ -149,7 +149,7 @@ func outputs(items []ownership.Note) (tokens int64) {
 
 // noteCompletion lists a chat completion that was to be stored. Where its list is full it
 // is left out.
-func (e *errand) noteCompletion(a wire.Answer) {
+func (e *upstreamCall) noteCompletion(a wire.Answer) {
 	c := e.call
 	if e.noted {
 		return
@@ -165,14 +165,14 @@ func (e *errand) noteCompletion(a wire.Answer) {
 
 // noteContainers notes those that the provider made for the code of an answer, whose
 // files the caller may want.
-func (e *errand) noteContainers(a wire.Answer) {
+func (e *upstreamCall) noteContainers(a wire.Answer) {
 	c := e.call
 	if len(a.Containers) == 0 || c.translated() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(e.upstream), settleTimeout)
 	defer cancel()
-	known, err := c.guard.owned.Find(ctx, c.Caller.Org.ID, a.Containers...)
+	known, err := c.guard.ownership.Find(ctx, c.Caller.Org.ID, a.Containers...)
 	for _, id := range a.Containers {
 		if _, ok := known[id]; ok || err != nil {
 			continue

@@ -59,7 +59,7 @@ func (g *Guard) cheaper(ctx context.Context, p *Plan) *Plan {
 	}
 	other, err := g.PrepareKept(ctx, p.Caller, r)
 	if err != nil {
-		g.log.Warn("the model to downgrade to cannot be used", "org", p.Caller.Org.ID, "model", name, "error", err)
+		g.log.Warn("the model to downgrade to cannot be used", "org", p.Caller.Org.ID, "model", name, "err", err)
 		return nil
 	}
 	if other.Max.Cost >= p.Max.Cost {

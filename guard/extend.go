@@ -92,7 +92,7 @@ func (c *Call) cutError(err error) *wire.Error {
 
 // cover extends the hold of an answer that does not show while it comes to all
 // it can cost. The error is a *wire.Error: the provider was cancelled.
-func (e *errand) cover() error {
+func (e *upstreamCall) cover() error {
 	c := e.call
 	if c.held >= c.Output {
 		return nil

@@ -87,7 +87,7 @@ func (c *Call) Forward(ctx context.Context, w http.ResponseWriter, f Forwarding)
 		c.tellUnderpriced()
 		c.traceEnd(span, start)
 	}()
-	e := &errand{call: c, caller: ctx, behind: behind{start: start}}
+	e := &upstreamCall{call: c, caller: ctx, behind: behind{start: start}}
 	e.upstream, e.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	defer e.cancel(nil)
 	defer context.AfterFunc(ctx, e.hangUp)()
@@ -140,8 +140,8 @@ func (c *Call) observed(ctx context.Context, resp *http.Response, sent time.Time
 	return rest
 }
 
-// errand is one request under way between its caller and the provider.
-type errand struct {
+// upstreamCall is one request under way between its caller and the provider.
+type upstreamCall struct {
 	call     *Call
 	caller   context.Context // ends when the caller leaves
 	upstream context.Context
@@ -153,19 +153,19 @@ type errand struct {
 
 // hangUp deals with a caller who is gone: the provider is cancelled, or read
 // to its end.
-func (e *errand) hangUp() {
+func (e *upstreamCall) hangUp() {
 	if e.call.cancels(e.caller) {
 		e.depart()
 	}
 }
 
 // left reports whether the provider was cancelled because the caller left.
-func (e *errand) left() bool { return errors.Is(context.Cause(e.upstream), ErrGone) }
+func (e *upstreamCall) left() bool { return errors.Is(context.Cause(e.upstream), ErrGone) }
 
-func (e *errand) gone() bool { return e.caller.Err() != nil }
+func (e *upstreamCall) gone() bool { return e.caller.Err() != nil }
 
 // broke charges a call that ended before anything of its answer was seen.
-func (e *errand) broke() {
+func (e *upstreamCall) broke() {
 	if e.left() {
 		e.call.left(0)
 	} else {
@@ -187,7 +187,7 @@ func (c *Call) cancels(ctx context.Context) bool {
 }
 
 // sendFailed charges by how far the request got.
-func (e *errand) sendFailed(err error) error {
+func (e *upstreamCall) sendFailed(err error) error {
 	var failed *providers.SendError
 	sent := !errors.As(err, &failed) || failed.Sent
 	switch {
@@ -221,7 +221,7 @@ func isEventStream(h http.Header) bool {
 }
 
 // relayPlain reads a whole answer, prices it, and hands it on unchanged.
-func (e *errand) relayPlain(w http.ResponseWriter, resp *http.Response) error {
+func (e *upstreamCall) relayPlain(w http.ResponseWriter, resp *http.Response) error {
 	c := e.call
 	kept := c.guard.spool.Buffer(e.upstream, c.Caller.Org.ID, c.guard.answerWait)
 	defer kept.Close()
@@ -256,7 +256,7 @@ func (e *errand) relayPlain(w http.ResponseWriter, resp *http.Response) error {
 
 // settlePlain bills a whole answer by its usage. There is none to expect of what
 // is free.
-func (e *errand) settlePlain(body []byte) {
+func (e *upstreamCall) settlePlain(body []byte) {
 	c := e.call
 	if c.Request.Creation != nil {
 		c.chargeCreated(wire.ParseCreated(c.Request.Endpoint, body))

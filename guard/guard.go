@@ -158,7 +158,7 @@ type Options struct {
 	Charged func(org, user string)
 	// Owned knows what providers keep for the orgs; nil: nothing that is kept
 	// can be referred to.
-	Owned *ownership.Store
+	Ownership *ownership.Store
 	// Conversations keeps the responses of providers that have none; nil: they
 	// cannot be referred to.
 	Conversations *conversation.Store
@@ -184,7 +184,7 @@ type Guard struct {
 	holders     *recentHolders
 	holds       chan struct{} // one place for every hold of a live call under way
 	charged     func(org, user string)
-	owned       *ownership.Store
+	ownership   *ownership.Store
 	turns       *conversation.Store
 	spool       *spool.Store
 	answerWait  time.Duration // for room for an answer
@@ -218,7 +218,7 @@ func New(o Options) *Guard {
 	}
 	g := &Guard{
 		spool: o.Spool, answerWait: answerPatience,
-		budget: o.Budget, counts: tokenizer.NewCache(), calibration: o.Calibration, quota: o.Quota, holders: newRecentHolders(), holds: make(chan struct{}, maxHolds), charged: o.Charged, owned: o.Owned, turns: o.Conversations, deadline: o.StoreDeadline, share: o.LocalShare,
+		budget: o.Budget, counts: tokenizer.NewCache(), calibration: o.Calibration, quota: o.Quota, holders: newRecentHolders(), holds: make(chan struct{}, maxHolds), charged: o.Charged, ownership: o.Ownership, turns: o.Conversations, deadline: o.StoreDeadline, share: o.LocalShare,
 		circuit: circuit{log: o.Log, orgs: map[string]*outage{}},
 		health:  health{ping: o.Budget.Ping, pings: map[string]*ping{}},
 		log:     o.Log, metrics: newMetrics(o.Metrics),
@@ -270,8 +270,8 @@ func (g *Guard) Close(ctx context.Context) error {
 	go func() { g.settling.Wait(); close(done) }()
 	select {
 	case <-done:
-		if g.owned != nil {
-			return g.owned.Close(ctx)
+		if g.ownership != nil {
+			return g.ownership.Close(ctx)
 		}
 		return nil
 	case <-ctx.Done():

@@ -25,7 +25,7 @@ const (
 // this call's hold, corrected by its cost when that is known already.
 func (c *Call) tell(h http.Header) {
 	held := c.Hold.Max
-	t := newTeller()
+	t := newHeaderWriter()
 	t.text(HeaderCall, c.ID)
 	t.usd(HeaderHeld, held.Cost)
 	back := budget.Amounts{}
@@ -66,7 +66,7 @@ func (c *Call) trail(h http.Header) {
 // tightest money limit still buys: calls like this one, and output tokens of
 // its model at the dearest rate. Back is what settling gave back since.
 func TellLimits(h http.Header, statuses []budget.Status, price *pricing.Price, held pricing.Nano, back budget.Amounts) {
-	t := newTeller()
+	t := newHeaderWriter()
 	t.limits(statuses, price, held, back)
 	t.write(h)
 }

@@ -11,43 +11,43 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// teller gathers the headers of one answer. All their values share one string:
+// headerWriter gathers the headers of one answer. All their values share one string:
 // a dozen small ones would cost more than what they say.
-type teller struct {
+type headerWriter struct {
 	names []string // in canonical form
 	ends  []int    // of their values in buf
 	buf   []byte
 }
 
-var tellers = sync.Pool{New: func() any {
-	return &teller{names: make([]string, 0, 16), ends: make([]int, 0, 16), buf: make([]byte, 0, 1024)}
+var headerWriters = sync.Pool{New: func() any {
+	return &headerWriter{names: make([]string, 0, 16), ends: make([]int, 0, 16), buf: make([]byte, 0, 1024)}
 }}
 
-// newTeller returns an empty teller, to be used until it writes.
-func newTeller() *teller { return tellers.Get().(*teller) }
+// newHeaderWriter returns an empty teller, to be used until it writes.
+func newHeaderWriter() *headerWriter { return headerWriters.Get().(*headerWriter) }
 
 // end closes the value that was appended to buf since the last one.
-func (t *teller) end(name string) {
+func (t *headerWriter) end(name string) {
 	t.names, t.ends = append(t.names, name), append(t.ends, len(t.buf))
 }
 
-func (t *teller) text(name, value string) {
+func (t *headerWriter) text(name, value string) {
 	t.buf = append(t.buf, value...)
 	t.end(name)
 }
 
-func (t *teller) number(name string, n int64) {
+func (t *headerWriter) number(name string, n int64) {
 	t.buf = strconv.AppendInt(t.buf, n, 10)
 	t.end(name)
 }
 
-func (t *teller) usd(name string, n pricing.Nano) {
+func (t *headerWriter) usd(name string, n pricing.Nano) {
 	t.buf = n.AppendUSD(t.buf)
 	t.end(name)
 }
 
 // write sets the headers and gives t back.
-func (t *teller) write(h http.Header) {
+func (t *headerWriter) write(h http.Header) {
 	all, values, start := string(t.buf), make([]string, len(t.names)), 0
 	for i, name := range t.names {
 		values[i] = all[start:t.ends[i]]
@@ -55,7 +55,7 @@ func (t *teller) write(h http.Header) {
 		start = t.ends[i]
 	}
 	t.names, t.ends, t.buf = t.names[:0], t.ends[:0], t.buf[:0]
-	tellers.Put(t)
+	headerWriters.Put(t)
 }
 
 // standing is what a limit has left.
@@ -95,7 +95,7 @@ func (r standing) buys(unit pricing.Nano, per int64) standing {
 }
 
 // limits tells the state of the enforced ones; see TellLimits.
-func (t *teller) limits(statuses []budget.Status, price *pricing.Price, held pricing.Nano, back budget.Amounts) {
+func (t *headerWriter) limits(statuses []budget.Status, price *pricing.Price, held pricing.Nano, back budget.Amounts) {
 	var cost, tokens, requests standing
 	start := len(t.buf)
 	for i := range statuses {
@@ -131,7 +131,7 @@ func (t *teller) limits(statuses []budget.Status, price *pricing.Price, held pri
 }
 
 // limit appends one limit of HeaderLimits, with what remains of it.
-func (t *teller) limit(s *budget.Status, remaining int64) {
+func (t *headerWriter) limit(s *budget.Status, remaining int64) {
 	quantity := func(label string, n int64) {
 		t.buf = append(t.buf, label...)
 		if s.Metric == budget.Cost {
@@ -155,7 +155,7 @@ func (t *teller) limit(s *budget.Status, remaining int64) {
 }
 
 // rateLimit tells a limit as OpenAI does, if it is known.
-func (t *teller) rateLimit(r standing, limit, remaining, reset string) {
+func (t *headerWriter) rateLimit(r standing, limit, remaining, reset string) {
 	if !r.known {
 		return
 	}

@@ -226,7 +226,7 @@ func (r *relay) inspectCreated(data []byte) {
 
 // relaySpeech hands sound on as it comes. What it costs follows from the request
 // or, roughly, from its length; else the hold is charged.
-func (e *errand) relaySpeech(w http.ResponseWriter, resp *http.Response) error {
+func (e *upstreamCall) relaySpeech(w http.ResponseWriter, resp *http.Response) error {
 	c := e.call
 	if c.byRule() {
 		c.chargeCreated(wire.Created{})

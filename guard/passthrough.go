@@ -171,8 +171,8 @@ func (g *Guard) Disown(ctx context.Context, c Caller, id string) error {
 	if g.turns != nil { // the text first: without its note it could not be found
 		err = g.turns.Drop(ctx, c.Org.ID, id)
 	}
-	if g.owned == nil {
+	if g.ownership == nil {
 		return err
 	}
-	return errors.Join(err, g.owned.Drop(ctx, c.Org.ID, id))
+	return errors.Join(err, g.ownership.Drop(ctx, c.Org.ID, id))
 }

@@ -12,7 +12,7 @@ import (
 // passage is an answer for which there is no room, on its way to its caller. What bills it
 // and whose it is are read from its outline.
 type passage struct {
-	errand  *errand
+	errand  *upstreamCall
 	outline wire.Outline
 	out     *providers.Writer
 	noted   bool
@@ -20,7 +20,7 @@ type passage struct {
 
 // passThrough hands on an answer for which there is no room: what was read of it, and the
 // rest as it comes. Its cost follows as a trailer.
-func (e *errand) passThrough(w http.ResponseWriter, resp *http.Response, kept *spool.Buffer) error {
+func (e *upstreamCall) passThrough(w http.ResponseWriter, resp *http.Response, kept *spool.Buffer) error {
 	c := e.call
 	c.head(w, resp)
 	w.WriteHeader(resp.StatusCode)

@@ -29,7 +29,7 @@ func (c *Call) dropBody(sent func()) {
 
 // receive reads a whole answer in the caller's form, and bills it. A large one is in a
 // file meanwhile and afterwards, and in memory only while it is read for its usage.
-func (e *errand) receive(resp *http.Response, kept *spool.Buffer) error {
+func (e *upstreamCall) receive(resp *http.Response, kept *spool.Buffer) error {
 	c := e.call
 	if err := fill(resp, kept); err != nil {
 		return err

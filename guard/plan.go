@@ -45,7 +45,7 @@ type Plan struct {
 	at    time.Time
 	terms pricing.Terms
 	edits []wire.Edit
-	kept  kept // what the request refers to
+	kept  references // what the request refers to
 }
 
 // Prepare prices a request that refers to nothing kept elsewhere, without I/O.
@@ -54,7 +54,7 @@ func (g *Guard) Prepare(c Caller, r *wire.Request) (*Plan, error) {
 	if len(r.Refs) > 0 {
 		return nil, notOwned(r.Refs[0])
 	}
-	return g.prepare(c, r, kept{})
+	return g.prepare(c, r, references{})
 }
 
 // PrepareKept is Prepare after a look at what the request refers to, if
@@ -72,7 +72,7 @@ func (g *Guard) PrepareKept(ctx context.Context, c Caller, r *wire.Request) (*Pl
 	return g.prepare(c, r, kept)
 }
 
-func (g *Guard) prepare(c Caller, r *wire.Request, kept kept) (*Plan, error) {
+func (g *Guard) prepare(c Caller, r *wire.Request, kept references) (*Plan, error) {
 	policy := g.Policy()
 	if err := allowed(c, r.Model); err != nil {
 		return nil, err

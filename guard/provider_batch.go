@@ -105,7 +105,7 @@ type BatchedEnd struct {
 // written; after an error the same calls can be ended again.
 func (g *Guard) EndBatched(ctx context.Context, c Caller, ends []BatchedEnd) ([]pricing.Nano, error) {
 	calls := make([]*Call, len(ends))
-	endings := make([]budget.Ending, len(ends))
+	endings := make([]budget.Settle, len(ends))
 	for i := range ends {
 		call, err := g.batchedCall(ctx, c, &ends[i])
 		if err != nil {
@@ -116,7 +116,7 @@ func (g *Guard) EndBatched(ctx context.Context, c Caller, ends []BatchedEnd) ([]
 	ctx, cancel := context.WithTimeout(ctx, batchedTimeout)
 	defer cancel()
 	costs := make([]pricing.Nano, len(ends))
-	for i, done := range g.budget.End(ctx, endings) {
+	for i, done := range g.budget.SettleAll(ctx, endings) {
 		r := &calls[i].Result
 		if costs[i] = r.Cost; done.Err == nil {
 			costs[i] = done.Receipt.Charged
@@ -167,7 +167,7 @@ func (g *Guard) batchedCall(ctx context.Context, c Caller, end *BatchedEnd) (*Ca
 	hold.Max = plan.Max
 	call := &Call{Plan: plan, ID: end.ID, Attempt: end.Attempt, guard: g, Hold: hold, held: end.Output}
 	call.Result = Result{Outcome: Unsent, Status: end.Status, UpstreamID: end.RequestID}
-	e := &errand{call: call, upstream: ctx}
+	e := &upstreamCall{call: call, upstream: ctx}
 	switch {
 	case end.Lost, unpriced && end.Status > 0 && end.Status < http.StatusMultipleChoices:
 		call.chargeHold(Broken)

@@ -14,7 +14,7 @@ import (
 type liveQuota struct {
 	guard *Guard
 	lane  string
-	asked *quota.Asked // together with the hold; nil: not
+	asked *quota.Prefetched // together with the hold; nil: not
 	grant *quota.Grant
 }
 
@@ -29,7 +29,7 @@ func (q *liveQuota) begin(ctx context.Context, p *Plan, a Attempt) (*Call, error
 	defer func() { <-g.holds }()
 	who := g.holders.of(p)
 	if g.quota != nil && g.holders.has(who) {
-		q.asked = g.quota.Ask(ctx, q.request(p, a.ID))
+		q.asked = g.quota.Prefetch(ctx, q.request(p, a.ID))
 	}
 	c, err := g.beginOr(ctx, p, a)
 	held := err == nil && c.Plan == p && c.Without == ""
@@ -101,7 +101,7 @@ func (g *Guard) TakeQuota(ctx context.Context, o *Org, r quota.Request) (*quota.
 // takeMost is longer than a context of health.bound lasts.
 const takeMost = time.Minute
 
-func (g *Guard) takeQuota(ctx context.Context, o *Org, r quota.Request, asked *quota.Asked) (*quota.Grant, error) {
+func (g *Guard) takeQuota(ctx context.Context, o *Org, r quota.Request, asked *quota.Prefetched) (*quota.Grant, error) {
 	bounded, cancel := g.health.bound(ctx, g.deadline, r.Pool)
 	defer cancel()
 	var grant *quota.Grant

@@ -17,8 +17,8 @@ import (
 	"github.com/llmguard/llmguard/providers"
 )
 
-// kept is what a request uses without containing it.
-type kept struct {
+// references is what a request uses without containing it.
+type references struct {
 	provider string // that keeps it; empty when there is nothing
 	tokens   int64  // of hidden input
 	edits    []wire.Edit
@@ -37,7 +37,7 @@ type kept struct {
 }
 
 // only narrows the providers to the one that keeps what is referred to.
-func (k kept) only(allowed []string) []string {
+func (k references) only(allowed []string) []string {
 	if k.provider == "" {
 		return allowed
 	}
@@ -62,12 +62,12 @@ func (g *Guard) Owned(ctx context.Context, c Caller, id string) (ownership.Note,
 }
 
 func (g *Guard) notes(ctx context.Context, c Caller, ids []string) (map[string]ownership.Note, error) {
-	if g.owned == nil || len(ids) == 0 {
+	if g.ownership == nil || len(ids) == 0 {
 		return nil, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, g.deadline+ownedMargin)
 	defer cancel()
-	found, err := g.owned.Find(ctx, c.Org.ID, ids...)
+	found, err := g.ownership.Find(ctx, c.Org.ID, ids...)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", budget.ErrUnavailable, err)
 	}
@@ -127,17 +127,17 @@ func (g *Guard) named(ctx context.Context, c Caller, refs []wire.Ref) (map[strin
 func private(n ownership.Note, c Caller) bool { return n.Kind.Private() && n.User != c.User }
 
 // resolve finds what a request refers to.
-func (g *Guard) resolve(ctx context.Context, c Caller, refs []wire.Ref) (kept, error) {
+func (g *Guard) resolve(ctx context.Context, c Caller, refs []wire.Ref) (references, error) {
 	k, refs, err := g.prompted(c, refs)
 	if err != nil {
 		return k, err
 	}
 	found, err := g.named(ctx, c, refs)
 	if err != nil {
-		return kept{}, err
+		return references{}, err
 	}
 	if len(refs) > 0 && k.provider != "" && found[refs[0].ID].Provider != k.provider {
-		return kept{}, notOwned(refs[0])
+		return references{}, notOwned(refs[0])
 	}
 	counted, of := map[string]bool{}, map[string]string{}
 	for _, ref := range refs { // whole responses first: they include their items
@@ -146,7 +146,7 @@ func (g *Guard) resolve(ctx context.Context, c Caller, refs []wire.Ref) (kept, e
 		switch {
 		case n.Kind != "":
 			if err := g.thing(ctx, c, &k, ref); err != nil {
-				return kept{}, err
+				return references{}, err
 			}
 			continue
 		case ref.Kind == wire.RefItem:
@@ -194,9 +194,9 @@ func spaced(k wire.RefKind) string {
 
 // note remembers a response that the provider keeps. Before its usage is known
 // it may hold all that the call could.
-func (e *errand) note(a wire.Answer) {
+func (e *upstreamCall) note(a wire.Answer) {
 	c := e.call
-	if c.guard.owned == nil {
+	if c.guard.ownership == nil {
 		return
 	}
 	if a.HasUsage && c.faultOf(a) == "" {
@@ -229,7 +229,7 @@ func (e *errand) note(a wire.Answer) {
 	for _, id := range a.Items {
 		notes = append(notes, ownership.Note{ID: id, User: n.User, Provider: n.Provider, Here: n.Here, Response: a.ID, Output: n.Output})
 	}
-	c.guard.owned.Put(e.upstream, c.Caller.Org.ID, notes...)
+	c.guard.ownership.Put(e.upstream, c.Caller.Org.ID, notes...)
 }
 
 // freePrice is the price of what costs nothing.

@@ -61,12 +61,12 @@ func (g *Guard) Mentioned(ctx context.Context, c Caller, refs []wire.Ref) ([]own
 // MayKeep reports whether the caller's org may have one more thing of a kind; else the error
 // is a *wire.Error or wraps budget.ErrUnavailable.
 func (g *Guard) MayKeep(ctx context.Context, c Caller, k ownership.Kind) error {
-	if g.owned == nil {
+	if g.ownership == nil {
 		return wire.NotFound("", "not_served", "This proxy notes nothing of what providers keep")
 	}
 	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()
-	err := g.owned.Room(ctx, c.Org.ID, c.User, k)
+	err := g.ownership.Room(ctx, c.Org.ID, c.User, k)
 	if errors.Is(err, ownership.ErrTooMany) {
 		return wire.BadRequest("", "too_many_objects", "Your organization has %d of these, which is the most it may have. Delete some first", ownership.MostKept)
 	}
@@ -94,7 +94,7 @@ func (g *Guard) keepThing(ctx context.Context, c Caller, n ownership.Note) error
 	}
 	var err error
 	for range 3 {
-		if err = g.owned.Keep(ctx, c.Org.ID, n); err == nil {
+		if err = g.ownership.Keep(ctx, c.Org.ID, n); err == nil {
 			return nil
 		}
 	}
@@ -133,28 +133,28 @@ var thingPaths = map[ownership.Kind]string{
 func (g *Guard) ChangeThing(ctx context.Context, c Caller, n ownership.Note) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer cancel()
-	return stored(g.owned.Change(ctx, c.Org.ID, n))
+	return stored(g.ownership.Change(ctx, c.Org.ID, n))
 }
 
 // ForgetThing drops what the provider keeps no more.
 func (g *Guard) ForgetThing(ctx context.Context, c Caller, n ownership.Note) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer cancel()
-	return stored(g.owned.Forget(ctx, c.Org.ID, n))
+	return stored(g.ownership.Forget(ctx, c.Org.ID, n))
 }
 
 // Things lists what the caller's org has of a kind; of what is private, the caller's own.
 // The error is owned.ErrNoSuch or wraps budget.ErrUnavailable.
 func (g *Guard) Things(ctx context.Context, c Caller, k ownership.Kind, p ownership.Page) ([]ownership.Note, bool, error) {
-	if g.owned == nil && p.After == "" && p.Before == "" {
+	if g.ownership == nil && p.After == "" && p.Before == "" {
 		return nil, false, nil
 	}
-	if g.owned == nil {
+	if g.ownership == nil {
 		return nil, false, ownership.ErrNoSuch
 	}
 	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()
-	list, more, err := g.owned.List(ctx, c.Org.ID, c.User, k, p)
+	list, more, err := g.ownership.List(ctx, c.Org.ID, c.User, k, p)
 	if errors.Is(err, ownership.ErrNoSuch) {
 		return nil, false, err
 	}

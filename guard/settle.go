@@ -77,14 +77,14 @@ func (g *Guard) endAll(ctx context.Context, calls []*Call) {
 	if len(calls) == 0 {
 		return
 	}
-	endings := make([]budget.Ending, len(calls))
+	endings := make([]budget.Settle, len(calls))
 	for i, c := range calls {
 		endings[i] = c.ending()
 	}
 	once, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()
 	var failed []*Call
-	for i, done := range g.budget.End(once, endings) {
+	for i, done := range g.budget.SettleAll(once, endings) {
 		if !calls[i].written(done) {
 			failed = append(failed, calls[i])
 		}
@@ -93,7 +93,7 @@ func (g *Guard) endAll(ctx context.Context, calls []*Call) {
 }
 
 // written takes what became of the call's end; false: it has to be kept.
-func (c *Call) written(done budget.Ended) bool {
+func (c *Call) written(done budget.Settled) bool {
 	if !done.Receipt.At.IsZero() { // also when only a spend cap has still to take it
 		c.guard.metrics.of(c).settled(c.Result.Usage, c.Result.Estimated, done.Receipt)
 		if charged := c.guard.charged; charged != nil {
@@ -111,14 +111,14 @@ func (c *Call) written(done budget.Ended) bool {
 		return true
 	default:
 		c.guard.metrics.settleErrors.Inc()
-		c.guard.log.Warn("the end of a call is not written yet", "call", c.ID, "error", done.Err)
+		c.guard.log.Warn("the end of a call is not written yet", "call", c.ID, "err", done.Err)
 		return false
 	}
 }
 
 // keep has the ends of calls written when the store takes them.
 func (g *Guard) keep(ctx context.Context, calls []*Call) {
-	endings := make([]budget.Ending, len(calls))
+	endings := make([]budget.Settle, len(calls))
 	counters := make(map[string]*series, len(calls)) // by hold; not the calls, whose bodies are large
 	for i, c := range calls {
 		endings[i] = c.ending()
@@ -126,7 +126,7 @@ func (g *Guard) keep(ctx context.Context, calls []*Call) {
 		c.settling.Fail("store_unavailable")
 		c.settling.End()
 	}
-	g.later(ctx, endings, func(e budget.Ending, r budget.Receipt) {
+	g.later(ctx, endings, func(e budget.Settle, r budget.Receipt) {
 		counters[e.Hold.ID].settled(e.Settlement.Usage, e.Settlement.Estimated, r)
 		if g.charged != nil {
 			g.charged(e.Hold.Call.Org, e.Hold.Call.User)
@@ -135,7 +135,7 @@ func (g *Guard) keep(ctx context.Context, calls []*Call) {
 }
 
 // later keeps endings; what cannot be kept is left to expire.
-func (g *Guard) later(ctx context.Context, endings []budget.Ending, written func(budget.Ending, budget.Receipt)) {
+func (g *Guard) later(ctx context.Context, endings []budget.Settle, written func(budget.Settle, budget.Receipt)) {
 	if len(endings) == 0 {
 		return
 	}
@@ -143,7 +143,7 @@ func (g *Guard) later(ctx context.Context, endings []budget.Ending, written func
 	defer cancel()
 	if err := g.budget.Later(ctx, endings, written); err != nil {
 		for _, e := range endings {
-			g.log.Error("call left to expire: its hold will be charged in full", "call", e.Hold.Call.ID, "error", err)
+			g.log.Error("call left to expire: its hold will be charged in full", "call", e.Hold.Call.ID, "err", err)
 		}
 	}
 }
@@ -157,12 +157,12 @@ func (c *Call) EndNow(ctx context.Context) {
 	})
 }
 
-func (c *Call) ending() budget.Ending {
+func (c *Call) ending() budget.Settle {
 	r := &c.Result
 	if r.void() {
-		return budget.Ending{Hold: c.Hold}
+		return budget.Settle{Hold: c.Hold}
 	}
-	return budget.Ending{Hold: c.Hold, Settlement: &budget.Settlement{
+	return budget.Settle{Hold: c.Hold, Settlement: &budget.Settlement{
 		Actual: budget.Amounts{Cost: r.Cost, Tokens: r.Usage.Input + r.Usage.Output},
 		Usage:  r.Usage, Split: r.Split, Estimated: r.Estimated, Outcome: string(r.Outcome), Status: r.Status,
 		UpstreamID: r.UpstreamID, ServiceTier: r.Tier, Waited: c.Waited, Took: r.Took,

@@ -58,11 +58,11 @@ func (g *Guard) RunStorage(ctx context.Context) error {
 			return context.Cause(ctx)
 		case <-time.After(wait):
 		}
-		if g.owned == nil {
+		if g.ownership == nil {
 			continue
 		}
 		for _, o := range g.Policy().Orgs {
-			mine, err := g.owned.Claim(ctx, o.ID, "storage", storageEvery)
+			mine, err := g.ownership.Claim(ctx, o.ID, "storage", storageEvery)
 			if err != nil {
 				g.log.Warn("storage not charged, will retry", "org", o.ID, "err", err)
 			} else if mine {
@@ -78,7 +78,7 @@ func (g *Guard) RunStorage(ctx context.Context) error {
 // charged the next time. Each read of a size waits for a turn.
 func (g *Guard) ChargeStorage(ctx context.Context, o *Org, at time.Time, turns <-chan time.Time) {
 	for page := (ownership.Page{Oldest: true, Limit: storagePage}); ctx.Err() == nil; {
-		list, more, err := g.owned.List(ctx, o.ID, "", ownership.VectorStore, page)
+		list, more, err := g.ownership.List(ctx, o.ID, "", ownership.VectorStore, page)
 		if err != nil {
 			g.log.Warn("storage not charged, will retry", "org", o.ID, "err", err)
 			return
@@ -97,7 +97,7 @@ func (g *Guard) ChargeStorage(ctx context.Context, o *Org, at time.Time, turns <
 		if !more || len(list) == 0 {
 			return
 		}
-		if err := g.owned.Renew(ctx, o.ID, "storage", storageEvery); err != nil {
+		if err := g.ownership.Renew(ctx, o.ID, "storage", storageEvery); err != nil {
 			g.log.Warn("another process may read the same sizes", "org", o.ID, "err", err)
 		}
 	}

@@ -17,7 +17,7 @@ import (
 
 // relay carries one event stream from the provider to the caller.
 type relay struct {
-	errand  *errand
+	errand  *upstreamCall
 	call    *Call
 	out     http.ResponseWriter
 	redact  providers.Redactor // of the provider's errors
@@ -59,7 +59,7 @@ var readBuffers = sync.Pool{New: func() any { b := make([]byte, 8<<10); return &
 
 // relayStream hands the provider's events on as they come, byte for byte,
 // drops the usage chunk the caller did not ask for, and settles the result.
-func (e *errand) relayStream(w http.ResponseWriter, resp *http.Response) error {
+func (e *upstreamCall) relayStream(w http.ResponseWriter, resp *http.Response) error {
 	c := e.call
 	r := &relay{errand: e, call: c, out: w, redact: providers.RedactorOf(resp), flush: http.NewResponseController(w).Flush}
 	r.count, r.tells = tokenizer.NewStream(tokenizer.EncodingFor(c.Target.Model)), !c.hidesOutput()
@@ -128,7 +128,7 @@ func (r *relay) take(p []byte) error {
 	return nil
 }
 
-// kept is how many bytes of the stream are in memory.
+// references is how many bytes of the stream are in memory.
 func (r *relay) kept() int {
 	n := r.events.Held()
 	if made, ok := r.body.(*responses.Events); ok {

@@ -111,7 +111,7 @@ func unkept(ref wire.Ref, err error) error {
 }
 
 // reply is what the answer of a translated call is made from.
-func (e *errand) reply() responses.Reply {
+func (e *upstreamCall) reply() responses.Reply {
 	c := e.call
 	r := responses.Reply{Request: c.Request, ID: c.Alias}
 	if r.ID == "" {
@@ -125,7 +125,7 @@ func (e *errand) reply() responses.Reply {
 
 // keep keeps a response that its provider does not, before its caller has all of
 // it and can go on from it.
-func (e *errand) keep(id string, response []byte) {
+func (e *upstreamCall) keep(id string, response []byte) {
 	c := e.call
 	t := conversation.Turn{Input: responses.InputItems(c.Request, c.kept.items), Response: response}
 	for i := range c.kept.turns {
@@ -137,12 +137,12 @@ func (e *errand) keep(id string, response []byte) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(e.caller), c.guard.deadline)
 	defer cancel()
 	if err := c.guard.turns.Put(ctx, c.Caller.Org.ID, id, t); err != nil {
-		c.guard.log.Warn("response not kept: it cannot be referred to", "call", c.ID, "error", err)
+		c.guard.log.Warn("response not kept: it cannot be referred to", "call", c.ID, "err", err)
 	}
 }
 
 // events is the body of a stream in the caller's form.
-func (e *errand) events(resp *http.Response) io.Reader {
+func (e *upstreamCall) events(resp *http.Response) io.Reader {
 	if !e.call.translated() {
 		return resp.Body
 	}

@@ -57,7 +57,7 @@ func (c *Call) generated(d time.Duration) int64 {
 
 // depart cancels the provider of a caller who is gone, at once or, when the stream
 // is behind, as soon as it comes no faster than it is generated.
-func (e *errand) depart() {
+func (e *upstreamCall) depart() {
 	if e.behind.heldUp() < behindAfter {
 		e.cancel(ErrGone)
 		return
@@ -71,7 +71,7 @@ func (e *errand) depart() {
 // catchUp looks in a moment whether what comes is still what was on its way: more than
 // can have been generated since so much had come. Two looks in a row that find less
 // end it, as what is on its way may take a moment.
-func (e *errand) catchUp(until time.Time, before int64, waned bool) {
+func (e *upstreamCall) catchUp(until time.Time, before int64, waned bool) {
 	time.AfterFunc(catchUpStep, func() {
 		b := &e.behind
 		came := b.read.Load()

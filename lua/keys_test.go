@@ -282,7 +282,7 @@ func (w *watch) await(what string, is func() bool) {
 // jobs puts, cancels and runs jobs, and takes quota for live calls.
 func (w *watch) jobs(rdb redis.UniversalClient) {
 	ctx, stop := context.WithCancel(w.t.Context())
-	q, err := queue.New(rdb, []queue.Pool{{ID: "p", RPM: 1000, TPM: 100_000, Concurrency: 50}}, queue.Options{Logger: quiet})
+	q, err := queue.New(rdb, []queue.Pool{{ID: "p", RPM: 1000, TPM: 100_000, Concurrency: 50}}, queue.Options{Log: quiet})
 	w.try(err)
 	put := func() string {
 		j := &queue.Job{
@@ -345,7 +345,7 @@ func (w *watch) storage(rdb redis.UniversalClient) {
 	blobs, err := blob.Open(ctx, w.t.TempDir())
 	w.try(err)
 	defer blobs.Close()
-	stored := files.New(rdb, blobs, files.Options{Logger: quiet})
+	stored := files.New(rdb, blobs, files.Options{Log: quiet})
 	w.try(stored.Agree(ctx))
 	owner := files.Owner{Org: "acme", User: "alice"}
 	upload, err := stored.Begin(ctx, owner, files.NewID())
@@ -371,8 +371,8 @@ func (w *watch) records(rdb redis.UniversalClient) {
 	w.try(ids.Load(ctx))
 	entry := tenants.AuditEntry{Actor: "ops", Action: "org.create", Org: "acme"}
 	w.try(ids.Commit(ctx, entry, tenants.Change{Ref: tenants.Ref{Kind: "org", Org: "acme"}, New: map[string]any{"name": "Acme"}}))
-	again := idempotency.New(rdb, idempotency.Options{Logger: quiet})
-	print := idempotency.PrintOf([]byte("a"))
+	again := idempotency.New(rdb, idempotency.Options{Log: quiet})
+	print := idempotency.FingerprintOf([]byte("a"))
 	key, _, err := again.Open(ctx, "acme", print, print, "holder")
 	w.try(err, key.Bind(ctx, "job_1", time.Minute), key.Done(ctx, "answer", time.Minute))
 	w.try(again.Keep(ctx, "acme", print, "job_1", time.Minute))

@@ -44,7 +44,7 @@ func withoutVersion(query string) string {
 }
 
 // scan reads a request whose path may name the model.
-func (s *Server) scan(x *exchange, ep wire.Endpoint, body []byte) (*wire.Request, error) {
+func (s *Server) scan(x *request, ep wire.Endpoint, body []byte) (*wire.Request, error) {
 	if x.deployment == "" {
 		return wire.Scan(ep, body, s.opts.Scan)
 	}

@@ -16,7 +16,7 @@ import (
 
 // onceInBackground makes a response in the background, or finds the one that was
 // made under the same Idempotency-Key, however that has ended.
-func (s *Server) onceInBackground(x *exchange, r *http.Request, plan *guard.Plan, hook string) error {
+func (s *Server) onceInBackground(x *request, r *http.Request, plan *guard.Plan, hook string) error {
 	if len(r.Header["Idempotency-Key"]) == 0 {
 		return s.background(x, r, plan, hook)
 	}
@@ -53,7 +53,7 @@ func (s *Server) onceInBackground(x *exchange, r *http.Request, plan *guard.Plan
 
 // background makes a job of a call whose caller does not wait for it, and
 // answers with the response it will have. Hook is who is to be told of its end.
-func (s *Server) background(x *exchange, r *http.Request, plan *guard.Plan, hook string) error {
+func (s *Server) background(x *request, r *http.Request, plan *guard.Plan, hook string) error {
 	if err := s.guard.Check(r.Context(), plan); err != nil {
 		return err
 	}
@@ -84,14 +84,14 @@ func (s *Server) background(x *exchange, r *http.Request, plan *guard.Plan, hook
 }
 
 // document writes a whole JSON answer that is at hand.
-func (x *exchange) document(body []byte) error {
+func (x *request) document(body []byte) error {
 	x.Header().Set("Content-Type", "application/json")
 	return x.whole(http.StatusOK, body)
 }
 
 // backgroundJob finds the job of the caller's that makes a response, nil when
 // there is none.
-func (s *Server) backgroundJob(ctx context.Context, x *exchange, id string) (*queue.Job, error) {
+func (s *Server) backgroundJob(ctx context.Context, x *request, id string) (*queue.Job, error) {
 	name := queue.ResponseJob(id)
 	if name == "" {
 		return nil, nil
@@ -106,7 +106,7 @@ func (s *Server) backgroundJob(ctx context.Context, x *exchange, id string) (*qu
 }
 
 // retrieve answers with a background response as it is now.
-func (s *Server) retrieve(x *exchange, r *http.Request, job *queue.Job) error {
+func (s *Server) retrieve(x *request, r *http.Request, job *queue.Job) error {
 	query := r.URL.Query()
 	if query.Get("stream") != "true" {
 		body, err := s.response(r.Context(), job)
@@ -224,7 +224,7 @@ func (s *Server) final(ctx context.Context, job *queue.Job) ([]byte, error) {
 
 // cancelBackground cancels a job and waits a moment for one that runs, so that
 // its caller sees the end of it. One that has ended stays as it is.
-func (s *Server) cancelBackground(x *exchange, r *http.Request, job *queue.Job) error {
+func (s *Server) cancelBackground(x *request, r *http.Request, job *queue.Job) error {
 	job, err := s.cancelled(r.Context(), job)
 	if err != nil {
 		return err
@@ -237,7 +237,7 @@ func (s *Server) cancelBackground(x *exchange, r *http.Request, job *queue.Job) 
 }
 
 // deleteBackground forgets a response, and cancels it if it is still made.
-func (s *Server) deleteBackground(x *exchange, r *http.Request, job *queue.Job) error {
+func (s *Server) deleteBackground(x *request, r *http.Request, job *queue.Job) error {
 	if _, err := s.cancelled(r.Context(), job); err != nil {
 		return err
 	}
@@ -246,7 +246,7 @@ func (s *Server) deleteBackground(x *exchange, r *http.Request, job *queue.Job) 
 	}
 	id := queue.ResponseID(job.ID)
 	if err := s.guard.Disown(r.Context(), x.caller, id); err != nil {
-		s.log.Warn("deleted response not forgotten", "id", x.id, "error", err)
+		s.log.Warn("deleted response not forgotten", "id", x.id, "err", err)
 	}
 	return x.json(http.StatusOK, map[string]any{"id": id, "object": "response", "deleted": true})
 }

@@ -13,12 +13,12 @@ import (
 	"github.com/llmguard/llmguard/queue"
 )
 
-// teller tells the events of a background response from what its job recorded,
+// backgroundStream tells the events of a background response from what its job recorded,
 // under the response's own id. Two events of ours, that it was made and that it
 // waits, come first; the provider's first is left out for them, so every
 // reader, now or later, sees the same numbers.
-type teller struct {
-	x       *exchange
+type backgroundStream struct {
+	x       *request
 	job     *queue.Job
 	id      string
 	after   int64 // the number of the last event the reader has
@@ -35,7 +35,7 @@ const firstTold = 2
 
 // resume streams a background response's events that come after a number, if its reader
 // may have a stream.
-func (s *Server) resume(x *exchange, r *http.Request, job *queue.Job, after int64) error {
+func (s *Server) resume(x *request, r *http.Request, job *queue.Job, after int64) error {
 	done, err := s.lasting(x)
 	if err != nil {
 		return err
@@ -45,10 +45,10 @@ func (s *Server) resume(x *exchange, r *http.Request, job *queue.Job, after int6
 }
 
 // streamed is resume for a reader who has the stream already.
-func (s *Server) streamed(x *exchange, r *http.Request, job *queue.Job, after int64) error {
+func (s *Server) streamed(x *request, r *http.Request, job *queue.Job, after int64) error {
 	ctx := r.Context()
 	x.job = job.ID
-	t := &teller{x: x, job: job, id: queue.ResponseID(job.ID), after: after, next: firstTold}
+	t := &backgroundStream{x: x, job: job, id: queue.ResponseID(job.ID), after: after, next: firstTold}
 	t.room = s.opts.Spool.Room(job.Org, s.roomWait)
 	defer t.room.Close()
 	if err := s.begun(ctx, t); err != nil {
@@ -58,7 +58,7 @@ func (s *Server) streamed(x *exchange, r *http.Request, job *queue.Job, after in
 }
 
 // begun writes the first events of a background response, which have its request in them.
-func (s *Server) begun(ctx context.Context, t *teller) error {
+func (s *Server) begun(ctx context.Context, t *backgroundStream) error {
 	bounded, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	request, done, err := s.requestOf(bounded, t.job)
@@ -90,7 +90,7 @@ func (s *Server) begun(ctx context.Context, t *teller) error {
 }
 
 // follow tells events until the response has ended.
-func (s *Server) follow(ctx context.Context, t *teller) error {
+func (s *Server) follow(ctx context.Context, t *backgroundStream) error {
 	watch := s.queue.Follow(t.job)
 	defer watch.Close()
 	waiting, stop := s.untilDrained(ctx)
@@ -117,7 +117,7 @@ func (s *Server) follow(ctx context.Context, t *teller) error {
 }
 
 // take tells what an event of the job brings.
-func (t *teller) take(ctx context.Context, e queue.Event) error {
+func (t *backgroundStream) take(ctx context.Context, e queue.Event) error {
 	if e.Attempt != t.attempt {
 		if t.next > firstTold { // the reader has part of an answer that is void
 			return t.fail(wire.BadGateway("The response is made once more, because its worker died. Retrieve it when it is completed", nil))
@@ -143,7 +143,7 @@ func (t *teller) take(ctx context.Context, e queue.Event) error {
 }
 
 // tell passes on the events that are complete.
-func (t *teller) tell() error {
+func (t *backgroundStream) tell() error {
 	for {
 		raw, ok := t.events.Next()
 		if !ok || t.final {
@@ -165,7 +165,7 @@ func (t *teller) tell() error {
 }
 
 // end tells a job's end that its output does not tell.
-func (t *teller) end(ctx context.Context) error {
+func (t *backgroundStream) end(ctx context.Context) error {
 	if t.final {
 		return nil
 	}
@@ -184,7 +184,7 @@ func (t *teller) end(ctx context.Context) error {
 }
 
 // fail ends the stream with an error.
-func (t *teller) fail(e *wire.Error) error {
+func (t *backgroundStream) fail(e *wire.Error) error {
 	t.final, t.x.err = true, e
 	_, err := t.x.Write(e.ResponsesFrame(t.next))
 	return err

@@ -101,7 +101,7 @@ func noBatch(id string) *wire.Error {
 	return wire.NotFound("id", "batch_not_found", "No such Batch object: %s", shorten(id))
 }
 
-func (s *Server) allBatches(x *exchange, r *http.Request, _ string) error {
+func (s *Server) allBatches(x *request, r *http.Request, _ string) error {
 	if r.Method == http.MethodPost {
 		return s.createBatch(x, r)
 	}
@@ -145,7 +145,7 @@ const (
 	maxValue = 512
 )
 
-func (s *Server) createBatch(x *exchange, r *http.Request) error {
+func (s *Server) createBatch(x *request, r *http.Request) error {
 	body, err := s.readBody(x, r)
 	if err != nil {
 		return err
@@ -223,13 +223,13 @@ func (n *newBatch) check() (ep wire.Endpoint, ttl time.Duration, err error) {
 	return ep, ttl, err
 }
 
-func (s *Server) oneBatch(x *exchange, r *http.Request, id string) error {
+func (s *Server) oneBatch(x *request, r *http.Request, id string) error {
 	return s.showBatch(x, r, id, s.opts.Batches.Batch)
 }
 
 // cancelBatch asks for the end of a batch. One that has ended is refused, one
 // that is about to be cancelled is shown.
-func (s *Server) cancelBatch(x *exchange, r *http.Request, id string) error {
+func (s *Server) cancelBatch(x *request, r *http.Request, id string) error {
 	return s.showBatch(x, r, id, func(ctx context.Context, org, user, id string) (*batch.Batch, error) {
 		b, err := s.opts.Batches.Cancel(ctx, org, user, id)
 		if err == nil && b.Status.Terminal() && b.Status != batch.Cancelled {
@@ -239,7 +239,7 @@ func (s *Server) cancelBatch(x *exchange, r *http.Request, id string) error {
 	})
 }
 
-func (s *Server) showBatch(x *exchange, r *http.Request, id string, get func(ctx context.Context, org, user, id string) (*batch.Batch, error)) error {
+func (s *Server) showBatch(x *request, r *http.Request, id string, get func(ctx context.Context, org, user, id string) (*batch.Batch, error)) error {
 	ctx, cancel := context.WithTimeout(r.Context(), storeTimeout)
 	defer cancel()
 	b, err := get(ctx, x.caller.Org.ID, x.caller.User, id)

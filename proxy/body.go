@@ -22,7 +22,7 @@ const roomPatience = 5 * time.Second
 // readBody reads the whole body within the limits of size and time. Its room is taken
 // before it is read. A large one takes disk until it is whole, and memory from then on,
 // until it has been sent.
-func (s *Server) readBody(x *exchange, r *http.Request) ([]byte, error) {
+func (s *Server) readBody(x *request, r *http.Request) ([]byte, error) {
 	in, err := s.boundedBody(x, r)
 	if err != nil {
 		return nil, err
@@ -46,7 +46,7 @@ func (s *Server) readBody(x *exchange, r *http.Request) ([]byte, error) {
 }
 
 // boundedBody is the body within the limit of size.
-func (s *Server) boundedBody(x *exchange, r *http.Request) (io.Reader, error) {
+func (s *Server) boundedBody(x *request, r *http.Request) (io.Reader, error) {
 	if enc := r.Header.Get("Content-Encoding"); enc != "" && !strings.EqualFold(enc, "identity") {
 		return nil, wire.UnsupportedEncoding(enc)
 	}
@@ -60,12 +60,12 @@ func (s *Server) boundedBody(x *exchange, r *http.Request) (io.Reader, error) {
 }
 
 // startReading bounds the time that the body takes.
-func (s *Server) startReading(x *exchange) {
+func (s *Server) startReading(x *request) {
 	_ = x.control.SetReadDeadline(time.Now().Add(s.opts.ReadBody)) // not supported by test recorders
 }
 
 // unreadable is the answer to a body that cannot be read to its end.
-func (s *Server) unreadable(x *exchange, err error) error {
+func (s *Server) unreadable(x *request, err error) error {
 	var large *http.MaxBytesError
 	if errors.As(err, &large) {
 		return wire.TooLarge(s.opts.MaxBody)
@@ -100,7 +100,7 @@ func noRoom(err error) *wire.Error {
 }
 
 // dropBody lets go of a request that is sent, or in the queue.
-func (x *exchange) dropBody() {
+func (x *request) dropBody() {
 	if x.plan != nil {
 		x.plan.Request.Body = nil
 	}
@@ -108,7 +108,7 @@ func (x *exchange) dropBody() {
 }
 
 // release gives back what the call's bytes took.
-func (x *exchange) release() {
+func (x *request) release() {
 	x.body.Close()
 	x.answer.Close()
 	if n := x.keep.size(); n > 0 {
@@ -117,12 +117,12 @@ func (x *exchange) release() {
 }
 
 // await makes room for an answer to come.
-func (x *exchange) await(ctx context.Context) {
+func (x *request) await(ctx context.Context) {
 	x.answer = x.server.opts.Spool.Buffer(ctx, x.caller.Org.ID, x.server.roomWait)
 }
 
 // whole writes an answer that is at hand, after its header. Its caller may take its time.
-func (x *exchange) whole(status int, body []byte) error {
+func (x *request) whole(status int, body []byte) error {
 	x.await(x.request.Context())
 	if err := x.answer.Replace(body); err != nil {
 		return noRoom(err)

@@ -113,7 +113,7 @@ func keeping(t *testing.T, r *rig) {
 	t.Helper()
 	r.guard = guard.New(guard.Options{
 		Quota: r.queue.Quota(), Budget: budget.New(r.rdb, budget.Options{}), StoreDeadline: 5 * time.Second, Policy: r.guard.Policy(),
-		Owned: ownership.New(r.rdb, nil, nil),
+		Ownership: ownership.New(r.rdb, nil, nil),
 	})
 	r.proxy.guard, r.proxy.opts.Guard = r.guard, r.guard
 }

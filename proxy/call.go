@@ -14,8 +14,8 @@ import (
 
 // metered serves an endpoint that costs money: live when the call fits, from
 // the queue when it does not, refused when it never can.
-func (s *Server) metered(ep wire.Endpoint) func(*exchange, *http.Request, string) error {
-	return func(x *exchange, r *http.Request, _ string) error {
+func (s *Server) metered(ep wire.Endpoint) func(*request, *http.Request, string) error {
+	return func(x *request, r *http.Request, _ string) error {
 		body, err := s.readBody(x, r)
 		if err != nil {
 			return err
@@ -49,7 +49,7 @@ func (s *Server) metered(ep wire.Endpoint) func(*exchange, *http.Request, string
 }
 
 // serve carries a new call out.
-func (s *Server) serve(x *exchange, r *http.Request, plan *guard.Plan, wish wish) error {
+func (s *Server) serve(x *request, r *http.Request, plan *guard.Plan, wish preferences) error {
 	if wish.async {
 		return s.accept(x, r, plan, wish)
 	}
@@ -73,7 +73,7 @@ func (s *Server) serve(x *exchange, r *http.Request, plan *guard.Plan, wish wish
 
 // live makes the call at once. The errors for which waits is true leave nothing charged,
 // nothing sent and nothing written.
-func (s *Server) live(x *exchange, r *http.Request, plan *guard.Plan, patience time.Duration) error {
+func (s *Server) live(x *request, r *http.Request, plan *guard.Plan, patience time.Duration) error {
 	a := guard.Attempt{ID: x.id, Number: 1, Patience: patience, Header: r.Header, Query: r.URL.RawQuery}
 	if plan.Request.Form == nil { // a form is read from its files to the end of its answer
 		a.Sent = func() {

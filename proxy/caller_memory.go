@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// crowd gives memory back while many callers wait. They allocate next to nothing,
+// callerMemory gives memory back while many callers wait. They allocate next to nothing,
 // so the garbage collector would seldom come: for minutes the process would keep
 // what their beginnings left behind, deep stacks among it, and room for as much
 // garbage as there is memory in use. It is safe for concurrent use.
-type crowd struct {
+type callerMemory struct {
 	size  atomic.Int64
 	grown chan struct{} // holds one
 }
@@ -22,9 +22,9 @@ const (
 	crowdShare = 50               // of the time, one part at most goes into it then
 )
 
-func newCrowd() *crowd { return &crowd{grown: make(chan struct{}, 1)} }
+func newCrowd() *callerMemory { return &callerMemory{grown: make(chan struct{}, 1)} }
 
-func (c *crowd) join() {
+func (c *callerMemory) join() {
 	if c.size.Add(1)%crowdStep != 0 {
 		return
 	}
@@ -34,10 +34,10 @@ func (c *crowd) join() {
 	}
 }
 
-func (c *crowd) leave() { c.size.Add(-1) }
+func (c *callerMemory) leave() { c.size.Add(-1) }
 
 // tend collects garbage as the crowd grows and while it stays, until ctx is done.
-func (c *crowd) tend(ctx context.Context, collect func()) {
+func (c *callerMemory) tend(ctx context.Context, collect func()) {
 	var done int64 // size at the last time
 	var again <-chan time.Time
 	for {

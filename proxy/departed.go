@@ -14,7 +14,7 @@ import (
 
 // giveUp ends a wait that outlasted the caller's patience. While a status can
 // still be sent the place is reserved; a job that runs goes on.
-func (v *visitor) giveUp(ctx context.Context) error {
+func (v *waitingCaller) giveUp(ctx context.Context) error {
 	if v.wish.async {
 		return v.defer202(ctx)
 	}
@@ -48,7 +48,7 @@ func (v *visitor) giveUp(ctx context.Context) error {
 }
 
 // countRefusal counts a wait that ended without an answer, when it was for a limit.
-func (v *visitor) countRefusal(at queue.Place) {
+func (v *waitingCaller) countRefusal(at queue.Place) {
 	limit := v.job.Limit
 	if at.WaitingFor != "" {
 		id, ok := strings.CutPrefix(at.WaitingFor, "limit:")
@@ -70,7 +70,7 @@ var errGoesOn = errors.New("the job has an answer, or is about to")
 // keepPlace reserves the caller's place for when it comes back, until when nothing
 // starts its job, and returns for how long; 0 when that is impossible: the status is out, or the org's calls
 // may wait no longer.
-func (v *visitor) keepPlace(ctx context.Context) (time.Duration, error) {
+func (v *waitingCaller) keepPlace(ctx context.Context) (time.Duration, error) {
 	s := v.server
 	if v.exchange.status != 0 {
 		return 0, nil
@@ -100,16 +100,16 @@ func (v *visitor) keepPlace(ctx context.Context) (time.Duration, error) {
 }
 
 // leavePlace lets the same call find its job again: by its key if it has one.
-func (v *visitor) leavePlace(ctx context.Context, d time.Duration) error {
+func (v *waitingCaller) leavePlace(ctx context.Context, d time.Duration) error {
 	v.server.metrics.kept.Inc()
 	if v.exchange.stays = v.exchange.key != nil; v.exchange.stays {
 		return nil
 	}
-	return v.server.rejoin.Keep(ctx, v.job.Org, v.print, v.job.ID, d)
+	return v.server.idempotency.Keep(ctx, v.job.Org, v.print, v.job.ID, d)
 }
 
 // defer202 ends the wait a caller asked for with respond-async.
-func (v *visitor) defer202(ctx context.Context) error {
+func (v *waitingCaller) defer202(ctx context.Context) error {
 	bounded, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	job, err := v.server.queue.Job(bounded, v.job.Org, v.job.ID)
@@ -121,7 +121,7 @@ func (v *visitor) defer202(ctx context.Context) error {
 
 // sendAway ends a wait because this process shuts down. The caller's retry
 // reaches another one, and finds its place there.
-func (v *visitor) sendAway(ctx context.Context) error {
+func (v *waitingCaller) sendAway(ctx context.Context) error {
 	if v.wish.async {
 		return v.defer202(ctx)
 	}
@@ -141,7 +141,7 @@ func (v *visitor) sendAway(ctx context.Context) error {
 
 // leave is called when the caller is gone. What runs on without it, because it
 // is paid for, can be claimed by the caller's retry.
-func (v *visitor) leave(ctx context.Context) error {
+func (v *waitingCaller) leave(ctx context.Context) error {
 	if v.job.Class != queue.Interactive { // nobody has to wait for it
 		return guard.ErrGone
 	}
@@ -153,14 +153,14 @@ func (v *visitor) leave(ctx context.Context) error {
 		err = v.leavePlace(bounded, v.server.opts.KeepPlace)
 	}
 	if err != nil {
-		v.server.log.Warn("job of a caller who left is not dropped or kept; the queue drops it", "job", v.job.ID, "error", err)
+		v.server.log.Warn("job of a caller who left is not dropped or kept; the queue drops it", "job", v.job.ID, "err", err)
 	}
 	return guard.ErrGone
 }
 
 // drop gives the job up on the caller's behalf: a waiting one is cancelled, a
 // running one ends as a live call without its caller would.
-func (v *visitor) drop(ctx context.Context) (*queue.Job, error) {
+func (v *waitingCaller) drop(ctx context.Context) (*queue.Job, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	return v.server.queue.Leave(ctx, v.job.Org, v.job.ID)

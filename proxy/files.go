@@ -68,7 +68,7 @@ func limitOf(query url.Values, def, most int) (int, error) {
 
 // stored wraps a handler that needs a place for files.
 func (s *Server) stored(serve handler) handler {
-	return func(x *exchange, r *http.Request, arg string) error {
+	return func(x *request, r *http.Request, arg string) error {
 		if s.opts.Files == nil || s.opts.Batches == nil {
 			return noFiles()
 		}
@@ -80,13 +80,13 @@ func noFiles() *wire.Error {
 	return wire.NotFound("", "files_not_configured", "This proxy keeps no files, so it serves no batches: its operator has to set files.store")
 }
 
-func owner(x *exchange) files.Owner { return files.Owner{Org: x.caller.Org.ID, User: x.caller.User} }
+func owner(x *request) files.Owner { return files.Owner{Org: x.caller.Org.ID, User: x.caller.User} }
 
 func noFile(id string) *wire.Error {
 	return wire.NotFound("id", "file_not_found", "No such File object: %s", shorten(id))
 }
 
-func (s *Server) allFiles(x *exchange, r *http.Request, _ string) error {
+func (s *Server) allFiles(x *request, r *http.Request, _ string) error {
 	if r.Method == http.MethodPost {
 		return s.upload(x, r)
 	}
@@ -118,7 +118,7 @@ func oldestFirst(query url.Values) (bool, error) {
 const filesPerUnit = 100
 
 // ownFile finds a file of the caller's. Foreign files do not exist.
-func (s *Server) ownFile(ctx context.Context, x *exchange, id string) (*files.File, error) {
+func (s *Server) ownFile(ctx context.Context, x *request, id string) (*files.File, error) {
 	if s.opts.Files == nil {
 		return nil, noFile(id)
 	}
@@ -131,7 +131,7 @@ func (s *Server) ownFile(ctx context.Context, x *exchange, id string) (*files.Fi
 	return f, unavailable(err)
 }
 
-func (s *Server) oneFile(x *exchange, r *http.Request, id string) error {
+func (s *Server) oneFile(x *request, r *http.Request, id string) error {
 	f, err := s.ownFile(r.Context(), x, id)
 	if s.elsewhere(err) {
 		op := getFile
@@ -155,7 +155,7 @@ func (s *Server) oneFile(x *exchange, r *http.Request, id string) error {
 	return x.json(http.StatusOK, map[string]any{"id": f.ID, "object": "file", "deleted": true})
 }
 
-func (s *Server) fileContent(x *exchange, r *http.Request, id string) error {
+func (s *Server) fileContent(x *request, r *http.Request, id string) error {
 	f, err := s.ownFile(r.Context(), x, id)
 	if s.elsewhere(err) {
 		return s.relay(x, r, contentFile, id)
@@ -203,7 +203,7 @@ const (
 
 // upload takes a file in. One for batches goes to the store, as it comes if its purpose
 // was said before; others go to the provider when they are whole.
-func (s *Server) upload(x *exchange, r *http.Request) error {
+func (s *Server) upload(x *request, r *http.Request) error {
 	done, err := s.lasting(x)
 	if err != nil {
 		return err
@@ -248,7 +248,7 @@ func (s *Server) upload(x *exchange, r *http.Request) error {
 }
 
 // storeBatch writes a file for batches to the store.
-func (s *Server) storeBatch(x *exchange, r *http.Request, f *uploadForm, part io.Reader) (err error) {
+func (s *Server) storeBatch(x *request, r *http.Request, f *uploadForm, part io.Reader) (err error) {
 	if s.opts.Files == nil {
 		return noFiles()
 	}
@@ -271,7 +271,7 @@ func (f *uploadForm) field(name, text string) error {
 }
 
 // store copies the part to the store, up to the largest file.
-func (s *Server) store(x *exchange, up *files.Upload, part io.Reader) error {
+func (s *Server) store(x *request, up *files.Upload, part io.Reader) error {
 	from := &source{r: part}
 	_, err := io.CopyBuffer(struct{ io.Writer }{up}, io.LimitReader(from, s.opts.MaxFile+1), make([]byte, 64<<10))
 	switch {
@@ -299,7 +299,7 @@ func (s *source) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func (s *Server) brokenUpload(x *exchange, err error) error {
+func (s *Server) brokenUpload(x *request, err error) error {
 	var public *wire.Error
 	if errors.As(err, &public) {
 		return err
@@ -337,7 +337,7 @@ func lifetime(param, anchor string, seconds int) (time.Duration, error) {
 // slowBody lets a caller who sends go on, and ends one who has stopped.
 type slowBody struct {
 	io.ReadCloser
-	x        *exchange
+	x        *request
 	began    time.Time // of the first read
 	bytes    int64
 	deadline time.Time

@@ -29,7 +29,7 @@ func fileRig(t *testing.T) *rig {
 	}
 	t.Cleanup(func() { _ = blobs.Close() })
 	log := slog.New(slog.DiscardHandler)
-	r.proxy.opts.Files = files.New(r.redis.Client(), blobs, files.Options{Logger: log, OrgBytes: 1500})
+	r.proxy.opts.Files = files.New(r.redis.Client(), blobs, files.Options{Log: log, OrgBytes: 1500})
 	r.proxy.opts.Batches = batch.NewStore(r.redis.Client(), r.proxy.opts.Files, log)
 	return r
 }
@@ -231,7 +231,7 @@ func TestForeignFiles(t *testing.T) {
 	rdb.AddHook(&asked)
 	log := slog.New(slog.DiscardHandler)
 	mine := r.proxy.opts.Files
-	r.proxy.opts.Files = files.New(rdb, mine.Blobs(), files.Options{Logger: log})
+	r.proxy.opts.Files = files.New(rdb, mine.Blobs(), files.Options{Log: log})
 	r.proxy.opts.Batches = batch.NewStore(rdb, r.proxy.opts.Files, log)
 	put := func(o files.Owner) string {
 		id := files.NewID()

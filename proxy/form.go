@@ -14,8 +14,8 @@ import (
 // is held and has quota: whoever uploads slowly holds neither, and a process
 // needs the same memory for every size. Such a call does not wait in the queue,
 // which would keep its files in Redis.
-func (s *Server) form(ep wire.Endpoint) func(*exchange, *http.Request, string) error {
-	return func(x *exchange, r *http.Request, _ string) error {
+func (s *Server) form(ep wire.Endpoint) func(*request, *http.Request, string) error {
+	return func(x *request, r *http.Request, _ string) error {
 		wish, err := parseWish(r.Header)
 		if err != nil {
 			return err
@@ -37,7 +37,7 @@ func (s *Server) form(ep wire.Endpoint) func(*exchange, *http.Request, string) e
 }
 
 // readForm reads a form within the limits of size and time.
-func (s *Server) readForm(x *exchange, r *http.Request, ep wire.Endpoint) (*wire.Request, error) {
+func (s *Server) readForm(x *request, r *http.Request, ep wire.Endpoint) (*wire.Request, error) {
 	body, err := s.boundedBody(x, r)
 	if err != nil {
 		return nil, err

@@ -23,7 +23,7 @@ import (
 const headerReplayed = "Idempotent-Replayed"
 
 // once serves a call that may be known already.
-func (s *Server) once(x *exchange, r *http.Request, plan *guard.Plan, wish wish) error {
+func (s *Server) once(x *request, r *http.Request, plan *guard.Plan, wish preferences) error {
 	job, done, err := s.known(x, r, plan, wish)
 	switch {
 	case err != nil || done:
@@ -45,7 +45,7 @@ func (s *Server) once(x *exchange, r *http.Request, plan *guard.Plan, wish wish)
 
 // known finds the job that a request belongs to; done means that its answer is
 // written already. A job that has ended without success is no longer known.
-func (s *Server) known(x *exchange, r *http.Request, plan *guard.Plan, wish wish) (job *queue.Job, done bool, err error) {
+func (s *Server) known(x *request, r *http.Request, plan *guard.Plan, wish preferences) (job *queue.Job, done bool, err error) {
 	if len(r.Header["Idempotency-Key"]) == 0 && !retried(r.Header) {
 		return nil, false, nil
 	}
@@ -78,14 +78,14 @@ func (s *Server) known(x *exchange, r *http.Request, plan *guard.Plan, wish wish
 
 // knownAs asks which job or answer a request is known by. Without Redis a key is
 // refused, because the call could be made twice; a retry is then a call like any other.
-func (s *Server) knownAs(x *exchange, r *http.Request, plan *guard.Plan) (job, answer string, err error) {
+func (s *Server) knownAs(x *request, r *http.Request, plan *guard.Plan) (job, answer string, err error) {
 	ctx, cancel := context.WithTimeout(r.Context(), storeTimeout)
 	defer cancel()
 	if keys := r.Header.Values("Idempotency-Key"); len(keys) > 0 {
 		return s.openKey(ctx, x, r, plan, keys)
 	}
-	if job, err = s.rejoin.Take(ctx, x.caller.Org.ID, s.print(x, r, plan)); err != nil {
-		s.log.Debug("kept place not looked for", "id", x.id, "error", err)
+	if job, err = s.idempotency.Take(ctx, x.caller.Org.ID, s.print(x, r, plan)); err != nil {
+		s.log.Debug("kept place not looked for", "id", x.id, "err", err)
 	}
 	return job, "", nil
 }
@@ -102,8 +102,8 @@ func retried(h http.Header) bool {
 
 // print is what makes two requests of a caller's the same. Which of the user's
 // keys they come with counts too.
-func (s *Server) print(x *exchange, r *http.Request, plan *guard.Plan) idempotency.Print {
-	return idempotency.PrintOf([]byte(x.caller.User), []byte(x.caller.Key), []byte(plan.Request.Endpoint), []byte(r.URL.RawQuery), plan.Request.Body)
+func (s *Server) print(x *request, r *http.Request, plan *guard.Plan) idempotency.Fingerprint {
+	return idempotency.FingerprintOf([]byte(x.caller.User), []byte(x.caller.Key), []byte(plan.Request.Endpoint), []byte(r.URL.RawQuery), plan.Request.Body)
 }
 
 // maxKeyText bounds an Idempotency-Key.
@@ -111,14 +111,14 @@ const maxKeyText = 255
 
 // openKey takes the caller's idempotency key and returns the job or the answer
 // it leads to, if any.
-func (s *Server) openKey(ctx context.Context, x *exchange, r *http.Request, plan *guard.Plan, keys []string) (job, answer string, err error) {
+func (s *Server) openKey(ctx context.Context, x *request, r *http.Request, plan *guard.Plan, keys []string) (job, answer string, err error) {
 	text := keys[0]
 	if len(keys) > 1 || text == "" || len(text) > maxKeyText || strings.ContainsFunc(text, func(c rune) bool { return c < ' ' || c > '~' }) {
 		return "", "", wire.BadRequest("Idempotency-Key", "invalid_idempotency_key", "Idempotency-Key takes one text of 1 to %d printable ASCII characters", maxKeyText)
 	}
-	scope := idempotency.PrintOf([]byte(x.caller.User), []byte(plan.Request.Endpoint), []byte(text))
-	body := idempotency.PrintOf([]byte(r.URL.RawQuery), plan.Request.Body)
-	key, found, err := s.rejoin.Open(ctx, x.caller.Org.ID, scope, body, x.id)
+	scope := idempotency.FingerprintOf([]byte(x.caller.User), []byte(plan.Request.Endpoint), []byte(text))
+	body := idempotency.FingerprintOf([]byte(r.URL.RawQuery), plan.Request.Body)
+	key, found, err := s.idempotency.Open(ctx, x.caller.Org.ID, scope, body, x.id)
 	var held *idempotency.HeldError
 	switch {
 	case errors.Is(err, idempotency.ErrOther):
@@ -136,13 +136,13 @@ func (s *Server) openKey(ctx context.Context, x *exchange, r *http.Request, plan
 }
 
 // admitKey admits the record that a new key leaves.
-func (s *Server) admitKey(ctx context.Context, x *exchange) error {
+func (s *Server) admitKey(ctx context.Context, x *request) error {
 	err := s.queue.ReserveRecord(ctx, x.caller.Org.ID, x.id, s.opts.KeepAnswer)
 	if err == nil {
 		return nil
 	}
 	if err := x.key.Free(ctx); err != nil {
-		s.log.Debug("idempotency key not freed; it is after its lease", "id", x.id, "error", err)
+		s.log.Debug("idempotency key not freed; it is after its lease", "id", x.id, "err", err)
 	}
 	x.key = nil
 	return unavailable(err)
@@ -153,18 +153,18 @@ const heldPause = 2 * time.Second
 
 // decide says what becomes of the request's key: it leads to the job or the
 // answer, or, after any failure, to nothing.
-func (s *Server) decide(x *exchange) {
+func (s *Server) decide(x *request) {
 	if x.key == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(x.request.Context()), storeTimeout)
 	defer cancel()
 	if err := s.decideKey(ctx, x); err != nil {
-		s.log.Warn("idempotency key not written; it is free after its lease", "id", x.id, "error", err)
+		s.log.Warn("idempotency key not written; it is free after its lease", "id", x.id, "err", err)
 	}
 }
 
-func (s *Server) decideKey(ctx context.Context, x *exchange) error {
+func (s *Server) decideKey(ctx context.Context, x *request) error {
 	switch {
 	case x.stays: // the job counts it
 		return errors.Join(x.key.Leave(ctx), s.queue.DropRecord(ctx, x.id))
@@ -187,7 +187,7 @@ func (s *Server) decideKey(ctx context.Context, x *exchange) error {
 const notKept = "-"
 
 // replayAnswer writes a live call's answer again.
-func (s *Server) replayAnswer(ctx context.Context, x *exchange, id string) error {
+func (s *Server) replayAnswer(ctx context.Context, x *request, id string) error {
 	var a queue.Answer
 	err := queue.ErrNotFound
 	if id != notKept {

@@ -16,11 +16,11 @@ import (
 	"github.com/llmguard/llmguard/queue"
 )
 
-// onlooker tells a job's owner of its life as server-sent events. It is no
+// eventReader tells a job's owner of its life as server-sent events. It is no
 // caller: the job neither waits for it nor ends with it.
-type onlooker struct {
+type eventReader struct {
 	server   *Server
-	exchange *exchange
+	exchange *request
 	job      *queue.Job
 	output   bool // tell the answer too
 
@@ -62,7 +62,7 @@ func parseCursor(text string) (c cursor, err error) {
 
 // jobEvents streams a job's changes of state, with ?output=true its answer too,
 // until it has ended. Last-Event-ID goes on where a broken stream ended.
-func (s *Server) jobEvents(x *exchange, r *http.Request, id string) error {
+func (s *Server) jobEvents(x *request, r *http.Request, id string) error {
 	at, err := parseCursor(r.Header.Get("Last-Event-ID"))
 	if err != nil {
 		return err
@@ -81,7 +81,7 @@ func (s *Server) jobEvents(x *exchange, r *http.Request, id string) error {
 		return err
 	}
 	defer done()
-	o := &onlooker{server: s, exchange: x, job: job, output: r.URL.Query().Get("output") == "true", cursor: cursor{attempt: at.attempt}, skip: at.bytes}
+	o := &eventReader{server: s, exchange: x, job: job, output: r.URL.Query().Get("output") == "true", cursor: cursor{attempt: at.attempt}, skip: at.bytes}
 	h := x.Header()
 	h.Set("Content-Type", "text/event-stream; charset=utf-8")
 	h.Set("X-Accel-Buffering", "no")
@@ -92,7 +92,7 @@ func (s *Server) jobEvents(x *exchange, r *http.Request, id string) error {
 	return o.run(r.Context())
 }
 
-func (o *onlooker) run(ctx context.Context) error {
+func (o *eventReader) run(ctx context.Context) error {
 	watch := o.server.queue.Follow(o.job)
 	defer watch.Close()
 	waiting, stop := o.server.untilDrained(ctx)
@@ -118,7 +118,7 @@ func (o *onlooker) run(ctx context.Context) error {
 }
 
 // idle keeps the connection alive; a waiting job's place is told when it moved.
-func (o *onlooker) idle(ctx context.Context) error {
+func (o *eventReader) idle(ctx context.Context) error {
 	if v, err := o.look(ctx); err == nil && v.Status == queue.Queued && v.Ahead != nil {
 		if place := v.standing(); place != o.place {
 			o.place = place
@@ -140,7 +140,7 @@ func (v *jobView) standing() string {
 	return fmt.Sprint(*v.Ahead, " ", eta, " ", v.WaitingFor)
 }
 
-func (o *onlooker) look(ctx context.Context) (jobView, error) {
+func (o *eventReader) look(ctx context.Context) (jobView, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	job, err := o.server.queue.Job(ctx, o.job.Org, o.job.ID)
@@ -158,7 +158,7 @@ type outputEvent struct {
 	Text    string      `json:"text,omitempty"`
 }
 
-func (o *onlooker) tell(ctx context.Context, e queue.Event) error {
+func (o *eventReader) tell(ctx context.Context, e queue.Event) error {
 	if e.Attempt != o.cursor.attempt { // what an attempt before this one told is void
 		o.cursor, o.skip, o.rest = cursor{attempt: e.Attempt}, 0, nil
 	}
@@ -182,7 +182,7 @@ func (o *onlooker) tell(ctx context.Context, e queue.Event) error {
 
 // text tells bytes of the answer that the reader does not have yet, in whole
 // characters.
-func (o *onlooker) text(e queue.Event) error {
+func (o *eventReader) text(e queue.Event) error {
 	data := e.Data
 	n := min(o.skip, int64(len(data)))
 	o.skip -= n
@@ -205,7 +205,7 @@ func (o *onlooker) text(e queue.Event) error {
 	return o.send("output", outputEvent{Attempt: e.Attempt, Text: string(data[:end])})
 }
 
-func (o *onlooker) send(kind string, v any) error {
+func (o *eventReader) send(kind string, v any) error {
 	data, err := json.Marshal(v)
 	if err != nil {
 		return err

@@ -104,7 +104,7 @@ func unix(t time.Time) *int64 {
 }
 
 // ownJob finds a job of the caller's org and user. Foreign jobs do not exist.
-func (s *Server) ownJob(ctx context.Context, x *exchange, id string) (*queue.Job, error) {
+func (s *Server) ownJob(ctx context.Context, x *request, id string) (*queue.Job, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	job, err := s.queue.Job(ctx, x.caller.Org.ID, id)
@@ -116,7 +116,7 @@ func (s *Server) ownJob(ctx context.Context, x *exchange, id string) (*queue.Job
 
 const storeTimeout = 2 * time.Second
 
-func (s *Server) oneJob(x *exchange, r *http.Request, id string) error {
+func (s *Server) oneJob(x *request, r *http.Request, id string) error {
 	if r.Method == http.MethodDelete {
 		return s.cancelJob(x, r, id)
 	}
@@ -161,7 +161,7 @@ func wantedJobs(query url.Values) (f queue.Filter, limit int, err error) {
 
 // listJobs lists the caller's own jobs. Other users have none, as far as a
 // caller can tell.
-func (s *Server) listJobs(x *exchange, r *http.Request, _ string) error {
+func (s *Server) listJobs(x *request, r *http.Request, _ string) error {
 	query := r.URL.Query()
 	f, limit, err := wantedJobs(query)
 	if err != nil {
@@ -199,7 +199,7 @@ func (s *Server) listJobs(x *exchange, r *http.Request, _ string) error {
 // cancelJob cancels a waiting job at once, and shows one that a worker holds as
 // it is after a moment: cancelled, or still cancelling. A job that has ended
 // already is returned as it is.
-func (s *Server) cancelJob(x *exchange, r *http.Request, id string) error {
+func (s *Server) cancelJob(x *request, r *http.Request, id string) error {
 	job, err := s.ownJob(r.Context(), x, id)
 	if err != nil {
 		return err
@@ -226,7 +226,7 @@ func (s *Server) cancelled(ctx context.Context, job *queue.Job) (*queue.Job, err
 }
 
 // jobResult hands out the stored answer, as the caller would have got it live.
-func (s *Server) jobResult(x *exchange, r *http.Request, id string) error {
+func (s *Server) jobResult(x *request, r *http.Request, id string) error {
 	job, err := s.ownJob(r.Context(), x, id)
 	if err != nil {
 		return err
@@ -239,7 +239,7 @@ func (s *Server) jobResult(x *exchange, r *http.Request, id string) error {
 }
 
 // replay writes a finished job's output from the store.
-func (s *Server) replay(ctx context.Context, x *exchange, job *queue.Job) error {
+func (s *Server) replay(ctx context.Context, x *request, job *queue.Job) error {
 	watch := s.queue.Watch(ctx, job)
 	defer watch.Close()
 	for {

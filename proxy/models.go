@@ -19,7 +19,7 @@ func viewModel(m guard.Model) modelView {
 }
 
 // listModels lists what this key may call and we can price.
-func (s *Server) listModels(x *exchange, _ *http.Request, _ string) error {
+func (s *Server) listModels(x *request, _ *http.Request, _ string) error {
 	list := []modelView{}
 	for _, m := range s.guard.Models(x.caller) {
 		list = append(list, viewModel(m))
@@ -27,7 +27,7 @@ func (s *Server) listModels(x *exchange, _ *http.Request, _ string) error {
 	return x.json(http.StatusOK, map[string]any{"object": "list", "data": list})
 }
 
-func (s *Server) getModel(x *exchange, _ *http.Request, id string) error {
+func (s *Server) getModel(x *request, _ *http.Request, id string) error {
 	m, err := s.guard.Model(x.caller, id)
 	if err != nil {
 		return err

@@ -142,7 +142,7 @@ func (s *Server) routeOf(op operation) route {
 
 // oneOf serves an operation, and other methods of its path as before.
 func (s *Server) oneOf(op operation, others handler) handler {
-	return func(x *exchange, r *http.Request, arg string) error {
+	return func(x *request, r *http.Request, arg string) error {
 		switch {
 		case r.Method != op.method:
 			return others(x, r, arg)

@@ -19,7 +19,7 @@ import (
 // upForm is a form with one file, read to its end. The file is in the exchange's body.
 // What is sent on is made of what was read here: no server can read it another way.
 type upForm struct {
-	x          *exchange
+	x          *request
 	part       string // that holds the file
 	fields     map[string]string
 	name, kind string // of the file; kind is its Content-Type
@@ -32,7 +32,7 @@ func isForm(r *http.Request) bool {
 }
 
 // readParts reads a form with a file and some of the fields named. The file takes disk.
-func (s *Server) readParts(x *exchange, r *http.Request, part string, fields ...string) (*upForm, error) {
+func (s *Server) readParts(x *request, r *http.Request, part string, fields ...string) (*upForm, error) {
 	done, err := s.lasting(x)
 	if err != nil {
 		return nil, err
@@ -53,7 +53,7 @@ func (s *Server) readParts(x *exchange, r *http.Request, part string, fields ...
 }
 
 // spoolPart keeps a file while its form is read.
-func (s *Server) spoolPart(x *exchange, f *upForm, p *multipart.Part) error {
+func (s *Server) spoolPart(x *request, f *upForm, p *multipart.Part) error {
 	f.file, f.name, f.kind = true, p.FileName(), p.Header.Get("Content-Type")
 	x.body = s.opts.Spool.Buffer(x.request.Context(), x.caller.Org.ID, s.roomWait)
 	if err := x.body.Fill(io.LimitReader(p, s.opts.MaxFile+1)); err != nil {
@@ -67,7 +67,7 @@ func (s *Server) spoolPart(x *exchange, f *upForm, p *multipart.Part) error {
 
 // eachPart reads a form part by part: the one called file, at most once, and text fields,
 // each at most once.
-func (s *Server) eachPart(x *exchange, r *http.Request, file string, field func(name, text string) error, data func(*multipart.Part) error) error {
+func (s *Server) eachPart(x *request, r *http.Request, file string, field func(name, text string) error, data func(*multipart.Part) error) error {
 	r.Body = &slowBody{ReadCloser: r.Body, x: x}
 	parts, err := r.MultipartReader()
 	if err != nil {

@@ -51,7 +51,7 @@ const maxLooks = 4
 
 // look reads the place of a waiting caller's job; false when it does not wait, or when too
 // many are reading theirs.
-func (v *visitor) look(ctx context.Context) (queue.Place, bool) {
+func (v *waitingCaller) look(ctx context.Context) (queue.Place, bool) {
 	s := v.server
 	select {
 	case s.looks <- struct{}{}:
@@ -66,7 +66,7 @@ func (v *visitor) look(ctx context.Context) (queue.Place, bool) {
 // bearsComments reports whether a caller's client is known to skip comments in an event
 // stream: OpenAI's own libraries do, and callers who ask for them. Others may take a comment
 // for a part of an error that follows it.
-func bearsComments(h http.Header, w wish) bool {
+func bearsComments(h http.Header, w preferences) bool {
 	switch h.Get("X-Stainless-Lang") {
 	case "js", "python", "go":
 		return true

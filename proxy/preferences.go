@@ -10,8 +10,8 @@ import (
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
-// wish is what a caller says of waiting.
-type wish struct {
+// preferences is what a caller says of waiting.
+type preferences struct {
 	async    bool          // Prefer: respond-async
 	patience time.Duration // 0 when not said
 	waits    string        // "wait=N" when said, for Preference-Applied
@@ -24,8 +24,8 @@ const maxWish = 24 * time.Hour
 
 // parseWish reads Prefer (RFC 7240) and the read timeout the SDKs announce.
 // Unknown preferences are ignored, as the RFC demands.
-func parseWish(h http.Header) (wish, error) {
-	var w wish
+func parseWish(h http.Header) (preferences, error) {
+	var w preferences
 	for _, field := range h.Values("Prefer") {
 		for item := range strings.SplitSeq(field, ",") {
 			token, _, _ := strings.Cut(item, ";")
@@ -38,7 +38,7 @@ func parseWish(h http.Header) (wish, error) {
 			case "wait":
 				seconds, err := strconv.Atoi(strings.Trim(strings.TrimSpace(value), `"`))
 				if err != nil || seconds < 0 {
-					return wish{}, wire.BadRequest("Prefer", "invalid_prefer", "Prefer: wait takes a whole number of seconds, not %q", shorten(value))
+					return preferences{}, wire.BadRequest("Prefer", "invalid_prefer", "Prefer: wait takes a whole number of seconds, not %q", shorten(value))
 				}
 				w.patience = max(time.Duration(min(seconds, int(maxWish/time.Second)))*time.Second, time.Millisecond)
 				w.waits = "wait=" + strconv.Itoa(seconds)
@@ -96,7 +96,7 @@ type patience struct{ wait, hold time.Duration }
 // patience of a caller: what it said, what its SDK will bear, and for silent
 // connections what Node's fetch bears. A call starts while there is time left for
 // its answer, or within the first quarter if its answers take longer. The org bounds waiting only.
-func (s *Server) patience(x *exchange, r *http.Request, plan *guard.Plan, w wish) patience {
+func (s *Server) patience(x *request, r *http.Request, plan *guard.Plan, w preferences) patience {
 	stream := plan.Request.Stream
 	p := patience{wait: defaultStreamWait}
 	if w.patience > 0 {

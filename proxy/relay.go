@@ -34,7 +34,7 @@ type task struct {
 
 // relay carries an operation out: what it names is looked up, what it costs is held, and
 // what its answer makes is noted before the caller sees it.
-func (s *Server) relay(x *exchange, r *http.Request, op operation, arg string) error {
+func (s *Server) relay(x *request, r *http.Request, op operation, arg string) error {
 	t := &task{operation: op}
 	if arg != "" {
 		t.ids = strings.Split(arg, "/")
@@ -49,7 +49,7 @@ func (s *Server) relay(x *exchange, r *http.Request, op operation, arg string) e
 }
 
 // carryOut sends a task that has been read.
-func (s *Server) carryOut(x *exchange, r *http.Request, t *task) error {
+func (s *Server) carryOut(x *request, r *http.Request, t *task) error {
 	ctx := r.Context()
 	if err := s.settleOn(ctx, x, t); err != nil {
 		return err
@@ -69,7 +69,7 @@ func (s *Server) carryOut(x *exchange, r *http.Request, t *task) error {
 }
 
 // findThing finds what the first id of the path names.
-func (s *Server) findThing(x *exchange, r *http.Request, t *task) error {
+func (s *Server) findThing(x *request, r *http.Request, t *task) error {
 	for _, id := range t.ids {
 		if !plainID(id) {
 			return noThing(t.of, id)
@@ -93,7 +93,7 @@ func noThing(k ownership.Kind, id string) *wire.Error {
 }
 
 // readTask reads the body and what it mentions.
-func (s *Server) readTask(x *exchange, r *http.Request, t *task) error {
+func (s *Server) readTask(x *request, r *http.Request, t *task) error {
 	t.request = providers.Request{Method: r.Method, Query: r.URL.RawQuery, Header: r.Header}
 	switch {
 	case r.Method != http.MethodPost:
@@ -126,7 +126,7 @@ func (s *Server) readTask(x *exchange, r *http.Request, t *task) error {
 }
 
 // settleOn finds the provider of a task, which is that of all it mentions.
-func (s *Server) settleOn(ctx context.Context, x *exchange, t *task) (err error) {
+func (s *Server) settleOn(ctx context.Context, x *request, t *task) (err error) {
 	if t.named, err = s.guard.Mentioned(ctx, x.caller, t.mentions.Refs); err != nil {
 		return err
 	}
@@ -151,7 +151,7 @@ func (s *Server) settleOn(ctx context.Context, x *exchange, t *task) (err error)
 }
 
 // hold holds what a task costs, if anything.
-func (s *Server) hold(ctx context.Context, x *exchange, t *task) error {
+func (s *Server) hold(ctx context.Context, x *request, t *task) error {
 	if t.fee == nil {
 		return s.countItems(ctx, x, t)
 	}
@@ -168,7 +168,7 @@ func (s *Server) hold(ctx context.Context, x *exchange, t *task) error {
 }
 
 // countItems counts what the items of a request add to its conversation, before it is sent.
-func (s *Server) countItems(ctx context.Context, x *exchange, t *task) (err error) {
+func (s *Server) countItems(ctx context.Context, x *request, t *task) (err error) {
 	if t.of == ownership.Conversation {
 		t.added, err = s.guard.AddItems(ctx, x.caller, t.note.ID, x.id, t.mentions, t.named)
 	}
@@ -179,7 +179,7 @@ func (s *Server) countItems(ctx context.Context, x *exchange, t *task) (err erro
 const changeTimeout = 10 * time.Minute
 
 // send asks the provider.
-func (s *Server) send(x *exchange, r *http.Request, t *task) (int, error) {
+func (s *Server) send(x *request, r *http.Request, t *task) (int, error) {
 	fresh, done, err := s.paced(x, r, t.note)
 	if err != nil {
 		return 0, err
@@ -234,7 +234,7 @@ type madeThing struct {
 }
 
 // seen notes what an answer makes, and what it costs.
-func (s *Server) seen(ctx context.Context, x *exchange, t *task, status int, answer []byte) error {
+func (s *Server) seen(ctx context.Context, x *request, t *task, status int, answer []byte) error {
 	var made madeThing
 	if t.makes != "" || t.fee != nil {
 		_ = json.Unmarshal(answer, &made) // what is needed of it is checked
@@ -278,7 +278,7 @@ func (t *task) itself() bool {
 }
 
 // after notes what a task has changed.
-func (s *Server) after(ctx context.Context, x *exchange, t *task, status int) {
+func (s *Server) after(ctx context.Context, x *request, t *task, status int) {
 	var err error
 	gone := t.ends && status >= 200 && status < 300
 	missing := status == http.StatusNotFound && t.itself() && t.request.Query == ""
@@ -294,16 +294,16 @@ func (s *Server) after(ctx context.Context, x *exchange, t *task, status int) {
 }
 
 // fee plans what a task costs; nil: nothing.
-type fee func(s *Server, x *exchange, t *task) (*guard.Plan, error)
+type fee func(s *Server, x *request, t *task) (*guard.Plan, error)
 
 // search is one search in a vector store.
-func search(s *Server, x *exchange, t *task) (*guard.Plan, error) {
+func search(s *Server, x *request, t *task) (*guard.Plan, error) {
 	return s.guard.Fee(x.caller, t.note.Provider, "vector_stores", guard.SearchEntry, 1)
 }
 
 // storedFiles asks whether the limits have room for a day's storage of the files that are
 // added. Each day is charged when it ends.
-func storedFiles(s *Server, x *exchange, t *task) (*guard.Plan, error) {
+func storedFiles(s *Server, x *request, t *task) (*guard.Plan, error) {
 	var size int64
 	for _, n := range t.named {
 		size += n.Bytes
@@ -320,7 +320,7 @@ var containers = []string{guard.DefaultContainer, "4g", "16g", "64g"}
 
 // session is one of a container: when it is made, and whenever it is used after the last
 // one that was paid.
-func session(s *Server, x *exchange, t *task) (*guard.Plan, error) {
+func session(s *Server, x *request, t *task) (*guard.Plan, error) {
 	unit := t.note.Unit
 	if t.makes == ownership.Container {
 		size := t.mentions.MemoryLimit

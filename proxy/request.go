@@ -18,9 +18,9 @@ import (
 	"github.com/llmguard/llmguard/queue"
 )
 
-// exchange is one request and its answer. It is the ResponseWriter handlers
+// request is one request and its answer. It is the ResponseWriter handlers
 // write to, and it leaves the access record. It belongs to one goroutine.
-type exchange struct {
+type request struct {
 	http.ResponseWriter
 	server  *Server
 	control http.ResponseController
@@ -44,7 +44,7 @@ type exchange struct {
 	sized    time.Time   // when the header of an answer of known length was written
 	deadline time.Time   // of the current write
 	plan     *guard.Plan // nil until the call has a price
-	asked    asked       // what remains of the plan of a call that waits
+	asked    planRecord  // what remains of the plan of a call that waits
 	// rest is the wait itself. It begins when all else has returned, so that a
 	// thousand who wait keep a shallow stack each.
 	rest      func() error
@@ -63,22 +63,22 @@ type exchange struct {
 	err       error
 }
 
-func (s *Server) newExchange(w http.ResponseWriter, r *http.Request) *exchange {
+func (s *Server) newExchange(w http.ResponseWriter, r *http.Request) *request {
 	ip := s.clientIP(r)
-	return &exchange{
+	return &request{
 		ResponseWriter: w, server: s, control: *http.NewResponseController(w), request: r,
 		id: wire.NewCallID(), ip: ip, from: ip.String(), start: time.Now(), route: "unknown",
 	}
 }
 
 // left is what is left of a time that began when the call arrived.
-func (x *exchange) left(of time.Duration) time.Duration { return time.Until(x.arrived.Add(of)) }
+func (x *request) left(of time.Duration) time.Duration { return time.Until(x.arrived.Add(of)) }
 
 // Unwrap lets http.ResponseController reach the connection.
-func (x *exchange) Unwrap() http.ResponseWriter { return x.ResponseWriter }
+func (x *request) Unwrap() http.ResponseWriter { return x.ResponseWriter }
 
 // WriteHeader remembers the status, if there is anybody to see it.
-func (x *exchange) WriteHeader(status int) {
+func (x *request) WriteHeader(status int) {
 	if x.status == 0 && x.request.Context().Err() == nil {
 		x.status = status
 	}
@@ -103,7 +103,7 @@ func adviseRetry(status int, h http.Header) {
 // Write gives the caller a bounded time to take the bytes, so that one that
 // does not read cannot hold a call open for ever. An answer that is recorded
 // goes on without its caller.
-func (x *exchange) Write(p []byte) (int, error) {
+func (x *request) Write(p []byte) (int, error) {
 	if x.status == 0 {
 		x.WriteHeader(http.StatusOK)
 	}
@@ -122,7 +122,7 @@ func (x *exchange) Write(p []byte) (int, error) {
 
 // extend moves the write deadline, at most once a second. An answer of known length has
 // to be taken at leastRate on the whole: it takes room until then.
-func (x *exchange) extend() {
+func (x *request) extend() {
 	patience := x.server.opts.Write
 	deadline := time.Now().Add(patience)
 	if !x.sized.IsZero() {
@@ -137,7 +137,7 @@ func (x *exchange) extend() {
 	}
 }
 
-func (x *exchange) flush() error {
+func (x *request) flush() error {
 	if x.keep != nil && x.keep.deaf {
 		return nil
 	}
@@ -146,7 +146,7 @@ func (x *exchange) flush() error {
 }
 
 // json writes a whole JSON answer.
-func (x *exchange) json(status int, v any) error {
+func (x *request) json(status int, v any) error {
 	body, err := json.Marshal(v)
 	if err != nil {
 		return err
@@ -160,7 +160,7 @@ func (x *exchange) json(status int, v any) error {
 
 // fail answers with an error. Once bytes are out the only honest end is a
 // broken connection: a clean end would pass for success.
-func (x *exchange) fail(err error) {
+func (x *request) fail(err error) {
 	x.err = err
 	if errors.Is(err, guard.ErrGone) || x.request.Context().Err() != nil && !x.slow {
 		panic(http.ErrAbortHandler)
@@ -200,21 +200,21 @@ func refusing(err error) string {
 	return exceeded.Binding.LimitID
 }
 
-// asked is what the access record needs of a plan.
-type asked struct {
+// planRecord is what the access record needs of a plan.
+type planRecord struct {
 	model, pool string
 	stream      bool
 	first       budget.Amounts
 	quota       int64 // tokens
 }
 
-func askedOf(p *guard.Plan) asked {
-	return asked{model: p.Request.Model, pool: p.Target.Pool, stream: p.Request.Stream, first: p.First, quota: p.Quota}
+func planRecordOf(p *guard.Plan) planRecord {
+	return planRecord{model: p.Request.Model, pool: p.Target.Pool, stream: p.Request.Stream, first: p.First, quota: p.Quota}
 }
 
 // record writes the access record: one line a request, with no body, no key
 // and no text of the caller's.
-func (x *exchange) record() {
+func (x *request) record() {
 	took := time.Since(x.start)
 	status := x.status
 	if status == 0 {
@@ -230,7 +230,7 @@ func (x *exchange) record() {
 		attrs = append(attrs, slog.String("org", x.caller.Org.ID), slog.String("user", x.caller.User), slog.String("key", x.caller.Key))
 	}
 	if x.plan != nil {
-		x.asked = askedOf(x.plan)
+		x.asked = planRecordOf(x.plan)
 	}
 	if p := &x.asked; p.model != "" {
 		held := p.first

@@ -111,13 +111,13 @@ func TestPatience(t *testing.T) {
 	s := New(Options{Directory: &auth.Directory{}})
 	f := func(stream bool, wished, most time.Duration, announced string, want time.Duration) {
 		t.Helper()
-		x := &exchange{caller: guard.Caller{Org: &guard.Org{MaxWait: most}}}
+		x := &request{caller: guard.Caller{Org: &guard.Org{MaxWait: most}}}
 		r := &http.Request{Header: http.Header{}}
 		plan := &guard.Plan{Request: &wire.Request{Stream: stream}}
 		if announced != "" {
 			r.Header.Set("X-Stainless-Read-Timeout", announced)
 		}
-		if got := s.patience(x, r, plan, wish{patience: wished}); got.wait != want || got.hold != 0 && (stream || most == 0 && got.hold != want) {
+		if got := s.patience(x, r, plan, preferences{patience: wished}); got.wait != want || got.hold != 0 && (stream || most == 0 && got.hold != want) {
 			t.Errorf("stream %v, wished %v, at most %v, announced %q: %v, want %v", stream, wished, most, announced, got, want)
 		}
 	}
@@ -140,7 +140,7 @@ func TestPatience(t *testing.T) {
 // for its answer, and lasts a quarter of its time however long answers take.
 func TestPatienceLeavesTimeForTheAnswer(t *testing.T) {
 	s := New(Options{Directory: &auth.Directory{}})
-	x := &exchange{caller: guard.Caller{Org: &guard.Org{ID: "acme"}}}
+	x := &request{caller: guard.Caller{Org: &guard.Org{ID: "acme"}}}
 	for runs, want := range map[time.Duration]time.Duration{
 		100 * time.Millisecond: 400 * time.Millisecond,
 		300 * time.Millisecond: 200 * time.Millisecond,
@@ -152,7 +152,7 @@ func TestPatienceLeavesTimeForTheAnswer(t *testing.T) {
 			s.runs.add("acme", runs.String(), runs)
 		}
 		r := &http.Request{Header: http.Header{"X-Stainless-Timeout": {"1"}}} // of which half is kept for the way
-		if got := s.patience(x, r, plan, wish{}); got.wait.Round(time.Millisecond) != want {
+		if got := s.patience(x, r, plan, preferences{}); got.wait.Round(time.Millisecond) != want {
 			t.Errorf("calls that run for %s: waits %s, want %s", runs, got.wait, want)
 		}
 	}

@@ -35,7 +35,7 @@ func (s *Server) elsewhere(err error) bool {
 }
 
 // uploadThing sends a file to the provider.
-func (s *Server) uploadThing(x *exchange, r *http.Request, f *uploadForm) error {
+func (s *Server) uploadThing(x *request, r *http.Request, f *uploadForm) error {
 	if err := purposeKept(f.fields["purpose"]); err != nil {
 		return err
 	}
@@ -46,7 +46,7 @@ func (s *Server) uploadThing(x *exchange, r *http.Request, f *uploadForm) error 
 
 // listFiles lists the files that are kept here, which are those of the caller and for
 // batches, and then those of the org that a provider keeps.
-func (s *Server) listFiles(x *exchange, r *http.Request, f files.Filter) error {
+func (s *Server) listFiles(x *request, r *http.Request, f files.Filter) error {
 	ctx, cancel := context.WithTimeout(r.Context(), storeTimeout)
 	defer cancel()
 	data, more, after := []json.RawMessage{}, false, f.After
@@ -90,7 +90,7 @@ func noCursor() *wire.Error {
 
 // filesElsewhere are the files that a provider keeps, as they were when they were made:
 // they never change.
-func (s *Server) filesElsewhere(ctx context.Context, x *exchange, f files.Filter, after string, limit int) ([]json.RawMessage, bool, error) {
+func (s *Server) filesElsewhere(ctx context.Context, x *request, f files.Filter, after string, limit int) ([]json.RawMessage, bool, error) {
 	var data []json.RawMessage
 	for more := true; more && len(data) < limit; {
 		list, left, err := s.guard.Things(ctx, x.caller, ownership.File, ownership.Page{After: after, Oldest: f.Oldest, Limit: limit - len(data)})
@@ -134,7 +134,7 @@ const thingsAtOnce = 4
 
 // listThings answers with what the caller's org has of a kind, each as its provider shows
 // it now. A provider's own list has what others have, too.
-func (s *Server) listThings(x *exchange, r *http.Request, op operation) error {
+func (s *Server) listThings(x *request, r *http.Request, op operation) error {
 	query := r.URL.Query()
 	limit, err := limitOf(query, 20, mostThings)
 	if err != nil {
@@ -174,7 +174,7 @@ func (s *Server) listThings(x *exchange, r *http.Request, op operation) error {
 }
 
 // showThings asks for each thing of a page.
-func (s *Server) showThings(x *exchange, r *http.Request, op operation, list []ownership.Note) ([]json.RawMessage, error) {
+func (s *Server) showThings(x *request, r *http.Request, op operation, list []ownership.Note) ([]json.RawMessage, error) {
 	shown := make([]json.RawMessage, len(list))
 	fails := make([]error, len(list))
 	var wait sync.WaitGroup
@@ -191,7 +191,7 @@ func (s *Server) showThings(x *exchange, r *http.Request, op operation, list []o
 }
 
 // showThing asks for one thing; nil: it is gone.
-func (s *Server) showThing(x *exchange, r *http.Request, op operation, n ownership.Note) (json.RawMessage, error) {
+func (s *Server) showThing(x *request, r *http.Request, op operation, n ownership.Note) (json.RawMessage, error) {
 	fresh, done, err := s.paced(x, r, n)
 	if err != nil {
 		return nil, err

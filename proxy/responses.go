@@ -16,7 +16,7 @@ import (
 
 // ownResponse finds a response that the provider keeps for the caller. Those of
 // others do not exist.
-func (s *Server) ownResponse(x *exchange, r *http.Request, id string) (ownership.Note, error) {
+func (s *Server) ownResponse(x *request, r *http.Request, id string) (ownership.Note, error) {
 	n, err := s.guard.Owned(r.Context(), x.caller, id)
 	if errors.Is(err, guard.ErrNotOwned) || err == nil && (n.User != x.caller.User || n.Response != "" || n.Kind != "" || !plainID(n.At())) {
 		return n, noResponse(id)
@@ -34,7 +34,7 @@ func plainID(id string) bool {
 }
 
 // fetch asks the provider about a response of the caller's.
-func (s *Server) fetch(x *exchange, r *http.Request, id, method, verb string) (int, error) {
+func (s *Server) fetch(x *request, r *http.Request, id, method, verb string) (int, error) {
 	n, err := s.ownResponse(x, r, id)
 	if err != nil {
 		return 0, err
@@ -62,7 +62,7 @@ func (s *Server) fetch(x *exchange, r *http.Request, id, method, verb string) (i
 // paced takes what a request about a stored response costs besides money: a part of its
 // key's rate, and one request of the provider's quota until it is done. Fresh reports
 // whether it may still be sent.
-func (s *Server) paced(x *exchange, r *http.Request, n ownership.Note) (fresh func() bool, done func(), err error) {
+func (s *Server) paced(x *request, r *http.Request, n ownership.Note) (fresh func() bool, done func(), err error) {
 	org := x.caller.Org
 	free, err := s.fetches.begin(org.ID, x.caller.Key, 1, time.Now())
 	if err != nil {
@@ -86,7 +86,7 @@ func (s *Server) paced(x *exchange, r *http.Request, n ownership.Note) (fresh fu
 }
 
 // oneResponse retrieves or deletes a response.
-func (s *Server) oneResponse(x *exchange, r *http.Request, id string) error {
+func (s *Server) oneResponse(x *request, r *http.Request, id string) error {
 	job, err := s.backgroundJob(r.Context(), x, id)
 	switch {
 	case err != nil:
@@ -99,13 +99,13 @@ func (s *Server) oneResponse(x *exchange, r *http.Request, id string) error {
 	status, err := s.fetch(x, r, id, r.Method, "")
 	if err == nil && status < 300 && r.Method == http.MethodDelete {
 		if err := s.guard.Disown(r.Context(), x.caller, id); err != nil {
-			s.log.Warn("deleted response not forgotten", "id", x.id, "error", err)
+			s.log.Warn("deleted response not forgotten", "id", x.id, "err", err)
 		}
 	}
 	return err
 }
 
-func (s *Server) cancelResponse(x *exchange, r *http.Request, id string) error {
+func (s *Server) cancelResponse(x *request, r *http.Request, id string) error {
 	job, err := s.backgroundJob(r.Context(), x, id)
 	if err != nil {
 		return err
@@ -117,7 +117,7 @@ func (s *Server) cancelResponse(x *exchange, r *http.Request, id string) error {
 	return err
 }
 
-func (s *Server) responseInput(x *exchange, r *http.Request, id string) error {
+func (s *Server) responseInput(x *request, r *http.Request, id string) error {
 	_, err := s.fetch(x, r, id, http.MethodGet, "/input_items")
 	return err
 }

@@ -92,7 +92,7 @@ func newRig(t *testing.T, pool queue.Pool, change func(*Options), limits ...budg
 	line := redisconn.Joined(rdb, budget.Join(rdb))
 	log := slog.New(slog.NewJSONHandler(r, nil))
 	r.store = budget.New(rdb, budget.Options{Scripts: line, Flights: func() budget.Flight { return line.Batch() }})
-	if r.queue, err = queue.New(rdb, []queue.Pool{pool}, queue.Options{Logger: log, Scripts: line}); err != nil {
+	if r.queue, err = queue.New(rdb, []queue.Pool{pool}, queue.Options{Log: log, Scripts: line}); err != nil {
 		t.Fatal(err)
 	}
 	r.guard = guard.New(guard.Options{
@@ -101,7 +101,7 @@ func newRig(t *testing.T, pool queue.Pool, change func(*Options), limits ...budg
 	})
 	r.background(r.queue.Run)
 	o := Options{
-		Guard: r.guard, Queue: r.queue, Rejoin: idempotency.New(rdb, idempotency.Options{Logger: log}), Log: log, StoreDeadline: 5 * time.Second,
+		Guard: r.guard, Queue: r.queue, Idempotency: idempotency.New(rdb, idempotency.Options{Log: log}), Log: log, StoreDeadline: 5 * time.Second,
 		Directory: &auth.Directory{ByHash: map[string]auth.Principal{keys.Hash(keys.Pepper{}, r.key): {Org: r.org, User: "alice", Key: "k1"}}},
 	}
 	if change != nil {

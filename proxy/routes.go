@@ -22,7 +22,7 @@ type route struct {
 }
 
 // handler serves one route. Arg is the id in the path, or several with / between them.
-type handler func(x *exchange, r *http.Request, arg string) error
+type handler func(x *request, r *http.Request, arg string) error
 
 // table maps paths, without /v1, to routes. A path that ends in / takes one
 // more segment (or, for models, several) as its argument.
@@ -87,7 +87,7 @@ const notServed = "https://github.com/llmguard/llmguard/blob/main/docs/openai-ap
 
 // may reports whether the caller's key has a scope. The scope calls has all
 // endpoints that cost money.
-func (x *exchange) may(scope string) bool {
+func (x *request) may(scope string) bool {
 	if scope == "" || len(x.scopes) == 0 || slices.Contains(x.scopes, scope) {
 		return true
 	}
@@ -164,6 +164,6 @@ func shorten(s string) string {
 }
 
 // greet answers health probes of clients that ask the bare base URL.
-func (s *Server) greet(x *exchange, r *http.Request, _ string) error {
+func (s *Server) greet(x *request, r *http.Request, _ string) error {
 	return x.json(http.StatusOK, map[string]string{"object": "llmguard", "serves": served})
 }

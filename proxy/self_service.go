@@ -12,7 +12,7 @@ import (
 )
 
 // ownLimits tells the caller's own limits: what is used, held and left, and when.
-func (s *Server) ownLimits(x *exchange, r *http.Request, _ string) error {
+func (s *Server) ownLimits(x *request, r *http.Request, _ string) error {
 	list, err := s.guard.Status(r.Context(), x.caller)
 	if err != nil {
 		return err
@@ -46,7 +46,7 @@ func (l *usageLine) add(r budget.Rollup) {
 const maxUsageDays = 92
 
 // ownUsage tells what the caller's own user spent, by UTC day and model.
-func (s *Server) ownUsage(x *exchange, r *http.Request, _ string) error {
+func (s *Server) ownUsage(x *request, r *http.Request, _ string) error {
 	from, to, err := usageDays(r, time.Now().UTC())
 	if err != nil {
 		return err

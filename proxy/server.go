@@ -28,10 +28,10 @@ import (
 // Options are what a Server is built from. Guard, Queue, Rejoin and Directory are
 // required; zero values of the others mean the defaults given.
 type Options struct {
-	Guard     *guard.Guard
-	Queue     *queue.Queue
-	Rejoin    *idempotency.Store
-	Directory *auth.Directory
+	Guard       *guard.Guard
+	Queue       *queue.Queue
+	Idempotency *idempotency.Store
+	Directory   *auth.Directory
 	// Files and Batches are nil in a process that serves neither.
 	Files   *files.Store
 	Batches *batch.Store
@@ -94,34 +94,34 @@ func setDefault[T int64 | time.Duration](v *T, def T) {
 
 // Server answers callers. It is safe for concurrent use.
 type Server struct {
-	opts      Options
-	guard     *guard.Guard
-	queue     *queue.Queue
-	rejoin    *idempotency.Store
-	directory atomic.Pointer[auth.Directory]
-	failures  *auth.FailureLimiter
-	routes    map[string]route
-	puts      chan struct{}   // one place for every put under way
-	looks     chan struct{}   // one place for every look at a waiting caller's place
-	drained   context.Context // ends when the process shuts down
-	drain     context.CancelFunc
-	crowd     *crowd
-	runs      *runTimes
-	flows     *waitingFlows
-	reads     *reads
-	fetches   *reads // of what providers keep
-	streams   *streams
-	stopWait  time.Duration // how long a cancel waits for the job's worker
-	roomWait  time.Duration // how long a call waits for room for its bytes
-	metrics   *metrics
-	log       *slog.Logger
+	opts        Options
+	guard       *guard.Guard
+	queue       *queue.Queue
+	idempotency *idempotency.Store
+	directory   atomic.Pointer[auth.Directory]
+	failures    *auth.FailureLimiter
+	routes      map[string]route
+	puts        chan struct{}   // one place for every put under way
+	looks       chan struct{}   // one place for every look at a waiting caller's place
+	drained     context.Context // ends when the process shuts down
+	drain       context.CancelFunc
+	crowd       *callerMemory
+	runs        *runTimes
+	flows       *waitingFlows
+	reads       *reads
+	fetches     *reads // of what providers keep
+	streams     *streams
+	stopWait    time.Duration // how long a cancel waits for the job's worker
+	roomWait    time.Duration // how long a call waits for room for its bytes
+	metrics     *metrics
+	log         *slog.Logger
 }
 
 // New returns a Server; it opens nothing.
 func New(o Options) *Server {
 	o.withDefaults()
 	s := &Server{
-		opts: o, guard: o.Guard, queue: o.Queue, rejoin: o.Rejoin, log: o.Log,
+		opts: o, guard: o.Guard, queue: o.Queue, idempotency: o.Idempotency, log: o.Log,
 		failures: o.Failures, puts: make(chan struct{}, maxPuts),
 		looks:    make(chan struct{}, maxLooks),
 		stopWait: storeTimeout, roomWait: roomPatience, metrics: newMetrics(o.Metrics), crowd: newCrowd(), runs: newRunTimes(), flows: newWaitingFlows(),
@@ -156,7 +156,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // answer serves a request to its end.
-func (s *Server) answer(x *exchange, r *http.Request) error {
+func (s *Server) answer(x *request, r *http.Request) error {
 	defer s.decide(x)
 	if err := s.dispatch(x, r); err != nil || x.rest == nil {
 		return err
@@ -172,7 +172,7 @@ func lacking(scope string) error {
 // dispatch finds the route and, except for the greeting, the caller.
 //
 //go:noinline // what it takes of the stack would be taken for as long as a caller waits
-func (s *Server) dispatch(x *exchange, r *http.Request) error {
+func (s *Server) dispatch(x *request, r *http.Request) error {
 	if r.Header.Get("Upgrade") != "" {
 		return wire.BadRequest("", "upgrade_not_supported", "This proxy serves no WebSocket or other upgrade: use HTTP requests")
 	}

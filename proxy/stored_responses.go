@@ -15,7 +15,7 @@ import (
 
 // keptHere answers what is asked about a response of the caller's that this
 // proxy keeps, because its provider cannot.
-func (s *Server) keptHere(x *exchange, r *http.Request, id, method, verb string) error {
+func (s *Server) keptHere(x *request, r *http.Request, id, method, verb string) error {
 	if verb == "/cancel" {
 		return wire.BadRequest("", "", "Only responses that were created with background=true can be cancelled")
 	}
@@ -42,7 +42,7 @@ const (
 )
 
 // listItems answers with a page of items, the last first unless asked otherwise.
-func listItems(x *exchange, query url.Values, raw []byte) error {
+func listItems(x *request, query url.Values, raw []byte) error {
 	var items []json.RawMessage
 	if err := json.Unmarshal(raw, &items); err != nil {
 		return err

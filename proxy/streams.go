@@ -64,13 +64,13 @@ func (s *streams) add(ids [2]string, n int) {
 
 // lasting takes a place among the streams for what is left of the exchange, instead of
 // its units of reads.
-func (s *Server) lasting(x *exchange) (func(), error) {
+func (s *Server) lasting(x *request) (func(), error) {
 	x.endReads()
 	return s.streams.begin(x.caller.Org.ID, x.caller.Key)
 }
 
 // endReads ends what the exchange takes of its key's reads.
-func (x *exchange) endReads() {
+func (x *request) endReads() {
 	if x.reading != nil {
 		x.reading()
 	}

@@ -7,7 +7,7 @@ import (
 
 // traced begins the span of a request, as of its arrival, with these headers: those of a
 // caller who is known, whose trace it then continues, or none. It is begun once.
-func (x *exchange) traced(r *http.Request, h http.Header) *http.Request {
+func (x *request) traced(r *http.Request, h http.Header) *http.Request {
 	if x.server.opts.Tracer == nil || x.spanBegun {
 		return r
 	}
@@ -18,7 +18,7 @@ func (x *exchange) traced(r *http.Request, h http.Header) *http.Request {
 }
 
 // traceEnd ends that span with what the access record says.
-func (x *exchange) traceEnd(status int) {
+func (x *request) traceEnd(status int) {
 	if !x.span.On() {
 		return
 	}

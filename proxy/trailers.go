@@ -31,7 +31,7 @@ func names(fields []string, word string) bool {
 }
 
 // announceTrailer says before a stream what will follow it.
-func (x *exchange) announceTrailer(status int) {
+func (x *request) announceTrailer(status int) {
 	h := x.Header()
 	if x.priced && status == http.StatusOK && h.Get("Content-Length") == "" && wantsTrailer(x.request.Header) {
 		h.Set("Trailer", guard.HeaderCost+", "+guard.HeaderEstimate)
@@ -39,7 +39,7 @@ func (x *exchange) announceTrailer(status int) {
 }
 
 // dropTrailer takes back the trailer of an answer that did not announce it.
-func (x *exchange) dropTrailer() {
+func (x *request) dropTrailer() {
 	h := x.Header()
 	if h.Get("Trailer") != "" {
 		return

@@ -16,7 +16,7 @@ import (
 )
 
 // newJob makes the record of a call that waits. Its body goes beside it.
-func (s *Server) newJob(x *exchange, r *http.Request, plan *guard.Plan, class queue.Class) *queue.Job {
+func (s *Server) newJob(x *request, r *http.Request, plan *guard.Plan, class queue.Class) *queue.Job {
 	return &queue.Job{
 		ID: s.queue.NewID(plan.Target.Pool), Pool: plan.Target.Pool, CallID: x.id,
 		Org: x.caller.Org.ID, User: x.caller.User, Key: x.caller.Key, Class: class,
@@ -40,7 +40,7 @@ func kept(h http.Header) http.Header {
 
 // accept makes a job of a call with Prefer: respond-async. With wait=N it is
 // answered as any call when it is done by then.
-func (s *Server) accept(x *exchange, r *http.Request, plan *guard.Plan, wish wish) error {
+func (s *Server) accept(x *request, r *http.Request, plan *guard.Plan, wish preferences) error {
 	if err := s.guard.Check(r.Context(), plan); err != nil {
 		return err
 	}
@@ -59,7 +59,7 @@ func (s *Server) accept(x *exchange, r *http.Request, plan *guard.Plan, wish wis
 }
 
 // defer202 waits as long as the caller asked to, then answers with the job.
-func (s *Server) defer202(x *exchange, job *queue.Job, wish wish) error {
+func (s *Server) defer202(x *request, job *queue.Job, wish preferences) error {
 	if wish.patience >= time.Second {
 		return s.attend(x, x.request, job, wish)
 	}
@@ -67,7 +67,7 @@ func (s *Server) defer202(x *exchange, job *queue.Job, wish wish) error {
 }
 
 // accepted answers 202 with the job.
-func (s *Server) accepted(x *exchange, job *queue.Job, wish wish) error {
+func (s *Server) accepted(x *request, job *queue.Job, wish preferences) error {
 	x.job, x.stays = job.ID, true
 	h := x.Header()
 	h.Set("Location", "/v1/jobs/"+job.ID)
@@ -86,7 +86,7 @@ func (s *Server) accepted(x *exchange, job *queue.Job, wish wish) error {
 
 // put writes a job, and ties the request's key to it first. In a flood the caller waits
 // for its turn as long as its patience lasts.
-func (s *Server) put(ctx context.Context, x *exchange, job *queue.Job, body []byte, patience time.Duration) error {
+func (s *Server) put(ctx context.Context, x *request, job *queue.Job, body []byte, patience time.Duration) error {
 	if err := guard.Turn(ctx, s.puts, patience); err != nil { // in a flood others come first, which is no fault of Redis
 		return err
 	}
@@ -110,7 +110,7 @@ const maxPuts = 2
 
 // wait queues a call whose caller stays connected, unless the wait that can be
 // foreseen is longer than the caller's patience.
-func (s *Server) wait(x *exchange, r *http.Request, plan *guard.Plan, wish wish, why error) error {
+func (s *Server) wait(x *request, r *http.Request, plan *guard.Plan, wish preferences, why error) error {
 	patience := s.patience(x, r, plan, wish).wait
 	if foreseen(why) > x.left(patience) {
 		return why
@@ -159,13 +159,13 @@ func (s *Server) outlasted(ctx context.Context, job *queue.Job, patience time.Du
 
 // attend lets a connected caller wait for a job and hands its answer on, once
 // ServeHTTP is back where the stack is shallow: see exchange.rest.
-func (s *Server) attend(x *exchange, r *http.Request, job *queue.Job, wish wish) error {
+func (s *Server) attend(x *request, r *http.Request, job *queue.Job, wish preferences) error {
 	x.job, x.stays = job.ID, job.Class != queue.Interactive
 	x.rest = func() error { return s.attendNow(x, r, job, wish) }
 	return nil
 }
 
-func (s *Server) attendNow(x *exchange, r *http.Request, job *queue.Job, wish wish) error {
+func (s *Server) attendNow(x *request, r *http.Request, job *queue.Job, wish preferences) error {
 	s.metrics.waiting.Inc()
 	defer s.metrics.waiting.Dec()
 	s.crowd.join()
@@ -181,13 +181,13 @@ func (s *Server) attendNow(x *exchange, r *http.Request, job *queue.Job, wish wi
 // nobody has to keep it for the minutes that its caller waits.
 //
 //go:noinline // what it takes of the stack would be taken for those minutes
-func (s *Server) arrive(x *exchange, r *http.Request, job *queue.Job, wish wish) *visitor {
-	v := &visitor{
+func (s *Server) arrive(x *request, r *http.Request, job *queue.Job, wish preferences) *waitingCaller {
+	v := &waitingCaller{
 		server: s, exchange: x, job: job, stream: x.plan.Request.Stream, comments: bearsComments(r.Header, wish), wish: wish,
 		print: s.print(x, r, x.plan), started: time.Now(),
 	}
 	patience := s.patience(x, r, x.plan, wish)
-	x.asked = askedOf(x.plan)
+	x.asked = planRecordOf(x.plan)
 	x.dropBody()
 	x.plan = nil
 	x.await(r.Context())
@@ -208,7 +208,7 @@ func (s *Server) arrive(x *exchange, r *http.Request, job *queue.Job, wish wish)
 }
 
 // depart ends the wait.
-func (v *visitor) depart() {
+func (v *waitingCaller) depart() {
 	v.await(false)
 	v.stop()
 	v.watch.Close()

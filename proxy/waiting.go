@@ -16,21 +16,21 @@ import (
 	"github.com/llmguard/llmguard/queue"
 )
 
-// visitor is one connected caller in the queue: it hands the job's output on
+// waitingCaller is one connected caller in the queue: it hands the job's output on
 // as it comes and keeps the connection alive until then.
-type visitor struct {
+type waitingCaller struct {
 	server   *Server
-	exchange *exchange
+	exchange *request
 	job      *queue.Job
 	watch    *queue.Watch
 	stream   bool
 	comments bool // its client skips comments
-	wish     wish
-	print    idempotency.Print // of the request
-	waiting  context.Context   // the request's, until the process shuts down; nil once that is over
-	patience time.Time         // how long the caller waits for the job to run
-	hold     time.Time         // how long for its answer; zero for a stream
-	deadline time.Time         // patience while the job waits, hold while it runs
+	wish     preferences
+	print    idempotency.Fingerprint // of the request
+	waiting  context.Context         // the request's, until the process shuts down; nil once that is over
+	patience time.Time               // how long the caller waits for the job to run
+	hold     time.Time               // how long for its answer; zero for a stream
+	deadline time.Time               // patience while the job waits, hold while it runs
 	started  time.Time
 	span     tracing.Span // of the wait
 	stop     func()       // ends waiting
@@ -49,7 +49,7 @@ type visitor struct {
 
 // run relays until the answer is complete, the job has ended without one, the
 // caller's patience is at its end, or the caller is gone.
-func (v *visitor) run(ctx context.Context) error {
+func (v *waitingCaller) run(ctx context.Context) error {
 	tick := time.Now().Add(v.server.opts.KeepAlive)
 	for {
 		event, err := v.next(ctx, tick)
@@ -88,11 +88,11 @@ func (v *visitor) run(ctx context.Context) error {
 
 // comeAgain tells a caller for whose answer there is no room now to ask again. The same call
 // then finds the answer, which is paid for.
-func (v *visitor) comeAgain(ctx context.Context, why error) error {
+func (v *waitingCaller) comeAgain(ctx context.Context, why error) error {
 	if v.exchange.status == 0 {
 		err := v.leavePlace(context.WithoutCancel(ctx), v.server.opts.KeepPlace)
 		if err != nil {
-			v.server.log.Warn("an answer without room cannot be found again", "job", v.job.ID, "error", err)
+			v.server.log.Warn("an answer without room cannot be found again", "job", v.job.ID, "err", err)
 		}
 	}
 	return v.end(noRoom(why))
@@ -110,7 +110,7 @@ func (s *Server) untilDrained(ctx context.Context) (context.Context, func()) {
 
 // next waits for the next event, no longer than to the next newline, the end
 // of the caller's patience, or the beginning of a shutdown while the job waits.
-func (v *visitor) next(ctx context.Context, tick time.Time) (queue.Event, error) {
+func (v *waitingCaller) next(ctx context.Context, tick time.Time) (queue.Event, error) {
 	until := v.deadline
 	if !v.running && v.waiting != nil {
 		ctx = v.waiting
@@ -123,14 +123,14 @@ func (v *visitor) next(ctx context.Context, tick time.Time) (queue.Event, error)
 
 // silent reports whether a stream's connection has to be kept alive by us. One
 // that may yet be answered with 202 gets nothing before.
-func (v *visitor) silent() bool { return v.stream && v.status == 0 && !v.wish.async }
+func (v *waitingCaller) silent() bool { return v.stream && v.status == 0 && !v.wish.async }
 
-func (v *visitor) late() bool { return !v.deadline.IsZero() && !time.Now().Before(v.deadline) }
+func (v *waitingCaller) late() bool { return !v.deadline.IsZero() && !time.Now().Before(v.deadline) }
 
 // keepAlive keeps the connection alive with what the client skips: a blank line, which
 // every SSE client does (contract R8), or a comment that reports the place. The first one
 // commits to status 200, and the place goes into its headers.
-func (v *visitor) keepAlive(ctx context.Context) error {
+func (v *waitingCaller) keepAlive(ctx context.Context) error {
 	x, line := v.exchange, "\n"
 	if first := x.status == 0; first || v.comments && !v.running {
 		at, waits := v.look(ctx)
@@ -158,7 +158,7 @@ func (v *visitor) keepAlive(ctx context.Context) error {
 const headerJob = "X-Llmguard-Job-Id"
 
 // take handles one event. The error is that of writing to the caller.
-func (v *visitor) take(e queue.Event) error {
+func (v *waitingCaller) take(e queue.Event) error {
 	if e.Attempt > v.attempt { // what a dead attempt left of a plain answer is void
 		v.attempt, v.status, v.ended, v.events.cut = e.Attempt, 0, false, wire.Events{}
 		v.exchange.answer.Close()
@@ -194,7 +194,7 @@ func (v *visitor) take(e queue.Event) error {
 	return nil
 }
 
-func (v *visitor) copyHeader() {
+func (v *waitingCaller) copyHeader() {
 	h := v.exchange.Header()
 	for name, values := range v.header {
 		h[name] = values
@@ -203,7 +203,7 @@ func (v *visitor) copyHeader() {
 }
 
 // finish completes the answer, or tells why there is none.
-func (v *visitor) finish() error {
+func (v *waitingCaller) finish() error {
 	x := v.exchange
 	switch {
 	case v.ended && x.status == 0: // a plain answer, or an error before anything was written
@@ -237,7 +237,7 @@ func unreadable(err error) *wire.Error {
 
 // end tells the caller of a failure: as a status while that is possible, as an
 // in-stream error once 200 is out.
-func (v *visitor) end(e *wire.Error) error {
+func (v *waitingCaller) end(e *wire.Error) error {
 	x := v.exchange
 	if x.status == 0 || !v.stream {
 		return e
@@ -261,7 +261,7 @@ type passing struct {
 }
 
 // pass hands a piece of a stream on.
-func (v *visitor) pass(p []byte) error {
+func (v *waitingCaller) pass(p []byte) error {
 	if v.job.Endpoint != wire.Responses {
 		_, err := v.exchange.Write(p)
 		return err
@@ -288,7 +288,7 @@ func (v *visitor) pass(p []byte) error {
 
 // bill notes what the call cost, once its job is over: in the access record
 // and, for a stream, in a trailer.
-func (v *visitor) bill(ctx context.Context) {
+func (v *waitingCaller) bill(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
 	defer cancel()
 	if !v.ended && !v.over {

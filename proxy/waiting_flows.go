@@ -39,7 +39,7 @@ func (w *waitingFlows) behind(p *guard.Plan) bool {
 }
 
 // await counts a caller who waits, or no longer does because its job runs.
-func (v *visitor) await(waits bool) {
+func (v *waitingCaller) await(waits bool) {
 	if waits == v.counted {
 		return
 	}

@@ -91,7 +91,7 @@ func TestPatienceBeginsWithTheCall(t *testing.T) {
 	x.caller = guard.Caller{Org: r.org, User: "alice", Key: "k1"}
 	x.plan = &guard.Plan{Caller: x.caller, Request: &wire.Request{Model: "gpt-4o"}}
 	x.arrived = time.Now().Add(-2 * time.Second)
-	v := r.proxy.arrive(x, q, &queue.Job{ID: r.queue.NewID("main"), Pool: "main", Org: "acme"}, wish{patience: 10 * time.Second})
+	v := r.proxy.arrive(x, q, &queue.Job{ID: r.queue.NewID("main"), Pool: "main", Org: "acme"}, preferences{patience: 10 * time.Second})
 	defer v.depart()
 	if want := x.arrived.Add(10 * time.Second); !v.patience.Equal(want) || !v.hold.Equal(want) {
 		t.Errorf("the caller is kept until %s and %s, want %s", v.patience, v.hold, want)

@@ -14,11 +14,11 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// patient is the client asynq's servers use. Their fetch loop polls; here a fetch that
+// pollingClient is the client asynq's servers use. Their fetch loop polls; here a fetch that
 // finds nothing waits for a message, so that an idle server costs little and a busy one
 // is quick. And it repeats a failed fetch at once; here a failure that is not an answer
 // of Redis takes its time, so that an absent Redis does not keep a core busy.
-type patient struct {
+type pollingClient struct {
 	redis.UniversalClient
 	ctx    context.Context // of the server: when it is done, no fetch waits
 	called chan struct{}
@@ -34,7 +34,7 @@ const (
 )
 
 // EvalSha runs a script as the wrapped client does.
-func (c patient) EvalSha(ctx context.Context, sha1 string, keys []string, args ...any) *redis.Cmd {
+func (c pollingClient) EvalSha(ctx context.Context, sha1 string, keys []string, args ...any) *redis.Cmd {
 	cmd := c.UniversalClient.EvalSha(ctx, sha1, keys, args...)
 	err := cmd.Err()
 	var answer redis.Error
@@ -51,14 +51,14 @@ func (c patient) EvalSha(ctx context.Context, sha1 string, keys []string, args .
 }
 
 // call ends the wait of a fetch.
-func (c patient) call() {
+func (c pollingClient) call() {
 	select {
 	case c.called <- struct{}{}:
 	default:
 	}
 }
 
-func (c patient) rest(ctx context.Context, d time.Duration, called <-chan struct{}) {
+func (c pollingClient) rest(ctx context.Context, d time.Duration, called <-chan struct{}) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -82,7 +82,7 @@ func CallServers(ctx context.Context, rdb redis.UniversalClient, queue string) {
 // Concurrency, ShutdownTimeout, RetryDelayFunc, IsFailure and DelayedTaskCheckInterval
 // count. Tasks outlive ctx: whoever handles them ends them. Shut it down when ctx is done.
 func Server(ctx context.Context, rdb redis.UniversalClient, log *slog.Logger, name string, c asynq.Config) *asynq.Server {
-	client := patient{rdb, ctx, make(chan struct{}, 1)}
+	client := pollingClient{rdb, ctx, make(chan struct{}, 1)}
 	sub := rdb.Subscribe(ctx, fetchChannel(name))
 	context.AfterFunc(ctx, func() { _ = sub.Close() })
 	go func() {

@@ -27,7 +27,7 @@ func TestCluster(t *testing.T) {
 	if len(nodes) < 2 {
 		t.Fatalf("all pools are on one node")
 	}
-	q, err := New(rdb, pools, Options{Scripts: scripts, Logger: slog.New(slog.DiscardHandler)})
+	q, err := New(rdb, pools, Options{Scripts: scripts, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

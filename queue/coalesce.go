@@ -12,12 +12,12 @@ const lineRest = 50 * time.Millisecond
 // gatherMost is how often those who are about to come are let run.
 const gatherMost = 4
 
-// line gathers what many bring at the same moment into loads, carried one after
+// coalescer gathers what many bring at the same moment into loads, carried one after
 // another: what comes while one is under way shares the next. So a thousand
 // callers need one connection and not the whole pool, and Redis one read and
 // one write. Who comes alone waits for nobody. A busy line keeps its goroutine,
 // whose stack has grown to what a round trip takes.
-type line[T any] struct {
+type coalescer[T any] struct {
 	most  int // of a load
 	carry func([]T)
 
@@ -27,7 +27,7 @@ type line[T any] struct {
 }
 
 // add brings something; it is carried soon.
-func (l *line[T]) add(x T) {
+func (l *coalescer[T]) add(x T) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.waiting = append(l.waiting, x)
@@ -43,7 +43,7 @@ func (l *line[T]) add(x T) {
 }
 
 // run carries until nothing has come for lineRest.
-func (l *line[T]) run(kick <-chan struct{}) {
+func (l *coalescer[T]) run(kick <-chan struct{}) {
 	rest := time.NewTimer(lineRest)
 	defer rest.Stop()
 	for {
@@ -82,13 +82,13 @@ func gather(waiting func() int) int {
 	return n
 }
 
-func (l *line[T]) waits() int {
+func (l *coalescer[T]) waits() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.waiting)
 }
 
-func (l *line[T]) next() []T {
+func (l *coalescer[T]) next() []T {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n := min(len(l.waiting), l.most)
@@ -100,7 +100,7 @@ func (l *line[T]) next() []T {
 }
 
 // end reports whether the goroutine may go: nothing waits.
-func (l *line[T]) end() bool {
+func (l *coalescer[T]) end() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.waiting) > 0 {

@@ -6,30 +6,30 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// together sends the commands that many ask for at the same moment in one
+// coalescedCommands sends the commands that many ask for at the same moment in one
 // pipeline.
-type together struct{ line[*asked] }
+type coalescedCommands struct{ coalescer[*commands] }
 
-// asked is one caller's commands. They belong to the sender until done.
-type asked struct {
+// commands is one caller's commands. They belong to the sender until done.
+type commands struct {
 	ctx  context.Context
 	add  func(redis.Pipeliner)
 	done chan struct{}
 }
 
-// newTogether returns one of at most so many callers in a pipeline.
-func newTogether(rdb redis.UniversalClient, most int) *together {
-	g := &together{}
+// newCoalescedCommands returns one of at most so many callers in a pipeline.
+func newCoalescedCommands(rdb redis.UniversalClient, most int) *coalescedCommands {
+	g := &coalescedCommands{}
 	g.most = most
-	g.carry = func(batch []*asked) { send(rdb, batch) }
+	g.carry = func(batch []*commands) { send(rdb, batch) }
 	return g
 }
 
 // exec runs the commands that add puts into a pipeline; their own errors tell
 // what became of them. The error is that of ctx: the commands must then not be
 // looked at.
-func (g *together) exec(ctx context.Context, add func(redis.Pipeliner)) error {
-	a := &asked{ctx: ctx, add: add, done: make(chan struct{})}
+func (g *coalescedCommands) exec(ctx context.Context, add func(redis.Pipeliner)) error {
+	a := &commands{ctx: ctx, add: add, done: make(chan struct{})}
 	g.add(a)
 	select {
 	case <-a.done:
@@ -39,7 +39,7 @@ func (g *together) exec(ctx context.Context, add func(redis.Pipeliner)) error {
 	}
 }
 
-func send(rdb redis.UniversalClient, batch []*asked) {
+func send(rdb redis.UniversalClient, batch []*commands) {
 	pipe := rdb.Pipeline()
 	for _, a := range batch {
 		if a.ctx.Err() == nil {

@@ -12,18 +12,18 @@ import (
 // batchMost is how many jobs one call of a script takes.
 const batchMost = 64
 
-// batcher runs a script that takes many jobs of a pool, for all who come at the
+// coalescedScript runs a script that takes many jobs of a pool, for all who come at the
 // same moment.
-type batcher struct {
-	line[*entrant]
+type coalescedScript struct {
+	coalescer[*scriptCall]
 
 	name   string
 	script *redis.Script
 	common []any // ARGV before those of the jobs
 }
 
-// entrant is a job waiting for its line of the reply.
-type entrant struct {
+// scriptCall is a job waiting for its line of the reply.
+type scriptCall struct {
 	ctx  context.Context
 	q    *Queue
 	p    *pool
@@ -35,22 +35,22 @@ type entrant struct {
 	err  error
 }
 
-func newBatcher(name string, script *redis.Script, common []any) *batcher {
-	b := &batcher{name: name, script: script, common: common}
+func newBatcher(name string, script *redis.Script, common []any) *coalescedScript {
+	b := &coalescedScript{name: name, script: script, common: common}
 	b.most, b.carry = batchMost, b.run
 	return b
 }
 
 // do runs the script for one job: args are its own, the id first. It
 // returns its line of the reply. When ctx ends first, the script may still run.
-func (b *batcher) do(ctx context.Context, q *Queue, p *pool, key string, args ...any) (string, error) {
+func (b *coalescedScript) do(ctx context.Context, q *Queue, p *pool, key string, args ...any) (string, error) {
 	line, _, err := b.doAt(ctx, q, p, key, args...)
 	return line, err
 }
 
 // doAt is do, and tells when the script was called.
-func (b *batcher) doAt(ctx context.Context, q *Queue, p *pool, key string, args ...any) (string, time.Time, error) {
-	e := &entrant{ctx: ctx, q: q, p: p, key: key, args: args, done: make(chan struct{})}
+func (b *coalescedScript) doAt(ctx context.Context, q *Queue, p *pool, key string, args ...any) (string, time.Time, error) {
+	e := &scriptCall{ctx: ctx, q: q, p: p, key: key, args: args, done: make(chan struct{})}
 	b.add(e)
 	select {
 	case <-e.done:
@@ -61,7 +61,7 @@ func (b *batcher) doAt(ctx context.Context, q *Queue, p *pool, key string, args 
 }
 
 // run calls the script. The client's timeouts bound it.
-func (b *batcher) run(batch []*entrant) {
+func (b *coalescedScript) run(batch []*scriptCall) {
 	first := batch[0]
 	size := 0
 	for _, e := range batch {

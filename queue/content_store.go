@@ -289,16 +289,16 @@ func (q *Queue) removeBlobs(ctx context.Context, org string, names ...string) {
 
 const removeTime = 10 * time.Second
 
-// departure is an answer about to leave Redis: the entries whose bytes are in
+// outputMove is an answer about to leave Redis: the entries whose bytes are in
 // the blob, and the ref and the end that come in their place.
-type departure struct {
+type outputMove struct {
 	ids     []string
 	entries []entry
 }
 
 // depart writes an answer that Redis has whole to a blob; the ref will be entry
 // n of the output, and the end that follows n+1.
-func (q *Queue) depart(ctx context.Context, o *Output, n int64, end []any) (*departure, error) {
+func (q *Queue) depart(ctx context.Context, o *Output, n int64, end []any) (*outputMove, error) {
 	key := outKey(o.job.ID, o.attempt)
 	if err := q.opts.Spool.Memory.Take(ctx, o.job.Org, o.size, restPatience); err != nil {
 		return nil, err
@@ -320,14 +320,14 @@ func (q *Queue) depart(ctx context.Context, o *Output, n int64, end []any) (*dep
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errNoStore, err)
 	}
-	return &departure{ids, []entry{{n, blobEntry(r.text(q, o.job.Org, key))}, {n + 1, end}}}, nil
+	return &outputMove{ids, []entry{{n, blobEntry(r.text(q, o.job.Org, key))}, {n + 1, end}}}, nil
 }
 
 // moveOut puts the ref in the place of the bytes, all at once: one who watches
 // sees all of the bytes before, or the ref after. It is idempotent, and must be
 // repeated until it is known to be done: an answer that is late may still be
 // carried out.
-func (q *Queue) moveOut(ctx context.Context, o *Output, d *departure) error {
+func (q *Queue) moveOut(ctx context.Context, o *Output, d *outputMove) error {
 	key := outKey(o.job.ID, o.attempt)
 	pipe := q.rdb.TxPipeline()
 	for some := range slices.Chunk(d.ids, 1000) {

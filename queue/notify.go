@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Ending is the end of a job that had a notice.
-type Ending struct {
+// JobEnd is the end of a job that had a notice.
+type JobEnd struct {
 	ID, Org string
 	State   State
 	At      time.Time // of Redis's clock
@@ -27,7 +27,7 @@ const (
 // is missed whoever dies; fn may see one again after half a minute when its
 // process died or Redis was away, and must make nothing of that. Any number of
 // processes may announce: an end is told to one of them.
-func (q *Queue) Announce(ctx context.Context, fn func(context.Context, Ending) error) error {
+func (q *Queue) Announce(ctx context.Context, fn func(context.Context, JobEnd) error) error {
 	tick := time.NewTicker(announceEvery)
 	defer tick.Stop()
 	for {
@@ -49,7 +49,7 @@ func (q *Queue) Announce(ctx context.Context, fn func(context.Context, Ending) e
 }
 
 // announce tells of the ends in one pool that nobody else is telling of.
-func (q *Queue) announce(ctx context.Context, p *pool, fn func(context.Context, Ending) error) error {
+func (q *Queue) announce(ctx context.Context, p *pool, fn func(context.Context, JobEnd) error) error {
 	for {
 		reply, err := q.eval(ctx, "ended", endedScript, p.endedKeys(), announceLease.Microseconds(), announceMost)
 		if err != nil || reply == "" {
@@ -83,12 +83,12 @@ func (q *Queue) announce(ctx context.Context, p *pool, fn func(context.Context, 
 }
 
 // endingOf reads an entry of the ended list, as ended_add in jobs.lua writes it.
-func endingOf(line string) (Ending, error) {
+func endingOf(line string) (JobEnd, error) {
 	w := strings.SplitN(line, " ", 5)
 	if len(w) != 5 {
-		return Ending{}, fmt.Errorf("queue: %q is no end of a job", line)
+		return JobEnd{}, fmt.Errorf("queue: %q is no end of a job", line)
 	}
-	return Ending{ID: w[0], State: State(w[1]), Org: w[2], At: instant(w[3]), Notice: w[4]}, nil
+	return JobEnd{ID: w[0], State: State(w[1]), Org: w[2], At: instant(w[3]), Notice: w[4]}, nil
 }
 
 // announceSoon has an end told of at once by this process, if it announces.

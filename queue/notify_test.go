@@ -16,10 +16,10 @@ func (e *env) noticed(notice string) *Job {
 }
 
 // ends returns what one announcer is told now.
-func (e *env) ends(fail error) []Ending {
+func (e *env) ends(fail error) []JobEnd {
 	e.t.Helper()
-	var got []Ending
-	if err := e.announce(e.t.Context(), e.pools()["p"], func(_ context.Context, end Ending) error {
+	var got []JobEnd
+	if err := e.announce(e.t.Context(), e.pools()["p"], func(_ context.Context, end JobEnd) error {
 		got = append(got, end)
 		return fail
 	}); err != nil {
@@ -132,11 +132,11 @@ func TestAnnounceRuns(t *testing.T) {
 		}
 		return Verdict{Kind: Done}
 	}, WorkerOptions{})
-	told := make(chan Ending, 1)
+	told := make(chan JobEnd, 1)
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() {
-		done <- e.Announce(ctx, func(_ context.Context, end Ending) error { told <- end; return nil })
+		done <- e.Announce(ctx, func(_ context.Context, end JobEnd) error { told <- end; return nil })
 	}()
 	j := e.noticed(`{"url":"x"}`)
 	if end := <-told; end.ID != j.ID || end.State != Succeeded || end.Notice != j.Notice {

@@ -53,7 +53,7 @@ type Output struct {
 	lost     bool         // its end has room nowhere
 	pause    time.Duration
 	full     time.Time // since when Redis refuses what is pending; zero: it does not
-	moving   *departure
+	moving   *outputMove
 	timer    *time.Timer
 	sending  sync.Mutex // one append at a time, in order
 }

@@ -28,7 +28,7 @@ func (p Pool) own(org string) Pool {
 // stay until the process ends, and follow Configure. One whose configured pool does
 // not exist waits until Configure brings it.
 func (q *Queue) AddOwn(ids ...string) error {
-	return q.change(func(before *setup) (*setup, error) {
+	return q.change(func(before *workerSetup) (*workerSetup, error) {
 		own := slices.Clone(before.own)
 		for _, id := range ids {
 			if !slices.Contains(own, id) {
@@ -119,7 +119,7 @@ func (q *Queue) poolOf(ctx context.Context, org, id string) *pool {
 			return nil
 		}
 		if err := q.AddOwn(name); err != nil {
-			q.log.ErrorContext(ctx, "a pool of an org's own cannot be added", "pool", name, "error", err)
+			q.log.ErrorContext(ctx, "a pool of an org's own cannot be added", "pool", name, "err", err)
 		}
 	}
 	return q.codes()[code]

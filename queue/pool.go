@@ -36,7 +36,7 @@ type pool struct {
 	quota  quota.Pool
 	limits []any // ARGV of quota_limits in quota.lua
 
-	puts, starts, finishes *batcher
+	puts, starts, finishes *coalescedScript
 	activity
 	announced atomic.Int64 // to Redis, as an org's own: Unix seconds
 }

@@ -10,8 +10,8 @@ import (
 
 // hub shares one pub/sub connection of the process among all who wait for a
 // message. It promises little: messages are lost while Redis is away, when no
-// hub runs, and when a listener is slow. Every listener also polls.
-type hub struct {
+// pubsub runs, and when a listener is slow. Every listener also polls.
+type pubsub struct {
 	rdb redis.UniversalClient
 	log *slog.Logger
 
@@ -21,8 +21,8 @@ type hub struct {
 	kick      chan struct{}
 }
 
-func newHub(rdb redis.UniversalClient, log *slog.Logger) *hub {
-	return &hub{
+func newHub(rdb redis.UniversalClient, log *slog.Logger) *pubsub {
+	return &pubsub{
 		rdb: rdb, log: log, kick: make(chan struct{}, 1),
 		listeners: make(map[string]map[chan string]struct{}),
 		changed:   make(map[string]struct{}),
@@ -31,7 +31,7 @@ func newHub(rdb redis.UniversalClient, log *slog.Logger) *hub {
 
 // listen returns a Go channel that receives the payloads of a Redis channel,
 // as far as its buffer of `depth` has room, until leave is called.
-func (h *hub) listen(channel string, depth int) (messages chan string, leave func()) {
+func (h *pubsub) listen(channel string, depth int) (messages chan string, leave func()) {
 	messages = make(chan string, depth)
 	h.mu.Lock()
 	if h.listeners[channel] == nil {
@@ -51,7 +51,7 @@ func (h *hub) listen(channel string, depth int) (messages chan string, leave fun
 	}
 }
 
-func (h *hub) change(channel string) {
+func (h *pubsub) change(channel string) {
 	h.changed[channel] = struct{}{}
 	select {
 	case h.kick <- struct{}{}:
@@ -61,7 +61,7 @@ func (h *hub) change(channel string) {
 
 // run keeps the connection until ctx is done. go-redis reconnects and
 // subscribes again by itself.
-func (h *hub) run(ctx context.Context) {
+func (h *pubsub) run(ctx context.Context) {
 	sub := h.rdb.Subscribe(ctx)
 	var receiving sync.WaitGroup
 	receiving.Go(func() {
@@ -95,7 +95,7 @@ func (h *hub) run(ctx context.Context) {
 }
 
 // apply subscribes to what has listeners and leaves what has none.
-func (h *hub) apply(ctx context.Context, sub *redis.PubSub, joined map[string]struct{}) {
+func (h *pubsub) apply(ctx context.Context, sub *redis.PubSub, joined map[string]struct{}) {
 	var join, leave []string
 	h.mu.Lock()
 	for channel := range h.changed {
@@ -124,7 +124,7 @@ func (h *hub) apply(ctx context.Context, sub *redis.PubSub, joined map[string]st
 	}
 }
 
-func (h *hub) deliver(channel, payload string) {
+func (h *pubsub) deliver(channel, payload string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for messages := range h.listeners[channel] {

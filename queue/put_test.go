@@ -15,10 +15,10 @@ func TestJobsPutTogether(t *testing.T) {
 	e := newEnv(t, Options{OrgShare: 50}, Pool{ID: "p", MaxJobs: 4})
 	p := e.pools()["p"]
 	first, second, third := e.NewID("p"), e.NewID("p"), e.NewID("p")
-	enter := func(id, org, tokens string) *entrant {
-		return &entrant{ctx: t.Context(), q: e.Queue, p: p, key: jobKey("p", id), args: []any{id, 2, org, "ann", tokens, 5, 1e9, "kkkmmm", "model", "m"}, done: make(chan struct{})}
+	enter := func(id, org, tokens string) *scriptCall {
+		return &scriptCall{ctx: t.Context(), q: e.Queue, p: p, key: jobKey("p", id), args: []any{id, 2, org, "ann", tokens, 5, 1e9, "kkkmmm", "model", "m"}, done: make(chan struct{})}
 	}
-	batch := []*entrant{
+	batch := []*scriptCall{
 		enter(first, "acme", "10"), enter(first, "acme", "10"), enter(second, "acme", "20"), enter(e.NewID("p"), "acme", "40"), enter(third, "zeta", "80"),
 	}
 	for range 2 { // the second time as after a lost reply
@@ -71,11 +71,11 @@ func TestOneCallWakesAll(t *testing.T) {
 	const handlers = 32
 	e := newEnv(t, Options{}, Pool{ID: "p"})
 	calls, p := e.calls("p"), e.pools()["p"]
-	var batch []*entrant
+	var batch []*scriptCall
 	for range handlers {
 		id := e.NewID("p")
 		args := []any{id, 2, "acme", "ann", 1, 5, 1e9, "kkkmmm", "model", "m"}
-		batch = append(batch, &entrant{ctx: t.Context(), q: e.Queue, p: p, key: jobKey("p", id), args: args, done: make(chan struct{})})
+		batch = append(batch, &scriptCall{ctx: t.Context(), q: e.Queue, p: p, key: jobKey("p", id), args: args, done: make(chan struct{})})
 	}
 	p.puts.run(batch)
 	if n := calls(); n != 1 {

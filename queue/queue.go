@@ -46,12 +46,12 @@ type Shares struct{ Interactive, Async, Batch int }
 // Options are the optional settings of a Queue; the zero value is a good one.
 type Options struct {
 	// Logger defaults to slog.Default().
-	Logger *slog.Logger
+	Log *slog.Logger
 	// Scripts runs the scripts; nil: the client given to New. One that sends
 	// what concurrent callers ask for together saves system calls under load.
 	Scripts redis.Scripter
 	// Registerer receives the metrics; nil leaves them unregistered.
-	Registerer prometheus.Registerer
+	Metrics prometheus.Registerer
 	// MaxAttempts is how often a job is started before it fails with code
 	// attempts_exhausted. 0 is 3.
 	MaxAttempts int
@@ -105,11 +105,11 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
-	if o.Logger == nil {
-		o.Logger = slog.Default()
+	if o.Log == nil {
+		o.Log = slog.Default()
 	}
 	if o.Spool == nil {
-		o.Spool = spool.New(spool.Options{Log: o.Logger})
+		o.Spool = spool.New(spool.Options{Log: o.Log})
 	}
 	if o.MaxAttempts == 0 {
 		o.MaxAttempts = 3
@@ -177,15 +177,15 @@ type Queue struct {
 	rdb     redis.UniversalClient
 	quota   *quota.Quota
 	opts    Options // those that stay: see Configure
-	setup   atomic.Pointer[setup]
+	setup   atomic.Pointer[workerSetup]
 	log     *slog.Logger
 	metrics *metrics
-	hub     *hub
+	hub     *pubsub
 	slow    slowBodies
-	reads   *together     // of jobs, looks and memory, which share a connection
-	bodies  *together     // of jobs put, which share another: what is slow there delays no read
-	clock   string        // test clock in microseconds; empty: Redis TIME
-	probe   time.Duration // between looks for work that nobody was called for
+	reads   *coalescedCommands // of jobs, looks and memory, which share a connection
+	bodies  *coalescedCommands // of jobs put, which share another: what is slow there delays no read
+	clock   string             // test clock in microseconds; empty: Redis TIME
+	probe   time.Duration      // between looks for work that nobody was called for
 
 	turn   int // of look among quiet pools
 	memory *capacity.Memory
@@ -212,16 +212,16 @@ func New(rdb redis.UniversalClient, pools []Pool, opts Options) (*Queue, error) 
 		rdb:     rdb,
 		memory:  opts.Memory,
 		opts:    opts,
-		log:     opts.Logger,
-		hub:     newHub(rdb, opts.Logger),
+		log:     opts.Log,
+		hub:     newHub(rdb, opts.Log),
 		probe:   probeEvery,
-		reads:   newTogether(rdb, bodyBatch),
-		bodies:  newTogether(rdb, bodyBatch),
+		reads:   newCoalescedCommands(rdb, bodyBatch),
+		bodies:  newCoalescedCommands(rdb, bodyBatch),
 		ends:    make(chan struct{}, 1),
 		waiting: make(map[*Watch]struct{}),
 	}
 	q.quota = quota.New(rdb, quota.Options{
-		Log: opts.Logger, Metrics: opts.Registerer, Scripts: opts.Scripts,
+		Log: opts.Log, Metrics: opts.Metrics, Scripts: opts.Scripts,
 		LocalShare: opts.LocalShare, Lease: opts.Lease, Clock: func() string { return q.clock },
 	})
 	first, err := newSetup(pools, nil, opts, nil)
@@ -230,7 +230,7 @@ func New(rdb redis.UniversalClient, pools []Pool, opts Options) (*Queue, error) 
 	}
 	q.setup.Store(first)
 	q.configureQuota()
-	q.metrics = newMetrics(opts.Registerer, q)
+	q.metrics = newMetrics(opts.Metrics, q)
 	return q, nil
 }
 

@@ -53,8 +53,8 @@ func newEnv(t testing.TB, opts Options, pools ...Pool) *env {
 
 func envOn(t testing.TB, srv *redistest.Server, opts Options, pools ...Pool) *env {
 	t.Helper()
-	if opts.Logger == nil {
-		opts.Logger = slog.New(slog.DiscardHandler)
+	if opts.Log == nil {
+		opts.Log = slog.New(slog.DiscardHandler)
 	}
 	rdb := srv.Client()
 	q, err := New(rdb, pools, opts)

@@ -14,9 +14,9 @@ import (
 	"github.com/llmguard/llmguard/quota"
 )
 
-// setup is what Configure replaces: the pools, and the options that may change
+// workerSetup is what Configure replaces: the pools, and the options that may change
 // while the queue runs. It is immutable.
-type setup struct {
+type workerSetup struct {
 	configured   []Pool
 	own          []string         // ids of pools that are orgs' own
 	pools, codes map[string]*pool // by id, and by the code in job ids
@@ -27,8 +27,8 @@ type setup struct {
 
 // newSetup derives a setup. Pools that are as they were before keep the scripts
 // they have under way; pools that are gone stay, so that what waits in them ends.
-func newSetup(pools []Pool, own []string, opts Options, before *setup) (*setup, error) {
-	s := &setup{
+func newSetup(pools []Pool, own []string, opts Options, before *workerSetup) (*workerSetup, error) {
+	s := &workerSetup{
 		configured: pools, own: own, pools: make(map[string]*pool), codes: make(map[string]*pool), opts: opts,
 		replaced: make(chan struct{}),
 	}
@@ -61,7 +61,7 @@ func newSetup(pools []Pool, own []string, opts Options, before *setup) (*setup, 
 }
 
 // all lists the configured pools and those that derive from them.
-func (s *setup) all() []Pool {
+func (s *workerSetup) all() []Pool {
 	all := slices.Clone(s.configured)
 	for _, id := range s.own {
 		from, org := providers.SplitPool(id)
@@ -74,7 +74,7 @@ func (s *setup) all() []Pool {
 }
 
 // weigh sets the weights, before anybody else has the setup.
-func (s *setup) weigh(weights map[string]int) error {
+func (s *workerSetup) weigh(weights map[string]int) error {
 	s.opts.Weights, s.weights = weights, ""
 	if len(weights) == 0 {
 		return nil
@@ -126,11 +126,11 @@ func (q *Queue) Configure(pools []Pool, opts Options) error {
 	}
 	opts = opts.withDefaults()
 	opts.Burst, opts.Lease, opts.Grace = q.opts.Burst, q.opts.Lease, q.opts.Grace // pools carry them
-	return q.change(func(before *setup) (*setup, error) { return newSetup(pools, before.own, opts, before) })
+	return q.change(func(before *workerSetup) (*workerSetup, error) { return newSetup(pools, before.own, opts, before) })
 }
 
 // change puts another setup in force.
-func (q *Queue) change(from func(before *setup) (*setup, error)) error {
+func (q *Queue) change(from func(before *workerSetup) (*workerSetup, error)) error {
 	for {
 		before := q.setup.Load()
 		next, err := from(before)
@@ -163,14 +163,14 @@ func (q *Queue) SetWeights(weights map[string]int) error {
 	if err := (Options{Weights: weights}).validate(); err != nil {
 		return err
 	}
-	return q.change(func(before *setup) (*setup, error) {
+	return q.change(func(before *workerSetup) (*workerSetup, error) {
 		next := *before
 		next.replaced = make(chan struct{})
 		return &next, next.weigh(weights)
 	})
 }
 
-func (q *Queue) now() *setup { return q.setup.Load() }
+func (q *Queue) now() *workerSetup { return q.setup.Load() }
 
 func (q *Queue) pools() map[string]*pool { return q.now().pools }
 

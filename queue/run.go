@@ -287,7 +287,7 @@ func (r *runner) verdict(ctx context.Context, c *Claim, call *guard.Call, err er
 			v.Error = wire.BadGateway("The provider's stream ended before the answer was complete", nil)
 		}
 		if endErr := c.Output().End(ctx, true, v); endErr != nil {
-			r.log.Warn("end of a broken answer not recorded", "job", c.Job.ID, "error", endErr)
+			r.log.Warn("end of a broken answer not recorded", "job", c.Job.ID, "err", endErr)
 		}
 	case err == nil:
 		v.Kind = Done

@@ -15,7 +15,7 @@ import (
 func TestRunningCountsLiveCalls(t *testing.T) {
 	t.Parallel()
 	reg := prometheus.NewRegistry()
-	e := newEnv(t, Options{Registerer: reg}, Pool{ID: "p", Concurrency: 10}, Pool{ID: "q"})
+	e := newEnv(t, Options{Metrics: reg}, Pool{ID: "p", Concurrency: 10}, Pool{ID: "q"})
 	ctx := t.Context()
 	for _, pool := range []string{"p", "q"} {
 		e.put(e.job(pool, "acme", "bob", Batch, 10))

@@ -80,10 +80,10 @@ func TestJobsEndedTogether(t *testing.T) {
 		e.put(e.job("p", fmt.Sprintf("o%d", i%2), fmt.Sprintf("u%d", i%3), Async, 10))
 	}
 	p := e.pools()["p"]
-	var batch []*entrant
+	var batch []*scriptCall
 	add := func(c *Claim) {
 		args := []any{c.id, c.token, string(Succeeded), quota.AsBooked, "0", 0, "", "0", "token", c.token, "status", 200}
-		batch = append(batch, &entrant{ctx: t.Context(), q: e.Queue, p: p, key: jobKey("p", c.id), args: args, done: make(chan struct{})})
+		batch = append(batch, &scriptCall{ctx: t.Context(), q: e.Queue, p: p, key: jobKey("p", c.id), args: args, done: make(chan struct{})})
 	}
 	claims := e.claim("p", 8)
 	for _, c := range claims {

@@ -10,22 +10,22 @@ import (
 	"github.com/llmguard/llmguard/providers"
 )
 
-// shift is one Run of a Worker: a crew for each pool. Only set and end, which
+// workerPool is one Run of a Worker: a crew for each pool. Only set and end, which
 // Run's goroutine calls one after the other, touch its maps.
-type shift struct {
+type workerPool struct {
 	w       *Worker
 	ctx     context.Context // Run's own: no job is begun after it
 	runCtx  context.Context // of the jobs
 	keepCtx context.Context // of what keeps their claims
-	setup   *setup          // the last that was looked at
-	crews   map[string]*crew
+	setup   *workerSetup    // the last that was looked at
+	crews   map[string]*poolWorkers
 	told    map[string]bool // pools whose cancellations are listened for
 
 	background, pacers, handlers sync.WaitGroup
 }
 
-// crew is what runs the jobs of one pool.
-type crew struct {
+// poolWorkers is what runs the jobs of one pool.
+type poolWorkers struct {
 	most  int // handlers
 	pacer *pacer
 }
@@ -54,7 +54,7 @@ func (w *Worker) handlers(pool string) int {
 }
 
 // watch puts the crews right whenever that is asked for, until ctx is done.
-func (s *shift) watch() {
+func (s *workerPool) watch() {
 	for {
 		select {
 		case <-s.ctx.Done():
@@ -68,7 +68,7 @@ func (s *shift) watch() {
 
 // set gives every pool the crew it is to have. Pools that left the setup keep
 // theirs. The jobs of a crew that is replaced go on.
-func (s *shift) set() {
+func (s *workerPool) set() {
 	s.setup = s.w.q.now()
 	pools := s.setup.pools
 	for _, id := range slices.Sorted(maps.Keys(pools)) {
@@ -87,7 +87,7 @@ func (s *shift) set() {
 }
 
 // start begins to run the jobs of a pool.
-func (s *shift) start(p *pool, most int) *crew {
+func (s *workerPool) start(p *pool, most int) *poolWorkers {
 	w := s.w
 	pc := newPacer(w.q, p, most)
 	pc.begin = func() { s.handlers.Go(func() { w.handle(s.ctx, s.runCtx, pc) }) }
@@ -105,12 +105,12 @@ func (s *shift) start(p *pool, most int) *crew {
 			w.obeyCancels(s.keepCtx, messages)
 		})
 	}
-	return &crew{most: most, pacer: pc}
+	return &poolWorkers{most: most, pacer: pc}
 }
 
 // end waits for the jobs of all crews, which run on for ShutdownTimeout at the longest
 // and then have abortTime to end.
-func (s *shift) end() {
+func (s *workerPool) end() {
 	s.pacers.Wait()
 	done := make(chan struct{})
 	go func() { s.handlers.Wait(); close(done) }()

@@ -9,20 +9,20 @@ import (
 	"github.com/llmguard/llmguard/internal/redisconn"
 )
 
-// Asked is a Take that was asked for and is not waited for yet. Whoever has it calls
+// Prefetched is a Take that was asked for and is not waited for yet. Whoever has it calls
 // Wait or Drop. It is for one goroutine.
-type Asked struct {
+type Prefetched struct {
 	q       *Quota
 	pool    *pool
 	request Request
 	grant   *Grant
-	reply   *redisconn.Ahead
+	reply   *redisconn.Prefetch
 }
 
-// Ask is the beginning of a Take: it leaves together with what this process next asks
+// Prefetch is the beginning of a Take: it leaves together with what this process next asks
 // Redis, at the latest when it is waited for, or never if ctx has ended. It is nil where
 // that is not possible, such as on a cluster: Take does it then.
-func (q *Quota) Ask(ctx context.Context, r Request) *Asked {
+func (q *Quota) Prefetch(ctx context.Context, r Request) *Prefetched {
 	p, err := q.pool(r.Pool)
 	if q.line == nil || err != nil {
 		return nil
@@ -30,16 +30,16 @@ func (q *Quota) Ask(ctx context.Context, r Request) *Asked {
 	// Another id than that of a Take of the same call: what is dropped late is not that's.
 	r.ID += "+"
 	g := newGrant(p, r)
-	reply := q.line.Ahead(ctx, takeScript.Hash(), p.takes, q.takeArgs(p, g, r)...)
+	reply := q.line.Prefetch(ctx, takeScript.Hash(), p.takes, q.takeArgs(p, g, r)...)
 	if reply == nil {
 		return nil
 	}
-	return &Asked{q: q, pool: p, request: r, grant: g, reply: reply}
+	return &Prefetched{q: q, pool: p, request: r, grant: g, reply: reply}
 }
 
 // Wait is the rest of the Take, for which it waits no longer than ctx and most. With an
 // error that is not *BusyError what may have been booked is given back soon, as by Drop.
-func (a *Asked) Wait(ctx context.Context, most time.Duration) (*Grant, error) {
+func (a *Prefetched) Wait(ctx context.Context, most time.Duration) (*Grant, error) {
 	if err := ctx.Err(); err != nil {
 		a.DropSoon(ctx)
 		return nil, a.q.failed(a.pool, err)
@@ -67,7 +67,7 @@ func (a *Asked) Wait(ctx context.Context, most time.Duration) (*Grant, error) {
 // Drop gives back what was booked or may have been, for which it waits when Redis has
 // answered already, and else lets it happen when that has. What Redis does not take back
 // ends by its lease. Drop of nil does nothing.
-func (a *Asked) Drop(ctx context.Context) {
+func (a *Prefetched) Drop(ctx context.Context) {
 	if a == nil || a.reply.Cancel() {
 		return
 	}
@@ -80,7 +80,7 @@ func (a *Asked) Drop(ctx context.Context) {
 }
 
 // DropSoon is Drop for those who cannot wait for it: Run does when it ends.
-func (a *Asked) DropSoon(ctx context.Context) {
+func (a *Prefetched) DropSoon(ctx context.Context) {
 	a.q.returns.Go(func() { a.Drop(ctx) })
 }
 
@@ -88,7 +88,7 @@ func (a *Asked) DropSoon(ctx context.Context) {
 const replyTimeout = time.Minute
 
 // giveBack waits for the reply.
-func (a *Asked) giveBack(ctx context.Context) {
+func (a *Prefetched) giveBack(ctx context.Context) {
 	cmd, err := a.reply.Wait(ctx, replyTimeout)
 	if err != nil {
 		return // it never left, or even the client's timeouts have not ended the wait
@@ -107,6 +107,6 @@ func (a *Asked) giveBack(ctx context.Context) {
 	}
 	a.q.metrics.grants.WithLabelValues(a.pool.ID, "dropped").Inc()
 	if err := a.q.Give(ctx, a.grant, true); err != nil {
-		a.q.log.WarnContext(ctx, "quota that was asked for ahead is not given back; its lease frees it", "pool", a.pool.ID, "error", err)
+		a.q.log.WarnContext(ctx, "quota that was asked for ahead is not given back; its lease frees it", "pool", a.pool.ID, "err", err)
 	}
 }

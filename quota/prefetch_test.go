@@ -64,9 +64,9 @@ func request(id string) Request {
 	return Request{Pool: "p", ID: id, Org: "o", User: "anna", Tokens: 1000}
 }
 
-func (r *rig) ask(ctx context.Context, id string) *Asked {
+func (r *rig) ask(ctx context.Context, id string) *Prefetched {
 	r.t.Helper()
-	a := r.Ask(ctx, request(id))
+	a := r.Prefetch(ctx, request(id))
 	if a == nil {
 		r.t.Fatal("got no Asked, want one on a single server")
 	}
@@ -119,7 +119,7 @@ func TestAskIsTake(t *testing.T) {
 	if _, err := r.ask(t.Context(), "c").Wait(t.Context(), time.Minute); err != nil {
 		t.Errorf("by a Redis that forgot its scripts: %v", err)
 	}
-	if r.Ask(t.Context(), Request{Pool: "q", ID: "d"}) != nil {
+	if r.Prefetch(t.Context(), Request{Pool: "q", ID: "d"}) != nil {
 		t.Error("from a pool that does not exist")
 	}
 }
@@ -148,7 +148,7 @@ func TestAskDropped(t *testing.T) {
 	if !r.fits("after") {
 		t.Error("what was dropped is still booked")
 	}
-	(*Asked)(nil).Drop(t.Context())
+	(*Prefetched)(nil).Drop(t.Context())
 }
 
 // spoiler loses the reply of the first take, or the take itself.

@@ -72,8 +72,8 @@ type Quota struct {
 	log     *slog.Logger
 	metrics *metrics
 	pools   atomic.Pointer[map[string]*pool]
-	line    *redisconn.Line // where scripts can be asked for with others; nil: nowhere
-	lease   any             // Options.Lease in microseconds, an argument of scripts
+	line    *redisconn.Coalescer // where scripts can be asked for with others; nil: nowhere
+	lease   any                  // Options.Lease in microseconds, an argument of scripts
 
 	reports   reports
 	forgets   atomic.Bool   // Run takes ended grants off the books
@@ -109,7 +109,7 @@ func New(rdb redis.UniversalClient, o Options) *Quota {
 		shares:    make(map[string]*share),
 		used:      make(map[*pool][]any),
 	}
-	q.line, _ = o.Scripts.(*redisconn.Line)
+	q.line, _ = o.Scripts.(*redisconn.Coalescer)
 	q.Configure(nil)
 	return q
 }

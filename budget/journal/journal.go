@@ -205,7 +205,7 @@ func (j *Journal) commit() {
 				j.apply(o)
 			}
 		} else {
-			j.opts.Log.Error("the journal cannot be written", "error", b.err)
+			j.opts.Log.Error("the journal cannot be written", "err", b.err)
 		}
 		close(b.done)
 		j.empty()

@@ -56,7 +56,7 @@ func (c *call) viewAdmin(id string, a tenants.Admin) Admin {
 	for _, k := range c.o.File().Admin.Keys {
 		inFile = inFile || k.ID == id
 	}
-	v.Source = sourceOf(inFile, c.o.Identity.Snapshot().Admins[id] != nil)
+	v.Source = sourceOf(inFile, c.o.Tenants.Snapshot().Admins[id] != nil)
 	if !a.Expires.IsZero() {
 		v.Expires = &a.Expires
 	}
@@ -123,7 +123,7 @@ func (c *call) updateAdmin() (any, error) {
 	}
 	ref := tenants.Ref{Kind: tenants.KindAdmin, ID: id}
 	var stored tenants.Admin
-	old, err := c.o.Identity.Get(c.r.Context(), ref, &stored)
+	old, err := c.o.Tenants.Get(c.r.Context(), ref, &stored)
 	if err != nil {
 		return nil, err
 	}
@@ -148,7 +148,7 @@ func (c *call) deleteAdmin() (any, error) {
 	if _, err := c.showAdmin(id); err != nil {
 		return nil, err
 	}
-	if c.o.Identity.Snapshot().Admins[id] == nil {
+	if c.o.Tenants.Snapshot().Admins[id] == nil {
 		return nil, declared("admin", id, "Disable it here, or take it out of the file")
 	}
 	if err := c.remove(c.entry("admin.delete", "", id), tenants.Ref{Kind: tenants.KindAdmin, ID: id}); err != nil {

@@ -128,7 +128,7 @@ func (p *planner) merged() (*config.Org, error) {
 	if len(changes) == 0 {
 		return p.now, nil
 	}
-	next, err := p.o.Identity.Snapshot().With(changes...)
+	next, err := p.o.Tenants.Snapshot().With(changes...)
 	if err != nil {
 		return nil, err
 	}
@@ -151,7 +151,7 @@ func (p *planner) commit(reason string, plan *Plan) (done int, err error) {
 		if e.After, err = shown(s.after); err != nil {
 			return i, err
 		}
-		if err := p.o.Identity.Commit(p.r.Context(), e, s.change); err != nil {
+		if err := p.o.Tenants.Commit(p.r.Context(), e, s.change); err != nil {
 			return i, err
 		}
 		p.log.Info("audit", "action", e.Action, "actor", e.Actor, "org", e.Org, "target", e.Target, "reason", e.Reason, "ip", e.IP, "id", e.RequestID)

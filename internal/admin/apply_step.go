@@ -78,7 +78,7 @@ func record[T any](p *planner, s *planned, ref tenants.Ref, change func(*T) erro
 		show = func(r T) any { return r }
 	}
 	var r T
-	old, err := p.o.Identity.Get(p.r.Context(), ref, &r)
+	old, err := p.o.Tenants.Get(p.r.Context(), ref, &r)
 	if err != nil {
 		return err
 	}
@@ -171,7 +171,7 @@ func (p *planner) prune(d *Declaration, users map[string]bool) {
 func (p *planner) remove(kind, user, id string) {
 	ref := p.refOf(kind, user, id)
 	var before map[string]any
-	old, err := p.o.Identity.Get(p.r.Context(), ref, &before)
+	old, err := p.o.Tenants.Get(p.r.Context(), ref, &before)
 	if err != nil {
 		p.fail(err)
 		return

@@ -46,7 +46,7 @@ func (c *call) listAudit() (any, error) {
 			return nil, wire.BadRequest("limit", "invalid_value", "limit must be a whole number from 1 to 1000")
 		}
 	}
-	entries, more, err := c.o.Identity.Audit(c.r.Context(), f, limit)
+	entries, more, err := c.o.Tenants.Audit(c.r.Context(), f, limit)
 	if err != nil {
 		return nil, err
 	}

@@ -84,7 +84,7 @@ func (c *call) answer(v any) {
 func (c *call) fail(err error) {
 	e := public(err)
 	if e.Status >= http.StatusInternalServerError {
-		c.log.Error("an administrator's request failed", "id", c.id, "error", err)
+		c.log.Error("an administrator's request failed", "id", c.id, "err", err)
 	}
 	for name, values := range e.Header {
 		c.w.Header()[name] = values
@@ -231,7 +231,7 @@ func (c *call) commit(e tenants.AuditEntry, before, after any, changes ...tenant
 			return err
 		}
 	}
-	if err := c.o.Identity.Commit(c.r.Context(), e, changes...); err != nil {
+	if err := c.o.Tenants.Commit(c.r.Context(), e, changes...); err != nil {
 		return err
 	}
 	c.log.Info("audit", "action", e.Action, "actor", e.Actor, "org", e.Org, "target", e.Target, "reason", e.Reason, "ip", e.IP, "id", e.RequestID)
@@ -266,7 +266,7 @@ func (c *call) check(changes []tenants.Change) error {
 		return nil
 	}
 	org := changes[0].Ref.Org
-	next, err := c.o.Identity.Snapshot().With(changes...)
+	next, err := c.o.Tenants.Snapshot().With(changes...)
 	if err != nil {
 		return err
 	}

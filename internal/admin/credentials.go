@@ -67,7 +67,7 @@ func (c *call) setCredential() (any, error) {
 	}
 	ref := tenants.Ref{Kind: tenants.KindCredential, Org: org, ID: provider}
 	var before tenants.Credential
-	old, err := c.o.Identity.Get(c.r.Context(), ref, &before)
+	old, err := c.o.Tenants.Get(c.r.Context(), ref, &before)
 	if err != nil {
 		return nil, err
 	}

@@ -285,7 +285,7 @@ func (x *export) filesOf(ctx context.Context, user string) error {
 func (x *export) audit(ctx context.Context) error {
 	f := tenants.AuditFilter{Org: x.org}
 	for {
-		entries, more, err := x.o.Identity.Audit(ctx, f, 1000)
+		entries, more, err := x.o.Tenants.Audit(ctx, f, 1000)
 		if err != nil {
 			return err
 		}

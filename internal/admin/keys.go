@@ -138,7 +138,7 @@ func (c *call) listKeys() (any, error) {
 			ids = append(ids, k.ID)
 		}
 	}
-	used, err := c.o.Identity.LastUsed(c.r.Context(), o.ID, ids...)
+	used, err := c.o.Tenants.LastUsed(c.r.Context(), o.ID, ids...)
 	if err != nil {
 		return nil, err
 	}
@@ -166,7 +166,7 @@ func (c *call) showKey(org, id string) (Key, error) {
 	if err != nil {
 		return Key{}, err
 	}
-	used, err := c.o.Identity.LastUsed(c.r.Context(), org, id)
+	used, err := c.o.Tenants.LastUsed(c.r.Context(), org, id)
 	if err != nil {
 		return Key{}, err
 	}
@@ -238,7 +238,7 @@ func (c *call) keyRecord(org, id string) (record tenants.Key, old tenants.Text, 
 	if err != nil {
 		return record, "", nil, err
 	}
-	old, err = c.o.Identity.Get(c.r.Context(), tenants.Ref{Kind: tenants.KindKey, Org: org, ID: id}, &record)
+	old, err = c.o.Tenants.Get(c.r.Context(), tenants.Ref{Kind: tenants.KindKey, Org: org, ID: id}, &record)
 	record.User = u.ID
 	return record, old, k, err
 }

@@ -41,7 +41,7 @@ func (c *call) stream(read streamed, each bool) {
 		return nil
 	})
 	if err != nil && !errors.Is(err, errGone) {
-		c.log.Error("an administrator's stream broke off", "id", c.id, "error", err)
+		c.log.Error("an administrator's stream broke off", "id", c.id, "err", err)
 		_, _ = out.Write(append(public(err).JSON(), '\n'))
 	}
 	_ = out.Flush() // who is gone reads no error either

@@ -242,7 +242,7 @@ func (c *call) setLimit() (any, error) {
 	}
 	ref := tenants.Ref{Kind: tenants.KindLimit, Org: c.recordOrg(org), ID: tenants.LimitID(user, name)}
 	var record tenants.Limit
-	old, err := c.o.Identity.Get(c.r.Context(), ref, &record)
+	old, err := c.o.Tenants.Get(c.r.Context(), ref, &record)
 	if err != nil {
 		return nil, err
 	}

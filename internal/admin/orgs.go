@@ -91,7 +91,7 @@ func (c *call) org(id string) (*config.Org, bool, error) {
 
 // records are what is recorded of an org; never nil.
 func (c *call) records(org string) *tenants.Tenant {
-	if t := c.o.Identity.Snapshot().Tenants[org]; t != nil {
+	if t := c.o.Tenants.Snapshot().Tenants[org]; t != nil {
 		return t
 	}
 	return &tenants.Tenant{}
@@ -190,7 +190,7 @@ func (c *call) updateOrg() (any, error) {
 	}
 	ref := tenants.Ref{Kind: tenants.KindOrg, Org: id, ID: id}
 	var record tenants.Org
-	old, err := c.o.Identity.Get(c.r.Context(), ref, &record)
+	old, err := c.o.Tenants.Get(c.r.Context(), ref, &record)
 	if err != nil {
 		return nil, err
 	}
@@ -227,7 +227,7 @@ func (c *call) remove(e tenants.AuditEntry, refs ...tenants.Ref) error {
 	changes := make([]tenants.Change, 0, len(refs))
 	for i, ref := range refs {
 		var record map[string]any
-		old, err := c.o.Identity.Get(c.r.Context(), ref, &record)
+		old, err := c.o.Tenants.Get(c.r.Context(), ref, &record)
 		if err != nil {
 			return err
 		}

@@ -117,7 +117,7 @@ func (c *call) over(org string) []tenants.Change {
 		}
 		ref := tenants.Ref{Kind: tenants.KindOverride, Org: org, ID: id}
 		var gone tenants.Override
-		if old, err := c.o.Identity.Get(c.r.Context(), ref, &gone); err == nil && old != "" {
+		if old, err := c.o.Tenants.Get(c.r.Context(), ref, &gone); err == nil && old != "" {
 			out = append(out, tenants.Change{Ref: ref, Old: old})
 		}
 	}

@@ -24,7 +24,7 @@ func reloading(t *testing.T, reload func(context.Context) (*admin.Reloaded, erro
 	}
 	file := func() *config.Config { return cfg }
 	store := tenants.New(d.rdb, tenants.Options{})
-	d.api, err = admin.New(admin.Options{Identity: store, Budget: d.books, File: file, Effective: file, Reload: reload})
+	d.api, err = admin.New(admin.Options{Tenants: store, Budget: d.books, File: file, Effective: file, Reload: reload})
 	if err != nil {
 		t.Fatal(err)
 	}

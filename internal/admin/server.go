@@ -36,8 +36,8 @@ import (
 // Options are what a Server is built from. All but Failures, Queue, Batches, Webhooks, Reload,
 // Refresh and Log are required.
 type Options struct {
-	Identity *tenants.Store
-	Budget   *budget.Store
+	Tenants *tenants.Store
+	Budget  *budget.Store
 	// File is the configuration as it was read, Effective the same with the orgs
 	// in force. Both are read-only.
 	File, Effective func() *config.Config
@@ -222,7 +222,7 @@ func (c *call) authenticate() (actor, error) {
 				return a, nil
 			}
 			known = a.id
-			if !blocked && c.o.Identity.Missed(c.r.Context()) { // it may be new
+			if !blocked && c.o.Tenants.Missed(c.r.Context()) { // it may be new
 				if a, ok := c.lookUp(text); ok {
 					return a, nil
 				}
@@ -268,7 +268,7 @@ func (c *call) administrators(cfg *config.Config) map[string]tenants.Admin {
 	for _, k := range cfg.Admin.Keys {
 		all[k.ID] = tenants.Admin{Hash: k.Hash, ReadOnly: k.ReadOnly, Disabled: k.Disabled, Expires: k.Expires}
 	}
-	for id, a := range c.o.Identity.Snapshot().Admins {
+	for id, a := range c.o.Tenants.Snapshot().Admins {
 		all[id] = *a
 	}
 	return all

@@ -43,7 +43,7 @@ func (c *call) refused(known string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.r.Context()), refusalTime)
 	defer cancel()
 	if err := c.note(ctx, e, said); err != nil {
-		c.log.Warn("audit entry not written", "action", e.Action, "ip", e.IP, "error", err)
+		c.log.Warn("audit entry not written", "action", e.Action, "ip", e.IP, "err", err)
 	}
 }
 
@@ -53,7 +53,7 @@ func (c *call) note(ctx context.Context, e tenants.AuditEntry, after any) error 
 	if e.After, err = shown(after); err != nil {
 		return err
 	}
-	return c.o.Identity.Commit(ctx, e)
+	return c.o.Tenants.Commit(ctx, e)
 }
 
 // signIn records that an administrator has opened the console, and tells whose key it is.
@@ -67,7 +67,7 @@ func (c *call) session(action string) (any, error) {
 	e := c.entry(action, "", c.actor.id)
 	c.log.Info("audit", "action", e.Action, "actor", e.Actor, "ip", e.IP, "id", e.RequestID)
 	if err := c.note(c.r.Context(), e, nil); err != nil {
-		c.log.Error("audit entry not written", "action", e.Action, "actor", e.Actor, "ip", e.IP, "error", err)
+		c.log.Error("audit entry not written", "action", e.Action, "actor", e.Actor, "ip", e.IP, "err", err)
 	}
 	return c.self()
 }

@@ -122,7 +122,7 @@ func (c *call) updateUser() (any, error) {
 	}
 	ref := tenants.Ref{Kind: tenants.KindUser, Org: org, ID: id}
 	var record tenants.User
-	old, err := c.o.Identity.Get(c.r.Context(), ref, &record)
+	old, err := c.o.Tenants.Get(c.r.Context(), ref, &record)
 	if err != nil {
 		return nil, err
 	}

@@ -77,7 +77,7 @@ type App struct {
 	exporter    *budget.Exporter // nil without ledger.export_dir
 	calibration *calibration.Calibration
 	queue       *queue.Queue
-	rejoin      *idempotency.Store
+	idempotency *idempotency.Store
 	files       *files.Store // these four are nil without files.store
 	batches     *batch.Store
 	batchRunner *batch.Runner
@@ -167,13 +167,13 @@ func New(o Options) (_ *App, err error) {
 	a.guard = guard.New(guard.Options{
 		Charged: a.alerts.Charged,
 		Budget:  a.budget, Calibration: a.calibration, Quota: a.queue.Quota(), Policy: set.policy, StoreDeadline: o.Config.Store.Deadline,
-		LocalShare: int(o.Config.Store.LocalShare), Owned: ownership.New(o.Redis, a.memory, o.Log), Conversations: a.turns, Spool: a.spool, Log: o.Log, Metrics: a.registry,
+		LocalShare: int(o.Config.Store.LocalShare), Ownership: ownership.New(o.Redis, a.memory, o.Log), Conversations: a.turns, Spool: a.spool, Log: o.Log, Metrics: a.registry,
 	})
 	if err = pricing.Register(a.registry, func() *pricing.Catalogue { return a.guard.Policy().Catalogue }, time.Now); err != nil {
 		return nil, err
 	}
 	warnOldPrices(set.policy.Catalogue, time.Now(), o.Log)
-	a.rejoin = idempotency.New(o.Redis, idempotency.Options{Logger: o.Log})
+	a.idempotency = idempotency.New(o.Redis, idempotency.Options{Log: o.Log})
 	hooks := set.webhooks
 	hooks.Log, hooks.Metrics = o.Log, a.registry
 	if a.webhooks, err = webhook.New(o.Redis, hooks); err != nil {
@@ -262,7 +262,7 @@ func (a *App) Run(ctx context.Context) error {
 	keepers.Go(func() error { return quiet(a.ids.run(keeping)) })
 	keepers.Go(func() error { return a.noteShadow(keeping) })
 	keepers.Go(func() error { return quiet(a.queue.Run(keeping)) })
-	keepers.Go(func() error { return quiet(a.rejoin.Run(keeping)) })
+	keepers.Go(func() error { return quiet(a.idempotency.Run(keeping)) })
 	keepers.Go(func() error { return quiet(a.alerts.Run(keeping)) })
 	a.watchCertificates(keeping, keepers.Go)
 	if a.files != nil {
@@ -314,7 +314,7 @@ func (a *App) Run(ctx context.Context) error {
 	stop()
 	err = errors.Join(err, keepers.Wait(), a.journal.Close())
 	if closing := a.tracer.Close(settle); closing != nil { // spans are no reason to fail
-		a.log.Warn("the last spans were not exported", "error", closing)
+		a.log.Warn("the last spans were not exported", "err", closing)
 	}
 	a.guard.Policy().Providers.Close()
 	if a.blobs != nil {
@@ -368,7 +368,7 @@ func (a *App) serveCalls(ctx context.Context) error {
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.Shutdown+unwindTime)
 	defer cancel()
 	if err := srv.Shutdown(end); err != nil {
-		a.log.Warn("calls were still open at the end of shutdown", "error", err)
+		a.log.Warn("calls were still open at the end of shutdown", "err", err)
 		return srv.Close()
 	}
 	return nil

@@ -29,7 +29,7 @@ func (a *App) openFiles(ring *seal.Ring) error {
 	a.blobs.Seal(ring)
 	a.files = files.New(a.rdb, a.blobs, files.Options{
 		TTL: c.Files.TTL, OrgBytes: int64(c.Files.MaxOrgBytes), UserBytes: int64(c.Files.MaxUserBytes),
-		OrgFiles: int64(c.Files.MaxOrgFiles), UserFiles: int64(c.Files.MaxUserFiles), Memory: a.memory, Logger: a.log,
+		OrgFiles: int64(c.Files.MaxOrgFiles), UserFiles: int64(c.Files.MaxUserFiles), Memory: a.memory, Log: a.log,
 	})
 	return a.files.Agree(ctx)
 }
@@ -46,7 +46,7 @@ func (a *App) openBatches(roles Role) {
 		a.batchRunner = batch.NewRunner(a.batches, batch.Options{
 			Guard: a.guard, Queue: a.queue, Scan: ScanLimits(c), MaxLine: int(c.Requests.MaxBody),
 			MaxLines: c.Batches.MaxLines, InQueue: c.Batches.InQueue, RefuseOverBudget: c.Batches.OverBudget == "refuse",
-			Lease: c.Queue.Lease / 2, Poll: c.Batches.Poll, Doubt: c.Batches.Doubt, Ended: a.batchEnded, Logger: a.log, Registerer: a.registry,
+			Lease: c.Queue.Lease / 2, Poll: c.Batches.Poll, Doubt: c.Batches.Doubt, Ended: a.batchEnded, Log: a.log, Metrics: a.registry,
 		})
 	}
 }

@@ -46,23 +46,23 @@ type Callers struct {
 
 // Parts are what a Front is built on.
 type Parts struct {
-	Config     *config.Config
-	Roles      Role
-	Redis      redis.UniversalClient
-	Directory  *auth.Directory
-	Failures   *auth.FailureLimiter // of wrong keys
-	Identities *Identities
-	Budget     *budget.Store
-	Guard      *guard.Guard
-	Queue      *queue.Queue
-	Rejoin     *idempotency.Store
-	Files      *files.Store // nil without files.store
-	Batches    *batch.Store // nil without files.store
-	Webhooks   *webhook.Sender
-	Spool      *spool.Store
-	Tracer     *tracing.Tracer // nil when nothing is traced
-	Log        *slog.Logger
-	Metrics    prometheus.Registerer
+	Config      *config.Config
+	Roles       Role
+	Redis       redis.UniversalClient
+	Directory   *auth.Directory
+	Failures    *auth.FailureLimiter // of wrong keys
+	Identities  *Identities
+	Budget      *budget.Store
+	Guard       *guard.Guard
+	Queue       *queue.Queue
+	Idempotency *idempotency.Store
+	Files       *files.Store // nil without files.store
+	Batches     *batch.Store // nil without files.store
+	Webhooks    *webhook.Sender
+	Spool       *spool.Store
+	Tracer      *tracing.Tracer // nil when nothing is traced
+	Log         *slog.Logger
+	Metrics     prometheus.Registerer
 	// Reload reads the configuration file again; nil: there is none.
 	Reload func(context.Context) (*Reloaded, error)
 }
@@ -70,7 +70,7 @@ type Parts struct {
 func (a *App) parts(o Options, set *settings) *Parts {
 	p := &Parts{
 		Config: a.cfg, Roles: o.Roles, Redis: a.rdb, Directory: set.directory, Failures: a.failures, Identities: a.ids, Budget: a.budget, Guard: a.guard,
-		Queue: a.queue, Rejoin: a.rejoin, Files: a.files, Batches: a.batches, Webhooks: a.webhooks,
+		Queue: a.queue, Idempotency: a.idempotency, Files: a.files, Batches: a.batches, Webhooks: a.webhooks,
 		Spool: a.spool, Tracer: a.tracer, Log: a.log, Metrics: a.registry,
 	}
 	if o.Load != nil {

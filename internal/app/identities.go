@@ -155,7 +155,7 @@ func (i *Identities) make(id string, file *config.Org, record *tenants.Tenant) *
 		}
 		return made
 	}
-	i.log.Error("the records of an org do not go with the configuration; it stays as it was", "org", id, "error", err)
+	i.log.Error("the records of an org do not go with the configuration; it stays as it was", "org", id, "err", err)
 	if old != nil || file == nil {
 		return old
 	}
@@ -275,7 +275,7 @@ func (a *App) openIdentities(set *settings) {
 	ctx, cancel := context.WithTimeout(context.Background(), loadTime) //nolint:forbidigo // it is nobody's call
 	defer cancel()
 	if err := a.identity.Load(ctx); err != nil {
-		a.log.Warn("identities cannot be read; those of the file stand until they can", "error", err)
+		a.log.Warn("identities cannot be read; those of the file stand until they can", "err", err)
 	}
 	a.ids = newIdentities(a.identity, a.cfg, set, a.log)
 	a.ids.Update()
@@ -287,7 +287,7 @@ const loadTime = 30 * time.Second
 // obey makes a state of the identities the one in force.
 func (a *App) obey(p *guard.Policy, d *auth.Directory, weights map[string]int) {
 	if err := a.queue.AddOwn(p.OwnPools()...); err != nil {
-		a.log.Error("pools of orgs with credentials of their own cannot be added", "error", err)
+		a.log.Error("pools of orgs with credentials of their own cannot be added", "err", err)
 	}
 	changed := changedOrgs(a.guard.Policy(), p)
 	a.guard.SetPolicy(p)
@@ -301,7 +301,7 @@ func (a *App) obey(p *guard.Policy, d *auth.Directory, weights map[string]int) {
 		a.callers.SetDirectory(d)
 	}
 	if err := a.queue.SetWeights(weights); err != nil {
-		a.log.Error("weights of the queue cannot be set", "error", err)
+		a.log.Error("weights of the queue cannot be set", "err", err)
 	}
 	select {
 	case a.limitsChanged <- struct{}{}:

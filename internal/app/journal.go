@@ -36,24 +36,24 @@ func epochFile(c config.Store) string {
 // answers, else in the journal.
 func (a *App) settle(ctx context.Context) {
 	if err := a.guard.Close(ctx); err != nil {
-		a.log.Error("not every call could be settled; the rest expires and is charged in full", "error", err)
+		a.log.Error("not every call could be settled; the rest expires and is charged in full", "err", err)
 	}
 	left, err := a.budget.Replay(ctx)
 	switch {
 	case left == 0:
 	case a.journal.Durable():
 		a.log.Warn("ends of calls are left in the journal; the next process with this directory writes them",
-			"calls", left, "dir", a.cfg.Store.JournalDir, "error", err)
+			"calls", left, "dir", a.cfg.Store.JournalDir, "err", err)
 	default:
 		a.log.Error("ends of calls are lost with this process, because store.journal_dir is not set; their holds are charged in full",
-			"calls", left, "error", err)
+			"calls", left, "err", err)
 	}
 }
 
 // moneyScripts returns what runs the scripts of the budget, and its flights: with
 // store.durability they return when a replica has what was written. Half of the
 // deadline is for that.
-func moneyScripts(c config.Store, line *redisconn.Line) (redis.Scripter, func() budget.Flight) {
+func moneyScripts(c config.Store, line *redisconn.Coalescer) (redis.Scripter, func() budget.Flight) {
 	if c.Durability == "async" || c.Durability == "" {
 		return line, func() budget.Flight { return line.Batch() }
 	}

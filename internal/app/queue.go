@@ -24,7 +24,7 @@ func Queue(ctx context.Context, cfg *config.Config, rdb redis.UniversalClient, l
 		return nil, nil, err
 	}
 	o := queueOptions(cfg, set)
-	o.Logger, o.Blobs = log, Blobs(ctx, cfg, rdb)
+	o.Log, o.Blobs = log, Blobs(ctx, cfg, rdb)
 	o.Memory = capacity.New(rdb, nil, memoryOptions(cfg), nil)
 	if o.Blobs != nil {
 		o.Blobs.Seal(set.seal)
@@ -81,7 +81,7 @@ func queueOptions(cfg *config.Config, set *settings) queue.Options {
 
 func (a *App) queueOptions(set *settings, scripts redis.Scripter) queue.Options {
 	o := queueOptions(a.cfg, set)
-	o.Scripts, o.Logger, o.Registerer, o.Blobs, o.Spool = scripts, a.log, a.registry, a.blobs, a.spool
+	o.Scripts, o.Log, o.Metrics, o.Blobs, o.Spool = scripts, a.log, a.registry, a.blobs, a.spool
 	o.Memory, o.Files = a.memory, a.files
 	return o
 }

@@ -102,6 +102,6 @@ func awaitRedis(ctx context.Context, rdb redis.UniversalClient, log *slog.Logger
 		if !errors.As(err, &late) || !late.Timeout() {
 			return
 		}
-		log.Warn("redis is late to answer, still waiting for it", "error", err)
+		log.Warn("redis is late to answer, still waiting for it", "err", err)
 	}
 }

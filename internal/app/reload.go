@@ -39,7 +39,7 @@ func (a *App) Reload(ctx context.Context) (*Reloaded, error) {
 	r, err := a.reload()
 	if err != nil {
 		a.told.Refused()
-		a.log.ErrorContext(ctx, "the configuration was not reloaded; the old one goes on", "error", err)
+		a.log.ErrorContext(ctx, "the configuration was not reloaded; the old one goes on", "err", err)
 		return nil, err
 	}
 	a.log.InfoContext(ctx, "configuration reloaded", "hash", r.Hash, "changed", r.Changed)
@@ -143,14 +143,14 @@ func (a *App) reloadBySignal(ctx context.Context) {
 	if err != nil {
 		entry.Action = "config.reload_refused"
 	} else if entry.After, err = json.Marshal(done); err != nil {
-		a.log.ErrorContext(ctx, "reload not recorded in the audit", "error", err)
+		a.log.ErrorContext(ctx, "reload not recorded in the audit", "err", err)
 		return
 	}
 	entry.Before = fmt.Appendf(nil, `{"hash":%q}`, hash)
 	ctx, cancel := context.WithTimeout(ctx, auditTime)
 	defer cancel()
 	if err := a.identity.Commit(ctx, entry); err != nil {
-		a.log.ErrorContext(ctx, "reload not recorded in the audit", "error", err)
+		a.log.ErrorContext(ctx, "reload not recorded in the audit", "err", err)
 	}
 }
 

@@ -98,7 +98,7 @@ func signers(list []config.Secret) ([]webhook.Secret, error) {
 
 // announce tells the webhooks of jobs that ended, in whatever process they did.
 func (a *App) announce(ctx context.Context) error {
-	return a.queue.Announce(ctx, func(ctx context.Context, e queue.Ending) error {
+	return a.queue.Announce(ctx, func(ctx context.Context, e queue.JobEnd) error {
 		state := string(e.State)
 		if e.State == queue.Succeeded && webhook.ForResponse(e.Notice) {
 			var err error
@@ -112,7 +112,7 @@ func (a *App) announce(ctx context.Context) error {
 
 // responseState is how the response ended that a job has made: a job succeeds
 // also with one that the provider calls incomplete or failed.
-func (a *App) responseState(ctx context.Context, e queue.Ending) (string, error) {
+func (a *App) responseState(ctx context.Context, e queue.JobEnd) (string, error) {
 	job, err := a.queue.Job(ctx, e.Org, e.ID)
 	if errors.Is(err, queue.ErrNotFound) { // deleted meanwhile
 		return string(e.State), nil

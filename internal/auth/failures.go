@@ -15,7 +15,7 @@ func (r Rate) limiter() *rate.Limiter {
 	return rate.NewLimiter(rate.Every(time.Minute/time.Duration(r.PerMinute)), r.Burst)
 }
 
-// RetryAfter is when a blocked address may try again: the limiters of New give a failure
+// FailureRetryAfter is when a blocked address may try again: NewFailureLimiter's give a failure
 // back at least that often.
 const FailureRetryAfter = time.Second
 
@@ -24,7 +24,7 @@ const (
 	memory     = 5 * time.Minute
 )
 
-// Limiter counts the failures of each address and of all together, so that guesses from
+// FailureLimiter counts the failures of each address and of all together, so that guesses from
 // many addresses get no further than those from ten. It forgets addresses that have been
 // quiet. An IPv6 host has a whole /64 to call from, so that counts as one address. It is
 // safe for concurrent use.
@@ -41,13 +41,13 @@ type entry struct {
 	last    time.Time
 }
 
-// New returns the limiter of a process. Everything that a wrong key or token can be sent
+// NewFailureLimiter returns the limiter of a process. Everything that a wrong key or token can be sent
 // to shares it.
 func NewFailureLimiter() *FailureLimiter {
 	return NewFailureLimiterWith(Rate{PerMinute: 60, Burst: 20}, Rate{PerMinute: 600, Burst: 200})
 }
 
-// NewLimiter returns a limiter with these rates, of each address and in all.
+// NewFailureLimiterWith returns a limiter with these rates, of each address and in all.
 func NewFailureLimiterWith(each, all Rate) *FailureLimiter {
 	return &FailureLimiter{each: each, all: all.limiter(), ips: map[netip.Addr]*entry{}}
 }

@@ -14,18 +14,18 @@ type fair struct {
 	mu    sync.Mutex
 	free  int
 	ended uint64 // places so far, the clock of line.since
-	orgs  map[string]*line
+	orgs  map[string]*share
 
 	granted func(org string) // tells a test of each place; nil otherwise
 }
 
-// line is an org or one of its users: the places it has and the ones it waits for.
-type line struct {
+// share is an org or one of its users: the places it has and the ones it waits for.
+type share struct {
 	open, waits int
-	since       uint64           // when its last place ended
-	users       map[string]*line // of an org
-	places      []*place         // that a user waits for
-	preempt     chan struct{}    // of a user: one message for each place to give up
+	since       uint64            // when its last place ended
+	users       map[string]*share // of an org
+	places      []*place          // that a user waits for
+	preempt     chan struct{}     // of a user: one message for each place to give up
 }
 
 // place is one place, or the wait for it.
@@ -36,7 +36,7 @@ type place struct {
 	open      bool
 }
 
-func newFair(places int) *fair { return &fair{free: places, orgs: map[string]*line{}} }
+func newFair(places int) *fair { return &fair{free: places, orgs: map[string]*share{}} }
 
 // errPreempted ends a turn whose place another org should have.
 var errPreempted = errors.New("batch: another org has a better claim to the place")
@@ -108,7 +108,7 @@ func (p *place) due() bool {
 	return fewer(f.orgs, org) || fewer(org.users, org.users[p.user])
 }
 
-func fewer(lines map[string]*line, than *line) bool {
+func fewer(lines map[string]*share, than *share) bool {
 	next := first(lines)
 	return next != nil && next.open < than.open
 }
@@ -132,7 +132,7 @@ func (p *place) queue(ahead bool) {
 	f := p.fair
 	org := lineOf(f.orgs, p.org, f.ended)
 	if org.users == nil {
-		org.users = map[string]*line{}
+		org.users = map[string]*share{}
 	}
 	user := lineOf(org.users, p.user, f.ended)
 	if user.preempt == nil {
@@ -153,16 +153,16 @@ func (p *place) queue(ahead bool) {
 // maxPreempted bounds the messages to a user who does not read them.
 const maxPreempted = 256
 
-func lineOf(lines map[string]*line, id string, since uint64) *line {
+func lineOf(lines map[string]*share, id string, since uint64) *share {
 	if lines[id] == nil {
-		lines[id] = &line{since: since}
+		lines[id] = &share{since: since}
 	}
 	return lines[id]
 }
 
 // demand makes the org with the most places give one up, when the waiting one would have
 // fewer than that org even then; otherwise it looks among the users of the org that waits.
-func (f *fair) demand(org, user *line) {
+func (f *fair) demand(org, user *share) {
 	users, waiting := org.users, user
 	if most := largest(f.orgs); most.left() > org.open+org.waits {
 		users, waiting = most.users, nil
@@ -178,7 +178,7 @@ func (f *fair) demand(org, user *line) {
 }
 
 // left is how many places a line will have once it has given up those it should.
-func (l *line) left() int {
+func (l *share) left() int {
 	n := l.open - len(l.preempt)
 	for _, user := range l.users {
 		n -= len(user.preempt)
@@ -186,7 +186,7 @@ func (l *line) left() int {
 	return n
 }
 
-func largest(lines map[string]*line) (most *line) {
+func largest(lines map[string]*share) (most *share) {
 	for _, l := range lines {
 		if most == nil || l.left() > most.left() {
 			most = l
@@ -216,7 +216,7 @@ func (f *fair) grant() {
 }
 
 // first returns the line that gets the next place; nil when none waits.
-func first(lines map[string]*line) (next *line) {
+func first(lines map[string]*share) (next *share) {
 	for _, l := range lines {
 		if l.waits > 0 && (next == nil || l.open < next.open || l.open == next.open && l.since < next.since) {
 			next = l

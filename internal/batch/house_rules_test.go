@@ -58,7 +58,7 @@ func newHouse(t *testing.T) *house {
 	t.Cleanup(set.Close)
 	catalogue, err := pricing.Embedded()
 	must(t, err)
-	h.queue, err = queue.New(h.rdb, []queue.Pool{{ID: "main"}}, queue.Options{Logger: quiet})
+	h.queue, err = queue.New(h.rdb, []queue.Pool{{ID: "main"}}, queue.Options{Log: quiet})
 	must(t, err)
 	h.guard = guard.New(guard.Options{
 		Quota: h.queue.Quota(), Budget: budget.New(h.rdb, budget.Options{}), StoreDeadline: 30 * time.Second, Log: quiet,
@@ -68,7 +68,7 @@ func newHouse(t *testing.T) *house {
 	blobs, err := blob.Open(t.Context(), t.TempDir())
 	must(t, err)
 	t.Cleanup(func() { _ = blobs.Close() })
-	h.files = files.New(h.rdb, blobs, files.Options{Logger: quiet})
+	h.files = files.New(h.rdb, blobs, files.Options{Log: quiet})
 	h.store = batch.NewStore(h.rdb, h.files, quiet)
 	h.background(t, h.queue.Run)
 	return h
@@ -98,7 +98,7 @@ func (h *house) background(t *testing.T, run func(context.Context) error) (stop 
 }
 
 func (h *house) runner(t *testing.T, o batch.Options) (stop func()) {
-	o.Guard, o.Queue, o.Logger = h.guard, h.queue, quiet
+	o.Guard, o.Queue, o.Log = h.guard, h.queue, quiet
 	return h.background(t, batch.NewRunner(h.store, o).Run)
 }
 
@@ -144,8 +144,8 @@ func (h *house) ended(t *testing.T, b *batch.Batch) *batch.Batch {
 	return h.await(t, b, "ended", func(b *batch.Batch) bool { return b.Status.Terminal() })
 }
 
-// line is a line of an output or error file.
-type line struct {
+// share is a line of an output or error file.
+type share struct {
 	ID       string `json:"id"`
 	CustomID string `json:"custom_id"`
 	Response *struct {
@@ -160,7 +160,7 @@ type line struct {
 }
 
 // lines reads a file of an ended batch, in its order; none for no file.
-func (h *house) lines(t *testing.T, b *batch.Batch, id string) (out []line) {
+func (h *house) lines(t *testing.T, b *batch.Batch, id string) (out []share) {
 	t.Helper()
 	if id == "" {
 		return nil
@@ -171,7 +171,7 @@ func (h *house) lines(t *testing.T, b *batch.Batch, id string) (out []line) {
 	must(t, err)
 	defer body.Close()
 	for d := json.NewDecoder(body); ; {
-		var l line
+		var l share
 		err := d.Decode(&l)
 		if errors.Is(err, io.EOF) {
 			return out

@@ -105,7 +105,7 @@ func (t *turn) tidy(ctx context.Context, api providers.Batches, p *part) {
 			continue
 		}
 		if err := api.Delete(ctx, id); err != nil && ctx.Err() == nil {
-			t.r.log.WarnContext(ctx, "a file of a batch stays at the provider", "batch", t.b.ID, "file", id, "error", err)
+			t.r.log.WarnContext(ctx, "a file of a batch stays at the provider", "batch", t.b.ID, "file", id, "err", err)
 		}
 	}
 }

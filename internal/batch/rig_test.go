@@ -79,7 +79,7 @@ func newRigOn(t *testing.T, rdb redis.UniversalClient, limits ...budget.Limit) *
 		t.Fatal(err)
 	}
 	log := slog.New(slog.DiscardHandler)
-	if r.queue, err = queue.New(rdb, []queue.Pool{{ID: "main"}}, queue.Options{Logger: log}); err != nil {
+	if r.queue, err = queue.New(rdb, []queue.Pool{{ID: "main"}}, queue.Options{Log: log}); err != nil {
 		t.Fatal(err)
 	}
 	r.guard = guard.New(guard.Options{
@@ -96,7 +96,7 @@ func newRigOn(t *testing.T, rdb redis.UniversalClient, limits ...budget.Limit) *
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = blobs.Close() })
-	r.files = files.New(rdb, blobs, files.Options{Logger: log})
+	r.files = files.New(rdb, blobs, files.Options{Log: log})
 	r.store = NewStore(rdb, r.files, log)
 	r.background(r.queue.Run)
 	return r
@@ -120,7 +120,7 @@ func (r *rig) worker() (stop func()) {
 }
 
 func (r *rig) options() Options {
-	return Options{Guard: r.guard, Queue: r.queue, Logger: slog.New(slog.NewTextHandler(r.t.Output(), nil))}
+	return Options{Guard: r.guard, Queue: r.queue, Log: slog.New(slog.NewTextHandler(r.t.Output(), nil))}
 }
 
 // runner starts a runner.

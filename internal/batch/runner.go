@@ -49,8 +49,8 @@ type Options struct {
 	// again when it fails, or when its process dies meanwhile.
 	Ended func(context.Context, *Batch) error
 
-	Logger     *slog.Logger
-	Registerer prometheus.Registerer
+	Log     *slog.Logger
+	Metrics prometheus.Registerer
 }
 
 func (o Options) withDefaults() Options {
@@ -72,8 +72,8 @@ func (o Options) withDefaults() Options {
 			*d.field = d.value
 		}
 	}
-	if o.Logger == nil {
-		o.Logger = slog.Default()
+	if o.Log == nil {
+		o.Log = slog.Default()
 	}
 	return o
 }
@@ -96,8 +96,8 @@ type Runner struct {
 func NewRunner(s *Store, o Options) *Runner {
 	o = o.withDefaults()
 	return &Runner{
-		s: s, opts: o, log: o.Logger, driving: newFair(drivenAtOnce), heavy: newFair(heavyAtOnce),
-		metrics: newMetrics(o.Registerer), taken: map[string]bool{},
+		s: s, opts: o, log: o.Log, driving: newFair(drivenAtOnce), heavy: newFair(heavyAtOnce),
+		metrics: newMetrics(o.Metrics), taken: map[string]bool{},
 	}
 }
 

@@ -111,7 +111,7 @@ func (t *turn) refusedPart(ctx context.Context, p *part, err error) error {
 		p.State, p.End = partEnded, string(Failed)
 		p.Problems = []upstreamFault{{Code: refused.Code, Message: refused.Message}}
 	}
-	t.r.log.WarnContext(ctx, "the provider does not take a part of a batch", "batch", t.b.ID, "part", p.N, "error", err)
+	t.r.log.WarnContext(ctx, "the provider does not take a part of a batch", "batch", t.b.ID, "part", p.N, "err", err)
 	return t.writePart(ctx, p)
 }
 

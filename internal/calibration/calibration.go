@@ -116,7 +116,7 @@ func (c *Calibration) Run(ctx context.Context) error {
 		case <-tick.C:
 		case <-ctx.Done():
 			if err := c.syncFor(context.WithoutCancel(ctx)); err != nil {
-				c.opts.Log.Warn("the last observations of usage are lost", "error", err)
+				c.opts.Log.Warn("the last observations of usage are lost", "err", err)
 			}
 			return ctx.Err()
 		}
@@ -136,7 +136,7 @@ func (c *Calibration) syncFor(ctx context.Context) error {
 func (c *Calibration) report(ctx context.Context, err error) {
 	switch {
 	case err != nil && !c.failing && ctx.Err() == nil:
-		c.opts.Log.Warn("calibration is not shared now; what is known stays in force", "error", err)
+		c.opts.Log.Warn("calibration is not shared now; what is known stays in force", "err", err)
 	case err == nil && c.failing:
 		c.opts.Log.Info("calibration is shared again")
 	}

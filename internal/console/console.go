@@ -183,7 +183,7 @@ func (c *Console) signedIn(page func(*visit) error) http.HandlerFunc {
 		case errors.Is(err, errNotFound):
 			v.fail(http.StatusNotFound, "It may have been deleted.")
 		case err != nil:
-			c.o.Log.Error("a page of the console failed", "path", r.URL.Path, "error", err)
+			c.o.Log.Error("a page of the console failed", "path", r.URL.Path, "err", err)
 			w.Header().Set("Retry-After", "1")
 			v.fail(http.StatusServiceUnavailable, "Limits, jobs and spending cannot be read now: "+err.Error()+". Check that Redis is running; llmguard doctor says what is wrong.")
 		}
@@ -195,6 +195,6 @@ func (v *visit) fail(status int, text string) {
 	title := map[int]string{http.StatusNotFound: "Page not found", http.StatusServiceUnavailable: "Redis did not answer"}[status]
 	v.w.WriteHeader(status)
 	if err := v.pages.write(v, "error", cmp.Or(title, "Nothing was changed"), text); err != nil {
-		v.o.Log.Error("a page of the console could not be written", "error", err)
+		v.o.Log.Error("a page of the console could not be written", "err", err)
 	}
 }

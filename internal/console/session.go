@@ -161,7 +161,7 @@ func (c *Console) loginPage(w http.ResponseWriter, r *http.Request) {
 func (c *Console) showLogin(v *visit, status int, view loginView) {
 	v.w.WriteHeader(status)
 	if err := c.pages.write(v, "login", "Sign in", view); err != nil {
-		c.o.Log.Error("a page of the console could not be written", "error", err)
+		c.o.Log.Error("a page of the console could not be written", "err", err)
 	}
 }
 
@@ -186,7 +186,7 @@ func (c *Console) login(w http.ResponseWriter, r *http.Request) {
 	}
 	id, one := c.sessions.begin(v.session.key)
 	if err := c.sessions.share(r.Context(), id, one); err != nil {
-		c.o.Log.Warn("console session is known to this process only", "error", err)
+		c.o.Log.Warn("console session is known to this process only", "err", err)
 	}
 	cookie := c.cookie(r)
 	cookie.Value, cookie.MaxAge = id, int(sessionLife/time.Second)

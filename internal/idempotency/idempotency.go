@@ -50,7 +50,7 @@ func (e *HeldError) Error() string {
 // Options are the optional settings of a Store.
 type Options struct {
 	// Logger defaults to slog.Default().
-	Logger *slog.Logger
+	Log *slog.Logger
 	// Lease is how long a key outlives a silent holder; it is renewed three
 	// times as often. 0 is 30 s.
 	Lease time.Duration
@@ -70,41 +70,41 @@ type Store struct {
 
 // New returns a Store over rdb. Call Run to keep the leases of held keys.
 func New(rdb redis.UniversalClient, o Options) *Store {
-	if o.Logger == nil {
-		o.Logger = slog.Default()
+	if o.Log == nil {
+		o.Log = slog.Default()
 	}
 	if o.Lease == 0 {
 		o.Lease = 30 * time.Second
 	}
-	return &Store{rdb: rdb, log: o.Logger, lease: o.Lease, every: o.Lease / 3, held: make(map[*Key]struct{})}
+	return &Store{rdb: rdb, log: o.Log, lease: o.Lease, every: o.Lease / 3, held: make(map[*Key]struct{})}
 }
 
-// Print is the fingerprint of a request, or of what scopes a key.
-type Print string
+// Fingerprint is the fingerprint of a request, or of what scopes a key.
+type Fingerprint string
 
-// PrintOf hashes parts. No two lists of parts have the same print.
-func PrintOf(parts ...[]byte) Print {
+// FingerprintOf hashes parts. No two lists of parts have the same print.
+func FingerprintOf(parts ...[]byte) Fingerprint {
 	h := sha256.New()
 	for _, p := range parts {
 		fmt.Fprintf(h, "%d:", len(p))
 		h.Write(p)
 	}
-	return Print(hex.EncodeToString(h.Sum(nil)))
+	return Fingerprint(hex.EncodeToString(h.Sum(nil)))
 }
 
-func placeKey(org string, p Print) string { return "lg:{" + org + "}:place:" + string(p) }
-func recordKey(org string, p Print) string {
+func placeKey(org string, p Fingerprint) string { return "lg:{" + org + "}:place:" + string(p) }
+func recordKey(org string, p Fingerprint) string {
 	return "lg:{" + org + "}:once:" + string(p)
 }
 
 // Keep keeps the place of a job, for d, for the next request with this print.
 // Places of identical requests are kept side by side.
-func (s *Store) Keep(ctx context.Context, org string, p Print, job string, d time.Duration) error {
+func (s *Store) Keep(ctx context.Context, org string, p Fingerprint, job string, d time.Duration) error {
 	return s.run(ctx, keepScript, placeKey(org, p), job, d.Microseconds()).Err()
 }
 
 // Take takes one kept place and returns its job, "" when there is none.
-func (s *Store) Take(ctx context.Context, org string, p Print) (string, error) {
+func (s *Store) Take(ctx context.Context, org string, p Fingerprint) (string, error) {
 	job, err := s.run(ctx, takeScript, placeKey(org, p)).Text()
 	if err != nil {
 		return "", fmt.Errorf("idempotency: take: %w", err)
@@ -135,7 +135,7 @@ type Key struct {
 // org, body is the print of all that makes the request what it is, and holder
 // is an id of this request alone. With an answer found there is nothing to
 // hold, and the Key is nil. The error is ErrOther, a *HeldError or of Redis.
-func (s *Store) Open(ctx context.Context, org string, scope, body Print, holder string) (*Key, Found, error) {
+func (s *Store) Open(ctx context.Context, org string, scope, body Fingerprint, holder string) (*Key, Found, error) {
 	k := &Key{s: s, record: recordKey(org, scope), holder: holder}
 	reply, err := s.run(ctx, openScript, k.record, string(body), holder, s.lease.Microseconds()).Text()
 	if err != nil {

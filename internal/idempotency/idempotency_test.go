@@ -14,7 +14,7 @@ import (
 
 func newStore(t *testing.T) (*Store, *redistest.Server) {
 	srv := redistest.Start(t)
-	return New(srv.Client(), Options{Logger: slog.New(slog.DiscardHandler)}), srv
+	return New(srv.Client(), Options{Log: slog.New(slog.DiscardHandler)}), srv
 }
 
 // lapse lets a record's lease run out, as if its holder had died.
@@ -27,7 +27,7 @@ func lapse(t *testing.T, s *Store, k *Key) {
 
 func (s *Store) want(t *testing.T, scope, body, holder string, want Found) *Key {
 	t.Helper()
-	k, found, err := s.Open(t.Context(), "acme", Print(scope), Print(body), holder)
+	k, found, err := s.Open(t.Context(), "acme", Fingerprint(scope), Fingerprint(body), holder)
 	if err != nil || found != want || (k == nil) != (want.Answer != "") {
 		t.Fatalf("open %s for %s: %v, %+v, %v; want %+v", scope, holder, k, found, err, want)
 	}
@@ -36,7 +36,7 @@ func (s *Store) want(t *testing.T, scope, body, holder string, want Found) *Key 
 
 func (s *Store) refused(t *testing.T, scope, body, holder string, want error) {
 	t.Helper()
-	_, _, err := s.Open(t.Context(), "acme", Print(scope), Print(body), holder)
+	_, _, err := s.Open(t.Context(), "acme", Fingerprint(scope), Fingerprint(body), holder)
 	var held *HeldError
 	if !errors.Is(err, want) && !(want == nil && errors.As(err, &held) && held.Left > 0) {
 		t.Errorf("open %s for %s: %v", scope, holder, err)
@@ -161,7 +161,7 @@ func TestKeyRace(t *testing.T) {
 func TestPlaces(t *testing.T) {
 	s, _ := newStore(t)
 	ctx := t.Context()
-	take := func(org string, p Print) string {
+	take := func(org string, p Fingerprint) string {
 		t.Helper()
 		job, err := s.Take(ctx, org, p)
 		if err != nil {
@@ -187,7 +187,7 @@ func TestPlaces(t *testing.T) {
 
 // TestPrintOf: parts cannot be shifted into one another.
 func TestPrintOf(t *testing.T) {
-	if PrintOf([]byte("ab"), []byte("c")) == PrintOf([]byte("a"), []byte("bc")) {
+	if FingerprintOf([]byte("ab"), []byte("c")) == FingerprintOf([]byte("a"), []byte("bc")) {
 		t.Error("prints collide")
 	}
 }

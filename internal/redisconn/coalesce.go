@@ -25,13 +25,13 @@ const (
 // errQueued is what a caller gets when too many wait already.
 var errQueued = errors.New("too many scripts wait for redis")
 
-// Line sends the scripts of concurrent calls together: what is asked for while a
+// Coalescer sends the scripts of concurrent calls together: what is asked for while a
 // flight is under way leaves with the next one. At 16 concurrent callers a script
 // costs a third of our CPU that it costs by itself, and Redis less, too. A flight
 // that is slow, such as to a node that is away, is not waited for. Each caller waits
 // no longer than its context; what it asked for may still be carried out, as after
 // any lost reply. It is safe for concurrent use.
-type Line struct {
+type Coalescer struct {
 	redis.Scripter
 	rdb    redis.UniversalClient
 	join   Join
@@ -41,14 +41,14 @@ type Line struct {
 	wait   []any         // command that waits for a replica; nil: none
 
 	mu      sync.Mutex
-	queued  []*asked
+	queued  []*queued
 	waiting int       // commands in queued
 	flights int       // under way
 	slow    time.Time // when the last one to leave is no longer waited for
 }
 
-// asked is what one caller asks for. Its commands belong to the flight until done.
-type asked struct {
+// queued is what one caller asks for. Its commands belong to the flight until done.
+type queued struct {
 	ctx  context.Context
 	cmds []redis.Cmder
 	left bool // they are in a flight or were; Line.mu guards it
@@ -58,8 +58,8 @@ type asked struct {
 }
 
 // Pipelined returns a Line on a client.
-func Pipelined(rdb redis.UniversalClient) *Line {
-	l := &Line{Scripter: rdb, rdb: rdb, most: maxFlights}
+func Pipelined(rdb redis.UniversalClient) *Coalescer {
+	l := &Coalescer{Scripter: rdb, rdb: rdb, most: maxFlights}
 	if _, single := rdb.(*redis.Client); single {
 		l.single, l.most, l.each = true, singleFlights, singleSlow
 	}
@@ -75,7 +75,7 @@ func Pipelined(rdb redis.UniversalClient) *Line {
 type Join func(cmds []redis.Cmder) func(context.Context, redis.Pipeliner) (again bool)
 
 // Joined is Pipelined with a Join.
-func Joined(rdb redis.UniversalClient, join Join) *Line {
+func Joined(rdb redis.UniversalClient, join Join) *Coalescer {
 	l := Pipelined(rdb)
 	l.join = join
 	return l
@@ -92,7 +92,7 @@ var errUnacknowledged = errors.New("no replica acknowledged the write in time")
 // Acknowledged is scripts whose writes a replica has when they return.
 type Acknowledged struct {
 	redis.Scripter
-	line *Line
+	line *Coalescer
 }
 
 // Acknowledged returns scripts that return without an error only when a replica
@@ -100,7 +100,7 @@ type Acknowledged struct {
 // mean without. With aof it has it on disk, and so has the primary, which takes
 // Redis 7.2. Wait bounds the waiting. It is not for clusters, and to be called before
 // the Line is used.
-func (l *Line) Acknowledged(wait time.Duration, aof bool) *Acknowledged {
+func (l *Coalescer) Acknowledged(wait time.Duration, aof bool) *Acknowledged {
 	l.wait = []any{"wait", 1, wait.Milliseconds()}
 	if aof {
 		l.wait = []any{"waitaof", 1, 1, wait.Milliseconds()}
@@ -122,7 +122,7 @@ func (a *Acknowledged) EvalSha(ctx context.Context, sha1 string, keys []string, 
 func (a *Acknowledged) Batch() *Batch { return &Batch{Scripter: a.Scripter, line: a.line, safe: true} }
 
 // exec sends a pipeline; safe: it reports whether a replica has what was written.
-func (l *Line) exec(ctx context.Context, pipe redis.Pipeliner, safe bool) bool {
+func (l *Coalescer) exec(ctx context.Context, pipe redis.Pipeliner, safe bool) bool {
 	if !safe {
 		_, _ = pipe.Exec(ctx) // each command has its own error
 		return true
@@ -139,16 +139,16 @@ func (l *Line) exec(ctx context.Context, pipe redis.Pipeliner, safe bool) bool {
 }
 
 // Eval sends the command down the line.
-func (l *Line) Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
+func (l *Coalescer) Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
 	return l.one(ctx, command(ctx, "eval", script, keys, args), false)
 }
 
 // EvalSha sends the command down the line.
-func (l *Line) EvalSha(ctx context.Context, sha1 string, keys []string, args ...any) *redis.Cmd {
+func (l *Coalescer) EvalSha(ctx context.Context, sha1 string, keys []string, args ...any) *redis.Cmd {
 	return l.one(ctx, command(ctx, "evalsha", sha1, keys, args), false)
 }
 
-func (l *Line) one(ctx context.Context, cmd *redis.Cmd, safe bool) *redis.Cmd {
+func (l *Coalescer) one(ctx context.Context, cmd *redis.Cmd, safe bool) *redis.Cmd {
 	if err := l.send(ctx, []redis.Cmder{cmd}, safe); err != nil {
 		// The flight may still be writing to cmd: nobody may look at it.
 		cmd = redis.NewCmd(ctx, cmd.Name())
@@ -174,11 +174,11 @@ func command(ctx context.Context, name, script string, keys []string, args []any
 
 // send has commands carried out. With an error they must not be looked at, else
 // each has its own.
-func (l *Line) send(ctx context.Context, cmds []redis.Cmder, safe bool) error {
+func (l *Coalescer) send(ctx context.Context, cmds []redis.Cmder, safe bool) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	a := &asked{ctx: ctx, cmds: cmds, safe: safe, done: make(chan struct{})}
+	a := &queued{ctx: ctx, cmds: cmds, safe: safe, done: make(chan struct{})}
 	l.mu.Lock()
 	if !l.queue(a) {
 		l.mu.Unlock()
@@ -197,7 +197,7 @@ func (l *Line) send(ctx context.Context, cmds []redis.Cmder, safe bool) error {
 }
 
 // queue puts commands among those of the next flight; false: too many wait. l.mu is held.
-func (l *Line) queue(a *asked) bool {
+func (l *Coalescer) queue(a *queued) bool {
 	if l.waiting+len(a.cmds) > maxQueued {
 		return false
 	}
@@ -206,7 +206,7 @@ func (l *Line) queue(a *asked) bool {
 }
 
 // depart has what is queued leave now, if it may. l.mu is held, and is not afterwards.
-func (l *Line) depart(ctx context.Context) {
+func (l *Coalescer) depart(ctx context.Context) {
 	leaves := l.flights == 0 || l.flights < l.most && time.Now().After(l.slow)
 	if leaves {
 		l.flights, l.slow = l.flights+1, time.Now().Add(slowFlight)
@@ -218,14 +218,14 @@ func (l *Line) depart(ctx context.Context) {
 }
 
 // fly carries out what is queued, until nothing is.
-func (l *Line) fly(ctx context.Context) {
+func (l *Coalescer) fly(ctx context.Context) {
 	for {
 		aboard := l.board()
 		if len(aboard) == 0 {
 			return
 		}
 		cmds := present(aboard)
-		acknowledged := l.carry(ctx, cmds, slices.ContainsFunc(aboard, func(a *asked) bool { return a.safe && !a.late }))
+		acknowledged := l.carry(ctx, cmds, slices.ContainsFunc(aboard, func(a *queued) bool { return a.safe && !a.late }))
 		for _, a := range aboard {
 			if a.safe && !a.late && !acknowledged {
 				a.unacknowledged()
@@ -236,7 +236,7 @@ func (l *Line) fly(ctx context.Context) {
 }
 
 // unacknowledged gives the commands that were carried out their error.
-func (a *asked) unacknowledged() {
+func (a *queued) unacknowledged() {
 	for _, cmd := range a.cmds {
 		if cmd.Err() == nil {
 			cmd.SetErr(errUnacknowledged)
@@ -246,7 +246,7 @@ func (a *asked) unacknowledged() {
 
 // carry sends commands and waits until each has its reply or its error; safe: it
 // reports whether a replica has what they wrote.
-func (l *Line) carry(ctx context.Context, cmds []redis.Cmder, safe bool) (acknowledged bool) {
+func (l *Coalescer) carry(ctx context.Context, cmds []redis.Cmder, safe bool) (acknowledged bool) {
 	var queue func(context.Context, redis.Pipeliner) bool
 	if l.join != nil {
 		queue = l.join(cmds)
@@ -266,7 +266,7 @@ func (l *Line) carry(ctx context.Context, cmds []redis.Cmder, safe bool) (acknow
 }
 
 // present returns the commands of those who still wait.
-func present(aboard []*asked) []redis.Cmder {
+func present(aboard []*queued) []redis.Cmder {
 	var cmds []redis.Cmder
 	for _, a := range aboard {
 		if a.late = a.ctx.Err() != nil; a.late {
@@ -282,7 +282,7 @@ func present(aboard []*asked) []redis.Cmder {
 }
 
 // board takes those of the next flight; none ends the flying.
-func (l *Line) board() []*asked {
+func (l *Coalescer) board() []*queued {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n, cmds := 0, 0
@@ -304,12 +304,12 @@ func (l *Line) board() []*asked {
 }
 
 // Batch gathers scripts that leave together.
-func (l *Line) Batch() *Batch { return &Batch{Scripter: l.Scripter, line: l} }
+func (l *Coalescer) Batch() *Batch { return &Batch{Scripter: l.Scripter, line: l} }
 
 // Batch is scripts that leave together. It is for one goroutine.
 type Batch struct {
 	redis.Scripter
-	line *Line
+	line *Coalescer
 	cmds []redis.Cmder
 	safe bool
 }

@@ -17,7 +17,7 @@ import (
 
 var count = redis.NewScript("return redis.call('INCR', KEYS[1])")
 
-func pipelined(tb testing.TB, s *redistest.Server) (redis.UniversalClient, *redisconn.Line) {
+func pipelined(tb testing.TB, s *redistest.Server) (redis.UniversalClient, *redisconn.Coalescer) {
 	rdb := redisconn.Open(redisconn.Single, redisconn.Options(s.Addr))
 	tb.Cleanup(func() { _ = rdb.Close() })
 	return rdb, redisconn.Pipelined(rdb)

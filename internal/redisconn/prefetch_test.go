@@ -45,7 +45,7 @@ func (f *flights) are(t *testing.T, want ...int) {
 }
 
 // aheadOn returns a line that knows the script, and what leaves on it.
-func aheadOn(t *testing.T, s *redistest.Server) (*redisconn.Line, *flights) {
+func aheadOn(t *testing.T, s *redistest.Server) (*redisconn.Coalescer, *flights) {
 	t.Helper()
 	o := redisconn.Options(s.Addr)
 	o.ReadTimeout, o.WriteTimeout = time.Hour, time.Hour // nothing but the context ends a wait
@@ -59,7 +59,7 @@ func aheadOn(t *testing.T, s *redistest.Server) (*redisconn.Line, *flights) {
 	return redisconn.Pipelined(rdb), f
 }
 
-func counted(t *testing.T, a *redisconn.Ahead) int {
+func counted(t *testing.T, a *redisconn.Prefetch) int {
 	t.Helper()
 	cmd, err := a.Wait(t.Context(), time.Minute)
 	if err != nil {
@@ -76,7 +76,7 @@ func counted(t *testing.T, a *redisconn.Ahead) int {
 // waited for.
 func TestAhead(t *testing.T) {
 	line, sent := aheadOn(t, redistest.Start(t))
-	a := line.Ahead(t.Context(), count.Hash(), []string{"n"})
+	a := line.Prefetch(t.Context(), count.Hash(), []string{"n"})
 	if sent.are(t); a.Came() {
 		t.Error("it left by itself")
 	}
@@ -87,7 +87,7 @@ func TestAhead(t *testing.T) {
 	if !a.Came() || counted(t, a) != 1 || a.Cancel() {
 		t.Error("it has no reply of the flight it was in")
 	}
-	if n := counted(t, line.Ahead(t.Context(), count.Hash(), []string{"n"})); n != 3 {
+	if n := counted(t, line.Prefetch(t.Context(), count.Hash(), []string{"n"})); n != 3 {
 		t.Error(n)
 	}
 	sent.are(t, 2, 1)
@@ -97,9 +97,9 @@ func TestAhead(t *testing.T) {
 func TestAheadCancelled(t *testing.T) {
 	line, sent := aheadOn(t, redistest.Start(t))
 	ctx, cancel := context.WithCancel(t.Context())
-	first := line.Ahead(t.Context(), count.Hash(), []string{"n"})
-	second := line.Ahead(ctx, count.Hash(), []string{"n"})
-	third := line.Ahead(t.Context(), count.Hash(), []string{"n"})
+	first := line.Prefetch(t.Context(), count.Hash(), []string{"n"})
+	second := line.Prefetch(ctx, count.Hash(), []string{"n"})
+	third := line.Prefetch(t.Context(), count.Hash(), []string{"n"})
 	cancel()
 	if !first.Cancel() {
 		t.Error("it cannot be cancelled")
@@ -120,7 +120,7 @@ func TestAheadSilence(t *testing.T) {
 	if err := server.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	a := line.Ahead(t.Context(), count.Hash(), []string{"n"})
+	a := line.Prefetch(t.Context(), count.Hash(), []string{"n"})
 	if _, err := a.Wait(t.Context(), 20*time.Millisecond); !errors.Is(err, context.DeadlineExceeded) {
 		t.Error(err)
 	}
@@ -139,14 +139,14 @@ func TestAheadSilence(t *testing.T) {
 func TestAheadRefused(t *testing.T) {
 	cluster := redisconn.Open(redisconn.Cluster, redisconn.Options("127.0.0.1:1", "127.0.0.1:2"))
 	t.Cleanup(func() { _ = cluster.Close() })
-	if redisconn.Pipelined(cluster).Ahead(t.Context(), count.Hash(), nil) != nil {
+	if redisconn.Pipelined(cluster).Prefetch(t.Context(), count.Hash(), nil) != nil {
 		t.Error("on a cluster")
 	}
 	single := redisconn.Open(redisconn.Single, redisconn.Options("127.0.0.1:1"))
 	t.Cleanup(func() { _ = single.Close() })
 	line := redisconn.Pipelined(single)
 	n := 0
-	for ; n < 100_000 && line.Ahead(t.Context(), count.Hash(), nil) != nil; n++ {
+	for ; n < 100_000 && line.Prefetch(t.Context(), count.Hash(), nil) != nil; n++ {
 	}
 	if n == 0 || n == 100_000 {
 		t.Errorf("%d are asked for ahead", n)

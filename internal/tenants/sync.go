@@ -53,7 +53,7 @@ func (s *Store) Run(ctx context.Context) error {
 		err := s.Refresh(ctx)
 		if gone := err != nil && ctx.Err() == nil; gone != away {
 			if away = gone; away {
-				s.log.Warn("identities cannot be read; the last known ones stand", "error", err)
+				s.log.Warn("identities cannot be read; the last known ones stand", "err", err)
 			} else {
 				s.log.Info("identities can be read again")
 			}
@@ -90,7 +90,7 @@ func (s *Store) look(ctx context.Context, round chan struct{}, after time.Durati
 	ctx, cancel := context.WithTimeout(ctx, missTimeout)
 	defer cancel()
 	if err := s.Refresh(ctx); err != nil {
-		s.log.Debug("looking for a key that is not known", "error", err)
+		s.log.Debug("looking for a key that is not known", "err", err)
 	}
 	close(round)
 }
@@ -179,7 +179,7 @@ func (s *Store) take(d *draft, field, text string) {
 		err = d.set(r, text)
 	}
 	if err != nil {
-		s.log.Error("a record of an identity is not understood and left out", "record", field, "error", err)
+		s.log.Error("a record of an identity is not understood and left out", "record", field, "err", err)
 	}
 }
 

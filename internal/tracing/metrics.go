@@ -45,7 +45,7 @@ func (e *exporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpa
 	e.spans.WithLabelValues("exported").Add(float64(len(spans) - lost))
 	if err != nil {
 		if !e.away.Swap(true) {
-			e.log.WarnContext(ctx, "spans are not exported; calls go on", "error", err)
+			e.log.WarnContext(ctx, "spans are not exported; calls go on", "err", err)
 		}
 		return nil
 	}

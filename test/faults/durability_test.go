@@ -72,18 +72,18 @@ func TestPartitionWithWait1(t *testing.T) {
 		t.Fatal(err)
 	}
 	network.Set(fault{Kind: down})
-	var ends []budget.Ending
+	var ends []budget.Settle
 	for range 3 {
 		c := call()
 		if _, err := hold(s, c, 10); !errors.Is(err, budget.ErrUnavailable) {
 			t.Errorf("hold without the replica: %v", err)
 		}
-		ends = append(ends, budget.Ending{Hold: budget.Lost(c)})
+		ends = append(ends, budget.Settle{Hold: budget.Lost(c)})
 	}
 	for _, h := range open[1:] {
-		ends = append(ends, budget.Ending{Hold: h, Settlement: &budget.Settlement{Actual: budget.Amounts{Cost: 10}}})
+		ends = append(ends, budget.Settle{Hold: h, Settlement: &budget.Settlement{Actual: budget.Amounts{Cost: 10}}})
 	}
-	for _, done := range s.End(t.Context(), ends) {
+	for _, done := range s.SettleAll(t.Context(), ends) {
 		if done.Err == nil {
 			t.Errorf("ended without the replica: %+v", done)
 		}

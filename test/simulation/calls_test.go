@@ -38,7 +38,7 @@ func (w *world) handedOver(p *process, o *org, took time.Duration) {
 		c.sent = true
 		w.sleep(p, min(d.around(took), 5*took))
 		c.live = false
-		w.end(ctx, c, budget.Ending{Hold: budget.Lost(c.Call), Settlement: &budget.Settlement{Actual: amounts(c.actual)}})
+		w.end(ctx, c, budget.Settle{Hold: budget.Lost(c.Call), Settlement: &budget.Settlement{Actual: amounts(c.actual)}})
 	})
 }
 
@@ -91,7 +91,7 @@ func (w *world) hold(ctx context.Context, c *call) (*budget.Hold, error) {
 		return h, nil
 	case errors.Is(err, budget.ErrUnavailable):
 		w.note("%s call %s of %s: no answer", c.p.name, c.ID[20:], c.org.id)
-		_ = c.p.budget.Later(ctx, []budget.Ending{{Hold: budget.Lost(c.Call, c.caps...)}}, nil)
+		_ = c.p.budget.Later(ctx, []budget.Settle{{Hold: budget.Lost(c.Call, c.caps...)}}, nil)
 		c.p.alive()
 		c.ended, c.void, c.kept = true, true, true
 	default:
@@ -130,7 +130,7 @@ func (w *world) forward(ctx context.Context, c *call, h *budget.Hold, d dice, to
 	if c.sending != nil {
 		c.sending.done = true
 	}
-	w.end(ctx, c, budget.Ending{Hold: h, Settlement: st})
+	w.end(ctx, c, budget.Settle{Hold: h, Settlement: st})
 }
 
 // grow holds more for a stream that goes on.
@@ -151,13 +151,13 @@ func (w *world) grow(ctx context.Context, c *call, h *budget.Hold, more int64) {
 }
 
 // end ends a call in the store, or keeps its end for later.
-func (w *world) end(ctx context.Context, c *call, e budget.Ending) {
+func (w *world) end(ctx context.Context, c *call, e budget.Settle) {
 	once, cancel := context.WithTimeout(ctx, time.Second)
-	err := c.p.budget.End(once, []budget.Ending{e})[0].Err
+	err := c.p.budget.SettleAll(once, []budget.Settle{e})[0].Err
 	cancel()
 	c.p.alive()
 	if errors.Is(err, budget.ErrUnavailable) {
-		err = c.p.budget.Later(ctx, []budget.Ending{e}, nil)
+		err = c.p.budget.Later(ctx, []budget.Settle{e}, nil)
 		c.p.alive()
 		c.kept = true
 	}

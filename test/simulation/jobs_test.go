@@ -194,12 +194,12 @@ func (w *world) carry(ctx context.Context, p *process, claim *queue.Claim) queue
 	}
 	if !w.work(ctx, p, d.around(w.fam.took)) { // its lease was lost, or it was cancelled
 		c.live = false
-		w.end(p.ctx, c, budget.Ending{Hold: h, Settlement: &budget.Settlement{Actual: amounts(c.actual), Estimated: true}})
+		w.end(p.ctx, c, budget.Settle{Hold: h, Settlement: &budget.Settlement{Actual: amounts(c.actual), Estimated: true}})
 		w.note("%s job %s is stopped: %v", p.name, j.id[len(j.id)-6:], context.Cause(ctx))
 		return queue.Verdict{Kind: queue.Cancel}
 	}
 	c.live = false
-	w.end(p.ctx, c, budget.Ending{Hold: h, Settlement: &budget.Settlement{Actual: amounts(c.actual)}})
+	w.end(p.ctx, c, budget.Settle{Hold: h, Settlement: &budget.Settlement{Actual: amounts(c.actual)}})
 	return queue.Verdict{Kind: queue.Done, Status: 200}
 }
 
@@ -236,7 +236,7 @@ func (w *world) parked(j *job, c *call, why error) queue.Verdict {
 // giveBack ends a call that was not sent.
 func (w *world) giveBack(c *call, h *budget.Hold) {
 	c.live, c.void, c.actual = false, true, 0
-	w.end(c.p.ctx, c, budget.Ending{Hold: h})
+	w.end(c.p.ctx, c, budget.Settle{Hold: h})
 }
 
 // started checks that a job may begin.

@@ -224,7 +224,7 @@ func (w *world) drained() error {
 	return nil
 }
 
-func poolOptions() queue.Options { return queue.Options{OrgShare: 100, Logger: discard} }
+func poolOptions() queue.Options { return queue.Options{OrgShare: 100, Log: discard} }
 
 // newQueue gives a process its side of the pool.
 func (p *process) newQueue(w *world) error {

@@ -54,7 +54,7 @@ func New(p *app.Parts) (*app.Front, error) {
 func proxyOptions(p *app.Parts) proxy.Options {
 	c := p.Config
 	return proxy.Options{
-		Guard: p.Guard, Queue: p.Queue, Rejoin: p.Rejoin, Directory: p.Directory, Webhooks: p.Webhooks, Spool: p.Spool,
+		Guard: p.Guard, Queue: p.Queue, Idempotency: p.Idempotency, Directory: p.Directory, Webhooks: p.Webhooks, Spool: p.Spool,
 		Files: p.Files, Batches: p.Batches, Failures: p.Failures, Missed: p.Identities.Missed, Used: p.Identities.Store.Used,
 		TrustedProxies: c.TrustedProxies, Scan: app.ScanLimits(c),
 		MaxBody: int64(c.Requests.MaxBody), MaxFile: int64(c.Files.MaxFile),
@@ -86,7 +86,7 @@ func newAdmin(p *app.Parts) (*admin.Server, error) {
 
 func adminOptions(ids *app.Identities, books *budget.Store, rdb redis.UniversalClient, log *slog.Logger) admin.Options {
 	return admin.Options{
-		Seal: ids.Ring, Identity: ids.Store, Budget: books, File: ids.File, Effective: ids.Effective, Policy: ids.Policy,
+		Seal: ids.Ring, Tenants: ids.Store, Budget: books, File: ids.File, Effective: ids.Effective, Policy: ids.Policy,
 		Defaults: ids.Defaults,
 		Check:    ids.CheckOrg, Applied: ids.Update, Log: log,
 		Merge: ids.MergeOrg, Simulate: func(cfg *config.Config) (simulate.Policy, error) { return app.Policy(cfg, 1) },
@@ -94,7 +94,7 @@ func adminOptions(ids *app.Identities, books *budget.Store, rdb redis.UniversalC
 		Names: func(ctx context.Context, org, prefix string) ([]string, error) {
 			return orgdata.NamesOf(ctx, rdb, org, prefix)
 		},
-		Files:       files.New(rdb, nil, files.Options{Logger: log}),
+		Files:       files.New(rdb, nil, files.Options{Log: log}),
 		Calibration: calibration.New(rdb, calibration.Options{}).List,
 		Purge: func(ctx context.Context, order admin.PurgeOrder) (admin.Purged, error) {
 			return purge(ctx, ids, rdb, order)
@@ -104,7 +104,7 @@ func adminOptions(ids *app.Identities, books *budget.Store, rdb redis.UniversalC
 
 // purge counts what is kept of an org, and removes it unless that is only counted.
 func purge(ctx context.Context, ids *app.Identities, rdb redis.UniversalClient, order admin.PurgeOrder) (admin.Purged, error) {
-	p := &orgdata.Purge{Redis: rdb, Identity: ids.Store, Org: order.Org, Ledger: order.Ledger}
+	p := &orgdata.Purge{Redis: rdb, Tenants: ids.Store, Org: order.Org, Ledger: order.Ledger}
 	if p.Blobs = app.Blobs(ctx, ids.File(), rdb); p.Blobs != nil {
 		defer p.Blobs.Close()
 	}

@@ -86,7 +86,7 @@ type Options struct {
 	// Memory admits the files' records to Redis; nil: they are not counted.
 	Memory *capacity.Memory
 	// Logger defaults to slog.Default().
-	Logger *slog.Logger
+	Log *slog.Logger
 }
 
 // Store keeps files. It is safe for concurrent use. Errors of Redis and of the
@@ -104,10 +104,10 @@ func New(rdb redis.UniversalClient, blobs *blob.Store, o Options) *Store {
 	if o.TTL == 0 {
 		o.TTL = 30 * 24 * time.Hour
 	}
-	if o.Logger == nil {
-		o.Logger = slog.Default()
+	if o.Log == nil {
+		o.Log = slog.Default()
 	}
-	return &Store{rdb: rdb, blobs: blobs, opts: o, log: o.Logger}
+	return &Store{rdb: rdb, blobs: blobs, opts: o, log: o.Log}
 }
 
 // Blobs is where the bytes are.

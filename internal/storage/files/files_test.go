@@ -24,7 +24,7 @@ func newStore(t *testing.T, srv *redistest.Server, dir string, o Options) *Store
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = blobs.Close() })
-	o.Logger = slog.New(slog.DiscardHandler)
+	o.Log = slog.New(slog.DiscardHandler)
 	return New(srv.Client(), blobs, o)
 }
 

@@ -154,7 +154,7 @@ func (h *fixture) purge(org string, ledger bool) *orgdata.Purge {
 	h.t.Helper()
 	store := tenants.New(h.rdb, tenants.Options{}) // as a command has it
 	h.must(store.Load(h.t.Context()))
-	return &orgdata.Purge{Redis: h.rdb, Identity: store, Blobs: h.blobs, Org: org, Ledger: ledger}
+	return &orgdata.Purge{Redis: h.rdb, Tenants: store, Blobs: h.blobs, Org: org, Ledger: ledger}
 }
 
 // run looks and purges.

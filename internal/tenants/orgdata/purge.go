@@ -29,10 +29,10 @@ var ErrOpen = errors.New("it has not ended")
 // leads to something else goes last, so that a purge that was cut off is
 // finished by the next one.
 type Purge struct {
-	Redis    redis.UniversalClient
-	Identity *tenants.Store // loaded
-	Blobs    *blob.Store    // nil: there is none
-	Org      string
+	Redis   redis.UniversalClient
+	Tenants *tenants.Store // loaded
+	Blobs   *blob.Store    // nil: there is none
+	Org     string
 	// Ledger has the books removed too: ledger, daily sums, corrections.
 	Ledger bool
 }
@@ -122,7 +122,7 @@ func (p *Purge) note(ctx context.Context, entry tenants.AuditEntry, action strin
 	changes := make([]tenants.Change, 0, len(refs))
 	for _, ref := range refs {
 		var record map[string]any
-		old, err := p.Identity.Get(ctx, ref, &record)
+		old, err := p.Tenants.Get(ctx, ref, &record)
 		if err != nil {
 			return err
 		}
@@ -130,7 +130,7 @@ func (p *Purge) note(ctx context.Context, entry tenants.AuditEntry, action strin
 			changes = append(changes, tenants.Change{Ref: ref, Old: old})
 		}
 	}
-	return p.Identity.Commit(ctx, entry, changes...)
+	return p.Tenants.Commit(ctx, entry, changes...)
 }
 
 // books reports whether a key is of the books, which only Ledger removes.
@@ -312,12 +312,12 @@ func (p *Purge) removeShared(ctx context.Context) error {
 	if err := p.Redis.ZRem(ctx, budget.Registry, p.Org).Err(); err != nil {
 		return fmt.Errorf("orgdata: %w", err)
 	}
-	return p.Identity.ForgetUsed(ctx, p.Org)
+	return p.Tenants.ForgetUsed(ctx, p.Org)
 }
 
 // records names the org's records.
 func (p *Purge) records() []tenants.Ref {
-	return p.Identity.Snapshot().Tenants[p.Org].Refs(p.Org)
+	return p.Tenants.Snapshot().Tenants[p.Org].Refs(p.Org)
 }
 
 func (p *Purge) orgRecord() []tenants.Ref {

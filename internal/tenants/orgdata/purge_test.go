@@ -137,7 +137,7 @@ func TestPurgeThatWasCutOff(t *testing.T) {
 	if err == nil {
 		t.Fatal("without the right to remove keys: got no error")
 	}
-	if h.purge("acme", true).Identity.Snapshot().Tenants["acme"].Org == nil {
+	if h.purge("acme", true).Tenants.Snapshot().Tenants["acme"].Org == nil {
 		t.Error("got no record of the org, want it to be there until the end")
 	}
 	h.must(h.run("acme", true))
