@@ -12,7 +12,7 @@ import (
 	"github.com/llmguard/llmguard/internal/fakeprovider"
 )
 
-// An idle process sends Redis few commands, and as many with 48 pools as with 3.
+// TestIdleProcessesAskLittle: an idle process sends Redis few commands, and as many with 48 pools as with 3.
 func TestIdleProcessesAskLittle(t *testing.T) {
 	t.Parallel()
 	const most, seconds = 20, 3 // all loops but those of leases run within three seconds
@@ -24,17 +24,15 @@ func TestIdleProcessesAskLittle(t *testing.T) {
 				s.start(role)
 				rdb := redis.NewClient(&redis.Options{Addr: s.redis.Addr})
 				defer rdb.Close()
-				s.rest(rdb)
-				before := commands(t, rdb)
-				time.Sleep(seconds * time.Second) // what is counted is a rate
-				n, sent := -1, commands(t, rdb)   // without the first look
-				for name, count := range sent {
-					sent[name] = count - before[name]
-					n += sent[name]
+				n, sent := 0, map[string]int(nil)
+				// A slow machine is long in starting. Who never rests asks too much each time.
+				for range 15 {
+					n, sent = sentIn(t, rdb, seconds*time.Second)
+					if n <= most*seconds {
+						return
+					}
 				}
-				if n > most*seconds {
-					t.Errorf("%d commands in %d s, want at most %d a second: %v", n, seconds, most, sent)
-				}
+				t.Errorf("%d commands in %d s, want at most %d a second: %v", n, seconds, most, sent)
 			})
 		}
 	}
@@ -61,16 +59,18 @@ orgs:
 `
 }
 
-// rest waits until a process that has just started has loaded what it needs.
-func (s *stack) rest(rdb *redis.Client) {
-	s.t.Helper()
-	for range 30 {
-		before := commands(s.t, rdb)
-		time.Sleep(time.Second)
-		if after := commands(s.t, rdb); after["script|load"] == before["script|load"] && after["subscribe"] == before["subscribe"] {
-			return
-		}
+// sentIn is how many commands Redis executes in d, in all and by name.
+func sentIn(t *testing.T, rdb *redis.Client, d time.Duration) (int, map[string]int) {
+	t.Helper()
+	before := commands(t, rdb)
+	time.Sleep(d) // what is counted is a rate
+	sent := commands(t, rdb)
+	n := -1 // without the first look
+	for name, count := range sent {
+		sent[name] = count - before[name]
+		n += sent[name]
 	}
+	return n, sent
 }
 
 // commands counts what Redis has executed, by command, those of scripts too.

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -198,6 +199,7 @@ func (s *stack) startBinary(binary, role string) *process {
 		s.t.Fatal(err)
 	}
 	go p.read(stderr)
+	s.t.Cleanup(p.tell)
 	s.t.Cleanup(p.kill)
 	p.await("serving health and metrics", func(line map[string]any) { p.Admin, _ = line["url"].(string) })
 	if role == "serve" {
@@ -261,6 +263,17 @@ func (p *process) awaitReady() {
 		time.Sleep(20 * time.Millisecond)
 	}
 	p.t.Fatalf("%v never became ready; its log:\n%s", p.cmd.Args, p.log())
+}
+
+// tell shows the last of what the process logged, when the test has failed.
+func (p *process) tell() {
+	if !p.t.Failed() {
+		return
+	}
+	lines := slices.DeleteFunc(strings.Split(p.log(), "\n"), func(line string) bool {
+		return strings.Contains(line, `"status":200`) && !strings.Contains(line, `"error"`)
+	})
+	p.t.Logf("%v, without the calls that went well, ended its log with:\n%s", p.cmd.Args, strings.Join(lines[max(0, len(lines)-25):], "\n"))
 }
 
 // kill ends the process with SIGKILL.
