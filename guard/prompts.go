@@ -9,7 +9,7 @@ import (
 
 // prompted finds the stored prompt among what a request refers to, and returns the rest.
 // The operator lists the prompts and what they add: their account shows neither.
-func (g *Guard) prompted(c Caller, refs []wire.Ref) (k kept, rest []wire.Ref, err error) {
+func (g *Guard) prompted(c Caller, refs []wire.Ref) (k references, rest []wire.Ref, err error) {
 	at := slices.IndexFunc(refs, func(ref wire.Ref) bool { return ref.Kind == wire.RefPrompt })
 	if at < 0 {
 		return k, refs, nil

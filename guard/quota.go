@@ -131,7 +131,7 @@ func QuotaError(err error) error {
 	case capacity.IsFull(err):
 		return wire.StoreFull(fullPause, err)
 	}
-	return wire.ServiceUnavailable("The provider's quota cannot be asked for at the moment", time.Second, err)
+	return wire.ServiceUnavailable("The provider's quota cannot be read at the moment", time.Second, err)
 }
 
 // GiveQuota ends a grant; unused: nothing was written upstream.

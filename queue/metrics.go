@@ -70,27 +70,24 @@ type depthCollector struct {
 }
 
 func newDepthCollector(q *Queue) *depthCollector {
-	named := func(name, help string, labels ...string) *prometheus.Desc {
-		return prometheus.NewDesc("llmguard_"+name, help, append([]string{"pool"}, labels...), nil)
-	}
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
-		return named("queue_"+name, help, labels...)
+		return prometheus.NewDesc(name, help, append([]string{"pool"}, labels...), nil)
 	}
 	return &depthCollector{
 		q:             q,
-		waiting:       desc("waiting_jobs", "Jobs that wait.", "class"),
-		waitingTokens: desc("waiting_tokens", "Tokens of the jobs that wait.", "class"),
-		jobs:          desc("open_jobs", "Jobs that have not ended."),
-		bytes:         desc("open_bytes", "Bytes of the bodies of jobs that have not ended."),
-		claims:        desc("claimed_jobs", "Jobs claimed by workers."),
-		running:       desc("running_calls", "Calls in flight: live ones with a grant of quota, and jobs claimed by workers.", "kind"),
-		parked:        desc("parked_subjects", "Orgs and flows that a limit parked."),
-		blocked:       named("quota_blocked_seconds", "Rest of the time for which the provider blocked the pool."),
-		used:          named("quota_used", "Use of the provider quota in the sliding minute.", "limit"),
-		quota:         named("quota_limit", "Provider quota in force: the smaller of the configured and the learned one. Absent without any.", "limit"),
-		pace:          named("quota_pace_ratio", "Part of the quota at which the pool goes; below 1 after a refusal of the provider."),
-		dead:          desc("dead_letters", "Failed jobs that can be replayed."),
-		oldest:        desc("oldest_seconds", "Age of the job that waits longest; 0 when none waits.", "class"),
+		waiting:       desc("llmguard_queue_waiting_jobs", "Jobs that wait.", "class"),
+		waitingTokens: desc("llmguard_queue_waiting_tokens", "Tokens of the jobs that wait.", "class"),
+		jobs:          desc("llmguard_queue_open_jobs", "Jobs that have not ended."),
+		bytes:         desc("llmguard_queue_open_bytes", "Bytes of the bodies of jobs that have not ended."),
+		claims:        desc("llmguard_queue_claimed_jobs", "Jobs claimed by workers."),
+		running:       desc("llmguard_queue_running_calls", "Calls in flight: live ones with a grant of quota, and jobs claimed by workers.", "kind"),
+		parked:        desc("llmguard_queue_parked_subjects", "Orgs and flows that a limit parked."),
+		blocked:       desc("llmguard_quota_blocked_seconds", "Rest of the time for which the provider blocked the pool."),
+		used:          desc("llmguard_quota_used", "Use of the provider quota in the sliding minute.", "limit"),
+		quota:         desc("llmguard_quota_limit", "Provider quota in force: the smaller of the configured and the learned one. Absent without any.", "limit"),
+		pace:          desc("llmguard_quota_pace_ratio", "Part of the quota at which the pool goes; below 1 after a refusal of the provider."),
+		dead:          desc("llmguard_queue_dead_letters", "Failed jobs that can be replayed."),
+		oldest:        desc("llmguard_queue_oldest_seconds", "Age of the job that waits longest; 0 when none waits.", "class"),
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/llmguard/llmguard/internal/redisconn"
 )
 
-// Prefetched is a Take that was asked for and is not waited for yet. Whoever has it calls
+// Prefetched is a Take that has been sent ahead, or will be with the next flight. Whoever has it calls
 // Wait or Drop. It is for one goroutine.
 type Prefetched struct {
 	q       *Quota
@@ -107,6 +107,6 @@ func (a *Prefetched) giveBack(ctx context.Context) {
 	}
 	a.q.metrics.grants.WithLabelValues(a.pool.ID, "dropped").Inc()
 	if err := a.q.Give(ctx, a.grant, true); err != nil {
-		a.q.log.WarnContext(ctx, "quota that was asked for ahead is not given back; its lease frees it", "pool", a.pool.ID, "err", err)
+		a.q.log.WarnContext(ctx, "quota that was requested ahead is not given back; its lease frees it", "pool", a.pool.ID, "err", err)
 	}
 }

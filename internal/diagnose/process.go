@@ -199,7 +199,7 @@ func (l *look) queues(quotas map[string]Quota) {
 		oldest[pool] = max(oldest[pool], seconds(value(m)))
 	}
 	waiting, running := p.by("queue_waiting_jobs", "pool"), p.by("queue_claimed_jobs", "pool")
-	blocked, parked := p.by("queue_blocked_seconds", "pool"), p.by("queue_parked_subjects", "pool")
+	blocked, parked := p.by("quota_blocked_seconds", "pool"), p.by("queue_parked_subjects", "pool")
 	for _, pool := range sorted(waiting) {
 		n := waiting[pool]
 		switch {
@@ -223,7 +223,7 @@ func (l *look) queues(quotas map[string]Quota) {
 
 // quotas looks for providers that allow less than is configured.
 func (l *look) quotas(quotas map[string]Quota) {
-	for _, m := range l.p.samples["queue_quota_limit"] {
+	for _, m := range l.p.samples["quota_limit"] {
 		pool, which, now := label(m, "pool"), label(m, "limit"), value(m)
 		configured := float64(quotas[pool].RPM)
 		if which == "tpm" {
@@ -233,7 +233,7 @@ func (l *look) quotas(quotas map[string]Quota) {
 			l.add(Warning, fmt.Sprintf("pool %s: the provider allows %s %s, not the configured %s", pool, plain(now), which, plain(configured)), "The smaller one counts. Set it in the file, or ask the provider for more.")
 		}
 	}
-	for pool, pace := range l.p.by("queue_pace_ratio", "pool") {
+	for pool, pace := range l.p.by("quota_pace_ratio", "pool") {
 		if pace < 0.9 {
 			l.add(Warning, fmt.Sprintf("pool %s goes at %.0f%% of its quota, because the provider refused lately", pool, 100*pace), "It recovers by itself. If it comes again, the configured quota is too large.")
 		}

@@ -53,15 +53,15 @@ func TestLook(t *testing.T) {
 	f(Warning, "2 jobs failed", "ready", `queue_dead_letters{pool="p"} 2`)
 	f(Warning, "1 delivery of webhooks", "ready", `webhook_dead_total{reason="exhausted"} 1`)
 	f(Warning, "2 deliveries of webhooks", "ready", `webhook_dead_total{reason="exhausted"} 2`)
-	f(Warning, "allows 60 rpm, not the configured 500", "ready", `queue_quota_limit{pool="p",limit="rpm"} 60`, `queue_quota_limit{pool="p",limit="tpm"} 100000`)
-	f(Warning, "goes at 50%", "ready", `queue_pace_ratio{pool="p"} 0.5`)
+	f(Warning, "allows 60 rpm, not the configured 500", "ready", `quota_limit{pool="p",limit="rpm"} 60`, `quota_limit{pool="p",limit="tpm"} 100000`)
+	f(Warning, "goes at 50%", "ready", `quota_pace_ratio{pool="p"} 0.5`)
 
 	waits := `queue_waiting_jobs{pool="p",class="async"} 5`
 	f(OK, "nothing to complain", "ready", waits, `queue_oldest_seconds{pool="p",class="async"} 30`)
 	f(Error, "none runs", "ready", waits, `queue_oldest_seconds{pool="p",class="async"} 300`, `queue_claimed_jobs{pool="p"} 0`)
 	f(Warning, "limits hold back 2 subjects", "ready", waits, `queue_oldest_seconds{pool="p",class="async"} 300`, `queue_parked_subjects{pool="p"} 2`)
 	f(Warning, "the oldest for 5m0s", "ready", waits, `queue_oldest_seconds{pool="p",class="async"} 300`, `queue_claimed_jobs{pool="p"} 3`)
-	f(Warning, "refuses for another 12s", "ready", waits, `queue_blocked_seconds{pool="p"} 12`)
+	f(Warning, "refuses for another 12s", "ready", waits, `quota_blocked_seconds{pool="p"} 12`)
 }
 
 func TestReloadRefusedIsSaid(t *testing.T) {

@@ -74,16 +74,16 @@ var (
 	testName   = regexp.MustCompile("`((?:Test|Fuzz)[A-Z]\\w+)`")
 	testFunc   = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)[A-Z]\w+)\(`)
 	metricName = regexp.MustCompile("`(llmguard_[a-z_]+)")
-	metricDef  = regexp.MustCompile(`(?:Name:\s+|counter\(|desc\()"(?:llmguard_[a-z]+_)?([a-z_]*[a-z])"`)
+	metricDef  = regexp.MustCompile(`(?:Name:\s+|counter\(|desc\()"(?:llmguard_([a-z]+)_)?([a-z_]*[a-z])"`)
 )
 
-// metricOf is a metric's name without llmguard_: its package and what metricDef found. That
-// of the build has the name that exporters share.
+// metricOf is a metric's name without llmguard_: what metricDef found, which begins with the
+// package where it does not say another.
 func metricOf(path string, m []string) string {
-	if strings.Contains(m[0], `"llmguard_build_info"`) {
-		return "build_info"
+	if m[1] == "" {
+		return filepath.Base(filepath.Dir(path)) + "_" + m[2]
 	}
-	return filepath.Base(filepath.Dir(path)) + "_" + m[1]
+	return m[1] + "_" + m[2]
 }
 
 // TestNames looks for every test and metric that the documents name.
