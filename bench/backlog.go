@@ -26,21 +26,6 @@ type backlog struct {
 	out    io.Writer
 }
 
-// backlogConfig has one pool, with a quota or without.
-const backlogConfig = `listen: %[1]s
-admin: {listen: "%[2]s"}
-redis: {addresses: ["%[3]s"]}
-log: {level: info, format: json}
-store: {deadline: 10s}
-providers:
-  - {id: upstream, base_url: "%[4]s", api_key: upstream, pools: [{id: main, worker_concurrency: %[6]d%[7]s}]}
-orgs:
-  - id: bench
-    limits: [{name: user-hour, subject: user, amount: $1000000, window: 1h}]
-    users:
-      - {id: caller, keys: [{id: main, hash: "%[5]s"}]}
-`
-
 // backlogPatience bounds the drain.
 const backlogPatience = 3 * time.Minute
 
@@ -69,9 +54,7 @@ func drainBacklog(ctx context.Context, args []string, stdout, stderr io.Writer) 
 
 func (l *backlog) run(ctx context.Context, provider *fakeprovider.Server) error {
 	key := keys.New(keys.Live)
-	config := func(listen, admin string) string {
-		return fmt.Sprintf(backlogConfig, listen, admin, l.redis.Addr, provider.BaseURL(), keys.Hash(keys.Pepper{}, key), l.handlers, l.pool)
-	}
+	config := l.onePool(provider, key, fmt.Sprintf("id: main, worker_concurrency: %d%s", l.handlers, l.pool))
 	proxy, _, err := l.startRole(ctx, "serve", "serve", config)
 	if err != nil {
 		return err

@@ -12,6 +12,7 @@ import (
 
 	"github.com/llmguard/llmguard/bench/child"
 	"github.com/llmguard/llmguard/internal/fakeprovider"
+	"github.com/llmguard/llmguard/keys"
 )
 
 // deploy gives f a folder, a provider that is ready, and a Redis, which all go when f
@@ -36,6 +37,30 @@ func (b *bench) deploy(ctx context.Context, provider *fakeprovider.Server, f fun
 		}
 	}
 	return f()
+}
+
+// onePoolConfig has one caller, whose limit is never met, and one pool.
+const onePoolConfig = `listen: %[1]s
+admin: {listen: "%[2]s"}
+redis: {addresses: ["%[3]s"]}
+log: {level: info, format: json}
+store: {deadline: 10s}
+providers:
+  - {id: upstream, base_url: "%[4]s", api_key: upstream, pools: [{%[6]s}]}
+orgs:
+  - id: bench
+    limits: [{name: user-hour, subject: user, amount: $1000000, window: 1h}]
+    users:
+      - {id: caller, keys: [{id: main, hash: "%[5]s"}]}
+`
+
+// onePool returns what [bench.startRole] needs for one pool with these fields and a caller
+// with this key.
+func (b *bench) onePool(provider *fakeprovider.Server, key, pool string) func(listen, admin string) string {
+	hash := keys.Hash(keys.Pepper{}, key)
+	return func(listen, admin string) string {
+		return fmt.Sprintf(onePoolConfig, listen, admin, b.redis.Addr, provider.BaseURL(), hash, pool)
+	}
 }
 
 // startRole starts a proxy or a worker under a configuration of its own and waits until

@@ -30,21 +30,6 @@ type waiting struct {
 	out                 io.Writer
 }
 
-// waitingConfig lets one call through at a time: all others wait.
-const waitingConfig = `listen: %[1]s
-admin: {listen: "%[2]s"}
-redis: {addresses: ["%[3]s"]}
-log: {level: info, format: json}
-store: {deadline: 10s}
-providers:
-  - {id: upstream, base_url: "%[4]s", api_key: upstream, pools: [{id: one, concurrency: 1}]}
-orgs:
-  - id: bench
-    limits: [{name: user-hour, subject: user, amount: $1000000, window: 1h}]
-    users:
-      - {id: caller, keys: [{id: main, hash: "%[5]s"}]}
-`
-
 // wait runs "bench waiting".
 func wait(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	fs := flag.NewFlagSet("bench waiting", flag.ContinueOnError)
@@ -68,9 +53,7 @@ func wait(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 
 func (w *waiting) run(ctx context.Context, provider *fakeprovider.Server) error {
 	w.key = keys.New(keys.Live)
-	config := func(listen, admin string) string {
-		return fmt.Sprintf(waitingConfig, listen, admin, w.redis.Addr, provider.BaseURL(), keys.Hash(keys.Pepper{}, w.key))
-	}
+	config := w.onePool(provider, w.key, "id: one, concurrency: 1") // one call at a time: all others wait
 	worker, _, err := w.startRole(ctx, "worker", "worker", config)
 	if err != nil {
 		return err

@@ -23,6 +23,9 @@ func TestMostPerHour(t *testing.T) {
 		"a calendar month":            {budget.Shape{Kind: budget.Calendar, Amount: 5, Calendar: "month"}, 5},
 		"a bucket":                    {budget.Shape{Kind: budget.Bucket, Amount: 5, Refill: 2, Per: time.Minute}, 125},
 		"a bucket that is not filled": {budget.Shape{Kind: budget.Bucket, Amount: 5}, 5},
+		"a bucket in whole numbers":   {budget.Shape{Kind: budget.Bucket, Amount: 1, Refill: 45e9, Per: 50 * time.Minute}, 54e9 + 1},
+		"a refill beyond counting":    {budget.Shape{Kind: budget.Bucket, Amount: 1, Refill: budget.MaxAmount, Per: time.Second}, math.MaxInt64},
+		"a large amount":              {budget.Shape{Kind: budget.Window, Amount: budget.MaxAmount, Window: 2 * time.Second}, 1800 * budget.MaxAmount},
 		"open calls":                  {budget.Shape{Kind: budget.Concurrent, Amount: 5}, math.MaxInt64},
 		"more than can be counted":    {budget.Shape{Kind: budget.Window, Amount: budget.MaxAmount, Window: time.Second}, math.MaxInt64},
 	} {

@@ -48,33 +48,36 @@ func (n Nano) String() string {
 	if n < 0 {
 		buf = append(buf, '-')
 	}
-	return string(n.appendDecimal(append(buf, '$')))
+	return string(appendDecimal(append(buf, '$'), n.abs()))
 }
 
 // Short writes the amount for people: cents from a dollar on, below that four significant
 // digits: "$12.35", "$0.30", "$0.001235". String is exact.
 func (n Nano) Short() string {
-	abs := uint64(n)
-	if n < 0 {
-		abs = -abs
-	}
-	const nano = uint64(NanoPerUSD)
-	round := nano / 100
-	if abs < nano {
-		round = 1
-		for abs/round >= 10_000 {
-			round *= 10
+	decimals := 2
+	if abs := n.abs(); abs < uint64(NanoPerUSD) {
+		for decimals = nanoDigits; abs >= 10_000; decimals-- {
+			abs /= 10
 		}
 	}
-	abs = (abs + round/2) / round * round
-	text := string(Nano(abs).appendDecimal([]byte{'$'}))
+	text := n.Rounded(decimals)
 	for keep := strings.IndexByte(text, '.') + 3; len(text) > keep && text[len(text)-1] == '0'; {
 		text = text[:len(text)-1]
 	}
+	return text
+}
+
+// Rounded writes the amount with this many decimals, 1 to 9, halves rounded up: "$12.3457" with 4.
+func (n Nano) Rounded(decimals int) string {
+	unit := uint64(1)
+	for range nanoDigits - decimals {
+		unit *= 10
+	}
+	text := string(appendDecimal([]byte{'$'}, (n.abs()+unit/2)/unit*unit))
 	if n < 0 {
 		text = "-" + text
 	}
-	return text
+	return text[:len(text)-nanoDigits+decimals]
 }
 
 // AppendUSD appends the amount as String writes it, without the currency sign.
@@ -82,15 +85,18 @@ func (n Nano) AppendUSD(dst []byte) []byte {
 	if n < 0 {
 		dst = append(dst, '-')
 	}
-	return n.appendDecimal(dst)
+	return appendDecimal(dst, n.abs())
 }
 
-// appendDecimal appends the absolute amount.
-func (n Nano) appendDecimal(dst []byte) []byte {
-	abs := uint64(n)
+func (n Nano) abs() uint64 {
 	if n < 0 {
-		abs = -abs
+		return -uint64(n)
 	}
+	return uint64(n)
+}
+
+// appendDecimal appends an amount in nano-USD with all nine decimals.
+func appendDecimal(dst []byte, abs uint64) []byte {
 	dst = append(strconv.AppendUint(dst, abs/uint64(NanoPerUSD), 10), '.')
 	rest := abs % uint64(NanoPerUSD)
 	for unit := uint64(NanoPerUSD) / 10; unit > 0; unit /= 10 {

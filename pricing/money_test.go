@@ -34,6 +34,25 @@ func TestNanoString(t *testing.T) {
 	}
 }
 
+// TestNanoForPeople: what is rounded for people is rounded in whole numbers, halves up.
+func TestNanoForPeople(t *testing.T) {
+	for n, want := range map[Nano][3]string{
+		0:                     {"$0.00", "$0.00", "$0.0000"},
+		1:                     {"$0.000000001", "$0.00", "$0.0000"},
+		5 * NanoPerUSD / 1000: {"$0.005", "$0.01", "$0.0050"},
+		1_234_500:             {"$0.001235", "$0.00", "$0.0012"},
+		999_999_999:           {"$1.00", "$1.00", "$1.0000"},
+		1_005_000_000:         {"$1.01", "$1.01", "$1.0050"},
+		-4_000_850_000_000:    {"-$4000.85", "-$4000.85", "-$4000.8500"},
+		MaxNano:               {"$9007199.25", "$9007199.25", "$9007199.2547"},
+		-1 << 63:              {"-$9223372036.85", "-$9223372036.85", "-$9223372036.8548"},
+	} {
+		if got := [3]string{n.Short(), n.Rounded(2), n.Rounded(4)}; got != want {
+			t.Errorf("%s: got %v, want %v", n, got, want)
+		}
+	}
+}
+
 func FuzzParseUSD(f *testing.F) {
 	for _, s := range []string{"$5", "5.25", "5 USD", "0.000001", "1.5e-07", "1e9999", "-0", "9007199.254740991"} {
 		f.Add(s)

@@ -29,11 +29,7 @@ const quiet = 15 * time.Second
 
 // followJob streams a job's states, and to who has Redis at hand its answer.
 func (c *call) followJob() (any, error) {
-	q, err := c.queue()
-	if err != nil {
-		return nil, err
-	}
-	j, err := c.findJob(q)
+	q, j, err := c.job()
 	if err != nil {
 		return nil, err
 	}

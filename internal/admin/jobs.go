@@ -182,11 +182,7 @@ func (c *call) jobsOf(q *queue.Queue, org string, want queue.Filter, limit int) 
 
 // getJob shows a job of any org, with its place while it waits.
 func (c *call) getJob() (any, error) {
-	q, err := c.queue()
-	if err != nil {
-		return nil, err
-	}
-	j, err := c.findJob(q)
+	q, j, err := c.job()
 	if err != nil {
 		return nil, err
 	}
@@ -197,20 +193,24 @@ func (c *call) getJob() (any, error) {
 	return l, err
 }
 
-// findJob finds the job of the path, of any of the orgs that are wanted.
-func (c *call) findJob(q *queue.Queue) (*queue.Job, error) {
+// job finds the job of the path, of any of the orgs that are wanted, and its queue.
+func (c *call) job() (*queue.Queue, *queue.Job, error) {
+	q, err := c.queue()
+	if err != nil {
+		return nil, nil, err
+	}
 	orgs, err := c.wantedOrgs()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	id := c.r.PathValue("job")
 	for _, org := range orgs {
 		j, err := q.Job(c.r.Context(), org, id)
 		if !errors.Is(err, queue.ErrNotFound) {
-			return j, err
+			return q, j, err
 		}
 	}
-	return nil, wire.NotFound("job", "job_not_found", "There is no job %.80q. It is forgotten %s after its end (queue.result_ttl)", id, budget.LastingText(c.o.Effective().Queue.ResultTTL))
+	return nil, nil, wire.NotFound("job", "job_not_found", "There is no job %.80q. It is forgotten %s after its end (queue.result_ttl)", id, budget.LastingText(c.o.Effective().Queue.ResultTTL))
 }
 
 // place notes where a waiting job stands.

@@ -95,7 +95,7 @@ type App struct {
 	calls       *door // nil without the Proxy role
 	identity    *tenants.Store
 	ids         *Identities
-	changed     chan map[string]bool // orgs whose limits may be others now
+	changed     chan map[string]bool // orgs whose limits may have changed; only a worker fills and reads it
 	admin       *door
 	refused     *listen.Metrics
 	failures    *auth.FailureLimiter // of wrong keys and tokens, on both listeners

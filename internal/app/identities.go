@@ -289,13 +289,10 @@ func (a *App) obey(p *guard.Policy, d *auth.Directory, weights map[string]int) {
 	if err := a.queue.AddOwn(p.OwnPools()...); err != nil {
 		a.log.Error("pools of orgs with credentials of their own cannot be added", "err", err)
 	}
-	changed := changedOrgs(a.guard.Policy(), p)
+	before := a.guard.Policy()
 	a.guard.SetPolicy(p)
-	if len(changed) > 0 {
-		select {
-		case a.changed <- changed:
-		default: // they wake on their own
-		}
+	if a.worker != nil {
+		a.wake(changedOrgs(before, p))
 	}
 	if a.callers != nil {
 		a.callers.SetDirectory(d)
@@ -376,6 +373,17 @@ func changedOrgs(before, now *guard.Policy) map[string]bool {
 		}
 	}
 	return out
+}
+
+// wake has [App.unpark] wake the jobs of these orgs.
+func (a *App) wake(orgs map[string]bool) {
+	if len(orgs) == 0 {
+		return
+	}
+	select {
+	case a.changed <- orgs:
+	default: // they wake on their own
+	}
 }
 
 // unpark lets the jobs of orgs whose limits changed try them again, until ctx ends.

@@ -87,7 +87,7 @@ func (f *adminFlags) target() (*reached, error) {
 	url, key := os.Getenv("LLMGUARD_ADMIN_URL"), os.Getenv("LLMGUARD_ADMIN_KEY")
 	switch {
 	case file && (flags || named != ""):
-		return nil, errors.New("--config works on the Redis of the file; leave it out to ask a running llmguard")
+		return nil, misused("--config works on the Redis of the file; leave it out to ask a running llmguard")
 	case file:
 		return nil, nil
 	case flags || named == "" && url+key != "":

@@ -68,7 +68,7 @@ func (s *fields) when(flag, member, text string) {
 			}
 			at, err := until(text, time.Now())
 			if err != nil {
-				return nil, fmt.Errorf("--%s %w", flag, err)
+				return nil, misused("--%s %w", flag, err)
 			}
 			return at, nil
 		},
@@ -134,7 +134,7 @@ func (s *fields) body(c *cobra.Command, body map[string]any) (map[string]any, er
 			for _, f := range s.all {
 				known = append(known, f.flag)
 			}
-			return nil, fmt.Errorf("--unset %s: expected any of %s", name, strings.Join(known, ", "))
+			return nil, misused("--unset %s: expected any of %s", name, strings.Join(known, ", "))
 		}
 		body[s.all[i].member], given = nil, true
 	}

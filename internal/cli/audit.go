@@ -2,7 +2,6 @@ package cli
 
 import (
 	"encoding/csv"
-	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -73,7 +72,7 @@ func changesCommand() *cobra.Command {
 // audit reads as many entries as are wanted, page by page.
 func (a *adminClient) audit(c *cobra.Command, q url.Values, limit int) ([]tenants.AuditEntry, error) {
 	if limit < 0 {
-		return nil, fmt.Errorf("--limit %d: expected 0 or more", limit)
+		return nil, misused("--limit %d: expected 0 or more", limit)
 	}
 	out := []tenants.AuditEntry{}
 	for {

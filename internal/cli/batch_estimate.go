@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -53,7 +52,7 @@ func (f *estimateFlags) run(ctx context.Context, stdin io.Reader, path string, s
 	var err error
 	if f.most != "" {
 		if bound, err = pricing.ParseUSD(f.most); err != nil {
-			return fmt.Errorf("--max: %w", err)
+			return misused("--max: %w", err)
 		}
 	}
 	o, err := f.quoting(ctx, stderr)
@@ -93,7 +92,7 @@ func (f *estimateFlags) quoting(ctx context.Context, stderr io.Writer) (*batch.Q
 			return nil, err
 		}
 		if len(orgs) != 1 {
-			return nil, errors.New("--org is needed: one org, whose requests they are")
+			return nil, misused("--org is needed: one org, whose requests they are")
 		}
 		org = orgs[0]
 	}

@@ -32,7 +32,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	c, err := root.ExecuteContextC(ctx)
 	var missing noConfig
 	if err != nil && c.Annotations[begun] == "" && !errors.As(err, &missing) {
-		return &mistake{c, err}
+		return &mistake{err}
 	}
 	return err
 }

@@ -124,7 +124,7 @@ func contextAddCommand() *cobra.Command {
 	c.RunE = func(c *cobra.Command, args []string) (err error) {
 		made.Name = args[0]
 		if u, err := url.Parse(made.URL); err != nil || u.Host == "" {
-			return fmt.Errorf("--url %s: expected a URL such as http://127.0.0.1:9090", made.URL)
+			return misused("--url %s: expected a URL such as http://127.0.0.1:9090", made.URL)
 		}
 		if made.Key, err = secretInput(c.InOrStdin(), "LLMGUARD_ADMIN_KEY"); err != nil {
 			return err

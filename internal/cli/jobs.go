@@ -36,7 +36,7 @@ type jobList struct {
 
 func (a *adminClient) jobs(c *cobra.Command, path string, limit int) (l jobList, err error) {
 	if limit < 1 || limit > 1000 {
-		return l, fmt.Errorf("--limit %d: expected 1 to 1000", limit)
+		return l, misused("--limit %d: expected 1 to 1000", limit)
 	}
 	return l, a.ask(c.Context(), http.MethodGet, path, nil, &l)
 }
@@ -60,7 +60,7 @@ func jobsListCommand() *cobra.Command {
 			from = time.Now().Add(-since).UTC().Format(time.RFC3339Nano)
 		}
 		if state != "" && !slices.Contains(states, queue.State(state)) {
-			return fmt.Errorf("--status %s: expected one of %s", state, strings.Trim(fmt.Sprint(states), "[]"))
+			return misused("--status %s: expected one of %s", state, strings.Trim(fmt.Sprint(states), "[]"))
 		}
 		return f.run(c, func(a *adminClient) error {
 			path := "/jobs?" + query("org", f.org, "user", user, "model", model, "status", state, "since", from, "limit", strconv.Itoa(limit))

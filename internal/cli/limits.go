@@ -186,7 +186,7 @@ func limitsOverrideCommand() *cobra.Command {
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		at, err := until(end, time.Now())
 		if err != nil {
-			return fmt.Errorf("--until %w", err)
+			return misused("--until %w", err)
 		}
 		if (add == "") == (amount == "") {
 			return errors.New("say either --add '$200' or --amount '$500'")

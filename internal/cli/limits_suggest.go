@@ -62,7 +62,7 @@ func (f *suggestFlags) run(ctx context.Context, stdin io.Reader, w io.Writer) er
 	for text := range strings.SplitSeq(f.windows, ",") {
 		d, err := config.ParseDuration(strings.TrimSpace(text))
 		if err != nil {
-			return fmt.Errorf("--window %s: %w", text, err)
+			return misused("--window %s: %w", text, err)
 		}
 		o.Windows = append(o.Windows, d)
 	}

@@ -44,7 +44,7 @@ func checkFormat(c *cobra.Command) error {
 	if strings.ContainsAny(text, "./-") {
 		advice = "; write to a file with --out " + text
 	}
-	return fmt.Errorf("--output %s: expected one of %s%s", text, strings.Join(f.Annotations[formatsOf], ", "), advice)
+	return misused("--output %s: expected one of %s%s", text, strings.Join(f.Annotations[formatsOf], ", "), advice)
 }
 
 // written runs a command with its output in the file that --out names, whole or not at all,

@@ -69,7 +69,7 @@ func (f *priceFlags) when() (time.Time, error) {
 			return t.UTC(), nil
 		}
 	}
-	return time.Time{}, fmt.Errorf("--at %s: expected a date such as 2026-10-07 or a time such as 2026-10-07T14:00:00Z", f.at)
+	return time.Time{}, misused("--at %s: expected a date such as 2026-10-07 or a time such as 2026-10-07T14:00:00Z", f.at)
 }
 
 // fits reports whether a provider's model passes the filter.

@@ -83,7 +83,7 @@ func parsePrices(path, from string, text []byte) (*priceFile, error) {
 	}
 	i := slices.Index(feedNames(), from)
 	if i < 0 {
-		return nil, fmt.Errorf("--from %s: no such feed; expected %s", from, strings.Join(feedNames(), ", "))
+		return nil, misused("--from %s: no such feed; expected %s", from, strings.Join(feedNames(), ", "))
 	}
 	feed, err := feeds[i].read(bytes.NewReader(text))
 	if err == nil && len(feed.Entries) == 0 {
@@ -200,10 +200,10 @@ func importPricesCommand() *cobra.Command {
 
 func importPrices(c *cobra.Command, f priceFlags, from, asOf, path string) error {
 	if from == "" {
-		return fmt.Errorf("--from is needed: %s", strings.Join(feedNames(), ", "))
+		return misused("--from is needed: %s", strings.Join(feedNames(), ", "))
 	}
 	if from == ownForm {
-		return errors.New("--from yaml: such a file needs no import")
+		return misused("--from yaml: such a file needs no import")
 	}
 	file, err := readPriceFile(path, from, c.InOrStdin())
 	if err != nil {
@@ -238,10 +238,10 @@ func listDate(asOf, path string) (time.Time, error) {
 	if asOf != "" {
 		t, err := time.Parse(time.DateOnly, asOf)
 		if err != nil {
-			return t, fmt.Errorf("--as-of %s: expected a date such as 2026-10-07", asOf)
+			return t, misused("--as-of %s: expected a date such as 2026-10-07", asOf)
 		}
 		if t.After(time.Now()) {
-			return t, fmt.Errorf("--as-of %s: this day has not begun (UTC), so nobody can have checked prices on it", asOf)
+			return t, misused("--as-of %s: this day has not begun (UTC), so nobody can have checked prices on it", asOf)
 		}
 		return t, nil
 	}

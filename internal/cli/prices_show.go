@@ -88,11 +88,11 @@ func (q question) check() error {
 	u, t := q.usage, q.terms
 	switch {
 	case u.CachedInput+u.CacheWrite+u.CacheWrite1h > u.Input:
-		return errors.New("--cached, --cache-write and --cache-write-1h are parts of --input-tokens, and together they are more")
+		return misused("--cached, --cache-write and --cache-write-1h are parts of --input-tokens, and together they are more")
 	case !q.asked() && (t.ServiceTier != "" || t.Region != "" || t.Batch):
-		return errors.New("--tier, --region and --batch are about a call; say how large it is with --input-tokens and --output-tokens")
+		return misused("--tier, --region and --batch are about a call; say how large it is with --input-tokens and --output-tokens")
 	case t.Batch && t.ServiceTier != "":
-		return errors.New("--batch and --tier exclude each other: the batch API has no service tiers")
+		return misused("--batch and --tier exclude each other: the batch API has no service tiers")
 	}
 	return nil
 }

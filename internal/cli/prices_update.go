@@ -105,7 +105,7 @@ func (f *updateFlags) effectiveDay(now time.Time) (time.Time, error) {
 	}
 	day, err := time.Parse(time.DateOnly, f.effective)
 	if err != nil {
-		return day, fmt.Errorf("--effective %s: expected a date such as 2026-10-07", f.effective)
+		return day, misused("--effective %s: expected a date such as 2026-10-07", f.effective)
 	}
 	return day, nil
 }

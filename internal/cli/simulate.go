@@ -38,7 +38,7 @@ func (f *traceFlags) read(ctx context.Context, stdin io.Reader) (*simulate.Trace
 		return f.readRedis(ctx, r)
 	}
 	if f.usage.period.given() || f.usage.org != "" {
-		return nil, errors.New("--log gives the calls; --org, --from, --to and --days choose those of a ledger")
+		return nil, misused("--log gives the calls; --org, --from, --to and --days choose those of a ledger")
 	}
 	if err := f.eachFile(stdin, func(name string, in io.Reader) error { return r.Read(ctx, name, in) }); err != nil {
 		return nil, err
@@ -107,10 +107,10 @@ func simulateCommand() *cobra.Command {
 func (f *simulateFlags) run(ctx context.Context, stdin io.Reader, w, notes io.Writer) error {
 	by := strings.Split(f.by, ",")
 	if i := slices.IndexFunc(by, func(d string) bool { return !slices.Contains(simulate.Dimensions, d) }); i >= 0 {
-		return fmt.Errorf("--by %s: expected any of %s, separated by commas", by[i], strings.Join(simulate.Dimensions, ", "))
+		return misused("--by %s: expected any of %s, separated by commas", by[i], strings.Join(simulate.Dimensions, ", "))
 	}
 	if f.top < 0 || f.workers < 1 {
-		return errors.New("--top must be 0 or more, --workers 1 or more")
+		return misused("--top must be 0 or more, --workers 1 or more")
 	}
 	draw, err := plotterOf(f.plot)
 	if err != nil {
@@ -155,7 +155,7 @@ func plotterOf(path string) (plotter, error) {
 	case ".html", ".htm":
 		return plot.HTML, nil
 	}
-	return nil, fmt.Errorf("--plot %s: expected a file that ends with .svg or .html", path)
+	return nil, misused("--plot %s: expected a file that ends with .svg or .html", path)
 }
 
 func writePlot(path string, draw plotter, reports []simulate.Report) error {

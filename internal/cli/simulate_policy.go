@@ -22,7 +22,7 @@ import (
 func (f *simulateFlags) policies(ctx context.Context) ([]simulate.Policy, error) {
 	path := cmp.Or(f.policy, f.trace.usage.path)
 	if f.policy == "" && len(f.set) == 0 {
-		return nil, errors.New("--policy is needed, or --set: what is to decide?")
+		return nil, misused("--policy is needed, or --set: what is to decide?")
 	}
 	records, err := f.trace.records(ctx)
 	if err != nil {
@@ -111,7 +111,7 @@ func setAmount(cfg *config.Config, text string) error {
 	name, amount, ok := strings.Cut(text, ":")
 	parts := strings.Split(strings.TrimSpace(name), "/")
 	if amount = strings.TrimSpace(amount); !ok || amount == "" || len(parts) < 2 || len(parts) > 3 {
-		return fmt.Errorf("--set %s: expected ORG/LIMIT: AMOUNT, such as 'acme/daily: $5'", text)
+		return misused("--set %s: expected ORG/LIMIT: AMOUNT, such as 'acme/daily: $5'", text)
 	}
 	l, known := findLimit(cfg, parts)
 	if l == nil {
@@ -126,14 +126,14 @@ func setAmount(cfg *config.Config, text string) error {
 		return err
 	}
 	if err := config.Patch(l, raw); err != nil {
-		return fmt.Errorf("--set %s: %w", text, err)
+		return misused("--set %s: %w", text, err)
 	}
 	err = cfg.CheckDefaults()
 	if i := slices.IndexFunc(cfg.Orgs, func(o config.Org) bool { return o.ID == parts[0] }); i >= 0 {
 		err = cfg.CheckOrg(&cfg.Orgs[i])
 	}
 	if err != nil {
-		return fmt.Errorf("--set %s: %w", text, err)
+		return misused("--set %s: %w", text, err)
 	}
 	return nil
 }

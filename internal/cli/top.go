@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -29,10 +28,10 @@ func topCommand() *cobra.Command {
 		Example: "  llmguard top\n  llmguard top --org acme --interval 5s\n  llmguard top --once -o json | jq '.orgs[] | select(any(.limits[]; .used > .amount * 0.9))'",
 		RunE: func(c *cobra.Command, _ []string) error {
 			if every < 500*time.Millisecond || every > time.Hour {
-				return fmt.Errorf("--interval %s: expected 500ms to 1h", every)
+				return misused("--interval %s: expected 500ms to 1h", every)
 			}
 			if rows < 1 {
-				return fmt.Errorf("--rows %d: expected 1 or more", rows)
+				return misused("--rows %d: expected 1 or more", rows)
 			}
 			return f.run(c, func(a *adminClient) error {
 				if once || f.output != "table" || !terminal(c.InOrStdin()) || !terminal(c.OutOrStdout()) {

@@ -15,14 +15,14 @@ import (
 const begun = "llmguard_begun"
 
 // mistake is a command line that was not understood.
-type mistake struct {
-	command *cobra.Command
-	err     error
-}
+type mistake struct{ err error }
 
 func (m *mistake) Error() string { return m.err.Error() }
 
 func (m *mistake) Unwrap() error { return m.err }
+
+// misused is the mistake of a flag's value, found without asking anybody.
+func misused(format string, args ...any) error { return &mistake{fmt.Errorf(format, args...)} }
 
 // exitMistake is the exit code for them.
 const exitMistake = 2
@@ -41,6 +41,9 @@ func finish(c *cobra.Command) {
 	}
 	if c.RunE == nil {
 		return
+	}
+	if c.Args != nil && !c.HasSubCommands() {
+		c.Args = namedArgs(c.Args)
 	}
 	formatted, exact := c.Flags().Lookup("output") != nil, false
 	if formatted {
@@ -67,6 +70,19 @@ func finish(c *cobra.Command) {
 		return written(c, exact, func() error { return work(c, args) })
 	}
 	completeFlags(c)
+}
+
+// namedArgs names the arguments that are missing, as the command's help does.
+func namedArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		err := check(c, args)
+		needed := slices.DeleteFunc(strings.Fields(c.Use)[1:], func(word string) bool { return strings.HasPrefix(word, "[") })
+		if err == nil || len(args) >= len(needed) {
+			return err
+		}
+		missing := strings.Join(needed[len(args):], " and ")
+		return fmt.Errorf("`%s` needs %s: %s %s", c.CommandPath(), missing, c.CommandPath(), strings.Join(strings.Fields(c.Use)[1:], " "))
+	}
 }
 
 // knownCommand refuses words that are no command of a group, and names what is near.

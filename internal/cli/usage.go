@@ -56,7 +56,7 @@ func showUsage(ctx context.Context, f *usageFlags, by, sorted string, w, notes i
 	r := report{by: strings.Split(by, ",")}
 	for _, d := range r.by {
 		if !slices.Contains(dimensions, d) {
-			return fmt.Errorf("--by %s: expected %s, separated by commas", d, strings.Join(dimensions, ", "))
+			return misused("--by %s: expected %s, separated by commas", d, strings.Join(dimensions, ", "))
 		}
 	}
 	if err := r.checkSort(sorted); err != nil {

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -75,7 +74,7 @@ func adjustCommand() *cobra.Command {
 
 func adjust(ctx context.Context, f *adjustFlags, w io.Writer) error {
 	if f.call == "" && f.user == "" {
-		return errors.New("--user is needed, or --call: whose bill is it?")
+		return misused("--user is needed, or --call: whose bill is it?")
 	}
 	l, org, err := f.openOne(ctx)
 	if err != nil {

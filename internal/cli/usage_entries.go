@@ -39,10 +39,10 @@ func (f *filter) add(c *cobra.Command) {
 
 func (f *filter) check() error {
 	if f.kind != "" && !slices.Contains(kinds, f.kind) {
-		return fmt.Errorf("--kind %s: expected one of %s", f.kind, strings.Join(kinds, ", "))
+		return misused("--kind %s: expected one of %s", f.kind, strings.Join(kinds, ", "))
 	}
 	if _, ok := wire.CallTime(f.call); f.call != "" && !ok && f.kind != budget.KindAdjust {
-		return fmt.Errorf("--call %s: this is not a call's id (26 letters and digits, as in the log and in X-Request-Id)", f.call)
+		return misused("--call %s: this is not a call's id (26 letters and digits, as in the log and in X-Request-Id)", f.call)
 	}
 	return nil
 }
@@ -81,7 +81,7 @@ func showEntries(ctx context.Context, f *usageFlags, only *filter, limit int, w,
 		return err
 	}
 	if limit < 0 {
-		return fmt.Errorf("--limit %d: expected 0 or more", limit)
+		return misused("--limit %d: expected 0 or more", limit)
 	}
 	from, to, err := f.period.bounds(time.Now())
 	if err != nil {

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -36,7 +35,7 @@ func (p *period) zone() (*time.Location, error) {
 	}
 	zone, err := time.LoadLocation(p.tz)
 	if err != nil {
-		return nil, fmt.Errorf("--tz %s: expected the name of a time zone, such as Europe/Berlin", p.tz)
+		return nil, misused("--tz %s: expected the name of a time zone, such as Europe/Berlin", p.tz)
 	}
 	return zone, nil
 }
@@ -60,17 +59,17 @@ func (p *period) bounds(now time.Time) (from, to time.Time, err error) {
 	to = now
 	if p.to != "" {
 		if _, to, err = instant(p.to, now); err != nil {
-			return from, to, fmt.Errorf("--to %w", err)
+			return from, to, misused("--to %w", err)
 		}
 	}
 	switch {
 	case p.count < 0:
-		return from, to, fmt.Errorf("--days %d: expected 1 or more", p.count)
+		return from, to, misused("--days %d: expected 1 or more", p.count)
 	case p.from != "" && p.count > 0:
-		return from, to, errors.New("--from and --days are two ways to say the same; use one")
+		return from, to, misused("--from and --days are two ways to say the same; use one")
 	case p.from != "":
 		if from, _, err = instant(p.from, now); err != nil {
-			return from, to, fmt.Errorf("--from %w", err)
+			return from, to, misused("--from %w", err)
 		}
 	default:
 		from = midnight(to.Add(-time.Nanosecond)).AddDate(0, 0, 1-max(p.count, 1))

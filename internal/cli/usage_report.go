@@ -2,7 +2,6 @@ package cli
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -133,7 +132,7 @@ func (r *report) checkSort(column string) error {
 		}
 	}
 	if measures[r.sort] == nil && !slices.Contains(r.by, r.sort) {
-		return fmt.Errorf("--sort %s: expected cost, calls, tokens, estimated, overrun, refused or one of --by %s", column, strings.Join(r.by, ","))
+		return misused("--sort %s: expected cost, calls, tokens, estimated, overrun, refused or one of --by %s", column, strings.Join(r.by, ","))
 	}
 	return nil
 }

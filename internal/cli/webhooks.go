@@ -32,7 +32,7 @@ func webhooksDeadCommand() *cobra.Command {
 	}
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if limit < 1 || limit > 1000 {
-			return fmt.Errorf("--limit %d: expected 1 to 1000", limit)
+			return misused("--limit %d: expected 1 to 1000", limit)
 		}
 		return f.run(c, func(a *adminClient) error {
 			var l struct {

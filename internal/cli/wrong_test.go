@@ -65,7 +65,7 @@ func TestTooManyArguments(t *testing.T) {
 	}
 }
 
-// TestTooFewArguments: a command that needs a name says how many arguments it takes.
+// TestTooFewArguments: a command names the arguments that are missing.
 func TestTooFewArguments(t *testing.T) {
 	tried := 0
 	for name, c := range leaves() {
@@ -74,12 +74,36 @@ func TestTooFewArguments(t *testing.T) {
 		}
 		tried++
 		_, notes, code := llmguard(t, strings.Fields(name)...)
-		if code != 2 || !strings.Contains(notes, "arg(s), ") {
+		if code != 2 || !strings.HasPrefix(notes, "llmguard: `llmguard "+name+"` needs "+strings.Fields(c.Use)[1]) {
 			t.Errorf("%s without arguments: exit code %d, error %q", name, code, notes)
 		}
 	}
 	if tried < 30 {
 		t.Errorf("%d commands take arguments, want 30 or more", tried)
+	}
+}
+
+// TestWrongValues: a value of a flag that cannot be is a mistake in the command line, and one
+// that is refused by what is there is not.
+func TestWrongValues(t *testing.T) {
+	s := newSite(t, orgs)
+	for line, want := range map[string]int{
+		"usage --tz Europe/Berln":       2,
+		"usage --days -1":               2,
+		"usage --from yesterdayy":       2,
+		"usage --sort colour":           2,
+		"usage entries --kind x":        2,
+		"jobs list --limit 0":           2,
+		"jobs list --status waiting":    2,
+		"top --once --interval 1ns":     2,
+		"limits suggest --window never": 2,
+		"usage --org nobody":            1,
+		"keys list --org nobody":        1,
+	} {
+		_, notes, code := llmguard(t, append(strings.Fields(line), "-c", s.file)...)
+		if code != want {
+			t.Errorf("%s: exit code %d, error %q; want %d", line, code, notes, want)
+		}
 	}
 }
 

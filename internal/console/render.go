@@ -132,41 +132,32 @@ func (v *visit) show(name, title string, view any) error { return v.pages.write(
 // usd writes nano-dollars as people read them: cents from a dollar up, more
 // places below.
 func usd(n pricing.Nano) string {
-	sign, abs := "", int64(n)
-	if abs < 0 {
-		sign, abs = "-", -abs
-	}
-	const dollar = 1_000_000_000
-	switch {
+	switch abs := max(n, -n); {
 	case abs == 0:
 		return "$0"
-	case abs >= dollar:
-		cents := (abs + dollar/200) / (dollar / 100)
-		return fmt.Sprintf("%s$%s.%02d", sign, count(cents/100), cents%100)
-	case abs >= dollar/100:
-		return fmt.Sprintf("%s$%.4f", sign, float64(abs)/dollar)
+	case abs < pricing.NanoPerUSD/100:
+		return n.Short()
+	case abs < pricing.NanoPerUSD:
+		return n.Rounded(4)
 	}
-	exact := fmt.Sprintf("%.9f", float64(abs)/dollar)
-	for digits, i := 0, strings.IndexAny(exact, "123456789"); i < len(exact); i++ {
-		if digits++; digits > 4 { // what follows is not for the eye
-			exact = fmt.Sprintf("%.*f", i-len("0."), float64(abs)/dollar)
-			break
-		}
-	}
-	return sign + "$" + strings.TrimRight(exact, "0")
+	sign, digits, _ := strings.Cut(n.Rounded(2), "$")
+	whole, cents, _ := strings.Cut(digits, ".")
+	return sign + "$" + thousands(whole) + "." + cents
 }
 
 // count separates thousands.
 func count(n int64) string {
-	text := strconv.FormatInt(n, 10)
-	sign := ""
 	if n < 0 {
-		sign, text = "-", text[1:]
+		return "-" + thousands(strconv.FormatInt(n, 10)[1:])
 	}
-	for i := len(text) - 3; i > 0; i -= 3 {
-		text = text[:i] + "," + text[i:]
+	return thousands(strconv.FormatInt(n, 10))
+}
+
+func thousands(digits string) string {
+	for i := len(digits) - 3; i > 0; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
 	}
-	return sign + text
+	return digits
 }
 
 // amount writes what a limit counts in the limit's unit.

@@ -221,16 +221,14 @@ func (l *Limit) resets() string {
 }
 
 // usd is an amount as people read it: four decimals below a dollar, two above.
-// It is for the eye only.
 func usd(n pricing.Nano) string {
-	v := float64(n) / 1e9
-	switch {
-	case n == 0:
+	switch abs := max(n, -n); {
+	case abs == 0:
 		return "$0"
-	case v > -1 && v < 1:
-		return fmt.Sprintf("$%.4f", v)
+	case abs < pricing.NanoPerUSD:
+		return n.Rounded(4)
 	}
-	return fmt.Sprintf("$%.2f", v)
+	return n.Rounded(2)
 }
 
 // count is a number as people read it: 950, 12.3k, 4.0M.
