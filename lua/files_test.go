@@ -56,7 +56,7 @@ func TestFilesSayWhatTheyAre(t *testing.T) {
 	for name, text := range all {
 		switch whole := partOf.FindStringSubmatch(text); {
 		case library.MatchString(text), strings.HasPrefix(text, "-- "+name+": "):
-		case whole != nil && (strings.Contains(all[whole[1]], "--+ "+name+"\n")):
+		case whole != nil && strings.Contains(all[whole[1]], "--+ "+name+"\n"):
 		default:
 			t.Errorf("%s.lua begins with %q", name, strings.SplitN(text, "\n", 2)[0])
 		}
