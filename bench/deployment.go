@@ -12,7 +12,7 @@ import (
 
 	"github.com/llmguard/llmguard/bench/child"
 	"github.com/llmguard/llmguard/internal/fakeprovider"
-	"github.com/llmguard/llmguard/keys"
+	"github.com/llmguard/llmguard/internal/auth/keys"
 )
 
 // deploy gives f a folder, a provider that is ready, and a Redis, which all go when f
