@@ -11,8 +11,8 @@ import (
 	"path/filepath"
 
 	"github.com/llmguard/llmguard/bench/child"
-	"github.com/llmguard/llmguard/internal/fakeprovider"
 	"github.com/llmguard/llmguard/internal/auth/keys"
+	"github.com/llmguard/llmguard/internal/fakeprovider"
 )
 
 // deploy gives f a folder, a provider that is ready, and a Redis, which all go when f
