@@ -1,7 +1,7 @@
 // Package guard is one paid call: priced before it leaves, held against every
 // limit of its org, forwarded, observed, and settled to what it really cost.
 //
-// The life of a call is Prepare (price it, no I/O) and Run: Begin (hold), take the
+// The life of a call is Prepare (price it, no I/O) and Run: hold, take the
 // provider's quota, Forward (send, relay, watch usage) and End (settle or void). A Call
 // that was begun must be ended; End on a call that never reached the provider gives the
 // whole hold back. If the process dies in between, the hold expires and is charged.

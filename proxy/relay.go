@@ -54,13 +54,16 @@ func (s *Server) carryOut(x *request, r *http.Request, t *task) error {
 	if err := s.settleOn(ctx, x, t); err != nil {
 		return err
 	}
-	if err := s.hold(ctx, x, t); err != nil {
+	plan, err := t.plan(s, x)
+	if err != nil {
 		return err
 	}
-	if t.call != nil {
-		defer t.call.End(ctx)
+	var status int
+	if plan == nil {
+		status, err = s.sendFree(x, r, t)
+	} else {
+		status, err = s.sendPaid(x, r, t, plan)
 	}
-	status, err := s.send(x, r, t)
 	if t.added != nil {
 		t.added(status, err)
 	}
@@ -150,21 +153,48 @@ func (s *Server) settleOn(ctx context.Context, x *request, t *task) (err error) 
 	return err
 }
 
-// hold holds what a task costs, if anything.
-func (s *Server) hold(ctx context.Context, x *request, t *task) error {
+// plan is what a task costs; nil: nothing.
+func (t *task) plan(s *Server, x *request) (*guard.Plan, error) {
 	if t.fee == nil {
-		return s.countItems(ctx, x, t)
+		return nil, nil
 	}
-	plan, err := t.fee(s, x, t)
-	if err != nil || plan == nil {
-		return err
-	}
+	return t.fee(s, x, t)
+}
+
+// sendPaid sends a task that has a fee, which is held meanwhile.
+func (s *Server) sendPaid(x *request, r *http.Request, t *task, plan *guard.Plan) (status int, err error) {
 	x.plan = plan
-	t.call, err = s.guard.Begin(ctx, plan, x.id, 1, "")
-	if err == nil && !t.asks {
-		x.call = t.call
+	call, err := s.guard.Run(r.Context(), plan, guard.Attempt{
+		ID: x.id, Number: 1, Quota: &pace{server: s, x: x, r: r, note: t.note},
+		Send: func(_ context.Context, c *guard.Call, fresh func() bool) error {
+			t.call = c
+			if !t.asks {
+				x.call = c
+			}
+			status, err = s.send(x, r, t, fresh)
+			return err
+		},
+	}, x)
+	if call != nil && !t.asks {
+		x.call = call
 	}
-	return err
+	return status, err
+}
+
+// sendFree sends a task that costs nothing but a request of the provider's quota.
+func (s *Server) sendFree(x *request, r *http.Request, t *task) (int, error) {
+	if t.fee == nil {
+		err := s.countItems(r.Context(), x, t)
+		if err != nil {
+			return 0, err
+		}
+	}
+	fresh, done, err := s.paced(x, r, t.note)
+	if err != nil {
+		return 0, err
+	}
+	defer done()
+	return s.send(x, r, t, fresh)
 }
 
 // countItems counts what the items of a request add to its conversation, before it is sent.
@@ -178,13 +208,8 @@ func (s *Server) countItems(ctx context.Context, x *request, t *task) (err error
 // changeTimeout bounds a request that makes or ends something, also when its caller leaves.
 const changeTimeout = 10 * time.Minute
 
-// send asks the provider.
-func (s *Server) send(x *request, r *http.Request, t *task) (int, error) {
-	fresh, done, err := s.paced(x, r, t.note)
-	if err != nil {
-		return 0, err
-	}
-	defer done()
+// send asks the provider, unless what was taken of its quota is not fresh any more.
+func (s *Server) send(x *request, r *http.Request, t *task, fresh func() bool) (int, error) {
 	ctx := r.Context()
 	if t.makes != "" || t.ends { // a caller who leaves does not undo what the provider does
 		var cancel context.CancelFunc

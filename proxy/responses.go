@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"strings"
@@ -84,6 +85,28 @@ func (s *Server) paced(x *request, r *http.Request, n ownership.Note) (fresh fun
 	}
 	return grant.Fresh, done, nil
 }
+
+// pace is the quota of a call that is charged a fee: see paced.
+type pace struct {
+	server *Server
+	x      *request
+	r      *http.Request
+	note   ownership.Note
+	fresh  func() bool // nil: nothing will be sent
+	done   func()
+}
+
+// Take implements guard.Quota.
+func (p *pace) Take(context.Context, *guard.Call) (err error) {
+	p.fresh, p.done, err = p.server.paced(p.x, p.r, p.note)
+	return err
+}
+
+// Fresh implements guard.Quota.
+func (p *pace) Fresh() bool { return p.fresh == nil || p.fresh() }
+
+// Give implements guard.Quota.
+func (p *pace) Give(context.Context, *guard.Call) { p.done() }
 
 // oneResponse retrieves or deletes a response.
 func (s *Server) oneResponse(x *request, r *http.Request, id string) error {
