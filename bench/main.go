@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -91,6 +92,7 @@ func parse(args []string, stderr io.Writer) (b *bench, out string, err error) {
 	fs.Float64Var(&b.rate, "rate", 0, "calls per second of the open loop; 0 is 40 % of what the slowest target reached")
 	fs.BoolVar(&b.noOpen, "closed", false, "leave the open loop out")
 	fs.DurationVar(&b.delay, "delay", 0, "how long the upstream takes to answer")
+	fs.StringVar(&b.protocol, "upstream", "h2", "what the upstream speaks: h2 or h1, which are HTTP/2 and HTTP/1.1 over TLS, or plain HTTP/1.1")
 	fs.StringVar(&b.only, "targets", "", "comma-separated targets to measure; default all; "+guardTarget+"=<binary> is another version; "+queueOnly+" measures the queue only")
 	fs.IntVar(&b.jobs, "jobs", 20_000, "jobs of one run of the queue; 0 leaves it out")
 	fs.IntVar(&b.handlers, "handlers", 256, "jobs that the queue's worker carries out at once, worker_concurrency in the configuration; 0: as by default, 64")
@@ -109,6 +111,9 @@ func parse(args []string, stderr io.Writer) (b *bench, out string, err error) {
 		if b.profile, err = filepath.Abs(b.profile); err != nil { // children run elsewhere
 			return nil, "", err
 		}
+	}
+	if !slices.Contains(protocolNames, b.protocol) {
+		return nil, "", fmt.Errorf("-upstream %q: %s", b.protocol, strings.Join(protocolNames, ", "))
 	}
 	if b.rounds < 1 || b.rounds > 100 {
 		return nil, "", fmt.Errorf("-rounds %d: 1 to 100", b.rounds)

@@ -25,6 +25,8 @@ type bench struct {
 	prompts                 []load.Prompt
 	log                     io.Writer
 	redis, upstream         *child.Process
+	protocol                string // of the upstream, one of protocolNames
+	cert                    string // file of its certificate and key; "" without TLS
 	targets                 []*target
 }
 
@@ -37,8 +39,8 @@ func (b *bench) run(ctx context.Context) (*report.Table, error) {
 	}
 	open := b.openPrompts()
 	runs := b.rounds * len(b.targets) * (len(b.prompts) + len(open))
-	fmt.Fprintf(b.log, "%d runs of %v and %v warm-up: about %v\n",
-		runs, b.duration, b.warmup, (time.Duration(runs) * (b.duration + b.warmup)).Round(time.Second))
+	fmt.Fprintf(b.log, "%d runs of %v and %v warm-up, upstream %s: about %v\n",
+		runs, b.duration, b.warmup, b.protocol, (time.Duration(runs) * (b.duration + b.warmup)).Round(time.Second))
 	table := &report.Table{Reference: reverseRedis}
 	slowest := make(map[load.Prompt]float64)
 	for round := range b.rounds {

@@ -293,7 +293,9 @@ func (w *watch) jobs(rdb redis.UniversalClient) {
 		return j.ID
 	}
 	g, err := q.Quota().Take(ctx, quota.Request{Pool: "p", ID: wire.NewCallID(), Org: "acme", User: "alice", Tokens: 10})
-	w.try(err, q.Quota().Give(ctx, g, true), q.Quota().Block(ctx, "p", time.Millisecond))
+	w.try(err)
+	q.Quota().Step(ctx) // renews the lease of what is open
+	w.try(q.Quota().Give(ctx, g, true), q.Quota().Block(ctx, "p", time.Millisecond))
 	_, err = q.Quota().Observe(ctx, "p", quota.Head{Status: http.StatusTooManyRequests, Header: http.Header{"Retry-After": {"0"}}, Sent: time.Now()})
 	w.try(err)
 	j, err := q.Job(ctx, "acme", put())
