@@ -44,16 +44,39 @@ func (o *Output) grow(n int64) error {
 		o.count()
 		return nil
 	}
-	for _, most := range [...]int64{max(2*admitted, need), need} {
-		err := o.admit(min(most, o.q.opts.MaxOutput))
+	err := o.admit(min(max(2*admitted, need), o.q.opts.MaxOutput))
+	if !capacity.IsFull(err) || o.mayHave(need) || o.q.opts.Blobs != nil {
+		return nil
+	}
+	return errNotKept
+}
+
+// Redis frees what was removed a moment later than it counts as removed, so that an answer
+// that is paid for is not lost to what is gone.
+const (
+	roomTries = 5
+	roomRest  = 300 * time.Millisecond
+)
+
+// mayHave reports whether the answer may have so many bytes in Redis. Where Redis is full
+// and not the org's share, it looks again for a moment.
+func (o *Output) mayHave(n int64) bool {
+	n = min(n, o.q.opts.MaxOutput)
+	for try := 1; ; try++ {
+		err := o.admit(n)
 		if !capacity.IsFull(err) {
-			return nil
+			return true
+		}
+		var full *capacity.FullError
+		if try == roomTries || !errors.As(err, &full) || full.Org || o.q.opts.Blobs != nil {
+			return false
+		}
+		select {
+		case <-o.ctx.Done():
+			return false
+		case <-time.After(roomRest):
 		}
 	}
-	if o.q.opts.Blobs == nil {
-		return errNotKept
-	}
-	return nil
 }
 
 // countEvery is how many bytes are in Redis before they count as written and not as
