@@ -11,15 +11,16 @@ import (
 	"path/filepath"
 
 	"github.com/llmguard/llmguard/bench/child"
+	"github.com/llmguard/llmguard/internal/auth/keys"
 	"github.com/llmguard/llmguard/internal/fakeprovider"
-	"github.com/llmguard/llmguard/keys"
 )
 
 // deploy gives f a folder, a provider that is ready, and a Redis, which all go when f
 // has returned.
 func (b *bench) deploy(ctx context.Context, provider *fakeprovider.Server, f func() error) error {
 	var err error
-	if b.dir, err = os.MkdirTemp("", "llmguard-bench-"); err != nil {
+	b.dir, err = os.MkdirTemp("", "llmguard-bench-")
+	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(b.dir)
@@ -27,12 +28,14 @@ func (b *bench) deploy(ctx context.Context, provider *fakeprovider.Server, f fun
 		return err
 	}
 	defer provider.Close()
-	if b.redis, err = b.startRedis(ctx); err != nil {
+	b.redis, err = b.startRedis(ctx)
+	if err != nil {
 		return err
 	}
 	defer b.redis.Stop()
 	if b.guard == "" {
-		if b.guard, err = b.build(ctx); err != nil {
+		b.guard, err = b.build(ctx)
+		if err != nil {
 			return err
 		}
 	}

@@ -62,7 +62,8 @@ func (d drained) String() string {
 // drains measures the queue once a round, on a Redis of its own.
 func (b *bench) drains(ctx context.Context, out io.Writer) error {
 	var err error
-	if b.redis, err = b.startRedis(ctx); err != nil {
+	b.redis, err = b.startRedis(ctx)
+	if err != nil {
 		return err
 	}
 	defer b.redis.Stop()
@@ -85,16 +86,19 @@ func (b *bench) drainRound(ctx context.Context, n int) (r drainRound, err error)
 		began: make(chan time.Time, 1),
 	}
 	defer d.rdb.Close()
-	if r.asynq, err = d.bareAsynq(ctx, n); err != nil {
+	r.asynq, err = d.bareAsynq(ctx, n)
+	if err != nil {
 		return r, err
 	}
 	if err := d.open(ctx); err != nil {
 		return r, err
 	}
-	if r.both, err = d.run(ctx, n, false); err != nil {
+	r.both, err = d.run(ctx, n, false)
+	if err != nil {
 		return r, err
 	}
-	if r.rest, err = d.run(ctx, n, true); err != nil {
+	r.rest, err = d.run(ctx, n, true)
+	if err != nil {
 		return r, err
 	}
 	r.p50, r.p95, err = d.idle(ctx, min(n, 100))
@@ -197,7 +201,8 @@ func (d *drain) run(ctx context.Context, n int, first bool) (drained, error) {
 
 // used is the processor time of redis-server and of this process so far.
 func (d *drain) used() (used [2]time.Duration, err error) {
-	if used[0], err = d.redis.CPU(); err != nil {
+	used[0], err = d.redis.CPU()
+	if err != nil {
 		return used, err
 	}
 	var own syscall.Rusage

@@ -87,7 +87,8 @@ func (f *fairness) run(ctx context.Context, upstream string) error {
 		return fmt.Sprintf(fairConfig, listen, admin, f.redis.Addr, upstream, fairRate*60) + orgs
 	}
 	var err error
-	if f.proxy, _, err = f.startRole(ctx, "serve", "serve", config); err != nil {
+	f.proxy, _, err = f.startRole(ctx, "serve", "serve", config)
+	if err != nil {
 		return err
 	}
 	defer f.proxy.Stop()
@@ -199,7 +200,8 @@ func (f *fairness) put(ctx context.Context, user string, n int) error {
 	req.Header.Set("Authorization", "Bearer "+f.keys[user])
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Prefer", "respond-async")
-	if _, err = do(clients, req, http.StatusAccepted); err != nil {
+	_, err = do(clients, req, http.StatusAccepted)
+	if err != nil {
 		err = fmt.Errorf("%s: %w", user, err)
 	}
 	return err
@@ -224,7 +226,9 @@ func (f *fairness) tell() error {
 	}
 	slices.Sort(waits)
 	slices.SortFunc(f.seen, time.Time.Compare)
-	most, used, i := 0, 0, 0
+	most := 0
+	used := 0
+	i := 0
 	settled := f.from.Add(f.lasts - time.Minute) // the last minute, with the quota's first one over
 	for j, at := range f.seen {
 		for at.Sub(f.seen[i]) >= time.Minute {

@@ -65,7 +65,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if b.only != queueOnly {
 		table, err := b.run(ctx)
 		if table != nil {
-			if writeErr := write(table, out, stdout); writeErr != nil {
+			writeErr := write(table, out, stdout)
+			if writeErr != nil {
 				return writeErr
 			}
 		}
@@ -102,11 +103,13 @@ func parse(args []string, stderr io.Writer) (b *bench, out string, err error) {
 	if err := fs.Parse(args); err != nil {
 		return nil, "", err
 	}
-	if b.prompts, err = parsePrompts(*prompts); err != nil {
+	b.prompts, err = parsePrompts(*prompts)
+	if err != nil {
 		return nil, "", err
 	}
 	if b.profile != "" {
-		if b.profile, err = filepath.Abs(b.profile); err != nil { // children run elsewhere
+		b.profile, err = filepath.Abs(b.profile)
+		if err != nil { // children run elsewhere
 			return nil, "", err
 		}
 	}
@@ -121,7 +124,8 @@ func parsePrompts(list string) ([]load.Prompt, error) {
 	for word := range strings.SplitSeq(list, ",") {
 		var p load.Prompt
 		var err error
-		if p.Size, err = strconv.Atoi(strings.TrimRight(word, "rs")); err != nil || p.Size < 1 || p.Size > 1<<20 {
+		p.Size, err = strconv.Atoi(strings.TrimRight(word, "rs"))
+		if err != nil || p.Size < 1 || p.Size > 1<<20 {
 			return nil, fmt.Errorf("-prompts %q: sizes are 1 to 1048576", word)
 		}
 		p.Repeat = strings.Contains(word, "r")

@@ -100,7 +100,8 @@ func (b *bench) measure(ctx context.Context, t *target, p load.Prompt, round int
 		Warmup: b.warmup, Duration: b.duration, Seed: rand.Uint64(),
 		Mark: func() {
 			u, err := b.usage(t)
-			if marks = append(marks, u); err != nil {
+			marks = append(marks, u)
+			if err != nil {
 				cpuErr = err
 			}
 		},
@@ -126,7 +127,8 @@ func (b *bench) measure(ctx context.Context, t *target, p load.Prompt, round int
 type usage struct{ target, redis time.Duration }
 
 func (b *bench) usage(t *target) (u usage, err error) {
-	if u.redis, err = b.redis.CPU(); err != nil {
+	u.redis, err = b.redis.CPU()
+	if err != nil {
 		return u, err
 	}
 	u.target, err = t.proc.CPU()

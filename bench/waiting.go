@@ -59,7 +59,8 @@ func (w *waiting) run(ctx context.Context, provider *fakeprovider.Server) error 
 		return err
 	}
 	defer worker.Stop()
-	if w.proxy, w.admin, err = w.startRole(ctx, "serve", "serve", config); err != nil {
+	w.proxy, w.admin, err = w.startRole(ctx, "serve", "serve", config)
+	if err != nil {
 		return err
 	}
 	defer w.proxy.Stop()
@@ -148,7 +149,8 @@ func (w *waiting) watch(ctx context.Context, began time.Time, before child.Held)
 	ends := time.Now().Add(w.lasts)
 	for i := 1; time.Now().Before(ends); i++ {
 		time.Sleep(min(time.Until(ends), 100*time.Millisecond))
-		if now, err = look(); err != nil {
+		now, err = look()
+		if err != nil {
 			return err
 		}
 		if i%50 == 0 {

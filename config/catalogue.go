@@ -82,7 +82,8 @@ func (d *document) readPrices(cfg *Config) {
 		return
 	}
 	var err error
-	if cfg.ListedPrices, err = os.ReadFile(cfg.PricesPath()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	cfg.ListedPrices, err = os.ReadFile(cfg.PricesPath())
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		d.failAt("prices_file", "%s", plain(err))
 		return
 	}

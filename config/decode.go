@@ -89,7 +89,8 @@ func setDefaults(v reflect.Value) {
 
 // value decodes a node into v, which is a field or an element of a list.
 func (d *document) value(path string, n ast.Node, v reflect.Value, f field) {
-	if d.nodes++; d.nodes > maxNodes {
+	d.nodes++
+	if d.nodes > maxNodes {
 		if !d.tooBig {
 			d.failAt(path, "the file grows beyond %d values; aliases multiply it", maxNodes)
 		}
@@ -282,7 +283,8 @@ func (d *document) scalar(path string, n ast.Node, v reflect.Value, f field) {
 	if secret {
 		d.literal(path, n)
 		var err error
-		if text, err = d.secret(text); err != nil && d.absent != nil {
+		text, err = d.secret(text)
+		if err != nil && d.absent != nil {
 			text, err = d.standIn(path), nil
 		}
 		if err != nil {

@@ -98,7 +98,8 @@ func caret(source string, column, width int) string {
 	var b strings.Builder
 	left := 0
 	for _, c := range source {
-		if left++; left >= column {
+		left++
+		if left >= column {
 			break
 		}
 		if c != '\t' {

@@ -85,7 +85,8 @@ func setText(v reflect.Value, text string) (err error) {
 		*p, err = parseCount(text)
 	case *int:
 		var n int64
-		if n, err = parseCount(text); err == nil && n > 1<<31-1 {
+		n, err = parseCount(text)
+		if err == nil && n > 1<<31-1 {
 			err = fmt.Errorf("%s is too large", text)
 		}
 		*p = int(n)
@@ -149,7 +150,8 @@ func parseDuration(text string) (time.Duration, error) {
 		if err != nil {
 			return 0, wrong
 		}
-		if total = time.Duration(n) * 24 * time.Hour; after == "" {
+		total = time.Duration(n) * 24 * time.Hour
+		if after == "" {
 			return total, nil
 		}
 		rest = after
@@ -164,7 +166,8 @@ func parseDuration(text string) (time.Duration, error) {
 	if d < 0 {
 		return 0, fmt.Errorf("%s is negative", text)
 	}
-	if total += d; total < d {
+	total += d
+	if total < d {
 		return 0, fmt.Errorf("%s is too long", text)
 	}
 	return total, nil

@@ -22,7 +22,9 @@ func (b *builder) row(title string) {
 }
 
 func (b *builder) newLine() {
-	b.x, b.y, b.h = 0, b.y+b.h, 0
+	b.x = 0
+	b.y = b.y + b.h
+	b.h = 0
 }
 
 func (b *builder) add(p Panel, w, h int) {
@@ -64,7 +66,9 @@ func (b *builder) stat(title, about, unit, expr string, warnAndBad ...float64) {
 
 // graph adds a time series panel, stacked when the parts add up to a whole.
 func (b *builder) graph(title, about, unit string, stacked bool, queries ...query) {
-	zero, fill, stack := 0.0, 10, "none"
+	zero := 0.0
+	fill := 10
+	stack := "none"
 	if stacked {
 		fill, stack = 30, "normal"
 	}

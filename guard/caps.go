@@ -17,7 +17,8 @@ func (p *Plan) capping(caps []budget.Cap) []budget.Cap {
 			if c.Provider != provider {
 				continue
 			}
-			if c.Limits = p.covering(c.Limits); len(c.Limits) > 0 {
+			c.Limits = p.covering(c.Limits)
+			if len(c.Limits) > 0 {
 				out = append(out, c)
 			}
 		}

@@ -26,7 +26,8 @@ func (g *Guard) thing(ctx context.Context, c Caller, k *references, ref wire.Ref
 		ctx, cancel := context.WithTimeout(ctx, g.deadline+ownedMargin)
 		defer cancel()
 		k.conversation = ref.ID
-		if k.total, err = g.ownership.Tokens(ctx, c.Org.ID, ref.ID); err != nil {
+		k.total, err = g.ownership.Tokens(ctx, c.Org.ID, ref.ID)
+		if err != nil {
 			return fmt.Errorf("%w: %w", budget.ErrUnavailable, err)
 		}
 	}

@@ -23,7 +23,8 @@ func (g *Guard) estimate(p *Plan) error {
 		return err
 	}
 	p.Input = input
-	if p.Output, err = p.outputBound(); err != nil {
+	p.Output, err = p.outputBound()
+	if err != nil {
 		return err
 	}
 	cost, err := p.ceiling(p.Output)

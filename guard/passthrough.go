@@ -67,8 +67,8 @@ func (g *Guard) fetch(
 	defer kept.Close()
 	if seen == nil {
 		err = fillRedacted(resp, &kept)
-	} else if err = fill(resp, &kept); err == nil {
-		err = show(resp, &kept, seen)
+	} else {
+		err = fillShown(resp, &kept, seen)
 	}
 	var public *wire.Error
 	switch {
@@ -87,8 +87,12 @@ func (g *Guard) fetch(
 	return resp.StatusCode, written(0, err)
 }
 
-// show shows a whole answer to seen.
-func show(resp *http.Response, kept *spool.Buffer, seen func(int, []byte) error) error {
+// fillShown reads a whole answer and shows it to seen.
+func fillShown(resp *http.Response, kept *spool.Buffer, seen func(int, []byte) error) error {
+	err := fill(resp, kept)
+	if err != nil {
+		return err
+	}
 	body, err := kept.Bytes()
 	if err == nil {
 		err = seen(resp.StatusCode, body)
@@ -141,7 +145,8 @@ func (g *Guard) passEvents(ctx context.Context, w http.ResponseWriter, org strin
 	var events wire.Events
 	for {
 		n, err := resp.Body.Read(*buf)
-		if tooLarge := events.Feed((*buf)[:n]); tooLarge != nil {
+		tooLarge := events.Feed((*buf)[:n])
+		if tooLarge != nil {
 			return fmt.Errorf("the provider's answer is no stream: %w", tooLarge)
 		}
 		if err := room.Resize(ctx, events.Held()); err != nil {

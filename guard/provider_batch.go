@@ -26,7 +26,8 @@ func (g *Guard) Batches(c Caller, model string) (t providers.Target, byProvider 
 	if err := allowed(c, model); err != nil {
 		return t, false, err
 	}
-	if t, err = g.Policy().Providers.Resolve(model, c.Org.Providers); err != nil {
+	t, err = g.Policy().Providers.Resolve(model, c.Org.Providers)
+	if err != nil {
 		return t, false, notFound(model)
 	}
 	mode := c.Org.BatchMode
@@ -118,7 +119,8 @@ func (g *Guard) EndBatched(ctx context.Context, c Caller, ends []BatchedEnd) ([]
 	costs := make([]pricing.Nano, len(ends))
 	for i, done := range g.budget.SettleAll(ctx, endings) {
 		r := &calls[i].Result
-		if costs[i] = r.Cost; done.Err == nil {
+		costs[i] = r.Cost
+		if done.Err == nil {
 			costs[i] = done.Receipt.Charged
 		}
 		// One that is too old was written by a process that died before it could say so.
@@ -152,7 +154,8 @@ func (g *Guard) batchedCall(ctx context.Context, c Caller, end *BatchedEnd) (*Ca
 	price, free, err := policy.priceOf(end.Endpoint, target, at)
 	unpriced := err != nil
 	if unpriced {
-		if price, err = freePrice(target, at); err != nil {
+		price, err = freePrice(target, at)
+		if err != nil {
 			return nil, fmt.Errorf("the price of %s: %w", end.Upstream, err)
 		}
 	}

@@ -156,7 +156,8 @@ func (g *Guard) resolve(ctx context.Context, c Caller, refs []wire.Ref) (referen
 			k.last = ref.ID
 			continue
 		}
-		if counted[ref.ID] = true; n.Upstream != "" {
+		counted[ref.ID] = true
+		if n.Upstream != "" {
 			k.edits = append(k.edits, wire.Edit{Name: "previous_response_id", JSON: strconv.AppendQuote(nil, n.Upstream)})
 		}
 		k.tokens += n.Total

@@ -94,7 +94,8 @@ func (g *Guard) keepThing(ctx context.Context, c Caller, n ownership.Note) error
 	}
 	var err error
 	for range 3 {
-		if err = g.ownership.Keep(ctx, c.Org.ID, n); err == nil {
+		err = g.ownership.Keep(ctx, c.Org.ID, n)
+		if err == nil {
 			return nil
 		}
 	}
@@ -191,7 +192,8 @@ func (g *Guard) Fee(c Caller, provider, endpoint, entry string, units int64) (*P
 		terms:   pricing.Terms{At: at},
 	}
 	plan.sent = plan.Request
-	if plan.Max.Cost, err = price.Ceiling(pricing.Usage{Requests: units}, plan.terms); err != nil {
+	plan.Max.Cost, err = price.Ceiling(pricing.Usage{Requests: units}, plan.terms)
+	if err != nil {
 		return nil, wire.BadRequest("", "not_priced", "This cannot be priced: %v", err)
 	}
 	plan.First = plan.Max

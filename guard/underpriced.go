@@ -135,7 +135,8 @@ func (c *Call) tellUnderpriced() {
 	for why, by := range c.Result.Underpriced {
 		g, model := c.guard, c.Price.Model
 		g.metrics.underpriced.WithLabelValues(c.Target.Pool, string(why)).Add(by.Float()) // a metric, not the ledger
-		if _, told := g.told.LoadOrStore(string(why)+" "+c.Target.Provider.ID+" "+model, true); !told {
+		_, told := g.told.LoadOrStore(string(why)+" "+c.Target.Provider.ID+" "+model, true)
+		if !told {
 			g.log.Warn("call cost more than its price", "reason", string(why), "provider", c.Target.Provider.ID, "model", model,
 				"answered", c.Result.Model, "more", by.String(), "call", c.ID)
 		}

@@ -165,7 +165,8 @@ func (c *Catalogue) Lookup(provider, model string, at time.Time) (*Price, error)
 	e := c.known.get(provider, model)
 	if e == nil {
 		var rivals []string
-		if e, rivals = c.match(provider, model); e == nil {
+		e, rivals = c.match(provider, model)
+		if e == nil {
 			return nil, &UnknownModelError{Provider: provider, Model: model, Providers: rivals}
 		}
 		c.known.put(provider, model, e)

@@ -100,7 +100,8 @@ func Verify(c *Catalogue, at time.Time, feeds ...*Feed) ([]Disagreement, error) 
 	catalogues := make([]*Catalogue, len(feeds))
 	for i, f := range feeds {
 		var err error
-		if catalogues[i], err = f.Catalogue(); err != nil {
+		catalogues[i], err = f.Catalogue()
+		if err != nil {
 			return nil, err
 		}
 	}

@@ -64,7 +64,9 @@ func (p *Price) Entry() Entry { return p.entry.src }
 // people, not for the path of a call.
 func (p *Price) Explain(u Usage, t Terms) (Bill, error) {
 	u, _ = u.Clamp()
-	e, unix, region := p.entry, p.instant(t).Unix(), canonicalRegion(t.Region)
+	e := p.entry
+	unix := p.instant(t).Unix()
+	region := canonicalRegion(t.Region)
 	minute := int(floorMod(unix, 24*60*60) / 60)
 	tiers := e.chargedTiers(nil, t)
 	b := Bill{Assumed: len(tiers) > 1}
@@ -78,7 +80,9 @@ func (p *Price) Explain(u Usage, t Terms) (Bill, error) {
 		}
 		if list == nil || n > b.Charge {
 			list = pay
-			b.Row, b.Tier, b.Charge = e.source(r, e.periodAt(unix).from), tier, n
+			b.Row = e.source(r, e.periodAt(unix).from)
+			b.Tier = tier
+			b.Charge = n
 		}
 	}
 	for i, m := range e.mults {

@@ -87,7 +87,8 @@ func liteLLMGrid(fields map[string]json.RawMessage) (liteLLMPrices, error) {
 		}
 		rates := grid[at]
 		var err error
-		if *field(&rates), err = feedPrice(json.Number(raw), feeDigits); err != nil {
+		*field(&rates), err = feedPrice(json.Number(raw), feeDigits)
+		if err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
 		grid[at] = rates

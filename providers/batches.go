@@ -117,7 +117,8 @@ type lazyReader struct {
 func (r *lazyReader) Read(p []byte) (int, error) {
 	if r.body == nil {
 		var err error
-		if r.body, err = r.open(); err != nil {
+		r.body, err = r.open()
+		if err != nil {
 			return 0, err
 		}
 	}

@@ -174,7 +174,9 @@ func (p *Provider) header(r Request) http.Header {
 	}
 	maps.Copy(h, r.Trace)
 	maps.Copy(h, p.Headers)
-	h["Content-Type"], h["Accept-Encoding"], h["User-Agent"] = jsonType, identity, userAgent
+	h["Content-Type"] = jsonType
+	h["Accept-Encoding"] = identity
+	h["User-Agent"] = userAgent
 	if r.Type != "" {
 		h["Content-Type"] = []string{r.Type}
 	}

@@ -36,7 +36,9 @@ func (s *Server) onceInBackground(x *request, r *http.Request, plan *guard.Plan,
 	case err != nil:
 		return unavailable(err)
 	}
-	x.job, x.stays, x.replayed = job.ID, true, true
+	x.job = job.ID
+	x.stays = true
+	x.replayed = true
 	s.metrics.again.WithLabelValues("replayed").Inc()
 	x.Header().Set(headerReplayed, "true")
 	x.Header().Set(headerJob, job.ID)

@@ -85,7 +85,9 @@ func viewBatch(b *batch.Batch) batchView {
 	}
 	v.Counts.Total = b.Total
 	v.Counts.Completed, v.Counts.Failed = b.Done()
-	v.Usage.Input, v.Usage.Output, v.Usage.Total = b.InputTokens, b.OutputTokens, b.InputTokens+b.OutputTokens
+	v.Usage.Input = b.InputTokens
+	v.Usage.Output = b.OutputTokens
+	v.Usage.Total = b.InputTokens + b.OutputTokens
 	v.Usage.InputDetail.Cached, v.Usage.OutputDetail.Reasoning = b.CachedTokens, b.ReasoningTokens
 	return v
 }
@@ -158,7 +160,8 @@ func (s *Server) createBatch(x *request, r *http.Request) error {
 		Owner:    batch.Owner{Org: x.caller.Org.ID, User: x.caller.User, Key: x.caller.Key, IP: x.caller.IP, Models: x.caller.Models},
 		Metadata: wanted.Metadata,
 	}
-	if req.Endpoint, req.OutputTTL, err = wanted.check(); err != nil {
+	req.Endpoint, req.OutputTTL, err = wanted.check()
+	if err != nil {
 		return err
 	}
 	if !x.may(string(req.Endpoint)) {
@@ -169,7 +172,8 @@ func (s *Server) createBatch(x *request, r *http.Request) error {
 			return err
 		}
 	}
-	if req.File, err = s.ownFile(r.Context(), x, wanted.Input); err != nil {
+	req.File, err = s.ownFile(r.Context(), x, wanted.Input)
+	if err != nil {
 		return err
 	}
 	if req.File.Purpose != "batch" {

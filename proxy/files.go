@@ -96,7 +96,8 @@ func (s *Server) allFiles(x *request, r *http.Request, _ string) error {
 		return err
 	}
 	f := files.Filter{Purpose: query.Get("purpose"), After: query.Get("after"), Limit: limit}
-	if f.Oldest, err = oldestFirst(query); err != nil {
+	f.Oldest, err = oldestFirst(query)
+	if err != nil {
 		return err
 	}
 	return s.listFiles(x, r, f)
@@ -255,7 +256,8 @@ func (s *Server) storeBatch(x *request, r *http.Request, f *uploadForm, part io.
 	if err := s.opts.Files.Room(r.Context(), owner(x)); err != nil {
 		return fileRefusal(err)
 	}
-	if f.up, err = s.opts.Files.Begin(r.Context(), owner(x), files.NewID()); err != nil {
+	f.up, err = s.opts.Files.Begin(r.Context(), owner(x), files.NewID())
+	if err != nil {
 		return unavailable(err)
 	}
 	return s.store(x, f.up, part)

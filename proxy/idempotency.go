@@ -84,7 +84,8 @@ func (s *Server) knownAs(x *request, r *http.Request, plan *guard.Plan) (job, an
 	if keys := r.Header.Values("Idempotency-Key"); len(keys) > 0 {
 		return s.openKey(ctx, x, r, plan, keys)
 	}
-	if job, err = s.idempotency.Take(ctx, x.caller.Org.ID, s.print(x, r, plan)); err != nil {
+	job, err = s.idempotency.Take(ctx, x.caller.Org.ID, s.print(x, r, plan))
+	if err != nil {
 		s.log.Debug("kept place not looked for", "id", x.id, "err", err)
 	}
 	return job, "", nil

@@ -160,7 +160,9 @@ type outputEvent struct {
 
 func (o *eventReader) tell(ctx context.Context, e queue.Event) error {
 	if e.Attempt != o.cursor.attempt { // what an attempt before this one told is void
-		o.cursor, o.skip, o.rest = cursor{attempt: e.Attempt}, 0, nil
+		o.cursor = cursor{attempt: e.Attempt}
+		o.skip = 0
+		o.rest = nil
 	}
 	switch {
 	case e.Kind == queue.Changed:

@@ -141,7 +141,8 @@ type jobList struct {
 func wantedJobs(query url.Values) (f queue.Filter, limit int, err error) {
 	limit = 20
 	if text := query.Get("limit"); text != "" {
-		if limit, err = strconv.Atoi(text); err != nil || limit < 1 || limit > 100 {
+		limit, err = strconv.Atoi(text)
+		if err != nil || limit < 1 || limit > 100 {
 			return f, 0, wire.BadRequest("limit", "invalid_value", "limit must be a whole number from 1 to 100, not %q", shorten(text))
 		}
 	}
@@ -187,7 +188,8 @@ func (s *Server) listJobs(x *request, r *http.Request, _ string) error {
 	if n := len(page.Jobs); n > 0 {
 		list.FirstID = &page.Jobs[0].ID
 	}
-	if list.HasMore = page.More; page.More || len(page.Jobs) > 0 {
+	list.HasMore = page.More
+	if page.More || len(page.Jobs) > 0 {
 		list.LastID = &page.Next
 		if !page.More {
 			list.LastID = &page.Jobs[len(page.Jobs)-1].ID
@@ -204,7 +206,8 @@ func (s *Server) cancelJob(x *request, r *http.Request, id string) error {
 	if err != nil {
 		return err
 	}
-	if job, err = s.cancelled(r.Context(), job); err != nil {
+	job, err = s.cancelled(r.Context(), job)
+	if err != nil {
 		return err
 	}
 	return x.json(http.StatusOK, s.view(r.Context(), job))

@@ -54,7 +54,9 @@ func (s *Server) readParts(x *request, r *http.Request, part string, fields ...s
 
 // spoolPart keeps a file while its form is read.
 func (s *Server) spoolPart(x *request, f *upForm, p *multipart.Part) error {
-	f.file, f.name, f.kind = true, p.FileName(), p.Header.Get("Content-Type")
+	f.file = true
+	f.name = p.FileName()
+	f.kind = p.Header.Get("Content-Type")
 	x.body = s.opts.Spool.Buffer(x.request.Context(), x.caller.Org.ID, s.roomWait)
 	if err := x.body.Fill(io.LimitReader(p, s.opts.MaxFile+1)); err != nil {
 		return s.brokenUpload(x, err)
@@ -120,7 +122,8 @@ func (f *upForm) fill(r *providers.Request) {
 	if f.file {
 		h := textproto.MIMEHeader{}
 		h.Set("Content-Disposition", multipart.FileContentDisposition(f.part, f.name))
-		if f.kind = strings.Map(printed, f.kind); f.kind != "" {
+		f.kind = strings.Map(printed, f.kind)
+		if f.kind != "" {
 			h.Set("Content-Type", f.kind)
 		}
 		_, _ = w.CreatePart(h)

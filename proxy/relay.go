@@ -113,7 +113,8 @@ func (s *Server) readTask(x *request, r *http.Request, t *task) error {
 	if err != nil {
 		return err
 	}
-	if t.mentions, err = wire.ScanMentions(body, s.opts.Scan); err != nil {
+	t.mentions, err = wire.ScanMentions(body, s.opts.Scan)
+	if err != nil {
 		return err
 	}
 	if len(body) > 0 {
@@ -127,7 +128,8 @@ func (s *Server) readTask(x *request, r *http.Request, t *task) error {
 
 // settleOn finds the provider of a task, which is that of all it mentions.
 func (s *Server) settleOn(ctx context.Context, x *request, t *task) (err error) {
-	if t.named, err = s.guard.Mentioned(ctx, x.caller, t.mentions.Refs); err != nil {
+	t.named, err = s.guard.Mentioned(ctx, x.caller, t.mentions.Refs)
+	if err != nil {
 		return err
 	}
 	for i, n := range t.named {
@@ -140,7 +142,8 @@ func (s *Server) settleOn(ctx context.Context, x *request, t *task) (err error) 
 		}
 	}
 	if t.note.Provider == "" {
-		if t.note.Provider, err = s.guard.Keeper(x.caller); err != nil {
+		t.note.Provider, err = s.guard.Keeper(x.caller)
+		if err != nil {
 			return err
 		}
 	}

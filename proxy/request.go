@@ -107,7 +107,8 @@ func (x *request) Write(p []byte) (int, error) {
 	if x.status == 0 {
 		x.WriteHeader(http.StatusOK)
 	}
-	if x.keep.add(p); x.keep != nil && x.keep.deaf {
+	x.keep.add(p)
+	if x.keep != nil && x.keep.deaf {
 		return len(p), nil
 	}
 	x.extend()

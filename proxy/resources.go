@@ -49,7 +49,9 @@ func (s *Server) uploadThing(x *request, r *http.Request, f *uploadForm) error {
 func (s *Server) listFiles(x *request, r *http.Request, f files.Filter) error {
 	ctx, cancel := context.WithTimeout(r.Context(), storeTimeout)
 	defer cancel()
-	data, more, after := []json.RawMessage{}, false, f.After
+	data := []json.RawMessage{}
+	more := false
+	after := f.After
 	if s.opts.Files != nil && !slices.Contains(purposes, f.Purpose) {
 		page, left, err := s.opts.Files.List(ctx, owner(x), f)
 		switch {
@@ -76,7 +78,9 @@ func (s *Server) listFiles(x *request, r *http.Request, f files.Filter) error {
 		if err != nil {
 			return err
 		}
-		data, more, read = append(data, rest...), left, read+len(rest)
+		data = append(data, rest...)
+		more = left
+		read = read + len(rest)
 	} else if after != "" {
 		return noCursor()
 	}
@@ -111,7 +115,8 @@ func (s *Server) filesElsewhere(ctx context.Context, x *request, f files.Filter,
 			}
 			data = append(data, text)
 		}
-		if more = left && len(list) > 0; more && len(data) == limit {
+		more = left && len(list) > 0
+		if more && len(data) == limit {
 			return data, true, nil
 		}
 	}
@@ -141,7 +146,8 @@ func (s *Server) listThings(x *request, r *http.Request, op operation) error {
 		return err
 	}
 	page := ownership.Page{After: query.Get("after"), Before: query.Get("before"), Limit: limit}
-	if page.Oldest, err = oldestFirst(query); err != nil {
+	page.Oldest, err = oldestFirst(query)
+	if err != nil {
 		return err
 	}
 	x.endReads()

@@ -38,7 +38,10 @@ type usageLine struct {
 }
 
 func (l *usageLine) add(r budget.Rollup) {
-	l.Calls, l.Input, l.Cached, l.Output = l.Calls+r.Calls, l.Input+r.Input, l.Cached+r.Cached, l.Output+r.Output
+	l.Calls = l.Calls + r.Calls
+	l.Input = l.Input + r.Input
+	l.Cached = l.Cached + r.Cached
+	l.Output = l.Output + r.Output
 	l.Cost, l.Estimated = l.Cost+int64(r.Cost), l.Estimated+int64(r.Estimated)
 }
 
@@ -89,7 +92,8 @@ func usageDays(r *http.Request, now time.Time) (from, to time.Time, err error) {
 		if text == "" {
 			continue
 		}
-		if days[i], err = time.Parse(time.DateOnly, text); err != nil {
+		days[i], err = time.Parse(time.DateOnly, text)
+		if err != nil {
 			return from, to, wire.BadRequest(name, "invalid_value", "%s must be a day such as 2026-11-01, not %q", name, shorten(text))
 		}
 	}

@@ -190,12 +190,14 @@ func (s *Server) dispatch(x *request, r *http.Request) error {
 		return err
 	}
 	x.caller = guard.Caller{Org: p.Org, User: p.User, Key: p.Key, Models: p.Models, IP: x.from}
-	if x.scopes = p.Scopes; !x.may(route.scope) {
+	x.scopes = p.Scopes
+	if !x.may(route.scope) {
 		return lacking(route.scope)
 	}
 	r = x.traced(r, r.Header)
 	if units := route.units(r.Method); units > 0 {
-		if x.reading, err = s.reads.begin(p.Org.ID, p.Key, units, time.Now()); err != nil {
+		x.reading, err = s.reads.begin(p.Org.ID, p.Key, units, time.Now())
+		if err != nil {
 			return err
 		}
 		defer x.reading()

@@ -26,7 +26,8 @@ func newWaitingFlows() *waitingFlows { return &waitingFlows{count: map[waitingLa
 func (w *waitingFlows) add(f waitingLane, n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.count[f] += n; w.count[f] == 0 {
+	w.count[f] += n
+	if w.count[f] == 0 {
 		delete(w.count, f)
 	}
 }

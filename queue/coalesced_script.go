@@ -81,7 +81,8 @@ func (b *coalescedScript) run(batch []*scriptCall) {
 	}
 	for i, e := range batch {
 		e.sent = sent
-		if e.err = err; err == nil {
+		e.err = err
+		if err == nil {
 			e.line = lines[i]
 		}
 		close(e.done)

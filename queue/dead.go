@@ -63,7 +63,8 @@ func (q *Queue) Replay(ctx context.Context, id string) (*Job, error) {
 	}
 	next := old.Replay
 	if next == "" {
-		if next, err = q.nameReplay(ctx, p, id); err != nil {
+		next, err = q.nameReplay(ctx, p, id)
+		if err != nil {
 			return nil, err
 		}
 	}

@@ -45,7 +45,8 @@ func (q *Queue) Waiting(ctx context.Context, poolID string) ([]Waiting, error) {
 	}
 	var all []Waiting
 	for class := Interactive; class <= Batch; class++ {
-		if all, err = q.waitingIn(ctx, p, class, all); err != nil {
+		all, err = q.waitingIn(ctx, p, class, all)
+		if err != nil {
 			return nil, err
 		}
 	}

@@ -89,7 +89,8 @@ func (q *Queue) openIn(ctx context.Context, p *pool, org string, f Filter) (refs
 	for class := Interactive; class <= Batch; class++ {
 		for _, mark := range []string{"", "~ "} { // those whose turn has not come, or whose caller is away, have one
 			from, to := between(mark, org, f.User)
-			if refs, err = q.waitingRefs(ctx, p, class, from, to, refs); err != nil {
+			refs, err = q.waitingRefs(ctx, p, class, from, to, refs)
+			if err != nil {
 				return nil, err
 			}
 		}
@@ -143,7 +144,8 @@ func (q *Queue) readRefs(ctx context.Context, refs []jobRef) ([]*Job, error) {
 	jobs := make([]*Job, len(refs))
 	for i, read := range reads {
 		var err error
-		if jobs[i], err = read(); err != nil && !errors.Is(err, ErrNewer) {
+		jobs[i], err = read()
+		if err != nil && !errors.Is(err, ErrNewer) {
 			return nil, err
 		}
 	}

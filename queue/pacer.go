@@ -335,7 +335,8 @@ func (pc *pacer) acquire(ctx context.Context, n int) (acquired, error) {
 	}
 	reply, err := q.eval(ctx, "acquire", acquireScript, keys, args...)
 	if err == nil && reply == "0 weights 0" {
-		if err = q.writeWeights(ctx, weightsKey(p.ID, now.weights), now.opts.Weights); err == nil {
+		err = q.writeWeights(ctx, weightsKey(p.ID, now.weights), now.opts.Weights)
+		if err == nil {
 			reply, err = q.eval(ctx, "acquire", acquireScript, keys, args...)
 		}
 	}

@@ -125,7 +125,9 @@ func (q *Queue) Configure(pools []Pool, opts Options) error {
 		return err
 	}
 	opts = opts.withDefaults()
-	opts.Burst, opts.Lease, opts.Grace = q.opts.Burst, q.opts.Lease, q.opts.Grace // pools carry them
+	opts.Burst = q.opts.Burst
+	opts.Lease = q.opts.Lease
+	opts.Grace = q.opts.Grace // pools carry them
 	return q.change(func(before *workerSetup) (*workerSetup, error) { return newSetup(pools, before.own, opts, before) })
 }
 

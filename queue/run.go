@@ -277,7 +277,9 @@ func (r *runner) verdict(ctx context.Context, c *Claim, call *guard.Call, err er
 	var public *wire.Error
 	switch {
 	case errors.As(err, &failure):
-		v.Kind, v.Wait, v.Failed = Retry, pause(c.Job), true
+		v.Kind = Retry
+		v.Wait = pause(c.Job)
+		v.Failed = true
 	case err == nil && result.Refusal != nil:
 		v.Kind, v.Error = Fail, result.Refusal
 	case err == nil && (result.Ending != nil || result.Outcome == guard.Broken):
@@ -286,7 +288,8 @@ func (r *runner) verdict(ctx context.Context, c *Claim, call *guard.Call, err er
 		if v.Error == nil {
 			v.Error = wire.BadGateway("The provider's stream ended before the answer was complete", nil)
 		}
-		if endErr := c.Output().End(ctx, true, v); endErr != nil {
+		endErr := c.Output().End(ctx, true, v)
+		if endErr != nil {
 			r.log.Warn("end of a broken answer not recorded", "job", c.Job.ID, "err", endErr)
 		}
 	case err == nil:

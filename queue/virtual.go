@@ -261,7 +261,8 @@ func (v *Virtual) Expire(now int64, j *VirtualJob) bool {
 
 func (v *Virtual) gone(now int64, j *VirtualJob) {
 	for _, name := range j.Flow.scopes() {
-		if v.jobs[name]--; v.jobs[name] <= 0 {
+		v.jobs[name]--
+		if v.jobs[name] <= 0 {
 			delete(v.jobs, name)
 		}
 	}

@@ -43,7 +43,9 @@ func (a *acquiring) run() (wait int64) {
 	q.reserveNow(waiting*10, t)
 	wait, refused := a.pickAll()
 	if refused {
-		q.expected, q.share, q.head = q.now+reserveHeld, waiting*10, q.small
+		q.expected = q.now + reserveHeld
+		q.share = waiting * 10
+		q.head = q.small
 	}
 	return wait
 }
@@ -74,7 +76,9 @@ func (a *acquiring) pickAll() (wait int64, refused bool) {
 			a.pick(next)
 			continue
 		case !refused:
-			soonest, reason, refused = wait, a.why, true
+			soonest = wait
+			reason = a.why
+			refused = true
 		}
 		soonest = min(soonest, wait)
 		if !q.reserveRefused(next.job, a.why) || a.skips == mostSkips {

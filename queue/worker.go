@@ -221,7 +221,8 @@ func (w *Worker) renewAll(ctx context.Context) bool {
 			pairs = append(pairs, c.id, c.token)
 		}
 		letters, err := w.q.renew(ctx, p, pairs)
-		if all = all && err == nil; err != nil && ctx.Err() == nil {
+		all = all && err == nil
+		if err != nil && ctx.Err() == nil {
 			w.q.log.WarnContext(ctx, "claims not renewed, will retry", "pool", p.ID, "err", err)
 		}
 		for i := range letters {

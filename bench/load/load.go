@@ -110,7 +110,8 @@ func arrive(ctx context.Context, p Plan, from time.Time, arrivals chan<- time.Ti
 	next := time.Now()
 	for {
 		next = next.Add(time.Duration(rng.ExpFloat64() / p.Rate * float64(time.Second)))
-		if sleepUntil(ctx, next); ctx.Err() != nil {
+		sleepUntil(ctx, next)
+		if ctx.Err() != nil {
 			return dropped
 		}
 		select {

@@ -161,7 +161,8 @@ func (w *Watcher) lookAll(ctx context.Context) {
 	failed := 0
 	for s := range charged {
 		if err := w.look(ctx, s); err != nil {
-			if failed++; failed == 1 && !errors.Is(err, errClaimed) {
+			failed++
+			if failed == 1 && !errors.Is(err, errClaimed) {
 				w.opts.Log.WarnContext(ctx, "limits not looked at for alerts; they will be again", "org", s.org, "err", err)
 			}
 			w.Charged(s.org, s.user)

@@ -95,7 +95,9 @@ func (t *turn) toFinish(ctx context.Context, ending bool) error {
 	if err := t.write(ctx, st, t.b.Status); err != nil {
 		return err
 	}
-	t.b.ending, t.b.planOutput, t.b.planErrs = end, output, errs
+	t.b.ending = end
+	t.b.planOutput = output
+	t.b.planErrs = errs
 	return nil
 }
 

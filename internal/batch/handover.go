@@ -98,10 +98,12 @@ func (t *turn) fill(ctx context.Context) (err error) {
 	}
 	f := &filling{t: t, p: &part{N: len(t.b.parts) + 1, Attempt: t.b.fills, From: t.b.next, To: t.b.next, State: partSealed}, failures: t.newChunk()}
 	defer f.abort()
-	if f.in, err = t.r.s.files.Blobs().Create(ctx, f.p.blob(t.b, partInput)); err != nil {
+	f.in, err = t.r.s.files.Blobs().Create(ctx, f.p.blob(t.b, partInput))
+	if err != nil {
 		return err
 	}
-	if f.idx, err = t.r.s.files.Blobs().Create(ctx, f.p.blob(t.b, partHolds)); err != nil {
+	f.idx, err = t.r.s.files.Blobs().Create(ctx, f.p.blob(t.b, partHolds))
+	if err != nil {
 		return err
 	}
 	for !f.full && f.p.To.line < t.b.lastLine {
@@ -242,7 +244,10 @@ func (f *filling) seal(ctx context.Context) error {
 	if err := t.commitChunk(ctx, &st, f.failures, InProgress); err != nil {
 		return err
 	}
-	t.b.next, t.b.page, t.b.fills, t.b.fillAgain = f.p.To, f.p.To, t.b.fills+1, again
+	t.b.next = f.p.To
+	t.b.page = f.p.To
+	t.b.fills = t.b.fills + 1
+	t.b.fillAgain = again
 	if f.p.Lines > 0 {
 		t.b.parts = append(t.b.parts, f.p)
 	}
@@ -289,7 +294,10 @@ func (t *turn) giveBack(ctx context.Context) error {
 
 // mine fills in what is the same for all lines of the batch.
 func (t *turn) mine(b guard.Batched) guard.Batched {
-	b.Provider, b.Model, b.Upstream, b.Endpoint = t.b.provider, t.b.Model, t.b.upstream, t.b.Endpoint
+	b.Provider = t.b.provider
+	b.Model = t.b.Model
+	b.Upstream = t.b.upstream
+	b.Endpoint = t.b.Endpoint
 	return b
 }
 

@@ -58,7 +58,9 @@ type QuoteOptions struct {
 func Estimate(file io.Reader, o QuoteOptions) (*Quote, error) {
 	most := Options{MaxLine: o.MaxLine}.withDefaults().MaxLine
 	r := &lineReader{buf: bufio.NewReaderSize(file, readAhead), most: most}
-	q, seen, byModel := &Quote{}, make(map[[16]byte]int), make(map[string]*ModelQuote)
+	q := &Quote{}
+	seen := make(map[[16]byte]int)
+	byModel := make(map[string]*ModelQuote)
 	for len(q.Problems) < maxProblems {
 		line, err := r.next()
 		if errors.Is(err, io.EOF) {
@@ -93,7 +95,8 @@ func (q *Quote) price(line []byte, number int, o QuoteOptions, seen map[[16]byte
 	if wrong != nil {
 		return wrong
 	}
-	if wrong = once(seen, req.customID, number); wrong != nil {
+	wrong = once(seen, req.customID, number)
+	if wrong != nil {
 		return wrong
 	}
 	plan, err := o.Guard.Prepare(o.Caller, req.parsed)

@@ -79,7 +79,9 @@ func (t *turn) receive(ctx context.Context, p *part, ending bool) error {
 	if unknown == nil {
 		t.tidy(ctx, api, p)
 	}
-	p.State, p.SeenOK, p.SeenBad = partDone, 0, 0
+	p.State = partDone
+	p.SeenOK = 0
+	p.SeenBad = 0
 	return t.writePart(ctx, p)
 }
 
@@ -249,7 +251,9 @@ func (rc *receiving) result(h *heldLine, one *upstreamLine) (result, guard.Batch
 			r.Response.Body = json.RawMessage("null")
 		}
 		r.Response = rc.redacted(*one.Response)
-		end.Status, end.RequestID, end.Body = r.Response.StatusCode, r.Response.RequestID, one.Response.Body
+		end.Status = r.Response.StatusCode
+		end.RequestID = r.Response.RequestID
+		end.Body = one.Response.Body
 		if a, ok := wire.ParseUsage(t.b.Endpoint, end.Body); ok && r.good() {
 			r.usage = a.Usage
 		}

@@ -40,7 +40,8 @@ const idle = 250 * time.Millisecond
 
 // run drives the batch until it has ended, the turn is over, or something fails.
 func (t *turn) run(ctx context.Context, id string) (err error) {
-	if t.b, err = t.r.s.load(ctx, id); err != nil {
+	t.b, err = t.r.s.load(ctx, id)
+	if err != nil {
 		return err
 	}
 	t.input = &files.File{ID: t.b.Input, Owner: files.Owner{Org: t.b.Org, User: t.b.User}}
@@ -68,7 +69,8 @@ func (t *turn) run(ctx context.Context, id string) (err error) {
 		rest := idle
 		if t.b.provider != "" {
 			clear(t.polled)
-			if rest = t.r.opts.Poll; rest > turnTime/20 {
+			rest = t.r.opts.Poll
+			if rest > turnTime/20 {
 				t.wait = rest
 				return nil
 			}
@@ -150,7 +152,8 @@ func (t *turn) once(ctx context.Context) (bool, error) {
 // the work calls rest. A turn that still waits for the place can be preempted.
 func (t *turn) heavily(ctx context.Context, work func(context.Context) error) error {
 	var err error
-	if t.place, err = t.r.heavy.enter(ctx, t.b.Org, t.b.User, t.r.driving.preempted(t.b.Org, t.b.User)); err != nil {
+	t.place, err = t.r.heavy.enter(ctx, t.b.Org, t.b.User, t.r.driving.preempted(t.b.Org, t.b.User))
+	if err != nil {
 		return err
 	}
 	defer t.place.end()
@@ -170,7 +173,8 @@ func (t *turn) rest(ctx context.Context) error {
 func (t *turn) write(ctx context.Context, st step, from ...Status) error {
 	var err error
 	for wait := 100 * time.Millisecond; wait < 5*time.Second; wait *= 2 {
-		if err = t.r.s.write(ctx, t.b, t.token, st, from...); err == nil || errors.Is(err, errLost) || errors.Is(err, errMoved) {
+		err = t.r.s.write(ctx, t.b, t.token, st, from...)
+		if err == nil || errors.Is(err, errLost) || errors.Is(err, errMoved) {
 			return err
 		}
 		select {

@@ -28,7 +28,9 @@ func (t *turn) advance(ctx context.Context, p *part, ending bool) (bool, error) 
 		return true, t.abandon(ctx, p)
 	}
 	if ending && (p.State == partSealed || p.State == partUploaded && p.Asked == 0) {
-		p.State, p.End, p.Again = partEnded, endUnsent, 0
+		p.State = partEnded
+		p.End = endUnsent
+		p.Again = 0
 		return true, t.writePart(ctx, p)
 	}
 	if p.waits() {
@@ -89,7 +91,10 @@ func (t *turn) upload(ctx context.Context, api providers.Batches, p *part) error
 }
 
 func (t *turn) uploaded(ctx context.Context, p *part, id string) error {
-	p.State, p.File, p.Asked, p.Again = partUploaded, id, 0, 0
+	p.State = partUploaded
+	p.File = id
+	p.Asked = 0
+	p.Again = 0
 	return t.writePart(ctx, p)
 }
 
@@ -138,7 +143,8 @@ func (t *turn) makeBatch(ctx context.Context, api providers.Batches, p *part, en
 			p.later(min(t.r.opts.Doubt/4, t.r.opts.Poll))
 			return t.writePart(ctx, p)
 		}
-		if p.Asked = 0; ending {
+		p.Asked = 0
+		if ending {
 			return t.writePart(ctx, p)
 		}
 	}
@@ -166,7 +172,10 @@ func (p *part) isMine(one *providers.UpstreamBatch) bool {
 }
 
 func (t *turn) made(ctx context.Context, p *part, id string) error {
-	p.State, p.Job, p.Asked, p.Again = partRunning, id, 0, 0
+	p.State = partRunning
+	p.Job = id
+	p.Asked = 0
+	p.Again = 0
 	t.r.log.InfoContext(ctx, "a part of a batch is with the provider", "batch", t.b.ID, "part", p.N, "lines", p.Lines, "upstream", id)
 	return t.writePart(ctx, p)
 }
@@ -201,7 +210,10 @@ func (t *turn) poll(ctx context.Context, api providers.Batches, p *part, ending 
 // over writes down how the provider's batch ended. One that failed because too
 // much of the account's is enqueued already is tried again.
 func (t *turn) over(ctx context.Context, p *part, seen *providers.UpstreamBatch, ending bool) error {
-	p.State, p.End, p.Output, p.Errors = partEnded, seen.Status, seen.Output, seen.ErrorFile
+	p.State = partEnded
+	p.End = seen.Status
+	p.Output = seen.Output
+	p.Errors = seen.ErrorFile
 	p.SeenOK, p.SeenBad = seen.Counts.Completed, seen.Counts.Failed
 	if seen.Errors != nil {
 		for _, e := range seen.Errors.Data[:min(len(seen.Errors.Data), maxProblems)] {
@@ -214,8 +226,14 @@ func (t *turn) over(ctx context.Context, p *part, seen *providers.UpstreamBatch,
 	}
 	crowded := slices.ContainsFunc(p.Problems, func(f upstreamFault) bool { return strings.HasSuffix(f.Code, "limit_exceeded") })
 	if p.End == string(Failed) && crowded && !ending {
-		p.State, p.End, p.Job, p.Problems = partUploaded, "", "", nil
-		p.Output, p.Errors, p.SeenOK, p.SeenBad = "", "", 0, 0
+		p.State = partUploaded
+		p.End = ""
+		p.Job = ""
+		p.Problems = nil
+		p.Output = ""
+		p.Errors = ""
+		p.SeenOK = 0
+		p.SeenBad = 0
 		p.later(crowdedRest)
 	}
 	return t.writePart(ctx, p)

@@ -48,7 +48,8 @@ type check struct {
 func (t *turn) validate(ctx context.Context) error {
 	c := &check{seen: make(map[[16]byte]int)}
 	var err error
-	if c.caller, err = t.caller(); err != nil {
+	c.caller, err = t.caller()
+	if err != nil {
 		c.add(0, problem("org_gone", "", err.Error()))
 		return t.fail(ctx, c.problems)
 	}
@@ -97,7 +98,8 @@ func (t *turn) readPart(ctx context.Context, c *check, r *lineReader) (over bool
 			return true, context.Cause(ctx)
 		}
 		if err == nil && blank(line) {
-			if c.blank++; c.blank > maxBlank {
+			c.blank++
+			if c.blank > maxBlank {
 				c.add(r.at.line, problem("invalid_json_line", "", fmt.Sprintf("The file has more than %d blank lines.", maxBlank)))
 				return true, nil
 			}
@@ -110,7 +112,8 @@ func (t *turn) readPart(ctx context.Context, c *check, r *lineReader) (over bool
 		if err != nil {
 			return true, fmt.Errorf("batch: read %s: %w", t.b.Input, err)
 		}
-		if c.lines++; c.lines > int64(t.r.opts.MaxLines) {
+		c.lines++
+		if c.lines > int64(t.r.opts.MaxLines) {
 			c.add(r.at.line, problem("too_many_tasks", "", fmt.Sprintf("The file has more than %d requests.", t.r.opts.MaxLines)))
 			return true, nil
 		}
@@ -130,7 +133,8 @@ func (t *turn) check(ctx context.Context, c *check, line []byte, number int) err
 		return nil
 	}
 	c.last = number
-	if wrong = once(c.seen, req.customID, number); wrong != nil {
+	wrong = once(c.seen, req.customID, number)
+	if wrong != nil {
 		c.add(number, wrong)
 		return nil
 	}
@@ -220,7 +224,9 @@ func (t *turn) begin(ctx context.Context, c *check) error {
 	if err := t.write(ctx, st, Validating); err != nil {
 		return err
 	}
-	t.b.Model, t.b.Total, t.b.Estimate = c.model, c.lines, int64(c.most)
+	t.b.Model = c.model
+	t.b.Total = c.lines
+	t.b.Estimate = int64(c.most)
 	t.b.lastLine, t.b.pool = c.last, c.pool
 	if c.caller.Batched {
 		t.b.provider, t.b.upstream = c.target.Provider.ID, c.target.Model

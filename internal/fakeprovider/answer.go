@@ -151,7 +151,8 @@ func (c *choice) write(q *Request, b *Behaviour, rng *mrand.Rand, room int64) er
 	text, given := b.Text, b.Text != ""
 	if !given {
 		var err error
-		if text, given, err = q.structured(rng); err != nil {
+		text, given, err = q.structured(rng)
+		if err != nil {
 			return err
 		}
 	}
@@ -308,7 +309,8 @@ func callOf(t tool, rng *mrand.Rand) (toolCall, error) {
 	args := "{}"
 	if len(t.Function.Parameters) > 0 {
 		var err error
-		if args, err = instance(rng, t.Function.Parameters); err != nil {
+		args, err = instance(rng, t.Function.Parameters)
+		if err != nil {
 			return call, invalid("tools", "invalid_function_parameters", "Invalid schema for function '%s': %v.", t.Function.Name, err)
 		}
 	}

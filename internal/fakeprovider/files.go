@@ -103,7 +103,8 @@ func (x *exchange) scripted() (done, lost bool) {
 		return false, false
 	}
 	x.b = b
-	if lost = b.Cut == CutHeaders; lost {
+	lost = b.Cut == CutHeaders
+	if lost {
 		x.b.Cut = ""
 	}
 	return x.opening(), lost

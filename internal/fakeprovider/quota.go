@@ -165,7 +165,8 @@ func (m *meter) check(now time.Time, tokens int64) verdict {
 // until is how long it takes until entries worth need have left the window.
 func (m *meter) until(now time.Time, worth func(entry) int64, need int64) time.Duration {
 	for _, e := range m.entries {
-		if need -= worth(e); need <= 0 {
+		need -= worth(e)
+		if need <= 0 {
 			return e.at.Add(m.quota.Window).Sub(now)
 		}
 	}

@@ -81,12 +81,16 @@ func (q *Request) responses(s *Server) func() error {
 		if background {
 			return invalid("background", "unsupported_parameter", "This provider has no background mode.")
 		}
-		if q.Effort = reasoning.Effort; limit != nil {
-			if q.MaxTokens = *limit; *limit < 16 {
+		q.Effort = reasoning.Effort
+		if limit != nil {
+			q.MaxTokens = *limit
+			if *limit < 16 {
 				return invalid("max_output_tokens", "integer_below_min_value", "Invalid 'max_output_tokens': integer below minimum value. Expected a value >= 16, but got %d instead.", *limit)
 			}
 		}
-		q.format.Type, q.format.JSONSchema.Name, q.format.JSONSchema.Schema = text.Format.Type, text.Format.Name, text.Format.Schema
+		q.format.Type = text.Format.Type
+		q.format.JSONSchema.Name = text.Format.Name
+		q.format.JSONSchema.Schema = text.Format.Schema
 		if err := q.readResponsesTools(); err != nil {
 			return err
 		}
@@ -147,7 +151,8 @@ func (q *Request) readInputItems(s *Server) error {
 		q.hidden = r.tokens
 	}
 	var err error
-	if q.spoken, err = q.conversation(s); err != nil {
+	q.spoken, err = q.conversation(s)
+	if err != nil {
 		return err
 	}
 	if q.spoken != nil {

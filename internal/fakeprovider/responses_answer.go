@@ -22,7 +22,8 @@ func newResponse(x *exchange, a *answer) *response {
 	var top map[string]json.RawMessage
 	_ = json.Unmarshal(x.q.Body, &top) // it was read before
 	for name, missing := range echoed {
-		if r.echo[name] = top[name]; top[name] == nil || string(top[name]) == "null" {
+		r.echo[name] = top[name]
+		if top[name] == nil || string(top[name]) == "null" {
 			r.echo[name] = json.RawMessage(missing)
 		}
 	}
@@ -86,7 +87,9 @@ func textPart(text string) map[string]any {
 func callItem(id, status string, call toolCall, args string) map[string]any {
 	item := map[string]any{"id": id, "type": "function_call", "status": status, "call_id": call.ID, "arguments": args}
 	if call.Custom != nil {
-		item["type"], item["name"], item["input"] = "custom_tool_call", call.Custom.Name, args
+		item["type"] = "custom_tool_call"
+		item["name"] = call.Custom.Name
+		item["input"] = args
 		delete(item, "arguments")
 		return item
 	}

@@ -145,7 +145,9 @@ func (x *exchange) admit(read func() error) (leave func(), err error) {
 		return leave, err
 	}
 	x.s.log.update(x.rec, func(rec *Record) {
-		rec.Model, rec.Stream, rec.Requested = x.q.Model, x.q.Stream, x.q.Requested
+		rec.Model = x.q.Model
+		rec.Stream = x.q.Stream
+		rec.Requested = x.q.Requested
 	})
 	m := x.s.quotas.of(x.key(), x.q.Model)
 	v := m.admit(x.s.now(), x.q.Requested)
@@ -153,7 +155,8 @@ func (x *exchange) admit(read func() error) (leave func(), err error) {
 	if v.refused != "" {
 		return leave, v.error(x.q.Model)
 	}
-	if x.b, err = x.s.behaviour(x.q); err != nil {
+	x.b, err = x.s.behaviour(x.q)
+	if err != nil {
 		return m.leave, invalid("", "fake_directive", "%v", err)
 	}
 	return m.leave, nil

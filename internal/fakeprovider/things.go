@@ -278,7 +278,8 @@ func (x *exchange) endThing(path, verb string) error {
 		return missing("thing", path)
 	}
 	out := x.s.shown(t)
-	if out["status"] = "cancelled"; verb == "complete" {
+	out["status"] = "cancelled"
+	if verb == "complete" {
 		name, _ := t.fields["filename"].(string)
 		purpose, _ := t.fields["purpose"].(string)
 		out["status"], out["file"] = "completed", x.s.keepFile(name, purpose, make([]byte, t.bytes))

@@ -140,7 +140,8 @@ func (s *Store) fly(ctx context.Context) {
 			return
 		}
 		err := s.write(ctx, batch)
-		if failures++; err == nil {
+		failures++
+		if err == nil {
 			failures = 0
 		}
 		if err == nil || failures == writeTries {

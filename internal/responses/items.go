@@ -139,7 +139,8 @@ func (w *writer) returned(param string, it item) error {
 	w.member("tool_call_id", it.callID)
 	w.text(`,"content":`)
 	var err error
-	if w.buf, err = w.parts(w.buf, param+".output", it.output, `\n`); err != nil {
+	w.buf, err = w.parts(w.buf, param+".output", it.output, `\n`)
+	if err != nil {
 		return err
 	}
 	if bytes.HasSuffix(w.buf, []byte("]")) {

@@ -89,7 +89,8 @@ func (c *composer) event(kind string) {
 
 // end ends it.
 func (c *composer) end() {
-	if c.out = append(c.out, "}\n\n"...); !c.streams {
+	c.out = append(c.out, "}\n\n"...)
+	if !c.streams {
 		c.out = c.out[:0]
 	}
 }

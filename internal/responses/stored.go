@@ -19,7 +19,9 @@ func InputItems(r *wire.Request, items map[string][]byte) []byte {
 	_ = wire.EachItem(input, func(i int, raw []byte) error { // it was read before
 		it, _ := readItem(raw)
 		if found, ok := items[wire.Word(it.id)]; ok && it.content == nil && it.callID == nil {
-			raw, it.id, it.kind = found, []byte(`""`), []byte(`""`)
+			raw = found
+			it.id = []byte(`""`)
+			it.kind = []byte(`""`)
 		}
 		if i > 0 {
 			dst = append(dst, ',')

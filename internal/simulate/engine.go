@@ -171,7 +171,8 @@ func (e *engine) resolve(w who) (*subject, error) {
 		return nil, fmt.Errorf("simulate: %s has no pool %q", e.policy.Name, target.Pool)
 	}
 	call := budget.Call{Org: org.ID, User: caller.User, Key: caller.Key, IP: caller.IP}
-	if s.on, err = e.budget.Bind(limits, call); err != nil {
+	s.on, err = e.budget.Bind(limits, call)
+	if err != nil {
 		return nil, err
 	}
 	for _, c := range caps {

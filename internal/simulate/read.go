@@ -384,7 +384,9 @@ func (r *Reader) Trace() (*Trace, error) {
 			return nil, err
 		}
 	}
-	r.access, r.waits, r.fixes = nil, nil, nil
+	r.access = nil
+	r.waits = nil
+	r.fixes = nil
 	r.trace.Sort()
 	return r.trace, nil
 }

@@ -161,7 +161,8 @@ func (s *suggesting) suggest() (OrgSuggestions, error) {
 		return s.out, err
 	}
 	var err error
-	if s.out.Together, err = s.together(); err != nil {
+	s.out.Together, err = s.together()
+	if err != nil {
 		return s.out, err
 	}
 	return s.out, s.ctx.Err()

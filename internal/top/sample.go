@@ -236,7 +236,8 @@ func (s *Sampler) limits(ctx context.Context, orgs map[string]*guard.Org, snap *
 			break
 		}
 		var err error
-		if one.Limits, err = s.standing(ctx, orgs[one.Org].Limits, budget.Call{Org: one.Org}, budget.Org); err != nil {
+		one.Limits, err = s.standing(ctx, orgs[one.Org].Limits, budget.Call{Org: one.Org}, budget.Org)
+		if err != nil {
 			return err
 		}
 	}
@@ -246,7 +247,8 @@ func (s *Sampler) limits(ctx context.Context, orgs map[string]*guard.Org, snap *
 			continue
 		}
 		var err error
-		if one.Limits, err = s.standing(ctx, orgs[one.Org].LimitsFor(one.User, ""), budget.Call{Org: one.Org, User: one.User}, budget.User); err != nil {
+		one.Limits, err = s.standing(ctx, orgs[one.Org].LimitsFor(one.User, ""), budget.Call{Org: one.Org, User: one.User}, budget.User)
+		if err != nil {
 			return err
 		}
 	}

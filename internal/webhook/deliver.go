@@ -281,7 +281,8 @@ func (p *pauses) enter(org, target string, now time.Time) (leave func(), wait ti
 	return func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		if p.busy[org]--; p.busy[org] == 0 {
+		p.busy[org]--
+		if p.busy[org] == 0 {
 			delete(p.busy, org)
 		}
 	}, 0

@@ -193,7 +193,9 @@ func ScanForm(ep Endpoint, model, contentType string, r io.Reader) (*Request, er
 		s.note("model", model)
 	}
 	if s.req.Model == "" && ep.Pictures() {
-		s.req.Form.named, s.req.Model, s.req.Implied = defaultPicture, defaultPicture, true
+		s.req.Form.named = defaultPicture
+		s.req.Model = defaultPicture
+		s.req.Implied = true
 	}
 	s.req.Form.lead = string(s.dash) + "\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\n"
 	s.body()

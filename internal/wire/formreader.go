@@ -101,7 +101,8 @@ func (f *formReader) head() (formPart, error) {
 			p.coded = p.coded || otherCharset(value)
 		case strings.EqualFold(name, "Content-Disposition"):
 			coded := p.coded
-			if p, err = disposition(value); err != nil {
+			p, err = disposition(value)
+			if err != nil {
 				return p, err
 			}
 			p.coded = coded

@@ -62,7 +62,9 @@ func Scan(ep Endpoint, body []byte, lim Limits) (*Request, error) {
 	s := scanners.Get().(*scanner)
 	defer s.release()
 	s.lexer = lexer{buf: body, depth: lim.MaxDepth, tokens: lim.MaxTokens, strict: true, names: s.names}
-	s.maxTokens, s.maxCompletion, s.model = -1, -1, lim.model
+	s.maxTokens = -1
+	s.maxCompletion = -1
+	s.model = lim.model
 	memory := new(struct { // of one piece
 		Request
 		members [8]member

@@ -33,7 +33,9 @@ func (c *canvas) over(head string, reports []simulate.Report, unit func(float64)
 		for _, one := range v {
 			most = max(most, one)
 		}
-		lines, classes, names = append(lines, v), append(classes, class(i, reports)), append(names, name(r))
+		lines = append(lines, v)
+		classes = append(classes, class(i, reports))
+		names = append(names, name(r))
 	}
 	last := reports[len(reports)-1]
 	f := c.open(head, len(last.Timeline), most, unit)

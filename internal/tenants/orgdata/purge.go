@@ -118,7 +118,11 @@ func (p *Purge) note(ctx context.Context, entry tenants.AuditEntry, action strin
 	if err != nil {
 		return fmt.Errorf("orgdata: %w", err)
 	}
-	entry.At, entry.Action, entry.Org, entry.Target, entry.After = time.Now().UTC(), action, p.Org, p.Org, text
+	entry.At = time.Now().UTC()
+	entry.Action = action
+	entry.Org = p.Org
+	entry.Target = p.Org
+	entry.After = text
 	changes := make([]tenants.Change, 0, len(refs))
 	for _, ref := range refs {
 		var record map[string]any
