@@ -67,8 +67,8 @@ func (b *bench) drains(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	defer b.redis.Stop()
-	fmt.Fprintf(out, "\n| queue | put and drain, jobs/s | Redis us | own us | drain, jobs/s | Redis us | own us | idle p50 | idle p95 | asynq alone, tasks/s |\n"+
-		"|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n")
+	fmt.Fprintf(out, "\n| queue | put and drain, jobs/s | Redis us | own us | drain, jobs/s | Redis us | own us | idle "+
+		"p50 | idle p95 | asynq alone, tasks/s |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n")
 	for round := range b.rounds {
 		r, err := b.drainRound(ctx, b.jobs)
 		if err != nil {
@@ -113,7 +113,8 @@ func (d *drain) open(ctx context.Context) error {
 	quiet := slog.New(slog.DiscardHandler)
 	d.store = budget.New(d.rdb, budget.Options{Scripts: scripts, Log: quiet})
 	var err error
-	d.queue, err = queue.New(d.rdb, []queue.Pool{{ID: drainPool, MaxJobs: -1, MaxBytes: -1}}, queue.Options{Scripts: scripts, Log: quiet})
+	d.queue, err = queue.New(d.rdb, []queue.Pool{{ID: drainPool, MaxJobs: -1, MaxBytes: -1}},
+		queue.Options{Scripts: scripts, Log: quiet})
 	return err
 }
 
@@ -130,13 +131,15 @@ func (d *drain) limits() []budget.Limit {
 func (d *drain) handle(ctx context.Context, c *queue.Claim) queue.Verdict {
 	defer d.done.Add(1)
 	retry := queue.Verdict{Kind: queue.Requeue, Unused: true}
-	who := budget.Call{ID: wire.NewCallID(), Attempt: 1, Org: c.Job.Org, User: c.Job.User, Key: "k", Model: "m", Provider: "p", JobID: c.Job.ID}
+	who := budget.Call{ID: wire.NewCallID(), Attempt: 1, Org: c.Job.Org, User: c.Job.User, Key: "k", Model: "m",
+		Provider: "p", JobID: c.Job.ID}
 	most := budget.Amounts{Cost: 1000, Tokens: 100}
 	hold, err := d.store.Hold(ctx, d.limits(), who, most, most)
 	if err != nil || c.Start(ctx) != nil {
 		return retry
 	}
-	if _, err := d.store.Settle(ctx, hold, budget.Settlement{Actual: most, Outcome: "completed", Status: 200}); err != nil {
+	if _, err := d.store.Settle(ctx, hold,
+		budget.Settlement{Actual: most, Outcome: "completed", Status: 200}); err != nil {
 		return retry
 	}
 	return queue.Verdict{Kind: queue.Done, Status: 200, Charged: 1000}

@@ -92,13 +92,17 @@ func parse(args []string, stderr io.Writer) (b *bench, out string, err error) {
 	fs.Float64Var(&b.rate, "rate", 0, "calls per second of the open loop; 0 is 40 % of what the slowest target reached")
 	fs.BoolVar(&b.noOpen, "closed", false, "leave the open loop out")
 	fs.DurationVar(&b.delay, "delay", 0, "how long the upstream takes to answer")
-	fs.StringVar(&b.only, "targets", "", "comma-separated targets to measure; default all; "+guardTarget+"=<binary> is another version; "+queueOnly+" measures the queue only")
+	fs.StringVar(&b.only, "targets", "",
+		"comma-separated targets to measure; default all; "+guardTarget+"=<binary> is another version; "+queueOnly+
+			" measures the queue only")
 	fs.IntVar(&b.jobs, "jobs", 20_000, "jobs of one run of the queue; 0 leaves it out")
-	fs.IntVar(&b.handlers, "handlers", 256, "jobs that the queue's worker carries out at once, worker_concurrency in the configuration; 0: as by default, 64")
+	fs.IntVar(&b.handlers, "handlers", 256,
+		"jobs that the queue's worker carries out at once, worker_concurrency in the configuration; 0: as by default, 64")
 	fs.BoolVar(&b.memory, "memory", false, "run Redis without its append-only file")
 	fs.StringVar(&b.guard, "llmguard", "", "llmguard binary to measure; default builds ./cmd/llmguard")
 	fs.StringVar(&b.profile, "profile", "", "have llmguard write a profile of its processor time to this file")
-	prompts := fs.String("prompts", "300,8192,8192r,204800,204800r,300s", "sizes in bytes; r repeats the conversation, s streams")
+	prompts := fs.String("prompts", "300,8192,8192r,204800,204800r,300s",
+		"sizes in bytes; r repeats the conversation, s streams")
 	fs.StringVar(&out, "out", "", "folder for bench.md and bench.txt; default prints only")
 	if err := fs.Parse(args); err != nil {
 		return nil, "", err

@@ -162,7 +162,8 @@ func (w *waiting) watch(ctx context.Context, began time.Time, before child.Held)
 		return err
 	}
 	fmt.Fprintf(w.out, "while they wait: %.1f %% of a processor\n", float64(total-used)/float64(w.lasts)*100)
-	fmt.Fprintf(w.out, "at the end: %v more\nmost, while they came: %v more\nmost: %v more\n", now.Less(before), rush.Less(before), peak.Less(before))
+	fmt.Fprintf(w.out, "at the end: %v more\nmost, while they came: %v more\nmost: %v more\n", now.Less(before),
+		rush.Less(before), peak.Less(before))
 	return nil
 }
 
@@ -193,16 +194,20 @@ var clients = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 10_00
 // call makes one call as an OpenAI SDK does.
 func (w *waiting) call(ctx context.Context, directive string) error {
 	text := directive + strings.Repeat("wait for it ", w.size/12+1)[:w.size]
-	body := fmt.Sprintf(`{"model":"gpt-4o-mini","max_tokens":50,"stream":%t,"messages":[{"role":"user","content":%q}]}`, w.stream, text)
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+w.proxy.Addr+"/v1/chat/completions", strings.NewReader(body))
+	body := fmt.Sprintf(`{"model":"gpt-4o-mini","max_tokens":50,"stream":%t,"messages":[{"role":"user","content":%q}]}`,
+		w.stream, text)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+w.proxy.Addr+"/v1/chat/completions",
+		strings.NewReader(body))
 	if err != nil {
 		return err
 	}
 	for name, value := range map[string]string{
 		"Authorization": "Bearer " + w.key, "Content-Type": "application/json", "Accept": "application/json",
-		"User-Agent": "OpenAI/JS 6.49.0", "X-Stainless-Lang": "js", "X-Stainless-Package-Version": "6.49.0", "X-Stainless-OS": "Linux",
-		"X-Stainless-Arch": "x64", "X-Stainless-Runtime": "node", "X-Stainless-Runtime-Version": "v22.0.0", "X-Stainless-Retry-Count": "0",
-		"Accept-Language": "*", "Sec-Fetch-Mode": "cors", "Accept-Encoding": "identity",
+		"User-Agent": "OpenAI/JS 6.49.0", "X-Stainless-Lang": "js", "X-Stainless-Package-Version": "6.49.0",
+		"X-Stainless-OS":   "Linux",
+		"X-Stainless-Arch": "x64", "X-Stainless-Runtime": "node", "X-Stainless-Runtime-Version": "v22.0.0",
+		"X-Stainless-Retry-Count": "0",
+		"Accept-Language":         "*", "Sec-Fetch-Mode": "cors", "Accept-Encoding": "identity",
 	} {
 		req.Header.Set(name, value)
 	}

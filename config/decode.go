@@ -339,7 +339,8 @@ func (d *document) text(path string, n ast.Node, v reflect.Value, f field) (stri
 		return text, true
 	}
 	if pairs, ok := entries(n); ok && len(pairs) == 1 && d.takenApart(pairs[0]) {
-		d.fail(markOf(n), path, `a text with a colon needs quotes inside { } and [ ]: "%s:%s"`, pairs[0].Key.GetToken().Value, pairs[0].Value.GetToken().Value)
+		d.fail(markOf(n), path, `a text with a colon needs quotes inside { } and [ ]: "%s:%s"`, pairs[0].Key.GetToken().Value,
+			pairs[0].Value.GetToken().Value)
 		return "", false
 	}
 	d.fail(markOf(n), path, "expected a single value, got %s", describe(n))

@@ -64,13 +64,16 @@ func (e *Refusal) capped() *wire.Error {
 		whose = "this model's provider"
 	}
 	if e.Binding.Never {
-		return wire.QuotaExceeded("Budget exceeded: the call alone is larger than the spend cap of " + whose + ". No waiting makes this call fit." + e.Advice)
+		return wire.QuotaExceeded("Budget exceeded: the call alone is larger than the spend cap of " + whose +
+			". No waiting makes this call fit." + e.Advice)
 	}
 	if until := e.Binding.ClosedUntil; !until.IsZero() {
-		return wire.RateLimited(fmt.Sprintf("The spend cap of %s is closed until %s, because the store lost its data and what was used "+
-			"is not known. An operator can open it sooner: llmguard limits reopen --all.", whose, until.UTC().Format(time.RFC3339)),
+		return wire.RateLimited(fmt.Sprintf("The spend cap of %s is closed until %s, because the store lost its data and "+
+			"what was used is not known. An operator can open it sooner: llmguard limits reopen --all.", whose,
+			until.UTC().Format(time.RFC3339)),
 			e.Binding.Wait)
 	}
-	return wire.RateLimited(fmt.Sprintf("Rate limit reached: the spend cap of %s, which all its callers share, has no room for this call. Please try again in %s.%s",
+	return wire.RateLimited(fmt.Sprintf("Rate limit reached: the spend cap of %s, which all its callers share, has no "+
+		"room for this call. Please try again in %s.%s",
 		whose, round(e.Binding.Wait), e.Advice), e.Binding.Wait)
 }

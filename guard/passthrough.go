@@ -18,20 +18,23 @@ import (
 // relays the answer to w. It costs nothing but a request of FetchPool's quota, which the
 // caller takes. Status is the provider's, 0 when there was none. Errors are *wire.Error,
 // providers.ErrStale or a *spool.FullError, with nothing written, or ErrGone.
-func (g *Guard) Fetch(ctx context.Context, w http.ResponseWriter, o *Org, n ownership.Note, r providers.Request) (status int, err error) {
+func (g *Guard) Fetch(ctx context.Context, w http.ResponseWriter, o *Org, n ownership.Note,
+	r providers.Request) (status int, err error) {
 	return g.fetch(ctx, w, o, n, r, nil)
 }
 
 // FetchSeen is Fetch that shows an answer that is no failure to seen before anything is
 // written. Its error ends the request in place of the answer.
 func (g *Guard) FetchSeen(
-	ctx context.Context, w http.ResponseWriter, o *Org, n ownership.Note, r providers.Request, seen func(status int, answer []byte) error,
+	ctx context.Context, w http.ResponseWriter, o *Org, n ownership.Note, r providers.Request,
+	seen func(status int, answer []byte) error,
 ) (status int, err error) {
 	return g.fetch(ctx, w, o, n, r, seen)
 }
 
 func (g *Guard) fetch(
-	ctx context.Context, w http.ResponseWriter, o *Org, n ownership.Note, r providers.Request, seen func(int, []byte) error,
+	ctx context.Context, w http.ResponseWriter, o *Org, n ownership.Note, r providers.Request,
+	seen func(int, []byte) error,
 ) (status int, err error) {
 	p, err := g.Upstream(o, n.Provider)
 	if err != nil {
@@ -53,7 +56,8 @@ func (g *Guard) fetch(
 	defer resp.Body.Close()
 	if resp.StatusCode == http.StatusUnauthorized {
 		g.log.Error("the provider refuses our credential", "provider", p.ID, "status", resp.StatusCode)
-		return resp.StatusCode, wire.BadGateway("The provider refuses this proxy's credential; its operator has been told", nil)
+		return resp.StatusCode, wire.BadGateway("The provider refuses this proxy's credential; its operator has been told",
+			nil)
 	}
 	if resp.StatusCode >= 300 {
 		return resp.StatusCode, relayFailure(w, resp)
@@ -126,7 +130,8 @@ func (g *Guard) FetchPool(o *Org, n ownership.Note) string {
 func relayFailure(w http.ResponseWriter, resp *http.Response) error {
 	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxErrorAnswer))
 	if err != nil || resp.StatusCode < 400 || parseError(resp.StatusCode, answer) == nil {
-		return wire.BadGateway(fmt.Sprintf("The provider answered %d without an error this proxy can relay", resp.StatusCode), err)
+		return wire.BadGateway(fmt.Sprintf("The provider answered %d without an error this proxy can relay", resp.StatusCode),
+			err)
 	}
 	providers.CopyHeaders(w.Header(), resp.Header)
 	retryHeaders(w.Header(), resp.Header, false)

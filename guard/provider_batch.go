@@ -68,8 +68,10 @@ type Batched struct {
 func (g *Guard) HoldBatched(ctx context.Context, p *Plan, id string, attempt int, life time.Duration) (Batched, error) {
 	b := Batched{
 		ID: id, Attempt: attempt, Tier: p.Request.ServiceTier, Region: p.Request.InferenceGeo,
-		Input: p.Input, Output: p.Output, Most: int64(p.Max.Cost), At: p.at.Unix(), Store: p.Request.Store, LongCache: p.Request.LongCache,
-		WebSearch: p.Request.WebSearch, Provider: p.Target.Provider.ID, Model: p.Request.Model, Upstream: p.Target.Model, Endpoint: p.Request.Endpoint,
+		Input: p.Input, Output: p.Output, Most: int64(p.Max.Cost), At: p.at.Unix(), Store: p.Request.Store,
+		LongCache: p.Request.LongCache,
+		WebSearch: p.Request.WebSearch, Provider: p.Target.Provider.ID, Model: p.Request.Model, Upstream: p.Target.Model,
+		Endpoint: p.Request.Endpoint,
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer cancel()
@@ -161,9 +163,10 @@ func (g *Guard) batchedCall(ctx context.Context, c Caller, end *BatchedEnd) (*Ca
 	}
 	plan := &Plan{
 		Caller: c, Target: target, Price: price, free: free, Input: end.Input, Output: end.Output, at: at,
-		Request: &wire.Request{Endpoint: end.Endpoint, Model: end.Model, Store: end.Store, LongCache: end.LongCache, WebSearch: end.WebSearch},
-		Max:     budget.Amounts{Cost: pricing.Nano(end.Most), Tokens: end.Input + end.Output},
-		terms:   pricing.Terms{ServiceTier: end.Tier, Region: end.Region, ProjectTier: p.ServiceTier, At: at, Batch: true},
+		Request: &wire.Request{Endpoint: end.Endpoint, Model: end.Model, Store: end.Store, LongCache: end.LongCache,
+			WebSearch: end.WebSearch},
+		Max:   budget.Amounts{Cost: pricing.Nano(end.Most), Tokens: end.Input + end.Output},
+		terms: pricing.Terms{ServiceTier: end.Tier, Region: end.Region, ProjectTier: p.ServiceTier, At: at, Batch: true},
 	}
 	plan.Caps = plan.capping(policy.Caps)
 	hold := budget.Lost(end.call(c, price), plan.Caps...)

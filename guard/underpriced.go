@@ -125,8 +125,8 @@ func (c *Call) mostCount() int64 {
 // overrun is what the caller is told of an answer that was cut off because the
 // provider did not keep to its output limit.
 func (c *Call) overrun() *wire.Error {
-	return wire.BadGateway(fmt.Sprintf("The provider exceeded the output limit of %d tokens, which is all that is held for this "+
-		"call. The answer above was cut off and is incomplete", c.Output), nil)
+	return wire.BadGateway(fmt.Sprintf("The provider exceeded the output limit of %d tokens, which is all that is held "+
+		"for this call. The answer above was cut off and is incomplete", c.Output), nil)
 }
 
 // tellUnderpriced counts what a call cost more than it was priced at, and tells the

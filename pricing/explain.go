@@ -111,7 +111,8 @@ func (e *entry) source(r *row, from int64) Row {
 func (b *Bill) add(r *rates, u *Usage) {
 	in, out := r.classes(u)
 	b.Tokens = slices.Concat(
-		split("input", r.input, u.Input, in[:], []string{"cached_input", "cache_write", "cache_write_1h", "audio_in", "image_in"}),
+		split("input", r.input, u.Input, in[:],
+			[]string{"cached_input", "cache_write", "cache_write_1h", "audio_in", "image_in"}),
 		split("output", r.output, u.Output, out[:], []string{"audio_out", "image_out"}))
 	sum, scale := new(big.Int), feeDigits
 	for _, l := range b.Tokens {
@@ -137,7 +138,8 @@ func (b *Bill) add(r *rates, u *Usage) {
 		}
 	}
 	if n := new(big.Int).SetUint64(r.minutes(u)); n.Sign() > 0 {
-		b.Fees = append(b.Fees, Line{Name: "per_minute", Count: u.AudioMillis, Rate: Pico(r.perMinute), USD: formatDigits(n.String(), feeDigits)})
+		b.Fees = append(b.Fees, Line{Name: "per_minute", Count: u.AudioMillis, Rate: Pico(r.perMinute),
+			USD: formatDigits(n.String(), feeDigits)})
 		sum.Add(sum, n.Mul(n, shift))
 	}
 	b.Exact = formatDigits(sum.String(), scale)

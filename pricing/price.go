@@ -223,7 +223,8 @@ func (e *entry) factors(tier, region string, minute int, batch bool) factors {
 }
 
 func (m *multiplier) holds(tier, region string, minute int, batch bool) bool {
-	return (m.tier == "" || m.tier == tier) && (!m.batch || batch) && regionHolds(m.region, region) && inHours(m.hours, minute)
+	return (m.tier == "" || m.tier == tier) && (!m.batch || batch) && regionHolds(m.region, region) &&
+		inHours(m.hours, minute)
 }
 
 const (

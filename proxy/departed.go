@@ -31,7 +31,8 @@ func (v *waitingCaller) giveUp(ctx context.Context) error {
 			tellPlace(v.exchange.Header(), at)
 		}
 		v.countRefusal(at)
-		return v.end(wire.RateLimited(fmt.Sprintf("%s. Its place is kept for %d s for the SDK's own retry, or for the same Idempotency-Key; the job is %s",
+		return v.end(wire.RateLimited(fmt.Sprintf("%s. Its place is kept for %d s for the SDK's own retry, or for the "+
+			"same Idempotency-Key; the job is %s",
 			late, int(kept.Seconds()), v.job.ID), time.Second))
 	} else if errors.Is(err, errGoesOn) {
 		return v.run(ctx)

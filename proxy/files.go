@@ -61,7 +61,8 @@ func limitOf(query url.Values, def, most int) (int, error) {
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 1 || n > most {
-		return 0, wire.BadRequest("limit", "invalid_value", "limit must be a whole number from 1 to %d, not %q", most, shorten(text))
+		return 0, wire.BadRequest("limit", "invalid_value", "limit must be a whole number from 1 to %d, not %q", most,
+			shorten(text))
 	}
 	return n, nil
 }
@@ -77,7 +78,8 @@ func (s *Server) stored(serve handler) handler {
 }
 
 func noFiles() *wire.Error {
-	return wire.NotFound("", "files_not_configured", "This proxy keeps no files, so it serves no batches: its operator has to set files.store")
+	return wire.NotFound("", "files_not_configured",
+		"This proxy keeps no files, so it serves no batches: its operator has to set files.store")
 }
 
 func owner(x *request) files.Owner { return files.Owner{Org: x.caller.Org.ID, User: x.caller.User} }

@@ -71,7 +71,8 @@ func wholeSeconds(d time.Duration) int64 { return int64((d + time.Second - 1) / 
 // viewOf is a job without its place in the queue.
 func viewOf(j *queue.Job) jobView {
 	v := jobView{
-		ID: j.ID, Object: "job", Status: j.State, Cancelling: j.Cancelling, Endpoint: "/v1" + j.Endpoint.Path(), Model: j.Model,
+		ID: j.ID, Object: "job", Status: j.State, Cancelling: j.Cancelling, Endpoint: "/v1" + j.Endpoint.Path(),
+		Model:   j.Model,
 		Created: j.Created.Unix(), Started: unix(j.Started), Finished: unix(j.Finished), Expires: unix(j.Deadline),
 		Attempts: j.Attempt, Estimate: usd(int64(j.Cost)),
 	}
@@ -143,12 +144,14 @@ func wantedJobs(query url.Values) (f queue.Filter, limit int, err error) {
 	if text := query.Get("limit"); text != "" {
 		limit, err = strconv.Atoi(text)
 		if err != nil || limit < 1 || limit > 100 {
-			return f, 0, wire.BadRequest("limit", "invalid_value", "limit must be a whole number from 1 to 100, not %q", shorten(text))
+			return f, 0, wire.BadRequest("limit", "invalid_value", "limit must be a whole number from 1 to 100, not %q",
+				shorten(text))
 		}
 	}
 	f.Model, f.State = query.Get("model"), queue.State(query.Get("status"))
 	if f.State != "" && f.State != queue.Queued && f.State != queue.Running && !f.State.Terminal() {
-		return f, 0, wire.BadRequest("status", "invalid_value", "status must be queued, running, succeeded, failed, cancelled or expired, not %q", shorten(string(f.State)))
+		return f, 0, wire.BadRequest("status", "invalid_value",
+			"status must be queued, running, succeeded, failed, cancelled or expired, not %q", shorten(string(f.State)))
 	}
 	if text := query.Get("since"); text != "" {
 		seconds, err := strconv.ParseInt(text, 10, 64)
@@ -236,7 +239,8 @@ func (s *Server) jobResult(x *request, r *http.Request, id string) error {
 	}
 	x.job = job.ID
 	if !job.State.Terminal() {
-		return wire.NotFinished("The job is "+string(job.State)+": ask again later, or watch GET /v1/jobs/"+job.ID, 2*time.Second)
+		return wire.NotFinished("The job is "+string(job.State)+": ask again later, or watch GET /v1/jobs/"+job.ID,
+			2*time.Second)
 	}
 	return s.replay(r.Context(), x, job)
 }

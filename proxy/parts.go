@@ -41,7 +41,8 @@ func (s *Server) readParts(x *request, r *http.Request, part string, fields ...s
 	f := &upForm{x: x, part: part, fields: map[string]string{}}
 	err = s.eachPart(x, r, part, func(name, text string) error {
 		if !slices.Contains(fields, name) {
-			return wire.BadRequest(shorten(name), "unknown_parameter", "The field '%s' is none this endpoint takes", shorten(name))
+			return wire.BadRequest(shorten(name), "unknown_parameter", "The field '%s' is none this endpoint takes",
+				shorten(name))
 		}
 		f.fields[name] = text
 		return nil
@@ -69,7 +70,8 @@ func (s *Server) spoolPart(x *request, f *upForm, p *multipart.Part) error {
 
 // eachPart reads a form part by part: the one called file, at most once, and text fields,
 // each at most once.
-func (s *Server) eachPart(x *request, r *http.Request, file string, field func(name, text string) error, data func(*multipart.Part) error) error {
+func (s *Server) eachPart(x *request, r *http.Request, file string, field func(name, text string) error,
+	data func(*multipart.Part) error) error {
 	r.Body = &slowBody{ReadCloser: r.Body, x: x}
 	parts, err := r.MultipartReader()
 	if err != nil {

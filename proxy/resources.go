@@ -24,7 +24,8 @@ func purposeKept(purpose string) error {
 	if slices.Contains(purposes, purpose) {
 		return nil
 	}
-	return wire.BadRequest("purpose", "invalid_value", "purpose must be one of %s; a file for batches is made by POST /v1/files. It is %q",
+	return wire.BadRequest("purpose", "invalid_value",
+		"purpose must be one of %s; a file for batches is made by POST /v1/files. It is %q",
 		strings.Join(purposes, ", "), shorten(purpose))
 }
 
@@ -94,10 +95,12 @@ func noCursor() *wire.Error {
 
 // filesElsewhere are the files that a provider keeps, as they were when they were made:
 // they never change.
-func (s *Server) filesElsewhere(ctx context.Context, x *request, f files.Filter, after string, limit int) ([]json.RawMessage, bool, error) {
+func (s *Server) filesElsewhere(ctx context.Context, x *request, f files.Filter, after string,
+	limit int) ([]json.RawMessage, bool, error) {
 	var data []json.RawMessage
 	for more := true; more && len(data) < limit; {
-		list, left, err := s.guard.Things(ctx, x.caller, ownership.File, ownership.Page{After: after, Oldest: f.Oldest, Limit: limit - len(data)})
+		list, left, err := s.guard.Things(ctx, x.caller, ownership.File,
+			ownership.Page{After: after, Oldest: f.Oldest, Limit: limit - len(data)})
 		if errors.Is(err, ownership.ErrNoSuch) {
 			return nil, false, noCursor()
 		}
@@ -180,7 +183,8 @@ func (s *Server) listThings(x *request, r *http.Request, op operation) error {
 }
 
 // showThings asks for each thing of a page.
-func (s *Server) showThings(x *request, r *http.Request, op operation, list []ownership.Note) ([]json.RawMessage, error) {
+func (s *Server) showThings(x *request, r *http.Request, op operation,
+	list []ownership.Note) ([]json.RawMessage, error) {
 	shown := make([]json.RawMessage, len(list))
 	fails := make([]error, len(list))
 	var wait sync.WaitGroup

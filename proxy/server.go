@@ -124,7 +124,8 @@ func New(o Options) *Server {
 		opts: o, guard: o.Guard, queue: o.Queue, idempotency: o.Idempotency, log: o.Log,
 		failures: o.Failures, puts: make(chan struct{}, maxPuts),
 		looks:    make(chan struct{}, maxLooks),
-		stopWait: storeTimeout, roomWait: roomPatience, metrics: newMetrics(o.Metrics), crowd: newCrowd(), runs: newRunTimes(), flows: newWaitingFlows(),
+		stopWait: storeTimeout, roomWait: roomPatience, metrics: newMetrics(o.Metrics), crowd: newCrowd(),
+		runs: newRunTimes(), flows: newWaitingFlows(),
 		reads: newReads(storeReads), fetches: newReads(upstreamReads), streams: newStreams(o.Streams),
 	}
 	s.drained, s.drain = context.WithCancel(context.Background()) //nolint:forbidigo // it is nobody's call
@@ -174,7 +175,8 @@ func lacking(scope string) error {
 //go:noinline // what it takes of the stack would be taken for as long as a caller waits
 func (s *Server) dispatch(x *request, r *http.Request) error {
 	if r.Header.Get("Upgrade") != "" {
-		return wire.BadRequest("", "upgrade_not_supported", "This proxy serves no WebSocket or other upgrade: use HTTP requests")
+		return wire.BadRequest("", "upgrade_not_supported",
+			"This proxy serves no WebSocket or other upgrade: use HTTP requests")
 	}
 	r, x.deployment = fromAzure(r)
 	route, arg, err := s.match(r)

@@ -55,7 +55,8 @@ func blobKey(name string) string {
 // errContentGone tells a caller that what a ref refers to is not there.
 var errContentGone = &wire.Error{
 	Status: http.StatusInternalServerError, Type: "server_error", Code: "content_lost",
-	Message: "What the job was given or answered is too large for Redis and missing, or damaged, in files.store. Send the call again",
+	Message: "What the job was given or answered is too large for Redis and missing, or damaged, in files.store. Send " +
+		"the call again",
 }
 
 // errNoBlobs tells that this process cannot follow a ref.

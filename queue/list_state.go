@@ -112,15 +112,18 @@ func between(mark, org, user string) (from, to string) {
 }
 
 // waitingRefs adds the waiting jobs of one class between two members.
-func (q *Queue) waitingRefs(ctx context.Context, p *pool, class Class, from, to string, refs []jobRef) ([]jobRef, error) {
+func (q *Queue) waitingRefs(ctx context.Context, p *pool, class Class, from, to string,
+	refs []jobRef) ([]jobRef, error) {
 	const step = 1000
 	for {
-		members, err := q.rdb.ZRangeByLex(ctx, p.keys[10+int(class)], &redis.ZRangeBy{Min: from, Max: to, Count: step}).Result()
+		members, err := q.rdb.ZRangeByLex(ctx, p.keys[10+int(class)],
+			&redis.ZRangeBy{Min: from, Max: to, Count: step}).Result()
 		if err != nil {
 			return nil, err
 		}
 		for _, m := range members {
-			if w := strings.Fields(strings.TrimPrefix(m, "~ ")); len(w) == 6 && idCode(w[4]) != "" { // org user lane seq id tokens
+			if w := strings.Fields(strings.TrimPrefix(m, "~ ")); len(w) == 6 &&
+				idCode(w[4]) != "" { // org user lane seq id tokens
 				refs = append(refs, jobRef{p, w[4]})
 			}
 		}

@@ -35,7 +35,8 @@ const (
 // errNotKept ends a job whose answer Redis and files.store have no room for. No SDK
 // repeats a 410: it was paid for.
 var errNotKept = wire.Gone("answer_not_kept",
-	"The call was completed and charged, but there was no room for its answer. Fetch or delete older results, or ask for less")
+	"The call was completed and charged, but there was no room for its answer. Fetch or delete older results, or ask "+
+		"for less")
 
 // bytes is what a job has in Redis without its answer.
 func (j *Job) bytes() int64 { return j.recordBytes() + j.bodyBytes() }
@@ -180,7 +181,8 @@ func (c *Claim) shrink(ctx context.Context) error {
 	if c.answer <= firstAnswer {
 		return nil
 	}
-	if err := c.reserve(ctx, firstAnswer); err != nil && !capacity.IsFull(err) { // less is refused only where the count is lost
+	if err := c.reserve(ctx, firstAnswer); err != nil &&
+		!capacity.IsFull(err) { // less is refused only where the count is lost
 		return err
 	}
 	c.answer = firstAnswer

@@ -141,7 +141,8 @@ type caller struct {
 func newCaller(p *Plan, number uint64, from, to time.Time) *caller {
 	return &caller{
 		plan: p, bodies: newBodies(p.Prompt, p.Seed<<16+number), from: from, to: to,
-		head: fmt.Appendf(nil, "POST /v1/chat/completions HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: ", p.Addr, p.Key),
+		head: fmt.Appendf(nil, "POST /v1/chat/completions HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer "+
+			"%s\r\nContent-Type: application/json\r\nContent-Length: ", p.Addr, p.Key),
 	}
 }
 

@@ -39,7 +39,8 @@ func (t *turn) shortfall(ctx context.Context, c *check, caller guard.Caller) (*s
 				continue
 			}
 			worst = &shortfall{certain: int64(c.least) > room, text: fmt.Sprintf(
-				"The batch may cost up to %s (%s for its input alone), and limit %q of this %s lets at most %s through in the batch's window: lines beyond that would not run.",
+				"The batch may cost up to %s (%s for its input alone), and limit %q of this %s lets at most %s through in the "+
+					"batch's window: lines beyond that would not run.",
 				c.most, c.least, l.ID, l.Subject, pricing.Nano(room))}
 		}
 	}

@@ -96,7 +96,8 @@ func (t *turn) fill(ctx context.Context) (err error) {
 		}
 		t.b.page = last
 	}
-	f := &filling{t: t, p: &part{N: len(t.b.parts) + 1, Attempt: t.b.fills, From: t.b.next, To: t.b.next, State: partSealed}, failures: t.newChunk()}
+	f := &filling{t: t, p: &part{N: len(t.b.parts) + 1, Attempt: t.b.fills, From: t.b.next, To: t.b.next,
+		State: partSealed}, failures: t.newChunk()}
 	defer f.abort()
 	f.in, err = t.r.s.files.Blobs().Create(ctx, f.p.blob(t.b, partInput))
 	if err != nil {
@@ -174,9 +175,11 @@ func (f *filling) line(ctx context.Context, e entry) (refused *wire.Error, err e
 		return refused, err
 	}
 	if plan.Target.Provider.ID != t.b.provider {
-		return wire.BadRequest("previous_response_id", "invalid_value", "What this request refers to is kept by another provider than the one that runs its batch"), nil
+		return wire.BadRequest("previous_response_id", "invalid_value",
+			"What this request refers to is kept by another provider than the one that runs its batch"), nil
 	}
-	held, err := t.r.opts.Guard.HoldBatched(ctx, plan, t.callID(e.customID), f.p.Attempt, time.Until(t.b.Expires)+holdSlack)
+	held, err := t.r.opts.Guard.HoldBatched(ctx, plan, t.callID(e.customID), f.p.Attempt,
+		time.Until(t.b.Expires)+holdSlack)
 	var refusal *guard.Refusal
 	switch {
 	case errors.As(err, &refusal) && refusal.Final():
@@ -201,7 +204,8 @@ func (f *filling) write(e entry, body wire.Body, held guard.Batched) error {
 		return err
 	}
 	size := f.in.Size()
-	if _, err := fmt.Fprintf(f.in, `{"custom_id":%s,"method":"POST","url":"/v1%s","body":`, head, f.t.b.Endpoint.Path()); err != nil {
+	if _, err := fmt.Fprintf(f.in, `{"custom_id":%s,"method":"POST","url":"/v1%s","body":`, head,
+		f.t.b.Endpoint.Path()); err != nil {
 		return err
 	}
 	if _, err := io.Copy(f.in, body.Reader()); err != nil { // it stood in one line
@@ -273,7 +277,8 @@ func (t *turn) giveBack(ctx context.Context) error {
 		for _, e := range page {
 			unrun = append(unrun, t.unrun(e.line, e.customID))
 			if e.line <= t.b.page.line && e.customID != "" {
-				held = append(held, guard.BatchedEnd{Batched: t.mine(guard.Batched{ID: t.callID(e.customID), Attempt: t.b.fills, At: time.Now().Unix()})})
+				held = append(held, guard.BatchedEnd{Batched: t.mine(guard.Batched{ID: t.callID(e.customID), Attempt: t.b.fills,
+					At: time.Now().Unix()})})
 			}
 		}
 		if _, err := t.settle(ctx, held); err != nil {

@@ -90,7 +90,8 @@ func Estimate(file io.Reader, o QuoteOptions) (*Quote, error) {
 }
 
 // price adds one line, or says what is wrong with it.
-func (q *Quote) price(line []byte, number int, o QuoteOptions, seen map[[16]byte]int, byModel map[string]*ModelQuote) *Problem {
+func (q *Quote) price(line []byte, number int, o QuoteOptions, seen map[[16]byte]int,
+	byModel map[string]*ModelQuote) *Problem {
 	req, wrong := parse(line, "", o.Scan)
 	if wrong != nil {
 		return wrong
@@ -119,7 +120,8 @@ func once(seen map[[16]byte]int, customID string, number int) *Problem {
 	sum := sha256.Sum256([]byte(customID))
 	hash := [16]byte(sum[:16])
 	if first, twice := seen[hash]; twice {
-		return problem("duplicate_custom_id", "custom_id", fmt.Sprintf("The custom_id of this line is that of line %d.", first))
+		return problem("duplicate_custom_id", "custom_id",
+			fmt.Sprintf("The custom_id of this line is that of line %d.", first))
 	}
 	seen[hash] = number
 	return nil

@@ -48,7 +48,8 @@ func (t *turn) receive(ctx context.Context, p *part, ending bool) error {
 		if unknown != nil && p.Output+p.Errors != "" {
 			return unknown
 		}
-		if err := errors.Join(t.fetch(ctx, api, p.Output, p.blob(t.b, partOutput)), t.fetch(ctx, api, p.Errors, p.blob(t.b, partErrors))); err != nil {
+		if err := errors.Join(t.fetch(ctx, api, p.Output, p.blob(t.b, partOutput)),
+			t.fetch(ctx, api, p.Errors, p.blob(t.b, partErrors))); err != nil {
 			return err
 		}
 		p.State = partFetched
@@ -127,7 +128,8 @@ func (rc *receiving) open(ctx context.Context, stage int, off int64) (bool, erro
 	if body == nil || err != nil {
 		return false, err
 	}
-	rc.lines = &lineReader{body: body, buf: bufio.NewReaderSize(body, readAhead), at: position{off: off}, most: maxResultLine}
+	rc.lines = &lineReader{body: body, buf: bufio.NewReaderSize(body, readAhead), at: position{off: off},
+		most: maxResultLine}
 	return true, nil
 }
 

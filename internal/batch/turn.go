@@ -142,7 +142,8 @@ func (t *turn) once(ctx context.Context) (bool, error) {
 	if t.b.next.line >= t.b.lastLine && len(t.jobs) == 0 {
 		return true, t.toFinish(ctx, ending)
 	}
-	if ending || gathered || len(t.jobs) >= t.r.opts.InQueue || time.Now().Before(t.full) || t.b.next.line >= t.b.lastLine {
+	if ending || gathered || len(t.jobs) >= t.r.opts.InQueue || time.Now().Before(t.full) ||
+		t.b.next.line >= t.b.lastLine {
 		return gathered, nil
 	}
 	return true, t.heavily(ctx, t.expand)

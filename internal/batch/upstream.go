@@ -58,7 +58,8 @@ const (
 // abandon gives a part up whose provider has not told of it for days. What is
 // held for its lines is charged: they may have run.
 func (t *turn) abandon(ctx context.Context, p *part) error {
-	t.r.log.ErrorContext(ctx, "the provider does not tell of a part of a batch any more: its lines are charged what was held", "batch", t.b.ID, "upstream", p.Job)
+	t.r.log.ErrorContext(ctx, "the provider does not tell of a part of a batch any more: its lines are charged what "+
+		"was held", "batch", t.b.ID, "upstream", p.Job)
 	p.State, p.End = partEnded, endLost
 	if p.Job == "" && p.Asked == 0 {
 		p.End = endUnsent
@@ -152,7 +153,8 @@ func (t *turn) makeBatch(ctx context.Context, api providers.Batches, p *part, en
 	if err := t.writePart(ctx, p); err != nil {
 		return err
 	}
-	made, err := api.Create(ctx, p.File, "/v1"+t.b.Endpoint.Path(), map[string]string{"llmguard_batch": t.b.ID, tryLabel: strconv.Itoa(p.Try)})
+	made, err := api.Create(ctx, p.File, "/v1"+t.b.Endpoint.Path(),
+		map[string]string{"llmguard_batch": t.b.ID, tryLabel: strconv.Itoa(p.Try)})
 	if err != nil {
 		return t.refusedPart(ctx, p, err)
 	}
@@ -176,7 +178,8 @@ func (t *turn) made(ctx context.Context, p *part, id string) error {
 	p.Job = id
 	p.Asked = 0
 	p.Again = 0
-	t.r.log.InfoContext(ctx, "a part of a batch is with the provider", "batch", t.b.ID, "part", p.N, "lines", p.Lines, "upstream", id)
+	t.r.log.InfoContext(ctx, "a part of a batch is with the provider", "batch", t.b.ID, "part", p.N, "lines", p.Lines,
+		"upstream", id)
 	return t.writePart(ctx, p)
 }
 
@@ -224,7 +227,9 @@ func (t *turn) over(ctx context.Context, p *part, seen *providers.UpstreamBatch,
 			p.Problems = append(p.Problems, fault)
 		}
 	}
-	crowded := slices.ContainsFunc(p.Problems, func(f upstreamFault) bool { return strings.HasSuffix(f.Code, "limit_exceeded") })
+	crowded := slices.ContainsFunc(p.Problems, func(f upstreamFault) bool {
+		return strings.HasSuffix(f.Code, "limit_exceeded")
+	})
 	if p.End == string(Failed) && crowded && !ending {
 		p.State = partUploaded
 		p.End = ""

@@ -114,7 +114,8 @@ func (t *turn) readPart(ctx context.Context, c *check, r *lineReader) (over bool
 		}
 		c.lines++
 		if c.lines > int64(t.r.opts.MaxLines) {
-			c.add(r.at.line, problem("too_many_tasks", "", fmt.Sprintf("The file has more than %d requests.", t.r.opts.MaxLines)))
+			c.add(r.at.line, problem("too_many_tasks", "",
+				fmt.Sprintf("The file has more than %d requests.", t.r.opts.MaxLines)))
 			return true, nil
 		}
 		if err := t.check(ctx, c, line, r.at.line); err != nil {
@@ -145,7 +146,8 @@ func (t *turn) check(ctx context.Context, c *check, line []byte, number int) err
 		}
 	}
 	if req.model != c.model {
-		c.add(number, problem("model_mismatch", "body.model", fmt.Sprintf("All lines must name one model; this one names %.100q, the first %.100q.", req.model, c.model)))
+		c.add(number, problem("model_mismatch", "body.model",
+			fmt.Sprintf("All lines must name one model; this one names %.100q, the first %.100q.", req.model, c.model)))
 		return nil
 	}
 	plan, err := t.r.opts.Guard.PrepareKept(ctx, c.caller, req.parsed)

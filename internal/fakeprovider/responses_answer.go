@@ -8,9 +8,11 @@ import (
 // echoed are the members of a request that come back in its response, and what
 // stands for those it lacks.
 var echoed = map[string]string{
-	"instructions": "null", "max_output_tokens": "null", "max_tool_calls": "null", "metadata": "{}", "parallel_tool_calls": "true",
+	"instructions": "null", "max_output_tokens": "null", "max_tool_calls": "null", "metadata": "{}",
+	"parallel_tool_calls":  "true",
 	"previous_response_id": "null", "reasoning": `{"effort":null,"summary":null}`, "store": "true", "temperature": "1",
-	"text": `{"format":{"type":"text"}}`, "tool_choice": `"auto"`, "tools": "[]", "top_p": "1", "truncation": `"disabled"`, "user": "null",
+	"text": `{"format":{"type":"text"}}`, "tool_choice": `"auto"`, "tools": "[]", "top_p": "1", "truncation": `"disabled"`,
+	"user":       "null",
 	"background": "false",
 }
 

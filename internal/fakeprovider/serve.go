@@ -75,7 +75,9 @@ func (x *exchange) answer() error {
 }
 
 func (x *exchange) authorize() error {
-	if id := x.r.Header.Get("X-Client-Request-Id"); len(id) > 512 || strings.ContainsFunc(id, func(r rune) bool { return r > 126 }) {
+	if id := x.r.Header.Get("X-Client-Request-Id"); len(id) > 512 || strings.ContainsFunc(id, func(r rune) bool {
+		return r > 126
+	}) {
 		return invalid("", "", "Invalid X-Client-Request-Id: it must be ASCII and at most 512 characters.")
 	}
 	key := x.key()
@@ -118,7 +120,8 @@ func (x *exchange) route() error {
 		return notFound(x.r)
 	}
 	if x.r.Method != method {
-		e := invalid("", "method_not_supported", "Not allowed to %s on %s. (HINT: Perhaps you meant to use a different HTTP method?)", x.r.Method, path)
+		e := invalid("", "method_not_supported",
+			"Not allowed to %s on %s. (HINT: Perhaps you meant to use a different HTTP method?)", x.r.Method, path)
 		e.status = http.StatusMethodNotAllowed
 		return e
 	}

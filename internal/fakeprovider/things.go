@@ -34,7 +34,8 @@ var thingKinds = map[string][2]string{
 }
 
 // thingLists are the lists whose paths are served.
-var thingLists = []string{"/v1/conversations", "/v1/uploads", "/v1/vector_stores", "/v1/containers", "/v1/chat/completions"}
+var thingLists = []string{"/v1/conversations", "/v1/uploads", "/v1/vector_stores", "/v1/containers",
+	"/v1/chat/completions"}
 
 // thingRoute finds what a path does; nil: it is none of things. Words and ids alternate
 // behind the list.
@@ -220,7 +221,9 @@ func (x *exchange) oneThing(path string) error {
 	switch x.r.Method {
 	case http.MethodDelete:
 		x.s.mu.Lock()
-		x.s.things = slices.DeleteFunc(x.s.things, func(other *thing) bool { return other == t || strings.HasPrefix(other.list, path+"/") })
+		x.s.things = slices.DeleteFunc(x.s.things, func(other *thing) bool {
+			return other == t || strings.HasPrefix(other.list, path+"/")
+		})
 		x.s.mu.Unlock()
 		return x.show(map[string]any{"id": t.id, "object": t.fields["object"], "deleted": true}, false)
 	case http.MethodPost:
@@ -261,7 +264,8 @@ func (x *exchange) thingContent(path string) error {
 		x.write(http.StatusOK, "application/octet-stream", []byte("the file"))
 		return nil
 	}
-	return x.show(map[string]any{"object": "list", "data": []any{map[string]any{"id": "part_1", "type": "text", "text": "the file"}}, "has_more": false}, false)
+	return x.show(map[string]any{"object": "list",
+		"data": []any{map[string]any{"id": "part_1", "type": "text", "text": "the file"}}, "has_more": false}, false)
 }
 
 func (x *exchange) searchThings() error {

@@ -212,7 +212,8 @@ func finishedLimits(limits map[uint16]*LimitLine) []LimitLine {
 		out = append(out, *l)
 	}
 	slices.SortFunc(out, func(a, b LimitLine) int {
-		return cmp.Or(cmp.Compare(b.Refused+b.GaveUp, a.Refused+a.GaveUp), cmp.Compare(b.Waited, a.Waited), cmp.Compare(a.Limit, b.Limit))
+		return cmp.Or(cmp.Compare(b.Refused+b.GaveUp, a.Refused+a.GaveUp), cmp.Compare(b.Waited, a.Waited),
+			cmp.Compare(a.Limit, b.Limit))
 	})
 	return out
 }
@@ -230,7 +231,8 @@ func (r *Result) timeline() []Slot {
 	out := make([]Slot, len(r.slots))
 	for i, s := range r.slots {
 		out[i] = Slot{
-			At: time.UnixMicro(r.begins + int64(i)*r.width).UTC(), Came: s.came, Waiting: s.deepest, Refused: s.refused, Spend: pricing.Nano(s.spend),
+			At: time.UnixMicro(r.begins + int64(i)*r.width).UTC(), Came: s.came, Waiting: s.deepest, Refused: s.refused,
+			Spend: pricing.Nano(s.spend),
 		}
 	}
 	return out

@@ -27,7 +27,8 @@ type scanner struct {
 
 // scanned are the members of each endpoint's requests.
 var scanned = map[Endpoint]*fields{
-	ChatCompletions: chatFields, Embeddings: embeddingsFields, Completions: completionsFields, Moderations: moderationsFields,
+	ChatCompletions: chatFields, Embeddings: embeddingsFields, Completions: completionsFields,
+	Moderations:      moderationsFields,
 	ImageGenerations: pictureFields, Speech: speechFields,
 	Responses: responsesFields, ResponsesCompact: responsesFields, ResponsesTokens: responsesFields,
 }
@@ -255,7 +256,8 @@ func (s *scanner) refusal(err error, lim Limits) *Error {
 		return BadRequest("", "", "The request body has too many names and values: more than %d.", lim.MaxTokens)
 	case errors.Is(err, errDuplicate):
 		name := s.buf[s.rawName.Start:s.rawName.End]
-		return BadRequest("", "duplicate_parameter", "The name %s appears twice in one object (at byte %d).", clip(name), s.pos)
+		return BadRequest("", "duplicate_parameter", "The name %s appears twice in one object (at byte %d).", clip(name),
+			s.pos)
 	}
 	return BadRequest("", "", "We could not parse the JSON body of your request: %v (at byte %d).", err, s.pos)
 }
@@ -263,7 +265,8 @@ func (s *scanner) refusal(err error, lim Limits) *Error {
 // ambiguous refuses a name that a lax reader takes for another.
 func ambiguous(name []byte, twin string) *Error {
 	return BadRequest(twin, "ambiguous_parameter",
-		"The name '%s' differs from '%s' only in spelling, and some providers would take it for that. Write '%s', or leave it out.",
+		"The name '%s' differs from '%s' only in spelling, and some providers would take it for that. Write '%s', or "+
+			"leave it out.",
 		clip(name), twin, twin)
 }
 
