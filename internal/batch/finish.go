@@ -79,7 +79,7 @@ func (t *turn) toFinish(ctx context.Context, ending bool) error {
 	switch {
 	case t.b.Status == Cancelling:
 		end, st = Cancelled, step{}
-	case (ending || t.expiredThere()) && t.b.Succeeded+t.b.Unsuccessful < t.b.Total:
+	case (ending || t.parts.expiredThere()) && t.b.Succeeded+t.b.Unsuccessful < t.b.Total:
 		end = Expired
 	}
 	st.set("ending", string(end))

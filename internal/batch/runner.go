@@ -298,7 +298,7 @@ func (r *Runner) drive(ctx context.Context, id, token string) (again bool, wait 
 	defer func() { cancel(nil); <-done }()
 	go func() { defer close(done); r.keep(ctx, id, token, cancel) }()
 
-	t := &turn{r: r, token: token, until: time.Now().Add(turnTime), polled: map[int]bool{}}
+	t := newTurn(r, token)
 	defer t.close()
 	err := t.run(ctx, id)
 	switch {

@@ -30,9 +30,18 @@ type turn struct {
 	full  time.Time          // when the queue may take more
 	scan  time.Time          // of the last look at all jobs
 
-	place  *place        // for heavy work
-	polled map[int]bool  // parts that the provider was asked for
-	wait   time.Duration // until the next turn
+	place *place        // for heavy work
+	wait  time.Duration // until the next turn
+
+	validation *validation
+	parts      *providerParts
+}
+
+func newTurn(r *Runner, token string) *turn {
+	t := &turn{r: r, token: token, until: time.Now().Add(turnTime)}
+	t.validation = &validation{turn: t, r: r}
+	t.parts = &providerParts{turn: t, r: r, polled: map[int]bool{}}
+	return t
 }
 
 // idle is the pause of a turn that has nothing to do.
@@ -68,7 +77,7 @@ func (t *turn) run(ctx context.Context, id string) (err error) {
 		}
 		rest := idle
 		if t.b.provider != "" {
-			clear(t.polled)
+			clear(t.parts.polled)
 			rest = t.r.opts.Poll
 			if rest > turnTime/20 {
 				t.wait = rest
@@ -124,11 +133,11 @@ func (t *turn) once(ctx context.Context) (bool, error) {
 		return true, t.heavily(ctx, t.finish)
 	}
 	if t.b.Status == Validating {
-		return true, t.heavily(ctx, t.validate)
+		return true, t.heavily(ctx, t.validation.validate)
 	}
 	ending := t.b.Status == Cancelling || !time.Now().Before(t.b.Expires)
 	if t.b.provider != "" {
-		return t.byProvider(ctx, ending)
+		return t.parts.byProvider(ctx, ending)
 	}
 	if ending {
 		if err := t.heavily(ctx, t.giveUp); err != nil {

@@ -25,6 +25,12 @@ const (
 // maxBlank bounds the blank lines of an input file, which later reads skip in one go.
 const maxBlank = 50_000
 
+// validation reads the whole input of a turn's batch, once, before any line of it runs.
+type validation struct {
+	turn *turn
+	r    *Runner
+}
+
 // check is what is known of an input file while it is read.
 type check struct {
 	problems []Problem
@@ -45,15 +51,15 @@ type check struct {
 
 // validate reads the input file to its end, in constant memory but for one hash
 // a line, and lets the batch begin or fail.
-func (t *turn) validate(ctx context.Context) error {
+func (v *validation) validate(ctx context.Context) error {
 	c := &check{seen: make(map[[16]byte]int)}
 	var err error
-	c.caller, err = t.caller()
+	c.caller, err = v.turn.caller()
 	if err != nil {
 		c.add(0, problem("org_gone", "", err.Error()))
-		return t.fail(ctx, c.problems)
+		return v.fail(ctx, c.problems)
 	}
-	if err := t.readAll(ctx, c); err != nil {
+	if err := v.readAll(ctx, c); err != nil {
 		if !errors.Is(err, files.ErrNotFound) {
 			return err
 		}
@@ -63,24 +69,24 @@ func (t *turn) validate(ctx context.Context) error {
 		c.add(0, problem("empty_file", "", "The file is empty: it has no request."))
 	}
 	if len(c.problems) > 0 {
-		return t.fail(ctx, c.problems)
+		return v.fail(ctx, c.problems)
 	}
-	return t.begin(ctx, c)
+	return v.begin(ctx, c)
 }
 
 // readAll checks every line, up to the most problems that are told.
-func (t *turn) readAll(ctx context.Context, c *check) error {
+func (v *validation) readAll(ctx context.Context, c *check) error {
 	for at := (position{}); len(c.problems) < maxProblems; {
-		r, err := t.open(ctx, at)
+		r, err := v.turn.open(ctx, at)
 		if err != nil {
 			return err
 		}
-		over, err := t.readPart(ctx, c, r)
+		over, err := v.readPart(ctx, c, r)
 		if over || err != nil {
 			return err
 		}
 		at = r.at
-		if err := t.rest(ctx); err != nil {
+		if err := v.turn.rest(ctx); err != nil {
 			return err
 		}
 	}
@@ -88,7 +94,7 @@ func (t *turn) readAll(ctx context.Context, c *check) error {
 }
 
 // readPart checks a page of lines; over reports that no more have to be checked.
-func (t *turn) readPart(ctx context.Context, c *check, r *lineReader) (over bool, err error) {
+func (v *validation) readPart(ctx context.Context, c *check, r *lineReader) (over bool, err error) {
 	for n, from := 0, r.at.off; n < pageLines && r.at.off-from < pageBytes && len(c.problems) < maxProblems; n++ {
 		line, err := r.read()
 		if errors.Is(err, io.EOF) {
@@ -106,19 +112,19 @@ func (t *turn) readPart(ctx context.Context, c *check, r *lineReader) (over bool
 			continue
 		}
 		if errors.Is(err, errLong) {
-			c.add(r.at.line, problem("line_too_large", "", fmt.Sprintf("The line has more than %d bytes.", t.r.opts.MaxLine)))
+			c.add(r.at.line, problem("line_too_large", "", fmt.Sprintf("The line has more than %d bytes.", v.r.opts.MaxLine)))
 			continue
 		}
 		if err != nil {
-			return true, fmt.Errorf("batch: read %s: %w", t.b.Input, err)
+			return true, fmt.Errorf("batch: read %s: %w", v.turn.b.Input, err)
 		}
 		c.lines++
-		if c.lines > int64(t.r.opts.MaxLines) {
+		if c.lines > int64(v.r.opts.MaxLines) {
 			c.add(r.at.line, problem("too_many_tasks", "",
-				fmt.Sprintf("The file has more than %d requests.", t.r.opts.MaxLines)))
+				fmt.Sprintf("The file has more than %d requests.", v.r.opts.MaxLines)))
 			return true, nil
 		}
-		if err := t.check(ctx, c, line, r.at.line); err != nil {
+		if err := v.check(ctx, c, line, r.at.line); err != nil {
 			return true, err
 		}
 	}
@@ -127,8 +133,8 @@ func (t *turn) readPart(ctx context.Context, c *check, r *lineReader) (over bool
 
 // check checks one line and adds up what it may cost. The error is one of
 // Redis.
-func (t *turn) check(ctx context.Context, c *check, line []byte, number int) error {
-	req, wrong := parse(line, t.b.Endpoint, t.r.opts.Scan)
+func (v *validation) check(ctx context.Context, c *check, line []byte, number int) error {
+	req, wrong := parse(line, v.turn.b.Endpoint, v.r.opts.Scan)
 	if wrong != nil {
 		c.add(number, wrong)
 		return nil
@@ -141,7 +147,7 @@ func (t *turn) check(ctx context.Context, c *check, line []byte, number int) err
 	}
 	if c.model == "" {
 		c.model = req.model
-		if target, byProvider, err := t.r.opts.Guard.Batches(c.caller, c.model); err == nil { // else it is said of the line
+		if target, byProvider, err := v.r.opts.Guard.Batches(c.caller, c.model); err == nil { // else it is said of the line
 			c.target, c.caller.Batched = target, byProvider
 		}
 	}
@@ -150,7 +156,7 @@ func (t *turn) check(ctx context.Context, c *check, line []byte, number int) err
 			fmt.Sprintf("All lines must name one model; this one names %.100q, the first %.100q.", req.model, c.model)))
 		return nil
 	}
-	plan, err := t.r.opts.Guard.PrepareKept(ctx, c.caller, req.parsed)
+	plan, err := v.r.opts.Guard.PrepareKept(ctx, c.caller, req.parsed)
 	if errors.Is(err, budget.ErrUnavailable) {
 		return err
 	}
@@ -182,29 +188,29 @@ func problemText(problems []Problem) ([]byte, error) {
 }
 
 // fail ends a batch whose input file cannot be taken.
-func (t *turn) fail(ctx context.Context, problems []Problem) error {
-	text, err := t.fitting(ctx, problems)
+func (v *validation) fail(ctx context.Context, problems []Problem) error {
+	text, err := v.fitting(ctx, problems)
 	if err != nil {
 		return err
 	}
 	st := step{Status: Failed, Stamp: []string{stampFailed}}
 	st.set("problems", string(text))
-	if err := t.write(ctx, st, Validating); err != nil {
+	if err := v.turn.write(ctx, st, Validating); err != nil {
 		return err
 	}
-	t.r.metrics.ended.WithLabelValues(string(Failed)).Inc()
+	v.r.metrics.ended.WithLabelValues(string(Failed)).Inc()
 	return nil
 }
 
 // begin lets a checked batch run, if the budgets can pay for it.
-func (t *turn) begin(ctx context.Context, c *check) error {
-	short, err := t.shortfall(ctx, c, c.caller)
+func (v *validation) begin(ctx context.Context, c *check) error {
+	short, err := v.shortfall(ctx, c, c.caller)
 	if err != nil {
 		return err
 	}
-	if short != nil && (short.certain || t.r.opts.RefuseOverBudget) {
+	if short != nil && (short.certain || v.r.opts.RefuseOverBudget) {
 		c.add(0, problem("insufficient_quota", "", short.text))
-		return t.fail(ctx, c.problems)
+		return v.fail(ctx, c.problems)
 	}
 	st := step{Status: InProgress, Stamp: []string{stampStarted}}
 	st.set("model", c.model)
@@ -223,15 +229,15 @@ func (t *turn) begin(ctx context.Context, c *check) error {
 		}
 		st.set("warnings", string(text))
 	}
-	if err := t.write(ctx, st, Validating); err != nil {
+	if err := v.turn.write(ctx, st, Validating); err != nil {
 		return err
 	}
-	t.b.Model = c.model
-	t.b.Total = c.lines
-	t.b.Estimate = int64(c.most)
-	t.b.lastLine, t.b.pool = c.last, c.pool
+	v.turn.b.Model = c.model
+	v.turn.b.Total = c.lines
+	v.turn.b.Estimate = int64(c.most)
+	v.turn.b.lastLine, v.turn.b.pool = c.last, c.pool
 	if c.caller.Batched {
-		t.b.provider, t.b.upstream = c.target.Provider.ID, c.target.Model
+		v.turn.b.provider, v.turn.b.upstream = c.target.Provider.ID, c.target.Model
 	}
 	return nil
 }
