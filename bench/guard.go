@@ -38,7 +38,8 @@ orgs:
 // returns the key it accepts.
 func (b *bench) startGuard(ctx context.Context, path string) (p *child.Process, key string, err error) {
 	if path == "" {
-		if path, err = b.build(ctx); err != nil {
+		path, err = b.build(ctx)
+		if err != nil {
 			return nil, "", fmt.Errorf("%w: %w", errSkip, err)
 		}
 	}

@@ -42,10 +42,12 @@ var errSkip = errors.New("skipped")
 // start brings up Redis, the upstream and every wanted target.
 func (b *bench) start(ctx context.Context) error {
 	var err error
-	if b.redis, err = b.startRedis(ctx); err != nil {
+	b.redis, err = b.startRedis(ctx)
+	if err != nil {
 		return err
 	}
-	if b.upstream, err = b.startUpstream(ctx); err != nil {
+	b.upstream, err = b.startUpstream(ctx)
+	if err != nil {
 		return err
 	}
 	wanted := b.only

@@ -30,7 +30,8 @@ func (d *document) capCount(path string, n int) {
 	}
 }
 
-const tooMany = "%d limits are for %s; at most 50 can be counted together. Drop some, or let one limit stand for several models with a pattern"
+const tooMany = "%d limits are for %s; at most 50 can be counted together. Drop some, or let one limit stand for " +
+	"several models with a pattern"
 
 // callerLimits is how many limits there are at most for one caller: of those for
 // a single user, key or address, the most that one of them has.

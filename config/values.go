@@ -85,7 +85,8 @@ func setText(v reflect.Value, text string) (err error) {
 		*p, err = parseCount(text)
 	case *int:
 		var n int64
-		if n, err = parseCount(text); err == nil && n > 1<<31-1 {
+		n, err = parseCount(text)
+		if err == nil && n > 1<<31-1 {
 			err = fmt.Errorf("%s is too large", text)
 		}
 		*p = int(n)
@@ -130,7 +131,8 @@ func parseCount(text string) (int64, error) {
 	case errors.Is(err, strconv.ErrRange), err == nil && n > MaxQuantity/unit:
 		return 0, fmt.Errorf("%s is too large; the most is %d", text, int64(MaxQuantity))
 	case err != nil && strings.HasSuffix(text, "%"):
-		return 0, fmt.Errorf("expected a whole number, got %s; this percentage is written without its sign: %s", quote(text), strings.TrimSpace(strings.TrimSuffix(text, "%")))
+		return 0, fmt.Errorf("expected a whole number, got %s; this percentage is written without its sign: %s", quote(text),
+			strings.TrimSpace(strings.TrimSuffix(text, "%")))
 	case err != nil, digits[0] == '+', digits[0] == '0' && n != 0:
 		return 0, fmt.Errorf("%w, got %s", errNoCount, quote(text))
 	case n < 0:
@@ -149,7 +151,8 @@ func parseDuration(text string) (time.Duration, error) {
 		if err != nil {
 			return 0, wrong
 		}
-		if total = time.Duration(n) * 24 * time.Hour; after == "" {
+		total = time.Duration(n) * 24 * time.Hour
+		if after == "" {
 			return total, nil
 		}
 		rest = after
@@ -164,7 +167,8 @@ func parseDuration(text string) (time.Duration, error) {
 	if d < 0 {
 		return 0, fmt.Errorf("%s is negative", text)
 	}
-	if total += d; total < d {
+	total += d
+	if total < d {
 		return 0, fmt.Errorf("%s is too long", text)
 	}
 	return total, nil
@@ -228,11 +232,14 @@ func parseQuantity(text string) (Quantity, error) {
 		case err != nil && strings.HasPrefix(text, "-$"):
 			return Quantity{}, fmt.Errorf("%s is negative", text)
 		case err != nil && (strings.ContainsAny(text, "$") || strings.Contains(strings.ToLower(text), "dollar")):
-			return Quantity{}, fmt.Errorf(`expected money such as "$5" or "$0.25", got %s; the $ stands before the number`, quote(text))
+			return Quantity{}, fmt.Errorf(`expected money such as "$5" or "$0.25", got %s; the $ stands before the number`,
+				quote(text))
 		case err != nil && strings.ContainsAny(text, ".,"):
-			return Quantity{}, fmt.Errorf(`expected money such as "$5.25" or a whole number, got %s; money needs its $`, quote(text))
+			return Quantity{}, fmt.Errorf(`expected money such as "$5.25" or a whole number, got %s; money needs its $`,
+				quote(text))
 		case errors.Is(err, errNoCount):
-			return Quantity{}, fmt.Errorf(`expected money such as "$5" or a whole number such as 1500, 150k or 2M, got %s`, quote(text))
+			return Quantity{}, fmt.Errorf(`expected money such as "$5" or a whole number such as 1500, 150k or 2M, got %s`,
+				quote(text))
 		}
 		if err == nil && n == 0 {
 			err = errNothing
@@ -242,7 +249,8 @@ func parseQuantity(text string) (Quantity, error) {
 	nano, err := pricing.ParseUSD(text)
 	switch reason := errors.Unwrap(err); {
 	case reason != nil && strings.Contains(text, ","):
-		return Quantity{}, fmt.Errorf("expected money such as \"$5\" or \"$0.25\", got %s; cents follow a point, and thousands have no comma", quote(text))
+		return Quantity{}, fmt.Errorf("expected money such as \"$5\" or \"$0.25\", got %s; cents follow a point, and "+
+			"thousands have no comma", quote(text))
 	case reason != nil:
 		return Quantity{}, fmt.Errorf(`expected money such as "$5" or "$0.25", got %s: %w`, quote(text), reason)
 	case err != nil:
@@ -299,7 +307,8 @@ func parseTime(text string) (time.Time, error) {
 			return t, nil
 		}
 	}
-	return time.Time{}, fmt.Errorf("expected a date such as 2027-01-31 or a time such as 2027-01-31T18:00:00Z, got %s", quote(text))
+	return time.Time{}, fmt.Errorf("expected a date such as 2027-01-31 or a time such as 2027-01-31T18:00:00Z, got %s",
+		quote(text))
 }
 
 // quote shows a value in an error, cut when it is long.

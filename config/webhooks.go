@@ -86,7 +86,8 @@ func (d *document) webhooks(path string, o *Org, all Webhooks) {
 		}
 		host = strings.TrimPrefix(host, "*.")
 		if host == "" || strings.ContainsAny(host, "*/@?# ") || strings.Contains(entry, "/") {
-			d.failAt(fmt.Sprintf("%s.hosts[%d]", at, i), "expected a host such as hooks.example.com, *.example.com or hooks.example.com:8443, got %s", quote(entry))
+			d.failAt(fmt.Sprintf("%s.hosts[%d]", at, i),
+				"expected a host such as hooks.example.com, *.example.com or hooks.example.com:8443, got %s", quote(entry))
 		}
 	}
 }
@@ -127,7 +128,8 @@ func (d *document) webhookURL(path, text string, plain []string) {
 func (d *document) webhookBounds(w Webhooks) {
 	for i, host := range w.AllowHTTP {
 		if host == "" || host != strings.ToLower(host) || strings.ContainsAny(host, ":/*") {
-			d.failAt(fmt.Sprintf("webhooks.allow_http[%d]", i), "expected a host name in lower case, without port, got %s", quote(host))
+			d.failAt(fmt.Sprintf("webhooks.allow_http[%d]", i), "expected a host name in lower case, without port, got %s",
+				quote(host))
 		}
 	}
 	if w.GiveUp > 30*24*time.Hour {

@@ -141,7 +141,8 @@ func (g *Guard) voidLate(ctx context.Context, who budget.Call, caps []budget.Cap
 // faultOf says why an answer's usage cannot be billed, or nothing. Some servers
 // report zeros for what they did not count.
 func (c *Call) faultOf(a wire.Answer) string {
-	if a.Fault == "" && a.HasUsage && a.Usage.Input == 0 && a.Usage.Output == 0 && a.Usage.AudioMillis == 0 && c.Input > 0 {
+	if a.Fault == "" && a.HasUsage && a.Usage.Input == 0 && a.Usage.Output == 0 && a.Usage.AudioMillis == 0 &&
+		c.Input > 0 {
 		return "usage is all zero"
 	}
 	if a.Hidden && (c.Target.Provider.Kind == providers.Gemini || c.Price.Provider == "google") {

@@ -17,7 +17,8 @@ func (p *Plan) capping(caps []budget.Cap) []budget.Cap {
 			if c.Provider != provider {
 				continue
 			}
-			if c.Limits = p.covering(c.Limits); len(c.Limits) > 0 {
+			c.Limits = p.covering(c.Limits)
+			if len(c.Limits) > 0 {
 				out = append(out, c)
 			}
 		}
@@ -63,13 +64,16 @@ func (e *Refusal) capped() *wire.Error {
 		whose = "this model's provider"
 	}
 	if e.Binding.Never {
-		return wire.QuotaExceeded("Budget exceeded: the call alone is larger than the spend cap of " + whose + ". No waiting makes this call fit." + e.Advice)
+		return wire.QuotaExceeded("Budget exceeded: the call alone is larger than the spend cap of " + whose +
+			". No waiting makes this call fit." + e.Advice)
 	}
 	if until := e.Binding.ClosedUntil; !until.IsZero() {
-		return wire.RateLimited(fmt.Sprintf("The spend cap of %s is closed until %s, because the store lost its data and what was used "+
-			"is not known. An operator can open it sooner: llmguard limits reopen --all.", whose, until.UTC().Format(time.RFC3339)),
+		return wire.RateLimited(fmt.Sprintf("The spend cap of %s is closed until %s, because the store lost its data and "+
+			"what was used is not known. An operator can open it sooner: llmguard limits reopen --all.", whose,
+			until.UTC().Format(time.RFC3339)),
 			e.Binding.Wait)
 	}
-	return wire.RateLimited(fmt.Sprintf("Rate limit reached: the spend cap of %s, which all its callers share, has no room for this call. Please try again in %s.%s",
+	return wire.RateLimited(fmt.Sprintf("Rate limit reached: the spend cap of %s, which all its callers share, has no "+
+		"room for this call. Please try again in %s.%s",
 		whose, round(e.Binding.Wait), e.Advice), e.Binding.Wait)
 }

@@ -53,7 +53,8 @@ func (g *Guard) cheaper(ctx context.Context, p *Plan) *Plan {
 	if name == "" || p.Request.Form != nil || p.instead != "" {
 		return nil
 	}
-	r, err := wire.ScanFor(p.Request.Endpoint, name, p.Request.Body, wire.Limits{MaxDepth: math.MaxInt32, MaxTokens: math.MaxInt32}) // it was scanned within its bounds
+	r, err := wire.ScanFor(p.Request.Endpoint, name, p.Request.Body,
+		wire.Limits{MaxDepth: math.MaxInt32, MaxTokens: math.MaxInt32}) // it was scanned within its bounds
 	if err != nil {
 		return nil
 	}

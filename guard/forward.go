@@ -235,7 +235,8 @@ func (e *upstreamCall) relayPlain(w http.ResponseWriter, resp *http.Response) er
 		return wire.Gone("answer_not_kept", "The call was completed and charged, but this proxy has no room for its answer")
 	}
 	if err != nil {
-		if e.broke(); e.gone() {
+		e.broke()
+		if e.gone() {
 			return ErrGone
 		}
 		return wire.BadGateway("The provider's answer broke off. The call may have been billed", err)

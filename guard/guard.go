@@ -218,7 +218,9 @@ func New(o Options) *Guard {
 	}
 	g := &Guard{
 		spool: o.Spool, answerWait: answerPatience,
-		budget: o.Budget, counts: tokenizer.NewCache(), calibration: o.Calibration, quota: o.Quota, holders: newRecentHolders(), holds: make(chan struct{}, maxHolds), charged: o.Charged, ownership: o.Ownership, turns: o.Conversations, deadline: o.StoreDeadline, share: o.LocalShare,
+		budget: o.Budget, counts: tokenizer.NewCache(), calibration: o.Calibration, quota: o.Quota,
+		holders: newRecentHolders(), holds: make(chan struct{}, maxHolds), charged: o.Charged, ownership: o.Ownership,
+		turns: o.Conversations, deadline: o.StoreDeadline, share: o.LocalShare,
 		circuit: circuit{log: o.Log, orgs: map[string]*outage{}},
 		health:  health{ping: o.Budget.Ping, pings: map[string]*ping{}},
 		log:     o.Log, metrics: newMetrics(o.Metrics),
@@ -256,7 +258,8 @@ func (p *Policy) caller(org, user, key, ip string) (Caller, error) {
 func (g *Guard) Status(ctx context.Context, c Caller) ([]budget.Status, error) {
 	ctx, cancel := context.WithTimeout(ctx, g.deadline)
 	defer cancel()
-	return g.budget.Peek(ctx, c.Org.LimitsFor(c.User, c.Key), budget.Call{Org: c.Org.ID, User: c.User, Key: c.Key, IP: c.IP})
+	return g.budget.Peek(ctx, c.Org.LimitsFor(c.User, c.Key),
+		budget.Call{Org: c.Org.ID, User: c.User, Key: c.Key, IP: c.IP})
 }
 
 // UserRollups returns what the caller's user spent in the UTC days of [from, to).

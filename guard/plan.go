@@ -81,7 +81,8 @@ func (g *Guard) prepare(c Caller, r *wire.Request, kept references) (*Plan, erro
 	if err != nil {
 		return nil, notFound(r.Model)
 	}
-	if target, err = c.Org.owning(target); err != nil {
+	target, err = c.Org.owning(target)
+	if err != nil {
 		return nil, err
 	}
 	at := now()

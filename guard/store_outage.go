@@ -81,7 +81,9 @@ func (g *Guard) beginWithout(ctx context.Context, c *Call, who budget.Call, aske
 		return nil, c.away(err)
 	}
 	g.metrics.without.WithLabelValues(string(mode), "admitted").Inc()
-	c.Hold, c.held, c.Without = h, c.Output, mode
+	c.Hold = h
+	c.held = c.Output
+	c.Without = mode
 	c.Result.Outcome = Unsent
 	return c, nil
 }

@@ -79,7 +79,8 @@ func (e *upstreamCall) relayStream(w http.ResponseWriter, resp *http.Response) e
 		n, err := r.body.Read(*buf)
 		if n > 0 || err == nil {
 			e.behind.taken()
-			if stop := r.take((*buf)[:n]); stop != nil {
+			stop := r.take((*buf)[:n])
+			if stop != nil {
 				err = stop
 			}
 			e.behind.passed()

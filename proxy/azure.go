@@ -25,7 +25,9 @@ func fromAzure(r *http.Request) (*http.Request, string) {
 		deployment, path, _ = strings.Cut(rest, "/")
 	}
 	u := *r.URL
-	u.Path, u.RawPath, u.RawQuery = "/"+path, "", withoutVersion(r.URL.RawQuery)
+	u.Path = "/" + path
+	u.RawPath = ""
+	u.RawQuery = withoutVersion(r.URL.RawQuery)
 	ours := *r
 	ours.URL = &u
 	return &ours, deployment

@@ -36,7 +36,9 @@ func (s *Server) onceInBackground(x *request, r *http.Request, plan *guard.Plan,
 	case err != nil:
 		return unavailable(err)
 	}
-	x.job, x.stays, x.replayed = job.ID, true, true
+	x.job = job.ID
+	x.stays = true
+	x.replayed = true
 	s.metrics.again.WithLabelValues("replayed").Inc()
 	x.Header().Set(headerReplayed, "true")
 	x.Header().Set(headerJob, job.ID)
@@ -116,13 +118,15 @@ func (s *Server) retrieve(x *request, r *http.Request, job *queue.Job) error {
 		return x.document(body)
 	}
 	if !job.Stream {
-		return wire.BadRequest("stream", "invalid_value", "This response cannot be streamed: it was not created with stream=true")
+		return wire.BadRequest("stream", "invalid_value",
+			"This response cannot be streamed: it was not created with stream=true")
 	}
 	after := int64(-1)
 	if text := query.Get("starting_after"); text != "" {
 		n, err := strconv.ParseInt(text, 10, 62)
 		if err != nil || n < 0 {
-			return wire.BadRequest("starting_after", "invalid_value", "starting_after must be the sequence_number of an event, not %q", shorten(text))
+			return wire.BadRequest("starting_after", "invalid_value",
+				"starting_after must be the sequence_number of an event, not %q", shorten(text))
 		}
 		after = n
 	}

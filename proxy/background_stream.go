@@ -120,9 +120,12 @@ func (s *Server) follow(ctx context.Context, t *backgroundStream) error {
 func (t *backgroundStream) take(ctx context.Context, e queue.Event) error {
 	if e.Attempt != t.attempt {
 		if t.next > firstTold { // the reader has part of an answer that is void
-			return t.fail(wire.BadGateway("The response is made once more, because its worker died. Retrieve it when it is completed", nil))
+			return t.fail(wire.BadGateway("The response is made once more, because its worker died. Retrieve it when it is "+
+				"completed", nil))
 		}
-		t.attempt, t.events, t.failed = e.Attempt, wire.Events{}, false
+		t.attempt = e.Attempt
+		t.events = wire.Events{}
+		t.failed = false
 	}
 	switch e.Kind {
 	case queue.Head:

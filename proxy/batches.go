@@ -85,7 +85,9 @@ func viewBatch(b *batch.Batch) batchView {
 	}
 	v.Counts.Total = b.Total
 	v.Counts.Completed, v.Counts.Failed = b.Done()
-	v.Usage.Input, v.Usage.Output, v.Usage.Total = b.InputTokens, b.OutputTokens, b.InputTokens+b.OutputTokens
+	v.Usage.Input = b.InputTokens
+	v.Usage.Output = b.OutputTokens
+	v.Usage.Total = b.InputTokens + b.OutputTokens
 	v.Usage.InputDetail.Cached, v.Usage.OutputDetail.Reasoning = b.CachedTokens, b.ReasoningTokens
 	return v
 }
@@ -152,13 +154,16 @@ func (s *Server) createBatch(x *request, r *http.Request) error {
 	}
 	var wanted newBatch
 	if err := json.NewDecoder(bytes.NewReader(body)).Decode(&wanted); err != nil {
-		return wire.BadRequest("", "invalid_json", "The body must be a JSON object with input_file_id, endpoint and completion_window")
+		return wire.BadRequest("", "invalid_json",
+			"The body must be a JSON object with input_file_id, endpoint and completion_window")
 	}
 	req := batch.Request{
-		Owner:    batch.Owner{Org: x.caller.Org.ID, User: x.caller.User, Key: x.caller.Key, IP: x.caller.IP, Models: x.caller.Models},
+		Owner: batch.Owner{Org: x.caller.Org.ID, User: x.caller.User, Key: x.caller.Key, IP: x.caller.IP,
+			Models: x.caller.Models},
 		Metadata: wanted.Metadata,
 	}
-	if req.Endpoint, req.OutputTTL, err = wanted.check(); err != nil {
+	req.Endpoint, req.OutputTTL, err = wanted.check()
+	if err != nil {
 		return err
 	}
 	if !x.may(string(req.Endpoint)) {
@@ -169,11 +174,13 @@ func (s *Server) createBatch(x *request, r *http.Request) error {
 			return err
 		}
 	}
-	if req.File, err = s.ownFile(r.Context(), x, wanted.Input); err != nil {
+	req.File, err = s.ownFile(r.Context(), x, wanted.Input)
+	if err != nil {
 		return err
 	}
 	if req.File.Purpose != "batch" {
-		return wire.BadRequest("input_file_id", "invalid_value", "The input file must have the purpose batch, not %q", req.File.Purpose)
+		return wire.BadRequest("input_file_id", "invalid_value", "The input file must have the purpose batch, not %q",
+			req.File.Purpose)
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), storeTimeout)
 	defer cancel()
@@ -195,14 +202,17 @@ func (s *Server) createBatch(x *request, r *http.Request) error {
 
 func (n *newBatch) check() (ep wire.Endpoint, ttl time.Duration, err error) {
 	if n.Input == "" {
-		return "", 0, wire.BadRequest("input_file_id", "missing_required_parameter", "Missing required parameter: 'input_file_id'")
+		return "", 0, wire.BadRequest("input_file_id", "missing_required_parameter",
+			"Missing required parameter: 'input_file_id'")
 	}
 	ep, ok := batch.EndpointOf(n.Endpoint)
 	if !ok {
-		return "", 0, wire.BadRequest("endpoint", "invalid_value", "endpoint must be one of %s, not %q", batch.Paths(), shorten(n.Endpoint))
+		return "", 0, wire.BadRequest("endpoint", "invalid_value", "endpoint must be one of %s, not %q", batch.Paths(),
+			shorten(n.Endpoint))
 	}
 	if n.Window != "24h" {
-		return "", 0, wire.BadRequest("completion_window", "invalid_value", "completion_window must be 24h, not %q", shorten(n.Window))
+		return "", 0, wire.BadRequest("completion_window", "invalid_value", "completion_window must be 24h, not %q",
+			shorten(n.Window))
 	}
 	if len(n.Metadata) > maxPairs {
 		return "", 0, wire.BadRequest("metadata", "invalid_value", "metadata has at most %d pairs", maxPairs)
@@ -211,11 +221,13 @@ func (n *newBatch) check() (ep wire.Endpoint, ttl time.Duration, err error) {
 	for label, value := range n.Metadata {
 		bytes += len(label) + len(value)
 		if len([]rune(label)) > maxLabel || len([]rune(value)) > maxValue {
-			return "", 0, wire.BadRequest("metadata", "invalid_value", "a key of metadata has at most %d characters, a value %d", maxLabel, maxValue)
+			return "", 0, wire.BadRequest("metadata", "invalid_value", "a key of metadata has at most %d characters, a value %d",
+				maxLabel, maxValue)
 		}
 	}
 	if bytes > maxPairs*(maxLabel+maxValue) {
-		return "", 0, wire.BadRequest("metadata", "invalid_value", "metadata has at most %d bytes in all", maxPairs*(maxLabel+maxValue))
+		return "", 0, wire.BadRequest("metadata", "invalid_value", "metadata has at most %d bytes in all",
+			maxPairs*(maxLabel+maxValue))
 	}
 	if n.Output != nil {
 		ttl, err = lifetime("output_expires_after", n.Output.Anchor, n.Output.Seconds)
@@ -239,7 +251,8 @@ func (s *Server) cancelBatch(x *request, r *http.Request, id string) error {
 	})
 }
 
-func (s *Server) showBatch(x *request, r *http.Request, id string, get func(ctx context.Context, org, user, id string) (*batch.Batch, error)) error {
+func (s *Server) showBatch(x *request, r *http.Request, id string,
+	get func(ctx context.Context, org, user, id string) (*batch.Batch, error)) error {
 	ctx, cancel := context.WithTimeout(r.Context(), storeTimeout)
 	defer cancel()
 	b, err := get(ctx, x.caller.Org.ID, x.caller.User, id)

@@ -77,7 +77,8 @@ func (s *Server) unreadable(x *request, err error) error {
 		x.slow = true
 		return &wire.Error{
 			Status: http.StatusRequestTimeout, Type: "invalid_request_error", Code: "body_too_slow",
-			Message: fmt.Sprintf("The request body did not arrive within %s", s.opts.ReadBody), Header: http.Header{"Connection": {"close"}}, Err: err,
+			Message: fmt.Sprintf("The request body did not arrive within %s", s.opts.ReadBody),
+			Header:  http.Header{"Connection": {"close"}}, Err: err,
 		}
 	}
 	return &wire.Error{
@@ -95,7 +96,8 @@ func noRoom(err error) *wire.Error {
 	if !errors.As(err, &full) {
 		return wire.ServiceUnavailable("The bytes of this call cannot be kept at the moment", roomAgain, err)
 	}
-	return wire.Overloaded(fmt.Sprintf("The calls under way have used up what %s of this proxy allows them or your organization. Try again in a moment",
+	return wire.Overloaded(fmt.Sprintf("The calls under way have used up what %s of this proxy allows them or your "+
+		"organization. Try again in a moment",
 		full.Setting), roomAgain)
 }
 

@@ -35,7 +35,8 @@ func (s *Server) metered(ep wire.Endpoint) func(*request, *http.Request, string)
 		if err != nil {
 			return err
 		}
-		if wish.webhook, err = s.webhookOf(x.caller.Org.ID, r.Header, wish.async || req.Background); err != nil {
+		wish.webhook, err = s.webhookOf(x.caller.Org.ID, r.Header, wish.async || req.Background)
+		if err != nil {
 			return err
 		}
 		if plan.Caller.Org.RefuseOverLimit { // RFC 7240: a preference may be ignored

@@ -50,7 +50,8 @@ func (c *callerMemory) tend(ctx context.Context, collect func()) {
 			}
 		case <-again:
 		}
-		if done, again = c.size.Load(), nil; done < crowdStep {
+		done, again = c.size.Load(), nil
+		if done < crowdStep {
 			done = 0
 			continue
 		}

@@ -31,7 +31,8 @@ func (v *waitingCaller) giveUp(ctx context.Context) error {
 			tellPlace(v.exchange.Header(), at)
 		}
 		v.countRefusal(at)
-		return v.end(wire.RateLimited(fmt.Sprintf("%s. Its place is kept for %d s for the SDK's own retry, or for the same Idempotency-Key; the job is %s",
+		return v.end(wire.RateLimited(fmt.Sprintf("%s. Its place is kept for %d s for the SDK's own retry, or for the "+
+			"same Idempotency-Key; the job is %s",
 			late, int(kept.Seconds()), v.job.ID), time.Second))
 	} else if errors.Is(err, errGoesOn) {
 		return v.run(ctx)
@@ -40,7 +41,9 @@ func (v *waitingCaller) giveUp(ctx context.Context) error {
 	defer cancel()
 	job, err := v.server.queue.Expire(bounded, v.job.Org, v.job.ID)
 	if err == nil && job.State != queue.Expired && job.State != queue.Cancelled {
-		v.patience, v.deadline, v.running = time.Time{}, time.Time{}, true
+		v.patience = time.Time{}
+		v.deadline = time.Time{}
+		v.running = true
 		return v.run(ctx)
 	}
 	v.countRefusal(at)
@@ -89,7 +92,9 @@ func (v *waitingCaller) keepPlace(ctx context.Context) (time.Duration, error) {
 		return 0, err
 	}
 	if state.Terminal() || state == queue.Running && v.stream {
-		v.running, v.patience, v.deadline = true, time.Time{}, time.Time{}
+		v.running = true
+		v.patience = time.Time{}
+		v.deadline = time.Time{}
 		return 0, errGoesOn
 	}
 	if err := v.leavePlace(ctx, d); err != nil {
@@ -102,7 +107,8 @@ func (v *waitingCaller) keepPlace(ctx context.Context) (time.Duration, error) {
 // leavePlace lets the same call find its job again: by its key if it has one.
 func (v *waitingCaller) leavePlace(ctx context.Context, d time.Duration) error {
 	v.server.metrics.kept.Inc()
-	if v.exchange.stays = v.exchange.key != nil; v.exchange.stays {
+	v.exchange.stays = v.exchange.key != nil
+	if v.exchange.stays {
 		return nil
 	}
 	return v.server.idempotency.Keep(ctx, v.job.Org, v.print, v.job.ID, d)

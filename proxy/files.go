@@ -61,7 +61,8 @@ func limitOf(query url.Values, def, most int) (int, error) {
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 1 || n > most {
-		return 0, wire.BadRequest("limit", "invalid_value", "limit must be a whole number from 1 to %d, not %q", most, shorten(text))
+		return 0, wire.BadRequest("limit", "invalid_value", "limit must be a whole number from 1 to %d, not %q", most,
+			shorten(text))
 	}
 	return n, nil
 }
@@ -77,7 +78,8 @@ func (s *Server) stored(serve handler) handler {
 }
 
 func noFiles() *wire.Error {
-	return wire.NotFound("", "files_not_configured", "This proxy keeps no files, so it serves no batches: its operator has to set files.store")
+	return wire.NotFound("", "files_not_configured",
+		"This proxy keeps no files, so it serves no batches: its operator has to set files.store")
 }
 
 func owner(x *request) files.Owner { return files.Owner{Org: x.caller.Org.ID, User: x.caller.User} }
@@ -96,7 +98,8 @@ func (s *Server) allFiles(x *request, r *http.Request, _ string) error {
 		return err
 	}
 	f := files.Filter{Purpose: query.Get("purpose"), After: query.Get("after"), Limit: limit}
-	if f.Oldest, err = oldestFirst(query); err != nil {
+	f.Oldest, err = oldestFirst(query)
+	if err != nil {
 		return err
 	}
 	return s.listFiles(x, r, f)
@@ -255,7 +258,8 @@ func (s *Server) storeBatch(x *request, r *http.Request, f *uploadForm, part io.
 	if err := s.opts.Files.Room(r.Context(), owner(x)); err != nil {
 		return fileRefusal(err)
 	}
-	if f.up, err = s.opts.Files.Begin(r.Context(), owner(x), files.NewID()); err != nil {
+	f.up, err = s.opts.Files.Begin(r.Context(), owner(x), files.NewID())
+	if err != nil {
 		return unavailable(err)
 	}
 	return s.store(x, f.up, part)

@@ -21,7 +21,8 @@ func (s *Server) form(ep wire.Endpoint) func(*request, *http.Request, string) er
 			return err
 		}
 		if wish.async {
-			return wire.BadRequest("Prefer", "form_not_queued", "A call with files is not queued: leave Prefer: respond-async out")
+			return wire.BadRequest("Prefer", "form_not_queued",
+				"A call with files is not queued: leave Prefer: respond-async out")
 		}
 		req, err := s.readForm(x, r, ep)
 		if err != nil {

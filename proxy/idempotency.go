@@ -45,7 +45,8 @@ func (s *Server) once(x *request, r *http.Request, plan *guard.Plan, wish prefer
 
 // known finds the job that a request belongs to; done means that its answer is
 // written already. A job that has ended without success is no longer known.
-func (s *Server) known(x *request, r *http.Request, plan *guard.Plan, wish preferences) (job *queue.Job, done bool, err error) {
+func (s *Server) known(x *request, r *http.Request, plan *guard.Plan,
+	wish preferences) (job *queue.Job, done bool, err error) {
 	if len(r.Header["Idempotency-Key"]) == 0 && !retried(r.Header) {
 		return nil, false, nil
 	}
@@ -84,7 +85,8 @@ func (s *Server) knownAs(x *request, r *http.Request, plan *guard.Plan) (job, an
 	if keys := r.Header.Values("Idempotency-Key"); len(keys) > 0 {
 		return s.openKey(ctx, x, r, plan, keys)
 	}
-	if job, err = s.idempotency.Take(ctx, x.caller.Org.ID, s.print(x, r, plan)); err != nil {
+	job, err = s.idempotency.Take(ctx, x.caller.Org.ID, s.print(x, r, plan))
+	if err != nil {
 		s.log.Debug("kept place not looked for", "id", x.id, "err", err)
 	}
 	return job, "", nil
@@ -103,7 +105,8 @@ func retried(h http.Header) bool {
 // print is what makes two requests of a caller's the same. Which of the user's
 // keys they come with counts too.
 func (s *Server) print(x *request, r *http.Request, plan *guard.Plan) idempotency.Fingerprint {
-	return idempotency.FingerprintOf([]byte(x.caller.User), []byte(x.caller.Key), []byte(plan.Request.Endpoint), []byte(r.URL.RawQuery), plan.Request.Body)
+	return idempotency.FingerprintOf([]byte(x.caller.User), []byte(x.caller.Key), []byte(plan.Request.Endpoint),
+		[]byte(r.URL.RawQuery), plan.Request.Body)
 }
 
 // maxKeyText bounds an Idempotency-Key.
@@ -111,10 +114,14 @@ const maxKeyText = 255
 
 // openKey takes the caller's idempotency key and returns the job or the answer
 // it leads to, if any.
-func (s *Server) openKey(ctx context.Context, x *request, r *http.Request, plan *guard.Plan, keys []string) (job, answer string, err error) {
+func (s *Server) openKey(ctx context.Context, x *request, r *http.Request, plan *guard.Plan,
+	keys []string) (job, answer string, err error) {
 	text := keys[0]
-	if len(keys) > 1 || text == "" || len(text) > maxKeyText || strings.ContainsFunc(text, func(c rune) bool { return c < ' ' || c > '~' }) {
-		return "", "", wire.BadRequest("Idempotency-Key", "invalid_idempotency_key", "Idempotency-Key takes one text of 1 to %d printable ASCII characters", maxKeyText)
+	if len(keys) > 1 || text == "" || len(text) > maxKeyText || strings.ContainsFunc(text, func(c rune) bool {
+		return c < ' ' || c > '~'
+	}) {
+		return "", "", wire.BadRequest("Idempotency-Key", "invalid_idempotency_key",
+			"Idempotency-Key takes one text of 1 to %d printable ASCII characters", maxKeyText)
 	}
 	scope := idempotency.FingerprintOf([]byte(x.caller.User), []byte(plan.Request.Endpoint), []byte(text))
 	body := idempotency.FingerprintOf([]byte(r.URL.RawQuery), plan.Request.Body)
@@ -194,7 +201,9 @@ func (s *Server) replayAnswer(ctx context.Context, x *request, id string) error 
 		a, err = s.queue.Answer(ctx, x.caller.Org.ID, id)
 	}
 	if errors.Is(err, queue.ErrNotFound) {
-		return wire.Gone("answer_not_kept", "The call with this Idempotency-Key was completed and charged, but its answer was too large to keep, or the org has no room left for it. Use another key for another call")
+		return wire.Gone("answer_not_kept",
+			"The call with this Idempotency-Key was completed and charged, but its answer was too large to keep, or the org "+
+				"has no room left for it. Use another key for another call")
 	}
 	if err != nil {
 		return unavailable(err)

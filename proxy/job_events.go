@@ -55,7 +55,8 @@ func parseCursor(text string) (c cursor, err error) {
 	a, errA := strconv.ParseUint(attempt, 10, 31)
 	b, errB := strconv.ParseUint(bytes, 10, 62)
 	if errA != nil || errB != nil {
-		return c, wire.BadRequest("Last-Event-ID", "invalid_value", "Last-Event-ID %q is not the id of an event of a job", shorten(text))
+		return c, wire.BadRequest("Last-Event-ID", "invalid_value", "Last-Event-ID %q is not the id of an event of a job",
+			shorten(text))
 	}
 	return cursor{int(a), int64(b), over}, nil
 }
@@ -81,7 +82,8 @@ func (s *Server) jobEvents(x *request, r *http.Request, id string) error {
 		return err
 	}
 	defer done()
-	o := &eventReader{server: s, exchange: x, job: job, output: r.URL.Query().Get("output") == "true", cursor: cursor{attempt: at.attempt}, skip: at.bytes}
+	o := &eventReader{server: s, exchange: x, job: job, output: r.URL.Query().Get("output") == "true",
+		cursor: cursor{attempt: at.attempt}, skip: at.bytes}
 	h := x.Header()
 	h.Set("Content-Type", "text/event-stream; charset=utf-8")
 	h.Set("X-Accel-Buffering", "no")
@@ -160,7 +162,9 @@ type outputEvent struct {
 
 func (o *eventReader) tell(ctx context.Context, e queue.Event) error {
 	if e.Attempt != o.cursor.attempt { // what an attempt before this one told is void
-		o.cursor, o.skip, o.rest = cursor{attempt: e.Attempt}, 0, nil
+		o.cursor = cursor{attempt: e.Attempt}
+		o.skip = 0
+		o.rest = nil
 	}
 	switch {
 	case e.Kind == queue.Changed:

@@ -71,7 +71,8 @@ func wholeSeconds(d time.Duration) int64 { return int64((d + time.Second - 1) / 
 // viewOf is a job without its place in the queue.
 func viewOf(j *queue.Job) jobView {
 	v := jobView{
-		ID: j.ID, Object: "job", Status: j.State, Cancelling: j.Cancelling, Endpoint: "/v1" + j.Endpoint.Path(), Model: j.Model,
+		ID: j.ID, Object: "job", Status: j.State, Cancelling: j.Cancelling, Endpoint: "/v1" + j.Endpoint.Path(),
+		Model:   j.Model,
 		Created: j.Created.Unix(), Started: unix(j.Started), Finished: unix(j.Finished), Expires: unix(j.Deadline),
 		Attempts: j.Attempt, Estimate: usd(int64(j.Cost)),
 	}
@@ -141,13 +142,16 @@ type jobList struct {
 func wantedJobs(query url.Values) (f queue.Filter, limit int, err error) {
 	limit = 20
 	if text := query.Get("limit"); text != "" {
-		if limit, err = strconv.Atoi(text); err != nil || limit < 1 || limit > 100 {
-			return f, 0, wire.BadRequest("limit", "invalid_value", "limit must be a whole number from 1 to 100, not %q", shorten(text))
+		limit, err = strconv.Atoi(text)
+		if err != nil || limit < 1 || limit > 100 {
+			return f, 0, wire.BadRequest("limit", "invalid_value", "limit must be a whole number from 1 to 100, not %q",
+				shorten(text))
 		}
 	}
 	f.Model, f.State = query.Get("model"), queue.State(query.Get("status"))
 	if f.State != "" && f.State != queue.Queued && f.State != queue.Running && !f.State.Terminal() {
-		return f, 0, wire.BadRequest("status", "invalid_value", "status must be queued, running, succeeded, failed, cancelled or expired, not %q", shorten(string(f.State)))
+		return f, 0, wire.BadRequest("status", "invalid_value",
+			"status must be queued, running, succeeded, failed, cancelled or expired, not %q", shorten(string(f.State)))
 	}
 	if text := query.Get("since"); text != "" {
 		seconds, err := strconv.ParseInt(text, 10, 64)
@@ -187,7 +191,8 @@ func (s *Server) listJobs(x *request, r *http.Request, _ string) error {
 	if n := len(page.Jobs); n > 0 {
 		list.FirstID = &page.Jobs[0].ID
 	}
-	if list.HasMore = page.More; page.More || len(page.Jobs) > 0 {
+	list.HasMore = page.More
+	if page.More || len(page.Jobs) > 0 {
 		list.LastID = &page.Next
 		if !page.More {
 			list.LastID = &page.Jobs[len(page.Jobs)-1].ID
@@ -204,7 +209,8 @@ func (s *Server) cancelJob(x *request, r *http.Request, id string) error {
 	if err != nil {
 		return err
 	}
-	if job, err = s.cancelled(r.Context(), job); err != nil {
+	job, err = s.cancelled(r.Context(), job)
+	if err != nil {
 		return err
 	}
 	return x.json(http.StatusOK, s.view(r.Context(), job))
@@ -233,7 +239,8 @@ func (s *Server) jobResult(x *request, r *http.Request, id string) error {
 	}
 	x.job = job.ID
 	if !job.State.Terminal() {
-		return wire.NotFinished("The job is "+string(job.State)+": ask again later, or watch GET /v1/jobs/"+job.ID, 2*time.Second)
+		return wire.NotFinished("The job is "+string(job.State)+": ask again later, or watch GET /v1/jobs/"+job.ID,
+			2*time.Second)
 	}
 	return s.replay(r.Context(), x, job)
 }

@@ -41,7 +41,8 @@ func (s *Server) readParts(x *request, r *http.Request, part string, fields ...s
 	f := &upForm{x: x, part: part, fields: map[string]string{}}
 	err = s.eachPart(x, r, part, func(name, text string) error {
 		if !slices.Contains(fields, name) {
-			return wire.BadRequest(shorten(name), "unknown_parameter", "The field '%s' is none this endpoint takes", shorten(name))
+			return wire.BadRequest(shorten(name), "unknown_parameter", "The field '%s' is none this endpoint takes",
+				shorten(name))
 		}
 		f.fields[name] = text
 		return nil
@@ -54,7 +55,9 @@ func (s *Server) readParts(x *request, r *http.Request, part string, fields ...s
 
 // spoolPart keeps a file while its form is read.
 func (s *Server) spoolPart(x *request, f *upForm, p *multipart.Part) error {
-	f.file, f.name, f.kind = true, p.FileName(), p.Header.Get("Content-Type")
+	f.file = true
+	f.name = p.FileName()
+	f.kind = p.Header.Get("Content-Type")
 	x.body = s.opts.Spool.Buffer(x.request.Context(), x.caller.Org.ID, s.roomWait)
 	if err := x.body.Fill(io.LimitReader(p, s.opts.MaxFile+1)); err != nil {
 		return s.brokenUpload(x, err)
@@ -67,7 +70,8 @@ func (s *Server) spoolPart(x *request, f *upForm, p *multipart.Part) error {
 
 // eachPart reads a form part by part: the one called file, at most once, and text fields,
 // each at most once.
-func (s *Server) eachPart(x *request, r *http.Request, file string, field func(name, text string) error, data func(*multipart.Part) error) error {
+func (s *Server) eachPart(x *request, r *http.Request, file string, field func(name, text string) error,
+	data func(*multipart.Part) error) error {
 	r.Body = &slowBody{ReadCloser: r.Body, x: x}
 	parts, err := r.MultipartReader()
 	if err != nil {
@@ -120,7 +124,8 @@ func (f *upForm) fill(r *providers.Request) {
 	if f.file {
 		h := textproto.MIMEHeader{}
 		h.Set("Content-Disposition", multipart.FileContentDisposition(f.part, f.name))
-		if f.kind = strings.Map(printed, f.kind); f.kind != "" {
+		f.kind = strings.Map(printed, f.kind)
+		if f.kind != "" {
 			h.Set("Content-Type", f.kind)
 		}
 		_, _ = w.CreatePart(h)

@@ -38,7 +38,8 @@ func parseWish(h http.Header) (preferences, error) {
 			case "wait":
 				seconds, err := strconv.Atoi(strings.Trim(strings.TrimSpace(value), `"`))
 				if err != nil || seconds < 0 {
-					return preferences{}, wire.BadRequest("Prefer", "invalid_prefer", "Prefer: wait takes a whole number of seconds, not %q", shorten(value))
+					return preferences{}, wire.BadRequest("Prefer", "invalid_prefer",
+						"Prefer: wait takes a whole number of seconds, not %q", shorten(value))
 				}
 				w.patience = max(time.Duration(min(seconds, int(maxWish/time.Second)))*time.Second, time.Millisecond)
 				w.waits = "wait=" + strconv.Itoa(seconds)
@@ -59,7 +60,8 @@ func (s *Server) webhookOf(org string, h http.Header, async bool) (string, error
 		return "", nil
 	case len(list) > 1 || !async:
 		return "", wire.BadRequest(headerWebhook, "invalid_webhook",
-			"%s takes one URL, and goes with Prefer: respond-async or a background: any other call is answered on its connection", headerWebhook)
+			"%s takes one URL, and goes with Prefer: respond-async or a background: any other call is answered on its "+
+				"connection", headerWebhook)
 	}
 	return list[0], s.checkWebhook(org, headerWebhook, list[0])
 }

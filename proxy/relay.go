@@ -92,7 +92,8 @@ func (s *Server) findThing(x *request, r *http.Request, t *task) error {
 func noThing(k ownership.Kind, id string) *wire.Error {
 	what := strings.NewReplacer("_", " ", ".", " ").Replace(string(k))
 	code := strings.ReplaceAll(string(k), ".", "_") + "_not_found"
-	return wire.NotFound("id", code, "No such %s: %s. It must have been made through this proxy by the same org", what, shorten(id))
+	return wire.NotFound("id", code, "No such %s: %s. It must have been made through this proxy by the same org", what,
+		shorten(id))
 }
 
 // readTask reads the body and what it mentions.
@@ -116,7 +117,8 @@ func (s *Server) readTask(x *request, r *http.Request, t *task) error {
 	if err != nil {
 		return err
 	}
-	if t.mentions, err = wire.ScanMentions(body, s.opts.Scan); err != nil {
+	t.mentions, err = wire.ScanMentions(body, s.opts.Scan)
+	if err != nil {
 		return err
 	}
 	if len(body) > 0 {
@@ -130,7 +132,8 @@ func (s *Server) readTask(x *request, r *http.Request, t *task) error {
 
 // settleOn finds the provider of a task, which is that of all it mentions.
 func (s *Server) settleOn(ctx context.Context, x *request, t *task) (err error) {
-	if t.named, err = s.guard.Mentioned(ctx, x.caller, t.mentions.Refs); err != nil {
+	t.named, err = s.guard.Mentioned(ctx, x.caller, t.mentions.Refs)
+	if err != nil {
 		return err
 	}
 	for i, n := range t.named {
@@ -143,7 +146,8 @@ func (s *Server) settleOn(ctx context.Context, x *request, t *task) (err error) 
 		}
 	}
 	if t.note.Provider == "" {
-		if t.note.Provider, err = s.guard.Keeper(x.caller); err != nil {
+		t.note.Provider, err = s.guard.Keeper(x.caller)
+		if err != nil {
 			return err
 		}
 	}
@@ -281,7 +285,8 @@ func (s *Server) seen(ctx context.Context, x *request, t *task, status int, answ
 	}
 	now := time.Now()
 	n := ownership.Note{
-		ID: made.ID, Until: made.Expires, Made: now.UnixMicro(), Created: made.Created, Kind: t.makes, Provider: t.note.Provider, Of: t.note.ID, Bytes: max(made.Bytes, 0), Purpose: made.Purpose, Name: made.Name,
+		ID: made.ID, Until: made.Expires, Made: now.UnixMicro(), Created: made.Created, Kind: t.makes,
+		Provider: t.note.Provider, Of: t.note.ID, Bytes: max(made.Bytes, 0), Purpose: made.Purpose, Name: made.Name,
 		Paid: t.made.Paid, Unit: t.made.Unit,
 	}
 	if t.makes == ownership.VectorStore {
@@ -353,7 +358,8 @@ func session(s *Server, x *request, t *task) (*guard.Plan, error) {
 			size = guard.DefaultContainer
 		}
 		if !slices.Contains(containers, size) {
-			return nil, wire.BadRequest("memory_limit", "invalid_value", "memory_limit must be one of %s", strings.Join(containers, ", "))
+			return nil, wire.BadRequest("memory_limit", "invalid_value", "memory_limit must be one of %s",
+				strings.Join(containers, ", "))
 		}
 		unit = guard.ContainerEntry + size
 		t.made = ownership.Note{Unit: unit, Paid: time.Now().Add(guard.SessionTime).Unix()}

@@ -24,7 +24,8 @@ func purposeKept(purpose string) error {
 	if slices.Contains(purposes, purpose) {
 		return nil
 	}
-	return wire.BadRequest("purpose", "invalid_value", "purpose must be one of %s; a file for batches is made by POST /v1/files. It is %q",
+	return wire.BadRequest("purpose", "invalid_value",
+		"purpose must be one of %s; a file for batches is made by POST /v1/files. It is %q",
 		strings.Join(purposes, ", "), shorten(purpose))
 }
 
@@ -49,7 +50,9 @@ func (s *Server) uploadThing(x *request, r *http.Request, f *uploadForm) error {
 func (s *Server) listFiles(x *request, r *http.Request, f files.Filter) error {
 	ctx, cancel := context.WithTimeout(r.Context(), storeTimeout)
 	defer cancel()
-	data, more, after := []json.RawMessage{}, false, f.After
+	data := []json.RawMessage{}
+	more := false
+	after := f.After
 	if s.opts.Files != nil && !slices.Contains(purposes, f.Purpose) {
 		page, left, err := s.opts.Files.List(ctx, owner(x), f)
 		switch {
@@ -76,7 +79,9 @@ func (s *Server) listFiles(x *request, r *http.Request, f files.Filter) error {
 		if err != nil {
 			return err
 		}
-		data, more, read = append(data, rest...), left, read+len(rest)
+		data = append(data, rest...)
+		more = left
+		read = read + len(rest)
 	} else if after != "" {
 		return noCursor()
 	}
@@ -90,10 +95,12 @@ func noCursor() *wire.Error {
 
 // filesElsewhere are the files that a provider keeps, as they were when they were made:
 // they never change.
-func (s *Server) filesElsewhere(ctx context.Context, x *request, f files.Filter, after string, limit int) ([]json.RawMessage, bool, error) {
+func (s *Server) filesElsewhere(ctx context.Context, x *request, f files.Filter, after string,
+	limit int) ([]json.RawMessage, bool, error) {
 	var data []json.RawMessage
 	for more := true; more && len(data) < limit; {
-		list, left, err := s.guard.Things(ctx, x.caller, ownership.File, ownership.Page{After: after, Oldest: f.Oldest, Limit: limit - len(data)})
+		list, left, err := s.guard.Things(ctx, x.caller, ownership.File,
+			ownership.Page{After: after, Oldest: f.Oldest, Limit: limit - len(data)})
 		if errors.Is(err, ownership.ErrNoSuch) {
 			return nil, false, noCursor()
 		}
@@ -111,7 +118,8 @@ func (s *Server) filesElsewhere(ctx context.Context, x *request, f files.Filter,
 			}
 			data = append(data, text)
 		}
-		if more = left && len(list) > 0; more && len(data) == limit {
+		more = left && len(list) > 0
+		if more && len(data) == limit {
 			return data, true, nil
 		}
 	}
@@ -141,7 +149,8 @@ func (s *Server) listThings(x *request, r *http.Request, op operation) error {
 		return err
 	}
 	page := ownership.Page{After: query.Get("after"), Before: query.Get("before"), Limit: limit}
-	if page.Oldest, err = oldestFirst(query); err != nil {
+	page.Oldest, err = oldestFirst(query)
+	if err != nil {
 		return err
 	}
 	x.endReads()
@@ -174,7 +183,8 @@ func (s *Server) listThings(x *request, r *http.Request, op operation) error {
 }
 
 // showThings asks for each thing of a page.
-func (s *Server) showThings(x *request, r *http.Request, op operation, list []ownership.Note) ([]json.RawMessage, error) {
+func (s *Server) showThings(x *request, r *http.Request, op operation,
+	list []ownership.Note) ([]json.RawMessage, error) {
 	shown := make([]json.RawMessage, len(list))
 	fails := make([]error, len(list))
 	var wait sync.WaitGroup

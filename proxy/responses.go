@@ -19,7 +19,8 @@ import (
 // others do not exist.
 func (s *Server) ownResponse(x *request, r *http.Request, id string) (ownership.Note, error) {
 	n, err := s.guard.Owned(r.Context(), x.caller, id)
-	if errors.Is(err, guard.ErrNotOwned) || err == nil && (n.User != x.caller.User || n.Response != "" || n.Kind != "" || !plainID(n.At())) {
+	if errors.Is(err, guard.ErrNotOwned) ||
+		err == nil && (n.User != x.caller.User || n.Response != "" || n.Kind != "" || !plainID(n.At())) {
 		return n, noResponse(id)
 	}
 	return n, err
@@ -52,7 +53,8 @@ func (s *Server) fetch(x *request, r *http.Request, id, method, verb string) (in
 	}
 	defer done()
 	status, err := s.guard.Fetch(r.Context(), x, x.caller.Org, n, providers.Request{
-		Method: method, Path: wire.Responses.Path() + "/" + n.At() + verb, Query: r.URL.RawQuery, Header: r.Header, Fresh: fresh,
+		Method: method, Path: wire.Responses.Path() + "/" + n.At() + verb, Query: r.URL.RawQuery, Header: r.Header,
+		Fresh: fresh,
 	})
 	if spool.NoRoom(err) {
 		err = noRoom(err)

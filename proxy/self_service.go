@@ -38,7 +38,10 @@ type usageLine struct {
 }
 
 func (l *usageLine) add(r budget.Rollup) {
-	l.Calls, l.Input, l.Cached, l.Output = l.Calls+r.Calls, l.Input+r.Input, l.Cached+r.Cached, l.Output+r.Output
+	l.Calls = l.Calls + r.Calls
+	l.Input = l.Input + r.Input
+	l.Cached = l.Cached + r.Cached
+	l.Output = l.Output + r.Output
 	l.Cost, l.Estimated = l.Cost+int64(r.Cost), l.Estimated+int64(r.Estimated)
 }
 
@@ -70,11 +73,14 @@ func (s *Server) ownUsage(x *request, r *http.Request, _ string) error {
 	for _, l := range sums {
 		lines = append(lines, l)
 	}
-	slices.SortFunc(lines, func(a, b *usageLine) int { return cmp.Or(cmp.Compare(a.Day, b.Day), cmp.Compare(a.Model, b.Model)) })
+	slices.SortFunc(lines, func(a, b *usageLine) int {
+		return cmp.Or(cmp.Compare(a.Day, b.Day), cmp.Compare(a.Model, b.Model))
+	})
 	return x.json(http.StatusOK, map[string]any{
 		"object": "list", "from": from.Format(time.DateOnly), "to": to.Add(-1).Format(time.DateOnly), "data": lines,
 		"total": map[string]int64{
-			"calls": total.Calls, "input_tokens": total.Input, "cached_input_tokens": total.Cached, "output_tokens": total.Output,
+			"calls": total.Calls, "input_tokens": total.Input, "cached_input_tokens": total.Cached,
+			"output_tokens": total.Output,
 			"cost_nano_usd": total.Cost, "estimated_nano_usd": total.Estimated,
 		},
 	})
@@ -89,8 +95,10 @@ func usageDays(r *http.Request, now time.Time) (from, to time.Time, err error) {
 		if text == "" {
 			continue
 		}
-		if days[i], err = time.Parse(time.DateOnly, text); err != nil {
-			return from, to, wire.BadRequest(name, "invalid_value", "%s must be a day such as 2026-11-01, not %q", name, shorten(text))
+		days[i], err = time.Parse(time.DateOnly, text)
+		if err != nil {
+			return from, to, wire.BadRequest(name, "invalid_value", "%s must be a day such as 2026-11-01, not %q", name,
+				shorten(text))
 		}
 	}
 	from, to = days[0], days[1].AddDate(0, 0, 1)

@@ -124,7 +124,8 @@ func New(o Options) *Server {
 		opts: o, guard: o.Guard, queue: o.Queue, idempotency: o.Idempotency, log: o.Log,
 		failures: o.Failures, puts: make(chan struct{}, maxPuts),
 		looks:    make(chan struct{}, maxLooks),
-		stopWait: storeTimeout, roomWait: roomPatience, metrics: newMetrics(o.Metrics), crowd: newCrowd(), runs: newRunTimes(), flows: newWaitingFlows(),
+		stopWait: storeTimeout, roomWait: roomPatience, metrics: newMetrics(o.Metrics), crowd: newCrowd(),
+		runs: newRunTimes(), flows: newWaitingFlows(),
 		reads: newReads(storeReads), fetches: newReads(upstreamReads), streams: newStreams(o.Streams),
 	}
 	s.drained, s.drain = context.WithCancel(context.Background()) //nolint:forbidigo // it is nobody's call
@@ -174,7 +175,8 @@ func lacking(scope string) error {
 //go:noinline // what it takes of the stack would be taken for as long as a caller waits
 func (s *Server) dispatch(x *request, r *http.Request) error {
 	if r.Header.Get("Upgrade") != "" {
-		return wire.BadRequest("", "upgrade_not_supported", "This proxy serves no WebSocket or other upgrade: use HTTP requests")
+		return wire.BadRequest("", "upgrade_not_supported",
+			"This proxy serves no WebSocket or other upgrade: use HTTP requests")
 	}
 	r, x.deployment = fromAzure(r)
 	route, arg, err := s.match(r)
@@ -190,12 +192,14 @@ func (s *Server) dispatch(x *request, r *http.Request) error {
 		return err
 	}
 	x.caller = guard.Caller{Org: p.Org, User: p.User, Key: p.Key, Models: p.Models, IP: x.from}
-	if x.scopes = p.Scopes; !x.may(route.scope) {
+	x.scopes = p.Scopes
+	if !x.may(route.scope) {
 		return lacking(route.scope)
 	}
 	r = x.traced(r, r.Header)
 	if units := route.units(r.Method); units > 0 {
-		if x.reading, err = s.reads.begin(p.Org.ID, p.Key, units, time.Now()); err != nil {
+		x.reading, err = s.reads.begin(p.Org.ID, p.Key, units, time.Now())
+		if err != nil {
 			return err
 		}
 		defer x.reading()

@@ -31,7 +31,8 @@ func (s *Server) keptHere(x *request, r *http.Request, id, method, verb string) 
 	case verb == "/input_items":
 		return listItems(x, r.URL.Query(), t.Input)
 	case r.URL.Query().Get("stream") == "true":
-		return wire.BadRequest("stream", "invalid_value", "This response cannot be streamed: it was not created with background=true")
+		return wire.BadRequest("stream", "invalid_value",
+			"This response cannot be streamed: it was not created with background=true")
 	}
 	return x.document(t.Response)
 }
@@ -51,7 +52,8 @@ func listItems(x *request, query url.Values, raw []byte) error {
 	if text := query.Get("limit"); text != "" {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 1 || n > itemsMost {
-			return wire.BadRequest("limit", "invalid_value", "limit must be a number from 1 to %d, not %q", itemsMost, shorten(text))
+			return wire.BadRequest("limit", "invalid_value", "limit must be a number from 1 to %d, not %q", itemsMost,
+				shorten(text))
 		}
 		limit = n
 	}

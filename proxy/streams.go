@@ -56,7 +56,8 @@ func (s *streams) begin(org, key string) (func(), error) {
 func (s *streams) add(ids [2]string, n int) {
 	s.open += n
 	for _, id := range ids {
-		if s.by[id] += n; s.by[id] == 0 {
+		s.by[id] += n
+		if s.by[id] == 0 {
 			delete(s.by, id)
 		}
 	}

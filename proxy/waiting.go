@@ -160,7 +160,10 @@ const headerJob = "X-Llmguard-Job-Id"
 // take handles one event. The error is that of writing to the caller.
 func (v *waitingCaller) take(e queue.Event) error {
 	if e.Attempt > v.attempt { // what a dead attempt left of a plain answer is void
-		v.attempt, v.status, v.ended, v.events.cut = e.Attempt, 0, false, wire.Events{}
+		v.attempt = e.Attempt
+		v.status = 0
+		v.ended = false
+		v.events.cut = wire.Events{}
 		v.exchange.answer.Close()
 	}
 	switch e.Kind {
@@ -168,7 +171,9 @@ func (v *waitingCaller) take(e queue.Event) error {
 		v.await(e.State == queue.Queued && v.job.Class == queue.Interactive)
 		switch e.State {
 		case queue.Running:
-			v.running, v.deadline, v.since = true, v.hold, time.Now() // it costs money now
+			v.running = true
+			v.deadline = v.hold
+			v.since = time.Now() // it costs money now
 		case queue.Queued:
 			v.running, v.deadline = false, v.patience // for the first time, or again
 		}

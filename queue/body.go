@@ -21,7 +21,8 @@ func (c *Claim) readBody(ctx context.Context) {
 		size = c.ref.Size
 	}
 	room := c.q.opts.Spool.Pricing(size)
-	if c.unread = c.q.opts.Spool.Memory.Take(ctx, c.Job.Org, room, bodyPatience); c.unread != nil {
+	c.unread = c.q.opts.Spool.Memory.Take(ctx, c.Job.Org, room, bodyPatience)
+	if c.unread != nil {
 		c.Body = nil
 		return
 	}
@@ -29,7 +30,8 @@ func (c *Claim) readBody(ctx context.Context) {
 	if !c.away {
 		return
 	}
-	if c.Body = c.q.slow.take(c.id); c.Body != nil {
+	c.Body = c.q.slow.take(c.id)
+	if c.Body != nil {
 		return
 	}
 	began := time.Now()

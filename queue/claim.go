@@ -177,7 +177,8 @@ func (c *Claim) finish(ctx context.Context, state State, v Verdict, code string)
 	text := []byte(nil)
 	if v.Error != nil {
 		var err error
-		if text, err = json.Marshal(v.Error); err != nil {
+		text, err = json.Marshal(v.Error)
+		if err != nil {
 			return fmt.Errorf("queue: error of %s: %w", c.id, err)
 		}
 		code = v.Error.Code

@@ -49,7 +49,8 @@ func (b *coalescedScript) do(ctx context.Context, q *Queue, p *pool, key string,
 }
 
 // doAt is do, and tells when the script was called.
-func (b *coalescedScript) doAt(ctx context.Context, q *Queue, p *pool, key string, args ...any) (string, time.Time, error) {
+func (b *coalescedScript) doAt(ctx context.Context, q *Queue, p *pool, key string,
+	args ...any) (string, time.Time, error) {
 	e := &scriptCall{ctx: ctx, q: q, p: p, key: key, args: args, done: make(chan struct{})}
 	b.add(e)
 	select {
@@ -81,7 +82,8 @@ func (b *coalescedScript) run(batch []*scriptCall) {
 	}
 	for i, e := range batch {
 		e.sent = sent
-		if e.err = err; err == nil {
+		e.err = err
+		if err == nil {
 			e.line = lines[i]
 		}
 		close(e.done)

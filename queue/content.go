@@ -173,7 +173,8 @@ func (q *Queue) sealed(org, key string, e entry) []any {
 
 // appendOutput appends entries and wakes the watchers. Entries that are there
 // already, after a lost reply, are skipped.
-func (q *Queue) appendOutput(ctx context.Context, org, id string, attempt int, ttl time.Duration, entries []entry) error {
+func (q *Queue) appendOutput(ctx context.Context, org, id string, attempt int, ttl time.Duration,
+	entries []entry) error {
 	key := outKey(id, attempt)
 	pipe := q.rdb.Pipeline()
 	adds := make([]*redis.StringCmd, len(entries))
@@ -292,7 +293,9 @@ func (q *Queue) fetch(ctx context.Context, p *pool, claims []*Claim) {
 	for _, c := range claims {
 		if c.unread == nil && !c.Job.State.Terminal() && c.Job.Attempt > 0 {
 			left, err := q.remainsOf(ctx, c.id, c.Job.Attempt)
-			c.Recovered, c.partial, c.unread = left.outcome, left.partial, err
+			c.Recovered = left.outcome
+			c.partial = left.partial
+			c.unread = err
 		}
 	}
 }
@@ -313,12 +316,14 @@ func (c *Claim) decode(record *redis.MapStringStringCmd, body *redis.StringCmd) 
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return fmt.Errorf("queue: read body: %w", err)
 	}
-	if c.ref, c.away, err = c.q.refIn(j.Org, bodyKey(j.ID), data); err != nil {
+	c.ref, c.away, err = c.q.refIn(j.Org, bodyKey(j.ID), data)
+	if err != nil {
 		return err
 	}
 	j.away = c.away
 	if !c.away {
-		if c.Body, err = c.q.openText(j, data); err != nil {
+		c.Body, err = c.q.openText(j, data)
+		if err != nil {
 			return err
 		}
 	}

@@ -55,7 +55,8 @@ func blobKey(name string) string {
 // errContentGone tells a caller that what a ref refers to is not there.
 var errContentGone = &wire.Error{
 	Status: http.StatusInternalServerError, Type: "server_error", Code: "content_lost",
-	Message: "What the job was given or answered is too large for Redis and missing, or damaged, in files.store. Send the call again",
+	Message: "What the job was given or answered is too large for Redis and missing, or damaged, in files.store. Send " +
+		"the call again",
 }
 
 // errNoBlobs tells that this process cannot follow a ref.
@@ -88,7 +89,8 @@ func (q *Queue) refIn(org, key string, text []byte) (r ref, ok bool, err error) 
 	if !ok {
 		return ref{}, false, nil
 	}
-	if rest, err = q.seal().Open(rest, org, key, "ref"); err == nil {
+	rest, err = q.seal().Open(rest, org, key, "ref")
+	if err == nil {
 		err = json.Unmarshal(rest, &r)
 	}
 	if err != nil {
@@ -352,7 +354,8 @@ func (q *Queue) wholeOutput(ctx context.Context, org, key string, to *bytes.Buff
 			return nil, fmt.Errorf("queue: read output: %w", err)
 		}
 		for _, m := range page {
-			if last = "(" + m.ID; m.Values["k"] != "b" {
+			last = "(" + m.ID
+			if m.Values["k"] != "b" {
 				continue
 			}
 			piece, err := q.openBytes(org, key, m)
@@ -384,7 +387,8 @@ func (q *Queue) blobOf(
 	if err := q.opts.Spool.Memory.Take(ctx, org, r.Size, bodyPatience); err != nil {
 		return nil, 0, err
 	}
-	if data, err = q.getBlob(ctx, outBlob(id, attempt), r); err != nil {
+	data, err = q.getBlob(ctx, outBlob(id, attempt), r)
+	if err != nil {
 		q.opts.Spool.Memory.Give(org, r.Size)
 		return nil, 0, err
 	}

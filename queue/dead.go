@@ -63,7 +63,8 @@ func (q *Queue) Replay(ctx context.Context, id string) (*Job, error) {
 	}
 	next := old.Replay
 	if next == "" {
-		if next, err = q.nameReplay(ctx, p, id); err != nil {
+		next, err = q.nameReplay(ctx, p, id)
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -77,7 +78,8 @@ func (q *Queue) Replay(ctx context.Context, id string) (*Job, error) {
 	j := &Job{
 		ID: next, Pool: old.Pool, Org: old.Org, User: old.User, Key: old.Key, CallID: wire.NewCallID(),
 		Class: max(old.Class, Async), Endpoint: old.Endpoint, Model: old.Model, Stream: old.Stream,
-		Tokens: old.Tokens, Cost: old.Cost, IP: old.IP, Header: old.Header, Query: old.Query, Notice: old.Notice, Origin: old.ID,
+		Tokens: old.Tokens, Cost: old.Cost, IP: old.IP, Header: old.Header, Query: old.Query, Notice: old.Notice,
+		Origin: old.ID,
 	}
 	if err := q.Put(ctx, j, body); err != nil {
 		return nil, err

@@ -34,7 +34,8 @@ type Parked struct {
 }
 
 // parkedWhat are the kinds of subjects_of in flows.lua.
-var parkedWhat = map[string]string{"o": "all", "u": "all", "O": "model", "U": "model", "K": "key", "L": "key and model", "p": "all"}
+var parkedWhat = map[string]string{"o": "all", "u": "all", "O": "model", "U": "model", "K": "key", "L": "key and model",
+	"p": "all"}
 
 // Waiting lists the flows of a pool that have waiting jobs, the one with the
 // oldest job first. It reads every waiting job: it is for people.
@@ -45,11 +46,14 @@ func (q *Queue) Waiting(ctx context.Context, poolID string) ([]Waiting, error) {
 	}
 	var all []Waiting
 	for class := Interactive; class <= Batch; class++ {
-		if all, err = q.waitingIn(ctx, p, class, all); err != nil {
+		all, err = q.waitingIn(ctx, p, class, all)
+		if err != nil {
 			return nil, err
 		}
 	}
-	slices.SortStableFunc(all, func(a, b Waiting) int { return cmp.Or(a.Oldest.Compare(b.Oldest), cmp.Compare(a.Class, b.Class)) })
+	slices.SortStableFunc(all, func(a, b Waiting) int {
+		return cmp.Or(a.Oldest.Compare(b.Oldest), cmp.Compare(a.Class, b.Class))
+	})
 	return all, nil
 }
 
@@ -60,7 +64,8 @@ func (q *Queue) waitingIn(ctx context.Context, p *pool, class Class, all []Waiti
 	from := "-"
 	first := len(all)
 	for {
-		members, err := q.rdb.ZRangeByLex(ctx, p.keys[10+int(class)], &redis.ZRangeBy{Min: from, Max: "(~", Count: page}).Result()
+		members, err := q.rdb.ZRangeByLex(ctx, p.keys[10+int(class)],
+			&redis.ZRangeBy{Min: from, Max: "(~", Count: page}).Result()
 		if err != nil {
 			return nil, fmt.Errorf("queue: waiting jobs: %w", err)
 		}

@@ -89,7 +89,8 @@ func (q *Queue) openIn(ctx context.Context, p *pool, org string, f Filter) (refs
 	for class := Interactive; class <= Batch; class++ {
 		for _, mark := range []string{"", "~ "} { // those whose turn has not come, or whose caller is away, have one
 			from, to := between(mark, org, f.User)
-			if refs, err = q.waitingRefs(ctx, p, class, from, to, refs); err != nil {
+			refs, err = q.waitingRefs(ctx, p, class, from, to, refs)
+			if err != nil {
 				return nil, err
 			}
 		}
@@ -111,15 +112,18 @@ func between(mark, org, user string) (from, to string) {
 }
 
 // waitingRefs adds the waiting jobs of one class between two members.
-func (q *Queue) waitingRefs(ctx context.Context, p *pool, class Class, from, to string, refs []jobRef) ([]jobRef, error) {
+func (q *Queue) waitingRefs(ctx context.Context, p *pool, class Class, from, to string,
+	refs []jobRef) ([]jobRef, error) {
 	const step = 1000
 	for {
-		members, err := q.rdb.ZRangeByLex(ctx, p.keys[10+int(class)], &redis.ZRangeBy{Min: from, Max: to, Count: step}).Result()
+		members, err := q.rdb.ZRangeByLex(ctx, p.keys[10+int(class)],
+			&redis.ZRangeBy{Min: from, Max: to, Count: step}).Result()
 		if err != nil {
 			return nil, err
 		}
 		for _, m := range members {
-			if w := strings.Fields(strings.TrimPrefix(m, "~ ")); len(w) == 6 && idCode(w[4]) != "" { // org user lane seq id tokens
+			if w := strings.Fields(strings.TrimPrefix(m, "~ ")); len(w) == 6 &&
+				idCode(w[4]) != "" { // org user lane seq id tokens
 				refs = append(refs, jobRef{p, w[4]})
 			}
 		}
@@ -143,7 +147,8 @@ func (q *Queue) readRefs(ctx context.Context, refs []jobRef) ([]*Job, error) {
 	jobs := make([]*Job, len(refs))
 	for i, read := range reads {
 		var err error
-		if jobs[i], err = read(); err != nil && !errors.Is(err, ErrNewer) {
+		jobs[i], err = read()
+		if err != nil && !errors.Is(err, ErrNewer) {
 			return nil, err
 		}
 	}

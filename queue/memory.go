@@ -35,7 +35,8 @@ const (
 // errNotKept ends a job whose answer Redis and files.store have no room for. No SDK
 // repeats a 410: it was paid for.
 var errNotKept = wire.Gone("answer_not_kept",
-	"The call was completed and charged, but there was no room for its answer. Fetch or delete older results, or ask for less")
+	"The call was completed and charged, but there was no room for its answer. Fetch or delete older results, or ask "+
+		"for less")
 
 // bytes is what a job has in Redis without its answer.
 func (j *Job) bytes() int64 { return j.recordBytes() + j.bodyBytes() }
@@ -74,7 +75,8 @@ func (q *Queue) admit(ctx context.Context, p *pool, j *Job) error {
 // fits returns a *capacity.FullError when memory can never have a job and its answer. Where
 // there is a store for large answers, that is only the beginning of the answer.
 func (q *Queue) fits(ctx context.Context, j *Job, answer int64) error {
-	if answer = min(answer, q.opts.MaxOutput); q.opts.Blobs != nil || answer < firstAnswer {
+	answer = min(answer, q.opts.MaxOutput)
+	if q.opts.Blobs != nil || answer < firstAnswer {
 		answer = firstAnswer
 	}
 	return q.memory.Fits(ctx, j.bytes()+answer)
@@ -97,7 +99,8 @@ func refusal(err error) *FullError {
 	out := &FullError{Scope: "memory", RetryAfter: memoryRest}
 	var full *capacity.FullError
 	if errors.As(err, &full) {
-		if out.Limit = int64(full.Share); full.Org {
+		out.Limit = int64(full.Share)
+		if full.Org {
 			out.Scope = "org_memory"
 		}
 		if full.Never {
@@ -178,7 +181,8 @@ func (c *Claim) shrink(ctx context.Context) error {
 	if c.answer <= firstAnswer {
 		return nil
 	}
-	if err := c.reserve(ctx, firstAnswer); err != nil && !capacity.IsFull(err) { // less is refused only where the count is lost
+	if err := c.reserve(ctx, firstAnswer); err != nil &&
+		!capacity.IsFull(err) { // less is refused only where the count is lost
 		return err
 	}
 	c.answer = firstAnswer
@@ -221,7 +225,9 @@ func (q *Queue) settleEnded(ctx context.Context, p *pool, id string) {
 	class, err := q.rdb.HGet(ctx, jobKey(p.ID, id), "class").Int()
 	if err == nil && Class(class) == Interactive {
 		q.unlinkBodies(ctx, []string{id})
-		s.Written, s.Life, s.Released = recordBytes, p.ResultTTL, false
+		s.Written = recordBytes
+		s.Life = p.ResultTTL
+		s.Released = false
 	}
 	if err := q.memory.Settle(ctx, s); err != nil {
 		q.log.DebugContext(ctx, "memory of an ended job not settled, it expires", "job", id, "err", err)

@@ -133,7 +133,8 @@ func (o *Output) End(ctx context.Context, ok bool, v Verdict) error {
 	o.mu.Lock()
 	if !o.ended {
 		o.seal()
-		if o.ended = true; ok && (o.q.outside(o.size) || o.spilled > 0) {
+		o.ended = true
+		if ok && (o.q.outside(o.size) || o.spilled > 0) {
 			o.last = endEntry(ok, v)
 		} else {
 			o.add(endEntry(ok, v))

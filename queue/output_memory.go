@@ -31,7 +31,10 @@ func piece(entries []entry) int {
 // anywhere. While Redis does not say, they are admitted: it takes nothing then.
 func (o *Output) grow(n int64) error {
 	o.mu.Lock()
-	need, admitted, spilled, gone := o.size+n, o.admitted, o.spilled > 0, o.isGone()
+	need := o.size + n
+	admitted := o.admitted
+	spilled := o.spilled > 0
+	gone := o.isGone()
 	o.mu.Unlock()
 	switch {
 	case need > o.q.opts.MaxOutput:

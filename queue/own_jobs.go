@@ -19,7 +19,9 @@ const ownPools = "lg:pools"
 // quota is what that account's answers say.
 func (p Pool) own(org string) Pool {
 	p.ID = providers.OwnPool(p.ID, org)
-	p.RPM, p.TPM, p.Concurrency = 0, 0, 0
+	p.RPM = 0
+	p.TPM = 0
+	p.Concurrency = 0
 	p.FixedQuota = false
 	return p
 }

@@ -60,7 +60,8 @@ type acquired struct {
 }
 
 func newPacer(q *Queue, p *pool, most int) *pacer {
-	return &pacer{q: q, p: p, most: most, kick: make(chan struct{}, 1), stop: make(chan struct{}), process: wire.NewCallID(), seq: 1}
+	return &pacer{q: q, p: p, most: most, kick: make(chan struct{}, 1), stop: make(chan struct{}),
+		process: wire.NewCallID(), seq: 1}
 }
 
 // hire starts n handlers, as far as there may be more.
@@ -335,7 +336,8 @@ func (pc *pacer) acquire(ctx context.Context, n int) (acquired, error) {
 	}
 	reply, err := q.eval(ctx, "acquire", acquireScript, keys, args...)
 	if err == nil && reply == "0 weights 0" {
-		if err = q.writeWeights(ctx, weightsKey(p.ID, now.weights), now.opts.Weights); err == nil {
+		err = q.writeWeights(ctx, weightsKey(p.ID, now.weights), now.opts.Weights)
+		if err == nil {
 			reply, err = q.eval(ctx, "acquire", acquireScript, keys, args...)
 		}
 	}

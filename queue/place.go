@@ -38,7 +38,8 @@ func (q *Queue) position(ctx context.Context, j *Job) (position, error) {
 		return position{}, err
 	}
 	if j.member == "" {
-		if j, err = q.Job(ctx, j.Org, j.ID); err != nil {
+		j, err = q.Job(ctx, j.Org, j.ID)
+		if err != nil {
 			return position{}, err
 		}
 	}

@@ -33,8 +33,9 @@ func TooLarge(tpm int64, advice string) *wire.Error {
 // tooLargeForMemory refuses a call that no waiting helps, because it and its answer are
 // more than its org may ever have in Redis.
 func tooLargeForMemory(most int64) *wire.Error {
-	return wire.QuotaExceeded(fmt.Sprintf("The call and its largest possible answer exceed the %d bytes that one org may have in the "+
-		"store (queue.memory_share, queue.memory_org_share): send less, or ask for fewer inputs, images or output tokens", most))
+	return wire.QuotaExceeded(fmt.Sprintf("The call and its largest possible answer exceed the %d bytes that one org "+
+		"may have in the store (queue.memory_share, queue.memory_org_share): send less, or ask for fewer inputs, images "+
+		"or output tokens", most))
 }
 
 // Final is the answer to a call that no waiting helps, nil when waiting may. Advice is what

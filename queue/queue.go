@@ -148,7 +148,8 @@ func (o Options) withDefaults() Options {
 }
 
 func (o Options) validate() error {
-	if o.MaxAttempts < 0 || o.OrgShare < 0 || o.OrgShare > 100 || o.LocalShare < 0 || o.LocalShare > 100 || o.Burst < 0 || o.Burst > 1000 || o.MaxOutput < 0 {
+	if o.MaxAttempts < 0 || o.OrgShare < 0 || o.OrgShare > 100 || o.LocalShare < 0 || o.LocalShare > 100 || o.Burst < 0 ||
+		o.Burst > 1000 || o.MaxOutput < 0 {
 		return errors.New("queue: MaxAttempts, OrgShare, Burst or MaxOutput is out of range")
 	}
 	if o.RetryFor < 0 {
@@ -279,7 +280,8 @@ func (q *Queue) pool(id string) (*pool, error) {
 }
 
 // eval runs a script; the test clock, usually empty, is its first argument.
-func (q *Queue) eval(ctx context.Context, name string, script *redis.Script, keys []string, args ...any) (string, error) {
+func (q *Queue) eval(ctx context.Context, name string, script *redis.Script, keys []string,
+	args ...any) (string, error) {
 	reply, err := script.Run(ctx, q.opts.Scripts, keys, append([]any{q.clock}, args...)...).Text()
 	if err != nil {
 		return "", fmt.Errorf("queue: %s: %w", name, err)

@@ -53,7 +53,8 @@ func newSetup(pools []Pool, own []string, opts Options, before *workerSetup) (*w
 			case other == nil:
 				s.pools[id], s.codes[old.code] = old, old
 			case other.ID != id:
-				return nil, fmt.Errorf("queue: pool %q has the same code as %q, which was removed; rename it, or restart", other.ID, id)
+				return nil, fmt.Errorf("queue: pool %q has the same code as %q, which was removed; rename it, or restart", other.ID,
+					id)
 			}
 		}
 	}
@@ -111,7 +112,8 @@ const weightsLife = time.Hour
 
 // same reports whether two pools of one id send the same to Redis.
 func (p *pool) same(other *pool) bool {
-	return p.Pool == other.Pool && reflect.DeepEqual(p.limits, other.limits) && reflect.DeepEqual(p.puts.common, other.puts.common) &&
+	return p.Pool == other.Pool && reflect.DeepEqual(p.limits, other.limits) &&
+		reflect.DeepEqual(p.puts.common, other.puts.common) &&
 		reflect.DeepEqual(p.starts.common, other.starts.common) && reflect.DeepEqual(p.finishes.common, other.finishes.common)
 }
 
@@ -125,7 +127,9 @@ func (q *Queue) Configure(pools []Pool, opts Options) error {
 		return err
 	}
 	opts = opts.withDefaults()
-	opts.Burst, opts.Lease, opts.Grace = q.opts.Burst, q.opts.Lease, q.opts.Grace // pools carry them
+	opts.Burst = q.opts.Burst
+	opts.Lease = q.opts.Lease
+	opts.Grace = q.opts.Grace // pools carry them
 	return q.change(func(before *workerSetup) (*workerSetup, error) { return newSetup(pools, before.own, opts, before) })
 }
 

@@ -23,7 +23,8 @@ func (q *Queue) sweepBlobs(ctx context.Context) {
 	mine, err := q.rdb.SetNX(ctx, sweepKey, "1", sweepEvery-time.Minute).Result()
 	if err == nil && mine {
 		var from time.Time
-		if from, err = q.sweepFrom(ctx); err == nil {
+		from, err = q.sweepFrom(ctx)
+		if err == nil {
 			_, err = q.sweep(ctx, from, time.Now().Add(-sweepAge))
 		}
 	}
@@ -74,7 +75,8 @@ func (q *Queue) sweep(ctx context.Context, from, before time.Time) (n int, err e
 		if at.Before(from) || !at.Before(before) || blobKey(name) == "" {
 			return nil
 		}
-		if names = append(names, name); len(names) < sweepBatch {
+		names = append(names, name)
+		if len(names) < sweepBatch {
 			return nil
 		}
 		return look()

@@ -165,7 +165,9 @@ func (w *Watch) look(ctx context.Context) error {
 	const most = 64 // entries of some 4 KB, which a slow reader keeps in memory
 	var record *redis.SliceCmd
 	var output *redis.XMessageSliceCmd
-	key, attempt, last := jobKey(w.job.Pool, w.job.ID), w.attempt, w.far.last
+	key := jobKey(w.job.Pool, w.job.ID)
+	attempt := w.attempt
+	last := w.far.last
 	err := w.q.reads.exec(ctx, func(pipe redis.Pipeliner) {
 		record = pipe.HMGet(ctx, key, "state", "attempt")
 		if attempt > 0 {

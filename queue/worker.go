@@ -70,7 +70,8 @@ func (w *Worker) Run(ctx context.Context) error {
 	defer abort(nil)
 	keepCtx, stopKeeping := context.WithCancel(runCtx)
 	defer stopKeeping()
-	s := &workerPool{w: w, ctx: ctx, runCtx: runCtx, keepCtx: keepCtx, crews: map[string]*poolWorkers{}, told: map[string]bool{}}
+	s := &workerPool{w: w, ctx: ctx, runCtx: runCtx, keepCtx: keepCtx, crews: map[string]*poolWorkers{},
+		told: map[string]bool{}}
 	s.set()
 	s.background.Go(func() { w.keep(keepCtx) })
 	s.background.Go(func() {
@@ -221,7 +222,8 @@ func (w *Worker) renewAll(ctx context.Context) bool {
 			pairs = append(pairs, c.id, c.token)
 		}
 		letters, err := w.q.renew(ctx, p, pairs)
-		if all = all && err == nil; err != nil && ctx.Err() == nil {
+		all = all && err == nil
+		if err != nil && ctx.Err() == nil {
 			w.q.log.WarnContext(ctx, "claims not renewed, will retry", "pool", p.ID, "err", err)
 		}
 		for i := range letters {

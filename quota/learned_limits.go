@@ -25,7 +25,8 @@ type Head struct {
 
 // refused reports whether the provider turned the request away for now.
 func (a *Head) refused() bool {
-	return a.Status == http.StatusTooManyRequests || a.Status == http.StatusServiceUnavailable || a.Status == wire.StatusOverloaded
+	return a.Status == http.StatusTooManyRequests || a.Status == http.StatusServiceUnavailable ||
+		a.Status == wire.StatusOverloaded
 }
 
 // How often this process reports to the others what it sees, when nothing is new:

@@ -53,7 +53,8 @@ func (a Alert) Text() string {
 	if a.User != "" {
 		who = "user " + a.User + " of org " + a.Org
 	}
-	text := fmt.Sprintf("llmguard: %s has used %d%% of its limit %s: %s of %s.", who, int64(a.Charged)*100/max(int64(a.Amount), 1), a.Limit, dollars(a.Charged), dollars(a.Amount))
+	text := fmt.Sprintf("llmguard: %s has used %d%% of its limit %s: %s of %s.", who,
+		int64(a.Charged)*100/max(int64(a.Amount), 1), a.Limit, dollars(a.Charged), dollars(a.Amount))
 	switch {
 	case a.Mode == budget.Shadow:
 		text += " The limit is in shadow mode and holds nothing back."
@@ -161,7 +162,8 @@ func (w *Watcher) lookAll(ctx context.Context) {
 	failed := 0
 	for s := range charged {
 		if err := w.look(ctx, s); err != nil {
-			if failed++; failed == 1 && !errors.Is(err, errClaimed) {
+			failed++
+			if failed == 1 && !errors.Is(err, errClaimed) {
 				w.opts.Log.WarnContext(ctx, "limits not looked at for alerts; they will be again", "org", s.org, "err", err)
 			}
 			w.Charged(s.org, s.user)
@@ -186,7 +188,8 @@ func (w *Watcher) look(ctx context.Context, s subject) error {
 		for _, rule := range w.rulesOf(s.org) {
 			a := Alert{
 				To: rule.To, Org: s.org, Limit: status.LimitID, Mode: status.Mode,
-				Charged: pricing.Nano(status.Used - status.Held), Amount: pricing.Nano(status.Amount), At: time.Now(), Reset: status.Reset,
+				Charged: pricing.Nano(status.Used - status.Held), Amount: pricing.Nano(status.Amount), At: time.Now(),
+				Reset: status.Reset,
 			}
 			if status.Subject == budget.User {
 				a.User = s.user
@@ -275,5 +278,6 @@ func wrap(err error) error {
 // mark is the key that says that this was told. A limit that is raised is
 // another one.
 func (a Alert) mark() string {
-	return "lg:{" + a.Org + "}:alert:" + strings.Join([]string{a.To, a.Limit, a.User, fmt.Sprint(int64(a.Amount)), fmt.Sprint(a.Threshold)}, ":")
+	return "lg:{" + a.Org + "}:alert:" +
+		strings.Join([]string{a.To, a.Limit, a.User, fmt.Sprint(int64(a.Amount)), fmt.Sprint(a.Threshold)}, ":")
 }

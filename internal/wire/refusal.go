@@ -77,7 +77,8 @@ type Exceeded struct {
 // LimitReached returns a [RateLimited] in OpenAI's own words, which some
 // clients parse.
 func LimitReached(e Exceeded) *Error {
-	return RateLimited(fmt.Sprintf("Rate limit reached for %s on %s: Limit %s, Used %s, Requested %s. Please try again in %s.",
+	return RateLimited(fmt.Sprintf("Rate limit reached for %s on %s: Limit %s, Used %s, Requested %s. Please try "+
+		"again in %s.",
 		e.For, e.On, e.Limit, e.Used, e.Requested, FormatReset(max(e.Wait, time.Millisecond))), e.Wait)
 }
 
@@ -139,7 +140,8 @@ func InvalidKey(message string) *Error {
 
 // Forbidden returns a 403 for what a key may not do.
 func Forbidden(code, format string, args ...any) *Error {
-	return &Error{Status: http.StatusForbidden, Type: typeInvalidRequest, Code: code, Message: fmt.Sprintf(format, args...)}
+	return &Error{Status: http.StatusForbidden, Type: typeInvalidRequest, Code: code,
+		Message: fmt.Sprintf(format, args...)}
 }
 
 // NotFound returns a 404: for unknown routes ("unknown_url"), for models the

@@ -75,7 +75,8 @@ func scale(most float64) (top, step float64) {
 func (c *canvas) times(f frame, from time.Time, slot time.Duration) {
 	all := slot * time.Duration(f.n)
 	steps := []time.Duration{
-		time.Second, 5 * time.Second, 15 * time.Second, time.Minute, 5 * time.Minute, 15 * time.Minute, time.Hour, 3 * time.Hour, 6 * time.Hour,
+		time.Second, 5 * time.Second, 15 * time.Second, time.Minute, 5 * time.Minute, 15 * time.Minute, time.Hour,
+		3 * time.Hour, 6 * time.Hour,
 		12 * time.Hour, 24 * time.Hour, 48 * time.Hour, 7 * 24 * time.Hour, 30 * 24 * time.Hour,
 	}
 	step := steps[len(steps)-1]
@@ -116,7 +117,8 @@ func (c *canvas) line(f frame, values []float64, class, name string) {
 		b.WriteByte(' ')
 		b.WriteString(strconv.FormatFloat(f.y(v), 'f', 1, 64))
 	}
-	fmt.Fprintf(&c.out, `<path d="%s" class="line %s"><title>%s</title></path>`+"\n", b.String(), class, template.HTMLEscapeString(name))
+	fmt.Fprintf(&c.out, `<path d="%s" class="line %s"><title>%s</title></path>`+"\n", b.String(), class,
+		template.HTMLEscapeString(name))
 }
 
 // legend names lines from the left, in the row below the heading.

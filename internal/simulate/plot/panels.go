@@ -24,7 +24,8 @@ func slotOf(r simulate.Report) time.Duration {
 }
 
 // over draws a figure of the timelines, a line for each report.
-func (c *canvas) over(head string, reports []simulate.Report, unit func(float64) string, values func(simulate.Report) []float64, name func(simulate.Report) string) {
+func (c *canvas) over(head string, reports []simulate.Report, unit func(float64) string,
+	values func(simulate.Report) []float64, name func(simulate.Report) string) {
 	var lines [][]float64
 	var classes, names []string
 	most := 0.0
@@ -33,7 +34,9 @@ func (c *canvas) over(head string, reports []simulate.Report, unit func(float64)
 		for _, one := range v {
 			most = max(most, one)
 		}
-		lines, classes, names = append(lines, v), append(classes, class(i, reports)), append(names, name(r))
+		lines = append(lines, v)
+		classes = append(classes, class(i, reports))
+		names = append(names, name(r))
 	}
 	last := reports[len(reports)-1]
 	f := c.open(head, len(last.Timeline), most, unit)
@@ -134,7 +137,8 @@ func (c *canvas) waits(reports []simulate.Report) {
 	f := c.open("How long calls waited that did not run at once", len(columns), float64(most), number)
 	var classes, names []string
 	for k, r := range reports {
-		classes, names = append(classes, class(k, reports)), append(names, fmt.Sprintf("%s: %d of %d at once", r.Policy, r.Total.AtOnce, r.Total.Calls))
+		classes, names = append(classes, class(k, reports)),
+			append(names, fmt.Sprintf("%s: %d of %d at once", r.Policy, r.Total.AtOnce, r.Total.Calls))
 	}
 	for i, one := range columns {
 		c.bars(f, i, one, classes)
@@ -150,7 +154,8 @@ func (c *canvas) bars(f frame, i int, one column, classes []string) {
 	for k, n := range one.calls {
 		x0, x1 := f.x(float64(i)+gap+wide*float64(k)), f.x(float64(i)+gap+wide*float64(k+1))
 		if n > 0 {
-			fmt.Fprintf(&c.out, `<rect x="%.1f" y="%.1f" width="%.1f" height="%.1f" class="bar-%s"><title>%s: %d</title></rect>`+"\n",
+			fmt.Fprintf(&c.out, `<rect x="%.1f" y="%.1f" width="%.1f" height="%.1f" class="bar-%s"><title>%s: %d</title></rect>`+
+				"\n",
 				x0, f.y(float64(n)), x1-x0-1, f.y(0)-f.y(float64(n)), classes[k], template.HTMLEscapeString(one.name), n)
 			c.text(int((x0+x1)/2), int(f.y(float64(n)))-4, "tick middle", fmt.Sprint(n))
 		}

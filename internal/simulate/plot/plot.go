@@ -66,7 +66,8 @@ func title(reports []simulate.Report) string {
 }
 
 func span(r simulate.Report) string {
-	return fmt.Sprintf("%d calls from %s to %s UTC", r.Total.Calls, r.From.Format("2006-01-02 15:04"), r.To.Format("2006-01-02 15:04"))
+	return fmt.Sprintf("%d calls from %s to %s UTC", r.Total.Calls, r.From.Format("2006-01-02 15:04"),
+		r.To.Format("2006-01-02 15:04"))
 }
 
 // svg stacks the panels.
@@ -89,7 +90,8 @@ func svg(reports []simulate.Report) (string, error) {
 	c.waiting(reports)
 	c.waits(reports)
 	var out strings.Builder
-	fmt.Fprintf(&out, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" role="img" aria-label="%s">`+"\n<style>%s</style>\n", width, c.y, template.HTMLEscapeString(title(reports)), style)
+	fmt.Fprintf(&out, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" role="img" aria-label="%s">`+
+		"\n<style>%s</style>\n", width, c.y, template.HTMLEscapeString(title(reports)), style)
 	fmt.Fprintf(&out, `<rect class="paper" width="%d" height="%d"/>`+"\n%s</svg>\n", width, c.y, c.out.String())
 	return out.String(), nil
 }
