@@ -69,7 +69,8 @@ func (b *bench) onePool(provider *fakeprovider.Server, key, pool string) func(li
 // startRole starts a proxy or a worker under a configuration of its own and waits until
 // it is ready. It returns the address of its administration, too.
 func (b *bench) startRole(ctx context.Context, name, role string,
-	config func(listen, admin string) string) (p *child.Process, admin string, err error) {
+	config func(listen, admin string) string,
+) (p *child.Process, admin string, err error) {
 	listen, err1 := child.FreeAddr(ctx)
 	admin, err2 := child.FreeAddr(ctx)
 	conf := filepath.Join(b.dir, name+".yaml")
@@ -77,8 +78,10 @@ func (b *bench) startRole(ctx context.Context, name, role string,
 	if err := errors.Join(err1, err2, err3); err != nil {
 		return nil, "", err
 	}
-	p, err = child.Start(ctx, child.Command{Name: name, Path: b.guard, Args: []string{role, "-c", conf}, Addr: listen,
-		Dir: b.dir})
+	p, err = child.Start(ctx, child.Command{
+		Name: name, Path: b.guard, Args: []string{role, "-c", conf}, Addr: listen,
+		Dir: b.dir,
+	})
 	if err != nil {
 		return nil, "", err
 	}

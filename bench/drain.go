@@ -131,8 +131,10 @@ func (d *drain) limits() []budget.Limit {
 func (d *drain) handle(ctx context.Context, c *queue.Claim) queue.Verdict {
 	defer d.done.Add(1)
 	retry := queue.Verdict{Kind: queue.Requeue, Unused: true}
-	who := budget.Call{ID: wire.NewCallID(), Attempt: 1, Org: c.Job.Org, User: c.Job.User, Key: "k", Model: "m",
-		Provider: "p", JobID: c.Job.ID}
+	who := budget.Call{
+		ID: wire.NewCallID(), Attempt: 1, Org: c.Job.Org, User: c.Job.User, Key: "k", Model: "m",
+		Provider: "p", JobID: c.Job.ID,
+	}
 	most := budget.Amounts{Cost: 1000, Tokens: 100}
 	hold, err := d.store.Hold(ctx, d.limits(), who, most, most)
 	if err != nil || c.Start(ctx) != nil {

@@ -87,8 +87,10 @@ func (a *attack) run(ctx context.Context, provider *fakeprovider.Server) error {
 		return err
 	}
 	n := a.connections / 9
-	crowd := hostile.Crowd{Absent: 4 * n / 3, Unfinished: 4 * n / 3, Unread: a.connections/3 - 2*(4*n/3), Size: 16_000_000,
-		Rate: 100_000}
+	crowd := hostile.Crowd{
+		Absent: 4 * n / 3, Unfinished: 4 * n / 3, Unread: a.connections/3 - 2*(4*n/3), Size: 16_000_000,
+		Rate: 100_000,
+	}
 	var under *load.Result
 	err = a.under(ctx, crowd, a.keys[1:4], func() error {
 		under, err = a.measure(ctx, fmt.Sprintf("with %d hostile connections", a.connections))

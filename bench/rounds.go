@@ -75,7 +75,8 @@ func (b *bench) openPrompts() []load.Prompt {
 // cell measures all targets on one prompt once, in a new order each time. It
 // notes the rate of the slowest target.
 func (b *bench) cell(ctx context.Context, table *report.Table, p load.Prompt, round int, rate float64,
-	slowest map[load.Prompt]float64) error {
+	slowest map[load.Prompt]float64,
+) error {
 	rng := rand.New(rand.NewPCG(uint64(round), uint64(p.Size)))
 	samples := make([]report.Sample, len(b.targets))
 	for _, i := range rng.Perm(len(b.targets)) {
@@ -139,7 +140,8 @@ func (b *bench) usage(t *target) (u usage, err error) {
 }
 
 func (b *bench) sample(t *target, p load.Prompt, round int, rate float64, res *load.Result,
-	marks []usage) report.Sample {
+	marks []usage,
+) report.Sample {
 	s := report.Sample{
 		Cell: p.String(), Target: t.name, Round: round, Calls: res.Calls, Errors: res.Errors, Dropped: res.Dropped,
 		PerSecond: res.Rate(), P50: res.Quantile(0.5), P99: res.Quantile(0.99),

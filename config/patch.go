@@ -3,9 +3,7 @@ package config
 import (
 	"errors"
 	"reflect"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/goccy/go-yaml/ast"
 )
@@ -38,10 +36,10 @@ func NewLimit(user, name string) Limit {
 	return l
 }
 
-// Patch puts fields, a JSON object with the names of the file, over an Org, User,
-// Key or Limit. It reads as strictly as the file is read, but fills in nothing
+// Patch puts fields, a JSON object with the names of the file, over what to points to: an
+// Org, User, Key or Limit. It reads as strictly as the file is read, but fills in nothing
 // from the environment. The error is for whoever wrote the fields.
-func Patch[T Org | User | Key | Limit](to *T, fields []byte) error {
+func Patch(to any, fields []byte) error {
 	d := newPatch()
 	root := d.root(fields)
 	if root == nil {
@@ -113,27 +111,4 @@ func (d *document) patchError() error {
 		all = append(all, text)
 	}
 	return errors.New(strings.Join(all, "; "))
-}
-
-// ParseDuration reads a duration as the file has it: 300ms, 90s, 1h30m, 1d, 7d12h.
-func ParseDuration(text string) (time.Duration, error) { return parseDuration(text) }
-
-// ParseQuantity reads an amount of money ("$5", told by its dollar sign) or a count
-// (1500, 150k, 2M), above 0.
-func ParseQuantity(text string) (Quantity, error) { return parseQuantity(text) }
-
-// DurationText writes a duration as the file has it, in whole days where it can be.
-func DurationText(d time.Duration) string {
-	const day = 24 * time.Hour
-	if d >= day && d%day == 0 {
-		return strconv.FormatInt(int64(d/day), 10) + "d"
-	}
-	text := d.String()
-	if strings.HasSuffix(text, "m0s") {
-		text = strings.TrimSuffix(text, "0s")
-	}
-	if strings.HasSuffix(text, "h0m") {
-		text = strings.TrimSuffix(text, "0m")
-	}
-	return text
 }

@@ -46,7 +46,8 @@ func (s *Server) once(x *request, r *http.Request, plan *guard.Plan, wish prefer
 // known finds the job that a request belongs to; done means that its answer is
 // written already. A job that has ended without success is no longer known.
 func (s *Server) known(x *request, r *http.Request, plan *guard.Plan,
-	wish preferences) (job *queue.Job, done bool, err error) {
+	wish preferences,
+) (job *queue.Job, done bool, err error) {
 	if len(r.Header["Idempotency-Key"]) == 0 && !retried(r.Header) {
 		return nil, false, nil
 	}
@@ -115,7 +116,8 @@ const maxKeyText = 255
 // openKey takes the caller's idempotency key and returns the job or the answer
 // it leads to, if any.
 func (s *Server) openKey(ctx context.Context, x *request, r *http.Request, plan *guard.Plan,
-	keys []string) (job, answer string, err error) {
+	keys []string,
+) (job, answer string, err error) {
 	text := keys[0]
 	if len(keys) > 1 || text == "" || len(text) > maxKeyText || strings.ContainsFunc(text, func(c rune) bool {
 		return c < ' ' || c > '~'

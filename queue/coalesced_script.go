@@ -50,7 +50,8 @@ func (b *coalescedScript) do(ctx context.Context, q *Queue, p *pool, key string,
 
 // doAt is do, and tells when the script was called.
 func (b *coalescedScript) doAt(ctx context.Context, q *Queue, p *pool, key string,
-	args ...any) (string, time.Time, error) {
+	args ...any,
+) (string, time.Time, error) {
 	e := &scriptCall{ctx: ctx, q: q, p: p, key: key, args: args, done: make(chan struct{})}
 	b.add(e)
 	select {

@@ -174,7 +174,8 @@ func (q *Queue) sealed(org, key string, e entry) []any {
 // appendOutput appends entries and wakes the watchers. Entries that are there
 // already, after a lost reply, are skipped.
 func (q *Queue) appendOutput(ctx context.Context, org, id string, attempt int, ttl time.Duration,
-	entries []entry) error {
+	entries []entry,
+) error {
 	key := outKey(id, attempt)
 	pipe := q.rdb.Pipeline()
 	adds := make([]*redis.StringCmd, len(entries))

@@ -34,8 +34,10 @@ type Parked struct {
 }
 
 // parkedWhat are the kinds of subjects_of in flows.lua.
-var parkedWhat = map[string]string{"o": "all", "u": "all", "O": "model", "U": "model", "K": "key", "L": "key and model",
-	"p": "all"}
+var parkedWhat = map[string]string{
+	"o": "all", "u": "all", "O": "model", "U": "model", "K": "key", "L": "key and model",
+	"p": "all",
+}
 
 // Waiting lists the flows of a pool that have waiting jobs, the one with the
 // oldest job first. It reads every waiting job: it is for people.

@@ -83,7 +83,8 @@ func (q *Queue) List(ctx context.Context, org string, f Filter, after string, li
 // fill adds the picked ones of an index's entries to a page. It reports whether
 // the page is complete: full, or at the end of the list.
 func (q *Queue) fill(ctx context.Context, page *Page, org string, f Filter, entries []redis.Z,
-	limit int) (bool, error) {
+	limit int,
+) (bool, error) {
 	jobs, err := q.readAll(ctx, org, f.State, entries)
 	if err != nil {
 		return true, err
@@ -136,7 +137,8 @@ func (q *Queue) readAll(ctx context.Context, org string, want State, entries []r
 // inState names those of the entries that have a state, any if it is empty, and where
 // they are.
 func (q *Queue) inState(ctx context.Context, org string, want State,
-	entries []redis.Z) (refs []jobRef, at []int, err error) {
+	entries []redis.Z,
+) (refs []jobRef, at []int, err error) {
 	states := make([]*redis.StringCmd, len(entries))
 	pipe := q.rdb.Pipeline()
 	for i, e := range entries {

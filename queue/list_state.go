@@ -113,7 +113,8 @@ func between(mark, org, user string) (from, to string) {
 
 // waitingRefs adds the waiting jobs of one class between two members.
 func (q *Queue) waitingRefs(ctx context.Context, p *pool, class Class, from, to string,
-	refs []jobRef) ([]jobRef, error) {
+	refs []jobRef,
+) ([]jobRef, error) {
 	const step = 1000
 	for {
 		members, err := q.rdb.ZRangeByLex(ctx, p.keys[10+int(class)],

@@ -100,8 +100,10 @@ func newDepthCollector(q *Queue) *depthCollector {
 
 // Describe implements prometheus.Collector.
 func (c *depthCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.waiting, c.waitingTokens, c.jobs, c.bytes, c.claims, c.parked, c.blocked,
-		c.used, c.quota, c.pace, c.dead, c.oldest, c.running} {
+	for _, d := range []*prometheus.Desc{
+		c.waiting, c.waitingTokens, c.jobs, c.bytes, c.claims, c.parked, c.blocked,
+		c.used, c.quota, c.pace, c.dead, c.oldest, c.running,
+	} {
 		ch <- d
 	}
 }

@@ -60,8 +60,10 @@ type acquired struct {
 }
 
 func newPacer(q *Queue, p *pool, most int) *pacer {
-	return &pacer{q: q, p: p, most: most, kick: make(chan struct{}, 1), stop: make(chan struct{}),
-		process: wire.NewCallID(), seq: 1}
+	return &pacer{
+		q: q, p: p, most: most, kick: make(chan struct{}, 1), stop: make(chan struct{}),
+		process: wire.NewCallID(), seq: 1,
+	}
 }
 
 // hire starts n handlers, as far as there may be more.

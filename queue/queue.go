@@ -281,7 +281,8 @@ func (q *Queue) pool(id string) (*pool, error) {
 
 // eval runs a script; the test clock, usually empty, is its first argument.
 func (q *Queue) eval(ctx context.Context, name string, script *redis.Script, keys []string,
-	args ...any) (string, error) {
+	args ...any,
+) (string, error) {
 	reply, err := script.Run(ctx, q.opts.Scripts, keys, append([]any{q.clock}, args...)...).Text()
 	if err != nil {
 		return "", fmt.Errorf("queue: %s: %w", name, err)

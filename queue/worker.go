@@ -70,8 +70,10 @@ func (w *Worker) Run(ctx context.Context) error {
 	defer abort(nil)
 	keepCtx, stopKeeping := context.WithCancel(runCtx)
 	defer stopKeeping()
-	s := &workerPool{w: w, ctx: ctx, runCtx: runCtx, keepCtx: keepCtx, crews: map[string]*poolWorkers{},
-		told: map[string]bool{}}
+	s := &workerPool{
+		w: w, ctx: ctx, runCtx: runCtx, keepCtx: keepCtx, crews: map[string]*poolWorkers{},
+		told: map[string]bool{},
+	}
 	s.set()
 	s.background.Go(func() { w.keep(keepCtx) })
 	s.background.Go(func() {

@@ -96,8 +96,10 @@ func (pp *providerParts) fill(ctx context.Context) (err error) {
 		}
 		pp.turn.b.page = last
 	}
-	f := &filling{t: pp.turn, p: &part{N: len(pp.turn.b.parts) + 1, Attempt: pp.turn.b.fills, From: pp.turn.b.next, To: pp.turn.b.next,
-		State: partSealed}, failures: pp.turn.newChunk()}
+	f := &filling{t: pp.turn, p: &part{
+		N: len(pp.turn.b.parts) + 1, Attempt: pp.turn.b.fills, From: pp.turn.b.next, To: pp.turn.b.next,
+		State: partSealed,
+	}, failures: pp.turn.newChunk()}
 	defer f.abort()
 	f.in, err = pp.r.s.files.Blobs().Create(ctx, f.p.blob(pp.turn.b, partInput))
 	if err != nil {
@@ -277,8 +279,10 @@ func (pp *providerParts) giveBack(ctx context.Context) error {
 		for _, e := range page {
 			unrun = append(unrun, pp.turn.unrun(e.line, e.customID))
 			if e.line <= pp.turn.b.page.line && e.customID != "" {
-				held = append(held, guard.BatchedEnd{Batched: pp.mine(guard.Batched{ID: pp.callID(e.customID), Attempt: pp.turn.b.fills,
-					At: time.Now().Unix()})})
+				held = append(held, guard.BatchedEnd{Batched: pp.mine(guard.Batched{
+					ID: pp.callID(e.customID), Attempt: pp.turn.b.fills,
+					At: time.Now().Unix(),
+				})})
 			}
 		}
 		if _, err := pp.settle(ctx, held); err != nil {

@@ -1,6 +1,6 @@
 //go:build unix
 
-package diagnose
+package configcheck
 
 import "syscall"
 

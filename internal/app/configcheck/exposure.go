@@ -1,4 +1,4 @@
-package diagnose
+package configcheck
 
 import (
 	"fmt"
@@ -8,11 +8,12 @@ import (
 	"strings"
 
 	"github.com/llmguard/llmguard/config"
+	"github.com/llmguard/llmguard/internal/diagnose"
 	"github.com/llmguard/llmguard/internal/listen"
 )
 
 // Exposure finds what a configuration shows to more people than it need.
-func Exposure(cfg *config.Config) []Finding {
+func Exposure(cfg *config.Config) []diagnose.Finding {
 	e := &exposure{cfg: cfg}
 	e.credentials()
 	e.literals()
@@ -25,11 +26,11 @@ func Exposure(cfg *config.Config) []Finding {
 // exposure gathers findings.
 type exposure struct {
 	cfg *config.Config
-	out []Finding
+	out []diagnose.Finding
 }
 
 func (e *exposure) warn(path, what, fix string) {
-	e.out = append(e.out, Finding{Area: "security", Level: Warning, What: path + ": " + what, Fix: fix, File: e.cfg.Name, Path: path})
+	e.out = append(e.out, diagnose.Finding{Area: "security", Level: diagnose.Warning, What: path + ": " + what, Fix: fix, File: e.cfg.Name, Path: path})
 }
 
 // credentials looks for keys and passwords that cross the internet in clear.
@@ -79,7 +80,11 @@ func (e *exposure) literals() {
 	if err != nil || info.Mode().Perm()&others == 0 || len(e.cfg.Literals) == 0 {
 		return
 	}
-	e.warn(e.cfg.Literals[0], fmt.Sprintf("the file has mode %04o, so every user of this machine can read %s in it", info.Mode().Perm(), many(float64(len(e.cfg.Literals)), "secret")),
+	secrets := "1 secret"
+	if n := len(e.cfg.Literals); n > 1 {
+		secrets = fmt.Sprintf("%d secrets", n)
+	}
+	e.warn(e.cfg.Literals[0], fmt.Sprintf("the file has mode %04o, so every user of this machine can read %s in it", info.Mode().Perm(), secrets),
 		"Write ${NAME} or file:/run/secrets/NAME instead, or chmod 0640 the file.")
 }
 

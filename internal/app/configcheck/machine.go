@@ -1,4 +1,4 @@
-package diagnose
+package configcheck
 
 import (
 	"crypto/tls"
@@ -13,6 +13,7 @@ import (
 	"syscall"
 
 	"github.com/llmguard/llmguard/config"
+	"github.com/llmguard/llmguard/internal/diagnose"
 	"github.com/llmguard/llmguard/internal/listen"
 )
 
@@ -20,7 +21,7 @@ import (
 // have: certificates, directories to write to, and ports. The level is how bad that is here: where
 // the configuration is only read, as in CI, none of it may be there. Running reports whether this
 // configuration's llmguard already runs here, which then has the ports.
-func Machine(cfg *config.Config, level Level, running func() bool) []Finding {
+func Machine(cfg *config.Config, level diagnose.Level, running func() bool) []diagnose.Finding {
 	m := &machine{cfg: cfg, level: level}
 	m.certificate("tls", cfg.TLS)
 	m.certificate("admin.tls", cfg.Admin.TLS)
@@ -38,12 +39,12 @@ func Machine(cfg *config.Config, level Level, running func() bool) []Finding {
 
 type machine struct {
 	cfg   *config.Config
-	level Level
-	out   []Finding
+	level diagnose.Level
+	out   []diagnose.Finding
 }
 
-func (m *machine) add(level Level, path, what, fix string) {
-	m.out = append(m.out, Finding{Area: "machine", Level: level, What: path + ": " + what, Fix: fix, File: m.cfg.Name, Path: path})
+func (m *machine) add(level diagnose.Level, path, what, fix string) {
+	m.out = append(m.out, diagnose.Finding{Area: "machine", Level: level, What: path + ": " + what, Fix: fix, File: m.cfg.Name, Path: path})
 }
 
 const readable = "Is it there, and may the user that llmguard runs as read it?"
@@ -115,7 +116,7 @@ func (m *machine) ports(running func() bool) {
 			asked, ours = true, running()
 		}
 		if ours {
-			m.add(OK, l.path, l.address+" is in use: llmguard already runs here with this file", "")
+			m.add(diagnose.OK, l.path, l.address+" is in use: llmguard already runs here with this file", "")
 			continue
 		}
 		m.add(m.level, l.path, fmt.Sprintf("%s cannot be opened: %v", l.address, plainError(err)), openable(err))

@@ -1,4 +1,4 @@
-package diagnose_test
+package configcheck_test
 
 import (
 	"fmt"
@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/internal/app"
+	"github.com/llmguard/llmguard/internal/app/configcheck"
 	"github.com/llmguard/llmguard/internal/diagnose"
 )
 
@@ -34,7 +35,7 @@ orgs: %s
 	if now.IsZero() {
 		now = policy.Catalogue.AsOf()
 	}
-	return diagnose.Prices(cfg, policy, now)
+	return configcheck.Prices(cfg, policy, now)
 }
 
 func TestModelsThatOrgsMayUse(t *testing.T) {
@@ -92,4 +93,15 @@ func TestOldPrices(t *testing.T) {
 	if len(found) > 0 {
 		t.Errorf("on the day they were checked: got %+v, want nothing", found)
 	}
+}
+
+// wants one finding of a level with a text, and a fix.
+func wants(t *testing.T, found []diagnose.Finding, level diagnose.Level, what string) {
+	t.Helper()
+	for _, f := range found {
+		if f.Level == level && strings.Contains(f.What, what) && f.Fix != "" {
+			return
+		}
+	}
+	t.Errorf("got %+v, want %s %q with a fix", found, level, what)
 }

@@ -1,4 +1,4 @@
-package diagnose
+package configcheck
 
 import (
 	"fmt"
@@ -6,12 +6,13 @@ import (
 
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/diagnose"
 )
 
 // Bounds names the orgs and users whose calls no enforced limit of cost, tokens or requests and
 // no spend cap counts. The configuration is one with the orgs in force.
-func Bounds(cfg *config.Config, policy *guard.Policy, now time.Time) []Finding {
-	var out []Finding
+func Bounds(cfg *config.Config, policy *guard.Policy, now time.Time) []diagnose.Finding {
+	var out []diagnose.Finding
 	for i := range cfg.Orgs {
 		o := &cfg.Orgs[i]
 		in := policy.Orgs[o.ID]
@@ -22,8 +23,8 @@ func Bounds(cfg *config.Config, policy *guard.Policy, now time.Time) []Finding {
 		if !b.None {
 			continue
 		}
-		out = append(out, Finding{
-			Area: "limits", Level: Warning, What: b.Warning(o.ID), Fix: guard.BoundFix(o.ID),
+		out = append(out, diagnose.Finding{
+			Area: "limits", Level: diagnose.Warning, What: b.Warning(o.ID), Fix: guard.BoundFix(o.ID),
 			File: cfg.Name, Path: fmt.Sprintf("orgs[%d].id", i),
 		})
 	}

@@ -1,4 +1,4 @@
-package diagnose
+package configcheck
 
 import (
 	"errors"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/diagnose"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/providers"
 )
@@ -19,7 +20,7 @@ import (
 const longExpired = 30 * 24 * time.Hour
 
 // Mistakes finds what a configuration may say and nobody means, wherever it runs.
-func Mistakes(cfg *config.Config, policy *guard.Policy, now time.Time) []Finding {
+func Mistakes(cfg *config.Config, policy *guard.Policy, now time.Time) []diagnose.Finding {
 	m := &mistakes{cfg: cfg, policy: policy, now: now}
 	m.pools()
 	m.baseURLs()
@@ -33,11 +34,11 @@ type mistakes struct {
 	cfg    *config.Config
 	policy *guard.Policy
 	now    time.Time
-	out    []Finding
+	out    []diagnose.Finding
 }
 
-func (m *mistakes) add(level Level, path, what, fix string) {
-	m.out = append(m.out, Finding{Area: "config", Level: level, What: path + ": " + what, Fix: fix, File: m.cfg.Name, Path: path})
+func (m *mistakes) add(level diagnose.Level, path, what, fix string) {
+	m.out = append(m.out, diagnose.Finding{Area: "config", Level: level, What: path + ": " + what, Fix: fix, File: m.cfg.Name, Path: path})
 }
 
 // pools looks for pools that get no call, because one before them takes all of their models.
@@ -47,14 +48,14 @@ func (m *mistakes) pools() {
 			path := fmt.Sprintf("providers[%d].pools[%d]", i, j)
 			for _, before := range p.Pools[:j] {
 				if takesAll(before.Models, pool.Models) {
-					m.add(Warning, path, fmt.Sprintf("pool %s gets no call: pool %s before it takes all of its models", pool.ID, before.ID),
+					m.add(diagnose.Warning, path, fmt.Sprintf("pool %s gets no call: pool %s before it takes all of its models", pool.ID, before.ID),
 						"Pools are tried in order: put the one with the wider pattern last.")
 					break
 				}
 			}
 		}
 		if before := m.catchAll(i); before != nil {
-			m.add(Warning, fmt.Sprintf("providers[%d].id", i), fmt.Sprintf("provider %s gets no call: provider %s before it takes every model", p.ID, before.ID),
+			m.add(diagnose.Warning, fmt.Sprintf("providers[%d].id", i), fmt.Sprintf("provider %s gets no call: provider %s before it takes every model", p.ID, before.ID),
 				"Providers are tried in order: name the models of "+before.ID+"'s pools, or set providers of the orgs that are to use "+p.ID+".")
 		}
 	}
@@ -93,12 +94,12 @@ func (m *mistakes) baseURLs() {
 		path := fmt.Sprintf("providers[%d].base_url", i)
 		switch parts := strings.Split(strings.Trim(u.Path, "/"), "/"); {
 		case p.Kind != "azure" && parts[0] == "":
-			m.add(Warning, path, "has no path: calls go to "+strings.TrimRight(p.BaseURL, "/")+"/chat/completions",
+			m.add(diagnose.Warning, path, "has no path: calls go to "+strings.TrimRight(p.BaseURL, "/")+"/chat/completions",
 				"End it with the version segment, such as "+strings.TrimRight(p.BaseURL, "/")+"/v1.")
 		case len(parts) > 1 && isVersion(parts[len(parts)-1]) && parts[len(parts)-1] == parts[len(parts)-2]:
-			m.add(Warning, path, "ends with the version segment twice: "+u.Path, "End it with one, such as https://api.openai.com/v1.")
+			m.add(diagnose.Warning, path, "ends with the version segment twice: "+u.Path, "End it with one, such as https://api.openai.com/v1.")
 		case p.Kind == "azure" && isVersion(parts[len(parts)-1]):
-			m.add(Warning, path, "ends with "+u.Path+", and kind azure appends /openai/v1 or /openai/deployments", "End it with the resource, such as https://NAME.openai.azure.com.")
+			m.add(diagnose.Warning, path, "ends with "+u.Path+", and kind azure appends /openai/v1 or /openai/deployments", "End it with the resource, such as https://NAME.openai.azure.com.")
 		}
 	}
 }
@@ -110,7 +111,7 @@ func isVersion(segment string) bool {
 func (m *mistakes) expiredKeys() {
 	expired := func(path, id string, at time.Time) {
 		if age := m.now.Sub(at); !at.IsZero() && age > longExpired {
-			m.add(Warning, path+".expires", fmt.Sprintf("key %s expired %d days ago, on %s", id, age/(24*time.Hour), at.UTC().Format(time.DateOnly)),
+			m.add(diagnose.Warning, path+".expires", fmt.Sprintf("key %s expired %d days ago, on %s", id, age/(24*time.Hour), at.UTC().Format(time.DateOnly)),
 				"Remove it, or make a new one.")
 		}
 	}
@@ -133,13 +134,13 @@ func (m *mistakes) downgrades() {
 			cheaper, path := o.Downgrade[model], fmt.Sprintf("orgs[%d].downgrade.%s", i, model)
 			target, err := m.policy.Providers.Resolve(cheaper, o.Providers)
 			if err != nil {
-				m.add(Error, path, "no provider's pool takes "+cheaper+", so no call is downgraded to it", "Add it to the models of a pool.")
+				m.add(diagnose.Error, path, "no provider's pool takes "+cheaper+", so no call is downgraded to it", "Add it to the models of a pool.")
 				continue
 			}
 			var unknown *pricing.UnknownModelError
 			_, err = m.policy.Catalogue.Lookup(target.Provider.ID, target.Model, m.now)
 			if errors.As(err, &unknown) && m.policy.UnknownPrice == nil {
-				m.add(Error, path, cheaper+" has no price, so no call is downgraded to it", "Add it under prices.")
+				m.add(diagnose.Error, path, cheaper+" has no price, so no call is downgraded to it", "Add it under prices.")
 			}
 		}
 	}
@@ -149,7 +150,7 @@ func (m *mistakes) downgrades() {
 func (m *mistakes) orgCalledAll() {
 	for i, o := range m.cfg.Orgs {
 		if o.ID == "all" {
-			m.add(Warning, fmt.Sprintf("orgs[%d].id", i), "where limits are set, all means every org; while an org is called so, it means that org only",
+			m.add(diagnose.Warning, fmt.Sprintf("orgs[%d].id", i), "where limits are set, all means every org; while an org is called so, it means that org only",
 				"Write limits of every org under defaults.limits.")
 		}
 	}
