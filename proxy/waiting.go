@@ -128,7 +128,7 @@ func (v *waitingCaller) silent() bool { return v.stream && v.status == 0 && !v.w
 func (v *waitingCaller) late() bool { return !v.deadline.IsZero() && !time.Now().Before(v.deadline) }
 
 // keepAlive keeps the connection alive with what the client skips: a blank line, which
-// every SSE client does (contract R8), or a comment that reports the place. The first one
+// every SSE client does (docs/wire.md, Keeping a stream alive), or a comment that reports the place. The first one
 // commits to status 200, and the place goes into its headers.
 func (v *waitingCaller) keepAlive(ctx context.Context) error {
 	x, line := v.exchange, "\n"

@@ -3,7 +3,7 @@
 // and its own class of keys; no key of callers opens anything here, and no key of
 // administrators calls a model.
 //
-// What it changes are records of package identity. It never touches counters: what
+// What it changes are records of package tenants. It never touches counters: what
 // was used of a limit is not written from here.
 package admin
 

@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// What a provider takes in one file (contract 9.2), with some room.
+	// What a provider takes in one file, with some room: OpenAI 50,000 lines and 200 MB.
 	partLines = 50_000
 	partBytes = 190 << 20
 	// holdSlack is how long after the end of a batch's window its lines are still

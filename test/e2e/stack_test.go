@@ -99,6 +99,7 @@ func newStack(t *testing.T, fake fakeprovider.Options, text string) *stack {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.fake.Close() })
+	t.Cleanup(s.wantDocumentedKeys)
 	for {
 		before, rest, ok := strings.Cut(text, "${key:")
 		if !ok {
