@@ -257,7 +257,7 @@ func (s *Sampler) limits(ctx context.Context, orgs map[string]*guard.Org, snap *
 func (s *Sampler) standing(ctx context.Context, limits []budget.Limit, call budget.Call, of budget.Subject) ([]Limit, error) {
 	var asked []budget.Limit
 	for _, l := range limits {
-		if l.Subject == of && l.Mode != budget.Off && (l.Only == "" || l.Only == call.User) {
+		if l.Subject == of && l.Counts(call) {
 			asked = append(asked, l)
 		}
 	}
