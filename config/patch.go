@@ -1,11 +1,13 @@
 package config
 
 import (
-	"errors"
 	"reflect"
+	"strconv"
 	"strings"
 
 	"github.com/goccy/go-yaml/ast"
+
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 )
 
 // NewOrg returns an org as the file would have it that says nothing of it.
@@ -43,13 +45,13 @@ func Patch(to any, fields []byte) error {
 	d := newPatch()
 	root := d.root(fields)
 	if root == nil {
-		return d.patchError()
+		return d.patchError(nil, nil)
 	}
 	for _, known := range []string{"id", "name", "hash", "bucket.capacity"} { // what must be there is there already
 		d.marks[known] = mark{}
 	}
 	d.section("", root, reflect.ValueOf(to).Elem())
-	return d.patchError()
+	return d.patchError(nil, nil)
 }
 
 // CheckOrg checks an org that was put together from the file and elsewhere, as
@@ -65,7 +67,7 @@ func (c *Config) CheckOrg(o *Org) error {
 		providers = append(providers, p.ID)
 	}
 	d.org("org", o, c, providers, names{}, names{})
-	return d.patchError()
+	return d.below("org").patchError(o.Limits, o.Users)
 }
 
 // CheckDefaults checks the limits of every org, which were put together likewise.
@@ -73,7 +75,7 @@ func (c *Config) CheckDefaults() error {
 	d := newPatch()
 	d.markLimits("defaults", c.Defaults.Limits)
 	d.defaults(c.Defaults.Limits)
-	return d.patchError()
+	return d.below("defaults").patchError(c.Defaults.Limits, nil)
 }
 
 func newPatch() *document {
@@ -97,18 +99,49 @@ func (d *document) markLimits(path string, list []Limit) {
 	}
 }
 
-// patchError is what is wrong, without places in a file.
-func (d *document) patchError() error {
+// below takes the beginning that all paths share from errors.
+func (d *document) below(root string) *document {
+	for _, e := range d.errs {
+		e.Path = strings.TrimPrefix(strings.TrimPrefix(e.Path, root), ".")
+	}
+	return d
+}
+
+// patchError is what is wrong, by the names of limits, users and keys instead of places in a file.
+func (d *document) patchError(limits []Limit, users []User) error {
 	if len(d.errs) == 0 {
 		return nil
 	}
-	var all []string
+	var all settings.FieldErrors
 	for _, e := range d.errs {
-		text := e.Message
-		if e.Path != "" {
-			text = e.Path + ": " + text
-		}
-		all = append(all, text)
+		thing, field := named(e.Path, limits, users)
+		all = append(all, &settings.FieldError{Thing: thing, Field: field, Message: e.Message})
 	}
-	return errors.New(strings.Join(all, "; "))
+	return all
+}
+
+// named splits a path below an org, or below the defaults, into what it is in and the field.
+func named(path string, limits []Limit, users []User) (thing, field string) {
+	of := ""
+	if i, rest, ok := cutElement(path, "users"); ok {
+		u := &users[i]
+		thing, of, path, limits = "user "+u.ID, u.ID+"/", rest, u.Limits
+		if i, rest, ok := cutElement(path, "keys"); ok {
+			return "key " + u.Keys[i].ID, rest
+		}
+	}
+	if i, rest, ok := cutElement(path, "limits"); ok {
+		return "limit " + of + limits[i].Name, rest
+	}
+	return thing, path
+}
+
+// cutElement cuts "name[3]." from the beginning of a path.
+func cutElement(path, name string) (i int, rest string, ok bool) {
+	if path, ok = strings.CutPrefix(path, name+"["); !ok {
+		return 0, "", false
+	}
+	number, rest, _ := strings.Cut(path, "]")
+	i, err := strconv.Atoi(number)
+	return i, strings.TrimPrefix(rest, "."), err == nil
 }

@@ -17,20 +17,10 @@ func (p *Plan) capping(caps []budget.Cap) []budget.Cap {
 			if c.Provider != provider {
 				continue
 			}
-			c.Limits = p.covering(c.Limits)
+			c.Limits = p.applying(c.Limits)
 			if len(c.Limits) > 0 {
 				out = append(out, c)
 			}
-		}
-	}
-	return out
-}
-
-func (p *Plan) covering(limits []budget.Limit) []budget.Limit {
-	var out []budget.Limit
-	for _, l := range limits {
-		if l.Mode != budget.Off && covers(l, p.Request, p.Target) && !(p.Caller.Batched && l.Metric == budget.Concurrency) {
-			out = append(out, l)
 		}
 	}
 	return out
@@ -53,7 +43,7 @@ func (p *Plan) tooLarge(limits []budget.Limit) *budget.ExceededError {
 
 // amountOf is a limit's amount for this call now.
 func (p *Plan) amountOf(l *budget.Limit) int64 {
-	return l.AmountFor(budget.Call{Org: p.Caller.Org.ID, User: p.Caller.User, Key: p.Caller.Key, IP: p.Caller.IP}, now())
+	return l.AmountFor(p.Caller.subject(), now())
 }
 
 // capped words the refusal of a spend cap. Its amounts would tell the caller

@@ -258,8 +258,7 @@ func (p *Policy) caller(org, user, key, ip string) (Caller, error) {
 func (g *Guard) Status(ctx context.Context, c Caller) ([]budget.Status, error) {
 	ctx, cancel := context.WithTimeout(ctx, g.deadline)
 	defer cancel()
-	return g.budget.Peek(ctx, c.Org.LimitsFor(c.User, c.Key),
-		budget.Call{Org: c.Org.ID, User: c.User, Key: c.Key, IP: c.IP})
+	return g.budget.Peek(ctx, c.Org.LimitsFor(c.User, c.Key), c.subject())
 }
 
 // UserRollups returns what the caller's user spent in the UTC days of [from, to).

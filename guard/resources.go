@@ -204,7 +204,7 @@ func (g *Guard) Fee(c Caller, provider, endpoint, entry string, units int64) (*P
 		return nil, wire.BadRequest("", "not_priced", "This cannot be priced: %v", err)
 	}
 	plan.First = plan.Max
-	plan.Limits = applying(c, plan.Request, target)
+	plan.Limits = plan.applying(c.Org.LimitsFor(c.User, c.Key))
 	plan.Caps = plan.capping(policy.Caps)
 	return plan, nil
 }

@@ -173,14 +173,15 @@ func (w *Watcher) lookAll(ctx context.Context) {
 
 // look compares what one user, and its org, were charged with the thresholds.
 func (w *Watcher) look(ctx context.Context, s subject) error {
+	call := budget.Call{Org: s.org, User: s.user}
 	limits := slices.DeleteFunc(slices.Clone(w.opts.Limits(s.org, s.user)), func(l budget.Limit) bool {
-		whose := l.Subject == budget.Org || l.Subject == budget.User && (l.Only == "" || l.Only == s.user)
-		return l.Metric != budget.Cost || l.Mode == budget.Off || !whose
+		of := l.Subject == budget.Org || l.Subject == budget.User
+		return l.Metric != budget.Cost || !of || !l.Counts(call)
 	})
 	if len(limits) == 0 {
 		return nil
 	}
-	list, err := w.opts.Budget.Peek(ctx, limits, budget.Call{Org: s.org, User: s.user})
+	list, err := w.opts.Budget.Peek(ctx, limits, call)
 	if err != nil {
 		return err
 	}

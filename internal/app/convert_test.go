@@ -3,6 +3,7 @@ package app
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -95,7 +96,7 @@ func TestEveryFieldIsObeyed(t *testing.T) {
 		for typ.Kind() == reflect.Slice {
 			typ = typ.Elem()
 		}
-		if typ.PkgPath() != reflect.TypeFor[config.Config]().PkgPath() || typ.Kind() != reflect.Struct || typ == reflect.TypeFor[config.Raw]() ||
+		if !slices.Contains([]string{reflect.TypeFor[config.Config]().PkgPath(), reflect.TypeFor[config.Org]().PkgPath()}, typ.PkgPath()) || typ.Kind() != reflect.Struct || typ == reflect.TypeFor[config.Raw]() ||
 			typ == reflect.TypeFor[config.Quantity]() || typ == reflect.TypeFor[config.Rate]() {
 			if obeyed[path] == "" {
 				t.Errorf("nobody obeys %s", path)

@@ -111,7 +111,7 @@ func used(s *budget.Status) float64 { return float64(s.Used) / float64(max(s.Amo
 func (c *Console) standing(ctx context.Context, limits []budget.Limit, call budget.Call, of ...budget.Subject) ([]budget.Status, error) {
 	var asked []budget.Limit
 	for _, l := range limits {
-		if slices.Contains(of, l.Subject) && (l.Only == "" || l.Only == call.User || l.Only == call.Key) {
+		if slices.Contains(of, l.Subject) && l.Counts(call) {
 			asked = append(asked, l)
 		}
 	}

@@ -263,7 +263,7 @@ func (s *Sampler) standing(ctx context.Context, limits []budget.Limit, call budg
 ) ([]Limit, error) {
 	var asked []budget.Limit
 	for _, l := range limits {
-		if l.Subject == of && l.Mode != budget.Off && (l.Only == "" || l.Only == call.User) {
+		if l.Subject == of && l.Counts(call) {
 			asked = append(asked, l)
 		}
 	}
