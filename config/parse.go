@@ -287,6 +287,8 @@ func markOfToken(t *token.Token) mark {
 		return mark{}
 	}
 	shown, _, _ := strings.Cut(strings.TrimSpace(t.Origin), "\n")
-	return mark{line: t.Position.Line, col: t.Position.Column,
-		width: max(1, utf8.RuneCountInString(strings.TrimSpace(shown)))}
+	return mark{
+		line: t.Position.Line, col: t.Position.Column,
+		width: max(1, utf8.RuneCountInString(strings.TrimSpace(shown))),
+	}
 }

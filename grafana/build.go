@@ -94,8 +94,10 @@ func (b *builder) graph(title, about, unit string, stacked bool, queries ...quer
 func targets(queries ...query) []Target {
 	out := make([]Target, len(queries))
 	for i, q := range queries {
-		out[i] = Target{RefID: fmt.Sprintf("%c", 'A'+i), Expr: q.expr, LegendFormat: q.legend, Range: true,
-			Datasource: source}
+		out[i] = Target{
+			RefID: fmt.Sprintf("%c", 'A'+i), Expr: q.expr, LegendFormat: q.legend, Range: true,
+			Datasource: source,
+		}
 	}
 	return out
 }
@@ -117,8 +119,10 @@ func orgVariable() Variable {
 // variables are the choices every dashboard offers.
 func variables() Templating {
 	return Templating{List: []Variable{
-		{Name: "datasource", Label: "Data source", Type: "datasource", Query: "prometheus", Refresh: 1,
-			Current: map[string]any{}},
+		{
+			Name: "datasource", Label: "Data source", Type: "datasource", Query: "prometheus", Refresh: 1,
+			Current: map[string]any{},
+		},
 		choice("job", "Job", `label_values(llmguard_guard_settle_errors_total, job)`),
 		choice("instance", "Process", `label_values(llmguard_guard_settle_errors_total{job=~"$job"}, instance)`),
 	}}

@@ -20,9 +20,11 @@ func Org() Dashboard {
 	b.row("Limits of the org")
 	b.graph("Use of each limit", "Charges and open holds, as part of what the limit allows. At 100 % calls wait. "+
 		"Shadow limits only count.", "percentunit", false,
-		query{`max by (org, limit, metric, mode) (llmguard_budget_org_limit_used` + ofOrg + `)
+		query{
+			`max by (org, limit, metric, mode) (llmguard_budget_org_limit_used` + ofOrg + `)
   / (max by (org, limit, metric, mode) (llmguard_budget_org_limit_amount` + ofOrg + `) > 0)`,
-			"{{org}} {{limit}} ({{mode}})"})
+			"{{org}} {{limit}} ({{mode}})",
+		})
 	b.graph("Held", "The part of each limit's use that open calls may still give back.", "percentunit", false,
 		query{`max by (org, limit, metric) (llmguard_budget_org_limit_held` + ofOrg + `)
   / (max by (org, limit, metric) (llmguard_budget_org_limit_amount` + ofOrg + `) > 0)`, "{{org}} {{limit}}"})
@@ -39,8 +41,10 @@ func Org() Dashboard {
 		query{`sum by (org) (rate(llmguard_guard_org_cost_usd_total` + ofOrg + `[$__rate_interval])) * 3600`, "{{org}}"})
 	b.graph("Calls by outcome", "Holds asked for. Refused: no room now, so the call waits or gets 429. Never: larger "+
 		"than the whole limit.", "reqps", true,
-		query{`sum by (org, outcome) (rate(llmguard_guard_org_admissions_total` + ofOrg + `[$__rate_interval]))`,
-			"{{org}} {{outcome}}"})
+		query{
+			`sum by (org, outcome) (rate(llmguard_guard_org_admissions_total` + ofOrg + `[$__rate_interval]))`,
+			"{{org}} {{outcome}}",
+		})
 	return dashboard("llmguard-org", "llmguard / org",
 		"What one org spends against each of its limits. Users are in the console and in `llmguard usage`: they are no "+
 			"labels.",
@@ -89,19 +93,27 @@ func Queue() Dashboard {
 	b.graph("Pace", "Part of the quota at which the pool goes. Below 1 after the provider refused.", "percentunit", false,
 		query{`min by (pool) (llmguard_quota_pace_ratio` + from + `)`, "{{pool}}"})
 	b.graph("Refusals of the provider", "429 and 503.", "reqps", false,
-		query{`sum by (pool, status) (rate(llmguard_quota_refusals_total` + from + `[$__rate_interval])) or vector(0)`,
-			"{{pool}} {{status}}"})
+		query{
+			`sum by (pool, status) (rate(llmguard_quota_refusals_total` + from + `[$__rate_interval])) or vector(0)`,
+			"{{pool}} {{status}}",
+		})
 
 	b.row("Work")
 	b.graph("Jobs put", "By outcome.", "reqps", true,
-		query{`sum by (pool, outcome) (rate(llmguard_queue_puts_total` + from + `[$__rate_interval]))`,
-			"{{pool}} {{outcome}}"})
+		query{
+			`sum by (pool, outcome) (rate(llmguard_queue_puts_total` + from + `[$__rate_interval]))`,
+			"{{pool}} {{outcome}}",
+		})
 	b.graph("Jobs ended", "By terminal state.", "reqps", true,
-		query{`sum by (pool, state) (rate(llmguard_queue_jobs_ended_total` + from + `[$__rate_interval]))`,
-			"{{pool}} {{state}}"})
+		query{
+			`sum by (pool, state) (rate(llmguard_queue_jobs_ended_total` + from + `[$__rate_interval]))`,
+			"{{pool}} {{state}}",
+		})
 	b.graph("Claims of dead workers", "Jobs put back because their worker stopped renewing.", "cps", false,
-		query{`sum by (pool) (rate(llmguard_queue_claims_reaped_total` + from + `[$__rate_interval])) or vector(0)`,
-			"{{pool}}"})
+		query{
+			`sum by (pool) (rate(llmguard_queue_claims_reaped_total` + from + `[$__rate_interval])) or vector(0)`,
+			"{{pool}}",
+		})
 	return dashboard("llmguard-queue", "llmguard / queue and pools",
 		"Who waits, for how long, and whether limits, quota or workers hold them back.", b.panels)
 }
@@ -135,8 +147,10 @@ func Health() Dashboard {
 		query{`sum(rate(llmguard_budget_lost_holds_total` + from + `[$__rate_interval]))`, "lost"},
 		query{`sum(rate(llmguard_budget_late_settles_total` + from + `[$__rate_interval]))`, "late settles"})
 	b.graph("Calls without Redis", "Decided by on_store_failure.", "reqps", false,
-		query{`sum by (mode, outcome) (rate(llmguard_guard_without_store_total` + from + `[$__rate_interval])) or vector(0)`,
-			"{{mode}} {{outcome}}"})
+		query{
+			`sum by (mode, outcome) (rate(llmguard_guard_without_store_total` + from + `[$__rate_interval])) or vector(0)`,
+			"{{mode}} {{outcome}}",
+		})
 
 	b.row("Proxy")
 	b.graph("Requests by status", "499: the caller left.", "reqps", true,

@@ -2,8 +2,10 @@ package grafana
 
 // All returns every dashboard by the name of its file.
 func All() map[string]Dashboard {
-	return map[string]Dashboard{"overview.json": Overview(), "org.json": Org(), "queue.json": Queue(),
-		"health.json": Health()}
+	return map[string]Dashboard{
+		"overview.json": Overview(), "org.json": Org(), "queue.json": Queue(),
+		"health.json": Health(),
+	}
 }
 
 // from is the selector every query carries.
@@ -87,8 +89,10 @@ func limits(b *builder) {
 	b.row("Limits")
 	b.graph("Calls that did not fit, by limit",
 		"Refused or sent to the queue by a limit. Limits in mode shadow only counted them.", "reqps", false,
-		query{`sum by (limit, mode) (rate(llmguard_budget_refusals_total` + from + `[$__rate_interval]))`,
-			"{{limit}} ({{mode}})"})
+		query{
+			`sum by (limit, mode) (rate(llmguard_budget_refusals_total` + from + `[$__rate_interval]))`,
+			"{{limit}} ({{mode}})",
+		})
 	b.graph("Spend caps used", "Share of each spend cap that is used, of a provider or, without one, of the "+
 		"deployment. At 100 % calls of all orgs wait.", "percentunit", false,
 		query{`max by (provider, limit, metric) (llmguard_budget_cap_used` + from +
@@ -120,8 +124,10 @@ func traffic(b *builder) {
 		query{`sum by (pool) (rate(llmguard_guard_calls_total` + from + `[$__rate_interval]))`, "{{pool}}"})
 	b.graph("Quota granted to live calls",
 		"Asks of live calls for provider quota. What is not granted waits in the queue.", "reqps", true,
-		query{`sum by (pool, outcome) (rate(llmguard_quota_grants_total` + from + `[$__rate_interval]))`,
-			"{{pool}} {{outcome}}"})
+		query{
+			`sum by (pool, outcome) (rate(llmguard_quota_grants_total` + from + `[$__rate_interval]))`,
+			"{{pool}} {{outcome}}",
+		})
 }
 
 // waiting reads depths with max, because every process reports the same ones.
@@ -137,10 +143,14 @@ func waiting(b *builder) {
 	b.graph("Jobs ended", "By terminal state.", "reqps", true,
 		query{`sum by (state) (rate(llmguard_queue_jobs_ended_total` + from + `[$__rate_interval]))`, "{{state}}"})
 	b.graph("Webhooks", "Attempts to deliver by outcome, and deliveries that were given up.", "reqps", false,
-		query{`sum by (outcome) (rate(llmguard_webhook_attempts_total` + from + `[$__rate_interval])) or vector(0)`,
-			"{{outcome}}"},
-		query{`sum by (reason) (rate(llmguard_webhook_dead_total` + from + `[$__rate_interval])) or vector(0)`,
-			"given up: {{reason}}"})
+		query{
+			`sum by (outcome) (rate(llmguard_webhook_attempts_total` + from + `[$__rate_interval])) or vector(0)`,
+			"{{outcome}}",
+		},
+		query{
+			`sum by (reason) (rate(llmguard_webhook_dead_total` + from + `[$__rate_interval])) or vector(0)`,
+			"given up: {{reason}}",
+		})
 	b.graph("Callers waiting", "Connected callers whose call waits in the queue or runs from it.", "short", true,
 		query{`sum by (instance) (llmguard_proxy_waiting_callers` + from + `)`, "{{instance}}"})
 	b.graph("Pools blocked by the provider", "Rest of the time for which a provider's 429 or 503 keeps a pool closed.",
@@ -159,10 +169,14 @@ func health(b *builder) {
 		query{`sum(rate(llmguard_budget_lost_holds_total` + from + `[$__rate_interval]))`, "lost holds"},
 		query{`sum(rate(llmguard_guard_settle_errors_total` + from + `[$__rate_interval]))`, "failed settlements"},
 		query{`sum(llmguard_budget_journal_records` + from + `)`, "waiting in journals"},
-		query{`sum(rate(llmguard_guard_without_store_total` + from + `[$__rate_interval])) or vector(0)`,
-			"calls without Redis"},
-		query{`sum(rate(llmguard_queue_claims_reaped_total` + from + `[$__rate_interval])) or vector(0)`,
-			"claims of dead workers"},
+		query{
+			`sum(rate(llmguard_guard_without_store_total` + from + `[$__rate_interval])) or vector(0)`,
+			"calls without Redis",
+		},
+		query{
+			`sum(rate(llmguard_queue_claims_reaped_total` + from + `[$__rate_interval])) or vector(0)`,
+			"claims of dead workers",
+		},
 		query{`sum(rate(llmguard_guard_usage_faults_total` + from + `[$__rate_interval]))`, "faulty usage"})
 	b.graph("Processes", "Processes that answer Prometheus.", "short", false,
 		query{`sum by (job) (up` + from + `)`, "{{job}}"})

@@ -113,7 +113,8 @@ const (
 // conversation: those it contains, and those of earlier responses that it names. Added is
 // to be called with the status of the answer, 0 for none, and the error instead of it.
 func (g *Guard) AddItems(ctx context.Context, c Caller, id, call string, m wire.Mentions,
-	named []ownership.Note) (added func(status int, err error), err error) {
+	named []ownership.Note,
+) (added func(status int, err error), err error) {
 	tokens := m.Items + m.Pictures*pictureItem + m.Documents*documentItem + outputs(named)
 	if tokens == 0 {
 		return func(int, error) {}, nil
@@ -157,8 +158,10 @@ func (e *upstreamCall) noteCompletion(a wire.Answer) {
 		return
 	}
 	e.noted = true
-	n := ownership.Note{ID: a.ID, Kind: ownership.Completion, User: c.Caller.User, Provider: c.Target.Provider.ID,
-		Model: c.Request.Model}
+	n := ownership.Note{
+		ID: a.ID, Kind: ownership.Completion, User: c.Caller.User, Provider: c.Target.Provider.ID,
+		Model: c.Request.Model,
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(e.upstream), settleTimeout)
 	defer cancel()
 	if err := c.guard.keepThing(ctx, c.Caller, n); err != nil {

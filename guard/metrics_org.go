@@ -59,8 +59,10 @@ func (m *orgMetrics) of(org string) *orgSeries {
 	s = m.series[org]
 	if s == nil { // once for all others, too
 		outcome := func(o string) prometheus.Counter { return m.admissions.WithLabelValues(org, o) }
-		s = &orgSeries{name: org, cost: m.cost.WithLabelValues(org), admitted: outcome("admitted"),
-			refused: outcome("refused"), denied: outcome("never")}
+		s = &orgSeries{
+			name: org, cost: m.cost.WithLabelValues(org), admitted: outcome("admitted"),
+			refused: outcome("refused"), denied: outcome("never"),
+		}
 		m.series[org] = s
 	}
 	return s

@@ -19,7 +19,8 @@ import (
 // caller takes. Status is the provider's, 0 when there was none. Errors are *wire.Error,
 // providers.ErrStale or a *spool.FullError, with nothing written, or ErrGone.
 func (g *Guard) Fetch(ctx context.Context, w http.ResponseWriter, o *Org, n ownership.Note,
-	r providers.Request) (status int, err error) {
+	r providers.Request,
+) (status int, err error) {
 	return g.fetch(ctx, w, o, n, r, nil)
 }
 

@@ -163,8 +163,10 @@ func (g *Guard) batchedCall(ctx context.Context, c Caller, end *BatchedEnd) (*Ca
 	}
 	plan := &Plan{
 		Caller: c, Target: target, Price: price, free: free, Input: end.Input, Output: end.Output, at: at,
-		Request: &wire.Request{Endpoint: end.Endpoint, Model: end.Model, Store: end.Store, LongCache: end.LongCache,
-			WebSearch: end.WebSearch},
+		Request: &wire.Request{
+			Endpoint: end.Endpoint, Model: end.Model, Store: end.Store, LongCache: end.LongCache,
+			WebSearch: end.WebSearch,
+		},
 		Max:   budget.Amounts{Cost: pricing.Nano(end.Most), Tokens: end.Input + end.Output},
 		terms: pricing.Terms{ServiceTier: end.Tier, Region: end.Region, ProjectTier: p.ServiceTier, At: at, Batch: true},
 	}

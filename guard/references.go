@@ -229,8 +229,10 @@ func (e *upstreamCall) note(a wire.Answer) {
 		notes = append(notes, other)
 	}
 	for _, id := range a.Items {
-		notes = append(notes, ownership.Note{ID: id, User: n.User, Provider: n.Provider, Here: n.Here, Response: a.ID,
-			Output: n.Output})
+		notes = append(notes, ownership.Note{
+			ID: id, User: n.User, Provider: n.Provider, Here: n.Here, Response: a.ID,
+			Output: n.Output,
+		})
 	}
 	c.guard.ownership.Put(e.upstream, c.Caller.Org.ID, notes...)
 }
@@ -248,7 +250,8 @@ func freePrice(t providers.Target, at time.Time) (*pricing.Price, error) {
 // priceOf finds what a call of an endpoint to a target costs. Counting tokens is
 // free, whatever the model costs, and so are moderations by a model without a price.
 func (p *Policy) priceOf(ep wire.Endpoint, t providers.Target,
-	at time.Time) (price *pricing.Price, free bool, err error) {
+	at time.Time,
+) (price *pricing.Price, free bool, err error) {
 	switch {
 	case !ep.Free():
 		price, err = p.price(t, at)

@@ -151,7 +151,8 @@ func (g *Guard) ForgetThing(ctx context.Context, c Caller, n ownership.Note) err
 // Things lists what the caller's org has of a kind; of what is private, the caller's own.
 // The error is owned.ErrNoSuch or wraps budget.ErrUnavailable.
 func (g *Guard) Things(ctx context.Context, c Caller, k ownership.Kind,
-	p ownership.Page) ([]ownership.Note, bool, error) {
+	p ownership.Page,
+) ([]ownership.Note, bool, error) {
 	if g.ownership == nil && p.After == "" && p.Before == "" {
 		return nil, false, nil
 	}
@@ -236,7 +237,8 @@ func gone() *wire.Error {
 // Read asks the provider about something it keeps for an org and returns the answer
 // instead of relaying it. Status is 0 when there was none.
 func (g *Guard) Read(ctx context.Context, o *Org, n ownership.Note,
-	r providers.Request) (status int, body []byte, err error) {
+	r providers.Request,
+) (status int, body []byte, err error) {
 	status, err = g.fetch(ctx, &unseen{}, o, n, r, func(_ int, answer []byte) error {
 		body = bytes.Clone(answer)
 		return errRead

@@ -84,8 +84,10 @@ func (g *Guard) Run(ctx context.Context, p *Plan, a Attempt, w http.ResponseWrit
 		if err := q.Take(ctx, c); err != nil {
 			return c, err
 		}
-		err := c.Forward(ctx, w, Forwarding{Header: a.Header, Query: a.Query, Fresh: q.Fresh, Repeats: a.Repeats,
-			Sent: a.Sent})
+		err := c.Forward(ctx, w, Forwarding{
+			Header: a.Header, Query: a.Query, Fresh: q.Fresh, Repeats: a.Repeats,
+			Sent: a.Sent,
+		})
 		q.Give(ctx, c)
 		if try == staleTries || !errors.Is(err, providers.ErrStale) {
 			return c, err

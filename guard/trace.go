@@ -24,8 +24,10 @@ var operations = map[wire.Endpoint]string{
 
 // vendors are what the conventions call the vendors of the price catalogue, where
 // that is something else.
-var vendors = map[string]string{"google": "gcp.gemini", "mistral": "mistral_ai", "x-ai": "x_ai",
-	"moonshotai": "moonshot_ai"}
+var vendors = map[string]string{
+	"google": "gcp.gemini", "mistral": "mistral_ai", "x-ai": "x_ai",
+	"moonshotai": "moonshot_ai",
+}
 
 // traceHold says what became of a hold.
 func (p *Plan) traceHold(span tracing.Span, err error) {

@@ -64,7 +64,8 @@ func (p *Plan) translate() error {
 
 // conversation reads what a request goes on from, and the items it refers to.
 func (g *Guard) conversation(ctx context.Context, c Caller, refs []wire.Ref,
-	of map[string]string) (turns []conversation.Turn, items map[string][]byte, err error) {
+	of map[string]string,
+) (turns []conversation.Turn, items map[string][]byte, err error) {
 	if g.turns == nil {
 		return nil, nil, notOwned(refs[0])
 	}

@@ -138,8 +138,10 @@ func (b *Bill) add(r *rates, u *Usage) {
 		}
 	}
 	if n := new(big.Int).SetUint64(r.minutes(u)); n.Sign() > 0 {
-		b.Fees = append(b.Fees, Line{Name: "per_minute", Count: u.AudioMillis, Rate: Pico(r.perMinute),
-			USD: formatDigits(n.String(), feeDigits)})
+		b.Fees = append(b.Fees, Line{
+			Name: "per_minute", Count: u.AudioMillis, Rate: Pico(r.perMinute),
+			USD: formatDigits(n.String(), feeDigits),
+		})
 		sum.Add(sum, n.Mul(n, shift))
 	}
 	b.Exact = formatDigits(sum.String(), scale)

@@ -85,7 +85,8 @@ type UpstreamProblem struct {
 
 // Upload sends a file of requests. Content opens its bytes, size of them.
 func (b Batches) Upload(ctx context.Context, name string, size int64,
-	content func() (io.ReadCloser, error)) (UpstreamFile, error) {
+	content func() (io.ReadCloser, error),
+) (UpstreamFile, error) {
 	var head bytes.Buffer
 	form := multipart.NewWriter(&head)
 	_ = form.WriteField("purpose", "batch")
@@ -163,7 +164,8 @@ func (b Batches) Create(ctx context.Context, file, endpoint string, metadata map
 // FindBatch looks for a batch among those made since some time, nil when there is
 // none. Of several it is the oldest; others tells the rest.
 func (b Batches) FindBatch(ctx context.Context, since time.Time,
-	wanted func(*UpstreamBatch) bool) (oldest *UpstreamBatch, others []string, err error) {
+	wanted func(*UpstreamBatch) bool,
+) (oldest *UpstreamBatch, others []string, err error) {
 	_, err = find(ctx, b, "/batches", "limit=100", func(one *UpstreamBatch) (id string, found, over bool) {
 		if wanted(one) {
 			if oldest != nil {
@@ -181,7 +183,8 @@ const mostPages = 200
 
 // find goes through a list, the newest first.
 func find[T any](ctx context.Context, b Batches, path, query string,
-	look func(*T) (id string, found, over bool)) (*T, error) {
+	look func(*T) (id string, found, over bool),
+) (*T, error) {
 	after := ""
 	for range mostPages {
 		var page struct {

@@ -91,8 +91,10 @@ var priced = []struct{ does, members string }{
 		"max_completion_tokens max_length max_new_tokens max_output_tokens max_tokens max_tokens_to_sample n_predict " +
 			"num_predict",
 	},
-	{"asks for more answers or steps than are counted",
-		"candidate_count complexity frames height num_images num_return_sequences steps svg width"},
+	{
+		"asks for more answers or steps than are counted",
+		"candidate_count complexity frames height num_images num_return_sequences steps svg width",
+	},
 	{"has the answer fetched later, where its cost is not seen", "deferred"},
 	{"may hold any other field", "extra_body extra_query google litellm_params options"},
 }

@@ -158,8 +158,10 @@ func (s *Server) createBatch(x *request, r *http.Request) error {
 			"The body must be a JSON object with input_file_id, endpoint and completion_window")
 	}
 	req := batch.Request{
-		Owner: batch.Owner{Org: x.caller.Org.ID, User: x.caller.User, Key: x.caller.Key, IP: x.caller.IP,
-			Models: x.caller.Models},
+		Owner: batch.Owner{
+			Org: x.caller.Org.ID, User: x.caller.User, Key: x.caller.Key, IP: x.caller.IP,
+			Models: x.caller.Models,
+		},
 		Metadata: wanted.Metadata,
 	}
 	req.Endpoint, req.OutputTTL, err = wanted.check()
@@ -252,7 +254,8 @@ func (s *Server) cancelBatch(x *request, r *http.Request, id string) error {
 }
 
 func (s *Server) showBatch(x *request, r *http.Request, id string,
-	get func(ctx context.Context, org, user, id string) (*batch.Batch, error)) error {
+	get func(ctx context.Context, org, user, id string) (*batch.Batch, error),
+) error {
 	ctx, cancel := context.WithTimeout(r.Context(), storeTimeout)
 	defer cancel()
 	b, err := get(ctx, x.caller.Org.ID, x.caller.User, id)

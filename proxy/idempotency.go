@@ -46,7 +46,8 @@ func (s *Server) once(x *request, r *http.Request, plan *guard.Plan, wish prefer
 // known finds the job that a request belongs to; done means that its answer is
 // written already. A job that has ended without success is no longer known.
 func (s *Server) known(x *request, r *http.Request, plan *guard.Plan,
-	wish preferences) (job *queue.Job, done bool, err error) {
+	wish preferences,
+) (job *queue.Job, done bool, err error) {
 	if len(r.Header["Idempotency-Key"]) == 0 && !retried(r.Header) {
 		return nil, false, nil
 	}
@@ -64,7 +65,7 @@ func (s *Server) known(x *request, r *http.Request, plan *guard.Plan,
 		present = s.queue.Lifetime(plan.Target.Pool)
 		wait = present
 	}
-	job, err = s.queue.Return(ctx, x.caller.Org.ID, id, present, wait)
+	job, err = s.queue.Places().Return(ctx, x.caller.Org.ID, id, present, wait)
 	if errors.Is(err, queue.ErrNotFound) {
 		return nil, false, nil
 	}
@@ -115,7 +116,8 @@ const maxKeyText = 255
 // openKey takes the caller's idempotency key and returns the job or the answer
 // it leads to, if any.
 func (s *Server) openKey(ctx context.Context, x *request, r *http.Request, plan *guard.Plan,
-	keys []string) (job, answer string, err error) {
+	keys []string,
+) (job, answer string, err error) {
 	text := keys[0]
 	if len(keys) > 1 || text == "" || len(text) > maxKeyText || strings.ContainsFunc(text, func(c rune) bool {
 		return c < ' ' || c > '~'
@@ -144,7 +146,7 @@ func (s *Server) openKey(ctx context.Context, x *request, r *http.Request, plan 
 
 // admitKey admits the record that a new key leaves.
 func (s *Server) admitKey(ctx context.Context, x *request) error {
-	err := s.queue.ReserveRecord(ctx, x.caller.Org.ID, x.id, s.opts.KeepAnswer)
+	err := s.queue.Records().Reserve(ctx, x.caller.Org.ID, x.id, s.opts.KeepAnswer)
 	if err == nil {
 		return nil
 	}
@@ -174,11 +176,11 @@ func (s *Server) decide(x *request) {
 func (s *Server) decideKey(ctx context.Context, x *request) error {
 	switch {
 	case x.stays: // the job counts it
-		return errors.Join(x.key.Leave(ctx), s.queue.DropRecord(ctx, x.id))
+		return errors.Join(x.key.Leave(ctx), s.queue.Records().Drop(ctx, x.id))
 	case !x.keep.whole(x.call):
-		return errors.Join(x.key.Free(ctx), s.queue.DropRecord(ctx, x.id))
+		return errors.Join(x.key.Free(ctx), s.queue.Records().Drop(ctx, x.id))
 	case x.keep.over:
-		return errors.Join(x.key.Done(ctx, notKept, s.opts.KeepAnswer), s.queue.KeepRecord(ctx, x.id, s.opts.KeepAnswer))
+		return errors.Join(x.key.Done(ctx, notKept, s.opts.KeepAnswer), s.queue.Records().Keep(ctx, x.id, s.opts.KeepAnswer))
 	}
 	err := s.queue.KeepAnswer(ctx, x.caller.Org.ID, x.id, x.keep.answer, s.opts.KeepAnswer)
 	switch {

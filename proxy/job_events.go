@@ -82,8 +82,10 @@ func (s *Server) jobEvents(x *request, r *http.Request, id string) error {
 		return err
 	}
 	defer done()
-	o := &eventReader{server: s, exchange: x, job: job, output: r.URL.Query().Get("output") == "true",
-		cursor: cursor{attempt: at.attempt}, skip: at.bytes}
+	o := &eventReader{
+		server: s, exchange: x, job: job, output: r.URL.Query().Get("output") == "true",
+		cursor: cursor{attempt: at.attempt}, skip: at.bytes,
+	}
 	h := x.Header()
 	h.Set("Content-Type", "text/event-stream; charset=utf-8")
 	h.Set("X-Accel-Buffering", "no")

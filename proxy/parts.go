@@ -71,7 +71,8 @@ func (s *Server) spoolPart(x *request, f *upForm, p *multipart.Part) error {
 // eachPart reads a form part by part: the one called file, at most once, and text fields,
 // each at most once.
 func (s *Server) eachPart(x *request, r *http.Request, file string, field func(name, text string) error,
-	data func(*multipart.Part) error) error {
+	data func(*multipart.Part) error,
+) error {
 	r.Body = &slowBody{ReadCloser: r.Body, x: x}
 	parts, err := r.MultipartReader()
 	if err != nil {

@@ -210,8 +210,10 @@ type planRecord struct {
 }
 
 func planRecordOf(p *guard.Plan) planRecord {
-	return planRecord{model: p.Request.Model, pool: p.Target.Pool, stream: p.Request.Stream, first: p.First,
-		quota: p.Quota}
+	return planRecord{
+		model: p.Request.Model, pool: p.Target.Pool, stream: p.Request.Stream, first: p.First,
+		quota: p.Quota,
+	}
 }
 
 // record writes the access record: one line a request, with no body, no key

@@ -96,7 +96,8 @@ func noCursor() *wire.Error {
 // filesElsewhere are the files that a provider keeps, as they were when they were made:
 // they never change.
 func (s *Server) filesElsewhere(ctx context.Context, x *request, f files.Filter, after string,
-	limit int) ([]json.RawMessage, bool, error) {
+	limit int,
+) ([]json.RawMessage, bool, error) {
 	var data []json.RawMessage
 	for more := true; more && len(data) < limit; {
 		list, left, err := s.guard.Things(ctx, x.caller, ownership.File,
@@ -184,7 +185,8 @@ func (s *Server) listThings(x *request, r *http.Request, op operation) error {
 
 // showThings asks for each thing of a page.
 func (s *Server) showThings(x *request, r *http.Request, op operation,
-	list []ownership.Note) ([]json.RawMessage, error) {
+	list []ownership.Note,
+) ([]json.RawMessage, error) {
 	shown := make([]json.RawMessage, len(list))
 	fails := make([]error, len(list))
 	var wait sync.WaitGroup

@@ -29,61 +29,107 @@ type handler func(x *request, r *http.Request, arg string) error
 func (s *Server) table() map[string]route {
 	post, get := []string{http.MethodPost}, []string{http.MethodGet}
 	table := map[string]route{
-		"/": {name: "root", methods: []string{http.MethodGet, http.MethodHead}, open: true,
-			serve: s.greet},
-		"/chat/completions": {name: "chat.completions", scope: "chat.completions", methods: post, priced: true,
-			serve: s.metered(wire.ChatCompletions)},
-		"/embeddings": {name: "embeddings", scope: "embeddings", methods: post, priced: true,
-			serve: s.metered(wire.Embeddings)},
-		"/completions": {name: "completions", scope: "completions", methods: post, priced: true,
-			serve: s.metered(wire.Completions)},
-		"/moderations": {name: "moderations", scope: "moderations", methods: post, priced: true,
-			serve: s.metered(wire.Moderations)},
-		"/responses": {name: "responses", scope: "responses", methods: post, priced: true,
-			serve: s.metered(wire.Responses)},
-		"/responses/compact": {name: "responses.compact", scope: "responses.compact", methods: post, priced: true,
-			serve: s.metered(wire.ResponsesCompact)},
-		"/responses/input_tokens": {name: "responses.input_tokens", scope: "responses.input_tokens", methods: post,
-			priced: true, serve: s.metered(wire.ResponsesTokens)},
-		"/responses/": {name: "responses.get", scope: "responses",
-			methods: []string{http.MethodGet, http.MethodDelete}, reads: readsOne, writes: writesOne, serve: s.oneResponse},
-		"/responses/*/cancel": {name: "responses.cancel", scope: "responses", methods: post, writes: writesOne,
-			serve: s.cancelResponse},
-		"/responses/*/input_items": {name: "responses.input_items", scope: "responses", methods: get, reads: readsOne,
-			serve: s.responseInput},
-		"/images/generations": {name: "images.generations", scope: "images.generations", methods: post, priced: true,
-			serve: s.metered(wire.ImageGenerations)},
-		"/images/edits": {name: "images.edits", scope: "images.edits", methods: post, priced: true,
-			serve: s.form(wire.ImageEdits)},
-		"/images/variations": {name: "images.variations", scope: "images.variations", methods: post, priced: true,
-			serve: s.form(wire.ImageVariations)},
-		"/audio/speech": {name: "audio.speech", scope: "audio.speech", methods: post, priced: true,
-			serve: s.metered(wire.Speech)},
-		"/audio/transcriptions": {name: "audio.transcriptions", scope: "audio.transcriptions", methods: post, priced: true,
-			serve: s.form(wire.Transcriptions)},
-		"/audio/translations": {name: "audio.translations", scope: "audio.translations", methods: post, priced: true,
-			serve: s.form(wire.Translations)},
+		"/": {
+			name: "root", methods: []string{http.MethodGet, http.MethodHead}, open: true,
+			serve: s.greet,
+		},
+		"/chat/completions": {
+			name: "chat.completions", scope: "chat.completions", methods: post, priced: true,
+			serve: s.metered(wire.ChatCompletions),
+		},
+		"/embeddings": {
+			name: "embeddings", scope: "embeddings", methods: post, priced: true,
+			serve: s.metered(wire.Embeddings),
+		},
+		"/completions": {
+			name: "completions", scope: "completions", methods: post, priced: true,
+			serve: s.metered(wire.Completions),
+		},
+		"/moderations": {
+			name: "moderations", scope: "moderations", methods: post, priced: true,
+			serve: s.metered(wire.Moderations),
+		},
+		"/responses": {
+			name: "responses", scope: "responses", methods: post, priced: true,
+			serve: s.metered(wire.Responses),
+		},
+		"/responses/compact": {
+			name: "responses.compact", scope: "responses.compact", methods: post, priced: true,
+			serve: s.metered(wire.ResponsesCompact),
+		},
+		"/responses/input_tokens": {
+			name: "responses.input_tokens", scope: "responses.input_tokens", methods: post,
+			priced: true, serve: s.metered(wire.ResponsesTokens),
+		},
+		"/responses/": {
+			name: "responses.get", scope: "responses",
+			methods: []string{http.MethodGet, http.MethodDelete}, reads: readsOne, writes: writesOne, serve: s.oneResponse,
+		},
+		"/responses/*/cancel": {
+			name: "responses.cancel", scope: "responses", methods: post, writes: writesOne,
+			serve: s.cancelResponse,
+		},
+		"/responses/*/input_items": {
+			name: "responses.input_items", scope: "responses", methods: get, reads: readsOne,
+			serve: s.responseInput,
+		},
+		"/images/generations": {
+			name: "images.generations", scope: "images.generations", methods: post, priced: true,
+			serve: s.metered(wire.ImageGenerations),
+		},
+		"/images/edits": {
+			name: "images.edits", scope: "images.edits", methods: post, priced: true,
+			serve: s.form(wire.ImageEdits),
+		},
+		"/images/variations": {
+			name: "images.variations", scope: "images.variations", methods: post, priced: true,
+			serve: s.form(wire.ImageVariations),
+		},
+		"/audio/speech": {
+			name: "audio.speech", scope: "audio.speech", methods: post, priced: true,
+			serve: s.metered(wire.Speech),
+		},
+		"/audio/transcriptions": {
+			name: "audio.transcriptions", scope: "audio.transcriptions", methods: post, priced: true,
+			serve: s.form(wire.Transcriptions),
+		},
+		"/audio/translations": {
+			name: "audio.translations", scope: "audio.translations", methods: post, priced: true,
+			serve: s.form(wire.Translations),
+		},
 		"/models":  {name: "models", methods: get, reads: readsPage, serve: s.listModels},
 		"/models/": {name: "models.get", methods: get, reads: readsOne, serve: s.getModel},
 		"/limits":  {name: "limits", scope: "usage", methods: get, reads: readsAll, serve: s.ownLimits},
 		"/usage":   {name: "usage", scope: "usage", methods: get, reads: readsAll, serve: s.ownUsage},
 		"/jobs":    {name: "jobs", scope: "jobs", methods: get, reads: readsPage, serve: s.listJobs},
-		"/jobs/": {name: "jobs.get", scope: "jobs", methods: []string{http.MethodGet, http.MethodDelete},
-			reads: readsOne, writes: writesOne, serve: s.oneJob},
+		"/jobs/": {
+			name: "jobs.get", scope: "jobs", methods: []string{http.MethodGet, http.MethodDelete},
+			reads: readsOne, writes: writesOne, serve: s.oneJob,
+		},
 		"/jobs/*/cancel": {name: "jobs.cancel", scope: "jobs", methods: post, writes: writesOne, serve: s.cancelJob},
 		"/jobs/*/result": {name: "jobs.result", scope: "jobs", methods: get, reads: readsOne, serve: s.jobResult},
 		"/jobs/*/events": {name: "jobs.events", scope: "jobs", methods: get, reads: readsOne, serve: s.jobEvents},
-		"/files": {name: "files", scope: "files", methods: []string{http.MethodGet, http.MethodPost},
-			reads: readsPage, writes: writesOne, serve: s.allFiles},
-		"/files/": {name: "files.get", scope: "files", methods: []string{http.MethodGet, http.MethodDelete},
-			reads: readsOne, writes: writesOne, serve: s.oneFile},
+		"/files": {
+			name: "files", scope: "files", methods: []string{http.MethodGet, http.MethodPost},
+			reads: readsPage, writes: writesOne, serve: s.allFiles,
+		},
+		"/files/": {
+			name: "files.get", scope: "files", methods: []string{http.MethodGet, http.MethodDelete},
+			reads: readsOne, writes: writesOne, serve: s.oneFile,
+		},
 		"/files/*/content": {name: "files.content", scope: "files", methods: get, reads: readsOne, serve: s.fileContent},
-		"/batches": {name: "batches", scope: "batches", methods: []string{http.MethodGet, http.MethodPost},
-			reads: readsPage, writes: writesOne, serve: s.stored(s.allBatches)},
-		"/batches/": {name: "batches.get", scope: "batches", methods: get, reads: readsOne,
-			serve: s.stored(s.oneBatch)},
-		"/batches/*/cancel": {name: "batches.cancel", scope: "batches", methods: post, writes: writesOne,
-			serve: s.stored(s.cancelBatch)},
+		"/batches": {
+			name: "batches", scope: "batches", methods: []string{http.MethodGet, http.MethodPost},
+			reads: readsPage, writes: writesOne, serve: s.stored(s.allBatches),
+		},
+		"/batches/": {
+			name: "batches.get", scope: "batches", methods: get, reads: readsOne,
+			serve: s.stored(s.oneBatch),
+		},
+		"/batches/*/cancel": {
+			name: "batches.cancel", scope: "batches", methods: post, writes: writesOne,
+			serve: s.stored(s.cancelBatch),
+		},
 	}
 	s.addOperations(table)
 	return table

@@ -36,8 +36,11 @@ func (w *waitingFlows) add(f waitingLane, n int) {
 func (w *waitingFlows) behind(p *guard.Plan) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.count[waitingLane{queue.Flow{Org: p.Caller.Org.ID, User: p.Caller.User}, p.Target.Pool, p.Caller.Key,
-		p.Request.Model}] > 0
+	return w.count[waitingLane{
+		queue.Flow{Org: p.Caller.Org.ID, User: p.Caller.User},
+		p.Target.Pool, p.Caller.Key,
+		p.Request.Model,
+	}] > 0
 }
 
 // await counts a caller who waits, or no longer does because its job runs.

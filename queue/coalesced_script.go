@@ -50,7 +50,8 @@ func (b *coalescedScript) do(ctx context.Context, q *Queue, p *pool, key string,
 
 // doAt is do, and tells when the script was called.
 func (b *coalescedScript) doAt(ctx context.Context, q *Queue, p *pool, key string,
-	args ...any) (string, time.Time, error) {
+	args ...any,
+) (string, time.Time, error) {
 	e := &scriptCall{ctx: ctx, q: q, p: p, key: key, args: args, done: make(chan struct{})}
 	b.add(e)
 	select {
@@ -75,7 +76,7 @@ func (b *coalescedScript) run(batch []*scriptCall) {
 		args = append(append(args, len(e.args)), e.args...)
 	}
 	sent := time.Now()
-	reply, err := first.q.eval(context.WithoutCancel(first.ctx), b.name, b.script, keys, args...)
+	reply, err := first.q.scripts.eval(context.WithoutCancel(first.ctx), b.name, b.script, keys, args...)
 	lines := strings.Split(reply, "\n")
 	if err == nil && len(lines) != len(batch) {
 		err = fmt.Errorf("queue: %s of %d jobs replied %q", b.name, len(batch), reply)

@@ -144,8 +144,15 @@ func (j *Job) given() ([]any, error) {
 	if j.Cost != 0 {
 		given = append(given, "cost", int64(j.Cost))
 	}
-	for _, field := range [...][2]string{{"key", j.Key}, {"query", j.Query}, {"ip", j.IP}, {"notice", j.Notice},
-		{"trace", j.Trace}, {"origin", j.Origin}, {"limit", j.Limit}} {
+	for _, field := range [...][2]string{
+		{"key", j.Key},
+		{"query", j.Query},
+		{"ip", j.IP},
+		{"notice", j.Notice},
+		{"trace", j.Trace},
+		{"origin", j.Origin},
+		{"limit", j.Limit},
+	} {
 		if field[1] != "" {
 			given = append(given, field[0], field[1])
 		}
@@ -211,10 +218,14 @@ func endError(code string) *wire.Error {
 		"cancelled":   {http.StatusGone, "The job was cancelled."}, // no SDK retries 410
 		"caller_gone": {http.StatusGone, "The job was dropped because its caller had gone."},
 		"expired":     {http.StatusGatewayTimeout, "The job waited longer than the queue keeps jobs."},
-		"attempts_exhausted": {http.StatusBadGateway,
-			"Every attempt to run the job died before its end. The provider may have billed them."},
-		"interrupted": {http.StatusBadGateway,
-			"The job died after part of its answer had been sent, so it was not repeated."},
+		"attempts_exhausted": {
+			http.StatusBadGateway,
+			"Every attempt to run the job died before its end. The provider may have billed them.",
+		},
+		"interrupted": {
+			http.StatusBadGateway,
+			"The job died after part of its answer had been sent, so it was not repeated.",
+		},
 	}
 	text, ok := texts[code]
 	if !ok {

@@ -100,8 +100,10 @@ func newDepthCollector(q *Queue) *depthCollector {
 
 // Describe implements prometheus.Collector.
 func (c *depthCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.waiting, c.waitingTokens, c.jobs, c.bytes, c.claims, c.parked, c.blocked,
-		c.used, c.quota, c.pace, c.dead, c.oldest, c.running} {
+	for _, d := range []*prometheus.Desc{
+		c.waiting, c.waitingTokens, c.jobs, c.bytes, c.claims, c.parked, c.blocked,
+		c.used, c.quota, c.pace, c.dead, c.oldest, c.running,
+	} {
 		ch <- d
 	}
 }
@@ -114,7 +116,7 @@ func (c *depthCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 	ctx, cancel := context.WithTimeout(*base, 2*time.Second)
 	defer cancel()
-	for id := range c.q.pools() {
+	for id := range c.q.settings.pools() {
 		d, err := c.q.Depth(ctx, id)
 		if err != nil {
 			continue
@@ -189,11 +191,11 @@ func smaller(a, b int64) int64 {
 
 // Depth returns what a pool holds.
 func (q *Queue) Depth(ctx context.Context, poolID string) (Depth, error) {
-	p, err := q.pool(poolID)
+	p, err := q.settings.pool(poolID)
 	if err != nil {
 		return Depth{}, err
 	}
-	reply, err := q.eval(ctx, "depth", depthScript, p.keys)
+	reply, err := q.scripts.eval(ctx, "depth", depthScript, p.keys)
 	if err != nil {
 		return Depth{}, err
 	}

@@ -39,7 +39,8 @@ const (
 // the job is called done. Scan holds the bounds requests were accepted under.
 // With a nil tracer nothing is traced.
 func NewRunner(q *Queue, g *guard.Guard, scan wire.Limits, log *slog.Logger,
-	tracer *tracing.Tracer) func(context.Context, *Claim) Verdict {
+	tracer *tracing.Tracer,
+) func(context.Context, *Claim) Verdict {
 	r := &runner{q: q, g: g, scan: scan, log: log, tracer: tracer}
 	if tracer == nil {
 		return r.run

@@ -30,8 +30,10 @@ func (a *acquiring) run() (wait int64) {
 	q := a.quota
 	a.flows.wake(q.now)
 	waiting := int64(0)
-	for c, share := range [Batch + 1]int{Interactive: a.opts.Shares.Interactive, Async: a.opts.Shares.Async,
-		Batch: a.opts.Shares.Batch} {
+	for c, share := range [Batch + 1]int{
+		Interactive: a.opts.Shares.Interactive, Async: a.opts.Shares.Async,
+		Batch: a.opts.Shares.Batch,
+	} {
 		if c > 0 && a.flows.classes[c].waiting > 0 {
 			a.shares[c] = int64(share)
 			waiting += int64(share)

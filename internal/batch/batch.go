@@ -71,8 +71,10 @@ const MetadataWebhook = "llmguard_webhook"
 const recordLife = 31 * 24 * time.Hour
 
 // endpoints are those that lines may be for.
-var endpoints = []wire.Endpoint{wire.ChatCompletions, wire.Responses, wire.Embeddings, wire.Completions,
-	wire.Moderations}
+var endpoints = []wire.Endpoint{
+	wire.ChatCompletions, wire.Responses, wire.Embeddings, wire.Completions,
+	wire.Moderations,
+}
 
 // EndpointOf finds the endpoint of a path as batches name it, with /v1 or
 // without; false when lines cannot be for it.

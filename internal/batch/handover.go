@@ -96,8 +96,11 @@ func (pp *providerParts) fill(ctx context.Context) (err error) {
 		}
 		pp.turn.b.page = last
 	}
-	f := &filling{t: pp.turn, p: &part{N: len(pp.turn.b.parts) + 1, Attempt: pp.turn.b.fills, From: pp.turn.b.next, To: pp.turn.b.next,
-		State: partSealed}, failures: pp.turn.newChunk()}
+	f := &filling{t: pp.turn, p: &part{
+		N: len(pp.turn.b.parts) + 1, Attempt: pp.turn.b.fills, From: pp.turn.b.next,
+		To:    pp.turn.b.next,
+		State: partSealed,
+	}, failures: pp.turn.newChunk()}
 	defer f.abort()
 	f.in, err = pp.r.s.files.Blobs().Create(ctx, f.p.blob(pp.turn.b, partInput))
 	if err != nil {
@@ -277,8 +280,11 @@ func (pp *providerParts) giveBack(ctx context.Context) error {
 		for _, e := range page {
 			unrun = append(unrun, pp.turn.unrun(e.line, e.customID))
 			if e.line <= pp.turn.b.page.line && e.customID != "" {
-				held = append(held, guard.BatchedEnd{Batched: pp.mine(guard.Batched{ID: pp.callID(e.customID), Attempt: pp.turn.b.fills,
-					At: time.Now().Unix()})})
+				held = append(held, guard.BatchedEnd{Batched: pp.mine(guard.Batched{
+					ID:      pp.callID(e.customID),
+					Attempt: pp.turn.b.fills,
+					At:      time.Now().Unix(),
+				})})
 			}
 		}
 		if _, err := pp.settle(ctx, held); err != nil {
@@ -312,7 +318,10 @@ func (pp *providerParts) settle(ctx context.Context, ends []guard.BatchedEnd) ([
 	}
 	caller, err := pp.turn.caller()
 	if err != nil { // the org is gone, its books are not
-		caller = guard.Caller{Org: &guard.Org{ID: pp.turn.b.Org}, User: pp.turn.b.User, Key: pp.turn.b.Key, IP: pp.turn.b.IP, Batched: true}
+		caller = guard.Caller{
+			Org: &guard.Org{ID: pp.turn.b.Org}, User: pp.turn.b.User, Key: pp.turn.b.Key, IP: pp.turn.b.IP,
+			Batched: true,
+		}
 	}
 	return pp.r.opts.Guard.EndBatched(ctx, caller, ends)
 }

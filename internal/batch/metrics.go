@@ -9,8 +9,10 @@ type metrics struct {
 
 func newMetrics(reg prometheus.Registerer) *metrics {
 	counter := func(name, help, label string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "llmguard", Subsystem: "batch", Name: name,
-			Help: help}, []string{label})
+		return prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: "llmguard", Subsystem: "batch", Name: name,
+			Help: help,
+		}, []string{label})
 	}
 	m := &metrics{
 		ended: counter("ended_total", "Batches that ended, by status.", "status"),

@@ -91,7 +91,8 @@ func Estimate(file io.Reader, o QuoteOptions) (*Quote, error) {
 
 // price adds one line, or says what is wrong with it.
 func (q *Quote) price(line []byte, number int, o QuoteOptions, seen map[[16]byte]int,
-	byModel map[string]*ModelQuote) *Problem {
+	byModel map[string]*ModelQuote,
+) *Problem {
 	req, wrong := parse(line, "", o.Scan)
 	if wrong != nil {
 		return wrong

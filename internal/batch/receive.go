@@ -128,8 +128,10 @@ func (rc *receiving) open(ctx context.Context, stage int, off int64) (bool, erro
 	if body == nil || err != nil {
 		return false, err
 	}
-	rc.lines = &lineReader{body: body, buf: bufio.NewReaderSize(body, readAhead), at: position{off: off},
-		most: maxResultLine}
+	rc.lines = &lineReader{
+		body: body, buf: bufio.NewReaderSize(body, readAhead), at: position{off: off},
+		most: maxResultLine,
+	}
 	return true, nil
 }
 

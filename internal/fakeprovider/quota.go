@@ -151,8 +151,10 @@ func (m *meter) check(now time.Time, tokens int64) verdict {
 	q := m.quota
 	switch {
 	case q.Concurrency > 0 && m.inFlight >= q.Concurrency:
-		return verdict{refused: "concurrent requests", limit: int64(q.Concurrency), used: int64(m.inFlight), requested: 1,
-			wait: time.Second}
+		return verdict{
+			refused: "concurrent requests", limit: int64(q.Concurrency), used: int64(m.inFlight), requested: 1,
+			wait: time.Second,
+		}
 	case q.RPM > 0 && m.requests+1 > q.RPM:
 		wait := m.until(now, func(entry) int64 { return 1 }, m.requests+1-q.RPM)
 		return verdict{refused: "requests per min (RPM)", limit: q.RPM, used: m.requests, requested: 1, wait: wait}

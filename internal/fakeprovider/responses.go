@@ -189,8 +189,10 @@ func (q *Request) readInputItems(s *Server) error {
 func (i *inputItem) message() message {
 	switch i.Type {
 	case "function_call", "custom_tool_call":
-		return message{Role: "assistant",
-			ToolCalls: []toolCall{{Function: &calledFunc{Name: i.Name, Arguments: i.Arguments + i.Input}}}}
+		return message{
+			Role:      "assistant",
+			ToolCalls: []toolCall{{Function: &calledFunc{Name: i.Name, Arguments: i.Arguments + i.Input}}},
+		}
 	case "function_call_output", "custom_tool_call_output":
 		return message{Role: "tool", Content: chatParts(i.Output)}
 	case "", "message":
@@ -315,8 +317,10 @@ func (x *exchange) compact() error {
 	x.used(u)
 	x.finish(encode(map[string]any{
 		"id": newID("resp_"), "object": "response.compaction", "created_at": 1, "usage": x.usage(responseUsage(u)),
-		"output": []any{map[string]any{"id": newID("cmp_"), "type": "compaction",
-			"encrypted_content": strings.Repeat("g", int(u.Completion))}},
+		"output": []any{map[string]any{
+			"id": newID("cmp_"), "type": "compaction",
+			"encrypted_content": strings.Repeat("g", int(u.Completion)),
+		}},
 	}))
 	return nil
 }

@@ -34,8 +34,10 @@ var thingKinds = map[string][2]string{
 }
 
 // thingLists are the lists whose paths are served.
-var thingLists = []string{"/v1/conversations", "/v1/uploads", "/v1/vector_stores", "/v1/containers",
-	"/v1/chat/completions"}
+var thingLists = []string{
+	"/v1/conversations", "/v1/uploads", "/v1/vector_stores", "/v1/containers",
+	"/v1/chat/completions",
+}
 
 // thingRoute finds what a path does; nil: it is none of things. Words and ids alternate
 // behind the list.
@@ -264,8 +266,10 @@ func (x *exchange) thingContent(path string) error {
 		x.write(http.StatusOK, "application/octet-stream", []byte("the file"))
 		return nil
 	}
-	return x.show(map[string]any{"object": "list",
-		"data": []any{map[string]any{"id": "part_1", "type": "text", "text": "the file"}}, "has_more": false}, false)
+	return x.show(map[string]any{
+		"object": "list",
+		"data":   []any{map[string]any{"id": "part_1", "type": "text", "text": "the file"}}, "has_more": false,
+	}, false)
 }
 
 func (x *exchange) searchThings() error {

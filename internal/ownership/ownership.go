@@ -216,7 +216,8 @@ func (s *Store) admit(ctx context.Context, sums map[string]capacity.Settled) err
 }
 
 func (s *Store) set(ctx context.Context, batch map[string]pending, texts map[string][]byte,
-	sums map[string]capacity.Settled) error {
+	sums map[string]capacity.Settled,
+) error {
 	pipe := s.rdb.Pipeline()
 	for k, p := range batch {
 		if _, ok := sums[p.org]; ok {

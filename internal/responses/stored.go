@@ -40,8 +40,10 @@ func InputItems(r *wire.Request, items map[string][]byte) []byte {
 }
 
 // prefixes begin the ids of items.
-var prefixes = map[string]string{"": "msg_", "message": "msg_", "function_call": "fc_", "function_call_output": "fco_",
-	"reasoning": "rs_"}
+var prefixes = map[string]string{
+	"": "msg_", "message": "msg_", "function_call": "fc_", "function_call_output": "fco_",
+	"reasoning": "rs_",
+}
 
 // Output returns the raw output of a response, nil if it has none.
 func Output(response []byte) []byte {

@@ -25,8 +25,10 @@ func (r *Reader) readCSV(ctx context.Context, name string, in io.Reader) error {
 	for i, column := range head {
 		at[column] = i
 	}
-	for _, column := range []string{"time", "org", "user", "model", "kind", "id", "total_usd", "input_tokens",
-		"output_tokens"} {
+	for _, column := range []string{
+		"time", "org", "user", "model", "kind", "id", "total_usd", "input_tokens",
+		"output_tokens",
+	} {
 		if _, ok := at[column]; !ok {
 			return fmt.Errorf("%s: neither JSON lines nor CSV of `llmguard usage export`: it has no column %s", name, column)
 		}

@@ -137,8 +137,10 @@ type suggesting struct {
 func (s *suggesting) suggest() (OrgSuggestions, error) {
 	from, to := s.trace.Span()
 	s.users = map[uint32]*Trace{}
-	s.out = OrgSuggestions{Org: s.trace.names[s.org], Calls: s.trace.Len(), From: from.UTC(), To: to.UTC(),
-		Notes: []string{}}
+	s.out = OrgSuggestions{
+		Org: s.trace.names[s.org], Calls: s.trace.Len(), From: from.UTC(), To: to.UTC(),
+		Notes: []string{},
+	}
 	for i := range s.trace.calls {
 		r := &s.trace.calls[i]
 		if !r.refused {
@@ -247,15 +249,18 @@ func (s *suggesting) bucket(from, to time.Time) error {
 	}
 	basis := s.basis(peaks, "stretches of 1h with calls")
 	shape.Amount = s.amount(basis.Reached)
-	l := budget.Limit{ID: s.name("org-bucket"), Subject: budget.Org, Metric: s.o.Metric, Mode: budget.Enforce,
-		Shape: shape}
+	l := budget.Limit{
+		ID: s.name("org-bucket"), Subject: budget.Org, Metric: s.o.Metric, Mode: budget.Enforce,
+		Shape: shape,
+	}
 	one := suggestionOf(l, "", basis)
 	one.Refill, one.PerS = refill, int64(time.Hour/time.Second)
 	return s.add(one, s.trace)
 }
 
 func (s *suggesting) windowed(prefix string, subject budget.Subject, user string, w time.Duration,
-	basis Basis) Suggestion {
+	basis Basis,
+) Suggestion {
 	l := budget.Limit{
 		ID: s.name(prefix + Brief(w)), Subject: subject, Metric: s.o.Metric, Mode: budget.Enforce,
 		Shape: budget.Shape{Kind: budget.Window, Amount: s.amount(basis.Reached), Window: w},

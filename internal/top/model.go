@@ -57,7 +57,8 @@ type Model struct {
 // NewModel returns a view that calls sample now and every so often; see
 // Sampler.Sample for its parameter. The context ends the samples.
 func NewModel(ctx context.Context, every time.Duration, colour bool,
-	sample func(context.Context, string) (*Snapshot, error)) *Model {
+	sample func(context.Context, string) (*Snapshot, error),
+) *Model {
 	return &Model{ctx: ctx, sample: sample, every: every, colour: colour, width: 80, height: 24, asking: true}
 }
 

@@ -30,8 +30,10 @@ func (m *Model) columnsOf(tab Tab) []column {
 	}
 	switch {
 	case tab == m.tab && m.user != "":
-		return []column{left("limit", 0), left("metric", 3), left("mode", 2), right("used", 0), right("of", 0),
-			right("held", 4), left(use, 0), right("empty in", 1)}
+		return []column{
+			left("limit", 0), left("metric", 3), left("mode", 2), right("used", 0), right("of", 0),
+			right("held", 4), left(use, 0), right("empty in", 1),
+		}
 	case tab == Orgs && m.org == "":
 		return append([]column{left("org", 0)}, spending...)
 	case tab == Pools:
@@ -41,8 +43,10 @@ func (m *Model) columnsOf(tab Tab) []column {
 			right("rpm", 4), right("tpm", 5), left(use, 0), right("pace", 6), right("blocked", 3),
 		}
 	case tab == Calls:
-		return []column{left("ended", 4), left("org", 0), left("user", 0), left("model", 1), right("waited", 0),
-			right("took", 0), right("cost", 0), left("outcome", 2)}
+		return []column{
+			left("ended", 4), left("org", 0), left("user", 0), left("model", 1), right("waited", 0),
+			right("took", 0), right("cost", 0), left("outcome", 2),
+		}
 	}
 	return append([]column{left("org", 0), left("user", 0)}, spending...)
 }

@@ -259,7 +259,8 @@ func (s *Sampler) limits(ctx context.Context, orgs map[string]*guard.Org, snap *
 
 // standing is where the limits of one kind of subject stand, the fullest first.
 func (s *Sampler) standing(ctx context.Context, limits []budget.Limit, call budget.Call,
-	of budget.Subject) ([]Limit, error) {
+	of budget.Subject,
+) ([]Limit, error) {
 	var asked []budget.Limit
 	for _, l := range limits {
 		if l.Subject == of && l.Mode != budget.Off && (l.Only == "" || l.Only == call.User) {

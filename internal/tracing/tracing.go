@@ -83,8 +83,10 @@ func New(o Options) (*Tracer, error) {
 	}
 	provider := sdktrace.NewTracerProvider(options...)
 	made.Store(true)
-	return &Tracer{provider: provider, tracer: provider.Tracer(scope, trace.WithInstrumentationVersion(o.Version)),
-		exporter: watched}, nil
+	return &Tracer{
+		provider: provider, tracer: provider.Tracer(scope, trace.WithInstrumentationVersion(o.Version)),
+		exporter: watched,
+	}, nil
 }
 
 // tracesURL is where spans are posted.

@@ -140,8 +140,10 @@ func InvalidKey(message string) *Error {
 
 // Forbidden returns a 403 for what a key may not do.
 func Forbidden(code, format string, args ...any) *Error {
-	return &Error{Status: http.StatusForbidden, Type: typeInvalidRequest, Code: code,
-		Message: fmt.Sprintf(format, args...)}
+	return &Error{
+		Status: http.StatusForbidden, Type: typeInvalidRequest, Code: code,
+		Message: fmt.Sprintf(format, args...),
+	}
 }
 
 // NotFound returns a 404: for unknown routes ("unknown_url"), for models the

@@ -25,7 +25,8 @@ func slotOf(r simulate.Report) time.Duration {
 
 // over draws a figure of the timelines, a line for each report.
 func (c *canvas) over(head string, reports []simulate.Report, unit func(float64) string,
-	values func(simulate.Report) []float64, name func(simulate.Report) string) {
+	values func(simulate.Report) []float64, name func(simulate.Report) string,
+) {
 	var lines [][]float64
 	var classes, names []string
 	most := 0.0
