@@ -87,7 +87,7 @@ func (v *waitingCaller) keepPlace(ctx context.Context) (time.Duration, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
 	defer cancel()
-	state, err := s.queue.Reserve(ctx, v.job.Org, v.job.ID, d)
+	state, err := s.queue.Places().Reserve(ctx, v.job.Org, v.job.ID, d)
 	if err != nil {
 		return 0, err
 	}
@@ -169,5 +169,5 @@ func (v *waitingCaller) leave(ctx context.Context) error {
 func (v *waitingCaller) drop(ctx context.Context) (*queue.Job, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	return v.server.queue.Leave(ctx, v.job.Org, v.job.ID)
+	return v.server.queue.Places().Leave(ctx, v.job.Org, v.job.ID)
 }

@@ -65,7 +65,7 @@ func (s *Server) known(x *request, r *http.Request, plan *guard.Plan,
 		present = s.queue.Lifetime(plan.Target.Pool)
 		wait = present
 	}
-	job, err = s.queue.Return(ctx, x.caller.Org.ID, id, present, wait)
+	job, err = s.queue.Places().Return(ctx, x.caller.Org.ID, id, present, wait)
 	if errors.Is(err, queue.ErrNotFound) {
 		return nil, false, nil
 	}
@@ -146,7 +146,7 @@ func (s *Server) openKey(ctx context.Context, x *request, r *http.Request, plan 
 
 // admitKey admits the record that a new key leaves.
 func (s *Server) admitKey(ctx context.Context, x *request) error {
-	err := s.queue.ReserveRecord(ctx, x.caller.Org.ID, x.id, s.opts.KeepAnswer)
+	err := s.queue.Records().Reserve(ctx, x.caller.Org.ID, x.id, s.opts.KeepAnswer)
 	if err == nil {
 		return nil
 	}
@@ -176,11 +176,11 @@ func (s *Server) decide(x *request) {
 func (s *Server) decideKey(ctx context.Context, x *request) error {
 	switch {
 	case x.stays: // the job counts it
-		return errors.Join(x.key.Leave(ctx), s.queue.DropRecord(ctx, x.id))
+		return errors.Join(x.key.Leave(ctx), s.queue.Records().Drop(ctx, x.id))
 	case !x.keep.whole(x.call):
-		return errors.Join(x.key.Free(ctx), s.queue.DropRecord(ctx, x.id))
+		return errors.Join(x.key.Free(ctx), s.queue.Records().Drop(ctx, x.id))
 	case x.keep.over:
-		return errors.Join(x.key.Done(ctx, notKept, s.opts.KeepAnswer), s.queue.KeepRecord(ctx, x.id, s.opts.KeepAnswer))
+		return errors.Join(x.key.Done(ctx, notKept, s.opts.KeepAnswer), s.queue.Records().Keep(ctx, x.id, s.opts.KeepAnswer))
 	}
 	err := s.queue.KeepAnswer(ctx, x.caller.Org.ID, x.id, x.keep.answer, s.opts.KeepAnswer)
 	switch {

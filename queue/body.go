@@ -35,7 +35,7 @@ func (c *Claim) readBody(ctx context.Context) {
 		return
 	}
 	began := time.Now()
-	c.Body, c.unread = c.q.getBlob(ctx, bodyBlob(c.id), c.ref)
+	c.Body, c.unread = c.q.contents.getBlob(ctx, bodyBlob(c.id), c.ref)
 	if c.unread == nil && time.Since(began) > quota.GrantLife/2 {
 		c.q.slow.keep(c.id, c.Body)
 	}

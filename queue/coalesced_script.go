@@ -76,7 +76,7 @@ func (b *coalescedScript) run(batch []*scriptCall) {
 		args = append(append(args, len(e.args)), e.args...)
 	}
 	sent := time.Now()
-	reply, err := first.q.eval(context.WithoutCancel(first.ctx), b.name, b.script, keys, args...)
+	reply, err := first.q.scripts.eval(context.WithoutCancel(first.ctx), b.name, b.script, keys, args...)
 	lines := strings.Split(reply, "\n")
 	if err == nil && len(lines) != len(batch) {
 		err = fmt.Errorf("queue: %s of %d jobs replied %q", b.name, len(batch), reply)

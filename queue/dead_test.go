@@ -35,7 +35,7 @@ func TestPoisonJobIsQuarantinedAndReplayed(t *testing.T) {
 		}
 		now += 2 * time.Minute // its worker died
 		e.lapse("p", now)
-		if err := e.rdb.ZAdd(ctx, e.pools()["p"].keys[8], zMember(j.ID, now+time.Hour)).Err(); err != nil { // its caller stayed
+		if err := e.rdb.ZAdd(ctx, e.settings.pools()["p"].keys[8], zMember(j.ID, now+time.Hour)).Err(); err != nil { // its caller stayed
 			t.Fatal(err)
 		}
 	}

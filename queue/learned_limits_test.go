@@ -88,7 +88,7 @@ func drive(t *testing.T, e, other *env, u *upstream, length time.Duration, token
 	rng := rand.New(rand.NewPCG(seed, 1))
 	var flight []open
 	queues := []*env{e, other}
-	pacers := []*pacer{newPacer(e.Queue, e.pools()["p"], 1), newPacer(other.Queue, other.pools()["p"], 1)}
+	pacers := []*pacer{newPacer(e.Queue, e.settings.pools()["p"], 1), newPacer(other.Queue, other.settings.pools()["p"], 1)}
 	next := []time.Duration{simStart, simStart}
 	for now := simStart; now < simStart+length; now += 10 * time.Millisecond {
 		e.at(now)
@@ -113,7 +113,7 @@ func drive(t *testing.T, e, other *env, u *upstream, length time.Duration, token
 			}
 			next[i] = now + min(max(got.wait, 0), maxSleep)
 			for _, c := range got.claims {
-				c.Job, _ = e.load(t.Context(), c.p, c.id)
+				c.Job, _ = e.reader.load(t.Context(), c.p, c.id)
 				latency := time.Duration(rng.IntN(100)) * time.Millisecond
 				flight = append(flight, open{now + latency, latency, u.answer(now+latency/2, tokens)})
 				if err := c.finish(t.Context(), Succeeded, Verdict{}, ""); err != nil {

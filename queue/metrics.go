@@ -116,7 +116,7 @@ func (c *depthCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 	ctx, cancel := context.WithTimeout(*base, 2*time.Second)
 	defer cancel()
-	for id := range c.q.pools() {
+	for id := range c.q.settings.pools() {
 		d, err := c.q.Depth(ctx, id)
 		if err != nil {
 			continue
@@ -191,11 +191,11 @@ func smaller(a, b int64) int64 {
 
 // Depth returns what a pool holds.
 func (q *Queue) Depth(ctx context.Context, poolID string) (Depth, error) {
-	p, err := q.pool(poolID)
+	p, err := q.settings.pool(poolID)
 	if err != nil {
 		return Depth{}, err
 	}
-	reply, err := q.eval(ctx, "depth", depthScript, p.keys)
+	reply, err := q.scripts.eval(ctx, "depth", depthScript, p.keys)
 	if err != nil {
 		return Depth{}, err
 	}

@@ -135,7 +135,7 @@ func (o *Output) admit(n int64) error {
 	flushed := o.flushed
 	o.mu.Unlock()
 	bytes := capacity.Bytes{Reserved: n - flushed, Written: o.job.bytes() + flushed}
-	err := o.q.memory.Reserve(ctx, o.job.Org, o.job.ID, bytes, o.q.pools()[o.job.Pool].life())
+	err := o.q.memory.Reserve(ctx, o.job.Org, o.job.ID, bytes, o.q.settings.pools()[o.job.Pool].life())
 	if capacity.IsFull(err) {
 		return err
 	}

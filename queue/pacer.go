@@ -152,7 +152,7 @@ func (pc *pacer) run(ctx context.Context) {
 		case <-pc.stop:
 			return
 		case <-pc.called:
-			pc.q.stir(pc.p.ID)
+			pc.q.wakeups.stir(pc.p.ID)
 			if pc.waiting() == 0 {
 				pc.hire(1)
 			}
@@ -193,7 +193,7 @@ func (pc *pacer) serve(ctx context.Context) {
 			continue
 		}
 		for claims := range slices.Chunk(got.claims, bodyBatch) {
-			pc.q.fetch(context.WithoutCancel(ctx), pc.p, claims)
+			pc.q.contents.fetch(context.WithoutCancel(ctx), pc.p, claims)
 			pc.deliver(ctx, claims)
 		}
 		pc.rest(ctx, got, n-len(got.claims))
@@ -214,7 +214,7 @@ func (pc *pacer) serve(ctx context.Context) {
 func (pc *pacer) rest(ctx context.Context, got acquired, n int) {
 	stays := n > 0 && (got.why != "empty" && got.wait > 0 || got.why == "empty" && pc.stay > 0)
 	if pc.awake && !stays && got.why == "more" {
-		pc.q.call(ctx, pc.p) // for what was put without a call
+		pc.q.wakeups.call(ctx, pc.p) // for what was put without a call
 	}
 	pc.awake = stays
 	switch {
@@ -294,7 +294,7 @@ func (pc *pacer) probe(ctx context.Context) {
 		pc.wake()
 		return
 	}
-	if p := pc.q.pools()[pc.p.ID]; p.quiet() {
+	if p := pc.q.settings.pools()[pc.p.ID]; p.quiet() {
 		return
 	}
 	got, err := pc.acquire(ctx, 0)
@@ -314,14 +314,14 @@ func (pc *pacer) probe(ctx context.Context) {
 // are busy.
 func (pc *pacer) spread(ctx context.Context) {
 	pc.hire(max(int(pc.busy.Load()), 1))
-	pc.q.call(ctx, pc.p)
+	pc.q.wakeups.call(ctx, pc.p)
 }
 
 // acquire asks for n claims; n = 0 only looks. A call whose reply was lost is
 // repeated with its number, and the script repeats the reply.
 func (pc *pacer) acquire(ctx context.Context, n int) (acquired, error) {
 	q := pc.q
-	now := q.now()
+	now := q.settings.now()
 	p := now.pools[pc.p.ID]
 	if pc.born.IsZero() {
 		pc.born = time.Now()
@@ -336,11 +336,11 @@ func (pc *pacer) acquire(ctx context.Context, n int) (acquired, error) {
 	if now.weights != "" {
 		keys = append(keys, weightsKey(p.ID, now.weights))
 	}
-	reply, err := q.eval(ctx, "acquire", acquireScript, keys, args...)
+	reply, err := q.scripts.eval(ctx, "acquire", acquireScript, keys, args...)
 	if err == nil && reply == "0 weights 0" {
-		err = q.writeWeights(ctx, weightsKey(p.ID, now.weights), now.opts.Weights)
+		err = q.settings.writeWeights(ctx, weightsKey(p.ID, now.weights), now.opts.Weights)
 		if err == nil {
-			reply, err = q.eval(ctx, "acquire", acquireScript, keys, args...)
+			reply, err = q.scripts.eval(ctx, "acquire", acquireScript, keys, args...)
 		}
 	}
 	if err != nil {

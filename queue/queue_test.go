@@ -122,12 +122,12 @@ func (e *env) put(j *Job) *Job {
 // claim acquires up to n claims as a pacer would, without a worker.
 func (e *env) claim(pool string, n int) []*Claim {
 	e.t.Helper()
-	pc := newPacer(e.Queue, e.pools()[pool], 1)
+	pc := newPacer(e.Queue, e.settings.pools()[pool], 1)
 	got, err := pc.acquire(e.t.Context(), n)
 	if err != nil {
 		e.t.Fatal(err)
 	}
-	e.fetch(e.t.Context(), e.pools()[pool], got.claims)
+	e.contents.fetch(e.t.Context(), e.settings.pools()[pool], got.claims)
 	for _, c := range got.claims {
 		c.ctx = e.t.Context()
 		if c.unread != nil {
@@ -159,7 +159,7 @@ func (e *env) state(j *Job) State {
 	return got.State
 }
 
-func (e *env) at(now time.Duration) { e.clock = strconv.FormatInt(now.Microseconds(), 10) }
+func (e *env) at(now time.Duration) { e.scripts.clock = strconv.FormatInt(now.Microseconds(), 10) }
 
 func noop(ctx context.Context, c *Claim) Verdict {
 	if err := c.Start(ctx); err != nil {

@@ -68,7 +68,7 @@ func TestConfigure(t *testing.T) {
 func TestConfigureRefuses(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p"})
-	before := e.now()
+	before := e.settings.now()
 	for _, err := range []error{
 		e.Configure([]Pool{{ID: "a b"}}, Options{}),
 		e.Configure([]Pool{{ID: "p"}}, Options{OrgShare: 101}),
@@ -78,10 +78,10 @@ func TestConfigureRefuses(t *testing.T) {
 			t.Error("taken")
 		}
 	}
-	if e.now() != before {
+	if e.settings.now() != before {
 		t.Error("something has changed")
 	}
-	if err := e.Configure([]Pool{{ID: "p"}, {ID: "q"}}, Options{}); err != nil || e.pools()["p"] != before.pools["p"] {
+	if err := e.Configure([]Pool{{ID: "p"}, {ID: "q"}}, Options{}); err != nil || e.settings.pools()["p"] != before.pools["p"] {
 		t.Errorf("a pool that is as it was is another one, %v", err)
 	}
 }

@@ -77,8 +77,8 @@ func (w *Worker) Run(ctx context.Context) error {
 	s.set()
 	s.background.Go(func() { w.keep(keepCtx) })
 	s.background.Go(func() {
-		w.q.dropTickets(keepCtx)
-		every(keepCtx, ticketsEvery, w.q.dropTickets)
+		w.q.endings.dropTickets(keepCtx)
+		every(keepCtx, ticketsEvery, w.q.endings.dropTickets)
 	})
 	s.watch()
 	late := time.AfterFunc(w.opts.ShutdownTimeout, func() { abort(ErrShutdown) })
@@ -143,7 +143,7 @@ func (w *Worker) run(ctx context.Context, c *Claim) {
 	}
 	switch {
 	case c.done && c.away:
-		w.q.dropBlob(end, c.Job.Org, c.id)
+		w.q.contents.dropBlob(end, c.Job.Org, c.id)
 	case c.done:
 		w.mu.Lock()
 		w.done[c.id] = struct{}{}
@@ -223,7 +223,7 @@ func (w *Worker) renewAll(ctx context.Context) bool {
 		for _, c := range claims {
 			pairs = append(pairs, c.id, c.token)
 		}
-		letters, err := w.q.renew(ctx, p, pairs)
+		letters, err := w.q.scripts.renew(ctx, p, pairs)
 		all = all && err == nil
 		if err != nil && ctx.Err() == nil {
 			w.q.log.WarnContext(ctx, "claims not renewed, will retry", "pool", p.ID, "err", err)
@@ -253,7 +253,7 @@ func (w *Worker) forgetBodies(ctx context.Context) {
 	clear(w.done)
 	w.kept = nil
 	w.mu.Unlock()
-	w.q.unlinkBodies(ctx, ids)
+	w.q.contents.unlinkBodies(ctx, ids)
 	for part := range slices.Chunk(kept, settleMost) {
 		if err := w.q.memory.Settle(ctx, part...); err != nil {
 			w.q.log.DebugContext(ctx, "memory of ended jobs not settled, will retry", "err", err)

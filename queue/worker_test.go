@@ -98,7 +98,7 @@ func TestLostCallsAreHealed(t *testing.T) {
 	e := newEnv(t, Options{}, pools...)
 	e.run(noop, WorkerOptions{})
 	eventually(t, "pools quiet", func() bool {
-		for _, p := range e.pools() {
+		for _, p := range e.settings.pools() {
 			if !p.quiet() {
 				return false
 			}
@@ -107,7 +107,7 @@ func TestLostCallsAreHealed(t *testing.T) {
 	})
 	proxy := envOn(t, e.srv, Options{}, pools...)
 	var jobs []*Job
-	for _, p := range proxy.pools() {
+	for _, p := range proxy.settings.pools() {
 		p.puts.common[len(p.puts.common)-1] = "nobody listens"
 		jobs = append(jobs, proxy.put(proxy.job(p.ID, "acme", "ann", Async, 10)))
 	}
@@ -121,7 +121,7 @@ func TestLostCallsAreHealed(t *testing.T) {
 func TestLostTicketsAreHealed(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p"})
-	e.pools()["p"].puts.common[len(e.pools()["p"].puts.common)-1] = "nobody listens"
+	e.settings.pools()["p"].puts.common[len(e.settings.pools()["p"].puts.common)-1] = "nobody listens"
 	old := asynq.NewClientFromRedisClient(e.rdb)
 	var jobs []*Job
 	for range 3 {

@@ -97,7 +97,8 @@ func (pp *providerParts) fill(ctx context.Context) (err error) {
 		pp.turn.b.page = last
 	}
 	f := &filling{t: pp.turn, p: &part{
-		N: len(pp.turn.b.parts) + 1, Attempt: pp.turn.b.fills, From: pp.turn.b.next, To: pp.turn.b.next,
+		N: len(pp.turn.b.parts) + 1, Attempt: pp.turn.b.fills, From: pp.turn.b.next,
+		To:    pp.turn.b.next,
 		State: partSealed,
 	}, failures: pp.turn.newChunk()}
 	defer f.abort()
@@ -280,8 +281,9 @@ func (pp *providerParts) giveBack(ctx context.Context) error {
 			unrun = append(unrun, pp.turn.unrun(e.line, e.customID))
 			if e.line <= pp.turn.b.page.line && e.customID != "" {
 				held = append(held, guard.BatchedEnd{Batched: pp.mine(guard.Batched{
-					ID: pp.callID(e.customID), Attempt: pp.turn.b.fills,
-					At: time.Now().Unix(),
+					ID:      pp.callID(e.customID),
+					Attempt: pp.turn.b.fills,
+					At:      time.Now().Unix(),
 				})})
 			}
 		}
@@ -316,7 +318,10 @@ func (pp *providerParts) settle(ctx context.Context, ends []guard.BatchedEnd) ([
 	}
 	caller, err := pp.turn.caller()
 	if err != nil { // the org is gone, its books are not
-		caller = guard.Caller{Org: &guard.Org{ID: pp.turn.b.Org}, User: pp.turn.b.User, Key: pp.turn.b.Key, IP: pp.turn.b.IP, Batched: true}
+		caller = guard.Caller{
+			Org: &guard.Org{ID: pp.turn.b.Org}, User: pp.turn.b.User, Key: pp.turn.b.Key, IP: pp.turn.b.IP,
+			Batched: true,
+		}
 	}
 	return pp.r.opts.Guard.EndBatched(ctx, caller, ends)
 }

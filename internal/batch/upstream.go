@@ -117,7 +117,8 @@ func (pp *providerParts) refusedPart(ctx context.Context, p *part, err error) er
 		p.State, p.End = partEnded, string(Failed)
 		p.Problems = []upstreamFault{{Code: refused.Code, Message: refused.Message}}
 	}
-	pp.r.log.WarnContext(ctx, "the provider does not take a part of a batch", "batch", pp.turn.b.ID, "part", p.N, "err", err)
+	pp.r.log.WarnContext(ctx, "the provider does not take a part of a batch", "batch", pp.turn.b.ID, "part", p.N, "err",
+		err)
 	return pp.writePart(ctx, p)
 }
 
@@ -178,7 +179,8 @@ func (pp *providerParts) made(ctx context.Context, p *part, id string) error {
 	p.Job = id
 	p.Asked = 0
 	p.Again = 0
-	pp.r.log.InfoContext(ctx, "a part of a batch is with the provider", "batch", pp.turn.b.ID, "part", p.N, "lines", p.Lines,
+	pp.r.log.InfoContext(ctx, "a part of a batch is with the provider", "batch", pp.turn.b.ID, "part", p.N, "lines",
+		p.Lines,
 		"upstream", id)
 	return pp.writePart(ctx, p)
 }
