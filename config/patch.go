@@ -1,13 +1,12 @@
 package config
 
 import (
+	"errors"
 	"reflect"
 	"strconv"
 	"strings"
 
 	"github.com/goccy/go-yaml/ast"
-
-	"github.com/llmguard/llmguard/internal/tenants/settings"
 )
 
 // NewOrg returns an org as the file would have it that says nothing of it.
@@ -112,12 +111,18 @@ func (d *document) patchError(limits []Limit, users []User) error {
 	if len(d.errs) == 0 {
 		return nil
 	}
-	var all settings.FieldErrors
+	var all []string
 	for _, e := range d.errs {
+		text := e.Message
 		thing, field := named(e.Path, limits, users)
-		all = append(all, &settings.FieldError{Thing: thing, Field: field, Message: e.Message})
+		for _, part := range []string{field, thing} {
+			if part != "" {
+				text = part + ": " + text
+			}
+		}
+		all = append(all, text)
 	}
-	return all
+	return errors.New(strings.Join(all, "; "))
 }
 
 // named splits a path below an org, or below the defaults, into what it is in and the field.

@@ -37,12 +37,11 @@ type usageLine struct {
 	Estimated int64 `json:"estimated_nano_usd"`
 }
 
-func (l *usageLine) add(r budget.Rollup) {
-	l.Calls = l.Calls + r.Calls
-	l.Input = l.Input + r.Input
-	l.Cached = l.Cached + r.Cached
-	l.Output = l.Output + r.Output
-	l.Cost, l.Estimated = l.Cost+int64(r.Cost), l.Estimated+int64(r.Estimated)
+func newUsageLine(day, model string, s *budget.Sums) usageLine {
+	return usageLine{
+		Day: day, Model: model, Calls: s.Calls, Input: s.Input, Cached: s.Cached, Output: s.Output,
+		Cost: int64(s.Cost), Estimated: int64(s.Estimated),
+	}
 }
 
 // maxUsageDays bounds what one request reads.
@@ -60,22 +59,12 @@ func (s *Server) ownUsage(x *request, r *http.Request, _ string) error {
 	if err != nil {
 		return err
 	}
-	sums, total := map[[2]string]*usageLine{}, usageLine{}
-	for _, one := range rollups {
-		at := [2]string{one.Begin.Format(time.DateOnly), one.Model}
-		if sums[at] == nil {
-			sums[at] = &usageLine{Day: at[0], Model: at[1]}
-		}
-		sums[at].add(one)
-		total.add(one)
+	groups, sum := budget.Group(rollups, func(r budget.Rollup) [2]string { return [2]string{r.Begin.Format(time.DateOnly), r.Model} })
+	lines, total := []usageLine{}, newUsageLine("", "", &sum)
+	for at, s := range groups {
+		lines = append(lines, newUsageLine(at[0], at[1], s))
 	}
-	lines := []*usageLine{}
-	for _, l := range sums {
-		lines = append(lines, l)
-	}
-	slices.SortFunc(lines, func(a, b *usageLine) int {
-		return cmp.Or(cmp.Compare(a.Day, b.Day), cmp.Compare(a.Model, b.Model))
-	})
+	slices.SortFunc(lines, func(a, b usageLine) int { return cmp.Or(cmp.Compare(a.Day, b.Day), cmp.Compare(a.Model, b.Model)) })
 	return x.json(http.StatusOK, map[string]any{
 		"object": "list", "from": from.Format(time.DateOnly), "to": to.Add(-1).Format(time.DateOnly), "data": lines,
 		"total": map[string]int64{

@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/llmguard/llmguard/internal/redistest"
 )
 
 // lapse lets the clock run to a time while a worker looks once a second.
@@ -130,7 +132,7 @@ func TestARunOutlivesAnOutage(t *testing.T) {
 		return Verdict{Kind: Done, Status: 200}
 	}, WorkerOptions{})
 	j := e.put(e.job("p", "acme", "ann", Async, 10))
-	eventually(t, "job ended", func() bool { return e.state(j).Terminal() })
+	redistest.Eventually(t, "job ended", func() bool { return e.state(j).Terminal() })
 	if starts.Load() != 1 || stopped.Load() != 0 || e.state(j) != Succeeded {
 		t.Errorf("started %d times, stopped %d times, then %s", starts.Load(), stopped.Load(), e.state(j))
 	}

@@ -29,7 +29,7 @@ func TestOtherStores(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			eventually(t, "cluster up", func() bool {
+			redistest.Eventually(t, "cluster up", func() bool {
 				return rdb.Set(t.Context(), "x", 1, time.Second).Err() == nil
 			})
 			return redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{srv.Addr}})
@@ -65,7 +65,7 @@ func TestOtherStores(t *testing.T) {
 				t.Error("watched nothing")
 			}
 			for _, j := range jobs {
-				eventually(t, "job succeeded", func() bool { return e.state(j) == Succeeded })
+				redistest.Eventually(t, "job succeeded", func() bool { return e.state(j) == Succeeded })
 			}
 			if _, _, err := e.Position(t.Context(), jobs[0]); err != nil {
 				t.Error(err)

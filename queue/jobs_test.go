@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
@@ -52,7 +53,7 @@ func TestCancelWaitingAndRunning(t *testing.T) {
 	if _, err := e.Cancel(ctx, "acme", running.ID); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "running job cancelled", func() bool { return e.state(running) == Cancelled })
+	redistest.Eventually(t, "running job cancelled", func() bool { return e.state(running) == Cancelled })
 	if got, _ := e.Job(ctx, "acme", running.ID); got.Charged != 3 || got.Code != "cancelled" {
 		t.Errorf("job is %+v", got)
 	}

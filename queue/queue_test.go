@@ -171,17 +171,6 @@ func noop(ctx context.Context, c *Claim) Verdict {
 	return Verdict{Kind: Done, Status: 200, Charged: 7}
 }
 
-func eventually(t testing.TB, what string, cond func() bool) {
-	t.Helper()
-	for range 12000 {
-		if cond() {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	t.Fatalf("not within 2 min: %s", what)
-}
-
 func TestJobRunsThroughAsynqOnce(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p"})
@@ -253,7 +242,7 @@ func TestDrain(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	eventually(t, "queue empty", func() bool {
+	redistest.Eventually(t, "queue empty", func() bool {
 		d, err := e.Depth(t.Context(), "p")
 		return err == nil && d.Jobs == 0
 	})

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/llmguard/llmguard/internal/redistest"
 )
 
 // script writes what a watch yields as one line per event, bytes joined.
@@ -83,7 +85,7 @@ func TestWatchOrderAndRejoin(t *testing.T) {
 		t.Errorf("rejoined %s", got)
 	}
 	if _, err := e.Body(t.Context(), j); err == nil {
-		eventually(t, "body forgotten", func() bool {
+		redistest.Eventually(t, "body forgotten", func() bool {
 			_, err := e.Body(t.Context(), j)
 			return errors.Is(err, ErrNotFound)
 		})

@@ -19,7 +19,6 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/llmguard/llmguard/internal/tenants"
-	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
@@ -275,11 +274,7 @@ func (c *call) check(changes []tenants.Change) error {
 		return nil
 	}
 	if err := c.o.Check(org, next.Tenants[org]); err != nil {
-		param := ""
-		if wrong := new(settings.FieldError); errors.As(err, &wrong) {
-			param = wrong.Field
-		}
-		return wire.BadRequest(param, "invalid_value", "%s", strings.TrimPrefix(err.Error(), "org: "))
+		return wire.BadRequest("", "invalid_value", "%s", strings.TrimPrefix(err.Error(), "org: "))
 	}
 	return nil
 }

@@ -296,13 +296,12 @@ func refusedBy(status int, text []byte) error {
 	if json.Unmarshal(text, &e) != nil || e.Error.Message == "" {
 		return fmt.Errorf("the admin listener answers %d %s; is that llmguard's?", status, http.StatusText(status))
 	}
-	return &refusal{e.Error.Message, e.Error.Param, text}
+	return &refusal{e.Error.Message, text}
 }
 
 // refusal is an error that the API answers with, and all of that answer.
 type refusal struct {
 	message string
-	param   string // the field that is wrong; empty: none is named
 	answer  []byte
 }
 

@@ -14,7 +14,7 @@ var (
 	money   = regexp.MustCompile(`"(-?\$[^"]*)"`)
 )
 
-// inFlags words a refusal of what a command was given by its flags, where the API names fields.
+// inFlags words a refusal "limit daily: amount: ..." in the flags of a command.
 func inFlags(c *cobra.Command, err error) error {
 	var r *refusal
 	if !errors.As(err, &r) {
@@ -28,13 +28,12 @@ func inFlags(c *cobra.Command, err error) error {
 		}
 		return "--" + name
 	}
-	text := r.message
-	if _, rest, ok := strings.Cut(text, r.param+": "); ok && flag(r.param) != "" {
-		text = flag(r.param) + ": " + rest
-	}
-	head, rest, said := strings.Cut(text, ": ")
+	head, rest, said := strings.Cut(r.message, ": ")
 	if !said {
 		return err
+	}
+	if field, more, ok := strings.Cut(rest, ": "); ok && flag(field) != "" {
+		head, rest = flag(field), more
 	}
 	rest = setting.ReplaceAllStringFunc(rest, func(one string) string {
 		field, value, _ := strings.Cut(one, ": ")
@@ -45,5 +44,5 @@ func inFlags(c *cobra.Command, err error) error {
 	})
 	rest = strings.ReplaceAll(rest, "or use bucket", "or use --capacity")
 	rest = strings.ReplaceAll(rest, "or amount and calendar, or bucket", "or --amount and --calendar, or --capacity")
-	return &refusal{money.ReplaceAllString(head+": "+rest, "'$1'"), r.param, r.answer}
+	return &refusal{money.ReplaceAllString(head+": "+rest, "'$1'"), r.answer}
 }
