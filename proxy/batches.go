@@ -70,6 +70,14 @@ type batchCost struct {
 	Warnings  []string `json:"warnings"`
 }
 
+// batchHandler serves /v1/batches.
+type batchHandler struct {
+	opts   *Options
+	bodies *bodyReader
+	calls  *callHandler
+	files  *fileHandler
+}
+
 func viewBatch(b *batch.Batch) batchView {
 	v := batchView{
 		ID: b.ID, Object: "batch", Endpoint: "/v1" + b.Endpoint.Path(), Model: given(b.Model), Input: b.Input, Window: "24h",
@@ -103,9 +111,9 @@ func noBatch(id string) *wire.Error {
 	return wire.NotFound("id", "batch_not_found", "No such Batch object: %s", shorten(id))
 }
 
-func (s *Server) allBatches(x *request, r *http.Request, _ string) error {
+func (h *batchHandler) allBatches(x *request, r *http.Request, _ string) error {
 	if r.Method == http.MethodPost {
-		return s.createBatch(x, r)
+		return h.createBatch(x, r)
 	}
 	query := r.URL.Query()
 	limit, err := limitOf(query, 20, 100)
@@ -114,7 +122,7 @@ func (s *Server) allBatches(x *request, r *http.Request, _ string) error {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), storeTimeout)
 	defer cancel()
-	page, more, err := s.opts.Batches.List(ctx, x.caller.Org.ID, x.caller.User, query.Get("after"), limit)
+	page, more, err := h.opts.Batches.List(ctx, x.caller.Org.ID, x.caller.User, query.Get("after"), limit)
 	if errors.Is(err, batch.ErrNotFound) {
 		return wire.BadRequest("after", "invalid_value", "after names no batch of yours")
 	}
@@ -147,8 +155,8 @@ const (
 	maxValue = 512
 )
 
-func (s *Server) createBatch(x *request, r *http.Request) error {
-	body, err := s.readBody(x, r)
+func (h *batchHandler) createBatch(x *request, r *http.Request) error {
+	body, err := h.bodies.readBody(x, r)
 	if err != nil {
 		return err
 	}
@@ -172,11 +180,11 @@ func (s *Server) createBatch(x *request, r *http.Request) error {
 		return lacking(string(req.Endpoint))
 	}
 	if url, ok := wanted.Metadata[batch.MetadataWebhook]; ok {
-		if err := s.checkWebhook(x.caller.Org.ID, "metadata", url); err != nil {
+		if err := h.calls.checkWebhook(x.caller.Org.ID, "metadata", url); err != nil {
 			return err
 		}
 	}
-	req.File, err = s.ownFile(r.Context(), x, wanted.Input)
+	req.File, err = h.files.ownFile(r.Context(), x, wanted.Input)
 	if err != nil {
 		return err
 	}
@@ -186,10 +194,10 @@ func (s *Server) createBatch(x *request, r *http.Request) error {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), storeTimeout)
 	defer cancel()
-	if err := s.opts.Files.Room(ctx, owner(x)); err != nil { // for what the batch will put out
+	if err := h.opts.Files.Room(ctx, owner(x)); err != nil { // for what the batch will put out
 		return fileRefusal(err)
 	}
-	b, err := s.opts.Batches.Create(ctx, req)
+	b, err := h.opts.Batches.Create(ctx, req)
 	var full *batch.FullError
 	switch {
 	case errors.Is(err, batch.ErrNotFound):
@@ -237,15 +245,15 @@ func (n *newBatch) check() (ep wire.Endpoint, ttl time.Duration, err error) {
 	return ep, ttl, err
 }
 
-func (s *Server) oneBatch(x *request, r *http.Request, id string) error {
-	return s.showBatch(x, r, id, s.opts.Batches.Batch)
+func (h *batchHandler) oneBatch(x *request, r *http.Request, id string) error {
+	return h.showBatch(x, r, id, h.opts.Batches.Batch)
 }
 
 // cancelBatch asks for the end of a batch. One that has ended is refused, one
 // that is about to be cancelled is shown.
-func (s *Server) cancelBatch(x *request, r *http.Request, id string) error {
-	return s.showBatch(x, r, id, func(ctx context.Context, org, user, id string) (*batch.Batch, error) {
-		b, err := s.opts.Batches.Cancel(ctx, org, user, id)
+func (h *batchHandler) cancelBatch(x *request, r *http.Request, id string) error {
+	return h.showBatch(x, r, id, func(ctx context.Context, org, user, id string) (*batch.Batch, error) {
+		b, err := h.opts.Batches.Cancel(ctx, org, user, id)
 		if err == nil && b.Status.Terminal() && b.Status != batch.Cancelled {
 			return nil, wire.BadRequest("id", "batch_ended", "Cannot cancel a batch with status '%s'", b.Status)
 		}
@@ -253,7 +261,7 @@ func (s *Server) cancelBatch(x *request, r *http.Request, id string) error {
 	})
 }
 
-func (s *Server) showBatch(x *request, r *http.Request, id string,
+func (h *batchHandler) showBatch(x *request, r *http.Request, id string,
 	get func(ctx context.Context, org, user, id string) (*batch.Batch, error),
 ) error {
 	ctx, cancel := context.WithTimeout(r.Context(), storeTimeout)

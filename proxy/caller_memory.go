@@ -64,6 +64,6 @@ func (c *callerMemory) tend(ctx context.Context, collect func()) {
 // Run gives memory back to the system while hundreds of callers wait, until ctx is
 // done. Calls are served without it, too.
 func (s *Server) Run(ctx context.Context) error {
-	s.crowd.tend(ctx, debug.FreeOSMemory)
+	s.calls.crowd.tend(ctx, debug.FreeOSMemory)
 	return ctx.Err()
 }

@@ -19,7 +19,7 @@ func (v *waitingCaller) giveUp(ctx context.Context) error {
 		return v.defer202(ctx)
 	}
 	if v.running && !v.stream {
-		v.server.runs.outlasted(v.job.Org, v.job.Model, time.Since(v.since))
+		v.server.calls.runs.outlasted(v.job.Org, v.job.Model, time.Since(v.since))
 	}
 	const late = "The call waited as long as its caller allowed"
 	at, waits := queue.Place{}, false
@@ -111,7 +111,7 @@ func (v *waitingCaller) leavePlace(ctx context.Context, d time.Duration) error {
 	if v.exchange.stays {
 		return nil
 	}
-	return v.server.idempotency.Keep(ctx, v.job.Org, v.print, v.job.ID, d)
+	return v.server.opts.Idempotency.Keep(ctx, v.job.Org, v.print, v.job.ID, d)
 }
 
 // defer202 ends the wait a caller asked for with respond-async.
@@ -122,7 +122,7 @@ func (v *waitingCaller) defer202(ctx context.Context) error {
 	if err != nil {
 		return unavailable(err)
 	}
-	return v.server.accepted(v.exchange, job, v.wish)
+	return v.server.calls.accepted(v.exchange, job, v.wish)
 }
 
 // sendAway ends a wait because this process shuts down. The caller's retry

@@ -45,11 +45,19 @@ type viewError struct {
 	Message string `json:"message"`
 }
 
+// jobHandler serves /v1/jobs.
+type jobHandler struct {
+	server      *Server
+	opts        *Options
+	connections *connections
+	stopWait    time.Duration // how long a cancel waits for the job's worker
+}
+
 // view describes a job, with its place in the queue while it waits.
-func (s *Server) view(ctx context.Context, j *queue.Job) jobView {
+func (jh *jobHandler) view(ctx context.Context, j *queue.Job) jobView {
 	v := viewOf(j)
 	if j.State == queue.Queued {
-		if place, err := s.queue.Place(ctx, s.guard.Room, j); err == nil {
+		if place, err := jh.opts.Queue.Place(ctx, jh.opts.Guard.Room, j); err == nil {
 			v.place(place)
 		}
 	}
@@ -105,10 +113,10 @@ func unix(t time.Time) *int64 {
 }
 
 // ownJob finds a job of the caller's org and user. Foreign jobs do not exist.
-func (s *Server) ownJob(ctx context.Context, x *request, id string) (*queue.Job, error) {
+func (jh *jobHandler) ownJob(ctx context.Context, x *request, id string) (*queue.Job, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	job, err := s.queue.Job(ctx, x.caller.Org.ID, id)
+	job, err := jh.opts.Queue.Job(ctx, x.caller.Org.ID, id)
 	if errors.Is(err, queue.ErrNotFound) || (err == nil && job.User != x.caller.User) {
 		return nil, wire.NotFound("id", "job_not_found", "No such job: %s", shorten(id))
 	}
@@ -117,15 +125,15 @@ func (s *Server) ownJob(ctx context.Context, x *request, id string) (*queue.Job,
 
 const storeTimeout = 2 * time.Second
 
-func (s *Server) oneJob(x *request, r *http.Request, id string) error {
+func (jh *jobHandler) oneJob(x *request, r *http.Request, id string) error {
 	if r.Method == http.MethodDelete {
-		return s.cancelJob(x, r, id)
+		return jh.cancelJob(x, r, id)
 	}
-	job, err := s.ownJob(r.Context(), x, id)
+	job, err := jh.ownJob(r.Context(), x, id)
 	if err != nil {
 		return err
 	}
-	return x.json(http.StatusOK, s.view(r.Context(), job))
+	return x.json(http.StatusOK, jh.view(r.Context(), job))
 }
 
 // jobList is a page of jobs, newest first, in the form SDKs page through. LastID
@@ -165,7 +173,7 @@ func wantedJobs(query url.Values) (f queue.Filter, limit int, err error) {
 
 // listJobs lists the caller's own jobs. Other users have none, as far as a
 // caller can tell.
-func (s *Server) listJobs(x *request, r *http.Request, _ string) error {
+func (jh *jobHandler) listJobs(x *request, r *http.Request, _ string) error {
 	query := r.URL.Query()
 	f, limit, err := wantedJobs(query)
 	if err != nil {
@@ -178,7 +186,7 @@ func (s *Server) listJobs(x *request, r *http.Request, _ string) error {
 	f.User = x.caller.User
 	ctx, cancel := context.WithTimeout(r.Context(), storeTimeout)
 	defer cancel()
-	page, err := s.queue.List(ctx, x.caller.Org.ID, f, query.Get("after"), limit)
+	page, err := jh.opts.Queue.List(ctx, x.caller.Org.ID, f, query.Get("after"), limit)
 	if errors.Is(err, queue.ErrNotFound) {
 		return wire.BadRequest("after", "invalid_value", "after names no job of yours")
 	}
@@ -186,7 +194,7 @@ func (s *Server) listJobs(x *request, r *http.Request, _ string) error {
 		return unavailable(err)
 	}
 	for _, j := range page.Jobs {
-		list.Data = append(list.Data, s.view(ctx, j))
+		list.Data = append(list.Data, jh.view(ctx, j))
 	}
 	if n := len(page.Jobs); n > 0 {
 		list.FirstID = &page.Jobs[0].ID
@@ -204,36 +212,36 @@ func (s *Server) listJobs(x *request, r *http.Request, _ string) error {
 // cancelJob cancels a waiting job at once, and shows one that a worker holds as
 // it is after a moment: cancelled, or still cancelling. A job that has ended
 // already is returned as it is.
-func (s *Server) cancelJob(x *request, r *http.Request, id string) error {
-	job, err := s.ownJob(r.Context(), x, id)
+func (jh *jobHandler) cancelJob(x *request, r *http.Request, id string) error {
+	job, err := jh.ownJob(r.Context(), x, id)
 	if err != nil {
 		return err
 	}
-	job, err = s.cancelled(r.Context(), job)
+	job, err = jh.cancelled(r.Context(), job)
 	if err != nil {
 		return err
 	}
-	return x.json(http.StatusOK, s.view(r.Context(), job))
+	return x.json(http.StatusOK, jh.view(r.Context(), job))
 }
 
 // cancelled cancels a job and gives a worker that holds it a moment to stop, so
 // that the caller sees the end of it.
-func (s *Server) cancelled(ctx context.Context, job *queue.Job) (*queue.Job, error) {
+func (jh *jobHandler) cancelled(ctx context.Context, job *queue.Job) (*queue.Job, error) {
 	ask, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	job, err := s.queue.Cancel(ask, job.Org, job.ID)
+	job, err := jh.opts.Queue.Cancel(ask, job.Org, job.ID)
 	if err != nil {
 		return nil, unavailable(err)
 	}
-	wait, stop := context.WithTimeout(ctx, s.stopWait)
+	wait, stop := context.WithTimeout(ctx, jh.stopWait)
 	defer stop()
-	job, err = s.queue.Ended(wait, job)
+	job, err = jh.opts.Queue.Ended(wait, job)
 	return job, unavailable(err)
 }
 
 // jobResult hands out the stored answer, as the caller would have got it live.
-func (s *Server) jobResult(x *request, r *http.Request, id string) error {
-	job, err := s.ownJob(r.Context(), x, id)
+func (jh *jobHandler) jobResult(x *request, r *http.Request, id string) error {
+	job, err := jh.ownJob(r.Context(), x, id)
 	if err != nil {
 		return err
 	}
@@ -242,12 +250,12 @@ func (s *Server) jobResult(x *request, r *http.Request, id string) error {
 		return wire.NotFinished("The job is "+string(job.State)+": ask again later, or watch GET /v1/jobs/"+job.ID,
 			2*time.Second)
 	}
-	return s.replay(r.Context(), x, job)
+	return jh.replay(r.Context(), x, job)
 }
 
 // replay writes a finished job's output from the store.
-func (s *Server) replay(ctx context.Context, x *request, job *queue.Job) error {
-	watch := s.queue.Watch(ctx, job)
+func (jh *jobHandler) replay(ctx context.Context, x *request, job *queue.Job) error {
+	watch := jh.opts.Queue.Watch(ctx, job)
 	defer watch.Close()
 	for {
 		next, cancel := context.WithTimeout(ctx, storeTimeout)

@@ -32,47 +32,55 @@ type task struct {
 	made     ownership.Note
 }
 
+// objectHandler relays requests about objects that the provider keeps.
+type objectHandler struct {
+	server    *Server
+	opts      *Options
+	bodies    *bodyReader
+	responses *responseHandler
+}
+
 // relay carries an operation out: what it names is looked up, what it costs is held, and
 // what its answer makes is noted before the caller sees it.
-func (s *Server) relay(x *request, r *http.Request, op operation, arg string) error {
+func (h *objectHandler) relay(x *request, r *http.Request, op operation, arg string) error {
 	t := &task{operation: op}
 	if arg != "" {
 		t.ids = strings.Split(arg, "/")
 	}
-	if err := s.findThing(x, r, t); err != nil {
+	if err := h.findThing(x, r, t); err != nil {
 		return err
 	}
-	if err := s.readTask(x, r, t); err != nil {
+	if err := h.readTask(x, r, t); err != nil {
 		return err
 	}
-	return s.carryOut(x, r, t)
+	return h.carryOut(x, r, t)
 }
 
 // carryOut sends a task that has been read.
-func (s *Server) carryOut(x *request, r *http.Request, t *task) error {
+func (h *objectHandler) carryOut(x *request, r *http.Request, t *task) error {
 	ctx := r.Context()
-	if err := s.settleOn(ctx, x, t); err != nil {
+	if err := h.settleOn(ctx, x, t); err != nil {
 		return err
 	}
-	plan, err := t.plan(s, x)
+	plan, err := t.plan(h.server, x)
 	if err != nil {
 		return err
 	}
 	var status int
 	if plan == nil {
-		status, err = s.sendFree(x, r, t)
+		status, err = h.sendFree(x, r, t)
 	} else {
-		status, err = s.sendPaid(x, r, t, plan)
+		status, err = h.sendPaid(x, r, t, plan)
 	}
 	if t.added != nil {
 		t.added(status, err)
 	}
-	s.after(ctx, x, t, status)
+	h.after(ctx, x, t, status)
 	return err
 }
 
 // findThing finds what the first id of the path names.
-func (s *Server) findThing(x *request, r *http.Request, t *task) error {
+func (h *objectHandler) findThing(x *request, r *http.Request, t *task) error {
 	for _, id := range t.ids {
 		if !plainID(id) {
 			return noThing(t.of, id)
@@ -82,7 +90,7 @@ func (s *Server) findThing(x *request, r *http.Request, t *task) error {
 		return nil
 	}
 	var err error
-	t.note, err = s.guard.Thing(r.Context(), x.caller, t.of, t.ids[0])
+	t.note, err = h.opts.Guard.Thing(r.Context(), x.caller, t.of, t.ids[0])
 	if errors.Is(err, guard.ErrNotOwned) {
 		return noThing(t.of, t.ids[0])
 	}
@@ -97,13 +105,13 @@ func noThing(k ownership.Kind, id string) *wire.Error {
 }
 
 // readTask reads the body and what it mentions.
-func (s *Server) readTask(x *request, r *http.Request, t *task) error {
+func (h *objectHandler) readTask(x *request, r *http.Request, t *task) error {
 	t.request = providers.Request{Method: r.Method, Query: r.URL.RawQuery, Header: r.Header}
 	switch {
 	case r.Method != http.MethodPost:
 		return nil
 	case t.file != "" && isForm(r):
-		form, err := s.readParts(x, r, t.file, "file_id")
+		form, err := h.bodies.readParts(x, r, t.file, "file_id")
 		if err != nil {
 			return err
 		}
@@ -113,11 +121,11 @@ func (s *Server) readTask(x *request, r *http.Request, t *task) error {
 		form.fill(&t.request)
 		return nil
 	}
-	body, err := s.readBody(x, r)
+	body, err := h.bodies.readBody(x, r)
 	if err != nil {
 		return err
 	}
-	t.mentions, err = wire.ScanMentions(body, s.opts.Scan)
+	t.mentions, err = wire.ScanMentions(body, h.opts.Scan)
 	if err != nil {
 		return err
 	}
@@ -131,8 +139,8 @@ func (s *Server) readTask(x *request, r *http.Request, t *task) error {
 }
 
 // settleOn finds the provider of a task, which is that of all it mentions.
-func (s *Server) settleOn(ctx context.Context, x *request, t *task) (err error) {
-	t.named, err = s.guard.Mentioned(ctx, x.caller, t.mentions.Refs)
+func (h *objectHandler) settleOn(ctx context.Context, x *request, t *task) (err error) {
+	t.named, err = h.opts.Guard.Mentioned(ctx, x.caller, t.mentions.Refs)
 	if err != nil {
 		return err
 	}
@@ -146,13 +154,13 @@ func (s *Server) settleOn(ctx context.Context, x *request, t *task) (err error) 
 		}
 	}
 	if t.note.Provider == "" {
-		t.note.Provider, err = s.guard.Keeper(x.caller)
+		t.note.Provider, err = h.opts.Guard.Keeper(x.caller)
 		if err != nil {
 			return err
 		}
 	}
 	if t.makes != "" {
-		err = s.guard.MayKeep(ctx, x.caller, t.makes)
+		err = h.opts.Guard.MayKeep(ctx, x.caller, t.makes)
 	}
 	return err
 }
@@ -166,16 +174,16 @@ func (t *task) plan(s *Server, x *request) (*guard.Plan, error) {
 }
 
 // sendPaid sends a task that has a fee, which is held meanwhile.
-func (s *Server) sendPaid(x *request, r *http.Request, t *task, plan *guard.Plan) (status int, err error) {
+func (h *objectHandler) sendPaid(x *request, r *http.Request, t *task, plan *guard.Plan) (status int, err error) {
 	x.plan = plan
-	call, err := s.guard.Run(r.Context(), plan, guard.Attempt{
-		ID: x.id, Number: 1, Quota: &pace{server: s, x: x, r: r, note: t.note},
+	call, err := h.opts.Guard.Run(r.Context(), plan, guard.Attempt{
+		ID: x.id, Number: 1, Quota: &pace{responses: h.responses, x: x, r: r, note: t.note},
 		Send: func(_ context.Context, c *guard.Call, fresh func() bool) error {
 			t.call = c
 			if !t.asks {
 				x.call = c
 			}
-			status, err = s.send(x, r, t, fresh)
+			status, err = h.send(x, r, t, fresh)
 			return err
 		},
 	}, x)
@@ -186,25 +194,25 @@ func (s *Server) sendPaid(x *request, r *http.Request, t *task, plan *guard.Plan
 }
 
 // sendFree sends a task that costs nothing but a request of the provider's quota.
-func (s *Server) sendFree(x *request, r *http.Request, t *task) (int, error) {
+func (h *objectHandler) sendFree(x *request, r *http.Request, t *task) (int, error) {
 	if t.fee == nil {
-		err := s.countItems(r.Context(), x, t)
+		err := h.countItems(r.Context(), x, t)
 		if err != nil {
 			return 0, err
 		}
 	}
-	fresh, done, err := s.paced(x, r, t.note)
+	fresh, done, err := h.responses.paced(x, r, t.note)
 	if err != nil {
 		return 0, err
 	}
 	defer done()
-	return s.send(x, r, t, fresh)
+	return h.send(x, r, t, fresh)
 }
 
 // countItems counts what the items of a request add to its conversation, before it is sent.
-func (s *Server) countItems(ctx context.Context, x *request, t *task) (err error) {
+func (h *objectHandler) countItems(ctx context.Context, x *request, t *task) (err error) {
 	if t.of == ownership.Conversation {
-		t.added, err = s.guard.AddItems(ctx, x.caller, t.note.ID, x.id, t.mentions, t.named)
+		t.added, err = h.opts.Guard.AddItems(ctx, x.caller, t.note.ID, x.id, t.mentions, t.named)
 	}
 	return err
 }
@@ -213,7 +221,7 @@ func (s *Server) countItems(ctx context.Context, x *request, t *task) (err error
 const changeTimeout = 10 * time.Minute
 
 // send asks the provider, unless what was taken of its quota is not fresh any more.
-func (s *Server) send(x *request, r *http.Request, t *task, fresh func() bool) (int, error) {
+func (h *objectHandler) send(x *request, r *http.Request, t *task, fresh func() bool) (int, error) {
 	ctx := r.Context()
 	if t.makes != "" || t.ends { // a caller who leaves does not undo what the provider does
 		var cancel context.CancelFunc
@@ -221,13 +229,13 @@ func (s *Server) send(x *request, r *http.Request, t *task, fresh func() bool) (
 		defer cancel()
 	}
 	if t.ends && t.of == ownership.VectorStore {
-		if err := s.guard.EndStorage(ctx, x.caller, t.note, time.Now()); err != nil {
+		if err := h.opts.Guard.EndStorage(ctx, x.caller, t.note, time.Now()); err != nil {
 			return 0, unavailable(err)
 		}
 	}
 	t.request.Path, t.request.Fresh = pathOf(t.path, t.ids), fresh
-	status, err := s.guard.FetchSeen(ctx, x, x.caller.Org, t.note, t.request, func(status int, answer []byte) error {
-		return s.seen(ctx, x, t, status, answer)
+	status, err := h.opts.Guard.FetchSeen(ctx, x, x.caller.Org, t.note, t.request, func(status int, answer []byte) error {
+		return h.seen(ctx, x, t, status, answer)
 	})
 	if t.call != nil && !t.asks && (err != nil || status >= 300) {
 		t.call.Paid(http.Header{}, status, err)
@@ -263,7 +271,7 @@ type madeThing struct {
 }
 
 // seen notes what an answer makes, and what it costs.
-func (s *Server) seen(ctx context.Context, x *request, t *task, status int, answer []byte) error {
+func (h *objectHandler) seen(ctx context.Context, x *request, t *task, status int, answer []byte) error {
 	var made madeThing
 	if t.makes != "" || t.fee != nil {
 		_ = json.Unmarshal(answer, &made) // what is needed of it is checked
@@ -292,12 +300,12 @@ func (s *Server) seen(ctx context.Context, x *request, t *task, status int, answ
 	if t.makes == ownership.VectorStore {
 		n.Paid, n.Bytes = now.Unix(), 0
 	}
-	err := s.guard.KeepThing(ctx, x.caller, n)
+	err := h.opts.Guard.KeepThing(ctx, x.caller, n)
 	if err != nil {
 		return err
 	}
 	if t.makes == ownership.Conversation { // nothing else can be under way in it yet
-		t.added, err = s.guard.AddItems(ctx, x.caller, n.ID, x.id, t.mentions, t.named)
+		t.added, err = h.opts.Guard.AddItems(ctx, x.caller, n.ID, x.id, t.mentions, t.named)
 	}
 	return err
 }
@@ -308,18 +316,18 @@ func (t *task) itself() bool {
 }
 
 // after notes what a task has changed.
-func (s *Server) after(ctx context.Context, x *request, t *task, status int) {
+func (h *objectHandler) after(ctx context.Context, x *request, t *task, status int) {
 	var err error
 	gone := t.ends && status >= 200 && status < 300
 	missing := status == http.StatusNotFound && t.itself() && t.request.Query == ""
 	if gone || missing && t.method != postIt {
-		err = s.guard.ForgetThing(ctx, x.caller, t.note)
+		err = h.opts.Guard.ForgetThing(ctx, x.caller, t.note)
 	} else if t.of == ownership.Container && t.call != nil && t.call.Result.Outcome == guard.Completed {
 		t.note.Paid = time.Now().Add(guard.SessionTime).Unix()
-		err = s.guard.ChangeThing(ctx, x.caller, t.note)
+		err = h.opts.Guard.ChangeThing(ctx, x.caller, t.note)
 	}
 	if err != nil {
-		s.log.Warn("a change of what a provider keeps is not noted", "id", x.id, "err", err)
+		h.opts.Log.Warn("a change of what a provider keeps is not noted", "id", x.id, "err", err)
 	}
 }
 

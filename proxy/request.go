@@ -64,7 +64,7 @@ type request struct {
 }
 
 func (s *Server) newExchange(w http.ResponseWriter, r *http.Request) *request {
-	ip := s.clientIP(r)
+	ip := s.auth.clientIP(r)
 	return &request{
 		ResponseWriter: w, server: s, control: *http.NewResponseController(w), request: r,
 		id: wire.NewCallID(), ip: ip, from: ip.String(), start: time.Now(), route: "unknown",

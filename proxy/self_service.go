@@ -11,9 +11,12 @@ import (
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
+// selfHandler shows callers their own models, limits and usage.
+type selfHandler struct{ opts *Options }
+
 // ownLimits tells the caller's own limits: what is used, held and left, and when.
-func (s *Server) ownLimits(x *request, r *http.Request, _ string) error {
-	list, err := s.guard.Status(r.Context(), x.caller)
+func (h *selfHandler) ownLimits(x *request, r *http.Request, _ string) error {
+	list, err := h.opts.Guard.Status(r.Context(), x.caller)
 	if err != nil {
 		return err
 	}
@@ -48,14 +51,14 @@ func newUsageLine(day, model string, s *budget.Sums) usageLine {
 const maxUsageDays = 92
 
 // ownUsage tells what the caller's own user spent, by UTC day and model.
-func (s *Server) ownUsage(x *request, r *http.Request, _ string) error {
+func (h *selfHandler) ownUsage(x *request, r *http.Request, _ string) error {
 	from, to, err := usageDays(r, time.Now().UTC())
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), storeTimeout)
 	defer cancel()
-	rollups, err := s.guard.UserRollups(ctx, x.caller, from, to)
+	rollups, err := h.opts.Guard.UserRollups(ctx, x.caller, from, to)
 	if err != nil {
 		return err
 	}

@@ -15,14 +15,14 @@ import (
 
 // keptHere answers what is asked about a response of the caller's that this
 // proxy keeps, because its provider cannot.
-func (s *Server) keptHere(x *request, r *http.Request, id, method, verb string) error {
+func (rh *responseHandler) keptHere(x *request, r *http.Request, id, method, verb string) error {
 	if verb == "/cancel" {
 		return wire.BadRequest("", "", "Only responses that were created with background=true can be cancelled")
 	}
 	if method == http.MethodDelete { // the note goes with it
 		return x.json(http.StatusOK, map[string]any{"id": id, "object": "response", "deleted": true})
 	}
-	t, err := s.guard.Kept(r.Context(), x.caller, id)
+	t, err := rh.opts.Guard.Kept(r.Context(), x.caller, id)
 	switch {
 	case errors.Is(err, guard.ErrNotOwned):
 		return noResponse(id)

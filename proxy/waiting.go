@@ -102,9 +102,9 @@ func (v *waitingCaller) comeAgain(ctx context.Context, why error) error {
 var errDraining = errors.New("the process shuts down")
 
 // untilDrained returns ctx, ended with errDraining when the process shuts down.
-func (s *Server) untilDrained(ctx context.Context) (context.Context, func()) {
+func (c *connections) untilDrained(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(s.drained, func() { cancel(errDraining) })
+	stop := context.AfterFunc(c.drained, func() { cancel(errDraining) })
 	return ctx, func() { stop(); cancel(nil) }
 }
 
@@ -309,7 +309,7 @@ func (v *waitingCaller) bill(ctx context.Context) {
 		return
 	}
 	if !v.stream && job.State == queue.Succeeded {
-		v.server.runs.add(job.Org, job.Model, job.Finished.Sub(job.Started))
+		v.server.calls.runs.add(job.Org, job.Model, job.Finished.Sub(job.Started))
 	}
 	v.exchange.ended = job
 	v.exchange.stays = job.State == queue.Succeeded

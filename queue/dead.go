@@ -71,7 +71,7 @@ func (q *Queue) Replay(ctx context.Context, id string) (*Job, error) {
 	}
 	next := old.Replay
 	if next == "" {
-		next, err = q.nameReplay(ctx, p, id)
+		next, err = q.dead.nameReplay(ctx, p, id, q.NewID(p.ID))
 		if err != nil {
 			return nil, err
 		}
@@ -96,17 +96,17 @@ func (q *Queue) Replay(ctx context.Context, id string) (*Job, error) {
 }
 
 // nameReplay fixes the id of a dead letter's successor; the first one stands.
-func (q *Queue) nameReplay(ctx context.Context, p *pool, id string) (string, error) {
-	if err := q.rdb.ZScore(ctx, p.deadKey(), id).Err(); err != nil {
+func (d *deadLetters) nameReplay(ctx context.Context, p *pool, id, fresh string) (string, error) {
+	if err := d.rdb.ZScore(ctx, p.deadKey(), id).Err(); err != nil {
 		if errors.Is(err, redis.Nil) {
 			return "", ErrNotDead
 		}
 		return "", fmt.Errorf("queue: replay: %w", err)
 	}
-	if err := q.rdb.HSetNX(ctx, jobKey(p.ID, id), "replay", q.NewID(p.ID)).Err(); err != nil {
+	if err := d.rdb.HSetNX(ctx, jobKey(p.ID, id), "replay", fresh).Err(); err != nil {
 		return "", fmt.Errorf("queue: replay: %w", err)
 	}
-	next, err := q.rdb.HGet(ctx, jobKey(p.ID, id), "replay").Result()
+	next, err := d.rdb.HGet(ctx, jobKey(p.ID, id), "replay").Result()
 	if err != nil {
 		return "", fmt.Errorf("queue: replay: %w", err)
 	}
