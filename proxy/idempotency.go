@@ -189,7 +189,8 @@ func (h *repeatHandler) decideKey(ctx context.Context, x *request) error {
 	case !x.keep.whole(x.call):
 		return errors.Join(x.key.Free(ctx), h.opts.Queue.Records().Drop(ctx, x.id))
 	case x.keep.over:
-		return errors.Join(x.key.Done(ctx, notKept, h.opts.KeepAnswer), h.opts.Queue.Records().Keep(ctx, x.id, h.opts.KeepAnswer))
+		return errors.Join(x.key.Done(ctx, notKept, h.opts.KeepAnswer),
+			h.opts.Queue.Records().Keep(ctx, x.id, h.opts.KeepAnswer))
 	}
 	err := h.opts.Queue.KeepAnswer(ctx, x.caller.Org.ID, x.id, x.keep.answer, h.opts.KeepAnswer)
 	switch {

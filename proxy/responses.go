@@ -78,7 +78,8 @@ func (rh *responseHandler) fetch(x *request, r *http.Request, id, method, verb s
 // paced takes what a request about a stored response costs besides money: a part of its
 // key's rate, and one request of the provider's quota until it is done. Fresh reports
 // whether it may still be sent.
-func (rh *responseHandler) paced(x *request, r *http.Request, n ownership.Note) (fresh func() bool, done func(), err error) {
+func (rh *responseHandler) paced(x *request, r *http.Request,
+	n ownership.Note) (fresh func() bool, done func(), err error) {
 	org := x.caller.Org
 	free, err := rh.fetches.begin(org.ID, x.caller.Key, 1, time.Now())
 	if err != nil {

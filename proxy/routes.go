@@ -63,7 +63,8 @@ func (s *Server) table() map[string]route {
 		},
 		"/responses/": {
 			name: "responses.get", scope: "responses",
-			methods: []string{http.MethodGet, http.MethodDelete}, reads: readsOne, writes: writesOne, serve: s.responses.oneResponse,
+			methods: []string{http.MethodGet, http.MethodDelete}, reads: readsOne, writes: writesOne,
+			serve: s.responses.oneResponse,
 		},
 		"/responses/*/cancel": {
 			name: "responses.cancel", scope: "responses", methods: post, writes: writesOne,
@@ -117,7 +118,8 @@ func (s *Server) table() map[string]route {
 			name: "files.get", scope: "files", methods: []string{http.MethodGet, http.MethodDelete},
 			reads: readsOne, writes: writesOne, serve: s.files.oneFile,
 		},
-		"/files/*/content": {name: "files.content", scope: "files", methods: get, reads: readsOne, serve: s.files.fileContent},
+		"/files/*/content": {name: "files.content", scope: "files", methods: get, reads: readsOne,
+			serve: s.files.fileContent},
 		"/batches": {
 			name: "batches", scope: "batches", methods: []string{http.MethodGet, http.MethodPost},
 			reads: readsPage, writes: writesOne, serve: s.files.stored(s.batches.allBatches),

@@ -130,8 +130,8 @@ func New(o Options) *Server {
 func (s *Server) assemble() {
 	o := &s.opts
 	s.auth = &authenticator{opts: o, metrics: s.metrics, failures: o.Failures}
-	s.connections = &connections{streams: newStreams(o.Streams)}
-	s.connections.drained, s.connections.drain = context.WithCancel(context.Background()) //nolint:forbidigo // it is nobody's call
+	drained, drain := context.WithCancel(context.Background()) //nolint:forbidigo // it is nobody's call
+	s.connections = &connections{streams: newStreams(o.Streams), drained: drained, drain: drain}
 	s.bodies = &bodyReader{opts: o, connections: s.connections, roomWait: roomPatience}
 	s.jobs = &jobHandler{server: s, opts: o, connections: s.connections, stopWait: storeTimeout}
 	s.calls = &callHandler{

@@ -51,8 +51,7 @@ func (f *virtualFlows) weight(who string) float64 {
 // subjects are all that a job can be parked by, in the order of Scope and then
 // the pool.
 func subjects(org, user, lane string) [7]string {
-	k := lane[:3]
-	m := lane[3:]
+	k, m := lane[:3], lane[3:]
 	flow := org + " " + user
 	return [7]string{
 		ParkFlow: "u " + flow, ParkOrg: "o " + org, ParkFlowModel: "U " + flow + " " + m, ParkOrgModel: "O " + org + " " + m,
@@ -181,12 +180,7 @@ func (f *virtualFlows) next(c Class, skipped map[Flow]bool) (*VirtualJob, int64)
 		if !ok {
 			return nil, 0
 		}
-		user := ""
-		vt := int64(0)
-		ok = false
-		if users := class.users[org]; users != nil {
-			user, vt, ok = users.first()
-		}
+		user, vt, ok := class.users[org].first()
 		if !ok {
 			class.orgs.drop(org)
 			continue

@@ -79,8 +79,7 @@ func newStream(x *exchange, a *answer) *stream {
 	}
 	_, s.gap = x.cadence()
 	s.usage = a.usage
-	s.usage.Completion = 0
-	s.usage.Reasoning = 0
+	s.usage.Completion, s.usage.Reasoning = 0, 0
 	s.usage.Accepted = 0
 	s.usage.Rejected = 0
 	total := 0
