@@ -61,6 +61,8 @@ func (b *bench) startGuard(ctx context.Context, path string) (p *child.Process, 
 	if b.profile != "" {
 		args = append(args, "--cpuprofile", b.profile)
 	}
-	p, err = child.Start(ctx, child.Command{Name: guardTarget, Path: path, Args: args, Addr: addr, Dir: b.dir, Env: b.trust()})
+	p, err = child.Start(ctx, child.Command{
+		Name: guardTarget, Path: path, Args: args, Addr: addr, Dir: b.dir, Env: b.trust(),
+	})
 	return p, key, err
 }

@@ -143,7 +143,8 @@ func named(path string, limits []Limit, users []User) (thing, field string) {
 
 // cutElement cuts "name[3]." from the beginning of a path.
 func cutElement(path, name string) (i int, rest string, ok bool) {
-	if path, ok = strings.CutPrefix(path, name+"["); !ok {
+	path, ok = strings.CutPrefix(path, name+"[")
+	if !ok {
 		return 0, "", false
 	}
 	number, rest, _ := strings.Cut(path, "]")

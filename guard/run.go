@@ -99,5 +99,7 @@ func (a *Attempt) send(ctx context.Context, c *Call, q Quota, w http.ResponseWri
 	if a.Send != nil {
 		return a.Send(ctx, c, q.Fresh)
 	}
-	return c.Forward(ctx, w, Forwarding{Header: a.Header, Query: a.Query, Fresh: q.Fresh, Repeats: a.Repeats, Sent: a.Sent})
+	return c.Forward(ctx, w, Forwarding{
+		Header: a.Header, Query: a.Query, Fresh: q.Fresh, Repeats: a.Repeats, Sent: a.Sent,
+	})
 }

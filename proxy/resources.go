@@ -204,7 +204,8 @@ func (h *objectHandler) showThings(x *request, r *http.Request, op operation,
 
 // showThing asks for one thing; nil: it is gone.
 func (h *objectHandler) showThing(x *request, r *http.Request, op operation,
-	n ownership.Note) (json.RawMessage, error) {
+	n ownership.Note,
+) (json.RawMessage, error) {
 	fresh, done, err := h.responses.paced(x, r, n)
 	if err != nil {
 		return nil, err

@@ -79,7 +79,8 @@ func (rh *responseHandler) fetch(x *request, r *http.Request, id, method, verb s
 // key's rate, and one request of the provider's quota until it is done. Fresh reports
 // whether it may still be sent.
 func (rh *responseHandler) paced(x *request, r *http.Request,
-	n ownership.Note) (fresh func() bool, done func(), err error) {
+	n ownership.Note,
+) (fresh func() bool, done func(), err error) {
 	org := x.caller.Org
 	free, err := rh.fetches.begin(org.ID, x.caller.Key, 1, time.Now())
 	if err != nil {

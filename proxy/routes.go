@@ -118,8 +118,10 @@ func (s *Server) table() map[string]route {
 			name: "files.get", scope: "files", methods: []string{http.MethodGet, http.MethodDelete},
 			reads: readsOne, writes: writesOne, serve: s.files.oneFile,
 		},
-		"/files/*/content": {name: "files.content", scope: "files", methods: get, reads: readsOne,
-			serve: s.files.fileContent},
+		"/files/*/content": {
+			name: "files.content", scope: "files", methods: get, reads: readsOne,
+			serve: s.files.fileContent,
+		},
 		"/batches": {
 			name: "batches", scope: "batches", methods: []string{http.MethodGet, http.MethodPost},
 			reads: readsPage, writes: writesOne, serve: s.files.stored(s.batches.allBatches),

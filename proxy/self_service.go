@@ -62,12 +62,16 @@ func (h *selfHandler) ownUsage(x *request, r *http.Request, _ string) error {
 	if err != nil {
 		return err
 	}
-	groups, sum := budget.Group(rollups, func(r budget.Rollup) [2]string { return [2]string{r.Begin.Format(time.DateOnly), r.Model} })
+	groups, sum := budget.Group(rollups, func(r budget.Rollup) [2]string {
+		return [2]string{r.Begin.Format(time.DateOnly), r.Model}
+	})
 	lines, total := []usageLine{}, newUsageLine("", "", &sum)
 	for at, s := range groups {
 		lines = append(lines, newUsageLine(at[0], at[1], s))
 	}
-	slices.SortFunc(lines, func(a, b usageLine) int { return cmp.Or(cmp.Compare(a.Day, b.Day), cmp.Compare(a.Model, b.Model)) })
+	slices.SortFunc(lines, func(a, b usageLine) int {
+		return cmp.Or(cmp.Compare(a.Day, b.Day), cmp.Compare(a.Model, b.Model))
+	})
 	return x.json(http.StatusOK, map[string]any{
 		"object": "list", "from": from.Format(time.DateOnly), "to": to.Add(-1).Format(time.DateOnly), "data": lines,
 		"total": map[string]int64{

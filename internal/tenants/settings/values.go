@@ -74,7 +74,8 @@ func ParseCount(text string) (int64, error) {
 	case errors.Is(err, strconv.ErrRange), err == nil && n > MaxQuantity/unit:
 		return 0, fmt.Errorf("%s is too large; the most is %d", text, int64(MaxQuantity))
 	case err != nil && strings.HasSuffix(text, "%"):
-		return 0, fmt.Errorf("expected a whole number, got %s; this percentage is written without its sign: %s", Quote(text), strings.TrimSpace(strings.TrimSuffix(text, "%")))
+		return 0, fmt.Errorf("expected a whole number, got %s; this percentage is written without its sign: %s",
+			Quote(text), strings.TrimSpace(strings.TrimSuffix(text, "%")))
 	case err != nil, digits[0] == '+', digits[0] == '0' && n != 0:
 		return 0, fmt.Errorf("%w, got %s", errNoCount, Quote(text))
 	case n < 0:
@@ -93,7 +94,8 @@ func ParseDuration(text string) (time.Duration, error) {
 		if err != nil {
 			return 0, wrong
 		}
-		if total = time.Duration(n) * 24 * time.Hour; after == "" {
+		total = time.Duration(n) * 24 * time.Hour
+		if after == "" {
 			return total, nil
 		}
 		rest = after
@@ -108,7 +110,8 @@ func ParseDuration(text string) (time.Duration, error) {
 	if d < 0 {
 		return 0, fmt.Errorf("%s is negative", text)
 	}
-	if total += d; total < d {
+	total += d
+	if total < d {
 		return 0, fmt.Errorf("%s is too long", text)
 	}
 	return total, nil
@@ -136,7 +139,8 @@ func ParseQuantity(text string) (Quantity, error) {
 	nano, err := pricing.ParseUSD(text)
 	switch reason := errors.Unwrap(err); {
 	case reason != nil && strings.Contains(text, ","):
-		return Quantity{}, fmt.Errorf("expected money such as \"$5\" or \"$0.25\", got %s; cents follow a point, and thousands have no comma", Quote(text))
+		return Quantity{}, fmt.Errorf(
+			`expected money such as "$5" or "$0.25", got %s; cents follow a point, and thousands have no comma`, Quote(text))
 	case reason != nil:
 		return Quantity{}, fmt.Errorf(`expected money such as "$5" or "$0.25", got %s: %w`, Quote(text), reason)
 	case err != nil:
