@@ -79,7 +79,7 @@ var obeyed = map[string]string{
 	"Batches.MaxOpen": "openBatches", "Batches.MaxUserOpen": "openBatches", "Batches.MaxEnded": "openBatches",
 	"Conversations.TTL": "conversations", "Conversations.MaxSize": "conversations",
 	"Batches.MaxLines": "openBatches", "Batches.InQueue": "openBatches", "Batches.OverBudget": "openBatches",
-	"Log.Level": "Logger, apply", "Log.Format": "Logger", "Sum": "config.Metrics", "Literals": "configcheck.Exposure",
+	"Log.Level": "Logger, apply", "Log.Format": "Logger", "Sum": "config.Metrics", "Literals": "CheckExposure",
 	"Alerts.URL": "alertTarget", "Alerts.Format": "alertTarget", "Alerts.Secrets": "alertTarget", "Alerts.Thresholds": "alertRules",
 	"Orgs.Alerts.URL": "alertTarget", "Orgs.Alerts.Format": "alertTarget", "Orgs.Alerts.Secrets": "alertTarget", "Orgs.Alerts.Thresholds": "alertRules",
 	"Connections.Total": "connections", "Connections.PerAddress": "connections", "Connections.Streams": "proxyOptions",

@@ -11,7 +11,6 @@ import (
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/app"
-	"github.com/llmguard/llmguard/internal/app/configcheck"
 	"github.com/llmguard/llmguard/internal/diagnose"
 )
 
@@ -57,15 +56,15 @@ func runCheck(ctx context.Context, o checkOptions, w io.Writer) error {
 		return err
 	}
 	found := []diagnose.Finding{{Area: "config", Level: diagnose.OK, What: contents(cfg)}}
-	found = append(found, configcheck.Exposure(cfg)...)
-	found = append(found, configcheck.Prices(cfg, policy, time.Now())...)
-	found = append(found, configcheck.Mistakes(cfg, policy, time.Now())...)
-	found = append(found, configcheck.Bounds(cfg, policy, time.Now())...)
+	found = append(found, app.CheckExposure(cfg)...)
+	found = append(found, app.CheckPrices(cfg, policy, time.Now())...)
+	found = append(found, app.CheckMistakes(cfg, policy, time.Now())...)
+	found = append(found, app.CheckBounds(cfg, policy, time.Now())...)
 	found = append(found, machine(ctx, cfg, o.live)...)
 	if o.live {
 		found = append(found, live(ctx, cfg, policy)...)
 	}
-	configcheck.Locate(cfg, found)
+	app.LocateFindings(cfg, found)
 	r := newExamination(found)
 	if err := render(w, o.output, r, func(w io.Writer) error {
 		if err := r.table(w); err != nil {
@@ -93,7 +92,7 @@ func machine(ctx context.Context, cfg *config.Config, live bool) []diagnose.Find
 	if live {
 		level = diagnose.Error
 	}
-	return configcheck.Machine(cfg, level, func() bool { return runs(ctx, cfg) })
+	return app.CheckMachine(cfg, level, func() bool { return runs(ctx, cfg) })
 }
 
 // ownTime is what a llmguard on this machine gets to answer.

@@ -16,7 +16,6 @@ import (
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/internal/app"
-	"github.com/llmguard/llmguard/internal/app/configcheck"
 	"github.com/llmguard/llmguard/internal/diagnose"
 )
 
@@ -96,7 +95,7 @@ func runDoctor(ctx context.Context, o doctorOptions, w io.Writer) error {
 	if diagnose.Count(found, diagnose.Error) == 0 || reachable(found) {
 		found = append(found, heldMoney(ctx, cfg)...)
 	}
-	found = append(found, configcheck.Prices(cfg, policy, time.Now())...)
+	found = append(found, app.CheckPrices(cfg, policy, time.Now())...)
 	diagnose.Sort(found)
 	r := newExamination(found)
 	if err := render(w, o.output, r, func(w io.Writer) error {
@@ -128,7 +127,7 @@ func bounds(ctx context.Context, cfg *config.Config) []diagnose.Finding {
 	if err != nil {
 		return nil
 	}
-	found := configcheck.Bounds(ids.Effective(), ids.Policy(), time.Now())
+	found := app.CheckBounds(ids.Effective(), ids.Policy(), time.Now())
 	for i := range found { // the orgs in force have another order than the file
 		found[i].File, found[i].Path = "", ""
 	}

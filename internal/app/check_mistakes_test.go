@@ -1,4 +1,4 @@
-package configcheck_test
+package app_test
 
 import (
 	"os"
@@ -9,7 +9,6 @@ import (
 
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/internal/app"
-	"github.com/llmguard/llmguard/internal/app/configcheck"
 	"github.com/llmguard/llmguard/internal/diagnose"
 )
 
@@ -27,7 +26,7 @@ func found(t *testing.T, text string, look func(*config.Config) []diagnose.Findi
 		t.Fatal(err)
 	}
 	list = look(cfg)
-	configcheck.Locate(cfg, list)
+	app.LocateFindings(cfg, list)
 	var out []string
 	for _, f := range list {
 		if f.Level != diagnose.OK && (f.Fix == "" || f.Line == 0 || !strings.Contains(f.Excerpt, "^")) {
@@ -81,7 +80,7 @@ func TestMistakes(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			return configcheck.Mistakes(cfg, policy.Guard, now)
+			return app.CheckMistakes(cfg, policy.Guard, now)
 		})
 		if got != tc.want {
 			t.Errorf("%s: got %q, want %q: %+v", name, got, tc.want, list)
@@ -112,7 +111,7 @@ func TestBoundsAreFound(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			return configcheck.Bounds(cfg, policy.Guard, time.Now())
+			return app.CheckBounds(cfg, policy.Guard, time.Now())
 		})
 		if got != tc.want || len(list) > 0 && !strings.Contains(list[0].What, tc.says) {
 			t.Errorf("%s: got %q, want %q saying %q: %+v", name, got, tc.want, tc.says, list)

@@ -1,4 +1,4 @@
-package configcheck
+package app
 
 import (
 	"crypto/tls"
@@ -17,11 +17,11 @@ import (
 	"github.com/llmguard/llmguard/internal/listen"
 )
 
-// Machine finds what a configuration needs of the machine that it runs on, and this one does not
+// CheckMachine finds what a configuration needs of the machine that it runs on, and this one does not
 // have: certificates, directories to write to, and ports. The level is how bad that is here: where
 // the configuration is only read, as in CI, none of it may be there. Running reports whether this
 // configuration's llmguard already runs here, which then has the ports.
-func Machine(cfg *config.Config, level diagnose.Level, running func() bool) []diagnose.Finding {
+func CheckMachine(cfg *config.Config, level diagnose.Level, running func() bool) []diagnose.Finding {
 	m := &machine{cfg: cfg, level: level}
 	m.certificate("tls", cfg.TLS)
 	m.certificate("admin.tls", cfg.Admin.TLS)

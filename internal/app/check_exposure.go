@@ -1,4 +1,4 @@
-package configcheck
+package app
 
 import (
 	"fmt"
@@ -12,8 +12,8 @@ import (
 	"github.com/llmguard/llmguard/internal/listen"
 )
 
-// Exposure finds what a configuration shows to more people than it need.
-func Exposure(cfg *config.Config) []diagnose.Finding {
+// CheckExposure finds what a configuration shows to more people than it need.
+func CheckExposure(cfg *config.Config) []diagnose.Finding {
 	e := &exposure{cfg: cfg}
 	e.credentials()
 	e.literals()

@@ -1,4 +1,4 @@
-package plot
+package simulate
 
 import (
 	"encoding/xml"
@@ -8,28 +8,26 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/llmguard/llmguard/internal/simulate"
 )
 
 var from = time.Date(2026, 11, 18, 10, 20, 0, 0, time.UTC)
 
 // reportOf is a report of two hours, in which a dollar is spent evenly.
-func reportOf(policy string, fills ...simulate.FillLine) simulate.Report {
-	r := simulate.Report{Policy: policy, From: from, To: from.Add(2 * time.Hour), By: []string{"user"}, Fill: fills}
+func reportOf(policy string, fills ...FillLine) Report {
+	r := Report{Policy: policy, From: from, To: from.Add(2 * time.Hour), By: []string{"user"}, Fill: fills}
 	for i := range 240 {
-		r.Timeline = append(r.Timeline, simulate.Slot{At: from.Add(time.Duration(i) * 30 * time.Second), Spend: 1_000_000_000 / 240})
+		r.Timeline = append(r.Timeline, Slot{At: from.Add(time.Duration(i) * 30 * time.Second), Spend: 1_000_000_000 / 240})
 	}
 	r.Total.Spend, r.Total.Calls, r.Total.GaveUp = r.Timeline[0].Spend*240, 500, 7
-	for _, up := range []simulate.Milliseconds{1000, 60_000, 0} {
-		r.Waits = append(r.Waits, simulate.WaitBin{UpTo: up, Calls: int(up / 1000)})
+	for _, up := range []Milliseconds{1000, 60_000, 0} {
+		r.Waits = append(r.Waits, WaitBin{UpTo: up, Calls: int(up / 1000)})
 	}
-	r.Lines = []simulate.Line{{Org: "acme", User: "<ann>", Calls: 500, WaitP95: 61_000}}
+	r.Lines = []Line{{Org: "acme", User: "<ann>", Calls: 500, WaitP95: 61_000}}
 	return r
 }
 
-func full(limit string, share float64) simulate.FillLine {
-	line := simulate.FillLine{Org: "acme", Limit: limit, Fullest: share, Share: make([]float64, 240)}
+func full(limit string, share float64) FillLine {
+	line := FillLine{Org: "acme", Limit: limit, Fullest: share, Share: make([]float64, 240)}
 	line.Share[100] = share
 	return line
 }
@@ -57,7 +55,7 @@ func elements(t *testing.T, text string) map[string]int {
 
 func TestSVG(t *testing.T) {
 	var b strings.Builder
-	err := SVG(&b, []simulate.Report{reportOf("a & b"), reportOf("new", full("hour", 1), full("day", 0.5))})
+	err := SVG(&b, []Report{reportOf("a & b"), reportOf("new", full("hour", 1), full("day", 0.5))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +80,7 @@ func TestSVG(t *testing.T) {
 // TestHTML: the page refers to nothing outside itself, and no name becomes markup.
 func TestHTML(t *testing.T) {
 	var b strings.Builder
-	if err := HTML(&b, []simulate.Report{reportOf("<script>x</script>", full("hour", 1))}); err != nil {
+	if err := HTML(&b, []Report{reportOf("<script>x</script>", full("hour", 1))}); err != nil {
 		t.Fatal(err)
 	}
 	text := b.String()
@@ -105,7 +103,7 @@ func TestSpendIsDrawn(t *testing.T) {
 		t.Errorf("x %g to %g, y %g to %g", f.x(0), f.x(240), f.y(0), f.y(2))
 	}
 	var b strings.Builder
-	if err := SVG(&b, []simulate.Report{reportOf("p")}); err != nil {
+	if err := SVG(&b, []Report{reportOf("p")}); err != nil {
 		t.Fatal(err)
 	}
 	path := b.String()[strings.Index(b.String(), `<path d="`):]
@@ -118,7 +116,7 @@ func TestNothing(t *testing.T) {
 	if err := SVG(io.Discard, nil); !errors.Is(err, ErrNothing) {
 		t.Errorf("no report: %v", err)
 	}
-	if err := HTML(io.Discard, []simulate.Report{{}}); !errors.Is(err, ErrNothing) {
+	if err := HTML(io.Discard, []Report{{}}); !errors.Is(err, ErrNothing) {
 		t.Errorf("no timeline: %v", err)
 	}
 }

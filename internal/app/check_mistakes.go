@@ -1,4 +1,4 @@
-package configcheck
+package app
 
 import (
 	"errors"
@@ -19,8 +19,8 @@ import (
 // longExpired is how long ago a key expired that is a leftover.
 const longExpired = 30 * 24 * time.Hour
 
-// Mistakes finds what a configuration may say and nobody means, wherever it runs.
-func Mistakes(cfg *config.Config, policy *guard.Policy, now time.Time) []diagnose.Finding {
+// CheckMistakes finds what a configuration may say and nobody means, wherever it runs.
+func CheckMistakes(cfg *config.Config, policy *guard.Policy, now time.Time) []diagnose.Finding {
 	m := &mistakes{cfg: cfg, policy: policy, now: now}
 	m.pools()
 	m.baseURLs()

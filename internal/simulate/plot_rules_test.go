@@ -1,4 +1,4 @@
-package plot_test
+package simulate_test
 
 import (
 	"encoding/xml"
@@ -10,17 +10,16 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/internal/simulate"
-	"github.com/llmguard/llmguard/internal/simulate/plot"
 	"github.com/llmguard/llmguard/pricing"
 )
 
-var begin = time.Date(2026, 11, 18, 10, 20, 0, 0, time.UTC)
+var plotBegin = time.Date(2026, 11, 18, 10, 20, 0, 0, time.UTC)
 
 // quietReport is of four slots of a minute, in which nothing happened.
 func quietReport(policy string) simulate.Report {
-	r := simulate.Report{Policy: policy, From: begin, To: begin.Add(4 * time.Minute)}
+	r := simulate.Report{Policy: policy, From: plotBegin, To: plotBegin.Add(4 * time.Minute)}
 	for i := range 4 {
-		r.Timeline = append(r.Timeline, simulate.Slot{At: begin.Add(time.Duration(i) * time.Minute)})
+		r.Timeline = append(r.Timeline, simulate.Slot{At: plotBegin.Add(time.Duration(i) * time.Minute)})
 	}
 	r.Waits = []simulate.WaitBin{{UpTo: 1000}, {UpTo: 60_000}, {}}
 	return r
@@ -36,7 +35,7 @@ type shape struct {
 func draw(t *testing.T, reports ...simulate.Report) []shape {
 	t.Helper()
 	var b strings.Builder
-	err := plot.SVG(&b, reports)
+	err := simulate.SVG(&b, reports)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -213,7 +212,7 @@ func TestTwoPolicies(t *testing.T) {
 func TestDrawingsAreTheSame(t *testing.T) {
 	var first, second strings.Builder
 	for _, b := range []*strings.Builder{&first, &second} {
-		err := plot.HTML(b, []simulate.Report{quietReport("p")})
+		err := simulate.HTML(b, []simulate.Report{quietReport("p")})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -231,7 +230,7 @@ func TestDrawingsAreTheSame(t *testing.T) {
 // An error of the writer is the error of the drawing.
 func TestWriterFails(t *testing.T) {
 	broken := errors.New("the pipe is broken")
-	for name, write := range map[string]func(io.Writer, []simulate.Report) error{"SVG": plot.SVG, "HTML": plot.HTML} {
+	for name, write := range map[string]func(io.Writer, []simulate.Report) error{"SVG": simulate.SVG, "HTML": simulate.HTML} {
 		err := write(failing{broken}, []simulate.Report{quietReport("p")})
 		if !errors.Is(err, broken) {
 			t.Errorf("%s: got %v, want %v", name, err, broken)

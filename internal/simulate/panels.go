@@ -1,22 +1,20 @@
-package plot
+package simulate
 
 import (
 	"fmt"
 	"html/template"
 	"time"
-
-	"github.com/llmguard/llmguard/internal/simulate"
 )
 
 // class is how a report's lines look: the last one is what it is about.
-func class(i int, reports []simulate.Report) string {
+func class(i int, reports []Report) string {
 	if i == len(reports)-1 {
 		return "new"
 	}
 	return "base"
 }
 
-func slotOf(r simulate.Report) time.Duration {
+func slotOf(r Report) time.Duration {
 	if len(r.Timeline) < 2 {
 		return max(r.To.Sub(r.From), time.Second)
 	}
@@ -24,8 +22,8 @@ func slotOf(r simulate.Report) time.Duration {
 }
 
 // over draws a figure of the timelines, a line for each report.
-func (c *canvas) over(head string, reports []simulate.Report, unit func(float64) string,
-	values func(simulate.Report) []float64, name func(simulate.Report) string,
+func (c *canvas) over(head string, reports []Report, unit func(float64) string,
+	values func(Report) []float64, name func(Report) string,
 ) {
 	var lines [][]float64
 	var classes, names []string
@@ -49,25 +47,25 @@ func (c *canvas) over(head string, reports []simulate.Report, unit func(float64)
 	c.close()
 }
 
-func (c *canvas) spend(reports []simulate.Report) {
-	c.over("Spend, added up", reports, dollars, func(r simulate.Report) []float64 {
+func (c *canvas) spend(reports []Report) {
+	c.over("Spend, added up", reports, dollars, func(r Report) []float64 {
 		out, sum := make([]float64, len(r.Timeline)), 0.0
 		for i, s := range r.Timeline {
 			sum += float64(s.Spend) / 1e9
 			out[i] = sum
 		}
 		return out
-	}, func(r simulate.Report) string { return r.Policy + ": " + dollars(float64(r.Total.Spend)/1e9) })
+	}, func(r Report) string { return r.Policy + ": " + dollars(float64(r.Total.Spend)/1e9) })
 }
 
-func (c *canvas) waiting(reports []simulate.Report) {
-	c.over("Calls waiting, the most at a time", reports, number, func(r simulate.Report) []float64 {
+func (c *canvas) waiting(reports []Report) {
+	c.over("Calls waiting, the most at a time", reports, number, func(r Report) []float64 {
 		out := make([]float64, len(r.Timeline))
 		for i, s := range r.Timeline {
 			out[i] = float64(s.Waiting)
 		}
 		return out
-	}, func(r simulate.Report) string {
+	}, func(r Report) string {
 		return fmt.Sprintf("%s: %d waited, %d gave up, %d refused", r.Policy, r.Total.Waited, r.Total.GaveUp, r.Total.Refused)
 	})
 }
@@ -76,7 +74,7 @@ func (c *canvas) waiting(reports []simulate.Report) {
 const mostFill = 5
 
 // fill draws how full the limits of a policy were.
-func (c *canvas) fill(r simulate.Report, named bool) {
+func (c *canvas) fill(r Report, named bool) {
 	if len(r.Fill) == 0 {
 		return
 	}
@@ -111,13 +109,13 @@ type column struct {
 }
 
 // waits draws what became of the calls that did not run when they came.
-func (c *canvas) waits(reports []simulate.Report) {
+func (c *canvas) waits(reports []Report) {
 	last := reports[len(reports)-1]
 	var columns []column
 	for i, bin := range last.Waits {
 		one := column{name: "longer"}
 		if bin.UpTo > 0 {
-			one.name = "up to " + simulate.Brief(bin.UpTo.Duration())
+			one.name = "up to " + Brief(bin.UpTo.Duration())
 		}
 		for _, r := range reports {
 			one.calls = append(one.calls, r.Waits[i].Calls)

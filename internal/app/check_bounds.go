@@ -1,4 +1,4 @@
-package configcheck
+package app
 
 import (
 	"fmt"
@@ -9,9 +9,9 @@ import (
 	"github.com/llmguard/llmguard/internal/diagnose"
 )
 
-// Bounds names the orgs and users whose calls no enforced limit of cost, tokens or requests and
+// CheckBounds names the orgs and users whose calls no enforced limit of cost, tokens or requests and
 // no spend cap counts. The configuration is one with the orgs in force.
-func Bounds(cfg *config.Config, policy *guard.Policy, now time.Time) []diagnose.Finding {
+func CheckBounds(cfg *config.Config, policy *guard.Policy, now time.Time) []diagnose.Finding {
 	var out []diagnose.Finding
 	for i := range cfg.Orgs {
 		o := &cfg.Orgs[i]

@@ -1,4 +1,4 @@
-package configcheck_test
+package app_test
 
 import (
 	"os"
@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/llmguard/llmguard/config"
-	"github.com/llmguard/llmguard/internal/app/configcheck"
+	"github.com/llmguard/llmguard/internal/app"
 	"github.com/llmguard/llmguard/internal/diagnose"
 )
 
@@ -67,7 +67,7 @@ func TestExposure(t *testing.T) {
 			t.Fatalf("%s: %v", name, err)
 		}
 		var paths []string
-		for _, f := range configcheck.Exposure(cfg) {
+		for _, f := range app.CheckExposure(cfg) {
 			paths = append(paths, f.Path)
 			if f.Level != diagnose.Warning || f.Fix == "" || strings.Contains(f.What+f.Fix, "sk-1") {
 				t.Errorf("%s: got %+v, want a warning with a fix and no secret", name, f)

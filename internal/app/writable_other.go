@@ -1,6 +1,6 @@
 //go:build !unix
 
-package configcheck
+package app
 
 // writable reports why this process cannot make files in a directory; here it cannot tell.
 func writable(string) error { return nil }

@@ -1,6 +1,6 @@
 //go:build unix
 
-package configcheck
+package app
 
 import "syscall"
 

@@ -1,4 +1,4 @@
-package configcheck
+package app
 
 import (
 	"errors"
@@ -12,9 +12,9 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// Prices looks whether the models that orgs and keys are allowed by name lead
+// CheckPrices looks whether the models that orgs and keys are allowed by name lead
 // anywhere and have a price, and how old prices are.
-func Prices(cfg *config.Config, policy *guard.Policy, now time.Time) []diagnose.Finding {
+func CheckPrices(cfg *config.Config, policy *guard.Policy, now time.Time) []diagnose.Finding {
 	var out []diagnose.Finding
 	said := map[string]bool{}
 	look := func(where string, models, only []string) {

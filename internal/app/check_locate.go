@@ -1,16 +1,13 @@
-// Package configcheck reads a configuration and reports what it should not say: secrets that
-// others can read, models without a price, orgs without a bound, pools that no call reaches, and
-// what this machine lacks.
-package configcheck
+package app
 
 import (
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/internal/diagnose"
 )
 
-// Locate fills in where in the file findings are that name a path of the configuration. Without
+// LocateFindings fills in where in the file findings are that name a path of the configuration. Without
 // the file they have no place.
-func Locate(cfg *config.Config, list []diagnose.Finding) {
+func LocateFindings(cfg *config.Config, list []diagnose.Finding) {
 	places, err := config.LoadPlaces(cfg.Name)
 	for i := range list {
 		f := &list[i]

@@ -1,4 +1,4 @@
-package configcheck_test
+package app_test
 
 import (
 	"fmt"
@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/internal/app"
-	"github.com/llmguard/llmguard/internal/app/configcheck"
 	"github.com/llmguard/llmguard/internal/diagnose"
 )
 
@@ -35,7 +34,7 @@ orgs: %s
 	if now.IsZero() {
 		now = policy.Catalogue.AsOf()
 	}
-	return configcheck.Prices(cfg, policy, now)
+	return app.CheckPrices(cfg, policy, now)
 }
 
 func TestModelsThatOrgsMayUse(t *testing.T) {
@@ -80,7 +79,7 @@ func TestModelsThatOrgsMayUse(t *testing.T) {
 	}
 }
 
-// Prices that were not checked for 90 days are suspect, whatever models are used.
+// CheckPrices that were not checked for 90 days are suspect, whatever models are used.
 func TestOldPrices(t *testing.T) {
 	asOf := time.Now()
 	found := prices(t, `[{id: acme}]`, "", asOf.AddDate(10, 0, 0))

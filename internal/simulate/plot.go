@@ -1,7 +1,4 @@
-// Package plot draws reports of simulations as one SVG or HTML file that needs
-// nothing else: what was spent, how full limits were, how many waited over time,
-// and for how long. It follows the viewer's choice of light or dark.
-package plot
+package simulate
 
 import (
 	"embed"
@@ -11,7 +8,6 @@ import (
 	"io"
 	"strings"
 
-	"github.com/llmguard/llmguard/internal/simulate"
 	"github.com/llmguard/llmguard/pricing"
 )
 
@@ -23,11 +19,15 @@ var page = template.Must(template.New("page.html").Funcs(template.FuncMap{
 }).ParseFS(files, "page.html"))
 
 // ErrNothing is returned for reports without a timeline.
-var ErrNothing = errors.New("plot: there is nothing to draw")
+var ErrNothing = errors.New("simulate: there is nothing to draw")
+
+// A drawing is one SVG or HTML file that needs nothing else: what was spent, how full limits
+// were, how many waited over time, and for how long. It follows the viewer's choice of light
+// or dark.
 
 // SVG draws one report, or two of the same calls with the baseline first, which
 // have followed how full limits were.
-func SVG(w io.Writer, reports []simulate.Report) error {
+func SVG(w io.Writer, reports []Report) error {
 	text, err := svg(reports)
 	if err == nil {
 		_, err = io.WriteString(w, text)
@@ -36,7 +36,7 @@ func SVG(w io.Writer, reports []simulate.Report) error {
 }
 
 // HTML writes a page with the plot and the figures of the largest lines.
-func HTML(w io.Writer, reports []simulate.Report) error {
+func HTML(w io.Writer, reports []Report) error {
 	drawn, err := svg(reports)
 	if err != nil {
 		return err
@@ -57,7 +57,7 @@ func HTML(w io.Writer, reports []simulate.Report) error {
 	return err
 }
 
-func title(reports []simulate.Report) string {
+func title(reports []Report) string {
 	last := reports[len(reports)-1]
 	if len(reports) == 1 {
 		return "What " + last.Policy + " would have done"
@@ -65,13 +65,13 @@ func title(reports []simulate.Report) string {
 	return last.Policy + " against " + reports[0].Policy
 }
 
-func span(r simulate.Report) string {
+func span(r Report) string {
 	return fmt.Sprintf("%d calls from %s to %s UTC", r.Total.Calls, r.From.Format("2006-01-02 15:04"),
 		r.To.Format("2006-01-02 15:04"))
 }
 
 // svg stacks the panels.
-func svg(reports []simulate.Report) (string, error) {
+func svg(reports []Report) (string, error) {
 	if len(reports) == 0 || len(reports[len(reports)-1].Timeline) == 0 {
 		return "", ErrNothing
 	}

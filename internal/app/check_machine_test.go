@@ -1,4 +1,4 @@
-package configcheck_test
+package app_test
 
 import (
 	"net"
@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/llmguard/llmguard/config"
-	"github.com/llmguard/llmguard/internal/app/configcheck"
+	"github.com/llmguard/llmguard/internal/app"
 	"github.com/llmguard/llmguard/internal/diagnose"
 )
 
@@ -46,27 +46,27 @@ func TestMachine(t *testing.T) {
 		"certificates of administrators": {"listen: 127.0.0.1:0\nadmin: {listen: \"127.0.0.1:0\", tls: {cert_file: " + file + ", key_file: " + dir + "/none}}\n", "warning admin.tls.key_file"},
 	} {
 		list, got := found(t, head+tc.text, func(cfg *config.Config) []diagnose.Finding {
-			return configcheck.Machine(cfg, diagnose.Warning, func() bool { return false })
+			return app.CheckMachine(cfg, diagnose.Warning, func() bool { return false })
 		})
 		if got != tc.want {
 			t.Errorf("%s: got %q, want %q: %+v", name, got, tc.want, list)
 		}
 	}
 	list, got := found(t, head+"listen: "+taken.Addr().String()+"\nadmin: {listen: \"127.0.0.1:0\"}\n", func(cfg *config.Config) []diagnose.Finding {
-		return configcheck.Machine(cfg, diagnose.Error, func() bool { return true })
+		return app.CheckMachine(cfg, diagnose.Error, func() bool { return true })
 	})
 	if got != "ok listen" || !strings.Contains(list[0].What, "already runs here") {
 		t.Errorf("the port of llmguard with this file: got %q %+v, want it in order", got, list)
 	}
 	list, _ = found(t, head+"listen: 192.0.2.1:80\nadmin: {listen: \"127.0.0.1:0\"}\n", func(cfg *config.Config) []diagnose.Finding {
-		return configcheck.Machine(cfg, diagnose.Error, func() bool { return false })
+		return app.CheckMachine(cfg, diagnose.Error, func() bool { return false })
 	})
 	if len(list) != 1 || strings.Contains(list[0].Fix, "Stop what has the port") || !strings.Contains(list[0].Fix, "ip address") {
 		t.Errorf("an address of another machine: got %+v, want the address to be named as what is wrong", list)
 	}
 	t.Setenv("TMPDIR", below)
 	list, _ = found(t, head+ports+"memory: {spool: 1GB}\n", func(cfg *config.Config) []diagnose.Finding {
-		return configcheck.Machine(cfg, diagnose.Error, func() bool { return false })
+		return app.CheckMachine(cfg, diagnose.Error, func() bool { return false })
 	})
 	if len(list) != 1 || list[0].Level != diagnose.Error || !strings.Contains(list[0].Fix, "TMPDIR") {
 		t.Errorf("a temporary directory that cannot be: got %+v", list)
