@@ -128,14 +128,14 @@ func (d *document) patchError(limits []Limit, users []User) error {
 // named splits a path below an org, or below the defaults, into what it is in and the field.
 func named(path string, limits []Limit, users []User) (thing, field string) {
 	of := ""
-	if i, rest, ok := cutElement(path, "users"); ok {
+	if i, rest, ok := cutElement(path, "users"); ok && i < len(users) {
 		u := &users[i]
 		thing, of, path, limits = "user "+u.ID, u.ID+"/", rest, u.Limits
-		if i, rest, ok := cutElement(path, "keys"); ok {
+		if i, rest, ok := cutElement(path, "keys"); ok && i < len(u.Keys) {
 			return "key " + u.Keys[i].ID, rest
 		}
 	}
-	if i, rest, ok := cutElement(path, "limits"); ok {
+	if i, rest, ok := cutElement(path, "limits"); ok && i < len(limits) {
 		return "limit " + of + limits[i].Name, rest
 	}
 	return thing, path

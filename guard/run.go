@@ -88,14 +88,15 @@ func (g *Guard) Run(ctx context.Context, p *Plan, a Attempt, w http.ResponseWrit
 			return c, err
 		}
 		err := a.send(ctx, c, q, w)
-		q.Give(ctx, c)
 		if try == staleTries || !errors.Is(err, providers.ErrStale) {
 			return c, err
 		}
 	}
 }
 
+// send sends the request, and gives back what was taken of the quota.
 func (a *Attempt) send(ctx context.Context, c *Call, q Quota, w http.ResponseWriter) error {
+	defer q.Give(ctx, c)
 	if a.Send != nil {
 		return a.Send(ctx, c, q.Fresh)
 	}

@@ -176,14 +176,16 @@ func (t *task) plan(s *Server, x *request) (*guard.Plan, error) {
 // sendPaid sends a task that has a fee, which is held meanwhile.
 func (h *objectHandler) sendPaid(x *request, r *http.Request, t *task, plan *guard.Plan) (status int, err error) {
 	x.plan = plan
+	quota := &pace{responses: h.responses, x: x, r: r, note: t.note}
 	call, err := h.opts.Guard.Run(r.Context(), plan, guard.Attempt{
-		ID: x.id, Number: 1, Quota: &pace{responses: h.responses, x: x, r: r, note: t.note},
+		ID: x.id, Number: 1, Quota: quota,
 		Send: func(_ context.Context, c *guard.Call, fresh func() bool) error {
 			t.call = c
 			if !t.asks {
 				x.call = c
 			}
 			status, err = h.send(x, r, t, fresh)
+			quota.unused = errors.Is(err, providers.ErrStale)
 			return err
 		},
 	}, x)
@@ -205,7 +207,7 @@ func (h *objectHandler) sendFree(x *request, r *http.Request, t *task) (int, err
 	if err != nil {
 		return 0, err
 	}
-	defer done()
+	defer done(false)
 	return h.send(x, r, t, fresh)
 }
 

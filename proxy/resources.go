@@ -210,7 +210,7 @@ func (h *objectHandler) showThing(x *request, r *http.Request, op operation,
 	if err != nil {
 		return nil, err
 	}
-	defer done()
+	defer done(false)
 	status, body, err := h.opts.Guard.Read(r.Context(), x.caller.Org, n, providers.Request{
 		Method: http.MethodGet, Path: op.path + "/" + n.ID, Header: r.Header, Fresh: fresh,
 	})

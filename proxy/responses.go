@@ -64,7 +64,7 @@ func (rh *responseHandler) fetch(x *request, r *http.Request, id, method, verb s
 	if err != nil {
 		return 0, err
 	}
-	defer done()
+	defer done(false)
 	status, err := rh.opts.Guard.Fetch(r.Context(), x, x.caller.Org, n, providers.Request{
 		Method: method, Path: wire.Responses.Path() + "/" + n.At() + verb, Query: r.URL.RawQuery, Header: r.Header,
 		Fresh: fresh,
@@ -80,7 +80,7 @@ func (rh *responseHandler) fetch(x *request, r *http.Request, id, method, verb s
 // whether it may still be sent.
 func (rh *responseHandler) paced(x *request, r *http.Request,
 	n ownership.Note,
-) (fresh func() bool, done func(), err error) {
+) (fresh func() bool, done func(unused bool), err error) {
 	org := x.caller.Org
 	free, err := rh.fetches.begin(org.ID, x.caller.Key, 1, time.Now())
 	if err != nil {
@@ -88,7 +88,7 @@ func (rh *responseHandler) paced(x *request, r *http.Request,
 	}
 	pool := rh.opts.Guard.FetchPool(org, n)
 	if pool == "" { // nothing will be sent
-		return nil, free, nil
+		return nil, func(bool) { free() }, nil
 	}
 	// It has no user: nothing of its caller's waits for it.
 	grant, err := rh.opts.Guard.TakeQuota(r.Context(), org, quota.Request{Pool: pool, ID: x.id, Org: org.ID})
@@ -96,8 +96,8 @@ func (rh *responseHandler) paced(x *request, r *http.Request,
 		free()
 		return nil, nil, guard.QuotaError(err)
 	}
-	done = func() {
-		rh.opts.Guard.GiveQuota(r.Context(), grant, false)
+	done = func(unused bool) {
+		rh.opts.Guard.GiveQuota(r.Context(), grant, unused)
 		free()
 	}
 	return grant.Fresh, done, nil
@@ -110,7 +110,8 @@ type pace struct {
 	r         *http.Request
 	note      ownership.Note
 	fresh     func() bool // nil: nothing will be sent
-	done      func()
+	done      func(unused bool)
+	unused    bool // nothing was sent
 }
 
 // Take implements guard.Quota.
@@ -123,7 +124,7 @@ func (p *pace) Take(context.Context, *guard.Call) (err error) {
 func (p *pace) Fresh() bool { return p.fresh == nil || p.fresh() }
 
 // Give implements guard.Quota.
-func (p *pace) Give(context.Context, *guard.Call) { p.done() }
+func (p *pace) Give(context.Context, *guard.Call) { p.done(p.unused) }
 
 // oneResponse retrieves or deletes a response.
 func (rh *responseHandler) oneResponse(x *request, r *http.Request, id string) error {

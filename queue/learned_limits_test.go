@@ -203,3 +203,20 @@ func checkStorms(t *testing.T, u *upstream, length time.Duration) {
 	}
 	t.Logf("%d requests, %d refused, at most %d in a minute", len(u.log), u.refused, most)
 }
+
+// TestRefusalWithoutATimeBlocks: a provider that refuses, and says to come back at once, is
+// left alone for a second by all processes.
+func TestRefusalWithoutATimeBlocks(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t, Options{}, Pool{ID: "p"})
+	rest, err := e.Observe(t.Context(), "p", quota.Head{
+		Status: http.StatusTooManyRequests, Header: http.Header{"Retry-After": {"0"}}, Sent: time.Now(),
+	})
+	if err != nil || rest != time.Second {
+		t.Errorf("got a rest of %s, %v; want 1 s", rest, err)
+	}
+	d, err := e.Depth(t.Context(), "p")
+	if err != nil || d.Blocked <= 0 {
+		t.Errorf("got %+v, %v; want the pool blocked", d, err)
+	}
+}

@@ -71,7 +71,7 @@ func (o *Output) mayHave(n int64) bool {
 			return true
 		}
 		var full *capacity.FullError
-		if try == roomTries || !errors.As(err, &full) || full.Org || o.q.opts.Blobs != nil {
+		if try == roomTries || !errors.As(err, &full) || full.Org || full.Never || o.q.opts.Blobs != nil {
 			return false
 		}
 		select {
