@@ -61,8 +61,8 @@ const (
 	roomRest  = 300 * time.Millisecond
 )
 
-// mayHave reports whether the answer may have so many bytes in Redis. Where Redis is full
-// and not the org's share, it looks again for a moment.
+// mayHave reports whether the answer may have so many bytes in Redis. Where those of all orgs
+// are too many, and not the org's own, it looks again for a moment.
 func (o *Output) mayHave(n int64) bool {
 	n = min(n, o.q.opts.MaxOutput)
 	for try := 1; ; try++ {
@@ -74,11 +74,7 @@ func (o *Output) mayHave(n int64) bool {
 		if try == roomTries || !errors.As(err, &full) || full.Org || full.Never || o.q.opts.Blobs != nil {
 			return false
 		}
-		select {
-		case <-o.ctx.Done():
-			return false
-		case <-time.After(roomRest):
-		}
+		time.Sleep(roomRest)
 	}
 }
 
