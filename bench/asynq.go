@@ -29,9 +29,13 @@ func (d *drain) bareAsynq(ctx context.Context, n int) (float64, error) {
 		return 0, err
 	}
 	var done atomic.Int64
-	server := asynq.NewServerFromRedisClient(d.rdb, asynq.Config{Concurrency: cmp.Or(d.handlers, 64), LogLevel: asynq.FatalLevel})
+	server := asynq.NewServerFromRedisClient(d.rdb,
+		asynq.Config{Concurrency: cmp.Or(d.handlers, 64), LogLevel: asynq.FatalLevel})
 	start := time.Now()
-	if err := server.Start(asynq.HandlerFunc(func(context.Context, *asynq.Task) error { done.Add(1); return nil })); err != nil {
+	if err := server.Start(asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
+		done.Add(1)
+		return nil
+	})); err != nil {
 		return 0, err
 	}
 	defer server.Shutdown()

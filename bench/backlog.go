@@ -102,7 +102,10 @@ func (l *backlog) put(ctx context.Context, url, key string) error {
 			if err != nil {
 				return err
 			}
-			req.Header = http.Header{"Authorization": {"Bearer " + key}, "Content-Type": {"application/json"}, "Prefer": {"respond-async"}}
+			req.Header = http.Header{
+				"Authorization": {"Bearer " + key}, "Content-Type": {"application/json"},
+				"Prefer": {"respond-async"},
+			}
 			_, err = do(clients, req, http.StatusAccepted)
 			return err
 		})
@@ -118,7 +121,10 @@ func (l *backlog) report(text string, provider *fakeprovider.Server, start, firs
 	fmt.Fprintf(l.out, "%d requests reached the provider; grants that grew old: %d\n",
 		provider.Totals().Requests, sumOf(text, "llmguard_queue_stale_grants_total"))
 	for line := range strings.Lines(text) {
-		for _, name := range []string{"llmguard_queue_jobs_ended_total", "llmguard_guard_calls_total", "llmguard_queue_retries_total"} {
+		for _, name := range []string{
+			"llmguard_queue_jobs_ended_total", "llmguard_guard_calls_total",
+			"llmguard_queue_retries_total",
+		} {
 			if strings.HasPrefix(line, name+"{") {
 				fmt.Fprint(l.out, line)
 			}

@@ -11,15 +11,16 @@ import (
 	"path/filepath"
 
 	"github.com/llmguard/llmguard/bench/child"
+	"github.com/llmguard/llmguard/internal/auth/keys"
 	"github.com/llmguard/llmguard/internal/fakeprovider"
-	"github.com/llmguard/llmguard/keys"
 )
 
 // deploy gives f a folder, a provider that is ready, and a Redis, which all go when f
 // has returned.
 func (b *bench) deploy(ctx context.Context, provider *fakeprovider.Server, f func() error) error {
 	var err error
-	if b.dir, err = os.MkdirTemp("", "llmguard-bench-"); err != nil {
+	b.dir, err = os.MkdirTemp("", "llmguard-bench-")
+	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(b.dir)
@@ -27,12 +28,14 @@ func (b *bench) deploy(ctx context.Context, provider *fakeprovider.Server, f fun
 		return err
 	}
 	defer provider.Close()
-	if b.redis, err = b.startRedis(ctx); err != nil {
+	b.redis, err = b.startRedis(ctx)
+	if err != nil {
 		return err
 	}
 	defer b.redis.Stop()
 	if b.guard == "" {
-		if b.guard, err = b.build(ctx); err != nil {
+		b.guard, err = b.build(ctx)
+		if err != nil {
 			return err
 		}
 	}
@@ -65,7 +68,9 @@ func (b *bench) onePool(provider *fakeprovider.Server, key, pool string) func(li
 
 // startRole starts a proxy or a worker under a configuration of its own and waits until
 // it is ready. It returns the address of its administration, too.
-func (b *bench) startRole(ctx context.Context, name, role string, config func(listen, admin string) string) (p *child.Process, admin string, err error) {
+func (b *bench) startRole(ctx context.Context, name, role string,
+	config func(listen, admin string) string,
+) (p *child.Process, admin string, err error) {
 	listen, err1 := child.FreeAddr(ctx)
 	admin, err2 := child.FreeAddr(ctx)
 	conf := filepath.Join(b.dir, name+".yaml")
@@ -73,7 +78,10 @@ func (b *bench) startRole(ctx context.Context, name, role string, config func(li
 	if err := errors.Join(err1, err2, err3); err != nil {
 		return nil, "", err
 	}
-	p, err = child.Start(ctx, child.Command{Name: name, Path: b.guard, Args: []string{role, "-c", conf}, Addr: listen, Dir: b.dir})
+	p, err = child.Start(ctx, child.Command{
+		Name: name, Path: b.guard, Args: []string{role, "-c", conf}, Addr: listen,
+		Dir: b.dir,
+	})
 	if err != nil {
 		return nil, "", err
 	}

@@ -62,12 +62,13 @@ func (d drained) String() string {
 // drains measures the queue once a round, on a Redis of its own.
 func (b *bench) drains(ctx context.Context, out io.Writer) error {
 	var err error
-	if b.redis, err = b.startRedis(ctx); err != nil {
+	b.redis, err = b.startRedis(ctx)
+	if err != nil {
 		return err
 	}
 	defer b.redis.Stop()
-	fmt.Fprintf(out, "\n| queue | put and drain, jobs/s | Redis us | own us | drain, jobs/s | Redis us | own us | idle p50 | idle p95 | asynq alone, tasks/s |\n"+
-		"|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n")
+	fmt.Fprintf(out, "\n| queue | put and drain, jobs/s | Redis us | own us | drain, jobs/s | Redis us | own us | idle "+
+		"p50 | idle p95 | asynq alone, tasks/s |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n")
 	for round := range b.rounds {
 		r, err := b.drainRound(ctx, b.jobs)
 		if err != nil {
@@ -85,16 +86,19 @@ func (b *bench) drainRound(ctx context.Context, n int) (r drainRound, err error)
 		began: make(chan time.Time, 1),
 	}
 	defer d.rdb.Close()
-	if r.asynq, err = d.bareAsynq(ctx, n); err != nil {
+	r.asynq, err = d.bareAsynq(ctx, n)
+	if err != nil {
 		return r, err
 	}
 	if err := d.open(ctx); err != nil {
 		return r, err
 	}
-	if r.both, err = d.run(ctx, n, false); err != nil {
+	r.both, err = d.run(ctx, n, false)
+	if err != nil {
 		return r, err
 	}
-	if r.rest, err = d.run(ctx, n, true); err != nil {
+	r.rest, err = d.run(ctx, n, true)
+	if err != nil {
 		return r, err
 	}
 	r.p50, r.p95, err = d.idle(ctx, min(n, 100))
@@ -109,7 +113,8 @@ func (d *drain) open(ctx context.Context) error {
 	quiet := slog.New(slog.DiscardHandler)
 	d.store = budget.New(d.rdb, budget.Options{Scripts: scripts, Log: quiet})
 	var err error
-	d.queue, err = queue.New(d.rdb, []queue.Pool{{ID: drainPool, MaxJobs: -1, MaxBytes: -1}}, queue.Options{Scripts: scripts, Log: quiet})
+	d.queue, err = queue.New(d.rdb, []queue.Pool{{ID: drainPool, MaxJobs: -1, MaxBytes: -1}},
+		queue.Options{Scripts: scripts, Log: quiet})
 	return err
 }
 
@@ -126,13 +131,17 @@ func (d *drain) limits() []budget.Limit {
 func (d *drain) handle(ctx context.Context, c *queue.Claim) queue.Verdict {
 	defer d.done.Add(1)
 	retry := queue.Verdict{Kind: queue.Requeue, Unused: true}
-	who := budget.Call{ID: wire.NewCallID(), Attempt: 1, Org: c.Job.Org, User: c.Job.User, Key: "k", Model: "m", Provider: "p", JobID: c.Job.ID}
+	who := budget.Call{
+		ID: wire.NewCallID(), Attempt: 1, Org: c.Job.Org, User: c.Job.User, Key: "k", Model: "m",
+		Provider: "p", JobID: c.Job.ID,
+	}
 	most := budget.Amounts{Cost: 1000, Tokens: 100}
 	hold, err := d.store.Hold(ctx, d.limits(), who, most, most)
 	if err != nil || c.Start(ctx) != nil {
 		return retry
 	}
-	if _, err := d.store.Settle(ctx, hold, budget.Settlement{Actual: most, Outcome: "completed", Status: 200}); err != nil {
+	if _, err := d.store.Settle(ctx, hold,
+		budget.Settlement{Actual: most, Outcome: "completed", Status: 200}); err != nil {
 		return retry
 	}
 	return queue.Verdict{Kind: queue.Done, Status: 200, Charged: 1000}
@@ -197,7 +206,8 @@ func (d *drain) run(ctx context.Context, n int, first bool) (drained, error) {
 
 // used is the processor time of redis-server and of this process so far.
 func (d *drain) used() (used [2]time.Duration, err error) {
-	if used[0], err = d.redis.CPU(); err != nil {
+	used[0], err = d.redis.CPU()
+	if err != nil {
 		return used, err
 	}
 	var own syscall.Rusage

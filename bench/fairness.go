@@ -71,7 +71,8 @@ func fair(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	if f.deep < 400 || f.heavy < 400 || f.split < 1 || f.split > f.deep || f.lasts < 2*time.Minute {
-		return errors.New("bench fairness: -hog and -heavy are at least 400 jobs, -split is 1 to -hog users, and -for at least 2m")
+		return errors.New("bench fairness: -hog and -heavy are at least 400 jobs, -split is 1 to -hog users, and -for at " +
+			"least 2m")
 	}
 	if need := int(f.lasts.Seconds() * fairRate * 1.2); f.deep+heavyOrgs*f.heavy < need {
 		return fmt.Errorf("bench fairness: in %v more than those jobs would run: %d are needed", f.lasts, need)
@@ -87,7 +88,8 @@ func (f *fairness) run(ctx context.Context, upstream string) error {
 		return fmt.Sprintf(fairConfig, listen, admin, f.redis.Addr, upstream, fairRate*60) + orgs
 	}
 	var err error
-	if f.proxy, _, err = f.startRole(ctx, "serve", "serve", config); err != nil {
+	f.proxy, _, err = f.startRole(ctx, "serve", "serve", config)
+	if err != nil {
 		return err
 	}
 	defer f.proxy.Stop()
@@ -127,7 +129,8 @@ func (f *fairness) arrive(r *fakeprovider.Request) fakeprovider.Behaviour {
 func (f *fairness) orgs() string {
 	var b strings.Builder
 	org := func(name string, users int) {
-		fmt.Fprintf(&b, "  - id: %s\n    limits: [{name: day, subject: user, amount: $1000000, window: 1d}]\n    users:\n", name)
+		fmt.Fprintf(&b, "  - id: %s\n    limits: [{name: day, subject: user, amount: $1000000, window: 1d}]\n    users:\n",
+			name)
 		for u := range users {
 			user := name + "-" + strconv.Itoa(u)
 			f.keys[user] = keys.New(keys.Live)
@@ -192,14 +195,16 @@ func (f *fairness) put(ctx context.Context, user string, n int) error {
 		f.sent[prompt] = time.Now()
 		f.mu.Unlock()
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+f.proxy.Addr+"/v1/chat/completions", strings.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+f.proxy.Addr+"/v1/chat/completions",
+		strings.NewReader(body))
 	if err != nil {
 		return err
 	}
 	req.Header.Set("Authorization", "Bearer "+f.keys[user])
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Prefer", "respond-async")
-	if _, err = do(clients, req, http.StatusAccepted); err != nil {
+	_, err = do(clients, req, http.StatusAccepted)
+	if err != nil {
 		err = fmt.Errorf("%s: %w", user, err)
 	}
 	return err
@@ -224,7 +229,9 @@ func (f *fairness) tell() error {
 	}
 	slices.Sort(waits)
 	slices.SortFunc(f.seen, time.Time.Compare)
-	most, used, i := 0, 0, 0
+	most := 0
+	used := 0
+	i := 0
 	settled := f.from.Add(f.lasts - time.Minute) // the last minute, with the quota's first one over
 	for j, at := range f.seen {
 		for at.Sub(f.seen[i]) >= time.Minute {
@@ -236,7 +243,8 @@ func (f *fairness) tell() error {
 		}
 	}
 	fmt.Fprintf(f.out, "light orgs: %d jobs, %d did not arrive, wait p50 %v, p95 %v, most %v\n", len(f.sent), lost,
-		waits[len(waits)/2].Round(time.Millisecond), waits[len(waits)*95/100].Round(time.Millisecond), waits[len(waits)-1].Round(time.Millisecond))
+		waits[len(waits)/2].Round(time.Millisecond), waits[len(waits)*95/100].Round(time.Millisecond),
+		waits[len(waits)-1].Round(time.Millisecond))
 	fmt.Fprintf(f.out, "quota: %.1f %% used in the last minute, at most %d of %d in any minute the provider saw\n",
 		100*float64(used)/(fairRate*60), most, fairRate*60)
 	rest := f.mine["hog"] + f.mine["heavy"]

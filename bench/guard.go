@@ -19,7 +19,7 @@ timeouts: {drain: 1ms}
 log: {level: info, format: json}
 providers:
   - id: upstream
-    base_url: http://%[4]s/v1
+    base_url: %[4]s/v1
     api_key: upstream
     pools:
       - {id: all, rpm: 60_000_000, tpm: 1_000_000M, concurrency: 100_000}
@@ -38,7 +38,8 @@ orgs:
 // returns the key it accepts.
 func (b *bench) startGuard(ctx context.Context, path string) (p *child.Process, key string, err error) {
 	if path == "" {
-		if path, err = b.build(ctx); err != nil {
+		path, err = b.build(ctx)
+		if err != nil {
 			return nil, "", fmt.Errorf("%w: %w", errSkip, err)
 		}
 	}
@@ -52,7 +53,7 @@ func (b *bench) startGuard(ctx context.Context, path string) (p *child.Process, 
 	}
 	key = keys.New(keys.Live)
 	conf := filepath.Join(b.dir, "llmguard.yaml")
-	text := fmt.Sprintf(guardConfig, addr, admin, b.redis.Addr, b.upstream.Addr, keys.Hash(keys.Pepper{}, key))
+	text := fmt.Sprintf(guardConfig, addr, admin, b.redis.Addr, b.upstreamURL(), keys.Hash(keys.Pepper{}, key))
 	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
 		return nil, "", err
 	}
@@ -60,6 +61,8 @@ func (b *bench) startGuard(ctx context.Context, path string) (p *child.Process, 
 	if b.profile != "" {
 		args = append(args, "--cpuprofile", b.profile)
 	}
-	p, err = child.Start(ctx, child.Command{Name: guardTarget, Path: path, Args: args, Addr: addr, Dir: b.dir})
+	p, err = child.Start(ctx, child.Command{
+		Name: guardTarget, Path: path, Args: args, Addr: addr, Dir: b.dir, Env: b.trust(),
+	})
 	return p, key, err
 }

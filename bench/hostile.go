@@ -87,7 +87,10 @@ func (a *attack) run(ctx context.Context, provider *fakeprovider.Server) error {
 		return err
 	}
 	n := a.connections / 9
-	crowd := hostile.Crowd{Absent: 4 * n / 3, Unfinished: 4 * n / 3, Unread: a.connections/3 - 2*(4*n/3), Size: 16_000_000, Rate: 100_000}
+	crowd := hostile.Crowd{
+		Absent: 4 * n / 3, Unfinished: 4 * n / 3, Unread: a.connections/3 - 2*(4*n/3), Size: 16_000_000,
+		Rate: 100_000,
+	}
 	var under *load.Result
 	err = a.under(ctx, crowd, a.keys[1:4], func() error {
 		under, err = a.measure(ctx, fmt.Sprintf("with %d hostile connections", a.connections))
@@ -170,7 +173,8 @@ func (a *attack) stream(ctx context.Context) error {
 		}
 		open = append(open, c)
 		_ = c.SetDeadline(time.Now().Add(10 * time.Second)) // one that waited would get a newline after 15 s
-		fmt.Fprintf(c, "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s",
+		fmt.Fprintf(c, "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: "+
+			"%d\r\n\r\n%s",
 			a.keys[4], len(body), body)
 		head := make([]byte, 12)
 		if _, err := io.ReadFull(c, head); err != nil || !strings.HasSuffix(string(head), "200") {
@@ -181,6 +185,7 @@ func (a *attack) stream(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(a.out, "%d slow streams: %.1f kB of memory each\n", a.streams, float64(now.RSS-before.RSS)/float64(a.streams))
+	fmt.Fprintf(a.out, "%d slow streams: %.1f kB of memory each\n", a.streams,
+		float64(now.RSS-before.RSS)/float64(a.streams))
 	return nil
 }

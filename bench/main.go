@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -65,7 +66,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if b.only != queueOnly {
 		table, err := b.run(ctx)
 		if table != nil {
-			if writeErr := write(table, out, stdout); writeErr != nil {
+			writeErr := write(table, out, stdout)
+			if writeErr != nil {
 				return writeErr
 			}
 		}
@@ -91,24 +93,35 @@ func parse(args []string, stderr io.Writer) (b *bench, out string, err error) {
 	fs.Float64Var(&b.rate, "rate", 0, "calls per second of the open loop; 0 is 40 % of what the slowest target reached")
 	fs.BoolVar(&b.noOpen, "closed", false, "leave the open loop out")
 	fs.DurationVar(&b.delay, "delay", 0, "how long the upstream takes to answer")
-	fs.StringVar(&b.only, "targets", "", "comma-separated targets to measure; default all; "+guardTarget+"=<binary> is another version; "+queueOnly+" measures the queue only")
+	fs.StringVar(&b.protocol, "upstream", "h2",
+		"what the upstream speaks: h2 or h1, which are HTTP/2 and HTTP/1.1 over TLS, or plain HTTP/1.1")
+	fs.StringVar(&b.only, "targets", "",
+		"comma-separated targets to measure; default all; "+guardTarget+"=<binary> is another version; "+queueOnly+
+			" measures the queue only")
 	fs.IntVar(&b.jobs, "jobs", 20_000, "jobs of one run of the queue; 0 leaves it out")
-	fs.IntVar(&b.handlers, "handlers", 256, "jobs that the queue's worker carries out at once, worker_concurrency in the configuration; 0: as by default, 64")
+	fs.IntVar(&b.handlers, "handlers", 256,
+		"jobs that the queue's worker carries out at once, worker_concurrency in the configuration; 0: as by default, 64")
 	fs.BoolVar(&b.memory, "memory", false, "run Redis without its append-only file")
 	fs.StringVar(&b.guard, "llmguard", "", "llmguard binary to measure; default builds ./cmd/llmguard")
 	fs.StringVar(&b.profile, "profile", "", "have llmguard write a profile of its processor time to this file")
-	prompts := fs.String("prompts", "300,8192,8192r,204800,204800r,300s", "sizes in bytes; r repeats the conversation, s streams")
+	prompts := fs.String("prompts", "300,8192,8192r,204800,204800r,300s",
+		"sizes in bytes; r repeats the conversation, s streams")
 	fs.StringVar(&out, "out", "", "folder for bench.md and bench.txt; default prints only")
 	if err := fs.Parse(args); err != nil {
 		return nil, "", err
 	}
-	if b.prompts, err = parsePrompts(*prompts); err != nil {
+	b.prompts, err = parsePrompts(*prompts)
+	if err != nil {
 		return nil, "", err
 	}
 	if b.profile != "" {
-		if b.profile, err = filepath.Abs(b.profile); err != nil { // children run elsewhere
+		b.profile, err = filepath.Abs(b.profile)
+		if err != nil { // children run elsewhere
 			return nil, "", err
 		}
+	}
+	if !slices.Contains(protocolNames, b.protocol) {
+		return nil, "", fmt.Errorf("-upstream %q: %s", b.protocol, strings.Join(protocolNames, ", "))
 	}
 	if b.rounds < 1 || b.rounds > 100 {
 		return nil, "", fmt.Errorf("-rounds %d: 1 to 100", b.rounds)
@@ -121,7 +134,8 @@ func parsePrompts(list string) ([]load.Prompt, error) {
 	for word := range strings.SplitSeq(list, ",") {
 		var p load.Prompt
 		var err error
-		if p.Size, err = strconv.Atoi(strings.TrimRight(word, "rs")); err != nil || p.Size < 1 || p.Size > 1<<20 {
+		p.Size, err = strconv.Atoi(strings.TrimRight(word, "rs"))
+		if err != nil || p.Size < 1 || p.Size > 1<<20 {
 			return nil, fmt.Errorf("-prompts %q: sizes are 1 to 1048576", word)
 		}
 		p.Repeat = strings.Contains(word, "r")

@@ -55,7 +55,9 @@ func populate(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 		for _, orgs := range []int{c.Orgs, 1} {
 			for _, pipelined := range []bool{false, true} {
 				run := c
-				run.Limits, run.Orgs, run.Pipelined = limits, orgs, pipelined
+				run.Limits = limits
+				run.Orgs = orgs
+				run.Pipelined = pipelined
 				r, err := population.Median(ctx, rdb, run, *rounds)
 				if err != nil {
 					return err

@@ -25,6 +25,8 @@ type bench struct {
 	prompts                 []load.Prompt
 	log                     io.Writer
 	redis, upstream         *child.Process
+	protocol                string // of the upstream, one of protocolNames
+	cert                    string // file of its certificate and key; "" without TLS
 	targets                 []*target
 }
 
@@ -37,8 +39,8 @@ func (b *bench) run(ctx context.Context) (*report.Table, error) {
 	}
 	open := b.openPrompts()
 	runs := b.rounds * len(b.targets) * (len(b.prompts) + len(open))
-	fmt.Fprintf(b.log, "%d runs of %v and %v warm-up: about %v\n",
-		runs, b.duration, b.warmup, (time.Duration(runs) * (b.duration + b.warmup)).Round(time.Second))
+	fmt.Fprintf(b.log, "%d runs of %v and %v warm-up, upstream %s: about %v\n",
+		runs, b.duration, b.warmup, b.protocol, (time.Duration(runs) * (b.duration + b.warmup)).Round(time.Second))
 	table := &report.Table{Reference: reverseRedis}
 	slowest := make(map[load.Prompt]float64)
 	for round := range b.rounds {
@@ -72,7 +74,9 @@ func (b *bench) openPrompts() []load.Prompt {
 
 // cell measures all targets on one prompt once, in a new order each time. It
 // notes the rate of the slowest target.
-func (b *bench) cell(ctx context.Context, table *report.Table, p load.Prompt, round int, rate float64, slowest map[load.Prompt]float64) error {
+func (b *bench) cell(ctx context.Context, table *report.Table, p load.Prompt, round int, rate float64,
+	slowest map[load.Prompt]float64,
+) error {
 	rng := rand.New(rand.NewPCG(uint64(round), uint64(p.Size)))
 	samples := make([]report.Sample, len(b.targets))
 	for _, i := range rng.Perm(len(b.targets)) {
@@ -100,7 +104,8 @@ func (b *bench) measure(ctx context.Context, t *target, p load.Prompt, round int
 		Warmup: b.warmup, Duration: b.duration, Seed: rand.Uint64(),
 		Mark: func() {
 			u, err := b.usage(t)
-			if marks = append(marks, u); err != nil {
+			marks = append(marks, u)
+			if err != nil {
 				cpuErr = err
 			}
 		},
@@ -126,14 +131,17 @@ func (b *bench) measure(ctx context.Context, t *target, p load.Prompt, round int
 type usage struct{ target, redis time.Duration }
 
 func (b *bench) usage(t *target) (u usage, err error) {
-	if u.redis, err = b.redis.CPU(); err != nil {
+	u.redis, err = b.redis.CPU()
+	if err != nil {
 		return u, err
 	}
 	u.target, err = t.proc.CPU()
 	return u, err
 }
 
-func (b *bench) sample(t *target, p load.Prompt, round int, rate float64, res *load.Result, marks []usage) report.Sample {
+func (b *bench) sample(t *target, p load.Prompt, round int, rate float64, res *load.Result,
+	marks []usage,
+) report.Sample {
 	s := report.Sample{
 		Cell: p.String(), Target: t.name, Round: round, Calls: res.Calls, Errors: res.Errors, Dropped: res.Dropped,
 		PerSecond: res.Rate(), P50: res.Quantile(0.5), P99: res.Quantile(0.99),

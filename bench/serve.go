@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -20,13 +21,18 @@ import (
 // its address and serves until it is told to end.
 func serve(ctx context.Context, args []string, stdout io.Writer) error {
 	fs := flag.NewFlagSet(args[0], flag.ContinueOnError)
-	to := fs.String("upstream", "", "host:port of the upstream")
+	to := fs.String("upstream", "", "address of the upstream, as a URL")
+	cert := fs.String("cert", "", "file with certificate and key to serve TLS with; default plain HTTP")
+	h2 := fs.Bool("h2", false, "serve HTTP/2 too")
 	store := fs.String("redis", "", "host:port of Redis")
 	delay := fs.Duration("delay", 0, "how long the upstream takes")
 	if err := fs.Parse(args[1:]); err != nil {
 		return err
 	}
-	upstream := &url.URL{Scheme: "http", Host: *to}
+	upstream, err := url.Parse(*to)
+	if err != nil {
+		return err
+	}
 	var h http.Handler
 	switch args[0] {
 	case "upstream":
@@ -46,21 +52,27 @@ func serve(ctx context.Context, args []string, stdout io.Writer) error {
 		}
 		h = baseline.WithRedis(h, rdb)
 	}
-	return listen(ctx, h, stdout)
+	return listen(ctx, &http.Server{Handler: h, Protocols: protocols(*h2)}, *cert, stdout)
 }
 
-func listen(ctx context.Context, h http.Handler, stdout io.Writer) error {
+// listen serves, with TLS if there is a certificate.
+func listen(ctx context.Context, srv *http.Server, cert string, stdout io.Writer) error {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
 	}
-	srv := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second}
+	srv.ReadHeaderTimeout = 10 * time.Second
 	context.AfterFunc(ctx, func() { _ = srv.Close() })
 	if err := child.Announce(stdout, l); err != nil {
 		return err
 	}
-	if err := srv.Serve(l); err != http.ErrServerClosed {
-		return err
+	if cert == "" {
+		err = srv.Serve(l)
+	} else {
+		err = srv.ServeTLS(l, cert, cert)
 	}
-	return nil
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
 }

@@ -42,10 +42,12 @@ var errSkip = errors.New("skipped")
 // start brings up Redis, the upstream and every wanted target.
 func (b *bench) start(ctx context.Context) error {
 	var err error
-	if b.redis, err = b.startRedis(ctx); err != nil {
+	b.redis, err = b.startRedis(ctx)
+	if err != nil {
 		return err
 	}
-	if b.upstream, err = b.self(ctx, "upstream", "upstream", "-delay", b.delay.String()); err != nil {
+	b.upstream, err = b.startUpstream(ctx)
+	if err != nil {
 		return err
 	}
 	wanted := b.only
@@ -78,11 +80,11 @@ func (b *bench) startTarget(ctx context.Context, name string) (*target, error) {
 	case nginxTarget:
 		t.proc, err = b.startNginx(ctx)
 	case reverse:
-		t.proc, err = b.self(ctx, name, "reverse", "-upstream", b.upstream.Addr)
+		t.proc, err = b.self(ctx, name, "reverse", "-upstream", b.upstreamURL())
 	case reverseRedis:
-		t.proc, err = b.self(ctx, name, "reverse", "-upstream", b.upstream.Addr, "-redis", b.redis.Addr)
+		t.proc, err = b.self(ctx, name, "reverse", "-upstream", b.upstreamURL(), "-redis", b.redis.Addr)
 	case leanRedis:
-		t.proc, err = b.self(ctx, name, "lean", "-upstream", b.upstream.Addr, "-redis", b.redis.Addr)
+		t.proc, err = b.self(ctx, name, "lean", "-upstream", b.upstreamURL(), "-redis", b.redis.Addr)
 	case guardTarget:
 		t.proc, t.key, err = b.startGuard(ctx, b.guard)
 	default:
@@ -113,7 +115,7 @@ func (b *bench) self(ctx context.Context, name string, args ...string) (*child.P
 	if err != nil {
 		return nil, err
 	}
-	return child.Start(ctx, child.Command{Name: name, Path: path, Args: args, Dir: b.dir})
+	return child.Start(ctx, child.Command{Name: name, Path: path, Args: args, Dir: b.dir, Env: b.trust()})
 }
 
 func (b *bench) startRedis(ctx context.Context) (*child.Process, error) {
@@ -160,7 +162,8 @@ http {
   server {
     listen %[2]s;
     location / {
-      proxy_pass http://backend;
+      proxy_pass %[5]s://backend;
+      proxy_ssl_session_reuse on;
       proxy_http_version 1.1;
       proxy_set_header Connection "";
       proxy_set_header Authorization "Bearer upstream";
@@ -180,7 +183,7 @@ func (b *bench) startNginx(ctx context.Context) (*child.Process, error) {
 		return nil, err
 	}
 	conf := filepath.Join(b.dir, "nginx.conf")
-	text := fmt.Sprintf(nginxConf, b.dir, addr, b.upstream.Addr, runtime.GOMAXPROCS(0))
+	text := fmt.Sprintf(nginxConf, b.dir, addr, b.upstream.Addr, runtime.GOMAXPROCS(0), b.scheme())
 	if os.Geteuid() == 0 {
 		text = "user root;\n" + text // so that its workers may use our folder
 	}

@@ -59,7 +59,8 @@ func (w *waiting) run(ctx context.Context, provider *fakeprovider.Server) error 
 		return err
 	}
 	defer worker.Stop()
-	if w.proxy, w.admin, err = w.startRole(ctx, "serve", "serve", config); err != nil {
+	w.proxy, w.admin, err = w.startRole(ctx, "serve", "serve", config)
+	if err != nil {
 		return err
 	}
 	defer w.proxy.Stop()
@@ -148,7 +149,8 @@ func (w *waiting) watch(ctx context.Context, began time.Time, before child.Held)
 	ends := time.Now().Add(w.lasts)
 	for i := 1; time.Now().Before(ends); i++ {
 		time.Sleep(min(time.Until(ends), 100*time.Millisecond))
-		if now, err = look(); err != nil {
+		now, err = look()
+		if err != nil {
 			return err
 		}
 		if i%50 == 0 {
@@ -160,7 +162,8 @@ func (w *waiting) watch(ctx context.Context, began time.Time, before child.Held)
 		return err
 	}
 	fmt.Fprintf(w.out, "while they wait: %.1f %% of a processor\n", float64(total-used)/float64(w.lasts)*100)
-	fmt.Fprintf(w.out, "at the end: %v more\nmost, while they came: %v more\nmost: %v more\n", now.Less(before), rush.Less(before), peak.Less(before))
+	fmt.Fprintf(w.out, "at the end: %v more\nmost, while they came: %v more\nmost: %v more\n", now.Less(before),
+		rush.Less(before), peak.Less(before))
 	return nil
 }
 
@@ -191,16 +194,20 @@ var clients = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 10_00
 // call makes one call as an OpenAI SDK does.
 func (w *waiting) call(ctx context.Context, directive string) error {
 	text := directive + strings.Repeat("wait for it ", w.size/12+1)[:w.size]
-	body := fmt.Sprintf(`{"model":"gpt-4o-mini","max_tokens":50,"stream":%t,"messages":[{"role":"user","content":%q}]}`, w.stream, text)
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+w.proxy.Addr+"/v1/chat/completions", strings.NewReader(body))
+	body := fmt.Sprintf(`{"model":"gpt-4o-mini","max_tokens":50,"stream":%t,"messages":[{"role":"user","content":%q}]}`,
+		w.stream, text)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+w.proxy.Addr+"/v1/chat/completions",
+		strings.NewReader(body))
 	if err != nil {
 		return err
 	}
 	for name, value := range map[string]string{
 		"Authorization": "Bearer " + w.key, "Content-Type": "application/json", "Accept": "application/json",
-		"User-Agent": "OpenAI/JS 6.49.0", "X-Stainless-Lang": "js", "X-Stainless-Package-Version": "6.49.0", "X-Stainless-OS": "Linux",
-		"X-Stainless-Arch": "x64", "X-Stainless-Runtime": "node", "X-Stainless-Runtime-Version": "v22.0.0", "X-Stainless-Retry-Count": "0",
-		"Accept-Language": "*", "Sec-Fetch-Mode": "cors", "Accept-Encoding": "identity",
+		"User-Agent": "OpenAI/JS 6.49.0", "X-Stainless-Lang": "js", "X-Stainless-Package-Version": "6.49.0",
+		"X-Stainless-OS":   "Linux",
+		"X-Stainless-Arch": "x64", "X-Stainless-Runtime": "node", "X-Stainless-Runtime-Version": "v22.0.0",
+		"X-Stainless-Retry-Count": "0",
+		"Accept-Language":         "*", "Sec-Fetch-Mode": "cors", "Accept-Encoding": "identity",
 	} {
 		req.Header.Set(name, value)
 	}

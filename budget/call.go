@@ -130,12 +130,12 @@ func (s *Store) bind(limits []Limit, c Call) ([]Limit, []state, error) {
 // concerning picks the limits that concern the call, with those of their raises that
 // do. The list itself is returned when that is all of it, as for most calls.
 func concerning(limits []Limit, c Call) []Limit {
-	if !slices.ContainsFunc(limits, func(l Limit) bool { return !l.concerns(c) || len(l.Raises) > 0 }) {
+	if !slices.ContainsFunc(limits, func(l Limit) bool { return !l.Counts(c) || len(l.Raises) > 0 }) {
 		return limits
 	}
 	own := make([]Limit, 0, len(limits))
 	for _, l := range limits {
-		if !l.concerns(c) {
+		if !l.Counts(c) {
 			continue
 		}
 		if len(l.Raises) > 0 {

@@ -239,7 +239,7 @@ func TestRunReplays(t *testing.T) {
 		t.Fatal(err)
 	}
 	server.Restart()
-	until(t, "all is written", func() bool { n, _ := a.kept(); return n == 0 })
+	redistest.Eventually(t, "all is written", func() bool { n, _ := a.kept(); return n == 0 })
 	cancel()
 	<-ended
 	stands(t, a.Store, 60, 1)

@@ -278,7 +278,7 @@ func TestExportKilled(t *testing.T) {
 	}
 	before := written() // the last line may be torn, which the next export repairs
 	x := f.exporter(dir, 0)
-	until(t, "all entries are exported", func() bool { // once the lease of the last process has ended
+	redistest.Eventually(t, "all entries are exported", func() bool { // once the lease of the last process has ended
 		clear(x.waits)
 		if _, err := x.Export(t.Context(), f.org); err != nil {
 			t.Fatal(err)

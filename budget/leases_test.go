@@ -9,19 +9,9 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-)
 
-// until waits for a condition that another goroutine brings about.
-func until(t *testing.T, what string, done func() bool) {
-	t.Helper()
-	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); {
-		if done() {
-			return
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-	t.Fatalf("waited 2 minutes for: %s", what)
-}
+	"github.com/llmguard/llmguard/internal/redistest"
+)
 
 // live returns a store for Run. Leases end by a clock that only the test moves, so
 // that no hold expires while the machine is busy; Run looks at them in real time.
@@ -56,7 +46,7 @@ func (f *fixture) passSeen(others ...*fixture) {
 	for _, o := range others {
 		o.now.Store(f.now.Load())
 	}
-	until(f.t.(*testing.T), "the store is seen", func() bool {
+	redistest.Eventually(f.t.(*testing.T), "the store is seen", func() bool {
 		return strings.HasSuffix(f.rdb.Get(f.t.Context(), seenKey).Val(), fmt.Sprintf(",%d", f.now.Load()))
 	})
 }
@@ -75,7 +65,7 @@ func TestRunRenewsAndExpires(t *testing.T) {
 	h := a.hold(ctx, limits, 100)
 	for range 4 { // more than two leases in all
 		a.pass(a.opts.Lease * 2 / 3)
-		until(t, "a renewal", func() bool {
+		redistest.Eventually(t, "a renewal", func() bool {
 			ends := rdb.ZScore(ctx, key(a.org, "leases"), h.ID).Val()
 			return int64(ends) == a.now.Load()+a.opts.Lease.Microseconds()
 		})
@@ -88,7 +78,7 @@ func TestRunRenewsAndExpires(t *testing.T) {
 	for range 9 {
 		a.passSeen(b)
 	}
-	until(t, "expiry by another process", func() bool {
+	redistest.Eventually(t, "expiry by another process", func() bool {
 		list, err := b.Peek(ctx, limits, h.Call)
 		return err == nil && list[0].Held == 0 && list[1].Used == 0
 	})
@@ -99,7 +89,7 @@ func TestRunRenewsAndExpires(t *testing.T) {
 		t.Fatalf("late settle: %+v", r)
 	}
 	a.used(ctx, limits, [2]int64{30, 0}, [2]int64{0, 0})
-	until(t, "the org off the registry", func() bool {
+	redistest.Eventually(t, "the org off the registry", func() bool {
 		return errors.Is(rdb.ZScore(ctx, Registry, a.org).Err(), redis.Nil)
 	})
 }
@@ -117,12 +107,12 @@ func TestExpiresBesideLiveHolds(t *testing.T) {
 	h := alive.hold(ctx, limits, 10)
 	for range 7 {
 		alive.passSeen()
-		until(t, "a renewal", func() bool {
+		redistest.Eventually(t, "a renewal", func() bool {
 			ends := rdb.ZScore(ctx, key(alive.org, "leases"), h.ID).Val()
 			return int64(ends) == alive.now.Load()+alive.opts.Lease.Microseconds()
 		})
 	}
-	until(t, "expiry", func() bool {
+	redistest.Eventually(t, "expiry", func() bool {
 		return errors.Is(rdb.ZScore(ctx, key(alive.org, "leases"), abandoned.ID).Err(), redis.Nil)
 	})
 	alive.used(ctx, limits, [2]int64{110, 10})

@@ -173,11 +173,6 @@ func validID(id string) bool {
 	}) < 0
 }
 
-// concerns reports whether the limit counts calls of this subject at all.
-func (l Limit) concerns(c Call) bool {
-	return l.Mode != Off && (l.Only == "" || l.Only == l.subjectOf(c))
-}
-
 // subjectOf returns the id whose usage the call adds to. Calls that lack it
 // share one, so that leaving it out escapes nothing.
 func (l Limit) subjectOf(c Call) string {

@@ -107,7 +107,7 @@ func (l *failedLooks) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.
 func (l *failedLooks) another(t *testing.T) {
 	t.Helper()
 	before := l.n.Load()
-	until(t, "a look that fails", func() bool { return l.n.Load() > before })
+	redistest.Eventually(t, "a look that fails", func() bool { return l.n.Load() > before })
 }
 
 // answeredAt sets when the remembered endings were answered: the first at one
@@ -146,13 +146,13 @@ func TestTailOfAnEmptiedStore(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(ctx) }()
-	until(t, "the store is known", func() bool { s.tail.mu.Lock(); defer s.tail.mu.Unlock(); return s.tail.known })
+	redistest.Eventually(t, "the store is known", func() bool { s.tail.mu.Lock(); defer s.tail.mu.Unlock(); return s.tail.known })
 	server.Kill()
 	failed.another(t) // no look that still found the store is under way
 	s.tail.answeredAt(time.Now().Add(-2*time.Hour), time.Now().Add(-2*s.tail.span))
 	failed.another(t)
 	server.Restart()
-	until(t, "the tail is written again", func() bool { s.tail.mu.Lock(); defer s.tail.mu.Unlock(); return !s.tail.done.IsZero() })
+	redistest.Eventually(t, "the tail is written again", func() bool { s.tail.mu.Lock(); defer s.tail.mu.Unlock(); return !s.tail.done.IsZero() })
 	cancel()
 	<-ended
 	stands(t, s.Store, 60, 1)
@@ -174,18 +174,18 @@ func TestStoreEmptied(t *testing.T) {
 	go func() { ended <- s.Run(ctx) }()
 	defer func() { cancel(); <-ended }()
 	mended := func() time.Time { s.tail.mu.Lock(); defer s.tail.mu.Unlock(); return s.tail.done }
-	until(t, "the store has an epoch", func() bool { return server.Client().Exists(t.Context(), epochKey).Val() == 1 })
+	redistest.Eventually(t, "the store has an epoch", func() bool { return server.Client().Exists(t.Context(), epochKey).Val() == 1 })
 	if _, err := s.Settle(t.Context(), s.take(t, idAt(time.Now(), 1), 100), Settlement{Actual: cost(60)}); err != nil {
 		t.Fatal(err)
 	}
 	server.Restart()
-	until(t, "the restart is noticed", func() bool { return !mended().IsZero() })
+	redistest.Eventually(t, "the restart is noticed", func() bool { return !mended().IsZero() })
 	if n := testutil.ToFloat64(s.later.metrics.emptied); n != 0 {
 		t.Errorf("a restart is taken for %v losses", n)
 	}
 	last := mended()
 	server.FlushAll()
-	until(t, "the loss is noticed", func() bool { return mended().After(last) })
+	redistest.Eventually(t, "the loss is noticed", func() bool { return mended().After(last) })
 	if n := testutil.ToFloat64(s.later.metrics.emptied); n != 1 {
 		t.Errorf("counted %v losses", n)
 	}

@@ -22,7 +22,7 @@ func withReplica(t *testing.T) (primary, replica *redistest.Server) {
 		t.Fatal(err)
 	}
 	replica = redistest.Start(t, quick, redistest.WithArgs("--replicaof", host+" "+port))
-	until(t, "the replica follows", func() bool { return primary.Client().Wait(t.Context(), 1, time.Second).Val() == 1 })
+	redistest.Eventually(t, "the replica follows", func() bool { return primary.Client().Wait(t.Context(), 1, time.Second).Val() == 1 })
 	return primary, replica
 }
 
@@ -69,7 +69,7 @@ func TestUnacknowledgedByAReplica(t *testing.T) {
 	}
 	s.replay(t, 2)
 	signal(t, replica, syscall.SIGCONT)
-	until(t, "the ends are acknowledged", func() bool { n, _ := s.Replay(t.Context()); return n == 0 })
+	redistest.Eventually(t, "the ends are acknowledged", func() bool { n, _ := s.Replay(t.Context()); return n == 0 })
 	stands(t, s.Store, 60, 1)
 	promoted := New(replica.Client(), Options{})
 	replica.Client().ReplicaOf(t.Context(), "NO", "ONE")
@@ -93,7 +93,7 @@ func TestTailWaitsForTheReplica(t *testing.T) {
 	if _, err := s.Settle(t.Context(), s.take(t, idAt(time.Now(), 1), 100), Settlement{Actual: cost(60)}); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the replica has it", func() bool { return look() == 0 })
+	redistest.Eventually(t, "the replica has it", func() bool { return look() == 0 })
 	signal(t, replica, syscall.SIGSTOP)
 	if _, err := s.Settle(t.Context(), s.take(t, idAt(time.Now(), 2), 100), Settlement{Actual: cost(60)}); err != nil {
 		t.Fatal(err)
@@ -119,7 +119,7 @@ func TestTailWaitsForTheReplica(t *testing.T) {
 		t.Errorf("%d are remembered by a process that came during the partition", n)
 	}
 	signal(t, replica, syscall.SIGCONT)
-	until(t, "the replica has it again", func() bool { return look() == 0 })
+	redistest.Eventually(t, "the replica has it again", func() bool { return look() == 0 })
 
 	alone := openJournaled(t, redistest.Start(t), t.TempDir(), Options{Tail: time.Nanosecond})
 	if _, err := alone.Settle(t.Context(), alone.take(t, idAt(time.Now(), 1), 100), Settlement{Actual: cost(60)}); err != nil {

@@ -31,7 +31,8 @@ func (d *document) priced(cfg *Config) {
 		check := func(path, model string) {
 			var unknown *pricing.UnknownModelError
 			_, err := catalogue.Lookup(p.ID, model, time.Now())
-			if said[model] || d.broken(path) || strings.Contains(model, "*") || !errors.As(err, &unknown) || !unknown.NotBefore.IsZero() {
+			if said[model] || d.broken(path) || strings.Contains(model, "*") || !errors.As(err, &unknown) ||
+				!unknown.NotBefore.IsZero() {
 				return
 			}
 			said[model] = true
@@ -82,7 +83,8 @@ func (d *document) readPrices(cfg *Config) {
 		return
 	}
 	var err error
-	if cfg.ListedPrices, err = os.ReadFile(cfg.PricesPath()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	cfg.ListedPrices, err = os.ReadFile(cfg.PricesPath())
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		d.failAt("prices_file", "%s", plain(err))
 		return
 	}
@@ -110,7 +112,8 @@ func (d *document) catalogue(cfg *Config) (*pricing.Catalogue, error) {
 
 func noPrice(c *pricing.Catalogue, provider, model string, unknown *pricing.UnknownModelError) string {
 	if len(unknown.Providers) > 0 {
-		return fmt.Sprintf("the price of %q depends on who serves it: %s do so at different ones. Add yours: prices: [{model: %q, provider: %s, prices: [{input: 1, output: 2}]}], in USD per million tokens",
+		return fmt.Sprintf("the price of %q depends on who serves it: %s do so at different ones. Add yours: prices: "+
+			"[{model: %q, provider: %s, prices: [{input: 1, output: 2}]}], in USD per million tokens",
 			model, strings.Join(unknown.Providers, ", "), model, provider)
 	}
 	var known []string
@@ -122,7 +125,8 @@ func noPrice(c *pricing.Catalogue, provider, model string, unknown *pricing.Unkn
 	if h := didYouMean(model, slices.Compact(known)); strings.HasPrefix(h, "; did") {
 		hint = h + " If not, add its price"
 	}
-	return fmt.Sprintf("no price is known for %q, so calls to it would be refused%s: prices: [{model: %q, prices: [{input: 1, output: 2}]}], in USD per million tokens",
+	return fmt.Sprintf("no price is known for %q, so calls to it would be refused%s: prices: [{model: %q, prices: "+
+		"[{input: 1, output: 2}]}], in USD per million tokens",
 		model, hint, model)
 }
 

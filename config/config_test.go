@@ -219,7 +219,7 @@ orgs:
 `)
 	for i, want := range []string{"org=50 each=20 extra=9", "org=50 each=5 bobs=1"} {
 		var got []string
-		for _, l := range cfg.UserLimits(&cfg.Orgs[0], &cfg.Orgs[0].Users[i]) {
+		for _, l := range cfg.Defaults.UserLimits(&cfg.Orgs[0], &cfg.Orgs[0].Users[i]) {
 			got = append(got, fmt.Sprintf("%s=%d", l.Name, l.Amount.N/1e9))
 		}
 		if s := strings.Join(got, " "); s != want {

@@ -89,7 +89,8 @@ func setDefaults(v reflect.Value) {
 
 // value decodes a node into v, which is a field or an element of a list.
 func (d *document) value(path string, n ast.Node, v reflect.Value, f field) {
-	if d.nodes++; d.nodes > maxNodes {
+	d.nodes++
+	if d.nodes > maxNodes {
 		if !d.tooBig {
 			d.failAt(path, "the file grows beyond %d values; aliases multiply it", maxNodes)
 		}
@@ -282,7 +283,8 @@ func (d *document) scalar(path string, n ast.Node, v reflect.Value, f field) {
 	if secret {
 		d.literal(path, n)
 		var err error
-		if text, err = d.secret(text); err != nil && d.absent != nil {
+		text, err = d.secret(text)
+		if err != nil && d.absent != nil {
 			text, err = d.standIn(path), nil
 		}
 		if err != nil {
@@ -337,7 +339,8 @@ func (d *document) text(path string, n ast.Node, v reflect.Value, f field) (stri
 		return text, true
 	}
 	if pairs, ok := entries(n); ok && len(pairs) == 1 && d.takenApart(pairs[0]) {
-		d.fail(markOf(n), path, `a text with a colon needs quotes inside { } and [ ]: "%s:%s"`, pairs[0].Key.GetToken().Value, pairs[0].Value.GetToken().Value)
+		d.fail(markOf(n), path, `a text with a colon needs quotes inside { } and [ ]: "%s:%s"`, pairs[0].Key.GetToken().Value,
+			pairs[0].Value.GetToken().Value)
 		return "", false
 	}
 	d.fail(markOf(n), path, "expected a single value, got %s", describe(n))

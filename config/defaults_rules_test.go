@@ -40,10 +40,10 @@ orgs:
 		{"month=7day[] each=5[gpt-*] more=1[]", "month=7day[] each=20[] more=1[]"},
 	} {
 		o := &cfg.Orgs[i]
-		if got := text(cfg.OrgLimits(o)); got != want[0] {
+		if got := text(cfg.Defaults.OrgLimits(o)); got != want[0] {
 			t.Errorf("org %s: got %s, want %s", o.ID, got, want[0])
 		}
-		if got := text(cfg.UserLimits(o, &o.Users[0])); got != want[1] {
+		if got := text(cfg.Defaults.UserLimits(o, &o.Users[0])); got != want[1] {
 			t.Errorf("user of %s: got %s, want %s", o.ID, got, want[1])
 		}
 	}

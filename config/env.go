@@ -55,7 +55,8 @@ func (d *document) expand(path string, at mark, text string) (string, bool) {
 func (d *document) variable(inner string) (string, error) {
 	name, def, hasDefault := strings.Cut(inner, ":-")
 	if !envName.MatchString(name) {
-		return "", fmt.Errorf("%s is not a variable's name; write ${NAME} or ${NAME:-default}, and $$ for a single $", quote(name))
+		return "", fmt.Errorf("%s is not a variable's name; write ${NAME} or ${NAME:-default}, and $$ for a single $",
+			quote(name))
 	}
 	value, set := d.getenv(name)
 	switch {

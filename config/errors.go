@@ -98,7 +98,8 @@ func caret(source string, column, width int) string {
 	var b strings.Builder
 	left := 0
 	for _, c := range source {
-		if left++; left >= column {
+		left++
+		if left >= column {
 			break
 		}
 		if c != '\t' {
@@ -125,7 +126,8 @@ var (
 // its line, unless it refers to the environment or a file, or holds a list or mapping.
 func mask(line string) string {
 	if m := secretField.FindStringIndex(line); m != nil {
-		if value := line[m[1]:]; value != "" && !strings.HasPrefix(value, "${") && !strings.HasPrefix(value, fileMark) && !strings.ContainsAny(value[:1], "[{&*#|>") {
+		if value := line[m[1]:]; value != "" && !strings.HasPrefix(value, "${") && !strings.HasPrefix(value, fileMark) &&
+			!strings.ContainsAny(value[:1], "[{&*#|>") {
 			line = line[:m[1]] + "****"
 		}
 	}

@@ -21,7 +21,8 @@ type Memory struct {
 func (d *document) checkRoom(cfg *Config) {
 	for path, size := range map[string]Size{"memory.bodies": cfg.Memory.Bodies, "memory.spool": cfg.Memory.Spool} {
 		if d.given(path) && size > 0 && size < cfg.Requests.MaxBody {
-			d.failAt(path, "%d bytes have no room for a body of requests.max_body, which is %d bytes", size, cfg.Requests.MaxBody)
+			d.failAt(path, "%d bytes have no room for a body of requests.max_body, which is %d bytes", size,
+				cfg.Requests.MaxBody)
 		}
 	}
 }

@@ -24,16 +24,20 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	}
 	return &Metrics{
 		successful: gauge(prometheus.GaugeOpts{
-			Name: "llmguard_config_last_reload_successful", Help: "1 when the last reload of the configuration was taken, 0 when it was refused and the old one goes on.",
+			Name: "llmguard_config_last_reload_successful",
+			Help: "1 when the last reload of the configuration was taken, 0 when it was refused and the old one goes on.",
 		}),
 		at: gauge(prometheus.GaugeOpts{
-			Name: "llmguard_config_last_reload_success_timestamp_seconds", Help: "When the configuration in force was read, Unix seconds.",
+			Name: "llmguard_config_last_reload_success_timestamp_seconds",
+			Help: "When the configuration in force was read, Unix seconds.",
 		}),
 		hash: gauge(prometheus.GaugeOpts{
-			Name: "llmguard_config_hash", Help: "48 bits of the SHA-256 of the file in force: processes that run with the same file say the same.",
+			Name: "llmguard_config_hash",
+			Help: "48 bits of the SHA-256 of the file in force: processes that run with the same file say the same.",
 		}),
 		restart: gauge(prometheus.GaugeOpts{
-			Name: "llmguard_config_restart_needed", Help: "How many fields of the file differ from what runs and need a restart.",
+			Name: "llmguard_config_restart_needed",
+			Help: "How many fields of the file differ from what runs and need a restart.",
 		}),
 	}
 }

@@ -8,7 +8,7 @@ const maxLimits = 50
 
 // limitCount refuses more limits for one caller than a call may stand under.
 func (d *document) limitCount(path string, o *Org, cfg *Config) {
-	if n := callerLimits(cfg.OrgLimits(o)); n > maxLimits {
+	if n := callerLimits(cfg.Defaults.OrgLimits(o)); n > maxLimits {
 		d.failAt(path+".limits", tooMany, n, "a caller of this org")
 		return
 	}
@@ -17,7 +17,7 @@ func (d *document) limitCount(path string, o *Org, cfg *Config) {
 		if len(u.Limits) == 0 {
 			continue
 		}
-		if n := callerLimits(cfg.UserLimits(o, u)); n > maxLimits {
+		if n := callerLimits(cfg.Defaults.UserLimits(o, u)); n > maxLimits {
 			d.failAt(fmt.Sprintf("%s.users[%d].limits", path, i), tooMany, n, "this user, the org's among them")
 		}
 	}
@@ -30,7 +30,8 @@ func (d *document) capCount(path string, n int) {
 	}
 }
 
-const tooMany = "%d limits are for %s; at most 50 can be counted together. Drop some, or let one limit stand for several models with a pattern"
+const tooMany = "%d limits are for %s; at most 50 can be counted together. Drop some, or let one limit stand for " +
+	"several models with a pattern"
 
 // callerLimits is how many limits there are at most for one caller: of those for
 // a single user, key or address, the most that one of them has.

@@ -45,7 +45,9 @@ func ParsePolicy(name string, data []byte, getenv func(string) (string, bool)) (
 
 func parseConfig(d *document, data []byte) (*Config, error) {
 	name := d.name
-	d.files, d.marks, d.anchors = true, map[string]mark{}, map[string]ast.Node{}
+	d.files = true
+	d.marks = map[string]mark{}
+	d.anchors = map[string]ast.Node{}
 	cfg := &Config{Name: name, Sum: sha256.Sum256(data)}
 	setDefaults(reflect.ValueOf(cfg).Elem())
 	if root := d.root(data); root != nil {
@@ -285,5 +287,8 @@ func markOfToken(t *token.Token) mark {
 		return mark{}
 	}
 	shown, _, _ := strings.Cut(strings.TrimSpace(t.Origin), "\n")
-	return mark{line: t.Position.Line, col: t.Position.Column, width: max(1, utf8.RuneCountInString(strings.TrimSpace(shown)))}
+	return mark{
+		line: t.Position.Line, col: t.Position.Column,
+		width: max(1, utf8.RuneCountInString(strings.TrimSpace(shown))),
+	}
 }

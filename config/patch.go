@@ -5,7 +5,6 @@ import (
 	"reflect"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/goccy/go-yaml/ast"
 )
@@ -38,20 +37,20 @@ func NewLimit(user, name string) Limit {
 	return l
 }
 
-// Patch puts fields, a JSON object with the names of the file, over an Org, User,
-// Key or Limit. It reads as strictly as the file is read, but fills in nothing
+// Patch puts fields, a JSON object with the names of the file, over what to points to: an
+// Org, User, Key or Limit. It reads as strictly as the file is read, but fills in nothing
 // from the environment. The error is for whoever wrote the fields.
-func Patch[T Org | User | Key | Limit](to *T, fields []byte) error {
+func Patch(to any, fields []byte) error {
 	d := newPatch()
 	root := d.root(fields)
 	if root == nil {
-		return d.patchError()
+		return d.patchError(nil, nil)
 	}
 	for _, known := range []string{"id", "name", "hash", "bucket.capacity"} { // what must be there is there already
 		d.marks[known] = mark{}
 	}
 	d.section("", root, reflect.ValueOf(to).Elem())
-	return d.patchError()
+	return d.patchError(nil, nil)
 }
 
 // CheckOrg checks an org that was put together from the file and elsewhere, as
@@ -67,7 +66,7 @@ func (c *Config) CheckOrg(o *Org) error {
 		providers = append(providers, p.ID)
 	}
 	d.org("org", o, c, providers, names{}, names{})
-	return d.patchError()
+	return d.below("org").patchError(o.Limits, o.Users)
 }
 
 // CheckDefaults checks the limits of every org, which were put together likewise.
@@ -75,7 +74,7 @@ func (c *Config) CheckDefaults() error {
 	d := newPatch()
 	d.markLimits("defaults", c.Defaults.Limits)
 	d.defaults(c.Defaults.Limits)
-	return d.patchError()
+	return d.below("defaults").patchError(c.Defaults.Limits, nil)
 }
 
 func newPatch() *document {
@@ -99,41 +98,56 @@ func (d *document) markLimits(path string, list []Limit) {
 	}
 }
 
-// patchError is what is wrong, without places in a file.
-func (d *document) patchError() error {
+// below takes the beginning that all paths share from errors.
+func (d *document) below(root string) *document {
+	for _, e := range d.errs {
+		e.Path = strings.TrimPrefix(strings.TrimPrefix(e.Path, root), ".")
+	}
+	return d
+}
+
+// patchError is what is wrong, by the names of limits, users and keys instead of places in a file.
+func (d *document) patchError(limits []Limit, users []User) error {
 	if len(d.errs) == 0 {
 		return nil
 	}
 	var all []string
 	for _, e := range d.errs {
 		text := e.Message
-		if e.Path != "" {
-			text = e.Path + ": " + text
+		thing, field := named(e.Path, limits, users)
+		for _, part := range []string{field, thing} {
+			if part != "" {
+				text = part + ": " + text
+			}
 		}
 		all = append(all, text)
 	}
 	return errors.New(strings.Join(all, "; "))
 }
 
-// ParseDuration reads a duration as the file has it: 300ms, 90s, 1h30m, 1d, 7d12h.
-func ParseDuration(text string) (time.Duration, error) { return parseDuration(text) }
+// named splits a path below an org, or below the defaults, into what it is in and the field.
+func named(path string, limits []Limit, users []User) (thing, field string) {
+	of := ""
+	if i, rest, ok := cutElement(path, "users"); ok && i < len(users) {
+		u := &users[i]
+		thing, of, path, limits = "user "+u.ID, u.ID+"/", rest, u.Limits
+		if i, rest, ok := cutElement(path, "keys"); ok && i < len(u.Keys) {
+			return "key " + u.Keys[i].ID, rest
+		}
+	}
+	if i, rest, ok := cutElement(path, "limits"); ok && i < len(limits) {
+		return "limit " + of + limits[i].Name, rest
+	}
+	return thing, path
+}
 
-// ParseQuantity reads an amount of money ("$5", told by its dollar sign) or a count
-// (1500, 150k, 2M), above 0.
-func ParseQuantity(text string) (Quantity, error) { return parseQuantity(text) }
-
-// DurationText writes a duration as the file has it, in whole days where it can be.
-func DurationText(d time.Duration) string {
-	const day = 24 * time.Hour
-	if d >= day && d%day == 0 {
-		return strconv.FormatInt(int64(d/day), 10) + "d"
+// cutElement cuts "name[3]." from the beginning of a path.
+func cutElement(path, name string) (i int, rest string, ok bool) {
+	path, ok = strings.CutPrefix(path, name+"[")
+	if !ok {
+		return 0, "", false
 	}
-	text := d.String()
-	if strings.HasSuffix(text, "m0s") {
-		text = strings.TrimSuffix(text, "0s")
-	}
-	if strings.HasSuffix(text, "h0m") {
-		text = strings.TrimSuffix(text, "0m")
-	}
-	return text
+	number, rest, _ := strings.Cut(path, "]")
+	i, err := strconv.Atoi(number)
+	return i, strings.TrimPrefix(rest, "."), err == nil
 }

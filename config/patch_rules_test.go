@@ -105,27 +105,27 @@ func TestCheckOrg(t *testing.T) {
 		want   string
 	}{
 		{func(*config.Org) {}, ""},
-		{func(o *config.Org) { o.Limits = append(o.Limits, hour) }, `org.limits[1].name: "hour" is already used`},
+		{func(o *config.Org) { o.Limits = append(o.Limits, hour) }, `limit hour: name: "hour" is already used`},
 		{
 			func(o *config.Org) { o.Limits[0].Calendar = "day" },
-			"org.limits[0].calendar: the limit already has a window",
+			"limit hour: calendar: the limit already has a window",
 		},
 		{
 			func(o *config.Org) { o.Limits[0].Amount = config.Quantity{} },
-			"org.limits[0]: amount is missing: how much per window",
+			"limit hour: amount is missing: how much per window",
 		},
 		{
 			func(o *config.Org) { o.Limits[0].Amount.Money = false },
-			"org.limits[0].amount: metric cost is limited in money",
+			"limit hour: amount: metric cost is limited in money",
 		},
-		{func(o *config.Org) { o.Limits[0].Window = 0 }, "org.limits[0]: amount of what time?"},
-		{func(o *config.Org) { o.Providers = []string{"house"} }, `org.providers[0]: there is no provider "house"`},
+		{func(o *config.Org) { o.Limits[0].Window = 0 }, "limit hour: amount of what time?"},
+		{func(o *config.Org) { o.Providers = []string{"house"} }, `providers[0]: there is no provider "house"`},
 		{func(o *config.Org) { o.OnStoreFailure = "local" }, "local needs store.journal_dir"},
-		{func(o *config.Org) { o.GrowStep = 5; o.Hold = "grow" }, "org.grow_step: must be from 20 to 1000000 tokens"},
-		{func(o *config.Org) { o.Downgrade = map[string]string{"a": "a"} }, "org.downgrade.a: "},
+		{func(o *config.Org) { o.GrowStep = 5; o.Hold = "grow" }, "grow_step: must be from 20 to 1000000 tokens"},
+		{func(o *config.Org) { o.Downgrade = map[string]string{"a": "a"} }, "downgrade.a: "},
 		{func(o *config.Org) {
 			o.Users = []config.User{{ID: "ann", Keys: []config.Key{{ID: "k", Hash: "q:" + strings.Repeat("ab", 32)}}}}
-		}, `org.users[0].keys[0].hash: there is no pepper "q" in auth.peppers`},
+		}, `key k: hash: there is no pepper "q" in auth.peppers`},
 		{func(o *config.Org) {
 			o.Users = []config.User{{ID: "ann", Limits: []config.Limit{hour}}}
 		}, `"hour" is a limit of the org`},

@@ -17,7 +17,10 @@ func LoadPlaces(path string) (*Places, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &document{name: path, getenv: os.LookupEnv, absent: map[string]bool{}, marks: map[string]mark{}, anchors: map[string]ast.Node{}}
+	d := &document{
+		name: path, getenv: os.LookupEnv, absent: map[string]bool{}, marks: map[string]mark{},
+		anchors: map[string]ast.Node{},
+	}
 	if root := d.root(data); root != nil {
 		d.section("", root, reflect.ValueOf(&Config{}).Elem())
 	}

@@ -38,7 +38,8 @@ func (d *document) raw(path string, parent ast.Node, i int, pair *ast.MappingVal
 		last = markOf(root.Values[i+1].Key).line - 1
 	}
 	lines := slices.Clone(d.lines[first.line-1 : last])
-	if runes := []rune(lines[0]); strings.TrimSpace(string(runes[:first.col-1])) != "" && !strings.HasPrefix(strings.TrimSpace(lines[0]), "-") {
+	if runes := []rune(lines[0]); strings.TrimSpace(string(runes[:first.col-1])) != "" &&
+		!strings.HasPrefix(strings.TrimSpace(lines[0]), "-") {
 		// On the line of its name, which gives way to as many spaces: errors
 		// keep their column.
 		lines[0] = strings.Repeat(" ", first.col-1) + string(runes[first.col-1:])
@@ -131,7 +132,8 @@ const UnknownModel = "unknown"
 type matchRuleError struct{ field string }
 
 func (e *matchRuleError) Error() string {
-	return e.field + " has no place here: the price is for every model the catalogue does not know; for a model of your own write an entry under prices"
+	return e.field + " has no place here: the price is for every model the catalogue does not know; for a model of " +
+		"your own write an entry under prices"
 }
 
 // UnknownModelEntry reads UnknownModelPrice; nil when the file has none. After

@@ -36,7 +36,9 @@ func (c *Config) Reload(next *Config) Reload {
 // nothing can change.
 func (r *Reload) section(path string, running, next reflect.Value, fixed bool) {
 	for _, f := range fieldsOf(next.Type()) {
-		at, old, now := join(path, f.name), running.Field(f.index), next.Field(f.index)
+		at := join(path, f.name)
+		old := running.Field(f.index)
+		now := next.Field(f.index)
 		stays := fixed || f.restart
 		switch {
 		case isSection(f.typ):

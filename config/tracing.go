@@ -30,7 +30,8 @@ func (d *document) tracing(t Tracing) {
 	case u.User != nil:
 		d.failAt("tracing.endpoint", "has a user or password in it; use headers")
 	case u.Port() == "4317":
-		d.failAt("tracing.endpoint", "port 4317 is that of OTLP over gRPC; spans go by HTTP, to port 4318 of the same collector")
+		d.failAt("tracing.endpoint",
+			"port 4317 is that of OTLP over gRPC; spans go by HTTP, to port 4318 of the same collector")
 	}
 	for name := range t.Headers {
 		if !headerName.MatchString(name) {

@@ -59,10 +59,12 @@ func (d *document) validate(cfg *Config) {
 	}
 	d.checkRoom(cfg)
 	if lease := cfg.Store.HoldLease; lease < 3*time.Second {
-		d.failAt("store.hold_lease", "%s is too short: holds are renewed every third of it, and Redis may be slow for a second; at least 3s", lease)
+		d.failAt("store.hold_lease",
+			"%s is too short: holds are renewed every third of it, and Redis may be slow for a second; at least 3s", lease)
 	}
 	if slices.Contains([]string{"wait1", "waitaof1"}, cfg.Store.Durability) && cfg.Redis.Mode == "cluster" {
-		d.failAt("store.durability", "%s is not possible on a cluster: set min-replicas-to-write on its nodes instead", cfg.Store.Durability)
+		d.failAt("store.durability", "%s is not possible on a cluster: set min-replicas-to-write on its nodes instead",
+			cfg.Store.Durability)
 	}
 	d.prices(cfg)
 	d.tls("tls", cfg.TLS)
@@ -95,7 +97,8 @@ func (d *document) tls(path string, t TLS) {
 // queue checks the percentages.
 func (d *document) queue(q Queue) {
 	for name, percent := range map[string]int{
-		"org_share": q.OrgShare, "user_share": q.UserShare, "memory_share": q.MemoryShare, "memory_org_share": q.MemoryOrgShare,
+		"org_share": q.OrgShare, "user_share": q.UserShare, "memory_share": q.MemoryShare,
+		"memory_org_share": q.MemoryOrgShare,
 	} {
 		if percent > 100 {
 			d.failAt("queue."+name, "is a percentage; %d is more than 100", percent)
@@ -153,7 +156,8 @@ func (d *document) redis(r Redis) {
 	case len(r.Addresses) == 0 && d.given("redis"):
 		d.failAt("redis", "addresses is missing; name the server (addresses: [127.0.0.1:6379]) or remove the section")
 	case r.Mode == "single" && len(r.Addresses) > 1:
-		d.failAt("redis.addresses", "mode single has one address, got %d; set mode: cluster or mode: sentinel", len(r.Addresses))
+		d.failAt("redis.addresses", "mode single has one address, got %d; set mode: cluster or mode: sentinel",
+			len(r.Addresses))
 	case r.Mode == "sentinel" && r.MasterName == "":
 		d.failAt("redis.mode", "mode sentinel needs master_name, the name the sentinels know the primary by")
 	case r.Mode != "sentinel" && r.MasterName != "":

@@ -65,7 +65,8 @@ func (d *document) journal(path string, o *Org, s Store) {
 	if !d.given(path) {
 		path = "store.on_failure"
 	}
-	d.failAt(path, "%s needs store.journal_dir, a directory on disk: calls are kept there until Redis can charge them", o.OnStoreFailure)
+	d.failAt(path, "%s needs store.journal_dir, a directory on disk: calls are kept there until Redis can charge them",
+		o.OnStoreFailure)
 }
 
 func (d *document) users(path string, o *Org, peppers []Pepper, hashes names) {
@@ -90,7 +91,8 @@ func (d *document) scopes(path string, list []string) {
 	known := append([]string{"calls", "jobs", "files", "batches", "usage"}, endpoints...)
 	for i, s := range list {
 		if !slices.Contains(known, s) {
-			d.failAt(element(path, i), "no scope is called %q%s; there are %s", s, didYouMean(s, known), strings.Join(known, ", "))
+			d.failAt(element(path, i), "no scope is called %q%s; there are %s", s, didYouMean(s, known),
+				strings.Join(known, ", "))
 		}
 	}
 }
@@ -147,7 +149,8 @@ func (d *document) defaults(list []Limit) {
 		d.unique(ids, at+".name", l.Name)
 		d.limit(at, l)
 		if l.Only != "" && l.Subject != "ip" {
-			d.failAt(at+".only", "has no place in the limits of every org; write the limit under the org whose %s it is for", l.Subject)
+			d.failAt(at+".only", "has no place in the limits of every org; write the limit under the org whose %s it is for",
+				l.Subject)
 			continue
 		}
 		d.only(at+".only", l, nil, nil)
@@ -184,7 +187,8 @@ func (d *document) limits(path string, o *Org, cfg *Config) {
 			d.unique(own, at+".name", l.Name)
 			d.limit(at, l)
 			if first, taken := ids[l.Name]; taken && !replaceable[l.Name] {
-				d.failAt(at+".name", "%q is a limit of the org%s whose subject is not user, so a user cannot replace it", l.Name, d.onLine(first))
+				d.failAt(at+".name", "%q is a limit of the org%s whose subject is not user, so a user cannot replace it", l.Name,
+					d.onLine(first))
 			}
 			if l.Subject != "user" {
 				d.failAt(at+".subject", "a limit under a user has subject user")
@@ -220,8 +224,10 @@ func (d *document) only(path string, l Limit, users, keyIDs []string) {
 
 // endpoints are the names limits can match.
 var endpoints = []string{
-	"audio.speech", "audio.transcriptions", "audio.translations", "chat.completions", "completions", "containers", "embeddings",
-	"images.edits", "images.generations", "images.variations", "moderations", "responses", "responses.compact", "responses.input_tokens",
+	"audio.speech", "audio.transcriptions", "audio.translations", "chat.completions", "completions", "containers",
+	"embeddings",
+	"images.edits", "images.generations", "images.variations", "moderations", "responses", "responses.compact",
+	"responses.input_tokens",
 	"vector_stores",
 }
 

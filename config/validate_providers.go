@@ -61,7 +61,8 @@ func (d *document) azure(path string, p Provider) {
 		return
 	}
 	if p.APIVersion == "" && len(p.Deployments) > 0 {
-		d.failAt(path+".deployments", "needs api_version; without it calls go to Azure's v1 API, which takes the deployment as model: use model_map")
+		d.failAt(path+".deployments",
+			"needs api_version; without it calls go to Azure's v1 API, which takes the deployment as model: use model_map")
 	}
 	if u, err := url.Parse(p.BaseURL); err == nil && strings.Contains(u.Path, "/openai") {
 		d.failAt(path+".base_url", "goes too far; end it with the resource, such as https://NAME.openai.azure.com")
@@ -84,7 +85,8 @@ func (d *document) baseURL(path, text string) {
 		d.failAt(path, "has a user or password in it; use api_key or headers")
 	case u.RawQuery != "" || u.Fragment != "":
 		d.failAt(path, "has a query or fragment; use headers for constant parameters")
-	case strings.HasSuffix(u.Path, "/chat/completions"), strings.HasSuffix(u.Path, "/embeddings"), strings.HasSuffix(u.Path, "/responses"):
+	case strings.HasSuffix(u.Path, "/chat/completions"), strings.HasSuffix(u.Path, "/embeddings"),
+		strings.HasSuffix(u.Path, "/responses"):
 		d.failAt(path, "goes too far; end it with the version segment, such as https://api.openai.com/v1")
 	}
 }
@@ -119,7 +121,8 @@ func (d *document) poolless(path string, p Provider) {
 			return slices.ContainsFunc(pool.Models, func(pattern string) bool { return matches(pattern, name) })
 		})
 		if !served {
-			d.failAt(fmt.Sprintf("%s.models[%d]", path, i), "no pool of the provider takes the model %q; add it to a pool's models", name)
+			d.failAt(fmt.Sprintf("%s.models[%d]", path, i),
+				"no pool of the provider takes the model %q; add it to a pool's models", name)
 		}
 	}
 }

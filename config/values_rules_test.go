@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/config"
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 )
 
 // value is a text of the file, and what it means or why it is refused.
@@ -131,7 +132,7 @@ func TestDurationForms(t *testing.T) {
 		{text: "65535d989207h", want: 65535*day + 989_207*time.Hour},
 		{text: "65535d989208h", message: "65535d989208h is too long"},
 	} {
-		got, err := config.ParseDuration(c.text)
+		got, err := settings.ParseDuration(c.text)
 		checkOne(t, c, got, err)
 	}
 }
@@ -185,7 +186,7 @@ func TestQuantityForms(t *testing.T) {
 		{text: "five", message: noQuantity("five")},
 		{text: "€5", message: noQuantity("€5")},
 	} {
-		got, err := config.ParseQuantity(c.text)
+		got, err := settings.ParseQuantity(c.text)
 		checkOne(t, c, got, err)
 	}
 }

@@ -28,27 +28,6 @@ type Webhooks struct {
 	GiveUp time.Duration `yaml:"give_up" default:"3d"`
 }
 
-// Webhook is one such server.
-type Webhook struct {
-	// URL is where events are posted: https, with any port.
-	URL string `yaml:"url,required"`
-	// Secrets sign every event, each with a signature of its own: whsec_ and 24
-	// to 64 bytes in base64, from the environment in production. Two while one
-	// is replaced.
-	Secrets []Secret `yaml:"secrets,required"`
-	// Events are patterns of the types of events it is told. Left out: all.
-	Events []string `yaml:"events"`
-}
-
-// RequestWebhooks are the targets that requests may name.
-type RequestWebhooks struct {
-	// Hosts are host names, or *. and a domain for all names below it. With
-	// :port they are for that port alone, without for that of https.
-	Hosts []string `yaml:"hosts"`
-	// Secrets sign what goes there, as those of an org's webhooks do.
-	Secrets []Secret `yaml:"secrets"`
-}
-
 // eventTypes are the events there are.
 var eventTypes = []string{
 	"batch.completed", "batch.failed", "batch.expired", "batch.cancelled",
@@ -86,7 +65,8 @@ func (d *document) webhooks(path string, o *Org, all Webhooks) {
 		}
 		host = strings.TrimPrefix(host, "*.")
 		if host == "" || strings.ContainsAny(host, "*/@?# ") || strings.Contains(entry, "/") {
-			d.failAt(fmt.Sprintf("%s.hosts[%d]", at, i), "expected a host such as hooks.example.com, *.example.com or hooks.example.com:8443, got %s", quote(entry))
+			d.failAt(fmt.Sprintf("%s.hosts[%d]", at, i),
+				"expected a host such as hooks.example.com, *.example.com or hooks.example.com:8443, got %s", quote(entry))
 		}
 	}
 }
@@ -127,7 +107,8 @@ func (d *document) webhookURL(path, text string, plain []string) {
 func (d *document) webhookBounds(w Webhooks) {
 	for i, host := range w.AllowHTTP {
 		if host == "" || host != strings.ToLower(host) || strings.ContainsAny(host, ":/*") {
-			d.failAt(fmt.Sprintf("webhooks.allow_http[%d]", i), "expected a host name in lower case, without port, got %s", quote(host))
+			d.failAt(fmt.Sprintf("webhooks.allow_http[%d]", i), "expected a host name in lower case, without port, got %s",
+				quote(host))
 		}
 	}
 	if w.GiveUp > 30*24*time.Hour {

@@ -22,7 +22,9 @@ func (b *builder) row(title string) {
 }
 
 func (b *builder) newLine() {
-	b.x, b.y, b.h = 0, b.y+b.h, 0
+	b.x = 0
+	b.y = b.y + b.h
+	b.h = 0
 }
 
 func (b *builder) add(p Panel, w, h int) {
@@ -64,7 +66,9 @@ func (b *builder) stat(title, about, unit, expr string, warnAndBad ...float64) {
 
 // graph adds a time series panel, stacked when the parts add up to a whole.
 func (b *builder) graph(title, about, unit string, stacked bool, queries ...query) {
-	zero, fill, stack := 0.0, 10, "none"
+	zero := 0.0
+	fill := 10
+	stack := "none"
 	if stacked {
 		fill, stack = 30, "normal"
 	}
@@ -90,7 +94,10 @@ func (b *builder) graph(title, about, unit string, stacked bool, queries ...quer
 func targets(queries ...query) []Target {
 	out := make([]Target, len(queries))
 	for i, q := range queries {
-		out[i] = Target{RefID: fmt.Sprintf("%c", 'A'+i), Expr: q.expr, LegendFormat: q.legend, Range: true, Datasource: source}
+		out[i] = Target{
+			RefID: fmt.Sprintf("%c", 'A'+i), Expr: q.expr, LegendFormat: q.legend, Range: true,
+			Datasource: source,
+		}
 	}
 	return out
 }
@@ -112,7 +119,10 @@ func orgVariable() Variable {
 // variables are the choices every dashboard offers.
 func variables() Templating {
 	return Templating{List: []Variable{
-		{Name: "datasource", Label: "Data source", Type: "datasource", Query: "prometheus", Refresh: 1, Current: map[string]any{}},
+		{
+			Name: "datasource", Label: "Data source", Type: "datasource", Query: "prometheus", Refresh: 1,
+			Current: map[string]any{},
+		},
 		choice("job", "Job", `label_values(llmguard_guard_settle_errors_total, job)`),
 		choice("instance", "Process", `label_values(llmguard_guard_settle_errors_total{job=~"$job"}, instance)`),
 	}}

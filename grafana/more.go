@@ -18,24 +18,36 @@ func Org() Dashboard {
   / (sum(increase(llmguard_guard_org_admissions_total`+ofOrg+`[1h])) > 0) or vector(0)`, 0.1, 0.5)
 
 	b.row("Limits of the org")
-	b.graph("Use of each limit", "Charges and open holds, as part of what the limit allows. At 100 % calls wait. Shadow limits only count.", "percentunit", false,
-		query{`max by (org, limit, metric, mode) (llmguard_budget_org_limit_used` + ofOrg + `)
-  / (max by (org, limit, metric, mode) (llmguard_budget_org_limit_amount` + ofOrg + `) > 0)`, "{{org}} {{limit}} ({{mode}})"})
+	b.graph("Use of each limit", "Charges and open holds, as part of what the limit allows. At 100 % calls wait. "+
+		"Shadow limits only count.", "percentunit", false,
+		query{
+			`max by (org, limit, metric, mode) (llmguard_budget_org_limit_used` + ofOrg + `)
+  / (max by (org, limit, metric, mode) (llmguard_budget_org_limit_amount` + ofOrg + `) > 0)`,
+			"{{org}} {{limit}} ({{mode}})",
+		})
 	b.graph("Held", "The part of each limit's use that open calls may still give back.", "percentunit", false,
 		query{`max by (org, limit, metric) (llmguard_budget_org_limit_held` + ofOrg + `)
   / (max by (org, limit, metric) (llmguard_budget_org_limit_amount` + ofOrg + `) > 0)`, "{{org}} {{limit}}"})
 	b.graph("Money limits", "What limits on cost count, in USD.", "currencyUSD", false,
 		query{`max by (org, limit) (llmguard_budget_org_limit_used{metric="cost", job=~"$job", instance=~"$instance", org=~"$org"})`, "{{org}} {{limit}}"})
 
-	b.graph("Worst case per hour", "What the limits of cost and the spend caps let an org spend in an hour. Orgs without a line are bounded by none.", "currencyUSD", false,
+	b.graph("Worst case per hour",
+		"What the limits of cost and the spend caps let an org spend in an hour. Orgs without a line are bounded by none.",
+		"currencyUSD", false,
 		query{`max by (org) (llmguard_guard_org_worst_hour_usd` + ofOrg + `) < +Inf`, "{{org}}"})
 
 	b.row("Spending and calls")
 	b.graph("Spending", "Charges in USD per hour.", "currencyUSD", true,
 		query{`sum by (org) (rate(llmguard_guard_org_cost_usd_total` + ofOrg + `[$__rate_interval])) * 3600`, "{{org}}"})
-	b.graph("Calls by outcome", "Holds asked for. Refused: no room now, so the call waits or gets 429. Never: larger than the whole limit.", "reqps", true,
-		query{`sum by (org, outcome) (rate(llmguard_guard_org_admissions_total` + ofOrg + `[$__rate_interval]))`, "{{org}} {{outcome}}"})
-	return dashboard("llmguard-org", "llmguard / org", "What one org spends against each of its limits. Users are in the console and in `llmguard usage`: they are no labels.",
+	b.graph("Calls by outcome", "Holds asked for. Refused: no room now, so the call waits or gets 429. Never: larger "+
+		"than the whole limit.", "reqps", true,
+		query{
+			`sum by (org, outcome) (rate(llmguard_guard_org_admissions_total` + ofOrg + `[$__rate_interval]))`,
+			"{{org}} {{outcome}}",
+		})
+	return dashboard("llmguard-org", "llmguard / org",
+		"What one org spends against each of its limits. Users are in the console and in `llmguard usage`: they are no "+
+			"labels.",
 		b.panels, orgVariable())
 }
 
@@ -45,37 +57,65 @@ const enforced = `{mode="enforce", metric!="concurrency", job=~"$job", instance=
 func Queue() Dashboard {
 	var b builder
 	b.row("Now")
-	b.stat("Waiting", "Jobs of all pools and classes.", "short", `sum(max by (pool, class) (llmguard_queue_waiting_jobs`+from+`))`)
+	b.stat("Waiting", "Jobs of all pools and classes.", "short",
+		`sum(max by (pool, class) (llmguard_queue_waiting_jobs`+from+`))`)
 	b.stat("Oldest", "How long the job that waits longest has waited, batches left out.", "s",
 		`max(llmguard_queue_oldest_seconds{class!="batch", job=~"$job", instance=~"$instance"})`, 300, 900)
-	b.stat("Running", "Live calls, and jobs claimed by workers.", "short", `sum(max by (pool, kind) (llmguard_queue_running_calls`+from+`))`)
-	b.stat("Dead letters", "Failed jobs that can be replayed.", "short", `sum(max by (pool) (llmguard_queue_dead_letters`+from+`))`, 1, 100)
-	b.stat("Pools blocked", "Pools that the provider keeps closed.", "short", `count(max by (pool) (llmguard_quota_blocked_seconds`+from+`) > 0) or vector(0)`, 1, 2)
+	b.stat("Running", "Live calls, and jobs claimed by workers.", "short",
+		`sum(max by (pool, kind) (llmguard_queue_running_calls`+from+`))`)
+	b.stat("Dead letters", "Failed jobs that can be replayed.", "short",
+		`sum(max by (pool) (llmguard_queue_dead_letters`+from+`))`, 1, 100)
+	b.stat("Pools blocked", "Pools that the provider keeps closed.", "short",
+		`count(max by (pool) (llmguard_quota_blocked_seconds`+from+`) > 0) or vector(0)`, 1, 2)
 
 	b.row("Who waits")
-	b.graph("Waiting jobs", "By pool and class.", "short", true, query{`max by (pool, class) (llmguard_queue_waiting_jobs` + from + `)`, "{{pool}} {{class}}"})
-	b.graph("Age of the oldest job", "By pool and class.", "s", false, query{`max by (pool, class) (llmguard_queue_oldest_seconds` + from + `)`, "{{pool}} {{class}}"})
+	b.graph("Waiting jobs", "By pool and class.", "short", true,
+		query{`max by (pool, class) (llmguard_queue_waiting_jobs` + from + `)`, "{{pool}} {{class}}"})
+	b.graph("Age of the oldest job", "By pool and class.", "s", false,
+		query{`max by (pool, class) (llmguard_queue_oldest_seconds` + from + `)`, "{{pool}} {{class}}"})
 	b.graph("Wait until the start, p50 and p95", "From put to the start of an attempt.", "s", false,
-		query{`histogram_quantile(0.5, sum by (le, pool, class) (rate(llmguard_queue_wait_seconds_bucket` + from + `[$__rate_interval])))`, "{{pool}} {{class}} p50"},
-		query{`histogram_quantile(0.95, sum by (le, pool, class) (rate(llmguard_queue_wait_seconds_bucket` + from + `[$__rate_interval])))`, "{{pool}} {{class}} p95"})
+		query{`histogram_quantile(0.5, sum by (le, pool, class) (rate(llmguard_queue_wait_seconds_bucket` + from +
+			`[$__rate_interval])))`, "{{pool}} {{class}} p50"},
+		query{`histogram_quantile(0.95, sum by (le, pool, class) (rate(llmguard_queue_wait_seconds_bucket` + from +
+			`[$__rate_interval])))`, "{{pool}} {{class}} p95"})
 	b.graph("Waiting tokens", "Estimated tokens of the jobs that wait, by pool.", "short", true,
 		query{`sum by (pool) (max by (pool, class) (llmguard_queue_waiting_tokens` + from + `))`, "{{pool}}"})
-	b.graph("Parked subjects", "Orgs, flows and lanes that a limit holds back.", "short", false, query{`max by (pool) (llmguard_queue_parked_subjects` + from + `)`, "{{pool}}"})
-	b.graph("Open bytes", "Bodies of jobs that have not ended, against max_bytes.", "bytes", false, query{`max by (pool) (llmguard_queue_open_bytes` + from + `)`, "{{pool}}"})
+	b.graph("Parked subjects", "Orgs, flows and lanes that a limit holds back.", "short", false,
+		query{`max by (pool) (llmguard_queue_parked_subjects` + from + `)`, "{{pool}}"})
+	b.graph("Open bytes", "Bodies of jobs that have not ended, against max_bytes.", "bytes", false,
+		query{`max by (pool) (llmguard_queue_open_bytes` + from + `)`, "{{pool}}"})
 
 	b.row("The provider's quota")
-	b.graph("Quota used", "Requests and tokens of the sliding minute, as part of the quota in force.", "percentunit", false,
-		query{`max by (pool, limit) (llmguard_quota_used` + from + `) / (max by (pool, limit) (llmguard_quota_limit` + from + `) > 0)`, "{{pool}} {{limit}}"})
-	b.graph("Pace", "Part of the quota at which the pool goes. Below 1 after the provider refused.", "percentunit", false, query{`min by (pool) (llmguard_quota_pace_ratio` + from + `)`, "{{pool}}"})
+	b.graph("Quota used", "Requests and tokens of the sliding minute, as part of the quota in force.", "percentunit",
+		false,
+		query{`max by (pool, limit) (llmguard_quota_used` + from + `) / (max by (pool, limit) (llmguard_quota_limit` + from +
+			`) > 0)`, "{{pool}} {{limit}}"})
+	b.graph("Pace", "Part of the quota at which the pool goes. Below 1 after the provider refused.", "percentunit", false,
+		query{`min by (pool) (llmguard_quota_pace_ratio` + from + `)`, "{{pool}}"})
 	b.graph("Refusals of the provider", "429 and 503.", "reqps", false,
-		query{`sum by (pool, status) (rate(llmguard_quota_refusals_total` + from + `[$__rate_interval])) or vector(0)`, "{{pool}} {{status}}"})
+		query{
+			`sum by (pool, status) (rate(llmguard_quota_refusals_total` + from + `[$__rate_interval])) or vector(0)`,
+			"{{pool}} {{status}}",
+		})
 
 	b.row("Work")
-	b.graph("Jobs put", "By outcome.", "reqps", true, query{`sum by (pool, outcome) (rate(llmguard_queue_puts_total` + from + `[$__rate_interval]))`, "{{pool}} {{outcome}}"})
-	b.graph("Jobs ended", "By terminal state.", "reqps", true, query{`sum by (pool, state) (rate(llmguard_queue_jobs_ended_total` + from + `[$__rate_interval]))`, "{{pool}} {{state}}"})
+	b.graph("Jobs put", "By outcome.", "reqps", true,
+		query{
+			`sum by (pool, outcome) (rate(llmguard_queue_puts_total` + from + `[$__rate_interval]))`,
+			"{{pool}} {{outcome}}",
+		})
+	b.graph("Jobs ended", "By terminal state.", "reqps", true,
+		query{
+			`sum by (pool, state) (rate(llmguard_queue_jobs_ended_total` + from + `[$__rate_interval]))`,
+			"{{pool}} {{state}}",
+		})
 	b.graph("Claims of dead workers", "Jobs put back because their worker stopped renewing.", "cps", false,
-		query{`sum by (pool) (rate(llmguard_queue_claims_reaped_total` + from + `[$__rate_interval])) or vector(0)`, "{{pool}}"})
-	return dashboard("llmguard-queue", "llmguard / queue and pools", "Who waits, for how long, and whether limits, quota or workers hold them back.", b.panels)
+		query{
+			`sum by (pool) (rate(llmguard_queue_claims_reaped_total` + from + `[$__rate_interval])) or vector(0)`,
+			"{{pool}}",
+		})
+	return dashboard("llmguard-queue", "llmguard / queue and pools",
+		"Who waits, for how long, and whether limits, quota or workers hold them back.", b.panels)
 }
 
 // Health shows the store and the processes.
@@ -85,34 +125,54 @@ func Health() Dashboard {
 	b.stat("Processes", "That answer Prometheus.", "short", `sum(up`+from+`)`)
 	b.stat("Redis scripts, p99", "With the way there and back.", "s",
 		`histogram_quantile(0.99, sum by (le) (rate(llmguard_budget_script_seconds_bucket`+from+`[5m])))`, 0.05, 0.2)
-	b.stat("Waiting in journals", "Ends of calls that Redis has not taken.", "short", `sum(llmguard_budget_journal_records`+from+`)`, 1, 100)
-	b.stat("Orgs without Redis", "For which a process knows the store to be away.", "short", `max(llmguard_guard_store_away_orgs`+from+`)`, 1, 1)
-	b.stat("Oldest price", "Since a price in force was checked.", "s", `max(llmguard_pricing_age_seconds`+from+`)`, 60*86400, 90*86400)
+	b.stat("Waiting in journals", "Ends of calls that Redis has not taken.", "short",
+		`sum(llmguard_budget_journal_records`+from+`)`, 1, 100)
+	b.stat("Orgs without Redis", "For which a process knows the store to be away.", "short",
+		`max(llmguard_guard_store_away_orgs`+from+`)`, 1, 1)
+	b.stat("Oldest price", "Since a price in force was checked.", "s", `max(llmguard_pricing_age_seconds`+from+`)`,
+		60*86400, 90*86400)
 
 	b.row("Store")
 	b.graph("Scripts, p99", "By script.", "s", false,
-		query{`histogram_quantile(0.99, sum by (le, script) (rate(llmguard_budget_script_seconds_bucket` + from + `[$__rate_interval])))`, "{{script}}"})
-	b.graph("Scripts", "Per second, by script.", "ops", true, query{`sum by (script) (rate(llmguard_budget_script_seconds_count` + from + `[$__rate_interval]))`, "{{script}}"})
-	b.graph("Holds by outcome", "Unavailable: Redis did not answer in time.", "ops", true, query{`sum by (outcome) (rate(llmguard_budget_holds_total` + from + `[$__rate_interval]))`, "{{outcome}}"})
-	b.graph("Journal", "Ends of calls that wait on disk, by process.", "short", false, query{`max by (instance) (llmguard_budget_journal_records` + from + `)`, "{{instance}}"})
+		query{`histogram_quantile(0.99, sum by (le, script) (rate(llmguard_budget_script_seconds_bucket` + from +
+			`[$__rate_interval])))`, "{{script}}"})
+	b.graph("Scripts", "Per second, by script.", "ops", true,
+		query{`sum by (script) (rate(llmguard_budget_script_seconds_count` + from + `[$__rate_interval]))`, "{{script}}"})
+	b.graph("Holds by outcome", "Unavailable: Redis did not answer in time.", "ops", true,
+		query{`sum by (outcome) (rate(llmguard_budget_holds_total` + from + `[$__rate_interval]))`, "{{outcome}}"})
+	b.graph("Journal", "Ends of calls that wait on disk, by process.", "short", false,
+		query{`max by (instance) (llmguard_budget_journal_records` + from + `)`, "{{instance}}"})
 	b.graph("Expired, lost and late", "Holds whose process died, and ends that came after them.", "cps", false,
 		query{`sum(rate(llmguard_budget_expired_holds_total` + from + `[$__rate_interval]))`, "expired"},
 		query{`sum(rate(llmguard_budget_lost_holds_total` + from + `[$__rate_interval]))`, "lost"},
 		query{`sum(rate(llmguard_budget_late_settles_total` + from + `[$__rate_interval]))`, "late settles"})
 	b.graph("Calls without Redis", "Decided by on_store_failure.", "reqps", false,
-		query{`sum by (mode, outcome) (rate(llmguard_guard_without_store_total` + from + `[$__rate_interval])) or vector(0)`, "{{mode}} {{outcome}}"})
+		query{
+			`sum by (mode, outcome) (rate(llmguard_guard_without_store_total` + from + `[$__rate_interval])) or vector(0)`,
+			"{{mode}} {{outcome}}",
+		})
 
 	b.row("Proxy")
-	b.graph("Requests by status", "499: the caller left.", "reqps", true, query{`sum by (status) (rate(llmguard_proxy_requests_total` + from + `[$__rate_interval]))`, "{{status}}"})
-	b.graph("Requests by route", "Routes are a fixed table; unknown paths are one of them.", "reqps", true, query{`sum by (route) (rate(llmguard_proxy_requests_total` + from + `[$__rate_interval]))`, "{{route}}"})
-	b.graph("Waiting callers", "Connections that wait, by process.", "short", false, query{`max by (instance) (llmguard_proxy_waiting_callers` + from + `)`, "{{instance}}"})
+	b.graph("Requests by status", "499: the caller left.", "reqps", true,
+		query{`sum by (status) (rate(llmguard_proxy_requests_total` + from + `[$__rate_interval]))`, "{{status}}"})
+	b.graph("Requests by route", "Routes are a fixed table; unknown paths are one of them.", "reqps", true,
+		query{`sum by (route) (rate(llmguard_proxy_requests_total` + from + `[$__rate_interval]))`, "{{route}}"})
+	b.graph("Waiting callers", "Connections that wait, by process.", "short", false,
+		query{`max by (instance) (llmguard_proxy_waiting_callers` + from + `)`, "{{instance}}"})
 
 	b.row("Processes")
-	b.graph("CPU", "Cores in use.", "short", false, query{`sum by (instance) (rate(process_cpu_seconds_total` + from + `[$__rate_interval]))`, "{{instance}}"})
-	b.graph("Memory", "Resident.", "bytes", false, query{`sum by (instance) (process_resident_memory_bytes` + from + `)`, "{{instance}}"})
-	b.graph("Goroutines", "A waiting caller has a few.", "short", false, query{`sum by (instance) (go_goroutines` + from + `)`, "{{instance}}"})
-	b.graph("Pauses of the collector, longest", "Of the last quarter of an hour.", "s", false, query{`max by (instance) (go_gc_duration_seconds{quantile="1", job=~"$job", instance=~"$instance"})`, "{{instance}}"})
-	b.graph("Open files", "Connections included.", "short", false, query{`sum by (instance) (process_open_fds` + from + `)`, "{{instance}}"})
-	b.graph("Configuration", "1: the last reload was taken.", "short", false, query{`min by (instance) (llmguard_config_last_reload_successful` + from + `)`, "{{instance}}"})
-	return dashboard("llmguard-health", "llmguard / store and proxies", "Whether Redis, the proxies and the workers are well.", b.panels)
+	b.graph("CPU", "Cores in use.", "short", false,
+		query{`sum by (instance) (rate(process_cpu_seconds_total` + from + `[$__rate_interval]))`, "{{instance}}"})
+	b.graph("Memory", "Resident.", "bytes", false,
+		query{`sum by (instance) (process_resident_memory_bytes` + from + `)`, "{{instance}}"})
+	b.graph("Goroutines", "A waiting caller has a few.", "short", false,
+		query{`sum by (instance) (go_goroutines` + from + `)`, "{{instance}}"})
+	b.graph("Pauses of the collector, longest", "Of the last quarter of an hour.", "s", false,
+		query{`max by (instance) (go_gc_duration_seconds{quantile="1", job=~"$job", instance=~"$instance"})`, "{{instance}}"})
+	b.graph("Open files", "Connections included.", "short", false,
+		query{`sum by (instance) (process_open_fds` + from + `)`, "{{instance}}"})
+	b.graph("Configuration", "1: the last reload was taken.", "short", false,
+		query{`min by (instance) (llmguard_config_last_reload_successful` + from + `)`, "{{instance}}"})
+	return dashboard("llmguard-health", "llmguard / store and proxies",
+		"Whether Redis, the proxies and the workers are well.", b.panels)
 }

@@ -111,7 +111,8 @@ func (b *bounder) of(limits []budget.Limit, subject budget.Subject, id string) m
 		parts[i] = unbound
 	}
 	for _, l := range limits {
-		if l.Subject != subject || l.Only != "" && l.Only != id || !enforced(l.Mode) || l.Metric == budget.Concurrency || !everything(l.Endpoints) {
+		if l.Subject != subject || l.Only != "" && l.Only != id || !enforced(l.Mode) || l.Metric == budget.Concurrency ||
+			!everything(l.Endpoints) {
 			continue
 		}
 		one := b.one(l, id)

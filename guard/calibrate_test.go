@@ -93,7 +93,7 @@ func (l *learner) billed(p *Plan, usage string) *Call {
 	l.t.Helper()
 	ctx := l.t.Context()
 	l.fake.ScriptModel(p.Target.Model, fakeprovider.Behaviour{RawUsage: usage})
-	c, err := l.Begin(ctx, p, wire.NewCallID(), 0, "")
+	c, err := l.begin(ctx, p, wire.NewCallID(), 0, "")
 	if err != nil {
 		l.t.Fatal(err)
 	}

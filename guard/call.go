@@ -73,7 +73,7 @@ type Call struct {
 	ID      string
 	Attempt int
 	JobID   string
-	Waited  time.Duration // in the queue, before Begin
+	Waited  time.Duration // in the queue, before the hold
 	Class   string        // of a job that nobody waits for: async or batch
 
 	Hold   *budget.Hold
@@ -91,12 +91,12 @@ type Call struct {
 	settling tracing.Span
 }
 
-// Begin holds what the plan holds first against every applying limit and spend
+// begin holds what the plan holds first against every applying limit and spend
 // cap, all or nothing. While the store is away it does as the org's
 // OnStoreFailure says.
 // A store that answers and is full is not unavailable: it refuses, whatever that says.
 // Errors are *Refusal, or wrap budget.ErrUnavailable.
-func (g *Guard) Begin(ctx context.Context, p *Plan, id string, attempt int, jobID string) (*Call, error) {
+func (g *Guard) begin(ctx context.Context, p *Plan, id string, attempt int, jobID string) (*Call, error) {
 	c := &Call{Plan: p, ID: id, Attempt: attempt, JobID: jobID, guard: g}
 	who := budget.Call{
 		ID: id, Attempt: attempt, Org: p.Caller.Org.ID, User: p.Caller.User, Key: p.Caller.Key,
@@ -141,7 +141,8 @@ func (g *Guard) voidLate(ctx context.Context, who budget.Call, caps []budget.Cap
 // faultOf says why an answer's usage cannot be billed, or nothing. Some servers
 // report zeros for what they did not count.
 func (c *Call) faultOf(a wire.Answer) string {
-	if a.Fault == "" && a.HasUsage && a.Usage.Input == 0 && a.Usage.Output == 0 && a.Usage.AudioMillis == 0 && c.Input > 0 {
+	if a.Fault == "" && a.HasUsage && a.Usage.Input == 0 && a.Usage.Output == 0 && a.Usage.AudioMillis == 0 &&
+		c.Input > 0 {
 		return "usage is all zero"
 	}
 	if a.Hidden && (c.Target.Provider.Kind == providers.Gemini || c.Price.Provider == "google") {

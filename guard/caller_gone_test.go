@@ -152,7 +152,7 @@ func TestGoneWhileHolding(t *testing.T) {
 	for range 50 {
 		ctx, cancel := context.WithCancel(t.Context())
 		go cancel()
-		c, err := r.guard.Begin(ctx, p, wire.NewCallID(), 1, "")
+		c, err := r.guard.begin(ctx, p, wire.NewCallID(), 1, "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -196,7 +196,7 @@ func TestStoreGone(t *testing.T) {
 	}
 	c.End(t.Context())
 	// What is not known to be held is not forwarded, and given back.
-	if _, err := r.guard.Begin(t.Context(), c.Plan, wire.NewCallID(), 1, ""); err == nil {
+	if _, err := r.guard.begin(t.Context(), c.Plan, wire.NewCallID(), 1, ""); err == nil {
 		t.Error("a call was admitted without a store")
 	}
 	short, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)

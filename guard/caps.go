@@ -17,19 +17,10 @@ func (p *Plan) capping(caps []budget.Cap) []budget.Cap {
 			if c.Provider != provider {
 				continue
 			}
-			if c.Limits = p.covering(c.Limits); len(c.Limits) > 0 {
+			c.Limits = p.applying(c.Limits)
+			if len(c.Limits) > 0 {
 				out = append(out, c)
 			}
-		}
-	}
-	return out
-}
-
-func (p *Plan) covering(limits []budget.Limit) []budget.Limit {
-	var out []budget.Limit
-	for _, l := range limits {
-		if l.Mode != budget.Off && covers(l, p.Request, p.Target) && !(p.Caller.Batched && l.Metric == budget.Concurrency) {
-			out = append(out, l)
 		}
 	}
 	return out
@@ -52,7 +43,7 @@ func (p *Plan) tooLarge(limits []budget.Limit) *budget.ExceededError {
 
 // amountOf is a limit's amount for this call now.
 func (p *Plan) amountOf(l *budget.Limit) int64 {
-	return l.AmountFor(budget.Call{Org: p.Caller.Org.ID, User: p.Caller.User, Key: p.Caller.Key, IP: p.Caller.IP}, now())
+	return l.AmountFor(p.Caller.subject(), now())
 }
 
 // capped words the refusal of a spend cap. Its amounts would tell the caller
@@ -63,13 +54,16 @@ func (e *Refusal) capped() *wire.Error {
 		whose = "this model's provider"
 	}
 	if e.Binding.Never {
-		return wire.QuotaExceeded("Budget exceeded: the call alone is larger than the spend cap of " + whose + ". No waiting makes this call fit." + e.Advice)
+		return wire.QuotaExceeded("Budget exceeded: the call alone is larger than the spend cap of " + whose +
+			". No waiting makes this call fit." + e.Advice)
 	}
 	if until := e.Binding.ClosedUntil; !until.IsZero() {
-		return wire.RateLimited(fmt.Sprintf("The spend cap of %s is closed until %s, because the store lost its data and what was used "+
-			"is not known. An operator can open it sooner: llmguard limits reopen --all.", whose, until.UTC().Format(time.RFC3339)),
+		return wire.RateLimited(fmt.Sprintf("The spend cap of %s is closed until %s, because the store lost its data and "+
+			"what was used is not known. An operator can open it sooner: llmguard limits reopen --all.", whose,
+			until.UTC().Format(time.RFC3339)),
 			e.Binding.Wait)
 	}
-	return wire.RateLimited(fmt.Sprintf("Rate limit reached: the spend cap of %s, which all its callers share, has no room for this call. Please try again in %s.%s",
+	return wire.RateLimited(fmt.Sprintf("Rate limit reached: the spend cap of %s, which all its callers share, has no "+
+		"room for this call. Please try again in %s.%s",
 		whose, round(e.Binding.Wait), e.Advice), e.Binding.Wait)
 }

@@ -58,7 +58,8 @@ func (c *circuit) told(org *Org, err error, now time.Time) {
 	defer c.mu.Unlock()
 	o := c.orgs[org.ID]
 	if !errors.Is(err, budget.ErrUnavailable) {
-		if delete(c.orgs, org.ID); o != nil && o.failures >= trips {
+		delete(c.orgs, org.ID)
+		if o != nil && o.failures >= trips {
 			c.log.Warn("the store answers again", "org", org.ID)
 		}
 		return
@@ -70,7 +71,8 @@ func (c *circuit) told(org *Org, err error, now time.Time) {
 	if errors.Is(err, errSilent) {
 		o.failures = max(o.failures, trips-1)
 	}
-	if o.failures++; o.failures == trips {
+	o.failures++
+	if o.failures == trips {
 		o.probe = now.Add(probeEvery)
 		c.log.Error("the store does not answer", "org", org.ID, "on_store_failure", string(org.OnStoreFailure), "err", err)
 	}

@@ -26,7 +26,8 @@ func (g *Guard) thing(ctx context.Context, c Caller, k *references, ref wire.Ref
 		ctx, cancel := context.WithTimeout(ctx, g.deadline+ownedMargin)
 		defer cancel()
 		k.conversation = ref.ID
-		if k.total, err = g.ownership.Tokens(ctx, c.Org.ID, ref.ID); err != nil {
+		k.total, err = g.ownership.Tokens(ctx, c.Org.ID, ref.ID)
+		if err != nil {
 			return fmt.Errorf("%w: %w", budget.ErrUnavailable, err)
 		}
 	}
@@ -111,7 +112,9 @@ const (
 // AddItems counts, before they are sent, what the items of a request add to a
 // conversation: those it contains, and those of earlier responses that it names. Added is
 // to be called with the status of the answer, 0 for none, and the error instead of it.
-func (g *Guard) AddItems(ctx context.Context, c Caller, id, call string, m wire.Mentions, named []ownership.Note) (added func(status int, err error), err error) {
+func (g *Guard) AddItems(ctx context.Context, c Caller, id, call string, m wire.Mentions,
+	named []ownership.Note,
+) (added func(status int, err error), err error) {
 	tokens := m.Items + m.Pictures*pictureItem + m.Documents*documentItem + outputs(named)
 	if tokens == 0 {
 		return func(int, error) {}, nil
@@ -155,7 +158,10 @@ func (e *upstreamCall) noteCompletion(a wire.Answer) {
 		return
 	}
 	e.noted = true
-	n := ownership.Note{ID: a.ID, Kind: ownership.Completion, User: c.Caller.User, Provider: c.Target.Provider.ID, Model: c.Request.Model}
+	n := ownership.Note{
+		ID: a.ID, Kind: ownership.Completion, User: c.Caller.User, Provider: c.Target.Provider.ID,
+		Model: c.Request.Model,
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(e.upstream), settleTimeout)
 	defer cancel()
 	if err := c.guard.keepThing(ctx, c.Caller, n); err != nil {

@@ -29,7 +29,8 @@ func (o *Org) at(p *providers.Provider) (*providers.Provider, error) {
 	case !has:
 		return p, nil
 	case own == "":
-		return nil, wire.ServiceUnavailable("Your organization's own credential at the provider cannot be read; the operator has been told", time.Minute, nil)
+		return nil, wire.ServiceUnavailable("Your organization's own credential at the provider cannot be read; the "+
+			"operator has been told", time.Minute, nil)
 	default:
 		return p.As(string(own)), nil
 	}

@@ -8,12 +8,12 @@ import (
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
-// beginOr is Begin; a call that does not fit is begun with the model that its org
+// beginOr is begin; a call that does not fit is begun with the model that its org
 // lists in place of its own, if it fits with that. With an error, which is the
 // one of the two that passes sooner, nothing is held. A job stays in the pool whose quota
 // it was given.
 func (g *Guard) beginOr(ctx context.Context, p *Plan, a Attempt) (*Call, error) {
-	call, err := g.Begin(ctx, p, a.ID, a.Number, a.JobID)
+	call, err := g.begin(ctx, p, a.ID, a.Number, a.JobID)
 	var refused *Refusal
 	if err == nil || !errors.As(err, &refused) || refused.Away {
 		return call, err
@@ -22,7 +22,7 @@ func (g *Guard) beginOr(ctx context.Context, p *Plan, a Attempt) (*Call, error) 
 	if other == nil || a.JobID != "" && other.Target.Pool != p.Target.Pool {
 		return nil, err
 	}
-	call, otherErr := g.Begin(ctx, other, a.ID, a.Number+1, a.JobID)
+	call, otherErr := g.begin(ctx, other, a.ID, a.Number+1, a.JobID)
 	if otherErr == nil {
 		return call, nil
 	}
@@ -53,7 +53,8 @@ func (g *Guard) cheaper(ctx context.Context, p *Plan) *Plan {
 	if name == "" || p.Request.Form != nil || p.instead != "" {
 		return nil
 	}
-	r, err := wire.ScanFor(p.Request.Endpoint, name, p.Request.Body, wire.Limits{MaxDepth: math.MaxInt32, MaxTokens: math.MaxInt32}) // it was scanned within its bounds
+	r, err := wire.ScanFor(p.Request.Endpoint, name, p.Request.Body,
+		wire.Limits{MaxDepth: math.MaxInt32, MaxTokens: math.MaxInt32}) // it was scanned within its bounds
 	if err != nil {
 		return nil
 	}

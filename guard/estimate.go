@@ -23,7 +23,8 @@ func (g *Guard) estimate(p *Plan) error {
 		return err
 	}
 	p.Input = input
-	if p.Output, err = p.outputBound(); err != nil {
+	p.Output, err = p.outputBound()
+	if err != nil {
 		return err
 	}
 	cost, err := p.ceiling(p.Output)
@@ -70,7 +71,8 @@ func (p *Plan) toolCalls() int64 {
 // nothing else, unless its price has that as a fee per request.
 func (p *Plan) searches() int64 {
 	model := strings.ToLower(p.Target.Model)
-	always := strings.Contains(model, "-search-preview") || strings.Contains(model, "-search-api") || strings.Contains(model, "sonar")
+	always := strings.Contains(model, "-search-preview") || strings.Contains(model, "-search-api") ||
+		strings.Contains(model, "sonar")
 	if p.Request.WebSearch || always && !p.Price.PerRequest() {
 		return 1
 	}
@@ -220,7 +222,8 @@ func (p *Plan) boundedTools() error {
 	}
 	if len(r.BuiltinTools) > 0 {
 		return wire.BadRequest("tools", "builtin_tool_refused",
-			"The built-in tool %q costs money this request does not bound. An operator can set allow_builtin_tools for the org", r.BuiltinTools[0])
+			"The built-in tool %q costs money this request does not bound. An operator can set allow_builtin_tools for the org",
+			r.BuiltinTools[0])
 	}
 	if r.WebSearch {
 		return wire.BadRequest("web_search_options", "builtin_tool_refused",

@@ -76,7 +76,8 @@ func (c *Call) cutError(err error) *wire.Error {
 	var refused *budget.ExceededError
 	if !errors.As(err, &refused) { // no store, or a hold that was lost
 		return wire.ServiceUnavailable(
-			"The limits cannot be checked at the moment, so the answer was cut off. The answer above is incomplete", time.Second, err)
+			"The limits cannot be checked at the moment, so the answer was cut off. The answer above is incomplete", time.Second,
+			err)
 	}
 	e := *refused
 	held := map[budget.Metric]int64{budget.Cost: int64(c.Hold.Max.Cost), budget.Tokens: c.Hold.Max.Tokens}

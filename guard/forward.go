@@ -235,7 +235,8 @@ func (e *upstreamCall) relayPlain(w http.ResponseWriter, resp *http.Response) er
 		return wire.Gone("answer_not_kept", "The call was completed and charged, but this proxy has no room for its answer")
 	}
 	if err != nil {
-		if e.broke(); e.gone() {
+		e.broke()
+		if e.gone() {
 			return ErrGone
 		}
 		return wire.BadGateway("The provider's answer broke off. The call may have been billed", err)
@@ -341,7 +342,7 @@ func (c *Call) relayError(w http.ResponseWriter, resp *http.Response, rest time.
 	return written(w.Write(answer))
 }
 
-// moneyGone are the codes of a 429 that no waiting mends (contract 5.2).
+// moneyGone are the codes of a 429 that no waiting fixes (docs/wire.md, Retry advice).
 var moneyGone = map[string]bool{
 	"insufficient_quota": true, "credit_balance_exhausted": true, "organization_spend_limit_exceeded": true,
 	"project_spend_limit_exceeded": true, "organization_usage_limit_exceeded": true,
@@ -354,9 +355,9 @@ func errorType(status int) string {
 	return "invalid_request_error"
 }
 
-// retryHeaders hands on a provider's advice on retrying, which only makes sense
-// with its own error (contract R5), and tells clients not to retry by themselves
-// what no waiting mends (R18), and what needs more than they wait (R17).
+// retryHeaders passes on a provider's advice on retrying, which only makes sense
+// with its own error, and advises clients not to retry what no waiting fixes or what
+// needs more than they wait (docs/wire.md, Retry advice).
 func retryHeaders(dst, src http.Header, spent bool) {
 	if spent {
 		dst.Set("X-Should-Retry", "false")
@@ -369,9 +370,8 @@ func retryHeaders(dst, src http.Header, spent bool) {
 	}
 }
 
-// parseError reads an error answer of the shape every SDK parses (contract
-// R12): error an object, message and type strings, code and param strings or
-// null. Any other answer is nil.
+// parseError reads an error answer of the shape every SDK parses (docs/wire.md, Error
+// bodies). Any other answer is nil.
 func parseError(status int, answer []byte) *wire.Error {
 	var e struct {
 		Error *struct {

@@ -1,7 +1,7 @@
 // Package guard is one paid call: priced before it leaves, held against every
 // limit of its org, forwarded, observed, and settled to what it really cost.
 //
-// The life of a call is Prepare (price it, no I/O) and Run: Begin (hold), take the
+// The life of a call is Prepare (price it, no I/O) and Run: hold, take the
 // provider's quota, Forward (send, relay, watch usage) and End (settle or void). A Call
 // that was begun must be ended; End on a call that never reached the provider gives the
 // whole hold back. If the process dies in between, the hold expires and is charged.
@@ -218,7 +218,9 @@ func New(o Options) *Guard {
 	}
 	g := &Guard{
 		spool: o.Spool, answerWait: answerPatience,
-		budget: o.Budget, counts: tokenizer.NewCache(), calibration: o.Calibration, quota: o.Quota, holders: newRecentHolders(), holds: make(chan struct{}, maxHolds), charged: o.Charged, ownership: o.Ownership, turns: o.Conversations, deadline: o.StoreDeadline, share: o.LocalShare,
+		budget: o.Budget, counts: tokenizer.NewCache(), calibration: o.Calibration, quota: o.Quota,
+		holders: newRecentHolders(), holds: make(chan struct{}, maxHolds), charged: o.Charged, ownership: o.Ownership,
+		turns: o.Conversations, deadline: o.StoreDeadline, share: o.LocalShare,
 		circuit: circuit{log: o.Log, orgs: map[string]*outage{}},
 		health:  health{ping: o.Budget.Ping, pings: map[string]*ping{}},
 		log:     o.Log, metrics: newMetrics(o.Metrics),
@@ -256,7 +258,7 @@ func (p *Policy) caller(org, user, key, ip string) (Caller, error) {
 func (g *Guard) Status(ctx context.Context, c Caller) ([]budget.Status, error) {
 	ctx, cancel := context.WithTimeout(ctx, g.deadline)
 	defer cancel()
-	return g.budget.Peek(ctx, c.Org.LimitsFor(c.User, c.Key), budget.Call{Org: c.Org.ID, User: c.User, Key: c.Key, IP: c.IP})
+	return g.budget.Peek(ctx, c.Org.LimitsFor(c.User, c.Key), c.subject())
 }
 
 // UserRollups returns what the caller's user spent in the UTC days of [from, to).

@@ -87,7 +87,9 @@ func (h *health) allAnswer(ctx context.Context, tags []string) error {
 // bound returns a context for one decision, which ends when the store does not answer for
 // the deadline, and then not a ping of some tag either: those of the keys that the decision
 // is about, an org's, a pool's, a spend cap's. They may be on different servers.
-func (h *health) bound(ctx context.Context, deadline time.Duration, tags ...string) (context.Context, context.CancelFunc) {
+func (h *health) bound(ctx context.Context, deadline time.Duration,
+	tags ...string,
+) (context.Context, context.CancelFunc) {
 	inner, cancel := context.WithCancelCause(ctx)
 	timer := time.AfterFunc(deadline, func() { cancel(h.doubt(inner, tags)) })
 	return bounded{inner}, func() {

@@ -50,7 +50,7 @@ func TestLateProcessIsNoOutage(t *testing.T) {
 	held, refused := 0, 0
 	for range callers {
 		wg.Go(func() {
-			call, err := g.Begin(t.Context(), plan, wire.NewCallID(), 1, "")
+			call, err := g.begin(t.Context(), plan, wire.NewCallID(), 1, "")
 			mu.Lock()
 			defer mu.Unlock()
 			var over *Refusal
@@ -104,7 +104,7 @@ func TestSilentStoreFailsClosed(t *testing.T) {
 	r := newRig(t, budget.Limit{ID: "n", Subject: budget.Org, Metric: budget.Requests, Shape: budget.Shape{Kind: budget.Window, Amount: 5, Window: time.Hour}})
 	g := r.impatient(func(rdb redis.UniversalClient) budget.Scripts { return redisconn.Pipelined(rdb) })
 	plan := r.plan(prompt("gpt-4o", "hi", `"max_tokens":5`))
-	call, err := g.Begin(t.Context(), plan, wire.NewCallID(), 1, "")
+	call, err := g.begin(t.Context(), plan, wire.NewCallID(), 1, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +112,7 @@ func TestSilentStoreFailsClosed(t *testing.T) {
 	if err := r.redis.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	_, err = g.Begin(t.Context(), plan, wire.NewCallID(), 1, "")
+	_, err = g.begin(t.Context(), plan, wire.NewCallID(), 1, "")
 	if !errors.Is(err, budget.ErrUnavailable) || g.StoreAway() != 1 {
 		t.Errorf("got %v, away for %d orgs; want it unavailable for 1", err, g.StoreAway())
 	}
@@ -120,7 +120,7 @@ func TestSilentStoreFailsClosed(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 6000 {
-		if call, err = g.Begin(t.Context(), plan, wire.NewCallID(), 1, ""); err == nil {
+		if call, err = g.begin(t.Context(), plan, wire.NewCallID(), 1, ""); err == nil {
 			call.End(t.Context())
 			return
 		}

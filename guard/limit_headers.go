@@ -48,13 +48,17 @@ func (t *headerWriter) usd(name string, n pricing.Nano) {
 
 // write sets the headers and gives t back.
 func (t *headerWriter) write(h http.Header) {
-	all, values, start := string(t.buf), make([]string, len(t.names)), 0
+	all := string(t.buf)
+	values := make([]string, len(t.names))
+	start := 0
 	for i, name := range t.names {
 		values[i] = all[start:t.ends[i]]
 		h[name] = values[i : i+1 : i+1]
 		start = t.ends[i]
 	}
-	t.names, t.ends, t.buf = t.names[:0], t.ends[:0], t.buf[:0]
+	t.names = t.names[:0]
+	t.ends = t.ends[:0]
+	t.buf = t.buf[:0]
 	headerWriters.Put(t)
 }
 

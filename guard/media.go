@@ -78,7 +78,8 @@ func (p *Plan) plainText(f wire.Media) (more int64, ok bool) {
 	const most = 1 << 20 // of base64; the text of more fills most contexts
 	raw := p.sent.Raw(f.Data)
 	at := indexAfterComma(raw)
-	if at < 0 || len(raw) > most || !bytes.HasPrefix(raw, []byte(`"data:text/`)) || strings.HasSuffix(strings.ToLower(f.Name), ".pdf") {
+	if at < 0 || len(raw) > most || !bytes.HasPrefix(raw, []byte(`"data:text/`)) ||
+		strings.HasSuffix(strings.ToLower(f.Name), ".pdf") {
 		return 0, false
 	}
 	text, err := base64.StdEncoding.DecodeString(string(raw[at : len(raw)-1]))

@@ -86,7 +86,8 @@ func (p *Plan) pictureOutput() (int64, error) {
 		return r.N * (i.Tokens*r.Creation.Pictures() + partialTokens*r.Creation.Partial), nil
 	case p.Price.HasImages():
 		return 0, wire.BadRequest("size", "image_not_priced",
-			"No price is known for a picture of size %.40q and quality %.40q by %.100q, so its cost cannot be held. An operator can add it under images of the model's price",
+			"No price is known for a picture of size %.40q and quality %.40q by %.100q, so its cost cannot be held. An "+
+				"operator can add it under images of the model's price",
 			r.Creation.Size, r.Creation.Quality, r.Model)
 	case p.Price.MaxOutput > 0:
 		return r.N * (p.Price.MaxOutput*r.Creation.Pictures() + partialTokens*r.Creation.Partial), nil
@@ -96,7 +97,8 @@ func (p *Plan) pictureOutput() (int64, error) {
 
 func unbounded(model, what string) error {
 	return wire.BadRequest("model", "request_not_priced",
-		"The price of %.100q does not say what this call can cost at most, so it cannot be held. An operator can add %s to the model's price", model, what)
+		"The price of %.100q does not say what this call can cost at most, so it cannot be held. An operator can add %s "+
+			"to the model's price", model, what)
 }
 
 // created adds what a creation counts to a usage.

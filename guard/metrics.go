@@ -45,10 +45,12 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Help: "Cost charged in USD, by priced model and by whether it is exact or estimated.",
 		}, []string{"model", "kind"}),
 		tokens: f.NewCounterVec(prometheus.CounterOpts{
-			Name: "llmguard_guard_tokens_total", Help: "Tokens billed, by priced model and class: input, cached_input, output, reasoning.",
+			Name: "llmguard_guard_tokens_total",
+			Help: "Tokens billed, by priced model and class: input, cached_input, output, reasoning.",
 		}, []string{"model", "class"}),
 		faults: f.NewCounter(prometheus.CounterOpts{
-			Name: "llmguard_guard_usage_faults_total", Help: "Answers whose usage was negative, absurd or of the wrong type, and was clamped.",
+			Name: "llmguard_guard_usage_faults_total",
+			Help: "Answers whose usage was negative, absurd or of the wrong type, and was clamped.",
 		}),
 		underpriced: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "llmguard_guard_underpriced_usd_total",
@@ -56,18 +58,22 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 				"model (a dearer one answered), cost (the answer reports more), output (it exceeded its output limit).",
 		}, []string{"pool", "reason"}),
 		settleErrors: f.NewCounter(prometheus.CounterOpts{
-			Name: "llmguard_guard_settle_errors_total", Help: "Ends of calls that were not written at once and went to the journal.",
+			Name: "llmguard_guard_settle_errors_total",
+			Help: "Ends of calls that were not written at once and went to the journal.",
 		}),
 		without: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "llmguard_guard_without_store_total",
-			Help: "Calls while the store was away that on_store_failure local or allow decided on, by mode and outcome: admitted, refused.",
+			Help: "Calls while the store was away that on_store_failure local or allow decided on, by mode and outcome: " +
+				"admitted, refused.",
 		}, []string{"mode", "outcome"}),
 		extensions: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "llmguard_guard_extensions_total",
-			Help: "Extensions of holds that grow with their stream, by outcome: extended, refused, store_error, ended (the hold had expired).",
+			Help: "Extensions of holds that grow with their stream, by outcome: extended, refused, store_error, ended (the " +
+				"hold had expired).",
 		}, []string{"outcome"}),
 		firstByte: f.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "llmguard_guard_upstream_first_byte_seconds", Help: "Time from sending a request to the provider's response header, by pool.",
+			Name:    "llmguard_guard_upstream_first_byte_seconds",
+			Help:    "Time from sending a request to the provider's response header, by pool.",
 			Buckets: []float64{.05, .1, .25, .5, 1, 2, 4, 8, 15, 30, 60, 120, 300},
 		}, []string{"pool"}),
 	}

@@ -21,9 +21,11 @@ func RegisterBounds(reg prometheus.Registerer, bounds func() map[string]Bound) e
 	}
 	return reg.Register(&boundCollector{
 		bounds: bounds,
-		hour: desc("org_worst_hour_usd", "The most in USD that an org can spend in an hour of the clock by its limits of cost and the spend caps; "+
-			"+Inf: they do not bound it. Beyond 500 orgs by id, the others together are _other.", "org"),
-		unbounded: desc("unbounded_orgs", "Orgs with calls that no enforced limit of cost, tokens or requests and no spend cap bounds."),
+		hour: desc("org_worst_hour_usd",
+			"The most in USD that an org can spend in an hour of the clock by its limits of cost and the spend caps; "+
+				"+Inf: they do not bound it. Beyond 500 orgs by id, the others together are _other.", "org"),
+		unbounded: desc("unbounded_orgs",
+			"Orgs with calls that no enforced limit of cost, tokens or requests and no spend cap bounds."),
 	})
 }
 

@@ -56,9 +56,13 @@ func (m *orgMetrics) of(org string) *orgSeries {
 	if len(m.series) >= maxOrgSeries && m.series[org] == nil {
 		org = otherOrgs
 	}
-	if s = m.series[org]; s == nil { // once for all others, too
+	s = m.series[org]
+	if s == nil { // once for all others, too
 		outcome := func(o string) prometheus.Counter { return m.admissions.WithLabelValues(org, o) }
-		s = &orgSeries{name: org, cost: m.cost.WithLabelValues(org), admitted: outcome("admitted"), refused: outcome("refused"), denied: outcome("never")}
+		s = &orgSeries{
+			name: org, cost: m.cost.WithLabelValues(org), admitted: outcome("admitted"),
+			refused: outcome("refused"), denied: outcome("never"),
+		}
 		m.series[org] = s
 	}
 	return s

@@ -18,20 +18,24 @@ import (
 // relays the answer to w. It costs nothing but a request of FetchPool's quota, which the
 // caller takes. Status is the provider's, 0 when there was none. Errors are *wire.Error,
 // providers.ErrStale or a *spool.FullError, with nothing written, or ErrGone.
-func (g *Guard) Fetch(ctx context.Context, w http.ResponseWriter, o *Org, n ownership.Note, r providers.Request) (status int, err error) {
+func (g *Guard) Fetch(ctx context.Context, w http.ResponseWriter, o *Org, n ownership.Note,
+	r providers.Request,
+) (status int, err error) {
 	return g.fetch(ctx, w, o, n, r, nil)
 }
 
 // FetchSeen is Fetch that shows an answer that is no failure to seen before anything is
 // written. Its error ends the request in place of the answer.
 func (g *Guard) FetchSeen(
-	ctx context.Context, w http.ResponseWriter, o *Org, n ownership.Note, r providers.Request, seen func(status int, answer []byte) error,
+	ctx context.Context, w http.ResponseWriter, o *Org, n ownership.Note, r providers.Request,
+	seen func(status int, answer []byte) error,
 ) (status int, err error) {
 	return g.fetch(ctx, w, o, n, r, seen)
 }
 
 func (g *Guard) fetch(
-	ctx context.Context, w http.ResponseWriter, o *Org, n ownership.Note, r providers.Request, seen func(int, []byte) error,
+	ctx context.Context, w http.ResponseWriter, o *Org, n ownership.Note, r providers.Request,
+	seen func(int, []byte) error,
 ) (status int, err error) {
 	p, err := g.Upstream(o, n.Provider)
 	if err != nil {
@@ -53,7 +57,8 @@ func (g *Guard) fetch(
 	defer resp.Body.Close()
 	if resp.StatusCode == http.StatusUnauthorized {
 		g.log.Error("the provider refuses our credential", "provider", p.ID, "status", resp.StatusCode)
-		return resp.StatusCode, wire.BadGateway("The provider refuses this proxy's credential; its operator has been told", nil)
+		return resp.StatusCode, wire.BadGateway("The provider refuses this proxy's credential; its operator has been told",
+			nil)
 	}
 	if resp.StatusCode >= 300 {
 		return resp.StatusCode, relayFailure(w, resp)
@@ -67,8 +72,8 @@ func (g *Guard) fetch(
 	defer kept.Close()
 	if seen == nil {
 		err = fillRedacted(resp, &kept)
-	} else if err = fill(resp, &kept); err == nil {
-		err = show(resp, &kept, seen)
+	} else {
+		err = fillShown(resp, &kept, seen)
 	}
 	var public *wire.Error
 	switch {
@@ -87,8 +92,12 @@ func (g *Guard) fetch(
 	return resp.StatusCode, written(0, err)
 }
 
-// show shows a whole answer to seen.
-func show(resp *http.Response, kept *spool.Buffer, seen func(int, []byte) error) error {
+// fillShown reads a whole answer and shows it to seen.
+func fillShown(resp *http.Response, kept *spool.Buffer, seen func(int, []byte) error) error {
+	err := fill(resp, kept)
+	if err != nil {
+		return err
+	}
 	body, err := kept.Bytes()
 	if err == nil {
 		err = seen(resp.StatusCode, body)
@@ -122,7 +131,8 @@ func (g *Guard) FetchPool(o *Org, n ownership.Note) string {
 func relayFailure(w http.ResponseWriter, resp *http.Response) error {
 	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxErrorAnswer))
 	if err != nil || resp.StatusCode < 400 || parseError(resp.StatusCode, answer) == nil {
-		return wire.BadGateway(fmt.Sprintf("The provider answered %d without an error this proxy can relay", resp.StatusCode), err)
+		return wire.BadGateway(fmt.Sprintf("The provider answered %d without an error this proxy can relay", resp.StatusCode),
+			err)
 	}
 	providers.CopyHeaders(w.Header(), resp.Header)
 	retryHeaders(w.Header(), resp.Header, false)
@@ -141,7 +151,8 @@ func (g *Guard) passEvents(ctx context.Context, w http.ResponseWriter, org strin
 	var events wire.Events
 	for {
 		n, err := resp.Body.Read(*buf)
-		if tooLarge := events.Feed((*buf)[:n]); tooLarge != nil {
+		tooLarge := events.Feed((*buf)[:n])
+		if tooLarge != nil {
 			return fmt.Errorf("the provider's answer is no stream: %w", tooLarge)
 		}
 		if err := room.Resize(ctx, events.Held()); err != nil {

@@ -75,7 +75,9 @@ func (p *passage) close() error {
 	case c.free, ep.Pictures(), c.Request.Creation == nil && ok && fault == "":
 		e.settlePlain(doc)
 	default:
-		c.Result.Model, c.Result.Tier, c.Result.Fault = a.Model, a.ServiceTier, fault
+		c.Result.Model = a.Model
+		c.Result.Tier = a.ServiceTier
+		c.Result.Fault = fault
 		c.chargeHold(NoUsage)
 		c.reported(a.Cost)
 		a.HasUsage = false

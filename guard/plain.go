@@ -36,7 +36,8 @@ func (e *upstreamCall) receive(resp *http.Response, kept *spool.Buffer) error {
 	}
 	body, err := kept.Bytes()
 	if c.translated() && err == nil {
-		if body, err = responses.Answer(body, e.reply()); err == nil {
+		body, err = responses.Answer(body, e.reply())
+		if err == nil {
 			err = kept.Replace(body)
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"time"
 
@@ -81,7 +80,8 @@ func (g *Guard) prepare(c Caller, r *wire.Request, kept references) (*Plan, erro
 	if err != nil {
 		return nil, notFound(r.Model)
 	}
-	if target, err = c.Org.owning(target); err != nil {
+	target, err = c.Org.owning(target)
+	if err != nil {
 		return nil, err
 	}
 	at := now()
@@ -105,7 +105,7 @@ func (g *Guard) prepare(c Caller, r *wire.Request, kept references) (*Plan, erro
 	if err := g.estimate(p); err != nil {
 		return nil, err
 	}
-	p.Limits = applying(c, r, target)
+	p.Limits = p.applying(c.Org.LimitsFor(c.User, c.Key))
 	p.Caps = p.capping(policy.Caps)
 	p.edit()
 	return p, p.identify()
@@ -119,7 +119,7 @@ func (p *Policy) Standing(c Caller, r *wire.Request) (providers.Target, []budget
 		return target, nil, nil, err
 	}
 	plan := &Plan{Caller: c, Request: r, Target: target}
-	return target, applying(c, r, target), plan.capping(p.Caps), nil
+	return target, plan.applying(c.Org.LimitsFor(c.User, c.Key)), plan.capping(p.Caps), nil
 }
 
 // allowed checks the org's and the key's model lists. Both answers are 404,
@@ -145,39 +145,6 @@ func unpriced(err error) error {
 		return wire.BadRequest("model", "model_not_priced", "%v", err)
 	}
 	return fmt.Errorf("price: %w", err)
-}
-
-// applying picks the limits of the org that concern a call.
-func applying(c Caller, r *wire.Request, t providers.Target) []budget.Limit {
-	all := c.Org.LimitsFor(c.User, c.Key)
-	other := func(l budget.Limit) bool { return l.Mode == budget.Off || !concerns(l, c) || !covers(l, r, t) }
-	if !slices.ContainsFunc(all, other) {
-		return slices.Clip(all) // as for most calls
-	}
-	return slices.DeleteFunc(slices.Clone(all), other)
-}
-
-// covers reports whether the call is among a limit's models and endpoints, the
-// model under either name: an alias is no way around a limit.
-func covers(l budget.Limit, r *wire.Request, t providers.Target) bool {
-	named := providers.MatchAny(l.Models, r.Model) || providers.MatchAny(l.Models, t.Model)
-	return named && providers.MatchAny(l.Endpoints, string(r.Endpoint))
-}
-
-func concerns(l budget.Limit, c Caller) bool {
-	if c.Batched && l.Metric == budget.Concurrency {
-		return false
-	}
-	switch l.Subject {
-	case budget.User:
-		return l.Only == "" || l.Only == c.User
-	case budget.Key:
-		return l.Only == "" || l.Only == c.Key
-	case budget.IP:
-		return c.IP != "" && (l.Only == "" || l.Only == c.IP)
-	default:
-		return true
-	}
 }
 
 // edit lists the changes the forwarded body needs; none leaves it byte for

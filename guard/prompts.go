@@ -19,7 +19,9 @@ func (g *Guard) prompted(c Caller, refs []wire.Ref) (k references, rest []wire.R
 		if !ok || len(c.Org.Providers) > 0 && !slices.Contains(c.Org.Providers, p.ID) || !mayPrompt(c.Org, p.ID, prompt) {
 			continue
 		}
-		k.provider, k.model, k.tokens = p.ID, prompt.Model, prompt.InputTokens
+		k.provider = p.ID
+		k.model = prompt.Model
+		k.tokens = prompt.InputTokens
 		return k, slices.Delete(slices.Clone(refs), at, at+1), nil
 	}
 	return k, nil, notOwned(refs[at])

@@ -26,7 +26,8 @@ func (g *Guard) Batches(c Caller, model string) (t providers.Target, byProvider 
 	if err := allowed(c, model); err != nil {
 		return t, false, err
 	}
-	if t, err = g.Policy().Providers.Resolve(model, c.Org.Providers); err != nil {
+	t, err = g.Policy().Providers.Resolve(model, c.Org.Providers)
+	if err != nil {
 		return t, false, notFound(model)
 	}
 	mode := c.Org.BatchMode
@@ -67,8 +68,10 @@ type Batched struct {
 func (g *Guard) HoldBatched(ctx context.Context, p *Plan, id string, attempt int, life time.Duration) (Batched, error) {
 	b := Batched{
 		ID: id, Attempt: attempt, Tier: p.Request.ServiceTier, Region: p.Request.InferenceGeo,
-		Input: p.Input, Output: p.Output, Most: int64(p.Max.Cost), At: p.at.Unix(), Store: p.Request.Store, LongCache: p.Request.LongCache,
-		WebSearch: p.Request.WebSearch, Provider: p.Target.Provider.ID, Model: p.Request.Model, Upstream: p.Target.Model, Endpoint: p.Request.Endpoint,
+		Input: p.Input, Output: p.Output, Most: int64(p.Max.Cost), At: p.at.Unix(), Store: p.Request.Store,
+		LongCache: p.Request.LongCache,
+		WebSearch: p.Request.WebSearch, Provider: p.Target.Provider.ID, Model: p.Request.Model, Upstream: p.Target.Model,
+		Endpoint: p.Request.Endpoint,
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer cancel()
@@ -118,7 +121,8 @@ func (g *Guard) EndBatched(ctx context.Context, c Caller, ends []BatchedEnd) ([]
 	costs := make([]pricing.Nano, len(ends))
 	for i, done := range g.budget.SettleAll(ctx, endings) {
 		r := &calls[i].Result
-		if costs[i] = r.Cost; done.Err == nil {
+		costs[i] = r.Cost
+		if done.Err == nil {
 			costs[i] = done.Receipt.Charged
 		}
 		// One that is too old was written by a process that died before it could say so.
@@ -152,15 +156,19 @@ func (g *Guard) batchedCall(ctx context.Context, c Caller, end *BatchedEnd) (*Ca
 	price, free, err := policy.priceOf(end.Endpoint, target, at)
 	unpriced := err != nil
 	if unpriced {
-		if price, err = freePrice(target, at); err != nil {
+		price, err = freePrice(target, at)
+		if err != nil {
 			return nil, fmt.Errorf("the price of %s: %w", end.Upstream, err)
 		}
 	}
 	plan := &Plan{
 		Caller: c, Target: target, Price: price, free: free, Input: end.Input, Output: end.Output, at: at,
-		Request: &wire.Request{Endpoint: end.Endpoint, Model: end.Model, Store: end.Store, LongCache: end.LongCache, WebSearch: end.WebSearch},
-		Max:     budget.Amounts{Cost: pricing.Nano(end.Most), Tokens: end.Input + end.Output},
-		terms:   pricing.Terms{ServiceTier: end.Tier, Region: end.Region, ProjectTier: p.ServiceTier, At: at, Batch: true},
+		Request: &wire.Request{
+			Endpoint: end.Endpoint, Model: end.Model, Store: end.Store, LongCache: end.LongCache,
+			WebSearch: end.WebSearch,
+		},
+		Max:   budget.Amounts{Cost: pricing.Nano(end.Most), Tokens: end.Input + end.Output},
+		terms: pricing.Terms{ServiceTier: end.Tier, Region: end.Region, ProjectTier: p.ServiceTier, At: at, Batch: true},
 	}
 	plan.Caps = plan.capping(policy.Caps)
 	hold := budget.Lost(end.call(c, price), plan.Caps...)

@@ -94,7 +94,8 @@ func (g *Guard) refs(c Caller, r *wire.Request) []wire.Ref {
 // stay with the provider, so it is nobody's.
 var kinds = map[wire.RefKind]ownership.Kind{
 	wire.RefResponse: "", wire.RefItem: "", wire.RefConversation: ownership.Conversation, wire.RefFile: ownership.File,
-	wire.RefVectorStore: ownership.VectorStore, wire.RefContainer: ownership.Container, wire.RefUploadPart: ownership.UploadPart,
+	wire.RefVectorStore: ownership.VectorStore, wire.RefContainer: ownership.Container,
+	wire.RefUploadPart: ownership.UploadPart,
 }
 
 // named finds the things that refs name. Each is the org's, of the kind named, and they
@@ -156,7 +157,8 @@ func (g *Guard) resolve(ctx context.Context, c Caller, refs []wire.Ref) (referen
 			k.last = ref.ID
 			continue
 		}
-		if counted[ref.ID] = true; n.Upstream != "" {
+		counted[ref.ID] = true
+		if n.Upstream != "" {
 			k.edits = append(k.edits, wire.Edit{Name: "previous_response_id", JSON: strconv.AppendQuote(nil, n.Upstream)})
 		}
 		k.tokens += n.Total
@@ -227,7 +229,10 @@ func (e *upstreamCall) note(a wire.Answer) {
 		notes = append(notes, other)
 	}
 	for _, id := range a.Items {
-		notes = append(notes, ownership.Note{ID: id, User: n.User, Provider: n.Provider, Here: n.Here, Response: a.ID, Output: n.Output})
+		notes = append(notes, ownership.Note{
+			ID: id, User: n.User, Provider: n.Provider, Here: n.Here, Response: a.ID,
+			Output: n.Output,
+		})
 	}
 	c.guard.ownership.Put(e.upstream, c.Caller.Org.ID, notes...)
 }
@@ -244,7 +249,9 @@ func freePrice(t providers.Target, at time.Time) (*pricing.Price, error) {
 
 // priceOf finds what a call of an endpoint to a target costs. Counting tokens is
 // free, whatever the model costs, and so are moderations by a model without a price.
-func (p *Policy) priceOf(ep wire.Endpoint, t providers.Target, at time.Time) (price *pricing.Price, free bool, err error) {
+func (p *Policy) priceOf(ep wire.Endpoint, t providers.Target,
+	at time.Time,
+) (price *pricing.Price, free bool, err error) {
 	switch {
 	case !ep.Free():
 		price, err = p.price(t, at)

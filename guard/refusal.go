@@ -46,8 +46,8 @@ func (e *Refusal) Public() *wire.Error {
 	}
 	b := e.Binding
 	if !b.ClosedUntil.IsZero() {
-		return wire.RateLimited(fmt.Sprintf("Limit %q of this %s is closed until %s, because the store lost its data and what was used "+
-			"is not known. An operator can open it sooner: llmguard limits reopen.", b.LimitID, b.Subject,
+		return wire.RateLimited(fmt.Sprintf("Limit %q of this %s is closed until %s, because the store lost its data and "+
+			"what was used is not known. An operator can open it sooner: llmguard limits reopen.", b.LimitID, b.Subject,
 			b.ClosedUntil.UTC().Format(time.RFC3339)), b.Wait)
 	}
 	text := fmt.Sprintf("limit %q of this %s (%s): Limit %s, Used %s, Requested %s.",
@@ -55,7 +55,8 @@ func (e *Refusal) Public() *wire.Error {
 	if b.Never {
 		return wire.QuotaExceeded("Budget exceeded for " + text + " No waiting makes this call fit." + e.Advice)
 	}
-	return wire.RateLimited(fmt.Sprintf("Rate limit reached for %s Please try again in %s.%s", text, round(b.Wait), e.Advice), b.Wait)
+	return wire.RateLimited(fmt.Sprintf("Rate limit reached for %s Please try again in %s.%s", text, round(b.Wait),
+		e.Advice), b.Wait)
 }
 
 // Tell adds the state of the limits to the headers of a refusal.
@@ -169,7 +170,8 @@ func (p *Plan) advice(e *budget.ExceededError) string {
 	}
 	text := p.largest(p.rooms(e))
 	if text == "" && e.Binding.Never && p.unread > 0 {
-		text = fmt.Sprintf(" Its documents are held at %d tokens of input, all that the model can take in. An operator can set document_tokens of the provider.", p.unread)
+		text = fmt.Sprintf(" Its documents are held at %d tokens of input, all that the model can take in. An operator "+
+			"can set document_tokens of the provider.", p.unread)
 	}
 	return text
 }

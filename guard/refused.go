@@ -15,7 +15,8 @@ func idle(status int) bool {
 }
 
 func busy(status int) bool {
-	return status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable || status == wire.StatusOverloaded
+	return status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable ||
+		status == wire.StatusOverloaded
 }
 
 // refused is the outcome of a call whose provider was idle.

@@ -68,10 +68,12 @@ func (g *Guard) MayKeep(ctx context.Context, c Caller, k ownership.Kind) error {
 	defer cancel()
 	err := g.ownership.Room(ctx, c.Org.ID, c.User, k)
 	if errors.Is(err, ownership.ErrTooMany) {
-		return wire.BadRequest("", "too_many_objects", "Your organization has %d of these, which is the most it may have. Delete some first", ownership.MostKept)
+		return wire.BadRequest("", "too_many_objects",
+			"Your organization has %d of these, which is the most it may have. Delete some first", ownership.MostKept)
 	}
 	if errors.Is(err, ownership.ErrNoRoom) {
-		return wire.RateLimited("Your organization has its share of the memory of the store (queue.memory_org_share). Delete some of what it keeps", roomPause)
+		return wire.RateLimited("Your organization has its share of the memory of the store (queue.memory_org_share). "+
+			"Delete some of what it keeps", roomPause)
 	}
 	return stored(err)
 }
@@ -94,7 +96,8 @@ func (g *Guard) keepThing(ctx context.Context, c Caller, n ownership.Note) error
 	}
 	var err error
 	for range 3 {
-		if err = g.ownership.Keep(ctx, c.Org.ID, n); err == nil {
+		err = g.ownership.Keep(ctx, c.Org.ID, n)
+		if err == nil {
 			return nil
 		}
 	}
@@ -117,7 +120,8 @@ func (g *Guard) discard(ctx context.Context, c Caller, n ownership.Note, cause e
 	log := g.log.With("org", c.Org.ID, "provider", n.Provider, "kind", string(n.Kind), "thing", n.ID, "err", cause)
 	status, _, err := g.Read(ctx, c.Org, n, r)
 	if err != nil || status >= 300 && status != http.StatusNotFound {
-		log.Error("the provider keeps something that could not be noted: no org can use or delete it", "status", status, "delete_err", err)
+		log.Error("the provider keeps something that could not be noted: no org can use or delete it", "status", status,
+			"delete_err", err)
 		return
 	}
 	log.Warn("something that could not be noted was deleted at the provider")
@@ -125,8 +129,9 @@ func (g *Guard) discard(ctx context.Context, c Caller, n ownership.Note, cause e
 
 // thingPaths are where a provider has what it keeps.
 var thingPaths = map[ownership.Kind]string{
-	ownership.Conversation: "/conversations/", ownership.File: "/files/", ownership.Upload: "/uploads/", ownership.VectorStore: "/vector_stores/",
-	ownership.Container: "/containers/", ownership.Completion: "/chat/completions/",
+	ownership.Conversation: "/conversations/", ownership.File: "/files/", ownership.Upload: "/uploads/",
+	ownership.VectorStore: "/vector_stores/",
+	ownership.Container:   "/containers/", ownership.Completion: "/chat/completions/",
 }
 
 // ChangeThing notes another state of something.
@@ -145,7 +150,9 @@ func (g *Guard) ForgetThing(ctx context.Context, c Caller, n ownership.Note) err
 
 // Things lists what the caller's org has of a kind; of what is private, the caller's own.
 // The error is owned.ErrNoSuch or wraps budget.ErrUnavailable.
-func (g *Guard) Things(ctx context.Context, c Caller, k ownership.Kind, p ownership.Page) ([]ownership.Note, bool, error) {
+func (g *Guard) Things(ctx context.Context, c Caller, k ownership.Kind,
+	p ownership.Page,
+) ([]ownership.Note, bool, error) {
 	if g.ownership == nil && p.After == "" && p.Before == "" {
 		return nil, false, nil
 	}
@@ -183,7 +190,8 @@ func (g *Guard) Fee(c Caller, provider, endpoint, entry string, units int64) (*P
 	}
 	price, err := policy.Catalogue.Lookup(p.ID, entry, at)
 	if err != nil {
-		return nil, wire.BadRequest("", "not_priced", "This costs money and has no price here: an operator can add one for %q to the prices", entry)
+		return nil, wire.BadRequest("", "not_priced",
+			"This costs money and has no price here: an operator can add one for %q to the prices", entry)
 	}
 	plan := &Plan{
 		Caller: c, Target: target, Price: price, at: at, free: true,
@@ -191,11 +199,12 @@ func (g *Guard) Fee(c Caller, provider, endpoint, entry string, units int64) (*P
 		terms:   pricing.Terms{At: at},
 	}
 	plan.sent = plan.Request
-	if plan.Max.Cost, err = price.Ceiling(pricing.Usage{Requests: units}, plan.terms); err != nil {
+	plan.Max.Cost, err = price.Ceiling(pricing.Usage{Requests: units}, plan.terms)
+	if err != nil {
 		return nil, wire.BadRequest("", "not_priced", "This cannot be priced: %v", err)
 	}
 	plan.First = plan.Max
-	plan.Limits = applying(c, plan.Request, target)
+	plan.Limits = plan.applying(c.Org.LimitsFor(c.User, c.Key))
 	plan.Caps = plan.capping(policy.Caps)
 	return plan, nil
 }
@@ -227,7 +236,9 @@ func gone() *wire.Error {
 
 // Read asks the provider about something it keeps for an org and returns the answer
 // instead of relaying it. Status is 0 when there was none.
-func (g *Guard) Read(ctx context.Context, o *Org, n ownership.Note, r providers.Request) (status int, body []byte, err error) {
+func (g *Guard) Read(ctx context.Context, o *Org, n ownership.Note,
+	r providers.Request,
+) (status int, body []byte, err error) {
 	status, err = g.fetch(ctx, &unseen{}, o, n, r, func(_ int, answer []byte) error {
 		body = bytes.Clone(answer)
 		return errRead

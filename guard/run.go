@@ -44,6 +44,9 @@ type Attempt struct {
 	// Repeats says that the call will be made again when the provider fails: a complete 5xx
 	// answer is then returned as *FailureError, and not relayed.
 	Repeats bool
+	// Send sends the request in place of Forward, for operations whose price is a fee. It
+	// calls Call.Paid, and returns providers.ErrStale when fresh has turned false.
+	Send func(ctx context.Context, c *Call, fresh func() bool) error
 	// Sent is called when the request has been sent and its body is needed no more;
 	// nil: nobody is told.
 	Sent func()
@@ -84,10 +87,20 @@ func (g *Guard) Run(ctx context.Context, p *Plan, a Attempt, w http.ResponseWrit
 		if err := q.Take(ctx, c); err != nil {
 			return c, err
 		}
-		err := c.Forward(ctx, w, Forwarding{Header: a.Header, Query: a.Query, Fresh: q.Fresh, Repeats: a.Repeats, Sent: a.Sent})
-		q.Give(ctx, c)
+		err := a.send(ctx, c, q, w)
 		if try == staleTries || !errors.Is(err, providers.ErrStale) {
 			return c, err
 		}
 	}
+}
+
+// send sends the request, and gives back what was taken of the quota.
+func (a *Attempt) send(ctx context.Context, c *Call, q Quota, w http.ResponseWriter) error {
+	defer q.Give(ctx, c)
+	if a.Send != nil {
+		return a.Send(ctx, c, q.Fresh)
+	}
+	return c.Forward(ctx, w, Forwarding{
+		Header: a.Header, Query: a.Query, Fresh: q.Fresh, Repeats: a.Repeats, Sent: a.Sent,
+	})
 }

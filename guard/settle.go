@@ -57,7 +57,8 @@ func (g *Guard) nextFlight() []*Call {
 	defer g.endingMu.Unlock()
 	n := min(len(g.ending), flight)
 	calls := g.ending[:n:n]
-	if g.ending = g.ending[n:]; len(g.ending) == 0 {
+	g.ending = g.ending[n:]
+	if len(g.ending) == 0 {
 		g.ending = nil
 	}
 	g.flying = n > 0

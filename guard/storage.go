@@ -192,7 +192,8 @@ func (g *Guard) chargeDay(ctx context.Context, c Caller, n ownership.Note) error
 			Endpoint: "vector_stores", PriceVersion: plan.Price.Version,
 		},
 		Amount: cost, By: "llmguard", Limits: plan.Limits,
-		Reason: fmt.Sprintf("storage of vector store %s: %d MB for the day from %s", n.ID, units, time.Unix(n.Paid, 0).UTC().Format(time.DateTime)),
+		Reason: fmt.Sprintf("storage of vector store %s: %d MB for the day from %s", n.ID, units,
+			time.Unix(n.Paid, 0).UTC().Format(time.DateTime)),
 	})
 	if errors.Is(err, budget.ErrConflict) { // another process has charged it, by another size
 		return nil

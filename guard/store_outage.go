@@ -68,7 +68,7 @@ func (g *Guard) admit(ctx context.Context, p *Plan, who budget.Call) (*budget.Ho
 	return g.budget.AdmitShare(ctx, p.Limits, who, p.Max, g.share, p.Caps...)
 }
 
-// beginWithout is Begin while the store is away, after a hold that may have been
+// beginWithout is begin while the store is away, after a hold that may have been
 // applied if the store was asked.
 func (g *Guard) beginWithout(ctx context.Context, c *Call, who budget.Call, asked bool) (*Call, error) {
 	mode := c.Caller.Org.OnStoreFailure
@@ -81,7 +81,9 @@ func (g *Guard) beginWithout(ctx context.Context, c *Call, who budget.Call, aske
 		return nil, c.away(err)
 	}
 	g.metrics.without.WithLabelValues(string(mode), "admitted").Inc()
-	c.Hold, c.held, c.Without = h, c.Output, mode
+	c.Hold = h
+	c.held = c.Output
+	c.Without = mode
 	c.Result.Outcome = Unsent
 	return c, nil
 }

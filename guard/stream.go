@@ -79,7 +79,8 @@ func (e *upstreamCall) relayStream(w http.ResponseWriter, resp *http.Response) e
 		n, err := r.body.Read(*buf)
 		if n > 0 || err == nil {
 			e.behind.taken()
-			if stop := r.take((*buf)[:n]); stop != nil {
+			stop := r.take((*buf)[:n])
+			if stop != nil {
 				err = stop
 			}
 			e.behind.passed()
@@ -302,8 +303,8 @@ func brokenOff(err error) *wire.Error {
 	return wire.BadGateway(text+". The answer above is incomplete", err)
 }
 
-// fail ends the stream with an error frame (contract R14, R15), and tells its
-// cost in a trailer.
+// fail ends the stream with an error frame (docs/wire.md, Errors in a stream), and
+// reports its cost in a trailer.
 func (r *relay) fail(e *wire.Error) error {
 	r.call.Result.Ending = e
 	if r.call.Request.Endpoint == wire.Responses {

@@ -18,12 +18,16 @@ import (
 // operations are what OpenTelemetry's conventions call the endpoints; others go
 // by their own names.
 var operations = map[wire.Endpoint]string{
-	wire.ChatCompletions: "chat", wire.Responses: "chat", wire.Completions: "text_completion", wire.Embeddings: "embeddings",
+	wire.ChatCompletions: "chat", wire.Responses: "chat", wire.Completions: "text_completion",
+	wire.Embeddings: "embeddings",
 }
 
 // vendors are what the conventions call the vendors of the price catalogue, where
 // that is something else.
-var vendors = map[string]string{"google": "gcp.gemini", "mistral": "mistral_ai", "x-ai": "x_ai", "moonshotai": "moonshot_ai"}
+var vendors = map[string]string{
+	"google": "gcp.gemini", "mistral": "mistral_ai", "x-ai": "x_ai",
+	"moonshotai": "moonshot_ai",
+}
 
 // traceHold says what became of a hold.
 func (p *Plan) traceHold(span tracing.Span, err error) {

@@ -63,7 +63,9 @@ func (p *Plan) translate() error {
 }
 
 // conversation reads what a request goes on from, and the items it refers to.
-func (g *Guard) conversation(ctx context.Context, c Caller, refs []wire.Ref, of map[string]string) (turns []conversation.Turn, items map[string][]byte, err error) {
+func (g *Guard) conversation(ctx context.Context, c Caller, refs []wire.Ref,
+	of map[string]string,
+) (turns []conversation.Turn, items map[string][]byte, err error) {
 	if g.turns == nil {
 		return nil, nil, notOwned(refs[0])
 	}
@@ -72,7 +74,8 @@ func (g *Guard) conversation(ctx context.Context, c Caller, refs []wire.Ref, of 
 	read := map[string]conversation.Turn{}
 	for _, ref := range refs {
 		if ref.Kind == wire.RefResponse {
-			if turns, err = g.turns.Load(ctx, c.Org.ID, ref.ID); err != nil {
+			turns, err = g.turns.Load(ctx, c.Org.ID, ref.ID)
+			if err != nil {
 				return nil, nil, unkept(ref, err)
 			}
 			read[ref.ID] = turns[len(turns)-1]
@@ -86,12 +89,14 @@ func (g *Guard) conversation(ctx context.Context, c Caller, refs []wire.Ref, of 
 		id := of[ref.ID]
 		turn, ok := read[id]
 		if !ok {
-			if turn, err = g.turns.Get(ctx, c.Org.ID, id); err != nil {
+			turn, err = g.turns.Get(ctx, c.Org.ID, id)
+			if err != nil {
 				return nil, nil, unkept(ref, err)
 			}
 			read[id] = turn
 		}
-		if items[ref.ID] = responses.Item(responses.Output(turn.Response), ref.ID); items[ref.ID] == nil {
+		items[ref.ID] = responses.Item(responses.Output(turn.Response), ref.ID)
+		if items[ref.ID] == nil {
 			return nil, nil, notOwned(ref)
 		}
 	}

@@ -125,8 +125,8 @@ func (c *Call) mostCount() int64 {
 // overrun is what the caller is told of an answer that was cut off because the
 // provider did not keep to its output limit.
 func (c *Call) overrun() *wire.Error {
-	return wire.BadGateway(fmt.Sprintf("The provider exceeded the output limit of %d tokens, which is all that is held for this "+
-		"call. The answer above was cut off and is incomplete", c.Output), nil)
+	return wire.BadGateway(fmt.Sprintf("The provider exceeded the output limit of %d tokens, which is all that is held "+
+		"for this call. The answer above was cut off and is incomplete", c.Output), nil)
 }
 
 // tellUnderpriced counts what a call cost more than it was priced at, and tells the
@@ -135,7 +135,8 @@ func (c *Call) tellUnderpriced() {
 	for why, by := range c.Result.Underpriced {
 		g, model := c.guard, c.Price.Model
 		g.metrics.underpriced.WithLabelValues(c.Target.Pool, string(why)).Add(by.Float()) // a metric, not the ledger
-		if _, told := g.told.LoadOrStore(string(why)+" "+c.Target.Provider.ID+" "+model, true); !told {
+		_, told := g.told.LoadOrStore(string(why)+" "+c.Target.Provider.ID+" "+model, true)
+		if !told {
 			g.log.Warn("call cost more than its price", "reason", string(why), "provider", c.Target.Provider.ID, "model", model,
 				"answered", c.Result.Model, "more", by.String(), "call", c.ID)
 		}

@@ -296,16 +296,18 @@ func (w *watch) jobs(rdb redis.UniversalClient) {
 		return j.ID
 	}
 	g, err := q.Quota().Take(ctx, quota.Request{Pool: "p", ID: wire.NewCallID(), Org: "acme", User: "alice", Tokens: 10})
-	w.try(err, q.Quota().Give(ctx, g, true), q.Quota().Block(ctx, "p", time.Millisecond))
+	w.try(err)
+	q.Quota().Step(ctx) // renews the lease of what is open
+	w.try(q.Quota().Give(ctx, g, true), q.Quota().Block(ctx, "p", time.Millisecond))
 	_, err = q.Quota().Observe(ctx, "p", quota.Head{Status: http.StatusTooManyRequests, Header: http.Header{"Retry-After": {"0"}}, Sent: time.Now()})
 	w.try(err)
 	j, err := q.Job(ctx, "acme", put())
 	w.try(err)
 	_, _, err = q.Position(ctx, j)
 	w.try(err)
-	_, err = q.Reserve(ctx, "acme", j.ID, time.Minute)
+	_, err = q.Places().Reserve(ctx, "acme", j.ID, time.Minute)
 	w.try(err)
-	_, err = q.Return(ctx, "acme", j.ID, time.Minute, time.Minute)
+	_, err = q.Places().Return(ctx, "acme", j.ID, time.Minute, time.Minute)
 	w.try(err)
 	_, err = q.Depth(ctx, "p")
 	w.try(err)

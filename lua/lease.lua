@@ -6,11 +6,9 @@ redis.call('ZREM', KEYS[1], '') -- removes nothing: after it a full memory refus
 local now, lease = now_us(ARGV[1]), tonumber(ARGV[2])
 local till, out, seen = int(now + lease), {}, false
 for i = 3, #ARGV, 2 do
-  local id, token, letter = ARGV[i], ARGV[i + 1], 'k'
+  local id, token, letter = ARGV[i], ARGV[i + 1], 'l'
   local rec = redis.call('HGET', KEYS[3], id)
-  if not rec or string.match(rec, '^%S+') ~= token then
-    letter = 'l'
-  else
+  if rec and string.match(rec, '^%S+') == token then
     redis.call('ZADD', KEYS[2], till, id)
     redis.call('ZADD', KEYS[1], till, id)
     letter, seen = redis.call('HGET', KEYS[4], id) or 'k', true

@@ -55,7 +55,8 @@ func (e *UnknownModelError) Error() string {
 	var why string
 	switch {
 	case len(e.Providers) > 0:
-		why = fmt.Sprintf("the model is priced differently by %s; name one of them as the provider, or", strings.Join(e.Providers, ", "))
+		why = fmt.Sprintf("the model is priced differently by %s; name one of them as the provider, or",
+			strings.Join(e.Providers, ", "))
 	case !e.NotBefore.IsZero():
 		why = fmt.Sprintf("its first known price begins on %s;", e.NotBefore.UTC().Format(time.DateOnly))
 	default:
@@ -66,7 +67,8 @@ func (e *UnknownModelError) Error() string {
 		provider = fmt.Sprintf(" at provider %.60q", e.Provider)
 	}
 	return fmt.Sprintf("no price for model %.100q%s: %s add it under prices in the configuration, in USD per 1M tokens, "+
-		`for example: prices: [{model: NAME, provider: PROVIDER, prices: [{input: "1.25", output: "10"}]}]`, e.Model, provider, why)
+		`for example: prices: [{model: NAME, provider: PROVIDER, prices: [{input: "1.25", output: "10"}]}]`, e.Model,
+		provider, why)
 }
 
 //go:embed prices.yaml
@@ -165,7 +167,8 @@ func (c *Catalogue) Lookup(provider, model string, at time.Time) (*Price, error)
 	e := c.known.get(provider, model)
 	if e == nil {
 		var rivals []string
-		if e, rivals = c.match(provider, model); e == nil {
+		e, rivals = c.match(provider, model)
+		if e == nil {
 			return nil, &UnknownModelError{Provider: provider, Model: model, Providers: rivals}
 		}
 		c.known.put(provider, model, e)
@@ -354,7 +357,8 @@ func (c *Catalogue) hash() string {
 	fmt.Fprintf(h, "unit %s\n", c.unit)
 	for i, l := range c.layers {
 		for _, e := range l.entries {
-			fmt.Fprintf(h, "layer %d\n%q %q %q %q %d %d\n", i, e.src.Provider, e.src.Model, e.src.Names, e.src.Prefixes, e.src.Context, e.src.MaxOutput)
+			fmt.Fprintf(h, "layer %d\n%q %q %q %q %d %d\n", i, e.src.Provider, e.src.Model, e.src.Names, e.src.Prefixes,
+				e.src.Context, e.src.MaxOutput)
 			for _, f := range facts(e.src) {
 				fmt.Fprintln(h, f.name, f.value)
 			}

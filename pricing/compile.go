@@ -163,7 +163,10 @@ func (c *entry) addRow(r Row) error {
 }
 
 func (r Rates) check() error {
-	for _, x := range []Rate{r.Input, r.CachedInput, r.CacheWrite, r.CacheWrite1h, r.Output, r.ImageIn, r.ImageOut, r.AudioIn, r.AudioOut, r.Characters} {
+	for _, x := range []Rate{
+		r.Input, r.CachedInput, r.CacheWrite, r.CacheWrite1h, r.Output, r.ImageIn, r.ImageOut,
+		r.AudioIn, r.AudioOut, r.Characters,
+	} {
 		if x.Pico < 0 || x.Pico > maxTokenRate {
 			return errors.New("a token price is outside [0, 1,000,000 per token]")
 		}
@@ -274,7 +277,8 @@ func (p *period) check() error {
 			}
 		}
 		if same != len(p.edges) || !slices.Contains(p.edges, r.over) {
-			return fmt.Errorf("prices for service_tier %q region %q need the same context_over edges as the default price", r.tier, r.region)
+			return fmt.Errorf("prices for service_tier %q region %q need the same context_over edges as the default price",
+				r.tier, r.region)
 		}
 	}
 	return nil

@@ -100,7 +100,8 @@ func Verify(c *Catalogue, at time.Time, feeds ...*Feed) ([]Disagreement, error) 
 	catalogues := make([]*Catalogue, len(feeds))
 	for i, f := range feeds {
 		var err error
-		if catalogues[i], err = f.Catalogue(); err != nil {
+		catalogues[i], err = f.Catalogue()
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -140,7 +141,8 @@ func (d *Disagreement) add(source string, e *entry, at time.Time, field string, 
 		if !r.EffectiveFrom.IsZero() {
 			start = r.EffectiveFrom.Unix()
 		}
-		if start != from || r.ServiceTier != "" || r.Region != "" || len(r.UTCHours) > 0 || (r.ContextOver > 0) != long || r.ContextOver < over {
+		if start != from || r.ServiceTier != "" || r.Region != "" || len(r.UTCHours) > 0 || (r.ContextOver > 0) != long ||
+			r.ContextOver < over {
 			continue
 		}
 		over = r.ContextOver

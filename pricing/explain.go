@@ -64,7 +64,9 @@ func (p *Price) Entry() Entry { return p.entry.src }
 // people, not for the path of a call.
 func (p *Price) Explain(u Usage, t Terms) (Bill, error) {
 	u, _ = u.Clamp()
-	e, unix, region := p.entry, p.instant(t).Unix(), canonicalRegion(t.Region)
+	e := p.entry
+	unix := p.instant(t).Unix()
+	region := canonicalRegion(t.Region)
 	minute := int(floorMod(unix, 24*60*60) / 60)
 	tiers := e.chargedTiers(nil, t)
 	b := Bill{Assumed: len(tiers) > 1}
@@ -78,7 +80,9 @@ func (p *Price) Explain(u Usage, t Terms) (Bill, error) {
 		}
 		if list == nil || n > b.Charge {
 			list = pay
-			b.Row, b.Tier, b.Charge = e.source(r, e.periodAt(unix).from), tier, n
+			b.Row = e.source(r, e.periodAt(unix).from)
+			b.Tier = tier
+			b.Charge = n
 		}
 	}
 	for i, m := range e.mults {
@@ -107,7 +111,8 @@ func (e *entry) source(r *row, from int64) Row {
 func (b *Bill) add(r *rates, u *Usage) {
 	in, out := r.classes(u)
 	b.Tokens = slices.Concat(
-		split("input", r.input, u.Input, in[:], []string{"cached_input", "cache_write", "cache_write_1h", "audio_in", "image_in"}),
+		split("input", r.input, u.Input, in[:],
+			[]string{"cached_input", "cache_write", "cache_write_1h", "audio_in", "image_in"}),
 		split("output", r.output, u.Output, out[:], []string{"audio_out", "image_out"}))
 	sum, scale := new(big.Int), feeDigits
 	for _, l := range b.Tokens {
@@ -133,7 +138,10 @@ func (b *Bill) add(r *rates, u *Usage) {
 		}
 	}
 	if n := new(big.Int).SetUint64(r.minutes(u)); n.Sign() > 0 {
-		b.Fees = append(b.Fees, Line{Name: "per_minute", Count: u.AudioMillis, Rate: Pico(r.perMinute), USD: formatDigits(n.String(), feeDigits)})
+		b.Fees = append(b.Fees, Line{
+			Name: "per_minute", Count: u.AudioMillis, Rate: Pico(r.perMinute),
+			USD: formatDigits(n.String(), feeDigits),
+		})
 		sum.Add(sum, n.Mul(n, shift))
 	}
 	b.Exact = formatDigits(sum.String(), scale)

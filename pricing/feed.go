@@ -95,7 +95,8 @@ func jsonProblem(text []byte, err error) (offset int64, what error) {
 	var syntax *json.SyntaxError
 	var kind *json.UnmarshalTypeError
 	switch {
-	case errors.As(err, &syntax) && syntax.Offset >= int64(len(text)) && strings.Contains(syntax.Error(), "unexpected end"):
+	case errors.As(err, &syntax) && syntax.Offset >= int64(len(text)) &&
+		strings.Contains(syntax.Error(), "unexpected end"):
 		return syntax.Offset, errors.New("the JSON ends too early: is the file whole?")
 	case errors.As(err, &syntax):
 		return syntax.Offset, fmt.Errorf("not JSON: %w", err)

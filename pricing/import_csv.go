@@ -14,7 +14,8 @@ import (
 // csvColumns are the columns of a price list in CSV, those needed first. Prices are USD
 // per 1M tokens, limits are tokens.
 var csvColumns = []string{
-	"model", "provider", "input", "output", "cached_input", "cache_write", "cache_write_1h", "per_request", "per_tool_call",
+	"model", "provider", "input", "output", "cached_input", "cache_write", "cache_write_1h", "per_request",
+	"per_tool_call",
 	"context_over", "effective_from", "context", "max_output", "as_of", "note",
 }
 
@@ -30,7 +31,8 @@ func ImportCSV(from io.Reader) (*Feed, error) {
 	}
 	for _, name := range head {
 		if !slices.Contains(csvColumns, name) {
-			return nil, fmt.Errorf("pricing: csv: unknown column %.40q; expected any of %s", name, strings.Join(csvColumns, ", "))
+			return nil, fmt.Errorf("pricing: csv: unknown column %.40q; expected any of %s", name,
+				strings.Join(csvColumns, ", "))
 		}
 	}
 	for _, name := range csvColumns[:csvNeeded] {

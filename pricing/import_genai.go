@@ -151,10 +151,12 @@ func (r *feedReader) genaiRows(e Entry, raw json.RawMessage) ([]Row, error) {
 				continue
 			}
 			row := Row{EffectiveFrom: start}
-			if row.UTCHours, err = genaiHours(h.Constraint.StartTime, h.Constraint.EndTime); err != nil {
+			row.UTCHours, err = genaiHours(h.Constraint.StartTime, h.Constraint.EndTime)
+			if err != nil {
 				return nil, err
 			}
-			if period, err = r.genaiRates(e, h.Prices, row); err != nil {
+			period, err = r.genaiRates(e, h.Prices, row)
+			if err != nil {
 				return nil, err
 			}
 			rows = append(rows, period...)

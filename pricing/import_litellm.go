@@ -87,7 +87,8 @@ func liteLLMGrid(fields map[string]json.RawMessage) (liteLLMPrices, error) {
 		}
 		rates := grid[at]
 		var err error
-		if *field(&rates), err = feedPrice(json.Number(raw), feeDigits); err != nil {
+		*field(&rates), err = feedPrice(json.Number(raw), feeDigits)
+		if err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
 		grid[at] = rates
@@ -245,6 +246,7 @@ func ratio(batch, base Rates) (Factor, bool) {
 	}
 	times := int64(batch.Input.Pico) * factorUnit / int64(base.Input.Pico)
 	same := func(a, b Rate) bool { return int64(a.Pico)*factorUnit == times*int64(b.Pico) }
-	ok := times > 0 && times <= maxFactor && same(batch.Input, base.Input) && (!batch.Output.Given || same(batch.Output, base.Output))
+	ok := times > 0 && times <= maxFactor && same(batch.Input, base.Input) &&
+		(!batch.Output.Given || same(batch.Output, base.Output))
 	return Factor(times), ok
 }

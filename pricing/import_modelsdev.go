@@ -71,7 +71,8 @@ func (r *feedReader) modelsDev(e Entry, m modelsDevModel) {
 		e.MaxOutput = feedCount(m.Limit.Output)
 	}
 	var err error
-	if e.Prices, err = m.Cost.rows(); err == nil && free(e.Prices) {
+	e.Prices, err = m.Cost.rows()
+	if err == nil && free(e.Prices) {
 		err = errors.New("every price is 0")
 	}
 	if err != nil {
@@ -159,7 +160,8 @@ func (c *modelsDevCost) rates(base Rates) (Rates, error) {
 			continue
 		}
 		var err error
-		if *f.rate, err = feedPrice(f.price, tokenDigits); err != nil {
+		*f.rate, err = feedPrice(f.price, tokenDigits)
+		if err != nil {
 			return Rates{}, err
 		}
 	}

@@ -68,7 +68,9 @@ func (p *Price) Charge(u Usage, t Terms) (Nano, error) {
 // it whatever the request named. The only error is [ErrOverflow].
 func (p *Price) Ceiling(u Usage, t Terms) (Nano, error) {
 	u, _ = u.Clamp()
-	u.CachedInput, u.CacheWrite, u.Reasoning = 0, 0, 0
+	u.CachedInput = 0
+	u.CacheWrite = 0
+	u.Reasoning = 0
 	e := p.entry
 	start := p.instant(t).Unix()
 	end := start + int64(Horizon/time.Second)
@@ -221,7 +223,8 @@ func (e *entry) factors(tier, region string, minute int, batch bool) factors {
 }
 
 func (m *multiplier) holds(tier, region string, minute int, batch bool) bool {
-	return (m.tier == "" || m.tier == tier) && (!m.batch || batch) && regionHolds(m.region, region) && inHours(m.hours, minute)
+	return (m.tier == "" || m.tier == tier) && (!m.batch || batch) && regionHolds(m.region, region) &&
+		inHours(m.hours, minute)
 }
 
 const (

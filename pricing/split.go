@@ -23,7 +23,9 @@ func (s Split) Total() Nano { return s.Input + s.CachedInput + s.CacheWrite + s.
 // [ErrOverflow].
 func (p *Price) Split(u Usage, t Terms) (Split, error) {
 	u, _ = u.Clamp()
-	e, unix, region := p.entry, p.instant(t).Unix(), canonicalRegion(t.Region)
+	e := p.entry
+	unix := p.instant(t).Unix()
+	region := canonicalRegion(t.Region)
 	minute := int(floorMod(unix, 24*60*60) / 60)
 	var buf [8]string
 	var best Split

@@ -84,7 +84,9 @@ type UpstreamProblem struct {
 }
 
 // Upload sends a file of requests. Content opens its bytes, size of them.
-func (b Batches) Upload(ctx context.Context, name string, size int64, content func() (io.ReadCloser, error)) (UpstreamFile, error) {
+func (b Batches) Upload(ctx context.Context, name string, size int64,
+	content func() (io.ReadCloser, error),
+) (UpstreamFile, error) {
 	var head bytes.Buffer
 	form := multipart.NewWriter(&head)
 	_ = form.WriteField("purpose", "batch")
@@ -117,7 +119,8 @@ type lazyReader struct {
 func (r *lazyReader) Read(p []byte) (int, error) {
 	if r.body == nil {
 		var err error
-		if r.body, err = r.open(); err != nil {
+		r.body, err = r.open()
+		if err != nil {
 			return 0, err
 		}
 	}
@@ -149,7 +152,9 @@ func (b Batches) Create(ctx context.Context, file, endpoint string, metadata map
 		return UpstreamBatch{}, err
 	}
 	var made UpstreamBatch
-	err = b.do(ctx, Request{Path: "/batches", Body: func() io.Reader { return bytes.NewReader(body) }, Length: int64(len(body))}, &made)
+	err = b.do(ctx, Request{Path: "/batches", Body: func() io.Reader {
+		return bytes.NewReader(body)
+	}, Length: int64(len(body))}, &made)
 	if err == nil && made.ID == "" {
 		err = errors.New("the provider's answer to a new batch has no id")
 	}
@@ -158,7 +163,9 @@ func (b Batches) Create(ctx context.Context, file, endpoint string, metadata map
 
 // FindBatch looks for a batch among those made since some time, nil when there is
 // none. Of several it is the oldest; others tells the rest.
-func (b Batches) FindBatch(ctx context.Context, since time.Time, wanted func(*UpstreamBatch) bool) (oldest *UpstreamBatch, others []string, err error) {
+func (b Batches) FindBatch(ctx context.Context, since time.Time,
+	wanted func(*UpstreamBatch) bool,
+) (oldest *UpstreamBatch, others []string, err error) {
 	_, err = find(ctx, b, "/batches", "limit=100", func(one *UpstreamBatch) (id string, found, over bool) {
 		if wanted(one) {
 			if oldest != nil {
@@ -175,7 +182,9 @@ func (b Batches) FindBatch(ctx context.Context, since time.Time, wanted func(*Up
 const mostPages = 200
 
 // find goes through a list, the newest first.
-func find[T any](ctx context.Context, b Batches, path, query string, look func(*T) (id string, found, over bool)) (*T, error) {
+func find[T any](ctx context.Context, b Batches, path, query string,
+	look func(*T) (id string, found, over bool),
+) (*T, error) {
 	after := ""
 	for range mostPages {
 		var page struct {

@@ -50,10 +50,11 @@ type members map[string]Effect
 // kinds are the members that providers of a kind have beyond OpenAI's own, where
 // they cost nothing.
 var kinds = map[Kind]members{
-	OpenAI:  of(sampling+media, thinking),
-	Azure:   of("user_security_context", ""),
-	Mistral: of("document_image_limit document_page_limit output_dimension output_dtype random_seed safe_prompt", "prompt_mode"),
-	Gemini:  {},
+	OpenAI: of(sampling+media, thinking),
+	Azure:  of("user_security_context", ""),
+	Mistral: of("document_image_limit document_page_limit output_dimension output_dtype random_seed safe_prompt",
+		"prompt_mode"),
+	Gemini: {},
 }
 
 func of(harmless, thinks string) members {
@@ -87,9 +88,13 @@ var priced = []struct{ does, members string }{
 	},
 	{
 		"sets an output limit under another name",
-		"max_completion_tokens max_length max_new_tokens max_output_tokens max_tokens max_tokens_to_sample n_predict num_predict",
+		"max_completion_tokens max_length max_new_tokens max_output_tokens max_tokens max_tokens_to_sample n_predict " +
+			"num_predict",
 	},
-	{"asks for more answers or steps than are counted", "candidate_count complexity frames height num_images num_return_sequences steps svg width"},
+	{
+		"asks for more answers or steps than are counted",
+		"candidate_count complexity frames height num_images num_return_sequences steps svg width",
+	},
 	{"has the answer fetched later, where its cost is not seen", "deferred"},
 	{"may hold any other field", "extra_body extra_query google litellm_params options"},
 }

@@ -106,7 +106,8 @@ func (r *Redactor) add(text string, inside bool) {
 	quoted, _ := json.Marshal(text) // a string has a JSON form
 	inner := string(quoted[1 : len(quoted)-1])
 	for _, form := range []string{
-		text, inner, strings.ReplaceAll(inner, "/", `\/`), url.QueryEscape(text), url.PathEscape(text), html.EscapeString(text),
+		text, inner, strings.ReplaceAll(inner, "/", `\/`), url.QueryEscape(text), url.PathEscape(text),
+		html.EscapeString(text),
 	} {
 		one := name{lower(form), inside}
 		if !slices.Contains(r.names, one) {

@@ -40,7 +40,8 @@ func (w *Writer) Close() error { return w.pass(mentionsError(w.held), 0) }
 
 // pass writes all but the last bytes.
 func (w *Writer) pass(failed bool, keep int) error {
-	if w.failed = w.failed || failed; w.failed {
+	w.failed = w.failed || failed
+	if w.failed {
 		w.held = []byte(w.redactor.Redact(string(w.held)))
 	}
 	n := len(w.held) - keep

@@ -137,7 +137,8 @@ func (p *Provider) request(r Request) (req *http.Request, drop func()) {
 // parameters are those of OpenAI's API that a caller may send. No other reaches a provider:
 // it may choose the version of the API, or a credential.
 var parameters = []string{
-	"after", "before", "filter", "include", "include[]", "include_obfuscation", "limit", "order", "purpose", "starting_after", "stream",
+	"after", "before", "filter", "include", "include[]", "include_obfuscation", "limit", "order", "purpose",
+	"starting_after", "stream",
 }
 
 // known is a query without parameters that are not known, written so that every server
@@ -174,7 +175,9 @@ func (p *Provider) header(r Request) http.Header {
 	}
 	maps.Copy(h, r.Trace)
 	maps.Copy(h, p.Headers)
-	h["Content-Type"], h["Accept-Encoding"], h["User-Agent"] = jsonType, identity, userAgent
+	h["Content-Type"] = jsonType
+	h["Accept-Encoding"] = identity
+	h["User-Agent"] = userAgent
 	if r.Type != "" {
 		h["Content-Type"] = []string{r.Type}
 	}

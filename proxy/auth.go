@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/llmguard/llmguard/internal/auth"
@@ -12,26 +13,34 @@ import (
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
+// authenticator finds who calls.
+type authenticator struct {
+	opts      *Options
+	metrics   *metrics
+	directory atomic.Pointer[auth.Directory]
+	failures  *auth.FailureLimiter
+}
+
 // authenticate finds who is calling. Every refusal reads the same. After too many
 // wrong keys, of an address or in all, further ones get 429; a right key is never
 // locked out.
-func (s *Server) authenticate(r *http.Request, ip netip.Addr) (auth.Principal, error) {
+func (a *authenticator) authenticate(r *http.Request, ip netip.Addr) (auth.Principal, error) {
 	now := time.Now()
 	text, sent := bearer(r.Header)
 	if sent {
-		p, ok := s.find(r.Context(), text, ip, now)
+		p, ok := a.find(r.Context(), text, ip, now)
 		if ok && p.Admits(ip) {
-			if s.opts.Used != nil {
-				s.opts.Used(p.Org.ID, p.Key, now)
+			if a.opts.Used != nil {
+				a.opts.Used(p.Org.ID, p.Key, now)
 			}
 			return p, nil
 		}
-		s.metrics.authFailures.Inc()
+		a.metrics.authFailures.Inc()
 	}
-	if s.failures.Blocked(ip, now) {
+	if a.failures.Blocked(ip, now) {
 		return auth.Principal{}, wire.RateLimited("Too many requests with a wrong API key", auth.FailureRetryAfter)
 	}
-	s.failures.Failed(ip, now)
+	a.failures.Failed(ip, now)
 	if !sent {
 		return auth.Principal{}, wire.InvalidKey("Send one API key, as `Authorization: Bearer lg_live_...`")
 	}
@@ -41,15 +50,15 @@ func (s *Server) authenticate(r *http.Request, ip netip.Addr) (auth.Principal, e
 // find returns the owner of a key. The checksum turns typos away first. One that
 // is well formed and not known may be newer than the directory: then it is looked
 // for, unless there were too many wrong ones.
-func (s *Server) find(ctx context.Context, text string, ip netip.Addr, now time.Time) (auth.Principal, bool) {
+func (a *authenticator) find(ctx context.Context, text string, ip netip.Addr, now time.Time) (auth.Principal, bool) {
 	if class, err := keys.Check(text); err != nil || class == keys.Admin {
 		return auth.Principal{}, false
 	}
-	p, good, known := s.directory.Load().Find(text, now)
-	if known || s.opts.Missed == nil || s.failures.Blocked(ip, now) || !s.opts.Missed(ctx) {
+	p, good, known := a.directory.Load().Find(text, now)
+	if known || a.opts.Missed == nil || a.failures.Blocked(ip, now) || !a.opts.Missed(ctx) {
 		return p, good
 	}
-	p, good, _ = s.directory.Load().Find(text, now)
+	p, good, _ = a.directory.Load().Find(text, now)
 	return p, good
 }
 
@@ -70,17 +79,17 @@ func bearer(h http.Header) (string, bool) {
 
 // clientIP is the peer's address, or the nearest untrusted one of
 // X-Forwarded-For when the peer is a trusted proxy.
-func (s *Server) clientIP(r *http.Request) netip.Addr {
+func (a *authenticator) clientIP(r *http.Request) netip.Addr {
 	peer, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
 		return netip.Addr{}
 	}
 	ip := peer.Addr().Unmap()
-	if !s.trusts(ip) {
+	if !a.trusts(ip) {
 		return ip
 	}
 	hops := strings.Split(strings.Join(r.Header.Values("X-Forwarded-For"), ","), ",")
-	for i := len(hops) - 1; i >= 0 && s.trusts(ip); i-- {
+	for i := len(hops) - 1; i >= 0 && a.trusts(ip); i-- {
 		hop, err := netip.ParseAddr(strings.TrimSpace(hops[i]))
 		if err != nil {
 			break
@@ -90,8 +99,8 @@ func (s *Server) clientIP(r *http.Request) netip.Addr {
 	return ip
 }
 
-func (s *Server) trusts(ip netip.Addr) bool {
-	for _, prefix := range s.opts.TrustedProxies {
+func (a *authenticator) trusts(ip netip.Addr) bool {
+	for _, prefix := range a.opts.TrustedProxies {
 		if prefix.Contains(ip) {
 			return true
 		}

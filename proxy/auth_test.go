@@ -49,7 +49,7 @@ func TestAuth(t *testing.T) {
 	try := func(h http.Header) (auth.Principal, error) {
 		n++
 		ip := netip.AddrFrom4([4]byte{10, 0, byte(n >> 8), byte(n)})
-		return s.authenticate(&http.Request{Header: h}, ip)
+		return s.auth.authenticate(&http.Request{Header: h}, ip)
 	}
 	refusals := map[string]bool{}
 	f := func(name string, h http.Header, in bool) {
@@ -119,7 +119,7 @@ func TestClientIP(t *testing.T) {
 		r := httptest.NewRequest("GET", "/", nil)
 		r.RemoteAddr = remote
 		r.Header["X-Forwarded-For"] = forwarded
-		if got := s.clientIP(r).String(); got != want {
+		if got := s.auth.clientIP(r).String(); got != want {
 			t.Errorf("%s with %q is %s, want %s", remote, forwarded, got, want)
 		}
 	}

@@ -25,7 +25,9 @@ func fromAzure(r *http.Request) (*http.Request, string) {
 		deployment, path, _ = strings.Cut(rest, "/")
 	}
 	u := *r.URL
-	u.Path, u.RawPath, u.RawQuery = "/"+path, "", withoutVersion(r.URL.RawQuery)
+	u.Path = "/" + path
+	u.RawPath = ""
+	u.RawQuery = withoutVersion(r.URL.RawQuery)
 	ours := *r
 	ours.URL = &u
 	return &ours, deployment
@@ -44,9 +46,9 @@ func withoutVersion(query string) string {
 }
 
 // scan reads a request whose path may name the model.
-func (s *Server) scan(x *request, ep wire.Endpoint, body []byte) (*wire.Request, error) {
+func (b *bodyReader) scan(x *request, ep wire.Endpoint, body []byte) (*wire.Request, error) {
 	if x.deployment == "" {
-		return wire.Scan(ep, body, s.opts.Scan)
+		return wire.Scan(ep, body, b.opts.Scan)
 	}
-	return wire.ScanFor(ep, x.deployment, body, s.opts.Scan)
+	return wire.ScanFor(ep, x.deployment, body, b.opts.Scan)
 }

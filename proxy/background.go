@@ -16,35 +16,37 @@ import (
 
 // onceInBackground makes a response in the background, or finds the one that was
 // made under the same Idempotency-Key, however that has ended.
-func (s *Server) onceInBackground(x *request, r *http.Request, plan *guard.Plan, hook string) error {
+func (rh *responseHandler) onceInBackground(x *request, r *http.Request, plan *guard.Plan, hook string) error {
 	if len(r.Header["Idempotency-Key"]) == 0 {
-		return s.background(x, r, plan, hook)
+		return rh.background(x, r, plan, hook)
 	}
-	id, _, err := s.knownAs(x, r, plan) // such a key leads to a job, never to an answer
+	id, _, err := rh.repeats.knownAs(x, r, plan) // such a key leads to a job, never to an answer
 	if err != nil {
 		return err
 	}
 	if id == "" {
-		return s.background(x, r, plan, hook)
+		return rh.background(x, r, plan, hook)
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), storeTimeout)
 	defer cancel()
-	job, err := s.queue.Job(ctx, x.caller.Org.ID, id)
+	job, err := rh.opts.Queue.Job(ctx, x.caller.Org.ID, id)
 	switch {
 	case errors.Is(err, queue.ErrNotFound): // it is long over
-		return s.background(x, r, plan, hook)
+		return rh.background(x, r, plan, hook)
 	case err != nil:
 		return unavailable(err)
 	}
-	x.job, x.stays, x.replayed = job.ID, true, true
-	s.metrics.again.WithLabelValues("replayed").Inc()
+	x.job = job.ID
+	x.stays = true
+	x.replayed = true
+	rh.metrics.again.WithLabelValues("replayed").Inc()
 	x.Header().Set(headerReplayed, "true")
 	x.Header().Set(headerJob, job.ID)
 	if plan.Request.Stream {
 		x.dropBody()
-		return s.resume(x, r, job, -1)
+		return rh.resume(x, r, job, -1)
 	}
-	body, err := s.response(r.Context(), job)
+	body, err := rh.response(r.Context(), job)
 	if err != nil {
 		return err
 	}
@@ -53,32 +55,32 @@ func (s *Server) onceInBackground(x *request, r *http.Request, plan *guard.Plan,
 
 // background makes a job of a call whose caller does not wait for it, and
 // answers with the response it will have. Hook is who is to be told of its end.
-func (s *Server) background(x *request, r *http.Request, plan *guard.Plan, hook string) error {
-	if err := s.guard.Check(r.Context(), plan); err != nil {
+func (rh *responseHandler) background(x *request, r *http.Request, plan *guard.Plan, hook string) error {
+	if err := rh.opts.Guard.Check(r.Context(), plan); err != nil {
 		return err
 	}
 	if plan.Request.Stream { // before there is a job, which would run all the same
-		done, err := s.lasting(x)
+		done, err := rh.connections.lasting(x)
 		if err != nil {
 			return err
 		}
 		defer done()
 	}
-	job := s.newJob(x, r, plan, queue.Async)
-	if s.opts.Webhooks != nil {
-		job.Notice = s.opts.Webhooks.ResponseNotice(job.Org, queue.ResponseID(job.ID), hook)
+	job := rh.calls.newJob(x, r, plan, queue.Async)
+	if rh.opts.Webhooks != nil {
+		job.Notice = rh.opts.Webhooks.ResponseNotice(job.Org, queue.ResponseID(job.ID), hook)
 	}
 	if most := plan.Caller.Org.MaxWait; most > 0 {
 		job.Deadline = time.Now().Add(most)
 	}
-	if err := s.put(r.Context(), x, job, plan.Request.Body, putTurn); err != nil {
+	if err := rh.calls.put(r.Context(), x, job, plan.Request.Body, putTurn); err != nil {
 		return err
 	}
 	x.job, x.stays = job.ID, true
 	x.Header().Set(headerJob, job.ID)
 	if plan.Request.Stream {
 		x.dropBody()
-		return s.streamed(x, r, job, -1)
+		return rh.streamed(x, r, job, -1)
 	}
 	return x.document(wire.Pending(plan.Request.Body, queue.ResponseID(job.ID), "queued", job.Created.Unix(), nil))
 }
@@ -91,14 +93,14 @@ func (x *request) document(body []byte) error {
 
 // backgroundJob finds the job of the caller's that makes a response, nil when
 // there is none.
-func (s *Server) backgroundJob(ctx context.Context, x *request, id string) (*queue.Job, error) {
+func (rh *responseHandler) backgroundJob(ctx context.Context, x *request, id string) (*queue.Job, error) {
 	name := queue.ResponseJob(id)
 	if name == "" {
 		return nil, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	job, err := s.queue.Job(ctx, x.caller.Org.ID, name)
+	job, err := rh.opts.Queue.Job(ctx, x.caller.Org.ID, name)
 	if errors.Is(err, queue.ErrNotFound) || err == nil && (job.User != x.caller.User || job.Endpoint != wire.Responses) {
 		return nil, nil
 	}
@@ -106,27 +108,29 @@ func (s *Server) backgroundJob(ctx context.Context, x *request, id string) (*que
 }
 
 // retrieve answers with a background response as it is now.
-func (s *Server) retrieve(x *request, r *http.Request, job *queue.Job) error {
+func (rh *responseHandler) retrieve(x *request, r *http.Request, job *queue.Job) error {
 	query := r.URL.Query()
 	if query.Get("stream") != "true" {
-		body, err := s.response(r.Context(), job)
+		body, err := rh.response(r.Context(), job)
 		if err != nil {
 			return err
 		}
 		return x.document(body)
 	}
 	if !job.Stream {
-		return wire.BadRequest("stream", "invalid_value", "This response cannot be streamed: it was not created with stream=true")
+		return wire.BadRequest("stream", "invalid_value",
+			"This response cannot be streamed: it was not created with stream=true")
 	}
 	after := int64(-1)
 	if text := query.Get("starting_after"); text != "" {
 		n, err := strconv.ParseInt(text, 10, 62)
 		if err != nil || n < 0 {
-			return wire.BadRequest("starting_after", "invalid_value", "starting_after must be the sequence_number of an event, not %q", shorten(text))
+			return wire.BadRequest("starting_after", "invalid_value",
+				"starting_after must be the sequence_number of an event, not %q", shorten(text))
 		}
 		after = n
 	}
-	return s.resume(x, r, job, after)
+	return rh.resume(x, r, job, after)
 }
 
 // requestCopies is how often a request is in memory while its response is written: as it is
@@ -134,13 +138,13 @@ func (s *Server) retrieve(x *request, r *http.Request, job *queue.Job) error {
 const requestCopies = 4
 
 // requestOf reads the request of a job; nil when it is kept no more. It counts until done.
-func (s *Server) requestOf(ctx context.Context, job *queue.Job) (request []byte, done func(), err error) {
-	room, memory := requestCopies*job.Bytes, s.opts.Spool.Memory
-	if err := memory.Take(ctx, job.Org, room, s.roomWait); err != nil {
+func (rh *responseHandler) requestOf(ctx context.Context, job *queue.Job) (request []byte, done func(), err error) {
+	room, memory := requestCopies*job.Bytes, rh.opts.Spool.Memory
+	if err := memory.Take(ctx, job.Org, room, rh.bodies.roomWait); err != nil {
 		return nil, nil, noRoom(err)
 	}
 	done = func() { memory.Give(job.Org, room) }
-	request, err = s.queue.Body(ctx, job)
+	request, err = rh.opts.Queue.Body(ctx, job)
 	if err != nil && !errors.Is(err, queue.ErrNotFound) {
 		done()
 		return nil, nil, unavailable(err)
@@ -149,16 +153,16 @@ func (s *Server) requestOf(ctx context.Context, job *queue.Job) (request []byte,
 }
 
 // response is a background response as JSON.
-func (s *Server) response(ctx context.Context, job *queue.Job) ([]byte, error) {
+func (rh *responseHandler) response(ctx context.Context, job *queue.Job) ([]byte, error) {
 	id := queue.ResponseID(job.ID)
 	if job.State == queue.Succeeded {
-		if answer, err := s.final(ctx, job); answer != nil || err != nil {
+		if answer, err := rh.final(ctx, job); answer != nil || err != nil {
 			return answer, err
 		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	request, done, err := s.requestOf(ctx, job)
+	request, done, err := rh.requestOf(ctx, job)
 	if err != nil {
 		return nil, err
 	}
@@ -182,8 +186,8 @@ func (s *Server) response(ctx context.Context, job *queue.Job) ([]byte, error) {
 }
 
 // record reads all that an ended job put out.
-func (s *Server) record(ctx context.Context, job *queue.Job, out io.Writer) error {
-	watch := s.queue.Follow(job)
+func (rh *responseHandler) record(ctx context.Context, job *queue.Job, out io.Writer) error {
+	watch := rh.opts.Queue.Follow(job)
 	defer watch.Close()
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
@@ -203,10 +207,10 @@ func (s *Server) record(ctx context.Context, job *queue.Job, out io.Writer) erro
 }
 
 // final is the response that an ended job put out; nil: there is none.
-func (s *Server) final(ctx context.Context, job *queue.Job) ([]byte, error) {
-	kept := s.opts.Spool.Buffer(ctx, job.Org, s.roomWait)
+func (rh *responseHandler) final(ctx context.Context, job *queue.Job) ([]byte, error) {
+	kept := rh.opts.Spool.Buffer(ctx, job.Org, rh.bodies.roomWait)
 	defer kept.Close()
-	if err := s.record(ctx, job, &kept); err != nil {
+	if err := rh.record(ctx, job, &kept); err != nil {
 		return nil, err
 	}
 	answer, err := kept.Bytes()
@@ -224,12 +228,12 @@ func (s *Server) final(ctx context.Context, job *queue.Job) ([]byte, error) {
 
 // cancelBackground cancels a job and waits a moment for one that runs, so that
 // its caller sees the end of it. One that has ended stays as it is.
-func (s *Server) cancelBackground(x *request, r *http.Request, job *queue.Job) error {
-	job, err := s.cancelled(r.Context(), job)
+func (rh *responseHandler) cancelBackground(x *request, r *http.Request, job *queue.Job) error {
+	job, err := rh.jobs.cancelled(r.Context(), job)
 	if err != nil {
 		return err
 	}
-	body, err := s.response(r.Context(), job)
+	body, err := rh.response(r.Context(), job)
 	if err != nil {
 		return err
 	}
@@ -237,16 +241,16 @@ func (s *Server) cancelBackground(x *request, r *http.Request, job *queue.Job) e
 }
 
 // deleteBackground forgets a response, and cancels it if it is still made.
-func (s *Server) deleteBackground(x *request, r *http.Request, job *queue.Job) error {
-	if _, err := s.cancelled(r.Context(), job); err != nil {
+func (rh *responseHandler) deleteBackground(x *request, r *http.Request, job *queue.Job) error {
+	if _, err := rh.jobs.cancelled(r.Context(), job); err != nil {
 		return err
 	}
-	if err := s.queue.Erase(r.Context(), job.Org, job.ID); err != nil {
+	if err := rh.opts.Queue.Erase(r.Context(), job.Org, job.ID); err != nil {
 		return unavailable(err)
 	}
 	id := queue.ResponseID(job.ID)
-	if err := s.guard.Disown(r.Context(), x.caller, id); err != nil {
-		s.log.Warn("deleted response not forgotten", "id", x.id, "err", err)
+	if err := rh.opts.Guard.Disown(r.Context(), x.caller, id); err != nil {
+		rh.opts.Log.Warn("deleted response not forgotten", "id", x.id, "err", err)
 	}
 	return x.json(http.StatusOK, map[string]any{"id": id, "object": "response", "deleted": true})
 }

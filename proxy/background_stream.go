@@ -35,33 +35,33 @@ const firstTold = 2
 
 // resume streams a background response's events that come after a number, if its reader
 // may have a stream.
-func (s *Server) resume(x *request, r *http.Request, job *queue.Job, after int64) error {
-	done, err := s.lasting(x)
+func (rh *responseHandler) resume(x *request, r *http.Request, job *queue.Job, after int64) error {
+	done, err := rh.connections.lasting(x)
 	if err != nil {
 		return err
 	}
 	defer done()
-	return s.streamed(x, r, job, after)
+	return rh.streamed(x, r, job, after)
 }
 
 // streamed is resume for a reader who has the stream already.
-func (s *Server) streamed(x *request, r *http.Request, job *queue.Job, after int64) error {
+func (rh *responseHandler) streamed(x *request, r *http.Request, job *queue.Job, after int64) error {
 	ctx := r.Context()
 	x.job = job.ID
 	t := &backgroundStream{x: x, job: job, id: queue.ResponseID(job.ID), after: after, next: firstTold}
-	t.room = s.opts.Spool.Room(job.Org, s.roomWait)
+	t.room = rh.opts.Spool.Room(job.Org, rh.bodies.roomWait)
 	defer t.room.Close()
-	if err := s.begun(ctx, t); err != nil {
+	if err := rh.begun(ctx, t); err != nil {
 		return err
 	}
-	return s.follow(ctx, t)
+	return rh.follow(ctx, t)
 }
 
 // begun writes the first events of a background response, which have its request in them.
-func (s *Server) begun(ctx context.Context, t *backgroundStream) error {
+func (rh *responseHandler) begun(ctx context.Context, t *backgroundStream) error {
 	bounded, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	request, done, err := s.requestOf(bounded, t.job)
+	request, done, err := rh.requestOf(bounded, t.job)
 	if err != nil {
 		return err
 	}
@@ -90,13 +90,13 @@ func (s *Server) begun(ctx context.Context, t *backgroundStream) error {
 }
 
 // follow tells events until the response has ended.
-func (s *Server) follow(ctx context.Context, t *backgroundStream) error {
-	watch := s.queue.Follow(t.job)
+func (rh *responseHandler) follow(ctx context.Context, t *backgroundStream) error {
+	watch := rh.opts.Queue.Follow(t.job)
 	defer watch.Close()
-	waiting, stop := s.untilDrained(ctx)
+	waiting, stop := rh.connections.untilDrained(ctx)
 	defer stop()
 	for !t.final {
-		next, cancel := context.WithTimeout(waiting, s.opts.KeepAlive)
+		next, cancel := context.WithTimeout(waiting, rh.opts.KeepAlive)
 		e, err := watch.Next(next)
 		cancel()
 		switch {
@@ -120,9 +120,12 @@ func (s *Server) follow(ctx context.Context, t *backgroundStream) error {
 func (t *backgroundStream) take(ctx context.Context, e queue.Event) error {
 	if e.Attempt != t.attempt {
 		if t.next > firstTold { // the reader has part of an answer that is void
-			return t.fail(wire.BadGateway("The response is made once more, because its worker died. Retrieve it when it is completed", nil))
+			return t.fail(wire.BadGateway("The response is made once more, because its worker died. Retrieve it when it is "+
+				"completed", nil))
 		}
-		t.attempt, t.events, t.failed = e.Attempt, wire.Events{}, false
+		t.attempt = e.Attempt
+		t.events = wire.Events{}
+		t.failed = false
 	}
 	switch e.Kind {
 	case queue.Head:

@@ -70,6 +70,14 @@ type batchCost struct {
 	Warnings  []string `json:"warnings"`
 }
 
+// batchHandler serves /v1/batches.
+type batchHandler struct {
+	opts   *Options
+	bodies *bodyReader
+	calls  *callHandler
+	files  *fileHandler
+}
+
 func viewBatch(b *batch.Batch) batchView {
 	v := batchView{
 		ID: b.ID, Object: "batch", Endpoint: "/v1" + b.Endpoint.Path(), Model: given(b.Model), Input: b.Input, Window: "24h",
@@ -85,7 +93,9 @@ func viewBatch(b *batch.Batch) batchView {
 	}
 	v.Counts.Total = b.Total
 	v.Counts.Completed, v.Counts.Failed = b.Done()
-	v.Usage.Input, v.Usage.Output, v.Usage.Total = b.InputTokens, b.OutputTokens, b.InputTokens+b.OutputTokens
+	v.Usage.Input = b.InputTokens
+	v.Usage.Output = b.OutputTokens
+	v.Usage.Total = b.InputTokens + b.OutputTokens
 	v.Usage.InputDetail.Cached, v.Usage.OutputDetail.Reasoning = b.CachedTokens, b.ReasoningTokens
 	return v
 }
@@ -101,9 +111,9 @@ func noBatch(id string) *wire.Error {
 	return wire.NotFound("id", "batch_not_found", "No such Batch object: %s", shorten(id))
 }
 
-func (s *Server) allBatches(x *request, r *http.Request, _ string) error {
+func (h *batchHandler) allBatches(x *request, r *http.Request, _ string) error {
 	if r.Method == http.MethodPost {
-		return s.createBatch(x, r)
+		return h.createBatch(x, r)
 	}
 	query := r.URL.Query()
 	limit, err := limitOf(query, 20, 100)
@@ -112,7 +122,7 @@ func (s *Server) allBatches(x *request, r *http.Request, _ string) error {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), storeTimeout)
 	defer cancel()
-	page, more, err := s.opts.Batches.List(ctx, x.caller.Org.ID, x.caller.User, query.Get("after"), limit)
+	page, more, err := h.opts.Batches.List(ctx, x.caller.Org.ID, x.caller.User, query.Get("after"), limit)
 	if errors.Is(err, batch.ErrNotFound) {
 		return wire.BadRequest("after", "invalid_value", "after names no batch of yours")
 	}
@@ -145,42 +155,49 @@ const (
 	maxValue = 512
 )
 
-func (s *Server) createBatch(x *request, r *http.Request) error {
-	body, err := s.readBody(x, r)
+func (h *batchHandler) createBatch(x *request, r *http.Request) error {
+	body, err := h.bodies.readBody(x, r)
 	if err != nil {
 		return err
 	}
 	var wanted newBatch
 	if err := json.NewDecoder(bytes.NewReader(body)).Decode(&wanted); err != nil {
-		return wire.BadRequest("", "invalid_json", "The body must be a JSON object with input_file_id, endpoint and completion_window")
+		return wire.BadRequest("", "invalid_json",
+			"The body must be a JSON object with input_file_id, endpoint and completion_window")
 	}
 	req := batch.Request{
-		Owner:    batch.Owner{Org: x.caller.Org.ID, User: x.caller.User, Key: x.caller.Key, IP: x.caller.IP, Models: x.caller.Models},
+		Owner: batch.Owner{
+			Org: x.caller.Org.ID, User: x.caller.User, Key: x.caller.Key, IP: x.caller.IP,
+			Models: x.caller.Models,
+		},
 		Metadata: wanted.Metadata,
 	}
-	if req.Endpoint, req.OutputTTL, err = wanted.check(); err != nil {
+	req.Endpoint, req.OutputTTL, err = wanted.check()
+	if err != nil {
 		return err
 	}
 	if !x.may(string(req.Endpoint)) {
 		return lacking(string(req.Endpoint))
 	}
 	if url, ok := wanted.Metadata[batch.MetadataWebhook]; ok {
-		if err := s.checkWebhook(x.caller.Org.ID, "metadata", url); err != nil {
+		if err := h.calls.checkWebhook(x.caller.Org.ID, "metadata", url); err != nil {
 			return err
 		}
 	}
-	if req.File, err = s.ownFile(r.Context(), x, wanted.Input); err != nil {
+	req.File, err = h.files.ownFile(r.Context(), x, wanted.Input)
+	if err != nil {
 		return err
 	}
 	if req.File.Purpose != "batch" {
-		return wire.BadRequest("input_file_id", "invalid_value", "The input file must have the purpose batch, not %q", req.File.Purpose)
+		return wire.BadRequest("input_file_id", "invalid_value", "The input file must have the purpose batch, not %q",
+			req.File.Purpose)
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), storeTimeout)
 	defer cancel()
-	if err := s.opts.Files.Room(ctx, owner(x)); err != nil { // for what the batch will put out
+	if err := h.opts.Files.Room(ctx, owner(x)); err != nil { // for what the batch will put out
 		return fileRefusal(err)
 	}
-	b, err := s.opts.Batches.Create(ctx, req)
+	b, err := h.opts.Batches.Create(ctx, req)
 	var full *batch.FullError
 	switch {
 	case errors.Is(err, batch.ErrNotFound):
@@ -195,14 +212,17 @@ func (s *Server) createBatch(x *request, r *http.Request) error {
 
 func (n *newBatch) check() (ep wire.Endpoint, ttl time.Duration, err error) {
 	if n.Input == "" {
-		return "", 0, wire.BadRequest("input_file_id", "missing_required_parameter", "Missing required parameter: 'input_file_id'")
+		return "", 0, wire.BadRequest("input_file_id", "missing_required_parameter",
+			"Missing required parameter: 'input_file_id'")
 	}
 	ep, ok := batch.EndpointOf(n.Endpoint)
 	if !ok {
-		return "", 0, wire.BadRequest("endpoint", "invalid_value", "endpoint must be one of %s, not %q", batch.Paths(), shorten(n.Endpoint))
+		return "", 0, wire.BadRequest("endpoint", "invalid_value", "endpoint must be one of %s, not %q", batch.Paths(),
+			shorten(n.Endpoint))
 	}
 	if n.Window != "24h" {
-		return "", 0, wire.BadRequest("completion_window", "invalid_value", "completion_window must be 24h, not %q", shorten(n.Window))
+		return "", 0, wire.BadRequest("completion_window", "invalid_value", "completion_window must be 24h, not %q",
+			shorten(n.Window))
 	}
 	if len(n.Metadata) > maxPairs {
 		return "", 0, wire.BadRequest("metadata", "invalid_value", "metadata has at most %d pairs", maxPairs)
@@ -211,11 +231,13 @@ func (n *newBatch) check() (ep wire.Endpoint, ttl time.Duration, err error) {
 	for label, value := range n.Metadata {
 		bytes += len(label) + len(value)
 		if len([]rune(label)) > maxLabel || len([]rune(value)) > maxValue {
-			return "", 0, wire.BadRequest("metadata", "invalid_value", "a key of metadata has at most %d characters, a value %d", maxLabel, maxValue)
+			return "", 0, wire.BadRequest("metadata", "invalid_value", "a key of metadata has at most %d characters, a value %d",
+				maxLabel, maxValue)
 		}
 	}
 	if bytes > maxPairs*(maxLabel+maxValue) {
-		return "", 0, wire.BadRequest("metadata", "invalid_value", "metadata has at most %d bytes in all", maxPairs*(maxLabel+maxValue))
+		return "", 0, wire.BadRequest("metadata", "invalid_value", "metadata has at most %d bytes in all",
+			maxPairs*(maxLabel+maxValue))
 	}
 	if n.Output != nil {
 		ttl, err = lifetime("output_expires_after", n.Output.Anchor, n.Output.Seconds)
@@ -223,15 +245,15 @@ func (n *newBatch) check() (ep wire.Endpoint, ttl time.Duration, err error) {
 	return ep, ttl, err
 }
 
-func (s *Server) oneBatch(x *request, r *http.Request, id string) error {
-	return s.showBatch(x, r, id, s.opts.Batches.Batch)
+func (h *batchHandler) oneBatch(x *request, r *http.Request, id string) error {
+	return h.showBatch(x, r, id, h.opts.Batches.Batch)
 }
 
 // cancelBatch asks for the end of a batch. One that has ended is refused, one
 // that is about to be cancelled is shown.
-func (s *Server) cancelBatch(x *request, r *http.Request, id string) error {
-	return s.showBatch(x, r, id, func(ctx context.Context, org, user, id string) (*batch.Batch, error) {
-		b, err := s.opts.Batches.Cancel(ctx, org, user, id)
+func (h *batchHandler) cancelBatch(x *request, r *http.Request, id string) error {
+	return h.showBatch(x, r, id, func(ctx context.Context, org, user, id string) (*batch.Batch, error) {
+		b, err := h.opts.Batches.Cancel(ctx, org, user, id)
 		if err == nil && b.Status.Terminal() && b.Status != batch.Cancelled {
 			return nil, wire.BadRequest("id", "batch_ended", "Cannot cancel a batch with status '%s'", b.Status)
 		}
@@ -239,7 +261,9 @@ func (s *Server) cancelBatch(x *request, r *http.Request, id string) error {
 	})
 }
 
-func (s *Server) showBatch(x *request, r *http.Request, id string, get func(ctx context.Context, org, user, id string) (*batch.Batch, error)) error {
+func (h *batchHandler) showBatch(x *request, r *http.Request, id string,
+	get func(ctx context.Context, org, user, id string) (*batch.Batch, error),
+) error {
 	ctx, cancel := context.WithTimeout(r.Context(), storeTimeout)
 	defer cancel()
 	b, err := get(ctx, x.caller.Org.ID, x.caller.User, id)

@@ -19,56 +19,63 @@ import (
 // roomPatience is how long a call waits for room for its bytes.
 const roomPatience = 5 * time.Second
 
+// bodyReader reads the bodies of requests, within their bounds.
+type bodyReader struct {
+	opts        *Options
+	connections *connections
+	roomWait    time.Duration // how long a call waits for room for its bytes
+}
+
 // readBody reads the whole body within the limits of size and time. Its room is taken
 // before it is read. A large one takes disk until it is whole, and memory from then on,
 // until it has been sent.
-func (s *Server) readBody(x *request, r *http.Request) ([]byte, error) {
-	in, err := s.boundedBody(x, r)
+func (b *bodyReader) readBody(x *request, r *http.Request) ([]byte, error) {
+	in, err := b.boundedBody(x, r)
 	if err != nil {
 		return nil, err
 	}
-	x.body = s.opts.Spool.Buffer(r.Context(), x.caller.Org.ID, s.roomWait)
+	x.body = b.opts.Spool.Buffer(r.Context(), x.caller.Org.ID, b.roomWait)
 	err = x.body.Expect(r.ContentLength)
-	s.startReading(x)
+	b.startReading(x)
 	if err == nil {
 		err = x.body.Fill(in)
 	}
 	if err != nil {
-		return nil, s.unreadable(x, err)
+		return nil, b.unreadable(x, err)
 	}
 	_ = x.control.SetReadDeadline(time.Time{})
 	body, err := x.body.Priced()
 	if err != nil {
-		return nil, s.unreadable(x, err)
+		return nil, b.unreadable(x, err)
 	}
 	x.body.DropFile()
 	return body, nil
 }
 
 // boundedBody is the body within the limit of size.
-func (s *Server) boundedBody(x *request, r *http.Request) (io.Reader, error) {
+func (b *bodyReader) boundedBody(x *request, r *http.Request) (io.Reader, error) {
 	if enc := r.Header.Get("Content-Encoding"); enc != "" && !strings.EqualFold(enc, "identity") {
 		return nil, wire.UnsupportedEncoding(enc)
 	}
-	if r.ContentLength > s.opts.MaxBody {
-		return nil, wire.TooLarge(s.opts.MaxBody)
+	if r.ContentLength > b.opts.MaxBody {
+		return nil, wire.TooLarge(b.opts.MaxBody)
 	}
 	if r.ContentLength >= 0 {
 		return r.Body, nil // which ends there
 	}
-	return http.MaxBytesReader(x.ResponseWriter, r.Body, s.opts.MaxBody), nil
+	return http.MaxBytesReader(x.ResponseWriter, r.Body, b.opts.MaxBody), nil
 }
 
 // startReading bounds the time that the body takes.
-func (s *Server) startReading(x *request) {
-	_ = x.control.SetReadDeadline(time.Now().Add(s.opts.ReadBody)) // not supported by test recorders
+func (b *bodyReader) startReading(x *request) {
+	_ = x.control.SetReadDeadline(time.Now().Add(b.opts.ReadBody)) // not supported by test recorders
 }
 
 // unreadable is the answer to a body that cannot be read to its end.
-func (s *Server) unreadable(x *request, err error) error {
+func (b *bodyReader) unreadable(x *request, err error) error {
 	var large *http.MaxBytesError
 	if errors.As(err, &large) {
-		return wire.TooLarge(s.opts.MaxBody)
+		return wire.TooLarge(b.opts.MaxBody)
 	}
 	if spool.NoRoom(err) {
 		return noRoom(err)
@@ -77,7 +84,8 @@ func (s *Server) unreadable(x *request, err error) error {
 		x.slow = true
 		return &wire.Error{
 			Status: http.StatusRequestTimeout, Type: "invalid_request_error", Code: "body_too_slow",
-			Message: fmt.Sprintf("The request body did not arrive within %s", s.opts.ReadBody), Header: http.Header{"Connection": {"close"}}, Err: err,
+			Message: fmt.Sprintf("The request body did not arrive within %s", b.opts.ReadBody),
+			Header:  http.Header{"Connection": {"close"}}, Err: err,
 		}
 	}
 	return &wire.Error{
@@ -95,7 +103,8 @@ func noRoom(err error) *wire.Error {
 	if !errors.As(err, &full) {
 		return wire.ServiceUnavailable("The bytes of this call cannot be kept at the moment", roomAgain, err)
 	}
-	return wire.Overloaded(fmt.Sprintf("The calls under way have used up what %s of this proxy allows them or your organization. Try again in a moment",
+	return wire.Overloaded(fmt.Sprintf("The calls under way have used up what %s of this proxy allows them or your "+
+		"organization. Try again in a moment",
 		full.Setting), roomAgain)
 }
 
@@ -118,7 +127,7 @@ func (x *request) release() {
 
 // await makes room for an answer to come.
 func (x *request) await(ctx context.Context) {
-	x.answer = x.server.opts.Spool.Buffer(ctx, x.caller.Org.ID, x.server.roomWait)
+	x.answer = x.server.opts.Spool.Buffer(ctx, x.caller.Org.ID, x.server.bodies.roomWait)
 }
 
 // whole writes an answer that is at hand, after its header. Its caller may take its time.

@@ -136,7 +136,7 @@ func TestStoredResponsesArePaced(t *testing.T) {
 		t.Errorf("%d requests reached a provider of %d a minute, %d were refused: %s", n, rpm, refused, message)
 	}
 
-	r.proxy.fetches.exhaust()
+	r.proxy.responses.fetches.exhaust()
 	sent := r.fake.Totals().Requests
 	for _, call := range [][2]string{{"GET", ""}, {"DELETE", ""}, {"POST", "/cancel"}, {"GET", "/input_items"}} {
 		a := r.call(call[0], path+call[1], "")
@@ -193,7 +193,7 @@ func TestStreams(t *testing.T) {
 func TestStreamsAreBounded(t *testing.T) {
 	t.Parallel()
 	r := fileRig(t)
-	r.proxy.streams = newStreams(4) // one of each key
+	r.proxy.connections.streams = newStreams(4) // one of each key
 	job := r.submit(prompt("hi", `"max_tokens":5`))
 	inBackground := `{"model":"gpt-4o","input":"hi","max_output_tokens":20,"background":true`
 	background := r.call(http.MethodPost, "/v1/responses", inBackground+`}`)

@@ -12,20 +12,38 @@ import (
 	"github.com/llmguard/llmguard/quota"
 )
 
+// callHandler serves calls that cost money.
+type callHandler struct {
+	server  *Server
+	opts    *Options
+	metrics *metrics
+
+	puts  chan struct{} // one place for every put under way
+	looks chan struct{} // one place for every look at a waiting caller's place
+	crowd *callerMemory
+	runs  *runTimes
+	flows *waitingFlows
+
+	bodies      *bodyReader
+	connections *connections
+	repeats     *repeatHandler
+	responses   *responseHandler
+}
+
 // metered serves an endpoint that costs money: live when the call fits, from
 // the queue when it does not, refused when it never can.
-func (s *Server) metered(ep wire.Endpoint) func(*request, *http.Request, string) error {
+func (c *callHandler) metered(ep wire.Endpoint) func(*request, *http.Request, string) error {
 	return func(x *request, r *http.Request, _ string) error {
-		body, err := s.readBody(x, r)
+		body, err := c.bodies.readBody(x, r)
 		if err != nil {
 			return err
 		}
 		x.arrived = time.Now()
-		req, err := s.scan(x, ep, body)
+		req, err := c.bodies.scan(x, ep, body)
 		if err != nil {
 			return err
 		}
-		plan, err := s.guard.PrepareKept(r.Context(), x.caller, req)
+		plan, err := c.opts.Guard.PrepareKept(r.Context(), x.caller, req)
 		if err != nil {
 			return err
 		}
@@ -35,45 +53,46 @@ func (s *Server) metered(ep wire.Endpoint) func(*request, *http.Request, string)
 		if err != nil {
 			return err
 		}
-		if wish.webhook, err = s.webhookOf(x.caller.Org.ID, r.Header, wish.async || req.Background); err != nil {
+		wish.webhook, err = c.webhookOf(x.caller.Org.ID, r.Header, wish.async || req.Background)
+		if err != nil {
 			return err
 		}
 		if plan.Caller.Org.RefuseOverLimit { // RFC 7240: a preference may be ignored
 			wish.async = false
 		}
 		if req.Background {
-			return s.onceInBackground(x, r, plan, wish.webhook)
+			return c.responses.onceInBackground(x, r, plan, wish.webhook)
 		}
-		return s.once(x, r, plan, wish)
+		return c.repeats.once(x, r, plan, wish)
 	}
 }
 
 // serve carries a new call out.
-func (s *Server) serve(x *request, r *http.Request, plan *guard.Plan, wish preferences) error {
+func (c *callHandler) serve(x *request, r *http.Request, plan *guard.Plan, wish preferences) error {
 	if wish.async {
-		return s.accept(x, r, plan, wish)
+		return c.accept(x, r, plan, wish)
 	}
 	mayWait := !plan.Caller.Org.RefuseOverLimit && plan.Request.Form == nil
-	if mayWait && s.flows.behind(plan) && !plan.Caller.Org.WithoutStore() {
-		if err := s.guard.Check(r.Context(), plan); err != nil {
+	if mayWait && c.flows.behind(plan) && !plan.Caller.Org.WithoutStore() {
+		if err := c.opts.Guard.Check(r.Context(), plan); err != nil {
 			return err
 		}
-		return s.wait(x, r, plan, wish, nil)
+		return c.wait(x, r, plan, wish, nil)
 	}
 	if x.key != nil {
 		x.keep = &recording{room: x.server.opts.Spool.Memory, org: x.caller.Org.ID}
 	}
-	err := s.live(x, r, plan, x.left(s.patience(x, r, plan, wish).wait))
+	err := c.live(x, r, plan, x.left(c.patience(x, r, plan, wish).wait))
 	if !waits(err) || !mayWait {
 		return err
 	}
 	x.keep = nil // the job's output is kept anyway
-	return s.wait(x, r, plan, wish, err)
+	return c.wait(x, r, plan, wish, err)
 }
 
 // live makes the call at once. The errors for which waits is true leave nothing charged,
 // nothing sent and nothing written.
-func (s *Server) live(x *request, r *http.Request, plan *guard.Plan, patience time.Duration) error {
+func (c *callHandler) live(x *request, r *http.Request, plan *guard.Plan, patience time.Duration) error {
 	a := guard.Attempt{ID: x.id, Number: 1, Patience: patience, Header: r.Header, Query: r.URL.RawQuery}
 	if plan.Request.Form == nil { // a form is read from its files to the end of its answer
 		a.Sent = func() {
@@ -83,14 +102,14 @@ func (s *Server) live(x *request, r *http.Request, plan *guard.Plan, patience ti
 	} else { // its files are here, and no job has them
 		a.Lane = queue.Lane(plan.Caller.Key, plan.Request.Model)
 	}
-	call, err := s.guard.Run(r.Context(), plan, a, x)
+	call, err := c.opts.Guard.Run(r.Context(), plan, a, x)
 	x.call = call
 	if err != nil {
 		return err // it may wait, with the plan it came with
 	}
 	x.plan = call.Plan
 	if !plan.Request.Stream && call.Result.Outcome == guard.Completed {
-		s.runs.add(x.caller.Org.ID, plan.Request.Model, call.Result.Took)
+		c.runs.add(x.caller.Org.ID, plan.Request.Model, call.Result.Took)
 	}
 	return nil
 }

@@ -50,7 +50,8 @@ func (c *callerMemory) tend(ctx context.Context, collect func()) {
 			}
 		case <-again:
 		}
-		if done, again = c.size.Load(), nil; done < crowdStep {
+		done, again = c.size.Load(), nil
+		if done < crowdStep {
 			done = 0
 			continue
 		}
@@ -63,6 +64,6 @@ func (c *callerMemory) tend(ctx context.Context, collect func()) {
 // Run gives memory back to the system while hundreds of callers wait, until ctx is
 // done. Calls are served without it, too.
 func (s *Server) Run(ctx context.Context) error {
-	s.crowd.tend(ctx, debug.FreeOSMemory)
+	s.calls.crowd.tend(ctx, debug.FreeOSMemory)
 	return ctx.Err()
 }

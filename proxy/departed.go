@@ -19,7 +19,7 @@ func (v *waitingCaller) giveUp(ctx context.Context) error {
 		return v.defer202(ctx)
 	}
 	if v.running && !v.stream {
-		v.server.runs.outlasted(v.job.Org, v.job.Model, time.Since(v.since))
+		v.server.calls.runs.outlasted(v.job.Org, v.job.Model, time.Since(v.since))
 	}
 	const late = "The call waited as long as its caller allowed"
 	at, waits := queue.Place{}, false
@@ -31,7 +31,8 @@ func (v *waitingCaller) giveUp(ctx context.Context) error {
 			tellPlace(v.exchange.Header(), at)
 		}
 		v.countRefusal(at)
-		return v.end(wire.RateLimited(fmt.Sprintf("%s. Its place is kept for %d s for the SDK's own retry, or for the same Idempotency-Key; the job is %s",
+		return v.end(wire.RateLimited(fmt.Sprintf("%s. Its place is kept for %d s for the SDK's own retry, or for the "+
+			"same Idempotency-Key; the job is %s",
 			late, int(kept.Seconds()), v.job.ID), time.Second))
 	} else if errors.Is(err, errGoesOn) {
 		return v.run(ctx)
@@ -40,7 +41,9 @@ func (v *waitingCaller) giveUp(ctx context.Context) error {
 	defer cancel()
 	job, err := v.server.queue.Expire(bounded, v.job.Org, v.job.ID)
 	if err == nil && job.State != queue.Expired && job.State != queue.Cancelled {
-		v.patience, v.deadline, v.running = time.Time{}, time.Time{}, true
+		v.patience = time.Time{}
+		v.deadline = time.Time{}
+		v.running = true
 		return v.run(ctx)
 	}
 	v.countRefusal(at)
@@ -84,12 +87,14 @@ func (v *waitingCaller) keepPlace(ctx context.Context) (time.Duration, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
 	defer cancel()
-	state, err := s.queue.Reserve(ctx, v.job.Org, v.job.ID, d)
+	state, err := s.queue.Places().Reserve(ctx, v.job.Org, v.job.ID, d)
 	if err != nil {
 		return 0, err
 	}
 	if state.Terminal() || state == queue.Running && v.stream {
-		v.running, v.patience, v.deadline = true, time.Time{}, time.Time{}
+		v.running = true
+		v.patience = time.Time{}
+		v.deadline = time.Time{}
 		return 0, errGoesOn
 	}
 	if err := v.leavePlace(ctx, d); err != nil {
@@ -102,10 +107,11 @@ func (v *waitingCaller) keepPlace(ctx context.Context) (time.Duration, error) {
 // leavePlace lets the same call find its job again: by its key if it has one.
 func (v *waitingCaller) leavePlace(ctx context.Context, d time.Duration) error {
 	v.server.metrics.kept.Inc()
-	if v.exchange.stays = v.exchange.key != nil; v.exchange.stays {
+	v.exchange.stays = v.exchange.key != nil
+	if v.exchange.stays {
 		return nil
 	}
-	return v.server.idempotency.Keep(ctx, v.job.Org, v.print, v.job.ID, d)
+	return v.server.opts.Idempotency.Keep(ctx, v.job.Org, v.print, v.job.ID, d)
 }
 
 // defer202 ends the wait a caller asked for with respond-async.
@@ -116,7 +122,7 @@ func (v *waitingCaller) defer202(ctx context.Context) error {
 	if err != nil {
 		return unavailable(err)
 	}
-	return v.server.accepted(v.exchange, job, v.wish)
+	return v.server.calls.accepted(v.exchange, job, v.wish)
 }
 
 // sendAway ends a wait because this process shuts down. The caller's retry
@@ -163,5 +169,5 @@ func (v *waitingCaller) leave(ctx context.Context) error {
 func (v *waitingCaller) drop(ctx context.Context) (*queue.Job, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	return v.server.queue.Leave(ctx, v.job.Org, v.job.ID)
+	return v.server.queue.Places().Leave(ctx, v.job.Org, v.job.ID)
 }

@@ -36,12 +36,14 @@ func (s *Server) refusal(err error, plan *guard.Plan) *wire.Error {
 	case errors.As(err, &full) && full.RetryAfter <= 0:
 		return full.Final(adviceFor(plan, full.Limit))
 	case errors.As(err, &full) && full.Scope == "org_memory":
-		return wire.RateLimited("The bodies and answers of this org take up its share of the store's memory (queue.memory_org_share). "+
-			"Cancel jobs that wait; answers are dropped after queue.result_ttl", full.RetryAfter)
+		return wire.RateLimited("The bodies and answers of this org take up its share of the store's memory "+
+			"(queue.memory_org_share). Cancel jobs that wait; answers are dropped after queue.result_ttl", full.RetryAfter)
 	case errors.As(err, &full) && full.Scope == "memory":
-		return wire.RateLimited("The memory of the store has no room for more calls that wait or have an Idempotency-Key (queue.memory_share)", full.RetryAfter)
+		return wire.RateLimited("The memory of the store has no room for more calls that wait or have an Idempotency-Key "+
+			"(queue.memory_share)", full.RetryAfter)
 	case errors.As(err, &full):
-		return wire.RateLimited(fmt.Sprintf("The queue takes no more calls at the moment (%s: at most %d)", full.Scope, full.Limit), full.RetryAfter)
+		return wire.RateLimited(fmt.Sprintf("The queue takes no more calls at the moment (%s: at most %d)", full.Scope,
+			full.Limit), full.RetryAfter)
 	case errors.As(err, &busy):
 		return wire.RateLimited("The provider is busy", max(busy.RetryAfter, time.Second))
 	case errors.Is(err, providers.ErrStale):
@@ -49,7 +51,8 @@ func (s *Server) refusal(err error, plan *guard.Plan) *wire.Error {
 	case errors.Is(err, budget.ErrFull), capacity.IsFull(err):
 		return wire.StoreFull(fullPause, err)
 	case errors.Is(err, budget.ErrUnavailable):
-		return wire.ServiceUnavailable("The limits cannot be checked at the moment, so nothing is let through", time.Second, err)
+		return wire.ServiceUnavailable("The limits cannot be checked at the moment, so nothing is let through", time.Second,
+			err)
 	default:
 		return wire.Internal(err)
 	}

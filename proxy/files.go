@@ -29,6 +29,15 @@ type fileView struct {
 	StatusWhy any    `json:"status_details"`
 }
 
+// fileHandler serves /v1/files.
+type fileHandler struct {
+	opts        *Options
+	reads       *reads
+	bodies      *bodyReader
+	connections *connections
+	objects     *objectHandler
+}
+
 func viewFile(f *files.File) fileView {
 	return fileView{
 		ID: f.ID, Object: "file", Bytes: f.Bytes, Created: f.Created.Unix(), Expires: f.Expires.Unix(),
@@ -61,15 +70,16 @@ func limitOf(query url.Values, def, most int) (int, error) {
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 1 || n > most {
-		return 0, wire.BadRequest("limit", "invalid_value", "limit must be a whole number from 1 to %d, not %q", most, shorten(text))
+		return 0, wire.BadRequest("limit", "invalid_value", "limit must be a whole number from 1 to %d, not %q", most,
+			shorten(text))
 	}
 	return n, nil
 }
 
 // stored wraps a handler that needs a place for files.
-func (s *Server) stored(serve handler) handler {
+func (fh *fileHandler) stored(serve handler) handler {
 	return func(x *request, r *http.Request, arg string) error {
-		if s.opts.Files == nil || s.opts.Batches == nil {
+		if fh.opts.Files == nil || fh.opts.Batches == nil {
 			return noFiles()
 		}
 		return serve(x, r, arg)
@@ -77,7 +87,8 @@ func (s *Server) stored(serve handler) handler {
 }
 
 func noFiles() *wire.Error {
-	return wire.NotFound("", "files_not_configured", "This proxy keeps no files, so it serves no batches: its operator has to set files.store")
+	return wire.NotFound("", "files_not_configured",
+		"This proxy keeps no files, so it serves no batches: its operator has to set files.store")
 }
 
 func owner(x *request) files.Owner { return files.Owner{Org: x.caller.Org.ID, User: x.caller.User} }
@@ -86,9 +97,9 @@ func noFile(id string) *wire.Error {
 	return wire.NotFound("id", "file_not_found", "No such File object: %s", shorten(id))
 }
 
-func (s *Server) allFiles(x *request, r *http.Request, _ string) error {
+func (fh *fileHandler) allFiles(x *request, r *http.Request, _ string) error {
 	if r.Method == http.MethodPost {
-		return s.upload(x, r)
+		return fh.upload(x, r)
 	}
 	query := r.URL.Query()
 	limit, err := limitOf(query, 10_000, 10_000)
@@ -96,10 +107,11 @@ func (s *Server) allFiles(x *request, r *http.Request, _ string) error {
 		return err
 	}
 	f := files.Filter{Purpose: query.Get("purpose"), After: query.Get("after"), Limit: limit}
-	if f.Oldest, err = oldestFirst(query); err != nil {
+	f.Oldest, err = oldestFirst(query)
+	if err != nil {
 		return err
 	}
-	return s.listFiles(x, r, f)
+	return fh.listFiles(x, r, f)
 }
 
 // oldestFirst reads a list's order.
@@ -118,27 +130,27 @@ func oldestFirst(query url.Values) (bool, error) {
 const filesPerUnit = 100
 
 // ownFile finds a file of the caller's. Foreign files do not exist.
-func (s *Server) ownFile(ctx context.Context, x *request, id string) (*files.File, error) {
-	if s.opts.Files == nil {
+func (fh *fileHandler) ownFile(ctx context.Context, x *request, id string) (*files.File, error) {
+	if fh.opts.Files == nil {
 		return nil, noFile(id)
 	}
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	f, err := s.opts.Files.File(ctx, owner(x), id)
+	f, err := fh.opts.Files.File(ctx, owner(x), id)
 	if errors.Is(err, files.ErrNotFound) {
 		return nil, noFile(id)
 	}
 	return f, unavailable(err)
 }
 
-func (s *Server) oneFile(x *request, r *http.Request, id string) error {
-	f, err := s.ownFile(r.Context(), x, id)
-	if s.elsewhere(err) {
+func (fh *fileHandler) oneFile(x *request, r *http.Request, id string) error {
+	f, err := fh.ownFile(r.Context(), x, id)
+	if fh.elsewhere(err) {
 		op := getFile
 		if r.Method == http.MethodDelete {
 			op = deleteFile
 		}
-		return s.relay(x, r, op, id)
+		return fh.objects.relay(x, r, op, id)
 	}
 	if err != nil {
 		return err
@@ -146,7 +158,7 @@ func (s *Server) oneFile(x *request, r *http.Request, id string) error {
 	if r.Method != http.MethodDelete {
 		return x.json(http.StatusOK, viewFile(f))
 	}
-	if err := s.opts.Files.Remove(r.Context(), f.Owner, f.ID); err != nil {
+	if err := fh.opts.Files.Remove(r.Context(), f.Owner, f.ID); err != nil {
 		if errors.Is(err, files.ErrNotFound) {
 			return noFile(id)
 		}
@@ -155,20 +167,20 @@ func (s *Server) oneFile(x *request, r *http.Request, id string) error {
 	return x.json(http.StatusOK, map[string]any{"id": f.ID, "object": "file", "deleted": true})
 }
 
-func (s *Server) fileContent(x *request, r *http.Request, id string) error {
-	f, err := s.ownFile(r.Context(), x, id)
-	if s.elsewhere(err) {
-		return s.relay(x, r, contentFile, id)
+func (fh *fileHandler) fileContent(x *request, r *http.Request, id string) error {
+	f, err := fh.ownFile(r.Context(), x, id)
+	if fh.elsewhere(err) {
+		return fh.objects.relay(x, r, contentFile, id)
 	}
 	if err != nil {
 		return err
 	}
-	done, err := s.lasting(x)
+	done, err := fh.connections.lasting(x)
 	if err != nil {
 		return err
 	}
 	defer done()
-	body, err := s.opts.Files.Open(r.Context(), f, 0)
+	body, err := fh.opts.Files.Open(r.Context(), f, 0)
 	if errors.Is(err, files.ErrNotFound) {
 		return noFile(id)
 	}
@@ -203,8 +215,8 @@ const (
 
 // upload takes a file in. One for batches goes to the store, as it comes if its purpose
 // was said before; others go to the provider when they are whole.
-func (s *Server) upload(x *request, r *http.Request) error {
-	done, err := s.lasting(x)
+func (fh *fileHandler) upload(x *request, r *http.Request) error {
+	done, err := fh.connections.lasting(x)
 	if err != nil {
 		return err
 	}
@@ -215,12 +227,12 @@ func (s *Server) upload(x *request, r *http.Request) error {
 			f.up.Discard(context.WithoutCancel(r.Context()))
 		}
 	}()
-	err = s.eachPart(x, r, f.part, f.field, func(part *multipart.Part) error {
+	err = fh.bodies.eachPart(x, r, f.part, f.field, func(part *multipart.Part) error {
 		if f.fields["purpose"] != files.Batch {
-			return s.spoolPart(x, &f.upForm, part)
+			return fh.bodies.spoolPart(x, &f.upForm, part)
 		}
 		f.file, f.name = true, part.FileName()
-		return s.storeBatch(x, r, f, part)
+		return fh.storeBatch(x, r, f, part)
 	})
 	switch {
 	case err != nil:
@@ -228,14 +240,14 @@ func (s *Server) upload(x *request, r *http.Request) error {
 	case !f.file:
 		return wire.BadRequest("file", "missing_required_parameter", "Missing required parameter: 'file'")
 	case f.fields["purpose"] != files.Batch:
-		return s.uploadThing(x, r, f)
+		return fh.uploadThing(x, r, f)
 	}
 	ttl, err := f.check()
 	if err != nil {
 		return err
 	}
 	if f.up == nil {
-		if err := s.storeBatch(x, r, f, io.NewSectionReader(&x.body, 0, x.body.Size())); err != nil {
+		if err := fh.storeBatch(x, r, f, io.NewSectionReader(&x.body, 0, x.body.Size())); err != nil {
 			return err
 		}
 		x.body.Close()
@@ -248,17 +260,18 @@ func (s *Server) upload(x *request, r *http.Request) error {
 }
 
 // storeBatch writes a file for batches to the store.
-func (s *Server) storeBatch(x *request, r *http.Request, f *uploadForm, part io.Reader) (err error) {
-	if s.opts.Files == nil {
+func (fh *fileHandler) storeBatch(x *request, r *http.Request, f *uploadForm, part io.Reader) (err error) {
+	if fh.opts.Files == nil {
 		return noFiles()
 	}
-	if err := s.opts.Files.Room(r.Context(), owner(x)); err != nil {
+	if err := fh.opts.Files.Room(r.Context(), owner(x)); err != nil {
 		return fileRefusal(err)
 	}
-	if f.up, err = s.opts.Files.Begin(r.Context(), owner(x), files.NewID()); err != nil {
+	f.up, err = fh.opts.Files.Begin(r.Context(), owner(x), files.NewID())
+	if err != nil {
 		return unavailable(err)
 	}
-	return s.store(x, f.up, part)
+	return fh.store(x, f.up, part)
 }
 
 // field takes a text field; those that are not known say nothing.
@@ -271,16 +284,16 @@ func (f *uploadForm) field(name, text string) error {
 }
 
 // store copies the part to the store, up to the largest file.
-func (s *Server) store(x *request, up *files.Upload, part io.Reader) error {
+func (fh *fileHandler) store(x *request, up *files.Upload, part io.Reader) error {
 	from := &source{r: part}
-	_, err := io.CopyBuffer(struct{ io.Writer }{up}, io.LimitReader(from, s.opts.MaxFile+1), make([]byte, 64<<10))
+	_, err := io.CopyBuffer(struct{ io.Writer }{up}, io.LimitReader(from, fh.opts.MaxFile+1), make([]byte, 64<<10))
 	switch {
 	case from.err != nil:
-		return s.brokenUpload(x, from.err)
+		return fh.bodies.brokenUpload(x, from.err)
 	case err != nil:
 		return unavailable(err)
-	case up.Size() > s.opts.MaxFile:
-		return wire.TooLarge(s.opts.MaxFile)
+	case up.Size() > fh.opts.MaxFile:
+		return wire.TooLarge(fh.opts.MaxFile)
 	}
 	return nil
 }
@@ -299,12 +312,12 @@ func (s *source) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func (s *Server) brokenUpload(x *request, err error) error {
+func (b *bodyReader) brokenUpload(x *request, err error) error {
 	var public *wire.Error
 	if errors.As(err, &public) {
 		return err
 	}
-	return s.unreadable(x, err)
+	return b.unreadable(x, err)
 }
 
 // check returns how long a file for batches is to live, 0 for the default.

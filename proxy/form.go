@@ -14,46 +14,47 @@ import (
 // is held and has quota: whoever uploads slowly holds neither, and a process
 // needs the same memory for every size. Such a call does not wait in the queue,
 // which would keep its files in Redis.
-func (s *Server) form(ep wire.Endpoint) func(*request, *http.Request, string) error {
+func (c *callHandler) form(ep wire.Endpoint) func(*request, *http.Request, string) error {
 	return func(x *request, r *http.Request, _ string) error {
 		wish, err := parseWish(r.Header)
 		if err != nil {
 			return err
 		}
 		if wish.async {
-			return wire.BadRequest("Prefer", "form_not_queued", "A call with files is not queued: leave Prefer: respond-async out")
+			return wire.BadRequest("Prefer", "form_not_queued",
+				"A call with files is not queued: leave Prefer: respond-async out")
 		}
-		req, err := s.readForm(x, r, ep)
+		req, err := c.bodies.readForm(x, r, ep)
 		if err != nil {
 			return err
 		}
-		plan, err := s.guard.Prepare(x.caller, req)
+		plan, err := c.opts.Guard.Prepare(x.caller, req)
 		if err != nil {
 			return err
 		}
 		x.plan = plan
-		return s.once(x, r, plan, wish)
+		return c.repeats.once(x, r, plan, wish)
 	}
 }
 
 // readForm reads a form within the limits of size and time.
-func (s *Server) readForm(x *request, r *http.Request, ep wire.Endpoint) (*wire.Request, error) {
-	body, err := s.boundedBody(x, r)
+func (b *bodyReader) readForm(x *request, r *http.Request, ep wire.Endpoint) (*wire.Request, error) {
+	body, err := b.boundedBody(x, r)
 	if err != nil {
 		return nil, err
 	}
-	x.body = s.opts.Spool.Buffer(r.Context(), x.caller.Org.ID, s.roomWait)
+	x.body = b.opts.Spool.Buffer(r.Context(), x.caller.Org.ID, b.roomWait)
 	if err := x.body.Expect(r.ContentLength); err != nil {
-		return nil, s.unreadable(x, err)
+		return nil, b.unreadable(x, err)
 	}
-	s.startReading(x)
+	b.startReading(x)
 	req, err := wire.ScanForm(ep, x.deployment, r.Header.Get("Content-Type"), io.TeeReader(body, &x.body))
 	var public *wire.Error
 	if errors.As(err, &public) {
 		return nil, err
 	}
 	if err != nil {
-		return nil, s.unreadable(x, err)
+		return nil, b.unreadable(x, err)
 	}
 	_ = x.control.SetReadDeadline(time.Time{})
 	req.Form.Source = &x.body

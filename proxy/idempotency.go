@@ -22,48 +22,59 @@ import (
 // headerReplayed marks the answer to an earlier request with the same key.
 const headerReplayed = "Idempotent-Replayed"
 
+// repeatHandler finds calls that were made before, by their Idempotency-Key or as the same
+// caller's retry.
+type repeatHandler struct {
+	opts    *Options
+	metrics *metrics
+	calls   *callHandler
+	jobs    *jobHandler
+}
+
 // once serves a call that may be known already.
-func (s *Server) once(x *request, r *http.Request, plan *guard.Plan, wish preferences) error {
-	job, done, err := s.known(x, r, plan, wish)
+func (h *repeatHandler) once(x *request, r *http.Request, plan *guard.Plan, wish preferences) error {
+	job, done, err := h.known(x, r, plan, wish)
 	switch {
 	case err != nil || done:
 		return err
 	case job == nil:
-		return s.serve(x, r, plan, wish)
+		return h.calls.serve(x, r, plan, wish)
 	case job.State == queue.Succeeded && x.key != nil:
 		x.stays, x.replayed = true, true
-		s.metrics.again.WithLabelValues("replayed").Inc()
+		h.metrics.again.WithLabelValues("replayed").Inc()
 		x.job = job.ID
 		x.Header().Set(headerReplayed, "true")
-		return s.replay(r.Context(), x, job)
+		return h.jobs.replay(r.Context(), x, job)
 	case wish.async:
-		return s.defer202(x, job, wish)
+		return h.calls.defer202(x, job, wish)
 	}
-	s.metrics.again.WithLabelValues("rejoined").Inc()
-	return s.attend(x, r, job, wish)
+	h.metrics.again.WithLabelValues("rejoined").Inc()
+	return h.calls.attend(x, r, job, wish)
 }
 
 // known finds the job that a request belongs to; done means that its answer is
 // written already. A job that has ended without success is no longer known.
-func (s *Server) known(x *request, r *http.Request, plan *guard.Plan, wish preferences) (job *queue.Job, done bool, err error) {
+func (h *repeatHandler) known(x *request, r *http.Request, plan *guard.Plan,
+	wish preferences,
+) (job *queue.Job, done bool, err error) {
 	if len(r.Header["Idempotency-Key"]) == 0 && !retried(r.Header) {
 		return nil, false, nil
 	}
-	id, answer, err := s.knownAs(x, r, plan)
+	id, answer, err := h.knownAs(x, r, plan)
 	ctx, cancel := context.WithTimeout(r.Context(), storeTimeout)
 	defer cancel()
 	if answer != "" {
-		return nil, true, s.replayAnswer(ctx, x, answer)
+		return nil, true, h.replayAnswer(ctx, x, answer)
 	}
 	if id == "" || err != nil {
 		return nil, false, err
 	}
-	present, wait := storeTimeout, s.patience(x, r, plan, wish).wait+deadlineSlack
+	present, wait := storeTimeout, h.calls.patience(x, r, plan, wish).wait+deadlineSlack
 	if wish.async { // it asks for the result later, and stays connected no more
-		present = s.queue.Lifetime(plan.Target.Pool)
+		present = h.opts.Queue.Lifetime(plan.Target.Pool)
 		wait = present
 	}
-	job, err = s.queue.Return(ctx, x.caller.Org.ID, id, present, wait)
+	job, err = h.opts.Queue.Places().Return(ctx, x.caller.Org.ID, id, present, wait)
 	if errors.Is(err, queue.ErrNotFound) {
 		return nil, false, nil
 	}
@@ -78,14 +89,15 @@ func (s *Server) known(x *request, r *http.Request, plan *guard.Plan, wish prefe
 
 // knownAs asks which job or answer a request is known by. Without Redis a key is
 // refused, because the call could be made twice; a retry is then a call like any other.
-func (s *Server) knownAs(x *request, r *http.Request, plan *guard.Plan) (job, answer string, err error) {
+func (h *repeatHandler) knownAs(x *request, r *http.Request, plan *guard.Plan) (job, answer string, err error) {
 	ctx, cancel := context.WithTimeout(r.Context(), storeTimeout)
 	defer cancel()
 	if keys := r.Header.Values("Idempotency-Key"); len(keys) > 0 {
-		return s.openKey(ctx, x, r, plan, keys)
+		return h.openKey(ctx, x, r, plan, keys)
 	}
-	if job, err = s.idempotency.Take(ctx, x.caller.Org.ID, s.print(x, r, plan)); err != nil {
-		s.log.Debug("kept place not looked for", "id", x.id, "err", err)
+	job, err = h.opts.Idempotency.Take(ctx, x.caller.Org.ID, h.print(x, r, plan))
+	if err != nil {
+		h.opts.Log.Debug("kept place not looked for", "id", x.id, "err", err)
 	}
 	return job, "", nil
 }
@@ -102,8 +114,9 @@ func retried(h http.Header) bool {
 
 // print is what makes two requests of a caller's the same. Which of the user's
 // keys they come with counts too.
-func (s *Server) print(x *request, r *http.Request, plan *guard.Plan) idempotency.Fingerprint {
-	return idempotency.FingerprintOf([]byte(x.caller.User), []byte(x.caller.Key), []byte(plan.Request.Endpoint), []byte(r.URL.RawQuery), plan.Request.Body)
+func (h *repeatHandler) print(x *request, r *http.Request, plan *guard.Plan) idempotency.Fingerprint {
+	return idempotency.FingerprintOf([]byte(x.caller.User), []byte(x.caller.Key), []byte(plan.Request.Endpoint),
+		[]byte(r.URL.RawQuery), plan.Request.Body)
 }
 
 // maxKeyText bounds an Idempotency-Key.
@@ -111,14 +124,19 @@ const maxKeyText = 255
 
 // openKey takes the caller's idempotency key and returns the job or the answer
 // it leads to, if any.
-func (s *Server) openKey(ctx context.Context, x *request, r *http.Request, plan *guard.Plan, keys []string) (job, answer string, err error) {
+func (h *repeatHandler) openKey(ctx context.Context, x *request, r *http.Request, plan *guard.Plan,
+	keys []string,
+) (job, answer string, err error) {
 	text := keys[0]
-	if len(keys) > 1 || text == "" || len(text) > maxKeyText || strings.ContainsFunc(text, func(c rune) bool { return c < ' ' || c > '~' }) {
-		return "", "", wire.BadRequest("Idempotency-Key", "invalid_idempotency_key", "Idempotency-Key takes one text of 1 to %d printable ASCII characters", maxKeyText)
+	if len(keys) > 1 || text == "" || len(text) > maxKeyText || strings.ContainsFunc(text, func(c rune) bool {
+		return c < ' ' || c > '~'
+	}) {
+		return "", "", wire.BadRequest("Idempotency-Key", "invalid_idempotency_key",
+			"Idempotency-Key takes one text of 1 to %d printable ASCII characters", maxKeyText)
 	}
 	scope := idempotency.FingerprintOf([]byte(x.caller.User), []byte(plan.Request.Endpoint), []byte(text))
 	body := idempotency.FingerprintOf([]byte(r.URL.RawQuery), plan.Request.Body)
-	key, found, err := s.idempotency.Open(ctx, x.caller.Org.ID, scope, body, x.id)
+	key, found, err := h.opts.Idempotency.Open(ctx, x.caller.Org.ID, scope, body, x.id)
 	var held *idempotency.HeldError
 	switch {
 	case errors.Is(err, idempotency.ErrOther):
@@ -130,19 +148,19 @@ func (s *Server) openKey(ctx context.Context, x *request, r *http.Request, plan 
 	}
 	x.key = key
 	if found == (idempotency.Found{}) {
-		err = s.admitKey(ctx, x)
+		err = h.admitKey(ctx, x)
 	}
 	return found.Job, found.Answer, err
 }
 
 // admitKey admits the record that a new key leaves.
-func (s *Server) admitKey(ctx context.Context, x *request) error {
-	err := s.queue.ReserveRecord(ctx, x.caller.Org.ID, x.id, s.opts.KeepAnswer)
+func (h *repeatHandler) admitKey(ctx context.Context, x *request) error {
+	err := h.opts.Queue.Records().Reserve(ctx, x.caller.Org.ID, x.id, h.opts.KeepAnswer)
 	if err == nil {
 		return nil
 	}
 	if err := x.key.Free(ctx); err != nil {
-		s.log.Debug("idempotency key not freed; it is after its lease", "id", x.id, "err", err)
+		h.opts.Log.Debug("idempotency key not freed; it is after its lease", "id", x.id, "err", err)
 	}
 	x.key = nil
 	return unavailable(err)
@@ -153,53 +171,56 @@ const heldPause = 2 * time.Second
 
 // decide says what becomes of the request's key: it leads to the job or the
 // answer, or, after any failure, to nothing.
-func (s *Server) decide(x *request) {
+func (h *repeatHandler) decide(x *request) {
 	if x.key == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(x.request.Context()), storeTimeout)
 	defer cancel()
-	if err := s.decideKey(ctx, x); err != nil {
-		s.log.Warn("idempotency key not written; it is free after its lease", "id", x.id, "err", err)
+	if err := h.decideKey(ctx, x); err != nil {
+		h.opts.Log.Warn("idempotency key not written; it is free after its lease", "id", x.id, "err", err)
 	}
 }
 
-func (s *Server) decideKey(ctx context.Context, x *request) error {
+func (h *repeatHandler) decideKey(ctx context.Context, x *request) error {
 	switch {
 	case x.stays: // the job counts it
-		return errors.Join(x.key.Leave(ctx), s.queue.DropRecord(ctx, x.id))
+		return errors.Join(x.key.Leave(ctx), h.opts.Queue.Records().Drop(ctx, x.id))
 	case !x.keep.whole(x.call):
-		return errors.Join(x.key.Free(ctx), s.queue.DropRecord(ctx, x.id))
+		return errors.Join(x.key.Free(ctx), h.opts.Queue.Records().Drop(ctx, x.id))
 	case x.keep.over:
-		return errors.Join(x.key.Done(ctx, notKept, s.opts.KeepAnswer), s.queue.KeepRecord(ctx, x.id, s.opts.KeepAnswer))
+		return errors.Join(x.key.Done(ctx, notKept, h.opts.KeepAnswer),
+			h.opts.Queue.Records().Keep(ctx, x.id, h.opts.KeepAnswer))
 	}
-	err := s.queue.KeepAnswer(ctx, x.caller.Org.ID, x.id, x.keep.answer, s.opts.KeepAnswer)
+	err := h.opts.Queue.KeepAnswer(ctx, x.caller.Org.ID, x.id, x.keep.answer, h.opts.KeepAnswer)
 	switch {
 	case errors.Is(err, queue.ErrNoRoom): // it was charged, and is not made again
-		return x.key.Done(ctx, notKept, s.opts.KeepAnswer)
+		return x.key.Done(ctx, notKept, h.opts.KeepAnswer)
 	case err != nil:
 		return errors.Join(err, x.key.Free(ctx))
 	}
-	return x.key.Done(ctx, x.id, s.opts.KeepAnswer)
+	return x.key.Done(ctx, x.id, h.opts.KeepAnswer)
 }
 
 // notKept stands for an answer that was too large to keep, or had no room.
 const notKept = "-"
 
 // replayAnswer writes a live call's answer again.
-func (s *Server) replayAnswer(ctx context.Context, x *request, id string) error {
+func (h *repeatHandler) replayAnswer(ctx context.Context, x *request, id string) error {
 	var a queue.Answer
 	err := queue.ErrNotFound
 	if id != notKept {
-		a, err = s.queue.Answer(ctx, x.caller.Org.ID, id)
+		a, err = h.opts.Queue.Answer(ctx, x.caller.Org.ID, id)
 	}
 	if errors.Is(err, queue.ErrNotFound) {
-		return wire.Gone("answer_not_kept", "The call with this Idempotency-Key was completed and charged, but its answer was too large to keep, or the org has no room left for it. Use another key for another call")
+		return wire.Gone("answer_not_kept",
+			"The call with this Idempotency-Key was completed and charged, but its answer was too large to keep, or the org "+
+				"has no room left for it. Use another key for another call")
 	}
 	if err != nil {
 		return unavailable(err)
 	}
-	s.metrics.again.WithLabelValues("replayed").Inc()
+	h.metrics.again.WithLabelValues("replayed").Inc()
 	x.replayed = true
 	for name, values := range a.Header {
 		x.Header()[name] = values

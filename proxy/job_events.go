@@ -55,19 +55,20 @@ func parseCursor(text string) (c cursor, err error) {
 	a, errA := strconv.ParseUint(attempt, 10, 31)
 	b, errB := strconv.ParseUint(bytes, 10, 62)
 	if errA != nil || errB != nil {
-		return c, wire.BadRequest("Last-Event-ID", "invalid_value", "Last-Event-ID %q is not the id of an event of a job", shorten(text))
+		return c, wire.BadRequest("Last-Event-ID", "invalid_value", "Last-Event-ID %q is not the id of an event of a job",
+			shorten(text))
 	}
 	return cursor{int(a), int64(b), over}, nil
 }
 
 // jobEvents streams a job's changes of state, with ?output=true its answer too,
 // until it has ended. Last-Event-ID goes on where a broken stream ended.
-func (s *Server) jobEvents(x *request, r *http.Request, id string) error {
+func (jh *jobHandler) jobEvents(x *request, r *http.Request, id string) error {
 	at, err := parseCursor(r.Header.Get("Last-Event-ID"))
 	if err != nil {
 		return err
 	}
-	job, err := s.ownJob(r.Context(), x, id)
+	job, err := jh.ownJob(r.Context(), x, id)
 	if err != nil {
 		return err
 	}
@@ -76,12 +77,15 @@ func (s *Server) jobEvents(x *request, r *http.Request, id string) error {
 		x.WriteHeader(http.StatusNoContent)
 		return nil
 	}
-	done, err := s.lasting(x)
+	done, err := jh.connections.lasting(x)
 	if err != nil {
 		return err
 	}
 	defer done()
-	o := &eventReader{server: s, exchange: x, job: job, output: r.URL.Query().Get("output") == "true", cursor: cursor{attempt: at.attempt}, skip: at.bytes}
+	o := &eventReader{
+		server: jh.server, exchange: x, job: job, output: r.URL.Query().Get("output") == "true",
+		cursor: cursor{attempt: at.attempt}, skip: at.bytes,
+	}
 	h := x.Header()
 	h.Set("Content-Type", "text/event-stream; charset=utf-8")
 	h.Set("X-Accel-Buffering", "no")
@@ -95,7 +99,7 @@ func (s *Server) jobEvents(x *request, r *http.Request, id string) error {
 func (o *eventReader) run(ctx context.Context) error {
 	watch := o.server.queue.Follow(o.job)
 	defer watch.Close()
-	waiting, stop := o.server.untilDrained(ctx)
+	waiting, stop := o.server.connections.untilDrained(ctx)
 	defer stop()
 	for {
 		next, cancel := context.WithTimeout(waiting, o.server.opts.KeepAlive)
@@ -147,7 +151,7 @@ func (o *eventReader) look(ctx context.Context) (jobView, error) {
 	if err != nil {
 		return jobView{}, err
 	}
-	return o.server.view(ctx, job), nil
+	return o.server.jobs.view(ctx, job), nil
 }
 
 // outputEvent is a part of the answer. Head comes first in an attempt.
@@ -160,7 +164,9 @@ type outputEvent struct {
 
 func (o *eventReader) tell(ctx context.Context, e queue.Event) error {
 	if e.Attempt != o.cursor.attempt { // what an attempt before this one told is void
-		o.cursor, o.skip, o.rest = cursor{attempt: e.Attempt}, 0, nil
+		o.cursor = cursor{attempt: e.Attempt}
+		o.skip = 0
+		o.rest = nil
 	}
 	switch {
 	case e.Kind == queue.Changed:

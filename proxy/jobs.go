@@ -45,11 +45,19 @@ type viewError struct {
 	Message string `json:"message"`
 }
 
+// jobHandler serves /v1/jobs.
+type jobHandler struct {
+	server      *Server
+	opts        *Options
+	connections *connections
+	stopWait    time.Duration // how long a cancel waits for the job's worker
+}
+
 // view describes a job, with its place in the queue while it waits.
-func (s *Server) view(ctx context.Context, j *queue.Job) jobView {
+func (jh *jobHandler) view(ctx context.Context, j *queue.Job) jobView {
 	v := viewOf(j)
 	if j.State == queue.Queued {
-		if place, err := s.queue.Place(ctx, s.guard.Room, j); err == nil {
+		if place, err := jh.opts.Queue.Place(ctx, jh.opts.Guard.Room, j); err == nil {
 			v.place(place)
 		}
 	}
@@ -71,7 +79,8 @@ func wholeSeconds(d time.Duration) int64 { return int64((d + time.Second - 1) / 
 // viewOf is a job without its place in the queue.
 func viewOf(j *queue.Job) jobView {
 	v := jobView{
-		ID: j.ID, Object: "job", Status: j.State, Cancelling: j.Cancelling, Endpoint: "/v1" + j.Endpoint.Path(), Model: j.Model,
+		ID: j.ID, Object: "job", Status: j.State, Cancelling: j.Cancelling, Endpoint: "/v1" + j.Endpoint.Path(),
+		Model:   j.Model,
 		Created: j.Created.Unix(), Started: unix(j.Started), Finished: unix(j.Finished), Expires: unix(j.Deadline),
 		Attempts: j.Attempt, Estimate: usd(int64(j.Cost)),
 	}
@@ -104,10 +113,10 @@ func unix(t time.Time) *int64 {
 }
 
 // ownJob finds a job of the caller's org and user. Foreign jobs do not exist.
-func (s *Server) ownJob(ctx context.Context, x *request, id string) (*queue.Job, error) {
+func (jh *jobHandler) ownJob(ctx context.Context, x *request, id string) (*queue.Job, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	job, err := s.queue.Job(ctx, x.caller.Org.ID, id)
+	job, err := jh.opts.Queue.Job(ctx, x.caller.Org.ID, id)
 	if errors.Is(err, queue.ErrNotFound) || (err == nil && job.User != x.caller.User) {
 		return nil, wire.NotFound("id", "job_not_found", "No such job: %s", shorten(id))
 	}
@@ -116,15 +125,15 @@ func (s *Server) ownJob(ctx context.Context, x *request, id string) (*queue.Job,
 
 const storeTimeout = 2 * time.Second
 
-func (s *Server) oneJob(x *request, r *http.Request, id string) error {
+func (jh *jobHandler) oneJob(x *request, r *http.Request, id string) error {
 	if r.Method == http.MethodDelete {
-		return s.cancelJob(x, r, id)
+		return jh.cancelJob(x, r, id)
 	}
-	job, err := s.ownJob(r.Context(), x, id)
+	job, err := jh.ownJob(r.Context(), x, id)
 	if err != nil {
 		return err
 	}
-	return x.json(http.StatusOK, s.view(r.Context(), job))
+	return x.json(http.StatusOK, jh.view(r.Context(), job))
 }
 
 // jobList is a page of jobs, newest first, in the form SDKs page through. LastID
@@ -141,13 +150,16 @@ type jobList struct {
 func wantedJobs(query url.Values) (f queue.Filter, limit int, err error) {
 	limit = 20
 	if text := query.Get("limit"); text != "" {
-		if limit, err = strconv.Atoi(text); err != nil || limit < 1 || limit > 100 {
-			return f, 0, wire.BadRequest("limit", "invalid_value", "limit must be a whole number from 1 to 100, not %q", shorten(text))
+		limit, err = strconv.Atoi(text)
+		if err != nil || limit < 1 || limit > 100 {
+			return f, 0, wire.BadRequest("limit", "invalid_value", "limit must be a whole number from 1 to 100, not %q",
+				shorten(text))
 		}
 	}
 	f.Model, f.State = query.Get("model"), queue.State(query.Get("status"))
 	if f.State != "" && f.State != queue.Queued && f.State != queue.Running && !f.State.Terminal() {
-		return f, 0, wire.BadRequest("status", "invalid_value", "status must be queued, running, succeeded, failed, cancelled or expired, not %q", shorten(string(f.State)))
+		return f, 0, wire.BadRequest("status", "invalid_value",
+			"status must be queued, running, succeeded, failed, cancelled or expired, not %q", shorten(string(f.State)))
 	}
 	if text := query.Get("since"); text != "" {
 		seconds, err := strconv.ParseInt(text, 10, 64)
@@ -161,7 +173,7 @@ func wantedJobs(query url.Values) (f queue.Filter, limit int, err error) {
 
 // listJobs lists the caller's own jobs. Other users have none, as far as a
 // caller can tell.
-func (s *Server) listJobs(x *request, r *http.Request, _ string) error {
+func (jh *jobHandler) listJobs(x *request, r *http.Request, _ string) error {
 	query := r.URL.Query()
 	f, limit, err := wantedJobs(query)
 	if err != nil {
@@ -174,7 +186,7 @@ func (s *Server) listJobs(x *request, r *http.Request, _ string) error {
 	f.User = x.caller.User
 	ctx, cancel := context.WithTimeout(r.Context(), storeTimeout)
 	defer cancel()
-	page, err := s.queue.List(ctx, x.caller.Org.ID, f, query.Get("after"), limit)
+	page, err := jh.opts.Queue.List(ctx, x.caller.Org.ID, f, query.Get("after"), limit)
 	if errors.Is(err, queue.ErrNotFound) {
 		return wire.BadRequest("after", "invalid_value", "after names no job of yours")
 	}
@@ -182,12 +194,13 @@ func (s *Server) listJobs(x *request, r *http.Request, _ string) error {
 		return unavailable(err)
 	}
 	for _, j := range page.Jobs {
-		list.Data = append(list.Data, s.view(ctx, j))
+		list.Data = append(list.Data, jh.view(ctx, j))
 	}
 	if n := len(page.Jobs); n > 0 {
 		list.FirstID = &page.Jobs[0].ID
 	}
-	if list.HasMore = page.More; page.More || len(page.Jobs) > 0 {
+	list.HasMore = page.More
+	if page.More || len(page.Jobs) > 0 {
 		list.LastID = &page.Next
 		if !page.More {
 			list.LastID = &page.Jobs[len(page.Jobs)-1].ID
@@ -199,48 +212,50 @@ func (s *Server) listJobs(x *request, r *http.Request, _ string) error {
 // cancelJob cancels a waiting job at once, and shows one that a worker holds as
 // it is after a moment: cancelled, or still cancelling. A job that has ended
 // already is returned as it is.
-func (s *Server) cancelJob(x *request, r *http.Request, id string) error {
-	job, err := s.ownJob(r.Context(), x, id)
+func (jh *jobHandler) cancelJob(x *request, r *http.Request, id string) error {
+	job, err := jh.ownJob(r.Context(), x, id)
 	if err != nil {
 		return err
 	}
-	if job, err = s.cancelled(r.Context(), job); err != nil {
+	job, err = jh.cancelled(r.Context(), job)
+	if err != nil {
 		return err
 	}
-	return x.json(http.StatusOK, s.view(r.Context(), job))
+	return x.json(http.StatusOK, jh.view(r.Context(), job))
 }
 
 // cancelled cancels a job and gives a worker that holds it a moment to stop, so
 // that the caller sees the end of it.
-func (s *Server) cancelled(ctx context.Context, job *queue.Job) (*queue.Job, error) {
+func (jh *jobHandler) cancelled(ctx context.Context, job *queue.Job) (*queue.Job, error) {
 	ask, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	job, err := s.queue.Cancel(ask, job.Org, job.ID)
+	job, err := jh.opts.Queue.Cancel(ask, job.Org, job.ID)
 	if err != nil {
 		return nil, unavailable(err)
 	}
-	wait, stop := context.WithTimeout(ctx, s.stopWait)
+	wait, stop := context.WithTimeout(ctx, jh.stopWait)
 	defer stop()
-	job, err = s.queue.Ended(wait, job)
+	job, err = jh.opts.Queue.Ended(wait, job)
 	return job, unavailable(err)
 }
 
 // jobResult hands out the stored answer, as the caller would have got it live.
-func (s *Server) jobResult(x *request, r *http.Request, id string) error {
-	job, err := s.ownJob(r.Context(), x, id)
+func (jh *jobHandler) jobResult(x *request, r *http.Request, id string) error {
+	job, err := jh.ownJob(r.Context(), x, id)
 	if err != nil {
 		return err
 	}
 	x.job = job.ID
 	if !job.State.Terminal() {
-		return wire.NotFinished("The job is "+string(job.State)+": ask again later, or watch GET /v1/jobs/"+job.ID, 2*time.Second)
+		return wire.NotFinished("The job is "+string(job.State)+": ask again later, or watch GET /v1/jobs/"+job.ID,
+			2*time.Second)
 	}
-	return s.replay(r.Context(), x, job)
+	return jh.replay(r.Context(), x, job)
 }
 
 // replay writes a finished job's output from the store.
-func (s *Server) replay(ctx context.Context, x *request, job *queue.Job) error {
-	watch := s.queue.Watch(ctx, job)
+func (jh *jobHandler) replay(ctx context.Context, x *request, job *queue.Job) error {
+	watch := jh.opts.Queue.Watch(ctx, job)
 	defer watch.Close()
 	for {
 		next, cancel := context.WithTimeout(ctx, storeTimeout)

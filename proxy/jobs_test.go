@@ -226,12 +226,12 @@ func TestCancelOfAClaimedJob(t *testing.T) {
 			}
 		}
 	}
-	r.proxy.stopWait = time.Minute
+	r.proxy.jobs.stopWait = time.Minute
 	stuck <- false
 	if j := cancel(); j.Status != queue.Cancelled || j.Cancelling {
 		t.Errorf("got %+v, want a cancelled job", j)
 	}
-	r.proxy.stopWait = time.Millisecond
+	r.proxy.jobs.stopWait = time.Millisecond
 	stuck <- true
 	j := cancel()
 	if j.Status != queue.Queued || !j.Cancelling {

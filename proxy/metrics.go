@@ -29,17 +29,20 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Name: "llmguard_proxy_requests_total", Help: "Requests answered, by route and HTTP status (499: the caller left).",
 		}, []string{"route", "status"}),
 		seconds: f.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "llmguard_proxy_request_seconds", Help: "Time from the request's head to the last byte of the answer, waiting included.",
+			Name:    "llmguard_proxy_request_seconds",
+			Help:    "Time from the request's head to the last byte of the answer, waiting included.",
 			Buckets: []float64{.005, .025, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600},
 		}, []string{"route"}),
 		waiting: f.NewGauge(prometheus.GaugeOpts{
 			Name: "llmguard_proxy_waiting_callers", Help: "Connected callers whose call waits in the queue or runs from it.",
 		}),
 		again: f.NewCounterVec(prometheus.CounterOpts{
-			Name: "llmguard_proxy_repeated_calls_total", Help: "Requests that were an earlier call again, by what became of them: rejoined its job, or replayed its answer.",
+			Name: "llmguard_proxy_repeated_calls_total",
+			Help: "Requests that were an earlier call again, by what became of them: rejoined its job, or replayed its answer.",
 		}, []string{"outcome"}),
 		kept: f.NewCounter(prometheus.CounterOpts{
-			Name: "llmguard_proxy_kept_places_total", Help: "Callers told to come back for the place, or the running job, that was kept for them.",
+			Name: "llmguard_proxy_kept_places_total",
+			Help: "Callers told to come back for the place, or the running job, that was kept for them.",
 		}),
 		authFailures: f.NewCounter(prometheus.CounterOpts{
 			Name: "llmguard_proxy_auth_failures_total", Help: "Requests with an unknown, expired or disabled key.",

@@ -19,16 +19,16 @@ func viewModel(m guard.Model) modelView {
 }
 
 // listModels lists what this key may call and we can price.
-func (s *Server) listModels(x *request, _ *http.Request, _ string) error {
+func (h *selfHandler) listModels(x *request, _ *http.Request, _ string) error {
 	list := []modelView{}
-	for _, m := range s.guard.Models(x.caller) {
+	for _, m := range h.opts.Guard.Models(x.caller) {
 		list = append(list, viewModel(m))
 	}
 	return x.json(http.StatusOK, map[string]any{"object": "list", "data": list})
 }
 
-func (s *Server) getModel(x *request, _ *http.Request, id string) error {
-	m, err := s.guard.Model(x.caller, id)
+func (h *selfHandler) getModel(x *request, _ *http.Request, id string) error {
+	m, err := h.opts.Guard.Model(x.caller, id)
 	if err != nil {
 		return err
 	}

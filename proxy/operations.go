@@ -147,8 +147,8 @@ func (s *Server) oneOf(op operation, others handler) handler {
 		case r.Method != op.method:
 			return others(x, r, arg)
 		case op.lists != "":
-			return s.listThings(x, r, op)
+			return s.objects.listThings(x, r, op)
 		}
-		return s.relay(x, r, op, arg)
+		return s.objects.relay(x, r, op, arg)
 	}
 }

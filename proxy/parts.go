@@ -32,20 +32,21 @@ func isForm(r *http.Request) bool {
 }
 
 // readParts reads a form with a file and some of the fields named. The file takes disk.
-func (s *Server) readParts(x *request, r *http.Request, part string, fields ...string) (*upForm, error) {
-	done, err := s.lasting(x)
+func (b *bodyReader) readParts(x *request, r *http.Request, part string, fields ...string) (*upForm, error) {
+	done, err := b.connections.lasting(x)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
 	f := &upForm{x: x, part: part, fields: map[string]string{}}
-	err = s.eachPart(x, r, part, func(name, text string) error {
+	err = b.eachPart(x, r, part, func(name, text string) error {
 		if !slices.Contains(fields, name) {
-			return wire.BadRequest(shorten(name), "unknown_parameter", "The field '%s' is none this endpoint takes", shorten(name))
+			return wire.BadRequest(shorten(name), "unknown_parameter", "The field '%s' is none this endpoint takes",
+				shorten(name))
 		}
 		f.fields[name] = text
 		return nil
-	}, func(p *multipart.Part) error { return s.spoolPart(x, f, p) })
+	}, func(p *multipart.Part) error { return b.spoolPart(x, f, p) })
 	if err == nil && !f.file && len(f.fields) == 0 {
 		err = wire.BadRequest(part, "missing_required_parameter", "Missing required parameter: '%s'", part)
 	}
@@ -53,21 +54,25 @@ func (s *Server) readParts(x *request, r *http.Request, part string, fields ...s
 }
 
 // spoolPart keeps a file while its form is read.
-func (s *Server) spoolPart(x *request, f *upForm, p *multipart.Part) error {
-	f.file, f.name, f.kind = true, p.FileName(), p.Header.Get("Content-Type")
-	x.body = s.opts.Spool.Buffer(x.request.Context(), x.caller.Org.ID, s.roomWait)
-	if err := x.body.Fill(io.LimitReader(p, s.opts.MaxFile+1)); err != nil {
-		return s.brokenUpload(x, err)
+func (b *bodyReader) spoolPart(x *request, f *upForm, p *multipart.Part) error {
+	f.file = true
+	f.name = p.FileName()
+	f.kind = p.Header.Get("Content-Type")
+	x.body = b.opts.Spool.Buffer(x.request.Context(), x.caller.Org.ID, b.roomWait)
+	if err := x.body.Fill(io.LimitReader(p, b.opts.MaxFile+1)); err != nil {
+		return b.brokenUpload(x, err)
 	}
-	if x.body.Size() > s.opts.MaxFile {
-		return wire.TooLarge(s.opts.MaxFile)
+	if x.body.Size() > b.opts.MaxFile {
+		return wire.TooLarge(b.opts.MaxFile)
 	}
 	return nil
 }
 
 // eachPart reads a form part by part: the one called file, at most once, and text fields,
 // each at most once.
-func (s *Server) eachPart(x *request, r *http.Request, file string, field func(name, text string) error, data func(*multipart.Part) error) error {
+func (b *bodyReader) eachPart(x *request, r *http.Request, file string, field func(name, text string) error,
+	data func(*multipart.Part) error,
+) error {
 	r.Body = &slowBody{ReadCloser: r.Body, x: x}
 	parts, err := r.MultipartReader()
 	if err != nil {
@@ -81,7 +86,7 @@ func (s *Server) eachPart(x *request, r *http.Request, file string, field func(n
 			return nil
 		}
 		if err != nil {
-			return s.brokenUpload(x, err)
+			return b.brokenUpload(x, err)
 		}
 		name := part.FormName()
 		switch {
@@ -99,7 +104,7 @@ func (s *Server) eachPart(x *request, r *http.Request, file string, field func(n
 		}
 		text, err := io.ReadAll(io.LimitReader(part, maxField+1))
 		if err != nil {
-			return s.brokenUpload(x, err)
+			return b.brokenUpload(x, err)
 		}
 		if len(text) > maxField {
 			return wire.BadRequest(shorten(name), "invalid_value", "%s is too long", shorten(name))
@@ -120,7 +125,8 @@ func (f *upForm) fill(r *providers.Request) {
 	if f.file {
 		h := textproto.MIMEHeader{}
 		h.Set("Content-Disposition", multipart.FileContentDisposition(f.part, f.name))
-		if f.kind = strings.Map(printed, f.kind); f.kind != "" {
+		f.kind = strings.Map(printed, f.kind)
+		if f.kind != "" {
 			h.Set("Content-Type", f.kind)
 		}
 		_, _ = w.CreatePart(h)

@@ -18,10 +18,10 @@ const (
 )
 
 // placeOf reads where a job stands.
-func (s *Server) placeOf(ctx context.Context, j *queue.Job) (queue.Place, error) {
+func (c *callHandler) placeOf(ctx context.Context, j *queue.Job) (queue.Place, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	return s.queue.Place(ctx, s.guard.Room, j)
+	return c.opts.Queue.Place(ctx, c.opts.Guard.Room, j)
 }
 
 // tellPlace writes the place of a job that waits.
@@ -54,12 +54,12 @@ const maxLooks = 4
 func (v *waitingCaller) look(ctx context.Context) (queue.Place, bool) {
 	s := v.server
 	select {
-	case s.looks <- struct{}{}:
-		defer func() { <-s.looks }()
+	case s.calls.looks <- struct{}{}:
+		defer func() { <-s.calls.looks }()
 	default:
 		return queue.Place{}, false
 	}
-	at, err := s.placeOf(ctx, v.job)
+	at, err := s.calls.placeOf(ctx, v.job)
 	return at, err == nil && at.WaitingFor != ""
 }
 

@@ -38,7 +38,8 @@ func parseWish(h http.Header) (preferences, error) {
 			case "wait":
 				seconds, err := strconv.Atoi(strings.Trim(strings.TrimSpace(value), `"`))
 				if err != nil || seconds < 0 {
-					return preferences{}, wire.BadRequest("Prefer", "invalid_prefer", "Prefer: wait takes a whole number of seconds, not %q", shorten(value))
+					return preferences{}, wire.BadRequest("Prefer", "invalid_prefer",
+						"Prefer: wait takes a whole number of seconds, not %q", shorten(value))
 				}
 				w.patience = max(time.Duration(min(seconds, int(maxWish/time.Second)))*time.Second, time.Millisecond)
 				w.waits = "wait=" + strconv.Itoa(seconds)
@@ -52,25 +53,26 @@ func parseWish(h http.Header) (preferences, error) {
 const headerWebhook = "X-Llmguard-Webhook"
 
 // webhookOf returns the target a request names for its job, empty for none.
-func (s *Server) webhookOf(org string, h http.Header, async bool) (string, error) {
+func (c *callHandler) webhookOf(org string, h http.Header, async bool) (string, error) {
 	list := h.Values(headerWebhook)
 	switch {
 	case len(list) == 0:
 		return "", nil
 	case len(list) > 1 || !async:
 		return "", wire.BadRequest(headerWebhook, "invalid_webhook",
-			"%s takes one URL, and goes with Prefer: respond-async or a background: any other call is answered on its connection", headerWebhook)
+			"%s takes one URL, and goes with Prefer: respond-async or a background: any other call is answered on its "+
+				"connection", headerWebhook)
 	}
-	return list[0], s.checkWebhook(org, headerWebhook, list[0])
+	return list[0], c.checkWebhook(org, headerWebhook, list[0])
 }
 
 // checkWebhook refuses a target that requests of the org may not name; param is
 // where it stands.
-func (s *Server) checkWebhook(org, param, url string) error {
-	if s.opts.Webhooks == nil {
+func (c *callHandler) checkWebhook(org, param, url string) error {
+	if c.opts.Webhooks == nil {
 		return wire.BadRequest(param, "webhook_not_allowed", "This proxy tells nobody of what has ended")
 	}
-	if err := s.opts.Webhooks.CheckURL(org, url); err != nil {
+	if err := c.opts.Webhooks.CheckURL(org, url); err != nil {
 		return wire.BadRequest(param, "webhook_not_allowed", "%s cannot be told: %s", shorten(url), err)
 	}
 	return nil
@@ -96,21 +98,21 @@ type patience struct{ wait, hold time.Duration }
 // patience of a caller: what it said, what its SDK will bear, and for silent
 // connections what Node's fetch bears. A call starts while there is time left for
 // its answer, or within the first quarter if its answers take longer. The org bounds waiting only.
-func (s *Server) patience(x *request, r *http.Request, plan *guard.Plan, w preferences) patience {
+func (c *callHandler) patience(x *request, r *http.Request, plan *guard.Plan, w preferences) patience {
 	stream := plan.Request.Stream
 	p := patience{wait: defaultStreamWait}
 	if w.patience > 0 {
 		p.wait = min(p.wait, w.patience)
 	}
 	if !stream || w.async {
-		p.hold = min(p.wait, s.opts.HoldFor)
+		p.hold = min(p.wait, c.opts.HoldFor)
 		if t := announced(r.Header); t > 0 {
 			p.hold = min(p.hold, max(t-answerMargin, t/2))
 		}
 		p.wait = p.hold
 	}
 	if !stream && !w.async {
-		p.wait -= min(s.runs.most(x.caller.Org.ID, plan.Request.Model), p.hold/4*3)
+		p.wait -= min(c.runs.most(x.caller.Org.ID, plan.Request.Model), p.hold/4*3)
 	}
 	if most := x.caller.Org.MaxWait; most > 0 {
 		p.wait = min(p.wait, most)

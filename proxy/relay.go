@@ -32,44 +32,55 @@ type task struct {
 	made     ownership.Note
 }
 
+// objectHandler relays requests about objects that the provider keeps.
+type objectHandler struct {
+	server    *Server
+	opts      *Options
+	bodies    *bodyReader
+	responses *responseHandler
+}
+
 // relay carries an operation out: what it names is looked up, what it costs is held, and
 // what its answer makes is noted before the caller sees it.
-func (s *Server) relay(x *request, r *http.Request, op operation, arg string) error {
+func (h *objectHandler) relay(x *request, r *http.Request, op operation, arg string) error {
 	t := &task{operation: op}
 	if arg != "" {
 		t.ids = strings.Split(arg, "/")
 	}
-	if err := s.findThing(x, r, t); err != nil {
+	if err := h.findThing(x, r, t); err != nil {
 		return err
 	}
-	if err := s.readTask(x, r, t); err != nil {
+	if err := h.readTask(x, r, t); err != nil {
 		return err
 	}
-	return s.carryOut(x, r, t)
+	return h.carryOut(x, r, t)
 }
 
 // carryOut sends a task that has been read.
-func (s *Server) carryOut(x *request, r *http.Request, t *task) error {
+func (h *objectHandler) carryOut(x *request, r *http.Request, t *task) error {
 	ctx := r.Context()
-	if err := s.settleOn(ctx, x, t); err != nil {
+	if err := h.settleOn(ctx, x, t); err != nil {
 		return err
 	}
-	if err := s.hold(ctx, x, t); err != nil {
+	plan, err := t.plan(h.server, x)
+	if err != nil {
 		return err
 	}
-	if t.call != nil {
-		defer t.call.End(ctx)
+	var status int
+	if plan == nil {
+		status, err = h.sendFree(x, r, t)
+	} else {
+		status, err = h.sendPaid(x, r, t, plan)
 	}
-	status, err := s.send(x, r, t)
 	if t.added != nil {
 		t.added(status, err)
 	}
-	s.after(ctx, x, t, status)
+	h.after(ctx, x, t, status)
 	return err
 }
 
 // findThing finds what the first id of the path names.
-func (s *Server) findThing(x *request, r *http.Request, t *task) error {
+func (h *objectHandler) findThing(x *request, r *http.Request, t *task) error {
 	for _, id := range t.ids {
 		if !plainID(id) {
 			return noThing(t.of, id)
@@ -79,7 +90,7 @@ func (s *Server) findThing(x *request, r *http.Request, t *task) error {
 		return nil
 	}
 	var err error
-	t.note, err = s.guard.Thing(r.Context(), x.caller, t.of, t.ids[0])
+	t.note, err = h.opts.Guard.Thing(r.Context(), x.caller, t.of, t.ids[0])
 	if errors.Is(err, guard.ErrNotOwned) {
 		return noThing(t.of, t.ids[0])
 	}
@@ -89,17 +100,18 @@ func (s *Server) findThing(x *request, r *http.Request, t *task) error {
 func noThing(k ownership.Kind, id string) *wire.Error {
 	what := strings.NewReplacer("_", " ", ".", " ").Replace(string(k))
 	code := strings.ReplaceAll(string(k), ".", "_") + "_not_found"
-	return wire.NotFound("id", code, "No such %s: %s. It must have been made through this proxy by the same org", what, shorten(id))
+	return wire.NotFound("id", code, "No such %s: %s. It must have been made through this proxy by the same org", what,
+		shorten(id))
 }
 
 // readTask reads the body and what it mentions.
-func (s *Server) readTask(x *request, r *http.Request, t *task) error {
+func (h *objectHandler) readTask(x *request, r *http.Request, t *task) error {
 	t.request = providers.Request{Method: r.Method, Query: r.URL.RawQuery, Header: r.Header}
 	switch {
 	case r.Method != http.MethodPost:
 		return nil
 	case t.file != "" && isForm(r):
-		form, err := s.readParts(x, r, t.file, "file_id")
+		form, err := h.bodies.readParts(x, r, t.file, "file_id")
 		if err != nil {
 			return err
 		}
@@ -109,11 +121,12 @@ func (s *Server) readTask(x *request, r *http.Request, t *task) error {
 		form.fill(&t.request)
 		return nil
 	}
-	body, err := s.readBody(x, r)
+	body, err := h.bodies.readBody(x, r)
 	if err != nil {
 		return err
 	}
-	if t.mentions, err = wire.ScanMentions(body, s.opts.Scan); err != nil {
+	t.mentions, err = wire.ScanMentions(body, h.opts.Scan)
+	if err != nil {
 		return err
 	}
 	if len(body) > 0 {
@@ -126,8 +139,9 @@ func (s *Server) readTask(x *request, r *http.Request, t *task) error {
 }
 
 // settleOn finds the provider of a task, which is that of all it mentions.
-func (s *Server) settleOn(ctx context.Context, x *request, t *task) (err error) {
-	if t.named, err = s.guard.Mentioned(ctx, x.caller, t.mentions.Refs); err != nil {
+func (h *objectHandler) settleOn(ctx context.Context, x *request, t *task) (err error) {
+	t.named, err = h.opts.Guard.Mentioned(ctx, x.caller, t.mentions.Refs)
+	if err != nil {
 		return err
 	}
 	for i, n := range t.named {
@@ -140,37 +154,67 @@ func (s *Server) settleOn(ctx context.Context, x *request, t *task) (err error) 
 		}
 	}
 	if t.note.Provider == "" {
-		if t.note.Provider, err = s.guard.Keeper(x.caller); err != nil {
+		t.note.Provider, err = h.opts.Guard.Keeper(x.caller)
+		if err != nil {
 			return err
 		}
 	}
 	if t.makes != "" {
-		err = s.guard.MayKeep(ctx, x.caller, t.makes)
+		err = h.opts.Guard.MayKeep(ctx, x.caller, t.makes)
 	}
 	return err
 }
 
-// hold holds what a task costs, if anything.
-func (s *Server) hold(ctx context.Context, x *request, t *task) error {
+// plan is what a task costs; nil: nothing.
+func (t *task) plan(s *Server, x *request) (*guard.Plan, error) {
 	if t.fee == nil {
-		return s.countItems(ctx, x, t)
+		return nil, nil
 	}
-	plan, err := t.fee(s, x, t)
-	if err != nil || plan == nil {
-		return err
-	}
+	return t.fee(s, x, t)
+}
+
+// sendPaid sends a task that has a fee, which is held meanwhile.
+func (h *objectHandler) sendPaid(x *request, r *http.Request, t *task, plan *guard.Plan) (status int, err error) {
 	x.plan = plan
-	t.call, err = s.guard.Begin(ctx, plan, x.id, 1, "")
-	if err == nil && !t.asks {
-		x.call = t.call
+	quota := &pace{responses: h.responses, x: x, r: r, note: t.note}
+	call, err := h.opts.Guard.Run(r.Context(), plan, guard.Attempt{
+		ID: x.id, Number: 1, Quota: quota,
+		Send: func(_ context.Context, c *guard.Call, fresh func() bool) error {
+			t.call = c
+			if !t.asks {
+				x.call = c
+			}
+			status, err = h.send(x, r, t, fresh)
+			quota.unused = errors.Is(err, providers.ErrStale)
+			return err
+		},
+	}, x)
+	if call != nil && !t.asks {
+		x.call = call
 	}
-	return err
+	return status, err
+}
+
+// sendFree sends a task that costs nothing but a request of the provider's quota.
+func (h *objectHandler) sendFree(x *request, r *http.Request, t *task) (int, error) {
+	if t.fee == nil {
+		err := h.countItems(r.Context(), x, t)
+		if err != nil {
+			return 0, err
+		}
+	}
+	fresh, done, err := h.responses.paced(x, r, t.note)
+	if err != nil {
+		return 0, err
+	}
+	defer done(false)
+	return h.send(x, r, t, fresh)
 }
 
 // countItems counts what the items of a request add to its conversation, before it is sent.
-func (s *Server) countItems(ctx context.Context, x *request, t *task) (err error) {
+func (h *objectHandler) countItems(ctx context.Context, x *request, t *task) (err error) {
 	if t.of == ownership.Conversation {
-		t.added, err = s.guard.AddItems(ctx, x.caller, t.note.ID, x.id, t.mentions, t.named)
+		t.added, err = h.opts.Guard.AddItems(ctx, x.caller, t.note.ID, x.id, t.mentions, t.named)
 	}
 	return err
 }
@@ -178,13 +222,8 @@ func (s *Server) countItems(ctx context.Context, x *request, t *task) (err error
 // changeTimeout bounds a request that makes or ends something, also when its caller leaves.
 const changeTimeout = 10 * time.Minute
 
-// send asks the provider.
-func (s *Server) send(x *request, r *http.Request, t *task) (int, error) {
-	fresh, done, err := s.paced(x, r, t.note)
-	if err != nil {
-		return 0, err
-	}
-	defer done()
+// send asks the provider, unless what was taken of its quota is not fresh any more.
+func (h *objectHandler) send(x *request, r *http.Request, t *task, fresh func() bool) (int, error) {
 	ctx := r.Context()
 	if t.makes != "" || t.ends { // a caller who leaves does not undo what the provider does
 		var cancel context.CancelFunc
@@ -192,13 +231,13 @@ func (s *Server) send(x *request, r *http.Request, t *task) (int, error) {
 		defer cancel()
 	}
 	if t.ends && t.of == ownership.VectorStore {
-		if err := s.guard.EndStorage(ctx, x.caller, t.note, time.Now()); err != nil {
+		if err := h.opts.Guard.EndStorage(ctx, x.caller, t.note, time.Now()); err != nil {
 			return 0, unavailable(err)
 		}
 	}
 	t.request.Path, t.request.Fresh = pathOf(t.path, t.ids), fresh
-	status, err := s.guard.FetchSeen(ctx, x, x.caller.Org, t.note, t.request, func(status int, answer []byte) error {
-		return s.seen(ctx, x, t, status, answer)
+	status, err := h.opts.Guard.FetchSeen(ctx, x, x.caller.Org, t.note, t.request, func(status int, answer []byte) error {
+		return h.seen(ctx, x, t, status, answer)
 	})
 	if t.call != nil && !t.asks && (err != nil || status >= 300) {
 		t.call.Paid(http.Header{}, status, err)
@@ -234,7 +273,7 @@ type madeThing struct {
 }
 
 // seen notes what an answer makes, and what it costs.
-func (s *Server) seen(ctx context.Context, x *request, t *task, status int, answer []byte) error {
+func (h *objectHandler) seen(ctx context.Context, x *request, t *task, status int, answer []byte) error {
 	var made madeThing
 	if t.makes != "" || t.fee != nil {
 		_ = json.Unmarshal(answer, &made) // what is needed of it is checked
@@ -256,18 +295,19 @@ func (s *Server) seen(ctx context.Context, x *request, t *task, status int, answ
 	}
 	now := time.Now()
 	n := ownership.Note{
-		ID: made.ID, Until: made.Expires, Made: now.UnixMicro(), Created: made.Created, Kind: t.makes, Provider: t.note.Provider, Of: t.note.ID, Bytes: max(made.Bytes, 0), Purpose: made.Purpose, Name: made.Name,
+		ID: made.ID, Until: made.Expires, Made: now.UnixMicro(), Created: made.Created, Kind: t.makes,
+		Provider: t.note.Provider, Of: t.note.ID, Bytes: max(made.Bytes, 0), Purpose: made.Purpose, Name: made.Name,
 		Paid: t.made.Paid, Unit: t.made.Unit,
 	}
 	if t.makes == ownership.VectorStore {
 		n.Paid, n.Bytes = now.Unix(), 0
 	}
-	err := s.guard.KeepThing(ctx, x.caller, n)
+	err := h.opts.Guard.KeepThing(ctx, x.caller, n)
 	if err != nil {
 		return err
 	}
 	if t.makes == ownership.Conversation { // nothing else can be under way in it yet
-		t.added, err = s.guard.AddItems(ctx, x.caller, n.ID, x.id, t.mentions, t.named)
+		t.added, err = h.opts.Guard.AddItems(ctx, x.caller, n.ID, x.id, t.mentions, t.named)
 	}
 	return err
 }
@@ -278,18 +318,18 @@ func (t *task) itself() bool {
 }
 
 // after notes what a task has changed.
-func (s *Server) after(ctx context.Context, x *request, t *task, status int) {
+func (h *objectHandler) after(ctx context.Context, x *request, t *task, status int) {
 	var err error
 	gone := t.ends && status >= 200 && status < 300
 	missing := status == http.StatusNotFound && t.itself() && t.request.Query == ""
 	if gone || missing && t.method != postIt {
-		err = s.guard.ForgetThing(ctx, x.caller, t.note)
+		err = h.opts.Guard.ForgetThing(ctx, x.caller, t.note)
 	} else if t.of == ownership.Container && t.call != nil && t.call.Result.Outcome == guard.Completed {
 		t.note.Paid = time.Now().Add(guard.SessionTime).Unix()
-		err = s.guard.ChangeThing(ctx, x.caller, t.note)
+		err = h.opts.Guard.ChangeThing(ctx, x.caller, t.note)
 	}
 	if err != nil {
-		s.log.Warn("a change of what a provider keeps is not noted", "id", x.id, "err", err)
+		h.opts.Log.Warn("a change of what a provider keeps is not noted", "id", x.id, "err", err)
 	}
 }
 
@@ -328,7 +368,8 @@ func session(s *Server, x *request, t *task) (*guard.Plan, error) {
 			size = guard.DefaultContainer
 		}
 		if !slices.Contains(containers, size) {
-			return nil, wire.BadRequest("memory_limit", "invalid_value", "memory_limit must be one of %s", strings.Join(containers, ", "))
+			return nil, wire.BadRequest("memory_limit", "invalid_value", "memory_limit must be one of %s",
+				strings.Join(containers, ", "))
 		}
 		unit = guard.ContainerEntry + size
 		t.made = ownership.Note{Unit: unit, Paid: time.Now().Add(guard.SessionTime).Unix()}

@@ -64,7 +64,7 @@ type request struct {
 }
 
 func (s *Server) newExchange(w http.ResponseWriter, r *http.Request) *request {
-	ip := s.clientIP(r)
+	ip := s.auth.clientIP(r)
 	return &request{
 		ResponseWriter: w, server: s, control: *http.NewResponseController(w), request: r,
 		id: wire.NewCallID(), ip: ip, from: ip.String(), start: time.Now(), route: "unknown",
@@ -107,7 +107,8 @@ func (x *request) Write(p []byte) (int, error) {
 	if x.status == 0 {
 		x.WriteHeader(http.StatusOK)
 	}
-	if x.keep.add(p); x.keep != nil && x.keep.deaf {
+	x.keep.add(p)
+	if x.keep != nil && x.keep.deaf {
 		return len(p), nil
 	}
 	x.extend()
@@ -209,7 +210,10 @@ type planRecord struct {
 }
 
 func planRecordOf(p *guard.Plan) planRecord {
-	return planRecord{model: p.Request.Model, pool: p.Target.Pool, stream: p.Request.Stream, first: p.First, quota: p.Quota}
+	return planRecord{
+		model: p.Request.Model, pool: p.Target.Pool, stream: p.Request.Stream, first: p.First,
+		quota: p.Quota,
+	}
 }
 
 // record writes the access record: one line a request, with no body, no key
@@ -227,7 +231,8 @@ func (x *request) record() {
 		slog.Int("status", status), slog.Int64("bytes", x.bytes), slog.Duration("took", took),
 		slog.String("ip", x.from))
 	if x.caller.Org != nil {
-		attrs = append(attrs, slog.String("org", x.caller.Org.ID), slog.String("user", x.caller.User), slog.String("key", x.caller.Key))
+		attrs = append(attrs, slog.String("org", x.caller.Org.ID), slog.String("user", x.caller.User),
+			slog.String("key", x.caller.Key))
 	}
 	if x.plan != nil {
 		x.asked = planRecordOf(x.plan)

@@ -117,7 +117,7 @@ func TestPatience(t *testing.T) {
 		if announced != "" {
 			r.Header.Set("X-Stainless-Read-Timeout", announced)
 		}
-		if got := s.patience(x, r, plan, preferences{patience: wished}); got.wait != want || got.hold != 0 && (stream || most == 0 && got.hold != want) {
+		if got := s.calls.patience(x, r, plan, preferences{patience: wished}); got.wait != want || got.hold != 0 && (stream || most == 0 && got.hold != want) {
 			t.Errorf("stream %v, wished %v, at most %v, announced %q: %v, want %v", stream, wished, most, announced, got, want)
 		}
 	}
@@ -149,10 +149,10 @@ func TestPatienceLeavesTimeForTheAnswer(t *testing.T) {
 	} {
 		plan := &guard.Plan{Request: &wire.Request{Model: runs.String()}}
 		for range 100 { // until nothing is left of the first guess of its deviation
-			s.runs.add("acme", runs.String(), runs)
+			s.calls.runs.add("acme", runs.String(), runs)
 		}
 		r := &http.Request{Header: http.Header{"X-Stainless-Timeout": {"1"}}} // of which half is kept for the way
-		if got := s.patience(x, r, plan, preferences{}); got.wait.Round(time.Millisecond) != want {
+		if got := s.calls.patience(x, r, plan, preferences{}); got.wait.Round(time.Millisecond) != want {
 			t.Errorf("calls that run for %s: waits %s, want %s", runs, got.wait, want)
 		}
 	}

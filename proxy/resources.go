@@ -24,34 +24,37 @@ func purposeKept(purpose string) error {
 	if slices.Contains(purposes, purpose) {
 		return nil
 	}
-	return wire.BadRequest("purpose", "invalid_value", "purpose must be one of %s; a file for batches is made by POST /v1/files. It is %q",
+	return wire.BadRequest("purpose", "invalid_value",
+		"purpose must be one of %s; a file for batches is made by POST /v1/files. It is %q",
 		strings.Join(purposes, ", "), shorten(purpose))
 }
 
 // elsewhere reports whether a file that was not found here may be at a provider.
-func (s *Server) elsewhere(err error) bool {
+func (fh *fileHandler) elsewhere(err error) bool {
 	var public *wire.Error
 	return errors.As(err, &public) && public.Code == "file_not_found"
 }
 
 // uploadThing sends a file to the provider.
-func (s *Server) uploadThing(x *request, r *http.Request, f *uploadForm) error {
+func (fh *fileHandler) uploadThing(x *request, r *http.Request, f *uploadForm) error {
 	if err := purposeKept(f.fields["purpose"]); err != nil {
 		return err
 	}
 	t := &task{operation: uploadFile, request: providers.Request{Method: http.MethodPost, Header: r.Header}}
 	f.fill(&t.request)
-	return s.carryOut(x, r, t)
+	return fh.objects.carryOut(x, r, t)
 }
 
 // listFiles lists the files that are kept here, which are those of the caller and for
 // batches, and then those of the org that a provider keeps.
-func (s *Server) listFiles(x *request, r *http.Request, f files.Filter) error {
+func (fh *fileHandler) listFiles(x *request, r *http.Request, f files.Filter) error {
 	ctx, cancel := context.WithTimeout(r.Context(), storeTimeout)
 	defer cancel()
-	data, more, after := []json.RawMessage{}, false, f.After
-	if s.opts.Files != nil && !slices.Contains(purposes, f.Purpose) {
-		page, left, err := s.opts.Files.List(ctx, owner(x), f)
+	data := []json.RawMessage{}
+	more := false
+	after := f.After
+	if fh.opts.Files != nil && !slices.Contains(purposes, f.Purpose) {
+		page, left, err := fh.opts.Files.List(ctx, owner(x), f)
 		switch {
 		case errors.Is(err, files.ErrNotFound): // the page begins behind a file of the provider's
 		case err != nil:
@@ -72,15 +75,17 @@ func (s *Server) listFiles(x *request, r *http.Request, f files.Filter) error {
 		read = f.Limit
 	}
 	if !more && len(data) < f.Limit && f.Purpose != files.Batch {
-		rest, left, err := s.filesElsewhere(ctx, x, f, after, f.Limit-len(data))
+		rest, left, err := fh.filesElsewhere(ctx, x, f, after, f.Limit-len(data))
 		if err != nil {
 			return err
 		}
-		data, more, read = append(data, rest...), left, read+len(rest)
+		data = append(data, rest...)
+		more = left
+		read = read + len(rest)
 	} else if after != "" {
 		return noCursor()
 	}
-	s.reads.spend(x.caller.Org.ID, x.caller.Key, read/filesPerUnit, time.Now())
+	fh.reads.spend(x.caller.Org.ID, x.caller.Key, read/filesPerUnit, time.Now())
 	return x.json(http.StatusOK, listOf(data, more, idOf))
 }
 
@@ -90,10 +95,13 @@ func noCursor() *wire.Error {
 
 // filesElsewhere are the files that a provider keeps, as they were when they were made:
 // they never change.
-func (s *Server) filesElsewhere(ctx context.Context, x *request, f files.Filter, after string, limit int) ([]json.RawMessage, bool, error) {
+func (fh *fileHandler) filesElsewhere(ctx context.Context, x *request, f files.Filter, after string,
+	limit int,
+) ([]json.RawMessage, bool, error) {
 	var data []json.RawMessage
 	for more := true; more && len(data) < limit; {
-		list, left, err := s.guard.Things(ctx, x.caller, ownership.File, ownership.Page{After: after, Oldest: f.Oldest, Limit: limit - len(data)})
+		list, left, err := fh.opts.Guard.Things(ctx, x.caller, ownership.File,
+			ownership.Page{After: after, Oldest: f.Oldest, Limit: limit - len(data)})
 		if errors.Is(err, ownership.ErrNoSuch) {
 			return nil, false, noCursor()
 		}
@@ -111,7 +119,8 @@ func (s *Server) filesElsewhere(ctx context.Context, x *request, f files.Filter,
 			}
 			data = append(data, text)
 		}
-		if more = left && len(list) > 0; more && len(data) == limit {
+		more = left && len(list) > 0
+		if more && len(data) == limit {
 			return data, true, nil
 		}
 	}
@@ -134,14 +143,15 @@ const thingsAtOnce = 4
 
 // listThings answers with what the caller's org has of a kind, each as its provider shows
 // it now. A provider's own list has what others have, too.
-func (s *Server) listThings(x *request, r *http.Request, op operation) error {
+func (h *objectHandler) listThings(x *request, r *http.Request, op operation) error {
 	query := r.URL.Query()
 	limit, err := limitOf(query, 20, mostThings)
 	if err != nil {
 		return err
 	}
 	page := ownership.Page{After: query.Get("after"), Before: query.Get("before"), Limit: limit}
-	if page.Oldest, err = oldestFirst(query); err != nil {
+	page.Oldest, err = oldestFirst(query)
+	if err != nil {
 		return err
 	}
 	x.endReads()
@@ -149,14 +159,14 @@ func (s *Server) listThings(x *request, r *http.Request, op operation) error {
 	for read := 0; more && len(found) < limit && read < mostThings; read += page.Limit { // a filter leaves some out
 		page.Limit = limit - len(found)
 		var list []ownership.Note
-		list, more, err = s.guard.Things(r.Context(), x.caller, op.lists, page)
+		list, more, err = h.opts.Guard.Things(r.Context(), x.caller, op.lists, page)
 		if errors.Is(err, ownership.ErrNoSuch) {
 			return wire.BadRequest("after", "invalid_value", "after or before names nothing of yours")
 		}
 		if err != nil {
 			return err
 		}
-		shown, err := s.showThings(x, r, op, list)
+		shown, err := h.showThings(x, r, op, list)
 		if err != nil {
 			return err
 		}
@@ -174,7 +184,9 @@ func (s *Server) listThings(x *request, r *http.Request, op operation) error {
 }
 
 // showThings asks for each thing of a page.
-func (s *Server) showThings(x *request, r *http.Request, op operation, list []ownership.Note) ([]json.RawMessage, error) {
+func (h *objectHandler) showThings(x *request, r *http.Request, op operation,
+	list []ownership.Note,
+) ([]json.RawMessage, error) {
 	shown := make([]json.RawMessage, len(list))
 	fails := make([]error, len(list))
 	var wait sync.WaitGroup
@@ -183,7 +195,7 @@ func (s *Server) showThings(x *request, r *http.Request, op operation, list []ow
 		places <- struct{}{}
 		wait.Go(func() {
 			defer func() { <-places }()
-			shown[i], fails[i] = s.showThing(x, r, op, n)
+			shown[i], fails[i] = h.showThing(x, r, op, n)
 		})
 	}
 	wait.Wait()
@@ -191,19 +203,21 @@ func (s *Server) showThings(x *request, r *http.Request, op operation, list []ow
 }
 
 // showThing asks for one thing; nil: it is gone.
-func (s *Server) showThing(x *request, r *http.Request, op operation, n ownership.Note) (json.RawMessage, error) {
-	fresh, done, err := s.paced(x, r, n)
+func (h *objectHandler) showThing(x *request, r *http.Request, op operation,
+	n ownership.Note,
+) (json.RawMessage, error) {
+	fresh, done, err := h.responses.paced(x, r, n)
 	if err != nil {
 		return nil, err
 	}
-	defer done()
-	status, body, err := s.guard.Read(r.Context(), x.caller.Org, n, providers.Request{
+	defer done(false)
+	status, body, err := h.opts.Guard.Read(r.Context(), x.caller.Org, n, providers.Request{
 		Method: http.MethodGet, Path: op.path + "/" + n.ID, Header: r.Header, Fresh: fresh,
 	})
 	switch {
 	case status == http.StatusNotFound:
-		if err := s.guard.ForgetThing(r.Context(), x.caller, n); err != nil {
-			s.log.Warn("a change of what a provider keeps is not noted", "id", x.id, "err", err)
+		if err := h.opts.Guard.ForgetThing(r.Context(), x.caller, n); err != nil {
+			h.opts.Log.Warn("a change of what a provider keeps is not noted", "id", x.id, "err", err)
 		}
 		return nil, nil
 	case err != nil:

@@ -27,7 +27,7 @@ func thingRig(t *testing.T, limits ...budget.Limit) (*rig, neighbours) {
 	t.Helper()
 	r := newRig(t, queue.Pool{}, nil, limits...)
 	keeping(t, r)
-	r.proxy.fetches = newReads(readBounds{what: "requests", perSecond: 1e6, burst: 1e6, atOnce: 100})
+	r.proxy.responses.fetches = newReads(readBounds{what: "requests", perSecond: 1e6, burst: 1e6, atOnce: 100})
 	n := neighbours{r.key, keys.New(keys.Live), keys.New(keys.Live)}
 	other := r.guard.Policy().Orgs["other"]
 	r.proxy.SetDirectory(&auth.Directory{ByHash: map[string]auth.Principal{

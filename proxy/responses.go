@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"strings"
@@ -14,11 +15,25 @@ import (
 	"github.com/llmguard/llmguard/quota"
 )
 
+// responseHandler serves responses that are kept, here or at the provider, and those that
+// run in the background.
+type responseHandler struct {
+	opts        *Options
+	metrics     *metrics
+	fetches     *reads // of what providers keep
+	bodies      *bodyReader
+	connections *connections
+	calls       *callHandler
+	repeats     *repeatHandler
+	jobs        *jobHandler
+}
+
 // ownResponse finds a response that the provider keeps for the caller. Those of
 // others do not exist.
-func (s *Server) ownResponse(x *request, r *http.Request, id string) (ownership.Note, error) {
-	n, err := s.guard.Owned(r.Context(), x.caller, id)
-	if errors.Is(err, guard.ErrNotOwned) || err == nil && (n.User != x.caller.User || n.Response != "" || n.Kind != "" || !plainID(n.At())) {
+func (rh *responseHandler) ownResponse(x *request, r *http.Request, id string) (ownership.Note, error) {
+	n, err := rh.opts.Guard.Owned(r.Context(), x.caller, id)
+	if errors.Is(err, guard.ErrNotOwned) ||
+		err == nil && (n.User != x.caller.User || n.Response != "" || n.Kind != "" || !plainID(n.At())) {
 		return n, noResponse(id)
 	}
 	return n, err
@@ -34,24 +49,25 @@ func plainID(id string) bool {
 }
 
 // fetch asks the provider about a response of the caller's.
-func (s *Server) fetch(x *request, r *http.Request, id, method, verb string) (int, error) {
-	n, err := s.ownResponse(x, r, id)
+func (rh *responseHandler) fetch(x *request, r *http.Request, id, method, verb string) (int, error) {
+	n, err := rh.ownResponse(x, r, id)
 	if err != nil {
 		return 0, err
 	}
 	if n.Here {
-		return http.StatusOK, s.keptHere(x, r, id, method, verb)
+		return http.StatusOK, rh.keptHere(x, r, id, method, verb)
 	}
 	if n.Upstream != "" && verb == "" { // of a background, whose job is forgotten: the provider has it under another id
 		return 0, noResponse(id)
 	}
-	fresh, done, err := s.paced(x, r, n)
+	fresh, done, err := rh.paced(x, r, n)
 	if err != nil {
 		return 0, err
 	}
-	defer done()
-	status, err := s.guard.Fetch(r.Context(), x, x.caller.Org, n, providers.Request{
-		Method: method, Path: wire.Responses.Path() + "/" + n.At() + verb, Query: r.URL.RawQuery, Header: r.Header, Fresh: fresh,
+	defer done(false)
+	status, err := rh.opts.Guard.Fetch(r.Context(), x, x.caller.Org, n, providers.Request{
+		Method: method, Path: wire.Responses.Path() + "/" + n.At() + verb, Query: r.URL.RawQuery, Header: r.Header,
+		Fresh: fresh,
 	})
 	if spool.NoRoom(err) {
 		err = noRoom(err)
@@ -62,62 +78,87 @@ func (s *Server) fetch(x *request, r *http.Request, id, method, verb string) (in
 // paced takes what a request about a stored response costs besides money: a part of its
 // key's rate, and one request of the provider's quota until it is done. Fresh reports
 // whether it may still be sent.
-func (s *Server) paced(x *request, r *http.Request, n ownership.Note) (fresh func() bool, done func(), err error) {
+func (rh *responseHandler) paced(x *request, r *http.Request,
+	n ownership.Note,
+) (fresh func() bool, done func(unused bool), err error) {
 	org := x.caller.Org
-	free, err := s.fetches.begin(org.ID, x.caller.Key, 1, time.Now())
+	free, err := rh.fetches.begin(org.ID, x.caller.Key, 1, time.Now())
 	if err != nil {
 		return nil, nil, err
 	}
-	pool := s.guard.FetchPool(org, n)
+	pool := rh.opts.Guard.FetchPool(org, n)
 	if pool == "" { // nothing will be sent
-		return nil, free, nil
+		return nil, func(bool) { free() }, nil
 	}
 	// It has no user: nothing of its caller's waits for it.
-	grant, err := s.guard.TakeQuota(r.Context(), org, quota.Request{Pool: pool, ID: x.id, Org: org.ID})
+	grant, err := rh.opts.Guard.TakeQuota(r.Context(), org, quota.Request{Pool: pool, ID: x.id, Org: org.ID})
 	if err != nil {
 		free()
 		return nil, nil, guard.QuotaError(err)
 	}
-	done = func() {
-		s.guard.GiveQuota(r.Context(), grant, false)
+	done = func(unused bool) {
+		rh.opts.Guard.GiveQuota(r.Context(), grant, unused)
 		free()
 	}
 	return grant.Fresh, done, nil
 }
 
+// pace is the quota of a call that is charged a fee: see paced.
+type pace struct {
+	responses *responseHandler
+	x         *request
+	r         *http.Request
+	note      ownership.Note
+	fresh     func() bool // nil: nothing will be sent
+	done      func(unused bool)
+	unused    bool // nothing was sent
+}
+
+// Take implements guard.Quota.
+func (p *pace) Take(context.Context, *guard.Call) (err error) {
+	p.fresh, p.done, err = p.responses.paced(p.x, p.r, p.note)
+	return err
+}
+
+// Fresh implements guard.Quota.
+func (p *pace) Fresh() bool { return p.fresh == nil || p.fresh() }
+
+// Give implements guard.Quota.
+func (p *pace) Give(context.Context, *guard.Call) { p.done(p.unused) }
+
 // oneResponse retrieves or deletes a response.
-func (s *Server) oneResponse(x *request, r *http.Request, id string) error {
-	job, err := s.backgroundJob(r.Context(), x, id)
+func (rh *responseHandler) oneResponse(x *request, r *http.Request, id string) error {
+	job, err := rh.backgroundJob(r.Context(), x, id)
 	switch {
 	case err != nil:
 		return err
 	case job != nil && r.Method == http.MethodDelete:
-		return s.deleteBackground(x, r, job)
+		return rh.deleteBackground(x, r, job)
 	case job != nil:
-		return s.retrieve(x, r, job)
+		return rh.retrieve(x, r, job)
 	}
-	status, err := s.fetch(x, r, id, r.Method, "")
+	status, err := rh.fetch(x, r, id, r.Method, "")
 	if err == nil && status < 300 && r.Method == http.MethodDelete {
-		if err := s.guard.Disown(r.Context(), x.caller, id); err != nil {
-			s.log.Warn("deleted response not forgotten", "id", x.id, "err", err)
+		if err := rh.opts.Guard.Disown(r.Context(), x.caller, id); err != nil {
+			rh.opts.Log.Warn("deleted response not forgotten", "id", x.id, "err", err)
 		}
 	}
 	return err
 }
 
-func (s *Server) cancelResponse(x *request, r *http.Request, id string) error {
-	job, err := s.backgroundJob(r.Context(), x, id)
+func (rh *responseHandler) cancelResponse(x *request, r *http.Request, id string) error {
+	job, err := rh.backgroundJob(r.Context(), x, id)
 	if err != nil {
 		return err
 	}
 	if job != nil {
-		return s.cancelBackground(x, r, job)
+		return rh.cancelBackground(x, r, job)
 	}
-	_, err = s.fetch(x, r, id, http.MethodPost, "/cancel")
+	_, err = rh.fetch(x, r, id, http.MethodPost, "/cancel")
 	return err
 }
 
-func (s *Server) responseInput(x *request, r *http.Request, id string) error {
-	_, err := s.fetch(x, r, id, http.MethodGet, "/input_items")
+func (rh *responseHandler) responseInput(x *request, r *http.Request, id string) error {
+	_, err := rh.fetch(x, r, id, http.MethodGet, "/input_items")
 	return err
 }

@@ -28,7 +28,7 @@ func TestUnfinishedBodies(t *testing.T) {
 		o.Spool = room
 		o.Directory.ByHash[keys.Hash(keys.Pepper{}, honest)] = auth.Principal{Org: &guard.Org{ID: "other"}, User: "bob", Key: "k2"}
 	}, window(roomy, time.Hour))
-	r.proxy.roomWait = time.Millisecond
+	r.proxy.bodies.roomWait = time.Millisecond
 	const size = 4 << 20
 	head := fmt.Sprintf("POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n{", r.key, size)
 	for n := int64(1); n <= 3; n++ {
@@ -112,7 +112,7 @@ func TestRecordingsTakeRoom(t *testing.T) {
 func TestAnswerWithoutRoomIsFoundAgain(t *testing.T) {
 	room := spool.New(spool.Options{Memory: 8 << 20, Disk: -1})
 	r := newRig(t, single, func(o *Options) { o.Spool = room }, window(roomy, time.Hour))
-	r.proxy.roomWait = 10 * time.Millisecond
+	r.proxy.bodies.roomWait = 10 * time.Millisecond
 	release := r.occupy()
 	r.worker(nil)
 	input := `{"model":"text-embedding-3-small","input":["a"` + strings.Repeat(`,"a"`, 199) + `]}`
@@ -131,7 +131,7 @@ func TestAnswerWithoutRoomIsFoundAgain(t *testing.T) {
 		t.Errorf("without room: status %d, %.200s", a.status, a.body)
 	}
 	room.Memory.Give("other", taken)
-	r.proxy.roomWait = time.Minute // what the first call took may come back a moment later
+	r.proxy.bodies.roomWait = time.Minute // what the first call took may come back a moment later
 	if a := embed(); a.status != http.StatusOK || len(a.body) <= spool.Small {
 		t.Errorf("again: status %d, %.200s", a.status, a.body)
 	}
@@ -145,7 +145,7 @@ func TestAnswerWithoutRoomIsFoundAgain(t *testing.T) {
 func TestOwnResponsesTakeRoom(t *testing.T) {
 	room := spool.New(spool.Options{Memory: 8 << 20, Disk: -1})
 	r := newRig(t, queue.Pool{}, func(o *Options) { o.Spool = room }, window(roomy, time.Hour))
-	r.proxy.roomWait = 10 * time.Millisecond
+	r.proxy.bodies.roomWait = 10 * time.Millisecond
 	made := r.call(http.MethodPost, "/v1/responses", `{"model":"gpt-4o","input":"hi","background":true,"max_output_tokens":5}`)
 	if made.status != http.StatusOK {
 		t.Fatalf("status %d, %s", made.status, made.body)
@@ -215,7 +215,7 @@ func TestLargeEventsTakeRoom(t *testing.T) {
 			t.Run(fmt.Sprintf("background %v, fits %v", background, fits), func(t *testing.T) {
 				room := spool.New(spool.Options{Memory: 8 << 20, Disk: -1})
 				r := newRig(t, single, func(o *Options) { o.Spool = room }, window(roomy, time.Hour))
-				r.proxy.roomWait = 10 * time.Millisecond
+				r.proxy.bodies.roomWait = 10 * time.Millisecond
 				begun, goOn := make(chan struct{}), make(chan struct{})
 				r.worker(func(ctx context.Context, c *queue.Claim) queue.Verdict {
 					if err := c.Start(ctx); err != nil {

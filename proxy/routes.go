@@ -29,38 +29,111 @@ type handler func(x *request, r *http.Request, arg string) error
 func (s *Server) table() map[string]route {
 	post, get := []string{http.MethodPost}, []string{http.MethodGet}
 	table := map[string]route{
-		"/":                        {name: "root", methods: []string{http.MethodGet, http.MethodHead}, open: true, serve: s.greet},
-		"/chat/completions":        {name: "chat.completions", scope: "chat.completions", methods: post, priced: true, serve: s.metered(wire.ChatCompletions)},
-		"/embeddings":              {name: "embeddings", scope: "embeddings", methods: post, priced: true, serve: s.metered(wire.Embeddings)},
-		"/completions":             {name: "completions", scope: "completions", methods: post, priced: true, serve: s.metered(wire.Completions)},
-		"/moderations":             {name: "moderations", scope: "moderations", methods: post, priced: true, serve: s.metered(wire.Moderations)},
-		"/responses":               {name: "responses", scope: "responses", methods: post, priced: true, serve: s.metered(wire.Responses)},
-		"/responses/compact":       {name: "responses.compact", scope: "responses.compact", methods: post, priced: true, serve: s.metered(wire.ResponsesCompact)},
-		"/responses/input_tokens":  {name: "responses.input_tokens", scope: "responses.input_tokens", methods: post, priced: true, serve: s.metered(wire.ResponsesTokens)},
-		"/responses/":              {name: "responses.get", scope: "responses", methods: []string{http.MethodGet, http.MethodDelete}, reads: readsOne, writes: writesOne, serve: s.oneResponse},
-		"/responses/*/cancel":      {name: "responses.cancel", scope: "responses", methods: post, writes: writesOne, serve: s.cancelResponse},
-		"/responses/*/input_items": {name: "responses.input_items", scope: "responses", methods: get, reads: readsOne, serve: s.responseInput},
-		"/images/generations":      {name: "images.generations", scope: "images.generations", methods: post, priced: true, serve: s.metered(wire.ImageGenerations)},
-		"/images/edits":            {name: "images.edits", scope: "images.edits", methods: post, priced: true, serve: s.form(wire.ImageEdits)},
-		"/images/variations":       {name: "images.variations", scope: "images.variations", methods: post, priced: true, serve: s.form(wire.ImageVariations)},
-		"/audio/speech":            {name: "audio.speech", scope: "audio.speech", methods: post, priced: true, serve: s.metered(wire.Speech)},
-		"/audio/transcriptions":    {name: "audio.transcriptions", scope: "audio.transcriptions", methods: post, priced: true, serve: s.form(wire.Transcriptions)},
-		"/audio/translations":      {name: "audio.translations", scope: "audio.translations", methods: post, priced: true, serve: s.form(wire.Translations)},
-		"/models":                  {name: "models", methods: get, reads: readsPage, serve: s.listModels},
-		"/models/":                 {name: "models.get", methods: get, reads: readsOne, serve: s.getModel},
-		"/limits":                  {name: "limits", scope: "usage", methods: get, reads: readsAll, serve: s.ownLimits},
-		"/usage":                   {name: "usage", scope: "usage", methods: get, reads: readsAll, serve: s.ownUsage},
-		"/jobs":                    {name: "jobs", scope: "jobs", methods: get, reads: readsPage, serve: s.listJobs},
-		"/jobs/":                   {name: "jobs.get", scope: "jobs", methods: []string{http.MethodGet, http.MethodDelete}, reads: readsOne, writes: writesOne, serve: s.oneJob},
-		"/jobs/*/cancel":           {name: "jobs.cancel", scope: "jobs", methods: post, writes: writesOne, serve: s.cancelJob},
-		"/jobs/*/result":           {name: "jobs.result", scope: "jobs", methods: get, reads: readsOne, serve: s.jobResult},
-		"/jobs/*/events":           {name: "jobs.events", scope: "jobs", methods: get, reads: readsOne, serve: s.jobEvents},
-		"/files":                   {name: "files", scope: "files", methods: []string{http.MethodGet, http.MethodPost}, reads: readsPage, writes: writesOne, serve: s.allFiles},
-		"/files/":                  {name: "files.get", scope: "files", methods: []string{http.MethodGet, http.MethodDelete}, reads: readsOne, writes: writesOne, serve: s.oneFile},
-		"/files/*/content":         {name: "files.content", scope: "files", methods: get, reads: readsOne, serve: s.fileContent},
-		"/batches":                 {name: "batches", scope: "batches", methods: []string{http.MethodGet, http.MethodPost}, reads: readsPage, writes: writesOne, serve: s.stored(s.allBatches)},
-		"/batches/":                {name: "batches.get", scope: "batches", methods: get, reads: readsOne, serve: s.stored(s.oneBatch)},
-		"/batches/*/cancel":        {name: "batches.cancel", scope: "batches", methods: post, writes: writesOne, serve: s.stored(s.cancelBatch)},
+		"/": {
+			name: "root", methods: []string{http.MethodGet, http.MethodHead}, open: true,
+			serve: s.greet,
+		},
+		"/chat/completions": {
+			name: "chat.completions", scope: "chat.completions", methods: post, priced: true,
+			serve: s.calls.metered(wire.ChatCompletions),
+		},
+		"/embeddings": {
+			name: "embeddings", scope: "embeddings", methods: post, priced: true,
+			serve: s.calls.metered(wire.Embeddings),
+		},
+		"/completions": {
+			name: "completions", scope: "completions", methods: post, priced: true,
+			serve: s.calls.metered(wire.Completions),
+		},
+		"/moderations": {
+			name: "moderations", scope: "moderations", methods: post, priced: true,
+			serve: s.calls.metered(wire.Moderations),
+		},
+		"/responses": {
+			name: "responses", scope: "responses", methods: post, priced: true,
+			serve: s.calls.metered(wire.Responses),
+		},
+		"/responses/compact": {
+			name: "responses.compact", scope: "responses.compact", methods: post, priced: true,
+			serve: s.calls.metered(wire.ResponsesCompact),
+		},
+		"/responses/input_tokens": {
+			name: "responses.input_tokens", scope: "responses.input_tokens", methods: post,
+			priced: true, serve: s.calls.metered(wire.ResponsesTokens),
+		},
+		"/responses/": {
+			name: "responses.get", scope: "responses",
+			methods: []string{http.MethodGet, http.MethodDelete}, reads: readsOne, writes: writesOne,
+			serve: s.responses.oneResponse,
+		},
+		"/responses/*/cancel": {
+			name: "responses.cancel", scope: "responses", methods: post, writes: writesOne,
+			serve: s.responses.cancelResponse,
+		},
+		"/responses/*/input_items": {
+			name: "responses.input_items", scope: "responses", methods: get, reads: readsOne,
+			serve: s.responses.responseInput,
+		},
+		"/images/generations": {
+			name: "images.generations", scope: "images.generations", methods: post, priced: true,
+			serve: s.calls.metered(wire.ImageGenerations),
+		},
+		"/images/edits": {
+			name: "images.edits", scope: "images.edits", methods: post, priced: true,
+			serve: s.calls.form(wire.ImageEdits),
+		},
+		"/images/variations": {
+			name: "images.variations", scope: "images.variations", methods: post, priced: true,
+			serve: s.calls.form(wire.ImageVariations),
+		},
+		"/audio/speech": {
+			name: "audio.speech", scope: "audio.speech", methods: post, priced: true,
+			serve: s.calls.metered(wire.Speech),
+		},
+		"/audio/transcriptions": {
+			name: "audio.transcriptions", scope: "audio.transcriptions", methods: post, priced: true,
+			serve: s.calls.form(wire.Transcriptions),
+		},
+		"/audio/translations": {
+			name: "audio.translations", scope: "audio.translations", methods: post, priced: true,
+			serve: s.calls.form(wire.Translations),
+		},
+		"/models":  {name: "models", methods: get, reads: readsPage, serve: s.self.listModels},
+		"/models/": {name: "models.get", methods: get, reads: readsOne, serve: s.self.getModel},
+		"/limits":  {name: "limits", scope: "usage", methods: get, reads: readsAll, serve: s.self.ownLimits},
+		"/usage":   {name: "usage", scope: "usage", methods: get, reads: readsAll, serve: s.self.ownUsage},
+		"/jobs":    {name: "jobs", scope: "jobs", methods: get, reads: readsPage, serve: s.jobs.listJobs},
+		"/jobs/": {
+			name: "jobs.get", scope: "jobs", methods: []string{http.MethodGet, http.MethodDelete},
+			reads: readsOne, writes: writesOne, serve: s.jobs.oneJob,
+		},
+		"/jobs/*/cancel": {name: "jobs.cancel", scope: "jobs", methods: post, writes: writesOne, serve: s.jobs.cancelJob},
+		"/jobs/*/result": {name: "jobs.result", scope: "jobs", methods: get, reads: readsOne, serve: s.jobs.jobResult},
+		"/jobs/*/events": {name: "jobs.events", scope: "jobs", methods: get, reads: readsOne, serve: s.jobs.jobEvents},
+		"/files": {
+			name: "files", scope: "files", methods: []string{http.MethodGet, http.MethodPost},
+			reads: readsPage, writes: writesOne, serve: s.files.allFiles,
+		},
+		"/files/": {
+			name: "files.get", scope: "files", methods: []string{http.MethodGet, http.MethodDelete},
+			reads: readsOne, writes: writesOne, serve: s.files.oneFile,
+		},
+		"/files/*/content": {
+			name: "files.content", scope: "files", methods: get, reads: readsOne,
+			serve: s.files.fileContent,
+		},
+		"/batches": {
+			name: "batches", scope: "batches", methods: []string{http.MethodGet, http.MethodPost},
+			reads: readsPage, writes: writesOne, serve: s.files.stored(s.batches.allBatches),
+		},
+		"/batches/": {
+			name: "batches.get", scope: "batches", methods: get, reads: readsOne,
+			serve: s.files.stored(s.batches.oneBatch),
+		},
+		"/batches/*/cancel": {
+			name: "batches.cancel", scope: "batches", methods: post, writes: writesOne,
+			serve: s.files.stored(s.batches.cancelBatch),
+		},
 	}
 	s.addOperations(table)
 	return table
@@ -74,12 +147,13 @@ func (r *route) units(method string) int {
 	return r.writes
 }
 
-const served = "POST /v1/chat/completions, POST /v1/responses, /responses/compact and /responses/input_tokens, GET and DELETE /v1/responses/{id}, " +
-	"POST /v1/responses/{id}/cancel, GET /v1/responses/{id}/input_items, POST /v1/embeddings, POST /v1/completions, POST /v1/moderations, " +
-	"POST /v1/images/generations, /edits and /variations, POST /v1/audio/speech, /transcriptions and /translations, GET /v1/models, GET /v1/models/{id}, " +
-	"GET /v1/limits, GET /v1/usage, GET /v1/jobs, GET /v1/jobs/{id}, POST /v1/jobs/{id}/cancel, GET /v1/jobs/{id}/result, GET /v1/jobs/{id}/events, " +
-	"POST and GET /v1/files, GET and DELETE /v1/files/{id}, GET /v1/files/{id}/content, " +
-	"POST and GET /v1/batches, GET /v1/batches/{id}, POST /v1/batches/{id}/cancel, and what is stored under " +
+const served = "POST /v1/chat/completions, POST /v1/responses, /responses/compact and /responses/input_tokens, GET " +
+	"and DELETE /v1/responses/{id}, POST /v1/responses/{id}/cancel, GET /v1/responses/{id}/input_items, POST " +
+	"/v1/embeddings, POST /v1/completions, POST /v1/moderations, POST /v1/images/generations, /edits and /variations, " +
+	"POST /v1/audio/speech, /transcriptions and /translations, GET /v1/models, GET /v1/models/{id}, GET /v1/limits, " +
+	"GET /v1/usage, GET /v1/jobs, GET /v1/jobs/{id}, POST /v1/jobs/{id}/cancel, GET /v1/jobs/{id}/result, GET " +
+	"/v1/jobs/{id}/events, POST and GET /v1/files, GET and DELETE /v1/files/{id}, GET /v1/files/{id}/content, POST and " +
+	"GET /v1/batches, GET /v1/batches/{id}, POST /v1/batches/{id}/cancel, and what is stored under " +
 	"/v1/chat/completions, /v1/conversations, /v1/uploads, /v1/vector_stores and /v1/containers"
 
 // notServed is the page about the paths of OpenAI's API that are not served.
@@ -112,12 +186,14 @@ func (s *Server) match(r *http.Request) (route, string, error) {
 	switch {
 	case strings.HasPrefix(path, "/models/"): // model ids may contain slashes
 		pattern, arg = "/models/", path[len("/models/"):]
-	case s.routes[path].serve == nil, strings.Contains(path, "*"): // what looks like an id may be a route, but for the * of a pattern
+	case s.routes[path].serve == nil,
+		strings.Contains(path, "*"): // what looks like an id may be a route, but for the * of a pattern
 		pattern, arg = withID(path)
 	}
 	found, ok := s.routes[pattern]
 	if !ok {
-		return route{}, "", wire.NotFound("", "unknown_url", "Unknown request URL: %s %s. This proxy serves %s. What it does not serve, and why: %s",
+		return route{}, "", wire.NotFound("", "unknown_url",
+			"Unknown request URL: %s %s. This proxy serves %s. What it does not serve, and why: %s",
 			r.Method, shorten(r.URL.Path), served, notServed)
 	}
 	if !slices.Contains(found.methods, r.Method) {

@@ -11,9 +11,12 @@ import (
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
+// selfHandler shows callers their own models, limits and usage.
+type selfHandler struct{ opts *Options }
+
 // ownLimits tells the caller's own limits: what is used, held and left, and when.
-func (s *Server) ownLimits(x *request, r *http.Request, _ string) error {
-	list, err := s.guard.Status(r.Context(), x.caller)
+func (h *selfHandler) ownLimits(x *request, r *http.Request, _ string) error {
+	list, err := h.opts.Guard.Status(r.Context(), x.caller)
 	if err != nil {
 		return err
 	}
@@ -37,44 +40,43 @@ type usageLine struct {
 	Estimated int64 `json:"estimated_nano_usd"`
 }
 
-func (l *usageLine) add(r budget.Rollup) {
-	l.Calls, l.Input, l.Cached, l.Output = l.Calls+r.Calls, l.Input+r.Input, l.Cached+r.Cached, l.Output+r.Output
-	l.Cost, l.Estimated = l.Cost+int64(r.Cost), l.Estimated+int64(r.Estimated)
+func newUsageLine(day, model string, s *budget.Sums) usageLine {
+	return usageLine{
+		Day: day, Model: model, Calls: s.Calls, Input: s.Input, Cached: s.Cached, Output: s.Output,
+		Cost: int64(s.Cost), Estimated: int64(s.Estimated),
+	}
 }
 
 // maxUsageDays bounds what one request reads.
 const maxUsageDays = 92
 
 // ownUsage tells what the caller's own user spent, by UTC day and model.
-func (s *Server) ownUsage(x *request, r *http.Request, _ string) error {
+func (h *selfHandler) ownUsage(x *request, r *http.Request, _ string) error {
 	from, to, err := usageDays(r, time.Now().UTC())
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), storeTimeout)
 	defer cancel()
-	rollups, err := s.guard.UserRollups(ctx, x.caller, from, to)
+	rollups, err := h.opts.Guard.UserRollups(ctx, x.caller, from, to)
 	if err != nil {
 		return err
 	}
-	sums, total := map[[2]string]*usageLine{}, usageLine{}
-	for _, one := range rollups {
-		at := [2]string{one.Begin.Format(time.DateOnly), one.Model}
-		if sums[at] == nil {
-			sums[at] = &usageLine{Day: at[0], Model: at[1]}
-		}
-		sums[at].add(one)
-		total.add(one)
+	groups, sum := budget.Group(rollups, func(r budget.Rollup) [2]string {
+		return [2]string{r.Begin.Format(time.DateOnly), r.Model}
+	})
+	lines, total := []usageLine{}, newUsageLine("", "", &sum)
+	for at, s := range groups {
+		lines = append(lines, newUsageLine(at[0], at[1], s))
 	}
-	lines := []*usageLine{}
-	for _, l := range sums {
-		lines = append(lines, l)
-	}
-	slices.SortFunc(lines, func(a, b *usageLine) int { return cmp.Or(cmp.Compare(a.Day, b.Day), cmp.Compare(a.Model, b.Model)) })
+	slices.SortFunc(lines, func(a, b usageLine) int {
+		return cmp.Or(cmp.Compare(a.Day, b.Day), cmp.Compare(a.Model, b.Model))
+	})
 	return x.json(http.StatusOK, map[string]any{
 		"object": "list", "from": from.Format(time.DateOnly), "to": to.Add(-1).Format(time.DateOnly), "data": lines,
 		"total": map[string]int64{
-			"calls": total.Calls, "input_tokens": total.Input, "cached_input_tokens": total.Cached, "output_tokens": total.Output,
+			"calls": total.Calls, "input_tokens": total.Input, "cached_input_tokens": total.Cached,
+			"output_tokens": total.Output,
 			"cost_nano_usd": total.Cost, "estimated_nano_usd": total.Estimated,
 		},
 	})
@@ -89,8 +91,10 @@ func usageDays(r *http.Request, now time.Time) (from, to time.Time, err error) {
 		if text == "" {
 			continue
 		}
-		if days[i], err = time.Parse(time.DateOnly, text); err != nil {
-			return from, to, wire.BadRequest(name, "invalid_value", "%s must be a day such as 2026-11-01, not %q", name, shorten(text))
+		days[i], err = time.Parse(time.DateOnly, text)
+		if err != nil {
+			return from, to, wire.BadRequest(name, "invalid_value", "%s must be a day such as 2026-11-01, not %q", name,
+				shorten(text))
 		}
 	}
 	from, to = days[0], days[1].AddDate(0, 0, 1)

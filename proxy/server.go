@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -94,51 +93,70 @@ func setDefault[T int64 | time.Duration](v *T, def T) {
 
 // Server answers callers. It is safe for concurrent use.
 type Server struct {
-	opts        Options
-	guard       *guard.Guard
-	queue       *queue.Queue
-	idempotency *idempotency.Store
-	directory   atomic.Pointer[auth.Directory]
-	failures    *auth.FailureLimiter
-	routes      map[string]route
-	puts        chan struct{}   // one place for every put under way
-	looks       chan struct{}   // one place for every look at a waiting caller's place
-	drained     context.Context // ends when the process shuts down
-	drain       context.CancelFunc
-	crowd       *callerMemory
-	runs        *runTimes
-	flows       *waitingFlows
-	reads       *reads
-	fetches     *reads // of what providers keep
-	streams     *streams
-	stopWait    time.Duration // how long a cancel waits for the job's worker
-	roomWait    time.Duration // how long a call waits for room for its bytes
-	metrics     *metrics
-	log         *slog.Logger
+	opts    Options
+	guard   *guard.Guard
+	queue   *queue.Queue
+	log     *slog.Logger
+	metrics *metrics
+	routes  map[string]route
+	reads   *reads
+
+	auth        *authenticator
+	bodies      *bodyReader
+	connections *connections
+	calls       *callHandler
+	repeats     *repeatHandler
+	jobs        *jobHandler
+	responses   *responseHandler
+	files       *fileHandler
+	batches     *batchHandler
+	objects     *objectHandler
+	self        *selfHandler
 }
 
 // New returns a Server; it opens nothing.
 func New(o Options) *Server {
 	o.withDefaults()
 	s := &Server{
-		opts: o, guard: o.Guard, queue: o.Queue, idempotency: o.Idempotency, log: o.Log,
-		failures: o.Failures, puts: make(chan struct{}, maxPuts),
-		looks:    make(chan struct{}, maxLooks),
-		stopWait: storeTimeout, roomWait: roomPatience, metrics: newMetrics(o.Metrics), crowd: newCrowd(), runs: newRunTimes(), flows: newWaitingFlows(),
-		reads: newReads(storeReads), fetches: newReads(upstreamReads), streams: newStreams(o.Streams),
+		opts: o, guard: o.Guard, queue: o.Queue, log: o.Log, metrics: newMetrics(o.Metrics), reads: newReads(storeReads),
 	}
-	s.drained, s.drain = context.WithCancel(context.Background()) //nolint:forbidigo // it is nobody's call
-	s.directory.Store(o.Directory)
+	s.assemble()
+	s.auth.directory.Store(o.Directory)
 	s.routes = s.table()
 	return s
 }
 
+// assemble makes the parts of s; each has what it needs of the others.
+func (s *Server) assemble() {
+	o := &s.opts
+	s.auth = &authenticator{opts: o, metrics: s.metrics, failures: o.Failures}
+	drained, drain := context.WithCancel(context.Background()) //nolint:forbidigo // it is nobody's call
+	s.connections = &connections{streams: newStreams(o.Streams), drained: drained, drain: drain}
+	s.bodies = &bodyReader{opts: o, connections: s.connections, roomWait: roomPatience}
+	s.jobs = &jobHandler{server: s, opts: o, connections: s.connections, stopWait: storeTimeout}
+	s.calls = &callHandler{
+		server: s, opts: o, metrics: s.metrics, puts: make(chan struct{}, maxPuts), looks: make(chan struct{}, maxLooks),
+		crowd: newCrowd(), runs: newRunTimes(), flows: newWaitingFlows(), bodies: s.bodies, connections: s.connections,
+	}
+	s.repeats = &repeatHandler{opts: o, metrics: s.metrics, calls: s.calls, jobs: s.jobs}
+	s.responses = &responseHandler{
+		opts: o, metrics: s.metrics, fetches: newReads(upstreamReads), bodies: s.bodies, connections: s.connections,
+		calls: s.calls, repeats: s.repeats, jobs: s.jobs,
+	}
+	s.calls.repeats = s.repeats
+	s.calls.responses = s.responses
+	s.objects = &objectHandler{server: s, opts: o, bodies: s.bodies, responses: s.responses}
+	s.files = &fileHandler{opts: o, reads: s.reads, bodies: s.bodies, connections: s.connections, objects: s.objects}
+	s.batches = &batchHandler{opts: o, bodies: s.bodies, calls: s.calls, files: s.files}
+	s.self = &selfHandler{opts: o}
+}
+
 // SetDirectory replaces the known keys.
-func (s *Server) SetDirectory(d *auth.Directory) { s.directory.Store(d) }
+func (s *Server) SetDirectory(d *auth.Directory) { s.auth.directory.Store(d) }
 
 // Drain sends callers who wait in the queue away, with an answer that makes
 // them try again; calls that run go on. It is for shutting down.
-func (s *Server) Drain() { s.drain() }
+func (s *Server) Drain() { s.connections.drain() }
 
 // ServeHTTP runs one request and leaves one access record.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -157,7 +175,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // answer serves a request to its end.
 func (s *Server) answer(x *request, r *http.Request) error {
-	defer s.decide(x)
+	defer s.repeats.decide(x)
 	if err := s.dispatch(x, r); err != nil || x.rest == nil {
 		return err
 	}
@@ -174,7 +192,8 @@ func lacking(scope string) error {
 //go:noinline // what it takes of the stack would be taken for as long as a caller waits
 func (s *Server) dispatch(x *request, r *http.Request) error {
 	if r.Header.Get("Upgrade") != "" {
-		return wire.BadRequest("", "upgrade_not_supported", "This proxy serves no WebSocket or other upgrade: use HTTP requests")
+		return wire.BadRequest("", "upgrade_not_supported",
+			"This proxy serves no WebSocket or other upgrade: use HTTP requests")
 	}
 	r, x.deployment = fromAzure(r)
 	route, arg, err := s.match(r)
@@ -185,17 +204,19 @@ func (s *Server) dispatch(x *request, r *http.Request) error {
 	if route.open {
 		return route.serve(x, r, arg)
 	}
-	p, err := s.authenticate(r, x.ip)
+	p, err := s.auth.authenticate(r, x.ip)
 	if err != nil {
 		return err
 	}
 	x.caller = guard.Caller{Org: p.Org, User: p.User, Key: p.Key, Models: p.Models, IP: x.from}
-	if x.scopes = p.Scopes; !x.may(route.scope) {
+	x.scopes = p.Scopes
+	if !x.may(route.scope) {
 		return lacking(route.scope)
 	}
 	r = x.traced(r, r.Header)
 	if units := route.units(r.Method); units > 0 {
-		if x.reading, err = s.reads.begin(p.Org.ID, p.Key, units, time.Now()); err != nil {
+		x.reading, err = s.reads.begin(p.Org.ID, p.Key, units, time.Now())
+		if err != nil {
 			return err
 		}
 		defer x.reading()

@@ -15,14 +15,14 @@ import (
 
 // keptHere answers what is asked about a response of the caller's that this
 // proxy keeps, because its provider cannot.
-func (s *Server) keptHere(x *request, r *http.Request, id, method, verb string) error {
+func (rh *responseHandler) keptHere(x *request, r *http.Request, id, method, verb string) error {
 	if verb == "/cancel" {
 		return wire.BadRequest("", "", "Only responses that were created with background=true can be cancelled")
 	}
 	if method == http.MethodDelete { // the note goes with it
 		return x.json(http.StatusOK, map[string]any{"id": id, "object": "response", "deleted": true})
 	}
-	t, err := s.guard.Kept(r.Context(), x.caller, id)
+	t, err := rh.opts.Guard.Kept(r.Context(), x.caller, id)
 	switch {
 	case errors.Is(err, guard.ErrNotOwned):
 		return noResponse(id)
@@ -31,7 +31,8 @@ func (s *Server) keptHere(x *request, r *http.Request, id, method, verb string) 
 	case verb == "/input_items":
 		return listItems(x, r.URL.Query(), t.Input)
 	case r.URL.Query().Get("stream") == "true":
-		return wire.BadRequest("stream", "invalid_value", "This response cannot be streamed: it was not created with background=true")
+		return wire.BadRequest("stream", "invalid_value",
+			"This response cannot be streamed: it was not created with background=true")
 	}
 	return x.document(t.Response)
 }
@@ -51,7 +52,8 @@ func listItems(x *request, query url.Values, raw []byte) error {
 	if text := query.Get("limit"); text != "" {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 1 || n > itemsMost {
-			return wire.BadRequest("limit", "invalid_value", "limit must be a number from 1 to %d, not %q", itemsMost, shorten(text))
+			return wire.BadRequest("limit", "invalid_value", "limit must be a number from 1 to %d, not %q", itemsMost,
+				shorten(text))
 		}
 		limit = n
 	}

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"time"
@@ -22,6 +23,13 @@ type streams struct {
 
 // streamsLeft is how many streams an org may have where all places are taken.
 const streamsLeft = 4
+
+// connections bounds those that stay open for long, and ends them in a shutdown.
+type connections struct {
+	streams *streams
+	drained context.Context // ends when the process shuts down
+	drain   context.CancelFunc
+}
 
 func newStreams(most int) *streams { return &streams{most: most, by: map[string]int{}} }
 
@@ -56,7 +64,8 @@ func (s *streams) begin(org, key string) (func(), error) {
 func (s *streams) add(ids [2]string, n int) {
 	s.open += n
 	for _, id := range ids {
-		if s.by[id] += n; s.by[id] == 0 {
+		s.by[id] += n
+		if s.by[id] == 0 {
 			delete(s.by, id)
 		}
 	}
@@ -64,9 +73,9 @@ func (s *streams) add(ids [2]string, n int) {
 
 // lasting takes a place among the streams for what is left of the exchange, instead of
 // its units of reads.
-func (s *Server) lasting(x *request) (func(), error) {
+func (c *connections) lasting(x *request) (func(), error) {
 	x.endReads()
-	return s.streams.begin(x.caller.Org.ID, x.caller.Key)
+	return c.streams.begin(x.caller.Org.ID, x.caller.Key)
 }
 
 // endReads ends what the exchange takes of its key's reads.

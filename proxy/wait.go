@@ -16,9 +16,9 @@ import (
 )
 
 // newJob makes the record of a call that waits. Its body goes beside it.
-func (s *Server) newJob(x *request, r *http.Request, plan *guard.Plan, class queue.Class) *queue.Job {
+func (c *callHandler) newJob(x *request, r *http.Request, plan *guard.Plan, class queue.Class) *queue.Job {
 	return &queue.Job{
-		ID: s.queue.NewID(plan.Target.Pool), Pool: plan.Target.Pool, CallID: x.id,
+		ID: c.opts.Queue.NewID(plan.Target.Pool), Pool: plan.Target.Pool, CallID: x.id,
 		Org: x.caller.Org.ID, User: x.caller.User, Key: x.caller.Key, Class: class,
 		Endpoint: plan.Request.Endpoint, Model: plan.Request.Model, Stream: plan.Request.Stream,
 		Tokens: plan.Quota, Cost: plan.First.Cost, Answer: queue.AnswerBytes(plan),
@@ -40,41 +40,41 @@ func kept(h http.Header) http.Header {
 
 // accept makes a job of a call with Prefer: respond-async. With wait=N it is
 // answered as any call when it is done by then.
-func (s *Server) accept(x *request, r *http.Request, plan *guard.Plan, wish preferences) error {
-	if err := s.guard.Check(r.Context(), plan); err != nil {
+func (c *callHandler) accept(x *request, r *http.Request, plan *guard.Plan, wish preferences) error {
+	if err := c.opts.Guard.Check(r.Context(), plan); err != nil {
 		return err
 	}
-	job := s.newJob(x, r, plan, queue.Async)
-	if s.opts.Webhooks != nil {
-		job.Notice = s.opts.Webhooks.JobNotice(job.Org, wish.webhook)
+	job := c.newJob(x, r, plan, queue.Async)
+	if c.opts.Webhooks != nil {
+		job.Notice = c.opts.Webhooks.JobNotice(job.Org, wish.webhook)
 	}
 	if most := plan.Caller.Org.MaxWait; most > 0 {
 		job.Deadline = time.Now().Add(most)
 	}
-	if err := s.put(r.Context(), x, job, plan.Request.Body, putTurn); err != nil {
+	if err := c.put(r.Context(), x, job, plan.Request.Body, putTurn); err != nil {
 		return err
 	}
 	x.stays = true
-	return s.defer202(x, job, wish)
+	return c.defer202(x, job, wish)
 }
 
 // defer202 waits as long as the caller asked to, then answers with the job.
-func (s *Server) defer202(x *request, job *queue.Job, wish preferences) error {
+func (c *callHandler) defer202(x *request, job *queue.Job, wish preferences) error {
 	if wish.patience >= time.Second {
-		return s.attend(x, x.request, job, wish)
+		return c.attend(x, x.request, job, wish)
 	}
-	return s.accepted(x, job, wish)
+	return c.accepted(x, job, wish)
 }
 
 // accepted answers 202 with the job.
-func (s *Server) accepted(x *request, job *queue.Job, wish preferences) error {
+func (c *callHandler) accepted(x *request, job *queue.Job, wish preferences) error {
 	x.job, x.stays = job.ID, true
 	h := x.Header()
 	h.Set("Location", "/v1/jobs/"+job.ID)
 	h.Set("Preference-Applied", strings.TrimSuffix("respond-async, "+wish.waits, ", "))
 	h.Set("Vary", "Prefer")
 	v := viewOf(job)
-	if place, err := s.placeOf(x.request.Context(), job); err == nil {
+	if place, err := c.placeOf(x.request.Context(), job); err == nil {
 		place.Room.Tell(h)
 		if job.State == queue.Queued {
 			v.place(place)
@@ -86,18 +86,18 @@ func (s *Server) accepted(x *request, job *queue.Job, wish preferences) error {
 
 // put writes a job, and ties the request's key to it first. In a flood the caller waits
 // for its turn as long as its patience lasts.
-func (s *Server) put(ctx context.Context, x *request, job *queue.Job, body []byte, patience time.Duration) error {
-	if err := guard.Turn(ctx, s.puts, patience); err != nil { // in a flood others come first, which is no fault of Redis
+func (c *callHandler) put(ctx context.Context, x *request, job *queue.Job, body []byte, patience time.Duration) error {
+	if err := guard.Turn(ctx, c.puts, patience); err != nil { // in a flood others come first, which is no fault of Redis
 		return err
 	}
-	defer func() { <-s.puts }()
-	return unavailable(s.guard.Reach(ctx, x.caller.Org, job.Pool, func(ctx context.Context) error {
+	defer func() { <-c.puts }()
+	return unavailable(c.opts.Guard.Reach(ctx, x.caller.Org, job.Pool, func(ctx context.Context) error {
 		if x.key != nil {
-			if err := x.key.Bind(ctx, job.ID, s.queue.Lifetime(job.Pool)); err != nil {
+			if err := x.key.Bind(ctx, job.ID, c.opts.Queue.Lifetime(job.Pool)); err != nil {
 				return err
 			}
 		}
-		return s.queue.Put(ctx, job, body)
+		return c.opts.Queue.Put(ctx, job, body)
 	}))
 }
 
@@ -110,44 +110,44 @@ const maxPuts = 2
 
 // wait queues a call whose caller stays connected, unless the wait that can be
 // foreseen is longer than the caller's patience.
-func (s *Server) wait(x *request, r *http.Request, plan *guard.Plan, wish preferences, why error) error {
-	patience := s.patience(x, r, plan, wish).wait
+func (c *callHandler) wait(x *request, r *http.Request, plan *guard.Plan, wish preferences, why error) error {
+	patience := c.patience(x, r, plan, wish).wait
 	if foreseen(why) > x.left(patience) {
 		return why
 	}
-	job := s.newJob(x, r, plan, queue.Interactive)
+	job := c.newJob(x, r, plan, queue.Interactive)
 	job.Deadline = x.arrived.Add(patience + deadlineSlack)
 	var refused *guard.Refusal
 	if errors.As(why, &refused) {
 		job.Limit = refused.Limit()
 	}
-	if err := s.put(r.Context(), x, job, plan.Request.Body, x.left(patience)); err != nil {
+	if err := c.put(r.Context(), x, job, plan.Request.Body, x.left(patience)); err != nil {
 		return err
 	}
-	s.guard.CountRefusal(why, true)
+	c.opts.Guard.CountRefusal(why, true)
 	x.call, x.job = nil, job.ID
-	if err := s.outlasted(r.Context(), job, x.left(patience)); err != nil {
+	if err := c.outlasted(r.Context(), job, x.left(patience)); err != nil {
 		return err
 	}
-	return s.attend(x, r, job, wish)
+	return c.attend(x, r, job, wish)
 }
 
 // outlasted refuses a call at once whose turn at the provider's rate comes
 // after its caller's patience. When the turn cannot be told, it waits.
-func (s *Server) outlasted(ctx context.Context, job *queue.Job, patience time.Duration) error {
+func (c *callHandler) outlasted(ctx context.Context, job *queue.Job, patience time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	select {
-	case s.puts <- struct{}{}:
-		defer func() { <-s.puts }()
+	case c.puts <- struct{}{}:
+		defer func() { <-c.puts }()
 	case <-ctx.Done():
 		return nil
 	}
-	ahead, eta, err := s.queue.Position(ctx, job)
+	ahead, eta, err := c.opts.Queue.Position(ctx, job)
 	if err != nil || eta <= patience {
 		return nil
 	}
-	ended, err := s.queue.Expire(ctx, job.Org, job.ID)
+	ended, err := c.opts.Queue.Expire(ctx, job.Org, job.ID)
 	if err != nil || ended.State != queue.Expired {
 		return nil // it has started after all, or is dropped by the queue
 	}
@@ -159,18 +159,18 @@ func (s *Server) outlasted(ctx context.Context, job *queue.Job, patience time.Du
 
 // attend lets a connected caller wait for a job and hands its answer on, once
 // ServeHTTP is back where the stack is shallow: see exchange.rest.
-func (s *Server) attend(x *request, r *http.Request, job *queue.Job, wish preferences) error {
+func (c *callHandler) attend(x *request, r *http.Request, job *queue.Job, wish preferences) error {
 	x.job, x.stays = job.ID, job.Class != queue.Interactive
-	x.rest = func() error { return s.attendNow(x, r, job, wish) }
+	x.rest = func() error { return c.attendNow(x, r, job, wish) }
 	return nil
 }
 
-func (s *Server) attendNow(x *request, r *http.Request, job *queue.Job, wish preferences) error {
-	s.metrics.waiting.Inc()
-	defer s.metrics.waiting.Dec()
-	s.crowd.join()
-	defer s.crowd.leave()
-	v := s.arrive(x, r, job, wish)
+func (c *callHandler) attendNow(x *request, r *http.Request, job *queue.Job, wish preferences) error {
+	c.metrics.waiting.Inc()
+	defer c.metrics.waiting.Dec()
+	c.crowd.join()
+	defer c.crowd.leave()
+	v := c.arrive(x, r, job, wish)
 	defer v.depart()
 	err := v.run(r.Context())
 	v.bill(r.Context())
@@ -181,24 +181,25 @@ func (s *Server) attendNow(x *request, r *http.Request, job *queue.Job, wish pre
 // nobody has to keep it for the minutes that its caller waits.
 //
 //go:noinline // what it takes of the stack would be taken for those minutes
-func (s *Server) arrive(x *request, r *http.Request, job *queue.Job, wish preferences) *waitingCaller {
+func (c *callHandler) arrive(x *request, r *http.Request, job *queue.Job, wish preferences) *waitingCaller {
 	v := &waitingCaller{
-		server: s, exchange: x, job: job, stream: x.plan.Request.Stream, comments: bearsComments(r.Header, wish), wish: wish,
-		print: s.print(x, r, x.plan), started: time.Now(),
+		server: c.server, exchange: x, job: job, stream: x.plan.Request.Stream, comments: bearsComments(r.Header, wish),
+		wish:  wish,
+		print: c.repeats.print(x, r, x.plan), started: time.Now(),
 	}
-	patience := s.patience(x, r, x.plan, wish)
+	patience := c.patience(x, r, x.plan, wish)
 	x.asked = planRecordOf(x.plan)
 	x.dropBody()
 	x.plan = nil
 	x.await(r.Context())
-	v.room = s.opts.Spool.Room(job.Org, s.roomWait)
+	v.room = c.opts.Spool.Room(job.Org, c.bodies.roomWait)
 	_, v.span = tracing.Start(r.Context(), "wait for job")
-	v.watch = s.queue.Watch(r.Context(), job)
+	v.watch = c.opts.Queue.Watch(r.Context(), job)
 	if wish.waits != "" {
 		x.Header().Set("Preference-Applied", wish.waits)
 		x.Header().Set("Vary", "Prefer")
 	}
-	v.waiting, v.stop = s.untilDrained(r.Context())
+	v.waiting, v.stop = c.connections.untilDrained(r.Context())
 	v.patience = x.arrived.Add(patience.wait)
 	if patience.hold > 0 {
 		v.hold = x.arrived.Add(patience.hold)

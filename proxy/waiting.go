@@ -102,9 +102,9 @@ func (v *waitingCaller) comeAgain(ctx context.Context, why error) error {
 var errDraining = errors.New("the process shuts down")
 
 // untilDrained returns ctx, ended with errDraining when the process shuts down.
-func (s *Server) untilDrained(ctx context.Context) (context.Context, func()) {
+func (c *connections) untilDrained(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(s.drained, func() { cancel(errDraining) })
+	stop := context.AfterFunc(c.drained, func() { cancel(errDraining) })
 	return ctx, func() { stop(); cancel(nil) }
 }
 
@@ -128,7 +128,7 @@ func (v *waitingCaller) silent() bool { return v.stream && v.status == 0 && !v.w
 func (v *waitingCaller) late() bool { return !v.deadline.IsZero() && !time.Now().Before(v.deadline) }
 
 // keepAlive keeps the connection alive with what the client skips: a blank line, which
-// every SSE client does (contract R8), or a comment that reports the place. The first one
+// every SSE client does (docs/wire.md, Keeping a stream alive), or a comment that reports the place. The first one
 // commits to status 200, and the place goes into its headers.
 func (v *waitingCaller) keepAlive(ctx context.Context) error {
 	x, line := v.exchange, "\n"
@@ -160,7 +160,10 @@ const headerJob = "X-Llmguard-Job-Id"
 // take handles one event. The error is that of writing to the caller.
 func (v *waitingCaller) take(e queue.Event) error {
 	if e.Attempt > v.attempt { // what a dead attempt left of a plain answer is void
-		v.attempt, v.status, v.ended, v.events.cut = e.Attempt, 0, false, wire.Events{}
+		v.attempt = e.Attempt
+		v.status = 0
+		v.ended = false
+		v.events.cut = wire.Events{}
 		v.exchange.answer.Close()
 	}
 	switch e.Kind {
@@ -168,7 +171,9 @@ func (v *waitingCaller) take(e queue.Event) error {
 		v.await(e.State == queue.Queued && v.job.Class == queue.Interactive)
 		switch e.State {
 		case queue.Running:
-			v.running, v.deadline, v.since = true, v.hold, time.Now() // it costs money now
+			v.running = true
+			v.deadline = v.hold
+			v.since = time.Now() // it costs money now
 		case queue.Queued:
 			v.running, v.deadline = false, v.patience // for the first time, or again
 		}
@@ -304,7 +309,7 @@ func (v *waitingCaller) bill(ctx context.Context) {
 		return
 	}
 	if !v.stream && job.State == queue.Succeeded {
-		v.server.runs.add(job.Org, job.Model, job.Finished.Sub(job.Started))
+		v.server.calls.runs.add(job.Org, job.Model, job.Finished.Sub(job.Started))
 	}
 	v.exchange.ended = job
 	v.exchange.stays = job.State == queue.Succeeded

@@ -26,7 +26,8 @@ func newWaitingFlows() *waitingFlows { return &waitingFlows{count: map[waitingLa
 func (w *waitingFlows) add(f waitingLane, n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.count[f] += n; w.count[f] == 0 {
+	w.count[f] += n
+	if w.count[f] == 0 {
 		delete(w.count, f)
 	}
 }
@@ -35,7 +36,11 @@ func (w *waitingFlows) add(f waitingLane, n int) {
 func (w *waitingFlows) behind(p *guard.Plan) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.count[waitingLane{queue.Flow{Org: p.Caller.Org.ID, User: p.Caller.User}, p.Target.Pool, p.Caller.Key, p.Request.Model}] > 0
+	return w.count[waitingLane{
+		queue.Flow{Org: p.Caller.Org.ID, User: p.Caller.User},
+		p.Target.Pool, p.Caller.Key,
+		p.Request.Model,
+	}] > 0
 }
 
 // await counts a caller who waits, or no longer does because its job runs.
@@ -49,5 +54,5 @@ func (v *waitingCaller) await(waits bool) {
 		n = 1
 	}
 	j := v.job
-	v.server.flows.add(waitingLane{queue.Flow{Org: j.Org, User: j.User}, j.Pool, j.Key, j.Model}, n)
+	v.server.calls.flows.add(waitingLane{queue.Flow{Org: j.Org, User: j.User}, j.Pool, j.Key, j.Model}, n)
 }

@@ -29,9 +29,9 @@ func (r *rig) waiter() {
 		wg.Wait()
 	})
 	r.until("the caller waits", func() bool {
-		r.proxy.flows.mu.Lock()
-		defer r.proxy.flows.mu.Unlock()
-		return len(r.proxy.flows.count) > 0
+		r.proxy.calls.flows.mu.Lock()
+		defer r.proxy.calls.flows.mu.Unlock()
+		return len(r.proxy.calls.flows.count) > 0
 	})
 }
 
@@ -91,7 +91,7 @@ func TestPatienceBeginsWithTheCall(t *testing.T) {
 	x.caller = guard.Caller{Org: r.org, User: "alice", Key: "k1"}
 	x.plan = &guard.Plan{Caller: x.caller, Request: &wire.Request{Model: "gpt-4o"}}
 	x.arrived = time.Now().Add(-2 * time.Second)
-	v := r.proxy.arrive(x, q, &queue.Job{ID: r.queue.NewID("main"), Pool: "main", Org: "acme"}, preferences{patience: 10 * time.Second})
+	v := r.proxy.calls.arrive(x, q, &queue.Job{ID: r.queue.NewID("main"), Pool: "main", Org: "acme"}, preferences{patience: 10 * time.Second})
 	defer v.depart()
 	if want := x.arrived.Add(10 * time.Second); !v.patience.Equal(want) || !v.hold.Equal(want) {
 		t.Errorf("the caller is kept until %s and %s, want %s", v.patience, v.hold, want)

@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"sync/atomic"
@@ -26,6 +27,14 @@ type activity struct {
 	still   atomic.Int64 // stirred as it was before a look that found nothing, and one more
 }
 
+// wakeups call workers: to pools where there is work again, and to quiet ones in turn.
+type wakeups struct {
+	rdb      redis.UniversalClient
+	log      *slog.Logger
+	settings *settings
+	turn     int // of look among quiet pools
+}
+
 // stir says that there may be something now.
 func (a *activity) stir() { a.stirred.Add(1) }
 
@@ -33,8 +42,8 @@ func (a *activity) stir() { a.stirred.Add(1) }
 func (a *activity) quiet() bool { return a.still.Load() == a.stirred.Load()+1 }
 
 // stir says that there may be something in a pool.
-func (q *Queue) stir(pool string) {
-	if p := q.pools()[pool]; p != nil {
+func (a *wakeups) stir(pool string) {
+	if p := a.settings.pools()[pool]; p != nil {
 		p.stir()
 	}
 }
@@ -47,9 +56,9 @@ func (p *pool) workKeys() []string {
 
 // look finds the pools that have become quiet, and those that have work that nobody was
 // called for: the message was lost, or an older version put it.
-func (q *Queue) look(ctx context.Context) {
+func (a *wakeups) look(ctx context.Context) {
 	var check, quiet []*pool
-	pools := q.pools()
+	pools := a.settings.pools()
 	for _, id := range slices.Sorted(maps.Keys(pools)) {
 		p := pools[id]
 		if p.quiet() {
@@ -58,28 +67,28 @@ func (q *Queue) look(ctx context.Context) {
 			check = append(check, p)
 		}
 	}
-	found, err := q.anyWork(ctx, quiet)
+	found, err := a.anyWork(ctx, quiet)
 	if err == nil {
-		err = q.lookIn(ctx, append(check, found...))
+		err = a.lookIn(ctx, append(check, found...))
 	}
 	if err != nil && ctx.Err() == nil {
-		q.log.WarnContext(ctx, "check for work failed, will retry", "err", err)
+		a.log.WarnContext(ctx, "check for work failed, will retry", "err", err)
 	}
 }
 
 // anyWork returns those of the quiet pools that are to be looked into. One command asks
 // for all of them, except in a cluster, where they are on several nodes: there it is the
 // next few, so that all have their turn.
-func (q *Queue) anyWork(ctx context.Context, quiet []*pool) ([]*pool, error) {
+func (a *wakeups) anyWork(ctx context.Context, quiet []*pool) ([]*pool, error) {
 	if len(quiet) == 0 {
 		return nil, nil
 	}
-	if _, cluster := q.rdb.(*redis.ClusterClient); cluster {
+	if _, cluster := a.rdb.(*redis.ClusterClient); cluster {
 		n := min(len(quiet), lookMost)
-		q.turn += n
+		a.turn += n
 		turn := make([]*pool, n)
 		for i := range turn {
-			turn[i] = quiet[(q.turn+i)%len(quiet)]
+			turn[i] = quiet[(a.turn+i)%len(quiet)]
 		}
 		return turn, nil
 	}
@@ -87,7 +96,7 @@ func (q *Queue) anyWork(ctx context.Context, quiet []*pool) ([]*pool, error) {
 	for _, p := range quiet {
 		keys = append(keys, p.workKeys()...)
 	}
-	n, err := q.rdb.Exists(ctx, keys...).Result()
+	n, err := a.rdb.Exists(ctx, keys...).Result()
 	if err != nil || n == 0 {
 		return nil, err
 	}
@@ -95,11 +104,11 @@ func (q *Queue) anyWork(ctx context.Context, quiet []*pool) ([]*pool, error) {
 }
 
 // lookIn looks into each of some pools.
-func (q *Queue) lookIn(ctx context.Context, pools []*pool) error {
+func (a *wakeups) lookIn(ctx context.Context, pools []*pool) error {
 	if len(pools) == 0 {
 		return nil
 	}
-	pipe := q.rdb.Pipeline()
+	pipe := a.rdb.Pipeline()
 	found, before := make([]*redis.IntCmd, len(pools)), make([]int64, len(pools))
 	for i, p := range pools {
 		found[i], before[i] = pipe.Exists(ctx, p.workKeys()...), p.stirred.Load()
@@ -120,8 +129,8 @@ func (q *Queue) lookIn(ctx context.Context, pools []*pool) error {
 
 // call tells the workers of a pool that there is more to do than is being done. Nobody
 // misses one that fails: every worker looks once a second.
-func (q *Queue) call(ctx context.Context, p *pool) {
-	if err := q.rdb.Publish(ctx, workChannel(p.ID), "").Err(); err != nil && ctx.Err() == nil {
-		q.log.WarnContext(ctx, "workers not called, their next look finds the jobs", "pool", p.ID, "err", err)
+func (a *wakeups) call(ctx context.Context, p *pool) {
+	if err := a.rdb.Publish(ctx, workChannel(p.ID), "").Err(); err != nil && ctx.Err() == nil {
+		a.log.WarnContext(ctx, "workers not called, their next look finds the jobs", "pool", p.ID, "err", err)
 	}
 }

@@ -26,43 +26,43 @@ var ErrNoRoom = errors.New("queue: no room for the answer")
 // call's id, for ttl. It counts as a file of the org does, wherever it is kept. The error
 // is ErrNoRoom or of Redis. It is idempotent.
 func (q *Queue) KeepAnswer(ctx context.Context, org, id string, a Answer, ttl time.Duration) error {
-	err := q.keepAnswer(ctx, org, id, a, ttl)
+	err := q.contents.keepAnswer(ctx, org, id, a, ttl)
 	if capacity.IsFull(err) || errors.Is(err, files.ErrFull) {
 		_ = q.rdb.Unlink(ctx, outKey(id, 1)).Err() // what is left of it expires
-		_ = q.KeepRecord(ctx, id, ttl)
-		q.removeBlobs(ctx, org, outBlob(id, 1))
+		_ = q.records.Keep(ctx, id, ttl)
+		q.contents.removeBlobs(ctx, org, outBlob(id, 1))
 		return fmt.Errorf("%w: %w", ErrNoRoom, err)
 	}
 	return err
 }
 
-func (q *Queue) keepAnswer(ctx context.Context, org, id string, a Answer, ttl time.Duration) error {
+func (cs *contents) keepAnswer(ctx context.Context, org, id string, a Answer, ttl time.Duration) error {
 	all := recordBytes + headerBytes(a.Header) + int64(len(a.Body))
-	if err := q.count(ctx, org, outBlob(id, 1), all, ttl); err != nil {
+	if err := cs.count(ctx, org, outBlob(id, 1), all, ttl); err != nil {
 		return err
 	}
 	body, inRedis := bytesEntry(a.Body), all
-	if q.outside(int64(len(a.Body))) {
-		if r, err := q.putBlob(ctx, org, outBlob(id, 1), a.Body, ttl); err == nil {
-			body, inRedis = blobEntry(r.text(q, org, outKey(id, 1))), all-int64(len(a.Body))+refBytes
+	if cs.outside(int64(len(a.Body))) {
+		if r, err := cs.putBlob(ctx, org, outBlob(id, 1), a.Body, ttl); err == nil {
+			body, inRedis = blobEntry(r.text(cs.settings.seal(), org, outKey(id, 1))), all-int64(len(a.Body))+refBytes
 		}
 	}
-	if err := q.memory.Reserve(ctx, org, id, capacity.Bytes{Written: inRedis}, ttl); err != nil {
+	if err := cs.memory.Reserve(ctx, org, id, capacity.Bytes{Written: inRedis}, ttl); err != nil {
 		return err
 	}
-	err := q.appendOutput(ctx, org, id, 1, ttl, []entry{
+	err := cs.appendOutput(ctx, org, id, 1, ttl, []entry{
 		{1, headEntry(a.Status, a.Header)}, {2, body}, {3, endEntry(true, Verdict{})},
 	})
 	if err != nil {
 		return err
 	}
-	_ = q.memory.Settle(ctx, capacity.Settled{ID: id, Written: inRedis, Life: ttl}) // it counts all the same
+	_ = cs.memory.Settle(ctx, capacity.Settled{ID: id, Written: inRedis, Life: ttl}) // it counts all the same
 	return nil
 }
 
 // Answer returns an answer kept for the org; ErrNotFound when it is forgotten.
 func (q *Queue) Answer(ctx context.Context, org, id string) (Answer, error) {
-	a, whole, err := q.answer(ctx, org, id, 1)
+	a, whole, err := q.contents.answer(ctx, org, id, 1)
 	if err == nil && !whole {
 		err = ErrNotFound
 	}
@@ -72,7 +72,7 @@ func (q *Queue) Answer(ctx context.Context, org, id string) (Answer, error) {
 // Result returns the answer that the latest attempt of a job recorded;
 // ErrNotFound when there is none, or only the beginning of a good one.
 func (q *Queue) Result(ctx context.Context, j *Job) (Answer, error) {
-	a, whole, err := q.answer(ctx, j.Org, j.ID, j.Attempt)
+	a, whole, err := q.contents.answer(ctx, j.Org, j.ID, j.Attempt)
 	if err == nil && !whole && a.Status < http.StatusBadRequest {
 		err = ErrNotFound
 	}
@@ -80,12 +80,12 @@ func (q *Queue) Result(ctx context.Context, j *Job) (Answer, error) {
 }
 
 // answer reads a recorded answer, and whether it is whole.
-func (q *Queue) answer(ctx context.Context, org, id string, attempt int) (a Answer, whole bool, err error) {
-	messages, err := q.rdb.XRange(ctx, outKey(id, attempt), "-", "+").Result()
+func (cs *contents) answer(ctx context.Context, org, id string, attempt int) (a Answer, whole bool, err error) {
+	messages, err := cs.rdb.XRange(ctx, outKey(id, attempt), "-", "+").Result()
 	if err != nil {
 		return a, false, fmt.Errorf("queue: read answer: %w", err)
 	}
-	events, _, err := q.outputEvents(ctx, org, id, attempt, messages, reading{})
+	events, _, err := cs.outputEvents(ctx, org, id, attempt, messages, reading{})
 	if err != nil {
 		return a, false, err
 	}
@@ -96,7 +96,7 @@ func (q *Queue) answer(ctx context.Context, org, id string, attempt int) (a Answ
 		case Bytes:
 			a.Body = append(a.Body, e.Data...)
 			if e.room > 0 {
-				q.opts.Spool.Memory.Give(org, e.room)
+				cs.opts.Spool.Memory.Give(org, e.room)
 			}
 		case End:
 			whole = e.OK

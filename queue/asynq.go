@@ -81,7 +81,9 @@ func CallServers(ctx context.Context, rdb redis.UniversalClient, queue string) {
 // little while it is idle: whoever enqueues a task tells it by CallServers. Of c, the
 // Concurrency, ShutdownTimeout, RetryDelayFunc, IsFailure and DelayedTaskCheckInterval
 // count. Tasks outlive ctx: whoever handles them ends them. Shut it down when ctx is done.
-func Server(ctx context.Context, rdb redis.UniversalClient, log *slog.Logger, name string, c asynq.Config) *asynq.Server {
+func Server(ctx context.Context, rdb redis.UniversalClient, log *slog.Logger, name string,
+	c asynq.Config,
+) *asynq.Server {
 	client := pollingClient{rdb, ctx, make(chan struct{}, 1)}
 	sub := rdb.Subscribe(ctx, fetchChannel(name))
 	context.AfterFunc(ctx, func() { _ = sub.Close() })

@@ -20,7 +20,7 @@ func TestLiveCallsLeaveTheBacklogItsShare(t *testing.T) {
 		backlog = append(backlog, e.job("p", "acme", "ann", Async, 2000))
 	}
 	e.putAll(backlog)
-	pc := newPacer(e.Queue, e.pools()["p"], 1)
+	pc := newPacer(e.Queue, e.settings.pools()["p"], 1)
 	next := now
 	var live, jobs int64
 	var log []booked

@@ -21,7 +21,8 @@ func (c *Claim) readBody(ctx context.Context) {
 		size = c.ref.Size
 	}
 	room := c.q.opts.Spool.Pricing(size)
-	if c.unread = c.q.opts.Spool.Memory.Take(ctx, c.Job.Org, room, bodyPatience); c.unread != nil {
+	c.unread = c.q.opts.Spool.Memory.Take(ctx, c.Job.Org, room, bodyPatience)
+	if c.unread != nil {
 		c.Body = nil
 		return
 	}
@@ -29,11 +30,12 @@ func (c *Claim) readBody(ctx context.Context) {
 	if !c.away {
 		return
 	}
-	if c.Body = c.q.slow.take(c.id); c.Body != nil {
+	c.Body = c.q.slow.take(c.id)
+	if c.Body != nil {
 		return
 	}
 	began := time.Now()
-	c.Body, c.unread = c.q.getBlob(ctx, bodyBlob(c.id), c.ref)
+	c.Body, c.unread = c.q.contents.getBlob(ctx, bodyBlob(c.id), c.ref)
 	if c.unread == nil && time.Since(began) > quota.GrantLife/2 {
 		c.q.slow.keep(c.id, c.Body)
 	}

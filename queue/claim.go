@@ -177,7 +177,8 @@ func (c *Claim) finish(ctx context.Context, state State, v Verdict, code string)
 	text := []byte(nil)
 	if v.Error != nil {
 		var err error
-		if text, err = json.Marshal(v.Error); err != nil {
+		text, err = json.Marshal(v.Error)
+		if err != nil {
 			return fmt.Errorf("queue: error of %s: %w", c.id, err)
 		}
 		code = v.Error.Code
@@ -205,10 +206,10 @@ func (c *Claim) finish(ctx context.Context, state State, v Verdict, code string)
 	switch {
 	case reply == "ok":
 		c.q.metrics.ended.WithLabelValues(c.p.ID, string(state)).Inc()
-		c.q.announceSoon(c.Job)
+		c.q.endings.announceSoon(c.Job)
 		c.settle(state, dead)
 		if dead {
-			c.q.keepBody(ctx, c.id)
+			c.q.dead.keepBody(ctx, c.id)
 		}
 		return nil
 	case reply == "lost":
@@ -258,7 +259,7 @@ func (c *Claim) release(ctx context.Context, v Verdict, tries string) error {
 		how = "flow"
 	}
 	args = append(args, how, v.Limit)
-	reply, err := c.q.eval(ctx, "release", releaseScript, c.p.with(jobKey(c.p.ID, c.id)), args...)
+	reply, err := c.q.scripts.eval(ctx, "release", releaseScript, c.p.with(jobKey(c.p.ID, c.id)), args...)
 	switch {
 	case err != nil:
 		return err

@@ -81,7 +81,7 @@ func TestAcquireReplaysItsReply(t *testing.T) {
 	for range 4 {
 		e.put(e.job("p", "acme", "ann", Async, 10))
 	}
-	pc := newPacer(e.Queue, e.pools()["p"], 1)
+	pc := newPacer(e.Queue, e.settings.pools()["p"], 1)
 	first, err := pc.acquire(t.Context(), 2)
 	if err != nil {
 		t.Fatal(err)
@@ -192,7 +192,7 @@ func TestDeadWorkerAndZombie(t *testing.T) {
 	if err := zombie.release(ctx, Verdict{Kind: Requeue}, "0"); !errors.Is(err, ErrLost) {
 		t.Errorf("zombie released: %v", err)
 	}
-	if letters, err := e.renew(ctx, zombie.p, []any{zombie.id, zombie.token, heir.id, heir.token}); err != nil || letters != "lk" {
+	if letters, err := e.scripts.renew(ctx, zombie.p, []any{zombie.id, zombie.token, heir.id, heir.token}); err != nil || letters != "lk" {
 		t.Errorf("renewed %q, %v", letters, err)
 	}
 	if err := heir.Start(ctx); err != nil {

@@ -47,7 +47,11 @@ func (q *claimedQuota) Take(ctx context.Context, call *guard.Call) error {
 			return err
 		}
 	}
-	return q.start(ctx)
+	err := q.start(ctx)
+	if err != nil {
+		q.Give(ctx, call) // what elsewhere took
+	}
+	return err
 }
 
 // start begins the attempt: from here on it counts.

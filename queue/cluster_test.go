@@ -60,7 +60,7 @@ func TestCluster(t *testing.T) {
 			jobs = append(jobs, e.put(e.job(pools[i%6].ID, fmt.Sprintf("org%d", i%5), "ann", Class(i%3+1), 10)))
 		}
 		for _, j := range jobs {
-			eventually(t, "job succeeded", func() bool { return e.state(j) == Succeeded })
+			redistest.Eventually(t, "job succeeded", func() bool { return e.state(j) == Succeeded })
 		}
 		g, err := e.Take(t.Context(), "pool1", fmt.Sprintf("call%v", moved), Flow{"acme", "ann"}, 10)
 		if err != nil {

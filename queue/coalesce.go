@@ -93,7 +93,8 @@ func (l *coalescer[T]) next() []T {
 	defer l.mu.Unlock()
 	n := min(len(l.waiting), l.most)
 	load := l.waiting[:n:n]
-	if l.waiting = l.waiting[n:]; len(l.waiting) == 0 {
+	l.waiting = l.waiting[n:]
+	if len(l.waiting) == 0 {
 		l.waiting = nil
 	}
 	return load

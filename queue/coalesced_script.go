@@ -49,7 +49,9 @@ func (b *coalescedScript) do(ctx context.Context, q *Queue, p *pool, key string,
 }
 
 // doAt is do, and tells when the script was called.
-func (b *coalescedScript) doAt(ctx context.Context, q *Queue, p *pool, key string, args ...any) (string, time.Time, error) {
+func (b *coalescedScript) doAt(ctx context.Context, q *Queue, p *pool, key string,
+	args ...any,
+) (string, time.Time, error) {
 	e := &scriptCall{ctx: ctx, q: q, p: p, key: key, args: args, done: make(chan struct{})}
 	b.add(e)
 	select {
@@ -74,14 +76,15 @@ func (b *coalescedScript) run(batch []*scriptCall) {
 		args = append(append(args, len(e.args)), e.args...)
 	}
 	sent := time.Now()
-	reply, err := first.q.eval(context.WithoutCancel(first.ctx), b.name, b.script, keys, args...)
+	reply, err := first.q.scripts.eval(context.WithoutCancel(first.ctx), b.name, b.script, keys, args...)
 	lines := strings.Split(reply, "\n")
 	if err == nil && len(lines) != len(batch) {
 		err = fmt.Errorf("queue: %s of %d jobs replied %q", b.name, len(batch), reply)
 	}
 	for i, e := range batch {
 		e.sent = sent
-		if e.err = err; err == nil {
+		e.err = err
+		if err == nil {
 			e.line = lines[i]
 		}
 		close(e.done)

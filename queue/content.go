@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"net/http"
 	"strconv"
@@ -15,6 +16,21 @@ import (
 
 	"github.com/llmguard/llmguard/internal/capacity"
 )
+
+// contents keeps bodies and answers of jobs: in Redis, or the large ones in the blob store.
+type contents struct {
+	rdb     redis.UniversalClient
+	opts    *Options
+	log     *slog.Logger
+	metrics *metrics
+	memory  *capacity.Memory
+	// bodies are those of jobs put. They do not share the connection of reads: what is
+	// slow here delays no read.
+	bodies *coalescedCommands
+
+	settings  *settings
+	admission *admission
+}
 
 // This file alone reads and writes what tenants send and receive: the body
 // lg:{id}:in and the output lg:{id}:out:<attempt>, a stream whose entries have
@@ -52,31 +68,31 @@ const (
 // writeBody stores the body and lists the job, before the job exists: a job
 // that exists always has both. The jobs of batches are in no list: their batch
 // is.
-func (q *Queue) writeBody(ctx context.Context, p *pool, j *Job, body []byte) error {
-	j.away = q.outside(j.Bytes)
-	if err := q.admit(ctx, p, j); err != nil {
+func (cs *contents) writeBody(ctx context.Context, p *pool, j *Job, body []byte) error {
+	j.away = cs.outside(j.Bytes)
+	if err := cs.admission.admit(ctx, p, j); err != nil {
 		return err
 	}
-	text, away := q.kept(ctx, p, j, body)
+	text, away := cs.kept(ctx, p, j, body)
 	if j.away && !away { // Redis has to keep it
 		j.away = false
-		if err := q.admit(ctx, p, j); err != nil {
+		if err := cs.admission.admit(ctx, p, j); err != nil {
 			return err
 		}
 	}
 	var cmds []redis.Cmder
 	add := func(pipe redis.Pipeliner) { cmds = addBody(ctx, pipe, p, j, text) }
 	if len(text) > bodySmall { // it keeps nobody waiting
-		pipe := q.rdb.Pipeline()
+		pipe := cs.rdb.Pipeline()
 		add(pipe)
 		_, _ = pipe.Exec(ctx) // every command has its own error
-	} else if err := q.bodies.exec(ctx, add); err != nil {
+	} else if err := cs.bodies.exec(ctx, add); err != nil {
 		return fmt.Errorf("queue: write body: %w", err)
 	}
 	for _, cmd := range cmds {
 		if err := cmd.Err(); err != nil {
 			if capacity.IsFull(err) { // nothing of it will come late
-				q.dropBody(ctx, j)
+				cs.dropBody(ctx, j)
 			}
 			return fmt.Errorf("queue: write body: %w", err)
 		}
@@ -109,16 +125,16 @@ func (j *Job) indexes() []string {
 }
 
 // dropBody forgets what writeBody wrote; a failure leaves it to its TTL.
-func (q *Queue) dropBody(ctx context.Context, j *Job) {
-	pipe := q.rdb.Pipeline()
+func (cs *contents) dropBody(ctx context.Context, j *Job) {
+	pipe := cs.rdb.Pipeline()
 	pipe.Unlink(ctx, bodyKey(j.ID))
 	for _, index := range j.indexes() {
 		pipe.ZRem(ctx, index, j.ID)
 	}
 	_, _ = pipe.Exec(ctx)
-	_ = q.memory.Release(ctx, j.ID) // else it expires
+	_ = cs.memory.Release(ctx, j.ID) // else it expires
 	if j.away {
-		q.removeBlobs(ctx, j.Org, bodyBlob(j.ID))
+		cs.removeBlobs(ctx, j.Org, bodyBlob(j.ID))
 	}
 }
 
@@ -133,7 +149,7 @@ func (q *Queue) Body(ctx context.Context, j *Job) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("queue: read body: %w", err)
 	}
-	return q.openBody(ctx, j, body)
+	return q.contents.openBody(ctx, j, body)
 }
 
 // entry is one entry of an output, numbered from 1.
@@ -163,22 +179,24 @@ func endEntry(ok bool, v Verdict) []any {
 }
 
 // sealed is the entry as it is kept.
-func (q *Queue) sealed(org, key string, e entry) []any {
-	if q.seal() == nil || e.values[1] != "b" {
+func (cs *contents) sealed(org, key string, e entry) []any {
+	if cs.settings.seal() == nil || e.values[1] != "b" {
 		return e.values
 	}
 	data, _ := e.values[3].([]byte)
-	return []any{"k", "b", "x", q.seal().Seal(data, org, key, itoa(e.n)+"-0")}
+	return []any{"k", "b", "x", cs.settings.seal().Seal(data, org, key, itoa(e.n)+"-0")}
 }
 
 // appendOutput appends entries and wakes the watchers. Entries that are there
 // already, after a lost reply, are skipped.
-func (q *Queue) appendOutput(ctx context.Context, org, id string, attempt int, ttl time.Duration, entries []entry) error {
+func (cs *contents) appendOutput(ctx context.Context, org, id string, attempt int, ttl time.Duration,
+	entries []entry,
+) error {
 	key := outKey(id, attempt)
-	pipe := q.rdb.Pipeline()
+	pipe := cs.rdb.Pipeline()
 	adds := make([]*redis.StringCmd, len(entries))
 	for i, e := range entries {
-		adds[i] = pipe.XAdd(ctx, &redis.XAddArgs{Stream: key, ID: itoa(e.n) + "-0", Values: q.sealed(org, key, e)})
+		adds[i] = pipe.XAdd(ctx, &redis.XAddArgs{Stream: key, ID: itoa(e.n) + "-0", Values: cs.sealed(org, key, e)})
 	}
 	pipe.PExpire(ctx, key, ttl)
 	pipe.Publish(ctx, jobChannel(id), "o")
@@ -200,7 +218,7 @@ type reading struct {
 
 // outputEvents turns entries of an output into events, and tells how far they
 // go.
-func (q *Queue) outputEvents(
+func (cs *contents) outputEvents(
 	ctx context.Context, org, id string, attempt int, messages []redis.XMessage, far reading,
 ) ([]Event, reading, error) {
 	key, events := outKey(id, attempt), make([]Event, 0, len(messages))
@@ -216,14 +234,14 @@ func (q *Queue) outputEvents(
 			}
 			events = append(events, e)
 		case "b":
-			data, err := q.openBytes(org, key, m)
+			data, err := cs.openBytes(org, key, m)
 			if err != nil {
 				return nil, far, err
 			}
 			far.bytes += int64(len(data))
 			events = append(events, Event{Kind: Bytes, Attempt: attempt, Data: data})
 		case "blob":
-			data, room, err := q.blobOf(ctx, org, id, attempt, m, far.bytes)
+			data, room, err := cs.blobOf(ctx, org, id, attempt, m, far.bytes)
 			if err != nil {
 				return nil, far, err
 			}
@@ -238,12 +256,12 @@ func (q *Queue) outputEvents(
 	return events, far, nil
 }
 
-func (q *Queue) openBytes(org, key string, m redis.XMessage) ([]byte, error) {
+func (cs *contents) openBytes(org, key string, m redis.XMessage) ([]byte, error) {
 	if plain, ok := m.Values["d"].(string); ok {
 		return []byte(plain), nil
 	}
 	text, _ := m.Values["x"].(string)
-	plain, err := q.seal().Open([]byte(text), org, key, m.ID)
+	plain, err := cs.settings.seal().Open([]byte(text), org, key, m.ID)
 	if err != nil {
 		return nil, fmt.Errorf("queue: output %s: %w", key, err)
 	}
@@ -257,8 +275,8 @@ type remains struct {
 }
 
 // remainsOf looks at the output of an attempt.
-func (q *Queue) remainsOf(ctx context.Context, id string, attempt int) (remains, error) {
-	last, err := q.rdb.XRevRangeN(ctx, outKey(id, attempt), "+", "-", 1).Result()
+func (cs *contents) remainsOf(ctx context.Context, id string, attempt int) (remains, error) {
+	last, err := cs.rdb.XRevRangeN(ctx, outKey(id, attempt), "+", "-", 1).Result()
 	if err != nil {
 		return remains{}, fmt.Errorf("queue: read output: %w", err)
 	}
@@ -279,8 +297,8 @@ func (q *Queue) remainsOf(ctx context.Context, id string, attempt int) (remains,
 
 // fetch reads the jobs and bodies of claims in one round trip, and in another one
 // what dead attempts left. What cannot be read is in the claim's unread.
-func (q *Queue) fetch(ctx context.Context, p *pool, claims []*Claim) {
-	pipe := q.rdb.Pipeline()
+func (cs *contents) fetch(ctx context.Context, p *pool, claims []*Claim) {
+	pipe := cs.rdb.Pipeline()
 	records, bodies := make([]*redis.MapStringStringCmd, len(claims)), make([]*redis.StringCmd, len(claims))
 	for i, c := range claims {
 		records[i], bodies[i] = pipe.HGetAll(ctx, jobKey(p.ID, c.id)), pipe.Get(ctx, bodyKey(c.id))
@@ -291,8 +309,10 @@ func (q *Queue) fetch(ctx context.Context, p *pool, claims []*Claim) {
 	}
 	for _, c := range claims {
 		if c.unread == nil && !c.Job.State.Terminal() && c.Job.Attempt > 0 {
-			left, err := q.remainsOf(ctx, c.id, c.Job.Attempt)
-			c.Recovered, c.partial, c.unread = left.outcome, left.partial, err
+			left, err := cs.remainsOf(ctx, c.id, c.Job.Attempt)
+			c.Recovered = left.outcome
+			c.partial = left.partial
+			c.unread = err
 		}
 	}
 }
@@ -313,12 +333,14 @@ func (c *Claim) decode(record *redis.MapStringStringCmd, body *redis.StringCmd) 
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return fmt.Errorf("queue: read body: %w", err)
 	}
-	if c.ref, c.away, err = c.q.refIn(j.Org, bodyKey(j.ID), data); err != nil {
+	c.ref, c.away, err = c.q.contents.refIn(j.Org, bodyKey(j.ID), data)
+	if err != nil {
 		return err
 	}
 	j.away = c.away
 	if !c.away {
-		if c.Body, err = c.q.openText(j, data); err != nil {
+		c.Body, err = c.q.contents.openText(j, data)
+		if err != nil {
 			return err
 		}
 	}
@@ -328,16 +350,16 @@ func (c *Claim) decode(record *redis.MapStringStringCmd, body *redis.StringCmd) 
 
 // unlinkBodies forgets the bodies of jobs that need them no more; a failure
 // leaves them to their TTL.
-func (q *Queue) unlinkBodies(ctx context.Context, ids []string) {
+func (cs *contents) unlinkBodies(ctx context.Context, ids []string) {
 	if len(ids) == 0 {
 		return
 	}
-	pipe := q.rdb.Pipeline()
+	pipe := cs.rdb.Pipeline()
 	for _, id := range ids {
 		pipe.Unlink(ctx, bodyKey(id))
 	}
 	if _, err := pipe.Exec(ctx); err != nil {
-		q.log.DebugContext(ctx, "forget bodies", "err", err)
+		cs.log.DebugContext(ctx, "forget bodies", "err", err)
 	}
 }
 

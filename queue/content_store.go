@@ -55,7 +55,8 @@ func blobKey(name string) string {
 // errContentGone tells a caller that what a ref refers to is not there.
 var errContentGone = &wire.Error{
 	Status: http.StatusInternalServerError, Type: "server_error", Code: "content_lost",
-	Message: "What the job was given or answered is too large for Redis and missing, or damaged, in files.store. Send the call again",
+	Message: "What the job was given or answered is too large for Redis and missing, or damaged, in files.store. Send " +
+		"the call again",
 }
 
 // errNoBlobs tells that this process cannot follow a ref.
@@ -77,18 +78,19 @@ type ref struct {
 }
 
 // text is the ref as it stands at key, in the clear only if contents are.
-func (r ref) text(q *Queue, org, key string) []byte {
+func (r ref) text(ring *seal.Ring, org, key string) []byte {
 	text, _ := json.Marshal(r) // plain fields only: cannot fail
-	return append([]byte(refMagic), q.seal().Seal(text, org, key, "ref")...)
+	return append([]byte(refMagic), ring.Seal(text, org, key, "ref")...)
 }
 
 // refIn reads what stands at key, or says that it is no ref.
-func (q *Queue) refIn(org, key string, text []byte) (r ref, ok bool, err error) {
+func (cs *contents) refIn(org, key string, text []byte) (r ref, ok bool, err error) {
 	rest, ok := bytes.CutPrefix(text, []byte(refMagic))
 	if !ok {
 		return ref{}, false, nil
 	}
-	if rest, err = q.seal().Open(rest, org, key, "ref"); err == nil {
+	rest, err = cs.settings.seal().Open(rest, org, key, "ref")
+	if err == nil {
 		err = json.Unmarshal(rest, &r)
 	}
 	if err != nil {
@@ -98,24 +100,24 @@ func (q *Queue) refIn(org, key string, text []byte) (r ref, ok bool, err error) 
 }
 
 // outside reports whether something of this size is kept outside Redis.
-func (q *Queue) outside(size int64) bool {
-	above := q.now().opts.BlobAbove
-	return q.opts.Blobs != nil && above > 0 && size > above
+func (cs *contents) outside(size int64) bool {
+	above := cs.settings.now().opts.BlobAbove
+	return cs.opts.Blobs != nil && above > 0 && size > above
 }
 
 // putBlob writes a blob of an org, which lasts when it returns, and counts it for as long
 // as its key lives. What cannot be written stays in Redis, which the metrics tell.
-func (q *Queue) putBlob(ctx context.Context, org, name string, plain []byte, life time.Duration) (ref, error) {
-	err := q.count(ctx, org, name, int64(len(plain)), life)
+func (cs *contents) putBlob(ctx context.Context, org, name string, plain []byte, life time.Duration) (ref, error) {
+	err := cs.count(ctx, org, name, int64(len(plain)), life)
 	if err == nil {
-		err = q.writeBlob(ctx, name, plain)
-		if err != nil && q.opts.Files != nil {
-			_ = q.opts.Files.Uncount(context.WithoutCancel(ctx), org, name) // else the count expires
+		err = cs.writeBlob(ctx, name, plain)
+		if err != nil && cs.opts.Files != nil {
+			_ = cs.opts.Files.Uncount(context.WithoutCancel(ctx), org, name) // else the count expires
 		}
 	}
-	q.metrics.blob(name, err)
+	cs.metrics.blob(name, err)
 	if err != nil {
-		q.log.WarnContext(ctx, "files.store does not take a blob, so Redis keeps what is in it", "blob", name, "err", err)
+		cs.log.WarnContext(ctx, "files.store does not take a blob, so Redis keeps what is in it", "blob", name, "err", err)
 		return ref{}, err
 	}
 	sum := sha256.Sum256(plain)
@@ -123,24 +125,24 @@ func (q *Queue) putBlob(ctx context.Context, org, name string, plain []byte, lif
 }
 
 // count counts what is kept for an org where its files are.
-func (q *Queue) count(ctx context.Context, org, name string, n int64, life time.Duration) error {
-	if q.opts.Files == nil {
+func (cs *contents) count(ctx context.Context, org, name string, n int64, life time.Duration) error {
+	if cs.opts.Files == nil {
 		return nil
 	}
-	return q.opts.Files.Count(ctx, org, name, n, life+sweepAge+sweepEvery)
+	return cs.opts.Files.Count(ctx, org, name, n, life+sweepAge+sweepEvery)
 }
 
 // writeTime is how long a blob may take to be written: what hangs must leave the
 // time to keep an answer in Redis. A variable for tests.
 var writeTime = 20 * time.Second
 
-func (q *Queue) writeBlob(ctx context.Context, name string, data []byte) error {
+func (cs *contents) writeBlob(ctx context.Context, name string, data []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, writeTime)
 	defer cancel()
-	if !q.opts.Blobs.Mounted() {
+	if !cs.opts.Blobs.Mounted() {
 		return errUnmounted
 	}
-	w, err := q.opts.Blobs.Create(ctx, name)
+	w, err := cs.opts.Blobs.Create(ctx, name)
 	if err != nil {
 		return err
 	}
@@ -153,16 +155,16 @@ func (q *Queue) writeBlob(ctx context.Context, name string, data []byte) error {
 
 // getBlob reads what a ref refers to. It is errContentGone when it is missing or
 // another.
-func (q *Queue) getBlob(ctx context.Context, name string, r ref) ([]byte, error) {
-	if q.opts.Blobs == nil {
+func (cs *contents) getBlob(ctx context.Context, name string, r ref) ([]byte, error) {
+	if cs.opts.Blobs == nil {
 		return nil, errNoBlobs
 	}
-	from, err := q.opts.Blobs.Open(ctx, name, 0)
-	if errors.Is(err, blob.ErrNotFound) && !q.opts.Blobs.Mounted() {
+	from, err := cs.opts.Blobs.Open(ctx, name, 0)
+	if errors.Is(err, blob.ErrNotFound) && !cs.opts.Blobs.Mounted() {
 		return nil, errUnmounted
 	}
 	if errors.Is(err, blob.ErrNotFound) || errors.Is(err, seal.ErrBroken) {
-		return nil, q.lost(ctx, name, err)
+		return nil, cs.lost(ctx, name, err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("queue: read blob: %w", err)
@@ -170,20 +172,20 @@ func (q *Queue) getBlob(ctx context.Context, name string, r ref) ([]byte, error)
 	defer from.Close()
 	data, err := io.ReadAll(io.LimitReader(from, r.Size+1))
 	if errors.Is(err, seal.ErrBroken) {
-		return nil, q.lost(ctx, name, err)
+		return nil, cs.lost(ctx, name, err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("queue: read blob: %w", err)
 	}
 	if sum := sha256.Sum256(data); int64(len(data)) != r.Size || !bytes.Equal(sum[:], r.Sum) {
-		return nil, q.lost(ctx, name, errors.New("it is not what was written"))
+		return nil, cs.lost(ctx, name, errors.New("it is not what was written"))
 	}
 	return data, nil
 }
 
-func (q *Queue) lost(ctx context.Context, name string, err error) error {
-	q.metrics.blobs.WithLabelValues(blobKind(name), "lost").Inc()
-	q.log.ErrorContext(ctx, "a blob that a job refers to is missing or damaged in files.store", "blob", name, "err", err)
+func (cs *contents) lost(ctx context.Context, name string, err error) error {
+	cs.metrics.blobs.WithLabelValues(blobKind(name), "lost").Inc()
+	cs.log.ErrorContext(ctx, "a blob that a job refers to is missing or damaged in files.store", "blob", name, "err", err)
 	return errContentGone
 }
 
@@ -195,30 +197,30 @@ func blobKind(name string) string {
 }
 
 // kept is a body as it is written to Redis: sealed, or the ref to its blob.
-func (q *Queue) kept(ctx context.Context, p *pool, j *Job, body []byte) (text []byte, away bool) {
-	if q.outside(int64(len(body))) {
-		if r, err := q.putBlob(ctx, j.Org, bodyBlob(j.ID), body, p.life()); err == nil {
-			return r.text(q, j.Org, bodyKey(j.ID)), true
+func (cs *contents) kept(ctx context.Context, p *pool, j *Job, body []byte) (text []byte, away bool) {
+	if cs.outside(int64(len(body))) {
+		if r, err := cs.putBlob(ctx, j.Org, bodyBlob(j.ID), body, p.life()); err == nil {
+			return r.text(cs.settings.seal(), j.Org, bodyKey(j.ID)), true
 		}
 	}
-	return q.seal().Seal(body, j.Org, bodyKey(j.ID)), false
+	return cs.settings.seal().Seal(body, j.Org, bodyKey(j.ID)), false
 }
 
 // openBody turns what Redis has of a body into the body.
-func (q *Queue) openBody(ctx context.Context, j *Job, text []byte) ([]byte, error) {
-	r, away, err := q.refIn(j.Org, bodyKey(j.ID), text)
+func (cs *contents) openBody(ctx context.Context, j *Job, text []byte) ([]byte, error) {
+	r, away, err := cs.refIn(j.Org, bodyKey(j.ID), text)
 	if err != nil {
 		return nil, err
 	}
 	if away {
-		return q.getBlob(ctx, bodyBlob(j.ID), r)
+		return cs.getBlob(ctx, bodyBlob(j.ID), r)
 	}
-	return q.openText(j, text)
+	return cs.openText(j, text)
 }
 
 // openText is openBody for one that is in Redis.
-func (q *Queue) openText(j *Job, text []byte) ([]byte, error) {
-	plain, err := q.seal().Open(text, j.Org, bodyKey(j.ID))
+func (cs *contents) openText(j *Job, text []byte) ([]byte, error) {
+	plain, err := cs.settings.seal().Open(text, j.Org, bodyKey(j.ID))
 	if err != nil {
 		return nil, fmt.Errorf("queue: body of %s: %w", j.ID, err)
 	}
@@ -263,27 +265,27 @@ func (s *slowBodies) take(id string) []byte {
 }
 
 // dropBlob forgets the body of a job that succeeded: what refers to it first.
-func (q *Queue) dropBlob(ctx context.Context, org, id string) {
-	q.unlinkBodies(ctx, []string{id})
-	q.removeBlobs(ctx, org, bodyBlob(id))
+func (cs *contents) dropBlob(ctx context.Context, org, id string) {
+	cs.unlinkBodies(ctx, []string{id})
+	cs.removeBlobs(ctx, org, bodyBlob(id))
 }
 
 // removeBlobs deletes the blobs of a job whose records are gone, in so far as
 // there are any; the sweep deletes what this fails to.
-func (q *Queue) removeBlobs(ctx context.Context, org string, names ...string) {
-	if q.opts.Blobs == nil {
+func (cs *contents) removeBlobs(ctx context.Context, org string, names ...string) {
+	if cs.opts.Blobs == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTime)
 	defer cancel()
 	for _, name := range names {
-		if err := q.opts.Blobs.Remove(ctx, name); err != nil {
-			q.log.DebugContext(ctx, "blob not removed, a sweep will", "blob", name, "err", err)
+		if err := cs.opts.Blobs.Remove(ctx, name); err != nil {
+			cs.log.DebugContext(ctx, "blob not removed, a sweep will", "blob", name, "err", err)
 			return
 		}
 	}
-	if q.opts.Files != nil {
-		_ = q.opts.Files.Uncount(ctx, org, names...) // else the count expires
+	if cs.opts.Files != nil {
+		_ = cs.opts.Files.Uncount(ctx, org, names...) // else the count expires
 	}
 }
 
@@ -298,14 +300,14 @@ type outputMove struct {
 
 // depart writes an answer that Redis has whole to a blob; the ref will be entry
 // n of the output, and the end that follows n+1.
-func (q *Queue) depart(ctx context.Context, o *Output, n int64, end []any) (*outputMove, error) {
+func (cs *contents) depart(ctx context.Context, o *Output, n int64, end []any) (*outputMove, error) {
 	key := outKey(o.job.ID, o.attempt)
-	if err := q.opts.Spool.Memory.Take(ctx, o.job.Org, o.size, restPatience); err != nil {
+	if err := cs.opts.Spool.Memory.Take(ctx, o.job.Org, o.size, restPatience); err != nil {
 		return nil, err
 	}
-	defer q.opts.Spool.Memory.Give(o.job.Org, o.size)
+	defer cs.opts.Spool.Memory.Give(o.job.Org, o.size)
 	whole := bytes.NewBuffer(make([]byte, 0, o.size))
-	ids, err := q.wholeOutput(ctx, o.job.Org, key, whole)
+	ids, err := cs.wholeOutput(ctx, o.job.Org, key, whole)
 	if err != nil {
 		return nil, err
 	}
@@ -316,20 +318,20 @@ func (q *Queue) depart(ctx context.Context, o *Output, n int64, end []any) (*out
 		return nil, err
 	}
 	data := whole.Bytes()
-	r, err := q.putBlob(ctx, o.job.Org, outBlob(o.job.ID, o.attempt), data, o.ttl)
+	r, err := cs.putBlob(ctx, o.job.Org, outBlob(o.job.ID, o.attempt), data, o.ttl)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errNoStore, err)
 	}
-	return &outputMove{ids, []entry{{n, blobEntry(r.text(q, o.job.Org, key))}, {n + 1, end}}}, nil
+	return &outputMove{ids, []entry{{n, blobEntry(r.text(cs.settings.seal(), o.job.Org, key))}, {n + 1, end}}}, nil
 }
 
 // moveOut puts the ref in the place of the bytes, all at once: one who watches
 // sees all of the bytes before, or the ref after. It is idempotent, and must be
 // repeated until it is known to be done: an answer that is late may still be
 // carried out.
-func (q *Queue) moveOut(ctx context.Context, o *Output, d *outputMove) error {
+func (cs *contents) moveOut(ctx context.Context, o *Output, d *outputMove) error {
 	key := outKey(o.job.ID, o.attempt)
-	pipe := q.rdb.TxPipeline()
+	pipe := cs.rdb.TxPipeline()
 	for some := range slices.Chunk(d.ids, 1000) {
 		pipe.XDel(ctx, key, some...)
 	}
@@ -340,22 +342,23 @@ func (q *Queue) moveOut(ctx context.Context, o *Output, d *outputMove) error {
 	if _, err := pipe.Exec(ctx); err != nil && !strings.Contains(err.Error(), "equal or smaller") {
 		return fmt.Errorf("queue: move output: %w", err)
 	}
-	_ = q.rdb.Publish(ctx, jobChannel(o.job.ID), "o").Err() // who misses it looks by itself
+	_ = cs.rdb.Publish(ctx, jobChannel(o.job.ID), "o").Err() // who misses it looks by itself
 	return nil
 }
 
 // wholeOutput reads back the bytes of an output, and returns the ids of their entries.
-func (q *Queue) wholeOutput(ctx context.Context, org, key string, to *bytes.Buffer) (ids []string, err error) {
+func (cs *contents) wholeOutput(ctx context.Context, org, key string, to *bytes.Buffer) (ids []string, err error) {
 	for last := "-"; ; {
-		page, err := q.rdb.XRangeN(ctx, key, last, "+", 256).Result()
+		page, err := cs.rdb.XRangeN(ctx, key, last, "+", 256).Result()
 		if err != nil {
 			return nil, fmt.Errorf("queue: read output: %w", err)
 		}
 		for _, m := range page {
-			if last = "(" + m.ID; m.Values["k"] != "b" {
+			last = "(" + m.ID
+			if m.Values["k"] != "b" {
 				continue
 			}
-			piece, err := q.openBytes(org, key, m)
+			piece, err := cs.openBytes(org, key, m)
 			if err != nil {
 				return nil, err
 			}
@@ -370,22 +373,23 @@ func (q *Queue) wholeOutput(ctx context.Context, org, key string, to *bytes.Buff
 
 // blobOf reads the answer that an entry of an output refers to; nothing for one
 // who has all of its bytes. Room is what it takes of the spool's memory, to be given back.
-func (q *Queue) blobOf(
+func (cs *contents) blobOf(
 	ctx context.Context, org, id string, attempt int, m redis.XMessage, have int64,
 ) (data []byte, room int64, err error) {
 	text, _ := m.Values["r"].(string)
-	r, ok, err := q.refIn(org, outKey(id, attempt), []byte(text))
+	r, ok, err := cs.refIn(org, outKey(id, attempt), []byte(text))
 	if err != nil || !ok {
 		return nil, 0, errors.Join(err, errContentGone)
 	}
 	if r.Size <= have {
 		return nil, 0, nil
 	}
-	if err := q.opts.Spool.Memory.Take(ctx, org, r.Size, bodyPatience); err != nil {
+	if err := cs.opts.Spool.Memory.Take(ctx, org, r.Size, bodyPatience); err != nil {
 		return nil, 0, err
 	}
-	if data, err = q.getBlob(ctx, outBlob(id, attempt), r); err != nil {
-		q.opts.Spool.Memory.Give(org, r.Size)
+	data, err = cs.getBlob(ctx, outBlob(id, attempt), r)
+	if err != nil {
+		cs.opts.Spool.Memory.Give(org, r.Size)
 		return nil, 0, err
 	}
 	return data, r.Size, nil

@@ -253,7 +253,7 @@ func TestOutsideMidway(t *testing.T) {
 	if n := e.rdb.XLen(t.Context(), outKey(c.id, 1)).Val(); n != 3 {
 		t.Errorf("the output has %d entries, and not its head, the ref and its end", n)
 	}
-	if err := e.moveOut(t.Context(), out, out.moving); err != nil { // late, and again
+	if err := e.contents.moveOut(t.Context(), out, out.moving); err != nil { // late, and again
 		t.Error(err)
 	}
 	if a, err := e.Result(t.Context(), c.Job); err != nil || string(a.Body) != first+rest {

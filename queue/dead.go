@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 
 	"github.com/redis/go-redis/v9"
 
@@ -13,22 +14,29 @@ import (
 // ErrNotDead refuses the replay of a job that is no dead letter.
 var ErrNotDead = errors.New("queue: the job is no dead letter")
 
+// deadLetters are jobs that failed and can be replayed.
+type deadLetters struct {
+	rdb      redis.UniversalClient
+	log      *slog.Logger
+	settings *settings
+}
+
 // DeadLetters returns the dead letters of a pool, newest first: jobs that
 // failed, by no fault of their request, or whose every attempt died. At most
 // limit of them, older than the job `after` if that is not empty, and whether
 // there are more.
 func (q *Queue) DeadLetters(ctx context.Context, poolID, after string, limit int) ([]*Job, bool, error) {
-	p, err := q.pool(poolID)
+	p, err := q.settings.pool(poolID)
 	if err != nil {
 		return nil, false, err
 	}
-	ids, more, err := q.page(ctx, p.deadKey(), after, limit)
+	ids, more, err := q.lister.page(ctx, p.deadKey(), after, limit)
 	if err != nil {
 		return nil, false, err
 	}
 	jobs := make([]*Job, 0, len(ids))
 	for _, id := range ids {
-		j, err := q.load(ctx, p, id)
+		j, err := q.reader.load(ctx, p, id)
 		if errors.Is(err, ErrNewer) {
 			continue
 		}
@@ -50,11 +58,11 @@ func (q *Queue) DeadLetters(ctx context.Context, poolID, after string, limit int
 // back as Async, because nobody waits for it any more. Errors are ErrNotFound
 // (also when the body is gone), ErrNotDead, *FullError, or of Redis.
 func (q *Queue) Replay(ctx context.Context, id string) (*Job, error) {
-	p := q.codes()[idCode(id)]
+	p := q.settings.codes()[idCode(id)]
 	if p == nil {
 		return nil, ErrNotFound
 	}
-	old, err := q.load(ctx, p, id)
+	old, err := q.reader.load(ctx, p, id)
 	if err != nil {
 		return nil, err
 	}
@@ -63,12 +71,13 @@ func (q *Queue) Replay(ctx context.Context, id string) (*Job, error) {
 	}
 	next := old.Replay
 	if next == "" {
-		if next, err = q.nameReplay(ctx, p, id); err != nil {
+		next, err = q.dead.nameReplay(ctx, p, id, q.NewID(p.ID))
+		if err != nil {
 			return nil, err
 		}
 	}
-	if done, err := q.load(ctx, p, next); err != nil || done != nil {
-		return done, errors.Join(err, q.forgetDead(ctx, p, id))
+	if done, err := q.reader.load(ctx, p, next); err != nil || done != nil {
+		return done, errors.Join(err, q.dead.forgetDead(ctx, p, id))
 	}
 	body, err := q.Body(ctx, old)
 	if err != nil {
@@ -77,26 +86,27 @@ func (q *Queue) Replay(ctx context.Context, id string) (*Job, error) {
 	j := &Job{
 		ID: next, Pool: old.Pool, Org: old.Org, User: old.User, Key: old.Key, CallID: wire.NewCallID(),
 		Class: max(old.Class, Async), Endpoint: old.Endpoint, Model: old.Model, Stream: old.Stream,
-		Tokens: old.Tokens, Cost: old.Cost, IP: old.IP, Header: old.Header, Query: old.Query, Notice: old.Notice, Origin: old.ID,
+		Tokens: old.Tokens, Cost: old.Cost, IP: old.IP, Header: old.Header, Query: old.Query, Notice: old.Notice,
+		Origin: old.ID,
 	}
 	if err := q.Put(ctx, j, body); err != nil {
 		return nil, err
 	}
-	return j, q.forgetDead(ctx, p, id)
+	return j, q.dead.forgetDead(ctx, p, id)
 }
 
 // nameReplay fixes the id of a dead letter's successor; the first one stands.
-func (q *Queue) nameReplay(ctx context.Context, p *pool, id string) (string, error) {
-	if err := q.rdb.ZScore(ctx, p.deadKey(), id).Err(); err != nil {
+func (d *deadLetters) nameReplay(ctx context.Context, p *pool, id, fresh string) (string, error) {
+	if err := d.rdb.ZScore(ctx, p.deadKey(), id).Err(); err != nil {
 		if errors.Is(err, redis.Nil) {
 			return "", ErrNotDead
 		}
 		return "", fmt.Errorf("queue: replay: %w", err)
 	}
-	if err := q.rdb.HSetNX(ctx, jobKey(p.ID, id), "replay", q.NewID(p.ID)).Err(); err != nil {
+	if err := d.rdb.HSetNX(ctx, jobKey(p.ID, id), "replay", fresh).Err(); err != nil {
 		return "", fmt.Errorf("queue: replay: %w", err)
 	}
-	next, err := q.rdb.HGet(ctx, jobKey(p.ID, id), "replay").Result()
+	next, err := d.rdb.HGet(ctx, jobKey(p.ID, id), "replay").Result()
 	if err != nil {
 		return "", fmt.Errorf("queue: replay: %w", err)
 	}
@@ -104,8 +114,8 @@ func (q *Queue) nameReplay(ctx context.Context, p *pool, id string) (string, err
 }
 
 // forgetDead takes a job off the list of dead letters.
-func (q *Queue) forgetDead(ctx context.Context, p *pool, id string) error {
-	if err := q.rdb.ZRem(ctx, p.deadKey(), id).Err(); err != nil {
+func (d *deadLetters) forgetDead(ctx context.Context, p *pool, id string) error {
+	if err := d.rdb.ZRem(ctx, p.deadKey(), id).Err(); err != nil {
 		return fmt.Errorf("queue: replay: %w", err)
 	}
 	return nil
@@ -113,9 +123,9 @@ func (q *Queue) forgetDead(ctx context.Context, p *pool, id string) error {
 
 // keepBody lets a dead letter's body live as long as its record; a failure
 // leaves it the time it has.
-func (q *Queue) keepBody(ctx context.Context, id string) {
-	if err := q.rdb.PExpire(ctx, bodyKey(id), q.now().opts.DeadTTL).Err(); err != nil {
-		q.log.WarnContext(ctx, "body of a dead letter not kept", "job", id, "err", err)
+func (d *deadLetters) keepBody(ctx context.Context, id string) {
+	if err := d.rdb.PExpire(ctx, bodyKey(id), d.settings.now().opts.DeadTTL).Err(); err != nil {
+		d.log.WarnContext(ctx, "body of a dead letter not kept", "job", id, "err", err)
 	}
 }
 
@@ -123,10 +133,10 @@ func (p *pool) deadKey() string { return p.keys[21] }
 
 // page returns at most limit ids of a sorted set, highest first, after a given
 // one, and whether there are more.
-func (q *Queue) page(ctx context.Context, key, after string, limit int) ([]string, bool, error) {
+func (l *lister) page(ctx context.Context, key, after string, limit int) ([]string, bool, error) {
 	var from int64
 	if after != "" {
-		rank, err := q.rdb.ZRevRank(ctx, key, after).Result()
+		rank, err := l.rdb.ZRevRank(ctx, key, after).Result()
 		if errors.Is(err, redis.Nil) {
 			return nil, false, ErrNotFound
 		}
@@ -136,7 +146,7 @@ func (q *Queue) page(ctx context.Context, key, after string, limit int) ([]strin
 		from = rank + 1
 	}
 	limit = min(max(limit, 1), 1000)
-	ids, err := q.rdb.ZRevRange(ctx, key, from, from+int64(limit)).Result()
+	ids, err := l.rdb.ZRevRange(ctx, key, from, from+int64(limit)).Result()
 	if err != nil {
 		return nil, false, fmt.Errorf("queue: list: %w", err)
 	}

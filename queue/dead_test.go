@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/llmguard/llmguard/internal/capacity"
+	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
@@ -35,7 +36,7 @@ func TestPoisonJobIsQuarantinedAndReplayed(t *testing.T) {
 		}
 		now += 2 * time.Minute // its worker died
 		e.lapse("p", now)
-		if err := e.rdb.ZAdd(ctx, e.pools()["p"].keys[8], zMember(j.ID, now+time.Hour)).Err(); err != nil { // its caller stayed
+		if err := e.rdb.ZAdd(ctx, e.settings.pools()["p"].keys[8], zMember(j.ID, now+time.Hour)).Err(); err != nil { // its caller stayed
 			t.Fatal(err)
 		}
 	}
@@ -106,7 +107,7 @@ func TestNewerRecordsAreLeft(t *testing.T) {
 	}
 	mine := e.put(e.job("p", "acme", "bob", Async, 10))
 	stop := e.run(noop, WorkerOptions{})
-	eventually(t, "the own job to succeed", func() bool { return e.state(mine) == Succeeded })
+	redistest.Eventually(t, "the own job to succeed", func() bool { return e.state(mine) == Succeeded })
 	stop()
 	if _, err := e.Job(ctx, "acme", newer.ID); !errors.Is(err, ErrNewer) {
 		t.Errorf("read a newer record: %v", err)
@@ -122,7 +123,7 @@ func TestNewerRecordsAreLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	e.run(noop, WorkerOptions{})
-	eventually(t, "the newer job to succeed", func() bool { return e.state(newer) == Succeeded })
+	redistest.Eventually(t, "the newer job to succeed", func() bool { return e.state(newer) == Succeeded })
 }
 
 // No job is taken in when Redis is nearly full.

@@ -6,16 +6,18 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/llmguard/llmguard/internal/redistest"
 )
 
 // lapse lets the clock run to a time while a worker looks once a second.
 func (e *env) lapse(pool string, till time.Duration) {
 	e.t.Helper()
-	us, err := strconv.ParseInt(e.clock, 10, 64)
+	us, err := strconv.ParseInt(e.scripts.clock, 10, 64)
 	if err != nil {
 		e.t.Fatal(err)
 	}
-	pc := newPacer(e.Queue, e.pools()[pool], 1)
+	pc := newPacer(e.Queue, e.settings.pools()[pool], 1)
 	for now := time.Duration(us) * time.Microsecond; now < till; {
 		now = min(now+time.Second, till)
 		e.at(now)
@@ -43,7 +45,7 @@ func TestAClaimOutlivesAGap(t *testing.T) {
 		t.Fatalf("claimed %d jobs, the lease of which ended while nobody could renew it", len(got))
 	}
 	e.lapse("p", now+lease-time.Second)
-	if letters, err := e.renew(ctx, c.p, []any{c.id, c.token}); err != nil || letters != "k" {
+	if letters, err := e.scripts.renew(ctx, c.p, []any{c.id, c.token}); err != nil || letters != "k" {
 		t.Fatalf("renewed %q, %v", letters, err)
 	}
 	now += 2*lease - 2*time.Second
@@ -72,7 +74,7 @@ func TestRenewalDoesNotHideAGap(t *testing.T) {
 	}
 	e.at(simStart + 70*time.Second)
 	first := claims[0]
-	if letters, err := e.renew(ctx, first.p, []any{first.id, first.token}); err != nil || letters != "k" {
+	if letters, err := e.scripts.renew(ctx, first.p, []any{first.id, first.token}); err != nil || letters != "k" {
 		t.Fatalf("renewed %q, %v", letters, err)
 	}
 	e.at(simStart + 71*time.Second)
@@ -97,7 +99,7 @@ func TestFullMemoryLetsLeasesBeRenewed(t *testing.T) {
 	}
 	now := simStart + e.opts.Lease/3
 	e.at(now)
-	if letters, err := e.renew(ctx, c.p, []any{c.id, c.token}); err != nil || letters != "k" {
+	if letters, err := e.scripts.renew(ctx, c.p, []any{c.id, c.token}); err != nil || letters != "k" {
 		t.Errorf("renewed %q, %v", letters, err)
 	}
 	e.Quota().Step(ctx)
@@ -130,7 +132,7 @@ func TestARunOutlivesAnOutage(t *testing.T) {
 		return Verdict{Kind: Done, Status: 200}
 	}, WorkerOptions{})
 	j := e.put(e.job("p", "acme", "ann", Async, 10))
-	eventually(t, "job ended", func() bool { return e.state(j).Terminal() })
+	redistest.Eventually(t, "job ended", func() bool { return e.state(j).Terminal() })
 	if starts.Load() != 1 || stopped.Load() != 0 || e.state(j) != Succeeded {
 		t.Errorf("started %d times, stopped %d times, then %s", starts.Load(), stopped.Load(), e.state(j))
 	}

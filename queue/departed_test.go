@@ -28,14 +28,14 @@ func TestReservedPlaceWaitsForItsCaller(t *testing.T) {
 		ids = append(ids, e.put(e.job("p", "acme", "ann", Interactive, 10)).ID)
 	}
 	for _, id := range []string{ids[0], ids[2]} {
-		if state, err := e.Reserve(ctx, "acme", id, time.Minute); err != nil || state != Queued {
+		if state, err := e.Places().Reserve(ctx, "acme", id, time.Minute); err != nil || state != Queued {
 			t.Fatalf("reserved: %s, %v", state, err)
 		}
 	}
 	if got := e.next(); got != ids[1] {
 		t.Fatalf("claimed %s, want the first whose caller is connected", got)
 	}
-	if _, err := e.Return(ctx, "acme", ids[0], time.Minute, time.Minute); err != nil {
+	if _, err := e.Places().Return(ctx, "acme", ids[0], time.Minute, time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	if got := e.next(); got != ids[0] {
@@ -44,7 +44,7 @@ func TestReservedPlaceWaitsForItsCaller(t *testing.T) {
 	if got := []string{e.next(), e.next()}; got[0] != ids[3] || got[1] != "" {
 		t.Fatalf("claimed %v, want the last connected one and nothing more", got)
 	}
-	e.endOverdue(ctx) // derives the sums again where they are not those of the jobs
+	e.endings.endOverdue(ctx) // derives the sums again where they are not those of the jobs
 	d, err := e.Depth(ctx, "p")
 	if err != nil || d.Jobs != 4 || d.Claims != 3 || d.Waiting != [4]int64{} || d.WaitingTokens != [4]int64{} {
 		t.Errorf("depth %+v, %v", d, err)
@@ -72,7 +72,7 @@ func TestReservedPlaceOfAClaimedJob(t *testing.T) {
 			e.at(simStart)
 			j := e.put(e.job("p", "acme", "ann", Interactive, 10))
 			c := e.claimOne("p", j)
-			if _, err := e.Reserve(ctx, "acme", j.ID, time.Minute); err != nil {
+			if _, err := e.Places().Reserve(ctx, "acme", j.ID, time.Minute); err != nil {
 				t.Fatal(err)
 			}
 			if err := back(ctx, c); err != nil {
@@ -85,7 +85,7 @@ func TestReservedPlaceOfAClaimedJob(t *testing.T) {
 			if got := e.next(); got != "" {
 				t.Fatalf("claimed %s without its caller", got)
 			}
-			if _, err := e.Return(ctx, "acme", j.ID, time.Minute, time.Minute); err != nil {
+			if _, err := e.Places().Return(ctx, "acme", j.ID, time.Minute, time.Minute); err != nil {
 				t.Fatal(err)
 			}
 			if err := e.claimOne("p", j).Start(ctx); err != nil {
@@ -106,7 +106,7 @@ func TestReservedPlaceEnds(t *testing.T) {
 	cancelled := e.put(e.job("p", "acme", "ann", Interactive, 10))
 	abandoned := e.put(e.job("p", "acme", "ann", Interactive, 10))
 	for _, j := range []*Job{async, cancelled, abandoned} {
-		if _, err := e.Reserve(ctx, "acme", j.ID, time.Minute); err != nil {
+		if _, err := e.Places().Reserve(ctx, "acme", j.ID, time.Minute); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -151,7 +151,7 @@ func TestNoCallerIsGoneAfterAnOutage(t *testing.T) {
 			}
 			for range 10 {
 				e.pass(&now, 3*time.Second)
-				if err := e.renewPresence(ctx); err != nil {
+				if err := e.presence.renewPresence(ctx); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -181,7 +181,7 @@ func TestFullMemoryKeepsWaitingCallers(t *testing.T) {
 	e.rdb.ConfigSet(ctx, "maxmemory", "1")
 	for range 20 {
 		e.pass(&now, 4*time.Second)
-		if err := e.renewPresence(ctx); err != nil {
+		if err := e.presence.renewPresence(ctx); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -29,7 +29,7 @@ func TestOtherStores(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			eventually(t, "cluster up", func() bool {
+			redistest.Eventually(t, "cluster up", func() bool {
 				return rdb.Set(t.Context(), "x", 1, time.Second).Err() == nil
 			})
 			return redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{srv.Addr}})
@@ -65,7 +65,7 @@ func TestOtherStores(t *testing.T) {
 				t.Error("watched nothing")
 			}
 			for _, j := range jobs {
-				eventually(t, "job succeeded", func() bool { return e.state(j) == Succeeded })
+				redistest.Eventually(t, "job succeeded", func() bool { return e.state(j) == Succeeded })
 			}
 			if _, _, err := e.Position(t.Context(), jobs[0]); err != nil {
 				t.Error(err)
@@ -75,14 +75,14 @@ func TestOtherStores(t *testing.T) {
 			}
 			stop()
 			reserved := e.put(e.job("p", "acme", "ann", Interactive, 10))
-			if state, err := e.Reserve(t.Context(), "acme", reserved.ID, time.Minute); err != nil || state != Queued {
+			if state, err := e.Places().Reserve(t.Context(), "acme", reserved.ID, time.Minute); err != nil || state != Queued {
 				t.Errorf("reserved: %s, %v", state, err)
 			}
-			e.endOverdue(t.Context())
+			e.endings.endOverdue(t.Context())
 			if got := e.next(); got != "" {
 				t.Errorf("claimed %s without its caller", got)
 			}
-			if _, err := e.Return(t.Context(), "acme", reserved.ID, time.Minute, time.Minute); err != nil {
+			if _, err := e.Places().Return(t.Context(), "acme", reserved.ID, time.Minute, time.Minute); err != nil {
 				t.Error(err)
 			}
 			if err := e.claimOne("p", reserved).Start(t.Context()); err != nil {

@@ -11,7 +11,7 @@ import (
 func (e *env) drain(pool string, n int) (jobs, tokens map[string]int64) {
 	e.t.Helper()
 	jobs, tokens = make(map[string]int64), make(map[string]int64)
-	pc := newPacer(e.Queue, e.pools()[pool], 1)
+	pc := newPacer(e.Queue, e.settings.pools()[pool], 1)
 	for range n {
 		got, err := pc.acquire(e.t.Context(), 1)
 		if err != nil {
@@ -21,7 +21,7 @@ func (e *env) drain(pool string, n int) (jobs, tokens map[string]int64) {
 			break
 		}
 		c := got.claims[0]
-		j, err := e.load(e.t.Context(), c.p, c.id)
+		j, err := e.reader.load(e.t.Context(), c.p, c.id)
 		if err != nil {
 			e.t.Fatal(err)
 		}
@@ -84,7 +84,7 @@ func TestComingBackGainsNothing(t *testing.T) {
 	for range 100 {
 		e.put(e.job("p", "patient", "u", Async, 1000))
 	}
-	pc := newPacer(e.Queue, e.pools()["p"], 1)
+	pc := newPacer(e.Queue, e.settings.pools()["p"], 1)
 	got := make(map[string]int64)
 	e.put(e.job("p", "again", "u", Async, 8000))
 	for range 60 {
@@ -93,7 +93,7 @@ func TestComingBackGainsNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		c := a.claims[0]
-		j, _ := e.load(t.Context(), c.p, c.id)
+		j, _ := e.reader.load(t.Context(), c.p, c.id)
 		got[j.Org] += j.Tokens
 		if err := c.finish(t.Context(), Succeeded, Verdict{}, ""); err != nil {
 			t.Fatal(err)
@@ -297,7 +297,7 @@ func TestWeightsAreReadAsNeeded(t *testing.T) {
 		e.drain("p", 100)
 	}
 	ratio(3)
-	if err := e.rdb.Del(t.Context(), weightsKey("p", e.now().weights)).Err(); err != nil { // a failover lost them
+	if err := e.rdb.Del(t.Context(), weightsKey("p", e.settings.now().weights)).Err(); err != nil { // a failover lost them
 		t.Fatal(err)
 	}
 	ratio(3)
@@ -306,13 +306,13 @@ func TestWeightsAreReadAsNeeded(t *testing.T) {
 		t.Fatal(err)
 	}
 	ratio(1)
-	if n := e.rdb.HLen(t.Context(), weightsKey("p", e.now().weights)).Val(); n != int64(len(weights))+1 {
+	if n := e.rdb.HLen(t.Context(), weightsKey("p", e.settings.now().weights)).Val(); n != int64(len(weights))+1 {
 		t.Errorf("%d weights in Redis, want %d", n, len(weights))
 	}
-	if left := e.rdb.PTTL(t.Context(), weightsKey("p", e.now().weights)).Val(); left <= weightsLife-time.Minute {
+	if left := e.rdb.PTTL(t.Context(), weightsKey("p", e.settings.now().weights)).Val(); left <= weightsLife-time.Minute {
 		t.Errorf("the weights in use last for %s", left)
 	}
-	if n := len(e.now().weights); n > 20 {
+	if n := len(e.settings.now().weights); n > 20 {
 		t.Errorf("acquire is given %d bytes of weights", n)
 	}
 }

@@ -73,11 +73,11 @@ func TestDrainWithLostCommandsAndReplies(t *testing.T) {
 	var jobs []*Job
 	for i := range 100 {
 		j := e.job("p", fmt.Sprintf("o%d", i%4), "u", Async, 1)
-		eventually(t, "the job is put", func() bool { return e.Put(t.Context(), j, []byte("{}")) == nil })
+		redistest.Eventually(t, "the job is put", func() bool { return e.Put(t.Context(), j, []byte("{}")) == nil })
 		jobs = append(jobs, j)
 	}
 	for _, j := range jobs {
-		eventually(t, "job ended", func() bool { return clean.state(j).Terminal() })
+		redistest.Eventually(t, "job ended", func() bool { return clean.state(j).Terminal() })
 		got, err := clean.Job(t.Context(), j.Org, j.ID)
 		if err != nil || got.State != Succeeded || got.Charged != 3 {
 			t.Fatalf("job is %+v, %v", got, err)
@@ -95,7 +95,7 @@ func TestDrainWithLostCommandsAndReplies(t *testing.T) {
 		}
 		w.Close()
 	}
-	eventually(t, "nothing left", func() bool {
+	redistest.Eventually(t, "nothing left", func() bool {
 		d, err := clean.Depth(t.Context(), "p")
 		return err == nil && d.Jobs == 0 && d.Bytes == 0 && d.Claims == 0 && d.Waiting == [4]int64{} && d.WaitingTokens == [4]int64{}
 	})

@@ -61,7 +61,7 @@ func TestDeadCallsPlaceEndsInAQuietPool(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if open := e.rdb.ZRange(ctx, e.pools()["p"].keys[1], 0, -1).Val(); len(open) != 0 {
+		if open := e.rdb.ZRange(ctx, e.settings.pools()["p"].keys[1], 0, -1).Val(); len(open) != 0 {
 			t.Errorf("a job every %s: %q are still open", every, open)
 		}
 	}
@@ -80,7 +80,7 @@ func TestPlaceOfOneWhoLeftForGood(t *testing.T) {
 	if err := c.Start(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := e.Reserve(ctx, "acme", j.ID, 90*time.Second); err != nil {
+	if _, err := e.Places().Reserve(ctx, "acme", j.ID, 90*time.Second); err != nil {
 		t.Fatal(err)
 	}
 	e.pass(&now, 6*time.Minute) // it runs for longer than its place and its time last
@@ -136,7 +136,7 @@ func TestFullRedisIsDrained(t *testing.T) {
 	if err := e.rdb.ConfigSet(ctx, "maxmemory", "1mb").Err(); err != nil {
 		t.Fatal(err)
 	}
-	got, err := newPacer(e.Queue, e.pools()["p"], 2).acquire(ctx, 2)
+	got, err := newPacer(e.Queue, e.settings.pools()["p"], 2).acquire(ctx, 2)
 	if err != nil || len(got.claims) != 2 {
 		t.Errorf("%d claims, %v; want 2", len(got.claims), err)
 	}

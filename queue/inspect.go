@@ -34,33 +34,40 @@ type Parked struct {
 }
 
 // parkedWhat are the kinds of subjects_of in flows.lua.
-var parkedWhat = map[string]string{"o": "all", "u": "all", "O": "model", "U": "model", "K": "key", "L": "key and model", "p": "all"}
+var parkedWhat = map[string]string{
+	"o": "all", "u": "all", "O": "model", "U": "model", "K": "key", "L": "key and model",
+	"p": "all",
+}
 
 // Waiting lists the flows of a pool that have waiting jobs, the one with the
 // oldest job first. It reads every waiting job: it is for people.
 func (q *Queue) Waiting(ctx context.Context, poolID string) ([]Waiting, error) {
-	p, err := q.pool(poolID)
+	p, err := q.settings.pool(poolID)
 	if err != nil {
 		return nil, err
 	}
 	var all []Waiting
 	for class := Interactive; class <= Batch; class++ {
-		if all, err = q.waitingIn(ctx, p, class, all); err != nil {
+		all, err = q.lister.waitingIn(ctx, p, class, all)
+		if err != nil {
 			return nil, err
 		}
 	}
-	slices.SortStableFunc(all, func(a, b Waiting) int { return cmp.Or(a.Oldest.Compare(b.Oldest), cmp.Compare(a.Class, b.Class)) })
+	slices.SortStableFunc(all, func(a, b Waiting) int {
+		return cmp.Or(a.Oldest.Compare(b.Oldest), cmp.Compare(a.Class, b.Class))
+	})
 	return all, nil
 }
 
 // waitingIn adds the flows of one class. Members sort by flow, then by age; reserved
 // places come after them, behind a ~.
-func (q *Queue) waitingIn(ctx context.Context, p *pool, class Class, all []Waiting) ([]Waiting, error) {
+func (l *lister) waitingIn(ctx context.Context, p *pool, class Class, all []Waiting) ([]Waiting, error) {
 	const page = 1000
 	from := "-"
 	first := len(all)
 	for {
-		members, err := q.rdb.ZRangeByLex(ctx, p.keys[10+int(class)], &redis.ZRangeBy{Min: from, Max: "(~", Count: page}).Result()
+		members, err := l.rdb.ZRangeByLex(ctx, p.keys[10+int(class)],
+			&redis.ZRangeBy{Min: from, Max: "(~", Count: page}).Result()
 		if err != nil {
 			return nil, fmt.Errorf("queue: waiting jobs: %w", err)
 		}
@@ -90,7 +97,7 @@ func (q *Queue) waitingIn(ctx context.Context, p *pool, class Class, all []Waiti
 
 // Parked lists what limits have put aside in a pool, the first to wake first.
 func (q *Queue) Parked(ctx context.Context, poolID string) ([]Parked, error) {
-	p, err := q.pool(poolID)
+	p, err := q.settings.pool(poolID)
 	if err != nil {
 		return nil, err
 	}
@@ -117,7 +124,7 @@ func (q *Queue) Parked(ctx context.Context, poolID string) ([]Parked, error) {
 
 // Dead counts the dead letters of a pool.
 func (q *Queue) Dead(ctx context.Context, poolID string) (int64, error) {
-	p, err := q.pool(poolID)
+	p, err := q.settings.pool(poolID)
 	if err != nil {
 		return 0, err
 	}

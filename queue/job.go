@@ -144,7 +144,15 @@ func (j *Job) given() ([]any, error) {
 	if j.Cost != 0 {
 		given = append(given, "cost", int64(j.Cost))
 	}
-	for _, field := range [...][2]string{{"key", j.Key}, {"query", j.Query}, {"ip", j.IP}, {"notice", j.Notice}, {"trace", j.Trace}, {"origin", j.Origin}, {"limit", j.Limit}} {
+	for _, field := range [...][2]string{
+		{"key", j.Key},
+		{"query", j.Query},
+		{"ip", j.IP},
+		{"notice", j.Notice},
+		{"trace", j.Trace},
+		{"origin", j.Origin},
+		{"limit", j.Limit},
+	} {
 		if field[1] != "" {
 			given = append(given, field[0], field[1])
 		}
@@ -168,7 +176,8 @@ func decodeJob(pool, id string, h map[string]string) (*Job, error) {
 	j := &Job{
 		ID: id, Pool: pool, Org: h["org"], User: h["user"], Key: h["key"], CallID: h["call"],
 		Class: Class(n("class")), Endpoint: wire.Endpoint(h["endpoint"]), Model: h["model"], Stream: h["stream"] == "1",
-		Tokens: n("tokens"), Cost: pricing.Nano(n("cost")), Query: h["query"], IP: h["ip"], Notice: h["notice"], Trace: h["trace"],
+		Tokens: n("tokens"), Cost: pricing.Nano(n("cost")), Query: h["query"], IP: h["ip"], Notice: h["notice"],
+		Trace: h["trace"],
 		State: State(h["state"]), Code: h["code"], Attempt: int(n("attempt")), Tries: int(n("tries")),
 		Retries: int(n("retries")), Again: instant(h["again"]), Limit: h["limit"],
 		Created: instant(h["created"]), Deadline: instant(h["deadline"]),
@@ -206,11 +215,17 @@ func endError(code string) *wire.Error {
 		status  int
 		message string
 	}{
-		"cancelled":          {http.StatusGone, "The job was cancelled."}, // no SDK retries 410
-		"caller_gone":        {http.StatusGone, "The job was dropped because its caller had gone."},
-		"expired":            {http.StatusGatewayTimeout, "The job waited longer than the queue keeps jobs."},
-		"attempts_exhausted": {http.StatusBadGateway, "Every attempt to run the job died before its end. The provider may have billed them."},
-		"interrupted":        {http.StatusBadGateway, "The job died after part of its answer had been sent, so it was not repeated."},
+		"cancelled":   {http.StatusGone, "The job was cancelled."}, // no SDK retries 410
+		"caller_gone": {http.StatusGone, "The job was dropped because its caller had gone."},
+		"expired":     {http.StatusGatewayTimeout, "The job waited longer than the queue keeps jobs."},
+		"attempts_exhausted": {
+			http.StatusBadGateway,
+			"Every attempt to run the job died before its end. The provider may have billed them.",
+		},
+		"interrupted": {
+			http.StatusBadGateway,
+			"The job died after part of its answer had been sent, so it was not repeated.",
+		},
 	}
 	text, ok := texts[code]
 	if !ok {

@@ -5,23 +5,49 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/llmguard/llmguard/internal/capacity"
 )
 
 // ErrNotFound is returned for a job that does not exist, has been forgotten
 // after its ResultTTL, or belongs to another org.
 var ErrNotFound = errors.New("queue: no such job")
 
-// Job returns a job of the org.
-func (q *Queue) Job(ctx context.Context, org, id string) (*Job, error) {
-	p := q.poolOf(ctx, org, id)
+// reader reads one job, and its place among those that wait.
+type reader struct {
+	reads    *coalescedCommands // of jobs, looks and memory, which share a connection
+	settings *settings
+	scripts  *scripts
+	own      *ownedPools
+}
+
+// endings ends jobs that no worker ends: the cancelled and the overdue. It gives back
+// what was held for them and announces them.
+type endings struct {
+	rdb     redis.UniversalClient
+	opts    *Options
+	log     *slog.Logger
+	metrics *metrics
+	memory  *capacity.Memory
+	ends    chan struct{} // a job with a notice ended here
+
+	settings *settings
+	scripts  *scripts
+	contents *contents
+}
+
+// job returns a job of the org.
+func (r *reader) job(ctx context.Context, org, id string) (*Job, error) {
+	p := r.own.poolOf(ctx, org, id)
 	if p == nil {
 		return nil, ErrNotFound
 	}
-	j, err := q.load(ctx, p, id)
+	j, err := r.load(ctx, p, id)
 	if err != nil {
 		return nil, err
 	}
@@ -33,9 +59,9 @@ func (q *Queue) Job(ctx context.Context, org, id string) (*Job, error) {
 
 // load returns a job, nil when there is none. A job whose worker died waits
 // again although its record still says running.
-func (q *Queue) load(ctx context.Context, p *pool, id string) (*Job, error) {
+func (r *reader) load(ctx context.Context, p *pool, id string) (*Job, error) {
 	var read func() (*Job, error)
-	if err := q.reads.exec(ctx, func(pipe redis.Pipeliner) { read = p.read(ctx, pipe, id) }); err != nil {
+	if err := r.reads.exec(ctx, func(pipe redis.Pipeliner) { read = p.read(ctx, pipe, id) }); err != nil {
 		return nil, fmt.Errorf("queue: read job: %w", err)
 	}
 	return read()
@@ -66,14 +92,14 @@ func (p *pool) read(ctx context.Context, pipe redis.Pipeliner, id string) func()
 // the claim does. It never waits or runs again. It returns the job as it is
 // afterwards; a job that had ended stays as it was. See Ended.
 func (q *Queue) Cancel(ctx context.Context, org, id string) (*Job, error) {
-	p := q.poolOf(ctx, org, id)
+	p := q.own.poolOf(ctx, org, id)
 	if p == nil || org == "" {
 		return nil, ErrNotFound
 	}
-	if err := q.cancel(ctx, p, id, "cancelled", org); err != nil {
+	if err := q.endings.cancel(ctx, p, id, "cancelled", org); err != nil {
 		return nil, err
 	}
-	return q.Job(ctx, org, id)
+	return q.reader.job(ctx, org, id)
 }
 
 // Ended waits until a job has ended, or ctx is done, and returns it as it was
@@ -84,7 +110,7 @@ func (q *Queue) Ended(ctx context.Context, j *Job) (*Job, error) {
 	poll := time.NewTicker(pollEvery)
 	defer poll.Stop()
 	for !j.State.Terminal() {
-		now, err := q.Job(ctx, j.Org, j.ID)
+		now, err := q.reader.job(ctx, j.Org, j.ID)
 		switch {
 		case ctx.Err() != nil:
 			return j, nil
@@ -105,12 +131,12 @@ func (q *Queue) Ended(ctx context.Context, j *Job) (*Job, error) {
 
 // cancel ends a waiting job, or tells the worker of a claimed one, for a reason
 // of cancel.lua; of any org if org is empty.
-func (q *Queue) cancel(ctx context.Context, p *pool, id, why, org string) error {
-	reply, err := q.eval(ctx, "cancel", cancelScript, p.with(jobKey(p.ID, id)),
+func (en *endings) cancel(ctx context.Context, p *pool, id, why, org string) error {
+	reply, err := en.scripts.eval(ctx, "cancel", cancelScript, p.with(jobKey(p.ID, id)),
 		id, why, org, p.ResultTTL.Milliseconds(), cancelChannel(p.ID))
 	if state, ok := strings.CutPrefix(reply, "ended "); ok {
-		q.metrics.ended.WithLabelValues(p.ID, state).Inc()
-		q.settleEnded(ctx, p, id)
+		en.metrics.ended.WithLabelValues(p.ID, state).Inc()
+		en.settleEnded(ctx, p, id)
 	}
 	return err
 }
@@ -118,14 +144,14 @@ func (q *Queue) cancel(ctx context.Context, p *pool, id, why, org string) error 
 // endOverdue ends waiting jobs that are past their deadline or whose caller has
 // gone, and has the pools' sums put right. Every process does it; the script makes
 // it once per job.
-func (q *Queue) endOverdue(ctx context.Context) {
-	for _, p := range q.pools() {
+func (en *endings) endOverdue(ctx context.Context) {
+	for _, p := range en.settings.pools() {
 		if p.quiet() {
 			continue
 		}
-		reply, err := q.eval(ctx, "overdue", overdueScript, p.keys, 500, q.opts.Grace.Microseconds())
+		reply, err := en.scripts.eval(ctx, "overdue", overdueScript, p.keys, 500, en.opts.Grace.Microseconds())
 		if err != nil {
-			q.log.WarnContext(ctx, "look for overdue jobs", "pool", p.ID, "err", err)
+			en.log.WarnContext(ctx, "look for overdue jobs", "pool", p.ID, "err", err)
 			continue
 		}
 		w, _ := words("overdue", reply, 0)
@@ -134,10 +160,15 @@ func (q *Queue) endOverdue(ctx context.Context) {
 			if word[0] == 'e' {
 				why = "expired"
 			}
-			if err := q.cancel(ctx, p, word[1:], why, ""); err != nil {
-				q.log.WarnContext(ctx, "end overdue job", "job", word[1:], "err", err)
+			if err := en.cancel(ctx, p, word[1:], why, ""); err != nil {
+				en.log.WarnContext(ctx, "end overdue job", "job", word[1:], "err", err)
 				break
 			}
 		}
 	}
+}
+
+// Job returns a job of the org.
+func (q *Queue) Job(ctx context.Context, org, id string) (*Job, error) {
+	return q.reader.job(ctx, org, id)
 }

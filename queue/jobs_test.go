@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
@@ -52,7 +53,7 @@ func TestCancelWaitingAndRunning(t *testing.T) {
 	if _, err := e.Cancel(ctx, "acme", running.ID); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "running job cancelled", func() bool { return e.state(running) == Cancelled })
+	redistest.Eventually(t, "running job cancelled", func() bool { return e.state(running) == Cancelled })
 	if got, _ := e.Job(ctx, "acme", running.ID); got.Charged != 3 || got.Code != "cancelled" {
 		t.Errorf("job is %+v", got)
 	}
@@ -78,7 +79,7 @@ func TestCancelOfAClaim(t *testing.T) {
 			if got := e.claim("p", 1); len(got) != 0 { // it reaps the dead claim
 				e.t.Fatalf("claimed %s of a parked flow", got[0].id)
 			}
-			e.endOverdue(e.t.Context())
+			e.endings.endOverdue(e.t.Context())
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -99,7 +100,7 @@ func TestCancelOfAClaim(t *testing.T) {
 			if err != nil || got.State != Cancelled || got.Cancelling || got.Code != "cancelled" {
 				t.Errorf("job is %+v, %v", got, err)
 			}
-			if n := e.rdb.HLen(ctx, e.pools()["p"].keys[10]).Val(); n != 0 {
+			if n := e.rdb.HLen(ctx, e.settings.pools()["p"].keys[10]).Val(); n != 0 {
 				t.Errorf("%d cancels still asked for", n)
 			}
 		})
@@ -146,7 +147,7 @@ func TestPresenceAndDeadline(t *testing.T) {
 	aged := e.put(e.job("p", "acme", "ann", Async, 10))
 	w := e.Watch(ctx, watched)
 	pass(14 * time.Second)
-	if err := e.renewPresence(ctx); err != nil {
+	if err := e.presence.renewPresence(ctx); err != nil {
 		t.Fatal(err)
 	}
 	now += 3 * time.Second
@@ -158,7 +159,7 @@ func TestPresenceAndDeadline(t *testing.T) {
 	if got, _ := e.Job(ctx, "acme", left.ID); got.State != Cancelled || got.Code != "caller_gone" {
 		t.Errorf("left job is %s, %s", got.State, got.Code)
 	}
-	if state, err := e.Reserve(ctx, "acme", watched.ID, 30*time.Second); err != nil || state != Queued {
+	if state, err := e.Places().Reserve(ctx, "acme", watched.ID, 30*time.Second); err != nil || state != Queued {
 		t.Errorf("reserved: %s, %v", state, err)
 	}
 	w.Close()
@@ -181,7 +182,7 @@ func (e *env) pass(now *time.Duration, d time.Duration) {
 	e.t.Helper()
 	for till := *now + d; ; {
 		e.at(*now)
-		e.endOverdue(e.t.Context())
+		e.endings.endOverdue(e.t.Context())
 		if *now >= till {
 			return
 		}
@@ -200,28 +201,28 @@ func TestReturn(t *testing.T) {
 	j.Deadline = time.Now().Add(10 * time.Second)
 	e.put(j)
 	e.at(simStart + 5*time.Second)
-	if _, err := e.Return(ctx, "other", j.ID, time.Hour, time.Hour); !errors.Is(err, ErrNotFound) {
+	if _, err := e.Places().Return(ctx, "other", j.ID, time.Hour, time.Hour); !errors.Is(err, ErrNotFound) {
 		t.Errorf("return by another org: %v", err)
 	}
-	e.rdb.ZRem(ctx, e.pools()["p"].keys[8], j.ID) // its caller had left it running
-	if _, err := e.Return(ctx, "acme", j.ID, time.Hour, 20*time.Second); err != nil {
+	e.rdb.ZRem(ctx, e.settings.pools()["p"].keys[8], j.ID) // its caller had left it running
+	if _, err := e.Places().Return(ctx, "acme", j.ID, time.Hour, 20*time.Second); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := e.Return(ctx, "acme", j.ID, time.Second, time.Second); err != nil { // shortens nothing
+	if _, err := e.Places().Return(ctx, "acme", j.ID, time.Second, time.Second); err != nil { // shortens nothing
 		t.Fatal(err)
 	}
 	e.at(simStart + 20*time.Second)
-	if e.endOverdue(ctx); e.state(j) != Queued {
+	if e.endings.endOverdue(ctx); e.state(j) != Queued {
 		t.Errorf("the job is %s", e.state(j))
 	}
-	if _, err := e.Return(ctx, "acme", j.ID, time.Hour, time.Hour); err != nil {
+	if _, err := e.Places().Return(ctx, "acme", j.ID, time.Hour, time.Hour); err != nil {
 		t.Fatal(err)
 	}
 	e.at(simStart + 61*time.Second)
-	if e.endOverdue(ctx); e.state(j) != Expired {
+	if e.endings.endOverdue(ctx); e.state(j) != Expired {
 		t.Errorf("the job is %s", e.state(j))
 	}
-	if got, err := e.Return(ctx, "acme", j.ID, time.Hour, time.Hour); err != nil || got.State != Expired {
+	if got, err := e.Places().Return(ctx, "acme", j.ID, time.Hour, time.Hour); err != nil || got.State != Expired {
 		t.Errorf("a return after the end gave %+v, %v; want the expired job", got, err)
 	}
 }

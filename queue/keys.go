@@ -12,32 +12,7 @@ import (
 )
 
 // poolKeys lists the keys of a pool, in the order of pool_keys in flows.lua.
-//
-//	quota            hash: rings, pace, blocked-until
-//	slots            zset: concurrency, grant or job id by lease end
-//	claims, claimed  zset: job id by lease end; hash: job id -> claim
-//	parked, probes   zset: parked subjects by wake time; set: subjects being probed
-//	fair             hash: virtual times of users, the FIFO sequence, until when handlers are awake,
-//	                 when callers were last looked for, until when none is judged gone, when the
-//	                 first of the jobs in shut is due
-//	size             hash: jobs and bytes, in all and per org; waiting tokens
-//	present, due     zset: job id by end of presence; by deadline
-//	cancels          hash: running jobs to be cancelled
-//	wait:<class>     zset: waiting jobs, "org user lane seq id tokens"
-//	orgs:<class>     zset: orgs by virtual time
-//	users:<class>    zset: "org time user"
-//	shut             zset: "O org model user", flows out of their rings until the model wakes, and
-//	                 "z time16 class member", jobs whose next attempt is due then
-//	dead             zset: dead letters by the time they failed
-//	ended            zset: ends to be announced, "id state org at_us notice" by when to look
-//
-// The pools of orgs with an account of their own are called pool@org, and the set
-// lg:pools has those that ever had a job.
-//
-// Besides: lg:{pool}:job:<id> the job's hash, lg:{pool}:proc:<process> the last
-// reply of acquire, lg:{pool}:weights:<name> weights in percent by org and "org user",
-// lg:{<org>}:jobs[:<user>] the index for listing, and in content.go lg:{<id>}:in and
-// lg:{<id>}:out:<attempt>.
+// docs/internals/redis-keys.md says what is in each, and which other keys there are.
 func poolKeys(pool string) []string {
 	names := []string{
 		"quota", "slots", "claims", "claimed", "parked", "probes", "fair", "size", "present", "due", "cancels",

@@ -88,7 +88,7 @@ func drive(t *testing.T, e, other *env, u *upstream, length time.Duration, token
 	rng := rand.New(rand.NewPCG(seed, 1))
 	var flight []open
 	queues := []*env{e, other}
-	pacers := []*pacer{newPacer(e.Queue, e.pools()["p"], 1), newPacer(other.Queue, other.pools()["p"], 1)}
+	pacers := []*pacer{newPacer(e.Queue, e.settings.pools()["p"], 1), newPacer(other.Queue, other.settings.pools()["p"], 1)}
 	next := []time.Duration{simStart, simStart}
 	for now := simStart; now < simStart+length; now += 10 * time.Millisecond {
 		e.at(now)
@@ -113,7 +113,7 @@ func drive(t *testing.T, e, other *env, u *upstream, length time.Duration, token
 			}
 			next[i] = now + min(max(got.wait, 0), maxSleep)
 			for _, c := range got.claims {
-				c.Job, _ = e.load(t.Context(), c.p, c.id)
+				c.Job, _ = e.reader.load(t.Context(), c.p, c.id)
 				latency := time.Duration(rng.IntN(100)) * time.Millisecond
 				flight = append(flight, open{now + latency, latency, u.answer(now+latency/2, tokens)})
 				if err := c.finish(t.Context(), Succeeded, Verdict{}, ""); err != nil {
@@ -202,4 +202,21 @@ func checkStorms(t *testing.T, u *upstream, length time.Duration) {
 		}
 	}
 	t.Logf("%d requests, %d refused, at most %d in a minute", len(u.log), u.refused, most)
+}
+
+// TestRefusalWithoutATimeBlocks: a provider that refuses, and says to come back at once, is
+// left alone for a second by all processes.
+func TestRefusalWithoutATimeBlocks(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t, Options{}, Pool{ID: "p"})
+	rest, err := e.Observe(t.Context(), "p", quota.Head{
+		Status: http.StatusTooManyRequests, Header: http.Header{"Retry-After": {"0"}}, Sent: time.Now(),
+	})
+	if err != nil || rest != time.Second {
+		t.Errorf("got a rest of %s, %v; want 1 s", rest, err)
+	}
+	d, err := e.Depth(t.Context(), "p")
+	if err != nil || d.Blocked <= 0 {
+		t.Errorf("got %+v, %v; want the pool blocked", d, err)
+	}
 }

@@ -10,13 +10,13 @@ const renewMost = 500
 
 // renew extends the leases of claims, given as pairs of id and token, and returns one
 // letter of lease.lua for each.
-func (q *Queue) renew(ctx context.Context, p *pool, pairs []any) (string, error) {
+func (s *scripts) renew(ctx context.Context, p *pool, pairs []any) (string, error) {
 	keys := []string{p.keys[1], p.keys[2], p.keys[3], p.keys[10], p.keys[6]}
 	var letters string
 	for len(pairs) > 0 {
 		n := min(len(pairs), 2*renewMost)
-		args := append([]any{q.opts.Lease.Microseconds()}, pairs[:n]...)
-		part, err := q.eval(ctx, "lease", leaseScript, keys, args...)
+		args := append([]any{s.opts.Lease.Microseconds()}, pairs[:n]...)
+		part, err := s.eval(ctx, "lease", leaseScript, keys, args...)
 		if err != nil {
 			return letters, err
 		}

@@ -36,7 +36,7 @@ func TestRecordsOutliveOpenJobs(t *testing.T) {
 		t.Errorf("its body lives for %v", d)
 	}
 	e.rdb.PExpire(ctx, jobKey("p", j.ID), resultTTL) // as an older version has it
-	if _, err := e.Return(ctx, "acme", j.ID, time.Hour, time.Hour); err != nil {
+	if _, err := e.Places().Return(ctx, "acme", j.ID, time.Hour, time.Hour); err != nil {
 		t.Fatal(err)
 	}
 	endless("waits longer", j)
@@ -78,7 +78,7 @@ func TestSumsAreDerivedFromTheJobs(t *testing.T) {
 	}
 	sums := func() map[string]string {
 		t.Helper()
-		e.endOverdue(ctx)
+		e.endings.endOverdue(ctx)
 		m := e.rdb.HGetAll(ctx, "lg:{p}:size").Val()
 		delete(m, "wide")
 		return m
@@ -87,7 +87,7 @@ func TestSumsAreDerivedFromTheJobs(t *testing.T) {
 	want := sums()
 	lose := func(j *Job) {
 		e.rdb.Del(ctx, jobKey("p", j.ID))
-		got, err := newPacer(e.Queue, e.pools()["p"], 1).acquire(ctx, 6)
+		got, err := newPacer(e.Queue, e.settings.pools()["p"], 1).acquire(ctx, 6)
 		if err != nil {
 			t.Fatal(err)
 		}

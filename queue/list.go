@@ -16,8 +16,16 @@ type Filter struct {
 	Since       time.Time // put then or later, by the clock of the proxy that put it
 }
 
+// lister reads pages of jobs.
+type lister struct {
+	rdb      redis.UniversalClient
+	settings *settings
+	own      *ownedPools
+}
+
 func (f Filter) picks(j *Job) bool {
-	return (f.User == "" || j.User == f.User) && (f.Model == "" || j.Model == f.Model) && (f.State == "" || j.State == f.State)
+	return (f.User == "" || j.User == f.User) && (f.Model == "" || j.Model == f.Model) &&
+		(f.State == "" || j.State == f.State)
 }
 
 // Page is a part of a list of jobs.
@@ -45,7 +53,7 @@ func (q *Queue) List(ctx context.Context, org string, f Filter, after string, li
 	limit = min(max(limit, 1), 1000)
 	open := f.State == Queued || f.State == Running
 	if open && (org == "" || plain(org)) && (f.User == "" || plain(f.User)) {
-		return q.listOpen(ctx, org, f, after, limit)
+		return q.lister.listOpen(ctx, org, f, after, limit)
 	}
 	if !plain(org) || (f.User != "" && !plain(f.User)) {
 		return page, nil
@@ -70,7 +78,7 @@ func (q *Queue) List(ctx context.Context, org string, f Filter, after string, li
 		if err != nil {
 			return page, fmt.Errorf("queue: list: %w", err)
 		}
-		done, err := q.fill(ctx, &page, org, f, entries, limit)
+		done, err := q.lister.fill(ctx, &page, org, f, entries, limit)
 		if err != nil || done {
 			return page, err
 		}
@@ -81,8 +89,10 @@ func (q *Queue) List(ctx context.Context, org string, f Filter, after string, li
 
 // fill adds the picked ones of an index's entries to a page. It reports whether
 // the page is complete: full, or at the end of the list.
-func (q *Queue) fill(ctx context.Context, page *Page, org string, f Filter, entries []redis.Z, limit int) (bool, error) {
-	jobs, err := q.readAll(ctx, org, f.State, entries)
+func (l *lister) fill(ctx context.Context, page *Page, org string, f Filter, entries []redis.Z,
+	limit int,
+) (bool, error) {
+	jobs, err := l.readAll(ctx, org, f.State, entries)
 	if err != nil {
 		return true, err
 	}
@@ -112,8 +122,8 @@ func (q *Queue) fill(ctx context.Context, page *Page, org string, f Filter, entr
 // readAll reads the jobs of an index's entries; nil stands for a job that is
 // forgotten, or not ours to read, or has not the state that is wanted. That is asked
 // first, so that a long list of others costs one field of each.
-func (q *Queue) readAll(ctx context.Context, org string, want State, entries []redis.Z) ([]*Job, error) {
-	refs, at, err := q.inState(ctx, org, want, entries)
+func (l *lister) readAll(ctx context.Context, org string, want State, entries []redis.Z) ([]*Job, error) {
+	refs, at, err := l.inState(ctx, org, want, entries)
 	if err != nil {
 		return nil, err
 	}
@@ -121,7 +131,7 @@ func (q *Queue) readAll(ctx context.Context, org string, want State, entries []r
 	if len(refs) == 0 {
 		return jobs, nil
 	}
-	found, err := q.readRefs(ctx, refs)
+	found, err := l.readRefs(ctx, refs)
 	if err != nil {
 		return nil, err
 	}
@@ -133,12 +143,14 @@ func (q *Queue) readAll(ctx context.Context, org string, want State, entries []r
 
 // inState names those of the entries that have a state, any if it is empty, and where
 // they are.
-func (q *Queue) inState(ctx context.Context, org string, want State, entries []redis.Z) (refs []jobRef, at []int, err error) {
+func (l *lister) inState(ctx context.Context, org string, want State,
+	entries []redis.Z,
+) (refs []jobRef, at []int, err error) {
 	states := make([]*redis.StringCmd, len(entries))
-	pipe := q.rdb.Pipeline()
+	pipe := l.rdb.Pipeline()
 	for i, e := range entries {
 		id, _ := e.Member.(string)
-		p := q.poolOf(ctx, org, id)
+		p := l.own.poolOf(ctx, org, id)
 		if p == nil {
 			continue
 		}
@@ -159,7 +171,7 @@ func (q *Queue) inState(ctx context.Context, org string, want State, entries []r
 			continue
 		}
 		id, _ := entries[i].Member.(string)
-		refs, at = append(refs, jobRef{q.poolOf(ctx, org, id), id}), append(at, i)
+		refs, at = append(refs, jobRef{l.own.poolOf(ctx, org, id), id}), append(at, i)
 	}
 	return refs, at, nil
 }

@@ -25,9 +25,9 @@ func (r jobRef) age() string { return r.id[len(r.id)-ulidLen:] }
 // listOpen is List for jobs that are queued or running. It reads no other: of the waiting
 // ones the names of the org's, of the claimed ones those of all, and then the records of
 // one page.
-func (q *Queue) listOpen(ctx context.Context, org string, f Filter, after string, limit int) (Page, error) {
+func (l *lister) listOpen(ctx context.Context, org string, f Filter, after string, limit int) (Page, error) {
 	var page Page
-	refs, err := q.openJobs(ctx, org, f)
+	refs, err := l.openJobs(ctx, org, f)
 	if err != nil {
 		return page, err
 	}
@@ -40,7 +40,7 @@ func (q *Queue) listOpen(ctx context.Context, org string, f Filter, after string
 		refs = slices.DeleteFunc(refs, func(r jobRef) bool { return r.age() >= last })
 	}
 	for chunk := range slices.Chunk(refs, listStep) {
-		jobs, err := q.readRefs(ctx, chunk)
+		jobs, err := l.readRefs(ctx, chunk)
 		if err != nil {
 			return page, err
 		}
@@ -60,13 +60,13 @@ func (q *Queue) listOpen(ctx context.Context, org string, f Filter, after string
 }
 
 // openJobs are the names of an org's jobs that wait or are claimed; of all orgs if org is empty.
-func (q *Queue) openJobs(ctx context.Context, org string, f Filter) ([]jobRef, error) {
+func (l *lister) openJobs(ctx context.Context, org string, f Filter) ([]jobRef, error) {
 	var refs []jobRef
-	for _, p := range q.pools() {
+	for _, p := range l.settings.pools() {
 		if _, own := providers.SplitPool(p.ID); own != "" && org != "" && own != org {
 			continue
 		}
-		found, err := q.openIn(ctx, p, org, f)
+		found, err := l.openIn(ctx, p, org, f)
 		if err != nil {
 			return nil, fmt.Errorf("queue: list: %w", err)
 		}
@@ -75,9 +75,9 @@ func (q *Queue) openJobs(ctx context.Context, org string, f Filter) ([]jobRef, e
 	return refs, nil
 }
 
-func (q *Queue) openIn(ctx context.Context, p *pool, org string, f Filter) (refs []jobRef, err error) {
+func (l *lister) openIn(ctx context.Context, p *pool, org string, f Filter) (refs []jobRef, err error) {
 	// Claimed jobs run, or are about to: until then they are queued.
-	ids, err := q.rdb.HKeys(ctx, p.keys[3]).Result()
+	ids, err := l.rdb.HKeys(ctx, p.keys[3]).Result()
 	for _, id := range ids {
 		if idCode(id) != "" {
 			refs = append(refs, jobRef{p, id})
@@ -89,7 +89,8 @@ func (q *Queue) openIn(ctx context.Context, p *pool, org string, f Filter) (refs
 	for class := Interactive; class <= Batch; class++ {
 		for _, mark := range []string{"", "~ "} { // those whose turn has not come, or whose caller is away, have one
 			from, to := between(mark, org, f.User)
-			if refs, err = q.waitingRefs(ctx, p, class, from, to, refs); err != nil {
+			refs, err = l.waitingRefs(ctx, p, class, from, to, refs)
+			if err != nil {
 				return nil, err
 			}
 		}
@@ -111,15 +112,19 @@ func between(mark, org, user string) (from, to string) {
 }
 
 // waitingRefs adds the waiting jobs of one class between two members.
-func (q *Queue) waitingRefs(ctx context.Context, p *pool, class Class, from, to string, refs []jobRef) ([]jobRef, error) {
+func (l *lister) waitingRefs(ctx context.Context, p *pool, class Class, from, to string,
+	refs []jobRef,
+) ([]jobRef, error) {
 	const step = 1000
 	for {
-		members, err := q.rdb.ZRangeByLex(ctx, p.keys[10+int(class)], &redis.ZRangeBy{Min: from, Max: to, Count: step}).Result()
+		members, err := l.rdb.ZRangeByLex(ctx, p.keys[10+int(class)],
+			&redis.ZRangeBy{Min: from, Max: to, Count: step}).Result()
 		if err != nil {
 			return nil, err
 		}
 		for _, m := range members {
-			if w := strings.Fields(strings.TrimPrefix(m, "~ ")); len(w) == 6 && idCode(w[4]) != "" { // org user lane seq id tokens
+			if w := strings.Fields(strings.TrimPrefix(m, "~ ")); len(w) == 6 &&
+				idCode(w[4]) != "" { // org user lane seq id tokens
 				refs = append(refs, jobRef{p, w[4]})
 			}
 		}
@@ -131,8 +136,8 @@ func (q *Queue) waitingRefs(ctx context.Context, p *pool, class Class, from, to 
 }
 
 // readRefs reads the records in one round trip; nil stands for one that is gone.
-func (q *Queue) readRefs(ctx context.Context, refs []jobRef) ([]*Job, error) {
-	pipe := q.rdb.Pipeline()
+func (l *lister) readRefs(ctx context.Context, refs []jobRef) ([]*Job, error) {
+	pipe := l.rdb.Pipeline()
 	reads := make([]func() (*Job, error), len(refs))
 	for i, r := range refs {
 		reads[i] = r.pool.read(ctx, pipe, r.id)
@@ -143,7 +148,8 @@ func (q *Queue) readRefs(ctx context.Context, refs []jobRef) ([]*Job, error) {
 	jobs := make([]*Job, len(refs))
 	for i, read := range reads {
 		var err error
-		if jobs[i], err = read(); err != nil && !errors.Is(err, ErrNewer) {
+		jobs[i], err = read()
+		if err != nil && !errors.Is(err, ErrNewer) {
 			return nil, err
 		}
 	}

@@ -35,7 +35,16 @@ const (
 // errNotKept ends a job whose answer Redis and files.store have no room for. No SDK
 // repeats a 410: it was paid for.
 var errNotKept = wire.Gone("answer_not_kept",
-	"The call was completed and charged, but there was no room for its answer. Fetch or delete older results, or ask for less")
+	"The call was completed and charged, but there was no room for its answer. Fetch or delete older results, or ask "+
+		"for less")
+
+// admission says whether a job may be put, and whether its bytes have room.
+type admission struct {
+	opts     *Options
+	metrics  *metrics
+	memory   *capacity.Memory
+	settings *settings
+}
 
 // bytes is what a job has in Redis without its answer.
 func (j *Job) bytes() int64 { return j.recordBytes() + j.bodyBytes() }
@@ -64,28 +73,29 @@ func headerBytes(h http.Header) (n int64) {
 func (p *pool) life() time.Duration { return p.MaxAge + p.ResultTTL + runLife }
 
 // admit admits a job's body, and the beginning of its answer.
-func (q *Queue) admit(ctx context.Context, p *pool, j *Job) error {
-	if err := q.fits(ctx, j, j.Answer); err != nil {
+func (a *admission) admit(ctx context.Context, p *pool, j *Job) error {
+	if err := a.fits(ctx, j, j.Answer); err != nil {
 		return err
 	}
-	return q.memory.Reserve(ctx, j.Org, j.ID, capacity.Bytes{Reserved: firstAnswer, Written: j.bytes()}, p.life())
+	return a.memory.Reserve(ctx, j.Org, j.ID, capacity.Bytes{Reserved: firstAnswer, Written: j.bytes()}, p.life())
 }
 
 // fits returns a *capacity.FullError when memory can never have a job and its answer. Where
 // there is a store for large answers, that is only the beginning of the answer.
-func (q *Queue) fits(ctx context.Context, j *Job, answer int64) error {
-	if answer = min(answer, q.opts.MaxOutput); q.opts.Blobs != nil || answer < firstAnswer {
+func (a *admission) fits(ctx context.Context, j *Job, answer int64) error {
+	answer = min(answer, a.opts.MaxOutput)
+	if a.opts.Blobs != nil || answer < firstAnswer {
 		answer = firstAnswer
 	}
-	return q.memory.Fits(ctx, j.bytes()+answer)
+	return a.memory.Fits(ctx, j.bytes()+answer)
 }
 
 // full is the refusal of a job that memory has no room for. Any other error is itself.
-func (q *Queue) full(p *pool, err error) error {
+func (a *admission) full(p *pool, err error) error {
 	if !capacity.IsFull(err) {
 		return err
 	}
-	q.metrics.puts.WithLabelValues(p.ID, "full").Inc()
+	a.metrics.puts.WithLabelValues(p.ID, "full").Inc()
 	return refusal(err)
 }
 
@@ -97,7 +107,8 @@ func refusal(err error) *FullError {
 	out := &FullError{Scope: "memory", RetryAfter: memoryRest}
 	var full *capacity.FullError
 	if errors.As(err, &full) {
-		if out.Limit = int64(full.Share); full.Org {
+		out.Limit = int64(full.Share)
+		if full.Org {
 			out.Scope = "org_memory"
 		}
 		if full.Never {
@@ -120,7 +131,7 @@ func (c *Claim) Reserve(ctx context.Context, n int64) error {
 		if c.q.opts.Blobs != nil {
 			return nil
 		}
-		if never := c.q.fits(ctx, c.Job, n); capacity.IsFull(never) { // its share was larger when it was put
+		if never := c.q.admission.fits(ctx, c.Job, n); capacity.IsFull(never) { // its share was larger when it was put
 			return never
 		}
 	}
@@ -178,7 +189,8 @@ func (c *Claim) shrink(ctx context.Context) error {
 	if c.answer <= firstAnswer {
 		return nil
 	}
-	if err := c.reserve(ctx, firstAnswer); err != nil && !capacity.IsFull(err) { // less is refused only where the count is lost
+	if err := c.reserve(ctx, firstAnswer); err != nil &&
+		!capacity.IsFull(err) { // less is refused only where the count is lost
 		return err
 	}
 	c.answer = firstAnswer
@@ -206,7 +218,7 @@ func (c *Claim) settle(state State, dead bool) {
 		s.Written, s.Life = c.Job.recordBytes(), c.p.ResultTTL
 	}
 	if dead {
-		s.Life = max(s.Life, c.q.now().opts.DeadTTL)
+		s.Life = max(s.Life, c.q.settings.now().opts.DeadTTL)
 	}
 	if c.output != nil {
 		s.Written += c.output.kept()
@@ -216,14 +228,16 @@ func (c *Claim) settle(state State, dead bool) {
 
 // settleEnded counts what stays of a job that ended before any worker ran it. Of the body
 // of one that a caller waited for that is nothing.
-func (q *Queue) settleEnded(ctx context.Context, p *pool, id string) {
+func (en *endings) settleEnded(ctx context.Context, p *pool, id string) {
 	s := capacity.Settled{ID: id, Written: capacity.AsBefore, Life: p.life(), Released: true}
-	class, err := q.rdb.HGet(ctx, jobKey(p.ID, id), "class").Int()
+	class, err := en.rdb.HGet(ctx, jobKey(p.ID, id), "class").Int()
 	if err == nil && Class(class) == Interactive {
-		q.unlinkBodies(ctx, []string{id})
-		s.Written, s.Life, s.Released = recordBytes, p.ResultTTL, false
+		en.contents.unlinkBodies(ctx, []string{id})
+		s.Written = recordBytes
+		s.Life = p.ResultTTL
+		s.Released = false
 	}
-	if err := q.memory.Settle(ctx, s); err != nil {
-		q.log.DebugContext(ctx, "memory of an ended job not settled, it expires", "job", id, "err", err)
+	if err := en.memory.Settle(ctx, s); err != nil {
+		en.log.DebugContext(ctx, "memory of an ended job not settled, it expires", "job", id, "err", err)
 	}
 }

@@ -319,7 +319,7 @@ func TestUnwrittenBlobCountsNothing(t *testing.T) {
 	if err := os.WriteFile(dir, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := e.putBlob(t.Context(), "acme", "lost", make([]byte, 900_000), time.Hour); err == nil {
+	if _, err := e.contents.putBlob(t.Context(), "acme", "lost", make([]byte, 900_000), time.Hour); err == nil {
 		t.Fatal("a store that is gone took a blob")
 	}
 	if err := o.Files.Count(t.Context(), "acme", "next", 900_000, time.Hour); err != nil {

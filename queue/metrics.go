@@ -32,9 +32,13 @@ func newMetrics(reg prometheus.Registerer, q *Queue) *metrics {
 		acquires: counter("acquires_total", "Asks of workers for jobs, by outcome.", "pool", "outcome"),
 		ended:    counter("jobs_ended_total", "Jobs that ended, by terminal state.", "pool", "state"),
 		reaped:   counter("claims_reaped_total", "Claims of dead workers that were returned.", "pool"),
-		stale:    counter("stale_grants_total", "Grants of jobs that grew old before the request could be written: this process is too busy.", "pool"),
-		retries:  counter("job_retries_total", "Attempts of jobs that failed at the provider and are to be repeated after a pause.", "pool"),
-		blobs:    counter("blobs_total", "Bodies and answers kept outside Redis, by outcome: written; failed, so that Redis keeps it; lost.", "what", "outcome"),
+		stale: counter("stale_grants_total",
+			"Grants of jobs that grew old before the request could be written: this process is too busy.", "pool"),
+		retries: counter("job_retries_total",
+			"Attempts of jobs that failed at the provider and are to be repeated after a pause.", "pool"),
+		blobs: counter("blobs_total",
+			"Bodies and answers kept outside Redis, by outcome: written; failed, so that Redis keeps it; lost.", "what",
+			"outcome"),
 		waited: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "llmguard_queue_wait_seconds",
 			Help:    "Time from put to the start of an attempt.",
@@ -80,20 +84,26 @@ func newDepthCollector(q *Queue) *depthCollector {
 		jobs:          desc("llmguard_queue_open_jobs", "Jobs that have not ended."),
 		bytes:         desc("llmguard_queue_open_bytes", "Bytes of the bodies of jobs that have not ended."),
 		claims:        desc("llmguard_queue_claimed_jobs", "Jobs claimed by workers."),
-		running:       desc("llmguard_queue_running_calls", "Calls in flight: live ones with a grant of quota, and jobs claimed by workers.", "kind"),
-		parked:        desc("llmguard_queue_parked_subjects", "Orgs and flows that a limit parked."),
-		blocked:       desc("llmguard_quota_blocked_seconds", "Rest of the time for which the provider blocked the pool."),
-		used:          desc("llmguard_quota_used", "Use of the provider quota in the sliding minute.", "limit"),
-		quota:         desc("llmguard_quota_limit", "Provider quota in force: the smaller of the configured and the learned one. Absent without any.", "limit"),
-		pace:          desc("llmguard_quota_pace_ratio", "Part of the quota at which the pool goes; below 1 after a refusal of the provider."),
-		dead:          desc("llmguard_queue_dead_letters", "Failed jobs that can be replayed."),
-		oldest:        desc("llmguard_queue_oldest_seconds", "Age of the job that waits longest; 0 when none waits.", "class"),
+		running: desc("llmguard_queue_running_calls",
+			"Calls in flight: live ones with a grant of quota, and jobs claimed by workers.", "kind"),
+		parked:  desc("llmguard_queue_parked_subjects", "Orgs and flows that a limit parked."),
+		blocked: desc("llmguard_quota_blocked_seconds", "Rest of the time for which the provider blocked the pool."),
+		used:    desc("llmguard_quota_used", "Use of the provider quota in the sliding minute.", "limit"),
+		quota: desc("llmguard_quota_limit",
+			"Provider quota in force: the smaller of the configured and the learned one. Absent without any.", "limit"),
+		pace: desc("llmguard_quota_pace_ratio",
+			"Part of the quota at which the pool goes; below 1 after a refusal of the provider."),
+		dead:   desc("llmguard_queue_dead_letters", "Failed jobs that can be replayed."),
+		oldest: desc("llmguard_queue_oldest_seconds", "Age of the job that waits longest; 0 when none waits.", "class"),
 	}
 }
 
 // Describe implements prometheus.Collector.
 func (c *depthCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.waiting, c.waitingTokens, c.jobs, c.bytes, c.claims, c.parked, c.blocked, c.used, c.quota, c.pace, c.dead, c.oldest, c.running} {
+	for _, d := range []*prometheus.Desc{
+		c.waiting, c.waitingTokens, c.jobs, c.bytes, c.claims, c.parked, c.blocked,
+		c.used, c.quota, c.pace, c.dead, c.oldest, c.running,
+	} {
 		ch <- d
 	}
 }
@@ -106,7 +116,7 @@ func (c *depthCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 	ctx, cancel := context.WithTimeout(*base, 2*time.Second)
 	defer cancel()
-	for id := range c.q.pools() {
+	for id := range c.q.settings.pools() {
 		d, err := c.q.Depth(ctx, id)
 		if err != nil {
 			continue
@@ -181,11 +191,11 @@ func smaller(a, b int64) int64 {
 
 // Depth returns what a pool holds.
 func (q *Queue) Depth(ctx context.Context, poolID string) (Depth, error) {
-	p, err := q.pool(poolID)
+	p, err := q.settings.pool(poolID)
 	if err != nil {
 		return Depth{}, err
 	}
-	reply, err := q.eval(ctx, "depth", depthScript, p.keys)
+	reply, err := q.scripts.eval(ctx, "depth", depthScript, p.keys)
 	if err != nil {
 		return Depth{}, err
 	}

@@ -31,27 +31,27 @@ func (q *Queue) Announce(ctx context.Context, fn func(context.Context, JobEnd) e
 	tick := time.NewTicker(announceEvery)
 	defer tick.Stop()
 	for {
-		for _, p := range q.pools() {
+		for _, p := range q.settings.pools() {
 			if p.quiet() {
 				continue
 			}
-			if err := q.announce(ctx, p, fn); err != nil && ctx.Err() == nil {
+			if err := q.endings.announce(ctx, p, fn); err != nil && ctx.Err() == nil {
 				q.log.WarnContext(ctx, "ends of jobs not announced; they are again", "pool", p.ID, "err", err)
 			}
 		}
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-q.ends:
+		case <-q.endings.ends:
 		case <-tick.C:
 		}
 	}
 }
 
 // announce tells of the ends in one pool that nobody else is telling of.
-func (q *Queue) announce(ctx context.Context, p *pool, fn func(context.Context, JobEnd) error) error {
+func (en *endings) announce(ctx context.Context, p *pool, fn func(context.Context, JobEnd) error) error {
 	for {
-		reply, err := q.eval(ctx, "ended", endedScript, p.endedKeys(), announceLease.Microseconds(), announceMost)
+		reply, err := en.scripts.eval(ctx, "ended", endedScript, p.endedKeys(), announceLease.Microseconds(), announceMost)
 		if err != nil || reply == "" {
 			return err
 		}
@@ -66,13 +66,13 @@ func (q *Queue) announce(ctx context.Context, p *pool, fn func(context.Context, 
 				return ctx.Err()
 			}
 			if err != nil {
-				q.log.WarnContext(ctx, "end of a job not announced; it is again", "job", e.ID, "err", err)
+				en.log.WarnContext(ctx, "end of a job not announced; it is again", "job", e.ID, "err", err)
 				continue
 			}
 			told = append(told, line)
 		}
 		if len(told) > 0 {
-			if err := q.rdb.ZRem(ctx, p.endedKeys()[0], told...).Err(); err != nil {
+			if err := en.rdb.ZRem(ctx, p.endedKeys()[0], told...).Err(); err != nil {
 				return fmt.Errorf("queue: announce: %w", err)
 			}
 		}
@@ -92,13 +92,13 @@ func endingOf(line string) (JobEnd, error) {
 }
 
 // announceSoon has an end told of at once by this process, if it announces.
-func (q *Queue) announceSoon(j *Job) {
+func (en *endings) announceSoon(j *Job) {
 	if j.Notice == "" {
 		return
 	}
-	q.pools()[j.Pool].stir()
+	en.settings.pools()[j.Pool].stir()
 	select {
-	case q.ends <- struct{}{}:
+	case en.ends <- struct{}{}:
 	default:
 	}
 }

@@ -19,7 +19,7 @@ func (e *env) noticed(notice string) *Job {
 func (e *env) ends(fail error) []JobEnd {
 	e.t.Helper()
 	var got []JobEnd
-	if err := e.announce(e.t.Context(), e.pools()["p"], func(_ context.Context, end JobEnd) error {
+	if err := e.endings.announce(e.t.Context(), e.settings.pools()["p"], func(_ context.Context, end JobEnd) error {
 		got = append(got, end)
 		return fail
 	}); err != nil {
@@ -79,7 +79,7 @@ func TestEveryEndIsAnnounced(t *testing.T) {
 	want[late.ID] = Expired
 	now += 25 * time.Hour
 	e.at(now)
-	e.endOverdue(ctx)
+	e.endings.endOverdue(ctx)
 
 	got := e.ends(nil)
 	for _, end := range got {

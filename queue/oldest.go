@@ -14,11 +14,11 @@ const lanesLooked = 1000
 // proxies' clocks; zero when none waits. It looks at 1,000 flows of each class at
 // most, so in a pool with more the oldest job may be older.
 func (q *Queue) Oldest(ctx context.Context, poolID string) (put [4]time.Time, err error) {
-	p, err := q.pool(poolID)
+	p, err := q.settings.pool(poolID)
 	if err != nil {
 		return put, err
 	}
-	reply, err := q.eval(ctx, "oldest", oldestScript, p.keys, lanesLooked)
+	reply, err := q.scripts.eval(ctx, "oldest", oldestScript, p.keys, lanesLooked)
 	if err != nil {
 		return put, err
 	}

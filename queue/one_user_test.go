@@ -41,7 +41,7 @@ func TestLightOrgsBesideHogs(t *testing.T) {
 			e := newEnv(t, Options{OrgShare: 100, Burst: 10}, pool)
 			e.at(simStart)
 			e.backlog(deep, hog)
-			pc := newPacer(e.Queue, e.pools()["p"], 1)
+			pc := newPacer(e.Queue, e.settings.pools()["p"], 1)
 			put := make(map[string]time.Duration)
 			var waits []time.Duration
 			var log []booked
@@ -65,7 +65,7 @@ func TestLightOrgsBesideHogs(t *testing.T) {
 					log = append(log, booked{now, 1})
 					if at, ok := put[c.id]; ok {
 						waits = append(waits, now-at)
-					} else if j, err := e.load(t.Context(), c.p, c.id); err == nil && j.Org == "hog" {
+					} else if j, err := e.reader.load(t.Context(), c.p, c.id); err == nil && j.Org == "hog" {
 						hogs++
 					}
 					if err := c.finish(t.Context(), Succeeded, Verdict{}, ""); err != nil {

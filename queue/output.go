@@ -61,7 +61,8 @@ type Output struct {
 func newOutput(ctx context.Context, q *Queue, j *Job, attempt int) *Output {
 	o := &Output{
 		q: q, ctx: context.WithoutCancel(ctx), job: j, attempt: attempt,
-		ttl: q.pools()[j.Pool].ResultTTL, header: make(http.Header), next: 1, admitted: firstAnswer, pause: flushRetry,
+		ttl: q.settings.pools()[j.Pool].ResultTTL, header: make(http.Header), next: 1, admitted: firstAnswer,
+		pause: flushRetry,
 	}
 	o.rest = q.opts.Spool.Buffer(o.ctx, j.Org, restPatience)
 	o.timer = time.AfterFunc(time.Hour, o.flushLater)
@@ -133,7 +134,8 @@ func (o *Output) End(ctx context.Context, ok bool, v Verdict) error {
 	o.mu.Lock()
 	if !o.ended {
 		o.seal()
-		if o.ended = true; ok && (o.q.outside(o.size) || o.spilled > 0) {
+		o.ended = true
+		if ok && (o.q.contents.outside(o.size) || o.spilled > 0) {
 			o.last = endEntry(ok, v)
 		} else {
 			o.add(endEntry(ok, v))
@@ -168,7 +170,7 @@ func (o *Output) leave(ctx context.Context) error {
 	}
 	if o.moving == nil {
 		var err error
-		o.moving, err = o.q.depart(ctx, o, o.next, o.last)
+		o.moving, err = o.q.contents.depart(ctx, o, o.next, o.last)
 		switch {
 		case err != nil && o.spilled > 0 && errors.Is(err, files.ErrFull):
 			return o.drop(ctx)
@@ -182,7 +184,7 @@ func (o *Output) leave(ctx context.Context) error {
 			return o.flush(ctx)
 		}
 	}
-	if err := o.q.moveOut(ctx, o, o.moving); err != nil {
+	if err := o.q.contents.moveOut(ctx, o, o.moving); err != nil {
 		return err
 	}
 	o.last = nil
@@ -214,7 +216,7 @@ func (o *Output) flush(ctx context.Context) error {
 	o.mu.Unlock()
 	for len(batch) > 0 {
 		n := piece(batch)
-		if err := o.q.appendOutput(ctx, o.job.Org, o.job.ID, o.attempt, ttl, batch[:n]); err != nil {
+		if err := o.q.contents.appendOutput(ctx, o.job.Org, o.job.ID, o.attempt, ttl, batch[:n]); err != nil {
 			return err
 		}
 		o.mu.Lock()

@@ -31,7 +31,10 @@ func piece(entries []entry) int {
 // anywhere. While Redis does not say, they are admitted: it takes nothing then.
 func (o *Output) grow(n int64) error {
 	o.mu.Lock()
-	need, admitted, spilled, gone := o.size+n, o.admitted, o.spilled > 0, o.isGone()
+	need := o.size + n
+	admitted := o.admitted
+	spilled := o.spilled > 0
+	gone := o.isGone()
 	o.mu.Unlock()
 	switch {
 	case need > o.q.opts.MaxOutput:
@@ -44,16 +47,35 @@ func (o *Output) grow(n int64) error {
 		o.count()
 		return nil
 	}
-	for _, most := range [...]int64{max(2*admitted, need), need} {
-		err := o.admit(min(most, o.q.opts.MaxOutput))
+	err := o.admit(min(max(2*admitted, need), o.q.opts.MaxOutput))
+	if !capacity.IsFull(err) || o.mayHave(need) || o.q.opts.Blobs != nil {
+		return nil
+	}
+	return errNotKept
+}
+
+// Redis frees what was removed a moment later than it counts as removed, so that an answer
+// that is paid for is not lost to what is gone.
+const (
+	roomTries = 5
+	roomRest  = 300 * time.Millisecond
+)
+
+// mayHave reports whether the answer may have so many bytes in Redis. Where those of all orgs
+// are too many, and not the org's own, it looks again for a moment.
+func (o *Output) mayHave(n int64) bool {
+	n = min(n, o.q.opts.MaxOutput)
+	for try := 1; ; try++ {
+		err := o.admit(n)
 		if !capacity.IsFull(err) {
-			return nil
+			return true
 		}
+		var full *capacity.FullError
+		if try == roomTries || !errors.As(err, &full) || full.Org || full.Never || o.q.opts.Blobs != nil {
+			return false
+		}
+		time.Sleep(roomRest)
 	}
-	if o.q.opts.Blobs == nil {
-		return errNotKept
-	}
-	return nil
 }
 
 // countEvery is how many bytes are in Redis before they count as written and not as
@@ -109,7 +131,7 @@ func (o *Output) admit(n int64) error {
 	flushed := o.flushed
 	o.mu.Unlock()
 	bytes := capacity.Bytes{Reserved: n - flushed, Written: o.job.bytes() + flushed}
-	err := o.q.memory.Reserve(ctx, o.job.Org, o.job.ID, bytes, o.q.pools()[o.job.Pool].life())
+	err := o.q.memory.Reserve(ctx, o.job.Org, o.job.ID, bytes, o.q.settings.pools()[o.job.Pool].life())
 	if capacity.IsFull(err) {
 		return err
 	}

@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -15,20 +16,26 @@ import (
 // credential is taken away is still drained by processes that start afterwards.
 const ownPools = "lg:pools"
 
+// ownedPools are the pools of orgs with credentials of their own.
+type ownedPools struct {
+	rdb      redis.UniversalClient
+	log      *slog.Logger
+	settings *settings
+}
+
 // own returns the pool of an org that uses its own account at the same provider. Its
 // quota is what that account's answers say.
 func (p Pool) own(org string) Pool {
 	p.ID = providers.OwnPool(p.ID, org)
-	p.RPM, p.TPM, p.Concurrency = 0, 0, 0
+	p.RPM = 0
+	p.TPM = 0
+	p.Concurrency = 0
 	p.FixedQuota = false
 	return p
 }
 
-// AddOwn adds pools that are an org's own, by their ids; see providers.OwnPool. They
-// stay until the process ends, and follow Configure. One whose configured pool does
-// not exist waits until Configure brings it.
-func (q *Queue) AddOwn(ids ...string) error {
-	return q.change(func(before *workerSetup) (*workerSetup, error) {
+func (o *ownedPools) add(ids ...string) error {
+	return o.settings.change(func(before *workerSetup) (*workerSetup, error) {
 		own := slices.Clone(before.own)
 		for _, id := range ids {
 			if !slices.Contains(own, id) {
@@ -42,23 +49,22 @@ func (q *Queue) AddOwn(ids ...string) error {
 	})
 }
 
-// RecallOwn adds the pools of orgs that have had jobs before.
-func (q *Queue) RecallOwn(ctx context.Context) error {
-	ids, err := q.rdb.SMembers(ctx, ownPools).Result()
+func (o *ownedPools) recall(ctx context.Context) error {
+	ids, err := o.rdb.SMembers(ctx, ownPools).Result()
 	if err != nil {
 		return fmt.Errorf("queue: pools of orgs' own: %w", err)
 	}
-	return q.AddOwn(ids...)
+	return o.add(ids...)
 }
 
 // keepRecalling is RecallOwn until it succeeds or ctx is done.
-func (q *Queue) keepRecalling(ctx context.Context) {
+func (o *ownedPools) keepRecalling(ctx context.Context) {
 	for {
-		err := q.RecallOwn(ctx)
+		err := o.recall(ctx)
 		if err == nil || ctx.Err() != nil {
 			return
 		}
-		q.log.WarnContext(ctx, "pools of orgs that have had jobs are not known yet", "err", err)
+		o.log.WarnContext(ctx, "pools of orgs that have had jobs are not known yet", "err", err)
 		select {
 		case <-ctx.Done():
 		case <-time.After(recallRest):
@@ -73,13 +79,13 @@ const recallRest = 5 * time.Second
 const rememberEvery = time.Minute
 
 // announceOwn has an own pool remembered before its first job.
-func (q *Queue) announceOwn(ctx context.Context, p *pool) error {
+func (o *ownedPools) announceOwn(ctx context.Context, p *pool) error {
 	_, org := providers.SplitPool(p.ID)
 	now := time.Now().Unix()
 	if org == "" || now-p.announced.Load() < int64(rememberEvery/time.Second) {
 		return nil
 	}
-	if err := q.rdb.SAdd(ctx, ownPools, p.ID).Err(); err != nil {
+	if err := o.rdb.SAdd(ctx, ownPools, p.ID).Err(); err != nil {
 		return fmt.Errorf("queue: remember the pool %s: %w", p.ID, err)
 	}
 	p.announced.Store(now)
@@ -105,22 +111,30 @@ func ForgetOwn(ctx context.Context, rdb redis.UniversalClient, org string) error
 
 // poolOf returns the pool of an org's job, nil when there is none. Another process
 // may have used a pool of the org's own before this one heard of it.
-func (q *Queue) poolOf(ctx context.Context, org, id string) *pool {
+func (o *ownedPools) poolOf(ctx context.Context, org, id string) *pool {
 	code := idCode(id)
-	if p := q.codes()[code]; p != nil || len(code) != ownCodeLen || org == "" {
+	if p := o.settings.codes()[code]; p != nil || len(code) != ownCodeLen || org == "" {
 		return p
 	}
-	for _, base := range q.now().configured {
+	for _, base := range o.settings.now().configured {
 		name := providers.OwnPool(base.ID, org)
 		if poolCode(name) != code {
 			continue
 		}
-		if used, err := q.rdb.SIsMember(ctx, ownPools, name).Result(); err != nil || !used {
+		if used, err := o.rdb.SIsMember(ctx, ownPools, name).Result(); err != nil || !used {
 			return nil
 		}
-		if err := q.AddOwn(name); err != nil {
-			q.log.ErrorContext(ctx, "a pool of an org's own cannot be added", "pool", name, "err", err)
+		if err := o.add(name); err != nil {
+			o.log.ErrorContext(ctx, "a pool of an org's own cannot be added", "pool", name, "err", err)
 		}
 	}
-	return q.codes()[code]
+	return o.settings.codes()[code]
 }
+
+// AddOwn adds pools that are an org's own, by their ids; see providers.OwnPool. They
+// stay until the process ends, and follow Configure. One whose configured pool does
+// not exist waits until Configure brings it.
+func (q *Queue) AddOwn(ids ...string) error { return q.own.add(ids...) }
+
+// RecallOwn adds the pools of orgs that have had jobs before.
+func (q *Queue) RecallOwn(ctx context.Context) error { return q.own.recall(ctx) }

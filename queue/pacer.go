@@ -60,7 +60,10 @@ type acquired struct {
 }
 
 func newPacer(q *Queue, p *pool, most int) *pacer {
-	return &pacer{q: q, p: p, most: most, kick: make(chan struct{}, 1), stop: make(chan struct{}), process: wire.NewCallID(), seq: 1}
+	return &pacer{
+		q: q, p: p, most: most, kick: make(chan struct{}, 1), stop: make(chan struct{}),
+		process: wire.NewCallID(), seq: 1,
+	}
 }
 
 // hire starts n handlers, as far as there may be more.
@@ -149,7 +152,7 @@ func (pc *pacer) run(ctx context.Context) {
 		case <-pc.stop:
 			return
 		case <-pc.called:
-			pc.q.stir(pc.p.ID)
+			pc.q.wakeups.stir(pc.p.ID)
 			if pc.waiting() == 0 {
 				pc.hire(1)
 			}
@@ -190,7 +193,7 @@ func (pc *pacer) serve(ctx context.Context) {
 			continue
 		}
 		for claims := range slices.Chunk(got.claims, bodyBatch) {
-			pc.q.fetch(context.WithoutCancel(ctx), pc.p, claims)
+			pc.q.contents.fetch(context.WithoutCancel(ctx), pc.p, claims)
 			pc.deliver(ctx, claims)
 		}
 		pc.rest(ctx, got, n-len(got.claims))
@@ -211,7 +214,7 @@ func (pc *pacer) serve(ctx context.Context) {
 func (pc *pacer) rest(ctx context.Context, got acquired, n int) {
 	stays := n > 0 && (got.why != "empty" && got.wait > 0 || got.why == "empty" && pc.stay > 0)
 	if pc.awake && !stays && got.why == "more" {
-		pc.q.call(ctx, pc.p) // for what was put without a call
+		pc.q.wakeups.call(ctx, pc.p) // for what was put without a call
 	}
 	pc.awake = stays
 	switch {
@@ -291,7 +294,7 @@ func (pc *pacer) probe(ctx context.Context) {
 		pc.wake()
 		return
 	}
-	if p := pc.q.pools()[pc.p.ID]; p.quiet() {
+	if p := pc.q.settings.pools()[pc.p.ID]; p.quiet() {
 		return
 	}
 	got, err := pc.acquire(ctx, 0)
@@ -311,14 +314,14 @@ func (pc *pacer) probe(ctx context.Context) {
 // are busy.
 func (pc *pacer) spread(ctx context.Context) {
 	pc.hire(max(int(pc.busy.Load()), 1))
-	pc.q.call(ctx, pc.p)
+	pc.q.wakeups.call(ctx, pc.p)
 }
 
 // acquire asks for n claims; n = 0 only looks. A call whose reply was lost is
 // repeated with its number, and the script repeats the reply.
 func (pc *pacer) acquire(ctx context.Context, n int) (acquired, error) {
 	q := pc.q
-	now := q.now()
+	now := q.settings.now()
 	p := now.pools[pc.p.ID]
 	if pc.born.IsZero() {
 		pc.born = time.Now()
@@ -333,10 +336,11 @@ func (pc *pacer) acquire(ctx context.Context, n int) (acquired, error) {
 	if now.weights != "" {
 		keys = append(keys, weightsKey(p.ID, now.weights))
 	}
-	reply, err := q.eval(ctx, "acquire", acquireScript, keys, args...)
+	reply, err := q.scripts.eval(ctx, "acquire", acquireScript, keys, args...)
 	if err == nil && reply == "0 weights 0" {
-		if err = q.writeWeights(ctx, weightsKey(p.ID, now.weights), now.opts.Weights); err == nil {
-			reply, err = q.eval(ctx, "acquire", acquireScript, keys, args...)
+		err = q.settings.writeWeights(ctx, weightsKey(p.ID, now.weights), now.opts.Weights)
+		if err == nil {
+			reply, err = q.scripts.eval(ctx, "acquire", acquireScript, keys, args...)
 		}
 	}
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 // mean tokens of waiting jobs over the quota, at least the rest of a park or
 // block. A job that does not wait has position 0.
 func (q *Queue) Position(ctx context.Context, j *Job) (ahead int, eta time.Duration, err error) {
-	at, err := q.position(ctx, j)
+	at, err := q.reader.position(ctx, j)
 	return at.ahead, max(at.turn, at.parked), err
 }
 
@@ -32,17 +32,18 @@ type position struct {
 	gone         bool // it does not wait
 }
 
-func (q *Queue) position(ctx context.Context, j *Job) (position, error) {
-	p, err := q.pool(j.Pool)
+func (r *reader) position(ctx context.Context, j *Job) (position, error) {
+	p, err := r.settings.pool(j.Pool)
 	if err != nil {
 		return position{}, err
 	}
 	if j.member == "" {
-		if j, err = q.Job(ctx, j.Org, j.ID); err != nil {
+		j, err = r.job(ctx, j.Org, j.ID)
+		if err != nil {
 			return position{}, err
 		}
 	}
-	reply, err := q.eval(ctx, "place", placeScript, p.keys, uint8(j.Class), j.member)
+	reply, err := r.scripts.eval(ctx, "place", placeScript, p.keys, uint8(j.Class), j.member)
 	if err != nil || reply == "gone" {
 		return position{gone: true}, err
 	}
@@ -81,7 +82,7 @@ func (q *Queue) Place(ctx context.Context, rooms Rooms, j *Job) (Place, error) {
 	if err != nil { // its org or model is not configured any more: its turn will tell
 		room = nil
 	}
-	at, err := q.position(ctx, j)
+	at, err := q.reader.position(ctx, j)
 	if err != nil {
 		return Place{}, err
 	}

@@ -33,8 +33,9 @@ func TooLarge(tpm int64, advice string) *wire.Error {
 // tooLargeForMemory refuses a call that no waiting helps, because it and its answer are
 // more than its org may ever have in Redis.
 func tooLargeForMemory(most int64) *wire.Error {
-	return wire.QuotaExceeded(fmt.Sprintf("The call and its largest possible answer exceed the %d bytes that one org may have in the "+
-		"store (queue.memory_share, queue.memory_org_share): send less, or ask for fewer inputs, images or output tokens", most))
+	return wire.QuotaExceeded(fmt.Sprintf("The call and its largest possible answer exceed the %d bytes that one org "+
+		"may have in the store (queue.memory_share, queue.memory_org_share): send less, or ask for fewer inputs, images "+
+		"or output tokens", most))
 }
 
 // Final is the answer to a call that no waiting helps, nil when waiting may. Advice is what
@@ -56,7 +57,7 @@ func (e *FullError) Error() string {
 // NewID returns a new job id of a pool, from which the pool can be told; "" for
 // an unknown pool.
 func (q *Queue) NewID(poolID string) string {
-	p := q.pools()[poolID]
+	p := q.settings.pools()[poolID]
 	if p == nil {
 		return ""
 	}
@@ -67,7 +68,7 @@ func (q *Queue) NewID(poolID string) string {
 // same; "" for an unknown pool. Whoever puts a job again after a crash finds it
 // there.
 func (q *Queue) DerivedID(poolID, seed string) string {
-	p := q.pools()[poolID]
+	p := q.settings.pools()[poolID]
 	if p == nil {
 		return ""
 	}
@@ -83,14 +84,14 @@ func (q *Queue) DerivedID(poolID, seed string) string {
 // An interactive job is dropped when no Watch of it has been open for
 // Options.Grace.
 func (q *Queue) Put(ctx context.Context, j *Job, body []byte) error {
-	p, err := q.checkJob(j)
+	p, err := q.admission.checkJob(j)
 	if err != nil {
 		return err
 	}
 	if p.TPM > 0 && j.Tokens > p.TPM {
 		return &FullError{Scope: "tokens", Limit: p.TPM}
 	}
-	if err := q.announceOwn(ctx, p); err != nil {
+	if err := q.own.announceOwn(ctx, p); err != nil {
 		return err
 	}
 	given, err := j.given()
@@ -98,8 +99,8 @@ func (q *Queue) Put(ctx context.Context, j *Job, body []byte) error {
 		return err
 	}
 	j.Bytes = int64(len(body))
-	if err := q.writeBody(ctx, p, j, body); err != nil {
-		return q.full(p, err)
+	if err := q.contents.writeBody(ctx, p, j, body); err != nil {
+		return q.admission.full(p, err)
 	}
 	age := p.MaxAge
 	if !j.Deadline.IsZero() {
@@ -117,7 +118,7 @@ func (q *Queue) Put(ctx context.Context, j *Job, body []byte) error {
 		return err
 	}
 	if w[0] != "ok" {
-		q.dropBody(ctx, j)
+		q.contents.dropBody(ctx, j)
 		q.metrics.puts.WithLabelValues(p.ID, "full").Inc()
 		p.stir() // endOverdue sees whether that many jobs are there
 		return fullError(w)
@@ -141,8 +142,8 @@ func fullError(w []string) error {
 	return &FullError{Scope: w[1], Limit: limit, RetryAfter: min(max(micros(w[3]), time.Second), 10*time.Minute)}
 }
 
-func (q *Queue) checkJob(j *Job) (*pool, error) {
-	p, err := q.pool(j.Pool)
+func (a *admission) checkJob(j *Job) (*pool, error) {
+	p, err := a.settings.pool(j.Pool)
 	if err != nil {
 		return nil, err
 	}

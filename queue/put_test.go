@@ -13,7 +13,7 @@ import (
 func TestJobsPutTogether(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, Options{OrgShare: 50}, Pool{ID: "p", MaxJobs: 4})
-	p := e.pools()["p"]
+	p := e.settings.pools()["p"]
 	first, second, third := e.NewID("p"), e.NewID("p"), e.NewID("p")
 	enter := func(id, org, tokens string) *scriptCall {
 		return &scriptCall{ctx: t.Context(), q: e.Queue, p: p, key: jobKey("p", id), args: []any{id, 2, org, "ann", tokens, 5, 1e9, "kkkmmm", "model", "m"}, done: make(chan struct{})}
@@ -70,7 +70,7 @@ func TestOneCallWakesAll(t *testing.T) {
 	t.Parallel()
 	const handlers = 32
 	e := newEnv(t, Options{}, Pool{ID: "p"})
-	calls, p := e.calls("p"), e.pools()["p"]
+	calls, p := e.calls("p"), e.settings.pools()["p"]
 	var batch []*scriptCall
 	for range handlers {
 		id := e.NewID("p")
@@ -110,7 +110,7 @@ func TestNoCallWhileHandlersAreAwake(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p"})
 	calls := e.calls("p")
-	pc := newPacer(e.Queue, e.pools()["p"], 4)
+	pc := newPacer(e.Queue, e.settings.pools()["p"], 4)
 	for _, c := range []struct {
 		stay time.Duration
 		want int

@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -148,7 +147,8 @@ func (o Options) withDefaults() Options {
 }
 
 func (o Options) validate() error {
-	if o.MaxAttempts < 0 || o.OrgShare < 0 || o.OrgShare > 100 || o.LocalShare < 0 || o.LocalShare > 100 || o.Burst < 0 || o.Burst > 1000 || o.MaxOutput < 0 {
+	if o.MaxAttempts < 0 || o.OrgShare < 0 || o.OrgShare > 100 || o.LocalShare < 0 || o.LocalShare > 100 || o.Burst < 0 ||
+		o.Burst > 1000 || o.MaxOutput < 0 {
 		return errors.New("queue: MaxAttempts, OrgShare, Burst or MaxOutput is out of range")
 	}
 	if o.RetryFor < 0 {
@@ -177,22 +177,27 @@ type Queue struct {
 	rdb     redis.UniversalClient
 	quota   *quota.Quota
 	opts    Options // those that stay: see Configure
-	setup   atomic.Pointer[workerSetup]
 	log     *slog.Logger
 	metrics *metrics
 	hub     *pubsub
 	slow    slowBodies
-	reads   *coalescedCommands // of jobs, looks and memory, which share a connection
-	bodies  *coalescedCommands // of jobs put, which share another: what is slow there delays no read
-	clock   string             // test clock in microseconds; empty: Redis TIME
-	probe   time.Duration      // between looks for work that nobody was called for
+	probe   time.Duration // between looks for work that nobody was called for
+	memory  *capacity.Memory
 
-	turn   int // of look among quiet pools
-	memory *capacity.Memory
-	ends   chan struct{} // a job with a notice ended here
-
-	mu      sync.Mutex
-	waiting map[*Watch]struct{} // watches that keep a caller's presence
+	settings  *settings
+	scripts   *scripts
+	contents  *contents
+	admission *admission
+	reader    *reader
+	lister    *lister
+	endings   *endings
+	dead      *deadLetters
+	presence  *presence
+	wakeups   *wakeups
+	sweeper   *sweeper
+	own       *ownedPools
+	places    *Places
+	records   *Records
 }
 
 // New returns a Queue over rdb. It refuses pools whose ids are not plain or
@@ -208,31 +213,62 @@ func New(rdb redis.UniversalClient, pools []Pool, opts Options) (*Queue, error) 
 	if opts.Memory == nil {
 		opts.Memory = capacity.New(rdb, opts.Scripts, capacity.Options{}, nil)
 	}
-	q := &Queue{
-		rdb:     rdb,
-		memory:  opts.Memory,
-		opts:    opts,
-		log:     opts.Log,
-		hub:     newHub(rdb, opts.Log),
-		probe:   probeEvery,
-		reads:   newCoalescedCommands(rdb, bodyBatch),
-		bodies:  newCoalescedCommands(rdb, bodyBatch),
-		ends:    make(chan struct{}, 1),
-		waiting: make(map[*Watch]struct{}),
-	}
-	q.quota = quota.New(rdb, quota.Options{
-		Log: opts.Log, Metrics: opts.Metrics, Scripts: opts.Scripts,
-		LocalShare: opts.LocalShare, Lease: opts.Lease, Clock: func() string { return q.clock },
-	})
 	first, err := newSetup(pools, nil, opts, nil)
 	if err != nil {
 		return nil, err
 	}
-	q.setup.Store(first)
-	q.configureQuota()
+	q := &Queue{
+		rdb:    rdb,
+		memory: opts.Memory,
+		opts:   opts,
+		log:    opts.Log,
+		hub:    newHub(rdb, opts.Log),
+		probe:  probeEvery,
+	}
+	q.scripts = &scripts{opts: &q.opts}
+	q.quota = quota.New(rdb, quota.Options{
+		Log: opts.Log, Metrics: opts.Metrics, Scripts: opts.Scripts,
+		LocalShare: opts.LocalShare, Lease: opts.Lease, Clock: func() string { return q.scripts.clock },
+	})
+	q.settings = &settings{rdb: rdb, quota: q.quota}
+	q.settings.setup.Store(first)
+	q.settings.configureQuota()
 	q.metrics = newMetrics(opts.Metrics, q)
+	q.assemble()
 	return q, nil
 }
+
+// assemble makes the parts of q; each has what it needs of the others.
+func (q *Queue) assemble() {
+	q.own = &ownedPools{rdb: q.rdb, log: q.log, settings: q.settings}
+	q.reader = &reader{
+		reads: newCoalescedCommands(q.rdb, bodyBatch), settings: q.settings, scripts: q.scripts, own: q.own,
+	}
+	q.lister = &lister{rdb: q.rdb, settings: q.settings, own: q.own}
+	q.admission = &admission{opts: &q.opts, metrics: q.metrics, memory: q.memory, settings: q.settings}
+	q.contents = &contents{
+		rdb: q.rdb, opts: &q.opts, log: q.log, metrics: q.metrics, memory: q.memory,
+		bodies: newCoalescedCommands(q.rdb, bodyBatch), settings: q.settings, admission: q.admission,
+	}
+	q.endings = &endings{
+		rdb: q.rdb, opts: &q.opts, log: q.log, metrics: q.metrics, memory: q.memory,
+		ends: make(chan struct{}, 1), settings: q.settings, scripts: q.scripts, contents: q.contents,
+	}
+	q.dead = &deadLetters{rdb: q.rdb, log: q.log, settings: q.settings}
+	q.presence = &presence{
+		opts: &q.opts, log: q.log, settings: q.settings, scripts: q.scripts, waiting: make(map[*Watch]struct{}),
+	}
+	q.wakeups = &wakeups{rdb: q.rdb, log: q.log, settings: q.settings}
+	q.sweeper = &sweeper{rdb: q.rdb, opts: &q.opts, log: q.log, settings: q.settings}
+	q.places = &Places{wakeups: q.wakeups, reader: q.reader, endings: q.endings, scripts: q.scripts, own: q.own}
+	q.records = &Records{memory: q.memory}
+}
+
+// Places are the places that are kept for callers whose connection ended.
+func (q *Queue) Places() *Places { return q.places }
+
+// Records admits the records of idempotency keys.
+func (q *Queue) Records() *Records { return q.records }
 
 // Run renews the leases of this process's grants and the presence of its
 // waiting callers, listens for wake-ups, and ends jobs that are overdue, until
@@ -241,13 +277,13 @@ func (q *Queue) Run(ctx context.Context) error {
 	q.metrics.scrapeIn(ctx)
 	var wg sync.WaitGroup
 	wg.Go(func() { q.hub.run(ctx) })
-	wg.Go(func() { q.keepRecalling(ctx) })
-	wg.Go(func() { every(ctx, lookEvery, q.look) })
+	wg.Go(func() { q.own.keepRecalling(ctx) })
+	wg.Go(func() { every(ctx, lookEvery, q.wakeups.look) })
 	wg.Go(func() { _ = q.quota.Run(ctx) }) // its error is always nil
-	wg.Go(func() { q.keepPresence(ctx) })
-	wg.Go(func() { every(ctx, q.opts.Grace/3, q.endOverdue) })
+	wg.Go(func() { q.presence.keepPresence(ctx) })
+	wg.Go(func() { every(ctx, q.opts.Grace/3, q.endings.endOverdue) })
 	if q.opts.Blobs != nil {
-		wg.Go(func() { every(ctx, sweepEvery, q.sweepBlobs) })
+		wg.Go(func() { every(ctx, sweepEvery, q.sweeper.sweepBlobs) })
 	}
 	wg.Wait()
 	return nil
@@ -270,17 +306,25 @@ func every(ctx context.Context, interval time.Duration, fn func(context.Context)
 // Quota is the provider quota of the queue's pools. It is kept in order by Run.
 func (q *Queue) Quota() *quota.Quota { return q.quota }
 
-func (q *Queue) pool(id string) (*pool, error) {
-	p := q.pools()[id]
+func (s *settings) pool(id string) (*pool, error) {
+	p := s.pools()[id]
 	if p == nil {
 		return nil, fmt.Errorf("queue: unknown pool %q", id)
 	}
 	return p, nil
 }
 
+// scripts runs the scripts that are not coalesced.
+type scripts struct {
+	opts  *Options
+	clock string // test clock in microseconds; empty: Redis TIME
+}
+
 // eval runs a script; the test clock, usually empty, is its first argument.
-func (q *Queue) eval(ctx context.Context, name string, script *redis.Script, keys []string, args ...any) (string, error) {
-	reply, err := script.Run(ctx, q.opts.Scripts, keys, append([]any{q.clock}, args...)...).Text()
+func (s *scripts) eval(ctx context.Context, name string, script *redis.Script, keys []string,
+	args ...any,
+) (string, error) {
+	reply, err := script.Run(ctx, s.opts.Scripts, keys, append([]any{s.clock}, args...)...).Text()
 	if err != nil {
 		return "", fmt.Errorf("queue: %s: %w", name, err)
 	}

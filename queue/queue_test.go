@@ -122,12 +122,12 @@ func (e *env) put(j *Job) *Job {
 // claim acquires up to n claims as a pacer would, without a worker.
 func (e *env) claim(pool string, n int) []*Claim {
 	e.t.Helper()
-	pc := newPacer(e.Queue, e.pools()[pool], 1)
+	pc := newPacer(e.Queue, e.settings.pools()[pool], 1)
 	got, err := pc.acquire(e.t.Context(), n)
 	if err != nil {
 		e.t.Fatal(err)
 	}
-	e.fetch(e.t.Context(), e.pools()[pool], got.claims)
+	e.contents.fetch(e.t.Context(), e.settings.pools()[pool], got.claims)
 	for _, c := range got.claims {
 		c.ctx = e.t.Context()
 		if c.unread != nil {
@@ -159,7 +159,7 @@ func (e *env) state(j *Job) State {
 	return got.State
 }
 
-func (e *env) at(now time.Duration) { e.clock = strconv.FormatInt(now.Microseconds(), 10) }
+func (e *env) at(now time.Duration) { e.scripts.clock = strconv.FormatInt(now.Microseconds(), 10) }
 
 func noop(ctx context.Context, c *Claim) Verdict {
 	if err := c.Start(ctx); err != nil {
@@ -169,17 +169,6 @@ func noop(ctx context.Context, c *Claim) Verdict {
 		return Verdict{Kind: Requeue}
 	}
 	return Verdict{Kind: Done, Status: 200, Charged: 7}
-}
-
-func eventually(t testing.TB, what string, cond func() bool) {
-	t.Helper()
-	for range 12000 {
-		if cond() {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	t.Fatalf("not within 2 min: %s", what)
 }
 
 func TestJobRunsThroughAsynqOnce(t *testing.T) {
@@ -253,7 +242,7 @@ func TestDrain(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	eventually(t, "queue empty", func() bool {
+	redistest.Eventually(t, "queue empty", func() bool {
 		d, err := e.Depth(t.Context(), "p")
 		return err == nil && d.Jobs == 0
 	})

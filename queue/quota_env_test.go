@@ -37,6 +37,6 @@ func (e *env) TakeShare(pool string, tokens int64) (*quota.Grant, error) {
 
 // add adds a pool with bounds of its own.
 func (e *env) add(p *pool) {
-	e.pools()[p.ID], e.codes()[p.code] = p, p
-	e.configureQuota()
+	e.settings.pools()[p.ID], e.settings.codes()[p.code] = p, p
+	e.settings.configureQuota()
 }

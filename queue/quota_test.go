@@ -155,7 +155,7 @@ func TestQuotaIsUsed(t *testing.T) {
 				jobs = append(jobs, e.job("p", fmt.Sprintf("o%d", i%5), "u", Async, tc.size))
 			}
 			e.putAll(jobs)
-			pc := newPacer(e.Queue, e.pools()["p"], 1)
+			pc := newPacer(e.Queue, e.settings.pools()["p"], 1)
 			var log []booked
 			var longest time.Duration
 			for end := now + minutes*time.Minute; now < end; {
@@ -295,7 +295,7 @@ func TestGiveTogether(t *testing.T) {
 	}
 	for _, pool := range []string{"narrow", "broad", "wide"} {
 		e.until("the grants of "+pool+" are given back", func() bool {
-			n, err := e.rdb.ZCard(ctx, e.pools()[pool].keys[1]).Result()
+			n, err := e.rdb.ZCard(ctx, e.settings.pools()[pool].keys[1]).Result()
 			return err == nil && n == 0
 		})
 	}
@@ -332,7 +332,7 @@ func TestOldBookingIsNotFresh(t *testing.T) {
 	if d, _ := e.Depth(t.Context(), "p"); d.Requests != 2 {
 		t.Errorf("%d requests booked, want one for each try", d.Requests)
 	}
-	if open := e.rdb.ZCard(t.Context(), e.pools()["p"].keys[1]).Val(); open != 1 {
+	if open := e.rdb.ZCard(t.Context(), e.settings.pools()["p"].keys[1]).Val(); open != 1 {
 		t.Errorf("%d open calls", open)
 	}
 }

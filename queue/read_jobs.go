@@ -14,7 +14,7 @@ func (q *Queue) Jobs(ctx context.Context, org string, ids []string) ([]*Job, err
 	pipe := q.rdb.Pipeline()
 	reads := make([]func() (*Job, error), len(ids))
 	for i, id := range ids {
-		if p := q.poolOf(ctx, org, id); p != nil {
+		if p := q.own.poolOf(ctx, org, id); p != nil {
 			reads[i] = p.read(ctx, pipe, id)
 		}
 	}

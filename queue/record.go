@@ -12,11 +12,14 @@ import (
 // keyBytes is about what Redis needs for the record of an idempotency key.
 const keyBytes = 640
 
-// ReserveRecord admits the record of an idempotency key of the org before the call is made
-// whose id is given. KeepAnswer, KeepRecord or DropRecord end the reservation, at the
+// Records admits the records of idempotency keys into the memory of the store.
+type Records struct{ memory *capacity.Memory }
+
+// Reserve admits the record of an idempotency key of the org before the call is made
+// whose id is given. Queue.KeepAnswer, Keep or Drop end the reservation, at the
 // latest it ends after ttl. The error is a *FullError or of Redis.
-func (q *Queue) ReserveRecord(ctx context.Context, org, id string, ttl time.Duration) error {
-	err := q.memory.Reserve(ctx, org, id, capacity.Bytes{Reserved: keyBytes}, ttl)
+func (r *Records) Reserve(ctx context.Context, org, id string, ttl time.Duration) error {
+	err := r.memory.Reserve(ctx, org, id, capacity.Bytes{Reserved: keyBytes}, ttl)
 	var full *capacity.FullError
 	if errors.As(err, &full) {
 		return refusal(full)
@@ -27,10 +30,10 @@ func (q *Queue) ReserveRecord(ctx context.Context, org, id string, ttl time.Dura
 	return nil
 }
 
-// KeepRecord counts a record that stays for ttl without an answer.
-func (q *Queue) KeepRecord(ctx context.Context, id string, ttl time.Duration) error {
-	return q.memory.Settle(ctx, capacity.Settled{ID: id, Written: keyBytes, Life: ttl})
+// Keep counts a record that stays for ttl without an answer.
+func (r *Records) Keep(ctx context.Context, id string, ttl time.Duration) error {
+	return r.memory.Settle(ctx, capacity.Settled{ID: id, Written: keyBytes, Life: ttl})
 }
 
-// DropRecord gives back what was admitted for a record that does not stay.
-func (q *Queue) DropRecord(ctx context.Context, id string) error { return q.memory.Release(ctx, id) }
+// Drop gives back what was admitted for a record that does not stay.
+func (r *Records) Drop(ctx context.Context, id string) error { return r.memory.Release(ctx, id) }

@@ -7,7 +7,11 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/llmguard/llmguard/internal/storage/seal"
 	"github.com/llmguard/llmguard/providers"
@@ -23,6 +27,15 @@ type workerSetup struct {
 	opts         Options
 	weights      string        // names opts.Weights in Redis; "" when there are none
 	replaced     chan struct{} // closed when another setup is in force
+}
+
+// settings are the pools and options in force, which Configure replaces.
+type settings struct {
+	rdb   redis.UniversalClient
+	quota *quota.Quota
+	setup atomic.Pointer[workerSetup]
+
+	configuring sync.Mutex // the quota
 }
 
 // newSetup derives a setup. Pools that are as they were before keep the scripts
@@ -53,7 +66,8 @@ func newSetup(pools []Pool, own []string, opts Options, before *workerSetup) (*w
 			case other == nil:
 				s.pools[id], s.codes[old.code] = old, old
 			case other.ID != id:
-				return nil, fmt.Errorf("queue: pool %q has the same code as %q, which was removed; rename it, or restart", other.ID, id)
+				return nil, fmt.Errorf("queue: pool %q has the same code as %q, which was removed; rename it, or restart", other.ID,
+					id)
 			}
 		}
 	}
@@ -89,8 +103,8 @@ func (s *workerSetup) weigh(weights map[string]int) error {
 
 // writeWeights writes the weights for acquire, which reads those it needs: by name, so
 // that processes of another configuration have theirs. They last while they are used.
-func (q *Queue) writeWeights(ctx context.Context, key string, weights map[string]int) error {
-	pipe := q.rdb.Pipeline()
+func (s *settings) writeWeights(ctx context.Context, key string, weights map[string]int) error {
+	pipe := s.rdb.Pipeline()
 	for part := range slices.Chunk(slices.Sorted(maps.Keys(weights)), 1000) {
 		pairs := make([]any, 0, 2*len(part))
 		for _, who := range part {
@@ -111,7 +125,8 @@ const weightsLife = time.Hour
 
 // same reports whether two pools of one id send the same to Redis.
 func (p *pool) same(other *pool) bool {
-	return p.Pool == other.Pool && reflect.DeepEqual(p.limits, other.limits) && reflect.DeepEqual(p.puts.common, other.puts.common) &&
+	return p.Pool == other.Pool && reflect.DeepEqual(p.limits, other.limits) &&
+		reflect.DeepEqual(p.puts.common, other.puts.common) &&
 		reflect.DeepEqual(p.starts.common, other.starts.common) && reflect.DeepEqual(p.finishes.common, other.finishes.common)
 }
 
@@ -125,20 +140,24 @@ func (q *Queue) Configure(pools []Pool, opts Options) error {
 		return err
 	}
 	opts = opts.withDefaults()
-	opts.Burst, opts.Lease, opts.Grace = q.opts.Burst, q.opts.Lease, q.opts.Grace // pools carry them
-	return q.change(func(before *workerSetup) (*workerSetup, error) { return newSetup(pools, before.own, opts, before) })
+	opts.Burst = q.opts.Burst
+	opts.Lease = q.opts.Lease
+	opts.Grace = q.opts.Grace // pools carry them
+	return q.settings.change(func(before *workerSetup) (*workerSetup, error) {
+		return newSetup(pools, before.own, opts, before)
+	})
 }
 
 // change puts another setup in force.
-func (q *Queue) change(from func(before *workerSetup) (*workerSetup, error)) error {
+func (s *settings) change(from func(before *workerSetup) (*workerSetup, error)) error {
 	for {
-		before := q.setup.Load()
+		before := s.setup.Load()
 		next, err := from(before)
 		if err != nil || next == before {
 			return err
 		}
-		if q.setup.CompareAndSwap(before, next) {
-			q.configureQuota()
+		if s.setup.CompareAndSwap(before, next) {
+			s.configureQuota()
 			close(before.replaced)
 			return nil
 		}
@@ -147,15 +166,15 @@ func (q *Queue) change(from func(before *workerSetup) (*workerSetup, error)) err
 
 // configureQuota gives the quota the pools in force. Of two at once the last one knows
 // what both have done.
-func (q *Queue) configureQuota() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	all := q.pools()
+func (s *settings) configureQuota() {
+	s.configuring.Lock()
+	defer s.configuring.Unlock()
+	all := s.pools()
 	pools := make([]quota.Pool, 0, len(all))
 	for _, p := range all {
 		pools = append(pools, p.quota)
 	}
-	q.quota.Configure(pools)
+	s.quota.Configure(pools)
 }
 
 // SetWeights replaces Options.Weights alone. Turns already given stay given.
@@ -163,20 +182,20 @@ func (q *Queue) SetWeights(weights map[string]int) error {
 	if err := (Options{Weights: weights}).validate(); err != nil {
 		return err
 	}
-	return q.change(func(before *workerSetup) (*workerSetup, error) {
+	return q.settings.change(func(before *workerSetup) (*workerSetup, error) {
 		next := *before
 		next.replaced = make(chan struct{})
 		return &next, next.weigh(weights)
 	})
 }
 
-func (q *Queue) now() *workerSetup { return q.setup.Load() }
+func (s *settings) now() *workerSetup { return s.setup.Load() }
 
-func (q *Queue) pools() map[string]*pool { return q.now().pools }
+func (s *settings) pools() map[string]*pool { return s.now().pools }
 
 // Pools lists the pools in force, by id.
 func (q *Queue) Pools() []Pool {
-	all := q.pools()
+	all := q.settings.pools()
 	out := make([]Pool, 0, len(all))
 	for _, id := range slices.Sorted(maps.Keys(all)) {
 		out = append(out, all[id].Pool)
@@ -184,6 +203,6 @@ func (q *Queue) Pools() []Pool {
 	return out
 }
 
-func (q *Queue) codes() map[string]*pool { return q.now().codes }
+func (s *settings) codes() map[string]*pool { return s.now().codes }
 
-func (q *Queue) seal() *seal.Ring { return q.now().opts.Seal }
+func (s *settings) seal() *seal.Ring { return s.now().opts.Seal }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"strings"
 	"testing"
+
+	"github.com/llmguard/llmguard/internal/redistest"
 )
 
 // A queue that runs takes new pools, other bounds and other numbers of handlers;
@@ -49,7 +51,7 @@ func TestConfigure(t *testing.T) {
 	w.SetConcurrency(map[string]int{"p": 2})
 	for _, pool := range []string{"p", "new", "old"} { // p has a handler besides the busy one now
 		j := e.put(e.job(pool, "acme", "quick", Async, 1))
-		eventually(t, "the job in "+pool+" succeeded", func() bool { return e.state(j) == Succeeded })
+		redistest.Eventually(t, "the job in "+pool+" succeeded", func() bool { return e.state(j) == Succeeded })
 	}
 	for range 3 {
 		<-began
@@ -62,13 +64,13 @@ func TestConfigure(t *testing.T) {
 		t.Errorf("a third job in a pool of two: %v", err)
 	}
 	close(release)
-	eventually(t, "the slow job succeeded", func() bool { return e.state(slow) == Succeeded })
+	redistest.Eventually(t, "the slow job succeeded", func() bool { return e.state(slow) == Succeeded })
 }
 
 func TestConfigureRefuses(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p"})
-	before := e.now()
+	before := e.settings.now()
 	for _, err := range []error{
 		e.Configure([]Pool{{ID: "a b"}}, Options{}),
 		e.Configure([]Pool{{ID: "p"}}, Options{OrgShare: 101}),
@@ -78,10 +80,10 @@ func TestConfigureRefuses(t *testing.T) {
 			t.Error("taken")
 		}
 	}
-	if e.now() != before {
+	if e.settings.now() != before {
 		t.Error("something has changed")
 	}
-	if err := e.Configure([]Pool{{ID: "p"}, {ID: "q"}}, Options{}); err != nil || e.pools()["p"] != before.pools["p"] {
+	if err := e.Configure([]Pool{{ID: "p"}, {ID: "q"}}, Options{}); err != nil || e.settings.pools()["p"] != before.pools["p"] {
 		t.Errorf("a pool that is as it was is another one, %v", err)
 	}
 }

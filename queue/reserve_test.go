@@ -34,7 +34,7 @@ func newTraffic(t *testing.T) *traffic {
 	}
 	e := newEnv(t, opts, pool)
 	return &traffic{
-		env: e, pc: newPacer(e.Queue, e.pools()["p"], 1), v: v, jobs: map[string]*VirtualJob{},
+		env: e, pc: newPacer(e.Queue, e.settings.pools()["p"], 1), v: v, jobs: map[string]*VirtualJob{},
 		small: map[string]time.Duration{}, ran: map[string]time.Duration{},
 	}
 }

@@ -25,11 +25,11 @@ func ResponseJob(id string) string {
 // Erase forgets an ended job of the org at once, with all that was recorded of
 // it. A job that has not ended stays.
 func (q *Queue) Erase(ctx context.Context, org, id string) error {
-	j, err := q.Job(ctx, org, id)
+	j, err := q.reader.job(ctx, org, id)
 	if err != nil || !j.State.Terminal() {
 		return err
 	}
-	p := q.pools()[j.Pool]
+	p := q.settings.pools()[j.Pool]
 	pipe := q.rdb.Pipeline()
 	pipe.Unlink(ctx, jobKey(p.ID, id))
 	pipe.Unlink(ctx, bodyKey(id))
@@ -46,7 +46,7 @@ func (q *Queue) Erase(ctx context.Context, org, id string) error {
 	for attempt := 1; attempt <= j.Attempt; attempt++ {
 		names = append(names, outBlob(id, attempt))
 	}
-	q.removeBlobs(ctx, org, names...)
+	q.contents.removeBlobs(ctx, org, names...)
 	return q.memory.Release(ctx, id)
 }
 

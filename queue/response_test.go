@@ -35,7 +35,7 @@ func TestErase(t *testing.T) {
 	if err := q.Erase(ctx, "acme", j.ID); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := q.Job(ctx, "acme", j.ID); err != nil {
+	if _, err := q.reader.job(ctx, "acme", j.ID); err != nil {
 		t.Errorf("a waiting job is forgotten: %v", err)
 	}
 	if _, err := q.Cancel(ctx, "acme", j.ID); err != nil {
@@ -47,7 +47,7 @@ func TestErase(t *testing.T) {
 	if err := q.Erase(ctx, "acme", j.ID); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := q.Job(ctx, "acme", j.ID); !errors.Is(err, ErrNotFound) {
+	if _, err := q.reader.job(ctx, "acme", j.ID); !errors.Is(err, ErrNotFound) {
 		t.Errorf("a forgotten job: %v", err)
 	}
 	if page, err := q.List(ctx, "acme", Filter{User: "alice"}, "", 10); err != nil || len(page.Jobs) != 0 {

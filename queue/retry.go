@@ -26,7 +26,7 @@ func (r *runner) repeats(c *Claim, org *guard.Org, wait time.Duration) bool {
 
 // inTime reports whether a job may still be tried again after so long.
 func (r *runner) inTime(j *Job, wait time.Duration) bool {
-	until := j.Created.Add(r.q.now().opts.RetryFor)
+	until := j.Created.Add(r.q.settings.now().opts.RetryFor)
 	if !j.Deadline.IsZero() && j.Deadline.Before(until) {
 		until = j.Deadline
 	}
@@ -38,7 +38,7 @@ func (r *runner) inTime(j *Job, wait time.Duration) bool {
 // fails.
 func (r *runner) unreached(c *Claim, why *wire.Error) Verdict {
 	rest := Verdict{Kind: Requeue, Wait: reachRest, Unused: true, Refused: true}
-	if c.Job.Class == Interactive || r.q.now().opts.RetryFor == 0 {
+	if c.Job.Class == Interactive || r.q.settings.now().opts.RetryFor == 0 {
 		return rest
 	}
 	rest.Wait = min(pause(c.Job), reachMost)

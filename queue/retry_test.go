@@ -73,13 +73,13 @@ func TestRetryCanBeCancelledAndForgotten(t *testing.T) {
 	e.at(now)
 	j := e.put(e.job("p", "acme", "alice", Async, 10))
 	e.failedOnce("p", j)
-	if n, err := e.rdb.Exists(t.Context(), e.pools()["p"].workKeys()...).Result(); err != nil || n == 0 {
+	if n, err := e.rdb.Exists(t.Context(), e.settings.pools()["p"].workKeys()...).Result(); err != nil || n == 0 {
 		t.Errorf("the pool looks as if it had no work: %d, %v", n, err)
 	}
 	if got, err := e.Cancel(t.Context(), "acme", j.ID); err != nil || got.State != Cancelled {
 		t.Fatalf("%+v, %v", got, err)
 	}
-	if n := e.rdb.Exists(t.Context(), e.pools()["p"].keys[20], e.pools()["p"].keys[11]).Val(); n != 0 {
+	if n := e.rdb.Exists(t.Context(), e.settings.pools()["p"].keys[20], e.settings.pools()["p"].keys[11]).Val(); n != 0 {
 		t.Errorf("%d of its traces stay", n)
 	}
 	now += time.Hour
@@ -102,7 +102,7 @@ func TestRetryExpiresInTime(t *testing.T) {
 	}
 	now += 2 * time.Minute
 	e.at(now)
-	e.endOverdue(t.Context())
+	e.endings.endOverdue(t.Context())
 	if got := e.state(j); got != Expired {
 		t.Errorf("it is %s, want expired", got)
 	}

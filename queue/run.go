@@ -38,7 +38,9 @@ const (
 // start, forward into the job's output, settle. The money is settled before
 // the job is called done. Scan holds the bounds requests were accepted under.
 // With a nil tracer nothing is traced.
-func NewRunner(q *Queue, g *guard.Guard, scan wire.Limits, log *slog.Logger, tracer *tracing.Tracer) func(context.Context, *Claim) Verdict {
+func NewRunner(q *Queue, g *guard.Guard, scan wire.Limits, log *slog.Logger,
+	tracer *tracing.Tracer,
+) func(context.Context, *Claim) Verdict {
 	r := &runner{q: q, g: g, scan: scan, log: log, tracer: tracer}
 	if tracer == nil {
 		return r.run
@@ -137,7 +139,8 @@ func (r *runner) attempt(c *Claim, plan *guard.Plan, q *claimedQuota) guard.Atte
 func (r *runner) record(ctx context.Context, c *Claim, call *guard.Call, v Verdict, err error) {
 	j, result := c.Job, &call.Result
 	attrs := []slog.Attr{
-		slog.String("id", call.ID), slog.String("job", j.ID), slog.Int("attempt", j.Attempt), slog.String("verdict", v.Kind.String()),
+		slog.String("id", call.ID), slog.String("job", j.ID), slog.Int("attempt", j.Attempt),
+		slog.String("verdict", v.Kind.String()),
 		slog.String("org", j.Org), slog.String("user", j.User), slog.String("key", j.Key),
 		slog.String("model", j.Model), slog.String("pool", call.Target.Pool), slog.String("outcome", string(result.Outcome)),
 		slog.Int("status", result.Status), slog.Int64("held_nano_usd", int64(call.Hold.Max.Cost)),
@@ -145,7 +148,8 @@ func (r *runner) record(ctx context.Context, c *Claim, call *guard.Call, v Verdi
 		slog.String("class", j.Class.String()), slog.Bool("stream", j.Stream),
 		slog.Int64("held_tokens", call.Hold.Max.Tokens), slog.Int64("quota_tokens", call.Quota),
 		slog.Int64("tokens", result.Usage.Input+result.Usage.Output),
-		slog.Duration("waited", call.Waited), slog.Duration("took", result.Took), slog.String("upstream_id", result.UpstreamID),
+		slog.Duration("waited", call.Waited), slog.Duration("took", result.Took),
+		slog.String("upstream_id", result.UpstreamID),
 	}
 	if err != nil {
 		attrs = append(attrs, slog.String("error", err.Error()))
@@ -277,7 +281,9 @@ func (r *runner) verdict(ctx context.Context, c *Claim, call *guard.Call, err er
 	var public *wire.Error
 	switch {
 	case errors.As(err, &failure):
-		v.Kind, v.Wait, v.Failed = Retry, pause(c.Job), true
+		v.Kind = Retry
+		v.Wait = pause(c.Job)
+		v.Failed = true
 	case err == nil && result.Refusal != nil:
 		v.Kind, v.Error = Fail, result.Refusal
 	case err == nil && (result.Ending != nil || result.Outcome == guard.Broken):
@@ -286,7 +292,8 @@ func (r *runner) verdict(ctx context.Context, c *Claim, call *guard.Call, err er
 		if v.Error == nil {
 			v.Error = wire.BadGateway("The provider's stream ended before the answer was complete", nil)
 		}
-		if endErr := c.Output().End(ctx, true, v); endErr != nil {
+		endErr := c.Output().End(ctx, true, v)
+		if endErr != nil {
 			r.log.Warn("end of a broken answer not recorded", "job", c.Job.ID, "err", endErr)
 		}
 	case err == nil:
@@ -311,7 +318,8 @@ func (r *runner) verdict(ctx context.Context, c *Claim, call *guard.Call, err er
 		}
 	case errors.As(err, &public) && result.Outcome == guard.Unsent:
 		return r.unreached(c, public)
-	case errors.As(err, &public) && result.Outcome == guard.Broken && !call.Caller.Org.KeepStarted && !c.Output().Started():
+	case errors.As(err, &public) && result.Outcome == guard.Broken && !call.Caller.Org.KeepStarted &&
+		!c.Output().Started():
 		return Verdict{Kind: Requeue, Wait: reachRest, Charged: v.Charged}
 	default:
 		v.Kind = Fail

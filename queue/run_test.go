@@ -6,6 +6,9 @@ import (
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/wire"
+	"github.com/llmguard/llmguard/providers"
+	"github.com/llmguard/llmguard/quota"
 )
 
 // TestRefusedByACap: a spend cap is of all orgs. Used up it parks the pool, for a
@@ -61,5 +64,24 @@ func TestRefusedBesideAnEnd(t *testing.T) {
 	org.leave()
 	if runs.orgs["acme"] != nil {
 		t.Error("an org without jobs is still counted")
+	}
+}
+
+// TestGrantOfAnotherPoolGoesBack: when the attempt of a job whose model moved to another pool
+// cannot start, what it took of that pool's quota is given back.
+func TestGrantOfAnotherPoolGoesBack(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t, Options{}, Pool{ID: "old"}, Pool{ID: "new", Concurrency: 1})
+	c := e.claimOne("old", e.put(e.job("old", "acme", "ann", Async, 10)))
+	c.token = "another's"
+	var runs orgRuns
+	q := &claimedQuota{queue: e.Queue, claim: c, org: runs.enter("acme")}
+	plan := &guard.Plan{Request: &wire.Request{Endpoint: wire.ChatCompletions}, Target: providers.Target{Pool: "new"}, Quota: 10}
+	call := &guard.Call{Plan: plan, ID: "call", Hold: &budget.Hold{}}
+	if err := q.Take(t.Context(), call); err == nil {
+		t.Fatal("a claim that is lost was started")
+	}
+	if n := e.rdb.ZCard(t.Context(), quota.Key("new", "slots")).Val(); n != 0 {
+		t.Errorf("%d calls have a place in the new pool, want none", n)
 	}
 }

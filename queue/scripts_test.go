@@ -79,7 +79,7 @@ func TestJobsEndedTogether(t *testing.T) {
 	for i := range 9 {
 		e.put(e.job("p", fmt.Sprintf("o%d", i%2), fmt.Sprintf("u%d", i%3), Async, 10))
 	}
-	p := e.pools()["p"]
+	p := e.settings.pools()["p"]
 	var batch []*scriptCall
 	add := func(c *Claim) {
 		args := []any{c.id, c.token, string(Succeeded), quota.AsBooked, "0", 0, "", "0", "token", c.token, "status", 200}

@@ -14,7 +14,7 @@ import (
 func TestOpenCallsAreRemembered(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p", Concurrency: 5})
-	ctx, p := t.Context(), e.pools()["p"]
+	ctx, p := t.Context(), e.settings.pools()["p"]
 	e.at(simStart)
 	for range 4 {
 		e.put(e.job("p", "acme", "bob", Batch, 10))
@@ -33,7 +33,7 @@ func TestOpenCallsAreRemembered(t *testing.T) {
 			e.at(simStart + 15*time.Second) // it renews the leases of claims that are old
 			return claims[0].Start(ctx)
 		}},
-		{"renewal of a claim", func() error { _, err := e.renew(ctx, p, []any{claims[0].id, claims[0].token}); return err }},
+		{"renewal of a claim", func() error { _, err := e.scripts.renew(ctx, p, []any{claims[0].id, claims[0].token}); return err }},
 		{"renewal of a live call", func() error { e.Quota().Step(ctx); return nil }},
 		{"take", func() error { _, err := e.Take(ctx, "p", wire.NewCallID(), Flow{"acme", "ann"}, 1); return err }},
 	} {
@@ -54,7 +54,7 @@ func TestOpenCallsAreRemembered(t *testing.T) {
 func TestLostPlacesAreTold(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p", Concurrency: 3})
-	ctx, p := t.Context(), e.pools()["p"]
+	ctx, p := t.Context(), e.settings.pools()["p"]
 	for range 6 {
 		e.put(e.job("p", "acme", "bob", Batch, 10))
 	}

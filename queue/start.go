@@ -90,6 +90,6 @@ func (c *Claim) endedEarly(ctx context.Context, state State) {
 	c.q.metrics.ended.WithLabelValues(c.p.ID, string(state)).Inc()
 	c.settle(state, state == Failed)
 	if state == Failed && c.Job.Class != Batch {
-		c.q.keepBody(ctx, c.id)
+		c.q.dead.keepBody(ctx, c.id)
 	}
 }

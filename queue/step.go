@@ -12,19 +12,19 @@ import (
 // who drive a Queue by a clock of their own, as simulations do, instead of Run.
 func (q *Queue) Step(ctx context.Context) {
 	var wg sync.WaitGroup
-	for _, part := range []func(context.Context){q.quota.Step, q.stepPresence, q.endOverdue} {
+	for _, part := range []func(context.Context){q.quota.Step, q.presence.stepPresence, q.endings.endOverdue} {
 		wg.Go(func() { part(ctx) })
 	}
 	wg.Wait()
 }
 
 // stepPresence renews presence, and tries again soon, as keepPresence does.
-func (q *Queue) stepPresence(ctx context.Context) {
+func (pr *presence) stepPresence(ctx context.Context) {
 	for range 5 {
-		if q.renewPresence(ctx) == nil || ctx.Err() != nil {
+		if pr.renewPresence(ctx) == nil || ctx.Err() != nil {
 			return
 		}
-		time.Sleep(q.opts.Grace / 15)
+		time.Sleep(pr.opts.Grace / 15)
 	}
 }
 
@@ -33,7 +33,7 @@ func (q *Queue) stepPresence(ctx context.Context) {
 func (w *Worker) Step(ctx context.Context, pool string, n int) error {
 	pc := w.steps[pool]
 	if pc == nil {
-		p, err := w.q.pool(pool)
+		p, err := w.q.settings.pool(pool)
 		if err != nil {
 			return err
 		}
@@ -44,7 +44,7 @@ func (w *Worker) Step(ctx context.Context, pool string, n int) error {
 	if err != nil {
 		return fmt.Errorf("queue: step: %w", err)
 	}
-	w.q.fetch(ctx, pc.p, got.claims)
+	w.q.contents.fetch(ctx, pc.p, got.claims)
 	for _, c := range got.claims {
 		go w.run(ctx, c)
 	}

@@ -2,7 +2,10 @@ package queue
 
 import (
 	"context"
+	"log/slog"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 const (
@@ -17,33 +20,42 @@ const (
 	spareAge = 7 * 24 * time.Hour
 )
 
+// sweeper removes blobs that no job refers to.
+type sweeper struct {
+	rdb      redis.UniversalClient
+	opts     *Options
+	log      *slog.Logger
+	settings *settings
+}
+
 // sweepBlobs deletes the blobs that nothing in Redis refers to any more: their
 // jobs have been forgotten, or were never put. One process does it at a time.
-func (q *Queue) sweepBlobs(ctx context.Context) {
-	mine, err := q.rdb.SetNX(ctx, sweepKey, "1", sweepEvery-time.Minute).Result()
+func (s *sweeper) sweepBlobs(ctx context.Context) {
+	mine, err := s.rdb.SetNX(ctx, sweepKey, "1", sweepEvery-time.Minute).Result()
 	if err == nil && mine {
 		var from time.Time
-		if from, err = q.sweepFrom(ctx); err == nil {
-			_, err = q.sweep(ctx, from, time.Now().Add(-sweepAge))
+		from, err = s.sweepFrom(ctx)
+		if err == nil {
+			_, err = s.sweep(ctx, from, time.Now().Add(-sweepAge))
 		}
 	}
 	if err != nil && ctx.Err() == nil {
-		q.log.WarnContext(ctx, "blobs of forgotten jobs not all deleted, the next sweep tries again", "err", err)
+		s.log.WarnContext(ctx, "blobs of forgotten jobs not all deleted, the next sweep tries again", "err", err)
 	}
 }
 
 // sweepFrom is the time of the oldest blob that may be swept.
-func (q *Queue) sweepFrom(ctx context.Context) (time.Time, error) {
+func (s *sweeper) sweepFrom(ctx context.Context) (time.Time, error) {
 	now := time.Now()
-	if err := q.rdb.SetNX(ctx, sinceKey, now.Unix(), 0).Err(); err != nil {
+	if err := s.rdb.SetNX(ctx, sinceKey, now.Unix(), 0).Err(); err != nil {
 		return now, err
 	}
-	seconds, err := q.rdb.Get(ctx, sinceKey).Int64()
+	seconds, err := s.rdb.Get(ctx, sinceKey).Int64()
 	if err != nil {
 		return now, err
 	}
-	spare := max(spareAge, q.opts.DeadTTL)
-	for _, p := range q.pools() {
+	spare := max(spareAge, s.opts.DeadTTL)
+	for _, p := range s.settings.pools() {
 		spare = max(spare, p.MaxAge+p.ResultTTL)
 	}
 	if since := time.Unix(seconds, 0); now.Sub(since) < spare {
@@ -54,15 +66,15 @@ func (q *Queue) sweepFrom(ctx context.Context) (time.Time, error) {
 
 // sweep deletes unreferred blobs that were written between two times, and tells
 // how many.
-func (q *Queue) sweep(ctx context.Context, from, before time.Time) (n int, err error) {
+func (s *sweeper) sweep(ctx context.Context, from, before time.Time) (n int, err error) {
 	var names []string
 	look := func() error {
-		gone, err := q.unreferred(ctx, names)
+		gone, err := s.unreferred(ctx, names)
 		if err != nil {
 			return err
 		}
 		for _, name := range gone {
-			if err := q.opts.Blobs.Remove(ctx, name); err != nil {
+			if err := s.opts.Blobs.Remove(ctx, name); err != nil {
 				return err
 			}
 			n++
@@ -70,11 +82,12 @@ func (q *Queue) sweep(ctx context.Context, from, before time.Time) (n int, err e
 		names = names[:0]
 		return nil
 	}
-	err = q.opts.Blobs.Each(ctx, blobPrefix, func(name string, at time.Time) error {
+	err = s.opts.Blobs.Each(ctx, blobPrefix, func(name string, at time.Time) error {
 		if at.Before(from) || !at.Before(before) || blobKey(name) == "" {
 			return nil
 		}
-		if names = append(names, name); len(names) < sweepBatch {
+		names = append(names, name)
+		if len(names) < sweepBatch {
 			return nil
 		}
 		return look()
@@ -86,11 +99,11 @@ func (q *Queue) sweep(ctx context.Context, from, before time.Time) (n int, err e
 }
 
 // unreferred returns those of the blobs whose keys are gone.
-func (q *Queue) unreferred(ctx context.Context, names []string) (gone []string, err error) {
+func (s *sweeper) unreferred(ctx context.Context, names []string) (gone []string, err error) {
 	if len(names) == 0 {
 		return nil, nil
 	}
-	pipe := q.rdb.Pipeline()
+	pipe := s.rdb.Pipeline()
 	for _, name := range names {
 		pipe.Exists(ctx, blobKey(name))
 	}

@@ -22,9 +22,9 @@ func TestSweep(t *testing.T) {
 		}
 		jobs = append(jobs, j)
 	}
-	e.unlinkBodies(ctx, []string{jobs[0].ID, jobs[1].ID})
+	e.contents.unlinkBodies(ctx, []string{jobs[0].ID, jobs[1].ID})
 	for _, name := range []string{outBlob(jobs[2].ID, 1), "jobs/file-1"} {
-		if err := e.writeBlob(ctx, name, []byte("x")); err != nil {
+		if err := e.contents.writeBlob(ctx, name, []byte("x")); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -36,7 +36,7 @@ func TestSweep(t *testing.T) {
 		before   time.Time
 		n, stays int
 	}{{time.Now().Add(-time.Minute), 0, 6}, {time.Now().Add(time.Minute), 4, 2}} {
-		n, err := e.sweep(ctx, time.Time{}, step.before)
+		n, err := e.sweeper.sweep(ctx, time.Time{}, step.before)
 		if got := blobsIn(t, dir); err != nil || n != step.n || len(got) != step.stays {
 			t.Errorf("%d deleted, %v, %q stay", n, err, got)
 		}
@@ -44,7 +44,7 @@ func TestSweep(t *testing.T) {
 	if got, err := e.Body(ctx, jobs[2]); err != nil || string(got) != body {
 		t.Errorf("%d bytes, %v", len(got), err)
 	}
-	e.sweepBlobs(ctx)
+	e.sweeper.sweepBlobs(ctx)
 	if e.rdb.Exists(ctx, sweepKey).Val() != 1 {
 		t.Error("others sweep at the same time")
 	}
@@ -58,7 +58,7 @@ func TestSweepSpares(t *testing.T) {
 	e := newEnv(t, o, Pool{ID: "p"})
 	ctx := t.Context()
 	name := bodyBlob(e.NewID("p"))
-	if err := e.writeBlob(ctx, name, []byte("x")); err != nil {
+	if err := e.contents.writeBlob(ctx, name, []byte("x")); err != nil {
 		t.Fatal(err)
 	}
 	old := time.Now().Add(-2 * sweepAge)
@@ -73,7 +73,7 @@ func TestSweepSpares(t *testing.T) {
 			e.rdb.Set(ctx, sinceKey, time.Now().Add(-step.since).Unix(), 0)
 		}
 		e.rdb.Del(ctx, sweepKey)
-		e.sweepBlobs(ctx)
+		e.sweeper.sweepBlobs(ctx)
 		if got := blobsIn(t, dir); len(got) != step.stays {
 			t.Errorf("%v after the first sweep %q stay", step.since, got)
 		}

@@ -54,7 +54,7 @@ func TestTakeIsAsTheLibrary(t *testing.T) {
 			if err != nil {
 				rt.Fatal(err)
 			}
-			pools[i], e.pools()[p.ID], e.codes()[p.code] = p, p, p
+			pools[i], e.settings.pools()[p.ID], e.settings.codes()[p.code] = p, p, p
 		}
 		both := func(what string, do func(p *pool, script *redis.Script) string) {
 			a, b := do(pools[0], takeScript), do(pools[1], long)
@@ -63,7 +63,7 @@ func TestTakeIsAsTheLibrary(t *testing.T) {
 			}
 		}
 		eval := func(script *redis.Script, keys []string, args ...any) string {
-			reply, err := e.eval(t.Context(), "test", script, keys, args...)
+			reply, err := e.scripts.eval(t.Context(), "test", script, keys, args...)
 			if err != nil {
 				rt.Fatal(err)
 			}
@@ -109,11 +109,11 @@ func TestTakeTakesTheShortWay(t *testing.T) {
 	e := newEnv(t, Options{}, Pool{ID: "p", RPM: 5000}, Pool{ID: "q", RPM: 5000})
 	e.at(simStart)
 	ring := func(pool string, script *redis.Script) string {
-		p := e.pools()[pool]
+		p := e.settings.pools()[pool]
 		keys := []string{p.keys[0], p.keys[1], p.keys[11], p.keys[2]}
 		for _, id := range []string{"c1", "c2"} {
 			args := append([]any{id, "o", "u", 1, 30_000_000}, p.limits...)
-			if _, err := e.eval(t.Context(), "test", script, keys, args...); err != nil {
+			if _, err := e.scripts.eval(t.Context(), "test", script, keys, args...); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -11,7 +11,7 @@ import (
 // Unpark wakes what limits have put aside of these orgs, in all pools: their limits are others
 // now. What is refused again is put aside again.
 func (q *Queue) Unpark(ctx context.Context, orgs map[string]bool) error {
-	for _, p := range q.pools() {
+	for _, p := range q.settings.pools() {
 		subjects, err := q.rdb.ZRange(ctx, p.keys[4], 0, -1).Result()
 		if err != nil {
 			return fmt.Errorf("queue: parked: %w", err)
@@ -28,7 +28,7 @@ func (q *Queue) Unpark(ctx context.Context, orgs map[string]bool) error {
 		if err := q.rdb.ZAddXX(ctx, p.keys[4], due...).Err(); err != nil {
 			return fmt.Errorf("queue: unpark: %w", err)
 		}
-		q.call(ctx, p)
+		q.wakeups.call(ctx, p)
 	}
 	return nil
 }

@@ -63,8 +63,9 @@ func NewVirtual(p Pool, o Options) (*Virtual, error) {
 	bounds := checked.bounds(o)
 	most := func(i int) int { return int(bounds[i].(int64)) }
 	return &Virtual{
-		pool: checked.Pool, opts: o, quota: newVirtualQuota(checked.Pool, o.Burst), flows: newVirtualFlows(maps.Clone(o.Weights)),
-		jobs: map[string]int{}, most: [3]int{most(0), most(2), most(4)}, probeFor: probeTime.Microseconds(),
+		pool: checked.Pool, opts: o, quota: newVirtualQuota(checked.Pool, o.Burst),
+		flows: newVirtualFlows(maps.Clone(o.Weights)),
+		jobs:  map[string]int{}, most: [3]int{most(0), most(2), most(4)}, probeFor: probeTime.Microseconds(),
 	}, nil
 }
 
@@ -183,7 +184,8 @@ func (v *Virtual) Position(now int64, j *VirtualJob) (ahead int, eta time.Durati
 	}
 	till := max(v.quota.blocked, v.flows.parkedTill(now, j))
 	p := pool{Pool: v.pool}
-	return ahead, max(p.drainTime(int64(ahead), int64(math.RoundToEven(tokens))), time.Duration(max(till-now, 0))*time.Microsecond)
+	return ahead, max(p.drainTime(int64(ahead), int64(math.RoundToEven(tokens))),
+		time.Duration(max(till-now, 0))*time.Microsecond)
 }
 
 // Acquire is what a worker's pacer asks: up to n jobs to run now, and when to ask
@@ -261,7 +263,8 @@ func (v *Virtual) Expire(now int64, j *VirtualJob) bool {
 
 func (v *Virtual) gone(now int64, j *VirtualJob) {
 	for _, name := range j.Flow.scopes() {
-		if v.jobs[name]--; v.jobs[name] <= 0 {
+		v.jobs[name]--
+		if v.jobs[name] <= 0 {
 			delete(v.jobs, name)
 		}
 	}

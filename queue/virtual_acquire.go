@@ -30,7 +30,10 @@ func (a *acquiring) run() (wait int64) {
 	q := a.quota
 	a.flows.wake(q.now)
 	waiting := int64(0)
-	for c, share := range [Batch + 1]int{Interactive: a.opts.Shares.Interactive, Async: a.opts.Shares.Async, Batch: a.opts.Shares.Batch} {
+	for c, share := range [Batch + 1]int{
+		Interactive: a.opts.Shares.Interactive, Async: a.opts.Shares.Async,
+		Batch: a.opts.Shares.Batch,
+	} {
 		if c > 0 && a.flows.classes[c].waiting > 0 {
 			a.shares[c] = int64(share)
 			waiting += int64(share)
@@ -43,7 +46,9 @@ func (a *acquiring) run() (wait int64) {
 	q.reserveNow(waiting*10, t)
 	wait, refused := a.pickAll()
 	if refused {
-		q.expected, q.share, q.head = q.now+reserveHeld, waiting*10, q.small
+		q.expected = q.now + reserveHeld
+		q.share = waiting * 10
+		q.head = q.small
 	}
 	return wait
 }
@@ -74,7 +79,9 @@ func (a *acquiring) pickAll() (wait int64, refused bool) {
 			a.pick(next)
 			continue
 		case !refused:
-			soonest, reason, refused = wait, a.why, true
+			soonest = wait
+			reason = a.why
+			refused = true
 		}
 		soonest = min(soonest, wait)
 		if !q.reserveRefused(next.job, a.why) || a.skips == mostSkips {

@@ -51,7 +51,8 @@ func (f *virtualFlows) weight(who string) float64 {
 // subjects are all that a job can be parked by, in the order of Scope and then
 // the pool.
 func subjects(org, user, lane string) [7]string {
-	k, m, flow := lane[:3], lane[3:], org+" "+user
+	k, m := lane[:3], lane[3:]
+	flow := org + " " + user
 	return [7]string{
 		ParkFlow: "u " + flow, ParkOrg: "o " + org, ParkFlowModel: "U " + flow + " " + m, ParkOrgModel: "O " + org + " " + m,
 		ParkKey: "K " + flow + " " + k, ParkKeyModel: "L " + flow + " " + k + " " + m, ParkPool: "p pool",
@@ -179,10 +180,7 @@ func (f *virtualFlows) next(c Class, skipped map[Flow]bool) (*VirtualJob, int64)
 		if !ok {
 			return nil, 0
 		}
-		user, vt, ok := "", int64(0), false
-		if users := class.users[org]; users != nil {
-			user, vt, ok = users.first()
-		}
+		user, vt, ok := class.users[org].first()
 		if !ok {
 			class.orgs.drop(org)
 			continue
@@ -273,7 +271,8 @@ func (f *virtualFlows) wakes(subject string, most int) (found, more bool) {
 		for _, user := range list[:n] {
 			f.back(Flow{org, user})
 		}
-		if f.shut[subject] = list[n:]; len(list) == n {
+		f.shut[subject] = list[n:]
+		if len(list) == n {
 			delete(f.shut, subject)
 		}
 		return true, n == most

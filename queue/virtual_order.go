@@ -59,9 +59,9 @@ func (o *order) all() []string {
 	})
 }
 
-// first returns the lowest; false when there is none.
+// first returns the lowest; false when there is none, or no order.
 func (o *order) first() (string, int64, bool) {
-	for len(o.heap) > 0 {
+	for o != nil && len(o.heap) > 0 {
 		e := o.heap[0]
 		if score, ok := o.score[e.name]; ok && score == e.score {
 			return e.name, e.score, true

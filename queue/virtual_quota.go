@@ -91,14 +91,19 @@ func (m *virtualMetric) rate() float64 {
 }
 
 func (m *virtualMetric) forget() {
-	m.sum, m.level, m.draw = 0, m.cap, 0
+	m.sum = 0
+	m.level = m.cap
+	m.draw = 0
 	m.ring, m.draws = [quotaSlots]int64{}, [quotaSlots]int64{}
 }
 
 // open moves the quota to now.
 func (q *virtualQuota) open(now int64) {
 	if q.known && now-q.last >= q.life+max(q.blocked-q.last, 0) {
-		q.known, q.blocked, q.till, q.res = false, 0, 0, nil
+		q.known = false
+		q.blocked = 0
+		q.till = 0
+		q.res = nil
 		for _, m := range q.metrics {
 			m.forget()
 			m.aside, m.live = 0, 0
@@ -109,7 +114,10 @@ func (q *virtualQuota) open(now int64) {
 		q.now = max(now, q.last)
 	}
 	from := q.slot
-	q.slot, q.waiting, q.expected, q.small = q.now/quotaSlot, q.till > q.now, 0, 0
+	q.slot = q.now / quotaSlot
+	q.waiting = q.till > q.now
+	q.expected = 0
+	q.small = 0
 	switch {
 	case !q.known:
 	case q.slot-from >= quotaSlots:
@@ -153,7 +161,8 @@ func (q *virtualQuota) fill(took int64) {
 // ringWait is the time until need of a metric's sum has left the window.
 func (q *virtualQuota) ringWait(m *virtualMetric, need int64) int64 {
 	for s := q.slot - quotaSlots + 1; s <= q.slot; s++ {
-		if need -= m.ring[s%quotaSlots]; need <= 0 {
+		need -= m.ring[s%quotaSlots]
+		if need <= 0 {
 			return (s+quotaSlots)*quotaSlot - q.now
 		}
 	}
@@ -166,7 +175,9 @@ func (q *virtualQuota) wait(tokens int64, who asker) (int64, string) {
 		return q.blocked - q.now, "blocked"
 	}
 	for _, m := range q.metrics {
-		cost, why, aside := m.cost(tokens), "rpm", 0.0
+		cost := m.cost(tokens)
+		why := "rpm"
+		aside := 0.0
 		if m.tokens {
 			why = "tpm"
 		}

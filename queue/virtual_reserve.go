@@ -47,7 +47,9 @@ func (q *virtualQuota) reserved(m *virtualMetric, cost int64, who asker) int64 {
 	if r.mode != reserveClosing {
 		return 0
 	}
-	room, took, aside := max(m.limit-r.tokens, 0), q.now-r.from, int64(0)
+	room := max(m.limit-r.tokens, 0)
+	took := q.now - r.from
+	aside := int64(0)
 	if who == askLive {
 		aside = max(min(int64(math.Floor(m.aside/micro)), room-cost), 0)
 	}
@@ -89,7 +91,9 @@ func (q *virtualQuota) reserveNow(share, live int64) {
 		if mode == reserveClosing {
 			r.over = 0
 		}
-		r.mode, r.from, r.used = mode, q.now, 0
+		r.mode = mode
+		r.from = q.now
+		r.used = 0
 	}
 }
 

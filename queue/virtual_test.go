@@ -175,7 +175,7 @@ func (w *twins) acquire(ctx context.Context) error {
 	if got.why != why || got.wait != wait && !(got.wait < 0 && wait < 0) || !slices.Equal(real, virtual) {
 		return fmt.Errorf("acquire %d: %v %s %v, virtually %v %s %v", n, got.wait, got.why, real, wait, why, virtual)
 	}
-	w.fetch(ctx, w.p, got.claims)
+	w.contents.fetch(ctx, w.p, got.claims)
 	for i, c := range got.claims {
 		if c.ctx = ctx; c.unread != nil {
 			return c.unread

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -60,15 +62,26 @@ type Watch struct {
 	room    int64 // of the event handed out last
 }
 
+// presence keeps the places of callers who wait at this process.
+type presence struct {
+	opts     *Options
+	log      *slog.Logger
+	settings *settings
+	scripts  *scripts
+
+	mu      sync.Mutex
+	waiting map[*Watch]struct{} // watches that keep a caller's presence
+}
+
 // Watch opens a watch of a job. While that of an interactive job is open its
 // caller counts as present. Close it.
 func (q *Queue) Watch(ctx context.Context, j *Job) *Watch {
 	w := q.Follow(j)
 	if j.Class == Interactive {
-		q.mu.Lock()
-		q.waiting[w] = struct{}{}
-		q.mu.Unlock()
-		_ = q.keep(ctx, q.pools()[j.Pool], []any{j.ID}, q.opts.Grace) // put has said so already
+		q.presence.mu.Lock()
+		q.presence.waiting[w] = struct{}{}
+		q.presence.mu.Unlock()
+		_ = q.presence.keep(ctx, q.settings.pools()[j.Pool], []any{j.ID}, q.opts.Grace) // put has said so already
 	}
 	return w
 }
@@ -98,9 +111,9 @@ func (w *Watch) Close() {
 		w.giveBack()
 	}
 	w.queue = nil
-	w.q.mu.Lock()
-	delete(w.q.waiting, w)
-	w.q.mu.Unlock()
+	w.q.presence.mu.Lock()
+	delete(w.q.presence.waiting, w)
+	w.q.presence.mu.Unlock()
 }
 
 // Next returns the next event, waiting for it. After the terminal state it
@@ -165,8 +178,10 @@ func (w *Watch) look(ctx context.Context) error {
 	const most = 64 // entries of some 4 KB, which a slow reader keeps in memory
 	var record *redis.SliceCmd
 	var output *redis.XMessageSliceCmd
-	key, attempt, last := jobKey(w.job.Pool, w.job.ID), w.attempt, w.far.last
-	err := w.q.reads.exec(ctx, func(pipe redis.Pipeliner) {
+	key := jobKey(w.job.Pool, w.job.ID)
+	attempt := w.attempt
+	last := w.far.last
+	err := w.q.reader.reads.exec(ctx, func(pipe redis.Pipeliner) {
 		record = pipe.HMGet(ctx, key, "state", "attempt")
 		if attempt > 0 {
 			output = pipe.XRangeN(ctx, outKey(w.job.ID, attempt), "("+last, "+", most)
@@ -200,7 +215,7 @@ func (w *Watch) look(ctx context.Context) error {
 	}
 	full := false
 	if output != nil {
-		events, far, err := w.q.outputEvents(ctx, w.job.Org, w.job.ID, w.attempt, output.Val(), w.far)
+		events, far, err := w.q.contents.outputEvents(ctx, w.job.Org, w.job.ID, w.attempt, output.Val(), w.far)
 		if err != nil {
 			return err
 		}
@@ -221,8 +236,8 @@ func (w *Watch) changed(state State) {
 
 // keepPresence renews the presence of this process's callers until ctx is done, and where
 // that fails much sooner, so that they are known again when Redis is back.
-func (q *Queue) keepPresence(ctx context.Context) {
-	rest := time.NewTimer(q.opts.Grace / 3)
+func (pr *presence) keepPresence(ctx context.Context) {
+	rest := time.NewTimer(pr.opts.Grace / 3)
 	defer rest.Stop()
 	for {
 		select {
@@ -230,35 +245,35 @@ func (q *Queue) keepPresence(ctx context.Context) {
 			return
 		case <-rest.C:
 		}
-		if q.renewPresence(ctx) == nil {
-			rest.Reset(q.opts.Grace / 3)
+		if pr.renewPresence(ctx) == nil {
+			rest.Reset(pr.opts.Grace / 3)
 		} else {
-			rest.Reset(q.opts.Grace / 15)
+			rest.Reset(pr.opts.Grace / 15)
 		}
 	}
 }
 
 // renewPresence tells the pools that this process's callers still wait.
-func (q *Queue) renewPresence(ctx context.Context) error {
+func (pr *presence) renewPresence(ctx context.Context) error {
 	ids := make(map[string][]any)
-	q.mu.Lock()
-	for w := range q.waiting {
+	pr.mu.Lock()
+	for w := range pr.waiting {
 		ids[w.job.Pool] = append(ids[w.job.Pool], w.job.ID)
 	}
-	q.mu.Unlock()
+	pr.mu.Unlock()
 	var failed error
 	for pool, list := range ids {
-		failed = errors.Join(failed, q.keep(ctx, q.pools()[pool], list, q.opts.Grace))
+		failed = errors.Join(failed, pr.keep(ctx, pr.settings.pools()[pool], list, pr.opts.Grace))
 	}
 	return failed
 }
 
 // keep extends the presence of the callers of jobs, a thousand per call.
-func (q *Queue) keep(ctx context.Context, p *pool, ids []any, d time.Duration) error {
+func (pr *presence) keep(ctx context.Context, p *pool, ids []any, d time.Duration) error {
 	for batch := range slices.Chunk(ids, 1000) {
 		args := append([]any{d.Microseconds()}, batch...)
-		if _, err := q.eval(ctx, "present", presentScript, p.keys[8:9], args...); err != nil {
-			q.log.WarnContext(ctx, "presence renewal failed, retrying", "pool", p.ID, "err", err)
+		if _, err := pr.scripts.eval(ctx, "present", presentScript, p.keys[8:9], args...); err != nil {
+			pr.log.WarnContext(ctx, "presence renewal failed, retrying", "pool", p.ID, "err", err)
 			return err
 		}
 	}

@@ -70,12 +70,15 @@ func (w *Worker) Run(ctx context.Context) error {
 	defer abort(nil)
 	keepCtx, stopKeeping := context.WithCancel(runCtx)
 	defer stopKeeping()
-	s := &workerPool{w: w, ctx: ctx, runCtx: runCtx, keepCtx: keepCtx, crews: map[string]*poolWorkers{}, told: map[string]bool{}}
+	s := &workerPool{
+		w: w, ctx: ctx, runCtx: runCtx, keepCtx: keepCtx, crews: map[string]*poolWorkers{},
+		told: map[string]bool{},
+	}
 	s.set()
 	s.background.Go(func() { w.keep(keepCtx) })
 	s.background.Go(func() {
-		w.q.dropTickets(keepCtx)
-		every(keepCtx, ticketsEvery, w.q.dropTickets)
+		w.q.endings.dropTickets(keepCtx)
+		every(keepCtx, ticketsEvery, w.q.endings.dropTickets)
 	})
 	s.watch()
 	late := time.AfterFunc(w.opts.ShutdownTimeout, func() { abort(ErrShutdown) })
@@ -140,7 +143,7 @@ func (w *Worker) run(ctx context.Context, c *Claim) {
 	}
 	switch {
 	case c.done && c.away:
-		w.q.dropBlob(end, c.Job.Org, c.id)
+		w.q.contents.dropBlob(end, c.Job.Org, c.id)
 	case c.done:
 		w.mu.Lock()
 		w.done[c.id] = struct{}{}
@@ -220,8 +223,9 @@ func (w *Worker) renewAll(ctx context.Context) bool {
 		for _, c := range claims {
 			pairs = append(pairs, c.id, c.token)
 		}
-		letters, err := w.q.renew(ctx, p, pairs)
-		if all = all && err == nil; err != nil && ctx.Err() == nil {
+		letters, err := w.q.scripts.renew(ctx, p, pairs)
+		all = all && err == nil
+		if err != nil && ctx.Err() == nil {
 			w.q.log.WarnContext(ctx, "claims not renewed, will retry", "pool", p.ID, "err", err)
 		}
 		for i := range letters {
@@ -249,7 +253,7 @@ func (w *Worker) forgetBodies(ctx context.Context) {
 	clear(w.done)
 	w.kept = nil
 	w.mu.Unlock()
-	w.q.unlinkBodies(ctx, ids)
+	w.q.contents.unlinkBodies(ctx, ids)
 	for part := range slices.Chunk(kept, settleMost) {
 		if err := w.q.memory.Settle(ctx, part...); err != nil {
 			w.q.log.DebugContext(ctx, "memory of ended jobs not settled, will retry", "err", err)

@@ -69,7 +69,7 @@ func (s *workerPool) watch() {
 // set gives every pool the crew it is to have. Pools that left the setup keep
 // theirs. The jobs of a crew that is replaced go on.
 func (s *workerPool) set() {
-	s.setup = s.w.q.now()
+	s.setup = s.w.q.settings.now()
 	pools := s.setup.pools
 	for _, id := range slices.Sorted(maps.Keys(pools)) {
 		most, old := s.w.handlers(id), s.crews[id]

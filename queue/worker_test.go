@@ -43,7 +43,7 @@ func TestClaimsOfADeadWorkerRunOnceMore(t *testing.T) {
 		return noop(ctx, c)
 	}, WorkerOptions{})
 	for i, j := range jobs {
-		eventually(t, "job succeeded", func() bool { return e.state(j) == Succeeded })
+		redistest.Eventually(t, "job succeeded", func() bool { return e.state(j) == Succeeded })
 		got, _ := e.Job(t.Context(), "acme", j.ID)
 		want := 1
 		if i == 0 {
@@ -97,8 +97,8 @@ func TestLostCallsAreHealed(t *testing.T) {
 	}
 	e := newEnv(t, Options{}, pools...)
 	e.run(noop, WorkerOptions{})
-	eventually(t, "pools quiet", func() bool {
-		for _, p := range e.pools() {
+	redistest.Eventually(t, "pools quiet", func() bool {
+		for _, p := range e.settings.pools() {
 			if !p.quiet() {
 				return false
 			}
@@ -107,12 +107,12 @@ func TestLostCallsAreHealed(t *testing.T) {
 	})
 	proxy := envOn(t, e.srv, Options{}, pools...)
 	var jobs []*Job
-	for _, p := range proxy.pools() {
+	for _, p := range proxy.settings.pools() {
 		p.puts.common[len(p.puts.common)-1] = "nobody listens"
 		jobs = append(jobs, proxy.put(proxy.job(p.ID, "acme", "ann", Async, 10)))
 	}
 	for _, j := range jobs {
-		eventually(t, "job succeeded", func() bool { return e.state(j) == Succeeded })
+		redistest.Eventually(t, "job succeeded", func() bool { return e.state(j) == Succeeded })
 	}
 }
 
@@ -121,7 +121,7 @@ func TestLostCallsAreHealed(t *testing.T) {
 func TestLostTicketsAreHealed(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p"})
-	e.pools()["p"].puts.common[len(e.pools()["p"].puts.common)-1] = "nobody listens"
+	e.settings.pools()["p"].puts.common[len(e.settings.pools()["p"].puts.common)-1] = "nobody listens"
 	old := asynq.NewClientFromRedisClient(e.rdb)
 	var jobs []*Job
 	for range 3 {
@@ -132,9 +132,9 @@ func TestLostTicketsAreHealed(t *testing.T) {
 	}
 	e.run(noop, WorkerOptions{})
 	for _, j := range jobs {
-		eventually(t, "job succeeded", func() bool { return e.state(j) == Succeeded })
+		redistest.Eventually(t, "job succeeded", func() bool { return e.state(j) == Succeeded })
 	}
-	eventually(t, "tickets gone", func() bool { return len(e.rdb.Keys(t.Context(), "asynq:*p*").Val()) == 0 })
+	redistest.Eventually(t, "tickets gone", func() bool { return len(e.rdb.Keys(t.Context(), "asynq:*p*").Val()) == 0 })
 }
 
 func TestPanicCountsAsAttempt(t *testing.T) {
@@ -150,7 +150,7 @@ func TestPanicCountsAsAttempt(t *testing.T) {
 		panic("poison")
 	}, WorkerOptions{})
 	poison := e.put(e.job("p", "acme", "ann", Async, 10))
-	eventually(t, "poison ended", func() bool { return e.state(poison) == Failed })
+	redistest.Eventually(t, "poison ended", func() bool { return e.state(poison) == Failed })
 	got, _ := e.Job(t.Context(), "acme", poison.ID)
 	if got.Code != "attempts_exhausted" || got.Tries != 2 || got.Attempt != 1 {
 		t.Errorf("job is %+v", got)
@@ -255,7 +255,7 @@ func TestRedisRestartMidDrain(t *testing.T) {
 		put = append(put, j)
 	}
 	for _, j := range put {
-		eventually(t, "job succeeded", func() bool {
+		redistest.Eventually(t, "job succeeded", func() bool {
 			got, err := e.Job(t.Context(), j.Org, j.ID)
 			return err == nil && got.State == Succeeded
 		})
@@ -321,5 +321,5 @@ func TestParkedJobRunsAtItsWake(t *testing.T) {
 		return noop(ctx, c)
 	}, WorkerOptions{})
 	j := e.put(e.job("p", "acme", "ann", Async, 10))
-	eventually(t, "job succeeded", func() bool { return e.state(j) == Succeeded })
+	redistest.Eventually(t, "job succeeded", func() bool { return e.state(j) == Succeeded })
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/base32"
+	"errors"
 	"net/http"
 	"strconv"
 	"strings"
@@ -25,7 +26,8 @@ type Head struct {
 
 // refused reports whether the provider turned the request away for now.
 func (a *Head) refused() bool {
-	return a.Status == http.StatusTooManyRequests || a.Status == http.StatusServiceUnavailable || a.Status == wire.StatusOverloaded
+	return a.Status == http.StatusTooManyRequests || a.Status == http.StatusServiceUnavailable ||
+		a.Status == wire.StatusOverloaded
 }
 
 // How often this process reports to the others what it sees, when nothing is new:
@@ -81,12 +83,27 @@ func (q *Quota) Observe(ctx context.Context, poolID string, a Head) (time.Durati
 	if err != nil {
 		return 0, err
 	}
+	rest, err := q.observe(ctx, p, a)
+	if !a.refused() || err == nil && rest > 0 {
+		return rest, err
+	}
+	rest = max(rest, leastRest)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leastRest)
+	defer cancel()
+	return rest, errors.Join(err, q.Block(ctx, poolID, rest))
+}
+
+// leastRest is how long a pool rests when the provider refuses without a time, or when Redis
+// did not take what it said, and how long the pool's block may then take.
+const leastRest = time.Second
+
+func (q *Quota) observe(ctx context.Context, p *pool, a Head) (time.Duration, error) {
 	limits := wire.ParseRateLimits(a.Header, time.Now())
 	if p.FixedQuota {
 		none := wire.RateLimit{Limit: -1, Remaining: -1, Reset: -1}
 		limits = wire.RateLimits{Requests: none, Tokens: none}
 	}
-	if !q.reports.due(poolID, &a, limits) {
+	if !q.reports.due(p.ID, &a, limits) {
 		return 0, nil
 	}
 	if a.Within > 0 { // here and not before: a timer for every answer would be one too many

@@ -107,6 +107,7 @@ func (a *Prefetched) giveBack(ctx context.Context) {
 	}
 	a.q.metrics.grants.WithLabelValues(a.pool.ID, "dropped").Inc()
 	if err := a.q.Give(ctx, a.grant, true); err != nil {
-		a.q.log.WarnContext(ctx, "quota that was requested ahead is not given back; its lease frees it", "pool", a.pool.ID, "err", err)
+		a.q.log.WarnContext(ctx, "quota that was requested ahead is not given back; its lease frees it", "pool", a.pool.ID,
+			"err", err)
 	}
 }

@@ -87,17 +87,6 @@ func (r *rig) fits(id string) bool {
 // open lists the calls that have a placr.
 func (r *rig) open() []string { return r.rdb.ZRange(r.t.Context(), Key("p", "slots"), 0, -1).Val() }
 
-func eventually(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	for range 6000 {
-		if is() {
-			return
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-	t.Fatalf("never: %s", what)
-}
-
 // TestAskIsTake: what was asked for ahead is granted as by Take, once.
 func TestAskIsTake(t *testing.T) {
 	t.Parallel()
@@ -181,7 +170,7 @@ func TestAskLost(t *testing.T) {
 		if _, err := r.ask(t.Context(), "a").Wait(t.Context(), time.Minute); !errors.Is(err, io.EOF) {
 			t.Errorf("%s is lost: %v", what, err)
 		}
-		eventually(t, "the quota is back when "+what+" is lost", func() bool { return r.fits("b") })
+		redistest.Eventually(t, "the quota is back when "+what+" is lost", func() bool { return r.fits("b") })
 	}
 }
 
@@ -199,7 +188,7 @@ func TestAskLate(t *testing.T) {
 	if err := srv.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the quota is back", func() bool { return r.fits("b") })
+	redistest.Eventually(t, "the quota is back", func() bool { return r.fits("b") })
 
 	r, _ = start(t, narrow, nil)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -211,7 +200,7 @@ func TestAskLate(t *testing.T) {
 	if _, err := a.Wait(ctx, time.Minute); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
-	eventually(t, "the quota is back", func() bool { return r.fits("b") })
+	redistest.Eventually(t, "the quota is back", func() bool { return r.fits("b") })
 }
 
 // stalled lets the first script wait, and tells when a grant has been given back.

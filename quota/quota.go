@@ -175,7 +175,9 @@ func (q *Quota) clock() string {
 }
 
 // eval runs a script; the test clock, usually empty, is its first argument.
-func (q *Quota) eval(ctx context.Context, name string, script *redis.Script, keys []string, args ...any) (string, error) {
+func (q *Quota) eval(ctx context.Context, name string, script *redis.Script, keys []string,
+	args ...any,
+) (string, error) {
 	reply, err := script.Run(ctx, q.opts.Scripts, keys, append([]any{q.clock()}, args...)...).Text()
 	if err != nil {
 		return "", fmt.Errorf("quota: %s: %w", name, err)

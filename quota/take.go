@@ -161,7 +161,8 @@ func (q *Quota) returnLost(ctx context.Context, g *Grant) {
 	ctx = context.WithoutCancel(ctx)
 	q.returns.Go(func() {
 		if err := q.Give(ctx, g, true); err != nil {
-			q.log.WarnContext(ctx, "a grant whose reply was lost is not given back; its lease frees it", "pool", g.Pool, "err", err)
+			q.log.WarnContext(ctx, "a grant whose reply was lost is not given back; its lease frees it", "pool", g.Pool, "err",
+				err)
 		}
 	})
 }

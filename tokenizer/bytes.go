@@ -29,7 +29,9 @@ func (m byteMerge) with(rank, left, right uint64, group uint32) byteMerge {
 // for the bytes at its ends.
 func (v *vocab) addToken(token []byte, made, left, right uint32) {
 	v.chars.addToken(token, made, v.info[left>>groupBits].size(), v.info[right>>groupBits].size())
-	first, last, rank := token[0], token[len(token)-1], uint64(made>>groupBits)
+	first := token[0]
+	last := token[len(token)-1]
+	rank := uint64(made >> groupBits)
 	if len(token) == 2 {
 		m := &v.bytes[int(first)<<8|int(last)]
 		*m = m.with(rank, m.left(), m.right(), made&(1<<groupBits-1))
@@ -79,7 +81,9 @@ func (w *wideChars) addToken(token []byte, made uint32, leftSize, rightSize int)
 // wide returns the token of the character of three bytes at p[i] if they merge
 // whatever is around them, else 0. before is what happens where it starts.
 func (v *vocab) wide(p []byte, i int, before byteMerge) uint32 {
-	a, b, c := p[i], p[i+1], p[i+2]
+	a := p[i]
+	b := p[i+1]
+	c := p[i+2]
 	made := v.chars.tokens[wideAt(a, b, c)]
 	if made == 0 || (b^0x80)|(c^0x80) >= 0x40 {
 		return 0
@@ -117,7 +121,8 @@ func (v *vocab) seed(tokens []uint32, p []byte) int {
 		}
 		if p[i]>>4 == 0xE && i+2 < len(p) {
 			if token := v.wide(p, i, before); token != 0 {
-				if tokens[n], before = token, noByteMerge; i+3 < len(p) {
+				tokens[n], before = token, noByteMerge
+				if i+3 < len(p) {
 					before = v.bytes[int(p[i+2])<<8|int(p[i+3])]
 				}
 				i += 3

@@ -224,7 +224,8 @@ func (a *asciiTable) digits(p []byte) int {
 // punctuation is that of the splitter for a run whose first byte is before p[n].
 func (a *asciiTable) punctuation(p []byte, n int) int {
 	for a.class[p[n]] == 0 {
-		if n++; n == 16 {
+		n++
+		if n == 16 {
 			return 0
 		}
 	}
@@ -232,7 +233,8 @@ func (a *asciiTable) punctuation(p []byte, n int) int {
 		return 0
 	}
 	for p[n] == '\n' || p[n] == '\r' || p[n] == '/' && !a.cl100k {
-		if n++; n == 16 {
+		n++
+		if n == 16 {
 			return 0
 		}
 	}
@@ -250,7 +252,8 @@ func (a *asciiTable) blank(p []byte) int {
 			}
 			break
 		}
-		if n++; n == 16 {
+		n++
+		if n == 16 {
 			return 0
 		}
 		if c&newline != 0 {

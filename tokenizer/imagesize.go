@@ -139,7 +139,8 @@ func webpSize(b []byte) (w, h int) {
 		var part box
 		switch string(chunk[:4]) {
 		case "VP8 ", "VP8L":
-			if part.w, part.h = webpPicture(chunk); part != (box{w: canvas.w, h: canvas.h}) {
+			part.w, part.h = webpPicture(chunk)
+			if part != (box{w: canvas.w, h: canvas.h}) {
 				return 0, 0
 			}
 			return canvas.w, canvas.h

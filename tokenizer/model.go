@@ -15,9 +15,11 @@ func EncodingFor(model string) Encoding {
 	case name == "gpt-4", hasAnyPrefix(name, "gpt-4-", "gpt-4_", "gpt-4v", "gpt-3.5", "gpt-35", "text-embedding-"),
 		is(name, "davinci-002"), is(name, "babbage-002"):
 		return CL100k
-	case hasAnyPrefix(name, "text-davinci-002", "text-davinci-003", "text-davinci-edit", "code-davinci", "code-cushman", "davinci-codex", "cushman-codex"):
+	case hasAnyPrefix(name, "text-davinci-002", "text-davinci-003", "text-davinci-edit", "code-davinci", "code-cushman",
+		"davinci-codex", "cushman-codex"):
 		return P50k
-	case hasAnyPrefix(name, "text-davinci", "text-curie", "text-babbage", "text-ada", "text-similarity-", "text-search-", "code-search-"),
+	case hasAnyPrefix(name, "text-davinci", "text-curie", "text-babbage", "text-ada", "text-similarity-", "text-search-",
+		"code-search-"),
 		is(name, "davinci"), is(name, "curie"), is(name, "babbage"), is(name, "ada"), is(name, "gpt2"), is(name, "gpt-2"):
 		return R50k
 	default:

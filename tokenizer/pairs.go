@@ -84,7 +84,8 @@ var errNoSeed = errors.New("no perfect hash of the pairs")
 func newPairTable(pairs []uint64, groups []uint32, s *slab) (pairTable, error) {
 	t := pairTable{maybe: &carve[filter](s, 1)[0]}
 	for i, g := range groups {
-		if t.groups[g].slots++; g == 0 {
+		t.groups[g].slots++
+		if g == 0 {
 			t.maybe.add(pairs[i] >> tokenBits * mixer)
 		}
 	}

@@ -40,7 +40,8 @@ func (v *vocab) mergeScan(tokens *[scanMax]uint32, ranks *[scanMax]uint64, n int
 		tokens[at] = token
 		live &^= 1 << next
 		ranks[next], ranks[at] = nothing, nothing
-		if rest &= rest - 1; rest != 0 {
+		rest &= rest - 1
+		if rest != 0 {
 			right := tokens[bits.TrailingZeros64(rest)&(scanMax-1)]
 			ranks[at] = uint64(v.pairs.merge(token, right))<<32 | at
 		}
@@ -54,10 +55,16 @@ func (v *vocab) mergeScan(tokens *[scanMax]uint32, ranks *[scanMax]uint64, n int
 // lowest returns the least of the first n of ranks, to a multiple of four. Four
 // minima, so that none waits for the one before, and without a branch.
 func lowest(ranks *[scanMax]uint64, n int) uint64 {
-	a, b, c, d := ranks[0], ranks[1], ranks[2], ranks[3]
+	a := ranks[0]
+	b := ranks[1]
+	c := ranks[2]
+	d := ranks[3]
 	for i := 4; i < n; i += 4 {
 		r := (*[4]uint64)(ranks[i&(scanMax-4):])
-		a, b, c, d = lesser(a, r[0]), lesser(b, r[1]), lesser(c, r[2]), lesser(d, r[3])
+		a = lesser(a, r[0])
+		b = lesser(b, r[1])
+		c = lesser(c, r[2])
+		d = lesser(d, r[3])
 	}
 	return lesser(lesser(a, b), lesser(c, d))
 }

@@ -179,7 +179,9 @@ func (t *classTable) punctuation(s []byte, k int, slash bool) (end int, open boo
 // line end if it has one; else all of it before the end of the text, all but
 // its last character before anything else.
 func (t *classTable) blank(s []byte, i int) (end int, open bool) {
-	k, last, lineEnd := i, i, -1
+	k := i
+	last := i
+	lineEnd := -1
 	for k < len(s) {
 		c, w := t.at(s, k)
 		if c&space == 0 {

@@ -115,7 +115,8 @@ func newVocab(sp spec) (*vocab, error) {
 		b.addMember(token)
 		start = ends[rank]
 	}
-	if b.vocab.pairs, err = newPairTable(b.found, b.group, b.slab); err != nil {
+	b.vocab.pairs, err = newPairTable(b.found, b.group, b.slab)
+	if err != nil {
 		return nil, fmt.Errorf("%s: %w", sp.file, err)
 	}
 	b.trie = newTrie(blob, ends, b.prefix, b.slab)
@@ -138,7 +139,8 @@ func parseRanks(raw []byte, tokens int) (blob []byte, ends []uint32, err error) 
 			return nil, nil, fmt.Errorf("line %d: want rank %d, have %q", len(ends)+1, len(ends), line)
 		}
 		before := len(blob)
-		if blob, err = base64.StdEncoding.AppendDecode(blob, code); err != nil {
+		blob, err = base64.StdEncoding.AppendDecode(blob, code)
+		if err != nil {
 			return nil, nil, fmt.Errorf("line %d: %w", len(ends)+1, err)
 		}
 		if n := len(blob) - before; n == 0 || (n == 1) != (len(ends) < 256) {

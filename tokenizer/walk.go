@@ -37,7 +37,8 @@ func (c *codec) beside(a, b uint32, memo *besideMemo) bool {
 		return *slot&2 != 0
 	}
 	ok := c.compatible(a, b)
-	if *slot = tag; ok {
+	*slot = tag
+	if ok {
 		*slot |= 2
 	}
 	return ok
@@ -54,20 +55,24 @@ func (v *vocab) compatible(a, b uint32) bool {
 		}
 		if a > b {
 			limit = a
-			if a = v.info[a>>groupBits].right(); a != limit {
+			a = v.info[a>>groupBits].right()
+			if a != limit {
 				continue
 			}
 			limit = b + 1
-			if b = v.info[b>>groupBits].left(); b+1 == limit {
+			b = v.info[b>>groupBits].left()
+			if b+1 == limit {
 				return true
 			}
 		} else {
 			limit = b + 1 // on ties the left pair merges first
-			if b = v.info[b>>groupBits].left(); b+1 != limit {
+			b = v.info[b>>groupBits].left()
+			if b+1 != limit {
 				continue
 			}
 			limit = a
-			if a = v.info[a>>groupBits].right(); a == limit {
+			a = v.info[a>>groupBits].right()
+			if a == limit {
 				return true
 			}
 		}
@@ -85,12 +90,15 @@ type walker struct {
 // up with false on the few texts that lead it astray too often.
 func (c *codec) walk(p []byte, w *walker) (int, bool) {
 	stack := w.stack[:0]
-	pos, last, marked := 0, none, false
+	pos := 0
+	last := none
+	marked := false
 	token, size := c.trie.longest(p)
 	budget := 4*len(p) + 256
 	for {
 		end := pos + size
-		if budget--; budget < 0 {
+		budget--
+		if budget < 0 {
 			break
 		}
 		if w.dead[end>>6]&(1<<(end&63)) == 0 && (last == none || c.beside(last, token, &w.beside)) {

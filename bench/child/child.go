@@ -74,7 +74,9 @@ func Start(ctx context.Context, c Command) (*Process, error) {
 }
 
 // WaitFor tries until ready succeeds, the process ends or patience is over.
-func (p *Process) WaitFor(ctx context.Context, patience time.Duration, ready func(ctx context.Context, addr string) error) error {
+func (p *Process) WaitFor(ctx context.Context, patience time.Duration,
+	ready func(ctx context.Context, addr string) error,
+) error {
 	deadline := time.Now().Add(patience)
 	for {
 		err := ready(ctx, p.Addr)

@@ -25,7 +25,8 @@ func (h Held) Less(before Held) Held {
 }
 
 func (h Held) String() string {
-	return fmt.Sprintf("%.1f MB RSS (%.1f MB anonymous), %d connections to Redis", float64(h.RSS)*1024/1e6, float64(h.Anonymous)*1024/1e6, h.Connections)
+	return fmt.Sprintf("%.1f MB RSS (%.1f MB anonymous), %d connections to Redis", float64(h.RSS)*1024/1e6,
+		float64(h.Anonymous)*1024/1e6, h.Connections)
 }
 
 // Held reads what the process holds, of connections those to an address of
@@ -59,7 +60,8 @@ func connections(dir, addr string) (n int, err error) {
 		return 0, err
 	}
 	ip := to.Addr().As4()
-	remote := fmt.Sprintf("%s:%04X", strings.ToUpper(hex.EncodeToString(binary.LittleEndian.AppendUint32(nil, binary.BigEndian.Uint32(ip[:])))), to.Port())
+	remote := fmt.Sprintf("%s:%04X",
+		strings.ToUpper(hex.EncodeToString(binary.LittleEndian.AppendUint32(nil, binary.BigEndian.Uint32(ip[:])))), to.Port())
 	file, err := os.Open(dir + "net/tcp")
 	if err != nil {
 		return 0, err

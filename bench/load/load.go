@@ -110,7 +110,8 @@ func arrive(ctx context.Context, p Plan, from time.Time, arrivals chan<- time.Ti
 	next := time.Now()
 	for {
 		next = next.Add(time.Duration(rng.ExpFloat64() / p.Rate * float64(time.Second)))
-		if sleepUntil(ctx, next); ctx.Err() != nil {
+		sleepUntil(ctx, next)
+		if ctx.Err() != nil {
 			return dropped
 		}
 		select {
@@ -140,7 +141,8 @@ type caller struct {
 func newCaller(p *Plan, number uint64, from, to time.Time) *caller {
 	return &caller{
 		plan: p, bodies: newBodies(p.Prompt, p.Seed<<16+number), from: from, to: to,
-		head: fmt.Appendf(nil, "POST /v1/chat/completions HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: ", p.Addr, p.Key),
+		head: fmt.Appendf(nil, "POST /v1/chat/completions HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer "+
+			"%s\r\nContent-Type: application/json\r\nContent-Length: ", p.Addr, p.Key),
 	}
 }
 

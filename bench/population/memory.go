@@ -45,7 +45,8 @@ func (s *simulation) memory(ctx context.Context, r *Result) error {
 				users += sizes[i].Val()
 			}
 		}
-		if cursor = next; cursor == 0 {
+		cursor = next
+		if cursor == 0 {
 			break
 		}
 	}

@@ -96,7 +96,8 @@ func Median(ctx context.Context, rdb *redis.Client, c Config, rounds int) (Resul
 	runs := make([]Result, rounds)
 	for i := range runs {
 		var err error
-		if runs[i], err = Run(ctx, rdb, c); err != nil {
+		runs[i], err = Run(ctx, rdb, c)
+		if err != nil {
 			return Result{}, err
 		}
 	}

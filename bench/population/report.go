@@ -9,7 +9,8 @@ import (
 // Print writes results as a table, one line each.
 func Print(w io.Writer, results []Result) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "limits\torgs\tcalls go\tholds/s\tsettles/s\tholds/core s\tsettles/core s\tactive\tB/user\tB/tombstone\tB/entry\tB in/call\tB out/call\t")
+	fmt.Fprintln(t, "limits\torgs\tcalls go\tholds/s\tsettles/s\tholds/core s\tsettles/core "+
+		"s\tactive\tB/user\tB/tombstone\tB/entry\tB in/call\tB out/call\t")
 	for _, r := range results {
 		way := "one by one"
 		if r.Pipelined {

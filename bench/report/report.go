@@ -143,7 +143,8 @@ func (t *Table) Benchstat(w io.Writer) error {
 		if s.Calls == 0 {
 			continue
 		}
-		fmt.Fprintf(&b, "BenchmarkCall/prompt=%s/target=%s %d %.0f ns/op %.2f cpu-us/op %.2f redis-us/op %.0f p50-ns %.0f p99-ns %.0f calls/s\n",
+		fmt.Fprintf(&b, "BenchmarkCall/prompt=%s/target=%s %d %.0f ns/op %.2f cpu-us/op %.2f redis-us/op %.0f p50-ns %.0f "+
+			"p99-ns %.0f calls/s\n",
 			slug(s.Cell), slug(s.Target), s.Calls, 1e9/s.PerSecond, micros(s.CPU), micros(s.Redis),
 			float64(s.P50), float64(s.P99), s.PerSecond)
 	}

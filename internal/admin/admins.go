@@ -52,10 +52,7 @@ type adminPatch struct {
 
 func (c *call) viewAdmin(id string, a tenants.Admin) Admin {
 	v := Admin{ID: id, Name: a.Name, Last4: a.Last4, ReadOnly: a.ReadOnly, Disabled: a.Disabled, Status: "active"}
-	inFile := false
-	for _, k := range c.o.File().Admin.Keys {
-		inFile = inFile || k.ID == id
-	}
+	_, inFile := c.o.File().Admins[id]
 	v.Source = sourceOf(inFile, c.o.Tenants.Snapshot().Admins[id] != nil)
 	if !a.Expires.IsZero() {
 		v.Expires = &a.Expires

@@ -7,9 +7,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/internal/simulate"
 	"github.com/llmguard/llmguard/internal/tenants"
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
@@ -65,7 +65,7 @@ type planned struct {
 type planner struct {
 	*call
 	org     string
-	now     *config.Org // nil: there is none
+	now     *settings.Org // nil: there is none
 	records *tenants.Tenant
 	steps   []planned
 	secrets map[string]string // of keys that are made, by id
@@ -120,7 +120,7 @@ func (c *call) apply() (any, error) {
 }
 
 // merged is the org as it would be; nil when nothing changes.
-func (p *planner) merged() (*config.Org, error) {
+func (p *planner) merged() (*settings.Org, error) {
 	changes := make([]tenants.Change, 0, len(p.steps))
 	for _, s := range p.steps {
 		changes = append(changes, s.change)
@@ -165,11 +165,11 @@ func (p *planner) commit(reason string, plan *Plan) (done int, err error) {
 // plan finds the steps: what others refer to is made first, and removed last.
 func (p *planner) plan(n *application) error {
 	d := &n.Org
-	now := config.Org{}
+	now := settings.Org{}
 	if p.now != nil {
 		now = *p.now
 	}
-	p.object("org", "", d.ID, p.now != nil, orgOr(p.now, p.o.File().NewOrg(d.ID)), d.OrgSpec)
+	p.object("org", "", d.ID, p.now != nil, orgOr(p.now, p.o.NewOrg(d.ID)), d.OrgSpec)
 	users := map[string]bool{}
 	for i := range d.Users {
 		users[d.Users[i].ID] = true
@@ -190,25 +190,27 @@ func (p *planner) plan(n *application) error {
 	return p.err
 }
 
-func orgOr(o *config.Org, other config.Org) config.Org {
+func orgOr(o *settings.Org, other settings.Org) settings.Org {
 	if o != nil {
 		return *o
 	}
 	return other
 }
 
-func (p *planner) user(now *config.Org, d *DeclaredUser) {
-	u, there := config.NewUser(d.ID), false
-	if i := slices.IndexFunc(now.Users, func(u config.User) bool { return u.ID == d.ID }); i >= 0 {
-		u, there = now.Users[i], true
+func (p *planner) user(now *settings.Org, d *DeclaredUser) {
+	u := now.User(d.ID)
+	there := u != nil
+	if !there {
+		made := p.o.NewUser(d.ID)
+		u = &made
 	}
-	p.object("user", "", d.ID, there, u, d.UserSpec)
+	p.object("user", "", d.ID, there, *u, d.UserSpec)
 }
 
-func (p *planner) key(now *config.Org, user string, d *DeclaredKey) {
-	k, owner := config.NewKey(d.ID), ""
+func (p *planner) key(now *settings.Org, user string, d *DeclaredKey) {
+	k, owner := settings.Key{ID: d.ID}, ""
 	for _, u := range now.Users {
-		if i := slices.IndexFunc(u.Keys, func(k config.Key) bool { return k.ID == d.ID }); i >= 0 {
+		if i := slices.IndexFunc(u.Keys, func(k settings.Key) bool { return k.ID == d.ID }); i >= 0 {
 			k, owner = u.Keys[i], u.ID
 		}
 	}
@@ -225,17 +227,17 @@ func (p *planner) key(now *config.Org, user string, d *DeclaredKey) {
 	}{d.KeySpec, d.Hash})
 }
 
-func (p *planner) limits(now *config.Org, user string, list []DeclaredLimit) {
+func (p *planner) limits(now *settings.Org, user string, list []DeclaredLimit) {
 	own, above := now.Limits, p.o.Effective().Defaults.Limits
 	if user != "" {
-		own, above = nil, p.o.Effective().OrgLimits(now)
-		if i := slices.IndexFunc(now.Users, func(u config.User) bool { return u.ID == user }); i >= 0 {
-			own = now.Users[i].Limits
+		own, above = nil, p.o.Effective().Defaults.OrgLimits(now)
+		if u := now.User(user); u != nil {
+			own = u.Limits
 		}
 	}
 	for _, d := range list {
-		same := func(l config.Limit) bool { return l.Name == d.Name }
-		l, i, over := config.NewLimit(user, d.Name), slices.IndexFunc(own, same), slices.IndexFunc(above, same)
+		same := func(l settings.Limit) bool { return l.Name == d.Name }
+		l, i, over := p.o.NewLimit(user, d.Name), slices.IndexFunc(own, same), slices.IndexFunc(above, same)
 		switch {
 		case i >= 0:
 			l = own[i]
@@ -243,7 +245,7 @@ func (p *planner) limits(now *config.Org, user string, list []DeclaredLimit) {
 			if l = above[over]; user != "" {
 				l.Only = user
 			}
-			if fields, err := changedFields(l, d.LimitSpec, nil); err == nil && len(fields) == 0 {
+			if fields, err := p.changedFields(l, d.LimitSpec, nil); err == nil && len(fields) == 0 {
 				continue
 			}
 		}
@@ -260,7 +262,7 @@ func (p *planner) object(kind, user, id string, there bool, now, spec any) {
 		p.fail(err)
 		return
 	}
-	fields, err := changedFields(now, spec, p.declaredFields(now))
+	fields, err := p.changedFields(now, spec, p.declaredFields(now))
 	if err != nil {
 		p.fail(wire.BadRequest(kind, "invalid_value", "%s %s: %v", kind, id, err))
 		return
@@ -284,7 +286,7 @@ type changed struct {
 }
 
 // changedFields are the fields of spec that change how a thing is.
-func changedFields(now, spec any, before map[string]string) ([]changed, error) {
+func (c *call) changedFields(now, spec any, before map[string]string) ([]changed, error) {
 	raw, err := stdjson.Marshal(spec)
 	if err != nil {
 		return nil, err
@@ -295,7 +297,7 @@ func changedFields(now, spec any, before map[string]string) ([]changed, error) {
 	}
 	var out []changed
 	for _, name := range slices.Sorted(maps.Keys(given)) {
-		same, err := unchanged(now, name, given[name])
+		same, err := c.unchanged(now, name, given[name])
 		if err != nil {
 			return nil, err
 		}
@@ -307,43 +309,30 @@ func changedFields(now, spec any, before map[string]string) ([]changed, error) {
 }
 
 // unchanged reports whether a field says what is so already.
-func unchanged(now any, name string, value stdjson.RawMessage) (bool, error) {
+func (c *call) unchanged(now any, name string, value stdjson.RawMessage) (bool, error) {
 	patch, err := stdjson.Marshal(map[string]stdjson.RawMessage{name: value})
 	if err != nil {
 		return false, err
 	}
-	switch one := now.(type) {
-	case config.Org:
-		after := one
-		return same(config.Patch(&after, patch), one, after)
-	case config.User:
-		after := one
-		return same(config.Patch(&after, patch), one, after)
-	case config.Key:
-		after := one
-		return same(config.Patch(&after, patch), one, after)
-	case config.Limit:
-		after := one
-		return same(config.Patch(&after, patch), one, after)
+	after := reflect.New(reflect.TypeOf(now))
+	after.Elem().Set(reflect.ValueOf(now))
+	if err := c.o.Patch(after.Interface(), patch); err != nil {
+		return false, err
 	}
-	panic("admin: nothing that is declared")
-}
-
-func same(err error, before, after any) (bool, error) {
-	return err == nil && reflect.DeepEqual(before, after), err
+	return reflect.DeepEqual(now, after.Elem().Interface()), nil
 }
 
 // declaredFields are the fields of what is in force, in words.
 func (p *planner) declaredFields(now any) map[string]string {
 	switch one := now.(type) {
-	case config.Org:
+	case settings.Org:
 		return fieldTexts(p.declared(&one).OrgSpec)
-	case config.User:
-		return fieldTexts(declaredUser(&one).UserSpec)
-	case config.Key:
+	case settings.User:
+		return fieldTexts(p.declaredUser(&one).UserSpec)
+	case settings.Key:
 		return fieldTexts(declaredKey(&one).KeySpec)
-	case config.Limit:
-		return fieldTexts(declaredLimits("", []config.Limit{one})[0].LimitSpec)
+	case settings.Limit:
+		return fieldTexts(p.declaredLimits("", []settings.Limit{one})[0].LimitSpec)
 	}
 	return nil
 }

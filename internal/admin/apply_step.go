@@ -9,10 +9,10 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
-	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/internal/auth/keys"
 	"github.com/llmguard/llmguard/internal/simulate"
 	"github.com/llmguard/llmguard/internal/tenants"
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
@@ -197,7 +197,7 @@ const (
 )
 
 // replay runs the last calls of an org under how it is and how it would be.
-func (c *call) replay(before, after *config.Org, days int) (*Replay, error) {
+func (c *call) replay(before, after *settings.Org, days int) (*Replay, error) {
 	if c.o.Simulate == nil || before == nil {
 		return nil, nil
 	}
@@ -217,7 +217,7 @@ func (c *call) replay(before, after *config.Org, days int) (*Replay, error) {
 	if err != nil || trace.Len() == 0 {
 		return out, err
 	}
-	for _, o := range []*config.Org{before, after} {
+	for _, o := range []*settings.Org{before, after} {
 		report, err := c.replayed(ctx, trace, o)
 		if errors.Is(err, context.DeadlineExceeded) {
 			return nil, wire.BadRequest("replay_days", "too_long", "The replay takes longer than %s. Name fewer days", replayTime)
@@ -240,15 +240,14 @@ func (c *call) replay(before, after *config.Org, days int) (*Replay, error) {
 }
 
 // replayed decides the calls with an org in the place of the one of its name.
-func (c *call) replayed(ctx context.Context, trace *simulate.Trace, o *config.Org) (simulate.Report, error) {
-	cfg := *c.o.Effective()
-	cfg.Orgs = slices.Clone(cfg.Orgs)
-	for i := range cfg.Orgs {
-		if cfg.Orgs[i].ID == o.ID {
-			cfg.Orgs[i] = *o
+func (c *call) replayed(ctx context.Context, trace *simulate.Trace, o *settings.Org) (simulate.Report, error) {
+	orgs := slices.Clone(c.o.Effective().Orgs)
+	for i := range orgs {
+		if orgs[i].ID == o.ID {
+			orgs[i] = *o
 		}
 	}
-	policy, err := c.o.Simulate(&cfg)
+	policy, err := c.o.Simulate(orgs)
 	if err != nil {
 		return simulate.Report{}, err
 	}

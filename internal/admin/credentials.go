@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/internal/tenants"
 	"github.com/llmguard/llmguard/internal/wire"
 )
@@ -51,7 +50,7 @@ func (c *call) setCredential() (any, error) {
 	if _, _, err := c.org(org); err != nil {
 		return nil, err
 	}
-	if !slices.ContainsFunc(c.o.File().Providers, func(p config.Provider) bool { return p.ID == provider }) {
+	if !slices.Contains(c.o.File().Providers, provider) {
 		return nil, wire.NotFound("provider", "provider_not_found", "There is no provider %.80q", provider)
 	}
 	var n newCredential

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/internal/tenants"
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/pricing"
 )
 
@@ -48,7 +48,7 @@ type DeclaredLimit struct {
 // may write.
 func (c *call) getDeclaration() (any, error) {
 	if org := c.r.PathValue("org"); c.isAll(org) {
-		return Declaration{ID: org, Limits: declaredLimits("", c.o.Effective().Defaults.Limits)}, nil
+		return Declaration{ID: org, Limits: c.declaredLimits("", c.o.Effective().Defaults.Limits)}, nil
 	}
 	o, _, err := c.org(c.r.PathValue("org"))
 	if err != nil {
@@ -67,25 +67,25 @@ func (c *call) getDeclaration() (any, error) {
 
 // declared is the declaration of an org: what is not as it is by default, by name, so that two
 // can be compared line by line.
-func (c *call) declared(o *config.Org) Declaration {
-	d, usual := Declaration{ID: o.ID}, c.o.File().NewOrg(o.ID)
+func (c *call) declared(o *settings.Org) Declaration {
+	d, usual := Declaration{ID: o.ID}, c.o.NewOrg(o.ID)
 	d.Name, d.Disabled = unless(o.Name, usual.Name), unless(o.Disabled, usual.Disabled)
 	d.Models, d.Providers = texts(o.Models), texts(o.Providers)
 	d.DefaultOutputLimit, d.Hold = unless(o.DefaultOutputLimit, usual.DefaultOutputLimit), unless(o.Hold, usual.Hold)
 	d.OverLimit, d.MaxWait = unless(o.OverLimit, usual.OverLimit), span(o.MaxWait)
 	d.OnDisconnect, d.OnStoreFailure = unless(o.OnDisconnect, usual.OnDisconnect), unless(o.OnStoreFailure, usual.OnStoreFailure)
 	d.AllowBuiltinTools, d.RetryStartedJobs = unless(o.AllowBuiltinTools, usual.AllowBuiltinTools), unless(o.RetryStartedJobs, usual.RetryStartedJobs)
-	d.Weight, d.Limits = unless(o.Weight, usual.Weight), declaredLimits("", o.Limits)
+	d.Weight, d.Limits = unless(o.Weight, usual.Weight), c.declaredLimits("", o.Limits)
 	for i := range o.Users {
-		d.Users = append(d.Users, declaredUser(&o.Users[i]))
+		d.Users = append(d.Users, c.declaredUser(&o.Users[i]))
 	}
 	slices.SortFunc(d.Users, func(a, b DeclaredUser) int { return strings.Compare(a.ID, b.ID) })
 	return d
 }
 
-func declaredUser(u *config.User) DeclaredUser {
-	usual := config.NewUser(u.ID)
-	d := DeclaredUser{ID: u.ID, Limits: declaredLimits(u.ID, u.Limits)}
+func (c *call) declaredUser(u *settings.User) DeclaredUser {
+	usual := c.o.NewUser(u.ID)
+	d := DeclaredUser{ID: u.ID, Limits: c.declaredLimits(u.ID, u.Limits)}
 	d.Name, d.Disabled, d.Weight = unless(u.Name, usual.Name), unless(u.Disabled, usual.Disabled), unless(u.Weight, usual.Weight)
 	for i := range u.Keys {
 		d.Keys = append(d.Keys, declaredKey(&u.Keys[i]))
@@ -94,7 +94,7 @@ func declaredUser(u *config.User) DeclaredUser {
 	return d
 }
 
-func declaredKey(k *config.Key) DeclaredKey {
+func declaredKey(k *settings.Key) DeclaredKey {
 	d := DeclaredKey{ID: k.ID, Hash: unless(k.Hash, "")}
 	d.Name, d.Disabled, d.Models, d.Scopes = unless(k.Name, ""), unless(k.Disabled, false), texts(k.Models), texts(k.Scopes)
 	d.Concurrency = unless(k.Concurrency, 0)
@@ -110,11 +110,11 @@ func declaredKey(k *config.Key) DeclaredKey {
 }
 
 // declaredLimits are limits of an org, or of a user, whose own say neither subject nor only.
-func declaredLimits(user string, list []config.Limit) []DeclaredLimit {
+func (c *call) declaredLimits(user string, list []settings.Limit) []DeclaredLimit {
 	var out []DeclaredLimit
 	for i := range list {
 		l := &list[i]
-		usual := config.NewLimit(user, l.Name)
+		usual := c.o.NewLimit(user, l.Name)
 		d := DeclaredLimit{Name: l.Name}
 		if user == "" {
 			d.Subject, d.Only = unless(l.Subject, usual.Subject), unless(l.Only, usual.Only)
@@ -126,7 +126,7 @@ func declaredLimits(user string, list []config.Limit) []DeclaredLimit {
 		if l.Bucket.Capacity.N > 0 {
 			d.Bucket = &tenants.Bucket{Capacity: unless(amountText(l.Bucket.Capacity), "")}
 			if l.Bucket.Refill.N > 0 {
-				d.Bucket.Refill = unless(amountText(l.Bucket.Refill.Quantity)+"/"+config.DurationText(l.Bucket.Refill.Per), "")
+				d.Bucket.Refill = unless(amountText(l.Bucket.Refill.Quantity)+"/"+settings.DurationText(l.Bucket.Refill.Per), "")
 			}
 		}
 		out = append(out, d)
@@ -150,10 +150,10 @@ func texts(list []string) *[]string {
 	return &list
 }
 
-func span(d time.Duration) *string { return unless(config.DurationText(d), config.DurationText(0)) }
+func span(d time.Duration) *string { return unless(settings.DurationText(d), settings.DurationText(0)) }
 
 // amountText is a quantity as the file has it.
-func amountText(q config.Quantity) string {
+func amountText(q settings.Quantity) string {
 	switch {
 	case q.N == 0:
 		return ""

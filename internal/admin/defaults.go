@@ -4,8 +4,8 @@ import (
 	"slices"
 
 	"github.com/llmguard/llmguard/budget"
-	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/internal/tenants"
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
@@ -41,14 +41,14 @@ func (c *call) defaultLimits(user, key string) ([]budget.Limit, error) {
 // sources returns what tells where a limit of an org, or of a user of it, is from.
 func (c *call) sources(org, user string) func(name string) []string {
 	file, all, own := c.o.File(), c.records(tenants.AllOrgs), c.records(org)
-	named := func(list []config.Limit, name string) bool {
-		return slices.ContainsFunc(list, func(l config.Limit) bool { return l.Name == name })
+	named := func(list []settings.Limit, name string) bool {
+		return slices.ContainsFunc(list, func(l settings.Limit) bool { return l.Name == name })
 	}
-	var ofOrg, ofUser []config.Limit
-	if i := slices.IndexFunc(file.Orgs, func(o config.Org) bool { return o.ID == org }); i >= 0 {
-		ofOrg = file.Orgs[i].Limits
-		if j := slices.IndexFunc(file.Orgs[i].Users, func(u config.User) bool { return u.ID == user }); j >= 0 {
-			ofUser = file.Orgs[i].Users[j].Limits
+	var ofOrg, ofUser []settings.Limit
+	if o := file.Org(org); o != nil {
+		ofOrg = o.Limits
+		if u := o.User(user); u != nil {
+			ofUser = u.Limits
 		}
 	}
 	return func(name string) []string {

@@ -210,7 +210,7 @@ func (c *call) job() (*queue.Queue, *queue.Job, error) {
 			return q, j, err
 		}
 	}
-	return nil, nil, wire.NotFound("job", "job_not_found", "There is no job %.80q. It is forgotten %s after its end (queue.result_ttl)", id, budget.LastingText(c.o.Effective().Queue.ResultTTL))
+	return nil, nil, wire.NotFound("job", "job_not_found", "There is no job %.80q. It is forgotten %s after its end (queue.result_ttl)", id, budget.LastingText(c.o.File().ResultTTL))
 }
 
 // place notes where a waiting job stands.

@@ -5,9 +5,9 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
-	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/internal/auth/keys"
 	"github.com/llmguard/llmguard/internal/tenants"
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
@@ -71,7 +71,7 @@ const (
 )
 
 // key returns a key as in force, its user's id, and whether the file has it.
-func (c *call) key(org *config.Org, id string) (k *config.Key, user *config.User, inFile bool, err error) {
+func (c *call) key(org *settings.Org, id string) (k *settings.Key, user *settings.User, inFile bool, err error) {
 	for i := range org.Users {
 		for j := range org.Users[i].Keys {
 			if org.Users[i].Keys[j].ID == id {
@@ -82,15 +82,15 @@ func (c *call) key(org *config.Org, id string) (k *config.Key, user *config.User
 	if k == nil {
 		return nil, nil, false, wire.NotFound("key", "key_not_found", "Org %s has no key %.80q", org.ID, id)
 	}
-	for _, o := range c.o.File().Orgs {
+	if o := c.o.File().Org(org.ID); o != nil {
 		for _, u := range o.Users {
-			inFile = inFile || o.ID == org.ID && slices.ContainsFunc(u.Keys, func(k config.Key) bool { return k.ID == id })
+			inFile = inFile || slices.ContainsFunc(u.Keys, func(k settings.Key) bool { return k.ID == id })
 		}
 	}
 	return k, user, inFile, nil
 }
 
-func (c *call) viewKey(org *config.Org, u *config.User, k *config.Key, inFile bool, used map[string]time.Time) Key {
+func (c *call) viewKey(org *settings.Org, u *settings.User, k *settings.Key, inFile bool, used map[string]time.Time) Key {
 	v := Key{
 		ID: k.ID, Org: org.ID, User: u.ID, Name: k.Name, Disabled: k.Disabled, Models: list(k.Models), Scopes: list(k.Scopes),
 		Networks: []string{}, Concurrency: k.Concurrency, Status: "active",
@@ -185,8 +185,8 @@ func (c *call) fresh(test bool) (text, hash string) {
 func (c *call) freshOf(class keys.Class) (text, hash string) {
 	text = keys.New(class)
 	var pepper keys.Pepper
-	if list := c.o.File().Auth.Peppers; len(list) > 0 {
-		pepper = keys.Pepper{ID: list[0].ID, Secret: list[0].Secret.Reveal()}
+	if list := c.o.File().Peppers; len(list) > 0 {
+		pepper = list[0]
 	}
 	return text, keys.Hash(pepper, text)
 }
@@ -229,7 +229,7 @@ func bare(k tenants.Key) tenants.Key {
 }
 
 // keyRecord reads a key's record; of a key that only the file has an empty one.
-func (c *call) keyRecord(org, id string) (record tenants.Key, old tenants.Text, inFile *config.Key, err error) {
+func (c *call) keyRecord(org, id string) (record tenants.Key, old tenants.Text, inFile *settings.Key, err error) {
 	o, _, err := c.org(org)
 	if err != nil {
 		return record, "", nil, err
@@ -278,7 +278,7 @@ func (c *call) rotateKey() (any, error) {
 	}
 	overlap := defaultOverlap
 	if how.Overlap != nil {
-		d, err := config.ParseDuration(*how.Overlap)
+		d, err := settings.ParseDuration(*how.Overlap)
 		if err != nil || d > maxOverlap {
 			return nil, wire.BadRequest("overlap", "invalid_value", "overlap must be a duration such as 0s, 24h or 7d, at most 90d")
 		}

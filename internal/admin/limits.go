@@ -130,7 +130,7 @@ func address(text string) (string, error) {
 func (c *call) viewLimits(org string, limits []budget.Limit, who budget.Call) ([]Limit, error) {
 	var known []budget.Limit
 	for _, l := range limits {
-		if l.Mode != budget.Off && !c.isAll(org) && subjectKnown(l, who) {
+		if l.Mode != budget.Off && !c.isAll(org) && l.Tells(who) {
 			known = append(known, l)
 		}
 	}
@@ -184,13 +184,6 @@ func (c *call) shadowSince(org string, limits []budget.Limit) (map[string]time.T
 		return nil, nil
 	}
 	return c.o.Budget.ShadowSince(c.r.Context(), org)
-}
-
-// subjectKnown reports whether the use of a limit can be told for these subjects.
-func subjectKnown(l budget.Limit, who budget.Call) bool {
-	subject := map[budget.Subject]string{budget.User: who.User, budget.Key: who.Key, budget.IP: who.IP}
-	id, of := subject[l.Subject]
-	return !of || id != "" && (l.Only == "" || l.Only == id)
 }
 
 // shapeOf words how room comes back.
@@ -309,7 +302,7 @@ func (c *call) resetLimit() (any, error) {
 	if c.isAll(org) {
 		return nil, wire.BadRequest("org", "invalid_value", "Each org has counters of its own: name one org")
 	}
-	if !subjectKnown(*l, who) {
+	if !l.Tells(who) {
 		return nil, wire.BadRequest(string(l.Subject), "missing_field", "The limit %s counts each %s by itself: say whose is reset", name, l.Subject)
 	}
 	before, err := c.viewLimits(org, []budget.Limit{*l}, who)

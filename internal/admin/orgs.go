@@ -3,12 +3,11 @@ package admin
 import (
 	"fmt"
 	"net/http"
-	"slices"
 	"time"
 
-	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/tenants"
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
@@ -74,19 +73,12 @@ type orgPatch struct {
 }
 
 // find returns an org as in force, and whether it is in the file.
-func (c *call) org(id string) (*config.Org, bool, error) {
-	has := func(cfg *config.Config) *config.Org {
-		i := slices.IndexFunc(cfg.Orgs, func(o config.Org) bool { return o.ID == id })
-		if i < 0 {
-			return nil
-		}
-		return &cfg.Orgs[i]
-	}
-	o := has(c.o.Effective())
+func (c *call) org(id string) (*settings.Org, bool, error) {
+	o := c.o.Effective().Org(id)
 	if o == nil {
 		return nil, false, wire.NotFound("org", "org_not_found", "There is no org %.80q", id)
 	}
-	return o, has(c.o.File()) != nil, nil
+	return o, c.o.File().Org(id) != nil, nil
 }
 
 // records are what is recorded of an org; never nil.
@@ -97,7 +89,7 @@ func (c *call) records(org string) *tenants.Tenant {
 	return &tenants.Tenant{}
 }
 
-func (c *call) viewOrg(o *config.Org, inFile bool) Org {
+func (c *call) viewOrg(o *settings.Org, inFile bool) Org {
 	v := Org{
 		ID: o.ID, Name: o.Name, Disabled: o.Disabled, Models: list(o.Models), Providers: list(o.Providers), DefaultOutputLimit: o.DefaultOutputLimit,
 		Hold: o.Hold, OverLimit: o.OverLimit, MaxWait: duration(o.MaxWait), OnDisconnect: o.OnDisconnect, OnStoreFailure: o.OnStoreFailure,

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
-	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/internal/tenants"
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
@@ -200,7 +200,7 @@ func (n *newOverride) amounts(m budget.Metric) (add, amount int64, err error) {
 
 // quantity reads an amount in the metric's unit.
 func quantity(param, text string, m budget.Metric) (int64, error) {
-	q, err := config.ParseQuantity(text)
+	q, err := settings.ParseQuantity(text)
 	switch {
 	case err != nil:
 		return 0, wire.BadRequest(param, "invalid_value", "%s: %v", param, err)

@@ -1,9 +1,6 @@
 package admin
 
 import (
-	"slices"
-
-	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/internal/tenants"
 )
 
@@ -43,7 +40,7 @@ func (c *call) purgeOrg() (any, error) {
 	if err := newID("org", org); err != nil {
 		return nil, err
 	}
-	if slices.ContainsFunc(c.o.File().Orgs, func(o config.Org) bool { return o.ID == org }) {
+	if c.o.File().Org(org) != nil {
 		return nil, conflict("org_in_file", "Org "+org+" is in the configuration file. Remove it from the file and reload, then purge it")
 	}
 	if r := c.records(org); r.Org != nil && (r.Org.Disabled == nil || !*r.Org.Disabled) {

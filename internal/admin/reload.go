@@ -1,8 +1,6 @@
 package admin
 
 import (
-	"encoding/hex"
-
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
@@ -23,7 +21,7 @@ func (c *call) reload() (any, error) {
 	if c.o.Reload == nil {
 		return nil, wire.BadRequest("", "no_config_file", "This process was started without a configuration file to read again")
 	}
-	before := fileState{Hash: hex.EncodeToString(c.o.File().Sum[:])}
+	before := fileState{Hash: c.o.File().Hash}
 	done, err := c.o.Reload(c.r.Context())
 	e := c.entry("config.reload", "", "")
 	if err != nil {

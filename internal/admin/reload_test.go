@@ -2,33 +2,34 @@ package admin_test
 
 import (
 	"context"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"os"
 	"strings"
 	"testing"
 
-	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/internal/admin"
+	"github.com/llmguard/llmguard/internal/auth/keys"
 	"github.com/llmguard/llmguard/internal/tenants"
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 )
 
 // reloading is an API whose process does this on a reload.
 func reloading(t *testing.T, reload func(context.Context) (*admin.Reloaded, error)) *deployment {
 	t.Helper()
 	d := deploy(t)
-	cfg, err := config.Parse("llmguard.yaml", []byte(fileText()), os.LookupEnv)
-	if err != nil {
-		t.Fatal(err)
+	file := func() admin.FileSettings {
+		return admin.FileSettings{Hash: "before", Admins: map[string]tenants.Admin{
+			"ops": {Hash: keys.Hash(keys.Pepper{}, opsKey)}, "viewer": {Hash: keys.Hash(keys.Pepper{}, viewerKey), ReadOnly: true},
+		}}
 	}
-	file := func() *config.Config { return cfg }
+	effective := func() settings.Set { return settings.Set{} }
+	var err error
 	store := tenants.New(d.rdb, tenants.Options{})
-	d.api, err = admin.New(admin.Options{Tenants: store, Budget: d.books, File: file, Effective: file, Reload: reload})
+	d.api, err = admin.New(admin.Options{Tenants: store, Budget: d.books, File: file, Effective: effective, Reload: reload})
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.fileHash = hex.EncodeToString(cfg.Sum[:])
+	d.fileHash = "before"
 	return d
 }
 

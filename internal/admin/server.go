@@ -3,7 +3,7 @@
 // and its own class of keys; no key of callers opens anything here, and no key of
 // administrators calls a model.
 //
-// What it changes are records of package identity. It never touches counters: what
+// What it changes are records of package tenants. It never touches counters: what
 // was used of a limit is not written from here.
 package admin
 
@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -18,7 +19,6 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
-	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/auth"
 	"github.com/llmguard/llmguard/internal/auth/keys"
@@ -28,6 +28,7 @@ import (
 	"github.com/llmguard/llmguard/internal/storage/files"
 	"github.com/llmguard/llmguard/internal/storage/seal"
 	"github.com/llmguard/llmguard/internal/tenants"
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/internal/webhook"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/queue"
@@ -38,9 +39,17 @@ import (
 type Options struct {
 	Tenants *tenants.Store
 	Budget  *budget.Store
-	// File is the configuration as it was read, Effective the same with the orgs
-	// in force. Both are read-only.
-	File, Effective func() *config.Config
+	// File is what the configuration file says, Effective are the orgs in force. Both are
+	// read-only.
+	File      func() FileSettings
+	Effective func() settings.Set
+	// NewOrg, NewUser and NewLimit return one as a file has it that says nothing of it; user is
+	// whose own the limit is, if any.
+	NewOrg   func(id string) settings.Org
+	NewUser  func(id string) settings.User
+	NewLimit func(user, name string) settings.Limit
+	// Patch puts fields, a JSON object, over what to points to: a settings.Org, User, Key or Limit.
+	Patch func(to any, fields []byte) error
 	// Defaults are the limits of every org in force.
 	Defaults func() ([]budget.Limit, error)
 	// Policy is what limits are in force.
@@ -50,9 +59,9 @@ type Options struct {
 	// Check reports what makes an org's records unusable.
 	Check func(org string, records *tenants.Tenant) error
 	// Merge returns an org with these records over it.
-	Merge func(org string, records *tenants.Tenant) (*config.Org, error)
-	// Simulate is what a configuration decides calls by, for replays; nil: there are none.
-	Simulate func(*config.Config) (simulate.Policy, error)
+	Merge func(org string, records *tenants.Tenant) (*settings.Org, error)
+	// Simulate is what calls would be decided by with these orgs, for replays; nil: there are none.
+	Simulate func([]settings.Org) (simulate.Policy, error)
 	// LimitsOf returns the limits that a call of the ledger was made under.
 	LimitsOf func(budget.Call) ([]budget.Limit, error)
 	// Applied makes a change that was committed take effect in this process.
@@ -79,6 +88,16 @@ type Options struct {
 	// Purge counts what is kept of an org, and removes it unless that is only counted.
 	Purge func(context.Context, PurgeOrder) (Purged, error)
 	Log   *slog.Logger
+}
+
+// FileSettings is what the configuration file says that administrators meet.
+type FileSettings struct {
+	settings.Set
+	Hash      string                   // the SHA-256 of the file, in hexadecimal
+	Providers []string                 // their ids
+	Admins    map[string]tenants.Admin // their keys, by id
+	Peppers   []keys.Pepper            // of the hashes of keys; the first is for new ones
+	ResultTTL time.Duration            // how long a job is kept after its end
 }
 
 // Server answers administrators. It is safe for concurrent use.
@@ -244,14 +263,14 @@ func (c *call) authenticate() (actor, error) {
 // lookUp compares with every administrator's hash, so that its time tells nothing. An
 // administrator whose key may not be used is returned as well, with false.
 func (c *call) lookUp(text string) (actor, bool) {
-	cfg := c.o.File()
+	file := c.o.File()
 	hashes := []string{keys.Hash(keys.Pepper{}, text)}
-	for _, p := range cfg.Auth.Peppers {
-		hashes = append(hashes, keys.Hash(keys.Pepper{ID: p.ID, Secret: p.Secret.Reveal()}, text))
+	for _, p := range file.Peppers {
+		hashes = append(hashes, keys.Hash(p, text))
 	}
 	var found actor
 	ok := false
-	for id, a := range c.administrators(cfg) {
+	for id, a := range c.administrators(file) {
 		if keys.EqualAny(hashes, a.Hash) {
 			usable := !a.Disabled && (a.Expires.IsZero() || c.start.Before(a.Expires))
 			if !ok {
@@ -263,11 +282,9 @@ func (c *call) lookUp(text string) (actor, bool) {
 }
 
 // administrators are those of the file with those in Redis over them.
-func (c *call) administrators(cfg *config.Config) map[string]tenants.Admin {
+func (c *call) administrators(file FileSettings) map[string]tenants.Admin {
 	all := map[string]tenants.Admin{}
-	for _, k := range cfg.Admin.Keys {
-		all[k.ID] = tenants.Admin{Hash: k.Hash, ReadOnly: k.ReadOnly, Disabled: k.Disabled, Expires: k.Expires}
-	}
+	maps.Copy(all, file.Admins)
 	for id, a := range c.o.Tenants.Snapshot().Admins {
 		all[id] = *a
 	}

@@ -47,13 +47,14 @@ type UsageSums struct {
 	Costs budget.Costs `json:"costs_nano_usd"`
 }
 
-func (u *UsageSums) add(s budget.Sums) {
-	u.Calls, u.Input, u.Cached, u.Output = u.Calls+s.Calls, u.Input+s.Input, u.Cached+s.Cached, u.Output+s.Output
-	u.Cost, u.Estimated = u.Cost+int64(s.Cost), u.Estimated+int64(s.Estimated)
-	u.Overrun, u.Adjusted, u.Written = u.Overrun+int64(s.Overrun), u.Adjusted+int64(s.Adjusted), u.Written+s.Written
-	u.Costs.Input, u.Costs.CachedInput = u.Costs.Input+s.Split.Input, u.Costs.CachedInput+s.Split.CachedInput
-	u.Costs.CacheWrite, u.Costs.Output = u.Costs.CacheWrite+s.Split.CacheWrite, u.Costs.Output+s.Split.Output
-	u.Costs.Fees += s.Split.Fees
+func usageSums(s budget.Sums) UsageSums {
+	return UsageSums{
+		Calls: s.Calls, Input: s.Input, Cached: s.Cached, Written: s.Written, Output: s.Output,
+		Cost: int64(s.Cost), Estimated: int64(s.Estimated), Overrun: int64(s.Overrun), Adjusted: int64(s.Adjusted),
+		Costs: budget.Costs{
+			Input: s.Split.Input, CachedInput: s.Split.CachedInput, CacheWrite: s.Split.CacheWrite, Output: s.Split.Output, Fees: s.Split.Fees,
+		},
+	}
 }
 
 // dimensions set a part of a line's name from a roll-up, whose time is in the zone asked for.
@@ -97,23 +98,18 @@ func (c *call) getUsage() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	sums := map[UsageLine]*UsageSums{}
-	for _, r := range list {
+	groups, total := budget.Group(list, func(r budget.Rollup) (at UsageLine) {
 		if r.Hour {
 			r.Begin = r.Begin.In(p.zone)
 		}
-		var at UsageLine
 		for _, d := range by {
 			dimensions[d](&at, r)
 		}
-		if sums[at] == nil {
-			sums[at] = &UsageSums{}
-		}
-		sums[at].add(r.Sums)
-		u.Total.add(r.Sums)
-	}
-	for line, s := range sums {
-		line.UsageSums = *s
+		return at
+	})
+	u.Total = usageSums(total)
+	for line, s := range groups {
+		line.UsageSums = usageSums(*s)
 		u.Lines = append(u.Lines, line)
 	}
 	slices.SortFunc(u.Lines, func(a, b UsageLine) int {

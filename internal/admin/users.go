@@ -1,12 +1,11 @@
 package admin
 
 import (
-	"slices"
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
-	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/internal/tenants"
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
@@ -33,28 +32,26 @@ type userPatch struct {
 }
 
 // user returns a user as in force, and whether the file has it.
-func (c *call) user(org *config.Org, id string) (*config.User, bool, error) {
-	i := slices.IndexFunc(org.Users, func(u config.User) bool { return u.ID == id })
-	if i < 0 {
+func (c *call) user(org *settings.Org, id string) (*settings.User, bool, error) {
+	u := org.User(id)
+	if u == nil {
 		return nil, false, wire.NotFound("user", "user_not_found", "Org %s has no user %.80q", org.ID, id)
 	}
-	return &org.Users[i], c.filed(org.ID)[id], nil
+	return u, c.filed(org.ID)[id], nil
 }
 
 // filed are the ids of an org's users that the file has.
 func (c *call) filed(org string) map[string]bool {
 	ids := map[string]bool{}
-	for _, o := range c.o.File().Orgs {
-		if o.ID == org {
-			for _, u := range o.Users {
-				ids[u.ID] = true
-			}
+	if o := c.o.File().Org(org); o != nil {
+		for _, u := range o.Users {
+			ids[u.ID] = true
 		}
 	}
 	return ids
 }
 
-func viewUser(org string, u *config.User, inFile bool, record *tenants.User) User {
+func viewUser(org string, u *settings.User, inFile bool, record *tenants.User) User {
 	v := User{ID: u.ID, Org: org, Name: u.Name, Disabled: u.Disabled, Weight: u.Weight, Keys: len(u.Keys)}
 	v.Source = sourceOf(inFile, record != nil)
 	if record != nil {

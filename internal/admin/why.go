@@ -309,7 +309,7 @@ func (c *call) whyUser(id, only string) (*Why, error) {
 	}
 	w := &Why{Kind: "user", Org: found[0], User: id, who: budget.Call{Org: found[0], User: id}, caps: c.o.Policy().Caps}
 	for _, l := range in.LimitsFor(id, "") {
-		if l.Mode != budget.Off && subjectKnown(l, w.who) {
+		if l.Mode != budget.Off && l.Tells(w.who) {
 			w.limits = append(w.limits, l)
 		}
 	}

@@ -53,7 +53,8 @@ func (a Alert) Text() string {
 	if a.User != "" {
 		who = "user " + a.User + " of org " + a.Org
 	}
-	text := fmt.Sprintf("llmguard: %s has used %d%% of its limit %s: %s of %s.", who, int64(a.Charged)*100/max(int64(a.Amount), 1), a.Limit, dollars(a.Charged), dollars(a.Amount))
+	text := fmt.Sprintf("llmguard: %s has used %d%% of its limit %s: %s of %s.", who,
+		int64(a.Charged)*100/max(int64(a.Amount), 1), a.Limit, dollars(a.Charged), dollars(a.Amount))
 	switch {
 	case a.Mode == budget.Shadow:
 		text += " The limit is in shadow mode and holds nothing back."
@@ -161,7 +162,8 @@ func (w *Watcher) lookAll(ctx context.Context) {
 	failed := 0
 	for s := range charged {
 		if err := w.look(ctx, s); err != nil {
-			if failed++; failed == 1 && !errors.Is(err, errClaimed) {
+			failed++
+			if failed == 1 && !errors.Is(err, errClaimed) {
 				w.opts.Log.WarnContext(ctx, "limits not looked at for alerts; they will be again", "org", s.org, "err", err)
 			}
 			w.Charged(s.org, s.user)
@@ -171,14 +173,15 @@ func (w *Watcher) lookAll(ctx context.Context) {
 
 // look compares what one user, and its org, were charged with the thresholds.
 func (w *Watcher) look(ctx context.Context, s subject) error {
+	call := budget.Call{Org: s.org, User: s.user}
 	limits := slices.DeleteFunc(slices.Clone(w.opts.Limits(s.org, s.user)), func(l budget.Limit) bool {
-		whose := l.Subject == budget.Org || l.Subject == budget.User && (l.Only == "" || l.Only == s.user)
-		return l.Metric != budget.Cost || l.Mode == budget.Off || !whose
+		of := l.Subject == budget.Org || l.Subject == budget.User
+		return l.Metric != budget.Cost || !of || !l.Counts(call)
 	})
 	if len(limits) == 0 {
 		return nil
 	}
-	list, err := w.opts.Budget.Peek(ctx, limits, budget.Call{Org: s.org, User: s.user})
+	list, err := w.opts.Budget.Peek(ctx, limits, call)
 	if err != nil {
 		return err
 	}
@@ -186,7 +189,8 @@ func (w *Watcher) look(ctx context.Context, s subject) error {
 		for _, rule := range w.rulesOf(s.org) {
 			a := Alert{
 				To: rule.To, Org: s.org, Limit: status.LimitID, Mode: status.Mode,
-				Charged: pricing.Nano(status.Used - status.Held), Amount: pricing.Nano(status.Amount), At: time.Now(), Reset: status.Reset,
+				Charged: pricing.Nano(status.Used - status.Held), Amount: pricing.Nano(status.Amount), At: time.Now(),
+				Reset: status.Reset,
 			}
 			if status.Subject == budget.User {
 				a.User = s.user
@@ -275,5 +279,6 @@ func wrap(err error) error {
 // mark is the key that says that this was told. A limit that is raised is
 // another one.
 func (a Alert) mark() string {
-	return "lg:{" + a.Org + "}:alert:" + strings.Join([]string{a.To, a.Limit, a.User, fmt.Sprint(int64(a.Amount)), fmt.Sprint(a.Threshold)}, ":")
+	return "lg:{" + a.Org + "}:alert:" +
+		strings.Join([]string{a.To, a.Limit, a.User, fmt.Sprint(int64(a.Amount)), fmt.Sprint(a.Threshold)}, ":")
 }

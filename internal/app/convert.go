@@ -170,7 +170,7 @@ func tenantOf(c *config.Config, o *config.Org) (*tenant, error) {
 	}
 	t := &tenant{org: org, keys: map[string]auth.Principal{}, weights: map[string]int{}}
 	var err error
-	if org.Limits, err = limits(c, c.OrgLimits(o), ""); err != nil {
+	if org.Limits, err = limits(c, c.Defaults.OrgLimits(o), ""); err != nil {
 		return nil, fmt.Errorf("org %s: %w", o.ID, err)
 	}
 	if o.Weight != 100 {
@@ -190,7 +190,7 @@ func (t *tenant) addUser(c *config.Config, o *config.Org, u *config.User) (err e
 		t.weights[o.ID+" "+u.ID] = u.Weight
 	}
 	if len(u.Limits) > 0 {
-		if org.UserLimits[u.ID], err = limits(c, c.UserLimits(o, u), u.ID); err != nil {
+		if org.UserLimits[u.ID], err = limits(c, c.Defaults.UserLimits(o, u), u.ID); err != nil {
 			return err
 		}
 	}

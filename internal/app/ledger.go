@@ -3,10 +3,11 @@ package app
 import (
 	"fmt"
 	"os"
+	"slices"
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/config"
-	"github.com/llmguard/llmguard/providers"
+	"github.com/llmguard/llmguard/guard"
 )
 
 // unexported is how many times ledger.max_entries a ledger may hold while its
@@ -52,27 +53,7 @@ func LimitsOf(c *config.Config, call budget.Call) ([]budget.Limit, error) {
 			models = append(models, to)
 		}
 	}
-	var out []budget.Limit
-	for _, l := range org.LimitsFor(call.User, call.Key) {
-		if stoodUnder(l, call, models) {
-			out = append(out, l)
-		}
-	}
-	return out, nil
-}
-
-// stoodUnder is the choice that package guard makes of limits, for a call that is over. What the
-// call does not say matches only limits that do not ask.
-func stoodUnder(l budget.Limit, call budget.Call, models []string) bool {
-	subject := map[budget.Subject]string{budget.User: call.User, budget.Key: call.Key, budget.IP: call.IP}
-	id, of := subject[l.Subject]
-	if l.Mode == budget.Off || of && (id == "" || l.Only != "" && l.Only != id) || !providers.MatchAny(l.Endpoints, call.Endpoint) {
-		return false
-	}
-	for _, m := range models {
-		if providers.MatchAny(l.Models, m) {
-			return true
-		}
-	}
-	return false
+	// What the call does not say is in no limit that asks for it.
+	list := guard.Applying(org.LimitsFor(call.User, call.Key), call, models...)
+	return slices.DeleteFunc(slices.Clone(list), func(l budget.Limit) bool { return !l.Tells(call) }), nil
 }

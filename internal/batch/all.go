@@ -44,7 +44,9 @@ func (s *Store) All(ctx context.Context, f Filter, limit int) ([]*Batch, bool, e
 	if err != nil {
 		return nil, false, err
 	}
-	all = slices.DeleteFunc(all, func(b *Batch) bool { return f.User != "" && b.User != f.User || f.Open && b.Status.Terminal() })
+	all = slices.DeleteFunc(all, func(b *Batch) bool {
+		return f.User != "" && b.User != f.User || f.Open && b.Status.Terminal()
+	})
 	slices.SortStableFunc(all, func(a, b *Batch) int {
 		return cmp.Compare(map[bool]int{true: 1}[a.Status.Terminal()], map[bool]int{true: 1}[b.Status.Terminal()])
 	})

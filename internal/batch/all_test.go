@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
@@ -17,7 +18,7 @@ func TestBatchesOfAllOrgs(t *testing.T) {
 	bad := r.upload(strings.Replace(chats(1), "gpt-4o-mini", "no-such-model", 1))
 	failed := r.create(bad, wire.ChatCompletions)
 	r.ended(failed.ID)
-	eventually(t, "its end noticed", func() bool {
+	redistest.Eventually(t, "its end noticed", func() bool {
 		return r.rdb.ZCard(t.Context(), keptKey("acme")).Val() == 1 && r.rdb.ZScore(t.Context(), openKey, failed.ID).Err() != nil
 	})
 	for name, c := range map[string]struct {

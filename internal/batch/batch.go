@@ -71,7 +71,10 @@ const MetadataWebhook = "llmguard_webhook"
 const recordLife = 31 * 24 * time.Hour
 
 // endpoints are those that lines may be for.
-var endpoints = []wire.Endpoint{wire.ChatCompletions, wire.Responses, wire.Embeddings, wire.Completions, wire.Moderations}
+var endpoints = []wire.Endpoint{
+	wire.ChatCompletions, wire.Responses, wire.Embeddings, wire.Completions,
+	wire.Moderations,
+}
 
 // EndpointOf finds the endpoint of a path as batches name it, with /v1 or
 // without; false when lines cannot be for it.
@@ -225,7 +228,8 @@ func (s *Store) create(ctx context.Context, id string, r Request) error {
 	if err := s.rdb.ZAdd(ctx, openKey, redis.Z{Score: float64(now.Add(overdue).Unix()), Member: id}).Err(); err != nil {
 		return fmt.Errorf("batch: create: %w", err)
 	}
-	err = newScript.Run(ctx, s.rdb, []string{recordKey(id)}, s.clock, int64(Window/time.Second), int64(recordLife/time.Second),
+	err = newScript.Run(ctx, s.rdb, []string{recordKey(id)}, s.clock, int64(Window/time.Second),
+		int64(recordLife/time.Second),
 		"org", r.Org, "user", r.User, "key", r.Key, "ip", r.IP, "models", models, "endpoint", string(r.Endpoint),
 		"input", r.File.ID, "metadata", metadata, "output_ttl", int64(r.OutputTTL/time.Second)).Err()
 	if err != nil {

@@ -85,7 +85,10 @@ func (t *turn) resultOf(ctx context.Context, line int, j *queue.Job) (result, er
 	answer, err := t.r.opts.Queue.Result(ctx, j)
 	switch {
 	case err == nil && (j.State == queue.Succeeded || answer.Status >= http.StatusBadRequest):
-		r.Response = &response{StatusCode: answer.Status, RequestID: answer.Header.Get("X-Request-Id"), Body: document(answer.Body)}
+		r.Response = &response{
+			StatusCode: answer.Status, RequestID: answer.Header.Get("X-Request-Id"),
+			Body: document(answer.Body),
+		}
 		if a, ok := wire.ParseUsage(j.Endpoint, answer.Body); ok && r.good() {
 			r.usage = a.Usage
 		}

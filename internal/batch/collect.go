@@ -72,7 +72,8 @@ func (t *turn) lookAt(ctx context.Context, lines []int, ending bool) (found bool
 	}
 	for i, j := range jobs {
 		if ending && j != nil && j.State == queue.Queued {
-			if j, err = t.r.opts.Queue.Expire(ctx, t.b.Org, j.ID); err != nil && !errors.Is(err, queue.ErrNotFound) {
+			j, err = t.r.opts.Queue.Expire(ctx, t.b.Org, j.ID)
+			if err != nil && !errors.Is(err, queue.ErrNotFound) {
 				return found, err
 			}
 		}

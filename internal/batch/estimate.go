@@ -19,12 +19,12 @@ type shortfall struct {
 
 // shortfall compares what a batch may cost with what every limit on cost can
 // let through until it expires, if nobody else uses it; nil when it fits.
-func (t *turn) shortfall(ctx context.Context, c *check, caller guard.Caller) (*shortfall, error) {
-	statuses, err := t.r.opts.Guard.Status(ctx, caller)
+func (v *validation) shortfall(ctx context.Context, c *check, caller guard.Caller) (*shortfall, error) {
+	statuses, err := v.r.opts.Guard.Status(ctx, caller)
 	if err != nil {
 		return nil, fmt.Errorf("batch: limits: %w", err)
 	}
-	left := time.Until(t.b.Expires)
+	left := time.Until(v.turn.b.Expires)
 	var worst *shortfall
 	for _, l := range c.limits {
 		if l.Metric != budget.Cost || l.Mode == budget.Shadow {
@@ -39,7 +39,8 @@ func (t *turn) shortfall(ctx context.Context, c *check, caller guard.Caller) (*s
 				continue
 			}
 			worst = &shortfall{certain: int64(c.least) > room, text: fmt.Sprintf(
-				"The batch may cost up to %s (%s for its input alone), and limit %q of this %s lets at most %s through in the batch's window: lines beyond that would not run.",
+				"The batch may cost up to %s (%s for its input alone), and limit %q of this %s lets at most %s through in the "+
+					"batch's window: lines beyond that would not run.",
 				c.most, c.least, l.ID, l.Subject, pricing.Nano(room))}
 		}
 	}

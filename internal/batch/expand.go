@@ -176,7 +176,8 @@ func (t *turn) job(e entry, plan *guard.Plan) *queue.Job {
 	return &queue.Job{
 		ID: t.jobID(e.line), Pool: t.b.pool, CallID: wire.NewCallID(),
 		Org: t.b.Org, User: t.b.User, Key: t.b.Key, IP: t.b.IP, Class: queue.Batch,
-		Endpoint: t.b.Endpoint, Model: e.model, Tokens: plan.Quota, Cost: plan.First.Cost, Answer: queue.AnswerBytes(plan), Deadline: t.b.Expires,
+		Endpoint: t.b.Endpoint, Model: e.model, Tokens: plan.Quota, Cost: plan.First.Cost, Answer: queue.AnswerBytes(plan),
+		Deadline: t.b.Expires,
 	}
 }
 

@@ -138,7 +138,9 @@ func (p *place) queue(ahead bool) {
 	if user.preempt == nil {
 		user.preempt = make(chan struct{}, maxPreempted)
 	}
-	org.waits, user.waits, p.ready = org.waits+1, user.waits+1, make(chan struct{})
+	org.waits = org.waits + 1
+	user.waits = user.waits + 1
+	p.ready = make(chan struct{})
 	if ahead {
 		user.places = append([]*place{p}, user.places...)
 	} else {
@@ -207,7 +209,9 @@ func (f *fair) grant() {
 		user.places = user.places[1:]
 		f.free--
 		org.waits, user.waits = org.waits-1, user.waits-1
-		org.open, user.open, p.open = org.open+1, user.open+1, true
+		org.open = org.open + 1
+		user.open = user.open + 1
+		p.open = true
 		if f.granted != nil {
 			f.granted(p.org)
 		}
@@ -232,7 +236,9 @@ func (p *place) give() {
 	user := org.users[p.user]
 	f.free++
 	f.ended++
-	org.open, user.open, p.open = org.open-1, user.open-1, false
+	org.open = org.open - 1
+	user.open = user.open - 1
+	p.open = false
 	org.since, user.since = f.ended, f.ended
 }
 

@@ -8,11 +8,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/internal/storage/files"
 	"github.com/llmguard/llmguard/internal/wire"
 )
@@ -138,18 +138,6 @@ func (g *grants) all() []string {
 	return slices.Clone(g.orgs)
 }
 
-// eventually waits for a condition.
-func eventually(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	for range 6000 {
-		if is() {
-			return
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-	t.Fatalf("never %s", what)
-}
-
 // TestNoOrgHoldsUpAnothersValidation: an org has more heavy batches that fail than are
 // driven at a time. A batch of another org is validated as soon as the part of work that
 // is under way has ended.
@@ -173,14 +161,14 @@ func TestNoOrgHoldsUpAnothersValidation(t *testing.T) {
 	for range drivenAtOnce + 6 {
 		r.create(heavy, wire.ChatCompletions)
 	}
-	eventually(t, "as many batches driven as there are places", func() bool {
+	redistest.Eventually(t, "as many batches driven as there are places", func() bool {
 		return run.heavy.waiting("acme", "alice") == drivenAtOnce
 	})
 	small := r.createFor("small", chats(1))
-	eventually(t, "another org's batch driven", func() bool { return run.heavy.waiting("small", "bob") == 1 })
+	redistest.Eventually(t, "another org's batch driven", func() bool { return run.heavy.waiting("small", "bob") == 1 })
 	blocker.end()
 
-	eventually(t, "the small batch validated", func() bool {
+	redistest.Eventually(t, "the small batch validated", func() bool {
 		b, err := r.store.Batch(t.Context(), "small", "bob", small.ID)
 		return err == nil && b.Status == InProgress
 	})

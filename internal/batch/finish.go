@@ -79,7 +79,7 @@ func (t *turn) toFinish(ctx context.Context, ending bool) error {
 	switch {
 	case t.b.Status == Cancelling:
 		end, st = Cancelled, step{}
-	case (ending || t.expiredThere()) && t.b.Succeeded+t.b.Unsuccessful < t.b.Total:
+	case (ending || t.parts.expiredThere()) && t.b.Succeeded+t.b.Unsuccessful < t.b.Total:
 		end = Expired
 	}
 	st.set("ending", string(end))
@@ -95,7 +95,9 @@ func (t *turn) toFinish(ctx context.Context, ending bool) error {
 	if err := t.write(ctx, st, t.b.Status); err != nil {
 		return err
 	}
-	t.b.ending, t.b.planOutput, t.b.planErrs = end, output, errs
+	t.b.ending = end
+	t.b.planOutput = output
+	t.b.planErrs = errs
 	return nil
 }
 

@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// What a provider takes in one file (contract 9.2), with some room.
+	// What a provider takes in one file, with some room: OpenAI 50,000 lines and 200 MB.
 	partLines = 50_000
 	partBytes = 190 << 20
 	// holdSlack is how long after the end of a batch's window its lines are still
@@ -42,34 +42,34 @@ type heldLine struct {
 }
 
 // byProvider does one piece of work for a batch that its provider runs.
-func (t *turn) byProvider(ctx context.Context, ending bool) (bool, error) {
+func (pp *providerParts) byProvider(ctx context.Context, ending bool) (bool, error) {
 	if ending {
-		if err := t.heavily(ctx, t.giveBack); err != nil {
+		if err := pp.turn.heavily(ctx, pp.giveBack); err != nil {
 			return false, err
 		}
 	}
 	worked, open := false, 0
-	for _, p := range t.b.parts {
+	for _, p := range pp.turn.b.parts {
 		if p.State == partDone {
 			continue
 		}
 		open++
-		did, err := t.advance(ctx, p, ending)
+		did, err := pp.advance(ctx, p, ending)
 		if err != nil {
 			return worked, err
 		}
 		worked = worked || did
 	}
-	if t.b.next.line >= t.b.lastLine {
+	if pp.turn.b.next.line >= pp.turn.b.lastLine {
 		if open == 0 {
-			return true, t.toFinish(ctx, ending)
+			return true, pp.turn.toFinish(ctx, ending)
 		}
 		return worked, nil
 	}
-	if ending || time.Now().Unix() < t.b.fillAgain {
+	if ending || time.Now().Unix() < pp.turn.b.fillAgain {
 		return worked, nil
 	}
-	return true, t.heavily(ctx, t.fill)
+	return true, pp.turn.heavily(ctx, pp.fill)
 }
 
 // filling is a part being made.
@@ -86,39 +86,45 @@ type filling struct {
 // them into a file, until the input ends, the provider takes no more in one
 // file, or a limit has no room. How far that may get is written first, so that
 // what is held for a part that never came to be is given back.
-func (t *turn) fill(ctx context.Context) (err error) {
-	last := position{line: t.b.lastLine}
-	if t.b.page != last {
+func (pp *providerParts) fill(ctx context.Context) (err error) {
+	last := position{line: pp.turn.b.lastLine}
+	if pp.turn.b.page != last {
 		st := step{}
 		st.set("page", last.String())
-		if err := t.write(ctx, st, InProgress); err != nil {
+		if err := pp.turn.write(ctx, st, InProgress); err != nil {
 			return err
 		}
-		t.b.page = last
+		pp.turn.b.page = last
 	}
-	f := &filling{t: t, p: &part{N: len(t.b.parts) + 1, Attempt: t.b.fills, From: t.b.next, To: t.b.next, State: partSealed}, failures: t.newChunk()}
+	f := &filling{t: pp.turn, p: &part{
+		N: len(pp.turn.b.parts) + 1, Attempt: pp.turn.b.fills, From: pp.turn.b.next,
+		To:    pp.turn.b.next,
+		State: partSealed,
+	}, failures: pp.turn.newChunk()}
 	defer f.abort()
-	if f.in, err = t.r.s.files.Blobs().Create(ctx, f.p.blob(t.b, partInput)); err != nil {
+	f.in, err = pp.r.s.files.Blobs().Create(ctx, f.p.blob(pp.turn.b, partInput))
+	if err != nil {
 		return err
 	}
-	if f.idx, err = t.r.s.files.Blobs().Create(ctx, f.p.blob(t.b, partHolds)); err != nil {
+	f.idx, err = pp.r.s.files.Blobs().Create(ctx, f.p.blob(pp.turn.b, partHolds))
+	if err != nil {
 		return err
 	}
-	for !f.full && f.p.To.line < t.b.lastLine {
-		page, err := t.page(ctx, f.p.To, pageLines)
+	for !f.full && f.p.To.line < pp.turn.b.lastLine {
+		page, err := pp.turn.page(ctx, f.p.To, pageLines)
 		if err != nil {
 			return err
 		}
 		if err := f.take(ctx, page); err != nil {
 			return err
 		}
-		if err := t.refresh(ctx); err != nil {
+		if err := pp.turn.refresh(ctx); err != nil {
 			return err
 		}
-		if t.b.Status != InProgress {
+		if pp.turn.b.Status != InProgress {
 			return errMoved
 		}
-		if err := t.rest(ctx); err != nil {
+		if err := pp.turn.rest(ctx); err != nil {
 			return err
 		}
 	}
@@ -172,9 +178,11 @@ func (f *filling) line(ctx context.Context, e entry) (refused *wire.Error, err e
 		return refused, err
 	}
 	if plan.Target.Provider.ID != t.b.provider {
-		return wire.BadRequest("previous_response_id", "invalid_value", "What this request refers to is kept by another provider than the one that runs its batch"), nil
+		return wire.BadRequest("previous_response_id", "invalid_value",
+			"What this request refers to is kept by another provider than the one that runs its batch"), nil
 	}
-	held, err := t.r.opts.Guard.HoldBatched(ctx, plan, t.callID(e.customID), f.p.Attempt, time.Until(t.b.Expires)+holdSlack)
+	held, err := t.r.opts.Guard.HoldBatched(ctx, plan, t.parts.callID(e.customID), f.p.Attempt,
+		time.Until(t.b.Expires)+holdSlack)
 	var refusal *guard.Refusal
 	switch {
 	case errors.As(err, &refusal) && refusal.Final():
@@ -199,7 +207,8 @@ func (f *filling) write(e entry, body wire.Body, held guard.Batched) error {
 		return err
 	}
 	size := f.in.Size()
-	if _, err := fmt.Fprintf(f.in, `{"custom_id":%s,"method":"POST","url":"/v1%s","body":`, head, f.t.b.Endpoint.Path()); err != nil {
+	if _, err := fmt.Fprintf(f.in, `{"custom_id":%s,"method":"POST","url":"/v1%s","body":`, head,
+		f.t.b.Endpoint.Path()); err != nil {
 		return err
 	}
 	if _, err := io.Copy(f.in, body.Reader()); err != nil { // it stood in one line
@@ -242,7 +251,10 @@ func (f *filling) seal(ctx context.Context) error {
 	if err := t.commitChunk(ctx, &st, f.failures, InProgress); err != nil {
 		return err
 	}
-	t.b.next, t.b.page, t.b.fills, t.b.fillAgain = f.p.To, f.p.To, t.b.fills+1, again
+	t.b.next = f.p.To
+	t.b.page = f.p.To
+	t.b.fills = t.b.fills + 1
+	t.b.fillAgain = again
 	if f.p.Lines > 0 {
 		t.b.parts = append(t.b.parts, f.p)
 	}
@@ -250,37 +262,41 @@ func (f *filling) seal(ctx context.Context) error {
 }
 
 // callID is that of a line's call: always the same one.
-func (t *turn) callID(customID string) string {
-	return wire.DerivedCallID(t.b.Created, t.b.ID+" "+customID)
+func (pp *providerParts) callID(customID string) string {
+	return wire.DerivedCallID(pp.turn.b.Created, pp.turn.b.ID+" "+customID)
 }
 
 // giveBack writes the lines that were never handed over, because the batch was
 // cancelled or its time is over, as such; what is held for them, for a part that
 // was never sealed, is given back.
-func (t *turn) giveBack(ctx context.Context) error {
-	for t.b.next.line < t.b.lastLine {
-		page, err := t.page(ctx, t.b.next, pageLines)
+func (pp *providerParts) giveBack(ctx context.Context) error {
+	for pp.turn.b.next.line < pp.turn.b.lastLine {
+		page, err := pp.turn.page(ctx, pp.turn.b.next, pageLines)
 		if err != nil {
 			return err
 		}
 		unrun := make([]result, 0, len(page))
 		var held []guard.BatchedEnd
 		for _, e := range page {
-			unrun = append(unrun, t.unrun(e.line, e.customID))
-			if e.line <= t.b.page.line && e.customID != "" {
-				held = append(held, guard.BatchedEnd{Batched: t.mine(guard.Batched{ID: t.callID(e.customID), Attempt: t.b.fills, At: time.Now().Unix()})})
+			unrun = append(unrun, pp.turn.unrun(e.line, e.customID))
+			if e.line <= pp.turn.b.page.line && e.customID != "" {
+				held = append(held, guard.BatchedEnd{Batched: pp.mine(guard.Batched{
+					ID:      pp.callID(e.customID),
+					Attempt: pp.turn.b.fills,
+					At:      time.Now().Unix(),
+				})})
 			}
 		}
-		if _, err := t.settle(ctx, held); err != nil {
+		if _, err := pp.settle(ctx, held); err != nil {
 			return err
 		}
 		end, st := page[len(page)-1].end, step{}
 		st.set("next", end.String())
-		if err := t.commit(ctx, &st, unrun, t.b.Status); err != nil {
+		if err := pp.turn.commit(ctx, &st, unrun, pp.turn.b.Status); err != nil {
 			return err
 		}
-		t.b.next = end
-		if err := t.rest(ctx); err != nil {
+		pp.turn.b.next = end
+		if err := pp.turn.rest(ctx); err != nil {
 			return err
 		}
 	}
@@ -288,25 +304,31 @@ func (t *turn) giveBack(ctx context.Context) error {
 }
 
 // mine fills in what is the same for all lines of the batch.
-func (t *turn) mine(b guard.Batched) guard.Batched {
-	b.Provider, b.Model, b.Upstream, b.Endpoint = t.b.provider, t.b.Model, t.b.upstream, t.b.Endpoint
+func (pp *providerParts) mine(b guard.Batched) guard.Batched {
+	b.Provider = pp.turn.b.provider
+	b.Model = pp.turn.b.Model
+	b.Upstream = pp.turn.b.upstream
+	b.Endpoint = pp.turn.b.Endpoint
 	return b
 }
 
-func (t *turn) settle(ctx context.Context, ends []guard.BatchedEnd) ([]pricing.Nano, error) {
+func (pp *providerParts) settle(ctx context.Context, ends []guard.BatchedEnd) ([]pricing.Nano, error) {
 	if len(ends) == 0 {
 		return nil, nil
 	}
-	caller, err := t.caller()
+	caller, err := pp.turn.caller()
 	if err != nil { // the org is gone, its books are not
-		caller = guard.Caller{Org: &guard.Org{ID: t.b.Org}, User: t.b.User, Key: t.b.Key, IP: t.b.IP, Batched: true}
+		caller = guard.Caller{
+			Org: &guard.Org{ID: pp.turn.b.Org}, User: pp.turn.b.User, Key: pp.turn.b.Key, IP: pp.turn.b.IP,
+			Batched: true,
+		}
 	}
-	return t.r.opts.Guard.EndBatched(ctx, caller, ends)
+	return pp.r.opts.Guard.EndBatched(ctx, caller, ends)
 }
 
 // heldLines reads which lines a part has.
-func (t *turn) heldLines(ctx context.Context, p *part) (map[string]*heldLine, error) {
-	r, err := t.r.s.files.Blobs().Open(ctx, p.blob(t.b, partHolds), 0)
+func (pp *providerParts) heldLines(ctx context.Context, p *part) (map[string]*heldLine, error) {
+	r, err := pp.r.s.files.Blobs().Open(ctx, p.blob(pp.turn.b, partHolds), 0)
 	if err != nil {
 		return nil, err
 	}
@@ -320,7 +342,7 @@ func (t *turn) heldLines(ctx context.Context, p *part) (map[string]*heldLine, er
 		case err != nil:
 			return nil, fmt.Errorf("batch: holds of part %d: %w", p.N, err)
 		}
-		h.Batched = t.mine(h.Batched)
+		h.Batched = pp.mine(h.Batched)
 		lines[h.CustomID] = h
 	}
 }

@@ -56,7 +56,8 @@ func (r *lineReader) read() ([]byte, error) {
 	for {
 		part, err := r.buf.ReadSlice('\n')
 		r.at.off += int64(len(part))
-		if long = long || len(r.line)+len(part) > r.most; !long {
+		long = long || len(r.line)+len(part) > r.most
+		if !long {
 			r.line = append(r.line, part...)
 		}
 		if errors.Is(err, bufio.ErrBufferFull) {
@@ -120,11 +121,13 @@ func parse(line []byte, ep wire.Endpoint, limits wire.Limits) (request, *Problem
 	case ep != "" && got != ep:
 		return r, problem("url_mismatch", "url", "The url of every line must be the endpoint of the batch, /v1"+ep.Path()+".")
 	}
-	if r.body = members["body"]; len(r.body) == 0 || r.body[0] != '{' {
+	r.body = members["body"]
+	if len(r.body) == 0 || r.body[0] != '{' {
 		return r, problem("missing_required_parameter", "body", "'body' must be a JSON object: the request.")
 	}
 	var err error
-	if r.parsed, err = wire.Scan(got, r.body, limits); err != nil {
+	r.parsed, err = wire.Scan(got, r.body, limits)
+	if err != nil {
 		return r, problemOf(err, "invalid_request")
 	}
 	if r.parsed.Stream {

@@ -36,12 +36,12 @@ func (s *Store) release(ctx context.Context, id string) error {
 }
 
 // fitting is as much of what is wrong with a file as its org has room for.
-func (t *turn) fitting(ctx context.Context, problems []Problem) ([]byte, error) {
+func (v *validation) fitting(ctx context.Context, problems []Problem) ([]byte, error) {
 	text, err := problemText(problems)
 	if err != nil {
 		return nil, fmt.Errorf("batch: problems: %w", err)
 	}
-	err = t.r.s.admit(ctx, t.b.Org, t.b.ID, t.b.callers()+len(text))
+	err = v.r.s.admit(ctx, v.turn.b.Org, v.turn.b.ID, v.turn.b.callers()+len(text))
 	if !capacity.IsFull(err) {
 		return text, err
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/llmguard/llmguard/internal/capacity"
+	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
@@ -59,7 +60,7 @@ func TestRecordsKeepToTheShareOfTheirOrg(t *testing.T) {
 		t.Errorf("got %v, want a refusal for the org's share", full)
 	}
 	r.runner(r.options())
-	eventually(t, "all have failed", func() bool { return r.rdb.ZCard(t.Context(), openKey).Val() == 0 })
+	redistest.Eventually(t, "all have failed", func() bool { return r.rdb.ZCard(t.Context(), openKey).Val() == 0 })
 	if grown := used() - before; grown > room {
 		t.Errorf("the batches of one org take %d bytes of %d", grown, room)
 	}
@@ -78,7 +79,7 @@ func TestForgottenBatchesGiveTheirBytesBack(t *testing.T) {
 	first := ""
 	for i := range 3 {
 		r.create(bad, wire.ChatCompletions)
-		eventually(t, "one is kept", func() bool {
+		redistest.Eventually(t, "one is kept", func() bool {
 			return r.rdb.ZCard(t.Context(), openKey).Val() == 0 && r.rdb.ZCard(t.Context(), keptKey("acme")).Val() == 1
 		})
 		if i == 0 {

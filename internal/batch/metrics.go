@@ -9,11 +9,16 @@ type metrics struct {
 
 func newMetrics(reg prometheus.Registerer) *metrics {
 	counter := func(name, help, label string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "llmguard", Subsystem: "batch", Name: name, Help: help}, []string{label})
+		return prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: "llmguard", Subsystem: "batch", Name: name,
+			Help: help,
+		}, []string{label})
 	}
 	m := &metrics{
 		ended: counter("ended_total", "Batches that ended, by status.", "status"),
-		lines: counter("lines_total", "Lines of batches whose results were written: completed, failed, or unrun because their batch ended first.", "outcome"),
+		lines: counter("lines_total",
+			"Lines of batches whose results were written: completed, failed, or unrun because their batch ended first.",
+			"outcome"),
 	}
 	if reg != nil {
 		reg.MustRegister(m.ended, m.lines)

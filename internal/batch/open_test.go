@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
@@ -43,7 +44,7 @@ func TestOpenBatches(t *testing.T) {
 	r.createFor("other", chats(1))
 
 	r.runner(r.options())
-	eventually(t, "a place for another batch", func() bool { _, err := try("carol"); return err == nil })
+	redistest.Eventually(t, "a place for another batch", func() bool { _, err := try("carol"); return err == nil })
 }
 
 // TestBatchThatNeverCameToBe: what a process counted that died before it made the batch
@@ -85,7 +86,7 @@ func TestEndedBatches(t *testing.T) {
 	for i := range 4 {
 		b := r.create(bad, wire.ChatCompletions)
 		r.ended(b.ID)
-		eventually(t, "its end noticed", func() bool {
+		redistest.Eventually(t, "its end noticed", func() bool {
 			n := r.rdb.ZCard(t.Context(), keptKey("acme")).Val()
 			return n == int64(min(i+1, 2)) && r.rdb.ZScore(t.Context(), openKey, b.ID).Err() != nil
 		})

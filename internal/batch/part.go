@@ -8,6 +8,14 @@ import (
 	"time"
 )
 
+// providerParts are the parts of a turn's batch that its provider runs: it fills, sends,
+// watches and gathers them.
+type providerParts struct {
+	turn   *turn
+	r      *Runner
+	polled map[int]bool // parts that the provider was asked for
+}
+
 // A batch that its provider runs goes there in parts: as many lines as the
 // provider takes in one file, or as were paid for when a limit had room for no
 // more. A part is written down before each thing that is done to it at the
@@ -104,22 +112,22 @@ func (p *part) waits() bool { return time.Now().Unix() < p.Again }
 func (p *part) later(d time.Duration) { p.Again = time.Now().Add(d).Unix() + 1 }
 
 // writePart writes what has become of a part.
-func (t *turn) writePart(ctx context.Context, p *part) error {
+func (pp *providerParts) writePart(ctx context.Context, p *part) error {
 	st := step{}
 	st.set(partField(p.N), p.text())
-	t.tellParts(&st)
-	return t.write(ctx, st, InProgress, Cancelling)
+	pp.tellParts(&st)
+	return pp.turn.write(ctx, st, InProgress, Cancelling)
 }
 
 // tellParts lets whoever asks see how many lines the provider has run.
-func (t *turn) tellParts(st *step) {
+func (pp *providerParts) tellParts(st *step) {
 	var ok, bad int64
-	for _, p := range t.b.parts {
+	for _, p := range pp.turn.b.parts {
 		ok, bad = ok+p.SeenOK, bad+p.SeenBad
 	}
-	if ok != t.b.seenOK || bad != t.b.seenBad {
+	if ok != pp.turn.b.seenOK || bad != pp.turn.b.seenBad {
 		st.set("seen_ok", strconv.FormatInt(ok, 10))
 		st.set("seen_bad", strconv.FormatInt(bad, 10))
-		t.b.seenOK, t.b.seenBad = ok, bad
+		pp.turn.b.seenOK, pp.turn.b.seenBad = ok, bad
 	}
 }

@@ -58,7 +58,9 @@ type QuoteOptions struct {
 func Estimate(file io.Reader, o QuoteOptions) (*Quote, error) {
 	most := Options{MaxLine: o.MaxLine}.withDefaults().MaxLine
 	r := &lineReader{buf: bufio.NewReaderSize(file, readAhead), most: most}
-	q, seen, byModel := &Quote{}, make(map[[16]byte]int), make(map[string]*ModelQuote)
+	q := &Quote{}
+	seen := make(map[[16]byte]int)
+	byModel := make(map[string]*ModelQuote)
 	for len(q.Problems) < maxProblems {
 		line, err := r.next()
 		if errors.Is(err, io.EOF) {
@@ -88,12 +90,15 @@ func Estimate(file io.Reader, o QuoteOptions) (*Quote, error) {
 }
 
 // price adds one line, or says what is wrong with it.
-func (q *Quote) price(line []byte, number int, o QuoteOptions, seen map[[16]byte]int, byModel map[string]*ModelQuote) *Problem {
+func (q *Quote) price(line []byte, number int, o QuoteOptions, seen map[[16]byte]int,
+	byModel map[string]*ModelQuote,
+) *Problem {
 	req, wrong := parse(line, "", o.Scan)
 	if wrong != nil {
 		return wrong
 	}
-	if wrong = once(seen, req.customID, number); wrong != nil {
+	wrong = once(seen, req.customID, number)
+	if wrong != nil {
 		return wrong
 	}
 	plan, err := o.Guard.Prepare(o.Caller, req.parsed)
@@ -116,7 +121,8 @@ func once(seen map[[16]byte]int, customID string, number int) *Problem {
 	sum := sha256.Sum256([]byte(customID))
 	hash := [16]byte(sum[:16])
 	if first, twice := seen[hash]; twice {
-		return problem("duplicate_custom_id", "custom_id", fmt.Sprintf("The custom_id of this line is that of line %d.", first))
+		return problem("duplicate_custom_id", "custom_id",
+			fmt.Sprintf("The custom_id of this line is that of line %d.", first))
 	}
 	seen[hash] = number
 	return nil

@@ -42,34 +42,35 @@ type receiving struct {
 }
 
 // receive takes the results of a part over, as far as the turn lasts.
-func (t *turn) receive(ctx context.Context, p *part, ending bool) error {
-	api, unknown := t.api()
+func (pp *providerParts) receive(ctx context.Context, p *part, ending bool) error {
+	api, unknown := pp.api()
 	if p.State == partEnded {
 		if unknown != nil && p.Output+p.Errors != "" {
 			return unknown
 		}
-		if err := errors.Join(t.fetch(ctx, api, p.Output, p.blob(t.b, partOutput)), t.fetch(ctx, api, p.Errors, p.blob(t.b, partErrors))); err != nil {
+		if err := errors.Join(pp.fetch(ctx, api, p.Output, p.blob(pp.turn.b, partOutput)),
+			pp.fetch(ctx, api, p.Errors, p.blob(pp.turn.b, partErrors))); err != nil {
 			return err
 		}
 		p.State = partFetched
-		if err := t.writePart(ctx, p); err != nil {
+		if err := pp.writePart(ctx, p); err != nil {
 			return err
 		}
 	}
-	held, err := t.heldLines(ctx, p)
+	held, err := pp.heldLines(ctx, p)
 	if err != nil {
 		return err
 	}
-	rc := &receiving{t: t, p: p, redact: api.Redactor(), ending: ending, held: held}
+	rc := &receiving{t: pp.turn, p: p, redact: api.Redactor(), ending: ending, held: held}
 	defer rc.close()
 	if err := rc.skip(ctx); err != nil {
 		return err
 	}
-	for p.Stage < stageAll && time.Now().Before(t.until) {
+	for p.Stage < stageAll && time.Now().Before(pp.turn.until) {
 		if err := rc.chunk(ctx); err != nil {
 			return err
 		}
-		if err := t.rest(ctx); err != nil {
+		if err := pp.turn.rest(ctx); err != nil {
 			return err
 		}
 	}
@@ -77,35 +78,37 @@ func (t *turn) receive(ctx context.Context, p *part, ending bool) error {
 		return nil
 	}
 	if unknown == nil {
-		t.tidy(ctx, api, p)
+		pp.tidy(ctx, api, p)
 	}
-	p.State, p.SeenOK, p.SeenBad = partDone, 0, 0
-	return t.writePart(ctx, p)
+	p.State = partDone
+	p.SeenOK = 0
+	p.SeenBad = 0
+	return pp.writePart(ctx, p)
 }
 
-func (t *turn) api() (api providers.Batches, err error) {
-	caller, err := t.caller()
+func (pp *providerParts) api() (api providers.Batches, err error) {
+	caller, err := pp.turn.caller()
 	if err != nil {
 		return api, err
 	}
-	up, err := t.r.opts.Guard.Upstream(caller.Org, t.b.provider)
+	up, err := pp.r.opts.Guard.Upstream(caller.Org, pp.turn.b.provider)
 	if err != nil {
 		return api, err
 	}
 	if up == nil {
-		return api, fmt.Errorf("the provider %q of the batch is not configured any more", t.b.provider)
+		return api, fmt.Errorf("the provider %q of the batch is not configured any more", pp.turn.b.provider)
 	}
 	return up.Batches(), nil
 }
 
 // tidy deletes what the provider keeps of a part. What stays costs nothing.
-func (t *turn) tidy(ctx context.Context, api providers.Batches, p *part) {
+func (pp *providerParts) tidy(ctx context.Context, api providers.Batches, p *part) {
 	for _, id := range []string{p.File, p.Output, p.Errors} {
 		if id == "" {
 			continue
 		}
 		if err := api.Delete(ctx, id); err != nil && ctx.Err() == nil {
-			t.r.log.WarnContext(ctx, "a file of a batch stays at the provider", "batch", t.b.ID, "file", id, "err", err)
+			pp.r.log.WarnContext(ctx, "a file of a batch stays at the provider", "batch", pp.turn.b.ID, "file", id, "err", err)
 		}
 	}
 }
@@ -121,11 +124,14 @@ func (rc *receiving) close() {
 func (rc *receiving) open(ctx context.Context, stage int, off int64) (bool, error) {
 	rc.close()
 	name := []string{partOutput, partErrors, partHolds}[stage]
-	body, err := rc.t.opened(ctx, rc.p.blob(rc.t.b, name), off)
+	body, err := rc.t.parts.opened(ctx, rc.p.blob(rc.t.b, name), off)
 	if body == nil || err != nil {
 		return false, err
 	}
-	rc.lines = &lineReader{body: body, buf: bufio.NewReaderSize(body, readAhead), at: position{off: off}, most: maxResultLine}
+	rc.lines = &lineReader{
+		body: body, buf: bufio.NewReaderSize(body, readAhead), at: position{off: off},
+		most: maxResultLine,
+	}
 	return true, nil
 }
 
@@ -184,7 +190,7 @@ func (rc *receiving) chunk(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	costs, err := t.settle(ctx, ends)
+	costs, err := t.parts.settle(ctx, ends)
 	if err != nil {
 		return err
 	}
@@ -204,7 +210,7 @@ func (rc *receiving) chunk(ctx context.Context) error {
 	p.SeenOK, p.SeenBad = max(0, p.SeenOK-c.good), max(0, p.SeenBad-c.bad)
 	st := step{}
 	st.set(partField(p.N), p.text())
-	t.tellParts(&st)
+	t.parts.tellParts(&st)
 	return t.commitChunk(ctx, &st, c, InProgress, Cancelling)
 }
 
@@ -249,7 +255,9 @@ func (rc *receiving) result(h *heldLine, one *upstreamLine) (result, guard.Batch
 			r.Response.Body = json.RawMessage("null")
 		}
 		r.Response = rc.redacted(*one.Response)
-		end.Status, end.RequestID, end.Body = r.Response.StatusCode, r.Response.RequestID, one.Response.Body
+		end.Status = r.Response.StatusCode
+		end.RequestID = r.Response.RequestID
+		end.Body = one.Response.Body
 		if a, ok := wire.ParseUsage(t.b.Endpoint, end.Body); ok && r.good() {
 			r.usage = a.Usage
 		}
@@ -309,6 +317,6 @@ func (p *part) fault(nth int) *failure {
 }
 
 // expiredThere reports whether a part's time was over at the provider.
-func (t *turn) expiredThere() bool {
-	return slices.ContainsFunc(t.b.parts, func(p *part) bool { return p.End == string(Expired) })
+func (pp *providerParts) expiredThere() bool {
+	return slices.ContainsFunc(pp.turn.b.parts, func(p *part) bool { return p.End == string(Expired) })
 }

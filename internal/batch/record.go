@@ -85,7 +85,8 @@ func decode(id string, h map[string]string) (*Batch, error) {
 		OutputTokens: n("output_tokens"), ReasoningTokens: n("reasoning_tokens"),
 		Charged: n("charged"), Estimate: n("estimate"),
 		state: state{
-			step: n("step"), lastLine: int(n("last_line")), pool: h["pool"], next: parsePosition(h["next"]), page: parsePosition(h["page"]),
+			step: n("step"), lastLine: int(n("last_line")), pool: h["pool"], next: parsePosition(h["next"]),
+			page:   parsePosition(h["page"]),
 			seenOK: n("seen_ok"), seenBad: n("seen_bad"), ending: Status(h["ending"]),
 			planOutput: h["plan_output"], planErrs: h["plan_errors"],
 			provider: h["provider"], upstream: h["upstream"], fills: int(n("fills")), fillAgain: n("fill_again"),

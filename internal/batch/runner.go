@@ -137,7 +137,8 @@ func (s *Store) wake(ctx context.Context, id string, in time.Duration) {
 
 // Run drives batches until ctx is done, and returns nil.
 func (r *Runner) Run(ctx context.Context) error {
-	server := queue.Server(ctx, r.s.rdb, r.log, tasksName, asynq.Config{Concurrency: wakesAtOnce, ShutdownTimeout: endTime})
+	server := queue.Server(ctx, r.s.rdb, r.log, tasksName,
+		asynq.Config{Concurrency: wakesAtOnce, ShutdownTimeout: endTime})
 	if err := server.Start(asynq.HandlerFunc(func(_ context.Context, t *asynq.Task) error {
 		r.take(ctx, string(t.Payload()))
 		return nil
@@ -163,7 +164,8 @@ func (r *Runner) Run(ctx context.Context) error {
 // sweep wakes the batches that should have been seen to by now.
 func (r *Runner) sweep(ctx context.Context) error {
 	now := time.Now()
-	ids, err := r.s.rdb.ZRangeByScore(ctx, openKey, &redis.ZRangeBy{Min: "-inf", Max: strconv.FormatInt(now.Unix(), 10), Count: sweepMost}).Result()
+	ids, err := r.s.rdb.ZRangeByScore(ctx, openKey,
+		&redis.ZRangeBy{Min: "-inf", Max: strconv.FormatInt(now.Unix(), 10), Count: sweepMost}).Result()
 	if err != nil {
 		return fmt.Errorf("batch: sweep: %w", err)
 	}
@@ -296,7 +298,7 @@ func (r *Runner) drive(ctx context.Context, id, token string) (again bool, wait 
 	defer func() { cancel(nil); <-done }()
 	go func() { defer close(done); r.keep(ctx, id, token, cancel) }()
 
-	t := &turn{r: r, token: token, until: time.Now().Add(turnTime), polled: map[int]bool{}}
+	t := newTurn(r, token)
 	defer t.close()
 	err := t.run(ctx, id)
 	switch {

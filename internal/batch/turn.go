@@ -30,9 +30,18 @@ type turn struct {
 	full  time.Time          // when the queue may take more
 	scan  time.Time          // of the last look at all jobs
 
-	place  *place        // for heavy work
-	polled map[int]bool  // parts that the provider was asked for
-	wait   time.Duration // until the next turn
+	place *place        // for heavy work
+	wait  time.Duration // until the next turn
+
+	validation *validation
+	parts      *providerParts
+}
+
+func newTurn(r *Runner, token string) *turn {
+	t := &turn{r: r, token: token, until: time.Now().Add(turnTime)}
+	t.validation = &validation{turn: t, r: r}
+	t.parts = &providerParts{turn: t, r: r, polled: map[int]bool{}}
+	return t
 }
 
 // idle is the pause of a turn that has nothing to do.
@@ -40,7 +49,8 @@ const idle = 250 * time.Millisecond
 
 // run drives the batch until it has ended, the turn is over, or something fails.
 func (t *turn) run(ctx context.Context, id string) (err error) {
-	if t.b, err = t.r.s.load(ctx, id); err != nil {
+	t.b, err = t.r.s.load(ctx, id)
+	if err != nil {
 		return err
 	}
 	t.input = &files.File{ID: t.b.Input, Owner: files.Owner{Org: t.b.Org, User: t.b.User}}
@@ -67,8 +77,9 @@ func (t *turn) run(ctx context.Context, id string) (err error) {
 		}
 		rest := idle
 		if t.b.provider != "" {
-			clear(t.polled)
-			if rest = t.r.opts.Poll; rest > turnTime/20 {
+			clear(t.parts.polled)
+			rest = t.r.opts.Poll
+			if rest > turnTime/20 {
 				t.wait = rest
 				return nil
 			}
@@ -122,11 +133,11 @@ func (t *turn) once(ctx context.Context) (bool, error) {
 		return true, t.heavily(ctx, t.finish)
 	}
 	if t.b.Status == Validating {
-		return true, t.heavily(ctx, t.validate)
+		return true, t.heavily(ctx, t.validation.validate)
 	}
 	ending := t.b.Status == Cancelling || !time.Now().Before(t.b.Expires)
 	if t.b.provider != "" {
-		return t.byProvider(ctx, ending)
+		return t.parts.byProvider(ctx, ending)
 	}
 	if ending {
 		if err := t.heavily(ctx, t.giveUp); err != nil {
@@ -140,7 +151,8 @@ func (t *turn) once(ctx context.Context) (bool, error) {
 	if t.b.next.line >= t.b.lastLine && len(t.jobs) == 0 {
 		return true, t.toFinish(ctx, ending)
 	}
-	if ending || gathered || len(t.jobs) >= t.r.opts.InQueue || time.Now().Before(t.full) || t.b.next.line >= t.b.lastLine {
+	if ending || gathered || len(t.jobs) >= t.r.opts.InQueue || time.Now().Before(t.full) ||
+		t.b.next.line >= t.b.lastLine {
 		return gathered, nil
 	}
 	return true, t.heavily(ctx, t.expand)
@@ -150,7 +162,8 @@ func (t *turn) once(ctx context.Context) (bool, error) {
 // the work calls rest. A turn that still waits for the place can be preempted.
 func (t *turn) heavily(ctx context.Context, work func(context.Context) error) error {
 	var err error
-	if t.place, err = t.r.heavy.enter(ctx, t.b.Org, t.b.User, t.r.driving.preempted(t.b.Org, t.b.User)); err != nil {
+	t.place, err = t.r.heavy.enter(ctx, t.b.Org, t.b.User, t.r.driving.preempted(t.b.Org, t.b.User))
+	if err != nil {
 		return err
 	}
 	defer t.place.end()
@@ -170,7 +183,8 @@ func (t *turn) rest(ctx context.Context) error {
 func (t *turn) write(ctx context.Context, st step, from ...Status) error {
 	var err error
 	for wait := 100 * time.Millisecond; wait < 5*time.Second; wait *= 2 {
-		if err = t.r.s.write(ctx, t.b, t.token, st, from...); err == nil || errors.Is(err, errLost) || errors.Is(err, errMoved) {
+		err = t.r.s.write(ctx, t.b, t.token, st, from...)
+		if err == nil || errors.Is(err, errLost) || errors.Is(err, errMoved) {
 			return err
 		}
 		select {

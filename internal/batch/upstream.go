@@ -20,31 +20,33 @@ import (
 var crowdedRest = 2 * time.Minute
 
 // advance does the next thing with a part, and tells whether it did anything.
-func (t *turn) advance(ctx context.Context, p *part, ending bool) (bool, error) {
+func (pp *providerParts) advance(ctx context.Context, p *part, ending bool) (bool, error) {
 	if p.State == partEnded || p.State == partFetched {
-		return true, t.heavily(ctx, func(ctx context.Context) error { return t.receive(ctx, p, ending) })
+		return true, pp.turn.heavily(ctx, func(ctx context.Context) error { return pp.receive(ctx, p, ending) })
 	}
-	if !time.Now().Before(t.b.Expires.Add(lostAfter)) {
-		return true, t.abandon(ctx, p)
+	if !time.Now().Before(pp.turn.b.Expires.Add(lostAfter)) {
+		return true, pp.abandon(ctx, p)
 	}
 	if ending && (p.State == partSealed || p.State == partUploaded && p.Asked == 0) {
-		p.State, p.End, p.Again = partEnded, endUnsent, 0
-		return true, t.writePart(ctx, p)
+		p.State = partEnded
+		p.End = endUnsent
+		p.Again = 0
+		return true, pp.writePart(ctx, p)
 	}
 	if p.waits() {
 		return false, nil
 	}
-	api, err := t.api()
+	api, err := pp.api()
 	if err != nil {
 		return false, err
 	}
 	switch p.State {
 	case partSealed:
-		return true, t.upload(ctx, api, p)
+		return true, pp.upload(ctx, api, p)
 	case partUploaded:
-		return true, t.makeBatch(ctx, api, p, ending)
+		return true, pp.makeBatch(ctx, api, p, ending)
 	}
-	return t.poll(ctx, api, p, ending)
+	return pp.poll(ctx, api, p, ending)
 }
 
 // How a part ends besides the ways in which a batch does.
@@ -55,47 +57,51 @@ const (
 
 // abandon gives a part up whose provider has not told of it for days. What is
 // held for its lines is charged: they may have run.
-func (t *turn) abandon(ctx context.Context, p *part) error {
-	t.r.log.ErrorContext(ctx, "the provider does not tell of a part of a batch any more: its lines are charged what was held", "batch", t.b.ID, "upstream", p.Job)
+func (pp *providerParts) abandon(ctx context.Context, p *part) error {
+	pp.r.log.ErrorContext(ctx, "the provider does not tell of a part of a batch any more: its lines are charged what "+
+		"was held", "batch", pp.turn.b.ID, "upstream", p.Job)
 	p.State, p.End = partEnded, endLost
 	if p.Job == "" && p.Asked == 0 {
 		p.End = endUnsent
 	}
-	return t.writePart(ctx, p)
+	return pp.writePart(ctx, p)
 }
 
 // upload sends the part's file, once it is certain that it is not there yet.
-func (t *turn) upload(ctx context.Context, api providers.Batches, p *part) error {
+func (pp *providerParts) upload(ctx context.Context, api providers.Batches, p *part) error {
 	if p.Asked != 0 {
-		found, err := api.FindFile(ctx, p.name(t.b))
+		found, err := api.FindFile(ctx, p.name(pp.turn.b))
 		if err != nil {
 			return err
 		}
 		if found != nil && found.Bytes == p.Bytes {
-			return t.uploaded(ctx, p, found.ID)
+			return pp.uploaded(ctx, p, found.ID)
 		}
 	}
 	p.Asked = time.Now().Unix()
-	if err := t.writePart(ctx, p); err != nil {
+	if err := pp.writePart(ctx, p); err != nil {
 		return err
 	}
-	file, err := api.Upload(ctx, p.name(t.b), p.Bytes, func() (io.ReadCloser, error) {
-		return t.r.s.files.Blobs().Open(ctx, p.blob(t.b, partInput), 0)
+	file, err := api.Upload(ctx, p.name(pp.turn.b), p.Bytes, func() (io.ReadCloser, error) {
+		return pp.r.s.files.Blobs().Open(ctx, p.blob(pp.turn.b, partInput), 0)
 	})
 	if err != nil {
-		return t.refusedPart(ctx, p, err)
+		return pp.refusedPart(ctx, p, err)
 	}
-	return t.uploaded(ctx, p, file.ID)
+	return pp.uploaded(ctx, p, file.ID)
 }
 
-func (t *turn) uploaded(ctx context.Context, p *part, id string) error {
-	p.State, p.File, p.Asked, p.Again = partUploaded, id, 0, 0
-	return t.writePart(ctx, p)
+func (pp *providerParts) uploaded(ctx context.Context, p *part, id string) error {
+	p.State = partUploaded
+	p.File = id
+	p.Asked = 0
+	p.Again = 0
+	return pp.writePart(ctx, p)
 }
 
 // refusedPart deals with a provider's refusal of an upload or a batch. What is
 // not certain stays asked for.
-func (t *turn) refusedPart(ctx context.Context, p *part, err error) error {
+func (pp *providerParts) refusedPart(ctx context.Context, p *part, err error) error {
 	if !providers.Certain(err) {
 		return err
 	}
@@ -103,23 +109,24 @@ func (t *turn) refusedPart(ctx context.Context, p *part, err error) error {
 	var refused *providers.APIError
 	switch {
 	case !errors.As(err, &refused): // it was not reached
-		p.later(t.r.opts.Poll)
+		p.later(pp.r.opts.Poll)
 	case refused.Status == http.StatusTooManyRequests || refused.Status == http.StatusRequestTimeout ||
 		refused.Status == http.StatusUnauthorized || refused.Status == http.StatusForbidden: // the operator's to mend
-		p.later(max(refused.RetryAfter, t.r.opts.Poll))
+		p.later(max(refused.RetryAfter, pp.r.opts.Poll))
 	default:
 		p.State, p.End = partEnded, string(Failed)
 		p.Problems = []upstreamFault{{Code: refused.Code, Message: refused.Message}}
 	}
-	t.r.log.WarnContext(ctx, "the provider does not take a part of a batch", "batch", t.b.ID, "part", p.N, "err", err)
-	return t.writePart(ctx, p)
+	pp.r.log.WarnContext(ctx, "the provider does not take a part of a batch", "batch", pp.turn.b.ID, "part", p.N, "err",
+		err)
+	return pp.writePart(ctx, p)
 }
 
 // makeBatch makes a batch of the part's file, once it is certain that there is
 // none. A creation whose answer was lost may still be under way at the provider:
 // only after the doubt is another one asked for, and of two the later is
 // cancelled.
-func (t *turn) makeBatch(ctx context.Context, api providers.Batches, p *part, ending bool) error {
+func (pp *providerParts) makeBatch(ctx context.Context, api providers.Batches, p *part, ending bool) error {
 	if p.Asked != 0 {
 		since := time.Unix(p.Asked, 0)
 		found, others, err := api.FindBatch(ctx, since, p.isMine)
@@ -132,25 +139,27 @@ func (t *turn) makeBatch(ctx context.Context, api providers.Batches, p *part, en
 					return err
 				}
 			}
-			return t.made(ctx, p, found.ID)
+			return pp.made(ctx, p, found.ID)
 		}
-		if time.Since(since) < t.r.opts.Doubt {
-			p.later(min(t.r.opts.Doubt/4, t.r.opts.Poll))
-			return t.writePart(ctx, p)
+		if time.Since(since) < pp.r.opts.Doubt {
+			p.later(min(pp.r.opts.Doubt/4, pp.r.opts.Poll))
+			return pp.writePart(ctx, p)
 		}
-		if p.Asked = 0; ending {
-			return t.writePart(ctx, p)
+		p.Asked = 0
+		if ending {
+			return pp.writePart(ctx, p)
 		}
 	}
 	p.Asked, p.Try = time.Now().Unix(), p.Try+1
-	if err := t.writePart(ctx, p); err != nil {
+	if err := pp.writePart(ctx, p); err != nil {
 		return err
 	}
-	made, err := api.Create(ctx, p.File, "/v1"+t.b.Endpoint.Path(), map[string]string{"llmguard_batch": t.b.ID, tryLabel: strconv.Itoa(p.Try)})
+	made, err := api.Create(ctx, p.File, "/v1"+pp.turn.b.Endpoint.Path(),
+		map[string]string{"llmguard_batch": pp.turn.b.ID, tryLabel: strconv.Itoa(p.Try)})
 	if err != nil {
-		return t.refusedPart(ctx, p, err)
+		return pp.refusedPart(ctx, p, err)
 	}
-	return t.made(ctx, p, made.ID)
+	return pp.made(ctx, p, made.ID)
 }
 
 // tryLabel is the metadata that tells batches of one file from one another.
@@ -165,25 +174,30 @@ func (p *part) isMine(one *providers.UpstreamBatch) bool {
 	return one.Input == p.File && try == strconv.Itoa(p.Try)
 }
 
-func (t *turn) made(ctx context.Context, p *part, id string) error {
-	p.State, p.Job, p.Asked, p.Again = partRunning, id, 0, 0
-	t.r.log.InfoContext(ctx, "a part of a batch is with the provider", "batch", t.b.ID, "part", p.N, "lines", p.Lines, "upstream", id)
-	return t.writePart(ctx, p)
+func (pp *providerParts) made(ctx context.Context, p *part, id string) error {
+	p.State = partRunning
+	p.Job = id
+	p.Asked = 0
+	p.Again = 0
+	pp.r.log.InfoContext(ctx, "a part of a batch is with the provider", "batch", pp.turn.b.ID, "part", p.N, "lines",
+		p.Lines,
+		"upstream", id)
+	return pp.writePart(ctx, p)
 }
 
 // poll looks at the provider's batch, once a turn, and passes an end on to it.
-func (t *turn) poll(ctx context.Context, api providers.Batches, p *part, ending bool) (bool, error) {
+func (pp *providerParts) poll(ctx context.Context, api providers.Batches, p *part, ending bool) (bool, error) {
 	if ending && !p.Cancelled {
 		if err := api.Cancel(ctx, p.Job); err != nil && !providers.Certain(err) {
 			return false, err
 		}
 		p.Cancelled = true
-		return true, t.writePart(ctx, p)
+		return true, pp.writePart(ctx, p)
 	}
-	if t.polled[p.N] {
+	if pp.polled[p.N] {
 		return false, nil
 	}
-	t.polled[p.N] = true
+	pp.polled[p.N] = true
 	seen, err := api.Batch(ctx, p.Job)
 	if err != nil {
 		return false, err
@@ -193,15 +207,18 @@ func (t *turn) poll(ctx context.Context, api providers.Batches, p *part, ending 
 			return false, nil
 		}
 		p.SeenOK, p.SeenBad = seen.Counts.Completed, seen.Counts.Failed
-		return false, t.writePart(ctx, p)
+		return false, pp.writePart(ctx, p)
 	}
-	return true, t.over(ctx, p, &seen, ending)
+	return true, pp.over(ctx, p, &seen, ending)
 }
 
 // over writes down how the provider's batch ended. One that failed because too
 // much of the account's is enqueued already is tried again.
-func (t *turn) over(ctx context.Context, p *part, seen *providers.UpstreamBatch, ending bool) error {
-	p.State, p.End, p.Output, p.Errors = partEnded, seen.Status, seen.Output, seen.ErrorFile
+func (pp *providerParts) over(ctx context.Context, p *part, seen *providers.UpstreamBatch, ending bool) error {
+	p.State = partEnded
+	p.End = seen.Status
+	p.Output = seen.Output
+	p.Errors = seen.ErrorFile
 	p.SeenOK, p.SeenBad = seen.Counts.Completed, seen.Counts.Failed
 	if seen.Errors != nil {
 		for _, e := range seen.Errors.Data[:min(len(seen.Errors.Data), maxProblems)] {
@@ -212,31 +229,39 @@ func (t *turn) over(ctx context.Context, p *part, seen *providers.UpstreamBatch,
 			p.Problems = append(p.Problems, fault)
 		}
 	}
-	crowded := slices.ContainsFunc(p.Problems, func(f upstreamFault) bool { return strings.HasSuffix(f.Code, "limit_exceeded") })
+	crowded := slices.ContainsFunc(p.Problems, func(f upstreamFault) bool {
+		return strings.HasSuffix(f.Code, "limit_exceeded")
+	})
 	if p.End == string(Failed) && crowded && !ending {
-		p.State, p.End, p.Job, p.Problems = partUploaded, "", "", nil
-		p.Output, p.Errors, p.SeenOK, p.SeenBad = "", "", 0, 0
+		p.State = partUploaded
+		p.End = ""
+		p.Job = ""
+		p.Problems = nil
+		p.Output = ""
+		p.Errors = ""
+		p.SeenOK = 0
+		p.SeenBad = 0
 		p.later(crowdedRest)
 	}
-	return t.writePart(ctx, p)
+	return pp.writePart(ctx, p)
 }
 
 // fetch copies a file of the provider's into the blob store.
-func (t *turn) fetch(ctx context.Context, api providers.Batches, id string, name string) error {
+func (pp *providerParts) fetch(ctx context.Context, api providers.Batches, id string, name string) error {
 	if id == "" {
 		return nil
 	}
 	body, err := api.Content(ctx, id)
 	var refused *providers.APIError
 	if errors.As(err, &refused) && refused.Status == http.StatusNotFound {
-		t.r.log.ErrorContext(ctx, "the provider has lost a file of results", "batch", t.b.ID, "file", id)
+		pp.r.log.ErrorContext(ctx, "the provider has lost a file of results", "batch", pp.turn.b.ID, "file", id)
 		return nil
 	}
 	if err != nil {
 		return err
 	}
 	defer body.Close()
-	w, err := t.r.s.files.Blobs().Create(ctx, name)
+	w, err := pp.r.s.files.Blobs().Create(ctx, name)
 	if err != nil {
 		return err
 	}
@@ -248,8 +273,8 @@ func (t *turn) fetch(ctx context.Context, api providers.Batches, id string, name
 }
 
 // opened opens a blob that may not be there.
-func (t *turn) opened(ctx context.Context, name string, off int64) (io.ReadCloser, error) {
-	r, err := t.r.s.files.Blobs().Open(ctx, name, off)
+func (pp *providerParts) opened(ctx context.Context, name string, off int64) (io.ReadCloser, error) {
+	r, err := pp.r.s.files.Blobs().Open(ctx, name, off)
 	if errors.Is(err, blob.ErrNotFound) {
 		return nil, nil
 	}

@@ -25,6 +25,12 @@ const (
 // maxBlank bounds the blank lines of an input file, which later reads skip in one go.
 const maxBlank = 50_000
 
+// validation reads the whole input of a turn's batch, once, before any line of it runs.
+type validation struct {
+	turn *turn
+	r    *Runner
+}
+
 // check is what is known of an input file while it is read.
 type check struct {
 	problems []Problem
@@ -45,14 +51,15 @@ type check struct {
 
 // validate reads the input file to its end, in constant memory but for one hash
 // a line, and lets the batch begin or fail.
-func (t *turn) validate(ctx context.Context) error {
+func (v *validation) validate(ctx context.Context) error {
 	c := &check{seen: make(map[[16]byte]int)}
 	var err error
-	if c.caller, err = t.caller(); err != nil {
+	c.caller, err = v.turn.caller()
+	if err != nil {
 		c.add(0, problem("org_gone", "", err.Error()))
-		return t.fail(ctx, c.problems)
+		return v.fail(ctx, c.problems)
 	}
-	if err := t.readAll(ctx, c); err != nil {
+	if err := v.readAll(ctx, c); err != nil {
 		if !errors.Is(err, files.ErrNotFound) {
 			return err
 		}
@@ -62,24 +69,24 @@ func (t *turn) validate(ctx context.Context) error {
 		c.add(0, problem("empty_file", "", "The file is empty: it has no request."))
 	}
 	if len(c.problems) > 0 {
-		return t.fail(ctx, c.problems)
+		return v.fail(ctx, c.problems)
 	}
-	return t.begin(ctx, c)
+	return v.begin(ctx, c)
 }
 
 // readAll checks every line, up to the most problems that are told.
-func (t *turn) readAll(ctx context.Context, c *check) error {
+func (v *validation) readAll(ctx context.Context, c *check) error {
 	for at := (position{}); len(c.problems) < maxProblems; {
-		r, err := t.open(ctx, at)
+		r, err := v.turn.open(ctx, at)
 		if err != nil {
 			return err
 		}
-		over, err := t.readPart(ctx, c, r)
+		over, err := v.readPart(ctx, c, r)
 		if over || err != nil {
 			return err
 		}
 		at = r.at
-		if err := t.rest(ctx); err != nil {
+		if err := v.turn.rest(ctx); err != nil {
 			return err
 		}
 	}
@@ -87,7 +94,7 @@ func (t *turn) readAll(ctx context.Context, c *check) error {
 }
 
 // readPart checks a page of lines; over reports that no more have to be checked.
-func (t *turn) readPart(ctx context.Context, c *check, r *lineReader) (over bool, err error) {
+func (v *validation) readPart(ctx context.Context, c *check, r *lineReader) (over bool, err error) {
 	for n, from := 0, r.at.off; n < pageLines && r.at.off-from < pageBytes && len(c.problems) < maxProblems; n++ {
 		line, err := r.read()
 		if errors.Is(err, io.EOF) {
@@ -97,24 +104,27 @@ func (t *turn) readPart(ctx context.Context, c *check, r *lineReader) (over bool
 			return true, context.Cause(ctx)
 		}
 		if err == nil && blank(line) {
-			if c.blank++; c.blank > maxBlank {
+			c.blank++
+			if c.blank > maxBlank {
 				c.add(r.at.line, problem("invalid_json_line", "", fmt.Sprintf("The file has more than %d blank lines.", maxBlank)))
 				return true, nil
 			}
 			continue
 		}
 		if errors.Is(err, errLong) {
-			c.add(r.at.line, problem("line_too_large", "", fmt.Sprintf("The line has more than %d bytes.", t.r.opts.MaxLine)))
+			c.add(r.at.line, problem("line_too_large", "", fmt.Sprintf("The line has more than %d bytes.", v.r.opts.MaxLine)))
 			continue
 		}
 		if err != nil {
-			return true, fmt.Errorf("batch: read %s: %w", t.b.Input, err)
+			return true, fmt.Errorf("batch: read %s: %w", v.turn.b.Input, err)
 		}
-		if c.lines++; c.lines > int64(t.r.opts.MaxLines) {
-			c.add(r.at.line, problem("too_many_tasks", "", fmt.Sprintf("The file has more than %d requests.", t.r.opts.MaxLines)))
+		c.lines++
+		if c.lines > int64(v.r.opts.MaxLines) {
+			c.add(r.at.line, problem("too_many_tasks", "",
+				fmt.Sprintf("The file has more than %d requests.", v.r.opts.MaxLines)))
 			return true, nil
 		}
-		if err := t.check(ctx, c, line, r.at.line); err != nil {
+		if err := v.check(ctx, c, line, r.at.line); err != nil {
 			return true, err
 		}
 	}
@@ -123,28 +133,30 @@ func (t *turn) readPart(ctx context.Context, c *check, r *lineReader) (over bool
 
 // check checks one line and adds up what it may cost. The error is one of
 // Redis.
-func (t *turn) check(ctx context.Context, c *check, line []byte, number int) error {
-	req, wrong := parse(line, t.b.Endpoint, t.r.opts.Scan)
+func (v *validation) check(ctx context.Context, c *check, line []byte, number int) error {
+	req, wrong := parse(line, v.turn.b.Endpoint, v.r.opts.Scan)
 	if wrong != nil {
 		c.add(number, wrong)
 		return nil
 	}
 	c.last = number
-	if wrong = once(c.seen, req.customID, number); wrong != nil {
+	wrong = once(c.seen, req.customID, number)
+	if wrong != nil {
 		c.add(number, wrong)
 		return nil
 	}
 	if c.model == "" {
 		c.model = req.model
-		if target, byProvider, err := t.r.opts.Guard.Batches(c.caller, c.model); err == nil { // else it is said of the line
+		if target, byProvider, err := v.r.opts.Guard.Batches(c.caller, c.model); err == nil { // else it is said of the line
 			c.target, c.caller.Batched = target, byProvider
 		}
 	}
 	if req.model != c.model {
-		c.add(number, problem("model_mismatch", "body.model", fmt.Sprintf("All lines must name one model; this one names %.100q, the first %.100q.", req.model, c.model)))
+		c.add(number, problem("model_mismatch", "body.model",
+			fmt.Sprintf("All lines must name one model; this one names %.100q, the first %.100q.", req.model, c.model)))
 		return nil
 	}
-	plan, err := t.r.opts.Guard.PrepareKept(ctx, c.caller, req.parsed)
+	plan, err := v.r.opts.Guard.PrepareKept(ctx, c.caller, req.parsed)
 	if errors.Is(err, budget.ErrUnavailable) {
 		return err
 	}
@@ -176,29 +188,29 @@ func problemText(problems []Problem) ([]byte, error) {
 }
 
 // fail ends a batch whose input file cannot be taken.
-func (t *turn) fail(ctx context.Context, problems []Problem) error {
-	text, err := t.fitting(ctx, problems)
+func (v *validation) fail(ctx context.Context, problems []Problem) error {
+	text, err := v.fitting(ctx, problems)
 	if err != nil {
 		return err
 	}
 	st := step{Status: Failed, Stamp: []string{stampFailed}}
 	st.set("problems", string(text))
-	if err := t.write(ctx, st, Validating); err != nil {
+	if err := v.turn.write(ctx, st, Validating); err != nil {
 		return err
 	}
-	t.r.metrics.ended.WithLabelValues(string(Failed)).Inc()
+	v.r.metrics.ended.WithLabelValues(string(Failed)).Inc()
 	return nil
 }
 
 // begin lets a checked batch run, if the budgets can pay for it.
-func (t *turn) begin(ctx context.Context, c *check) error {
-	short, err := t.shortfall(ctx, c, c.caller)
+func (v *validation) begin(ctx context.Context, c *check) error {
+	short, err := v.shortfall(ctx, c, c.caller)
 	if err != nil {
 		return err
 	}
-	if short != nil && (short.certain || t.r.opts.RefuseOverBudget) {
+	if short != nil && (short.certain || v.r.opts.RefuseOverBudget) {
 		c.add(0, problem("insufficient_quota", "", short.text))
-		return t.fail(ctx, c.problems)
+		return v.fail(ctx, c.problems)
 	}
 	st := step{Status: InProgress, Stamp: []string{stampStarted}}
 	st.set("model", c.model)
@@ -217,13 +229,15 @@ func (t *turn) begin(ctx context.Context, c *check) error {
 		}
 		st.set("warnings", string(text))
 	}
-	if err := t.write(ctx, st, Validating); err != nil {
+	if err := v.turn.write(ctx, st, Validating); err != nil {
 		return err
 	}
-	t.b.Model, t.b.Total, t.b.Estimate = c.model, c.lines, int64(c.most)
-	t.b.lastLine, t.b.pool = c.last, c.pool
+	v.turn.b.Model = c.model
+	v.turn.b.Total = c.lines
+	v.turn.b.Estimate = int64(c.most)
+	v.turn.b.lastLine, v.turn.b.pool = c.last, c.pool
 	if c.caller.Batched {
-		t.b.provider, t.b.upstream = c.target.Provider.ID, c.target.Model
+		v.turn.b.provider, v.turn.b.upstream = c.target.Provider.ID, c.target.Model
 	}
 	return nil
 }

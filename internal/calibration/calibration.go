@@ -207,7 +207,8 @@ func (p *priors) of(model string) factors {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	next := map[string]factors{strings.Clone(model): f}
-	if known = p.known.Load(); known != nil {
+	known = p.known.Load()
+	if known != nil {
 		maps.Copy(next, *known)
 	}
 	p.known.Store(&next)

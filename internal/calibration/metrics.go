@@ -12,14 +12,17 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	m := &metrics{
 		ratio: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "llmguard_calibration_ratio",
-			Help: "Input tokens per estimated token in force, by priced model, class of text and kind: mean, hold (the highest of all orgs), or seen without the prior. Models this process has served.",
+			Help: "Input tokens per estimated token in force, by priced model, class of text and kind: mean, hold (the " +
+				"highest of all orgs), or seen without the prior. Models this process has served.",
 		}, []string{"model", "class", "kind"}),
 		observations: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "llmguard_calibration_observations_total",
-			Help: "Settled calls observed, by what of them (input, output) and outcome: taken, base_only, outlier, dropped (enough of them this round).",
+			Help: "Settled calls observed, by what of them (input, output) and outcome: taken, base_only, outlier, dropped " +
+				"(enough of them this round).",
 		}, []string{"of", "outcome"}),
 		errors: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "llmguard_calibration_sync_errors_total", Help: "Rounds that could not be written or read; what is known stays in force.",
+			Name: "llmguard_calibration_sync_errors_total",
+			Help: "Rounds that could not be written or read; what is known stays in force.",
 		}),
 	}
 	if reg != nil {

@@ -181,8 +181,12 @@ func (g *group) update(entry string) update {
 // take empties pending into the updates of both tables.
 func (p *pending) take() (inputs, outputs []update) {
 	p.mu.Lock()
-	aliases, in, out := p.aliases, p.inputs, p.outputs
-	p.aliases, p.inputs, p.outputs = nil, nil, nil
+	aliases := p.aliases
+	in := p.inputs
+	out := p.outputs
+	p.aliases = nil
+	p.inputs = nil
+	p.outputs = nil
 	p.mu.Unlock()
 	for k, g := range in {
 		inputs = append(inputs, g.update(inputEntry(k)))

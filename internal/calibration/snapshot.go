@@ -134,7 +134,9 @@ func newOutputs(entries map[string]entry) map[string]*modelOut {
 		if !ok || len(parts) != 4 {
 			continue
 		}
-		org, user, m := parts[1], parts[2], out[parts[3]]
+		org := parts[1]
+		user := parts[2]
+		m := out[parts[3]]
 		if m == nil {
 			m = &modelOut{orgs: map[string]*orgOut{}}
 			out[parts[3]] = m

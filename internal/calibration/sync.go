@@ -84,7 +84,8 @@ func (c *Calibration) write(ctx context.Context) error {
 	}
 	for len(b.open) > 0 {
 		if err := c.send(ctx, b.open[0]); err != nil {
-			if b.tries++; b.tries == batchTries {
+			b.tries++
+			if b.tries == batchTries {
 				b.open, b.tries = b.open[1:], 0
 			}
 			return fmt.Errorf("calibration: write: %w", err)
@@ -169,7 +170,8 @@ func (t *table) read(ctx context.Context, rdb redis.UniversalClient) (bool, erro
 		recent = recent[n:]
 	}
 	t.seen, t.known = seen, into
-	if t.rounds++; t.rounds > fullEvery {
+	t.rounds++
+	if t.rounds > fullEvery {
 		t.rounds = 1
 	}
 	return changed, nil

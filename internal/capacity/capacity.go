@@ -79,7 +79,10 @@ func New(rdb redis.UniversalClient, scripts redis.Scripter, o Options, reg prome
 		scripts = rdb
 	}
 	const prefix = "lg:{capacity}"
-	m := &Memory{Count: CountAt(scripts, prefix, prefix+":sums"), rdb: rdb, refused: newRefused(reg), looking: make(chan struct{}, 1)}
+	m := &Memory{
+		Count: CountAt(scripts, prefix, prefix+":sums"), rdb: rdb, refused: newRefused(reg),
+		looking: make(chan struct{}, 1),
+	}
 	m.Configure(o)
 	return m
 }

@@ -56,15 +56,15 @@ func runCheck(ctx context.Context, o checkOptions, w io.Writer) error {
 		return err
 	}
 	found := []diagnose.Finding{{Area: "config", Level: diagnose.OK, What: contents(cfg)}}
-	found = append(found, diagnose.Exposure(cfg)...)
-	found = append(found, diagnose.Prices(cfg, policy, time.Now())...)
-	found = append(found, diagnose.Mistakes(cfg, policy, time.Now())...)
-	found = append(found, diagnose.Bounds(cfg, policy, time.Now())...)
+	found = append(found, app.CheckExposure(cfg)...)
+	found = append(found, app.CheckPrices(cfg, policy, time.Now())...)
+	found = append(found, app.CheckMistakes(cfg, policy, time.Now())...)
+	found = append(found, app.CheckBounds(cfg, policy, time.Now())...)
 	found = append(found, machine(ctx, cfg, o.live)...)
 	if o.live {
 		found = append(found, live(ctx, cfg, policy)...)
 	}
-	diagnose.Locate(cfg, found)
+	app.LocateFindings(cfg, found)
 	r := newExamination(found)
 	if err := render(w, o.output, r, func(w io.Writer) error {
 		if err := r.table(w); err != nil {
@@ -92,7 +92,7 @@ func machine(ctx context.Context, cfg *config.Config, live bool) []diagnose.Find
 	if live {
 		level = diagnose.Error
 	}
-	return diagnose.Machine(cfg, level, func() bool { return runs(ctx, cfg) })
+	return app.CheckMachine(cfg, level, func() bool { return runs(ctx, cfg) })
 }
 
 // ownTime is what a llmguard on this machine gets to answer.

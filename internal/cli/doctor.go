@@ -95,7 +95,7 @@ func runDoctor(ctx context.Context, o doctorOptions, w io.Writer) error {
 	if diagnose.Count(found, diagnose.Error) == 0 || reachable(found) {
 		found = append(found, heldMoney(ctx, cfg)...)
 	}
-	found = append(found, diagnose.Prices(cfg, policy, time.Now())...)
+	found = append(found, app.CheckPrices(cfg, policy, time.Now())...)
 	diagnose.Sort(found)
 	r := newExamination(found)
 	if err := render(w, o.output, r, func(w io.Writer) error {
@@ -127,7 +127,7 @@ func bounds(ctx context.Context, cfg *config.Config) []diagnose.Finding {
 	if err != nil {
 		return nil
 	}
-	found := diagnose.Bounds(ids.Effective(), ids.Policy(), time.Now())
+	found := app.CheckBounds(ids.Effective(), ids.Policy(), time.Now())
 	for i := range found { // the orgs in force have another order than the file
 		found[i].File, found[i].Path = "", ""
 	}

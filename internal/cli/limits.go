@@ -142,7 +142,7 @@ func limitsSetCommand() *cobra.Command {
 		return f.run(c, func(a *adminClient) error {
 			var l admin.Limit
 			if err := a.ask(c.Context(), http.MethodPatch, path, body, &l); err != nil {
-				return err
+				return inFlags(c, err)
 			}
 			return render(c.OutOrStdout(), f.output, l, func(w io.Writer) error { return limitTable(w, []admin.Limit{l}) })
 		})

@@ -12,9 +12,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/llmguard/llmguard/budget"
-	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/internal/app"
 	"github.com/llmguard/llmguard/internal/simulate"
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 )
 
 // suggestFlags are those of `limits suggest`.
@@ -60,7 +60,7 @@ func (f *suggestFlags) run(ctx context.Context, stdin io.Reader, w io.Writer) er
 	o := f.options
 	o.Metric = budget.Metric(f.metric)
 	for text := range strings.SplitSeq(f.windows, ",") {
-		d, err := config.ParseDuration(strings.TrimSpace(text))
+		d, err := settings.ParseDuration(strings.TrimSpace(text))
 		if err != nil {
 			return misused("--window %s: %w", text, err)
 		}

@@ -91,7 +91,7 @@ func TestMistakesExitWithTwo(t *testing.T) {
 		"usage --form 7d":               "did you mean --from",
 		"orgs list -o xml -c none.yaml": "--output xml: expected one of table, json, yaml, csv, jsonl",
 		"users list":                    `required flag(s) "org" not set`,
-		"orgs get":                      "accepts 1 arg(s), received 0",
+		"orgs get":                      "needs ORG: llmguard orgs get ORG",
 	} {
 		out, notes, code := llmguard(t, strings.Fields(line)...)
 		if code != 2 || out != "" || !strings.Contains(notes, want) {

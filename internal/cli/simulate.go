@@ -15,7 +15,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/llmguard/llmguard/internal/simulate"
-	"github.com/llmguard/llmguard/internal/simulate/plot"
 )
 
 // traceFlags say where the calls are: in files, or in a ledger in Redis.
@@ -151,9 +150,9 @@ func plotterOf(path string) (plotter, error) {
 			return nil, nil
 		}
 	case ".svg":
-		return plot.SVG, nil
+		return simulate.SVG, nil
 	case ".html", ".htm":
-		return plot.HTML, nil
+		return simulate.HTML, nil
 	}
 	return nil, misused("--plot %s: expected a file that ends with .svg or .html", path)
 }

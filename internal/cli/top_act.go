@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/llmguard/llmguard/config"
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/internal/top"
 	"github.com/llmguard/llmguard/queue"
 )
@@ -27,7 +27,7 @@ func (a *adminClient) act(ctx context.Context, order top.Order) (string, error) 
 }
 
 func (a *adminClient) override(ctx context.Context, order top.Order) (string, error) {
-	lasts, err := config.ParseDuration(strings.TrimSpace(order.For))
+	lasts, err := settings.ParseDuration(strings.TrimSpace(order.For))
 	if err != nil {
 		return "", fmt.Errorf("for %s: %w", order.For, err)
 	}

@@ -26,7 +26,7 @@ type batchesView struct {
 func (c *Console) batches(v *visit) error {
 	q := v.r.URL.Query()
 	view := batchesView{Configured: c.o.Batches != nil, Org: q.Get("org"), User: q.Get("user"), Open: q.Get("status") == "open"}
-	for _, o := range c.o.Config().Orgs {
+	for _, o := range c.o.Tenants().Orgs {
 		view.Orgs = append(view.Orgs, o.ID)
 	}
 	slices.Sort(view.Orgs)

@@ -56,7 +56,7 @@ type callLimit struct {
 
 // call shows one call: what the ledger has of it, and where its limits stood then.
 func (c *Console) call(v *visit) error {
-	o, id := c.findOrg(v.r.PathValue("org")), v.r.PathValue("call")
+	o, id := c.o.Tenants().Org(v.r.PathValue("org")), v.r.PathValue("call")
 	if o == nil {
 		return errNotFound
 	}

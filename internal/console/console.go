@@ -25,10 +25,10 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/llmguard/llmguard/budget"
-	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/batch"
 	"github.com/llmguard/llmguard/internal/simulate"
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/internal/webhook"
 	"github.com/llmguard/llmguard/queue"
 )
@@ -44,12 +44,11 @@ var files embed.FS
 type Options struct {
 	// API is the administrators' API, paths and all.
 	API http.Handler
-	// Config is the configuration in force; Policy the limits in force. Both are
-	// read-only.
-	Config func() *config.Config
-	Policy func() *guard.Policy
-	Budget *budget.Store
-	Queue  *queue.Queue
+	// Tenants are the orgs in force; Policy the limits in force. Both are read-only.
+	Tenants func() settings.Set
+	Policy  func() *guard.Policy
+	Budget  *budget.Store
+	Queue   *queue.Queue
 	// Pools are the pools in force.
 	Pools   func() []queue.Pool
 	Batches *batch.Store

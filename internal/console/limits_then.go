@@ -24,7 +24,7 @@ func (c *Console) limitsThen(ctx context.Context, view *callView) error {
 		return nil
 	}
 	for _, l := range policy.LimitsFor(view.User, view.Key) {
-		if l.Mode == budget.Off || l.Only != "" && l.Only != subjectOf(l.Subject, view.Call) {
+		if !l.Counts(view.Call) {
 			continue
 		}
 		one := callLimit{Limit: l, Held: slices.ContainsFunc(view.Shadow, func(s budget.Shadowed) bool { return s.Cap == "" && s.Limit == l.ID })}

@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
-	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/admin"
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 )
 
 // perPage is how many lines a table has.
@@ -53,7 +53,7 @@ type orgView struct {
 
 // org shows one org: its limits, what it spent, and its users.
 func (c *Console) org(v *visit) error {
-	o := c.findOrg(v.r.PathValue("org"))
+	o := c.o.Tenants().Org(v.r.PathValue("org"))
 	if o == nil {
 		return errNotFound
 	}
@@ -139,16 +139,8 @@ func (c *Console) each(v *visit, view *orgView) error {
 	return err
 }
 
-func (c *Console) findOrg(id string) *config.Org {
-	orgs := c.o.Config().Orgs
-	if i := slices.IndexFunc(orgs, func(o config.Org) bool { return o.ID == id }); i >= 0 {
-		return &orgs[i]
-	}
-	return nil
-}
-
 // userLines are the users whose id or name has the text, the most expensive first.
-func userLines(o *config.Org, past *span, search string) []userLine {
+func userLines(o *settings.Org, past *span, search string) []userLine {
 	month := map[string]budget.Sums{}
 	for _, one := range past.month(o.ID, byUser) {
 		month[one.Name] = one.Sums
@@ -195,8 +187,8 @@ type keyLine struct {
 
 // user shows one user: limits, spending, keys, and the last calls.
 func (c *Console) user(v *visit) error {
-	o, id := c.findOrg(v.r.PathValue("org")), v.r.PathValue("user")
-	if o == nil || !slices.ContainsFunc(o.Users, func(u config.User) bool { return u.ID == id }) {
+	o, id := c.o.Tenants().Org(v.r.PathValue("org")), v.r.PathValue("user")
+	if o == nil || o.User(id) == nil {
 		return errNotFound
 	}
 	ctx := v.r.Context()

@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/llmguard/llmguard/budget"
-	"github.com/llmguard/llmguard/config"
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/queue"
 )
 
@@ -43,7 +43,7 @@ const maxCharted = 6
 
 // overview is the first page.
 func (c *Console) overview(v *visit) error {
-	ctx, orgs := v.r.Context(), c.o.Config().Orgs
+	ctx, orgs := v.r.Context(), c.o.Tenants().Orgs
 	ids := make([]string, len(orgs))
 	for i := range orgs {
 		ids[i] = orgs[i].ID
@@ -77,7 +77,7 @@ func (c *Console) overview(v *visit) error {
 	return v.show("overview", "Overview", view)
 }
 
-func (c *Console) orgLine(ctx context.Context, past *span, o *config.Org) (orgLine, []budget.Status, error) {
+func (c *Console) orgLine(ctx context.Context, past *span, o *settings.Org) (orgLine, []budget.Status, error) {
 	line := orgLine{ID: o.ID, Name: cmp.Or(o.Name, o.ID), Users: len(o.Users), Today: past.Today(o.ID, whole), Month: past.Month(o.ID, whole)}
 	policy := c.o.Policy().Orgs[o.ID]
 	if policy == nil {
@@ -111,7 +111,7 @@ func used(s *budget.Status) float64 { return float64(s.Used) / float64(max(s.Amo
 func (c *Console) standing(ctx context.Context, limits []budget.Limit, call budget.Call, of ...budget.Subject) ([]budget.Status, error) {
 	var asked []budget.Limit
 	for _, l := range limits {
-		if slices.Contains(of, l.Subject) && (l.Only == "" || l.Only == call.User || l.Only == call.Key) {
+		if slices.Contains(of, l.Subject) && l.Counts(call) {
 			asked = append(asked, l)
 		}
 	}

@@ -14,9 +14,9 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/llmguard/llmguard/budget"
-	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/redistest"
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/queue"
@@ -69,9 +69,9 @@ func benchConsole(b *testing.B) *Console {
 	if err != nil {
 		b.Fatal(err)
 	}
-	org := config.Org{ID: "acme"}
+	org := settings.Org{ID: "acme"}
 	for i := range benchUsers {
-		org.Users = append(org.Users, config.User{ID: fmt.Sprintf("user-%05d", i), Keys: []config.Key{{ID: "k"}}})
+		org.Users = append(org.Users, settings.User{ID: fmt.Sprintf("user-%05d", i), Keys: []settings.Key{{ID: "k"}}})
 	}
 	window := func(amount int64) budget.Shape {
 		return budget.Shape{Kind: budget.Window, Amount: amount, Window: time.Hour}
@@ -80,12 +80,11 @@ func benchConsole(b *testing.B) *Console {
 		{ID: "org-hour", Subject: budget.Org, Metric: budget.Cost, Shape: window(1e15)},
 		{ID: "user-hour", Subject: budget.User, Metric: budget.Cost, Shape: window(2e9)},
 	}
-	cfg := &config.Config{Orgs: []config.Org{org}}
 	policy := &guard.Policy{Orgs: map[string]*guard.Org{"acme": {ID: "acme", Limits: limits}}}
 	fill(b, rdb, books, q, limits)
 	api := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"data":[]}`)) })
 	c, err := New(Options{
-		API: api, Config: func() *config.Config { return cfg }, Policy: func() *guard.Policy { return policy },
+		API: api, Tenants: func() settings.Set { return settings.Set{Orgs: []settings.Org{org}} }, Policy: func() *guard.Policy { return policy },
 		Budget: books, Queue: q, Pools: func() []queue.Pool { return pools },
 	})
 	if err != nil {

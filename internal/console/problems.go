@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
-	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/internal/webhook"
 )
 
@@ -105,7 +105,7 @@ func closed(org string, states []budget.Status) (out []Fault) {
 
 // unbounded names the orgs, or users of them, whose calls nothing bounds.
 func (c *Console) unbounded() (out []Fault) {
-	orgs := c.o.Config().Orgs
+	orgs := c.o.Tenants().Orgs
 	for i := range orgs {
 		if b := c.bound(&orgs[i]); b.None {
 			out = append(out, unboundedFault(orgs[i].ID, b))
@@ -115,7 +115,7 @@ func (c *Console) unbounded() (out []Fault) {
 }
 
 // bound is what limits let an org spend.
-func (c *Console) bound(o *config.Org) guard.Bound {
+func (c *Console) bound(o *settings.Org) guard.Bound {
 	policy, now := c.o.Policy(), c.o.Now()
 	if policy.Orgs[o.ID] == nil {
 		return guard.Bound{}

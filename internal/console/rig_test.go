@@ -31,6 +31,7 @@ import (
 	"github.com/llmguard/llmguard/internal/storage/blob"
 	"github.com/llmguard/llmguard/internal/storage/files"
 	"github.com/llmguard/llmguard/internal/tenants"
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/queue"
@@ -142,7 +143,7 @@ func (r *rig) console(cfg *config.Config) http.Handler {
 		return cfg
 	}
 	c, err := console.New(console.Options{
-		API: api, Config: effective, Policy: policy, Budget: r.books, Queue: q, Pools: q.Pools, Batches: r.batches, Redis: r.rdb, Log: log,
+		API: api, Tenants: func() settings.Set { return effective().Tenants() }, Policy: policy, Budget: r.books, Queue: q, Pools: q.Pools, Batches: r.batches, Redis: r.rdb, Log: log,
 		Simulate: func() (simulate.Policy, error) { return app.Policy(effective(), 1) },
 		Now:      func() time.Time { return time.Now().Add(time.Duration(r.ahead.Load())) },
 	})

@@ -39,7 +39,7 @@ func (c *Console) search(v *visit) error {
 		return nil
 	}
 	lower := strings.ToLower(text)
-	for _, o := range c.o.Config().Orgs {
+	for _, o := range c.o.Tenants().Orgs {
 		if strings.Contains(strings.ToLower(o.ID+" "+o.Name), lower) {
 			view.Hits = append(view.Hits, hit{"org", o.ID, o.Name, pathOf("orgs", o.ID)})
 		}
@@ -73,7 +73,7 @@ func (c *Console) byID(v *visit, id string) (*hit, error) {
 	if !call && !strings.HasPrefix(id, "job_") {
 		return nil, nil
 	}
-	for _, o := range c.o.Config().Orgs {
+	for _, o := range c.o.Tenants().Orgs {
 		if !call {
 			_, err := c.o.Queue.Job(ctx, o.ID, id)
 			if errors.Is(err, queue.ErrNotFound) {

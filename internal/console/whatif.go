@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
-	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/simulate"
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 )
 
 // What a what-if may take: it reads no more calls than this, the newest ones, and
@@ -66,7 +66,7 @@ type whatIfUser struct {
 
 // whatIf asks what another limit would have done to an org's last calls.
 func (c *Console) whatIf(v *visit) error {
-	o := c.findOrg(v.r.PathValue("org"))
+	o := c.o.Tenants().Org(v.r.PathValue("org"))
 	if o == nil || c.o.Simulate == nil {
 		return errNotFound
 	}
@@ -272,7 +272,7 @@ func (v *whatIfView) change(org *guard.Org) (*guard.Org, string, error) {
 // fill sets what the form says; what it leaves out stays.
 func (v *whatIfView) fill(l *budget.Limit) error {
 	if v.Amount != "" {
-		q, err := config.ParseQuantity(v.Amount)
+		q, err := settings.ParseQuantity(v.Amount)
 		switch {
 		case err != nil:
 			return wrongf("The amount: %v.", err)
@@ -282,7 +282,7 @@ func (v *whatIfView) fill(l *budget.Limit) error {
 		l.Shape.Amount = q.N
 	}
 	if v.Window != "" {
-		d, err := config.ParseDuration(v.Window)
+		d, err := settings.ParseDuration(v.Window)
 		switch {
 		case err != nil:
 			return wrongf("The window: %v.", err)

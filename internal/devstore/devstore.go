@@ -107,7 +107,8 @@ func (s *Store) await(ctx context.Context) error {
 	defer rdb.Close()
 	var err error
 	for range 500 {
-		if err = rdb.Ping(ctx).Err(); err == nil || ctx.Err() != nil {
+		err = rdb.Ping(ctx).Err()
+		if err == nil || ctx.Err() != nil {
 			return err
 		}
 		time.Sleep(10 * time.Millisecond)

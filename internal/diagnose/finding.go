@@ -1,10 +1,12 @@
-// Package diagnose looks at what llmguard needs and at llmguard itself, and says
-// what is wrong and how to mend it: the store, the providers, prices, and the
-// metrics of processes that run. It changes nothing, spends no money, and repeats
+// Package diagnose reports what is wrong with what llmguard needs and with llmguard itself, and
+// how to fix it: the store, the providers, and the metrics of processes that run. It changes nothing, spends no money, and repeats
 // no secret.
 package diagnose
 
-import "github.com/llmguard/llmguard/config"
+import "time"
+
+// OldPrices is the age in llmguard_pricing_age_seconds from which prices that nobody has checked are suspect.
+const OldPrices = 90 * 24 * time.Hour
 
 // Level is how bad a finding is.
 type Level string
@@ -29,20 +31,6 @@ type Finding struct {
 	Path   string `json:"path,omitempty"`
 	// Excerpt is the line there, with a caret, for people.
 	Excerpt string `json:"-"`
-}
-
-// Locate fills in where in the file findings are that name a path of the configuration. Without
-// the file they have no place.
-func Locate(cfg *config.Config, list []Finding) {
-	places, err := config.LoadPlaces(cfg.Name)
-	for i := range list {
-		f := &list[i]
-		if f.Path == "" || f.File != cfg.Name || f.Line > 0 || err != nil {
-			continue
-		}
-		at := places.At(f.Path, f.What)
-		f.Line, f.Column, f.Excerpt = at.Line, at.Column, at.Excerpt()
-	}
 }
 
 // Count is how many findings are of a level.

@@ -151,7 +151,8 @@ func (c *choice) write(q *Request, b *Behaviour, rng *mrand.Rand, room int64) er
 	text, given := b.Text, b.Text != ""
 	if !given {
 		var err error
-		if text, given, err = q.structured(rng); err != nil {
+		text, given, err = q.structured(rng)
+		if err != nil {
 			return err
 		}
 	}
@@ -211,11 +212,13 @@ func (q *Request) structured(rng *mrand.Rand) (text string, asked bool, err erro
 	case "json_schema":
 		text, err := instance(rng, q.format.JSONSchema.Schema)
 		if err != nil {
-			return "", true, invalid("response_format", "", "Invalid schema for response_format '%s': %v.", q.format.JSONSchema.Name, err)
+			return "", true, invalid("response_format", "", "Invalid schema for response_format '%s': %v.",
+				q.format.JSONSchema.Name, err)
 		}
 		return text, true, nil
 	}
-	return "", true, invalid("response_format.type", "invalid_value", "Invalid value: '%s'. Supported values are: 'json_object', 'json_schema', and 'text'.", q.format.Type)
+	return "", true, invalid("response_format.type", "invalid_value",
+		"Invalid value: '%s'. Supported values are: 'json_object', 'json_schema', and 'text'.", q.format.Type)
 }
 
 // callsTool: tools are used when offered, but not again after their result,
@@ -308,8 +311,10 @@ func callOf(t tool, rng *mrand.Rand) (toolCall, error) {
 	args := "{}"
 	if len(t.Function.Parameters) > 0 {
 		var err error
-		if args, err = instance(rng, t.Function.Parameters); err != nil {
-			return call, invalid("tools", "invalid_function_parameters", "Invalid schema for function '%s': %v.", t.Function.Name, err)
+		args, err = instance(rng, t.Function.Parameters)
+		if err != nil {
+			return call, invalid("tools", "invalid_function_parameters", "Invalid schema for function '%s': %v.",
+				t.Function.Name, err)
 		}
 	}
 	call.Type, call.Function = "function", &calledFunc{Name: t.Function.Name, Arguments: args}

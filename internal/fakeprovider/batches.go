@@ -257,9 +257,15 @@ func (s *Server) runLine(b *batchJob, number int, line batchLine, key string) li
 		defer s.mu.Unlock()
 		switch {
 		case b.cancelling:
-			r.Error = &BatchProblem{Code: "batch_cancelled", Message: "This request was not executed because the batch was cancelled."}
+			r.Error = &BatchProblem{
+				Code:    "batch_cancelled",
+				Message: "This request was not executed because the batch was cancelled.",
+			}
 		case b.script.Expire > 0 && number > b.script.Expire:
-			r.Error = &BatchProblem{Code: "batch_expired", Message: "This request could not be executed before the completion window expired."}
+			r.Error = &BatchProblem{
+				Code:    "batch_expired",
+				Message: "This request could not be executed before the completion window expired.",
+			}
 		}
 		return r.Error != nil
 	}

@@ -99,8 +99,19 @@ func (b Behaviour) isZero() bool { return reflect.ValueOf(b).IsZero() }
 
 // healed is the behaviour without its faults, for when Times are over.
 func (b Behaviour) healed() Behaviour {
-	b.Status, b.Body, b.RetryAfter, b.Header, b.Cut, b.Stall, b.Delay = 0, "", "", nil, "", 0, 0
-	b.Endless, b.Garbage, b.LongLine, b.Raw, b.Usage, b.RawUsage = false, false, 0, "", "", ""
+	b.Status = 0
+	b.Body = ""
+	b.RetryAfter = ""
+	b.Header = nil
+	b.Cut = ""
+	b.Stall = 0
+	b.Delay = 0
+	b.Endless = false
+	b.Garbage = false
+	b.LongLine = 0
+	b.Raw = ""
+	b.Usage = ""
+	b.RawUsage = ""
 	return b
 }
 

@@ -66,5 +66,6 @@ func (c *prefixCache) match(model string, prompt []byte) int {
 // prompt is what the cache compares: tools first, then messages, as OpenAI
 // orders them.
 func (q *Request) prompt() []byte {
-	return slices.Concat(q.fields["tools"], q.fields["functions"], q.fields["messages"], q.fields["instructions"], q.fields["input"])
+	return slices.Concat(q.fields["tools"], q.fields["functions"], q.fields["messages"], q.fields["instructions"],
+		q.fields["input"])
 }

@@ -28,7 +28,8 @@ func (q *Request) textFields() error {
 		q.IncludeUsage = options.IncludeUsage
 	}
 	if q.has("best_of") && (bestOf < q.N || q.Stream && bestOf > 1) {
-		return invalid("best_of", "invalid_value", "You requested that the server return more choices than it will generate, or to stream them.")
+		return invalid("best_of", "invalid_value",
+			"You requested that the server return more choices than it will generate, or to stream them.")
 	}
 	q.fields["input"] = q.fields["prompt"]
 	if err := q.readInputs(); err != nil {
@@ -144,7 +145,8 @@ func (x *exchange) moderations() error {
 	for _, text := range texts {
 		flagged := strings.Contains(string(text), "kill")
 		results = append(results, map[string]any{
-			"flagged": flagged, "categories": map[string]bool{"violence": flagged}, "category_scores": map[string]float64{"violence": 0.01},
+			"flagged": flagged, "categories": map[string]bool{"violence": flagged},
+			"category_scores": map[string]float64{"violence": 0.01},
 		})
 	}
 	x.finish(encode(map[string]any{"id": newID("modr-"), "model": x.q.Model, "results": results}))

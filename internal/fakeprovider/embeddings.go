@@ -26,10 +26,12 @@ func (q *Request) embeddingFields() error {
 		}
 	}
 	if format != "float" && format != "base64" {
-		return invalid("encoding_format", "invalid_value", "Invalid value: '%s'. Supported values are: 'float' and 'base64'.", format)
+		return invalid("encoding_format", "invalid_value", "Invalid value: '%s'. Supported values are: 'float' and 'base64'.",
+			format)
 	}
 	if q.has("dimensions") && (q.dimensions < 1 || q.dimensions > dimensionsOf(q.Model)) {
-		return invalid("dimensions", "integer_out_of_range", "Invalid 'dimensions': expected 1 to %d, but got %d instead.", dimensionsOf(q.Model), q.dimensions)
+		return invalid("dimensions", "integer_out_of_range", "Invalid 'dimensions': expected 1 to %d, but got %d instead.",
+			dimensionsOf(q.Model), q.dimensions)
 	}
 	if q.dimensions == 0 {
 		q.dimensions = dimensionsOf(q.Model)

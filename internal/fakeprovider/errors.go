@@ -41,7 +41,9 @@ func invalid(param, code, format string, args ...any) *apiError {
 }
 
 func notFound(r *http.Request) *apiError {
-	e := invalid("", "unknown_url", "Unknown request URL: %s %s. Please check the URL for typos, or see the docs at https://platform.openai.com/docs/api-reference/.", r.Method, r.URL.Path)
+	e := invalid("", "unknown_url",
+		"Unknown request URL: %s %s. Please check the URL for typos, or see the docs at "+
+			"https://platform.openai.com/docs/api-reference/.", r.Method, r.URL.Path)
 	e.status = http.StatusNotFound
 	return e
 }
@@ -53,11 +55,13 @@ func noModel(model string) *apiError {
 }
 
 func badKey(key string) *apiError {
-	text := "You didn't provide an API key. You need to provide your API key in an Authorization header using Bearer auth (i.e. Authorization: Bearer YOUR_KEY)."
+	text := "You didn't provide an API key. You need to provide your API key in an Authorization header using Bearer " +
+		"auth (i.e. Authorization: Bearer YOUR_KEY)."
 	code := ""
 	if key != "" {
 		code = "invalid_api_key"
-		text = "Incorrect API key provided: " + masked(key) + ". You can find your API key at https://platform.openai.com/account/api-keys."
+		text = "Incorrect API key provided: " + masked(key) +
+			". You can find your API key at https://platform.openai.com/account/api-keys."
 	}
 	return &apiError{
 		status: http.StatusUnauthorized, Type: "invalid_request_error",
@@ -99,7 +103,8 @@ func (b *Behaviour) scripted() *apiError {
 
 // errorBodies are shapes that trap parsers, by name.
 var errorBodies = map[string]string{
-	"html":   "<html><head><title>502 Bad Gateway</title></head><body><center><h1>502 Bad Gateway</h1></center></body></html>",
+	"html": "<html><head><title>502 Bad Gateway</title></head><body><center><h1>502 Bad " +
+		"Gateway</h1></center></body></html>",
 	"empty":  "",
 	"string": `{"error":"something went wrong"}`,
 	"detail": `{"detail":"something went wrong"}`,

@@ -103,7 +103,8 @@ func (x *exchange) scripted() (done, lost bool) {
 		return false, false
 	}
 	x.b = b
-	if lost = b.Cut == CutHeaders; lost {
+	lost = b.Cut == CutHeaders
+	if lost {
 		x.b.Cut = ""
 	}
 	return x.opening(), lost
@@ -203,7 +204,10 @@ func pageOf[T any](r *http.Request, all []T, limit int, id func(T) string) map[s
 	if page == nil {
 		page = []T{}
 	}
-	out := map[string]any{"object": "list", "data": page, "has_more": len(all) > len(page), "first_id": nil, "last_id": nil}
+	out := map[string]any{
+		"object": "list", "data": page, "has_more": len(all) > len(page), "first_id": nil,
+		"last_id": nil,
+	}
 	if len(page) > 0 {
 		out["first_id"], out["last_id"] = id(page[0]), id(page[len(page)-1])
 	}

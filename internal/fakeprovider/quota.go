@@ -151,7 +151,10 @@ func (m *meter) check(now time.Time, tokens int64) verdict {
 	q := m.quota
 	switch {
 	case q.Concurrency > 0 && m.inFlight >= q.Concurrency:
-		return verdict{refused: "concurrent requests", limit: int64(q.Concurrency), used: int64(m.inFlight), requested: 1, wait: time.Second}
+		return verdict{
+			refused: "concurrent requests", limit: int64(q.Concurrency), used: int64(m.inFlight), requested: 1,
+			wait: time.Second,
+		}
 	case q.RPM > 0 && m.requests+1 > q.RPM:
 		wait := m.until(now, func(entry) int64 { return 1 }, m.requests+1-q.RPM)
 		return verdict{refused: "requests per min (RPM)", limit: q.RPM, used: m.requests, requested: 1, wait: wait}
@@ -165,7 +168,8 @@ func (m *meter) check(now time.Time, tokens int64) verdict {
 // until is how long it takes until entries worth need have left the window.
 func (m *meter) until(now time.Time, worth func(entry) int64, need int64) time.Duration {
 	for _, e := range m.entries {
-		if need -= worth(e); need <= 0 {
+		need -= worth(e)
+		if need <= 0 {
 			return e.at.Add(m.quota.Window).Sub(now)
 		}
 	}
@@ -209,7 +213,8 @@ func (v verdict) error(model string) *apiError {
 	}
 	return &apiError{
 		status: http.StatusTooManyRequests, Type: kind, Code: nullable("rate_limit_exceeded"), outcome: Limited,
-		Message: fmt.Sprintf("Rate limit reached for %s in organization org-fake on %s: Limit %d, Used %d, Requested %d. Please try again in %s. Visit https://platform.openai.com/account/rate-limits to learn more.",
+		Message: fmt.Sprintf("Rate limit reached for %s in organization org-fake on %s: Limit %d, Used %d, Requested %d. "+
+			"Please try again in %s. Visit https://platform.openai.com/account/rate-limits to learn more.",
 			model, v.refused, v.limit, v.used, v.requested, v.wait.Round(time.Millisecond)),
 	}
 }

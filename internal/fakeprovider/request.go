@@ -100,7 +100,8 @@ func newRequest(r *http.Request, seq int64, body []byte) *Request {
 // open reads the top level of the body: exact names, the last one wins.
 func (q *Request) open() error {
 	if err := json.Unmarshal(q.Body, &q.fields); err != nil || q.fields == nil {
-		return invalid("", "", "We could not parse the JSON body of your request. (HINT: This likely means you aren't using your HTTP library correctly. The OpenAI API expects a JSON payload, but what was sent was not valid JSON.)")
+		return invalid("", "", "We could not parse the JSON body of your request. (HINT: This likely means you aren't "+
+			"using your HTTP library correctly. The OpenAI API expects a JSON payload, but what was sent was not valid JSON.)")
 	}
 	if !utf8.Valid(q.Body) {
 		return invalid("", "", "The body of your request is not valid UTF-8.")
@@ -177,16 +178,19 @@ func (q *Request) chat() error {
 func (q *Request) limit(maxTokens, maxCompletion *int64) error {
 	switch {
 	case maxTokens != nil && maxCompletion != nil:
-		return invalid("max_tokens", "invalid_parameter_combination", "Setting 'max_tokens' and 'max_completion_tokens' at the same time is not supported.")
+		return invalid("max_tokens", "invalid_parameter_combination",
+			"Setting 'max_tokens' and 'max_completion_tokens' at the same time is not supported.")
 	case maxTokens != nil && reasons(q.Model):
-		return invalid("max_tokens", "unsupported_parameter", "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.")
+		return invalid("max_tokens", "unsupported_parameter",
+			"Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.")
 	case maxTokens != nil:
 		q.MaxTokens = *maxTokens
 	case maxCompletion != nil:
 		q.MaxTokens = *maxCompletion
 	}
 	if (maxTokens != nil || maxCompletion != nil) && q.MaxTokens < 1 {
-		return invalid("max_tokens", "integer_below_min_value", "Invalid 'max_tokens': integer below minimum value. Expected a value >= 1, but got %d instead.", q.MaxTokens)
+		return invalid("max_tokens", "integer_below_min_value",
+			"Invalid 'max_tokens': integer below minimum value. Expected a value >= 1, but got %d instead.", q.MaxTokens)
 	}
 	return nil
 }
@@ -196,15 +200,19 @@ func (q *Request) checkChat() error {
 	case len(q.messages) == 0:
 		return invalid("messages", "missing_required_parameter", "Missing required parameter: 'messages'.")
 	case q.N < 1 || q.N > 128:
-		return invalid("n", "integer_out_of_range", "Invalid 'n': expected an integer between 1 and 128, but got %d instead.", q.N)
+		return invalid("n", "integer_out_of_range", "Invalid 'n': expected an integer between 1 and 128, but got %d instead.",
+			q.N)
 	case q.has("prediction") && q.MaxTokens >= 0:
-		return invalid("max_completion_tokens", "unsupported_parameter", "Unsupported parameter: 'max_completion_tokens' is not supported with predicted outputs.")
+		return invalid("max_completion_tokens", "unsupported_parameter",
+			"Unsupported parameter: 'max_completion_tokens' is not supported with predicted outputs.")
 	}
 	switch q.ServiceTier {
 	case "", "auto", "default", "flex", "scale", "priority", "fast":
 		return nil
 	}
-	return invalid("service_tier", "invalid_value", "Invalid value: '%s'. Supported values are: 'auto', 'default', 'flex', 'scale', 'priority', and 'fast'.", q.ServiceTier)
+	return invalid("service_tier", "invalid_value",
+		"Invalid value: '%s'. Supported values are: 'auto', 'default', 'flex', 'scale', 'priority', and 'fast'.",
+		q.ServiceTier)
 }
 
 // readMessages finds the texts and images, and what counts for the quota.
@@ -233,7 +241,9 @@ func (m *message) read() error {
 	switch m.Role {
 	case "system", "developer", "user", "assistant", "tool", "function":
 	default:
-		return invalid("messages", "invalid_value", "Invalid value: '%s'. Supported values are: 'system', 'assistant', 'user', 'function', 'tool', and 'developer'.", m.Role)
+		return invalid("messages", "invalid_value",
+			"Invalid value: '%s'. Supported values are: 'system', 'assistant', 'user', 'function', 'tool', and 'developer'.",
+			m.Role)
 	}
 	var text *string
 	if json.Unmarshal(m.Content, &text) == nil || len(m.Content) == 0 {
@@ -244,7 +254,8 @@ func (m *message) read() error {
 	}
 	var parts []part
 	if err := json.Unmarshal(m.Content, &parts); err != nil {
-		return invalid("messages", "invalid_type", "Invalid type for 'messages.content': expected one of a string or array of objects.")
+		return invalid("messages", "invalid_type",
+			"Invalid type for 'messages.content': expected one of a string or array of objects.")
 	}
 	for _, p := range parts {
 		switch p.Type {

@@ -81,12 +81,17 @@ func (q *Request) responses(s *Server) func() error {
 		if background {
 			return invalid("background", "unsupported_parameter", "This provider has no background mode.")
 		}
-		if q.Effort = reasoning.Effort; limit != nil {
-			if q.MaxTokens = *limit; *limit < 16 {
-				return invalid("max_output_tokens", "integer_below_min_value", "Invalid 'max_output_tokens': integer below minimum value. Expected a value >= 16, but got %d instead.", *limit)
+		q.Effort = reasoning.Effort
+		if limit != nil {
+			q.MaxTokens = *limit
+			if *limit < 16 {
+				return invalid("max_output_tokens", "integer_below_min_value",
+					"Invalid 'max_output_tokens': integer below minimum value. Expected a value >= 16, but got %d instead.", *limit)
 			}
 		}
-		q.format.Type, q.format.JSONSchema.Name, q.format.JSONSchema.Schema = text.Format.Type, text.Format.Name, text.Format.Schema
+		q.format.Type = text.Format.Type
+		q.format.JSONSchema.Name = text.Format.Name
+		q.format.JSONSchema.Schema = text.Format.Schema
 		if err := q.readResponsesTools(); err != nil {
 			return err
 		}
@@ -141,13 +146,15 @@ func (q *Request) readInputItems(s *Server) error {
 	if previous != "" {
 		r := s.response(previous)
 		if r == nil {
-			e := invalid("previous_response_id", "previous_response_not_found", "Previous response with id '%s' not found.", previous)
+			e := invalid("previous_response_id", "previous_response_not_found", "Previous response with id '%s' not found.",
+				previous)
 			return e
 		}
 		q.hidden = r.tokens
 	}
 	var err error
-	if q.spoken, err = q.conversation(s); err != nil {
+	q.spoken, err = q.conversation(s)
+	if err != nil {
 		return err
 	}
 	if q.spoken != nil {
@@ -182,7 +189,10 @@ func (q *Request) readInputItems(s *Server) error {
 func (i *inputItem) message() message {
 	switch i.Type {
 	case "function_call", "custom_tool_call":
-		return message{Role: "assistant", ToolCalls: []toolCall{{Function: &calledFunc{Name: i.Name, Arguments: i.Arguments + i.Input}}}}
+		return message{
+			Role:      "assistant",
+			ToolCalls: []toolCall{{Function: &calledFunc{Name: i.Name, Arguments: i.Arguments + i.Input}}},
+		}
 	case "function_call_output", "custom_tool_call_output":
 		return message{Role: "tool", Content: chatParts(i.Output)}
 	case "", "message":
@@ -307,7 +317,10 @@ func (x *exchange) compact() error {
 	x.used(u)
 	x.finish(encode(map[string]any{
 		"id": newID("resp_"), "object": "response.compaction", "created_at": 1, "usage": x.usage(responseUsage(u)),
-		"output": []any{map[string]any{"id": newID("cmp_"), "type": "compaction", "encrypted_content": strings.Repeat("g", int(u.Completion))}},
+		"output": []any{map[string]any{
+			"id": newID("cmp_"), "type": "compaction",
+			"encrypted_content": strings.Repeat("g", int(u.Completion)),
+		}},
 	}))
 	return nil
 }

@@ -8,9 +8,11 @@ import (
 // echoed are the members of a request that come back in its response, and what
 // stands for those it lacks.
 var echoed = map[string]string{
-	"instructions": "null", "max_output_tokens": "null", "max_tool_calls": "null", "metadata": "{}", "parallel_tool_calls": "true",
+	"instructions": "null", "max_output_tokens": "null", "max_tool_calls": "null", "metadata": "{}",
+	"parallel_tool_calls":  "true",
 	"previous_response_id": "null", "reasoning": `{"effort":null,"summary":null}`, "store": "true", "temperature": "1",
-	"text": `{"format":{"type":"text"}}`, "tool_choice": `"auto"`, "tools": "[]", "top_p": "1", "truncation": `"disabled"`, "user": "null",
+	"text": `{"format":{"type":"text"}}`, "tool_choice": `"auto"`, "tools": "[]", "top_p": "1", "truncation": `"disabled"`,
+	"user":       "null",
 	"background": "false",
 }
 
@@ -22,7 +24,8 @@ func newResponse(x *exchange, a *answer) *response {
 	var top map[string]json.RawMessage
 	_ = json.Unmarshal(x.q.Body, &top) // it was read before
 	for name, missing := range echoed {
-		if r.echo[name] = top[name]; top[name] == nil || string(top[name]) == "null" {
+		r.echo[name] = top[name]
+		if top[name] == nil || string(top[name]) == "null" {
 			r.echo[name] = json.RawMessage(missing)
 		}
 	}
@@ -86,7 +89,9 @@ func textPart(text string) map[string]any {
 func callItem(id, status string, call toolCall, args string) map[string]any {
 	item := map[string]any{"id": id, "type": "function_call", "status": status, "call_id": call.ID, "arguments": args}
 	if call.Custom != nil {
-		item["type"], item["name"], item["input"] = "custom_tool_call", call.Custom.Name, args
+		item["type"] = "custom_tool_call"
+		item["name"] = call.Custom.Name
+		item["input"] = args
 		delete(item, "arguments")
 		return item
 	}

@@ -55,7 +55,8 @@ func (f *responseForm) piece(_ int, d delta) {
 		f.send("response.content_part.added", f.place(map[string]any{"content_index": 0, "part": textPart("")}))
 	}
 	f.text.WriteString(*d.Content)
-	f.send("response.output_text.delta", f.place(map[string]any{"content_index": 0, "delta": *d.Content, "logprobs": []any{}}))
+	f.send("response.output_text.delta",
+		f.place(map[string]any{"content_index": 0, "delta": *d.Content, "logprobs": []any{}}))
 }
 
 // add opens an item, without its content.

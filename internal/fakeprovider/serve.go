@@ -75,7 +75,9 @@ func (x *exchange) answer() error {
 }
 
 func (x *exchange) authorize() error {
-	if id := x.r.Header.Get("X-Client-Request-Id"); len(id) > 512 || strings.ContainsFunc(id, func(r rune) bool { return r > 126 }) {
+	if id := x.r.Header.Get("X-Client-Request-Id"); len(id) > 512 || strings.ContainsFunc(id, func(r rune) bool {
+		return r > 126
+	}) {
 		return invalid("", "", "Invalid X-Client-Request-Id: it must be ASCII and at most 512 characters.")
 	}
 	key := x.key()
@@ -118,7 +120,8 @@ func (x *exchange) route() error {
 		return notFound(x.r)
 	}
 	if x.r.Method != method {
-		e := invalid("", "method_not_supported", "Not allowed to %s on %s. (HINT: Perhaps you meant to use a different HTTP method?)", x.r.Method, path)
+		e := invalid("", "method_not_supported",
+			"Not allowed to %s on %s. (HINT: Perhaps you meant to use a different HTTP method?)", x.r.Method, path)
 		e.status = http.StatusMethodNotAllowed
 		return e
 	}
@@ -145,7 +148,9 @@ func (x *exchange) admit(read func() error) (leave func(), err error) {
 		return leave, err
 	}
 	x.s.log.update(x.rec, func(rec *Record) {
-		rec.Model, rec.Stream, rec.Requested = x.q.Model, x.q.Stream, x.q.Requested
+		rec.Model = x.q.Model
+		rec.Stream = x.q.Stream
+		rec.Requested = x.q.Requested
 	})
 	m := x.s.quotas.of(x.key(), x.q.Model)
 	v := m.admit(x.s.now(), x.q.Requested)
@@ -153,7 +158,8 @@ func (x *exchange) admit(read func() error) (leave func(), err error) {
 	if v.refused != "" {
 		return leave, v.error(x.q.Model)
 	}
-	if x.b, err = x.s.behaviour(x.q); err != nil {
+	x.b, err = x.s.behaviour(x.q)
+	if err != nil {
 		return m.leave, invalid("", "fake_directive", "%v", err)
 	}
 	return m.leave, nil

@@ -79,7 +79,9 @@ func newStream(x *exchange, a *answer) *stream {
 	}
 	_, s.gap = x.cadence()
 	s.usage = a.usage
-	s.usage.Completion, s.usage.Reasoning, s.usage.Accepted, s.usage.Rejected = 0, 0, 0, 0
+	s.usage.Completion, s.usage.Reasoning = 0, 0
+	s.usage.Accepted = 0
+	s.usage.Rejected = 0
 	total := 0
 	for _, c := range a.choices {
 		total += len(c.deltas(x.b.Chunk))

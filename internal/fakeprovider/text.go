@@ -15,9 +15,18 @@ import (
 var words = map[byte][]string{
 	'S': {" The", " This", " That", " Each", " Every", " Our", " Your", " One"},
 	'd': {" the", " a", " this", " each", " every", " our", " one", " another"},
-	'a': {" small", " large", " quiet", " simple", " careful", " early", " open", " green", " strong", " useful", " common", " clear", " local", " fresh", " long"},
-	'n': {" river", " garden", " report", " market", " window", " question", " answer", " teacher", " engine", " summer", " letter", " village", " number", " station", " kitchen", " bridge", " winter", " picture", " music", " plan"},
-	'v': {" holds", " moves", " keeps", " shows", " needs", " makes", " finds", " turns", " carries", " brings", " follows", " explains", " gives", " takes", " meets"},
+	'a': {
+		" small", " large", " quiet", " simple", " careful", " early", " open", " green", " strong", " useful",
+		" common", " clear", " local", " fresh", " long",
+	},
+	'n': {
+		" river", " garden", " report", " market", " window", " question", " answer", " teacher", " engine", " summer",
+		" letter", " village", " number", " station", " kitchen", " bridge", " winter", " picture", " music", " plan",
+	},
+	'v': {
+		" holds", " moves", " keeps", " shows", " needs", " makes", " finds", " turns", " carries", " brings",
+		" follows", " explains", " gives", " takes", " meets",
+	},
 	'p': {" near", " under", " behind", " before", " after", " with", " without", " through", " around", " beyond"},
 	'c': {" and", " but", " while", " because", " so", " where"},
 	'.': {"."},

@@ -34,7 +34,10 @@ var thingKinds = map[string][2]string{
 }
 
 // thingLists are the lists whose paths are served.
-var thingLists = []string{"/v1/conversations", "/v1/uploads", "/v1/vector_stores", "/v1/containers", "/v1/chat/completions"}
+var thingLists = []string{
+	"/v1/conversations", "/v1/uploads", "/v1/vector_stores", "/v1/containers",
+	"/v1/chat/completions",
+}
 
 // thingRoute finds what a path does; nil: it is none of things. Words and ids alternate
 // behind the list.
@@ -220,7 +223,9 @@ func (x *exchange) oneThing(path string) error {
 	switch x.r.Method {
 	case http.MethodDelete:
 		x.s.mu.Lock()
-		x.s.things = slices.DeleteFunc(x.s.things, func(other *thing) bool { return other == t || strings.HasPrefix(other.list, path+"/") })
+		x.s.things = slices.DeleteFunc(x.s.things, func(other *thing) bool {
+			return other == t || strings.HasPrefix(other.list, path+"/")
+		})
 		x.s.mu.Unlock()
 		return x.show(map[string]any{"id": t.id, "object": t.fields["object"], "deleted": true}, false)
 	case http.MethodPost:
@@ -261,7 +266,10 @@ func (x *exchange) thingContent(path string) error {
 		x.write(http.StatusOK, "application/octet-stream", []byte("the file"))
 		return nil
 	}
-	return x.show(map[string]any{"object": "list", "data": []any{map[string]any{"id": "part_1", "type": "text", "text": "the file"}}, "has_more": false}, false)
+	return x.show(map[string]any{
+		"object": "list",
+		"data":   []any{map[string]any{"id": "part_1", "type": "text", "text": "the file"}}, "has_more": false,
+	}, false)
 }
 
 func (x *exchange) searchThings() error {
@@ -278,7 +286,8 @@ func (x *exchange) endThing(path, verb string) error {
 		return missing("thing", path)
 	}
 	out := x.s.shown(t)
-	if out["status"] = "cancelled"; verb == "complete" {
+	out["status"] = "cancelled"
+	if verb == "complete" {
 		name, _ := t.fields["filename"].(string)
 		purpose, _ := t.fields["purpose"].(string)
 		out["status"], out["file"] = "completed", x.s.keepFile(name, purpose, make([]byte, t.bytes))

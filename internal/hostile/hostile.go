@@ -79,7 +79,8 @@ func hold(ctx context.Context, addr string, send func(net.Conn)) {
 
 func head(conn net.Conn, path, key string, length int) error {
 	_, err := fmt.Fprintf(conn,
-		"POST /v1/%s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n",
+		"POST /v1/%s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: "+
+			"%d\r\n\r\n",
 		path, key, length)
 	return err
 }

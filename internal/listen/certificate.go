@@ -50,7 +50,9 @@ func (c *Certificate) Reload() (changed bool, err error) {
 	if err != nil {
 		return false, fmt.Errorf("certificate: %s and %s: %w", c.certFile, c.keyFile, err)
 	}
-	c.cert, c.key, c.pair = cert, key, &pair
+	c.cert = cert
+	c.key = key
+	c.pair = &pair
 	return true, nil
 }
 

@@ -63,7 +63,10 @@ func (f *framing) step(p []byte) (n int, ok bool) {
 		if p[0] == '\r' || p[0] == '\n' { // some clients send a line break after a body
 			return 1, true
 		}
-		f.part, f.lengths, f.chunked, f.left = requestLine, 0, 0, 0
+		f.part = requestLine
+		f.lengths = 0
+		f.chunked = 0
+		f.left = 0
 	case bodyBytes, chunkBytes:
 		return f.skip(p), true
 	}
@@ -74,7 +77,9 @@ func (f *framing) step(p []byte) (n int, ok bool) {
 	}
 	f.keep(p[:end+1])
 	ok = bytes.HasSuffix(f.tail, []byte("\r\n")) && f.endOfLine()
-	f.line, f.tail, f.length = f.line[:0], f.tail[:0], 0
+	f.line = f.line[:0]
+	f.tail = f.tail[:0]
+	f.length = 0
 	return end + 1, ok
 }
 

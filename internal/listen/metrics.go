@@ -12,7 +12,8 @@ type Metrics struct {
 func NewMetrics(r prometheus.Registerer) *Metrics {
 	m := &Metrics{register: r, refused: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "llmguard_listen_refused_total",
-		Help: "Connections closed immediately: a bound of the listener was reached (of all, or of one address), or the TLS handshake failed.",
+		Help: "Connections closed immediately: a bound of the listener was reached (of all, or of one address), or the " +
+			"TLS handshake failed.",
 	}, []string{"listener", "bound"})}
 	r.MustRegister(m.refused)
 	return m

@@ -86,7 +86,8 @@ func (s *secure) give(a accepted) {
 }
 
 // plain is what a client gets that speaks HTTP here.
-const plain = "HTTP/1.0 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\nThis listener speaks HTTPS only.\n"
+const plain = "HTTP/1.0 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\nThis listener " +
+	"speaks HTTPS only.\n"
 
 func (s *secure) shake(c net.Conn) {
 	ctx, cancel := context.WithTimeout(context.Background(), s.within) //nolint:forbidigo // it is nobody's call yet

@@ -140,7 +140,8 @@ func (s *Store) fly(ctx context.Context) {
 			return
 		}
 		err := s.write(ctx, batch)
-		if failures++; err == nil {
+		failures++
+		if err == nil {
 			failures = 0
 		}
 		if err == nil || failures == writeTries {
@@ -148,7 +149,8 @@ func (s *Store) fly(ctx context.Context) {
 		}
 		if failures == writeTries {
 			failures = 0
-			s.log.Warn("what a provider keeps for an org is not noted; it cannot be referred to", "things", len(batch), "err", err)
+			s.log.Warn("what a provider keeps for an org is not noted; it cannot be referred to", "things", len(batch), "err",
+				err)
 		}
 	}
 }
@@ -213,7 +215,9 @@ func (s *Store) admit(ctx context.Context, sums map[string]capacity.Settled) err
 	return nil
 }
 
-func (s *Store) set(ctx context.Context, batch map[string]pending, texts map[string][]byte, sums map[string]capacity.Settled) error {
+func (s *Store) set(ctx context.Context, batch map[string]pending, texts map[string][]byte,
+	sums map[string]capacity.Settled,
+) error {
 	pipe := s.rdb.Pipeline()
 	for k, p := range batch {
 		if _, ok := sums[p.org]; ok {

@@ -156,7 +156,9 @@ func (s *Store) List(ctx context.Context, org, user string, k Kind, p Page) (lis
 	first, backwards := int64(0), false
 	at, oldest := p.After, p.Oldest
 	if at == "" && p.Before != "" { // the last ones before it: the first ones behind it the other way round
-		at, oldest, backwards = p.Before, !oldest, true
+		at = p.Before
+		oldest = !oldest
+		backwards = true
 	}
 	if at != "" {
 		rank := s.rdb.ZRevRank
@@ -178,7 +180,8 @@ func (s *Store) List(ctx context.Context, org, user string, k Kind, p Page) (lis
 	if err != nil {
 		return nil, false, fmt.Errorf("ownership: %w", err)
 	}
-	if more = len(ids) > p.Limit; more {
+	more = len(ids) > p.Limit
+	if more {
 		ids = ids[:p.Limit]
 	}
 	if backwards {

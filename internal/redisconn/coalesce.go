@@ -61,7 +61,9 @@ type queued struct {
 func Pipelined(rdb redis.UniversalClient) *Coalescer {
 	l := &Coalescer{Scripter: rdb, rdb: rdb, most: maxFlights}
 	if _, single := rdb.(*redis.Client); single {
-		l.single, l.most, l.each = true, singleFlights, singleSlow
+		l.single = true
+		l.most = singleFlights
+		l.each = singleSlow
 	}
 	return l
 }
@@ -287,7 +289,8 @@ func (l *Coalescer) carry(ctx context.Context, cmds []redis.Cmder, safe bool) (a
 func present(aboard []*queued) []redis.Cmder {
 	var cmds []redis.Cmder
 	for _, a := range aboard {
-		if a.late = a.ctx.Err() != nil; a.late {
+		a.late = a.ctx.Err() != nil
+		if a.late {
 			continue
 		}
 		if cmds == nil {
@@ -311,7 +314,8 @@ func (l *Coalescer) board() []*queued {
 	}
 	aboard := l.queued[:n:n]
 	l.waiting -= cmds
-	if l.queued = l.queued[n:]; len(l.queued) == 0 {
+	l.queued = l.queued[n:]
+	if len(l.queued) == 0 {
 		l.queued = nil
 	}
 	if n == 0 {

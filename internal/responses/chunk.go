@@ -23,7 +23,12 @@ type reader struct {
 
 func (r *reader) init(c *composer) {
 	r.c = c
-	r.top, r.choice, r.delta, r.call, r.function, r.part = r.onTop, r.onChoice, r.onDelta, r.onCall, r.onFunction, r.onPart
+	r.top = r.onTop
+	r.choice = r.onChoice
+	r.delta = r.onDelta
+	r.call = r.onCall
+	r.function = r.onFunction
+	r.part = r.onPart
 }
 
 func (r *reader) onTop(key, value []byte) error {
@@ -128,7 +133,9 @@ func (r *reader) onPart(key, value []byte) error {
 
 // read takes one chunk, or one whole answer.
 func (r *reader) read(data []byte) error {
-	r.choices, r.failure, r.usage = nil, nil, nil
+	r.choices = nil
+	r.failure = nil
+	r.usage = nil
 	if err := wire.EachMember(data, r.top); err != nil {
 		return err
 	}
@@ -140,7 +147,8 @@ func (r *reader) read(data []byte) error {
 		c.fail(failure(r.failure))
 		return nil
 	}
-	if c.begin(); r.choices == nil || r.choices[0] != '[' {
+	c.begin()
+	if r.choices == nil || r.choices[0] != '[' {
 		return nil
 	}
 	return wire.EachItem(r.choices, func(i int, value []byte) error {
@@ -158,7 +166,10 @@ func (r *reader) read(data []byte) error {
 // said takes what the choice says.
 func (r *reader) said() error {
 	c := r.c
-	r.content, r.refusal, r.thought, r.list = nil, nil, nil, nil
+	r.content = nil
+	r.refusal = nil
+	r.thought = nil
+	r.list = nil
 	if r.message != nil && r.message[0] == '{' {
 		if err := wire.EachMember(r.message, r.delta); err != nil {
 			return err
@@ -187,7 +198,9 @@ func (r *reader) contents() error {
 		r.c.say("message", "output_text", inside(r.content))
 	case r.content != nil && r.content[0] == '[':
 		return wire.EachItem(r.content, func(_ int, value []byte) error {
-			r.kind, r.text, r.thinking = nil, nil, nil
+			r.kind = nil
+			r.text = nil
+			r.thinking = nil
 			if err := wire.EachMember(value, r.part); err != nil {
 				return err
 			}
@@ -209,7 +222,10 @@ func (r *reader) contents() error {
 
 // oneCall takes a piece of a function call.
 func (r *reader) oneCall(_ int, value []byte) error {
-	r.callID, r.callIndex, r.callName, r.callArgs = nil, nil, nil, nil
+	r.callID = nil
+	r.callIndex = nil
+	r.callName = nil
+	r.callArgs = nil
 	if err := wire.EachMember(value, r.call); err != nil {
 		return err
 	}

@@ -79,7 +79,8 @@ func (w *writer) reference(param string, it item) error {
 	id := wire.Word(it.id)
 	raw, ok := w.items[id]
 	if !ok {
-		return wire.NotFound(param+".id", "item_not_found", "No such item: %.100q. It must have been made through this proxy by the same org", id)
+		return wire.NotFound(param+".id", "item_not_found",
+			"No such item: %.100q. It must have been made through this proxy by the same org", id)
 	}
 	it, err := readItem(raw)
 	if err != nil || wire.Word(it.kind) == "item_reference" {
@@ -117,7 +118,8 @@ func (w *writer) called(param string, it item) error {
 		value []byte
 	}{{"call_id", it.callID}, {"name", it.name}, {"arguments", it.arguments}} {
 		if !wire.IsString(m.value) {
-			return wire.BadRequest(param+"."+m.name, "missing_required_parameter", "Missing required parameter: '%s.%s'.", param, m.name)
+			return wire.BadRequest(param+"."+m.name, "missing_required_parameter", "Missing required parameter: '%s.%s'.", param,
+				m.name)
 		}
 	}
 	w.pending = true
@@ -132,14 +134,16 @@ func (w *writer) called(param string, it item) error {
 
 func (w *writer) returned(param string, it item) error {
 	if !wire.IsString(it.callID) {
-		return wire.BadRequest(param+".call_id", "missing_required_parameter", "Missing required parameter: '%s.call_id'.", param)
+		return wire.BadRequest(param+".call_id", "missing_required_parameter", "Missing required parameter: '%s.call_id'.",
+			param)
 	}
 	w.flush()
 	w.message("tool")
 	w.member("tool_call_id", it.callID)
 	w.text(`,"content":`)
 	var err error
-	if w.buf, err = w.parts(w.buf, param+".output", it.output, `\n`); err != nil {
+	w.buf, err = w.parts(w.buf, param+".output", it.output, `\n`)
+	if err != nil {
 		return err
 	}
 	if bytes.HasSuffix(w.buf, []byte("]")) {

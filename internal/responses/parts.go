@@ -85,7 +85,8 @@ func (w *writer) parts(dst []byte, param string, content []byte, join string) ([
 		if i > 0 {
 			dst = append(dst, ',')
 		}
-		if dst, err = list[i].append(dst, param+"["+strconv.Itoa(i)+"]"); err != nil {
+		dst, err = list[i].append(dst, param+"["+strconv.Itoa(i)+"]")
+		if err != nil {
 			return dst, err
 		}
 	}

@@ -89,7 +89,8 @@ func (c *composer) event(kind string) {
 
 // end ends it.
 func (c *composer) end() {
-	if c.out = append(c.out, "}\n\n"...); !c.streams {
+	c.out = append(c.out, "}\n\n"...)
+	if !c.streams {
 		c.out = c.out[:0]
 	}
 }
@@ -237,10 +238,12 @@ func (c *composer) say(kind, part string, inner []byte) {
 // deltas are the events that add text to a part, ends those that tell it whole.
 var (
 	deltas = map[string]string{
-		"output_text": "response.output_text.delta", "refusal": "response.refusal.delta", "reasoning_text": "response.reasoning_text.delta",
+		"output_text": "response.output_text.delta", "refusal": "response.refusal.delta",
+		"reasoning_text": "response.reasoning_text.delta",
 	}
 	ends = map[string]string{
-		"output_text": "response.output_text.done", "refusal": "response.refusal.done", "reasoning_text": "response.reasoning_text.done",
+		"output_text": "response.output_text.done", "refusal": "response.refusal.done",
+		"reasoning_text": "response.reasoning_text.done",
 	}
 )
 

@@ -85,7 +85,8 @@ func (w *writer) tools(r *wire.Request) error {
 	list, n := r.Member("tools"), 0
 	if list != nil {
 		err := wire.EachItem(list, func(i int, tool []byte) error {
-			if n++; n == 1 {
+			n++
+			if n == 1 {
 				w.text(`,"tools":[`)
 			} else {
 				w.text(",")

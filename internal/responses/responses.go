@@ -31,7 +31,8 @@ func NewID(prefix string) string {
 // refuse says that chat has no word for something.
 func refuse(param, what string) error {
 	return wire.BadRequest(param, "unsupported_parameter",
-		"%s cannot be used with this model: its provider speaks chat completions only, into which this proxy translates, and they have no word for it", what)
+		"%s cannot be used with this model: its provider speaks chat completions only, into which this proxy translates, "+
+			"and they have no word for it", what)
 }
 
 // Param is the member of Responses that a provider's error is about, which names

@@ -19,7 +19,9 @@ func InputItems(r *wire.Request, items map[string][]byte) []byte {
 	_ = wire.EachItem(input, func(i int, raw []byte) error { // it was read before
 		it, _ := readItem(raw)
 		if found, ok := items[wire.Word(it.id)]; ok && it.content == nil && it.callID == nil {
-			raw, it.id, it.kind = found, []byte(`""`), []byte(`""`)
+			raw = found
+			it.id = []byte(`""`)
+			it.kind = []byte(`""`)
 		}
 		if i > 0 {
 			dst = append(dst, ',')
@@ -38,7 +40,10 @@ func InputItems(r *wire.Request, items map[string][]byte) []byte {
 }
 
 // prefixes begin the ids of items.
-var prefixes = map[string]string{"": "msg_", "message": "msg_", "function_call": "fc_", "function_call_output": "fco_", "reasoning": "rs_"}
+var prefixes = map[string]string{
+	"": "msg_", "message": "msg_", "function_call": "fc_", "function_call_output": "fco_",
+	"reasoning": "rs_",
+}
 
 // Output returns the raw output of a response, nil if it has none.
 func Output(response []byte) []byte {

@@ -51,7 +51,8 @@ func (s *Events) Read(p []byte) (int, error) {
 		}
 		s.c.out, s.from = s.c.out[:0], 0
 		n, err := s.src.Read(p)
-		if s.err = err; n > 0 {
+		s.err = err
+		if n > 0 {
 			s.feed(p[:n])
 		}
 		if errors.Is(err, io.EOF) {

@@ -85,7 +85,8 @@ func appendDetails(dst []byte, name string, details []byte, counter string, valu
 	if given(details) {
 		_ = wire.EachMember(details, func(key, v []byte) error { // it was read before
 			if string(key) == counter {
-				if found = true; !given(v) {
+				found = true
+				if !given(v) {
 					v = value
 				}
 			}

@@ -59,7 +59,9 @@ func (w *writer) flush() {
 		w.text("]")
 	}
 	w.text("}")
-	w.pending, w.content, w.calls = false, nil, w.calls[:0]
+	w.pending = false
+	w.content = nil
+	w.calls = w.calls[:0]
 }
 
 // given reports whether a member is there and not null.

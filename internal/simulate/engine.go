@@ -120,7 +120,8 @@ const lease = 10 * 365 * 24 * time.Hour
 func newEngine(t *Trace, p Policy) (*engine, error) {
 	e := &engine{
 		trace: t, policy: p, budget: budget.NewVirtual(budget.Options{Lease: lease}), pools: map[string]*poolState{},
-		subjects: map[who]*subject{}, lanes: map[[2]uint32]string{}, caps: map[string]*budget.Standing{}, open: map[int32]*running{},
+		subjects: map[who]*subject{}, lanes: map[[2]uint32]string{}, caps: map[string]*budget.Standing{},
+		open: map[int32]*running{},
 	}
 	if p.HoldFor <= 0 {
 		e.policy.HoldFor = defaultHold
@@ -159,7 +160,8 @@ func (e *engine) resolve(w who) (*subject, error) {
 		return &subject{why: fmt.Sprintf("org %s is not in %s", name(w.org), e.policy.Name)}, nil
 	}
 	caller := guard.Caller{Org: org, User: name(w.user), Key: name(w.key), IP: name(w.ip)}
-	target, limits, caps, err := e.policy.Guard.Standing(caller, &wire.Request{Model: name(w.model), Endpoint: wire.Endpoint(name(w.endpoint))})
+	target, limits, caps, err := e.policy.Guard.Standing(caller,
+		&wire.Request{Model: name(w.model), Endpoint: wire.Endpoint(name(w.endpoint))})
 	if err != nil {
 		return &subject{why: fmt.Sprintf("no pool of %s serves the model %s", e.policy.Name, name(w.model))}, nil
 	}
@@ -171,7 +173,8 @@ func (e *engine) resolve(w who) (*subject, error) {
 		return nil, fmt.Errorf("simulate: %s has no pool %q", e.policy.Name, target.Pool)
 	}
 	call := budget.Call{Org: org.ID, User: caller.User, Key: caller.Key, IP: caller.IP}
-	if s.on, err = e.budget.Bind(limits, call); err != nil {
+	s.on, err = e.budget.Bind(limits, call)
+	if err != nil {
 		return nil, err
 	}
 	for _, c := range caps {

@@ -37,10 +37,13 @@ func (t *Trace) steps() []comesOrEnds {
 // peaks counts all calls under a limit that holds nobody back, and returns the
 // highest level that a call came to in every stretch of time with calls, sorted.
 // The last one is the least amount that would have held nobody back.
-func (t *Trace) peaks(steps []comesOrEnds, metric budget.Metric, shape budget.Shape, stretch time.Duration) ([]int64, error) {
+func (t *Trace) peaks(steps []comesOrEnds, metric budget.Metric, shape budget.Shape,
+	stretch time.Duration,
+) ([]int64, error) {
 	shape.Amount = budget.MaxAmount
 	v := budget.NewVirtual(budget.Options{Lease: lease})
-	on, err := v.Bind([]budget.Limit{{ID: "peaks", Subject: budget.Org, Metric: metric, Shape: shape}}, budget.Call{Org: "peaks"})
+	on, err := v.Bind([]budget.Limit{{ID: "peaks", Subject: budget.Org, Metric: metric, Shape: shape}},
+		budget.Call{Org: "peaks"})
 	if err != nil {
 		return nil, err
 	}

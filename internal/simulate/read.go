@@ -281,7 +281,8 @@ func (r *Reader) entry(l *line) error {
 func (l *line) charged() Call {
 	c := Call{
 		Org: l.Org, User: l.User, Key: l.Key, IP: l.IP, Model: l.Model, Provider: l.Provider, Endpoint: l.Endpoint,
-		Cost: pricing.Nano(l.Total), Held: pricing.Nano(l.Held), HeldTokens: l.HeldTokens, Tokens: l.Usage.Input + l.Usage.Output,
+		Cost: pricing.Nano(l.Total), Held: pricing.Nano(l.Held), HeldTokens: l.HeldTokens,
+		Tokens:      l.Usage.Input + l.Usage.Output,
 		QuotaTokens: l.QuotaTokens, Class: l.Class, Stream: l.Stream,
 	}
 	admitted := l.admitted()
@@ -384,7 +385,9 @@ func (r *Reader) Trace() (*Trace, error) {
 			return nil, err
 		}
 	}
-	r.access, r.waits, r.fixes = nil, nil, nil
+	r.access = nil
+	r.waits = nil
+	r.fixes = nil
 	r.trace.Sort()
 	return r.trace, nil
 }

@@ -25,7 +25,10 @@ func (r *Reader) readCSV(ctx context.Context, name string, in io.Reader) error {
 	for i, column := range head {
 		at[column] = i
 	}
-	for _, column := range []string{"time", "org", "user", "model", "kind", "id", "total_usd", "input_tokens", "output_tokens"} {
+	for _, column := range []string{
+		"time", "org", "user", "model", "kind", "id", "total_usd", "input_tokens",
+		"output_tokens",
+	} {
 		if _, ok := at[column]; !ok {
 			return fmt.Errorf("%s: neither JSON lines nor CSV of `llmguard usage export`: it has no column %s", name, column)
 		}
@@ -109,11 +112,14 @@ func (c *csvRow) money(column string) int64 {
 func (c *csvRow) line() *line {
 	l := &line{
 		ID: c.text("id"), Attempt: int(c.number("attempt")), Org: c.text("org"), User: c.text("user"), Key: c.text("key"),
-		IP: c.text("ip"), Model: c.text("model"), Provider: c.text("provider"), Endpoint: c.text("endpoint"), Kind: c.text("kind"),
+		IP: c.text("ip"), Model: c.text("model"), Provider: c.text("provider"), Endpoint: c.text("endpoint"),
+		Kind: c.text("kind"),
 		Cost: c.money("cost_usd"), Total: c.money("total_usd"), Overrun: c.money("overrun_usd"),
-		Waited: c.number("waited_ms"), Took: c.number("took_ms"), Held: c.money("held_usd"), HeldTokens: c.number("held_tokens"),
-		HeldUS: c.number("held_us"), QuotaTokens: c.number("quota_tokens"), Class: c.text("class"), Stream: c.text("stream") == "true",
-		Usage: tokensOfUsage{c.number("input_tokens"), c.number("output_tokens")},
+		Waited: c.number("waited_ms"), Took: c.number("took_ms"), Held: c.money("held_usd"),
+		HeldTokens: c.number("held_tokens"),
+		HeldUS:     c.number("held_us"), QuotaTokens: c.number("quota_tokens"), Class: c.text("class"),
+		Stream: c.text("stream") == "true",
+		Usage:  tokensOfUsage{c.number("input_tokens"), c.number("output_tokens")},
 	}
 	at, err := time.Parse(time.RFC3339Nano, c.text("time"))
 	if err != nil && c.err == nil {

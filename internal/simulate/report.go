@@ -131,7 +131,9 @@ func (w who) only(by []string) who {
 		case "user":
 			out.org, out.user = w.org, w.user
 		case "key":
-			out.org, out.user, out.key = w.org, w.user, w.key
+			out.org = w.org
+			out.user = w.user
+			out.key = w.key
 		case "model":
 			out.model = w.model
 		}
@@ -177,7 +179,10 @@ func (r *Result) countLimit(l *LimitLine, i int) {
 
 func (l *Line) finish() {
 	slices.Sort(l.waits)
-	l.WaitP50, l.WaitP95, l.WaitP99, l.WaitMax = percentile(l.waits, 50), percentile(l.waits, 95), percentile(l.waits, 99), percentile(l.waits, 100)
+	l.WaitP50 = percentile(l.waits, 50)
+	l.WaitP95 = percentile(l.waits, 95)
+	l.WaitP99 = percentile(l.waits, 99)
+	l.WaitMax = percentile(l.waits, 100)
 	l.waits = nil
 }
 
@@ -207,7 +212,8 @@ func finishedLimits(limits map[uint16]*LimitLine) []LimitLine {
 		out = append(out, *l)
 	}
 	slices.SortFunc(out, func(a, b LimitLine) int {
-		return cmp.Or(cmp.Compare(b.Refused+b.GaveUp, a.Refused+a.GaveUp), cmp.Compare(b.Waited, a.Waited), cmp.Compare(a.Limit, b.Limit))
+		return cmp.Or(cmp.Compare(b.Refused+b.GaveUp, a.Refused+a.GaveUp), cmp.Compare(b.Waited, a.Waited),
+			cmp.Compare(a.Limit, b.Limit))
 	})
 	return out
 }
@@ -225,7 +231,8 @@ func (r *Result) timeline() []Slot {
 	out := make([]Slot, len(r.slots))
 	for i, s := range r.slots {
 		out[i] = Slot{
-			At: time.UnixMicro(r.begins + int64(i)*r.width).UTC(), Came: s.came, Waiting: s.deepest, Refused: s.refused, Spend: pricing.Nano(s.spend),
+			At: time.UnixMicro(r.begins + int64(i)*r.width).UTC(), Came: s.came, Waiting: s.deepest, Refused: s.refused,
+			Spend: pricing.Nano(s.spend),
 		}
 	}
 	return out

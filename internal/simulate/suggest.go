@@ -118,7 +118,9 @@ func Suggest(ctx context.Context, t *Trace, o SuggestOptions) ([]OrgSuggestions,
 		}
 		out = append(out, one)
 	}
-	slices.SortFunc(out, func(a, b OrgSuggestions) int { return cmp.Or(cmp.Compare(b.Spend, a.Spend), cmp.Compare(a.Org, b.Org)) })
+	slices.SortFunc(out, func(a, b OrgSuggestions) int {
+		return cmp.Or(cmp.Compare(b.Spend, a.Spend), cmp.Compare(a.Org, b.Org))
+	})
 	return out, nil
 }
 
@@ -135,7 +137,10 @@ type suggesting struct {
 func (s *suggesting) suggest() (OrgSuggestions, error) {
 	from, to := s.trace.Span()
 	s.users = map[uint32]*Trace{}
-	s.out = OrgSuggestions{Org: s.trace.names[s.org], Calls: s.trace.Len(), From: from.UTC(), To: to.UTC(), Notes: []string{}}
+	s.out = OrgSuggestions{
+		Org: s.trace.names[s.org], Calls: s.trace.Len(), From: from.UTC(), To: to.UTC(),
+		Notes: []string{},
+	}
 	for i := range s.trace.calls {
 		r := &s.trace.calls[i]
 		if !r.refused {
@@ -150,7 +155,8 @@ func (s *suggesting) suggest() (OrgSuggestions, error) {
 	s.out.Users = len(s.users)
 	for _, w := range s.o.Windows {
 		if to.Sub(from) < w {
-			s.out.Notes = append(s.out.Notes, fmt.Sprintf("no limit of a window of %s: the calls span %s only", Brief(w), Brief(to.Sub(from))))
+			s.out.Notes = append(s.out.Notes,
+				fmt.Sprintf("no limit of a window of %s: the calls span %s only", Brief(w), Brief(to.Sub(from))))
 			continue
 		}
 		if err := s.window(w); err != nil {
@@ -161,7 +167,8 @@ func (s *suggesting) suggest() (OrgSuggestions, error) {
 		return s.out, err
 	}
 	var err error
-	if s.out.Together, err = s.together(); err != nil {
+	s.out.Together, err = s.together()
+	if err != nil {
 		return s.out, err
 	}
 	return s.out, s.ctx.Err()
@@ -197,12 +204,14 @@ func (s *suggesting) window(w time.Duration) error {
 	slices.Sort(most)
 	each := s.windowed("user-", budget.User, "", w, s.basis(most, "users, by the most of each"))
 	slices.SortFunc(users, func(a, b user) int {
-		return cmp.Or(cmp.Compare(rank(b.peaks, 100), rank(a.peaks, 100)), cmp.Compare(s.trace.names[a.id], s.trace.names[b.id]))
+		return cmp.Or(cmp.Compare(rank(b.peaks, 100), rank(a.peaks, 100)),
+			cmp.Compare(s.trace.names[a.id], s.trace.names[b.id]))
 	})
 	own, ids := []Suggestion(nil), map[uint32]bool{}
 	for _, u := range users {
 		basis := s.basis(u.peaks, "stretches of "+Brief(w)+" with calls")
-		if one := s.windowed("user-", budget.User, s.trace.names[u.id], w, basis); len(own) < s.o.Heavy && one.Amount > each.Amount {
+		if one := s.windowed("user-", budget.User, s.trace.names[u.id], w, basis); len(own) < s.o.Heavy &&
+			one.Amount > each.Amount {
 			own, ids[u.id] = append(own, one), true
 		}
 	}
@@ -240,13 +249,18 @@ func (s *suggesting) bucket(from, to time.Time) error {
 	}
 	basis := s.basis(peaks, "stretches of 1h with calls")
 	shape.Amount = s.amount(basis.Reached)
-	l := budget.Limit{ID: s.name("org-bucket"), Subject: budget.Org, Metric: s.o.Metric, Mode: budget.Enforce, Shape: shape}
+	l := budget.Limit{
+		ID: s.name("org-bucket"), Subject: budget.Org, Metric: s.o.Metric, Mode: budget.Enforce,
+		Shape: shape,
+	}
 	one := suggestionOf(l, "", basis)
 	one.Refill, one.PerS = refill, int64(time.Hour/time.Second)
 	return s.add(one, s.trace)
 }
 
-func (s *suggesting) windowed(prefix string, subject budget.Subject, user string, w time.Duration, basis Basis) Suggestion {
+func (s *suggesting) windowed(prefix string, subject budget.Subject, user string, w time.Duration,
+	basis Basis,
+) Suggestion {
 	l := budget.Limit{
 		ID: s.name(prefix + Brief(w)), Subject: subject, Metric: s.o.Metric, Mode: budget.Enforce,
 		Shape: budget.Shape{Kind: budget.Window, Amount: s.amount(basis.Reached), Window: w},
@@ -258,7 +272,8 @@ func (s *suggesting) windowed(prefix string, subject budget.Subject, user string
 
 func suggestionOf(l budget.Limit, user string, basis Basis) Suggestion {
 	return Suggestion{
-		Limit: l, Name: l.ID, Subject: l.Subject, User: user, Metric: l.Metric, Amount: l.Shape.Amount, Basis: basis, HeldBack: []Line{},
+		Limit: l, Name: l.ID, Subject: l.Subject, User: user, Metric: l.Metric, Amount: l.Shape.Amount, Basis: basis,
+		HeldBack: []Line{},
 	}
 }
 

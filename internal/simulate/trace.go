@@ -165,7 +165,9 @@ func (t *Trace) estimate() {
 func (y *typical) add(r *record) {
 	y.n++
 	y.held, y.cost = y.held+r.held, y.cost+r.cost
-	y.heldTokens, y.tokens, y.took = y.heldTokens+r.heldTokens, y.tokens+r.tokens, y.took+r.took
+	y.heldTokens = y.heldTokens + r.heldTokens
+	y.tokens = y.tokens + r.tokens
+	y.took = y.took + r.took
 }
 
 // lend gives a call the average share of its hold that is charged, and the average
@@ -177,7 +179,10 @@ func (y *typical) lend(r *record) {
 		}
 		return int64(float64(n) * (float64(part) / float64(of)))
 	}
-	r.cost, r.tokens, r.took, r.estimated = r.held, r.heldTokens, 0, true
+	r.cost = r.held
+	r.tokens = r.heldTokens
+	r.took = 0
+	r.estimated = true
 	if y != nil {
 		r.cost, r.tokens = share(y.cost, y.held, r.held), share(y.tokens, y.heldTokens, r.heldTokens)
 		r.took = y.took / y.n

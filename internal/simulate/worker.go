@@ -52,7 +52,8 @@ func (e *engine) at(when int64, kind eventKind, call int32, job *queue.VirtualJo
 // until does everything that happens before a call comes at now.
 func (e *engine) until(ctx context.Context, now int64) error {
 	for len(e.events) > 0 && e.events[0].at <= now {
-		if e.steps++; e.steps%8192 == 0 && ctx.Err() != nil {
+		e.steps++
+		if e.steps%8192 == 0 && ctx.Err() != nil {
 			return ctx.Err()
 		}
 		e.step()

@@ -125,7 +125,8 @@ func (b *Budget) Give(org string, n int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.free += n
-	if b.held[org] -= n; b.held[org] <= 0 {
+	b.held[org] -= n
+	if b.held[org] <= 0 {
 		delete(b.held, org)
 	}
 	b.waiters = slices.DeleteFunc(b.waiters, func(w *waiter) bool {
@@ -181,7 +182,8 @@ func (b *Budget) withdraw(w *waiter) bool {
 }
 
 func (b *Budget) left(org string) {
-	if b.waiting[org]--; b.waiting[org] == 0 {
+	b.waiting[org]--
+	if b.waiting[org] == 0 {
 		delete(b.waiting, org)
 	}
 }

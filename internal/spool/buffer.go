@@ -246,8 +246,11 @@ func (b *Buffer) WriteTo(w io.Writer) (total int64, err error) {
 		if err != nil {
 			return total, err
 		}
-	} else if total, err = b.writeFile(w); err != nil {
-		return total, err
+	} else {
+		total, err = b.writeFile(w)
+		if err != nil {
+			return total, err
+		}
 	}
 	if len(b.rest) > 0 {
 		var n int
@@ -310,7 +313,10 @@ func (b *Buffer) DropFile() {
 	if b.disk > 0 {
 		b.store.Disk.Give(b.org, b.disk)
 	}
-	b.file, b.size, b.disk, b.rest = nil, 0, 0, nil
+	b.file = nil
+	b.size = 0
+	b.disk = 0
+	b.rest = nil
 }
 
 // Close gives everything back. A Buffer that is zero may be closed too.

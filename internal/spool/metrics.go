@@ -24,7 +24,8 @@ func (b *Budget) register(r prometheus.Registerer, place string) {
 		Name: "llmguard_spool_waiting", Help: "Bodies and answers that wait for room, by place: memory or disk.",
 	}, b.Waiting)
 	r.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
-		Name: "llmguard_spool_refused_total", Help: "Bodies and answers for which there was no room in time, by place: memory or disk.",
+		Name:        "llmguard_spool_refused_total",
+		Help:        "Bodies and answers for which there was no room in time, by place: memory or disk.",
 		ConstLabels: labels,
 	}, func() float64 { return float64(b.Refused()) }))
 }

@@ -34,7 +34,8 @@ type AuditFilter struct {
 }
 
 func (f AuditFilter) picks(e *AuditEntry) bool {
-	return (f.Org == "" || e.Org == f.Org) && (f.Actor == "" || e.Actor == f.Actor) && (f.Action == "" || e.Action == f.Action)
+	return (f.Org == "" || e.Org == f.Org) && (f.Actor == "" || e.Actor == f.Actor) &&
+		(f.Action == "" || e.Action == f.Action)
 }
 
 // Audit returns up to limit entries, the newest first, and whether there may be

@@ -49,7 +49,10 @@ type draft struct {
 }
 
 func (s *Snapshot) draft() *draft {
-	return &draft{Snapshot: Snapshot{Tenants: maps.Clone(s.Tenants), Admins: s.Admins, last: s.last}, own: map[string]bool{}}
+	return &draft{
+		Snapshot: Snapshot{Tenants: maps.Clone(s.Tenants), Admins: s.Admins, last: s.last},
+		own:      map[string]bool{},
+	}
 }
 
 func (d *draft) tenant(org string) *Tenant {

@@ -123,7 +123,8 @@ func (s *Store) Commit(ctx context.Context, entry AuditEntry, changes ...Change)
 		}
 		args = append(args, c.Ref.String(), string(c.Old), text)
 	}
-	reply, err := commitScript.Run(ctx, s.rdb, []string{recordsKey, versionKey, lastKey, changesKey, auditKey}, args...).Text()
+	reply, err := commitScript.Run(ctx, s.rdb, []string{recordsKey, versionKey, lastKey, changesKey, auditKey},
+		args...).Text()
 	if err != nil {
 		return unavailable("commit", err)
 	}

@@ -52,7 +52,8 @@ func (s *Store) Run(ctx context.Context) error {
 		}
 		err := s.Refresh(ctx)
 		if gone := err != nil && ctx.Err() == nil; gone != away {
-			if away = gone; away {
+			away = gone
+			if away {
 				s.log.Warn("identities cannot be read; the last known ones stand", "err", err)
 			} else {
 				s.log.Info("identities can be read again")

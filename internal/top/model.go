@@ -56,7 +56,9 @@ type Model struct {
 
 // NewModel returns a view that calls sample now and every so often; see
 // Sampler.Sample for its parameter. The context ends the samples.
-func NewModel(ctx context.Context, every time.Duration, colour bool, sample func(context.Context, string) (*Snapshot, error)) *Model {
+func NewModel(ctx context.Context, every time.Duration, colour bool,
+	sample func(context.Context, string) (*Snapshot, error),
+) *Model {
 	return &Model{ctx: ctx, sample: sample, every: every, colour: colour, width: 80, height: 24, asking: true}
 }
 
@@ -93,11 +95,13 @@ func (m *Model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		m.width, m.height = msg.Width, msg.Height
 	case sampled:
 		m.asking = false
-		if m.err = msg.err; msg.snap != nil {
+		m.err = msg.err
+		if msg.snap != nil {
 			m.snap = msg.snap
 		}
 	case acted:
-		if m.told = msg.text; msg.err != nil {
+		m.told = msg.text
+		if msg.err != nil {
 			m.told = "nothing was changed: " + msg.err.Error()
 		}
 		return m, m.again()
@@ -184,7 +188,13 @@ func (m *Model) typed(key string) {
 	m.row = 0
 }
 
-func (m *Model) open(t Tab) { m.tab, m.row, m.org, m.user, m.help = t, 0, "", "", false }
+func (m *Model) open(t Tab) {
+	m.tab = t
+	m.row = 0
+	m.org = ""
+	m.user = ""
+	m.help = false
+}
 
 // enter drills in: from an org to its users, from a user to their limits, from a
 // call to who made it.
@@ -199,7 +209,9 @@ func (m *Model) enter() tea.Cmd {
 		m.org, m.row = at.org, 0
 		return nil
 	case at.user != "":
-		m.org, m.user, m.row = at.org, at.user, 0
+		m.org = at.org
+		m.user = at.user
+		m.row = 0
 		return m.again()
 	}
 	return nil

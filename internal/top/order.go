@@ -112,7 +112,9 @@ func (m *Model) answer(key string) tea.Cmd {
 			return nil
 		}
 		m.told = "working ..."
-		act, ctx, order := m.act, m.ctx, p.order
+		act := m.act
+		ctx := m.ctx
+		order := p.order
 		return func() tea.Msg {
 			text, err := act(ctx, order)
 			return acted{text, err}

@@ -24,21 +24,29 @@ type row struct {
 // columnsOf are the columns of a list.
 func (m *Model) columnsOf(tab Tab) []column {
 	spending := []column{
-		right("calls/min", 0), right("failed", 3), right("$/min", 0), right("today", 0), left("last minute", 5), right("waiting", 0),
+		right("calls/min", 0), right("failed", 3), right("$/min", 0), right("today", 0), left("last minute", 5),
+		right("waiting", 0),
 		right("refused", 0), left("limit", 1), right("used", 2), right("of", 4), left(use, 0),
 	}
 	switch {
 	case tab == m.tab && m.user != "":
-		return []column{left("limit", 0), left("metric", 3), left("mode", 2), right("used", 0), right("of", 0), right("held", 4), left(use, 0), right("empty in", 1)}
+		return []column{
+			left("limit", 0), left("metric", 3), left("mode", 2), right("used", 0), right("of", 0),
+			right("held", 4), left(use, 0), right("empty in", 1),
+		}
 	case tab == Orgs && m.org == "":
 		return append([]column{left("org", 0)}, spending...)
 	case tab == Pools:
 		return []column{
-			left("pool", 0), right("connected", 0), right("async", 0), right("batch", 0), right("running", 0), right("parked", 2), right("dead", 1),
+			left("pool", 0), right("connected", 0), right("async", 0), right("batch", 0), right("running", 0),
+			right("parked", 2), right("dead", 1),
 			right("rpm", 4), right("tpm", 5), left(use, 0), right("pace", 6), right("blocked", 3),
 		}
 	case tab == Calls:
-		return []column{left("ended", 4), left("org", 0), left("user", 0), left("model", 1), right("waited", 0), right("took", 0), right("cost", 0), left("outcome", 2)}
+		return []column{
+			left("ended", 4), left("org", 0), left("user", 0), left("model", 1), right("waited", 0),
+			right("took", 0), right("cost", 0), left("outcome", 2),
+		}
 	}
 	return append([]column{left("org", 0), left("user", 0)}, spending...)
 }
@@ -107,7 +115,8 @@ func (m *Model) spenderRow(s *Spender) row {
 	if s.User != "" {
 		r.cells = append(r.cells, Printable(s.User))
 	}
-	r.cells = append(r.cells, count(s.Calls), count(s.Failed), usd(s.Cost), usd(s.Today), spark(s.Spark), about+count(s.Waiting), count(s.Refused))
+	r.cells = append(r.cells, count(s.Calls), count(s.Failed), usd(s.Cost), usd(s.Today), spark(s.Spark),
+		about+count(s.Waiting), count(s.Refused))
 	if len(s.Limits) == 0 {
 		r.cells = append(r.cells, "", "", "", "")
 		return r
@@ -130,7 +139,8 @@ func (m *Model) limitRows(s *Spender) []row {
 	for i := range s.Limits {
 		l := &s.Limits[i]
 		out = append(out, row{org: s.Org, user: s.User, limit: l.Name, share: l.Share(), cells: []string{
-			Printable(l.Name), l.Metric, l.Mode, l.amount(l.Used), l.amount(l.Amount), l.amount(l.Held), bar(l.Share()), l.resets(),
+			Printable(l.Name), l.Metric, l.Mode, l.amount(l.Used), l.amount(l.Amount), l.amount(l.Held), bar(l.Share()),
+			l.resets(),
 		}})
 	}
 	return out
@@ -157,8 +167,10 @@ func (m *Model) poolRows() []row {
 			return count(used) + "/" + count(limit)
 		}
 		out = append(out, row{share: quota(p), cells: []string{
-			Printable(p.ID), count(p.Waiting["interactive"]), count(p.Waiting["async"]), count(p.Waiting["batch"]), count(p.Running), count(p.Parked),
-			count(p.Dead), of(p.Requests, p.RPM), of(p.Tokens, p.TPM), bar(quota(p)), fmt.Sprintf("%.0f%%", 100*p.Pace), brief(p.Blocked),
+			Printable(p.ID), count(p.Waiting["interactive"]), count(p.Waiting["async"]), count(p.Waiting["batch"]),
+			count(p.Running), count(p.Parked),
+			count(p.Dead), of(p.Requests, p.RPM), of(p.Tokens, p.TPM), bar(quota(p)), fmt.Sprintf("%.0f%%", 100*p.Pace),
+			brief(p.Blocked),
 		}})
 	}
 	return out
@@ -177,7 +189,8 @@ func quota(p *Pool) float64 {
 
 func (m *Model) callRows() []row {
 	list := slices.DeleteFunc(slices.Clone(m.snap.Slow), func(e Ended) bool {
-		return m.org != "" && m.tab != Calls && e.Org != m.org || !m.fits(strings.Join([]string{e.Org, e.User, e.Model, e.Outcome, e.Call}, " "))
+		return m.org != "" && m.tab != Calls && e.Org != m.org ||
+			!m.fits(strings.Join([]string{e.Org, e.User, e.Model, e.Outcome, e.Call}, " "))
 	})
 	slices.SortStableFunc(list, func(a, b Ended) int {
 		switch m.sortOf(Calls) {
@@ -198,7 +211,8 @@ func (m *Model) callRows() []row {
 			outcome = strings.TrimSpace(strconv.Itoa(e.Status) + " " + outcome)
 		}
 		out = append(out, row{org: e.Org, user: e.User, cells: []string{
-			e.At.Format(time.TimeOnly), Printable(e.Org), Printable(e.User), Printable(e.Model), brief(e.Waited), brief(e.Took), usd(e.Cost), outcome,
+			e.At.Format(time.TimeOnly), Printable(e.Org), Printable(e.User), Printable(e.Model), brief(e.Waited), brief(e.Took),
+			usd(e.Cost), outcome,
 		}})
 	}
 	return out

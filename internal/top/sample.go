@@ -70,7 +70,8 @@ func (s *Sampler) Sample(ctx context.Context, from Source, user string) (*Snapsh
 		return nil, err
 	}
 	byCost := func(a, b Spender) int {
-		return cmp.Or(cmp.Compare(b.Cost, a.Cost), cmp.Compare(b.Today, a.Today), cmp.Compare(a.Org, b.Org), cmp.Compare(a.User, b.User))
+		return cmp.Or(cmp.Compare(b.Cost, a.Cost), cmp.Compare(b.Today, a.Today), cmp.Compare(a.Org, b.Org),
+			cmp.Compare(a.User, b.User))
 	}
 	slices.SortFunc(snap.Orgs, byCost)
 	slices.SortFunc(snap.Users, byCost)
@@ -236,7 +237,8 @@ func (s *Sampler) limits(ctx context.Context, orgs map[string]*guard.Org, snap *
 			break
 		}
 		var err error
-		if one.Limits, err = s.standing(ctx, orgs[one.Org].Limits, budget.Call{Org: one.Org}, budget.Org); err != nil {
+		one.Limits, err = s.standing(ctx, orgs[one.Org].Limits, budget.Call{Org: one.Org}, budget.Org)
+		if err != nil {
 			return err
 		}
 	}
@@ -246,7 +248,9 @@ func (s *Sampler) limits(ctx context.Context, orgs map[string]*guard.Org, snap *
 			continue
 		}
 		var err error
-		if one.Limits, err = s.standing(ctx, orgs[one.Org].LimitsFor(one.User, ""), budget.Call{Org: one.Org, User: one.User}, budget.User); err != nil {
+		one.Limits, err = s.standing(ctx, orgs[one.Org].LimitsFor(one.User, ""), budget.Call{Org: one.Org, User: one.User},
+			budget.User)
+		if err != nil {
 			return err
 		}
 	}
@@ -254,10 +258,12 @@ func (s *Sampler) limits(ctx context.Context, orgs map[string]*guard.Org, snap *
 }
 
 // standing is where the limits of one kind of subject stand, the fullest first.
-func (s *Sampler) standing(ctx context.Context, limits []budget.Limit, call budget.Call, of budget.Subject) ([]Limit, error) {
+func (s *Sampler) standing(ctx context.Context, limits []budget.Limit, call budget.Call,
+	of budget.Subject,
+) ([]Limit, error) {
 	var asked []budget.Limit
 	for _, l := range limits {
-		if l.Subject == of && l.Mode != budget.Off && (l.Only == "" || l.Only == call.User) {
+		if l.Subject == of && l.Counts(call) {
 			asked = append(asked, l)
 		}
 	}
@@ -271,7 +277,8 @@ func (s *Sampler) standing(ctx context.Context, limits []budget.Limit, call budg
 	}
 	for _, st := range states {
 		out = append(out, Limit{
-			Name: st.LimitID, Metric: string(st.Metric), Mode: string(cmp.Or(st.Mode, budget.Enforce)), Used: st.Used, Held: st.Held, Amount: st.Amount, Reset: ending(st.Reset),
+			Name: st.LimitID, Metric: string(st.Metric), Mode: string(cmp.Or(st.Mode, budget.Enforce)), Used: st.Used,
+			Held: st.Held, Amount: st.Amount, Reset: ending(st.Reset),
 		})
 	}
 	slices.SortStableFunc(out, func(a, b Limit) int { return cmp.Compare(b.Share(), a.Share()) })
@@ -307,7 +314,9 @@ func pools(ctx context.Context, q *queue.Queue, snap *Snapshot) error {
 		snap.Running += one.Running
 		snap.Pools = append(snap.Pools, one)
 	}
-	slices.SortStableFunc(snap.Pools, func(a, b Pool) int { return cmp.Or(cmp.Compare(b.waiting(), a.waiting()), cmp.Compare(a.ID, b.ID)) })
+	slices.SortStableFunc(snap.Pools, func(a, b Pool) int {
+		return cmp.Or(cmp.Compare(b.waiting(), a.waiting()), cmp.Compare(a.ID, b.ID))
+	})
 	return nil
 }
 

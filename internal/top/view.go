@@ -137,7 +137,8 @@ func (m *Model) head() string {
 		about = "~"
 	}
 	figures := []string{
-		m.styled("llmguard top", bold), s.At.Format(time.TimeOnly) + " UTC", about + count(s.Calls) + " calls/min", about + usd(s.Cost) + "/min", usd(s.Today) + " today",
+		m.styled("llmguard top", bold), s.At.Format(time.TimeOnly) + " UTC", about + count(s.Calls) + " calls/min",
+		about + usd(s.Cost) + "/min", usd(s.Today) + " today",
 		count(s.Waiting) + " waiting", count(s.Running) + " running",
 	}
 	for apart := "   "; apart != ""; apart = apart[1:] {
@@ -173,12 +174,14 @@ func (m *Model) opened() []string {
 	}
 	if m.user != "" {
 		s := m.spender(m.snap.Users, m.org, m.user)
-		return []string{fmt.Sprintf("%s / %s: %s calls/min, %s/min, %s today", m.styled(Printable(m.org), bold), m.styled(Printable(m.user), bold),
+		return []string{fmt.Sprintf("%s / %s: %s calls/min, %s/min, %s today", m.styled(Printable(m.org), bold),
+			m.styled(Printable(m.user), bold),
 			count(s.Calls), usd(s.Cost), usd(s.Today)), ""}
 	}
 	lines := []string{m.styled(Printable(m.org), bold)}
 	for _, l := range m.spender(m.snap.Orgs, m.org, "").Limits {
-		lines = append(lines, fmt.Sprintf("  %s  %s of %s, %s held, %s  %s", m.warn(bar(l.Share()), l.Share()), l.amount(l.Used), l.amount(l.Amount),
+		lines = append(lines, fmt.Sprintf("  %s  %s of %s, %s held, %s  %s", m.warn(bar(l.Share()), l.Share()),
+			l.amount(l.Used), l.amount(l.Amount),
 			l.amount(l.Held), Printable(l.Name), map[bool]string{true: "(" + l.Mode + ")"}[l.Mode != "enforce"]))
 	}
 	return append(lines, "")
@@ -249,7 +252,8 @@ func Print(w io.Writer, snap *Snapshot, rows int) error {
 	for t := Orgs; t <= Calls; t++ {
 		m.open(t)
 		m.row = -1
-		if _, err := fmt.Fprintf(w, "\n%s\n%s\n", tabNames[t], strings.Join(m.tableOf(t).lines(m, m.width, rows+1), "\n")); err != nil {
+		if _, err := fmt.Fprintf(w, "\n%s\n%s\n", tabNames[t],
+			strings.Join(m.tableOf(t).lines(m, m.width, rows+1), "\n")); err != nil {
 			return err
 		}
 	}

@@ -78,11 +78,15 @@ func New(o Options) (*Tracer, error) {
 	watched := newExporter(out, o.Log, o.Metrics)
 	options := []sdktrace.TracerProviderOption{sdktrace.WithBatcher(watched), sdktrace.WithResource(about)}
 	if o.SampleRatio > 0 {
-		options = append(options, sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.TraceIDRatioBased(float64(o.SampleRatio)/100))))
+		options = append(options, sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.TraceIDRatioBased(float64(o.SampleRatio)/
+			100))))
 	}
 	provider := sdktrace.NewTracerProvider(options...)
 	made.Store(true)
-	return &Tracer{provider: provider, tracer: provider.Tracer(scope, trace.WithInstrumentationVersion(o.Version)), exporter: watched}, nil
+	return &Tracer{
+		provider: provider, tracer: provider.Tracer(scope, trace.WithInstrumentationVersion(o.Version)),
+		exporter: watched,
+	}, nil
 }
 
 // tracesURL is where spans are posted.

@@ -64,7 +64,8 @@ type RefusedError struct {
 }
 
 func (e *RefusedError) Error() string {
-	return fmt.Sprintf("webhook: %s is at %s, which is no public address; webhooks.allow_networks can allow it", e.Host, e.Address)
+	return fmt.Sprintf("webhook: %s is at %s, which is no public address; webhooks.allow_networks can allow it", e.Host,
+		e.Address)
 }
 
 // dialer opens connections to checked addresses only. A name is looked up once

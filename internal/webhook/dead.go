@@ -97,7 +97,8 @@ func (s *Sender) disable(ctx context.Context, org string, t *target) error {
 	if _, err := pipe.Exec(ctx); err != nil {
 		return fmt.Errorf("webhook: disable: %w", err)
 	}
-	s.log.ErrorContext(ctx, "webhook target answered 410 and is off until its configuration changes", "org", org, "host", t.url.Host)
+	s.log.ErrorContext(ctx, "webhook target answered 410 and is off until its configuration changes", "org", org, "host",
+		t.url.Host)
 	return nil
 }
 

@@ -146,7 +146,8 @@ func (s *Sender) conclude(ctx context.Context, t *target, d *delivery, r result,
 		return s.bury(ctx, d, Gone, r, failures+1)
 	}
 	s.pauses.rest(t.key, time.Now().Add(r.retryAfter))
-	return s.later(ctx, d, &again{after: max(s.backoff(failures), r.retryAfter), err: r.problem(), postpone: false}, failures+1)
+	return s.later(ctx, d, &again{after: max(s.backoff(failures), r.retryAfter), err: r.problem(), postpone: false},
+		failures+1)
 }
 
 // later asks for another attempt, unless that would be too late.
@@ -281,7 +282,8 @@ func (p *pauses) enter(org, target string, now time.Time) (leave func(), wait ti
 	return func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		if p.busy[org]--; p.busy[org] == 0 {
+		p.busy[org]--
+		if p.busy[org] == 0 {
 			delete(p.busy, org)
 		}
 	}, 0

@@ -11,6 +11,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/llmguard/llmguard/internal/redistest"
 )
 
 // TestDeliveryUntilItIsTaken: failures of every kind are tried again with the
@@ -34,7 +36,7 @@ func TestDeliveryUntilItIsTaken(t *testing.T) {
 	e := NewEvent("batch.completed", "batch_1", happened)
 	send(t, sender, e)
 	send(t, sender, e)
-	eventually(t, "delivered", func() bool { return testutil.ToFloat64(sender.metrics.attempts.WithLabelValues("delivered")) == 1 })
+	redistest.Eventually(t, "delivered", func() bool { return testutil.ToFloat64(sender.metrics.attempts.WithLabelValues("delivered")) == 1 })
 	send(t, sender, e) // as after a crash
 	settled(t, sender)
 	got := r.got()
@@ -84,7 +86,7 @@ func TestRedirectsAndProxiesAreNotFollowed(t *testing.T) {
 	sender := s.sender(to(t, r), r)
 	run(t, sender)
 	send(t, sender, NewEvent("job.failed", "job_1", happened))
-	eventually(t, "given up", func() bool { return len(dead(t, sender)) == 1 })
+	redistest.Eventually(t, "given up", func() bool { return len(dead(t, sender)) == 1 })
 	if l := dead(t, sender)[0]; l.Reason != Exhausted || l.Attempts == 0 || !strings.Contains(l.Error, "307") || len(r.got()) != l.Attempts {
 		t.Errorf("dead letter %+v after %d posts", l, len(r.got()))
 	}
@@ -104,7 +106,7 @@ func TestInternalTargetsGetNothing(t *testing.T) {
 	dialled := watchDials(sender.dialer, r.Listener.Addr().String())
 	run(t, sender)
 	send(t, sender, NewEvent("job.failed", "job_1", happened))
-	eventually(t, "given up", func() bool { return len(dead(t, sender)) == 1 })
+	redistest.Eventually(t, "given up", func() bool { return len(dead(t, sender)) == 1 })
 	if l := dead(t, sender)[0]; l.Reason != Refused || l.Attempts != 1 || !strings.Contains(l.Error, "127.0.0.1") {
 		t.Errorf("dead letter %+v", l)
 	}
@@ -126,9 +128,9 @@ func TestGoneTargetsAreLeftAlone(t *testing.T) {
 	sender := s.sender(to(t, r), r)
 	stop := run(t, sender)
 	send(t, sender, NewEvent("job.failed", "job_1", happened))
-	eventually(t, "gone", func() bool { return len(dead(t, sender)) == 1 })
+	redistest.Eventually(t, "gone", func() bool { return len(dead(t, sender)) == 1 })
 	send(t, sender, NewEvent("job.failed", "job_2", happened))
-	eventually(t, "disabled", func() bool { return len(dead(t, sender)) == 2 })
+	redistest.Eventually(t, "disabled", func() bool { return len(dead(t, sender)) == 2 })
 	list := dead(t, sender)
 	if list[0].Reason != Disabled || list[1].Reason != Gone || list[1].Status != http.StatusGone || len(r.got()) != 1 {
 		t.Fatalf("dead letters %+v after %d posts", list, len(r.got()))
@@ -142,7 +144,7 @@ func TestGoneTargetsAreLeftAlone(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, "replayed", func() bool { return len(r.got()) == 3 })
+	redistest.Eventually(t, "replayed", func() bool { return len(r.got()) == 3 })
 	if _, err := sender.Replay(t.Context(), "acme", list[0].ID); err != ErrNotDead { //nolint:errorlint // returned as it is
 		t.Errorf("replay of what is no dead letter: %v", err)
 	}
@@ -199,7 +201,7 @@ func TestRemovedTargets(t *testing.T) {
 	send(t, s.sender(to(t, r), r), NewEvent("job.failed", "job_1", happened))
 	sender := s.sender(Org{Hosts: []string{"a.example"}, Secrets: []Secret{secret(t, secret1)}}, r)
 	run(t, sender)
-	eventually(t, "given up", func() bool { return len(dead(t, sender)) == 1 })
+	redistest.Eventually(t, "given up", func() bool { return len(dead(t, sender)) == 1 })
 	if l := dead(t, sender)[0]; l.Reason != Removed || l.Host != "" || len(r.got()) != 0 {
 		t.Errorf("dead letter %+v after %d posts", l, len(r.got()))
 	}
@@ -226,8 +228,8 @@ func TestHostileAnswers(t *testing.T) {
 	sender := s.sender(org, endless)
 	run(t, sender)
 	send(t, sender, NewEvent("job.failed", "job_1", happened))
-	eventually(t, "two given up", func() bool { return len(dead(t, sender)) == 2 })
-	eventually(t, "one delivered", func() bool { return testutil.ToFloat64(sender.metrics.attempts.WithLabelValues("delivered")) == 1 })
+	redistest.Eventually(t, "two given up", func() bool { return len(dead(t, sender)) == 2 })
+	redistest.Eventually(t, "one delivered", func() bool { return testutil.ToFloat64(sender.metrics.attempts.WithLabelValues("delivered")) == 1 })
 }
 
 // A target that names a time is asked again then, and not for other events
@@ -244,7 +246,7 @@ func TestRetryAfterIsObeyed(t *testing.T) {
 	sender := s.sender(to(t, r), r)
 	run(t, sender)
 	send(t, sender, NewEvent("job.failed", "job_1", happened))
-	eventually(t, "asked once", func() bool { return testutil.ToFloat64(sender.metrics.attempts.WithLabelValues("failed")) == 1 })
+	redistest.Eventually(t, "asked once", func() bool { return testutil.ToFloat64(sender.metrics.attempts.WithLabelValues("failed")) == 1 })
 	send(t, sender, NewEvent("job.failed", "job_2", happened))
 	waits := func() (out []time.Duration) {
 		tasks, _ := sender.metrics.waiting.tasks.ListRetryTasks(queueName)
@@ -253,7 +255,7 @@ func TestRetryAfterIsObeyed(t *testing.T) {
 		}
 		return out
 	}
-	eventually(t, "both wait", func() bool { return len(waits()) == 2 })
+	redistest.Eventually(t, "both wait", func() bool { return len(waits()) == 2 })
 	for _, d := range waits() {
 		if d < 3500*time.Second {
 			t.Errorf("asked again in %s", d)

@@ -123,7 +123,8 @@ func ForResponse(text string) bool {
 // incomplete is said by the provider.
 var responseTypes = map[string]string{
 	"incomplete": "response.incomplete",
-	"succeeded":  "response.completed", "failed": "response.failed", "expired": "response.failed", "cancelled": "response.cancelled",
+	"succeeded":  "response.completed", "failed": "response.failed", "expired": "response.failed",
+	"cancelled": "response.cancelled",
 }
 
 // endOf is the event that a job's end is.

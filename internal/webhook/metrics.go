@@ -37,7 +37,8 @@ func newMetrics(reg prometheus.Registerer, s *Sender) *metrics {
 		}),
 		waiting: &waiting{
 			tasks: asynq.NewInspectorFromRedisClient(s.rdb),
-			desc:  desc("waiting_deliveries", "Deliveries not made yet: due ones, and failed ones that wait for another attempt.", "state"),
+			desc: desc("waiting_deliveries",
+				"Deliveries not made yet: due ones, and failed ones that wait for another attempt.", "state"),
 		},
 	}
 	// An alert on an increase does not see a series that begins at 1.

@@ -143,21 +143,10 @@ func send(t *testing.T, s *Sender, e Event) {
 	}
 }
 
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for range 12000 {
-		if ok() {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	t.Fatalf("never: %s", what)
-}
-
 // settled waits until no delivery waits or is under way.
 func settled(t *testing.T, s *Sender) {
 	t.Helper()
-	eventually(t, "all deliveries made", func() bool {
+	redistest.Eventually(t, "all deliveries made", func() bool {
 		info, err := s.metrics.waiting.tasks.GetQueueInfo(queueName)
 		return err == nil && info.Pending+info.Active+info.Scheduled+info.Retry == 0
 	})

@@ -240,7 +240,8 @@ func (s *Sender) Send(ctx context.Context, orgID string, e Event) error {
 		return nil
 	}
 	d := delivery{
-		Org: orgID, Event: e.ID, Type: e.Type, Created: e.Created.Unix(), Object: e.Object, Data: json.RawMessage(e.Data), Text: e.Text,
+		Org: orgID, Event: e.ID, Type: e.Type, Created: e.Created.Unix(), Object: e.Object, Data: json.RawMessage(e.Data),
+		Text:  e.Text,
 		Until: time.Now().Add(s.opts.GiveUp).Unix(),
 	}
 	for i, t := range o.targets {

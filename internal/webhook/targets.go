@@ -32,7 +32,10 @@ func (s *Sender) Targets(ctx context.Context, orgID string) ([]Target, error) {
 	var out []Target
 	if o := s.org(orgID); o != nil {
 		for i, t := range o.targets {
-			out = append(out, Target{ID: t.print, Org: orgID, Host: t.url.Host, Events: slices.Clone(o.Endpoints[i].Events), Off: offAt(off[t.print])})
+			out = append(out, Target{
+				ID: t.print, Org: orgID, Host: t.url.Host, Events: slices.Clone(o.Endpoints[i].Events),
+				Off: offAt(off[t.print]),
+			})
 			delete(off, t.print)
 		}
 	}

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"net/http"
 	"testing"
+
+	"github.com/llmguard/llmguard/internal/redistest"
 )
 
 // TestATargetIsSwitchedOnAgain: operators see which target answered 410 and is off, by its host
@@ -34,12 +36,12 @@ func TestATargetIsSwitchedOnAgain(t *testing.T) {
 		t.Errorf("switched on while it was on: %v", err)
 	}
 	send(t, sender, NewEvent("job.failed", "job_1", happened))
-	eventually(t, "off", func() bool { return only().Off != nil })
+	redistest.Eventually(t, "off", func() bool { return only().Off != nil })
 	if err := sender.SwitchOn(ctx, "acme", only().ID); err != nil || only().Off != nil {
 		t.Errorf("switched on: %v, %+v", err, only())
 	}
 	send(t, sender, NewEvent("job.failed", "job_2", happened))
-	eventually(t, "the next event", func() bool { return len(r.got()) == 2 })
+	redistest.Eventually(t, "the next event", func() bool { return len(r.got()) == 2 })
 	if got := sender.Orgs(); len(got) != 1 || got[0] != "acme" {
 		t.Errorf("orgs with targets: got %v, want acme", got)
 	}

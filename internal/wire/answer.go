@@ -47,7 +47,9 @@ func ParseUsage(ep Endpoint, answer []byte) (Answer, bool) {
 	err := r.object(r.member)
 	a := r.answer(ep)
 	if err != nil {
-		a.HasUsage, a.Usage, a.Cost = false, Usage{}, 0
+		a.HasUsage = false
+		a.Usage = Usage{}
+		a.Cost = 0
 		a.Fault = "the answer is not a JSON object"
 	}
 	return a, a.HasUsage
@@ -135,7 +137,9 @@ func (r *answerReader) output() error {
 	if r.peek() != '[' {
 		return r.skip()
 	}
-	r.items, r.containers, r.tools = r.items[:0], r.containers[:0], 0
+	r.items = r.items[:0]
+	r.containers = r.containers[:0]
+	r.tools = 0
 	return r.array(func(int) error {
 		if r.peek() != '{' {
 			return r.skip()

@@ -78,7 +78,8 @@ func readWAV(head []byte) (r recording, ok bool) {
 			if r.perSecond > 0 {
 				return r, false
 			}
-			if r.perSecond = wavRate(head[at : at+int(n)]); r.perSecond == 0 {
+			r.perSecond = wavRate(head[at : at+int(n)])
+			if r.perSecond == 0 {
 				return r, false
 			}
 		}
@@ -89,9 +90,12 @@ func readWAV(head []byte) (r recording, ok bool) {
 
 // The formats of uncompressed WAV files, and how those of the newer form name them.
 const (
-	wavPCM, wavFloat, wavALaw, wavMuLaw = 1, 3, 6, 7
-	wavExtensible                       = 0xfffe
-	wavGUID                             = "\x00\x00\x00\x00\x10\x00\x80\x00\x00\xaa\x00\x38\x9b\x71"
+	wavPCM        = 1
+	wavFloat      = 3
+	wavALaw       = 6
+	wavMuLaw      = 7
+	wavExtensible = 0xfffe
+	wavGUID       = "\x00\x00\x00\x00\x10\x00\x80\x00\x00\xaa\x00\x38\x9b\x71"
 )
 
 // wavRate returns the bytes a second of an uncompressed format whose numbers agree
@@ -103,7 +107,10 @@ func wavRate(f []byte) uint64 {
 		return 0
 	}
 	word := func(at int) uint64 { return uint64(binary.LittleEndian.Uint16(f[at:])) }
-	format, channels, block, bits := word(0), word(2), word(12), word(14)
+	format := word(0)
+	channels := word(2)
+	block := word(12)
+	bits := word(14)
 	rate, perSecond := uint64(binary.LittleEndian.Uint32(f[4:])), uint64(binary.LittleEndian.Uint32(f[8:]))
 	sample := (bits + 7) / 8
 	if format == wavExtensible {

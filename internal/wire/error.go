@@ -41,7 +41,7 @@ func (e *Error) Error() string {
 // Unwrap returns the private cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// JSON returns the error as an answer's body (rule R12).
+// JSON returns the error as an answer's body (docs/wire.md, Error bodies).
 func (e *Error) JSON() []byte {
 	dst := make([]byte, 0, 128+len(e.Message))
 	dst = append(dst, `{"error":`...)
@@ -52,8 +52,8 @@ func (e *Error) JSON() []byte {
 // Object is the value of JSON's one member.
 func (e *Error) Object() []byte { return e.appendObject(nil) }
 
-// Frame returns the error as the last event of a stream of ep (rule R14),
-// with its blank line. On Responses its sequence number is 0; see
+// Frame returns the error as the last event of a stream of ep (docs/wire.md, Errors in
+// a stream), with its blank line. On Responses its sequence number is 0; see
 // [Error.ResponsesFrame].
 func (e *Error) Frame(ep Endpoint) []byte {
 	if ep == Responses {

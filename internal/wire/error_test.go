@@ -38,7 +38,7 @@ func refusals(wait time.Duration) map[string]*Error {
 	}
 }
 
-// TestErrorBody is rule R12: always an object, code and param strings or null.
+// TestErrorBody: error is always an object, code and param strings or null (docs/wire.md, Error bodies).
 func TestErrorBody(t *testing.T) {
 	for name, e := range refusals(time.Second) {
 		var top map[string]json.RawMessage
@@ -67,7 +67,7 @@ func TestErrorBody(t *testing.T) {
 	}
 }
 
-// TestErrorRetries is rules R16 to R19.
+// TestErrorRetries tries the rules of docs/wire.md, Retry advice.
 func TestErrorRetries(t *testing.T) {
 	spoils := regexp.MustCompile(`(?i)quota|billing|credit balance|out of credits|will reset at`)
 	for _, c := range []struct {
@@ -140,7 +140,7 @@ func TestLimitReachedIsWordedLikeOpenAI(t *testing.T) {
 	}
 }
 
-// TestErrorFrame is rule R14.
+// TestErrorFrame tries the frames of docs/wire.md, Errors in a stream.
 func TestErrorFrame(t *testing.T) {
 	e := &Error{Status: 429, Type: "rate_limit_error", Code: "rate_limit_exceeded", Message: "a\n\"b\""}
 	object := `{"message":"a\n\"b\"","type":"rate_limit_error","param":null,"code":"rate_limit_exceeded"}`

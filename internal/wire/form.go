@@ -51,7 +51,8 @@ func formInt(param string, lo, hi int64, field func(*Request) *int64) formField 
 	return func(s *formScanner, value string) error {
 		n, err := strconv.ParseInt(value, 10, 64)
 		if err != nil || n < lo || n > hi {
-			return BadRequest(param, "invalid_value", "Invalid '%s': expected a whole number from %d to %d, but got %q instead.", param, lo, hi, clip([]byte(value)))
+			return BadRequest(param, "invalid_value", "Invalid '%s': expected a whole number from %d to %d, but got %q instead.",
+				param, lo, hi, clip([]byte(value)))
 		}
 		*field(s.req) = n
 		return nil
@@ -61,7 +62,8 @@ func formInt(param string, lo, hi int64, field func(*Request) *int64) formField 
 func formWord(param string, field func(*Request) *string) formField {
 	return func(s *formScanner, value string) error {
 		if len(value) > maxWord {
-			return BadRequest(param, "string_above_max_length", "Invalid '%s': string too long. Expected at most %d bytes, but got %d.", param, maxWord, len(value))
+			return BadRequest(param, "string_above_max_length",
+				"Invalid '%s': string too long. Expected at most %d bytes, but got %d.", param, maxWord, len(value))
 		}
 		*field(s.req) = value
 		return nil
@@ -74,7 +76,8 @@ func formStream(s *formScanner, value string) error {
 		s.req.Stream = value == "true"
 		return nil
 	}
-	return BadRequest("stream", "invalid_value", "Invalid 'stream': expected true or false, but got %q instead.", clip([]byte(value)))
+	return BadRequest("stream", "invalid_value", "Invalid 'stream': expected true or false, but got %q instead.",
+		clip([]byte(value)))
 }
 
 // formText notes a text that is part of the prompt.
@@ -86,7 +89,8 @@ func formText(s *formScanner, value string) error {
 // formReference notes a recording of a speaker given as a data URL: it is
 // listened to as well.
 func formReference(s *formScanner, value string) error {
-	s.req.Creation.Files = append(s.req.Creation.Files, File{Field: "known_speaker_references", Size: int64(len(value)) * 3 / 4})
+	s.req.Creation.Files = append(s.req.Creation.Files,
+		File{Field: "known_speaker_references", Size: int64(len(value)) * 3 / 4})
 	return nil
 }
 
@@ -94,26 +98,32 @@ func formReference(s *formScanner, value string) error {
 // that may come several times.
 var (
 	formFields = map[string]formField{
-		"model":                    formWord("model", func(r *Request) *string { return &r.Model }),
-		"prompt":                   formText,
-		"n":                        formInt("n", 1, maxPictures, func(r *Request) *int64 { return &r.N }),
-		"size":                     formWord("size", func(r *Request) *string { return &r.Creation.Size }),
-		"quality":                  formWord("quality", func(r *Request) *string { return &r.Creation.Quality }),
-		"input_fidelity":           formWord("input_fidelity", func(r *Request) *string { return &r.Creation.Fidelity }),
-		"partial_images":           formInt("partial_images", 0, maxPartial, func(r *Request) *int64 { return &r.Creation.Partial }),
+		"model":          formWord("model", func(r *Request) *string { return &r.Model }),
+		"prompt":         formText,
+		"n":              formInt("n", 1, maxPictures, func(r *Request) *int64 { return &r.N }),
+		"size":           formWord("size", func(r *Request) *string { return &r.Creation.Size }),
+		"quality":        formWord("quality", func(r *Request) *string { return &r.Creation.Quality }),
+		"input_fidelity": formWord("input_fidelity", func(r *Request) *string { return &r.Creation.Fidelity }),
+		"partial_images": formInt("partial_images", 0, maxPartial, func(r *Request) *int64 {
+			return &r.Creation.Partial
+		}),
 		"response_format":          formWord("response_format", func(r *Request) *string { return &r.Creation.Format }),
 		"service_tier":             formWord("service_tier", func(r *Request) *string { return &r.ServiceTier }),
 		"stream":                   formStream,
 		"known_speaker_references": formReference,
 		"keywords":                 formText,
 		"output_format":            formWord("output_format", func(r *Request) *string { return &r.Creation.Picture }),
-		"frame_count":              formInt("frame_count", 1, maxFrames, func(r *Request) *int64 { return &r.Creation.Frames }),
+		"frame_count": formInt("frame_count", 1, maxFrames, func(r *Request) *int64 {
+			return &r.Creation.Frames
+		}),
 	}
 	// formPlain are the other fields of OpenAI's API: they cost nothing.
 	formPlain = map[string]bool{
-		"background": true, "chunking_strategy": true, "frame_duration_ms": true, "include": true, "known_speaker_names": true,
-		"language": true, "languages": true, "moderation": true, "output_compression": true, "safety_identifier": true,
-		"temperature": true, "timestamp_granularities": true, "user": true,
+		"background": true, "chunking_strategy": true, "frame_duration_ms": true, "include": true,
+		"known_speaker_names": true,
+		"language":            true, "languages": true, "moderation": true, "output_compression": true,
+		"safety_identifier": true,
+		"temperature":       true, "timestamp_granularities": true, "user": true,
 	}
 	formMany   = map[string]bool{"known_speaker_references": true, "image": true, "keywords": true}
 	formFiles  = map[string]bool{"file": true, "image": true, "mask": true, "markup": true}
@@ -193,7 +203,9 @@ func ScanForm(ep Endpoint, model, contentType string, r io.Reader) (*Request, er
 		s.note("model", model)
 	}
 	if s.req.Model == "" && ep.Pictures() {
-		s.req.Form.named, s.req.Model, s.req.Implied = defaultPicture, defaultPicture, true
+		s.req.Form.named = defaultPicture
+		s.req.Model = defaultPicture
+		s.req.Implied = true
 	}
 	s.req.Form.lead = string(s.dash) + "\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\n"
 	s.body()
@@ -203,15 +215,18 @@ func ScanForm(ep Endpoint, model, contentType string, r io.Reader) (*Request, er
 // part reads one part.
 func (s *formScanner) part(p formPart) error {
 	name := strings.TrimSuffix(p.name, "[]")
-	if base, _, list := strings.Cut(p.name, "["); list && (name != base || !formMany[base]) && (formFields[base] != nil || formFiles[base]) {
-		return BadRequest(base, "invalid_value", "The name '%s' makes a list of '%s', which takes one value.", clip([]byte(p.name)), base)
+	if base, _, list := strings.Cut(p.name, "["); list && (name != base || !formMany[base]) &&
+		(formFields[base] != nil || formFiles[base]) {
+		return BadRequest(base, "invalid_value", "The name '%s' makes a list of '%s', which takes one value.",
+			clip([]byte(p.name)), base)
 	}
 	if err := s.once(name); err != nil {
 		return err
 	}
 	if p.file || formFiles[name] {
 		if !formFiles[name] {
-			return BadRequest(clip([]byte(name)), "unknown_parameter", "The file '%s' is none this endpoint takes.", clip([]byte(name)))
+			return BadRequest(clip([]byte(name)), "unknown_parameter", "The file '%s' is none this endpoint takes.",
+				clip([]byte(name)))
 		}
 		return s.file(name)
 	}

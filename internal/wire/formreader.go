@@ -42,7 +42,8 @@ var plainForm = regexp.MustCompile(`^(?i:multipart/form-data) *; *(?i:boundary)=
 func formBoundary(contentType string) (string, error) {
 	kind, _, err := mime.ParseMediaType(contentType)
 	if kind != "multipart/form-data" {
-		return "", BadRequest("", "invalid_content_type", "This endpoint takes multipart/form-data, but the request's Content-Type is %q.", clip([]byte(contentType)))
+		return "", BadRequest("", "invalid_content_type",
+			"This endpoint takes multipart/form-data, but the request's Content-Type is %q.", clip([]byte(contentType)))
 	}
 	m := plainForm.FindStringSubmatch(contentType)
 	if err != nil || m == nil || m[1] != m[3] {
@@ -101,7 +102,8 @@ func (f *formReader) head() (formPart, error) {
 			p.coded = p.coded || otherCharset(value)
 		case strings.EqualFold(name, "Content-Disposition"):
 			coded := p.coded
-			if p, err = disposition(value); err != nil {
+			p, err = disposition(value)
+			if err != nil {
 				return p, err
 			}
 			p.coded = coded
@@ -186,7 +188,8 @@ func (f *formReader) value(most int) ([]byte, error) {
 	var out []byte
 	err := f.data(func(b []byte) error {
 		if len(out)+len(b) > most {
-			return BadRequest("", "form_too_large", "The fields of the form that are not files are too large: more than %d bytes together.", maxFormFields)
+			return BadRequest("", "form_too_large",
+				"The fields of the form that are not files are too large: more than %d bytes together.", maxFormFields)
 		}
 		out = append(out, b...)
 		return nil

@@ -13,9 +13,11 @@ type item struct {
 // whole lists the types of items whose content is all in the request, so that
 // an id does not stand for anything.
 var whole = map[string]bool{
-	"message": true, "function_call": true, "function_call_output": true, "custom_tool_call": true, "custom_tool_call_output": true,
-	"computer_call_output": true, "local_shell_call": true, "local_shell_call_output": true, "shell_call": true, "shell_call_output": true,
-	"apply_patch_call": true, "apply_patch_call_output": true, "mcp_approval_response": true,
+	"message": true, "function_call": true, "function_call_output": true, "custom_tool_call": true,
+	"custom_tool_call_output": true,
+	"computer_call_output":    true, "local_shell_call": true, "local_shell_call_output": true, "shell_call": true,
+	"shell_call_output": true,
+	"apply_patch_call":  true, "apply_patch_call_output": true, "mcp_approval_response": true,
 }
 
 var itemFields = newFields(map[string]reader{

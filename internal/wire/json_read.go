@@ -116,7 +116,8 @@ func (s *scanner) integer(param string, lo, hi int64) (int64, error) {
 	switch {
 	case fault == intFraction:
 		param = s.param(param)
-		return 0, BadRequest(param, "invalid_type", "Invalid type for '%s': expected an integer, but got a decimal number instead.", param)
+		return 0, BadRequest(param, "invalid_type",
+			"Invalid type for '%s': expected an integer, but got a decimal number instead.", param)
 	case v < lo:
 		param = s.param(param)
 		return 0, BadRequest(param, "integer_below_min_value",

@@ -39,7 +39,9 @@ func ParseCreated(ep Endpoint, data []byte) Created {
 	}
 	out := r.out
 	out.Answer = r.answer(ep)
-	out.Size, out.Quality, out.Text = r.word(r.size), r.word(r.quality), r.text
+	out.Size = r.word(r.size)
+	out.Quality = r.word(r.quality)
+	out.Text = r.text
 	if !out.HasUsage && r.seconds > 0 {
 		out.Usage, out.HasUsage = Usage{AudioMillis: r.seconds}, true
 	}

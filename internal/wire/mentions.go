@@ -39,7 +39,10 @@ var mentionFields = newFields(map[string]reader{
 	"query":       nil,
 }, nil)
 
-var mentionedFileFields = newFields(map[string]reader{"file_id": readRef(RefFile, "files[].file_id"), "attributes": nil}, nil)
+var mentionedFileFields = newFields(map[string]reader{
+	"file_id":    readRef(RefFile, "files[].file_id"),
+	"attributes": nil,
+}, nil)
 
 // ScanMentions reads a JSON body of an endpoint that [Scan] does not know once, as
 // strictly as that. Every error is an [*Error] with status 400. An empty body mentions

@@ -57,7 +57,9 @@ func (o *Outline) structure(b byte) {
 	within := len(o.arrays) > 0 && o.arrays[len(o.arrays)-1]
 	switch b {
 	case '"':
-		o.quoted, o.from, o.long = true, len(o.buf), false
+		o.quoted = true
+		o.from = len(o.buf)
+		o.long = false
 	case '{', '[':
 		o.arrays = append(o.arrays, b == '[')
 	case '}', ']':

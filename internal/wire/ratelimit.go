@@ -47,7 +47,10 @@ func ParseRateLimits(h http.Header, now time.Time) RateLimits {
 		none := RateLimit{-1, -1, -1}
 		return RateLimits{none, none}
 	}
-	limits := RateLimits{openaiLimit(h, now, "Requests", "Req-Minute", "Requests-Minute"), openaiLimit(h, now, "Tokens", "Tokens-Minute")}
+	limits := RateLimits{
+		openaiLimit(h, now, "Requests", "Req-Minute", "Requests-Minute"),
+		openaiLimit(h, now, "Tokens", "Tokens-Minute"),
+	}
 	if h.Get("X-Groq-Region") != "" {
 		limits.Requests = RateLimit{-1, -1, -1}
 	}

@@ -41,7 +41,8 @@ const maxRefs = 2048
 
 func (s *scanner) addRef(kind RefKind, id, param string) error {
 	if len(s.req.Refs) == maxRefs {
-		return BadRequest(param, "array_above_max_length", "The request refers to more than %d things kept at the provider.", maxRefs)
+		return BadRequest(param, "array_above_max_length", "The request refers to more than %d things kept at the provider.",
+			maxRefs)
 	}
 	s.req.Refs = append(s.req.Refs, Ref{Kind: kind, ID: id, Param: param})
 	return nil

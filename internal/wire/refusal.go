@@ -16,9 +16,9 @@ const MaxRetryAfter = 60 * time.Second
 const StatusOverloaded = 529
 
 // SetRetryAfter tells the client in h to come back after wait: in whole
-// seconds, rounded up, at least one (rule R16). A wait above a minute is told
-// truly, together with the advice not to retry by itself (rule R17), because
-// some SDKs would otherwise retry at once.
+// seconds, rounded up, at least one. A wait above a minute is the true one, with the
+// advice not to retry, because some SDKs would otherwise retry immediately
+// (docs/wire.md, Retry advice).
 func SetRetryAfter(h http.Header, wait time.Duration) {
 	if wait > MaxRetryAfter {
 		h.Set("X-Should-Retry", "false")
@@ -34,7 +34,7 @@ func retryAfter(wait time.Duration) http.Header {
 }
 
 // hopeless matches the words that make some client take a retryable refusal
-// for a final one (rule R19).
+// for a final one (docs/wire.md, Retry advice).
 var hopeless = regexp.MustCompile(`(?i)quotas?|billing|credit balance|out of credits|will reset at`)
 
 // calm rewords a message of a retryable refusal. Its words may come from
@@ -77,12 +77,13 @@ type Exceeded struct {
 // LimitReached returns a [RateLimited] in OpenAI's own words, which some
 // clients parse.
 func LimitReached(e Exceeded) *Error {
-	return RateLimited(fmt.Sprintf("Rate limit reached for %s on %s: Limit %s, Used %s, Requested %s. Please try again in %s.",
+	return RateLimited(fmt.Sprintf("Rate limit reached for %s on %s: Limit %s, Used %s, Requested %s. Please try "+
+		"again in %s.",
 		e.For, e.On, e.Limit, e.Used, e.Requested, FormatReset(max(e.Wait, time.Millisecond))), e.Wait)
 }
 
 // QuotaExceeded returns a 429 for a call that no wait would let through: the
-// budget is used up, or the call is larger than the limit (rule R18).
+// budget is used up, or the call is larger than the limit (docs/wire.md, Retry advice).
 func QuotaExceeded(message string) *Error {
 	return &Error{
 		Status: http.StatusTooManyRequests, Type: typeQuota, Code: "insufficient_quota",
@@ -139,7 +140,10 @@ func InvalidKey(message string) *Error {
 
 // Forbidden returns a 403 for what a key may not do.
 func Forbidden(code, format string, args ...any) *Error {
-	return &Error{Status: http.StatusForbidden, Type: typeInvalidRequest, Code: code, Message: fmt.Sprintf(format, args...)}
+	return &Error{
+		Status: http.StatusForbidden, Type: typeInvalidRequest, Code: code,
+		Message: fmt.Sprintf(format, args...),
+	}
 }
 
 // NotFound returns a 404: for unknown routes ("unknown_url"), for models the

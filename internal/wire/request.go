@@ -28,8 +28,9 @@ const (
 
 // paths are the endpoints' paths below the base URL.
 var paths = map[Endpoint]string{
-	ChatCompletions: "/chat/completions", Embeddings: "/embeddings", Completions: "/completions", Moderations: "/moderations",
-	Responses: "/responses", ResponsesCompact: "/responses/compact", ResponsesTokens: "/responses/input_tokens",
+	ChatCompletions: "/chat/completions", Embeddings: "/embeddings", Completions: "/completions",
+	Moderations: "/moderations",
+	Responses:   "/responses", ResponsesCompact: "/responses/compact", ResponsesTokens: "/responses/input_tokens",
 	ImageGenerations: "/images/generations", ImageEdits: "/images/edits", ImageVariations: "/images/variations",
 	Speech: "/audio/speech", Transcriptions: "/audio/transcriptions", Translations: "/audio/translations",
 }
@@ -88,7 +89,8 @@ type Request struct {
 	// Body is the request as received.
 	Body []byte
 
-	// Model is empty only where a stored prompt among the Refs names it. Implied says that the request does not name it: it is the
+	// Model is empty only where a stored prompt among the Refs names it. Implied says that the
+	// request does not name it: it is the
 	// API's default or the prompt's, and has to be written into what is sent.
 	Model   string
 	Implied bool

@@ -27,7 +27,8 @@ type scanner struct {
 
 // scanned are the members of each endpoint's requests.
 var scanned = map[Endpoint]*fields{
-	ChatCompletions: chatFields, Embeddings: embeddingsFields, Completions: completionsFields, Moderations: moderationsFields,
+	ChatCompletions: chatFields, Embeddings: embeddingsFields, Completions: completionsFields,
+	Moderations:      moderationsFields,
 	ImageGenerations: pictureFields, Speech: speechFields,
 	Responses: responsesFields, ResponsesCompact: responsesFields, ResponsesTokens: responsesFields,
 }
@@ -62,7 +63,9 @@ func Scan(ep Endpoint, body []byte, lim Limits) (*Request, error) {
 	s := scanners.Get().(*scanner)
 	defer s.release()
 	s.lexer = lexer{buf: body, depth: lim.MaxDepth, tokens: lim.MaxTokens, strict: true, names: s.names}
-	s.maxTokens, s.maxCompletion, s.model = -1, -1, lim.model
+	s.maxTokens = -1
+	s.maxCompletion = -1
+	s.model = lim.model
 	memory := new(struct { // of one piece
 		Request
 		members [8]member
@@ -253,7 +256,8 @@ func (s *scanner) refusal(err error, lim Limits) *Error {
 		return BadRequest("", "", "The request body has too many names and values: more than %d.", lim.MaxTokens)
 	case errors.Is(err, errDuplicate):
 		name := s.buf[s.rawName.Start:s.rawName.End]
-		return BadRequest("", "duplicate_parameter", "The name %s appears twice in one object (at byte %d).", clip(name), s.pos)
+		return BadRequest("", "duplicate_parameter", "The name %s appears twice in one object (at byte %d).", clip(name),
+			s.pos)
 	}
 	return BadRequest("", "", "We could not parse the JSON body of your request: %v (at byte %d).", err, s.pos)
 }
@@ -261,7 +265,8 @@ func (s *scanner) refusal(err error, lim Limits) *Error {
 // ambiguous refuses a name that a lax reader takes for another.
 func ambiguous(name []byte, twin string) *Error {
 	return BadRequest(twin, "ambiguous_parameter",
-		"The name '%s' differs from '%s' only in spelling, and some providers would take it for that. Write '%s', or leave it out.",
+		"The name '%s' differs from '%s' only in spelling, and some providers would take it for that. Write '%s', or "+
+			"leave it out.",
 		clip(name), twin, twin)
 }
 

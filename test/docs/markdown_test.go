@@ -128,7 +128,7 @@ var (
 func TestWireIsComplete(t *testing.T) {
 	text := read(t, filepath.Join(root, "docs", "wire.md"))
 	found := 0
-	for _, dir := range []string{"proxy", "guard", "wire", "queue", "providers", "translate"} {
+	for _, dir := range []string{"proxy", "guard", "internal/wire", "queue", "providers", "internal/responses"} {
 		for _, path := range files(t, ".go") {
 			if filepath.Dir(path) != filepath.Join(root, dir) || strings.HasSuffix(path, "_test.go") {
 				continue

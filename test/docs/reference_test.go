@@ -62,7 +62,11 @@ func newReference(t *testing.T) *reference {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, file := range files {
+	orgs, err := filepath.Glob(filepath.Join(root, "internal", "tenants", "settings", "*.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range append(files, orgs...) {
 		if strings.HasSuffix(file, "_test.go") {
 			continue
 		}

@@ -17,7 +17,9 @@ import (
 )
 
 // run runs llmguard over the stack's configuration and returns what it prints.
-func (s *stack) run(args ...string) string {
+func (s *stack) run(args ...string) string { s.t.Helper(); return s.runBinary(binary, args...) }
+
+func (s *stack) runBinary(binary string, args ...string) string {
 	s.t.Helper()
 	cmd := exec.Command(binary, append(args, "-c", s.path)...)
 	var stderr strings.Builder

@@ -77,7 +77,7 @@ func chat(model, text string, extra string) string {
 }
 
 // errorOf decodes an error body and fails the test when it is not of OpenAI's
-// shape (contract R12).
+// shape (docs/wire.md, Error bodies).
 func errorOf(t *testing.T, a answer) (kind, code, message string) {
 	t.Helper()
 	var e struct {

@@ -18,8 +18,9 @@ type trial struct {
 	Kinds []string `json:"kinds"`
 	// DirectMS is how long is waited for the end at the provider; 0: for ever.
 	DirectMS int `json:"direct_ms"`
-	// rule says why llmguard differs, and wants how its outcomes look, for clients
-	// and kinds alike. At least one client must see a difference.
+	// rule is the section of docs/wire.md, or the promise, by which llmguard differs, and
+	// wants how its outcomes look, for clients and kinds alike. At least one client must
+	// see a difference.
 	rule  string
 	wants func(outcome) bool
 }
@@ -117,7 +118,7 @@ func frameRows() []trial {
 	return rows
 }
 
-// failedMidway is what R14 and R15 make of a stream that broke off.
+// failedMidway is how a stream that broke off ends (docs/wire.md, Errors in a stream).
 func failedMidway(o outcome) bool {
 	return !o.OK && o.Attempts == 1 && strings.Contains(o.Message, "The answer above is incomplete")
 }
@@ -125,14 +126,14 @@ func failedMidway(o outcome) bool {
 // cutRows are those of answers that break off.
 func cutRows() []trial {
 	return []trial{
-		{Name: "clean end", Fake: "cut=eof", Kinds: helperKinds, rule: "R15", wants: failedMidway},
+		{Name: "clean end", Fake: "cut=eof", Kinds: helperKinds, rule: "Errors in a stream", wants: failedMidway},
 		{Name: "no [DONE]", Fake: "cut=nodone", Kinds: chatKinds},
-		{Name: "no completed", Fake: "cut=nodone", Kinds: eventKinds, rule: "R15", wants: failedMidway},
-		{Name: "aborted stream", Fake: "cut=abort", Kinds: helperKinds, rule: "R14", wants: failedMidway},
-		{Name: "reset stream", Fake: "cut=reset", Kinds: streamKinds, rule: "R14", wants: failedMidway},
-		{Name: "aborted answer", Fake: "cut=abort", Kinds: plainKinds, rule: "5.3", wants: gateway},
-		{Name: "reset answer", Fake: "cut=reset", Kinds: plainKinds, rule: "5.3", wants: gateway},
-		{Name: "reset before the head", Fake: "cut=headers", Kinds: []string{"chat", "stream"}, rule: "5.3", wants: gateway},
+		{Name: "no completed", Fake: "cut=nodone", Kinds: eventKinds, rule: "Errors in a stream", wants: failedMidway},
+		{Name: "aborted stream", Fake: "cut=abort", Kinds: helperKinds, rule: "Errors in a stream", wants: failedMidway},
+		{Name: "reset stream", Fake: "cut=reset", Kinds: streamKinds, rule: "Errors in a stream", wants: failedMidway},
+		{Name: "aborted answer", Fake: "cut=abort", Kinds: plainKinds, rule: "Codes", wants: gateway},
+		{Name: "reset answer", Fake: "cut=reset", Kinds: plainKinds, rule: "Codes", wants: gateway},
+		{Name: "reset before the head", Fake: "cut=headers", Kinds: []string{"chat", "stream"}, rule: "Codes", wants: gateway},
 	}
 }
 
@@ -147,20 +148,20 @@ func statusRows() []trial {
 		rows = append(rows, trial{Name: fmt.Sprint(status), Fake: fmt.Sprintf("status=%d", status) + fast, Kinds: allKinds})
 	}
 	shape := func(name string) trial {
-		return trial{Name: "error body " + name, Fake: "status=500 body=" + name + fast, Kinds: []string{"chat"}, rule: "R12", wants: func(o outcome) bool {
+		return trial{Name: "error body " + name, Fake: "status=500 body=" + name + fast, Kinds: []string{"chat"}, rule: "Error bodies", wants: func(o outcome) bool {
 			return !o.OK && o.Status == 500 && o.Code != "" && o.Message != ""
 		}}
 	}
 	return append(rows,
 		trial{Name: "context length", Fake: "status=400 code=context_length_exceeded message=too+long", Kinds: allKinds},
-		trial{Name: "401", Fake: "status=401", Kinds: plainKinds, rule: "R5", wants: gateway},
+		trial{Name: "401", Fake: "status=401", Kinds: plainKinds, rule: "Credentials and headers", wants: gateway},
 		trial{Name: "500 then well", Fake: "status=500 times=1" + fast, Kinds: allKinds},
 		trial{Name: "500 in a second", Fake: "status=500 times=1 retry-after=1", Kinds: plainKinds},
 		trial{Name: "500 at a date", Fake: "status=500 times=1 retry-after=Mon,+02+Jan+2006+15:04:05+GMT", Kinds: plainKinds},
 		trial{Name: "400, retry", Fake: "status=400 times=1 header=X-Should-Retry:true" + fast, Kinds: allKinds},
 		trial{Name: "500, do not retry", Fake: "status=500 header=X-Should-Retry:false" + fast, Kinds: allKinds},
 		shape("html"), shape("empty"), shape("string"), shape("detail"), shape("number"),
-		trial{Name: "500 after the longest wait", Fake: "status=500 retry-after=300", DirectMS: 3000, Kinds: []string{"chat"}, rule: "R17", wants: func(o outcome) bool {
+		trial{Name: "500 after the longest wait", Fake: "status=500 retry-after=300", DirectMS: 3000, Kinds: []string{"chat"}, rule: "Retry advice", wants: func(o outcome) bool {
 			return !o.OK && o.Status == 500 && (o.Attempts == 1 || o.client == "AI SDK" || o.client == "LangChain")
 		}},
 	)
@@ -178,7 +179,7 @@ func busyRows() []trial {
 		row("status=503 retry-after=1", "chat"), row("status=503", "stream"),
 		{
 			Name: "money is gone", Fake: "status=429 type=insufficient_quota code=insufficient_quota message=no+money header=Retry-After-Ms:20",
-			Busy: true, Kinds: []string{"chat"}, rule: "R18", wants: func(o outcome) bool {
+			Busy: true, Kinds: []string{"chat"}, rule: "Retry advice", wants: func(o outcome) bool {
 				return !o.OK && o.Status == 429 && o.Code == "insufficient_quota" && (o.Attempts == 1 || o.client == "AI SDK")
 			},
 		},

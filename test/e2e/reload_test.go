@@ -214,7 +214,7 @@ func TestReloadRefused(t *testing.T) {
 			t.Errorf("the hash changed from %v to %v", before, got)
 		}
 		p.await("the configuration was not reloaded; the old one goes on", func(line map[string]any) {
-			if text, _ := line["error"].(string); !strings.Contains(text, `unknown field "limts"; did you mean "limits"?`) {
+			if text, _ := line["err"].(string); !strings.Contains(text, `unknown field "limts"; did you mean "limits"?`) {
 				t.Errorf("the log says %q", text)
 			}
 		})

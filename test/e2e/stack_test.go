@@ -99,6 +99,7 @@ func newStack(t *testing.T, fake fakeprovider.Options, text string) *stack {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.fake.Close() })
+	t.Cleanup(s.wantDocumentedKeys)
 	for {
 		before, rest, ok := strings.Cut(text, "${key:")
 		if !ok {
@@ -271,7 +272,7 @@ func (p *process) tell() {
 		return
 	}
 	lines := slices.DeleteFunc(strings.Split(p.log(), "\n"), func(line string) bool {
-		return strings.Contains(line, `"status":200`) && !strings.Contains(line, `"error"`)
+		return strings.Contains(line, `"status":20`) && !strings.Contains(line, `"error"`)
 	})
 	p.t.Logf("%v, without the calls that went well, ended its log with:\n%s", p.cmd.Args, strings.Join(lines[max(0, len(lines)-25):], "\n"))
 }

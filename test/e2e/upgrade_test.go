@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io/fs"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httptrace"
@@ -135,6 +136,7 @@ func newBalancer(t *testing.T, back ...*process) *balancer {
 	b.Server = httptest.NewServer(&httputil.ReverseProxy{
 		FlushInterval: -1,
 		Transport:     b,
+		ErrorLog:      log.New(t.Output(), "balancer ", log.Ltime|log.Lmicroseconds),
 		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(&url.URL{Scheme: "http", Host: "balanced"}) },
 	})
 	t.Cleanup(b.Close)
@@ -237,7 +239,8 @@ func (s *stack) load(base string) *load {
 			for l.running() {
 				a := patient(base, s.keys[user], chat("gpt-4o", "hi", extra))
 				if a.status != http.StatusOK || a.err != nil || !strings.HasSuffix(strings.TrimSpace(a.body), end) {
-					s.t.Errorf("a call of %s failed: status %d, %v: %.300s", user, a.status, a.err, a.body)
+					s.t.Errorf("at %s a call of %s failed: status %d, %v, %v: %.300s",
+						time.Now().UTC().Format(time.TimeOnly), user, a.status, a.err, a.header, a.body)
 					return
 				}
 				l.calls.Add(1)

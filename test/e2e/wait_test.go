@@ -220,7 +220,7 @@ func TestLeft(t *testing.T) {
 	}
 }
 
-// TestUpstreamFailures: DESIGN's table of failures, by what the ledger says.
+// TestUpstreamFailures: what each failure of the provider is charged, by what the ledger says.
 func TestUpstreamFailures(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, fakeprovider.Options{}, simple(roomy))

@@ -45,7 +45,14 @@ type hookPost struct {
 
 func newHooks(t *testing.T) *hooks {
 	h := &hooks{}
-	h.Server = httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	h.Server = httptest.NewServer(h.handler(t, http.StatusOK))
+	t.Cleanup(h.Close)
+	return h
+}
+
+// handler notes what is posted and answers with a status.
+func (h *hooks) handler(t *testing.T, status int) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		p := hookPost{Headers: map[string]string{}, Body: string(body), path: r.URL.Path}
 		for name := range r.Header {
@@ -57,9 +64,8 @@ func newHooks(t *testing.T) *hooks {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		h.posts = append(h.posts, p)
-	}))
-	t.Cleanup(h.Close)
-	return h
+		w.WriteHeader(status)
+	})
 }
 
 func (h *hooks) got() []hookPost {

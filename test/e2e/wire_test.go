@@ -57,7 +57,7 @@ func TestBytes(t *testing.T) {
 }
 
 // TestUsageChunk: include_usage is forced upstream and its chunk removed
-// unless asked for (contract R21).
+// unless asked for (docs/wire.md, Usage and charges).
 func TestUsageChunk(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, fakeprovider.Options{}, simple(roomy))

@@ -138,14 +138,14 @@ func (w *world) waitingCall(p *process, o *org) {
 
 // reserve keeps the place of a job whose caller leaves; false: it has none.
 func (w *world) reserve(ctx context.Context, p *process, j *job) bool {
-	state, err := p.queue.Reserve(ctx, j.org, j.id, 90*time.Second)
+	state, err := p.queue.Places().Reserve(ctx, j.org, j.id, 90*time.Second)
 	p.alive()
 	return err == nil && state == queue.Queued
 }
 
 // back lets a job wait because its caller is back; false: its place is gone.
 func (w *world) back(ctx context.Context, p *process, j *job) bool {
-	got, err := p.queue.Return(ctx, j.org, j.id, 15*time.Second, 10*time.Minute)
+	got, err := p.queue.Places().Return(ctx, j.org, j.id, 15*time.Second, 10*time.Minute)
 	p.alive()
 	return err == nil && !got.State.Terminal()
 }

@@ -4,6 +4,7 @@ package front
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -17,13 +18,16 @@ import (
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/internal/admin"
 	"github.com/llmguard/llmguard/internal/app"
+	"github.com/llmguard/llmguard/internal/auth/keys"
 	"github.com/llmguard/llmguard/internal/batch"
 	"github.com/llmguard/llmguard/internal/calibration"
 	"github.com/llmguard/llmguard/internal/console"
 	"github.com/llmguard/llmguard/internal/diagnose"
 	"github.com/llmguard/llmguard/internal/simulate"
 	"github.com/llmguard/llmguard/internal/storage/files"
+	"github.com/llmguard/llmguard/internal/tenants"
 	"github.com/llmguard/llmguard/internal/tenants/orgdata"
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/internal/webhook"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/proxy"
@@ -86,10 +90,17 @@ func newAdmin(p *app.Parts) (*admin.Server, error) {
 
 func adminOptions(ids *app.Identities, books *budget.Store, rdb redis.UniversalClient, log *slog.Logger) admin.Options {
 	return admin.Options{
-		Seal: ids.Ring, Tenants: ids.Store, Budget: books, File: ids.File, Effective: ids.Effective, Policy: ids.Policy,
+		Seal: ids.Ring, Tenants: ids.Store, Budget: books, Policy: ids.Policy,
+		File:      func() admin.FileSettings { return fileSettings(ids.File()) },
+		Effective: func() settings.Set { return ids.Effective().Tenants() },
+		NewOrg:    func(id string) settings.Org { return ids.File().NewOrg(id) }, NewUser: config.NewUser, NewLimit: config.NewLimit, Patch: config.Patch,
 		Defaults: ids.Defaults,
 		Check:    ids.CheckOrg, Applied: ids.Update, Log: log,
-		Merge: ids.MergeOrg, Simulate: func(cfg *config.Config) (simulate.Policy, error) { return app.Policy(cfg, 1) },
+		Merge: ids.MergeOrg, Simulate: func(orgs []settings.Org) (simulate.Policy, error) {
+			cfg := *ids.Effective()
+			cfg.Orgs = orgs
+			return app.Policy(&cfg, 1)
+		},
 		LimitsOf: func(call budget.Call) ([]budget.Limit, error) { return app.LimitsOf(ids.Effective(), call) },
 		Names: func(ctx context.Context, org, prefix string) ([]string, error) {
 			return orgdata.NamesOf(ctx, rdb, org, prefix)
@@ -100,6 +111,23 @@ func adminOptions(ids *app.Identities, books *budget.Store, rdb redis.UniversalC
 			return purge(ctx, ids, rdb, order)
 		},
 	}
+}
+
+// fileSettings is what administrators meet of a configuration file.
+func fileSettings(c *config.Config) admin.FileSettings {
+	out := admin.FileSettings{
+		Set: c.Tenants(), Hash: hex.EncodeToString(c.Sum[:]), Admins: map[string]tenants.Admin{}, ResultTTL: c.Queue.ResultTTL,
+	}
+	for i := range c.Providers {
+		out.Providers = append(out.Providers, c.Providers[i].ID)
+	}
+	for _, k := range c.Admin.Keys {
+		out.Admins[k.ID] = tenants.Admin{Hash: k.Hash, ReadOnly: k.ReadOnly, Disabled: k.Disabled, Expires: k.Expires}
+	}
+	for _, p := range c.Auth.Peppers {
+		out.Peppers = append(out.Peppers, keys.Pepper{ID: p.ID, Secret: p.Secret.Reveal()})
+	}
+	return out
 }
 
 // purge counts what is kept of an org, and removes it unless that is only counted.
@@ -124,7 +152,7 @@ func purge(ctx context.Context, ids *app.Identities, rdb redis.UniversalClient, 
 
 func newConsole(p *app.Parts, api *admin.Server) (*console.Console, error) {
 	return console.New(console.Options{
-		API: api, Config: p.Identities.Effective, Policy: p.Guard.Policy, Budget: p.Budget,
+		API: api, Tenants: func() settings.Set { return p.Identities.Effective().Tenants() }, Policy: p.Guard.Policy, Budget: p.Budget,
 		Queue: p.Queue, Pools: p.Queue.Pools, Batches: p.Batches, TrustedProxies: p.Config.TrustedProxies, Redis: p.Redis, Log: p.Log,
 		Simulate: func() (simulate.Policy, error) { return app.Policy(p.Identities.Effective(), 1) },
 		Webhooks: p.Webhooks, Findings: func(ctx context.Context) []console.Fault { return findings(ctx, p) },

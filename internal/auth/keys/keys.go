@@ -137,7 +137,8 @@ func random(n int) string {
 			if b >= 248 {
 				continue
 			}
-			if out = append(out, alphabet[b%62]); len(out) == n {
+			out = append(out, alphabet[b%62])
+			if len(out) == n {
 				return string(out)
 			}
 		}

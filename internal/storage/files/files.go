@@ -132,7 +132,9 @@ func (s *Store) Agree(ctx context.Context) error {
 		return fmt.Errorf("files: %w", err)
 	}
 	if agreed != id {
-		return fmt.Errorf("files: %s is not the store that other processes on this Redis use: files.store has to be one shared place (a shared mount or a bucket) for all of them; if it was replaced on purpose, DEL %s in Redis", s.blobs, agreedKey)
+		return fmt.Errorf("files: %s is not the store that other processes on this Redis use: files.store has to be one "+
+			"shared place (a shared mount or a bucket) for all of them; if it was replaced on purpose, DEL %s in Redis", s.blobs,
+			agreedKey)
 	}
 	return nil
 }
@@ -198,7 +200,8 @@ func (s *Store) Open(ctx context.Context, f *File, offset int64) (io.ReadCloser,
 // Keep lets the bytes of a file stay until a time, also when the file itself is
 // deleted or expires before; ErrNotFound when it is deleted already.
 func (s *Store) Keep(ctx context.Context, f *File, until time.Time) error {
-	if err := s.rdb.ZAddGT(ctx, DueKey, redis.Z{Score: float64(until.Unix()), Member: due(f.Owner, f.ID)}).Err(); err != nil {
+	if err := s.rdb.ZAddGT(ctx, DueKey,
+		redis.Z{Score: float64(until.Unix()), Member: due(f.Owner, f.ID)}).Err(); err != nil {
 		return fmt.Errorf("files: keep: %w", err)
 	}
 	reply, err := keepScript.Run(ctx, s.rdb, keys(f.Owner, f.ID)[:1], until.Unix()).Text()
@@ -283,7 +286,8 @@ func (s *Store) Run(ctx context.Context) error {
 }
 
 func (s *Store) sweep(ctx context.Context, now time.Time) error {
-	list, err := s.rdb.ZRangeByScore(ctx, DueKey, &redis.ZRangeBy{Min: "-inf", Max: strconv.FormatInt(now.Unix(), 10), Count: sweepMost}).Result()
+	list, err := s.rdb.ZRangeByScore(ctx, DueKey,
+		&redis.ZRangeBy{Min: "-inf", Max: strconv.FormatInt(now.Unix(), 10), Count: sweepMost}).Result()
 	if err != nil {
 		return fmt.Errorf("files: sweep: %w", err)
 	}

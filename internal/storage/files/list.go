@@ -60,7 +60,8 @@ func (s *Store) List(ctx context.Context, o Owner, f Filter) (page []*File, more
 		from = n + 1
 	}
 	for ; ; from += listStep {
-		ids, err := s.rdb.ZRangeArgs(ctx, redis.ZRangeArgs{Key: indexKey(o), Start: from, Stop: from + listStep - 1, Rev: !f.Oldest}).Result()
+		ids, err := s.rdb.ZRangeArgs(ctx,
+			redis.ZRangeArgs{Key: indexKey(o), Start: from, Stop: from + listStep - 1, Rev: !f.Oldest}).Result()
 		if err != nil {
 			return nil, false, fmt.Errorf("files: list: %w", err)
 		}

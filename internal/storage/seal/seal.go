@@ -64,7 +64,8 @@ func NewRing(keys ...Key) (*Ring, error) {
 			return nil, fmt.Errorf("seal: two keys are called %q", k.ID)
 		}
 		var err error
-		if r.keys[k.ID], err = derive(k); err != nil {
+		r.keys[k.ID], err = derive(k)
+		if err != nil {
 			return nil, fmt.Errorf("seal: key %q: %w", k.ID, err)
 		}
 	}

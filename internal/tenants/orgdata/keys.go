@@ -30,7 +30,8 @@ func scan(ctx context.Context, rdb redis.UniversalClient, match string, fn func(
 					return err
 				}
 			}
-			if cursor = next; cursor == 0 {
+			cursor = next
+			if cursor == 0 {
 				return nil
 			}
 		}

@@ -101,7 +101,10 @@ func (p *Purge) Run(ctx context.Context, entry tenants.AuditEntry, found Found) 
 	if err := p.note(ctx, entry, "org.purge.begin", plan); err != nil {
 		return err
 	}
-	for _, step := range []func(context.Context) error{p.removeJobs, p.removePools, p.removeBatches, p.removeFiles, p.removeOwn, p.removeShared, p.removeCount} {
+	for _, step := range []func(context.Context) error{
+		p.removeJobs, p.removePools, p.removeBatches, p.removeFiles,
+		p.removeOwn, p.removeShared, p.removeCount,
+	} {
 		if err := step(ctx); err != nil {
 			return err
 		}
@@ -113,12 +116,18 @@ func (p *Purge) Run(ctx context.Context, entry tenants.AuditEntry, found Found) 
 }
 
 // note writes an entry of the audit, and removes records with it.
-func (p *Purge) note(ctx context.Context, entry tenants.AuditEntry, action string, after any, refs ...tenants.Ref) error {
+func (p *Purge) note(ctx context.Context, entry tenants.AuditEntry, action string, after any,
+	refs ...tenants.Ref,
+) error {
 	text, err := json.Marshal(after)
 	if err != nil {
 		return fmt.Errorf("orgdata: %w", err)
 	}
-	entry.At, entry.Action, entry.Org, entry.Target, entry.After = time.Now().UTC(), action, p.Org, p.Org, text
+	entry.At = time.Now().UTC()
+	entry.Action = action
+	entry.Org = p.Org
+	entry.Target = p.Org
+	entry.After = text
 	changes := make([]tenants.Change, 0, len(refs))
 	for _, ref := range refs {
 		var record map[string]any
@@ -197,7 +206,9 @@ func (p *Purge) batches(ctx context.Context, fn func(id string, s batch.Status) 
 }
 
 // whose calls fn for the hashes that match and whose field org is this one.
-func (p *Purge) whose(ctx context.Context, match string, fields []string, fn func(key string, values []string) error) error {
+func (p *Purge) whose(ctx context.Context, match string, fields []string,
+	fn func(key string, values []string) error,
+) error {
 	return scan(ctx, p.Redis, match, func(keys []string) error {
 		pipe := p.Redis.Pipeline()
 		reads := make([]*redis.SliceCmd, len(keys))

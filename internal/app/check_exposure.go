@@ -1,0 +1,155 @@
+package app
+
+import (
+	"fmt"
+	"net/netip"
+	"net/url"
+	"os"
+	"strings"
+
+	"github.com/llmguard/llmguard/config"
+	"github.com/llmguard/llmguard/internal/diagnose"
+	"github.com/llmguard/llmguard/internal/listen"
+)
+
+// CheckExposure finds what a configuration shows to more people than it need.
+func CheckExposure(cfg *config.Config) []diagnose.Finding {
+	e := &exposure{cfg: cfg}
+	e.credentials()
+	e.literals()
+	e.adminListener()
+	e.proxies()
+	e.secrets()
+	return e.out
+}
+
+// exposure gathers findings.
+type exposure struct {
+	cfg *config.Config
+	out []diagnose.Finding
+}
+
+func (e *exposure) warn(path, what, fix string) {
+	e.out = append(e.out, diagnose.Finding{Area: "security", Level: diagnose.Warning, What: path + ": " + what, Fix: fix, File: e.cfg.Name, Path: path})
+}
+
+// credentials looks for keys and passwords that cross the internet in clear.
+func (e *exposure) credentials() {
+	const fix = "Use https, or a host inside your own network."
+	for i, p := range e.cfg.Providers {
+		if (p.APIKey != "" || len(p.Headers) > 0) && clearAndPublic(p.BaseURL, "http") {
+			e.warn(fmt.Sprintf("providers[%d].base_url", i), "the key of "+p.ID+" is sent unencrypted to a public host", fix)
+		}
+	}
+	if len(e.cfg.Tracing.Headers) > 0 && clearAndPublic(e.cfg.Tracing.Endpoint, "http") {
+		e.warn("tracing.endpoint", "tracing.headers are sent unencrypted to a public host", fix)
+	}
+	if u := e.cfg.Redis.URL.Reveal(); strings.Contains(u, "@") && clearAndPublic(u, "redis") {
+		e.warn("redis.url", "the password is sent unencrypted to a public host", "Use rediss://, or a host inside your own network.")
+	}
+	if r := e.cfg.Redis; r.Password != "" && !r.TLS.Enabled {
+		for i, address := range r.Addresses {
+			if !strings.HasPrefix(address, "/") && public(address) {
+				e.warn(fmt.Sprintf("redis.addresses[%d]", i), "redis.password is sent unencrypted to a public host", "Set redis.tls.enabled, or use a host inside your own network.")
+			}
+		}
+	}
+}
+
+// clearAndPublic reports whether a URL has an unencrypted scheme and a public host.
+func clearAndPublic(text, scheme string) bool {
+	u, err := url.Parse(text)
+	return err == nil && u.Scheme == scheme && u.Host != "" && public(u.Host)
+}
+
+// public reports whether a host, with or without a port, may be outside of one's own
+// network.
+func public(host string) bool {
+	ip, err := netip.ParseAddr(listen.HostName(host))
+	if err != nil {
+		return !listen.PrivateHost(host)
+	}
+	ip = ip.Unmap()
+	return !ip.IsPrivate() && !ip.IsLoopback() && !ip.IsLinkLocalUnicast()
+}
+
+// literals looks for secrets in a file that every user of the machine may read.
+func (e *exposure) literals() {
+	const others = 0o004
+	info, err := os.Stat(e.cfg.Name)
+	if err != nil || info.Mode().Perm()&others == 0 || len(e.cfg.Literals) == 0 {
+		return
+	}
+	secrets := "1 secret"
+	if n := len(e.cfg.Literals); n > 1 {
+		secrets = fmt.Sprintf("%d secrets", n)
+	}
+	e.warn(e.cfg.Literals[0], fmt.Sprintf("the file has mode %04o, so every user of this machine can read %s in it", info.Mode().Perm(), secrets),
+		"Write ${NAME} or file:/run/secrets/NAME instead, or chmod 0640 the file.")
+}
+
+// adminListener looks whether the operators' listener is open to every network.
+func (e *exposure) adminListener() {
+	a := e.cfg.Admin
+	ip, err := netip.ParseAddr(listen.HostName(a.Listen))
+	everywhere := strings.HasPrefix(a.Listen, ":") || err == nil && ip.IsUnspecified()
+	if everywhere && (!a.TLS.Enabled() || a.MetricsToken == "") {
+		e.warn("admin.listen", a.Listen+" is every network of this machine: whoever reaches it may read the metrics and try keys",
+			"Listen on 127.0.0.1 or an internal address; or keep the port shut (NetworkPolicy, firewall) and set admin.tls and admin.metrics_token.")
+	}
+}
+
+// Prefixes of trusted proxies with fewer bits than these hold more than one organization,
+// unless they are private.
+const fewBits4, fewBits6 = 8, 16
+
+// proxies looks for trusted proxies that anybody can be.
+func (e *exposure) proxies() {
+	for i, p := range e.cfg.TrustedProxies {
+		if bits := p.Bits(); p.Addr().Is4() && bits < fewBits4 || p.Addr().Is6() && bits < fewBits6 && !p.Addr().IsPrivate() {
+			e.warn(fmt.Sprintf("trusted_proxies[%d]", i), p.String()+" lets callers choose their own address, for key networks and the limit of wrong keys",
+				"List the addresses of your load balancers only.")
+		}
+	}
+}
+
+// secrets looks for those that can be guessed.
+func (e *exposure) secrets() {
+	const fix = "openssl rand -hex 32 makes one. Put a new one first in the list; the old one still verifies."
+	for i, p := range e.cfg.Auth.Peppers {
+		if guessable(p.Secret.Reveal()) {
+			e.warn(fmt.Sprintf("auth.peppers[%d].secret", i), "can be guessed", fix)
+		}
+	}
+	for i, k := range e.cfg.Queue.SealKeys {
+		if guessable(k.Secret.Reveal()) {
+			e.warn(fmt.Sprintf("queue.seal_keys[%d].secret", i), "can be guessed", fix)
+		}
+	}
+	if token := e.cfg.Admin.MetricsToken.Reveal(); token != "" && guessable(token) {
+		e.warn("admin.metrics_token", "can be guessed", "openssl rand -hex 32 makes one.")
+	}
+}
+
+// placeholders are in secrets that nobody has chosen yet, or chosen badly.
+var placeholders = []string{"secret", "pepper", "password", "change", "replace", "example", "llmguard", "qwerty", "12345678"}
+
+// guessable reports whether a secret is short, repeats few characters, or has a word in
+// it that guessers try first.
+func guessable(secret string) bool {
+	const shortest, variety = 20, 10
+	kinds := map[rune]bool{}
+	for _, r := range secret {
+		kinds[r] = true
+	}
+	if len(secret) < shortest || len(kinds) < variety {
+		return true
+	}
+	lower := strings.ToLower(secret)
+	for _, word := range placeholders {
+		if strings.Contains(lower, word) {
+			return true
+		}
+	}
+	return false
+}

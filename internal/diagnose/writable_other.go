@@ -1,6 +1,0 @@
-//go:build !unix
-
-package diagnose
-
-// writable reports why this process cannot make files in a directory; here it cannot tell.
-func writable(string) error { return nil }

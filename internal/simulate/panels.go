@@ -1,0 +1,163 @@
+package simulate
+
+import (
+	"fmt"
+	"html/template"
+	"time"
+)
+
+// class is how a report's lines look: the last one is what it is about.
+func class(i int, reports []Report) string {
+	if i == len(reports)-1 {
+		return "new"
+	}
+	return "base"
+}
+
+func slotOf(r Report) time.Duration {
+	if len(r.Timeline) < 2 {
+		return max(r.To.Sub(r.From), time.Second)
+	}
+	return r.Timeline[1].At.Sub(r.Timeline[0].At)
+}
+
+// over draws a figure of the timelines, a line for each report.
+func (c *canvas) over(head string, reports []Report, unit func(float64) string,
+	values func(Report) []float64, name func(Report) string,
+) {
+	var lines [][]float64
+	var classes, names []string
+	most := 0.0
+	for i, r := range reports {
+		v := values(r)
+		for _, one := range v {
+			most = max(most, one)
+		}
+		lines = append(lines, v)
+		classes = append(classes, class(i, reports))
+		names = append(names, name(r))
+	}
+	last := reports[len(reports)-1]
+	f := c.open(head, len(last.Timeline), most, unit)
+	for i := range lines {
+		c.line(f, lines[i], classes[i], names[i])
+	}
+	c.legend(f, classes, names)
+	c.times(f, last.Timeline[0].At, slotOf(last))
+	c.close()
+}
+
+func (c *canvas) spend(reports []Report) {
+	c.over("Spend, added up", reports, dollars, func(r Report) []float64 {
+		out, sum := make([]float64, len(r.Timeline)), 0.0
+		for i, s := range r.Timeline {
+			sum += float64(s.Spend) / 1e9
+			out[i] = sum
+		}
+		return out
+	}, func(r Report) string { return r.Policy + ": " + dollars(float64(r.Total.Spend)/1e9) })
+}
+
+func (c *canvas) waiting(reports []Report) {
+	c.over("Calls waiting, the most at a time", reports, number, func(r Report) []float64 {
+		out := make([]float64, len(r.Timeline))
+		for i, s := range r.Timeline {
+			out[i] = float64(s.Waiting)
+		}
+		return out
+	}, func(r Report) string {
+		return fmt.Sprintf("%s: %d waited, %d gave up, %d refused", r.Policy, r.Total.Waited, r.Total.GaveUp, r.Total.Refused)
+	})
+}
+
+// mostFill is how many limits are drawn, as many as there are colours.
+const mostFill = 5
+
+// fill draws how full the limits of a policy were.
+func (c *canvas) fill(r Report, named bool) {
+	if len(r.Fill) == 0 {
+		return
+	}
+	head := "How full its limits were, of a limit of each user the fullest"
+	if named {
+		head = "How full the limits of " + r.Policy + " were, of a limit of each user the fullest"
+	}
+	shown := r.Fill[:min(len(r.Fill), mostFill)]
+	f := c.open(head, len(shown[0].Share), max(shown[0].Fullest, 1), percent)
+	var classes, names []string
+	for i, line := range shown {
+		name := line.Limit
+		if line.Org != "" {
+			name = line.Org + " " + line.Limit
+		}
+		classes, names = append(classes, fmt.Sprintf("c%d", i)), append(names, name)
+		c.line(f, line.Share, classes[i], fmt.Sprintf("%s, at most %s", name, percent(line.Fullest)))
+	}
+	c.rule(left, f.y(1), right, f.y(1), "full")
+	if more := len(r.Fill) - len(shown); more > 0 {
+		classes, names = append(classes, ""), append(names, fmt.Sprintf("%d less full are left out", more))
+	}
+	c.legend(f, classes, names)
+	c.times(f, r.Timeline[0].At, slotOf(r))
+	c.close()
+}
+
+// column is a pair of bars.
+type column struct {
+	name  string
+	calls []int // by report
+}
+
+// waits draws what became of the calls that did not run when they came.
+func (c *canvas) waits(reports []Report) {
+	last := reports[len(reports)-1]
+	var columns []column
+	for i, bin := range last.Waits {
+		one := column{name: "longer"}
+		if bin.UpTo > 0 {
+			one.name = "up to " + Brief(bin.UpTo.Duration())
+		}
+		for _, r := range reports {
+			one.calls = append(one.calls, r.Waits[i].Calls)
+		}
+		columns = append(columns, one)
+	}
+	gaveUp, refused := column{name: "gave up"}, column{name: "refused"}
+	for _, r := range reports {
+		gaveUp.calls, refused.calls = append(gaveUp.calls, r.Total.GaveUp), append(refused.calls, r.Total.Refused)
+	}
+	columns = append(columns, gaveUp, refused)
+	most := 0
+	for _, one := range columns {
+		for _, n := range one.calls {
+			most = max(most, n)
+		}
+	}
+	f := c.open("How long calls waited that did not run at once", len(columns), float64(most), number)
+	var classes, names []string
+	for k, r := range reports {
+		classes, names = append(classes, class(k, reports)),
+			append(names, fmt.Sprintf("%s: %d of %d at once", r.Policy, r.Total.AtOnce, r.Total.Calls))
+	}
+	for i, one := range columns {
+		c.bars(f, i, one, classes)
+	}
+	c.legend(f, classes, names)
+	c.rule(left, f.y(0), right, f.y(0), "axis")
+	c.close()
+}
+
+func (c *canvas) bars(f frame, i int, one column, classes []string) {
+	const gap = 0.15
+	wide := (1 - 2*gap) / float64(len(one.calls))
+	for k, n := range one.calls {
+		x0, x1 := f.x(float64(i)+gap+wide*float64(k)), f.x(float64(i)+gap+wide*float64(k+1))
+		if n > 0 {
+			fmt.Fprintf(&c.out, `<rect x="%.1f" y="%.1f" width="%.1f" height="%.1f" class="bar-%s"><title>%s: %d</title></rect>`+
+				"\n",
+				x0, f.y(float64(n)), x1-x0-1, f.y(0)-f.y(float64(n)), classes[k], template.HTMLEscapeString(one.name), n)
+			c.text(int((x0+x1)/2), int(f.y(float64(n)))-4, "tick middle", fmt.Sprint(n))
+		}
+	}
+	c.text(int(f.x(float64(i)+0.5)), int(f.y(0))+19, "tick middle", one.name)
+}

@@ -1,0 +1,97 @@
+package simulate
+
+import (
+	"embed"
+	"errors"
+	"fmt"
+	"html/template"
+	"io"
+	"strings"
+
+	"github.com/llmguard/llmguard/pricing"
+)
+
+//go:embed page.html style.css
+var files embed.FS
+
+var page = template.Must(template.New("page.html").Funcs(template.FuncMap{
+	"usd": func(n pricing.Nano) string { return dollars(float64(n) / 1e9) },
+}).ParseFS(files, "page.html"))
+
+// ErrNothing is returned for reports without a timeline.
+var ErrNothing = errors.New("simulate: there is nothing to draw")
+
+// A drawing is one SVG or HTML file that needs nothing else: what was spent, how full limits
+// were, how many waited over time, and for how long. It follows the viewer's choice of light
+// or dark.
+
+// SVG draws one report, or two of the same calls with the baseline first, which
+// have followed how full limits were.
+func SVG(w io.Writer, reports []Report) error {
+	text, err := svg(reports)
+	if err == nil {
+		_, err = io.WriteString(w, text)
+	}
+	return err
+}
+
+// HTML writes a page with the plot and the figures of the largest lines.
+func HTML(w io.Writer, reports []Report) error {
+	drawn, err := svg(reports)
+	if err != nil {
+		return err
+	}
+	style, err := files.ReadFile("style.css")
+	if err != nil {
+		return err
+	}
+	var b strings.Builder
+	last := reports[len(reports)-1]
+	err = page.Execute(&b, map[string]any{
+		"Style": template.CSS(style), "Plot": template.HTML(drawn), "Reports": reports, // both are made here
+		"Last": last, "Title": title(reports), "Span": span(last), "Lines": last.Lines[:min(len(last.Lines), 20)],
+	})
+	if err == nil {
+		_, err = io.WriteString(w, b.String())
+	}
+	return err
+}
+
+func title(reports []Report) string {
+	last := reports[len(reports)-1]
+	if len(reports) == 1 {
+		return "What " + last.Policy + " would have done"
+	}
+	return last.Policy + " against " + reports[0].Policy
+}
+
+func span(r Report) string {
+	return fmt.Sprintf("%d calls from %s to %s UTC", r.Total.Calls, r.From.Format("2006-01-02 15:04"),
+		r.To.Format("2006-01-02 15:04"))
+}
+
+// svg stacks the panels.
+func svg(reports []Report) (string, error) {
+	if len(reports) == 0 || len(reports[len(reports)-1].Timeline) == 0 {
+		return "", ErrNothing
+	}
+	style, err := files.ReadFile("style.css")
+	if err != nil {
+		return "", err
+	}
+	c := &canvas{}
+	c.text(left, 26, "title", title(reports))
+	c.text(left, 46, "note", span(reports[len(reports)-1]))
+	c.y = 70
+	c.spend(reports)
+	for _, r := range reports {
+		c.fill(r, len(reports) > 1)
+	}
+	c.waiting(reports)
+	c.waits(reports)
+	var out strings.Builder
+	fmt.Fprintf(&out, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" role="img" aria-label="%s">`+
+		"\n<style>%s</style>\n", width, c.y, template.HTMLEscapeString(title(reports)), style)
+	fmt.Fprintf(&out, `<rect class="paper" width="%d" height="%d"/>`+"\n%s</svg>\n", width, c.y, c.out.String())
+	return out.String(), nil
+}

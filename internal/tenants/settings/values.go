@@ -1,0 +1,203 @@
+package settings
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/llmguard/llmguard/pricing"
+)
+
+// Secret is a text that is never printed: fmt, slog and JSON show a
+// placeholder. Reveal gives the text itself.
+type Secret string
+
+// Reveal returns the secret text.
+func (s Secret) Reveal() string { return string(s) }
+
+// String returns a placeholder, or nothing for an empty secret.
+func (s Secret) String() string {
+	if s == "" {
+		return ""
+	}
+	return "[secret]"
+}
+
+// GoString is String, so that %#v does not print the text either.
+func (s Secret) GoString() string { return strconv.Quote(s.String()) }
+
+// MarshalText is String, for encoders.
+func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// LogValue is String, for slog.
+func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
+
+// Percent is a part of something, 1 to 100.
+type Percent int
+
+// Quantity is an amount of money or a count; the zero value means not given.
+type Quantity struct {
+	N     int64 // nano-USD when Money, else a plain count; at most MaxQuantity
+	Money bool
+}
+
+// MaxQuantity is the largest quantity that Redis's Lua can add without loss,
+// 2^53 - 1: nine million dollars in nano-USD.
+const MaxQuantity = 1<<53 - 1
+
+// Rate is a quantity per time; the zero value means not given.
+type Rate struct {
+	Quantity
+	Per time.Duration
+}
+
+var (
+	errNothing = errors.New("must be above 0; to switch a limit off set mode: off")
+	errNever   = errors.New("must be above 0; leave it out for a bucket that is never refilled")
+	errNoCount = errors.New("expected a whole number such as 1500, 150k or 2M")
+)
+
+// ParseCount reads 150000, 150_000, 150k and 2M.
+func ParseCount(text string) (int64, error) {
+	digits, unit := strings.ReplaceAll(text, "_", ""), int64(1)
+	switch {
+	case strings.HasSuffix(digits, "k"):
+		digits, unit = digits[:len(digits)-1], 1_000
+	case strings.HasSuffix(digits, "M"):
+		digits, unit = digits[:len(digits)-1], 1_000_000
+	}
+	n, err := strconv.ParseInt(digits, 10, 64)
+	switch {
+	case errors.Is(err, strconv.ErrRange), err == nil && n > MaxQuantity/unit:
+		return 0, fmt.Errorf("%s is too large; the most is %d", text, int64(MaxQuantity))
+	case err != nil && strings.HasSuffix(text, "%"):
+		return 0, fmt.Errorf("expected a whole number, got %s; this percentage is written without its sign: %s",
+			Quote(text), strings.TrimSpace(strings.TrimSuffix(text, "%")))
+	case err != nil, digits[0] == '+', digits[0] == '0' && n != 0:
+		return 0, fmt.Errorf("%w, got %s", errNoCount, Quote(text))
+	case n < 0:
+		return 0, fmt.Errorf("%s is negative", text)
+	}
+	return n * unit, nil
+}
+
+// ParseDuration reads Go durations with an optional number of days in front.
+func ParseDuration(text string) (time.Duration, error) {
+	wrong := fmt.Errorf("expected a duration such as 30s, 5m, 1h or 1d, got %s", Quote(text))
+	var total time.Duration
+	rest := text
+	if days, after, ok := strings.Cut(text, "d"); ok {
+		n, err := strconv.ParseUint(days, 10, 16)
+		if err != nil {
+			return 0, wrong
+		}
+		total = time.Duration(n) * 24 * time.Hour
+		if after == "" {
+			return total, nil
+		}
+		rest = after
+	}
+	d, err := time.ParseDuration(rest)
+	if err != nil || rest[0] == '+' || rest[0] == '-' && total > 0 {
+		if n, err := strconv.ParseUint(text, 10, 32); err == nil && n > 0 {
+			return 0, fmt.Errorf("%w; a number alone has no unit, did you mean %ds?", wrong, n)
+		}
+		return 0, wrong
+	}
+	if d < 0 {
+		return 0, fmt.Errorf("%s is negative", text)
+	}
+	total += d
+	if total < d {
+		return 0, fmt.Errorf("%s is too long", text)
+	}
+	return total, nil
+}
+
+// ParseQuantity reads money, told by its dollar sign, or a count.
+func ParseQuantity(text string) (Quantity, error) {
+	if !strings.HasPrefix(text, "$") && !strings.HasSuffix(text, "USD") {
+		n, err := ParseCount(text)
+		switch {
+		case err != nil && strings.HasPrefix(text, "-$"):
+			return Quantity{}, fmt.Errorf("%s is negative", text)
+		case err != nil && (strings.ContainsAny(text, "$") || strings.Contains(strings.ToLower(text), "dollar")):
+			return Quantity{}, fmt.Errorf(`expected money such as "$5" or "$0.25", got %s; the $ stands before the number`, Quote(text))
+		case err != nil && strings.ContainsAny(text, ".,"):
+			return Quantity{}, fmt.Errorf(`expected money such as "$5.25" or a whole number, got %s; money needs its $`, Quote(text))
+		case errors.Is(err, errNoCount):
+			return Quantity{}, fmt.Errorf(`expected money such as "$5" or a whole number such as 1500, 150k or 2M, got %s`, Quote(text))
+		}
+		if err == nil && n == 0 {
+			err = errNothing
+		}
+		return Quantity{N: n}, err
+	}
+	nano, err := pricing.ParseUSD(text)
+	switch reason := errors.Unwrap(err); {
+	case reason != nil && strings.Contains(text, ","):
+		return Quantity{}, fmt.Errorf(
+			`expected money such as "$5" or "$0.25", got %s; cents follow a point, and thousands have no comma`, Quote(text))
+	case reason != nil:
+		return Quantity{}, fmt.Errorf(`expected money such as "$5" or "$0.25", got %s: %w`, Quote(text), reason)
+	case err != nil:
+		return Quantity{}, fmt.Errorf("%s is too much; the most is $9007199", text)
+	case nano == 0:
+		return Quantity{}, errNothing
+	}
+	return Quantity{N: int64(nano), Money: true}, nil
+}
+
+// ParseRate reads "$10/1h" and "5000/m".
+func ParseRate(text string) (Rate, error) {
+	amount, per, ok := strings.Cut(text, "/")
+	if !ok {
+		return Rate{}, fmt.Errorf(`expected an amount per time such as "$10/1h" or "5000/1m", got %s`, Quote(text))
+	}
+	q, err := ParseQuantity(strings.TrimSpace(amount))
+	if errors.Is(err, errNothing) {
+		err = errNever
+	}
+	if err != nil {
+		return Rate{}, err
+	}
+	per = strings.TrimSpace(per)
+	if per != "" && strings.Trim(per, "smhd") == "" {
+		per = "1" + per
+	}
+	d, err := ParseDuration(per)
+	if err == nil && d == 0 {
+		err = errNothing
+	}
+	return Rate{Quantity: q, Per: d}, err
+}
+
+// DurationText writes a duration as the file has it, in whole days where it can be.
+func DurationText(d time.Duration) string {
+	const day = 24 * time.Hour
+	if d >= day && d%day == 0 {
+		return strconv.FormatInt(int64(d/day), 10) + "d"
+	}
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
+}
+
+// Quote shows a value in an error, cut when it is long.
+func Quote(text string) string {
+	if text == "" {
+		return "empty text"
+	}
+	if runes := []rune(text); len(runes) > 60 {
+		text = string(runes[:60]) + "…"
+	}
+	return strconv.Quote(text)
+}

@@ -1,0 +1,122 @@
+package docs
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// maxMethods is how many methods a type has at most: one that has more does several jobs.
+const maxMethods = 40
+
+// large are the types that still have more methods, with how many at most.
+var large = map[string]int{
+	"budget.Store":                   147,
+	"config.document":                76,
+	"guard.Call":                     41,
+	"guard.Guard":                    80,
+	"guard.Plan":                     51,
+	"internal/admin.call":            163,
+	"internal/console.Console":       45,
+	"internal/fakeprovider.exchange": 67,
+	"internal/top.Model":             41,
+	"internal/wire.scanner":          86,
+}
+
+// TestTypesAreSmall: no type has more than 40 methods.
+func TestTypesAreSmall(t *testing.T) {
+	methods := map[string]int{}
+	eachFile(t, func(dir string, _ *token.FileSet, f *ast.File) {
+		for _, d := range f.Decls {
+			if fn, ok := d.(*ast.FuncDecl); ok && fn.Recv != nil {
+				methods[dir+"."+receiver(fn)]++
+			}
+		}
+	})
+	for name, n := range methods {
+		if most := max(maxMethods, large[name]); n > most {
+			t.Errorf("%s has %d methods, more than %d: split it by job", name, n, most)
+		}
+	}
+	for name := range large {
+		if methods[name] <= maxMethods {
+			t.Errorf("%s has %d methods: take it off the list", name, methods[name])
+		}
+	}
+}
+
+// changing are the packages with conditions that still change something.
+var changing = []string{"budget", "internal/admin", "internal/app", "internal/cli", "internal/console"}
+
+// TestConditionsChangeNothing: the init part of an if declares, and does nothing else. What
+// it assigned, counted or called for its effect would be read over.
+func TestConditionsChangeNothing(t *testing.T) {
+	eachFile(t, func(dir string, files *token.FileSet, f *ast.File) {
+		for _, listed := range changing {
+			if dir == listed || strings.HasPrefix(dir, listed+"/") {
+				return
+			}
+		}
+		ast.Inspect(f, func(n ast.Node) bool {
+			i, ok := n.(*ast.IfStmt)
+			if !ok || i.Init == nil {
+				return true
+			}
+			if a, ok := i.Init.(*ast.AssignStmt); !ok || a.Tok != token.DEFINE {
+				t.Errorf("%s: the init part of this if changes something: make it a statement", files.Position(i.Pos()))
+			}
+			return true
+		})
+	})
+}
+
+// eachFile calls visit for every Go file of the product.
+func eachFile(t *testing.T, visit func(dir string, files *token.FileSet, f *ast.File)) {
+	t.Helper()
+	files := token.NewFileSet()
+	root := os.DirFS(filepath.FromSlash("../.."))
+	err := fs.WalkDir(root, ".", func(path string, d fs.DirEntry, err error) error {
+		switch name := d.Name(); {
+		case err != nil:
+			return err
+		case d.IsDir() && (name == "node_modules" || name == "testdata" || path == "test" || name != "." && name[0] == '.'):
+			return fs.SkipDir
+		case d.IsDir() || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go"):
+			return nil
+		}
+		text, err := fs.ReadFile(root, path)
+		if err != nil {
+			return err
+		}
+		f, err := parser.ParseFile(files, path, text, parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		visit(filepath.ToSlash(filepath.Dir(path)), files, f)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// receiver is the name of the type that a method belongs to.
+func receiver(fn *ast.FuncDecl) string {
+	of := fn.Recv.List[0].Type
+	if p, ok := of.(*ast.StarExpr); ok {
+		of = p.X
+	}
+	if g, ok := of.(*ast.IndexExpr); ok {
+		of = g.X
+	}
+	id, _ := of.(*ast.Ident)
+	if id == nil {
+		return "?"
+	}
+	return id.Name
+}
