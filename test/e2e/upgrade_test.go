@@ -5,7 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io/fs"
-	"log"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httptrace"
@@ -136,7 +136,7 @@ func newBalancer(t *testing.T, back ...*process) *balancer {
 	b.Server = httptest.NewServer(&httputil.ReverseProxy{
 		FlushInterval: -1,
 		Transport:     b,
-		ErrorLog:      log.New(t.Output(), "balancer ", log.Ltime|log.Lmicroseconds),
+		ErrorLog:      slog.NewLogLogger(slog.NewTextHandler(t.Output(), nil), slog.LevelWarn),
 		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(&url.URL{Scheme: "http", Host: "balanced"}) },
 	})
 	t.Cleanup(b.Close)
