@@ -126,7 +126,7 @@ func BenchmarkClient(b *testing.B) {
 	line := redisconn.Joined(rdb, Join(rdb))
 	for _, way := range []struct {
 		name    string
-		scripts redis.Scripter
+		scripts Scripts
 		callers int64
 	}{{"one by one", rdb, 1}, {"together", line, 16}} {
 		f := newFixture(b, rdb, Options{Scripts: way.scripts})
@@ -138,7 +138,7 @@ func BenchmarkClient(b *testing.B) {
 		}
 		call := f.call()
 		h := f.hold(b.Context(), limits, 1)
-		keys, args, err := f.holdArgs(h, 0, f.Store.now())
+		r, err := f.holdRequest(b.Context(), h, 0, f.Store.now())
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -146,7 +146,9 @@ func BenchmarkClient(b *testing.B) {
 			name string
 			do   func() error
 		}{
-			{"bare", func() error { return bareArgs.Run(b.Context(), way.scripts, keys, args...).Err() }},
+			{"bare", func() error {
+				return bareArgs.Run(b.Context(), way.scripts, newGroup(r).keys(), newGroup(r).appendArgs(nil)...).Err()
+			}},
 			{"hold", func() error {
 				c := call
 				c.ID = call.ID + strconv.FormatInt(f.seq.Add(1), 10)

@@ -21,6 +21,7 @@
 package budget
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -99,11 +100,11 @@ type Options struct {
 
 	// Scripts runs the scripts; nil: the client given to New. One that sends
 	// what concurrent callers ask for together saves system calls under load.
-	Scripts redis.Scripter
+	Scripts Scripts
 	// Money runs the scripts that change what is held or charged; nil: Scripts. One
 	// that fails when no replica acknowledged the write has holds refused then, and
 	// ends kept.
-	Money redis.Scripter
+	Money Scripts
 	// Flights begins what ends many holds at once; nil: a pipeline of the client.
 	Flights func() Flight
 
@@ -136,6 +137,12 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
+// Scripts runs scripts: a client of Redis, or a redisconn.Coalescer.
+type Scripts interface {
+	redis.Scripter
+	Process(ctx context.Context, cmd redis.Cmder) error
+}
+
 // Store keeps holds, limits and ledger in Redis. It is safe for concurrent use;
 // so are several Stores on one Redis.
 type Store struct {
@@ -149,8 +156,7 @@ type Store struct {
 	days          atomic.Pointer[threeDays]
 	chunk         atomic.Pointer[chunkName] // the last one
 
-	rollupFields int           // how many lines a day has before new models share one
-	scanning     chan struct{} // full while a page of roll-ups is read
+	scanning chan struct{} // full while a page of roll-ups is read
 
 	// clock is the tests' time in microseconds; nil: Redis TIME.
 	clock func() int64
@@ -186,7 +192,7 @@ func New(rdb redis.UniversalClient, o Options) *Store {
 		o.Flights = func() Flight { return rdb.Pipeline() }
 	}
 	s := &Store{
-		rdb: rdb, opts: o, lease: o.Lease.Microseconds(), scripts: loaded, rollupFields: rollupFields, endingOptions: o.ending(), orgs: map[string]*openHolds{}, later: newLater(), tail: recentSettles{span: o.Tail},
+		rdb: rdb, opts: o, lease: o.Lease.Microseconds(), scripts: loaded, endingOptions: o.ending(), orgs: map[string]*openHolds{}, later: newLater(), tail: recentSettles{span: o.Tail},
 		loss: newLoss(o.EpochFile), storeClock: storeClock{start: time.Now(), seen: map[string]clockSeen{}},
 		without: without{start: time.Now(), uses: map[string]*use{}}, scanning: make(chan struct{}, 1), refusals: newRefusals(),
 	}

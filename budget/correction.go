@@ -187,7 +187,7 @@ func (s *Store) correctArgs(c correcting, h *Hold, now time.Time) ([]string, []a
 		s.given(), c.id, c.what(), int64(c.amount), c.kind, c.calls, int64(c.estimated), int64(c.adjusted), day,
 		rollupField(c.call), u.Input, u.CachedInput, u.CacheWrite + u.CacheWrite1h, u.Output,
 		int64(costs.Input), int64(costs.CachedInput), int64(costs.CacheWrite), int64(costs.Output), int64(costs.Fees),
-		s.rollupFields, entry, s.opts.LedgerLength, s.opts.LedgerLife.Milliseconds(), s.opts.RollupLife.Milliseconds(),
+		s.endingOptions.fields, entry, s.opts.LedgerLength, s.opts.LedgerLife.Milliseconds(), s.opts.RollupLife.Milliseconds(),
 		audit, auditLength, auditLife.Milliseconds(), (2*adjustPeriod + 24*time.Hour).Milliseconds(), c.listed,
 	}
 	for _, st := range h.states {

@@ -178,7 +178,7 @@ func (s *Store) kept() (records int, bytes int64) {
 
 // replayFrom writes the endings of one journal until one finds the store away.
 func (s *Store) replayFrom(ctx context.Context, j *journal.Journal) error {
-	records := s.ripe(j.Records())
+	records := s.later.ripe(j.Records())
 	for len(records) > 0 {
 		n := min(len(records), replayFlight)
 		if err := s.replayFlight(ctx, j, records[:n]); err != nil {
@@ -275,12 +275,12 @@ func result(done Settled) string {
 
 // ripe picks what may be written now: not calls that are still open, nor what
 // the store refused a moment ago.
-func (s *Store) ripe(records []journal.Record) []journal.Record {
+func (l *later) ripe(records []journal.Record) []journal.Record {
 	now := time.Now()
-	s.later.mu.Lock()
-	defer s.later.mu.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	return slices.DeleteFunc(records, func(r journal.Record) bool {
-		return s.later.open[r.ID] || now.Before(s.later.stuck[r.ID])
+		return l.open[r.ID] || now.Before(l.stuck[r.ID])
 	})
 }
 

@@ -215,7 +215,7 @@ func TestJoinedHoldsAfterALoss(t *testing.T) {
 	_, cmds := w.flight("ann", "bob", "cat")
 	w.fly(cmds)
 	for _, cmd := range cmds {
-		if a, err := decode(cmd.(*redis.Cmd).Val().(string)); err != nil || a.verdict != "mark" || a.head[1] != -1 {
+		if a, err := decode(answerOf(cmd)); err != nil || a.verdict != "mark" || a.head[1] != -1 {
 			t.Errorf("hold without a mark: %+v, %v", a, err)
 		}
 	}

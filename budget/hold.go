@@ -70,8 +70,8 @@ func (s *Store) hold(
 // askHold runs the hold script, again when the org's data were lost or have no mark.
 func (s *Store) askHold(ctx context.Context, h *Hold, life time.Duration) (answer, error) {
 	for try := 0; ; try++ {
-		a, err := s.ask(ctx, s.scripts.hold.of(h.states), func(now time.Time) ([]string, []any, error) {
-			return s.holdArgs(h, life, now)
+		a, err := s.askFor(ctx, s.scripts.hold, func(now time.Time) (*request, error) {
+			return s.holdRequest(ctx, h, life, now)
 		})
 		if err != nil || a.verdict != "mark" {
 			return a, err
@@ -87,27 +87,55 @@ func (s *Store) askHold(ctx context.Context, h *Hold, life time.Duration) (answe
 
 var recordLifeArg any = recordLife.Milliseconds()
 
-// holdArgs builds the KEYS and ARGV that lua/hold.lua lists.
-func (s *Store) holdArgs(h *Hold, life time.Duration, now time.Time) ([]string, []any, error) {
-	args, lease := make([]any, 0, 7+6*len(h.states)), s.lease
-	if life > 0 {
-		lease = life.Microseconds()
+// holdRequest is what the hold asks of the limits at a time.
+func (s *Store) holdRequest(ctx context.Context, h *Hold, life time.Duration, now time.Time) (*request, error) {
+	limits, err := limitUses(h.states, now)
+	if err != nil {
+		return nil, err
 	}
-	texts := &[2]string{amountsText(h.Max, h.Expected), h.about()}
-	args = append(args, s.given(), &h.ID, lease, recordLifeArg, &texts[0], &texts[1])
-	args, err := h.limitArgs(args, now, h.Max)
-	mark := s.mark(h.Call.Org)
-	for i := range h.limits {
-		if mark > 0 && !s.closedUntil(h.Call.Org, &h.limits[i], now).IsZero() {
-			args[holdHead+holdEach*i+2] = closedAmount
+	c := common{
+		script: s.scripts.hold, now: s.given(), org: h.Call.Org, chunk: s.chunkOf(h.Call), lease: s.lease, mark: s.mark(h.Call.Org),
+	}
+	if life > 0 {
+		c.lease = life.Microseconds()
+	}
+	for i := range limits {
+		use, l := &limits[i], &h.limits[i]
+		use.enforced, use.amount, use.cost = enforced, l.Shape.Amount, l.Metric.amountOf(h.Max)
+		if l.Mode == Shadow {
+			use.enforced = notEnforced
+		}
+		if len(l.Raises) > 0 {
+			use.amount, _ = l.amountAt(now)
+		}
+		if c.mark > 0 && !s.closedUntil(h.Call.Org, l, now).IsZero() {
+			use.amount = closedAmount
 		}
 	}
-	return append(h.keys("holds", "leases", s.chunkOf(h.Call)), key(h.Call.Org, markName)), append(args, mark), err
+	r := newRequest(ctx, c, h.ID, limits)
+	r.hold = &holdRequest{amountsText(h.Max, h.Expected), h.about()}
+	return r, nil
 }
 
-const holdHead, holdEach = 6, 6 // arguments of a hold, and of each of its limits
+// limitUses are limits as scripts read them at a time.
+func limitUses(states []state, now time.Time) ([]limitUse, error) {
+	out := make([]limitUse, len(states))
+	for i := range states {
+		st := &states[i]
+		use := &out[i]
+		use.name, use.kind, use.p1, use.p2 = st.Key, st.Kind, st.P1, st.P2
+		if st.Kind == "c" {
+			text, _, err := st.params(now)
+			if err != nil {
+				return nil, err
+			}
+			use.p1, use.p2 = text, ""
+		}
+	}
+	return out, nil
+}
 
-var closedAmount any = -1 // nothing is within it
+const closedAmount = -1 // nothing is within it
 
 // prepare checks what is asked and returns the hold that would be.
 func (s *Store) prepare(limits []Limit, c Call, most, expected Amounts) (*Hold, error) {
@@ -142,7 +170,7 @@ func stateKeys(org string, states []state, names ...string) []string {
 	}
 	var all strings.Builder // one piece of memory for all keys
 	all.Grow(size)
-	keys := make([]string, 0, len(names)+len(states)+1) // a hold adds one
+	keys := make([]string, 0, len(names)+len(states))
 	add := func(name string) {
 		from := all.Len()
 		all.WriteString("lg:{")
@@ -162,7 +190,7 @@ func stateKeys(org string, states []state, names ...string) []string {
 
 var enforced, notEnforced any = 1, 0
 
-// limitArgs appends what hold and extend take per limit: pointers, where an
+// limitArgs appends what extend takes per limit: pointers, where an
 // interface of the value would be another piece of memory.
 func (h *Hold) limitArgs(args []any, now time.Time, a Amounts) ([]any, error) {
 	wants := make([]int64, len(h.states))

@@ -148,7 +148,7 @@ func TestRollupsAreBounded(t *testing.T) {
 		}
 		settle("known|with|bars")
 		settle(strings.Repeat("\u20ac", 100))
-		f.rollupFields = 2
+		f.endingOptions.fields = 2
 		for _, m := range []string{"new1", "new2", "known|with|bars"} {
 			settle(m)
 		}

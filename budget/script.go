@@ -9,7 +9,6 @@ import (
 	"net"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -17,34 +16,35 @@ import (
 	"github.com/llmguard/llmguard/lua"
 )
 
-// script is a Lua script and its name in metrics.
+// script is a Lua script, its text and its name in metrics.
 type script struct {
 	*redis.Script
+	text string
 	name string
 }
 
-// of is the script for these limits: one for all.
-func (sc script) of([]state) script { return sc }
-
 // scripts are a Store's; tests put broken ones in to see that they notice.
 type scripts struct {
-	hold, settle                                             *unrolled
-	extend, void, expire, renew, peek, reset, adjust, export script
-	register, relinquish, seen, refusals, shadowSince        script
+	hold, settle, void, expire                        script // of requests
+	extend, renew, peek, reset, adjust, export        script
+	register, relinquish, seen, refusals, shadowSince script
 }
 
 var loaded = loadAll(lua.Files())
 
 func loadAll(files fs.FS) scripts {
-	load := func(name string) script { return script{lua.LoadFrom(files, name), name} }
+	load := func(name string) script {
+		text := lua.Text(files, name)
+		return script{redis.NewScript(text), text, name}
+	}
 	return scripts{
-		hold:   &unrolled{files: files, name: "hold", joint: holdJoint(load("hold_many"))},
-		settle: &unrolled{files: files, name: "settle", joint: settleJoint(load("settle_many"))},
-		extend: load("extend"),
+		hold:   load("hold"),
+		settle: load("settle"),
 		void:   load("void"),
 		expire: load("expire"),
-		renew:  load("renew"),
 
+		extend:     load("extend"),
+		renew:      load("renew"),
 		register:   load("register"),
 		relinquish: load("relinquish"),
 		seen:       load("seen"),
@@ -67,40 +67,14 @@ func (sc script) reads() bool {
 // names lists the scripts, for metrics.
 func (s scripts) names() []string {
 	all := []script{
-		s.extend, s.void, s.expire, s.renew, s.register, s.relinquish, s.seen, s.peek, s.reset, s.adjust,
+		s.hold, s.settle, s.extend, s.void, s.expire, s.renew, s.register, s.relinquish, s.seen, s.peek, s.reset, s.adjust,
 		s.export, s.refusals, s.shadowSince,
 	}
-	out := []string{s.hold.name, s.settle.name}
+	var out []string
 	for _, sc := range all {
 		out = append(out, sc.name)
 	}
 	return out
-}
-
-// unrolled makes a script for each combination of limits, when it is first needed.
-// There are as many as there are kinds of callers.
-type unrolled struct {
-	files fs.FS
-	name  string
-	joint *joint   // how several runs become one; nil: they do not
-	made  sync.Map // kinds -> script
-}
-
-func (u *unrolled) of(states []state) script {
-	var buf [maxLimits]byte
-	kinds := buf[:0]
-	for i := range states {
-		kinds = append(kinds, states[i].Kind...)
-	}
-	if sc, ok := u.made.Load(string(kinds)); ok {
-		return sc.(script)
-	}
-	made := script{lua.Unroll(u.files, u.name, string(kinds)), u.name}
-	if u.joint != nil {
-		joints.Store(made.Hash(), u.joint)
-	}
-	sc, _ := u.made.LoadOrStore(string(kinds), made)
-	return sc.(script)
 }
 
 // run runs a script and returns its reply.
@@ -116,6 +90,22 @@ func (s *Store) run(ctx context.Context, sc script, keys []string, args []any) (
 		return "", storeError(sc.name, err)
 	}
 	return reply, nil
+}
+
+// send carries out a request and returns its reply.
+func (s *Store) send(ctx context.Context, r *request) (string, error) {
+	began := time.Now()
+	err := s.opts.Money.Process(ctx, r)
+	if redis.HasErrorPrefix(err, "NOSCRIPT") {
+		r.text = true
+		r.SetErr(nil)
+		err = s.opts.Money.Process(ctx, r)
+	}
+	s.metrics.took(r.script.name, time.Since(began).Seconds())
+	if err != nil { // the request may still be under way
+		return "", storeError(r.script.name, err)
+	}
+	return r.answer()
 }
 
 // refusing are the error codes with which a store says that it cannot serve
@@ -226,17 +216,35 @@ func appendIntegers(out []int64, text string) ([]int64, error) {
 // maxSteps bounds the runs that take old charges out of a limit, by 500 each.
 const maxSteps = 20_000
 
-// ask runs a script whose arguments depend on the time, and once more with
-// Redis's own time when ours was too far off. A script that had to stop halfway, so
-// that Redis serves others, is run until it has finished.
+// ask runs a script whose arguments depend on the time; see askUntil.
 func (s *Store) ask(ctx context.Context, sc script, keysAndArgs func(now time.Time) ([]string, []any, error)) (answer, error) {
-	now := s.now()
-	for try, steps := 0, 0; ; {
+	return s.askUntil(sc.name, func(now time.Time) (string, error) {
 		keys, args, err := keysAndArgs(now)
 		if err != nil {
-			return answer{}, err
+			return "", err
 		}
-		reply, err := s.run(ctx, sc, keys, args)
+		return s.run(ctx, sc, keys, args)
+	})
+}
+
+// askFor sends a request that depends on the time; see askUntil.
+func (s *Store) askFor(ctx context.Context, sc script, requestAt func(now time.Time) (*request, error)) (answer, error) {
+	return s.askUntil(sc.name, func(now time.Time) (string, error) {
+		r, err := requestAt(now)
+		if err != nil {
+			return "", err
+		}
+		return s.send(ctx, r)
+	})
+}
+
+// askUntil asks the store at a time, and once more with
+// Redis's own time when ours was too far off. A script that had to stop halfway, so
+// that Redis serves others, is run until it has finished.
+func (s *Store) askUntil(name string, askAt func(now time.Time) (string, error)) (answer, error) {
+	now := s.now()
+	for try, steps := 0, 0; ; {
+		reply, err := askAt(now)
 		if err != nil {
 			return answer{}, err
 		}
@@ -248,11 +256,11 @@ func (s *Store) ask(ctx context.Context, sc script, keysAndArgs func(now time.Ti
 		switch a.verdict {
 		case "stale":
 			if steps++; steps == maxSteps {
-				return a, fmt.Errorf("budget: %s: a limit does not come to its end", sc.name)
+				return a, fmt.Errorf("budget: %s: a limit does not come to its end", name)
 			}
 		case "skew":
 			if try++; try == 3 {
-				return a, fmt.Errorf("budget: %s: the clock of the store jumps", sc.name)
+				return a, fmt.Errorf("budget: %s: the clock of the store jumps", name)
 			}
 			now = a.at()
 		default:

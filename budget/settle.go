@@ -63,7 +63,7 @@ func (s *Store) Settle(ctx context.Context, h *Hold, st Settlement) (Receipt, er
 
 // settle settles the hold itself, without the caps.
 func (s *Store) settle(ctx context.Context, e Settle) (Receipt, error) {
-	a, err := s.end(ctx, s.scripts.settle.of, e.ending())
+	a, err := s.end(ctx, s.scripts.settle, e.ending())
 	if err != nil {
 		return Receipt{}, err
 	}
@@ -110,7 +110,7 @@ func (m Metric) settled(a Amounts) int64 {
 func (s *Store) Void(ctx context.Context, h *Hold) error {
 	s.untrack(h.Call.Org, h.ID)
 	e, began := Settle{Hold: h}, s.now()
-	_, err := s.end(ctx, s.scripts.void.of, voiding(h))
+	_, err := s.end(ctx, s.scripts.void, voiding(h))
 	err = s.endCaps(ctx, []Settle{e}, []Settled{{Err: err}})[0].Err
 	s.answered(e, began, err)
 	return err
@@ -147,10 +147,9 @@ type settleArgs struct {
 
 // end runs an ending script. When the hold has other limits than the caller
 // knows, it asks the store for them and tries again.
-func (s *Store) end(ctx context.Context, scriptOf func([]state) script, e settleArgs) (answer, error) {
+func (s *Store) end(ctx context.Context, sc script, e settleArgs) (answer, error) {
 	for try := 0; ; try++ {
-		sc := scriptOf(e.states)
-		a, err := s.ask(ctx, sc, func(now time.Time) ([]string, []any, error) { return s.endingArgs(e, now) })
+		a, err := s.askFor(ctx, sc, func(now time.Time) (*request, error) { return s.endingRequest(ctx, sc, e, now) })
 		if err != nil || a.verdict != "keys" {
 			return a, err
 		}
@@ -163,65 +162,49 @@ func (s *Store) end(ctx context.Context, scriptOf func([]state) script, e settle
 	}
 }
 
-// endingValues are what an ending's arguments point to: an interface of each would be
-// another piece of memory.
-type endingValues struct {
-	id, field, entry string
-	numbers          [12]int64
-}
-
-// endingArgs builds the KEYS and ARGV that lua/ending.lua lists.
-func (s *Store) endingArgs(e settleArgs, now time.Time) ([]string, []any, error) {
-	days := s.daysAround(now)
-	keys := stateKeys(e.call.Org, e.states, "leases", "holds", s.chunkOf(e.call), "ledger", "reconcile",
-		days.keys[0], days.keys[1], days.keys[2], days.hours[0], days.hours[1], days.hours[2])
+// endingRequest is what an ending asks of its script at a time.
+func (s *Store) endingRequest(ctx context.Context, sc script, e settleArgs, now time.Time) (*request, error) {
+	limits, err := limitUses(e.states, now)
+	if err != nil {
+		return nil, err
+	}
+	for i := range limits {
+		limits[i].want = e.want(e.states[i].Metric)
+	}
 	since := e.since
 	if since.IsZero() {
 		since, _ = idTime(e.call.ID)
 	}
-	estimated := 0
-	if e.details.Estimated {
-		estimated = 1
-	}
 	u, c := e.details.Usage, e.details.Costs
-	v := &endingValues{id: e.id, field: rollupField(e.call), numbers: [12]int64{
+	end := &endingRequest{cost: e.cost, estimated: notEstimated, field: rollupField(e.call), numbers: [12]int64{
 		e.most, since.UnixMicro(), u.Input, u.CachedInput, u.CacheWrite + u.CacheWrite1h, u.Output,
 		int64(c.Input), int64(c.CachedInput), int64(c.CacheWrite), int64(c.Output), int64(c.Fees),
 	}}
+	if e.details.Estimated {
+		end.estimated = estimated
+	}
+	if own, ok := e.cost.(*int64); ok { // the caller's, which a flight it no longer waits for would still read
+		end.numbers[11] = *own
+		end.cost = &end.numbers[11]
+	}
 	if !isCap(e.call.Org) { // caps have no ledger
-		v.entry = openEntry(e.call, e.details)
+		end.entry = openEntry(e.call, e.details)
 	}
-	n, o, cost := &v.numbers, &s.endingOptions, e.cost
-	if own, ok := cost.(*int64); ok { // the caller's, which a flight it no longer waits for would still read
-		n[11] = *own
-		cost = &n[11]
-	}
-	args := make([]any, 0, 24+4*len(e.states))
-	args = append(args,
-		s.given(), &v.id, cost, &n[0], estimated, &n[1], o.horizon, o.doneLife, days.first, &v.field,
-		&n[2], &n[3], &n[4], &n[5], &n[6], &n[7], &n[8], &n[9], &n[10],
-		s.rollupFields, &v.entry, o.ledgerLength, o.ledgerLife, o.rollupLife)
-	for i := range e.states {
-		st := &e.states[i]
-		p1, p2 := &st.P1, &st.P2
-		if st.Kind == "c" {
-			text, _, err := st.params(now)
-			if err != nil {
-				return nil, nil, err
-			}
-			p1, p2 = &text, new(string)
-		}
-		args = append(args, &st.Kind, e.want(st.Metric), p1, p2)
-	}
-	return keys, args, nil
+	r := newRequest(ctx, common{
+		script: sc, now: s.given(), org: e.call.Org, chunk: s.chunkOf(e.call), days: s.daysAround(now), ending: &s.endingOptions,
+	}, e.id, limits)
+	r.ending = end
+	return r, nil
 }
 
+var estimated, notEstimated any = 1, 0
+
 // endingOptions are those of Options that every ending passes on, as arguments.
-type endingOptions struct{ horizon, doneLife, ledgerLength, ledgerLife, rollupLife any }
+type endingOptions struct{ horizon, doneLife, fields, ledgerLength, ledgerLife, rollupLife any }
 
 func (o Options) ending() endingOptions {
 	return endingOptions{
-		horizon: o.Horizon.Microseconds(), doneLife: (o.Horizon + chunkSpan + reachBack).Milliseconds(),
+		horizon: o.Horizon.Microseconds(), fields: rollupFields, doneLife: (o.Horizon + chunkSpan + reachBack).Milliseconds(),
 		ledgerLength: o.LedgerLength, ledgerLife: o.LedgerLife.Milliseconds(), rollupLife: o.RollupLife.Milliseconds(),
 	}
 }

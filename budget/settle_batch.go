@@ -13,11 +13,11 @@ type Settle struct {
 	Settlement *Settlement // nil: void
 }
 
-// Flight is scripts that are sent together: EvalSha adds one and returns at once,
+// Flight is scripts that are sent together: Process adds one and returns immediately,
 // Exec waits for all. A redis.Pipeliner is one. With an error after ctx has ended
-// the commands are not looked at.
+// the commands must not be read.
 type Flight interface {
-	redis.Scripter
+	Process(ctx context.Context, cmd redis.Cmder) error
 	Exec(ctx context.Context) ([]redis.Cmder, error)
 }
 
@@ -48,7 +48,7 @@ func (s *Store) endAll(ctx context.Context, endings []Settle) []Settled {
 // endFlight ends each hold without looking at its caps.
 func (s *Store) endFlight(ctx context.Context, endings []Settle) []Settled {
 	out := make([]Settled, len(endings))
-	sent := make([]*redis.Cmd, len(endings))
+	sent := make([]*request, len(endings))
 	pipe := s.opts.Flights()
 	began, now := time.Now(), s.now()
 	for i, e := range endings {
@@ -75,7 +75,7 @@ func (e Settle) script(s *Store) script {
 	if e.Settlement == nil {
 		return s.scripts.void
 	}
-	return s.scripts.settle.of(e.Hold.states)
+	return s.scripts.settle
 }
 
 func (e Settle) ending() settleArgs {
@@ -86,24 +86,24 @@ func (e Settle) ending() settleArgs {
 }
 
 // queueEnding puts one script call into the flight.
-func (s *Store) queueEnding(ctx context.Context, pipe Flight, e Settle, now time.Time) (*redis.Cmd, error) {
+func (s *Store) queueEnding(ctx context.Context, pipe Flight, e Settle, now time.Time) (*request, error) {
 	s.untrack(e.Hold.Call.Org, e.Hold.ID)
 	if e.Settlement != nil {
 		if err := e.Settlement.Actual.validate("charge"); err != nil {
 			return nil, err
 		}
 	}
-	keys, args, err := s.endingArgs(e.ending(), now)
+	r, err := s.endingRequest(ctx, e.script(s), e.ending(), now)
 	if err != nil {
 		return nil, err
 	}
-	return e.script(s).EvalSha(ctx, pipe, keys, args...), nil
+	return r, pipe.Process(ctx, r) // only queues
 }
 
 // ended reads one answer. What the script did not do, because it is not loaded
 // or wants other keys or another time, is done by itself.
-func (s *Store) ended(ctx context.Context, e Settle, cmd *redis.Cmd) Settled {
-	reply, err := cmd.Text()
+func (s *Store) ended(ctx context.Context, e Settle, r *request) Settled {
+	reply, err := r.answer()
 	if redis.HasErrorPrefix(err, "NOSCRIPT") {
 		return s.endAlone(ctx, e)
 	}
@@ -121,13 +121,13 @@ func (s *Store) ended(ctx context.Context, e Settle, cmd *redis.Cmd) Settled {
 	if e.Settlement == nil {
 		return Settled{Receipt: Receipt{Replayed: a.verdict == "replayed"}}
 	}
-	r, err := s.receipt(a, e.Hold, e.Settlement.Estimated)
-	return Settled{r, err}
+	receipt, err := s.receipt(a, e.Hold, e.Settlement.Estimated)
+	return Settled{receipt, err}
 }
 
 func (s *Store) endAlone(ctx context.Context, e Settle) Settled {
 	if e.Settlement == nil {
-		a, err := s.end(ctx, s.scripts.void.of, e.ending())
+		a, err := s.end(ctx, s.scripts.void, e.ending())
 		return Settled{Receipt{Replayed: a.verdict == "replayed"}, err}
 	}
 	r, err := s.settle(ctx, e)

@@ -66,7 +66,7 @@ func (e *ExceededError) Error() string {
 // statusOf turns a script's row into a Status. Wanted is what the call asked of
 // the limit.
 func (s *Store) statusOf(l Limit, st state, wanted, now int64, r row) Status {
-	n := s.numbers(l, st, now, r)
+	n := r.amounts(l, st, now, s.opts.Lease.Microseconds())
 	used, resets, frees := n[0], n[2], n[3]
 	amount, until := l.Shape.Amount, time.Time{}
 	if len(l.Raises) > 0 {
@@ -88,14 +88,14 @@ func (s *Store) statusOf(l Limit, st state, wanted, now int64, r row) Status {
 	}
 	out.Reset = span(resets - now)
 	if out.Refused {
-		out.Wait, out.Never = s.wait(wanted > amount, excess-out.Held <= 0, frees, now)
+		out.Wait, out.Never = s.opts.wait(wanted > amount, excess-out.Held <= 0, frees, now)
 	}
 	return out
 }
 
-// numbers returns used, held, resets, frees and refused of a row. One that does not
+// amounts returns used, held, resets, frees and refused of a row. One that does not
 // tell has the numbers of the state that was just charged; lua/shapes.lua lists them.
-func (s *Store) numbers(l Limit, st state, now int64, r row) [5]int64 {
+func (r row) amounts(l Limit, st state, now, lease int64) [5]int64 {
 	n := r.numbers
 	switch {
 	case r.told:
@@ -111,19 +111,19 @@ func (s *Store) numbers(l Limit, st state, now int64, r row) [5]int64 {
 	case st.Kind == "x":
 		return [5]int64{n[0], n[1], now + l.Shape.Window.Microseconds(), now, 0}
 	default:
-		return [5]int64{n[0], n[1], now + s.opts.Lease.Microseconds(), now, 0}
+		return [5]int64{n[0], n[1], now + lease, now, 0}
 	}
 }
 
 // wait says when a refused call fits.
-func (s *Store) wait(tooLarge, soon bool, frees, now int64) (time.Duration, bool) {
+func (o *Options) wait(tooLarge, soon bool, frees, now int64) (time.Duration, bool) {
 	switch {
 	case tooLarge:
 		return 0, true
 	case span(frees-now) < Endless:
 		return span(frees - now), false
 	case soon: // only other calls can make room
-		return s.opts.Lease, false
+		return o.Lease, false
 	default:
 		return 0, true
 	}

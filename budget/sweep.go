@@ -276,7 +276,7 @@ func (s *Store) expireOne(ctx context.Context, h *Hold, leaseEnd int64) (bool, e
 	if !admitted {
 		charge = chargeNone
 	}
-	a, err := s.end(ctx, s.scripts.expire.of, settleArgs{
+	a, err := s.end(ctx, s.scripts.expire, settleArgs{
 		call: h.Call, id: h.ID, states: h.states, cost: charge,
 		details: Details{Estimated: true, Outcome: "expired"},
 		want:    func(m Metric) any { return string(m) },

@@ -304,7 +304,7 @@ func TestVirtualNotices(t *testing.T) {
 		{"fraction of the refill lost", "f = x - c * p", "f = 0", 2},
 		{"another refill reaches back", "r1, r2 = rate:match('^(.*):(.*)$')", "r1, r2 = p1, p2", 0},
 		{"an overrun brings its own refill", "if st.other and held and nth == 1 then", "if st.other then", 0},
-		{"another refill never applies to a full bucket", "if refused and st$.other then", "if false then", 0},
+		{"another refill never applies to a full bucket", "if verdict == 'refused' and state.other then", "if false then", 0},
 		{"refund from another period", "if place == st.from then", "if true then", 3},
 		{"concurrency forgets holds that nobody expired", "'(' .. num(now - FORGOTTEN_US), '+inf')", "'(' .. num(now), '+inf')", 1},
 	}, func(sc scripts, i int) error {

@@ -18,17 +18,17 @@ import (
 
 // late runs scripts after a while, as a process does that gets no processor time.
 type late struct {
-	redis.Scripter
+	budget.Scripts
 	by time.Duration
 }
 
-func (l late) EvalSha(ctx context.Context, sha1 string, keys []string, args ...any) *redis.Cmd {
+func (l late) Process(ctx context.Context, cmd redis.Cmder) error {
 	time.Sleep(l.by)
-	return l.Scripter.EvalSha(ctx, sha1, keys, args...)
+	return l.Scripts.Process(ctx, cmd)
 }
 
 // impatient is a guard on the rig's Redis with a short deadline.
-func (r *rig) impatient(scripts func(redis.UniversalClient) redis.Scripter) *Guard {
+func (r *rig) impatient(scripts func(redis.UniversalClient) budget.Scripts) *Guard {
 	r.t.Helper()
 	rdb := redisconn.Open(redisconn.Single, redisconn.Options(r.redis.Addr))
 	r.t.Cleanup(func() { _ = rdb.Close() })
@@ -43,7 +43,7 @@ func TestLateProcessIsNoOutage(t *testing.T) {
 	const most, callers = 5, 40
 	limit := budget.Limit{ID: "n", Subject: budget.Org, Metric: budget.Requests, Shape: budget.Shape{Kind: budget.Window, Amount: most, Window: time.Hour}}
 	r := newRig(t, limit)
-	g := r.impatient(func(rdb redis.UniversalClient) redis.Scripter { return late{rdb, 150 * time.Millisecond} })
+	g := r.impatient(func(rdb redis.UniversalClient) budget.Scripts { return late{rdb, 150 * time.Millisecond} })
 	plan := r.plan(prompt("gpt-4o", "hi", `"max_tokens":5`))
 	var wg sync.WaitGroup
 	var mu sync.Mutex
@@ -102,7 +102,7 @@ func silentServerOfOneTag(t *testing.T) {
 // A store that does not answer a ping either is known to be unavailable after one hold.
 func TestSilentStoreFailsClosed(t *testing.T) {
 	r := newRig(t, budget.Limit{ID: "n", Subject: budget.Org, Metric: budget.Requests, Shape: budget.Shape{Kind: budget.Window, Amount: 5, Window: time.Hour}})
-	g := r.impatient(func(rdb redis.UniversalClient) redis.Scripter { return redisconn.Pipelined(rdb) })
+	g := r.impatient(func(rdb redis.UniversalClient) budget.Scripts { return redisconn.Pipelined(rdb) })
 	plan := r.plan(prompt("gpt-4o", "hi", `"max_tokens":5`))
 	call, err := g.begin(t.Context(), plan, wire.NewCallID(), 1, "")
 	if err != nil {

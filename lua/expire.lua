@@ -1,50 +1,54 @@
--- expire: ends a hold whose lease has run out. What it held stays charged (its
+-- expire: ends holds whose lease has run out. What such a hold held stays charged (its
 -- maximum, or what was expected), marked estimated, and its tombstone lets a late
 -- settle apply the difference; or, when a spend cap has not admitted the call, it is
 -- given back as by void. Idempotent; a lease renewed meanwhile is left alone.
--- Libraries: time, shapes, ending (KEYS, ARGV and reply stand there, but 3 = max |
--- expected | none, and want = the limit's metric: cost | tokens | requests | concurrency).
--- verdict: expired | voided | renewed | gone | keys | skew
+-- Libraries: time, shapes, shape_of, arguments, limits, roll, endings (has KEYS, ARGV and reply,
+-- but cost = max | expected | none, and want = the limit's metric: cost | tokens | requests |
+-- concurrency), ending. verdict: expired | voided | renewed | gone | keys | skew
 
-local now = now_us(ARGV[1])
-local id = ARGV[2]
+local function expire(ending)
+  local id = ending.id
+  local ends = call('ZSCORE', leases, id)
+  if not ends then return reply('gone') end
+  if tonumber(ends) > now then return reply('renewed') end
+  if not read_limits(ending) then return reply('skew') end
 
-local ends = call('ZSCORE', KEYS[1], id)
-if not ends then return reply('gone', now) end
-if tonumber(ends) > now then return reply('renewed', now) end
+  local record = call('HGET', holds, id)
+  if not record then
+    call('ZREM', leases, id)
+    return reply('gone')
+  end
+  local most, expected, most_tokens, expected_tokens, text, meta =
+    record:match('^%d+,(%d+),(%d+),(%d+),(%d+)|([^|]*)|(.*)$')
+  if not declared(ending, text) then return reply('keys') end
 
-local shapes, states = read_limits(now)
-if not shapes then return reply('skew', now) end
+  call('ZREM', leases, id) -- first write, never refused for memory
+  if ending.cost == 'none' then
+    regrade_all(ending, text, function() return 0 end, true)
+    bury(id, 'V')
+    return reply('voided')
+  end
+  local charge, tokens = tonumber(most), tonumber(most_tokens)
+  if ending.cost == 'expected' then charge, tokens = tonumber(expected), tonumber(expected_tokens) end
 
-local record = call('HGET', KEYS[2], id)
-if not record then
-  call('ZREM', KEYS[1], id)
-  return reply('gone', now)
+  local function want_of(metric, part)
+    if metric == 'cost' then return charge end
+    if metric == 'tokens' then return tokens end
+    if metric == 'requests' then return tonumber(part:match('^%d+')) end
+    return 0
+  end
+
+  text = regrade_all(ending, text, want_of, true)
+  -- For a day, because the holder may only be cut off; not in caps, whose tombstones are
+  -- of everybody's calls.
+  bury(id, 'X,' .. num(charge) .. ',' .. most .. ',' .. num(now) .. '|' .. text .. '|' .. meta,
+    ending.entry ~= '' and DAY_MS or 0)
+  book(ending, 'expire', charge, charge, 0, 1, charge)
+  return reply('expired', charge)
 end
-local most, expected, most_tokens, expected_tokens, text, meta =
-  record:match('^%d+,(%d+),(%d+),(%d+),(%d+)|([^|]*)|(.*)$')
-if not declared(text) then return reply('keys', now) end
 
-call('ZREM', KEYS[1], id) -- first write, never refused for memory
-if ARGV[3] == 'none' then
-  regrade_all(shapes, states, text, function() return 0 end, true, id)
-  bury(id, 'V')
-  return reply('voided', now)
+local replies = {}
+for _ = 1, orgs + 0 do
+  for _, id in ipairs(next_org()) do replies[#replies + 1] = expire(next_ending(id)) end
 end
-local charge, tokens = tonumber(most), tonumber(most_tokens)
-if ARGV[3] == 'expected' then charge, tokens = tonumber(expected), tonumber(expected_tokens) end
-
-local function want_of(metric, part)
-  if metric == 'cost' then return charge end
-  if metric == 'tokens' then return tokens end
-  if metric == 'requests' then return tonumber(part:match('^%d+')) end
-  return 0
-end
-
-text = regrade_all(shapes, states, text, want_of, true, id)
--- For a day, because the holder may only be cut off; not in caps, whose tombstones are
--- of everybody's calls.
-bury(id, 'X,' .. num(charge) .. ',' .. most .. ',' .. num(now) .. '|' .. text .. '|' .. meta,
-  ARGV[21] ~= '' and DAY_MS or 0)
-book('expire', now, charge, charge, 0, 1, charge)
-return reply('expired', now, charge)
+return replies

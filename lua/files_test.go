@@ -56,7 +56,7 @@ func TestFilesSayWhatTheyAre(t *testing.T) {
 	for name, text := range all {
 		switch whole := partOf.FindStringSubmatch(text); {
 		case library.MatchString(text), strings.HasPrefix(text, "-- "+name+": "):
-		case whole != nil && (strings.Contains(all[whole[1]], "--+ "+name+"\n") || strings.Contains(all[whole[1]+"_many"], "--+ "+name+"\n")):
+		case whole != nil && strings.Contains(all[whole[1]], "--+ "+name+"\n"):
 		default:
 			t.Errorf("%s.lua begins with %q", name, strings.SplitN(text, "\n", 2)[0])
 		}
@@ -100,9 +100,7 @@ func TestScriptsLoad(t *testing.T) {
 	all, used := sources(t), map[string]bool{}
 	for name, libs := range lua.Libraries() {
 		used[name] = true
-		if name != "hold" && name != "settle" { // made by Unroll, below
-			load(name, lua.Load(name))
-		}
+		load(name, lua.Load(name))
 		for _, lib := range libs {
 			used[lib] = true
 			if !library.MatchString(all[lib]) {
@@ -114,10 +112,6 @@ func TestScriptsLoad(t *testing.T) {
 		if !used[name] && !library.MatchString(text) && !partOf.MatchString(text) {
 			t.Errorf("%s.lua is used by nothing", name)
 		}
-	}
-	for _, kinds := range []string{"", "w", "x", "b", "c", "n", "ww", "wxbcn", "nn", strings.Repeat("w", 20), strings.Repeat("wxbcn", 8)} {
-		load("hold of "+kinds, lua.Unroll(lua.Files(), "hold", kinds))
-		load("settle of "+kinds, lua.Unroll(lua.Files(), "settle", kinds))
 	}
 }
 

@@ -1,96 +1,138 @@
--- hold: all limits of one call at once, all or nothing, idempotent on the id.
--- Libraries: time, shapes. Lines after "--@ each" are written out for each limit,
--- with its number for $ (see lua.go): a function or a loop costs what a command costs.
+-- hold: takes what calls may cost from all limits that concern them, for each call all or
+-- nothing, one call after the other. Idempotent on the id of a call.
+-- Libraries: time, shapes, shape_of, arguments, limits.
 --
--- KEYS  1 holds (HASH id -> record)   2 leases (ZSET id by end)
---       3 done (HASH id -> tombstone) 4.. one state key per limit
---       last: mark, the loss of data that the org suffered
--- ARGV  1 now (empty: Redis TIME)  2 id  3 lease us  4 lifetime of KEYS 1, 2 in ms
---       5 "max cost,expected cost,max tokens,expected tokens"  6 meta (opaque)
---       7.. per limit: kind, enforce 0|1, amount, cost, p1, p2
---       last: the mark as the caller believes it
--- Record: "<at>,<ARGV 5>|<limit>;<limit>..|<meta>", a limit "<charged> <place>:<amount>.."
--- Reply "held,<at>" and per limit ";<state as written>", or as for refused when a
---       limit in the shadow did not fit
+-- KEYS  per org: holds (HASH id -> record), leases (ZSET id by end), done (HASH id -> tombstone),
+--       mark (of the loss of data that the org suffered), then the state key of each limit
+-- ARGV  now (empty: Redis TIME), number of orgs
+--       per org: lease in us, lifetime of holds and leases in ms, mark as the callers believe
+--         it, number of limits, number of calls
+--         per limit: kind, p1, p2
+--         the ids of the calls, each once
+--         per call: amounts ("max cost,expected cost,max tokens,expected tokens"),
+--           meta (opaque), number of its limits
+--           per limit of the call: its number among the org's, enforce 0|1, amount, cost
+-- Record: "<at>,<amounts>|<limit>;<limit>..|<meta>", a limit "<charged> <place>:<amount>.."
+-- Reply a list, for each call
+--       "held,<at>" and per limit ";<state as written>", or as for refused when a
+--       limit in shadow mode was over
 --       "refused,<at>" and per limit ";=<used>,<held>,<resets>,<frees>,<refused 0|1>"
 --       "again,<at>" it is held already | "done,<at>" it has ended | "skew,<at>"
 --       "stale,<at>.." nothing was held: a limit has more to forget, run it again
 --       "mark,<at>,<mark>" the mark is another, -1: there is none; nothing was done
+--
+-- A call that is within its limits is charged in memory, and the limits that calls share are
+-- written once. The others come after these, each by itself.
 
-local K, A = KEYS, ARGV
-local now = now_us(A[1])
-local at, id = num(now), A[2]
-local refused, told, stale = false, false, false
+local given, orgs = next_args(2)
+local now = now_us(given)
+local at, replies = num(now), {}
+local holds, leases, lease, life -- of the org
 
-if call('HEXISTS', K[3], id) == 1 then return 'done,' .. at end
-local mark = call('GET', K[#K]) or '-1'
-if mark ~= A[#A] then return 'mark,' .. at .. ',' .. mark end
-
---@ each
---@ own st$, over$, text$
-do
-  local key, p1, p2, st = K[3 + $], A[5 + 6 * $], A[6 + 6 * $], nil
-  --@ read
-  if not st then return 'skew,' .. at end
-  local over = st.used + A[4 + 6 * $] - A[3 + 6 * $]
-  if over > 0 then
-    told = true
-    if A[2 + 6 * $] == '1' then refused = true end
+-- next_call reads what a call wants of its limits.
+local function next_call(id)
+  local amounts, meta, n = next_args(3)
+  -- All fields are named here: a table that grows is made anew.
+  local wants = { id = id, amounts = amounts, meta = meta, verdict = false, i = false }
+  for i = 1, n + 0 do
+    local number, enforced, amount, cost = next_args(4)
+    wants[i] = { limit = limits[number + 0], enforced = enforced == '1', amount = amount, cost = cost, over = 0 }
   end
-  if st.partial then stale = true end
-  st$, over$ = st, over
-end
---@ end
-
-if not refused and not stale then
-  local record = at .. ',' .. A[5] .. '|'
-  --@ each
-  do
-    local st, p1, p2, n, nth, held, place = st$, A[5 + 6 * $], A[6 + 6 * $], A[4 + 6 * $] + 0, 1, true, nil
-    --@ charge
-    record = record .. ($ == 1 and '' or ';') .. A[4 + 6 * $] .. ' ' .. place .. ':' .. A[4 + 6 * $]
-  end
-  --@ end
-
-  -- First write, refused by Redis when memory is full: then nothing is held.
-  if call('HSETNX', K[1], id, record .. '|' .. A[6]) == 0 then return 'again,' .. at end
-  call('ZADD', K[2], num(now + A[3]), id)
-  if call('PTTL', K[1]) - A[4] < -DAY_MS then -- new, or nothing has prolonged it for a day
-    call('PEXPIRE', K[1], A[4])
-    call('PEXPIRE', K[2], A[4])
-  end
-  --@ each
-  do
-    local key, p1, p2, st, text = K[3 + $], A[5 + 6 * $], A[6 + 6 * $], st$, nil
-    --@ write
-    text$ = ';' .. text
-  end
-  --@ end
-  if not told then
-    local out = 'held,' .. at
-    --@ each
-    out = out .. text$
-    --@ end
-    return out
-  end
-elseif not stale and call('HEXISTS', K[1], id) == 1 then
-  return 'again,' .. at -- what was held before is not in the way of itself
+  return wants
 end
 
---@ shapes
-local out = (stale and 'stale,' or refused and 'refused,' or 'held,') .. at
---@ each
-if stale or refused or over$ > 0 then
-  local key, p1, s = K[3 + $], A[5 + 6 * $], whole(A[1 + 6 * $])
-  if refused and st$.other then
-    call('HDEL', key, '') -- first write, never refused for memory
-    s.refill(st$)
-    s.write(st$, key, p1, A[6 + 6 * $])
-  elseif (stale or refused) and (st$.stale or 0) > 100 then
-    s.write(st$, key, p1, A[6 + 6 * $])
+-- judge reports whether a call "fits", is "over" a limit in shadow mode only, is "refused",
+-- or cannot be judged: "stale" or "skew".
+local function judge(wants)
+  local verdict = 'fits'
+  for i = 1, #wants do
+    local want = wants[i]
+    local state = state_of(want.limit, now)
+    if not state then return 'skew' end
+    want.over = state.used + want.cost - want.amount
+    if state.partial then
+      verdict = 'stale'
+    elseif want.over > 0 and verdict ~= 'stale' and verdict ~= 'refused' then
+      verdict = want.enforced and 'refused' or 'over'
+    end
   end
-  text$ = row(st$, over$, s.look(st$, key, p1, max(over$, 0)))
+  return verdict
 end
-out = out .. text$
---@ end
-return out
+
+-- charge takes from all limits of a call what it wants, and returns its record and the states.
+local function charge(wants)
+  local parts, states = '', ''
+  for i = 1, #wants do
+    local limit, cost = wants[i].limit, wants[i].cost
+    local place = limit.shape.charge(limit.state, cost + 0, wants.id, 1, true)
+    limit.changed, limit.text = true, limit.shape.text(limit.state)
+    parts = parts .. (i == 1 and '' or ';') .. cost .. ' ' .. place .. ':' .. cost
+    states = states .. ';' .. limit.text
+  end
+  return at .. ',' .. wants.amounts .. '|' .. parts .. '|' .. wants.meta, states
+end
+
+-- write stores records and leases, then the states of the limits.
+local function write(records, ends)
+  -- First write, refused by Redis when memory is full, or when this key, the only one not
+  -- read yet, is of another type: then nothing is held.
+  call('ZADD', leases, unpack(ends))
+  call('HSET', holds, unpack(records))
+  if call('PTTL', holds) - life < -DAY_MS then -- new, or nothing has prolonged it for a day
+    call('PEXPIRE', holds, life)
+    call('PEXPIRE', leases, life)
+  end
+  write_limits()
+end
+
+for _ = 1, orgs + 0 do
+  local believed, limit_count, call_count, done, mark_key
+  lease, life, believed, limit_count, call_count = next_args(5)
+  holds, leases, done, mark_key = next_keys(4)
+  next_limits(limit_count)
+  local ids = { next_args(call_count) }
+  local mark = call('GET', mark_key) or '-1'
+  local ended, open = call('HMGET', done, unpack(ids)), call('HMGET', holds, unpack(ids))
+  local first, lease_end = #replies, num(now + lease)
+  local records, ends, alone = {}, {}, {}
+
+  for i, id in ipairs(ids) do
+    local wants, reply = next_call(id), nil
+    if ended[i] then
+      reply = 'done,' .. at
+    elseif mark ~= believed then
+      reply = 'mark,' .. at .. ',' .. mark
+    elseif open[i] then
+      reply = 'again,' .. at
+    else
+      wants.verdict = judge(wants)
+      if wants.verdict == 'fits' then
+        local record, states = charge(wants)
+        local n = #records
+        records[n + 1], records[n + 2] = id, record
+        ends[n + 1], ends[n + 2] = lease_end, id
+        reply = 'held,' .. at .. states
+      else
+        wants.i = first + i
+        alone[#alone + 1] = wants
+        reply = false
+      end
+    end
+    replies[first + i] = reply
+  end
+
+  if #records > 0 then write(records, ends) end
+  if #alone > 0 then
+    --+ whole
+    --+ forget
+    --+ hold_alone
+    for _, wants in ipairs(alone) do
+      if #ids > 1 then -- others have changed the states
+        forget_limits()
+        wants.verdict = judge(wants)
+      end
+      replies[wants.i] = hold_alone(wants, wants.verdict)
+    end
+  end
+end
+return replies

@@ -5,31 +5,31 @@ import (
 	"slices"
 )
 
-// shapeLibraries are what scripts over limits of any shape begin with.
-var shapeLibraries = []string{
-	"time", "shapes", "shape_ring", "shape_log", "shape_bucket", "shape_period", "shape_concurrency", "shape_of",
-}
+// limitLibraries are what scripts over limits of any shape begin with.
+var limitLibraries = []string{"time", "shapes", "shape_of", "whole"}
 
-// libraries are the scripts, and the files that each begins with, in order. Hold and
-// settle are made by Unroll, which puts the shapes in use behind these.
+// callLibraries are what scripts begin with that hold or end several calls.
+var callLibraries = []string{"time", "shapes", "shape_of", "arguments", "limits"}
+
+// endingLibraries are what scripts begin with that end holds which may have expired.
+var endingLibraries = slices.Concat(callLibraries, []string{"forget", "roll", "endings", "ending"})
+
+// libraries are the scripts, and the files that each begins with, in order.
 var libraries = map[string][]string{
-	"hold":   {"time", "shapes"},
-	"settle": {"time", "shapes", "roll"},
-
-	"hold_many":   shapeLibraries,
-	"settle_many": slices.Concat(shapeLibraries, []string{"roll"}),
-	"extend":      shapeLibraries,
-	"void":        slices.Concat(shapeLibraries, []string{"roll", "ending"}),
-	"expire":      slices.Concat(shapeLibraries, []string{"roll", "ending"}),
-	"renew":       {"time"},
-	"register":    {"time"},
-	"relinquish":  {},
-	"seen":        {"time"},
-	"peek":        shapeLibraries,
-	"reset":       shapeLibraries,
-	"adjust":      slices.Concat(shapeLibraries, []string{"roll"}),
-	"export":      {"time"},
-	"refusals":    {},
+	"hold":       callLibraries,
+	"settle":     slices.Concat(callLibraries, []string{"roll", "endings"}),
+	"void":       endingLibraries,
+	"expire":     endingLibraries,
+	"extend":     limitLibraries,
+	"renew":      {"time"},
+	"register":   {"time"},
+	"relinquish": {},
+	"seen":       {"time"},
+	"peek":       limitLibraries,
+	"reset":      limitLibraries,
+	"adjust":     slices.Concat(limitLibraries, []string{"roll"}),
+	"export":     {"time"},
+	"refusals":   {},
 
 	"shadow_since": {"time"},
 

@@ -26,35 +26,36 @@ func Files() fs.FS { return files }
 func Load(name string) *redis.Script { return LoadFrom(files, name) }
 
 // LoadFrom is Load from other files than those of this package.
-func LoadFrom(from fs.FS, name string) *redis.Script { return redis.NewScript(text(from, name)) }
+func LoadFrom(from fs.FS, name string) *redis.Script { return redis.NewScript(Text(from, name)) }
 
-func text(from fs.FS, name string) string {
+// Text is the script as Redis gets it.
+func Text(from fs.FS, name string) string {
 	list, ok := libraries[name]
 	if !ok {
 		panic(fmt.Sprintf("lua: no script %q in libraries.go", name))
 	}
 	var out strings.Builder
 	for _, file := range list {
-		out.WriteString(shapeFunctions(read(from, file)) + "\n")
+		out.WriteString(read(from, file) + "\n")
 	}
-	out.WriteString(shapeFunctions(read(from, name)) + "\n")
+	out.WriteString(read(from, name) + "\n")
 	return out.String()
 }
 
-// Texts are the scripts as Redis gets them, by name. Those that are made for the limits
-// of a call are there for limits of every shape.
+// Texts are the scripts as Redis gets them, by name.
 func Texts() map[string]string {
 	out := map[string]string{}
 	for name := range libraries {
-		if name == "hold" || name == "settle" {
-			out[name] = unrollText(files, name, allShapes)
-			continue
-		}
-		out[name] = text(files, name)
+		out[name] = Text(files, name)
 	}
 	return out
 }
 
+// include is what a line begins with that stands for the file it names: functions of rare
+// branches are defined there, because Redis defines every function anew in every run.
+const include = "--+ "
+
+// read returns a file with those that it includes.
 func read(from fs.FS, name string) string {
 	text, err := fs.ReadFile(from, name+".lua")
 	if err != nil {

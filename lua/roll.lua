@@ -40,3 +40,33 @@ local function roll(day, hours, now, subject, most, life, u, ...)
   roll_line(hours, hour_of(now), subject, most, HOURS_MS, u, ...)
   return roll_line(day, '', subject, most, life, u, ...)
 end
+
+-- sums_of begins sums of several calls, which are written together, to the fields of a day
+-- (hour is empty) or of its hours.
+local function sums_of(key, hour, life) return { key = key, hour = hour, life = life, fields = {} } end
+
+-- sums_add adds one call. New fields, and the one that sums what a full hash has no room for,
+-- are written at once. It returns true for a new field.
+local function sums_add(sums, subject, most, u, cost, estimated, overrun)
+  local field = sums.hour .. subject
+  local s = sums.fields[field]
+  if s == nil then
+    local old = field:sub(-3) ~= '||*' and call('HGET', sums.key, field)
+    s = old and { old:match(SUMS) }
+    sums.fields[field] = s
+  end
+  if not s then return roll_line(sums.key, sums.hour, subject, most, sums.life, u, cost, 1, estimated, overrun, 0) end
+  s[1], s[2], s[12], s[13] = s[1] + cost, s[2] + 1, s[12] + estimated, s[13] + overrun
+  for i = 0, 8 do
+    if ARGV[u + i] ~= '0' then s[3 + i] = s[3 + i] + ARGV[u + i] end
+  end
+end
+
+-- sums_write stores them.
+local function sums_write(sums)
+  local lines, n = {}, 0
+  for field, s in pairs(sums.fields) do
+    if s then lines[n + 1], lines[n + 2], n = field, fmt(SUMS_FORMAT, unpack(s)), n + 2 end
+  end
+  if n > 0 then call('HSET', sums.key, unpack(lines)) end
+end

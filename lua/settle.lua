@@ -1,72 +1,106 @@
--- settle: replaces a hold by the actual cost, writes ledger and roll-ups, leaves a
--- tombstone. Idempotent: a replay returns the stored charge.
--- Libraries: time, shapes, roll. KEYS, ARGV and reply stand in ending.lua; want = the
--- actual amount of the limit's metric. Lines after "--@ each" are written out for each
--- limit, as in hold.
+-- settle: replaces holds by the actual cost, writes ledger and roll-ups, leaves
+-- tombstones. Idempotent: a replay returns the stored charge.
+-- Libraries: time, shapes, shape_of, arguments, limits, roll, endings (has KEYS, ARGV and reply;
+-- want = the actual amount of the limit's metric). verdict: settled | replayed | old | keys | skew
 --
--- An open hold that was never extended is settled here; all others in settle_other.
--- verdict: settled | replayed | old | keys | skew
+-- Open holds that were never extended are settled first, and what they share is written
+-- once. The others come after these, each by itself.
 
-local K, A = KEYS, ARGV
-local now = now_us(A[1])
-local id, cost = A[2], A[3] + 0
-local day = floor(now / 86400000000) - A[9]
-local most, pos
+local at, replies = num(now), {}
 
-local record = call('HGET', K[2], id) -- while it is there, there is no tombstone
-if record and day >= 0 and day <= 2 then most, pos = record:match('^%d+,(%d+)[^|]*()|') end
-
-do
---@ each
---@ own had$, place$, st$
-  if pos then
-    local part
-    had$, place$, part, pos = record:match($ == 1 and '^|(%d+) ([^ :]+):(%d+)()' or '^;(%d+) ([^ :]+):(%d+)()', pos)
-    if part ~= had$ then pos = nil end
+-- as_taken reports whether an ending's record is an open hold on its limits, as it was taken,
+-- and notes what is charged where.
+local function as_taken(ending, record)
+  local most, pos = record:match('^%d+,(%d+)[^|]*()|')
+  for i = 1, #ending do
+    if not pos or not state_of(ending[i].limit, now) then return false end
+    local part = ending[i]
+    local whole_amount, amount
+    whole_amount, part.place, amount, pos = record:match(i == 1 and '^|(%d+) ([^ :]+):(%d+)()' or '^;(%d+) ([^ :]+):(%d+)()', pos)
+    if amount ~= whole_amount then return false end
+    part.had = amount
   end
-  if pos then
-    local key, p1, p2, st = K[11 + $], A[23 + 4 * $], A[24 + 4 * $], nil
-    --@ read
-    if not st then pos = nil end
-    st$ = st
-  end
---@ end
+  ending.held = most
+  return pos and record:byte(pos) == 124 and (#ending > 0 or record:byte(pos + 1) == 124) -- |
+end
 
-  if pos and record:byte(pos) == 124 and (#K > 11 or record:byte(pos + 1) == 124) then -- |
-    call('ZREM', K[1], id) -- first write, never refused for memory
-    --@ each
-    do
-      local key, p1, p2, st = K[11 + $], A[23 + 4 * $], A[24 + 4 * $], st$
-      local had, want, place, open, back, text = had$ + 0, A[22 + 4 * $] + 0, place$, true, 0, nil
-      do
-        local from, to, nth = had, min(had, want), 1
-        --@ change
-      end
-      if want > had then
-        local n, held, nth = want - had, false, 'o'
-        --@ charge
-      end
-      --@ write
-    end
-    --@ end
-    local at, c, more = num(now), A[3], '0'
-    local overrun = cost - most
-    if overrun > 0 then more = num(overrun) end
-    call('HDEL', K[2], id)
-    call('HSET', K[3], id, 'S,' .. c .. ',' .. more .. ',' .. at)
-    if call('PTTL', K[3]) - A[8] < -600000 then call('PEXPIRE', K[3], A[8]) end
-    if A[21] ~= '' then
-      call('XADD', K[4], 'MAXLEN', '~', A[22], '*', 'e', A[21] .. ',"kind":"settle","at_us":' .. at ..
-        ',"cost_nano":' .. c .. ',"total_nano":' .. c .. ',"overrun_nano":' .. more .. '}')
-      local estimated = A[5] == '1' and cost or 0
-      if roll(K[6 + day], K[9 + day], now, A[10], A[20], A[24], 11, cost, 1, estimated, max(overrun, 0), 0) then
-        call('PEXPIRE', K[4], A[23]) -- once a day at least
-      end
-    end
-    return 'settled,' .. at .. ',' .. c .. ',' .. more .. ',0,' .. at
+-- regrade moves a part of a hold from what it has charged to what it wants: too much goes
+-- back, too little is charged now, over the limit if need be.
+local function regrade(part, id)
+  local limit, had, want = part.limit, part.had + 0, part.want + 0
+  local shape, state = limit.shape, state_of(limit, now)
+  shape.change(state, limit.key, part.place, had, min(had, want), true, id, 1)
+  if want > had then shape.charge(state, want - had, id, 'o', false) end
+  if shape.in_memory then
+    limit.changed = true
+  else
+    shape.write(state, limit.key, limit.p1, limit.p2)
+    limit.state = nil
   end
 end
 
---@ shapes
---+ ending
---+ settle_other
+-- settle_open settles the holds that are as they were taken.
+local function settle_open(list)
+  if #list > 1 then -- keys of another type fail before anything is written, and each is settled alone
+    call('XLEN', ledger)
+    call('HLEN', today)
+    call('HLEN', hours)
+  end
+  local ids, tombs = {}, {}
+  for i = 1, #list do ids[i] = list[i].id end
+  call('ZREM', leases, unpack(ids)) -- first write, never refused for memory
+  for i = 1, #list do
+    local ending = list[i]
+    for k = 1, #ending do regrade(ending[k], ending.id) end
+    local overrun = ending.cost - ending.held
+    ending.overrun = overrun > 0 and num(overrun) or '0'
+    tombs[2 * i - 1], tombs[2 * i] = ending.id, 'S,' .. ending.cost .. ',' .. ending.overrun .. ',' .. at
+  end
+  write_limits()
+  call('HDEL', holds, unpack(ids))
+  call('HSET', done, unpack(tombs))
+  if call('PTTL', done) - done_life < -600000 then call('PEXPIRE', done, done_life) end
+
+  local day, hour = sums_of(today, '', rollup_life), sums_of(hours, hour_of(now), HOURS_MS)
+  for i = 1, #list do
+    local ending = list[i]
+    local cost, overrun = ending.cost, ending.overrun
+    if ending.entry ~= '' then
+      call('XADD', ledger, 'MAXLEN', '~', ledger_length, '*', 'e', ending.entry .. ',"kind":"settle","at_us":' .. at ..
+        ',"cost_nano":' .. cost .. ',"total_nano":' .. cost .. ',"overrun_nano":' .. overrun .. '}')
+      local estimated = ending.estimated and cost or '0'
+      sums_add(hour, ending.field, most_fields, ending.usage, cost, estimated, overrun)
+      if sums_add(day, ending.field, most_fields, ending.usage, cost, estimated, overrun) then
+        call('PEXPIRE', ledger, ledger_life) -- once a day at least
+      end
+    end
+    replies[ending.i] = 'settled,' .. at .. ',' .. cost .. ',' .. overrun .. ',0,' .. at
+  end
+  sums_write(hour)
+  sums_write(day)
+end
+
+-- settle_others settles all others.
+local function settle_others(list)
+  --+ forget
+  --+ ending
+  local function settle_other(ending)
+    --+ settle_other
+  end
+  for _, ending in ipairs(list) do replies[ending.i] = settle_other(ending) end
+end
+
+for _ = 1, orgs + 0 do
+  local ids = next_org()
+  local records = call('HMGET', holds, unpack(ids))
+  local open, others, first = {}, {}, #replies
+  for i, id in ipairs(ids) do
+    local ending = next_ending(id)
+    ending.i, replies[first + i] = first + i, false
+    local list = today and records[i] and as_taken(ending, records[i]) and open or others
+    list[#list + 1] = ending
+  end
+  if #open > 0 then settle_open(open) end
+  if #others > 0 then settle_others(others) end
+end
+return replies

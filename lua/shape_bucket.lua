@@ -1,4 +1,4 @@
--- Library: the shape of kind b (needs shapes).
+-- Part of shape_of: the shape of kind b (needs shapes).
 --
 -- Token bucket (p1 units drain every p2 us, lowest terms). The state counts what
 -- is used, not what is left, so that a new capacity keeps the usage, and debt is
@@ -32,7 +32,6 @@
 -- in; 0: not known, as the refill was changed. From 31 dips on it is done
 -- again, until 16 are left.
 
---@ with
 -- field reads a dip; all of them stand in st.all when the refill was changed, and the
 -- newest in st.push until it is written.
 local function field(st, i)
@@ -53,175 +52,189 @@ local function above(st)
   end
 end
 
---@ read
-local text = call('HGET', key, '_')
-if not text then
-  st = { now = now, used = 0, f = 0, held = 0, busy = num(now), till = '0', key = key, lo = 1, hi = 0,
-    t = '0', u = '', more = 0, g = 0, whole = -1, rate = p1 .. ':' .. p2, push = false }
-else
-  local held, clock, used, f, busy, rate, till, lead, lo, hi, t, u, more, g, whole = text:match(
-    '^([^,]+),([^,]+),([^,]+),([^,]+),([^,]+),([^,]+),([^;:]+):?([^;]*);([^,]+),([^,]+),([^,]+),([^,]*),([^,]+),([^,]+),(.+)$')
-  used, f = used + 0, f + 0
-  st = { now = now, used = used, f = f, held = held, busy = busy, till = till, key = key, lo = lo + 0,
-    hi = hi + 0, t = t, u = u, more = more, g = g, whole = whole + 0, rate = rate, push = false }
-  local c, e, r1, r2 = 0, now - clock, p1, p2
-  if rate ~= p1 .. ':' .. p2 then
-    st.other = p1 .. ':' .. p2
-    r1, r2 = rate:match('^(.*):(.*)$')
-  end
-  if e < -BACK_US then
-    lead = (lead == '' and 0 or lead) - e
-  elseif e < 0 then
-    st.now = clock + 0
-  end
-  if lead ~= '' then
-    st.lead = lead + 0
-    st.now = st.now + st.lead
-  end
-  if e > 0 and r1 ~= '0' and used > 0 then
-    local r, p = r1 + 0, r2 + 0
-    -- c units drain in e us, exactly: (e * r + f) / p with the rest in f.
-    local x = e * r + f
-    if x < 9007199254740992 then
-      c = floor(x / p)
-      f = x - c * p
-    elseif x > (used + 1) * p * 1.000001 then
-      c = used
-    else -- digit by digit, base 256; p < 2^44
-      local q, n = floor(r / p), floor(e / p)
-      local m, s, rest, base = e - n * p, r - q * p, 0, 1099511627776
-      while base >= 1 do
-        local digit = floor(m / base)
-        m = m - digit * base
-        x = rest * 256 + digit * s
-        local k = floor(x / p)
-        c, rest, base = c * 256 + k, x - k * p, base / 256
-      end
-      local k = floor((rest + f) / p)
-      c, f = c + k + e * q + n * s, rest + f - k * p
-    end
-  end
-  if c < used then
-    st.used, st.f = used - c, f
+local function read(key, p1, p2, now)
+  local st
+  local text = call('HGET', key, '_')
+  if not text then
+    st = { now = now, used = 0, f = 0, held = 0, busy = num(now), till = '0', key = key, lo = 1, hi = 0,
+      t = '0', u = '', more = 0, g = 0, whole = -1, rate = p1 .. ':' .. p2, push = false }
   else
-    st.used, st.f, st.held, st.busy, st.all = 0, 0, 0, num(st.now), nil
-    st.hi, st.t, st.u, st.more, st.g, st.whole = st.lo - 1, '0', '', 0, 0, -1
-  end
-end
-
---@ charge
-if st.other and held and nth == 1 then
-  --+ bucket_near
-  --+ bucket_all
-  changed(st)
-end
-place = num(st.now)
-if place ~= st.busy then -- else nothing has drained yet
-  above(st)
-  local t = st.t
-  if t ~= place then
-    local low = -1
-    if st.hi - st.lo > 20 and place - t <= 10000 and st.u ~= '0' then
-      --+ bucket_near
-      local r, p = st.rate:match('^(.*):(.*)$')
-      local bit = st.g + 0 == 0 and 0 or 1
-      low = lowered(st.whole, place - t - (st.u == '' and 0 or st.u), r, p + 0) - bit
-      if low >= 0 then
-        st.u = num(place - t)
-        sink(st, low + bit)
+    local held, clock, used, f, busy, rate, till, lead, lo, hi, t, u, more, g, whole = text:match(
+      '^([^,]+),([^,]+),([^,]+),([^,]+),([^,]+),([^,]+),([^;:]+):?([^;]*);([^,]+),([^,]+),([^,]+),([^,]*),([^,]+),([^,]+),(.+)$')
+    used, f = used + 0, f + 0
+    st = { now = now, used = used, f = f, held = held, busy = busy, till = till, key = key, lo = lo + 0,
+      hi = hi + 0, t = t, u = u, more = more, g = g, whole = whole + 0, rate = rate, push = false }
+    local c, e, r1, r2 = 0, now - clock, p1, p2
+    if rate ~= p1 .. ':' .. p2 then
+      st.other = p1 .. ':' .. p2
+      r1, r2 = rate:match('^(.*):(.*)$')
+    end
+    if e < -BACK_US then
+      lead = (lead == '' and 0 or lead) - e
+    elseif e < 0 then
+      st.now = clock + 0
+    end
+    if lead ~= '' then
+      st.lead = lead + 0
+      st.now = st.now + st.lead
+    end
+    if e > 0 and r1 ~= '0' and used > 0 then
+      local r, p = r1 + 0, r2 + 0
+      -- c units drain in e us, exactly: (e * r + f) / p with the rest in f.
+      local x = e * r + f
+      if x < 9007199254740992 then
+        c = floor(x / p)
+        f = x - c * p
+      elseif x > (used + 1) * p * 1.000001 then
+        c = used
+      else -- digit by digit, base 256; p < 2^44
+        local q, n = floor(r / p), floor(e / p)
+        local m, s, rest, base = e - n * p, r - q * p, 0, 1099511627776
+        while base >= 1 do
+          local digit = floor(m / base)
+          m = m - digit * base
+          x = rest * 256 + digit * s
+          local k = floor(x / p)
+          c, rest, base = c * 256 + k, x - k * p, base / 256
+        end
+        local k = floor((rest + f) / p)
+        c, f = c + k + e * q + n * s, rest + f - k * p
       end
     end
-    if low < 0 then
-      if t ~= '0' then
-        st.push = t .. ',' .. st.u .. fmt(',%d,%d', st.more, st.g)
-        st.hi, st.more = st.hi + 1, st.used - st.whole
-      else
-        st.more = st.used
-      end
-      st.t, st.u, st.g, st.whole = place, '', st.f, st.used
-      if st.hi - st.lo > 28 then
-        --+ bucket_near
-        --+ bucket_all
-        squeeze(st, st.rate:match('^(.*):(.*)$'))
-      end
-    end
-  end
-end
-st.used = st.used + n
-if held then st.held = st.held + n end
-
---@ text
-text = fmt('%d,%d,%d,%d', st.held, st.now - (st.lead or 0), st.used, st.f)
-
---@ write
-if st.squeezed then
-  call('DEL', key) -- with the rubbish
-  st.till = '0'
-end
-if st.all then
-  for i = st.lo, st.hi do
-    if st.all[i] then call('HSET', key, num(i), st.all[i]) end
-  end
-end
--- The key outlives what it counts by a minute at least; its life is changed when
--- it is too short, or longer than need be.
-local ms, till, r1, r2 = LONG_MS, st.till, p1, p2
-if st.other then r1, r2 = st.rate:match('^(.*):(.*)$') end
-if r1 ~= '0' then ms = min(ms, floor(st.used / r1 * r2 / 1000) + GRACE_MS) end
-local wanted, slack = floor(st.now / 1000) + ms, floor(ms / 4)
-local renew = till - wanted < 0 or till - wanted > slack * 2
-if renew then till = num(wanted + slack) end
-local head = text .. ',' .. st.busy .. ',' .. st.rate .. ',' .. till .. (st.lead and ':' .. num(st.lead) or '') .. fmt(';%d,%d,', st.lo, st.hi) ..
-  st.t .. ',' .. st.u .. fmt(',%d,%d,%d', st.more, st.g, st.whole)
-if st.push then
-  call('HSET', key, '_', head, num(st.hi), st.push)
-else
-  call('HSET', key, '_', head)
-end
-if renew then call('PEXPIRE', key, num(ms + slack)) end
-
---@ change
-if place - st.busy >= 0 then
-  if open then st.held = max(st.held - from, 0) end
-  if from > to then
-    above(st)
-    if place - st.t >= 0 then -- the last charge: down to nothing goes the fraction, too
-      local low = st.used - (st.f > 0 and 1 or 0)
-      if low < from - to then
-        st.used, st.f, back = 0, 0, max(low, 0)
-      else
-        st.used, back = st.used - (from - to), from - to
-      end
-      if st.used > 0 then
-        above(st)
-      else
-        st.hi, st.t, st.u, st.more, st.g, st.whole = st.lo - 1, '0', '', 0, 0, -1
-      end
+    if c < used then
+      st.used, st.f = used - c, f
     else
-      --+ bucket_near
-      --+ bucket_give
+      st.used, st.f, st.held, st.busy, st.all = 0, 0, 0, num(st.now), nil
+      st.hi, st.t, st.u, st.more, st.g, st.whole = st.lo - 1, '0', '', 0, 0, -1
     end
   end
+  return st
 end
 
---@ rest
-function s.merge(st, place, n)
-  if place ~= num(st.now) then return nil end
-  s.charge(st, n, nil, nil, true)
+local function charge(st, n, id, nth, held)
+  if st.other and held and nth == 1 then
+    --+ bucket_near
+    --+ bucket_all
+    changed(st)
+  end
+  local place = num(st.now)
+  if place ~= st.busy then -- else nothing has drained yet
+    above(st)
+    local t = st.t
+    if t ~= place then
+      local low = -1
+      if st.hi - st.lo > 20 and place - t <= 10000 and st.u ~= '0' then
+        --+ bucket_near
+        local r, p = st.rate:match('^(.*):(.*)$')
+        local bit = st.g + 0 == 0 and 0 or 1
+        low = lowered(st.whole, place - t - (st.u == '' and 0 or st.u), r, p + 0) - bit
+        if low >= 0 then
+          st.u = num(place - t)
+          sink(st, low + bit)
+        end
+      end
+      if low < 0 then
+        if t ~= '0' then
+          st.push = t .. ',' .. st.u .. fmt(',%d,%d', st.more, st.g)
+          st.hi, st.more = st.hi + 1, st.used - st.whole
+        else
+          st.more = st.used
+        end
+        st.t, st.u, st.g, st.whole = place, '', st.f, st.used
+        if st.hi - st.lo > 28 then
+          --+ bucket_near
+          --+ bucket_all
+          squeeze(st, st.rate:match('^(.*):(.*)$'))
+        end
+      end
+    end
+  end
+  st.used = st.used + n
+  if held then st.held = st.held + n end
   return place
 end
 
-function s.look(st)
-  return st.other and 0 or st.f, st.now - (st.lead or 0)
+local function text_of(st)
+  return fmt('%d,%d,%d,%d', st.held, st.now - (st.lead or 0), st.used, st.f)
 end
 
--- refill lets the refill that was given apply from now on.
-function s.refill(st)
-  --+ bucket_near
-  --+ bucket_all
-  changed(st)
+local function write(st, key, p1, p2, text)
+  text = text or text_of(st)
+  if st.squeezed then
+    call('DEL', key) -- with the rubbish
+    st.till = '0'
+  end
+  if st.all then
+    for i = st.lo, st.hi do
+      if st.all[i] then call('HSET', key, num(i), st.all[i]) end
+    end
+  end
+  -- The key outlives what it counts by a minute at least; its life is changed when
+  -- it is too short, or longer than need be.
+  local ms, till, r1, r2 = LONG_MS, st.till, p1, p2
+  if st.other then r1, r2 = st.rate:match('^(.*):(.*)$') end
+  if r1 ~= '0' then ms = min(ms, floor(st.used / r1 * r2 / 1000) + GRACE_MS) end
+  local wanted, slack = floor(st.now / 1000) + ms, floor(ms / 4)
+  local renew = till - wanted < 0 or till - wanted > slack * 2
+  if renew then till = num(wanted + slack) end
+  local head = text .. ',' .. st.busy .. ',' .. st.rate .. ',' .. till .. (st.lead and ':' .. num(st.lead) or '') .. fmt(';%d,%d,', st.lo, st.hi) ..
+    st.t .. ',' .. st.u .. fmt(',%d,%d,%d', st.more, st.g, st.whole)
+  if st.push then
+    call('HSET', key, '_', head, num(st.hi), st.push)
+  else
+    call('HSET', key, '_', head)
+  end
+  if renew then call('PEXPIRE', key, num(ms + slack)) end
 end
 
-function s.forget(st)
-  if st.held - st.used < 0 then st.used, st.f = st.held, 0 end
+local function change(st, key, place, from, to, open, id, nth)
+  local back = 0
+  if place - st.busy >= 0 then
+    if open then st.held = max(st.held - from, 0) end
+    if from > to then
+      above(st)
+      if place - st.t >= 0 then -- the last charge: down to nothing goes the fraction, too
+        local low = st.used - (st.f > 0 and 1 or 0)
+        if low < from - to then
+          st.used, st.f, back = 0, 0, max(low, 0)
+        else
+          st.used, back = st.used - (from - to), from - to
+        end
+        if st.used > 0 then
+          above(st)
+        else
+          st.hi, st.t, st.u, st.more, st.g, st.whole = st.lo - 1, '0', '', 0, 0, -1
+        end
+      else
+        --+ bucket_near
+        --+ bucket_give
+      end
+    end
+  end
+  return back
 end
+
+local function rest(s)
+  function s.merge(st, place, n)
+    if place ~= num(st.now) then return nil end
+    s.charge(st, n, nil, nil, true)
+    return place
+  end
+
+  function s.look(st)
+    return st.other and 0 or st.f, st.now - (st.lead or 0)
+  end
+
+  -- refill lets the refill that was given apply from now on.
+  function s.refill(st)
+    --+ bucket_near
+    --+ bucket_all
+    changed(st)
+  end
+
+  function s.forget(st)
+    if st.held - st.used < 0 then st.used, st.f = st.held, 0 end
+  end
+end
+
+return { read = read, charge = charge, change = change, text = text_of, write = write, rest = rest }

@@ -1,46 +1,56 @@
--- Library: the shape of kind n (needs shapes).
+-- Part of shape_of: the shape of kind n (needs shapes).
 --
 -- Concurrency (p1 = lease in us). ZSET: hold ids by the end of their lease. A hold
 -- counts until it ends or is expired, which whoever sweeps decides: that its lease has
 -- run out may only mean that nobody could reach Redis to renew it. What nobody has
 -- ended a day later is forgotten.
 
---@ read
-local open = call('ZCOUNT', key, '(' .. num(now - FORGOTTEN_US), '+inf')
-st = { used = open, held = open, now = now }
-
---@ charge
-if st.enter then -- another call of the same run
-  st.others = st.others or {}
-  st.others[#st.others + 1] = st.enter
+local function read(key, _, _, now)
+  local open = call('ZCOUNT', key, '(' .. num(now - FORGOTTEN_US), '+inf')
+  return { used = open, held = open, now = now }
 end
-st.used, st.held, st.enter, place = st.used + 1, st.held + 1, id, '0'
 
---@ text
-text = fmt('%d,%d', st.used, st.held)
-
---@ write
-if st.leave then call('ZREM', key, st.leave) end
-if st.enter then
-  call('ZREMRANGEBYSCORE', key, '-inf', num(st.now - FORGOTTEN_US))
-  local till = num(st.now + p1)
-  call('ZADD', key, till, st.enter)
-  if st.others then
-    for i = 1, #st.others do call('ZADD', key, till, st.others[i]) end
+local function charge(st, n, id, nth, held)
+  if st.enter then -- another call of the same run
+    st.others = st.others or {}
+    st.others[#st.others + 1] = st.enter
   end
-  call('PEXPIRE', key, num(floor((p1 + FORGOTTEN_US) / 1000) + GRACE_MS))
+  st.used, st.held, st.enter = st.used + 1, st.held + 1, id
+  return '0'
 end
 
---@ change
-st.leave = id
-
---@ rest
-function s.look(st, key)
-  local one = call('ZRANGEBYSCORE', key, '(' .. num(st.now - FORGOTTEN_US), '+inf', 'WITHSCORES', 'LIMIT', '0', '1')
-  if not one[2] then return 0, 0 end
-  local last, soon = call('ZREVRANGE', key, '0', '0', 'WITHSCORES'), st.now + 1000000
-  local function after(ends) return ends - st.now > 0 and ends + 0 or soon end -- else it is swept soon
-  return after(last[2]), after(one[2])
+local function text_of(st)
+  return fmt('%d,%d', st.used, st.held)
 end
 
-function s.forget() end
+local function write(st, key, p1)
+  if st.leave then call('ZREM', key, st.leave) end
+  if st.enter then
+    call('ZREMRANGEBYSCORE', key, '-inf', num(st.now - FORGOTTEN_US))
+    local till = num(st.now + p1)
+    call('ZADD', key, till, st.enter)
+    if st.others then
+      for i = 1, #st.others do call('ZADD', key, till, st.others[i]) end
+    end
+    call('PEXPIRE', key, num(floor((p1 + FORGOTTEN_US) / 1000) + GRACE_MS))
+  end
+end
+
+local function change(st, key, place, from, to, open, id, nth)
+  st.leave = id
+  return 0
+end
+
+local function rest(s)
+  function s.look(st, key)
+    local one = call('ZRANGEBYSCORE', key, '(' .. num(st.now - FORGOTTEN_US), '+inf', 'WITHSCORES', 'LIMIT', '0', '1')
+    if not one[2] then return 0, 0 end
+    local last, soon = call('ZREVRANGE', key, '0', '0', 'WITHSCORES'), st.now + 1000000
+    local function after(ends) return ends - st.now > 0 and ends + 0 or soon end -- else it is swept soon
+    return after(last[2]), after(one[2])
+  end
+
+  function s.forget() end
+end
+
+return { read = read, charge = charge, change = change, text = text_of, write = write, rest = rest }

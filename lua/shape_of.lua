@@ -1,37 +1,27 @@
--- Library: which shape a kind is, and how a limit is told (needs shapes and the
--- shape_ libraries of the kinds in use).
+-- Library: which shape a kind is (needs shapes).
 
--- shape_of returns the functions of a kind; only the kinds in use are built.
-local ring, bucket, log, period, concurrency
-local function shape_of(kind)
+-- new_shape returns the functions of a kind.
+local function new_shape(kind)
   if kind == 'w' then
-    ring = ring or ring_shape()
-    return ring
+    --+ shape_ring
   elseif kind == 'b' then
-    bucket = bucket or bucket_shape()
-    return bucket
+    --+ shape_bucket
   elseif kind == 'x' then
-    log = log or log_shape()
-    return log
+    --+ shape_log
   elseif kind == 'c' then
-    period = period or period_shape()
-    return period
+    --+ shape_period
+  else
+    --+ shape_concurrency
   end
-  concurrency = concurrency or concurrency_shape()
-  return concurrency
 end
 
--- whole returns all functions of a kind.
-local function whole(kind)
-  local s = shape_of(kind)
-  if s.rest then
-    s.rest(s)
-    s.rest = nil
+-- shape_of is new_shape, made once for each kind in use.
+local shapes_made = {}
+local function shape_of(kind)
+  local shape = shapes_made[kind]
+  if not shape then
+    shape = new_shape(kind)
+    shapes_made[kind] = shape
   end
-  return s
-end
-
--- row tells where a limit stands, in the form that Go reads.
-local function row(st, over, resets, frees)
-  return fmt(';=%d,%d,%d,%d,%d', st.used, st.held, resets, frees, over > 0 and 1 or 0)
+  return shape
 end

@@ -1,24 +1,28 @@
--- Library: what the limit shapes share (needs time); each stands in a library of
--- its own, shape_ring and so on. One key holds the state of one limit for one subject. A shape is a table of functions over a state `st`:
+-- Library: what the limit shapes share (needs time). A shape is how a limit counts. One key
+-- holds the state of one limit for one subject. A shape is a table of functions over a
+-- state `st`, which has a file of its own, shape_ring and so on:
 --
 --   read(key, p1, p2, now)   state at `now`, nothing written; nil when Go's
 --                            calendar does not reach `now`
 --   charge(st, n, id, nth, held)
 --                            adds n, returns its place; held: part of an open hold
---   text(st)                 what the reply says of the state
---   write(st, key, p1, p2)   stores the state, returns its text
---   rest(s)                  adds the others to s; whole() does it:
---   merge(st, place, n)      adds n held to a part at its place when that is where a
---                            charge would go; returns the new place. Optional.
 --   change(st, key, place, from, to, open, id, nth)
 --                            the part at place becomes `to` <= from and stops being
 --                            held when open; returns what was given back, 0 when
 --                            the place has left the limit
+--   text(st)                 what the reply says of the state
+--   write(st, key, p1, p2, text)
+--                            stores the state; text may be given when it is known
+--   in_memory                several changes of a state may be written together
+--   rest(s)                  adds the functions that few calls need; whole() does it:
+--   merge(st, place, n)      adds n held to a part at its place when that is where a
+--                            charge would go; returns the new place. Optional.
 --   look(st, key, p1, excess)
 --                            resets_at, frees_at: the instants when nothing is left
 --                            and when `excess` has gone, 0 for now (the bucket
 --                            returns its fraction and its clock; Go divides)
 --   forget(st, key)          drops what was charged, keeps what is held
+--   refill(st)               a bucket's new refill applies from now on. Optional.
 --
 -- st.used is all that counts now, st.held the open holds in it. A state never goes
 -- back in time. It waits for a clock that goes back a little. When that goes back by more
@@ -26,8 +30,8 @@
 -- in its own time, instants that are told in the clock's. A calendar period always waits.
 -- With st.partial they count too much: see shape_log.
 --
--- These run inside every call, so they are written for time. A function costs
--- 50 ns to define, in every run: what a hold does not need is in rest(). A table
+-- These run inside every call, so they are written for time. Redis defines the functions of
+-- a script anew in every run, 50 ns each: what a hold does not need is in rest(). A table
 -- of more than eight fields costs as much as a command, and its garbage again.
 -- Strings turn into numbers by arithmetic, faster than by tonumber(). Printing
 -- numbers costs most: '%d' is three times as fast as '%.0f' and as exact on a 64 bit

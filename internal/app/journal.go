@@ -6,8 +6,6 @@ import (
 	"log/slog"
 	"path/filepath"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/budget/journal"
 	"github.com/llmguard/llmguard/config"
@@ -53,7 +51,7 @@ func (a *App) settle(ctx context.Context) {
 // moneyScripts returns what runs the scripts of the budget, and its flights: with
 // store.durability they return when a replica has what was written. Half of the
 // deadline is for that.
-func moneyScripts(c config.Store, line *redisconn.Coalescer) (redis.Scripter, func() budget.Flight) {
+func moneyScripts(c config.Store, line *redisconn.Coalescer) (budget.Scripts, func() budget.Flight) {
 	if c.Durability == "async" || c.Durability == "" {
 		return line, func() budget.Flight { return line.Batch() }
 	}

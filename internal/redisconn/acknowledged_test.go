@@ -58,7 +58,7 @@ func TestAcknowledged(t *testing.T) {
 			}
 		}
 		batch := unsafe.Batch()
-		cmd := batch.EvalSha(t.Context(), once.Hash(), []string{key}, "1")
+		cmd := add(t, batch, "evalsha", once.Hash(), 1, key, "1")
 		if _, _ = batch.Exec(t.Context()); cmd.Err() == nil {
 			t.Errorf("aof %v: batch without an error", aof)
 		}

@@ -120,8 +120,13 @@ func (a *Acknowledged) EvalSha(ctx context.Context, sha1 string, keys []string, 
 	return a.line.one(ctx, command(ctx, "evalsha", sha1, keys, args), true)
 }
 
+// Process sends the command down the line; see Coalescer.Process.
+func (a *Acknowledged) Process(ctx context.Context, cmd redis.Cmder) error {
+	return a.line.process(ctx, cmd, true)
+}
+
 // Batch gathers scripts that leave together.
-func (a *Acknowledged) Batch() *Batch { return &Batch{Scripter: a.Scripter, line: a.line, safe: true} }
+func (a *Acknowledged) Batch() *Batch { return &Batch{line: a.line, safe: true} }
 
 // exec sends a pipeline; safe: it reports whether a replica has what was written.
 func (l *Coalescer) exec(ctx context.Context, pipe redis.Pipeliner, safe bool) bool {
@@ -148,6 +153,19 @@ func (l *Coalescer) Eval(ctx context.Context, script string, keys []string, args
 // EvalSha sends the command down the line.
 func (l *Coalescer) EvalSha(ctx context.Context, sha1 string, keys []string, args ...any) *redis.Cmd {
 	return l.one(ctx, command(ctx, "evalsha", sha1, keys, args), false)
+}
+
+// Process sends the command down the line. When ctx has ended, the command must not be read
+// after an error: it may be under way.
+func (l *Coalescer) Process(ctx context.Context, cmd redis.Cmder) error {
+	return l.process(ctx, cmd, false)
+}
+
+func (l *Coalescer) process(ctx context.Context, cmd redis.Cmder, safe bool) error {
+	if err := l.send(ctx, []redis.Cmder{cmd}, safe); err != nil {
+		return err
+	}
+	return cmd.Err()
 }
 
 func (l *Coalescer) one(ctx context.Context, cmd *redis.Cmd, safe bool) *redis.Cmd {
@@ -308,21 +326,19 @@ func (l *Coalescer) board() []*queued {
 }
 
 // Batch gathers scripts that leave together.
-func (l *Coalescer) Batch() *Batch { return &Batch{Scripter: l.Scripter, line: l} }
+func (l *Coalescer) Batch() *Batch { return &Batch{line: l} }
 
 // Batch is scripts that leave together. It is for one goroutine.
 type Batch struct {
-	redis.Scripter
 	line *Coalescer
 	cmds []redis.Cmder
 	safe bool
 }
 
-// EvalSha adds a command, which has its reply after Exec.
-func (b *Batch) EvalSha(ctx context.Context, sha1 string, keys []string, args ...any) *redis.Cmd {
-	cmd := command(ctx, "evalsha", sha1, keys, args)
+// Process adds a command, which has its reply after Exec.
+func (b *Batch) Process(_ context.Context, cmd redis.Cmder) error {
 	b.cmds = append(b.cmds, cmd)
-	return cmd
+	return nil
 }
 
 // Exec sends the commands and waits for them, no longer than ctx. Each has its own

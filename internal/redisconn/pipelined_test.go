@@ -83,9 +83,9 @@ func TestBatch(t *testing.T) {
 		t.Fatal("an empty batch:", err)
 	}
 	b := line.Batch()
-	first := count.EvalSha(t.Context(), b, []string{"n"})
-	unknown := redis.NewScript("return 1").EvalSha(t.Context(), b, nil)
-	second := count.EvalSha(t.Context(), b, []string{"n"})
+	first := add(t, b, "evalsha", count.Hash(), 1, "n")
+	unknown := add(t, b, "evalsha", redis.NewScript("return 1").Hash(), 0)
+	second := add(t, b, "evalsha", count.Hash(), 1, "n")
 	if _, err := b.Exec(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -101,13 +101,23 @@ func TestBatch(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	b = line.Batch()
-	count.EvalSha(ctx, b, []string{"n"})
+	add(t, b, "evalsha", count.Hash(), 1, "n")
 	if _, err := b.Exec(ctx); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a stopped Redis: %v", err)
 	}
 	if err := server.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// add adds a command to a batch.
+func add(t *testing.T, b *redisconn.Batch, args ...any) *redis.Cmd {
+	t.Helper()
+	cmd := redis.NewCmd(t.Context(), args...)
+	if err := b.Process(t.Context(), cmd); err != nil {
+		t.Fatal(err)
+	}
+	return cmd
 }
 
 // BenchmarkScripts measures our own CPU time per script with 16 callers.

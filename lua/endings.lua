@@ -1,0 +1,56 @@
+-- Library: the keys and arguments of settle, void and expire, which end holds (needs time,
+-- shapes, shape_of, arguments, limits).
+--
+-- KEYS  per org: leases, holds, done (HASH id -> tombstone), ledger (STREAM), reconcile (LIST),
+--       roll-ups of three UTC days in a row (HASH), roll-ups of their hours (HASH), then the
+--       state key of each limit
+-- ARGV  now (empty: Redis TIME), number of orgs
+--       per org: number of the first of the three days, horizon in us, lifetime of done in ms,
+--         most fields of a day, ledger length, lifetime of ledger and reconcile in ms,
+--         lifetime of the roll-ups of days in ms, number of limits, number of calls
+--         per limit: kind, p1, p2
+--         the ids of the calls, each once
+--         per call: cost, max cost as the holder knows it, estimated 0|1, since (us of the
+--           admission), roll-up field, ledger entry (JSON without its closing brace; empty: no
+--           books are kept), nine tokens and costs by class, as in roll, number of its limits
+--           per limit of the call, in the order of the hold: its number among the org's, want
+-- Tombstones: "S,<charged>,<overrun>,<at>" settled, "V" voided,
+--       "X,<charged>,<max>,<at>|<limits>|<meta>" expired, open to a late settle.
+-- Reply a list, for each call "<verdict>,<now>,<charged>,<overrun>,<late 0|1>,<at>", `at` the
+--       time of the settle that is replayed; verdict keys: the hold has other limits than
+--       those declared, nothing was done; skew: Go's days or calendar do not reach now
+
+local given, orgs = next_args(2)
+local now = now_us(given)
+
+-- What the calls of the org at hand have in common. `today` is nil when the three days do
+-- not have now.
+local leases, holds, done, ledger, reconcile, today, hours
+local horizon -- luacheck: ignore 231 (settle reads it)
+local done_life, most_fields, ledger_length, ledger_life, rollup_life
+
+-- next_org reads an org with its limits, and returns the ids of its calls.
+local function next_org()
+  local first_day, limit_count, call_count
+  first_day, horizon, done_life, most_fields, ledger_length, ledger_life, rollup_life, limit_count, call_count = next_args(9)
+  leases, holds, done, ledger, reconcile = next_keys(5)
+  local days, day = { next_keys(6) }, floor(now / 86400000000) - first_day
+  today, hours = nil, nil
+  if day >= 0 and day <= 2 then today, hours = days[1 + day], days[4 + day] end
+  next_limits(limit_count + 0)
+  return { next_args(call_count) }
+end
+
+-- next_ending reads how a call ends.
+local function next_ending(id)
+  local cost, most, estimated, since, field, entry = next_args(6)
+  local ending = { id = id, cost = cost, most = most, estimated = estimated == '1', since = since,
+    field = field, entry = entry, usage = args_read + 1, -- where its tokens and costs are in ARGV
+    i = false, held = false, overrun = false } -- for settle; a table that grows is made anew
+  args_read = args_read + 9
+  for i = 1, next_args(1) + 0 do
+    local number, want = next_args(2)
+    ending[i] = { limit = limits[number + 0], want = want, place = false, had = false }
+  end
+  return ending
+end

@@ -1,0 +1,16 @@
+-- Library: all functions of a shape, and how a limit is shown (needs shape_of).
+
+-- whole returns all functions of a kind.
+local function whole(kind)
+  local shape = shape_of(kind)
+  if shape.rest then
+    shape.rest(shape)
+    shape.rest = nil
+  end
+  return shape
+end
+
+-- row shows a limit in the form that Go reads.
+local function row(st, over, resets, frees)
+  return fmt(';=%d,%d,%d,%d,%d', st.used, st.held, resets, frees, over > 0 and 1 or 0)
+end
