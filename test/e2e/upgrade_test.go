@@ -3,6 +3,7 @@ package e2e
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -189,7 +190,7 @@ type observedBody struct {
 // Read reads from the answer.
 func (o *observedBody) Read(p []byte) (int, error) {
 	n, err := o.ReadCloser.Read(p)
-	if err != nil && err != io.EOF {
+	if err != nil && !errors.Is(err, io.EOF) {
 		o.t.Logf("at %s an answer broke off: %v; its caller: %v", time.Now().UTC().Format(time.TimeOnly), err, context.Cause(o.ctx))
 	}
 	return n, err
