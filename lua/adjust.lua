@@ -1,6 +1,6 @@
 -- adjust: corrects by hand what an org was charged, or resolves a charge of its
 -- reconciliation list. Idempotent on the id, for as long as `adjusted` remembers it.
--- Libraries: time, shapes, roll.
+-- Libraries: time, shapes, shape_of, whole, roll.
 --
 -- KEYS  1 ledger (STREAM)  2 audit (STREAM)  3 adjusted (HASH id -> "<at>|<what>")
 --       4 the same of the period before  5 reconcile (LIST)

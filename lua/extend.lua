@@ -1,6 +1,6 @@
 -- extend: grows an open hold to new totals, all limits or none. Idempotent: a
 -- total that is already held changes nothing. What is added counts from now.
--- Libraries: time, shapes.
+-- Libraries: time, shapes, shape_of, whole.
 --
 -- KEYS  1 holds  2.. one state key per limit, as in hold
 -- ARGV  1 now  2 id  3 "max cost,expected cost,max tokens,expected tokens"

@@ -1,5 +1,5 @@
 -- peek: the state of limits, and when a call would be within each. What has left an exact
--- window is taken out, so that it is read once. Libraries: time, shapes.
+-- window is taken out, so that it is read once. Libraries: time, shapes, shape_of, whole.
 --
 -- KEYS  one state key per limit
 -- ARGV  1 now  2.. per limit: kind, p1, p2, what the call wants of it less its amount

@@ -1,5 +1,5 @@
 -- reset: forgets what was charged to one limit. Open holds stay counted: their
--- calls may still cost that much. Libraries: time, shapes.
+-- calls may still cost that much. Libraries: time, shapes, shape_of, whole.
 --
 -- KEYS  1 the limit's state key
 -- ARGV  1 now  2 kind  3 p1  4 p2
