@@ -53,7 +53,7 @@ var chatFields = newFields(map[string]reader{
 	"verbosity":              nil,
 }, readUnknown)
 
-// unknown notes a top-level member OpenAI does not define.
+// readUnknown notes a top-level member OpenAI does not define.
 func readUnknown(s *scanner, name []byte) error {
 	s.req.Unknown = append(s.req.Unknown, string(name))
 	return s.walkMember(name)
@@ -180,7 +180,7 @@ var describing = map[string]bool{
 	"input_examples": true, "input_schema": true, "name": true, "output_schema": true, "parameters": true, "strict": true,
 }
 
-// otherOfTool reads a member of a tool that is not read otherwise. Some vendors take
+// readOtherOfTool reads a member of a tool that is not read otherwise. Some vendors take
 // several tools in one object, whatever its type.
 func readOtherOfTool(s *scanner, name []byte) error {
 	if s.tool.first == "" {

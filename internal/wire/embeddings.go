@@ -89,7 +89,7 @@ func readTokenArray(s *scanner, param string) error {
 	return s.req.addItem(param)
 }
 
-// tokenID reads a token id. It does not count against the token cap.
+// readTokenID reads a token id. It does not count against the token cap.
 func readTokenID(s *scanner, param string) error {
 	s.tokens++
 	_, err := s.integer(param, 0, maxInt)

@@ -69,7 +69,7 @@ var told = map[string]bool{
 	"reasoning_content": true, "reasoning_details": true, "signature": true, "thinking": true, "thinking_blocks": true,
 }
 
-// otherMention adds a value OpenAI does not define to the texts of the message,
+// readOther adds a value OpenAI does not define to the texts of the message,
 // as a provider may take it for part of the prompt, and notes what it mentions.
 func readOther(s *scanner, name []byte) (err error) {
 	start, first := s.pos, s.peek()
@@ -84,7 +84,7 @@ func readOther(s *scanner, name []byte) (err error) {
 	return err
 }
 
-// otherOfMessage is otherMention for a member of a message. With an address in it, it
+// readOtherOfMessage is otherMention for a member of a message. With an address in it, it
 // may be a document.
 func readOtherOfMessage(s *scanner, name []byte) error {
 	start := s.pos
@@ -109,7 +109,7 @@ var small = map[string]bool{
 	"format": true, "id": true, "media_type": true, "mime_type": true, "name": true, "title": true, "tool_call_id": true,
 }
 
-// otherContent is otherMention for a part of the content. It may be a document,
+// readOtherContent is otherMention for a part of the content. It may be a document,
 // of any length.
 func readOtherContent(s *scanner, name []byte) error {
 	first := s.peek()

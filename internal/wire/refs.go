@@ -106,7 +106,7 @@ func notAlphanumeric(r rune) bool {
 	return (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z')
 }
 
-// schema walks a value of a tool that may be a schema, in which names and
+// readSchema walks a value of a tool that may be a schema, in which names and
 // examples of ids name nothing: what it mentions is forgotten for tools of the
 // caller's own.
 func readSchema(s *scanner) error {
