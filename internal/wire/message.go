@@ -84,7 +84,7 @@ func readOther(s *scanner, name []byte) (err error) {
 	return err
 }
 
-// readOtherOfMessage is otherMention for a member of a message. With an address in it, it
+// readOtherOfMessage is readOther for a member of a message. With an address in it, it
 // may be a document.
 func readOtherOfMessage(s *scanner, name []byte) error {
 	start := s.pos
@@ -109,7 +109,7 @@ var small = map[string]bool{
 	"format": true, "id": true, "media_type": true, "mime_type": true, "name": true, "title": true, "tool_call_id": true,
 }
 
-// readOtherContent is otherMention for a part of the content. It may be a document,
+// readOtherContent is readOther for a part of the content. It may be a document,
 // of any length.
 func readOtherContent(s *scanner, name []byte) error {
 	first := s.peek()
