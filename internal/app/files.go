@@ -23,7 +23,8 @@ func (a *App) openFiles(ring *seal.Ring) error {
 	ctx, cancel := context.WithTimeout(context.Background(), agreeTime) //nolint:forbidigo // New has none
 	defer cancel()
 	var err error
-	if a.blobs, err = blob.Open(context.Background(), c.Files.Store); err != nil { //nolint:forbidigo // the store outlives New
+	a.blobs, err = blob.Open(context.Background(), c.Files.Store) //nolint:forbidigo // the store outlives New
+	if err != nil {
 		return err
 	}
 	a.blobs.Seal(ring)

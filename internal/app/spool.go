@@ -15,7 +15,8 @@ func newSpool(c *config.Config, log *slog.Logger, metrics prometheus.Registerer)
 	if o.Memory == 0 {
 		o.Memory = max(spool.DefaultMemory(), 2*int64(c.Requests.MaxBody))
 	}
-	if o.Disk = max(o.Disk, 2*int64(c.Requests.MaxBody)); c.Memory.Spool == 0 {
+	o.Disk = max(o.Disk, 2*int64(c.Requests.MaxBody))
+	if c.Memory.Spool == 0 {
 		o.Disk = -1
 	}
 	return spool.New(o)

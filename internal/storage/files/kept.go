@@ -22,7 +22,8 @@ func (s *Store) Count(ctx context.Context, org, name string, bytes int64, life t
 		return nil
 	}
 	in := capacity.Bound{Most: s.opts.OrgBytes, Share: 100}
-	err := s.kept(org).Reserve(ctx, org, name, capacity.Bytes{Written: bytes}, life, in)
+	r := capacity.Reservation{Org: org, ID: name, Bytes: capacity.Bytes{Written: bytes}, Life: life}
+	err := s.kept(org).Reserve(ctx, r, in)
 	var full *capacity.FullError
 	if errors.As(err, &full) {
 		return &FullError{Most: s.opts.OrgBytes}
