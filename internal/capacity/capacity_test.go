@@ -85,8 +85,8 @@ func TestCountFollowsItsEntries(t *testing.T) {
 	p, ctx := newPlace(t), t.Context()
 	in := Bound{Most: 1000, Share: 100}
 	for range 2 {
-		p.try(p.Reserve(ctx, Reservation{"acme", "a", Bytes{Reserved: 300, Written: 100}, 2*time.Hour}, in))
-		p.try(p.Reserve(ctx, Reservation{"zeta", "b", Bytes{Written: 20}, 5*time.Hour}, in))
+		p.try(p.Reserve(ctx, Reservation{"acme", "a", Bytes{Reserved: 300, Written: 100}, 2 * time.Hour}, in))
+		p.try(p.Reserve(ctx, Reservation{"zeta", "b", Bytes{Written: 20}, 5 * time.Hour}, in))
 	}
 	p.are(map[string]string{"all": "420", "o acme": "400", "o zeta": "20", "written": "120"})
 	p.try(p.Reserve(ctx, Reservation{"acme", "a", Bytes{Reserved: 500, Written: AsBefore}, time.Hour}, in))
@@ -115,7 +115,7 @@ func TestCountOutlivesItsEntries(t *testing.T) {
 	p, ctx := newPlace(t), t.Context()
 	in := Bound{}
 	p.clock = ""
-	p.try(p.Reserve(ctx, Reservation{"acme", "long", Bytes{Written: 1}, 48*time.Hour}, in), p.Reserve(ctx, Reservation{"acme", "short", Bytes{Written: 1}, time.Minute}, in))
+	p.try(p.Reserve(ctx, Reservation{"acme", "long", Bytes{Written: 1}, 48 * time.Hour}, in), p.Reserve(ctx, Reservation{"acme", "short", Bytes{Written: 1}, time.Minute}, in))
 	p.try(p.Settle(ctx, Settled{ID: "short", Written: 1, Life: time.Minute}))
 	for _, key := range p.keys {
 		if ttl := p.rdb.TTL(ctx, key).Val(); ttl < 48*time.Hour || ttl > 50*time.Hour {
