@@ -161,7 +161,8 @@ func (h *Hold) keys(names ...string) []string {
 }
 
 func stateKeys(org string, states []state, names ...string) []string {
-	size := (len(names) + len(states)) * len(key(org, ""))
+	prefix := key(org, "")
+	size := (len(names) + len(states)) * len(prefix)
 	for _, name := range names {
 		size += len(name)
 	}
@@ -173,9 +174,7 @@ func stateKeys(org string, states []state, names ...string) []string {
 	keys := make([]string, 0, len(names)+len(states))
 	add := func(name string) {
 		from := all.Len()
-		all.WriteString("lg:{")
-		all.WriteString(org)
-		all.WriteString("}:")
+		all.WriteString(prefix)
 		all.WriteString(name)
 		keys = append(keys, all.String()[from:])
 	}

@@ -15,12 +15,15 @@ type OpenHold struct {
 	Held Amounts
 }
 
+// HoldsKey is the key of an org's open holds.
+func HoldsKey(org string) string { return key(org, "holds") }
+
 var errEnoughHolds = errors.New("enough")
 
 // OpenHolds returns the org's open holds, of all processes, at most so many, and whether that
 // is all of them.
 func (s *Store) OpenHolds(ctx context.Context, org string, most int) (out []OpenHold, all bool, err error) {
-	err = s.eachField(ctx, key(org, "holds"), "", func(id, record string) error {
+	err = s.eachField(ctx, HoldsKey(org), "", func(id, record string) error {
 		if len(out) == most {
 			return errEnoughHolds
 		}

@@ -44,12 +44,12 @@ func (c SpendCap) Limit() Limit {
 	}
 }
 
-func (d *document) spendCaps(path string, list []SpendCap) {
-	d.capCount(path, len(list))
+func checkSpendCaps(m *mistakes, path string, list []SpendCap) {
+	checkCapCount(m, path, len(list))
 	ids := names{}
 	for i, c := range list {
 		at := fmt.Sprintf("%s[%d]", path, i)
-		d.unique(ids, at+".name", c.Name)
-		d.limit(at, c.Limit())
+		m.unique(ids, at+".name", c.Name)
+		checkLimit(m, at, c.Limit())
 	}
 }

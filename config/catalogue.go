@@ -14,14 +14,14 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// priced refuses models that the file names and nothing prices: calls to them
+// checkPriced refuses models that the file names and nothing prices: calls to them
 // would be refused. Patterns are not looked at, because nobody knows what is
 // behind them.
-func (d *document) priced(cfg *Config) {
+func checkPriced(m *mistakes, cfg *Config) {
 	if len(cfg.UnknownModelPrice.YAML) > 0 {
 		return
 	}
-	catalogue, err := d.catalogue(cfg)
+	catalogue, err := ownCatalogue(cfg)
 	if err != nil {
 		return // reported with the prices
 	}
@@ -31,12 +31,12 @@ func (d *document) priced(cfg *Config) {
 		check := func(path, model string) {
 			var unknown *pricing.UnknownModelError
 			_, err := catalogue.Lookup(p.ID, model, time.Now())
-			if said[model] || d.broken(path) || strings.Contains(model, "*") || !errors.As(err, &unknown) ||
+			if said[model] || m.broken(path) || strings.Contains(model, "*") || !errors.As(err, &unknown) ||
 				!unknown.NotBefore.IsZero() {
 				return
 			}
 			said[model] = true
-			d.failAt(path, "%s", noPrice(catalogue, p.ID, model, unknown))
+			m.failAt(path, "%s", noPrice(catalogue, p.ID, model, unknown))
 		}
 		for j, model := range p.Models {
 			if to, ok := p.ModelMap[model]; ok {
@@ -78,18 +78,18 @@ func (c *Config) PricesPath() string {
 }
 
 // readPrices reads PricesFile.
-func (d *document) readPrices(cfg *Config) {
-	if cfg.PricesFile == "" || !d.files {
+func readPrices(m *mistakes, cfg *Config) {
+	if cfg.PricesFile == "" {
 		return
 	}
 	var err error
 	cfg.ListedPrices, err = os.ReadFile(cfg.PricesPath())
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		d.failAt("prices_file", "%s", plain(err))
+		m.failAt("prices_file", "%s", plain(err))
 		return
 	}
 	if _, err := cfg.Catalogue(); err != nil {
-		d.failAt("prices_file", "%s", plain(err))
+		m.failAt("prices_file", "%s", plain(err))
 		cfg.ListedPrices = nil
 	}
 	if len(cfg.ListedPrices) > 0 { // processes with other prices run another configuration
@@ -97,8 +97,8 @@ func (d *document) readPrices(cfg *Config) {
 	}
 }
 
-// catalogue is what prices calls under this configuration.
-func (d *document) catalogue(cfg *Config) (*pricing.Catalogue, error) {
+// ownCatalogue is what prices calls under this configuration.
+func ownCatalogue(cfg *Config) (*pricing.Catalogue, error) {
 	base, err := cfg.Catalogue()
 	if err != nil {
 		return nil, err

@@ -19,6 +19,7 @@
 package config
 
 import (
+	_ "embed"
 	"net/netip"
 	"time"
 )
@@ -332,3 +333,10 @@ type Log struct {
 	Level  string `yaml:"level" default:"info" enum:"debug,info,warn,error"`
 	Format string `yaml:"format" default:"json" enum:"json,text" reload:"restart"`
 }
+
+//go:embed schema.json
+var schema []byte
+
+// Schema is the JSON Schema (draft 2020-12) of the file, for editors. It knows
+// names, types and choices; what only Parse can see, it lets pass.
+func Schema() []byte { return schema }

@@ -92,7 +92,7 @@ func (d *document) value(path string, n ast.Node, v reflect.Value, f field) {
 	d.nodes++
 	if d.nodes > maxNodes {
 		if !d.tooBig {
-			d.failAt(path, "the file grows beyond %d values; aliases multiply it", maxNodes)
+			d.mistakes.failAt(path, "the file grows beyond %d values; aliases multiply it", maxNodes)
 		}
 		d.tooBig = true
 		return
@@ -126,18 +126,18 @@ func (d *document) resolve(path string, n ast.Node) (ast.Node, bool) {
 			if !ok {
 				at := markOf(t)
 				at.width = 1 + len(t.Value.GetToken().Value)
-				d.fail(at, path, "no anchor &%s to refer to; a text that begins with * needs quotes", t.Value.GetToken().Value)
+				d.mistakes.fail(at, path, "no anchor &%s to refer to; a text that begins with * needs quotes", t.Value.GetToken().Value)
 				return nil, false
 			}
 			n = target
 		case nil:
-			d.failAt(path, "has no value")
+			d.mistakes.failAt(path, "has no value")
 			return nil, false
 		default:
 			return n, true
 		}
 	}
-	d.failAt(path, "the alias refers to itself")
+	d.mistakes.failAt(path, "the alias refers to itself")
 	return nil, false
 }
 
@@ -159,25 +159,25 @@ func entries(n ast.Node) (pairs []*ast.MappingValueNode, ok bool) {
 func (d *document) each(path string, n ast.Node, fn func(i int, name string, pair *ast.MappingValueNode)) bool {
 	pairs, ok := entries(n)
 	if !ok {
-		d.fail(markOf(n), path, `expected "name: value" lines, got %s`, describe(n))
+		d.mistakes.fail(markOf(n), path, `expected "name: value" lines, got %s`, describe(n))
 		return false
 	}
 	seen := map[string]mark{}
 	for i, pair := range pairs {
 		at := markOf(pair.Key)
 		if pair.Key.IsMergeKey() {
-			d.fail(at, path, "merge keys (<<) are not supported; repeat the fields, or alias a whole value")
+			d.mistakes.fail(at, path, "merge keys (<<) are not supported; repeat the fields, or alias a whole value")
 			continue
 		}
 		switch pair.Key.(type) {
 		case *ast.StringNode, *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode:
 		default:
-			d.fail(at, path, "expected a name here")
+			d.mistakes.fail(at, path, "expected a name here")
 			continue
 		}
 		name := pair.Key.GetToken().Value
 		if first, dup := seen[name]; dup {
-			d.fail(at, path, "%q is set twice; the first is on line %d", name, first.line)
+			d.mistakes.fail(at, path, "%q is set twice; the first is on line %d", name, first.line)
 			continue
 		}
 		seen[name] = at
@@ -199,11 +199,11 @@ func (d *document) section(path string, n ast.Node, v reflect.Value) {
 			for i, f := range fields {
 				known[i] = f.name
 			}
-			d.fail(markOf(pair.Key), path, "%s", unknownField(name, known))
+			d.mistakes.fail(markOf(pair.Key), path, "%s", unknownField(name, known))
 			return
 		}
 		f, inner := fields[at], join(path, name)
-		d.marks[inner] = placeOf(pair)
+		d.mistakes.marks[inner] = placeOf(pair)
 		if f.typ == reflect.TypeFor[Raw]() {
 			v.Field(f.index).Set(reflect.ValueOf(d.raw(inner, n, i, pair, f)))
 			return
@@ -212,16 +212,16 @@ func (d *document) section(path string, n ast.Node, v reflect.Value) {
 	})
 	var missing []string
 	for _, f := range fields {
-		if f.required && !d.given(join(path, f.name)) {
+		if f.required && !d.mistakes.given(join(path, f.name)) {
 			missing = append(missing, f.name)
 		}
 	}
 	switch {
 	case !ok || len(missing) == 0:
 	case len(missing) == 1:
-		d.failAt(path, "%s is missing", missing[0])
+		d.mistakes.failAt(path, "%s is missing", missing[0])
 	default:
-		d.failAt(path, "%s are missing", strings.Join(missing, " and "))
+		d.mistakes.failAt(path, "%s are missing", strings.Join(missing, " and "))
 	}
 }
 
@@ -246,13 +246,13 @@ func (d *document) list(path string, n ast.Node, v reflect.Value, f field) {
 	}
 	seq, ok := n.(*ast.SequenceNode)
 	if !ok {
-		d.fail(markOf(n), path, `expected a list, got %s; begin each element with "- "`, describe(n))
+		d.mistakes.fail(markOf(n), path, `expected a list, got %s; begin each element with "- "`, describe(n))
 		return
 	}
 	v.Set(reflect.MakeSlice(v.Type(), len(seq.Values), len(seq.Values)))
 	for i, element := range seq.Values {
 		inner := path + "[" + strconv.Itoa(i) + "]"
-		d.marks[inner] = markOf(element)
+		d.mistakes.marks[inner] = markOf(element)
 		if isSection(v.Type().Elem()) {
 			setDefaults(v.Index(i))
 		}
@@ -265,7 +265,7 @@ func (d *document) table(path string, n ast.Node, v reflect.Value) {
 	v.Set(reflect.MakeMap(v.Type()))
 	d.each(path, n, func(_ int, name string, pair *ast.MappingValueNode) {
 		inner := join(path, name)
-		d.marks[inner] = placeOf(pair)
+		d.mistakes.marks[inner] = placeOf(pair)
 		element := reflect.New(v.Type().Elem()).Elem()
 		d.value(inner, pair.Value, element, field{})
 		v.SetMapIndex(reflect.ValueOf(name), element)
@@ -284,34 +284,34 @@ func (d *document) scalar(path string, n ast.Node, v reflect.Value, f field) {
 		d.literal(path, n)
 		var err error
 		text, err = d.secret(text)
-		if err != nil && d.absent != nil {
+		if err != nil && d.mistakes.absent != nil {
 			text, err = d.standIn(path), nil
 		}
 		if err != nil {
-			d.fail(at, path, "%s", err)
+			d.mistakes.fail(at, path, "%s", err)
 			return
 		}
 	}
 	if err := setText(v, text); err != nil {
-		d.fail(at, path, "%s", err)
+		d.mistakes.fail(at, path, "%s", err)
 		return
 	}
 	switch {
 	case v.CanInt() && v.Int() == 0 && !f.zero && f.def != "":
-		d.fail(at, path, "must be above 0; leave it out for the default, %s", f.def)
+		d.mistakes.fail(at, path, "must be above 0; leave it out for the default, %s", f.def)
 	case v.CanInt() && v.Int() == 0 && !f.zero:
-		d.fail(at, path, "%s", errZero)
+		d.mistakes.fail(at, path, "%s", errZero)
 	case v.Kind() == reflect.String && strings.TrimSpace(text) != text:
-		d.fail(at, path, "has space around it")
+		d.mistakes.fail(at, path, "has space around it")
 	case v.Kind() == reflect.String && text == "":
-		d.fail(at, path, "is empty; give it a value or remove the line")
+		d.mistakes.fail(at, path, "is empty; give it a value or remove the line")
 	case v.Kind() == reflect.String && !secret && strings.ContainsAny(text, "\n\r\x00"):
-		d.fail(at, path, "has a line break in it")
+		d.mistakes.fail(at, path, "has a line break in it")
 	case len(f.enum) > 0 && !slices.Contains(f.enum, text):
-		d.fail(at, path, "%s", wrongChoice(text, f.enum))
+		d.mistakes.fail(at, path, "%s", wrongChoice(text, f.enum))
 	case f.kind != "":
 		if err := checkKind(f.kind, text); err != nil {
-			d.fail(at, path, "%s", err)
+			d.mistakes.fail(at, path, "%s", err)
 		}
 	}
 }
@@ -322,28 +322,28 @@ func (d *document) text(path string, n ast.Node, v reflect.Value, f field) (stri
 	case *ast.StringNode:
 		return d.expand(path, markOf(n), n.Value)
 	case *ast.LiteralNode:
-		return d.expand(path, d.markAt(path), strings.TrimSuffix(n.Value.Value, "\n"))
+		return d.expand(path, d.mistakes.markAt(path), strings.TrimSuffix(n.Value.Value, "\n"))
 	case *ast.NullNode:
-		d.failAt(path, "has no value; give it one or remove the line")
+		d.mistakes.failAt(path, "has no value; give it one or remove the line")
 		return "", false
 	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode, *ast.InfinityNode, *ast.NanNode:
 		text := n.GetToken().Value
 		switch {
 		case v.Type() == reflect.TypeFor[Secret]():
-			d.fail(markOf(n), path, "expected text; put the value in quotes")
+			d.mistakes.fail(markOf(n), path, "expected text; put the value in quotes")
 			return "", false
 		case v.Kind() == reflect.String && f.kind == "":
-			d.fail(markOf(n), path, "expected text, got %s; put it in quotes: %q", describe(n), text)
+			d.mistakes.fail(markOf(n), path, "expected text, got %s; put it in quotes: %q", describe(n), text)
 			return "", false
 		}
 		return text, true
 	}
 	if pairs, ok := entries(n); ok && len(pairs) == 1 && d.takenApart(pairs[0]) {
-		d.fail(markOf(n), path, `a text with a colon needs quotes inside { } and [ ]: "%s:%s"`, pairs[0].Key.GetToken().Value,
+		d.mistakes.fail(markOf(n), path, `a text with a colon needs quotes inside { } and [ ]: "%s:%s"`, pairs[0].Key.GetToken().Value,
 			pairs[0].Value.GetToken().Value)
 		return "", false
 	}
-	d.fail(markOf(n), path, "expected a single value, got %s", describe(n))
+	d.mistakes.fail(markOf(n), path, "expected a single value, got %s", describe(n))
 	return "", false
 }
 
@@ -354,7 +354,7 @@ func (d *document) takenApart(pair *ast.MappingValueNode) bool {
 		return false
 	}
 	whole := pair.Key.GetToken().Value + ":" + pair.Value.GetToken().Value
-	return strings.Contains(d.line(markOf(pair.Key).line), whole)
+	return strings.Contains(d.mistakes.line(markOf(pair.Key).line), whole)
 }
 
 // describe names a node in an error.

@@ -33,16 +33,16 @@ func (d *document) expand(path string, at mark, text string) (string, bool) {
 		default:
 			inner, tail, closed := strings.Cut(after[1:], "}")
 			if !closed {
-				d.fail(at, path, "%s", errBraces)
+				d.mistakes.fail(at, path, "%s", errBraces)
 				return "", false
 			}
 			value, err := d.variable(inner)
 			var unset *unsetError
-			if errors.As(err, &unset) && d.absent != nil {
+			if errors.As(err, &unset) && d.mistakes.absent != nil {
 				return d.standIn(path), true
 			}
 			if err != nil {
-				d.fail(at, path, "%s", err)
+				d.mistakes.fail(at, path, "%s", err)
 				return "", false
 			}
 			b.WriteString(value)
@@ -64,7 +64,7 @@ func (d *document) variable(inner string) (string, error) {
 		return value, nil
 	case hasDefault:
 		return def, nil
-	case set && d.absent == nil:
+	case set && d.mistakes.absent == nil:
 		return "", fmt.Errorf("the environment variable %s is empty; give it a value, or write ${%s:-default}", name, name)
 	}
 	return "", &unsetError{name}
@@ -80,7 +80,7 @@ func (e *unsetError) Error() string {
 // standIn is a value for what only who connects needs: an address, a secret long enough, or the
 // hash of a key, which is another one at every place.
 func (d *document) standIn(path string) string {
-	d.absent[path] = true
+	d.mistakes.absent[path] = true
 	sum := sha256.Sum256([]byte(path))
 	switch {
 	case strings.HasSuffix(path, ".hash"):

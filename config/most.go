@@ -6,10 +6,10 @@ import "fmt"
 // of them in one script.
 const maxLimits = 50
 
-// limitCount refuses more limits for one caller than a call may stand under.
-func (d *document) limitCount(path string, o *Org, cfg *Config) {
+// checkLimitCount refuses more limits for one caller than a call may stand under.
+func checkLimitCount(m *mistakes, path string, o *Org, cfg *Config) {
 	if n := callerLimits(cfg.Defaults.OrgLimits(o)); n > maxLimits {
-		d.failAt(path+".limits", tooMany, n, "a caller of this org")
+		m.failAt(path+".limits", tooMany, n, "a caller of this org")
 		return
 	}
 	for i := range o.Users {
@@ -18,15 +18,15 @@ func (d *document) limitCount(path string, o *Org, cfg *Config) {
 			continue
 		}
 		if n := callerLimits(cfg.Defaults.UserLimits(o, u)); n > maxLimits {
-			d.failAt(fmt.Sprintf("%s.users[%d].limits", path, i), tooMany, n, "this user, the org's among them")
+			m.failAt(fmt.Sprintf("%s.users[%d].limits", path, i), tooMany, n, "this user, the org's among them")
 		}
 	}
 }
 
-// capCount does so for a list of spend caps.
-func (d *document) capCount(path string, n int) {
+// checkCapCount does so for a list of spend caps.
+func checkCapCount(m *mistakes, path string, n int) {
 	if n > maxLimits {
-		d.failAt(path, tooMany, n, "one call")
+		m.failAt(path, tooMany, n, "one call")
 	}
 }
 

@@ -5,8 +5,6 @@ import (
 	"reflect"
 	"strconv"
 	"strings"
-
-	"github.com/goccy/go-yaml/ast"
 )
 
 // NewOrg returns an org as the file would have it that says nothing of it.
@@ -41,80 +39,65 @@ func NewLimit(user, name string) Limit {
 // Org, User, Key or Limit. It reads as strictly as the file is read, but fills in nothing
 // from the environment. The error is for whoever wrote the fields.
 func Patch(to any, fields []byte) error {
-	d := newPatch()
+	d := newDocument(patchName, func(string) (string, bool) { return "", false })
 	root := d.root(fields)
 	if root == nil {
-		return d.patchError(nil, nil)
+		return d.mistakes.patchError("", nil, nil)
 	}
 	for _, known := range []string{"id", "name", "hash", "bucket.capacity"} { // what must be there is there already
-		d.marks[known] = mark{}
+		d.mistakes.marks[known] = mark{}
 	}
 	d.section("", root, reflect.ValueOf(to).Elem())
-	return d.patchError(nil, nil)
+	return d.mistakes.patchError("", nil, nil)
 }
+
+// patchName is what a patch is called in place of a file.
+const patchName = "request"
 
 // CheckOrg checks an org that was put together from the file and elsewhere, as
 // the file's own are checked.
 func (c *Config) CheckOrg(o *Org) error {
-	d := newPatch()
-	d.markLimits("org", o.Limits)
+	m := &mistakes{name: patchName, marks: map[string]mark{}}
+	m.markLimits("org", o.Limits)
 	for i := range o.Users {
-		d.markLimits(element("org.users", i), o.Users[i].Limits)
+		m.markLimits(element("org.users", i), o.Users[i].Limits)
 	}
-	var providers []string
-	for _, p := range c.Providers {
-		providers = append(providers, p.ID)
-	}
-	d.org("org", o, c, providers, names{}, names{})
-	return d.below("org").patchError(o.Limits, o.Users)
+	newOrgRules(m, c).check("org", o)
+	return m.patchError("org", o.Limits, o.Users)
 }
 
 // CheckDefaults checks the limits of every org, which were put together likewise.
 func (c *Config) CheckDefaults() error {
-	d := newPatch()
-	d.markLimits("defaults", c.Defaults.Limits)
-	d.defaults(c.Defaults.Limits)
-	return d.below("defaults").patchError(c.Defaults.Limits, nil)
-}
-
-func newPatch() *document {
-	return &document{
-		name: "request", marks: map[string]mark{}, anchors: map[string]ast.Node{},
-		getenv: func(string) (string, bool) { return "", false },
-	}
+	m := &mistakes{name: patchName, marks: map[string]mark{}}
+	m.markLimits("defaults", c.Defaults.Limits)
+	checkDefaults(m, c.Defaults.Limits)
+	return m.patchError("defaults", c.Defaults.Limits, nil)
 }
 
 // markLimits notes which parts limits have, where the file would.
-func (d *document) markLimits(path string, list []Limit) {
+func (m *mistakes) markLimits(path string, list []Limit) {
 	for i, l := range list {
 		at := element(path+".limits", i)
 		for name, given := range map[string]bool{
 			"amount": l.Amount.N > 0, "window": l.Window > 0, "calendar": l.Calendar != "", "bucket": l.Bucket.Capacity.N > 0,
 		} {
 			if given {
-				d.marks[at+"."+name] = mark{}
+				m.marks[at+"."+name] = mark{}
 			}
 		}
 	}
 }
 
-// below takes the beginning that all paths share from errors.
-func (d *document) below(root string) *document {
-	for _, e := range d.errs {
-		e.Path = strings.TrimPrefix(strings.TrimPrefix(e.Path, root), ".")
-	}
-	return d
-}
-
 // patchError is what is wrong, by the names of limits, users and keys instead of places in a file.
-func (d *document) patchError(limits []Limit, users []User) error {
-	if len(d.errs) == 0 {
+// Root is the beginning that all paths share.
+func (m *mistakes) patchError(root string, limits []Limit, users []User) error {
+	if len(m.errs) == 0 {
 		return nil
 	}
 	var all []string
-	for _, e := range d.errs {
+	for _, e := range m.errs {
 		text := e.Message
-		thing, field := named(e.Path, limits, users)
+		thing, field := named(strings.TrimPrefix(strings.TrimPrefix(e.Path, root), "."), limits, users)
 		for _, part := range []string{field, thing} {
 			if part != "" {
 				text = part + ": " + text

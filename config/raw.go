@@ -25,19 +25,19 @@ func (d *document) raw(path string, parent ast.Node, i int, pair *ast.MappingVal
 	case value.Type() == ast.NullType:
 		return Raw{}
 	case f.kind == "list" && !isList, f.kind == "mapping" && !isMap:
-		d.fail(markOf(value), path, "expected a %s, got %s", f.kind, describe(value))
+		d.mistakes.fail(markOf(value), path, "expected a %s, got %s", f.kind, describe(value))
 		return Raw{}
 	}
-	d.markElements(path, value)
+	d.mistakes.markElements(path, value)
 	root, _ := parent.(*ast.MappingNode)
 	if root == nil || root.IsFlowStyle || value != pair.Value {
 		return Raw{YAML: []byte(value.String()), Line: markOf(value).line, rendered: true}
 	}
-	first, last := markOf(value), len(d.lines)
+	first, last := markOf(value), len(d.mistakes.lines)
 	if i+1 < len(root.Values) {
 		last = markOf(root.Values[i+1].Key).line - 1
 	}
-	lines := slices.Clone(d.lines[first.line-1 : last])
+	lines := slices.Clone(d.mistakes.lines[first.line-1 : last])
 	if runes := []rune(lines[0]); strings.TrimSpace(string(runes[:first.col-1])) != "" &&
 		!strings.HasPrefix(strings.TrimSpace(lines[0]), "-") {
 		// On the line of its name, which gives way to as many spaces: errors
@@ -48,30 +48,30 @@ func (d *document) raw(path string, parent ast.Node, i int, pair *ast.MappingVal
 }
 
 // markElements remembers where the parts of a raw value stand.
-func (d *document) markElements(path string, value ast.Node) {
+func (m *mistakes) markElements(path string, value ast.Node) {
 	if seq, ok := value.(*ast.SequenceNode); ok {
 		for i, element := range seq.Values {
-			d.marks[path+"["+strconv.Itoa(i)+"]"] = markOf(element)
+			m.marks[path+"["+strconv.Itoa(i)+"]"] = markOf(element)
 		}
 	}
 	pairs, _ := entries(value)
 	for _, pair := range pairs {
-		d.marks[join(path, pair.Key.GetToken().Value)] = placeOf(pair)
+		m.marks[join(path, pair.Key.GetToken().Value)] = placeOf(pair)
 	}
 }
 
-// prices lets package pricing read its parts, and points at what it refuses.
-func (d *document) prices(cfg *Config) {
-	d.readPrices(cfg)
+// checkPrices lets package pricing read its parts, and points at what it refuses.
+func checkPrices(m *mistakes, cfg *Config) {
+	readPrices(m, cfg)
 	base, err := cfg.Catalogue()
 	if err != nil {
-		d.failAt("prices", "the built-in catalogue: %s", err)
+		m.failAt("prices", "the built-in catalogue: %s", err)
 		return
 	}
 	if list, err := pricing.ParseEntries(cfg.Prices.YAML); err != nil {
-		d.failRaw("prices", cfg.Prices, err)
+		m.failRaw("prices", cfg.Prices, err)
 	} else {
-		d.overrides(base, list)
+		checkOverrides(m, base, list)
 	}
 	if _, err := cfg.UnknownModelEntry(); err != nil {
 		path := "unknown_model_price"
@@ -79,12 +79,12 @@ func (d *document) prices(cfg *Config) {
 		if errors.As(err, &rule) {
 			path = join(path, rule.field)
 		}
-		d.failRaw(path, cfg.UnknownModelPrice, err)
+		m.failRaw(path, cfg.UnknownModelPrice, err)
 	}
 }
 
-// overrides checks every entry against the catalogue and those before it.
-func (d *document) overrides(base *pricing.Catalogue, list []pricing.Entry) {
+// checkOverrides checks every entry against the catalogue and those before it.
+func checkOverrides(m *mistakes, base *pricing.Catalogue, list []pricing.Entry) {
 	index := make([]int, len(list)) // of what is left of the list
 	for i := range list {
 		index[i] = i
@@ -99,21 +99,21 @@ func (d *document) overrides(base *pricing.Catalogue, list []pricing.Entry) {
 			return err != nil
 		})
 		_, why := base.With(list[:i+1])
-		d.failAt("prices["+strconv.Itoa(index[i])+"]", "%s", plain(why))
+		m.failAt("prices["+strconv.Itoa(index[i])+"]", "%s", plain(why))
 		list, index = slices.Delete(list, i, i+1), slices.Delete(index, i, i+1)
 	}
 }
 
 // failRaw records an error of package pricing at the place that it names.
-func (d *document) failRaw(path string, raw Raw, err error) {
+func (m *mistakes) failRaw(path string, raw Raw, err error) {
 	var ye yaml.Error
 	if raw.rendered || !errors.As(err, &ye) || ye.GetToken() == nil || ye.GetToken().Position == nil {
-		d.failAt(path, "%s", plain(err))
+		m.failAt(path, "%s", plain(err))
 		return
 	}
 	at := markOfToken(ye.GetToken())
 	at.line += raw.Line - 1
-	d.fail(at, path, "%s", ye.GetMessage())
+	m.fail(at, path, "%s", ye.GetMessage())
 }
 
 func plain(err error) string {

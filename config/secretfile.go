@@ -46,7 +46,7 @@ func (d *document) secret(text string) (string, error) {
 		return "", errors.New("file: names no file; write file:/run/secrets/NAME")
 	}
 	if !filepath.IsAbs(path) {
-		path = filepath.Join(filepath.Dir(d.name), path)
+		path = filepath.Join(filepath.Dir(d.mistakes.name), path)
 	}
 	data, err := os.ReadFile(path)
 	switch {

@@ -20,22 +20,22 @@ type Tracing struct {
 	Headers map[string]Secret `yaml:"headers"`
 }
 
-// tracing checks where spans go.
-func (d *document) tracing(t Tracing) {
+// checkTracing checks where spans go.
+func checkTracing(m *mistakes, t Tracing) {
 	u, err := url.Parse(t.Endpoint)
 	switch {
 	case t.Endpoint == "":
 	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
-		d.failAt("tracing.endpoint", "expected a URL such as http://otel-collector:4318, got %s", mask(quote(t.Endpoint)))
+		m.failAt("tracing.endpoint", "expected a URL such as http://otel-collector:4318, got %s", mask(quote(t.Endpoint)))
 	case u.User != nil:
-		d.failAt("tracing.endpoint", "has a user or password in it; use headers")
+		m.failAt("tracing.endpoint", "has a user or password in it; use headers")
 	case u.Port() == "4317":
-		d.failAt("tracing.endpoint",
+		m.failAt("tracing.endpoint",
 			"port 4317 is that of OTLP over gRPC; spans go by HTTP, to port 4318 of the same collector")
 	}
 	for name := range t.Headers {
 		if !headerName.MatchString(name) {
-			d.failAt(join("tracing.headers", name), "%s is not a header's name", quote(name))
+			m.failAt(join("tracing.headers", name), "%s is not a header's name", quote(name))
 		}
 	}
 }

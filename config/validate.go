@@ -14,7 +14,7 @@ import (
 )
 
 // finish fills in what depends on other fields.
-func (d *document) finish(cfg *Config) {
+func finish(m *mistakes, cfg *Config) {
 	for i := range cfg.Providers {
 		p := &cfg.Providers[i]
 		p.BaseURL = strings.TrimRight(p.BaseURL, "/")
@@ -25,7 +25,7 @@ func (d *document) finish(cfg *Config) {
 		}
 		for j := range p.Pools {
 			path := fmt.Sprintf("providers[%d].pools[%d].models", i, j)
-			if !d.given(path) {
+			if !m.given(path) {
 				p.Pools[j].Models = []string{"*"}
 			}
 		}
@@ -37,7 +37,7 @@ func (d *document) finish(cfg *Config) {
 		for j := range cfg.Orgs[i].Users {
 			u := &cfg.Orgs[i].Users[j]
 			for k := range u.Limits {
-				if path := fmt.Sprintf("orgs[%d].users[%d].limits[%d]", i, j, k); !d.given(path + ".subject") {
+				if path := fmt.Sprintf("orgs[%d].users[%d].limits[%d]", i, j, k); !m.given(path + ".subject") {
 					u.Limits[k].Subject = "user"
 				}
 				if u.Limits[k].Only == "" {
@@ -49,69 +49,69 @@ func (d *document) finish(cfg *Config) {
 }
 
 // validate checks what single values cannot show.
-func (d *document) validate(cfg *Config) {
+func validate(m *mistakes, cfg *Config) {
 	if cfg.Listen == cfg.Admin.Listen && !strings.HasSuffix(cfg.Listen, ":0") {
 		path, other := "admin.listen", "listen"
-		if !d.given(path) {
+		if !m.given(path) {
 			path, other = other, path
 		}
-		d.failAt(path, "%s is also the address of %s; operators need a listener of their own", cfg.Listen, other)
+		m.failAt(path, "%s is also the address of %s; operators need a listener of their own", cfg.Listen, other)
 	}
-	d.checkRoom(cfg)
+	checkRoom(m, cfg)
 	if lease := cfg.Store.HoldLease; lease < 3*time.Second {
-		d.failAt("store.hold_lease",
+		m.failAt("store.hold_lease",
 			"%s is too short: holds are renewed every third of it, and Redis may be slow for a second; at least 3s", lease)
 	}
 	if slices.Contains([]string{"wait1", "waitaof1"}, cfg.Store.Durability) && cfg.Redis.Mode == "cluster" {
-		d.failAt("store.durability", "%s is not possible on a cluster: set min-replicas-to-write on its nodes instead",
+		m.failAt("store.durability", "%s is not possible on a cluster: set min-replicas-to-write on its nodes instead",
 			cfg.Store.Durability)
 	}
-	d.prices(cfg)
-	d.tls("tls", cfg.TLS)
-	d.tls("admin.tls", cfg.Admin.TLS)
-	d.longEnough("admin.metrics_token", cfg.Admin.MetricsToken)
-	d.redis(cfg.Redis)
-	d.peppers(cfg.Auth.Peppers)
-	d.admins(cfg)
-	d.providers(cfg)
-	d.priced(cfg)
-	d.spendCaps("spend_caps", cfg.SpendCaps)
-	d.defaults(cfg.Defaults.Limits)
-	d.orgs(cfg)
-	d.queue(cfg.Queue)
-	d.webhookBounds(cfg.Webhooks)
-	d.alerts("alerts", cfg.Alerts, cfg.Webhooks)
-	d.tracing(cfg.Tracing)
+	checkPrices(m, cfg)
+	checkTLS(m, "tls", cfg.TLS)
+	checkTLS(m, "admin.tls", cfg.Admin.TLS)
+	m.longEnough("admin.metrics_token", cfg.Admin.MetricsToken)
+	checkRedis(m, cfg.Redis)
+	checkPeppers(m, cfg.Auth.Peppers)
+	checkAdmins(m, cfg)
+	checkProviders(m, cfg)
+	checkPriced(m, cfg)
+	checkSpendCaps(m, "spend_caps", cfg.SpendCaps)
+	checkDefaults(m, cfg.Defaults.Limits)
+	checkOrgs(m, cfg)
+	checkQueue(m, cfg.Queue)
+	checkWebhookBounds(m, cfg.Webhooks)
+	checkAlerts(m, "alerts", cfg.Alerts, cfg.Webhooks)
+	checkTracing(m, cfg.Tracing)
 	if share := cfg.Ledger.MemoryShare; share > 100 {
-		d.failAt("ledger.memory_share", "is a percentage; %d is more than 100", share)
+		m.failAt("ledger.memory_share", "is a percentage; %d is more than 100", share)
 	}
 }
 
-// tls checks that a certificate has its key.
-func (d *document) tls(path string, t TLS) {
+// checkTLS checks that a certificate has its key.
+func checkTLS(m *mistakes, path string, t TLS) {
 	if (t.CertFile == "") != (t.KeyFile == "") {
-		d.failAt(path, "cert_file and key_file go together; one is missing")
+		m.failAt(path, "cert_file and key_file go together; one is missing")
 	}
 }
 
-// queue checks the percentages.
-func (d *document) queue(q Queue) {
+// checkQueue checks the percentages.
+func checkQueue(m *mistakes, q Queue) {
 	for name, percent := range map[string]int{
 		"org_share": q.OrgShare, "user_share": q.UserShare, "memory_share": q.MemoryShare,
 		"memory_org_share": q.MemoryOrgShare,
 	} {
 		if percent > 100 {
-			d.failAt("queue."+name, "is a percentage; %d is more than 100", percent)
+			m.failAt("queue."+name, "is a percentage; %d is more than 100", percent)
 		}
 	}
 	ids := names{}
 	for i, k := range q.SealKeys {
 		path := fmt.Sprintf("queue.seal_keys[%d]", i)
-		d.unique(ids, path+".id", k.ID)
-		d.longEnough(path+".secret", k.Secret)
+		m.unique(ids, path+".id", k.ID)
+		m.longEnough(path+".secret", k.Secret)
 	}
 	if s := q.Shares; s.Interactive+s.Async+s.Batch > 100 {
-		d.failAt("queue.shares", "are %d percent together, more than 100", s.Interactive+s.Async+s.Batch)
+		m.failAt("queue.shares", "are %d percent together, more than 100", s.Interactive+s.Async+s.Batch)
 	}
 }
 
@@ -135,75 +135,75 @@ func checkHostPort(addr string) error {
 	return nil
 }
 
-func (d *document) redis(r Redis) {
+func checkRedis(m *mistakes, r Redis) {
 	if r.URL != "" {
-		d.redisURL(r)
+		checkRedisURL(m, r)
 		return
 	}
 	for i, addr := range r.Addresses {
-		if d.broken(fmt.Sprintf("redis.addresses[%d]", i)) {
+		if m.broken(fmt.Sprintf("redis.addresses[%d]", i)) {
 			continue
 		}
 		if strings.HasPrefix(addr, "/") && r.Mode == "single" {
 			continue // a unix socket
 		}
 		if err := checkHostPort(addr); err != nil {
-			d.failAt(fmt.Sprintf("redis.addresses[%d]", i), "%s", err)
+			m.failAt(fmt.Sprintf("redis.addresses[%d]", i), "%s", err)
 		}
 	}
 	switch {
-	case d.broken("redis"):
-	case len(r.Addresses) == 0 && d.given("redis"):
-		d.failAt("redis", "addresses is missing; name the server (addresses: [127.0.0.1:6379]) or remove the section")
+	case m.broken("redis"):
+	case len(r.Addresses) == 0 && m.given("redis"):
+		m.failAt("redis", "addresses is missing; name the server (addresses: [127.0.0.1:6379]) or remove the section")
 	case r.Mode == "single" && len(r.Addresses) > 1:
-		d.failAt("redis.addresses", "mode single has one address, got %d; set mode: cluster or mode: sentinel",
+		m.failAt("redis.addresses", "mode single has one address, got %d; set mode: cluster or mode: sentinel",
 			len(r.Addresses))
 	case r.Mode == "sentinel" && r.MasterName == "":
-		d.failAt("redis.mode", "mode sentinel needs master_name, the name the sentinels know the primary by")
+		m.failAt("redis.mode", "mode sentinel needs master_name, the name the sentinels know the primary by")
 	case r.Mode != "sentinel" && r.MasterName != "":
-		d.failAt("redis.master_name", "is for mode sentinel only; mode is %s", r.Mode)
+		m.failAt("redis.master_name", "is for mode sentinel only; mode is %s", r.Mode)
 	case r.Mode == "cluster" && r.DB != 0:
-		d.failAt("redis.db", "a cluster has only database 0")
+		m.failAt("redis.db", "a cluster has only database 0")
 	}
 	switch t := r.TLS; {
 	case (t.CertFile == "") != (t.KeyFile == ""):
-		d.failAt("redis.tls", "cert_file and key_file go together; one is missing")
+		m.failAt("redis.tls", "cert_file and key_file go together; one is missing")
 	case !t.Enabled && t != (RedisTLS{}):
-		d.failAt("redis.tls", "has no effect without enabled: true")
+		m.failAt("redis.tls", "has no effect without enabled: true")
 	}
 }
 
-func (d *document) redisURL(r Redis) {
+func checkRedisURL(m *mistakes, r Redis) {
 	for _, other := range []string{"addresses", "username", "password", "db", "tls", "master_name"} {
-		if d.given("redis." + other) {
-			d.failAt("redis."+other, "cannot go with redis.url, which already says it; use url or the single fields")
+		if m.given("redis." + other) {
+			m.failAt("redis."+other, "cannot go with redis.url, which already says it; use url or the single fields")
 		}
 	}
 	if r.Mode != "single" {
-		d.failAt("redis.mode", "mode %s needs addresses instead of url", r.Mode)
+		m.failAt("redis.mode", "mode %s needs addresses instead of url", r.Mode)
 	}
 	u, err := url.Parse(r.URL.Reveal())
 	if err != nil || !slices.Contains([]string{"redis", "rediss", "unix"}, u.Scheme) || u.Host == "" && u.Path == "" {
-		d.failAt("redis.url", "expected redis://user:password@host:6379/0, rediss://... or unix:///path")
+		m.failAt("redis.url", "expected redis://user:password@host:6379/0, rediss://... or unix:///path")
 	}
 }
 
-func (d *document) peppers(peppers []Pepper) {
+func checkPeppers(m *mistakes, peppers []Pepper) {
 	ids := names{}
 	for i, p := range peppers {
 		path := fmt.Sprintf("auth.peppers[%d]", i)
-		d.unique(ids, path+".id", p.ID)
+		m.unique(ids, path+".id", p.ID)
 		if p.ID == "sha256" {
-			d.failAt(path+".id", `"sha256" marks hashes made without a pepper; choose another id`)
+			m.failAt(path+".id", `"sha256" marks hashes made without a pepper; choose another id`)
 		}
-		d.longEnough(path+".secret", p.Secret)
+		m.longEnough(path+".secret", p.Secret)
 	}
 }
 
 // longEnough refuses secrets that can be guessed.
-func (d *document) longEnough(path string, s Secret) {
+func (m *mistakes) longEnough(path string, s Secret) {
 	if n := len(s); n > 0 && n < 16 {
-		d.failAt(path, "has %d characters; at least 16 are needed (openssl rand -hex 32)", n)
+		m.failAt(path, "has %d characters; at least 16 are needed (openssl rand -hex 32)", n)
 	}
 }
 
@@ -211,12 +211,12 @@ func (d *document) longEnough(path string, s Secret) {
 type names map[string]string
 
 // unique records an error when a name of its kind is used a second time.
-func (d *document) unique(seen names, path, name string) {
+func (m *mistakes) unique(seen names, path, name string) {
 	if name == "" {
 		return // reported as missing
 	}
 	if first, dup := seen[name]; dup {
-		d.failAt(path, "%q is already used on line %d, by %s", name, d.markAt(first).line, first)
+		m.failAt(path, "%q is already used on line %d, by %s", name, m.markAt(first).line, first)
 		return
 	}
 	seen[name] = path
@@ -224,18 +224,18 @@ func (d *document) unique(seen names, path, name string) {
 
 // patterns checks a list of name patterns; an empty list would be taken for
 // "none" by some and "all" by others.
-func (d *document) patterns(path string, list []string) {
-	if d.given(path) && len(list) == 0 {
-		d.failAt(path, "is empty; leave it out for all, or name what is allowed")
+func (m *mistakes) patterns(path string, list []string) {
+	if m.given(path) && len(list) == 0 {
+		m.failAt(path, "is empty; leave it out for all, or name what is allowed")
 	}
-	d.spelled(path, list)
+	m.spelled(path, list)
 }
 
 // spelled refuses what is no name and no pattern.
-func (d *document) spelled(path string, list []string) {
+func (m *mistakes) spelled(path string, list []string) {
 	for i, p := range list {
 		if strings.ContainsAny(p, " \t?[]{}") {
-			d.failAt(fmt.Sprintf("%s[%d]", path, i), "expected a name or a pattern with * in it, got %s", quote(p))
+			m.failAt(fmt.Sprintf("%s[%d]", path, i), "expected a name or a pattern with * in it, got %s", quote(p))
 		}
 	}
 }
@@ -263,9 +263,9 @@ func matches(pattern, name string) bool {
 }
 
 // refer records an error when name is not one of the known ones.
-func (d *document) refer(path, what, name string, known []string) {
+func (m *mistakes) refer(path, what, name string, known []string) {
 	if !slices.Contains(known, name) {
-		d.failAt(path, "there is no %s %q%s", what, name, didYouMean(name, known))
+		m.failAt(path, "there is no %s %q%s", what, name, didYouMean(name, known))
 	}
 }
 

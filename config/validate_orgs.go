@@ -11,123 +11,136 @@ import (
 	"github.com/llmguard/llmguard/internal/auth/keys"
 )
 
-func (d *document) orgs(cfg *Config) {
-	if d.given("orgs") && len(cfg.Orgs) == 0 {
-		d.failAt("orgs", "is empty; at least one is needed, because keys belong to an org's users")
+func checkOrgs(m *mistakes, cfg *Config) {
+	if m.given("orgs") && len(cfg.Orgs) == 0 {
+		m.failAt("orgs", "is empty; at least one is needed, because keys belong to an org's users")
 	}
-	var providers []string
-	for _, p := range cfg.Providers {
-		providers = append(providers, p.ID)
-	}
-	ids, hashes := names{}, names{}
+	rules := newOrgRules(m, cfg)
 	for i := range cfg.Orgs {
-		d.org(element("orgs", i), &cfg.Orgs[i], cfg, providers, ids, hashes)
+		rules.check(element("orgs", i), &cfg.Orgs[i])
 	}
+}
+
+// orgRules check orgs, whose ids and hashes of keys must differ.
+type orgRules struct {
+	found       *mistakes
+	cfg         *Config
+	providers   []string
+	ids, hashes names
+}
+
+func newOrgRules(m *mistakes, cfg *Config) *orgRules {
+	r := &orgRules{found: m, cfg: cfg, ids: names{}, hashes: names{}}
+	for _, p := range cfg.Providers {
+		r.providers = append(r.providers, p.ID)
+	}
+	return r
 }
 
 func element(list string, i int) string { return fmt.Sprintf("%s[%d]", list, i) }
 
-func (d *document) org(path string, o *Org, cfg *Config, providers []string, ids, hashes names) {
-	d.unique(ids, path+".id", o.ID)
-	d.patterns(path+".models", o.Models)
-	d.patterns(path+".providers", o.Providers)
+func (r *orgRules) check(path string, o *Org) {
+	m, cfg := r.found, r.cfg
+	m.unique(r.ids, path+".id", o.ID)
+	m.patterns(path+".models", o.Models)
+	m.patterns(path+".providers", o.Providers)
 	for j, id := range o.Providers {
-		d.refer(fmt.Sprintf("%s.providers[%d]", path, j), "provider", id, providers)
+		m.refer(fmt.Sprintf("%s.providers[%d]", path, j), "provider", id, r.providers)
 	}
 	if o.OverLimit == "refuse" && o.MaxWait > 0 {
-		d.failAt(path+".max_wait", "has no effect with over_limit: refuse")
+		m.failAt(path+".max_wait", "has no effect with over_limit: refuse")
 	}
 	switch {
-	case d.given(path+".grow_step") && o.Hold != "grow":
-		d.failAt(path+".grow_step", "has no effect without hold: grow")
+	case m.given(path+".grow_step") && o.Hold != "grow":
+		m.failAt(path+".grow_step", "has no effect without hold: grow")
 	case o.GrowStep < 20 || o.GrowStep > 1_000_000:
-		d.failAt(path+".grow_step", "must be from 20 to 1000000 tokens")
+		m.failAt(path+".grow_step", "must be from 20 to 1000000 tokens")
 	}
 	for model, cheaper := range o.Downgrade {
 		if cheaper == model || strings.ContainsAny(model+cheaper, "* \t") || cheaper == "" {
-			d.failAt(join(path+".downgrade", model), "%s is not the name of another model", quote(cheaper))
+			m.failAt(join(path+".downgrade", model), "%s is not the name of another model", quote(cheaper))
 		}
 	}
-	d.journal(path, o, cfg.Store)
-	d.webhooks(path, o, cfg.Webhooks)
-	d.alerts(path+".alerts", o.Alerts, cfg.Webhooks)
-	d.users(path, o, cfg.Auth.Peppers, hashes)
-	d.limits(path, o, cfg)
-	d.limitCount(path, o, cfg)
+	checkJournal(m, path, o, cfg.Store)
+	checkWebhooks(m, path, o, cfg.Webhooks)
+	checkAlerts(m, path+".alerts", o.Alerts, cfg.Webhooks)
+	checkUsers(m, path, o, cfg.Auth.Peppers, r.hashes)
+	checkLimits(m, path, o, cfg)
+	checkLimitCount(m, path, o, cfg)
 }
 
-// journal checks that calls which are admitted without Redis can be kept.
-func (d *document) journal(path string, o *Org, s Store) {
+// checkJournal checks that calls which are admitted without Redis can be kept.
+func checkJournal(m *mistakes, path string, o *Org, s Store) {
 	if (o.OnStoreFailure != "local" && o.OnStoreFailure != "allow") || s.JournalDir != "" {
 		return
 	}
 	path += ".on_store_failure"
-	if !d.given(path) {
+	if !m.given(path) {
 		path = "store.on_failure"
 	}
-	d.failAt(path, "%s needs store.journal_dir, a directory on disk: calls are kept there until Redis can charge them",
+	m.failAt(path, "%s needs store.journal_dir, a directory on disk: calls are kept there until Redis can charge them",
 		o.OnStoreFailure)
 }
 
-func (d *document) users(path string, o *Org, peppers []Pepper, hashes names) {
+func checkUsers(m *mistakes, path string, o *Org, peppers []Pepper, hashes names) {
 	userIDs, keyIDs := names{}, names{}
 	for i, u := range o.Users {
 		at := fmt.Sprintf("%s.users[%d]", path, i)
-		d.unique(userIDs, at+".id", u.ID)
+		m.unique(userIDs, at+".id", u.ID)
 		for j, k := range u.Keys {
 			at := fmt.Sprintf("%s.keys[%d]", at, j)
-			d.unique(keyIDs, at+".id", k.ID)
-			d.patterns(at+".models", k.Models)
-			d.scopes(at+".scopes", k.Scopes)
-			if k.Hash != "" && d.hash(at+".hash", k.Hash, peppers) {
-				d.unique(hashes, at+".hash", k.Hash)
+			m.unique(keyIDs, at+".id", k.ID)
+			m.patterns(at+".models", k.Models)
+			checkScopes(m, at+".scopes", k.Scopes)
+			if k.Hash != "" && checkHash(m, at+".hash", k.Hash, peppers) {
+				m.unique(hashes, at+".hash", k.Hash)
 			}
 		}
 	}
 }
 
-// scopes checks what a key may be used for.
-func (d *document) scopes(path string, list []string) {
+// checkScopes checks what a key may be used for.
+func checkScopes(m *mistakes, path string, list []string) {
 	known := append([]string{"calls", "jobs", "files", "batches", "usage"}, endpoints...)
 	for i, s := range list {
 		if !slices.Contains(known, s) {
-			d.failAt(element(path, i), "no scope is called %q%s; there are %s", s, didYouMean(s, known),
+			m.failAt(element(path, i), "no scope is called %q%s; there are %s", s, didYouMean(s, known),
 				strings.Join(known, ", "))
 		}
 	}
 }
 
-// admins checks the administrators' keys.
-func (d *document) admins(cfg *Config) {
+// checkAdmins checks the administrators' keys.
+func checkAdmins(m *mistakes, cfg *Config) {
 	ids, hashes := names{}, names{}
 	for i, k := range cfg.Admin.Keys {
 		at := element("admin.keys", i)
-		d.unique(ids, at+".id", k.ID)
-		if k.Hash != "" && d.hash(at+".hash", k.Hash, cfg.Auth.Peppers) {
-			d.unique(hashes, at+".hash", k.Hash)
+		m.unique(ids, at+".id", k.ID)
+		if k.Hash != "" && checkHash(m, at+".hash", k.Hash, cfg.Auth.Peppers) {
+			m.unique(hashes, at+".hash", k.Hash)
 		}
 	}
 }
 
-// hash checks the form of a key's hash. For a key in clear it says what to
+// checkHash checks the form of a key's hash. For a key in clear it says what to
 // write instead.
-func (d *document) hash(path, text string, peppers []Pepper) bool {
+func checkHash(m *mistakes, path, text string, peppers []Pepper) bool {
 	if strings.HasPrefix(text, "lg_") {
 		if _, err := keys.Check(text); err != nil {
-			d.failAt(path, "this is a key, not its hash, and it is damaged: %s", err)
+			m.failAt(path, "this is a key, not its hash, and it is damaged: %s", err)
 			return false
 		}
 		var p keys.Pepper
 		if len(peppers) > 0 {
 			p = keys.Pepper{ID: peppers[0].ID, Secret: peppers[0].Secret.Reveal()}
 		}
-		d.failAt(path, "this is the key itself; write its hash instead: %q", keys.Hash(p, text))
+		m.failAt(path, "this is the key itself; write its hash instead: %q", keys.Hash(p, text))
 		return false
 	}
 	id, digits, ok := strings.Cut(text, ":")
 	sum, err := hex.DecodeString(digits)
 	if !ok || err != nil || len(sum) != 32 || strings.ToLower(digits) != digits {
-		d.failAt(path, `expected "sha256:" or "<pepper id>:" and 64 lower-case hex digits, got %s`, mask(quote(text)))
+		m.failAt(path, `expected "sha256:" or "<pepper id>:" and 64 lower-case hex digits, got %s`, mask(quote(text)))
 		return false
 	}
 	known := []string{"sha256"}
@@ -135,30 +148,30 @@ func (d *document) hash(path, text string, peppers []Pepper) bool {
 		known = append(known, p.ID)
 	}
 	if !slices.Contains(known, id) {
-		d.failAt(path, "there is no pepper %q in auth.peppers%s", id, didYouMean(id, known))
+		m.failAt(path, "there is no pepper %q in auth.peppers%s", id, didYouMean(id, known))
 		return false
 	}
 	return true
 }
 
-// defaults checks the limits of every org.
-func (d *document) defaults(list []Limit) {
+// checkDefaults checks the limits of every org.
+func checkDefaults(m *mistakes, list []Limit) {
 	ids := names{}
 	for i, l := range list {
 		at := fmt.Sprintf("defaults.limits[%d]", i)
-		d.unique(ids, at+".name", l.Name)
-		d.limit(at, l)
+		m.unique(ids, at+".name", l.Name)
+		checkLimit(m, at, l)
 		if l.Only != "" && l.Subject != "ip" {
-			d.failAt(at+".only", "has no place in the limits of every org; write the limit under the org whose %s it is for",
+			m.failAt(at+".only", "has no place in the limits of every org; write the limit under the org whose %s it is for",
 				l.Subject)
 			continue
 		}
-		d.only(at+".only", l, nil, nil)
+		checkOnly(m, at+".only", l, nil, nil)
 	}
 }
 
-// limits checks the org's limits and those of its users.
-func (d *document) limits(path string, o *Org, cfg *Config) {
+// checkLimits checks the org's limits and those of its users.
+func checkLimits(m *mistakes, path string, o *Org, cfg *Config) {
 	var users, keyIDs []string
 	for _, u := range o.Users {
 		users = append(users, u.ID)
@@ -175,50 +188,50 @@ func (d *document) limits(path string, o *Org, cfg *Config) {
 	}
 	for i, l := range o.Limits {
 		at := fmt.Sprintf("%s.limits[%d]", path, i)
-		d.unique(ids, at+".name", l.Name)
+		m.unique(ids, at+".name", l.Name)
 		replaceable[l.Name] = l.Subject == "user"
-		d.limit(at, l)
-		d.only(at+".only", l, users, keyIDs)
+		checkLimit(m, at, l)
+		checkOnly(m, at+".only", l, users, keyIDs)
 	}
 	for i, u := range o.Users {
 		own := names{}
 		for j, l := range u.Limits {
 			at := fmt.Sprintf("%s.users[%d].limits[%d]", path, i, j)
-			d.unique(own, at+".name", l.Name)
-			d.limit(at, l)
+			m.unique(own, at+".name", l.Name)
+			checkLimit(m, at, l)
 			if first, taken := ids[l.Name]; taken && !replaceable[l.Name] {
-				d.failAt(at+".name", "%q is a limit of the org%s whose subject is not user, so a user cannot replace it", l.Name,
-					d.onLine(first))
+				m.failAt(at+".name", "%q is a limit of the org%s whose subject is not user, so a user cannot replace it", l.Name,
+					m.onLine(first))
 			}
 			if l.Subject != "user" {
-				d.failAt(at+".subject", "a limit under a user has subject user")
+				m.failAt(at+".subject", "a limit under a user has subject user")
 			}
 			if l.Only != u.ID {
-				d.failAt(at+".only", "a limit under a user is for that user; leave only out")
+				m.failAt(at+".only", "a limit under a user is for that user; leave only out")
 			}
 		}
 	}
 }
 
 // onLine says where a path is in the file, if it is.
-func (d *document) onLine(path string) string {
-	if at := d.markAt(path); at.line > 0 {
+func (m *mistakes) onLine(path string) string {
+	if at := m.markAt(path); at.line > 0 {
 		return fmt.Sprintf(" on line %d", at.line)
 	}
 	return ""
 }
 
-func (d *document) only(path string, l Limit, users, keyIDs []string) {
+func checkOnly(m *mistakes, path string, l Limit, users, keyIDs []string) {
 	switch {
 	case l.Only == "":
 	case l.Subject == "user":
-		d.refer(path, "user", l.Only, users)
+		m.refer(path, "user", l.Only, users)
 	case l.Subject == "key":
-		d.refer(path, "key", l.Only, keyIDs)
+		m.refer(path, "key", l.Only, keyIDs)
 	case l.Subject == "org":
-		d.failAt(path, "has no effect with subject org; set subject: user to limit one user")
+		m.failAt(path, "has no effect with subject org; set subject: user to limit one user")
 	case !isAddress(l.Only):
-		d.failAt(path, "expected an address such as 10.0.0.7, got %s", quote(l.Only))
+		m.failAt(path, "expected an address such as 10.0.0.7, got %s", quote(l.Only))
 	}
 }
 
@@ -231,73 +244,73 @@ var endpoints = []string{
 	"vector_stores",
 }
 
-func (d *document) limit(path string, l Limit) {
-	d.patterns(path+".models", l.Models)
-	d.patterns(path+".endpoints", l.Endpoints)
+func checkLimit(m *mistakes, path string, l Limit) {
+	m.patterns(path+".models", l.Models)
+	m.patterns(path+".endpoints", l.Endpoints)
 	for i, p := range l.Endpoints {
 		if !slices.ContainsFunc(endpoints, func(e string) bool { return matches(p, e) }) {
-			d.failAt(fmt.Sprintf("%s.endpoints[%d]", path, i), "no endpoint is called %q%s", p, didYouMean(p, endpoints))
+			m.failAt(fmt.Sprintf("%s.endpoints[%d]", path, i), "no endpoint is called %q%s", p, didYouMean(p, endpoints))
 		}
 	}
 	if l.TZ != "" {
 		if _, err := time.LoadLocation(l.TZ); err != nil || l.TZ == "Local" {
-			d.failAt(path+".tz", "there is no time zone %q; names look like Europe/Berlin or UTC", l.TZ)
+			m.failAt(path+".tz", "there is no time zone %q; names look like Europe/Berlin or UTC", l.TZ)
 		}
 	}
-	if d.shape(path, l) {
-		d.quantities(path, l)
+	if checkShape(m, path, l) {
+		checkQuantities(m, path, l)
 	}
 }
 
-// shape checks that a limit has exactly one shape, complete.
-func (d *document) shape(path string, l Limit) bool {
+// checkShape checks that a limit has exactly one shape, complete.
+func checkShape(m *mistakes, path string, l Limit) bool {
 	var shapes []string
 	for _, s := range []string{"window", "calendar", "bucket"} {
-		if d.given(path + "." + s) {
+		if m.given(path + "." + s) {
 			shapes = append(shapes, s)
 		}
 	}
-	amount := d.given(path + ".amount")
-	before := len(d.errs)
+	amount := m.given(path + ".amount")
+	before := len(m.errs)
 	switch {
 	case l.Metric == "concurrency" && len(shapes) > 0:
-		d.failAt(path+"."+shapes[0], "concurrency counts open calls; it takes amount alone")
+		m.failAt(path+"."+shapes[0], "concurrency counts open calls; it takes amount alone")
 	case l.Metric == "concurrency" && !amount:
-		d.failAt(path, "amount is missing: how many calls may be open at once")
+		m.failAt(path, "amount is missing: how many calls may be open at once")
 	case l.Metric == "concurrency":
 	case len(shapes) > 1:
-		d.failAt(path+"."+shapes[1], "the limit already has a %s; a limit has one shape, so write two limits", shapes[0])
+		m.failAt(path+"."+shapes[1], "the limit already has a %s; a limit has one shape, so write two limits", shapes[0])
 	case len(shapes) == 0 && amount:
-		d.failAt(path, "amount of what time? add window: 1h (sliding), calendar: month (fixed), or use bucket")
+		m.failAt(path, "amount of what time? add window: 1h (sliding), calendar: month (fixed), or use bucket")
 	case len(shapes) == 0:
-		d.failAt(path, `has no shape; add amount: "$5" and window: 1h, or amount and calendar, or bucket`)
+		m.failAt(path, `has no shape; add amount: "$5" and window: 1h, or amount and calendar, or bucket`)
 	case shapes[0] == "bucket" && amount:
-		d.failAt(path+".amount", "a bucket has capacity and refill instead of amount")
+		m.failAt(path+".amount", "a bucket has capacity and refill instead of amount")
 	case shapes[0] != "bucket" && !amount:
-		d.failAt(path, "amount is missing: how much per %s", shapes[0])
+		m.failAt(path, "amount is missing: how much per %s", shapes[0])
 	}
 	switch {
 	case l.TZ != "" && l.Calendar == "":
-		d.failAt(path+".tz", "is for calendar limits only")
-	case l.Exact && !d.given(path+".window"):
-		d.failAt(path+".exact", "is for windows only")
+		m.failAt(path+".tz", "is for calendar limits only")
+	case l.Exact && !m.given(path+".window"):
+		m.failAt(path+".exact", "is for windows only")
 	case l.Exact && l.Window > time.Hour:
-		d.failAt(path+".exact", "keeps one entry per call, so it is for windows up to 1h; leave it out here")
+		m.failAt(path+".exact", "keeps one entry per call, so it is for windows up to 1h; leave it out here")
 	case l.Window > 0 && (l.Window < time.Second || l.Window > 366*24*time.Hour):
-		d.failAt(path+".window", "must be from 1s to 366d")
+		m.failAt(path+".window", "must be from 1s to 366d")
 	}
-	return len(d.errs) == before
+	return len(m.errs) == before
 }
 
-// quantities checks that amounts are of the metric's kind.
-func (d *document) quantities(path string, l Limit) {
+// checkQuantities checks that amounts are of the metric's kind.
+func checkQuantities(m *mistakes, path string, l Limit) {
 	check := func(path string, q Quantity) {
 		switch money := l.Metric == "cost"; {
 		case q == Quantity{} || q.Money == money:
 		case money:
-			d.failAt(path, `metric cost is limited in money; did you mean "$%d"?`, q.N)
+			m.failAt(path, `metric cost is limited in money; did you mean "$%d"?`, q.N)
 		case l.Metric == "tokens", l.Metric == "requests", l.Metric == "concurrency": // another is reported as such
-			d.failAt(path, "metric %s is limited by a count, not by money; leave out the $ or set metric: cost", l.Metric)
+			m.failAt(path, "metric %s is limited by a count, not by money; leave out the $ or set metric: cost", l.Metric)
 		}
 	}
 	check(path+".amount", l.Amount)

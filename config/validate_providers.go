@@ -9,85 +9,85 @@ import (
 	"strings"
 )
 
-func (d *document) providers(cfg *Config) {
-	if d.given("providers") && len(cfg.Providers) == 0 {
-		d.failAt("providers", "is empty; at least one is needed")
+func checkProviders(m *mistakes, cfg *Config) {
+	if m.given("providers") && len(cfg.Providers) == 0 {
+		m.failAt("providers", "is empty; at least one is needed")
 	}
 	ids, pools := names{}, names{}
 	for i, p := range cfg.Providers {
 		path := fmt.Sprintf("providers[%d]", i)
-		d.unique(ids, path+".id", p.ID)
+		m.unique(ids, path+".id", p.ID)
 		if p.BaseURL != "" {
-			d.baseURL(path+".base_url", p.BaseURL)
+			checkBaseURL(m, path+".base_url", p.BaseURL)
 		}
 		for name := range p.Headers {
-			d.header(join(path+".headers", name), name)
+			checkHeader(m, join(path+".headers", name), name)
 		}
 		for alias := range p.ModelMap {
 			if strings.ContainsAny(alias, "* \t") {
-				d.failAt(join(path+".model_map", alias), "%q is not a model name; an alias stands for one model", alias)
+				m.failAt(join(path+".model_map", alias), "%q is not a model name; an alias stands for one model", alias)
 			}
 		}
 		for j, pool := range p.Pools {
 			at := fmt.Sprintf("%s.pools[%d]", path, j)
-			if d.given(at) || pools[pool.ID] == "" || ids[p.ID] == path+".id" { // else its provider was reported
-				d.unique(pools, at+".id", pool.ID)
+			if m.given(at) || pools[pool.ID] == "" || ids[p.ID] == path+".id" { // else its provider was reported
+				m.unique(pools, at+".id", pool.ID)
 			}
-			d.patterns(at+".models", pool.Models)
+			m.patterns(at+".models", pool.Models)
 		}
-		d.spelled(path+".allow_fields", p.AllowFields)
+		m.spelled(path+".allow_fields", p.AllowFields)
 		prompts := names{}
 		for j, prompt := range p.Prompts {
-			d.unique(prompts, fmt.Sprintf("%s.prompts[%d].id", path, j), prompt.ID)
+			m.unique(prompts, fmt.Sprintf("%s.prompts[%d].id", path, j), prompt.ID)
 		}
-		d.azure(path, p)
+		checkAzure(m, path, p)
 		if p.BatchMode == "provider" && p.Kind != "openai" {
-			d.failAt(path+".batch_mode", "provider is only for kind openai")
+			m.failAt(path+".batch_mode", "provider is only for kind openai")
 		}
-		d.poolless(path, p)
-		d.spendCaps(path+".spend_caps", p.SpendCaps)
+		checkServed(m, path, p)
+		checkSpendCaps(m, path+".spend_caps", p.SpendCaps)
 	}
 }
 
-// azure checks what only Azure providers have.
-func (d *document) azure(path string, p Provider) {
+// checkAzure checks what only Azure providers have.
+func checkAzure(m *mistakes, path string, p Provider) {
 	if p.Kind != "azure" {
 		if p.APIVersion != "" {
-			d.failAt(path+".api_version", "is only for kind azure")
+			m.failAt(path+".api_version", "is only for kind azure")
 		}
 		if len(p.Deployments) > 0 {
-			d.failAt(path+".deployments", "is only for kind azure")
+			m.failAt(path+".deployments", "is only for kind azure")
 		}
 		return
 	}
 	if p.APIVersion == "" && len(p.Deployments) > 0 {
-		d.failAt(path+".deployments",
+		m.failAt(path+".deployments",
 			"needs api_version; without it calls go to Azure's v1 API, which takes the deployment as model: use model_map")
 	}
 	if u, err := url.Parse(p.BaseURL); err == nil && strings.Contains(u.Path, "/openai") {
-		d.failAt(path+".base_url", "goes too far; end it with the resource, such as https://NAME.openai.azure.com")
+		m.failAt(path+".base_url", "goes too far; end it with the resource, such as https://NAME.openai.azure.com")
 	}
 	for model, name := range p.Deployments {
 		if !deploymentName.MatchString(name) {
-			d.failAt(join(path+".deployments", model), "%s is not a deployment's name", quote(name))
+			m.failAt(join(path+".deployments", model), "%s is not a deployment's name", quote(name))
 		}
 	}
 }
 
 var deploymentName = regexp.MustCompile(`^[A-Za-z0-9._-]+$`)
 
-func (d *document) baseURL(path, text string) {
+func checkBaseURL(m *mistakes, path, text string) {
 	u, err := url.Parse(text)
 	switch {
 	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
-		d.failAt(path, "expected a URL such as https://api.openai.com/v1, got %s", mask(quote(text)))
+		m.failAt(path, "expected a URL such as https://api.openai.com/v1, got %s", mask(quote(text)))
 	case u.User != nil:
-		d.failAt(path, "has a user or password in it; use api_key or headers")
+		m.failAt(path, "has a user or password in it; use api_key or headers")
 	case u.RawQuery != "" || u.Fragment != "":
-		d.failAt(path, "has a query or fragment; use headers for constant parameters")
+		m.failAt(path, "has a query or fragment; use headers for constant parameters")
 	case strings.HasSuffix(u.Path, "/chat/completions"), strings.HasSuffix(u.Path, "/embeddings"),
 		strings.HasSuffix(u.Path, "/responses"):
-		d.failAt(path, "goes too far; end it with the version segment, such as https://api.openai.com/v1")
+		m.failAt(path, "goes too far; end it with the version segment, such as https://api.openai.com/v1")
 	}
 }
 
@@ -99,19 +99,19 @@ var ownHeaders = []string{
 	"Keep-Alive", "Openai-Organization", "Openai-Project", "Te", "Trailer", "Transfer-Encoding", "Upgrade",
 }
 
-func (d *document) header(path, name string) {
+func checkHeader(m *mistakes, path, name string) {
 	switch canonical := textproto.CanonicalMIMEHeaderKey(name); {
 	case !headerName.MatchString(name):
-		d.failAt(path, "%s is not a header's name", quote(name))
+		m.failAt(path, "%s is not a header's name", quote(name))
 	case canonical == "Authorization":
-		d.failAt(path, "the credential goes into api_key")
+		m.failAt(path, "the credential goes into api_key")
 	case slices.Contains(ownHeaders, canonical):
-		d.failAt(path, "%s is set by llmguard itself", canonical)
+		m.failAt(path, "%s is set by llmguard itself", canonical)
 	}
 }
 
-// poolless refuses models that are offered but that no pool would take.
-func (d *document) poolless(path string, p Provider) {
+// checkServed refuses models that are offered but that no pool would take.
+func checkServed(m *mistakes, path string, p Provider) {
 	for i, model := range p.Models {
 		name := model
 		if upstream, ok := p.ModelMap[model]; ok {
@@ -121,7 +121,7 @@ func (d *document) poolless(path string, p Provider) {
 			return slices.ContainsFunc(pool.Models, func(pattern string) bool { return matches(pattern, name) })
 		})
 		if !served {
-			d.failAt(fmt.Sprintf("%s.models[%d]", path, i),
+			m.failAt(fmt.Sprintf("%s.models[%d]", path, i),
 				"no pool of the provider takes the model %q; add it to a pool's models", name)
 		}
 	}

@@ -35,29 +35,29 @@ var eventTypes = []string{
 	"job.succeeded", "job.failed", "job.cancelled", "job.expired", "alert.limit",
 }
 
-// webhooks checks an org's webhooks.
-func (d *document) webhooks(path string, o *Org, all Webhooks) {
+// checkWebhooks checks an org's webhooks.
+func checkWebhooks(m *mistakes, path string, o *Org, all Webhooks) {
 	urls := names{}
 	for i, w := range o.Webhooks {
 		at := fmt.Sprintf("%s.webhooks[%d]", path, i)
-		d.webhookURL(at+".url", w.URL, all.AllowHTTP)
-		d.unique(urls, at+".url", w.URL)
-		d.signers(at+".secrets", w.Secrets)
-		d.patterns(at+".events", w.Events)
+		checkWebhookURL(m, at+".url", w.URL, all.AllowHTTP)
+		m.unique(urls, at+".url", w.URL)
+		checkSigners(m, at+".secrets", w.Secrets)
+		m.patterns(at+".events", w.Events)
 		for j, p := range w.Events {
 			if !slices.ContainsFunc(eventTypes, func(e string) bool { return matches(p, e) }) {
-				d.failAt(fmt.Sprintf("%s.events[%d]", at, j), "no event is called %q%s", p, didYouMean(p, eventTypes))
+				m.failAt(fmt.Sprintf("%s.events[%d]", at, j), "no event is called %q%s", p, didYouMean(p, eventTypes))
 			}
 		}
 	}
 	at, r := path+".request_webhooks", o.RequestWebhooks
-	if !d.given(at) {
+	if !m.given(at) {
 		return
 	}
 	if len(r.Hosts) == 0 {
-		d.failAt(at, "hosts is missing: whom requests may name")
+		m.failAt(at, "hosts is missing: whom requests may name")
 	}
-	d.signers(at+".secrets", r.Secrets)
+	checkSigners(m, at+".secrets", r.Secrets)
 	for i, entry := range r.Hosts {
 		host, _, err := net.SplitHostPort(entry)
 		if err != nil {
@@ -65,53 +65,75 @@ func (d *document) webhooks(path string, o *Org, all Webhooks) {
 		}
 		host = strings.TrimPrefix(host, "*.")
 		if host == "" || strings.ContainsAny(host, "*/@?# ") || strings.Contains(entry, "/") {
-			d.failAt(fmt.Sprintf("%s.hosts[%d]", at, i),
+			m.failAt(fmt.Sprintf("%s.hosts[%d]", at, i),
 				"expected a host such as hooks.example.com, *.example.com or hooks.example.com:8443, got %s", quote(entry))
 		}
 	}
 }
 
-// signers checks secrets; without any, receivers could not tell our events
+// checkSigners checks secrets; without any, receivers could not tell our events
 // from others'.
-func (d *document) signers(path string, list []Secret) {
+func checkSigners(m *mistakes, path string, list []Secret) {
 	if len(list) == 0 {
 		at := path
-		if !d.given(path) {
+		if !m.given(path) {
 			at = path[:strings.LastIndexByte(path, '.')]
 		}
-		d.failAt(at, "secrets needs at least one: receivers know our events by it (echo whsec_$(openssl rand -base64 32))")
+		m.failAt(at, "secrets needs at least one: receivers know our events by it (echo whsec_$(openssl rand -base64 32))")
 	}
 	for i, s := range list {
 		text, ok := strings.CutPrefix(s.Reveal(), "whsec_")
 		key, err := base64.StdEncoding.DecodeString(text)
 		if !ok || err != nil || len(key) < 24 || len(key) > 64 {
-			d.failAt(path, "number %d is not whsec_ and 24 to 64 bytes in base64 (echo whsec_$(openssl rand -base64 32))", i+1)
+			m.failAt(path, "number %d is not whsec_ and 24 to 64 bytes in base64 (echo whsec_$(openssl rand -base64 32))", i+1)
 		}
 	}
 }
 
-func (d *document) webhookURL(path, text string, plain []string) {
+func checkWebhookURL(m *mistakes, path, text string, plain []string) {
 	u, err := url.Parse(text)
 	switch {
 	case text == "": // required
 	case err != nil || u.Host == "" || (u.Scheme != "https" && u.Scheme != "http"):
-		d.failAt(path, "expected a URL such as https://hooks.example.com/llmguard, got %s", mask(quote(text)))
+		m.failAt(path, "expected a URL such as https://hooks.example.com/llmguard, got %s", mask(quote(text)))
 	case u.Scheme == "http" && !slices.Contains(plain, strings.ToLower(u.Hostname())):
-		d.failAt(path, "is not encrypted; use https, or name %s in webhooks.allow_http", u.Hostname())
+		m.failAt(path, "is not encrypted; use https, or name %s in webhooks.allow_http", u.Hostname())
 	case u.User != nil || u.Fragment != "":
-		d.failAt(path, "must not have a user, a password or a fragment")
+		m.failAt(path, "must not have a user, a password or a fragment")
 	}
 }
 
-// webhookBounds checks what holds for all orgs.
-func (d *document) webhookBounds(w Webhooks) {
+// checkWebhookBounds checks what holds for all orgs.
+func checkWebhookBounds(m *mistakes, w Webhooks) {
 	for i, host := range w.AllowHTTP {
 		if host == "" || host != strings.ToLower(host) || strings.ContainsAny(host, ":/*") {
-			d.failAt(fmt.Sprintf("webhooks.allow_http[%d]", i), "expected a host name in lower case, without port, got %s",
+			m.failAt(fmt.Sprintf("webhooks.allow_http[%d]", i), "expected a host name in lower case, without port, got %s",
 				quote(host))
 		}
 	}
 	if w.GiveUp > 30*24*time.Hour {
-		d.failAt("webhooks.give_up", "%s is too long; at most 30d", w.GiveUp)
+		m.failAt("webhooks.give_up", "%s is too long; at most 30d", w.GiveUp)
+	}
+}
+
+// checkAlerts checks who is told at a path.
+func checkAlerts(m *mistakes, path string, a Alerts, all Webhooks) {
+	if !m.given(path) {
+		return
+	}
+	if a.URL == "" {
+		m.failAt(path, "url is missing: where alerts are posted")
+		return
+	}
+	if text := a.URL.Reveal(); !strings.HasPrefix(text, "https://") && !strings.HasPrefix(text, "http://") {
+		m.failAt(path+".url", "expected a URL that begins with https://") // what stands there instead may be a secret
+	} else {
+		checkWebhookURL(m, path+".url", text, all.AllowHTTP)
+	}
+	switch {
+	case a.Format == "standard":
+		checkSigners(m, path+".secrets", a.Secrets)
+	case len(a.Secrets) > 0:
+		m.failAt(path+".secrets", "sign nothing in format slack; set format: standard, or leave them out")
 	}
 }

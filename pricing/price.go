@@ -56,7 +56,7 @@ func (p *Price) Charge(u Usage, t Terms) (Nano, error) {
 	u, _ = u.Clamp()
 	at := p.instant(t).Unix()
 	var buf [8]string
-	return p.entry.dearest(&u, t, p.entry.chargedTiers(buf[:0], t), at, u.Input, false)
+	return p.entry.dearest(&call{&u, t, p.entry.chargedTiers(buf[:0], t), at}, u.Input, false)
 }
 
 // Ceiling returns the most that a call can be charged if it uses no more than u
@@ -79,9 +79,9 @@ func (p *Price) Ceiling(u Usage, t Terms) (Nano, error) {
 	if !slices.Contains(tiers, "") {
 		tiers = append(tiers, "")
 	}
-	most, err := e.ceilingAt(&u, t, tiers, start)
+	most, err := e.ceilingAt(&call{&u, t, tiers, start})
 	for _, next := range e.changes(start, end) {
-		n, errNext := e.ceilingAt(&u, t, tiers, next)
+		n, errNext := e.ceilingAt(&call{&u, t, tiers, next})
 		most, err = max(most, n), firstError(err, errNext)
 	}
 	if err != nil {
@@ -105,14 +105,14 @@ func (p *Price) instant(t Terms) time.Time {
 }
 
 // ceilingAt takes the dearest context tier that u.Input tokens or fewer reach.
-func (e *entry) ceilingAt(u *Usage, t Terms, tiers []string, unix int64) (Nano, error) {
-	most, err := e.dearest(u, t, tiers, unix, u.Input, true)
-	for _, edge := range e.periodAt(unix).edges {
-		if edge >= u.Input || err != nil {
+func (e *entry) ceilingAt(c *call) (Nano, error) {
+	most, err := e.dearest(c, c.usage.Input, true)
+	for _, edge := range e.periodAt(c.unix).edges {
+		if edge >= c.usage.Input || err != nil {
 			break
 		}
 		var n Nano
-		n, err = e.dearest(u, t, tiers, unix, edge, true)
+		n, err = e.dearest(c, edge, true)
 		most = max(most, n)
 	}
 	return most, err
@@ -151,21 +151,29 @@ func (e *entry) periodAt(unix int64) *period {
 	return &e.periods[i]
 }
 
+// call is what is priced: its usage, and the terms, service tiers and time that count.
+type call struct {
+	usage *Usage
+	terms Terms
+	tiers []string
+	unix  int64
+}
+
 // dearest returns the cost at the dearest of the tiers, priced as if the input
 // had context tokens.
-func (e *entry) dearest(u *Usage, t Terms, tiers []string, unix, context int64, hold bool) (Nano, error) {
+func (e *entry) dearest(c *call, context int64, hold bool) (Nano, error) {
 	var most Nano
-	region := canonicalRegion(t.Region)
-	minute := int(floorMod(unix, 24*60*60) / 60)
-	p := e.periodAt(unix)
-	for _, tier := range tiers {
+	region := canonicalRegion(c.terms.Region)
+	minute := int(floorMod(c.unix, 24*60*60) / 60)
+	p := e.periodAt(c.unix)
+	for _, tier := range c.tiers {
 		r := p.find(tier, region, minute, context)
 		list := &r.pay
 		if hold {
 			list = &r.hold
 		}
-		list = r.priced(list, t)
-		n, err := list.cost(u, e.factors(tier, region, minute, t.Batch))
+		list = r.priced(list, c.terms)
+		n, err := list.cost(c.usage, e.factors(tier, region, minute, c.terms.Batch))
 		if err != nil {
 			return 0, err
 		}

@@ -32,8 +32,22 @@ func PoolKey(name string) bool {
 	if strings.HasPrefix(name, "job:") || strings.HasPrefix(name, "proc:") || strings.HasPrefix(name, "weights:") {
 		return true
 	}
-	return slices.Contains(poolKeys(""), "lg:{}:"+name)
+	return slices.Contains(poolKeys(""), quota.Key("", name))
 }
+
+// AllJobs is the pattern of the keys of all jobs, and SplitJobKey takes one of them apart.
+func AllJobs() string { return jobKey("*", "*") }
+
+// SplitJobKey returns the pool and the id of a job whose key this is.
+func SplitJobKey(key string) (pool, id string) {
+	before, after, _ := strings.Cut(AllJobs(), "*")
+	between, _, _ := strings.Cut(after, "*")
+	pool, id, _ = strings.Cut(strings.TrimPrefix(key, before), between)
+	return pool, id
+}
+
+// DeadKey is the key of the list of a pool's dead letters.
+func DeadKey(pool string) string { return quota.Key(pool, "dead") }
 
 func jobKey(pool, id string) string       { return quota.Key(pool, "job:"+id) }
 func procKey(pool, process string) string { return quota.Key(pool, "proc:"+process) }

@@ -36,7 +36,7 @@ func (q *Queue) Erase(ctx context.Context, org, id string) error {
 	for attempt := 1; attempt <= j.Attempt; attempt++ {
 		pipe.Unlink(ctx, outKey(id, attempt))
 	}
-	pipe.ZRem(ctx, deadKey(p.ID), id)
+	pipe.ZRem(ctx, p.deadKey(), id)
 	pipe.ZRem(ctx, orgIndex(j.Org), id)
 	pipe.ZRem(ctx, userIndex(j.Org, j.User), id)
 	if _, err := pipe.Exec(ctx); err != nil {
@@ -49,5 +49,3 @@ func (q *Queue) Erase(ctx context.Context, org, id string) error {
 	q.contents.removeBlobs(ctx, org, names...)
 	return q.memory.Release(ctx, id)
 }
-
-func deadKey(pool string) string { return "lg:{" + pool + "}:dead" }

@@ -129,12 +129,14 @@ func New(o Options) (_ *App, err error) {
 	a.told.Taken(o.Config, 0, time.Now())
 	a.refused, a.failures = listen.NewMetrics(a.registry), auth.NewFailureLimiter()
 	a.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	if a.tracer, err = openTracer(o.Config.Tracing, o.Log, a.registry); err != nil {
+	a.tracer, err = openTracer(o.Config.Tracing, o.Log, a.registry)
+	if err != nil {
 		return nil, err
 	}
 	scripts := redisconn.Joined(o.Redis, budget.Join(o.Redis))
 	money, flights := moneyScripts(o.Config.Store, scripts)
-	if a.journal, err = openJournal(o.Config.Store, o.Log); err != nil {
+	a.journal, err = openJournal(o.Config.Store, o.Log)
+	if err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -148,7 +150,8 @@ func New(o Options) (_ *App, err error) {
 	})
 	a.openIdentities(set)
 	a.trimmer = budget.NewTrimmer(a.budget, a.ids.orgIDs, o.Config.Ledger.MemoryShare)
-	if a.exporter, err = exporter(o.Config, a.budget, a.ids.orgIDs); err != nil {
+	a.exporter, err = exporter(o.Config, a.budget, a.ids.orgIDs)
+	if err != nil {
 		return nil, err
 	}
 	a.spool = newSpool(o.Config, o.Log, a.registry)
@@ -158,10 +161,12 @@ func New(o Options) (_ *App, err error) {
 	turns.Memory = a.memory
 	a.turns = conversation.New(o.Redis, turns)
 	a.alerts = a.newAlerts()
-	if err = a.openFiles(set.seal); err != nil {
+	err = a.openFiles(set.seal)
+	if err != nil {
 		return nil, err
 	}
-	if a.queue, err = queue.New(o.Redis, set.pools, a.queueOptions(set, scripts)); err != nil {
+	a.queue, err = queue.New(o.Redis, set.pools, a.queueOptions(set, scripts))
+	if err != nil {
 		return nil, err
 	}
 	a.guard = guard.New(guard.Options{
@@ -169,14 +174,16 @@ func New(o Options) (_ *App, err error) {
 		Budget:  a.budget, Calibration: a.calibration, Quota: a.queue.Quota(), Policy: set.policy, StoreDeadline: o.Config.Store.Deadline,
 		LocalShare: int(o.Config.Store.LocalShare), Ownership: ownership.New(o.Redis, a.memory, o.Log), Conversations: a.turns, Spool: a.spool, Log: o.Log, Metrics: a.registry,
 	})
-	if err = pricing.Register(a.registry, func() *pricing.Catalogue { return a.guard.Policy().Catalogue }, time.Now); err != nil {
+	err = pricing.Register(a.registry, func() *pricing.Catalogue { return a.guard.Policy().Catalogue }, time.Now)
+	if err != nil {
 		return nil, err
 	}
 	warnOldPrices(set.policy.Catalogue, time.Now(), o.Log)
 	a.idempotency = idempotency.New(o.Redis, idempotency.Options{Log: o.Log})
 	hooks := set.webhooks
 	hooks.Log, hooks.Metrics = o.Log, a.registry
-	if a.webhooks, err = webhook.New(o.Redis, hooks); err != nil {
+	a.webhooks, err = webhook.New(o.Redis, hooks)
+	if err != nil {
 		return nil, err
 	}
 	a.openBatches(o.Roles)
@@ -189,14 +196,16 @@ func New(o Options) (_ *App, err error) {
 		return nil, errors.New("the Proxy role needs a front")
 	}
 	if o.Front != nil {
-		if a.front, err = o.Front(a.parts(o, set)); err != nil {
+		a.front, err = o.Front(a.parts(o, set))
+		if err != nil {
 			return nil, err
 		}
 		a.callers = a.front.Callers
 	}
 	if a.callers != nil {
 		bounds := a.connections("calls", o.Config.Connections.Total, o.Config.Connections.PerAddress)
-		if a.calls, err = a.open("", o.Config.Listen, bounds, o.Config.TLS); err != nil {
+		a.calls, err = a.open("", o.Config.Listen, bounds, o.Config.TLS)
+		if err != nil {
 			return nil, err
 		}
 	}

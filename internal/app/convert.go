@@ -51,7 +51,8 @@ func convert(c *config.Config) (*settings, error) {
 	for _, p := range c.Auth.Peppers {
 		s.directory.Peppers = append(s.directory.Peppers, keys.Pepper{ID: p.ID, Secret: p.Secret.Reveal()})
 	}
-	if s.policy.Caps, err = Caps(c); err != nil {
+	s.policy.Caps, err = Caps(c)
+	if err != nil {
 		return nil, err
 	}
 	for i := range c.Orgs {
@@ -60,10 +61,12 @@ func convert(c *config.Config) (*settings, error) {
 		}
 	}
 	s.addPools(c)
-	if s.seal, err = sealOf(c.Queue.SealKeys); err != nil {
+	s.seal, err = sealOf(c.Queue.SealKeys)
+	if err != nil {
 		return nil, err
 	}
-	if s.webhooks, err = webhookOptions(c); err != nil {
+	s.webhooks, err = webhookOptions(c)
+	if err != nil {
 		return nil, err
 	}
 	return s, nil
@@ -170,7 +173,8 @@ func tenantOf(c *config.Config, o *config.Org) (*tenant, error) {
 	}
 	t := &tenant{org: org, keys: map[string]auth.Principal{}, weights: map[string]int{}}
 	var err error
-	if org.Limits, err = limits(c, c.Defaults.OrgLimits(o), ""); err != nil {
+	org.Limits, err = limits(c, c.Defaults.OrgLimits(o), "")
+	if err != nil {
 		return nil, fmt.Errorf("org %s: %w", o.ID, err)
 	}
 	if o.Weight != 100 {
@@ -190,7 +194,8 @@ func (t *tenant) addUser(c *config.Config, o *config.Org, u *config.User) (err e
 		t.weights[o.ID+" "+u.ID] = u.Weight
 	}
 	if len(u.Limits) > 0 {
-		if org.UserLimits[u.ID], err = limits(c, c.Defaults.UserLimits(o, u), u.ID); err != nil {
+		org.UserLimits[u.ID], err = limits(c, c.Defaults.UserLimits(o, u), u.ID)
+		if err != nil {
 			return err
 		}
 	}

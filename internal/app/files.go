@@ -2,9 +2,14 @@ package app
 
 import (
 	"context"
+	"log/slog"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/internal/batch"
+	"github.com/llmguard/llmguard/internal/spool"
 	"github.com/llmguard/llmguard/internal/storage/blob"
 	"github.com/llmguard/llmguard/internal/storage/files"
 	"github.com/llmguard/llmguard/internal/storage/seal"
@@ -23,7 +28,8 @@ func (a *App) openFiles(ring *seal.Ring) error {
 	ctx, cancel := context.WithTimeout(context.Background(), agreeTime) //nolint:forbidigo // New has none
 	defer cancel()
 	var err error
-	if a.blobs, err = blob.Open(context.Background(), c.Files.Store); err != nil { //nolint:forbidigo // the store outlives New
+	a.blobs, err = blob.Open(context.Background(), c.Files.Store) //nolint:forbidigo // the store outlives New
+	if err != nil {
 		return err
 	}
 	a.blobs.Seal(ring)
@@ -49,4 +55,17 @@ func (a *App) openBatches(roles Role) {
 			Lease: c.Queue.Lease / 2, Poll: c.Batches.Poll, Doubt: c.Batches.Doubt, Ended: a.batchEnded, Log: a.log, Metrics: a.registry,
 		})
 	}
+}
+
+// newSpool is the room for bodies and answers.
+func newSpool(c *config.Config, log *slog.Logger, metrics prometheus.Registerer) *spool.Store {
+	o := spool.Options{Memory: int64(c.Memory.Bodies), Disk: int64(c.Memory.Spool), Log: log, Metrics: metrics}
+	if o.Memory == 0 {
+		o.Memory = max(spool.DefaultMemory(), 2*int64(c.Requests.MaxBody))
+	}
+	o.Disk = max(o.Disk, 2*int64(c.Requests.MaxBody))
+	if c.Memory.Spool == 0 {
+		o.Disk = -1
+	}
+	return spool.New(o)
 }

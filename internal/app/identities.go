@@ -159,7 +159,8 @@ func (i *Identities) make(id string, file *config.Org, record *tenants.Tenant) *
 	if old != nil || file == nil {
 		return old
 	}
-	if made, err = i.makeOrg(i.ruling, id, file, nil); err != nil {
+	made, err = i.makeOrg(i.ruling, id, file, nil)
+	if err != nil {
 		made, _ = i.makeOrg(i.cfg, id, file, nil) // the file was checked
 	}
 	return made
@@ -184,7 +185,8 @@ func makeOrg(cfg *config.Config, ring *seal.Ring, id string, file *config.Org, r
 	var previous []proxyKey
 	if record != nil {
 		var err error
-		if previous, err = overlay(&org, record, cfg.Defaults.Limits); err != nil {
+		previous, err = overlay(&org, record, cfg.Defaults.Limits)
+		if err != nil {
 			return nil, err
 		}
 		if err := cfg.CheckOrg(&org); err != nil {

@@ -34,7 +34,8 @@ type door struct {
 func (a *App) open(field, address string, limits listen.Limits, t config.TLS) (_ *door, err error) {
 	d := &door{}
 	if t.Enabled() {
-		if d.cert, err = listen.LoadCertificate(t.CertFile, t.KeyFile); err != nil {
+		d.cert, err = listen.LoadCertificate(t.CertFile, t.KeyFile)
+		if err != nil {
 			return nil, fmt.Errorf("%s: %w", join(field, "tls"), err)
 		}
 	}

@@ -31,13 +31,15 @@ func ReadPrices(c *config.Config) (*Prices, error) {
 		return nil, fmt.Errorf("the price catalogue: %w", err)
 	}
 	p := &Prices{Catalogue: base}
-	if p.Own, err = pricing.ParseEntries(c.Prices.YAML); err == nil {
+	p.Own, err = pricing.ParseEntries(c.Prices.YAML)
+	if err == nil {
 		p.Catalogue, err = base.With(p.Own)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s:%d: prices: %w", c.Name, c.Prices.Line, err)
 	}
-	if p.Unknown, err = c.UnknownModelEntry(); err != nil {
+	p.Unknown, err = c.UnknownModelEntry()
+	if err != nil {
 		return nil, fmt.Errorf("%s:%d: unknown_model_price: %w", c.Name, c.UnknownModelPrice.Line, err)
 	}
 	return p, nil

@@ -37,7 +37,8 @@ func Quoting(ctx context.Context, cfg *config.Config, org, user string) (_ *batc
 		Guard: guard.New(guard.Options{Budget: budget.New(nil, budget.Options{}), Policy: set.policy, Calibration: learned}),
 		Scan:  ScanLimits(cfg), MaxLine: int(cfg.Requests.MaxBody),
 	}
-	if o.Caller, err = o.Guard.Caller(org, user, "", ""); err != nil {
+	o.Caller, err = o.Guard.Caller(org, user, "", "")
+	if err != nil {
 		return nil, nil, fmt.Errorf("there is no org %q in the configuration", org)
 	}
 	return o, away, nil

@@ -43,7 +43,8 @@ func redisOptions(c config.Redis) (*redis.UniversalOptions, error) {
 	o.SentinelUsername, o.SentinelPassword = c.SentinelUsername, c.SentinelPassword.Reveal()
 	if c.TLS.Enabled {
 		var err error
-		if o.TLSConfig, err = tlsConfig(c.TLS); err != nil {
+		o.TLSConfig, err = tlsConfig(c.TLS)
+		if err != nil {
 			return nil, err
 		}
 	}

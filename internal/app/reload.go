@@ -142,9 +142,12 @@ func (a *App) reloadBySignal(ctx context.Context) {
 	done, err := a.Reload(ctx) // it logs itself what has become of it
 	if err != nil {
 		entry.Action = "config.reload_refused"
-	} else if entry.After, err = json.Marshal(done); err != nil {
-		a.log.ErrorContext(ctx, "reload not recorded in the audit", "err", err)
-		return
+	} else {
+		entry.After, err = json.Marshal(done)
+		if err != nil {
+			a.log.ErrorContext(ctx, "reload not recorded in the audit", "err", err)
+			return
+		}
 	}
 	entry.Before = fmt.Appendf(nil, `{"hash":%q}`, hash)
 	ctx, cancel := context.WithTimeout(ctx, auditTime)

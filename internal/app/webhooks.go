@@ -56,7 +56,8 @@ func webhookOptions(c *config.Config) (webhook.Options, error) {
 		if err != nil {
 			return o, fmt.Errorf("webhooks.ca_file: %w", err)
 		}
-		if o.RootCAs = x509.NewCertPool(); !o.RootCAs.AppendCertsFromPEM(pem) {
+		o.RootCAs = x509.NewCertPool()
+		if !o.RootCAs.AppendCertsFromPEM(pem) {
 			return o, fmt.Errorf("webhooks.ca_file: %s holds no certificate", w.CAFile)
 		}
 	}
@@ -66,12 +67,14 @@ func webhookOptions(c *config.Config) (webhook.Options, error) {
 func webhooksOf(o *config.Org) (webhook.Org, error) {
 	out := webhook.Org{Hosts: o.RequestWebhooks.Hosts}
 	var err error
-	if out.Secrets, err = signers(o.RequestWebhooks.Secrets); err != nil {
+	out.Secrets, err = signers(o.RequestWebhooks.Secrets)
+	if err != nil {
 		return out, err
 	}
 	for _, w := range o.Webhooks {
 		e := webhook.Endpoint{URL: w.URL, Events: w.Events}
-		if e.Secrets, err = signers(w.Secrets); err != nil {
+		e.Secrets, err = signers(w.Secrets)
+		if err != nil {
 			return out, err
 		}
 		out.Endpoints = append(out.Endpoints, e)
@@ -99,23 +102,23 @@ func signers(list []config.Secret) ([]webhook.Secret, error) {
 // announce tells the webhooks of jobs that ended, in whatever process they did.
 func (a *App) announce(ctx context.Context) error {
 	return a.queue.Announce(ctx, func(ctx context.Context, e queue.JobEnd) error {
-		state := string(e.State)
 		if e.State == queue.Succeeded && webhook.ForResponse(e.Notice) {
-			var err error
-			if state, err = a.responseState(ctx, e); err != nil {
+			state, err := a.responseState(ctx, e)
+			if err != nil {
 				return err
 			}
+			e.State = state
 		}
-		return a.webhooks.Ended(ctx, e.Org, e.ID, state, e.Notice, e.At)
+		return a.webhooks.Ended(ctx, e)
 	})
 }
 
 // responseState is how the response ended that a job has made: a job succeeds
 // also with one that the provider calls incomplete or failed.
-func (a *App) responseState(ctx context.Context, e queue.JobEnd) (string, error) {
+func (a *App) responseState(ctx context.Context, e queue.JobEnd) (queue.State, error) {
 	job, err := a.queue.Job(ctx, e.Org, e.ID)
 	if errors.Is(err, queue.ErrNotFound) { // deleted meanwhile
-		return string(e.State), nil
+		return e.State, nil
 	}
 	if err != nil {
 		return "", err
@@ -134,10 +137,10 @@ func (a *App) responseState(ctx context.Context, e queue.JobEnd) (string, error)
 	if json.Unmarshal(body, &response) == nil {
 		switch response.Status {
 		case "incomplete", "failed", "cancelled":
-			return response.Status, nil
+			return queue.State(response.Status), nil
 		}
 	}
-	return string(e.State), nil
+	return e.State, nil
 }
 
 // batchEnded tells the webhooks of a batch that ended.

@@ -179,9 +179,22 @@ func NewStore(rdb redis.UniversalClient, f *files.Store, log *slog.Logger) *Stor
 const openKey = "lg:{batches}:open"
 
 func recordKey(id string) string { return "lg:{" + id + "}:batch" }
-func keys(id string) []string {
+
+// AllRecords is the pattern of the keys of all batches' records, and SplitRecordKey returns
+// the batch that one of them is of.
+func AllRecords() string { return recordKey("*") }
+
+// SplitRecordKey returns the id of the batch whose record is under a key.
+func SplitRecordKey(key string) string {
+	before, after, _ := strings.Cut(AllRecords(), "*")
+	return strings.TrimSuffix(strings.TrimPrefix(key, before), after)
+}
+
+// Keys are the keys of a batch, its record first.
+func Keys(id string) []string {
 	return []string{recordKey(id), "lg:{" + id + "}:lines", "lg:{" + id + "}:chunks"}
 }
+
 func indexKey(org, user string) string { return "lg:{" + org + "}:batches:" + user }
 
 const (

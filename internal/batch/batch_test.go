@@ -105,7 +105,7 @@ func (r *rig) leavesNothing(b *Batch) {
 	var left []string
 	for range 6000 {
 		left = nil
-		for _, pattern := range []string{"lg:{job_*", keys(b.ID)[1], keys(b.ID)[2]} {
+		for _, pattern := range []string{"lg:{job_*", Keys(b.ID)[1], Keys(b.ID)[2]} {
 			found, err := r.rdb.Keys(r.t.Context(), strings.ReplaceAll(pattern, "batch_*", b.ID)).Result()
 			if err != nil {
 				r.t.Fatal(err)

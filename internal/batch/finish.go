@@ -103,7 +103,7 @@ func (t *turn) toFinish(ctx context.Context, ending bool) error {
 
 // chunks lists the blobs of results, by kind.
 func (t *turn) chunks(ctx context.Context) (map[string][]string, error) {
-	list, err := t.r.s.rdb.LRange(ctx, keys(t.b.ID)[2], 0, -1).Result()
+	list, err := t.r.s.rdb.LRange(ctx, Keys(t.b.ID)[2], 0, -1).Result()
 	if err != nil {
 		return nil, fmt.Errorf("batch: chunks: %w", err)
 	}
@@ -155,7 +155,7 @@ func (r *Runner) clean(ctx context.Context, id string) error {
 		if _, err := r.s.files.Blobs().RemoveAll(ctx, chunkPrefix(b), 0); err != nil {
 			return err
 		}
-		if err := r.s.rdb.Unlink(ctx, keys(id)[1:]...).Err(); err != nil {
+		if err := r.s.rdb.Unlink(ctx, Keys(id)[1:]...).Err(); err != nil {
 			return fmt.Errorf("batch: clean: %w", err)
 		}
 		if err := r.s.uncount(ctx, b.Owner, id); err != nil {

@@ -163,7 +163,7 @@ func (s *Store) write(ctx context.Context, b *Batch, token string, st step, from
 	for _, f := range from {
 		words += string(f) + " "
 	}
-	reply, err := stepScript.Run(ctx, s.rdb, keys(b.ID), s.clock, token, b.step+1, words, text).Text()
+	reply, err := stepScript.Run(ctx, s.rdb, Keys(b.ID), s.clock, token, b.step+1, words, text).Text()
 	if err != nil {
 		return fmt.Errorf("batch: step: %w", err)
 	}

@@ -100,7 +100,7 @@ func (t *turn) run(ctx context.Context, id string) (err error) {
 
 // readLines reads which lines are jobs.
 func (t *turn) readLines(ctx context.Context) error {
-	h, err := t.r.s.rdb.HGetAll(ctx, keys(t.b.ID)[1]).Result()
+	h, err := t.r.s.rdb.HGetAll(ctx, Keys(t.b.ID)[1]).Result()
 	if err != nil {
 		return fmt.Errorf("batch: lines: %w", err)
 	}

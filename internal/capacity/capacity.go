@@ -140,11 +140,11 @@ func (m *Memory) ReleaseOrg(ctx context.Context, org string) error {
 // Reserve admits bytes of an id for an org, see Count.Reserve. It refuses by a look of now:
 // what was there a second ago may be gone.
 func (m *Memory) Reserve(ctx context.Context, org, id string, b Bytes, life time.Duration) error {
-	began := time.Now()
-	err := m.reserve(ctx, org, id, b, life)
+	began, r := time.Now(), Reservation{Org: org, ID: id, Bytes: b, Life: life}
+	err := m.reserve(ctx, r)
 	var full *FullError
 	if errors.As(err, &full) && m.outdated(began) {
-		err = m.reserve(ctx, org, id, b, life)
+		err = m.reserve(ctx, r)
 	}
 	if errors.As(err, &full) {
 		scope := "all"
@@ -156,12 +156,12 @@ func (m *Memory) Reserve(ctx context.Context, org, id string, b Bytes, life time
 	return err
 }
 
-func (m *Memory) reserve(ctx context.Context, org, id string, b Bytes, life time.Duration) error {
+func (m *Memory) reserve(ctx context.Context, r Reservation) error {
 	in, share, err := m.look(ctx)
 	if err != nil {
 		return err
 	}
-	err = m.Count.Reserve(ctx, org, id, b, life, in)
+	err = m.Count.Reserve(ctx, r, in)
 	var full *FullError
 	if errors.As(err, &full) {
 		full.Share = share

@@ -57,7 +57,7 @@ func TestOrgGetsAShareOfWhatOthersLeave(t *testing.T) {
 	p := newPlace(t)
 	take := func(org string) (n int) {
 		for ; n < 1000; n++ {
-			err := p.Reserve(t.Context(), org, fmt.Sprint(org, n), Bytes{Reserved: 1}, time.Hour, Bound{Most: 120, Other: 20, Share: 50})
+			err := p.Reserve(t.Context(), Reservation{org, fmt.Sprint(org, n), Bytes{Reserved: 1}, time.Hour}, Bound{Most: 120, Other: 20, Share: 50})
 			var full *FullError
 			if errors.As(err, &full) && full.Org && full.Free == 0 {
 				return n
@@ -74,7 +74,7 @@ func TestOrgGetsAShareOfWhatOthersLeave(t *testing.T) {
 		}
 	}
 	var full *FullError
-	err := p.Reserve(t.Context(), "new", "x", Bytes{Reserved: 8}, time.Hour, Bound{Most: 120, Other: 20, Share: 100})
+	err := p.Reserve(t.Context(), Reservation{"new", "x", Bytes{Reserved: 8}, time.Hour}, Bound{Most: 120, Other: 20, Share: 100})
 	if !errors.As(err, &full) || full.Org || full.Free != 7 {
 		t.Errorf("more than there is for anybody: %v", err)
 	}
@@ -85,11 +85,11 @@ func TestCountFollowsItsEntries(t *testing.T) {
 	p, ctx := newPlace(t), t.Context()
 	in := Bound{Most: 1000, Share: 100}
 	for range 2 {
-		p.try(p.Reserve(ctx, "acme", "a", Bytes{Reserved: 300, Written: 100}, 2*time.Hour, in))
-		p.try(p.Reserve(ctx, "zeta", "b", Bytes{Written: 20}, 5*time.Hour, in))
+		p.try(p.Reserve(ctx, Reservation{"acme", "a", Bytes{Reserved: 300, Written: 100}, 2 * time.Hour}, in))
+		p.try(p.Reserve(ctx, Reservation{"zeta", "b", Bytes{Written: 20}, 5 * time.Hour}, in))
 	}
 	p.are(map[string]string{"all": "420", "o acme": "400", "o zeta": "20", "written": "120"})
-	p.try(p.Reserve(ctx, "acme", "a", Bytes{Reserved: 500, Written: AsBefore}, time.Hour, in))
+	p.try(p.Reserve(ctx, Reservation{"acme", "a", Bytes{Reserved: 500, Written: AsBefore}, time.Hour}, in))
 	p.are(map[string]string{"all": "620", "o acme": "600", "o zeta": "20", "written": "120"})
 	for range 2 {
 		p.try(p.Settle(ctx, Settled{ID: "a", Written: 150, Life: time.Hour}, Settled{ID: "nobody", Written: 5, Life: time.Hour}))
@@ -115,7 +115,7 @@ func TestCountOutlivesItsEntries(t *testing.T) {
 	p, ctx := newPlace(t), t.Context()
 	in := Bound{}
 	p.clock = ""
-	p.try(p.Reserve(ctx, "acme", "long", Bytes{Written: 1}, 48*time.Hour, in), p.Reserve(ctx, "acme", "short", Bytes{Written: 1}, time.Minute, in))
+	p.try(p.Reserve(ctx, Reservation{"acme", "long", Bytes{Written: 1}, 48 * time.Hour}, in), p.Reserve(ctx, Reservation{"acme", "short", Bytes{Written: 1}, time.Minute}, in))
 	p.try(p.Settle(ctx, Settled{ID: "short", Written: 1, Life: time.Minute}))
 	for _, key := range p.keys {
 		if ttl := p.rdb.TTL(ctx, key).Val(); ttl < 48*time.Hour || ttl > 50*time.Hour {
@@ -137,10 +137,10 @@ func TestFullMemoryTakesEnds(t *testing.T) {
 	p, ctx := newPlace(t), t.Context()
 	in := Bound{}
 	for _, id := range []string{"a", "b", "c"} {
-		p.try(p.Reserve(ctx, "acme", id, Bytes{Reserved: 20_000, Written: 20_000}, time.Hour, in))
+		p.try(p.Reserve(ctx, Reservation{"acme", id, Bytes{Reserved: 20_000, Written: 20_000}, time.Hour}, in))
 	}
 	full(t, p.rdb)
-	err := p.Reserve(ctx, "acme", "d", Bytes{Written: 1}, time.Hour, in)
+	err := p.Reserve(ctx, Reservation{"acme", "d", Bytes{Written: 1}, time.Hour}, in)
 	if !IsFull(err) {
 		t.Errorf("more in a full memory: %v", err)
 	}
@@ -149,7 +149,7 @@ func TestFullMemoryTakesEnds(t *testing.T) {
 	if _, err := pipe.Exec(ctx); !IsFull(err) {
 		t.Errorf("a transaction in a full memory: %v", err)
 	}
-	p.try(p.Reserve(ctx, "acme", "a", Bytes{Written: AsBefore}, time.Hour, in))
+	p.try(p.Reserve(ctx, Reservation{"acme", "a", Bytes{Written: AsBefore}, time.Hour}, in))
 	p.try(p.Settle(ctx, Settled{ID: "b", Written: 20_001, Life: time.Hour}), p.Release(ctx, "c"))
 	p.are(map[string]string{"all": "40001", "o acme": "40001", "written": "40001"})
 }

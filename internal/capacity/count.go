@@ -52,11 +52,18 @@ type Bound struct {
 	whole int64 // Most of empty servers
 }
 
-// Reserve admits bytes of an id for an org before they are written, for as long as they
-// last at most. It replaces what the id has. The error is a *FullError or of Redis.
-func (c Count) Reserve(ctx context.Context, org, id string, b Bytes, life time.Duration, in Bound) error {
-	reply, err := reserveScript.Run(ctx, c.scripts, c.keys, c.clock, id, org, b.Reserved, b.Written, life.Microseconds(),
-		in.Most, in.Other, in.Share).Text()
+// Reservation is bytes of an id of an org, for as long as they last at most.
+type Reservation struct {
+	Org, ID string
+	Bytes   Bytes
+	Life    time.Duration
+}
+
+// Reserve admits bytes before they are written. It replaces what the id has. The error is a
+// *FullError or of Redis.
+func (c Count) Reserve(ctx context.Context, r Reservation, in Bound) error {
+	reply, err := reserveScript.Run(ctx, c.scripts, c.keys, c.clock, r.ID, r.Org, r.Bytes.Reserved, r.Bytes.Written,
+		r.Life.Microseconds(), in.Most, in.Other, in.Share).Text()
 	if err != nil {
 		return fmt.Errorf("capacity: reserve: %w", err)
 	}

@@ -82,36 +82,38 @@ func (s *Server) ScriptBatches(fn func(number int) BatchScript) {
 	s.batchScript = fn
 }
 
-// batchesRoute finds the handler of a path below /v1/batches.
-func (x *exchange) batchesRoute() (method string, handle func() error) {
+// routeBatches finds the handler of a path below /v1/batches.
+func routeBatches(x *exchange) (method string, handle handler) {
 	id, what, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(x.r.URL.Path, "/v1/batches"), "/"), "/")
 	switch {
 	case id == "" && x.r.Method == http.MethodPost:
-		return http.MethodPost, x.createBatch
+		return http.MethodPost, createBatch
 	case id == "":
-		return http.MethodGet, x.listBatches
+		return http.MethodGet, listBatches
 	case what == "cancel":
-		return http.MethodPost, func() error { return x.withBatch(id, (*batchJob).cancel) }
+		return http.MethodPost, withBatch(id, (*batchJob).cancel)
 	}
-	return http.MethodGet, func() error { return x.withBatch(id, func(*batchJob) {}) }
+	return http.MethodGet, withBatch(id, func(*batchJob) {})
 }
 
 // withBatch does something to a batch under the lock and shows it.
-func (x *exchange) withBatch(id string, do func(*batchJob)) error {
-	done, lost := x.scripted()
-	if done {
-		return nil
-	}
-	x.s.mu.Lock()
-	i := slices.IndexFunc(x.s.batches, func(b *batchJob) bool { return b.ID == id })
-	if i < 0 {
+func withBatch(id string, do func(*batchJob)) handler {
+	return func(x *exchange) error {
+		done, lost := x.scripted()
+		if done {
+			return nil
+		}
+		x.s.mu.Lock()
+		i := slices.IndexFunc(x.s.batches, func(b *batchJob) bool { return b.ID == id })
+		if i < 0 {
+			x.s.mu.Unlock()
+			return missing("batch", id)
+		}
+		do(x.s.batches[i])
+		seen := *x.s.batches[i]
 		x.s.mu.Unlock()
-		return missing("batch", id)
+		return x.show(seen, lost)
 	}
-	do(x.s.batches[i])
-	seen := *x.s.batches[i]
-	x.s.mu.Unlock()
-	return x.show(seen, lost)
 }
 
 func (b *batchJob) cancel() {
@@ -120,7 +122,7 @@ func (b *batchJob) cancel() {
 	}
 }
 
-func (x *exchange) listBatches() error {
+func listBatches(x *exchange) error {
 	if done, _ := x.scripted(); done {
 		return nil
 	}
@@ -133,7 +135,7 @@ func (x *exchange) listBatches() error {
 	return x.show(pageOf(x.r, all, 100, func(b batchJob) string { return b.ID }), false)
 }
 
-func (x *exchange) createBatch() error {
+func createBatch(x *exchange) error {
 	done, lost := x.scripted()
 	if done {
 		return nil

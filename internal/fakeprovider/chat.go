@@ -38,11 +38,11 @@ type plainMessage struct {
 
 const fingerprint = "fp_fake000001"
 
-// chat answers POST /v1/chat/completions.
-func (x *exchange) chat() error { return x.generate(x.q.chat) }
+// answerChat answers POST /v1/chat/completions.
+func answerChat(x *exchange) error { return generate(x, x.q.chat) }
 
 // generate answers what a model writes text for.
-func (x *exchange) generate(read func() error) error {
+func generate(x *exchange, read func() error) error {
 	leave, err := x.admit(read)
 	defer leave()
 	if err != nil {
@@ -63,12 +63,12 @@ func (x *exchange) generate(read func() error) error {
 		newStream(x, a).run()
 		return nil
 	}
-	x.plain(a)
+	answerPlain(x, a)
 	return nil
 }
 
-// plain writes the answer as one JSON document.
-func (x *exchange) plain(a *answer) {
+// answerPlain writes the answer as one JSON document.
+func answerPlain(x *exchange, a *answer) {
 	if x.b.Endless {
 		x.endless()
 		return
@@ -81,10 +81,10 @@ func (x *exchange) plain(a *answer) {
 	x.used(a.usage)
 	switch x.r.URL.Path {
 	case "/v1/responses":
-		x.plainResponse(a)
+		answerPlainResponse(x, a)
 		return
 	case "/v1/completions":
-		x.plainText(a)
+		answerPlainText(x, a)
 		return
 	}
 	body := completion{

@@ -6,8 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// completions answers POST /v1/completions.
-func (x *exchange) completions() error { return x.generate(x.q.textFields) }
+// answerCompletions answers POST /v1/completions.
+func answerCompletions(x *exchange) error { return generate(x, x.q.textFields) }
 
 // textFields reads the fields of an older completion. Each prompt becomes a
 // choice of n.
@@ -56,7 +56,7 @@ type textChoice struct {
 	Finish  *string   `json:"finish_reason"`
 }
 
-func (x *exchange) textBody(a *answer, choices []textChoice, usage json.RawMessage) []byte {
+func textBody(x *exchange, a *answer, choices []textChoice, usage json.RawMessage) []byte {
 	body := map[string]any{
 		"id": "cmpl-" + strings.TrimPrefix(a.id, "chatcmpl-"), "object": "text_completion",
 		"created": a.created, "model": a.model, "choices": choices,
@@ -67,13 +67,13 @@ func (x *exchange) textBody(a *answer, choices []textChoice, usage json.RawMessa
 	return x.b.omit(encode(body))
 }
 
-// plainText writes an older completion as one document.
-func (x *exchange) plainText(a *answer) {
+// answerPlainText writes an older completion as one document.
+func answerPlainText(x *exchange, a *answer) {
 	choices := make([]textChoice, 0, len(a.choices))
 	for i, c := range a.choices {
 		choices = append(choices, textChoice{Text: x.q.echoed(i) + strings.Join(c.pieces, ""), Index: i, Finish: &c.finish})
 	}
-	x.finish(x.textBody(a, choices, x.usage(chatUsage(a.usage))))
+	x.finish(textBody(x, a, choices, x.usage(chatUsage(a.usage))))
 }
 
 // echoed is the prompt in front of choice i, if it was asked for.
@@ -99,25 +99,25 @@ func (s textForm) piece(i int, d delta) {
 	if d.Content == nil {
 		return
 	}
-	s.event(s.x.textBody(s.a, []textChoice{{Text: *d.Content, Index: i}}, nil))
+	s.event(textBody(s.x, s.a, []textChoice{{Text: *d.Content, Index: i}}, nil))
 }
 
 func (s textForm) fail(e *apiError) { s.event(e.body()) }
 
 func (s textForm) end() {
 	for i, c := range s.a.choices {
-		s.event(s.x.textBody(s.a, []textChoice{{Index: i, Finish: &c.finish}}, nil))
+		s.event(textBody(s.x, s.a, []textChoice{{Index: i, Finish: &c.finish}}, nil))
 	}
 	if s.x.q.IncludeUsage {
 		if raw := s.x.usage(chatUsage(s.usage)); raw != nil {
-			s.event(s.x.textBody(s.a, []textChoice{}, raw))
+			s.event(textBody(s.x, s.a, []textChoice{}, raw))
 		}
 	}
 	s.sayDone()
 }
 
-// moderations answers POST /v1/moderations; a text that says "kill" is flagged.
-func (x *exchange) moderations() error {
+// answerModerations answers POST /v1/moderations; a text that says "kill" is flagged.
+func answerModerations(x *exchange) error {
 	if err := json.Unmarshal(x.q.Body, &x.q.fields); err != nil {
 		return invalid("", "", "We could not parse the JSON body of your request.")
 	}

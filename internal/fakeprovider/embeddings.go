@@ -103,8 +103,8 @@ type embedding struct {
 	Embedding any    `json:"embedding"` // floats, or their bytes in base64
 }
 
-// embeddings answers POST /v1/embeddings.
-func (x *exchange) embeddings() error {
+// answerEmbeddings answers POST /v1/embeddings.
+func answerEmbeddings(x *exchange) error {
 	leave, err := x.admit(x.q.embeddingFields)
 	defer leave()
 	if err != nil {
@@ -191,8 +191,8 @@ func (s *Server) knows(model string) bool {
 	return s.opts.Models == nil || slices.Contains(s.opts.Models, model)
 }
 
-// models answers GET /v1/models.
-func (x *exchange) models() error {
+// listModels answers GET /v1/models.
+func listModels(x *exchange) error {
 	list := make([]modelJSON, 0, len(x.s.listed()))
 	for _, id := range x.s.listed() {
 		list = append(list, newModel(id))
@@ -202,8 +202,8 @@ func (x *exchange) models() error {
 	return nil
 }
 
-// model answers GET /v1/models/{id}; an id may contain slashes.
-func (x *exchange) model() error {
+// showModel answers GET /v1/models/{id}; an id may contain slashes.
+func showModel(x *exchange) error {
 	id := strings.TrimPrefix(x.r.URL.Path, "/v1/models/")
 	if !slices.Contains(x.s.listed(), id) {
 		return noModel(id)

@@ -65,28 +65,30 @@ func (s *Server) file(id string) *storedFile {
 	return nil
 }
 
-// filesRoute finds the handler of a path below /v1/files.
-func (x *exchange) filesRoute() (method string, handle func() error) {
+// routeFiles finds the handler of a path below /v1/files.
+func routeFiles(x *exchange) (method string, handle handler) {
 	id, what, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(x.r.URL.Path, "/v1/files"), "/"), "/")
 	switch {
 	case id == "" && x.r.Method == http.MethodPost:
-		return http.MethodPost, x.upload
+		return http.MethodPost, upload
 	case id == "":
-		return http.MethodGet, x.listFiles
+		return http.MethodGet, listFiles
 	case what == "content":
-		return http.MethodGet, func() error { return x.withFile(id, x.sendFile) }
+		return http.MethodGet, withFile(id, sendFile)
 	case x.r.Method == http.MethodDelete:
-		return http.MethodDelete, func() error { return x.withFile(id, x.deleteFile) }
+		return http.MethodDelete, withFile(id, deleteFile)
 	}
-	return http.MethodGet, func() error { return x.withFile(id, x.showFile) }
+	return http.MethodGet, withFile(id, showFile)
 }
 
-func (x *exchange) withFile(id string, do func(*storedFile) error) error {
-	f := x.s.file(id)
-	if f == nil {
-		return missing("file", id)
+func withFile(id string, do func(*exchange, *storedFile) error) handler {
+	return func(x *exchange) error {
+		f := x.s.file(id)
+		if f == nil {
+			return missing("file", id)
+		}
+		return do(x, f)
 	}
-	return do(f)
 }
 
 func missing(what, id string) *apiError {
@@ -121,7 +123,7 @@ func (x *exchange) show(v any, lost bool) error {
 	return nil
 }
 
-func (x *exchange) upload() error {
+func upload(x *exchange) error {
 	done, lost := x.scripted()
 	if done {
 		return nil
@@ -161,9 +163,9 @@ func (x *exchange) upload() error {
 	return x.show(x.s.keepFile(name, purpose, content), lost)
 }
 
-func (x *exchange) showFile(f *storedFile) error { return x.show(f, false) }
+func showFile(x *exchange, f *storedFile) error { return x.show(f, false) }
 
-func (x *exchange) sendFile(f *storedFile) error {
+func sendFile(x *exchange, f *storedFile) error {
 	if done, lost := x.scripted(); done {
 		return nil
 	} else if lost {
@@ -175,14 +177,14 @@ func (x *exchange) sendFile(f *storedFile) error {
 	return nil
 }
 
-func (x *exchange) deleteFile(f *storedFile) error {
+func deleteFile(x *exchange, f *storedFile) error {
 	x.s.mu.Lock()
 	x.s.files = slices.DeleteFunc(x.s.files, func(other *storedFile) bool { return other == f })
 	x.s.mu.Unlock()
 	return x.show(map[string]any{"id": f.ID, "object": "file", "deleted": true}, false)
 }
 
-func (x *exchange) listFiles() error {
+func listFiles(x *exchange) error {
 	x.s.mu.Lock()
 	all := slices.Clone(x.s.files)
 	x.s.mu.Unlock()

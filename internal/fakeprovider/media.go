@@ -24,29 +24,21 @@ type creation struct {
 	files                       [][]byte
 }
 
-// creates are the paths that are answered here.
-var creates = map[string]func(*exchange) error{
-	"/v1/images/generations":   (*exchange).pictures,
-	"/v1/images/edits":         (*exchange).pictures,
-	"/v1/images/variations":    (*exchange).pictures,
-	"/v1/audio/speech":         (*exchange).speech,
-	"/v1/audio/transcriptions": (*exchange).transcript,
-	"/v1/audio/translations":   (*exchange).transcript,
-}
-
-// create answers one of them.
-func (x *exchange) create(handle func(*exchange) error) error {
-	if strings.HasPrefix(x.r.Header.Get("Content-Type"), "multipart/") {
-		if err := x.q.unform(); err != nil {
+// answerCreation reads a request for one of these and lets handle answer it.
+func answerCreation(handle handler) handler {
+	return func(x *exchange) error {
+		if strings.HasPrefix(x.r.Header.Get("Content-Type"), "multipart/") {
+			if err := x.q.unform(); err != nil {
+				return err
+			}
+		}
+		leave, err := x.admit(x.q.creationFields)
+		defer leave()
+		if err != nil || x.opening() {
 			return err
 		}
+		return handle(x)
 	}
-	leave, err := x.admit(x.q.creationFields)
-	defer leave()
-	if err != nil || x.opening() {
-		return err
-	}
-	return handle(x)
 }
 
 // unform turns a form into fields as a JSON body has them.
@@ -131,8 +123,8 @@ func (q *Request) creationFields() error {
 // pictureTokens are those of one picture of 1024x1024.
 var pictureTokens = map[string]int64{"low": 272, "medium": 1056, "high": 4160}
 
-// pictures answers with as many as were asked for.
-func (x *exchange) pictures() error {
+// answerPictures answers with as many as were asked for.
+func answerPictures(x *exchange) error {
 	c, n := &x.q.creation, int64(x.q.N)
 	if strings.HasPrefix(x.q.Model, "dall-e") {
 		data := make([]map[string]string, n)
@@ -154,7 +146,7 @@ func (x *exchange) pictures() error {
 	used.Prompt += images
 	picture := base64.StdEncoding.EncodeToString([]byte("a picture"))
 	if x.q.Stream {
-		return x.streamPictures(used, images, picture)
+		return streamPictures(x, used, images, picture)
 	}
 	used.Completion *= n
 	x.used(used)
@@ -166,7 +158,7 @@ func (x *exchange) pictures() error {
 		"created": time.Now().Unix(), "data": data, "size": c.size, "quality": c.quality,
 		"background": "opaque", "output_format": "png",
 	}
-	if raw := x.mediaUsage(imageUsage(used, images)); raw != nil {
+	if raw := mediaUsage(x, imageUsage(used, images)); raw != nil {
 		body["usage"] = rawJSON(raw)
 	}
 	x.finish(encode(body))
@@ -181,7 +173,7 @@ func imageUsage(u Usage, images int64) map[string]any {
 }
 
 // mediaUsage is a usage object as the behaviour bends it, nil for none.
-func (x *exchange) mediaUsage(usage map[string]any) []byte {
+func mediaUsage(x *exchange, usage map[string]any) []byte {
 	raw := encode(usage)
 	switch {
 	case x.b.RawUsage != "":
@@ -214,7 +206,7 @@ func (x *exchange) events() (send func(kind string, more map[string]any) (broken
 	}
 }
 
-func (x *exchange) streamPictures(used Usage, images int64, picture string) error {
+func streamPictures(x *exchange, used Usage, images int64, picture string) error {
 	kind := "image_generation"
 	if strings.HasSuffix(x.q.Path, "edits") {
 		kind = "image_edit"
@@ -230,7 +222,7 @@ func (x *exchange) streamPictures(used Usage, images int64, picture string) erro
 		one.Completion += 100 * int64(c.partial)
 		x.s.log.update(x.rec, func(rec *Record) { rec.Usage = rec.Usage.Add(one) })
 		more := map[string]any{"b64_json": picture, "size": c.size, "quality": c.quality, "created_at": time.Now().Unix()}
-		if raw := x.mediaUsage(imageUsage(one, images)); raw != nil {
+		if raw := mediaUsage(x, imageUsage(one, images)); raw != nil {
 			more["usage"] = rawJSON(raw)
 		}
 		if send(kind+".completed", more) {
@@ -246,8 +238,8 @@ type rawJSON []byte
 // MarshalJSON implements json.Marshaler.
 func (r rawJSON) MarshalJSON() ([]byte, error) { return r, nil }
 
-// speech answers with 50 ms of silence for each character.
-func (x *exchange) speech() error {
+// answerSpeech answers with 50 ms of silence for each character.
+func answerSpeech(x *exchange) error {
 	c := &x.q.creation
 	if c.text == "" || len([]rune(c.text)) > 4096 {
 		return invalid("input", "string_above_max_length", "Invalid 'input': expected 1 to 4096 characters.")
@@ -264,7 +256,7 @@ func (x *exchange) speech() error {
 		}
 		usage := map[string]any{"input_tokens": used.Prompt, "output_tokens": used.Completion, "total_tokens": used.Total()}
 		more := map[string]any{}
-		if raw := x.mediaUsage(usage); raw != nil {
+		if raw := mediaUsage(x, usage); raw != nil {
 			more["usage"] = rawJSON(raw)
 		}
 		send("speech.audio.done", more)
@@ -315,9 +307,9 @@ func Wav(rate, samples int) []byte {
 	return append(b, make([]byte, 2*samples)...)
 }
 
-// transcript answers with invented words; a recording is taken to have 32,000
+// answerTranscript answers with invented words; a recording is taken to have 32,000
 // bytes a second.
-func (x *exchange) transcript() error {
+func answerTranscript(x *exchange) error {
 	c := &x.q.creation
 	seconds := (len(c.files[0]) + 31_999) / 32_000
 	text := "These are words nobody has said."
@@ -335,7 +327,7 @@ func (x *exchange) transcript() error {
 		}
 	}
 	x.used(used)
-	raw := x.mediaUsage(usage)
+	raw := mediaUsage(x, usage)
 	switch {
 	case x.q.Stream && !strings.HasPrefix(x.q.Model, "whisper"):
 		send := x.events()

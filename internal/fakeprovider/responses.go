@@ -32,28 +32,31 @@ type inputItem struct {
 	Output    json.RawMessage `json:"output"`
 }
 
-// responsesRoute finds what a path below /v1/responses does.
-func (x *exchange) responsesRoute() (method string, handle func() error) {
+// routeResponses finds what a path below /v1/responses does.
+func routeResponses(x *exchange) (method string, handle handler) {
 	rest := strings.Trim(strings.TrimPrefix(x.r.URL.Path, "/v1/responses"), "/")
 	id, verb, _ := strings.Cut(rest, "/")
 	switch {
 	case rest == "":
-		return http.MethodPost, func() error { return x.generate(x.q.responses(x.s)) }
+		return http.MethodPost, answerResponses
 	case rest == "compact":
-		return http.MethodPost, x.compact
+		return http.MethodPost, compactResponse
 	case rest == "input_tokens":
-		return http.MethodPost, x.inputTokens
+		return http.MethodPost, countInputTokens
 	case verb == "cancel":
-		return http.MethodPost, func() error {
+		return http.MethodPost, func(*exchange) error {
 			return invalid("", "", "Only responses with background=true can be cancelled.")
 		}
 	case verb == "input_items":
-		return http.MethodGet, func() error { return x.inputItems(id) }
+		return http.MethodGet, func(x *exchange) error { return listInputItems(x, id) }
 	case x.r.Method == http.MethodDelete && verb == "":
-		return http.MethodDelete, func() error { return x.dropResponse(id) }
+		return http.MethodDelete, func(x *exchange) error { return dropResponse(x, id) }
 	}
-	return http.MethodGet, func() error { return x.getResponse(id) }
+	return http.MethodGet, func(x *exchange) error { return getResponse(x, id) }
 }
+
+// answerResponses answers POST /v1/responses.
+func answerResponses(x *exchange) error { return generate(x, x.q.responses(x.s)) }
 
 // responses returns the reader of a request's fields.
 func (q *Request) responses(s *Server) func() error {
@@ -256,7 +259,7 @@ func (s *Server) keep(r *response) {
 	s.kept[r.id] = r
 }
 
-func (x *exchange) kept(id string) (*response, error) {
+func keptResponse(x *exchange, id string) (*response, error) {
 	if r := x.s.response(id); r != nil {
 		return r, nil
 	}
@@ -265,16 +268,16 @@ func (x *exchange) kept(id string) (*response, error) {
 	return nil, e
 }
 
-func (x *exchange) getResponse(id string) error {
-	r, err := x.kept(id)
+func getResponse(x *exchange, id string) error {
+	r, err := keptResponse(x, id)
 	if err == nil {
 		x.finish(r.body)
 	}
 	return err
 }
 
-func (x *exchange) dropResponse(id string) error {
-	if _, err := x.kept(id); err != nil {
+func dropResponse(x *exchange, id string) error {
+	if _, err := keptResponse(x, id); err != nil {
 		return err
 	}
 	x.s.mu.Lock()
@@ -284,8 +287,8 @@ func (x *exchange) dropResponse(id string) error {
 	return nil
 }
 
-func (x *exchange) inputItems(id string) error {
-	r, err := x.kept(id)
+func listInputItems(x *exchange, id string) error {
+	r, err := keptResponse(x, id)
 	if err != nil {
 		return err
 	}
@@ -293,8 +296,8 @@ func (x *exchange) inputItems(id string) error {
 	return nil
 }
 
-// inputTokens answers POST /v1/responses/input_tokens.
-func (x *exchange) inputTokens() error {
+// countInputTokens answers POST /v1/responses/input_tokens.
+func countInputTokens(x *exchange) error {
 	leave, err := x.admit(x.q.responses(x.s))
 	defer leave()
 	if err != nil || x.opening() {
@@ -304,8 +307,8 @@ func (x *exchange) inputTokens() error {
 	return nil
 }
 
-// compact answers POST /v1/responses/compact with a tenth of the tokens.
-func (x *exchange) compact() error {
+// compactResponse answers POST /v1/responses/compact with a tenth of the tokens.
+func compactResponse(x *exchange) error {
 	leave, err := x.admit(x.q.responses(x.s))
 	defer leave()
 	if err != nil || x.opening() {

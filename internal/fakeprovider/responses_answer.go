@@ -99,8 +99,8 @@ func callItem(id, status string, call toolCall, args string) map[string]any {
 	return item
 }
 
-// plainResponse writes a response as one document.
-func (x *exchange) plainResponse(a *answer) {
+// answerPlainResponse writes a response as one document.
+func answerPlainResponse(x *exchange, a *answer) {
 	r, c := newResponse(x, a), a.choices[0]
 	r.items = append(r.items, c.outputs()...)
 	r.finish(x, c, x.usage(responseUsage(a.usage)))

@@ -87,35 +87,40 @@ func (x *exchange) authorize() error {
 	return nil
 }
 
+// handler answers the request of an exchange, or refuses it by an error.
+type handler func(x *exchange) error
+
+// posts are the endpoints that have one path and take POST.
+var posts = map[string]handler{
+	"/v1/chat/completions": answerChat, "/v1/completions": answerCompletions,
+	"/v1/embeddings": answerEmbeddings, "/v1/moderations": answerModerations,
+	"/v1/images/generations":   answerCreation(answerPictures),
+	"/v1/images/edits":         answerCreation(answerPictures),
+	"/v1/images/variations":    answerCreation(answerPictures),
+	"/v1/audio/speech":         answerCreation(answerSpeech),
+	"/v1/audio/transcriptions": answerCreation(answerTranscript),
+	"/v1/audio/translations":   answerCreation(answerTranscript),
+}
+
 func (x *exchange) route() error {
+	if do := routeThing(x); do != nil {
+		return do(x)
+	}
 	path, method := x.r.URL.Path, http.MethodGet
-	var handle func() error
-	if c := creates[path]; c != nil {
-		method, handle = http.MethodPost, func() error { return x.create(c) }
-	}
-	if do := x.thingRoute(); do != nil {
-		return do()
-	}
+	var handle handler
 	switch {
-	case handle != nil:
-	case path == "/v1/chat/completions":
-		method, handle = http.MethodPost, x.chat
-	case path == "/v1/completions":
-		method, handle = http.MethodPost, x.completions
-	case path == "/v1/moderations":
-		method, handle = http.MethodPost, x.moderations
+	case posts[path] != nil:
+		method, handle = http.MethodPost, posts[path]
 	case path == "/v1/responses" || strings.HasPrefix(path, "/v1/responses/"):
-		method, handle = x.responsesRoute()
+		method, handle = routeResponses(x)
 	case path == "/v1/files" || strings.HasPrefix(path, "/v1/files/"):
-		method, handle = x.filesRoute()
+		method, handle = routeFiles(x)
 	case path == "/v1/batches" || strings.HasPrefix(path, "/v1/batches/"):
-		method, handle = x.batchesRoute()
-	case path == "/v1/embeddings":
-		method, handle = http.MethodPost, x.embeddings
+		method, handle = routeBatches(x)
 	case path == "/v1/models":
-		handle = x.models
+		handle = listModels
 	case strings.HasPrefix(path, "/v1/models/"):
-		handle = x.model
+		handle = showModel
 	default:
 		return notFound(x.r)
 	}
@@ -125,7 +130,7 @@ func (x *exchange) route() error {
 		e.status = http.StatusMethodNotAllowed
 		return e
 	}
-	return handle()
+	return handle(x)
 }
 
 // key is the caller's Bearer key.

@@ -39,9 +39,9 @@ var thingLists = []string{
 	"/v1/chat/completions",
 }
 
-// thingRoute finds what a path does; nil: it is none of things. Words and ids alternate
+// routeThing finds what a path does; nil: it is none of things. Words and ids alternate
 // behind the list.
-func (x *exchange) thingRoute() func() error {
+func routeThing(x *exchange) handler {
 	path, method := x.r.URL.Path, x.r.Method
 	if path == "/v1/chat/completions" && method != http.MethodGet {
 		return nil
@@ -54,17 +54,17 @@ func (x *exchange) thingRoute() func() error {
 		parts := strings.Split(strings.Trim(rest, "/"), "/")
 		switch last := parts[len(parts)-1]; {
 		case last == "cancel", last == "complete":
-			return func() error { return x.endThing(strings.TrimSuffix(path, "/"+last), last) }
+			return func(x *exchange) error { return endThing(x, strings.TrimSuffix(path, "/"+last), last) }
 		case last == "search":
-			return x.searchThings
+			return searchThings
 		case last == "content", last == "messages":
-			return func() error { return x.thingContent(strings.TrimSuffix(path, "/"+last)) }
+			return func(x *exchange) error { return sendThing(x, strings.TrimSuffix(path, "/"+last)) }
 		case rest != "" && len(parts)%2 == 1:
-			return func() error { return x.oneThing(path) }
+			return func(x *exchange) error { return answerThing(x, path) }
 		case method == http.MethodPost:
-			return func() error { return x.makeThing(path) }
+			return func(x *exchange) error { return makeThing(x, path) }
 		}
-		return func() error { return x.listThings(path) }
+		return func(x *exchange) error { return listThings(x, path) }
 	}
 	return nil
 }
@@ -107,8 +107,8 @@ func (s *Server) under(list string) *thing {
 	return s.findThing(list[:strings.LastIndexByte(list, '/')])
 }
 
-// thingBody reads the members of a request, and the size of the file in a form.
-func (x *exchange) thingBody() (fields map[string]any, size int, err error) {
+// readThing reads the members of a request, and the size of the file in a form.
+func readThing(x *exchange) (fields map[string]any, size int, err error) {
 	fields = map[string]any{}
 	if len(x.q.Body) == 0 {
 		return fields, 0, nil
@@ -133,8 +133,8 @@ func (x *exchange) thingBody() (fields map[string]any, size int, err error) {
 	return fields, size, nil
 }
 
-func (x *exchange) makeThing(list string) error {
-	fields, size, err := x.thingBody()
+func makeThing(x *exchange, list string) error {
+	fields, size, err := readThing(x)
 	if err != nil {
 		return err
 	}
@@ -155,7 +155,7 @@ func (x *exchange) makeThing(list string) error {
 		size += f.Bytes
 	}
 	if items, ok := fields["items"].([]any); ok {
-		return x.addItems(list, owner, fields, items)
+		return addItems(x, list, owner, fields, items)
 	}
 	t := x.s.newThing(list, fields)
 	if name, ok := fields["file_id"].(string); ok && strings.HasPrefix(list, "/v1/vector_stores/") {
@@ -182,7 +182,7 @@ func (s *Server) hold(t *thing, size int) {
 }
 
 // addItems makes the items of a conversation, which may be new itself.
-func (x *exchange) addItems(list string, conversation *thing, fields map[string]any, items []any) error {
+func addItems(x *exchange, list string, conversation *thing, fields map[string]any, items []any) error {
 	delete(fields, "items")
 	if conversation == nil {
 		conversation = x.s.newThing(list, fields)
@@ -215,7 +215,7 @@ func (s *Server) shown(t *thing) map[string]any {
 	return out
 }
 
-func (x *exchange) oneThing(path string) error {
+func answerThing(x *exchange, path string) error {
 	t := x.s.findThing(path)
 	if t == nil {
 		return missing("thing", path)
@@ -229,7 +229,7 @@ func (x *exchange) oneThing(path string) error {
 		x.s.mu.Unlock()
 		return x.show(map[string]any{"id": t.id, "object": t.fields["object"], "deleted": true}, false)
 	case http.MethodPost:
-		fields, _, err := x.thingBody()
+		fields, _, err := readThing(x)
 		if err != nil {
 			return err
 		}
@@ -241,7 +241,7 @@ func (x *exchange) oneThing(path string) error {
 }
 
 // listThings lists everything that is in a list, whoever made it.
-func (x *exchange) listThings(list string) error {
+func listThings(x *exchange, list string) error {
 	if x.s.under(list) == nil && !slices.Contains(thingLists, list) {
 		return missing("thing", list)
 	}
@@ -257,7 +257,7 @@ func (x *exchange) listThings(list string) error {
 	return x.show(pageOf(x.r, all, 100, func(t map[string]any) string { return t["id"].(string) }), false)
 }
 
-func (x *exchange) thingContent(path string) error {
+func sendThing(x *exchange, path string) error {
 	if x.s.findThing(path) == nil {
 		return missing("thing", path)
 	}
@@ -272,7 +272,7 @@ func (x *exchange) thingContent(path string) error {
 	}, false)
 }
 
-func (x *exchange) searchThings() error {
+func searchThings(x *exchange) error {
 	if x.s.findThing(strings.TrimSuffix(x.r.URL.Path, "/search")) == nil {
 		return missing("vector store", x.r.URL.Path)
 	}
@@ -280,7 +280,7 @@ func (x *exchange) searchThings() error {
 }
 
 // endThing cancels or completes.
-func (x *exchange) endThing(path, verb string) error {
+func endThing(x *exchange, path, verb string) error {
 	t := x.s.findThing(path)
 	if t == nil {
 		return missing("thing", path)

@@ -199,9 +199,11 @@ func (s *Store) List(ctx context.Context, org, user string, k Kind, p Page) (lis
 	return list, more, err
 }
 
+func claimKey(org, what string) string { return "lg:{" + org + "}:owned-claim:" + what }
+
 // Claim reports whether the caller is the first to ask for this within a time.
 func (s *Store) Claim(ctx context.Context, org, what string, life time.Duration) (bool, error) {
-	err := s.rdb.SetArgs(ctx, "lg:{"+org+"}:owned-claim:"+what, "1", redis.SetArgs{Mode: "NX", TTL: life}).Err()
+	err := s.rdb.SetArgs(ctx, claimKey(org, what), "1", redis.SetArgs{Mode: "NX", TTL: life}).Err()
 	if errors.Is(err, redis.Nil) {
 		return false, nil
 	}
@@ -213,7 +215,7 @@ func (s *Store) Claim(ctx context.Context, org, what string, life time.Duration)
 
 // Renew makes a claim last for a time from now, while what was claimed is being done.
 func (s *Store) Renew(ctx context.Context, org, what string, life time.Duration) error {
-	if err := s.rdb.Expire(ctx, "lg:{"+org+"}:owned-claim:"+what, life).Err(); err != nil {
+	if err := s.rdb.Expire(ctx, claimKey(org, what), life).Err(); err != nil {
 		return fmt.Errorf("ownership: %w", err)
 	}
 	return nil

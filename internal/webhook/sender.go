@@ -268,13 +268,13 @@ func (s *Sender) Send(ctx context.Context, orgID string, e Event) error {
 
 // Ended sends the event that a job's end is, by the notice the job carried. A
 // notice that cannot be read is logged and forgotten: it would never be.
-func (s *Sender) Ended(ctx context.Context, orgID, job, state, notice string, at time.Time) error {
-	e, err := endOf(job, state, notice, at)
+func (s *Sender) Ended(ctx context.Context, end queue.JobEnd) error {
+	e, err := endOf(end.ID, string(end.State), end.Notice, end.At)
 	if err != nil {
-		s.log.ErrorContext(ctx, "end of a job not told", "job", job, "err", err)
+		s.log.ErrorContext(ctx, "end of a job not told", "job", end.ID, "err", err)
 		return nil
 	}
-	return s.Send(ctx, orgID, e)
+	return s.Send(ctx, end.Org, e)
 }
 
 func (s *Sender) enqueue(ctx context.Context, d *delivery) error {

@@ -5,8 +5,8 @@ import "strings"
 // chatFields are the members of a chat completion request: those its price
 // depends on with their readers, the others of OpenAI's API with nil.
 var chatFields = newFields(map[string]reader{
-	"model":    (*scanner).readModel,
-	"messages": (*scanner).readMessages,
+	"model":    readModel,
+	"messages": readMessages,
 	"max_completion_tokens": readInt("max_completion_tokens", 1, maxInt, func(s *scanner) *int64 {
 		return &s.maxCompletion
 	}),
@@ -15,12 +15,12 @@ var chatFields = newFields(map[string]reader{
 	"best_of":          readInt("best_of", 1, 128, func(s *scanner) *int64 { return &s.req.BestOf }),
 	"max_tool_calls":   readInt("max_tool_calls", 0, maxInt, func(s *scanner) *int64 { return &s.req.MaxToolCalls }),
 	"stream":           readBool("stream", func(s *scanner) *bool { return &s.req.Stream }),
-	"stream_options":   (*scanner).readStreamOptions,
+	"stream_options":   readMembers("stream_options", streamFields),
 	"service_tier":     readWord("service_tier", func(s *scanner) *string { return &s.req.ServiceTier }),
 	"reasoning_effort": readWord("reasoning_effort", func(s *scanner) *string { return &s.req.ReasoningEffort }),
 	"inference_geo":    readWord("inference_geo", func(s *scanner) *string { return &s.req.InferenceGeo }),
-	"tools":            (*scanner).readTools,
-	"functions":        (*scanner).readFunctions,
+	"tools":            readTools,
+	"functions":        readFunctions,
 	"response_format":  readRaw("response_format", '{', func(s *scanner) *Span { return &s.req.ResponseFormat }),
 	"prediction":       readObject("prediction", func(s *scanner) *Span { return &s.req.Prediction }),
 	"audio":            readObject("audio", func(s *scanner) *Span { return &s.req.Audio }),
@@ -29,11 +29,11 @@ var chatFields = newFields(map[string]reader{
 	}),
 	"tool_choice":        readAny(func(s *scanner) *Span { return &s.req.ToolChoice }),
 	"moderation":         readAny(func(s *scanner) *Span { return &s.req.Moderation }),
-	"modalities":         (*scanner).readModalities,
-	"web_search_options": (*scanner).readWebSearch,
+	"modalities":         readModalities,
+	"web_search_options": readWebSearch,
 	"logprobs":           readBool("logprobs", func(s *scanner) *bool { return &s.req.Logprobs }),
 	"store":              readBool("store", func(s *scanner) *bool { return &s.req.Store }),
-	"cache_control":      (*scanner).readCacheControl,
+	"cache_control":      readCacheControl,
 
 	"frequency_penalty":      nil,
 	"function_call":          nil,
@@ -51,10 +51,10 @@ var chatFields = newFields(map[string]reader{
 	"top_p":                  nil,
 	"user":                   nil,
 	"verbosity":              nil,
-}, (*scanner).unknown)
+}, readUnknown)
 
-// unknown notes a top-level member OpenAI does not define.
-func (s *scanner) unknown(name []byte) error {
+// readUnknown notes a top-level member OpenAI does not define.
+func readUnknown(s *scanner, name []byte) error {
 	s.req.Unknown = append(s.req.Unknown, string(name))
 	return s.walkMember(name)
 }
@@ -98,6 +98,11 @@ func readAny(field func(*scanner) *Span) reader {
 	}
 }
 
+// readMembers reads an object of which only some members count.
+func readMembers(param string, known *fields) reader {
+	return func(s *scanner) error { return s.members(param, known) }
+}
+
 // readObject is readAny for an object.
 func readObject(param string, field func(*scanner) *Span) reader {
 	read := readAny(field)
@@ -109,17 +114,17 @@ func readObject(param string, field func(*scanner) *Span) reader {
 	}
 }
 
-func (s *scanner) readModel() (err error) {
+func readModel(s *scanner) (err error) {
 	s.req.Model, err = s.word("model")
 	return err
 }
 
-func (s *scanner) readModalities() (err error) {
+func readModalities(s *scanner) (err error) {
 	s.req.Modalities, err = s.words("modalities")
 	return err
 }
 
-func (s *scanner) readWebSearch() error {
+func readWebSearch(s *scanner) error {
 	s.req.WebSearch = true
 	if s.peek() != '{' {
 		return s.wrongType("web_search_options", "an object")
@@ -132,26 +137,19 @@ var streamFields = newFields(map[string]reader{
 	"include_obfuscation": nil,
 }, nil)
 
-func (s *scanner) readStreamOptions() error {
-	if s.peek() != '{' {
-		return s.wrongType("stream_options", "an object")
-	}
-	return s.members(streamFields)
-}
-
-var cacheFields = newFields(map[string]reader{"ttl": (*scanner).readTTL}, nil)
+var cacheFields = newFields(map[string]reader{"ttl": readTTL}, nil)
 
 // readCacheControl reads a cache mark, which only some providers know. One of another
 // form may say anything.
-func (s *scanner) readCacheControl() error {
+func readCacheControl(s *scanner) error {
 	if s.peek() != '{' {
 		s.req.LongCache = s.req.LongCache || s.peek() != 'n'
 		return s.skip()
 	}
-	return s.members(cacheFields)
+	return s.members("cache_control", cacheFields)
 }
 
-func (s *scanner) readTTL() error {
+func readTTL(s *scanner) error {
 	ttl, err := s.word("cache_control.ttl")
 	if ttl != "5m" {
 		s.req.LongCache = true
@@ -170,10 +168,10 @@ type tool struct {
 
 var toolFields = newFields(map[string]reader{
 	"type":          readWord("tools[].type", func(s *scanner) *string { return &s.tool.kind }),
-	"function":      (*scanner).readToolFunction,
-	"custom":        (*scanner).readToolFunction,
-	"cache_control": (*scanner).readCacheControl,
-}, (*scanner).otherOfTool)
+	"function":      readToolFunction,
+	"custom":        readToolFunction,
+	"cache_control": readCacheControl,
+}, readOtherOfTool)
 
 // describing are the members of a caller's own tool, in any form that it has.
 var describing = map[string]bool{
@@ -182,9 +180,9 @@ var describing = map[string]bool{
 	"input_examples": true, "input_schema": true, "name": true, "output_schema": true, "parameters": true, "strict": true,
 }
 
-// otherOfTool reads a member of a tool that is not read otherwise. Some vendors take
+// readOtherOfTool reads a member of a tool that is not read otherwise. Some vendors take
 // several tools in one object, whatever its type.
-func (s *scanner) otherOfTool(name []byte) error {
+func readOtherOfTool(s *scanner, name []byte) error {
 	if s.tool.first == "" {
 		s.tool.first = clip(name)
 	}
@@ -197,25 +195,18 @@ func (s *scanner) otherOfTool(name []byte) error {
 
 var toolFunctionFields = newFields(map[string]reader{
 	"name":       readWord("tools[].function.name", func(s *scanner) *string { return &s.tool.name }),
-	"parameters": (*scanner).schema,
+	"parameters": readSchema,
 }, nil)
 
-func (s *scanner) readTools() error {
-	if s.peek() != '[' {
-		return s.wrongType("tools", "an array of objects")
-	}
+func readTools(s *scanner) error {
 	start := s.pos
-	err := s.array(func(i int) error {
-		s.index[0] = i
-		if s.peek() != '{' {
-			return s.wrongType("tools[]", "an object")
-		}
+	err := s.objects("tools", 0, func() error {
 		s.tool = tool{}
-		if err := s.members(toolFields); err != nil {
+		if err := s.members("tools[]", toolFields); err != nil {
 			return err
 		}
-		if s.noteTool() {
-			s.dropSchema()
+		if s.tool.note(s.req) {
+			s.tool.dropSchema(s.req)
 		}
 		return nil
 	})
@@ -223,20 +214,16 @@ func (s *scanner) readTools() error {
 	return err
 }
 
-func (s *scanner) readToolFunction() error {
-	if s.peek() != '{' {
-		return s.wrongType("tools[].function", "an object")
-	}
+func readToolFunction(s *scanner) error {
 	s.tool.ours = true
-	return s.members(toolFunctionFields)
+	return s.members("tools[].function", toolFunctionFields)
 }
 
-// noteTool files the tool just read. It reports whether its caller runs it.
-func (s *scanner) noteTool() bool {
-	t, r := s.tool, s.req
+// note files the tool just read. It reports whether its caller runs it.
+func (t *tool) note(r *Request) bool {
 	switch {
 	case t.kind == "function", t.kind == "custom", t.kind == "" && t.ours:
-		s.noteOwn()
+		t.noteOwn(r)
 		return true
 	case t.kind != "":
 		r.BuiltinTools = append(r.BuiltinTools, t.kind)
@@ -249,15 +236,14 @@ func (s *scanner) noteTool() bool {
 }
 
 // noteOwn files a tool that its caller runs, with what else it turns on.
-func (s *scanner) noteOwn() {
-	t, r := s.tool, s.req
+func (t *tool) noteOwn(r *Request) {
 	r.ToolNames = append(r.ToolNames, t.name)
 	if t.beside != "" {
 		r.BuiltinTools = append(r.BuiltinTools, t.beside)
 	}
 }
 
-func (s *scanner) readFunctions() error {
+func readFunctions(s *scanner) error {
 	if s.peek() != '[' {
 		return s.wrongType("functions", "an array")
 	}

@@ -3,14 +3,14 @@ package wire
 // completionsFields are the members of a request to the older completions,
 // which take prompts in the forms of an embeddings input.
 var completionsFields = newFields(map[string]reader{
-	"model":          (*scanner).readModel,
+	"model":          readModel,
 	"prompt":         readInput("prompt"),
-	"suffix":         (*scanner).readSuffix,
+	"suffix":         readSuffix,
 	"max_tokens":     readInt("max_tokens", 0, maxInt, func(s *scanner) *int64 { return &s.maxTokens }),
 	"n":              readInt("n", 1, 128, func(s *scanner) *int64 { return &s.req.N }),
 	"best_of":        readInt("best_of", 0, 128, func(s *scanner) *int64 { return &s.req.BestOf }),
 	"stream":         readBool("stream", func(s *scanner) *bool { return &s.req.Stream }),
-	"stream_options": (*scanner).readStreamOptions,
+	"stream_options": readMembers("stream_options", streamFields),
 	"service_tier":   readWord("service_tier", func(s *scanner) *string { return &s.req.ServiceTier }),
 	"inference_geo":  readWord("inference_geo", func(s *scanner) *string { return &s.req.InferenceGeo }),
 	"echo":           readBool("echo", func(s *scanner) *bool { return &s.req.Echo }),
@@ -24,7 +24,7 @@ var completionsFields = newFields(map[string]reader{
 	"temperature":       nil,
 	"top_p":             nil,
 	"user":              nil,
-}, (*scanner).unknown)
+}, readUnknown)
 
 // DefaultCompletionLimit is the output limit, in tokens, of a request to the
 // older completions that names none.
@@ -32,7 +32,7 @@ const DefaultCompletionLimit = 16
 
 // readSuffix adds the text behind what is to be filled in, which is part of
 // every prompt.
-func (s *scanner) readSuffix() error {
+func readSuffix(s *scanner) error {
 	at, err := s.stringAt("suffix")
 	s.req.Suffix = at
 	return err
@@ -42,36 +42,36 @@ func (s *scanner) readSuffix() error {
 const defaultModeration = "omni-moderation-latest"
 
 var moderationsFields = newFields(map[string]reader{
-	"model": (*scanner).readModel,
-	"input": (*scanner).readModerated,
-}, (*scanner).unknown)
+	"model": readModel,
+	"input": readModerated,
+}, readUnknown)
 
 var moderatedFields = newFields(map[string]reader{
 	"text":      readInputText("input[].text"),
-	"image_url": (*scanner).readImage,
+	"image_url": readImage,
 	"type":      nil,
 }, nil)
 
 // readModerated reads texts, or parts with text or an image. The images are those
 // of a message.
-func (s *scanner) readModerated() error {
+func readModerated(s *scanner) error {
 	switch s.peek() {
 	case '"':
-		return s.addInput("input")
+		return readOneInput(s, "input")
 	case '[':
 		return s.array(func(i int) error {
 			s.index[0] = i
 			switch s.peek() {
 			case '"':
-				return s.addInput("input")
+				return readOneInput(s, "input")
 			case '{':
 				if len(s.req.Messages) == 0 {
 					s.req.Messages = make([]Message, 1)
 				}
-				if err := s.members(moderatedFields); err != nil {
+				if err := s.members("input[]", moderatedFields); err != nil {
 					return err
 				}
-				return s.addItem("input")
+				return s.req.addItem("input")
 			}
 			return s.wrongType("input[]", "a string or an object")
 		})

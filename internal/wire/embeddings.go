@@ -4,25 +4,25 @@ package wire
 const maxInputs = 2048
 
 var embeddingsFields = newFields(map[string]reader{
-	"model":           (*scanner).readModel,
+	"model":           readModel,
 	"input":           readInput("input"),
 	"dimensions":      readInt("dimensions", 1, maxInt, func(s *scanner) *int64 { return &s.req.Dimensions }),
 	"encoding_format": readWord("encoding_format", func(s *scanner) *string { return &s.req.EncodingFormat }),
 	"service_tier":    readWord("service_tier", func(s *scanner) *string { return &s.req.ServiceTier }),
 	"inference_geo":   readWord("inference_geo", func(s *scanner) *string { return &s.req.InferenceGeo }),
 	"user":            nil,
-}, (*scanner).unknown)
+}, readUnknown)
 
 const inputTypes = "a string, an array of strings, an array of integers, or an array of arrays of integers"
 
 // readInput reads any of the four forms of input; the first element decides.
 func readInput(param string) reader {
-	return func(s *scanner) error { return s.inputs(param) }
+	return func(s *scanner) error { return readInputs(s, param) }
 }
 
-func (s *scanner) inputs(param string) error {
+func readInputs(s *scanner, param string) error {
 	if s.peek() == '"' {
-		return s.addInput(param)
+		return readOneInput(s, param)
 	}
 	if s.peek() != '[' {
 		return s.wrongType(param, inputTypes)
@@ -41,12 +41,12 @@ func (s *scanner) inputs(param string) error {
 		case c != form:
 			return s.wrongType(param+"[]", "the same type as the first item")
 		case c == '"':
-			return s.addInput(param)
+			return readOneInput(s, param)
 		case c == '[':
-			return s.addTokenArray(param)
+			return readTokenArray(s, param)
 		case c == '0':
 			s.req.InputItems = 1
-			return s.tokenID(param + "[]")
+			return readTokenID(s, param+"[]")
 		}
 		return s.wrongType(param+"[]", "a string, an integer or an array of integers")
 	})
@@ -56,29 +56,29 @@ func (s *scanner) inputs(param string) error {
 	return err
 }
 
-func (s *scanner) addInput(param string) error {
+func readOneInput(s *scanner, param string) error {
 	at, err := s.stringAt(param + "[]")
 	s.req.Inputs = append(s.req.Inputs, Text{KindInput, at})
 	if err != nil {
 		return err
 	}
-	return s.addItem(param)
+	return s.req.addItem(param)
 }
 
-func (s *scanner) addItem(param string) error {
-	s.req.InputItems++
-	if s.req.InputItems > maxInputs {
+func (r *Request) addItem(param string) error {
+	r.InputItems++
+	if r.InputItems > maxInputs {
 		return BadRequest(param, "array_above_max_length",
 			"Invalid '%s': array too long. Expected an array with maximum length %d.", param, maxInputs)
 	}
 	return nil
 }
 
-func (s *scanner) addTokenArray(param string) error {
+func readTokenArray(s *scanner, param string) error {
 	before := s.req.InputTokens
 	err := s.array(func(i int) error {
 		s.index[1] = i
-		return s.tokenID(param + "[][]")
+		return readTokenID(s, param+"[][]")
 	})
 	if err != nil {
 		return err
@@ -86,11 +86,11 @@ func (s *scanner) addTokenArray(param string) error {
 	if s.req.InputTokens == before {
 		return empty(s.param(param + "[]"))
 	}
-	return s.addItem(param)
+	return s.req.addItem(param)
 }
 
-// tokenID reads a token id. It does not count against the token cap.
-func (s *scanner) tokenID(param string) error {
+// readTokenID reads a token id. It does not count against the token cap.
+func readTokenID(s *scanner, param string) error {
 	s.tokens++
 	_, err := s.integer(param, 0, maxInt)
 	s.req.InputTokens++

@@ -24,30 +24,30 @@ var itemFields = newFields(map[string]reader{
 	"type":                readWord("input[].type", func(s *scanner) *string { return &s.item.kind }),
 	"id":                  readWord("input[].id", func(s *scanner) *string { return &s.item.id }),
 	"role":                readWord("input[].role", func(s *scanner) *string { return &s.message().Role }),
-	"content":             (*scanner).readItemContent,
+	"content":             readItemContent,
 	"summary":             readParts("input[].summary", false),
 	"output":              readParts("input[].output", true),
 	"name":                readText("input[].name", KindToolCall),
 	"arguments":           readText("input[].arguments", KindToolCall),
 	"input":               readText("input[].input", KindToolCall),
-	"encrypted_content":   (*scanner).readEncrypted,
+	"encrypted_content":   readEncrypted,
 	"approval_request_id": readRef(RefItem, "input[].approval_request_id"),
 
 	"call_id":    nil,
 	"status":     nil,
 	"created_by": nil,
 	"phase":      nil,
-}, (*scanner).otherMention)
+}, readOther)
 
 // readItems reads the input: a text, or items of every type. Each is a message
 // to those who count it.
-func (s *scanner) readItems() error {
+func readItems(s *scanner) error {
 	r := s.req
 	switch s.peek() {
 	case '"':
-		s.beginMessage("user")
+		beginMessage(s, "user")
 		err := s.addText("input", KindContent)
-		s.endMessage()
+		endMessage(s)
 		return err
 	case '[':
 		return s.array(func(i int) error {
@@ -56,22 +56,19 @@ func (s *scanner) readItems() error {
 					"Invalid 'input': array too long. Expected an array with maximum length %d.", maxMessages)
 			}
 			s.index[0] = i
-			return s.readItem()
+			return readItem(s)
 		})
 	}
 	return s.wrongType("input", "a string or an array of objects")
 }
 
-func (s *scanner) readItem() error {
-	if s.peek() != '{' {
-		return s.wrongType("input[]", "an object")
-	}
+func readItem(s *scanner) error {
 	s.item = item{}
-	s.beginMessage("")
-	if err := s.members(itemFields); err != nil {
+	beginMessage(s, "")
+	if err := s.members("input[]", itemFields); err != nil {
 		return err
 	}
-	s.endMessage()
+	endMessage(s)
 	it := s.item
 	switch {
 	case it.id == "", whole[it.kind], it.kind == "" && it.content, it.encrypted:
@@ -84,13 +81,13 @@ func (s *scanner) readItem() error {
 	return err
 }
 
-func (s *scanner) readItemContent() error {
+func readItemContent(s *scanner) error {
 	s.item.content = true
 	return readParts("input[].content", true)(s)
 }
 
 // readEncrypted reads hidden reasoning or a compacted conversation.
-func (s *scanner) readEncrypted() error {
+func readEncrypted(s *scanner) error {
 	at, err := s.stringAt("input[].encrypted_content")
 	s.item.encrypted = at.Len() > len(`""`)
 	s.req.texts = append(s.req.texts, Text{KindOther, at})
@@ -104,15 +101,9 @@ func readParts(param string, text bool) reader {
 		case c == '"' && text:
 			return s.addText(param, KindContent)
 		case c == '{' && text:
-			return s.readPart()
+			return readPart(s, param)
 		case c == '[':
-			return s.array(func(i int) error {
-				s.index[1] = i
-				if s.peek() != '{' {
-					return s.wrongType(param+"[]", "an object")
-				}
-				return s.readPart()
-			})
+			return s.objects(param, 1, func() error { return readPart(s, param+"[]") })
 		}
 		return s.wrongType(param, "a string or an array of objects")
 	}
@@ -122,22 +113,22 @@ var responsesPartFields = newFields(map[string]reader{
 	"type":        readWord("input[].content[].type", func(s *scanner) *string { return &s.item.part }),
 	"text":        readText("input[].content[].text", KindContent),
 	"refusal":     readText("input[].content[].refusal", KindRefusal),
-	"image_url":   (*scanner).readPartImage,
+	"image_url":   readPartImage,
 	"detail":      readWord("input[].content[].detail", func(s *scanner) *string { return &s.item.image.Detail }),
 	"file_id":     readRef(RefFile, "input[].content[].file_id"),
-	"file_data":   (*scanner).readPartFile,
-	"file_url":    (*scanner).readPartURL,
+	"file_data":   readPartFile,
+	"file_url":    readPartURL,
 	"filename":    nil,
-	"input_audio": (*scanner).readAudio,
+	"input_audio": readAudio,
 	"annotations": nil,
 	"logprobs":    nil,
-}, (*scanner).otherContent)
+}, readOtherContent)
 
 // readPart reads a part of content. A picture's detail may come before it.
-func (s *scanner) readPart() error {
+func readPart(s *scanner, param string) error {
 	s.item.image, s.item.part = Image{}, ""
 	named := len(s.req.Refs)
-	err := s.members(responsesPartFields)
+	err := s.members(param, responsesPartFields)
 	for i := named; i < len(s.req.Refs); i++ {
 		s.req.Refs[i].Picture = s.item.part == "input_image" || s.item.part == "computer_screenshot"
 	}
@@ -147,12 +138,12 @@ func (s *scanner) readPart() error {
 	return err
 }
 
-func (s *scanner) readPartImage() (err error) {
+func readPartImage(s *scanner) (err error) {
 	s.item.image.URL, err = s.stringAt("input[].content[].image_url")
 	return err
 }
 
-func (s *scanner) readPartFile() error {
+func readPartFile(s *scanner) error {
 	at, err := s.stringAt("input[].content[].file_data")
 	m := s.message()
 	m.Files = append(m.Files, Media{Data: at})
@@ -160,7 +151,7 @@ func (s *scanner) readPartFile() error {
 }
 
 // readPartURL reads the address of a file, which the provider fetches.
-func (s *scanner) readPartURL() error {
+func readPartURL(s *scanner) error {
 	_, err := s.stringAt("input[].content[].file_url")
 	m := s.message()
 	m.Files = append(m.Files, Media{Remote: true})

@@ -62,17 +62,17 @@ const (
 )
 
 var pictureFields = newFields(map[string]reader{
-	"model":           (*scanner).readModel,
-	"prompt":          (*scanner).readPrompt,
+	"model":           readModel,
+	"prompt":          readPrompt,
 	"n":               readInt("n", 1, maxPictures, func(s *scanner) *int64 { return &s.req.N }),
-	"size":            readWord("size", func(s *scanner) *string { return &s.creation().Size }),
-	"quality":         readWord("quality", func(s *scanner) *string { return &s.creation().Quality }),
-	"partial_images":  readInt("partial_images", 0, maxPartial, func(s *scanner) *int64 { return &s.creation().Partial }),
-	"response_format": readWord("response_format", func(s *scanner) *string { return &s.creation().Format }),
+	"size":            readWord("size", func(s *scanner) *string { return &s.req.creation().Size }),
+	"quality":         readWord("quality", func(s *scanner) *string { return &s.req.creation().Quality }),
+	"partial_images":  readInt("partial_images", 0, maxPartial, func(s *scanner) *int64 { return &s.req.creation().Partial }),
+	"response_format": readWord("response_format", func(s *scanner) *string { return &s.req.creation().Format }),
 	"stream":          readBool("stream", func(s *scanner) *bool { return &s.req.Stream }),
 	"service_tier":    readWord("service_tier", func(s *scanner) *string { return &s.req.ServiceTier }),
-	"output_format":   readWord("output_format", func(s *scanner) *string { return &s.creation().Picture }),
-	"frame_count":     readInt("frame_count", 1, maxFrames, func(s *scanner) *int64 { return &s.creation().Frames }),
+	"output_format":   readWord("output_format", func(s *scanner) *string { return &s.req.creation().Picture }),
+	"frame_count":     readInt("frame_count", 1, maxFrames, func(s *scanner) *int64 { return &s.req.creation().Frames }),
 
 	"background":         nil,
 	"frame_duration_ms":  nil,
@@ -81,26 +81,26 @@ var pictureFields = newFields(map[string]reader{
 	"safety_identifier":  nil,
 	"style":              nil,
 	"user":               nil,
-}, (*scanner).unknown)
+}, readUnknown)
 
 var speechFields = newFields(map[string]reader{
-	"model":           (*scanner).readModel,
-	"input":           (*scanner).readSpoken,
+	"model":           readModel,
+	"input":           readSpoken,
 	"instructions":    readInputText("instructions"),
-	"response_format": readWord("response_format", func(s *scanner) *string { return &s.creation().Format }),
-	"stream_format":   (*scanner).readStreamFormat,
+	"response_format": readWord("response_format", func(s *scanner) *string { return &s.req.creation().Format }),
+	"stream_format":   readStreamFormat,
 	"service_tier":    readWord("service_tier", func(s *scanner) *string { return &s.req.ServiceTier }),
 
 	"speed": nil,
 	"voice": nil,
-}, (*scanner).unknown)
+}, readUnknown)
 
 // creation is the request's own, made at the first call.
-func (s *scanner) creation() *Creation {
-	if s.req.Creation == nil {
-		s.req.Creation = &Creation{}
+func (r *Request) creation() *Creation {
+	if r.Creation == nil {
+		r.Creation = &Creation{}
 	}
-	return s.req.Creation
+	return r.Creation
 }
 
 // readInputText reads a text that is part of the prompt.
@@ -112,36 +112,36 @@ func readInputText(param string) reader {
 	}
 }
 
-func (s *scanner) readPrompt() error {
+func readPrompt(s *scanner) error {
 	s.req.InputItems = 1
 	return readInputText("prompt")(s)
 }
 
 // readSpoken reads the text to speak and counts its characters, by which some
 // models are billed.
-func (s *scanner) readSpoken() error {
+func readSpoken(s *scanner) error {
 	s.req.InputItems = 1
 	if err := readInputText("input")(s); err != nil {
 		return err
 	}
 	t := s.req.Inputs[len(s.req.Inputs)-1]
-	s.creation().Characters = int64(utf8.RuneCount(s.req.Unquote(nil, t)))
+	s.req.creation().Characters = int64(utf8.RuneCount(s.req.Unquote(nil, t)))
 	return nil
 }
 
-func (s *scanner) readStreamFormat() error {
+func readStreamFormat(s *scanner) error {
 	form, err := s.word("stream_format")
 	s.req.Stream = form == "sse"
 	return err
 }
 
 // finishCreation checks what only the whole request shows.
-func (s *scanner) finishCreation() error {
-	s.creation()
-	if s.req.InputItems > 0 {
+func (r *Request) finishCreation() error {
+	r.creation()
+	if r.InputItems > 0 {
 		return nil
 	}
-	if s.req.Endpoint == Speech {
+	if r.Endpoint == Speech {
 		return missing("input")
 	}
 	return missing("prompt")

@@ -22,10 +22,10 @@ type Mentions struct {
 // mentionFields are the members of such requests. Those with nil hold words of the
 // caller's own; all that are not listed are walked for ids.
 var mentionFields = newFields(map[string]reader{
-	"items":        (*scanner).readMentionedItems,
-	"files":        (*scanner).readMentionedFiles,
+	"items":        readMentionedItems,
+	"files":        readMentionedFiles,
 	"file_id":      readRef(RefFile, "file_id"),
-	"part_ids":     (*scanner).readPartIDs,
+	"part_ids":     readPartIDs,
 	"purpose":      readWord("purpose", func(s *scanner) *string { return &s.mentions.Purpose }),
 	"memory_limit": readWord("memory_limit", func(s *scanner) *string { return &s.mentions.MemoryLimit }),
 
@@ -104,27 +104,18 @@ func itemsParam(param string) string {
 	return param
 }
 
-func (s *scanner) readMentionedItems() error {
+func readMentionedItems(s *scanner) error {
 	start := s.pos
-	err := s.readItems()
+	err := readItems(s)
 	s.mentions.Items = int64(s.pos - start)
 	return err
 }
 
-func (s *scanner) readMentionedFiles() error {
-	if s.peek() != '[' {
-		return s.wrongType("files", "an array of objects")
-	}
-	return s.array(func(i int) error {
-		s.index[0] = i
-		if s.peek() != '{' {
-			return s.wrongType("files[]", "an object")
-		}
-		return s.members(mentionedFileFields)
-	})
+func readMentionedFiles(s *scanner) error {
+	return s.objects("files", 0, func() error { return s.members("files[]", mentionedFileFields) })
 }
 
-func (s *scanner) readPartIDs() error {
+func readPartIDs(s *scanner) error {
 	ids, err := s.words("part_ids")
 	for _, id := range ids {
 		err = errors.Join(err, s.addRef(RefUploadPart, id, "part_ids"))

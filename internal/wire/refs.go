@@ -106,10 +106,10 @@ func notAlphanumeric(r rune) bool {
 	return (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z')
 }
 
-// schema walks a value of a tool that may be a schema, in which names and
+// readSchema walks a value of a tool that may be a schema, in which names and
 // examples of ids name nothing: what it mentions is forgotten for tools of the
 // caller's own.
-func (s *scanner) schema() error {
+func readSchema(s *scanner) error {
 	if s.tool.kind == "function" {
 		return s.skip()
 	}
@@ -120,9 +120,8 @@ func (s *scanner) schema() error {
 }
 
 // dropSchema forgets what the schema of a tool mentions.
-func (s *scanner) dropSchema() {
-	at := s.tool.refs
-	s.req.Refs = slices.Delete(s.req.Refs, at[0], at[1])
+func (t *tool) dropSchema(r *Request) {
+	r.Refs = slices.Delete(r.Refs, t.refs[0], t.refs[1])
 }
 
 // keptBy are the names of members that hold ids, folded, by what they name. Providers
@@ -150,7 +149,7 @@ func (s *scanner) walkMember(name []byte) error {
 	var buf [maxFolded]byte
 	folded, _ := fold(buf[:0], name)
 	if string(folded) == "cachecontrol" {
-		return s.readCacheControl()
+		return readCacheControl(s)
 	}
 	kind := keptBy[string(folded)]
 	if kind == "" {

@@ -5,9 +5,9 @@ import "encoding/json"
 // responsesFields are the members of a request to Responses. Compacting and
 // counting take a part of them.
 var responsesFields = newFields(map[string]reader{
-	"model":             (*scanner).readModel,
-	"input":             (*scanner).readItems,
-	"instructions":      (*scanner).readInstructions,
+	"model":             readModel,
+	"input":             readItems,
+	"instructions":      readInstructions,
 	"max_output_tokens": readInt("max_output_tokens", 1, maxInt, func(s *scanner) *int64 { return &s.req.OutputLimit }),
 	"max_tool_calls":    readInt("max_tool_calls", 0, maxInt, func(s *scanner) *int64 { return &s.req.MaxToolCalls }),
 	"stream":            readBool("stream", func(s *scanner) *bool { return &s.req.Stream }),
@@ -15,17 +15,17 @@ var responsesFields = newFields(map[string]reader{
 	"store":             readBool("store", func(s *scanner) *bool { return &s.req.Store }),
 	"service_tier":      readWord("service_tier", func(s *scanner) *string { return &s.req.ServiceTier }),
 	"inference_geo":     readWord("inference_geo", func(s *scanner) *string { return &s.req.InferenceGeo }),
-	"reasoning":         (*scanner).readReasoning,
-	"text":              (*scanner).readTextFormat,
-	"tools":             (*scanner).readResponsesTools,
+	"reasoning":         readMembers("reasoning", reasoningFields),
+	"text":              readMembers("text", textFormatFields),
+	"tools":             readResponsesTools,
 	"tool_choice":       readAny(func(s *scanner) *Span { return &s.req.ToolChoice }),
 	"prompt_cache_options": readObject("prompt_cache_options", func(s *scanner) *Span {
 		return &s.req.PromptCacheOptions
 	}),
 	"moderation":           readAny(func(s *scanner) *Span { return &s.req.Moderation }),
 	"previous_response_id": readRef(RefResponse, "previous_response_id"),
-	"conversation":         (*scanner).readConversation,
-	"prompt":               (*scanner).readStoredPrompt,
+	"conversation":         readConversation,
+	"prompt":               readStoredPrompt,
 	"context_management":   readRaw("context_management", '[', func(*scanner) *Span { return new(Span) }),
 	"truncation":           readWord("truncation", func(*scanner) *string { return new(string) }),
 
@@ -42,23 +42,23 @@ var responsesFields = newFields(map[string]reader{
 	"top_logprobs":           nil,
 	"top_p":                  nil,
 	"user":                   nil,
-}, (*scanner).unknown)
+}, readUnknown)
 
 // readInstructions adds a system message that comes first.
-func (s *scanner) readInstructions() error {
-	s.beginMessage("system")
+func readInstructions(s *scanner) error {
+	beginMessage(s, "system")
 	err := s.addText("instructions", KindContent)
-	s.endMessage()
+	endMessage(s)
 	return err
 }
 
 // beginMessage and endMessage enclose the texts of one message.
-func (s *scanner) beginMessage(role string) {
+func beginMessage(s *scanner, role string) {
 	s.item.texts = len(s.req.texts)
 	s.req.Messages = append(s.req.Messages, Message{Role: role})
 }
 
-func (s *scanner) endMessage() {
+func endMessage(s *scanner) {
 	r := s.req
 	s.message().Texts = r.texts[s.item.texts:len(r.texts):len(r.texts)]
 }
@@ -69,59 +69,42 @@ var reasoningFields = newFields(map[string]reader{
 	"generate_summary": nil,
 }, nil)
 
-func (s *scanner) readReasoning() error {
-	if s.peek() != '{' {
-		return s.wrongType("reasoning", "an object")
-	}
-	return s.members(reasoningFields)
-}
-
 var textFormatFields = newFields(map[string]reader{
 	"format":    readRaw("text.format", '{', func(s *scanner) *Span { return &s.req.ResponseFormat }),
 	"verbosity": nil,
 }, nil)
 
-func (s *scanner) readTextFormat() error {
-	if s.peek() != '{' {
-		return s.wrongType("text", "an object")
-	}
-	return s.members(textFormatFields)
-}
-
 var conversationFields = newFields(map[string]reader{"id": readRef(RefConversation, "conversation.id")}, nil)
 
 // readConversation takes an id or an object with one.
-func (s *scanner) readConversation() error {
+func readConversation(s *scanner) error {
 	switch s.peek() {
 	case '"':
 		return readRef(RefConversation, "conversation")(s)
 	case '{':
-		return s.members(conversationFields)
+		return s.members("conversation", conversationFields)
 	}
 	return s.wrongType("conversation", "a string or an object")
 }
 
 var promptFields = newFields(map[string]reader{
 	"id":        readRef(RefPrompt, "prompt.id"),
-	"variables": (*scanner).readVariables,
+	"variables": readVariables,
 	"version":   nil,
 }, nil)
 
-func (s *scanner) readStoredPrompt() error {
-	if s.peek() != '{' {
-		return s.wrongType("prompt", "an object")
-	}
+func readStoredPrompt(s *scanner) error {
 	start := s.pos
-	s.beginMessage("user")
-	err := s.members(promptFields)
+	beginMessage(s, "user")
+	err := s.members("prompt", promptFields)
 	s.req.texts = append(s.req.texts, Text{KindOther, Span{start, s.pos}})
-	s.endMessage()
+	endMessage(s)
 	return err
 }
 
 // readVariables reads what fills in a stored prompt: texts, and parts of content, of which
 // each may be a document.
-func (s *scanner) readVariables() error {
+func readVariables(s *scanner) error {
 	if s.peek() != '{' {
 		return s.wrongType("prompt.variables", "an object")
 	}
@@ -137,8 +120,8 @@ func (s *scanner) readVariables() error {
 var responsesToolFields = newFields(map[string]reader{
 	"type":       readWord("tools[].type", func(s *scanner) *string { return &s.tool.kind }),
 	"name":       readWord("tools[].name", func(s *scanner) *string { return &s.tool.name }),
-	"parameters": (*scanner).schema,
-}, (*scanner).otherOfTool)
+	"parameters": readSchema,
+}, readOtherOfTool)
 
 // localTools are run by the client: the provider charges no calls of them.
 var localTools = map[string]bool{
@@ -147,7 +130,7 @@ var localTools = map[string]bool{
 
 // noteContainer files the size of the container that a tool has the provider make, if it
 // says one. A tool that names a container says none.
-func (s *scanner) noteContainer(tool []byte) {
+func noteContainer(s *scanner, tool []byte) {
 	var t struct {
 		Container struct {
 			MemoryLimit string `json:"memory_limit"`
@@ -158,33 +141,26 @@ func (s *scanner) noteContainer(tool []byte) {
 	}
 }
 
-func (s *scanner) readResponsesTools() error {
-	if s.peek() != '[' {
-		return s.wrongType("tools", "an array of objects")
-	}
+func readResponsesTools(s *scanner) error {
 	start := s.pos
-	err := s.array(func(i int) error {
-		s.index[0] = i
-		if s.peek() != '{' {
-			return s.wrongType("tools[]", "an object")
-		}
+	err := s.objects("tools", 0, func() error {
 		s.tool = tool{}
 		named, start := len(s.req.Refs), s.pos
-		if err := s.members(responsesToolFields); err != nil {
+		if err := s.members("tools[]", responsesToolFields); err != nil {
 			return err
 		}
 		for i := named; i < len(s.req.Refs); i++ {
 			s.req.Refs[i].Tool = true
 		}
 		if s.tool.kind == "code_interpreter" {
-			s.noteContainer(s.buf[start:s.pos])
+			noteContainer(s, s.buf[start:s.pos])
 		}
 		if !localTools[s.tool.kind] {
-			s.noteTool()
+			s.tool.note(s.req)
 			return nil
 		}
-		s.dropSchema()
-		s.noteOwn()
+		s.tool.dropSchema(s.req)
+		s.tool.noteOwn(s.req)
 		return nil
 	})
 	s.req.Tools = Span{start, s.pos}

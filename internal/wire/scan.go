@@ -80,7 +80,7 @@ func Scan(ep Endpoint, body []byte, lim Limits) (*Request, error) {
 	if err := s.document(known); err != nil {
 		return nil, s.refusal(err, lim)
 	}
-	if err := s.finish(); err != nil {
+	if err := finish(s); err != nil {
 		return nil, err
 	}
 	return s.req, nil
@@ -166,9 +166,23 @@ func (s *scanner) document(known *fields) error {
 	return nil
 }
 
-// members reads the object at pos.
-func (s *scanner) members(known *fields) error {
+// members reads the object at pos, the value of param.
+func (s *scanner) members(param string, known *fields) error {
+	if s.peek() != '{' {
+		return s.wrongType(param, "an object")
+	}
 	return s.object(func(name []byte) error { return s.member(known, name) })
+}
+
+// objects reads the array at pos, the value of param. Level says how many arrays are around it.
+func (s *scanner) objects(param string, level int, read func() error) error {
+	if s.peek() != '[' {
+		return s.wrongType(param, "an array of objects")
+	}
+	return s.array(func(i int) error {
+		s.index[level] = i
+		return read()
+	})
 }
 
 // member reads the value of the member called name.
@@ -201,7 +215,7 @@ func badModel() *Error {
 }
 
 // finish checks what only the whole request shows.
-func (s *scanner) finish() error {
+func finish(s *scanner) error {
 	r := s.req
 	switch {
 	case r.Model == "" && r.Endpoint == Moderations && s.model == "":
@@ -225,7 +239,7 @@ func (s *scanner) finish() error {
 		r.OutputField = "max_output_tokens"
 	}
 	if r.Endpoint.Created() {
-		return s.finishCreation()
+		return r.finishCreation()
 	}
 	switch r.Endpoint {
 	case ChatCompletions:

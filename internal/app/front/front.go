@@ -133,7 +133,8 @@ func fileSettings(c *config.Config) admin.FileSettings {
 // purge counts what is kept of an org, and removes it unless that is only counted.
 func purge(ctx context.Context, ids *app.Identities, rdb redis.UniversalClient, order admin.PurgeOrder) (admin.Purged, error) {
 	p := &orgdata.Purge{Redis: rdb, Tenants: ids.Store, Org: order.Org, Ledger: order.Ledger}
-	if p.Blobs = app.Blobs(ctx, ids.File(), rdb); p.Blobs != nil {
+	p.Blobs = app.Blobs(ctx, ids.File(), rdb)
+	if p.Blobs != nil {
 		defer p.Blobs.Close()
 	}
 	found, err := p.Look(ctx)

@@ -65,11 +65,14 @@ func scan(ctx context.Context, rdb redis.UniversalClient, match string, fn func(
 	return nil
 }
 
+// ownKey is the form of all keys of an org.
+func ownKey(org, name string) string { return "lg:{" + org + "}:" + name }
+
 // Names calls fn for the names of the org's own keys that begin with prefix:
 // what stands behind lg:{org}: and is no pool's, nor shared by all orgs. A name
 // may come twice. The org's id has no character that Redis's patterns know.
 func Names(ctx context.Context, rdb redis.UniversalClient, org, prefix string, fn func(names []string) error) error {
-	tag := "lg:{" + org + "}:"
+	tag := ownKey(org, "")
 	return scan(ctx, rdb, tag+prefix+"*", func(keys []string) error {
 		names := make([]string, 0, len(keys))
 		for _, k := range keys {

@@ -20,6 +20,7 @@ import (
 	"github.com/llmguard/llmguard/internal/tenants"
 	"github.com/llmguard/llmguard/providers"
 	"github.com/llmguard/llmguard/queue"
+	"github.com/llmguard/llmguard/quota"
 )
 
 // ErrOpen means that something of the org has not ended yet.
@@ -52,7 +53,7 @@ func (f Found) Any() bool { return f != Found{} }
 // Look counts what a purge would remove. The error wraps ErrOpen when calls,
 // jobs or batches have not ended.
 func (p *Purge) Look(ctx context.Context) (found Found, err error) {
-	held, err := p.Redis.HLen(ctx, "lg:{"+p.Org+"}:holds").Result()
+	held, err := p.Redis.HLen(ctx, budget.HoldsKey(p.Org)).Result()
 	if err != nil {
 		return found, fmt.Errorf("orgdata: %w", err)
 	}
@@ -161,7 +162,7 @@ func (p *Purge) removeOwn(ctx context.Context) error {
 	return p.own(ctx, func(names []string) error {
 		keys := make([]string, len(names))
 		for i, n := range names {
-			keys[i] = "lg:{" + p.Org + "}:" + n
+			keys[i] = ownKey(p.Org, n)
 		}
 		return p.unlink(ctx, keys...)
 	})
@@ -192,16 +193,16 @@ type job struct {
 // jobs calls fn for the org's jobs in all pools, also those that no list has,
 // such as a batch's.
 func (p *Purge) jobs(ctx context.Context, fn func(key string, j job) error) error {
-	return p.whose(ctx, "lg:{*}:job:*", []string{"state", "attempt"}, func(key string, values []string) error {
-		pool, id, _ := strings.Cut(strings.TrimPrefix(key, "lg:{"), "}:job:")
+	return p.whose(ctx, queue.AllJobs(), []string{"state", "attempt"}, func(key string, values []string) error {
+		pool, id := queue.SplitJobKey(key)
 		attempts, _ := strconv.Atoi(values[1])
 		return fn(key, job{id, pool, queue.State(values[0]), attempts})
 	})
 }
 
 func (p *Purge) batches(ctx context.Context, fn func(id string, s batch.Status) error) error {
-	return p.whose(ctx, "lg:{*}:batch", []string{"status"}, func(key string, values []string) error {
-		return fn(strings.TrimSuffix(strings.TrimPrefix(key, "lg:{"), "}:batch"), batch.Status(values[0]))
+	return p.whose(ctx, batch.AllRecords(), []string{"status"}, func(key string, values []string) error {
+		return fn(batch.SplitRecordKey(key), batch.Status(values[0]))
 	})
 }
 
@@ -243,7 +244,7 @@ func (p *Purge) removeJobs(ctx context.Context) error {
 		if err := p.unlink(ctx, contents...); err != nil {
 			return err
 		}
-		if err := p.Redis.ZRem(ctx, "lg:{"+j.pool+"}:dead", j.id).Err(); err != nil {
+		if err := p.Redis.ZRem(ctx, queue.DeadKey(j.pool), j.id).Err(); err != nil {
 			return fmt.Errorf("orgdata: remove a dead letter: %w", err)
 		}
 		return p.unlink(ctx, key)
@@ -253,7 +254,7 @@ func (p *Purge) removeJobs(ctx context.Context) error {
 // removePools removes the pools that were the org's own, which have nothing left.
 func (p *Purge) removePools(ctx context.Context) error {
 	unlink := func(keys []string) error { return p.unlink(ctx, keys...) }
-	if err := scan(ctx, p.Redis, "lg:{"+providers.OwnPool("*", p.Org)+"}:*", unlink); err != nil {
+	if err := scan(ctx, p.Redis, quota.Key(providers.OwnPool("*", p.Org), "*"), unlink); err != nil {
 		return err
 	}
 	return queue.ForgetOwn(ctx, p.Redis, p.Org)
@@ -278,8 +279,9 @@ func (p *Purge) removeCount(ctx context.Context) error {
 
 func (p *Purge) removeBatches(ctx context.Context) error {
 	return p.batches(ctx, func(id string, _ batch.Status) error {
-		tag := "lg:{" + id + "}:"
-		return p.unlink(ctx, tag+"lines", tag+"chunks", tag+"batch")
+		keys := batch.Keys(id)
+		slices.Reverse(keys) // the record, which leads to the others, goes last
+		return p.unlink(ctx, keys...)
 	})
 }
 
