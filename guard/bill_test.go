@@ -190,7 +190,7 @@ func (s *server) try(t *testing.T, r *rig, dice *rand.Rand) {
 	if err != nil {
 		return // refused
 	}
-	p, err := r.guard.Prepare(r.caller(), req)
+	p, err := r.guard.Plans.Prepare(r.caller(), req)
 	if err != nil {
 		return
 	}

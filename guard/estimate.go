@@ -17,8 +17,8 @@ const (
 )
 
 // estimate fills in the tokens and the money a plan has to hold.
-func (g *Guard) estimate(p *Plan) error {
-	input, err := g.input(p)
+func (pl *Planner) estimate(p *Plan) error {
+	input, err := pl.input(p)
 	if err != nil {
 		return err
 	}
@@ -33,7 +33,7 @@ func (g *Guard) estimate(p *Plan) error {
 	}
 	p.Max.Cost, p.Max.Tokens = cost, p.Input+p.Output
 	p.Quota = p.quotaTokens()
-	return g.first(p)
+	return pl.first(p)
 }
 
 // usage is what the call consumes with so much output.
@@ -166,18 +166,18 @@ func (p *Plan) quotaTokens() int64 {
 }
 
 // input counts the request's tokens as the model's family does.
-func (g *Guard) input(p *Plan) (int64, error) {
+func (pl *Planner) input(p *Plan) (int64, error) {
 	r, model := p.sent, p.Target.Model
 	switch {
 	case p.free:
 		return 0, nil
 	case r.Creation != nil:
-		return g.creationInput(p), nil
+		return pl.creationInput(p), nil
 	}
 	if err := p.boundedTools(); err != nil {
 		return 0, err
 	}
-	c := counter{cache: g.counts, enc: tokenizer.EncodingFor(model), request: r}
+	c := counter{cache: pl.counts, enc: tokenizer.EncodingFor(model), request: r}
 	if r.Endpoint == wire.Embeddings || r.Endpoint == wire.Completions || r.Endpoint == wire.Moderations {
 		for _, t := range r.Inputs {
 			c.text(t)
@@ -193,7 +193,7 @@ func (g *Guard) input(p *Plan) (int64, error) {
 			c.fixed += (c.tokens - before) * int64(max(r.InputItems-1, 0)) // with every prompt
 		}
 		c.members()
-		return p.read(g.total(p, &c) + r.InputTokens), nil
+		return p.read(pl.total(p, &c) + r.InputTokens), nil
 	}
 	c.fixed += p.kept.tokens + p.kept.counted(p.Price.Context) + p.pictures()
 	p.documents += p.kept.documents
@@ -210,7 +210,7 @@ func (g *Guard) input(p *Plan) (int64, error) {
 	c.choice(r.ToolChoice)
 	c.format(r.ResponseFormat)
 	c.members()
-	return p.read(g.total(p, &c)), nil
+	return p.read(pl.total(p, &c)), nil
 }
 
 // boundedTools refuses tools the provider runs, whose calls and input the

@@ -25,7 +25,7 @@ func (p *Plan) grows() bool {
 
 // first sets what is held before the call is sent: all it can cost, or what it
 // will probably put out and half a step, but no less than a step.
-func (g *Guard) first(p *Plan) error {
+func (pl *Planner) first(p *Plan) error {
 	p.First, p.start = p.Max, p.Output
 	if !p.grows() {
 		return nil
@@ -35,7 +35,7 @@ func (g *Guard) first(p *Plan) error {
 		p.step = DefaultGrowStep
 	}
 	p.step *= p.Request.Choices()
-	known, _ := g.calibration.Output(p.Caller.Org.ID, p.Caller.User, p.Target.Model)
+	known, _ := pl.calibration.Output(p.Caller.Org.ID, p.Caller.User, p.Target.Model)
 	p.start = min(max(p.step, known+p.step/2), p.Output)
 	cost, err := p.ceiling(p.start)
 	p.First = budget.Amounts{Cost: min(cost, p.Max.Cost), Tokens: p.Input + p.start}
@@ -45,13 +45,13 @@ func (g *Guard) first(p *Plan) error {
 // due reports whether a hold has to grow once so much was put out: half a step
 // is left for what comes while that is decided.
 func (c *Call) due(produced int64) bool {
-	return c.held < c.Output && c.held-produced < c.step/2
+	return c.held < c.Plan.Output && c.held-produced < c.Plan.step/2
 }
 
 // grow extends the hold to so many tokens of output. When it cannot, the error
 // says why and the hold stays as it was.
 func (c *Call) grow(ctx context.Context, output int64) error {
-	cost, err := c.ceiling(output)
+	cost, err := c.Plan.ceiling(output)
 	if err != nil {
 		return err
 	}
@@ -84,7 +84,7 @@ func (c *Call) cutError(err error) *wire.Error {
 	advice := ""
 	if held[e.Binding.Metric]+e.Requested > e.Binding.Amount { // the whole limit is too small for this answer
 		e.Binding.Never = true
-		advice = c.advice(&e)
+		advice = c.Plan.advice(&e)
 	}
 	cut := &Refusal{ExceededError: &e, Advice: " The answer above was cut off and is incomplete." + advice, plan: c.Plan}
 	c.guard.CountRefusal(cut, false)
@@ -95,10 +95,10 @@ func (c *Call) cutError(err error) *wire.Error {
 // it can cost. The error is a *wire.Error: the provider was cancelled.
 func (e *upstreamCall) cover() error {
 	c := e.call
-	if c.held >= c.Output {
+	if c.held >= c.Plan.Output {
 		return nil
 	}
-	err := c.grow(e.upstream, c.Output)
+	err := c.grow(e.upstream, c.Plan.Output)
 	if err == nil {
 		return nil
 	}
@@ -122,11 +122,11 @@ func (r *relay) produced() int64 {
 // ahead keeps the hold ahead of what has been put out.
 func (r *relay) ahead() {
 	c := r.call
-	if r.refused != nil || c.held >= c.Output || !c.due(r.most()) {
+	if r.refused != nil || c.held >= c.Plan.Output || !c.due(r.most()) {
 		return
 	}
 	if n := r.produced(); c.due(n) {
-		if err := c.grow(r.errand.upstream, min(n+c.step, c.Output)); err != nil {
+		if err := c.grow(r.errand.upstream, min(n+c.Plan.step, c.Plan.Output)); err != nil {
 			r.refused = c.cutError(err)
 		}
 	}
@@ -139,11 +139,11 @@ func (r *relay) covered() bool { return r.refused == nil || r.produced() <= r.ca
 // notes what is to be paid for that.
 func (r *relay) over() bool {
 	c := r.call
-	if c.Request.Creation != nil {
+	if c.Plan.Request.Creation != nil {
 		return false
 	}
 	c.past = 0
-	if r.usage && r.answer.Usage.Output > c.Output+few*c.Request.Choices() {
+	if r.usage && r.answer.Usage.Output > c.Plan.Output+few*c.Plan.Request.Choices() {
 		c.past = r.answer.Usage.Output
 	}
 	if int64(r.count.Upper())+r.apart <= r.allowed { // which costs nothing to ask

@@ -94,9 +94,9 @@ func (c *Call) Forward(ctx context.Context, w http.ResponseWriter, f Forwarding)
 
 	e.adding()
 	defer e.uncounted()
-	body := c.sent.Rewrite(c.edits...)
-	resp, err := c.Target.Provider.Send(e.upstream, providers.Request{
-		Path: c.sent.Endpoint.Path(), Model: c.Target.Model, Query: f.Query, Header: f.Header,
+	body := c.Plan.sent.Rewrite(c.Plan.edits...)
+	resp, err := c.Plan.Target.Provider.Send(e.upstream, providers.Request{
+		Path: c.Plan.sent.Endpoint.Path(), Model: c.Plan.Target.Model, Query: f.Query, Header: f.Header,
 		Type: body.Type(), Body: body.Reader, Length: body.Len(), Fresh: f.Fresh, Trace: tracing.Header(ctx),
 	})
 	if err != nil {
@@ -113,9 +113,9 @@ func (c *Call) Forward(ctx context.Context, w http.ResponseWriter, f Forwarding)
 	}
 	c.dropBody(f.Sent)
 	switch {
-	case c.Request.Stream && isEventStream(resp.Header):
+	case c.Plan.Request.Stream && isEventStream(resp.Header):
 		return e.relayStream(w, resp)
-	case c.Request.Endpoint == wire.Speech:
+	case c.Plan.Request.Endpoint == wire.Speech:
 		return e.relaySpeech(w, resp)
 	}
 	if err := e.cover(); err != nil {
@@ -127,15 +127,15 @@ func (c *Call) Forward(ctx context.Context, w http.ResponseWriter, f Forwarding)
 // observed lets the quota learn what the answer's head says of the provider's limits. A
 // refusal blocks the pool, for as long as is returned.
 func (c *Call) observed(ctx context.Context, resp *http.Response, sent time.Time) time.Duration {
-	if c.guard.quota == nil {
+	if c.guard.Grants.quota == nil {
 		wait, _ := wire.ParseRetryAfter(resp.Header, time.Now())
 		return wait
 	}
-	rest, err := c.guard.quota.Observe(context.WithoutCancel(ctx), c.Target.Pool, quota.Head{
-		Model: c.Target.Model, Status: resp.StatusCode, Header: resp.Header, Sent: sent, Within: c.guard.deadline,
+	rest, err := c.guard.Grants.quota.Observe(context.WithoutCancel(ctx), c.Plan.Target.Pool, quota.Head{
+		Model: c.Plan.Target.Model, Status: resp.StatusCode, Header: resp.Header, Sent: sent, Within: c.guard.deadline,
 	})
 	if err != nil {
-		c.guard.log.Warn("what the provider says of its limits is not shared", "pool", c.Target.Pool, "err", err)
+		c.guard.log.Warn("what the provider says of its limits is not shared", "pool", c.Plan.Target.Pool, "err", err)
 	}
 	return rest
 }
@@ -177,12 +177,12 @@ func (e *upstreamCall) broke() {
 // cancels reports whether the provider is cancelled when the caller is gone.
 func (c *Call) cancels(ctx context.Context) bool {
 	switch {
-	case errors.Is(context.Cause(ctx), ErrCancelled), c.Caller.Org.OnDisconnect == Cancel:
+	case errors.Is(context.Cause(ctx), ErrCancelled), c.Plan.Caller.Org.OnDisconnect == Cancel:
 		return true
-	case c.Caller.Org.OnDisconnect == Finish:
+	case c.Plan.Caller.Org.OnDisconnect == Finish:
 		return false
 	default:
-		return c.Request.Stream && c.bounded() && c.unread == 0
+		return c.Plan.Request.Stream && c.bounded() && c.Plan.unread == 0
 	}
 }
 
@@ -208,7 +208,7 @@ func (e *upstreamCall) sendFailed(err error) error {
 // left charges a call that was cancelled because its caller is gone, after
 // output visible tokens. What a provider hides is not known: then the hold.
 func (c *Call) left(output int64) {
-	if c.Request.Stream && c.bounded() {
+	if c.Plan.Request.Stream && c.bounded() {
 		c.chargeEstimate(ClientGone, output)
 		return
 	}
@@ -223,10 +223,10 @@ func isEventStream(h http.Header) bool {
 // relayPlain reads a whole answer, prices it, and hands it on unchanged.
 func (e *upstreamCall) relayPlain(w http.ResponseWriter, resp *http.Response) error {
 	c := e.call
-	kept := c.guard.spool.Buffer(e.upstream, c.Caller.Org.ID, c.guard.answerWait)
+	kept := c.guard.spool.Buffer(e.upstream, c.Plan.Caller.Org.ID, c.guard.answerWait)
 	defer kept.Close()
 	err := e.receive(resp, &kept)
-	if spool.NoRoom(err) && !c.translated() {
+	if spool.NoRoom(err) && !c.Plan.translated() {
 		return e.passThrough(w, resp, &kept)
 	}
 	if spool.NoRoom(err) { // it cannot be translated unread, and would be paid for again
@@ -259,13 +259,13 @@ func (e *upstreamCall) relayPlain(w http.ResponseWriter, resp *http.Response) er
 // is free.
 func (e *upstreamCall) settlePlain(body []byte) {
 	c := e.call
-	if c.Request.Creation != nil {
-		c.chargeCreated(wire.ParseCreated(c.Request.Endpoint, body))
+	if c.Plan.Request.Creation != nil {
+		c.chargeCreated(wire.ParseCreated(c.Plan.Request.Endpoint, body))
 		return
 	}
 	answer, ok := wire.Answer{HasUsage: true}, true
-	if !c.free {
-		answer, ok = wire.ParseUsage(c.Request.Endpoint, body)
+	if !c.Plan.free {
+		answer, ok = wire.ParseUsage(c.Plan.Request.Endpoint, body)
 	}
 	if fault := c.faultOf(answer); ok && fault == "" {
 		c.charge(answer)
@@ -303,7 +303,7 @@ func (c *Call) relayError(w http.ResponseWriter, resp *http.Response, rest time.
 	switch {
 	case spent:
 		c.Result.Outcome = Rejected
-		c.guard.log.Error("the provider account is out of money", "provider", c.Target.Provider.ID, "status", status)
+		c.guard.log.Error("the provider account is out of money", "provider", c.Plan.Target.Provider.ID, "status", status)
 	case busy(status):
 		c.Result.Outcome = Busy
 		c.Result.RetryAfter = rest
@@ -320,7 +320,7 @@ func (c *Call) relayError(w http.ResponseWriter, resp *http.Response, rest time.
 		}
 		return &FailureError{Answer: refusal}
 	case status == http.StatusUnauthorized:
-		c.guard.log.Error("the provider refuses our credential", "provider", c.Target.Provider.ID, "status", status)
+		c.guard.log.Error("the provider refuses our credential", "provider", c.Plan.Target.Provider.ID, "status", status)
 		return wire.BadGateway("The provider refuses this proxy's credential; its operator has been told", nil)
 	case status < 400:
 		return wire.BadGateway(fmt.Sprintf("The provider answered with an unexpected status %d", status), nil)
@@ -328,7 +328,7 @@ func (c *Call) relayError(w http.ResponseWriter, resp *http.Response, rest time.
 	if readErr != nil || refusal == nil {
 		return foreignError(status, answer)
 	}
-	if c.translated() {
+	if c.Plan.translated() {
 		named := *refusal
 		named.Param = responses.Param(refusal.Param)
 		refusal, answer = &named, named.JSON()

@@ -34,9 +34,9 @@ type made struct {
 
 // creationInput counts what a request for a picture, speech or a transcript
 // puts in, and fills in what else it holds.
-func (g *Guard) creationInput(p *Plan) int64 {
+func (pl *Planner) creationInput(p *Plan) int64 {
 	r := p.Request
-	c := counter{cache: g.counts, enc: tokenizer.EncodingFor(p.Target.Model), request: r}
+	c := counter{cache: pl.counts, enc: tokenizer.EncodingFor(p.Target.Model), request: r}
 	for _, t := range r.Inputs {
 		c.text(t)
 	}
@@ -55,7 +55,7 @@ func (g *Guard) creationInput(p *Plan) int64 {
 		p.audioIn = (m.millis + listenedMillis - 1) / listenedMillis
 		c.fixed += p.audioIn
 	}
-	n := g.total(p, &c)
+	n := pl.total(p, &c)
 	p.text.pure = false // nothing to learn about texts alone
 	return n
 }
@@ -138,7 +138,7 @@ func (p *Plan) byRule() bool {
 // price follows, or else charges the hold.
 func (c *Call) chargeCreated(a wire.Created) {
 	defer func() { c.reported(a.Cost) }()
-	if !c.byRule() {
+	if !c.Plan.byRule() {
 		fault := c.faultOf(a.Answer)
 		if !a.HasUsage || fault != "" {
 			c.Result.Model, c.Result.Tier = a.Model, a.ServiceTier
@@ -154,18 +154,18 @@ func (c *Call) chargeCreated(a wire.Created) {
 		told = wire.Usage{}
 	}
 	if a.Size != "" {
-		c.terms.ImageSize = a.Size
+		c.Plan.terms.ImageSize = a.Size
 	}
 	if a.Quality != "" {
-		c.terms.ImageQuality = a.Quality
+		c.Plan.terms.ImageQuality = a.Quality
 	}
-	length, exact := c.made.millis, c.made.exact
+	length, exact := c.Plan.made.millis, c.Plan.made.exact
 	if told.AudioMillis == 0 && a.ShownMillis > length { // the recording's head says less than was heard
-		length, exact = max(a.ShownMillis, c.Request.Creation.LengthBySize()), false
+		length, exact = max(a.ShownMillis, c.Plan.Request.Creation.LengthBySize()), false
 		c.Result.Fault = "the transcript is longer than the recording by its header"
 	}
-	guessed := c.made.perMinute && told.AudioMillis == 0 && !exact
-	told.Characters, told.Images = c.made.characters, c.made.images
+	guessed := c.Plan.made.perMinute && told.AudioMillis == 0 && !exact
+	told.Characters, told.Images = c.Plan.made.characters, c.Plan.made.images
 	if a.Pictures > 0 {
 		told.Images = a.Pictures
 	}
@@ -179,13 +179,13 @@ func (c *Call) chargeCreated(a wire.Created) {
 
 // counted keeps of a usage what the price of the endpoint counts.
 func (c *Call) counted(u wire.Usage) wire.Usage {
-	if !c.made.perImage {
+	if !c.Plan.made.perImage {
 		u.Images = 0
 	}
-	if !c.made.perChar {
+	if !c.Plan.made.perChar {
 		u.Characters = 0
 	}
-	if !c.made.perMinute {
+	if !c.Plan.made.perMinute {
 		u.AudioMillis = 0
 	}
 	return u
@@ -206,7 +206,7 @@ func pictureTokens(model string, c *wire.Creation) int64 {
 // inspectCreated reads what an event of a stream says of the bill. A stream of
 // several pictures completes each with its own usage, which add up.
 func (r *relay) inspectCreated(data []byte) {
-	event := wire.ParseCreated(r.call.Request.Endpoint, data)
+	event := wire.ParseCreated(r.call.Plan.Request.Endpoint, data)
 	r.failed = r.failed || event.Error
 	if !event.Done {
 		return
@@ -230,7 +230,7 @@ func (r *relay) inspectCreated(data []byte) {
 // or, roughly, from its length; else the hold is charged.
 func (e *upstreamCall) relaySpeech(w http.ResponseWriter, resp *http.Response) error {
 	c := e.call
-	if c.byRule() {
+	if c.Plan.byRule() {
 		c.chargeCreated(wire.Created{})
 	}
 	c.head(w, resp)
@@ -244,7 +244,7 @@ func (e *upstreamCall) relaySpeech(w http.ResponseWriter, resp *http.Response) e
 	// ReadFrom of the writer would hide the bytes and the caller's end from us.
 	size, err := io.CopyBuffer(&s, struct{ io.Reader }{resp.Body}, *buf)
 	switch {
-	case c.byRule():
+	case c.Plan.byRule():
 	case err != nil:
 		e.broke()
 	default:
@@ -264,7 +264,7 @@ func (e *upstreamCall) relaySpeech(w http.ResponseWriter, resp *http.Response) e
 // chargeSpoken estimates the tokens of speech by its length, at most the hold.
 func (c *Call) chargeSpoken(head []byte, size int64) {
 	const tokenMillis = 50
-	millis, ok := wire.SpokenLength(head, size, c.Request.Creation.Format)
+	millis, ok := wire.SpokenLength(head, size, c.Plan.Request.Creation.Format)
 	if !ok {
 		c.chargeHold(NoUsage)
 		return

@@ -15,27 +15,27 @@ const fastest = 600
 // speech do not show, tools that the provider runs add input, and what is written to
 // a cache for long costs more than input.
 func (c *Call) bounded() bool {
-	r := c.Request
-	return !c.hidesOutput() && len(r.BuiltinTools) == 0 && !r.WebSearch && !r.LongCache
+	r := c.Plan.Request
+	return !c.Plan.hidesOutput() && len(r.BuiltinTools) == 0 && !r.WebSearch && !r.LongCache
 }
 
 // chargeText charges a whole answer without usage by its text, or the hold where
 // that does not bound the bill.
 func (c *Call) chargeText(a wire.Answer, body []byte) {
-	if c.Request.Endpoint == wire.Moderations { // whose answers cost nothing
+	if c.Plan.Request.Endpoint == wire.Moderations { // whose answers cost nothing
 		c.chargeEstimate(NoUsage, 0)
 		return
 	}
 	c.Result.Model, c.Result.Tier = a.Model, a.ServiceTier
-	g, ok := wire.ScanGenerated(c.Request.Endpoint, body)
-	count := int64(tokenizer.Count(tokenizer.EncodingFor(c.Target.Model), g.Text))
-	_, most := tokenizer.Multiplier(c.Target.Model)
+	g, ok := wire.ScanGenerated(c.Plan.Request.Endpoint, body)
+	count := int64(tokenizer.Count(tokenizer.EncodingFor(c.Plan.Target.Model), g.Text))
+	_, most := tokenizer.Multiplier(c.Plan.Target.Model)
 	factor := int64(most)
 	// Of a response all strings count, not only what was generated.
-	if count > c.mostCount() && c.Request.Endpoint != wire.Responses {
+	if count > c.mostCount() && c.Plan.Request.Endpoint != wire.Responses {
 		c.past = billedFor(count, factor)
 	}
-	if !ok || a.Hidden || g.Answers < c.Request.Answers() || !c.bounded() {
+	if !ok || a.Hidden || g.Answers < c.Plan.Request.Answers() || !c.bounded() {
 		c.chargeHold(NoUsage)
 		return
 	}

@@ -9,12 +9,12 @@ import (
 
 // prompted finds the stored prompt among what a request refers to, and returns the rest.
 // The operator lists the prompts and what they add: their account shows neither.
-func (g *Guard) prompted(c Caller, refs []wire.Ref) (k references, rest []wire.Ref, err error) {
+func (rs *resolver) prompted(c Caller, refs []wire.Ref) (k references, rest []wire.Ref, err error) {
 	at := slices.IndexFunc(refs, func(ref wire.Ref) bool { return ref.Kind == wire.RefPrompt })
 	if at < 0 {
 		return k, refs, nil
 	}
-	for _, p := range g.Policy().Providers.All() {
+	for _, p := range rs.policy.Load().Providers.All() {
 		prompt, ok := p.Prompts[refs[at].ID]
 		if !ok || len(c.Org.Providers) > 0 && !slices.Contains(c.Org.Providers, p.ID) || !mayPrompt(c.Org, p.ID, prompt) {
 			continue

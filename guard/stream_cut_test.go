@@ -27,8 +27,8 @@ func TestCut(t *testing.T) {
 			r := growing(t, 20, limit, tokens("far", 1<<40))
 			p := r.teach()
 			c := r.begin(r.plan(prompt("gpt-4o", "hi", streamed)))
-			if c.Input != input {
-				t.Fatalf("the input is %d tokens", c.Input)
+			if c.Plan.Input != input {
+				t.Fatalf("the input is %d tokens", c.Plan.Input)
 			}
 			w, err := p.listen(t.Context(), c, 1000)
 			p.hungUp(t)
@@ -107,7 +107,7 @@ func TestCutMidChunk(t *testing.T) {
 	}
 	c.End(t.Context())
 	r.settle()
-	if list := r.entries(); len(list) != 1 || list[0].Overrun != c.Result.Cost-c.First.Cost || list[0].Overrun <= 0 {
+	if list := r.entries(); len(list) != 1 || list[0].Overrun != c.Result.Cost-c.Plan.First.Cost || list[0].Overrun <= 0 {
 		t.Errorf("ledger %+v", list)
 	}
 }
@@ -166,14 +166,14 @@ func TestCutWithoutStream(t *testing.T) {
 	const text = `{"choices":[{"message":{"content":"word"}}],"usage":{"prompt_tokens":8,"completion_tokens":500}}`
 	r := growing(t, 20, tokens("t", 1<<40))
 	r.raw("application/json", text)
-	if c, w, err := r.run(t.Context(), prompt("gpt-4o", "hi", streamed)); err != nil || w.Body.String() != text || c.Hold.Max != c.Max {
+	if c, w, err := r.run(t.Context(), prompt("gpt-4o", "hi", streamed)); err != nil || w.Body.String() != text || c.Hold.Max != c.Plan.Max {
 		t.Errorf("%v: %q, held %+v", err, w.Body, c.Hold.Max)
 	}
 	r = growing(t, 20, tokens("t", 1000))
 	r.raw("application/json", text)
 	c, w, err := r.run(t.Context(), prompt("gpt-4o", "hi", streamed))
 	var public *wire.Error
-	if !errors.As(err, &public) || public.Status != 429 || w.Body.Len() > 0 || c.Result.Outcome != Cut || c.Result.Cost != c.First.Cost {
+	if !errors.As(err, &public) || public.Status != 429 || w.Body.Len() > 0 || c.Result.Outcome != Cut || c.Result.Cost != c.Plan.First.Cost {
 		t.Errorf("%v: %q, %+v", err, w.Body, c.Result)
 	}
 }

@@ -21,14 +21,14 @@ func viewModel(m guard.Model) modelView {
 // listModels lists what this key may call and we can price.
 func (h *selfHandler) listModels(x *request, _ *http.Request, _ string) error {
 	list := []modelView{}
-	for _, m := range h.opts.Guard.Models(x.caller) {
+	for _, m := range h.opts.Guard.Plans.Models(x.caller) {
 		list = append(list, viewModel(m))
 	}
 	return x.json(http.StatusOK, map[string]any{"object": "list", "data": list})
 }
 
 func (h *selfHandler) getModel(x *request, _ *http.Request, id string) error {
-	m, err := h.opts.Guard.Model(x.caller, id)
+	m, err := h.opts.Guard.Plans.Model(x.caller, id)
 	if err != nil {
 		return err
 	}
