@@ -37,7 +37,8 @@ func newAdmission(g *Guard, share int) *admission {
 // A store that answers and is full is not unavailable: it refuses, whatever that says.
 // Errors are *Refusal, or wrap budget.ErrUnavailable.
 func (ad *admission) begin(ctx context.Context, p *Plan, id string, attempt int, jobID string) (*Call, error) {
-	c := &Call{Plan: p, ID: id, Attempt: attempt, JobID: jobID, guard: ad.guard}
+	c := newCall(ad.guard, p, id, attempt)
+	c.JobID = jobID
 	who := budget.Call{
 		ID: id, Attempt: attempt, Org: p.Caller.Org.ID, User: p.Caller.User, Key: p.Caller.Key,
 		IP: p.Caller.IP, Model: p.Request.Model, Provider: p.Target.Provider.ID,
@@ -60,8 +61,7 @@ func (ad *admission) begin(ctx context.Context, p *Plan, id string, attempt int,
 		}
 		return nil, p.refusal(err)
 	}
-	c.Hold, c.held = hold, p.start
-	c.Result.Outcome = Unsent
+	c.holds(hold, p.start)
 	return c, nil
 }
 
@@ -102,10 +102,8 @@ func (ad *admission) beginWithout(ctx context.Context, c *Call, who budget.Call,
 		return nil, c.Plan.away(err)
 	}
 	ad.metrics.without.WithLabelValues(string(mode), "admitted").Inc()
-	c.Hold = h
-	c.held = c.Plan.Output
+	c.holds(h, c.Plan.Output)
 	c.Without = mode
-	c.Result.Outcome = Unsent
 	return c, nil
 }
 

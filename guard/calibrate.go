@@ -18,11 +18,12 @@ type textPart struct {
 
 // total is what to hold of a request's input: its text by the factor learned for
 // the model, and what is priced apart.
-func (pl *Planner) total(p *Plan, c *counter) int64 {
+func (e *estimator) total(c *counter) int64 {
+	p := e.plan
 	r, model := p.sent, p.Target.Model
 	tokens := c.tokens + int64(tokenizer.Basis(model, c.classes)-c.classes.Tokens)
 	class := calibration.Classify(c.classes)
-	expected, hold := pl.calibration.Tokens(p.Caller.Org.ID, model, class, tokens)
+	expected, hold := e.calibration.Tokens(p.Caller.Org.ID, model, class, tokens)
 	alone := r.Tools.IsZero() && r.Functions.IsZero() && r.ResponseFormat.IsZero() && p.searches() == 0
 	p.text = textPart{
 		tokens: tokens, class: class, expected: expected + c.fixed + r.InputTokens,
@@ -47,15 +48,15 @@ func (pl *Planner) Expected(p *Plan) budget.Amounts {
 
 // learn takes the provider's bill of a completed call as evidence. Cached input
 // is left out: vendors do not agree on what its count includes.
-func (c *Call) learn() {
-	r, learned := &c.Result, c.guard.calibration
-	if c.Plan.Request.Endpoint == wire.ChatCompletions || c.Plan.Request.Endpoint == wire.Responses {
-		learned.ObserveOutput(c.Plan.Caller.Org.ID, c.Plan.Caller.User, c.Plan.Target.Model, r.Usage.Output)
+func (b *bill) learn() {
+	r, learned := b.result, b.calibration
+	if b.plan.Request.Endpoint == wire.ChatCompletions || b.plan.Request.Endpoint == wire.Responses {
+		learned.ObserveOutput(b.plan.Caller.Org.ID, b.plan.Caller.User, b.plan.Target.Model, r.Usage.Output)
 	}
-	if c.Plan.text.pure && r.Usage.CachedInput+r.Usage.CacheWrite+r.Usage.CacheWrite1h == 0 {
+	if b.plan.text.pure && r.Usage.CachedInput+r.Usage.CacheWrite+r.Usage.CacheWrite1h == 0 {
 		learned.ObserveInput(calibration.Sample{
-			Org: c.Plan.Caller.Org.ID, Model: c.Plan.Target.Model, Version: r.Model, Name: c.Plan.Price.Model,
-			Class: c.Plan.text.class, Estimated: c.Plan.text.tokens, Actual: r.Usage.Input,
+			Org: b.plan.Caller.Org.ID, Model: b.plan.Target.Model, Version: r.Model, Name: b.plan.Price.Model,
+			Class: b.plan.text.class, Estimated: b.plan.text.tokens, Actual: r.Usage.Input,
 		})
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/providers"
+	"github.com/llmguard/llmguard/tokenizer"
 )
 
 const opus = "claude-opus-4-8"
@@ -223,9 +224,9 @@ func TestGeminiCountsDigits(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		g := New(Options{Policy: &Policy{}})
 		p := &Plan{Request: r, sent: r, Caller: Caller{Org: &Org{}}, Target: providers.Target{Model: model}, Price: &pricing.Price{}}
-		if _, err := g.Plans.input(p); err != nil {
+		e := &estimator{plan: p, counts: tokenizer.NewCache()}
+		if _, err := e.input(); err != nil {
 			t.Fatal(err)
 		}
 		return p.text.tokens

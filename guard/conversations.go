@@ -41,9 +41,9 @@ func (k *references) counted(context int64) int64 {
 }
 
 // pictures is what the pictures that the provider keeps count at most.
-func (p *Plan) pictures() int64 {
-	n := p.kept.pictures * int64(tokenizer.ImageTokens(p.Target.Model, 0, 0, ""))
-	p.imageIn += n
+func (e *estimator) pictures() int64 {
+	n := e.plan.kept.pictures * int64(tokenizer.ImageTokens(e.plan.Target.Model, 0, 0, ""))
+	e.plan.imageIn += n
 	return n
 }
 

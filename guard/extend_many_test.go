@@ -64,8 +64,8 @@ func (p *pupil) untilCut(t *testing.T, c *Call) {
 	if w.got == 0 || res.Usage.Output < int64(w.got) {
 		t.Errorf("%d words were passed on and %d tokens billed", w.got, res.Usage.Output)
 	}
-	if said := p.said.Load(); said > c.held {
-		t.Errorf("the provider said %d words, and %d tokens were held", said, c.held)
+	if said := p.said.Load(); said > c.bill.held {
+		t.Errorf("the provider said %d words, and %d tokens were held", said, c.bill.held)
 	}
 }
 

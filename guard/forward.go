@@ -105,7 +105,7 @@ func (c *Call) Forward(ctx context.Context, w http.ResponseWriter, f Forwarding)
 	defer resp.Body.Close()
 	c.Result.FirstByte = time.Since(start)
 	c.Result.Status, c.Result.UpstreamID = resp.StatusCode, resp.Header.Get("X-Request-Id")
-	c.told = wire.ParseCost(resp.Header)
+	c.bill.told = wire.ParseCost(resp.Header)
 	rest := c.observed(ctx, resp, start)
 	switch {
 	case resp.StatusCode >= 300:
@@ -167,11 +167,11 @@ func (e *upstreamCall) gone() bool { return e.caller.Err() != nil }
 // broke charges a call that ended before anything of its answer was seen.
 func (e *upstreamCall) broke() {
 	if e.left() {
-		e.call.left(0)
+		e.call.bill.left(0)
 	} else {
-		e.call.chargeHold(Broken)
+		e.call.bill.chargeHold(Broken)
 	}
-	e.call.reported(0)
+	e.call.bill.reported(0)
 }
 
 // cancels reports whether the provider is cancelled when the caller is gone.
@@ -182,7 +182,7 @@ func (c *Call) cancels(ctx context.Context) bool {
 	case c.Plan.Caller.Org.OnDisconnect == Finish:
 		return false
 	default:
-		return c.Plan.Request.Stream && c.bounded() && c.Plan.unread == 0
+		return c.Plan.Request.Stream && c.bill.bounded() && c.Plan.unread == 0
 	}
 }
 
@@ -205,16 +205,6 @@ func (e *upstreamCall) sendFailed(err error) error {
 	return wire.BadGateway("The provider broke off before answering. The call may have been billed", err)
 }
 
-// left charges a call that was cancelled because its caller is gone, after
-// output visible tokens. What a provider hides is not known: then the hold.
-func (c *Call) left(output int64) {
-	if c.Plan.Request.Stream && c.bounded() {
-		c.chargeEstimate(ClientGone, output)
-		return
-	}
-	c.chargeHold(ClientGone)
-}
-
 func isEventStream(h http.Header) bool {
 	kind, _, err := mime.ParseMediaType(h.Get("Content-Type"))
 	return err == nil && kind == "text/event-stream"
@@ -230,8 +220,8 @@ func (e *upstreamCall) relayPlain(w http.ResponseWriter, resp *http.Response) er
 		return e.passThrough(w, resp, &kept)
 	}
 	if spool.NoRoom(err) { // it cannot be translated unread, and would be paid for again
-		c.chargeHold(NoUsage)
-		c.reported(0)
+		c.bill.chargeHold(NoUsage)
+		c.bill.reported(0)
 		return wire.Gone("answer_not_kept", "The call was completed and charged, but this proxy has no room for its answer")
 	}
 	if err != nil {
@@ -260,21 +250,21 @@ func (e *upstreamCall) relayPlain(w http.ResponseWriter, resp *http.Response) er
 func (e *upstreamCall) settlePlain(body []byte) {
 	c := e.call
 	if c.Plan.Request.Creation != nil {
-		c.chargeCreated(wire.ParseCreated(c.Plan.Request.Endpoint, body))
+		c.bill.chargeCreated(wire.ParseCreated(c.Plan.Request.Endpoint, body))
 		return
 	}
 	answer, ok := wire.Answer{HasUsage: true}, true
 	if !c.Plan.free {
 		answer, ok = wire.ParseUsage(c.Plan.Request.Endpoint, body)
 	}
-	if fault := c.faultOf(answer); ok && fault == "" {
-		c.charge(answer)
+	if fault := c.bill.faultOf(answer); ok && fault == "" {
+		c.bill.charge(answer)
 	} else { // absurd usage is as good as none: it must neither bill too little nor too much
-		c.chargeText(answer, body)
+		c.bill.chargeText(answer, body)
 		c.Result.Fault = fault
 		answer.HasUsage = false
 	}
-	c.reported(answer.Cost)
+	c.bill.reported(answer.Cost)
 	e.note(answer)
 }
 
@@ -311,7 +301,7 @@ func (c *Call) relayError(w http.ResponseWriter, resp *http.Response, rest time.
 	case idle(status):
 		c.Result.Outcome = refused(status)
 	default:
-		c.chargeEstimate(UpstreamError, 0)
+		c.bill.chargeEstimate(UpstreamError, 0)
 	}
 	switch {
 	case status >= 500 && repeats:

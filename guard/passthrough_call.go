@@ -70,7 +70,7 @@ func (p *passage) close() error {
 	e, doc := p.errand, p.outline.Bytes()
 	c, ep := e.call, e.call.Plan.Request.Endpoint
 	a, ok := wire.ParseUsage(ep, doc)
-	fault := c.faultOf(a)
+	fault := c.bill.faultOf(a)
 	switch {
 	case c.Plan.free, ep.Pictures(), c.Plan.Request.Creation == nil && ok && fault == "":
 		e.settlePlain(doc)
@@ -78,8 +78,8 @@ func (p *passage) close() error {
 		c.Result.Model = a.Model
 		c.Result.Tier = a.ServiceTier
 		c.Result.Fault = fault
-		c.chargeHold(NoUsage)
-		c.reported(a.Cost)
+		c.bill.chargeHold(NoUsage)
+		c.bill.reported(a.Cost)
 		a.HasUsage = false
 		e.note(a)
 	}

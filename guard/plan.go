@@ -128,13 +128,15 @@ func (pl *Planner) prepare(c Caller, r *wire.Request, kept references) (*Plan, e
 	if err := p.translate(); err != nil {
 		return nil, err
 	}
-	if err := pl.estimate(p); err != nil {
+	e := &estimator{plan: p, counts: pl.counts, calibration: pl.calibration}
+	if err := e.estimate(); err != nil {
 		return nil, err
 	}
 	p.Limits = p.applying(c.Org.LimitsFor(c.User, c.Key))
 	p.Caps = p.capping(policy.Caps)
-	p.edit()
-	return p, p.identify()
+	ed := editor{plan: p}
+	ed.edit()
+	return p, ed.identify()
 }
 
 // Standing is where a call goes and what it stands under, without its price: for
@@ -173,35 +175,38 @@ func unpriced(err error) error {
 	return fmt.Errorf("price: %w", err)
 }
 
+// editor lists the changes that a plan makes to the request's body.
+type editor struct{ plan *Plan }
+
 // edit lists the changes the forwarded body needs; none leaves it byte for
 // byte as it came.
-func (p *Plan) edit() {
-	r := p.sent
-	if p.Target.Model != r.Model || r.Implied {
-		p.edits = append(p.edits, wire.Edit{Name: "model", JSON: strconv.AppendQuote(nil, p.Target.Model)})
+func (ed *editor) edit() {
+	r := ed.plan.sent
+	if ed.plan.Target.Model != r.Model || r.Implied {
+		ed.plan.edits = append(ed.plan.edits, wire.Edit{Name: "model", JSON: strconv.AppendQuote(nil, ed.plan.Target.Model)})
 	}
 	asks := r.Endpoint == wire.ChatCompletions || r.Endpoint == wire.Completions
-	if asks && p.Target.Provider.Kind == providers.Mistral {
-		p.edits, asks = append(p.edits, wire.Edit{Name: "stream_options"}), false // it refuses them, and sends usage unasked
+	if asks && ed.plan.Target.Provider.Kind == providers.Mistral {
+		ed.plan.edits, asks = append(ed.plan.edits, wire.Edit{Name: "stream_options"}), false // it refuses them, and sends usage unasked
 	}
 	if asks && r.Stream && !r.IncludeUsage {
-		p.edits = append(p.edits, wire.Edit{Name: "stream_options.include_usage", JSON: []byte("true")})
+		ed.plan.edits = append(ed.plan.edits, wire.Edit{Name: "stream_options.include_usage", JSON: []byte("true")})
 	}
 	if r.Background { // what runs without its caller is ours to keep
-		p.edits = append(p.edits, wire.Edit{Name: "background", JSON: []byte("false")})
+		ed.plan.edits = append(ed.plan.edits, wire.Edit{Name: "background", JSON: []byte("false")})
 	}
-	p.edits = append(p.edits, p.kept.edits...)
-	p.edits = append(p.edits, p.renamed()...)
-	if limit := p.defaultLimit(); p.splices(limit) {
-		p.edits = append(p.edits, wire.Edit{Name: p.limitField(), JSON: strconv.AppendInt(nil, limit, 10)})
+	ed.plan.edits = append(ed.plan.edits, ed.plan.kept.edits...)
+	ed.plan.edits = append(ed.plan.edits, ed.renamed()...)
+	if limit := ed.plan.defaultLimit(); ed.splices(limit) {
+		ed.plan.edits = append(ed.plan.edits, wire.Edit{Name: ed.plan.limitField(), JSON: strconv.AppendInt(nil, limit, 10)})
 	}
 }
 
 // splices reports whether the org's default output limit has to be written
 // into the request so that it binds.
-func (p *Plan) splices(limit int64) bool {
-	own := p.Request.Endpoint == wire.Completions && p.Price.Provider == "openai" // whose default it is
-	return limit > 0 && p.Request.OutputLimit < 0 && !own
+func (ed *editor) splices(limit int64) bool {
+	own := ed.plan.Request.Endpoint == wire.Completions && ed.plan.Price.Provider == "openai" // whose default it is
+	return limit > 0 && ed.plan.Request.OutputLimit < 0 && !own
 }
 
 // Least is what the call costs when nothing of it is cached, nothing comes back and

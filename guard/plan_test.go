@@ -106,7 +106,7 @@ func TestUnknownModelPrice(t *testing.T) {
 		t.Fatal(err)
 	}
 	for answered, label := range map[string]string{"gpt-4o": "gpt-4o", "gpt-77-nova-2027-01-01": "unknown", "": "unknown"} {
-		c, want := &Call{Plan: p, guard: g}, p.Price
+		c, want := newCall(g, p, "", 0), p.Price
 		if label != "unknown" {
 			if want, err = g.policy.Load().Catalogue.Lookup("openai", label, p.at); err != nil {
 				t.Fatal(err)
@@ -114,7 +114,7 @@ func TestUnknownModelPrice(t *testing.T) {
 		}
 		usage := pricing.Usage{Input: 1000, Output: 1000, Requests: 1}
 		cost, _ := want.Charge(usage, p.terms)
-		if got, err := c.split(usage, answered, ""); err != nil || got.Total() != cost {
+		if got, err := c.bill.split(usage, answered, ""); err != nil || got.Total() != cost {
 			t.Errorf("an answer of %q is charged %s, want %s (%v)", answered, got.Total(), cost, err)
 		}
 	}

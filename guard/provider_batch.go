@@ -184,12 +184,14 @@ func (bs *Batches) call(ctx context.Context, c Caller, end *BatchedEnd) (*Call, 
 	plan.Caps = plan.capping(policy.Caps)
 	hold := budget.Lost(end.call(c, price), plan.Caps...)
 	hold.Max = plan.Max
-	call := &Call{Plan: plan, ID: end.ID, Attempt: end.Attempt, guard: bs.guard, Hold: hold, held: end.Output}
-	call.Result = Result{Outcome: Unsent, Status: end.Status, UpstreamID: end.RequestID}
+	call := newCall(bs.guard, plan, end.ID, end.Attempt)
+	call.holds(hold, end.Output)
+	call.Result.Status = end.Status
+	call.Result.UpstreamID = end.RequestID
 	e := &upstreamCall{call: call, upstream: ctx}
 	switch {
 	case end.Lost, unpriced && end.Status > 0 && end.Status < http.StatusMultipleChoices:
-		call.chargeHold(Broken)
+		call.bill.chargeHold(Broken)
 	case end.Status >= http.StatusMultipleChoices:
 		call.Result.Outcome = Rejected // a Batch API bills what it completes
 	case end.Status > 0:

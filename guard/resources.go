@@ -199,7 +199,7 @@ func (c *Call) Paid(h http.Header, status int, err error) {
 	case status == 0 && unsent(err):
 		return
 	default:
-		c.chargeHold(Broken)
+		c.bill.chargeHold(Broken)
 	}
 	c.tell(h)
 }

@@ -64,7 +64,7 @@ func (e *upstreamCall) relayStream(w http.ResponseWriter, resp *http.Response) e
 	r := &relay{errand: e, call: c, out: w, redact: providers.RedactorOf(resp), flush: http.NewResponseController(w).Flush}
 	r.count, r.tells = tokenizer.NewStream(tokenizer.EncodingFor(c.Plan.Target.Model)), !c.Plan.hidesOutput()
 	_, most := tokenizer.Multiplier(c.Plan.Target.Model)
-	r.factor, r.allowed = int64(most), c.mostCount()
+	r.factor, r.allowed = int64(most), c.bill.mostCount()
 	r.room = c.guard.spool.Room(c.Plan.Caller.Org.ID, c.guard.answerWait)
 	defer r.room.Close()
 	r.body = e.events(resp)
@@ -189,7 +189,7 @@ func (r *relay) inspect(event []byte) bool {
 	if !chunk.HasUsage && chunk.Fault == "" {
 		return true
 	}
-	fault := r.call.faultOf(chunk.Answer)
+	fault := r.call.bill.faultOf(chunk.Answer)
 	r.answer, r.usage = chunk.Answer, chunk.HasUsage && fault == ""
 	r.hidden = r.hidden || fault != "" && chunk.Hidden
 	r.call.Result.Fault = fault
@@ -229,21 +229,21 @@ func (r *relay) close(err error) error {
 	complete := ended && (r.whole() || r.failed)
 	switch {
 	case c.Plan.Request.Creation != nil && r.whole():
-		c.chargeCreated(r.created)
+		c.bill.chargeCreated(r.created)
 	case r.usage && (complete || r.whole()):
-		c.charge(r.answer)
-	case complete && r.tells && !r.hidden && (r.failed || c.bounded()):
-		c.chargeEstimate(NoUsage, r.visible())
+		c.bill.charge(r.answer)
+	case complete && r.tells && !r.hidden && (r.failed || c.bill.bounded()):
+		c.bill.chargeEstimate(NoUsage, r.visible())
 	case complete:
-		c.chargeHold(NoUsage)
+		c.bill.chargeHold(NoUsage)
 	case r.errand.left() && !r.hidden:
-		c.left(r.sent())
-	case r.seen.IsZero() || r.hidden || !c.bounded():
-		c.chargeHold(Broken)
+		c.bill.left(r.sent())
+	case r.seen.IsZero() || r.hidden || !c.bill.bounded():
+		c.bill.chargeHold(Broken)
 	default:
-		c.chargeEstimate(Broken, r.reached())
+		c.bill.chargeEstimate(Broken, r.reached())
 	}
-	c.reported(r.answer.Cost)
+	c.bill.reported(r.answer.Cost)
 	c.Result.Failed = r.failed
 	if !complete && !r.whole() {
 		if r.errand.gone() {

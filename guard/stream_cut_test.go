@@ -33,8 +33,8 @@ func TestCut(t *testing.T) {
 			w, err := p.listen(t.Context(), c, 1000)
 			p.hungUp(t)
 			// Held are 20, at 11 words 31, at 22 42, at 33 53; at 44 there is no room for 64.
-			if err != nil || w.got != 44 || c.held != 53 || c.Result.Outcome != Cut || !c.Result.Estimated || c.Result.Usage.Output != 44 {
-				t.Errorf("%v: %d words, %d tokens held, %+v", err, w.got, c.held, c.Result)
+			if err != nil || w.got != 44 || c.bill.held != 53 || c.Result.Outcome != Cut || !c.Result.Estimated || c.Result.Usage.Output != 44 {
+				t.Errorf("%v: %d words, %d tokens held, %+v", err, w.got, c.bill.held, c.Result)
 			}
 			e := inStream(t, w.Body.String())
 			if e.Code != "insufficient_quota" || e.Type != "insufficient_quota" || !strings.Contains(e.Message, `limit "t"`) ||
@@ -155,8 +155,8 @@ func TestGrowsByUsage(t *testing.T) {
 	r.raw("text/event-stream", chunk(11)+chunk(22)+chunk(33)+chunk(44))
 	c, w, err := r.run(t.Context(), prompt("gpt-4o", "hi", streamed))
 	inStream(t, w.Body.String())
-	if err != nil || c.Result.Outcome != Cut || c.Result.Usage.Output != 44 || c.held != 53 {
-		t.Errorf("%v, %d held, %+v", err, c.held, c.Result)
+	if err != nil || c.Result.Outcome != Cut || c.Result.Usage.Output != 44 || c.bill.held != 53 {
+		t.Errorf("%v, %d held, %+v", err, c.bill.held, c.Result)
 	}
 }
 

@@ -98,5 +98,5 @@ func (r *relay) sent() int64 {
 	if !r.errand.behind.cut.Load() {
 		return came
 	}
-	return max(came, min(came+r.call.generated(r.errand.behind.heldUp()), r.call.held))
+	return max(came, min(came+r.call.generated(r.errand.behind.heldUp()), r.call.bill.held))
 }
