@@ -18,9 +18,6 @@ const maxMethods = 40
 var large = map[string]int{
 	"budget.Store":                   147,
 	"config.document":                76,
-	"guard.Call":                     41,
-	"guard.Guard":                    80,
-	"guard.Plan":                     51,
 	"internal/admin.call":            163,
 	"internal/console.Console":       45,
 	"internal/fakeprovider.exchange": 67,
