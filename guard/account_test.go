@@ -272,7 +272,7 @@ func TestFetchesNameNoAccount(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			g.start(t, r)
 			w := httptest.NewRecorder()
-			status, err := r.guard.Fetch(t.Context(), w, r.org, ownership.Note{Provider: "vendor"}, providers.Request{Method: http.MethodGet, Path: "/responses/resp_1"})
+			status, err := r.guard.Passthrough.Relay(t.Context(), w, Fetch{Org: r.org, Note: ownership.Note{Provider: "vendor"}, Request: providers.Request{Method: http.MethodGet, Path: "/responses/resp_1"}})
 			nameless(t, g.base, seen(&Call{}, w, err))
 			if status == 200 && !strings.Contains(w.Body.String(), "resp") {
 				t.Errorf("%d, %s", status, w.Body)

@@ -32,6 +32,24 @@ func (p *Plan) applying(limits []budget.Limit) []budget.Limit {
 	return out
 }
 
+// capping picks the spend caps that concern a call, with those of their limits
+// that do: the provider's before the deployment's, which all calls share.
+func (p *Plan) capping(caps []budget.Cap) []budget.Cap {
+	var out []budget.Cap
+	for _, provider := range []string{p.Target.Provider.ID, ""} {
+		for _, c := range caps {
+			if c.Provider != provider {
+				continue
+			}
+			c.Limits = p.applying(c.Limits)
+			if len(c.Limits) > 0 {
+				out = append(out, c)
+			}
+		}
+	}
+	return out
+}
+
 // subject is whom a caller's limits count.
 func (c Caller) subject() budget.Call {
 	return budget.Call{Org: c.Org.ID, User: c.User, Key: c.Key, IP: c.IP}

@@ -190,7 +190,7 @@ func (s *server) try(t *testing.T, r *rig, dice *rand.Rand) {
 	if err != nil {
 		return // refused
 	}
-	p, err := r.guard.Prepare(r.caller(), req)
+	p, err := r.guard.Plans.Prepare(r.caller(), req)
 	if err != nil {
 		return
 	}
@@ -212,7 +212,8 @@ func (s *server) try(t *testing.T, r *rig, dice *rand.Rand) {
 	}
 	counts := fmt.Sprintf(`"prompt_tokens":%d,"completion_tokens":%d,"total_tokens":%d`, p.Input, tokens, p.Input+tokens)
 	answer := fmt.Sprintf(`{"id":"1","model":%q,"choices":[{"message":{"content":"x"},"finish_reason":"stop"}],"usage":{%s%s}}`, model, counts, cost)
-	c := &Call{Plan: p, ID: "call", guard: r.guard, Hold: &budget.Hold{Max: p.First}, held: p.start}
+	c := newCall(r.guard, p, "call", 0)
+	c.holds(&budget.Hold{Max: p.First}, p.start)
 	(&upstreamCall{call: c, upstream: t.Context()}).settlePlain([]byte(answer))
 	if int64(c.Result.Cost) < bill {
 		t.Fatalf("%s: %s is answered %s: %v is charged, and %v is billed", s.name, body, answer, c.Result.Cost, pricing.Nano(bill))

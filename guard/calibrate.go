@@ -18,11 +18,12 @@ type textPart struct {
 
 // total is what to hold of a request's input: its text by the factor learned for
 // the model, and what is priced apart.
-func (g *Guard) total(p *Plan, c *counter) int64 {
+func (e *estimator) total(c *counter) int64 {
+	p := e.plan
 	r, model := p.sent, p.Target.Model
 	tokens := c.tokens + int64(tokenizer.Basis(model, c.classes)-c.classes.Tokens)
 	class := calibration.Classify(c.classes)
-	expected, hold := g.calibration.Tokens(p.Caller.Org.ID, model, class, tokens)
+	expected, hold := e.calibration.Tokens(p.Caller.Org.ID, model, class, tokens)
 	alone := r.Tools.IsZero() && r.Functions.IsZero() && r.ResponseFormat.IsZero() && p.searches() == 0
 	p.text = textPart{
 		tokens: tokens, class: class, expected: expected + c.fixed + r.InputTokens,
@@ -33,9 +34,9 @@ func (g *Guard) total(p *Plan, c *counter) int64 {
 
 // Expected is what the call will probably take of its limits, as far as the
 // calibration knows; a hold takes no more of it than there is held.
-func (g *Guard) Expected(p *Plan) budget.Amounts {
+func (pl *Planner) Expected(p *Plan) budget.Amounts {
 	u := pricing.Usage{Input: min(p.text.expected, p.Input), Output: p.Output, Requests: 1}
-	if known, _ := g.calibration.Output(p.Caller.Org.ID, p.Caller.User, p.Target.Model); known > 0 {
+	if known, _ := pl.calibration.Output(p.Caller.Org.ID, p.Caller.User, p.Target.Model); known > 0 {
 		u.Output = min(known, p.Output)
 	}
 	cost, err := p.Price.Charge(u, p.terms)
@@ -47,15 +48,15 @@ func (g *Guard) Expected(p *Plan) budget.Amounts {
 
 // learn takes the provider's bill of a completed call as evidence. Cached input
 // is left out: vendors do not agree on what its count includes.
-func (c *Call) learn() {
-	r, learned := &c.Result, c.guard.calibration
-	if c.Request.Endpoint == wire.ChatCompletions || c.Request.Endpoint == wire.Responses {
-		learned.ObserveOutput(c.Caller.Org.ID, c.Caller.User, c.Target.Model, r.Usage.Output)
+func (b *bill) learn() {
+	r, learned := b.result, b.calibration
+	if b.plan.Request.Endpoint == wire.ChatCompletions || b.plan.Request.Endpoint == wire.Responses {
+		learned.ObserveOutput(b.plan.Caller.Org.ID, b.plan.Caller.User, b.plan.Target.Model, r.Usage.Output)
 	}
-	if c.text.pure && r.Usage.CachedInput+r.Usage.CacheWrite+r.Usage.CacheWrite1h == 0 {
+	if b.plan.text.pure && r.Usage.CachedInput+r.Usage.CacheWrite+r.Usage.CacheWrite1h == 0 {
 		learned.ObserveInput(calibration.Sample{
-			Org: c.Caller.Org.ID, Model: c.Target.Model, Version: r.Model, Name: c.Price.Model,
-			Class: c.text.class, Estimated: c.text.tokens, Actual: r.Usage.Input,
+			Org: b.plan.Caller.Org.ID, Model: b.plan.Target.Model, Version: r.Model, Name: b.plan.Price.Model,
+			Class: b.plan.text.class, Estimated: b.plan.text.tokens, Actual: r.Usage.Input,
 		})
 	}
 }

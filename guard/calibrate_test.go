@@ -16,6 +16,7 @@ import (
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/providers"
+	"github.com/llmguard/llmguard/tokenizer"
 )
 
 const opus = "claude-opus-4-8"
@@ -74,7 +75,7 @@ func (l *learner) plan(model string, words int, rest string) *Plan {
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	p, err := l.Prepare(l.caller, r)
+	p, err := l.Plans.Prepare(l.caller, r)
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -93,7 +94,7 @@ func (l *learner) billed(p *Plan, usage string) *Call {
 	l.t.Helper()
 	ctx := l.t.Context()
 	l.fake.ScriptModel(p.Target.Model, fakeprovider.Behaviour{RawUsage: usage})
-	c, err := l.begin(ctx, p, wire.NewCallID(), 0, "")
+	c, err := l.admission.begin(ctx, p, wire.NewCallID(), 0, "")
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -135,11 +136,11 @@ func TestHoldsLearn(t *testing.T) {
 	const ratio = 2400
 	l := newLearner(t)
 	first := l.call(l.plan(opus, 4000, ""), ratio, 200)
-	if first.Result.Usage.Input <= first.Input {
-		t.Fatalf("%d tokens billed fit in the %d held", first.Result.Usage.Input, first.Input)
+	if first.Result.Usage.Input <= first.Plan.Input {
+		t.Fatalf("%d tokens billed fit in the %d held", first.Result.Usage.Input, first.Plan.Input)
 	}
 	over, cost := l.overrun()
-	if want := first.Result.Cost - first.Max.Cost; over != want || want <= 0 || cost != first.Result.Cost {
+	if want := first.Result.Cost - first.Plan.Max.Cost; over != want || want <= 0 || cost != first.Result.Cost {
 		t.Errorf("overrun %s of %s, want %s of %s", over, cost, want, first.Result.Cost)
 	}
 	status, err := l.Status(t.Context(), l.caller)
@@ -156,11 +157,11 @@ func TestHoldsLearn(t *testing.T) {
 	before, _ := l.overrun()
 	for _, words := range []int{40, 400, 4000, 40_000} {
 		c := l.call(l.plan(opus, words, ""), ratio, 200)
-		if c.Result.Usage.Input > c.Input || c.Result.Cost > c.Max.Cost {
-			t.Errorf("%d words: %d tokens billed, %d held; %s charged, %s held", words, c.Result.Usage.Input, c.Input, c.Result.Cost, c.Max.Cost)
+		if c.Result.Usage.Input > c.Plan.Input || c.Result.Cost > c.Plan.Max.Cost {
+			t.Errorf("%d words: %d tokens billed, %d held; %s charged, %s held", words, c.Result.Usage.Input, c.Plan.Input, c.Result.Cost, c.Plan.Max.Cost)
 		}
-		if share := float64(c.text.expected) / float64(c.Result.Usage.Input); share < 0.8 || share > 1.03 {
-			t.Errorf("%d words: %d tokens expected of %d billed", words, c.text.expected, c.Result.Usage.Input)
+		if share := float64(c.Plan.text.expected) / float64(c.Result.Usage.Input); share < 0.8 || share > 1.03 {
+			t.Errorf("%d words: %d tokens expected of %d billed", words, c.Plan.text.expected, c.Result.Usage.Input)
 		}
 	}
 	if after, _ := l.overrun(); after != before {
@@ -171,7 +172,7 @@ func TestHoldsLearn(t *testing.T) {
 func TestExpectedOutput(t *testing.T) {
 	l := newLearner(t)
 	c := l.call(l.plan(opus, 100, ""), 1500, 30)
-	if want := c.text.expected + c.Output; c.Hold.Expected.Tokens != want {
+	if want := c.Plan.text.expected + c.Plan.Output; c.Hold.Expected.Tokens != want {
 		t.Errorf("without evidence %d tokens expected, want %d", c.Hold.Expected.Tokens, want)
 	}
 	for range 10 {
@@ -179,11 +180,11 @@ func TestExpectedOutput(t *testing.T) {
 	}
 	l.sync()
 	c = l.call(l.plan(opus, 100, ""), 1500, 30)
-	if want := c.text.expected + 30; c.Hold.Expected.Tokens != want || c.Hold.Expected.Cost >= c.Max.Cost || c.Hold.Expected.Cost <= 0 {
-		t.Errorf("%+v expected, want %d tokens; at most %+v", c.Hold.Expected, want, c.Max)
+	if want := c.Plan.text.expected + 30; c.Hold.Expected.Tokens != want || c.Hold.Expected.Cost >= c.Plan.Max.Cost || c.Hold.Expected.Cost <= 0 {
+		t.Errorf("%+v expected, want %d tokens; at most %+v", c.Hold.Expected, want, c.Plan.Max)
 	}
-	if c.Quota != c.Input+c.Output {
-		t.Errorf("the quota counts %d tokens of %d and %d", c.Quota, c.Input, c.Output)
+	if c.Plan.Quota != c.Plan.Input+c.Plan.Output {
+		t.Errorf("the quota counts %d tokens of %d and %d", c.Plan.Quota, c.Plan.Input, c.Plan.Output)
 	}
 }
 
@@ -223,9 +224,9 @@ func TestGeminiCountsDigits(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		g := New(Options{Policy: &Policy{}})
 		p := &Plan{Request: r, sent: r, Caller: Caller{Org: &Org{}}, Target: providers.Target{Model: model}, Price: &pricing.Price{}}
-		if _, err := g.input(p); err != nil {
+		e := &estimator{plan: p, counts: tokenizer.NewCache()}
+		if _, err := e.input(); err != nil {
 			t.Fatal(err)
 		}
 		return p.text.tokens

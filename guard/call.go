@@ -1,8 +1,6 @@
 package guard
 
 import (
-	"context"
-	"errors"
 	"sync"
 	"time"
 
@@ -10,7 +8,6 @@ import (
 	"github.com/llmguard/llmguard/internal/tracing"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
-	"github.com/llmguard/llmguard/providers"
 )
 
 // Outcome says how a call ended; it is a metric label and a ledger field.
@@ -69,7 +66,7 @@ func (c *Call) Counted() int64 {
 // Call is one admitted call. Its methods are for one goroutine; End may be
 // called more than once.
 type Call struct {
-	*Plan
+	Plan    *Plan
 	ID      string
 	Attempt int
 	JobID   string
@@ -84,140 +81,21 @@ type Call struct {
 	Without StoreFailure
 
 	guard    *Guard
-	held     int64 // tokens of output the hold covers
-	told     int64 // nano-USD that the answer's head says it cost
-	past     int64 // tokens of output that were seen, when that is more than was ever to be held
+	bill     bill
 	end      sync.Once
 	settling tracing.Span
 }
 
-// begin holds what the plan holds first against every applying limit and spend
-// cap, all or nothing. While the store is away it does as the org's
-// OnStoreFailure says.
-// A store that answers and is full is not unavailable: it refuses, whatever that says.
-// Errors are *Refusal, or wrap budget.ErrUnavailable.
-func (g *Guard) begin(ctx context.Context, p *Plan, id string, attempt int, jobID string) (*Call, error) {
-	c := &Call{Plan: p, ID: id, Attempt: attempt, JobID: jobID, guard: g}
-	who := budget.Call{
-		ID: id, Attempt: attempt, Org: p.Caller.Org.ID, User: p.Caller.User, Key: p.Caller.Key,
-		IP: p.Caller.IP, Model: p.Request.Model, Provider: p.Target.Provider.ID,
-		Endpoint: string(p.Request.Endpoint), PriceVersion: p.Price.Version, JobID: jobID,
-	}
-	// A caller that hangs up must not cut off a hold that may have been applied.
-	ctx = context.WithoutCancel(ctx)
-	_, span := tracing.Start(ctx, "hold budget")
-	hold, asked, err := g.hold(ctx, p, who)
-	p.traceHold(span, err)
-	g.metrics.held(p.Caller.Org.ID, err)
-	if err != nil {
-		// A full store answers: callers can fill it, so no budget is off because of it.
-		gone := errors.Is(err, budget.ErrUnavailable) && !errors.Is(err, budget.ErrFull)
-		if gone && p.Caller.Org.WithoutStore() && jobID == "" { // jobs are in the store themselves
-			return g.beginWithout(ctx, c, who, asked)
-		}
-		if gone && asked {
-			g.voidLate(ctx, who, p.Caps)
-		}
-		return nil, p.refusal(err)
-	}
-	c.Hold, c.held = hold, p.start
+func newCall(g *Guard, p *Plan, id string, attempt int) *Call {
+	c := &Call{Plan: p, ID: id, Attempt: attempt, guard: g}
+	c.bill = bill{plan: p, result: &c.Result, policy: g.policy, calibration: g.calibration}
+	return c
+}
+
+// holds notes the call's hold, which covers so many tokens of output.
+func (c *Call) holds(h *budget.Hold, output int64) {
+	c.Hold = h
+	c.bill.hold = h
+	c.bill.held = output
 	c.Result.Outcome = Unsent
-	return c, nil
-}
-
-// voidLate gives back a hold whose reply was lost; it may have been applied.
-func (g *Guard) voidLate(ctx context.Context, who budget.Call, caps []budget.Cap) {
-	ctx = context.WithoutCancel(ctx)
-	g.settling.Go(func() {
-		once, cancel := context.WithTimeout(ctx, settleTimeout)
-		defer cancel()
-		if err := g.budget.VoidLost(once, who, caps...); err != nil {
-			g.metrics.settleErrors.Inc()
-			g.later(ctx, []budget.Settle{{Hold: budget.Lost(who, caps...)}}, nil)
-		}
-	})
-}
-
-// faultOf says why an answer's usage cannot be billed, or nothing. Some servers
-// report zeros for what they did not count.
-func (c *Call) faultOf(a wire.Answer) string {
-	if a.Fault == "" && a.HasUsage && a.Usage.Input == 0 && a.Usage.Output == 0 && a.Usage.AudioMillis == 0 &&
-		c.Input > 0 {
-		return "usage is all zero"
-	}
-	if a.Hidden && (c.Target.Provider.Kind == providers.Gemini || c.Price.Provider == "google") {
-		return "" // its thoughts, which are billed as output
-	}
-	return a.Fault
-}
-
-// charge sets the result from the provider's usage, which must be without
-// fault.
-func (c *Call) charge(a wire.Answer) {
-	r := &c.Result
-	r.Outcome, r.Usage = Completed, pricing.Usage(a.Usage)
-	r.Model, r.Tier = a.Model, a.ServiceTier
-	r.Usage.Requests = 1
-	r.Usage.ToolCalls = max(r.Usage.ToolCalls, c.searches())
-	if c.Request.LongCache && !a.TimedWrites { // as was asked for, and held
-		r.Usage.CacheWrite, r.Usage.CacheWrite1h = 0, r.Usage.CacheWrite
-	}
-	split, err := c.split(r.Usage, a.Model, a.ServiceTier)
-	if err != nil { // a tier the catalogue does not know: never below the hold
-		c.chargeHold(Completed)
-		r.Fault = err.Error()
-		return
-	}
-	r.Cost, r.Split = split.Total(), split
-	c.learn()
-}
-
-func (c *Call) settleTerms(tier string) pricing.Terms {
-	t := c.terms
-	if tier != "" {
-		t.ServiceTier = tier
-	}
-	return t
-}
-
-// chargeEstimate charges counted tokens, marked estimated: what is held at most,
-// unless more was seen.
-func (c *Call) chargeEstimate(o Outcome, output int64) {
-	r := &c.Result
-	r.Outcome, r.Estimated = o, true
-	r.Usage = c.usage(max(min(output, c.Output), c.past))
-	if o == UpstreamError { // a provider that was lost at the start has hardly read the documents, or called a tool
-		r.Usage.Input, r.Usage.ToolCalls = r.Usage.Input-c.unread, 0
-	}
-	split, err := c.split(r.Usage, r.Model, r.Tier)
-	r.Cost, r.Split = split.Total(), split
-	bounded := c.past == 0 && len(r.Underpriced) == 0
-	if err != nil || bounded && r.Cost > c.Max.Cost {
-		r.Cost, r.Split = c.Max.Cost, pricing.Split{}
-	}
-	if c.past > 0 {
-		r.more(OverLimit, r.Cost-c.Max.Cost)
-	}
-}
-
-// chargeHold charges the whole hold, or what it would be for the model that answered,
-// marked estimated: nothing is known of what the provider did, but what was seen.
-func (c *Call) chargeHold(o Outcome) {
-	r := &c.Result
-	if c.past > 0 {
-		c.chargeEstimate(o, c.past)
-		if r.Cost >= c.Hold.Max.Cost {
-			return
-		}
-	}
-	r.Outcome, r.Estimated = o, true
-	r.Usage = c.usage(c.held)
-	r.Cost, r.Split = c.Hold.Max.Cost, pricing.Split{}
-	r.Underpriced = nil // the hold is more
-	if other := c.priceOf(r.Model); other != nil {
-		if split, err := other.Split(r.Usage, c.settleTerms(r.Tier)); err == nil && split.Total() > r.Cost {
-			r.more(DearerModel, split.Total()-r.Cost)
-			r.Cost, r.Split = split.Total(), split
-		}
-	}
 }

@@ -118,12 +118,12 @@ func TestGone(t *testing.T) {
 			if got := log[len(log)-1].Outcome == fakeprovider.ClientGone; got != c.cancelled {
 				t.Errorf("the provider was cancelled: got %v, want %v", got, c.cancelled)
 			}
-			most := call.Max.Cost
+			most := call.Plan.Max.Cost
 			if strings.Contains(c.extra, "stream") && !p.hidesOutput() {
 				most /= 2 // what was seen, not what was held
 			}
 			if res.Cost <= 0 || c.cancelled && res.Cost > most || c.cancelled && c.model == "o4-mini" && res.Cost != most {
-				t.Errorf("charged %v of %v held, want up to %v", res.Cost, call.Max.Cost, most)
+				t.Errorf("charged %v of %v held, want up to %v", res.Cost, call.Plan.Max.Cost, most)
 			}
 			r.charged(before, call)
 		})
@@ -152,7 +152,7 @@ func TestGoneWhileHolding(t *testing.T) {
 	for range 50 {
 		ctx, cancel := context.WithCancel(t.Context())
 		go cancel()
-		c, err := r.guard.begin(ctx, p, wire.NewCallID(), 1, "")
+		c, err := r.guard.admission.begin(ctx, p, wire.NewCallID(), 1, "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -176,7 +176,7 @@ func TestCancelled(t *testing.T) {
 		return fakeprovider.Behaviour{Delay: time.Hour}
 	})
 	c, _, err := r.run(ctx, prompt("o4-mini", "hi", `"max_completion_tokens":5`))
-	if !errors.Is(err, ErrGone) || c.Result.Outcome != ClientGone || c.Result.Cost != c.Max.Cost {
+	if !errors.Is(err, ErrGone) || c.Result.Outcome != ClientGone || c.Result.Cost != c.Plan.Max.Cost {
 		t.Errorf("%v, %s at %v", err, c.Result.Outcome, c.Result.Cost)
 	}
 }
@@ -187,7 +187,7 @@ const stop, resume = syscall.SIGSTOP, syscall.SIGCONT
 func TestStoreGone(t *testing.T) {
 	r := newRig(t, roomy()...)
 	c := r.begin(r.plan(prompt("gpt-4o", "[fake: output=5]", `"max_tokens":50`)))
-	r.guard.deadline = 300 * time.Millisecond
+	r.guard.admission.deadline = 300 * time.Millisecond
 	if err := r.redis.Signal(stop); err != nil {
 		t.Fatal(err)
 	}
@@ -196,7 +196,7 @@ func TestStoreGone(t *testing.T) {
 	}
 	c.End(t.Context())
 	// What is not known to be held is not forwarded, and given back.
-	if _, err := r.guard.begin(t.Context(), c.Plan, wire.NewCallID(), 1, ""); err == nil {
+	if _, err := r.guard.admission.begin(t.Context(), c.Plan, wire.NewCallID(), 1, ""); err == nil {
 		t.Error("a call was admitted without a store")
 	}
 	short, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)

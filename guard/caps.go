@@ -8,24 +8,6 @@ import (
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
-// capping picks the spend caps that concern a call, with those of their limits
-// that do: the provider's before the deployment's, which all calls share.
-func (p *Plan) capping(caps []budget.Cap) []budget.Cap {
-	var out []budget.Cap
-	for _, provider := range []string{p.Target.Provider.ID, ""} {
-		for _, c := range caps {
-			if c.Provider != provider {
-				continue
-			}
-			c.Limits = p.applying(c.Limits)
-			if len(c.Limits) > 0 {
-				out = append(out, c)
-			}
-		}
-	}
-	return out
-}
-
 // tooLarge finds a limit that the call alone exceeds, so that no waiting helps.
 func (p *Plan) tooLarge(limits []budget.Limit) *budget.ExceededError {
 	for i := range limits {

@@ -13,7 +13,7 @@ import (
 
 // thing adds what a file or a conversation brings along. What tools read of vector stores
 // and containers is billed by the answer's usage, like that of all tools.
-func (g *Guard) thing(ctx context.Context, c Caller, k *references, ref wire.Ref) (err error) {
+func (rs *resolver) thing(ctx context.Context, c Caller, k *references, ref wire.Ref) (err error) {
 	switch {
 	case ref.Tool:
 	case ref.Kind == wire.RefFile && ref.Picture:
@@ -23,10 +23,10 @@ func (g *Guard) thing(ctx context.Context, c Caller, k *references, ref wire.Ref
 	case ref.Kind == wire.RefConversation && c.Batched:
 		return wire.BadRequest(ref.Param, "unsupported_parameter", "A batch that the provider runs cannot use a conversation")
 	case ref.Kind == wire.RefConversation && k.conversation == "":
-		ctx, cancel := context.WithTimeout(ctx, g.deadline+ownedMargin)
+		ctx, cancel := context.WithTimeout(ctx, rs.deadline+ownedMargin)
 		defer cancel()
 		k.conversation = ref.ID
-		k.total, err = g.ownership.Tokens(ctx, c.Org.ID, ref.ID)
+		k.total, err = rs.ownership.Tokens(ctx, c.Org.ID, ref.ID)
 		if err != nil {
 			return fmt.Errorf("%w: %w", budget.ErrUnavailable, err)
 		}
@@ -41,9 +41,9 @@ func (k *references) counted(context int64) int64 {
 }
 
 // pictures is what the pictures that the provider keeps count at most.
-func (p *Plan) pictures() int64 {
-	n := p.kept.pictures * int64(tokenizer.ImageTokens(p.Target.Model, 0, 0, ""))
-	p.imageIn += n
+func (e *estimator) pictures() int64 {
+	n := e.plan.kept.pictures * int64(tokenizer.ImageTokens(e.plan.Target.Model, 0, 0, ""))
+	e.plan.imageIn += n
 	return n
 }
 
@@ -56,13 +56,13 @@ type addition struct {
 // adding counts what a call may add to its conversation. See counted and uncounted.
 func (e *upstreamCall) adding() {
 	c := e.call
-	if c.kept.conversation == "" || c.Request.Endpoint != wire.Responses {
+	if c.Plan.kept.conversation == "" || c.Plan.Request.Endpoint != wire.Responses {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(e.upstream), settleTimeout)
 	defer cancel()
-	most := c.Input + c.Output - c.kept.counted(c.Price.Context)
-	a, err := c.guard.ownership.Begin(ctx, c.Caller.Org.ID, c.kept.conversation, fmt.Sprint(c.ID, ".", c.Attempt), most)
+	most := c.Plan.Input + c.Plan.Output - c.Plan.kept.counted(c.Plan.Price.Context)
+	a, err := c.guard.ownership.Begin(ctx, c.Plan.Caller.Org.ID, c.Plan.kept.conversation, fmt.Sprint(c.ID, ".", c.Attempt), most)
 	if err != nil {
 		c.guard.log.Warn("tokens of a conversation not noted, its next call may be held too low", "call", c.ID, "err", err)
 		return
@@ -73,8 +73,8 @@ func (e *upstreamCall) adding() {
 // counted counts instead what the provider has counted of the conversation.
 func (e *upstreamCall) counted(u wire.Usage) {
 	c, total := e.call, u.Input+u.Output
-	most := e.addition.Added() - c.Output + u.Output
-	e.added(max(most, total-c.kept.total), total)
+	most := e.addition.Added() - c.Plan.Output + u.Output
+	e.added(max(most, total-c.Plan.kept.total), total)
 }
 
 // uncounted leaves it at what the call may have added, or at nothing when the provider
@@ -109,20 +109,26 @@ const (
 	documentItem = unknownContext
 )
 
+// Items are what a request adds to a conversation.
+type Items struct {
+	Conversation, Call string // ids
+	Mentions           wire.Mentions
+	Named              []ownership.Note // what the mentions name
+}
+
 // AddItems counts, before they are sent, what the items of a request add to a
 // conversation: those it contains, and those of earlier responses that it names. Added is
 // to be called with the status of the answer, 0 for none, and the error instead of it.
-func (g *Guard) AddItems(ctx context.Context, c Caller, id, call string, m wire.Mentions,
-	named []ownership.Note,
-) (added func(status int, err error), err error) {
-	tokens := m.Items + m.Pictures*pictureItem + m.Documents*documentItem + outputs(named)
+func (o *Objects) AddItems(ctx context.Context, c Caller, i Items) (added func(status int, err error), err error) {
+	m := i.Mentions
+	tokens := m.Items + m.Pictures*pictureItem + m.Documents*documentItem + outputs(i.Named)
 	if tokens == 0 {
 		return func(int, error) {}, nil
 	}
 	ctx = context.WithoutCancel(ctx)
 	once, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()
-	a, err := g.ownership.Begin(once, c.Org.ID, id, call, tokens)
+	a, err := o.ownership.Begin(once, c.Org.ID, i.Conversation, i.Call, tokens)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", budget.ErrUnavailable, err)
 	}
@@ -132,8 +138,8 @@ func (g *Guard) AddItems(ctx context.Context, c Caller, id, call string, m wire.
 		}
 		ctx, cancel := context.WithTimeout(ctx, settleTimeout)
 		defer cancel()
-		if err := g.ownership.End(ctx, a, tokens, ownership.Unknown); err != nil {
-			g.log.Warn("tokens of a conversation not noted, its next call may be held too high", "call", call, "err", err)
+		if err := o.ownership.End(ctx, a, tokens, ownership.Unknown); err != nil {
+			o.log.Warn("tokens of a conversation not noted, its next call may be held too high", "call", i.Call, "err", err)
 		}
 	}, nil
 }
@@ -159,12 +165,12 @@ func (e *upstreamCall) noteCompletion(a wire.Answer) {
 	}
 	e.noted = true
 	n := ownership.Note{
-		ID: a.ID, Kind: ownership.Completion, User: c.Caller.User, Provider: c.Target.Provider.ID,
-		Model: c.Request.Model,
+		ID: a.ID, Kind: ownership.Completion, Provider: c.Plan.Target.Provider.ID,
+		Model: c.Plan.Request.Model,
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(e.upstream), settleTimeout)
 	defer cancel()
-	if err := c.guard.keepThing(ctx, c.Caller, n); err != nil {
+	if err := c.guard.Objects.Keep(ctx, c.Plan.Caller, n); err != nil {
 		c.guard.log.Warn("a stored chat completion is not noted, it cannot be referred to", "call", c.ID, "err", err)
 	}
 }
@@ -173,19 +179,19 @@ func (e *upstreamCall) noteCompletion(a wire.Answer) {
 // files the caller may want.
 func (e *upstreamCall) noteContainers(a wire.Answer) {
 	c := e.call
-	if len(a.Containers) == 0 || c.translated() {
+	if len(a.Containers) == 0 || c.Plan.translated() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(e.upstream), settleTimeout)
 	defer cancel()
-	known, err := c.guard.ownership.Find(ctx, c.Caller.Org.ID, a.Containers...)
+	known, err := c.guard.ownership.Find(ctx, c.Plan.Caller.Org.ID, a.Containers...)
 	for _, id := range a.Containers {
 		if _, ok := known[id]; ok || err != nil {
 			continue
 		}
-		n := ownership.Note{ID: id, Kind: ownership.Container, User: c.Caller.User, Provider: c.Target.Provider.ID}
-		n.Unit, n.Paid = ContainerEntry+cmp.Or(c.Request.ContainerMemory, DefaultContainer), now().Add(SessionTime).Unix()
-		err = c.guard.keepThing(ctx, c.Caller, n)
+		n := ownership.Note{ID: id, Kind: ownership.Container, Provider: c.Plan.Target.Provider.ID}
+		n.Unit, n.Paid = ContainerEntry+cmp.Or(c.Plan.Request.ContainerMemory, DefaultContainer), now().Add(SessionTime).Unix()
+		err = c.guard.Objects.Keep(ctx, c.Plan.Caller, n)
 	}
 	if err != nil {
 		c.guard.log.Warn("a container of an answer is not noted, it cannot be referred to", "call", c.ID, "err", err)

@@ -12,17 +12,17 @@ import (
 // lists in place of its own, if it fits with that. With an error, which is the
 // one of the two that passes sooner, nothing is held. A job stays in the pool whose quota
 // it was given.
-func (g *Guard) beginOr(ctx context.Context, p *Plan, a Attempt) (*Call, error) {
-	call, err := g.begin(ctx, p, a.ID, a.Number, a.JobID)
+func (ad *admission) beginOr(ctx context.Context, p *Plan, a Attempt) (*Call, error) {
+	call, err := ad.begin(ctx, p, a.ID, a.Number, a.JobID)
 	var refused *Refusal
 	if err == nil || !errors.As(err, &refused) || refused.Away {
 		return call, err
 	}
-	other := g.cheaper(ctx, p)
+	other := ad.plans.cheaper(ctx, p)
 	if other == nil || a.JobID != "" && other.Target.Pool != p.Target.Pool {
 		return nil, err
 	}
-	call, otherErr := g.begin(ctx, other, a.ID, a.Number+1, a.JobID)
+	call, otherErr := ad.begin(ctx, other, a.ID, a.Number+1, a.JobID)
 	if otherErr == nil {
 		return call, nil
 	}
@@ -35,12 +35,12 @@ func (g *Guard) beginOr(ctx context.Context, p *Plan, a Attempt) (*Call, error) 
 
 // Check is the plan's Check, unless it fits with the model its org lists in place
 // of its own.
-func (g *Guard) Check(ctx context.Context, p *Plan) error {
+func (pl *Planner) Check(ctx context.Context, p *Plan) error {
 	err := p.Check()
 	if err == nil {
 		return nil
 	}
-	if other := g.cheaper(ctx, p); other != nil && other.Check() == nil {
+	if other := pl.cheaper(ctx, p); other != nil && other.Check() == nil {
 		return nil
 	}
 	return err
@@ -48,7 +48,7 @@ func (g *Guard) Check(ctx context.Context, p *Plan) error {
 
 // cheaper is the plan for the same call with the model its org lists in place of
 // its own; nil when it lists none, or one that may not be used or costs no less.
-func (g *Guard) cheaper(ctx context.Context, p *Plan) *Plan {
+func (pl *Planner) cheaper(ctx context.Context, p *Plan) *Plan {
 	name := p.Caller.Org.Downgrade[p.Request.Model]
 	if name == "" || p.Request.Form != nil || p.instead != "" {
 		return nil
@@ -58,9 +58,9 @@ func (g *Guard) cheaper(ctx context.Context, p *Plan) *Plan {
 	if err != nil {
 		return nil
 	}
-	other, err := g.PrepareKept(ctx, p.Caller, r)
+	other, err := pl.PrepareKept(ctx, p.Caller, r)
 	if err != nil {
-		g.log.Warn("the model to downgrade to cannot be used", "org", p.Caller.Org.ID, "model", name, "err", err)
+		pl.log.Warn("the model to downgrade to cannot be used", "org", p.Caller.Org.ID, "model", name, "err", err)
 		return nil
 	}
 	if other.Max.Cost >= p.Max.Cost {

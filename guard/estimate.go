@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/llmguard/llmguard/internal/calibration"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/tokenizer"
@@ -16,14 +17,21 @@ const (
 	unlimitedQuota = 4096
 )
 
-// estimate fills in the tokens and the money a plan has to hold.
-func (g *Guard) estimate(p *Plan) error {
-	input, err := g.input(p)
+// estimator fills in the tokens and the money that a plan has to hold.
+type estimator struct {
+	plan        *Plan
+	counts      *tokenizer.Cache
+	calibration *calibration.Calibration
+}
+
+func (e *estimator) estimate() error {
+	p := e.plan
+	input, err := e.input()
 	if err != nil {
 		return err
 	}
 	p.Input = input
-	p.Output, err = p.outputBound()
+	p.Output, err = e.outputBound()
 	if err != nil {
 		return err
 	}
@@ -32,8 +40,8 @@ func (g *Guard) estimate(p *Plan) error {
 		return wire.BadRequest("model", "request_not_priced", "This request cannot be priced: %v", err)
 	}
 	p.Max.Cost, p.Max.Tokens = cost, p.Input+p.Output
-	p.Quota = p.quotaTokens()
-	return g.first(p)
+	p.Quota = e.quotaTokens()
+	return e.first()
 }
 
 // usage is what the call consumes with so much output.
@@ -103,36 +111,36 @@ func (p *Plan) ceiling(output int64) (pricing.Nano, error) {
 }
 
 // outputBound is the most tokens the provider may bill as output.
-func (p *Plan) outputBound() (int64, error) {
-	r := p.Request
+func (e *estimator) outputBound() (int64, error) {
+	r := e.plan.Request
 	if r.Endpoint == wire.Embeddings || r.Endpoint.Free() {
 		return 0, nil
 	}
 	if r.Creation != nil {
-		return p.creationOutput()
+		return e.creationOutput()
 	}
 	limit := r.OutputLimit
 	if limit < 0 {
-		limit = p.defaultLimit()
+		limit = e.plan.defaultLimit()
 	}
 	if limit == 0 && r.Endpoint == wire.Completions && r.OutputLimit == 0 {
 		return 0, nil // it asks for an echo
 	}
 	if limit <= 0 {
-		limit = p.Price.MaxOutput
+		limit = e.plan.Price.MaxOutput
 	}
 	if limit <= 0 {
-		limit = p.Price.Context
+		limit = e.plan.Price.Context
 	}
 	if limit <= 0 {
-		return 0, wire.BadRequest(p.limitName(), "output_limit_required",
-			"The output of %q has no known bound, so its cost cannot be held: set %s", r.Model, p.limitName())
+		return 0, wire.BadRequest(e.plan.limitName(), "output_limit_required",
+			"The output of %q has no known bound, so its cost cannot be held: set %s", r.Model, e.plan.limitName())
 	}
-	limit += p.thoughts(limit)
+	limit += e.thoughts(limit)
 	if limit > math.MaxInt32 {
 		return 0, wire.BadRequest(r.OutputField, "invalid_value", "%s is too large: %d", r.OutputField, limit)
 	}
-	return limit*r.Choices() + p.predicted(), nil
+	return limit*r.Choices() + e.plan.predicted(), nil
 }
 
 // predicted bounds the rejected prediction tokens, which are billed as output;
@@ -157,33 +165,34 @@ func (p *Plan) defaultLimit() int64 {
 }
 
 // quotaTokens is what the provider counts against TPM at admission.
-func (p *Plan) quotaTokens() int64 {
-	shown := p.Input - p.unread
-	if p.Request.OutputLimit < 0 && p.defaultLimit() == 0 {
-		return shown + min(p.Output, unlimitedQuota)
+func (e *estimator) quotaTokens() int64 {
+	shown := e.plan.Input - e.plan.unread
+	if e.plan.Request.OutputLimit < 0 && e.plan.defaultLimit() == 0 {
+		return shown + min(e.plan.Output, unlimitedQuota)
 	}
-	return shown + p.Output
+	return shown + e.plan.Output
 }
 
 // input counts the request's tokens as the model's family does.
-func (g *Guard) input(p *Plan) (int64, error) {
+func (e *estimator) input() (int64, error) {
+	p := e.plan
 	r, model := p.sent, p.Target.Model
 	switch {
 	case p.free:
 		return 0, nil
 	case r.Creation != nil:
-		return g.creationInput(p), nil
+		return e.creationInput(), nil
 	}
-	if err := p.boundedTools(); err != nil {
+	if err := e.boundedTools(); err != nil {
 		return 0, err
 	}
-	c := counter{cache: g.counts, enc: tokenizer.EncodingFor(model), request: r}
+	c := counter{cache: e.counts, enc: tokenizer.EncodingFor(model), request: r}
 	if r.Endpoint == wire.Embeddings || r.Endpoint == wire.Completions || r.Endpoint == wire.Moderations {
 		for _, t := range r.Inputs {
 			c.text(t)
 		}
 		for i := range r.Messages {
-			if err := p.media(&c, &r.Messages[i]); err != nil {
+			if err := e.media(&c, &r.Messages[i]); err != nil {
 				return 0, err
 			}
 		}
@@ -193,15 +202,15 @@ func (g *Guard) input(p *Plan) (int64, error) {
 			c.fixed += (c.tokens - before) * int64(max(r.InputItems-1, 0)) // with every prompt
 		}
 		c.members()
-		return p.read(g.total(p, &c) + r.InputTokens), nil
+		return e.read(e.total(&c) + r.InputTokens), nil
 	}
-	c.fixed += p.kept.tokens + p.kept.counted(p.Price.Context) + p.pictures()
+	c.fixed += p.kept.tokens + p.kept.counted(p.Price.Context) + e.pictures()
 	p.documents += p.kept.documents
 	perRequest, perMessage, perName := tokenizer.ChatOverhead(model)
 	c.tokens += int64(perRequest)
 	for i := range r.Messages {
 		c.message(&r.Messages[i], perMessage, perName)
-		if err := p.media(&c, &r.Messages[i]); err != nil {
+		if err := e.media(&c, &r.Messages[i]); err != nil {
 			return 0, err
 		}
 	}
@@ -210,14 +219,14 @@ func (g *Guard) input(p *Plan) (int64, error) {
 	c.choice(r.ToolChoice)
 	c.format(r.ResponseFormat)
 	c.members()
-	return p.read(g.total(p, &c)), nil
+	return e.read(e.total(&c)), nil
 }
 
 // boundedTools refuses tools the provider runs, whose calls and input the
 // request does not bound.
-func (p *Plan) boundedTools() error {
-	r := p.Request
-	if p.Caller.Org.AllowBuiltinTools {
+func (e *estimator) boundedTools() error {
+	r := e.plan.Request
+	if e.plan.Caller.Org.AllowBuiltinTools {
 		return nil
 	}
 	if len(r.BuiltinTools) > 0 {

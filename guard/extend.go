@@ -17,17 +17,18 @@ const DefaultGrowStep = 800
 
 // grows reports whether the call's hold may begin below the most it can cost:
 // its caller named no output limit, and all output shows while it comes.
-func (p *Plan) grows() bool {
-	r := p.Request
+func (e *estimator) grows() bool {
+	r := e.plan.Request
 	shows := r.Endpoint == wire.ChatCompletions || r.Endpoint == wire.Responses
-	return p.Caller.Org.Grow && shows && r.Stream && r.OutputLimit < 0 && !p.hidesOutput()
+	return e.plan.Caller.Org.Grow && shows && r.Stream && r.OutputLimit < 0 && !e.plan.hidesOutput()
 }
 
 // first sets what is held before the call is sent: all it can cost, or what it
 // will probably put out and half a step, but no less than a step.
-func (g *Guard) first(p *Plan) error {
+func (e *estimator) first() error {
+	p := e.plan
 	p.First, p.start = p.Max, p.Output
-	if !p.grows() {
+	if !e.grows() {
 		return nil
 	}
 	p.step = p.Caller.Org.GrowStep
@@ -35,7 +36,7 @@ func (g *Guard) first(p *Plan) error {
 		p.step = DefaultGrowStep
 	}
 	p.step *= p.Request.Choices()
-	known, _ := g.calibration.Output(p.Caller.Org.ID, p.Caller.User, p.Target.Model)
+	known, _ := e.calibration.Output(p.Caller.Org.ID, p.Caller.User, p.Target.Model)
 	p.start = min(max(p.step, known+p.step/2), p.Output)
 	cost, err := p.ceiling(p.start)
 	p.First = budget.Amounts{Cost: min(cost, p.Max.Cost), Tokens: p.Input + p.start}
@@ -45,17 +46,17 @@ func (g *Guard) first(p *Plan) error {
 // due reports whether a hold has to grow once so much was put out: half a step
 // is left for what comes while that is decided.
 func (c *Call) due(produced int64) bool {
-	return c.held < c.Output && c.held-produced < c.step/2
+	return c.bill.held < c.Plan.Output && c.bill.held-produced < c.Plan.step/2
 }
 
 // grow extends the hold to so many tokens of output. When it cannot, the error
 // says why and the hold stays as it was.
 func (c *Call) grow(ctx context.Context, output int64) error {
-	cost, err := c.ceiling(output)
+	cost, err := c.Plan.ceiling(output)
 	if err != nil {
 		return err
 	}
-	more := budget.Amounts{Cost: max(cost-c.Hold.Max.Cost, 0), Tokens: output - c.held}
+	more := budget.Amounts{Cost: max(cost-c.Hold.Max.Cost, 0), Tokens: output - c.bill.held}
 	// A caller that hangs up must not cut off an extension that may have been
 	// applied; whether its call goes on is not decided here.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.guard.deadline)
@@ -63,7 +64,7 @@ func (c *Call) grow(ctx context.Context, output int64) error {
 	_, err = c.guard.budget.Extend(ctx, c.Hold, more)
 	c.guard.metrics.extended(err)
 	if err == nil {
-		c.held = output
+		c.bill.held = output
 	}
 	return err
 }
@@ -84,7 +85,7 @@ func (c *Call) cutError(err error) *wire.Error {
 	advice := ""
 	if held[e.Binding.Metric]+e.Requested > e.Binding.Amount { // the whole limit is too small for this answer
 		e.Binding.Never = true
-		advice = c.advice(&e)
+		advice = c.Plan.advice(&e)
 	}
 	cut := &Refusal{ExceededError: &e, Advice: " The answer above was cut off and is incomplete." + advice, plan: c.Plan}
 	c.guard.CountRefusal(cut, false)
@@ -95,15 +96,15 @@ func (c *Call) cutError(err error) *wire.Error {
 // it can cost. The error is a *wire.Error: the provider was cancelled.
 func (e *upstreamCall) cover() error {
 	c := e.call
-	if c.held >= c.Output {
+	if c.bill.held >= c.Plan.Output {
 		return nil
 	}
-	err := c.grow(e.upstream, c.Output)
+	err := c.grow(e.upstream, c.Plan.Output)
 	if err == nil {
 		return nil
 	}
 	e.cancel(errCut)
-	c.chargeHold(Cut)
+	c.bill.chargeHold(Cut)
 	if e.gone() {
 		return ErrGone
 	}
@@ -122,37 +123,37 @@ func (r *relay) produced() int64 {
 // ahead keeps the hold ahead of what has been put out.
 func (r *relay) ahead() {
 	c := r.call
-	if r.refused != nil || c.held >= c.Output || !c.due(r.most()) {
+	if r.refused != nil || c.bill.held >= c.Plan.Output || !c.due(r.most()) {
 		return
 	}
 	if n := r.produced(); c.due(n) {
-		if err := c.grow(r.errand.upstream, min(n+c.step, c.Output)); err != nil {
+		if err := c.grow(r.errand.upstream, min(n+c.Plan.step, c.Plan.Output)); err != nil {
 			r.refused = c.cutError(err)
 		}
 	}
 }
 
 // covered reports whether all that has been put out is held.
-func (r *relay) covered() bool { return r.refused == nil || r.produced() <= r.call.held }
+func (r *relay) covered() bool { return r.refused == nil || r.produced() <= r.call.bill.held }
 
 // over reports whether the provider has gone on beyond the whole output limit, and
 // notes what is to be paid for that.
 func (r *relay) over() bool {
 	c := r.call
-	if c.Request.Creation != nil {
+	if c.Plan.Request.Creation != nil {
 		return false
 	}
-	c.past = 0
-	if r.usage && r.answer.Usage.Output > c.Output+few*c.Request.Choices() {
-		c.past = r.answer.Usage.Output
+	c.bill.past = 0
+	if r.usage && r.answer.Usage.Output > c.Plan.Output+few*c.Plan.Request.Choices() {
+		c.bill.past = r.answer.Usage.Output
 	}
 	if int64(r.count.Upper())+r.apart <= r.allowed { // which costs nothing to ask
-		return c.past > 0
+		return c.bill.past > 0
 	}
 	if n := int64(r.count.Count()) + r.apart; n > r.allowed {
-		c.past = max(c.past, r.billed(n))
+		c.bill.past = max(c.bill.past, r.billed(n))
 	}
-	return c.past > 0
+	return c.bill.past > 0
 }
 
 // within cuts a stream off that goes on beyond the output limit.
@@ -171,14 +172,14 @@ func (r *relay) sever() error {
 	c := r.call
 	switch {
 	case r.usage && r.whole():
-		c.charge(r.answer)
+		c.bill.charge(r.answer)
 		c.Result.Outcome = Cut
-	case c.bounded():
-		c.chargeEstimate(Cut, r.produced())
+	case c.bill.bounded():
+		c.bill.chargeEstimate(Cut, r.produced())
 	default:
-		c.chargeHold(Cut)
+		c.bill.chargeHold(Cut)
 	}
-	c.reported(r.answer.Cost)
+	c.bill.reported(r.answer.Cost)
 	if r.errand.gone() || r.gone {
 		return ErrGone
 	}

@@ -44,7 +44,7 @@ func TestManyGrow(t *testing.T) {
 	}
 	// What the cut streams did not use is there for the next.
 	if left := amount - charged; left > input+step {
-		c, err := r.guard.begin(t.Context(), r.plan(prompt("gpt-4o", "hi", streamed)), wire.NewCallID(), 1, "")
+		c, err := r.guard.admission.begin(t.Context(), r.plan(prompt("gpt-4o", "hi", streamed)), wire.NewCallID(), 1, "")
 		if err != nil {
 			t.Fatalf("with %d tokens left: got %v, want that a call begins", left, err)
 		}
@@ -64,8 +64,8 @@ func (p *pupil) untilCut(t *testing.T, c *Call) {
 	if w.got == 0 || res.Usage.Output < int64(w.got) {
 		t.Errorf("%d words were passed on and %d tokens billed", w.got, res.Usage.Output)
 	}
-	if said := p.said.Load(); said > c.held {
-		t.Errorf("the provider said %d words, and %d tokens were held", said, c.held)
+	if said := p.said.Load(); said > c.bill.held {
+		t.Errorf("the provider said %d words, and %d tokens were held", said, c.bill.held)
 	}
 }
 

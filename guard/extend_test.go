@@ -176,7 +176,7 @@ func TestGrowBeginsAtTheMean(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := l.Prepare(l.caller, r)
+	p, err := l.Plans.Prepare(l.caller, r)
 	if want := int64(3000 + DefaultGrowStep/2); err != nil || p.First.Tokens != p.Input+want {
 		t.Errorf("%+v is held at first, %v; want %d tokens of output", p.First, err, want)
 	}
@@ -191,7 +191,7 @@ func TestGrowsToTheEnd(t *testing.T) {
 	if err != nil || c.Result.Outcome != Completed || c.Result.Estimated || c.Result.Cost != pricing.Nano(c.Result.Usage.Input*in+300*out) {
 		t.Errorf("%v, %+v", err, c.Result)
 	}
-	if held := w.Header().Get(HeaderHeld); held != spelled(c.First.Cost) || c.Hold.Max.Cost <= c.Result.Cost || c.Hold.Max.Cost > c.Result.Cost+30*out {
+	if held := w.Header().Get(HeaderHeld); held != spelled(c.Plan.First.Cost) || c.Hold.Max.Cost <= c.Result.Cost || c.Hold.Max.Cost > c.Result.Cost+30*out {
 		t.Errorf("%s was held at first and %v at last", held, c.Hold.Max.Cost)
 	}
 	r.charged(before, c)

@@ -30,7 +30,7 @@ func (r *rig) serve(ep wire.Endpoint, body string) *Call {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	p, err := r.guard.Prepare(r.caller(), req)
+	p, err := r.guard.Plans.Prepare(r.caller(), req)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -48,15 +48,15 @@ func (r *rig) serve(ep wire.Endpoint, body string) *Call {
 func TestModerationsWithAPrice(t *testing.T) {
 	r := newRig(t, roomy()...)
 	const body = `{"model":"judge","input":["hello there",{"type":"text","text":"hello there"}]}`
-	if c := r.serve(wire.Moderations, body); c.Result.Cost != 0 || c.Max.Cost != 0 || c.Result.Outcome != Completed {
-		t.Errorf("without a price: held %d, charged %d, %s", c.Max.Cost, c.Result.Cost, c.Result.Outcome)
+	if c := r.serve(wire.Moderations, body); c.Result.Cost != 0 || c.Plan.Max.Cost != 0 || c.Result.Outcome != Completed {
+		t.Errorf("without a price: held %d, charged %d, %s", c.Plan.Max.Cost, c.Result.Cost, c.Result.Outcome)
 	}
 	r.add(`[{model: judge, provider: openai, prices: [{input: 1000, output: 0, per_request: 0.5}]}]`)
 	before := r.used()
 	c := r.serve(wire.Moderations, body)
 	const least = 500_000_000 + 4*1_000_000 // four tokens of text
-	if c.Max.Cost < least || c.Result.Cost < least || c.Result.Cost > c.Max.Cost || !c.Result.Estimated {
-		t.Errorf("held %d, charged %d, estimated %v; want %d and more", c.Max.Cost, c.Result.Cost, c.Result.Estimated, least)
+	if c.Plan.Max.Cost < least || c.Result.Cost < least || c.Result.Cost > c.Plan.Max.Cost || !c.Result.Estimated {
+		t.Errorf("held %d, charged %d, estimated %v; want %d and more", c.Plan.Max.Cost, c.Result.Cost, c.Result.Estimated, least)
 	}
 	r.charged(before, c)
 	c = r.serve(wire.Moderations, `{"model":"judge","input":[{"type":"image_url","image_url":{"url":"https://example.com/a.png"}}]}`)
@@ -97,8 +97,8 @@ func TestSearchFees(t *testing.T) {
 			text = `[fake: raw-usage={"prompt_tokens":1,"completion_tokens":1,"total_tokens":2,"server_tool_use":{"web_search_requests":3}}]`
 		}
 		c := r.serve(wire.ChatCompletions, prompt(x.model, text, x.extra))
-		if c.Max.Cost != x.held || c.Result.Cost != x.cost {
-			t.Errorf("%s: held %d, charged %d, want %d and %d", name, c.Max.Cost, c.Result.Cost, x.held, x.cost)
+		if c.Plan.Max.Cost != x.held || c.Result.Cost != x.cost {
+			t.Errorf("%s: held %d, charged %d, want %d and %d", name, c.Plan.Max.Cost, c.Result.Cost, x.held, x.cost)
 		}
 	}
 }

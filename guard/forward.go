@@ -94,9 +94,9 @@ func (c *Call) Forward(ctx context.Context, w http.ResponseWriter, f Forwarding)
 
 	e.adding()
 	defer e.uncounted()
-	body := c.sent.Rewrite(c.edits...)
-	resp, err := c.Target.Provider.Send(e.upstream, providers.Request{
-		Path: c.sent.Endpoint.Path(), Model: c.Target.Model, Query: f.Query, Header: f.Header,
+	body := c.Plan.sent.Rewrite(c.Plan.edits...)
+	resp, err := c.Plan.Target.Provider.Send(e.upstream, providers.Request{
+		Path: c.Plan.sent.Endpoint.Path(), Model: c.Plan.Target.Model, Query: f.Query, Header: f.Header,
 		Type: body.Type(), Body: body.Reader, Length: body.Len(), Fresh: f.Fresh, Trace: tracing.Header(ctx),
 	})
 	if err != nil {
@@ -105,7 +105,7 @@ func (c *Call) Forward(ctx context.Context, w http.ResponseWriter, f Forwarding)
 	defer resp.Body.Close()
 	c.Result.FirstByte = time.Since(start)
 	c.Result.Status, c.Result.UpstreamID = resp.StatusCode, resp.Header.Get("X-Request-Id")
-	c.told = wire.ParseCost(resp.Header)
+	c.bill.told = wire.ParseCost(resp.Header)
 	rest := c.observed(ctx, resp, start)
 	switch {
 	case resp.StatusCode >= 300:
@@ -113,9 +113,9 @@ func (c *Call) Forward(ctx context.Context, w http.ResponseWriter, f Forwarding)
 	}
 	c.dropBody(f.Sent)
 	switch {
-	case c.Request.Stream && isEventStream(resp.Header):
+	case c.Plan.Request.Stream && isEventStream(resp.Header):
 		return e.relayStream(w, resp)
-	case c.Request.Endpoint == wire.Speech:
+	case c.Plan.Request.Endpoint == wire.Speech:
 		return e.relaySpeech(w, resp)
 	}
 	if err := e.cover(); err != nil {
@@ -127,15 +127,15 @@ func (c *Call) Forward(ctx context.Context, w http.ResponseWriter, f Forwarding)
 // observed lets the quota learn what the answer's head says of the provider's limits. A
 // refusal blocks the pool, for as long as is returned.
 func (c *Call) observed(ctx context.Context, resp *http.Response, sent time.Time) time.Duration {
-	if c.guard.quota == nil {
+	if c.guard.Grants.quota == nil {
 		wait, _ := wire.ParseRetryAfter(resp.Header, time.Now())
 		return wait
 	}
-	rest, err := c.guard.quota.Observe(context.WithoutCancel(ctx), c.Target.Pool, quota.Head{
-		Model: c.Target.Model, Status: resp.StatusCode, Header: resp.Header, Sent: sent, Within: c.guard.deadline,
+	rest, err := c.guard.Grants.quota.Observe(context.WithoutCancel(ctx), c.Plan.Target.Pool, quota.Head{
+		Model: c.Plan.Target.Model, Status: resp.StatusCode, Header: resp.Header, Sent: sent, Within: c.guard.deadline,
 	})
 	if err != nil {
-		c.guard.log.Warn("what the provider says of its limits is not shared", "pool", c.Target.Pool, "err", err)
+		c.guard.log.Warn("what the provider says of its limits is not shared", "pool", c.Plan.Target.Pool, "err", err)
 	}
 	return rest
 }
@@ -167,22 +167,22 @@ func (e *upstreamCall) gone() bool { return e.caller.Err() != nil }
 // broke charges a call that ended before anything of its answer was seen.
 func (e *upstreamCall) broke() {
 	if e.left() {
-		e.call.left(0)
+		e.call.bill.left(0)
 	} else {
-		e.call.chargeHold(Broken)
+		e.call.bill.chargeHold(Broken)
 	}
-	e.call.reported(0)
+	e.call.bill.reported(0)
 }
 
 // cancels reports whether the provider is cancelled when the caller is gone.
 func (c *Call) cancels(ctx context.Context) bool {
 	switch {
-	case errors.Is(context.Cause(ctx), ErrCancelled), c.Caller.Org.OnDisconnect == Cancel:
+	case errors.Is(context.Cause(ctx), ErrCancelled), c.Plan.Caller.Org.OnDisconnect == Cancel:
 		return true
-	case c.Caller.Org.OnDisconnect == Finish:
+	case c.Plan.Caller.Org.OnDisconnect == Finish:
 		return false
 	default:
-		return c.Request.Stream && c.bounded() && c.unread == 0
+		return c.Plan.Request.Stream && c.bill.bounded() && c.Plan.unread == 0
 	}
 }
 
@@ -205,16 +205,6 @@ func (e *upstreamCall) sendFailed(err error) error {
 	return wire.BadGateway("The provider broke off before answering. The call may have been billed", err)
 }
 
-// left charges a call that was cancelled because its caller is gone, after
-// output visible tokens. What a provider hides is not known: then the hold.
-func (c *Call) left(output int64) {
-	if c.Request.Stream && c.bounded() {
-		c.chargeEstimate(ClientGone, output)
-		return
-	}
-	c.chargeHold(ClientGone)
-}
-
 func isEventStream(h http.Header) bool {
 	kind, _, err := mime.ParseMediaType(h.Get("Content-Type"))
 	return err == nil && kind == "text/event-stream"
@@ -223,15 +213,15 @@ func isEventStream(h http.Header) bool {
 // relayPlain reads a whole answer, prices it, and hands it on unchanged.
 func (e *upstreamCall) relayPlain(w http.ResponseWriter, resp *http.Response) error {
 	c := e.call
-	kept := c.guard.spool.Buffer(e.upstream, c.Caller.Org.ID, c.guard.answerWait)
+	kept := c.guard.spool.Buffer(e.upstream, c.Plan.Caller.Org.ID, c.guard.answerWait)
 	defer kept.Close()
 	err := e.receive(resp, &kept)
-	if spool.NoRoom(err) && !c.translated() {
+	if spool.NoRoom(err) && !c.Plan.translated() {
 		return e.passThrough(w, resp, &kept)
 	}
 	if spool.NoRoom(err) { // it cannot be translated unread, and would be paid for again
-		c.chargeHold(NoUsage)
-		c.reported(0)
+		c.bill.chargeHold(NoUsage)
+		c.bill.reported(0)
 		return wire.Gone("answer_not_kept", "The call was completed and charged, but this proxy has no room for its answer")
 	}
 	if err != nil {
@@ -259,22 +249,22 @@ func (e *upstreamCall) relayPlain(w http.ResponseWriter, resp *http.Response) er
 // is free.
 func (e *upstreamCall) settlePlain(body []byte) {
 	c := e.call
-	if c.Request.Creation != nil {
-		c.chargeCreated(wire.ParseCreated(c.Request.Endpoint, body))
+	if c.Plan.Request.Creation != nil {
+		c.bill.chargeCreated(wire.ParseCreated(c.Plan.Request.Endpoint, body))
 		return
 	}
 	answer, ok := wire.Answer{HasUsage: true}, true
-	if !c.free {
-		answer, ok = wire.ParseUsage(c.Request.Endpoint, body)
+	if !c.Plan.free {
+		answer, ok = wire.ParseUsage(c.Plan.Request.Endpoint, body)
 	}
-	if fault := c.faultOf(answer); ok && fault == "" {
-		c.charge(answer)
+	if fault := c.bill.faultOf(answer); ok && fault == "" {
+		c.bill.charge(answer)
 	} else { // absurd usage is as good as none: it must neither bill too little nor too much
-		c.chargeText(answer, body)
+		c.bill.chargeText(answer, body)
 		c.Result.Fault = fault
 		answer.HasUsage = false
 	}
-	c.reported(answer.Cost)
+	c.bill.reported(answer.Cost)
 	e.note(answer)
 }
 
@@ -303,7 +293,7 @@ func (c *Call) relayError(w http.ResponseWriter, resp *http.Response, rest time.
 	switch {
 	case spent:
 		c.Result.Outcome = Rejected
-		c.guard.log.Error("the provider account is out of money", "provider", c.Target.Provider.ID, "status", status)
+		c.guard.log.Error("the provider account is out of money", "provider", c.Plan.Target.Provider.ID, "status", status)
 	case busy(status):
 		c.Result.Outcome = Busy
 		c.Result.RetryAfter = rest
@@ -311,7 +301,7 @@ func (c *Call) relayError(w http.ResponseWriter, resp *http.Response, rest time.
 	case idle(status):
 		c.Result.Outcome = refused(status)
 	default:
-		c.chargeEstimate(UpstreamError, 0)
+		c.bill.chargeEstimate(UpstreamError, 0)
 	}
 	switch {
 	case status >= 500 && repeats:
@@ -320,7 +310,7 @@ func (c *Call) relayError(w http.ResponseWriter, resp *http.Response, rest time.
 		}
 		return &FailureError{Answer: refusal}
 	case status == http.StatusUnauthorized:
-		c.guard.log.Error("the provider refuses our credential", "provider", c.Target.Provider.ID, "status", status)
+		c.guard.log.Error("the provider refuses our credential", "provider", c.Plan.Target.Provider.ID, "status", status)
 		return wire.BadGateway("The provider refuses this proxy's credential; its operator has been told", nil)
 	case status < 400:
 		return wire.BadGateway(fmt.Sprintf("The provider answered with an unexpected status %d", status), nil)
@@ -328,7 +318,7 @@ func (c *Call) relayError(w http.ResponseWriter, resp *http.Response, rest time.
 	if readErr != nil || refusal == nil {
 		return foreignError(status, answer)
 	}
-	if c.translated() {
+	if c.Plan.translated() {
 		named := *refusal
 		named.Param = responses.Param(refusal.Param)
 		refusal, answer = &named, named.JSON()

@@ -83,9 +83,9 @@ func TestOutcomes(t *testing.T) {
 			}
 			res := call.Result
 			want := map[int]pricing.Nano{
-				nothing: 0, hold: call.Max.Cost, input: pricing.Nano(call.Input * in),
+				nothing: 0, hold: call.Plan.Max.Cost, input: pricing.Nano(call.Plan.Input * in),
 				exact: pricing.Nano(res.Usage.Input*in - res.Usage.CachedInput*in/2 + res.Usage.Output*out),
-				some:  pricing.Nano(call.Input*in + res.Usage.Output*out),
+				some:  pricing.Nano(call.Plan.Input*in + res.Usage.Output*out),
 			}[min(c.charge, some)]
 			if res.Outcome != c.outcome || res.Cost != want || res.Estimated != (c.charge >= input) {
 				t.Errorf("%s costs %v, estimated %v; want %s at %v", res.Outcome, res.Cost, res.Estimated, c.outcome, want)
@@ -251,7 +251,7 @@ func TestAnswerModel(t *testing.T) {
 		}
 		r.charged(before, c)
 		list := r.entries()
-		if e := list[len(list)-1]; e.Overrun != max(0, c.Result.Cost-c.Max.Cost) || e.ServiceTier != c.Result.Tier {
+		if e := list[len(list)-1]; e.Overrun != max(0, c.Result.Cost-c.Plan.Max.Cost) || e.ServiceTier != c.Result.Tier {
 			t.Errorf("%s: the ledger says %+v", directive, e)
 		}
 	}

@@ -28,7 +28,6 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/providers"
 	"github.com/llmguard/llmguard/quota"
-	"github.com/llmguard/llmguard/tokenizer"
 )
 
 // Org is what the configuration says of one organisation.
@@ -174,32 +173,30 @@ type Options struct {
 	Metrics    prometheus.Registerer
 }
 
-// Guard admits, forwards and settles calls. It is safe for concurrent use.
+// Guard makes calls, and has a part for each of the jobs about them. It is safe for
+// concurrent use.
 type Guard struct {
+	Plans       *Planner
+	Outage      *Outage
+	Grants      *Grants
+	Objects     *Objects
+	Passthrough *Passthrough
+	Storage     *Storage
+	Batches     *Batches
+
+	admission   *admission
+	settler     *settler
 	budget      *budget.Store
-	policy      atomic.Pointer[Policy]
-	counts      *tokenizer.Cache
+	policy      *atomic.Pointer[Policy]
 	calibration *calibration.Calibration
-	quota       *quota.Quota
-	holders     *recentHolders
-	holds       chan struct{} // one place for every hold of a live call under way
-	charged     func(org, user string)
 	ownership   *ownership.Store
 	turns       *conversation.Store
 	spool       *spool.Store
 	answerWait  time.Duration // for room for an answer
 	deadline    time.Duration
-	share       int // percent
-	circuit     circuit
-	health      health
 	log         *slog.Logger
 	metrics     *metrics
 	told        sync.Map // what the log was told of calls that cost more than their price
-	settling    sync.WaitGroup
-
-	endingMu sync.Mutex
-	ending   []*Call // that wait to be settled or voided
-	flying   bool    // a goroutine is ending them
 }
 
 // New returns a Guard; Close it to wait for settlements under way.
@@ -217,16 +214,28 @@ func New(o Options) *Guard {
 		o.Spool = spool.New(spool.Options{Log: o.Log})
 	}
 	g := &Guard{
-		spool: o.Spool, answerWait: answerPatience,
-		budget: o.Budget, counts: tokenizer.NewCache(), calibration: o.Calibration, quota: o.Quota,
-		holders: newRecentHolders(), holds: make(chan struct{}, maxHolds), charged: o.Charged, ownership: o.Ownership,
-		turns: o.Conversations, deadline: o.StoreDeadline, share: o.LocalShare,
-		circuit: circuit{log: o.Log, orgs: map[string]*outage{}},
-		health:  health{ping: o.Budget.Ping, pings: map[string]*ping{}},
-		log:     o.Log, metrics: newMetrics(o.Metrics),
+		budget: o.Budget, policy: new(atomic.Pointer[Policy]), calibration: o.Calibration, ownership: o.Ownership,
+		turns: o.Conversations, spool: o.Spool, answerWait: answerPatience, deadline: o.StoreDeadline, log: o.Log,
+		metrics: newMetrics(o.Metrics),
 	}
-	g.metrics.watch(o.Metrics, g.StoreAway)
 	g.policy.Store(o.Policy)
+	g.Outage = newOutage(o)
+	g.metrics.watch(o.Metrics, g.Outage.Away)
+	g.Grants = &Grants{quota: o.Quota, outage: g.Outage, deadline: o.StoreDeadline, log: o.Log}
+	found := &resolver{policy: g.policy, ownership: g.ownership, turns: g.turns, deadline: o.StoreDeadline}
+	g.Plans = newPlanner(o.Calibration, found, o.Log)
+	g.Passthrough = &Passthrough{policy: g.policy, spool: o.Spool, answerWait: answerPatience, log: o.Log}
+	g.Objects = &Objects{
+		policy: g.policy, resolver: found, ownership: g.ownership, turns: g.turns, passthrough: g.Passthrough,
+		deadline: o.StoreDeadline, log: o.Log,
+	}
+	g.Storage = &Storage{
+		policy: g.policy, budget: o.Budget, plans: g.Plans, objects: g.Objects, passthrough: g.Passthrough,
+		ownership: g.ownership, log: o.Log,
+	}
+	g.settler = &settler{budget: o.Budget, outage: g.Outage, charged: o.Charged, log: o.Log, metrics: g.metrics}
+	g.admission = newAdmission(g, o.LocalShare)
+	g.Batches = &Batches{guard: g, policy: g.policy, budget: o.Budget, plans: g.Plans, charged: o.Charged, metrics: g.metrics}
 	return g
 }
 
@@ -237,11 +246,7 @@ func (g *Guard) Policy() *Policy { return g.policy.Load() }
 func (g *Guard) SetPolicy(p *Policy) { g.policy.Store(p) }
 
 // Caller is who a queued job belongs to, with the org as configured now.
-func (g *Guard) Caller(org, user, key, ip string) (Caller, error) {
-	return g.Policy().caller(org, user, key, ip)
-}
-
-func (p *Policy) caller(org, user, key, ip string) (Caller, error) {
+func (p *Policy) Caller(org, user, key, ip string) (Caller, error) {
 	o, ok := p.Orgs[org]
 	switch {
 	case !ok:
@@ -269,7 +274,7 @@ func (g *Guard) UserRollups(ctx context.Context, c Caller, from, to time.Time) (
 // Close waits until every settlement has been written or ctx ends.
 func (g *Guard) Close(ctx context.Context) error {
 	done := make(chan struct{})
-	go func() { g.settling.Wait(); close(done) }()
+	go func() { g.settler.settling.Wait(); close(done) }()
 	select {
 	case <-done:
 		if g.ownership != nil {

@@ -37,8 +37,8 @@ func (c *Call) tell(h http.Header) {
 		back.Cost = held.Cost - c.Result.Cost
 		back.Tokens = held.Tokens - c.Result.Usage.Input - c.Result.Usage.Output
 	}
-	if c.instead != "" {
-		t.text(HeaderInstead, c.instead)
+	if c.Plan.instead != "" {
+		t.text(HeaderInstead, c.Plan.instead)
 	}
 	if c.Waited > 0 {
 		t.number(HeaderWaited, c.Waited.Milliseconds())
@@ -46,7 +46,7 @@ func (c *Call) tell(h http.Header) {
 	if c.Without != "" {
 		t.text(HeaderWithout, string(c.Without))
 	}
-	t.limits(c.Hold.Statuses, c.Price, held.Cost, back)
+	t.limits(c.Hold.Statuses, c.Plan.Price, held.Cost, back)
 	t.write(h)
 }
 

@@ -146,10 +146,3 @@ func (h *health) judge(ctx context.Context, err error, tags ...string) error {
 	}
 	return err
 }
-
-// Bound returns a context for one request to the store about keys of a tag, an org's id or
-// a pool's. It ends when the store has answered neither that for the deadline, nor a ping
-// of that tag after it.
-func (g *Guard) Bound(ctx context.Context, tag string, deadline time.Duration) (context.Context, context.CancelFunc) {
-	return g.health.bound(ctx, deadline, tag)
-}

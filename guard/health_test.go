@@ -50,7 +50,7 @@ func TestLateProcessIsNoOutage(t *testing.T) {
 	held, refused := 0, 0
 	for range callers {
 		wg.Go(func() {
-			call, err := g.begin(t.Context(), plan, wire.NewCallID(), 1, "")
+			call, err := g.admission.begin(t.Context(), plan, wire.NewCallID(), 1, "")
 			mu.Lock()
 			defer mu.Unlock()
 			var over *Refusal
@@ -66,8 +66,8 @@ func TestLateProcessIsNoOutage(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if held < most || held+refused != callers || g.StoreAway() != 0 {
-		t.Errorf("%d of %d callers were held and %d refused; away for %d orgs", held, callers, refused, g.StoreAway())
+	if held < most || held+refused != callers || g.Outage.Away() != 0 {
+		t.Errorf("%d of %d callers were held and %d refused; away for %d orgs", held, callers, refused, g.Outage.Away())
 	}
 }
 
@@ -104,7 +104,7 @@ func TestSilentStoreFailsClosed(t *testing.T) {
 	r := newRig(t, budget.Limit{ID: "n", Subject: budget.Org, Metric: budget.Requests, Shape: budget.Shape{Kind: budget.Window, Amount: 5, Window: time.Hour}})
 	g := r.impatient(func(rdb redis.UniversalClient) budget.Scripts { return redisconn.Pipelined(rdb) })
 	plan := r.plan(prompt("gpt-4o", "hi", `"max_tokens":5`))
-	call, err := g.begin(t.Context(), plan, wire.NewCallID(), 1, "")
+	call, err := g.admission.begin(t.Context(), plan, wire.NewCallID(), 1, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,15 +112,15 @@ func TestSilentStoreFailsClosed(t *testing.T) {
 	if err := r.redis.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	_, err = g.begin(t.Context(), plan, wire.NewCallID(), 1, "")
-	if !errors.Is(err, budget.ErrUnavailable) || g.StoreAway() != 1 {
-		t.Errorf("got %v, away for %d orgs; want it unavailable for 1", err, g.StoreAway())
+	_, err = g.admission.begin(t.Context(), plan, wire.NewCallID(), 1, "")
+	if !errors.Is(err, budget.ErrUnavailable) || g.Outage.Away() != 1 {
+		t.Errorf("got %v, away for %d orgs; want it unavailable for 1", err, g.Outage.Away())
 	}
 	if err := r.redis.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
 	for range 6000 {
-		if call, err = g.begin(t.Context(), plan, wire.NewCallID(), 1, ""); err == nil {
+		if call, err = g.admission.begin(t.Context(), plan, wire.NewCallID(), 1, ""); err == nil {
 			call.End(t.Context())
 			return
 		}

@@ -24,35 +24,35 @@ const (
 // identify puts the org before each identifier, because all orgs share the account: without
 // that one could read what another has cached, or act as its users. The error is a
 // *wire.Error.
-func (p *Plan) identify() error {
-	key := p.Target.Provider.IdentifierKey
+func (ed *editor) identify() error {
+	key := ed.plan.Target.Provider.IdentifierKey
 	if key == nil {
 		return nil
 	}
 	for _, name := range identifiers {
-		value, has, err := p.identifier(name)
+		value, has, err := ed.identifier(name)
 		if err != nil {
 			return err
 		}
 		if !has {
 			continue
 		}
-		text, err := json.Marshal(prefixed(key, p.Caller.Org.ID, value))
+		text, err := json.Marshal(prefixed(key, ed.plan.Caller.Org.ID, value))
 		if err != nil {
 			return err
 		}
-		p.edits = append(p.edits, wire.Edit{Name: name, JSON: text})
+		ed.plan.edits = append(ed.plan.edits, wire.Edit{Name: name, JSON: text})
 	}
 	return nil
 }
 
 // identifier returns an identifier of the request, and whether it has it.
-func (p *Plan) identifier(name string) (value string, has bool, err error) {
-	if p.sent.Form != nil {
-		value, has = p.sent.Form.Value(name)
+func (ed *editor) identifier(name string) (value string, has bool, err error) {
+	if ed.plan.sent.Form != nil {
+		value, has = ed.plan.sent.Form.Value(name)
 		return value, has, nil
 	}
-	raw := p.sent.Member(name)
+	raw := ed.plan.sent.Member(name)
 	if raw == nil {
 		return "", false, nil
 	}

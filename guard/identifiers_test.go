@@ -99,7 +99,7 @@ func TestIdentifiersOfForms(t *testing.T) {
 			return "", err
 		}
 		req.Form.Source = strings.NewReader(text)
-		p, err := r.guard.Prepare(r.caller(), req)
+		p, err := r.guard.Plans.Prepare(r.caller(), req)
 		if err != nil {
 			t.Fatal(err)
 		}

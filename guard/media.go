@@ -12,17 +12,17 @@ import (
 )
 
 // media counts images, audio and files, none of which is ever counted as text.
-func (p *Plan) media(c *counter, m *wire.Message) error {
+func (e *estimator) media(c *counter, m *wire.Message) error {
 	for _, img := range m.Images {
-		raw := p.sent.Raw(img.URL)
+		raw := e.plan.sent.Raw(img.URL)
 		if isOtherData(raw) {
-			p.documents++
+			e.plan.documents++
 			c.fixed += mediaTokens(wire.Media{Data: img.URL})
 			continue
 		}
 		w, h := imageSize(raw)
-		n := int64(tokenizer.ImageTokens(p.Target.Model, w, h, img.Detail))
-		p.imageIn += n
+		n := int64(tokenizer.ImageTokens(e.plan.Target.Model, w, h, img.Detail))
+		e.plan.imageIn += n
 		c.fixed += n
 	}
 	for _, a := range m.Audio {
@@ -30,7 +30,7 @@ func (p *Plan) media(c *counter, m *wire.Message) error {
 			return wire.NotFound("messages", "audio_not_found", "No such audio: send the recording itself as input_audio")
 		}
 		n := mediaTokens(a)
-		p.audioIn += n
+		e.plan.audioIn += n
 		c.fixed += n
 	}
 	for _, f := range m.Files {
@@ -38,11 +38,11 @@ func (p *Plan) media(c *counter, m *wire.Message) error {
 			continue
 		}
 		c.fixed += mediaTokens(f)
-		if n, ok := p.plainText(f); ok {
+		if n, ok := e.plainText(f); ok {
 			c.fixed += n
 			continue
 		}
-		p.documents++
+		e.plan.documents++
 	}
 	return nil
 }
@@ -52,15 +52,15 @@ func (p *Plan) media(c *counter, m *wire.Message) error {
 // text, and one that the provider fetches does not show at all. What a request can
 // hold ends where the model's context does, unless the operator knows how much the
 // provider reads of a document.
-func (p *Plan) read(counted int64) int64 {
-	if p.documents == 0 {
+func (e *estimator) read(counted int64) int64 {
+	if e.plan.documents == 0 {
 		return counted
 	}
-	bound := max(counted, cmp.Or(p.Price.Context, unknownContext))
-	if each := p.Target.Provider.DocumentTokens; each > 0 {
-		bound = min(bound, counted+each*p.documents)
+	bound := max(counted, cmp.Or(e.plan.Price.Context, unknownContext))
+	if each := e.plan.Target.Provider.DocumentTokens; each > 0 {
+		bound = min(bound, counted+each*e.plan.documents)
 	}
-	p.unread = bound - counted
+	e.plan.unread = bound - counted
 	return bound
 }
 
@@ -74,9 +74,9 @@ func mediaTokens(m wire.Media) int64 { return int64(m.Data.Len())/2 + 1 }
 // plainText bounds the tokens of a file that is nothing but text, beyond
 // mediaTokens: a token is at least a byte. Readers that go by the name or by what
 // the file begins with must not take it for anything else.
-func (p *Plan) plainText(f wire.Media) (more int64, ok bool) {
+func (e *estimator) plainText(f wire.Media) (more int64, ok bool) {
 	const most = 1 << 20 // of base64; the text of more fills most contexts
-	raw := p.sent.Raw(f.Data)
+	raw := e.plan.sent.Raw(f.Data)
 	at := indexAfterComma(raw)
 	if at < 0 || len(raw) > most || !bytes.HasPrefix(raw, []byte(`"data:text/`)) ||
 		strings.HasSuffix(strings.ToLower(f.Name), ".pdf") {

@@ -34,9 +34,10 @@ type made struct {
 
 // creationInput counts what a request for a picture, speech or a transcript
 // puts in, and fills in what else it holds.
-func (g *Guard) creationInput(p *Plan) int64 {
+func (e *estimator) creationInput() int64 {
+	p := e.plan
 	r := p.Request
-	c := counter{cache: g.counts, enc: tokenizer.EncodingFor(p.Target.Model), request: r}
+	c := counter{cache: e.counts, enc: tokenizer.EncodingFor(p.Target.Model), request: r}
 	for _, t := range r.Inputs {
 		c.text(t)
 	}
@@ -55,42 +56,42 @@ func (g *Guard) creationInput(p *Plan) int64 {
 		p.audioIn = (m.millis + listenedMillis - 1) / listenedMillis
 		c.fixed += p.audioIn
 	}
-	n := g.total(p, &c)
+	n := e.total(&c)
 	p.text.pure = false // nothing to learn about texts alone
 	return n
 }
 
 // creationOutput bounds the tokens of output; 0 when they are not what is billed.
-func (p *Plan) creationOutput() (int64, error) {
-	r, m := p.Request, &p.made
+func (e *estimator) creationOutput() (int64, error) {
+	r, m := e.plan.Request, &e.plan.made
 	switch ep := r.Endpoint; {
 	case ep.Pictures():
-		return p.pictureOutput()
+		return e.pictureOutput()
 	case ep == wire.Speech && m.perChar, (ep == wire.Transcriptions || ep == wire.Translations) && m.perMinute:
 		return 0, nil
-	case ep == wire.Speech && p.Price.MaxOutput <= 0:
+	case ep == wire.Speech && e.plan.Price.MaxOutput <= 0:
 		return min(spokenTokens*m.characters, math.MaxInt32), nil
-	case p.Price.MaxOutput > 0:
-		return p.Price.MaxOutput, nil
+	case e.plan.Price.MaxOutput > 0:
+		return e.plan.Price.MaxOutput, nil
 	}
 	return 0, unbounded(r.Model, "per_minute, or max_output with token prices")
 }
 
-func (p *Plan) pictureOutput() (int64, error) {
-	r := p.Request
-	i, ok := p.Price.Image(p.terms)
+func (e *estimator) pictureOutput() (int64, error) {
+	r := e.plan.Request
+	i, ok := e.plan.Price.Image(e.plan.terms)
 	switch {
 	case ok && i.Each.Given:
 		return 0, nil
 	case ok:
 		return r.N * (i.Tokens*r.Creation.Pictures() + partialTokens*r.Creation.Partial), nil
-	case p.Price.HasImages():
+	case e.plan.Price.HasImages():
 		return 0, wire.BadRequest("size", "image_not_priced",
 			"No price is known for a picture of size %.40q and quality %.40q by %.100q, so its cost cannot be held. An "+
 				"operator can add it under images of the model's price",
 			r.Creation.Size, r.Creation.Quality, r.Model)
-	case p.Price.MaxOutput > 0:
-		return r.N * (p.Price.MaxOutput*r.Creation.Pictures() + partialTokens*r.Creation.Partial), nil
+	case e.plan.Price.MaxOutput > 0:
+		return r.N * (e.plan.Price.MaxOutput*r.Creation.Pictures() + partialTokens*r.Creation.Partial), nil
 	}
 	return 0, unbounded(r.Model, "images, or max_output with token prices")
 }
@@ -136,17 +137,17 @@ func (p *Plan) byRule() bool {
 
 // chargeCreated bills a finished call by its answer's usage, or by the rule its
 // price follows, or else charges the hold.
-func (c *Call) chargeCreated(a wire.Created) {
-	defer func() { c.reported(a.Cost) }()
-	if !c.byRule() {
-		fault := c.faultOf(a.Answer)
+func (b *bill) chargeCreated(a wire.Created) {
+	defer func() { b.reported(a.Cost) }()
+	if !b.plan.byRule() {
+		fault := b.faultOf(a.Answer)
 		if !a.HasUsage || fault != "" {
-			c.Result.Model, c.Result.Tier = a.Model, a.ServiceTier
-			c.chargeHold(NoUsage)
-			c.Result.Fault = fault
+			b.result.Model, b.result.Tier = a.Model, a.ServiceTier
+			b.chargeHold(NoUsage)
+			b.result.Fault = fault
 			return
 		}
-		c.charge(a.Answer)
+		b.charge(a.Answer)
 		return
 	}
 	told := a.Usage
@@ -154,38 +155,38 @@ func (c *Call) chargeCreated(a wire.Created) {
 		told = wire.Usage{}
 	}
 	if a.Size != "" {
-		c.terms.ImageSize = a.Size
+		b.plan.terms.ImageSize = a.Size
 	}
 	if a.Quality != "" {
-		c.terms.ImageQuality = a.Quality
+		b.plan.terms.ImageQuality = a.Quality
 	}
-	length, exact := c.made.millis, c.made.exact
+	length, exact := b.plan.made.millis, b.plan.made.exact
 	if told.AudioMillis == 0 && a.ShownMillis > length { // the recording's head says less than was heard
-		length, exact = max(a.ShownMillis, c.Request.Creation.LengthBySize()), false
-		c.Result.Fault = "the transcript is longer than the recording by its header"
+		length, exact = max(a.ShownMillis, b.plan.Request.Creation.LengthBySize()), false
+		b.result.Fault = "the transcript is longer than the recording by its header"
 	}
-	guessed := c.made.perMinute && told.AudioMillis == 0 && !exact
-	told.Characters, told.Images = c.made.characters, c.made.images
+	guessed := b.plan.made.perMinute && told.AudioMillis == 0 && !exact
+	told.Characters, told.Images = b.plan.made.characters, b.plan.made.images
 	if a.Pictures > 0 {
 		told.Images = a.Pictures
 	}
 	if told.AudioMillis == 0 {
 		told.AudioMillis = length
 	}
-	a.Usage = c.counted(told)
-	c.charge(a.Answer)
-	c.Result.Estimated = c.Result.Estimated || guessed
+	a.Usage = b.counted(told)
+	b.charge(a.Answer)
+	b.result.Estimated = b.result.Estimated || guessed
 }
 
 // counted keeps of a usage what the price of the endpoint counts.
-func (c *Call) counted(u wire.Usage) wire.Usage {
-	if !c.made.perImage {
+func (b *bill) counted(u wire.Usage) wire.Usage {
+	if !b.plan.made.perImage {
 		u.Images = 0
 	}
-	if !c.made.perChar {
+	if !b.plan.made.perChar {
 		u.Characters = 0
 	}
-	if !c.made.perMinute {
+	if !b.plan.made.perMinute {
 		u.AudioMillis = 0
 	}
 	return u
@@ -206,7 +207,7 @@ func pictureTokens(model string, c *wire.Creation) int64 {
 // inspectCreated reads what an event of a stream says of the bill. A stream of
 // several pictures completes each with its own usage, which add up.
 func (r *relay) inspectCreated(data []byte) {
-	event := wire.ParseCreated(r.call.Request.Endpoint, data)
+	event := wire.ParseCreated(r.call.Plan.Request.Endpoint, data)
 	r.failed = r.failed || event.Error
 	if !event.Done {
 		return
@@ -230,8 +231,8 @@ func (r *relay) inspectCreated(data []byte) {
 // or, roughly, from its length; else the hold is charged.
 func (e *upstreamCall) relaySpeech(w http.ResponseWriter, resp *http.Response) error {
 	c := e.call
-	if c.byRule() {
-		c.chargeCreated(wire.Created{})
+	if c.Plan.byRule() {
+		c.bill.chargeCreated(wire.Created{})
 	}
 	c.head(w, resp)
 	if resp.ContentLength >= 0 {
@@ -244,12 +245,12 @@ func (e *upstreamCall) relaySpeech(w http.ResponseWriter, resp *http.Response) e
 	// ReadFrom of the writer would hide the bytes and the caller's end from us.
 	size, err := io.CopyBuffer(&s, struct{ io.Reader }{resp.Body}, *buf)
 	switch {
-	case c.byRule():
+	case c.Plan.byRule():
 	case err != nil:
 		e.broke()
 	default:
-		c.chargeSpoken(s.head, size)
-		c.reported(0)
+		c.bill.chargeSpoken(s.head, size)
+		c.bill.reported(0)
 	}
 	if s.gone || e.gone() {
 		return ErrGone
@@ -262,14 +263,14 @@ func (e *upstreamCall) relaySpeech(w http.ResponseWriter, resp *http.Response) e
 }
 
 // chargeSpoken estimates the tokens of speech by its length, at most the hold.
-func (c *Call) chargeSpoken(head []byte, size int64) {
+func (b *bill) chargeSpoken(head []byte, size int64) {
 	const tokenMillis = 50
-	millis, ok := wire.SpokenLength(head, size, c.Request.Creation.Format)
+	millis, ok := wire.SpokenLength(head, size, b.plan.Request.Creation.Format)
 	if !ok {
-		c.chargeHold(NoUsage)
+		b.chargeHold(NoUsage)
 		return
 	}
-	c.chargeEstimate(NoUsage, (millis+tokenMillis-1)/tokenMillis)
+	b.chargeEstimate(NoUsage, (millis+tokenMillis-1)/tokenMillis)
 }
 
 // sound writes an answer's bytes to a caller who may leave; the answer is read

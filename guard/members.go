@@ -85,12 +85,12 @@ func (p *Plan) chatLimitField() string {
 
 // renamed is the output limit under the name the provider knows, when the request has
 // it under another: one that is ignored would not bound the answer.
-func (p *Plan) renamed() []wire.Edit {
-	r, provider := p.sent, p.Target.Provider
+func (ed *editor) renamed() []wire.Edit {
+	r, provider := ed.plan.sent, ed.plan.Target.Provider
 	if r.Endpoint != wire.ChatCompletions || r.OutputField == "" {
 		return nil
 	}
-	name := p.chatLimitField()
+	name := ed.plan.chatLimitField()
 	fixed := provider.LimitField != "" || provider.Kind == providers.Mistral
 	switch {
 	case name == r.OutputField, !fixed && (provider.KnowsBothLimits() || name == "max_completion_tokens"):

@@ -93,7 +93,7 @@ func TestMembersOfEveryEndpoint(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err = r.guard.Prepare(r.caller(), req); (err == nil) != ok {
+			if _, err = r.guard.Plans.Prepare(r.caller(), req); (err == nil) != ok {
 				t.Errorf("%s: %s%s: %v", ep, body, extra, err)
 			}
 		}
@@ -107,7 +107,7 @@ func TestMembersOfEveryEndpoint(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = r.guard.Prepare(r.caller(), req)
+		_, err = r.guard.Plans.Prepare(r.caller(), req)
 		return err
 	}
 	if form("language") != nil || form("models") == nil {
@@ -135,7 +135,7 @@ func TestToolBesideAFunction(t *testing.T) {
 	inResponses := func(tool string) error {
 		req, err := wire.Scan(wire.Responses, []byte(`{"model":"gpt-4o","input":"hi","tools":[`+tool+`]}`), wire.Limits{})
 		if err == nil {
-			_, err = r.guard.Prepare(r.caller(), req)
+			_, err = r.guard.Plans.Prepare(r.caller(), req)
 		}
 		return err
 	}
@@ -157,7 +157,7 @@ func TestAnimationsAreHeldByFrame(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, err := r.guard.Prepare(r.caller(), req)
+		p, err := r.guard.Plans.Prepare(r.caller(), req)
 		if err != nil {
 			t.Fatal(err)
 		}

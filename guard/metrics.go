@@ -136,8 +136,8 @@ type seriesKey struct{ org, pool, model string }
 
 // of returns the series of a call's org, pool and model.
 func (m *metrics) of(c *Call) *series {
-	org := m.orgs.of(c.Caller.Org.ID)
-	key := seriesKey{org.name, c.Target.Pool, c.Price.Model}
+	org := m.orgs.of(c.Plan.Caller.Org.ID)
+	key := seriesKey{org.name, c.Plan.Target.Pool, c.Plan.Price.Model}
 	m.mu.RLock()
 	s := m.series[key]
 	m.mu.RUnlock()

@@ -14,8 +14,8 @@ type Model struct{ ID, Provider string }
 // Models lists what a caller may call and we can route and price, sorted by
 // name: catalogue entries of the providers' own models, and the names and
 // aliases the configuration gives.
-func (g *Guard) Models(c Caller) []Model {
-	policy := g.Policy()
+func (pl *Planner) Models(c Caller) []Model {
+	policy := pl.policy.Load()
 	vendors := map[string]bool{}
 	for _, e := range policy.Catalogue.Entries() {
 		vendors[e.Provider] = true
@@ -50,15 +50,15 @@ func (g *Guard) Models(c Caller) []Model {
 }
 
 // Model finds one model by name; the error is the caller's 404.
-func (g *Guard) Model(c Caller, name string) (Model, error) {
+func (pl *Planner) Model(c Caller, name string) (Model, error) {
 	if err := allowed(c, name); err != nil {
 		return Model{}, err
 	}
-	t, err := g.Policy().Providers.Resolve(name, c.Org.Providers)
+	t, err := pl.policy.Load().Providers.Resolve(name, c.Org.Providers)
 	if err != nil {
 		return Model{}, notFound(name)
 	}
-	if _, err := g.Policy().price(t, now()); err != nil {
+	if _, err := pl.policy.Load().price(t, now()); err != nil {
 		return Model{}, notFound(name)
 	}
 	return Model{ID: name, Provider: t.Provider.ID}, nil

@@ -1,11 +1,15 @@
 package guard
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
+	"sync/atomic"
+	"time"
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/ownership"
@@ -14,37 +18,37 @@ import (
 	"github.com/llmguard/llmguard/providers"
 )
 
-// Fetch sends a request about a thing kept for an org to the provider that keeps it, and
-// relays the answer to w. It costs nothing but a request of FetchPool's quota, which the
-// caller takes. Status is the provider's, 0 when there was none. Errors are *wire.Error,
-// providers.ErrStale or a *spool.FullError, with nothing written, or ErrGone.
-func (g *Guard) Fetch(ctx context.Context, w http.ResponseWriter, o *Org, n ownership.Note,
-	r providers.Request,
-) (status int, err error) {
-	return g.fetch(ctx, w, o, n, r, nil)
+// Passthrough is requests about what providers keep for the orgs, which cost nothing.
+type Passthrough struct {
+	policy     *atomic.Pointer[Policy]
+	spool      *spool.Store
+	answerWait time.Duration // for room for an answer
+	log        *slog.Logger
 }
 
-// FetchSeen is Fetch that shows an answer that is no failure to seen before anything is
-// written. Its error ends the request in place of the answer.
-func (g *Guard) FetchSeen(
-	ctx context.Context, w http.ResponseWriter, o *Org, n ownership.Note, r providers.Request,
-	seen func(status int, answer []byte) error,
-) (status int, err error) {
-	return g.fetch(ctx, w, o, n, r, seen)
+// Fetch is a request about a thing that a provider keeps for an org.
+type Fetch struct {
+	Org     *Org
+	Note    ownership.Note
+	Request providers.Request
+	// Seen, when set, is shown an answer that is no failure before anything is written. Its
+	// error ends the request in place of the answer.
+	Seen func(status int, answer []byte) error
 }
 
-func (g *Guard) fetch(
-	ctx context.Context, w http.ResponseWriter, o *Org, n ownership.Note, r providers.Request,
-	seen func(int, []byte) error,
-) (status int, err error) {
-	p, err := g.Upstream(o, n.Provider)
+// Relay sends a request to the provider that keeps the thing, and relays the answer to w. It
+// costs nothing but a request of Pool's quota, which the caller takes. Status is the
+// provider's, 0 when there was none. Errors are *wire.Error, providers.ErrStale or a
+// *spool.FullError, with nothing written, or ErrGone.
+func (pt *Passthrough) Relay(ctx context.Context, w http.ResponseWriter, f Fetch) (status int, err error) {
+	p, err := pt.Upstream(f.Org, f.Note.Provider)
 	if err != nil {
 		return 0, err
 	}
 	if p == nil {
 		return 0, gone()
 	}
-	resp, err := p.Send(ctx, r)
+	resp, err := p.Send(ctx, f.Request)
 	if err != nil {
 		if ctx.Err() != nil {
 			return 0, ErrGone
@@ -56,7 +60,7 @@ func (g *Guard) fetch(
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode == http.StatusUnauthorized {
-		g.log.Error("the provider refuses our credential", "provider", p.ID, "status", resp.StatusCode)
+		pt.log.Error("the provider refuses our credential", "provider", p.ID, "status", resp.StatusCode)
 		return resp.StatusCode, wire.BadGateway("The provider refuses this proxy's credential; its operator has been told",
 			nil)
 	}
@@ -66,14 +70,14 @@ func (g *Guard) fetch(
 	if isEventStream(resp.Header) {
 		providers.CopyHeaders(w.Header(), resp.Header)
 		w.WriteHeader(resp.StatusCode)
-		return resp.StatusCode, g.passEvents(ctx, w, o.ID, resp)
+		return resp.StatusCode, pt.passEvents(ctx, w, f.Org.ID, resp)
 	}
-	kept := g.spool.Buffer(ctx, o.ID, g.answerWait)
+	kept := pt.spool.Buffer(ctx, f.Org.ID, pt.answerWait)
 	defer kept.Close()
-	if seen == nil {
+	if f.Seen == nil {
 		err = fillRedacted(resp, &kept)
 	} else {
-		err = fillShown(resp, &kept, seen)
+		err = fillShown(resp, &kept, f.Seen)
 	}
 	var public *wire.Error
 	switch {
@@ -108,11 +112,11 @@ func fillShown(resp *http.Response, kept *spool.Buffer, seen func(int, []byte) e
 	return redactFailure(resp, kept, body)
 }
 
-// FetchPool is the pool whose quota a request about a thing kept for an org takes: that
+// Pool is the pool whose quota a request about a thing kept for an org takes: that
 // of the model that made it, else the provider's first. It is "" for a provider that is
 // no longer configured.
-func (g *Guard) FetchPool(o *Org, n ownership.Note) string {
-	set := g.Policy().Providers
+func (pt *Passthrough) Pool(o *Org, n ownership.Note) string {
+	set := pt.policy.Load().Providers
 	t, err := set.Resolve(n.Model, []string{n.Provider})
 	if err != nil {
 		p := set.Get(n.Provider)
@@ -141,8 +145,8 @@ func relayFailure(w http.ResponseWriter, resp *http.Response) error {
 }
 
 // passEvents copies a stream of an org's and flushes what has come.
-func (g *Guard) passEvents(ctx context.Context, w http.ResponseWriter, org string, resp *http.Response) error {
-	room := g.spool.Room(org, g.answerWait)
+func (pt *Passthrough) passEvents(ctx context.Context, w http.ResponseWriter, org string, resp *http.Response) error {
+	room := pt.spool.Room(org, pt.answerWait)
 	defer room.Close()
 	buf := readBuffers.Get().(*[]byte)
 	defer readBuffers.Put(buf)
@@ -173,17 +177,30 @@ func (g *Guard) passEvents(ctx context.Context, w http.ResponseWriter, org strin
 	}
 }
 
-// Disown forgets a response that the provider keeps no more, or that is kept
-// here.
-func (g *Guard) Disown(ctx context.Context, c Caller, id string) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
-	defer cancel()
-	var err error
-	if g.turns != nil { // the text first: without its note it could not be found
-		err = g.turns.Drop(ctx, c.Org.ID, id)
+// Read sends a request to the provider that keeps the thing, and returns the answer instead
+// of relaying it. Status is 0 when there was none.
+func (pt *Passthrough) Read(ctx context.Context, f Fetch) (status int, body []byte, err error) {
+	f.Seen = func(_ int, answer []byte) error {
+		body = bytes.Clone(answer)
+		return errRead
 	}
-	if g.ownership == nil {
-		return err
+	status, err = pt.Relay(ctx, &unseen{}, f)
+	if errors.Is(err, errRead) {
+		err = nil
 	}
-	return errors.Join(err, g.ownership.Drop(ctx, c.Org.ID, id))
+	return status, body, err
 }
+
+var errRead = errors.New("the answer was read")
+
+// unseen takes what is relayed to no one.
+type unseen struct{ header http.Header }
+
+func (u *unseen) Header() http.Header {
+	if u.header == nil {
+		u.header = http.Header{}
+	}
+	return u.header
+}
+func (u *unseen) Write(p []byte) (int, error) { return len(p), nil }
+func (u *unseen) WriteHeader(int)             {}

@@ -55,8 +55,8 @@ const ownedWithin = 4 << 10
 func (p *passage) Write(b []byte) (int, error) {
 	_, _ = p.outline.Write(b)
 	c := p.errand.call
-	if !p.noted && c.Request.Endpoint == wire.Responses {
-		a, _ := wire.ParseUsage(c.Request.Endpoint, p.outline.Bytes())
+	if !p.noted && c.Plan.Request.Endpoint == wire.Responses {
+		a, _ := wire.ParseUsage(c.Plan.Request.Endpoint, p.outline.Bytes())
 		a.HasUsage = false
 		p.errand.note(a)
 		p.noted = a.ID != "" || len(p.outline.Bytes()) > ownedWithin
@@ -68,18 +68,18 @@ func (p *passage) Write(b []byte) (int, error) {
 // enough: the text of an answer is not in it.
 func (p *passage) close() error {
 	e, doc := p.errand, p.outline.Bytes()
-	c, ep := e.call, e.call.Request.Endpoint
+	c, ep := e.call, e.call.Plan.Request.Endpoint
 	a, ok := wire.ParseUsage(ep, doc)
-	fault := c.faultOf(a)
+	fault := c.bill.faultOf(a)
 	switch {
-	case c.free, ep.Pictures(), c.Request.Creation == nil && ok && fault == "":
+	case c.Plan.free, ep.Pictures(), c.Plan.Request.Creation == nil && ok && fault == "":
 		e.settlePlain(doc)
 	default:
 		c.Result.Model = a.Model
 		c.Result.Tier = a.ServiceTier
 		c.Result.Fault = fault
-		c.chargeHold(NoUsage)
-		c.reported(a.Cost)
+		c.bill.chargeHold(NoUsage)
+		c.bill.reported(a.Cost)
 		a.HasUsage = false
 		e.note(a)
 	}

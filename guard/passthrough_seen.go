@@ -11,44 +11,36 @@ import (
 // what DefaultGrowStep counts with.
 const fastest = 600
 
-// bounded reports whether what shows of an answer bounds its bill. Reasoning and
-// speech do not show, tools that the provider runs add input, and what is written to
-// a cache for long costs more than input.
-func (c *Call) bounded() bool {
-	r := c.Request
-	return !c.hidesOutput() && len(r.BuiltinTools) == 0 && !r.WebSearch && !r.LongCache
-}
-
 // chargeText charges a whole answer without usage by its text, or the hold where
 // that does not bound the bill.
-func (c *Call) chargeText(a wire.Answer, body []byte) {
-	if c.Request.Endpoint == wire.Moderations { // whose answers cost nothing
-		c.chargeEstimate(NoUsage, 0)
+func (b *bill) chargeText(a wire.Answer, body []byte) {
+	if b.plan.Request.Endpoint == wire.Moderations { // whose answers cost nothing
+		b.chargeEstimate(NoUsage, 0)
 		return
 	}
-	c.Result.Model, c.Result.Tier = a.Model, a.ServiceTier
-	g, ok := wire.ScanGenerated(c.Request.Endpoint, body)
-	count := int64(tokenizer.Count(tokenizer.EncodingFor(c.Target.Model), g.Text))
-	_, most := tokenizer.Multiplier(c.Target.Model)
+	b.result.Model, b.result.Tier = a.Model, a.ServiceTier
+	g, ok := wire.ScanGenerated(b.plan.Request.Endpoint, body)
+	count := int64(tokenizer.Count(tokenizer.EncodingFor(b.plan.Target.Model), g.Text))
+	_, most := tokenizer.Multiplier(b.plan.Target.Model)
 	factor := int64(most)
 	// Of a response all strings count, not only what was generated.
-	if count > c.mostCount() && c.Request.Endpoint != wire.Responses {
-		c.past = billedFor(count, factor)
+	if count > b.mostCount() && b.plan.Request.Endpoint != wire.Responses {
+		b.past = billedFor(count, factor)
 	}
-	if !ok || a.Hidden || g.Answers < c.Request.Answers() || !c.bounded() {
-		c.chargeHold(NoUsage)
+	if !ok || a.Hidden || g.Answers < b.plan.Request.Answers() || !b.bounded() {
+		b.chargeHold(NoUsage)
 		return
 	}
 	// A token that ends each answer, and where two texts met may be one less.
 	count += 2*g.Answers + (tokenizer.ToolCallOverhead+2)*g.Calls
-	c.chargeEstimate(NoUsage, billedFor(count, factor))
+	b.chargeEstimate(NoUsage, billedFor(count, factor))
 }
 
 // reached bounds what the provider of a stream that broke off has generated: what
 // came, and what it may have generated since. What is added is within the hold.
 func (r *relay) reached() int64 {
 	came := r.visible()
-	return max(came, min(came+r.call.generated(time.Since(r.seen)), r.call.held))
+	return max(came, min(came+r.call.generated(time.Since(r.seen)), r.call.bill.held))
 }
 
 // billedFor is how many tokens a provider may bill for a count of ours, by the

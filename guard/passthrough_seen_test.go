@@ -23,11 +23,11 @@ func TestBrokenStreamCostsWhatCame(t *testing.T) {
 			t.Fatal(err)
 		}
 		res := c.Result
-		if res.Outcome != Broken || !res.Estimated || res.Cost > c.Max.Cost {
-			t.Errorf("%s %s: %s costs %v of %v, estimated %v", model, directive, res.Outcome, res.Cost, c.Max.Cost, res.Estimated)
+		if res.Outcome != Broken || !res.Estimated || res.Cost > c.Plan.Max.Cost {
+			t.Errorf("%s %s: %s costs %v of %v, estimated %v", model, directive, res.Outcome, res.Cost, c.Plan.Max.Cost, res.Estimated)
 		}
-		if whole := least == held; whole != (res.Cost == c.Max.Cost) || res.Usage.Output < least {
-			t.Errorf("%s %s: %d tokens at %v charged, held %v; want at least %d", model, directive, res.Usage.Output, res.Cost, c.Max.Cost, least)
+		if whole := least == held; whole != (res.Cost == c.Plan.Max.Cost) || res.Usage.Output < least {
+			t.Errorf("%s %s: %d tokens at %v charged, held %v; want at least %d", model, directive, res.Usage.Output, res.Cost, c.Plan.Max.Cost, least)
 		}
 		r.charged(before, c)
 	}
@@ -59,9 +59,9 @@ func TestAnswerWithoutUsageCostsItsText(t *testing.T) {
 		if res.Outcome != NoUsage || !res.Estimated {
 			t.Errorf("%s: %s, estimated %v", body, res.Outcome, res.Estimated)
 		}
-		switch whole := res.Cost == c.Max.Cost; {
+		switch whole := res.Cost == c.Plan.Max.Cost; {
 		case least == held && !whole:
-			t.Errorf("%s: %v charged, want the hold of %v", body, res.Cost, c.Max.Cost)
+			t.Errorf("%s: %v charged, want the hold of %v", body, res.Cost, c.Plan.Max.Cost)
 		case least != held && (whole || res.Usage.Output < least || res.Usage.Output > least+25):
 			t.Errorf("%s: %d tokens charged, want %d and little more", body, res.Usage.Output, least)
 		}
@@ -92,7 +92,7 @@ func TestResponseWithoutUsageCostsItsText(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := r.guard.Prepare(r.caller(), req)
+	p, err := r.guard.Plans.Prepare(r.caller(), req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,8 +102,8 @@ func TestResponseWithoutUsageCostsItsText(t *testing.T) {
 	}
 	c.End(t.Context())
 	r.settle()
-	if n := c.Result.Usage.Output; c.Result.Outcome != NoUsage || n < 4+tokenizer.ToolCallOverhead || n > 25 || c.Result.Cost >= c.Max.Cost {
-		t.Errorf("%s: %d tokens at %v, held %v", c.Result.Outcome, n, c.Result.Cost, c.Max.Cost)
+	if n := c.Result.Usage.Output; c.Result.Outcome != NoUsage || n < 4+tokenizer.ToolCallOverhead || n > 25 || c.Result.Cost >= c.Plan.Max.Cost {
+		t.Errorf("%s: %d tokens at %v, held %v", c.Result.Outcome, n, c.Result.Cost, c.Plan.Max.Cost)
 	}
 	if last := r.entries()[0]; last.Cost != c.Result.Cost || !last.Estimated {
 		t.Errorf("the ledger says %+v", last)
@@ -121,8 +121,8 @@ func TestWholeStreamWithoutUsage(t *testing.T) {
 			t.Fatal(err)
 		}
 		res := c.Result
-		if res.Outcome != NoUsage || !res.Estimated || whole != (res.Cost == c.Max.Cost) {
-			t.Errorf("%q: %s costs %v of %v, estimated %v; want the hold: %v", extra, res.Outcome, res.Cost, c.Max.Cost, res.Estimated, whole)
+		if res.Outcome != NoUsage || !res.Estimated || whole != (res.Cost == c.Plan.Max.Cost) {
+			t.Errorf("%q: %s costs %v of %v, estimated %v; want the hold: %v", extra, res.Outcome, res.Cost, c.Plan.Max.Cost, res.Estimated, whole)
 		}
 	}
 }

@@ -18,10 +18,10 @@ const answerPatience = 30 * time.Second
 // dropBody lets go of the request's bytes, which nothing needs once the provider answers:
 // a stream may take hours.
 func (c *Call) dropBody(sent func()) {
-	if c.translated() { // what comes back is made of the request, too
+	if c.Plan.translated() { // what comes back is made of the request, too
 		return
 	}
-	c.Request.Body, c.sent.Body = nil, nil
+	c.Plan.Request.Body, c.Plan.sent.Body = nil, nil
 	if sent != nil {
 		sent()
 	}
@@ -35,7 +35,7 @@ func (e *upstreamCall) receive(resp *http.Response, kept *spool.Buffer) error {
 		return err
 	}
 	body, err := kept.Bytes()
-	if c.translated() && err == nil {
+	if c.Plan.translated() && err == nil {
 		body, err = responses.Answer(body, e.reply())
 		if err == nil {
 			err = kept.Replace(body)

@@ -139,7 +139,7 @@ func TestAnswerWithoutRoomOrUsage(t *testing.T) {
 		text := `{"model":"gpt-4o","choices":[{"message":{"content":"` + strings.Repeat("x", 10_000) + `"}}],` + usage + `}`
 		r.moveTo(answering(t, text, true))
 		c, w, err := r.run(t.Context(), prompt("gpt-4o", "hi", `"max_tokens":100`))
-		if want := max(c.Max.Cost, most); err != nil || w.Body.String() != text || c.Result.Cost != want || !c.Result.Estimated {
+		if want := max(c.Plan.Max.Cost, most); err != nil || w.Body.String() != text || c.Result.Cost != want || !c.Result.Estimated {
 			t.Errorf("%s: %v, %s at %v, want %v", usage, err, c.Result.Outcome, c.Result.Cost, want)
 		}
 	}
@@ -169,7 +169,8 @@ func TestResponseWithoutRoomHasAnOwner(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, roomy()...)
 			r.crowded(room)
-			r.guard.ownership = ownership.New(r.redis.Client(), nil, nil)
+			owned := ownership.New(r.redis.Client(), nil, nil)
+			r.guard.ownership, r.guard.Plans.resolver.ownership = owned, owned
 			text := `{"id":"resp_large","object":"response","status":"completed","model":"gpt-4o","output":[{"type":"message","id":"msg_1","content":` +
 				`[{"type":"output_text","text":"` + strings.Repeat("x", 3*spool.Small) + `"}]}],"usage":{"input_tokens":10,"output_tokens":5,"total_tokens":15}}`
 			r.moveTo(answering(t, text, true))
@@ -177,13 +178,13 @@ func TestResponseWithoutRoomHasAnOwner(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			plan, err := r.guard.Prepare(r.caller(), req)
+			plan, err := r.guard.Plans.Prepare(r.caller(), req)
 			if err != nil {
 				t.Fatal(err)
 			}
 			c := r.begin(plan)
 			w := &slow{httptest.NewRecorder(), func() {
-				if _, err := r.guard.Owned(t.Context(), r.caller(), "resp_large"); err != nil {
+				if _, err := r.guard.Objects.Owned(t.Context(), r.caller(), "resp_large"); err != nil {
 					t.Errorf("its caller reads a response that is nobody's: %v", err)
 				}
 			}}
@@ -193,7 +194,7 @@ func TestResponseWithoutRoomHasAnOwner(t *testing.T) {
 				t.Errorf("%v, %d bytes, %v", err, w.Body.Len(), c.Result.Cost)
 			}
 			for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) { // the last note is written in a moment
-				found, err := r.guard.notes(t.Context(), r.caller(), []string{"resp_large", "msg_1"})
+				found, err := r.guard.Objects.resolver.notes(t.Context(), r.caller(), []string{"resp_large", "msg_1"})
 				if err == nil && found["resp_large"].Total == 15 && found["msg_1"].Response == "resp_large" {
 					break
 				}
@@ -213,7 +214,7 @@ func (r *rig) sizable(extra string) (*Plan, weak.Pointer[byte]) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	plan, err := r.guard.Prepare(r.caller(), req)
+	plan, err := r.guard.Plans.Prepare(r.caller(), req)
 	if err != nil {
 		r.t.Fatal(err)
 	}

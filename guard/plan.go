@@ -4,13 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/internal/calibration"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/providers"
+	"github.com/llmguard/llmguard/tokenizer"
 )
 
 // Plan is a request with its price: what will be held, where it goes, and the
@@ -47,19 +51,41 @@ type Plan struct {
 	kept  references // what the request refers to
 }
 
+// Planner chooses and prices: where a request goes, what it may cost, and which limits count
+// it. It is safe for concurrent use.
+type Planner struct {
+	policy      *atomic.Pointer[Policy]
+	counts      *tokenizer.Cache
+	calibration *calibration.Calibration
+	resolver    *resolver
+	log         *slog.Logger
+}
+
+// NewPlanner returns a Planner for a policy that needs no Redis: requests that refer to what is
+// kept are refused. Learned says how far estimates are off; nil: they stay as they are.
+func NewPlanner(p *Policy, learned *calibration.Calibration) *Planner {
+	policy := new(atomic.Pointer[Policy])
+	policy.Store(p)
+	return newPlanner(learned, &resolver{policy: policy}, slog.New(slog.DiscardHandler))
+}
+
+func newPlanner(learned *calibration.Calibration, r *resolver, log *slog.Logger) *Planner {
+	return &Planner{policy: r.policy, counts: tokenizer.NewCache(), calibration: learned, resolver: r, log: log}
+}
+
 // Prepare prices a request that refers to nothing kept elsewhere, without I/O.
 // Errors are *wire.Error and meant for the caller.
-func (g *Guard) Prepare(c Caller, r *wire.Request) (*Plan, error) {
+func (pl *Planner) Prepare(c Caller, r *wire.Request) (*Plan, error) {
 	if len(r.Refs) > 0 {
 		return nil, notOwned(r.Refs[0])
 	}
-	return g.prepare(c, r, references{})
+	return pl.prepare(c, r, references{})
 }
 
 // PrepareKept is Prepare after a look at what the request refers to, if
 // anything. The error may also wrap budget.ErrUnavailable.
-func (g *Guard) PrepareKept(ctx context.Context, c Caller, r *wire.Request) (*Plan, error) {
-	kept, err := g.resolve(ctx, c, g.refs(c, r))
+func (pl *Planner) PrepareKept(ctx context.Context, c Caller, r *wire.Request) (*Plan, error) {
+	kept, err := pl.resolver.resolve(ctx, c, pl.resolver.refs(c, r))
 	if err != nil {
 		return nil, err
 	}
@@ -68,11 +94,11 @@ func (g *Guard) PrepareKept(ctx context.Context, c Caller, r *wire.Request) (*Pl
 		named.Model = kept.model
 		r = &named
 	}
-	return g.prepare(c, r, kept)
+	return pl.prepare(c, r, kept)
 }
 
-func (g *Guard) prepare(c Caller, r *wire.Request, kept references) (*Plan, error) {
-	policy := g.Policy()
+func (pl *Planner) prepare(c Caller, r *wire.Request, kept references) (*Plan, error) {
+	policy := pl.policy.Load()
 	if err := allowed(c, r.Model); err != nil {
 		return nil, err
 	}
@@ -102,13 +128,15 @@ func (g *Guard) prepare(c Caller, r *wire.Request, kept references) (*Plan, erro
 	if err := p.translate(); err != nil {
 		return nil, err
 	}
-	if err := g.estimate(p); err != nil {
+	e := &estimator{plan: p, counts: pl.counts, calibration: pl.calibration}
+	if err := e.estimate(); err != nil {
 		return nil, err
 	}
 	p.Limits = p.applying(c.Org.LimitsFor(c.User, c.Key))
 	p.Caps = p.capping(policy.Caps)
-	p.edit()
-	return p, p.identify()
+	ed := editor{plan: p}
+	ed.edit()
+	return p, ed.identify()
 }
 
 // Standing is where a call goes and what it stands under, without its price: for
@@ -147,35 +175,38 @@ func unpriced(err error) error {
 	return fmt.Errorf("price: %w", err)
 }
 
+// editor lists the changes that a plan makes to the request's body.
+type editor struct{ plan *Plan }
+
 // edit lists the changes the forwarded body needs; none leaves it byte for
 // byte as it came.
-func (p *Plan) edit() {
-	r := p.sent
-	if p.Target.Model != r.Model || r.Implied {
-		p.edits = append(p.edits, wire.Edit{Name: "model", JSON: strconv.AppendQuote(nil, p.Target.Model)})
+func (ed *editor) edit() {
+	r := ed.plan.sent
+	if ed.plan.Target.Model != r.Model || r.Implied {
+		ed.plan.edits = append(ed.plan.edits, wire.Edit{Name: "model", JSON: strconv.AppendQuote(nil, ed.plan.Target.Model)})
 	}
 	asks := r.Endpoint == wire.ChatCompletions || r.Endpoint == wire.Completions
-	if asks && p.Target.Provider.Kind == providers.Mistral {
-		p.edits, asks = append(p.edits, wire.Edit{Name: "stream_options"}), false // it refuses them, and sends usage unasked
+	if asks && ed.plan.Target.Provider.Kind == providers.Mistral {
+		ed.plan.edits, asks = append(ed.plan.edits, wire.Edit{Name: "stream_options"}), false // it refuses them, and sends usage unasked
 	}
 	if asks && r.Stream && !r.IncludeUsage {
-		p.edits = append(p.edits, wire.Edit{Name: "stream_options.include_usage", JSON: []byte("true")})
+		ed.plan.edits = append(ed.plan.edits, wire.Edit{Name: "stream_options.include_usage", JSON: []byte("true")})
 	}
 	if r.Background { // what runs without its caller is ours to keep
-		p.edits = append(p.edits, wire.Edit{Name: "background", JSON: []byte("false")})
+		ed.plan.edits = append(ed.plan.edits, wire.Edit{Name: "background", JSON: []byte("false")})
 	}
-	p.edits = append(p.edits, p.kept.edits...)
-	p.edits = append(p.edits, p.renamed()...)
-	if limit := p.defaultLimit(); p.splices(limit) {
-		p.edits = append(p.edits, wire.Edit{Name: p.limitField(), JSON: strconv.AppendInt(nil, limit, 10)})
+	ed.plan.edits = append(ed.plan.edits, ed.plan.kept.edits...)
+	ed.plan.edits = append(ed.plan.edits, ed.renamed()...)
+	if limit := ed.plan.defaultLimit(); ed.splices(limit) {
+		ed.plan.edits = append(ed.plan.edits, wire.Edit{Name: ed.plan.limitField(), JSON: strconv.AppendInt(nil, limit, 10)})
 	}
 }
 
 // splices reports whether the org's default output limit has to be written
 // into the request so that it binds.
-func (p *Plan) splices(limit int64) bool {
-	own := p.Request.Endpoint == wire.Completions && p.Price.Provider == "openai" // whose default it is
-	return limit > 0 && p.Request.OutputLimit < 0 && !own
+func (ed *editor) splices(limit int64) bool {
+	own := ed.plan.Request.Endpoint == wire.Completions && ed.plan.Price.Provider == "openai" // whose default it is
+	return limit > 0 && ed.plan.Request.OutputLimit < 0 && !own
 }
 
 // Least is what the call costs when nothing of it is cached, nothing comes back and
@@ -188,4 +219,38 @@ func (p *Plan) Least() pricing.Nano {
 		return 0
 	}
 	return cost
+}
+
+// Fee plans a charge that the price of an entry of the catalogue bounds by itself: so
+// many units of its per_request. Endpoint is what limits call it by. The error is a
+// *wire.Error.
+func (pl *Planner) Fee(c Caller, provider, endpoint, entry string, units int64) (*Plan, error) {
+	policy, at := pl.policy.Load(), now()
+	p := policy.Providers.Get(provider)
+	if p == nil || len(p.Pools) == 0 {
+		return nil, gone()
+	}
+	target, err := c.Org.owning(providers.Target{Provider: p, Pool: p.Pools[0].ID, Model: entry})
+	if err != nil {
+		return nil, err
+	}
+	price, err := policy.Catalogue.Lookup(p.ID, entry, at)
+	if err != nil {
+		return nil, wire.BadRequest("", "not_priced",
+			"This costs money and has no price here: an operator can add one for %q to the prices", entry)
+	}
+	plan := &Plan{
+		Caller: c, Target: target, Price: price, at: at, free: true,
+		Request: &wire.Request{Endpoint: wire.Endpoint(endpoint), Model: entry, OutputLimit: -1, N: 1},
+		terms:   pricing.Terms{At: at},
+	}
+	plan.sent = plan.Request
+	plan.Max.Cost, err = price.Ceiling(pricing.Usage{Requests: units}, plan.terms)
+	if err != nil {
+		return nil, wire.BadRequest("", "not_priced", "This cannot be priced: %v", err)
+	}
+	plan.First = plan.Max
+	plan.Limits = plan.applying(c.Org.LimitsFor(c.User, c.Key))
+	plan.Caps = plan.capping(policy.Caps)
+	return plan, nil
 }

@@ -77,8 +77,8 @@ func TestUnknownModelPrice(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			g, caller := planner(t, own, c.unknown)
-			p, err := g.Prepare(caller, chat(t, c.model))
-			_, errModel := g.Model(caller, c.model)
+			p, err := g.Plans.Prepare(caller, chat(t, c.model))
+			_, errModel := g.Plans.Model(caller, c.model)
 			if (errModel != nil) != c.refused {
 				t.Errorf("GET /v1/models/%s: %v", c.model, errModel)
 			}
@@ -101,20 +101,20 @@ func TestUnknownModelPrice(t *testing.T) {
 		})
 	}
 	g, caller := planner(t, own, dear)
-	p, err := g.Prepare(caller, chat(t, "gpt-77-nova"))
+	p, err := g.Plans.Prepare(caller, chat(t, "gpt-77-nova"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for answered, label := range map[string]string{"gpt-4o": "gpt-4o", "gpt-77-nova-2027-01-01": "unknown", "": "unknown"} {
-		c, want := &Call{Plan: p, guard: g}, p.Price
+		c, want := newCall(g, p, "", 0), p.Price
 		if label != "unknown" {
-			if want, err = g.Policy().Catalogue.Lookup("openai", label, p.at); err != nil {
+			if want, err = g.policy.Load().Catalogue.Lookup("openai", label, p.at); err != nil {
 				t.Fatal(err)
 			}
 		}
 		usage := pricing.Usage{Input: 1000, Output: 1000, Requests: 1}
 		cost, _ := want.Charge(usage, p.terms)
-		if got, err := c.split(usage, answered, ""); err != nil || got.Total() != cost {
+		if got, err := c.bill.split(usage, answered, ""); err != nil || got.Total() != cost {
 			t.Errorf("an answer of %q is charged %s, want %s (%v)", answered, got.Total(), cost, err)
 		}
 	}

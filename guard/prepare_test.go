@@ -91,10 +91,10 @@ func TestProjectTier(t *testing.T) {
 			t.Fatal(err)
 		}
 		// gpt-5: $1.25 and $10 a million tokens, in thousandths of a nano-USD.
-		full := c.Input*1250 + 40*10_000
+		full := c.Plan.Input*1250 + 40*10_000
 		bill := c.Result.Usage.Input*1250 + 40*10_000
-		if want := full * held / 1000; int64(c.Max.Cost) != want {
-			t.Errorf("%q in a %s account is held at %d, want %d", asked, account, c.Max.Cost, want)
+		if want := full * held / 1000; int64(c.Plan.Max.Cost) != want {
+			t.Errorf("%q in a %s account is held at %d, want %d", asked, account, c.Plan.Max.Cost, want)
 		}
 		if want := bill * charged / 1000; int64(c.Result.Cost) != want {
 			t.Errorf("%q in a %s account, answered %q, costs %d, want %d", asked, account, answered, c.Result.Cost, want)
@@ -160,7 +160,7 @@ func TestPrepareRefuses(t *testing.T) {
 	}
 	c := r.caller()
 	c.Models = []string{"gpt-4o-mini"}
-	if _, err := r.guard.Prepare(c, req); err == nil {
+	if _, err := r.guard.Plans.Prepare(c, req); err == nil {
 		t.Error("a key used a model that is not its own")
 	}
 }
@@ -230,7 +230,7 @@ func TestPrepareLimits(t *testing.T) {
 		}
 		c := r.caller()
 		c.User = user
-		p, err := r.guard.Prepare(c, req)
+		p, err := r.guard.Plans.Prepare(c, req)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -252,7 +252,7 @@ func TestPrepareLimits(t *testing.T) {
 func TestModels(t *testing.T) {
 	r := newRig(t)
 	names := map[string]string{}
-	for _, m := range r.guard.Models(r.caller()) {
+	for _, m := range r.guard.Plans.Models(r.caller()) {
 		names[m.ID] = m.Provider
 	}
 	if names["gpt-4o"] != "openai" || names["smart"] != "openai" {
@@ -267,11 +267,11 @@ func TestModels(t *testing.T) {
 	// pool for everything names nothing.
 	ours := r.guard.Policy().Providers.All()[0]
 	ours.ID, ours.Pools[0].Models = "gateway", []string{"*"}
-	if list := r.guard.Models(r.caller()); len(list) != 1 || list[0].ID != "smart" {
+	if list := r.guard.Plans.Models(r.caller()); len(list) != 1 || list[0].ID != "smart" {
 		t.Errorf("a gateway offers %d models, %v", len(list), list[:1])
 	}
 	ours.Pools[0].Models = []string{"gpt-4o*", "grok-*"}
-	if list := r.guard.Models(r.caller()); len(list) < 4 {
+	if list := r.guard.Plans.Models(r.caller()); len(list) < 4 {
 		t.Errorf("a gateway with patterns offers %v", list)
 	}
 	ours.ID, ours.Pools[0].Models = "openai", nil
@@ -280,14 +280,14 @@ func TestModels(t *testing.T) {
 			t.Errorf("%s is listed, but refused: %v", name, err)
 		}
 	}
-	if m, err := r.guard.Model(r.caller(), "smart"); err != nil || m.Provider != "openai" {
+	if m, err := r.guard.Plans.Model(r.caller(), "smart"); err != nil || m.Provider != "openai" {
 		t.Errorf("smart: %v, %v", m, err)
 	}
-	if _, err := r.guard.Model(r.caller(), "no-such-model"); err == nil {
+	if _, err := r.guard.Plans.Model(r.caller(), "no-such-model"); err == nil {
 		t.Error("a model without a price was found")
 	}
 	r.org.Models = []string{"gpt-4o-mini"}
-	if list := r.guard.Models(r.caller()); len(list) != 1 || list[0].ID != "gpt-4o-mini" {
+	if list := r.guard.Plans.Models(r.caller()); len(list) != 1 || list[0].ID != "gpt-4o-mini" {
 		t.Errorf("an org with one model is shown %v", list)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
@@ -19,14 +20,14 @@ const (
 	ByProvider = "provider" // the provider's own Batch API
 )
 
-// Batches says where the lines of a caller's batch for a model go, and who
+// BatchTarget says where the lines of a caller's batch for a model go, and who
 // sends them: the org's choice, or else the provider's. The error is a
 // *wire.Error.
-func (g *Guard) Batches(c Caller, model string) (t providers.Target, byProvider bool, err error) {
+func (pl *Planner) BatchTarget(c Caller, model string) (t providers.Target, byProvider bool, err error) {
 	if err := allowed(c, model); err != nil {
 		return t, false, err
 	}
-	t, err = g.Policy().Providers.Resolve(model, c.Org.Providers)
+	t, err = pl.policy.Load().Providers.Resolve(model, c.Org.Providers)
 	if err != nil {
 		return t, false, notFound(model)
 	}
@@ -62,10 +63,20 @@ type Batched struct {
 	Endpoint wire.Endpoint `json:"-"`
 }
 
-// HoldBatched holds a plan made for a Batched caller, for life. Repeating it
+// Batches are calls that the providers' own Batch APIs make.
+type Batches struct {
+	guard   *Guard // whose calls they are
+	policy  *atomic.Pointer[Policy]
+	budget  *budget.Store
+	plans   *Planner
+	charged func(org, user string)
+	metrics *metrics
+}
+
+// Hold holds a plan made for a Batched caller, for life. Repeating it
 // takes nothing twice. Errors are *Refusal, budget.ErrEnded, or wrap
 // budget.ErrUnavailable; what may have been held then is found by a repetition.
-func (g *Guard) HoldBatched(ctx context.Context, p *Plan, id string, attempt int, life time.Duration) (Batched, error) {
+func (bs *Batches) Hold(ctx context.Context, p *Plan, id string, attempt int, life time.Duration) (Batched, error) {
 	b := Batched{
 		ID: id, Attempt: attempt, Tier: p.Request.ServiceTier, Region: p.Request.InferenceGeo,
 		Input: p.Input, Output: p.Output, Most: int64(p.Max.Cost), At: p.at.Unix(), Store: p.Request.Store,
@@ -75,8 +86,8 @@ func (g *Guard) HoldBatched(ctx context.Context, p *Plan, id string, attempt int
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer cancel()
-	_, err := g.budget.HoldFor(ctx, life, p.Limits, p.Caps, b.call(p.Caller, p.Price), p.Max, g.Expected(p))
-	g.metrics.held(p.Caller.Org.ID, err)
+	_, err := bs.budget.HoldFor(ctx, life, p.Limits, p.Caps, b.call(p.Caller, p.Price), p.Max, bs.plans.Expected(p))
+	bs.metrics.held(p.Caller.Org.ID, err)
 	if err != nil {
 		return b, p.refusal(err)
 	}
@@ -103,14 +114,14 @@ type BatchedEnd struct {
 	Lost bool
 }
 
-// EndBatched settles calls and returns what they were charged: by the usage of their answers, and gives back the
+// End settles calls and returns what they were charged: by the usage of their answers, and gives back the
 // holds of those that did not run or were refused. It returns when that is
 // written; after an error the same calls can be ended again.
-func (g *Guard) EndBatched(ctx context.Context, c Caller, ends []BatchedEnd) ([]pricing.Nano, error) {
+func (bs *Batches) End(ctx context.Context, c Caller, ends []BatchedEnd) ([]pricing.Nano, error) {
 	calls := make([]*Call, len(ends))
 	endings := make([]budget.Settle, len(ends))
 	for i := range ends {
-		call, err := g.batchedCall(ctx, c, &ends[i])
+		call, err := bs.call(ctx, c, &ends[i])
 		if err != nil {
 			return nil, err
 		}
@@ -119,7 +130,7 @@ func (g *Guard) EndBatched(ctx context.Context, c Caller, ends []BatchedEnd) ([]
 	ctx, cancel := context.WithTimeout(ctx, batchedTimeout)
 	defer cancel()
 	costs := make([]pricing.Nano, len(ends))
-	for i, done := range g.budget.SettleAll(ctx, endings) {
+	for i, done := range bs.budget.SettleAll(ctx, endings) {
 		r := &calls[i].Result
 		costs[i] = r.Cost
 		if done.Err == nil {
@@ -130,13 +141,13 @@ func (g *Guard) EndBatched(ctx context.Context, c Caller, ends []BatchedEnd) ([]
 			return nil, done.Err
 		}
 		if !done.Receipt.Replayed {
-			g.metrics.ended(calls[i])
+			bs.metrics.ended(calls[i])
 			calls[i].tellUnderpriced()
-			g.metrics.of(calls[i]).settled(r.Usage, r.Estimated, done.Receipt)
+			bs.metrics.of(calls[i]).settled(r.Usage, r.Estimated, done.Receipt)
 		}
 	}
-	if g.charged != nil && len(ends) > 0 {
-		g.charged(c.Org.ID, c.User)
+	if bs.charged != nil && len(ends) > 0 {
+		bs.charged(c.Org.ID, c.User)
 	}
 	return costs, nil
 }
@@ -144,9 +155,9 @@ func (g *Guard) EndBatched(ctx context.Context, c Caller, ends []BatchedEnd) ([]
 // batchedTimeout bounds the write of some hundred endings.
 const batchedTimeout = 20 * time.Second
 
-// batchedCall is the call as it was when it was held, with what became of it.
-func (g *Guard) batchedCall(ctx context.Context, c Caller, end *BatchedEnd) (*Call, error) {
-	policy := g.Policy()
+// call is the call as it was when it was held, with what became of it.
+func (bs *Batches) call(ctx context.Context, c Caller, end *BatchedEnd) (*Call, error) {
+	policy := bs.policy.Load()
 	p := policy.Providers.Get(end.Provider)
 	if p == nil { // its books are still to be closed
 		p = &providers.Provider{ID: end.Provider}
@@ -173,12 +184,14 @@ func (g *Guard) batchedCall(ctx context.Context, c Caller, end *BatchedEnd) (*Ca
 	plan.Caps = plan.capping(policy.Caps)
 	hold := budget.Lost(end.call(c, price), plan.Caps...)
 	hold.Max = plan.Max
-	call := &Call{Plan: plan, ID: end.ID, Attempt: end.Attempt, guard: g, Hold: hold, held: end.Output}
-	call.Result = Result{Outcome: Unsent, Status: end.Status, UpstreamID: end.RequestID}
+	call := newCall(bs.guard, plan, end.ID, end.Attempt)
+	call.holds(hold, end.Output)
+	call.Result.Status = end.Status
+	call.Result.UpstreamID = end.RequestID
 	e := &upstreamCall{call: call, upstream: ctx}
 	switch {
 	case end.Lost, unpriced && end.Status > 0 && end.Status < http.StatusMultipleChoices:
-		call.chargeHold(Broken)
+		call.bill.chargeHold(Broken)
 	case end.Status >= http.StatusMultipleChoices:
 		call.Result.Outcome = Rejected // a Batch API bills what it completes
 	case end.Status > 0:

@@ -2,10 +2,13 @@ package guard
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 
 	"github.com/llmguard/llmguard/internal/wire"
+	"github.com/llmguard/llmguard/providers"
 )
 
 // foreignError reads an error in a shape that is not quite OpenAI's, and gives it
@@ -81,4 +84,29 @@ func words(raw json.RawMessage) string {
 		text = strings.ToValidUTF8(text[:maxForeign], "") + "..."
 	}
 	return text
+}
+
+// idle reports whether an answer of this status is not billed, because the provider
+// refused before any work. It may have worked before any other 5xx, and before a 408.
+func idle(status int) bool {
+	return busy(status) || status >= 300 && status < 500 && status != http.StatusRequestTimeout
+}
+
+func busy(status int) bool {
+	return status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable ||
+		status == wire.StatusOverloaded
+}
+
+// refused is the outcome of a call whose provider was idle.
+func refused(status int) Outcome {
+	if busy(status) {
+		return Busy
+	}
+	return Rejected
+}
+
+// unsent reports whether an error says that no byte of a request reached the provider.
+func unsent(err error) bool {
+	var failed *providers.SendError
+	return errors.Is(err, providers.ErrStale) || errors.As(err, &failed) && !failed.Sent
 }

@@ -3,6 +3,7 @@ package guard
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"time"
 
 	"github.com/llmguard/llmguard/internal/capacity"
@@ -23,17 +24,17 @@ type liveQuota struct {
 // back when the call does not begin with that plan.
 func (q *liveQuota) begin(ctx context.Context, p *Plan, a Attempt) (*Call, error) {
 	g := q.guard
-	if err := Turn(ctx, g.holds, a.Patience); err != nil {
+	if err := Turn(ctx, g.admission.holds, a.Patience); err != nil {
 		return nil, err
 	}
-	defer func() { <-g.holds }()
-	who := g.holders.of(p)
-	if g.quota != nil && g.holders.has(who) {
-		q.asked = g.quota.Prefetch(ctx, q.request(p, a.ID))
+	defer func() { <-g.admission.holds }()
+	who := g.admission.holders.of(p)
+	if g.Grants.quota != nil && g.admission.holders.has(who) {
+		q.asked = g.Grants.quota.Prefetch(ctx, q.request(p, a.ID))
 	}
-	c, err := g.beginOr(ctx, p, a)
+	c, err := g.admission.beginOr(ctx, p, a)
 	held := err == nil && c.Plan == p && c.Without == ""
-	g.holders.note(who, held)
+	g.admission.holders.note(who, held)
 	if held || q.asked == nil {
 		return c, err
 	}
@@ -65,18 +66,18 @@ func (q *liveQuota) request(p *Plan, id string) quota.Request {
 // Take asks for quota, or takes it of this process's share when the call was admitted
 // without the store.
 func (q *liveQuota) Take(ctx context.Context, c *Call) error {
-	if q.guard.quota == nil {
+	if q.guard.Grants.quota == nil {
 		return nil
 	}
 	var err error
 	if c.Without != "" {
-		q.grant, err = q.guard.quota.TakeShare(c.Target.Pool, c.Quota)
+		q.grant, err = q.guard.Grants.quota.TakeShare(c.Plan.Target.Pool, c.Plan.Quota)
 		return err
 	}
-	ctx, taken := traceTake(ctx, c.Target.Pool, c.Quota)
+	ctx, taken := traceTake(ctx, c.Plan.Target.Pool, c.Plan.Quota)
 	asked := q.asked
 	q.asked = nil
-	q.grant, err = q.guard.takeQuota(ctx, c.Caller.Org, q.request(c.Plan, c.ID), asked)
+	q.grant, err = q.guard.Grants.Take(ctx, c.Plan.Caller.Org, q.request(c.Plan, c.ID), asked)
 	taken(err)
 	return QuotaError(err)
 }
@@ -88,41 +89,48 @@ func (q *liveQuota) Give(ctx context.Context, c *Call) {
 		return
 	}
 	q.grant.Used = c.Counted()
-	q.guard.GiveQuota(ctx, q.grant, c.Result.Outcome == Unsent)
+	q.guard.Grants.Give(ctx, q.grant, c.Result.Outcome == Unsent)
 }
 
-// TakeQuota takes provider quota for a request of an org's. It waits for Redis no longer
-// than a hold does. An org that may go on without the store then takes it of this
-// process's share. The error is a *quota.BusyError or one of Redis.
-func (g *Guard) TakeQuota(ctx context.Context, o *Org, r quota.Request) (*quota.Grant, error) {
-	return g.takeQuota(ctx, o, r, nil)
+// Grants are the provider's quota that requests take and give back.
+type Grants struct {
+	quota    *quota.Quota // nil: there is none
+	outage   *Outage
+	deadline time.Duration
+	log      *slog.Logger
 }
 
 // takeMost is longer than a context of health.bound lasts.
 const takeMost = time.Minute
 
-func (g *Guard) takeQuota(ctx context.Context, o *Org, r quota.Request, asked *quota.Prefetched) (*quota.Grant, error) {
-	bounded, cancel := g.health.bound(ctx, g.deadline, r.Pool)
+// Take takes provider quota for a request of an org's. It waits for Redis no longer
+// than a hold does. An org that may go on without the store then takes it of this
+// process's share. The error is a *quota.BusyError or one of Redis. Asked is what was
+// requested ahead; nil: nothing.
+func (gr *Grants) Take(
+	ctx context.Context, o *Org, r quota.Request, asked *quota.Prefetched,
+) (*quota.Grant, error) {
+	bounded, cancel := gr.outage.health.bound(ctx, gr.deadline, r.Pool)
 	defer cancel()
 	var grant *quota.Grant
 	var err error
 	if asked != nil {
 		grant, err = asked.Wait(bounded, takeMost)
 	} else {
-		grant, err = g.quota.Take(bounded, r)
+		grant, err = gr.quota.Take(bounded, r)
 	}
 	var busy *quota.BusyError
 	if err == nil || errors.As(err, &busy) || !o.WithoutStore() || capacity.IsFull(err) {
 		return grant, err
 	}
-	return g.quota.TakeShare(r.Pool, r.Tokens)
+	return gr.quota.TakeShare(r.Pool, r.Tokens)
 }
 
 // fullPause is when to come back to a Redis that is full: it frees memory as what it
 // keeps expires.
 const fullPause = 10 * time.Second
 
-// QuotaError words an error of TakeQuota for the caller, but for a *quota.BusyError.
+// QuotaError words an error of Grants.Take for the caller, but for a *quota.BusyError.
 func QuotaError(err error) error {
 	var busy *quota.BusyError
 	switch {
@@ -134,9 +142,9 @@ func QuotaError(err error) error {
 	return wire.ServiceUnavailable("The provider's quota cannot be read at the moment", time.Second, err)
 }
 
-// GiveQuota ends a grant; unused: nothing was written upstream.
-func (g *Guard) GiveQuota(ctx context.Context, grant *quota.Grant, unused bool) {
-	if err := g.quota.Give(ctx, grant, unused); err != nil {
-		g.log.Warn("quota grant not given back; its lease frees it", "pool", grant.Pool, "err", err)
+// Give ends a grant; unused: nothing was written upstream.
+func (gr *Grants) Give(ctx context.Context, grant *quota.Grant, unused bool) {
+	if err := gr.quota.Give(ctx, grant, unused); err != nil {
+		gr.log.Warn("quota grant not given back; its lease frees it", "pool", grant.Pool, "err", err)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
@@ -47,10 +48,18 @@ func (k references) only(allowed []string) []string {
 // ErrNotOwned says that the org has no such thing, whoever else may have it.
 var ErrNotOwned = errors.New("the org has no such thing")
 
+// resolver finds what providers, or we, keep for the orgs.
+type resolver struct {
+	policy    *atomic.Pointer[Policy]
+	ownership *ownership.Store
+	turns     *conversation.Store
+	deadline  time.Duration
+}
+
 // Owned finds a thing a provider keeps for the caller's org. The error is
 // ErrNotOwned or wraps budget.ErrUnavailable.
-func (g *Guard) Owned(ctx context.Context, c Caller, id string) (ownership.Note, error) {
-	found, err := g.notes(ctx, c, []string{id})
+func (o *Objects) Owned(ctx context.Context, c Caller, id string) (ownership.Note, error) {
+	found, err := o.resolver.notes(ctx, c, []string{id})
 	if err != nil {
 		return ownership.Note{}, err
 	}
@@ -61,13 +70,13 @@ func (g *Guard) Owned(ctx context.Context, c Caller, id string) (ownership.Note,
 	return n, nil
 }
 
-func (g *Guard) notes(ctx context.Context, c Caller, ids []string) (map[string]ownership.Note, error) {
-	if g.ownership == nil || len(ids) == 0 {
+func (rs *resolver) notes(ctx context.Context, c Caller, ids []string) (map[string]ownership.Note, error) {
+	if rs.ownership == nil || len(ids) == 0 {
 		return nil, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, g.deadline+ownedMargin)
+	ctx, cancel := context.WithTimeout(ctx, rs.deadline+ownedMargin)
 	defer cancel()
-	found, err := g.ownership.Find(ctx, c.Org.ID, ids...)
+	found, err := rs.ownership.Find(ctx, c.Org.ID, ids...)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", budget.ErrUnavailable, err)
 	}
@@ -79,11 +88,11 @@ const ownedMargin = 100 * time.Millisecond
 
 // refs are what a request refers to. Reasoning is left out where it goes nowhere:
 // in what is translated.
-func (g *Guard) refs(c Caller, r *wire.Request) []wire.Ref {
+func (rs *resolver) refs(c Caller, r *wire.Request) []wire.Ref {
 	if !slices.ContainsFunc(r.Refs, func(ref wire.Ref) bool { return ref.Reasoning }) {
 		return r.Refs
 	}
-	t, err := g.Policy().Providers.Resolve(r.Model, c.Org.Providers)
+	t, err := rs.policy.Load().Providers.Resolve(r.Model, c.Org.Providers)
 	if err != nil || !t.Provider.ChatOnly {
 		return r.Refs
 	}
@@ -100,7 +109,7 @@ var kinds = map[wire.RefKind]ownership.Kind{
 
 // named finds the things that refs name. Each is the org's, of the kind named, and they
 // are at one provider.
-func (g *Guard) named(ctx context.Context, c Caller, refs []wire.Ref) (map[string]ownership.Note, error) {
+func (rs *resolver) named(ctx context.Context, c Caller, refs []wire.Ref) (map[string]ownership.Note, error) {
 	ids := make([]string, 0, len(refs))
 	for _, ref := range refs {
 		if _, ok := kinds[ref.Kind]; !ok {
@@ -108,7 +117,7 @@ func (g *Guard) named(ctx context.Context, c Caller, refs []wire.Ref) (map[strin
 		}
 		ids = append(ids, ref.ID)
 	}
-	found, err := g.notes(ctx, c, ids)
+	found, err := rs.notes(ctx, c, ids)
 	if err != nil {
 		return nil, err
 	}
@@ -128,12 +137,12 @@ func (g *Guard) named(ctx context.Context, c Caller, refs []wire.Ref) (map[strin
 func private(n ownership.Note, c Caller) bool { return n.Kind.Private() && n.User != c.User }
 
 // resolve finds what a request refers to.
-func (g *Guard) resolve(ctx context.Context, c Caller, refs []wire.Ref) (references, error) {
-	k, refs, err := g.prompted(c, refs)
+func (rs *resolver) resolve(ctx context.Context, c Caller, refs []wire.Ref) (references, error) {
+	k, refs, err := rs.prompted(c, refs)
 	if err != nil {
 		return k, err
 	}
-	found, err := g.named(ctx, c, refs)
+	found, err := rs.named(ctx, c, refs)
 	if err != nil {
 		return references{}, err
 	}
@@ -146,7 +155,7 @@ func (g *Guard) resolve(ctx context.Context, c Caller, refs []wire.Ref) (referen
 		k.provider, k.here = n.Provider, n.Here
 		switch {
 		case n.Kind != "":
-			if err := g.thing(ctx, c, &k, ref); err != nil {
+			if err := rs.thing(ctx, c, &k, ref); err != nil {
 				return references{}, err
 			}
 			continue
@@ -164,7 +173,7 @@ func (g *Guard) resolve(ctx context.Context, c Caller, refs []wire.Ref) (referen
 		k.tokens += n.Total
 	}
 	if k.here {
-		k.turns, k.items, err = g.conversation(ctx, c, refs, of)
+		k.turns, k.items, err = rs.conversation(ctx, c, refs, of)
 		return k, err
 	}
 	for _, ref := range refs {
@@ -201,22 +210,22 @@ func (e *upstreamCall) note(a wire.Answer) {
 	if c.guard.ownership == nil {
 		return
 	}
-	if a.HasUsage && c.faultOf(a) == "" {
+	if a.HasUsage && c.bill.faultOf(a) == "" {
 		e.counted(a.Usage)
 	}
 	e.noteContainers(a)
-	if !c.Request.Store || a.ID == "" {
+	if !c.Plan.Request.Store || a.ID == "" {
 		return
 	}
-	if c.Request.Endpoint == wire.ChatCompletions && !c.translated() {
+	if c.Plan.Request.Endpoint == wire.ChatCompletions && !c.Plan.translated() {
 		e.noteCompletion(a)
 	}
-	if c.Request.Endpoint != wire.Responses {
+	if c.Plan.Request.Endpoint != wire.Responses {
 		return
 	}
 	n := ownership.Note{
-		ID: a.ID, User: c.Caller.User, Provider: c.Target.Provider.ID, Model: c.Request.Model,
-		Here: c.translated(), Total: c.Input + c.Output, Output: c.Output,
+		ID: a.ID, User: c.Plan.Caller.User, Provider: c.Plan.Target.Provider.ID, Model: c.Plan.Request.Model,
+		Here: c.Plan.translated(), Total: c.Plan.Input + c.Plan.Output, Output: c.Plan.Output,
 	}
 	if a.HasUsage {
 		n.Total, n.Output = a.Usage.Input+a.Usage.Output, a.Usage.Output
@@ -234,7 +243,7 @@ func (e *upstreamCall) note(a wire.Answer) {
 			Output: n.Output,
 		})
 	}
-	c.guard.ownership.Put(e.upstream, c.Caller.Org.ID, notes...)
+	c.guard.ownership.Put(e.upstream, c.Plan.Caller.Org.ID, notes...)
 }
 
 // freePrice is the price of what costs nothing.
@@ -265,4 +274,31 @@ func (p *Policy) priceOf(ep wire.Endpoint, t providers.Target,
 	}
 	price, err = freePrice(t, at)
 	return price, true, err
+}
+
+// prompted finds the stored prompt among what a request refers to, and returns the rest.
+// The operator lists the prompts and what they add: their account shows neither.
+func (rs *resolver) prompted(c Caller, refs []wire.Ref) (k references, rest []wire.Ref, err error) {
+	at := slices.IndexFunc(refs, func(ref wire.Ref) bool { return ref.Kind == wire.RefPrompt })
+	if at < 0 {
+		return k, refs, nil
+	}
+	for _, p := range rs.policy.Load().Providers.All() {
+		prompt, ok := p.Prompts[refs[at].ID]
+		if !ok || len(c.Org.Providers) > 0 && !slices.Contains(c.Org.Providers, p.ID) || !mayPrompt(c.Org, p.ID, prompt) {
+			continue
+		}
+		k.provider = p.ID
+		k.model = prompt.Model
+		k.tokens = prompt.InputTokens
+		return k, slices.Delete(slices.Clone(refs), at, at+1), nil
+	}
+	return k, nil, notOwned(refs[at])
+}
+
+// mayPrompt reports whether an org may use a prompt. With its own credential it calls
+// another account, which has other prompts.
+func mayPrompt(o *Org, provider string, p providers.Prompt) bool {
+	_, own := o.Credentials[provider]
+	return !own && (len(p.Orgs) == 0 || slices.Contains(p.Orgs, o.ID))
 }

@@ -150,7 +150,7 @@ func (r *rig) prepare(body string) (*Plan, error) {
 	if err != nil {
 		r.t.Fatalf("%s: %v", body, err)
 	}
-	return r.guard.Prepare(r.caller(), req)
+	return r.guard.Plans.Prepare(r.caller(), req)
 }
 
 func (r *rig) plan(body string) *Plan {
@@ -164,7 +164,7 @@ func (r *rig) plan(body string) *Plan {
 
 func (r *rig) begin(p *Plan) *Call {
 	r.t.Helper()
-	c, err := r.guard.begin(r.t.Context(), p, wire.NewCallID(), 1, "")
+	c, err := r.guard.admission.begin(r.t.Context(), p, wire.NewCallID(), 1, "")
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -29,7 +29,7 @@ type Room struct {
 
 // Room reads where the limits and spend caps of a call that waits stand.
 func (g *Guard) Room(ctx context.Context, w Waiter) (*Room, error) {
-	return g.Policy().Room(ctx, g.budget, w)
+	return g.policy.Load().Room(ctx, g.budget, w)
 }
 
 // Room is Guard.Room for those who have no Guard.
@@ -48,7 +48,7 @@ func (p *Policy) Room(ctx context.Context, store *budget.Store, w Waiter) (*Room
 }
 
 func (p *Policy) bounds(w Waiter) (providers.Target, []budget.Limit, []budget.Cap, error) {
-	c, err := p.caller(w.Org, w.User, w.Key, w.IP)
+	c, err := p.Caller(w.Org, w.User, w.Key, w.IP)
 	if err != nil {
 		return providers.Target{}, nil, nil, err
 	}

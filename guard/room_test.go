@@ -35,12 +35,12 @@ func TestLargeEventsTakeRoom(t *testing.T) {
 			r.moveTo(s.URL)
 			r.guard.Policy().Providers.Get("openai").ChatOnly = chatOnly
 			room := spool.New(spool.Options{Memory: 1 << 30})
-			r.guard.spool = room
+			r.guard.spool, r.guard.Passthrough.spool = room, room
 			done := make(chan struct{})
 			go func() {
 				defer close(done)
 				if name == "fetched" {
-					_, _ = r.guard.Fetch(t.Context(), httptest.NewRecorder(), r.org, ownership.Note{Provider: "openai"}, providers.Request{Path: "/responses/r"})
+					_, _ = r.guard.Passthrough.Relay(t.Context(), httptest.NewRecorder(), Fetch{Org: r.org, Note: ownership.Note{Provider: "openai"}, Request: providers.Request{Path: "/responses/r"}})
 					return
 				}
 				req, err := wire.Scan(wire.Responses, []byte(`{"model":"gpt-4o","input":"hi","stream":true,"max_output_tokens":9}`), wire.Limits{})
@@ -48,7 +48,7 @@ func TestLargeEventsTakeRoom(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				plan, err := r.guard.Prepare(r.caller(), req)
+				plan, err := r.guard.Plans.Prepare(r.caller(), req)
 				if err != nil {
 					t.Error(err)
 					return

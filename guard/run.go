@@ -65,7 +65,7 @@ const staleTries = 3
 // may wait and be run later. For other errors see Forward. A job's end is written, or kept
 // in the journal, when Run returns; a live call's soon after.
 func (g *Guard) Run(ctx context.Context, p *Plan, a Attempt, w http.ResponseWriter) (*Call, error) {
-	q, begin := a.Quota, g.beginOr
+	q, begin := a.Quota, g.admission.beginOr
 	if q == nil {
 		live := &liveQuota{guard: g, lane: a.Lane}
 		q, begin = live, live.begin

@@ -15,7 +15,7 @@ import (
 func TestBurstWaitsForItsTurn(t *testing.T) {
 	r := newRig(t, roomy()...)
 	for range maxHolds {
-		r.guard.holds <- struct{}{}
+		r.guard.admission.holds <- struct{}{}
 	}
 	run := func(patience time.Duration) error {
 		a := Attempt{ID: wire.NewCallID(), Number: 1, Patience: patience}
@@ -33,7 +33,7 @@ func TestBurstWaitsForItsTurn(t *testing.T) {
 		t.Fatalf("got %v before its turn", err)
 	case <-time.After(50 * time.Millisecond):
 	}
-	<-r.guard.holds
+	<-r.guard.admission.holds
 	if err := <-done; err != nil {
 		t.Errorf("got %v, want it answered", err)
 	}

@@ -3,7 +3,9 @@ package guard
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
@@ -16,6 +18,20 @@ const (
 	keepTimeout   = 10 * time.Second
 )
 
+// settler writes what calls came to.
+type settler struct {
+	budget  *budget.Store
+	outage  *Outage
+	charged func(org, user string)
+	log     *slog.Logger
+	metrics *metrics
+
+	settling sync.WaitGroup
+	endingMu sync.Mutex
+	ending   []*Call // that wait to be settled or voided
+	flying   bool    // a goroutine is ending them
+}
+
 // flight is how many calls are ended with one write to the store.
 const flight = 256
 
@@ -25,56 +41,56 @@ const flight = 256
 func (c *Call) End(ctx context.Context) {
 	c.end.Do(func() {
 		c.traceSettle(ctx)
-		c.guard.endSoon(ctx, c)
+		c.guard.settler.endSoon(ctx, c)
 	})
 }
 
 // endSoon ends a call together with those that end while the last flight was
 // under way: at most one goroutine does so, and none when nothing ends.
-func (g *Guard) endSoon(ctx context.Context, c *Call) {
-	g.endingMu.Lock()
-	defer g.endingMu.Unlock()
-	g.ending = append(g.ending, c)
-	if !g.flying {
-		g.flying = true
-		g.settling.Go(func() { g.fly(context.WithoutCancel(ctx)) })
+func (s *settler) endSoon(ctx context.Context, c *Call) {
+	s.endingMu.Lock()
+	defer s.endingMu.Unlock()
+	s.ending = append(s.ending, c)
+	if !s.flying {
+		s.flying = true
+		s.settling.Go(func() { s.fly(context.WithoutCancel(ctx)) })
 	}
 }
 
-func (g *Guard) fly(ctx context.Context) {
+func (s *settler) fly(ctx context.Context) {
 	for {
-		calls := g.nextFlight()
+		calls := s.nextFlight()
 		if len(calls) == 0 {
 			return
 		}
-		g.endAll(ctx, calls)
+		s.endAll(ctx, calls)
 	}
 }
 
 // nextFlight takes what waits to be ended; nothing ends the flying.
-func (g *Guard) nextFlight() []*Call {
-	g.endingMu.Lock()
-	defer g.endingMu.Unlock()
-	n := min(len(g.ending), flight)
-	calls := g.ending[:n:n]
-	g.ending = g.ending[n:]
-	if len(g.ending) == 0 {
-		g.ending = nil
+func (s *settler) nextFlight() []*Call {
+	s.endingMu.Lock()
+	defer s.endingMu.Unlock()
+	n := min(len(s.ending), flight)
+	calls := s.ending[:n:n]
+	s.ending = s.ending[n:]
+	if len(s.ending) == 0 {
+		s.ending = nil
 	}
-	g.flying = n > 0
+	s.flying = n > 0
 	return calls
 }
 
-func (g *Guard) endAll(ctx context.Context, calls []*Call) {
+func (s *settler) endAll(ctx context.Context, calls []*Call) {
 	var away []*Call
 	calls = slices.DeleteFunc(calls, func(c *Call) bool {
-		gone := g.circuit.open(c.Caller.Org.ID)
+		gone := s.outage.circuit.open(c.Plan.Caller.Org.ID)
 		if gone { // nobody waits for a store that is known to be away
 			away = append(away, c)
 		}
 		return gone
 	})
-	g.keep(ctx, away)
+	s.keep(ctx, away)
 	if len(calls) == 0 {
 		return
 	}
@@ -85,20 +101,20 @@ func (g *Guard) endAll(ctx context.Context, calls []*Call) {
 	once, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()
 	var failed []*Call
-	for i, done := range g.budget.SettleAll(once, endings) {
+	for i, done := range s.budget.SettleAll(once, endings) {
 		if !calls[i].written(done) {
 			failed = append(failed, calls[i])
 		}
 	}
-	g.keep(ctx, failed)
+	s.keep(ctx, failed)
 }
 
 // written takes what became of the call's end; false: it has to be kept.
 func (c *Call) written(done budget.Settled) bool {
 	if !done.Receipt.At.IsZero() { // also when only a spend cap has still to take it
 		c.guard.metrics.of(c).settled(c.Result.Usage, c.Result.Estimated, done.Receipt)
-		if charged := c.guard.charged; charged != nil {
-			charged(c.Caller.Org.ID, c.Caller.User)
+		if charged := c.guard.settler.charged; charged != nil {
+			charged(c.Plan.Caller.Org.ID, c.Plan.Caller.User)
 		}
 	}
 	switch {
@@ -118,33 +134,33 @@ func (c *Call) written(done budget.Settled) bool {
 }
 
 // keep has the ends of calls written when the store takes them.
-func (g *Guard) keep(ctx context.Context, calls []*Call) {
+func (s *settler) keep(ctx context.Context, calls []*Call) {
 	endings := make([]budget.Settle, len(calls))
 	counters := make(map[string]*series, len(calls)) // by hold; not the calls, whose bodies are large
 	for i, c := range calls {
 		endings[i] = c.ending()
-		counters[c.Hold.ID] = g.metrics.of(c)
+		counters[c.Hold.ID] = s.metrics.of(c)
 		c.settling.Fail("store_unavailable")
 		c.settling.End()
 	}
-	g.later(ctx, endings, func(e budget.Settle, r budget.Receipt) {
+	s.later(ctx, endings, func(e budget.Settle, r budget.Receipt) {
 		counters[e.Hold.ID].settled(e.Settlement.Usage, e.Settlement.Estimated, r)
-		if g.charged != nil {
-			g.charged(e.Hold.Call.Org, e.Hold.Call.User)
+		if s.charged != nil {
+			s.charged(e.Hold.Call.Org, e.Hold.Call.User)
 		}
 	})
 }
 
 // later keeps endings; what cannot be kept is left to expire.
-func (g *Guard) later(ctx context.Context, endings []budget.Settle, written func(budget.Settle, budget.Receipt)) {
+func (s *settler) later(ctx context.Context, endings []budget.Settle, written func(budget.Settle, budget.Receipt)) {
 	if len(endings) == 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, keepTimeout)
 	defer cancel()
-	if err := g.budget.Later(ctx, endings, written); err != nil {
+	if err := s.budget.Later(ctx, endings, written); err != nil {
 		for _, e := range endings {
-			g.log.Error("call left to expire: its hold will be charged in full", "call", e.Hold.Call.ID, "err", err)
+			s.log.Error("call left to expire: its hold will be charged in full", "call", e.Hold.Call.ID, "err", err)
 		}
 	}
 }
@@ -154,7 +170,7 @@ func (g *Guard) later(ctx context.Context, endings []budget.Settle, written func
 func (c *Call) EndNow(ctx context.Context) {
 	c.end.Do(func() {
 		c.traceSettle(ctx)
-		c.guard.endAll(context.WithoutCancel(ctx), []*Call{c})
+		c.guard.settler.endAll(context.WithoutCancel(ctx), []*Call{c})
 	})
 }
 
@@ -167,10 +183,23 @@ func (c *Call) ending() budget.Settle {
 		Actual: budget.Amounts{Cost: r.Cost, Tokens: r.Usage.Input + r.Usage.Output},
 		Usage:  r.Usage, Split: r.Split, Estimated: r.Estimated, Outcome: string(r.Outcome), Status: r.Status,
 		UpstreamID: r.UpstreamID, ServiceTier: r.Tier, Waited: c.Waited, Took: r.Took,
-		Quota: c.Quota, Class: c.Class, Stream: c.Request.Stream,
+		Quota: c.Plan.Quota, Class: c.Class, Stream: c.Plan.Request.Stream,
 	}}
 }
 
 func (r *Result) void() bool {
 	return r.Outcome == Unsent || r.Outcome == Rejected || r.Outcome == Busy
+}
+
+// voidLate gives back a hold whose reply was lost; it may have been applied.
+func (s *settler) voidLate(ctx context.Context, who budget.Call, caps []budget.Cap) {
+	ctx = context.WithoutCancel(ctx)
+	s.settling.Go(func() {
+		once, cancel := context.WithTimeout(ctx, settleTimeout)
+		defer cancel()
+		if err := s.budget.VoidLost(once, who, caps...); err != nil {
+			s.metrics.settleErrors.Inc()
+			s.later(ctx, []budget.Settle{{Hold: budget.Lost(who, caps...)}}, nil)
+		}
+	})
 }

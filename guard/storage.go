@@ -7,8 +7,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
@@ -47,9 +49,20 @@ const storageEvery = time.Hour
 // [owned.MostKept] stores, and their provider has others to serve.
 const storagePace = 200 * time.Millisecond
 
-// RunStorage charges for storage until ctx ends. Of all processes one reads the sizes of
+// Storage charges for what providers store for the orgs.
+type Storage struct {
+	policy      *atomic.Pointer[Policy]
+	budget      *budget.Store
+	plans       *Planner
+	objects     *Objects
+	passthrough *Passthrough
+	ownership   *ownership.Store
+	log         *slog.Logger
+}
+
+// Run charges for storage until ctx ends. Of all processes one reads the sizes of
 // an org's stores in an hour, one size at a time.
-func (g *Guard) RunStorage(ctx context.Context) error {
+func (s *Storage) Run(ctx context.Context) error {
 	pace := time.NewTicker(storagePace)
 	defer pace.Stop()
 	for wait := time.Minute; ; wait = storageEvery / 4 {
@@ -58,29 +71,29 @@ func (g *Guard) RunStorage(ctx context.Context) error {
 			return context.Cause(ctx)
 		case <-time.After(wait):
 		}
-		if g.ownership == nil {
+		if s.ownership == nil {
 			continue
 		}
-		for _, o := range g.Policy().Orgs {
-			mine, err := g.ownership.Claim(ctx, o.ID, "storage", storageEvery)
+		for _, o := range s.policy.Load().Orgs {
+			mine, err := s.ownership.Claim(ctx, o.ID, "storage", storageEvery)
 			if err != nil {
-				g.log.Warn("storage not charged, will retry", "org", o.ID, "err", err)
+				s.log.Warn("storage not charged, will retry", "org", o.ID, "err", err)
 			} else if mine {
-				g.ChargeStorage(ctx, o, time.Now(), pace.C)
+				s.Charge(ctx, o, time.Now(), pace.C)
 			}
 		}
 	}
 }
 
-// ChargeStorage asks the providers how large the vector stores of an org are, and charges
+// Charge asks the providers how large the vector stores of an org are, and charges
 // each for its days that have ended: for the most it was seen to hold in one. A day is
 // charged once, however many processes do this. A store that cannot be asked for is
 // charged the next time. Each read of a size waits for a turn.
-func (g *Guard) ChargeStorage(ctx context.Context, o *Org, at time.Time, turns <-chan time.Time) {
+func (s *Storage) Charge(ctx context.Context, o *Org, at time.Time, turns <-chan time.Time) {
 	for page := (ownership.Page{Oldest: true, Limit: storagePage}); ctx.Err() == nil; {
-		list, more, err := g.ownership.List(ctx, o.ID, "", ownership.VectorStore, page)
+		list, more, err := s.ownership.List(ctx, o.ID, "", ownership.VectorStore, page)
 		if err != nil {
-			g.log.Warn("storage not charged, will retry", "org", o.ID, "err", err)
+			s.log.Warn("storage not charged, will retry", "org", o.ID, "err", err)
 			return
 		}
 		for _, n := range list {
@@ -90,15 +103,15 @@ func (g *Guard) ChargeStorage(ctx context.Context, o *Org, at time.Time, turns <
 				return
 			}
 			page.After = n.ID
-			if err := g.chargeStore(ctx, o, n, at); err != nil {
-				g.log.Warn("storage not charged, will retry", "org", o.ID, "thing", n.ID, "err", err)
+			if err := s.chargeStore(ctx, o, n, at); err != nil {
+				s.log.Warn("storage not charged, will retry", "org", o.ID, "thing", n.ID, "err", err)
 			}
 		}
 		if !more || len(list) == 0 {
 			return
 		}
-		if err := g.ownership.Renew(ctx, o.ID, "storage", storageEvery); err != nil {
-			g.log.Warn("another process may read the same sizes", "org", o.ID, "err", err)
+		if err := s.ownership.Renew(ctx, o.ID, "storage", storageEvery); err != nil {
+			s.log.Warn("another process may read the same sizes", "org", o.ID, "err", err)
 		}
 	}
 }
@@ -107,30 +120,30 @@ func (g *Guard) ChargeStorage(ctx context.Context, o *Org, at time.Time, turns <
 const day = int64(24 * time.Hour / time.Second)
 
 // chargeStore charges one store for whole days.
-func (g *Guard) chargeStore(ctx context.Context, o *Org, n ownership.Note, at time.Time) error {
+func (s *Storage) chargeStore(ctx context.Context, o *Org, n ownership.Note, at time.Time) error {
 	c := Caller{Org: o, User: n.User}
-	size, err := g.storeSize(ctx, c, n)
+	size, err := s.size(ctx, c, n)
 	if errors.Is(err, ErrNotOwned) && at.Unix()-n.Paid >= 2*day { // one 404 may pass
-		return g.ForgetThing(ctx, c, n)
+		return s.objects.Forget(ctx, c, n)
 	}
 	if err != nil {
 		return err
 	}
 	n.Bytes = max(n.Bytes, size)
 	for at.Unix()-n.Paid >= day {
-		if err := g.chargeDay(ctx, c, n); err != nil {
+		if err := s.chargeDay(ctx, c, n); err != nil {
 			return err
 		}
 		n.Paid, n.Bytes = n.Paid+day, size
 	}
-	return g.ChangeThing(ctx, c, n)
+	return s.objects.Change(ctx, c, n)
 }
 
-// EndStorage charges for the day that has begun of a vector store that is about to be
+// End charges for the day that has begun of a vector store that is about to be
 // deleted.
-func (g *Guard) EndStorage(ctx context.Context, c Caller, n ownership.Note, at time.Time) error {
+func (s *Storage) End(ctx context.Context, c Caller, n ownership.Note, at time.Time) error {
 	c.User = n.User
-	size, err := g.storeSize(ctx, c, n)
+	size, err := s.size(ctx, c, n)
 	if errors.Is(err, ErrNotOwned) {
 		return nil
 	}
@@ -138,17 +151,19 @@ func (g *Guard) EndStorage(ctx context.Context, c Caller, n ownership.Note, at t
 		return err
 	}
 	for n.Bytes = max(n.Bytes, size); n.Paid < at.Unix(); n.Paid += day {
-		if err := g.chargeDay(ctx, c, n); err != nil {
+		if err := s.chargeDay(ctx, c, n); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// storeSize asks the provider how many bytes a store takes. The error is ErrNotOwned when
+// size asks the provider how many bytes a store takes. The error is ErrNotOwned when
 // there is no such store any more.
-func (g *Guard) storeSize(ctx context.Context, c Caller, n ownership.Note) (int64, error) {
-	status, body, err := g.Read(ctx, c.Org, n, providers.Request{Method: http.MethodGet, Path: "/vector_stores/" + n.ID})
+func (s *Storage) size(ctx context.Context, c Caller, n ownership.Note) (int64, error) {
+	status, body, err := s.passthrough.Read(ctx, Fetch{
+		Org: c.Org, Note: n, Request: providers.Request{Method: http.MethodGet, Path: "/vector_stores/" + n.ID},
+	})
 	switch {
 	case status == http.StatusNotFound:
 		return 0, ErrNotOwned
@@ -172,12 +187,12 @@ func (g *Guard) storeSize(ctx context.Context, c Caller, n ownership.Note) (int6
 
 // chargeDay charges a vector store of n.Bytes for the day that begins at n.Paid, once.
 // What was stored has been stored: no limit refuses it, and all that count cost have it.
-func (g *Guard) chargeDay(ctx context.Context, c Caller, n ownership.Note) error {
+func (s *Storage) chargeDay(ctx context.Context, c Caller, n ownership.Note) error {
 	units := Megabytes(n.Bytes)
 	if units == 0 {
 		return nil
 	}
-	plan, err := g.Fee(c, n.Provider, "vector_stores", StorageEntry, units)
+	plan, err := s.plans.Fee(c, n.Provider, "vector_stores", StorageEntry, units)
 	if err != nil {
 		return err
 	}
@@ -185,7 +200,7 @@ func (g *Guard) chargeDay(ctx context.Context, c Caller, n ownership.Note) error
 	if err != nil || cost == 0 {
 		return err
 	}
-	_, err = g.budget.Adjust(ctx, budget.Adjustment{
+	_, err = s.budget.Adjust(ctx, budget.Adjustment{
 		ID: storageID(n),
 		Call: budget.Call{
 			Org: c.Org.ID, User: c.User, Model: StorageEntry, Provider: n.Provider,

@@ -22,71 +22,42 @@ const (
 // errAway says that the store was not even asked.
 var errAway = fmt.Errorf("%w: it has not answered for a while", budget.ErrUnavailable)
 
-// hold asks the store, unless it is known to be away; asked says so.
-func (g *Guard) hold(ctx context.Context, p *Plan, who budget.Call) (h *budget.Hold, asked bool, err error) {
-	if !g.circuit.ask(who.Org, time.Now()) {
-		return nil, false, errAway
+// Outage knows for which orgs the store is unavailable, and bounds what waits for it. It is
+// safe for concurrent use.
+type Outage struct {
+	circuit  circuit
+	health   health
+	deadline time.Duration
+}
+
+func newOutage(o Options) *Outage {
+	return &Outage{
+		circuit: circuit{log: o.Log, orgs: map[string]*outage{}}, health: health{ping: o.Budget.Ping, pings: map[string]*ping{}},
+		deadline: o.StoreDeadline,
 	}
-	tags := budget.Tags(who.Org, p.Caps)
-	ctx, cancel := g.health.bound(ctx, g.deadline, tags...)
-	defer cancel()
-	h, err = g.budget.HoldCapped(ctx, p.Limits, p.Caps, who, p.First, g.Expected(p))
-	g.circuit.told(p.Caller.Org, g.health.judge(ctx, err, tags...), time.Now())
-	return h, true, err
 }
 
 // Reach runs one request to the store about a pool on behalf of an org, which ends when the store has
 // not answered it for Options.StoreDeadline, nor a ping after it. While the store is known to be
 // away it is not asked, and the error is budget.ErrUnavailable.
-func (g *Guard) Reach(ctx context.Context, o *Org, pool string, request func(context.Context) error) error {
-	if !g.circuit.ask(o.ID, time.Now()) {
+func (out *Outage) Reach(ctx context.Context, o *Org, pool string, request func(context.Context) error) error {
+	if !out.circuit.ask(o.ID, time.Now()) {
 		return errAway
 	}
-	ctx, cancel := g.health.bound(ctx, g.deadline, o.ID, pool)
+	ctx, cancel := out.health.bound(ctx, out.deadline, o.ID, pool)
 	defer cancel()
 	err := request(ctx)
 	cause := context.Cause(ctx)
 	if err == nil {
-		g.circuit.told(o, nil, time.Now())
+		out.circuit.told(o, nil, time.Now())
 	} else if errors.Is(cause, errSilent) {
-		g.circuit.told(o, cause, time.Now())
+		out.circuit.told(o, cause, time.Now())
 	}
 	return err
 }
 
 // WithoutStore reports whether the org's live calls go on while the store is away.
 func (o *Org) WithoutStore() bool { return o.OnStoreFailure == Local || o.OnStoreFailure == Allow }
-
-// admit admits a live call without the store, as its org allows. All it can cost
-// is in the journal before it is sent: nothing can be held later.
-func (g *Guard) admit(ctx context.Context, p *Plan, who budget.Call) (*budget.Hold, error) {
-	ctx, cancel := context.WithTimeout(ctx, g.deadline)
-	defer cancel()
-	if p.Caller.Org.OnStoreFailure == Allow {
-		return g.budget.AdmitAll(ctx, p.Limits, who, p.Max, p.Caps...)
-	}
-	return g.budget.AdmitShare(ctx, p.Limits, who, p.Max, g.share, p.Caps...)
-}
-
-// beginWithout is begin while the store is away, after a hold that may have been
-// applied if the store was asked.
-func (g *Guard) beginWithout(ctx context.Context, c *Call, who budget.Call, asked bool) (*Call, error) {
-	mode := c.Caller.Org.OnStoreFailure
-	h, err := g.admit(ctx, c.Plan, who)
-	if err != nil {
-		if asked {
-			g.voidLate(ctx, who, c.Caps)
-		}
-		g.metrics.without.WithLabelValues(string(mode), "refused").Inc()
-		return nil, c.away(err)
-	}
-	g.metrics.without.WithLabelValues(string(mode), "admitted").Inc()
-	c.Hold = h
-	c.held = c.Output
-	c.Without = mode
-	c.Result.Outcome = Unsent
-	return c, nil
-}
 
 // away words a refusal by a share.
 func (p *Plan) away(err error) error {
@@ -98,5 +69,5 @@ func (p *Plan) away(err error) error {
 		"and this is the part of the limit that this proxy lets through by itself."}
 }
 
-// StoreAway returns for how many orgs the store is known to be away.
-func (g *Guard) StoreAway() int { return g.circuit.away() }
+// Away returns for how many orgs the store is known to be away.
+func (out *Outage) Away() int { return out.circuit.away() }

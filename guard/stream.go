@@ -51,7 +51,7 @@ type relay struct {
 }
 
 // whole reports whether all choices have come to their end.
-func (r *relay) whole() bool { return r.done || r.ends >= r.call.Request.Answers() }
+func (r *relay) whole() bool { return r.done || r.ends >= r.call.Plan.Request.Answers() }
 
 // readBuffers hold what is read of an answer at a time. Every stream has one for as long
 // as it lasts, so they are small.
@@ -62,10 +62,10 @@ var readBuffers = sync.Pool{New: func() any { b := make([]byte, 8<<10); return &
 func (e *upstreamCall) relayStream(w http.ResponseWriter, resp *http.Response) error {
 	c := e.call
 	r := &relay{errand: e, call: c, out: w, redact: providers.RedactorOf(resp), flush: http.NewResponseController(w).Flush}
-	r.count, r.tells = tokenizer.NewStream(tokenizer.EncodingFor(c.Target.Model)), !c.hidesOutput()
-	_, most := tokenizer.Multiplier(c.Target.Model)
-	r.factor, r.allowed = int64(most), c.mostCount()
-	r.room = c.guard.spool.Room(c.Caller.Org.ID, c.guard.answerWait)
+	r.count, r.tells = tokenizer.NewStream(tokenizer.EncodingFor(c.Plan.Target.Model)), !c.Plan.hidesOutput()
+	_, most := tokenizer.Multiplier(c.Plan.Target.Model)
+	r.factor, r.allowed = int64(most), c.bill.mostCount()
+	r.room = c.guard.spool.Room(c.Plan.Caller.Org.ID, c.guard.answerWait)
 	defer r.room.Close()
 	r.body = e.events(resp)
 	c.head(w, resp)
@@ -164,17 +164,17 @@ func (r *relay) inspect(event []byte) bool {
 		r.done = true
 		return true
 	}
-	if r.call.Request.Creation != nil {
+	if r.call.Plan.Request.Creation != nil {
 		r.inspectCreated(data)
 		return true
 	}
-	ep := r.call.Request.Endpoint
+	ep := r.call.Plan.Request.Endpoint
 	chunk, err := wire.ScanEvent(ep, data, r.text[:0])
 	if err != nil {
 		return true // not ours to judge; the missing usage will tell
 	}
 	r.text = chunk.Text
-	if ep == wire.Responses || ep == wire.ChatCompletions && r.call.Request.Store {
+	if ep == wire.Responses || ep == wire.ChatCompletions && r.call.Plan.Request.Store {
 		r.follow(chunk)
 	}
 	r.named = chunk.Named(r.named)
@@ -189,11 +189,11 @@ func (r *relay) inspect(event []byte) bool {
 	if !chunk.HasUsage && chunk.Fault == "" {
 		return true
 	}
-	fault := r.call.faultOf(chunk.Answer)
+	fault := r.call.bill.faultOf(chunk.Answer)
 	r.answer, r.usage = chunk.Answer, chunk.HasUsage && fault == ""
 	r.hidden = r.hidden || fault != "" && chunk.Hidden
 	r.call.Result.Fault = fault
-	return ep == wire.Responses || chunk.Error || !chunk.ChoicesEmpty || r.call.Request.IncludeUsage
+	return ep == wire.Responses || chunk.Error || !chunk.ChoicesEmpty || r.call.Plan.Request.IncludeUsage
 }
 
 // follow notes what an event shows of what the provider keeps.
@@ -208,8 +208,8 @@ func (r *relay) follow(chunk wire.Chunk) {
 // tally counts text. That of several choices comes interleaved, so there each
 // chunk is counted by itself, which is never less.
 func (r *relay) tally(text []byte) {
-	if r.call.Request.Choices() > 1 {
-		r.apart += int64(tokenizer.Count(tokenizer.EncodingFor(r.call.Target.Model), text))
+	if r.call.Plan.Request.Choices() > 1 {
+		r.apart += int64(tokenizer.Count(tokenizer.EncodingFor(r.call.Plan.Target.Model), text))
 		return
 	}
 	r.count.Write(text)
@@ -228,22 +228,22 @@ func (r *relay) close(err error) error {
 	r.naming()
 	complete := ended && (r.whole() || r.failed)
 	switch {
-	case c.Request.Creation != nil && r.whole():
-		c.chargeCreated(r.created)
+	case c.Plan.Request.Creation != nil && r.whole():
+		c.bill.chargeCreated(r.created)
 	case r.usage && (complete || r.whole()):
-		c.charge(r.answer)
-	case complete && r.tells && !r.hidden && (r.failed || c.bounded()):
-		c.chargeEstimate(NoUsage, r.visible())
+		c.bill.charge(r.answer)
+	case complete && r.tells && !r.hidden && (r.failed || c.bill.bounded()):
+		c.bill.chargeEstimate(NoUsage, r.visible())
 	case complete:
-		c.chargeHold(NoUsage)
+		c.bill.chargeHold(NoUsage)
 	case r.errand.left() && !r.hidden:
-		c.left(r.sent())
-	case r.seen.IsZero() || r.hidden || !c.bounded():
-		c.chargeHold(Broken)
+		c.bill.left(r.sent())
+	case r.seen.IsZero() || r.hidden || !c.bill.bounded():
+		c.bill.chargeHold(Broken)
 	default:
-		c.chargeEstimate(Broken, r.reached())
+		c.bill.chargeEstimate(Broken, r.reached())
 	}
-	c.reported(r.answer.Cost)
+	c.bill.reported(r.answer.Cost)
 	c.Result.Failed = r.failed
 	if !complete && !r.whole() {
 		if r.errand.gone() {
@@ -307,10 +307,10 @@ func brokenOff(err error) *wire.Error {
 // reports its cost in a trailer.
 func (r *relay) fail(e *wire.Error) error {
 	r.call.Result.Ending = e
-	if r.call.Request.Endpoint == wire.Responses {
+	if r.call.Plan.Request.Endpoint == wire.Responses {
 		r.write(e.ResponsesFrame(r.sequence))
 	} else {
-		r.write(e.Frame(r.call.Request.Endpoint))
+		r.write(e.Frame(r.call.Plan.Request.Endpoint))
 	}
 	return r.finish()
 }

@@ -27,14 +27,14 @@ func TestCut(t *testing.T) {
 			r := growing(t, 20, limit, tokens("far", 1<<40))
 			p := r.teach()
 			c := r.begin(r.plan(prompt("gpt-4o", "hi", streamed)))
-			if c.Input != input {
-				t.Fatalf("the input is %d tokens", c.Input)
+			if c.Plan.Input != input {
+				t.Fatalf("the input is %d tokens", c.Plan.Input)
 			}
 			w, err := p.listen(t.Context(), c, 1000)
 			p.hungUp(t)
 			// Held are 20, at 11 words 31, at 22 42, at 33 53; at 44 there is no room for 64.
-			if err != nil || w.got != 44 || c.held != 53 || c.Result.Outcome != Cut || !c.Result.Estimated || c.Result.Usage.Output != 44 {
-				t.Errorf("%v: %d words, %d tokens held, %+v", err, w.got, c.held, c.Result)
+			if err != nil || w.got != 44 || c.bill.held != 53 || c.Result.Outcome != Cut || !c.Result.Estimated || c.Result.Usage.Output != 44 {
+				t.Errorf("%v: %d words, %d tokens held, %+v", err, w.got, c.bill.held, c.Result)
 			}
 			e := inStream(t, w.Body.String())
 			if e.Code != "insufficient_quota" || e.Type != "insufficient_quota" || !strings.Contains(e.Message, `limit "t"`) ||
@@ -107,7 +107,7 @@ func TestCutMidChunk(t *testing.T) {
 	}
 	c.End(t.Context())
 	r.settle()
-	if list := r.entries(); len(list) != 1 || list[0].Overrun != c.Result.Cost-c.First.Cost || list[0].Overrun <= 0 {
+	if list := r.entries(); len(list) != 1 || list[0].Overrun != c.Result.Cost-c.Plan.First.Cost || list[0].Overrun <= 0 {
 		t.Errorf("ledger %+v", list)
 	}
 }
@@ -155,8 +155,8 @@ func TestGrowsByUsage(t *testing.T) {
 	r.raw("text/event-stream", chunk(11)+chunk(22)+chunk(33)+chunk(44))
 	c, w, err := r.run(t.Context(), prompt("gpt-4o", "hi", streamed))
 	inStream(t, w.Body.String())
-	if err != nil || c.Result.Outcome != Cut || c.Result.Usage.Output != 44 || c.held != 53 {
-		t.Errorf("%v, %d held, %+v", err, c.held, c.Result)
+	if err != nil || c.Result.Outcome != Cut || c.Result.Usage.Output != 44 || c.bill.held != 53 {
+		t.Errorf("%v, %d held, %+v", err, c.bill.held, c.Result)
 	}
 }
 
@@ -166,14 +166,14 @@ func TestCutWithoutStream(t *testing.T) {
 	const text = `{"choices":[{"message":{"content":"word"}}],"usage":{"prompt_tokens":8,"completion_tokens":500}}`
 	r := growing(t, 20, tokens("t", 1<<40))
 	r.raw("application/json", text)
-	if c, w, err := r.run(t.Context(), prompt("gpt-4o", "hi", streamed)); err != nil || w.Body.String() != text || c.Hold.Max != c.Max {
+	if c, w, err := r.run(t.Context(), prompt("gpt-4o", "hi", streamed)); err != nil || w.Body.String() != text || c.Hold.Max != c.Plan.Max {
 		t.Errorf("%v: %q, held %+v", err, w.Body, c.Hold.Max)
 	}
 	r = growing(t, 20, tokens("t", 1000))
 	r.raw("application/json", text)
 	c, w, err := r.run(t.Context(), prompt("gpt-4o", "hi", streamed))
 	var public *wire.Error
-	if !errors.As(err, &public) || public.Status != 429 || w.Body.Len() > 0 || c.Result.Outcome != Cut || c.Result.Cost != c.First.Cost {
+	if !errors.As(err, &public) || public.Status != 429 || w.Body.Len() > 0 || c.Result.Outcome != Cut || c.Result.Cost != c.Plan.First.Cost {
 		t.Errorf("%v: %q, %+v", err, w.Body, c.Result)
 	}
 }

@@ -53,14 +53,14 @@ func (c *Call) traceCall(ctx context.Context) (context.Context, tracing.Span) {
 	if !tracing.On(ctx) {
 		return ctx, tracing.Span{}
 	}
-	t := c.Target
-	operation := cmp.Or(operations[c.Request.Endpoint], string(c.Request.Endpoint))
+	t := c.Plan.Target
+	operation := cmp.Or(operations[c.Plan.Request.Endpoint], string(c.Plan.Request.Endpoint))
 	ctx, span := tracing.StartRequest(ctx, operation+" "+t.Model)
 	span.String("gen_ai.operation.name", operation)
 	span.String("gen_ai.provider.name", c.vendor())
 	span.String("gen_ai.request.model", t.Model)
-	if c.Request.OutputLimit > 0 {
-		span.Int("gen_ai.request.max_tokens", c.Request.OutputLimit)
+	if c.Plan.Request.OutputLimit > 0 {
+		span.Int("gen_ai.request.max_tokens", c.Plan.Request.OutputLimit)
 	}
 	span.String("server.address", t.Provider.BaseURL.Hostname())
 	port, _ := strconv.ParseInt(t.Provider.BaseURL.Port(), 10, 64)
@@ -70,17 +70,17 @@ func (c *Call) traceCall(ctx context.Context) (context.Context, tracing.Span) {
 	span.Int("server.port", port)
 	span.String("llmguard.call_id", c.ID)
 	span.Int("llmguard.attempt", int64(c.Attempt))
-	span.String("llmguard.org", c.Caller.Org.ID)
-	span.String("llmguard.user", c.Caller.User)
+	span.String("llmguard.org", c.Plan.Caller.Org.ID)
+	span.String("llmguard.user", c.Plan.Caller.User)
 	span.String("llmguard.provider", t.Provider.ID)
 	span.String("llmguard.pool", t.Pool)
-	span.Bool("llmguard.stream", c.Request.Stream)
+	span.Bool("llmguard.stream", c.Plan.Request.Stream)
 	return ctx, span
 }
 
 // vendor is the provider's name in the conventions.
 func (c *Call) vendor() string {
-	switch c.Target.Provider.Kind {
+	switch c.Plan.Target.Provider.Kind {
 	case providers.Azure:
 		return "azure.ai.openai"
 	case providers.Gemini:
@@ -88,7 +88,7 @@ func (c *Call) vendor() string {
 	case providers.Mistral:
 		return "mistral_ai"
 	}
-	return cmp.Or(vendors[c.Price.Provider], c.Price.Provider, c.Target.Provider.ID)
+	return cmp.Or(vendors[c.Plan.Price.Provider], c.Plan.Price.Provider, c.Plan.Target.Provider.ID)
 }
 
 // traceEnd ends that span with what came of the call, which began at start.

@@ -63,18 +63,18 @@ func (p *Plan) translate() error {
 }
 
 // conversation reads what a request goes on from, and the items it refers to.
-func (g *Guard) conversation(ctx context.Context, c Caller, refs []wire.Ref,
+func (rs *resolver) conversation(ctx context.Context, c Caller, refs []wire.Ref,
 	of map[string]string,
 ) (turns []conversation.Turn, items map[string][]byte, err error) {
-	if g.turns == nil {
+	if rs.turns == nil {
 		return nil, nil, notOwned(refs[0])
 	}
-	ctx, cancel := context.WithTimeout(ctx, 4*g.deadline) // it may be megabytes
+	ctx, cancel := context.WithTimeout(ctx, 4*rs.deadline) // it may be megabytes
 	defer cancel()
 	read := map[string]conversation.Turn{}
 	for _, ref := range refs {
 		if ref.Kind == wire.RefResponse {
-			turns, err = g.turns.Load(ctx, c.Org.ID, ref.ID)
+			turns, err = rs.turns.Load(ctx, c.Org.ID, ref.ID)
 			if err != nil {
 				return nil, nil, unkept(ref, err)
 			}
@@ -89,7 +89,7 @@ func (g *Guard) conversation(ctx context.Context, c Caller, refs []wire.Ref,
 		id := of[ref.ID]
 		turn, ok := read[id]
 		if !ok {
-			turn, err = g.turns.Get(ctx, c.Org.ID, id)
+			turn, err = rs.turns.Get(ctx, c.Org.ID, id)
 			if err != nil {
 				return nil, nil, unkept(ref, err)
 			}
@@ -118,11 +118,11 @@ func unkept(ref wire.Ref, err error) error {
 // reply is what the answer of a translated call is made from.
 func (e *upstreamCall) reply() responses.Reply {
 	c := e.call
-	r := responses.Reply{Request: c.Request, ID: c.Alias}
+	r := responses.Reply{Request: c.Plan.Request, ID: c.Alias}
 	if r.ID == "" {
 		r.ID = responses.NewID("resp_")
 	}
-	if c.Request.Store && c.guard.turns != nil {
+	if c.Plan.Request.Store && c.guard.turns != nil {
 		r.Final = func(response []byte) { e.keep(r.ID, response) }
 	}
 	return r
@@ -132,37 +132,37 @@ func (e *upstreamCall) reply() responses.Reply {
 // it and can go on from it.
 func (e *upstreamCall) keep(id string, response []byte) {
 	c := e.call
-	t := conversation.Turn{Input: responses.InputItems(c.Request, c.kept.items), Response: response}
-	for i := range c.kept.turns {
-		t.Earlier += c.kept.turns[i].Size()
+	t := conversation.Turn{Input: responses.InputItems(c.Plan.Request, c.Plan.kept.items), Response: response}
+	for i := range c.Plan.kept.turns {
+		t.Earlier += c.Plan.kept.turns[i].Size()
 	}
-	if n := len(c.kept.turns); n > 0 {
-		t.Before = append(append(t.Before, c.kept.turns[n-1].Before...), c.kept.last)
+	if n := len(c.Plan.kept.turns); n > 0 {
+		t.Before = append(append(t.Before, c.Plan.kept.turns[n-1].Before...), c.Plan.kept.last)
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(e.caller), c.guard.deadline)
 	defer cancel()
-	if err := c.guard.turns.Put(ctx, c.Caller.Org.ID, id, t); err != nil {
+	if err := c.guard.turns.Put(ctx, c.Plan.Caller.Org.ID, id, t); err != nil {
 		c.guard.log.Warn("response not kept: it cannot be referred to", "call", c.ID, "err", err)
 	}
 }
 
 // events is the body of a stream in the caller's form.
 func (e *upstreamCall) events(resp *http.Response) io.Reader {
-	if !e.call.translated() {
+	if !e.call.Plan.translated() {
 		return resp.Body
 	}
 	return responses.Stream(resp.Body, e.reply())
 }
 
-// Kept returns a response that is kept here, of an org that has it. The error is
+// Response returns a response that is kept here, of an org that has it. The error is
 // ErrNotOwned or wraps budget.ErrUnavailable.
-func (g *Guard) Kept(ctx context.Context, c Caller, id string) (conversation.Turn, error) {
-	if g.turns == nil {
+func (o *Objects) Response(ctx context.Context, c Caller, id string) (conversation.Turn, error) {
+	if o.turns == nil {
 		return conversation.Turn{}, ErrNotOwned
 	}
-	ctx, cancel := context.WithTimeout(ctx, 4*g.deadline)
+	ctx, cancel := context.WithTimeout(ctx, 4*o.deadline)
 	defer cancel()
-	t, err := g.turns.Get(ctx, c.Org.ID, id)
+	t, err := o.turns.Get(ctx, c.Org.ID, id)
 	if errors.Is(err, conversation.ErrNotFound) {
 		return t, ErrNotOwned
 	}

@@ -39,37 +39,37 @@ func (r *Result) more(why Reason, by pricing.Nano) {
 // split prices usage by the model that was asked for and by the one that the answer
 // names, if that has a price too, and returns the greater. A price for unknown models
 // gives way to the price of the one that is named.
-func (c *Call) split(u pricing.Usage, named, tier string) (pricing.Split, error) {
-	terms := c.settleTerms(tier)
-	asked, err := c.Price.Split(u, terms)
-	other := c.priceOf(named)
+func (b *bill) split(u pricing.Usage, named, tier string) (pricing.Split, error) {
+	terms := b.settleTerms(tier)
+	asked, err := b.plan.Price.Split(u, terms)
+	other := b.priceOf(named)
 	if err != nil || other == nil {
 		return asked, err
 	}
 	answered, err := other.Split(u, terms)
-	if unknown := c.guard.Policy().UnknownPrice; unknown != nil && unknown.Model == c.Price.Model {
+	if unknown := b.policy.Load().UnknownPrice; unknown != nil && unknown.Model == b.plan.Price.Model {
 		return answered, err
 	}
 	if err != nil || answered.Total() <= asked.Total() {
 		return asked, err
 	}
-	c.Result.more(DearerModel, answered.Total()-asked.Total())
+	b.result.more(DearerModel, answered.Total()-asked.Total())
 	return answered, nil
 }
 
 // priceOf is the price of the model an answer names, nil when that is the one asked
 // for or has no price. A gateway that names a model in full means the one it was
 // asked for, which may have a price of its own there.
-func (c *Call) priceOf(model string) *pricing.Price {
-	asked := c.Target.Model
+func (b *bill) priceOf(model string) *pricing.Price {
+	asked := b.plan.Target.Model
 	if model == "" || model == asked {
 		return nil
 	}
-	p, err := c.guard.Policy().Catalogue.Lookup(c.Target.Provider.ID, model, c.at)
-	if err != nil || p.Model == c.Price.Model && p.Provider == c.Price.Provider {
+	p, err := b.policy.Load().Catalogue.Lookup(b.plan.Target.Provider.ID, model, b.plan.at)
+	if err != nil || p.Model == b.plan.Price.Model && p.Provider == b.plan.Price.Provider {
 		return nil
 	}
-	if p.Provider != c.Price.Provider && versionOf(model, asked) {
+	if p.Provider != b.plan.Price.Provider && versionOf(model, asked) {
 		return nil
 	}
 	return p
@@ -92,11 +92,11 @@ func versionOf(name, short string) bool {
 
 // reported charges the cost that the answer tells, in its body or its head, when that is
 // more.
-func (c *Call) reported(cost int64) {
-	r := &c.Result
-	cost = max(cost, c.told)
+func (b *bill) reported(cost int64) {
+	r := b.result
+	cost = max(cost, b.told)
 	by := pricing.Nano(cost) - r.Cost
-	if c.Target.Provider.IgnoreCost || by <= 0 || r.void() {
+	if b.plan.Target.Provider.IgnoreCost || by <= 0 || r.void() {
 		return
 	}
 	r.more(ReportedCost, by)
@@ -111,12 +111,12 @@ const few = 16
 
 // mostCount is the largest count of an answer's text with which the provider may have
 // kept to the output limit.
-func (c *Call) mostCount() int64 {
-	if c.Request.Echo { // the text is the prompt's, too
+func (b *bill) mostCount() int64 {
+	if b.plan.Request.Echo { // the text is the prompt's, too
 		return math.MaxInt64
 	}
-	n := c.Output + few*c.Request.Choices()
-	if _, factor := tokenizer.Multiplier(c.Target.Model); factor != 1000 || c.hidesOutput() {
+	n := b.plan.Output + few*b.plan.Request.Choices()
+	if _, factor := tokenizer.Multiplier(b.plan.Target.Model); factor != 1000 || b.plan.hidesOutput() {
 		n += n / 2 // a tokenizer that is not public, or text that is not all of the output
 	}
 	return n
@@ -126,18 +126,18 @@ func (c *Call) mostCount() int64 {
 // provider did not keep to its output limit.
 func (c *Call) overrun() *wire.Error {
 	return wire.BadGateway(fmt.Sprintf("The provider exceeded the output limit of %d tokens, which is all that is held "+
-		"for this call. The answer above was cut off and is incomplete", c.Output), nil)
+		"for this call. The answer above was cut off and is incomplete", c.Plan.Output), nil)
 }
 
 // tellUnderpriced counts what a call cost more than it was priced at, and tells the
 // log once for every model and reason.
 func (c *Call) tellUnderpriced() {
 	for why, by := range c.Result.Underpriced {
-		g, model := c.guard, c.Price.Model
-		g.metrics.underpriced.WithLabelValues(c.Target.Pool, string(why)).Add(by.Float()) // a metric, not the ledger
-		_, told := g.told.LoadOrStore(string(why)+" "+c.Target.Provider.ID+" "+model, true)
+		g, model := c.guard, c.Plan.Price.Model
+		g.metrics.underpriced.WithLabelValues(c.Plan.Target.Pool, string(why)).Add(by.Float()) // a metric, not the ledger
+		_, told := g.told.LoadOrStore(string(why)+" "+c.Plan.Target.Provider.ID+" "+model, true)
 		if !told {
-			g.log.Warn("call cost more than its price", "reason", string(why), "provider", c.Target.Provider.ID, "model", model,
+			g.log.Warn("call cost more than its price", "reason", string(why), "provider", c.Plan.Target.Provider.ID, "model", model,
 				"answered", c.Result.Model, "more", by.String(), "call", c.ID)
 		}
 	}

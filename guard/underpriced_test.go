@@ -114,7 +114,7 @@ func (r *rig) as(ep wire.Endpoint, body string) (*Call, *httptest.ResponseRecord
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	plan, err := r.guard.Prepare(r.caller(), req)
+	plan, err := r.guard.Plans.Prepare(r.caller(), req)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -198,7 +198,7 @@ func estimated(c *Call) pricing.Nano {
 	return pricing.Nano(c.Result.Usage.Input*100_000 + c.Result.Usage.Output*200_000)
 }
 
-func held(c *Call) pricing.Nano { return 100 * c.Max.Cost }
+func held(c *Call) pricing.Nano { return 100 * c.Plan.Max.Cost }
 
 // TestCostInHeaders: a cost that a gateway tells in a header is charged like one in the
 // body, and the header is not for the caller.
@@ -215,7 +215,7 @@ func TestCostInHeaders(t *testing.T) {
 		if c.Result.Cost != want {
 			t.Errorf("%s: charged %v, want %v", cost, c.Result.Cost, want)
 		}
-		if got := r.more("vendor", ReportedCost) - more; want > c.Max.Cost && got <= 0 {
+		if got := r.more("vendor", ReportedCost) - more; want > c.Plan.Max.Cost && got <= 0 {
 			t.Errorf("%s: %d is counted", cost, got)
 		}
 		for name := range w.Header() {
@@ -264,13 +264,13 @@ func TestStreamIsCutAtItsOutputLimit(t *testing.T) {
 			if e := inStream(t, w.Body.String()); e.Code != "upstream_error" || !strings.Contains(e.Message, "limit of 20 tokens") {
 				t.Errorf("told %+v", e)
 			}
-			if want := pricing.Nano(c.Input*x.inUsd + int64(x.most+1)*x.usd); c.Result.Cost != want || want <= c.Max.Cost || !c.Result.Estimated {
-				t.Errorf("charged %v, want %v (held %v)", c.Result.Cost, want, c.Max.Cost)
+			if want := pricing.Nano(c.Plan.Input*x.inUsd + int64(x.most+1)*x.usd); c.Result.Cost != want || want <= c.Plan.Max.Cost || !c.Result.Estimated {
+				t.Errorf("charged %v, want %v (held %v)", c.Result.Cost, want, c.Plan.Max.Cost)
 			}
 			c.End(t.Context())
 			r.settle()
 			r.charged(before, c)
-			if got, want := r.more("main", OverLimit), int64(c.Result.Cost-c.Max.Cost); got != want {
+			if got, want := r.more("main", OverLimit), int64(c.Result.Cost-c.Plan.Max.Cost); got != want {
 				t.Errorf("%d is counted, want %d", got, want)
 			}
 		})
@@ -283,11 +283,11 @@ func TestSeenIsChargedAboveTheHold(t *testing.T) {
 	r := newRig(t, roomy()...)
 	r.raw("application/json", `{"choices":[{"index":0,"message":{"content":"`+strings.Repeat(word, 500)+`"},"finish_reason":"length"}]}`)
 	c, _, err := r.run(t.Context(), prompt("gpt-4o", "hi", `"max_tokens":5`))
-	if err != nil || c.Result.Outcome != NoUsage || c.Result.Usage.Output != 500 || c.Result.Cost != pricing.Nano(c.Input*in+500*out) {
+	if err != nil || c.Result.Outcome != NoUsage || c.Result.Usage.Output != 500 || c.Result.Cost != pricing.Nano(c.Plan.Input*in+500*out) {
 		t.Errorf("a whole answer: %v, %+v", err, c.Result)
 	}
 	c, _, err = r.run(t.Context(), prompt("o4-mini", "hi", `"max_completion_tokens":5`)) // whose output does not all show
-	if err != nil || c.Result.Outcome != NoUsage || c.Result.Usage.Output != 500 || c.Result.Cost != pricing.Nano(c.Input*1100+500*4400) {
+	if err != nil || c.Result.Outcome != NoUsage || c.Result.Usage.Output != 500 || c.Result.Cost != pricing.Nano(c.Plan.Input*1100+500*4400) {
 		t.Errorf("a whole answer of a reasoning model: %v, %+v", err, c.Result)
 	}
 	r.raw("text/event-stream", delta(word)+delta(strings.Repeat(word, 500)))
@@ -298,7 +298,7 @@ func TestSeenIsChargedAboveTheHold(t *testing.T) {
 		t.Errorf("got %v, want %v", err, ErrGone)
 	}
 	c.End(ctx)
-	if got := c.Result; got.Usage.Output != 501 || got.Cost != pricing.Nano(c.Input*in+501*out) {
+	if got := c.Result; got.Usage.Output != 501 || got.Cost != pricing.Nano(c.Plan.Input*in+501*out) {
 		t.Errorf("a stream that was left: %+v", got)
 	}
 }
@@ -309,12 +309,12 @@ func TestDearerBatchedAnswers(t *testing.T) {
 	r.dearer(t, &vendor{}, nil)
 	end := func(model string) pricing.Nano {
 		t.Helper()
-		b, err := r.guard.HoldBatched(t.Context(), r.plan(prompt("cheap", "hello there", `"max_tokens":10`)), wire.NewCallID(), 1, time.Hour)
+		b, err := r.guard.Batches.Hold(t.Context(), r.plan(prompt("cheap", "hello there", `"max_tokens":10`)), wire.NewCallID(), 1, time.Hour)
 		if err != nil {
 			t.Fatal(err)
 		}
 		body := `{"model":"` + model + `","choices":[],"usage":{"prompt_tokens":9,"completion_tokens":3,"total_tokens":12}}`
-		costs, err := r.guard.EndBatched(t.Context(), r.caller(), []BatchedEnd{{Batched: b, Status: http.StatusOK, Body: []byte(body)}})
+		costs, err := r.guard.Batches.End(t.Context(), r.caller(), []BatchedEnd{{Batched: b, Status: http.StatusOK, Body: []byte(body)}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -52,7 +52,7 @@ func (b *behind) heldUp() time.Duration {
 
 // generated is how many tokens no provider exceeds in a time.
 func (c *Call) generated(d time.Duration) int64 {
-	return int64(d.Seconds()*fastest+1) * c.Request.Choices()
+	return int64(d.Seconds()*fastest+1) * c.Plan.Request.Choices()
 }
 
 // depart cancels the provider of a caller who is gone, at once or, when the stream
@@ -98,5 +98,5 @@ func (r *relay) sent() int64 {
 	if !r.errand.behind.cut.Load() {
 		return came
 	}
-	return max(came, min(came+r.call.generated(r.errand.behind.heldUp()), r.call.held))
+	return max(came, min(came+r.call.generated(r.errand.behind.heldUp()), r.call.bill.held))
 }

@@ -71,9 +71,9 @@ func TestStalledReaderPaysForWhatWasGenerated(t *testing.T) {
 	c.End(ctx)
 	r.settle()
 	res := c.Result
-	if res.Outcome != ClientGone || !res.Estimated || res.Usage.Output < chunks || res.Cost > c.Max.Cost {
+	if res.Outcome != ClientGone || !res.Estimated || res.Usage.Output < chunks || res.Cost > c.Plan.Max.Cost {
 		t.Errorf("%s: %d tokens charged at %v of %v, estimated %v; the provider sent %d",
-			res.Outcome, res.Usage.Output, res.Cost, c.Max.Cost, res.Estimated, chunks)
+			res.Outcome, res.Usage.Output, res.Cost, c.Plan.Max.Cost, res.Estimated, chunks)
 	}
 	if res.Usage.Output > chunks+10 {
 		t.Errorf("%d tokens charged for the %d that came", res.Usage.Output, chunks)

@@ -69,7 +69,7 @@ func TestBatchedCacheWriteTime(t *testing.T) {
 	for control, hour := range map[string]int64{`{"type":"ephemeral","ttl":"1h"}`: 100, `{"type":"ephemeral"}`: 0} {
 		r := writesRig(t, &vendor{})
 		p := r.plan(`{"model":"m","max_tokens":5,"messages":[{"role":"user","content":[{"type":"text","text":"hi","cache_control":` + control + `}]}]}`)
-		b, err := r.guard.HoldBatched(t.Context(), p, wire.NewCallID(), 1, time.Hour)
+		b, err := r.guard.Batches.Hold(t.Context(), p, wire.NewCallID(), 1, time.Hour)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -81,7 +81,7 @@ func TestBatchedCacheWriteTime(t *testing.T) {
 		if err = json.Unmarshal(kept, &again); err != nil {
 			t.Fatal(err)
 		}
-		c, err := r.guard.batchedCall(t.Context(), r.caller(), &BatchedEnd{Batched: again, Status: 200, Body: []byte(answer)})
+		c, err := r.guard.Batches.call(t.Context(), r.caller(), &BatchedEnd{Batched: again, Status: 200, Body: []byte(answer)})
 		if err != nil {
 			t.Fatal(err)
 		}

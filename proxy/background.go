@@ -56,7 +56,7 @@ func (rh *responseHandler) onceInBackground(x *request, r *http.Request, plan *g
 // background makes a job of a call whose caller does not wait for it, and
 // answers with the response it will have. Hook is who is to be told of its end.
 func (rh *responseHandler) background(x *request, r *http.Request, plan *guard.Plan, hook string) error {
-	if err := rh.opts.Guard.Check(r.Context(), plan); err != nil {
+	if err := rh.opts.Guard.Plans.Check(r.Context(), plan); err != nil {
 		return err
 	}
 	if plan.Request.Stream { // before there is a job, which would run all the same
@@ -249,7 +249,7 @@ func (rh *responseHandler) deleteBackground(x *request, r *http.Request, job *qu
 		return unavailable(err)
 	}
 	id := queue.ResponseID(job.ID)
-	if err := rh.opts.Guard.Disown(r.Context(), x.caller, id); err != nil {
+	if err := rh.opts.Guard.Objects.DropResponse(r.Context(), x.caller, id); err != nil {
 		rh.opts.Log.Warn("deleted response not forgotten", "id", x.id, "err", err)
 	}
 	return x.json(http.StatusOK, map[string]any{"id": id, "object": "response", "deleted": true})

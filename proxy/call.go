@@ -43,7 +43,7 @@ func (c *callHandler) metered(ep wire.Endpoint) func(*request, *http.Request, st
 		if err != nil {
 			return err
 		}
-		plan, err := c.opts.Guard.PrepareKept(r.Context(), x.caller, req)
+		plan, err := c.opts.Guard.Plans.PrepareKept(r.Context(), x.caller, req)
 		if err != nil {
 			return err
 		}
@@ -74,7 +74,7 @@ func (c *callHandler) serve(x *request, r *http.Request, plan *guard.Plan, wish 
 	}
 	mayWait := !plan.Caller.Org.RefuseOverLimit && plan.Request.Form == nil
 	if mayWait && c.flows.behind(plan) && !plan.Caller.Org.WithoutStore() {
-		if err := c.opts.Guard.Check(r.Context(), plan); err != nil {
+		if err := c.opts.Guard.Plans.Check(r.Context(), plan); err != nil {
 			return err
 		}
 		return c.wait(x, r, plan, wish, nil)

@@ -28,7 +28,7 @@ func (c *callHandler) form(ep wire.Endpoint) func(*request, *http.Request, strin
 		if err != nil {
 			return err
 		}
-		plan, err := c.opts.Guard.Prepare(x.caller, req)
+		plan, err := c.opts.Guard.Plans.Prepare(x.caller, req)
 		if err != nil {
 			return err
 		}

@@ -342,7 +342,7 @@ func TestKeyGone(t *testing.T) {
 // TestKeyStoreDown: without Redis a key is refused within the deadline, and a
 // retry is treated as any call.
 func TestKeyStoreDown(t *testing.T) {
-	r := newRig(t, queue.Pool{}, func(o *Options) { o.StoreDeadline = 250 * time.Millisecond })
+	r := newRig(t, queue.Pool{}, nil)
 	body := prompt("hi", `"max_tokens":5`)
 	r.redis.Kill()
 	r.chat(body, keyHeader, "k").fails(t, 503, "server_is_overloaded")

@@ -90,7 +90,7 @@ func (h *objectHandler) findThing(x *request, r *http.Request, t *task) error {
 		return nil
 	}
 	var err error
-	t.note, err = h.opts.Guard.Thing(r.Context(), x.caller, t.of, t.ids[0])
+	t.note, err = h.opts.Guard.Objects.Find(r.Context(), x.caller, t.of, t.ids[0])
 	if errors.Is(err, guard.ErrNotOwned) {
 		return noThing(t.of, t.ids[0])
 	}
@@ -140,7 +140,7 @@ func (h *objectHandler) readTask(x *request, r *http.Request, t *task) error {
 
 // settleOn finds the provider of a task, which is that of all it mentions.
 func (h *objectHandler) settleOn(ctx context.Context, x *request, t *task) (err error) {
-	t.named, err = h.opts.Guard.Mentioned(ctx, x.caller, t.mentions.Refs)
+	t.named, err = h.opts.Guard.Objects.Mentioned(ctx, x.caller, t.mentions.Refs)
 	if err != nil {
 		return err
 	}
@@ -154,13 +154,13 @@ func (h *objectHandler) settleOn(ctx context.Context, x *request, t *task) (err 
 		}
 	}
 	if t.note.Provider == "" {
-		t.note.Provider, err = h.opts.Guard.Keeper(x.caller)
+		t.note.Provider, err = h.opts.Guard.Objects.Keeper(x.caller)
 		if err != nil {
 			return err
 		}
 	}
 	if t.makes != "" {
-		err = h.opts.Guard.MayKeep(ctx, x.caller, t.makes)
+		err = h.opts.Guard.Objects.MayKeep(ctx, x.caller, t.makes)
 	}
 	return err
 }
@@ -214,9 +214,14 @@ func (h *objectHandler) sendFree(x *request, r *http.Request, t *task) (int, err
 // countItems counts what the items of a request add to its conversation, before it is sent.
 func (h *objectHandler) countItems(ctx context.Context, x *request, t *task) (err error) {
 	if t.of == ownership.Conversation {
-		t.added, err = h.opts.Guard.AddItems(ctx, x.caller, t.note.ID, x.id, t.mentions, t.named)
+		t.added, err = h.opts.Guard.Objects.AddItems(ctx, x.caller, t.items(t.note.ID, x.id))
 	}
 	return err
+}
+
+// items are what a task adds to a conversation.
+func (t *task) items(conversation, call string) guard.Items {
+	return guard.Items{Conversation: conversation, Call: call, Mentions: t.mentions, Named: t.named}
 }
 
 // changeTimeout bounds a request that makes or ends something, also when its caller leaves.
@@ -231,13 +236,14 @@ func (h *objectHandler) send(x *request, r *http.Request, t *task, fresh func() 
 		defer cancel()
 	}
 	if t.ends && t.of == ownership.VectorStore {
-		if err := h.opts.Guard.EndStorage(ctx, x.caller, t.note, time.Now()); err != nil {
+		if err := h.opts.Guard.Storage.End(ctx, x.caller, t.note, time.Now()); err != nil {
 			return 0, unavailable(err)
 		}
 	}
 	t.request.Path, t.request.Fresh = pathOf(t.path, t.ids), fresh
-	status, err := h.opts.Guard.FetchSeen(ctx, x, x.caller.Org, t.note, t.request, func(status int, answer []byte) error {
-		return h.seen(ctx, x, t, status, answer)
+	status, err := h.opts.Guard.Passthrough.Relay(ctx, x, guard.Fetch{
+		Org: x.caller.Org, Note: t.note, Request: t.request,
+		Seen: func(status int, answer []byte) error { return h.seen(ctx, x, t, status, answer) },
 	})
 	if t.call != nil && !t.asks && (err != nil || status >= 300) {
 		t.call.Paid(http.Header{}, status, err)
@@ -302,12 +308,12 @@ func (h *objectHandler) seen(ctx context.Context, x *request, t *task, status in
 	if t.makes == ownership.VectorStore {
 		n.Paid, n.Bytes = now.Unix(), 0
 	}
-	err := h.opts.Guard.KeepThing(ctx, x.caller, n)
+	err := h.opts.Guard.Objects.Keep(ctx, x.caller, n)
 	if err != nil {
 		return err
 	}
 	if t.makes == ownership.Conversation { // nothing else can be under way in it yet
-		t.added, err = h.opts.Guard.AddItems(ctx, x.caller, n.ID, x.id, t.mentions, t.named)
+		t.added, err = h.opts.Guard.Objects.AddItems(ctx, x.caller, t.items(n.ID, x.id))
 	}
 	return err
 }
@@ -323,10 +329,10 @@ func (h *objectHandler) after(ctx context.Context, x *request, t *task, status i
 	gone := t.ends && status >= 200 && status < 300
 	missing := status == http.StatusNotFound && t.itself() && t.request.Query == ""
 	if gone || missing && t.method != postIt {
-		err = h.opts.Guard.ForgetThing(ctx, x.caller, t.note)
+		err = h.opts.Guard.Objects.Forget(ctx, x.caller, t.note)
 	} else if t.of == ownership.Container && t.call != nil && t.call.Result.Outcome == guard.Completed {
 		t.note.Paid = time.Now().Add(guard.SessionTime).Unix()
-		err = h.opts.Guard.ChangeThing(ctx, x.caller, t.note)
+		err = h.opts.Guard.Objects.Change(ctx, x.caller, t.note)
 	}
 	if err != nil {
 		h.opts.Log.Warn("a change of what a provider keeps is not noted", "id", x.id, "err", err)
@@ -338,7 +344,7 @@ type fee func(s *Server, x *request, t *task) (*guard.Plan, error)
 
 // search is one search in a vector store.
 func search(s *Server, x *request, t *task) (*guard.Plan, error) {
-	return s.guard.Fee(x.caller, t.note.Provider, "vector_stores", guard.SearchEntry, 1)
+	return s.guard.Plans.Fee(x.caller, t.note.Provider, "vector_stores", guard.SearchEntry, 1)
 }
 
 // storedFiles asks whether the limits have room for a day's storage of the files that are
@@ -352,7 +358,7 @@ func storedFiles(s *Server, x *request, t *task) (*guard.Plan, error) {
 		return nil, nil
 	}
 	t.asks = true
-	return s.guard.Fee(x.caller, t.note.Provider, "vector_stores", guard.StorageEntry, guard.Megabytes(size))
+	return s.guard.Plans.Fee(x.caller, t.note.Provider, "vector_stores", guard.StorageEntry, guard.Megabytes(size))
 }
 
 // containers are the sizes that have a price.
@@ -376,5 +382,5 @@ func session(s *Server, x *request, t *task) (*guard.Plan, error) {
 	} else if time.Now().Unix() < t.note.Paid {
 		return nil, nil
 	}
-	return s.guard.Fee(x.caller, t.note.Provider, "containers", unit, 1)
+	return s.guard.Plans.Fee(x.caller, t.note.Provider, "containers", unit, 1)
 }

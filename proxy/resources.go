@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/ownership"
 	"github.com/llmguard/llmguard/internal/storage/files"
 	"github.com/llmguard/llmguard/internal/wire"
@@ -100,7 +101,7 @@ func (fh *fileHandler) filesElsewhere(ctx context.Context, x *request, f files.F
 ) ([]json.RawMessage, bool, error) {
 	var data []json.RawMessage
 	for more := true; more && len(data) < limit; {
-		list, left, err := fh.opts.Guard.Things(ctx, x.caller, ownership.File,
+		list, left, err := fh.opts.Guard.Objects.List(ctx, x.caller, ownership.File,
 			ownership.Page{After: after, Oldest: f.Oldest, Limit: limit - len(data)})
 		if errors.Is(err, ownership.ErrNoSuch) {
 			return nil, false, noCursor()
@@ -159,7 +160,7 @@ func (h *objectHandler) listThings(x *request, r *http.Request, op operation) er
 	for read := 0; more && len(found) < limit && read < mostThings; read += page.Limit { // a filter leaves some out
 		page.Limit = limit - len(found)
 		var list []ownership.Note
-		list, more, err = h.opts.Guard.Things(r.Context(), x.caller, op.lists, page)
+		list, more, err = h.opts.Guard.Objects.List(r.Context(), x.caller, op.lists, page)
 		if errors.Is(err, ownership.ErrNoSuch) {
 			return wire.BadRequest("after", "invalid_value", "after or before names nothing of yours")
 		}
@@ -211,12 +212,12 @@ func (h *objectHandler) showThing(x *request, r *http.Request, op operation,
 		return nil, err
 	}
 	defer done(false)
-	status, body, err := h.opts.Guard.Read(r.Context(), x.caller.Org, n, providers.Request{
+	status, body, err := h.opts.Guard.Passthrough.Read(r.Context(), guard.Fetch{Org: x.caller.Org, Note: n, Request: providers.Request{
 		Method: http.MethodGet, Path: op.path + "/" + n.ID, Header: r.Header, Fresh: fresh,
-	})
+	}})
 	switch {
 	case status == http.StatusNotFound:
-		if err := h.opts.Guard.ForgetThing(r.Context(), x.caller, n); err != nil {
+		if err := h.opts.Guard.Objects.Forget(r.Context(), x.caller, n); err != nil {
 			h.opts.Log.Warn("a change of what a provider keeps is not noted", "id", x.id, "err", err)
 		}
 		return nil, nil

@@ -180,7 +180,7 @@ func TestSizesAreReadInTurns(t *testing.T) {
 	for range some {
 		turns <- time.Now()
 	}
-	go func() { defer close(done); r.guard.ChargeStorage(t.Context(), r.org, time.Now(), turns) }()
+	go func() { defer close(done); r.guard.Storage.Charge(t.Context(), r.org, time.Now(), turns) }()
 	r.until("the turns are used", func() bool { return g.count("GET /vector_stores/") == some })
 	select {
 	case <-done:
@@ -219,7 +219,7 @@ func TestContainersOfToolsHaveTheirSize(t *testing.T) {
 		if a.status != 200 {
 			t.Fatalf("got status %d, %s", a.status, a.body)
 		}
-		note, err := r.guard.Thing(t.Context(), r.caller(), ownership.Container, fmt.Sprint("cntr_", i+1))
+		note, err := r.guard.Objects.Find(t.Context(), r.caller(), ownership.Container, fmt.Sprint("cntr_", i+1))
 		if err != nil || note.Unit != guard.ContainerEntry+x.want {
 			t.Errorf("%s: noted as %q, %v; want %s", x.tools, note.Unit, err, x.want)
 		}

@@ -56,12 +56,12 @@ func TestSessionsAndSearchesArePaid(t *testing.T) {
 		t.Errorf("%d of the refused requests reached the provider", got-sent)
 	}
 	// A session that was paid has run out: the next use is another one.
-	note, err := r.guard.Thing(t.Context(), r.caller(), ownership.Container, small)
+	note, err := r.guard.Objects.Find(t.Context(), r.caller(), ownership.Container, small)
 	if err != nil {
 		t.Fatal(err)
 	}
 	note.Paid = time.Now().Unix() - 1
-	if err := r.guard.ChangeThing(t.Context(), r.caller(), note); err != nil {
+	if err := r.guard.Objects.Change(t.Context(), r.caller(), note); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 { // a third session would be more than the limit
@@ -90,10 +90,10 @@ func TestStorageIsPaidByTheDay(t *testing.T) {
 	start := time.Now()
 	days := func(n int) time.Time { return start.Add(time.Duration(n)*24*time.Hour + time.Minute) }
 	for _, at := range []time.Time{days(0), days(1), days(1)} {
-		r.guard.ChargeStorage(t.Context(), r.org, at, unpaced())
+		r.guard.Storage.Charge(t.Context(), r.org, at, unpaced())
 	}
 	r.spent(300_000) // 3 MB
-	r.guard.ChargeStorage(t.Context(), r.org, days(3), unpaced())
+	r.guard.Storage.Charge(t.Context(), r.org, days(3), unpaced())
 	r.spent(900_000)
 	sent := r.fake.Totals().Requests
 	big := r.file(19_000_000)
@@ -101,19 +101,19 @@ func TestStorageIsPaidByTheDay(t *testing.T) {
 	if got := r.fake.Totals().Requests; got != sent+1 {
 		t.Errorf("%d requests reached the provider, want the upload alone", got-sent)
 	}
-	note, err := r.guard.Thing(t.Context(), r.caller(), ownership.VectorStore, store)
+	note, err := r.guard.Objects.Find(t.Context(), r.caller(), ownership.VectorStore, store)
 	if err != nil {
 		t.Fatal(err)
 	}
 	note.Paid = start.Unix() - 3600 // the day that has begun
-	if err := r.guard.ChangeThing(t.Context(), r.caller(), note); err != nil {
+	if err := r.guard.Objects.Change(t.Context(), r.caller(), note); err != nil {
 		t.Fatal(err)
 	}
 	if a := r.as(n.alice, dropIt, "/vector_stores/"+store, ""); a.status != 200 {
 		t.Fatalf("got status %d, %s; want it deleted", a.status, a.body)
 	}
 	r.spent(1_200_000)
-	r.guard.ChargeStorage(t.Context(), r.org, days(10), unpaced())
+	r.guard.Storage.Charge(t.Context(), r.org, days(10), unpaced())
 	r.spent(1_200_000)
 }
 

@@ -31,7 +31,7 @@ type responseHandler struct {
 // ownResponse finds a response that the provider keeps for the caller. Those of
 // others do not exist.
 func (rh *responseHandler) ownResponse(x *request, r *http.Request, id string) (ownership.Note, error) {
-	n, err := rh.opts.Guard.Owned(r.Context(), x.caller, id)
+	n, err := rh.opts.Guard.Objects.Owned(r.Context(), x.caller, id)
 	if errors.Is(err, guard.ErrNotOwned) ||
 		err == nil && (n.User != x.caller.User || n.Response != "" || n.Kind != "" || !plainID(n.At())) {
 		return n, noResponse(id)
@@ -65,10 +65,10 @@ func (rh *responseHandler) fetch(x *request, r *http.Request, id, method, verb s
 		return 0, err
 	}
 	defer done(false)
-	status, err := rh.opts.Guard.Fetch(r.Context(), x, x.caller.Org, n, providers.Request{
+	status, err := rh.opts.Guard.Passthrough.Relay(r.Context(), x, guard.Fetch{Org: x.caller.Org, Note: n, Request: providers.Request{
 		Method: method, Path: wire.Responses.Path() + "/" + n.At() + verb, Query: r.URL.RawQuery, Header: r.Header,
 		Fresh: fresh,
-	})
+	}})
 	if spool.NoRoom(err) {
 		err = noRoom(err)
 	}
@@ -86,18 +86,18 @@ func (rh *responseHandler) paced(x *request, r *http.Request,
 	if err != nil {
 		return nil, nil, err
 	}
-	pool := rh.opts.Guard.FetchPool(org, n)
+	pool := rh.opts.Guard.Passthrough.Pool(org, n)
 	if pool == "" { // nothing will be sent
 		return nil, func(bool) { free() }, nil
 	}
 	// It has no user: nothing of its caller's waits for it.
-	grant, err := rh.opts.Guard.TakeQuota(r.Context(), org, quota.Request{Pool: pool, ID: x.id, Org: org.ID})
+	grant, err := rh.opts.Guard.Grants.Take(r.Context(), org, quota.Request{Pool: pool, ID: x.id, Org: org.ID}, nil)
 	if err != nil {
 		free()
 		return nil, nil, guard.QuotaError(err)
 	}
 	done = func(unused bool) {
-		rh.opts.Guard.GiveQuota(r.Context(), grant, unused)
+		rh.opts.Guard.Grants.Give(r.Context(), grant, unused)
 		free()
 	}
 	return grant.Fresh, done, nil
@@ -139,7 +139,7 @@ func (rh *responseHandler) oneResponse(x *request, r *http.Request, id string) e
 	}
 	status, err := rh.fetch(x, r, id, r.Method, "")
 	if err == nil && status < 300 && r.Method == http.MethodDelete {
-		if err := rh.opts.Guard.Disown(r.Context(), x.caller, id); err != nil {
+		if err := rh.opts.Guard.Objects.DropResponse(r.Context(), x.caller, id); err != nil {
 			rh.opts.Log.Warn("deleted response not forgotten", "id", x.id, "err", err)
 		}
 	}

@@ -101,7 +101,7 @@ func newRig(t *testing.T, pool queue.Pool, change func(*Options), limits ...budg
 	})
 	r.background(r.queue.Run)
 	o := Options{
-		Guard: r.guard, Queue: r.queue, Idempotency: idempotency.New(rdb, idempotency.Options{Log: log}), Log: log, StoreDeadline: 5 * time.Second,
+		Guard: r.guard, Queue: r.queue, Idempotency: idempotency.New(rdb, idempotency.Options{Log: log}), Log: log,
 		Directory: &auth.Directory{ByHash: map[string]auth.Principal{keys.Hash(keys.Pepper{}, r.key): {Org: r.org, User: "alice", Key: "k1"}}},
 	}
 	if change != nil {

@@ -52,7 +52,6 @@ type Options struct {
 	Scan           wire.Limits   // JSON bounds
 	ReadBody       time.Duration // for a whole body; default 60 s
 	Write          time.Duration // for the caller to take bytes; default 60 s
-	StoreDeadline  time.Duration // for a quota decision by Redis, see guard.Guard.Bound; default 250 ms
 	HoldFor        time.Duration // silent wait of plain callers; default 280 s
 	KeepAlive      time.Duration // pause before and between newlines; default 15 s
 	KeepPlace      time.Duration // of a caller told to come back; default 90 s
@@ -69,7 +68,6 @@ func (o *Options) withDefaults() {
 	setDefault(&o.MaxFile, 200_000_000)
 	setDefault(&o.ReadBody, time.Minute)
 	setDefault(&o.Write, time.Minute)
-	setDefault(&o.StoreDeadline, 250*time.Millisecond)
 	setDefault(&o.HoldFor, 280*time.Second)
 	setDefault(&o.KeepAlive, 15*time.Second)
 	setDefault(&o.KeepPlace, 90*time.Second)

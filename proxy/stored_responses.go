@@ -22,7 +22,7 @@ func (rh *responseHandler) keptHere(x *request, r *http.Request, id, method, ver
 	if method == http.MethodDelete { // the note goes with it
 		return x.json(http.StatusOK, map[string]any{"id": id, "object": "response", "deleted": true})
 	}
-	t, err := rh.opts.Guard.Kept(r.Context(), x.caller, id)
+	t, err := rh.opts.Guard.Objects.Response(r.Context(), x.caller, id)
 	switch {
 	case errors.Is(err, guard.ErrNotOwned):
 		return noResponse(id)

@@ -41,7 +41,7 @@ func kept(h http.Header) http.Header {
 // accept makes a job of a call with Prefer: respond-async. With wait=N it is
 // answered as any call when it is done by then.
 func (c *callHandler) accept(x *request, r *http.Request, plan *guard.Plan, wish preferences) error {
-	if err := c.opts.Guard.Check(r.Context(), plan); err != nil {
+	if err := c.opts.Guard.Plans.Check(r.Context(), plan); err != nil {
 		return err
 	}
 	job := c.newJob(x, r, plan, queue.Async)
@@ -91,7 +91,7 @@ func (c *callHandler) put(ctx context.Context, x *request, job *queue.Job, body 
 		return err
 	}
 	defer func() { <-c.puts }()
-	return unavailable(c.opts.Guard.Reach(ctx, x.caller.Org, job.Pool, func(ctx context.Context) error {
+	return unavailable(c.opts.Guard.Outage.Reach(ctx, x.caller.Org, job.Pool, func(ctx context.Context) error {
 		if x.key != nil {
 			if err := x.key.Bind(ctx, job.ID, c.opts.Queue.Lifetime(job.Pool)); err != nil {
 				return err

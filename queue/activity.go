@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -133,4 +134,29 @@ func (a *wakeups) call(ctx context.Context, p *pool) {
 	if err := a.rdb.Publish(ctx, workChannel(p.ID), "").Err(); err != nil && ctx.Err() == nil {
 		a.log.WarnContext(ctx, "workers not called, their next look finds the jobs", "pool", p.ID, "err", err)
 	}
+}
+
+// Unpark wakes what limits have put aside of these orgs, in all pools: their limits are others
+// now. What is refused again is put aside again.
+func (q *Queue) Unpark(ctx context.Context, orgs map[string]bool) error {
+	for _, p := range q.settings.pools() {
+		subjects, err := q.rdb.ZRange(ctx, p.keys[4], 0, -1).Result()
+		if err != nil {
+			return fmt.Errorf("queue: parked: %w", err)
+		}
+		var due []redis.Z
+		for _, subject := range subjects {
+			if w := strings.Fields(subject); len(w) > 1 && w[0] != "p" && orgs[w[1]] { // kind org ...
+				due = append(due, redis.Z{Score: 1, Member: subject})
+			}
+		}
+		if len(due) == 0 {
+			continue
+		}
+		if err := q.rdb.ZAddXX(ctx, p.keys[4], due...).Err(); err != nil {
+			return fmt.Errorf("queue: unpark: %w", err)
+		}
+		q.wakeups.call(ctx, p)
+	}
+	return nil
 }

@@ -50,7 +50,7 @@ func (cs *contents) keepAnswer(ctx context.Context, org, id string, a Answer, tt
 	if err := cs.memory.Reserve(ctx, org, id, capacity.Bytes{Written: inRedis}, ttl); err != nil {
 		return err
 	}
-	err := cs.appendOutput(ctx, org, id, 1, ttl, []entry{
+	err := cs.appendOutput(ctx, attemptRef{org, id, 1}, ttl, []entry{
 		{1, headEntry(a.Status, a.Header)}, {2, body}, {3, endEntry(true, Verdict{})},
 	})
 	if err != nil {
@@ -85,7 +85,7 @@ func (cs *contents) answer(ctx context.Context, org, id string, attempt int) (a 
 	if err != nil {
 		return a, false, fmt.Errorf("queue: read answer: %w", err)
 	}
-	events, _, err := cs.outputEvents(ctx, org, id, attempt, messages, reading{})
+	events, _, err := cs.outputEvents(ctx, attemptRef{org, id, attempt}, messages, reading{})
 	if err != nil {
 		return a, false, err
 	}

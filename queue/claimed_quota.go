@@ -42,7 +42,7 @@ func (q *claimedQuota) Take(ctx context.Context, call *guard.Call) error {
 			return unsent(noRoom(err))
 		}
 	}
-	if call.Target.Pool != c.Job.Pool {
+	if call.Plan.Target.Pool != c.Job.Pool {
 		if err := q.elsewhere(ctx, call); err != nil {
 			return err
 		}
@@ -82,7 +82,7 @@ func (q *claimedQuota) renew(ctx context.Context) error {
 func (q *claimedQuota) elsewhere(ctx context.Context, call *guard.Call) error {
 	job := q.claim.Job
 	grant, err := q.queue.quota.Take(ctx, quota.Request{
-		Pool: call.Target.Pool, ID: call.ID, Org: job.Org, User: job.User, Model: call.Target.Model, Tokens: call.Quota,
+		Pool: call.Plan.Target.Pool, ID: call.ID, Org: job.Org, User: job.User, Model: call.Plan.Target.Model, Tokens: call.Plan.Quota,
 	})
 	var busy *quota.BusyError
 	switch {
@@ -128,7 +128,7 @@ func (q *claimedQuota) Give(ctx context.Context, call *guard.Call) {
 // used is the verdict with what becomes of the quota that the claim booked: all of it
 // returns when another pool's was used.
 func (q *claimedQuota) used(v Verdict, call *guard.Call) Verdict {
-	if call.Target.Pool != q.claim.Job.Pool {
+	if call.Plan.Target.Pool != q.claim.Job.Pool {
 		v.Unused, v.Used = true, 0
 	}
 	return v

@@ -187,19 +187,25 @@ func (cs *contents) sealed(org, key string, e entry) []any {
 	return []any{"k", "b", "x", cs.settings.seal().Seal(data, org, key, itoa(e.n)+"-0")}
 }
 
+// attemptRef names an attempt at an org's job, whose output is kept.
+type attemptRef struct {
+	org, id string
+	attempt int
+}
+
+func (a attemptRef) key() string { return outKey(a.id, a.attempt) }
+
 // appendOutput appends entries and wakes the watchers. Entries that are there
 // already, after a lost reply, are skipped.
-func (cs *contents) appendOutput(ctx context.Context, org, id string, attempt int, ttl time.Duration,
-	entries []entry,
-) error {
-	key := outKey(id, attempt)
+func (cs *contents) appendOutput(ctx context.Context, of attemptRef, ttl time.Duration, entries []entry) error {
+	key := of.key()
 	pipe := cs.rdb.Pipeline()
 	adds := make([]*redis.StringCmd, len(entries))
 	for i, e := range entries {
-		adds[i] = pipe.XAdd(ctx, &redis.XAddArgs{Stream: key, ID: itoa(e.n) + "-0", Values: cs.sealed(org, key, e)})
+		adds[i] = pipe.XAdd(ctx, &redis.XAddArgs{Stream: key, ID: itoa(e.n) + "-0", Values: cs.sealed(of.org, key, e)})
 	}
 	pipe.PExpire(ctx, key, ttl)
-	pipe.Publish(ctx, jobChannel(id), "o")
+	pipe.Publish(ctx, jobChannel(of.id), "o")
 	_, _ = pipe.Exec(ctx)
 	for _, add := range adds {
 		if err := add.Err(); err != nil && !strings.Contains(err.Error(), "equal or smaller") {
@@ -219,38 +225,38 @@ type reading struct {
 // outputEvents turns entries of an output into events, and tells how far they
 // go.
 func (cs *contents) outputEvents(
-	ctx context.Context, org, id string, attempt int, messages []redis.XMessage, far reading,
+	ctx context.Context, of attemptRef, messages []redis.XMessage, far reading,
 ) ([]Event, reading, error) {
-	key, events := outKey(id, attempt), make([]Event, 0, len(messages))
+	key, events := of.key(), make([]Event, 0, len(messages))
 	for _, m := range messages {
 		text := func(field string) string { s, _ := m.Values[field].(string); return s }
 		far.last = m.ID
 		switch text("k") {
 		case "head":
-			e := Event{Kind: Head, Attempt: attempt}
+			e := Event{Kind: Head, Attempt: of.attempt}
 			e.Status, _ = strconv.Atoi(text("s"))
 			if err := json.Unmarshal([]byte(text("h")), &e.Header); err != nil {
 				return nil, far, fmt.Errorf("queue: output head: %w", err)
 			}
 			events = append(events, e)
 		case "b":
-			data, err := cs.openBytes(org, key, m)
+			data, err := cs.openBytes(of.org, key, m)
 			if err != nil {
 				return nil, far, err
 			}
 			far.bytes += int64(len(data))
-			events = append(events, Event{Kind: Bytes, Attempt: attempt, Data: data})
+			events = append(events, Event{Kind: Bytes, Attempt: of.attempt, Data: data})
 		case "blob":
-			data, room, err := cs.blobOf(ctx, org, id, attempt, m, far.bytes)
+			data, room, err := cs.blobOf(ctx, of, m, far.bytes)
 			if err != nil {
 				return nil, far, err
 			}
 			if rest := data[min(far.bytes, int64(len(data))):]; len(rest) > 0 {
 				far.bytes = int64(len(data))
-				events = append(events, Event{Kind: Bytes, Attempt: attempt, Data: rest, room: room})
+				events = append(events, Event{Kind: Bytes, Attempt: of.attempt, Data: rest, room: room})
 			}
 		case "end":
-			events = append(events, Event{Kind: End, Attempt: attempt, OK: text("ok") == "1"})
+			events = append(events, Event{Kind: End, Attempt: of.attempt, OK: text("ok") == "1"})
 		}
 	}
 	return events, far, nil

@@ -374,22 +374,22 @@ func (cs *contents) wholeOutput(ctx context.Context, org, key string, to *bytes.
 // blobOf reads the answer that an entry of an output refers to; nothing for one
 // who has all of its bytes. Room is what it takes of the spool's memory, to be given back.
 func (cs *contents) blobOf(
-	ctx context.Context, org, id string, attempt int, m redis.XMessage, have int64,
+	ctx context.Context, of attemptRef, m redis.XMessage, have int64,
 ) (data []byte, room int64, err error) {
 	text, _ := m.Values["r"].(string)
-	r, ok, err := cs.refIn(org, outKey(id, attempt), []byte(text))
+	r, ok, err := cs.refIn(of.org, of.key(), []byte(text))
 	if err != nil || !ok {
 		return nil, 0, errors.Join(err, errContentGone)
 	}
 	if r.Size <= have {
 		return nil, 0, nil
 	}
-	if err := cs.opts.Spool.Memory.Take(ctx, org, r.Size, bodyPatience); err != nil {
+	if err := cs.opts.Spool.Memory.Take(ctx, of.org, r.Size, bodyPatience); err != nil {
 		return nil, 0, err
 	}
-	data, err = cs.getBlob(ctx, outBlob(id, attempt), r)
+	data, err = cs.getBlob(ctx, outBlob(of.id, of.attempt), r)
 	if err != nil {
-		cs.opts.Spool.Memory.Give(org, r.Size)
+		cs.opts.Spool.Memory.Give(of.org, r.Size)
 		return nil, 0, err
 	}
 	return data, r.Size, nil

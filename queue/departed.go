@@ -33,14 +33,14 @@ func (q *Queue) Expire(ctx context.Context, org, id string) (*Job, error) {
 // starts it before Return. A job that runs goes on, and one of another class needs no
 // caller. It returns the state the job has; a stream that runs is not reserved.
 func (pl *Places) Reserve(ctx context.Context, org, id string, d time.Duration) (State, error) {
-	return pl.stay(ctx, org, id, "leave", d, d)
+	return pl.stay(ctx, org, id, stay{"leave", d, d})
 }
 
 // Return lets a job wait in its old turn because its caller is back: it counts as
 // having a caller for `present`, and may wait for another `wait`, within its pool's
 // MaxAge. Neither is ever shortened. It returns the job as it is afterwards.
 func (pl *Places) Return(ctx context.Context, org, id string, present, wait time.Duration) (*Job, error) {
-	state, err := pl.stay(ctx, org, id, "back", present, wait)
+	state, err := pl.stay(ctx, org, id, stay{"back", present, wait})
 	if err != nil {
 		return nil, err
 	}
@@ -51,13 +51,19 @@ func (pl *Places) Return(ctx context.Context, org, id string, present, wait time
 	return pl.reader.job(ctx, org, id)
 }
 
-func (pl *Places) stay(ctx context.Context, org, id, what string, present, wait time.Duration) (State, error) {
+// stay is how long a job's caller counts as present, and may wait, from when it leaves or is back.
+type stay struct {
+	what          string // leave or back
+	present, wait time.Duration
+}
+
+func (pl *Places) stay(ctx context.Context, org, id string, s stay) (State, error) {
 	p := pl.own.poolOf(ctx, org, id)
 	if p == nil || org == "" {
 		return "", ErrNotFound
 	}
-	reply, err := pl.scripts.eval(ctx, "stay", stayScript, p.with(jobKey(p.ID, id)), id, org, what,
-		present.Microseconds(), wait.Microseconds(), p.MaxAge.Microseconds())
+	reply, err := pl.scripts.eval(ctx, "stay", stayScript, p.with(jobKey(p.ID, id)), id, org, s.what,
+		s.present.Microseconds(), s.wait.Microseconds(), p.MaxAge.Microseconds())
 	if err == nil && reply == "missing" {
 		err = ErrNotFound
 	}

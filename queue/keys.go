@@ -5,6 +5,7 @@ import (
 	"encoding/base32"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/llmguard/llmguard/providers"
@@ -113,3 +114,12 @@ func checkPlain(what, s string) error {
 	}
 	return nil
 }
+
+func flag(b bool) string {
+	if b {
+		return "1"
+	}
+	return "0"
+}
+
+func itoa(n int64) string { return strconv.FormatInt(n, 10) }

@@ -49,14 +49,13 @@ const (
 // looks at 10,000 jobs at most, and of those with another state at nothing else.
 // The error is ErrNotFound when `after` names no job of the org, or of the filter's user.
 func (q *Queue) List(ctx context.Context, org string, f Filter, after string, limit int) (Page, error) {
-	var page Page
 	limit = min(max(limit, 1), 1000)
 	open := f.State == Queued || f.State == Running
 	if open && (org == "" || plain(org)) && (f.User == "" || plain(f.User)) {
 		return q.lister.listOpen(ctx, org, f, after, limit)
 	}
 	if !plain(org) || (f.User != "" && !plain(f.User)) {
-		return page, nil
+		return Page{}, nil
 	}
 	index := orgIndex(org)
 	if f.User != "" {
@@ -66,33 +65,41 @@ func (q *Queue) List(ctx context.Context, org string, f Filter, after string, li
 	if after != "" {
 		rank, err := q.rdb.ZRevRank(ctx, index, after).Result()
 		if errors.Is(err, redis.Nil) {
-			return page, ErrNotFound
+			return Page{}, ErrNotFound
 		}
 		if err != nil {
-			return page, fmt.Errorf("queue: list: %w", err)
+			return Page{}, fmt.Errorf("queue: list: %w", err)
 		}
 		from = rank + 1
 	}
+	read := listing{org: org, filter: f, limit: limit}
 	for end := from + listMost; from < end; from += listStep {
 		entries, err := q.rdb.ZRevRangeWithScores(ctx, index, from, from+listStep-1).Result()
 		if err != nil {
-			return page, fmt.Errorf("queue: list: %w", err)
+			return read.page, fmt.Errorf("queue: list: %w", err)
 		}
-		done, err := q.lister.fill(ctx, &page, org, f, entries, limit)
+		done, err := q.lister.fill(ctx, &read, entries)
 		if err != nil || done {
-			return page, err
+			return read.page, err
 		}
 	}
-	page.More = true
-	return page, nil
+	read.page.More = true
+	return read.page, nil
 }
 
-// fill adds the picked ones of an index's entries to a page. It reports whether
+// listing is a page of an org's jobs that is being read.
+type listing struct {
+	org    string
+	filter Filter
+	limit  int
+	page   Page
+}
+
+// fill adds the picked ones of an index's entries to the page. It reports whether
 // the page is complete: full, or at the end of the list.
-func (l *lister) fill(ctx context.Context, page *Page, org string, f Filter, entries []redis.Z,
-	limit int,
-) (bool, error) {
-	jobs, err := l.readAll(ctx, org, f.State, entries)
+func (l *lister) fill(ctx context.Context, r *listing, entries []redis.Z) (bool, error) {
+	page, f := &r.page, r.filter
+	jobs, err := l.readAll(ctx, r.org, f.State, entries)
 	if err != nil {
 		return true, err
 	}
@@ -102,12 +109,12 @@ func (l *lister) fill(ctx context.Context, page *Page, org string, f Filter, ent
 			return true, nil
 		}
 		j := jobs[i]
-		if j == nil || j.Org != org || !f.picks(j) { // nil: forgotten, or its put was refused
+		if j == nil || j.Org != r.org || !f.picks(j) { // nil: forgotten, or its put was refused
 			page.Next, _ = e.Member.(string)
 			continue
 		}
-		if len(page.Jobs) == limit {
-			page.More, page.Next = true, page.Jobs[limit-1].ID
+		if len(page.Jobs) == r.limit {
+			page.More, page.Next = true, page.Jobs[r.limit-1].ID
 			return true, nil
 		}
 		page.Jobs, page.Next = append(page.Jobs, j), j.ID

@@ -88,8 +88,7 @@ func (l *lister) openIn(ctx context.Context, p *pool, org string, f Filter) (ref
 	}
 	for class := Interactive; class <= Batch; class++ {
 		for _, mark := range []string{"", "~ "} { // those whose turn has not come, or whose caller is away, have one
-			from, to := between(mark, org, f.User)
-			refs, err = l.waitingRefs(ctx, p, class, from, to, refs)
+			refs, err = l.waitingRefs(ctx, p, class, between(mark, org, f.User), refs)
 			if err != nil {
 				return nil, err
 			}
@@ -99,26 +98,26 @@ func (l *lister) openIn(ctx context.Context, p *pool, org string, f Filter) (ref
 }
 
 // between is the range of the waiting members of an org or a user; of all without one.
-func between(mark, org, user string) (from, to string) {
+func between(mark, org, user string) *redis.ZRangeBy {
 	switch {
 	case org != "" && user != "":
-		return "[" + mark + org + " " + user + " ", "(" + mark + org + " " + user + "!"
+		return &redis.ZRangeBy{Min: "[" + mark + org + " " + user + " ", Max: "(" + mark + org + " " + user + "!"}
 	case org != "":
-		return "[" + mark + org + " ", "(" + mark + org + "!"
+		return &redis.ZRangeBy{Min: "[" + mark + org + " ", Max: "(" + mark + org + "!"}
 	case mark != "":
-		return "[" + mark, "+"
+		return &redis.ZRangeBy{Min: "[" + mark, Max: "+"}
 	}
-	return "-", "(~"
+	return &redis.ZRangeBy{Min: "-", Max: "(~"}
 }
 
-// waitingRefs adds the waiting jobs of one class between two members.
-func (l *lister) waitingRefs(ctx context.Context, p *pool, class Class, from, to string,
-	refs []jobRef,
+// waitingRefs adds the waiting jobs of one class in a range of members.
+func (l *lister) waitingRefs(
+	ctx context.Context, p *pool, class Class, in *redis.ZRangeBy, refs []jobRef,
 ) ([]jobRef, error) {
 	const step = 1000
+	in.Count = step
 	for {
-		members, err := l.rdb.ZRangeByLex(ctx, p.keys[10+int(class)],
-			&redis.ZRangeBy{Min: from, Max: to, Count: step}).Result()
+		members, err := l.rdb.ZRangeByLex(ctx, p.keys[10+int(class)], in).Result()
 		if err != nil {
 			return nil, err
 		}
@@ -131,7 +130,7 @@ func (l *lister) waitingRefs(ctx context.Context, p *pool, class Class, from, to
 		if len(members) < step {
 			return refs, nil
 		}
-		from = "(" + members[step-1]
+		in.Min = "(" + members[step-1]
 	}
 }
 

@@ -214,9 +214,10 @@ func (o *Output) flush(ctx context.Context) error {
 		ttl = max(ttl, runLife)
 	}
 	o.mu.Unlock()
+	of := attemptRef{o.job.Org, o.job.ID, o.attempt}
 	for len(batch) > 0 {
 		n := piece(batch)
-		if err := o.q.contents.appendOutput(ctx, o.job.Org, o.job.ID, o.attempt, ttl, batch[:n]); err != nil {
+		if err := o.q.contents.appendOutput(ctx, of, ttl, batch[:n]); err != nil {
 			return err
 		}
 		o.mu.Lock()

@@ -142,11 +142,11 @@ func (r *runner) record(ctx context.Context, c *Claim, call *guard.Call, v Verdi
 		slog.String("id", call.ID), slog.String("job", j.ID), slog.Int("attempt", j.Attempt),
 		slog.String("verdict", v.Kind.String()),
 		slog.String("org", j.Org), slog.String("user", j.User), slog.String("key", j.Key),
-		slog.String("model", j.Model), slog.String("pool", call.Target.Pool), slog.String("outcome", string(result.Outcome)),
+		slog.String("model", j.Model), slog.String("pool", call.Plan.Target.Pool), slog.String("outcome", string(result.Outcome)),
 		slog.Int("status", result.Status), slog.Int64("held_nano_usd", int64(call.Hold.Max.Cost)),
 		slog.Int64("cost_nano_usd", int64(result.Cost)), slog.Bool("estimated", result.Estimated),
 		slog.String("class", j.Class.String()), slog.Bool("stream", j.Stream),
-		slog.Int64("held_tokens", call.Hold.Max.Tokens), slog.Int64("quota_tokens", call.Quota),
+		slog.Int64("held_tokens", call.Hold.Max.Tokens), slog.Int64("quota_tokens", call.Plan.Quota),
 		slog.Int64("tokens", result.Usage.Input+result.Usage.Output),
 		slog.Duration("waited", call.Waited), slog.Duration("took", result.Took),
 		slog.String("upstream_id", result.UpstreamID),
@@ -159,7 +159,7 @@ func (r *runner) record(ctx context.Context, c *Claim, call *guard.Call, v Verdi
 
 // plan prices the job anew, under the configuration in force now.
 func (r *runner) plan(ctx context.Context, c *Claim) (*guard.Plan, error) {
-	caller, err := r.g.Caller(c.Job.Org, c.Job.User, c.Job.Key, c.Job.IP)
+	caller, err := r.g.Policy().Caller(c.Job.Org, c.Job.User, c.Job.Key, c.Job.IP)
 	if err != nil {
 		return nil, wire.Forbidden("org_gone", "%v", err)
 	}
@@ -167,7 +167,7 @@ func (r *runner) plan(ctx context.Context, c *Claim) (*guard.Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	plan, err := r.g.PrepareKept(ctx, caller, req)
+	plan, err := r.g.Plans.PrepareKept(ctx, caller, req)
 	c.priced()
 	return plan, err
 }
@@ -318,7 +318,7 @@ func (r *runner) verdict(ctx context.Context, c *Claim, call *guard.Call, err er
 		}
 	case errors.As(err, &public) && result.Outcome == guard.Unsent:
 		return r.unreached(c, public)
-	case errors.As(err, &public) && result.Outcome == guard.Broken && !call.Caller.Org.KeepStarted &&
+	case errors.As(err, &public) && result.Outcome == guard.Broken && !call.Plan.Caller.Org.KeepStarted &&
 		!c.Output().Started():
 		return Verdict{Kind: Requeue, Wait: reachRest, Charged: v.Charged}
 	default:

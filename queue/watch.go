@@ -215,7 +215,7 @@ func (w *Watch) look(ctx context.Context) error {
 	}
 	full := false
 	if output != nil {
-		events, far, err := w.q.contents.outputEvents(ctx, w.job.Org, w.job.ID, w.attempt, output.Val(), w.far)
+		events, far, err := w.q.contents.outputEvents(ctx, attemptRef{w.job.Org, w.job.ID, w.attempt}, output.Val(), w.far)
 		if err != nil {
 			return err
 		}

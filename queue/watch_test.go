@@ -151,12 +151,12 @@ func TestAppendIsIdempotent(t *testing.T) {
 	ctx := t.Context()
 	batch := []entry{{1, headEntry(200, nil)}, {2, bytesEntry([]byte("a"))}}
 	for range 2 {
-		if err := e.contents.appendOutput(ctx, "", "job_x", 1, time.Minute, batch); err != nil {
+		if err := e.contents.appendOutput(ctx, attemptRef{"", "job_x", 1}, time.Minute, batch); err != nil {
 			t.Fatal(err)
 		}
 	}
 	batch = append(batch, entry{3, bytesEntry([]byte("b"))}) // the first two were applied
-	if err := e.contents.appendOutput(ctx, "", "job_x", 1, time.Minute, batch); err != nil {
+	if err := e.contents.appendOutput(ctx, attemptRef{"", "job_x", 1}, time.Minute, batch); err != nil {
 		t.Fatal(err)
 	}
 	if n, err := e.rdb.XLen(ctx, outKey("job_x", 1)).Result(); err != nil || n != 3 {
@@ -178,7 +178,7 @@ func TestWatchOfALongOutput(t *testing.T) {
 	for i := range 600 {
 		batch = append(batch, entry{int64(i + 1), bytesEntry([]byte("x"))})
 	}
-	if err := e.contents.appendOutput(ctx, j.Org, j.ID, 1, time.Minute, batch); err != nil {
+	if err := e.contents.appendOutput(ctx, attemptRef{j.Org, j.ID, 1}, time.Minute, batch); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.finish(ctx, Succeeded, Verdict{}, ""); err != nil {

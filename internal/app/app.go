@@ -287,7 +287,7 @@ func (a *App) Run(ctx context.Context) error {
 	servers.Go(func() error { return a.serveAdmin(serving, background) })
 	if a.callers != nil {
 		keepers.Go(func() error { return quiet(a.callers.Run(keeping)) })
-		keepers.Go(func() error { return quiet(a.guard.RunStorage(keeping)) })
+		keepers.Go(func() error { return quiet(a.guard.Storage.Run(keeping)) })
 		servers.Go(func() error { return a.serveCalls(serving) })
 	}
 	warm := make(chan struct{})

@@ -6,7 +6,6 @@ import (
 	"net/url"
 	"time"
 
-	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/batch"
@@ -34,10 +33,10 @@ func Quoting(ctx context.Context, cfg *config.Config, org, user string) (_ *batc
 	defer set.policy.Providers.Close()
 	learned, away := readLearned(ctx, cfg)
 	o := &batch.QuoteOptions{
-		Guard: guard.New(guard.Options{Budget: budget.New(nil, budget.Options{}), Policy: set.policy, Calibration: learned}),
+		Plans: guard.NewPlanner(set.policy, learned),
 		Scan:  ScanLimits(cfg), MaxLine: int(cfg.Requests.MaxBody),
 	}
-	o.Caller, err = o.Guard.Caller(org, user, "", "")
+	o.Caller, err = set.policy.Caller(org, user, "", "")
 	if err != nil {
 		return nil, nil, fmt.Errorf("there is no org %q in the configuration", org)
 	}
@@ -55,10 +54,8 @@ func plainQuoting() (*batch.QuoteOptions, error) {
 		return nil, err
 	}
 	org := &guard.Org{ID: "any"}
-	g := guard.New(guard.Options{Budget: budget.New(nil, budget.Options{}), Policy: &guard.Policy{
-		Orgs: map[string]*guard.Org{org.ID: org}, Catalogue: catalogue, Providers: set,
-	}})
-	return &batch.QuoteOptions{Guard: g, Caller: guard.Caller{Org: org}}, nil
+	policy := &guard.Policy{Orgs: map[string]*guard.Org{org.ID: org}, Catalogue: catalogue, Providers: set}
+	return &batch.QuoteOptions{Plans: guard.NewPlanner(policy, nil), Caller: guard.Caller{Org: org}}, nil
 }
 
 // readLearned reads the calibration once. Without Redis there is none.

@@ -127,7 +127,7 @@ func (t *turn) prepare(ctx context.Context, e entry) (plan *guard.Plan, refused 
 	if err != nil {
 		return nil, wire.Forbidden("org_gone", "%v", err), nil
 	}
-	plan, err = t.r.opts.Guard.PrepareKept(ctx, caller, e.parsed)
+	plan, err = t.r.opts.Guard.Plans.PrepareKept(ctx, caller, e.parsed)
 	if errors.Is(err, budget.ErrUnavailable) {
 		return nil, nil, err
 	}

@@ -181,7 +181,7 @@ func (f *filling) line(ctx context.Context, e entry) (refused *wire.Error, err e
 		return wire.BadRequest("previous_response_id", "invalid_value",
 			"What this request refers to is kept by another provider than the one that runs its batch"), nil
 	}
-	held, err := t.r.opts.Guard.HoldBatched(ctx, plan, t.parts.callID(e.customID), f.p.Attempt,
+	held, err := t.r.opts.Guard.Batches.Hold(ctx, plan, t.parts.callID(e.customID), f.p.Attempt,
 		time.Until(t.b.Expires)+holdSlack)
 	var refusal *guard.Refusal
 	switch {
@@ -323,7 +323,7 @@ func (pp *providerParts) settle(ctx context.Context, ends []guard.BatchedEnd) ([
 			Batched: true,
 		}
 	}
-	return pp.r.opts.Guard.EndBatched(ctx, caller, ends)
+	return pp.r.opts.Guard.Batches.End(ctx, caller, ends)
 }
 
 // heldLines reads which lines a part has.

@@ -3,7 +3,6 @@ package batch_test
 import (
 	"fmt"
 	"io"
-	"log/slog"
 	"net/url"
 	"strings"
 	"testing"
@@ -29,11 +28,8 @@ func quoteOptions(t *testing.T) batch.QuoteOptions {
 		t.Fatal(err)
 	}
 	org := &guard.Org{ID: "acme"}
-	g := guard.New(guard.Options{
-		Log:    slog.New(slog.DiscardHandler),
-		Policy: &guard.Policy{Orgs: map[string]*guard.Org{"acme": org}, Catalogue: catalogue, Providers: set},
-	})
-	return batch.QuoteOptions{Guard: g, Caller: guard.Caller{Org: org, User: "alice"}, MaxLine: 1000}
+	policy := &guard.Policy{Orgs: map[string]*guard.Org{"acme": org}, Catalogue: catalogue, Providers: set}
+	return batch.QuoteOptions{Plans: guard.NewPlanner(policy, nil), Caller: guard.Caller{Org: org, User: "alice"}, MaxLine: 1000}
 }
 
 // lineOf is a good line, in which old is replaced by with.

@@ -42,10 +42,9 @@ func (q *ModelQuote) add(p *guard.Plan, expected pricing.Nano) {
 	q.Most += p.Max.Cost
 }
 
-// QuoteOptions are whose requests Estimate prices and how. Guard is required; it
-// is asked for nothing that needs Redis.
+// QuoteOptions are whose requests Estimate prices and how. Plans is required.
 type QuoteOptions struct {
-	Guard  *guard.Guard
+	Plans  *guard.Planner
 	Caller guard.Caller
 	// Scan and MaxLine are as in Options.
 	Scan    wire.Limits
@@ -101,7 +100,7 @@ func (q *Quote) price(line []byte, number int, o QuoteOptions, seen map[[16]byte
 	if wrong != nil {
 		return wrong
 	}
-	plan, err := o.Guard.Prepare(o.Caller, req.parsed)
+	plan, err := o.Plans.Prepare(o.Caller, req.parsed)
 	if err != nil {
 		return problemOf(err, "invalid_request")
 	}
@@ -110,7 +109,7 @@ func (q *Quote) price(line []byte, number int, o QuoteOptions, seen map[[16]byte
 		m = &ModelQuote{Model: req.model}
 		byModel[req.model] = m
 	}
-	expected := o.Guard.Expected(plan).Cost
+	expected := o.Plans.Expected(plan).Cost
 	m.add(plan, expected)
 	q.Total.add(plan, expected)
 	return nil

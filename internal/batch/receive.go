@@ -91,7 +91,7 @@ func (pp *providerParts) api() (api providers.Batches, err error) {
 	if err != nil {
 		return api, err
 	}
-	up, err := pp.r.opts.Guard.Upstream(caller.Org, pp.turn.b.provider)
+	up, err := pp.r.opts.Guard.Passthrough.Upstream(caller.Org, pp.turn.b.provider)
 	if err != nil {
 		return api, err
 	}

@@ -216,7 +216,7 @@ func (t *turn) close() {
 
 // caller is as whom the lines run, under the configuration in force.
 func (t *turn) caller() (guard.Caller, error) {
-	c, err := t.r.opts.Guard.Caller(t.b.Org, t.b.User, t.b.Key, t.b.IP)
+	c, err := t.r.opts.Guard.Policy().Caller(t.b.Org, t.b.User, t.b.Key, t.b.IP)
 	c.Models, c.Batched = t.b.Models, t.b.provider != ""
 	return c, err
 }

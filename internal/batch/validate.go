@@ -147,7 +147,7 @@ func (v *validation) check(ctx context.Context, c *check, line []byte, number in
 	}
 	if c.model == "" {
 		c.model = req.model
-		if target, byProvider, err := v.r.opts.Guard.Batches(c.caller, c.model); err == nil { // else it is said of the line
+		if target, byProvider, err := v.r.opts.Guard.Plans.BatchTarget(c.caller, c.model); err == nil { // else it is said of the line
 			c.target, c.caller.Batched = target, byProvider
 		}
 	}
@@ -156,7 +156,7 @@ func (v *validation) check(ctx context.Context, c *check, line []byte, number in
 			fmt.Sprintf("All lines must name one model; this one names %.100q, the first %.100q.", req.model, c.model)))
 		return nil
 	}
-	plan, err := v.r.opts.Guard.PrepareKept(ctx, c.caller, req.parsed)
+	plan, err := v.r.opts.Guard.Plans.PrepareKept(ctx, c.caller, req.parsed)
 	if errors.Is(err, budget.ErrUnavailable) {
 		return err
 	}

@@ -62,7 +62,7 @@ func proxyOptions(p *app.Parts) proxy.Options {
 		Files: p.Files, Batches: p.Batches, Failures: p.Failures, Missed: p.Identities.Missed, Used: p.Identities.Store.Used,
 		TrustedProxies: c.TrustedProxies, Scan: app.ScanLimits(c),
 		MaxBody: int64(c.Requests.MaxBody), MaxFile: int64(c.Files.MaxFile),
-		ReadBody: c.Timeouts.ReadBody, Write: c.Timeouts.Write, StoreDeadline: c.Store.Deadline,
+		ReadBody: c.Timeouts.ReadBody, Write: c.Timeouts.Write,
 		HoldFor: c.Queue.Hold, KeepAlive: c.Queue.KeepAlive, KeepAnswer: c.Queue.ResultTTL,
 		Streams: c.Connections.Streams,
 		Log:     p.Log, Metrics: p.Metrics, Tracer: p.Tracer,

@@ -1,0 +1,133 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/internal/tracing"
+	"github.com/llmguard/llmguard/internal/wire"
+)
+
+// admission holds what calls may cost, and begins them.
+type admission struct {
+	guard    *Guard // whose calls they are
+	budget   *budget.Store
+	plans    *Planner
+	settler  *settler
+	outage   *Outage
+	holders  *recentHolders
+	holds    chan struct{} // one place for every hold of a live call under way
+	deadline time.Duration
+	share    int // percent
+	metrics  *metrics
+}
+
+func newAdmission(g *Guard, share int) *admission {
+	return &admission{
+		guard: g, budget: g.budget, plans: g.Plans, settler: g.settler, outage: g.Outage, holders: newRecentHolders(),
+		holds: make(chan struct{}, maxHolds), deadline: g.deadline, share: share, metrics: g.metrics,
+	}
+}
+
+// begin holds what the plan holds first against every applying limit and spend
+// cap, all or nothing. While the store is away it does as the org's
+// OnStoreFailure says.
+// A store that answers and is full is not unavailable: it refuses, whatever that says.
+// Errors are *Refusal, or wrap budget.ErrUnavailable.
+func (ad *admission) begin(ctx context.Context, p *Plan, id string, attempt int, jobID string) (*Call, error) {
+	c := newCall(ad.guard, p, id, attempt)
+	c.JobID = jobID
+	who := budget.Call{
+		ID: id, Attempt: attempt, Org: p.Caller.Org.ID, User: p.Caller.User, Key: p.Caller.Key,
+		IP: p.Caller.IP, Model: p.Request.Model, Provider: p.Target.Provider.ID,
+		Endpoint: string(p.Request.Endpoint), PriceVersion: p.Price.Version, JobID: jobID,
+	}
+	// A caller that hangs up must not cut off a hold that may have been applied.
+	ctx = context.WithoutCancel(ctx)
+	_, span := tracing.Start(ctx, "hold budget")
+	hold, asked, err := ad.hold(ctx, p, who)
+	p.traceHold(span, err)
+	ad.metrics.held(p.Caller.Org.ID, err)
+	if err != nil {
+		// A full store answers: callers can fill it, so no budget is off because of it.
+		gone := errors.Is(err, budget.ErrUnavailable) && !errors.Is(err, budget.ErrFull)
+		if gone && p.Caller.Org.WithoutStore() && jobID == "" { // jobs are in the store themselves
+			return ad.beginWithout(ctx, c, who, asked)
+		}
+		if gone && asked {
+			ad.settler.voidLate(ctx, who, p.Caps)
+		}
+		return nil, p.refusal(err)
+	}
+	c.holds(hold, p.start)
+	return c, nil
+}
+
+// hold asks the store, unless it is known to be away; asked says so.
+func (ad *admission) hold(ctx context.Context, p *Plan, who budget.Call) (h *budget.Hold, asked bool, err error) {
+	if !ad.outage.circuit.ask(who.Org, time.Now()) {
+		return nil, false, errAway
+	}
+	tags := budget.Tags(who.Org, p.Caps)
+	ctx, cancel := ad.outage.health.bound(ctx, ad.deadline, tags...)
+	defer cancel()
+	h, err = ad.budget.HoldCapped(ctx, p.Limits, p.Caps, who, p.First, ad.plans.Expected(p))
+	ad.outage.circuit.told(p.Caller.Org, ad.outage.health.judge(ctx, err, tags...), time.Now())
+	return h, true, err
+}
+
+// admit admits a live call without the store, as its org allows. All it can cost
+// is in the journal before it is sent: nothing can be held later.
+func (ad *admission) admit(ctx context.Context, p *Plan, who budget.Call) (*budget.Hold, error) {
+	ctx, cancel := context.WithTimeout(ctx, ad.deadline)
+	defer cancel()
+	if p.Caller.Org.OnStoreFailure == Allow {
+		return ad.budget.AdmitAll(ctx, p.Limits, who, p.Max, p.Caps...)
+	}
+	return ad.budget.AdmitShare(ctx, p.Limits, who, p.Max, ad.share, p.Caps...)
+}
+
+// beginWithout is begin while the store is away, after a hold that may have been
+// applied if the store was asked.
+func (ad *admission) beginWithout(ctx context.Context, c *Call, who budget.Call, asked bool) (*Call, error) {
+	mode := c.Plan.Caller.Org.OnStoreFailure
+	h, err := ad.admit(ctx, c.Plan, who)
+	if err != nil {
+		if asked {
+			ad.settler.voidLate(ctx, who, c.Plan.Caps)
+		}
+		ad.metrics.without.WithLabelValues(string(mode), "refused").Inc()
+		return nil, c.Plan.away(err)
+	}
+	ad.metrics.without.WithLabelValues(string(mode), "admitted").Inc()
+	c.holds(h, c.Plan.Output)
+	c.Without = mode
+	return c, nil
+}
+
+// maxHolds bounds the holds of live calls under way: a burst queues here, where a caller's
+// patience bounds its wait, and not at Redis, where every wait looks like an outage.
+const maxHolds = 128
+
+// Turn waits for one of the places for requests to Redis under way, which is taken then:
+// receive from places to give it back. The error is a *wire.Error when patience is over,
+// or the cause of ctx's end.
+func Turn(ctx context.Context, places chan struct{}, patience time.Duration) error {
+	select {
+	case places <- struct{}{}:
+		return nil
+	default:
+	}
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case places <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-timer.C:
+		return wire.Overloaded("Too many calls are queueing on this proxy right now", time.Second)
+	}
+}
