@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/goccy/go-yaml/ast"
+
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 )
 
 // NewOrg returns an org as the file would have it that says nothing of it.
@@ -112,9 +114,11 @@ func (d *document) patchError(limits []Limit, users []User) error {
 		return nil
 	}
 	var all []string
+	var field string
 	for _, e := range d.errs {
 		text := e.Message
-		thing, field := named(e.Path, limits, users)
+		var thing string
+		thing, field = named(e.Path, limits, users)
 		for _, part := range []string{field, thing} {
 			if part != "" {
 				text = part + ": " + text
@@ -122,7 +126,10 @@ func (d *document) patchError(limits []Limit, users []User) error {
 		}
 		all = append(all, text)
 	}
-	return errors.New(strings.Join(all, "; "))
+	if len(all) > 1 {
+		return errors.New(strings.Join(all, "; "))
+	}
+	return &settings.FieldError{Field: field, Message: all[0]}
 }
 
 // named splits a path below an org, or below the defaults, into what it is in and the field.
