@@ -1,0 +1,275 @@
+package orgdata
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/internal/batch"
+	"github.com/llmguard/llmguard/internal/storage/files"
+	"github.com/llmguard/llmguard/internal/tenants"
+	"github.com/llmguard/llmguard/pricing"
+	"github.com/llmguard/llmguard/queue"
+)
+
+// exportSchema is the form of an export. It grows when a program that reads the present one
+// would misread the next.
+const exportSchema = 1
+
+// ExportLine is a line of an export.
+type ExportLine struct {
+	Type string          `json:"type"`
+	Data json.RawMessage `json:"data"`
+}
+
+// ErrNoBatches means that the org has batches, and there is nothing to read them with.
+var ErrNoBatches = errors.New("orgdata: batches cannot be read here")
+
+// Export writes everything that is kept of an org, without secrets and contents.
+type Export struct {
+	Org     string
+	Budget  *budget.Store
+	Tenants *tenants.Store
+	Files   *files.Store
+	Batches *batch.Store // nil: there are none
+	Queue   func() (*queue.Queue, error)
+	// Names lists what follows prefix in the names of the org's keys in Redis.
+	Names func(ctx context.Context, org, prefix string) ([]string, error)
+	// Identities writes the org, its users, keys and limits as the administrators' API shows them,
+	// and Job is how it shows a job.
+	Identities func(line func(kind string, data any) error) error
+	Job        func(*queue.Job) any
+
+	lines int64
+	write func(ExportLine) error
+}
+
+// Write calls write with each line. The last one is of type end.
+func (x *Export) Write(ctx context.Context, write func(ExportLine) error) error {
+	x.lines, x.write = 0, write
+	if err := x.line("header", map[string]any{"schema": exportSchema, "org": x.Org, "at": time.Now().UTC()}); err != nil {
+		return err
+	}
+	if err := x.Identities(x.line); err != nil {
+		return err
+	}
+	for _, part := range []func(context.Context) error{x.money, x.jobs, x.batches, x.files, x.audit} {
+		if err := part(ctx); err != nil {
+			return err
+		}
+	}
+	return x.line("end", map[string]int64{"lines": x.lines + 1})
+}
+
+func (x *Export) line(kind string, data any) error {
+	text, err := json.Marshal(data)
+	if err != nil {
+		return err
+	}
+	x.lines++
+	return x.write(ExportLine{kind, text})
+}
+
+// sumRecord is a daily sum; amounts are nano-USD.
+type sumRecord struct {
+	Day           string       `json:"day"`
+	User          string       `json:"user"`
+	Key           string       `json:"key"`
+	Provider      string       `json:"provider"`
+	Endpoint      string       `json:"endpoint"`
+	Model         string       `json:"model"`
+	Cost          pricing.Nano `json:"cost_nano"`
+	Calls         int64        `json:"calls"`
+	Input         int64        `json:"input_tokens"`
+	Cached        int64        `json:"cached_input_tokens"`
+	Written       int64        `json:"cache_write_tokens"`
+	Output        int64        `json:"output_tokens"`
+	EstimatedNano pricing.Nano `json:"estimated_nano"`
+	OverrunNano   pricing.Nano `json:"overrun_nano"`
+	AdjustedNano  pricing.Nano `json:"adjusted_nano"`
+	Costs         budget.Costs `json:"costs_nano"`
+}
+
+func (x *Export) money(ctx context.Context) error {
+	var none time.Time
+	books := x.Budget
+	if err := books.Entries(ctx, x.Org, none, none, func(e budget.Entry) error { return x.line("ledger", e) }); err != nil {
+		return err
+	}
+	days, err := x.Names(ctx, x.Org, "sums:")
+	if err != nil {
+		return err
+	}
+	for _, text := range days {
+		day, err := time.Parse("20060102", text)
+		if err != nil {
+			return err
+		}
+		list, err := books.Rollups(ctx, x.Org, day, day.Add(time.Hour))
+		if err != nil {
+			return err
+		}
+		for _, r := range list {
+			s := sumRecord{
+				r.Begin.Format(time.DateOnly), r.User, r.Key, r.Provider, r.Endpoint, r.Model, r.Cost, r.Calls, r.Input, r.Cached, r.Written,
+				r.Output, r.Estimated, r.Overrun, r.Adjusted, budget.Costs(r.Split),
+			}
+			if err := x.line("sum", s); err != nil {
+				return err
+			}
+		}
+	}
+	return books.Audit(ctx, x.Org, none, none, func(r budget.AuditRecord) error { return x.line("correction", r) })
+}
+
+// jobs writes the jobs. Those of batches are in the batches' files.
+func (x *Export) jobs(ctx context.Context) error {
+	q, err := x.Queue()
+	if err != nil {
+		return err
+	}
+	for after := ""; ; {
+		page, err := q.List(ctx, x.Org, queue.Filter{}, after, 1000)
+		if err != nil {
+			return err
+		}
+		for _, j := range page.Jobs {
+			if err := x.line("job", x.Job(j)); err != nil {
+				return err
+			}
+		}
+		if after = page.Next; !page.More {
+			return nil
+		}
+	}
+}
+
+// batchRecord is a batch without its lines; the cost is nano-USD.
+type batchRecord struct {
+	ID        string            `json:"id"`
+	User      string            `json:"user"`
+	Key       string            `json:"key"`
+	Endpoint  string            `json:"endpoint"`
+	Model     string            `json:"model"`
+	Status    batch.Status      `json:"status"`
+	Input     string            `json:"input_file_id"`
+	Output    string            `json:"output_file_id,omitempty"`
+	Errors    string            `json:"error_file_id,omitempty"`
+	Metadata  map[string]string `json:"metadata,omitempty"`
+	Created   time.Time         `json:"created_at"`
+	Ended     *time.Time        `json:"ended_at"`
+	Total     int64             `json:"total"`
+	Succeeded int64             `json:"succeeded"`
+	Failed    int64             `json:"failed"`
+	Charged   int64             `json:"charged_nano"`
+}
+
+func (x *Export) batches(ctx context.Context) error {
+	users, err := x.Names(ctx, x.Org, "batches:")
+	if err != nil {
+		return err
+	}
+	if len(users) > 0 && x.Batches == nil {
+		return ErrNoBatches
+	}
+	for _, user := range users {
+		if err := x.batchesOf(ctx, user); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (x *Export) batchesOf(ctx context.Context, user string) error {
+	for after := ""; ; {
+		page, more, err := x.Batches.List(ctx, x.Org, user, after, 100)
+		if err != nil {
+			return err
+		}
+		for _, b := range page {
+			after = b.ID
+			err := x.line("batch", batchRecord{
+				b.ID, b.User, b.Key, string(b.Endpoint), b.Model, b.Status, b.Input, b.Output, b.Errors, b.Metadata, b.Created.UTC(),
+				moment(b.Ended()), b.Total, b.Succeeded, b.Unsuccessful, b.Charged,
+			})
+			if err != nil {
+				return err
+			}
+		}
+		if !more || len(page) == 0 {
+			return nil
+		}
+	}
+}
+
+// fileRecord is a file without its bytes.
+type fileRecord struct {
+	ID      string    `json:"id"`
+	User    string    `json:"user"`
+	Name    string    `json:"name"`
+	Purpose string    `json:"purpose"`
+	Bytes   int64     `json:"bytes"`
+	Created time.Time `json:"created_at"`
+	Expires time.Time `json:"expires_at"`
+}
+
+func (x *Export) files(ctx context.Context) error {
+	users, err := x.Names(ctx, x.Org, "files:")
+	if err != nil {
+		return err
+	}
+	for _, user := range users {
+		if err := x.filesOf(ctx, user); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (x *Export) filesOf(ctx context.Context, user string) error {
+	for after := ""; ; {
+		page, more, err := x.Files.List(ctx, files.Owner{Org: x.Org, User: user}, files.Filter{After: after, Limit: 500, Oldest: true})
+		if err != nil {
+			return err
+		}
+		for _, f := range page {
+			after = f.ID
+			if err := x.line("file", fileRecord{f.ID, f.User, f.Name, f.Purpose, f.Bytes, f.Created.UTC(), f.Expires.UTC()}); err != nil {
+				return err
+			}
+		}
+		if !more {
+			return nil
+		}
+	}
+}
+
+func (x *Export) audit(ctx context.Context) error {
+	f := tenants.AuditFilter{Org: x.Org}
+	for {
+		entries, more, err := x.Tenants.Audit(ctx, f, 1000)
+		if err != nil {
+			return err
+		}
+		for _, e := range entries {
+			if err := x.line("audit", e); err != nil {
+				return err
+			}
+			f.After = e.ID
+		}
+		if !more || len(entries) == 0 {
+			return nil
+		}
+	}
+}
+
+// moment is a time in UTC; nil for none.
+func moment(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	t = t.UTC()
+	return &t
+}
